@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# The front door. The build itself is CMake and Ninja; this file only knows the words for it.
+# `make help` lists them.
+
+BUILD   ?= build
+PREFIX  ?= /usr/local
+DESTDIR ?=
+JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
+export JOBS
+
+# make WERROR=OFF: build although a newer compiler warns.
+CMAKE_FLAGS ?=
+ifdef WERROR
+CMAKE_FLAGS += -DVERBENA_WERROR=$(WERROR)
+endif
+
+.DEFAULT_GOAL := build
+.PHONY: build demo check bench install lint asan tsan deps format clean help \
+	deps-demo deps-check deps-lint
+.NOTPARALLEL:
+
+help: ## list these targets
+	@echo "make TARGET, where TARGET is"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@echo "Variables: BUILD=$(BUILD) PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) JOBS=$(JOBS) WERROR=ON|OFF"
+
+# cmake runs each time: it is quick, and it notices packages that were installed since.
+build: ## build into $(BUILD)/ (the default)
+	@$(call configure_and_build,$(BUILD),)
+
+demo: deps-demo build ## run Debian's own RDMA programs over Verbena
+	@tests/e2e/demo $(abspath $(BUILD))
+
+check: deps-check build ## build and run every test; the last line is the summary
+	@tools/run-tests $(BUILD)
+
+bench: deps-demo build ## measure this machine and Verbena side by side
+	@bench/run $(abspath $(BUILD))
+
+install: build ## install under DESTDIR+PREFIX (a system's rdma-core is not touched)
+	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
+
+lint: deps-lint build ## clang-format (check only), clang-tidy, cppcheck
+	@tools/lint $(BUILD)
+
+asan: deps-check ## the tests under the address and undefined-behaviour sanitizers
+	@$(call configure_and_build,build-asan,-DVERBENA_SANITIZE=address)
+	@tools/run-tests build-asan
+
+tsan: deps-check ## the tests under the thread sanitizer
+	@$(call configure_and_build,build-tsan,-DVERBENA_SANITIZE=thread)
+	@tools/run-tests build-tsan
+
+deps: ## install the missing Debian packages of deps.txt, or say how
+	@tools/deps
+
+deps-demo:
+	@tools/deps build demo
+
+deps-check:
+	@tools/deps build demo test
+
+deps-lint:
+	@tools/deps build lint
+
+format: ## lay the source out as .clang-format says
+	@find src include tests bench -name '*.[ch]' 2>/dev/null | xargs -r clang-format -i
+
+clean: ## remove what was built
+	@rm -rf $(BUILD) build-asan build-tsan
+
+# configure_and_build DIRECTORY FLAGS
+define configure_and_build
+cmake -S . -B $(1) -G Ninja $(2) $(CMAKE_FLAGS) --log-level=WARNING >/dev/null && ninja -C $(1) -j $(JOBS)
+endef

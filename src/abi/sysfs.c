@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Reading sysfs attributes. See sysfs.h.
+ *
+ * Real files of the host: Verbena puts none there, but programs read their network card's through
+ * these functions. Owns the chosen root, set once under pthread_once(); any thread.
+ */
+#include "abi/sysfs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <infiniband/verbs.h>
+
+#include "abi/export.h"
+
+static char sysfs_root[IBV_SYSFS_PATH_MAX] = "/sys";
+static pthread_once_t sysfs_root_once = PTHREAD_ONCE_INIT;
+
+/* A set-uid program must not be led to read files of its caller's choice. */
+static void sysfs_root_choose(void)
+{
+	const char *env = getuid() == geteuid() ? getenv("SYSFS_PATH") : NULL;
+	size_t len = env ? strlen(env) : 0;
+
+	while (len && env[len - 1] == '/')
+		len--;
+	if (!len || len >= sizeof(sysfs_root))
+		return;
+	memcpy(sysfs_root, env, len);
+	sysfs_root[len] = '\0';
+}
+
+EXPORT const char *ibv_get_sysfs_path(void)
+{
+	pthread_once(&sysfs_root_once, sysfs_root_choose);
+	return sysfs_root;
+}
+
+/* Reads until the end or until the buffer is full: bytes read, or -1. */
+static ssize_t file_read(int fd, char *value, size_t size)
+{
+	size_t done = 0;
+
+	while (done < size) {
+		ssize_t n = read(fd, value + done, size - done);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -1;
+		if (n == 0)
+			break;
+		done += (size_t)n;
+	}
+	return (ssize_t)done;
+}
+
+EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *value, size_t size)
+{
+	char path[PATH_MAX];
+
+	if (snprintf(path, sizeof(path), "%s/%s", dir, file) >= (int)sizeof(path)) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -1;
+	ssize_t len = file_read(fd, value, size);
+	int err = errno;
+
+	close(fd);
+	errno = err;
+	if (len < 0)
+		return -1;
+	if (len > 0 && value[len - 1] == '\n')
+		len--;
+	if ((size_t)len >= size) {
+		errno = EOVERFLOW;
+		return -1;
+	}
+	value[len] = '\0';
+	return (int)len;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the files of verbs entry points (verbs_*.c) share. They check arguments, ask the daemon or
+ * the soft HCA, and turn results into what each call's manual page promises: NULL with errno,
+ * -1 with errno, or a positive errno.
+ */
+#ifndef VERBENA_ABI_VERBS_ABI_H
+#define VERBENA_ABI_VERBS_ABI_H
+
+#include <errno.h>
+#include <sys/types.h>
+
+#include "abi/export.h"
+#include "hca/hca.h"
+
+/* A device as the program sees it: one structure per device for as long as a list or a context
+ * refers to it, so that pointers to one device compare equal. */
+struct device {
+	struct ibv_device ibv;
+	struct list node;  /* on the list of known devices; under its lock */
+	unsigned int refs; /* lists and contexts; under the same lock */
+	uint64_t guid;	   /* network order */
+	uint32_t index;
+	uint32_t ports;
+};
+
+static inline struct device *device_of(struct ibv_device *ibv)
+{
+	return container_of(ibv, struct device, ibv);
+}
+
+/* A context as ibv_open_device() makes it. */
+struct open_context {
+	struct context context;
+	_Atomic unsigned int objects; /* that the program has made and not ended */
+};
+
+/* Every object that keeps a pointer to its context is counted, so that ibv_close_device() knows
+ * whether it may free the context. */
+static inline void context_count(struct ibv_context *ibv, int change)
+{
+	struct open_context *open = container_of(context_of(ibv), struct open_context, context);
+
+	atomic_fetch_add(&open->objects, (unsigned int)change);
+}
+
+static inline struct daemon_conn *conn_of(struct ibv_context *ibv)
+{
+	return &context_of(ibv)->conn;
+}
+
+/* For calls that return a positive errno: sets errno as well, which old programs look at. */
+static inline int fail_errno(int err)
+{
+	if (err)
+		errno = err;
+	return err;
+}
+
+/* For calls that return NULL. */
+static inline void *fail_null(int err)
+{
+	errno = err;
+	return NULL;
+}
+
+/* Fills a context's tables of calls (verbs_ops.c). */
+void verbs_ops_fill(struct verbs_context *verbs);
+
+/* Behind the tables (verbs_query.c, verbs_cq.c, verbs_qp.c): 0 or a positive errno. */
+int verbs_query_device_ex(struct ibv_context *context,
+			  const struct ibv_query_device_ex_input *input,
+			  struct ibv_device_attr_ex *attr, size_t attr_size);
+int verbs_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values);
+int verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
+		     size_t attr_size);
+struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
+struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr);
+
+/*
+ * Registered memory and fork (verbs_fork.c): called for each region that is registered and
+ * deregistered. Without ibv_fork_init() they only count. 0 or a positive errno.
+ */
+int fork_register(void *addr, size_t length);
+void fork_unregister(void *addr, size_t length);
+
+/* The historical names that are exported but stand in no public header. */
+int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index, int *type);
+int ibv_dontfork_range(void *base, size_t size);
+int ibv_dofork_range(void *base, size_t size);
+
+#endif

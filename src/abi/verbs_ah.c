@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Address handles, and finding out who sent a message. Ports are Ethernet, so every address is a
+ * GID: an IPv6 address, or an IPv4 one mapped into IPv6. No state.
+ */
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <netpacket/packet.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "abi/verbs_abi.h"
+#include "base/log.h"
+
+enum {
+	GRH_BYTES = 40,
+	IPV4_BYTES = 20,
+	IPV4_OFFSET = GRH_BYTES - IPV4_BYTES,
+	HOP_LIMIT_DEFAULT = 64,
+	NO_VLAN = 0xffff,
+};
+
+/* ------------------------------------------------------------------ making and ending */
+
+static void fill_request(struct ib_uverbs_ah_attr *out, const struct ibv_ah_attr *attr)
+{
+	*out = (struct ib_uverbs_ah_attr){
+		.grh.flow_label = attr->grh.flow_label,
+		.grh.sgid_index = attr->grh.sgid_index,
+		.grh.hop_limit = attr->grh.hop_limit,
+		.grh.traffic_class = attr->grh.traffic_class,
+		.dlid = attr->dlid,
+		.sl = attr->sl,
+		.src_path_bits = attr->src_path_bits,
+		.static_rate = attr->static_rate,
+		.is_global = attr->is_global,
+		.port_num = attr->port_num,
+	};
+	memcpy(out->grh.dgid, attr->grh.dgid.raw, sizeof(out->grh.dgid));
+}
+
+/* The source GID that `attr` chooses, or a positive errno. */
+static int source_gid(struct ibv_context *context, const struct ibv_ah_attr *attr,
+		      union ibv_gid *gid)
+{
+	struct proto_query_gid_resp resp;
+
+	if (!attr->is_global) {
+		log_warn("an address handle on an Ethernet port needs a GRH (is_global = 1)");
+		return EINVAL;
+	}
+	int err = -daemon_query_gid(conn_of(context), attr->port_num, attr->grh.sgid_index, &resp);
+
+	if (err == ENODATA) {
+		log_warn("an address handle can't use GID %u of port %u: that place is empty",
+			 attr->grh.sgid_index, attr->port_num);
+		return EINVAL;
+	}
+	if (!err)
+		memcpy(gid->raw, resp.gid, sizeof(gid->raw));
+	return err;
+}
+
+EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+	struct ib_uverbs_ah_attr request;
+	struct ah *ah = calloc(1, sizeof(*ah));
+
+	if (!ah)
+		return fail_null(ENOMEM);
+	int err = source_gid(pd->context, attr, &ah->sgid);
+
+	if (!err) {
+		fill_request(&request, attr);
+		err = -daemon_create_ah(conn_of(pd->context), pd->handle, &request,
+					&ah->ibv.handle);
+	}
+	if (err) {
+		free(ah);
+		return fail_null(err);
+	}
+	ah->ibv.context = pd->context;
+	ah->ibv.pd = pd;
+	ah->attr = *attr;
+	context_count(pd->context, 1);
+	return &ah->ibv;
+}
+
+EXPORT int ibv_destroy_ah(struct ibv_ah *ibv)
+{
+	int err = daemon_destroy_ah(conn_of(ibv->context), ibv->handle);
+
+	if (err && err != -EIO) /* without a daemon there is nothing left there to destroy */
+		return fail_errno(-err);
+	context_count(ibv->context, -1);
+	free(ah_of(ibv));
+	return 0;
+}
+
+/* ------------------------------------------------------------------ answering a sender */
+
+/* Where a received message came from, as the 40 bytes before it say. */
+struct sender {
+	union ibv_gid source, destination;
+	uint32_t flow_label;
+	uint8_t traffic_class, hop_limit;
+};
+
+static bool ipv4_checksum_fits(const uint8_t *header)
+{
+	uint32_t sum = 0;
+
+	for (int i = 0; i < IPV4_BYTES; i += 2)
+		sum += (uint32_t)header[i] << 8 | header[i + 1];
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (sum & 0xffff) + (sum >> 16) == 0xffff;
+}
+
+/*
+ * RoCE v2 over IPv4 leaves its header in the last 20 of the 40 bytes, the others mean nothing. The
+ * version is at the front of either header; where both may be meant, the checksum decides.
+ */
+static bool is_ipv4(const uint8_t *bytes)
+{
+	const uint8_t *header = bytes + IPV4_OFFSET;
+
+	if (header[0] != 0x45)
+		return false;
+	return bytes[0] >> 4 != 6 || ipv4_checksum_fits(header);
+}
+
+static void map_ipv4(union ibv_gid *gid, const uint8_t *address)
+{
+	memset(gid, 0, sizeof(*gid));
+	gid->raw[10] = gid->raw[11] = 0xff;
+	memcpy(gid->raw + 12, address, 4);
+}
+
+static void parse_sender(const struct ibv_grh *grh, struct sender *out)
+{
+	const uint8_t *bytes = (const uint8_t *)grh;
+	const uint8_t *ipv4 = bytes + IPV4_OFFSET;
+
+	memset(out, 0, sizeof(*out));
+	if (is_ipv4(bytes)) {
+		out->traffic_class = ipv4[1];
+		out->hop_limit = ipv4[8];
+		map_ipv4(&out->source, ipv4 + 12);
+		map_ipv4(&out->destination, ipv4 + 16);
+	} else {
+		uint32_t word = ntohl(grh->version_tclass_flow);
+
+		out->traffic_class = word >> 20 & 0xff;
+		out->flow_label = word & 0xfffff;
+		out->hop_limit = grh->hop_limit;
+		out->source = grh->sgid;
+		out->destination = grh->dgid;
+	}
+	if (out->hop_limit < 2) /* used up on its way here, or not filled in */
+		out->hop_limit = HOP_LIMIT_DEFAULT;
+}
+
+/* The place of `gid` in the port's table, or a negative errno. */
+static int gid_index(struct ibv_context *context, uint8_t port, const union ibv_gid *gid)
+{
+	for (uint32_t i = 0; i < LIMIT_GIDS; i++) {
+		struct proto_query_gid_resp resp;
+		int err = daemon_query_gid(conn_of(context), port, i, &resp);
+
+		if (!err && !memcmp(resp.gid, gid->raw, sizeof(resp.gid)))
+			return (int)i;
+		if (err && err != -ENODATA)
+			return err;
+	}
+	return -ENOENT;
+}
+
+EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num, struct ibv_wc *wc,
+			       struct ibv_grh *grh, struct ibv_ah_attr *ah_attr)
+{
+	struct sender sender;
+
+	*ah_attr = (struct ibv_ah_attr){
+		.dlid = wc->slid,
+		.sl = wc->sl,
+		.src_path_bits = wc->dlid_path_bits,
+		.port_num = port_num,
+	};
+	if (!(wc->wc_flags & IBV_WC_GRH))
+		return 0;
+	parse_sender(grh, &sender);
+	int index = gid_index(context, port_num, &sender.destination);
+
+	if (index < 0) {
+		errno = -index;
+		return -1;
+	}
+	ah_attr->is_global = 1;
+	ah_attr->grh = (struct ibv_global_route){
+		.dgid = sender.source,
+		.flow_label = sender.flow_label,
+		.sgid_index = index,
+		.hop_limit = sender.hop_limit,
+		.traffic_class = sender.traffic_class,
+	};
+	return 0;
+}
+
+EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
+					    struct ibv_grh *grh, uint8_t port_num)
+{
+	struct ibv_ah_attr attr;
+
+	if (ibv_init_ah_from_wc(pd->context, port_num, wc, grh, &attr) < 0)
+		return NULL;
+	return ibv_create_ah(pd, &attr);
+}
+
+/* ------------------------------------------------------------------ Ethernet addresses */
+
+static bool has_address(const struct ifaddrs *i, const union ibv_gid *gid)
+{
+	union ibv_gid own;
+
+	if (!i->ifa_addr)
+		return false;
+	if (i->ifa_addr->sa_family == AF_INET) {
+		const struct sockaddr_in *in = (const struct sockaddr_in *)i->ifa_addr;
+
+		map_ipv4(&own, (const uint8_t *)&in->sin_addr);
+	} else if (i->ifa_addr->sa_family == AF_INET6) {
+		const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)i->ifa_addr;
+
+		memcpy(own.raw, &in6->sin6_addr, sizeof(own.raw));
+	} else {
+		return false;
+	}
+	return !memcmp(&own, gid, sizeof(own));
+}
+
+static bool copy_mac(const struct ifaddrs *i, const char *name, uint8_t *mac)
+{
+	if (!i->ifa_addr || i->ifa_addr->sa_family != AF_PACKET || strcmp(i->ifa_name, name) != 0)
+		return false;
+	const struct sockaddr_ll *ll = (const struct sockaddr_ll *)i->ifa_addr;
+
+	if (ll->sll_halen != ETHERNET_LL_SIZE)
+		return false;
+	memcpy(mac, ll->sll_addr, ETHERNET_LL_SIZE);
+	return true;
+}
+
+/*
+ * The Ethernet address behind attr's destination, as far as it is an interface of this host; other
+ * hosts' are the business of their carrier. 0 or a positive errno.
+ */
+EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
+				       uint8_t eth_mac[ETHERNET_LL_SIZE], uint16_t *vid)
+{
+	struct ifaddrs *list;
+	const char *name = NULL;
+	bool found = false;
+
+	(void)context;
+	if (!attr->is_global)
+		return fail_errno(EINVAL);
+	if (getifaddrs(&list) < 0)
+		return errno;
+	for (const struct ifaddrs *i = list; i && !name; i = i->ifa_next)
+		if (has_address(i, &attr->grh.dgid))
+			name = i->ifa_name;
+	for (const struct ifaddrs *i = list; i && name && !found; i = i->ifa_next)
+		found = copy_mac(i, name, eth_mac);
+	freeifaddrs(list);
+	if (!found)
+		return fail_errno(EHOSTUNREACH);
+	if (vid)
+		*vid = NO_VLAN;
+	return 0;
+}

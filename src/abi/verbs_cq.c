@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Completion queues, completion channels and events: entry points of hca/completion.h. */
+#include "abi/verbs_abi.h"
+#include "hca/completion.h"
+
+static struct ibv_cq *create_cq(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
+{
+	struct ibv_cq *cq = cq_create(context, attr);
+
+	if (cq)
+		context_count(context, 1);
+	return cq;
+}
+
+EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+				    struct ibv_comp_channel *channel, int comp_vector)
+{
+	if (cqe < 1 || comp_vector < 0)
+		return fail_null(EINVAL);
+	return create_cq(context, &(struct ibv_cq_init_attr_ex){
+					  .cqe = cqe,
+					  .cq_context = cq_context,
+					  .channel = channel,
+					  .comp_vector = comp_vector,
+				  });
+}
+
+struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
+{
+	struct ibv_cq *cq = create_cq(context, attr);
+
+	return cq ? &cq_of(cq)->ex : NULL;
+}
+
+EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
+{
+	return fail_errno(cq_resize(cq, cqe));
+}
+
+EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
+{
+	struct ibv_context *context = cq->context;
+	int err = cq_destroy(cq);
+
+	if (!err)
+		context_count(context, -1);
+	return fail_errno(err);
+}
+
+EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
+{
+	struct ibv_comp_channel *channel = channel_create(context);
+
+	if (channel)
+		context_count(context, 1);
+	return channel;
+}
+
+EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
+{
+	struct ibv_context *context = channel->context;
+	int err = channel_destroy(channel);
+
+	if (!err)
+		context_count(context, -1);
+	return fail_errno(err);
+}
+
+EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
+{
+	return channel_get_event(channel, cq, cq_context);
+}
+
+EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
+{
+	cq_ack_events(cq, nevents);
+}
+
+EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+{
+	return async_get_event(context, event);
+}
+
+EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
+{
+	async_ack_event(event);
+}

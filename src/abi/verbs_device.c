@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Devices and contexts: listing, opening, closing. Owns the list of known devices, which changes
+ * under devices_lock; a device lives while a list that the program holds or an open context
+ * refers to it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "abi/verbs_abi.h"
+#include "base/log.h"
+#include "hca/cq.h"
+#include "hca/qp.h"
+
+#undef ibv_get_device_list
+
+enum { DEVICES_MAX = 16 };
+
+static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct list devices = {&devices, &devices};
+
+/* ------------------------------------------------------------------ devices */
+
+static struct device *device_find(const struct proto_device *info)
+{
+	list_for_each(node, &devices) {
+		struct device *device = container_of(node, struct device, node);
+
+		if (device->guid == info->node_guid && device->index == info->index &&
+		    !strncmp(device->ibv.name, info->name, sizeof(info->name)) &&
+		    !strncmp(device->ibv.dev_name, info->node, sizeof(info->node)))
+			return device;
+	}
+	return NULL;
+}
+
+/* The device, with one more reference. devices_lock is held. */
+static struct device *device_get(const struct proto_device *info)
+{
+	struct device *device = device_find(info);
+
+	if (!device) {
+		device = calloc(1, sizeof(*device));
+		if (!device)
+			return NULL;
+		struct ibv_device *ibv = &device->ibv;
+
+		ibv->node_type = IBV_NODE_CA;
+		ibv->transport_type = IBV_TRANSPORT_IB;
+		snprintf(ibv->name, sizeof(ibv->name), "%.*s", (int)sizeof(info->name), info->name);
+		snprintf(ibv->dev_name, sizeof(ibv->dev_name), "%.*s", (int)sizeof(info->node),
+			 info->node);
+		snprintf(ibv->dev_path, sizeof(ibv->dev_path), "/sys/class/infiniband_verbs/%.63s",
+			 ibv->dev_name);
+		snprintf(ibv->ibdev_path, sizeof(ibv->ibdev_path), "/sys/class/infiniband/%.63s",
+			 ibv->name);
+		device->guid = info->node_guid;
+		device->index = info->index;
+		device->ports = info->ports;
+		list_add_tail(&devices, &device->node);
+	}
+	device->refs++;
+	return device;
+}
+
+static void device_put_locked(struct device *device)
+{
+	if (--device->refs)
+		return;
+	list_del(&device->node);
+	free(device);
+}
+
+static void device_put(struct device *device)
+{
+	pthread_mutex_lock(&devices_lock);
+	device_put_locked(device);
+	pthread_mutex_unlock(&devices_lock);
+}
+
+/* RDMAV_FORK_SAFE and IBV_FORK_SAFE count once, when a program first asks for devices. */
+static void evaluate_environment(void)
+{
+	const char *safe = getenv("RDMAV_FORK_SAFE");
+
+	if (!safe)
+		safe = getenv("IBV_FORK_SAFE");
+	if (!safe || !strcmp(safe, "0"))
+		return;
+	int err = ibv_fork_init();
+
+	if (err)
+		log_warn("fork support was asked for (RDMAV_FORK_SAFE) but can't be had: %s",
+			 strerror(err));
+}
+
+EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct proto_device info[DEVICES_MAX];
+
+	if (num_devices)
+		*num_devices = 0;
+	pthread_once(&once, evaluate_environment);
+	int n = daemon_list_devices(info, DEVICES_MAX);
+
+	if (n < 0)
+		return fail_null(-n);
+	struct ibv_device **list = calloc((size_t)n + 1, sizeof(struct ibv_device *));
+
+	if (!list)
+		return fail_null(ENOMEM);
+	pthread_mutex_lock(&devices_lock);
+	for (int i = 0; i < n; i++) {
+		struct device *device = device_get(&info[i]);
+
+		if (!device)
+			goto out_memory;
+		list[i] = &device->ibv;
+	}
+	pthread_mutex_unlock(&devices_lock);
+	if (num_devices)
+		*num_devices = n;
+	return list;
+
+out_memory:
+	pthread_mutex_unlock(&devices_lock);
+	ibv_free_device_list(list);
+	return fail_null(ENOMEM);
+}
+
+EXPORT void ibv_free_device_list(struct ibv_device **list)
+{
+	if (!list)
+		return;
+	pthread_mutex_lock(&devices_lock);
+	for (unsigned int i = 0; list[i]; i++)
+		device_put_locked(device_of(list[i]));
+	pthread_mutex_unlock(&devices_lock);
+	free(list);
+}
+
+EXPORT const char *ibv_get_device_name(struct ibv_device *device)
+{
+	return device->name;
+}
+
+EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
+{
+	return device_of(device)->guid;
+}
+
+EXPORT int ibv_get_device_index(struct ibv_device *device)
+{
+	return (int)device_of(device)->index;
+}
+
+/* ------------------------------------------------------------------ contexts */
+
+static void context_init(struct context *context, struct hca *hca, struct ibv_device *device,
+			 uint32_t vectors)
+{
+	struct ibv_context *ibv = &context->verbs.context;
+
+	context->hca = hca;
+	ibv->device = device;
+	ibv->cmd_fd = context->conn.fd;
+	ibv->async_fd = context->async.fd;
+	ibv->num_comp_vectors = (int)vectors;
+	ibv->abi_compat = __VERBS_ABI_IS_EXTENDED;
+	context->verbs.sz = sizeof(context->verbs);
+	pthread_mutex_init(&ibv->mutex, NULL);
+	verbs_ops_fill(&context->verbs);
+	pthread_mutex_lock(&hca->lock);
+	list_add_tail(&hca->contexts, &context->node);
+	pthread_mutex_unlock(&hca->lock);
+}
+
+EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	struct hca *hca = hca_get();
+	uint32_t vectors;
+
+	if (!hca)
+		return NULL;
+	struct open_context *open = calloc(1, sizeof(*open));
+
+	if (!open)
+		return fail_null(ENOMEM);
+	struct context *context = &open->context;
+	int err = event_queue_init(&context->async);
+
+	if (err)
+		goto out_free;
+	err = daemon_context_open(&context->conn, device->dev_name, hca->cookie, &vectors);
+	if (err)
+		goto out_queue;
+	pthread_mutex_lock(&devices_lock);
+	device_of(device)->refs++;
+	pthread_mutex_unlock(&devices_lock);
+	context_init(context, hca, device, vectors);
+	return &context->verbs.context;
+
+out_queue:
+	event_queue_destroy(&context->async);
+out_free:
+	free(open);
+	return fail_null(-err);
+}
+
+/* The next QP of a context, from *index on. */
+static struct qp *next_qp(struct context *context, uint32_t *index)
+{
+	struct hca *hca = context->hca;
+	struct qp *found = NULL;
+
+	lock_take(&hca->engine);
+	while (!found && *index < LIMIT_QPS_PER_SLOT) {
+		struct qp *qp = hca->qps[(*index)++];
+
+		if (qp && qp->context == context)
+			found = qp;
+	}
+	lock_give(&hca->engine);
+	return found;
+}
+
+/* What the program left behind must not go on: peers lose their connections. */
+static void reset_qps(struct context *context)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+	uint32_t index = 0;
+	struct qp *qp;
+
+	while ((qp = next_qp(context, &index)))
+		qp_modify(&qp->ibv, &attr, IBV_QP_STATE);
+}
+
+EXPORT int ibv_close_device(struct ibv_context *ibv)
+{
+	struct context *context = context_of(ibv);
+	struct open_context *open = container_of(context, struct open_context, context);
+	struct device *device = device_of(ibv->device);
+	unsigned int objects = atomic_load(&open->objects);
+
+	if (objects)
+		reset_qps(context);
+	pthread_mutex_lock(&context->hca->lock);
+	list_del(&context->node);
+	pthread_mutex_unlock(&context->hca->lock);
+	daemon_close(&context->conn);
+	if (objects) {
+		/* They still point to it, and so may the program. */
+		log_info("a context was closed with %u of its objects in existence: their memory "
+			 "stays until the program ends",
+			 objects);
+		return 0;
+	}
+	event_queue_destroy(&context->async);
+	pthread_mutex_destroy(&ibv->mutex);
+	free(open);
+	device_put(device);
+	return 0;
+}

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Registered memory and fork(). After ibv_fork_init() a child doesn't inherit the pages of
+ * registered regions (MADV_DONTFORK), so that what peers write goes on reaching the parent only.
+ *
+ * Regions may overlap within a page, so pages are counted: `ranges` is a sorted array of disjoint
+ * page ranges, each with the number of regions in it, all above zero. Neighbours with equal counts
+ * are one range. Everything is under `lock`.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "abi/verbs_abi.h"
+#include "base/log.h"
+
+struct range {
+	uintptr_t start, end;
+	unsigned int refs;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool enabled;
+static bool huge_pages;		/* RDMAV_HUGEPAGES_SAFE: mappings may have larger pages */
+static unsigned int registered; /* regions that exist */
+static struct range *ranges;
+static size_t count, space;
+
+/* ------------------------------------------------------------------ the array of ranges */
+
+static bool reserve(size_t more)
+{
+	if (count + more <= space)
+		return true;
+	size_t wanted = (count + more) * 2;
+	struct range *bigger = realloc(ranges, wanted * sizeof(*ranges));
+
+	if (!bigger)
+		return false;
+	ranges = bigger;
+	space = wanted;
+	return true;
+}
+
+/* Index of the first range that ends above `addr`. */
+static size_t find(uintptr_t addr)
+{
+	size_t low = 0, high = count;
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+
+		if (ranges[middle].end > addr)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return low;
+}
+
+/* There must be room. */
+static void insert(size_t at, uintptr_t start, uintptr_t end, unsigned int refs)
+{
+	memmove(&ranges[at + 1], &ranges[at], (count - at) * sizeof(*ranges));
+	ranges[at] = (struct range){start, end, refs};
+	count++;
+}
+
+static void erase(size_t at)
+{
+	count--;
+	memmove(&ranges[at], &ranges[at + 1], (count - at) * sizeof(*ranges));
+}
+
+/* Makes `addr` a boundary, if it is inside a range. There must be room. */
+static void split(uintptr_t addr)
+{
+	size_t i = find(addr);
+
+	if (i == count || ranges[i].start >= addr)
+		return;
+	insert(i + 1, addr, ranges[i].end, ranges[i].refs);
+	ranges[i].end = addr;
+}
+
+/* Joins equal neighbours from the range before `start` to the one after `end`. */
+static void join(uintptr_t start, uintptr_t end)
+{
+	size_t i = find(start ? start - 1 : 0);
+
+	while (i + 1 < count && ranges[i].start <= end) {
+		if (ranges[i].end == ranges[i + 1].start && ranges[i].refs == ranges[i + 1].refs) {
+			ranges[i].end = ranges[i + 1].end;
+			erase(i + 1);
+		} else {
+			i++;
+		}
+	}
+}
+
+/* Calls madvise() on the parts of [start, end) that belong to no range. */
+static int advise_gaps(uintptr_t start, uintptr_t end, int advice)
+{
+	for (size_t i = find(start); start < end; i++) {
+		uintptr_t stop = i < count && ranges[i].start < end ? ranges[i].start : end;
+
+		if (stop > start && madvise((void *)start, stop - start, advice) < 0)
+			return errno;
+		start = i < count ? ranges[i].end : end;
+	}
+	return 0;
+}
+
+static int range_add(uintptr_t start, uintptr_t end)
+{
+	size_t inside = 0;
+
+	for (size_t i = find(start); i < count && ranges[i].start < end; i++)
+		inside++;
+	if (!reserve(inside + 3)) /* a gap before each, one after, two splits less those */
+		return ENOMEM;
+	int err = advise_gaps(start, end, MADV_DONTFORK);
+
+	if (err) {
+		advise_gaps(start, end, MADV_DOFORK);
+		return err;
+	}
+	split(start);
+	split(end);
+	uintptr_t at = start;
+
+	for (size_t i = find(start); at < end; i++) {
+		uintptr_t stop = i < count && ranges[i].start < end ? ranges[i].start : end;
+
+		if (stop > at) {
+			insert(i, at, stop, 1);
+			at = stop;
+		} else {
+			ranges[i].refs++;
+			at = ranges[i].end;
+		}
+	}
+	join(start, end);
+	return 0;
+}
+
+static int range_remove(uintptr_t start, uintptr_t end)
+{
+	int err = 0;
+
+	if (!reserve(2))
+		return ENOMEM;
+	split(start);
+	split(end);
+	for (size_t i = find(start); i < count && ranges[i].start < end;) {
+		if (--ranges[i].refs) {
+			i++;
+			continue;
+		}
+		if (madvise((void *)ranges[i].start, ranges[i].end - ranges[i].start, MADV_DOFORK) <
+		    0)
+			err = errno; /* unmapped meanwhile: nothing to inherit there any more */
+		erase(i);
+	}
+	join(start, end);
+	return err;
+}
+
+/* ------------------------------------------------------------------ page sizes */
+
+/* The largest page size among the mappings that [start, end) touches. */
+static size_t page_size(uintptr_t start, uintptr_t end)
+{
+	size_t largest = (size_t)sysconf(_SC_PAGESIZE);
+	FILE *file = huge_pages ? fopen("/proc/self/smaps", "re") : NULL;
+	bool ours = false;
+	char line[512];
+
+	while (file && fgets(line, sizeof(line), file)) {
+		uintptr_t from, to;
+		size_t kib;
+
+		if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &from, &to) == 2)
+			ours = from < end && to > start;
+		else if (ours && sscanf(line, "KernelPageSize: %zu kB", &kib) == 1 &&
+			 kib * 1024 > largest)
+			largest = kib * 1024;
+	}
+	if (file)
+		fclose(file);
+	return largest;
+}
+
+/* Does one of the two to the pages of [base, base + size). lock is held. */
+static int change(int (*what)(uintptr_t, uintptr_t), const void *base, size_t size)
+{
+	uintptr_t start = (uintptr_t)base, end;
+
+	if (!enabled || !size)
+		return 0;
+	if (__builtin_add_overflow(start, size, &end))
+		return EINVAL;
+	uintptr_t mask = page_size(start, end) - 1;
+
+	if (end + mask < end)
+		return EINVAL;
+	return what(start & ~mask, (end + mask) & ~mask);
+}
+
+/* ------------------------------------------------------------------ calls */
+
+int fork_register(void *addr, size_t length)
+{
+	pthread_mutex_lock(&lock);
+	int err = change(range_add, addr, length);
+
+	if (!err)
+		registered++;
+	pthread_mutex_unlock(&lock);
+	return err;
+}
+
+void fork_unregister(void *addr, size_t length)
+{
+	pthread_mutex_lock(&lock);
+	change(range_remove, addr, length); /* fails only where the memory is gone already */
+	registered--;
+	pthread_mutex_unlock(&lock);
+}
+
+/* These two are for programs that look after memory of their own: 0, or -1 with errno. */
+EXPORT int ibv_dontfork_range(void *base, size_t size)
+{
+	pthread_mutex_lock(&lock);
+	int err = change(range_add, base, size);
+
+	pthread_mutex_unlock(&lock);
+	return fail_errno(err) ? -1 : 0;
+}
+
+EXPORT int ibv_dofork_range(void *base, size_t size)
+{
+	pthread_mutex_lock(&lock);
+	int err = change(range_remove, base, size);
+
+	pthread_mutex_unlock(&lock);
+	return fail_errno(err) ? -1 : 0;
+}
+
+EXPORT int ibv_fork_init(void)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&lock);
+	if (!enabled && registered) {
+		log_info("ibv_fork_init: too late, %u memory regions are registered", registered);
+		err = EINVAL;
+	} else if (!enabled) {
+		enabled = true;
+		huge_pages = getenv("RDMAV_HUGEPAGES_SAFE") != NULL;
+	}
+	pthread_mutex_unlock(&lock);
+	return fail_errno(err);
+}
+
+EXPORT enum ibv_fork_status ibv_is_fork_initialized(void)
+{
+	pthread_mutex_lock(&lock);
+	enum ibv_fork_status status = enabled ? IBV_FORK_ENABLED : IBV_FORK_DISABLED;
+
+	pthread_mutex_unlock(&lock);
+	return status;
+}

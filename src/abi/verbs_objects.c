@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Protection domains and memory regions. The daemon gives out handles and keys and counts what is
+ * pinned; the pages are populated here, as a kernel would pin them, and the region is then made
+ * known to peers (mr_publish). Deregistering goes the other way round: first all access ends.
+ */
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "abi/verbs_abi.h"
+#include "base/log.h"
+#include "hca/mr.h"
+
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+/* ------------------------------------------------------------------ protection domains */
+
+EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *ibv)
+{
+	struct hca *hca = context_of(ibv)->hca;
+	struct pd *pd = calloc(1, sizeof(*pd));
+
+	if (!pd)
+		return fail_null(ENOMEM);
+	int err = daemon_alloc_pd(conn_of(ibv), &pd->ibv.handle);
+
+	if (err) {
+		free(pd);
+		return fail_null(-err);
+	}
+	pd->ibv.context = ibv;
+	pthread_mutex_lock(&hca->lock);
+	pd->id = ++hca->next_pd_id;
+	pthread_mutex_unlock(&hca->lock);
+	context_count(ibv, 1);
+	return &pd->ibv;
+}
+
+EXPORT int ibv_dealloc_pd(struct ibv_pd *ibv)
+{
+	int err = daemon_dealloc_pd(conn_of(ibv->context), ibv->handle);
+
+	if (err && err != -EIO) /* without a daemon there is nothing left there to free */
+		return fail_errno(-err);
+	context_count(ibv->context, -1);
+	free(pd_of(ibv));
+	return 0;
+}
+
+/* ------------------------------------------------------------------ memory regions */
+
+/* Access bits that mean something here; those of the optional range are wishes, all ignored. */
+#define MR_ACCESS                                                                    \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
+	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |     \
+	 IBV_ACCESS_HUGETLB)
+
+static int check_region(const void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+	unsigned int remote = access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+	uintptr_t end;
+	uint64_t iova_end;
+
+	if (access & IBV_ACCESS_ON_DEMAND)
+		return EOPNOTSUPP;
+	if (access & ~(unsigned int)MR_ACCESS) {
+		log_warn("a region can't be registered with access 0x%x: unknown bits", access);
+		return EINVAL;
+	}
+	if (remote && !(access & IBV_ACCESS_LOCAL_WRITE)) {
+		log_warn("a region that others may write needs IBV_ACCESS_LOCAL_WRITE as well");
+		return EINVAL;
+	}
+	if (!length || length > LIMIT_MR_BYTES ||
+	    __builtin_add_overflow((uintptr_t)addr, length, &end) ||
+	    __builtin_add_overflow(iova, length, &iova_end)) {
+		log_warn("a region can't have %zu bytes at %p", length, addr);
+		return EINVAL;
+	}
+	return 0;
+}
+
+/*
+ * Brings the pages in, so that they exist (and may be written) before a peer needs them. 0 or
+ * EFAULT. Kernels before 5.14 can't; there, pages come when they are touched.
+ */
+static int populate(void *addr, size_t length, bool write)
+{
+	uintptr_t mask = (uintptr_t)sysconf(_SC_PAGESIZE) - 1;
+	uintptr_t start = (uintptr_t)addr & ~mask;
+	size_t size = (((uintptr_t)addr + length + mask) & ~mask) - start;
+	int advice = write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+
+	while (madvise((void *)start, size, advice) < 0) {
+		if (errno == EINTR || errno == EAGAIN)
+			continue;
+		if (errno == EINVAL && madvise((void *)start, 0, advice) < 0)
+			return 0;
+		log_warn("a region can't be registered: the %zu bytes at %p aren't all mapped%s",
+			 length, addr, write ? " and writable" : "");
+		return EFAULT;
+	}
+	return 0;
+}
+
+static void fill_region(struct mr *mr, const struct ib_uverbs_reg_mr_resp *resp)
+{
+	mr->ibv.context = mr->ibv.pd->context;
+	mr->ibv.handle = resp->mr_handle;
+	mr->ibv.lkey = resp->lkey;
+	mr->ibv.rkey = resp->rkey;
+}
+
+/* Registers what mr's pd, addr, length, iova and access say. 0 or a negative errno. */
+static int region_make(struct mr *mr)
+{
+	struct ibv_mr *ibv = &mr->ibv;
+	struct daemon_conn *conn = conn_of(ibv->pd->context);
+	struct ib_uverbs_reg_mr_resp resp;
+	bool write = mr->access & IBV_ACCESS_LOCAL_WRITE;
+	int err = -fork_register(ibv->addr, ibv->length);
+
+	if (err)
+		return err;
+	err = daemon_reg_mr(conn, ibv->pd->handle, (uintptr_t)ibv->addr, ibv->length, mr->iova,
+			    mr->access, &resp);
+	if (err)
+		goto out_fork;
+	err = -populate(ibv->addr, ibv->length, write);
+	if (err)
+		goto out_daemon;
+	fill_region(mr, &resp);
+	err = mr_publish(context_of(ibv->context)->hca, mr);
+	if (err)
+		goto out_daemon;
+	return 0;
+
+out_daemon:
+	daemon_dereg_mr(conn, resp.mr_handle);
+out_fork:
+	fork_unregister(ibv->addr, ibv->length);
+	return err;
+}
+
+static struct ibv_mr *region_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+				      unsigned int access)
+{
+	access &= ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
+	if (access & IBV_ACCESS_ZERO_BASED)
+		iova = 0;
+	int err = check_region(addr, length, iova, access);
+
+	if (err)
+		return fail_null(err);
+	struct mr *mr = calloc(1, sizeof(*mr));
+
+	if (!mr)
+		return fail_null(ENOMEM);
+	mr->ibv.pd = pd;
+	mr->ibv.addr = addr;
+	mr->ibv.length = length;
+	mr->iova = iova;
+	mr->access = access;
+	err = region_make(mr);
+	if (err) {
+		free(mr);
+		return fail_null(-err);
+	}
+	context_count(pd->context, 1);
+	return &mr->ibv;
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	return region_register(pd, addr, length, (uintptr_t)addr, access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+				      int access)
+{
+	return region_register(pd, addr, length, iova, access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+				       unsigned int access)
+{
+	return region_register(pd, addr, length, iova, access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
+					uint64_t iova, int fd, int access)
+{
+	(void)pd, (void)offset, (void)length, (void)iova, (void)fd, (void)access;
+	return fail_null(EOPNOTSUPP);
+}
+
+EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
+			int access)
+{
+	(void)mr, (void)flags, (void)pd, (void)addr, (void)length, (void)access;
+	errno = EOPNOTSUPP;
+	return IBV_REREG_MR_ERR_INPUT;
+}
+
+EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
+{
+	struct mr *mr = container_of(ibv, struct mr, ibv);
+	struct hca *hca = context_of(ibv->context)->hca;
+
+	mr_revoke(hca, mr);
+	int err = daemon_dereg_mr(conn_of(ibv->context), ibv->handle);
+
+	if (err && err != -EIO) { /* without a daemon there is nothing left there to end */
+		mr_publish(hca, mr);
+		return fail_errno(-err);
+	}
+	fork_unregister(ibv->addr, ibv->length);
+	context_count(ibv->context, -1);
+	free(mr);
+	return 0;
+}

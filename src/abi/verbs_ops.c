@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The tables of calls in a context, through which the inline functions of <infiniband/verbs.h>
+ * reach us, and the calls whose features Verbena hasn't got. A slot that is NULL makes its inline
+ * function answer EOPNOTSUPP; the slots that are called unseen get functions that say the same.
+ */
+#include "abi/verbs_abi.h"
+#include "hca/cq.h"
+#include "hca/qp.h"
+#include "hca/srq.h"
+
+#undef ibv_query_port
+
+static struct ibv_mw *no_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	(void)pd, (void)type;
+	return fail_null(EOPNOTSUPP);
+}
+
+static int no_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	(void)qp, (void)mw, (void)bind;
+	return fail_errno(EOPNOTSUPP);
+}
+
+static int no_dealloc_mw(struct ibv_mw *mw)
+{
+	(void)mw;
+	return fail_errno(EOPNOTSUPP);
+}
+
+static int no_close_xrcd(struct ibv_xrcd *xrcd)
+{
+	(void)xrcd;
+	return fail_errno(EOPNOTSUPP);
+}
+
+void verbs_ops_fill(struct verbs_context *verbs)
+{
+	struct ibv_context_ops *ops = &verbs->context.ops;
+
+	ops->_compat_query_device = ibv_query_device; /* programs of before 2011 */
+	ops->_compat_query_port = ibv_query_port;
+	ops->alloc_mw = no_alloc_mw;
+	ops->bind_mw = no_bind_mw;
+	ops->dealloc_mw = no_dealloc_mw;
+	ops->poll_cq = cq_poll;
+	ops->req_notify_cq = cq_req_notify;
+	ops->post_srq_recv = srq_post;
+	ops->post_send = sq_post;
+	ops->post_recv = rq_post;
+
+	verbs->query_port = verbs_query_port;
+	verbs->query_device_ex = verbs_query_device_ex;
+	verbs->query_rt_values = verbs_query_rt_values;
+	verbs->create_cq_ex = verbs_create_cq_ex;
+	verbs->create_qp_ex = verbs_create_qp_ex;
+	verbs->create_srq_ex = verbs_create_srq_ex;
+	verbs->close_xrcd = no_close_xrcd;
+}
+
+/* ------------------------------------------------------------------ sharing between processes */
+
+EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
+{
+	(void)cmd_fd;
+	return fail_null(EOPNOTSUPP);
+}
+
+EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t pd_handle)
+{
+	(void)context, (void)pd_handle;
+	return fail_null(EOPNOTSUPP);
+}
+
+/* Nothing can have been imported, so there is nothing to give back. */
+EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
+{
+	(void)pd;
+}
+
+EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t mr_handle)
+{
+	(void)pd, (void)mr_handle;
+	return fail_null(EOPNOTSUPP);
+}
+
+EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
+{
+	(void)mr;
+}
+
+EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t dm_handle)
+{
+	(void)context, (void)dm_handle;
+	return fail_null(EOPNOTSUPP);
+}
+
+EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
+{
+	(void)dm;
+}
+
+/* ------------------------------------------------------------------ other features of QPs */
+
+EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
+{
+	(void)qp, (void)gid, (void)lid;
+	return fail_errno(EOPNOTSUPP);
+}
+
+EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
+{
+	(void)qp, (void)gid, (void)lid;
+	return fail_errno(EOPNOTSUPP);
+}
+
+EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+	(void)qp, (void)ece;
+	return fail_errno(EOPNOTSUPP);
+}
+
+EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+	(void)qp, (void)ece;
+	return fail_errno(EOPNOTSUPP);
+}
+
+/* Only the last byte of a message is promised to arrive last, which is less than what is asked. */
+EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
+{
+	(void)qp, (void)op, (void)flags;
+	return 0;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Queue pairs and shared receive queues: entry points of hca/qp.h and hca/srq.h. */
+#include <string.h>
+
+#include "abi/verbs_abi.h"
+#include "hca/qp.h"
+#include "hca/srq.h"
+
+struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+{
+	struct ibv_qp *qp = qp_create(context, attr);
+
+	if (qp)
+		context_count(context, 1);
+	return qp;
+}
+
+EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct ibv_qp_init_attr_ex full = {
+		.qp_context = attr->qp_context,
+		.send_cq = attr->send_cq,
+		.recv_cq = attr->recv_cq,
+		.srq = attr->srq,
+		.cap = attr->cap,
+		.qp_type = attr->qp_type,
+		.sq_sig_all = attr->sq_sig_all,
+		.comp_mask = IBV_QP_INIT_ATTR_PD,
+		.pd = pd,
+	};
+	struct ibv_qp *qp = verbs_create_qp_ex(pd->context, &full);
+
+	if (qp)
+		attr->cap = full.cap; /* what it really got */
+	return qp;
+}
+
+EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
+{
+	return qp_to_ex(qp);
+}
+
+EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)
+{
+	return fail_errno(qp_modify(qp, attr, attr_mask));
+}
+
+EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
+			struct ibv_qp_init_attr *init_attr)
+{
+	return fail_errno(qp_query(qp, attr, attr_mask, init_attr));
+}
+
+EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
+{
+	struct ibv_context *context = qp->context;
+	int err = qp_destroy(qp);
+
+	if (!err)
+		context_count(context, -1);
+	return fail_errno(err);
+}
+
+EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+	struct ibv_srq *srq = srq_create(pd, attr);
+
+	if (srq)
+		context_count(pd->context, 1);
+	return srq;
+}
+
+struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
+{
+	bool basic =
+		!(attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) || attr->srq_type == IBV_SRQT_BASIC;
+
+	if (attr->comp_mask >= IBV_SRQ_INIT_ATTR_RESERVED)
+		return fail_null(EINVAL);
+	if (!basic)
+		return fail_null(EOPNOTSUPP); /* XRC and tag matching */
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd || attr->pd->context != context)
+		return fail_null(EINVAL);
+	struct ibv_srq_init_attr plain = {.srq_context = attr->srq_context, .attr = attr->attr};
+	struct ibv_srq *srq = ibv_create_srq(attr->pd, &plain);
+
+	if (srq)
+		attr->attr = plain.attr;
+	return srq;
+}
+
+EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int attr_mask)
+{
+	return fail_errno(srq_modify(srq, attr, attr_mask));
+}
+
+EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
+{
+	return fail_errno(srq_query(srq, attr));
+}
+
+EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
+{
+	struct ibv_context *context = srq->context;
+	int err = srq_destroy(srq);
+
+	if (!err)
+		context_count(context, -1);
+	return fail_errno(err);
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Questions about devices and ports. The daemon has the answers (as the kernel would); structures
+ * that may be shorter or longer in the program than here are filled as far as both go. No state.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "abi/verbs_abi.h"
+
+#undef ibv_query_port
+
+enum {
+	PKEY_DEFAULT = 0xffff,
+	COMPAT_PORT_ATTR = 48, /* bytes of struct ibv_port_attr before port_cap_flags2 */
+	GID_TYPE_SYSFS_V1 = 0, /* InfiniBand or RoCE version 1 */
+	GID_TYPE_SYSFS_V2 = 1,
+};
+
+/* Copies what fits; what the program has room for and we don't know is zero. */
+static void copy_sized(void *to, size_t to_size, const void *from, size_t from_size)
+{
+	if (to_size > from_size) {
+		memset((char *)to + from_size, 0, to_size - from_size);
+		to_size = from_size;
+	}
+	memcpy(to, from, to_size);
+}
+
+/* ------------------------------------------------------------------ the device */
+
+static void device_limits(struct ibv_device_attr *attr,
+			  const struct ib_uverbs_query_device_resp *resp)
+{
+	attr->max_qp = resp->max_qp;
+	attr->max_qp_wr = resp->max_qp_wr;
+	attr->max_sge = resp->max_sge;
+	attr->max_sge_rd = resp->max_sge_rd;
+	attr->max_cq = resp->max_cq;
+	attr->max_cqe = resp->max_cqe;
+	attr->max_mr = resp->max_mr;
+	attr->max_pd = resp->max_pd;
+	attr->max_qp_rd_atom = resp->max_qp_rd_atom;
+	attr->max_ee_rd_atom = resp->max_ee_rd_atom;
+	attr->max_res_rd_atom = resp->max_res_rd_atom;
+	attr->max_qp_init_rd_atom = resp->max_qp_init_rd_atom;
+	attr->max_ee_init_rd_atom = resp->max_ee_init_rd_atom;
+	attr->max_ee = resp->max_ee;
+	attr->max_rdd = resp->max_rdd;
+	attr->max_mw = resp->max_mw;
+	attr->max_raw_ipv6_qp = resp->max_raw_ipv6_qp;
+	attr->max_raw_ethy_qp = resp->max_raw_ethy_qp;
+	attr->max_mcast_grp = resp->max_mcast_grp;
+	attr->max_mcast_qp_attach = resp->max_mcast_qp_attach;
+	attr->max_total_mcast_qp_attach = resp->max_total_mcast_qp_attach;
+	attr->max_ah = resp->max_ah;
+	attr->max_fmr = resp->max_fmr;
+	attr->max_map_per_fmr = resp->max_map_per_fmr;
+	attr->max_srq = resp->max_srq;
+	attr->max_srq_wr = resp->max_srq_wr;
+	attr->max_srq_sge = resp->max_srq_sge;
+	attr->max_pkeys = resp->max_pkeys;
+}
+
+static int query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+{
+	struct ib_uverbs_query_device_resp resp;
+	int err = -daemon_query_device(conn_of(context), &resp);
+
+	if (err)
+		return err;
+	*attr = (struct ibv_device_attr){
+		.node_guid = resp.node_guid,
+		.sys_image_guid = resp.sys_image_guid,
+		.max_mr_size = resp.max_mr_size,
+		.page_size_cap = resp.page_size_cap,
+		.vendor_id = resp.vendor_id,
+		.vendor_part_id = resp.vendor_part_id,
+		.hw_ver = resp.hw_ver,
+		.device_cap_flags = resp.device_cap_flags,
+		.atomic_cap = resp.atomic_cap,
+		.local_ca_ack_delay = resp.local_ca_ack_delay,
+		.phys_port_cnt = resp.phys_port_cnt,
+	};
+	device_limits(attr, &resp);
+	/* As the kernel's drivers pack it: 16 bits each of major, minor, patch. */
+	snprintf(attr->fw_ver, sizeof(attr->fw_ver), "%u.%u.%u",
+		 (unsigned int)(resp.fw_ver >> 32 & 0xffff),
+		 (unsigned int)(resp.fw_ver >> 16 & 0xffff), (unsigned int)(resp.fw_ver & 0xffff));
+	return 0;
+}
+
+EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+{
+	return fail_errno(query_device(context, attr));
+}
+
+int verbs_query_device_ex(struct ibv_context *context,
+			  const struct ibv_query_device_ex_input *input,
+			  struct ibv_device_attr_ex *attr, size_t attr_size)
+{
+	struct ibv_device_attr_ex full = {0};
+
+	if ((input && input->comp_mask) || attr_size < sizeof(full.orig_attr))
+		return EINVAL;
+	int err = query_device(context, &full.orig_attr);
+
+	if (err)
+		return err;
+	full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
+	full.phys_port_cnt_ex = full.orig_attr.phys_port_cnt;
+	/* Completion timestamps are CLOCK_MONOTONIC in nanoseconds. */
+	full.completion_timestamp_mask = UINT64_MAX;
+	full.hca_core_clock = 1000000; /* kHz */
+	copy_sized(attr, attr_size, &full, sizeof(full));
+	return 0;
+}
+
+int verbs_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
+{
+	uint32_t known = values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK;
+
+	(void)context;
+	if (known && clock_gettime(CLOCK_MONOTONIC, &values->raw_clock) < 0)
+		return errno;
+	values->comp_mask = known;
+	return 0;
+}
+
+/* ------------------------------------------------------------------ ports */
+
+int verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
+		     size_t attr_size)
+{
+	struct ib_uverbs_query_port_resp resp;
+	int err = -daemon_query_port(conn_of(context), port, &resp);
+
+	if (err)
+		return err;
+	struct ibv_port_attr full = {
+		.state = resp.state,
+		.max_mtu = resp.max_mtu,
+		.active_mtu = resp.active_mtu,
+		.gid_tbl_len = (int)resp.gid_tbl_len,
+		.port_cap_flags = resp.port_cap_flags,
+		.max_msg_sz = resp.max_msg_sz,
+		.bad_pkey_cntr = resp.bad_pkey_cntr,
+		.qkey_viol_cntr = resp.qkey_viol_cntr,
+		.pkey_tbl_len = resp.pkey_tbl_len,
+		.lid = resp.lid,
+		.sm_lid = resp.sm_lid,
+		.lmc = resp.lmc,
+		.max_vl_num = resp.max_vl_num,
+		.sm_sl = resp.sm_sl,
+		.subnet_timeout = resp.subnet_timeout,
+		.init_type_reply = resp.init_type_reply,
+		.active_width = resp.active_width,
+		.active_speed = resp.active_speed,
+		.phys_state = resp.phys_state,
+		.link_layer = resp.link_layer,
+		.flags = resp.flags,
+	};
+
+	copy_sized(attr, attr_size, &full, sizeof(full));
+	return 0;
+}
+
+/* Programs of today call the context's slot; this symbol is for those whose structure ends before
+ * port_cap_flags2. */
+EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num,
+			  struct _compat_ibv_port_attr *port_attr)
+{
+	return fail_errno(verbs_query_port(context, port_num, (struct ibv_port_attr *)port_attr,
+					   COMPAT_PORT_ATTR));
+}
+
+/* ------------------------------------------------------------------ GIDs */
+
+static int query_gid(struct ibv_context *context, uint32_t port, uint32_t index,
+		     struct ibv_gid_entry *entry)
+{
+	struct proto_query_gid_resp resp;
+	int err = -daemon_query_gid(conn_of(context), port, index, &resp);
+
+	if (err)
+		return err;
+	*entry = (struct ibv_gid_entry){
+		.gid_index = index,
+		.port_num = port,
+		.gid_type = resp.type,
+		.ndev_ifindex = resp.ifindex,
+	};
+	memcpy(entry->gid.raw, resp.gid, sizeof(resp.gid));
+	return 0;
+}
+
+EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index,
+			 union ibv_gid *gid)
+{
+	struct ibv_gid_entry entry = {0};
+	int err = index < 0 ? EINVAL : query_gid(context, port_num, index, &entry);
+
+	if (err && err != ENODATA) { /* an empty place of the table is a GID of zeros */
+		errno = err;
+		return -1;
+	}
+	*gid = entry.gid;
+	return 0;
+}
+
+EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index,
+			      int *type)
+{
+	struct ibv_gid_entry entry = {.gid_type = IBV_GID_TYPE_ROCE_V1};
+	int err = query_gid(context, port, index, &entry);
+
+	if (err && err != ENODATA) {
+		errno = err;
+		return -1;
+	}
+	*type = entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? GID_TYPE_SYSFS_V2 : GID_TYPE_SYSFS_V1;
+	return 0;
+}
+
+EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_index,
+			     struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
+{
+	struct ibv_gid_entry full;
+
+	if (flags)
+		return fail_errno(EOPNOTSUPP);
+	int err = query_gid(context, port_num, gid_index, &full);
+
+	if (!err)
+		copy_sized(entry, entry_size, &full, sizeof(full));
+	return fail_errno(err);
+}
+
+/* Appends the entries of one port. Returns their new number or a negative errno. */
+static ssize_t gid_table_of(struct ibv_context *context, uint32_t port, char *entries, size_t n,
+			    size_t max, size_t entry_size)
+{
+	struct ibv_port_attr attr;
+	int err = verbs_query_port(context, port, &attr, sizeof(attr));
+
+	for (int i = 0; !err && i < attr.gid_tbl_len; i++) {
+		struct ibv_gid_entry full;
+		int e = query_gid(context, port, i, &full);
+
+		if (e == ENODATA)
+			continue;
+		if (!e && n == max)
+			e = EINVAL;
+		if (!e)
+			copy_sized(entries + n++ * entry_size, entry_size, &full, sizeof(full));
+		err = e;
+	}
+	return err ? -err : (ssize_t)n;
+}
+
+EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
+				    size_t max_entries, uint32_t flags, size_t entry_size)
+{
+	ssize_t n = 0;
+
+	if (flags)
+		return -EOPNOTSUPP;
+	if (!max_entries || !entry_size)
+		return -EINVAL;
+	for (uint32_t port = 1; n >= 0 && port <= device_of(context->device)->ports; port++)
+		n = gid_table_of(context, port, (char *)entries, n, max_entries, entry_size);
+	return n;
+}
+
+/* ------------------------------------------------------------------ partition keys */
+
+EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
+{
+	if (!port_num || port_num > device_of(context->device)->ports || index < 0 ||
+	    index >= (int)LIMIT_PKEYS) {
+		errno = EINVAL;
+		return -1;
+	}
+	*pkey = htobe16(PKEY_DEFAULT);
+	return 0;
+}
+
+EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num, __be16 pkey)
+{
+	__be16 entry;
+
+	for (int i = 0; ibv_query_pkey(context, port_num, i, &entry) == 0; i++)
+		if (entry == pkey)
+			return i;
+	errno = EINVAL;
+	return -1;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Doubly linked lists inside the objects they link. A node that is on no list points to itself. */
+#ifndef VERBENA_BASE_LIST_H
+#define VERBENA_BASE_LIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct list {
+	struct list *next, *prev;
+};
+
+#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+static inline void list_init(struct list *l)
+{
+	l->next = l->prev = l;
+}
+
+static inline bool list_empty(const struct list *l)
+{
+	return l->next == l;
+}
+
+static inline void list_add_tail(struct list *head, struct list *node)
+{
+	node->prev = head->prev;
+	node->next = head;
+	head->prev->next = node;
+	head->prev = node;
+}
+
+static inline void list_del(struct list *node)
+{
+	node->prev->next = node->next;
+	node->next->prev = node->prev;
+	list_init(node);
+}
+
+/* Takes the first node off, NULL when there is none. */
+static inline struct list *list_pop(struct list *head)
+{
+	struct list *node = head->next;
+
+	if (node == head)
+		return NULL;
+	list_del(node);
+	return node;
+}
+
+/* `node` may be taken off the list inside the loop. */
+#define list_for_each(node, head)                                                                  \
+	for (struct list *node = (head)->next, *node##_next = node->next; node != (head);         \
+	     node = node##_next, node##_next = node->next)
+
+#endif

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Log lines for people: what happened, why, what to do. Level from VERBENA_LOG (error, warn,
+ * info, debug; default warn). The library writes to standard error, the daemon to what log_open()
+ * was given. Threads: any; a line is one write().
+ */
+#ifndef VERBENA_BASE_LOG_H
+#define VERBENA_BASE_LOG_H
+
+#include <stdbool.h>
+
+enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
+
+/* Lines go to `fd` (not owned) and start with `who`. */
+void log_open(int fd, const char *who);
+bool log_enabled(enum log_level level);
+void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#define log_error(...) log_line(LOG_LEVEL_ERROR, __VA_ARGS__)
+#define log_warn(...) log_line(LOG_LEVEL_WARN, __VA_ARGS__)
+#define log_info(...) log_line(LOG_LEVEL_INFO, __VA_ARGS__)
+#define log_debug(...) log_line(LOG_LEVEL_DEBUG, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The client's end of the control socket; see ctl.h.
+ *
+ * A connection serves one request and is closed. The reply is read until the daemon closes, into
+ * a buffer that grows up to a bound, and is then parsed. One thread; blocks for at most the
+ * socket's time limit.
+ */
+#include "cli/ctl.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "client/rundir.h"
+
+#define REPLY_TIMEOUT_S 10
+#define REPLY_MAX_BYTES (256u << 20)
+#define ERROR_BYTES 512
+
+struct buffer {
+	char *data;
+	size_t length, space;
+};
+
+/* Why a request failed, for people. */
+struct failure {
+	int code; /* exit code */
+	char text[ERROR_BYTES];
+};
+
+static void failure_set(struct failure *failure, int code, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static void failure_set(struct failure *failure, int code, const char *format, ...)
+{
+	va_list args;
+
+	failure->code = code;
+	va_start(args, format);
+	vsnprintf(failure->text, sizeof(failure->text), format, args);
+	va_end(args);
+}
+
+/* Returns a connected socket, or -1 with `failure` set. */
+static int ctl_connect(struct failure *failure)
+{
+	struct timeval limit = {.tv_sec = REPLY_TIMEOUT_S};
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	char directory[sizeof(address.sun_path)];
+	int fd, length, error;
+
+	error = rundir_find(directory, sizeof(directory));
+	if (error) {
+		failure_set(failure, CLI_FAILURE,
+			    "cannot find the run-time directory: %s; see FILES in verbena(7)",
+			    strerror(-error));
+		return -1;
+	}
+	length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/ctl", directory);
+	if (length < 0 || (size_t)length >= sizeof(address.sun_path)) {
+		failure_set(failure, CLI_FAILURE,
+			    "the run-time directory's name is too long for a socket: %s",
+			    directory);
+		return -1;
+	}
+
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0) {
+		failure_set(failure, CLI_FAILURE, "cannot make a socket: %s", strerror(errno));
+		return -1;
+	}
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
+		return fd;
+
+	if (errno == ENOENT || errno == ENOTDIR || errno == ECONNREFUSED)
+		failure_set(failure, CLI_NO_DAEMON,
+			    "no daemon runs (looked in %s); it starts with the first program that "
+			    "needs it",
+			    directory);
+	else
+		failure_set(failure, CLI_FAILURE, "cannot connect to %s: %s", address.sun_path,
+			    strerror(errno));
+	close(fd);
+	return -1;
+}
+
+static const char *io_error(void)
+{
+	return errno == EAGAIN ? "the time is up; is it stopped?" : strerror(errno);
+}
+
+static int ctl_send(int fd, const char *line, struct failure *failure)
+{
+	size_t length = strlen(line), done = 0;
+
+	while (done < length) {
+		ssize_t n = send(fd, line + done, length - done, MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0) {
+			failure_set(failure, CLI_FAILURE, "cannot ask the daemon: %s", io_error());
+			return -1;
+		}
+		done += (size_t)n;
+	}
+	return 0;
+}
+
+static int buffer_grow(struct buffer *buffer)
+{
+	size_t space = buffer->space ? buffer->space * 2 : 64 * 1024;
+	char *data;
+
+	if (space > REPLY_MAX_BYTES)
+		return -EMSGSIZE;
+	data = realloc(buffer->data, space);
+	if (!data)
+		return -ENOMEM;
+	buffer->data = data;
+	buffer->space = space;
+	return 0;
+}
+
+static int ctl_receive(int fd, struct buffer *buffer, struct failure *failure)
+{
+	for (;;) {
+		ssize_t n;
+		int error;
+
+		if (buffer->length == buffer->space && (error = buffer_grow(buffer)) != 0) {
+			failure_set(failure, CLI_FAILURE, "the daemon's answer is too large: %s",
+				    strerror(-error));
+			return -1;
+		}
+		n = recv(fd, buffer->data + buffer->length, buffer->space - buffer->length, 0);
+		if (n == 0)
+			return 0;
+		if (n > 0) {
+			buffer->length += (size_t)n;
+		} else if (errno != EINTR) {
+			failure_set(failure, CLI_FAILURE, "the daemon does not answer: %s",
+				    io_error());
+			return -1;
+		}
+	}
+}
+
+/* Returns the reply or NULL with `failure` set. */
+static json_t *ctl_parse(const struct buffer *buffer, struct failure *failure)
+{
+	json_error_t error;
+	json_t *reply;
+
+	if (buffer->length == 0) {
+		failure_set(failure, CLI_FAILURE, "the daemon hung up without an answer");
+		return NULL;
+	}
+	reply = json_loadb(buffer->data, buffer->length, 0, &error);
+	if (!json_is_object(reply)) {
+		failure_set(failure, CLI_FAILURE, "the daemon's answer cannot be understood: %s",
+			    reply ? "not a JSON object" : error.text);
+		json_decref(reply);
+		return NULL;
+	}
+	if (!json_is_true(json_object_get(reply, "ok"))) {
+		const char *text = ctl_string(reply, "error");
+
+		failure_set(failure, CLI_FAILURE, "%s",
+			    *text ? text : "the daemon refused, without a reason");
+		json_decref(reply);
+		return NULL;
+	}
+	return reply;
+}
+
+static json_t *ctl_exchange(const char *line, struct failure *failure)
+{
+	struct buffer buffer = {0};
+	json_t *reply = NULL;
+	int fd = ctl_connect(failure);
+
+	if (fd < 0)
+		return NULL;
+	if (ctl_send(fd, line, failure) == 0 && ctl_receive(fd, &buffer, failure) == 0)
+		reply = ctl_parse(&buffer, failure);
+	free(buffer.data);
+	close(fd);
+	return reply;
+}
+
+static void failure_report(const struct failure *failure, bool json)
+{
+	json_t *object;
+
+	cli_error("%s", failure->text);
+	if (!json)
+		return;
+	object = json_pack("{s:b, s:s}", "ok", 0, "error", failure->text);
+	ctl_print_json(object);
+	json_decref(object);
+}
+
+int ctl_request(json_t *request, bool json, json_t **reply)
+{
+	struct failure failure = {.code = CLI_FAILURE, .text = "out of memory"};
+	char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;
+	char *line = NULL;
+	json_t *result = NULL;
+
+	json_decref(request);
+	if (text && asprintf(&line, "%s\n", text) > 0)
+		result = ctl_exchange(line, &failure);
+	free(line);
+	free(text);
+	if (!result) {
+		failure_report(&failure, json);
+		return failure.code;
+	}
+	*reply = result;
+	return CLI_OK;
+}
+
+int ctl_print_json(const json_t *value)
+{
+	json_dumpf(value, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
+	putchar('\n');
+	return cli_finish(CLI_OK);
+}
+
+json_int_t ctl_integer(const json_t *object, const char *key)
+{
+	return json_integer_value(json_object_get(object, key));
+}
+
+const char *ctl_string(const json_t *object, const char *key)
+{
+	const char *value = json_string_value(json_object_get(object, key));
+
+	return value ? value : "";
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * `verbena run`: executes any program so that it loads our libibverbs.so.1.
+ *
+ * Puts our library's directory in front of LD_LIBRARY_PATH, names the daemon in VERBENA_DAEMON, and
+ * becomes the program. Nothing of this process stays. One thread.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/locate.h"
+
+/* Puts `directory` first in LD_LIBRARY_PATH, once. Returns 0 or -errno. */
+static int library_path_prepend(const char *directory)
+{
+	const char *old = getenv("LD_LIBRARY_PATH");
+	size_t length = strlen(directory);
+	char *path;
+	int result;
+
+	if (!old || !*old)
+		return setenv("LD_LIBRARY_PATH", directory, 1) ? -errno : 0;
+	if (strncmp(old, directory, length) == 0 && (old[length] == ':' || old[length] == '\0'))
+		return 0;
+	if (asprintf(&path, "%s:%s", directory, old) < 0)
+		return -ENOMEM;
+	result = setenv("LD_LIBRARY_PATH", path, 1) ? -errno : 0;
+	free(path);
+	return result;
+}
+
+static int environment_prepare(void)
+{
+	struct location location;
+	int error = locate(NULL, &location);
+
+	if (error) {
+		cli_error("cannot find libibverbs.so.1 and verbenad beside this command: %s; is "
+			  "the build or "
+			  "the installation complete?",
+			  strerror(-error));
+		return error;
+	}
+	/* The dynamic loader knows no way to quote these two. */
+	if (strpbrk(location.library_dir, ":;")) {
+		cli_error("our library is in %s, but a directory with `:` or `;` in its name "
+			  "cannot be "
+			  "in LD_LIBRARY_PATH; move it",
+			  location.library_dir);
+		return -EINVAL;
+	}
+	error = library_path_prepend(location.library_dir);
+	if (!error && setenv("VERBENA_DAEMON", location.daemon, 0) != 0)
+		error = -errno;
+	if (error)
+		cli_error("cannot set the environment: %s", strerror(-error));
+	return error;
+}
+
+static void obstacle_warn(const char *path)
+{
+	switch (program_examine(path)) {
+	case PROGRAM_STATIC:
+		cli_error("warning: %s is statically linked, so it keeps the verbs library that it "
+			  "was "
+			  "built with, if any",
+			  path);
+		break;
+	case PROGRAM_PRIVILEGED:
+		cli_error("warning: %s gains privileges when it starts (set-ID bit or file "
+			  "capabilities), so the loader ignores LD_LIBRARY_PATH and it will not "
+			  "use Verbena",
+			  path);
+		break;
+	case PROGRAM_FOREIGN:
+		cli_error("warning: %s is for another kind of processor than our library, so it "
+			  "cannot "
+			  "load it",
+			  path);
+		break;
+	case PROGRAM_FINE:
+		break;
+	}
+}
+
+static int exec_failed(const char *name, int error)
+{
+	if (error == ENOENT) {
+		cli_error("cannot run %s: there is no such program", name);
+		return CLI_NOT_FOUND;
+	}
+	cli_error("cannot run %s: %s", name,
+		  error == EACCES ? "it is not an executable file" : strerror(error));
+	return CLI_NOT_EXECUTABLE;
+}
+
+static int run_run(const struct cli_command *self, int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	char path[PATH_MAX];
+	int option, error;
+
+	/* "+": what follows the program's name is the program's. */
+	while ((option = getopt_long(argc, argv, "+h", options, NULL)) != -1)
+		return option == 'h' ? cli_help(self) : cli_usage(self);
+	if (optind == argc) {
+		cli_error("run what? Name a program");
+		return cli_usage(self);
+	}
+	argv += optind;
+
+	if (environment_prepare() != 0)
+		return CLI_FAILURE;
+	error = program_find(argv[0], path);
+	if (error)
+		return exec_failed(argv[0], -error);
+	obstacle_warn(path);
+	execvp(argv[0], argv);
+	return exec_failed(argv[0], errno);
+}
+
+const struct cli_command command_run = {
+	.name = "run",
+	.summary = "run a program on Verbena",
+	.help = "usage: verbena run [--] PROGRAM [ARGUMENT...]\n\n"
+		"Runs an unmodified verbs program with Verbena's libibverbs.so.1 in place of the\n"
+		"system's: its directory goes first in LD_LIBRARY_PATH. The daemon is started by "
+		"the\n"
+		"library when there is none.\n\n"
+		"  -h, --help   show this\n\n"
+		"Ends as PROGRAM does; 127 when there is no such program, 126 when it cannot be "
+		"run.\n"
+		"Example: verbena run ibv_devinfo -v\n",
+	.run = run_run,
+};

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* See call.h. No state. */
+#include "client/call.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "proto/proto.h"
+
+int packet_send(int socket, const void *data, size_t size, const int *fds, unsigned int count,
+		int flags)
+{
+	union {
+		char bytes[CMSG_SPACE(PROTO_MAX_FDS * sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct iovec iov = { (void *)data, size };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+	if (count) {
+		memset(&control, 0, sizeof(control));
+		m.msg_control = control.bytes;
+		m.msg_controllen = CMSG_SPACE(count * sizeof(int));
+		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(count * sizeof(int));
+		memcpy(CMSG_DATA(c), fds, count * sizeof(int));
+	}
+	ssize_t n;
+
+	do
+		n = sendmsg(socket, &m, MSG_NOSIGNAL | flags);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : 0;
+}
+
+/* Descriptors of the packet; those beyond PROTO_MAX_FDS are closed. */
+static void take_fds(struct msghdr *m, int *fds)
+{
+	unsigned int place = 0;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		for (size_t i = 0; i < count; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+			if (place < PROTO_MAX_FDS)
+				fds[place++] = fd;
+			else
+				close(fd);
+		}
+	}
+}
+
+ssize_t packet_receive(int socket, void *data, size_t size, int *fds, int flags)
+{
+	union {
+		char bytes[CMSG_SPACE(16 * sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct iovec iov = { data, size };
+	struct msghdr m = { .msg_iov = &iov,
+			    .msg_iovlen = 1,
+			    .msg_control = control.bytes,
+			    .msg_controllen = sizeof(control.bytes) };
+	ssize_t n;
+
+	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
+		fds[i] = -1;
+	do
+		n = recvmsg(socket, &m, MSG_CMSG_CLOEXEC | flags);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return -errno;
+	take_fds(&m, fds);
+	if (m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+		for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
+			if (fds[i] >= 0)
+				close(fds[i]);
+		return -EMSGSIZE;
+	}
+	return n;
+}
+
+int call(int socket, const void *request, size_t size, const int *fds, unsigned int fd_count,
+	 void *reply, size_t reply_size, int *reply_fds)
+{
+	uint8_t packet[PROTO_MAX_MESSAGE];
+	int received[PROTO_MAX_FDS];
+	struct proto_reply head;
+	int err = packet_send(socket, request, size, fds, fd_count, 0);
+
+	if (err)
+		return err == -EPIPE || err == -ECONNRESET ? -EIO : err;
+	ssize_t n = packet_receive(socket, packet, sizeof(packet), received, 0);
+
+	if (n < (ssize_t)sizeof(head))
+		return -EIO;
+	memcpy(&head, packet, sizeof(head));
+	bool complete = head.result == 0 && (size_t)n >= sizeof(head) + reply_size;
+
+	if (complete && reply_size)
+		memcpy(reply, packet + sizeof(head), reply_size);
+	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++) {
+		if (complete && reply_fds)
+			reply_fds[i] = received[i];
+		else if (received[i] >= 0)
+			close(received[i]);
+	}
+	return complete ? 0 : head.result < 0 ? head.result : -EIO;
+}

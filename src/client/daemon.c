@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The commands, one function each. See daemon.h. A request is built on the stack: header, the
+ * kernel's structure, udata; `response` fields stay 0 (there is no user address to write to).
+ */
+#include "client/daemon.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "client/call.h"
+#include "client/start.h"
+
+static int exchange(struct daemon_conn *conn, uint32_t command, const void *body, size_t size,
+		    const int *fds, unsigned int fd_count, void *reply, size_t reply_size,
+		    int *reply_fds)
+{
+	struct {
+		struct ib_uverbs_cmd_hdr header;
+		uint8_t body[512];
+	} request;
+
+	if (size > sizeof(request.body) || size % 4)
+		return -EINVAL;
+	request.header.command = command;
+	request.header.in_words = (sizeof(request.header) + size) / 4;
+	request.header.out_words = reply_size / 4;
+	if (size)
+		memcpy(request.body, body, size);
+	pthread_mutex_lock(&conn->lock);
+	int err = conn->fd < 0 ? -EIO :
+				 call(conn->fd, &request, sizeof(request.header) + size, fds,
+				      fd_count, reply, reply_size, reply_fds);
+
+	pthread_mutex_unlock(&conn->lock);
+	return err;
+}
+
+static int simple(struct daemon_conn *conn, uint32_t command, const void *body, size_t size,
+		  void *reply, size_t reply_size)
+{
+	return exchange(conn, command, body, size, NULL, 0, reply, reply_size, NULL);
+}
+
+static int conn_open(struct daemon_conn *conn, const char *node)
+{
+	int fd = start_connect(node);
+
+	if (fd < 0)
+		return fd;
+	conn->fd = fd;
+	pthread_mutex_init(&conn->lock, NULL);
+	return 0;
+}
+
+void daemon_close(struct daemon_conn *conn)
+{
+	pthread_mutex_lock(&conn->lock);
+	if (conn->fd >= 0)
+		close(conn->fd);
+	conn->fd = -1;
+	pthread_mutex_unlock(&conn->lock);
+	pthread_mutex_destroy(&conn->lock);
+}
+
+/* A daemon that leaves because it was idle may hang up on a connection it hadn't looked at yet. */
+enum { OPEN_TRIES = 5 };
+
+int daemon_list_devices(struct proto_device *list, unsigned int max)
+{
+	struct proto_list_devices_resp resp;
+	struct daemon_conn conn;
+	int err = -EIO;
+
+	for (int i = 0; i < OPEN_TRIES && err == -EIO; i++) {
+		err = conn_open(&conn, NULL);
+		if (err)
+			return err;
+		err = simple(&conn, PROTO_LIST_DEVICES, NULL, 0, &resp, sizeof(resp));
+		daemon_close(&conn);
+	}
+	if (err)
+		return err;
+	unsigned int n = resp.count < max ? resp.count : max;
+
+	if (n > sizeof(resp.device) / sizeof(resp.device[0]))
+		return -EIO;
+	memcpy(list, resp.device, n * sizeof(*list));
+	return n;
+}
+
+int daemon_attach(struct daemon_conn *conn, int table_fd, int doorbell_fd,
+		  struct proto_attach_resp *resp, int *event_fd)
+{
+	const struct proto_attach body = { .abi = PROTO_ABI };
+	const int fds[] = { table_fd, doorbell_fd };
+	int received[PROTO_MAX_FDS] = { -1, -1, -1, -1 };
+	int err = -EIO;
+
+	for (int i = 0; i < OPEN_TRIES && err == -EIO; i++) {
+		err = conn_open(conn, NULL);
+		if (err)
+			return err;
+		err = exchange(conn, PROTO_ATTACH, &body, sizeof(body), fds, 2, resp, sizeof(*resp),
+			       received);
+		if (!err && received[0] < 0)
+			err = -EPROTO;
+		if (err)
+			daemon_close(conn);
+	}
+	if (!err)
+		*event_fd = received[0];
+	return err;
+}
+
+int daemon_link(struct daemon_conn *conn, uint32_t slot)
+{
+	const struct proto_link body = { .slot = slot };
+
+	return simple(conn, PROTO_LINK, &body, sizeof(body), NULL, 0);
+}
+
+int daemon_event_next(int event_fd, struct proto_event *event, int *fds)
+{
+	ssize_t n = packet_receive(event_fd, event, sizeof(*event), fds, MSG_DONTWAIT);
+
+	if (n == sizeof(*event))
+		return 0;
+	for (unsigned int i = 0; n > 0 && i < PROTO_MAX_FDS; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	return n == 0 || n == -ECONNRESET ? -EPIPE : n < 0 ? (int)n : -EPROTO;
+}
+
+int daemon_context_open(struct daemon_conn *conn, const char *node, uint64_t cookie,
+			uint32_t *num_comp_vectors)
+{
+	struct {
+		struct ib_uverbs_get_context core;
+		struct proto_get_context udata;
+	} body = { .udata.cookie = cookie };
+	struct ib_uverbs_get_context_resp resp;
+	int err = conn_open(conn, node);
+
+	if (err)
+		return err;
+	err = simple(conn, IB_USER_VERBS_CMD_GET_CONTEXT, &body, sizeof(body), &resp, sizeof(resp));
+	if (err) {
+		daemon_close(conn);
+		return err;
+	}
+	*num_comp_vectors = resp.num_comp_vectors;
+	return 0;
+}
+
+int daemon_query_device(struct daemon_conn *conn, struct ib_uverbs_query_device_resp *resp)
+{
+	const struct ib_uverbs_query_device body = { 0 };
+
+	return simple(conn, IB_USER_VERBS_CMD_QUERY_DEVICE, &body, sizeof(body), resp,
+		      sizeof(*resp));
+}
+
+int daemon_query_port(struct daemon_conn *conn, uint8_t port, struct ib_uverbs_query_port_resp *resp)
+{
+	const struct ib_uverbs_query_port body = { .port_num = port };
+
+	return simple(conn, IB_USER_VERBS_CMD_QUERY_PORT, &body, sizeof(body), resp, sizeof(*resp));
+}
+
+int daemon_query_gid(struct daemon_conn *conn, uint32_t port, uint32_t index,
+		     struct proto_query_gid_resp *resp)
+{
+	const struct proto_query_gid body = { .port = port, .index = index };
+
+	return simple(conn, PROTO_QUERY_GID, &body, sizeof(body), resp, sizeof(*resp));
+}
+
+/* ------------------------------------------------------------------ objects */
+
+int daemon_alloc_pd(struct daemon_conn *conn, uint32_t *handle)
+{
+	const struct ib_uverbs_alloc_pd body = { 0 };
+	struct ib_uverbs_alloc_pd_resp resp;
+	int err = simple(conn, IB_USER_VERBS_CMD_ALLOC_PD, &body, sizeof(body), &resp, sizeof(resp));
+
+	if (!err)
+		*handle = resp.pd_handle;
+	return err;
+}
+
+int daemon_dealloc_pd(struct daemon_conn *conn, uint32_t handle)
+{
+	const struct ib_uverbs_dealloc_pd body = { .pd_handle = handle };
+
+	return simple(conn, IB_USER_VERBS_CMD_DEALLOC_PD, &body, sizeof(body), NULL, 0);
+}
+
+int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t length,
+		  uint64_t iova, uint32_t access, struct ib_uverbs_reg_mr_resp *resp)
+{
+	const struct ib_uverbs_reg_mr body = { .start = addr,
+					       .length = length,
+					       .hca_va = iova,
+					       .pd_handle = pd,
+					       .access_flags = access };
+
+	return simple(conn, IB_USER_VERBS_CMD_REG_MR, &body, sizeof(body), resp, sizeof(*resp));
+}
+
+int daemon_dereg_mr(struct daemon_conn *conn, uint32_t handle)
+{
+	const struct ib_uverbs_dereg_mr body = { .mr_handle = handle };
+
+	return simple(conn, IB_USER_VERBS_CMD_DEREG_MR, &body, sizeof(body), NULL, 0);
+}
+
+int daemon_create_channel(struct daemon_conn *conn, uint32_t *handle)
+{
+	const struct ib_uverbs_create_comp_channel body = { 0 };
+	struct ib_uverbs_create_comp_channel_resp resp;
+	int err = simple(conn, IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, &body, sizeof(body), &resp,
+			 sizeof(resp));
+
+	if (!err)
+		*handle = resp.fd; /* a handle here; the descriptor is the process's own */
+	return err;
+}
+
+int daemon_destroy_channel(struct daemon_conn *conn, uint32_t handle)
+{
+	const struct proto_handle body = { .handle = handle };
+
+	return simple(conn, PROTO_DESTROY_CHANNEL, &body, sizeof(body), NULL, 0);
+}
+
+int daemon_create_cq(struct daemon_conn *conn, uint32_t cqe, int64_t channel, uint32_t comp_vector,
+		     uint32_t *handle)
+{
+	const struct ib_uverbs_create_cq body = { .cqe = cqe,
+						  .comp_vector = comp_vector,
+						  .comp_channel = channel };
+	struct ib_uverbs_create_cq_resp resp;
+	int err = simple(conn, IB_USER_VERBS_CMD_CREATE_CQ, &body, sizeof(body), &resp,
+			 sizeof(resp));
+
+	if (!err)
+		*handle = resp.cq_handle;
+	return err;
+}
+
+int daemon_resize_cq(struct daemon_conn *conn, uint32_t handle, uint32_t cqe)
+{
+	const struct ib_uverbs_resize_cq body = { .cq_handle = handle, .cqe = cqe };
+	struct ib_uverbs_resize_cq_resp resp;
+
+	return simple(conn, IB_USER_VERBS_CMD_RESIZE_CQ, &body, sizeof(body), &resp, sizeof(resp));
+}
+
+int daemon_destroy_cq(struct daemon_conn *conn, uint32_t handle)
+{
+	const struct ib_uverbs_destroy_cq body = { .cq_handle = handle };
+	struct ib_uverbs_destroy_cq_resp resp;
+
+	return simple(conn, IB_USER_VERBS_CMD_DESTROY_CQ, &body, sizeof(body), &resp, sizeof(resp));
+}
+
+int daemon_create_qp(struct daemon_conn *conn, const struct ib_uverbs_create_qp *cmd,
+		     struct ib_uverbs_create_qp_resp *resp)
+{
+	return simple(conn, IB_USER_VERBS_CMD_CREATE_QP, cmd, sizeof(*cmd), resp, sizeof(*resp));
+}
+
+int daemon_destroy_qp(struct daemon_conn *conn, uint32_t handle)
+{
+	const struct ib_uverbs_destroy_qp body = { .qp_handle = handle };
+	struct ib_uverbs_destroy_qp_resp resp;
+
+	return simple(conn, IB_USER_VERBS_CMD_DESTROY_QP, &body, sizeof(body), &resp, sizeof(resp));
+}
+
+int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, uint32_t max_sge,
+		      uint32_t *handle)
+{
+	const struct ib_uverbs_create_srq body = { .pd_handle = pd,
+						   .max_wr = max_wr,
+						   .max_sge = max_sge };
+	struct ib_uverbs_create_srq_resp resp;
+	int err = simple(conn, IB_USER_VERBS_CMD_CREATE_SRQ, &body, sizeof(body), &resp,
+			 sizeof(resp));
+
+	if (!err)
+		*handle = resp.srq_handle;
+	return err;
+}
+
+int daemon_modify_srq(struct daemon_conn *conn, uint32_t handle, uint32_t max_wr)
+{
+	const struct ib_uverbs_modify_srq body = { .srq_handle = handle,
+						   .attr_mask = 1, /* IB_SRQ_MAX_WR */
+						   .max_wr = max_wr };
+
+	return simple(conn, IB_USER_VERBS_CMD_MODIFY_SRQ, &body, sizeof(body), NULL, 0);
+}
+
+int daemon_destroy_srq(struct daemon_conn *conn, uint32_t handle)
+{
+	const struct ib_uverbs_destroy_srq body = { .srq_handle = handle };
+	struct ib_uverbs_destroy_srq_resp resp;
+
+	return simple(conn, IB_USER_VERBS_CMD_DESTROY_SRQ, &body, sizeof(body), &resp,
+		      sizeof(resp));
+}
+
+int daemon_create_ah(struct daemon_conn *conn, uint32_t pd, const struct ib_uverbs_ah_attr *attr,
+		     uint32_t *handle)
+{
+	struct ib_uverbs_create_ah body = { .pd_handle = pd };
+	struct ib_uverbs_create_ah_resp resp;
+
+	body.attr = *attr;
+	int err = simple(conn, IB_USER_VERBS_CMD_CREATE_AH, &body, sizeof(body), &resp,
+			 sizeof(resp));
+
+	if (!err)
+		*handle = resp.ah_handle;
+	return err;
+}
+
+int daemon_destroy_ah(struct daemon_conn *conn, uint32_t handle)
+{
+	const struct ib_uverbs_destroy_ah body = { .ah_handle = handle };
+
+	return simple(conn, IB_USER_VERBS_CMD_DESTROY_AH, &body, sizeof(body), NULL, 0);
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The library's side of verbenad: find or start it, attach this process, open contexts, and one
+ * function for each command. All calls block for one round trip; none may be made on a fast path.
+ *
+ * Threads: calls on one struct daemon_conn are serialized by its lock; different connections are
+ * independent. Every function returns 0 (or what is said) or a negative errno; output parameters
+ * are written only on success. A daemon that hangs up gives -EIO (logged once).
+ */
+#ifndef VERBENA_CLIENT_DAEMON_H
+#define VERBENA_CLIENT_DAEMON_H
+
+#include <pthread.h>
+#include <stdint.h>
+#include "proto/proto.h"
+
+struct daemon_conn {
+	int fd;
+	pthread_mutex_t lock; /* held from a request's send to its reply */
+};
+
+/* The devices of this host. Starts the daemon when there is none. Returns their number (0 to max). */
+int daemon_list_devices(struct proto_device *list, unsigned int max);
+
+/*
+ * Process connection. `table_fd` (this process's published memory, see shm/pub.h) and
+ * `doorbell_fd` (an eventfd) stay the caller's. On success `event_fd` is the caller's to close.
+ */
+int daemon_attach(struct daemon_conn *conn, int table_fd, int doorbell_fd,
+		  struct proto_attach_resp *resp, int *event_fd);
+
+/* Ask for a link to `slot`; it comes as an event. -ENOENT nobody there, -EALREADY it was sent. */
+int daemon_link(struct daemon_conn *conn, uint32_t slot);
+
+/*
+ * Next event; never blocks. -EAGAIN: none now, -EPIPE: the daemon is gone.
+ * `fds` (PROTO_MAX_FDS places, -1 where none came) become the caller's, close-on-exec.
+ */
+int daemon_event_next(int event_fd, struct proto_event *event, int *fds);
+
+/* Context connection to node `uverbsN`, bound to the process by its cookie. */
+int daemon_context_open(struct daemon_conn *conn, const char *node, uint64_t cookie,
+			uint32_t *num_comp_vectors);
+/* Closes any connection; what the daemon held for it is freed there. */
+void daemon_close(struct daemon_conn *conn);
+
+int daemon_query_device(struct daemon_conn *conn, struct ib_uverbs_query_device_resp *resp);
+int daemon_query_port(struct daemon_conn *conn, uint8_t port, struct ib_uverbs_query_port_resp *resp);
+int daemon_query_gid(struct daemon_conn *conn, uint32_t port, uint32_t index,
+		     struct proto_query_gid_resp *resp);
+
+int daemon_alloc_pd(struct daemon_conn *conn, uint32_t *handle);
+int daemon_dealloc_pd(struct daemon_conn *conn, uint32_t handle);
+
+/* `access` is enum ibv_access_flags. The keys' index is below LIMIT_MRS_PER_SLOT. */
+int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t length,
+		  uint64_t iova, uint32_t access, struct ib_uverbs_reg_mr_resp *resp);
+int daemon_dereg_mr(struct daemon_conn *conn, uint32_t handle);
+
+int daemon_create_channel(struct daemon_conn *conn, uint32_t *handle);
+int daemon_destroy_channel(struct daemon_conn *conn, uint32_t handle);
+
+/* `channel` is a handle, or -1. */
+int daemon_create_cq(struct daemon_conn *conn, uint32_t cqe, int64_t channel, uint32_t comp_vector,
+		     uint32_t *handle);
+int daemon_resize_cq(struct daemon_conn *conn, uint32_t handle, uint32_t cqe);
+int daemon_destroy_cq(struct daemon_conn *conn, uint32_t handle);
+
+/* `srq` is a handle, or -1. resp->qpn's upper bits are this process's slot. */
+int daemon_create_qp(struct daemon_conn *conn, const struct ib_uverbs_create_qp *cmd,
+		     struct ib_uverbs_create_qp_resp *resp);
+int daemon_destroy_qp(struct daemon_conn *conn, uint32_t handle);
+
+int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, uint32_t max_sge,
+		      uint32_t *handle);
+int daemon_modify_srq(struct daemon_conn *conn, uint32_t handle, uint32_t max_wr);
+int daemon_destroy_srq(struct daemon_conn *conn, uint32_t handle);
+
+int daemon_create_ah(struct daemon_conn *conn, uint32_t pd, const struct ib_uverbs_ah_attr *attr,
+		     uint32_t *handle);
+int daemon_destroy_ah(struct daemon_conn *conn, uint32_t handle);
+
+#endif

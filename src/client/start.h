@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Connecting to the daemon, starting it when there is none. */
+#ifndef VERBENA_CLIENT_START_H
+#define VERBENA_CLIENT_START_H
+
+/*
+ * A connected socket to `node` (for example "uverbs0"; NULL: the first node) of the run-time
+ * directory. Starts verbenad when nobody listens, exactly one however many programs try at once.
+ * Returns the descriptor (close-on-exec) or -errno, with a log line that says what to do.
+ */
+int start_connect(const char *node);
+
+#endif

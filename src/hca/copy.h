@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Moving bytes: between segment lists and flat memory, and between processes.
+ * "Last byte last": whatever is written for a remote program to poll ends with its final byte as
+ * a copy of its own, after all others.
+ */
+#ifndef VERBENA_HCA_COPY_H
+#define VERBENA_HCA_COPY_H
+
+#include <stdint.h>
+#include <string.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+/* Flat bytes from (to) a list of segments, starting `offset` bytes into the list. */
+void copy_gather(void *to, const struct iovec *from, int count, size_t offset, size_t length);
+void copy_scatter(const struct iovec *to, int count, size_t offset, const void *from, size_t length);
+
+/* [memory, memory + length) from a list, the last byte last. */
+void copy_gather_ordered(void *to, const struct iovec *from, int count, size_t length);
+
+/*
+ * A segment list here to flat memory of another process (and back): 0, -EFAULT (one side isn't
+ * mapped as it should be), -EPERM, -ESRCH. Remote memory is written in order, its last byte last.
+ */
+int copy_to_process(pid_t pid, uint64_t remote, const struct iovec *local, int count, size_t length);
+int copy_from_process(pid_t pid, uint64_t remote, const struct iovec *local, int count,
+		      size_t length);
+/* From a list of segments there to a list here. */
+int copy_lists_from_process(pid_t pid, const struct iovec *remote, int remote_count,
+			    const struct iovec *local, int count, size_t length);
+
+#endif

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The engine: who makes progress.
+ *
+ * Work arrives in the rings of the links. Whoever holds hca.engine may drain them: a thread that
+ * polls an empty CQ does (engine_poll), and so gets its message without any wake-up. When nobody
+ * polls, the engine thread does, asleep in epoll until a peer rings the doorbell.
+ *
+ * The lease. pub->header.asleep says whether peers shall ring:
+ *   asleep = 1   nobody polls. Peers ring the doorbell after each batch [S1]; the engine thread
+ *                sleeps for as long as no timer is due.
+ *   asleep = 0   some thread polls without pause. The engine thread looks every WATCH_NS whether
+ *                hca.polls still moves; when it doesn't, it sets asleep = 1 and drains once more.
+ * Setting asleep is followed by a full fence and then a look at all rings; a peer stores its record,
+ * fences, then reads asleep: one of the two sees the other, so no record waits unseen. [S2]
+ * While a CQ owes an event (armed), polls take no lease: a program that arms and then blocks in its
+ * own epoll must be woken at once.
+ *
+ * A poller that finds nothing YIELD_AFTER times yields the processor, so that two processes on one
+ * core take turns quickly.
+ */
+#include "hca/engine.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "hca/cq.h"
+#include "hca/link.h"
+#include "hca/qp.h"
+
+enum {
+	BATCH = 64,	   /* records of a link in one pass: bounds how long the lock is held */
+	LEASE_AFTER = 8,   /* empty polls in a row that make a poller */
+	YIELD_AFTER = 128, /* empty polls in a row; some microseconds, longer than a round trip */
+	WATCH_NS = 500000,
+};
+
+uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+void engine_kick(struct hca *hca)
+{
+	uint64_t one = 1;
+
+	if (write(hca->doorbell, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		log_error("engine's doorbell: %s", strerror(errno));
+}
+
+void engine_watch_qp_slow(struct qp *qp)
+{
+	struct hca *hca = qp->hca;
+
+	lock_take(&hca->active_lock);
+	bool first = list_empty(&hca->active);
+
+	if (list_empty(&qp->active))
+		list_add_tail(&hca->active, &qp->active);
+	atomic_store(&qp->is_active, true);
+	lock_give(&hca->active_lock);
+	if (first)
+		engine_kick(hca);
+}
+
+void engine_owe_ack(struct qp *qp)
+{
+	qp->ack_pending = true;
+	if (list_empty(&qp->ack_node))
+		list_add_tail(&qp->hca->acks, &qp->ack_node);
+}
+
+/* Acknowledgements that found no record to travel with since the last pass. */
+static void flush_acks(struct hca *hca)
+{
+	struct list *node;
+
+	while ((node = list_pop(&hca->acks))) {
+		struct qp *qp = container_of(node, struct qp, ack_node);
+
+		lock_take(&qp->lock);
+		if (qp->ack_pending && qp->link) {
+			struct ring_header h = { 0 };
+
+			qp_record(qp, &h, REC_ACK, 0);
+			link_control(qp->link, &h, NULL, 0);
+		}
+		lock_give(&qp->lock);
+	}
+}
+
+static void dispatch(struct hca *hca, struct link *link, const struct ring_header *h,
+		     const uint8_t *payload, uint32_t room)
+{
+	uint32_t index = record_qpn(h->dst) & (LIMIT_QPS_PER_SLOT - 1);
+	struct qp *qp = hca->qps[index];
+
+	if (unlikely(!qp || h->kind >= REC_KINDS))
+		return; /* gone since; the peer's timer tells it */
+	lock_take(&qp->lock);
+	if (h->kind == REC_UD) {
+		responder_ud(hca, qp, h, payload, room);
+		lock_give(&qp->lock);
+		return;
+	}
+	if (unlikely(qp->link != link || record_qpn(h->src) != qp->attr.dest_qp_num)) {
+		log_debug("QP 0x%x: record from a QP it isn't connected to, dropped",
+			  qp->ibv.qp_num);
+	} else if (unlikely(h->kind == REC_KICK)) {
+		qp_wake(qp);
+	} else if (likely(record_epoch(h->dst) == (uint8_t)qp->epoch)) {
+		if (h->flags & REC_ACKS)
+			requester_ack(qp, h->ack);
+		if (h->kind >= REC_ACK)
+			requester_response(qp, h, payload, room);
+		else
+			responder_request(qp, h, payload, room);
+	}
+	lock_give(&qp->lock);
+}
+
+static unsigned int drain(struct hca *hca, struct link *link)
+{
+	struct ring_header h;
+	const uint8_t *payload;
+	uint32_t room;
+	int error = 0;
+	unsigned int n = 0;
+
+	while (n < BATCH && (payload = ring_peek(&link->rx, &h, &room, &error))) {
+		dispatch(hca, link, &h, payload, room);
+		ring_pop(&link->rx, &h);
+		n++;
+	}
+	if (unlikely(error)) {
+		log_error("process %d wrote nonsense into its ring; link given up", link->pid);
+		atomic_store(&link->state, LINK_DOWN);
+	}
+	if (n && ring_publish_lazily(&link->rx))
+		link_ring(link);
+	return n;
+}
+
+/* Every QP that waited for the link gets another try; those that must wait again re-enter. */
+static void wake_waiters(struct link *link)
+{
+	struct list batch, *node;
+
+	atomic_store(&link->has_waiters, false);
+	if (link_is(link, LINK_ASKED) || (link_is(link, LINK_UP) && !link_flush_backlog(link))) {
+		atomic_store(&link->has_waiters, true);
+		return;
+	}
+	list_init(&batch);
+	lock_take(&link->tx_lock);
+	while ((node = list_pop(&link->waiters)))
+		list_add_tail(&batch, node);
+	node = list_pop(&batch);
+	lock_give(&link->tx_lock);
+	while (node) {
+		struct qp *qp = container_of(node, struct qp, tx_wait);
+
+		lock_take(&qp->lock);
+		qp_wake(qp);
+		lock_give(&qp->lock);
+		lock_take(&link->tx_lock);
+		node = list_pop(&batch);
+		lock_give(&link->tx_lock);
+	}
+}
+
+/* One round over everything. hca.engine is held. Returns how many records were handled. */
+static unsigned int pass(struct hca *hca)
+{
+	unsigned int n = 0;
+
+	if (unlikely(!list_empty(&hca->acks)))
+		flush_acks(hca);
+	list_for_each(node, &hca->links)
+	{
+		struct link *link = container_of(node, struct link, node);
+
+		if (unlikely(atomic_load_explicit(&link->has_waiters, memory_order_relaxed)))
+			wake_waiters(link);
+		if (unlikely(!link_is(link, LINK_UP)))
+			list_del(&link->node);
+		else if (ring_ready(&link->rx))
+			n += drain(hca, link);
+	}
+	return n;
+}
+
+static void pass_until_idle(struct hca *hca)
+{
+	unsigned int n;
+
+	do {
+		lock_take(&hca->engine);
+		n = pass(hca);
+		n += !list_empty(&hca->acks);
+		lock_give(&hca->engine);
+	} while (n);
+}
+
+void engine_release(struct hca *hca)
+{
+	atomic_store(&hca->pub->header.asleep, 1);
+	atomic_thread_fence(memory_order_seq_cst); /* [S2] */
+	pass_until_idle(hca);
+}
+
+void engine_poll(struct hca *hca)
+{
+	static _Thread_local unsigned int empty;
+	unsigned int n = 0;
+
+	if (likely(lock_try(&hca->engine))) {
+		n = pass(hca);
+		lock_give(&hca->engine);
+	}
+	atomic_store_explicit(&hca->polls,
+			      atomic_load_explicit(&hca->polls, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+	if (n) {
+		empty = 0;
+		return;
+	}
+	empty++;
+	bool asleep = atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed);
+
+	if (unlikely(atomic_load_explicit(&hca->armed_cqs, memory_order_relaxed))) {
+		if (!asleep)
+			engine_release(hca);
+	} else if (unlikely(asleep && empty > LEASE_AFTER)) {
+		atomic_store(&hca->pub->header.asleep, 0);
+		engine_kick(hca); /* the engine thread begins to watch */
+	}
+	if (unlikely(empty % YIELD_AFTER == 0))
+		sched_yield();
+}
+
+/* ------------------------------------------------------------------ the engine thread */
+
+static void daemon_events(struct hca *hca, int epoll)
+{
+	struct proto_event event;
+	int fds[PROTO_MAX_FDS], err;
+
+	while ((err = daemon_event_next(hca->event_fd, &event, fds)) == 0) {
+		if (event.type == PROTO_EVENT_LINK && event.slot < LIMIT_SLOTS)
+			link_install(hca, &event, fds);
+		else if (event.type == PROTO_EVENT_LINK_DOWN && event.slot < LIMIT_SLOTS)
+			link_down(hca, event.slot, event.link_id);
+		else if (event.type == PROTO_EVENT_DEVICE)
+			async_device(hca, event.value, event.port);
+	}
+	if (err == -EAGAIN)
+		return;
+	log_warn("verbenad is gone: connections go on, new objects can't be made");
+	epoll_ctl(epoll, EPOLL_CTL_DEL, hca->event_fd, NULL);
+}
+
+/* A link that isn't asked for yet keeps its waiters; those of links that are no longer listed
+ * (asked, or down before they were up) are looked at here. */
+static void wake_unlisted(struct hca *hca)
+{
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
+		struct link *link = atomic_load(&hca->link_by_slot[slot]);
+
+		if (!link || link_is(link, LINK_ASKED) || !atomic_load(&link->has_waiters))
+			continue;
+		lock_take(&hca->engine);
+		wake_waiters(link);
+		lock_give(&hca->engine);
+	}
+}
+
+static uint64_t scan_timers(struct hca *hca)
+{
+	uint64_t now = now_ns();
+	uint64_t next = requester_scan(hca, now);
+
+	lock_take(&hca->engine);
+	uint64_t rnr = responder_scan(hca, now);
+
+	lock_give(&hca->engine);
+	return next < rnr ? next : rnr;
+}
+
+/* Blocks until something happens or `until` (ns, UINT64_MAX: no limit). */
+static void sleep_until(struct hca *hca, int epoll, uint64_t until)
+{
+	struct epoll_event events[4];
+	struct timespec timeout, *limit = NULL;
+	uint64_t count;
+
+	if (until != UINT64_MAX) {
+		uint64_t now = now_ns(), left = until > now ? until - now : 0;
+
+		timeout = (struct timespec){ left / 1000000000ull, left % 1000000000ull };
+		limit = &timeout;
+	}
+	int n = epoll_pwait2(epoll, events, 4, limit, NULL);
+
+	for (int i = 0; i < n; i++) {
+		if (events[i].data.fd == hca->event_fd)
+			daemon_events(hca, epoll);
+		else if (read(hca->doorbell, &count, sizeof(count)) < 0 && errno != EAGAIN)
+			log_error("engine's doorbell: %s", strerror(errno));
+	}
+}
+
+static void *engine_thread(void *arg)
+{
+	struct hca *hca = arg;
+	int epoll = hca->epoll;
+	uint32_t seen = 0;
+
+	while (!atomic_load(&hca->stop)) {
+		bool watching = !atomic_load(&hca->pub->header.asleep);
+		uint64_t next;
+
+		link_ask_daemon(hca);
+		wake_unlisted(hca);
+		if (watching) {
+			uint32_t polls = atomic_load_explicit(&hca->polls, memory_order_relaxed);
+
+			if (polls == seen)
+				engine_release(hca);
+			seen = polls;
+			next = scan_timers(hca);
+			watching = !atomic_load(&hca->pub->header.asleep);
+		} else {
+			engine_release(hca);
+			next = scan_timers(hca);
+		}
+		uint64_t watch = watching ? now_ns() + WATCH_NS : UINT64_MAX;
+
+		sleep_until(hca, epoll, watch < next ? watch : next);
+	}
+	return NULL;
+}
+
+static int watch_fd(int epoll, int fd)
+{
+	struct epoll_event e = { .events = EPOLLIN, .data.fd = fd };
+
+	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e);
+}
+
+int engine_start(struct hca *hca)
+{
+	sigset_t all, old;
+	int epoll = epoll_create1(EPOLL_CLOEXEC);
+
+	if (epoll < 0)
+		return -errno;
+	if (watch_fd(epoll, hca->doorbell) < 0 || watch_fd(epoll, hca->event_fd) < 0) {
+		int err = -errno;
+
+		close(epoll);
+		return err;
+	}
+	hca->epoll = epoll;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old); /* the program's handlers stay on its threads */
+	int err = pthread_create(&hca->thread, NULL, engine_thread, hca);
+
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (err) {
+		close(epoll);
+		return -err;
+	}
+	pthread_setname_np(hca->thread, "verbena-engine");
+	return 0;
+}

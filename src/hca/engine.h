@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Who makes progress, and when. See engine.c for the lease. */
+#ifndef VERBENA_HCA_ENGINE_H
+#define VERBENA_HCA_ENGINE_H
+
+#include "hca/hca.h"
+
+int engine_start(struct hca *hca);
+
+/* An empty poll: makes progress if nobody else does, and yields the processor now and then. */
+void engine_poll(struct hca *hca);
+
+/* About to block or just armed a CQ: peers shall ring the doorbell from now on. */
+void engine_release(struct hca *hca);
+
+/* Wakes the engine thread: there is something for it to look at. Callable under any lock. */
+void engine_kick(struct hca *hca);
+
+/* A QP has requests outstanding: its timer runs. Cheap when it is known already. */
+void engine_watch_qp_slow(struct qp *qp);
+static inline void engine_watch_qp(struct qp *qp)
+{
+	if (__builtin_expect(!atomic_load_explicit(&qp->is_active, memory_order_relaxed), 0))
+		engine_watch_qp_slow(qp);
+}
+
+uint64_t now_ns(void); /* CLOCK_MONOTONIC */
+
+#endif

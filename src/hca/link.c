@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Links. See link.h. Owns the links' mappings and doorbells; hca.link_by_slot changes under
+ * hca.lock, hca.links under hca.engine. */
+#include "hca/link.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "hca/engine.h"
+
+enum { BACKLOG_MAX = 65536 }; /* a peer that makes us answer more than this is not sane */
+
+static struct link *link_new(uint32_t slot)
+{
+	struct link *link = calloc(1, sizeof(*link));
+
+	if (!link)
+		return NULL;
+	link->slot = slot;
+	link->doorbell = -1;
+	lock_init(&link->tx_lock);
+	list_init(&link->backlog);
+	list_init(&link->waiters);
+	list_init(&link->node);
+	return link;
+}
+
+struct link *link_get(struct hca *hca, uint32_t slot)
+{
+	struct link *link = atomic_load_explicit(&hca->link_by_slot[slot], memory_order_acquire);
+
+	if (likely(link && !link_is(link, LINK_DOWN)))
+		return link;
+	struct link *fresh = link_new(slot);
+
+	if (!fresh)
+		return NULL;
+	if (!atomic_compare_exchange_strong(&hca->link_by_slot[slot], &link, fresh)) {
+		free(fresh);
+		return link; /* somebody else asked in the meantime */
+	}
+	atomic_store(&hca->link_requests, true);
+	engine_kick(hca);
+	return fresh;
+}
+
+int link_make_self(struct hca *hca)
+{
+	struct link *link = link_new(hca->slot);
+
+	if (!link)
+		return -ENOMEM;
+	link->memory = mmap(NULL, LINK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			    -1, 0);
+	if (link->memory == MAP_FAILED) {
+		free(link);
+		return -ENOMEM;
+	}
+	link->self = true;
+	link->can_vm = false;
+	link->pid = getpid();
+	link->uid = geteuid();
+	link->doorbell = hca->doorbell;
+	link->peer = hca->pub;
+	ring_tx_init(&link->tx, link->memory->ring[0], &link->memory->ctl[0]);
+	ring_rx_init(&link->rx, link->memory->ring[0], &link->memory->ctl[0]);
+	atomic_store(&link->state, LINK_UP);
+	list_add_tail(&hca->links, &link->node);
+	atomic_store(&hca->link_by_slot[hca->slot], link);
+	hca->self = link;
+	return 0;
+}
+
+void link_ask_daemon(struct hca *hca)
+{
+	if (!atomic_exchange(&hca->link_requests, false))
+		return;
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
+		struct link *link = atomic_load(&hca->link_by_slot[slot]);
+
+		if (!link || !link_is(link, LINK_ASKED) || link->id == UINT64_MAX)
+			continue;
+		link->id = UINT64_MAX; /* asked; the event brings the real one */
+		int err = daemon_link(&hca->conn, slot);
+
+		if (err && err != -EALREADY) {
+			log_info("no process at slot %u to talk to: %s", slot, strerror(-err));
+			atomic_store(&link->state, LINK_DOWN);
+			atomic_store(&link->has_waiters, true);
+		}
+	}
+}
+
+/* May we use process_vm_*? Reads a random number where the peer says that it is. */
+static bool probe_vm(int32_t pid, const struct pub *peer)
+{
+	const char *how = getenv("VERBENA_LOCAL_COPY");
+	uint64_t value = 0;
+	struct iovec local = { &value, sizeof(value) };
+	struct iovec remote = { (void *)(uintptr_t)peer->header.probe_addr, sizeof(value) };
+
+	if (pid <= 0 || (how && !strcmp(how, "ring")))
+		return false;
+	if (process_vm_readv(pid, &local, 1, &remote, 1, 0) == sizeof(value) &&
+	    value == peer->header.probe)
+		return true;
+	log_info("process %d can't be reached by process_vm_readv (%s): data goes through the ring",
+		 pid, strerror(errno));
+	return false;
+}
+
+static const struct pub *map_table(int fd)
+{
+	const struct pub *pub = mmap(NULL, PUB_SIZE, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
+
+	if (pub == MAP_FAILED)
+		return NULL;
+	if (pub->header.magic != PUB_MAGIC || pub->header.version != PUB_VERSION) {
+		log_warn("a peer's table has another version of Verbena's layout; not linked");
+		munmap((void *)pub, PUB_SIZE);
+		return NULL;
+	}
+	return pub;
+}
+
+void link_install(struct hca *hca, const struct proto_event *event, const int *fds)
+{
+	struct link *link = link_get(hca, event->slot);
+
+	if (!link || !link_is(link, LINK_ASKED) || event->side > 1)
+		return;
+	const struct pub *peer = map_table(fds[1]);
+	struct link_memory *memory =
+		mmap(NULL, LINK_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
+
+	if (!peer || memory == MAP_FAILED || fds[2] < 0) {
+		log_error("can't map the link to process %d: %s", event->pid, strerror(errno));
+		atomic_store(&link->state, LINK_DOWN);
+		atomic_store(&link->has_waiters, true);
+		if (memory != MAP_FAILED)
+			munmap(memory, LINK_SIZE);
+		if (peer)
+			munmap((void *)peer, PUB_SIZE);
+		if (fds[2] >= 0)
+			close(fds[2]);
+	} else {
+		uint32_t mine = event->side, theirs = !event->side;
+
+		link->id = event->link_id;
+		link->pid = event->pid;
+		link->uid = event->uid;
+		link->doorbell = fds[2];
+		link->peer = peer;
+		link->memory = memory;
+		link->can_vm = probe_vm(event->pid, peer);
+		ring_tx_init(&link->tx, memory->ring[mine], &memory->ctl[mine]);
+		ring_rx_init(&link->rx, memory->ring[theirs], &memory->ctl[theirs]);
+		lock_take(&hca->engine);
+		list_add_tail(&hca->links, &link->node);
+		atomic_store_explicit(&link->state, LINK_UP, memory_order_release);
+		lock_give(&hca->engine);
+		atomic_store(&link->has_waiters, true);
+		log_debug("link to process %d at slot %u is up%s", link->pid, link->slot,
+			  link->can_vm ? "" : " (ring copies)");
+	}
+	close(fds[0]);
+	close(fds[1]);
+}
+
+void link_down(struct hca *hca, uint32_t slot, uint64_t id)
+{
+	struct link *link = atomic_load(&hca->link_by_slot[slot]);
+
+	if (!link || link->id != id || !link_is(link, LINK_UP))
+		return;
+	log_debug("process %d at slot %u is gone", link->pid, slot);
+	atomic_store(&link->state, LINK_DOWN);
+}
+
+void link_ring(struct link *link)
+{
+	uint64_t one = 1;
+
+	if (write(link->doorbell, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		log_debug("doorbell of process %d: %s", link->pid, strerror(errno));
+}
+
+static bool backlog_add(struct link *link, const struct ring_header *header, const void *payload,
+			uint32_t size)
+{
+	struct backlog *b = link->backlog_count < BACKLOG_MAX ? malloc(sizeof(*b) + size) : NULL;
+
+	if (!b)
+		return false;
+	b->header = *header;
+	b->size = size;
+	memcpy(b->payload, payload, size);
+	list_add_tail(&link->backlog, &b->node);
+	link->backlog_count++;
+	return true;
+}
+
+static void fill(struct ring_header *to, const struct ring_header *from)
+{
+	to->kind = from->kind;
+	to->flags = from->flags;
+	to->dst = from->dst;
+	to->src = from->src;
+	to->msn = from->msn;
+	to->ack = from->ack;
+	to->imm = from->imm;
+	to->length = from->length;
+}
+
+void link_control(struct link *link, const struct ring_header *header, const void *payload,
+		  uint32_t size)
+{
+	if (!link_is(link, LINK_UP))
+		return;
+	struct ring_header *h = link_begin(link, size);
+
+	if (likely(h != NULL)) {
+		fill(h, header);
+		if (size)
+			memcpy((uint8_t *)h + RING_HEADER, payload, size);
+		link_send(link, h, size);
+	} else {
+		lock_take(&link->tx_lock);
+		bool ok = backlog_add(link, header, payload, size);
+
+		lock_give(&link->tx_lock);
+		if (!ok) {
+			log_error("process %d doesn't read what it makes us answer; link given up",
+				  link->pid);
+			atomic_store(&link->state, LINK_DOWN);
+		}
+		atomic_store(&link->has_waiters, true);
+	}
+	link_notify(link);
+}
+
+bool link_flush_backlog(struct link *link)
+{
+	bool sent = false, empty;
+
+	lock_take(&link->tx_lock);
+	while (!list_empty(&link->backlog)) {
+		struct backlog *b = container_of(link->backlog.next, struct backlog, node);
+		struct ring_header *h = ring_reserve(&link->tx, b->size);
+
+		if (!h)
+			break;
+		fill(h, &b->header);
+		memcpy((uint8_t *)h + RING_HEADER, b->payload, b->size);
+		ring_commit(&link->tx, h, b->size);
+		list_del(&b->node);
+		link->backlog_count--;
+		free(b);
+		sent = true;
+	}
+	empty = list_empty(&link->backlog);
+	lock_give(&link->tx_lock);
+	if (sent)
+		link_notify(link);
+	return empty;
+}
+
+void link_wait(struct link *link, struct qp *qp)
+{
+	lock_take(&link->tx_lock);
+	if (list_empty(&qp->tx_wait)) {
+		list_add_tail(&link->waiters, &qp->tx_wait);
+		qp->wait_link = link;
+	}
+	lock_give(&link->tx_lock);
+	atomic_store(&link->has_waiters, true);
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Links: this process's half of what connects it to another process of the host (or to itself).
+ *
+ * A link is made at the first wish to talk to a slot (state ASKED); the engine thread asks the
+ * daemon, the daemon's event brings the memory (UP). DOWN is for good: the peer is gone, and the
+ * structure stays for those who still point to it until the process ends (slots are reused late;
+ * a new process at the slot gets a new structure).
+ */
+#ifndef VERBENA_HCA_LINK_H
+#define VERBENA_HCA_LINK_H
+
+#include "base/cpu.h"
+#include "hca/hca.h"
+#include "hca/record.h"
+
+/* The link to `slot`, made when there is none. NULL: out of memory. Any lock may be held above
+ * hca.active_lock. */
+struct link *link_get(struct hca *hca, uint32_t slot);
+
+/* The link of this process to itself; -ENOMEM. */
+int link_make_self(struct hca *hca);
+
+/* The daemon's events (engine thread only). */
+void link_install(struct hca *hca, const struct proto_event *event, const int *fds);
+void link_down(struct hca *hca, uint32_t slot, uint64_t id);
+
+/* Sends the wishes that link_get noted (engine thread only; blocks for round trips). */
+void link_ask_daemon(struct hca *hca);
+
+static inline bool link_is(const struct link *link, enum link_state state)
+{
+	return atomic_load_explicit(&link->state, memory_order_acquire) == state;
+}
+
+/*
+ * Room for a record with `payload` bytes. On success tx_lock is held and link_send must follow.
+ * NULL: full, or older records wait; the caller arranges to be woken (link_wait).
+ */
+static inline struct ring_header *link_begin(struct link *link, uint32_t payload)
+{
+	lock_take(&link->tx_lock);
+	if (likely(list_empty(&link->backlog))) {
+		struct ring_header *h = ring_reserve(&link->tx, payload);
+
+		if (likely(h != NULL))
+			return h;
+	}
+	lock_give(&link->tx_lock);
+	return NULL;
+}
+
+static inline void link_send(struct link *link, struct ring_header *h, uint32_t payload)
+{
+	ring_commit(&link->tx, h, payload);
+	lock_give(&link->tx_lock);
+}
+
+/* Rings the peer's doorbell if it asked for that. After a batch of link_send.    [S1 with S2] */
+void link_ring(struct link *link);
+static inline void link_notify(struct link *link)
+{
+	atomic_thread_fence(memory_order_seq_cst); /* the records before the look at asleep */
+	if (unlikely(atomic_load_explicit(&link->peer->header.asleep, memory_order_relaxed)))
+		link_ring(link);
+}
+
+/* A small record that must go: through the ring, or the backlog when that is full. Notifies. */
+void link_control(struct link *link, const struct ring_header *header, const void *payload,
+		  uint32_t size);
+
+/* The engine will look at the QP again when the link is up or the ring has room. qp.lock is held. */
+void link_wait(struct link *link, struct qp *qp);
+
+/* Moves the backlog into the ring, as far as it goes. True when it is empty. */
+bool link_flush_backlog(struct link *link);
+
+#endif

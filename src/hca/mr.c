@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Memory regions. See mr.h. Entries of the published table are written by the thread that
+ * registers or deregisters; the count of regions is atomic. */
+#include "hca/mr.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "hca/engine.h"
+
+static _Atomic unsigned int regions;
+
+bool mr_any(void)
+{
+	return atomic_load(&regions) != 0;
+}
+
+int mr_publish(struct hca *hca, struct mr *mr)
+{
+	uint32_t index = mr->ibv.rkey >> LIMIT_KEY_TAG_BITS;
+
+	if (index >= LIMIT_MRS_PER_SLOT || mr->ibv.rkey != mr->ibv.lkey + 1)
+		return -EINVAL;
+	struct pub_mr *e = &hca->pub->mr[index];
+
+	atomic_store_explicit(&e->start, mr->iova, memory_order_relaxed);
+	atomic_store_explicit(&e->length, mr->ibv.length, memory_order_relaxed);
+	atomic_store_explicit(&e->offset, (uint64_t)(uintptr_t)mr->ibv.addr - mr->iova,
+			      memory_order_relaxed);
+	atomic_store_explicit(&e->pd, pd_of(mr->ibv.pd)->id, memory_order_relaxed);
+	atomic_store_explicit(&e->rkey_access, (uint64_t)mr->access << 32 | mr->ibv.rkey,
+			      memory_order_release);
+	atomic_fetch_add(&regions, 1);
+	return 0;
+}
+
+_Atomic uint64_t *hazard_set(struct hca *hca, uint32_t slot, uint32_t rkey)
+{
+	static _Thread_local unsigned int hint;
+	uint64_t value = (uint64_t)slot << 32 | rkey;
+
+	for (;; hint++) {
+		_Atomic uint64_t *h = &hca->pub->header.hazard[hint % PUB_HAZARDS].target;
+		uint64_t none = 0;
+
+		if (atomic_compare_exchange_strong(h, &none, value)) /* [H1] */
+			return h;
+		if (hint % PUB_HAZARDS == PUB_HAZARDS - 1)
+			sched_yield(); /* more copying threads than places */
+	}
+}
+
+static bool named_by(const struct pub *pub, uint64_t value)
+{
+	for (unsigned int i = 0; i < PUB_HAZARDS; i++)
+		if (atomic_load(&pub->header.hazard[i].target) == value)
+			return true;
+	return false;
+}
+
+/* A process that may not touch our memory anyway can't make us wait. */
+static bool may_copy(const struct link *link)
+{
+	return link->self || link->uid == 0 || link->uid == geteuid();
+}
+
+/*
+ * Waits until `link`'s process no longer copies to or from the region. The copy is one system call
+ * of theirs, so the wait is short; they publish no event for it, which would cost every copy a
+ * system call, hence the naps.
+ */
+static void wait_for_hazard(const struct link *link, uint64_t value)
+{
+	uint64_t complain = now_ns() + 1000000000ull;
+
+	for (unsigned int i = 0; atomic_load(&link->state) == LINK_UP; i++) {
+		if (!named_by(link->peer, value))
+			return;
+		if (i < 64) {
+			sched_yield();
+			continue;
+		}
+		nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+		if (complain && now_ns() > complain) {
+			log_warn("ibv_dereg_mr waits for process %d, which is in the middle of an "
+				 "RDMA operation on the region; is it stopped?",
+				 link->pid);
+			complain = 0;
+		}
+	}
+}
+
+void mr_revoke(struct hca *hca, struct mr *mr)
+{
+	struct pub_mr *e = &hca->pub->mr[mr->ibv.rkey >> LIMIT_KEY_TAG_BITS];
+	uint64_t value = (uint64_t)hca->slot << 32 | mr->ibv.rkey;
+
+	atomic_store(&e->rkey_access, 0); /* [H2] */
+	/* This process's engine copies under its lock. */
+	lock_take(&hca->engine);
+	lock_give(&hca->engine);
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
+		struct link *link = atomic_load(&hca->link_by_slot[slot]);
+
+		if (link && atomic_load(&link->state) == LINK_UP && may_copy(link))
+			wait_for_hazard(link, value);
+	}
+	atomic_fetch_sub(&regions, 1);
+}
+
+int mr_resolve_list(const struct hca *hca, uint32_t pd, const struct ibv_sge *sge, uint32_t count,
+		    uint32_t access, struct iovec *out)
+{
+	int n = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		if (!sge[i].length)
+			continue;
+		uint64_t at = mr_resolve_local(hca, pd, &sge[i], access);
+
+		if (unlikely(!at))
+			return -EFAULT;
+		out[n++] = (struct iovec){ (void *)(uintptr_t)at, sge[i].length };
+	}
+	return n;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory regions: publishing them, revoking them, and turning (key, address, length) into memory.
+ *
+ * A region's only data-path state is its entry in the process's published table; local keys are
+ * looked up there as well. lkey has an even tag, rkey is lkey + 1, so neither is valid as the other.
+ */
+#ifndef VERBENA_HCA_MR_H
+#define VERBENA_HCA_MR_H
+
+#include <sys/uio.h>
+
+#include "base/cpu.h"
+#include "hca/hca.h"
+
+/* Makes mr (ibv.addr, length, lkey, rkey, pd, iova, access filled) known. 0 or -EINVAL. */
+int mr_publish(struct hca *hca, struct mr *mr);
+
+/*
+ * Ends all access to the region: when this returns, no copy by anyone reaches it any more. Waits
+ * for copies under way in peers (their hazards) and in this process's engine.
+ */
+void mr_revoke(struct hca *hca, struct mr *mr);
+
+/* True when at least one region is registered (ibv_fork_init is too late then). */
+bool mr_any(void);
+
+/* A copy of one entry, read once. */
+struct mr_view {
+	uint64_t start, length, offset;
+	uint32_t access, pd;
+};
+
+static inline bool mr_read(const struct pub *pub, uint32_t rkey, struct mr_view *view)
+{
+	if (unlikely(rkey >> LIMIT_KEY_TAG_BITS >= LIMIT_MRS_PER_SLOT))
+		return false;
+	const struct pub_mr *e = &pub->mr[rkey >> LIMIT_KEY_TAG_BITS];
+	uint64_t word = atomic_load_explicit(&e->rkey_access, memory_order_acquire);
+
+	if (unlikely((uint32_t)word != rkey || !rkey))
+		return false;
+	view->access = word >> 32;
+	view->start = atomic_load_explicit(&e->start, memory_order_relaxed);
+	view->length = atomic_load_explicit(&e->length, memory_order_relaxed);
+	view->offset = atomic_load_explicit(&e->offset, memory_order_relaxed);
+	view->pd = atomic_load_explicit(&e->pd, memory_order_relaxed);
+	return true;
+}
+
+static inline bool mr_covers(const struct mr_view *view, uint64_t addr, uint64_t length)
+{
+	return addr >= view->start && length <= view->length &&
+	       addr - view->start <= view->length - length;
+}
+
+/*
+ * The owner's address of [addr, addr + length) as `rkey` names it, or 0 when the key, the range,
+ * the PD or the access right is wrong. `pub` is the owner's table.
+ */
+static inline uint64_t mr_resolve(const struct pub *pub, uint32_t pd, uint64_t addr, uint64_t length,
+				  uint32_t rkey, uint32_t access)
+{
+	struct mr_view view;
+
+	if (unlikely(!mr_read(pub, rkey, &view) || view.pd != pd ||
+		     (view.access & access) != access || !mr_covers(&view, addr, length)))
+		return 0;
+	return addr + view.offset;
+}
+
+/* The same for a local segment; access is 0 or IBV_ACCESS_LOCAL_WRITE. */
+static inline uint64_t mr_resolve_local(const struct hca *hca, uint32_t pd,
+					const struct ibv_sge *sge, uint32_t access)
+{
+	return mr_resolve(hca->pub, pd, sge->addr, sge->length, sge->lkey + 1, access);
+}
+
+/*
+ * Local segments to an iovec (segments of length 0 are left out). Returns their number, or
+ * -EFAULT when a key, range or right is wrong.
+ */
+int mr_resolve_list(const struct hca *hca, uint32_t pd, const struct ibv_sge *sge, uint32_t count,
+		    uint32_t access, struct iovec *out);
+
+/* Hazards: see struct pub_hazard. The place must be given back. */
+_Atomic uint64_t *hazard_set(struct hca *hca, uint32_t slot, uint32_t rkey);
+static inline void hazard_clear(_Atomic uint64_t *hazard)
+{
+	atomic_store_explicit(hazard, 0, memory_order_release);
+}
+
+#endif

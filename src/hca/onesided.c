@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * One-sided operations executed by the initiator: RDMA WRITE and READ on another process's memory
+ * by process_vm_*, and all of them (atomics too) on this process's own.
+ *
+ * Each call: set the hazard, look QP and region up in the target's published table, copy, clear the
+ * hazard. What a real responder would refuse is refused here, and the responder's QP is told
+ * (FATAL), so that its program sees what it would see with a card.
+ */
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "hca/copy.h"
+#include "hca/link.h"
+#include "hca/mr.h"
+#include "hca/qp.h"
+
+bool onesided_direct(const struct qp *qp)
+{
+	return qp->link->self || atomic_load_explicit(&qp->link->can_vm, memory_order_relaxed);
+}
+
+/* The peer's QP goes to the error state for what we tried on it. */
+static void tell_peer(struct qp *qp, enum ibv_event_type event)
+{
+	struct ring_header h = { .imm = event };
+
+	if (qp->type != IBV_QPT_RC)
+		return; /* unreliable: dropped without a word */
+	qp_record(qp, &h, REC_FATAL, 0);
+	link_control(qp->link, &h, NULL, 0);
+}
+
+static enum ibv_wc_status refuse(struct qp *qp, const struct send_wqe *wqe, const char *why)
+{
+	log_info("QP 0x%x: remote access to 0x%llx, %u bytes, rkey 0x%x refused: %s",
+		 qp->ibv.qp_num, (unsigned long long)wqe->remote_addr, wqe->length, wqe->rkey, why);
+	tell_peer(qp, IBV_EVENT_QP_ACCESS_ERR);
+	return IBV_WC_REM_ACCESS_ERR;
+}
+
+/* The owner's address of the operation's target, or 0 (refused, *status says how). */
+static uint64_t target(struct qp *qp, const struct send_wqe *wqe, uint32_t length, uint32_t access,
+		       enum ibv_wc_status *status)
+{
+	uint64_t word = atomic_load_explicit(&qp->remote->state, memory_order_acquire);
+	struct mr_view mr;
+	const char *why = NULL;
+
+	if (unlikely((uint8_t)pub_qp_epoch(word) != qp->remote_epoch ||
+		     pub_qp_state(word) < IBV_QPS_RTR || pub_qp_state(word) == IBV_QPS_ERR)) {
+		*status = IBV_WC_RETRY_EXC_ERR; /* a QP that isn't there doesn't answer */
+		return 0;
+	}
+	if (unlikely(!(pub_qp_access(word) & access)))
+		why = "the peer's QP doesn't allow it (qp_access_flags)";
+	else if (unlikely(!mr_read(qp->link->peer, wqe->rkey, &mr)))
+		why = "no such rkey (never registered, deregistered, or an lkey)";
+	else if (unlikely(mr.pd != atomic_load_explicit(&qp->remote->pd, memory_order_relaxed)))
+		why = "the region belongs to another protection domain than the peer's QP";
+	else if (unlikely(!(mr.access & access)))
+		why = "the region wasn't registered for it";
+	else if (unlikely(!mr_covers(&mr, wqe->remote_addr, length)))
+		why = "outside the region";
+	else
+		return wqe->remote_addr + mr.offset;
+	*status = refuse(qp, wqe, why);
+	return 0;
+}
+
+/* What a failed process_vm_* means: whose memory was it? */
+static enum ibv_wc_status copy_status(struct qp *qp, const struct send_wqe *wqe, int err,
+				      const struct iovec *local, int count)
+{
+	uint8_t byte;
+	struct iovec probe = { &byte, 1 };
+
+	if (err == -ESRCH)
+		return IBV_WC_RETRY_EXC_ERR;
+	for (int i = 0; i < count; i++) {
+		struct iovec first = { local[i].iov_base, 1 };
+		struct iovec last = { (uint8_t *)local[i].iov_base + local[i].iov_len - 1, 1 };
+
+		if (process_vm_readv(getpid(), &probe, 1, &first, 1, 0) != 1 ||
+		    process_vm_readv(getpid(), &probe, 1, &last, 1, 0) != 1)
+			return IBV_WC_LOC_PROT_ERR;
+	}
+	return refuse(qp, wqe, "the memory behind the region isn't mapped any more");
+}
+
+enum ibv_wc_status onesided_write(struct qp *qp, const struct send_wqe *wqe)
+{
+	struct iovec local[LIMIT_SGE];
+	enum ibv_wc_status status = IBV_WC_SUCCESS;
+	int count = sq_segments(qp, wqe, 0, local), err = 0;
+
+	if (unlikely(count < 0))
+		return IBV_WC_LOC_PROT_ERR;
+	if (!wqe->length)
+		return IBV_WC_SUCCESS; /* no key is looked at (9.7.7.. zero-length) */
+	_Atomic uint64_t *hazard = hazard_set(qp->hca, qp->link->slot, wqe->rkey);
+	uint64_t to = target(qp, wqe, wqe->length, IBV_ACCESS_REMOTE_WRITE, &status);
+
+	if (likely(to && qp->link->self))
+		copy_gather_ordered((void *)(uintptr_t)to, local, count, wqe->length);
+	else if (likely(to))
+		err = copy_to_process(qp->link->pid, to, local, count, wqe->length);
+	hazard_clear(hazard);
+	return likely(!err) ? status : copy_status(qp, wqe, err, local, count);
+}
+
+enum ibv_wc_status onesided_read(struct qp *qp, const struct send_wqe *wqe)
+{
+	struct iovec local[LIMIT_SGE];
+	enum ibv_wc_status status = IBV_WC_SUCCESS;
+	int count = sq_segments(qp, wqe, IBV_ACCESS_LOCAL_WRITE, local), err = 0;
+
+	if (unlikely(count < 0))
+		return IBV_WC_LOC_PROT_ERR;
+	if (!wqe->length)
+		return IBV_WC_SUCCESS;
+	_Atomic uint64_t *hazard = hazard_set(qp->hca, qp->link->slot, wqe->rkey);
+	uint64_t from = target(qp, wqe, wqe->length, IBV_ACCESS_REMOTE_READ, &status);
+
+	if (likely(from && qp->link->self))
+		copy_scatter(local, count, 0, (void *)(uintptr_t)from, wqe->length);
+	else if (likely(from))
+		err = copy_from_process(qp->link->pid, from, local, count, wqe->length);
+	hazard_clear(hazard);
+	return likely(!err) ? status : copy_status(qp, wqe, err, local, count);
+}
+
+uint64_t atomic_execute(uint64_t addr, const struct record_atomic *op)
+{
+	_Atomic uint64_t *word = (_Atomic uint64_t *)(uintptr_t)addr;
+	uint64_t old = op->compare_add;
+
+	if (!op->is_swap)
+		return atomic_fetch_add(word, op->compare_add);
+	atomic_compare_exchange_strong(word, &old, op->swap);
+	return old;
+}
+
+/* Own memory only: CPU atomics need a mapping. */
+enum ibv_wc_status onesided_atomic(struct qp *qp, const struct send_wqe *wqe)
+{
+	struct record_atomic op = {
+		.is_swap = wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP,
+		.compare_add = wqe->atomic.compare_add,
+		.swap = wqe->atomic.swap,
+	};
+	struct iovec local[LIMIT_SGE];
+	enum ibv_wc_status status = IBV_WC_SUCCESS;
+	int count = sq_segments(qp, wqe, IBV_ACCESS_LOCAL_WRITE, local);
+
+	if (unlikely(count < 0))
+		return IBV_WC_LOC_PROT_ERR;
+	_Atomic uint64_t *hazard = hazard_set(qp->hca, qp->link->slot, wqe->rkey);
+	uint64_t at = target(qp, wqe, 8, IBV_ACCESS_REMOTE_ATOMIC, &status);
+
+	if (at && at % 8) {
+		tell_peer(qp, IBV_EVENT_QP_REQ_ERR);
+		status = IBV_WC_REM_INV_REQ_ERR;
+	} else if (at) {
+		uint64_t old = atomic_execute(at, &op);
+
+		copy_scatter(local, count, 0, &old, sizeof(old));
+	}
+	hazard_clear(hazard);
+	return status;
+}

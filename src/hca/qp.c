@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Queue pairs: creating, modifying, querying, ending them. See qp.h and hca.h for the locks. */
+#include "hca/qp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+#include "hca/cq.h"
+#include "hca/engine.h"
+#include "hca/gid.h"
+#include "hca/link.h"
+
+void qp_ex_init(struct qp *qp);
+
+/* ------------------------------------------------------------------ creating */
+
+static int check_caps(const struct ibv_qp_cap *cap)
+{
+	if (cap->max_send_wr > LIMIT_QP_WR || cap->max_recv_wr > LIMIT_QP_WR ||
+	    cap->max_send_sge > LIMIT_SGE || cap->max_recv_sge > LIMIT_SGE ||
+	    cap->max_inline_data > LIMIT_INLINE)
+		return EINVAL;
+	return 0;
+}
+
+#define SEND_OPS_UD (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM)
+#define SEND_OPS_UC                                                                                \
+	(SEND_OPS_UD | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM)
+#define SEND_OPS_RC                                                                                \
+	(SEND_OPS_UC | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |              \
+	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
+
+static int check_init(const struct ibv_qp_init_attr_ex *attr)
+{
+	uint64_t ops = 0;
+
+	switch (attr->qp_type) {
+	case IBV_QPT_RC:
+		ops = SEND_OPS_RC;
+		break;
+	case IBV_QPT_UC:
+		ops = SEND_OPS_UC;
+		break;
+	case IBV_QPT_UD:
+		ops = SEND_OPS_UD;
+		break;
+	default:
+		return EOPNOTSUPP;
+	}
+	if (attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
+					  IBV_QP_INIT_ATTR_CREATE_FLAGS))
+		return EOPNOTSUPP;
+	if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags)
+		return EOPNOTSUPP;
+	if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && (attr->send_ops_flags & ~ops))
+		return EOPNOTSUPP;
+	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd || !attr->send_cq ||
+	    !attr->recv_cq)
+		return EINVAL;
+	return check_caps(&attr->cap);
+}
+
+static void fill_public(struct qp *qp, struct ibv_context *context,
+			const struct ibv_qp_init_attr_ex *attr)
+{
+	qp->ibv.context = context;
+	qp->ibv.qp_context = attr->qp_context;
+	qp->ibv.pd = attr->pd;
+	qp->ibv.send_cq = attr->send_cq;
+	qp->ibv.recv_cq = attr->recv_cq;
+	qp->ibv.srq = attr->srq;
+	qp->ibv.state = IBV_QPS_RESET;
+	qp->ibv.qp_type = attr->qp_type;
+	pthread_mutex_init(&qp->ibv.mutex, NULL);
+	pthread_cond_init(&qp->ibv.cond, NULL);
+}
+
+/* What was asked for, rounded up to what makes sense to have. */
+static struct ibv_qp_cap grant(const struct ibv_qp_init_attr_ex *attr)
+{
+	struct ibv_qp_cap cap = attr->cap;
+
+	if (attr->srq)
+		cap.max_recv_wr = cap.max_recv_sge = 0;
+	if (cap.max_send_wr && !cap.max_send_sge)
+		cap.max_send_sge = 1;
+	if (cap.max_recv_wr && !cap.max_recv_sge)
+		cap.max_recv_sge = 1;
+	/* The place that segments take serves inline data as well. */
+	uint32_t body = cap.max_send_sge * sizeof(struct ibv_sge);
+
+	if (cap.max_inline_data < body)
+		cap.max_inline_data = body;
+	return cap;
+}
+
+static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_attr_ex *attr)
+{
+	struct qp *qp = calloc(1, sizeof(*qp));
+
+	if (!qp)
+		return NULL;
+	fill_public(qp, context, attr);
+	qp->context = context_of(context);
+	qp->hca = qp->context->hca;
+	qp->srq = attr->srq ? srq_of(attr->srq) : NULL;
+	qp->pd_id = pd_of(attr->pd)->id;
+	qp->type = attr->qp_type;
+	qp->sq_sig_all = attr->sq_sig_all;
+	qp->cap = grant(attr);
+	qp->epoch = 1;
+	lock_init(&qp->lock);
+	list_init(&qp->tx_wait);
+	list_init(&qp->active);
+	list_init(&qp->ack_node);
+	list_init(&qp->inbound);
+	list_init(&qp->srq_wait);
+	list_init(&qp->rnr_node);
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
+		qp->has_ex = true;
+		qp_ex_init(qp);
+	}
+	if (sq_init(&qp->sq, &qp->cap) ||
+	    rq_init(&qp->rq, qp->cap.max_recv_wr, qp->cap.max_recv_sge)) {
+		if (qp->sq.wqes)
+			munmap(qp->sq.wqes, (size_t)(qp->sq.mask + 1) * qp->sq.stride);
+		free(qp);
+		return NULL;
+	}
+	return qp;
+}
+
+static void qp_free(struct qp *qp)
+{
+	if (qp->sq.wqes)
+		munmap(qp->sq.wqes, (size_t)(qp->sq.mask + 1) * qp->sq.stride);
+	rq_free(&qp->rq);
+	pthread_mutex_destroy(&qp->ibv.mutex);
+	pthread_cond_destroy(&qp->ibv.cond);
+	free(qp);
+}
+
+static int register_qp(struct qp *qp)
+{
+	struct ib_uverbs_create_qp cmd = {
+		.user_handle = (uintptr_t)qp,
+		.pd_handle = qp->ibv.pd->handle,
+		.send_cq_handle = cq_of(qp->ibv.send_cq)->handle,
+		.recv_cq_handle = cq_of(qp->ibv.recv_cq)->handle,
+		.srq_handle = qp->srq ? qp->ibv.srq->handle : 0,
+		.max_send_wr = qp->cap.max_send_wr,
+		.max_recv_wr = qp->cap.max_recv_wr,
+		.max_send_sge = qp->cap.max_send_sge,
+		.max_recv_sge = qp->cap.max_recv_sge,
+		.max_inline_data = qp->cap.max_inline_data,
+		.sq_sig_all = qp->sq_sig_all,
+		.qp_type = qp->type,
+		.is_srq = qp->srq != NULL,
+	};
+	struct ib_uverbs_create_qp_resp resp;
+	int err = daemon_create_qp(&qp->context->conn, &cmd, &resp);
+
+	if (err)
+		return -err;
+	qp->ibv.handle = qp->handle = resp.qp_handle;
+	qp->ibv.qp_num = resp.qpn;
+	qp->index = resp.qpn & (LIMIT_QPS_PER_SLOT - 1);
+	return 0;
+}
+
+struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+{
+	struct qp *qp = NULL;
+	int err = check_init(attr);
+
+	if (!err) {
+		qp = qp_new(context, attr);
+		err = qp ? register_qp(qp) : ENOMEM;
+	}
+	if (err) {
+		if (qp)
+			qp_free(qp);
+		errno = err;
+		return NULL;
+	}
+	/* A number's earlier owner left its epoch: records for it are not for us. */
+	qp->epoch = pub_qp_epoch(atomic_load(&qp->hca->pub->qp[qp->index].state)) + 1;
+	lock_take(&qp->hca->engine);
+	lock_take(&qp->lock);
+	qp_publish(qp);
+	lock_give(&qp->lock);
+	qp->hca->qps[qp->index] = qp;
+	lock_give(&qp->hca->engine);
+	attr->cap = qp->cap;
+	return &qp->ibv;
+}
+
+struct ibv_qp_ex *qp_to_ex(struct ibv_qp *ibv)
+{
+	struct qp *qp = qp_of(ibv);
+
+	return qp->has_ex ? &qp->ex : NULL;
+}
+
+/* ------------------------------------------------------------------ states */
+
+void qp_publish(struct qp *qp)
+{
+	struct pub_qp *e = &qp->hca->pub->qp[qp->index];
+	uint64_t word = qp->state | (uint64_t)qp->type << 8 |
+			(uint64_t)(qp->attr.qp_access_flags & 0xffff) << 16 |
+			(uint64_t)qp->epoch << 32;
+
+	atomic_store_explicit(&e->peer, qp->attr.dest_qp_num, memory_order_relaxed);
+	atomic_store_explicit(&e->pd, qp->pd_id, memory_order_relaxed);
+	atomic_store_explicit(&e->rq_psn, qp->attr.rq_psn, memory_order_relaxed);
+	atomic_store_explicit(&e->state, word, memory_order_release);
+}
+
+void qp_fail(struct qp *qp, int event)
+{
+	if (qp->state == IBV_QPS_ERR)
+		return;
+	qp->state = qp->ibv.state = IBV_QPS_ERR;
+	qp_publish(qp);
+	sq_flush(qp);
+	rq_flush(qp);
+	responder_drop_inbound(qp);
+	if (event >= 0)
+		async_qp(qp, event);
+	if (qp->srq)
+		async_qp(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+}
+
+/* Takes the QP off every list. Engine and qp.lock held. */
+static void leave_lists(struct qp *qp)
+{
+	list_del(&qp->ack_node);
+	list_del(&qp->srq_wait);
+	list_del(&qp->rnr_node);
+	responder_drop_inbound(qp);
+	if (qp->wait_link) {
+		lock_take(&qp->wait_link->tx_lock);
+		list_del(&qp->tx_wait);
+		lock_give(&qp->wait_link->tx_lock);
+	}
+	lock_take(&qp->hca->active_lock);
+	list_del(&qp->active);
+	atomic_store(&qp->is_active, false);
+	lock_give(&qp->hca->active_lock);
+}
+
+/* What arrived and was executed has been acknowledged by a card long since. */
+static void send_last_ack(struct qp *qp)
+{
+	if (!qp->ack_pending || !qp->link)
+		return;
+	struct ring_header h = { 0 };
+
+	qp_record(qp, &h, REC_ACK, 0);
+	link_control(qp->link, &h, NULL, 0);
+}
+
+/* Back to the beginning: queues empty, numbers 0. Engine and qp.lock held. */
+static void reset(struct qp *qp)
+{
+	struct ibv_qp_attr none = { .cap = qp->cap, .port_num = 1 };
+
+	send_last_ack(qp);
+	leave_lists(qp);
+	qp->sq.head = qp->sq.next = qp->sq.acked = 0;
+	qp->rq.head = qp->rq.tail = 0;
+	qp->reads_out = qp->blocking_out = 0;
+	qp->next_msn = qp->arrived_msn = qp->done_msn = 0;
+	qp->link = NULL;
+	qp->remote = NULL;
+	qp->peer_ready = qp->kick_pending = qp->pulled = qp->rnr_waiting = false;
+	qp->halted = qp->comm_established = qp->ack_pending = qp->sqd_notify = false;
+	qp->stalled_since = 0;
+	qp->attr = none;
+	qp->epoch++;
+	qp->state = qp->ibv.state = IBV_QPS_RESET;
+	qp_publish(qp);
+}
+
+/* ------------------------------------------------------------------ modifying */
+
+static int check_path(struct qp *qp, const struct ibv_ah_attr *ah)
+{
+	if (!ah->is_global || ah->port_num != 1) {
+		log_warn("ibv_modify_qp: RoCE needs a global route (is_global, grh) and port 1");
+		return EINVAL;
+	}
+	return gid_check_local(qp->context, &ah->grh);
+}
+
+static int check_values(struct qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+	if ((mask & IBV_QP_PORT) && attr->port_num != 1)
+		return EINVAL;
+	if ((mask & IBV_QP_PKEY_INDEX) && attr->pkey_index != 0)
+		return EINVAL;
+	if ((mask & IBV_QP_PATH_MTU) &&
+	    (attr->path_mtu < IBV_MTU_256 || attr->path_mtu > IBV_MTU_4096))
+		return EINVAL;
+	if (((mask & IBV_QP_MAX_QP_RD_ATOMIC) && attr->max_rd_atomic > LIMIT_RD_ATOM) ||
+	    ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && attr->max_dest_rd_atomic > LIMIT_RD_ATOM))
+		return EINVAL;
+	if (((mask & IBV_QP_MIN_RNR_TIMER) && attr->min_rnr_timer > 31) ||
+	    ((mask & IBV_QP_TIMEOUT) && attr->timeout > 31) ||
+	    ((mask & IBV_QP_RETRY_CNT) && attr->retry_cnt > 7) ||
+	    ((mask & IBV_QP_RNR_RETRY) && attr->rnr_retry > 7))
+		return EINVAL;
+	if ((mask & IBV_QP_DEST_QPN) && attr->dest_qp_num > 0xffffff)
+		return EINVAL;
+	return mask & IBV_QP_AV ? check_path(qp, &attr->ah_attr) : 0;
+}
+
+#define COPY(bit, field)                                                                           \
+	do {                                                                                       \
+		if (mask & (bit))                                                                  \
+			qp->attr.field = attr->field;                                              \
+	} while (0)
+
+static void store(struct qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+	COPY(IBV_QP_EN_SQD_ASYNC_NOTIFY, en_sqd_async_notify);
+	COPY(IBV_QP_ACCESS_FLAGS, qp_access_flags);
+	COPY(IBV_QP_PKEY_INDEX, pkey_index);
+	COPY(IBV_QP_PORT, port_num);
+	COPY(IBV_QP_QKEY, qkey);
+	COPY(IBV_QP_AV, ah_attr);
+	COPY(IBV_QP_PATH_MTU, path_mtu);
+	COPY(IBV_QP_TIMEOUT, timeout);
+	COPY(IBV_QP_RETRY_CNT, retry_cnt);
+	COPY(IBV_QP_RNR_RETRY, rnr_retry);
+	COPY(IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic);
+	COPY(IBV_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
+	COPY(IBV_QP_MIN_RNR_TIMER, min_rnr_timer);
+	COPY(IBV_QP_DEST_QPN, dest_qp_num);
+	if (mask & IBV_QP_RQ_PSN)
+		qp->attr.rq_psn = attr->rq_psn & 0xffffff;
+	if (mask & IBV_QP_SQ_PSN)
+		qp->attr.sq_psn = attr->sq_psn & 0xffffff;
+	if (mask & IBV_QP_ALT_PATH) {
+		qp->attr.alt_ah_attr = attr->alt_ah_attr;
+		qp->attr.alt_pkey_index = attr->alt_pkey_index;
+		qp->attr.alt_port_num = attr->alt_port_num;
+		qp->attr.alt_timeout = attr->alt_timeout;
+	}
+	COPY(IBV_QP_PATH_MIG_STATE, path_mig_state);
+}
+
+/* RTR of a connected QP: learns its peer, and tells it. */
+static int connect_qp(struct qp *qp)
+{
+	uint32_t slot = qp->attr.dest_qp_num >> LIMIT_QP_BITS;
+	struct link *link = link_get(qp->hca, slot);
+
+	if (!link)
+		return ENOMEM;
+	qp->link = link;
+	qp->kick_pending = true;
+	link_wait(link, qp);
+	return 0;
+}
+
+/* The new state's own work. Engine and qp.lock held. */
+static int enter(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to)
+{
+	int err = 0;
+
+	if (to == IBV_QPS_RTR && from == IBV_QPS_INIT && qp->type != IBV_QPT_UD)
+		err = connect_qp(qp);
+	if (err)
+		return err;
+	qp->state = qp->ibv.state = to;
+	qp_publish(qp);
+	if (to == IBV_QPS_RTR || to == IBV_QPS_RTS) {
+		qp_wake(qp);
+	} else if (to == IBV_QPS_SQD && from == IBV_QPS_RTS && qp->attr.en_sqd_async_notify) {
+		qp->sqd_notify = qp->sq.acked != qp->sq.next;
+		if (!qp->sqd_notify)
+			async_qp(qp, IBV_EVENT_SQ_DRAINED);
+	}
+	return 0;
+}
+
+static int modify_locked(struct qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+	enum ibv_qp_state from = qp->state;
+	enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : from;
+
+	if ((mask & IBV_QP_CUR_STATE) && attr->cur_qp_state != from) {
+		log_warn("ibv_modify_qp: cur_qp_state is %s, the QP is in %s",
+			 qp_state_name(attr->cur_qp_state), qp_state_name(from));
+		return EINVAL;
+	}
+	if ((unsigned int)to > IBV_QPS_ERR)
+		return EINVAL;
+	int err = qp_state_check(qp->type, from, to, mask);
+
+	if (err)
+		return err;
+	if (to == IBV_QPS_RESET) {
+		reset(qp);
+		return 0;
+	}
+	if (to == IBV_QPS_ERR) {
+		qp_fail(qp, -1);
+		return 0;
+	}
+	store(qp, attr, mask);
+	return enter(qp, from, to);
+}
+
+int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
+{
+	struct qp *qp = qp_of(ibv);
+	int known = IBV_QP_DEST_QPN * 2 - 1; /* all bits up to the highest of the classic ones */
+	int err;
+
+	if (mask & ~known)
+		return mask & IBV_QP_RATE_LIMIT ? EOPNOTSUPP : EINVAL;
+	err = check_values(qp, attr, mask);
+	if (err)
+		return err;
+	bool resets = (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET;
+
+	lock_take(&qp->hca->engine);
+	lock_take(&qp->lock);
+	err = modify_locked(qp, attr, mask);
+	lock_give(&qp->lock);
+	lock_give(&qp->hca->engine);
+	if (!err && resets) {
+		cq_forget_qp(cq_of(ibv->send_cq), ibv->qp_num);
+		if (ibv->recv_cq != ibv->send_cq)
+			cq_forget_qp(cq_of(ibv->recv_cq), ibv->qp_num);
+	}
+	return err;
+}
+
+int qp_query(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+{
+	struct qp *qp = qp_of(ibv);
+
+	(void)mask; /* everything is at hand; the mask says what must be filled at least */
+	lock_take(&qp->lock);
+	*attr = qp->attr;
+	attr->qp_state = attr->cur_qp_state = qp->state;
+	attr->cap = qp->cap;
+	attr->sq_draining = qp->state == IBV_QPS_SQD && qp->sq.acked != qp->sq.next;
+	lock_give(&qp->lock);
+	*init = (struct ibv_qp_init_attr){
+		.qp_context = ibv->qp_context,
+		.send_cq = ibv->send_cq,
+		.recv_cq = ibv->recv_cq,
+		.srq = ibv->srq,
+		.cap = qp->cap,
+		.qp_type = ibv->qp_type,
+		.sq_sig_all = qp->sq_sig_all,
+	};
+	return 0;
+}
+
+/* ------------------------------------------------------------------ ending */
+
+static void unpublish(struct qp *qp)
+{
+	struct hca *hca = qp->hca;
+
+	lock_take(&hca->engine);
+	lock_take(&qp->lock);
+	send_last_ack(qp);
+	leave_lists(qp);
+	hca->qps[qp->index] = NULL;
+	/* The epoch stays: the number's next owner goes on from it. */
+	atomic_store(&hca->pub->qp[qp->index].state, (uint64_t)(qp->epoch + 1) << 32);
+	lock_give(&qp->lock);
+	lock_give(&hca->engine);
+}
+
+int qp_destroy(struct ibv_qp *ibv)
+{
+	struct qp *qp = qp_of(ibv);
+
+	unpublish(qp);
+	int err = daemon_destroy_qp(&qp->context->conn, qp->handle);
+
+	if (err) /* the daemon's bookkeeping is its own affair: here the QP is gone */
+		log_debug("QP 0x%x: verbenad says %s", ibv->qp_num, strerror(-err));
+	cq_forget_qp(cq_of(ibv->send_cq), ibv->qp_num);
+	if (ibv->recv_cq != ibv->send_cq)
+		cq_forget_qp(cq_of(ibv->recv_cq), ibv->qp_num);
+	event_queue_forget(&qp->context->async, qp);
+	pthread_mutex_lock(&ibv->mutex);
+	while (ibv->events_completed != qp->async_reported)
+		pthread_cond_wait(&ibv->cond, &ibv->mutex);
+	pthread_mutex_unlock(&ibv->mutex);
+	qp_free(qp);
+	return 0;
+}

@@ -1,0 +1,682 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Responder: what arriving requests mean. They are executed in order; one that can't be executed
+ * yet (no receive, data on the way, ring full) is held with its QP, and those after it behind it,
+ * so that other QPs of the link go on. hca.engine and qp.lock are held throughout.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "hca/copy.h"
+#include "hca/cq.h"
+#include "hca/engine.h"
+#include "hca/link.h"
+#include "hca/mr.h"
+#include "hca/qp.h"
+#include "hca/srq.h"
+
+enum { INBOUND_MAX = 2 * LIMIT_QP_WR }; /* no honest requester has more outstanding */
+
+enum outcome { DONE, HOLD, DEAD /* refused, or nonsense: nothing more to do */ };
+
+/* A receive with room for its segments. */
+struct receive {
+	struct recv_wqe wqe;
+	struct ibv_sge sge[LIMIT_SGE];
+};
+
+/* min_rnr_timer's codes, in units of 10 microseconds (table 45). */
+static const uint32_t rnr_timer[32] = { 65536, 1,    2,    3,	 4,    6,    8,	   12,
+					16,    24,   32,   48,	 64,   96,   128,  192,
+					256,   384,  512,  768,	 1024, 1536, 2048, 3072,
+					4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152 };
+
+/* ------------------------------------------------------------------ answers */
+
+static void answer(struct qp *qp, enum record_kind kind, uint32_t msn, uint32_t imm)
+{
+	struct ring_header h = { 0 };
+
+	qp_record(qp, &h, kind, 0);
+	h.msn = msn;
+	h.imm = imm;
+	link_control(qp->link, &h, NULL, 0);
+}
+
+/* The last word on request `msn`: whatever follows it never executes. */
+static void nak(struct qp *qp, uint32_t msn, enum ibv_wc_status status)
+{
+	qp->halted = true;
+	answer(qp, REC_NAK, msn, status);
+}
+
+static enum outcome done(struct qp *qp)
+{
+	qp->done_msn++;
+	engine_owe_ack(qp);
+	return DONE;
+}
+
+/* Refuses request `msn`; an unreliable QP says nothing, the request counts as done. */
+static enum outcome refuse(struct qp *qp, uint32_t msn, enum ibv_wc_status status, int event)
+{
+	log_info("QP 0x%x: request refused: %s", qp->ibv.qp_num, ibv_wc_status_str(status));
+	if (qp->type != IBV_QPT_RC)
+		return done(qp);
+	nak(qp, msn, status);
+	qp_fail(qp, event);
+	return DEAD;
+}
+
+/* ------------------------------------------------------------------ receives */
+
+/* The next receive (of the SRQ: copied to `room`), NULL when there is none. */
+static const struct recv_wqe *take_receive(struct qp *qp, struct receive *room)
+{
+	if (qp->srq)
+		return srq_take(qp->srq, &room->wqe) ? &room->wqe : NULL;
+	if (unlikely(qp->rq.tail == qp->rq.head))
+		return NULL;
+	return rq_at(&qp->rq, qp->rq.tail++); /* stays as it is while qp.lock is held */
+}
+
+static void complete_receive(struct qp *qp, const struct recv_wqe *wqe,
+			     const struct ring_header *h, enum ibv_wc_status status)
+{
+	bool is_write = h->kind == REC_WRITE_IMM || h->kind == REC_WRITE_DATA;
+	struct cqe cqe = {
+		.wr_id = wqe->wr_id,
+		.status = status,
+		.opcode = is_write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
+		.byte_len = h->length,
+		.imm = h->imm,
+		.qp_num = qp->ibv.qp_num,
+		.src_qp = record_qpn(h->src),
+		.wc_flags = h->flags & REC_IMM ? IBV_WC_WITH_IMM : 0,
+	};
+
+	cq_push(cq_of(qp->ibv.recv_cq), &cqe,
+		(h->flags & REC_SOLICITED) || status != IBV_WC_SUCCESS);
+}
+
+/* A message met a receive that can't hold it. */
+static enum outcome fail_receive(struct qp *qp, const struct recv_wqe *wqe,
+				 const struct ring_header *h, enum ibv_wc_status here,
+				 enum ibv_wc_status there)
+{
+	log_info("QP 0x%x: a message of %u bytes can't be received (%s; the receive has %u bytes)",
+		 qp->ibv.qp_num, h->length, ibv_wc_status_str(here), wqe->length);
+	complete_receive(qp, wqe, h, here);
+	if (qp->type == IBV_QPT_RC)
+		nak(qp, h->msn, there);
+	else
+		engine_owe_ack(qp);
+	qp_fail(qp, -1);
+	return DEAD;
+}
+
+/* ------------------------------------------------------------------ holding */
+
+static struct inbound *hold(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
+			    uint32_t size)
+{
+	struct inbound *in = qp->inbound_count < INBOUND_MAX ? malloc(sizeof(*in) + size) : NULL;
+
+	if (!in) {
+		log_error("QP 0x%x: can't hold another message, the connection ends",
+			  qp->ibv.qp_num);
+		refuse(qp, h->msn, IBV_WC_REM_OP_ERR, IBV_EVENT_QP_FATAL);
+		return NULL;
+	}
+	memcpy(&in->header, h, sizeof(*h));
+	memcpy(in->payload, payload, size);
+	in->size = size;
+	in->rnr_deadline = 0;
+	in->done = 0;
+	in->taken = NULL;
+	list_add_tail(&qp->inbound, &in->node);
+	qp->inbound_count++;
+	return in;
+}
+
+static void release(struct qp *qp, struct inbound *in)
+{
+	list_del(&in->node);
+	qp->inbound_count--;
+	free(in->taken);
+	free(in);
+}
+
+void responder_drop_inbound(struct qp *qp)
+{
+	while (!list_empty(&qp->inbound))
+		release(qp, container_of(qp->inbound.next, struct inbound, node));
+}
+
+static uint64_t rnr_limit(const struct qp *qp, const struct ring_header *h)
+{
+	uint32_t retries = h->flags >> REC_RNR_SHIFT;
+
+	if (retries == 7)
+		return UINT64_MAX;
+	return now_ns() + (uint64_t)retries * rnr_timer[qp->attr.min_rnr_timer & 31] * 10000;
+}
+
+/* No receive for the message `h` (held already as `in`, or not yet). */
+static enum outcome not_ready(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
+			      uint32_t size, struct inbound *in)
+{
+	if (qp->type != IBV_QPT_RC)
+		return done(qp); /* lost, as an unreliable message may be */
+	if (in && in->rnr_deadline)
+		return HOLD; /* waits already */
+	if (h->flags >> REC_RNR_SHIFT == 0) {
+		nak(qp, h->msn, IBV_WC_RNR_RETRY_EXC_ERR);
+		return DEAD;
+	}
+	if (!in)
+		in = hold(qp, h, payload, size);
+	if (!in)
+		return DEAD;
+	in->rnr_deadline = rnr_limit(qp, h);
+	answer(qp, REC_RNR, h->msn, 0);
+	if (list_empty(&qp->rnr_node))
+		list_add_tail(&qp->hca->rnr, &qp->rnr_node);
+	engine_kick(qp->hca); /* its timer */
+	return HOLD;
+}
+
+/* Takes a receive, or enters the SRQ's list of those who wait and looks once more. */
+static const struct recv_wqe *receive_for(struct qp *qp, struct receive *room)
+{
+	const struct recv_wqe *wqe = take_receive(qp, room);
+
+	if (likely(wqe || !qp->srq || qp->type != IBV_QPT_RC))
+		return wqe;
+	if (list_empty(&qp->srq_wait))
+		list_add_tail(&qp->srq->waiters, &qp->srq_wait);
+	atomic_store(&qp->srq->has_waiters, 1);
+	wqe = take_receive(qp, room);
+	if (wqe)
+		list_del(&qp->srq_wait);
+	return wqe;
+}
+
+/* ------------------------------------------------------------------ two-sided */
+
+static enum outcome do_send(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
+			    uint32_t room, struct inbound *in)
+{
+	struct receive buffer;
+	struct iovec local[LIMIT_SGE];
+
+	if (unlikely(h->length > room))
+		return DEAD;
+	const struct recv_wqe *wqe = receive_for(qp, &buffer);
+
+	if (unlikely(!wqe))
+		return not_ready(qp, h, payload, h->length, in);
+	if (unlikely(h->length > wqe->length))
+		return fail_receive(qp, wqe, h, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR);
+	int count = mr_resolve_list(qp->hca, qp->pd_id, wqe->sge, wqe->num_sge,
+				    IBV_ACCESS_LOCAL_WRITE, local);
+
+	if (unlikely(count < 0))
+		return fail_receive(qp, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
+	copy_scatter(local, count, 0, payload, h->length);
+	complete_receive(qp, wqe, h, IBV_WC_SUCCESS);
+	return done(qp);
+}
+
+/* The sender's segments, as a checked list: their number, or -1 when they aren't `length` bytes. */
+static int read_segments(const uint8_t *payload, uint32_t room, uint32_t length, struct iovec *out)
+{
+	uint64_t total = 0;
+	int n = 0;
+
+	while (total < length) {
+		struct record_segment s;
+
+		if (n == LIMIT_SGE || (n + 1) * sizeof(s) > room)
+			return -1;
+		memcpy(&s, payload + n * sizeof(s), sizeof(s));
+		if (!s.length || s.length > length - total)
+			return -1;
+		out[n++] = (struct iovec){ (void *)(uintptr_t)s.addr, s.length };
+		total += s.length;
+	}
+	return n;
+}
+
+static int pull(struct qp *qp, const struct iovec *remote, int remote_count,
+		const struct iovec *local, int count, uint32_t length)
+{
+	if (!qp->link->self)
+		return copy_lists_from_process(qp->link->pid, remote, remote_count, local, count,
+					       length);
+	size_t at = 0;
+
+	for (int i = 0; i < remote_count; at += remote[i++].iov_len)
+		copy_scatter(local, count, at, remote[i].iov_base, remote[i].iov_len);
+	return 0;
+}
+
+/* Asks for the data to be streamed; the receive stays taken meanwhile. */
+static enum outcome ask_for_data(struct qp *qp, const struct ring_header *h,
+				 const uint8_t *payload, uint32_t size, struct inbound *in,
+				 const struct recv_wqe *wqe)
+{
+	size_t bytes = sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]);
+
+	if (!in)
+		in = hold(qp, h, payload, size);
+	if (!in)
+		return DEAD;
+	in->taken = malloc(bytes);
+	if (!in->taken)
+		return fail_receive(qp, wqe, h, IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_OP_ERR);
+	memcpy(in->taken, wqe, bytes);
+	in->rnr_deadline = 0;
+	answer(qp, REC_PULL, h->msn, 0);
+	return HOLD;
+}
+
+static enum outcome do_send_ref(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
+				uint32_t room, struct inbound *in)
+{
+	struct receive buffer;
+	struct iovec local[LIMIT_SGE], remote[LIMIT_SGE];
+
+	if (in && in->taken)
+		return HOLD; /* its data is on the way */
+	int remote_count = read_segments(payload, room, h->length, remote);
+
+	if (unlikely(remote_count < 0))
+		return DEAD;
+	const struct recv_wqe *wqe = receive_for(qp, &buffer);
+
+	if (unlikely(!wqe))
+		return not_ready(qp, h, payload, room, in);
+	if (unlikely(h->length > wqe->length))
+		return fail_receive(qp, wqe, h, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR);
+	int count = mr_resolve_list(qp->hca, qp->pd_id, wqe->sge, wqe->num_sge,
+				    IBV_ACCESS_LOCAL_WRITE, local);
+
+	if (unlikely(count < 0))
+		return fail_receive(qp, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
+	if (!qp->link->self && !qp->link->can_vm)
+		return ask_for_data(qp, h, payload, room, in, wqe);
+	if (unlikely(pull(qp, remote, remote_count, local, count, h->length)))
+		return fail_receive(qp, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
+	complete_receive(qp, wqe, h, IBV_WC_SUCCESS);
+	return done(qp);
+}
+
+/* A piece of what ask_for_data asked for. */
+static void on_send_data(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
+			 uint32_t room)
+{
+	struct iovec local[LIMIT_SGE];
+
+	if (list_empty(&qp->inbound))
+		return;
+	struct inbound *in = container_of(qp->inbound.next, struct inbound, node);
+
+	if (!in->taken || in->header.msn != h->msn || h->imm != in->done || h->length > room ||
+	    h->length > in->header.length - in->done)
+		return;
+	int count = mr_resolve_list(qp->hca, qp->pd_id, in->taken->sge, in->taken->num_sge,
+				    IBV_ACCESS_LOCAL_WRITE, local);
+
+	if (count < 0) {
+		fail_receive(qp, in->taken, &in->header, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
+		return;
+	}
+	copy_scatter(local, count, h->imm, payload, h->length);
+	in->done += h->length;
+	if (in->done < in->header.length)
+		return;
+	complete_receive(qp, in->taken, &in->header, IBV_WC_SUCCESS);
+	done(qp);
+	release(qp, in);
+	responder_resume(qp);
+}
+
+static enum outcome do_write_imm(struct qp *qp, const struct ring_header *h, struct inbound *in)
+{
+	struct receive buffer;
+	const struct recv_wqe *wqe = receive_for(qp, &buffer);
+
+	if (unlikely(!wqe))
+		return not_ready(qp, h, NULL, 0, in);
+	complete_receive(qp, wqe, h, IBV_WC_SUCCESS);
+	return done(qp);
+}
+
+/* ------------------------------------------------------------------ one-sided, executed here */
+
+/* Our address of what the peer names, or 0. */
+static uint64_t resolve_remote(struct qp *qp, uint64_t addr, uint32_t length, uint32_t rkey,
+			       int access)
+{
+	if (!(qp->attr.qp_access_flags & access))
+		return 0;
+	return mr_resolve(qp->hca->pub, qp->pd_id, addr, length, rkey, access);
+}
+
+/* A piece of an RDMA WRITE. The final byte of the message is written last. */
+static bool write_piece(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
+			uint32_t room)
+{
+	struct record_remote r;
+
+	if (room < sizeof(r))
+		return false;
+	memcpy(&r, payload, sizeof(r));
+	uint32_t n = r.reserved;
+
+	if (n > room - sizeof(r))
+		return false;
+	if (!n)
+		return true;
+	uint64_t to = resolve_remote(qp, r.addr, n, r.rkey, IBV_ACCESS_REMOTE_WRITE);
+
+	if (!to)
+		return false;
+	struct iovec from = { (void *)(payload + sizeof(r)), n };
+
+	if (h->flags & REC_LAST)
+		copy_gather_ordered((void *)(uintptr_t)to, &from, 1, n);
+	else
+		memcpy((void *)(uintptr_t)to, from.iov_base, n);
+	return true;
+}
+
+static enum outcome do_write(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
+			     uint32_t room)
+{
+	if (!write_piece(qp, h, payload, room))
+		return refuse(qp, h->msn, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+	if (!(h->flags & REC_IMM))
+		return done(qp);
+	struct ring_header imm = { .kind = REC_WRITE_IMM,
+				   .flags = h->flags,
+				   .src = h->src,
+				   .dst = h->dst,
+				   .msn = h->msn,
+				   .imm = h->imm,
+				   .length = h->length };
+
+	return do_write_imm(qp, &imm, NULL);
+}
+
+/* Streams the answer; from in->done on when the ring was full before. */
+static enum outcome do_read(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
+			    uint32_t room, struct inbound *in)
+{
+	struct record_remote r;
+	uint32_t at = in ? in->done : 0;
+
+	if (room < sizeof(r))
+		return DEAD;
+	memcpy(&r, payload, sizeof(r));
+	uint64_t from = h->length ? resolve_remote(qp, r.addr, h->length, r.rkey,
+						   IBV_ACCESS_REMOTE_READ) :
+				    0;
+
+	if (h->length && !from)
+		return refuse(qp, h->msn, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+	do {
+		uint32_t left = h->length - at;
+		uint32_t n = left < RING_PAYLOAD_MAX ? left : RING_PAYLOAD_MAX;
+		struct ring_header *out = link_begin(qp->link, n);
+
+		if (!out) {
+			if (!in)
+				in = hold(qp, h, payload, sizeof(r));
+			if (!in)
+				return DEAD;
+			in->done = at;
+			link_wait(qp->link, qp);
+			link_notify(qp->link);
+			return HOLD;
+		}
+		qp_record(qp, out, REC_READ_DATA, n == left ? REC_LAST : 0);
+		out->msn = h->msn;
+		out->imm = at;
+		out->length = n;
+		memcpy((uint8_t *)out + RING_HEADER, (void *)(uintptr_t)(from + at), n);
+		link_send(qp->link, out, n);
+		at += n;
+	} while (at < h->length);
+	link_notify(qp->link);
+	qp->done_msn++;
+	return DONE;
+}
+
+static enum outcome do_atomic(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
+			      uint32_t room)
+{
+	struct record_atomic op;
+	struct ring_header out = { 0 };
+
+	if (room < sizeof(op))
+		return DEAD;
+	memcpy(&op, payload, sizeof(op));
+	uint64_t at = resolve_remote(qp, op.addr, 8, op.rkey, IBV_ACCESS_REMOTE_ATOMIC);
+
+	if (!at)
+		return refuse(qp, h->msn, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+	if (at % 8)
+		return refuse(qp, h->msn, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+	uint64_t old = atomic_execute(at, &op);
+
+	qp->done_msn++;
+	qp_record(qp, &out, REC_ATOMIC_RESP, REC_LAST);
+	out.msn = h->msn;
+	out.length = sizeof(old);
+	link_control(qp->link, &out, &old, sizeof(old));
+	return DONE;
+}
+
+/* ------------------------------------------------------------------ order */
+
+static enum outcome execute(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
+			    uint32_t room, struct inbound *in)
+{
+	switch (h->kind) {
+	case REC_SEND:
+		return do_send(qp, h, payload, room, in);
+	case REC_SEND_REF:
+		return do_send_ref(qp, h, payload, room, in);
+	case REC_WRITE_IMM:
+		return do_write_imm(qp, h, in);
+	case REC_WRITE_DATA:
+		return do_write(qp, h, payload, room);
+	case REC_READ_REQ:
+		return do_read(qp, h, payload, room, in);
+	case REC_ATOMIC_REQ:
+		return do_atomic(qp, h, payload, room);
+	default:
+		return DEAD;
+	}
+}
+
+static bool receiving(const struct qp *qp)
+{
+	return qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_SQD ||
+	       qp->state == IBV_QPS_SQE;
+}
+
+void responder_request(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
+		       uint32_t room)
+{
+	if (unlikely(!receiving(qp) || qp->halted))
+		return;
+	if (unlikely(qp->state == IBV_QPS_RTR && !qp->comm_established)) {
+		qp->comm_established = true;
+		async_qp(qp, IBV_EVENT_COMM_EST);
+	}
+	if (unlikely(h->kind == REC_SEND_DATA)) {
+		on_send_data(qp, h, payload, room);
+		return;
+	}
+	if (unlikely(h->msn != qp->arrived_msn))
+		return; /* not the next one: no honest peer's */
+	if (h->kind == REC_WRITE_DATA && !(h->flags & REC_LAST)) {
+		if (!list_empty(&qp->inbound) || !write_piece(qp, h, payload, room))
+			refuse(qp, h->msn, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+		return;
+	}
+	qp->arrived_msn++;
+	if (unlikely(!list_empty(&qp->inbound)))
+		hold(qp, h, payload, room);
+	else
+		execute(qp, h, payload, room, NULL);
+}
+
+void responder_resume(struct qp *qp)
+{
+	while (!list_empty(&qp->inbound)) {
+		struct inbound *in = container_of(qp->inbound.next, struct inbound, node);
+		enum outcome outcome =
+			execute(qp, &in->header, in->payload, in->size, in);
+
+		if (outcome == HOLD)
+			return;
+		if (outcome == DEAD) { /* the requester's QP ends; what came after it is void */
+			responder_drop_inbound(qp);
+			return;
+		}
+		release(qp, in);
+	}
+}
+
+uint64_t responder_scan(struct hca *hca, uint64_t now)
+{
+	uint64_t next = UINT64_MAX;
+
+	list_for_each(node, &hca->rnr)
+	{
+		struct qp *qp = container_of(node, struct qp, rnr_node);
+
+		lock_take(&qp->lock);
+		struct inbound *in = list_empty(&qp->inbound) ?
+					     NULL :
+					     container_of(qp->inbound.next, struct inbound, node);
+
+		if (in && in->rnr_deadline && in->rnr_deadline <= now) {
+			nak(qp, in->header.msn, IBV_WC_RNR_RETRY_EXC_ERR);
+			responder_drop_inbound(qp);
+			in = NULL;
+		}
+		if (!in || !in->rnr_deadline)
+			list_del(&qp->rnr_node);
+		else if (in->rnr_deadline < next)
+			next = in->rnr_deadline;
+		lock_give(&qp->lock);
+	}
+	return next;
+}
+
+/* ------------------------------------------------------------------ datagrams */
+
+/* The 40 bytes before a datagram's payload, as RoCE v2 gives them: for IPv4 the IP header is in
+ * the last 20 of them, for IPv6 all 40 are. */
+static void make_grh(struct ibv_grh *grh, const struct record_ud *ud, uint32_t length)
+{
+	static const uint8_t v4_prefix[12] = { [10] = 0xff, [11] = 0xff };
+
+	memset(grh, 0, sizeof(*grh));
+	if (memcmp(ud->dgid, v4_prefix, sizeof(v4_prefix))) {
+		grh->version_tclass_flow = htobe32(6u << 28 | (uint32_t)ud->traffic_class << 20 |
+						   (ud->flow_label & 0xfffff));
+		grh->paylen = htobe16(length + 12 + 8 + 4 + 8);
+		grh->next_hdr = 17; /* UDP */
+		grh->hop_limit = ud->hop_limit;
+		memcpy(&grh->sgid, ud->sgid, 16);
+		memcpy(&grh->dgid, ud->dgid, 16);
+		return;
+	}
+	uint8_t *ip = (uint8_t *)grh + 20;
+	uint16_t total = 20 + 8 + 12 + 8 + length + 4;
+
+	ip[0] = 0x45;
+	ip[1] = ud->traffic_class;
+	ip[2] = total >> 8;
+	ip[3] = total & 0xff;
+	ip[6] = 0x40; /* don't fragment */
+	ip[8] = ud->hop_limit;
+	ip[9] = 17;
+	memcpy(ip + 12, ud->sgid + 12, 4);
+	memcpy(ip + 16, ud->dgid + 12, 4);
+	uint32_t sum = 0;
+
+	for (int i = 0; i < 20; i += 2)
+		sum += ip[i] << 8 | ip[i + 1];
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = ~((sum & 0xffff) + (sum >> 16));
+	ip[10] = sum >> 8;
+	ip[11] = sum;
+}
+
+static void complete_datagram(struct qp *qp, const struct recv_wqe *wqe,
+			      const struct ring_header *h, const struct record_ud *ud,
+			      enum ibv_wc_status status)
+{
+	struct cqe cqe = {
+		.wr_id = wqe->wr_id,
+		.status = status,
+		.opcode = IBV_WC_RECV,
+		.byte_len = h->length + sizeof(struct ibv_grh),
+		.imm = h->imm,
+		.qp_num = qp->ibv.qp_num,
+		.src_qp = record_qpn(h->src),
+		.wc_flags = IBV_WC_GRH | (h->flags & REC_IMM ? IBV_WC_WITH_IMM : 0),
+	};
+
+	(void)ud;
+	cq_push(cq_of(qp->ibv.recv_cq), &cqe,
+		(h->flags & REC_SOLICITED) || status != IBV_WC_SUCCESS);
+	if (status != IBV_WC_SUCCESS)
+		qp_fail(qp, -1);
+}
+
+void responder_ud(struct hca *hca, struct qp *qp, const struct ring_header *h,
+		  const uint8_t *payload, uint32_t room)
+{
+	struct receive buffer;
+	struct iovec local[LIMIT_SGE];
+	struct record_ud ud;
+	struct ibv_grh grh;
+
+	if (qp->type != IBV_QPT_UD || !receiving(qp) || record_qpn(h->dst) != qp->ibv.qp_num ||
+	    room < sizeof(ud) || h->length > room - sizeof(ud))
+		return;
+	memcpy(&ud, payload, sizeof(ud));
+	if (ud.qkey != qp->attr.qkey) {
+		log_info("QP 0x%x: datagram from QP 0x%x has another Q_Key, dropped",
+			 qp->ibv.qp_num, record_qpn(h->src));
+		return;
+	}
+	const struct recv_wqe *wqe = take_receive(qp, &buffer);
+
+	if (!wqe)
+		return;
+	if (h->length + sizeof(grh) > wqe->length) {
+		complete_datagram(qp, wqe, h, &ud, IBV_WC_LOC_LEN_ERR);
+		return;
+	}
+	int count = mr_resolve_list(hca, qp->pd_id, wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE,
+				    local);
+
+	if (count < 0) {
+		complete_datagram(qp, wqe, h, &ud, IBV_WC_LOC_PROT_ERR);
+		return;
+	}
+	make_grh(&grh, &ud, h->length);
+	copy_scatter(local, count, 0, &grh, sizeof(grh));
+	copy_scatter(local, count, sizeof(grh), payload + sizeof(ud), h->length);
+	complete_datagram(qp, wqe, h, &ud, IBV_WC_SUCCESS);
+}

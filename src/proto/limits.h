@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What one Verbena device offers: every limit that the daemon enforces, the soft HCA sizes
+ * its tables by and ibv_query_device() reports. One place, so that the three cannot differ.
+ */
+#ifndef VERBENA_PROTO_LIMITS_H
+#define VERBENA_PROTO_LIMITS_H
+
+/*
+ * A QPN is 24 bits: slot (process) in the upper ten, index within the process in the lower
+ * fourteen. Slot 0 belongs to the daemon (QP 0 and 1 are management queue pairs).
+ */
+#define LIMIT_SLOT_BITS 10
+#define LIMIT_SLOTS (1u << LIMIT_SLOT_BITS)
+#define LIMIT_QP_BITS 14
+#define LIMIT_QPS_PER_SLOT (1u << LIMIT_QP_BITS)
+
+/* Keys are 32 bits: index of the region in its process's table, then an 8-bit tag. */
+#define LIMIT_MR_BITS 20
+#define LIMIT_MRS_PER_SLOT (1u << LIMIT_MR_BITS)
+#define LIMIT_KEY_TAG_BITS 8
+
+#define LIMIT_QP (1u << 18)
+#define LIMIT_QP_WR 32768u
+#define LIMIT_SGE 32u
+#define LIMIT_INLINE 1024u
+#define LIMIT_CQ (1u << 18)
+#define LIMIT_CQE 131072u
+#define LIMIT_SRQ 65536u
+#define LIMIT_SRQ_WR 32768u
+#define LIMIT_PD 65536u
+#define LIMIT_AH 65536u
+#define LIMIT_MR_BYTES (1ull << 46)
+#define LIMIT_RD_ATOM 128u
+#define LIMIT_MSG_BYTES (1u << 30)
+#define LIMIT_GIDS 256u
+#define LIMIT_PKEYS 1u
+#define LIMIT_COMP_VECTORS 8u
+
+#define DEVICE_VENDOR_ID 0x766562u /* "veb": the bits say locally administered */
+#define DEVICE_PART_ID 4115u	   /* perftest offers inline and ibv_wr_* only for ids it knows */
+#define DEVICE_HW_VERSION 1u
+
+#endif

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The messages on a `uverbsN` socket.
+ *
+ * The socket is SOCK_SEQPACKET; one request is one packet, one reply is one packet. A request
+ * is what a program would write() to /dev/infiniband/uverbsN: struct ib_uverbs_cmd_hdr, then
+ * the command's structure of <rdma/ib_user_verbs.h>, then driver-private bytes (udata).
+ * The 64-bit `response` field that leads the kernel's structures has no meaning here and is 0.
+ * A reply is struct proto_reply (the result, as write() would have returned it: 0, or a
+ * negative errno), then the kernel's response structure, then the response's udata; nothing
+ * follows a negative result. Descriptors travel by SCM_RIGHTS beside the packet that names them.
+ *
+ * Requests of one connection are answered in order. Both sides run on one host and one ABI;
+ * integers are in host order.
+ *
+ * A process has one *process connection* (its first request is PROTO_ATTACH) and a connection
+ * for each context that it opens (first request: GET_CONTEXT, with the process's cookie as
+ * udata, so that the context's QPNs and keys come out of the process's own ranges).
+ */
+#ifndef VERBENA_PROTO_PROTO_H
+#define VERBENA_PROTO_PROTO_H
+
+#include <stdint.h>
+#include <rdma/ib_user_verbs.h>
+
+#define PROTO_ABI 1u
+#define PROTO_MAX_MESSAGE 4096u /* bytes of a request or a reply */
+#define PROTO_MAX_FDS 4u
+
+/* Commands that only a software device needs; beyond the numbers that the kernel uses. */
+enum proto_command {
+	PROTO_ATTACH = 0x80,	      /* process connection: struct proto_attach; fds: table, doorbell */
+	PROTO_LINK = 0x81,	      /* process connection: struct proto_link */
+	PROTO_DESTROY_CHANNEL = 0x82, /* context: struct proto_handle (the kernel has close() for it) */
+	PROTO_QUERY_GID = 0x83,	      /* context: struct proto_query_gid (the kernel has an ioctl) */
+	PROTO_LIST_DEVICES = 0x84,    /* any connection: header only (the kernel has netlink) */
+};
+
+struct proto_reply {
+	int32_t result;
+	uint32_t reserved;
+};
+
+/* PROTO_ATTACH. The table is the process's published memory (src/shm/pub.h), sealed. */
+struct proto_attach {
+	uint32_t abi;
+	uint32_t flags;
+};
+
+/* Reply's descriptor: the event socket (SOCK_SEQPACKET, daemon to process). */
+struct proto_attach_resp {
+	uint64_t cookie; /* names this process in GET_CONTEXT; not guessable */
+	uint32_t slot;	 /* this process's place; upper bits of its QPNs */
+	uint32_t reserved;
+};
+
+/* PROTO_LINK: introduce me to the process at `slot`. The reply says whether it can be; the
+ * link itself arrives as PROTO_EVENT_LINK on both processes' event sockets.
+ * -ENOENT: nobody is there. -EALREADY: the event has been sent before. */
+struct proto_link {
+	uint32_t slot;
+	uint32_t reserved;
+};
+
+struct proto_handle {
+	uint32_t handle;
+	uint32_t reserved;
+};
+
+struct proto_query_gid {
+	uint32_t port;
+	uint32_t index;
+};
+
+struct proto_query_gid_resp {
+	uint8_t gid[16];
+	uint32_t type;	  /* enum ibv_gid_type: 2 is RoCE v2 */
+	uint32_t ifindex; /* of the interface that gave it */
+};
+
+/* GET_CONTEXT's udata. */
+struct proto_get_context {
+	uint64_t cookie;
+};
+
+struct proto_device {
+	char name[32]; /* verbena0 */
+	char node[32]; /* uverbs0 */
+	uint64_t node_guid; /* network order, as in struct ibv_device_attr */
+	uint32_t index;
+	uint32_t ports;
+};
+
+struct proto_list_devices_resp {
+	uint32_t count;
+	uint32_t reserved;
+	struct proto_device device[16];
+};
+
+enum proto_event_type {
+	PROTO_EVENT_LINK = 1,	   /* fds: link memory, the peer's table (read-only), its doorbell */
+	PROTO_EVENT_LINK_DOWN = 2, /* the peer is gone */
+	PROTO_EVENT_DEVICE = 3,	   /* something to tell every context: value is enum ibv_event_type */
+};
+
+/* One packet of the event socket. */
+struct proto_event {
+	uint32_t type;
+	uint32_t slot;	  /* LINK*: the peer's slot */
+	uint64_t link_id; /* LINK*: never used again for another link */
+	uint32_t side;	  /* LINK: 0 or 1, which half of the link is mine */
+	int32_t pid;	  /* LINK: the peer's pid as this process sees it, 0 when it can't */
+	uint32_t uid;	  /* LINK: the peer's */
+	uint32_t value;	  /* DEVICE: event type */
+	uint32_t port;	  /* DEVICE: port number */
+	uint32_t reserved;
+};
+
+#endif

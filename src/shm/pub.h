@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A process's published memory ("table"): what its peers may look up without asking it.
+ *
+ * One memory file a process, made by the library, mapped writable only by its owner, then sealed
+ * (F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) before the daemon hands it on,
+ * so that peers and the daemon can map it read-only and nobody can shrink it under them.
+ * It is sparse: pages exist once they are written.
+ *
+ * Written by: the owner only, under the lock of the object that the entry describes.
+ * Read by: peers (initiators of operations) and the daemon (to show states), at any time, with
+ * acquire loads; each reader copies a field once and then checks the copy. An owner that lies
+ * harms only itself: whoever acts on an entry acts on the owner's own memory.
+ */
+#ifndef VERBENA_SHM_PUB_H
+#define VERBENA_SHM_PUB_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include "proto/limits.h"
+
+#define PUB_MAGIC 0x766272626e61ull
+#define PUB_VERSION 1u
+#define PUB_HAZARDS 64u
+
+/*
+ * One-sided operations run in the initiator. Before it looks a region up, it stores what it is
+ * about to touch here, in its own table (seq_cst), and clears it after the copy; deregistration
+ * revokes the entry (seq_cst), then waits until no peer's hazard names it.      [H1 with H2]
+ */
+struct pub_hazard {
+	_Alignas(64) _Atomic uint64_t target; /* slot of the target << 32 | rkey; 0: none */
+};
+
+struct pub_header {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t slot;
+	uint64_t probe;	      /* random; a peer reads it with process_vm_readv to learn that it may */
+	uint64_t probe_addr;  /* where `probe` is in the owner's address space */
+	_Alignas(64) _Atomic uint32_t asleep; /* nobody polls: ring my doorbell   [S1 with S2] */
+	_Alignas(64) struct pub_hazard hazard[PUB_HAZARDS];
+};
+
+/* A queue pair, at the place that the low bits of its number name. */
+struct pub_qp {
+	/* enum ibv_qp_state in bits 0-7, enum ibv_qp_type 8-15, qp_access_flags 16-31,
+	 * epoch 32-63 (changes at each RESET and at destruction). 0: no QP here. */
+	_Atomic uint64_t state;
+	_Atomic uint64_t peer;	 /* destination slot-independent: dest_qp_num; RC and UC */
+	_Atomic uint32_t pd;	 /* the daemon's handle is per context, so this is the library's own id */
+	_Atomic uint32_t rq_psn; /* the PSN that the first message must carry */
+	_Atomic uint32_t credits; /* receives ever posted (its own receive queue); modulo 2^32 */
+	_Atomic uint32_t qkey;	 /* never read by peers; shown by the daemon to the owner's user only */
+	uint32_t reserved[8];
+};
+
+/* A memory region, at the place that its keys' index names. */
+struct pub_mr {
+	_Atomic uint64_t rkey_access; /* rkey in bits 0-31, access flags 32-63; 0: no region */
+	_Atomic uint64_t start;	      /* first valid address as the remote side names it (iova) */
+	_Atomic uint64_t length;      /* bytes */
+	_Atomic uint64_t offset;      /* owner's address minus iova */
+	_Atomic uint32_t pd;
+	uint32_t reserved[7];
+};
+
+_Static_assert(sizeof(struct pub_qp) == 64, "one cache line a queue pair");
+_Static_assert(sizeof(struct pub_mr) == 64, "one cache line a region");
+
+struct pub {
+	struct pub_header header;
+	_Alignas(4096) struct pub_qp qp[LIMIT_QPS_PER_SLOT];
+	_Alignas(4096) struct pub_mr mr[LIMIT_MRS_PER_SLOT];
+};
+
+#define PUB_SIZE sizeof(struct pub)
+
+static inline uint32_t pub_qp_state(uint64_t word) { return word & 0xff; }
+static inline uint32_t pub_qp_type(uint64_t word) { return word >> 8 & 0xff; }
+static inline uint32_t pub_qp_access(uint64_t word) { return word >> 16 & 0xffff; }
+static inline uint32_t pub_qp_epoch(uint64_t word) { return word >> 32; }
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The uncommon half of ring.h: full rings, ends of laps, and the check of what a peer wrote. */
+#include "shm/ring.h"
+
+#include <errno.h>
+#include <string.h>
+
+static bool has_room(struct ring_tx *tx, uint32_t slots)
+{
+	if (tx->limit - tx->pos > slots)
+		return true;
+	/* [R2'] A consumer that lies about its position only lets itself be overwritten. */
+	uint32_t consumed = atomic_load_explicit(&tx->ctl->consumed, memory_order_acquire);
+
+	tx->limit = consumed + RING_SLOTS;
+	if (tx->limit - tx->pos > slots && tx->limit - tx->pos <= RING_SLOTS)
+		goto found;
+	atomic_store_explicit(&tx->ctl->want_space, 1, memory_order_seq_cst); /* [W2] */
+	consumed = atomic_load_explicit(&tx->ctl->consumed, memory_order_seq_cst);
+	tx->limit = consumed + RING_SLOTS;
+	if (tx->limit - tx->pos > slots && tx->limit - tx->pos <= RING_SLOTS)
+		goto found;
+	tx->limit = tx->pos; /* full, whatever the consumer claims */
+	return false;
+found:
+	if (atomic_load_explicit(&tx->ctl->want_space, memory_order_relaxed))
+		atomic_store_explicit(&tx->ctl->want_space, 0, memory_order_relaxed);
+	return true;
+}
+
+struct ring_header *ring_reserve_slow(struct ring_tx *tx, uint32_t slots)
+{
+	uint32_t left = RING_SLOTS - (tx->pos & (RING_SLOTS - 1));
+
+	if (slots > left) {
+		/* The pad and the record after it need room together, or the pad alone would
+		 * be published again and again. */
+		if (!has_room(tx, left + slots))
+			return NULL;
+		struct ring_header *pad = (struct ring_header *)ring_at(tx->slots, tx->pos);
+		uint32_t payload = left * RING_SLOT - RING_HEADER;
+
+		pad->kind = RING_PAD;
+		pad->flags = 0;
+		ring_commit(tx, pad, payload);
+	} else if (!has_room(tx, slots)) {
+		return NULL;
+	}
+	return (struct ring_header *)ring_at(tx->slots, tx->pos);
+}
+
+static bool header_sane(const struct ring_rx *rx, const struct ring_header *h)
+{
+	uint32_t place = rx->pos & (RING_SLOTS - 1);
+
+	return h->slots >= 1 && place + h->slots <= RING_SLOTS;
+}
+
+const uint8_t *ring_peek(struct ring_rx *rx, struct ring_header *out, uint32_t *room, int *error)
+{
+	while (ring_ready(rx)) {
+		const uint8_t *slot = ring_at(rx->slots, rx->pos);
+
+		memcpy(out, slot, RING_HEADER);
+		if (unlikely(!header_sane(rx, out))) {
+			*error = -EPROTO;
+			return NULL;
+		}
+		if (unlikely(out->kind == RING_PAD)) {
+			ring_pop(rx, out);
+			continue;
+		}
+		*room = out->slots * RING_SLOT - RING_HEADER;
+		return slot + RING_HEADER;
+	}
+	return NULL;
+}
+
+void ring_tx_init(struct ring_tx *tx, uint8_t *slots, struct ring_ctl *ctl)
+{
+	*tx = (struct ring_tx){ .slots = slots, .ctl = ctl, .pos = 0, .limit = RING_SLOTS };
+}
+
+void ring_rx_init(struct ring_rx *rx, uint8_t *slots, struct ring_ctl *ctl)
+{
+	*rx = (struct ring_rx){ .slots = slots, .ctl = ctl };
+}

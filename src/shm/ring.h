@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A one-way ring of records between two processes (one producer, one consumer).
+ *
+ * The memory is an array of 64-byte slots; a record is a header and its payload in one or more
+ * consecutive slots and never wraps (a PAD record fills the end of a lap). A record exists when
+ * its header's `seq` is the number that the consumer waits for; that store is the producer's last.
+ *
+ *   Producer writes: record bodies, then the *following* header's seq := 0, then this header's
+ *                    seq := position + 1 (release)                                  [R1]
+ *   Consumer reads:  seq at its position (acquire), and only then the record        [R1']
+ *   Consumer writes: ctl->consumed := its position (release), when it has read      [R2]
+ *   Producer reads:  ctl->consumed (acquire) before it writes over old slots        [R2']
+ *
+ * Zeroing the next header first means that old payload bytes are never taken for a header, whatever
+ * they hold. Positions are free-running 32-bit counts of slots.
+ *
+ * Everything that the consumer reads may be the work of a hostile peer: ring_peek() copies the
+ * header once and checks that the record lies within the ring; payloads are copied once, then
+ * checked by whoever decodes them. A peer can make its own messages nonsense, nothing more: a
+ * position that can't be is -EPROTO, and the link is given up.
+ *
+ * Either process may die at any instruction: a record whose seq wasn't stored doesn't exist.
+ */
+#ifndef VERBENA_SHM_RING_H
+#define VERBENA_SHM_RING_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cpu.h"
+
+#define RING_SLOT 64u
+#define RING_HEADER 32u
+#define RING_SLOTS 1024u /* a power of two */
+#define RING_BYTES (RING_SLOTS * RING_SLOT)
+/* The largest payload of a record; an eighth of a ring, so that producer and consumer overlap. */
+#define RING_PAYLOAD_MAX (8192u - RING_HEADER)
+
+enum ring_kind {
+	RING_PAD, /* rest of the lap; the ring's own */
+	RING_KIND_FIRST,
+};
+
+struct ring_header {
+	_Atomic uint32_t seq; /* the ring's own */
+	uint8_t kind;
+	uint8_t flags;
+	uint16_t slots; /* the ring's own: length of the record */
+	uint32_t dst;
+	uint32_t src;
+	uint32_t msn;
+	uint32_t ack;
+	uint32_t imm;
+	uint32_t length;
+};
+_Static_assert(sizeof(struct ring_header) == RING_HEADER, "payload starts at byte 32");
+
+/* Shared words of a ring, each on its writer's line. */
+struct ring_ctl {
+	_Alignas(64) _Atomic uint32_t consumed;	  /* consumer's */
+	_Alignas(64) _Atomic uint32_t want_space; /* producer's: ring my doorbell when you consume */
+};
+
+/* The producer's private state. */
+struct ring_tx {
+	uint8_t *slots;
+	struct ring_ctl *ctl;
+	uint32_t pos;	/* next free slot */
+	uint32_t limit; /* pos may not pass this: consumed + RING_SLOTS, as last read */
+};
+
+/* The consumer's private state. */
+struct ring_rx {
+	uint8_t *slots;
+	struct ring_ctl *ctl;
+	uint32_t pos;
+	uint32_t published;
+};
+
+static inline uint8_t *ring_at(uint8_t *slots, uint32_t pos)
+{
+	return slots + (size_t)(pos & (RING_SLOTS - 1)) * RING_SLOT;
+}
+
+static inline uint32_t ring_slots_for(uint32_t payload)
+{
+	return (RING_HEADER + payload + RING_SLOT - 1) / RING_SLOT;
+}
+
+/* Slow half of ring_reserve: looks at the consumer's position, pads the lap's end. */
+struct ring_header *ring_reserve_slow(struct ring_tx *tx, uint32_t slots);
+
+/*
+ * Room for a record with `payload` bytes (at most RING_PAYLOAD_MAX), or NULL when the ring is full
+ * (then want_space is set, and the consumer rings). Fill everything but seq and slots, then commit.
+ * One slot more than the record is kept free, for the next header's zero.
+ */
+static inline struct ring_header *ring_reserve(struct ring_tx *tx, uint32_t payload)
+{
+	uint32_t n = ring_slots_for(payload);
+
+	if (unlikely(tx->limit - tx->pos <= n || (tx->pos & (RING_SLOTS - 1)) + n > RING_SLOTS))
+		return ring_reserve_slow(tx, n);
+	return (struct ring_header *)ring_at(tx->slots, tx->pos);
+}
+
+/* Publishes the reserved record of `payload` bytes. */
+static inline void ring_commit(struct ring_tx *tx, struct ring_header *h, uint32_t payload)
+{
+	uint32_t n = ring_slots_for(payload);
+	struct ring_header *next = (struct ring_header *)ring_at(tx->slots, tx->pos + n);
+
+	h->slots = n;
+	atomic_store_explicit(&next->seq, 0, memory_order_relaxed);
+	atomic_store_explicit(&h->seq, tx->pos + 1, memory_order_release); /* [R1] */
+	tx->pos += n;
+}
+
+static inline bool ring_ready(const struct ring_rx *rx)
+{
+	struct ring_header *h = (struct ring_header *)ring_at(rx->slots, rx->pos);
+
+	return atomic_load_explicit(&h->seq, memory_order_acquire) == rx->pos + 1; /* [R1'] */
+}
+
+/*
+ * The next record, or NULL. `out` is a private copy of its header with `slots` checked; the
+ * payload (at most *room bytes) stays shared. *error becomes -EPROTO on nonsense.
+ */
+const uint8_t *ring_peek(struct ring_rx *rx, struct ring_header *out, uint32_t *room, int *error);
+
+/* Done with the record that ring_peek gave. */
+static inline void ring_pop(struct ring_rx *rx, const struct ring_header *h)
+{
+	rx->pos += h->slots;
+}
+
+/* Tells the producer how far we are. True when the producer waits for space. */
+static inline bool ring_publish(struct ring_rx *rx)
+{
+	if (rx->published == rx->pos)
+		return false;
+	rx->published = rx->pos;
+	/* seq_cst with the producer's want_space store, then re-read of consumed: one of the two
+	 * sees the other. [W1 with W2] */
+	atomic_store_explicit(&rx->ctl->consumed, rx->pos, memory_order_seq_cst);
+	return atomic_load_explicit(&rx->ctl->want_space, memory_order_seq_cst) != 0;
+}
+
+/* Publish when it is worth a cache line: a quarter of the ring. */
+static inline bool ring_publish_lazily(struct ring_rx *rx)
+{
+	return rx->pos - rx->published >= RING_SLOTS / 4 && ring_publish(rx);
+}
+
+void ring_tx_init(struct ring_tx *tx, uint8_t *slots, struct ring_ctl *ctl);
+void ring_rx_init(struct ring_rx *rx, uint8_t *slots, struct ring_ctl *ctl);
+
+#endif

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a set of headers declares: types, enumerators, functions, macros; and how two sets differ.
+
+The compiler is asked, not the text: the headers are compiled with debugging information, which
+tells sizes, offsets and types as they really are.
+"""
+import os
+import re
+import subprocess
+
+import elf_dwarf
+
+# The headers of libibverbs-dev. verbs.h comes first: it sets the form of RDMA_UAPI_PTR.
+HEADERS = ("verbs.h", "verbs_api.h", "ib_user_ioctl_verbs.h", "tm_types.h", "opcode.h", "arch.h",
+           "sa.h", "sa-kern-abi.h")
+
+# Programs are compiled with the compiler of the build. Facts come from gcc, which alone can list
+# prototypes (-aux-info).
+CC = os.environ.get("CC", "cc")
+GCC = os.environ.get("GCC", "gcc")
+
+
+class Failure(Exception):
+    """A difference, as a sentence for people."""
+
+
+def run(*command, **options):
+    """Runs a command; its output, or Failure with what it said."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+    if done.returncode:
+        raise Failure(f"`{' '.join(command)}` failed with {done.returncode}:\n"
+                      f"{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+class Types:
+    """Describes the types of one debugging information tree as comparable values."""
+
+    NAMED = {"structure": "struct", "union": "union", "enumeration": "enum"}
+
+    def __init__(self, entries):
+        self.entries = entries
+
+    def of(self, entry):
+        reference = entry.get("type")
+        return None if reference is None else self.entries[reference]
+
+    def text(self, entry):
+        """A type the way C would say it, roughly; typedefs by name, anonymous types in full."""
+        if entry is None:
+            return "void"
+        name = entry.get("name")
+        if entry.tag in self.NAMED:
+            kind = self.NAMED[entry.tag]
+            return f"{kind} {name}" if name else f"{kind} {{ {self.body_text(entry)} }}"
+        if entry.tag in ("base", "typedef"):
+            return name
+        if entry.tag == "pointer":
+            return self.text(self.of(entry)) + " *"
+        if entry.tag in ("const", "volatile", "restrict"):
+            return f"{entry.tag} {self.text(self.of(entry))}"
+        if entry.tag == "array":
+            return self.text(self.of(entry)) + self.bounds(entry)
+        if entry.tag == "subroutine":
+            parameters = ", ".join(self.text(self.of(child)) for child in entry.children
+                                   if child.tag == "parameter")
+            return f"{self.text(self.of(entry))} ({parameters})"
+        return f"<{entry.tag}>"
+
+    def bounds(self, entry):
+        result = ""
+        for child in entry.children:
+            bound = child.get("upper_bound")
+            count = child.get("count", None if bound is None else bound + 1)
+            result += f"[{'' if count is None else count}]"
+        return result
+
+    def body_text(self, entry):
+        if entry.tag == "enumeration":
+            return ", ".join(f"{name} = {value}" for name, value in self.enumerators(entry).items())
+        return " ".join(f"{what['type']} {name} at {what['offset']};"
+                        for name, what in self.members(entry).items())
+
+    def size(self, entry):
+        """Bytes that an object of this type takes; 0 if the type does not say."""
+        if entry is None:
+            return 0
+        if entry.get("size") is not None:
+            return entry.get("size")
+        if entry.tag == "pointer":
+            return 8
+        if entry.tag == "array":
+            total = self.size(self.of(entry))
+            for child in entry.children:
+                bound = child.get("upper_bound")
+                total *= child.get("count", 0 if bound is None else bound + 1)
+            return total
+        return self.size(self.of(entry)) if entry.tag != "subroutine" else 0
+
+    def members(self, entry):
+        """Members in order. Unnamed ones are called by their position; their type says the rest."""
+        result = {}
+        for number, child in enumerate(c for c in entry.children if c.tag == "member"):
+            kind = self.of(child)
+            name = child.get("name") or f"(unnamed member {number})"
+            result[name] = {
+                "offset": child.get("offset", 0),
+                "size": self.size(kind),
+                "type": self.text(kind),
+                "bits": child.get("bit_size"),
+            }
+        return result
+
+    def enumerators(self, entry):
+        base = self.of(entry)
+        signed = base is not None and base.get("encoding") in (5, 6)
+        result = {}
+        for child in entry.children:
+            value = child.get("const_value")
+            result[child.get("name")] = child.get("signed_value", value) if signed else value
+        return result
+
+
+class Facts:
+    """Everything that one set of headers declares.
+
+    include   directory that holds infiniband/
+    work      directory for scratch files
+    """
+
+    def __init__(self, include, work):
+        self.include = include
+        self.work = work
+        os.makedirs(work, exist_ok=True)
+        self.source = "".join(f"#include <infiniband/{name}>\n" for name in HEADERS)
+        self.read_macros()
+        self.read_functions()
+        self.read_debugging()
+
+    def scratch(self, name):
+        return os.path.join(self.work, name)
+
+    def compile(self, name, text, *options):
+        path = self.scratch(name)
+        with open(path, "w") as file:
+            file.write(text)
+        return run(GCC, "-std=gnu17", "-w", "-I" + self.include, *options, path)
+
+    def declared_here(self, path):
+        directory = os.path.realpath(os.path.join(self.include, "infiniband"))
+        return os.path.dirname(os.path.realpath(path)) == directory
+
+    def read_macros(self):
+        """name -> (parameter list or None, body), as left defined at the end."""
+        self.macros = {}
+        text = self.compile("macros.c", self.source, "-E", "-dD")
+        here = False
+        for line in text.splitlines():
+            marker = re.match(r'# \d+ "([^"]+)"', line)
+            if marker:
+                here = self.declared_here(marker[1])
+            undefined = re.match(r"#undef (\w+)", line)
+            if undefined:
+                self.macros.pop(undefined[1], None)
+            define = re.match(r"#define (\w+)(\([^)]*\))?(?: (.*))?$", line)
+            if here and define:
+                body = re.sub(r"\s+", " ", define[3] or "").strip()
+                self.macros[define[1]] = define[2], body
+
+    def read_functions(self):
+        """name -> "static" or "extern", of all functions declared or defined in the headers."""
+        listing = self.scratch("prototypes.txt")
+        self.compile("prototypes.c", self.source, "-c", "-o", self.scratch("prototypes.o"),
+                     "-aux-info", listing)
+        self.functions = {}
+        with open(listing) as file:
+            for line in file:
+                found = re.match(r"/\* (\S+):\d+:\w+ \*/ (\w+) .*?(\w+) \(", line)
+                if found and self.declared_here(found[1]):
+                    self.functions[found[3]] = found[2]
+
+    def read_debugging(self):
+        """Types, from the debugging information; of functions through pointers of their type."""
+        pointers = "".join(f"__typeof__({name}) *pointer_to_{name};\n" for name in self.functions)
+        library = self.scratch("types.so")
+        self.compile("types.c", self.source + pointers, "-shared", "-fPIC", "-nostdlib",
+                     "-gdwarf-4", "-gstrict-dwarf", "-fno-eliminate-unused-debug-types",
+                     "-o", library)
+        self.entries = elf_dwarf.read_entries(library)
+        self.types = Types(self.entries)
+        self.aggregates, self.enums, self.anonymous, self.signatures = {}, {}, {}, {}
+        unit = next(e for e in self.entries.values() if e.tag == "unit")
+        for entry in unit.children:
+            self.read_entry(entry)
+
+    def read_entry(self, entry):
+        types, name = self.types, entry.get("name")
+        if entry.get("declaration"):
+            return
+        if entry.tag in ("structure", "union") and name:
+            self.aggregates[f"{Types.NAMED[entry.tag]} {name}"] = {
+                "size": entry.get("size"), "members": types.members(entry)}
+        elif entry.tag == "enumeration":
+            values = types.enumerators(entry)
+            if not name:
+                self.anonymous.update(values)
+            else:
+                self.enums[f"enum {name}"] = {
+                    "base": types.text(types.of(entry)), "values": values}
+        elif entry.tag == "variable" and name.startswith("pointer_to_"):
+            self.signatures[name[len("pointer_to_"):]] = types.of(types.of(entry))
+
+    def signature(self, name):
+        return self.types.text(self.signatures[name])
+
+    def value(self, macro):
+        """A macro's value as a number, with its type's size and sign; None if it has none."""
+        program = self.scratch("value")
+        text = (self.source + "#include <stdio.h>\nint main(void)\n{\n"
+                f"\tprintf(\"%lld in %zu bytes, signed %d\\n\", (long long)({macro}), "
+                f"sizeof({macro}), (__typeof__({macro}))-1 < 0);\n}}\n")
+        try:
+            self.compile("value.c", text, "-o", program)
+        except Failure:
+            return None
+        return run(program).strip()
+
+
+def same_names(ours, theirs, kind):
+    """Differences between two sets of names."""
+    for name in theirs:
+        if name not in ours:
+            yield f"{kind}{name} is in Debian's headers and missing from ours."
+    for name in ours:
+        if name not in theirs:
+            yield f"{kind}{name} is in our headers and unknown to Debian's."
+
+
+def differences_of_aggregate(name, ours, theirs):
+    if ours["size"] != theirs["size"]:
+        yield f"{name} takes {ours['size']} bytes in our headers and {theirs['size']} in Debian's."
+    yield from same_names(ours["members"], theirs["members"], f"Member of {name}: ")
+    for member, their in theirs["members"].items():
+        our = ours["members"].get(member, their)
+        for what, unit in (("offset", "at offset {}"), ("size", "{} bytes long"),
+                           ("bits", "{} bits wide"), ("type", "of type `{}`")):
+            if our[what] != their[what]:
+                yield (f"{name}.{member} is {unit.format(our[what])} in our headers and "
+                       f"{unit.format(their[what])} in Debian's.")
+
+
+def differences_of_values(name, ours, theirs):
+    yield from same_names(ours, theirs, f"Enumerator of {name}: ")
+    for enumerator, value in theirs.items():
+        if ours.get(enumerator, value) != value:
+            yield (f"{enumerator} of {name} is {ours[enumerator]} in our headers and {value} in "
+                   f"Debian's.")
+
+
+def differences_of_functions(ours, theirs):
+    yield from same_names(ours.functions, theirs.functions, "Function ")
+    for name in theirs.functions:
+        if name not in ours.functions:
+            continue
+        if ours.functions[name] != theirs.functions[name]:
+            yield (f"{name}() is {ours.functions[name]} in our headers and "
+                   f"{theirs.functions[name]} in Debian's.")
+        if ours.signature(name) != theirs.signature(name):
+            yield (f"{name}() has the type `{ours.signature(name)}` in our headers and "
+                   f"`{theirs.signature(name)}` in Debian's.")
+
+
+def differences_of_macros(ours, theirs):
+    """Constants must have the same value; of macros with parameters only those are compared.
+
+    What such a macro does is tested by running it: see inlines.py.
+    """
+    yield from same_names(ours.macros, theirs.macros, "Macro ")
+    for name, (parameters, body) in theirs.macros.items():
+        our_parameters, our_body = ours.macros.get(name, (parameters, body))
+        if (our_parameters is None) != (parameters is None):
+            yield f"Macro {name} takes parameters in one set of headers and none in the other."
+        elif parameters is not None:
+            if parameters.count(",") != our_parameters.count(","):
+                yield f"Macro {name}{our_parameters} is {name}{parameters} in Debian's headers."
+        elif body.replace(" ", "") != our_body.replace(" ", ""):
+            our, their = ours.value(name), theirs.value(name)
+            if our is None or our != their:
+                yield (f"Macro {name} is `{our_body}` ({our or 'no number'}) in our headers and "
+                       f"`{body}` ({their or 'no number'}) in Debian's.")
+
+
+def differences(ours, theirs):
+    """All differences between two Facts, as sentences."""
+    yield from same_names(ours.aggregates, theirs.aggregates, "")
+    for name, their in theirs.aggregates.items():
+        if name in ours.aggregates:
+            yield from differences_of_aggregate(name, ours.aggregates[name], their)
+    yield from same_names(ours.enums, theirs.enums, "")
+    for name, their in theirs.enums.items():
+        our = ours.enums.get(name, their)
+        if our["base"] != their["base"]:
+            yield f"{name} is stored as {our['base']} in our headers, {their['base']} in Debian's."
+        yield from differences_of_values(name, our["values"], their["values"])
+    yield from differences_of_values("the unnamed enumerations", ours.anonymous, theirs.anonymous)
+    yield from differences_of_functions(ours, theirs)
+    yield from differences_of_macros(ours, theirs)

@@ -1,0 +1,110 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""symbols.py OUR-LIBRARY DEBIAN-LIBRARY
+
+Our libibverbs.so.1 exports what Debian's exports: the same names under the same version nodes,
+with the same default, as the same kind, objects in the same size; and the nodes inherit alike.
+Fails at the first difference. Exit code 77: Debian's library is not installed.
+"""
+import os
+import re
+import sys
+
+from header_facts import Failure, run
+
+
+def exported(library):
+    """(name, node) -> kind, binding, default or hidden, size of objects; of what it defines."""
+    result = {}
+    for line in run("readelf", "--dyn-syms", "-W", library).splitlines():
+        field = line.split()
+        if len(field) != 8 or not field[0].rstrip(":").isdigit() or field[6] == "UND":
+            continue
+        size, kind, binding, where, name = field[2], field[3], field[4], field[6], field[7]
+        name, at, node = name.partition("@@") if "@@" in name else name.partition("@")
+        result[name, node] = {
+            "kind": "version node" if where == "ABS" else kind,
+            "binding": binding,
+            "version": {"@@": "default", "@": "hidden", "": "unversioned"}[at],
+            "size": int(size, 0) if kind == "OBJECT" else None,
+        }
+    if not result:
+        raise Failure(f"{library} exports nothing at all.")
+    return result
+
+
+def inheritance(library):
+    """node -> its parents."""
+    result, node = {}, None
+    text = run("readelf", "-V", "-W", library)
+    definitions = text.split("Version definition section", 1)[-1].split("Version needs", 1)[0]
+    for line in definitions.splitlines():
+        named = re.search(r"Name: (\S+)", line)
+        parent = re.search(r"Parent \d+: (\S+)", line)
+        if named:
+            node = named[1]
+            result[node] = []
+        elif parent:
+            result[node].append(parent[1])
+    return result
+
+
+def soname(library):
+    found = re.search(r"SONAME\).*\[(.*)\]", run("readelf", "-d", "-W", library))
+    return found[1] if found else "none"
+
+
+def spelled(key):
+    return "@".join(part for part in key if part)
+
+
+def differences(ours, theirs):
+    """All differences between two libraries, as sentences."""
+    if soname(ours) != soname(theirs):
+        yield f"The SONAME is {soname(ours)} in our library and {soname(theirs)} in Debian's."
+    our_symbols, their_symbols = exported(ours), exported(theirs)
+    for key, their in sorted(their_symbols.items()):
+        our = our_symbols.get(key)
+        if our is None:
+            elsewhere = sorted(node for name, node in our_symbols if name == key[0])
+            hint = f"; ours has it under {', '.join(elsewhere)}" if elsewhere else ""
+            yield f"{spelled(key)} is missing from our library{hint}."
+            continue
+        for what, value in their.items():
+            if our[what] != value:
+                yield (f"{spelled(key)}: its {what} is {our[what]} in our library and {value} in "
+                       f"Debian's.")
+    for key in sorted(our_symbols.keys() - their_symbols.keys()):
+        yield f"{spelled(key)} is exported by our library and unknown to Debian's."
+    our_nodes, their_nodes = inheritance(ours), inheritance(theirs)
+    for node, parents in their_nodes.items():
+        if our_nodes.get(node) != parents:
+            yield (f"Node {node} inherits from {our_nodes.get(node)} in our library and from "
+                   f"{parents} in Debian's.")
+
+
+def main(ours, theirs):
+    if not os.path.exists(theirs):
+        print(f"skipped: {theirs} is missing (package libibverbs1)")
+        return 77
+    if os.path.samefile(ours, theirs):
+        print("Both files are the same one: that compares nothing.")
+        return 1
+    try:
+        found = list(differences(ours, theirs))
+    except Failure as failure:
+        found = [str(failure)]
+    if found:
+        print(found[0])
+        print(f"({len(found)} differences in all)")
+        if os.environ.get("VERBOSE"):
+            print("\n".join(found[1:]))
+        return 1
+    print(f"equal: {len(exported(theirs))} symbols")
+    return 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    sys.exit(main(*sys.argv[1:]))

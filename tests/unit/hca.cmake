@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# Completions, events, fork ranges and address handles: their files with fakes around them (the
+# engine, the daemon), so that nothing else has to run.
+set(hca_src ${PROJECT_SOURCE_DIR}/src/hca)
+set(abi_src ${PROJECT_SOURCE_DIR}/src/abi)
+set(hca_tests ${CMAKE_CURRENT_LIST_DIR}/hca)
+set(hca_completion ${hca_src}/cq.c ${hca_src}/cq_ex.c ${hca_src}/event.c ${hca_src}/channel.c
+	${hca_tests}/fakes.c)
+foreach(name event cq cq_ex)
+	verbena_unit_test(hca_${name} SOURCES ${hca_tests}/test_${name}.c ${hca_completion}
+		LIBS verbena_base)
+endforeach()
+verbena_unit_test(hca_fork SOURCES ${hca_tests}/test_fork.c ${abi_src}/verbs_fork.c LIBS verbena_base)
+verbena_unit_test(hca_ah SOURCES ${hca_tests}/test_ah.c ${abi_src}/verbs_ah.c LIBS verbena_base)
