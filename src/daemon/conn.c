@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * One connection to a node: reads a request, runs it, writes the reply. A client that doesn't read its
- * replies while it sends more requests fills its own socket and is hung up on; nobody waits for it.
+ * One connection to a node: reads a request, runs it, writes the reply. A client that doesn't read
+ * its replies while it sends more requests fills its own socket and is hung up on; nobody waits for
+ * it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,8 +16,8 @@
 #include "daemon/daemon.h"
 
 static const uint32_t object_limits[OBJ_TYPES] = {
-	[OBJ_PD] = LIMIT_PD,   [OBJ_MR] = LIMIT_MRS_PER_SLOT - 1, [OBJ_CHANNEL] = LIMIT_CQ,
-	[OBJ_CQ] = LIMIT_CQ,   [OBJ_QP] = LIMIT_QPS_PER_SLOT,	   [OBJ_SRQ] = LIMIT_SRQ,
+	[OBJ_PD] = LIMIT_PD, [OBJ_MR] = LIMIT_MRS_PER_SLOT - 1, [OBJ_CHANNEL] = LIMIT_CQ,
+	[OBJ_CQ] = LIMIT_CQ, [OBJ_QP] = LIMIT_QPS_PER_SLOT,	[OBJ_SRQ] = LIMIT_SRQ,
 	[OBJ_AH] = LIMIT_AH,
 };
 
@@ -38,7 +39,7 @@ void conn_close(struct conn *conn)
 static void answer(struct conn *conn, int result, struct response *response)
 {
 	uint8_t packet[PROTO_MAX_MESSAGE];
-	struct proto_reply head = { .result = result };
+	struct proto_reply head = {.result = result};
 	size_t size = result ? 0 : response->size;
 
 	memcpy(packet, &head, sizeof(head));
@@ -60,7 +61,7 @@ static void on_request(struct source *source, uint32_t events)
 	struct conn *conn = container_of(source, struct conn, source);
 	uint8_t packet[PROTO_MAX_MESSAGE];
 	int fds[PROTO_MAX_FDS];
-	struct response response = { .size = 0, .fd = -1 };
+	struct response response = {.size = 0, .fd = -1};
 
 	(void)events;
 	ssize_t n = packet_receive(source->fd, packet, sizeof(packet), fds, MSG_DONTWAIT);
@@ -94,7 +95,7 @@ void conn_accept(int fd)
 		close(fd);
 		return;
 	}
-	conn->source = (struct source){ .ready = on_request, .fd = fd };
+	conn->source = (struct source){.ready = on_request, .fd = fd};
 	conn->pid = cred.pid;
 	conn->uid = cred.uid;
 	conn->gid = cred.gid;

@@ -22,7 +22,7 @@ struct ctl {
 	size_t out_size, out_sent;
 };
 
-static const char *const state_names[] = { "RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR" };
+static const char *const state_names[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
 
 static void ctl_close(struct ctl *c)
 {
@@ -76,7 +76,8 @@ static json_t *client(const struct process *p)
 			n += container_of(node, struct conn, of_process)->objects[type].used;
 		json_object_set_new(objects, object_names[type], json_integer(n));
 	}
-	list_for_each(node, &p->contexts) contexts++;
+	list_for_each(node, &p->contexts)
+		contexts++;
 	return json_pack("{s:i,s:i,s:s,s:i,s:i,s:o,s:i,s:I}", "pid", p->pid, "uid", p->uid, "comm",
 			 p->comm, "slot", p->slot, "contexts", contexts, "objects", objects,
 			 "links", p->peer_count, "pinned_bytes", (json_int_t)p->pinned_bytes);
@@ -85,7 +86,7 @@ static json_t *client(const struct process *p)
 static json_t *do_status(void)
 {
 	json_t *clients = json_array();
-	struct stat netns = { 0 };
+	struct stat netns = {0};
 
 	list_for_each(node, &server.processes)
 		json_array_append_new(clients, client(container_of(node, struct process, node)));
@@ -106,7 +107,7 @@ static void set(json_t *o, const char *key, uint64_t value)
 
 static void describe_qp(json_t *j, const struct process *p, const struct object *o)
 {
-	static const char *const types[] = { "?", "?", "RC", "UC", "UD" };
+	static const char *const types[] = {"?", "?", "RC", "UC", "UD"};
 	const struct pub_qp *e = &p->table->qp[o->qp.qpn & (LIMIT_QPS_PER_SLOT - 1)];
 	uint32_t state = pub_qp_state(atomic_load(&e->state));
 
@@ -177,8 +178,7 @@ static json_t *do_resources(void)
 	for (int type = 0; type < OBJ_TYPES; type++) {
 		json_t *list = json_array();
 
-		list_for_each(node, &server.conns)
-		{
+		list_for_each(node, &server.conns) {
 			struct conn *conn = container_of(node, struct conn, node);
 
 			if (conn->is_context)
@@ -193,7 +193,8 @@ static json_t *do_stop(json_t *request)
 {
 	unsigned int clients = 0;
 
-	list_for_each(node, &server.processes) clients++;
+	list_for_each(node, &server.processes)
+		clients++;
 	if (clients && !json_is_true(json_object_get(request, "force")))
 		return json_pack("{s:b,s:s,s:i}", "ok", 0, "error",
 				 "programs use this daemon; say force to stop it all the same",
@@ -211,8 +212,9 @@ static json_t *run(const char *line, size_t size)
 	const char *op = json_string_value(json_object_get(request, "op"));
 
 	if (!op)
-		reply = json_pack("{s:b,s:s}", "ok", 0, "error", "not a request: one JSON object "
-								 "with \"op\" is expected");
+		reply = json_pack("{s:b,s:s}", "ok", 0, "error",
+				  "not a request: one JSON object "
+				  "with \"op\" is expected");
 	else if (!strcmp(op, "status"))
 		reply = do_status();
 	else if (!strcmp(op, "resources"))
@@ -291,7 +293,7 @@ void ctl_accept(struct source *source, uint32_t events)
 			close(fd);
 		return;
 	}
-	c->source = (struct source){ .ready = on_ctl, .fd = fd };
+	c->source = (struct source){.ready = on_ctl, .fd = fd};
 	if (loop_add(&c->source, EPOLLIN)) {
 		close(fd);
 		free(c);

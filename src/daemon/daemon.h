@@ -4,8 +4,8 @@
  * blocking. Ownership: the server owns connections and processes; a connection that opened a
  * context owns that context's objects; a process owns its numbers (slot, QPNs, keys) and its links.
  *
- * Nothing that a client says is believed: lengths are checked against the command table, handles are
- * looked up in the context's own tables, descriptors are checked for what they are.
+ * Nothing that a client says is believed: lengths are checked against the command table, handles
+ * are looked up in the context's own tables, descriptors are checked for what they are.
  */
 #ifndef VERBENA_DAEMON_DAEMON_H
 #define VERBENA_DAEMON_DAEMON_H
@@ -106,7 +106,7 @@ enum object_type { OBJ_PD, OBJ_MR, OBJ_CHANNEL, OBJ_CQ, OBJ_QP, OBJ_SRQ, OBJ_AH,
 
 struct object {
 	uint32_t handle;
-	uint32_t users;		 /* objects that need this one */
+	uint32_t users;		/* objects that need this one */
 	struct object *uses[4]; /* counted in their `users` */
 	union {
 		struct {
@@ -131,10 +131,10 @@ struct conn {
 	pid_t pid;
 	uid_t uid;
 	gid_t gid;
-	struct process *process;   /* that it is, or whose context it is */
-	bool is_process;	   /* PROTO_ATTACH was here */
-	bool is_context;	   /* GET_CONTEXT was here */
-	struct list of_process;	   /* process.contexts */
+	struct process *process; /* that it is, or whose context it is */
+	bool is_process;	 /* PROTO_ATTACH was here */
+	bool is_context;	 /* GET_CONTEXT was here */
+	struct list of_process;	 /* process.contexts */
 	struct table objects[OBJ_TYPES];
 };
 
@@ -182,7 +182,8 @@ int device_init(struct device *device);
 void device_query(const struct device *device, struct ib_uverbs_query_device_resp *resp);
 void device_query_port(const struct device *device, struct ib_uverbs_query_port_resp *resp);
 
-/* ------------------------------------------------------------------ the server (server.c, ctl.c) */
+/* ------------------------------------------------------------------ the server (server.c, ctl.c)
+ */
 
 struct server {
 	char dir[128];

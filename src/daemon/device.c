@@ -28,7 +28,7 @@ static bool started; /* the first dump is through: changes are news */
 
 static void tell_processes(uint32_t event)
 {
-	const struct proto_event e = { .type = PROTO_EVENT_DEVICE, .value = event, .port = 1 };
+	const struct proto_event e = {.type = PROTO_EVENT_DEVICE, .value = event, .port = 1};
 
 	list_for_each(node, &server.processes)
 		process_send(container_of(node, struct process, node), &e, NULL, 0);
@@ -77,7 +77,7 @@ static int on_address(const struct nlmsghdr *message, void *arg)
 	struct device *d = arg;
 	const struct ifaddrmsg *a = mnl_nlmsg_get_payload(message);
 	const struct nlattr *attr, *found = NULL;
-	uint8_t gid[16] = { 0 };
+	uint8_t gid[16] = {0};
 
 	if (message->nlmsg_type != RTM_NEWADDR && message->nlmsg_type != RTM_DELADDR)
 		return MNL_CB_OK;
@@ -119,7 +119,7 @@ static int on_interface(const struct nlmsghdr *message, void *arg)
 		if (mnl_attr_get_type(attr) != IFLA_ADDRESS || mnl_attr_get_payload_len(attr) != 6)
 			continue;
 		const uint8_t *m = mnl_attr_get_payload(attr);
-		uint8_t g[8] = { m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5] };
+		uint8_t g[8] = {m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]};
 
 		memcpy(&d->guid, g, sizeof(g));
 	}
@@ -137,7 +137,8 @@ static int dump(struct device *d, uint16_t type, uint8_t family, mnl_cb_t callba
 	message->nlmsg_type = type;
 	message->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
 	message->nlmsg_seq = ++sequence;
-	struct rtgenmsg *family_message = mnl_nlmsg_put_extra_header(message, sizeof(struct ifinfomsg));
+	struct rtgenmsg *family_message =
+		mnl_nlmsg_put_extra_header(message, sizeof(struct ifinfomsg));
 
 	family_message->rtgen_family = family;
 	if (mnl_socket_sendto(netlink, message, message->nlmsg_len) < 0)
@@ -165,7 +166,7 @@ static void on_netlink(struct source *source, uint32_t events)
 /* Without an Ethernet address: from the boot's random id, marked as locally administered. */
 static void guid_from_boot(struct device *d)
 {
-	char id[64] = { 0 };
+	char id[64] = {0};
 	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
 	uint64_t hash = 14695981039346656037ull; /* FNV-1a */
 
@@ -182,7 +183,7 @@ static void guid_from_boot(struct device *d)
 
 int device_init(struct device *d)
 {
-	static const uint8_t loopback[16] = { [10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1 };
+	static const uint8_t loopback[16] = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1};
 
 	snprintf(d->name, sizeof(d->name), "verbena0");
 	snprintf(d->node, sizeof(d->node), "uverbs0");
@@ -192,8 +193,7 @@ int device_init(struct device *d)
 		dump(d, RTM_GETLINK, AF_UNSPEC, on_interface);
 		dump(d, RTM_GETADDR, AF_INET6, on_address);
 		dump(d, RTM_GETADDR, AF_INET, on_address);
-		d->netlink = (struct source){ .ready = on_netlink,
-					      .fd = mnl_socket_get_fd(netlink) };
+		d->netlink = (struct source){.ready = on_netlink, .fd = mnl_socket_get_fd(netlink)};
 		loop_add(&d->netlink, EPOLLIN);
 	} else {
 		log_warn("no rtnetlink (%m): the device knows the loopback address only");
@@ -209,11 +209,11 @@ int device_init(struct device *d)
 /* ------------------------------------------------------------------ attributes */
 
 enum { /* enum ibv_device_cap_flags */
-	CAP_CURR_QP_STATE_MOD = 1 << 7,
-	CAP_PORT_ACTIVE_EVENT = 1 << 10,
-	CAP_SYS_IMAGE_GUID = 1 << 11,
-	CAP_RC_RNR_NAK_GEN = 1 << 12,
-	CAP_SRQ_RESIZE = 1 << 13,
+       CAP_CURR_QP_STATE_MOD = 1 << 7,
+       CAP_PORT_ACTIVE_EVENT = 1 << 10,
+       CAP_SYS_IMAGE_GUID = 1 << 11,
+       CAP_RC_RNR_NAK_GEN = 1 << 12,
+       CAP_SRQ_RESIZE = 1 << 13,
 };
 
 void device_query(const struct device *d, struct ib_uverbs_query_device_resp *r)
@@ -253,10 +253,10 @@ void device_query_port(const struct device *d, struct ib_uverbs_query_port_resp 
 	r->max_msg_sz = LIMIT_MSG_BYTES;
 	r->gid_tbl_len = LIMIT_GIDS;
 	r->pkey_tbl_len = LIMIT_PKEYS;
-	r->state = 4;	   /* active */
+	r->state = 4;			/* active */
 	r->max_mtu = r->active_mtu = 5; /* 4096 */
 	r->max_vl_num = 1;
-	r->active_width = 2; /* 4x */
+	r->active_width = 2;  /* 4x */
 	r->active_speed = 32; /* EDR: the lanes together about what memory gives */
 	r->phys_state = 5;    /* link up */
 	r->link_layer = 2;    /* Ethernet */

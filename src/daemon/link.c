@@ -14,8 +14,7 @@
 
 static struct peer *find_peer(const struct process *p, const struct process *other)
 {
-	list_for_each(node, &p->peers)
-	{
+	list_for_each(node, &p->peers) {
 		struct peer *peer = container_of(node, struct peer, node);
 
 		if (peer->process == other)
@@ -43,13 +42,13 @@ static int make_memory(void)
 static int introduce(struct process *to, struct process *peer, int memory, uint32_t side,
 		     uint64_t id)
 {
-	const struct proto_event event = { .type = PROTO_EVENT_LINK,
-					   .slot = peer->slot,
-					   .link_id = id,
-					   .side = side,
-					   .pid = peer->pid,
-					   .uid = peer->uid };
-	const int fds[] = { memory, peer->table_fd, peer->doorbell_fd };
+	const struct proto_event event = {.type = PROTO_EVENT_LINK,
+					  .slot = peer->slot,
+					  .link_id = id,
+					  .side = side,
+					  .pid = peer->pid,
+					  .uid = peer->uid};
+	const int fds[] = {memory, peer->table_fd, peer->doorbell_fd};
 
 	return process_send(to, &event, fds, 3);
 }
@@ -101,9 +100,8 @@ void link_end_all(struct process *p)
 		struct peer *mine = container_of(list_pop(&p->peers), struct peer, node);
 		struct process *other = mine->process;
 		struct peer *theirs = find_peer(other, p);
-		const struct proto_event event = { .type = PROTO_EVENT_LINK_DOWN,
-						   .slot = p->slot,
-						   .link_id = mine->link_id };
+		const struct proto_event event = {
+			.type = PROTO_EVENT_LINK_DOWN, .slot = p->slot, .link_id = mine->link_id};
 
 		if (theirs) {
 			list_del(&theirs->node);

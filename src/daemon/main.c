@@ -40,13 +40,13 @@ static int number(const char *text, const char *option)
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "runtime-dir", required_argument, NULL, 'd' },
-		{ "idle-ms", required_argument, NULL, 'i' },
-		{ "foreground", no_argument, NULL, 'f' },
-		{ "ready-fd", required_argument, NULL, 'r' },
-		{ "help", no_argument, NULL, 'h' },
-		{ "version", no_argument, NULL, 'v' },
-		{ 0 },
+		{"runtime-dir", required_argument, NULL, 'd'},
+		{"idle-ms", required_argument, NULL, 'i'},
+		{"foreground", no_argument, NULL, 'f'},
+		{"ready-fd", required_argument, NULL, 'r'},
+		{"help", no_argument, NULL, 'h'},
+		{"version", no_argument, NULL, 'v'},
+		{0},
 	};
 	char dir[RUNDIR_MAX] = "";
 	const char *env = getenv("VERBENA_IDLE_MS");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The commands: one table from numbers to handlers, with the length that each needs. A handler gets a
- * request whose body is long enough and belongs to the right kind of connection.
+ * The commands: one table from numbers to handlers, with the length that each needs. A handler gets
+ * a request whose body is long enough and belongs to the right kind of connection.
  *
  * Objects count their users: what is in use can't be destroyed (-EBUSY), as in the kernel.
  */
@@ -86,8 +86,8 @@ static int destroy(struct conn *conn, enum object_type type, uint32_t handle)
 
 void objects_free_all(struct conn *conn)
 {
-	static const enum object_type order[] = { OBJ_AH, OBJ_QP,      OBJ_SRQ, OBJ_MR,
-						  OBJ_CQ, OBJ_CHANNEL, OBJ_PD };
+	static const enum object_type order[] = {OBJ_AH, OBJ_QP,      OBJ_SRQ, OBJ_MR,
+						 OBJ_CQ, OBJ_CHANNEL, OBJ_PD};
 
 	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
 		struct table *t = &conn->objects[order[i]];
@@ -139,7 +139,7 @@ static int do_link(struct conn *conn, struct request *q, struct response *r)
 
 static int do_list_devices(struct conn *conn, struct request *q, struct response *r)
 {
-	struct proto_list_devices_resp resp = { .count = 1 };
+	struct proto_list_devices_resp resp = {.count = 1};
 	struct proto_device *d = &resp.device[0];
 
 	(void)conn;
@@ -155,7 +155,7 @@ static int do_list_devices(struct conn *conn, struct request *q, struct response
 static int do_get_context(struct conn *conn, struct request *q, struct response *r)
 {
 	const struct ib_uverbs_get_context *cmd = (const void *)q->body;
-	struct ib_uverbs_get_context_resp resp = { .num_comp_vectors = LIMIT_COMP_VECTORS };
+	struct ib_uverbs_get_context_resp resp = {.num_comp_vectors = LIMIT_COMP_VECTORS};
 	struct proto_get_context udata;
 
 	if (conn->is_process || conn->is_context)
@@ -176,7 +176,7 @@ static int do_get_context(struct conn *conn, struct request *q, struct response 
 
 static int do_query_device(struct conn *conn, struct request *q, struct response *r)
 {
-	struct ib_uverbs_query_device_resp resp = { 0 };
+	struct ib_uverbs_query_device_resp resp = {0};
 
 	(void)conn;
 	(void)q;
@@ -188,7 +188,7 @@ static int do_query_device(struct conn *conn, struct request *q, struct response
 static int do_query_port(struct conn *conn, struct request *q, struct response *r)
 {
 	const struct ib_uverbs_query_port *cmd = (const void *)q->body;
-	struct ib_uverbs_query_port_resp resp = { 0 };
+	struct ib_uverbs_query_port_resp resp = {0};
 
 	(void)conn;
 	if (cmd->port_num != 1)
@@ -201,7 +201,7 @@ static int do_query_port(struct conn *conn, struct request *q, struct response *
 static int do_query_gid(struct conn *conn, struct request *q, struct response *r)
 {
 	const struct proto_query_gid *cmd = (const void *)q->body;
-	struct proto_query_gid_resp resp = { .type = 2 };
+	struct proto_query_gid_resp resp = {.type = 2};
 
 	(void)conn;
 	if (cmd->port != 1 || cmd->index >= LIMIT_GIDS)
@@ -226,7 +226,7 @@ static int do_alloc_pd(struct conn *conn, struct request *q, struct response *r)
 	(void)q;
 	if (err)
 		return err;
-	reply(r, &(struct ib_uverbs_alloc_pd_resp){ .pd_handle = pd->handle },
+	reply(r, &(struct ib_uverbs_alloc_pd_resp){.pd_handle = pd->handle},
 	      sizeof(struct ib_uverbs_alloc_pd_resp));
 	return 0;
 }
@@ -287,8 +287,8 @@ static int take_key(struct process *p, uint32_t *lkey)
 static int do_reg_mr(struct conn *conn, struct request *q, struct response *r)
 {
 	const struct ib_uverbs_reg_mr *cmd = (const void *)q->body;
-	struct object *uses[4] = { find(conn, OBJ_PD, cmd->pd_handle) }, *mr;
-	struct ib_uverbs_reg_mr_resp resp = { 0 };
+	struct object *uses[4] = {find(conn, OBJ_PD, cmd->pd_handle)}, *mr;
+	struct ib_uverbs_reg_mr_resp resp = {0};
 	int err = check_access(cmd->access_flags);
 
 	if (err)
@@ -333,7 +333,7 @@ static int do_create_channel(struct conn *conn, struct request *q, struct respon
 	(void)q;
 	if (err)
 		return err;
-	reply(r, &(struct ib_uverbs_create_comp_channel_resp){ .fd = channel->handle },
+	reply(r, &(struct ib_uverbs_create_comp_channel_resp){.fd = channel->handle},
 	      sizeof(struct ib_uverbs_create_comp_channel_resp));
 	return 0;
 }
@@ -347,7 +347,7 @@ static int do_destroy_channel(struct conn *conn, struct request *q, struct respo
 static int do_create_cq(struct conn *conn, struct request *q, struct response *r)
 {
 	const struct ib_uverbs_create_cq *cmd = (const void *)q->body;
-	struct object *uses[4] = { NULL }, *cq;
+	struct object *uses[4] = {NULL}, *cq;
 
 	if (!cmd->cqe || cmd->cqe > LIMIT_CQE || cmd->comp_vector >= LIMIT_COMP_VECTORS)
 		return -EINVAL;
@@ -361,7 +361,7 @@ static int do_create_cq(struct conn *conn, struct request *q, struct response *r
 	if (err)
 		return err;
 	cq->cq.cqe = cmd->cqe;
-	reply(r, &(struct ib_uverbs_create_cq_resp){ .cq_handle = cq->handle, .cqe = cmd->cqe },
+	reply(r, &(struct ib_uverbs_create_cq_resp){.cq_handle = cq->handle, .cqe = cmd->cqe},
 	      sizeof(struct ib_uverbs_create_cq_resp));
 	return 0;
 }
@@ -374,7 +374,7 @@ static int do_resize_cq(struct conn *conn, struct request *q, struct response *r
 	if (!cq || !cmd->cqe || cmd->cqe > LIMIT_CQE)
 		return -EINVAL;
 	cq->cq.cqe = cmd->cqe;
-	reply(r, &(struct ib_uverbs_resize_cq_resp){ .cqe = cmd->cqe },
+	reply(r, &(struct ib_uverbs_resize_cq_resp){.cqe = cmd->cqe},
 	      sizeof(struct ib_uverbs_resize_cq_resp));
 	return 0;
 }
@@ -383,7 +383,7 @@ static int do_destroy_cq(struct conn *conn, struct request *q, struct response *
 {
 	const struct ib_uverbs_destroy_cq *cmd = (const void *)q->body;
 
-	reply(r, &(struct ib_uverbs_destroy_cq_resp){ 0 }, sizeof(struct ib_uverbs_destroy_cq_resp));
+	reply(r, &(struct ib_uverbs_destroy_cq_resp){0}, sizeof(struct ib_uverbs_destroy_cq_resp));
 	return destroy(conn, OBJ_CQ, cmd->cq_handle);
 }
 
@@ -450,14 +450,14 @@ static int do_destroy_qp(struct conn *conn, struct request *q, struct response *
 {
 	const struct ib_uverbs_destroy_qp *cmd = (const void *)q->body;
 
-	reply(r, &(struct ib_uverbs_destroy_qp_resp){ 0 }, sizeof(struct ib_uverbs_destroy_qp_resp));
+	reply(r, &(struct ib_uverbs_destroy_qp_resp){0}, sizeof(struct ib_uverbs_destroy_qp_resp));
 	return destroy(conn, OBJ_QP, cmd->qp_handle);
 }
 
 static int do_create_srq(struct conn *conn, struct request *q, struct response *r)
 {
 	const struct ib_uverbs_create_srq *cmd = (const void *)q->body;
-	struct object *uses[4] = { find(conn, OBJ_PD, cmd->pd_handle) }, *srq;
+	struct object *uses[4] = {find(conn, OBJ_PD, cmd->pd_handle)}, *srq;
 
 	if (!uses[0] || !cmd->max_wr || cmd->max_wr > LIMIT_SRQ_WR || cmd->max_sge > LIMIT_SGE)
 		return -EINVAL;
@@ -467,9 +467,8 @@ static int do_create_srq(struct conn *conn, struct request *q, struct response *
 		return err;
 	srq->srq.max_wr = cmd->max_wr;
 	reply(r,
-	      &(struct ib_uverbs_create_srq_resp){ .srq_handle = srq->handle,
-						   .max_wr = cmd->max_wr,
-						   .max_sge = cmd->max_sge },
+	      &(struct ib_uverbs_create_srq_resp){
+		      .srq_handle = srq->handle, .max_wr = cmd->max_wr, .max_sge = cmd->max_sge},
 	      sizeof(struct ib_uverbs_create_srq_resp));
 	return 0;
 }
@@ -490,7 +489,7 @@ static int do_destroy_srq(struct conn *conn, struct request *q, struct response 
 {
 	const struct ib_uverbs_destroy_srq *cmd = (const void *)q->body;
 
-	reply(r, &(struct ib_uverbs_destroy_srq_resp){ 0 },
+	reply(r, &(struct ib_uverbs_destroy_srq_resp){0},
 	      sizeof(struct ib_uverbs_destroy_srq_resp));
 	return destroy(conn, OBJ_SRQ, cmd->srq_handle);
 }
@@ -498,7 +497,7 @@ static int do_destroy_srq(struct conn *conn, struct request *q, struct response 
 static int do_create_ah(struct conn *conn, struct request *q, struct response *r)
 {
 	const struct ib_uverbs_create_ah *cmd = (const void *)q->body;
-	struct object *uses[4] = { find(conn, OBJ_PD, cmd->pd_handle) }, *ah;
+	struct object *uses[4] = {find(conn, OBJ_PD, cmd->pd_handle)}, *ah;
 
 	if (!uses[0] || cmd->attr.port_num != 1 || !cmd->attr.is_global ||
 	    !server.device.gids[cmd->attr.grh.sgid_index].used)
@@ -507,7 +506,7 @@ static int do_create_ah(struct conn *conn, struct request *q, struct response *r
 
 	if (err)
 		return err;
-	reply(r, &(struct ib_uverbs_create_ah_resp){ .ah_handle = ah->handle },
+	reply(r, &(struct ib_uverbs_create_ah_resp){.ah_handle = ah->handle},
 	      sizeof(struct ib_uverbs_create_ah_resp));
 	return 0;
 }
@@ -530,33 +529,32 @@ struct command {
 #define CTX true
 #define ANY false
 static const struct command commands[] = {
-	{ PROTO_ATTACH, ANY, sizeof(struct proto_attach), do_attach },
-	{ PROTO_LINK, ANY, sizeof(struct proto_link), do_link },
-	{ PROTO_LIST_DEVICES, ANY, 0, do_list_devices },
-	{ IB_USER_VERBS_CMD_GET_CONTEXT, ANY,
-	  sizeof(struct ib_uverbs_get_context) + sizeof(struct proto_get_context), do_get_context },
-	{ IB_USER_VERBS_CMD_QUERY_DEVICE, CTX, sizeof(struct ib_uverbs_query_device),
-	  do_query_device },
-	{ IB_USER_VERBS_CMD_QUERY_PORT, CTX, sizeof(struct ib_uverbs_query_port), do_query_port },
-	{ PROTO_QUERY_GID, CTX, sizeof(struct proto_query_gid), do_query_gid },
-	{ IB_USER_VERBS_CMD_ALLOC_PD, CTX, sizeof(struct ib_uverbs_alloc_pd), do_alloc_pd },
-	{ IB_USER_VERBS_CMD_DEALLOC_PD, CTX, sizeof(struct ib_uverbs_dealloc_pd), do_dealloc_pd },
-	{ IB_USER_VERBS_CMD_REG_MR, CTX, sizeof(struct ib_uverbs_reg_mr), do_reg_mr },
-	{ IB_USER_VERBS_CMD_DEREG_MR, CTX, sizeof(struct ib_uverbs_dereg_mr), do_dereg_mr },
-	{ IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, CTX, sizeof(struct ib_uverbs_create_comp_channel),
-	  do_create_channel },
-	{ PROTO_DESTROY_CHANNEL, CTX, sizeof(struct proto_handle), do_destroy_channel },
-	{ IB_USER_VERBS_CMD_CREATE_CQ, CTX, sizeof(struct ib_uverbs_create_cq), do_create_cq },
-	{ IB_USER_VERBS_CMD_RESIZE_CQ, CTX, sizeof(struct ib_uverbs_resize_cq), do_resize_cq },
-	{ IB_USER_VERBS_CMD_DESTROY_CQ, CTX, sizeof(struct ib_uverbs_destroy_cq), do_destroy_cq },
-	{ IB_USER_VERBS_CMD_CREATE_QP, CTX, sizeof(struct ib_uverbs_create_qp), do_create_qp },
-	{ IB_USER_VERBS_CMD_DESTROY_QP, CTX, sizeof(struct ib_uverbs_destroy_qp), do_destroy_qp },
-	{ IB_USER_VERBS_CMD_CREATE_SRQ, CTX, sizeof(struct ib_uverbs_create_srq), do_create_srq },
-	{ IB_USER_VERBS_CMD_MODIFY_SRQ, CTX, sizeof(struct ib_uverbs_modify_srq), do_modify_srq },
-	{ IB_USER_VERBS_CMD_DESTROY_SRQ, CTX, sizeof(struct ib_uverbs_destroy_srq),
-	  do_destroy_srq },
-	{ IB_USER_VERBS_CMD_CREATE_AH, CTX, sizeof(struct ib_uverbs_create_ah), do_create_ah },
-	{ IB_USER_VERBS_CMD_DESTROY_AH, CTX, sizeof(struct ib_uverbs_destroy_ah), do_destroy_ah },
+	{PROTO_ATTACH, ANY, sizeof(struct proto_attach), do_attach},
+	{PROTO_LINK, ANY, sizeof(struct proto_link), do_link},
+	{PROTO_LIST_DEVICES, ANY, 0, do_list_devices},
+	{IB_USER_VERBS_CMD_GET_CONTEXT, ANY,
+	 sizeof(struct ib_uverbs_get_context) + sizeof(struct proto_get_context), do_get_context},
+	{IB_USER_VERBS_CMD_QUERY_DEVICE, CTX, sizeof(struct ib_uverbs_query_device),
+	 do_query_device},
+	{IB_USER_VERBS_CMD_QUERY_PORT, CTX, sizeof(struct ib_uverbs_query_port), do_query_port},
+	{PROTO_QUERY_GID, CTX, sizeof(struct proto_query_gid), do_query_gid},
+	{IB_USER_VERBS_CMD_ALLOC_PD, CTX, sizeof(struct ib_uverbs_alloc_pd), do_alloc_pd},
+	{IB_USER_VERBS_CMD_DEALLOC_PD, CTX, sizeof(struct ib_uverbs_dealloc_pd), do_dealloc_pd},
+	{IB_USER_VERBS_CMD_REG_MR, CTX, sizeof(struct ib_uverbs_reg_mr), do_reg_mr},
+	{IB_USER_VERBS_CMD_DEREG_MR, CTX, sizeof(struct ib_uverbs_dereg_mr), do_dereg_mr},
+	{IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, CTX, sizeof(struct ib_uverbs_create_comp_channel),
+	 do_create_channel},
+	{PROTO_DESTROY_CHANNEL, CTX, sizeof(struct proto_handle), do_destroy_channel},
+	{IB_USER_VERBS_CMD_CREATE_CQ, CTX, sizeof(struct ib_uverbs_create_cq), do_create_cq},
+	{IB_USER_VERBS_CMD_RESIZE_CQ, CTX, sizeof(struct ib_uverbs_resize_cq), do_resize_cq},
+	{IB_USER_VERBS_CMD_DESTROY_CQ, CTX, sizeof(struct ib_uverbs_destroy_cq), do_destroy_cq},
+	{IB_USER_VERBS_CMD_CREATE_QP, CTX, sizeof(struct ib_uverbs_create_qp), do_create_qp},
+	{IB_USER_VERBS_CMD_DESTROY_QP, CTX, sizeof(struct ib_uverbs_destroy_qp), do_destroy_qp},
+	{IB_USER_VERBS_CMD_CREATE_SRQ, CTX, sizeof(struct ib_uverbs_create_srq), do_create_srq},
+	{IB_USER_VERBS_CMD_MODIFY_SRQ, CTX, sizeof(struct ib_uverbs_modify_srq), do_modify_srq},
+	{IB_USER_VERBS_CMD_DESTROY_SRQ, CTX, sizeof(struct ib_uverbs_destroy_srq), do_destroy_srq},
+	{IB_USER_VERBS_CMD_CREATE_AH, CTX, sizeof(struct ib_uverbs_create_ah), do_create_ah},
+	{IB_USER_VERBS_CMD_DESTROY_AH, CTX, sizeof(struct ib_uverbs_destroy_ah), do_destroy_ah},
 };
 
 static const struct command *find_command(uint32_t number)
@@ -587,7 +585,7 @@ int command_run(struct conn *conn, const uint8_t *packet, size_t size, int *fds,
 	if (command->needs_context && !conn->is_context)
 		return -EINVAL;
 	memcpy(body, packet + sizeof(header), command->size);
-	struct request request = { .body = body, .size = command->size, .fds = fds };
+	struct request request = {.body = body, .size = command->size, .fds = fds};
 
 	return command->run(conn, &request, response);
 }

@@ -24,7 +24,7 @@ enum { PENDING_MAX = 2 * LIMIT_SLOTS };
 
 void numbers_init(struct numbers *n, uint32_t first, uint32_t limit, uint32_t aged)
 {
-	*n = (struct numbers){ .limit = limit, .fresh = first, .aged = aged };
+	*n = (struct numbers){.limit = limit, .fresh = first, .aged = aged};
 }
 
 void numbers_destroy(struct numbers *n)
@@ -118,8 +118,7 @@ static void on_event_socket(struct source *source, uint32_t events)
 
 static int watch_death(struct process *p)
 {
-	p->death = (struct source){ .ready = on_death,
-				    .fd = syscall(SYS_pidfd_open, p->pid, 0) };
+	p->death = (struct source){.ready = on_death, .fd = syscall(SYS_pidfd_open, p->pid, 0)};
 	if (p->death.fd < 0)
 		return errno == ESRCH ? -ESRCH : 0; /* of another pid namespace: its sockets tell */
 	return loop_add(&p->death, EPOLLIN);
@@ -187,7 +186,7 @@ int process_attach(struct conn *conn, int table_fd, int doorbell_fd, int *event_
 		err = -errno;
 		goto out_slot;
 	}
-	p->events = (struct source){ .ready = on_event_socket, .fd = pair[0] };
+	p->events = (struct source){.ready = on_event_socket, .fd = pair[0]};
 	err = loop_add(&p->events, EPOLLRDHUP);
 	if (!err)
 		err = watch_death(p);
@@ -203,7 +202,7 @@ int process_attach(struct conn *conn, int table_fd, int doorbell_fd, int *event_
 	conn->process = p;
 	conn->is_process = true;
 	*event_fd = pair[1];
-	*resp = (struct proto_attach_resp){ .cookie = p->cookie, .slot = p->slot };
+	*resp = (struct proto_attach_resp){.cookie = p->cookie, .slot = p->slot};
 	return 0;
 out_slot:
 	numbers_give(&server.slot_numbers, p->slot);
@@ -218,8 +217,7 @@ struct process *process_by_slot(uint32_t slot)
 
 struct process *process_by_cookie(uint64_t cookie, uid_t uid)
 {
-	list_for_each(node, &server.processes)
-	{
+	list_for_each(node, &server.processes) {
 		struct process *p = container_of(node, struct process, node);
 
 		if (p->cookie == cookie && p->uid == uid)

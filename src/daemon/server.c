@@ -40,7 +40,7 @@ static void path_of(char *out, size_t len, const char *name)
 
 static int listen_on(const char *name, int type)
 {
-	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
 	int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0)
@@ -92,17 +92,17 @@ static int open_sockets(void)
 {
 	sigset_t set;
 
-	server.uverbs = (struct source){ .ready = on_uverbs,
-					 .fd = listen_on("uverbs0", SOCK_SEQPACKET) };
-	server.ctl = (struct source){ .ready = ctl_accept, .fd = listen_on("ctl", SOCK_STREAM) };
+	server.uverbs =
+		(struct source){.ready = on_uverbs, .fd = listen_on("uverbs0", SOCK_SEQPACKET)};
+	server.ctl = (struct source){.ready = ctl_accept, .fd = listen_on("ctl", SOCK_STREAM)};
 	if (server.uverbs.fd < 0 || server.ctl.fd < 0)
 		return -EADDRINUSE;
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
 	sigprocmask(SIG_BLOCK, &set, NULL);
-	server.signals = (struct source){ .ready = on_signal,
-					  .fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK) };
+	server.signals = (struct source){.ready = on_signal,
+					 .fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)};
 	int err = loop_add(&server.uverbs, EPOLLIN);
 
 	if (!err)
@@ -137,7 +137,7 @@ static void write_pid(void)
 
 static void unlink_all(void)
 {
-	static const char *const names[] = { "uverbs0", "ctl", "verbenad.pid" };
+	static const char *const names[] = {"uverbs0", "ctl", "verbenad.pid"};
 	char path[128];
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -185,9 +185,9 @@ static void serve(void)
 		int timeout = -1;
 
 		if (!server.conn_count && server.idle_ms >= 0)
-			timeout = idle_ms < (uint64_t)server.idle_ms ?
-					  server.idle_ms - (int)idle_ms + 1 :
-					  0;
+			timeout = idle_ms < (uint64_t)server.idle_ms
+					  ? server.idle_ms - (int)idle_ms + 1
+					  : 0;
 		if (loop_round(timeout) < 0)
 			return;
 		if (server.conn_count)

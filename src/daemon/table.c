@@ -1,81 +1,75 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Handles. See table.h. */
+/* Opaque handles: see table.h. */
 #include "daemon/table.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define INDEX_MASK ((1u << TABLE_INDEX_BITS) - 1)
-#define GENERATION_MASK ((1u << TABLE_GENERATION_BITS) - 1)
-
-/* So many other objects are made before a place is used again. Keeps the table short. */
-enum { TABLE_AGE = 32 };
-
-void table_init(struct table *table)
+#define PLACE_BITS 20
+#define PLACE_MASK ((1u << PLACE_BITS) - 1)
+#define NONE UINT32_MAX
+void table_init(struct table *table, uint32_t limit)
 {
-	*table = (struct table){ 0 };
-	ids_init(&table->ids, 1, INDEX_MASK, TABLE_AGE, 0);
+	*table = (struct table){.limit = limit, .free_head = NONE, .free_tail = NONE};
 }
-
-void table_fini(struct table *table)
+void table_destroy(struct table *table)
 {
-	ids_fini(&table->ids);
-	free(table->entries);
-	table->entries = NULL;
-	table->room = 0;
+	free(table->slots);
+	table_init(table, table->limit);
 }
-
-static int grow(struct table *table, uint32_t index)
+static void free_place(struct table *table, uint32_t place)
 {
-	if (index < table->room)
-		return 0;
-	uint32_t room = table->room ? table->room * 2 : 16;
-	struct table_entry *entries = realloc(table->entries, room * sizeof(*entries));
-
-	if (!entries)
+	table->slots[place].next_free = NONE;
+	if (table->free_tail == NONE)
+		table->free_head = place;
+	else
+		table->slots[table->free_tail].next_free = place;
+	table->free_tail = place;
+}
+static int grow(struct table *table)
+{
+	uint32_t size = table->size ? table->size * 2 : 16;
+	struct table_slot *slots = reallocarray(table->slots, size, sizeof(*slots));
+	if (!slots)
 		return -ENOMEM;
-	memset(entries + table->room, 0, (room - table->room) * sizeof(*entries));
-	table->entries = entries;
-	table->room = room;
+	table->slots = slots;
+	memset(slots + table->size, 0, (size - table->size) * sizeof(*slots));
+	for (uint32_t i = table->size; i < size; i++)
+		free_place(table, i);
+	table->size = size;
 	return 0;
 }
-
 int table_add(struct table *table, void *object, uint32_t *handle)
 {
-	uint32_t index;
-	int err = ids_take(&table->ids, &index);
-
-	if (err)
-		return err;
-	err = grow(table, index); /* fresh indices come in order: one doubling is enough */
-	if (err) {
-		ids_give(&table->ids, index);
-		return err;
+	if (table->used >= table->limit)
+		return -ENOSPC;
+	if (table->free_head == NONE) {
+		int err = grow(table);
+		if (err)
+			return err;
 	}
-	struct table_entry *entry = &table->entries[index];
-
-	entry->object = object;
-	*handle = (entry->generation & GENERATION_MASK) << TABLE_INDEX_BITS | index;
+	uint32_t place = table->free_head;
+	struct table_slot *slot = &table->slots[place];
+	table->free_head = slot->next_free;
+	if (table->free_head == NONE)
+		table->free_tail = NONE;
+	slot->object = object;
+	table->used++;
+	*handle = place | slot->generation << PLACE_BITS;
 	return 0;
 }
-
 void *table_find(const struct table *table, uint32_t handle)
 {
-	uint32_t index = handle & INDEX_MASK, generation = handle >> TABLE_INDEX_BITS;
-
-	if (index >= table->room)
+	uint32_t place = handle & PLACE_MASK;
+	if (place >= table->size || table->slots[place].generation != handle >> PLACE_BITS)
 		return NULL;
-	const struct table_entry *entry = &table->entries[index];
-
-	return (entry->generation & GENERATION_MASK) == generation ? entry->object : NULL;
+	return table->slots[place].object;
 }
-
 void table_remove(struct table *table, uint32_t handle)
 {
-	struct table_entry *entry = &table->entries[handle & INDEX_MASK];
-
-	entry->object = NULL;
-	entry->generation++;
-	ids_give(&table->ids, handle & INDEX_MASK);
+	uint32_t place = handle & PLACE_MASK;
+	struct table_slot *slot = &table->slots[place];
+	slot->object = NULL;
+	slot->generation = (slot->generation + 1) & (UINT32_MAX >> PLACE_BITS);
+	table->used--;
+	free_place(table, place);
 }

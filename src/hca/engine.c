@@ -16,6 +16,10 @@
  * While a CQ owes an event (armed), polls take no lease: a program that arms and then blocks in its
  * own epoll must be woken at once.
  *
+ * Acknowledgements wait for a record to travel with only under a lease (the thread that polls, or
+ * the engine thread when it takes over, flushes them at its next pass); else they go before the
+ * engine's lock is given back (engine_leave).
+ *
  * A poller that finds nothing YIELD_AFTER times yields the processor, so that two processes on one
  * core take turns quickly.
  */
@@ -99,6 +103,13 @@ static void flush_acks(struct hca *hca)
 	}
 }
 
+void engine_leave(struct hca *hca)
+{
+	if (unlikely(!list_empty(&hca->acks)) && atomic_load(&hca->pub->header.asleep))
+		flush_acks(hca);
+	lock_give(&hca->engine);
+}
+
 static void dispatch(struct hca *hca, struct link *link, const struct ring_header *h,
 		     const uint8_t *payload, uint32_t room)
 {
@@ -149,6 +160,14 @@ static unsigned int drain(struct hca *hca, struct link *link)
 	if (n && ring_publish_lazily(&link->rx))
 		link_ring(link);
 	return n;
+}
+
+void engine_drain(struct hca *hca, struct link *link)
+{
+	lock_take(&hca->engine);
+	while (link_is(link, LINK_UP) && ring_ready(&link->rx))
+		drain(hca, link);
+	engine_leave(hca);
 }
 
 /* Every QP that waited for the link gets another try; those that must wait again re-enter. */
@@ -226,7 +245,7 @@ void engine_poll(struct hca *hca)
 
 	if (likely(lock_try(&hca->engine))) {
 		n = pass(hca);
-		lock_give(&hca->engine);
+		engine_leave(hca);
 	}
 	atomic_store_explicit(&hca->polls,
 			      atomic_load_explicit(&hca->polls, memory_order_relaxed) + 1,

@@ -13,6 +13,12 @@ void engine_poll(struct hca *hca);
 /* About to block or just armed a CQ: peers shall ring the doorbell from now on. */
 void engine_release(struct hca *hca);
 
+/* Gives hca.engine back; acknowledgements that nobody else would send go first. */
+void engine_leave(struct hca *hca);
+
+/* Handles all that is in the ring of a link whose peer has ended. */
+void engine_drain(struct hca *hca, struct link *link);
+
 /* Wakes the engine thread: there is something for it to look at. Callable under any lock. */
 void engine_kick(struct hca *hca);
 

@@ -178,6 +178,8 @@ void link_down(struct hca *hca, uint32_t slot, uint64_t id)
 
 	if (!link || link->id != id || !link_is(link, LINK_UP))
 		return;
+	/* What the peer wrote before it ended counts: its last acknowledgements, above all. */
+	engine_drain(hca, link);
 	log_debug("process %d at slot %u is gone", link->pid, slot);
 	atomic_store(&link->state, LINK_DOWN);
 }

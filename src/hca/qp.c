@@ -193,7 +193,7 @@ struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_qp_init_attr_ex
 	qp_publish(qp);
 	lock_give(&qp->lock);
 	qp->hca->qps[qp->index] = qp;
-	lock_give(&qp->hca->engine);
+	engine_leave(qp->hca);
 	attr->cap = qp->cap;
 	return &qp->ibv;
 }
@@ -434,7 +434,7 @@ int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	lock_take(&qp->lock);
 	err = modify_locked(qp, attr, mask);
 	lock_give(&qp->lock);
-	lock_give(&qp->hca->engine);
+	engine_leave(qp->hca);
 	if (!err && resets) {
 		cq_forget_qp(cq_of(ibv->send_cq), ibv->qp_num);
 		if (ibv->recv_cq != ibv->send_cq)

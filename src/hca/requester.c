@@ -177,10 +177,14 @@ void qp_wake(struct qp *qp)
 			qp->remote = (struct pub_qp *)&qp->link->peer
 					     ->qp[qp->attr.dest_qp_num & (LIMIT_QPS_PER_SLOT - 1)];
 		if (qp->kick_pending) {
-			struct ring_header h = { 0 };
+			/* Not qp_record: the peer's epoch isn't known yet, so no ACK may ride on it. */
+			struct ring_header h = {
+				.kind = REC_KICK,
+				.dst = record_address(qp->attr.dest_qp_num, 0),
+				.src = record_address(qp->ibv.qp_num, qp->epoch),
+			};
 
 			qp->kick_pending = false;
-			qp_record(qp, &h, REC_KICK, 0);
 			link_control(qp->link, &h, NULL, 0);
 		}
 		if (qp->pulled)

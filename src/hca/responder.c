@@ -524,6 +524,7 @@ void responder_request(struct qp *qp, const struct ring_header *h, const uint8_t
 	}
 	if (unlikely(h->msn != qp->arrived_msn))
 		return; /* not the next one: no honest peer's */
+	qp->remote_epoch = record_epoch(h->src); /* answers go to the QP that asked */
 	if (h->kind == REC_WRITE_DATA && !(h->flags & REC_LAST)) {
 		if (!list_empty(&qp->inbound) || !write_piece(qp, h, payload, room))
 			refuse(qp, h->msn, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);

@@ -102,7 +102,7 @@ static void resume_inbound(struct qp *qp)
 	lock_take(&qp->lock);
 	responder_resume(qp);
 	lock_give(&qp->lock);
-	lock_give(&qp->hca->engine);
+	engine_leave(qp->hca);
 }
 
 int rq_post(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)

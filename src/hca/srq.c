@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "hca/cq.h"
+#include "hca/engine.h"
 #include "hca/qp.h"
 
 struct ibv_srq *srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
@@ -141,7 +142,7 @@ static void resume_waiters(struct srq *srq)
 		responder_resume(qp); /* waits again when the SRQ ran empty */
 		lock_give(&qp->lock);
 	}
-	lock_give(&hca->engine);
+	engine_leave(hca);
 }
 
 int srq_post(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
