@@ -49,8 +49,8 @@ static inline struct list *list_pop(struct list *head)
 }
 
 /* `node` may be taken off the list inside the loop. */
-#define list_for_each(node, head)                                                                  \
-	for (struct list *node = (head)->next, *node##_next = node->next; node != (head);         \
+#define list_for_each(node, head)                                                         \
+	for (struct list *node = (head)->next, *node##_next = node->next; node != (head); \
 	     node = node##_next, node##_next = node->next)
 
 #endif

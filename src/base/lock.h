@@ -42,7 +42,8 @@ static inline void lock_take(struct lock *lock)
 
 static inline void lock_give(struct lock *lock)
 {
-	if (__builtin_expect(atomic_exchange_explicit(&lock->word, 0, memory_order_release) == 2, 0))
+	if (__builtin_expect(atomic_exchange_explicit(&lock->word, 0, memory_order_release) == 2,
+			     0))
 		lock_wake(lock);
 }
 

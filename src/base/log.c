@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const level_names[] = { "error", "warn", "info", "debug" };
+static const char *const level_names[] = {"error", "warn", "info", "debug"};
 static _Atomic int threshold = -1;
 static _Atomic int log_fd = STDERR_FILENO;
 static const char *_Atomic log_who = "verbena";

@@ -17,8 +17,8 @@ int packet_send(int socket, const void *data, size_t size, const int *fds, unsig
 		char bytes[CMSG_SPACE(PROTO_MAX_FDS * sizeof(int))];
 		struct cmsghdr align;
 	} control;
-	struct iovec iov = { (void *)data, size };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+	struct iovec iov = {(void *)data, size};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
 
 	if (count) {
 		memset(&control, 0, sizeof(control));
@@ -67,11 +67,11 @@ ssize_t packet_receive(int socket, void *data, size_t size, int *fds, int flags)
 		char bytes[CMSG_SPACE(16 * sizeof(int))];
 		struct cmsghdr align;
 	} control;
-	struct iovec iov = { data, size };
-	struct msghdr m = { .msg_iov = &iov,
-			    .msg_iovlen = 1,
-			    .msg_control = control.bytes,
-			    .msg_controllen = sizeof(control.bytes) };
+	struct iovec iov = {data, size};
+	struct msghdr m = {.msg_iov = &iov,
+			   .msg_iovlen = 1,
+			   .msg_control = control.bytes,
+			   .msg_controllen = sizeof(control.bytes)};
 	ssize_t n;
 
 	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)

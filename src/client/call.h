@@ -11,8 +11,8 @@ int packet_send(int socket, const void *data, size_t size, const int *fds, unsig
 		int flags);
 
 /*
- * Receives one packet; `fds` has PROTO_MAX_FDS places, -1 where none came (close-on-exec). Returns its
- * size, 0 at the end, -EMSGSIZE when it didn't fit (descriptors closed), -errno.
+ * Receives one packet; `fds` has PROTO_MAX_FDS places, -1 where none came (close-on-exec). Returns
+ * its size, 0 at the end, -EMSGSIZE when it didn't fit (descriptors closed), -errno.
  */
 ssize_t packet_receive(int socket, void *data, size_t size, int *fds, int flags);
 

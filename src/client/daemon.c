@@ -14,6 +14,15 @@
 #include "client/call.h"
 #include "client/start.h"
 
+/* Once a process: connections go on without the daemon, and each failed call says so itself. */
+static void say_gone(void)
+{
+	static _Atomic bool said;
+
+	if (!atomic_exchange(&said, true))
+		log_warn("verbenad hung up: connections go on, new objects can't be made");
+}
+
 static int exchange(struct daemon_conn *conn, uint32_t command, const void *body, size_t size,
 		    const int *fds, unsigned int fd_count, void *reply, size_t reply_size,
 		    int *reply_fds)
@@ -31,8 +40,8 @@ static int exchange(struct daemon_conn *conn, uint32_t command, const void *body
 	if (size)
 		memcpy(request.body, body, size);
 	pthread_mutex_lock(&conn->lock);
-	int err = conn->fd < 0 ? -EIO :
-				 call(conn->fd, &request, sizeof(request.header) + size, fds,
+	int err = conn->fd < 0 ? -EIO
+			       : call(conn->fd, &request, sizeof(request.header) + size, fds,
 				      fd_count, reply, reply_size, reply_fds);
 
 	pthread_mutex_unlock(&conn->lock);
@@ -42,7 +51,11 @@ static int exchange(struct daemon_conn *conn, uint32_t command, const void *body
 static int simple(struct daemon_conn *conn, uint32_t command, const void *body, size_t size,
 		  void *reply, size_t reply_size)
 {
-	return exchange(conn, command, body, size, NULL, 0, reply, reply_size, NULL);
+	int err = exchange(conn, command, body, size, NULL, 0, reply, reply_size, NULL);
+
+	if (err == -EIO)
+		say_gone();
+	return err;
 }
 
 static int conn_open(struct daemon_conn *conn, const char *node)
@@ -79,7 +92,8 @@ int daemon_list_devices(struct proto_device *list, unsigned int max)
 		err = conn_open(&conn, NULL);
 		if (err)
 			return err;
-		err = simple(&conn, PROTO_LIST_DEVICES, NULL, 0, &resp, sizeof(resp));
+		err = exchange(&conn, PROTO_LIST_DEVICES, NULL, 0, NULL, 0, &resp, sizeof(resp),
+			       NULL);
 		daemon_close(&conn);
 	}
 	if (err)
@@ -95,9 +109,9 @@ int daemon_list_devices(struct proto_device *list, unsigned int max)
 int daemon_attach(struct daemon_conn *conn, int table_fd, int doorbell_fd,
 		  struct proto_attach_resp *resp, int *event_fd)
 {
-	const struct proto_attach body = { .abi = PROTO_ABI };
-	const int fds[] = { table_fd, doorbell_fd };
-	int received[PROTO_MAX_FDS] = { -1, -1, -1, -1 };
+	const struct proto_attach body = {.abi = PROTO_ABI};
+	const int fds[] = {table_fd, doorbell_fd};
+	int received[PROTO_MAX_FDS] = {-1, -1, -1, -1};
 	int err = -EIO;
 
 	for (int i = 0; i < OPEN_TRIES && err == -EIO; i++) {
@@ -118,7 +132,7 @@ int daemon_attach(struct daemon_conn *conn, int table_fd, int doorbell_fd,
 
 int daemon_link(struct daemon_conn *conn, uint32_t slot)
 {
-	const struct proto_link body = { .slot = slot };
+	const struct proto_link body = {.slot = slot};
 
 	return simple(conn, PROTO_LINK, &body, sizeof(body), NULL, 0);
 }
@@ -141,7 +155,7 @@ int daemon_context_open(struct daemon_conn *conn, const char *node, uint64_t coo
 	struct {
 		struct ib_uverbs_get_context core;
 		struct proto_get_context udata;
-	} body = { .udata.cookie = cookie };
+	} body = {.udata.cookie = cookie};
 	struct ib_uverbs_get_context_resp resp;
 	int err = conn_open(conn, node);
 
@@ -158,15 +172,16 @@ int daemon_context_open(struct daemon_conn *conn, const char *node, uint64_t coo
 
 int daemon_query_device(struct daemon_conn *conn, struct ib_uverbs_query_device_resp *resp)
 {
-	const struct ib_uverbs_query_device body = { 0 };
+	const struct ib_uverbs_query_device body = {0};
 
 	return simple(conn, IB_USER_VERBS_CMD_QUERY_DEVICE, &body, sizeof(body), resp,
 		      sizeof(*resp));
 }
 
-int daemon_query_port(struct daemon_conn *conn, uint8_t port, struct ib_uverbs_query_port_resp *resp)
+int daemon_query_port(struct daemon_conn *conn, uint8_t port,
+		      struct ib_uverbs_query_port_resp *resp)
 {
-	const struct ib_uverbs_query_port body = { .port_num = port };
+	const struct ib_uverbs_query_port body = {.port_num = port};
 
 	return simple(conn, IB_USER_VERBS_CMD_QUERY_PORT, &body, sizeof(body), resp, sizeof(*resp));
 }
@@ -174,7 +189,7 @@ int daemon_query_port(struct daemon_conn *conn, uint8_t port, struct ib_uverbs_q
 int daemon_query_gid(struct daemon_conn *conn, uint32_t port, uint32_t index,
 		     struct proto_query_gid_resp *resp)
 {
-	const struct proto_query_gid body = { .port = port, .index = index };
+	const struct proto_query_gid body = {.port = port, .index = index};
 
 	return simple(conn, PROTO_QUERY_GID, &body, sizeof(body), resp, sizeof(*resp));
 }
@@ -183,9 +198,10 @@ int daemon_query_gid(struct daemon_conn *conn, uint32_t port, uint32_t index,
 
 int daemon_alloc_pd(struct daemon_conn *conn, uint32_t *handle)
 {
-	const struct ib_uverbs_alloc_pd body = { 0 };
+	const struct ib_uverbs_alloc_pd body = {0};
 	struct ib_uverbs_alloc_pd_resp resp;
-	int err = simple(conn, IB_USER_VERBS_CMD_ALLOC_PD, &body, sizeof(body), &resp, sizeof(resp));
+	int err =
+		simple(conn, IB_USER_VERBS_CMD_ALLOC_PD, &body, sizeof(body), &resp, sizeof(resp));
 
 	if (!err)
 		*handle = resp.pd_handle;
@@ -194,7 +210,7 @@ int daemon_alloc_pd(struct daemon_conn *conn, uint32_t *handle)
 
 int daemon_dealloc_pd(struct daemon_conn *conn, uint32_t handle)
 {
-	const struct ib_uverbs_dealloc_pd body = { .pd_handle = handle };
+	const struct ib_uverbs_dealloc_pd body = {.pd_handle = handle};
 
 	return simple(conn, IB_USER_VERBS_CMD_DEALLOC_PD, &body, sizeof(body), NULL, 0);
 }
@@ -202,25 +218,25 @@ int daemon_dealloc_pd(struct daemon_conn *conn, uint32_t handle)
 int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t length,
 		  uint64_t iova, uint32_t access, struct ib_uverbs_reg_mr_resp *resp)
 {
-	const struct ib_uverbs_reg_mr body = { .start = addr,
-					       .length = length,
-					       .hca_va = iova,
-					       .pd_handle = pd,
-					       .access_flags = access };
+	const struct ib_uverbs_reg_mr body = {.start = addr,
+					      .length = length,
+					      .hca_va = iova,
+					      .pd_handle = pd,
+					      .access_flags = access};
 
 	return simple(conn, IB_USER_VERBS_CMD_REG_MR, &body, sizeof(body), resp, sizeof(*resp));
 }
 
 int daemon_dereg_mr(struct daemon_conn *conn, uint32_t handle)
 {
-	const struct ib_uverbs_dereg_mr body = { .mr_handle = handle };
+	const struct ib_uverbs_dereg_mr body = {.mr_handle = handle};
 
 	return simple(conn, IB_USER_VERBS_CMD_DEREG_MR, &body, sizeof(body), NULL, 0);
 }
 
 int daemon_create_channel(struct daemon_conn *conn, uint32_t *handle)
 {
-	const struct ib_uverbs_create_comp_channel body = { 0 };
+	const struct ib_uverbs_create_comp_channel body = {0};
 	struct ib_uverbs_create_comp_channel_resp resp;
 	int err = simple(conn, IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, &body, sizeof(body), &resp,
 			 sizeof(resp));
@@ -232,7 +248,7 @@ int daemon_create_channel(struct daemon_conn *conn, uint32_t *handle)
 
 int daemon_destroy_channel(struct daemon_conn *conn, uint32_t handle)
 {
-	const struct proto_handle body = { .handle = handle };
+	const struct proto_handle body = {.handle = handle};
 
 	return simple(conn, PROTO_DESTROY_CHANNEL, &body, sizeof(body), NULL, 0);
 }
@@ -240,12 +256,11 @@ int daemon_destroy_channel(struct daemon_conn *conn, uint32_t handle)
 int daemon_create_cq(struct daemon_conn *conn, uint32_t cqe, int64_t channel, uint32_t comp_vector,
 		     uint32_t *handle)
 {
-	const struct ib_uverbs_create_cq body = { .cqe = cqe,
-						  .comp_vector = comp_vector,
-						  .comp_channel = channel };
+	const struct ib_uverbs_create_cq body = {
+		.cqe = cqe, .comp_vector = comp_vector, .comp_channel = channel};
 	struct ib_uverbs_create_cq_resp resp;
-	int err = simple(conn, IB_USER_VERBS_CMD_CREATE_CQ, &body, sizeof(body), &resp,
-			 sizeof(resp));
+	int err =
+		simple(conn, IB_USER_VERBS_CMD_CREATE_CQ, &body, sizeof(body), &resp, sizeof(resp));
 
 	if (!err)
 		*handle = resp.cq_handle;
@@ -254,7 +269,7 @@ int daemon_create_cq(struct daemon_conn *conn, uint32_t cqe, int64_t channel, ui
 
 int daemon_resize_cq(struct daemon_conn *conn, uint32_t handle, uint32_t cqe)
 {
-	const struct ib_uverbs_resize_cq body = { .cq_handle = handle, .cqe = cqe };
+	const struct ib_uverbs_resize_cq body = {.cq_handle = handle, .cqe = cqe};
 	struct ib_uverbs_resize_cq_resp resp;
 
 	return simple(conn, IB_USER_VERBS_CMD_RESIZE_CQ, &body, sizeof(body), &resp, sizeof(resp));
@@ -262,7 +277,7 @@ int daemon_resize_cq(struct daemon_conn *conn, uint32_t handle, uint32_t cqe)
 
 int daemon_destroy_cq(struct daemon_conn *conn, uint32_t handle)
 {
-	const struct ib_uverbs_destroy_cq body = { .cq_handle = handle };
+	const struct ib_uverbs_destroy_cq body = {.cq_handle = handle};
 	struct ib_uverbs_destroy_cq_resp resp;
 
 	return simple(conn, IB_USER_VERBS_CMD_DESTROY_CQ, &body, sizeof(body), &resp, sizeof(resp));
@@ -276,7 +291,7 @@ int daemon_create_qp(struct daemon_conn *conn, const struct ib_uverbs_create_qp 
 
 int daemon_destroy_qp(struct daemon_conn *conn, uint32_t handle)
 {
-	const struct ib_uverbs_destroy_qp body = { .qp_handle = handle };
+	const struct ib_uverbs_destroy_qp body = {.qp_handle = handle};
 	struct ib_uverbs_destroy_qp_resp resp;
 
 	return simple(conn, IB_USER_VERBS_CMD_DESTROY_QP, &body, sizeof(body), &resp, sizeof(resp));
@@ -285,9 +300,8 @@ int daemon_destroy_qp(struct daemon_conn *conn, uint32_t handle)
 int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, uint32_t max_sge,
 		      uint32_t *handle)
 {
-	const struct ib_uverbs_create_srq body = { .pd_handle = pd,
-						   .max_wr = max_wr,
-						   .max_sge = max_sge };
+	const struct ib_uverbs_create_srq body = {
+		.pd_handle = pd, .max_wr = max_wr, .max_sge = max_sge};
 	struct ib_uverbs_create_srq_resp resp;
 	int err = simple(conn, IB_USER_VERBS_CMD_CREATE_SRQ, &body, sizeof(body), &resp,
 			 sizeof(resp));
@@ -299,16 +313,16 @@ int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, ui
 
 int daemon_modify_srq(struct daemon_conn *conn, uint32_t handle, uint32_t max_wr)
 {
-	const struct ib_uverbs_modify_srq body = { .srq_handle = handle,
-						   .attr_mask = 1, /* IB_SRQ_MAX_WR */
-						   .max_wr = max_wr };
+	const struct ib_uverbs_modify_srq body = {.srq_handle = handle,
+						  .attr_mask = 1, /* IB_SRQ_MAX_WR */
+						  .max_wr = max_wr};
 
 	return simple(conn, IB_USER_VERBS_CMD_MODIFY_SRQ, &body, sizeof(body), NULL, 0);
 }
 
 int daemon_destroy_srq(struct daemon_conn *conn, uint32_t handle)
 {
-	const struct ib_uverbs_destroy_srq body = { .srq_handle = handle };
+	const struct ib_uverbs_destroy_srq body = {.srq_handle = handle};
 	struct ib_uverbs_destroy_srq_resp resp;
 
 	return simple(conn, IB_USER_VERBS_CMD_DESTROY_SRQ, &body, sizeof(body), &resp,
@@ -318,12 +332,12 @@ int daemon_destroy_srq(struct daemon_conn *conn, uint32_t handle)
 int daemon_create_ah(struct daemon_conn *conn, uint32_t pd, const struct ib_uverbs_ah_attr *attr,
 		     uint32_t *handle)
 {
-	struct ib_uverbs_create_ah body = { .pd_handle = pd };
+	struct ib_uverbs_create_ah body = {.pd_handle = pd};
 	struct ib_uverbs_create_ah_resp resp;
 
 	body.attr = *attr;
-	int err = simple(conn, IB_USER_VERBS_CMD_CREATE_AH, &body, sizeof(body), &resp,
-			 sizeof(resp));
+	int err =
+		simple(conn, IB_USER_VERBS_CMD_CREATE_AH, &body, sizeof(body), &resp, sizeof(resp));
 
 	if (!err)
 		*handle = resp.ah_handle;
@@ -332,7 +346,7 @@ int daemon_create_ah(struct daemon_conn *conn, uint32_t pd, const struct ib_uver
 
 int daemon_destroy_ah(struct daemon_conn *conn, uint32_t handle)
 {
-	const struct ib_uverbs_destroy_ah body = { .ah_handle = handle };
+	const struct ib_uverbs_destroy_ah body = {.ah_handle = handle};
 
 	return simple(conn, IB_USER_VERBS_CMD_DESTROY_AH, &body, sizeof(body), NULL, 0);
 }

@@ -10,16 +10,17 @@
 #ifndef VERBENA_CLIENT_DAEMON_H
 #define VERBENA_CLIENT_DAEMON_H
 
+#include "proto/proto.h"
 #include <pthread.h>
 #include <stdint.h>
-#include "proto/proto.h"
 
 struct daemon_conn {
 	int fd;
 	pthread_mutex_t lock; /* held from a request's send to its reply */
 };
 
-/* The devices of this host. Starts the daemon when there is none. Returns their number (0 to max). */
+/* The devices of this host. Starts the daemon when there is none. Returns their number (0 to max).
+ */
 int daemon_list_devices(struct proto_device *list, unsigned int max);
 
 /*
@@ -45,7 +46,8 @@ int daemon_context_open(struct daemon_conn *conn, const char *node, uint64_t coo
 void daemon_close(struct daemon_conn *conn);
 
 int daemon_query_device(struct daemon_conn *conn, struct ib_uverbs_query_device_resp *resp);
-int daemon_query_port(struct daemon_conn *conn, uint8_t port, struct ib_uverbs_query_port_resp *resp);
+int daemon_query_port(struct daemon_conn *conn, uint8_t port,
+		      struct ib_uverbs_query_port_resp *resp);
 int daemon_query_gid(struct daemon_conn *conn, uint32_t port, uint32_t index,
 		     struct proto_query_gid_resp *resp);
 

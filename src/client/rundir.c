@@ -3,58 +3,134 @@
 #include "client/rundir.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
 
 #define SYSTEM_DIR "/run/verbena"
+#define SYSTEM_NODE SYSTEM_DIR "/uverbs0"
 
-static int put(char *buf, size_t len, int n)
+static int put(char *buf, size_t len, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static int put(char *buf, size_t len, const char *format, ...)
 {
-	(void)buf;
+	va_list args;
+
+	va_start(args, format);
+	int n = vsnprintf(buf, len, format, args);
+
+	va_end(args);
 	return n < 0 || (size_t)n >= len ? -ENAMETOOLONG : 0;
+}
+
+/*
+ * Somebody listens at the system-wide socket, in this network namespace: another namespace is
+ * another host. /proc/net/unix lists just this namespace's sockets.
+ */
+static bool system_daemon_serves(void)
+{
+	char *line = NULL;
+	size_t room = 0;
+	bool found = false;
+
+	if (faccessat(AT_FDCWD, SYSTEM_NODE, R_OK | W_OK, AT_EACCESS) != 0)
+		return false;
+	FILE *sockets = fopen("/proc/self/net/unix", "re");
+
+	while (sockets && !found && getline(&line, &room, sockets) > 0) {
+		char *path = strchr(line, '/');
+
+		if (path)
+			path[strcspn(path, "\n")] = 0;
+		found = path && !strcmp(path, SYSTEM_NODE);
+	}
+	free(line);
+	if (sockets)
+		fclose(sockets);
+	return found;
+}
+
+/* sudo leaves the variable as it was: the directory of another user is not for us. */
+static bool is_own_directory(const char *path)
+{
+	struct stat st;
+
+	return *path == '/' && stat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
+	       st.st_uid == geteuid() && (st.st_mode & S_IWUSR);
+}
+
+/* The daemon changes its working directory: a relative name must not mean another one there. */
+static int put_absolute(char *buf, size_t len, const char *path)
+{
+	char here[PATH_MAX];
+
+	if (*path == '/')
+		return put(buf, len, "%s", path);
+	if (!getcwd(here, sizeof(here)))
+		return -errno;
+	return put(buf, len, "%s/%s", here, path);
 }
 
 int rundir_find(char *buf, size_t len)
 {
-	const char *env = getenv("VERBENA_RUNTIME_DIR");
+	const char *env = secure_getenv("VERBENA_RUNTIME_DIR");
 	struct stat netns;
 
 	if (env && *env)
-		return put(buf, len, snprintf(buf, len, "%s", env));
-	if (access(SYSTEM_DIR "/uverbs0", R_OK | W_OK) == 0)
-		return put(buf, len, snprintf(buf, len, "%s", SYSTEM_DIR));
+		return put_absolute(buf, len, env);
+	if (system_daemon_serves())
+		return put(buf, len, "%s", SYSTEM_DIR);
 	if (stat("/proc/self/ns/net", &netns) < 0)
 		return -errno;
-	env = getenv("XDG_RUNTIME_DIR");
-	if (env && *env == '/' && access(env, W_OK | X_OK) == 0)
-		return put(buf, len,
-			   snprintf(buf, len, "%s/verbena-%lu", env, (unsigned long)netns.st_ino));
-	return put(buf, len,
-		   snprintf(buf, len, "/tmp/verbena-%u-%lu", (unsigned int)geteuid(),
-			    (unsigned long)netns.st_ino));
+	unsigned long number = (unsigned long)netns.st_ino;
+
+	env = secure_getenv("XDG_RUNTIME_DIR");
+	if (env && is_own_directory(env))
+		return put(buf, len, "%s/verbena-%lu", env, number);
+	return put(buf, len, "/tmp/verbena-%u-%lu", (unsigned int)geteuid(), number);
+}
+
+int rundir_check(const char *path)
+{
+	struct stat st;
+
+	if (lstat(path, &st) < 0)
+		return -errno;
+	if (!S_ISDIR(st.st_mode)) {
+		log_error("%s is not a directory; remove it or set VERBENA_RUNTIME_DIR", path);
+		return -ENOTDIR;
+	}
+	if (st.st_uid != geteuid() && st.st_uid != 0) {
+		log_error("%s belongs to user %u: whoever made it could pretend to be the daemon; "
+			  "remove it or set VERBENA_RUNTIME_DIR",
+			  path, (unsigned int)st.st_uid);
+		return -EPERM;
+	}
+	if (st.st_mode & 022) {
+		log_error("%s may be written by others (mode %04o): chmod go-w it or set "
+			  "VERBENA_RUNTIME_DIR",
+			  path, (unsigned int)st.st_mode & 07777);
+		return -EPERM;
+	}
+	return 0;
 }
 
 int rundir_make(const char *path)
 {
-	struct stat st;
-
 	if (mkdir(path, 0700) < 0 && errno != EEXIST) {
 		int err = -errno;
 
-		log_error("can't make the run-time directory %s: %m", path);
+		log_error("can't make the run-time directory %s: %s", path, strerror(-err));
 		return err;
 	}
-	if (lstat(path, &st) < 0)
-		return -errno;
-	if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022)) {
-		log_error("%s is not a directory of ours that only we can write; "
-			  "remove it or set VERBENA_RUNTIME_DIR",
-			  path);
-		return -EPERM;
-	}
-	return 0;
+	return rundir_check(path);
 }

@@ -11,10 +11,19 @@
 
 #define RUNDIR_MAX 96 /* bytes: a socket's path must fit into struct sockaddr_un */
 
-/* Writes the directory's path (it need not exist). 0; -ENAMETOOLONG; -errno of /proc. */
+/*
+ * Writes the directory's absolute path; it need not exist. A program with more rights than its
+ * user (set-user-ID) doesn't look at the environment. 0; -ENAMETOOLONG; -errno of /proc.
+ */
 int rundir_find(char *buf, size_t len);
 
-/* Makes sure that it exists, is ours and is nobody else's to write. 0, -EPERM (said why), -errno. */
+/*
+ * Whether what is in it can be trusted: it is a directory (not a link to one) of this user or
+ * root that nobody else may write. 0; -ENOENT; -ENOTDIR or -EPERM, said why in the log; -errno.
+ */
+int rundir_check(const char *path);
+
+/* Makes it when it isn't there, then checks it. 0; as rundir_check(); -errno of mkdir. */
 int rundir_make(const char *path);
 
 #endif

@@ -4,7 +4,12 @@
  *
  * One daemon a directory: whoever starts one holds an exclusive flock on `lock` from before its
  * last look at the socket until the new daemon says that it listens; the daemon takes the same lock
- * for its decision to leave. The child between fork and exec uses async-signal-safe calls only.
+ * for its decision to leave. Others wait for the lock, then find the daemon.
+ *
+ * The program must not notice: the child that becomes the daemon is made without SIGCHLD (the
+ * program's wait() doesn't see it, its handler isn't called), inherits no descriptor and no signal
+ * state, and is nobody's child in the end. Between clone and exec there are only system calls: other
+ * threads may have held any lock at that moment.
  */
 #include "client/start.h"
 
@@ -17,11 +22,14 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,11 +37,35 @@
 #include "base/log.h"
 #include "client/rundir.h"
 
-enum { READY_TIMEOUT_MS = 10000 };
+extern char **environ;
+
+/* A machine with many programs and few processors is slow, but this is not for ever. */
+enum { READY_TIMEOUT_MS = 20000 };
+
+/* What the daemon gets: 0 and 1 are /dev/null, 2 the log. */
+enum { READY_FD = 3, FIRST_FREE_FD = 4 };
+#define READY_FD_TEXT "3"
+
+/* The ready pipe's byte: this, or EXEC_FAILED and the errno of exec. */
+enum { READY = '1', EXEC_FAILED = 0x80 };
+
+/* ------------------------------------------------------------------ connecting */
+
+/* A program that closed its standard descriptors would print into a socket that got number 1. */
+static int above_standard(int fd)
+{
+	if (fd > STDERR_FILENO || fd < 0)
+		return fd;
+	int moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	int err = -errno;
+
+	close(fd);
+	return moved < 0 ? err : moved;
+}
 
 static int try_connect(const char *dir, const char *node)
 {
-	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
 	int n = snprintf(a.sun_path, sizeof(a.sun_path), "%s/%s", dir, node ? node : "uverbs0");
 
 	if (n < 0 || n >= (int)sizeof(a.sun_path))
@@ -42,13 +74,16 @@ static int try_connect(const char *dir, const char *node)
 
 	if (fd < 0)
 		return -errno;
-	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0) {
-		int err = -errno;
+	int err;
 
+	do
+		err = connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 ? -errno : 0;
+	while (err == -EINTR);
+	if (err) {
 		close(fd);
 		return err;
 	}
-	return fd;
+	return above_standard(fd);
 }
 
 static bool nobody_there(int err)
@@ -56,22 +91,26 @@ static bool nobody_there(int err)
 	return err == -ENOENT || err == -ECONNREFUSED;
 }
 
+/* ------------------------------------------------------------------ starting */
+
 /* verbenad's path: $VERBENA_DAEMON, or where it is relative to this library or program. */
 static int find_daemon(char *path, size_t len)
 {
-	static const char *const places[] = { "../bin/verbenad", "../../libexec/verbena/verbenad",
-					      "verbenad", "../libexec/verbena/verbenad" };
-	const char *env = getenv("VERBENA_DAEMON");
+	static const char *const places[] = {"../bin/verbenad", "../../libexec/verbena/verbenad",
+					     "verbenad", "../libexec/verbena/verbenad"};
+	const char *env = secure_getenv("VERBENA_DAEMON");
 	char self[PATH_MAX];
 	Dl_info info;
 
 	if (env && *env) {
-		snprintf(path, len, "%s", env);
+		if (!realpath(env, path))
+			return -errno;
 		return access(path, X_OK) == 0 ? 0 : -errno;
 	}
-	if (!dladdr((void *)find_daemon, &info) || !info.dli_fname || !realpath(info.dli_fname, self))
+	if (!dladdr((void *)(uintptr_t)find_daemon, &info) || !info.dli_fname ||
+	    !realpath(info.dli_fname, self))
 		return -ENOENT;
-	char *dir = dirname(self);
+	const char *dir = dirname(self);
 
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
 		int n = snprintf(path, len, "%s/%s", dir, places[i]);
@@ -82,133 +121,258 @@ static int find_daemon(char *path, size_t len)
 	return -ENOENT;
 }
 
-/* In the child: become a daemon process. Only async-signal-safe calls. */
-static void exec_daemon(const char *path, const char *dir, int log_fd, int ready_fd)
+struct launch {
+	char path[PATH_MAX];
+	const char *dir;
+	char **environment; /* the array is ours, the strings are the program's */
+	int null_fd, log_fd, ready_fd, wait_fd; /* all above what the daemon's will be */
+};
+
+/* The program's environment without what would load its preloaded libraries into the daemon. */
+static char **daemon_environment(void)
 {
-	char ready[2] = { '0' + ready_fd, 0 };
-	char *const argv[] = { (char *)"verbenad", (char *)"--runtime-dir", (char *)dir,
-			       (char *)"--ready-fd", ready, NULL };
+	size_t count = 0, kept = 0;
+
+	while (environ && environ[count])
+		count++;
+	char **copy = calloc(count + 1, sizeof(*copy));
+
+	for (size_t i = 0; copy && i < count; i++)
+		if (strncmp(environ[i], "LD_PRELOAD=", 11) && strncmp(environ[i], "LD_AUDIT=", 9))
+			copy[kept++] = environ[i];
+	return copy;
+}
+
+/* Like fork(), but without SIGCHLD, without handlers, and with nothing to clean up in the child. */
+static pid_t clone_quietly(void)
+{
+	return (pid_t)syscall(SYS_clone, 0L, NULL, NULL, NULL, 0L);
+}
+
+static void close_inherited(void)
+{
+	if (close_range(FIRST_FREE_FD, ~0u, 0) == 0)
+		return;
+	for (int fd = FIRST_FREE_FD; fd < 65536; fd++)
+		close(fd);
+}
+
+/* In the child's child: becomes the daemon. System calls only. */
+static void exec_daemon(const struct launch *l)
+{
+	char *const argv[] = {(char *)"verbenad",   (char *)"--runtime-dir", (char *)l->dir,
+			      (char *)"--ready-fd", (char *)READY_FD_TEXT,   NULL};
 	sigset_t none;
 
-	setsid();
-	if (fork() != 0)
-		_exit(0); /* the daemon is nobody's child */
-	int null = open("/dev/null", O_RDWR);
-
-	/* 0, 1: null; 2: log; 3: ready. The order keeps a source from being overwritten. */
-	int moved_log = fcntl(log_fd, F_DUPFD, 10), moved_ready = fcntl(ready_fd, F_DUPFD, 10);
-
-	ready[0] = '3';
-	dup2(null, 0);
-	dup2(null, 1);
-	dup2(moved_log, 2);
-	dup2(moved_ready, 3);
-	close_range(4, ~0u, 0);
+	dup2(l->null_fd, STDIN_FILENO);
+	dup2(l->null_fd, STDOUT_FILENO);
+	dup2(l->log_fd, STDERR_FILENO);
+	dup2(l->ready_fd, READY_FD);
+	close_inherited();
 	for (int s = 1; s < NSIG; s++)
 		signal(s, SIG_DFL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
+	umask(077);
 	if (chdir("/") == 0)
-		execv(path, argv);
+		execve(l->path, argv, l->environment);
+	unsigned char failed = (unsigned char)(EXEC_FAILED | errno);
+
+	if (write(READY_FD, &failed, 1) < 0)
+		_exit(126);
 	_exit(127);
 }
 
-/* Waits until the daemon writes its byte; the pipe's end means that it failed. */
+/* Signals stay blocked from before the first clone until exec_daemon() has reset their handlers. */
+static int spawn(const struct launch *l)
+{
+	sigset_t all, old;
+	pid_t child;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	child = clone_quietly();
+	if (child == 0) {
+		setsid();
+		if (clone_quietly() == 0)
+			exec_daemon(l);
+		_exit(0);
+	}
+	int err = child < 0 ? -errno : 0;
+
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (child > 0)
+		while (waitpid(child, NULL, __WCLONE) < 0 && errno == EINTR)
+			;
+	return err;
+}
+
+/* Waits for the ready byte. -ENODEV: the pipe's end, that is the daemon gave up. */
 static int wait_ready(int fd)
 {
-	struct pollfd p = { .fd = fd, .events = POLLIN };
-	char byte;
-	int n;
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	unsigned char byte;
+	ssize_t n;
 
 	do
 		n = poll(&p, 1, READY_TIMEOUT_MS);
 	while (n < 0 && errno == EINTR);
 	if (n == 0)
 		return -ETIMEDOUT;
-	return read(fd, &byte, 1) == 1 ? 0 : -ECHILD;
+	do
+		n = read(fd, &byte, 1);
+	while (n < 0 && errno == EINTR);
+	if (n != 1)
+		return -ENODEV;
+	return byte == READY ? 0 : -(byte & ~EXEC_FAILED);
 }
 
-static int launch(const char *dir)
+/* A descriptor with a number that the daemon's own don't use. Takes `fd` over. */
+static int move_up(int fd)
 {
-	char path[PATH_MAX], log_path[RUNDIR_MAX + 16];
-	int ready[2], err = find_daemon(path, sizeof(path));
+	if (fd < 0)
+		return -errno;
+	int moved = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_FREE_FD);
+	int err = -errno;
+
+	close(fd);
+	return moved < 0 ? err : moved;
+}
+
+static void launch_close(struct launch *l)
+{
+	int *const fds[] = {&l->null_fd, &l->log_fd, &l->ready_fd, &l->wait_fd};
+
+	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
+		if (*fds[i] >= 0)
+			close(*fds[i]);
+	free(l->environment);
+}
+
+static int launch_open(struct launch *l, const char *dir)
+{
+	char log_path[PATH_MAX];
+	int pair[2];
+
+	l->dir = dir;
+	l->null_fd = l->log_fd = l->ready_fd = l->wait_fd = -1;
+	l->environment = daemon_environment();
+	if (!l->environment)
+		return -ENOMEM;
+	l->null_fd = move_up(open("/dev/null", O_RDWR | O_CLOEXEC));
+	if (l->null_fd < 0)
+		return l->null_fd;
+	snprintf(log_path, sizeof(log_path), "%s/log", dir);
+	l->log_fd = move_up(
+		open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+	if (l->log_fd < 0) {
+		/* A full disk is no reason to have no daemon. */
+		log_warn("the daemon will have no log: can't open %s: %s", log_path,
+			 strerror(-l->log_fd));
+		l->log_fd = move_up(open("/dev/null", O_WRONLY | O_CLOEXEC));
+	}
+	if (l->log_fd < 0)
+		return l->log_fd;
+	if (pipe2(pair, O_CLOEXEC) < 0)
+		return -errno;
+	l->wait_fd = pair[0];
+	l->ready_fd = move_up(pair[1]);
+	return l->ready_fd < 0 ? l->ready_fd : 0;
+}
+
+static int launch(struct launch *l, const char *dir)
+{
+	int err = launch_open(l, dir);
+
+	if (!err)
+		err = spawn(l);
+	if (!err) {
+		close(l->ready_fd); /* or the pipe would never end */
+		l->ready_fd = -1;
+		err = wait_ready(l->wait_fd);
+	}
+	launch_close(l);
+	return err;
+}
+
+static void explain(const struct launch *l, int err)
+{
+	if (err == -ENODEV)
+		log_error("verbenad (%s) ended at once; %s/log says why", l->path, l->dir);
+	else if (err == -ETIMEDOUT)
+		log_error("verbenad (%s) isn't ready after %d s; see %s/log", l->path,
+			  READY_TIMEOUT_MS / 1000, l->dir);
+	else
+		log_error("can't start verbenad (%s): %s", l->path, strerror(-err));
+}
+
+/* Nobody listened when we looked, and we hold the lock. A connection or -errno. */
+static int start_and_connect(const char *dir, const char *node)
+{
+	struct launch l;
+	int err = find_daemon(l.path, sizeof(l.path));
 
 	if (err) {
 		log_error("can't find verbenad (%s); set VERBENA_DAEMON to its path",
 			  strerror(-err));
-		return err;
+		return err == -ENOENT ? -ENODEV : err;
 	}
-	snprintf(log_path, sizeof(log_path), "%.*s/log", RUNDIR_MAX, dir);
-	int log_fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	err = launch(&l, dir);
+	/* Also after a failure: a daemon that was started by hand may have been quicker. */
+	int fd = try_connect(dir, node);
 
-	if (log_fd < 0 || pipe2(ready, O_CLOEXEC) < 0) {
-		err = -errno;
-		log_error("can't start verbenad in %s: %m", dir);
-		if (log_fd >= 0)
-			close(log_fd);
-		return err;
-	}
-	sigset_t all, old;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	pid_t child = fork();
-
-	if (child == 0)
-		exec_daemon(path, dir, log_fd, ready[1]);
-	err = child < 0 ? -errno : 0;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	close(ready[1]);
-	close(log_fd);
-	if (child > 0)
-		while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
-			;
-	if (!err)
-		err = wait_ready(ready[0]);
-	close(ready[0]);
-	if (err)
-		log_error("verbenad (%s) didn't start: %s; see %s", path, strerror(-err), log_path);
-	return err;
+	if (fd < 0 && err)
+		explain(&l, err);
+	return fd < 0 && err ? err : fd;
 }
 
 static int start_locked(const char *dir, const char *node)
 {
-	char path[RUNDIR_MAX + 16];
+	char path[PATH_MAX];
 
-	snprintf(path, sizeof(path), "%.*s/lock", RUNDIR_MAX, dir);
+	if (snprintf(path, sizeof(path), "%s/lock", dir) >= (int)sizeof(path))
+		return -ENAMETOOLONG;
 	int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
-	if (lock < 0)
-		return -errno;
+	if (lock < 0) {
+		int err = -errno;
+
+		log_error("can't open %s: %s", path, strerror(-err));
+		return err;
+	}
 	int err = 0;
 
-	while (flock(lock, LOCK_EX) < 0 && !err)
-		err = errno == EINTR ? 0 : -errno;
+	do
+		err = flock(lock, LOCK_EX) < 0 ? -errno : 0;
+	while (err == -EINTR);
 	int fd = err ? err : try_connect(dir, node); /* somebody else was quicker? */
 
-	if (!err && nobody_there(fd)) {
-		err = launch(dir);
-		fd = err ? err : try_connect(dir, node);
-	}
+	if (!err && nobody_there(fd))
+		fd = start_and_connect(dir, node);
 	close(lock);
 	return fd;
 }
 
 int start_connect(const char *node)
 {
-	char dir[RUNDIR_MAX];
+	char dir[PATH_MAX];
 	int err = rundir_find(dir, sizeof(dir));
 
+	if (!err) {
+		err = rundir_check(dir);
+		if (err == -ENOENT)
+			err = rundir_make(dir);
+	}
 	if (err)
 		return err;
 	int fd = try_connect(dir, node);
 
-	if (nobody_there(fd)) {
-		err = rundir_make(dir);
-		fd = err ? err : start_locked(dir, node);
-	}
+	if (nobody_there(fd))
+		fd = start_locked(dir, node);
 	if (fd == -EACCES)
 		log_error("no permission to open %s/%s: ask its administrator for the group", dir,
 			  node ? node : "uverbs0");
+	else if (fd == -ENAMETOOLONG)
+		log_error("the run-time directory's name is too long for a socket: %s", dir);
 	return fd;
 }

@@ -1,112 +1,189 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * One connection to a node: reads a request, runs it, writes the reply. A client that doesn't read
- * its replies while it sends more requests fills its own socket and is hung up on; nobody waits for
- * it.
- */
+/* Connections. See conn.h. Owns the socket, and the reply that waits with its descriptor. */
+#include "daemon/conn.h"
+
 #include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "client/call.h"
-#include "daemon/daemon.h"
+#include "daemon/context.h"
+#include "daemon/dispatch.h"
+#include "daemon/process.h"
+#include "daemon/server.h"
+#include "daemon/user.h"
+#include "proto/proto.h"
 
-static const uint32_t object_limits[OBJ_TYPES] = {
-	[OBJ_PD] = LIMIT_PD, [OBJ_MR] = LIMIT_MRS_PER_SLOT - 1, [OBJ_CHANNEL] = LIMIT_CQ,
-	[OBJ_CQ] = LIMIT_CQ, [OBJ_QP] = LIMIT_QPS_PER_SLOT,	[OBJ_SRQ] = LIMIT_SRQ,
-	[OBJ_AH] = LIMIT_AH,
+/* Requests of one connection that are answered before others get their turn. */
+enum { REQUESTS_A_TURN = 16 };
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* Linux 6.5 */
+#endif
+
+struct unsent_reply {
+	size_t size;
+	int fd; /* -1: none */
+	uint8_t data[];
 };
 
-void conn_close(struct conn *conn)
+int conn_pidfd(const struct conn *conn)
 {
-	if (conn->is_process && conn->process) {
-		process_end(conn->process); /* comes back here */
-		return;
-	}
-	objects_free_all(conn);
-	list_del(&conn->of_process);
-	list_del(&conn->node);
-	loop_remove(&conn->source);
-	close(conn->source.fd);
-	server.conn_count--;
-	free(conn);
+	socklen_t size = sizeof(int);
+	int fd;
+
+	if (getsockopt(conn->watch.fd, SOL_SOCKET, SO_PEERPIDFD, &fd, &size) == 0)
+		return fd;
+	fd = (int)syscall(SYS_pidfd_open, conn->pid, 0);
+	return fd < 0 ? -errno : fd;
 }
 
-static void answer(struct conn *conn, int result, struct response *response)
+/* Keeps what the socket doesn't take, and stops reading until it does. */
+static int keep_reply(struct conn *conn, const struct reply *reply)
 {
-	uint8_t packet[PROTO_MAX_MESSAGE];
-	struct proto_reply head = {.result = result};
-	size_t size = result ? 0 : response->size;
+	struct unsent_reply *unsent = malloc(sizeof(*unsent) + reply->size);
 
-	memcpy(packet, &head, sizeof(head));
-	memcpy(packet + sizeof(head), response->body, size);
-	int err = packet_send(conn->source.fd, packet, sizeof(head) + size, &response->fd,
-			      !result && response->fd >= 0, MSG_DONTWAIT);
-
-	if (response->fd >= 0)
-		close(response->fd);
-	if (err) {
-		log_info("process %d doesn't read its replies (%s), connection closed", conn->pid,
-			 strerror(-err));
-		conn_close(conn);
-	}
+	if (!unsent)
+		return -ENOMEM;
+	unsent->size = reply->size;
+	unsent->fd = reply->fd;
+	memcpy(unsent->data, reply->data, reply->size);
+	conn->unsent = unsent;
+	loop_change(&conn->server->loop, &conn->watch, EPOLLOUT);
+	return 0;
 }
 
-static void on_request(struct source *source, uint32_t events)
+/* 0; -EAGAIN kept; else the connection is useless. Takes reply->fd over. */
+static int send_reply(struct conn *conn, struct reply *reply)
 {
-	struct conn *conn = container_of(source, struct conn, source);
-	uint8_t packet[PROTO_MAX_MESSAGE];
-	int fds[PROTO_MAX_FDS];
-	struct response response = {.size = 0, .fd = -1};
+	int err = packet_send(conn->watch.fd, reply->data, reply->size, &reply->fd, reply->fd >= 0,
+			      MSG_DONTWAIT);
 
-	(void)events;
-	ssize_t n = packet_receive(source->fd, packet, sizeof(packet), fds, MSG_DONTWAIT);
-
-	if (n == -EAGAIN)
-		return;
-	if (n == -EMSGSIZE) {
-		answer(conn, -EINVAL, &response);
-		return;
+	if (err == -EAGAIN) {
+		err = keep_reply(conn, reply);
+		if (!err)
+			return -EAGAIN;
 	}
-	if (n <= 0) {
-		conn_close(conn);
-		return;
-	}
-	int result = command_run(conn, packet, n, fds, &response);
+	if (reply->fd >= 0)
+		close(reply->fd);
+	return err;
+}
 
+static int send_unsent(struct conn *conn)
+{
+	struct unsent_reply *unsent = conn->unsent;
+	int err = packet_send(conn->watch.fd, unsent->data, unsent->size, &unsent->fd,
+			      unsent->fd >= 0, MSG_DONTWAIT);
+
+	if (err)
+		return err;
+	if (unsent->fd >= 0)
+		close(unsent->fd);
+	free(unsent);
+	conn->unsent = NULL;
+	loop_change(&conn->server->loop, &conn->watch, EPOLLIN);
+	return 0;
+}
+
+static void close_fds(int *fds)
+{
 	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
 		if (fds[i] >= 0)
 			close(fds[i]);
-	answer(conn, result, &response);
 }
 
-void conn_accept(int fd)
+/* One request. 0; -EAGAIN no more now; else the connection is over. */
+static int serve_one(struct conn *conn)
+{
+	_Alignas(8) uint8_t packet[PROTO_MAX_MESSAGE];
+	int fds[PROTO_MAX_FDS];
+	struct reply reply;
+	ssize_t n = packet_receive(conn->watch.fd, packet, sizeof(packet), fds, MSG_DONTWAIT);
+
+	if (n == -EMSGSIZE) {
+		complain(conn->user,
+			 "process %d sent a request of more than %u bytes or %u descriptors",
+			 conn->pid, PROTO_MAX_MESSAGE, PROTO_MAX_FDS);
+		reply_error(&reply, -EINVAL);
+		return send_reply(conn, &reply);
+	}
+	if (n <= 0)
+		return n ? (int)n : -EPIPE;
+	dispatch(conn, packet, (size_t)n, fds, &reply);
+	close_fds(fds);
+	return send_reply(conn, &reply);
+}
+
+static void on_ready(struct watch *watch, uint32_t events)
+{
+	struct conn *conn = container_of(watch, struct conn, watch);
+	int err = 0;
+
+	if (conn->unsent && (events & EPOLLOUT))
+		err = send_unsent(conn);
+	/* A client that left after its last request may have left requests in the socket;
+	 * nobody waits for their answers, and all that they could make would be freed at once. */
+	if (!err && (events & (EPOLLHUP | EPOLLERR)))
+		err = -EPIPE;
+	for (int i = 0; !err && !conn->unsent && i < REQUESTS_A_TURN; i++)
+		err = serve_one(conn);
+	if (err && err != -EAGAIN)
+		conn_close(conn);
+}
+
+int conn_open(struct server *server, int fd)
 {
 	struct ucred cred;
-	socklen_t len = sizeof(cred);
+	socklen_t size = sizeof(cred);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) < 0)
+		return -errno;
 	struct conn *conn = calloc(1, sizeof(*conn));
 
-	if (!conn || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0) {
-		free(conn);
-		close(fd);
-		return;
-	}
-	conn->source = (struct source){.ready = on_request, .fd = fd};
+	if (!conn)
+		return -ENOMEM;
+	conn->server = server;
 	conn->pid = cred.pid;
-	conn->uid = cred.uid;
-	conn->gid = cred.gid;
-	list_init(&conn->of_process);
-	for (int i = 0; i < OBJ_TYPES; i++)
-		table_init(&conn->objects[i], object_limits[i]);
-	if (loop_add(&conn->source, EPOLLIN)) {
-		free(conn);
-		close(fd);
-		return;
+	conn->watch = (struct watch){.fd = -1, .ready = on_ready};
+	int err = server_admit(server, cred.uid, &conn->user);
+
+	if (!err) {
+		err = loop_add(&server->loop, &conn->watch, fd, EPOLLIN);
+		if (err) {
+			user_put(conn->user);
+			server_left(server);
+		}
 	}
-	list_add_tail(&server.conns, &conn->node);
-	server.conn_count++;
+	if (err) {
+		free(conn);
+		return err;
+	}
+	list_add_tail(&server->conns, &conn->node);
+	return 0;
+}
+
+void conn_close(struct conn *conn)
+{
+	int fd = conn->watch.fd;
+
+	if (conn->process)
+		process_free(conn->process);
+	if (conn->context)
+		context_free(conn->context);
+	loop_remove(&conn->server->loop, &conn->watch);
+	close(fd);
+	if (conn->unsent) {
+		if (conn->unsent->fd >= 0)
+			close(conn->unsent->fd);
+		free(conn->unsent);
+	}
+	list_del(&conn->node);
+	user_put(conn->user);
+	server_left(conn->server);
+	free(conn);
 }

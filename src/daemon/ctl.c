@@ -1,301 +1,201 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The control socket: one line of JSON in, one out, then it closes. What `verbena` speaks. */
+/* The control socket. See ctl.h. What is answered is written by show.c. */
+#include "daemon/ctl.h"
+
 #include <errno.h>
-#include <stdio.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
-#include "daemon/daemon.h"
+#include "daemon/server.h"
+#include "daemon/show.h"
+#include "daemon/text.h"
+#include "daemon/user.h"
 
-enum { LINE_MAX_BYTES = 4096 };
+enum { CLIENTS_MAX = 64, REQUEST_MAX = 4096, TIME_LIMIT_MS = 10000 };
 
 struct ctl {
-	struct source source;
-	size_t got;
-	char line[LINE_MAX_BYTES];
-	char *out; /* the reply, once there is one */
-	size_t out_size, out_sent;
+	struct server *server;
+	struct user *user;
+	struct list node; /* on server->ctls */
+	struct watch watch;
+	struct timer timer;
+	size_t received;
+	char request[REQUEST_MAX];
+	struct text reply;
+	size_t sent;
+	bool answered, stop; /* stop: end the daemon after the reply */
 };
 
-static const char *const state_names[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
-
-static void ctl_close(struct ctl *c)
+static void ctl_close(struct ctl *ctl)
 {
-	loop_remove(&c->source);
-	close(c->source.fd);
-	free(c->out);
-	free(c);
+	struct server *server = ctl->server;
+	int fd = ctl->watch.fd;
+
+	timer_cancel(&ctl->timer);
+	loop_remove(&server->loop, &ctl->watch);
+	close(fd);
+	list_del(&ctl->node);
+	server->ctl_count--;
+	user_put(ctl->user);
+	text_free(&ctl->reply);
+	if (ctl->stop)
+		server_stop(server);
+	server_left(server);
+	free(ctl);
 }
 
-/* ------------------------------------------------------------------ status */
-
-static json_t *gid_list(void)
+static void refuse(struct ctl *ctl, const char *why)
 {
-	json_t *list = json_array();
+	json_open(&ctl->reply, NULL, '{');
+	json_flag(&ctl->reply, "ok", false);
+	json_words(&ctl->reply, "error", why);
+	json_close(&ctl->reply, '}');
+}
 
-	for (unsigned int i = 0; i < LIMIT_GIDS; i++) {
-		const struct gid_entry *e = &server.device.gids[i];
-		char text[48], *t = text;
+static void answer_stop(struct ctl *ctl, bool force)
+{
+	uint32_t clients = ctl->server->slots.count;
+	char why[128];
 
-		if (!e->used)
-			continue;
-		for (int k = 0; k < 16; k += 2)
-			t += sprintf(t, "%s%02x%02x", k ? ":" : "", e->gid[k], e->gid[k + 1]);
-		json_array_append_new(list, json_pack("{s:i,s:s,s:s,s:i}", "index", i, "gid", text,
-						      "type", "RoCE v2", "ifindex", e->ifindex));
+	if (ctl->user->uid != geteuid() && ctl->user->uid != 0) {
+		refuse(ctl, "only the user that the daemon runs as, or root, may stop it");
+		return;
 	}
-	return list;
-}
-
-static json_t *device_list(void)
-{
-	const uint8_t *g = (const uint8_t *)&server.device.guid;
-	char guid[32];
-
-	snprintf(guid, sizeof(guid), "%02x%02x:%02x%02x:%02x%02x:%02x%02x", g[0], g[1], g[2], g[3],
-		 g[4], g[5], g[6], g[7]);
-	return json_pack("[{s:s,s:s,s:s,s:i,s:s,s:i,s:o}]", "name", server.device.name, "node",
-			 server.device.node, "guid", guid, "port", 1, "state", "ACTIVE", "mtu",
-			 4096, "gids", gid_list());
-}
-
-static json_t *client(const struct process *p)
-{
-	json_t *objects = json_object();
-	unsigned int contexts = 0;
-
-	for (int type = 0; type < OBJ_TYPES; type++) {
-		unsigned int n = 0;
-
-		list_for_each(node, &p->contexts)
-			n += container_of(node, struct conn, of_process)->objects[type].used;
-		json_object_set_new(objects, object_names[type], json_integer(n));
+	if (clients && !force) {
+		snprintf(why, sizeof(why), "%u program%s still use%s it", clients,
+			 clients == 1 ? "" : "s", clients == 1 ? "s" : "");
+		refuse(ctl, why);
+		return;
 	}
-	list_for_each(node, &p->contexts)
-		contexts++;
-	return json_pack("{s:i,s:i,s:s,s:i,s:i,s:o,s:i,s:I}", "pid", p->pid, "uid", p->uid, "comm",
-			 p->comm, "slot", p->slot, "contexts", contexts, "objects", objects,
-			 "links", p->peer_count, "pinned_bytes", (json_int_t)p->pinned_bytes);
+	log_info("user %u stops the daemon", ctl->user->uid);
+	json_open(&ctl->reply, NULL, '{');
+	json_flag(&ctl->reply, "ok", true);
+	json_number(&ctl->reply, "clients", clients);
+	json_close(&ctl->reply, '}');
+	ctl->stop = true;
 }
 
-static json_t *do_status(void)
+static void answer(struct ctl *ctl)
 {
-	json_t *clients = json_array();
-	struct stat netns = {0};
-
-	list_for_each(node, &server.processes)
-		json_array_append_new(clients, client(container_of(node, struct process, node)));
-	stat("/proc/self/ns/net", &netns);
-	return json_pack("{s:b,s:s,s:i,s:i,s:I,s:I,s:s,s:o,s:o}", "ok", 1, "version",
-			 VERBENA_VERSION, "pid", getpid(), "uid", geteuid(), "netns",
-			 (json_int_t)netns.st_ino, "uptime_ms",
-			 (json_int_t)((clock_ns() - server.started_ns) / 1000000), "runtime_dir",
-			 server.dir, "devices", device_list(), "clients", clients);
-}
-
-/* ------------------------------------------------------------------ resources */
-
-static void set(json_t *o, const char *key, uint64_t value)
-{
-	json_object_set_new(o, key, json_integer(value));
-}
-
-static void describe_qp(json_t *j, const struct process *p, const struct object *o)
-{
-	static const char *const types[] = {"?", "?", "RC", "UC", "UD"};
-	const struct pub_qp *e = &p->table->qp[o->qp.qpn & (LIMIT_QPS_PER_SLOT - 1)];
-	uint32_t state = pub_qp_state(atomic_load(&e->state));
-
-	set(j, "qpn", o->qp.qpn);
-	json_object_set_new(j, "type", json_string(types[o->qp.type]));
-	json_object_set_new(j, "state", json_string(state < 7 ? state_names[state] : "?"));
-	set(j, "pd", o->uses[0]->handle);
-	set(j, "send_cq", o->uses[1]->handle);
-	set(j, "recv_cq", o->uses[2]->handle);
-	if (o->uses[3])
-		set(j, "srq", o->uses[3]->handle);
-	set(j, "remote_qpn", atomic_load(&e->peer));
-}
-
-static void describe(json_t *j, const struct process *p, enum object_type type,
-		     const struct object *o)
-{
-	switch (type) {
-	case OBJ_MR:
-		set(j, "pd", o->uses[0]->handle);
-		set(j, "addr", o->mr.addr);
-		set(j, "length", o->mr.length);
-		set(j, "access", o->mr.access);
-		set(j, "rkey", o->mr.rkey);
-		break;
-	case OBJ_CQ:
-		set(j, "cqe", o->cq.cqe);
-		if (o->uses[0])
-			set(j, "channel", o->uses[0]->handle);
-		break;
-	case OBJ_QP:
-		describe_qp(j, p, o);
-		break;
-	case OBJ_SRQ:
-		set(j, "pd", o->uses[0]->handle);
-		set(j, "max_wr", o->srq.max_wr);
-		break;
-	case OBJ_AH:
-		set(j, "pd", o->uses[0]->handle);
-		break;
-	default:
-		break;
-	}
-}
-
-static void list_objects(json_t *list, enum object_type type, const struct conn *conn)
-{
-	const struct table *t = &conn->objects[type];
-	const struct process *p = conn->process;
-
-	for (uint32_t i = 0; i < t->size; i++) {
-		const struct object *o = table_at(t, i);
-
-		if (!o)
-			continue;
-		json_t *j = json_pack("{s:i,s:s,s:I}", "pid", p->pid, "comm", p->comm, "handle",
-				      (json_int_t)o->handle);
-
-		describe(j, p, type, o);
-		json_array_append_new(list, j);
-	}
-}
-
-static json_t *do_resources(void)
-{
-	json_t *all = json_pack("{s:b}", "ok", 1);
-
-	for (int type = 0; type < OBJ_TYPES; type++) {
-		json_t *list = json_array();
-
-		list_for_each(node, &server.conns) {
-			struct conn *conn = container_of(node, struct conn, node);
-
-			if (conn->is_context)
-				list_objects(list, type, conn);
-		}
-		json_object_set_new(all, object_names[type], list);
-	}
-	return all;
-}
-
-static json_t *do_stop(json_t *request)
-{
-	unsigned int clients = 0;
-
-	list_for_each(node, &server.processes)
-		clients++;
-	if (clients && !json_is_true(json_object_get(request, "force")))
-		return json_pack("{s:b,s:s,s:i}", "ok", 0, "error",
-				 "programs use this daemon; say force to stop it all the same",
-				 "clients", clients);
-	server.stop = true;
-	return json_pack("{s:b,s:i}", "ok", 1, "clients", clients);
-}
-
-/* ------------------------------------------------------------------ the socket */
-
-static json_t *run(const char *line, size_t size)
-{
-	json_error_t error;
-	json_t *request = json_loadb(line, size, 0, &error), *reply;
+	json_t *request = json_loadb(ctl->request, ctl->received, 0, NULL);
 	const char *op = json_string_value(json_object_get(request, "op"));
+	const struct show_for who = {.uid = ctl->user->uid,
+				     .all = ctl->user->uid == 0 || ctl->user->uid == geteuid()};
 
-	if (!op)
-		reply = json_pack("{s:b,s:s}", "ok", 0, "error",
-				  "not a request: one JSON object "
-				  "with \"op\" is expected");
-	else if (!strcmp(op, "status"))
-		reply = do_status();
-	else if (!strcmp(op, "resources"))
-		reply = do_resources();
-	else if (!strcmp(op, "stop"))
-		reply = do_stop(request);
+	if (op && !strcmp(op, "status"))
+		show_status(ctl->server, &who, &ctl->reply);
+	else if (op && !strcmp(op, "resources"))
+		show_resources(ctl->server, &who, &ctl->reply);
+	else if (op && !strcmp(op, "stop"))
+		answer_stop(ctl, json_is_true(json_object_get(request, "force")));
 	else
-		reply = json_pack("{s:b,s:s}", "ok", 0, "error", "unknown op");
+		refuse(ctl, "not a request that this daemon knows");
 	json_decref(request);
-	return reply;
+	if (ctl->reply.failed) {
+		text_free(&ctl->reply);
+		refuse(ctl, "the daemon has no memory for the answer");
+	}
+	text_add(&ctl->reply, "\n");
+	ctl->answered = true;
 }
 
-static void send_more(struct ctl *c)
+/* 0: more to send later; else it is over. */
+static int send_reply(struct ctl *ctl)
 {
-	while (c->out_sent < c->out_size) {
-		ssize_t n = send(c->source.fd, c->out + c->out_sent, c->out_size - c->out_sent,
-				 MSG_DONTWAIT | MSG_NOSIGNAL);
+	while (ctl->sent < ctl->reply.length) {
+		ssize_t n = send(ctl->watch.fd, ctl->reply.data + ctl->sent,
+				 ctl->reply.length - ctl->sent, MSG_DONTWAIT | MSG_NOSIGNAL);
 
+		if (n < 0 && errno == EINTR)
+			continue;
 		if (n < 0 && errno == EAGAIN) {
-			loop_change(&c->source, EPOLLOUT);
-			return;
+			loop_change(&ctl->server->loop, &ctl->watch, EPOLLOUT);
+			return 0;
 		}
-		if (n <= 0)
-			break;
-		c->out_sent += n;
+		if (n < 0)
+			return -errno;
+		ctl->sent += (size_t)n;
 	}
-	ctl_close(c);
+	return 1;
 }
 
-static void on_ctl(struct source *source, uint32_t events)
+/* Reads until the request is complete: a newline or the end. 0: more to come. */
+static int receive(struct ctl *ctl)
 {
-	struct ctl *c = container_of(source, struct ctl, source);
+	ssize_t n = recv(ctl->watch.fd, ctl->request + ctl->received,
+			 sizeof(ctl->request) - ctl->received, MSG_DONTWAIT);
 
-	(void)events;
-	if (c->out) {
-		send_more(c);
-		return;
-	}
-	ssize_t n = recv(source->fd, c->line + c->got, sizeof(c->line) - c->got, MSG_DONTWAIT);
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+	bool line = n > 0 && memchr(ctl->request + ctl->received, '\n', (size_t)n);
 
-	if (n < 0 && errno == EAGAIN)
-		return;
-	if (n > 0)
-		c->got += n;
-	bool complete = memchr(c->line, '\n', c->got) != NULL;
-
-	if (!complete && n > 0 && c->got < sizeof(c->line))
-		return;
-	if (!c->got) {
-		ctl_close(c);
-		return;
-	}
-	json_t *reply = run(c->line, c->got);
-	char *text = json_dumps(reply, JSON_COMPACT);
-
-	json_decref(reply);
-	if (!text || asprintf(&c->out, "%s\n", text) < 0)
-		c->out = NULL;
-	free(text);
-	if (!c->out) {
-		ctl_close(c);
-		return;
-	}
-	c->out_size = strlen(c->out);
-	send_more(c);
+	ctl->received += (size_t)n;
+	if (n > 0 && !line && ctl->received < sizeof(ctl->request))
+		return 0;
+	if (!ctl->received)
+		return -EPIPE;
+	answer(ctl);
+	return 0;
 }
 
-void ctl_accept(struct source *source, uint32_t events)
+static void on_ready(struct watch *watch, uint32_t events)
 {
-	int fd = accept4(source->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	struct ctl *c = fd >= 0 ? calloc(1, sizeof(*c)) : NULL;
+	struct ctl *ctl = container_of(watch, struct ctl, watch);
+	int err = 0;
 
 	(void)events;
-	if (!c) {
-		if (fd >= 0)
-			close(fd);
-		return;
+	if (!ctl->answered)
+		err = receive(ctl);
+	if (!err && ctl->answered)
+		err = send_reply(ctl);
+	if (err)
+		ctl_close(ctl);
+}
+
+static void on_late(struct timer *timer)
+{
+	ctl_close(container_of(timer, struct ctl, timer));
+}
+
+int ctl_open(struct server *server, int fd)
+{
+	struct ucred cred;
+	socklen_t size = sizeof(cred);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) < 0)
+		return -errno;
+	struct ctl *ctl = server->ctl_count < CLIENTS_MAX ? calloc(1, sizeof(*ctl)) : NULL;
+
+	if (!ctl)
+		return -ENOMEM;
+	ctl->server = server;
+	ctl->watch = (struct watch){.fd = -1, .ready = on_ready};
+	timer_init(&ctl->timer, on_late);
+	int err = server_admit(server, cred.uid, &ctl->user);
+
+	if (err) {
+		free(ctl);
+		return err;
 	}
-	c->source = (struct source){.ready = on_ctl, .fd = fd};
-	if (loop_add(&c->source, EPOLLIN)) {
-		close(fd);
-		free(c);
+	err = loop_add(&server->loop, &ctl->watch, fd, EPOLLIN);
+	if (err) {
+		user_put(ctl->user);
+		server_left(server);
+		free(ctl);
+		return err;
 	}
+	list_add_tail(&server->ctls, &ctl->node);
+	server->ctl_count++;
+	timer_set(&server->loop, &ctl->timer, TIME_LIMIT_MS);
+	return 0;
+}
+
+void ctl_close_all(struct server *server)
+{
+	while (!list_empty(&server->ctls))
+		ctl_close(container_of(server->ctls.next, struct ctl, node));
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Links: introducing two processes, once, and telling the survivor when one ends. The link's memory
- * belongs to the two; the daemon keeps no descriptor of it. */
-#include "shm/link.h"
+/* Links. See link.h. Both processes' `links` arrays point to it, each at the other's slot. */
+#include "daemon/link.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,20 +9,19 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "daemon/daemon.h"
+#include "daemon/events.h"
+#include "daemon/process.h"
+#include "daemon/server.h"
+#include "daemon/user.h"
+#include "shm/link.h"
 
-static struct peer *find_peer(const struct process *p, const struct process *other)
+uid_t link_uid(const struct link *link, unsigned int side)
 {
-	list_for_each(node, &p->peers) {
-		struct peer *peer = container_of(node, struct peer, node);
-
-		if (peer->process == other)
-			return peer;
-	}
-	return NULL;
+	return link->process[side]->user->uid;
 }
 
-static int make_memory(void)
+/* Sealed memory of the link's size, all zero. A descriptor or -errno. */
+static int memory_make(void)
 {
 	int fd = memfd_create("verbena-link", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
@@ -39,77 +37,93 @@ static int make_memory(void)
 	return fd;
 }
 
-static int introduce(struct process *to, struct process *peer, int memory, uint32_t side,
-		     uint64_t id)
+static int links_room(struct process *process)
 {
-	const struct proto_event event = {.type = PROTO_EVENT_LINK,
-					  .slot = peer->slot,
-					  .link_id = id,
-					  .side = side,
-					  .pid = peer->pid,
-					  .uid = peer->uid};
-	const int fds[] = {memory, peer->table_fd, peer->doorbell_fd};
-
-	return process_send(to, &event, fds, 3);
+	if (!process->links)
+		process->links = calloc(LIMIT_SLOTS, sizeof(struct link *));
+	return process->links ? 0 : -ENOMEM;
 }
 
-static void note(struct process *p, struct process *other, struct peer *peer, uint64_t id)
+void link_event_done(struct link *link)
 {
-	peer->process = other;
-	peer->link_id = id;
-	list_add_tail(&p->peers, &peer->node);
-	p->peer_count++;
+	if (--link->unsent)
+		return;
+	close(link->memory);
+	link->memory = -1;
 }
 
-int link_make(struct process *p, uint32_t slot)
+static void link_forget(struct link *link)
 {
-	struct process *other = process_by_slot(slot);
+	for (unsigned int side = 0; side < 2; side++) {
+		struct process *self = link->process[side], *peer = link->process[!side];
 
-	if (!other)
-		return -ENOENT;
-	if (other == p)
+		self->links[peer->slot] = NULL;
+		self->link_count--;
+	}
+	free(link);
+}
+
+static void link_announce(struct link *link)
+{
+	/* One more, so that the memory outlives the first event until the second is queued. */
+	link->unsent = 3;
+	for (unsigned int side = 0; side < 2; side++)
+		if (events_link(&link->process[side]->events, link, side))
+			link_event_done(link);
+	link_event_done(link);
+}
+
+int link_make(struct process *process, uint32_t slot)
+{
+	struct process *peer = process_by_slot(process->server, slot);
+
+	if (peer == process)
 		return -EINVAL;
-	if (find_peer(p, other))
+	if (!peer || !events_alive(&peer->events) || !events_alive(&process->events))
+		return -ENOENT;
+	if (links_room(process) || links_room(peer))
+		return -ENOMEM;
+	if (process->links[slot])
 		return -EALREADY;
-	struct peer *a = malloc(sizeof(*a)), *b = malloc(sizeof(*b));
-	int memory = a && b ? make_memory() : -ENOMEM;
+	struct link *link = calloc(1, sizeof(*link));
 
-	if (memory < 0) {
-		free(a);
-		free(b);
-		return memory;
-	}
-	uint64_t id = server.next_link_id++;
-	int err = introduce(other, p, memory, 1, id);
+	if (!link)
+		return -ENOMEM;
+	link->memory = memory_make();
+	if (link->memory < 0) {
+		int err = link->memory;
 
-	if (!err) {
-		note(p, other, a, id);
-		note(other, p, b, id);
-		err = introduce(p, other, memory, 0, id);
-	} else {
-		free(a);
-		free(b);
+		complain(process->user,
+			 "no memory for a link between processes %d and %d: error %d", process->pid,
+			 peer->pid, -err);
+		free(link);
+		return err;
 	}
-	close(memory);
-	return err;
+	link->id = ++process->server->last_link_id;
+	link->process[0] = process;
+	link->process[1] = peer;
+	process->links[slot] = link;
+	peer->links[process->slot] = link;
+	process->link_count++;
+	peer->link_count++;
+	log_debug("link %llu between processes %d and %d", (unsigned long long)link->id,
+		  process->pid, peer->pid);
+	link_announce(link);
+	return 0;
 }
 
-void link_end_all(struct process *p)
+void link_free_all(struct process *process)
 {
-	while (!list_empty(&p->peers)) {
-		struct peer *mine = container_of(list_pop(&p->peers), struct peer, node);
-		struct process *other = mine->process;
-		struct peer *theirs = find_peer(other, p);
-		const struct proto_event event = {
-			.type = PROTO_EVENT_LINK_DOWN, .slot = p->slot, .link_id = mine->link_id};
+	for (uint32_t slot = 0; process->links && slot < LIMIT_SLOTS; slot++) {
+		struct link *link = process->links[slot];
 
-		if (theirs) {
-			list_del(&theirs->node);
-			other->peer_count--;
-			free(theirs);
-		}
-		if (process_send(other, &event, NULL, 0))
-			log_warn("process %d doesn't read its events", other->pid);
-		free(mine);
+		if (!link)
+			continue;
+		unsigned int peer_side = link->process[0] == process;
+
+		events_link_down(&link->process[peer_side]->events, link, peer_side);
+		/* The ending process's own queue may hold the link's event, too. */
+		events_link_forget(&process->events, link);
+		link_forget(link);
 	}
 }

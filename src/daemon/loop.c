@@ -1,49 +1,134 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The event loop: epoll over sources; a removed source is wiped from the round. */
-#include "daemon/daemon.h"
+/* The event loop. See loop.h. Owns the epoll descriptor. There are few timers: a plain list. */
+#include "daemon/loop.h"
+
 #include <errno.h>
-#include <sys/epoll.h>
+#include <time.h>
 #include <unistd.h>
-enum { BATCH = 64 };
-static int epoll = -1;
-static struct epoll_event round_events[BATCH];
-static int round_count, round_at;
-int loop_init(void)
+
+uint64_t now_ms(void)
 {
-	epoll = epoll_create1(EPOLL_CLOEXEC);
-	return epoll < 0 ? -errno : 0;
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
-int loop_add(struct source *source, uint32_t events)
+
+int loop_init(struct loop *loop)
 {
-	struct epoll_event e = {.events = events, .data.ptr = source};
-	return epoll_ctl(epoll, EPOLL_CTL_ADD, source->fd, &e) < 0 ? -errno : 0;
+	*loop = (struct loop){.epoll = epoll_create1(EPOLL_CLOEXEC)};
+	list_init(&loop->timers);
+	return loop->epoll < 0 ? -errno : 0;
 }
-int loop_change(struct source *source, uint32_t events)
+
+void loop_fini(struct loop *loop)
 {
-	struct epoll_event e = {.events = events, .data.ptr = source};
-	return epoll_ctl(epoll, EPOLL_CTL_MOD, source->fd, &e) < 0 ? -errno : 0;
+	if (loop->epoll >= 0)
+		close(loop->epoll);
+	loop->epoll = -1;
 }
-void loop_remove(struct source *source)
+
+int loop_add(struct loop *loop, struct watch *watch, int fd, uint32_t events)
 {
-	epoll_ctl(epoll, EPOLL_CTL_DEL, source->fd, NULL);
-	for (int i = round_at; i < round_count; i++)
-		if (round_events[i].data.ptr == source)
-			round_events[i].data.ptr = NULL;
+	struct epoll_event e = {.events = events, .data.ptr = watch};
+
+	if (epoll_ctl(loop->epoll, EPOLL_CTL_ADD, fd, &e) < 0)
+		return -errno;
+	watch->fd = fd;
+	return 0;
 }
-int loop_round(int timeout_ms)
+
+void loop_change(struct loop *loop, struct watch *watch, uint32_t events)
 {
-	round_count = epoll_wait(epoll, round_events, BATCH, timeout_ms);
-	if (round_count < 0) {
-		round_count = 0;
-		return errno == EINTR ? 0 : -errno;
+	struct epoll_event e = {.events = events, .data.ptr = watch};
+
+	if (watch->fd >= 0)
+		epoll_ctl(loop->epoll, EPOLL_CTL_MOD, watch->fd, &e);
+}
+
+void loop_remove(struct loop *loop, struct watch *watch)
+{
+	if (watch->fd < 0)
+		return;
+	epoll_ctl(loop->epoll, EPOLL_CTL_DEL, watch->fd, NULL);
+	watch->fd = -1;
+	for (int i = 0; i < loop->batch_size; i++)
+		if (loop->batch[i].data.ptr == watch)
+			loop->batch[i].data.ptr = NULL;
+}
+
+void timer_init(struct timer *timer, void (*fire)(struct timer *timer))
+{
+	list_init(&timer->node);
+	timer->fire = fire;
+}
+
+void timer_set(struct loop *loop, struct timer *timer, uint64_t delay_ms)
+{
+	list_del(&timer->node);
+	timer->at_ms = now_ms() + delay_ms;
+	list_add_tail(&loop->timers, &timer->node);
+}
+
+void timer_cancel(struct timer *timer)
+{
+	list_del(&timer->node);
+}
+
+/* The timer that is due first, NULL when none runs. */
+static struct timer *first_timer(struct loop *loop)
+{
+	struct timer *first = NULL;
+
+	list_for_each(node, &loop->timers) {
+		struct timer *t = container_of(node, struct timer, node);
+
+		if (!first || t->at_ms < first->at_ms)
+			first = t;
 	}
-	int n = round_count;
-	for (round_at = 0; round_at < round_count;) {
-		struct epoll_event e = round_events[round_at++];
-		struct source *source = e.data.ptr;
-		if (source)
-			source->ready(source, e.events);
+	return first;
+}
+
+/* Fires what is due, each timer at most once; a callback may set or cancel any timer. */
+static void fire_timers(struct loop *loop)
+{
+	uint64_t now = now_ms();
+	struct timer *t;
+
+	while ((t = first_timer(loop)) && t->at_ms <= now && !loop->stop) {
+		timer_cancel(t);
+		t->fire(t);
 	}
-	round_count = 0;
-	return n;
+}
+
+static int time_left(struct loop *loop)
+{
+	struct timer *t = first_timer(loop);
+	uint64_t now = now_ms();
+
+	if (!t)
+		return -1;
+	if (t->at_ms <= now)
+		return 0;
+	return t->at_ms - now < 1000000 ? (int)(t->at_ms - now) : 1000000;
+}
+
+int loop_run(struct loop *loop)
+{
+	while (!loop->stop) {
+		int n = epoll_wait(loop->epoll, loop->batch, LOOP_BATCH, time_left(loop));
+
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		loop->batch_size = n > 0 ? n : 0;
+		for (int i = 0; i < loop->batch_size && !loop->stop; i++) {
+			struct watch *watch = loop->batch[i].data.ptr;
+
+			if (watch)
+				watch->ready(watch, loop->batch[i].events);
+		}
+		loop->batch_size = 0;
+		fire_timers(loop);
+	}
+	return 0;
 }

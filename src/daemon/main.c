@@ -1,93 +1,117 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* verbenad's command line. */
+/* verbenad: reads the options and serves. See server.h for how it works. */
+#include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
-#include "client/rundir.h"
-#include "daemon/daemon.h"
+#include "daemon/server.h"
 
-enum { IDLE_MS_DEFAULT = 10000 };
+enum { EXIT_USAGE = 2, IDLE_MS = 10000 };
 
-static const char help[] =
-	"usage: verbenad [--runtime-dir DIR] [--idle-ms N] [--foreground]\n"
-	"\n"
-	"The kernel's part of Verbena: keeps who holds which RDMA object, hands out numbers and\n"
-	"keys, introduces processes to one another. Programs start it by themselves.\n"
-	"\n"
-	"  --runtime-dir DIR  where its sockets are (default: see verbena(7))\n"
-	"  --idle-ms N        leave after so long without a client; -1: never (default 10000)\n"
-	"  --foreground       never leave because of idleness; log to standard error\n"
-	"  --ready-fd FD      write a byte there when ready (used by the library)\n"
-	"  --help, --version\n";
+static const char usage[] =
+	"usage: verbenad [OPTION...]\n\n"
+	"The daemon of user-space RDMA. Programs start it by themselves; see verbenad(8).\n\n"
+	"      --runtime-dir DIR  serve in DIR instead of the usual directory\n"
+	"      --idle-ms N        end after N milliseconds without a client; -1: never\n"
+	"      --foreground       never end for lack of clients\n"
+	"      --ready-fd FD      write a byte to FD when clients can connect\n"
+	"  -h, --help             show this\n"
+	"      --version          show the version\n";
 
-static int number(const char *text, const char *option)
+/* A number of at least `min`. Returns whether `text` is one. */
+static bool number_parse(const char *text, int64_t min, int64_t max, int64_t *number)
 {
 	char *end;
-	long n = strtol(text, &end, 10);
+	long long value;
 
-	if (!*text || *end || n < -1 || n > 1 << 30) {
-		fprintf(stderr, "verbenad: %s needs a number, not '%s'\n", option, text);
-		exit(2);
-	}
-	return n;
+	errno = 0;
+	value = strtoll(text, &end, 10);
+	if (errno || end == text || *end || value < min || value > max)
+		return false;
+	*number = value;
+	return true;
 }
 
-int main(int argc, char **argv)
+static int64_t idle_from_environment(void)
 {
-	static const struct option options[] = {
+	const char *text = getenv("VERBENA_IDLE_MS");
+	int64_t ms = IDLE_MS;
+
+	if (text && *text && !number_parse(text, -1, INT32_MAX, &ms))
+		log_warn("VERBENA_IDLE_MS=%s is not a number of milliseconds (or -1); taking %d",
+			 text, IDLE_MS);
+	return ms;
+}
+
+static int wrong(const char *what)
+{
+	fprintf(stderr, "verbenad: %s; try --help\n", what);
+	return EXIT_USAGE;
+}
+
+/* 0 to go on, -1 when all is done, else an exit code after a message. */
+static int options_parse(int argc, char **argv, struct server_options *options)
+{
+	static const struct option names[] = {
 		{"runtime-dir", required_argument, NULL, 'd'},
 		{"idle-ms", required_argument, NULL, 'i'},
 		{"foreground", no_argument, NULL, 'f'},
 		{"ready-fd", required_argument, NULL, 'r'},
 		{"help", no_argument, NULL, 'h'},
 		{"version", no_argument, NULL, 'v'},
-		{0},
+		{NULL, 0, NULL, 0},
 	};
-	char dir[RUNDIR_MAX] = "";
-	const char *env = getenv("VERBENA_IDLE_MS");
-	int idle = env && *env ? number(env, "VERBENA_IDLE_MS") : IDLE_MS_DEFAULT, ready = -1, c;
+	int64_t number;
+	int option;
 
-	log_open(STDERR_FILENO, "verbenad");
-	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-		switch (c) {
+	while ((option = getopt_long(argc, argv, "h", names, NULL)) != -1) {
+		switch (option) {
 		case 'd':
-			if (strlen(optarg) >= sizeof(dir)) {
-				fprintf(stderr, "verbenad: the directory's path is too long\n");
-				return 2;
-			}
-			strcpy(dir, optarg);
+			options->runtime_dir = optarg;
 			break;
 		case 'i':
-			idle = number(optarg, "--idle-ms");
+			if (!number_parse(optarg, -1, INT32_MAX, &options->idle_ms))
+				return wrong("--idle-ms wants milliseconds, or -1");
 			break;
 		case 'f':
-			idle = -1;
+			options->idle_ms = -1;
 			break;
 		case 'r':
-			ready = number(optarg, "--ready-fd");
+			if (!number_parse(optarg, 0, INT32_MAX, &number) ||
+			    fcntl((int)number, F_SETFD, FD_CLOEXEC) < 0)
+				return wrong("--ready-fd wants an open descriptor");
+			options->ready_fd = (int)number;
 			break;
 		case 'h':
-			fputs(help, stdout);
-			return 0;
+			fputs(usage, stdout);
+			return -1;
 		case 'v':
 			puts("verbenad " VERBENA_VERSION);
-			return 0;
+			return -1;
 		default:
-			fputs("Try 'verbenad --help'.\n", stderr);
-			return 2;
+			return EXIT_USAGE;
 		}
 	}
-	signal(SIGPIPE, SIG_IGN);
-	int err = *dir ? 0 : rundir_find(dir, sizeof(dir));
+	return optind < argc ? wrong("no arguments are expected") : 0;
+}
 
-	if (!err)
-		err = server_run(dir, idle, ready);
-	if (err)
-		log_error("can't serve in %s: %s", dir, strerror(-err));
-	return err ? 1 : 0;
+int main(int argc, char **argv)
+{
+	struct server_options options = {.ready_fd = -1};
+	int code;
+
+	log_open(STDERR_FILENO, "verbenad");
+	signal(SIGPIPE, SIG_IGN);
+	options.idle_ms = idle_from_environment();
+	code = options_parse(argc, argv, &options);
+	if (code)
+		return code < 0 ? EXIT_SUCCESS : code;
+	return server_run(&options) ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -1,309 +1,314 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Processes: attaching (slot, cookie, published table), their numbers, their event sockets, their
- * end. A process's death is seen by its pidfd, also when forked children still hold its sockets. */
+/*
+ * Attached processes. See process.h. The table is read with pread(), never mapped: whatever its
+ * owner does to it, the daemon can't get a SIGBUS from it.
+ */
+#include "daemon/process.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/log.h"
-#include "client/call.h"
-#include "daemon/daemon.h"
+#include "daemon/conn.h"
+#include "daemon/context.h"
+#include "daemon/link.h"
+#include "daemon/server.h"
+#include "daemon/user.h"
 
-enum { PENDING_MAX = 2 * LIMIT_SLOTS };
+/* QPN indices are reused as late as can be: a packet on its way carries nothing else. */
+enum { QPN_AGE = LIMIT_QPS_PER_SLOT, SLOT_AGE = LIMIT_SLOTS };
 
-/* ------------------------------------------------------------------ numbers */
-
-void numbers_init(struct numbers *n, uint32_t first, uint32_t limit, uint32_t aged)
+void slots_init(struct slots *slots)
 {
-	*n = (struct numbers){.limit = limit, .fresh = first, .aged = aged};
+	*slots = (struct slots){0};
+	ids_init(&slots->ids, 1, LIMIT_SLOTS - 1, SLOT_AGE, 0); /* slot 0 is the daemon's */
 }
 
-void numbers_destroy(struct numbers *n)
+void slots_fini(struct slots *slots)
 {
-	free(n->freed);
-	n->freed = NULL;
+	ids_fini(&slots->ids);
 }
 
-int numbers_take(struct numbers *n, uint32_t *out)
+struct process *process_by_slot(struct server *server, uint32_t slot)
 {
-	if (n->count > n->aged || (n->fresh == n->limit && n->count)) {
-		*out = n->freed[n->head];
-		n->head = (n->head + 1) & (n->size - 1);
-		n->count--;
-		return 0;
-	}
-	if (n->fresh == n->limit)
-		return -ENOSPC;
-	*out = n->fresh++;
+	return slot < LIMIT_SLOTS ? server->slots.process[slot] : NULL;
+}
+
+struct process *process_by_cookie(struct server *server, uint64_t cookie)
+{
+	struct process *process = process_by_slot(server, cookie & (LIMIT_SLOTS - 1));
+
+	return process && process->cookie == cookie ? process : NULL;
+}
+
+/* ------------------------------------------------------------------ what a process says */
+
+/* The kernel's answer, not the process's: a memory file of the right size that is sealed so that
+ * only mappings which exist already can write it and nobody can shrink it. */
+static bool table_is_sound(int fd)
+{
+	const int needed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+	struct stat st;
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	return seals >= 0 && (seals & needed) == needed && fstat(fd, &st) == 0 &&
+	       S_ISREG(st.st_mode) && st.st_size == (off_t)PUB_SIZE;
+}
+
+/* Peers write to it: it must be something whose write doesn't do anything else. */
+static bool doorbell_is_sound(int fd)
+{
+	char path[64], target[64];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	ssize_t n = readlink(path, target, sizeof(target) - 1);
+
+	if (n < 0)
+		return false;
+	target[n] = 0;
+	int flags = fcntl(fd, F_GETFL);
+
+	return !strcmp(target, "anon_inode:[eventfd]") && flags >= 0 && (flags & O_NONBLOCK);
+}
+
+static void read_comm(struct process *process)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", process->pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, process->comm, sizeof(process->comm) - 1);
+
+	if (fd >= 0)
+		close(fd);
+	process->comm[n > 0 ? n : 0] = 0;
+	process->comm[strcspn(process->comm, "\n")] = 0;
+}
+
+/* Which PID namespace, and the pid there: the last number of the line "NSpid:". */
+static void read_pid_ns(struct process *process)
+{
+	char path[64], text[4096];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/pid", process->pid);
+	process->pid_ns = stat(path, &st) == 0 ? st.st_ino : 0;
+	process->pid_in_ns = 0;
+	snprintf(path, sizeof(path), "/proc/%d/status", process->pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = 0;
+	char *line = strstr(text, "\nNSpid:");
+
+	if (!line)
+		return;
+	line += strlen("\nNSpid:");
+	line[strcspn(line, "\n")] = 0;
+	char *last = strrchr(line, '\t');
+
+	process->pid_in_ns = last ? (pid_t)strtol(last, NULL, 10) : 0;
+}
+
+pid_t process_pid_seen(const struct process *process, const struct process *peer)
+{
+	/* A process with the same number inside and outside of its namespace is in the daemon's
+	 * (or can't be told from it, and then the number is right in both). */
+	bool outer = process->pid_in_ns == process->pid;
+
+	if (outer && (process->pid_ns == 0 || process->pid_ns == process->server->pid_ns))
+		return peer->pid;
+	return process->pid_ns && process->pid_ns == peer->pid_ns ? peer->pid_in_ns : 0;
+}
+
+struct pub_qp_view process_read_qp(const struct process *process, uint32_t qpn)
+{
+	struct pub_qp_view view = {0};
+	uint64_t words[2];
+	off_t at = (off_t)(offsetof(struct pub, qp) +
+			   (size_t)(qpn & (LIMIT_QPS_PER_SLOT - 1)) * sizeof(struct pub_qp));
+
+	_Static_assert(offsetof(struct pub_qp, state) == 0 && offsetof(struct pub_qp, peer) == 8,
+		       "the first two words are what is read here");
+	if (pread(process->table, words, sizeof(words), at) == sizeof(words))
+		view = (struct pub_qp_view){words[0], words[1]};
+	return view;
+}
+
+/* ------------------------------------------------------------------ attach and end */
+
+static void on_death(struct watch *watch, uint32_t events)
+{
+	struct process *process = container_of(watch, struct process, death);
+
+	(void)events;
+	log_info("process %d (%s) at slot %u ended", process->pid, process->comm, process->slot);
+	conn_close(process->conn);
+}
+
+static int watch_death(struct process *process)
+{
+	int fd = conn_pidfd(process->conn);
+
+	if (fd < 0)
+		return fd;
+	int err = loop_add(&process->server->loop, &process->death, fd, EPOLLIN);
+
+	if (err)
+		close(fd);
+	return err;
+}
+
+/* Slot, cookie and number ranges. */
+static int take_numbers(struct process *process)
+{
+	struct slots *slots = &process->server->slots;
+	uint8_t seed;
+
+	if (getrandom(&process->cookie, sizeof(process->cookie), 0) != sizeof(process->cookie) ||
+	    getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+		return -EAGAIN;
+	int err = ids_take(&slots->ids, &process->slot);
+
+	if (err == -ENOSPC)
+		complain(process->user, "%u programs are attached already; no place for process %d",
+			 LIMIT_SLOTS - 1, process->pid);
+	if (err)
+		return err;
+	process->cookie = (process->cookie & ~(uint64_t)(LIMIT_SLOTS - 1)) | process->slot;
+	ids_init(&process->qpns, 1, LIMIT_QPS_PER_SLOT - 1, QPN_AGE,
+		 slots->qpn_start[process->slot]);
+	keys_init(&process->keys, slots->key_start[process->slot], seed);
+	slots->process[process->slot] = process;
+	slots->count++;
 	return 0;
 }
 
-void numbers_give(struct numbers *n, uint32_t number)
+static void give_numbers(struct process *process)
 {
-	if (n->count == n->size) {
-		uint32_t size = n->size ? n->size * 2 : 64;
-		uint32_t *ring = malloc(size * sizeof(*ring));
+	struct slots *slots = &process->server->slots;
 
-		if (!ring)
-			return; /* the number is lost, which is safe */
-		for (uint32_t i = 0; i < n->count; i++)
-			ring[i] = n->freed[(n->head + i) & (n->size - 1)];
-		free(n->freed);
-		n->freed = ring;
-		n->size = size;
-		n->head = 0;
-	}
-	n->freed[(n->head + n->count++) & (n->size - 1)] = number;
-}
-
-/* ------------------------------------------------------------------ attaching */
-
-/* A table must be ours to map for good: right size, and nobody can shrink or change it. */
-static const struct pub *table_map(int fd)
-{
-	const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
-	struct stat st;
-
-	if (fd < 0 || fstat(fd, &st) < 0 || st.st_size != (off_t)PUB_SIZE ||
-	    (fcntl(fd, F_GET_SEALS) & seals) != seals)
-		return NULL;
-	void *p = mmap(NULL, PUB_SIZE, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
-
-	return p == MAP_FAILED ? NULL : p;
-}
-
-static void read_comm(struct process *p)
-{
-	char path[40];
-
-	snprintf(path, sizeof(path), "/proc/%d/comm", p->pid);
-	FILE *f = fopen(path, "re");
-	size_t n = f ? fread(p->comm, 1, sizeof(p->comm) - 1, f) : 0;
-
-	if (f)
-		fclose(f);
-	p->comm[n] = 0;
-	p->comm[strcspn(p->comm, "\n")] = 0;
-	for (char *c = p->comm; *c; c++)
-		if (*c < ' ' || *c > '~')
-			*c = '?';
-}
-
-static void on_death(struct source *source, uint32_t events)
-{
-	(void)events;
-	process_end(container_of(source, struct process, death));
-}
-
-static void flush_pending(struct process *p);
-
-static void on_event_socket(struct source *source, uint32_t events)
-{
-	struct process *p = container_of(source, struct process, events);
-
-	if (events & EPOLLOUT)
-		flush_pending(p);
-	else
-		process_end(p); /* nothing is ever sent to us here: it hung up */
-}
-
-static int watch_death(struct process *p)
-{
-	p->death = (struct source){.ready = on_death, .fd = syscall(SYS_pidfd_open, p->pid, 0)};
-	if (p->death.fd < 0)
-		return errno == ESRCH ? -ESRCH : 0; /* of another pid namespace: its sockets tell */
-	return loop_add(&p->death, EPOLLIN);
-}
-
-static void process_free(struct process *p)
-{
-	if (p->table)
-		munmap((void *)p->table, PUB_SIZE);
-	if (p->death.fd >= 0)
-		close(p->death.fd);
-	if (p->events.fd >= 0)
-		close(p->events.fd);
-	if (p->table_fd >= 0)
-		close(p->table_fd);
-	if (p->doorbell_fd >= 0)
-		close(p->doorbell_fd);
-	numbers_destroy(&p->qpns);
-	numbers_destroy(&p->keys);
-	free(p->key_tags);
-	free(p);
+	slots->qpn_start[process->slot] = ids_mark(&process->qpns);
+	slots->key_start[process->slot] = ids_mark(&process->keys.ids);
+	ids_fini(&process->qpns);
+	keys_fini(&process->keys);
+	slots->process[process->slot] = NULL;
+	slots->count--;
+	ids_give(&slots->ids, process->slot);
 }
 
 static struct process *process_new(struct conn *conn)
 {
-	struct process *p = calloc(1, sizeof(*p));
+	struct process *process = calloc(1, sizeof(*process));
 
-	if (!p)
+	if (!process)
 		return NULL;
-	p->pid = conn->pid;
-	p->uid = conn->uid;
-	p->conn = conn;
-	p->table_fd = p->doorbell_fd = p->events.fd = p->death.fd = -1;
-	list_init(&p->pending);
-	list_init(&p->peers);
-	list_init(&p->contexts);
-	numbers_init(&p->qpns, 1, LIMIT_QPS_PER_SLOT, LIMIT_QPS_PER_SLOT / 4);
-	numbers_init(&p->keys, 1, LIMIT_MRS_PER_SLOT, 64);
-	read_comm(p);
-	return p;
+	process->server = conn->server;
+	process->conn = conn;
+	process->user = conn->user;
+	process->pid = conn->pid;
+	process->table = -1;
+	process->doorbell = -1;
+	process->death = (struct watch){.fd = -1, .ready = on_death};
+	list_init(&process->contexts);
+	read_comm(process);
+	read_pid_ns(process);
+	return process;
 }
 
-int process_attach(struct conn *conn, int table_fd, int doorbell_fd, int *event_fd,
-		   struct proto_attach_resp *resp)
+static int check_fds(const struct process *process, const int *fds)
 {
-	int pair[2], err;
-	const struct pub *table = table_map(table_fd);
-	struct process *p = table ? process_new(conn) : NULL;
-
-	if (!p) {
-		if (table)
-			munmap((void *)table, PUB_SIZE);
-		return table ? -ENOMEM : -EINVAL;
+	if (fds[0] < 0 || fds[1] < 0) {
+		complain(process->user, "process %d (%s) attached without its descriptors",
+			 process->pid, process->comm);
+		return -EINVAL;
 	}
-	p->table = table;
-	err = numbers_take(&server.slot_numbers, &p->slot);
-	if (err) {
-		log_warn("no free slot for process %d: %u processes are attached", p->pid,
-			 LIMIT_SLOTS - 1);
-		process_free(p);
-		return -EUSERS;
+	if (!table_is_sound(fds[0])) {
+		complain(process->user,
+			 "process %d (%s) attached with a table that isn't a sealed memory file of "
+			 "%zu bytes; does its library belong to this daemon?",
+			 process->pid, process->comm, PUB_SIZE);
+		return -EINVAL;
 	}
-	if (getrandom(&p->cookie, sizeof(p->cookie), 0) != sizeof(p->cookie) ||
-	    socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) {
-		err = -errno;
-		goto out_slot;
+	if (!doorbell_is_sound(fds[1])) {
+		complain(process->user,
+			 "process %d (%s) attached with a doorbell that isn't a non-blocking "
+			 "eventfd",
+			 process->pid, process->comm);
+		return -EINVAL;
 	}
-	p->events = (struct source){.ready = on_event_socket, .fd = pair[0]};
-	err = loop_add(&p->events, EPOLLRDHUP);
-	if (!err)
-		err = watch_death(p);
-	if (err) {
-		loop_remove(&p->events);
-		close(pair[1]);
-		goto out_slot;
-	}
-	p->table_fd = table_fd;
-	p->doorbell_fd = doorbell_fd;
-	list_add_tail(&server.processes, &p->node);
-	server.slots[p->slot] = p;
-	conn->process = p;
-	conn->is_process = true;
-	*event_fd = pair[1];
-	*resp = (struct proto_attach_resp){.cookie = p->cookie, .slot = p->slot};
 	return 0;
-out_slot:
-	numbers_give(&server.slot_numbers, p->slot);
-	process_free(p);
+}
+
+int process_attach(struct conn *conn, int *fds, struct proto_attach_resp *resp, int *event_fd)
+{
+	struct process *process = process_new(conn);
+	int err = process ? check_fds(process, fds) : -ENOMEM;
+
+	if (err)
+		goto out_free;
+	err = take_numbers(process);
+	if (err)
+		goto out_free;
+	err = watch_death(process);
+	if (err)
+		goto out_numbers;
+	err = events_open(&process->events, &process->server->loop, event_fd);
+	if (err)
+		goto out_death;
+	process->table = fds[0];
+	process->doorbell = fds[1];
+	fds[0] = fds[1] = -1;
+	conn->kind = CONN_PROCESS;
+	conn->process = process;
+	resp->cookie = process->cookie;
+	resp->slot = process->slot;
+	log_info("process %d (%s) of user %u attached at slot %u", process->pid, process->comm,
+		 process->user->uid, process->slot);
+	return 0;
+
+out_death:;
+	int pidfd = process->death.fd;
+
+	loop_remove(&process->server->loop, &process->death);
+	close(pidfd);
+out_numbers:
+	give_numbers(process);
+out_free:
+	free(process);
 	return err;
 }
 
-struct process *process_by_slot(uint32_t slot)
+void process_free(struct process *process)
 {
-	return slot < LIMIT_SLOTS ? server.slots[slot] : NULL;
-}
+	int pidfd = process->death.fd;
 
-struct process *process_by_cookie(uint64_t cookie, uid_t uid)
-{
-	list_for_each(node, &server.processes) {
-		struct process *p = container_of(node, struct process, node);
+	while (!list_empty(&process->contexts)) {
+		struct context *context =
+			container_of(process->contexts.next, struct context, node);
 
-		if (p->cookie == cookie && p->uid == uid)
-			return p;
+		conn_close(context->conn); /* frees the context */
 	}
-	return NULL;
-}
-
-void process_end(struct process *p)
-{
-	log_debug("process %d (%s) at slot %u has ended", p->pid, p->comm, p->slot);
-	link_end_all(p);
-	while (!list_empty(&p->contexts))
-		conn_close(container_of(p->contexts.next, struct conn, of_process));
-	struct conn *conn = p->conn;
-
-	conn->process = NULL;
-	conn_close(conn);
-	loop_remove(&p->events);
-	if (p->death.fd >= 0)
-		loop_remove(&p->death);
-	while (!list_empty(&p->pending)) {
-		struct pending *e = container_of(list_pop(&p->pending), struct pending, node);
-
-		for (unsigned int i = 0; i < e->fd_count; i++)
-			close(e->fds[i]);
-		free(e);
-	}
-	list_del(&p->node);
-	server.slots[p->slot] = NULL;
-	numbers_give(&server.slot_numbers, p->slot);
-	process_free(p);
-}
-
-/* ------------------------------------------------------------------ events */
-
-static void flush_pending(struct process *p)
-{
-	while (!list_empty(&p->pending)) {
-		struct pending *e = container_of(p->pending.next, struct pending, node);
-
-		if (packet_send(p->events.fd, &e->event, sizeof(e->event), e->fds, e->fd_count,
-				MSG_DONTWAIT) == -EAGAIN)
-			return;
-		list_del(&e->node);
-		p->pending_count--;
-		for (unsigned int i = 0; i < e->fd_count; i++)
-			close(e->fds[i]);
-		free(e);
-	}
-	loop_change(&p->events, EPOLLRDHUP);
-}
-
-static int queue_event(struct process *p, const struct proto_event *event, const int *fds,
-		       unsigned int fd_count)
-{
-	struct pending *e = p->pending_count < PENDING_MAX ? calloc(1, sizeof(*e)) : NULL;
-
-	if (!e)
-		return -ENOBUFS;
-	e->event = *event;
-	for (unsigned int i = 0; i < fd_count; i++) {
-		e->fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
-		if (e->fds[i] < 0) {
-			while (i > 0)
-				close(e->fds[--i]);
-			free(e);
-			return -EMFILE;
-		}
-	}
-	e->fd_count = fd_count;
-	list_add_tail(&p->pending, &e->node);
-	p->pending_count++;
-	return loop_change(&p->events, EPOLLRDHUP | EPOLLOUT);
-}
-
-/* Never blocks: what doesn't fit waits until the process reads. */
-int process_send(struct process *p, const struct proto_event *event, const int *fds,
-		 unsigned int fd_count)
-{
-	if (list_empty(&p->pending)) {
-		int err = packet_send(p->events.fd, event, sizeof(*event), fds, fd_count,
-				      MSG_DONTWAIT);
-
-		if (err != -EAGAIN)
-			return err;
-	}
-	return queue_event(p, event, fds, fd_count);
+	link_free_all(process);
+	events_close(&process->events);
+	loop_remove(&process->server->loop, &process->death);
+	close(pidfd);
+	close(process->table);
+	close(process->doorbell);
+	give_numbers(process);
+	process->conn->process = NULL;
+	process->conn->kind = CONN_NEW;
+	free(process->links);
+	free(process);
 }

@@ -1,231 +1,176 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The server: its sockets, its life. It leaves when nobody has been connected for idle_ms. The
- * decision is taken under the directory's `lock`, with the socket's queue looked at once more, so
- * that a program either reaches this daemon or finds none and starts the next.
- */
+/* Connections to the daemon, idling, ending. See server.h; setting up is in start.c. */
+#include "daemon/server.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/log.h"
-#include "client/rundir.h"
-#include "daemon/daemon.h"
+#include "daemon/conn.h"
+#include "daemon/ctl.h"
+#include "daemon/setup.h"
+#include "daemon/user.h"
 
-struct server server;
+/* Connections that are accepted before others get their turn; when a starter is busy: retry. */
+enum { ACCEPTS_A_TURN = 64, LEAVE_RETRY_MS = 100, COMPLAIN_MS = 1000 };
 
-uint64_t clock_ns(void)
+/* ------------------------------------------------------------------ coming */
+
+int server_admit(struct server *server, uid_t uid, struct user **out)
 {
-	struct timespec t;
+	struct user *user = user_get(&server->users, uid);
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000ull + t.tv_nsec;
+	if (!user)
+		return -ENOMEM;
+	if (uid != geteuid() && user->connections > server->connections_max) {
+		complain(user, "user %u has %u connections already; another one is refused", uid,
+			 server->connections_max);
+		user_put(user);
+		return -EMFILE;
+	}
+	timer_cancel(&server->idle);
+	*out = user;
+	return 0;
 }
 
-static void path_of(char *out, size_t len, const char *name)
+/* No descriptor is left: take the connection with the spare one, to close it. Otherwise it would
+ * stay at the head of the queue and wake the loop for ever. */
+static void refuse_one(struct server *server, int listener)
 {
-	snprintf(out, len, "%.90s/%s", server.dir, name);
-}
+	uint64_t now = now_ms();
 
-static int listen_on(const char *name, int type)
-{
-	struct sockaddr_un a = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (now - server->accept_said_ms > COMPLAIN_MS) {
+		log_error("no descriptors are left for a new connection; it is refused "
+			  "(raise the hard limit of open files, see prlimit(1))");
+		server->accept_said_ms = now;
+	}
+	close(server->spare_fd);
+	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 
-	if (fd < 0)
-		return -errno;
-	path_of(a.sun_path, sizeof(a.sun_path), name);
-	unlink(a.sun_path); /* a leftover: we hold the lock, nobody listens there */
-	if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, SOMAXCONN) < 0) {
-		int err = -errno;
-
-		log_error("can't listen on %s: %m", a.sun_path);
+	if (fd >= 0)
 		close(fd);
-		return err;
-	}
-	return fd;
+	server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-/* Accepts all that wait. Returns their number. */
-static int accept_all(void)
+static void accept_some(struct server *server, int listener,
+			int (*open_one)(struct server *server, int fd))
 {
-	int n = 0, fd;
+	for (int i = 0; i < ACCEPTS_A_TURN; i++) {
+		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-	while ((fd = accept4(server.uverbs.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-		conn_accept(fd);
-		n++;
+		if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+			refuse_one(server, listener);
+			continue;
+		}
+		if (fd < 0 && errno != EINTR && errno != ECONNABORTED)
+			return;
+		if (fd >= 0 && open_one(server, fd))
+			close(fd);
 	}
-	if (errno == EMFILE || errno == ENFILE)
-		log_error("no free descriptors: a program can't be served (%u connections)",
-			  server.conn_count);
-	return n;
 }
 
-static void on_uverbs(struct source *source, uint32_t events)
+static void on_uverbs(struct watch *watch, uint32_t events)
 {
-	(void)source;
 	(void)events;
-	accept_all();
+	accept_some(container_of(watch, struct server, uverbs), watch->fd, conn_open);
 }
 
-static void on_signal(struct source *source, uint32_t events)
+static void on_ctl(struct watch *watch, uint32_t events)
 {
+	(void)events;
+	accept_some(container_of(watch, struct server, ctl), watch->fd, ctl_open);
+}
+
+/* ------------------------------------------------------------------ going */
+
+static bool is_idle(const struct server *server)
+{
+	return list_empty(&server->conns) && list_empty(&server->ctls);
+}
+
+void server_left(struct server *server)
+{
+	if (is_idle(server) && server->idle_ms >= 0)
+		timer_set(&server->loop, &server->idle, (uint64_t)server->idle_ms);
+}
+
+void server_stop(struct server *server)
+{
+	server->loop.stop = true;
+}
+
+/*
+ * Nobody was here for a while. Under `lock` no starter is between its look at the socket and its
+ * use; a client that comes without the lock, after the last look below, is hung up on and tries
+ * again (client/daemon.c).
+ */
+static void on_idle(struct timer *timer)
+{
+	struct server *server = container_of(timer, struct server, idle);
+	int lock = setup_open_lock(server);
+
+	if (lock < 0) {
+		timer_set(&server->loop, timer, LEAVE_RETRY_MS);
+		return;
+	}
+	if (flock(lock, LOCK_EX | LOCK_NB) < 0) {
+		close(lock);
+		timer_set(&server->loop, timer, LEAVE_RETRY_MS);
+		return;
+	}
+	accept_some(server, server->uverbs.fd, conn_open);
+	accept_some(server, server->ctl.fd, ctl_open);
+	if (!is_idle(server)) {
+		close(lock);
+		return;
+	}
+	log_info("no clients for %lld ms: leaving", (long long)server->idle_ms);
+	server->lock_fd = lock;
+	server_stop(server);
+}
+
+static void on_signal(struct watch *watch, uint32_t events)
+{
+	struct server *server = container_of(watch, struct server, signals);
 	struct signalfd_siginfo info;
 
 	(void)events;
-	if (read(source->fd, &info, sizeof(info)) == sizeof(info))
-		server.stop = true;
+	if (read(watch->fd, &info, sizeof(info)) != sizeof(info))
+		return;
+	log_info("signal %u: leaving", info.ssi_signo);
+	server_stop(server);
 }
 
-static int open_sockets(void)
+static void cut_all(struct server *server)
 {
-	sigset_t set;
-
-	server.uverbs =
-		(struct source){.ready = on_uverbs, .fd = listen_on("uverbs0", SOCK_SEQPACKET)};
-	server.ctl = (struct source){.ready = ctl_accept, .fd = listen_on("ctl", SOCK_STREAM)};
-	if (server.uverbs.fd < 0 || server.ctl.fd < 0)
-		return -EADDRINUSE;
-	sigemptyset(&set);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGINT);
-	sigprocmask(SIG_BLOCK, &set, NULL);
-	server.signals = (struct source){.ready = on_signal,
-					 .fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)};
-	int err = loop_add(&server.uverbs, EPOLLIN);
-
-	if (!err)
-		err = loop_add(&server.ctl, EPOLLIN);
-	if (!err)
-		err = loop_add(&server.signals, EPOLLIN);
-	return err;
+	while (!list_empty(&server->conns))
+		conn_close(container_of(server->conns.next, struct conn, node));
+	ctl_close_all(server);
 }
 
-static void raise_limits(void)
+int server_run(const struct server_options *options)
 {
-	struct rlimit r;
+	/* Too large for a stack that may be small. */
+	static struct server server;
 
-	if (getrlimit(RLIMIT_NOFILE, &r) == 0) {
-		r.rlim_cur = r.rlim_max;
-		setrlimit(RLIMIT_NOFILE, &r);
-	}
-}
+	server.uverbs.ready = on_uverbs;
+	server.ctl.ready = on_ctl;
+	server.signals.ready = on_signal;
+	timer_init(&server.idle, on_idle);
+	int err = setup(&server, options);
 
-static void write_pid(void)
-{
-	char path[128];
-
-	path_of(path, sizeof(path), "verbenad.pid");
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-
-	if (fd < 0 || dprintf(fd, "%d\n", (int)getpid()) < 0)
-		log_warn("can't write %s: %m", path);
-	if (fd >= 0)
-		close(fd);
-}
-
-static void unlink_all(void)
-{
-	static const char *const names[] = {"uverbs0", "ctl", "verbenad.pid"};
-	char path[128];
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		path_of(path, sizeof(path), names[i]);
-		unlink(path);
-	}
-}
-
-/* Nobody was here for a while: true when we may go. Takes the starters' lock; if one of them holds
- * it, a program is about to come. */
-static bool may_leave(void)
-{
-	char path[128];
-
-	path_of(path, sizeof(path), "lock");
-	int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-
-	if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) < 0) {
-		if (lock >= 0)
-			close(lock);
-		return false;
-	}
-	/* Whoever connected before this point is in the queue. */
-	bool leave = accept_all() == 0;
-
-	if (leave)
-		unlink_all();
-	if (leave && accept_all()) {
-		/* Connected between our look and the unlink: they found us, so they are served. */
-		close(server.uverbs.fd);
-		close(server.ctl.fd);
-		leave = open_sockets() != 0;
-		write_pid();
-	}
-	close(lock);
-	return leave;
-}
-
-static void serve(void)
-{
-	uint64_t idle_since = clock_ns();
-
-	while (!server.stop) {
-		uint64_t idle_ms = (clock_ns() - idle_since) / 1000000;
-		int timeout = -1;
-
-		if (!server.conn_count && server.idle_ms >= 0)
-			timeout = idle_ms < (uint64_t)server.idle_ms
-					  ? server.idle_ms - (int)idle_ms + 1
-					  : 0;
-		if (loop_round(timeout) < 0)
-			return;
-		if (server.conn_count)
-			idle_since = clock_ns();
-		else if (server.idle_ms >= 0 &&
-			 clock_ns() - idle_since >= (uint64_t)server.idle_ms * 1000000 &&
-			 may_leave())
-			return;
-	}
-	unlink_all();
-}
-
-int server_run(const char *dir, int idle_ms, int ready_fd)
-{
-	snprintf(server.dir, sizeof(server.dir), "%s", dir);
-	server.idle_ms = idle_ms;
-	server.started_ns = clock_ns();
-	server.next_link_id = 1;
-	list_init(&server.conns);
-	list_init(&server.processes);
-	numbers_init(&server.slot_numbers, 1, LIMIT_SLOTS, LIMIT_SLOTS / 2);
-	raise_limits();
-	int err = loop_init();
-
-	if (!err)
-		err = rundir_make(dir);
-	if (!err)
-		err = open_sockets();
-	if (!err)
-		err = device_init(&server.device);
 	if (err)
 		return err;
-	write_pid();
-	if (ready_fd >= 0) {
-		if (write(ready_fd, "1", 1) != 1)
-			log_warn("whoever started us has gone");
-		close(ready_fd);
-	}
-	serve();
-	return 0;
+	server_left(&server);
+	log_info("serving in %s", server.dir);
+	err = loop_run(&server.loop);
+	if (err)
+		log_error("waiting for events failed: %s", strerror(-err));
+	cut_all(&server);
+	setup_undo(&server);
+	return err;
 }

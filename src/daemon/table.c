@@ -1,75 +1,84 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Opaque handles: see table.h. */
+/* Handles. See table.h. */
 #include "daemon/table.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#define PLACE_BITS 20
-#define PLACE_MASK ((1u << PLACE_BITS) - 1)
-#define NONE UINT32_MAX
-void table_init(struct table *table, uint32_t limit)
+
+#define INDEX_MASK ((1u << TABLE_INDEX_BITS) - 1)
+#define GENERATION_MASK ((1u << TABLE_GENERATION_BITS) - 1)
+
+/* So many other objects are made before a place is used again. Keeps the table short. */
+enum { TABLE_AGE = 32 };
+
+void table_init(struct table *table)
 {
-	*table = (struct table){.limit = limit, .free_head = NONE, .free_tail = NONE};
+	*table = (struct table){0};
+	ids_init(&table->ids, 1, INDEX_MASK, TABLE_AGE, 0);
 }
-void table_destroy(struct table *table)
+
+void table_fini(struct table *table)
 {
-	free(table->slots);
-	table_init(table, table->limit);
+	ids_fini(&table->ids);
+	free(table->entries);
+	table->entries = NULL;
+	table->room = 0;
 }
-static void free_place(struct table *table, uint32_t place)
+
+static int grow(struct table *table, uint32_t index)
 {
-	table->slots[place].next_free = NONE;
-	if (table->free_tail == NONE)
-		table->free_head = place;
-	else
-		table->slots[table->free_tail].next_free = place;
-	table->free_tail = place;
-}
-static int grow(struct table *table)
-{
-	uint32_t size = table->size ? table->size * 2 : 16;
-	struct table_slot *slots = reallocarray(table->slots, size, sizeof(*slots));
-	if (!slots)
+	if (index < table->room)
+		return 0;
+	uint32_t room = table->room ? table->room : 16;
+
+	while (room <= index)
+		room *= 2;
+	struct table_entry *entries = realloc(table->entries, room * sizeof(*entries));
+
+	if (!entries)
 		return -ENOMEM;
-	table->slots = slots;
-	memset(slots + table->size, 0, (size - table->size) * sizeof(*slots));
-	for (uint32_t i = table->size; i < size; i++)
-		free_place(table, i);
-	table->size = size;
+	memset(entries + table->room, 0, (room - table->room) * sizeof(*entries));
+	table->entries = entries;
+	table->room = room;
 	return 0;
 }
+
 int table_add(struct table *table, void *object, uint32_t *handle)
 {
-	if (table->used >= table->limit)
-		return -ENOSPC;
-	if (table->free_head == NONE) {
-		int err = grow(table);
-		if (err)
-			return err;
+	uint32_t index;
+	int err = ids_take(&table->ids, &index);
+
+	if (err)
+		return err;
+	err = grow(table, index);
+	if (err) {
+		ids_give(&table->ids, index);
+		return err;
 	}
-	uint32_t place = table->free_head;
-	struct table_slot *slot = &table->slots[place];
-	table->free_head = slot->next_free;
-	if (table->free_head == NONE)
-		table->free_tail = NONE;
-	slot->object = object;
-	table->used++;
-	*handle = place | slot->generation << PLACE_BITS;
+	struct table_entry *entry = &table->entries[index];
+
+	entry->object = object;
+	*handle = (entry->generation & GENERATION_MASK) << TABLE_INDEX_BITS | index;
 	return 0;
 }
+
 void *table_find(const struct table *table, uint32_t handle)
 {
-	uint32_t place = handle & PLACE_MASK;
-	if (place >= table->size || table->slots[place].generation != handle >> PLACE_BITS)
+	uint32_t index = handle & INDEX_MASK, generation = handle >> TABLE_INDEX_BITS;
+
+	if (index >= table->room)
 		return NULL;
-	return table->slots[place].object;
+	const struct table_entry *entry = &table->entries[index];
+
+	return (entry->generation & GENERATION_MASK) == generation ? entry->object : NULL;
 }
+
 void table_remove(struct table *table, uint32_t handle)
 {
-	uint32_t place = handle & PLACE_MASK;
-	struct table_slot *slot = &table->slots[place];
-	slot->object = NULL;
-	slot->generation = (slot->generation + 1) & (UINT32_MAX >> PLACE_BITS);
-	table->used--;
-	free_place(table, place);
+	struct table_entry *entry = &table->entries[handle & INDEX_MASK];
+
+	entry->object = NULL;
+	entry->generation++;
+	ids_give(&table->ids, handle & INDEX_MASK);
 }

@@ -1,25 +1,42 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Handles are a place (20 bits) and its generation (12): a stale one finds nothing. O(1). */
+/*
+ * Opaque 32-bit handles for a client's objects. One table a context, for objects of all kinds, so
+ * that a handle means one object at most. A handle is never an address, and never one that
+ * another client could profit from: it only means something in its own table.
+ *
+ * A handle is a place in the table and that place's generation, which changes at every reuse. Bit
+ * 31 is 0 (some commands carry a handle in a signed field) and 0 is no handle. All O(1).
+ */
 #ifndef VERBENA_DAEMON_TABLE_H
 #define VERBENA_DAEMON_TABLE_H
+
 #include <stdint.h>
-struct table_slot {
-	void *object;
+
+#include "daemon/ids.h"
+
+#define TABLE_INDEX_BITS 22
+#define TABLE_GENERATION_BITS 9
+
+struct table_entry {
+	void *object; /* NULL: nobody has this place */
 	uint32_t generation;
-	uint32_t next_free;
 };
+
 struct table {
-	struct table_slot *slots;
-	uint32_t size, used, limit;
-	uint32_t free_head, free_tail;
+	struct table_entry *entries;
+	uint32_t room;
+	struct ids ids;
 };
-void table_init(struct table *table, uint32_t limit);
-void table_destroy(struct table *table);
+
+void table_init(struct table *table);
+/* The objects are the caller's. */
+void table_fini(struct table *table);
+
+/* 0; -ENOSPC the table is full; -ENOMEM. */
 int table_add(struct table *table, void *object, uint32_t *handle);
+/* NULL: no such handle (now). */
 void *table_find(const struct table *table, uint32_t handle);
+/* `handle` is valid. */
 void table_remove(struct table *table, uint32_t handle);
-static inline void *table_at(const struct table *table, uint32_t place)
-{
-	return table->slots[place].object;
-}
+
 #endif

@@ -88,7 +88,7 @@ static int split_last(const struct iovec *list, int count, struct iovec *out)
 	if (last->iov_len < 2)
 		return count;
 	last->iov_len--;
-	out[count] = (struct iovec){ (uint8_t *)last->iov_base + last->iov_len, 1 };
+	out[count] = (struct iovec){(uint8_t *)last->iov_base + last->iov_len, 1};
 	return count + 1;
 }
 
@@ -119,7 +119,7 @@ static int transfer(transfer_fn *call, pid_t pid, const struct iovec *local, int
 int copy_to_process(pid_t pid, uint64_t remote, const struct iovec *local, int count, size_t length)
 {
 	struct iovec ordered[LIMIT_SGE + 1];
-	struct iovec r = { (void *)(uintptr_t)remote, length };
+	struct iovec r = {(void *)(uintptr_t)remote, length};
 
 	return transfer(process_vm_writev, pid, ordered, split_last(local, count, ordered), &r, 1,
 			length);
@@ -128,7 +128,7 @@ int copy_to_process(pid_t pid, uint64_t remote, const struct iovec *local, int c
 int copy_from_process(pid_t pid, uint64_t remote, const struct iovec *local, int count,
 		      size_t length)
 {
-	struct iovec r = { (void *)(uintptr_t)remote, length };
+	struct iovec r = {(void *)(uintptr_t)remote, length};
 
 	return transfer(process_vm_readv, pid, local, count, &r, 1, length);
 }

@@ -14,7 +14,8 @@
 
 /* Flat bytes from (to) a list of segments, starting `offset` bytes into the list. */
 void copy_gather(void *to, const struct iovec *from, int count, size_t offset, size_t length);
-void copy_scatter(const struct iovec *to, int count, size_t offset, const void *from, size_t length);
+void copy_scatter(const struct iovec *to, int count, size_t offset, const void *from,
+		  size_t length);
 
 /* [memory, memory + length) from a list, the last byte last. */
 void copy_gather_ordered(void *to, const struct iovec *from, int count, size_t length);
@@ -23,7 +24,8 @@ void copy_gather_ordered(void *to, const struct iovec *from, int count, size_t l
  * A segment list here to flat memory of another process (and back): 0, -EFAULT (one side isn't
  * mapped as it should be), -EPERM, -ESRCH. Remote memory is written in order, its last byte last.
  */
-int copy_to_process(pid_t pid, uint64_t remote, const struct iovec *local, int count, size_t length);
+int copy_to_process(pid_t pid, uint64_t remote, const struct iovec *local, int count,
+		    size_t length);
 int copy_from_process(pid_t pid, uint64_t remote, const struct iovec *local, int count,
 		      size_t length);
 /* From a list of segments there to a list here. */

@@ -12,8 +12,8 @@
  */
 bool cq_push(struct cq *cq, const struct cqe *cqe, bool solicited);
 
-int cq_poll(struct ibv_cq *cq, int count, struct ibv_wc *wc);	    /* ops.poll_cq */
-int cq_req_notify(struct ibv_cq *cq, int solicited_only); /* ops.req_notify_cq */
+int cq_poll(struct ibv_cq *cq, int count, struct ibv_wc *wc); /* ops.poll_cq */
+int cq_req_notify(struct ibv_cq *cq, int solicited_only);     /* ops.req_notify_cq */
 
 /* Takes the completions of a QP off (ibv_destroy_qp, RESET): they'd name a QP that is no more. */
 void cq_forget_qp(struct cq *cq, uint32_t qp_num);

@@ -11,8 +11,8 @@
  *                sleeps for as long as no timer is due.
  *   asleep = 0   some thread polls without pause. The engine thread looks every WATCH_NS whether
  *                hca.polls still moves; when it doesn't, it sets asleep = 1 and drains once more.
- * Setting asleep is followed by a full fence and then a look at all rings; a peer stores its record,
- * fences, then reads asleep: one of the two sees the other, so no record waits unseen. [S2]
+ * Setting asleep is followed by a full fence and then a look at all rings; a peer stores its
+ * record, fences, then reads asleep: one of the two sees the other, so no record waits unseen. [S2]
  * While a CQ owes an event (armed), polls take no lease: a program that arms and then blocks in its
  * own epoll must be woken at once.
  *
@@ -94,7 +94,7 @@ static void flush_acks(struct hca *hca)
 
 		lock_take(&qp->lock);
 		if (qp->ack_pending && qp->link) {
-			struct ring_header h = { 0 };
+			struct ring_header h = {0};
 
 			qp_record(qp, &h, REC_ACK, 0);
 			link_control(qp->link, &h, NULL, 0);
@@ -165,8 +165,8 @@ static unsigned int drain(struct hca *hca, struct link *link)
 void engine_drain(struct hca *hca, struct link *link)
 {
 	lock_take(&hca->engine);
-	while (link_is(link, LINK_UP) && ring_ready(&link->rx))
-		drain(hca, link);
+	for (unsigned int n = 0; n < RING_SLOTS && link_is(link, LINK_UP) && ring_ready(&link->rx);)
+		n += drain(hca, link);
 	engine_leave(hca);
 }
 
@@ -205,8 +205,7 @@ static unsigned int pass(struct hca *hca)
 
 	if (unlikely(!list_empty(&hca->acks)))
 		flush_acks(hca);
-	list_for_each(node, &hca->links)
-	{
+	list_for_each(node, &hca->links) {
 		struct link *link = container_of(node, struct link, node);
 
 		if (unlikely(atomic_load_explicit(&link->has_waiters, memory_order_relaxed)))
@@ -326,7 +325,7 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 	if (until != UINT64_MAX) {
 		uint64_t now = now_ns(), left = until > now ? until - now : 0;
 
-		timeout = (struct timespec){ left / 1000000000ull, left % 1000000000ull };
+		timeout = (struct timespec){left / 1000000000ull, left % 1000000000ull};
 		limit = &timeout;
 	}
 	int n = epoll_pwait2(epoll, events, 4, limit, NULL);
@@ -372,7 +371,7 @@ static void *engine_thread(void *arg)
 
 static int watch_fd(int epoll, int fd)
 {
-	struct epoll_event e = { .events = EPOLLIN, .data.fd = fd };
+	struct epoll_event e = {.events = EPOLLIN, .data.fd = fd};
 
 	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e);
 }

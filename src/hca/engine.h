@@ -16,7 +16,7 @@ void engine_release(struct hca *hca);
 /* Gives hca.engine back; acknowledgements that nobody else would send go first. */
 void engine_leave(struct hca *hca);
 
-/* Handles all that is in the ring of a link whose peer has ended. */
+/* Handles what is in the ring of a link now (bounded: a peer may go on writing). */
 void engine_drain(struct hca *hca, struct link *link);
 
 /* Wakes the engine thread: there is something for it to look at. Callable under any lock. */

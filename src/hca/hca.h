@@ -48,9 +48,9 @@ struct event_queue {
 
 struct event {
 	struct list node;
-	void *object;	       /* struct ibv_cq* for a completion channel */
+	void *object; /* struct ibv_cq* for a completion channel */
 	struct ibv_async_event async;
-	uint32_t *reported;    /* the object's count of events given out; under the queue's lock */
+	uint32_t *reported; /* the object's count of events given out; under the queue's lock */
 };
 
 struct channel {
@@ -74,7 +74,8 @@ struct pd {
 	uint32_t id; /* process-wide: published entries of MRs and QPs are compared by it */
 };
 
-/* An MR's data-path state is its entry of the published table; local keys are looked up there too. */
+/* An MR's data-path state is its entry of the published table; local keys are looked up there too.
+ */
 struct mr {
 	struct ibv_mr ibv;
 	uint64_t iova;
@@ -115,11 +116,11 @@ struct cq {
 	bool overrun;
 	_Atomic uint32_t armed; /* enum cq_arm; changes under lock */
 	struct cqe *ring;
-	uint32_t mask;		    /* ring places - 1; at least ibv.cqe */
-	uint32_t depth;		    /* completions that it may hold: ibv.cqe */
+	uint32_t mask;		     /* ring places - 1; at least ibv.cqe */
+	uint32_t depth;		     /* completions that it may hold: ibv.cqe */
 	_Atomic uint32_t head, tail; /* produced, consumed; free-running */
 	uint32_t handle;
-	uint32_t polling; /* ibv_start_poll in progress: entries taken from tail */
+	uint32_t polling;	 /* ibv_start_poll in progress: entries taken from tail */
 	uint32_t comp_reported;	 /* events given out, under the channel's queue lock */
 	uint32_t async_reported; /* under the context's async queue lock */
 	struct context *context;
@@ -151,20 +152,21 @@ struct srq {
 	uint32_t limit; /* 0: not armed */
 	uint32_t pd_id;
 	uint32_t async_reported;
-	struct list waiters; /* struct qp.srq_wait: QPs with a message and no receive; under engine */
+	struct list
+		waiters; /* struct qp.srq_wait: QPs with a message and no receive; under engine */
 	_Atomic uint32_t has_waiters;
 };
 
 /* ------------------------------------------------------------------ send queue */
 
 enum send_flag { /* struct send_wqe.flags */
-	SEND_SIGNALED = 1,
-	SEND_SOLICITED = 2,
-	SEND_INLINE = 4,
-	SEND_FENCE = 8,
-	SEND_READS = 16,   /* counted in qp.reads_out */
-	SEND_BLOCKING = 32, /* counted in qp.blocking_out */
-	SEND_ANSWERED = 64, /* a READ's or atomic's data is in place */
+		 SEND_SIGNALED = 1,
+		 SEND_SOLICITED = 2,
+		 SEND_INLINE = 4,
+		 SEND_FENCE = 8,
+		 SEND_READS = 16,    /* counted in qp.reads_out */
+		 SEND_BLOCKING = 32, /* counted in qp.blocking_out */
+		 SEND_ANSWERED = 64, /* a READ's or atomic's data is in place */
 };
 
 struct send_wqe {
@@ -211,7 +213,8 @@ struct send_queue {
 
 /* ------------------------------------------------------------------ QP */
 
-/* A message that arrived and can't be executed yet: no receive posted, or its data is on the way. */
+/* A message that arrived and can't be executed yet: no receive posted, or its data is on the way.
+ */
 struct inbound {
 	struct list node;
 	struct ring_header header; /* the checked private copy */
@@ -251,20 +254,22 @@ struct qp {
 	bool peer_ready;       /* remote was seen ready: its epoch is in remote_epoch */
 	bool sqd_notify;
 	uint8_t remote_epoch;
-	uint32_t next_msn;     /* of the next record that wants an acknowledgement */
-	struct list tx_wait;   /* on link.waiters: ring full or link not up; under link.tx_lock */
+	uint32_t next_msn;	/* of the next record that wants an acknowledgement */
+	struct list tx_wait;	/* on link.waiters: ring full or link not up; under link.tx_lock */
 	struct link *wait_link; /* the link that it waits, or last waited, for */
-	uint32_t scan_acked;   /* timer: sq.acked at the last scan */
+	uint32_t scan_acked;	/* timer: sq.acked at the last scan */
 	uint32_t scan_head;
 	uint64_t stalled_since; /* timer: ns when progress stopped; 0: it didn't */
 	uint64_t grace_until;	/* timer: a starved peer is given this long */
-	struct list active;	/* on hca.active: has or had outstanding requests; under hca.active_lock */
+	struct list
+		active; /* on hca.active: has or had outstanding requests; under hca.active_lock */
 	_Atomic bool is_active;
-	bool rnr_waiting; /* the peer said that it waits for a receive: its timer counts, not ours */
-	bool pulled;	   /* the peer asked for the payload of request pull_msn */
+	bool rnr_waiting; /* the peer said that it waits for a receive: its timer counts, not ours
+			   */
+	bool pulled;	  /* the peer asked for the payload of request pull_msn */
 	uint32_t pull_msn;
-	bool kick_pending; /* became ready, the peer hasn't been told */
-	uint32_t reads_out;    /* READs and atomics among [acked, next): max_rd_atomic bounds them */
+	bool kick_pending;  /* became ready, the peer hasn't been told */
+	uint32_t reads_out; /* READs and atomics among [acked, next): max_rd_atomic bounds them */
 	uint32_t blocking_out; /* requests among them that may wait at the responder */
 
 	/* responder */
@@ -273,8 +278,8 @@ struct qp {
 	bool ack_pending;
 	bool halted;	       /* a request was answered with an error: none after it counts */
 	bool comm_established; /* IBV_EVENT_COMM_EST was raised */
-	struct list ack_node; /* on hca.acks; under engine */
-	struct list inbound;  /* struct inbound; under engine and qp.lock */
+	struct list ack_node;  /* on hca.acks; under engine */
+	struct list inbound;   /* struct inbound; under engine and qp.lock */
 	uint32_t inbound_count;
 	struct list srq_wait; /* on srq.waiters */
 	struct list rnr_node; /* on hca.rnr: the first inbound has a deadline; under engine */
@@ -300,9 +305,9 @@ struct backlog {
 };
 
 struct link {
-	uint32_t slot; /* the peer's */
+	uint32_t slot;		/* the peer's */
 	_Atomic uint32_t state; /* enum link_state */
-	bool self;     /* both ends are this process: copies are memcpy, atomics are direct */
+	bool self;	     /* both ends are this process: copies are memcpy, atomics are direct */
 	_Atomic bool can_vm; /* process_vm_* reaches the peer */
 	uint64_t id;
 	int32_t pid;
@@ -317,7 +322,7 @@ struct link {
 	struct list waiters; /* struct qp.tx_wait; under tx_lock */
 	_Atomic bool has_waiters;
 	struct ring_rx rx; /* under engine */
-	struct list node; /* on hca.links; under engine */
+	struct list node;  /* on hca.links; under engine */
 };
 
 /* ------------------------------------------------------------------ the HCA */

@@ -55,8 +55,8 @@ int link_make_self(struct hca *hca)
 
 	if (!link)
 		return -ENOMEM;
-	link->memory = mmap(NULL, LINK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-			    -1, 0);
+	link->memory =
+		mmap(NULL, LINK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (link->memory == MAP_FAILED) {
 		free(link);
 		return -ENOMEM;
@@ -101,8 +101,8 @@ static bool probe_vm(int32_t pid, const struct pub *peer)
 {
 	const char *how = getenv("VERBENA_LOCAL_COPY");
 	uint64_t value = 0;
-	struct iovec local = { &value, sizeof(value) };
-	struct iovec remote = { (void *)(uintptr_t)peer->header.probe_addr, sizeof(value) };
+	struct iovec local = {&value, sizeof(value)};
+	struct iovec remote = {(void *)(uintptr_t)peer->header.probe_addr, sizeof(value)};
 
 	if (pid <= 0 || (how && !strcmp(how, "ring")))
 		return false;

@@ -69,7 +69,8 @@ static inline void link_notify(struct link *link)
 void link_control(struct link *link, const struct ring_header *header, const void *payload,
 		  uint32_t size);
 
-/* The engine will look at the QP again when the link is up or the ring has room. qp.lock is held. */
+/* The engine will look at the QP again when the link is up or the ring has room. qp.lock is held.
+ */
 void link_wait(struct link *link, struct qp *qp);
 
 /* Moves the backlog into the ring, as far as it goes. True when it is empty. */

@@ -83,7 +83,7 @@ static void wait_for_hazard(const struct link *link, uint64_t value)
 			sched_yield();
 			continue;
 		}
-		nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 		if (complain && now_ns() > complain) {
 			log_warn("ibv_dereg_mr waits for process %d, which is in the middle of an "
 				 "RDMA operation on the region; is it stopped?",
@@ -123,7 +123,7 @@ int mr_resolve_list(const struct hca *hca, uint32_t pd, const struct ibv_sge *sg
 
 		if (unlikely(!at))
 			return -EFAULT;
-		out[n++] = (struct iovec){ (void *)(uintptr_t)at, sge[i].length };
+		out[n++] = (struct iovec){(void *)(uintptr_t)at, sge[i].length};
 	}
 	return n;
 }

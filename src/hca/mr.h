@@ -3,7 +3,8 @@
  * Memory regions: publishing them, revoking them, and turning (key, address, length) into memory.
  *
  * A region's only data-path state is its entry in the process's published table; local keys are
- * looked up there as well. lkey has an even tag, rkey is lkey + 1, so neither is valid as the other.
+ * looked up there as well. lkey has an even tag, rkey is lkey + 1, so neither is valid as the
+ * other.
  */
 #ifndef VERBENA_HCA_MR_H
 #define VERBENA_HCA_MR_H
@@ -58,8 +59,8 @@ static inline bool mr_covers(const struct mr_view *view, uint64_t addr, uint64_t
  * The owner's address of [addr, addr + length) as `rkey` names it, or 0 when the key, the range,
  * the PD or the access right is wrong. `pub` is the owner's table.
  */
-static inline uint64_t mr_resolve(const struct pub *pub, uint32_t pd, uint64_t addr, uint64_t length,
-				  uint32_t rkey, uint32_t access)
+static inline uint64_t mr_resolve(const struct pub *pub, uint32_t pd, uint64_t addr,
+				  uint64_t length, uint32_t rkey, uint32_t access)
 {
 	struct mr_view view;
 

@@ -24,7 +24,7 @@ bool onesided_direct(const struct qp *qp)
 /* The peer's QP goes to the error state for what we tried on it. */
 static void tell_peer(struct qp *qp, enum ibv_event_type event)
 {
-	struct ring_header h = { .imm = event };
+	struct ring_header h = {.imm = event};
 
 	if (qp->type != IBV_QPT_RC)
 		return; /* unreliable: dropped without a word */
@@ -74,13 +74,13 @@ static enum ibv_wc_status copy_status(struct qp *qp, const struct send_wqe *wqe,
 				      const struct iovec *local, int count)
 {
 	uint8_t byte;
-	struct iovec probe = { &byte, 1 };
+	struct iovec probe = {&byte, 1};
 
 	if (err == -ESRCH)
 		return IBV_WC_RETRY_EXC_ERR;
 	for (int i = 0; i < count; i++) {
-		struct iovec first = { local[i].iov_base, 1 };
-		struct iovec last = { (uint8_t *)local[i].iov_base + local[i].iov_len - 1, 1 };
+		struct iovec first = {local[i].iov_base, 1};
+		struct iovec last = {(uint8_t *)local[i].iov_base + local[i].iov_len - 1, 1};
 
 		if (process_vm_readv(getpid(), &probe, 1, &first, 1, 0) != 1 ||
 		    process_vm_readv(getpid(), &probe, 1, &last, 1, 0) != 1)

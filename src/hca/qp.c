@@ -27,10 +27,9 @@ static int check_caps(const struct ibv_qp_cap *cap)
 }
 
 #define SEND_OPS_UD (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM)
-#define SEND_OPS_UC                                                                                \
-	(SEND_OPS_UD | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM)
-#define SEND_OPS_RC                                                                                \
-	(SEND_OPS_UC | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |              \
+#define SEND_OPS_UC (SEND_OPS_UD | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM)
+#define SEND_OPS_RC                                                                   \
+	(SEND_OPS_UC | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | \
 	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
 
 static int check_init(const struct ibv_qp_init_attr_ex *attr)
@@ -258,7 +257,7 @@ static void send_last_ack(struct qp *qp)
 {
 	if (!qp->ack_pending || !qp->link)
 		return;
-	struct ring_header h = { 0 };
+	struct ring_header h = {0};
 
 	qp_record(qp, &h, REC_ACK, 0);
 	link_control(qp->link, &h, NULL, 0);
@@ -267,7 +266,7 @@ static void send_last_ack(struct qp *qp)
 /* Back to the beginning: queues empty, numbers 0. Engine and qp.lock held. */
 static void reset(struct qp *qp)
 {
-	struct ibv_qp_attr none = { .cap = qp->cap, .port_num = 1 };
+	struct ibv_qp_attr none = {.cap = qp->cap, .port_num = 1};
 
 	send_last_ack(qp);
 	leave_lists(qp);
@@ -319,10 +318,10 @@ static int check_values(struct qp *qp, const struct ibv_qp_attr *attr, int mask)
 	return mask & IBV_QP_AV ? check_path(qp, &attr->ah_attr) : 0;
 }
 
-#define COPY(bit, field)                                                                           \
-	do {                                                                                       \
-		if (mask & (bit))                                                                  \
-			qp->attr.field = attr->field;                                              \
+#define COPY(bit, field)                              \
+	do {                                          \
+		if (mask & (bit))                     \
+			qp->attr.field = attr->field; \
 	} while (0)
 
 static void store(struct qp *qp, const struct ibv_qp_attr *attr, int mask)
@@ -417,6 +416,19 @@ static int modify_locked(struct qp *qp, const struct ibv_qp_attr *attr, int mask
 	return enter(qp, from, to);
 }
 
+/*
+ * A card takes messages in when they arrive, whatever the program does; here they may still be in
+ * the ring. Before a QP stops to receive they are taken in, or the peer would miss its
+ * acknowledgement.
+ */
+static void take_in_arrived(struct qp *qp)
+{
+	struct link *link = qp->link;
+
+	if (link && link_is(link, LINK_UP))
+		engine_drain(qp->hca, link);
+}
+
 int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 {
 	struct qp *qp = qp_of(ibv);
@@ -430,6 +442,8 @@ int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		return err;
 	bool resets = (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET;
 
+	if (resets || ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_ERR))
+		take_in_arrived(qp);
 	lock_take(&qp->hca->engine);
 	lock_take(&qp->lock);
 	err = modify_locked(qp, attr, mask);
@@ -487,6 +501,7 @@ int qp_destroy(struct ibv_qp *ibv)
 {
 	struct qp *qp = qp_of(ibv);
 
+	take_in_arrived(qp);
 	unpublish(qp);
 	int err = daemon_destroy_qp(&qp->context->conn, qp->handle);
 

@@ -75,7 +75,8 @@ uint64_t atomic_execute(uint64_t addr, const struct record_atomic *op);
 void requester_ack(struct qp *qp, uint32_t ack);
 void requester_response(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
 			uint32_t room);
-/* Timers of all QPs with outstanding requests. Returns when to look again (ns; UINT64_MAX: never). */
+/* Timers of all QPs with outstanding requests. Returns when to look again (ns; UINT64_MAX: never).
+ */
 uint64_t requester_scan(struct hca *hca, uint64_t now);
 
 /* ---- responder (responder.c): requests that arrive; engine and qp.lock held */

@@ -24,51 +24,65 @@ struct transition {
 
 /* To RESET and to ERR every state may go, with nothing but the state; that isn't listed. */
 static const struct transition transitions[] = {
-	{ .from = IBV_QPS_RESET, .to = IBV_QPS_INIT,
-	  .required = { [RC] = ADDRESSING | IBV_QP_ACCESS_FLAGS,
-	    [UC] = ADDRESSING | IBV_QP_ACCESS_FLAGS,
-	    [UD] = ADDRESSING | IBV_QP_QKEY } },
-	{ .from = IBV_QPS_INIT, .to = IBV_QPS_INIT,
-	  .optional = { [RC] = ADDRESSING | IBV_QP_ACCESS_FLAGS,
-	    [UC] = ADDRESSING | IBV_QP_ACCESS_FLAGS,
-	    [UD] = ADDRESSING | IBV_QP_QKEY } },
-	{ .from = IBV_QPS_INIT, .to = IBV_QPS_RTR,
-	  .required = { [RC] = PATH | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, [UC] = PATH },
-	  .optional = { [RC] = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
-	    [UC] = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
-	    [UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY } },
-	{ .from = IBV_QPS_RTR, .to = IBV_QPS_RTS,
-	  .required = { [RC] = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-		   IBV_QP_MAX_QP_RD_ATOMIC,
-	    [UC] = IBV_QP_SQ_PSN,
-	    [UD] = IBV_QP_SQ_PSN },
-	  .optional = { [RC] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER,
-	    [UC] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
-	    [UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY } },
-	{ .from = IBV_QPS_RTS, .to = IBV_QPS_RTS,
-	  .optional = { [RC] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER,
-	    [UC] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
-	    [UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY } },
-	{ .from = IBV_QPS_RTS, .to = IBV_QPS_SQD,
-	  .optional = { [RC] = IBV_QP_EN_SQD_ASYNC_NOTIFY,
-	    [UC] = IBV_QP_EN_SQD_ASYNC_NOTIFY,
-	    [UD] = IBV_QP_EN_SQD_ASYNC_NOTIFY } },
-	{ .from = IBV_QPS_SQD, .to = IBV_QPS_RTS,
-	  .optional = { [RC] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER,
-	    [UC] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
-	    [UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY } },
-	{ .from = IBV_QPS_SQD, .to = IBV_QPS_SQD,
-	  .optional = { [RC] = IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-		   IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | MIGRATE |
-		   IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER,
-	    [UC] = IBV_QP_AV | MIGRATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
-	    [UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY } },
-	{ .from = IBV_QPS_SQE, .to = IBV_QPS_RTS,
-	  .optional = { [UC] = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS, [UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY },
-	  .not_rc = true },
+	{.from = IBV_QPS_RESET,
+	 .to = IBV_QPS_INIT,
+	 .required = {[RC] = ADDRESSING | IBV_QP_ACCESS_FLAGS,
+		      [UC] = ADDRESSING | IBV_QP_ACCESS_FLAGS,
+		      [UD] = ADDRESSING | IBV_QP_QKEY}},
+	{.from = IBV_QPS_INIT,
+	 .to = IBV_QPS_INIT,
+	 .optional = {[RC] = ADDRESSING | IBV_QP_ACCESS_FLAGS,
+		      [UC] = ADDRESSING | IBV_QP_ACCESS_FLAGS,
+		      [UD] = ADDRESSING | IBV_QP_QKEY}},
+	{.from = IBV_QPS_INIT,
+	 .to = IBV_QPS_RTR,
+	 .required = {[RC] = PATH | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, [UC] = PATH},
+	 .optional = {[RC] = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
+		      [UC] = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
+		      [UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
+	{.from = IBV_QPS_RTR,
+	 .to = IBV_QPS_RTS,
+	 .required = {[RC] = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+			     IBV_QP_MAX_QP_RD_ATOMIC,
+		      [UC] = IBV_QP_SQ_PSN,
+		      [UD] = IBV_QP_SQ_PSN},
+	 .optional = {[RC] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS |
+			     IBV_QP_MIN_RNR_TIMER,
+		      [UC] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
+		      [UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+	{.from = IBV_QPS_RTS,
+	 .to = IBV_QPS_RTS,
+	 .optional = {[RC] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS |
+			     IBV_QP_MIN_RNR_TIMER,
+		      [UC] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
+		      [UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+	{.from = IBV_QPS_RTS,
+	 .to = IBV_QPS_SQD,
+	 .optional = {[RC] = IBV_QP_EN_SQD_ASYNC_NOTIFY,
+		      [UC] = IBV_QP_EN_SQD_ASYNC_NOTIFY,
+		      [UD] = IBV_QP_EN_SQD_ASYNC_NOTIFY}},
+	{.from = IBV_QPS_SQD,
+	 .to = IBV_QPS_RTS,
+	 .optional = {[RC] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS |
+			     IBV_QP_MIN_RNR_TIMER,
+		      [UC] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
+		      [UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+	{.from = IBV_QPS_SQD,
+	 .to = IBV_QPS_SQD,
+	 .optional = {[RC] = IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+			     IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC |
+			     IBV_QP_MAX_DEST_RD_ATOMIC | MIGRATE | IBV_QP_ACCESS_FLAGS |
+			     IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER,
+		      [UC] = IBV_QP_AV | MIGRATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
+		      [UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
+	{.from = IBV_QPS_SQE,
+	 .to = IBV_QPS_RTS,
+	 .optional = {[UC] = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS,
+		      [UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY},
+	 .not_rc = true},
 };
 
-static const char *const names[] = { "RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR" };
+static const char *const names[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
 _Static_assert(sizeof(names) / sizeof(names[0]) == IBV_QPS_ERR + 1, "a name for each state");
 
 const char *qp_state_name(enum ibv_qp_state state)

@@ -15,9 +15,8 @@
  *               copies from there (process_vm_readv) or answers PULL
  *   SEND_DATA   a piece of a pulled message; imm is its offset
  *   WRITE_IMM   the data is in place already; consumes a receive
- *   WRITE_DATA  a piece of an RDMA WRITE: struct record_remote, then bytes; imm is the immediate data.
- *               Only the piece with REC_LAST is a request of its own.
- *   READ_REQ    struct record_remote
+ *   WRITE_DATA  a piece of an RDMA WRITE: struct record_remote, then bytes; imm is the immediate
+ * data. Only the piece with REC_LAST is a request of its own. READ_REQ    struct record_remote
  *   ATOMIC_REQ  struct record_atomic
  *   UD          struct record_ud, then payload; no msn
  * Responses (responder to requester):

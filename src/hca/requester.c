@@ -19,6 +19,7 @@
 #include "hca/qp.h"
 
 #define GRACE_NS 20000000000ull
+#define DEAD_LIMIT_NS 2000000000ull
 #define SCAN_MIN_NS 1000000ull
 #define SCAN_MAX_NS 250000000ull
 
@@ -177,7 +178,8 @@ void qp_wake(struct qp *qp)
 			qp->remote = (struct pub_qp *)&qp->link->peer
 					     ->qp[qp->attr.dest_qp_num & (LIMIT_QPS_PER_SLOT - 1)];
 		if (qp->kick_pending) {
-			/* Not qp_record: the peer's epoch isn't known yet, so no ACK may ride on it. */
+			/* Not qp_record: the peer's epoch isn't known yet, so no ACK may ride on
+			 * it. */
 			struct ring_header h = {
 				.kind = REC_KICK,
 				.dst = record_address(qp->attr.dest_qp_num, 0),
@@ -196,7 +198,8 @@ void qp_wake(struct qp *qp)
 
 /* ------------------------------------------------------------------ the timer */
 
-/* What the kernel says the peer is doing: 'R', 'S', 'T' (stopped) ..., or 0 when it can't be seen. */
+/* What the kernel says the peer is doing: 'R', 'S', 'T' (stopped) ..., or 0 when it can't be seen.
+ */
 static char process_state(int32_t pid)
 {
 	char path[32], line[512];
@@ -252,6 +255,8 @@ static void give_up(struct qp *qp, const char *why)
 /* Why the peer's QP doesn't take our requests, for the log. */
 static const char *not_ready_reason(const struct qp *qp)
 {
+	if (link_is(qp->link, LINK_DOWN))
+		return "the peer's process has ended";
 	if (!qp->remote)
 		return "there is no process with that QP number";
 	uint64_t word = atomic_load(&qp->remote->state);
@@ -277,18 +282,20 @@ static bool scan_qp(struct qp *qp, uint64_t now, uint64_t *next)
 
 	if (!busy || !alive || qp->type == IBV_QPT_UD)
 		return false;
-	if (link_is(qp->link, LINK_DOWN)) {
-		give_up(qp, "the peer's process has ended");
-		return false;
-	}
+	bool dead = link_is(qp->link, LINK_DOWN);
 	uint64_t limit = timeout_ns(qp);
-	uint64_t look = limit / 4 < SCAN_MIN_NS ? SCAN_MIN_NS :
-			limit / 4 > SCAN_MAX_NS ? SCAN_MAX_NS :
-						  limit / 4;
+
+	/* A card doesn't know that its peer died: the error comes when the QP's time is up, and a
+	 * program that is about to leave too never sees it. But nobody waits for ever. */
+	if (dead && limit > DEAD_LIMIT_NS)
+		limit = DEAD_LIMIT_NS;
+	uint64_t look = limit / 4 < SCAN_MIN_NS	  ? SCAN_MIN_NS
+			: limit / 4 > SCAN_MAX_NS ? SCAN_MAX_NS
+						  : limit / 4;
 
 	if (now + look < *next)
 		*next = now + look;
-	if (qp->sq.acked != qp->scan_acked || !qp->stalled_since || qp->rnr_waiting) {
+	if (qp->sq.acked != qp->scan_acked || !qp->stalled_since || (qp->rnr_waiting && !dead)) {
 		qp->scan_acked = qp->sq.acked;
 		qp->stalled_since = now;
 		qp->grace_until = now + GRACE_NS;
@@ -296,7 +303,7 @@ static bool scan_qp(struct qp *qp, uint64_t now, uint64_t *next)
 	}
 	if (limit == UINT64_MAX || now - qp->stalled_since < limit)
 		return true;
-	if (now < qp->grace_until && peer_starved(qp))
+	if (!dead && now < qp->grace_until && peer_starved(qp))
 		return true;
 	give_up(qp, not_ready_reason(qp));
 	return false;

@@ -27,16 +27,16 @@ struct receive {
 };
 
 /* min_rnr_timer's codes, in units of 10 microseconds (table 45). */
-static const uint32_t rnr_timer[32] = { 65536, 1,    2,    3,	 4,    6,    8,	   12,
-					16,    24,   32,   48,	 64,   96,   128,  192,
-					256,   384,  512,  768,	 1024, 1536, 2048, 3072,
-					4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152 };
+static const uint32_t rnr_timer[32] = {65536, 1,    2,	  3,	 4,	6,     8,     12,
+				       16,    24,   32,	  48,	 64,	96,    128,   192,
+				       256,   384,  512,  768,	 1024,	1536,  2048,  3072,
+				       4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
 /* ------------------------------------------------------------------ answers */
 
 static void answer(struct qp *qp, enum record_kind kind, uint32_t msn, uint32_t imm)
 {
-	struct ring_header h = { 0 };
+	struct ring_header h = {0};
 
 	qp_record(qp, &h, kind, 0);
 	h.msn = msn;
@@ -81,8 +81,8 @@ static const struct recv_wqe *take_receive(struct qp *qp, struct receive *room)
 	return rq_at(&qp->rq, qp->rq.tail++); /* stays as it is while qp.lock is held */
 }
 
-static void complete_receive(struct qp *qp, const struct recv_wqe *wqe,
-			     const struct ring_header *h, enum ibv_wc_status status)
+static void complete_receive(struct qp *qp, const struct recv_wqe *wqe, const struct ring_header *h,
+			     enum ibv_wc_status status)
 {
 	bool is_write = h->kind == REC_WRITE_IMM || h->kind == REC_WRITE_DATA;
 	struct cqe cqe = {
@@ -243,7 +243,7 @@ static int read_segments(const uint8_t *payload, uint32_t room, uint32_t length,
 		memcpy(&s, payload + n * sizeof(s), sizeof(s));
 		if (!s.length || s.length > length - total)
 			return -1;
-		out[n++] = (struct iovec){ (void *)(uintptr_t)s.addr, s.length };
+		out[n++] = (struct iovec){(void *)(uintptr_t)s.addr, s.length};
 		total += s.length;
 	}
 	return n;
@@ -263,9 +263,8 @@ static int pull(struct qp *qp, const struct iovec *remote, int remote_count,
 }
 
 /* Asks for the data to be streamed; the receive stays taken meanwhile. */
-static enum outcome ask_for_data(struct qp *qp, const struct ring_header *h,
-				 const uint8_t *payload, uint32_t size, struct inbound *in,
-				 const struct recv_wqe *wqe)
+static enum outcome ask_for_data(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
+				 uint32_t size, struct inbound *in, const struct recv_wqe *wqe)
 {
 	size_t bytes = sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]);
 
@@ -384,7 +383,7 @@ static bool write_piece(struct qp *qp, const struct ring_header *h, const uint8_
 
 	if (!to)
 		return false;
-	struct iovec from = { (void *)(payload + sizeof(r)), n };
+	struct iovec from = {(void *)(payload + sizeof(r)), n};
 
 	if (h->flags & REC_LAST)
 		copy_gather_ordered((void *)(uintptr_t)to, &from, 1, n);
@@ -400,13 +399,13 @@ static enum outcome do_write(struct qp *qp, const struct ring_header *h, const u
 		return refuse(qp, h->msn, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
 	if (!(h->flags & REC_IMM))
 		return done(qp);
-	struct ring_header imm = { .kind = REC_WRITE_IMM,
-				   .flags = h->flags,
-				   .src = h->src,
-				   .dst = h->dst,
-				   .msn = h->msn,
-				   .imm = h->imm,
-				   .length = h->length };
+	struct ring_header imm = {.kind = REC_WRITE_IMM,
+				  .flags = h->flags,
+				  .src = h->src,
+				  .dst = h->dst,
+				  .msn = h->msn,
+				  .imm = h->imm,
+				  .length = h->length};
 
 	return do_write_imm(qp, &imm, NULL);
 }
@@ -421,9 +420,9 @@ static enum outcome do_read(struct qp *qp, const struct ring_header *h, const ui
 	if (room < sizeof(r))
 		return DEAD;
 	memcpy(&r, payload, sizeof(r));
-	uint64_t from = h->length ? resolve_remote(qp, r.addr, h->length, r.rkey,
-						   IBV_ACCESS_REMOTE_READ) :
-				    0;
+	uint64_t from =
+		h->length ? resolve_remote(qp, r.addr, h->length, r.rkey, IBV_ACCESS_REMOTE_READ)
+			  : 0;
 
 	if (h->length && !from)
 		return refuse(qp, h->msn, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
@@ -459,7 +458,7 @@ static enum outcome do_atomic(struct qp *qp, const struct ring_header *h, const 
 			      uint32_t room)
 {
 	struct record_atomic op;
-	struct ring_header out = { 0 };
+	struct ring_header out = {0};
 
 	if (room < sizeof(op))
 		return DEAD;
@@ -523,7 +522,7 @@ void responder_request(struct qp *qp, const struct ring_header *h, const uint8_t
 		return;
 	}
 	if (unlikely(h->msn != qp->arrived_msn))
-		return; /* not the next one: no honest peer's */
+		return;				 /* not the next one: no honest peer's */
 	qp->remote_epoch = record_epoch(h->src); /* answers go to the QP that asked */
 	if (h->kind == REC_WRITE_DATA && !(h->flags & REC_LAST)) {
 		if (!list_empty(&qp->inbound) || !write_piece(qp, h, payload, room))
@@ -541,8 +540,7 @@ void responder_resume(struct qp *qp)
 {
 	while (!list_empty(&qp->inbound)) {
 		struct inbound *in = container_of(qp->inbound.next, struct inbound, node);
-		enum outcome outcome =
-			execute(qp, &in->header, in->payload, in->size, in);
+		enum outcome outcome = execute(qp, &in->header, in->payload, in->size, in);
 
 		if (outcome == HOLD)
 			return;
@@ -558,14 +556,13 @@ uint64_t responder_scan(struct hca *hca, uint64_t now)
 {
 	uint64_t next = UINT64_MAX;
 
-	list_for_each(node, &hca->rnr)
-	{
+	list_for_each(node, &hca->rnr) {
 		struct qp *qp = container_of(node, struct qp, rnr_node);
 
 		lock_take(&qp->lock);
-		struct inbound *in = list_empty(&qp->inbound) ?
-					     NULL :
-					     container_of(qp->inbound.next, struct inbound, node);
+		struct inbound *in = list_empty(&qp->inbound)
+					     ? NULL
+					     : container_of(qp->inbound.next, struct inbound, node);
 
 		if (in && in->rnr_deadline && in->rnr_deadline <= now) {
 			nak(qp, in->header.msn, IBV_WC_RNR_RETRY_EXC_ERR);
@@ -587,7 +584,7 @@ uint64_t responder_scan(struct hca *hca, uint64_t now)
  * the last 20 of them, for IPv6 all 40 are. */
 static void make_grh(struct ibv_grh *grh, const struct record_ud *ud, uint32_t length)
 {
-	static const uint8_t v4_prefix[12] = { [10] = 0xff, [11] = 0xff };
+	static const uint8_t v4_prefix[12] = {[10] = 0xff, [11] = 0xff};
 
 	memset(grh, 0, sizeof(*grh));
 	if (memcmp(ud->dgid, v4_prefix, sizeof(v4_prefix))) {

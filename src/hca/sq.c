@@ -3,9 +3,9 @@
  * Send queues: posting, and starting what was posted, in order.
  *
  * A request is started when all that must come before it has: sends and ring requests may follow
- * one another unacknowledged; an operation that is executed here (WRITE, READ on mapped or reachable
- * memory) waits until everything before it is acknowledged, because nothing may execute after an
- * error. Everything here runs under qp.lock.
+ * one another unacknowledged; an operation that is executed here (WRITE, READ on mapped or
+ * reachable memory) waits until everything before it is acknowledged, because nothing may execute
+ * after an error. Everything here runs under qp.lock.
  */
 #include <errno.h>
 #include <string.h>
@@ -141,7 +141,7 @@ static bool outstanding(const struct qp *qp)
 int sq_segments(struct qp *qp, const struct send_wqe *wqe, uint32_t access, struct iovec *out)
 {
 	if (wqe->flags & SEND_INLINE) {
-		out[0] = (struct iovec){ (void *)wqe->data, wqe->length };
+		out[0] = (struct iovec){(void *)wqe->data, wqe->length};
 		return wqe->length != 0;
 	}
 	return mr_resolve_list(qp->hca, qp->pd_id, wqe->sge, wqe->num_sge, access, out);
@@ -193,9 +193,9 @@ static enum step fail_here(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_stat
 static uint8_t message_flags(const struct qp *qp, const struct send_wqe *wqe)
 {
 	return (wqe->flags & SEND_SOLICITED ? REC_SOLICITED : 0) |
-	       (opcode_is(wqe, BIT(IBV_WR_SEND_WITH_IMM) | BIT(IBV_WR_RDMA_WRITE_WITH_IMM)) ?
-			REC_IMM :
-			0) |
+	       (opcode_is(wqe, BIT(IBV_WR_SEND_WITH_IMM) | BIT(IBV_WR_RDMA_WRITE_WITH_IMM))
+			? REC_IMM
+			: 0) |
 	       qp->attr.rnr_retry << REC_RNR_SHIFT;
 }
 
@@ -243,8 +243,8 @@ static enum step start_send(struct qp *qp, struct send_wqe *wqe)
 		struct record_segment *to = body(h);
 
 		for (int i = 0; i < count; i++)
-			to[i] = (struct record_segment){ (uintptr_t)local[i].iov_base,
-							 local[i].iov_len };
+			to[i] = (struct record_segment){(uintptr_t)local[i].iov_base,
+							local[i].iov_len};
 	}
 	link_send(qp->link, h, payload);
 	sent_message(qp, wqe, eager);
@@ -313,7 +313,7 @@ static enum step start_write_ring(struct qp *qp, struct send_wqe *wqe)
 			message_flags(qp, wqe) | (n == left ? REC_LAST : 0));
 		struct record_remote *remote = body(h);
 
-		*remote = (struct record_remote){ wqe->remote_addr + wqe->progress, wqe->rkey, n };
+		*remote = (struct record_remote){wqe->remote_addr + wqe->progress, wqe->rkey, n};
 		copy_gather(remote + 1, local, count, wqe->progress, n);
 		link_send(qp->link, h, n + sizeof(*remote));
 		wqe->progress += n;
@@ -359,7 +359,7 @@ static enum step start_read(struct qp *qp, struct send_wqe *wqe)
 		return wait_for_link(qp);
 	request(qp, h, wqe, REC_READ_REQ, message_flags(qp, wqe));
 	*(struct record_remote *)body(h) =
-		(struct record_remote){ wqe->remote_addr, wqe->rkey, wqe->length };
+		(struct record_remote){wqe->remote_addr, wqe->rkey, wqe->length};
 	link_send(qp->link, h, sizeof(struct record_remote));
 	sent(qp, wqe, SEND_READS | SEND_BLOCKING);
 	return STEP_DONE;
@@ -422,8 +422,8 @@ static enum step start_connected(struct qp *qp, struct send_wqe *wqe)
 		return start_send(qp, wqe);
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
-		return onesided_direct(qp) ? start_write_direct(qp, wqe) :
-					     start_write_ring(qp, wqe);
+		return onesided_direct(qp) ? start_write_direct(qp, wqe)
+					   : start_write_ring(qp, wqe);
 	case IBV_WR_RDMA_READ:
 		return start_read(qp, wqe);
 	default:
@@ -488,8 +488,8 @@ void sq_run(struct qp *qp)
 
 	while (qp->sq.next != qp->sq.head && qp->state == IBV_QPS_RTS) {
 		struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.next);
-		enum step step = qp->type == IBV_QPT_UD ? start_datagram(qp, wqe) :
-							  start_connected(qp, wqe);
+		enum step step =
+			qp->type == IBV_QPT_UD ? start_datagram(qp, wqe) : start_connected(qp, wqe);
 
 		if (step != STEP_DONE)
 			break;
@@ -516,7 +516,8 @@ static int fill_inline(const struct qp *qp, struct send_wqe *wqe, const struct i
 	return 0;
 }
 
-static int fill_segments(const struct qp *qp, struct send_wqe *wqe, const struct ibv_sge *sge, int n)
+static int fill_segments(const struct qp *qp, struct send_wqe *wqe, const struct ibv_sge *sge,
+			 int n)
 {
 	uint64_t length = 0;
 
@@ -582,8 +583,7 @@ static int sq_fill(struct qp *qp, const struct ibv_send_wr *wr)
 		fill_remote(wqe, wr);
 	}
 	if (flags & IBV_SEND_INLINE) {
-		if (unlikely(wr->opcode == IBV_WR_RDMA_READ ||
-			     (BIT(wr->opcode) & ANY_ATOMIC)))
+		if (unlikely(wr->opcode == IBV_WR_RDMA_READ || (BIT(wr->opcode) & ANY_ATOMIC)))
 			return EINVAL;
 		return fill_inline(qp, wqe, wr->sg_list, wr->num_sge);
 	}

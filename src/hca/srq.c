@@ -98,9 +98,8 @@ int srq_query(struct ibv_srq *ibv, struct ibv_srq_attr *attr)
 	struct srq *srq = srq_of(ibv);
 
 	lock_take(&srq->lock);
-	*attr = (struct ibv_srq_attr){ .max_wr = srq->rq.max_wr,
-				       .max_sge = srq->rq.max_sge,
-				       .srq_limit = srq->limit };
+	*attr = (struct ibv_srq_attr){
+		.max_wr = srq->rq.max_wr, .max_sge = srq->rq.max_sge, .srq_limit = srq->limit};
 	lock_give(&srq->lock);
 	return 0;
 }

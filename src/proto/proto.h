@@ -20,8 +20,8 @@
 #ifndef VERBENA_PROTO_PROTO_H
 #define VERBENA_PROTO_PROTO_H
 
-#include <stdint.h>
 #include <rdma/ib_user_verbs.h>
+#include <stdint.h>
 
 #define PROTO_ABI 1u
 #define PROTO_MAX_MESSAGE 4096u /* bytes of a request or a reply */
@@ -29,11 +29,12 @@
 
 /* Commands that only a software device needs; beyond the numbers that the kernel uses. */
 enum proto_command {
-	PROTO_ATTACH = 0x80,	      /* process connection: struct proto_attach; fds: table, doorbell */
-	PROTO_LINK = 0x81,	      /* process connection: struct proto_link */
-	PROTO_DESTROY_CHANNEL = 0x82, /* context: struct proto_handle (the kernel has close() for it) */
-	PROTO_QUERY_GID = 0x83,	      /* context: struct proto_query_gid (the kernel has an ioctl) */
-	PROTO_LIST_DEVICES = 0x84,    /* any connection: header only (the kernel has netlink) */
+	PROTO_ATTACH = 0x80, /* process connection: struct proto_attach; fds: table, doorbell */
+	PROTO_LINK = 0x81,   /* process connection: struct proto_link */
+	PROTO_DESTROY_CHANNEL =
+		0x82,		/* context: struct proto_handle (the kernel has close() for it) */
+	PROTO_QUERY_GID = 0x83, /* context: struct proto_query_gid (the kernel has an ioctl) */
+	PROTO_LIST_DEVICES = 0x84, /* any connection: header only (the kernel has netlink) */
 };
 
 struct proto_reply {
@@ -84,8 +85,8 @@ struct proto_get_context {
 };
 
 struct proto_device {
-	char name[32]; /* verbena0 */
-	char node[32]; /* uverbs0 */
+	char name[32];	    /* verbena0 */
+	char node[32];	    /* uverbs0 */
 	uint64_t node_guid; /* network order, as in struct ibv_device_attr */
 	uint32_t index;
 	uint32_t ports;
@@ -98,9 +99,9 @@ struct proto_list_devices_resp {
 };
 
 enum proto_event_type {
-	PROTO_EVENT_LINK = 1,	   /* fds: link memory, the peer's table (read-only), its doorbell */
+	PROTO_EVENT_LINK = 1, /* fds: link memory, the peer's table (read-only), its doorbell */
 	PROTO_EVENT_LINK_DOWN = 2, /* the peer is gone */
-	PROTO_EVENT_DEVICE = 3,	   /* something to tell every context: value is enum ibv_event_type */
+	PROTO_EVENT_DEVICE = 3, /* something to tell every context: value is enum ibv_event_type */
 };
 
 /* One packet of the event socket. */

@@ -15,9 +15,9 @@
 #ifndef VERBENA_SHM_PUB_H
 #define VERBENA_SHM_PUB_H
 
+#include "proto/limits.h"
 #include <stdatomic.h>
 #include <stdint.h>
-#include "proto/limits.h"
 
 #define PUB_MAGIC 0x766272626e61ull
 #define PUB_VERSION 1u
@@ -36,8 +36,8 @@ struct pub_header {
 	uint64_t magic;
 	uint32_t version;
 	uint32_t slot;
-	uint64_t probe;	      /* random; a peer reads it with process_vm_readv to learn that it may */
-	uint64_t probe_addr;  /* where `probe` is in the owner's address space */
+	uint64_t probe; /* random; a peer reads it with process_vm_readv to learn that it may */
+	uint64_t probe_addr;		      /* where `probe` is in the owner's address space */
 	_Alignas(64) _Atomic uint32_t asleep; /* nobody polls: ring my doorbell   [S1 with S2] */
 	_Alignas(64) struct pub_hazard hazard[PUB_HAZARDS];
 };
@@ -47,11 +47,13 @@ struct pub_qp {
 	/* enum ibv_qp_state in bits 0-7, enum ibv_qp_type 8-15, qp_access_flags 16-31,
 	 * epoch 32-63 (changes at each RESET and at destruction). 0: no QP here. */
 	_Atomic uint64_t state;
-	_Atomic uint64_t peer;	 /* destination slot-independent: dest_qp_num; RC and UC */
-	_Atomic uint32_t pd;	 /* the daemon's handle is per context, so this is the library's own id */
-	_Atomic uint32_t rq_psn; /* the PSN that the first message must carry */
+	_Atomic uint64_t peer; /* destination slot-independent: dest_qp_num; RC and UC */
+	_Atomic uint32_t
+		pd; /* the daemon's handle is per context, so this is the library's own id */
+	_Atomic uint32_t rq_psn;  /* the PSN that the first message must carry */
 	_Atomic uint32_t credits; /* receives ever posted (its own receive queue); modulo 2^32 */
-	_Atomic uint32_t qkey;	 /* never read by peers; shown by the daemon to the owner's user only */
+	_Atomic uint32_t
+		qkey; /* never read by peers; shown by the daemon to the owner's user only */
 	uint32_t reserved[8];
 };
 
@@ -76,9 +78,21 @@ struct pub {
 
 #define PUB_SIZE sizeof(struct pub)
 
-static inline uint32_t pub_qp_state(uint64_t word) { return word & 0xff; }
-static inline uint32_t pub_qp_type(uint64_t word) { return word >> 8 & 0xff; }
-static inline uint32_t pub_qp_access(uint64_t word) { return word >> 16 & 0xffff; }
-static inline uint32_t pub_qp_epoch(uint64_t word) { return word >> 32; }
+static inline uint32_t pub_qp_state(uint64_t word)
+{
+	return word & 0xff;
+}
+static inline uint32_t pub_qp_type(uint64_t word)
+{
+	return word >> 8 & 0xff;
+}
+static inline uint32_t pub_qp_access(uint64_t word)
+{
+	return word >> 16 & 0xffff;
+}
+static inline uint32_t pub_qp_epoch(uint64_t word)
+{
+	return word >> 32;
+}
 
 #endif

@@ -78,10 +78,10 @@ const uint8_t *ring_peek(struct ring_rx *rx, struct ring_header *out, uint32_t *
 
 void ring_tx_init(struct ring_tx *tx, uint8_t *slots, struct ring_ctl *ctl)
 {
-	*tx = (struct ring_tx){ .slots = slots, .ctl = ctl, .pos = 0, .limit = RING_SLOTS };
+	*tx = (struct ring_tx){.slots = slots, .ctl = ctl, .pos = 0, .limit = RING_SLOTS};
 }
 
 void ring_rx_init(struct ring_rx *rx, uint8_t *slots, struct ring_ctl *ctl)
 {
-	*rx = (struct ring_rx){ .slots = slots, .ctl = ctl };
+	*rx = (struct ring_rx){.slots = slots, .ctl = ctl};
 }

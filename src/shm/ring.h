@@ -60,8 +60,9 @@ _Static_assert(sizeof(struct ring_header) == RING_HEADER, "payload starts at byt
 
 /* Shared words of a ring, each on its writer's line. */
 struct ring_ctl {
-	_Alignas(64) _Atomic uint32_t consumed;	  /* consumer's */
-	_Alignas(64) _Atomic uint32_t want_space; /* producer's: ring my doorbell when you consume */
+	_Alignas(64) _Atomic uint32_t consumed; /* consumer's */
+	_Alignas(64) _Atomic uint32_t
+		want_space; /* producer's: ring my doorbell when you consume */
 };
 
 /* The producer's private state. */

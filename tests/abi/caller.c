@@ -4,6 +4,7 @@
  * our headers and with Debian's, and must import the same symbols and print the same lines.
  * Hence it prints nothing that changes from run to run, such as keys or numbers.
  */
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +70,9 @@ static void memory(struct ibv_pd *pd, int volatile access)
 	struct ibv_mr *plain = ibv_reg_mr(pd, buffer, sizeof(buffer), IBV_ACCESS_LOCAL_WRITE);
 	struct ibv_mr *computed = ibv_reg_mr(pd, buffer, sizeof(buffer), access);
 	struct ibv_mr *shifted =
-		ibv_reg_mr_iova(pd, buffer, sizeof(buffer), 0x1000, IBV_ACCESS_LOCAL_WRITE);
+		/* both names of a byte lie at the same place of a page */
+		ibv_reg_mr_iova(pd, buffer, sizeof(buffer), 0x10000 + ((uintptr_t)buffer & 4095),
+				IBV_ACCESS_LOCAL_WRITE);
 
 	step("memory registered", plain && plain->length == sizeof(buffer));
 	step("memory registered with an optional bit", computed != NULL);

@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdarg.h>
 #include <setjmp.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,7 +140,7 @@ static void test_lying_consumer_changes_nothing(void **state)
 static void test_evil_header(void **state)
 {
 	struct rig *r = *state;
-	const uint16_t lengths[] = { 0, RING_SLOTS + 1, 0xffff };
+	const uint16_t lengths[] = {0, RING_SLOTS + 1, 0xffff};
 
 	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
 		struct ring_header *h = (struct ring_header *)r->memory->ring[0];

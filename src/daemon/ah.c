@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Address handles: checked against the port and its GIDs, counted. */
+#include <errno.h>
+
+#include "daemon/commands.h"
+#include "daemon/conn.h"
+#include "daemon/context.h"
+#include "daemon/dispatch.h"
+#include "daemon/server.h"
+
+/* On Ethernet an address is a GRH; its source must be a GID that the port has now. */
+static int check_attr(struct server *server, const struct ib_uverbs_ah_attr *attr)
+{
+	if (attr->port_num != DEVICE_PORT || !attr->is_global ||
+	    !gids_get(&server->device.gids, attr->grh.sgid_index))
+		return -EINVAL;
+	return 0;
+}
+
+int command_create_ah(struct request *request, void *response)
+{
+	const struct ib_uverbs_create_ah *body = request->body;
+	struct ib_uverbs_create_ah_resp *resp = response;
+	struct context *context = request->conn->context;
+	struct pd *pd = (struct pd *)object_find(context, OBJECT_PD, body->pd_handle);
+	struct object *object;
+	int err = pd ? check_attr(request->conn->server, &body->attr) : -EINVAL;
+
+	if (!err)
+		err = object_make(context, OBJECT_AH, sizeof(struct ah), &object);
+	if (err)
+		return err;
+	struct ah *ah = (struct ah *)object;
+
+	ah->attr = body->attr;
+	ah->pd = pd;
+	pd->object.users++;
+	resp->ah_handle = object->handle;
+	return 0;
+}
+
+void ah_release(struct ah *ah)
+{
+	ah->pd->object.users--;
+}
+
+int command_destroy_ah(struct request *request, void *response)
+{
+	const struct ib_uverbs_destroy_ah *body = request->body;
+
+	(void)response;
+	return object_destroy_handle(request->conn->context, OBJECT_AH, body->ah_handle);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * One connection to `uverbs0`: reads requests, answers them in order. Nothing blocks: while a reply
+ * can't be sent, no further request of this connection is read, so a client that doesn't read its
+ * replies holds up nobody but itself and costs one reply of memory.
+ */
+#ifndef VERBENA_DAEMON_CONN_H
+#define VERBENA_DAEMON_CONN_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/list.h"
+#include "daemon/loop.h"
+
+struct context;
+struct process;
+struct server;
+struct user;
+
+/* What the connection's first request made of it. */
+enum conn_kind {
+	CONN_NEW,
+	CONN_PROCESS, /* PROTO_ATTACH */
+	CONN_CONTEXT, /* GET_CONTEXT */
+};
+
+struct conn {
+	struct server *server;
+	struct user *user;
+	struct list node; /* on server->conns */
+	struct watch watch;
+	pid_t pid; /* who connected */
+	enum conn_kind kind;
+	struct process *process;     /* CONN_PROCESS */
+	struct context *context;     /* CONN_CONTEXT */
+	struct unsent_reply *unsent; /* a reply that the socket didn't take */
+};
+
+/* Takes over the accepted socket `fd`. 0 or -errno (the caller still has `fd`). */
+int conn_open(struct server *server, int fd);
+
+/* Ends it and frees what its client held through it (a process, a context) and itself. */
+void conn_close(struct conn *conn);
+
+/* A pidfd of who connected, the caller's to close; -errno (-ESRCH: it is gone already). */
+int conn_pidfd(const struct conn *conn);
+
+#endif

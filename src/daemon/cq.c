@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Completion channels and completion queues. The queues themselves are in the process. */
+#include <errno.h>
+
+#include "daemon/commands.h"
+#include "daemon/conn.h"
+#include "daemon/context.h"
+#include "daemon/dispatch.h"
+#include "proto/limits.h"
+
+int command_create_channel(struct request *request, void *response)
+{
+	struct ib_uverbs_create_comp_channel_resp *resp = response;
+	struct object *object;
+	int err = object_make(request->conn->context, OBJECT_CHANNEL, sizeof(struct channel),
+			      &object);
+
+	if (!err)
+		resp->fd = object->handle; /* the descriptor is the process's own */
+	return err;
+}
+
+int command_destroy_channel(struct request *request, void *response)
+{
+	const struct proto_handle *body = request->body;
+
+	(void)response;
+	return object_destroy_handle(request->conn->context, OBJECT_CHANNEL, body->handle);
+}
+
+int command_create_cq(struct request *request, void *response)
+{
+	const struct ib_uverbs_create_cq *body = request->body;
+	struct ib_uverbs_create_cq_resp *resp = response;
+	struct context *context = request->conn->context;
+	struct channel *channel = NULL;
+	struct object *object;
+
+	if (!body->cqe || body->cqe > LIMIT_CQE || body->comp_vector >= LIMIT_COMP_VECTORS)
+		return -EINVAL;
+	if (body->comp_channel >= 0) {
+		channel = (struct channel *)object_find(context, OBJECT_CHANNEL,
+							(uint32_t)body->comp_channel);
+		if (!channel)
+			return -EINVAL;
+	}
+	int err = object_make(context, OBJECT_CQ, sizeof(struct cq), &object);
+
+	if (err)
+		return err;
+	struct cq *cq = (struct cq *)object;
+
+	cq->cqe = body->cqe;
+	cq->comp_vector = body->comp_vector;
+	cq->channel = channel;
+	if (channel)
+		channel->object.users++;
+	resp->cq_handle = object->handle;
+	resp->cqe = cq->cqe;
+	return 0;
+}
+
+int command_resize_cq(struct request *request, void *response)
+{
+	const struct ib_uverbs_resize_cq *body = request->body;
+	struct ib_uverbs_resize_cq_resp *resp = response;
+	struct cq *cq =
+		(struct cq *)object_find(request->conn->context, OBJECT_CQ, body->cq_handle);
+
+	if (!cq || !body->cqe || body->cqe > LIMIT_CQE)
+		return -EINVAL;
+	cq->cqe = body->cqe;
+	resp->cqe = cq->cqe;
+	return 0;
+}
+
+void cq_release(struct cq *cq)
+{
+	if (cq->channel)
+		cq->channel->object.users--;
+}
+
+int command_destroy_cq(struct request *request, void *response)
+{
+	const struct ib_uverbs_destroy_cq *body = request->body;
+
+	(void)response; /* events are counted in the process */
+	return object_destroy_handle(request->conn->context, OBJECT_CQ, body->cq_handle);
+}

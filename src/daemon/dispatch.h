@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Requests: checks a packet's header as the kernel does, finds the command, runs it, makes the
+ * reply.
+ *
+ * A command sees its structure only when the packet holds all of it; what a command returns is the
+ * reply's result. Nothing here or below trusts a number from the packet.
+ */
+#ifndef VERBENA_DAEMON_DISPATCH_H
+#define VERBENA_DAEMON_DISPATCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/proto.h"
+
+struct conn;
+
+struct request {
+	struct conn *conn;
+	const void *body; /* the command's structure, then udata; 8-byte aligned */
+	size_t size;	  /* bytes of the structure, that is without udata */
+	const void *udata;
+	size_t udata_size;
+	size_t response_size; /* bytes of the response structure that the client has room for */
+	int *fds;     /* PROTO_MAX_FDS places; a command that keeps one sets its place to -1 */
+	int reply_fd; /* set by a command that answers with a descriptor; closed after sending */
+};
+
+struct reply {
+	size_t size;
+	int fd; /* -1: none */
+	_Alignas(8) uint8_t data[PROTO_MAX_MESSAGE];
+};
+
+/* Answers one packet. `fds`: see struct request; the caller closes what is left in it. */
+void dispatch(struct conn *conn, const void *packet, size_t size, int *fds, struct reply *reply);
+
+/* A reply that only says `result`. */
+void reply_error(struct reply *reply, int result);
+
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The GID table. See gids.h. One entry a GID: an address that two interfaces have is one address
+ * of the host. */
+#include "daemon/gids.h"
+
+#include <string.h>
+
+#include "base/log.h"
+
+const struct host_address *gids_get(const struct gids *gids, uint32_t index)
+{
+	return index < LIMIT_GIDS && gids->used[index] ? &gids->entry[index] : NULL;
+}
+
+static bool is_wanted(const uint8_t *gid, const struct host_address *wanted, unsigned int count)
+{
+	for (unsigned int i = 0; i < count; i++)
+		if (!memcmp(wanted[i].gid, gid, sizeof(wanted[i].gid)))
+			return true;
+	return false;
+}
+
+/* The index of `gid`, or the first hole, or LIMIT_GIDS. */
+static unsigned int place_for(const struct gids *gids, const uint8_t *gid)
+{
+	unsigned int hole = LIMIT_GIDS;
+
+	for (unsigned int i = 0; i < LIMIT_GIDS; i++) {
+		if (gids->used[i] && !memcmp(gids->entry[i].gid, gid, sizeof(gids->entry[i].gid)))
+			return i;
+		if (!gids->used[i] && hole == LIMIT_GIDS)
+			hole = i;
+	}
+	return hole;
+}
+
+static bool put(struct gids *gids, const struct host_address *address)
+{
+	unsigned int i = place_for(gids, address->gid);
+
+	if (i == LIMIT_GIDS) {
+		if (!gids->full_said)
+			log_warn("the host has more than %u addresses; the others get no GID",
+				 LIMIT_GIDS - 1);
+		gids->full_said = true;
+		return false;
+	}
+	if (gids->used[i])
+		return false;
+	gids->used[i] = true;
+	gids->entry[i] = *address;
+	return true;
+}
+
+bool gids_update(struct gids *gids, const struct host_address *first,
+		 const struct host_address *wanted, unsigned int count)
+{
+	bool changed = !gids->used[0];
+
+	gids->used[0] = true;
+	gids->entry[0] = *first;
+	for (unsigned int i = 1; i < LIMIT_GIDS; i++) {
+		if (!gids->used[i] || is_wanted(gids->entry[i].gid, wanted, count))
+			continue;
+		gids->used[i] = false;
+		changed = true;
+	}
+	for (unsigned int i = 0; i < count; i++)
+		changed |= put(gids, &wanted[i]);
+	return changed;
+}

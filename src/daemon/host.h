@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the daemon needs to know of the host: its interfaces' addresses, and when they change. */
+#ifndef VERBENA_DAEMON_HOST_H
+#define VERBENA_DAEMON_HOST_H
+
+#include <net/if.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* One address in the form of a GID (IPv4 as ::ffff:a.b.c.d). */
+struct host_address {
+	uint8_t gid[16];
+	uint32_t ifindex;
+	char ifname[IF_NAMESIZE];
+};
+
+/*
+ * The addresses of all interfaces that are up: loopback's last, otherwise by interface index;
+ * within an interface IPv6 before IPv4, then as the kernel lists them. *list is the caller's to
+ * free. Returns their number or -errno.
+ */
+int host_addresses(struct host_address **list);
+
+/*
+ * The Ethernet interface whose address names this host: the lowest index of those that
+ * are up (a real card rather than a bridge that came later), else of all. -ENODEV: none.
+ */
+struct host_card {
+	uint8_t mac[6];
+	uint32_t ifindex;
+	char ifname[IF_NAMESIZE];
+};
+int host_card(struct host_card *card);
+
+/* Eight bytes that differ from host to host and namespace to namespace, the same until the next
+ * boot at least. For hosts without a card. */
+uint64_t host_number(void);
+
+/* A non-blocking netlink socket that becomes readable when addresses or interfaces change. */
+int host_watch_open(void);
+void host_watch_drain(int fd);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A link: what two processes of this host share. The daemon makes its memory, introduces the two,
+ * and forgets the memory once both have it; it never looks inside.
+ */
+#ifndef VERBENA_DAEMON_LINK_H
+#define VERBENA_DAEMON_LINK_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+struct process;
+
+struct link {
+	uint64_t id;
+	struct process *process[2];
+	int memory;	     /* -1 once both events are out */
+	unsigned int unsent; /* events that still need the memory */
+};
+
+/*
+ * Introduces `process` to the one at `slot`. 0; -ENOENT nobody there; -EINVAL that's itself;
+ * -EALREADY they were introduced; -ENOMEM, -EMFILE.
+ */
+int link_make(struct process *process, uint32_t slot);
+
+/* The process ends: its peers are told. */
+void link_free_all(struct process *process);
+
+/* The link's event for one side has been sent or dropped. */
+void link_event_done(struct link *link);
+
+uid_t link_uid(const struct link *link, unsigned int side);
+
+#endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Queue pairs: the number, and that what a queue pair uses stays. The state machine is in the
+ * process, as a card's is on the card.
+ */
+#include <errno.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+
+#include "daemon/commands.h"
+#include "daemon/conn.h"
+#include "daemon/context.h"
+#include "daemon/dispatch.h"
+#include "daemon/process.h"
+#include "daemon/user.h"
+#include "proto/limits.h"
+
+/* What the command's handles lead to. */
+struct parts {
+	struct pd *pd;
+	struct cq *send_cq, *recv_cq;
+	struct srq *srq;
+};
+
+static int find_parts(struct context *context, const struct ib_uverbs_create_qp *body,
+		      struct parts *parts)
+{
+	*parts = (struct parts){
+		.pd = (struct pd *)object_find(context, OBJECT_PD, body->pd_handle),
+		.send_cq = (struct cq *)object_find(context, OBJECT_CQ, body->send_cq_handle),
+		.recv_cq = (struct cq *)object_find(context, OBJECT_CQ, body->recv_cq_handle),
+	};
+	if (body->is_srq)
+		parts->srq = (struct srq *)object_find(context, OBJECT_SRQ, body->srq_handle);
+	if (!parts->pd || !parts->send_cq || !parts->recv_cq || (body->is_srq && !parts->srq))
+		return -EINVAL;
+	return 0;
+}
+
+static int check_type(uint8_t type)
+{
+	switch (type) {
+	case IB_UVERBS_QPT_RC:
+	case IB_UVERBS_QPT_UC:
+	case IB_UVERBS_QPT_UD:
+		return 0;
+	default:
+		return -EOPNOTSUPP;
+	}
+}
+
+static int check_caps(const struct ib_uverbs_create_qp *body)
+{
+	if (body->max_send_wr > LIMIT_QP_WR || body->max_recv_wr > LIMIT_QP_WR ||
+	    body->max_send_sge > LIMIT_SGE || body->max_recv_sge > LIMIT_SGE ||
+	    body->max_inline_data > LIMIT_INLINE)
+		return -EINVAL;
+	return 0;
+}
+
+static int take_qpn(struct process *process, uint32_t *qpn)
+{
+	uint32_t index;
+	int err = ids_take(&process->qpns, &index);
+
+	if (err)
+		return -ENOMEM;
+	*qpn = process->slot << LIMIT_QP_BITS | index;
+	return 0;
+}
+
+static void qp_fill(struct qp *qp, const struct parts *parts, uint8_t type)
+{
+	qp->type = type;
+	qp->pd = parts->pd;
+	qp->send_cq = parts->send_cq;
+	qp->recv_cq = parts->recv_cq;
+	qp->srq = parts->srq;
+	qp->pd->object.users++;
+	qp->send_cq->object.users++;
+	qp->recv_cq->object.users++;
+	if (qp->srq)
+		qp->srq->object.users++;
+}
+
+int command_create_qp(struct request *request, void *response)
+{
+	const struct ib_uverbs_create_qp *body = request->body;
+	struct ib_uverbs_create_qp_resp *resp = response;
+	struct context *context = request->conn->context;
+	struct object *object;
+	struct parts parts;
+	int err = check_type(body->qp_type);
+
+	if (!err)
+		err = check_caps(body);
+	if (!err)
+		err = find_parts(context, body, &parts);
+	if (!err)
+		err = object_make(context, OBJECT_QP, sizeof(struct qp), &object);
+	if (err)
+		return err;
+	struct qp *qp = (struct qp *)object;
+
+	err = take_qpn(context->process, &qp->qpn);
+	if (err) {
+		object_free(object);
+		return err;
+	}
+	qp_fill(qp, &parts, body->qp_type);
+	*resp = (struct ib_uverbs_create_qp_resp){
+		.qp_handle = object->handle,
+		.qpn = qp->qpn,
+		.max_send_wr = body->max_send_wr,
+		.max_recv_wr = body->max_recv_wr,
+		.max_send_sge = body->max_send_sge,
+		.max_recv_sge = body->max_recv_sge,
+		.max_inline_data = body->max_inline_data,
+	};
+	return 0;
+}
+
+void qp_release(struct qp *qp)
+{
+	ids_give(&qp->object.context->process->qpns, qp->qpn & (LIMIT_QPS_PER_SLOT - 1));
+	if (qp->srq)
+		qp->srq->object.users--;
+	qp->recv_cq->object.users--;
+	qp->send_cq->object.users--;
+	qp->pd->object.users--;
+}
+
+int command_destroy_qp(struct request *request, void *response)
+{
+	const struct ib_uverbs_destroy_qp *body = request->body;
+
+	(void)response; /* events are counted in the process */
+	return object_destroy_handle(request->conn->context, OBJECT_QP, body->qp_handle);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The daemon as a whole: its run-time directory, its sockets there, who is connected, and when it
+ * ends. One thread, one struct server.
+ *
+ * One daemon a directory: it holds an exclusive flock on `verbenad.pid` while it lives. The file
+ * `lock` serializes starting and leaving: a starter (client/start.c, or a daemon that was started
+ * by hand) holds it until the new daemon listens; a daemon that leaves takes it, looks once more
+ * whether somebody connected, and holds it until its sockets are gone.
+ */
+#ifndef VERBENA_DAEMON_SERVER_H
+#define VERBENA_DAEMON_SERVER_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/list.h"
+#include "daemon/device.h"
+#include "daemon/loop.h"
+#include "daemon/process.h"
+
+struct user;
+
+struct server_options {
+	const char *runtime_dir; /* NULL: the usual one */
+	int64_t idle_ms;	 /* < 0: never leave for lack of clients */
+	int ready_fd;		 /* -1: started by hand */
+};
+
+struct server {
+	struct loop loop;
+	char dir[PATH_MAX];
+	int dir_fd, lock_fd, pid_fd, spare_fd; /* -1: not open */
+	struct watch uverbs, ctl, signals;
+	struct timer idle;
+	int64_t idle_ms;
+	uint64_t started_ms;
+	uint64_t accept_said_ms;
+	struct list conns, ctls, users;
+	uint32_t ctl_count;
+	uint32_t connections_max; /* of a user that isn't the daemon's own */
+	uint64_t pid_ns, net_ns;
+	uint64_t last_link_id;
+	struct device device;
+	struct slots slots;
+};
+
+/* Serves until told to stop or idle. 0, or -errno after a line in the log. */
+int server_run(const struct server_options *options);
+
+/* May `uid` connect? 0 and its user, with one connection more; -EMFILE too many; -ENOMEM. */
+int server_admit(struct server *server, uid_t uid, struct user **user);
+/* A connection (of either kind) is gone. */
+void server_left(struct server *server);
+/* Ends the loop; connections are cut. */
+void server_stop(struct server *server);
+
+#endif

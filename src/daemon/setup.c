@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* See setup.h. */
+#include "daemon/setup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "client/rundir.h"
+#include "daemon/server.h"
+
+#define PID_FILE "verbenad.pid"
+
+/* How long a daemon that is leaving may take until its successor gives up. */
+enum { PREDECESSOR_S = 5, BACKLOG = 4096, FILES_A_CONNECTION = 8 };
+
+int setup_open_lock(struct server *server)
+{
+	int fd = openat(server->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* ------------------------------------------------------------------ one daemon a directory */
+
+static int open_directory(struct server *server, const char *wanted)
+{
+	int n, err = 0;
+
+	if (wanted) {
+		n = snprintf(server->dir, sizeof(server->dir), "%s", wanted);
+		err = n < 0 || n >= (int)sizeof(server->dir) ? -ENAMETOOLONG : 0;
+	} else {
+		err = rundir_find(server->dir, sizeof(server->dir));
+	}
+	if (!err)
+		err = rundir_make(server->dir);
+	if (err)
+		return err;
+	server->dir_fd = open(server->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return server->dir_fd < 0 ? -errno : 0;
+}
+
+static int lock_wait(int fd)
+{
+	while (flock(fd, LOCK_EX) < 0)
+		if (errno != EINTR)
+			return -errno;
+	return 0;
+}
+
+/* Started by hand: as a starter in the library would, hold `lock` until the socket is there. */
+static int lock_start(struct server *server)
+{
+	server->lock_fd = setup_open_lock(server);
+	return server->lock_fd < 0 ? server->lock_fd : lock_wait(server->lock_fd);
+}
+
+static bool somebody_listens(const struct server *server)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int n = snprintf(a.sun_path, sizeof(a.sun_path), "%s/" DEVICE_NODE, server->dir);
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	bool yes = fd >= 0 && n > 0 && n < (int)sizeof(a.sun_path) &&
+		   connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0;
+
+	if (fd >= 0)
+		close(fd);
+	return yes;
+}
+
+static void on_alarm(int signal)
+{
+	(void)signal; /* interrupts flock() */
+}
+
+/* The lock for life. A predecessor that was told to stop still holds it for a moment. */
+static int lock_life(struct server *server)
+{
+	const struct sigaction action = {.sa_handler = on_alarm};
+	int fd = openat(server->dir_fd, PID_FILE, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	if (fd < 0)
+		return -errno;
+	int err = flock(fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0;
+
+	if (err == -EWOULDBLOCK && !somebody_listens(server)) {
+		sigaction(SIGALRM, &action, NULL);
+		alarm(PREDECESSOR_S);
+		err = flock(fd, LOCK_EX) < 0 ? -EWOULDBLOCK : 0;
+		alarm(0);
+	}
+	if (err) {
+		close(fd);
+		return err == -EWOULDBLOCK ? -EEXIST : err;
+	}
+	server->pid_fd = fd;
+	char text[32];
+	int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
+
+	/* For people only: a full disk doesn't matter. */
+	if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) != n)
+		log_warn("%s/" PID_FILE " can't be written: %s", server->dir, strerror(errno));
+	return 0;
+}
+
+static int take_directory(struct server *server, const struct server_options *options)
+{
+	int err = open_directory(server, options->runtime_dir);
+
+	if (!err && options->ready_fd < 0)
+		err = lock_start(server);
+	if (!err)
+		err = lock_life(server);
+	if (err == -EEXIST)
+		log_error("a daemon serves %s already", server->dir);
+	else if (err)
+		log_error("can't serve in %s: %s", server->dir, strerror(-err));
+	return err;
+}
+
+/* ------------------------------------------------------------------ sockets */
+
+static int bind_socket(const struct server *server, const char *name, int type)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int n = snprintf(a.sun_path, sizeof(a.sun_path), "%s/%s", server->dir, name);
+
+	if (n < 0 || n >= (int)sizeof(a.sun_path))
+		return -ENAMETOOLONG;
+	int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return -errno;
+	/* What a daemon that was killed left; the lock for life says that it isn't in use. */
+	if (unlinkat(server->dir_fd, name, 0) < 0 && errno != ENOENT)
+		log_warn("can't remove the old %s/%s: %s", server->dir, name, strerror(errno));
+	mode_t mask = umask(0177);
+	int err = bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, BACKLOG) < 0 ? -errno
+											    : 0;
+
+	umask(mask);
+	if (err)
+		close(fd);
+	return err ? err : fd;
+}
+
+static int listen_at(struct server *server, struct watch *watch, const char *name, int type)
+{
+	int fd = bind_socket(server, name, type);
+	int err = fd < 0 ? fd : loop_add(&server->loop, watch, fd, EPOLLIN);
+
+	if (err && fd >= 0)
+		close(fd);
+	if (err == -ENAMETOOLONG)
+		log_error("the run-time directory's name is too long for a socket: %s",
+			  server->dir);
+	else if (err)
+		log_error("can't listen at %s/%s: %s", server->dir, name, strerror(-err));
+	return err;
+}
+
+/* ------------------------------------------------------------------ the process itself */
+
+static int watch_signals(struct server *server)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+
+	return fd < 0 ? -errno : loop_add(&server->loop, &server->signals, fd, EPOLLIN);
+}
+
+/* Each attached process costs several descriptors. */
+static void raise_limits(struct server *server)
+{
+	struct rlimit limit = {1024, 1024};
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+			log_warn("can't raise the limit of open files: %s", strerror(errno));
+	}
+	rlim_t max = limit.rlim_cur / FILES_A_CONNECTION;
+
+	server->connections_max = max < UINT32_MAX ? (uint32_t)max : UINT32_MAX;
+}
+
+static uint64_t namespace_number(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+static void init(struct server *server, const struct server_options *options)
+{
+	server->loop.epoll = -1;
+	server->dir_fd = server->lock_fd = server->pid_fd = -1;
+	server->uverbs.fd = server->ctl.fd = server->signals.fd = -1;
+	server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	server->idle_ms = options->idle_ms;
+	server->started_ms = now_ms();
+	server->pid_ns = namespace_number("/proc/self/ns/pid");
+	server->net_ns = namespace_number("/proc/self/ns/net");
+	list_init(&server->conns);
+	list_init(&server->ctls);
+	list_init(&server->users);
+	slots_init(&server->slots);
+	raise_limits(server);
+}
+
+static void say_ready(int fd)
+{
+	if (fd < 0)
+		return;
+	if (write(fd, "1", 1) < 0)
+		log_debug("whoever started this daemon doesn't wait for it any more");
+	close(fd);
+}
+
+int setup(struct server *server, const struct server_options *options)
+{
+	init(server, options);
+	int err = take_directory(server, options);
+
+	if (!err)
+		err = loop_init(&server->loop);
+	if (err)
+		goto out_undo;
+	err = watch_signals(server);
+	if (err) {
+		log_error("can't watch for signals: %s", strerror(-err));
+		goto out_undo;
+	}
+	device_init(&server->device, server);
+	err = listen_at(server, &server->ctl, "ctl", SOCK_STREAM);
+	if (!err)
+		err = listen_at(server, &server->uverbs, DEVICE_NODE, SOCK_SEQPACKET);
+	if (err)
+		goto out_undo;
+	say_ready(options->ready_fd);
+	if (server->lock_fd >= 0)
+		close(server->lock_fd);
+	server->lock_fd = -1;
+	return 0;
+
+out_undo:
+	setup_undo(server);
+	return err;
+}
+
+static void close_watch(struct server *server, struct watch *watch, const char *name)
+{
+	int fd = watch->fd;
+
+	if (fd < 0)
+		return;
+	loop_remove(&server->loop, watch);
+	if (name)
+		unlinkat(server->dir_fd, name, 0);
+	close(fd);
+}
+
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+void setup_undo(struct server *server)
+{
+	close_watch(server, &server->uverbs, DEVICE_NODE);
+	close_watch(server, &server->ctl, "ctl");
+	if (server->device.server)
+		device_fini(&server->device);
+	close_watch(server, &server->signals, NULL);
+	timer_cancel(&server->idle);
+	slots_fini(&server->slots);
+	loop_fini(&server->loop);
+	if (server->pid_fd >= 0 && ftruncate(server->pid_fd, 0) < 0)
+		log_debug("%s/" PID_FILE " can't be emptied: %s", server->dir, strerror(errno));
+	close_fd(&server->spare_fd);
+	close_fd(&server->pid_fd);
+	close_fd(&server->lock_fd);
+	close_fd(&server->dir_fd);
+}

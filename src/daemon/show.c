@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Writes what the daemon knows. See show.h. No keys that give access to another's memory are
+ * shown to other users than its own, the daemon's and root. */
+#include "daemon/show.h"
+
+#include <arpa/inet.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/context.h"
+#include "daemon/process.h"
+#include "daemon/server.h"
+#include "daemon/text.h"
+#include "daemon/user.h"
+
+/* ------------------------------------------------------------------ status */
+
+static void gid_format(char *buffer, size_t size, const uint8_t *gid)
+{
+	if (!inet_ntop(AF_INET6, gid, buffer, (socklen_t)size))
+		buffer[0] = 0;
+}
+
+static void show_device(const struct device *device, struct text *out)
+{
+	const uint8_t *g = device->guid;
+	char text[INET6_ADDRSTRLEN];
+
+	json_open(out, NULL, '{');
+	json_words(out, "name", DEVICE_NAME);
+	json_words(out, "node", DEVICE_NODE);
+	snprintf(text, sizeof(text), "%02x%02x:%02x%02x:%02x%02x:%02x%02x", g[0], g[1], g[2], g[3],
+		 g[4], g[5], g[6], g[7]);
+	json_words(out, "guid", text);
+	json_number(out, "port", DEVICE_PORT);
+	json_words(out, "state", "ACTIVE");
+	json_number(out, "mtu", DEVICE_MTU_BYTES);
+	json_open(out, "gids", '[');
+	for (uint32_t i = 0; i < LIMIT_GIDS; i++) {
+		const struct host_address *entry = gids_get(&device->gids, i);
+
+		if (!entry)
+			continue;
+		gid_format(text, sizeof(text), entry->gid);
+		json_open(out, NULL, '{');
+		json_number(out, "index", i);
+		json_words(out, "gid", text);
+		json_words(out, "type", "RoCE v2");
+		json_words(out, "ifname", entry->ifname);
+		json_close(out, '}');
+	}
+	json_close(out, ']');
+	json_close(out, '}');
+}
+
+static void show_client(const struct process *process, struct text *out)
+{
+	json_open(out, NULL, '{');
+	json_number(out, "pid", (uint64_t)process->pid);
+	json_number(out, "uid", process->user->uid);
+	json_words(out, "comm", process->comm);
+	json_number(out, "slot", process->slot);
+	json_number(out, "contexts", process->context_count);
+	json_open(out, "objects", '{');
+	for (int kind = 0; kind < OBJECT_KINDS; kind++)
+		json_number(out, object_kind_name((enum object_kind)kind), process->objects[kind]);
+	json_close(out, '}');
+	json_number(out, "links", process->link_count);
+	json_number(out, "pinned_bytes", process->pinned);
+	json_close(out, '}');
+}
+
+static bool may_see(const struct show_for *who, const struct process *process)
+{
+	return process && (who->all || process->user->uid == who->uid);
+}
+
+void show_status(const struct server *server, const struct show_for *who, struct text *out)
+{
+	json_open(out, NULL, '{');
+	json_flag(out, "ok", true);
+	json_words(out, "version", VERBENA_VERSION);
+	json_number(out, "pid", (uint64_t)getpid());
+	json_number(out, "uid", geteuid());
+	json_number(out, "netns", server->net_ns);
+	json_number(out, "uptime_ms", now_ms() - server->started_ms);
+	json_words(out, "runtime_dir", server->dir);
+	json_open(out, "devices", '[');
+	show_device(&server->device, out);
+	json_close(out, ']');
+	json_open(out, "clients", '[');
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
+		if (may_see(who, server->slots.process[slot]))
+			show_client(server->slots.process[slot], out);
+	json_close(out, ']');
+	json_close(out, '}');
+}
+
+/* ------------------------------------------------------------------ resources */
+
+static void show_mr(const struct mr *mr, struct text *out)
+{
+	json_number(out, "pd", mr->pd->object.handle);
+	json_number(out, "addr", mr->addr);
+	json_number(out, "length", mr->length);
+	json_number(out, "iova", mr->iova);
+	json_number(out, "access", mr->access);
+	json_number(out, "rkey", mr->rkey);
+}
+
+static void show_cq(const struct cq *cq, struct text *out)
+{
+	json_number(out, "cqe", cq->cqe);
+	json_number(out, "comp_vector", cq->comp_vector);
+	if (cq->channel)
+		json_number(out, "channel", cq->channel->object.handle);
+	json_number(out, "users", cq->object.users);
+}
+
+static void show_qp(const struct qp *qp, struct text *out)
+{
+	static const char *const states[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+	static const char *const types[] = {
+		[IB_UVERBS_QPT_RC] = "RC", [IB_UVERBS_QPT_UC] = "UC", [IB_UVERBS_QPT_UD] = "UD"};
+	/* What its owner says. */
+	struct pub_qp_view view = process_read_qp(qp->object.context->process, qp->qpn);
+	uint32_t state = pub_qp_state(view.state);
+
+	json_number(out, "qpn", qp->qpn);
+	json_words(out, "type", types[qp->type]);
+	json_words(out, "state",
+		   state < sizeof(states) / sizeof(states[0]) ? states[state] : "UNKNOWN");
+	json_number(out, "pd", qp->pd->object.handle);
+	json_number(out, "send_cq", qp->send_cq->object.handle);
+	json_number(out, "recv_cq", qp->recv_cq->object.handle);
+	if (qp->srq)
+		json_number(out, "srq", qp->srq->object.handle);
+	if (view.peer && qp->type != IB_UVERBS_QPT_UD)
+		json_number(out, "remote_qpn", view.peer & 0xffffff);
+}
+
+static void show_ah(const struct ah *ah, struct text *out)
+{
+	char dgid[INET6_ADDRSTRLEN];
+
+	gid_format(dgid, sizeof(dgid), ah->attr.grh.dgid);
+	json_number(out, "pd", ah->pd->object.handle);
+	json_words(out, "dgid", dgid);
+	json_number(out, "sgid_index", ah->attr.grh.sgid_index);
+}
+
+static void show_srq(const struct srq *srq, struct text *out)
+{
+	json_number(out, "pd", srq->pd->object.handle);
+	json_number(out, "max_wr", srq->max_wr);
+	json_number(out, "max_sge", srq->max_sge);
+}
+
+static void show_object(const struct object *object, struct text *out)
+{
+	json_open(out, NULL, '{');
+	json_number(out, "pid", (uint64_t)object->context->process->pid);
+	json_words(out, "comm", object->context->process->comm);
+	json_number(out, "handle", object->handle);
+	switch (object->kind) {
+	case OBJECT_MR:
+		show_mr((const struct mr *)object, out);
+		break;
+	case OBJECT_CQ:
+		show_cq((const struct cq *)object, out);
+		break;
+	case OBJECT_QP:
+		show_qp((const struct qp *)object, out);
+		break;
+	case OBJECT_SRQ:
+		show_srq((const struct srq *)object, out);
+		break;
+	case OBJECT_AH:
+		show_ah((const struct ah *)object, out);
+		break;
+	case OBJECT_PD:
+	case OBJECT_CHANNEL:
+		json_number(out, "users", object->users);
+		break;
+	case OBJECT_KINDS:
+		break;
+	}
+	json_close(out, '}');
+}
+
+static void show_kind(const struct process *process, enum object_kind kind, struct text *out)
+{
+	list_for_each(node, &process->contexts) {
+		struct context *context = container_of(node, struct context, node);
+
+		list_for_each(entry, &context->objects[kind])
+			show_object(container_of(entry, struct object, node), out);
+	}
+}
+
+void show_resources(const struct server *server, const struct show_for *who, struct text *out)
+{
+	json_open(out, NULL, '{');
+	json_flag(out, "ok", true);
+	for (int kind = 0; kind < OBJECT_KINDS; kind++) {
+		json_open(out, object_kind_name((enum object_kind)kind), '[');
+		for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
+			if (may_see(who, server->slots.process[slot]))
+				show_kind(server->slots.process[slot], (enum object_kind)kind, out);
+		json_close(out, ']');
+	}
+	json_close(out, '}');
+}

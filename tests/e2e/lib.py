@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the end-to-end tests share: programs over Verbena, started, watched and ended by pid.
+
+A Stage is a private run-time directory with the processes that were started in it; its close()
+ends them, one by one by their pid, waits until the daemon has left, and removes the directory. A
+Suite runs named cases, prints one line for each, and the output's tail of those that fail. Only
+Python's standard library. Nothing here is specific to one test.
+
+Environment: VERBENA_BUILD_DIR (the build tree; else the first argument of the script),
+VERBENA_FULL=1 (the long matrices), VERBENA_SANITIZER_RUNTIME and VERBENA_SANITIZE (set by ctest).
+"""
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+FULL = os.environ.get("VERBENA_FULL", "") not in ("", "0")
+SANITIZE = os.environ.get("VERBENA_SANITIZE", "")
+SANITIZER_RUNTIME = os.environ.get("VERBENA_SANITIZER_RUNTIME", "")
+# Sanitized code is several times slower; the waiting is stretched, never the work.
+SLOW = {"": 1, "address": 3, "thread": 8}.get(SANITIZE, 3)
+SKIPPED = 77
+TAIL_LINES = 25
+
+
+class Failure(Exception):
+    """A case failed; the text is for people."""
+
+
+def require(condition, text):
+    """Raises Failure(text) unless the condition holds."""
+    if not condition:
+        raise Failure(text)
+
+
+def build_directory():
+    """The build tree: VERBENA_BUILD_DIR, else the script's first argument, else ./build."""
+    given = os.environ.get("VERBENA_BUILD_DIR")
+    if not given and len(sys.argv) > 1 and os.path.isdir(sys.argv[1]):
+        given = sys.argv[1]
+    return os.path.abspath(given or "build")
+
+
+BUILD = build_directory()
+VERBENA = os.path.join(BUILD, "bin", "verbena")
+
+
+def need_programs(*names):
+    """Ends the test as skipped when one of Debian's programs is not installed."""
+    for name in names:
+        if not shutil.which(name):
+            print(f"{name} is missing: `make deps` installs it")
+            sys.exit(SKIPPED)
+
+
+def tail(text, lines=TAIL_LINES):
+    """The end of some output, indented."""
+    kept = text.rstrip("\n").split("\n")[-lines:]
+    return "\n".join("    | " + line for line in kept) if text.strip() else "    | (no output)"
+
+
+def pid_alive(pid):
+    """Whether the process runs (a zombie does not)."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def poll_until(condition, seconds, step=0.02):
+    """Calls condition() until it is true; the last value when the time is over."""
+    end = time.monotonic() + seconds * SLOW
+    while True:
+        value = condition()
+        if value or time.monotonic() > end:
+            return value
+        time.sleep(step)
+
+
+def port_listened(port):
+    """Whether somebody in this network namespace listens on the TCP port."""
+    wanted = f":{port:04X}"
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table, encoding="ascii") as file:
+                for line in file:
+                    field = line.split()
+                    if len(field) > 3 and field[3] == "0A" and field[1].endswith(wanted):
+                        return True
+        except OSError:
+            pass
+    return False
+
+
+class Ports:
+    """Hands out TCP ports that are free now, below the range that the kernel takes itself."""
+    FIRST, LAST = 13000, 32000
+
+    def __init__(self):
+        self.given = set()
+        self.random = random.Random(os.getpid() ^ int(time.time() * 1000))
+
+    def take(self):
+        """A port on which nobody listens, never the same twice."""
+        for _ in range(1000):
+            port = self.random.randrange(self.FIRST, self.LAST)
+            if port in self.given:
+                continue
+            with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+                try:
+                    probe.bind(("::", port))
+                except OSError:
+                    continue
+            self.given.add(port)
+            return port
+        raise Failure("no free TCP port found")
+
+
+PORTS = Ports()
+
+
+class Process:
+    """A program whose output goes to two files."""
+
+    def __init__(self, stage, command, **options):
+        self.command = command
+        self.path = os.path.join(stage.directory, f"out.{stage.serial()}")
+        self.started = time.monotonic()
+        with open(self.path, "wb") as out, open(self.path + ".err", "wb") as err:
+            self.popen = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out,
+                                          stderr=err, **options)
+        self.pid = self.popen.pid
+
+    def output(self):
+        """What it has printed so far; what went to standard error comes last."""
+        text = ""
+        for path in (self.path, self.path + ".err"):
+            with open(path, "rb") as file:
+                part = file.read().decode(errors="replace")
+            text += ("\n" if text and part and not text.endswith("\n") else "") + part
+        return text
+
+    def running(self):
+        """Whether it has not ended yet."""
+        return self.popen.poll() is None
+
+    def kill(self, number=signal.SIGKILL):
+        """Signals it by its pid; no harm when it has ended."""
+        if self.running():
+            os.kill(self.pid, number)
+
+    def wait(self, seconds):
+        """Its exit status; Failure when it still runs after so many seconds (it is ended then)."""
+        try:
+            return self.popen.wait(max(0.0, seconds))
+        except subprocess.TimeoutExpired:
+            where = self.stacks()
+            self.kill()
+            self.popen.wait()
+            raise Failure(f"{self.title()} still runs after {time.monotonic() - self.started:.1f} "
+                          f"s{where}\n{tail(self.output())}") from None
+
+    def stacks(self):
+        """Where its threads are in the kernel, which tells a spinning program from a waiting one."""
+        lines = []
+        try:
+            for task in sorted(os.listdir(f"/proc/{self.pid}/task"), key=int):
+                with open(f"/proc/{self.pid}/task/{task}/stat", encoding="ascii") as file:
+                    state = file.read().rsplit(")", 1)[1].split()[0]
+                with open(f"/proc/{self.pid}/task/{task}/wchan", encoding="ascii") as file:
+                    lines.append(f"{state}:{file.read() or '-'}")
+        except OSError:
+            pass
+        return f" (threads {', '.join(lines)})" if lines else ""
+
+    def title(self):
+        """The command for people: without `verbena run`."""
+        words = self.command
+        if len(words) > 2 and words[0] == VERBENA and words[1] == "run":
+            words = words[3:] if words[2] == "--" else words[2:]
+        return "`" + " ".join(words) + "`"
+
+    def expect(self, seconds, status=0):
+        """Waits and requires the exit status; returns the output."""
+        got = self.wait(seconds)
+        text = self.output()
+        require(got == status, f"{self.title()} ended with {got}, not {status}\n{tail(text)}")
+        return text
+
+
+class Stage:
+    """A private run-time directory and what runs in it."""
+
+    def __init__(self, idle_ms=500, **environment):
+        self.directory = tempfile.mkdtemp(prefix="verbena-e2e-")
+        self.runtime = os.path.join(self.directory, "run")
+        os.mkdir(self.runtime, 0o700)
+        self.processes = []
+        self.count = 0
+        self.environment = dict(os.environ)
+        self.environment.pop("VERBENA_DAEMON", None)
+        self.environment.update(VERBENA_RUNTIME_DIR=self.runtime, VERBENA_IDLE_MS=str(idle_ms))
+        self.environment.update(environment)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.close()
+
+    def serial(self):
+        """A number for the next file's name."""
+        self.count += 1
+        return self.count
+
+    def start(self, *command, plain=False, **options):
+        """Starts a program over Verbena (plain: as it is); returns its Process."""
+        words = [str(word) for word in command]
+        environment = dict(self.environment)
+        environment.update(options.pop("environment", {}))
+        if not plain:
+            words = [VERBENA, "run", "--"] + words
+        if SANITIZER_RUNTIME and not options.pop("own", False):
+            # An unmodified program's own leaks are not ours to report.
+            environment["LD_PRELOAD"] = SANITIZER_RUNTIME
+            environment["ASAN_OPTIONS"] = environment.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
+        options.pop("own", None)
+        process = Process(self, words, env=environment, **options)
+        self.processes.append(process)
+        return process
+
+    def run(self, *command, seconds=20, status=0, **options):
+        """Runs a program to its end; returns its output."""
+        return self.start(*command, **options).expect(seconds * SLOW, status)
+
+    def pair(self, server, client, port, seconds=20):
+        """Starts a server, waits until it listens, starts the client, waits for both to succeed.
+
+        Returns both outputs. With port None the programs find each other by other means.
+        """
+        return self.finish_pair(*self.start_pair(server, client, port, seconds), seconds)
+
+    def start_pair(self, server, client, port, seconds=20):
+        """The first half of pair(): returns both Processes."""
+        one = self.start(*server)
+        if port is not None:
+            poll_until(lambda: not one.running() or port_listened(port), seconds)
+            if not one.running():
+                raise Failure(f"the server ended before it listened: {one.title()} gave "
+                              f"{one.popen.returncode}\n{tail(one.output())}")
+        return one, self.start(*client)
+
+    def finish_pair(self, one, two, seconds=20):
+        """The second half of pair()."""
+        end = time.monotonic() + seconds * SLOW
+        problems, fine = [], []
+        for process in (two, one):
+            try:
+                process.expect(end - time.monotonic())
+                fine.append(process)
+            except Failure as failure:
+                problems.append(str(failure))
+                end = min(end, time.monotonic() + 2)
+        if problems:
+            problems += [f"  its peer printed\n{tail(other.output(), 8)}" for other in fine]
+            raise Failure("\n".join(problems))
+        return one.output(), two.output()
+
+    def status(self):
+        """The daemon's answer to `verbena status --json`, or None when there is no daemon."""
+        done = subprocess.run([VERBENA, "status", "--json"], env=self.environment, timeout=20,
+                              stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        if done.returncode != 0:
+            return None
+        return json.loads(done.stdout)
+
+    def clients(self):
+        """The daemon's clients; none when there is no daemon."""
+        status = self.status()
+        return status["clients"] if status else []
+
+    def expect_no_clients(self, seconds=5):
+        """Failure unless the daemon soon has nothing of anybody."""
+        poll_until(lambda: not self.clients(), seconds)
+        left = self.clients()
+        require(not left, f"the daemon still has clients: {json.dumps(left)}\n{self.log_tail()}")
+
+    def daemons(self):
+        """The pids of this directory's daemons."""
+        found = []
+        for name in os.listdir("/proc"):
+            if not name.isdigit():
+                continue
+            try:
+                if os.path.basename(os.readlink(f"/proc/{name}/exe").split(" ")[0]) != "verbenad":
+                    continue
+                with open(f"/proc/{name}/environ", "rb") as file:
+                    variables = file.read().split(b"\0")
+                with open(f"/proc/{name}/cmdline", "rb") as file:
+                    words = file.read().split(b"\0")
+            except OSError:
+                continue
+            here = self.runtime.encode()
+            if (here in words or b"VERBENA_RUNTIME_DIR=" + here in variables) \
+                    and pid_alive(int(name)):
+                found.append(int(name))
+        return found
+
+    def log(self):
+        """What the daemon has logged."""
+        try:
+            with open(os.path.join(self.runtime, "log"), encoding="utf-8",
+                      errors="replace") as file:
+                return file.read()
+        except OSError:
+            return ""
+
+    def log_tail(self):
+        """The end of the daemon's log, for a report."""
+        log = self.log()
+        return f"  the daemon's log:\n{tail(log, 10)}" if log.strip() else "  (daemon's log empty)"
+
+    def close(self):
+        """Ends everything that was started, then waits for the daemon to leave; returns trouble.
+
+        A daemon that does not leave when idle is ended by its pid, and named in the answer.
+        """
+        trouble = None
+        for process in self.processes:
+            if process.running():
+                process.kill(signal.SIGCONT)
+                process.kill()
+        for process in self.processes:
+            process.popen.wait()
+        idle = int(self.environment["VERBENA_IDLE_MS"]) / 1000
+        if not poll_until(lambda: not self.daemons(), idle + 3):
+            trouble = f"verbenad {self.daemons()} did not leave when idle\n{self.log_tail()}"
+            for pid in self.daemons():
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        return trouble
+
+
+class Suite:
+    """Named cases of one test program, run in order."""
+
+    def __init__(self, name, give_up=6):
+        self.name = name
+        self.give_up = give_up
+        self.passed = 0
+        self.failed = []
+        self.only = [word for word in sys.argv[1:] if not os.path.isdir(word)]
+        self.started = time.monotonic()
+
+    def case(self, name, function, *arguments, **options):
+        """Runs one case unless the command line names others; never raises Failure."""
+        if self.only and not any(word in name for word in self.only):
+            return
+        if len(self.failed) >= self.give_up:
+            return
+        began = time.monotonic()
+        try:
+            function(*arguments, **options)
+        except Failure as failure:
+            self.failed.append(name)
+            print(f"FAIL  {name} ({time.monotonic() - began:.1f} s): {failure}", flush=True)
+            return
+        self.passed += 1
+        print(f"ok    {name} ({time.monotonic() - began:.1f} s)", flush=True)
+
+    def stage_closed(self, stage):
+        """Closes a stage as a case of its own: nothing may be left of it."""
+        def leave():
+            stage.expect_no_clients()
+            trouble = stage.close()
+            require(not trouble, trouble)
+        try:
+            self.case("nothing left behind", leave)
+        finally:
+            if os.path.isdir(stage.directory):
+                stage.close()
+
+    def end(self):
+        """Prints the summary and leaves with the right status."""
+        took = time.monotonic() - self.started
+        if len(self.failed) >= self.give_up:
+            print(f"{self.name}: gave up after {self.give_up} failures")
+        print(f"{self.name}: {self.passed} passed, {len(self.failed)} failed in {took:.1f} s")
+        sys.exit(1 if self.failed else 0)

@@ -1,0 +1,178 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Debian's perftest between two processes: every verb, transport and the options that matter.
+
+Checks that both ends finish and that every size asked for has a row of sensible numbers; how fast
+they are is `make bench`'s business. VERBENA_FULL=1 takes all sizes with full iterations.
+"""
+import re
+import sys
+
+from lib import FULL, PORTS, SLOW, Stage, Suite, need_programs, require, tail
+
+KIB, MIB = 1024, 1024 * 1024
+# verb, transports
+VERBS = {"send": ("RC", "UC", "UD"), "write": ("RC", "UC"), "read": ("RC",), "atomic": ("RC",)}
+ROW = re.compile(r"^ (\d+) +(\d+) +([\d.]+) +([\d.]+)", re.MULTILINE)
+
+
+def rows(text):
+    """size -> (iterations, third column, fourth column) of a result table."""
+    return {int(size): (int(count), float(one), float(two))
+            for size, count, one, two in ROW.findall(text)}
+
+
+def measure(stage, program, *options, sizes=None, seconds=20, server=(), client=()):
+    """One run of a pair; requires a row for each of the sizes at the client."""
+    port = PORTS.take()
+    # -F: the processor's frequency governor is none of our business.
+    words = [program, "-F", "-p", port, *options]
+    _, text = stage.pair(words + list(server), words + list(client) + ["localhost"], port,
+                         seconds=seconds)
+    table = rows(text)
+    require(table, f"no result row\n{tail(text)}")
+    if sizes is not None:
+        missing = [size for size in sizes if size not in table]
+        require(not missing, f"no row for the sizes {missing}\n{tail(text)}")
+    slot = 1 if program.endswith("_lat") else 2
+    for size, columns in table.items():
+        # Bandwidth of tiny messages in few iterations may round to 0.00 MB/s; its row is enough.
+        require(columns[slot] > 0 or size < 64, f"size {size}: nothing measured\n{tail(text)}")
+    return text
+
+
+def iterations(program, size):
+    """Enough to leave the start behind, few enough for a test."""
+    many = 20000 if FULL else 2000
+    count = max(10, min(many, (512 if FULL else 64) * MIB // max(size, 1)))
+    return count
+
+
+def basics(suite, stage):
+    """Every verb over every transport with a small and a large message."""
+    for verb, transports in VERBS.items():
+        for kind in ("lat", "bw"):
+            program = f"ib_{verb}_{kind}"
+            for transport in transports:
+                large = 4096 if transport == "UD" else MIB
+                for size in ([8] if verb == "atomic" else [2, 8, large]):
+                    options = [] if verb == "atomic" else ["-s", size]
+                    suite.case(f"{program} {transport} {size} B", measure, stage, program, "-c",
+                               transport, "-n", iterations(program, size), *options, sizes=[size])
+
+
+def all_sizes(suite, stage):
+    """-a: 2 B to 8 MiB (UD: to the MTU)."""
+    wanted = [1 << shift for shift in range(1, 24)]
+    count = 1000 if FULL else 20
+    for verb, transports in VERBS.items():
+        if verb == "atomic":
+            continue
+        for kind in ("lat", "bw"):
+            program = f"ib_{verb}_{kind}"
+            for transport in transports:
+                sizes = [size for size in wanted if transport != "UD" or size <= 4096]
+                suite.case(f"{program} {transport} -a", measure, stage, program, "-c", transport,
+                           "-a", "-n", count, sizes=sizes, seconds=60)
+
+
+def options_of_bandwidth(suite, stage):
+    """Both directions, events, many QPs, depths, shared receive queues, lists, inline."""
+    def case(program, *options, **more):
+        size = 8 if program == "ib_atomic_bw" else 4096
+        words = list(options) + ([] if program == "ib_atomic_bw" else ["-s", size])
+        suite.case(" ".join([program] + [str(word) for word in options]), measure, stage,
+                   program, "-n", 2000, *words, sizes=[size], **more)
+
+    for program in ("ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw"):
+        case(program, "-b")
+        case(program, "-q", 16)
+        case(program, "-b", "-q", 16)
+        case(program, "-t", 1)
+        case(program, "-t", 1024)
+        case(program, "-e")
+        case(program, "--use_old_post_send")
+    case("ib_atomic_bw", "-A", "CMP_AND_SWAP")
+    for transport in ("RC", "UC", "UD"):
+        case("ib_send_bw", "-c", transport, "-e")
+        case("ib_send_bw", "-c", transport, "-b")
+        case("ib_send_bw", "-c", transport, "-q", 16)
+        case("ib_send_bw", "-c", transport, "-r", 32, "-t", 16)
+    case("ib_send_bw", "--use-srq", "-q", 16)
+    case("ib_send_bw", "-c", "UD", "--use-srq")
+    case("ib_send_bw", "-r", 16, "-t", 1)
+    case("ib_send_bw", "-r", 4096, "-t", 2048)
+    case("ib_write_bw", "-c", "UC", "-b", "-q", 16)
+    case("ib_write_bw", "-l", 16)
+    case("ib_send_bw", "-l", 16)
+    case("ib_read_bw", "-o", 1)
+    case("ib_write_bw", "-m", 256)
+    case("ib_write_bw", "--mr_per_qp", "-q", 4)
+    case("ib_write_bw", "--perform_warm_up")
+    for program in ("ib_send_bw", "ib_write_bw"):
+        for size in (1, 64, 220):
+            suite.case(f"{program} -I {size}", measure, stage, program, "-s", size, "-I", size,
+                       "-n", 2000, sizes=[size])
+
+
+def options_of_latency(suite, stage):
+    """Events, inline, depths, shared receive queues."""
+    def case(program, *options, size=64):
+        words = list(options) + ([] if program == "ib_atomic_lat" else ["-s", size])
+        suite.case(" ".join([program] + [str(word) for word in options]), measure, stage,
+                   program, "-n", 500, *words,
+                   sizes=[8 if program == "ib_atomic_lat" else size])
+
+    for program in ("ib_send_lat", "ib_read_lat", "ib_atomic_lat"):
+        case(program, "-e")
+    for program in ("ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_atomic_lat"):
+        case(program, "--use_old_post_send")
+    for transport in ("UC", "UD"):
+        case("ib_send_lat", "-c", transport, "-e")
+    for program in ("ib_send_lat", "ib_write_lat"):
+        for inline in (0, 64, 220):
+            case(program, "-I", inline)
+    case("ib_send_lat", "--use-srq")
+    case("ib_send_lat", "-c", "UD", "--use-srq")
+    case("ib_send_lat", "-r", 16)
+    case("ib_send_lat", "-r", 4096)
+    case("ib_send_lat", "-x", 0)
+    case("ib_write_lat", "-D", 1)
+
+
+def rdma_cm(stage, *options):
+    """-R and -z need the connection manager, which does not exist yet: told clearly, and soon."""
+    process = stage.start("ib_send_bw", "-F", "-p", PORTS.take(), *options)
+    status = process.wait(10 * SLOW)
+    text = process.output()
+    require(status > 0, f"ended with {status}\n{tail(text)}")
+    require(re.search(r"(?i)rdma[_ ]?cm|event channel|connection manager|rdma_create", text),
+            f"no clear message\n{tail(text)}")
+
+
+def refused(stage, *options):
+    """A transport that this device does not have: an error, soon."""
+    process = stage.start("ib_send_bw", "-F", "-p", PORTS.take(), *options)
+    status = process.wait(10 * SLOW)
+    require(status > 0, f"ended with {status}\n{tail(process.output())}")
+
+
+def main():
+    """All cases."""
+    need_programs("ib_send_bw", "ib_atomic_lat")
+    suite = Suite("perftest", give_up=8)
+    stage = Stage()
+    basics(suite, stage)
+    options_of_latency(suite, stage)
+    options_of_bandwidth(suite, stage)
+    suite.case("ib_send_bw -R says that there is no connection manager", rdma_cm, stage, "-R")
+    suite.case("ib_send_bw -z likewise", rdma_cm, stage, "-z")
+    suite.case("ib_send_bw -c XRC is refused", refused, stage, "-c", "XRC")
+    suite.case("ib_send_bw --odp is refused", refused, stage, "--odp")
+    all_sizes(suite, stage)
+    suite.stage_closed(stage)
+    suite.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Debian's ibv_{rc,uc,ud,srq}_pingpong between two processes, and many pairs at once.
+
+Every transport, polling and sleeping on events, with the programs' own check of the data (-c),
+messages of 1 byte to 8 MiB. VERBENA_FULL=1 takes every power of two and more options.
+"""
+import re
+import sys
+
+from lib import (FULL, PORTS, SLOW, Failure, Stage, Suite, need_programs, require, tail)
+
+KIB, MIB = 1024, 1024 * 1024
+TRANSPORTS = ("rc", "uc", "ud", "srq")
+
+
+def sizes(transport):
+    """The message sizes of a transport."""
+    top = 4 * KIB if transport == "ud" else 8 * MIB
+    if FULL:
+        return [1 << shift for shift in range(24) if 1 << shift <= top]
+    if transport == "ud":
+        return [1, 64, 2048, 4096]
+    return [1, 4096, 64 * KIB, MIB, 8 * MIB]
+
+
+def words(transport, size, *options, port, iterations=None):
+    """The command of one end, without the host."""
+    if iterations is None:
+        budget = {True: 64 * MIB, False: 16 * MIB}[FULL]
+        iterations = max(8, min(500, budget // size))
+    depth = 64 if size >= MIB else 500
+    return [f"ibv_{transport}_pingpong", "-g", 0, "-p", port, "-s", size, "-n", iterations,
+            "-r", depth, *options]
+
+
+def rate_printed(text):
+    """Requires the programs' last lines: they appear only when all exchanges are done."""
+    found = re.search(r"(\d+) iters in ([\d.]+) seconds = ([\d.]+) usec/iter", text)
+    require(found, f"no result line\n{tail(text)}")
+
+
+def exchange(stage, transport, size, *options, **more):
+    """One pair, both of which must print their result."""
+    port = PORTS.take()
+    one = words(transport, size, *options, port=port, **more)
+    for text in stage.pair(one, one + ["localhost"], port, seconds=15):
+        rate_printed(text)
+
+
+def many_pairs(stage, count):
+    """Pairs of all transports at the same instant: none may disturb another."""
+    began = []
+    for index in range(count):
+        transport = TRANSPORTS[index % len(TRANSPORTS)]
+        options = ["-e"] if index % 3 == 0 else []
+        port = PORTS.take()
+        one = words(transport, 1024, "-c", *options, port=port, iterations=2000)
+        began.append(stage.start_pair(one, one + ["localhost"], port))
+    problems = []
+    for one, two in began:
+        try:
+            for text in stage.finish_pair(one, two, seconds=30):
+                rate_printed(text)
+        except Failure as failure:
+            problems.append(str(failure))
+    require(not problems, f"{len(problems)} of {count} pairs failed, the first:\n" +
+            (problems[0] if problems else ""))
+
+
+def refused(stage, program, option, pattern):
+    """An option for which Verbena has no capability: a message and a failure, not a hang."""
+    process = stage.start(program, "-g", 0, "-p", PORTS.take(), option)
+    status = process.wait(10 * SLOW)
+    text = process.output()
+    require(status not in (0, None) and status > 0, f"ended with {status}\n{tail(text)}")
+    require(re.search(pattern, text), f"no clear message\n{tail(text)}")
+
+
+def main():
+    """All cases."""
+    need_programs("ibv_rc_pingpong")
+    suite = Suite("pingpong")
+    stage = Stage()
+    for transport in TRANSPORTS:
+        for mode in ((), ("-e",)):
+            for size in sizes(transport):
+                # Checked data on all of them; the unchecked variant differs in nothing for us.
+                suite.case(f"{transport} {size} B {' '.join(mode) or 'polling'}",
+                           exchange, stage, transport, size, "-c", *mode)
+    for size in [1, 4096, MIB] if not FULL else sizes("rc"):
+        suite.case(f"rc {size} B new send API", exchange, stage, "rc", size, "-N", "-c")
+        suite.case(f"rc {size} B new send API -e", exchange, stage, "rc", size, "-N", "-e", "-c")
+    suite.case("rc time stamps", exchange, stage, "rc", 4096, "-t")
+    for mtu in [256, 4096] if not FULL else [256, 512, 1024, 2048, 4096]:
+        for transport in ("rc", "uc", "srq"):
+            suite.case(f"{transport} path MTU {mtu}", exchange, stage, transport, 10000, "-m", mtu)
+    suite.case("srq 1 QP", exchange, stage, "srq", 4096, "-q", 1, "-c")
+    suite.case("srq 100 QPs", exchange, stage, "srq", 512, "-q", 100, "-r", 1000, "-c",
+               iterations=50)
+    suite.case("device memory is refused", refused, stage, "ibv_rc_pingpong", "-j",
+               "(?i)dm|device memory|support")
+    suite.case("on-demand paging is refused", refused, stage, "ibv_rc_pingpong", "-o",
+               "(?i)odp|paging|support")
+    suite.case("8 pairs at once", many_pairs, stage, 8)
+    if FULL:
+        suite.case("32 pairs at once", many_pairs, stage, 32)
+    suite.stage_closed(stage)
+    suite.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
