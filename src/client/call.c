@@ -3,7 +3,6 @@
 #include "client/call.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -39,32 +38,31 @@ int packet_send(int socket, const void *data, size_t size, const int *fds, unsig
 	return n < 0 ? -errno : 0;
 }
 
-/* Descriptors of the packet; those beyond PROTO_MAX_FDS are closed. */
+/* Descriptors of the packet; there is room for no more than PROTO_MAX_FDS. */
 static void take_fds(struct msghdr *m, int *fds)
 {
-	unsigned int place = 0;
+	struct cmsghdr *c = CMSG_FIRSTHDR(m);
 
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+		return;
+	size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 
-		for (size_t i = 0; i < count; i++) {
-			int fd;
+	memcpy(fds, CMSG_DATA(c), (count < PROTO_MAX_FDS ? count : PROTO_MAX_FDS) * sizeof(int));
+}
 
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-			if (place < PROTO_MAX_FDS)
-				fds[place++] = fd;
-			else
-				close(fd);
-		}
+static void close_all(int *fds)
+{
+	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++) {
+		if (fds[i] >= 0)
+			close(fds[i]);
+		fds[i] = -1;
 	}
 }
 
 ssize_t packet_receive(int socket, void *data, size_t size, int *fds, int flags)
 {
 	union {
-		char bytes[CMSG_SPACE(16 * sizeof(int))];
+		char bytes[CMSG_SPACE(PROTO_MAX_FDS * sizeof(int))];
 		struct cmsghdr align;
 	} control;
 	struct iovec iov = {data, size};
@@ -83,10 +81,8 @@ ssize_t packet_receive(int socket, void *data, size_t size, int *fds, int flags)
 		return -errno;
 	take_fds(&m, fds);
 	if (m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
-		for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
-			if (fds[i] >= 0)
-				close(fds[i]);
-		return -EMSGSIZE;
+		close_all(fds);
+		return m.msg_flags & MSG_TRUNC ? -EMSGSIZE : -EMFILE;
 	}
 	return n;
 }
@@ -103,18 +99,22 @@ int call(int socket, const void *request, size_t size, const int *fds, unsigned 
 		return err == -EPIPE || err == -ECONNRESET ? -EIO : err;
 	ssize_t n = packet_receive(socket, packet, sizeof(packet), received, 0);
 
-	if (n < (ssize_t)sizeof(head))
+	if (n == -EMFILE)
+		return (int)n;
+	if (n < (ssize_t)sizeof(head)) {
+		close_all(received);
 		return -EIO;
-	memcpy(&head, packet, sizeof(head));
-	bool complete = head.result == 0 && (size_t)n >= sizeof(head) + reply_size;
-
-	if (complete && reply_size)
-		memcpy(reply, packet + sizeof(head), reply_size);
-	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++) {
-		if (complete && reply_fds)
-			reply_fds[i] = received[i];
-		else if (received[i] >= 0)
-			close(received[i]);
 	}
-	return complete ? 0 : head.result < 0 ? head.result : -EIO;
+	memcpy(&head, packet, sizeof(head));
+	if (head.result || (size_t)n < sizeof(head) + reply_size) {
+		close_all(received);
+		return head.result < 0 ? head.result : -EIO;
+	}
+	if (reply_size)
+		memcpy(reply, packet + sizeof(head), reply_size);
+	if (reply_fds)
+		memcpy(reply_fds, received, sizeof(received));
+	else
+		close_all(received);
+	return 0;
 }

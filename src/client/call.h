@@ -12,14 +12,16 @@ int packet_send(int socket, const void *data, size_t size, const int *fds, unsig
 
 /*
  * Receives one packet; `fds` has PROTO_MAX_FDS places, -1 where none came (close-on-exec). Returns
- * its size, 0 at the end, -EMSGSIZE when it didn't fit (descriptors closed), -errno.
+ * its size; 0 at the end; -EMSGSIZE when it didn't fit, -EMFILE when the descriptors didn't (none
+ * is left open; what fits of the data is there); -errno.
  */
 ssize_t packet_receive(int socket, void *data, size_t size, int *fds, int flags);
 
 /*
  * One request (header and command in `request`) and its reply. `reply_size` bytes of response must
  * come. Returns the reply's result (0 or negative errno), -EIO when the daemon hung up or answers
- * nonsense. The caller holds the connection's lock.
+ * nonsense, -EMFILE when there is no room for the reply's descriptors. The caller holds the
+ * connection's lock.
  */
 int call(int socket, const void *request, size_t size, const int *fds, unsigned int fd_count,
 	 void *reply, size_t reply_size, int *reply_fds);

@@ -6,6 +6,8 @@
 #include "client/daemon.h"
 
 #include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -125,9 +127,13 @@ int daemon_attach(struct daemon_conn *conn, int table_fd, int doorbell_fd,
 		if (err)
 			daemon_close(conn);
 	}
-	if (!err)
-		*event_fd = received[0];
-	return err;
+	if (err)
+		return err;
+	*event_fd = received[0];
+	for (unsigned int i = 1; i < PROTO_MAX_FDS; i++)
+		if (received[i] >= 0)
+			close(received[i]);
+	return 0;
 }
 
 int daemon_link(struct daemon_conn *conn, uint32_t slot)
@@ -141,7 +147,8 @@ int daemon_event_next(int event_fd, struct proto_event *event, int *fds)
 {
 	ssize_t n = packet_receive(event_fd, event, sizeof(*event), fds, MSG_DONTWAIT);
 
-	if (n == sizeof(*event))
+	/* No descriptors were left for those that came: the event still tells what happened. */
+	if (n == sizeof(*event) || n == -EMFILE)
 		return 0;
 	for (unsigned int i = 0; n > 0 && i < PROTO_MAX_FDS; i++)
 		if (fds[i] >= 0)

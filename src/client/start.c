@@ -8,8 +8,8 @@
  *
  * The program must not notice: the child that becomes the daemon is made without SIGCHLD (the
  * program's wait() doesn't see it, its handler isn't called), inherits no descriptor and no signal
- * state, and is nobody's child in the end. Between clone and exec there are only system calls: other
- * threads may have held any lock at that moment.
+ * state, and is nobody's child in the end. Between clone and exec there are only system calls:
+ * other threads may have held any lock at that moment.
  */
 #include "client/start.h"
 
@@ -252,7 +252,7 @@ static void launch_close(struct launch *l)
 static int launch_open(struct launch *l, const char *dir)
 {
 	char log_path[PATH_MAX];
-	int pair[2];
+	int pair[2], n = snprintf(log_path, sizeof(log_path), "%s/log", dir);
 
 	l->dir = dir;
 	l->null_fd = l->log_fd = l->ready_fd = l->wait_fd = -1;
@@ -262,8 +262,7 @@ static int launch_open(struct launch *l, const char *dir)
 	l->null_fd = move_up(open("/dev/null", O_RDWR | O_CLOEXEC));
 	if (l->null_fd < 0)
 		return l->null_fd;
-	snprintf(log_path, sizeof(log_path), "%s/log", dir);
-	l->log_fd = move_up(
+	l->log_fd = n >= (int)sizeof(log_path) ? -ENAMETOOLONG : move_up(
 		open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
 	if (l->log_fd < 0) {
 		/* A full disk is no reason to have no daemon. */

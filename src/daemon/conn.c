@@ -105,11 +105,12 @@ static int serve_one(struct conn *conn)
 	struct reply reply;
 	ssize_t n = packet_receive(conn->watch.fd, packet, sizeof(packet), fds, MSG_DONTWAIT);
 
-	if (n == -EMSGSIZE) {
+	if (n == -EMSGSIZE || n == -EMFILE) {
 		complain(conn->user,
-			 "process %d sent a request of more than %u bytes or %u descriptors",
+			 "process %d sent a request of more than %u bytes or with more descriptors "
+			 "than %u (or than this daemon may have)",
 			 conn->pid, PROTO_MAX_MESSAGE, PROTO_MAX_FDS);
-		reply_error(&reply, -EINVAL);
+		reply_error(&reply, n == -EMFILE ? -EMFILE : -EINVAL);
 		return send_reply(conn, &reply);
 	}
 	if (n <= 0)

@@ -109,6 +109,7 @@ int main(int argc, char **argv)
 
 	log_open(STDERR_FILENO, "verbenad");
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that call */
 	options.idle_ms = idle_from_environment();
 	code = options_parse(argc, argv, &options);
 	if (code)

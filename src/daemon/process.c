@@ -157,12 +157,18 @@ static void on_death(struct watch *watch, uint32_t events)
 	conn_close(process->conn);
 }
 
+/* A process that has no pid here (of another PID namespace) is only known by its sockets. */
 static int watch_death(struct process *process)
 {
 	int fd = conn_pidfd(process->conn);
 
-	if (fd < 0)
+	if (fd == -ESRCH || fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM)
 		return fd;
+	if (fd < 0) {
+		log_info("no pidfd for process %d (%s): its end shows when its sockets close",
+			 process->pid, strerror(-fd));
+		return 0;
+	}
 	int err = loop_add(&process->server->loop, &process->death, fd, EPOLLIN);
 
 	if (err)
@@ -282,7 +288,8 @@ out_death:;
 	int pidfd = process->death.fd;
 
 	loop_remove(&process->server->loop, &process->death);
-	close(pidfd);
+	if (pidfd >= 0)
+		close(pidfd);
 out_numbers:
 	give_numbers(process);
 out_free:
@@ -303,7 +310,8 @@ void process_free(struct process *process)
 	link_free_all(process);
 	events_close(&process->events);
 	loop_remove(&process->server->loop, &process->death);
-	close(pidfd);
+	if (pidfd >= 0)
+		close(pidfd);
 	close(process->table);
 	close(process->doorbell);
 	give_numbers(process);

@@ -187,16 +187,22 @@ static int watch_signals(struct server *server)
 	return fd < 0 ? -errno : loop_add(&server->loop, &server->signals, fd, EPOLLIN);
 }
 
-/* Each attached process costs several descriptors. */
+/* Limits that the program which happened to start the daemon had set for itself. */
 static void raise_limits(struct server *server)
 {
-	struct rlimit limit = {1024, 1024};
+	static const int kinds[] = {RLIMIT_AS, RLIMIT_CPU, RLIMIT_DATA, RLIMIT_FSIZE,
+				    RLIMIT_NOFILE};
+	struct rlimit limit = {0};
 
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		if (getrlimit(kinds[i], &limit) < 0 || limit.rlim_cur == limit.rlim_max)
+			continue;
 		limit.rlim_cur = limit.rlim_max;
-		if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
-			log_warn("can't raise the limit of open files: %s", strerror(errno));
+		if (setrlimit(kinds[i], &limit) < 0)
+			log_warn("can't raise a limit of resources: %s", strerror(errno));
 	}
+	/* Each attached process costs several descriptors. */
+	getrlimit(RLIMIT_NOFILE, &limit);
 	rlim_t max = limit.rlim_cur / FILES_A_CONNECTION;
 
 	server->connections_max = max < UINT32_MAX ? (uint32_t)max : UINT32_MAX;
