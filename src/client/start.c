@@ -249,10 +249,24 @@ static void launch_close(struct launch *l)
 	free(l->environment);
 }
 
+/* Appended to. A full disk is no reason to have no daemon: then it logs nothing. */
+static int open_log(const char *dir)
+{
+	char path[PATH_MAX];
+	int n = snprintf(path, sizeof(path), "%s/log", dir), fd;
+
+	if (n < 0 || n >= (int)sizeof(path))
+		return -ENAMETOOLONG;
+	fd = move_up(open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+	if (fd >= 0)
+		return fd;
+	log_warn("the daemon will have no log: can't open %s: %s", path, strerror(-fd));
+	return move_up(open("/dev/null", O_WRONLY | O_CLOEXEC));
+}
+
 static int launch_open(struct launch *l, const char *dir)
 {
-	char log_path[PATH_MAX];
-	int pair[2], n = snprintf(log_path, sizeof(log_path), "%s/log", dir);
+	int pair[2];
 
 	l->dir = dir;
 	l->null_fd = l->log_fd = l->ready_fd = l->wait_fd = -1;
@@ -262,14 +276,7 @@ static int launch_open(struct launch *l, const char *dir)
 	l->null_fd = move_up(open("/dev/null", O_RDWR | O_CLOEXEC));
 	if (l->null_fd < 0)
 		return l->null_fd;
-	l->log_fd = n >= (int)sizeof(log_path) ? -ENAMETOOLONG : move_up(
-		open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
-	if (l->log_fd < 0) {
-		/* A full disk is no reason to have no daemon. */
-		log_warn("the daemon will have no log: can't open %s: %s", log_path,
-			 strerror(-l->log_fd));
-		l->log_fd = move_up(open("/dev/null", O_WRONLY | O_CLOEXEC));
-	}
+	l->log_fd = open_log(dir);
 	if (l->log_fd < 0)
 		return l->log_fd;
 	if (pipe2(pair, O_CLOEXEC) < 0)

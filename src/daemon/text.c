@@ -37,17 +37,24 @@ static bool make_room(struct text *text, size_t more)
 
 void text_add(struct text *text, const char *format, ...)
 {
+	size_t left = text->room - text->length;
 	va_list args;
 
-	va_start(args, format);
-	int n = vsnprintf(NULL, 0, format, args);
-
-	va_end(args);
-	if (n < 0 || !make_room(text, (size_t)n))
+	if (text->failed)
 		return;
 	va_start(args, format);
-	vsnprintf(text->data + text->length, (size_t)n + 1, format, args);
+	int n = vsnprintf(left ? text->data + text->length : NULL, left, format, args);
+
 	va_end(args);
+	if (n < 0)
+		return;
+	if ((size_t)n >= left) {
+		if (!make_room(text, (size_t)n))
+			return;
+		va_start(args, format);
+		vsnprintf(text->data + text->length, (size_t)n + 1, format, args);
+		va_end(args);
+	}
 	text->length += (size_t)n;
 }
 

@@ -484,18 +484,17 @@ static enum step start_datagram(struct qp *qp, struct send_wqe *wqe)
 
 void sq_run(struct qp *qp)
 {
-	bool ring = false;
+	if (qp->sq.next == qp->sq.head || qp->state != IBV_QPS_RTS)
+		return;
+	enum step step = STEP_DONE;
 
-	while (qp->sq.next != qp->sq.head && qp->state == IBV_QPS_RTS) {
+	while (step == STEP_DONE && qp->sq.next != qp->sq.head && qp->state == IBV_QPS_RTS) {
 		struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.next);
-		enum step step =
-			qp->type == IBV_QPT_UD ? start_datagram(qp, wqe) : start_connected(qp, wqe);
 
-		if (step != STEP_DONE)
-			break;
-		ring = true;
+		step = qp->type == IBV_QPT_UD ? start_datagram(qp, wqe) : start_connected(qp, wqe);
 	}
-	if (ring && qp->link && link_is(qp->link, LINK_UP))
+	/* Also after a wait: part of a message may be in the ring already. */
+	if (qp->link && link_is(qp->link, LINK_UP))
 		link_notify(qp->link);
 }
 
