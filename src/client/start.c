@@ -373,12 +373,12 @@ int start_connect(const char *node)
 		return err;
 	int fd = try_connect(dir, node);
 
-	if (nobody_there(fd))
-		fd = start_locked(dir, node);
 	if (fd == -EACCES)
 		log_error("no permission to open %s/%s: ask its administrator for the group", dir,
 			  node ? node : "uverbs0");
 	else if (fd == -ENAMETOOLONG)
 		log_error("the run-time directory's name is too long for a socket: %s", dir);
+	else if (nobody_there(fd))
+		fd = start_locked(dir, node);
 	return fd;
 }

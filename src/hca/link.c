@@ -201,7 +201,8 @@ static bool backlog_add(struct link *link, const struct ring_header *header, con
 		return false;
 	b->header = *header;
 	b->size = size;
-	memcpy(b->payload, payload, size);
+	if (size)
+		memcpy(b->payload, payload, size);
 	list_add_tail(&link->backlog, &b->node);
 	link->backlog_count++;
 	return true;

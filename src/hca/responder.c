@@ -130,7 +130,8 @@ static struct inbound *hold(struct qp *qp, const struct ring_header *h, const ui
 		return NULL;
 	}
 	memcpy(&in->header, h, sizeof(*h));
-	memcpy(in->payload, payload, size);
+	if (size)
+		memcpy(in->payload, payload, size);
 	in->size = size;
 	in->rnr_deadline = 0;
 	in->done = 0;
@@ -445,7 +446,8 @@ static enum outcome do_read(struct qp *qp, const struct ring_header *h, const ui
 		out->msn = h->msn;
 		out->imm = at;
 		out->length = n;
-		memcpy((uint8_t *)out + RING_HEADER, (void *)(uintptr_t)(from + at), n);
+		if (n)
+			memcpy((uint8_t *)out + RING_HEADER, (void *)(uintptr_t)(from + at), n);
 		link_send(qp->link, out, n);
 		at += n;
 	} while (at < h->length);

@@ -351,12 +351,13 @@ class Stage:
 class Suite:
     """Named cases of one test program, run in order."""
 
-    def __init__(self, name, give_up=6):
+    def __init__(self, name, give_up=6, only=None):
         self.name = name
         self.give_up = give_up
         self.passed = 0
         self.failed = []
-        self.only = [word for word in sys.argv[1:] if not os.path.isdir(word)]
+        given = sys.argv[1:] if only is None else only
+        self.only = [word for word in given if not os.path.isdir(word)]
         self.started = time.monotonic()
 
     def case(self, name, function, *arguments, **options):
