@@ -275,7 +275,7 @@ struct qp {
 	/* responder */
 	uint32_t arrived_msn; /* of the next request to arrive */
 	uint32_t done_msn;    /* all requests below it are executed: what ACKs say */
-	bool ack_pending;
+	_Atomic bool ack_pending; /* written under qp.lock */
 	bool halted;	       /* a request was answered with an error: none after it counts */
 	bool comm_established; /* IBV_EVENT_COMM_EST was raised */
 	struct list ack_node;  /* on hca.acks; under engine */

@@ -39,7 +39,7 @@ int mr_publish(struct hca *hca, struct mr *mr)
 
 _Atomic uint64_t *hazard_set(struct hca *hca, uint32_t slot, uint32_t rkey)
 {
-	static _Thread_local unsigned int hint;
+	static _Thread_local unsigned int hint __attribute__((tls_model("initial-exec")));
 	uint64_t value = (uint64_t)slot << 32 | rkey;
 
 	for (;; hint++) {

@@ -37,12 +37,15 @@ void qp_wake(struct qp *qp);
 static inline void qp_record(struct qp *qp, struct ring_header *h, enum record_kind kind,
 			     uint8_t flags)
 {
+	bool acks = atomic_load_explicit(&qp->ack_pending, memory_order_relaxed);
+
 	h->kind = kind;
-	h->flags = flags | (qp->ack_pending ? REC_ACKS : 0);
+	h->flags = flags | (acks ? REC_ACKS : 0);
 	h->dst = record_address(qp->attr.dest_qp_num, qp->remote_epoch);
 	h->src = record_address(qp->ibv.qp_num, qp->epoch);
 	h->ack = qp->done_msn;
-	qp->ack_pending = false;
+	if (acks)
+		atomic_store_explicit(&qp->ack_pending, false, memory_order_relaxed);
 }
 
 /* ---- send queue (sq.c) */

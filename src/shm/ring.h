@@ -6,14 +6,17 @@
  * consecutive slots and never wraps (a PAD record fills the end of a lap). A record exists when
  * its header's `seq` is the number that the consumer waits for; that store is the producer's last.
  *
- *   Producer writes: record bodies, then the *following* header's seq := 0, then this header's
- *                    seq := position + 1 (release)                                  [R1]
+ *   Producer writes: record bodies, then (where old payload lies there) the *following* header's
+ *                    seq := 0, then this header's seq := position + 1 (release)     [R1]
  *   Consumer reads:  seq at its position (acquire), and only then the record        [R1']
  *   Consumer writes: ctl->consumed := its position (release), when it has read      [R2]
  *   Producer reads:  ctl->consumed (acquire) before it writes over old slots        [R2']
  *
- * Zeroing the next header first means that old payload bytes are never taken for a header, whatever
- * they hold. Positions are free-running 32-bit counts of slots.
+ * Zeroing first means that old payload bytes are never taken for a header, whatever they hold. An old
+ * header can't be mistaken (its number is of another lap), so the producer remembers which slots hold
+ * payload, and a stream of small records touches one line each: a second line would have to come over
+ * from the consumer's cache before the record could be seen. Positions are free-running 32-bit counts
+ * of slots.
  *
  * Everything that the consumer reads may be the work of a hostile peer: ring_peek() copies the
  * header once and checks that the record lies within the ring; payloads are copied once, then
@@ -29,6 +32,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/cpu.h"
 
@@ -71,6 +75,7 @@ struct ring_tx {
 	struct ring_ctl *ctl;
 	uint32_t pos;	/* next free slot */
 	uint32_t limit; /* pos may not pass this: consumed + RING_SLOTS, as last read */
+	bool stale[RING_SLOTS]; /* by slot: its first bytes are payload of an earlier record */
 };
 
 /* The consumer's private state. */
@@ -111,11 +116,19 @@ static inline struct ring_header *ring_reserve(struct ring_tx *tx, uint32_t payl
 /* Publishes the reserved record of `payload` bytes. */
 static inline void ring_commit(struct ring_tx *tx, struct ring_header *h, uint32_t payload)
 {
-	uint32_t n = ring_slots_for(payload);
-	struct ring_header *next = (struct ring_header *)ring_at(tx->slots, tx->pos + n);
+	uint32_t n = ring_slots_for(payload), at = tx->pos & (RING_SLOTS - 1);
+	uint32_t following = (at + n) & (RING_SLOTS - 1);
 
 	h->slots = n;
-	atomic_store_explicit(&next->seq, 0, memory_order_relaxed);
+	tx->stale[at] = false;
+	if (unlikely(n > 1))
+		memset(&tx->stale[at + 1], true, n - 1);
+	if (unlikely(tx->stale[following])) {
+		struct ring_header *next = (struct ring_header *)ring_at(tx->slots, following);
+
+		atomic_store_explicit(&next->seq, 0, memory_order_relaxed);
+		tx->stale[following] = false;
+	}
 	atomic_store_explicit(&h->seq, tx->pos + 1, memory_order_release); /* [R1] */
 	tx->pos += n;
 }
