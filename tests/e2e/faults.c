@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Right and wrong use of verbs, over every carrier that one host has, with the status that an
+ * adapter gives on both sides. The tests are in the files named in faults.h.
+ */
+#include "faults.h"
+
+enum { TESTS_MAX = 256 };
+
+int main(int argc, char **argv)
+{
+	static const struct rig_test *const tables[] = {
+		data_tests, remote_tests, state_tests, queue_tests, loose_tests,
+	};
+	static struct rig_test all[TESTS_MAX + 1];
+	unsigned int count = 0;
+
+	for (unsigned int i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
+		for (const struct rig_test *test = tables[i]; test->name && count < TESTS_MAX;
+		     test++)
+			all[count++] = *test;
+	rig_main(argc, argv, all);
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The tables of tests, one a file, each ended by a null name. */
+#ifndef VERBENA_E2E_FAULTS_H
+#define VERBENA_E2E_FAULTS_H
+
+#include "rig.h"
+
+extern const struct rig_test data_tests[];   /* what arrives, in which order */
+extern const struct rig_test remote_tests[]; /* faults between requester and responder */
+extern const struct rig_test state_tests[];  /* states, attributes, events of a QP */
+extern const struct rig_test queue_tests[];  /* CQs, SRQs, channels, limits, wrong arguments */
+extern const struct rig_test loose_tests[];  /* UD and UC: nobody acknowledges */
+
+#endif

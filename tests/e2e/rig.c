@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The rig's runner: processes, threads, sockets, events, the command line. See rig.h.
+ *
+ * The main process never calls a verb: each test runs in children of its own, so that a crash or a
+ * hang of one is a failure of one. It owns the children and a socket pair for each test.
+ */
+#include <errno.h>
+#include <fnmatch.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "rig.h"
+
+const char *const rig_carrier_names[RIG_CARRIERS] = {"self", "self2", "local", "ring"};
+
+enum { TEST_SECONDS = 20, EVENTS_KEPT = 64, EXIT_FAILED = 1, EXIT_PEER_GONE = 2 };
+
+/* Events that were taken from a device context and that nobody has asked for yet. Both ends of one
+ * context share it. */
+struct rig_event {
+	pthread_mutex_t lock; /* guards all below */
+	int count;
+	struct {
+		enum ibv_event_type type;
+		const void *element;
+	} kept[EVENTS_KEPT];
+};
+
+int rig_slowness(void)
+{
+	const char *sanitizer = getenv("VERBENA_SANITIZE");
+
+	if (!sanitizer || !*sanitizer)
+		return 1;
+	return strcmp(sanitizer, "thread") == 0 ? 8 : 3;
+}
+
+double now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+void rig_fail(const struct rig *rig, const char *file, int line, const char *format, ...)
+{
+	const char *slash = strrchr(file, '/');
+	char text[512];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	fprintf(stderr, "  %s over %s, end %c, %s:%d: %s\n", rig->name,
+		rig_carrier_names[rig->carrier], rig->role == RIG_A ? 'A' : 'B',
+		slash ? slash + 1 : file, line, text);
+	_exit(EXIT_FAILED);
+}
+
+/* Socket ------------------------------------------------------------------------------------- */
+
+void rig_swap(struct rig *rig, const void *mine, void *theirs, size_t size)
+{
+	size_t done = 0;
+	ssize_t got;
+
+	if (send(rig->sock, mine, size, MSG_NOSIGNAL) != (ssize_t)size)
+		_exit(EXIT_PEER_GONE);
+	while (done < size) {
+		got = recv(rig->sock, (char *)theirs + done, size - done, 0);
+		if (got < 0 && errno == EINTR)
+			continue;
+		/* The other end has failed and has said why. */
+		if (got <= 0)
+			_exit(EXIT_PEER_GONE);
+		done += (size_t)got;
+	}
+}
+
+void rig_sync(struct rig *rig)
+{
+	char mine = 's', theirs;
+
+	rig_swap(rig, &mine, &theirs, 1);
+	CHECK_EQ(rig, theirs, 's');
+}
+
+/* Events ------------------------------------------------------------------------------------- */
+
+static const void *event_element(const struct ibv_async_event *event)
+{
+	switch (event->event_type) {
+	case IBV_EVENT_CQ_ERR:
+		return event->element.cq;
+	case IBV_EVENT_SRQ_ERR:
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		return event->element.srq;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_PATH_MIG:
+	case IBV_EVENT_PATH_MIG_ERR:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		return event->element.qp;
+	default:
+		return NULL;
+	}
+}
+
+/* Takes what the device context has, under the lock. */
+static void events_take(struct rig *rig)
+{
+	struct rig_event *events = rig->events;
+	struct pollfd ready = {.fd = rig->ctx->async_fd, .events = POLLIN};
+	struct ibv_async_event event;
+
+	while (poll(&ready, 1, 0) == 1) {
+		if (ibv_get_async_event(rig->ctx, &event))
+			rig_fail(rig, __FILE__, __LINE__,
+				 "the descriptor of events is readable, but there is none: %s",
+				 strerror(errno));
+		if (events->count < EVENTS_KEPT) {
+			events->kept[events->count].type = event.event_type;
+			events->kept[events->count++].element = event_element(&event);
+		}
+		ibv_ack_async_event(&event);
+	}
+}
+
+static bool event_find(struct rig *rig, enum ibv_event_type type, const void *element)
+{
+	struct rig_event *events = rig->events;
+	bool found = false;
+
+	pthread_mutex_lock(&events->lock);
+	events_take(rig);
+	for (int i = 0; i < events->count && !found; i++) {
+		if (events->kept[i].type != type || events->kept[i].element != element)
+			continue;
+		events->kept[i] = events->kept[--events->count];
+		found = true;
+	}
+	pthread_mutex_unlock(&events->lock);
+	return found;
+}
+
+bool event_seen(struct rig *rig, enum ibv_event_type type, const void *element, int ms)
+{
+	double end = now_ms() + ms;
+
+	while (!event_find(rig, type, element)) {
+		if (now_ms() > end)
+			return false;
+		usleep(500);
+	}
+	return true;
+}
+
+void event_expect_at(struct rig *rig, enum ibv_event_type type, const void *element,
+		     const char *file, int line)
+{
+	if (!event_seen(rig, type, element, RIG_SOON_MS))
+		rig_fail(rig, file, line, "no event \"%s\"", ibv_event_type_str(type));
+}
+
+bool channel_readable(struct ibv_comp_channel *channel, int ms)
+{
+	struct pollfd ready = {.fd = channel->fd, .events = POLLIN};
+
+	return poll(&ready, 1, ms) == 1;
+}
+
+/* Running ------------------------------------------------------------------------------------ */
+
+static struct ibv_context *device_open(const struct rig *rig)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *ctx = NULL;
+
+	if (list && list[0])
+		ctx = ibv_open_device(list[0]);
+	if (!ctx)
+		rig_fail(rig, __FILE__, __LINE__, "no device can be opened: %s", strerror(errno));
+	ibv_free_device_list(list);
+	return ctx;
+}
+
+struct part {
+	struct rig rig;
+	const struct rig_test *test;
+	pthread_t thread;
+};
+
+static void *part_run(void *argument)
+{
+	struct part *part = argument;
+
+	part->test->body(&part->rig);
+	rig_sync(&part->rig);
+	return NULL;
+}
+
+static void part_prepare(struct part *part, const struct rig_test *test, enum rig_carrier carrier,
+			 int role, int sock)
+{
+	part->test = test;
+	part->rig = (struct rig){
+		.name = test->name, .role = role, .carrier = carrier, .sock = sock};
+	part->rig.ctx = device_open(&part->rig);
+	part->rig.events = calloc(1, sizeof(*part->rig.events));
+	pthread_mutex_init(&part->rig.events->lock, NULL);
+}
+
+static void part_finish(struct part *part)
+{
+	OK(&part->rig, ibv_close_device(part->rig.ctx));
+	pthread_mutex_destroy(&part->rig.events->lock);
+	free(part->rig.events);
+}
+
+/* Both ends in this process. */
+static void run_threads(const struct rig_test *test, enum rig_carrier carrier, const int sock[2])
+{
+	struct part part[2];
+	bool shared = carrier == RIG_SELF;
+
+	part_prepare(&part[0], test, carrier, RIG_A, sock[0]);
+	if (shared) {
+		part[1] = part[0];
+		part[1].rig.role = RIG_B;
+		part[1].rig.sock = sock[1];
+	} else {
+		part_prepare(&part[1], test, carrier, RIG_B, sock[1]);
+	}
+	for (int i = 0; i < 2; i++)
+		if (pthread_create(&part[i].thread, NULL, part_run, &part[i]))
+			rig_fail(&part[i].rig, __FILE__, __LINE__, "no thread");
+	for (int i = 0; i < 2; i++)
+		pthread_join(part[i].thread, NULL);
+	for (int i = 0; i < (shared ? 1 : 2); i++)
+		part_finish(&part[i]);
+}
+
+static void run_process(const struct rig_test *test, enum rig_carrier carrier, int role, int sock)
+{
+	struct part part;
+
+	part_prepare(&part, test, carrier, role, sock);
+	part_run(&part);
+	part_finish(&part);
+}
+
+static pid_t child_start(const struct rig_test *test, enum rig_carrier carrier, int role,
+			 const int sock[2])
+{
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (pid != 0)
+		return pid;
+	signal(SIGPIPE, SIG_IGN);
+	if (carrier == RIG_SELF || carrier == RIG_SELF_TWO) {
+		run_threads(test, carrier, sock);
+	} else {
+		close(sock[!role]);
+		run_process(test, carrier, role, sock[role]);
+	}
+	exit(0);
+}
+
+/* Waits for a child until the instant; it is ended then. Whether it ended well. */
+static bool child_wait(pid_t pid, double until, const char *what)
+{
+	int status;
+
+	while (waitpid(pid, &status, WNOHANG) == 0) {
+		if (now_ms() > until) {
+			fprintf(stderr, "  %s hangs\n", what);
+			if (getenv("RIG_HOLD")) {
+				fprintf(stderr, "  (RIG_HOLD: pid %d is left for a debugger)\n",
+					(int)pid);
+				pause();
+			}
+			kill(pid, SIGKILL);
+			waitpid(pid, &status, 0);
+			return false;
+		}
+		usleep(500);
+	}
+	if (WIFSIGNALED(status))
+		fprintf(stderr, "  %s was ended by signal %d (%s)\n", what, WTERMSIG(status),
+			strsignal(WTERMSIG(status)));
+	else if (WEXITSTATUS(status) > EXIT_PEER_GONE)
+		fprintf(stderr, "  %s ended with %d\n", what, WEXITSTATUS(status));
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+bool rig_run(const struct rig_test *test, enum rig_carrier carrier)
+{
+	double until = now_ms() + TEST_SECONDS * 1000.0 * rig_slowness();
+	bool threads = carrier == RIG_SELF || carrier == RIG_SELF_TWO;
+	pid_t pid[2] = {-1, -1};
+	int sock[2];
+	bool fine;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, sock))
+		return false;
+	if (carrier == RIG_RING)
+		setenv("VERBENA_LOCAL_COPY", "ring", 1);
+	else
+		unsetenv("VERBENA_LOCAL_COPY");
+	pid[0] = child_start(test, carrier, RIG_A, sock);
+	if (!threads)
+		pid[1] = child_start(test, carrier, RIG_B, sock);
+	close(sock[0]);
+	close(sock[1]);
+	fine = child_wait(pid[0], until, threads ? "the process" : "end A");
+	if (!threads)
+		fine &= child_wait(pid[1], fine ? until : now_ms() + 2000, "end B");
+	return fine;
+}
+
+/* Command line ------------------------------------------------------------------------------- */
+
+static _Noreturn void usage(const char *program, const struct rig_test *tests)
+{
+	fprintf(stderr,
+		"usage: %s [-c self|self2|local|ring]... [-n TIMES] [PATTERN...]\n"
+		"RIG_HOLD=1 leaves a test that hangs for a debugger. Tests:\n",
+		program);
+	for (; tests->name; tests++)
+		fprintf(stderr, "  %s\n", tests->name);
+	exit(2);
+}
+
+static bool wanted(const char *name, char **patterns)
+{
+	if (!*patterns)
+		return true;
+	for (; *patterns; patterns++)
+		if (fnmatch(*patterns, name, 0) == 0)
+			return true;
+	return false;
+}
+
+static int carrier_named(const char *name)
+{
+	for (int i = 0; i < RIG_CARRIERS; i++)
+		if (strcmp(name, rig_carrier_names[i]) == 0)
+			return i;
+	return -1;
+}
+
+void rig_main(int argc, char **argv, const struct rig_test *tests)
+{
+	unsigned int carriers = 0, passed = 0, failed = 0;
+	long times = 1;
+	int option, carrier;
+
+	while ((option = getopt(argc, argv, "c:n:h")) != -1) {
+		if (option == 'c' && (carrier = carrier_named(optarg)) >= 0)
+			carriers |= 1u << carrier;
+		else if (option == 'n')
+			times = strtol(optarg, NULL, 10);
+		else
+			usage(argv[0], tests);
+	}
+	for (carrier = 0; carrier < RIG_CARRIERS; carrier++) {
+		if (carriers && !(carriers & 1u << carrier))
+			continue;
+		for (const struct rig_test *test = tests; test->name; test++) {
+			if (!wanted(test->name, argv + optind))
+				continue;
+			for (long i = 0; i < times; i++) {
+				double began = now_ms();
+				bool fine = rig_run(test, (enum rig_carrier)carrier);
+
+				printf("%s  %s over %s (%.0f ms)\n", fine ? "ok  " : "FAIL",
+				       test->name, rig_carrier_names[carrier], now_ms() - began);
+				fflush(stdout);
+				fine ? passed++ : failed++;
+			}
+		}
+	}
+	printf("%u passed, %u failed\n", passed, failed);
+	exit(failed || !passed ? 1 : 0);
+}

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# verbenad and the library's side of it. Most of these start a daemon of their own in a directory
+# of their own and speak its protocol by hand.
+set(daemon_tests ${CMAKE_CURRENT_LIST_DIR}/daemon)
+verbena_unit_test(daemon_numbers SOURCES ${daemon_tests}/test_numbers.c LIBS verbena_daemon)
+foreach(name commands isolation start)
+	verbena_unit_test(daemon_${name} SOURCES ${daemon_tests}/test_${name}.c ${daemon_tests}/raw.c
+		LIBS verbena_client PkgConfig::JANSSON TIMEOUT 300)
+	if(TEST unit.daemon_${name})
+		set_property(TEST unit.daemon_${name} APPEND PROPERTY ENVIRONMENT
+			VERBENA_DAEMON=$<TARGET_FILE:verbenad>)
+		add_dependencies(test_daemon_${name} verbenad)
+	endif()
+endforeach()

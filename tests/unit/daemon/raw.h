@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A verbenad of the test's own, and clients that speak its protocol by hand: what a program could
+ * send, not only what our library does send. A failed expectation ends the test at once.
+ */
+#ifndef VERBENA_TESTS_DAEMON_RAW_H
+#define VERBENA_TESTS_DAEMON_RAW_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <jansson.h>
+
+#include "proto/proto.h"
+
+/* A daemon in a fresh directory under /tmp; the program is $VERBENA_DAEMON. */
+struct raw_daemon {
+	char dir[64];
+	pid_t pid;
+};
+
+void raw_daemon_start(struct raw_daemon *daemon);
+/* Starts one in a directory that exists. Extra options end with NULL. */
+void raw_daemon_exec(struct raw_daemon *daemon, const char *const *options);
+/* Ends it by SIGTERM, expects it to exit with 0, removes the directory. */
+void raw_daemon_stop(struct raw_daemon *daemon);
+void raw_daemon_remove(struct raw_daemon *daemon);
+
+int raw_connect(const struct raw_daemon *daemon);
+
+/* Sends these bytes and descriptors as they are. 0 or -errno. */
+int raw_send(int fd, const void *packet, size_t size, const int *fds, unsigned int count);
+/* A reply's result; what follows it goes to `reply`. -EPIPE: the daemon hung up. */
+int raw_receive(int fd, void *reply, size_t size, int *reply_fd);
+
+/* A well-formed legacy command: header, `body`. Returns the result. */
+int raw_call(int fd, uint32_t command, const void *body, size_t size, void *reply,
+	     size_t reply_size);
+
+/* An attached process: its connection, event socket, and the descriptors it gave. */
+struct raw_process {
+	int fd, event_fd, table, doorbell;
+	struct proto_attach_resp resp;
+};
+
+int raw_table(void); /* a sealed table as the library makes it */
+/* The result of attaching over `fd` with these descriptors (-1: leave out the rest). */
+int raw_attach_with(int fd, int table, int doorbell, struct proto_attach_resp *resp, int *event_fd);
+void raw_attach(const struct raw_daemon *daemon, struct raw_process *process);
+void raw_detach(struct raw_process *process);
+/* A context of this process. */
+int raw_context(const struct raw_daemon *daemon, const struct raw_process *process);
+
+/* Objects with ordinary attributes; the handle. */
+uint32_t raw_pd(int fd);
+uint32_t raw_channel(int fd);
+uint32_t raw_cq(int fd, int32_t channel);
+uint32_t raw_srq(int fd, uint32_t pd);
+uint32_t raw_mr(int fd, uint32_t pd, struct ib_uverbs_reg_mr_resp *resp);
+uint32_t raw_qp(int fd, uint32_t pd, uint32_t cq, uint32_t *qpn);
+uint32_t raw_ah(int fd, uint32_t pd);
+int raw_destroy(int fd, uint32_t command, uint32_t handle); /* any DESTROY_*, DEALLOC_*, DEREG_* */
+
+/* The next event within five seconds; -1 in `fds` where none came. 0 or -EPIPE, -ETIMEDOUT. */
+int raw_event(const struct raw_process *process, struct proto_event *event, int fds[3]);
+
+/* Sends a line to the control socket; the parsed reply is the caller's. NULL: no reply. */
+json_t *raw_ctl(const struct raw_daemon *daemon, const char *line);
+/* A sum over all clients of status: "clients", "contexts", or a kind of object. */
+long raw_count(const struct raw_daemon *daemon, const char *what);
+/* Waits up to five seconds until raw_count() is `wanted`. */
+void raw_expect_count(const struct raw_daemon *daemon, const char *what, long wanted);
+
+/* The daemon's open descriptors and its resident memory in KiB. */
+long raw_daemon_fds(const struct raw_daemon *daemon);
+long raw_daemon_rss(const struct raw_daemon *daemon);
+
+void raw_nap(void); /* 5 ms */
+
+#endif

@@ -1,0 +1,698 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The commands of verbenad as a program could send them: every length, wrong handles, others'
+ * handles, objects in use, attributes beyond the limits. One daemon serves all tests; after each,
+ * nothing may be left in it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "proto/limits.h"
+#include "raw.h"
+#include "shm/pub.h"
+
+static struct raw_daemon server;
+static struct raw_process process;
+static int ctx;
+static long fds_before;
+
+static int server_start(void **state)
+{
+	(void)state;
+	raw_daemon_start(&server);
+	return 0;
+}
+
+static int server_stop(void **state)
+{
+	(void)state;
+	raw_daemon_stop(&server);
+	return 0;
+}
+
+static int open_context(void **state)
+{
+	(void)state;
+	raw_expect_count(&server, "clients", 0);
+	fds_before = raw_daemon_fds(&server);
+	raw_attach(&server, &process);
+	ctx = raw_context(&server, &process);
+	return 0;
+}
+
+static int close_context(void **state)
+{
+	(void)state;
+	close(ctx);
+	raw_detach(&process);
+	raw_expect_count(&server, "clients", 0);
+	for (int i = 0; i < 1000 && raw_daemon_fds(&server) != fds_before; i++)
+		raw_nap();
+	assert_int_equal(raw_daemon_fds(&server), fds_before);
+	return 0;
+}
+
+/* ------------------------------------------------------------------ headers and lengths */
+
+struct known {
+	uint32_t command;
+	size_t size, response;
+};
+
+#define ROW(number, request, reply)                                  \
+	{                                                            \
+		number, sizeof(struct request), sizeof(struct reply) \
+	}
+#define ROW0(number, request)                     \
+	{                                         \
+		number, sizeof(struct request), 0 \
+	}
+
+static const struct known on_context[] = {
+	ROW(IB_USER_VERBS_CMD_QUERY_DEVICE, ib_uverbs_query_device, ib_uverbs_query_device_resp),
+	ROW(IB_USER_VERBS_CMD_QUERY_PORT, ib_uverbs_query_port, ib_uverbs_query_port_resp),
+	ROW(IB_USER_VERBS_CMD_ALLOC_PD, ib_uverbs_alloc_pd, ib_uverbs_alloc_pd_resp),
+	ROW0(IB_USER_VERBS_CMD_DEALLOC_PD, ib_uverbs_dealloc_pd),
+	ROW(IB_USER_VERBS_CMD_CREATE_AH, ib_uverbs_create_ah, ib_uverbs_create_ah_resp),
+	ROW0(IB_USER_VERBS_CMD_DESTROY_AH, ib_uverbs_destroy_ah),
+	ROW(IB_USER_VERBS_CMD_REG_MR, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp),
+	ROW0(IB_USER_VERBS_CMD_DEREG_MR, ib_uverbs_dereg_mr),
+	ROW(IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, ib_uverbs_create_comp_channel,
+	    ib_uverbs_create_comp_channel_resp),
+	ROW(IB_USER_VERBS_CMD_CREATE_CQ, ib_uverbs_create_cq, ib_uverbs_create_cq_resp),
+	ROW(IB_USER_VERBS_CMD_RESIZE_CQ, ib_uverbs_resize_cq, ib_uverbs_resize_cq_resp),
+	ROW(IB_USER_VERBS_CMD_DESTROY_CQ, ib_uverbs_destroy_cq, ib_uverbs_destroy_cq_resp),
+	ROW(IB_USER_VERBS_CMD_CREATE_QP, ib_uverbs_create_qp, ib_uverbs_create_qp_resp),
+	ROW(IB_USER_VERBS_CMD_DESTROY_QP, ib_uverbs_destroy_qp, ib_uverbs_destroy_qp_resp),
+	ROW(IB_USER_VERBS_CMD_CREATE_SRQ, ib_uverbs_create_srq, ib_uverbs_create_srq_resp),
+	ROW0(IB_USER_VERBS_CMD_MODIFY_SRQ, ib_uverbs_modify_srq),
+	ROW(IB_USER_VERBS_CMD_DESTROY_SRQ, ib_uverbs_destroy_srq, ib_uverbs_destroy_srq_resp),
+	ROW0(PROTO_DESTROY_CHANNEL, proto_handle),
+	ROW(PROTO_QUERY_GID, proto_query_gid, proto_query_gid_resp),
+};
+#define ON_CONTEXT (sizeof(on_context) / sizeof(on_context[0]))
+
+static int send_words(int fd, uint32_t command, size_t size, unsigned int in, unsigned int out)
+{
+	_Alignas(8) uint8_t packet[1024] = {0};
+	const struct ib_uverbs_cmd_hdr header = {
+		.command = command, .in_words = (uint16_t)in, .out_words = (uint16_t)out};
+
+	memcpy(packet, &header, sizeof(header));
+	assert_int_equal(raw_send(fd, packet, size, NULL, 0), 0);
+	return raw_receive(fd, NULL, 0, NULL);
+}
+
+static void every_length_of_every_command(void **state)
+{
+	const size_t header = sizeof(struct ib_uverbs_cmd_hdr);
+
+	(void)state;
+	for (size_t i = 0; i < ON_CONTEXT; i++) {
+		const struct known *k = &on_context[i];
+
+		for (size_t size = 1; size < header + k->size + 64; size++) {
+			unsigned int words = (unsigned int)(size / 4);
+			int result = send_words(ctx, k->command, size, words, 512);
+
+			if (size < header + k->size || size % 4)
+				assert_int_equal(result, -EINVAL);
+			if (size < header)
+				continue;
+			/* The header says another length than the packet has. */
+			assert_int_equal(send_words(ctx, k->command, size, words + 1, 512),
+					 -EINVAL);
+			if (words)
+				assert_int_equal(send_words(ctx, k->command, size, words - 1, 512),
+						 -EINVAL);
+		}
+		/* No room for the response. */
+		if (k->response)
+			assert_int_equal(send_words(ctx, k->command, header + k->size,
+						    (unsigned int)((header + k->size) / 4),
+						    (unsigned int)(k->response / 4 - 1)),
+					 -ENOSPC);
+	}
+}
+
+static void every_unknown_command(void **state)
+{
+	(void)state;
+	for (uint32_t number = 0; number < 256; number++) {
+		int known = number == IB_USER_VERBS_CMD_GET_CONTEXT || number == PROTO_ATTACH ||
+			    number == PROTO_LINK || number == PROTO_LIST_DEVICES;
+
+		for (size_t i = 0; i < ON_CONTEXT; i++)
+			known |= on_context[i].command == number;
+		if (!known)
+			assert_int_equal(send_words(ctx, number, 200, 50, 512), -EOPNOTSUPP);
+		if (number != IB_USER_VERBS_EX_CMD_QUERY_DEVICE)
+			assert_int_equal(send_words(ctx, IB_USER_VERBS_CMD_FLAG_EXTENDED | number,
+						    200, 22, 512),
+					 -EOPNOTSUPP);
+		/* Bits that mean nothing. */
+		assert_int_equal(send_words(ctx, 0x10000 | number, 200, 50, 512), -EINVAL);
+		assert_int_equal(send_words(ctx, 0x100 | number, 200, 50, 512), -EINVAL);
+	}
+}
+
+static void commands_on_the_wrong_connection(void **state)
+{
+	const struct ib_uverbs_alloc_pd alloc = {0};
+	const struct proto_link link = {.slot = 1};
+	const struct {
+		struct ib_uverbs_get_context core;
+		struct proto_get_context udata;
+	} get = {.udata.cookie = process.resp.cookie}, wrong = {.udata.cookie = 12345};
+	int fresh = raw_connect(&server);
+
+	(void)state;
+	assert_int_equal(
+		raw_call(fresh, IB_USER_VERBS_CMD_ALLOC_PD, &alloc, sizeof(alloc), NULL, 0),
+		-EINVAL);
+	assert_int_equal(raw_call(fresh, PROTO_LINK, &link, sizeof(link), NULL, 0), -EINVAL);
+	assert_int_equal(raw_call(ctx, PROTO_LINK, &link, sizeof(link), NULL, 0), -EINVAL);
+	assert_int_equal(
+		raw_call(process.fd, IB_USER_VERBS_CMD_ALLOC_PD, &alloc, sizeof(alloc), NULL, 0),
+		-EINVAL);
+	/* A context twice, a context of a process connection, of nobody, without a cookie. */
+	assert_int_equal(raw_call(ctx, IB_USER_VERBS_CMD_GET_CONTEXT, &get, sizeof(get), NULL, 0),
+			 -EINVAL);
+	assert_int_equal(
+		raw_call(process.fd, IB_USER_VERBS_CMD_GET_CONTEXT, &get, sizeof(get), NULL, 0),
+		-EINVAL);
+	assert_int_equal(
+		raw_call(fresh, IB_USER_VERBS_CMD_GET_CONTEXT, &wrong, sizeof(wrong), NULL, 0),
+		-ESTALE);
+	assert_int_equal(
+		raw_call(fresh, IB_USER_VERBS_CMD_GET_CONTEXT, &get, sizeof(get.core), NULL, 0),
+		-EINVAL);
+	close(fresh);
+}
+
+static void extended_query_device(void **state)
+{
+	struct {
+		struct ib_uverbs_cmd_hdr header;
+		struct ib_uverbs_ex_cmd_hdr ex;
+		struct ib_uverbs_ex_query_device body;
+		uint64_t more;
+	} packet = {.header = {.command = IB_USER_VERBS_CMD_FLAG_EXTENDED |
+					  IB_USER_VERBS_EX_CMD_QUERY_DEVICE}};
+	struct ib_uverbs_ex_query_device_resp resp;
+	const size_t size = offsetof(typeof(packet), more);
+
+	(void)state;
+	packet.header.in_words = sizeof(packet.body) / 8;
+	packet.header.out_words = sizeof(resp) / 8;
+	assert_int_equal(raw_send(ctx, &packet, size, NULL, 0), 0);
+	assert_int_equal(raw_receive(ctx, &resp, sizeof(resp), NULL), 0);
+	assert_int_equal(resp.response_length, sizeof(resp));
+	assert_int_equal(resp.base.vendor_id, DEVICE_VENDOR_ID);
+	assert_int_equal(resp.base.max_sge, LIMIT_SGE);
+	assert_int_equal(resp.base.phys_port_cnt, 1);
+	/* An older client's shorter structure. */
+	size_t shorter = offsetof(struct ib_uverbs_ex_query_device_resp, rss_caps);
+
+	packet.header.out_words = (uint16_t)(shorter / 8);
+	assert_int_equal(raw_send(ctx, &packet, size, NULL, 0), 0);
+	assert_int_equal(raw_receive(ctx, &resp, shorter, NULL), 0);
+	assert_int_equal(resp.response_length, shorter);
+	packet.header.out_words = 10;
+	assert_int_equal(raw_send(ctx, &packet, size, NULL, 0), 0);
+	assert_int_equal(raw_receive(ctx, NULL, 0, NULL), -ENOSPC);
+	/* A newer client's longer one, without and with something in it. */
+	packet.header.out_words = sizeof(resp) / 8;
+	packet.header.in_words = 2;
+	assert_int_equal(raw_send(ctx, &packet, sizeof(packet), NULL, 0), 0);
+	assert_int_equal(raw_receive(ctx, NULL, 0, NULL), 0);
+	packet.more = 1;
+	assert_int_equal(raw_send(ctx, &packet, sizeof(packet), NULL, 0), 0);
+	assert_int_equal(raw_receive(ctx, NULL, 0, NULL), -EOPNOTSUPP);
+	packet.ex.cmd_hdr_reserved = 1;
+	assert_int_equal(raw_send(ctx, &packet, sizeof(packet), NULL, 0), 0);
+	assert_int_equal(raw_receive(ctx, NULL, 0, NULL), -EINVAL);
+	assert_int_equal(raw_send(ctx, &packet, 12, NULL, 0), 0);
+	assert_int_equal(raw_receive(ctx, NULL, 0, NULL), -EINVAL);
+}
+
+/* ------------------------------------------------------------------ queries */
+
+static void device_and_port(void **state)
+{
+	const struct ib_uverbs_query_device query = {0};
+	struct ib_uverbs_query_port port = {.port_num = 1};
+	struct ib_uverbs_query_device_resp device;
+	struct ib_uverbs_query_port_resp attr;
+	struct proto_list_devices_resp list;
+
+	(void)state;
+	assert_int_equal(raw_call(ctx, PROTO_LIST_DEVICES, NULL, 0, &list, sizeof(list)), 0);
+	assert_int_equal(list.count, 1);
+	assert_string_equal(list.device[0].name, "verbena0");
+	assert_string_equal(list.device[0].node, "uverbs0");
+	assert_int_equal(raw_call(ctx, IB_USER_VERBS_CMD_QUERY_DEVICE, &query, sizeof(query),
+				  &device, sizeof(device)),
+			 0);
+	assert_true(device.node_guid != 0);
+	assert_true(device.node_guid == list.device[0].node_guid);
+	assert_int_equal(device.max_mw, 0);
+	assert_int_equal(raw_call(ctx, IB_USER_VERBS_CMD_QUERY_PORT, &port, sizeof(port), &attr,
+				  sizeof(attr)),
+			 0);
+	assert_int_equal(attr.state, 4);
+	assert_int_equal(attr.active_mtu, 5);
+	assert_int_equal(attr.gid_tbl_len, LIMIT_GIDS);
+	assert_int_equal(attr.link_layer, 2);
+	for (int number = 0; number < 256; number++) {
+		port.port_num = (uint8_t)number;
+		if (number != 1)
+			assert_int_equal(raw_call(ctx, IB_USER_VERBS_CMD_QUERY_PORT, &port,
+						  sizeof(port), NULL, 0),
+					 -EINVAL);
+	}
+}
+
+static void gids(void **state)
+{
+	static const uint8_t loopback[16] = {[10] = 0xff, 0xff, 127, 0, 0, 1};
+	struct proto_query_gid query = {.port = 1};
+	struct proto_query_gid_resp gid;
+	int has_loopback = 0;
+
+	(void)state;
+	assert_int_equal(raw_call(ctx, PROTO_QUERY_GID, &query, sizeof(query), &gid, sizeof(gid)),
+			 0);
+	assert_int_equal(gid.gid[0], 0xfe);
+	assert_int_equal(gid.gid[1], 0x80);
+	assert_int_equal(gid.type, 2);
+	for (query.index = 0; query.index < LIMIT_GIDS; query.index++) {
+		int result =
+			raw_call(ctx, PROTO_QUERY_GID, &query, sizeof(query), &gid, sizeof(gid));
+
+		assert_true(result == 0 || result == -ENODATA);
+		if (!result)
+			has_loopback |= !memcmp(gid.gid, loopback, 16);
+	}
+	assert_true(has_loopback);
+	assert_int_equal(raw_call(ctx, PROTO_QUERY_GID, &query, sizeof(query), NULL, 0), -EINVAL);
+	query = (struct proto_query_gid){.port = 2};
+	assert_int_equal(raw_call(ctx, PROTO_QUERY_GID, &query, sizeof(query), NULL, 0), -EINVAL);
+}
+
+/* ------------------------------------------------------------------ objects */
+
+struct set {
+	uint32_t pd, channel, cq, srq, mr, qp, ah, qpn;
+	struct ib_uverbs_reg_mr_resp keys;
+};
+
+static struct set make_set(int fd)
+{
+	struct set s;
+
+	s.pd = raw_pd(fd);
+	s.channel = raw_channel(fd);
+	s.cq = raw_cq(fd, (int32_t)s.channel);
+	s.srq = raw_srq(fd, s.pd);
+	s.mr = raw_mr(fd, s.pd, &s.keys);
+	s.qp = raw_qp(fd, s.pd, s.cq, &s.qpn);
+	s.ah = raw_ah(fd, s.pd);
+	return s;
+}
+
+static const uint32_t destroyers[] = {
+	IB_USER_VERBS_CMD_DESTROY_AH, IB_USER_VERBS_CMD_DESTROY_QP, IB_USER_VERBS_CMD_DESTROY_SRQ,
+	IB_USER_VERBS_CMD_DEREG_MR,   IB_USER_VERBS_CMD_DESTROY_CQ, PROTO_DESTROY_CHANNEL,
+	IB_USER_VERBS_CMD_DEALLOC_PD,
+};
+enum { DESTROYERS = 7 };
+
+static void handles_in_order(const struct set *s, uint32_t handles[DESTROYERS])
+{
+	const uint32_t list[DESTROYERS] = {s->ah, s->qp, s->srq, s->mr, s->cq, s->channel, s->pd};
+
+	memcpy(handles, list, sizeof(list));
+}
+
+static void in_use_is_busy(void **state)
+{
+	struct set s = make_set(ctx);
+	uint32_t handles[DESTROYERS];
+
+	(void)state;
+	assert_int_equal(s.qpn >> LIMIT_QP_BITS, process.resp.slot);
+	assert_int_equal(s.keys.rkey, s.keys.lkey + 1);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEALLOC_PD, s.pd), -EBUSY);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, s.cq), -EBUSY);
+	assert_int_equal(raw_destroy(ctx, PROTO_DESTROY_CHANNEL, s.channel), -EBUSY);
+	handles_in_order(&s, handles);
+	for (int i = 0; i < DESTROYERS; i++) {
+		assert_int_equal(raw_destroy(ctx, destroyers[i], handles[i]), 0);
+		assert_int_equal(raw_destroy(ctx, destroyers[i], handles[i]), -EINVAL);
+	}
+}
+
+static void srq_in_use_is_busy(void **state)
+{
+	uint32_t pd = raw_pd(ctx), cq = raw_cq(ctx, -1), srq = raw_srq(ctx, pd);
+	const struct ib_uverbs_create_qp body = {.pd_handle = pd,
+						 .send_cq_handle = cq,
+						 .recv_cq_handle = cq,
+						 .srq_handle = srq,
+						 .is_srq = 1,
+						 .qp_type = 2};
+	struct ib_uverbs_create_qp_resp resp;
+
+	(void)state;
+	assert_int_equal(raw_call(ctx, IB_USER_VERBS_CMD_CREATE_QP, &body, sizeof(body), &resp,
+				  sizeof(resp)),
+			 0);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_SRQ, srq), -EBUSY);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_QP, resp.qp_handle), 0);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_SRQ, srq), 0);
+}
+
+static void wrong_handles(void **state)
+{
+	struct set s = make_set(ctx);
+	uint32_t handles[DESTROYERS];
+
+	(void)state;
+	handles_in_order(&s, handles);
+	for (int i = 0; i < DESTROYERS; i++) {
+		/* Another kind's handle, nobody's, and neighbours. */
+		for (int j = 0; j < DESTROYERS; j++)
+			if (i != j)
+				assert_int_equal(raw_destroy(ctx, destroyers[i], handles[j]),
+						 -EINVAL);
+		assert_int_equal(raw_destroy(ctx, destroyers[i], 0), -EINVAL);
+		assert_int_equal(raw_destroy(ctx, destroyers[i], UINT32_MAX), -EINVAL);
+		assert_int_equal(raw_destroy(ctx, destroyers[i], handles[i] + 100), -EINVAL);
+		assert_int_equal(raw_destroy(ctx, destroyers[i], handles[i] | 1u << 31), -EINVAL);
+		assert_int_equal(raw_destroy(ctx, destroyers[i], handles[i] + (1u << 22)), -EINVAL);
+	}
+	assert_int_equal(raw_count(&server, "qp"), 1);
+	assert_int_equal(raw_count(&server, "pd"), 1);
+}
+
+static void others_handles(void **state)
+{
+	struct raw_process other;
+	uint32_t handles[DESTROYERS];
+
+	(void)state;
+	raw_attach(&server, &other);
+	int theirs = raw_context(&server, &other), second = raw_context(&server, &process);
+	struct set s = make_set(theirs);
+
+	/* Give our table other places, so that equal handles can't make it look right. */
+	for (int i = 0; i < 40; i++)
+		raw_pd(ctx);
+	raw_pd(second);
+	handles_in_order(&s, handles);
+	for (int i = 0; i < DESTROYERS; i++) {
+		int result = raw_destroy(ctx, destroyers[i], handles[i]);
+
+		/* Our own object may have the same handle; then it is ours that went. */
+		if (destroyers[i] != IB_USER_VERBS_CMD_DEALLOC_PD)
+			assert_int_equal(result, -EINVAL);
+		result = raw_destroy(second, destroyers[i], handles[i]);
+		if (destroyers[i] != IB_USER_VERBS_CMD_DEALLOC_PD)
+			assert_int_equal(result, -EINVAL);
+	}
+	/* All of theirs is still there. */
+	for (int i = 0; i < DESTROYERS; i++)
+		assert_int_equal(raw_destroy(theirs, destroyers[i], handles[i]), 0);
+	close(theirs);
+	close(second);
+	raw_detach(&other);
+	raw_expect_count(&server, "clients", 1);
+}
+
+static int create_cq(uint32_t cqe, uint32_t vector, int32_t channel)
+{
+	const struct ib_uverbs_create_cq body = {
+		.cqe = cqe, .comp_vector = vector, .comp_channel = channel};
+
+	return raw_call(ctx, IB_USER_VERBS_CMD_CREATE_CQ, &body, sizeof(body), NULL, 0);
+}
+
+static void cq_attributes(void **state)
+{
+	struct ib_uverbs_resize_cq resize = {.cq_handle = raw_cq(ctx, -1), .cqe = 100};
+
+	(void)state;
+	assert_int_equal(create_cq(0, 0, -1), -EINVAL);
+	assert_int_equal(create_cq(1, 0, -1), 0);
+	assert_int_equal(create_cq(LIMIT_CQE, LIMIT_COMP_VECTORS - 1, -1), 0);
+	assert_int_equal(create_cq(LIMIT_CQE + 1, 0, -1), -EINVAL);
+	assert_int_equal(create_cq(UINT32_MAX, 0, -1), -EINVAL);
+	assert_int_equal(create_cq(1, LIMIT_COMP_VECTORS, -1), -EINVAL);
+	assert_int_equal(create_cq(1, 0, 12345), -EINVAL);
+	assert_int_equal(create_cq(1, 0, 0), -EINVAL);
+	assert_int_equal(
+		raw_call(ctx, IB_USER_VERBS_CMD_RESIZE_CQ, &resize, sizeof(resize), NULL, 0), 0);
+	resize.cqe = LIMIT_CQE + 1;
+	assert_int_equal(
+		raw_call(ctx, IB_USER_VERBS_CMD_RESIZE_CQ, &resize, sizeof(resize), NULL, 0),
+		-EINVAL);
+	resize.cqe = 0;
+	assert_int_equal(
+		raw_call(ctx, IB_USER_VERBS_CMD_RESIZE_CQ, &resize, sizeof(resize), NULL, 0),
+		-EINVAL);
+}
+
+static int create_qp(const struct ib_uverbs_create_qp *body)
+{
+	return raw_call(ctx, IB_USER_VERBS_CMD_CREATE_QP, body, sizeof(*body), NULL, 0);
+}
+
+static void qp_attributes(void **state)
+{
+	uint32_t pd = raw_pd(ctx), cq = raw_cq(ctx, -1);
+	const struct ib_uverbs_create_qp good = {
+		.pd_handle = pd, .send_cq_handle = cq, .recv_cq_handle = cq, .qp_type = 2};
+	struct ib_uverbs_create_qp b;
+
+	(void)state;
+	for (int type = 0; type < 256; type++) {
+		b = good;
+		b.qp_type = (uint8_t)type;
+		assert_int_equal(create_qp(&b), type >= 2 && type <= 4 ? 0 : -EOPNOTSUPP);
+	}
+	b = good;
+	b.max_send_wr = LIMIT_QP_WR + 1;
+	assert_int_equal(create_qp(&b), -EINVAL);
+	b = good;
+	b.max_recv_wr = UINT32_MAX;
+	assert_int_equal(create_qp(&b), -EINVAL);
+	b = good;
+	b.max_send_sge = LIMIT_SGE + 1;
+	assert_int_equal(create_qp(&b), -EINVAL);
+	b = good;
+	b.max_recv_sge = LIMIT_SGE + 1;
+	assert_int_equal(create_qp(&b), -EINVAL);
+	b = good;
+	b.max_inline_data = LIMIT_INLINE + 1;
+	assert_int_equal(create_qp(&b), -EINVAL);
+	b = good;
+	b.pd_handle = cq;
+	assert_int_equal(create_qp(&b), -EINVAL);
+	b = good;
+	b.send_cq_handle = pd;
+	assert_int_equal(create_qp(&b), -EINVAL);
+	b = good;
+	b.recv_cq_handle = 0;
+	assert_int_equal(create_qp(&b), -EINVAL);
+	b = good;
+	b.is_srq = 1;
+	b.srq_handle = pd;
+	assert_int_equal(create_qp(&b), -EINVAL);
+	/* Nothing half made is left: the CQ is used by the three that were made. */
+	assert_int_equal(raw_count(&server, "qp"), 3);
+}
+
+static int reg_mr(uint64_t start, uint64_t length, uint64_t iova, uint32_t access)
+{
+	static uint32_t pd;
+	static int of_ctx = -1;
+	struct ib_uverbs_reg_mr body = {
+		.start = start, .length = length, .hca_va = iova, .access_flags = access};
+
+	if (of_ctx != ctx)
+		pd = raw_pd(ctx);
+	of_ctx = ctx;
+	body.pd_handle = pd;
+	return raw_call(ctx, IB_USER_VERBS_CMD_REG_MR, &body, sizeof(body), NULL, 0);
+}
+
+static void mr_attributes(void **state)
+{
+	(void)state;
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 0), 0);
+	assert_int_equal(raw_count(&server, "pinned_bytes"), 4096);
+	assert_int_equal(reg_mr(0x1fff, 2, 0x1fff, 1), 0);
+	assert_int_equal(raw_count(&server, "pinned_bytes"), 3 * 4096);
+	assert_int_equal(reg_mr(0x1000, 0, 0x1000, 0), -EINVAL);
+	assert_int_equal(reg_mr(0x1000, LIMIT_MR_BYTES + 1, 0x1000, 0), -EINVAL);
+	assert_int_equal(reg_mr(UINT64_MAX - 10, 100, 0x1ff5, 0), -EINVAL);
+	assert_int_equal(reg_mr(UINT64_MAX - 10, 10, UINT64_MAX - 10, 0), -EINVAL);
+	assert_int_equal(reg_mr(0x1000, 0x2000, UINT64_MAX & ~0xfffull, 0), -EINVAL);
+	assert_int_equal(reg_mr(0x1000, UINT64_MAX, 0x1000, 0), -EINVAL);
+	/* Another name, at the same place of a page or not. */
+	assert_int_equal(reg_mr(0x1234, 100, 0x7234, 0), 0);
+	assert_int_equal(reg_mr(0x1234, 100, 0x7235, 0), -EINVAL);
+	assert_int_equal(reg_mr(0x1234, 100, 0, 0x20), 0);
+	/* Access: remote write and atomics need local write; optional bits are ignored. */
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 2), -EINVAL);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 8), -EINVAL);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 4), 0);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 0xf), 0);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 0x40), -EOPNOTSUPP);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 0x100), -EINVAL);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 1u << 19), -EINVAL);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 1u << 20), 0);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 1u << 29), 0);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 1u << 30), -EINVAL);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 1u << 31), -EINVAL);
+}
+
+static void srq_attributes(void **state)
+{
+	struct ib_uverbs_create_srq body = {.pd_handle = raw_pd(ctx), .max_wr = LIMIT_SRQ_WR};
+	struct ib_uverbs_modify_srq modify = {.attr_mask = 1, .max_wr = 10};
+
+	(void)state;
+	assert_int_equal(raw_call(ctx, IB_USER_VERBS_CMD_CREATE_SRQ, &body, sizeof(body), NULL, 0),
+			 0);
+	body.max_wr++;
+	assert_int_equal(raw_call(ctx, IB_USER_VERBS_CMD_CREATE_SRQ, &body, sizeof(body), NULL, 0),
+			 -EINVAL);
+	body.max_wr = 1;
+	body.max_sge = LIMIT_SGE + 1;
+	assert_int_equal(raw_call(ctx, IB_USER_VERBS_CMD_CREATE_SRQ, &body, sizeof(body), NULL, 0),
+			 -EINVAL);
+	modify.srq_handle = raw_srq(ctx, body.pd_handle);
+	assert_int_equal(
+		raw_call(ctx, IB_USER_VERBS_CMD_MODIFY_SRQ, &modify, sizeof(modify), NULL, 0), 0);
+	modify.max_wr = LIMIT_SRQ_WR + 1;
+	assert_int_equal(
+		raw_call(ctx, IB_USER_VERBS_CMD_MODIFY_SRQ, &modify, sizeof(modify), NULL, 0),
+		-EINVAL);
+	modify.attr_mask = 4;
+	assert_int_equal(
+		raw_call(ctx, IB_USER_VERBS_CMD_MODIFY_SRQ, &modify, sizeof(modify), NULL, 0),
+		-EINVAL);
+	modify.attr_mask = 2;
+	modify.srq_limit = 11;
+	assert_int_equal(
+		raw_call(ctx, IB_USER_VERBS_CMD_MODIFY_SRQ, &modify, sizeof(modify), NULL, 0),
+		-EINVAL);
+}
+
+static void ah_attributes(void **state)
+{
+	struct ib_uverbs_create_ah body = {.pd_handle = raw_pd(ctx),
+					   .attr = {.is_global = 1, .port_num = 1}};
+
+	(void)state;
+	assert_int_equal(raw_call(ctx, IB_USER_VERBS_CMD_CREATE_AH, &body, sizeof(body), NULL, 0),
+			 0);
+	body.attr.port_num = 2;
+	assert_int_equal(raw_call(ctx, IB_USER_VERBS_CMD_CREATE_AH, &body, sizeof(body), NULL, 0),
+			 -EINVAL);
+	body.attr.port_num = 1;
+	body.attr.is_global = 0;
+	assert_int_equal(raw_call(ctx, IB_USER_VERBS_CMD_CREATE_AH, &body, sizeof(body), NULL, 0),
+			 -EINVAL);
+	body.attr.is_global = 1;
+	body.attr.grh.sgid_index = 255;
+	assert_int_equal(raw_call(ctx, IB_USER_VERBS_CMD_CREATE_AH, &body, sizeof(body), NULL, 0),
+			 -EINVAL);
+}
+
+static void all_qp_numbers(void **state)
+{
+	uint32_t pd = raw_pd(ctx), cq = raw_cq(ctx, -1), qpn;
+	static uint8_t seen[LIMIT_QPS_PER_SLOT];
+	const struct ib_uverbs_create_qp body = {
+		.pd_handle = pd, .send_cq_handle = cq, .recv_cq_handle = cq, .qp_type = 2};
+
+	(void)state;
+	memset(seen, 0, sizeof(seen));
+	for (uint32_t i = 1; i < LIMIT_QPS_PER_SLOT; i++) {
+		raw_qp(ctx, pd, cq, &qpn);
+		assert_int_equal(qpn >> LIMIT_QP_BITS, process.resp.slot);
+		assert_false(seen[qpn % LIMIT_QPS_PER_SLOT]);
+		seen[qpn % LIMIT_QPS_PER_SLOT] = 1;
+	}
+	assert_false(seen[0]);
+	assert_int_equal(create_qp(&body), -ENOMEM);
+}
+
+/* ------------------------------------------------------------------ what `verbena` shows */
+
+static void resources_are_shown(void **state)
+{
+	static const char *const kinds[] = {"pd", "mr", "cq", "qp", "srq", "ah", "channel"};
+	struct set s = make_set(ctx);
+	json_t *reply = raw_ctl(&server, "{\"op\":\"resources\"}"); /* the end, without newline */
+
+	(void)state;
+	assert_true(json_is_true(json_object_get(reply, "ok")));
+	for (size_t i = 0; i < 7; i++) {
+		const json_t *list = json_object_get(reply, kinds[i]);
+		const json_t *entry = json_array_get(list, 0);
+
+		assert_int_equal(json_array_size(list), 1);
+		assert_int_equal(json_integer_value(json_object_get(entry, "pid")), getpid());
+		assert_true(json_is_string(json_object_get(entry, "comm")));
+		assert_null(json_object_get(entry, "lkey"));
+	}
+	const json_t *qp = json_array_get(json_object_get(reply, "qp"), 0);
+
+	assert_int_equal(json_integer_value(json_object_get(qp, "qpn")), s.qpn);
+	assert_string_equal(json_string_value(json_object_get(qp, "type")), "RC");
+	assert_string_equal(json_string_value(json_object_get(qp, "state")), "RESET");
+	json_decref(reply);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_context, close_context)
+	const struct CMUnitTest tests[] = {
+		TEST(every_length_of_every_command),
+		TEST(every_unknown_command),
+		TEST(commands_on_the_wrong_connection),
+		TEST(extended_query_device),
+		TEST(device_and_port),
+		TEST(gids),
+		TEST(in_use_is_busy),
+		TEST(srq_in_use_is_busy),
+		TEST(wrong_handles),
+		TEST(others_handles),
+		TEST(cq_attributes),
+		TEST(qp_attributes),
+		TEST(mr_attributes),
+		TEST(srq_attributes),
+		TEST(ah_attributes),
+		TEST(all_qp_numbers),
+		TEST(resources_are_shown),
+	};
+
+	return cmocka_run_group_tests(tests, server_start, server_stop);
+}
