@@ -120,7 +120,6 @@ struct cq {
 	uint32_t depth;		     /* completions that it may hold: ibv.cqe */
 	_Atomic uint32_t head, tail; /* produced, consumed; free-running */
 	uint32_t handle;
-	uint32_t polling;	 /* ibv_start_poll in progress: entries taken from tail */
 	uint32_t comp_reported;	 /* events given out, under the channel's queue lock */
 	uint32_t async_reported; /* under the context's async queue lock */
 	struct context *context;

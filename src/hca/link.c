@@ -283,3 +283,13 @@ void link_wait(struct link *link, struct qp *qp)
 	lock_give(&link->tx_lock);
 	atomic_store(&link->has_waiters, true);
 }
+
+void link_unwait(struct qp *qp)
+{
+	if (!qp->wait_link)
+		return;
+	lock_take(&qp->wait_link->tx_lock);
+	list_del(&qp->tx_wait);
+	lock_give(&qp->wait_link->tx_lock);
+	qp->wait_link = NULL;
+}

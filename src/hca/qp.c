@@ -241,11 +241,7 @@ static void leave_lists(struct qp *qp)
 	list_del(&qp->srq_wait);
 	list_del(&qp->rnr_node);
 	responder_drop_inbound(qp);
-	if (qp->wait_link) {
-		lock_take(&qp->wait_link->tx_lock);
-		list_del(&qp->tx_wait);
-		lock_give(&qp->wait_link->tx_lock);
-	}
+	link_unwait(qp);
 	lock_take(&qp->hca->active_lock);
 	list_del(&qp->active);
 	atomic_store(&qp->is_active, false);

@@ -6,6 +6,7 @@
  * made no progress between two scans began to stall at the first. Lack of progress for
  * timeout x (retries + 1) ends the QP with RETRY_EXC_ERR, as with a card; but a peer process that
  * merely waits for a processor would have been served by its card, so such a peer gets GRACE_NS.
+ * A datagram to a process that doesn't read its ring is dropped after DATAGRAM_NS.
  */
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +21,7 @@
 
 #define GRACE_NS 20000000000ull
 #define DEAD_LIMIT_NS 2000000000ull
+#define DATAGRAM_NS 1000000000ull
 #define SCAN_MIN_NS 1000000ull
 #define SCAN_MAX_NS 250000000ull
 
@@ -234,9 +236,21 @@ static bool peer_starved(const struct qp *qp)
 
 static uint64_t timeout_ns(const struct qp *qp)
 {
+	if (qp->type == IBV_QPT_UD)
+		return DATAGRAM_NS;
 	if (!qp->attr.timeout)
 		return UINT64_MAX;
 	return (4096ull << qp->attr.timeout) * (qp->attr.retry_cnt + 1);
+}
+
+/* The process at the other end of the link that a datagram waits for is stopped, or hostile. */
+static void drop_datagram(struct qp *qp)
+{
+	log_info("QP 0x%x: a datagram to QP 0x%x is dropped, its process doesn't take it",
+		 qp->ibv.qp_num, sq_at(&qp->sq, qp->sq.acked)->ud.remote_qpn);
+	link_unwait(qp);
+	sq_complete(qp, sq_at(&qp->sq, qp->sq.acked), IBV_WC_SUCCESS);
+	sq_run(qp);
 }
 
 static void give_up(struct qp *qp, const char *why)
@@ -277,12 +291,13 @@ static const char *not_ready_reason(const struct qp *qp)
 /* One QP at a scan: false when it needs no timer any more. qp.lock held. */
 static bool scan_qp(struct qp *qp, uint64_t now, uint64_t *next)
 {
-	bool busy = qp->sq.acked != qp->sq.head;
+	/* In SQD what isn't started stays so: only what is on its way is waited for. */
+	bool busy = qp->sq.acked != (qp->state == IBV_QPS_SQD ? qp->sq.next : qp->sq.head);
 	bool alive = qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD;
 
-	if (!busy || !alive || qp->type == IBV_QPT_UD)
+	if (!busy || !alive)
 		return false;
-	bool dead = link_is(qp->link, LINK_DOWN);
+	bool dead = qp->link && link_is(qp->link, LINK_DOWN);
 	uint64_t limit = timeout_ns(qp);
 
 	/* A card doesn't know that its peer died: the error comes when the QP's time is up, and a
@@ -303,6 +318,10 @@ static bool scan_qp(struct qp *qp, uint64_t now, uint64_t *next)
 	}
 	if (limit == UINT64_MAX || now - qp->stalled_since < limit)
 		return true;
+	if (qp->type == IBV_QPT_UD) {
+		drop_datagram(qp);
+		return true; /* the next scan sees whether more is waiting */
+	}
 	if (!dead && now < qp->grace_until && peer_starved(qp))
 		return true;
 	give_up(qp, not_ready_reason(qp));

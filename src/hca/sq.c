@@ -456,6 +456,7 @@ static enum step start_datagram(struct qp *qp, struct send_wqe *wqe)
 
 	if (unlikely(!h)) {
 		link_wait(link, qp);
+		engine_watch_qp(qp); /* a peer that never reads doesn't hold up the others */
 		return STEP_WAIT;
 	}
 	const struct ibv_ah_attr *attr = &wqe->ud.ah->attr;
