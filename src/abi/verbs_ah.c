@@ -221,7 +221,7 @@ EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc
 
 static bool has_address(const struct ifaddrs *i, const union ibv_gid *gid)
 {
-	union ibv_gid own;
+	union ibv_gid own = {0};
 
 	if (!i->ifa_addr)
 		return false;

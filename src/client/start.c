@@ -37,8 +37,6 @@
 #include "base/log.h"
 #include "client/rundir.h"
 
-extern char **environ;
-
 /* A machine with many programs and few processors is slow, but this is not for ever. */
 enum { READY_TIMEOUT_MS = 20000 };
 

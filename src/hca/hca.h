@@ -272,13 +272,13 @@ struct qp {
 	uint32_t blocking_out; /* requests among them that may wait at the responder */
 
 	/* responder */
-	uint32_t arrived_msn; /* of the next request to arrive */
-	uint32_t done_msn;    /* all requests below it are executed: what ACKs say */
+	uint32_t arrived_msn;	  /* of the next request to arrive */
+	uint32_t done_msn;	  /* all requests below it are executed: what ACKs say */
 	_Atomic bool ack_pending; /* written under qp.lock */
-	bool halted;	       /* a request was answered with an error: none after it counts */
-	bool comm_established; /* IBV_EVENT_COMM_EST was raised */
-	struct list ack_node;  /* on hca.acks; under engine */
-	struct list inbound;   /* struct inbound; under engine and qp.lock */
+	bool halted;		  /* a request was answered with an error: none after it counts */
+	bool comm_established;	  /* IBV_EVENT_COMM_EST was raised */
+	struct list ack_node;	  /* on hca.acks; under engine */
+	struct list inbound;	  /* struct inbound; under engine and qp.lock */
 	uint32_t inbound_count;
 	struct list srq_wait; /* on srq.waiters */
 	struct list rnr_node; /* on hca.rnr: the first inbound has a deadline; under engine */

@@ -273,7 +273,8 @@ static void reset(struct qp *qp)
 	qp->link = NULL;
 	qp->remote = NULL;
 	qp->peer_ready = qp->kick_pending = qp->pulled = qp->rnr_waiting = false;
-	qp->halted = qp->comm_established = qp->ack_pending = qp->sqd_notify = false;
+	qp->halted = qp->comm_established = qp->sqd_notify = false;
+	atomic_store_explicit(&qp->ack_pending, false, memory_order_relaxed);
 	qp->stalled_since = 0;
 	qp->attr = none;
 	qp->epoch++;

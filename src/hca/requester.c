@@ -222,7 +222,7 @@ static char process_state(int32_t pid)
 /* A peer whose QP is there and whose process is neither stopped nor dead is only slow. */
 static bool peer_starved(const struct qp *qp)
 {
-	if (!qp->remote || !link_is(qp->link, LINK_UP) || !qp->peer_ready)
+	if (!qp->link || !link_is(qp->link, LINK_UP) || !qp->remote || !qp->peer_ready)
 		return false;
 	uint64_t word = atomic_load(&qp->remote->state);
 

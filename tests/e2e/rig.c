@@ -217,8 +217,8 @@ static void part_prepare(struct part *part, const struct rig_test *test, enum ri
 			 int role, int sock)
 {
 	part->test = test;
-	part->rig = (struct rig){
-		.name = test->name, .role = role, .carrier = carrier, .sock = sock};
+	part->rig =
+		(struct rig){.name = test->name, .role = role, .carrier = carrier, .sock = sock};
 	part->rig.ctx = device_open(&part->rig);
 	part->rig.events = calloc(1, sizeof(*part->rig.events));
 	pthread_mutex_init(&part->rig.events->lock, NULL);
