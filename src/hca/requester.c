@@ -173,12 +173,17 @@ void requester_response(struct qp *qp, const struct ring_header *h, const uint8_
 	}
 }
 
+void qp_find_remote(struct qp *qp)
+{
+	uint32_t index = qp->attr.dest_qp_num & (LIMIT_QPS_PER_SLOT - 1);
+
+	qp->remote = (struct pub_qp *)&qp->link->peer->qp[index];
+}
+
 void qp_wake(struct qp *qp)
 {
 	if (qp->link && link_is(qp->link, LINK_UP)) {
-		if (!qp->remote)
-			qp->remote = (struct pub_qp *)&qp->link->peer
-					     ->qp[qp->attr.dest_qp_num & (LIMIT_QPS_PER_SLOT - 1)];
+		qp_find_remote(qp);
 		if (qp->kick_pending) {
 			/* Not qp_record: the peer's epoch isn't known yet, so no ACK may ride on
 			 * it. */
