@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -111,7 +112,11 @@ int daemon_list_devices(struct proto_device *list, unsigned int max)
 int daemon_attach(struct daemon_conn *conn, int table_fd, int doorbell_fd,
 		  struct proto_attach_resp *resp, int *event_fd)
 {
-	const struct proto_attach body = {.abi = PROTO_ABI};
+	const char *memlock = getenv("VERBENA_MEMLOCK");
+	const struct proto_attach body = {
+		.abi = PROTO_ABI,
+		.flags = memlock && !strcmp(memlock, "off") ? PROTO_ATTACH_NO_MEMLOCK : 0,
+	};
 	const int fds[] = {table_fd, doorbell_fd};
 	int received[PROTO_MAX_FDS] = {-1, -1, -1, -1};
 	int err = -EIO;
@@ -232,6 +237,21 @@ int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t
 					      .access_flags = access};
 
 	return simple(conn, IB_USER_VERBS_CMD_REG_MR, &body, sizeof(body), resp, sizeof(*resp));
+}
+
+int daemon_rereg_mr(struct daemon_conn *conn, uint32_t handle, uint32_t flags, uint64_t addr,
+		    uint64_t length, uint64_t iova, uint32_t pd, uint32_t access,
+		    struct ib_uverbs_rereg_mr_resp *resp)
+{
+	const struct ib_uverbs_rereg_mr body = {.mr_handle = handle,
+						.flags = flags,
+						.start = addr,
+						.length = length,
+						.hca_va = iova,
+						.pd_handle = pd,
+						.access_flags = access};
+
+	return simple(conn, IB_USER_VERBS_CMD_REREG_MR, &body, sizeof(body), resp, sizeof(*resp));
 }
 
 int daemon_dereg_mr(struct daemon_conn *conn, uint32_t handle)

@@ -57,6 +57,9 @@ int daemon_dealloc_pd(struct daemon_conn *conn, uint32_t handle);
 /* `access` is enum ibv_access_flags. The keys' index is below LIMIT_MRS_PER_SLOT. */
 int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t length,
 		  uint64_t iova, uint32_t access, struct ib_uverbs_reg_mr_resp *resp);
+int daemon_rereg_mr(struct daemon_conn *conn, uint32_t handle, uint32_t flags, uint64_t addr,
+		    uint64_t length, uint64_t iova, uint32_t pd, uint32_t access,
+		    struct ib_uverbs_rereg_mr_resp *resp);
 int daemon_dereg_mr(struct daemon_conn *conn, uint32_t handle);
 
 int daemon_create_channel(struct daemon_conn *conn, uint32_t *handle);

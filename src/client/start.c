@@ -155,6 +155,13 @@ static void close_inherited(void)
 		close(fd);
 }
 
+/* Whatever wraps _exit() (a sanitizer does, to flush the program's output once more) stays out. */
+static _Noreturn void leave(int status)
+{
+	for (;;)
+		syscall(SYS_exit_group, status);
+}
+
 /* In the child's child: becomes the daemon. System calls only. */
 static void exec_daemon(const struct launch *l)
 {
@@ -177,8 +184,8 @@ static void exec_daemon(const struct launch *l)
 	unsigned char failed = (unsigned char)(EXEC_FAILED | errno);
 
 	if (write(READY_FD, &failed, 1) < 0)
-		_exit(126);
-	_exit(127);
+		leave(126);
+	leave(127);
 }
 
 /* Signals stay blocked from before the first clone until exec_daemon() has reset their handlers. */
@@ -194,7 +201,7 @@ static int spawn(const struct launch *l)
 		setsid();
 		if (clone_quietly() == 0)
 			exec_daemon(l);
-		_exit(0);
+		leave(0);
 	}
 	int err = child < 0 ? -errno : 0;
 

@@ -21,7 +21,7 @@ command_fn command_attach, command_link, command_get_context;
 /* pd.c */
 command_fn command_alloc_pd, command_dealloc_pd;
 /* mr.c */
-command_fn command_reg_mr, command_dereg_mr;
+command_fn command_reg_mr, command_rereg_mr, command_dereg_mr;
 /* cq.c */
 command_fn command_create_channel, command_destroy_channel;
 command_fn command_create_cq, command_resize_cq, command_destroy_cq;

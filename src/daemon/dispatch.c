@@ -39,6 +39,8 @@ static const struct command commands[] = {
 	[IB_USER_VERBS_CMD_DESTROY_AH] = {command_destroy_ah, REQUEST(ib_uverbs_destroy_ah)},
 	[IB_USER_VERBS_CMD_REG_MR] = {command_reg_mr, REQUEST(ib_uverbs_reg_mr),
 				      RESPONSE(ib_uverbs_reg_mr_resp)},
+	[IB_USER_VERBS_CMD_REREG_MR] = {command_rereg_mr, REQUEST(ib_uverbs_rereg_mr),
+					RESPONSE(ib_uverbs_rereg_mr_resp)},
 	[IB_USER_VERBS_CMD_DEREG_MR] = {command_dereg_mr, REQUEST(ib_uverbs_dereg_mr)},
 	[IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL] = {command_create_channel,
 						   REQUEST(ib_uverbs_create_comp_channel),

@@ -198,6 +198,7 @@ static int take_numbers(struct process *process)
 	keys_init(&process->keys, slots->key_start[process->slot], seed);
 	slots->process[process->slot] = process;
 	slots->count++;
+	process->user->processes++;
 	return 0;
 }
 
@@ -211,6 +212,7 @@ static void give_numbers(struct process *process)
 	keys_fini(&process->keys);
 	slots->process[process->slot] = NULL;
 	slots->count--;
+	process->user->processes--;
 	ids_give(&slots->ids, process->slot);
 }
 

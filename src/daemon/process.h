@@ -7,6 +7,7 @@
 #ifndef VERBENA_DAEMON_PROCESS_H
 #define VERBENA_DAEMON_PROCESS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -45,7 +46,8 @@ struct process {
 	struct list contexts;
 	uint32_t context_count;
 	uint32_t objects[OBJECT_KINDS];
-	uint64_t pinned;     /* bytes */
+	uint64_t pinned;     /* bytes; see pinned.h */
+	bool no_memlock;     /* asked not to be held to RLIMIT_MEMLOCK */
 	struct link **links; /* by the peer's slot; NULL until the first link */
 	uint32_t link_count;
 };

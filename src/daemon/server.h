@@ -27,6 +27,7 @@ struct server_options {
 	const char *runtime_dir; /* NULL: the usual one */
 	int64_t idle_ms;	 /* < 0: never leave for lack of clients */
 	int ready_fd;		 /* -1: started by hand */
+	bool memlock;		 /* hold programs to RLIMIT_MEMLOCK */
 };
 
 struct server {
@@ -36,6 +37,7 @@ struct server {
 	struct watch uverbs, ctl, signals;
 	struct timer idle;
 	int64_t idle_ms;
+	bool memlock; /* see server_options */
 	uint64_t started_ms;
 	uint64_t accept_said_ms;
 	struct list conns, ctls, users;

@@ -222,6 +222,7 @@ static void init(struct server *server, const struct server_options *options)
 	server->uverbs.fd = server->ctl.fd = server->signals.fd = -1;
 	server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	server->idle_ms = options->idle_ms;
+	server->memlock = options->memlock;
 	server->started_ms = now_ms();
 	server->pid_ns = namespace_number("/proc/self/ns/pid");
 	server->net_ns = namespace_number("/proc/self/ns/net");

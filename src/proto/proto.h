@@ -45,7 +45,12 @@ struct proto_reply {
 /* PROTO_ATTACH. The table is the process's published memory (src/shm/pub.h), sealed. */
 struct proto_attach {
 	uint32_t abi;
-	uint32_t flags;
+	uint32_t flags; /* enum proto_attach_flag */
+};
+
+enum proto_attach_flag {
+	/* Don't hold me to RLIMIT_MEMLOCK. Only the daemon of the same user does that. */
+	PROTO_ATTACH_NO_MEMLOCK = 1,
 };
 
 /* Reply's descriptor: the event socket (SOCK_SEQPACKET, daemon to process). */
