@@ -92,6 +92,8 @@ void responder_ud(struct hca *hca, struct qp *qp, const struct ring_header *h,
 /* Goes on with messages that waited (a receive was posted, the ring has room). */
 void responder_resume(struct qp *qp);
 void responder_drop_inbound(struct qp *qp);
+/* The same, and the receive that a message had begun to fill completes with a flush error. */
+void responder_flush_inbound(struct qp *qp);
 uint64_t responder_scan(struct hca *hca, uint64_t now);
 
 /* ---- engine (engine.c) */
