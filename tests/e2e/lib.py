@@ -13,6 +13,7 @@ import ctypes
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -62,9 +63,18 @@ def need_programs(*names):
             sys.exit(SKIPPED)
 
 
+# How the report of a sanitizer or of valgrind begins.
+FINDING = re.compile(r"^.*(?:ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error:|"
+                     r"Invalid (?:read|write|free)|uninitialised).*$", re.MULTILINE)
+
+
 def tail(text, lines=TAIL_LINES):
-    """The end of some output, indented."""
-    kept = text.rstrip("\n").split("\n")[-lines:]
+    """The end of some output, indented; of a finding its beginning, where its cause is."""
+    found = FINDING.search(text)
+    if found:
+        kept = text[found.start():].split("\n")[:3 * TAIL_LINES]
+    else:
+        kept = text.rstrip("\n").split("\n")[-lines:]
     return "\n".join("    | " + line for line in kept) if text.strip() else "    | (no output)"
 
 
