@@ -216,7 +216,8 @@ void qp_publish(struct qp *qp)
 	atomic_store_explicit(&e->peer, qp->attr.dest_qp_num, memory_order_relaxed);
 	atomic_store_explicit(&e->pd, qp->pd_id, memory_order_relaxed);
 	atomic_store_explicit(&e->rq_psn, qp->attr.rq_psn, memory_order_relaxed);
-	atomic_store_explicit(&e->state, word, memory_order_release);
+	/* Before anything that follows: the program may reuse what a failed QP's requests named. */
+	atomic_store(&e->state, word);
 }
 
 void qp_fail(struct qp *qp, int event)
@@ -226,8 +227,8 @@ void qp_fail(struct qp *qp, int event)
 	qp->state = qp->ibv.state = IBV_QPS_ERR;
 	qp_publish(qp);
 	sq_flush(qp);
+	responder_flush_inbound(qp);
 	rq_flush(qp);
-	responder_drop_inbound(qp);
 	if (event >= 0)
 		async_qp(qp, event);
 	if (qp->srq)

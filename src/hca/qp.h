@@ -61,7 +61,9 @@ void sq_complete(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
 void sq_flush(struct qp *qp);
 /* The WQE at sq.next failed here before anything was sent: ERR, or SQE for UC and UD. */
 void sq_fail_local(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status);
-/* True once the peer's QP was seen ready for us. */
+/* Notes where the peer's QP is published. The link is up. */
+void qp_find_remote(struct qp *qp);
+/* True once the peer's QP was seen ready for us. The link is up. */
 bool sq_peer_ready(struct qp *qp);
 int sq_segments(struct qp *qp, const struct send_wqe *wqe, uint32_t access, struct iovec *out);
 
@@ -90,6 +92,8 @@ void responder_ud(struct hca *hca, struct qp *qp, const struct ring_header *h,
 /* Goes on with messages that waited (a receive was posted, the ring has room). */
 void responder_resume(struct qp *qp);
 void responder_drop_inbound(struct qp *qp);
+/* The same, and the receive that a message had begun to fill completes with a flush error. */
+void responder_flush_inbound(struct qp *qp);
 uint64_t responder_scan(struct hca *hca, uint64_t now);
 
 /* ---- engine (engine.c) */

@@ -4,6 +4,7 @@
  * yet (no receive, data on the way, ring full) is held with its QP, and those after it behind it,
  * so that other QPs of the link go on. hca.engine and qp.lock are held throughout.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -149,6 +150,17 @@ static void release(struct qp *qp, struct inbound *in)
 	free(in);
 }
 
+void responder_flush_inbound(struct qp *qp)
+{
+	if (list_empty(&qp->inbound))
+		return;
+	struct inbound *in = container_of(qp->inbound.next, struct inbound, node);
+
+	if (in->taken)
+		complete_receive(qp, in->taken, &in->header, IBV_WC_WR_FLUSH_ERR);
+	responder_drop_inbound(qp);
+}
+
 void responder_drop_inbound(struct qp *qp)
 {
 	while (!list_empty(&qp->inbound))
@@ -263,8 +275,23 @@ static int pull(struct qp *qp, const struct iovec *remote, int remote_count,
 	return 0;
 }
 
-/* Asks for the data to be streamed; the receive stays taken meanwhile. */
-static enum outcome ask_for_data(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
+/*
+ * Whether what the message `h` refers to is still there to be read: the sender's QP stands as it
+ * did when it sent. A sender that ended or reset its QP, or was told that its request failed, may
+ * use the memory for something else.
+ */
+static bool sender_stands(struct qp *qp, const struct ring_header *h)
+{
+	qp_find_remote(qp);
+	uint64_t word = atomic_load(&qp->remote->state);
+	uint32_t state = pub_qp_state(word);
+
+	return (uint8_t)pub_qp_epoch(word) == record_epoch(h->src) &&
+	       (state == IBV_QPS_RTS || state == IBV_QPS_SQD);
+}
+
+/* The message has its receive, but not all of its data. */
+static enum outcome hold_receive(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
 				 uint32_t size, struct inbound *in, const struct recv_wqe *wqe)
 {
 	size_t bytes = sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]);
@@ -278,8 +305,17 @@ static enum outcome ask_for_data(struct qp *qp, const struct ring_header *h, con
 		return fail_receive(qp, wqe, h, IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_OP_ERR);
 	memcpy(in->taken, wqe, bytes);
 	in->rnr_deadline = 0;
-	answer(qp, REC_PULL, h->msn, 0);
 	return HOLD;
+}
+
+static enum outcome ask_for_data(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
+				 uint32_t size, struct inbound *in, const struct recv_wqe *wqe)
+{
+	enum outcome outcome = hold_receive(qp, h, payload, size, in, wqe);
+
+	if (outcome == HOLD)
+		answer(qp, REC_PULL, h->msn, 0);
+	return outcome;
 }
 
 static enum outcome do_send_ref(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
@@ -292,7 +328,7 @@ static enum outcome do_send_ref(struct qp *qp, const struct ring_header *h, cons
 		return HOLD; /* its data is on the way */
 	int remote_count = read_segments(payload, room, h->length, remote);
 
-	if (unlikely(remote_count < 0))
+	if (unlikely(remote_count < 0 || !sender_stands(qp, h)))
 		return DEAD;
 	const struct recv_wqe *wqe = receive_for(qp, &buffer);
 
@@ -307,7 +343,13 @@ static enum outcome do_send_ref(struct qp *qp, const struct ring_header *h, cons
 		return fail_receive(qp, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
 	if (!qp->link->self && !qp->link->can_vm)
 		return ask_for_data(qp, h, payload, room, in, wqe);
-	if (unlikely(pull(qp, remote, remote_count, local, count, h->length)))
+	int err = pull(qp, remote, remote_count, local, count, h->length);
+
+	/* Looked at after the copy: what was read before may be something else already. To this
+	 * side it is a message that broke off; a card would wait for the rest of it, too. */
+	if (unlikely(err == -ESRCH || !sender_stands(qp, h)))
+		return hold_receive(qp, h, payload, room, in, wqe);
+	if (unlikely(err))
 		return fail_receive(qp, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
 	complete_receive(qp, wqe, h, IBV_WC_SUCCESS);
 	return done(qp);
@@ -330,7 +372,11 @@ static void on_send_data(struct qp *qp, const struct ring_header *h, const uint8
 				    IBV_ACCESS_LOCAL_WRITE, local);
 
 	if (count < 0) {
-		fail_receive(qp, in->taken, &in->header, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
+		struct recv_wqe *taken = in->taken;
+
+		in->taken = NULL; /* it completes here, and is not flushed with the others */
+		fail_receive(qp, taken, &in->header, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
+		free(taken);
 		return;
 	}
 	copy_scatter(local, count, h->imm, payload, h->length);

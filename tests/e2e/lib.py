@@ -6,12 +6,14 @@ ends them, one by one by their pid, waits until the daemon has left, and removes
 Suite runs named cases, prints one line for each, and the output's tail of those that fail. Only
 Python's standard library. Nothing here is specific to one test.
 
-Environment: VERBENA_BUILD_DIR (the build tree; else the first argument of the script),
-VERBENA_FULL=1 (the long matrices), VERBENA_SANITIZER_RUNTIME and VERBENA_SANITIZE (set by ctest).
+Environment: VERBENA_BUILD_DIR (the build tree; see build_directory), VERBENA_FULL=1 (the long
+matrices), VERBENA_SANITIZER_RUNTIME and VERBENA_SANITIZE (set by ctest).
 """
+import ctypes
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -19,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
 FULL = os.environ.get("VERBENA_FULL", "") not in ("", "0")
 SANITIZE = os.environ.get("VERBENA_SANITIZE", "")
@@ -40,11 +43,12 @@ def require(condition, text):
 
 
 def build_directory():
-    """The build tree: VERBENA_BUILD_DIR, else the script's first argument, else ./build."""
+    """VERBENA_BUILD_DIR, else the script's first argument if it is one, else the source's build/."""
     given = os.environ.get("VERBENA_BUILD_DIR")
     if not given and len(sys.argv) > 1 and os.path.isdir(sys.argv[1]):
         given = sys.argv[1]
-    return os.path.abspath(given or "build")
+    here = os.path.dirname(os.path.abspath(__file__))
+    return os.path.abspath(given or os.path.join(here, "..", "..", "build"))
 
 
 BUILD = build_directory()
@@ -59,9 +63,18 @@ def need_programs(*names):
             sys.exit(SKIPPED)
 
 
+# How the report of a sanitizer or of valgrind begins.
+FINDING = re.compile(r"^.*(?:ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error:|"
+                     r"Invalid (?:read|write|free)|uninitialised).*$", re.MULTILINE)
+
+
 def tail(text, lines=TAIL_LINES):
-    """The end of some output, indented."""
-    kept = text.rstrip("\n").split("\n")[-lines:]
+    """The end of some output, indented; of a finding its beginning, where its cause is."""
+    found = FINDING.search(text)
+    if found:
+        kept = text[found.start():].split("\n")[:3 * TAIL_LINES]
+    else:
+        kept = text.rstrip("\n").split("\n")[-lines:]
     return "\n".join("    | " + line for line in kept) if text.strip() else "    | (no output)"
 
 
@@ -126,6 +139,15 @@ class Ports:
 PORTS = Ports()
 
 
+LIBC = ctypes.CDLL(None)
+
+
+def die_with_parent():
+    """Run in a child before it becomes a program: it ends when this script is killed."""
+    pr_set_pdeathsig = 1
+    LIBC.prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
 class Process:
     """A program whose output goes to two files."""
 
@@ -135,7 +157,7 @@ class Process:
         self.started = time.monotonic()
         with open(self.path, "wb") as out, open(self.path + ".err", "wb") as err:
             self.popen = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out,
-                                          stderr=err, **options)
+                                          stderr=err, preexec_fn=die_with_parent, **options)
         self.pid = self.popen.pid
 
     def output(self):
@@ -361,7 +383,7 @@ class Suite:
         self.started = time.monotonic()
 
     def case(self, name, function, *arguments, **options):
-        """Runs one case unless the command line names others; never raises Failure."""
+        """Runs one case unless the command line names others; raises nothing."""
         if self.only and not any(word in name for word in self.only):
             return
         if len(self.failed) >= self.give_up:
@@ -369,9 +391,10 @@ class Suite:
         began = time.monotonic()
         try:
             function(*arguments, **options)
-        except Failure as failure:
+        except Exception as failure:  # one that isn't Failure is a fault of the test itself
+            what = failure if isinstance(failure, Failure) else traceback.format_exc()
             self.failed.append(name)
-            print(f"FAIL  {name} ({time.monotonic() - began:.1f} s): {failure}", flush=True)
+            print(f"FAIL  {name} ({time.monotonic() - began:.1f} s): {what}", flush=True)
             return
         self.passed += 1
         print(f"ok    {name} ({time.monotonic() - began:.1f} s)", flush=True)
