@@ -27,6 +27,21 @@ const char *qp_state_name(enum ibv_qp_state state);
 
 /* ---- inside the HCA; qp.lock is held by the caller of each */
 
+/* What the peer may do by this QP. Without resources for READs and atomics it may do none. */
+static inline uint32_t qp_remote_access(const struct qp *qp)
+{
+	return qp->attr.max_dest_rd_atomic
+		       ? qp->attr.qp_access_flags
+		       : qp->attr.qp_access_flags & (unsigned int)IBV_ACCESS_REMOTE_WRITE;
+}
+/* Learns where the peer QP's published entry is; the link is up. */
+static inline void qp_find_remote(struct qp *qp)
+{
+	uint32_t index = qp->attr.dest_qp_num & (LIMIT_QPS_PER_SLOT - 1);
+
+	if (!qp->remote)
+		qp->remote = (struct pub_qp *)&qp->link->peer->qp[index];
+}
 /* Writes the QP's published entry. */
 void qp_publish(struct qp *qp);
 /* To the error state: flushes both queues; raises `event` unless it is negative. */

@@ -151,6 +151,7 @@ bool sq_peer_ready(struct qp *qp)
 {
 	if (likely(qp->peer_ready))
 		return true;
+	qp_find_remote(qp); /* the link may be up before the engine has woken its QPs */
 	uint64_t word = atomic_load_explicit(&qp->remote->state, memory_order_acquire);
 	uint32_t state = pub_qp_state(word);
 
