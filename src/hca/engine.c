@@ -157,7 +157,7 @@ static unsigned int drain(struct hca *hca, struct link *link)
 	}
 	if (unlikely(error)) {
 		log_error("process %d wrote nonsense into its ring; link given up", link->pid);
-		atomic_store(&link->state, LINK_DOWN);
+		link_break(link);
 	}
 	if (n && ring_publish_lazily(&link->rx))
 		link_ring(link);
@@ -172,12 +172,35 @@ void engine_drain(struct hca *hca, struct link *link)
 	engine_leave(hca);
 }
 
+/* The QPs of a link whose peer broke the rules. hca.engine is held. */
+static void fail_qps(struct hca *hca, struct link *link)
+{
+	for (uint32_t i = 0; i < LIMIT_QPS_PER_SLOT; i++) {
+		struct qp *qp = hca->qps[i];
+
+		if (!qp)
+			continue;
+		lock_take(&qp->lock);
+		if (qp->link == link) {
+			log_warn("QP 0x%x fails: its peer's process %d broke the rules of the link",
+				 qp->ibv.qp_num, link->pid);
+			qp_fail(qp, IBV_EVENT_QP_FATAL);
+		}
+		lock_give(&qp->lock);
+	}
+}
+
 /* Every QP that waited for the link gets another try; those that must wait again re-enter. */
 static void wake_waiters(struct link *link)
 {
 	struct list batch, *node;
 
 	atomic_store(&link->has_waiters, false);
+	if (unlikely(link->tx.broken && link_is(link, LINK_UP))) {
+		log_error("process %d claims to have read what wasn't written; link given up",
+			  link->pid);
+		link_break(link);
+	}
 	if (link_is(link, LINK_ASKED) || (link_is(link, LINK_UP) && !link_flush_backlog(link))) {
 		atomic_store(&link->has_waiters, true);
 		return;
@@ -212,9 +235,13 @@ static unsigned int pass(struct hca *hca)
 
 		if (unlikely(atomic_load_explicit(&link->has_waiters, memory_order_relaxed)))
 			wake_waiters(link);
-		if (unlikely(!link_is(link, LINK_UP)))
+		if (unlikely(!link_is(link, LINK_UP))) {
 			list_del(&link->node);
-		else if (ring_ready(&link->rx))
+			if (atomic_load(&link->broken))
+				fail_qps(hca, link);
+			continue;
+		}
+		if (ring_ready(&link->rx))
 			n += drain(hca, link);
 	}
 	return n;

@@ -277,6 +277,8 @@ struct qp {
 	_Atomic bool ack_pending; /* written under qp.lock */
 	bool halted;		  /* a request was answered with an error: none after it counts */
 	bool comm_established;	  /* IBV_EVENT_COMM_EST was raised */
+	uint32_t write_done;	  /* bytes of an RDMA WRITE that comes in pieces */
+	bool write_void;	  /* its pieces are ignored: an unreliable one was refused */
 	struct list ack_node;	  /* on hca.acks; under engine */
 	struct list inbound;	  /* struct inbound; under engine and qp.lock */
 	uint32_t inbound_count;
@@ -304,10 +306,12 @@ struct backlog {
 };
 
 struct link {
+	struct hca *hca;
 	uint32_t slot;		/* the peer's */
 	_Atomic uint32_t state; /* enum link_state */
 	bool self;	     /* both ends are this process: copies are memcpy, atomics are direct */
 	_Atomic bool can_vm; /* process_vm_* reaches the peer */
+	_Atomic bool broken; /* the peer broke the ring's rules: our QPs are to be told */
 	uint64_t id;
 	int32_t pid;
 	uint32_t uid;

@@ -15,12 +15,13 @@
 
 enum { BACKLOG_MAX = 65536 }; /* a peer that makes us answer more than this is not sane */
 
-static struct link *link_new(uint32_t slot)
+static struct link *link_new(struct hca *hca, uint32_t slot)
 {
 	struct link *link = calloc(1, sizeof(*link));
 
 	if (!link)
 		return NULL;
+	link->hca = hca;
 	link->slot = slot;
 	link->doorbell = -1;
 	lock_init(&link->tx_lock);
@@ -36,7 +37,7 @@ struct link *link_get(struct hca *hca, uint32_t slot)
 
 	if (likely(link && !link_is(link, LINK_DOWN)))
 		return link;
-	struct link *fresh = link_new(slot);
+	struct link *fresh = link_new(hca, slot);
 
 	if (!fresh)
 		return NULL;
@@ -51,7 +52,7 @@ struct link *link_get(struct hca *hca, uint32_t slot)
 
 int link_make_self(struct hca *hca)
 {
-	struct link *link = link_new(hca->slot);
+	struct link *link = link_new(hca, hca->slot);
 
 	if (!link)
 		return -ENOMEM;
@@ -184,6 +185,13 @@ void link_down(struct hca *hca, uint32_t slot, uint64_t id)
 	atomic_store(&link->state, LINK_DOWN);
 }
 
+void link_break(struct link *link)
+{
+	atomic_store(&link->broken, true);
+	atomic_store(&link->state, LINK_DOWN);
+	engine_kick(link->hca);
+}
+
 void link_ring(struct link *link)
 {
 	uint64_t one = 1;
@@ -240,7 +248,7 @@ void link_control(struct link *link, const struct ring_header *header, const voi
 		if (!ok) {
 			log_error("process %d doesn't read what it makes us answer; link given up",
 				  link->pid);
-			atomic_store(&link->state, LINK_DOWN);
+			link_break(link);
 		}
 		atomic_store(&link->has_waiters, true);
 	}

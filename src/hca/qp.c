@@ -210,7 +210,7 @@ void qp_publish(struct qp *qp)
 {
 	struct pub_qp *e = &qp->hca->pub->qp[qp->index];
 	uint64_t word = qp->state | (uint64_t)qp->type << 8 |
-			(uint64_t)(qp->attr.qp_access_flags & 0xffff) << 16 |
+			(uint64_t)(qp_remote_access(qp) & 0xffff) << 16 |
 			(uint64_t)qp->epoch << 32;
 
 	atomic_store_explicit(&e->peer, qp->attr.dest_qp_num, memory_order_relaxed);
@@ -227,7 +227,7 @@ void qp_fail(struct qp *qp, int event)
 	qp->state = qp->ibv.state = IBV_QPS_ERR;
 	qp_publish(qp);
 	sq_flush(qp);
-	responder_flush_inbound(qp);
+	responder_drop_inbound(qp); /* first: it gives a receive back that is flushed then */
 	rq_flush(qp);
 	if (event >= 0)
 		async_qp(qp, event);
@@ -276,6 +276,8 @@ static void reset(struct qp *qp)
 	qp->peer_ready = qp->kick_pending = qp->pulled = qp->rnr_waiting = false;
 	qp->halted = qp->comm_established = qp->sqd_notify = false;
 	atomic_store_explicit(&qp->ack_pending, false, memory_order_relaxed);
+	qp->write_void = false;
+	qp->write_done = 0;
 	qp->stalled_since = 0;
 	qp->attr = none;
 	qp->epoch++;

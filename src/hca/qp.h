@@ -27,6 +27,21 @@ const char *qp_state_name(enum ibv_qp_state state);
 
 /* ---- inside the HCA; qp.lock is held by the caller of each */
 
+/* What the peer may do by this QP. Without resources for READs and atomics it may do none. */
+static inline uint32_t qp_remote_access(const struct qp *qp)
+{
+	return qp->attr.max_dest_rd_atomic
+		       ? qp->attr.qp_access_flags
+		       : qp->attr.qp_access_flags & (unsigned int)IBV_ACCESS_REMOTE_WRITE;
+}
+/* Learns where the peer QP's published entry is; the link is up. */
+static inline void qp_find_remote(struct qp *qp)
+{
+	uint32_t index = qp->attr.dest_qp_num & (LIMIT_QPS_PER_SLOT - 1);
+
+	if (!qp->remote)
+		qp->remote = (struct pub_qp *)&qp->link->peer->qp[index];
+}
 /* Writes the QP's published entry. */
 void qp_publish(struct qp *qp);
 /* To the error state: flushes both queues; raises `event` unless it is negative. */
@@ -61,8 +76,6 @@ void sq_complete(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
 void sq_flush(struct qp *qp);
 /* The WQE at sq.next failed here before anything was sent: ERR, or SQE for UC and UD. */
 void sq_fail_local(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status);
-/* Notes where the peer's QP is published. The link is up. */
-void qp_find_remote(struct qp *qp);
 /* True once the peer's QP was seen ready for us. The link is up. */
 bool sq_peer_ready(struct qp *qp);
 int sq_segments(struct qp *qp, const struct send_wqe *wqe, uint32_t access, struct iovec *out);
@@ -92,8 +105,6 @@ void responder_ud(struct hca *hca, struct qp *qp, const struct ring_header *h,
 /* Goes on with messages that waited (a receive was posted, the ring has room). */
 void responder_resume(struct qp *qp);
 void responder_drop_inbound(struct qp *qp);
-/* The same, and the receive that a message had begun to fill completes with a flush error. */
-void responder_flush_inbound(struct qp *qp);
 uint64_t responder_scan(struct hca *hca, uint64_t now);
 
 /* ---- engine (engine.c) */

@@ -86,8 +86,12 @@ static void stream(struct qp *qp)
 		return;
 	int count = sq_segments(qp, wqe, 0, local);
 
-	if (count < 0)
-		return; /* deregistered since: the timer ends it */
+	if (count < 0) { /* deregistered since */
+		qp->pulled = false;
+		requester_ack(qp, qp->pull_msn);
+		sq_complete(qp, wqe, IBV_WC_LOC_PROT_ERR);
+		return;
+	}
 	while (wqe->progress < wqe->length) {
 		uint32_t left = wqe->length - wqe->progress;
 		uint32_t n = left < RING_PAYLOAD_MAX ? left : RING_PAYLOAD_MAX;
@@ -171,13 +175,6 @@ void requester_response(struct qp *qp, const struct ring_header *h, const uint8_
 	default:
 		break;
 	}
-}
-
-void qp_find_remote(struct qp *qp)
-{
-	uint32_t index = qp->attr.dest_qp_num & (LIMIT_QPS_PER_SLOT - 1);
-
-	qp->remote = (struct pub_qp *)&qp->link->peer->qp[index];
 }
 
 void qp_wake(struct qp *qp)

@@ -151,8 +151,7 @@ bool sq_peer_ready(struct qp *qp)
 {
 	if (likely(qp->peer_ready))
 		return true;
-	/* The link may be up since a moment, and the engine not have come to wake this QP yet. */
-	qp_find_remote(qp);
+	qp_find_remote(qp); /* the link may be up before the engine has woken its QPs */
 	uint64_t word = atomic_load_explicit(&qp->remote->state, memory_order_acquire);
 	uint32_t state = pub_qp_state(word);
 

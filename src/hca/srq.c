@@ -177,3 +177,15 @@ bool srq_take(struct srq *srq, struct recv_wqe *out)
 		async_srq(srq, IBV_EVENT_SRQ_LIMIT_REACHED);
 	return taken;
 }
+
+bool srq_give_back(struct srq *srq, const struct recv_wqe *wqe)
+{
+	lock_take(&srq->lock);
+	bool room = srq->rq.head - srq->rq.tail <= srq->rq.mask;
+
+	if (room)
+		memcpy(rq_at(&srq->rq, --srq->rq.tail), wqe,
+		       sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]));
+	lock_give(&srq->lock);
+	return room;
+}

@@ -152,7 +152,7 @@ void end_rtr(struct end *end)
 		.path_mtu = IBV_MTU_4096,
 		.dest_qp_num = end->peer.qpn,
 		.rq_psn = (end->peer.psn + end->opt.wrong_psn) & 0xffffff,
-		.max_dest_rd_atomic = 16,
+		.max_dest_rd_atomic = end->opt.no_dest_reads ? 0 : 16,
 		.min_rnr_timer = (uint8_t)end->opt.min_rnr_timer,
 	};
 	int mask = IBV_QP_STATE;
@@ -177,7 +177,7 @@ void end_rts(struct end *end)
 		.timeout = (uint8_t)end->opt.timeout,
 		.retry_cnt = (uint8_t)end->opt.retry_cnt,
 		.rnr_retry = (uint8_t)end->opt.rnr_retry,
-		.max_rd_atomic = 16,
+		.max_rd_atomic = end->opt.no_reads ? 0 : 16,
 	};
 	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 

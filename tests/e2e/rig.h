@@ -114,6 +114,8 @@ struct end_options {
 	uint32_t wrong_psn;	/* is added to the PSN that this end expects */
 	bool all_signaled;	/* sq_sig_all */
 	bool one_cq;		/* one CQ for both directions */
+	bool no_reads;		/* max_rd_atomic is 0 */
+	bool no_dest_reads;	/* max_dest_rd_atomic is 0 */
 };
 enum { MR_NONE = 1 << 30, QP_NONE = 1 << 30, TIMEOUT_NONE = -1, RNR_NONE = -1 };
 
