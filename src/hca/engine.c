@@ -35,6 +35,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "hca/books.h"
 #include "hca/cq.h"
 #include "hca/link.h"
 #include "hca/qp.h"
@@ -299,11 +300,32 @@ void engine_poll(struct hca *hca)
 
 /* ------------------------------------------------------------------ the engine thread */
 
-static void daemon_events(struct hca *hca, int epoll)
+/* The daemon hung up, unless another thread has returned to the next one meanwhile. */
+static void daemon_lost(struct hca *hca, uint32_t seen)
+{
+	pthread_mutex_lock(&hca->events_lock);
+	bool lost = hca->generation == seen;
+
+	if (lost) {
+		epoll_ctl(hca->epoll, EPOLL_CTL_DEL, hca->event_fd, NULL);
+		return_watch(hca);
+	}
+	pthread_mutex_unlock(&hca->events_lock);
+	if (!lost)
+		return;
+	log_info("verbenad is gone: connections go on; what needs a daemon starts the next one");
+	return_seek(hca, false); /* it may be there already */
+}
+
+static void daemon_events(struct hca *hca)
 {
 	struct proto_event event;
 	int fds[PROTO_MAX_FDS], err;
 
+	pthread_mutex_lock(&hca->events_lock);
+	uint32_t seen = hca->generation;
+
+	pthread_mutex_unlock(&hca->events_lock);
 	while ((err = daemon_event_next(hca->event_fd, &event, fds)) == 0) {
 		if (event.type == PROTO_EVENT_LINK && event.slot < LIMIT_SLOTS)
 			link_install(hca, &event, fds);
@@ -312,10 +334,8 @@ static void daemon_events(struct hca *hca, int epoll)
 		else if (event.type == PROTO_EVENT_DEVICE)
 			async_device(hca, event.value, event.port);
 	}
-	if (err == -EAGAIN)
-		return;
-	log_warn("verbenad is gone: connections go on, new objects can't be made");
-	epoll_ctl(epoll, EPOLL_CTL_DEL, hca->event_fd, NULL);
+	if (err != -EAGAIN)
+		daemon_lost(hca, seen);
 }
 
 /* A link that isn't asked for yet keeps its waiters; those of links that are no longer listed
@@ -362,7 +382,9 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 
 	for (int i = 0; i < n; i++) {
 		if (events[i].data.fd == hca->event_fd)
-			daemon_events(hca, epoll);
+			daemon_events(hca);
+		else if (events[i].data.fd != hca->doorbell)
+			return_watched(hca);
 		else if (read(hca->doorbell, &count, sizeof(count)) < 0 && errno != EAGAIN)
 			log_error("engine's doorbell: %s", strerror(errno));
 	}

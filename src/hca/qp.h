@@ -20,6 +20,9 @@ struct ibv_qp_ex *qp_to_ex(struct ibv_qp *qp);
 int sq_post(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int rq_post(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
+/* What the daemon is asked for. */
+struct ib_uverbs_create_qp qp_create_command(const struct qp *qp);
+
 /* ---- states (qp_state.c): the table of the specification, 11.2.5 and C10-..; */
 /* Whether `mask` may take a QP of `type` from `from` to `to`: 0 or EINVAL (and why, in the log). */
 int qp_state_check(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_state to, int mask);
