@@ -341,12 +341,16 @@ uint64_t requester_scan(struct hca *hca, uint64_t now)
 	while ((node = list_pop(&hca->active)))
 		list_add_tail(&batch, node);
 	lock_give(&hca->active_lock);
+	/* hca.engine for each QP anew: an ending QP waits for it, so none ends between pop and use. */
 	for (;;) {
+		lock_take(&hca->engine);
 		lock_take(&hca->active_lock);
 		node = list_pop(&batch);
 		lock_give(&hca->active_lock);
-		if (!node)
+		if (!node) {
+			lock_give(&hca->engine);
 			return next;
+		}
 		struct qp *qp = container_of(node, struct qp, active);
 
 		lock_take(&qp->lock);
@@ -361,5 +365,6 @@ uint64_t requester_scan(struct hca *hca, uint64_t now)
 			list_add_tail(&hca->active, &qp->active);
 		lock_give(&hca->active_lock);
 		lock_give(&qp->lock);
+		lock_give(&hca->engine);
 	}
 }
