@@ -9,7 +9,8 @@
  * program that arms and then sleeps must be woken by a doorbell.
  *
  * Overrun: a completion that finds the ring full is lost, and so is every later one; what was in
- * the ring before can still be polled. With IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN the oldest entry
+ * the ring before can still be polled. The QPs that complete to it fail (the engine thread sees to
+ * that: whoever finds the ring full is in the middle of one of them). With IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN the oldest entry
  * gives way.
  */
 #include <errno.h>
@@ -67,6 +68,8 @@ static bool push_overrun(struct cq *cq, bool raise)
 			"make it as large as the queues that complete to it",
 			cq->depth);
 		async_cq(cq, IBV_EVENT_CQ_ERR);
+		atomic_store(&cq->context->hca->overruns, true);
+		engine_kick(cq->context->hca); /* its QPs fail */
 	}
 	return false;
 }

@@ -173,8 +173,15 @@ void engine_drain(struct hca *hca, struct link *link)
 	engine_leave(hca);
 }
 
-/* The QPs of a link whose peer broke the rules. hca.engine is held. */
-static void fail_qps(struct hca *hca, struct link *link)
+static bool cq_overran(const struct qp *qp)
+{
+	return atomic_load(&cq_of(qp->ibv.send_cq)->overrun) ||
+	       atomic_load(&cq_of(qp->ibv.recv_cq)->overrun);
+}
+
+/* The QPs of a link whose peer broke the rules or, without a link, of CQs that overran.
+ * hca.engine is held. */
+static void fail_qps(struct hca *hca, const struct link *link)
 {
 	for (uint32_t i = 0; i < LIMIT_QPS_PER_SLOT; i++) {
 		struct qp *qp = hca->qps[i];
@@ -182,13 +189,24 @@ static void fail_qps(struct hca *hca, struct link *link)
 		if (!qp)
 			continue;
 		lock_take(&qp->lock);
-		if (qp->link == link) {
-			log_warn("QP 0x%x fails: its peer's process %d broke the rules of the link",
-				 qp->ibv.qp_num, link->pid);
+		if (qp->state != IBV_QPS_RESET && qp->state != IBV_QPS_ERR &&
+		    (link ? qp->link == link : cq_overran(qp))) {
+			log_warn("QP 0x%x fails: %s", qp->ibv.qp_num,
+				 link ? "its peer broke the rules of their link"
+				      : "a CQ that it completes to has overrun");
 			qp_fail(qp, IBV_EVENT_QP_FATAL);
 		}
 		lock_give(&qp->lock);
 	}
+}
+
+static void fail_overrun(struct hca *hca)
+{
+	if (!atomic_exchange(&hca->overruns, false))
+		return;
+	lock_take(&hca->engine);
+	fail_qps(hca, NULL);
+	lock_give(&hca->engine);
 }
 
 /* Every QP that waited for the link gets another try; those that must wait again re-enter. */
@@ -402,6 +420,7 @@ static void *engine_thread(void *arg)
 
 		link_ask_daemon(hca);
 		wake_unlisted(hca);
+		fail_overrun(hca);
 		if (watching) {
 			uint32_t polls = atomic_load_explicit(&hca->polls, memory_order_relaxed);
 

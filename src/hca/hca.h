@@ -133,7 +133,7 @@ struct cq {
 	struct lock lock;
 	bool single_threaded;
 	bool timestamps;
-	bool overrun;
+	_Atomic bool overrun; /* changes under lock */
 	_Atomic uint32_t armed; /* enum cq_arm; changes under lock */
 	struct cqe *ring;
 	uint32_t mask;		     /* ring places - 1; at least ibv.cqe */
@@ -384,6 +384,7 @@ struct hca {
 	struct lock active_lock;
 	struct list active;
 	_Atomic bool link_requests;
+	_Atomic bool overruns; /* a CQ has overrun: its QPs are to fail */
 
 	/* the lease: see engine.c */
 	_Atomic uint32_t polls;	    /* counts empty polls; the engine thread watches it */

@@ -6,7 +6,8 @@
  * made no progress between two scans began to stall at the first. Lack of progress for
  * timeout x (retries + 1) ends the QP with RETRY_EXC_ERR, as with a card; but a peer process that
  * merely waits for a processor would have been served by its card, so such a peer gets GRACE_NS.
- * A datagram to a process that doesn't read its ring is dropped after DATAGRAM_NS.
+ * A datagram to a process that doesn't read its ring is dropped after UNRELIABLE_NS; so is an
+ * unreliable message by reference that nobody fetches.
  */
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +22,7 @@
 
 #define GRACE_NS 20000000000ull
 #define DEAD_LIMIT_NS 2000000000ull
-#define DATAGRAM_NS 1000000000ull
+#define UNRELIABLE_NS 1000000000ull
 #define SCAN_MIN_NS 1000000ull
 #define SCAN_MAX_NS 250000000ull
 
@@ -238,8 +239,8 @@ static bool peer_starved(const struct qp *qp)
 
 static uint64_t timeout_ns(const struct qp *qp)
 {
-	if (qp->type == IBV_QPT_UD)
-		return DATAGRAM_NS;
+	if (qp->type != IBV_QPT_RC)
+		return UNRELIABLE_NS;
 	if (!qp->attr.timeout)
 		return UINT64_MAX;
 	return (4096ull << qp->attr.timeout) * (qp->attr.retry_cnt + 1);
