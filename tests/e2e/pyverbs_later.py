@@ -32,7 +32,6 @@ LATER = {
         "test_qpex.QpExTestCase.test_qp_ex_rc_bind_mw",
     ),
     "atomic write comes later": ("test_qpex.QpExTestCase.test_qp_ex_rc_atomic_write",),
-    "ibv_rereg_mr comes later": ("test_mr.MRTest.test_mr_rereg_*",),
     "on-demand paging comes later": ("test_odp.OdpTestCase.*",),
     "parent domains come later": ("test_parent_domain.ParentDomainTrafficTest.*",),
     "importing a device comes later": ("test_shared_pd.SharedPDTestCase.*",),
