@@ -26,6 +26,7 @@
 #include "hca/engine.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -383,6 +384,28 @@ static uint64_t scan_timers(struct hca *hca)
 	return next < rnr ? next : rnr;
 }
 
+/* epoll_pwait2, or what comes near it where that is not to be had: kernels before 5.11, system call
+ * filters, valgrind. `limit` is NULL for no limit. Engine thread only. */
+static int wait_for_events(int epoll, struct epoll_event *events, int max,
+			   const struct timespec *limit)
+{
+	static bool unknown;
+
+	if (likely(!unknown)) {
+		int n = epoll_pwait2(epoll, events, max, limit, NULL);
+
+		unknown = n < 0 && (errno == ENOSYS || errno == EPERM);
+		if (!unknown)
+			return n;
+	}
+	if (!limit)
+		return epoll_wait(epoll, events, max, -1);
+	/* Rounded up: too early would mean to look in vain, again and again. */
+	uint64_t ms = limit->tv_sec * 1000ull + (limit->tv_nsec + 999999) / 1000000;
+
+	return epoll_wait(epoll, events, max, ms < INT_MAX ? (int)ms : INT_MAX);
+}
+
 /* Blocks until something happens or `until` (ns, UINT64_MAX: no limit). */
 static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 {
@@ -396,7 +419,7 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 		timeout = (struct timespec){left / 1000000000ull, left % 1000000000ull};
 		limit = &timeout;
 	}
-	int n = epoll_pwait2(epoll, events, 4, limit, NULL);
+	int n = wait_for_events(epoll, events, 4, limit);
 
 	for (int i = 0; i < n; i++) {
 		if (events[i].data.fd == hca->event_fd)

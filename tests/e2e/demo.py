@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 
-from lib import BUILD, SLOW, Stage, Suite, need_programs, require, tail
+from lib import BUILD, SANITIZE, SKIPPED, SLOW, Stage, Suite, need_programs, require, tail
 
 DEMO = os.path.join(os.path.dirname(os.path.abspath(__file__)), "demo")
 # What a person should see.
@@ -51,6 +51,9 @@ def without_programs(stage):
 
 def main():
     """All cases."""
+    if SANITIZE == "thread":
+        print("a shell doesn't run with the thread sanitizer's run time in it")
+        sys.exit(SKIPPED)
     need_programs("script", "ibv_rc_pingpong", "ib_write_bw")
     suite = Suite("demo")
     stage = Stage()

@@ -27,7 +27,7 @@ FULL = os.environ.get("VERBENA_FULL", "") not in ("", "0")
 SANITIZE = os.environ.get("VERBENA_SANITIZE", "")
 SANITIZER_RUNTIME = os.environ.get("VERBENA_SANITIZER_RUNTIME", "")
 # Sanitized code is several times slower; the waiting is stretched, never the work.
-SLOW = {"": 1, "address": 3, "thread": 8}.get(SANITIZE, 3)
+SLOW = {"": 1, "address": 2, "thread": 3}.get(SANITIZE, 3)
 SKIPPED = 77
 TAIL_LINES = 25
 
@@ -217,6 +217,17 @@ class Process:
         return text
 
 
+def sanitizer_environment(environment):
+    """What an unmodified program needs to load a sanitized library, with less to complain about:
+    its own leaks, and the races on its own memory (tsan.supp), are not ours to report."""
+    suppressions = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tsan.supp")
+    more = {"ASAN_OPTIONS": "detect_leaks=0",
+            "TSAN_OPTIONS": f"suppressions={suppressions}:atexit_sleep_ms=0"}
+    given = {name: environment.get(name, "") for name in more}
+    return {"LD_PRELOAD": SANITIZER_RUNTIME,
+            **{name: f"{given[name]}:{words}".strip(":") for name, words in more.items()}}
+
+
 class Stage:
     """A private run-time directory and what runs in it."""
 
@@ -242,18 +253,20 @@ class Stage:
         self.count += 1
         return self.count
 
-    def start(self, *command, plain=False, **options):
-        """Starts a program over Verbena (plain: as it is); returns its Process."""
+    def start(self, *command, plain=False, preload=True, **options):
+        """Starts a program over Verbena (plain: as it is); returns its Process.
+
+        preload=False: the command brings a sanitizer's run time into the program by itself.
+        """
         words = [str(word) for word in command]
         environment = dict(self.environment)
         environment.update(options.pop("environment", {}))
         if not plain:
             words = [VERBENA, "run", "--"] + words
-        if SANITIZER_RUNTIME and not options.pop("own", False):
-            # An unmodified program's own leaks are not ours to report.
-            environment["LD_PRELOAD"] = SANITIZER_RUNTIME
-            environment["ASAN_OPTIONS"] = environment.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
-        options.pop("own", None)
+        if SANITIZER_RUNTIME:
+            environment.update(sanitizer_environment(environment))
+            if not preload:
+                del environment["LD_PRELOAD"]
         process = Process(self, words, env=environment, **options)
         self.processes.append(process)
         return process
@@ -280,16 +293,22 @@ class Stage:
         return one, self.start(*client)
 
     def finish_pair(self, one, two, seconds=20):
-        """The second half of pair()."""
+        """The second half of pair(). Once an end has failed, the other has no reason to end."""
         end = time.monotonic() + seconds * SLOW
+        while time.monotonic() < end:
+            statuses = (one.popen.poll(), two.popen.poll())
+            if None not in statuses:
+                break
+            if any(statuses):
+                end = min(end, time.monotonic() + 2)
+            time.sleep(0.01)
         problems, fine = [], []
         for process in (two, one):
             try:
-                process.expect(end - time.monotonic())
+                process.expect(0)
                 fine.append(process)
             except Failure as failure:
                 problems.append(str(failure))
-                end = min(end, time.monotonic() + 2)
         if problems:
             problems += [f"  its peer printed\n{tail(other.output(), 8)}" for other in fine]
             raise Failure("\n".join(problems))
