@@ -9,7 +9,6 @@
  * A datagram to a process that doesn't read its ring is dropped after UNRELIABLE_NS; so is an
  * unreliable message by reference that nobody fetches.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -18,6 +17,7 @@
 #include "hca/engine.h"
 #include "hca/link.h"
 #include "hca/mr.h"
+#include "hca/peer.h"
 #include "hca/qp.h"
 
 #define GRACE_NS 20000000000ull
@@ -203,25 +203,6 @@ void qp_wake(struct qp *qp)
 
 /* ------------------------------------------------------------------ the timer */
 
-/* What the kernel says the peer is doing: 'R', 'S', 'T' (stopped) ..., or 0 when it can't be seen.
- */
-static char process_state(int32_t pid)
-{
-	char path[32], line[512];
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	FILE *f = pid > 0 ? fopen(path, "re") : NULL;
-
-	if (!f)
-		return 0;
-	char *ok = fgets(line, sizeof(line), f);
-
-	fclose(f);
-	char *end = ok ? strrchr(line, ')') : NULL;
-
-	return end && end[1] ? end[2] : 0;
-}
-
 /* A peer whose QP is there and whose process is neither stopped nor dead is only slow. */
 static bool peer_starved(const struct qp *qp)
 {
@@ -232,7 +213,7 @@ static bool peer_starved(const struct qp *qp)
 	if ((uint8_t)pub_qp_epoch(word) != qp->remote_epoch || pub_qp_state(word) < IBV_QPS_RTR ||
 	    pub_qp_state(word) == IBV_QPS_ERR)
 		return false;
-	char state = process_state(qp->link->pid);
+	char state = peer_state(qp->link->pid);
 
 	return state == 'R' || state == 'S' || state == 'D';
 }
@@ -291,6 +272,20 @@ static const char *not_ready_reason(const struct qp *qp)
 	return "the peer's process doesn't run (stopped?)";
 }
 
+/*
+ * Whether the time that passes counts against nobody: the daemon is introducing us (a card needs no
+ * introduction), or the peer said that it has no receive and we retry for ever, as with a card even
+ * when its program is stopped. With fewer retries the peer counts them, unless it can't.
+ */
+static bool excused(const struct qp *qp, uint64_t now)
+{
+	if (!qp->link || link_is(qp->link, LINK_DOWN))
+		return false;
+	if (qp->rnr_waiting && qp->attr.rnr_retry == 7)
+		return true;
+	return link_is(qp->link, LINK_ASKED) && now < qp->grace_until;
+}
+
 /* One QP at a scan: false when it needs no timer any more. qp.lock held. */
 static bool scan_qp(struct qp *qp, uint64_t now, uint64_t *next)
 {
@@ -313,12 +308,14 @@ static bool scan_qp(struct qp *qp, uint64_t now, uint64_t *next)
 
 	if (now + look < *next)
 		*next = now + look;
-	if (qp->sq.acked != qp->scan_acked || !qp->stalled_since || (qp->rnr_waiting && !dead)) {
+	if (qp->sq.acked != qp->scan_acked || !qp->stalled_since) {
 		qp->scan_acked = qp->sq.acked;
 		qp->stalled_since = now;
 		qp->grace_until = now + GRACE_NS;
 		return true;
 	}
+	if (excused(qp, now))
+		qp->stalled_since = now;
 	if (limit == UINT64_MAX || now - qp->stalled_since < limit)
 		return true;
 	if (qp->type == IBV_QPT_UD) {

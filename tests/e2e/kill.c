@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -196,8 +197,13 @@ struct plan {
 	struct end_options opt;
 };
 
-static const struct end_options killed = {
-	.bytes = 8 * SLOT, .recv_depth = RECEIVES, .timeout = 10, .retry_cnt = 1, .min_rnr_timer = 1};
+/* A stopped program posts no receives: who retries for ever (7) would wait, so 6 times 0.5 s. */
+static const struct end_options killed = {.bytes = 8 * SLOT,
+					  .recv_depth = RECEIVES,
+					  .timeout = 10,
+					  .retry_cnt = 1,
+					  .rnr_retry = 6,
+					  .min_rnr_timer = 31};
 static const struct end_options tolerant = {
 	.bytes = 8 * SLOT, .recv_depth = RECEIVES, .timeout = 16, .retry_cnt = 7, .min_rnr_timer = 1};
 
@@ -504,6 +510,20 @@ static bool daemon_empty(void)
 	return false;
 }
 
+/* Locks and the log stay; the locks are empty when nobody holds them. */
+static bool is_left(const char *path, const char *name)
+{
+	char file[4200];
+	struct stat stat_;
+
+	if (strcmp(name, "log") == 0)
+		return true;
+	if (strcmp(name, "lock") && strcmp(name, "verbenad.pid"))
+		return false;
+	snprintf(file, sizeof(file), "%s/%s", path, name);
+	return stat(file, &stat_) == 0 && stat_.st_size == 0;
+}
+
 /* Whether it leaves when idle, and what it leaves behind. */
 static bool daemon_leaves(void)
 {
@@ -518,8 +538,7 @@ static bool daemon_leaves(void)
 
 		left = NULL;
 		while (dir && (entry = readdir(dir)))
-			if (entry->d_name[0] != '.' && strcmp(entry->d_name, "lock") &&
-			    strcmp(entry->d_name, "log"))
+			if (entry->d_name[0] != '.' && !is_left(path, entry->d_name))
 				left = strcpy(name, entry->d_name);
 		if (dir)
 			closedir(dir);

@@ -65,6 +65,8 @@ void rig_fail(const struct rig *rig, const char *file, int line, const char *for
 	fprintf(stderr, "  %s over %s, end %c, %s:%d: %s\n", rig->name,
 		rig_carrier_names[rig->carrier], rig->role == RIG_A ? 'A' : 'B',
 		slash ? slash + 1 : file, line, text);
+	if (getenv("RIG_HOLD"))
+		pause();
 	_exit(EXIT_FAILED);
 }
 
@@ -340,7 +342,7 @@ static _Noreturn void usage(const char *program, const struct rig_test *tests)
 {
 	fprintf(stderr,
 		"usage: %s [-c self|self2|local|ring]... [-n TIMES] [PATTERN...]\n"
-		"RIG_HOLD=1 leaves a test that hangs for a debugger. Tests:\n",
+		"RIG_HOLD=1 leaves a test that fails or hangs for a debugger. Tests:\n",
 		program);
 	for (; tests->name; tests++)
 		fprintf(stderr, "  %s\n", tests->name);
