@@ -7,13 +7,15 @@ Suite runs named cases, prints one line for each, and the output's tail of those
 Python's standard library. Nothing here is specific to one test.
 
 Environment: VERBENA_BUILD_DIR (the build tree; see build_directory), VERBENA_FULL=1 (the long
-matrices), VERBENA_SANITIZER_RUNTIME and VERBENA_SANITIZE (set by ctest).
+matrices), VERBENA_SANITIZER_RUNTIME and VERBENA_SANITIZE (set by ctest), VERBENA_WRAP (words to
+put before each program, such as `valgrind -q`).
 """
 import ctypes
 import json
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -26,8 +28,9 @@ import traceback
 FULL = os.environ.get("VERBENA_FULL", "") not in ("", "0")
 SANITIZE = os.environ.get("VERBENA_SANITIZE", "")
 SANITIZER_RUNTIME = os.environ.get("VERBENA_SANITIZER_RUNTIME", "")
-# Sanitized code is several times slower; the waiting is stretched, never the work.
-SLOW = {"": 1, "address": 2, "thread": 3}.get(SANITIZE, 3)
+WRAP = shlex.split(os.environ.get("VERBENA_WRAP", ""))
+# Watched code is several times slower; the waiting is stretched, never the work.
+SLOW = 10 if WRAP else {"": 1, "address": 2, "thread": 3}.get(SANITIZE, 3)
 SKIPPED = 77
 TAIL_LINES = 25
 
@@ -43,7 +46,7 @@ def require(condition, text):
 
 
 def build_directory():
-    """VERBENA_BUILD_DIR, else the script's first argument if it is one, else the source's build/."""
+    """VERBENA_BUILD_DIR, else the script's first argument if that is one, else ours."""
     given = os.environ.get("VERBENA_BUILD_DIR")
     if not given and len(sys.argv) > 1 and os.path.isdir(sys.argv[1]):
         given = sys.argv[1]
@@ -262,7 +265,7 @@ class Stage:
         environment = dict(self.environment)
         environment.update(options.pop("environment", {}))
         if not plain:
-            words = [VERBENA, "run", "--"] + words
+            words = [VERBENA, "run", "--"] + WRAP + words
         if SANITIZER_RUNTIME:
             environment.update(sanitizer_environment(environment))
             if not preload:

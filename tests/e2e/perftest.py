@@ -3,7 +3,7 @@
 """Debian's perftest between two processes: every verb, transport and the options that matter.
 
 Checks that both ends finish and that every size asked for has a row of sensible numbers; how fast
-they are is `make bench`'s business. VERBENA_FULL=1 takes more iterations, and all sizes of all verbs.
+they are is `make bench`'s business. VERBENA_FULL=1 takes more iterations, and -a for all verbs.
 
 usage: perftest.py [GROUP...] [WORD...]
 Runs the groups (see GROUPS; without any: all), and of their cases those whose name has a WORD.
@@ -87,8 +87,8 @@ def all_sizes(suite, stage):
 def options_of_bandwidth(suite, stage):
     """Both directions, events, many QPs, depths, shared receive queues, lists, inline.
 
-    With several QPs the count is a multiple of 100: perftest asks for every 100th completion, counts
-    100 for each also at the end, and so stops polling too early with other counts.
+    With several QPs the count is a multiple of 100: perftest asks for every 100th completion,
+    counts 100 for each also at the end, and so stops polling too early with other counts.
     """
     def case(program, *options, count=2000):
         size = 8 if program == "ib_atomic_bw" else 4096
