@@ -41,6 +41,18 @@ static unsigned int chance(unsigned int below)
 	return (unsigned int)rand_r(&seed) % below;
 }
 
+/* Who takes part in a round. */
+struct plan {
+	unsigned int survivors, qps;
+	bool events, ring;
+	struct end_options opt;
+};
+
+static bool all_there(const struct plan *plan)
+{
+	return __atomic_load_n(&page->started, __ATOMIC_SEQ_CST) == plan->survivors + 1;
+}
+
 /* One queue pair in traffic ------------------------------------------------------------------ */
 
 struct flow {
@@ -83,7 +95,9 @@ static void flow_fail(struct flow *flow, const struct ibv_wc *first)
 	struct rig *rig = end->rig;
 
 	flow->failed_at = now_ms();
-	CHECK(rig, page->struck > 0);
+	if (page->struck == 0)
+		rig_fail(rig, __FILE__, __LINE__, "\"%s\" before anything happened",
+			 ibv_wc_status_str(first->status));
 	if (first->status != IBV_WC_RETRY_EXC_ERR)
 		rig_fail(rig, __FILE__, __LINE__, "request %llu completed with \"%s\"",
 			 (unsigned long long)first->wr_id, ibv_wc_status_str(first->status));
@@ -167,11 +181,14 @@ static void flows_sleep(struct flow *flows, unsigned int count)
 }
 
 /* Traffic until every flow has failed. */
-static void flows_run(struct flow *flows, unsigned int count, bool events)
+static void flows_run(struct flow *flows, unsigned int count, const struct plan *plan)
 {
 	unsigned int state = (unsigned int)getpid() ^ seed, left = count;
 
+	/* Together, or nobody polls for those who begin early. */
 	__atomic_fetch_add(&page->started, 1, __ATOMIC_SEQ_CST);
+	while (!all_there(plan) && page->struck == 0)
+		usleep(100);
 	while (left) {
 		bool any = false;
 
@@ -184,18 +201,13 @@ static void flows_run(struct flow *flows, unsigned int count, bool events)
 			flow_post(&flows[i], &state);
 			any |= flow_poll(&flows[i]);
 		}
-		if (events && !any && left)
+		if (plan->events && !any && left)
 			flows_sleep(flows, count);
 	}
 }
 
 /* Processes ---------------------------------------------------------------------------------- */
 
-struct plan {
-	unsigned int survivors, qps;
-	bool events, ring;
-	struct end_options opt;
-};
 
 /* A stopped program posts no receives: who retries for ever (7) would wait, so 6 times 0.5 s. */
 static const struct end_options killed = {.bytes = 8 * SLOT,
@@ -235,7 +247,7 @@ static void process_run(const struct plan *plan, int role, const int *socks, uns
 			flow_offer(&flows[count++]);
 		}
 	}
-	flows_run(flows, count, plan->events);
+	flows_run(flows, count, plan);
 	for (unsigned int i = 0; i < count; i++)
 		end_close(&flows[i].end);
 	OK(&rig[0], ibv_close_device(rig[0].ctx));
@@ -312,7 +324,7 @@ static bool all_in_traffic(const struct plan *plan)
 {
 	double until = now_ms() + 10000 * rig_slowness();
 
-	while (__atomic_load_n(&page->started, __ATOMIC_SEQ_CST) < plan->survivors + 1) {
+	while (!all_there(plan)) {
 		if (now_ms() > until)
 			return false;
 		usleep(200);
@@ -528,7 +540,7 @@ static bool is_left(const char *path, const char *name)
 static bool daemon_leaves(void)
 {
 	const char *path = getenv("VERBENA_RUNTIME_DIR"), *idle = getenv("VERBENA_IDLE_MS");
-	double until = now_ms() + (idle ? strtod(idle, NULL) : 10000) + 3000 * rig_slowness();
+	double until = now_ms() + (idle ? strtod(idle, NULL) : 10000) + 10000 * rig_slowness();
 	const char *left = "?";
 	struct dirent *entry;
 	char name[256] = "";
