@@ -81,7 +81,7 @@ def all_sizes(suite, stage):
                 continue
             sizes = [size for size in wanted if transport != "UD" or size <= 4096]
             suite.case(f"{program} {transport} -a", measure, stage, program, "-c", transport,
-                       "-a", *amount(1000 if FULL else 20, transport), sizes=sizes, seconds=120)
+                       "-a", *amount(1000 if FULL else 20, transport), sizes=sizes, seconds=300)
 
 
 def options_of_bandwidth(suite, stage):
