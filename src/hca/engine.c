@@ -485,6 +485,8 @@ int engine_start(struct hca *hca)
 	}
 	hca->epoll = epoll;
 	sigfillset(&all);
+	sigdelset(&all, SIGSEGV); /* guard.h */
+	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, &old); /* the program's handlers stay on its threads */
 	int err = pthread_create(&hca->thread, NULL, engine_thread, hca);
 

@@ -133,7 +133,7 @@ struct cq {
 	struct lock lock;
 	bool single_threaded;
 	bool timestamps;
-	_Atomic bool overrun; /* changes under lock */
+	_Atomic bool overrun;	/* changes under lock */
 	_Atomic uint32_t armed; /* enum cq_arm; changes under lock */
 	struct cqe *ring;
 	uint32_t mask;		     /* ring places - 1; at least ibv.cqe */

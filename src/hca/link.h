@@ -56,6 +56,13 @@ static inline void link_send(struct link *link, struct ring_header *h, uint32_t 
 	lock_give(&link->tx_lock);
 }
 
+/* The record that link_begin made room for isn't sent. */
+static inline void link_abandon(struct link *link, uint32_t payload)
+{
+	ring_abandon(&link->tx, payload);
+	lock_give(&link->tx_lock);
+}
+
 /* Rings the peer's doorbell if it asked for that. After a batch of link_send.    [S1 with S2] */
 void link_ring(struct link *link);
 static inline void link_notify(struct link *link)

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "hca/engine.h"
+#include "hca/guard.h"
 #include "hca/peer.h"
 
 #define STOPPED_NS 1000000000ull /* for a stopped peer's operation */
@@ -37,6 +38,7 @@ int mr_publish(struct hca *hca, struct mr *mr)
 	atomic_store_explicit(&e->rkey_access, (uint64_t)mr->access << 32 | mr->ibv.rkey,
 			      memory_order_release);
 	atomic_fetch_add(&regions, 1);
+	guard_install();
 	return 0;
 }
 
