@@ -18,7 +18,6 @@
 #include "proto/limits.h"
 #include "raw.h"
 
-
 /* Kills the daemon and starts another in its directory. */
 static void replace_daemon(void)
 {
