@@ -113,7 +113,7 @@ struct cq {
 	struct lock lock;
 	bool single_threaded;
 	bool timestamps;
-	_Atomic bool overrun; /* changes under lock */
+	_Atomic bool overrun;	/* changes under lock */
 	_Atomic uint32_t armed; /* enum cq_arm; changes under lock */
 	struct cqe *ring;
 	uint32_t mask;		     /* ring places - 1; at least ibv.cqe */
@@ -313,7 +313,7 @@ struct link {
 	_Atomic bool can_vm; /* process_vm_* reaches the peer */
 	_Atomic bool mapped; /* memory, peer and doorbell exist */
 	_Atomic uint64_t refused_at; /* ns: nobody was there */
-	_Atomic bool broken; /* the peer broke the ring's rules: our QPs are to be told */
+	_Atomic bool broken;	     /* the peer broke the ring's rules: our QPs are to be told */
 	uint64_t id;
 	int32_t pid;
 	uint32_t uid;
@@ -355,7 +355,7 @@ struct hca {
 	struct list active;
 	_Atomic bool link_requests;
 	_Atomic bool link_deaths; /* a link went down: its memory is to be given back */
-	_Atomic bool overruns; /* a CQ has overrun: its QPs are to fail */
+	_Atomic bool overruns;	  /* a CQ has overrun: its QPs are to fail */
 
 	/* the lease: see engine.c */
 	_Atomic uint32_t polls;	    /* counts empty polls; the engine thread watches it */

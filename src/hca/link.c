@@ -13,7 +13,8 @@
 #include "base/log.h"
 #include "hca/engine.h"
 
-#define REFUSED_NS 100000000ull /* datagrams to an empty slot don't ask the daemon again so long */
+#define REFUSED_NS 100000000ull /* datagrams to an empty slot don't ask the daemon again so long \
+				 */
 
 enum { BACKLOG_MAX = 65536 }; /* a peer that makes us answer more than this is not sane */
 

@@ -210,8 +210,7 @@ void qp_publish(struct qp *qp)
 {
 	struct pub_qp *e = &qp->hca->pub->qp[qp->index];
 	uint64_t word = qp->state | (uint64_t)qp->type << 8 |
-			(uint64_t)(qp_remote_access(qp) & 0xffff) << 16 |
-			(uint64_t)qp->epoch << 32;
+			(uint64_t)(qp_remote_access(qp) & 0xffff) << 16 | (uint64_t)qp->epoch << 32;
 
 	atomic_store_explicit(&e->peer, qp->attr.dest_qp_num, memory_order_relaxed);
 	atomic_store_explicit(&e->pd, qp->pd_id, memory_order_relaxed);

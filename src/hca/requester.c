@@ -338,7 +338,8 @@ uint64_t requester_scan(struct hca *hca, uint64_t now)
 	while ((node = list_pop(&hca->active)))
 		list_add_tail(&batch, node);
 	lock_give(&hca->active_lock);
-	/* hca.engine for each QP anew: an ending QP waits for it, so none ends between pop and use. */
+	/* hca.engine for each QP anew: an ending QP waits for it, so none ends between pop and use.
+	 */
 	for (;;) {
 		lock_take(&hca->engine);
 		lock_take(&hca->active_lock);

@@ -471,8 +471,7 @@ static bool write_piece(struct qp *qp, const struct ring_header *h, const uint8_
 static void do_write_part(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
 			  uint32_t room)
 {
-	if (qp->write_void ||
-	    (list_empty(&qp->inbound) && write_piece(qp, h, payload, room)))
+	if (qp->write_void || (list_empty(&qp->inbound) && write_piece(qp, h, payload, room)))
 		return;
 	if (qp->type == IBV_QPT_RC)
 		refuse_access(qp, h, IBV_ACCESS_REMOTE_WRITE);

@@ -40,7 +40,8 @@ static size_t link_bytes(void)
 	return RINGS_AT + 2 * (size_t)RING_BYTES;
 }
 
-/* A mapping of our own of the link's memory: B's library gives the link up as well, sooner or later. */
+/* A mapping of our own of the link's memory: B's library gives the link up as well, sooner or
+ * later. */
 static uint8_t *link_find(struct rig *rig)
 {
 	FILE *maps = fopen("/proc/self/maps", "r");
@@ -91,8 +92,8 @@ static void scribble_records(const struct end *end, uint8_t *link)
 			struct record old;
 
 			memcpy(&old, ring + (size_t)slot * RING_SLOT, sizeof(old));
-			if ((old.seq - 1) % RING_SLOTS == slot && old.seq - 1 + old.slots > position &&
-			    old.slots && old.slots < 200)
+			if ((old.seq - 1) % RING_SLOTS == slot &&
+			    old.seq - 1 + old.slots > position && old.slots && old.slots < 200)
 				position = old.seq - 1 + old.slots;
 		}
 		uint8_t *at = ring + (size_t)(position % RING_SLOTS) * RING_SLOT;
@@ -158,10 +159,10 @@ static void victim_memory(struct victim *victim, struct rig *rig)
 	OK(rig, ibv_dereg_mr(end->mr));
 	munmap(end->buf, end->opt.bytes);
 	end->buf = victim->area + GUARD;
-	CHECK(rig, (end->mr = ibv_reg_mr(end->pd, end->buf, BYTES,
-					 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
-						 IBV_ACCESS_REMOTE_WRITE |
-						 IBV_ACCESS_REMOTE_ATOMIC)));
+	CHECK(rig,
+	      (end->mr = ibv_reg_mr(end->pd, end->buf, BYTES,
+				    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+					    IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)));
 }
 
 static void victim_intact(const struct victim *victim)

@@ -66,15 +66,18 @@ struct flow {
 static void flow_offer(struct flow *flow)
 {
 	for (; flow->offered - flow->received < RECEIVES; flow->offered++)
-		OK(flow->end.rig, end_recv(&flow->end, flow->offered,
-					   flow->offered % RECEIVES * 1024, SLOT));
+		OK(flow->end.rig,
+		   end_recv(&flow->end, flow->offered, flow->offered % RECEIVES * 1024, SLOT));
 }
 
 static void flow_post(struct flow *flow, unsigned int *state)
 {
-	static const enum ibv_wr_opcode opcodes[] = {
-		IBV_WR_SEND, IBV_WR_SEND,	      IBV_WR_RDMA_WRITE,
-		IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_WRITE_WITH_IMM};
+	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_SEND,
+						     IBV_WR_SEND,
+						     IBV_WR_RDMA_WRITE,
+						     IBV_WR_RDMA_READ,
+						     IBV_WR_ATOMIC_FETCH_AND_ADD,
+						     IBV_WR_RDMA_WRITE_WITH_IMM};
 	static const uint32_t sizes[] = {0, 8, 500, 8000, 40000, SLOT};
 
 	for (; flow->posted - flow->done < WINDOW; flow->posted++) {
@@ -83,8 +86,8 @@ static void flow_post(struct flow *flow, unsigned int *state)
 
 		if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
 			size = 8;
-		OK(flow->end.rig, end_send(&flow->end, opcode, flow->posted, 2 * SLOT, size,
-					   4 * SLOT));
+		OK(flow->end.rig,
+		   end_send(&flow->end, opcode, flow->posted, 2 * SLOT, size, 4 * SLOT));
 	}
 }
 
@@ -208,7 +211,6 @@ static void flows_run(struct flow *flows, unsigned int count, const struct plan 
 
 /* Processes ---------------------------------------------------------------------------------- */
 
-
 /* A stopped program posts no receives: who retries for ever (7) would wait, so 6 times 0.5 s. */
 static const struct end_options killed = {.bytes = 8 * SLOT,
 					  .recv_depth = RECEIVES,
@@ -216,8 +218,11 @@ static const struct end_options killed = {.bytes = 8 * SLOT,
 					  .retry_cnt = 1,
 					  .rnr_retry = 6,
 					  .min_rnr_timer = 31};
-static const struct end_options tolerant = {
-	.bytes = 8 * SLOT, .recv_depth = RECEIVES, .timeout = 16, .retry_cnt = 7, .min_rnr_timer = 1};
+static const struct end_options tolerant = {.bytes = 8 * SLOT,
+					    .recv_depth = RECEIVES,
+					    .timeout = 16,
+					    .retry_cnt = 7,
+					    .min_rnr_timer = 1};
 
 static struct ibv_context *device(struct rig *rig)
 {
@@ -351,9 +356,9 @@ static struct plan plan_random(void)
 	bool many = chance(8) == 0;
 
 	return (struct plan){.survivors = many ? SURVIVORS : 1,
-			     .qps = many	     ? 4 :
-				    chance(6) == 0 ? QPS :
-						     1,
+			     .qps = many	     ? 4
+				    : chance(6) == 0 ? QPS
+						     : 1,
 			     .events = chance(2),
 			     .ring = chance(3) == 0,
 			     .opt = killed};

@@ -38,10 +38,10 @@ static uint32_t stranger_make(struct stranger *stranger, struct end *end)
 	uint32_t mine, theirs;
 
 	CHECK(rig, (stranger->pd = ibv_alloc_pd(rig->ctx)));
-	CHECK(rig, (stranger->mr = ibv_reg_mr(stranger->pd, end->buf, end->opt.bytes,
-					      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-						      IBV_ACCESS_REMOTE_READ |
-						      IBV_ACCESS_REMOTE_ATOMIC)));
+	CHECK(rig, (stranger->mr =
+			    ibv_reg_mr(stranger->pd, end->buf, end->opt.bytes,
+				       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+					       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)));
 	mine = stranger->mr->rkey;
 	rig_swap(rig, &mine, &theirs, sizeof(mine));
 	return theirs;
@@ -206,12 +206,12 @@ static void spoil_wrap(const struct end *end, struct ibv_send_wr *wr, struct ibv
 	address_set(wr, UINT64_MAX - 7);
 }
 
-#define ACCESS_TEST(test_name, spoil_function)                                                     \
-	static void test_name(struct rig *rig)                                                     \
-	{                                                                                          \
-		fault_each(rig, (struct fault){.spoil = (spoil_function),                          \
-					       .status = IBV_WC_REM_ACCESS_ERR,                    \
-					       .event = IBV_EVENT_QP_ACCESS_ERR});                 \
+#define ACCESS_TEST(test_name, spoil_function)                                     \
+	static void test_name(struct rig *rig)                                     \
+	{                                                                          \
+		fault_each(rig, (struct fault){.spoil = (spoil_function),          \
+					       .status = IBV_WC_REM_ACCESS_ERR,    \
+					       .event = IBV_EVENT_QP_ACCESS_ERR}); \
 	}
 
 ACCESS_TEST(rkey_wrong, spoil_rkey)
@@ -313,8 +313,8 @@ static void lkey_wrong(struct rig *rig)
 /* A READ or an atomic needs a target that may be written. */
 static void target_read_only(struct rig *rig)
 {
-	static const enum ibv_wr_opcode opcodes[] = {
-		IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_SEND};
+	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD,
+						     IBV_WR_SEND};
 	struct ibv_mr *plain;
 	struct ibv_send_wr wr, *bad;
 	struct ibv_sge sge;
@@ -371,8 +371,8 @@ static void receive_fault(struct rig *rig, struct ibv_sge sge, uint32_t length, 
 	sge.addr += (uintptr_t)end.buf;
 	sge.lkey ^= end.mr->lkey;
 	if (rig->role == RIG_B) {
-		OK(rig, srq ? ibv_post_srq_recv(end.srq, &wr, &bad) :
-			      ibv_post_recv(end.qp, &wr, &bad));
+		OK(rig,
+		   srq ? ibv_post_srq_recv(end.srq, &wr, &bad) : ibv_post_recv(end.qp, &wr, &bad));
 		if (!srq)
 			OK(rig, end_recv(&end, RECEIVE + 1, 0, 65536));
 	}

@@ -13,11 +13,11 @@
 /* Attributes ---------------------------------------------------------------------------------- */
 
 #define MASK_INIT (IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
-#define MASK_RTR                                                                                   \
-	(IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |            \
+#define MASK_RTR                                                                        \
+	(IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | \
 	 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
-#define MASK_RTS                                                                                   \
-	(IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |     \
+#define MASK_RTS                                                                               \
+	(IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | \
 	 IBV_QP_MAX_QP_RD_ATOMIC)
 
 /* Right values for every transition; tests spoil one each. */
@@ -125,12 +125,12 @@ static void transitions(struct rig *rig)
 	end_close(&end);
 }
 
-#define REFUSED(mask, field, value)                                                                \
-	do {                                                                                       \
-		struct ibv_qp_attr spoiled = right;                                                \
-		spoiled.field = (value);                                                           \
-		CHECK_EQ(rig, ibv_modify_qp(end.qp, &spoiled, mask), EINVAL);                      \
-		CHECK_EQ(rig, end_state(&end), from);                                              \
+#define REFUSED(mask, field, value)                                           \
+	do {                                                                  \
+		struct ibv_qp_attr spoiled = right;                           \
+		spoiled.field = (value);                                      \
+		CHECK_EQ(rig, ibv_modify_qp(end.qp, &spoiled, mask), EINVAL); \
+		CHECK_EQ(rig, end_state(&end), from);                         \
 	} while (0)
 
 static void values(struct rig *rig)
@@ -379,8 +379,8 @@ static void sqd_drains(struct rig *rig)
 	CHECK_EQ(rig, attr.sq_draining, 0);
 	rig_sync(rig);
 	attr = (struct ibv_qp_attr){.min_rnr_timer = 9, .retry_cnt = 6, .timeout = 12};
-	OK(rig, ibv_modify_qp(end.qp, &attr,
-			      IBV_QP_MIN_RNR_TIMER | IBV_QP_RETRY_CNT | IBV_QP_TIMEOUT));
+	OK(rig,
+	   ibv_modify_qp(end.qp, &attr, IBV_QP_MIN_RNR_TIMER | IBV_QP_RETRY_CNT | IBV_QP_TIMEOUT));
 	rig_sync(rig);
 	OK(rig, end_move(&end, IBV_QPS_RTS));
 	wc_expect(&end, end.scq, 2, IBV_WC_SUCCESS);
@@ -545,11 +545,11 @@ static void reads_in_flight(struct rig *rig)
 		rig_sync(rig);
 		if (rig->role == RIG_A) {
 			for (uint64_t id = 0; id < 64; id++)
-				OK(rig, end_send(&end,
-						 id % 2 ? IBV_WR_RDMA_READ :
-							  IBV_WR_ATOMIC_FETCH_AND_ADD,
-						 id, id % 2 ? id * 512 : 40000, id % 2 ? 512 : 8,
-						 id % 2 ? id * 512 : 40000));
+				OK(rig,
+				   end_send(&end,
+					    id % 2 ? IBV_WR_RDMA_READ : IBV_WR_ATOMIC_FETCH_AND_ADD,
+					    id, id % 2 ? id * 512 : 40000, id % 2 ? 512 : 8,
+					    id % 2 ? id * 512 : 40000));
 			for (uint64_t id = 0; id < 64; id++)
 				wc_expect(&end, end.scq, id, IBV_WC_SUCCESS);
 		}
