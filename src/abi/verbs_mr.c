@@ -12,6 +12,7 @@
 
 #include "abi/verbs_abi.h"
 #include "base/log.h"
+#include "hca/books.h"
 #include "hca/mr.h"
 
 #undef ibv_reg_mr
@@ -124,6 +125,8 @@ static int region_make(struct mr *mr)
 	if (err)
 		goto out_daemon;
 	atomic_fetch_add(&registered, ibv->length);
+	atomic_store(&context_of(ibv->context)->hca->last_key_index,
+		     resp.lkey >> LIMIT_KEY_TAG_BITS);
 	return 0;
 
 out_daemon:
@@ -152,7 +155,13 @@ static struct ibv_mr *region_register(struct ibv_pd *pd, void *addr, size_t leng
 	mr->ibv.length = length;
 	mr->iova = iova;
 	mr->access = access;
+	struct context *context = context_of(pd->context);
+
+	books_enter(context->hca);
 	err = region_make(mr);
+	if (!err)
+		books_add(context, HELD_MR, &mr->held);
+	books_leave(context->hca);
 	if (err) {
 		free(mr);
 		return fail_null(-err);
@@ -232,7 +241,11 @@ static int region_change(struct mr *mr, const struct mr *wanted, int flags)
 	if (err)
 		return err;
 	atomic_fetch_add(&registered, ibv->length - mr->ibv.length);
-	*mr = *wanted;
+	mr->ibv.pd = ibv->pd;
+	mr->ibv.addr = ibv->addr;
+	mr->ibv.length = ibv->length;
+	mr->iova = wanted->iova;
+	mr->access = wanted->access;
 	mr->ibv.lkey = resp.lkey;
 	mr->ibv.rkey = resp.rkey;
 	return 0;
@@ -255,9 +268,11 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_DONT_FORK_NEW;
 	}
+	books_enter(hca);
 	mr_revoke(hca, mr);
 	err = region_change(mr, &wanted, flags);
 	mr_publish(hca, mr); /* as it is now: the new region, or the old one after a failure */
+	books_leave(hca);
 	if (moves)
 		fork_unregister(err ? addr : old.ibv.addr, err ? length : old.ibv.length);
 	if (!err)
@@ -272,9 +287,15 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
 	struct hca *hca = context_of(ibv->context)->hca;
 
 	mr_revoke(hca, mr);
+	books_enter(hca);
 	int err = daemon_dereg_mr(conn_of(ibv->context), ibv->handle);
 
-	if (err && err != -EIO) { /* without a daemon there is nothing left there to end */
+	if (err == -EIO) /* without a daemon there is nothing left there to end */
+		err = 0;
+	if (!err)
+		books_drop(context_of(ibv->context), &mr->held);
+	books_leave(hca);
+	if (err) {
 		mr_publish(hca, mr);
 		return fail_errno(-err);
 	}

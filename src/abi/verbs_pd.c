@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "abi/verbs_abi.h"
+#include "hca/books.h"
 
 EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *ibv)
 {
@@ -12,8 +13,12 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *ibv)
 
 	if (!pd)
 		return fail_null(ENOMEM);
+	books_enter(hca);
 	int err = daemon_alloc_pd(conn_of(ibv), &pd->ibv.handle);
 
+	if (!err)
+		books_add(context_of(ibv), HELD_PD, &pd->held);
+	books_leave(hca);
 	if (err) {
 		free(pd);
 		return fail_null(-err);
@@ -28,9 +33,17 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *ibv)
 
 EXPORT int ibv_dealloc_pd(struct ibv_pd *ibv)
 {
-	int err = daemon_dealloc_pd(conn_of(ibv->context), ibv->handle);
+	struct context *context = context_of(ibv->context);
 
-	if (err && err != -EIO) /* without a daemon there is nothing left there to free */
+	books_enter(context->hca);
+	int err = daemon_dealloc_pd(&context->conn, ibv->handle);
+
+	if (err == -EIO) /* without a daemon there is nothing left there to free */
+		err = 0;
+	if (!err)
+		books_drop(context, &pd_of(ibv)->held);
+	books_leave(context->hca);
+	if (err)
 		return fail_errno(-err);
 	context_count(ibv->context, -1);
 	free(pd_of(ibv));

@@ -364,10 +364,46 @@ static int start_locked(const char *dir, const char *node)
 	return fd;
 }
 
+/* The directory that this process stays with; empty: none yet. Written once, under the lock. */
+static char kept[PATH_MAX];
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void start_stay(void)
+{
+	char dir[PATH_MAX];
+
+	if (rundir_find(dir, sizeof(dir)))
+		return;
+	pthread_mutex_lock(&kept_lock);
+	strcpy(kept, dir);
+	pthread_mutex_unlock(&kept_lock);
+}
+
+int start_directory(char *buf, size_t len)
+{
+	pthread_mutex_lock(&kept_lock);
+	int n = kept[0] ? snprintf(buf, len, "%s", kept) : 0;
+
+	pthread_mutex_unlock(&kept_lock);
+	if (n)
+		return (size_t)n < len ? 0 : -ENAMETOOLONG;
+	return rundir_find(buf, len);
+}
+
+bool start_is_there(void)
+{
+	char dir[PATH_MAX];
+	int fd = start_directory(dir, sizeof(dir)) ? -1 : try_connect(dir, NULL);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
 int start_connect(const char *node)
 {
 	char dir[PATH_MAX];
-	int err = rundir_find(dir, sizeof(dir));
+	int err = start_directory(dir, sizeof(dir));
 
 	if (!err) {
 		err = rundir_check(dir);

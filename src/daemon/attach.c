@@ -25,9 +25,9 @@ int command_attach(struct request *request, void *response)
 			 request->conn->pid, body->abi, PROTO_ABI);
 		return -EPROTONOSUPPORT;
 	}
-	if (body->flags & ~(uint32_t)PROTO_ATTACH_NO_MEMLOCK)
+	if (body->flags & ~(uint32_t)(PROTO_ATTACH_NO_MEMLOCK | PROTO_ATTACH_RETURN))
 		return -EINVAL;
-	int err = process_attach(request->conn, request->fds, response, &request->reply_fd);
+	int err = process_attach(request->conn, body, request->fds, response, &request->reply_fd);
 
 	if (!err && request->conn->user->uid == geteuid())
 		request->conn->process->no_memlock = body->flags & PROTO_ATTACH_NO_MEMLOCK;

@@ -57,6 +57,17 @@ static int check_range(uint64_t start, uint64_t length, uint64_t iova, uint32_t 
 	return 0;
 }
 
+static int take_keys(const struct request *request, struct mr *mr)
+{
+	struct keys *keys = &request->conn->context->process->keys;
+
+	if (!request->old)
+		return keys_take(keys, &mr->lkey, &mr->rkey) ? -ENOMEM : 0;
+	mr->lkey = request->old->number;
+	mr->rkey = mr->lkey + 1;
+	return keys_claim(keys, mr->lkey);
+}
+
 int command_reg_mr(struct request *request, void *response)
 {
 	const struct ib_uverbs_reg_mr *body = request->body;
@@ -70,7 +81,7 @@ int command_reg_mr(struct request *request, void *response)
 	if (!err)
 		err = check_range(body->start, body->length, body->hca_va, body->access_flags);
 	if (!err)
-		err = object_make(context, OBJECT_MR, sizeof(struct mr), &object);
+		err = object_make(request, OBJECT_MR, sizeof(struct mr), &object);
 	if (err)
 		return err;
 	struct mr *mr = (struct mr *)object;
@@ -79,11 +90,9 @@ int command_reg_mr(struct request *request, void *response)
 	err = pinned_add(process, mr->pinned);
 	if (err)
 		goto out_object;
-	err = keys_take(&process->keys, &mr->lkey, &mr->rkey);
-	if (err) {
-		err = -ENOMEM;
+	err = take_keys(request, mr);
+	if (err)
 		goto out_pinned;
-	}
 	mr->pd = pd;
 	pd->object.users++;
 	mr->addr = body->start;

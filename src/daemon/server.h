@@ -20,6 +20,7 @@
 #include "daemon/device.h"
 #include "daemon/loop.h"
 #include "daemon/process.h"
+#include "daemon/roster.h"
 
 struct user;
 
@@ -47,6 +48,7 @@ struct server {
 	uint64_t last_link_id;
 	struct device device;
 	struct slots slots;
+	struct roster roster;
 };
 
 /* Serves until told to stop or idle. 0, or -errno after a line in the log. */

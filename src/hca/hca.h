@@ -7,7 +7,9 @@
  * engine thread. Contexts, PDs, CQs, QPs, SRQs, MRs and AHs belong to the program that made them.
  *
  * Locks, in the order in which they nest:
- *   hca.lock       making and ending contexts, links, PD numbers (slow path only)
+ *   hca.books      a call to the daemon with what it changes here (books.h); returning to another
+ *   hca.lock       making and ending contexts, their lists of objects, PD numbers (slow path only)
+ *   hca.events_lock the daemon's event socket and its replacement (slow path only)
  *   hca.engine     whoever drives the engine: incoming records, the QP table's readers, timers.
  *                  Ending a QP takes it, so that the engine never meets a QP that is gone.
  *   qp.lock        one QP: both queues, its state, its published entry
@@ -57,6 +59,19 @@ struct channel {
 	struct ibv_comp_channel ibv;
 	struct event_queue queue;
 	uint32_t handle;
+	struct list held;
+};
+
+/* What a context holds at the daemon, users after what they use; see books.h. */
+enum held_kind {
+	HELD_PD,
+	HELD_CHANNEL,
+	HELD_CQ,
+	HELD_SRQ,
+	HELD_MR,
+	HELD_QP,
+	HELD_AH,
+	HELD_KINDS,
 };
 
 /* ------------------------------------------------------------------ context, PD, MR, AH */
@@ -67,10 +82,12 @@ struct context {
 	struct daemon_conn conn; /* conn.fd is the public cmd_fd */
 	struct event_queue async;
 	struct list node; /* on hca.contexts */
+	struct list held[HELD_KINDS];
 };
 
 struct pd {
 	struct ibv_pd ibv;
+	struct list held;
 	uint32_t id; /* process-wide: published entries of MRs and QPs are compared by it */
 };
 
@@ -80,10 +97,13 @@ struct mr {
 	struct ibv_mr ibv;
 	uint64_t iova;
 	uint32_t access;
+	struct list held;
 };
 
 struct ah {
 	struct ibv_ah ibv;
+	struct list held;
+	struct ib_uverbs_ah_attr request; /* `attr`, as the daemon was told */
 	struct ibv_ah_attr attr;
 	union ibv_gid sgid;
 };
@@ -120,6 +140,8 @@ struct cq {
 	uint32_t depth;		     /* completions that it may hold: ibv.cqe */
 	_Atomic uint32_t head, tail; /* produced, consumed; free-running */
 	uint32_t handle;
+	uint32_t comp_vector;
+	struct list held;
 	uint32_t comp_reported;	 /* events given out, under the channel's queue lock */
 	uint32_t async_reported; /* under the context's async queue lock */
 	struct context *context;
@@ -148,6 +170,7 @@ struct srq {
 	struct ibv_srq ibv;
 	struct lock lock;
 	struct recv_queue rq;
+	struct list held;
 	uint32_t limit; /* 0: not armed */
 	uint32_t pd_id;
 	uint32_t async_reported;
@@ -236,6 +259,7 @@ struct qp {
 	uint32_t pd_id;
 	uint32_t index; /* in hca.qps and in the published table */
 	uint32_t handle;
+	struct list held;
 	uint8_t type;  /* enum ibv_qp_type */
 	uint8_t state; /* enum ibv_qp_state; ibv.state follows it */
 	bool sq_sig_all;
@@ -315,6 +339,7 @@ struct link {
 	_Atomic uint64_t refused_at; /* ns: nobody was there */
 	_Atomic bool broken;	     /* the peer broke the ring's rules: our QPs are to be told */
 	uint64_t id;
+	uint32_t side; /* mine */
 	int32_t pid;
 	uint32_t uid;
 	int doorbell; /* the peer's eventfd */
@@ -338,7 +363,14 @@ struct hca {
 	unsigned int next_pd_id;
 
 	struct daemon_conn conn;
+	int table_fd; /* of `pub`: the next daemon wants it as well */
 	int event_fd;
+	pthread_rwlock_t books;
+	uint32_t generation; /* how many daemons came after the first; written under both locks */
+	pthread_mutex_t events_lock;
+	int watch_fd; /* inotify: waiting for the next daemon; -1: this one lives */
+	bool seek, seek_start, seeking; /* return_seek(): wanted, may start one, under way */
+	_Atomic uint32_t last_qp_index, last_key_index; /* that the daemon gave */
 	uint64_t cookie;
 	uint32_t slot;
 	struct pub *pub; /* this process's published table */

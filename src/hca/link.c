@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "hca/books.h"
 #include "hca/engine.h"
 
 #define REFUSED_NS 100000000ull /* datagrams to an empty slot don't ask the daemon again so long \
@@ -118,9 +119,14 @@ void link_ask_daemon(struct hca *hca)
 		if (!link || !link_is(link, LINK_ASKED) || link->id == UINT64_MAX)
 			continue;
 		link->id = UINT64_MAX; /* asked; the event brings the real one */
+		books_enter(hca);
 		int err = daemon_link(&hca->conn, slot);
 
-		if (err && err != -EALREADY) {
+		books_leave(hca);
+		if (err == -EIO) { /* asked again when there is a daemon */
+			link->id = 0;
+			return_seek(hca, true);
+		} else if (err && err != -EALREADY) {
 			log_info("no process at slot %u to talk to: %s", slot, strerror(-err));
 			refused(link);
 		}
@@ -182,6 +188,7 @@ void link_install(struct hca *hca, const struct proto_event *event, const int *f
 		uint32_t mine = event->side, theirs = !event->side;
 
 		link->id = event->link_id;
+		link->side = event->side;
 		link->pid = event->pid;
 		link->uid = event->uid;
 		link->doorbell = fds[2];
@@ -208,6 +215,12 @@ void link_down(struct hca *hca, uint32_t slot, uint64_t id)
 {
 	struct link *link = atomic_load(&hca->link_by_slot[slot]);
 
+	if (link && !id && link_is(link, LINK_ASKED)) {
+		log_info("no process at slot %u to talk to any more", slot);
+		atomic_store(&link->state, LINK_DOWN);
+		atomic_store(&link->has_waiters, true);
+		return;
+	}
 	if (!link || link->id != id || !link_is(link, LINK_UP))
 		return;
 	/* What the peer wrote before it ended counts: its last acknowledgements, above all. */

@@ -328,41 +328,53 @@ static bool scan_qp(struct qp *qp, uint64_t now, uint64_t *next)
 	return false;
 }
 
+/* The next QP of the batch that a scan looks at, or NULL. */
+static struct qp *next_of(struct hca *hca, struct list *batch)
+{
+	lock_take(&hca->active_lock);
+	struct list *node = list_pop(batch);
+
+	lock_give(&hca->active_lock);
+	return node ? container_of(node, struct qp, active) : NULL;
+}
+
+/* Looks at the QP; back to the list if that is to be repeated. Engine held. */
+static void scan_and_return(struct qp *qp, uint64_t now, uint64_t *next)
+{
+	struct hca *hca = qp->hca;
+
+	lock_take(&qp->lock);
+	bool keep = scan_qp(qp, now, next);
+
+	if (!keep)
+		qp->stalled_since = 0;
+	lock_take(&hca->active_lock);
+	/* Cleared under qp.lock: whoever posts next enters the list again. */
+	atomic_store(&qp->is_active, keep);
+	if (keep)
+		list_add_tail(&hca->active, &qp->active);
+	lock_give(&hca->active_lock);
+	lock_give(&qp->lock);
+}
+
 uint64_t requester_scan(struct hca *hca, uint64_t now)
 {
 	struct list batch, *node;
 	uint64_t next = UINT64_MAX;
+	struct qp *qp;
 
 	list_init(&batch);
 	lock_take(&hca->active_lock);
 	while ((node = list_pop(&hca->active)))
 		list_add_tail(&batch, node);
 	lock_give(&hca->active_lock);
-	/* hca.engine for each QP anew: an ending QP waits for it, so none ends between pop and use.
-	 */
-	for (;;) {
+	do {
+		/* Ending a QP takes the engine's lock too: none ends while it is on no list. */
 		lock_take(&hca->engine);
-		lock_take(&hca->active_lock);
-		node = list_pop(&batch);
-		lock_give(&hca->active_lock);
-		if (!node) {
-			lock_give(&hca->engine);
-			return next;
-		}
-		struct qp *qp = container_of(node, struct qp, active);
-
-		lock_take(&qp->lock);
-		bool keep = scan_qp(qp, now, &next);
-
-		if (!keep)
-			qp->stalled_since = 0;
-		lock_take(&hca->active_lock);
-		/* Cleared under qp.lock: whoever posts next enters the list again. */
-		atomic_store(&qp->is_active, keep);
-		if (keep)
-			list_add_tail(&hca->active, &qp->active);
-		lock_give(&hca->active_lock);
-		lock_give(&qp->lock);
+		qp = next_of(hca, &batch);
+		if (qp)
+			scan_and_return(qp, now, &next);
 		lock_give(&hca->engine);
-	}
+	} while (qp);
+	return next;
 }

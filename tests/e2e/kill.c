@@ -372,7 +372,10 @@ static bool round_kill(void)
 
 	group_start(&group, &plan);
 	if (met && !all_in_traffic(&plan)) {
-		fprintf(stderr, "  no traffic\n");
+		fprintf(stderr, "  no traffic: %u of %u are there\n", page->started,
+			plan.survivors + 1);
+		if (getenv("RIG_HOLD"))
+			pause();
 		kill(group.victim, SIGKILL);
 		waitpid(group.victim, NULL, 0);
 		survivors_fine(&group, true);

@@ -44,7 +44,7 @@ static void become_daemon(const struct raw_daemon *daemon, int ready, const char
 	int log_fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
 
 	if (log_fd >= 0)
-		dup2(log_fd, STDERR_FILENO);
+		dup2(log_fd, STDOUT_FILENO), dup2(log_fd, STDERR_FILENO);
 	if (ready >= 0) {
 		snprintf(fd, sizeof(fd), "%d", ready);
 		argv[n++] = "--ready-fd";
@@ -240,8 +240,8 @@ int raw_table(void)
 	return fd;
 }
 
-static int attach(int fd, const struct proto_attach *body, int table, int doorbell,
-		  struct proto_attach_resp *resp, int *event_fd)
+int raw_attach_body(int fd, const struct proto_attach *body, int table, int doorbell,
+		    struct proto_attach_resp *resp, int *event_fd)
 {
 	struct {
 		struct ib_uverbs_cmd_hdr header;
@@ -261,7 +261,7 @@ static const struct proto_attach ordinary = {.abi = PROTO_ABI};
 
 int raw_attach_with(int fd, int table, int doorbell, struct proto_attach_resp *resp, int *event_fd)
 {
-	return attach(fd, &ordinary, table, doorbell, resp, event_fd);
+	return raw_attach_body(fd, &ordinary, table, doorbell, resp, event_fd);
 }
 
 void raw_attach(const struct raw_daemon *daemon, struct raw_process *process)
@@ -276,8 +276,8 @@ void raw_attach_as(const struct raw_daemon *daemon, struct raw_process *process,
 	process->table = raw_table();
 	process->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	assert_true(process->doorbell >= 0);
-	assert_int_equal(attach(process->fd, body, process->table, process->doorbell,
-				&process->resp, &process->event_fd),
+	assert_int_equal(raw_attach_body(process->fd, body, process->table, process->doorbell,
+					 &process->resp, &process->event_fd),
 			 0);
 	assert_true(process->event_fd >= 0);
 }
