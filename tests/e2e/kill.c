@@ -530,13 +530,14 @@ static bool daemon_empty(void)
 	return false;
 }
 
-/* Locks and the log stay; the locks are empty when nobody holds them. */
+/* Locks, the log and the roster (which numbers are still fresh) stay; the locks are empty when
+ * nobody holds them. */
 static bool is_left(const char *path, const char *name)
 {
 	char file[4200];
 	struct stat stat_;
 
-	if (strcmp(name, "log") == 0)
+	if (strcmp(name, "log") == 0 || strcmp(name, "roster") == 0)
 		return true;
 	if (strcmp(name, "lock") && strcmp(name, "verbenad.pid"))
 		return false;
