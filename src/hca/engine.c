@@ -456,6 +456,7 @@ static void *engine_thread(void *arg)
 			engine_release(hca);
 			next = scan_timers(hca);
 		}
+		link_reap(hca);
 		uint64_t watch = watching ? now_ns() + WATCH_NS : UINT64_MAX;
 
 		sleep_until(hca, epoll, watch < next ? watch : next);

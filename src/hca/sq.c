@@ -469,7 +469,7 @@ static enum step start_datagram(struct qp *qp, struct send_wqe *wqe)
 	if (unlikely(count < 0))
 		return fail_here(qp, wqe, IBV_WC_LOC_PROT_ERR);
 	uint32_t slot = wqe->ud.remote_qpn >> LIMIT_QP_BITS;
-	struct link *link = slot && slot < LIMIT_SLOTS ? link_get(qp->hca, slot) : NULL;
+	struct link *link = slot && slot < LIMIT_SLOTS ? link_get_datagram(qp->hca, slot) : NULL;
 
 	if (unlikely(!link || link_is(link, LINK_DOWN)))
 		return drop_datagram(qp, wqe);

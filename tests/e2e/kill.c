@@ -372,7 +372,10 @@ static bool round_kill(void)
 
 	group_start(&group, &plan);
 	if (met && !all_in_traffic(&plan)) {
-		fprintf(stderr, "  no traffic\n");
+		fprintf(stderr, "  no traffic: %u of %u are there\n", page->started,
+			plan.survivors + 1);
+		if (getenv("RIG_HOLD"))
+			pause();
 		kill(group.victim, SIGKILL);
 		waitpid(group.victim, NULL, 0);
 		survivors_fine(&group, true);
@@ -527,13 +530,14 @@ static bool daemon_empty(void)
 	return false;
 }
 
-/* Locks and the log stay; the locks are empty when nobody holds them. */
+/* Locks, the log and the roster (which numbers are still fresh) stay; the locks are empty when
+ * nobody holds them. */
 static bool is_left(const char *path, const char *name)
 {
 	char file[4200];
 	struct stat stat_;
 
-	if (strcmp(name, "log") == 0)
+	if (strcmp(name, "log") == 0 || strcmp(name, "roster") == 0)
 		return true;
 	if (strcmp(name, "lock") && strcmp(name, "verbenad.pid"))
 		return false;
