@@ -15,7 +15,7 @@ CMAKE_FLAGS += -DVERBENA_WERROR=$(WERROR)
 endif
 
 .DEFAULT_GOAL := build
-.PHONY: build demo check bench install lint asan tsan deps format clean help \
+.PHONY: build demo check bench install lint asan tsan valgrind deps format clean help \
 	deps-demo deps-check deps-lint
 .NOTPARALLEL:
 
@@ -50,6 +50,9 @@ asan: deps-check ## the tests under the address and undefined-behaviour sanitize
 tsan: deps-check ## the tests under the thread sanitizer
 	@$(call configure_and_build,build-tsan,-DVERBENA_SANITIZE=thread)
 	@tools/run-tests build-tsan
+
+valgrind: deps-check build ## a part of the tests under valgrind (some minutes)
+	@tools/valgrind-tests $(BUILD)
 
 deps: ## install the missing Debian packages of deps.txt, or say how
 	@tools/deps

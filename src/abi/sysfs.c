@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #include <infiniband/verbs.h>
 
 #include "abi/export.h"
+#include "base/log.h"
 
 static char sysfs_root[IBV_SYSFS_PATH_MAX] = "/sys";
 static pthread_once_t sysfs_root_once = PTHREAD_ONCE_INIT;
@@ -62,9 +64,26 @@ static ssize_t file_read(int fd, char *value, size_t size)
 	return (ssize_t)done;
 }
 
+/*
+ * librdmacm starts by asking here for the version of the kernel's connection manager. Its own error
+ * would be "no such file or directory", which tells nobody what is missing.
+ */
+static void explain_missing_cm(const char *file)
+{
+	static atomic_flag explained = ATOMIC_FLAG_INIT;
+
+	if (strcmp(file, "class/misc/rdma_cm/abi_version") || atomic_flag_test_and_set(&explained))
+		return;
+	log_warn("this program asks for the RDMA connection manager (rdma_cm, librdmacm), which "
+		 "Verbena doesn't have yet: rdma_* calls fail; use its option for plain verbs if "
+		 "it has one (perftest: without -R and -z)");
+}
+
 EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *value, size_t size)
 {
 	char path[PATH_MAX];
+
+	explain_missing_cm(file);
 
 	if (snprintf(path, sizeof(path), "%s/%s", dir, file) >= (int)sizeof(path)) {
 		errno = ENAMETOOLONG;

@@ -12,6 +12,7 @@
 
 #include "abi/verbs_abi.h"
 #include "base/log.h"
+#include "hca/books.h"
 
 enum {
 	GRH_BYTES = 40,
@@ -64,24 +65,27 @@ static int source_gid(struct ibv_context *context, const struct ibv_ah_attr *att
 
 EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
-	struct ib_uverbs_ah_attr request;
+	struct context *context = context_of(pd->context);
 	struct ah *ah = calloc(1, sizeof(*ah));
 
 	if (!ah)
 		return fail_null(ENOMEM);
 	int err = source_gid(pd->context, attr, &ah->sgid);
 
+	ah->ibv.pd = pd;
+	books_enter(context->hca);
 	if (!err) {
-		fill_request(&request, attr);
-		err = -daemon_create_ah(conn_of(pd->context), pd->handle, &request,
-					&ah->ibv.handle);
+		fill_request(&ah->request, attr);
+		err = -daemon_create_ah(&context->conn, pd->handle, &ah->request, &ah->ibv.handle);
 	}
+	if (!err)
+		books_add(context, HELD_AH, &ah->held);
+	books_leave(context->hca);
 	if (err) {
 		free(ah);
 		return fail_null(err);
 	}
 	ah->ibv.context = pd->context;
-	ah->ibv.pd = pd;
 	ah->attr = *attr;
 	context_count(pd->context, 1);
 	return &ah->ibv;
@@ -89,9 +93,17 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 
 EXPORT int ibv_destroy_ah(struct ibv_ah *ibv)
 {
-	int err = daemon_destroy_ah(conn_of(ibv->context), ibv->handle);
+	struct context *context = context_of(ibv->context);
 
-	if (err && err != -EIO) /* without a daemon there is nothing left there to destroy */
+	books_enter(context->hca);
+	int err = daemon_destroy_ah(&context->conn, ibv->handle);
+
+	if (err == -EIO) /* without a daemon there is nothing left there to destroy */
+		err = 0;
+	if (!err)
+		books_drop(context, &ah_of(ibv)->held);
+	books_leave(context->hca);
+	if (err)
 		return fail_errno(-err);
 	context_count(ibv->context, -1);
 	free(ah_of(ibv));
@@ -221,7 +233,7 @@ EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc
 
 static bool has_address(const struct ifaddrs *i, const union ibv_gid *gid)
 {
-	union ibv_gid own;
+	union ibv_gid own = {0};
 
 	if (!i->ifa_addr)
 		return false;

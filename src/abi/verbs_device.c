@@ -10,6 +10,7 @@
 
 #include "abi/verbs_abi.h"
 #include "base/log.h"
+#include "hca/books.h"
 #include "hca/cq.h"
 #include "hca/qp.h"
 
@@ -172,6 +173,8 @@ static void context_init(struct context *context, struct hca *hca, struct ibv_de
 	context->verbs.sz = sizeof(context->verbs);
 	pthread_mutex_init(&ibv->mutex, NULL);
 	verbs_ops_fill(&context->verbs);
+	for (unsigned int kind = 0; kind < HELD_KINDS; kind++)
+		list_init(&context->held[kind]);
 	pthread_mutex_lock(&hca->lock);
 	list_add_tail(&hca->contexts, &context->node);
 	pthread_mutex_unlock(&hca->lock);
@@ -193,13 +196,16 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 
 	if (err)
 		goto out_free;
-	err = daemon_context_open(&context->conn, device->dev_name, hca->cookie, &vectors);
+	books_enter(hca);
+	err = books_open_context(hca, context, device->dev_name, &vectors);
+	if (!err)
+		context_init(context, hca, device, vectors);
+	books_leave(hca);
 	if (err)
 		goto out_queue;
 	pthread_mutex_lock(&devices_lock);
 	device_of(device)->refs++;
 	pthread_mutex_unlock(&devices_lock);
-	context_init(context, hca, device, vectors);
 	return &context->verbs.context;
 
 out_queue:
@@ -246,10 +252,12 @@ EXPORT int ibv_close_device(struct ibv_context *ibv)
 
 	if (objects)
 		reset_qps(context);
+	books_enter(context->hca);
 	pthread_mutex_lock(&context->hca->lock);
 	list_del(&context->node);
 	pthread_mutex_unlock(&context->hca->lock);
 	daemon_close(&context->conn);
+	books_leave(context->hca);
 	if (objects) {
 		/* They still point to it, and so may the program. */
 		log_info("a context was closed with %u of its objects in existence: their memory "

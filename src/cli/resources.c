@@ -52,6 +52,18 @@ struct resource {
 	}
 
 static const struct resource resources[] = {
+	{"process",
+	 "processes",
+	 {{"pid", "PID", FIELD_NUMBER},
+	  {"comm", "PROGRAM", FIELD_TEXT},
+	  {"uid", "USER", FIELD_NUMBER},
+	  {"pinned_bytes", "PINNED", FIELD_SIZE},
+	  {"memlock_bytes", "RLIMIT_MEMLOCK", FIELD_SIZE}}},
+	{"user",
+	 "users",
+	 {{"uid", "USER", FIELD_NUMBER},
+	  {"processes", "PROCESSES", FIELD_NUMBER},
+	  {"pinned_bytes", "PINNED", FIELD_SIZE}}},
 	{"pd", "protection domains", {FIELDS_OWNER}},
 	{"mr",
 	 "memory regions",
@@ -253,9 +265,8 @@ static bool filter_parse_kinds(struct filter *filter, int argc, char **argv)
 			all && (filter->qpn < 0 || strcmp(resources[r].name, "qp") == 0);
 	for (int i = optind; i < argc; i++) {
 		if (!filter_add_kind(filter, argv[i])) {
-			cli_error("there is no kind of resource `%s`; there are pd, mr, cq, qp, "
-				  "srq, ah "
-				  "and channel",
+			cli_error("there is no kind of resource `%s`; there are process, user, "
+				  "pd, mr, cq, qp, srq, ah and channel",
 				  argv[i]);
 			return false;
 		}
@@ -332,9 +343,9 @@ const struct cli_command command_resources = {
 	.name = "resources",
 	.summary = "show which process holds which objects",
 	.help = "usage: verbena resources [OPTION...] [KIND...]\n\n"
-		"Lists the objects that programs hold at the daemon. KIND is one or more of pd, "
-		"mr,\n"
-		"cq, qp, srq, ah, channel; without one, all are listed.\n\n"
+		"Lists the objects that programs hold at the daemon. KIND is one or more of\n"
+		"process, user (what each has pinned), pd, mr, cq, qp, srq, ah, channel; without\n"
+		"one, all are listed.\n\n"
 		"  -p, --pid PID   only what process PID holds\n"
 		"  -q, --qpn QPN   only the queue pair with this number (0x... allowed)\n"
 		"  -j, --json      for scripts: all that the daemon says of them\n"

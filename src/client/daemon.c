@@ -6,24 +6,13 @@
 #include "client/daemon.h"
 
 #include <errno.h>
-#include <stdatomic.h>
-#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "client/call.h"
 #include "client/start.h"
-
-/* Once a process: connections go on without the daemon, and each failed call says so itself. */
-static void say_gone(void)
-{
-	static _Atomic bool said;
-
-	if (!atomic_exchange(&said, true))
-		log_warn("verbenad hung up: connections go on, new objects can't be made");
-}
 
 static int exchange(struct daemon_conn *conn, uint32_t command, const void *body, size_t size,
 		    const int *fds, unsigned int fd_count, void *reply, size_t reply_size,
@@ -36,11 +25,15 @@ static int exchange(struct daemon_conn *conn, uint32_t command, const void *body
 
 	if (size > sizeof(request.body) || size % 4)
 		return -EINVAL;
+	if (size)
+		memcpy(request.body, body, size);
+	if (conn->old && size + sizeof(*conn->old) <= sizeof(request.body)) {
+		memcpy(request.body + size, conn->old, sizeof(*conn->old));
+		size += sizeof(*conn->old);
+	}
 	request.header.command = command;
 	request.header.in_words = (sizeof(request.header) + size) / 4;
 	request.header.out_words = reply_size / 4;
-	if (size)
-		memcpy(request.body, body, size);
 	pthread_mutex_lock(&conn->lock);
 	int err = conn->fd < 0 ? -EIO
 			       : call(conn->fd, &request, sizeof(request.header) + size, fds,
@@ -50,13 +43,23 @@ static int exchange(struct daemon_conn *conn, uint32_t command, const void *body
 	return err;
 }
 
+/* A command whose daemon was killed is sent to the next ones. */
+enum { LOST_TRIES = 3 };
+
 static int simple(struct daemon_conn *conn, uint32_t command, const void *body, size_t size,
 		  void *reply, size_t reply_size)
 {
+	const struct daemon_owner *calls = conn->owner_calls;
+	void *owner = conn->owner;
+
+	if (calls)
+		calls->enter(owner);
 	int err = exchange(conn, command, body, size, NULL, 0, reply, reply_size, NULL);
 
-	if (err == -EIO)
-		say_gone();
+	for (int i = 0; err == -EIO && calls && i < LOST_TRIES && !calls->lost(owner); i++)
+		err = exchange(conn, command, body, size, NULL, 0, reply, reply_size, NULL);
+	if (calls)
+		calls->leave(owner);
 	return err;
 }
 
@@ -66,9 +69,18 @@ static int conn_open(struct daemon_conn *conn, const char *node)
 
 	if (fd < 0)
 		return fd;
-	conn->fd = fd;
+	*conn = (struct daemon_conn){.fd = fd};
 	pthread_mutex_init(&conn->lock, NULL);
 	return 0;
+}
+
+void daemon_leave(struct daemon_conn *conn)
+{
+	if (conn->fd >= 0)
+		close(conn->fd);
+	conn->fd = -1;
+	conn->owner_calls = NULL;
+	pthread_mutex_init(&conn->lock, NULL);
 }
 
 void daemon_close(struct daemon_conn *conn)
@@ -108,10 +120,17 @@ int daemon_list_devices(struct proto_device *list, unsigned int max)
 	return n;
 }
 
-int daemon_attach(struct daemon_conn *conn, int table_fd, int doorbell_fd,
-		  struct proto_attach_resp *resp, int *event_fd)
+int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int table_fd,
+		  int doorbell_fd, struct proto_attach_resp *resp, int *event_fd)
 {
-	const struct proto_attach body = {.abi = PROTO_ABI};
+	const char *memlock = getenv("VERBENA_MEMLOCK");
+	struct proto_attach body = {0};
+
+	if (old)
+		body = *old;
+	body.abi = PROTO_ABI;
+	if (memlock && !strcmp(memlock, "off"))
+		body.flags |= PROTO_ATTACH_NO_MEMLOCK;
 	const int fds[] = {table_fd, doorbell_fd};
 	int received[PROTO_MAX_FDS] = {-1, -1, -1, -1};
 	int err = -EIO;
@@ -141,6 +160,18 @@ int daemon_link(struct daemon_conn *conn, uint32_t slot)
 	const struct proto_link body = {.slot = slot};
 
 	return simple(conn, PROTO_LINK, &body, sizeof(body), NULL, 0);
+}
+
+int daemon_link_return(struct daemon_conn *conn, uint64_t link_id, uint32_t slot, uint32_t side)
+{
+	const struct proto_link_return body = {.link_id = link_id, .slot = slot, .side = side};
+
+	return simple(conn, PROTO_LINK_RETURN, &body, sizeof(body), NULL, 0);
+}
+
+int daemon_returned(struct daemon_conn *conn)
+{
+	return simple(conn, PROTO_RETURNED, NULL, 0, NULL, 0);
 }
 
 int daemon_event_next(int event_fd, struct proto_event *event, int *fds)
@@ -232,6 +263,21 @@ int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t
 					      .access_flags = access};
 
 	return simple(conn, IB_USER_VERBS_CMD_REG_MR, &body, sizeof(body), resp, sizeof(*resp));
+}
+
+int daemon_rereg_mr(struct daemon_conn *conn, uint32_t handle, uint32_t flags, uint64_t addr,
+		    uint64_t length, uint64_t iova, uint32_t pd, uint32_t access,
+		    struct ib_uverbs_rereg_mr_resp *resp)
+{
+	const struct ib_uverbs_rereg_mr body = {.mr_handle = handle,
+						.flags = flags,
+						.start = addr,
+						.length = length,
+						.hca_va = iova,
+						.pd_handle = pd,
+						.access_flags = access};
+
+	return simple(conn, IB_USER_VERBS_CMD_REREG_MR, &body, sizeof(body), resp, sizeof(*resp));
 }
 
 int daemon_dereg_mr(struct daemon_conn *conn, uint32_t handle)

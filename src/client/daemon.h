@@ -14,9 +14,19 @@
 #include <pthread.h>
 #include <stdint.h>
 
+/* Around each command of a connection that somebody keeps books of (hca/books.h). */
+struct daemon_owner {
+	void (*enter)(void *owner);
+	void (*leave)(void *owner);
+	int (*lost)(void *owner); /* the daemon hung up: 0 when the command may be sent again */
+};
+
 struct daemon_conn {
 	int fd;
-	pthread_mutex_t lock; /* held from a request's send to its reply */
+	pthread_mutex_t lock;			/* held from a request's send to its reply */
+	const struct daemon_owner *owner_calls; /* NULL: nobody's */
+	void *owner;
+	const struct proto_return *old; /* what is made has these names; NULL: new ones */
 };
 
 /* The devices of this host. Starts the daemon when there is none. Returns their number (0 to max).
@@ -26,12 +36,17 @@ int daemon_list_devices(struct proto_device *list, unsigned int max);
 /*
  * Process connection. `table_fd` (this process's published memory, see shm/pub.h) and
  * `doorbell_fd` (an eventfd) stay the caller's. On success `event_fd` is the caller's to close.
+ * `old`: what a process that returns has to say of itself, else NULL.
  */
-int daemon_attach(struct daemon_conn *conn, int table_fd, int doorbell_fd,
-		  struct proto_attach_resp *resp, int *event_fd);
+int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int table_fd,
+		  int doorbell_fd, struct proto_attach_resp *resp, int *event_fd);
 
 /* Ask for a link to `slot`; it comes as an event. -ENOENT nobody there, -EALREADY it was sent. */
 int daemon_link(struct daemon_conn *conn, uint32_t slot);
+
+/* A process that returns: a link that it has, and that it has named all it has. */
+int daemon_link_return(struct daemon_conn *conn, uint64_t link_id, uint32_t slot, uint32_t side);
+int daemon_returned(struct daemon_conn *conn);
 
 /*
  * Next event; never blocks. -EAGAIN: none now, -EPIPE: the daemon is gone.
@@ -42,6 +57,8 @@ int daemon_event_next(int event_fd, struct proto_event *event, int *fds);
 /* Context connection to node `uverbsN`, bound to the process by its cookie. */
 int daemon_context_open(struct daemon_conn *conn, const char *node, uint64_t cookie,
 			uint32_t *num_comp_vectors);
+/* In a forked child: the connection is its parent's. Commands give -EIO from now on. */
+void daemon_leave(struct daemon_conn *conn);
 /* Closes any connection; what the daemon held for it is freed there. */
 void daemon_close(struct daemon_conn *conn);
 
@@ -57,6 +74,9 @@ int daemon_dealloc_pd(struct daemon_conn *conn, uint32_t handle);
 /* `access` is enum ibv_access_flags. The keys' index is below LIMIT_MRS_PER_SLOT. */
 int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t length,
 		  uint64_t iova, uint32_t access, struct ib_uverbs_reg_mr_resp *resp);
+int daemon_rereg_mr(struct daemon_conn *conn, uint32_t handle, uint32_t flags, uint64_t addr,
+		    uint64_t length, uint64_t iova, uint32_t pd, uint32_t access,
+		    struct ib_uverbs_rereg_mr_resp *resp);
 int daemon_dereg_mr(struct daemon_conn *conn, uint32_t handle);
 
 int daemon_create_channel(struct daemon_conn *conn, uint32_t *handle);

@@ -37,8 +37,6 @@
 #include "base/log.h"
 #include "client/rundir.h"
 
-extern char **environ;
-
 /* A machine with many programs and few processors is slow, but this is not for ever. */
 enum { READY_TIMEOUT_MS = 20000 };
 
@@ -157,6 +155,13 @@ static void close_inherited(void)
 		close(fd);
 }
 
+/* Whatever wraps _exit() (a sanitizer does, to flush the program's output once more) stays out. */
+static _Noreturn void leave(int status)
+{
+	for (;;)
+		syscall(SYS_exit_group, status);
+}
+
 /* In the child's child: becomes the daemon. System calls only. */
 static void exec_daemon(const struct launch *l)
 {
@@ -179,8 +184,8 @@ static void exec_daemon(const struct launch *l)
 	unsigned char failed = (unsigned char)(EXEC_FAILED | errno);
 
 	if (write(READY_FD, &failed, 1) < 0)
-		_exit(126);
-	_exit(127);
+		leave(126);
+	leave(127);
 }
 
 /* Signals stay blocked from before the first clone until exec_daemon() has reset their handlers. */
@@ -196,7 +201,7 @@ static int spawn(const struct launch *l)
 		setsid();
 		if (clone_quietly() == 0)
 			exec_daemon(l);
-		_exit(0);
+		leave(0);
 	}
 	int err = child < 0 ? -errno : 0;
 
@@ -359,10 +364,46 @@ static int start_locked(const char *dir, const char *node)
 	return fd;
 }
 
+/* The directory that this process stays with; empty: none yet. Written once, under the lock. */
+static char kept[PATH_MAX];
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void start_stay(void)
+{
+	char dir[PATH_MAX];
+
+	if (rundir_find(dir, sizeof(dir)))
+		return;
+	pthread_mutex_lock(&kept_lock);
+	strcpy(kept, dir);
+	pthread_mutex_unlock(&kept_lock);
+}
+
+int start_directory(char *buf, size_t len)
+{
+	pthread_mutex_lock(&kept_lock);
+	int n = kept[0] ? snprintf(buf, len, "%s", kept) : 0;
+
+	pthread_mutex_unlock(&kept_lock);
+	if (n)
+		return (size_t)n < len ? 0 : -ENAMETOOLONG;
+	return rundir_find(buf, len);
+}
+
+bool start_is_there(void)
+{
+	char dir[PATH_MAX];
+	int fd = start_directory(dir, sizeof(dir)) ? -1 : try_connect(dir, NULL);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
 int start_connect(const char *node)
 {
 	char dir[PATH_MAX];
-	int err = rundir_find(dir, sizeof(dir));
+	int err = start_directory(dir, sizeof(dir));
 
 	if (!err) {
 		err = rundir_check(dir);

@@ -27,7 +27,7 @@ int command_create_ah(struct request *request, void *response)
 	int err = pd ? check_attr(request->conn->server, &body->attr) : -EINVAL;
 
 	if (!err)
-		err = object_make(context, OBJECT_AH, sizeof(struct ah), &object);
+		err = object_make(request, OBJECT_AH, sizeof(struct ah), &object);
 	if (err)
 		return err;
 	struct ah *ah = (struct ah *)object;

@@ -2,6 +2,7 @@
 /* The commands that make a connection a process's or a context's, and links. No state. */
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/commands.h"
 #include "daemon/conn.h"
@@ -24,9 +25,13 @@ int command_attach(struct request *request, void *response)
 			 request->conn->pid, body->abi, PROTO_ABI);
 		return -EPROTONOSUPPORT;
 	}
-	if (body->flags)
+	if (body->flags & ~(uint32_t)(PROTO_ATTACH_NO_MEMLOCK | PROTO_ATTACH_RETURN))
 		return -EINVAL;
-	return process_attach(request->conn, request->fds, response, &request->reply_fd);
+	int err = process_attach(request->conn, body, request->fds, response, &request->reply_fd);
+
+	if (!err && request->conn->user->uid == geteuid())
+		request->conn->process->no_memlock = body->flags & PROTO_ATTACH_NO_MEMLOCK;
+	return err;
 }
 
 int command_link(struct request *request, void *response)

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "daemon/conn.h"
+#include "daemon/dispatch.h"
 #include "daemon/process.h"
 #include "daemon/server.h"
 #include "daemon/user.h"
@@ -67,8 +69,18 @@ void context_free(struct context *context)
 	free(context);
 }
 
-int object_make(struct context *context, enum object_kind kind, size_t size, struct object **out)
+/* The handle: a new one, or the old one of an object that returns. */
+static int name_object(struct object *object, const struct proto_return *old)
 {
+	if (!old)
+		return table_add(&object->context->table, object, &object->handle) ? -ENOMEM : 0;
+	object->handle = old->handle;
+	return table_claim(&object->context->table, object, old->handle);
+}
+
+int object_make(struct request *request, enum object_kind kind, size_t size, struct object **out)
+{
+	struct context *context = request->conn->context;
 	struct process *process = context->process;
 
 	if (process->objects[kind] >= quotas[kind]) {
@@ -83,9 +95,11 @@ int object_make(struct context *context, enum object_kind kind, size_t size, str
 		return -ENOMEM;
 	object->kind = kind;
 	object->context = context;
-	if (table_add(&context->table, object, &object->handle)) {
+	int err = name_object(object, request->old);
+
+	if (err) {
 		free(object);
-		return -ENOMEM;
+		return err;
 	}
 	list_add_tail(&context->objects[kind], &object->node);
 	process->objects[kind]++;

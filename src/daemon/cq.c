@@ -12,8 +12,7 @@ int command_create_channel(struct request *request, void *response)
 {
 	struct ib_uverbs_create_comp_channel_resp *resp = response;
 	struct object *object;
-	int err = object_make(request->conn->context, OBJECT_CHANNEL, sizeof(struct channel),
-			      &object);
+	int err = object_make(request, OBJECT_CHANNEL, sizeof(struct channel), &object);
 
 	if (!err)
 		resp->fd = object->handle; /* the descriptor is the process's own */
@@ -44,7 +43,7 @@ int command_create_cq(struct request *request, void *response)
 		if (!channel)
 			return -EINVAL;
 	}
-	int err = object_make(context, OBJECT_CQ, sizeof(struct cq), &object);
+	int err = object_make(request, OBJECT_CQ, sizeof(struct cq), &object);
 
 	if (err)
 		return err;

@@ -8,15 +8,19 @@
 
 #include "daemon/commands.h"
 #include "daemon/conn.h"
+#include "daemon/context.h"
+#include "daemon/process.h"
 #include "daemon/user.h"
 
-/* On which connections a command may come. */
-enum where { ON_CONTEXT, ON_PROCESS, ON_NEW, ON_ANY };
+/* On which connections a command may come. Processes that return send only what makes objects, and
+ * the commands of ON_RETURN. */
+enum where { ON_CONTEXT, ON_PROCESS, ON_NEW, ON_ANY, ON_RETURN };
 
 struct command {
 	command_fn *run;		      /* NULL: no such command */
 	uint16_t request_size, response_size; /* bytes, without the packet's headers */
 	uint8_t where, fds;		      /* fds: descriptors that may come along */
+	bool makes;			      /* an object: may come with struct proto_return */
 	/* Extended commands: how much of the response a client must at least have room for. */
 	uint16_t response_min;
 };
@@ -32,29 +36,32 @@ static const struct command commands[] = {
 	[IB_USER_VERBS_CMD_QUERY_PORT] = {command_query_port, REQUEST(ib_uverbs_query_port),
 					  RESPONSE(ib_uverbs_query_port_resp)},
 	[IB_USER_VERBS_CMD_ALLOC_PD] = {command_alloc_pd, REQUEST(ib_uverbs_alloc_pd),
-					RESPONSE(ib_uverbs_alloc_pd_resp)},
+					RESPONSE(ib_uverbs_alloc_pd_resp), .makes = true},
 	[IB_USER_VERBS_CMD_DEALLOC_PD] = {command_dealloc_pd, REQUEST(ib_uverbs_dealloc_pd)},
 	[IB_USER_VERBS_CMD_CREATE_AH] = {command_create_ah, REQUEST(ib_uverbs_create_ah),
-					 RESPONSE(ib_uverbs_create_ah_resp)},
+					 RESPONSE(ib_uverbs_create_ah_resp), .makes = true},
 	[IB_USER_VERBS_CMD_DESTROY_AH] = {command_destroy_ah, REQUEST(ib_uverbs_destroy_ah)},
 	[IB_USER_VERBS_CMD_REG_MR] = {command_reg_mr, REQUEST(ib_uverbs_reg_mr),
-				      RESPONSE(ib_uverbs_reg_mr_resp)},
+				      RESPONSE(ib_uverbs_reg_mr_resp), .makes = true},
+	[IB_USER_VERBS_CMD_REREG_MR] = {command_rereg_mr, REQUEST(ib_uverbs_rereg_mr),
+					RESPONSE(ib_uverbs_rereg_mr_resp)},
 	[IB_USER_VERBS_CMD_DEREG_MR] = {command_dereg_mr, REQUEST(ib_uverbs_dereg_mr)},
 	[IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL] = {command_create_channel,
 						   REQUEST(ib_uverbs_create_comp_channel),
-						   RESPONSE(ib_uverbs_create_comp_channel_resp)},
+						   RESPONSE(ib_uverbs_create_comp_channel_resp),
+						   .makes = true},
 	[IB_USER_VERBS_CMD_CREATE_CQ] = {command_create_cq, REQUEST(ib_uverbs_create_cq),
-					 RESPONSE(ib_uverbs_create_cq_resp)},
+					 RESPONSE(ib_uverbs_create_cq_resp), .makes = true},
 	[IB_USER_VERBS_CMD_RESIZE_CQ] = {command_resize_cq, REQUEST(ib_uverbs_resize_cq),
 					 RESPONSE(ib_uverbs_resize_cq_resp)},
 	[IB_USER_VERBS_CMD_DESTROY_CQ] = {command_destroy_cq, REQUEST(ib_uverbs_destroy_cq),
 					  RESPONSE(ib_uverbs_destroy_cq_resp)},
 	[IB_USER_VERBS_CMD_CREATE_QP] = {command_create_qp, REQUEST(ib_uverbs_create_qp),
-					 RESPONSE(ib_uverbs_create_qp_resp)},
+					 RESPONSE(ib_uverbs_create_qp_resp), .makes = true},
 	[IB_USER_VERBS_CMD_DESTROY_QP] = {command_destroy_qp, REQUEST(ib_uverbs_destroy_qp),
 					  RESPONSE(ib_uverbs_destroy_qp_resp)},
 	[IB_USER_VERBS_CMD_CREATE_SRQ] = {command_create_srq, REQUEST(ib_uverbs_create_srq),
-					  RESPONSE(ib_uverbs_create_srq_resp)},
+					  RESPONSE(ib_uverbs_create_srq_resp), .makes = true},
 	[IB_USER_VERBS_CMD_MODIFY_SRQ] = {command_modify_srq, REQUEST(ib_uverbs_modify_srq)},
 	[IB_USER_VERBS_CMD_DESTROY_SRQ] = {command_destroy_srq, REQUEST(ib_uverbs_destroy_srq),
 					   RESPONSE(ib_uverbs_destroy_srq_resp)},
@@ -66,6 +73,8 @@ static const struct command commands[] = {
 			     RESPONSE(proto_query_gid_resp)},
 	[PROTO_LIST_DEVICES] = {command_list_devices, RESPONSE(proto_list_devices_resp),
 				.where = ON_ANY},
+	[PROTO_LINK_RETURN] = {command_link_return, REQUEST(proto_link_return), .where = ON_RETURN},
+	[PROTO_RETURNED] = {command_returned, .where = ON_RETURN},
 };
 
 static const struct command ex_commands[] = {
@@ -151,12 +160,37 @@ static int parse_extended(struct request *r, const struct command *command, cons
 	return 0;
 }
 
+static bool returning(const struct conn *conn)
+{
+	return (conn->process && conn->process->returning) ||
+	       (conn->context && conn->context->process->returning);
+}
+
 static int check_place(const struct conn *conn, const struct command *command)
 {
-	static const enum conn_kind wanted[] = {
-		[ON_CONTEXT] = CONN_CONTEXT, [ON_PROCESS] = CONN_PROCESS, [ON_NEW] = CONN_NEW};
+	static const enum conn_kind wanted[] = {[ON_CONTEXT] = CONN_CONTEXT,
+						[ON_PROCESS] = CONN_PROCESS,
+						[ON_RETURN] = CONN_PROCESS,
+						[ON_NEW] = CONN_NEW};
 
-	return command->where == ON_ANY || conn->kind == wanted[command->where] ? 0 : -EINVAL;
+	if (command->where == ON_ANY)
+		return 0;
+	if (conn->kind != wanted[command->where])
+		return -EINVAL;
+	if (returning(conn))
+		return command->where == ON_RETURN || command->makes ? 0 : -EINVAL;
+	return command->where == ON_RETURN ? -EINVAL : 0;
+}
+
+/* The object's old handle and number. */
+static int find_old(struct request *r, const struct command *command)
+{
+	if (!command->makes || !returning(r->conn))
+		return 0;
+	if (r->udata_size < sizeof(*r->old))
+		return -EINVAL;
+	r->old = r->udata;
+	return 0;
 }
 
 static int check_fds(const struct command *command, const int *fds)
@@ -186,6 +220,8 @@ static int parse(struct request *r, const struct command **out, const uint8_t *p
 		err = check_place(r->conn, command);
 	if (!err)
 		err = check_fds(command, r->fds);
+	if (!err)
+		err = find_old(r, command);
 	*out = command;
 	return err;
 }

@@ -23,6 +23,7 @@ struct request {
 	const void *udata;
 	size_t udata_size;
 	size_t response_size; /* bytes of the response structure that the client has room for */
+	const struct proto_return *old; /* what the object was before; NULL: it is new */
 	int *fds;     /* PROTO_MAX_FDS places; a command that keeps one sets its place to -1 */
 	int reply_fd; /* set by a command that answers with a descriptor; closed after sending */
 };

@@ -186,14 +186,25 @@ void events_link_forget(struct events *events, struct link *link)
 	unqueue(events, link);
 }
 
-void events_link_down(struct events *events, struct link *link, unsigned int side)
+/* Whether the same waits already. */
+static bool is_queued(const struct events *events, const struct proto_event *event)
 {
-	const struct proto_event event = {.type = PROTO_EVENT_LINK_DOWN,
-					  .slot = link->process[!side]->slot,
-					  .link_id = link->id};
+	list_for_each(node, &events->queue) {
+		struct waiting *w = container_of(node, struct waiting, node);
 
-	if (unqueue(events, link))
-		return; /* it never heard of the link */
+		if (!w->link && !memcmp(&w->event, event, sizeof(*event)))
+			return true;
+	}
+	return false;
+}
+
+void events_down(struct events *events, uint32_t slot, uint64_t id)
+{
+	const struct proto_event event = {
+		.type = PROTO_EVENT_LINK_DOWN, .slot = slot, .link_id = id};
+
+	if (!id && is_queued(events, &event))
+		return;
 	if (enqueue(events, NULL, &event) == -ENOMEM) {
 		/* A process that isn't told would wait for its peer for ever. */
 		log_error("no memory to tell a process that its peer is gone; it loses its device");
@@ -201,15 +212,19 @@ void events_link_down(struct events *events, struct link *link, unsigned int sid
 	}
 }
 
+void events_link_down(struct events *events, struct link *link, unsigned int side)
+{
+	uint32_t slot = link->process[!side]->slot;
+
+	if (!unqueue(events, link))
+		events_down(events, slot, link->id);
+	else if (side == LINK_ASKER) /* it never heard of the link, but waits for it */
+		events_down(events, slot, 0);
+}
+
 int events_device(struct events *events, uint32_t type, uint32_t port)
 {
 	const struct proto_event event = {.type = PROTO_EVENT_DEVICE, .value = type, .port = port};
 
-	list_for_each(node, &events->queue) {
-		struct waiting *w = container_of(node, struct waiting, node);
-
-		if (!w->link && !memcmp(&w->event, &event, sizeof(event)))
-			return 0; /* it is about to hear so */
-	}
-	return enqueue(events, NULL, &event);
+	return is_queued(events, &event) ? 0 : enqueue(events, NULL, &event);
 }

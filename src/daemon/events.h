@@ -3,7 +3,7 @@
  * The daemon's end of a process's event socket: never blocks; what the socket can't take now waits
  * in a queue. The queue needs no limit of its own: it holds at most one link event for each living
  * link, one LINK_DOWN for each link event that went out and isn't answered by one yet (the socket's
- * buffer bounds those), and one of each device event.
+ * buffer bounds those), and one of each device event and each slot that it can't be linked to.
  */
 #ifndef VERBENA_DAEMON_EVENTS_H
 #define VERBENA_DAEMON_EVENTS_H
@@ -34,6 +34,8 @@ bool events_alive(const struct events *events);
 int events_link(struct events *events, struct link *link, unsigned int side);
 /* The link is going: takes its event off the queue, or says that it went down. */
 void events_link_down(struct events *events, struct link *link, unsigned int side);
+/* The link with this id to the process at `slot` is no more; id 0: there won't be one. */
+void events_down(struct events *events, uint32_t slot, uint64_t id);
 /* The link is going, and nobody reads these events any more. */
 void events_link_forget(struct events *events, struct link *link);
 int events_device(struct events *events, uint32_t type, uint32_t port);

@@ -20,6 +20,8 @@ struct ids {
 	uint32_t head, tail, waiting; /* queue of places, linked through `next` */
 	uint32_t *next;
 	uint32_t room;
+	uint8_t *claimed; /* a bit for each place, from ids_claim() to ids_claimed(); else NULL */
+	uint32_t claimed_bytes;
 };
 
 /* `start` is any number: where another range's ids_mark() left off, or 0. */
@@ -30,6 +32,14 @@ void ids_fini(struct ids *ids);
 int ids_take(struct ids *ids, uint32_t *number);
 /* `number` was taken and is given back once. Cannot fail. */
 void ids_give(struct ids *ids, uint32_t number);
+
+/*
+ * A range that is made anew with numbers in use: ids_claim() each, in any order, then
+ * ids_claimed(); no other call in between. Memory grows with the highest place. 0; -EINVAL no
+ * number of the range; -EEXIST claimed before; -ENOMEM.
+ */
+int ids_claim(struct ids *ids, uint32_t number);
+void ids_claimed(struct ids *ids);
 
 /* Where a successor should start, so that it begins with numbers that this one hasn't used. */
 uint32_t ids_mark(const struct ids *ids);

@@ -11,13 +11,12 @@
 
 /* A key comes back after so many deregistrations times the tags, that is half a million. Larger
  * would spread a busy program's regions over more pages of its table. */
-enum { KEYS_AGE = 4096, FIRST_INDEX = 1 };
+enum { KEYS_AGE = 4096 };
 
 void keys_init(struct keys *keys, uint32_t start, uint8_t seed)
 {
 	*keys = (struct keys){.seed = seed & 0xfe};
-	/* Index 0 stays empty: key 0 is what programs leave in a field that they forgot. */
-	ids_init(&keys->ids, FIRST_INDEX, LIMIT_MRS_PER_SLOT - FIRST_INDEX, KEYS_AGE, start);
+	ids_init(&keys->ids, KEYS_FIRST, LIMIT_MRS_PER_SLOT - KEYS_FIRST, KEYS_AGE, start);
 }
 
 void keys_fini(struct keys *keys)
@@ -29,7 +28,7 @@ void keys_fini(struct keys *keys)
 
 static uint32_t place_of(const struct keys *keys, uint32_t index)
 {
-	return (index - FIRST_INDEX + keys->ids.count - keys->ids.start) % keys->ids.count;
+	return (index - KEYS_FIRST + keys->ids.count - keys->ids.start) % keys->ids.count;
 }
 
 static int grow(struct keys *keys)
@@ -69,4 +68,24 @@ int keys_take(struct keys *keys, uint32_t *lkey, uint32_t *rkey)
 void keys_give(struct keys *keys, uint32_t lkey)
 {
 	ids_give(&keys->ids, lkey >> LIMIT_KEY_TAG_BITS);
+}
+
+int keys_claim(struct keys *keys, uint32_t lkey)
+{
+	uint32_t index = lkey >> LIMIT_KEY_TAG_BITS;
+
+	if (lkey & 1)
+		return -EINVAL;
+	int err = ids_claim(&keys->ids, index);
+
+	if (!err)
+		err = grow(keys);
+	if (!err)
+		keys->tags[place_of(keys, index)] = (uint8_t)lkey;
+	return err;
+}
+
+void keys_claimed(struct keys *keys)
+{
+	ids_claimed(&keys->ids);
 }

@@ -11,6 +11,9 @@
 
 #include "daemon/ids.h"
 
+/* Index 0 stays empty: key 0 is what programs leave in a field that they forgot. */
+#define KEYS_FIRST 1
+
 struct keys {
 	struct ids ids;
 	uint8_t *tags; /* by index; the last tag that it had */
@@ -24,6 +27,10 @@ void keys_fini(struct keys *keys);
 
 /* 0; -ENOSPC no index is free; -ENOMEM. */
 int keys_take(struct keys *keys, uint32_t *lkey, uint32_t *rkey);
+/* As ids_claim() and ids_claimed(), for a key pair in use. -EINVAL: no lkey that keys_take() gives.
+ */
+int keys_claim(struct keys *keys, uint32_t lkey);
+void keys_claimed(struct keys *keys);
 void keys_give(struct keys *keys, uint32_t lkey);
 
 #endif

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "daemon/events.h"
 #include "daemon/process.h"
+#include "daemon/return.h"
 #include "daemon/server.h"
 #include "daemon/user.h"
 #include "shm/link.h"
@@ -73,12 +74,39 @@ static void link_announce(struct link *link)
 	link_event_done(link);
 }
 
+static void link_enter(struct link *link)
+{
+	for (unsigned int side = 0; side < 2; side++) {
+		struct process *self = link->process[side], *peer = link->process[!side];
+
+		self->links[peer->slot] = link;
+		self->link_count++;
+	}
+}
+
+int link_again(struct process *process, struct process *peer, unsigned int side, uint64_t id)
+{
+	struct link *link =
+		links_room(process) || links_room(peer) ? NULL : calloc(1, sizeof(*link));
+
+	if (!link)
+		return -ENOMEM;
+	link->id = id;
+	link->memory = -1; /* both have it */
+	link->process[side] = process;
+	link->process[!side] = peer;
+	link_enter(link);
+	return 0;
+}
+
 int link_make(struct process *process, uint32_t slot)
 {
 	struct process *peer = process_by_slot(process->server, slot);
 
 	if (peer == process)
 		return -EINVAL;
+	if (slot < LIMIT_SLOTS && (!peer || peer->returning) && !return_await(process, slot))
+		return 0;
 	if (!peer || !events_alive(&peer->events) || !events_alive(&process->events))
 		return -ENOENT;
 	if (links_room(process) || links_room(peer))
@@ -100,12 +128,9 @@ int link_make(struct process *process, uint32_t slot)
 		return err;
 	}
 	link->id = ++process->server->last_link_id;
-	link->process[0] = process;
-	link->process[1] = peer;
-	process->links[slot] = link;
-	peer->links[process->slot] = link;
-	process->link_count++;
-	peer->link_count++;
+	link->process[LINK_ASKER] = process;
+	link->process[!LINK_ASKER] = peer;
+	link_enter(link);
 	log_debug("link %llu between processes %d and %d", (unsigned long long)link->id,
 		  process->pid, peer->pid);
 	link_announce(link);

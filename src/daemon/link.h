@@ -11,6 +11,9 @@
 
 struct process;
 
+/* Which side of a link wished for it. */
+enum { LINK_ASKER = 0 };
+
 struct link {
 	uint64_t id;
 	struct process *process[2];
@@ -23,6 +26,9 @@ struct link {
  * -EALREADY they were introduced; -ENOMEM, -EMFILE.
  */
 int link_make(struct process *process, uint32_t slot);
+
+/* The link that two processes had at another daemon; `side` is that of `process`. 0 or -ENOMEM. */
+int link_again(struct process *process, struct process *peer, unsigned int side, uint64_t id);
 
 /* The process ends: its peers are told. */
 void link_free_all(struct process *process);

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -21,6 +22,7 @@ static const char usage[] =
 	"      --runtime-dir DIR  serve in DIR instead of the usual directory\n"
 	"      --idle-ms N        end after N milliseconds without a client; -1: never\n"
 	"      --foreground       never end for lack of clients\n"
+	"      --memlock on|off   hold programs to their RLIMIT_MEMLOCK (default: on)\n"
 	"      --ready-fd FD      write a byte to FD when clients can connect\n"
 	"  -h, --help             show this\n"
 	"      --version          show the version\n";
@@ -63,6 +65,7 @@ static int options_parse(int argc, char **argv, struct server_options *options)
 		{"runtime-dir", required_argument, NULL, 'd'},
 		{"idle-ms", required_argument, NULL, 'i'},
 		{"foreground", no_argument, NULL, 'f'},
+		{"memlock", required_argument, NULL, 'm'},
 		{"ready-fd", required_argument, NULL, 'r'},
 		{"help", no_argument, NULL, 'h'},
 		{"version", no_argument, NULL, 'v'},
@@ -82,6 +85,11 @@ static int options_parse(int argc, char **argv, struct server_options *options)
 			break;
 		case 'f':
 			options->idle_ms = -1;
+			break;
+		case 'm':
+			options->memlock = strcmp(optarg, "off") != 0;
+			if (options->memlock && strcmp(optarg, "on") != 0)
+				return wrong("--memlock wants on or off");
 			break;
 		case 'r':
 			if (!number_parse(optarg, 0, INT32_MAX, &number) ||
@@ -104,7 +112,7 @@ static int options_parse(int argc, char **argv, struct server_options *options)
 
 int main(int argc, char **argv)
 {
-	struct server_options options = {.ready_fd = -1};
+	struct server_options options = {.ready_fd = -1, .memlock = true};
 	int code;
 
 	log_open(STDERR_FILENO, "verbenad");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory regions: keys and the count of pinned bytes. The daemon never touches the memory; the
+ * Memory regions: keys and what is pinned. The daemon never touches the memory; the
  * process publishes the region itself, in a table that only leads to its own memory.
  */
 #include <errno.h>
@@ -10,11 +10,19 @@
 #include "daemon/conn.h"
 #include "daemon/context.h"
 #include "daemon/dispatch.h"
+#include "daemon/pinned.h"
 #include "daemon/process.h"
-#include "daemon/user.h"
 #include "proto/limits.h"
 
 #define PAGE 4096ull
+
+/* The kernel's header has the structure, but not the bits of its flags. */
+enum {
+	REREG_TRANSLATION = 1,
+	REREG_PD = 2,
+	REREG_ACCESS = 4,
+	REREG_KNOWN = REREG_TRANSLATION | REREG_PD | REREG_ACCESS,
+};
 
 enum {
 	NEEDS_LOCAL_WRITE = IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_ATOMIC,
@@ -35,26 +43,29 @@ static int check_access(uint32_t access)
 	return 0;
 }
 
-static int check_range(const struct ib_uverbs_reg_mr *body)
+static int check_range(uint64_t start, uint64_t length, uint64_t iova, uint32_t access)
 {
 	uint64_t end;
 
-	if (!body->length || body->length > LIMIT_MR_BYTES ||
-	    __builtin_add_overflow(body->start, body->length, &end) ||
+	if (!length || length > LIMIT_MR_BYTES || __builtin_add_overflow(start, length, &end) ||
 	    __builtin_add_overflow(end, PAGE - 1, &end) ||
-	    __builtin_add_overflow(body->hca_va, body->length, &end))
+	    __builtin_add_overflow(iova, length, &end))
 		return -EINVAL;
 	/* As the kernel: both names of a byte lie at the same place of a page. */
-	if (!(body->access_flags & IB_UVERBS_ACCESS_ZERO_BASED) &&
-	    (body->start ^ body->hca_va) & (PAGE - 1))
+	if (!(access & IB_UVERBS_ACCESS_ZERO_BASED) && (start ^ iova) & (PAGE - 1))
 		return -EINVAL;
 	return 0;
 }
 
-/* Whole pages, as the kernel counts them: each registration counts again. */
-static uint64_t pinned_bytes(uint64_t start, uint64_t length)
+static int take_keys(const struct request *request, struct mr *mr)
 {
-	return ((start + length + PAGE - 1) & ~(PAGE - 1)) - (start & ~(PAGE - 1));
+	struct keys *keys = &request->conn->context->process->keys;
+
+	if (!request->old)
+		return keys_take(keys, &mr->lkey, &mr->rkey) ? -ENOMEM : 0;
+	mr->lkey = request->old->number;
+	mr->rkey = mr->lkey + 1;
+	return keys_claim(keys, mr->lkey);
 }
 
 int command_reg_mr(struct request *request, void *response)
@@ -68,29 +79,91 @@ int command_reg_mr(struct request *request, void *response)
 	int err = pd ? check_access(body->access_flags) : -EINVAL;
 
 	if (!err)
-		err = check_range(body);
+		err = check_range(body->start, body->length, body->hca_va, body->access_flags);
 	if (!err)
-		err = object_make(context, OBJECT_MR, sizeof(struct mr), &object);
+		err = object_make(request, OBJECT_MR, sizeof(struct mr), &object);
 	if (err)
 		return err;
 	struct mr *mr = (struct mr *)object;
 
-	err = keys_take(&process->keys, &mr->lkey, &mr->rkey);
-	if (err) {
-		object_free(object);
-		return -ENOMEM;
-	}
+	mr->pinned = pinned_bytes(body->start, body->length);
+	err = pinned_add(process, mr->pinned);
+	if (err)
+		goto out_object;
+	err = take_keys(request, mr);
+	if (err)
+		goto out_pinned;
 	mr->pd = pd;
 	pd->object.users++;
 	mr->addr = body->start;
 	mr->length = body->length;
 	mr->iova = body->hca_va;
 	mr->access = body->access_flags;
-	mr->pinned = pinned_bytes(body->start, body->length);
-	process->pinned += mr->pinned;
-	process->user->pinned += mr->pinned;
 	*resp = (struct ib_uverbs_reg_mr_resp){
 		.mr_handle = object->handle, .lkey = mr->lkey, .rkey = mr->rkey};
+	return 0;
+
+out_pinned:
+	pinned_sub(process, mr->pinned);
+out_object:
+	object_free(object);
+	return err;
+}
+
+/* What the region shall be after IB_USER_VERBS_CMD_REREG_MR. 0 or -EINVAL, -EOPNOTSUPP. */
+static int rereg_wanted(struct context *context, const struct ib_uverbs_rereg_mr *body,
+			struct mr *wanted)
+{
+	if (!body->flags || body->flags & ~(uint32_t)REREG_KNOWN)
+		return -EINVAL;
+	if (body->flags & REREG_PD)
+		wanted->pd = (struct pd *)object_find(context, OBJECT_PD, body->pd_handle);
+	if (!wanted->pd)
+		return -EINVAL;
+	if (body->flags & REREG_ACCESS)
+		wanted->access = body->access_flags;
+	if (body->flags & REREG_TRANSLATION) {
+		wanted->addr = body->start;
+		wanted->length = body->length;
+		wanted->iova = body->hca_va;
+	}
+	int err = check_access(wanted->access);
+
+	return err ? err : check_range(wanted->addr, wanted->length, wanted->iova, wanted->access);
+}
+
+/* The keys stay: the process has ended all access before it asked. */
+int command_rereg_mr(struct request *request, void *response)
+{
+	const struct ib_uverbs_rereg_mr *body = request->body;
+	struct ib_uverbs_rereg_mr_resp *resp = response;
+	struct context *context = request->conn->context;
+	struct mr *mr = (struct mr *)object_find(context, OBJECT_MR, body->mr_handle);
+
+	if (!mr)
+		return -EINVAL;
+	struct mr wanted = *mr;
+	int err = rereg_wanted(context, body, &wanted);
+
+	if (err)
+		return err;
+	if (body->flags & REREG_TRANSLATION) {
+		/* As the kernel: the new pages are pinned before the old ones are let go. */
+		wanted.pinned = pinned_bytes(wanted.addr, wanted.length);
+		err = pinned_add(context->process, wanted.pinned);
+		if (err)
+			return err;
+		pinned_sub(context->process, mr->pinned);
+	}
+	mr->pd->object.users--;
+	wanted.pd->object.users++;
+	mr->pd = wanted.pd;
+	mr->addr = wanted.addr;
+	mr->length = wanted.length;
+	mr->iova = wanted.iova;
+	mr->access = wanted.access;
+	mr->pinned = wanted.pinned;
+	*resp = (struct ib_uverbs_rereg_mr_resp){.lkey = mr->lkey, .rkey = mr->rkey};
 	return 0;
 }
 
@@ -98,8 +171,7 @@ void mr_release(struct mr *mr)
 {
 	struct process *process = mr->object.context->process;
 
-	process->pinned -= mr->pinned;
-	process->user->pinned -= mr->pinned;
+	pinned_sub(process, mr->pinned);
 	keys_give(&process->keys, mr->lkey);
 	mr->pd->object.users--;
 }

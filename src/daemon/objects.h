@@ -15,6 +15,7 @@
 #include "base/list.h"
 
 struct context;
+struct request;
 
 /* In the order in which a context's objects are freed: nothing before its users. */
 enum object_kind {
@@ -84,10 +85,11 @@ struct ah {
 const char *object_kind_name(enum object_kind kind);
 
 /*
- * Makes an object of `size` bytes, all zero after its struct object, and gives it a handle.
- * 0; -ENOMEM no memory or the process has as many as it may (said in the log).
+ * Makes an object of `size` bytes, all zero after its struct object, in the request's context, and
+ * gives it a handle (that of request->old, if it isn't new). 0; -ENOMEM no memory or the process
+ * has as many as it may (said in the log); -EINVAL, -EEXIST the old handle can't be.
  */
-int object_make(struct context *context, enum object_kind kind, size_t size, struct object **out);
+int object_make(struct request *request, enum object_kind kind, size_t size, struct object **out);
 
 /* The context's object with this handle; NULL when there is none or it is of another kind. */
 struct object *object_find(struct context *context, enum object_kind kind, uint32_t handle);

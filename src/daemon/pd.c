@@ -9,7 +9,7 @@ int command_alloc_pd(struct request *request, void *response)
 {
 	struct ib_uverbs_alloc_pd_resp *resp = response;
 	struct object *object;
-	int err = object_make(request->conn->context, OBJECT_PD, sizeof(struct pd), &object);
+	int err = object_make(request, OBJECT_PD, sizeof(struct pd), &object);
 
 	if (!err)
 		resp->pd_handle = object->handle;

@@ -21,16 +21,18 @@
 #include "daemon/conn.h"
 #include "daemon/context.h"
 #include "daemon/link.h"
+#include "daemon/return.h"
 #include "daemon/server.h"
 #include "daemon/user.h"
 
 /* QPN indices are reused as late as can be: a packet on its way carries nothing else. */
-enum { QPN_AGE = LIMIT_QPS_PER_SLOT, SLOT_AGE = LIMIT_SLOTS };
+enum { QPN_FIRST = 1, QPN_AGE = LIMIT_QPS_PER_SLOT, SLOT_FIRST = 1, SLOT_AGE = LIMIT_SLOTS };
 
-void slots_init(struct slots *slots)
+void slots_init(struct slots *slots, uint32_t next)
 {
 	*slots = (struct slots){0};
-	ids_init(&slots->ids, 1, LIMIT_SLOTS - 1, SLOT_AGE, 0); /* slot 0 is the daemon's */
+	/* Slot 0 is the daemon's. */
+	ids_init(&slots->ids, SLOT_FIRST, LIMIT_SLOTS - SLOT_FIRST, SLOT_AGE, next - SLOT_FIRST);
 }
 
 void slots_fini(struct slots *slots)
@@ -176,28 +178,47 @@ static int watch_death(struct process *process)
 	return err;
 }
 
-/* Slot, cookie and number ranges. */
-static int take_numbers(struct process *process)
+static int take_slot(struct process *process)
 {
 	struct slots *slots = &process->server->slots;
-	uint8_t seed;
 
-	if (getrandom(&process->cookie, sizeof(process->cookie), 0) != sizeof(process->cookie) ||
-	    getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+	if (getrandom(&process->cookie, sizeof(process->cookie), 0) != sizeof(process->cookie))
 		return -EAGAIN;
 	int err = ids_take(&slots->ids, &process->slot);
 
 	if (err == -ENOSPC)
 		complain(process->user, "%u programs are attached already; no place for process %d",
 			 LIMIT_SLOTS - 1, process->pid);
+	process->cookie = (process->cookie & ~(uint64_t)(LIMIT_SLOTS - 1)) | process->slot;
+	return err;
+}
+
+/* Slot, cookie and number ranges: new ones, or those that it had at another daemon. */
+static int take_numbers(struct process *process, const struct proto_attach *body)
+{
+	struct slots *slots = &process->server->slots;
+	uint8_t seed;
+	int err;
+
+	if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+		return -EAGAIN;
+	if (body->flags & PROTO_ATTACH_RETURN)
+		err = return_begin(process, body);
+	else
+		err = take_slot(process);
 	if (err)
 		return err;
-	process->cookie = (process->cookie & ~(uint64_t)(LIMIT_SLOTS - 1)) | process->slot;
-	ids_init(&process->qpns, 1, LIMIT_QPS_PER_SLOT - 1, QPN_AGE,
-		 slots->qpn_start[process->slot]);
-	keys_init(&process->keys, slots->key_start[process->slot], seed);
+	ids_init(&process->qpns, QPN_FIRST, LIMIT_QPS_PER_SLOT - QPN_FIRST, QPN_AGE,
+		 process->returning ? body->qpn_index - QPN_FIRST
+				    : slots->qpn_start[process->slot]);
+	keys_init(&process->keys,
+		  process->returning ? body->key_index - KEYS_FIRST
+				     : slots->key_start[process->slot],
+		  seed);
 	slots->process[process->slot] = process;
 	slots->count++;
+	process->user->processes++;
+	roster_enter(&process->server->roster, process);
 	return 0;
 }
 
@@ -207,10 +228,12 @@ static void give_numbers(struct process *process)
 
 	slots->qpn_start[process->slot] = ids_mark(&process->qpns);
 	slots->key_start[process->slot] = ids_mark(&process->keys.ids);
+	roster_leave(&process->server->roster, process);
 	ids_fini(&process->qpns);
 	keys_fini(&process->keys);
 	slots->process[process->slot] = NULL;
 	slots->count--;
+	process->user->processes--;
 	ids_give(&slots->ids, process->slot);
 }
 
@@ -257,14 +280,15 @@ static int check_fds(const struct process *process, const int *fds)
 	return 0;
 }
 
-int process_attach(struct conn *conn, int *fds, struct proto_attach_resp *resp, int *event_fd)
+int process_attach(struct conn *conn, const struct proto_attach *body, int *fds,
+		   struct proto_attach_resp *resp, int *event_fd)
 {
 	struct process *process = process_new(conn);
 	int err = process ? check_fds(process, fds) : -ENOMEM;
 
 	if (err)
 		goto out_free;
-	err = take_numbers(process);
+	err = take_numbers(process, body);
 	if (err)
 		goto out_free;
 	err = watch_death(process);
@@ -280,8 +304,9 @@ int process_attach(struct conn *conn, int *fds, struct proto_attach_resp *resp, 
 	conn->process = process;
 	resp->cookie = process->cookie;
 	resp->slot = process->slot;
-	log_info("process %d (%s) of user %u attached at slot %u", process->pid, process->comm,
-		 process->user->uid, process->slot);
+	log_info("process %d (%s) of user %u %s slot %u", process->pid, process->comm,
+		 process->user->uid, process->returning ? "comes back to" : "attached at",
+		 process->slot);
 	return 0;
 
 out_death:;
@@ -315,6 +340,7 @@ void process_free(struct process *process)
 	close(process->table);
 	close(process->doorbell);
 	give_numbers(process);
+	return_end(process);
 	process->conn->process = NULL;
 	process->conn->kind = CONN_NEW;
 	free(process->links);

@@ -7,6 +7,7 @@
 #ifndef VERBENA_DAEMON_PROCESS_H
 #define VERBENA_DAEMON_PROCESS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -20,9 +21,12 @@
 #include "proto/proto.h"
 #include "shm/pub.h"
 
+struct absent;
+struct claim;
 struct conn;
 struct link;
 struct server;
+struct slot_set;
 struct user;
 
 struct process {
@@ -45,29 +49,37 @@ struct process {
 	struct list contexts;
 	uint32_t context_count;
 	uint32_t objects[OBJECT_KINDS];
-	uint64_t pinned;     /* bytes */
+	uint64_t pinned;     /* bytes; see pinned.h */
+	bool no_memlock;     /* asked not to be held to RLIMIT_MEMLOCK */
+	bool returning;	     /* from another daemon; see return.h */
 	struct link **links; /* by the peer's slot; NULL until the first link */
 	uint32_t link_count;
+	struct claim *claims;	     /* links it had at another daemon, by slot; NULL: none */
+	struct slot_set *awaited_by; /* who wants a link to it once it is back; NULL: nobody */
 };
 
 /* The places of processes. */
 struct slots {
 	struct process *process[LIMIT_SLOTS];
+	struct absent *absent[LIMIT_SLOTS]; /* slots that are kept for somebody; see return.h */
 	struct ids ids;
 	uint32_t count;
 	/* Where a slot's numbers begin for its next process. */
 	uint32_t qpn_start[LIMIT_SLOTS], key_start[LIMIT_SLOTS];
 };
 
-void slots_init(struct slots *slots);
+/* `next`: the slot to begin with. */
+void slots_init(struct slots *slots, uint32_t next);
 void slots_fini(struct slots *slots);
 
 /*
- * PROTO_ATTACH on `conn`. `fds`: table, doorbell; taken over (set to -1) on success. On success
- * *event_fd is the process's end of the event socket, to be sent and closed. 0; -EINVAL a
- * descriptor isn't what it should be; -ENOSPC no slot; -EMFILE, -ENOMEM.
+ * PROTO_ATTACH on `conn`, as `body` asks. `fds`: table, doorbell; taken over (set to -1) on
+ * success. On success *event_fd is the process's end of the event socket, to be sent and closed. 0;
+ * -EINVAL a descriptor isn't what it should be; -ENOSPC no slot; -ESTALE it can't return; -EMFILE,
+ * -ENOMEM.
  */
-int process_attach(struct conn *conn, int *fds, struct proto_attach_resp *resp, int *event_fd);
+int process_attach(struct conn *conn, const struct proto_attach *body, int *fds,
+		   struct proto_attach_resp *resp, int *event_fd);
 
 /* Ends it: contexts (and their connections), links, numbers. Its own connection stays. */
 void process_free(struct process *process);

@@ -57,9 +57,18 @@ static int check_caps(const struct ib_uverbs_create_qp *body)
 	return 0;
 }
 
-static int take_qpn(struct process *process, uint32_t *qpn)
+static int take_qpn(const struct request *request, uint32_t *qpn)
 {
+	struct process *process = request->conn->context->process;
+	const struct proto_return *old = request->old;
 	uint32_t index;
+
+	if (old) {
+		*qpn = old->number;
+		return *qpn >> LIMIT_QP_BITS != process->slot
+			       ? -EINVAL
+			       : ids_claim(&process->qpns, *qpn & (LIMIT_QPS_PER_SLOT - 1));
+	}
 	int err = ids_take(&process->qpns, &index);
 
 	if (err)
@@ -96,12 +105,12 @@ int command_create_qp(struct request *request, void *response)
 	if (!err)
 		err = find_parts(context, body, &parts);
 	if (!err)
-		err = object_make(context, OBJECT_QP, sizeof(struct qp), &object);
+		err = object_make(request, OBJECT_QP, sizeof(struct qp), &object);
 	if (err)
 		return err;
 	struct qp *qp = (struct qp *)object;
 
-	err = take_qpn(context->process, &qp->qpn);
+	err = take_qpn(request, &qp->qpn);
 	if (err) {
 		object_free(object);
 		return err;

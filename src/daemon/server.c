@@ -113,6 +113,12 @@ static void on_idle(struct timer *timer)
 	struct server *server = container_of(timer, struct server, idle);
 	int lock = setup_open_lock(server);
 
+	/* The directory was deleted: nobody can come any more. */
+	if (lock == -ENOENT) {
+		log_info("%s is gone: leaving", server->dir);
+		server_stop(server);
+		return;
+	}
 	if (lock < 0) {
 		timer_set(&server->loop, timer, LEAVE_RETRY_MS);
 		return;

@@ -20,6 +20,7 @@
 #include "daemon/device.h"
 #include "daemon/loop.h"
 #include "daemon/process.h"
+#include "daemon/roster.h"
 
 struct user;
 
@@ -27,6 +28,7 @@ struct server_options {
 	const char *runtime_dir; /* NULL: the usual one */
 	int64_t idle_ms;	 /* < 0: never leave for lack of clients */
 	int ready_fd;		 /* -1: started by hand */
+	bool memlock;		 /* hold programs to RLIMIT_MEMLOCK */
 };
 
 struct server {
@@ -36,6 +38,7 @@ struct server {
 	struct watch uverbs, ctl, signals;
 	struct timer idle;
 	int64_t idle_ms;
+	bool memlock; /* see server_options */
 	uint64_t started_ms;
 	uint64_t accept_said_ms;
 	struct list conns, ctls, users;
@@ -45,6 +48,7 @@ struct server {
 	uint64_t last_link_id;
 	struct device device;
 	struct slots slots;
+	struct roster roster;
 };
 
 /* Serves until told to stop or idle. 0, or -errno after a line in the log. */

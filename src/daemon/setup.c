@@ -14,10 +14,12 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "client/rundir.h"
+#include "daemon/return.h"
 #include "daemon/server.h"
 
 #define PID_FILE "verbenad.pid"
@@ -208,6 +210,15 @@ static void raise_limits(struct server *server)
 	server->connections_max = max < UINT32_MAX ? (uint32_t)max : UINT32_MAX;
 }
 
+/* Links are numbered from here on: no number of an earlier daemon comes again. */
+static uint64_t realtime_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 static uint64_t namespace_number(const char *path)
 {
 	struct stat st;
@@ -220,15 +231,17 @@ static void init(struct server *server, const struct server_options *options)
 	server->loop.epoll = -1;
 	server->dir_fd = server->lock_fd = server->pid_fd = -1;
 	server->uverbs.fd = server->ctl.fd = server->signals.fd = -1;
+	server->roster.fd = -1;
+	server->last_link_id = realtime_ns();
 	server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	server->idle_ms = options->idle_ms;
+	server->memlock = options->memlock;
 	server->started_ms = now_ms();
 	server->pid_ns = namespace_number("/proc/self/ns/pid");
 	server->net_ns = namespace_number("/proc/self/ns/net");
 	list_init(&server->conns);
 	list_init(&server->ctls);
 	list_init(&server->users);
-	slots_init(&server->slots);
 	raise_limits(server);
 }
 
@@ -253,6 +266,11 @@ int setup(struct server *server, const struct server_options *options)
 	err = watch_signals(server);
 	if (err) {
 		log_error("can't watch for signals: %s", strerror(-err));
+		goto out_undo;
+	}
+	err = returns_open(server);
+	if (err) {
+		log_error("can't keep the places of programs that are running: %s", strerror(-err));
 		goto out_undo;
 	}
 	device_init(&server->device, server);
@@ -299,6 +317,7 @@ void setup_undo(struct server *server)
 		device_fini(&server->device);
 	close_watch(server, &server->signals, NULL);
 	timer_cancel(&server->idle);
+	returns_close(server);
 	slots_fini(&server->slots);
 	loop_fini(&server->loop);
 	if (server->pid_fd >= 0 && ftruncate(server->pid_fd, 0) < 0)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "daemon/context.h"
+#include "daemon/pinned.h"
 #include "daemon/process.h"
 #include "daemon/server.h"
 #include "daemon/text.h"
@@ -200,10 +201,52 @@ static void show_kind(const struct process *process, enum object_kind kind, stru
 	}
 }
 
+static void show_process(const struct process *process, struct text *out)
+{
+	uint64_t limit = pinned_limit(process);
+
+	json_open(out, NULL, '{');
+	json_number(out, "pid", (uint64_t)process->pid);
+	json_words(out, "comm", process->comm);
+	json_number(out, "uid", process->user->uid);
+	json_number(out, "pinned_bytes", process->pinned);
+	if (limit != UINT64_MAX)
+		json_number(out, "memlock_bytes", limit);
+	json_close(out, '}');
+}
+
+static void show_user(const struct user *user, struct text *out)
+{
+	json_open(out, NULL, '{');
+	json_number(out, "uid", user->uid);
+	json_number(out, "processes", user->processes);
+	json_number(out, "pinned_bytes", user->pinned);
+	json_close(out, '}');
+}
+
+/* What each process and each user has pinned. */
+static void show_accounts(const struct server *server, const struct show_for *who, struct text *out)
+{
+	json_open(out, "process", '[');
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
+		if (may_see(who, server->slots.process[slot]))
+			show_process(server->slots.process[slot], out);
+	json_close(out, ']');
+	json_open(out, "user", '[');
+	list_for_each(node, &server->users) {
+		const struct user *user = container_of(node, struct user, node);
+
+		if (user->processes && (who->all || who->uid == user->uid))
+			show_user(user, out);
+	}
+	json_close(out, ']');
+}
+
 void show_resources(const struct server *server, const struct show_for *who, struct text *out)
 {
 	json_open(out, NULL, '{');
 	json_flag(out, "ok", true);
+	show_accounts(server, who, out);
 	for (int kind = 0; kind < OBJECT_KINDS; kind++) {
 		json_open(out, object_kind_name((enum object_kind)kind), '[');
 		for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)

@@ -22,7 +22,7 @@ int command_create_srq(struct request *request, void *response)
 	if (!pd || !body->max_wr || body->max_wr > LIMIT_SRQ_WR || body->max_sge > LIMIT_SGE ||
 	    body->srq_limit > body->max_wr)
 		return -EINVAL;
-	int err = object_make(context, OBJECT_SRQ, sizeof(struct srq), &object);
+	int err = object_make(request, OBJECT_SRQ, sizeof(struct srq), &object);
 
 	if (err)
 		return err;

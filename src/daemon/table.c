@@ -82,3 +82,24 @@ void table_remove(struct table *table, uint32_t handle)
 	entry->generation++;
 	ids_give(&table->ids, handle & INDEX_MASK);
 }
+
+int table_claim(struct table *table, void *object, uint32_t handle)
+{
+	uint32_t index = handle & INDEX_MASK, generation = handle >> TABLE_INDEX_BITS;
+
+	if (index >= TABLE_CLAIM_MAX || generation > GENERATION_MASK)
+		return -EINVAL;
+	int err = ids_claim(&table->ids, index);
+
+	if (!err)
+		err = grow(table, index);
+	if (err)
+		return err;
+	table->entries[index] = (struct table_entry){object, generation};
+	return 0;
+}
+
+void table_claimed(struct table *table)
+{
+	ids_claimed(&table->ids);
+}

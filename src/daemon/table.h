@@ -34,6 +34,13 @@ void table_fini(struct table *table);
 
 /* 0; -ENOSPC the table is full; -ENOMEM. */
 int table_add(struct table *table, void *object, uint32_t *handle);
+/*
+ * As ids_claim() and ids_claimed(): an object with the handle that it had at another daemon. A
+ * table that is filled so may have TABLE_CLAIM_MAX places. -EINVAL, -EEXIST, -ENOMEM.
+ */
+#define TABLE_CLAIM_MAX (1u << 21)
+int table_claim(struct table *table, void *object, uint32_t handle);
+void table_claimed(struct table *table);
 /* NULL: no such handle (now). */
 void *table_find(const struct table *table, uint32_t handle);
 /* `handle` is valid. */

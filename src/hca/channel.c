@@ -8,12 +8,24 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "hca/books.h"
 #include "hca/completion.h"
 #include "hca/engine.h"
 
 static struct channel *channel_of(struct ibv_comp_channel *ibv)
 {
 	return container_of(ibv, struct channel, ibv);
+}
+
+static int register_channel(struct channel *channel, struct context *context)
+{
+	books_enter(context->hca);
+	int err = daemon_create_channel(&context->conn, &channel->handle);
+
+	if (!err)
+		books_add(context, HELD_CHANNEL, &channel->held);
+	books_leave(context->hca);
+	return err;
 }
 
 struct ibv_comp_channel *channel_create(struct ibv_context *context)
@@ -23,7 +35,7 @@ struct ibv_comp_channel *channel_create(struct ibv_context *context)
 
 	if (err)
 		goto out_free;
-	err = daemon_create_channel(&context_of(context)->conn, &channel->handle);
+	err = register_channel(channel, context_of(context));
 	if (err)
 		goto out_queue;
 	channel->ibv.context = context;
@@ -48,9 +60,17 @@ int channel_destroy(struct ibv_comp_channel *ibv)
 	pthread_mutex_unlock(&ibv->context->mutex);
 	if (busy)
 		return EBUSY;
-	int err = daemon_destroy_channel(&context_of(ibv->context)->conn, channel->handle);
+	struct context *context = context_of(ibv->context);
 
-	if (err && err != -EIO) /* without a daemon there is nothing left there to destroy */
+	books_enter(context->hca);
+	int err = daemon_destroy_channel(&context->conn, channel->handle);
+
+	if (err == -EIO) /* without a daemon there is nothing left there to destroy */
+		err = 0;
+	if (!err)
+		books_drop(context, &channel->held);
+	books_leave(context->hca);
+	if (err)
 		return -err;
 	event_queue_destroy(&channel->queue);
 	free(channel);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "proto/limits.h"
 
@@ -137,4 +138,20 @@ int copy_lists_from_process(pid_t pid, const struct iovec *remote, int remote_co
 			    const struct iovec *local, int count, size_t length)
 {
 	return transfer(process_vm_readv, pid, local, count, remote, remote_count, length);
+}
+
+bool copy_reachable(const struct iovec *local, int count)
+{
+	uint8_t byte;
+	struct iovec probe = {&byte, 1};
+
+	for (int i = 0; i < count; i++) {
+		struct iovec first = {local[i].iov_base, 1};
+		struct iovec last = {(uint8_t *)local[i].iov_base + local[i].iov_len - 1, 1};
+
+		if (process_vm_readv(getpid(), &probe, 1, &first, 1, 0) != 1 ||
+		    process_vm_readv(getpid(), &probe, 1, &last, 1, 0) != 1)
+			return false;
+	}
+	return true;
 }

@@ -7,6 +7,7 @@
 #ifndef VERBENA_HCA_COPY_H
 #define VERBENA_HCA_COPY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/types.h>
@@ -31,5 +32,8 @@ int copy_from_process(pid_t pid, uint64_t remote, const struct iovec *local, int
 /* From a list of segments there to a list here. */
 int copy_lists_from_process(pid_t pid, const struct iovec *remote, int remote_count,
 			    const struct iovec *local, int count, size_t length);
+
+/* After an -EFAULT: whether this process's own segments are mapped (looks at their ends). */
+bool copy_reachable(const struct iovec *local, int count);
 
 #endif

@@ -9,7 +9,8 @@
  * program that arms and then sleeps must be woken by a doorbell.
  *
  * Overrun: a completion that finds the ring full is lost, and so is every later one; what was in
- * the ring before can still be polled. With IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN the oldest entry
+ * the ring before can still be polled. The QPs that complete to it fail (the engine thread sees to
+ * that: whoever finds the ring full is in the middle of one of them). With IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN the oldest entry
  * gives way.
  */
 #include <errno.h>
@@ -18,6 +19,7 @@
 
 #include "base/cpu.h"
 #include "base/log.h"
+#include "hca/books.h"
 #include "hca/completion.h"
 #include "hca/engine.h"
 
@@ -66,6 +68,8 @@ static bool push_overrun(struct cq *cq, bool raise)
 			"make it as large as the queues that complete to it",
 			cq->depth);
 		async_cq(cq, IBV_EVENT_CQ_ERR);
+		atomic_store(&cq->context->hca->overruns, true);
+		engine_kick(cq->context->hca); /* its QPs fail */
 	}
 	return false;
 }
@@ -247,8 +251,8 @@ static void object_init(struct cq_object *o, struct ibv_context *context,
 	cq->ibv.context = context;
 	cq->ibv.channel = attr->channel;
 	cq->ibv.cq_context = attr->cq_context;
-	cq->ibv.handle = cq->handle;
 	cq->ibv.cqe = attr->cqe;
+	cq->comp_vector = attr->comp_vector;
 	pthread_mutex_init(&cq->ibv.mutex, NULL);
 	pthread_cond_init(&cq->ibv.cond, NULL);
 	cq_ex_init(cq);
@@ -268,6 +272,22 @@ static void channel_count(struct ibv_comp_channel *channel, int change)
 	pthread_mutex_lock(&channel->context->mutex);
 	channel->refcnt += change;
 	pthread_mutex_unlock(&channel->context->mutex);
+}
+
+static int register_cq(struct cq *cq, int64_t channel)
+{
+	struct hca *hca = cq->context->hca;
+
+	books_enter(hca);
+	int err = daemon_create_cq(&cq->context->conn, cq->depth, channel, cq->comp_vector,
+				   &cq->handle);
+
+	if (!err) {
+		cq->ibv.handle = cq->handle;
+		books_add(cq->context, HELD_CQ, &cq->held);
+	}
+	books_leave(hca);
+	return err;
 }
 
 struct ibv_cq *cq_create(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
@@ -290,11 +310,10 @@ struct ibv_cq *cq_create(struct ibv_context *context, const struct ibv_cq_init_a
 	o->cq.mask = places - 1;
 	if (attr->channel)
 		channel = container_of(attr->channel, struct channel, ibv)->handle;
-	err = daemon_create_cq(&context_of(context)->conn, attr->cqe, channel, attr->comp_vector,
-			       &o->cq.handle);
+	object_init(o, context, attr);
+	err = register_cq(&o->cq, channel);
 	if (err)
 		goto out_free;
-	object_init(o, context, attr);
 	channel_count(attr->channel, 1);
 	return &o->cq.ibv;
 
@@ -356,6 +375,7 @@ int cq_resize(struct ibv_cq *ibv, int cqe)
 	if (!ring)
 		return ENOMEM;
 	pthread_mutex_lock(&ibv->mutex); /* one resize at a time */
+	books_enter(cq->context->hca);
 	int err = -daemon_resize_cq(conn, ibv->handle, cqe);
 
 	if (!err) {
@@ -365,6 +385,7 @@ int cq_resize(struct ibv_cq *ibv, int cqe)
 		if (err) /* completions came meanwhile */
 			daemon_resize_cq(conn, ibv->handle, old);
 	}
+	books_leave(cq->context->hca);
 	pthread_mutex_unlock(&ibv->mutex);
 	free(ring);
 	return err;
@@ -402,9 +423,17 @@ static void settle_events(struct cq *cq)
 int cq_destroy(struct ibv_cq *ibv)
 {
 	struct cq *cq = cq_of(ibv);
+	struct hca *hca = cq->context->hca;
+
+	books_enter(hca);
 	int err = daemon_destroy_cq(&cq->context->conn, ibv->handle);
 
-	if (err && err != -EIO) /* without a daemon there is nothing left there to destroy */
+	if (err == -EIO) /* without a daemon there is nothing left there to destroy */
+		err = 0;
+	if (!err)
+		books_drop(cq->context, &cq->held);
+	books_leave(hca);
+	if (err)
 		return -err;
 	settle_events(cq);
 	channel_count(ibv->channel, -1);

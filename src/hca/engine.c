@@ -26,6 +26,7 @@
 #include "hca/engine.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -35,6 +36,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "hca/books.h"
 #include "hca/cq.h"
 #include "hca/link.h"
 #include "hca/qp.h"
@@ -157,7 +159,7 @@ static unsigned int drain(struct hca *hca, struct link *link)
 	}
 	if (unlikely(error)) {
 		log_error("process %d wrote nonsense into its ring; link given up", link->pid);
-		atomic_store(&link->state, LINK_DOWN);
+		link_break(link);
 	}
 	if (n && ring_publish_lazily(&link->rx))
 		link_ring(link);
@@ -172,12 +174,53 @@ void engine_drain(struct hca *hca, struct link *link)
 	engine_leave(hca);
 }
 
+static bool cq_overran(const struct qp *qp)
+{
+	return atomic_load(&cq_of(qp->ibv.send_cq)->overrun) ||
+	       atomic_load(&cq_of(qp->ibv.recv_cq)->overrun);
+}
+
+/* The QPs of a link whose peer broke the rules or, without a link, of CQs that overran.
+ * hca.engine is held. */
+static void fail_qps(struct hca *hca, const struct link *link)
+{
+	for (uint32_t i = 0; i < LIMIT_QPS_PER_SLOT; i++) {
+		struct qp *qp = hca->qps[i];
+
+		if (!qp)
+			continue;
+		lock_take(&qp->lock);
+		if (qp->state != IBV_QPS_RESET && qp->state != IBV_QPS_ERR &&
+		    (link ? qp->link == link : cq_overran(qp))) {
+			log_warn("QP 0x%x fails: %s", qp->ibv.qp_num,
+				 link ? "its peer broke the rules of their link"
+				      : "a CQ that it completes to has overrun");
+			qp_fail(qp, IBV_EVENT_QP_FATAL);
+		}
+		lock_give(&qp->lock);
+	}
+}
+
+static void fail_overrun(struct hca *hca)
+{
+	if (!atomic_exchange(&hca->overruns, false))
+		return;
+	lock_take(&hca->engine);
+	fail_qps(hca, NULL);
+	lock_give(&hca->engine);
+}
+
 /* Every QP that waited for the link gets another try; those that must wait again re-enter. */
 static void wake_waiters(struct link *link)
 {
 	struct list batch, *node;
 
 	atomic_store(&link->has_waiters, false);
+	if (unlikely(link->tx.broken && link_is(link, LINK_UP))) {
+		log_error("process %d claims to have read what wasn't written; link given up",
+			  link->pid);
+		link_break(link);
+	}
 	if (link_is(link, LINK_ASKED) || (link_is(link, LINK_UP) && !link_flush_backlog(link))) {
 		atomic_store(&link->has_waiters, true);
 		return;
@@ -212,9 +255,13 @@ static unsigned int pass(struct hca *hca)
 
 		if (unlikely(atomic_load_explicit(&link->has_waiters, memory_order_relaxed)))
 			wake_waiters(link);
-		if (unlikely(!link_is(link, LINK_UP)))
+		if (unlikely(!link_is(link, LINK_UP))) {
 			list_del(&link->node);
-		else if (ring_ready(&link->rx))
+			if (atomic_load(&link->broken))
+				fail_qps(hca, link);
+			continue;
+		}
+		if (ring_ready(&link->rx))
 			n += drain(hca, link);
 	}
 	return n;
@@ -272,11 +319,32 @@ void engine_poll(struct hca *hca)
 
 /* ------------------------------------------------------------------ the engine thread */
 
-static void daemon_events(struct hca *hca, int epoll)
+/* The daemon hung up, unless another thread has returned to the next one meanwhile. */
+static void daemon_lost(struct hca *hca, uint32_t seen)
+{
+	pthread_mutex_lock(&hca->events_lock);
+	bool lost = hca->generation == seen;
+
+	if (lost) {
+		epoll_ctl(hca->epoll, EPOLL_CTL_DEL, hca->event_fd, NULL);
+		return_watch(hca);
+	}
+	pthread_mutex_unlock(&hca->events_lock);
+	if (!lost)
+		return;
+	log_info("verbenad is gone: connections go on; what needs a daemon starts the next one");
+	return_seek(hca, false); /* it may be there already */
+}
+
+static void daemon_events(struct hca *hca)
 {
 	struct proto_event event;
 	int fds[PROTO_MAX_FDS], err;
 
+	pthread_mutex_lock(&hca->events_lock);
+	uint32_t seen = hca->generation;
+
+	pthread_mutex_unlock(&hca->events_lock);
 	while ((err = daemon_event_next(hca->event_fd, &event, fds)) == 0) {
 		if (event.type == PROTO_EVENT_LINK && event.slot < LIMIT_SLOTS)
 			link_install(hca, &event, fds);
@@ -285,10 +353,8 @@ static void daemon_events(struct hca *hca, int epoll)
 		else if (event.type == PROTO_EVENT_DEVICE)
 			async_device(hca, event.value, event.port);
 	}
-	if (err == -EAGAIN)
-		return;
-	log_warn("verbenad is gone: connections go on, new objects can't be made");
-	epoll_ctl(epoll, EPOLL_CTL_DEL, hca->event_fd, NULL);
+	if (err != -EAGAIN)
+		daemon_lost(hca, seen);
 }
 
 /* A link that isn't asked for yet keeps its waiters; those of links that are no longer listed
@@ -318,6 +384,28 @@ static uint64_t scan_timers(struct hca *hca)
 	return next < rnr ? next : rnr;
 }
 
+/* epoll_pwait2, or what comes near it where that is not to be had: kernels before 5.11, system call
+ * filters, valgrind. `limit` is NULL for no limit. Engine thread only. */
+static int wait_for_events(int epoll, struct epoll_event *events, int max,
+			   const struct timespec *limit)
+{
+	static bool unknown;
+
+	if (likely(!unknown)) {
+		int n = epoll_pwait2(epoll, events, max, limit, NULL);
+
+		unknown = n < 0 && (errno == ENOSYS || errno == EPERM);
+		if (!unknown)
+			return n;
+	}
+	if (!limit)
+		return epoll_wait(epoll, events, max, -1);
+	/* Rounded up: too early would mean to look in vain, again and again. */
+	uint64_t ms = limit->tv_sec * 1000ull + (limit->tv_nsec + 999999) / 1000000;
+
+	return epoll_wait(epoll, events, max, ms < INT_MAX ? (int)ms : INT_MAX);
+}
+
 /* Blocks until something happens or `until` (ns, UINT64_MAX: no limit). */
 static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 {
@@ -331,11 +419,13 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 		timeout = (struct timespec){left / 1000000000ull, left % 1000000000ull};
 		limit = &timeout;
 	}
-	int n = epoll_pwait2(epoll, events, 4, limit, NULL);
+	int n = wait_for_events(epoll, events, 4, limit);
 
 	for (int i = 0; i < n; i++) {
 		if (events[i].data.fd == hca->event_fd)
-			daemon_events(hca, epoll);
+			daemon_events(hca);
+		else if (events[i].data.fd != hca->doorbell)
+			return_watched(hca);
 		else if (read(hca->doorbell, &count, sizeof(count)) < 0 && errno != EAGAIN)
 			log_error("engine's doorbell: %s", strerror(errno));
 	}
@@ -353,6 +443,7 @@ static void *engine_thread(void *arg)
 
 		link_ask_daemon(hca);
 		wake_unlisted(hca);
+		fail_overrun(hca);
 		if (watching) {
 			uint32_t polls = atomic_load_explicit(&hca->polls, memory_order_relaxed);
 

@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "client/start.h"
+#include "hca/books.h"
 #include "hca/engine.h"
 #include "hca/link.h"
 
@@ -65,10 +67,13 @@ static int hca_attach(struct hca *hca)
 	int err = hca->doorbell < 0 ? -errno : 0;
 
 	if (!err)
-		err = daemon_attach(&hca->conn, fd, hca->doorbell, &resp, &hca->event_fd);
-	close(fd);
-	if (err)
+		err = daemon_attach(&hca->conn, NULL, fd, hca->doorbell, &resp, &hca->event_fd);
+	if (err) {
+		close(fd);
 		return err;
+	}
+	start_stay();
+	hca->table_fd = fd;
 	hca->slot = resp.slot;
 	hca->cookie = resp.cookie;
 	hca->pub->header.slot = resp.slot;
@@ -81,6 +86,8 @@ static void hca_free(struct hca *hca)
 		munmap(hca->pub, PUB_SIZE);
 	if (hca->doorbell >= 0)
 		close(hca->doorbell);
+	if (hca->table_fd >= 0)
+		close(hca->table_fd);
 	free(hca->qps);
 	free(hca);
 }
@@ -97,8 +104,9 @@ static struct hca *hca_make(void)
 	list_init(&hca->acks);
 	list_init(&hca->rnr);
 	list_init(&hca->active);
-	hca->doorbell = -1;
-	hca->event_fd = -1;
+	pthread_rwlock_init(&hca->books, NULL);
+	pthread_mutex_init(&hca->events_lock, NULL);
+	hca->doorbell = hca->table_fd = hca->event_fd = hca->watch_fd = -1;
 	hca->qps = calloc(LIMIT_QPS_PER_SLOT, sizeof(*hca->qps));
 	int err = hca->qps ? hca_attach(hca) : -ENOMEM;
 
@@ -119,18 +127,64 @@ static struct hca *hca_make(void)
 }
 
 /*
- * A forked child owns none of the parent's objects: its HCA is left behind (the structures stay,
- * so that pointers to them don't dangle, but no thread drives them), and the descriptors that keep
- * the parent alive in the daemon's eyes are closed. A device opened in the child gets a new HCA.
+ * A forked child owns none of the parent's objects. The structures stay, so that pointers to them
+ * don't dangle, but nothing leads from them to the parent any more: what the two would share is
+ * replaced by memory of the child's own, the daemon's connections are closed (they keep the parent
+ * alive in its eyes, and two can't speak over one), all links are down, and no thread drives
+ * anything. Locks are new: threads that held them are not here. What the child posts never starts;
+ * what it ends, ends here only. A device that it opens is a new HCA's.
  */
+static void own_memory(void *at, size_t size)
+{
+	if (mmap(at, size, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+		log_error("a forked child can't let go of its parent's memory: %s",
+			  strerror(errno));
+}
+
+static void leave_link(struct link *link)
+{
+	lock_init(&link->tx_lock);
+	if (link->memory && !link->self)
+		own_memory(link->memory, LINK_SIZE);
+	atomic_store(&link->state, LINK_DOWN);
+}
+
+static void leave_context(struct context *context)
+{
+	daemon_leave(&context->conn);
+	lock_init(&context->async.lock);
+	list_for_each(held, &context->held[HELD_CQ])
+		lock_init(&container_of(held, struct cq, held)->lock);
+	list_for_each(held, &context->held[HELD_SRQ])
+		lock_init(&container_of(held, struct srq, held)->lock);
+	list_for_each(held, &context->held[HELD_QP])
+		lock_init(&container_of(held, struct qp, held)->lock);
+	list_for_each(held, &context->held[HELD_CHANNEL])
+		lock_init(&container_of(held, struct channel, held)->queue.lock);
+}
+
 static void after_fork_in_child(void)
 {
+	struct hca *hca = instance;
+
 	pthread_mutex_init(&instance_lock, NULL);
-	if (!instance)
+	if (!hca)
 		return;
-	close(instance->conn.fd);
-	close(instance->event_fd);
 	instance = NULL;
+	pthread_mutex_init(&hca->lock, NULL);
+	pthread_mutex_init(&hca->events_lock, NULL);
+	pthread_rwlock_init(&hca->books, NULL);
+	lock_init(&hca->engine);
+	lock_init(&hca->active_lock);
+	daemon_leave(&hca->conn);
+	close(hca->event_fd);
+	own_memory(hca->pub, PUB_SIZE);
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
+		if (atomic_load(&hca->link_by_slot[slot]))
+			leave_link(atomic_load(&hca->link_by_slot[slot]));
+	list_for_each(node, &hca->contexts)
+		leave_context(container_of(node, struct context, node));
 }
 
 struct hca *hca_get(void)

@@ -7,7 +7,9 @@
  * engine thread. Contexts, PDs, CQs, QPs, SRQs, MRs and AHs belong to the program that made them.
  *
  * Locks, in the order in which they nest:
- *   hca.lock       making and ending contexts, links, PD numbers (slow path only)
+ *   hca.books      a call to the daemon with what it changes here (books.h); returning to another
+ *   hca.lock       making and ending contexts, their lists of objects, PD numbers (slow path only)
+ *   hca.events_lock the daemon's event socket and its replacement (slow path only)
  *   hca.engine     whoever drives the engine: incoming records, the QP table's readers, timers.
  *                  Ending a QP takes it, so that the engine never meets a QP that is gone.
  *   qp.lock        one QP: both queues, its state, its published entry
@@ -57,6 +59,19 @@ struct channel {
 	struct ibv_comp_channel ibv;
 	struct event_queue queue;
 	uint32_t handle;
+	struct list held;
+};
+
+/* What a context holds at the daemon, users after what they use; see books.h. */
+enum held_kind {
+	HELD_PD,
+	HELD_CHANNEL,
+	HELD_CQ,
+	HELD_SRQ,
+	HELD_MR,
+	HELD_QP,
+	HELD_AH,
+	HELD_KINDS,
 };
 
 /* ------------------------------------------------------------------ context, PD, MR, AH */
@@ -67,10 +82,12 @@ struct context {
 	struct daemon_conn conn; /* conn.fd is the public cmd_fd */
 	struct event_queue async;
 	struct list node; /* on hca.contexts */
+	struct list held[HELD_KINDS];
 };
 
 struct pd {
 	struct ibv_pd ibv;
+	struct list held;
 	uint32_t id; /* process-wide: published entries of MRs and QPs are compared by it */
 };
 
@@ -80,10 +97,13 @@ struct mr {
 	struct ibv_mr ibv;
 	uint64_t iova;
 	uint32_t access;
+	struct list held;
 };
 
 struct ah {
 	struct ibv_ah ibv;
+	struct list held;
+	struct ib_uverbs_ah_attr request; /* `attr`, as the daemon was told */
 	struct ibv_ah_attr attr;
 	union ibv_gid sgid;
 };
@@ -113,14 +133,15 @@ struct cq {
 	struct lock lock;
 	bool single_threaded;
 	bool timestamps;
-	bool overrun;
+	_Atomic bool overrun; /* changes under lock */
 	_Atomic uint32_t armed; /* enum cq_arm; changes under lock */
 	struct cqe *ring;
 	uint32_t mask;		     /* ring places - 1; at least ibv.cqe */
 	uint32_t depth;		     /* completions that it may hold: ibv.cqe */
 	_Atomic uint32_t head, tail; /* produced, consumed; free-running */
 	uint32_t handle;
-	uint32_t polling;	 /* ibv_start_poll in progress: entries taken from tail */
+	uint32_t comp_vector;
+	struct list held;
 	uint32_t comp_reported;	 /* events given out, under the channel's queue lock */
 	uint32_t async_reported; /* under the context's async queue lock */
 	struct context *context;
@@ -149,6 +170,7 @@ struct srq {
 	struct ibv_srq ibv;
 	struct lock lock;
 	struct recv_queue rq;
+	struct list held;
 	uint32_t limit; /* 0: not armed */
 	uint32_t pd_id;
 	uint32_t async_reported;
@@ -237,6 +259,7 @@ struct qp {
 	uint32_t pd_id;
 	uint32_t index; /* in hca.qps and in the published table */
 	uint32_t handle;
+	struct list held;
 	uint8_t type;  /* enum ibv_qp_type */
 	uint8_t state; /* enum ibv_qp_state; ibv.state follows it */
 	bool sq_sig_all;
@@ -273,13 +296,15 @@ struct qp {
 	uint32_t blocking_out; /* requests among them that may wait at the responder */
 
 	/* responder */
-	uint32_t arrived_msn; /* of the next request to arrive */
-	uint32_t done_msn;    /* all requests below it are executed: what ACKs say */
+	uint32_t arrived_msn;	  /* of the next request to arrive */
+	uint32_t done_msn;	  /* all requests below it are executed: what ACKs say */
 	_Atomic bool ack_pending; /* written under qp.lock */
-	bool halted;	       /* a request was answered with an error: none after it counts */
-	bool comm_established; /* IBV_EVENT_COMM_EST was raised */
-	struct list ack_node;  /* on hca.acks; under engine */
-	struct list inbound;   /* struct inbound; under engine and qp.lock */
+	bool halted;		  /* a request was answered with an error: none after it counts */
+	bool comm_established;	  /* IBV_EVENT_COMM_EST was raised */
+	uint32_t write_done;	  /* bytes of an RDMA WRITE that comes in pieces */
+	bool write_void;	  /* its pieces are ignored: an unreliable one was refused */
+	struct list ack_node;	  /* on hca.acks; under engine */
+	struct list inbound;	  /* struct inbound; under engine and qp.lock */
 	uint32_t inbound_count;
 	struct list srq_wait; /* on srq.waiters */
 	struct list rnr_node; /* on hca.rnr: the first inbound has a deadline; under engine */
@@ -305,11 +330,14 @@ struct backlog {
 };
 
 struct link {
+	struct hca *hca;
 	uint32_t slot;		/* the peer's */
 	_Atomic uint32_t state; /* enum link_state */
 	bool self;	     /* both ends are this process: copies are memcpy, atomics are direct */
 	_Atomic bool can_vm; /* process_vm_* reaches the peer */
+	_Atomic bool broken; /* the peer broke the ring's rules: our QPs are to be told */
 	uint64_t id;
+	uint32_t side; /* mine */
 	int32_t pid;
 	uint32_t uid;
 	int doorbell; /* the peer's eventfd */
@@ -333,7 +361,14 @@ struct hca {
 	unsigned int next_pd_id;
 
 	struct daemon_conn conn;
+	int table_fd; /* of `pub`: the next daemon wants it as well */
 	int event_fd;
+	pthread_rwlock_t books;
+	uint32_t generation; /* how many daemons came after the first; written under both locks */
+	pthread_mutex_t events_lock;
+	int watch_fd; /* inotify: waiting for the next daemon; -1: this one lives */
+	bool seek, seek_start, seeking; /* return_seek(): wanted, may start one, under way */
+	_Atomic uint32_t last_qp_index, last_key_index; /* that the daemon gave */
 	uint64_t cookie;
 	uint32_t slot;
 	struct pub *pub; /* this process's published table */
@@ -349,6 +384,7 @@ struct hca {
 	struct lock active_lock;
 	struct list active;
 	_Atomic bool link_requests;
+	_Atomic bool overruns; /* a CQ has overrun: its QPs are to fail */
 
 	/* the lease: see engine.c */
 	_Atomic uint32_t polls;	    /* counts empty polls; the engine thread watches it */

@@ -11,16 +11,18 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "hca/books.h"
 #include "hca/engine.h"
 
 enum { BACKLOG_MAX = 65536 }; /* a peer that makes us answer more than this is not sane */
 
-static struct link *link_new(uint32_t slot)
+static struct link *link_new(struct hca *hca, uint32_t slot)
 {
 	struct link *link = calloc(1, sizeof(*link));
 
 	if (!link)
 		return NULL;
+	link->hca = hca;
 	link->slot = slot;
 	link->doorbell = -1;
 	lock_init(&link->tx_lock);
@@ -36,7 +38,7 @@ struct link *link_get(struct hca *hca, uint32_t slot)
 
 	if (likely(link && !link_is(link, LINK_DOWN)))
 		return link;
-	struct link *fresh = link_new(slot);
+	struct link *fresh = link_new(hca, slot);
 
 	if (!fresh)
 		return NULL;
@@ -51,7 +53,7 @@ struct link *link_get(struct hca *hca, uint32_t slot)
 
 int link_make_self(struct hca *hca)
 {
-	struct link *link = link_new(hca->slot);
+	struct link *link = link_new(hca, hca->slot);
 
 	if (!link)
 		return -ENOMEM;
@@ -86,9 +88,14 @@ void link_ask_daemon(struct hca *hca)
 		if (!link || !link_is(link, LINK_ASKED) || link->id == UINT64_MAX)
 			continue;
 		link->id = UINT64_MAX; /* asked; the event brings the real one */
+		books_enter(hca);
 		int err = daemon_link(&hca->conn, slot);
 
-		if (err && err != -EALREADY) {
+		books_leave(hca);
+		if (err == -EIO) { /* asked again when there is a daemon */
+			link->id = 0;
+			return_seek(hca, true);
+		} else if (err && err != -EALREADY) {
 			log_info("no process at slot %u to talk to: %s", slot, strerror(-err));
 			atomic_store(&link->state, LINK_DOWN);
 			atomic_store(&link->has_waiters, true);
@@ -152,6 +159,7 @@ void link_install(struct hca *hca, const struct proto_event *event, const int *f
 		uint32_t mine = event->side, theirs = !event->side;
 
 		link->id = event->link_id;
+		link->side = event->side;
 		link->pid = event->pid;
 		link->uid = event->uid;
 		link->doorbell = fds[2];
@@ -176,12 +184,25 @@ void link_down(struct hca *hca, uint32_t slot, uint64_t id)
 {
 	struct link *link = atomic_load(&hca->link_by_slot[slot]);
 
+	if (link && !id && link_is(link, LINK_ASKED)) {
+		log_info("no process at slot %u to talk to any more", slot);
+		atomic_store(&link->state, LINK_DOWN);
+		atomic_store(&link->has_waiters, true);
+		return;
+	}
 	if (!link || link->id != id || !link_is(link, LINK_UP))
 		return;
 	/* What the peer wrote before it ended counts: its last acknowledgements, above all. */
 	engine_drain(hca, link);
 	log_debug("process %d at slot %u is gone", link->pid, slot);
 	atomic_store(&link->state, LINK_DOWN);
+}
+
+void link_break(struct link *link)
+{
+	atomic_store(&link->broken, true);
+	atomic_store(&link->state, LINK_DOWN);
+	engine_kick(link->hca);
 }
 
 void link_ring(struct link *link)
@@ -240,7 +261,7 @@ void link_control(struct link *link, const struct ring_header *header, const voi
 		if (!ok) {
 			log_error("process %d doesn't read what it makes us answer; link given up",
 				  link->pid);
-			atomic_store(&link->state, LINK_DOWN);
+			link_break(link);
 		}
 		atomic_store(&link->has_waiters, true);
 	}
@@ -282,4 +303,14 @@ void link_wait(struct link *link, struct qp *qp)
 	}
 	lock_give(&link->tx_lock);
 	atomic_store(&link->has_waiters, true);
+}
+
+void link_unwait(struct qp *qp)
+{
+	if (!qp->wait_link)
+		return;
+	lock_take(&qp->wait_link->tx_lock);
+	list_del(&qp->tx_wait);
+	lock_give(&qp->wait_link->tx_lock);
+	qp->wait_link = NULL;
 }

@@ -73,6 +73,12 @@ void link_control(struct link *link, const struct ring_header *header, const voi
  */
 void link_wait(struct link *link, struct qp *qp);
 
+/* Takes the QP off the list of the link that it waits for, if it does. qp.lock is held. */
+void link_unwait(struct qp *qp);
+
+/* The peer broke the rules of the rings: the link ends, and the engine ends its QPs. */
+void link_break(struct link *link);
+
 /* Moves the backlog into the ring, as far as it goes. True when it is empty. */
 bool link_flush_backlog(struct link *link);
 

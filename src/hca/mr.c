@@ -10,6 +10,9 @@
 
 #include "base/log.h"
 #include "hca/engine.h"
+#include "hca/peer.h"
+
+#define STOPPED_NS 1000000000ull /* for a stopped peer's operation */
 
 static _Atomic unsigned int regions;
 
@@ -67,14 +70,35 @@ static bool may_copy(const struct link *link)
 	return link->self || link->uid == 0 || link->uid == geteuid();
 }
 
+/* Whether a process that doesn't end its copy is past it all the same. */
+static bool copy_is_over(const struct link *link, uint64_t now, uint64_t give_up)
+{
+	if (peer_ended(link->pid))
+		return true;
+	if (peer_state(link->pid) != 'T')
+		return false;
+	if (peer_stopped_in_calls(link->pid))
+		return true;
+	if (now < give_up)
+		return false;
+	log_warn("ibv_dereg_mr: process %d was stopped in the middle of an RDMA operation; if it "
+		 "goes on, this operation may still reach the memory",
+		 link->pid);
+	return true;
+}
+
 /*
  * Waits until `link`'s process no longer copies to or from the region. The copy is one system call
  * of theirs, so the wait is short; they publish no event for it, which would cost every copy a
  * system call, hence the naps.
+ *
+ * A process that is stopped meanwhile has left the system call (it can't be stopped within), but
+ * can't say so. Only one that was stopped in the few instructions between its look at the region
+ * and the system call may still copy when it goes on; it isn't waited for without end.
  */
 static void wait_for_hazard(const struct link *link, uint64_t value)
 {
-	uint64_t complain = now_ns() + 1000000000ull;
+	uint64_t give_up = now_ns() + STOPPED_NS;
 
 	for (unsigned int i = 0; atomic_load(&link->state) == LINK_UP; i++) {
 		if (!named_by(link->peer, value))
@@ -83,13 +107,9 @@ static void wait_for_hazard(const struct link *link, uint64_t value)
 			sched_yield();
 			continue;
 		}
+		if (!link->self && i % 16 == 0 && copy_is_over(link, now_ns(), give_up))
+			return;
 		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-		if (complain && now_ns() > complain) {
-			log_warn("ibv_dereg_mr waits for process %d, which is in the middle of an "
-				 "RDMA operation on the region; is it stopped?",
-				 link->pid);
-			complain = 0;
-		}
 	}
 }
 

@@ -32,12 +32,25 @@ static void tell_peer(struct qp *qp, enum ibv_event_type event)
 	link_control(qp->link, &h, NULL, 0);
 }
 
-static enum ibv_wc_status refuse(struct qp *qp, const struct send_wqe *wqe, const char *why)
+static void log_refusal(const struct qp *qp, const struct send_wqe *wqe, const char *why)
 {
 	log_info("QP 0x%x: remote access to 0x%llx, %u bytes, rkey 0x%x refused: %s",
 		 qp->ibv.qp_num, (unsigned long long)wqe->remote_addr, wqe->length, wqe->rkey, why);
+}
+
+static enum ibv_wc_status refuse(struct qp *qp, const struct send_wqe *wqe, const char *why)
+{
+	log_refusal(qp, wqe, why);
 	tell_peer(qp, IBV_EVENT_QP_ACCESS_ERR);
 	return IBV_WC_REM_ACCESS_ERR;
+}
+
+/* What the peer's QP isn't set up for is no question of keys: the request is invalid. */
+static enum ibv_wc_status refuse_request(struct qp *qp, const struct send_wqe *wqe, const char *why)
+{
+	log_refusal(qp, wqe, why);
+	tell_peer(qp, IBV_EVENT_QP_REQ_ERR);
+	return IBV_WC_REM_INV_REQ_ERR;
 }
 
 /* The owner's address of the operation's target, or 0 (refused, *status says how). */
@@ -53,9 +66,13 @@ static uint64_t target(struct qp *qp, const struct send_wqe *wqe, uint32_t lengt
 		*status = IBV_WC_RETRY_EXC_ERR; /* a QP that isn't there doesn't answer */
 		return 0;
 	}
-	if (unlikely(!(pub_qp_access(word) & access)))
-		why = "the peer's QP doesn't allow it (qp_access_flags)";
-	else if (unlikely(!mr_read(qp->link->peer, wqe->rkey, &mr)))
+	if (unlikely(!(pub_qp_access(word) & access))) {
+		*status = refuse_request(qp, wqe,
+					 "the peer's QP doesn't allow it (qp_access_flags, "
+					 "max_dest_rd_atomic)");
+		return 0;
+	}
+	if (unlikely(!mr_read(qp->link->peer, wqe->rkey, &mr)))
 		why = "no such rkey (never registered, deregistered, or an lkey)";
 	else if (unlikely(mr.pd != atomic_load_explicit(&qp->remote->pd, memory_order_relaxed)))
 		why = "the region belongs to another protection domain than the peer's QP";
@@ -73,19 +90,10 @@ static uint64_t target(struct qp *qp, const struct send_wqe *wqe, uint32_t lengt
 static enum ibv_wc_status copy_status(struct qp *qp, const struct send_wqe *wqe, int err,
 				      const struct iovec *local, int count)
 {
-	uint8_t byte;
-	struct iovec probe = {&byte, 1};
-
 	if (err == -ESRCH)
 		return IBV_WC_RETRY_EXC_ERR;
-	for (int i = 0; i < count; i++) {
-		struct iovec first = {local[i].iov_base, 1};
-		struct iovec last = {(uint8_t *)local[i].iov_base + local[i].iov_len - 1, 1};
-
-		if (process_vm_readv(getpid(), &probe, 1, &first, 1, 0) != 1 ||
-		    process_vm_readv(getpid(), &probe, 1, &last, 1, 0) != 1)
-			return IBV_WC_LOC_PROT_ERR;
-	}
+	if (!copy_reachable(local, count))
+		return IBV_WC_LOC_PROT_ERR;
 	return refuse(qp, wqe, "the memory behind the region isn't mapped any more");
 }
 
@@ -160,8 +168,7 @@ enum ibv_wc_status onesided_atomic(struct qp *qp, const struct send_wqe *wqe)
 	uint64_t at = target(qp, wqe, 8, IBV_ACCESS_REMOTE_ATOMIC, &status);
 
 	if (at && at % 8) {
-		tell_peer(qp, IBV_EVENT_QP_REQ_ERR);
-		status = IBV_WC_REM_INV_REQ_ERR;
+		status = refuse_request(qp, wqe, "an atomic's target isn't a multiple of 8");
 	} else if (at) {
 		uint64_t old = atomic_execute(at, &op);
 

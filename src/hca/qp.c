@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
+#include "hca/books.h"
 #include "hca/cq.h"
 #include "hca/engine.h"
 #include "hca/gid.h"
@@ -142,9 +143,9 @@ static void qp_free(struct qp *qp)
 	free(qp);
 }
 
-static int register_qp(struct qp *qp)
+struct ib_uverbs_create_qp qp_create_command(const struct qp *qp)
 {
-	struct ib_uverbs_create_qp cmd = {
+	return (struct ib_uverbs_create_qp){
 		.user_handle = (uintptr_t)qp,
 		.pd_handle = qp->ibv.pd->handle,
 		.send_cq_handle = cq_of(qp->ibv.send_cq)->handle,
@@ -159,15 +160,25 @@ static int register_qp(struct qp *qp)
 		.qp_type = qp->type,
 		.is_srq = qp->srq != NULL,
 	};
+}
+
+static int register_qp(struct qp *qp)
+{
+	struct ib_uverbs_create_qp cmd = qp_create_command(qp);
 	struct ib_uverbs_create_qp_resp resp;
+
+	books_enter(qp->hca);
 	int err = daemon_create_qp(&qp->context->conn, &cmd, &resp);
 
-	if (err)
-		return -err;
-	qp->ibv.handle = qp->handle = resp.qp_handle;
-	qp->ibv.qp_num = resp.qpn;
-	qp->index = resp.qpn & (LIMIT_QPS_PER_SLOT - 1);
-	return 0;
+	if (!err) {
+		qp->ibv.handle = qp->handle = resp.qp_handle;
+		qp->ibv.qp_num = resp.qpn;
+		qp->index = resp.qpn & (LIMIT_QPS_PER_SLOT - 1);
+		atomic_store(&qp->hca->last_qp_index, qp->index);
+		books_add(qp->context, HELD_QP, &qp->held);
+	}
+	books_leave(qp->hca);
+	return -err;
 }
 
 struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
@@ -210,13 +221,13 @@ void qp_publish(struct qp *qp)
 {
 	struct pub_qp *e = &qp->hca->pub->qp[qp->index];
 	uint64_t word = qp->state | (uint64_t)qp->type << 8 |
-			(uint64_t)(qp->attr.qp_access_flags & 0xffff) << 16 |
-			(uint64_t)qp->epoch << 32;
+			(uint64_t)(qp_remote_access(qp) & 0xffff) << 16 | (uint64_t)qp->epoch << 32;
 
 	atomic_store_explicit(&e->peer, qp->attr.dest_qp_num, memory_order_relaxed);
 	atomic_store_explicit(&e->pd, qp->pd_id, memory_order_relaxed);
 	atomic_store_explicit(&e->rq_psn, qp->attr.rq_psn, memory_order_relaxed);
-	atomic_store_explicit(&e->state, word, memory_order_release);
+	/* Before anything that follows: the program may reuse what a failed QP's requests named. */
+	atomic_store(&e->state, word);
 }
 
 void qp_fail(struct qp *qp, int event)
@@ -226,8 +237,8 @@ void qp_fail(struct qp *qp, int event)
 	qp->state = qp->ibv.state = IBV_QPS_ERR;
 	qp_publish(qp);
 	sq_flush(qp);
+	responder_drop_inbound(qp); /* first: it gives a receive back that is flushed then */
 	rq_flush(qp);
-	responder_drop_inbound(qp);
 	if (event >= 0)
 		async_qp(qp, event);
 	if (qp->srq)
@@ -241,11 +252,7 @@ static void leave_lists(struct qp *qp)
 	list_del(&qp->srq_wait);
 	list_del(&qp->rnr_node);
 	responder_drop_inbound(qp);
-	if (qp->wait_link) {
-		lock_take(&qp->wait_link->tx_lock);
-		list_del(&qp->tx_wait);
-		lock_give(&qp->wait_link->tx_lock);
-	}
+	link_unwait(qp);
 	lock_take(&qp->hca->active_lock);
 	list_del(&qp->active);
 	atomic_store(&qp->is_active, false);
@@ -277,7 +284,10 @@ static void reset(struct qp *qp)
 	qp->link = NULL;
 	qp->remote = NULL;
 	qp->peer_ready = qp->kick_pending = qp->pulled = qp->rnr_waiting = false;
-	qp->halted = qp->comm_established = qp->ack_pending = qp->sqd_notify = false;
+	qp->halted = qp->comm_established = qp->sqd_notify = false;
+	atomic_store_explicit(&qp->ack_pending, false, memory_order_relaxed);
+	qp->write_void = false;
+	qp->write_done = 0;
 	qp->stalled_since = 0;
 	qp->attr = none;
 	qp->epoch++;
@@ -503,8 +513,11 @@ int qp_destroy(struct ibv_qp *ibv)
 
 	take_in_arrived(qp);
 	unpublish(qp);
+	books_enter(qp->hca);
 	int err = daemon_destroy_qp(&qp->context->conn, qp->handle);
 
+	books_drop(qp->context, &qp->held);
+	books_leave(qp->hca);
 	if (err) /* the daemon's bookkeeping is its own affair: here the QP is gone */
 		log_debug("QP 0x%x: verbenad says %s", ibv->qp_num, strerror(-err));
 	cq_forget_qp(cq_of(ibv->send_cq), ibv->qp_num);

@@ -20,6 +20,9 @@ struct ibv_qp_ex *qp_to_ex(struct ibv_qp *qp);
 int sq_post(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int rq_post(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
+/* What the daemon is asked for. */
+struct ib_uverbs_create_qp qp_create_command(const struct qp *qp);
+
 /* ---- states (qp_state.c): the table of the specification, 11.2.5 and C10-..; */
 /* Whether `mask` may take a QP of `type` from `from` to `to`: 0 or EINVAL (and why, in the log). */
 int qp_state_check(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_state to, int mask);
@@ -27,6 +30,21 @@ const char *qp_state_name(enum ibv_qp_state state);
 
 /* ---- inside the HCA; qp.lock is held by the caller of each */
 
+/* What the peer may do by this QP. Without resources for READs and atomics it may do none. */
+static inline uint32_t qp_remote_access(const struct qp *qp)
+{
+	return qp->attr.max_dest_rd_atomic
+		       ? qp->attr.qp_access_flags
+		       : qp->attr.qp_access_flags & (unsigned int)IBV_ACCESS_REMOTE_WRITE;
+}
+/* Learns where the peer QP's published entry is; the link is up. */
+static inline void qp_find_remote(struct qp *qp)
+{
+	uint32_t index = qp->attr.dest_qp_num & (LIMIT_QPS_PER_SLOT - 1);
+
+	if (!qp->remote)
+		qp->remote = (struct pub_qp *)&qp->link->peer->qp[index];
+}
 /* Writes the QP's published entry. */
 void qp_publish(struct qp *qp);
 /* To the error state: flushes both queues; raises `event` unless it is negative. */
@@ -61,7 +79,7 @@ void sq_complete(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
 void sq_flush(struct qp *qp);
 /* The WQE at sq.next failed here before anything was sent: ERR, or SQE for UC and UD. */
 void sq_fail_local(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status);
-/* True once the peer's QP was seen ready for us. */
+/* True once the peer's QP was seen ready for us. The link is up. */
 bool sq_peer_ready(struct qp *qp);
 int sq_segments(struct qp *qp, const struct send_wqe *wqe, uint32_t access, struct iovec *out);
 

@@ -6,8 +6,9 @@
  * made no progress between two scans began to stall at the first. Lack of progress for
  * timeout x (retries + 1) ends the QP with RETRY_EXC_ERR, as with a card; but a peer process that
  * merely waits for a processor would have been served by its card, so such a peer gets GRACE_NS.
+ * A datagram to a process that doesn't read its ring is dropped after UNRELIABLE_NS; so is an
+ * unreliable message by reference that nobody fetches.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -16,10 +17,12 @@
 #include "hca/engine.h"
 #include "hca/link.h"
 #include "hca/mr.h"
+#include "hca/peer.h"
 #include "hca/qp.h"
 
 #define GRACE_NS 20000000000ull
 #define DEAD_LIMIT_NS 2000000000ull
+#define UNRELIABLE_NS 1000000000ull
 #define SCAN_MIN_NS 1000000ull
 #define SCAN_MAX_NS 250000000ull
 
@@ -84,8 +87,12 @@ static void stream(struct qp *qp)
 		return;
 	int count = sq_segments(qp, wqe, 0, local);
 
-	if (count < 0)
-		return; /* deregistered since: the timer ends it */
+	if (count < 0) { /* deregistered since */
+		qp->pulled = false;
+		requester_ack(qp, qp->pull_msn);
+		sq_complete(qp, wqe, IBV_WC_LOC_PROT_ERR);
+		return;
+	}
 	while (wqe->progress < wqe->length) {
 		uint32_t left = wqe->length - wqe->progress;
 		uint32_t n = left < RING_PAYLOAD_MAX ? left : RING_PAYLOAD_MAX;
@@ -174,9 +181,7 @@ void requester_response(struct qp *qp, const struct ring_header *h, const uint8_
 void qp_wake(struct qp *qp)
 {
 	if (qp->link && link_is(qp->link, LINK_UP)) {
-		if (!qp->remote)
-			qp->remote = (struct pub_qp *)&qp->link->peer
-					     ->qp[qp->attr.dest_qp_num & (LIMIT_QPS_PER_SLOT - 1)];
+		qp_find_remote(qp);
 		if (qp->kick_pending) {
 			/* Not qp_record: the peer's epoch isn't known yet, so no ACK may ride on
 			 * it. */
@@ -198,45 +203,38 @@ void qp_wake(struct qp *qp)
 
 /* ------------------------------------------------------------------ the timer */
 
-/* What the kernel says the peer is doing: 'R', 'S', 'T' (stopped) ..., or 0 when it can't be seen.
- */
-static char process_state(int32_t pid)
-{
-	char path[32], line[512];
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	FILE *f = pid > 0 ? fopen(path, "re") : NULL;
-
-	if (!f)
-		return 0;
-	char *ok = fgets(line, sizeof(line), f);
-
-	fclose(f);
-	char *end = ok ? strrchr(line, ')') : NULL;
-
-	return end && end[1] ? end[2] : 0;
-}
-
 /* A peer whose QP is there and whose process is neither stopped nor dead is only slow. */
 static bool peer_starved(const struct qp *qp)
 {
-	if (!qp->remote || !link_is(qp->link, LINK_UP) || !qp->peer_ready)
+	if (!qp->link || !link_is(qp->link, LINK_UP) || !qp->remote || !qp->peer_ready)
 		return false;
 	uint64_t word = atomic_load(&qp->remote->state);
 
 	if ((uint8_t)pub_qp_epoch(word) != qp->remote_epoch || pub_qp_state(word) < IBV_QPS_RTR ||
 	    pub_qp_state(word) == IBV_QPS_ERR)
 		return false;
-	char state = process_state(qp->link->pid);
+	char state = peer_state(qp->link->pid);
 
 	return state == 'R' || state == 'S' || state == 'D';
 }
 
 static uint64_t timeout_ns(const struct qp *qp)
 {
+	if (qp->type != IBV_QPT_RC)
+		return UNRELIABLE_NS;
 	if (!qp->attr.timeout)
 		return UINT64_MAX;
 	return (4096ull << qp->attr.timeout) * (qp->attr.retry_cnt + 1);
+}
+
+/* The process at the other end of the link that a datagram waits for is stopped, or hostile. */
+static void drop_datagram(struct qp *qp)
+{
+	log_info("QP 0x%x: a datagram to QP 0x%x is dropped, its process doesn't take it",
+		 qp->ibv.qp_num, sq_at(&qp->sq, qp->sq.acked)->ud.remote_qpn);
+	link_unwait(qp);
+	sq_complete(qp, sq_at(&qp->sq, qp->sq.acked), IBV_WC_SUCCESS);
+	sq_run(qp);
 }
 
 static void give_up(struct qp *qp, const char *why)
@@ -274,15 +272,30 @@ static const char *not_ready_reason(const struct qp *qp)
 	return "the peer's process doesn't run (stopped?)";
 }
 
+/*
+ * Whether the time that passes counts against nobody: the daemon is introducing us (a card needs no
+ * introduction), or the peer said that it has no receive and we retry for ever, as with a card even
+ * when its program is stopped. With fewer retries the peer counts them, unless it can't.
+ */
+static bool excused(const struct qp *qp, uint64_t now)
+{
+	if (!qp->link || link_is(qp->link, LINK_DOWN))
+		return false;
+	if (qp->rnr_waiting && qp->attr.rnr_retry == 7)
+		return true;
+	return link_is(qp->link, LINK_ASKED) && now < qp->grace_until;
+}
+
 /* One QP at a scan: false when it needs no timer any more. qp.lock held. */
 static bool scan_qp(struct qp *qp, uint64_t now, uint64_t *next)
 {
-	bool busy = qp->sq.acked != qp->sq.head;
+	/* In SQD what isn't started stays so: only what is on its way is waited for. */
+	bool busy = qp->sq.acked != (qp->state == IBV_QPS_SQD ? qp->sq.next : qp->sq.head);
 	bool alive = qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD;
 
-	if (!busy || !alive || qp->type == IBV_QPT_UD)
+	if (!busy || !alive)
 		return false;
-	bool dead = link_is(qp->link, LINK_DOWN);
+	bool dead = qp->link && link_is(qp->link, LINK_DOWN);
 	uint64_t limit = timeout_ns(qp);
 
 	/* A card doesn't know that its peer died: the error comes when the QP's time is up, and a
@@ -295,49 +308,73 @@ static bool scan_qp(struct qp *qp, uint64_t now, uint64_t *next)
 
 	if (now + look < *next)
 		*next = now + look;
-	if (qp->sq.acked != qp->scan_acked || !qp->stalled_since || (qp->rnr_waiting && !dead)) {
+	if (qp->sq.acked != qp->scan_acked || !qp->stalled_since) {
 		qp->scan_acked = qp->sq.acked;
 		qp->stalled_since = now;
 		qp->grace_until = now + GRACE_NS;
 		return true;
 	}
+	if (excused(qp, now))
+		qp->stalled_since = now;
 	if (limit == UINT64_MAX || now - qp->stalled_since < limit)
 		return true;
+	if (qp->type == IBV_QPT_UD) {
+		drop_datagram(qp);
+		return true; /* the next scan sees whether more is waiting */
+	}
 	if (!dead && now < qp->grace_until && peer_starved(qp))
 		return true;
 	give_up(qp, not_ready_reason(qp));
 	return false;
 }
 
+/* The next QP of the batch that a scan looks at, or NULL. */
+static struct qp *next_of(struct hca *hca, struct list *batch)
+{
+	lock_take(&hca->active_lock);
+	struct list *node = list_pop(batch);
+
+	lock_give(&hca->active_lock);
+	return node ? container_of(node, struct qp, active) : NULL;
+}
+
+/* Looks at the QP; back to the list if that is to be repeated. Engine held. */
+static void scan_and_return(struct qp *qp, uint64_t now, uint64_t *next)
+{
+	struct hca *hca = qp->hca;
+
+	lock_take(&qp->lock);
+	bool keep = scan_qp(qp, now, next);
+
+	if (!keep)
+		qp->stalled_since = 0;
+	lock_take(&hca->active_lock);
+	/* Cleared under qp.lock: whoever posts next enters the list again. */
+	atomic_store(&qp->is_active, keep);
+	if (keep)
+		list_add_tail(&hca->active, &qp->active);
+	lock_give(&hca->active_lock);
+	lock_give(&qp->lock);
+}
+
 uint64_t requester_scan(struct hca *hca, uint64_t now)
 {
 	struct list batch, *node;
 	uint64_t next = UINT64_MAX;
+	struct qp *qp;
 
 	list_init(&batch);
 	lock_take(&hca->active_lock);
 	while ((node = list_pop(&hca->active)))
 		list_add_tail(&batch, node);
 	lock_give(&hca->active_lock);
-	for (;;) {
-		lock_take(&hca->active_lock);
-		node = list_pop(&batch);
-		lock_give(&hca->active_lock);
-		if (!node)
-			return next;
-		struct qp *qp = container_of(node, struct qp, active);
-
-		lock_take(&qp->lock);
-		bool keep = scan_qp(qp, now, &next);
-
-		if (!keep)
-			qp->stalled_since = 0;
-		lock_take(&hca->active_lock);
-		/* Cleared under qp.lock: whoever posts next enters the list again. */
-		atomic_store(&qp->is_active, keep);
-		if (keep)
-			list_add_tail(&hca->active, &qp->active);
-		lock_give(&hca->active_lock);
-		lock_give(&qp->lock);
-	}
+	do {
+		/* Ending a QP takes the engine's lock too: none ends while it is on no list. */
+		lock_take(&hca->engine);
+		qp = next_of(hca, &batch);
+		if (qp)
+			scan_and_return(qp, now, &next);
+		lock_give(&hca->engine);
+	} while (qp);
+	return next;
 }

@@ -149,10 +149,41 @@ static void release(struct qp *qp, struct inbound *in)
 	free(in);
 }
 
+/* The message that this receive was taken for won't come: the next one may have it. */
+static void give_back(struct qp *qp, const struct recv_wqe *wqe)
+{
+	if (!qp->srq)
+		qp->rq.tail--; /* messages come in order: it was the last one taken */
+	else if (!srq_give_back(qp->srq, wqe))
+		log_warn("QP 0x%x: a receive of its SRQ is lost with a message whose sender ended",
+			 qp->ibv.qp_num);
+}
+
 void responder_drop_inbound(struct qp *qp)
 {
-	while (!list_empty(&qp->inbound))
-		release(qp, container_of(qp->inbound.next, struct inbound, node));
+	while (!list_empty(&qp->inbound)) {
+		struct inbound *in = container_of(qp->inbound.next, struct inbound, node);
+
+		if (in->taken)
+			give_back(qp, in->taken);
+		release(qp, in);
+	}
+}
+
+/*
+ * Whether the QP that sent what we hold is still there. What it held has been flushed otherwise:
+ * its program has been told that the message isn't sent, and its memory may hold anything.
+ */
+static bool sender_there(struct qp *qp)
+{
+	if (!link_is(qp->link, LINK_UP))
+		return false;
+	qp_find_remote(qp);
+	uint64_t word = atomic_load_explicit(&qp->remote->state, memory_order_acquire);
+	uint32_t state = pub_qp_state(word);
+
+	return (uint8_t)pub_qp_epoch(word) == qp->remote_epoch &&
+	       (state == IBV_QPS_RTS || state == IBV_QPS_SQD);
 }
 
 static uint64_t rnr_limit(const struct qp *qp, const struct ring_header *h)
@@ -282,6 +313,26 @@ static enum outcome ask_for_data(struct qp *qp, const struct ring_header *h, con
 	return HOLD;
 }
 
+/* A message's bytes couldn't be fetched, or not before its sender flushed it: whose fault? */
+static enum outcome pull_failed(struct qp *qp, const struct ring_header *h,
+				const struct recv_wqe *wqe, const struct iovec *local, int count,
+				int err)
+{
+	bool gone = err == -ESRCH || !sender_there(qp);
+
+	if (!gone && !copy_reachable(local, count))
+		return fail_receive(qp, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
+	give_back(qp, wqe);
+	if (gone)
+		return DEAD;
+	log_info("QP 0x%x: the memory of a message from QP 0x%x isn't mapped there any more",
+		 qp->ibv.qp_num, record_qpn(h->src));
+	if (qp->type != IBV_QPT_RC)
+		return done(qp);
+	nak(qp, h->msn, IBV_WC_LOC_PROT_ERR);
+	return DEAD;
+}
+
 static enum outcome do_send_ref(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
 				uint32_t room, struct inbound *in)
 {
@@ -307,8 +358,10 @@ static enum outcome do_send_ref(struct qp *qp, const struct ring_header *h, cons
 		return fail_receive(qp, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
 	if (!qp->link->self && !qp->link->can_vm)
 		return ask_for_data(qp, h, payload, room, in, wqe);
-	if (unlikely(pull(qp, remote, remote_count, local, count, h->length)))
-		return fail_receive(qp, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
+	int err = pull(qp, remote, remote_count, local, count, h->length);
+
+	if (unlikely(err || !sender_there(qp)))
+		return pull_failed(qp, h, wqe, local, count, err);
 	complete_receive(qp, wqe, h, IBV_WC_SUCCESS);
 	return done(qp);
 }
@@ -330,7 +383,11 @@ static void on_send_data(struct qp *qp, const struct ring_header *h, const uint8
 				    IBV_ACCESS_LOCAL_WRITE, local);
 
 	if (count < 0) {
-		fail_receive(qp, in->taken, &in->header, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
+		struct recv_wqe *taken = in->taken;
+
+		in->taken = NULL; /* completes here */
+		fail_receive(qp, taken, &in->header, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
+		free(taken);
 		return;
 	}
 	copy_scatter(local, count, h->imm, payload, h->length);
@@ -358,14 +415,27 @@ static enum outcome do_write_imm(struct qp *qp, const struct ring_header *h, str
 
 /* Our address of what the peer names, or 0. */
 static uint64_t resolve_remote(struct qp *qp, uint64_t addr, uint32_t length, uint32_t rkey,
-			       int access)
+			       uint32_t access)
 {
-	if (!(qp->attr.qp_access_flags & access))
+	if (!(qp_remote_access(qp) & access))
 		return 0;
 	return mr_resolve(qp->hca->pub, qp->pd_id, addr, length, rkey, access);
 }
 
-/* A piece of an RDMA WRITE. The final byte of the message is written last. */
+/* Refuses what resolve_remote didn't resolve: a QP that isn't set up for the operation calls the
+ * request invalid (9.7.4.1.5), a key that doesn't grant it is an access error. */
+static enum outcome refuse_access(struct qp *qp, const struct ring_header *h, uint32_t access)
+{
+	if (qp_remote_access(qp) & access)
+		return refuse(qp, h->msn, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+	return refuse(qp, h->msn, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+}
+
+/*
+ * A piece of an RDMA WRITE. The first one is checked for the whole message, so that a refused one
+ * leaves no trace; each is checked again, since the region may go meanwhile. The final byte of the
+ * message is written last.
+ */
 static bool write_piece(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
 			uint32_t room)
 {
@@ -376,10 +446,13 @@ static bool write_piece(struct qp *qp, const struct ring_header *h, const uint8_
 	memcpy(&r, payload, sizeof(r));
 	uint32_t n = r.reserved;
 
-	if (n > room - sizeof(r))
+	if (n > room - sizeof(r) || n > h->length - qp->write_done)
 		return false;
 	if (!n)
 		return true;
+	if (!qp->write_done &&
+	    !resolve_remote(qp, r.addr, h->length, r.rkey, IBV_ACCESS_REMOTE_WRITE))
+		return false;
 	uint64_t to = resolve_remote(qp, r.addr, n, r.rkey, IBV_ACCESS_REMOTE_WRITE);
 
 	if (!to)
@@ -390,14 +463,31 @@ static bool write_piece(struct qp *qp, const struct ring_header *h, const uint8_
 		copy_gather_ordered((void *)(uintptr_t)to, &from, 1, n);
 	else
 		memcpy((void *)(uintptr_t)to, from.iov_base, n);
+	qp->write_done += n;
 	return true;
+}
+
+/* A piece that others follow: no request of its own. */
+static void do_write_part(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
+			  uint32_t room)
+{
+	if (qp->write_void || (list_empty(&qp->inbound) && write_piece(qp, h, payload, room)))
+		return;
+	if (qp->type == IBV_QPT_RC)
+		refuse_access(qp, h, IBV_ACCESS_REMOTE_WRITE);
+	else
+		qp->write_void = true; /* lost, with all that follows */
 }
 
 static enum outcome do_write(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
 			     uint32_t room)
 {
-	if (!write_piece(qp, h, payload, room))
-		return refuse(qp, h->msn, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+	bool written = !qp->write_void && write_piece(qp, h, payload, room);
+
+	qp->write_done = 0;
+	qp->write_void = false;
+	if (!written)
+		return refuse_access(qp, h, IBV_ACCESS_REMOTE_WRITE);
 	if (!(h->flags & REC_IMM))
 		return done(qp);
 	struct ring_header imm = {.kind = REC_WRITE_IMM,
@@ -426,7 +516,7 @@ static enum outcome do_read(struct qp *qp, const struct ring_header *h, const ui
 			  : 0;
 
 	if (h->length && !from)
-		return refuse(qp, h->msn, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+		return refuse_access(qp, h, IBV_ACCESS_REMOTE_READ);
 	do {
 		uint32_t left = h->length - at;
 		uint32_t n = left < RING_PAYLOAD_MAX ? left : RING_PAYLOAD_MAX;
@@ -468,7 +558,7 @@ static enum outcome do_atomic(struct qp *qp, const struct ring_header *h, const 
 	uint64_t at = resolve_remote(qp, op.addr, 8, op.rkey, IBV_ACCESS_REMOTE_ATOMIC);
 
 	if (!at)
-		return refuse(qp, h->msn, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+		return refuse_access(qp, h, IBV_ACCESS_REMOTE_ATOMIC);
 	if (at % 8)
 		return refuse(qp, h->msn, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
 	uint64_t old = atomic_execute(at, &op);
@@ -527,8 +617,7 @@ void responder_request(struct qp *qp, const struct ring_header *h, const uint8_t
 		return;				 /* not the next one: no honest peer's */
 	qp->remote_epoch = record_epoch(h->src); /* answers go to the QP that asked */
 	if (h->kind == REC_WRITE_DATA && !(h->flags & REC_LAST)) {
-		if (!list_empty(&qp->inbound) || !write_piece(qp, h, payload, room))
-			refuse(qp, h->msn, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+		do_write_part(qp, h, payload, room);
 		return;
 	}
 	qp->arrived_msn++;
@@ -540,6 +629,8 @@ void responder_request(struct qp *qp, const struct ring_header *h, const uint8_t
 
 void responder_resume(struct qp *qp)
 {
+	if (unlikely(!list_empty(&qp->inbound) && !sender_there(qp)))
+		responder_drop_inbound(qp);
 	while (!list_empty(&qp->inbound)) {
 		struct inbound *in = container_of(qp->inbound.next, struct inbound, node);
 		enum outcome outcome = execute(qp, &in->header, in->payload, in->size, in);

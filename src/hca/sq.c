@@ -151,10 +151,12 @@ bool sq_peer_ready(struct qp *qp)
 {
 	if (likely(qp->peer_ready))
 		return true;
+	qp_find_remote(qp); /* the link may be up before the engine has woken its QPs */
 	uint64_t word = atomic_load_explicit(&qp->remote->state, memory_order_acquire);
 	uint32_t state = pub_qp_state(word);
 
-	if ((state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_SQD) ||
+	if ((state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_SQD &&
+	     state != IBV_QPS_SQE) ||
 	    pub_qp_type(word) != qp->type || atomic_load(&qp->remote->peer) != qp->ibv.qp_num ||
 	    atomic_load(&qp->remote->rq_psn) != qp->attr.sq_psn)
 		return false;
@@ -214,11 +216,11 @@ static void *body(struct ring_header *h)
 }
 
 /* An unreliable message needs no answer once its bytes are out of the program's memory. */
-static void sent_message(struct qp *qp, struct send_wqe *wqe, bool copied)
+static void sent_message(struct qp *qp, struct send_wqe *wqe, uint8_t counted, bool copied)
 {
 	bool alone = !outstanding(qp);
 
-	sent(qp, wqe, SEND_BLOCKING);
+	sent(qp, wqe, counted);
 	if (qp->type == IBV_QPT_UC && copied && alone)
 		sq_complete(qp, wqe, IBV_WC_SUCCESS);
 }
@@ -247,7 +249,7 @@ static enum step start_send(struct qp *qp, struct send_wqe *wqe)
 							local[i].iov_len};
 	}
 	link_send(qp->link, h, payload);
-	sent_message(qp, wqe, eager);
+	sent_message(qp, wqe, SEND_BLOCKING, eager);
 	return STEP_DONE;
 }
 
@@ -260,7 +262,7 @@ static enum step start_write_imm(struct qp *qp, struct send_wqe *wqe)
 		return wait_for_link(qp);
 	request(qp, h, wqe, REC_WRITE_IMM, message_flags(qp, wqe));
 	link_send(qp->link, h, 0);
-	sent_message(qp, wqe, true);
+	sent_message(qp, wqe, SEND_BLOCKING, true);
 	return STEP_DONE;
 }
 
@@ -318,7 +320,7 @@ static enum step start_write_ring(struct qp *qp, struct send_wqe *wqe)
 		link_send(qp->link, h, n + sizeof(*remote));
 		wqe->progress += n;
 	} while (wqe->progress < wqe->length);
-	sent(qp, wqe, wqe->opcode == IBV_WR_RDMA_WRITE ? 0 : SEND_BLOCKING);
+	sent_message(qp, wqe, wqe->opcode == IBV_WR_RDMA_WRITE ? 0 : SEND_BLOCKING, true);
 	return STEP_DONE;
 }
 
@@ -456,6 +458,7 @@ static enum step start_datagram(struct qp *qp, struct send_wqe *wqe)
 
 	if (unlikely(!h)) {
 		link_wait(link, qp);
+		engine_watch_qp(qp); /* a peer that never reads doesn't hold up the others */
 		return STEP_WAIT;
 	}
 	const struct ibv_ah_attr *attr = &wqe->ud.ah->attr;

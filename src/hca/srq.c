@@ -7,9 +7,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hca/books.h"
 #include "hca/cq.h"
 #include "hca/engine.h"
 #include "hca/qp.h"
+
+static int register_srq(struct srq *srq, struct context *context)
+{
+	books_enter(context->hca);
+	int err = daemon_create_srq(&context->conn, srq->ibv.pd->handle, srq->rq.max_wr,
+				    srq->rq.max_sge, &srq->ibv.handle);
+
+	if (!err)
+		books_add(context, HELD_SRQ, &srq->held);
+	books_leave(context->hca);
+	return -err;
+}
 
 struct ibv_srq *srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 {
@@ -27,10 +40,10 @@ struct ibv_srq *srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 		errno = ENOMEM;
 		return NULL;
 	}
+	srq->ibv.pd = pd;
 	err = rq_init(&srq->rq, max_wr, max_sge ? max_sge : 1);
 	if (!err)
-		err = -daemon_create_srq(&context->conn, pd->handle, max_wr, max_sge,
-					 &srq->ibv.handle);
+		err = register_srq(srq, context);
 	if (err) {
 		rq_free(&srq->rq);
 		free(srq);
@@ -39,7 +52,6 @@ struct ibv_srq *srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 	}
 	srq->ibv.context = pd->context;
 	srq->ibv.srq_context = init->srq_context;
-	srq->ibv.pd = pd;
 	pthread_mutex_init(&srq->ibv.mutex, NULL);
 	pthread_cond_init(&srq->ibv.cond, NULL);
 	srq->pd_id = pd_of(pd)->id;
@@ -70,18 +82,16 @@ static int srq_resize(struct srq *srq, uint32_t max_wr)
 int srq_modify(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask)
 {
 	struct srq *srq = srq_of(ibv);
+	struct context *context = context_of(ibv->context);
 	int err = 0;
 
 	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
 		return EINVAL;
-	if (mask & IBV_SRQ_MAX_WR) {
-		err = -daemon_modify_srq(&context_of(ibv->context)->conn, ibv->handle,
-					 attr->max_wr);
-		if (err)
-			return err;
-	}
-	lock_take(&srq->lock);
+	books_enter(context->hca);
 	if (mask & IBV_SRQ_MAX_WR)
+		err = -daemon_modify_srq(&context->conn, ibv->handle, attr->max_wr);
+	lock_take(&srq->lock);
+	if (!err && (mask & IBV_SRQ_MAX_WR))
 		err = srq_resize(srq, attr->max_wr);
 	if (!err && (mask & IBV_SRQ_LIMIT)) {
 		if (attr->srq_limit > srq->rq.max_wr)
@@ -90,6 +100,7 @@ int srq_modify(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask)
 			srq->limit = attr->srq_limit;
 	}
 	lock_give(&srq->lock);
+	books_leave(context->hca);
 	return err;
 }
 
@@ -108,8 +119,15 @@ int srq_destroy(struct ibv_srq *ibv)
 {
 	struct srq *srq = srq_of(ibv);
 	struct context *context = context_of(ibv->context);
+
+	books_enter(context->hca);
 	int err = -daemon_destroy_srq(&context->conn, ibv->handle);
 
+	if (err == EIO) /* without a daemon there is nothing left there to destroy */
+		err = 0;
+	if (!err)
+		books_drop(context, &srq->held);
+	books_leave(context->hca);
 	if (err)
 		return err;
 	event_queue_forget(&context->async, srq);
@@ -176,4 +194,16 @@ bool srq_take(struct srq *srq, struct recv_wqe *out)
 	if (event)
 		async_srq(srq, IBV_EVENT_SRQ_LIMIT_REACHED);
 	return taken;
+}
+
+bool srq_give_back(struct srq *srq, const struct recv_wqe *wqe)
+{
+	lock_take(&srq->lock);
+	bool room = srq->rq.head - srq->rq.tail <= srq->rq.mask;
+
+	if (room)
+		memcpy(rq_at(&srq->rq, --srq->rq.tail), wqe,
+		       sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]));
+	lock_give(&srq->lock);
+	return room;
 }

@@ -17,4 +17,7 @@ int srq_post(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **b
  */
 bool srq_take(struct srq *srq, struct recv_wqe *out);
 
+/* Puts a taken receive back as the next one; false when its place has been posted to since. */
+bool srq_give_back(struct srq *srq, const struct recv_wqe *wqe);
+
 #endif

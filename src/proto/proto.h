@@ -16,6 +16,12 @@
  * A process has one *process connection* (its first request is PROTO_ATTACH) and a connection
  * for each context that it opens (first request: GET_CONTEXT, with the process's cookie as
  * udata, so that the context's QPNs and keys come out of the process's own ranges).
+ *
+ * A daemon may end while its clients live on. Each then *returns* to the next one: attaches with
+ * PROTO_ATTACH_RETURN and its old slot and cookie, opens its contexts anew, creates what it holds
+ * (each request with a struct proto_return as udata, that names the old handle and number), names
+ * its links (PROTO_LINK_RETURN), and says that this was all (PROTO_RETURNED). Nothing else is
+ * accepted from it in between.
  */
 #ifndef VERBENA_PROTO_PROTO_H
 #define VERBENA_PROTO_PROTO_H
@@ -35,6 +41,8 @@ enum proto_command {
 		0x82,		/* context: struct proto_handle (the kernel has close() for it) */
 	PROTO_QUERY_GID = 0x83, /* context: struct proto_query_gid (the kernel has an ioctl) */
 	PROTO_LIST_DEVICES = 0x84, /* any connection: header only (the kernel has netlink) */
+	PROTO_LINK_RETURN = 0x85,  /* process connection: struct proto_link_return */
+	PROTO_RETURNED = 0x86,	   /* process connection: header only */
 };
 
 struct proto_reply {
@@ -45,7 +53,19 @@ struct proto_reply {
 /* PROTO_ATTACH. The table is the process's published memory (src/shm/pub.h), sealed. */
 struct proto_attach {
 	uint32_t abi;
-	uint32_t flags;
+	uint32_t flags; /* enum proto_attach_flag */
+	/* With PROTO_ATTACH_RETURN, else 0: who I was, and the lowest of the numbers that I have
+	 * (or where new ones shall begin). */
+	uint64_t cookie;
+	uint32_t slot;
+	uint32_t qpn_index, key_index;
+	uint32_t reserved;
+};
+
+enum proto_attach_flag {
+	/* Don't hold me to RLIMIT_MEMLOCK. Only the daemon of the same user does that. */
+	PROTO_ATTACH_NO_MEMLOCK = 1,
+	PROTO_ATTACH_RETURN = 2, /* -ESTALE: the daemon knows nothing of such a process */
 };
 
 /* Reply's descriptor: the event socket (SOCK_SEQPACKET, daemon to process). */
@@ -61,6 +81,18 @@ struct proto_attach_resp {
 struct proto_link {
 	uint32_t slot;
 	uint32_t reserved;
+};
+
+/* udata of each command that makes an object, from a process that returns. */
+struct proto_return {
+	uint32_t handle;
+	uint32_t number; /* QP: its number; MR: its lkey; else 0 */
+};
+
+struct proto_link_return {
+	uint64_t link_id;
+	uint32_t slot; /* the peer's */
+	uint32_t side; /* mine */
 };
 
 struct proto_handle {
@@ -100,7 +132,7 @@ struct proto_list_devices_resp {
 
 enum proto_event_type {
 	PROTO_EVENT_LINK = 1, /* fds: link memory, the peer's table (read-only), its doorbell */
-	PROTO_EVENT_LINK_DOWN = 2, /* the peer is gone */
+	PROTO_EVENT_LINK_DOWN = 2, /* the peer is gone; link_id 0: there will be no link */
 	PROTO_EVENT_DEVICE = 3, /* something to tell every context: value is enum ibv_event_type */
 };
 

@@ -47,14 +47,10 @@ struct pub_qp {
 	/* enum ibv_qp_state in bits 0-7, enum ibv_qp_type 8-15, qp_access_flags 16-31,
 	 * epoch 32-63 (changes at each RESET and at destruction). 0: no QP here. */
 	_Atomic uint64_t state;
-	_Atomic uint64_t peer; /* destination slot-independent: dest_qp_num; RC and UC */
-	_Atomic uint32_t
-		pd; /* the daemon's handle is per context, so this is the library's own id */
-	_Atomic uint32_t rq_psn;  /* the PSN that the first message must carry */
-	_Atomic uint32_t credits; /* receives ever posted (its own receive queue); modulo 2^32 */
-	_Atomic uint32_t
-		qkey; /* never read by peers; shown by the daemon to the owner's user only */
-	uint32_t reserved[8];
+	_Atomic uint64_t peer;	 /* dest_qp_num; RC and UC */
+	_Atomic uint32_t pd;	 /* the library's own number: a handle says nothing to peers */
+	_Atomic uint32_t rq_psn; /* the PSN that the first message must carry */
+	uint32_t reserved[10];
 };
 
 /* A memory region, at the place that its keys' index names. */

@@ -20,6 +20,7 @@ static bool has_room(struct ring_tx *tx, uint32_t slots)
 	tx->limit = consumed + RING_SLOTS;
 	if (tx->limit - tx->pos > slots && tx->limit - tx->pos <= RING_SLOTS)
 		goto found;
+	tx->broken = tx->limit - tx->pos > RING_SLOTS;
 	tx->limit = tx->pos; /* full, whatever the consumer claims */
 	return false;
 found:
@@ -49,10 +50,13 @@ struct ring_header *ring_reserve_slow(struct ring_tx *tx, uint32_t slots)
 	return (struct ring_header *)ring_at(tx->slots, tx->pos);
 }
 
+/* Pads fill the rest of a lap, and a lap doesn't begin with one: nobody can keep us with pads. */
 static bool header_sane(const struct ring_rx *rx, const struct ring_header *h)
 {
 	uint32_t place = rx->pos & (RING_SLOTS - 1);
 
+	if (h->kind == RING_PAD)
+		return place && place + h->slots == RING_SLOTS;
 	return h->slots >= 1 && place + h->slots <= RING_SLOTS;
 }
 

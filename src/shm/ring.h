@@ -12,11 +12,11 @@
  *   Consumer writes: ctl->consumed := its position (release), when it has read      [R2]
  *   Producer reads:  ctl->consumed (acquire) before it writes over old slots        [R2']
  *
- * Zeroing first means that old payload bytes are never taken for a header, whatever they hold. An old
- * header can't be mistaken (its number is of another lap), so the producer remembers which slots hold
- * payload, and a stream of small records touches one line each: a second line would have to come over
- * from the consumer's cache before the record could be seen. Positions are free-running 32-bit counts
- * of slots.
+ * Zeroing first means that old payload bytes are never taken for a header, whatever they hold. An
+ * old header can't be mistaken (its number is of another lap), so the producer remembers which
+ * slots hold payload, and a stream of small records touches one line each: a second line would have
+ * to come over from the consumer's cache before the record could be seen. Positions are
+ * free-running 32-bit counts of slots.
  *
  * Everything that the consumer reads may be the work of a hostile peer: ring_peek() copies the
  * header once and checks that the record lies within the ring; payloads are copied once, then
@@ -73,8 +73,9 @@ struct ring_ctl {
 struct ring_tx {
 	uint8_t *slots;
 	struct ring_ctl *ctl;
-	uint32_t pos;	/* next free slot */
-	uint32_t limit; /* pos may not pass this: consumed + RING_SLOTS, as last read */
+	uint32_t pos;		/* next free slot */
+	uint32_t limit;		/* pos may not pass this: consumed + RING_SLOTS, as last read */
+	bool broken;		/* the consumer claims to have read what wasn't written */
 	bool stale[RING_SLOTS]; /* by slot: its first bytes are payload of an earlier record */
 };
 

@@ -11,8 +11,8 @@
 #include "faults.h"
 
 /* Around the limits of records, slots, pages and packets. */
-static const uint32_t sizes[] = {0,    1,    7,	   8,	  9,	 63,	64,	65,	  255,
-				 1000, 2047, 2048, 4095,  4096,	 4097,	8191,	8192,	  8193,
+static const uint32_t sizes[] = {0,	1,     7,     8,     9,	    63,	    64,	    65,	  255,
+				 1000,	2047,  2048,  4095,  4096,  4097,   8191,   8192, 8193,
 				 10000, 16384, 32769, 65536, 65537, 262144, 1048579};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), HALF = 2 << 20, BYTES = 2 * HALF };
 
@@ -221,8 +221,8 @@ static void inline_data(struct rig *rig)
 		OK(rig, end_recv(&end, round, 0, 256));
 		rig_sync(rig);
 		pattern_fill(mine, size, seed_of(rig->role, round));
-		end_request(&end, round % 3 ? IBV_WR_SEND : IBV_WR_RDMA_WRITE, round, 0, size,
-			    1024, &wr, &sge);
+		end_request(&end, round % 3 ? IBV_WR_SEND : IBV_WR_RDMA_WRITE, round, 0, size, 1024,
+			    &wr, &sge);
 		sge.addr = (uintptr_t)mine;
 		sge.lkey = 0;
 		wr.send_flags |= IBV_SEND_INLINE;
@@ -318,7 +318,8 @@ static void order(struct rig *rig)
 				wc_expect(&end, end.scq, id, IBV_WC_SUCCESS);
 			CHECK(rig, pattern_holds(end.buf + HALF, size, round));
 		} else {
-			/* Every other receive comes late: the SEND waits, and the READ behind it. */
+			/* Every other receive comes late: the SEND waits, and the READ behind it.
+			 */
 			if (round % 2)
 				usleep(200);
 			OK(rig, end_recv(&end, round, 0, HALF));

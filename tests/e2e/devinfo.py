@@ -86,7 +86,7 @@ def asyncwatch(stage):
     """ibv_asyncwatch opens the device and listens; it is a client until it is ended."""
     watch = stage.start("ibv_asyncwatch")
     # Its standard output is a file here, so what it prints stays in its buffer: ask the daemon.
-    seen = poll_until(lambda: any(client["comm"] == "ibv_asyncwatch" and client["contexts"] == 1
+    seen = poll_until(lambda: any(client["pid"] == watch.pid and client["contexts"] == 1
                                   for client in stage.clients()), 10)
     require(seen, f"it is no client of the daemon\n{tail(watch.output())}")
     require(watch.running(), f"it ended by itself\n{tail(watch.output())}")

@@ -13,8 +13,10 @@
 
 #include "rig.h"
 
-enum { ACCESS_ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-		    IBV_ACCESS_REMOTE_ATOMIC };
+enum {
+	ACCESS_ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+		     IBV_ACCESS_REMOTE_ATOMIC
+};
 
 static void defaults_fill(struct end_options *opt)
 {
@@ -24,12 +26,12 @@ static void defaults_fill(struct end_options *opt)
 	opt->sge = opt->sge ? opt->sge : 4;
 	opt->cqe = opt->cqe ? opt->cqe : 256;
 	opt->bytes = opt->bytes ? opt->bytes : 65536;
-	opt->mr_access = !opt->mr_access	    ? ACCESS_ALL :
-			 opt->mr_access == MR_NONE ? IBV_ACCESS_LOCAL_WRITE :
-						      opt->mr_access;
-	opt->qp_access = !opt->qp_access	   ? ACCESS_ALL & ~IBV_ACCESS_LOCAL_WRITE :
-			 opt->qp_access == QP_NONE ? 0 :
-						     opt->qp_access;
+	opt->mr_access = !opt->mr_access	     ? ACCESS_ALL
+			 : opt->mr_access == MR_NONE ? IBV_ACCESS_LOCAL_WRITE
+						     : opt->mr_access;
+	opt->qp_access = !opt->qp_access	     ? ACCESS_ALL & ~IBV_ACCESS_LOCAL_WRITE
+			 : opt->qp_access == QP_NONE ? 0
+						     : opt->qp_access;
 	opt->timeout = !opt->timeout ? 10 : opt->timeout == TIMEOUT_NONE ? 0 : opt->timeout;
 	opt->retry_cnt = opt->retry_cnt ? opt->retry_cnt : 2;
 	opt->rnr_retry = !opt->rnr_retry ? 7 : opt->rnr_retry == RNR_NONE ? 0 : opt->rnr_retry;
@@ -82,8 +84,8 @@ void end_open(struct end *end, struct rig *rig, const struct end_options *opt)
 		CHECK(rig, (end->srq = ibv_create_srq(end->pd, &srq)));
 	}
 	qp_make(end);
-	end->buf = mmap(NULL, opt->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-			0);
+	end->buf =
+		mmap(NULL, opt->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(rig, end->buf != MAP_FAILED);
 	CHECK(rig, (end->mr = ibv_reg_mr(end->pd, end->buf, opt->bytes, opt->mr_access)));
 }
@@ -150,7 +152,7 @@ void end_rtr(struct end *end)
 		.path_mtu = IBV_MTU_4096,
 		.dest_qp_num = end->peer.qpn,
 		.rq_psn = (end->peer.psn + end->opt.wrong_psn) & 0xffffff,
-		.max_dest_rd_atomic = 16,
+		.max_dest_rd_atomic = end->opt.no_dest_reads ? 0 : 16,
 		.min_rnr_timer = (uint8_t)end->opt.min_rnr_timer,
 	};
 	int mask = IBV_QP_STATE;
@@ -175,7 +177,7 @@ void end_rts(struct end *end)
 		.timeout = (uint8_t)end->opt.timeout,
 		.retry_cnt = (uint8_t)end->opt.retry_cnt,
 		.rnr_retry = (uint8_t)end->opt.rnr_retry,
-		.max_rd_atomic = 16,
+		.max_rd_atomic = end->opt.no_reads ? 0 : 16,
 	};
 	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 
@@ -220,9 +222,8 @@ enum ibv_qp_state end_state(struct end *end)
 
 struct ibv_sge end_sge(const struct end *end, size_t offset, uint32_t length)
 {
-	return (struct ibv_sge){.addr = (uintptr_t)(end->buf + offset),
-				.length = length,
-				.lkey = end->mr->lkey};
+	return (struct ibv_sge){
+		.addr = (uintptr_t)(end->buf + offset), .length = length, .lkey = end->mr->lkey};
 }
 
 int end_recv(struct end *end, uint64_t id, size_t offset, uint32_t length)
@@ -230,8 +231,8 @@ int end_recv(struct end *end, uint64_t id, size_t offset, uint32_t length)
 	struct ibv_sge sge = end_sge(end, offset, length);
 	struct ibv_recv_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1}, *bad;
 
-	return end->srq ? ibv_post_srq_recv(end->srq, &wr, &bad) :
-			  ibv_post_recv(end->qp, &wr, &bad);
+	return end->srq ? ibv_post_srq_recv(end->srq, &wr, &bad)
+			: ibv_post_recv(end->qp, &wr, &bad);
 }
 
 void end_request(struct end *end, enum ibv_wr_opcode opcode, uint64_t id, size_t offset,

@@ -10,7 +10,8 @@ import signal
 import sys
 import time
 
-from lib import FULL, SLOW, Stage, Suite, need_programs, pid_alive, poll_until, require, tail
+from lib import (FULL, SANITIZER_RUNTIME, SLOW, Stage, Suite, need_programs, pid_alive,
+                 poll_until, require, tail)
 
 HERD = 50
 
@@ -18,8 +19,11 @@ HERD = 50
 def release(stage, count, *command):
     """Starts `count` programs that begin at one instant; returns their Processes."""
     reading, writing = os.pipe()
-    herd = [stage.start("sh", "-c", 'read -r _ <&"$0"; exec "$@"', reading, *command,
-                        pass_fds=(reading,)) for _ in range(count)]
+    # A shell doesn't run with the thread sanitizer's run time in it.
+    gate = ["sh", "-c", 'read -r _ <&"$0"; exec env "$@"', reading,
+            f"LD_PRELOAD={SANITIZER_RUNTIME}"]
+    herd = [stage.start(*gate, *command, pass_fds=(reading,), preload=False)
+            for _ in range(count)]
     os.close(reading)
     time.sleep(0.3)  # all of them have reached their `read`
     os.close(writing)
@@ -72,7 +76,7 @@ def leaves(stage):
     """Without clients the daemon ends by itself and takes its sockets along."""
     daemon = one_daemon(stage)
     require(poll_until(lambda: not pid_alive(daemon), 5), f"verbenad {daemon} stays when idle")
-    left = set(os.listdir(stage.runtime)) - {"lock", "log", "verbenad.pid"}
+    left = set(os.listdir(stage.runtime)) - {"lock", "log", "roster", "verbenad.pid"}
     require(not left, f"it left {', '.join(sorted(left))} behind")
 
 

@@ -6,12 +6,16 @@ ends them, one by one by their pid, waits until the daemon has left, and removes
 Suite runs named cases, prints one line for each, and the output's tail of those that fail. Only
 Python's standard library. Nothing here is specific to one test.
 
-Environment: VERBENA_BUILD_DIR (the build tree; else the first argument of the script),
-VERBENA_FULL=1 (the long matrices), VERBENA_SANITIZER_RUNTIME and VERBENA_SANITIZE (set by ctest).
+Environment: VERBENA_BUILD_DIR (the build tree; see build_directory), VERBENA_FULL=1 (the long
+matrices), VERBENA_SANITIZER_RUNTIME and VERBENA_SANITIZE (set by ctest), VERBENA_WRAP (words to
+put before each program, such as `valgrind -q`).
 """
+import ctypes
 import json
 import os
 import random
+import re
+import shlex
 import shutil
 import signal
 import socket
@@ -19,12 +23,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
 FULL = os.environ.get("VERBENA_FULL", "") not in ("", "0")
 SANITIZE = os.environ.get("VERBENA_SANITIZE", "")
 SANITIZER_RUNTIME = os.environ.get("VERBENA_SANITIZER_RUNTIME", "")
-# Sanitized code is several times slower; the waiting is stretched, never the work.
-SLOW = {"": 1, "address": 3, "thread": 8}.get(SANITIZE, 3)
+WRAP = shlex.split(os.environ.get("VERBENA_WRAP", ""))
+# Watched code is several times slower; the waiting is stretched, never the work.
+SLOW = 10 if WRAP else {"": 1, "address": 2, "thread": 3}.get(SANITIZE, 3)
 SKIPPED = 77
 TAIL_LINES = 25
 
@@ -40,11 +46,12 @@ def require(condition, text):
 
 
 def build_directory():
-    """The build tree: VERBENA_BUILD_DIR, else the script's first argument, else ./build."""
+    """VERBENA_BUILD_DIR, else the script's first argument if that is one, else ours."""
     given = os.environ.get("VERBENA_BUILD_DIR")
     if not given and len(sys.argv) > 1 and os.path.isdir(sys.argv[1]):
         given = sys.argv[1]
-    return os.path.abspath(given or "build")
+    here = os.path.dirname(os.path.abspath(__file__))
+    return os.path.abspath(given or os.path.join(here, "..", "..", "build"))
 
 
 BUILD = build_directory()
@@ -59,9 +66,18 @@ def need_programs(*names):
             sys.exit(SKIPPED)
 
 
+# How the report of a sanitizer or of valgrind begins.
+FINDING = re.compile(r"^.*(?:ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error:|"
+                     r"Invalid (?:read|write|free)|uninitialised).*$", re.MULTILINE)
+
+
 def tail(text, lines=TAIL_LINES):
-    """The end of some output, indented."""
-    kept = text.rstrip("\n").split("\n")[-lines:]
+    """The end of some output, indented; of a finding its beginning, where its cause is."""
+    found = FINDING.search(text)
+    if found:
+        kept = text[found.start():].split("\n")[:3 * TAIL_LINES]
+    else:
+        kept = text.rstrip("\n").split("\n")[-lines:]
     return "\n".join("    | " + line for line in kept) if text.strip() else "    | (no output)"
 
 
@@ -126,6 +142,15 @@ class Ports:
 PORTS = Ports()
 
 
+LIBC = ctypes.CDLL(None)
+
+
+def die_with_parent():
+    """Run in a child before it becomes a program: it ends when this script is killed."""
+    pr_set_pdeathsig = 1
+    LIBC.prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
 class Process:
     """A program whose output goes to two files."""
 
@@ -135,7 +160,7 @@ class Process:
         self.started = time.monotonic()
         with open(self.path, "wb") as out, open(self.path + ".err", "wb") as err:
             self.popen = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out,
-                                          stderr=err, **options)
+                                          stderr=err, preexec_fn=die_with_parent, **options)
         self.pid = self.popen.pid
 
     def output(self):
@@ -195,6 +220,17 @@ class Process:
         return text
 
 
+def sanitizer_environment(environment):
+    """What an unmodified program needs to load a sanitized library, with less to complain about:
+    its own leaks, and the races on its own memory (tsan.supp), are not ours to report."""
+    suppressions = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tsan.supp")
+    more = {"ASAN_OPTIONS": "detect_leaks=0",
+            "TSAN_OPTIONS": f"suppressions={suppressions}:atexit_sleep_ms=0"}
+    given = {name: environment.get(name, "") for name in more}
+    return {"LD_PRELOAD": SANITIZER_RUNTIME,
+            **{name: f"{given[name]}:{words}".strip(":") for name, words in more.items()}}
+
+
 class Stage:
     """A private run-time directory and what runs in it."""
 
@@ -220,18 +256,20 @@ class Stage:
         self.count += 1
         return self.count
 
-    def start(self, *command, plain=False, **options):
-        """Starts a program over Verbena (plain: as it is); returns its Process."""
+    def start(self, *command, plain=False, preload=True, **options):
+        """Starts a program over Verbena (plain: as it is); returns its Process.
+
+        preload=False: the command brings a sanitizer's run time into the program by itself.
+        """
         words = [str(word) for word in command]
         environment = dict(self.environment)
         environment.update(options.pop("environment", {}))
         if not plain:
-            words = [VERBENA, "run", "--"] + words
-        if SANITIZER_RUNTIME and not options.pop("own", False):
-            # An unmodified program's own leaks are not ours to report.
-            environment["LD_PRELOAD"] = SANITIZER_RUNTIME
-            environment["ASAN_OPTIONS"] = environment.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
-        options.pop("own", None)
+            words = [VERBENA, "run", "--"] + WRAP + words
+        if SANITIZER_RUNTIME:
+            environment.update(sanitizer_environment(environment))
+            if not preload:
+                del environment["LD_PRELOAD"]
         process = Process(self, words, env=environment, **options)
         self.processes.append(process)
         return process
@@ -258,16 +296,22 @@ class Stage:
         return one, self.start(*client)
 
     def finish_pair(self, one, two, seconds=20):
-        """The second half of pair()."""
+        """The second half of pair(). Once an end has failed, the other has no reason to end."""
         end = time.monotonic() + seconds * SLOW
+        while time.monotonic() < end:
+            statuses = (one.popen.poll(), two.popen.poll())
+            if None not in statuses:
+                break
+            if any(statuses):
+                end = min(end, time.monotonic() + 2)
+            time.sleep(0.01)
         problems, fine = [], []
         for process in (two, one):
             try:
-                process.expect(end - time.monotonic())
+                process.expect(0)
                 fine.append(process)
             except Failure as failure:
                 problems.append(str(failure))
-                end = min(end, time.monotonic() + 2)
         if problems:
             problems += [f"  its peer printed\n{tail(other.output(), 8)}" for other in fine]
             raise Failure("\n".join(problems))
@@ -361,7 +405,7 @@ class Suite:
         self.started = time.monotonic()
 
     def case(self, name, function, *arguments, **options):
-        """Runs one case unless the command line names others; never raises Failure."""
+        """Runs one case unless the command line names others; raises nothing."""
         if self.only and not any(word in name for word in self.only):
             return
         if len(self.failed) >= self.give_up:
@@ -369,9 +413,10 @@ class Suite:
         began = time.monotonic()
         try:
             function(*arguments, **options)
-        except Failure as failure:
+        except Exception as failure:  # one that isn't Failure is a fault of the test itself
+            what = failure if isinstance(failure, Failure) else traceback.format_exc()
             self.failed.append(name)
-            print(f"FAIL  {name} ({time.monotonic() - began:.1f} s): {failure}", flush=True)
+            print(f"FAIL  {name} ({time.monotonic() - began:.1f} s): {what}", flush=True)
             return
         self.passed += 1
         print(f"ok    {name} ({time.monotonic() - began:.1f} s)", flush=True)

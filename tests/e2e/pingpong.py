@@ -5,10 +5,12 @@
 Every transport, polling and sleeping on events, with the programs' own check of the data (-c),
 messages of 1 byte to 8 MiB. VERBENA_FULL=1 takes every power of two and more options.
 """
+import os
 import re
 import sys
 
-from lib import (FULL, PORTS, SLOW, Failure, Stage, Suite, need_programs, require, tail)
+from lib import (FULL, PORTS, SLOW, Failure, Stage, Suite, need_programs, poll_until,
+                 port_listened, require, tail)
 
 KIB, MIB = 1024, 1024 * 1024
 TRANSPORTS = ("rc", "uc", "ud", "srq")
@@ -44,8 +46,22 @@ def exchange(stage, transport, size, *options, **more):
     """One pair, both of which must print their result."""
     port = PORTS.take()
     one = words(transport, size, *options, port=port, **more)
-    for text in stage.pair(one, one + ["localhost"], port, seconds=15):
+    for text in stage.pair(one, one + ["localhost"], port, seconds=60):
         rate_printed(text)
+
+
+def carrier(stage):
+    """The run exercises the carrier that it is meant to (VERBENA_LOCAL_COPY)."""
+    port = PORTS.take()
+    one = words("rc", 4096, port=port)
+    server = stage.start(*one, environment={"VERBENA_LOG": "debug"})
+    poll_until(lambda: port_listened(port), 20)
+    stage.run(*one, "localhost")
+    text = server.expect(20 * SLOW)
+    up = re.findall(r"link to process \d+ at slot \d+ is up(.*)", text)
+    require(up, f"no link to another process\n{tail(text)}")
+    if os.environ.get("VERBENA_LOCAL_COPY") == "ring":
+        require(up == [" (ring copies)"], f"the ring was asked for, but not used: {up}")
 
 
 def many_pairs(stage, count):
@@ -60,7 +76,7 @@ def many_pairs(stage, count):
     problems = []
     for one, two in began:
         try:
-            for text in stage.finish_pair(one, two, seconds=30):
+            for text in stage.finish_pair(one, two, seconds=60):
                 rate_printed(text)
         except Failure as failure:
             problems.append(str(failure))
@@ -71,7 +87,7 @@ def many_pairs(stage, count):
 def refused(stage, program, option, pattern):
     """An option for which Verbena has no capability: a message and a failure, not a hang."""
     process = stage.start(program, "-g", 0, "-p", PORTS.take(), option)
-    status = process.wait(10 * SLOW)
+    status = process.wait(20 * SLOW)
     text = process.output()
     require(status not in (0, None) and status > 0, f"ended with {status}\n{tail(text)}")
     require(re.search(pattern, text), f"no clear message\n{tail(text)}")
@@ -91,6 +107,7 @@ def main():
     for size in [1, 4096, MIB] if not FULL else sizes("rc"):
         suite.case(f"rc {size} B new send API", exchange, stage, "rc", size, "-N", "-c")
         suite.case(f"rc {size} B new send API -e", exchange, stage, "rc", size, "-N", "-e", "-c")
+    suite.case("the carrier", carrier, stage)
     suite.case("rc time stamps", exchange, stage, "rc", 4096, "-t")
     for mtu in [256, 4096] if not FULL else [256, 512, 1024, 2048, 4096]:
         for transport in ("rc", "uc", "srq"):

@@ -65,6 +65,8 @@ void rig_fail(const struct rig *rig, const char *file, int line, const char *for
 	fprintf(stderr, "  %s over %s, end %c, %s:%d: %s\n", rig->name,
 		rig_carrier_names[rig->carrier], rig->role == RIG_A ? 'A' : 'B',
 		slash ? slash + 1 : file, line, text);
+	if (getenv("RIG_HOLD"))
+		pause();
 	_exit(EXIT_FAILED);
 }
 
@@ -217,8 +219,8 @@ static void part_prepare(struct part *part, const struct rig_test *test, enum ri
 			 int role, int sock)
 {
 	part->test = test;
-	part->rig = (struct rig){
-		.name = test->name, .role = role, .carrier = carrier, .sock = sock};
+	part->rig =
+		(struct rig){.name = test->name, .role = role, .carrier = carrier, .sock = sock};
 	part->rig.ctx = device_open(&part->rig);
 	part->rig.events = calloc(1, sizeof(*part->rig.events));
 	pthread_mutex_init(&part->rig.events->lock, NULL);
@@ -340,7 +342,7 @@ static _Noreturn void usage(const char *program, const struct rig_test *tests)
 {
 	fprintf(stderr,
 		"usage: %s [-c self|self2|local|ring]... [-n TIMES] [PATTERN...]\n"
-		"RIG_HOLD=1 leaves a test that hangs for a debugger. Tests:\n",
+		"RIG_HOLD=1 leaves a test that fails or hangs for a debugger. Tests:\n",
 		program);
 	for (; tests->name; tests++)
 		fprintf(stderr, "  %s\n", tests->name);

@@ -25,10 +25,10 @@
 enum { RIG_A, RIG_B };
 
 enum rig_carrier {
-	RIG_SELF,	 /* one process, one device context */
-	RIG_SELF_TWO,	 /* one process, a device context for each end */
-	RIG_LOCAL,	 /* two processes */
-	RIG_RING,	 /* two processes that may not reach into each other's memory */
+	RIG_SELF,     /* one process, one device context */
+	RIG_SELF_TWO, /* one process, a device context for each end */
+	RIG_LOCAL,    /* two processes */
+	RIG_RING,     /* two processes that may not reach into each other's memory */
 	RIG_CARRIERS,
 };
 
@@ -74,25 +74,25 @@ void rig_sync(struct rig *rig);
 _Noreturn void rig_fail(const struct rig *rig, const char *file, int line, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 
-#define CHECK(rig, condition)                                                                      \
-	do {                                                                                       \
-		if (!(condition))                                                                  \
-			rig_fail(rig, __FILE__, __LINE__, "not so: %s", #condition);               \
+#define CHECK(rig, condition)                                                        \
+	do {                                                                         \
+		if (!(condition))                                                    \
+			rig_fail(rig, __FILE__, __LINE__, "not so: %s", #condition); \
 	} while (0)
-#define CHECK_EQ(rig, got, wanted)                                                                 \
-	do {                                                                                       \
-		long long got_ = (long long)(got), wanted_ = (long long)(wanted);                  \
-		if (got_ != wanted_)                                                               \
-			rig_fail(rig, __FILE__, __LINE__, "%s is %lld (0x%llx), not %lld", #got,   \
-				 got_, got_, wanted_);                                             \
+#define CHECK_EQ(rig, got, wanted)                                                               \
+	do {                                                                                     \
+		long long got_ = (long long)(got), wanted_ = (long long)(wanted);                \
+		if (got_ != wanted_)                                                             \
+			rig_fail(rig, __FILE__, __LINE__, "%s is %lld (0x%llx), not %lld", #got, \
+				 got_, got_, wanted_);                                           \
 	} while (0)
 /* A call that must return 0; the text says which errno it gave. */
-#define OK(rig, call)                                                                              \
-	do {                                                                                       \
-		int error_ = (call);                                                               \
-		if (error_)                                                                        \
-			rig_fail(rig, __FILE__, __LINE__, "%s gave %d (%s)", #call, error_,        \
-				 strerror(error_ < 0 ? -error_ : error_));                         \
+#define OK(rig, call)                                                                       \
+	do {                                                                                \
+		int error_ = (call);                                                        \
+		if (error_)                                                                 \
+			rig_fail(rig, __FILE__, __LINE__, "%s gave %d (%s)", #call, error_, \
+				 strerror(error_ < 0 ? -error_ : error_));                  \
 	} while (0)
 
 /* What end_open() makes; zero means the default. */
@@ -114,6 +114,8 @@ struct end_options {
 	uint32_t wrong_psn;	/* is added to the PSN that this end expects */
 	bool all_signaled;	/* sq_sig_all */
 	bool one_cq;		/* one CQ for both directions */
+	bool no_reads;		/* max_rd_atomic is 0 */
+	bool no_dest_reads;	/* max_dest_rd_atomic is 0 */
 };
 enum { MR_NONE = 1 << 30, QP_NONE = 1 << 30, TIMEOUT_NONE = -1, RNR_NONE = -1 };
 

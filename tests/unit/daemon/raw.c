@@ -44,7 +44,7 @@ static void become_daemon(const struct raw_daemon *daemon, int ready, const char
 	int log_fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
 
 	if (log_fd >= 0)
-		dup2(log_fd, STDERR_FILENO);
+		dup2(log_fd, STDOUT_FILENO), dup2(log_fd, STDERR_FILENO);
 	if (ready >= 0) {
 		snprintf(fd, sizeof(fd), "%d", ready);
 		argv[n++] = "--ready-fd";
@@ -240,7 +240,8 @@ int raw_table(void)
 	return fd;
 }
 
-int raw_attach_with(int fd, int table, int doorbell, struct proto_attach_resp *resp, int *event_fd)
+int raw_attach_body(int fd, const struct proto_attach *body, int table, int doorbell,
+		    struct proto_attach_resp *resp, int *event_fd)
 {
 	struct {
 		struct ib_uverbs_cmd_hdr header;
@@ -248,7 +249,7 @@ int raw_attach_with(int fd, int table, int doorbell, struct proto_attach_resp *r
 	} packet = {.header = {.command = PROTO_ATTACH,
 			       .in_words = sizeof(packet) / 4,
 			       .out_words = sizeof(*resp) / 4},
-		    .body.abi = PROTO_ABI};
+		    .body = *body};
 	const int fds[] = {table, doorbell};
 
 	assert_int_equal(raw_send(fd, &packet, sizeof(packet), fds, (table >= 0) + (doorbell >= 0)),
@@ -256,13 +257,26 @@ int raw_attach_with(int fd, int table, int doorbell, struct proto_attach_resp *r
 	return raw_receive(fd, resp, sizeof(*resp), event_fd);
 }
 
+static const struct proto_attach ordinary = {.abi = PROTO_ABI};
+
+int raw_attach_with(int fd, int table, int doorbell, struct proto_attach_resp *resp, int *event_fd)
+{
+	return raw_attach_body(fd, &ordinary, table, doorbell, resp, event_fd);
+}
+
 void raw_attach(const struct raw_daemon *daemon, struct raw_process *process)
+{
+	raw_attach_as(daemon, process, &ordinary);
+}
+
+void raw_attach_as(const struct raw_daemon *daemon, struct raw_process *process,
+		   const struct proto_attach *body)
 {
 	process->fd = raw_connect(daemon);
 	process->table = raw_table();
 	process->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	assert_true(process->doorbell >= 0);
-	assert_int_equal(raw_attach_with(process->fd, process->table, process->doorbell,
+	assert_int_equal(raw_attach_body(process->fd, body, process->table, process->doorbell,
 					 &process->resp, &process->event_fd),
 			 0);
 	assert_true(process->event_fd >= 0);

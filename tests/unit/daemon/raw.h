@@ -47,7 +47,12 @@ struct raw_process {
 int raw_table(void); /* a sealed table as the library makes it */
 /* The result of attaching over `fd` with these descriptors (-1: leave out the rest). */
 int raw_attach_with(int fd, int table, int doorbell, struct proto_attach_resp *resp, int *event_fd);
+int raw_attach_body(int fd, const struct proto_attach *body, int table, int doorbell,
+		    struct proto_attach_resp *resp, int *event_fd);
 void raw_attach(const struct raw_daemon *daemon, struct raw_process *process);
+/* The same with this request. */
+void raw_attach_as(const struct raw_daemon *daemon, struct raw_process *process,
+		   const struct proto_attach *body);
 void raw_detach(struct raw_process *process);
 /* A context of this process. */
 int raw_context(const struct raw_daemon *daemon, const struct raw_process *process);

@@ -89,6 +89,7 @@ static const struct known on_context[] = {
 	ROW(IB_USER_VERBS_CMD_CREATE_AH, ib_uverbs_create_ah, ib_uverbs_create_ah_resp),
 	ROW0(IB_USER_VERBS_CMD_DESTROY_AH, ib_uverbs_destroy_ah),
 	ROW(IB_USER_VERBS_CMD_REG_MR, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp),
+	ROW(IB_USER_VERBS_CMD_REREG_MR, ib_uverbs_rereg_mr, ib_uverbs_rereg_mr_resp),
 	ROW0(IB_USER_VERBS_CMD_DEREG_MR, ib_uverbs_dereg_mr),
 	ROW(IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, ib_uverbs_create_comp_channel,
 	    ib_uverbs_create_comp_channel_resp),
@@ -153,7 +154,8 @@ static void every_unknown_command(void **state)
 	(void)state;
 	for (uint32_t number = 0; number < 256; number++) {
 		int known = number == IB_USER_VERBS_CMD_GET_CONTEXT || number == PROTO_ATTACH ||
-			    number == PROTO_LINK || number == PROTO_LIST_DEVICES;
+			    number == PROTO_LINK || number == PROTO_LIST_DEVICES ||
+			    number == PROTO_LINK_RETURN || number == PROTO_RETURNED;
 
 		for (size_t i = 0; i < ON_CONTEXT; i++)
 			known |= on_context[i].command == number;
@@ -526,51 +528,6 @@ static void qp_attributes(void **state)
 	assert_int_equal(raw_count(&server, "qp"), 3);
 }
 
-static int reg_mr(uint64_t start, uint64_t length, uint64_t iova, uint32_t access)
-{
-	static uint32_t pd;
-	static int of_ctx = -1;
-	struct ib_uverbs_reg_mr body = {
-		.start = start, .length = length, .hca_va = iova, .access_flags = access};
-
-	if (of_ctx != ctx)
-		pd = raw_pd(ctx);
-	of_ctx = ctx;
-	body.pd_handle = pd;
-	return raw_call(ctx, IB_USER_VERBS_CMD_REG_MR, &body, sizeof(body), NULL, 0);
-}
-
-static void mr_attributes(void **state)
-{
-	(void)state;
-	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 0), 0);
-	assert_int_equal(raw_count(&server, "pinned_bytes"), 4096);
-	assert_int_equal(reg_mr(0x1fff, 2, 0x1fff, 1), 0);
-	assert_int_equal(raw_count(&server, "pinned_bytes"), 3 * 4096);
-	assert_int_equal(reg_mr(0x1000, 0, 0x1000, 0), -EINVAL);
-	assert_int_equal(reg_mr(0x1000, LIMIT_MR_BYTES + 1, 0x1000, 0), -EINVAL);
-	assert_int_equal(reg_mr(UINT64_MAX - 10, 100, 0x1ff5, 0), -EINVAL);
-	assert_int_equal(reg_mr(UINT64_MAX - 10, 10, UINT64_MAX - 10, 0), -EINVAL);
-	assert_int_equal(reg_mr(0x1000, 0x2000, UINT64_MAX & ~0xfffull, 0), -EINVAL);
-	assert_int_equal(reg_mr(0x1000, UINT64_MAX, 0x1000, 0), -EINVAL);
-	/* Another name, at the same place of a page or not. */
-	assert_int_equal(reg_mr(0x1234, 100, 0x7234, 0), 0);
-	assert_int_equal(reg_mr(0x1234, 100, 0x7235, 0), -EINVAL);
-	assert_int_equal(reg_mr(0x1234, 100, 0, 0x20), 0);
-	/* Access: remote write and atomics need local write; optional bits are ignored. */
-	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 2), -EINVAL);
-	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 8), -EINVAL);
-	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 4), 0);
-	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 0xf), 0);
-	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 0x40), -EOPNOTSUPP);
-	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 0x100), -EINVAL);
-	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 1u << 19), -EINVAL);
-	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 1u << 20), 0);
-	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 1u << 29), 0);
-	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 1u << 30), -EINVAL);
-	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 1u << 31), -EINVAL);
-}
-
 static void srq_attributes(void **state)
 {
 	struct ib_uverbs_create_srq body = {.pd_handle = raw_pd(ctx), .max_wr = LIMIT_SRQ_WR};
@@ -687,7 +644,6 @@ int main(void)
 		TEST(others_handles),
 		TEST(cq_attributes),
 		TEST(qp_attributes),
-		TEST(mr_attributes),
 		TEST(srq_attributes),
 		TEST(ah_attributes),
 		TEST(all_qp_numbers),

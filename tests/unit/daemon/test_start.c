@@ -271,6 +271,22 @@ static void a_second_daemon_by_hand_refuses(void **state)
 	close(keep);
 }
 
+/* Its directory was deleted under it: nobody can find it, so it must not stay for ever. */
+static void without_its_directory_it_leaves(void **state)
+{
+	struct proto_device list[4];
+
+	(void)state;
+	assert_int_equal(daemon_list_devices(list, 4), 1);
+	pid_t daemon = daemon_pid();
+
+	assert_true(daemon > 1);
+	raw_daemon_remove(&here);
+	for (int i = 0; i < 2000 && kill(daemon, 0) == 0; i++)
+		raw_nap();
+	assert_int_equal(kill(daemon, 0), -1);
+}
+
 static void without_a_daemon_it_says_so(void **state)
 {
 	char *daemon = strdup(getenv("VERBENA_DAEMON"));
@@ -336,10 +352,10 @@ static void the_program_notices_nothing(void **state)
 	assert_int_equal(errno, ECHILD);
 	pid_t pid = daemon_pid();
 
-	/* Of the program's: nothing. Its own: 0-2, directory, pid file, spare, epoll, signals,
-	 * netlink, two sockets. */
+	/* Of the program's: nothing. Its own: 0-2, directory, pid file, roster, spare, epoll,
+	 * signals, netlink, two sockets. */
 	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
-	assert_in_range(open_descriptors(path), 8, 12);
+	assert_in_range(open_descriptors(path), 8, 13);
 	assert_int_not_equal(getsid(pid), getsid(0));
 	signal(SIGCHLD, SIG_DFL);
 	signal(SIGUSR1, SIG_DFL);
@@ -392,6 +408,7 @@ int main(void)
 		TEST(nobody_is_lost_when_it_leaves),
 		TEST(a_killed_daemon_is_replaced),
 		TEST(a_second_daemon_by_hand_refuses),
+		TEST(without_its_directory_it_leaves),
 		TEST(without_a_daemon_it_says_so),
 		TEST(the_program_notices_nothing),
 		TEST(closed_standard_descriptors_stay_closed),

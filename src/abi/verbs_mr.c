@@ -1,55 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Protection domains and memory regions. The daemon gives out handles and keys and counts what is
- * pinned; the pages are populated here, as a kernel would pin them, and the region is then made
- * known to peers (mr_publish). Deregistering goes the other way round: first all access ends.
+ * Memory regions. The daemon gives out handles and keys and counts what is pinned; the pages are
+ * populated here, as a kernel would pin them, and the region is then made known to peers
+ * (mr_publish). Deregistering goes the other way round: first all access ends.
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "abi/verbs_abi.h"
 #include "base/log.h"
+#include "hca/books.h"
 #include "hca/mr.h"
 
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
-/* ------------------------------------------------------------------ protection domains */
-
-EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *ibv)
-{
-	struct hca *hca = context_of(ibv)->hca;
-	struct pd *pd = calloc(1, sizeof(*pd));
-
-	if (!pd)
-		return fail_null(ENOMEM);
-	int err = daemon_alloc_pd(conn_of(ibv), &pd->ibv.handle);
-
-	if (err) {
-		free(pd);
-		return fail_null(-err);
-	}
-	pd->ibv.context = ibv;
-	pthread_mutex_lock(&hca->lock);
-	pd->id = ++hca->next_pd_id;
-	pthread_mutex_unlock(&hca->lock);
-	context_count(ibv, 1);
-	return &pd->ibv;
-}
-
-EXPORT int ibv_dealloc_pd(struct ibv_pd *ibv)
-{
-	int err = daemon_dealloc_pd(conn_of(ibv->context), ibv->handle);
-
-	if (err && err != -EIO) /* without a daemon there is nothing left there to free */
-		return fail_errno(-err);
-	context_count(ibv->context, -1);
-	free(pd_of(ibv));
-	return 0;
-}
-
-/* ------------------------------------------------------------------ memory regions */
+/* What this process has registered, in bytes: only for the explanation below. */
+static _Atomic uint64_t registered;
 
 /* Access bits that mean something here; those of the optional range are wishes, all ignored. */
 #define MR_ACCESS                                                                    \
@@ -105,6 +75,23 @@ static int populate(void *addr, size_t length, bool write)
 	return 0;
 }
 
+/* Why the daemon had no room: its answer is an errno, but the program's user needs more. */
+static void explain_limit(size_t length)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_MEMLOCK, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY ||
+	    atomic_load(&registered) + length <= limit.rlim_cur)
+		return;
+	log_warn("%zu KiB can't be registered: with the %llu KiB that are registered already, that "
+		 "is "
+		 "more than this process may lock (RLIMIT_MEMLOCK, %llu KiB). Raise it (`ulimit -l "
+		 "unlimited`, /etc/security/limits.conf, LimitMEMLOCK= of a unit), or set "
+		 "VERBENA_MEMLOCK=off",
+		 length >> 10, (unsigned long long)atomic_load(&registered) >> 10,
+		 (unsigned long long)limit.rlim_cur >> 10);
+}
+
 static void fill_region(struct mr *mr, const struct ib_uverbs_reg_mr_resp *resp)
 {
 	mr->ibv.context = mr->ibv.pd->context;
@@ -126,6 +113,8 @@ static int region_make(struct mr *mr)
 		return err;
 	err = daemon_reg_mr(conn, ibv->pd->handle, (uintptr_t)ibv->addr, ibv->length, mr->iova,
 			    mr->access, &resp);
+	if (err == -ENOMEM)
+		explain_limit(ibv->length);
 	if (err)
 		goto out_fork;
 	err = -populate(ibv->addr, ibv->length, write);
@@ -135,6 +124,9 @@ static int region_make(struct mr *mr)
 	err = mr_publish(context_of(ibv->context)->hca, mr);
 	if (err)
 		goto out_daemon;
+	atomic_fetch_add(&registered, ibv->length);
+	atomic_store(&context_of(ibv->context)->hca->last_key_index,
+		     resp.lkey >> LIMIT_KEY_TAG_BITS);
 	return 0;
 
 out_daemon:
@@ -163,7 +155,13 @@ static struct ibv_mr *region_register(struct ibv_pd *pd, void *addr, size_t leng
 	mr->ibv.length = length;
 	mr->iova = iova;
 	mr->access = access;
+	struct context *context = context_of(pd->context);
+
+	books_enter(context->hca);
 	err = region_make(mr);
+	if (!err)
+		books_add(context, HELD_MR, &mr->held);
+	books_leave(context->hca);
 	if (err) {
 		free(mr);
 		return fail_null(-err);
@@ -196,12 +194,91 @@ EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 	return fail_null(EOPNOTSUPP);
 }
 
-EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
+/* ------------------------------------------------------------------ changing a region */
+
+#define REREG_FLAGS \
+	(IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS)
+
+/* What the region shall be: `mr` with the changes that `flags` ask for. */
+static struct mr region_changed(const struct mr *mr, int flags, struct ibv_pd *pd, void *addr,
+				size_t length, int access)
+{
+	struct mr wanted = *mr;
+
+	if (flags & IBV_REREG_MR_CHANGE_PD)
+		wanted.ibv.pd = pd;
+	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+		wanted.access = (unsigned int)access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+		wanted.ibv.addr = addr;
+		wanted.ibv.length = length;
+		wanted.iova = wanted.access & IBV_ACCESS_ZERO_BASED ? 0 : (uintptr_t)addr;
+	}
+	return wanted;
+}
+
+static int check_rereg(const struct mr *wanted, int flags)
+{
+	if (!flags || flags & ~REREG_FLAGS || !wanted->ibv.pd ||
+	    wanted->ibv.pd->context != wanted->ibv.context)
+		return EINVAL;
+	return check_region(wanted->ibv.addr, wanted->ibv.length, wanted->iova, wanted->access);
+}
+
+/* The daemon's part and the pages. Nobody has access meanwhile. 0 or a negative errno. */
+static int region_change(struct mr *mr, const struct mr *wanted, int flags)
+{
+	const struct ibv_mr *ibv = &wanted->ibv;
+	struct ib_uverbs_rereg_mr_resp resp;
+	int err = -populate(ibv->addr, ibv->length, wanted->access & IBV_ACCESS_LOCAL_WRITE);
+
+	if (!err)
+		err = daemon_rereg_mr(conn_of(ibv->context), ibv->handle, flags,
+				      (uintptr_t)ibv->addr, ibv->length, wanted->iova,
+				      ibv->pd->handle, wanted->access, &resp);
+	if (err == -ENOMEM)
+		explain_limit(ibv->length);
+	if (err)
+		return err;
+	atomic_fetch_add(&registered, ibv->length - mr->ibv.length);
+	mr->ibv.pd = ibv->pd;
+	mr->ibv.addr = ibv->addr;
+	mr->ibv.length = ibv->length;
+	mr->iova = wanted->iova;
+	mr->access = wanted->access;
+	mr->ibv.lkey = resp.lkey;
+	mr->ibv.rkey = resp.rkey;
+	return 0;
+}
+
+EXPORT int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, size_t length,
 			int access)
 {
-	(void)mr, (void)flags, (void)pd, (void)addr, (void)length, (void)access;
-	errno = EOPNOTSUPP;
-	return IBV_REREG_MR_ERR_INPUT;
+	struct mr *mr = container_of(ibv, struct mr, ibv);
+	struct hca *hca = context_of(ibv->context)->hca;
+	struct mr wanted = region_changed(mr, flags, pd, addr, length, access), old = *mr;
+	bool moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
+	int err = check_rereg(&wanted, flags);
+
+	if (err) {
+		errno = err;
+		return IBV_REREG_MR_ERR_INPUT;
+	}
+	if (moves && fork_register(addr, length)) {
+		errno = EINVAL;
+		return IBV_REREG_MR_ERR_DONT_FORK_NEW;
+	}
+	books_enter(hca);
+	mr_revoke(hca, mr);
+	err = region_change(mr, &wanted, flags);
+	mr_publish(hca, mr); /* as it is now: the new region, or the old one after a failure */
+	books_leave(hca);
+	if (moves)
+		fork_unregister(err ? addr : old.ibv.addr, err ? length : old.ibv.length);
+	if (!err)
+		return 0;
+	errno = -err;
+	return IBV_REREG_MR_ERR_CMD;
 }
 
 EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
@@ -210,12 +287,19 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
 	struct hca *hca = context_of(ibv->context)->hca;
 
 	mr_revoke(hca, mr);
+	books_enter(hca);
 	int err = daemon_dereg_mr(conn_of(ibv->context), ibv->handle);
 
-	if (err && err != -EIO) { /* without a daemon there is nothing left there to end */
+	if (err == -EIO) /* without a daemon there is nothing left there to end */
+		err = 0;
+	if (!err)
+		books_drop(context_of(ibv->context), &mr->held);
+	books_leave(hca);
+	if (err) {
 		mr_publish(hca, mr);
 		return fail_errno(-err);
 	}
+	atomic_fetch_sub(&registered, ibv->length);
 	fork_unregister(ibv->addr, ibv->length);
 	context_count(ibv->context, -1);
 	free(mr);

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Protection domains. A region or queue pair is in the domain with its number: pd.id, the process's
+ * own; the handle is only for the daemon. */
+#include <stdlib.h>
+
+#include "abi/verbs_abi.h"
+#include "hca/books.h"
+
+EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *ibv)
+{
+	struct hca *hca = context_of(ibv)->hca;
+	struct pd *pd = calloc(1, sizeof(*pd));
+
+	if (!pd)
+		return fail_null(ENOMEM);
+	books_enter(hca);
+	int err = daemon_alloc_pd(conn_of(ibv), &pd->ibv.handle);
+
+	if (!err)
+		books_add(context_of(ibv), HELD_PD, &pd->held);
+	books_leave(hca);
+	if (err) {
+		free(pd);
+		return fail_null(-err);
+	}
+	pd->ibv.context = ibv;
+	pthread_mutex_lock(&hca->lock);
+	pd->id = ++hca->next_pd_id;
+	pthread_mutex_unlock(&hca->lock);
+	context_count(ibv, 1);
+	return &pd->ibv;
+}
+
+EXPORT int ibv_dealloc_pd(struct ibv_pd *ibv)
+{
+	struct context *context = context_of(ibv->context);
+
+	books_enter(context->hca);
+	int err = daemon_dealloc_pd(&context->conn, ibv->handle);
+
+	if (err == -EIO) /* without a daemon there is nothing left there to free */
+		err = 0;
+	if (!err)
+		books_drop(context, &pd_of(ibv)->held);
+	books_leave(context->hca);
+	if (err)
+		return fail_errno(-err);
+	context_count(ibv->context, -1);
+	free(pd_of(ibv));
+	return 0;
+}

@@ -1,0 +1,151 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""verbenad is killed under running programs: data goes on, and they go on with the next daemon.
+
+Debian's perftest and ibv_rc_pingpong (which checks its data) are in traffic meanwhile; what they
+hold is compared before and after, by handle, number and key.
+"""
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+from lib import (PORTS, SLOW, VERBENA, Stage, Suite, need_programs, poll_until, require, tail)
+
+
+def kill_daemon(stage):
+    """Kills the directory's daemon; returns when it is dead."""
+    pids = stage.daemons()
+    require(len(pids) == 1, f"{len(pids)} daemons: {pids}")
+    os.kill(pids[0], signal.SIGKILL)
+    poll_until(lambda: pids[0] not in stage.daemons(), 5)
+
+
+def held(stage):
+    """Who holds what, without what changes by itself: kind -> sorted entries."""
+    done = subprocess.run([VERBENA, "resources", "--json"], env=stage.environment, timeout=20,
+                          stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode:
+        return None
+    reply = json.loads(done.stdout)
+    del reply["ok"]
+    for entries in reply.values():
+        for entry in entries:
+            entry.pop("state", None)
+    return {kind: sorted(entries, key=json.dumps) for kind, entries in reply.items()}
+
+
+def long_traffic(stage, program, seconds, *options):
+    """A pair of perftest that runs for a while; returns both processes, in traffic."""
+    port = PORTS.take()
+    words = [program, "-F", "-p", port, "-s", 4096, "-D", seconds, *options]
+    pair = stage.start_pair(words, words + ["localhost"], port)
+
+    def connected():
+        reply = held(stage)
+        mine = {process.pid for process in pair}
+        states = [entry for entry in (reply or {}).get("qp", []) if entry["pid"] in mine]
+        return len(states) >= 2 and all(
+            "remote_qpn" in entry or entry["type"] == "UD" for entry in states)
+
+    require(poll_until(connected, 10), f"no traffic\n{tail(pair[0].output())}")
+    return pair
+
+
+def finish(stage, pair, seconds):
+    """Both ends end well."""
+    stage.finish_pair(*pair, seconds=seconds)
+
+
+def traffic_goes_on(stage, program, *options):
+    """Nothing but the daemon is missing: the pair runs to its end, and needs one to end."""
+    pair = long_traffic(stage, program, 2, *options)
+    kill_daemon(stage)
+    time.sleep(0.3)
+    require(not stage.daemons(), "a daemon was started although nothing needs one")
+    finish(stage, pair, 20)
+    stage.expect_no_clients()
+
+
+def all_come_back(stage):
+    """Somebody else starts the next daemon; everybody returns with all that he holds."""
+    pairs = [long_traffic(stage, "ib_send_bw", 6, "-q", 3),
+             long_traffic(stage, "ib_write_bw", 6),
+             long_traffic(stage, "ib_send_bw", 6, "-c", "UD")]
+    before = held(stage)
+    kill_daemon(stage)
+    stage.run("ibv_devices")
+    same = poll_until(lambda: held(stage) == before, 10)
+    if not same:
+        after = held(stage) or {}
+        lost = {kind: [entry for entry in before[kind] if entry not in after.get(kind, [])]
+                for kind in before}
+        require(False, f"not back: {json.dumps(lost)[:2000]}\n{stage.log_tail()}")
+    for pair in pairs:
+        finish(stage, pair, 30)
+    stage.expect_no_clients()
+
+
+def the_dead_are_noticed(stage):
+    """Also those who die after, or while, they return: their peers hear of it."""
+    for moment in (0, 0.002, 0.3):
+        port = PORTS.take()
+        words = ["ib_send_bw", "-F", "-p", port, "-s", 4096, "-D", 20]
+        pair = stage.start_pair(words, words + ["localhost"], port)
+        require(poll_until(lambda: len(stage.clients()) == 2, 10), "no two clients")
+        time.sleep(0.3)
+        kill_daemon(stage)
+        stage.run("ibv_devices")
+        time.sleep(moment)
+        pair[0].kill()
+        status = pair[1].wait(20 * SLOW)
+        require(status != 0, f"the survivor saw nothing\n{tail(pair[1].output())}")
+        stage.expect_no_clients()
+
+
+def many_times(stage, seed):
+    """The daemon is killed at random while programs come, exchange checked data, and go."""
+    chance = random.Random(seed)
+    flows = []
+    end = time.monotonic() + 60 * SLOW
+    kills = 0
+    while kills < 15 and time.monotonic() < end:
+        while len(flows) < 3:
+            port = PORTS.take()
+            size = chance.choice([64, 4096, 100000])
+            words = ["ibv_rc_pingpong", "-g", 0, "-p", port, "-s", size, "-n", 2000, "-c"]
+            flows.append(stage.start_pair(words, words + ["localhost"], port))
+        time.sleep(chance.random() * 0.2)
+        for pid in stage.daemons():
+            os.kill(pid, signal.SIGKILL)
+            kills += 1
+        for pair in [pair for pair in flows if not (pair[0].running() or pair[1].running())]:
+            finish(stage, pair, 1)
+            flows.remove(pair)
+    for pair in flows:
+        finish(stage, pair, 30)
+    require(kills >= 15, f"only {kills} daemons were killed")
+    stage.run("ibv_devices")
+    stage.expect_no_clients()
+
+
+def main():
+    """All cases."""
+    need_programs("ib_send_bw", "ib_write_bw", "ibv_rc_pingpong", "ibv_devices")
+    suite = Suite("daemon_killed")
+    stage = Stage(idle_ms=2000)
+    seed = int(os.environ.get("VERBENA_SEED") or random.randrange(1 << 32))
+    for program in ("ib_send_bw", "ib_write_bw", "ib_read_bw"):
+        suite.case(f"{program} goes on without a daemon", traffic_goes_on, stage, program)
+    suite.case("all return to the next daemon", all_come_back, stage)
+    suite.case("the dead are noticed", the_dead_are_noticed, stage)
+    suite.case(f"many times (VERBENA_SEED={seed})", many_times, stage, seed)
+    suite.stage_closed(stage)
+    suite.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# Right and wrong use of verbs, once for each carrier. The program sees nothing but the public
+# headers and the built library; each test has a daemon of its own.
+add_executable(faults faults.c rig.c end.c data.c remote.c state.c queue.c loose.c)
+target_link_libraries(faults PRIVATE ibverbs Threads::Threads)
+set_target_properties(faults PROPERTIES
+	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
+
+foreach(carrier self self2 local ring)
+	verbena_script_test(e2e.faults_${carrier} TIMEOUT 600 LABELS e2e
+		COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:faults> -c ${carrier})
+endforeach()

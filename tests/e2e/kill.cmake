@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# Processes killed and stopped at random instants (the seed is printed).
+add_executable(kill kill.c rig.c end.c)
+target_link_libraries(kill PRIVATE ibverbs Threads::Threads)
+set_target_properties(kill PROPERTIES
+	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
+verbena_script_test(e2e.kill TIMEOUT 400 LABELS e2e
+	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:kill>)

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory regions at the daemon: attributes, what is pinned and how far that may go, changing a
+ * region. The addresses are made up: the daemon never looks at memory.
+ */
+#include <errno.h>
+#include <linux/capability.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "proto/limits.h"
+#include "raw.h"
+
+enum { PAGE = 4096, TRANSLATION = 1, PD = 2, ACCESS = 4 };
+
+static struct raw_daemon server;
+static struct raw_process process;
+static int ctx;
+static uint32_t pd;
+
+static int server_start(void **state)
+{
+	(void)state;
+	raw_daemon_start(&server);
+	return 0;
+}
+
+static int server_stop(void **state)
+{
+	(void)state;
+	raw_daemon_stop(&server);
+	return 0;
+}
+
+static int open_context(void **state)
+{
+	(void)state;
+	raw_attach(&server, &process);
+	ctx = raw_context(&server, &process);
+	pd = raw_pd(ctx);
+	return 0;
+}
+
+static int close_context(void **state)
+{
+	(void)state;
+	close(ctx);
+	raw_detach(&process);
+	raw_expect_count(&server, "clients", 0);
+	return 0;
+}
+
+static int reg_mr_as(uint64_t start, uint64_t length, uint64_t iova, uint32_t access,
+		     struct ib_uverbs_reg_mr_resp *resp)
+{
+	struct ib_uverbs_reg_mr body = {
+		.start = start, .length = length, .hca_va = iova, .access_flags = access};
+
+	body.pd_handle = pd;
+	return raw_call(ctx, IB_USER_VERBS_CMD_REG_MR, &body, sizeof(body), resp, sizeof(*resp));
+}
+
+static int reg_mr(uint64_t start, uint64_t length, uint64_t iova, uint32_t access)
+{
+	struct ib_uverbs_reg_mr_resp resp;
+
+	return reg_mr_as(start, length, iova, access, &resp);
+}
+
+static void mr_attributes(void **state)
+{
+	(void)state;
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 0), 0);
+	assert_int_equal(raw_count(&server, "pinned_bytes"), 4096);
+	assert_int_equal(reg_mr(0x1fff, 2, 0x1fff, 1), 0);
+	assert_int_equal(raw_count(&server, "pinned_bytes"), 3 * 4096);
+	assert_int_equal(reg_mr(0x1000, 0, 0x1000, 0), -EINVAL);
+	assert_int_equal(reg_mr(0x1000, LIMIT_MR_BYTES + 1, 0x1000, 0), -EINVAL);
+	assert_int_equal(reg_mr(UINT64_MAX - 10, 100, 0x1ff5, 0), -EINVAL);
+	assert_int_equal(reg_mr(UINT64_MAX - 10, 10, UINT64_MAX - 10, 0), -EINVAL);
+	assert_int_equal(reg_mr(0x1000, 0x2000, UINT64_MAX & ~0xfffull, 0), -EINVAL);
+	assert_int_equal(reg_mr(0x1000, UINT64_MAX, 0x1000, 0), -EINVAL);
+	/* Another name, at the same place of a page or not. */
+	assert_int_equal(reg_mr(0x1234, 100, 0x7234, 0), 0);
+	assert_int_equal(reg_mr(0x1234, 100, 0x7235, 0), -EINVAL);
+	assert_int_equal(reg_mr(0x1234, 100, 0, 0x20), 0);
+	/* Access: remote write and atomics need local write; optional bits are ignored. */
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 2), -EINVAL);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 8), -EINVAL);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 4), 0);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 0xf), 0);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 0x40), -EOPNOTSUPP);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 0x100), -EINVAL);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 1u << 19), -EINVAL);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 1u << 20), 0);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 1u << 29), 0);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 1u << 30), -EINVAL);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 1u << 31), -EINVAL);
+}
+
+/* ------------------------------------------------------------------ the limit */
+
+/* CAP_IPC_LOCK, which lifts the limit, away from or back to what this process may have. */
+static void lock_capability(bool wanted)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct data[2];
+	const uint32_t bit = 1u << CAP_IPC_LOCK;
+
+	assert_int_equal(syscall(SYS_capget, &header, data), 0);
+	if (wanted)
+		data[0].effective |= bit & data[0].permitted;
+	else
+		data[0].effective &= ~bit;
+	assert_int_equal(syscall(SYS_capset, &header, data), 0);
+}
+
+static struct rlimit set_limit(rlim_t bytes)
+{
+	struct rlimit old, limit;
+
+	assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &old), 0);
+	limit = old;
+	limit.rlim_cur = bytes;
+	assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+	return old;
+}
+
+static void the_limit_counts_whole_pages(void **state)
+{
+	const struct rlimit old = set_limit(10 * PAGE + 100);
+
+	(void)state;
+	lock_capability(false);
+	assert_int_equal(reg_mr(0x10000, 9 * PAGE, 0x10000, 1), 0);
+	assert_int_equal(reg_mr(0x10fff, 2, 0x10fff, 1), -ENOMEM);
+	assert_int_equal(raw_count(&server, "pinned_bytes"), 9 * PAGE);
+	/* The same page again counts again; then nothing is left. */
+	assert_int_equal(reg_mr(0x10000, 1, 0x10000, 1), 0);
+	assert_int_equal(reg_mr(0x10000, 1, 0x10000, 1), -ENOMEM);
+	/* The limit is looked at each time. */
+	set_limit(11 * PAGE);
+	assert_int_equal(reg_mr(0x10000, 1, 0x10000, 1), 0);
+	assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &old), 0);
+	lock_capability(true);
+}
+
+static void what_is_given_back_is_free_again(void **state)
+{
+	const struct rlimit old = set_limit(10 * PAGE);
+	struct ib_uverbs_reg_mr_resp resp;
+
+	(void)state;
+	lock_capability(false);
+	for (int i = 0; i < 20; i++) {
+		assert_int_equal(reg_mr_as(0x10000, 10 * PAGE, 0x10000, 1, &resp), 0);
+		assert_int_equal(reg_mr(0x10000, 1, 0x10000, 1), -ENOMEM);
+		assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEREG_MR, resp.mr_handle), 0);
+	}
+	assert_int_equal(raw_count(&server, "pinned_bytes"), 0);
+	assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &old), 0);
+	lock_capability(true);
+}
+
+static void the_capability_lifts_the_limit(void **state)
+{
+	const struct rlimit old = set_limit(PAGE);
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	lock_capability(true);
+	assert_int_equal(reg_mr(0x10000, 100 * PAGE, 0x10000, 1), 0);
+	assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &old), 0);
+}
+
+static void a_program_may_ask_for_no_limit(void **state)
+{
+	const struct rlimit old = set_limit(PAGE);
+	struct proto_attach body = {.abi = PROTO_ABI, .flags = PROTO_ATTACH_NO_MEMLOCK};
+
+	(void)state;
+	lock_capability(false);
+	assert_int_equal(reg_mr(0x10000, 2 * PAGE, 0x10000, 1), -ENOMEM);
+	close(ctx);
+	raw_detach(&process);
+	raw_attach_as(&server, &process, &body);
+	ctx = raw_context(&server, &process);
+	pd = raw_pd(ctx);
+	assert_int_equal(reg_mr(0x10000, 100 * PAGE, 0x10000, 1), 0);
+	assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &old), 0);
+	lock_capability(true);
+}
+
+static void the_figures_are_shown(void **state)
+{
+	(void)state;
+	assert_int_equal(reg_mr(0x10000, 3 * PAGE, 0x10000, 1), 0);
+	json_t *reply = raw_ctl(&server, "{\"op\": \"resources\"}");
+	const json_t *mine = json_array_get(json_object_get(reply, "process"), 0);
+	const json_t *user = json_array_get(json_object_get(reply, "user"), 0);
+
+	assert_int_equal(json_integer_value(json_object_get(mine, "pid")), getpid());
+	assert_int_equal(json_integer_value(json_object_get(mine, "pinned_bytes")), 3 * PAGE);
+	assert_int_equal(json_integer_value(json_object_get(user, "uid")), geteuid());
+	assert_int_equal(json_integer_value(json_object_get(user, "pinned_bytes")), 3 * PAGE);
+	assert_int_equal(json_integer_value(json_object_get(user, "processes")), 1);
+	json_decref(reply);
+}
+
+/* ------------------------------------------------------------------ changing a region */
+
+static struct ib_uverbs_rereg_mr change;
+
+static int rereg(uint32_t flags)
+{
+	struct ib_uverbs_rereg_mr_resp resp;
+
+	change.flags = flags;
+	return raw_call(ctx, IB_USER_VERBS_CMD_REREG_MR, &change, sizeof(change), &resp,
+			sizeof(resp));
+}
+
+static void a_region_can_be_changed(void **state)
+{
+	struct ib_uverbs_reg_mr_resp resp;
+	uint32_t other_pd = raw_pd(ctx);
+
+	(void)state;
+	assert_int_equal(reg_mr_as(0x10000, PAGE, 0x10000, 1, &resp), 0);
+	change = (struct ib_uverbs_rereg_mr){.mr_handle = resp.mr_handle,
+					     .start = 0x20000,
+					     .length = 3 * PAGE,
+					     .hca_va = 0x20000,
+					     .pd_handle = other_pd,
+					     .access_flags = 3};
+	assert_int_equal(rereg(TRANSLATION), 0);
+	assert_int_equal(raw_count(&server, "pinned_bytes"), 3 * PAGE);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEALLOC_PD, pd), -EBUSY);
+	assert_int_equal(rereg(PD | ACCESS), 0);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEALLOC_PD, pd), 0);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEALLOC_PD, other_pd), -EBUSY);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEREG_MR, resp.mr_handle), 0);
+	assert_int_equal(raw_count(&server, "pinned_bytes"), 0);
+	assert_int_equal(rereg(PD), -EINVAL);
+}
+
+static void a_wrong_change_changes_nothing(void **state)
+{
+	struct ib_uverbs_reg_mr_resp resp;
+
+	(void)state;
+	assert_int_equal(reg_mr_as(0x10000, PAGE, 0x10000, 1, &resp), 0);
+	change = (struct ib_uverbs_rereg_mr){.mr_handle = resp.mr_handle, .pd_handle = 0x77777};
+	assert_int_equal(rereg(0), -EINVAL);
+	assert_int_equal(rereg(8), -EINVAL);
+	assert_int_equal(rereg(TRANSLATION), -EINVAL); /* length 0 */
+	assert_int_equal(rereg(PD), -EINVAL);
+	change.pd_handle = pd;
+	change.access_flags = 2; /* remote write without local write */
+	assert_int_equal(rereg(PD | ACCESS), -EINVAL);
+	change.access_flags = 0x40; /* on demand */
+	assert_int_equal(rereg(ACCESS), -EOPNOTSUPP);
+	assert_int_equal(raw_count(&server, "pinned_bytes"), PAGE);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEREG_MR, resp.mr_handle), 0);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_context, close_context)
+	const struct CMUnitTest tests[] = {
+		TEST(mr_attributes),
+		TEST(the_limit_counts_whole_pages),
+		TEST(what_is_given_back_is_free_again),
+		TEST(the_capability_lifts_the_limit),
+		TEST(a_program_may_ask_for_no_limit),
+		TEST(the_figures_are_shown),
+		TEST(a_region_can_be_changed),
+		TEST(a_wrong_change_changes_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, server_start, server_stop);
+}
