@@ -23,7 +23,8 @@
  * A poller that finds nothing YIELD_AFTER times yields the processor, so that two processes on one
  * core take turns quickly. Yielding is not enough among many: schedulers let a crowd of yielding
  * processes starve one that has work to do (seen for seconds: verbenad, by twenty pollers). So a
- * poller that got its core back late NAP_AFTER times in a row naps after each further yield.
+ * poller that got its core back late NAP_AFTER times in a row yields more often, and naps then for
+ * as long as the others kept the core.
  */
 #include "hca/engine.h"
 
@@ -49,8 +50,8 @@ enum {
 	YIELD_AFTER = 128, /* empty polls in a row; some microseconds, longer than a round trip */
 	WATCH_NS = 500000,
 	LATE_NS = 2000, /* a yield that took longer let somebody else run */
-	NAP_AFTER = 32, /* late yields in a row */
-	NAP_NS = 50000,
+	NAP_AFTER = 16, /* late yields in a row make a crowd */
+	NAP_MAX_NS = 1000000,
 };
 
 uint64_t now_ns(void)
@@ -297,9 +298,15 @@ static void yield(unsigned int *late)
 	uint64_t start = now_ns();
 
 	sched_yield();
-	*late = now_ns() - start > LATE_NS ? *late + 1 : 0;
-	if (*late > NAP_AFTER)
-		nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+	uint64_t took = now_ns() - start;
+
+	if (took <= LATE_NS) {
+		*late = 0;
+	} else if (++*late > NAP_AFTER) {
+		uint64_t nap = took < NAP_MAX_NS ? took : NAP_MAX_NS;
+
+		nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
+	}
 }
 
 void engine_poll(struct hca *hca)
@@ -330,7 +337,7 @@ void engine_poll(struct hca *hca)
 		atomic_store(&hca->pub->header.asleep, 0);
 		engine_kick(hca); /* the engine thread begins to watch */
 	}
-	if (unlikely(empty % YIELD_AFTER == 0))
+	if (unlikely(empty % (late > NAP_AFTER ? YIELD_AFTER / 8 : YIELD_AFTER) == 0))
 		yield(&late);
 }
 
