@@ -21,7 +21,10 @@
  * engine's lock is given back (engine_leave).
  *
  * A poller that finds nothing YIELD_AFTER times yields the processor, so that two processes on one
- * core take turns quickly.
+ * core take turns quickly. Yielding is not enough among many: schedulers let a crowd of yielding
+ * processes starve one that has work to do (seen for seconds: verbenad, by twenty pollers). So a
+ * poller that got its core back late NAP_AFTER times in a row yields more often, and naps then for
+ * as long as the others kept the core.
  */
 #include "hca/engine.h"
 
@@ -46,6 +49,9 @@ enum {
 	LEASE_AFTER = 8,   /* empty polls in a row that make a poller */
 	YIELD_AFTER = 128, /* empty polls in a row; some microseconds, longer than a round trip */
 	WATCH_NS = 500000,
+	LATE_NS = 2000, /* a yield that took longer let somebody else run */
+	NAP_AFTER = 16, /* late yields in a row make a crowd */
+	NAP_MAX_NS = 1000000,
 };
 
 uint64_t now_ns(void)
@@ -286,10 +292,28 @@ void engine_release(struct hca *hca)
 	pass_until_idle(hca);
 }
 
+/* Lets others run. *late counts the yields in a row after which that took a while. */
+static void yield(unsigned int *late)
+{
+	uint64_t start = now_ns();
+
+	sched_yield();
+	uint64_t took = now_ns() - start;
+
+	if (took <= LATE_NS) {
+		*late = 0;
+	} else if (++*late > NAP_AFTER) {
+		uint64_t nap = took < NAP_MAX_NS ? took : NAP_MAX_NS;
+
+		nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
+	}
+}
+
 void engine_poll(struct hca *hca)
 {
 	/* initial-exec: one instruction instead of a call for each poll */
 	static _Thread_local unsigned int empty __attribute__((tls_model("initial-exec")));
+	static _Thread_local unsigned int late __attribute__((tls_model("initial-exec")));
 	unsigned int n = 0;
 
 	if (likely(lock_try(&hca->engine))) {
@@ -300,7 +324,7 @@ void engine_poll(struct hca *hca)
 			      atomic_load_explicit(&hca->polls, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
 	if (n) {
-		empty = 0;
+		empty = late = 0;
 		return;
 	}
 	empty++;
@@ -313,8 +337,8 @@ void engine_poll(struct hca *hca)
 		atomic_store(&hca->pub->header.asleep, 0);
 		engine_kick(hca); /* the engine thread begins to watch */
 	}
-	if (unlikely(empty % YIELD_AFTER == 0))
-		sched_yield();
+	if (unlikely(empty % (late > NAP_AFTER ? YIELD_AFTER / 8 : YIELD_AFTER) == 0))
+		yield(&late);
 }
 
 /* ------------------------------------------------------------------ the engine thread */
