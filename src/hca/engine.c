@@ -23,8 +23,9 @@
  * A poller that has looked at YIELD_AFTER rings in vain yields the processor, so that two processes
  * on one core take turns quickly. Among many that is not enough: a crowd of yielding processes can
  * keep one that has work to do from its core for seconds (seen with 20 pollers and verbenad, Linux
- * 6.18). So a poller that got its core back late NAP_AFTER times in a row naps instead, longer and
- * longer, until it gets a message or its core back in time.
+ * 6.18). So a poller that got its core back late NAP_AFTER times in a row gives the lease back and
+ * naps, longer and longer: peers ring, and the engine thread takes what comes. That ends when a nap
+ * ends in time or a message came; a few late yields are enough then to nap again.
  */
 #include "hca/engine.h"
 
@@ -50,10 +51,11 @@ enum {
 	YIELD_AFTER = 256, /* some microseconds, longer than a round trip */
 	WATCH_NS = 500000,
 	LATE_NS = 2000,	       /* a yield that took longer let somebody else run */
-	OVERSLEPT_NS = 200000, /* a nap that took so much longer found the core taken */
+	OVERSLEPT_NS = 100000, /* a nap that took so much longer found the core taken */
 	NAP_AFTER = 16,	       /* late yields in a row make a crowd */
 	NAP_NS = 50000,	       /* doubles */
 	NAP_DOUBLINGS = 5,
+	NAP_AGAIN = 4, /* late yields until the next nap, for whoever napped before */
 };
 
 uint64_t now_ns(void)
@@ -302,7 +304,7 @@ static void nap(unsigned int *late)
 
 	nanosleep(&(struct timespec){.tv_nsec = length}, NULL);
 	if (now_ns() - start < length + OVERSLEPT_NS)
-		*late = 0;
+		*late = NAP_AFTER - NAP_AGAIN;
 	else if (*late < NAP_AFTER + NAP_DOUBLINGS)
 		++*late;
 }
@@ -335,13 +337,15 @@ void engine_poll(struct hca *hca)
 			      atomic_load_explicit(&hca->polls, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
 	if (n) {
-		empty = late = 0;
+		empty = 0;
+		late = late < NAP_AFTER ? 0 : NAP_AFTER - NAP_AGAIN;
 		return;
 	}
 	empty += looked;
 	bool asleep = atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed);
 
-	if (unlikely(atomic_load_explicit(&hca->armed_cqs, memory_order_relaxed))) {
+	if (unlikely(late >= NAP_AFTER ||
+		     atomic_load_explicit(&hca->armed_cqs, memory_order_relaxed))) {
 		if (!asleep)
 			engine_release(hca);
 	} else if (unlikely(asleep && empty > LEASE_AFTER)) {
