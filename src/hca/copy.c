@@ -6,9 +6,11 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "hca/guard.h"
 #include "proto/limits.h"
 
-void copy_gather(void *to, const struct iovec *from, int count, size_t offset, size_t length)
+GUARDED static void gather(void *to, const struct iovec *from, int count, size_t offset,
+			   size_t length)
 {
 	uint8_t *out = to;
 
@@ -28,7 +30,8 @@ void copy_gather(void *to, const struct iovec *from, int count, size_t offset, s
 	}
 }
 
-void copy_scatter(const struct iovec *to, int count, size_t offset, const void *from, size_t length)
+GUARDED static void scatter(const struct iovec *to, int count, size_t offset, const void *from,
+			    size_t length)
 {
 	const uint8_t *in = from;
 
@@ -48,15 +51,51 @@ void copy_scatter(const struct iovec *to, int count, size_t offset, const void *
 	}
 }
 
-void copy_gather_ordered(void *to, const struct iovec *from, int count, size_t length)
+GUARDED static void gather_ordered(void *to, const struct iovec *from, int count, size_t length)
 {
 	uint8_t last;
 
 	if (!length)
 		return;
-	copy_gather(to, from, count, 0, length - 1);
-	copy_gather(&last, from, count, length - 1, 1);
+	gather(to, from, count, 0, length - 1);
+	gather(&last, from, count, length - 1, 1);
 	__atomic_store_n((uint8_t *)to + length - 1, last, __ATOMIC_RELEASE);
+}
+
+bool copy_gather(void *to, const struct iovec *from, int count, size_t offset, size_t length)
+{
+	void *place[GUARD_WORDS];
+
+	if (__builtin_setjmp(place))
+		return false;
+	guard_enter(place);
+	gather(to, from, count, offset, length);
+	guard_leave();
+	return true;
+}
+
+bool copy_scatter(const struct iovec *to, int count, size_t offset, const void *from, size_t length)
+{
+	void *place[GUARD_WORDS];
+
+	if (__builtin_setjmp(place))
+		return false;
+	guard_enter(place);
+	scatter(to, count, offset, from, length);
+	guard_leave();
+	return true;
+}
+
+bool copy_gather_ordered(void *to, const struct iovec *from, int count, size_t length)
+{
+	void *place[GUARD_WORDS];
+
+	if (__builtin_setjmp(place))
+		return false;
+	guard_enter(place);
+	gather_ordered(to, from, count, length);
+	guard_leave();
+	return true;
 }
 
 /* Where byte `offset` of the list is; the list from there on is copied to `out`. */

@@ -13,13 +13,18 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-/* Flat bytes from (to) a list of segments, starting `offset` bytes into the list. */
-void copy_gather(void *to, const struct iovec *from, int count, size_t offset, size_t length);
-void copy_scatter(const struct iovec *to, int count, size_t offset, const void *from,
-		  size_t length);
+/*
+ * Flat bytes from (to) a list of segments, starting `offset` bytes into the list. False: some of
+ * the memory isn't mapped as it should be (see guard.h); part of it may have been copied.
+ */
+bool copy_gather(void *to, const struct iovec *from, int count, size_t offset, size_t length)
+	__attribute__((warn_unused_result));
+bool copy_scatter(const struct iovec *to, int count, size_t offset, const void *from, size_t length)
+	__attribute__((warn_unused_result));
 
 /* [memory, memory + length) from a list, the last byte last. */
-void copy_gather_ordered(void *to, const struct iovec *from, int count, size_t length);
+bool copy_gather_ordered(void *to, const struct iovec *from, int count, size_t length)
+	__attribute__((warn_unused_result));
 
 /*
  * A segment list here to flat memory of another process (and back): 0, -EFAULT (one side isn't

@@ -10,8 +10,8 @@
  *
  * Overrun: a completion that finds the ring full is lost, and so is every later one; what was in
  * the ring before can still be polled. The QPs that complete to it fail (the engine thread sees to
- * that: whoever finds the ring full is in the middle of one of them). With IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN the oldest entry
- * gives way.
+ * that: whoever finds the ring full is in the middle of one of them). With
+ * IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN the oldest entry gives way.
  */
 #include <errno.h>
 #include <stdlib.h>

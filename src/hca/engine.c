@@ -497,6 +497,7 @@ static void *engine_thread(void *arg)
 			engine_release(hca);
 			next = scan_timers(hca);
 		}
+		link_reap(hca);
 		uint64_t watch = watching ? now_ns() + WATCH_NS : UINT64_MAX;
 
 		sleep_until(hca, epoll, watch < next ? watch : next);
@@ -526,6 +527,8 @@ int engine_start(struct hca *hca)
 	}
 	hca->epoll = epoll;
 	sigfillset(&all);
+	sigdelset(&all, SIGSEGV); /* guard.h */
+	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, &old); /* the program's handlers stay on its threads */
 	int err = pthread_create(&hca->thread, NULL, engine_thread, hca);
 

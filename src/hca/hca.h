@@ -133,7 +133,7 @@ struct cq {
 	struct lock lock;
 	bool single_threaded;
 	bool timestamps;
-	_Atomic bool overrun; /* changes under lock */
+	_Atomic bool overrun;	/* changes under lock */
 	_Atomic uint32_t armed; /* enum cq_arm; changes under lock */
 	struct cqe *ring;
 	uint32_t mask;		     /* ring places - 1; at least ibv.cqe */
@@ -335,7 +335,9 @@ struct link {
 	_Atomic uint32_t state; /* enum link_state */
 	bool self;	     /* both ends are this process: copies are memcpy, atomics are direct */
 	_Atomic bool can_vm; /* process_vm_* reaches the peer */
-	_Atomic bool broken; /* the peer broke the ring's rules: our QPs are to be told */
+	_Atomic bool mapped; /* memory, peer and doorbell exist */
+	_Atomic uint64_t refused_at; /* ns: nobody was there */
+	_Atomic bool broken;	     /* the peer broke the ring's rules: our QPs are to be told */
 	uint64_t id;
 	uint32_t side; /* mine */
 	int32_t pid;
@@ -384,7 +386,8 @@ struct hca {
 	struct lock active_lock;
 	struct list active;
 	_Atomic bool link_requests;
-	_Atomic bool overruns; /* a CQ has overrun: its QPs are to fail */
+	_Atomic bool link_deaths; /* a link went down: its memory is to be given back */
+	_Atomic bool overruns;	  /* a CQ has overrun: its QPs are to fail */
 
 	/* the lease: see engine.c */
 	_Atomic uint32_t polls;	    /* counts empty polls; the engine thread watches it */

@@ -14,6 +14,9 @@
 #include "hca/books.h"
 #include "hca/engine.h"
 
+#define REFUSED_NS 100000000ull /* datagrams to an empty slot don't ask the daemon again so long \
+				 */
+
 enum { BACKLOG_MAX = 65536 }; /* a peer that makes us answer more than this is not sane */
 
 static struct link *link_new(struct hca *hca, uint32_t slot)
@@ -38,17 +41,45 @@ struct link *link_get(struct hca *hca, uint32_t slot)
 
 	if (likely(link && !link_is(link, LINK_DOWN)))
 		return link;
-	struct link *fresh = link_new(hca, slot);
+	if (!link) {
+		struct link *fresh = link_new(hca, slot);
 
-	if (!fresh)
-		return NULL;
-	if (!atomic_compare_exchange_strong(&hca->link_by_slot[slot], &link, fresh)) {
-		free(fresh);
-		return link; /* somebody else asked in the meantime */
+		if (!fresh)
+			return NULL;
+		if (!atomic_compare_exchange_strong(&hca->link_by_slot[slot], &link, fresh)) {
+			free(fresh);
+			return link; /* somebody else asked in the meantime */
+		}
+		link = fresh;
+	} else {
+		uint32_t down = LINK_DOWN;
+
+		if (atomic_load(&link->mapped) ||
+		    !atomic_compare_exchange_strong(&link->state, &down, LINK_ASKED))
+			return link;
 	}
 	atomic_store(&hca->link_requests, true);
 	engine_kick(hca);
-	return fresh;
+	return link;
+}
+
+struct link *link_get_datagram(struct hca *hca, uint32_t slot)
+{
+	struct link *link = atomic_load_explicit(&hca->link_by_slot[slot], memory_order_acquire);
+
+	if (unlikely(link && link_is(link, LINK_DOWN) &&
+		     now_ns() - atomic_load(&link->refused_at) < REFUSED_NS))
+		return NULL;
+	return link_get(hca, slot);
+}
+
+/* Nobody is there, or the link can't be mapped. Engine thread. */
+static void refused(struct link *link)
+{
+	link->id = 0;
+	atomic_store(&link->refused_at, now_ns());
+	atomic_store(&link->state, LINK_DOWN);
+	atomic_store(&link->has_waiters, true);
 }
 
 int link_make_self(struct hca *hca)
@@ -97,8 +128,7 @@ void link_ask_daemon(struct hca *hca)
 			return_seek(hca, true);
 		} else if (err && err != -EALREADY) {
 			log_info("no process at slot %u to talk to: %s", slot, strerror(-err));
-			atomic_store(&link->state, LINK_DOWN);
-			atomic_store(&link->has_waiters, true);
+			refused(link);
 		}
 	}
 }
@@ -147,8 +177,7 @@ void link_install(struct hca *hca, const struct proto_event *event, const int *f
 
 	if (!peer || memory == MAP_FAILED || fds[2] < 0) {
 		log_error("can't map the link to process %d: %s", event->pid, strerror(errno));
-		atomic_store(&link->state, LINK_DOWN);
-		atomic_store(&link->has_waiters, true);
+		refused(link);
 		if (memory != MAP_FAILED)
 			munmap(memory, LINK_SIZE);
 		if (peer)
@@ -168,6 +197,8 @@ void link_install(struct hca *hca, const struct proto_event *event, const int *f
 		link->can_vm = probe_vm(event->pid, peer);
 		ring_tx_init(&link->tx, memory->ring[mine], &memory->ctl[mine]);
 		ring_rx_init(&link->rx, memory->ring[theirs], &memory->ctl[theirs]);
+		atomic_store(&link->broken, false);
+		atomic_store(&link->mapped, true);
 		lock_take(&hca->engine);
 		list_add_tail(&hca->links, &link->node);
 		atomic_store_explicit(&link->state, LINK_UP, memory_order_release);
@@ -196,12 +227,79 @@ void link_down(struct hca *hca, uint32_t slot, uint64_t id)
 	engine_drain(hca, link);
 	log_debug("process %d at slot %u is gone", link->pid, slot);
 	atomic_store(&link->state, LINK_DOWN);
+	atomic_store(&hca->link_deaths, true);
+}
+
+/*
+ * Whoever uses a link's memory has seen it UP under a QP's lock or the engine's, and still holds
+ * that lock; so once each lock was free after the link went DOWN, nobody uses it any more.
+ */
+static void forget_peer(struct hca *hca, const struct link *link)
+{
+	for (uint32_t i = 0; i < LIMIT_QPS_PER_SLOT; i++) {
+		struct qp *qp = hca->qps[i];
+
+		if (!qp)
+			continue;
+		lock_take(&qp->lock);
+		if (qp->link == link) {
+			qp->remote = NULL;
+			qp->peer_ready = false;
+		}
+		lock_give(&qp->lock);
+	}
+}
+
+static void unmap(struct link *link)
+{
+	struct list *node;
+
+	munmap(link->memory, LINK_SIZE);
+	munmap((void *)link->peer, PUB_SIZE);
+	close(link->doorbell);
+	while ((node = list_pop(&link->backlog)))
+		free(container_of(node, struct backlog, node));
+	link->backlog_count = 0;
+	link->memory = NULL;
+	link->peer = NULL;
+	link->doorbell = -1;
+	link->id = 0;
+	atomic_store(&link->mapped, false);
+}
+
+void link_reap(struct hca *hca)
+{
+	if (!atomic_exchange(&hca->link_deaths, false))
+		return;
+	/* ibv_dereg_mr reads peers' tables under it. */
+	if (pthread_mutex_trylock(&hca->lock)) {
+		atomic_store(&hca->link_deaths, true);
+		return;
+	}
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
+		struct link *link = atomic_load(&hca->link_by_slot[slot]);
+
+		if (!link || !link_is(link, LINK_DOWN) || !atomic_load(&link->mapped))
+			continue;
+		lock_take(&hca->engine);
+		bool listed = !list_empty(&link->node);
+
+		if (!listed)
+			forget_peer(hca, link);
+		lock_give(&hca->engine);
+		if (listed)
+			atomic_store(&hca->link_deaths, true); /* the next pass takes it off */
+		else
+			unmap(link);
+	}
+	pthread_mutex_unlock(&hca->lock);
 }
 
 void link_break(struct link *link)
 {
 	atomic_store(&link->broken, true);
 	atomic_store(&link->state, LINK_DOWN);
+	atomic_store(&link->hca->link_deaths, true);
 	engine_kick(link->hca);
 }
 

@@ -3,9 +3,9 @@
  * Links: this process's half of what connects it to another process of the host (or to itself).
  *
  * A link is made at the first wish to talk to a slot (state ASKED); the engine thread asks the
- * daemon, the daemon's event brings the memory (UP). DOWN is for good: the peer is gone, and the
- * structure stays for those who still point to it until the process ends (slots are reused late;
- * a new process at the slot gets a new structure).
+ * daemon, the daemon's event brings the memory (UP). DOWN: the peer is gone (or was never there).
+ * The memory is given back once nobody uses it; the structure stays for those who still point to
+ * it, and serves the next process at the slot (slots are reused late).
  */
 #ifndef VERBENA_HCA_LINK_H
 #define VERBENA_HCA_LINK_H
@@ -18,12 +18,18 @@
  * hca.active_lock. */
 struct link *link_get(struct hca *hca, uint32_t slot);
 
+/* The same for a datagram: NULL also when nobody was at the slot a moment ago. */
+struct link *link_get_datagram(struct hca *hca, uint32_t slot);
+
 /* The link of this process to itself; -ENOMEM. */
 int link_make_self(struct hca *hca);
 
 /* The daemon's events (engine thread only). */
 void link_install(struct hca *hca, const struct proto_event *event, const int *fds);
 void link_down(struct hca *hca, uint32_t slot, uint64_t id);
+
+/* Gives back the memory of links that are down (engine thread only). */
+void link_reap(struct hca *hca);
 
 /* Sends the wishes that link_get noted (engine thread only; blocks for round trips). */
 void link_ask_daemon(struct hca *hca);
@@ -53,6 +59,13 @@ static inline struct ring_header *link_begin(struct link *link, uint32_t payload
 static inline void link_send(struct link *link, struct ring_header *h, uint32_t payload)
 {
 	ring_commit(&link->tx, h, payload);
+	lock_give(&link->tx_lock);
+}
+
+/* The record that link_begin made room for isn't sent. */
+static inline void link_abandon(struct link *link, uint32_t payload)
+{
+	ring_abandon(&link->tx, payload);
 	lock_give(&link->tx_lock);
 }
 

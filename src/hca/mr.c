@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "hca/engine.h"
+#include "hca/guard.h"
 #include "hca/peer.h"
 
 #define STOPPED_NS 1000000000ull /* for a stopped peer's operation */
@@ -37,6 +38,7 @@ int mr_publish(struct hca *hca, struct mr *mr)
 	atomic_store_explicit(&e->rkey_access, (uint64_t)mr->access << 32 | mr->ibv.rkey,
 			      memory_order_release);
 	atomic_fetch_add(&regions, 1);
+	guard_install();
 	return 0;
 }
 
@@ -122,12 +124,14 @@ void mr_revoke(struct hca *hca, struct mr *mr)
 	/* This process's engine copies under its lock. */
 	lock_take(&hca->engine);
 	lock_give(&hca->engine);
+	pthread_mutex_lock(&hca->lock); /* the peers' tables stay mapped */
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
 		struct link *link = atomic_load(&hca->link_by_slot[slot]);
 
 		if (link && atomic_load(&link->state) == LINK_UP && may_copy(link))
 			wait_for_hazard(link, value);
 	}
+	pthread_mutex_unlock(&hca->lock);
 	atomic_fetch_sub(&regions, 1);
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "hca/copy.h"
+#include "hca/guard.h"
 #include "hca/link.h"
 #include "hca/mr.h"
 #include "hca/qp.h"
@@ -111,7 +112,9 @@ enum ibv_wc_status onesided_write(struct qp *qp, const struct send_wqe *wqe)
 	uint64_t to = target(qp, wqe, wqe->length, IBV_ACCESS_REMOTE_WRITE, &status);
 
 	if (likely(to && qp->link->self))
-		copy_gather_ordered((void *)(uintptr_t)to, local, count, wqe->length);
+		err = copy_gather_ordered((void *)(uintptr_t)to, local, count, wqe->length)
+			      ? 0
+			      : -EFAULT;
 	else if (likely(to))
 		err = copy_to_process(qp->link->pid, to, local, count, wqe->length);
 	hazard_clear(hazard);
@@ -132,22 +135,34 @@ enum ibv_wc_status onesided_read(struct qp *qp, const struct send_wqe *wqe)
 	uint64_t from = target(qp, wqe, wqe->length, IBV_ACCESS_REMOTE_READ, &status);
 
 	if (likely(from && qp->link->self))
-		copy_scatter(local, count, 0, (void *)(uintptr_t)from, wqe->length);
+		err = copy_scatter(local, count, 0, (void *)(uintptr_t)from, wqe->length) ? 0
+											  : -EFAULT;
 	else if (likely(from))
 		err = copy_from_process(qp->link->pid, from, local, count, wqe->length);
 	hazard_clear(hazard);
 	return likely(!err) ? status : copy_status(qp, wqe, err, local, count);
 }
 
-uint64_t atomic_execute(uint64_t addr, const struct record_atomic *op)
+GUARDED static uint64_t execute(_Atomic uint64_t *word, const struct record_atomic *op)
 {
-	_Atomic uint64_t *word = (_Atomic uint64_t *)(uintptr_t)addr;
 	uint64_t old = op->compare_add;
 
 	if (!op->is_swap)
 		return atomic_fetch_add(word, op->compare_add);
 	atomic_compare_exchange_strong(word, &old, op->swap);
 	return old;
+}
+
+bool atomic_execute(uint64_t addr, const struct record_atomic *op, uint64_t *old)
+{
+	void *place[GUARD_WORDS];
+
+	if (__builtin_setjmp(place))
+		return false;
+	guard_enter(place);
+	*old = execute((_Atomic uint64_t *)(uintptr_t)addr, op);
+	guard_leave();
+	return true;
 }
 
 /* Own memory only: CPU atomics need a mapping. */
@@ -158,6 +173,7 @@ enum ibv_wc_status onesided_atomic(struct qp *qp, const struct send_wqe *wqe)
 		.compare_add = wqe->atomic.compare_add,
 		.swap = wqe->atomic.swap,
 	};
+	uint64_t old;
 	struct iovec local[LIMIT_SGE];
 	enum ibv_wc_status status = IBV_WC_SUCCESS;
 	int count = sq_segments(qp, wqe, IBV_ACCESS_LOCAL_WRITE, local);
@@ -169,10 +185,9 @@ enum ibv_wc_status onesided_atomic(struct qp *qp, const struct send_wqe *wqe)
 
 	if (at && at % 8) {
 		status = refuse_request(qp, wqe, "an atomic's target isn't a multiple of 8");
-	} else if (at) {
-		uint64_t old = atomic_execute(at, &op);
-
-		copy_scatter(local, count, 0, &old, sizeof(old));
+	} else if (at && (!atomic_execute(at, &op, &old) ||
+			  !copy_scatter(local, count, 0, &old, sizeof(old)))) {
+		status = copy_status(qp, wqe, -EFAULT, local, count);
 	}
 	hazard_clear(hazard);
 	return status;

@@ -54,7 +54,8 @@ bool peer_stopped_in_calls(int32_t pid)
 
 		if (tid <= 0)
 			continue;
-		/* "-1 ..." is a thread that was stopped in its own code, "running" one that wasn't. */
+		/* "-1 ..." is a thread that was stopped in its own code, "running" one that wasn't.
+		 */
 		snprintf(path, sizeof(path), "/proc/%d/task/%d/syscall", pid, tid);
 		all = read_line(path, line, sizeof(line)) && line[0] >= '0' && line[0] <= '9';
 	}

@@ -89,8 +89,8 @@ bool onesided_direct(const struct qp *qp);
 enum ibv_wc_status onesided_write(struct qp *qp, const struct send_wqe *wqe);
 enum ibv_wc_status onesided_read(struct qp *qp, const struct send_wqe *wqe);
 enum ibv_wc_status onesided_atomic(struct qp *qp, const struct send_wqe *wqe);
-/* The operation itself, on memory of this process that `pub` entries grant (engine's use). */
-uint64_t atomic_execute(uint64_t addr, const struct record_atomic *op);
+/* The operation itself, on memory of this process that is granted. False: it isn't mapped. */
+bool atomic_execute(uint64_t addr, const struct record_atomic *op, uint64_t *old);
 
 /* ---- requester (requester.c): responses that arrive; engine and qp.lock held */
 void requester_ack(struct qp *qp, uint32_t ack);

@@ -77,6 +77,13 @@ static void on_nak(struct qp *qp, const struct ring_header *h)
 	sq_complete(qp, wqe, qp->type == IBV_QPT_RC ? status : IBV_WC_SUCCESS);
 }
 
+/* The memory of request `msn` was deregistered, or isn't mapped any more. */
+static void fail_memory(struct qp *qp, struct send_wqe *wqe, uint32_t msn)
+{
+	requester_ack(qp, msn);
+	sq_complete(qp, wqe, IBV_WC_LOC_PROT_ERR);
+}
+
 /* Streams what the responder can't copy from here itself; goes on when the ring has room. */
 static void stream(struct qp *qp)
 {
@@ -87,10 +94,9 @@ static void stream(struct qp *qp)
 		return;
 	int count = sq_segments(qp, wqe, 0, local);
 
-	if (count < 0) { /* deregistered since */
+	if (count < 0) {
 		qp->pulled = false;
-		requester_ack(qp, qp->pull_msn);
-		sq_complete(qp, wqe, IBV_WC_LOC_PROT_ERR);
+		fail_memory(qp, wqe, qp->pull_msn);
 		return;
 	}
 	while (wqe->progress < wqe->length) {
@@ -106,7 +112,12 @@ static void stream(struct qp *qp)
 		h->msn = qp->pull_msn;
 		h->imm = wqe->progress;
 		h->length = n;
-		copy_gather((uint8_t *)h + RING_HEADER, local, count, wqe->progress, n);
+		if (!copy_gather((uint8_t *)h + RING_HEADER, local, count, wqe->progress, n)) {
+			link_abandon(qp->link, n);
+			qp->pulled = false;
+			fail_memory(qp, wqe, qp->pull_msn);
+			return;
+		}
 		link_send(qp->link, h, n);
 		wqe->progress += n;
 	}
@@ -138,12 +149,10 @@ static void on_data(struct qp *qp, const struct ring_header *h, const uint8_t *p
 		return;
 	int count = sq_segments(qp, wqe, IBV_ACCESS_LOCAL_WRITE, local);
 
-	if (count < 0) {
-		requester_ack(qp, h->msn);
-		sq_complete(qp, wqe, IBV_WC_LOC_PROT_ERR);
+	if (count < 0 || !copy_scatter(local, count, h->imm, payload, h->length)) {
+		fail_memory(qp, wqe, h->msn);
 		return;
 	}
-	copy_scatter(local, count, h->imm, payload, h->length);
 	if (h->flags & REC_LAST) {
 		wqe->flags |= SEND_ANSWERED;
 		requester_ack(qp, h->msn + 1);

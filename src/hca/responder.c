@@ -254,9 +254,8 @@ static enum outcome do_send(struct qp *qp, const struct ring_header *h, const ui
 	int count = mr_resolve_list(qp->hca, qp->pd_id, wqe->sge, wqe->num_sge,
 				    IBV_ACCESS_LOCAL_WRITE, local);
 
-	if (unlikely(count < 0))
+	if (unlikely(count < 0 || !copy_scatter(local, count, 0, payload, h->length)))
 		return fail_receive(qp, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
-	copy_scatter(local, count, 0, payload, h->length);
 	complete_receive(qp, wqe, h, IBV_WC_SUCCESS);
 	return done(qp);
 }
@@ -290,7 +289,8 @@ static int pull(struct qp *qp, const struct iovec *remote, int remote_count,
 	size_t at = 0;
 
 	for (int i = 0; i < remote_count; at += remote[i++].iov_len)
-		copy_scatter(local, count, at, remote[i].iov_base, remote[i].iov_len);
+		if (!copy_scatter(local, count, at, remote[i].iov_base, remote[i].iov_len))
+			return -EFAULT;
 	return 0;
 }
 
@@ -382,7 +382,7 @@ static void on_send_data(struct qp *qp, const struct ring_header *h, const uint8
 	int count = mr_resolve_list(qp->hca, qp->pd_id, in->taken->sge, in->taken->num_sge,
 				    IBV_ACCESS_LOCAL_WRITE, local);
 
-	if (count < 0) {
+	if (count < 0 || !copy_scatter(local, count, h->imm, payload, h->length)) {
 		struct recv_wqe *taken = in->taken;
 
 		in->taken = NULL; /* completes here */
@@ -390,7 +390,6 @@ static void on_send_data(struct qp *qp, const struct ring_header *h, const uint8
 		free(taken);
 		return;
 	}
-	copy_scatter(local, count, h->imm, payload, h->length);
 	in->done += h->length;
 	if (in->done < in->header.length)
 		return;
@@ -459,12 +458,9 @@ static bool write_piece(struct qp *qp, const struct ring_header *h, const uint8_
 		return false;
 	struct iovec from = {(void *)(payload + sizeof(r)), n};
 
-	if (h->flags & REC_LAST)
-		copy_gather_ordered((void *)(uintptr_t)to, &from, 1, n);
-	else
-		memcpy((void *)(uintptr_t)to, from.iov_base, n);
 	qp->write_done += n;
-	return true;
+	return h->flags & REC_LAST ? copy_gather_ordered((void *)(uintptr_t)to, &from, 1, n)
+				   : copy_gather((void *)(uintptr_t)to, &from, 1, 0, n);
 }
 
 /* A piece that others follow: no request of its own. */
@@ -536,8 +532,12 @@ static enum outcome do_read(struct qp *qp, const struct ring_header *h, const ui
 		out->msn = h->msn;
 		out->imm = at;
 		out->length = n;
-		if (n)
-			memcpy((uint8_t *)out + RING_HEADER, (void *)(uintptr_t)(from + at), n);
+		struct iovec piece = {(void *)(uintptr_t)(from + at), n};
+
+		if (!copy_gather((uint8_t *)out + RING_HEADER, &piece, 1, 0, n)) {
+			link_abandon(qp->link, n);
+			return refuse_access(qp, h, IBV_ACCESS_REMOTE_READ);
+		}
 		link_send(qp->link, out, n);
 		at += n;
 	} while (at < h->length);
@@ -561,8 +561,10 @@ static enum outcome do_atomic(struct qp *qp, const struct ring_header *h, const 
 		return refuse_access(qp, h, IBV_ACCESS_REMOTE_ATOMIC);
 	if (at % 8)
 		return refuse(qp, h->msn, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
-	uint64_t old = atomic_execute(at, &op);
+	uint64_t old;
 
+	if (!atomic_execute(at, &op, &old))
+		return refuse_access(qp, h, IBV_ACCESS_REMOTE_ATOMIC);
 	qp->done_msn++;
 	qp_record(qp, &out, REC_ATOMIC_RESP, REC_LAST);
 	out.msn = h->msn;
@@ -762,12 +764,11 @@ void responder_ud(struct hca *hca, struct qp *qp, const struct ring_header *h,
 	int count = mr_resolve_list(hca, qp->pd_id, wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE,
 				    local);
 
-	if (count < 0) {
+	make_grh(&grh, &ud, h->length);
+	if (count < 0 || !copy_scatter(local, count, 0, &grh, sizeof(grh)) ||
+	    !copy_scatter(local, count, sizeof(grh), payload + sizeof(ud), h->length)) {
 		complete_datagram(qp, wqe, h, &ud, IBV_WC_LOC_PROT_ERR);
 		return;
 	}
-	make_grh(&grh, &ud, h->length);
-	copy_scatter(local, count, 0, &grh, sizeof(grh));
-	copy_scatter(local, count, sizeof(grh), payload + sizeof(ud), h->length);
 	complete_datagram(qp, wqe, h, &ud, IBV_WC_SUCCESS);
 }

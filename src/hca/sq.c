@@ -225,6 +225,24 @@ static void sent_message(struct qp *qp, struct send_wqe *wqe, uint8_t counted, b
 		sq_complete(qp, wqe, IBV_WC_SUCCESS);
 }
 
+/* The request's own memory isn't mapped any more: the record isn't sent, but the acknowledgement
+ * that it was to carry is. */
+static enum step fail_unmapped(struct qp *qp, struct send_wqe *wqe, const struct ring_header *h,
+			       uint32_t payload)
+{
+	bool acks = h->flags & REC_ACKS;
+
+	link_abandon(qp->link, payload);
+	if (acks) {
+		struct ring_header ack = {0};
+
+		atomic_store_explicit(&qp->ack_pending, true, memory_order_relaxed);
+		qp_record(qp, &ack, REC_ACK, 0);
+		link_control(qp->link, &ack, NULL, 0);
+	}
+	return fail_here(qp, wqe, IBV_WC_LOC_PROT_ERR);
+}
+
 static enum step start_send(struct qp *qp, struct send_wqe *wqe)
 {
 	struct iovec local[LIMIT_SGE];
@@ -240,7 +258,8 @@ static enum step start_send(struct qp *qp, struct send_wqe *wqe)
 		return wait_for_link(qp);
 	request(qp, h, wqe, eager ? REC_SEND : REC_SEND_REF, message_flags(qp, wqe));
 	if (likely(eager)) {
-		copy_gather(body(h), local, count, 0, wqe->length);
+		if (unlikely(!copy_gather(body(h), local, count, 0, wqe->length)))
+			return fail_unmapped(qp, wqe, h, payload);
 	} else {
 		struct record_segment *to = body(h);
 
@@ -316,7 +335,8 @@ static enum step start_write_ring(struct qp *qp, struct send_wqe *wqe)
 		struct record_remote *remote = body(h);
 
 		*remote = (struct record_remote){wqe->remote_addr + wqe->progress, wqe->rkey, n};
-		copy_gather(remote + 1, local, count, wqe->progress, n);
+		if (unlikely(!copy_gather(remote + 1, local, count, wqe->progress, n)))
+			return fail_unmapped(qp, wqe, h, n + sizeof(*remote));
 		link_send(qp->link, h, n + sizeof(*remote));
 		wqe->progress += n;
 	} while (wqe->progress < wqe->length);
@@ -449,7 +469,7 @@ static enum step start_datagram(struct qp *qp, struct send_wqe *wqe)
 	if (unlikely(count < 0))
 		return fail_here(qp, wqe, IBV_WC_LOC_PROT_ERR);
 	uint32_t slot = wqe->ud.remote_qpn >> LIMIT_QP_BITS;
-	struct link *link = slot && slot < LIMIT_SLOTS ? link_get(qp->hca, slot) : NULL;
+	struct link *link = slot && slot < LIMIT_SLOTS ? link_get_datagram(qp->hca, slot) : NULL;
 
 	if (unlikely(!link || link_is(link, LINK_DOWN)))
 		return drop_datagram(qp, wqe);
@@ -478,7 +498,10 @@ static enum step start_datagram(struct qp *qp, struct send_wqe *wqe)
 	ud->hop_limit = attr->grh.hop_limit;
 	ud->traffic_class = attr->grh.traffic_class;
 	ud->sl = attr->sl;
-	copy_gather(ud + 1, local, count, 0, wqe->length);
+	if (unlikely(!copy_gather(ud + 1, local, count, 0, wqe->length))) {
+		link_abandon(link, payload);
+		return fail_here(qp, wqe, IBV_WC_LOC_PROT_ERR);
+	}
 	link_send(link, h, payload);
 	link_notify(link);
 	sq_complete(qp, wqe, IBV_WC_SUCCESS);

@@ -134,6 +134,14 @@ static inline void ring_commit(struct ring_tx *tx, struct ring_header *h, uint32
 	tx->pos += n;
 }
 
+/* The reserved record won't be: what was written of its payload may not pass for a header. */
+static inline void ring_abandon(struct ring_tx *tx, uint32_t payload)
+{
+	uint32_t n = ring_slots_for(payload), at = tx->pos & (RING_SLOTS - 1);
+
+	memset(&tx->stale[at + 1], true, n - 1);
+}
+
 static inline bool ring_ready(const struct ring_rx *rx)
 {
 	struct ring_header *h = (struct ring_header *)ring_at(rx->slots, rx->pos);

@@ -5,10 +5,11 @@
 
 #include "rig.h"
 
-extern const struct rig_test data_tests[];   /* what arrives, in which order */
-extern const struct rig_test remote_tests[]; /* faults between requester and responder */
-extern const struct rig_test state_tests[];  /* states, attributes, events of a QP */
-extern const struct rig_test queue_tests[];  /* CQs, SRQs, channels, limits, wrong arguments */
-extern const struct rig_test loose_tests[];  /* UD and UC: nobody acknowledges */
+extern const struct rig_test data_tests[];     /* what arrives, in which order */
+extern const struct rig_test remote_tests[];   /* faults between requester and responder */
+extern const struct rig_test state_tests[];    /* states, attributes, events of a QP */
+extern const struct rig_test queue_tests[];    /* CQs, SRQs, channels, limits, wrong arguments */
+extern const struct rig_test loose_tests[];    /* UD and UC: nobody acknowledges */
+extern const struct rig_test unmapped_tests[]; /* memory that isn't there any more */
 
 #endif

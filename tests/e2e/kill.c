@@ -41,6 +41,18 @@ static unsigned int chance(unsigned int below)
 	return (unsigned int)rand_r(&seed) % below;
 }
 
+/* Who takes part in a round. */
+struct plan {
+	unsigned int survivors, qps;
+	bool events, ring;
+	struct end_options opt;
+};
+
+static bool all_there(const struct plan *plan)
+{
+	return __atomic_load_n(&page->started, __ATOMIC_SEQ_CST) == plan->survivors + 1;
+}
+
 /* One queue pair in traffic ------------------------------------------------------------------ */
 
 struct flow {
@@ -54,15 +66,18 @@ struct flow {
 static void flow_offer(struct flow *flow)
 {
 	for (; flow->offered - flow->received < RECEIVES; flow->offered++)
-		OK(flow->end.rig, end_recv(&flow->end, flow->offered,
-					   flow->offered % RECEIVES * 1024, SLOT));
+		OK(flow->end.rig,
+		   end_recv(&flow->end, flow->offered, flow->offered % RECEIVES * 1024, SLOT));
 }
 
 static void flow_post(struct flow *flow, unsigned int *state)
 {
-	static const enum ibv_wr_opcode opcodes[] = {
-		IBV_WR_SEND, IBV_WR_SEND,	      IBV_WR_RDMA_WRITE,
-		IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_WRITE_WITH_IMM};
+	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_SEND,
+						     IBV_WR_SEND,
+						     IBV_WR_RDMA_WRITE,
+						     IBV_WR_RDMA_READ,
+						     IBV_WR_ATOMIC_FETCH_AND_ADD,
+						     IBV_WR_RDMA_WRITE_WITH_IMM};
 	static const uint32_t sizes[] = {0, 8, 500, 8000, 40000, SLOT};
 
 	for (; flow->posted - flow->done < WINDOW; flow->posted++) {
@@ -71,8 +86,8 @@ static void flow_post(struct flow *flow, unsigned int *state)
 
 		if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
 			size = 8;
-		OK(flow->end.rig, end_send(&flow->end, opcode, flow->posted, 2 * SLOT, size,
-					   4 * SLOT));
+		OK(flow->end.rig,
+		   end_send(&flow->end, opcode, flow->posted, 2 * SLOT, size, 4 * SLOT));
 	}
 }
 
@@ -83,7 +98,9 @@ static void flow_fail(struct flow *flow, const struct ibv_wc *first)
 	struct rig *rig = end->rig;
 
 	flow->failed_at = now_ms();
-	CHECK(rig, page->struck > 0);
+	if (page->struck == 0)
+		rig_fail(rig, __FILE__, __LINE__, "\"%s\" before anything happened",
+			 ibv_wc_status_str(first->status));
 	if (first->status != IBV_WC_RETRY_EXC_ERR)
 		rig_fail(rig, __FILE__, __LINE__, "request %llu completed with \"%s\"",
 			 (unsigned long long)first->wr_id, ibv_wc_status_str(first->status));
@@ -167,11 +184,14 @@ static void flows_sleep(struct flow *flows, unsigned int count)
 }
 
 /* Traffic until every flow has failed. */
-static void flows_run(struct flow *flows, unsigned int count, bool events)
+static void flows_run(struct flow *flows, unsigned int count, const struct plan *plan)
 {
 	unsigned int state = (unsigned int)getpid() ^ seed, left = count;
 
+	/* Together, or nobody polls for those who begin early. */
 	__atomic_fetch_add(&page->started, 1, __ATOMIC_SEQ_CST);
+	while (!all_there(plan) && page->struck == 0)
+		usleep(100);
 	while (left) {
 		bool any = false;
 
@@ -184,18 +204,12 @@ static void flows_run(struct flow *flows, unsigned int count, bool events)
 			flow_post(&flows[i], &state);
 			any |= flow_poll(&flows[i]);
 		}
-		if (events && !any && left)
+		if (plan->events && !any && left)
 			flows_sleep(flows, count);
 	}
 }
 
 /* Processes ---------------------------------------------------------------------------------- */
-
-struct plan {
-	unsigned int survivors, qps;
-	bool events, ring;
-	struct end_options opt;
-};
 
 /* A stopped program posts no receives: who retries for ever (7) would wait, so 6 times 0.5 s. */
 static const struct end_options killed = {.bytes = 8 * SLOT,
@@ -204,8 +218,11 @@ static const struct end_options killed = {.bytes = 8 * SLOT,
 					  .retry_cnt = 1,
 					  .rnr_retry = 6,
 					  .min_rnr_timer = 31};
-static const struct end_options tolerant = {
-	.bytes = 8 * SLOT, .recv_depth = RECEIVES, .timeout = 16, .retry_cnt = 7, .min_rnr_timer = 1};
+static const struct end_options tolerant = {.bytes = 8 * SLOT,
+					    .recv_depth = RECEIVES,
+					    .timeout = 16,
+					    .retry_cnt = 7,
+					    .min_rnr_timer = 1};
 
 static struct ibv_context *device(struct rig *rig)
 {
@@ -235,7 +252,7 @@ static void process_run(const struct plan *plan, int role, const int *socks, uns
 			flow_offer(&flows[count++]);
 		}
 	}
-	flows_run(flows, count, plan->events);
+	flows_run(flows, count, plan);
 	for (unsigned int i = 0; i < count; i++)
 		end_close(&flows[i].end);
 	OK(&rig[0], ibv_close_device(rig[0].ctx));
@@ -312,7 +329,7 @@ static bool all_in_traffic(const struct plan *plan)
 {
 	double until = now_ms() + 10000 * rig_slowness();
 
-	while (__atomic_load_n(&page->started, __ATOMIC_SEQ_CST) < plan->survivors + 1) {
+	while (!all_there(plan)) {
 		if (now_ms() > until)
 			return false;
 		usleep(200);
@@ -339,9 +356,9 @@ static struct plan plan_random(void)
 	bool many = chance(8) == 0;
 
 	return (struct plan){.survivors = many ? SURVIVORS : 1,
-			     .qps = many	     ? 4 :
-				    chance(6) == 0 ? QPS :
-						     1,
+			     .qps = many	     ? 4
+				    : chance(6) == 0 ? QPS
+						     : 1,
 			     .events = chance(2),
 			     .ring = chance(3) == 0,
 			     .opt = killed};
@@ -355,7 +372,10 @@ static bool round_kill(void)
 
 	group_start(&group, &plan);
 	if (met && !all_in_traffic(&plan)) {
-		fprintf(stderr, "  no traffic\n");
+		fprintf(stderr, "  no traffic: %u of %u are there\n", page->started,
+			plan.survivors + 1);
+		if (getenv("RIG_HOLD"))
+			pause();
 		kill(group.victim, SIGKILL);
 		waitpid(group.victim, NULL, 0);
 		survivors_fine(&group, true);
@@ -510,13 +530,14 @@ static bool daemon_empty(void)
 	return false;
 }
 
-/* Locks and the log stay; the locks are empty when nobody holds them. */
+/* Locks, the log and the roster (which numbers are still fresh) stay; the locks are empty when
+ * nobody holds them. */
 static bool is_left(const char *path, const char *name)
 {
 	char file[4200];
 	struct stat stat_;
 
-	if (strcmp(name, "log") == 0)
+	if (strcmp(name, "log") == 0 || strcmp(name, "roster") == 0)
 		return true;
 	if (strcmp(name, "lock") && strcmp(name, "verbenad.pid"))
 		return false;
@@ -528,7 +549,7 @@ static bool is_left(const char *path, const char *name)
 static bool daemon_leaves(void)
 {
 	const char *path = getenv("VERBENA_RUNTIME_DIR"), *idle = getenv("VERBENA_IDLE_MS");
-	double until = now_ms() + (idle ? strtod(idle, NULL) : 10000) + 3000 * rig_slowness();
+	double until = now_ms() + (idle ? strtod(idle, NULL) : 10000) + 10000 * rig_slowness();
 	const char *left = "?";
 	struct dirent *entry;
 	char name[256] = "";

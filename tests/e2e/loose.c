@@ -67,8 +67,8 @@ static void ud_data(struct rig *rig)
 		if (i % 2)
 			CHECK_EQ(rig, ntohl(wc.imm_data), i);
 		grh_right(&end, end.buf + 8192, sizes[i]);
-		CHECK(rig, pattern_holds(end.buf + 8192 + GRH, sizes[i],
-					 i * 2 + (uint32_t)!rig->role));
+		CHECK(rig,
+		      pattern_holds(end.buf + 8192 + GRH, sizes[i], i * 2 + (uint32_t)!rig->role));
 		CHECK_EQ(rig, end.buf[8192 + GRH + sizes[i]], 0xee);
 		rig_sync(rig);
 	}
@@ -100,7 +100,7 @@ static void ud_dropped(struct rig *rig)
 		ud_send(&end, 0xfffffe, QKEY);
 		ud_send(&end, 0x000003, QKEY);
 		ud_send(&end, end.peer.qpn, QKEY); /* the first that is taken */
-		for (int i = 0; i < 10; i++) /* no receive: dropped */
+		for (int i = 0; i < 10; i++)	   /* no receive: dropped */
 			ud_send(&end, end.peer.qpn, QKEY);
 		rig_sync(rig);
 		/* The controlled Q_Key stands for the QP's own. */
@@ -111,10 +111,11 @@ static void ud_dropped(struct rig *rig)
 		rig_sync(rig);
 		wc_expect(&end, end.rcq, 1, IBV_WC_SUCCESS);
 		wc_none(&end, end.rcq);
-		rig_sync(rig);
 		/* What had no receive doesn't come later. */
 		OK(rig, end_recv(&end, 2, 0, 64));
 		OK(rig, end_recv(&end, 3, 0, 64));
+		wc_none(&end, end.rcq);
+		rig_sync(rig);
 		wc_expect(&end, end.rcq, 2, IBV_WC_SUCCESS);
 		wc_none(&end, end.rcq);
 	}
@@ -288,8 +289,7 @@ static void flood(struct rig *rig, const struct end_options *opt, uint32_t size)
 			       sizeof(second));
 			CHECK(rig, first == second && (int64_t)first > last);
 			last = first;
-			OK(rig, end_recv(&end, wc.wr_id, wc.wr_id * 1024,
-					 (uint32_t)before + size));
+			OK(rig, end_recv(&end, wc.wr_id, wc.wr_id * 1024, (uint32_t)before + size));
 		}
 		CHECK(rig, last >= 0);
 		rig_sync(rig);
@@ -349,9 +349,8 @@ static void uc_refused_silently(struct rig *rig)
 	rig_sync(rig);
 	if (rig->role == RIG_A) {
 		for (uint64_t id = 0; id < 4; id++) {
-			end_request(&end,
-				    id % 2 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_WRITE_WITH_IMM, id,
-				    0, id / 2 ? 8 : 40000, 0, &wr, &sge);
+			end_request(&end, id % 2 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_WRITE_WITH_IMM,
+				    id, 0, id / 2 ? 8 : 40000, 0, &wr, &sge);
 			wr.wr.rdma.rkey ^= 0x40;
 			OK(rig, ibv_post_send(end.qp, &wr, &bad));
 			wc_expect(&end, end.scq, id, IBV_WC_SUCCESS);

@@ -49,10 +49,11 @@ def iterations(size):
     return max(10, min(20000 if FULL else 2000, (512 if FULL else 64) * MIB // size))
 
 
-def amount(count, transport):
-    """-n, and for UD a receive for each datagram: nothing stops a sender of datagrams, and the
+def amount(count, verb, transport):
+    """-n, and for unreliable SENDs a receive for each message: nothing stops their sender, and the
     server waits for all of them, so the run would hang whenever its turn on a processor ends."""
-    return ["-n", count, "-r", count] if transport == "UD" else ["-n", count]
+    lossy = verb == "send" and transport in ("UC", "UD")
+    return ["-n", count, "-r", count] if lossy else ["-n", count]
 
 
 def basics(suite, stage):
@@ -66,7 +67,7 @@ def basics(suite, stage):
                     options = [] if verb == "atomic" else ["-s", size]
                     count = min(iterations(size), LIMIT_RECEIVES)
                     suite.case(f"{program} {transport} {size} B", measure, stage, program, "-c",
-                               transport, *amount(count, transport), *options, sizes=[size])
+                               transport, *amount(count, verb, transport), *options, sizes=[size])
 
 
 def all_sizes(suite, stage):
@@ -81,7 +82,8 @@ def all_sizes(suite, stage):
                 continue
             sizes = [size for size in wanted if transport != "UD" or size <= 4096]
             suite.case(f"{program} {transport} -a", measure, stage, program, "-c", transport,
-                       "-a", *amount(1000 if FULL else 20, transport), sizes=sizes, seconds=120)
+                       "-a", *amount(1000 if FULL else 20, verb, transport), sizes=sizes,
+                       seconds=300)
 
 
 def options_of_bandwidth(suite, stage):
@@ -106,14 +108,12 @@ def options_of_bandwidth(suite, stage):
             case(program, "-e")
         case(program, "--use_old_post_send")
     case("ib_atomic_bw", "-A", "CMP_AND_SWAP")
-    for transport in ("RC", "UC"):
-        case("ib_send_bw", "-c", transport, "-e")
-        case("ib_send_bw", "-c", transport, "-r", 32, "-t", 16)
-    case("ib_send_bw", "-c", "UC", "-b")
-    case("ib_send_bw", "-c", "UC", "-q", 16)
-    # A receive for each datagram, as in amount().
-    for words in (["-e"], ["-b"], ["--use-srq"], ["-t", 16], ["-q", 16]):
-        case("ib_send_bw", "-c", "UD", *words, "-r", 512, count=500)
+    case("ib_send_bw", "-r", 32, "-t", 16)
+    # A receive for each message, as in amount().
+    for transport in ("UC", "UD"):
+        for words in (["-e"], ["-b"], ["-t", 16], ["-q", 16]):
+            case("ib_send_bw", "-c", transport, *words, "-r", 512, count=500)
+    case("ib_send_bw", "-c", "UD", "--use-srq", "-r", 512, count=500)
     case("ib_send_bw", "--use-srq", "-q", 16)
     case("ib_send_bw", "-r", 16, "-t", 1)
     case("ib_send_bw", "-r", 4096, "-t", 2048)

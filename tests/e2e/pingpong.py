@@ -36,8 +36,12 @@ def words(transport, size, *options, port, iterations=None):
             "-r", depth, *options]
 
 
-def rate_printed(text):
-    """Requires the programs' last lines: they appear only when all exchanges are done."""
+def exchanged(text):
+    """Requires the programs' last lines: they appear only when all exchanges are done.
+
+    Wrong data (-c) is only printed: it changes neither the lines nor the exit status.
+    """
+    require("invalid data" not in text, f"the data is wrong\n{tail(text)}")
     found = re.search(r"(\d+) iters in ([\d.]+) seconds = ([\d.]+) usec/iter", text)
     require(found, f"no result line\n{tail(text)}")
 
@@ -47,7 +51,7 @@ def exchange(stage, transport, size, *options, **more):
     port = PORTS.take()
     one = words(transport, size, *options, port=port, **more)
     for text in stage.pair(one, one + ["localhost"], port, seconds=60):
-        rate_printed(text)
+        exchanged(text)
 
 
 def carrier(stage):
@@ -77,7 +81,7 @@ def many_pairs(stage, count):
     for one, two in began:
         try:
             for text in stage.finish_pair(one, two, seconds=60):
-                rate_printed(text)
+                exchanged(text)
         except Failure as failure:
             problems.append(str(failure))
     require(not problems, f"{len(problems)} of {count} pairs failed, the first:\n" +

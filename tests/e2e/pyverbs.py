@@ -86,13 +86,18 @@ def judge_one(name, outcome):
 
 
 def judge(found):
-    """What is wrong with all results, as lines of text."""
+    """What is wrong with each result, as lines of text."""
     wrong = [judge_one(name, outcome) for name, outcome in sorted(found.items())]
-    wrong += [f"{pattern} is on the list, but no test has such a name" for pattern in LISTED
+    return [line for line in wrong if line]
+
+
+def judge_completeness(found):
+    """What is missing from the results of the whole suite, as lines of text."""
+    wrong = [f"{pattern} is on the list, but no test has such a name" for pattern in LISTED
               if not fnmatch.filter(found, pattern)]
     wrong += [f"{name}: no test ran" for name in FILES
               if not fnmatch.filter(found, name + ".*")]
-    return [line for line in wrong if line]
+    return wrong
 
 
 def run_modules(stage, directory, names):
@@ -148,7 +153,7 @@ def main():
     wrong, found = [], {}
     try:
         found = run_all(stage, only)
-        wrong += judge(found) if not only else []
+        wrong += judge(found) + (judge_completeness(found) if not only else [])
         stage.expect_no_clients()
         trouble = stage.close()
         require(not trouble, trouble)

@@ -91,8 +91,8 @@ static void recv_refused(struct rig *rig)
 						     .next = i < 2 ? &wr[i + 1] : NULL};
 		wr[1].num_sge = 33;
 		CHECK_EQ(rig,
-			 srq ? ibv_post_srq_recv(end.srq, wr, &bad) :
-			       ibv_post_recv(end.qp, wr, &bad),
+			 srq ? ibv_post_srq_recv(end.srq, wr, &bad)
+			     : ibv_post_recv(end.qp, wr, &bad),
 			 EINVAL);
 		CHECK(rig, bad == &wr[1]);
 		if (srq) /* a QP with an SRQ has no queue of its own */
@@ -530,9 +530,9 @@ static void srq_shared(struct rig *rig)
 			struct ibv_wc wc;
 
 			if (rig->role == RIG_A) {
-				wc_wait(round - 1 + i == round ? sender :
-					(round - 1) % 3       ? &first :
-								&second,
+				wc_wait(round - 1 + i == round ? sender
+					: (round - 1) % 3      ? &first
+							       : &second,
 					(round - 1 + i) % 3 ? first.scq : second.scq);
 				continue;
 			}
@@ -575,8 +575,7 @@ static void *member_post(void *argument)
 		unsigned int place = __atomic_fetch_add(&me->crowd->posted, 1, __ATOMIC_RELAXED);
 		int error;
 
-		while ((int)(place - __atomic_load_n(&me->crowd->done, __ATOMIC_RELAXED)) >=
-		       AHEAD)
+		while ((int)(place - __atomic_load_n(&me->crowd->done, __ATOMIC_RELAXED)) >= AHEAD)
 			usleep(20);
 		while ((error = end_send(end, i % 5 ? IBV_WR_SEND : IBV_WR_RDMA_WRITE_WITH_IMM,
 					 me->number << 32 | i, me->number * 64, 8,

@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "faults.h"
@@ -658,66 +657,6 @@ static void psn_wrong(struct rig *rig)
 	}
 }
 
-/* Memory that goes away ---------------------------------------------------------------------- */
-
-/* B deregisters while A writes without pause: each request is done or refused, nothing else. */
-static void dereg_under_traffic(struct rig *rig)
-{
-	for (uint32_t round = 0; round < 12; round++) {
-		struct end end;
-
-		end_pair(&end, rig, NULL);
-		if (rig->role == RIG_A) {
-			struct ibv_wc wc;
-
-			do {
-				OK(rig, end_send(&end, every_opcode[1 + round % 3], 1, 0,
-						 round % 2 && round % 3 < 2 ? 20000 : 8, 0));
-				wc = wc_wait(&end, end.scq);
-			} while (wc.status == IBV_WC_SUCCESS);
-			CHECK_EQ(rig, wc.status, IBV_WC_REM_ACCESS_ERR);
-			CHECK_EQ(rig, end_state(&end), IBV_QPS_ERR);
-		} else {
-			usleep(2000 + 300 * round);
-			OK(rig, ibv_dereg_mr(end.mr));
-			end.mr = NULL;
-			/* From here on nothing may touch it. */
-			memset(end.buf, 0x11, end.opt.bytes);
-			CHECK(rig, mprotect(end.buf, end.opt.bytes, PROT_READ) == 0);
-			event_expect(rig, IBV_EVENT_QP_ACCESS_ERR, end.qp);
-			CHECK_EQ(rig, end.buf[0], 0x11);
-			CHECK_EQ(rig, end.buf[1000], 0x11);
-		}
-		rig_sync(rig);
-		end_close(&end);
-	}
-}
-
-/* A receive whose region is deregistered before the message comes. */
-static void dereg_under_receive(struct rig *rig)
-{
-	static const uint32_t lengths[] = {8, 50000};
-	struct end end;
-
-	for (int i = 0; i < 2; i++) {
-		end_pair(&end, rig, NULL);
-		if (rig->role == RIG_B) {
-			OK(rig, end_recv(&end, RECEIVE, 0, 65536));
-			OK(rig, ibv_dereg_mr(end.mr));
-			end.mr = NULL;
-		}
-		rig_sync(rig);
-		if (rig->role == RIG_A) {
-			OK(rig, end_send(&end, IBV_WR_SEND, 1, 0, lengths[i], 0));
-			wc_expect(&end, end.scq, 1, IBV_WC_REM_OP_ERR);
-		} else {
-			wc_expect(&end, end.rcq, RECEIVE, IBV_WC_LOC_PROT_ERR);
-		}
-		rig_sync(rig);
-		end_close(&end);
-	}
-}
-
 const struct rig_test remote_tests[] = {
 	{"rkey_wrong", rkey_wrong},
 	{"rkey_far", rkey_far},
@@ -744,7 +683,5 @@ const struct rig_test remote_tests[] = {
 	{"peer_unknown", peer_unknown},
 	{"peer_of_another", peer_of_another},
 	{"psn_wrong", psn_wrong},
-	{"dereg_under_traffic", dereg_under_traffic},
-	{"dereg_under_receive", dereg_under_receive},
 	{NULL, NULL},
 };

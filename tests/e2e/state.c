@@ -230,6 +230,7 @@ static void posting_states(struct rig *rig)
 	OK(rig, end_recv(&end, 2, 0, 8));
 	CHECK_EQ(rig, end_send(&end, IBV_WR_SEND, 1, 0, 8, 0), EINVAL);
 	end_rts(&end);
+	rig_sync(rig);
 	OK(rig, end_send(&end, IBV_WR_SEND, 3, 0, 8, 0));
 	OK(rig, end_send(&end, IBV_WR_SEND, 4, 0, 8, 0));
 	wc_expect(&end, end.scq, 3, IBV_WC_SUCCESS);

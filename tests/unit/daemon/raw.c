@@ -110,6 +110,23 @@ void raw_daemon_stop(struct raw_daemon *daemon)
 	raw_daemon_remove(daemon);
 }
 
+struct raw_daemon server;
+
+int raw_server_start(void **state)
+{
+	(void)state;
+	raw_daemon_start(&server);
+	return 0;
+}
+
+int raw_server_stop(void **state)
+{
+	(void)state;
+	raw_expect_count(&server, "clients", 0);
+	raw_daemon_stop(&server);
+	return 0;
+}
+
 long raw_daemon_fds(const struct raw_daemon *daemon)
 {
 	char path[64];

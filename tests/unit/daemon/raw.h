@@ -27,6 +27,12 @@ void raw_daemon_exec(struct raw_daemon *daemon, const char *const *options);
 void raw_daemon_stop(struct raw_daemon *daemon);
 void raw_daemon_remove(struct raw_daemon *daemon);
 
+/* The one that the tests of a file use: set-up and tear-down of a test or of all. The latter
+ * expects that nobody is left in it. */
+extern struct raw_daemon server;
+int raw_server_start(void **state);
+int raw_server_stop(void **state);
+
 int raw_connect(const struct raw_daemon *daemon);
 
 /* Sends these bytes and descriptors as they are. 0 or -errno. */

@@ -24,24 +24,9 @@
 #include "raw.h"
 #include "shm/pub.h"
 
-static struct raw_daemon server;
 static struct raw_process process;
 static int ctx;
 static long fds_before;
-
-static int server_start(void **state)
-{
-	(void)state;
-	raw_daemon_start(&server);
-	return 0;
-}
-
-static int server_stop(void **state)
-{
-	(void)state;
-	raw_daemon_stop(&server);
-	return 0;
-}
 
 static int open_context(void **state)
 {
@@ -650,5 +635,5 @@ int main(void)
 		TEST(resources_are_shown),
 	};
 
-	return cmocka_run_group_tests(tests, server_start, server_stop);
+	return cmocka_run_group_tests(tests, raw_server_start, raw_server_stop);
 }

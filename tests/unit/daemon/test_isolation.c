@@ -28,22 +28,7 @@
 #include "shm/link.h"
 #include "shm/pub.h"
 
-static struct raw_daemon server;
 static long fds_before;
-
-static int server_start(void **state)
-{
-	(void)state;
-	raw_daemon_start(&server);
-	return 0;
-}
-
-static int server_stop(void **state)
-{
-	(void)state;
-	raw_daemon_stop(&server);
-	return 0;
-}
 
 static int before(void **state)
 {
@@ -609,5 +594,5 @@ int main(void)
 		TEST(stop_needs_force_while_there_are_clients),
 	};
 
-	return cmocka_run_group_tests(tests, server_start, server_stop);
+	return cmocka_run_group_tests(tests, raw_server_start, raw_server_stop);
 }

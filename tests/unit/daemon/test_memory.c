@@ -22,24 +22,9 @@
 
 enum { PAGE = 4096, TRANSLATION = 1, PD = 2, ACCESS = 4 };
 
-static struct raw_daemon server;
 static struct raw_process process;
 static int ctx;
 static uint32_t pd;
-
-static int server_start(void **state)
-{
-	(void)state;
-	raw_daemon_start(&server);
-	return 0;
-}
-
-static int server_stop(void **state)
-{
-	(void)state;
-	raw_daemon_stop(&server);
-	return 0;
-}
 
 static int open_context(void **state)
 {
@@ -288,5 +273,5 @@ int main(void)
 		TEST(a_wrong_change_changes_nothing),
 	};
 
-	return cmocka_run_group_tests(tests, server_start, server_stop);
+	return cmocka_run_group_tests(tests, raw_server_start, raw_server_stop);
 }

@@ -18,23 +18,6 @@
 #include "proto/limits.h"
 #include "raw.h"
 
-static struct raw_daemon server;
-
-static int server_start(void **state)
-{
-	(void)state;
-	raw_daemon_start(&server);
-	return 0;
-}
-
-static int server_stop(void **state)
-{
-	(void)state;
-	raw_expect_count(&server, "clients", 0);
-	raw_daemon_stop(&server);
-	return 0;
-}
-
 /* Kills the daemon and starts another in its directory. */
 static void replace_daemon(void)
 {
@@ -449,7 +432,7 @@ static void who_ended_meanwhile_is_not_waited_for(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, server_start, server_stop)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, raw_server_start, raw_server_stop)
 	const struct CMUnitTest tests[] = {
 		TEST(slots_are_kept),
 		TEST(only_who_was_there_may_return),
