@@ -348,7 +348,7 @@ void engine_poll(struct hca *hca)
 		     atomic_load_explicit(&hca->armed_cqs, memory_order_relaxed))) {
 		if (!asleep)
 			engine_release(hca);
-	} else if (unlikely(asleep && empty > LEASE_AFTER)) {
+	} else if (unlikely(asleep && empty > LEASE_AFTER && late < NAP_AFTER - NAP_AGAIN)) {
 		atomic_store(&hca->pub->header.asleep, 0);
 		engine_kick(hca); /* the engine thread begins to watch */
 	}
