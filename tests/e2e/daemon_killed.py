@@ -55,8 +55,11 @@ def long_traffic(stage, program, seconds, *options):
         reply = resources(stage)
         mine = {process.pid for process in pair}
         states = [entry["state"] for entry in (reply or {}).get("qp", []) if entry["pid"] in mine]
+        linked = [client for client in stage.clients()
+                  if client["pid"] in mine and client["links"]]
         # A server that only receives stays in RTR.
-        return len(states) >= 2 and "RTS" in states and set(states) <= {"RTR", "RTS"}
+        return len(linked) == 2 and len(states) >= 2 and "RTS" in states \
+            and set(states) <= {"RTR", "RTS"}
 
     require(poll_until(connected, 10), f"no traffic\n{tail(pair[0].output())}")
     return pair
