@@ -38,7 +38,7 @@
 #include "client/rundir.h"
 
 /* A machine with many programs and few processors is slow, but this is not for ever. */
-enum { READY_TIMEOUT_MS = 20000 };
+enum { READY_TIMEOUT_MS = 20000, LAUNCH_TRIES = 3 };
 
 /* What the daemon gets: 0 and 1 are /dev/null, 2 the log. */
 enum { READY_FD = 3, FIRST_FREE_FD = 4 };
@@ -328,7 +328,10 @@ static int start_and_connect(const char *dir, const char *node)
 			  strerror(-err));
 		return err == -ENOENT ? -ENODEV : err;
 	}
-	err = launch(&l, dir);
+	/* One that ends before it is ready may have been killed, which needn't happen again. */
+	err = -ENODEV;
+	for (int i = 0; err == -ENODEV && i < LAUNCH_TRIES; i++)
+		err = launch(&l, dir);
 	/* Also after a failure: a daemon that was started by hand may have been quicker. */
 	int fd = try_connect(dir, node);
 

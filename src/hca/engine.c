@@ -20,11 +20,12 @@
  * the engine thread when it takes over, flushes them at its next pass); else they go before the
  * engine's lock is given back (engine_leave).
  *
- * A poller that finds nothing YIELD_AFTER times yields the processor, so that two processes on one
- * core take turns quickly. Yielding is not enough among many: schedulers let a crowd of yielding
- * processes starve one that has work to do (seen for seconds: verbenad, by twenty pollers). So a
- * poller that got its core back late NAP_AFTER times in a row yields more often, and naps then for
- * as long as the others kept the core.
+ * A poller that has looked at YIELD_AFTER rings in vain yields the processor, so that two processes
+ * on one core take turns quickly. Among many that is not enough: a crowd of yielding processes can
+ * keep one that has work to do from its core for seconds (seen with 20 pollers and verbenad, Linux
+ * 6.18). So a poller that got its core back late NAP_AFTER times in a row gives the lease back and
+ * naps, longer and longer: peers ring, and the engine thread takes what comes. That ends when a nap
+ * ends in time or a message came; a few late yields are enough then to nap again.
  */
 #include "hca/engine.h"
 
@@ -46,12 +47,15 @@
 
 enum {
 	BATCH = 64,	   /* records of a link in one pass: bounds how long the lock is held */
-	LEASE_AFTER = 8,   /* empty polls in a row that make a poller */
-	YIELD_AFTER = 128, /* empty polls in a row; some microseconds, longer than a round trip */
+	LEASE_AFTER = 16,  /* rings looked at in vain by somebody who polls without pause */
+	YIELD_AFTER = 256, /* some microseconds, longer than a round trip */
 	WATCH_NS = 500000,
-	LATE_NS = 2000, /* a yield that took longer let somebody else run */
-	NAP_AFTER = 16, /* late yields in a row make a crowd */
-	NAP_MAX_NS = 1000000,
+	LATE_NS = 2000,	       /* a yield that took longer let somebody else run */
+	OVERSLEPT_NS = 100000, /* a nap that took so much longer found the core taken */
+	NAP_AFTER = 16,	       /* late yields in a row make a crowd */
+	NAP_NS = 50000,	       /* doubles */
+	NAP_DOUBLINGS = 5,
+	NAP_AGAIN = 4, /* late yields until the next nap, for whoever napped before */
 };
 
 uint64_t now_ns(void)
@@ -249,8 +253,9 @@ static void wake_waiters(struct link *link)
 	}
 }
 
-/* One round over everything. hca.engine is held. Returns how many records were handled. */
-static unsigned int pass(struct hca *hca)
+/* One round over everything. hca.engine is held. Returns how many records were handled; adds to
+ * *looked at how many rings. */
+static unsigned int pass(struct hca *hca, unsigned int *looked)
 {
 	unsigned int n = 0;
 
@@ -259,6 +264,7 @@ static unsigned int pass(struct hca *hca)
 	list_for_each(node, &hca->links) {
 		struct link *link = container_of(node, struct link, node);
 
+		++*looked;
 		if (unlikely(atomic_load_explicit(&link->has_waiters, memory_order_relaxed)))
 			wake_waiters(link);
 		if (unlikely(!link_is(link, LINK_UP))) {
@@ -275,11 +281,11 @@ static unsigned int pass(struct hca *hca)
 
 static void pass_until_idle(struct hca *hca)
 {
-	unsigned int n;
+	unsigned int n, looked = 0;
 
 	do {
 		lock_take(&hca->engine);
-		n = pass(hca);
+		n = pass(hca, &looked);
 		n += !list_empty(&hca->acks);
 		lock_give(&hca->engine);
 	} while (n);
@@ -292,21 +298,28 @@ void engine_release(struct hca *hca)
 	pass_until_idle(hca);
 }
 
-/* Lets others run. *late counts the yields in a row after which that took a while. */
+static void nap(unsigned int *late)
+{
+	uint64_t start = now_ns(), length = (uint64_t)NAP_NS << (*late - NAP_AFTER);
+
+	nanosleep(&(struct timespec){.tv_nsec = length}, NULL);
+	if (now_ns() - start < length + OVERSLEPT_NS)
+		*late = NAP_AFTER - NAP_AGAIN;
+	else if (*late < NAP_AFTER + NAP_DOUBLINGS)
+		++*late;
+}
+
+/* Lets others run. *late counts the times in a row after which that took a while. */
 static void yield(unsigned int *late)
 {
+	if (*late >= NAP_AFTER) {
+		nap(late);
+		return;
+	}
 	uint64_t start = now_ns();
 
 	sched_yield();
-	uint64_t took = now_ns() - start;
-
-	if (took <= LATE_NS) {
-		*late = 0;
-	} else if (++*late > NAP_AFTER) {
-		uint64_t nap = took < NAP_MAX_NS ? took : NAP_MAX_NS;
-
-		nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
-	}
+	*late = now_ns() - start > LATE_NS ? *late + 1 : 0;
 }
 
 void engine_poll(struct hca *hca)
@@ -314,31 +327,35 @@ void engine_poll(struct hca *hca)
 	/* initial-exec: one instruction instead of a call for each poll */
 	static _Thread_local unsigned int empty __attribute__((tls_model("initial-exec")));
 	static _Thread_local unsigned int late __attribute__((tls_model("initial-exec")));
-	unsigned int n = 0;
+	unsigned int n = 0, looked = 1;
 
 	if (likely(lock_try(&hca->engine))) {
-		n = pass(hca);
+		n = pass(hca, &looked);
 		engine_leave(hca);
 	}
 	atomic_store_explicit(&hca->polls,
 			      atomic_load_explicit(&hca->polls, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
 	if (n) {
-		empty = late = 0;
+		empty = 0;
+		late = late < NAP_AFTER ? 0 : NAP_AFTER - NAP_AGAIN;
 		return;
 	}
-	empty++;
+	empty += looked;
 	bool asleep = atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed);
 
-	if (unlikely(atomic_load_explicit(&hca->armed_cqs, memory_order_relaxed))) {
+	if (unlikely(late >= NAP_AFTER ||
+		     atomic_load_explicit(&hca->armed_cqs, memory_order_relaxed))) {
 		if (!asleep)
 			engine_release(hca);
-	} else if (unlikely(asleep && empty > LEASE_AFTER)) {
+	} else if (unlikely(asleep && empty > LEASE_AFTER && late < NAP_AFTER - NAP_AGAIN)) {
 		atomic_store(&hca->pub->header.asleep, 0);
 		engine_kick(hca); /* the engine thread begins to watch */
 	}
-	if (unlikely(empty % (late > NAP_AFTER ? YIELD_AFTER / 8 : YIELD_AFTER) == 0))
+	if (unlikely(empty >= YIELD_AFTER)) {
+		empty = LEASE_AFTER + 1;
 		yield(&late);
+	}
 }
 
 /* ------------------------------------------------------------------ the engine thread */

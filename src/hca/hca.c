@@ -82,8 +82,11 @@ static int hca_attach(struct hca *hca)
 
 static void hca_free(struct hca *hca)
 {
+	link_free_self(hca);
 	if (hca->pub)
 		munmap(hca->pub, PUB_SIZE);
+	if (hca->event_fd >= 0)
+		close(hca->event_fd);
 	if (hca->doorbell >= 0)
 		close(hca->doorbell);
 	if (hca->table_fd >= 0)

@@ -110,6 +110,14 @@ int link_make_self(struct hca *hca)
 	return 0;
 }
 
+void link_free_self(struct hca *hca)
+{
+	if (!hca->self)
+		return;
+	munmap(hca->self->memory, LINK_SIZE);
+	free(hca->self);
+}
+
 void link_ask_daemon(struct hca *hca)
 {
 	if (!atomic_exchange(&hca->link_requests, false))
