@@ -121,7 +121,7 @@ int daemon_list_devices(struct proto_device *list, unsigned int max)
 }
 
 int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int table_fd,
-		  int doorbell_fd, struct proto_attach_resp *resp, int *event_fd)
+		  int doorbell_fd, int regions_fd, struct proto_attach_resp *resp, int *event_fd)
 {
 	const char *memlock = getenv("VERBENA_MEMLOCK");
 	struct proto_attach body = {0};
@@ -131,7 +131,7 @@ int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int 
 	body.abi = PROTO_ABI;
 	if (memlock && !strcmp(memlock, "off"))
 		body.flags |= PROTO_ATTACH_NO_MEMLOCK;
-	const int fds[] = {table_fd, doorbell_fd};
+	const int fds[] = {table_fd, doorbell_fd, regions_fd};
 	int received[PROTO_MAX_FDS] = {-1, -1, -1, -1};
 	int err = -EIO;
 
@@ -139,7 +139,7 @@ int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int 
 		err = conn_open(conn, NULL);
 		if (err)
 			return err;
-		err = exchange(conn, PROTO_ATTACH, &body, sizeof(body), fds, 2, resp, sizeof(*resp),
+		err = exchange(conn, PROTO_ATTACH, &body, sizeof(body), fds, 3, resp, sizeof(*resp),
 			       received);
 		if (!err && received[0] < 0)
 			err = -EPROTO;

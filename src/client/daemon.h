@@ -34,12 +34,12 @@ struct daemon_conn {
 int daemon_list_devices(struct proto_device *list, unsigned int max);
 
 /*
- * Process connection. `table_fd` (this process's published memory, see shm/pub.h) and
- * `doorbell_fd` (an eventfd) stay the caller's. On success `event_fd` is the caller's to close.
+ * Process connection. `table_fd` and `regions_fd` (this process's published memory, see shm/pub.h)
+ * and `doorbell_fd` (an eventfd) stay the caller's. On success `event_fd` is the caller's to close.
  * `old`: what a process that returns has to say of itself, else NULL.
  */
 int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int table_fd,
-		  int doorbell_fd, struct proto_attach_resp *resp, int *event_fd);
+		  int doorbell_fd, int regions_fd, struct proto_attach_resp *resp, int *event_fd);
 
 /* Ask for a link to `slot`; it comes as an event. -ENOENT nobody there, -EALREADY it was sent. */
 int daemon_link(struct daemon_conn *conn, uint32_t slot);

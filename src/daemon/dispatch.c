@@ -66,7 +66,7 @@ static const struct command commands[] = {
 	[IB_USER_VERBS_CMD_DESTROY_SRQ] = {command_destroy_srq, REQUEST(ib_uverbs_destroy_srq),
 					   RESPONSE(ib_uverbs_destroy_srq_resp)},
 	[PROTO_ATTACH] = {command_attach, REQUEST(proto_attach), RESPONSE(proto_attach_resp),
-			  .where = ON_NEW, .fds = 2},
+			  .where = ON_NEW, .fds = 3},
 	[PROTO_LINK] = {command_link, REQUEST(proto_link), .where = ON_PROCESS},
 	[PROTO_DESTROY_CHANNEL] = {command_destroy_channel, REQUEST(proto_handle)},
 	[PROTO_QUERY_GID] = {command_query_gid, REQUEST(proto_query_gid),

@@ -53,7 +53,7 @@ static void hang_up(struct events *events)
 
 static int send_one(struct events *events, const struct waiting *w)
 {
-	int fds[3];
+	int fds[PROTO_MAX_FDS];
 
 	if (!w->link)
 		return packet_send(events->watch.fd, &w->event, sizeof(w->event), NULL, 0,
@@ -63,7 +63,12 @@ static int send_one(struct events *events, const struct waiting *w)
 	fds[0] = w->link->memory;
 	fds[1] = peer->table;
 	fds[2] = peer->doorbell;
-	return packet_send(events->watch.fd, &w->event, sizeof(w->event), fds, 3, MSG_DONTWAIT);
+	fds[3] = peer->regions;
+	/* Another user learns a key from its owner, or not at all. */
+	bool regions = peer->regions >= 0 && peer->user == w->link->process[w->event.side]->user;
+
+	return packet_send(events->watch.fd, &w->event, sizeof(w->event), fds, regions ? 4 : 3,
+			   MSG_DONTWAIT);
 }
 
 /* Sends what the socket takes. */

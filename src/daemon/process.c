@@ -56,14 +56,14 @@ struct process *process_by_cookie(struct server *server, uint64_t cookie)
 
 /* The kernel's answer, not the process's: a memory file of the right size that is sealed so that
  * only mappings which exist already can write it and nobody can shrink it. */
-static bool table_is_sound(int fd)
+static bool table_is_sound(int fd, size_t size)
 {
 	const int needed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
 
 	return seals >= 0 && (seals & needed) == needed && fstat(fd, &st) == 0 &&
-	       S_ISREG(st.st_mode) && st.st_size == (off_t)PUB_SIZE;
+	       S_ISREG(st.st_mode) && st.st_size == (off_t)size;
 }
 
 /* Peers write to it: it must be something whose write doesn't do anything else. */
@@ -260,6 +260,7 @@ static struct process *process_new(struct conn *conn)
 	process->pid = conn->pid;
 	process->table = -1;
 	process->doorbell = -1;
+	process->regions = -1;
 	process->death = (struct watch){.fd = -1, .ready = on_death};
 	list_init(&process->contexts);
 	read_comm(process);
@@ -274,11 +275,13 @@ static int check_fds(const struct process *process, const int *fds)
 			 process->pid, process->comm);
 		return -EINVAL;
 	}
-	if (!table_is_sound(fds[0])) {
-		complain(process->user,
-			 "process %d (%s) attached with a table that isn't a sealed memory file of "
-			 "%zu bytes; does its library belong to this daemon?",
-			 process->pid, process->comm, PUB_SIZE);
+	if (!table_is_sound(fds[0], PUB_SIZE) ||
+	    (fds[2] >= 0 && !table_is_sound(fds[2], PUB_REGIONS_SIZE))) {
+		complain(
+			process->user,
+			"process %d (%s) attached with a table that isn't a sealed memory file of "
+			"%zu (or, for regions, %zu) bytes; does its library belong to this daemon?",
+			process->pid, process->comm, PUB_SIZE, PUB_REGIONS_SIZE);
 		return -EINVAL;
 	}
 	if (!doorbell_is_sound(fds[1])) {
@@ -310,7 +313,8 @@ int process_attach(struct conn *conn, const struct proto_attach *body, int *fds,
 		goto out_death;
 	process->table = fds[0];
 	process->doorbell = fds[1];
-	fds[0] = fds[1] = -1;
+	process->regions = fds[2];
+	fds[0] = fds[1] = fds[2] = -1;
 	conn->kind = CONN_PROCESS;
 	conn->process = process;
 	resp->cookie = process->cookie;
@@ -350,6 +354,8 @@ void process_free(struct process *process)
 		close(pidfd);
 	close(process->table);
 	close(process->doorbell);
+	if (process->regions >= 0)
+		close(process->regions);
 	give_numbers(process);
 	return_end(process);
 	process->conn->process = NULL;

@@ -42,6 +42,7 @@ struct process {
 	uint64_t cookie;
 	int table;    /* its published memory: sealed, nobody else can write it */
 	int doorbell; /* its eventfd */
+	int regions;  /* its regions' memory, as sealed, for programs of its user; -1: none */
 	struct events events;
 	struct watch death; /* pidfd */
 	struct keys keys;
@@ -73,10 +74,10 @@ void slots_init(struct slots *slots, uint32_t next);
 void slots_fini(struct slots *slots);
 
 /*
- * PROTO_ATTACH on `conn`, as `body` asks. `fds`: table, doorbell; taken over (set to -1) on
- * success. On success *event_fd is the process's end of the event socket, to be sent and closed. 0;
- * -EINVAL a descriptor isn't what it should be; -ENOSPC no slot; -ESTALE it can't return; -EMFILE,
- * -ENOMEM.
+ * PROTO_ATTACH on `conn`, as `body` asks. `fds`: table, doorbell, regions; taken over (set to -1)
+ * on success. On success *event_fd is the process's end of the event socket, to be sent and closed.
+ * 0; -EINVAL a descriptor isn't what it should be; -ENOSPC no slot; -ESTALE it can't return;
+ * -EMFILE, -ENOMEM.
  */
 int process_attach(struct conn *conn, const struct proto_attach *body, int *fds,
 		   struct proto_attach_resp *resp, int *event_fd);

@@ -24,56 +24,75 @@
 static struct hca *instance;
 static pthread_mutex_t instance_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The published table: a sealed memory file, mapped here for writing. Returns its descriptor. */
-static int table_make(struct pub **out)
+/* Published memory: a sealed memory file, mapped here for writing. Returns its descriptor. */
+static int memory_make(const char *name, size_t size, void **out)
 {
-	int fd = memfd_create("verbena-table", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	if (fd < 0)
 		return -errno;
-	struct pub *pub = MAP_FAILED;
+	void *at = MAP_FAILED;
 
-	if (ftruncate(fd, PUB_SIZE) == 0)
-		pub = mmap(NULL, PUB_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,
-			   0);
-	if (pub == MAP_FAILED ||
+	if (ftruncate(fd, (off_t)size) == 0)
+		at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	if (at == MAP_FAILED ||
 	    fcntl(fd, F_ADD_SEALS,
 		  F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0) {
 		int err = -errno;
 
-		if (pub != MAP_FAILED)
-			munmap(pub, PUB_SIZE);
+		if (at != MAP_FAILED)
+			munmap(at, size);
 		close(fd);
 		return err;
 	}
+	*out = at;
+	return fd;
+}
+
+static void table_fill(struct pub *pub)
+{
 	pub->header.magic = PUB_MAGIC;
 	pub->header.version = PUB_VERSION;
 	if (getrandom(&pub->header.probe, sizeof(pub->header.probe), 0) < 0)
 		pub->header.probe = (uintptr_t)pub ^ getpid();
 	pub->header.probe_addr = (uintptr_t)&pub->header.probe;
 	atomic_store(&pub->header.asleep, 1);
-	*out = pub;
-	return fd;
+}
+
+/* hca_free() undoes it. */
+static int tables_make(struct hca *hca)
+{
+	void *at;
+	int fd = memory_make("verbena-table", PUB_SIZE, &at);
+
+	if (fd < 0)
+		return fd;
+	hca->table_fd = fd;
+	hca->pub = at;
+	table_fill(hca->pub);
+	fd = memory_make("verbena-regions", PUB_REGIONS_SIZE, &at);
+	if (fd < 0)
+		return fd;
+	hca->regions_fd = fd;
+	hca->regions = at;
+	return 0;
 }
 
 static int hca_attach(struct hca *hca)
 {
 	struct proto_attach_resp resp;
-	int fd = table_make(&hca->pub);
+	int err = tables_make(hca);
 
-	if (fd < 0)
-		return fd;
-	hca->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	int err = hca->doorbell < 0 ? -errno : 0;
-
-	if (!err)
-		err = daemon_attach(&hca->conn, NULL, fd, hca->doorbell, &resp, &hca->event_fd);
-	if (err) {
-		close(fd);
+	if (err)
 		return err;
-	}
+	hca->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	err = hca->doorbell < 0 ? -errno : 0;
+	if (!err)
+		err = daemon_attach(&hca->conn, NULL, hca->table_fd, hca->doorbell, hca->regions_fd,
+				    &resp, &hca->event_fd);
+	if (err)
+		return err;
 	start_stay();
-	hca->table_fd = fd;
 	hca->slot = resp.slot;
 	hca->cookie = resp.cookie;
 	hca->pub->header.slot = resp.slot;
@@ -91,6 +110,10 @@ static void hca_free(struct hca *hca)
 		close(hca->doorbell);
 	if (hca->table_fd >= 0)
 		close(hca->table_fd);
+	if (hca->regions)
+		munmap(hca->regions, PUB_REGIONS_SIZE);
+	if (hca->regions_fd >= 0)
+		close(hca->regions_fd);
 	free(hca->qps);
 	free(hca);
 }
@@ -109,7 +132,8 @@ static struct hca *hca_make(void)
 	list_init(&hca->active);
 	pthread_rwlock_init(&hca->books, NULL);
 	pthread_mutex_init(&hca->events_lock, NULL);
-	hca->doorbell = hca->table_fd = hca->event_fd = hca->watch_fd = -1;
+	hca->doorbell = hca->table_fd = hca->regions_fd = -1;
+	hca->event_fd = hca->watch_fd = -1;
 	hca->qps = calloc(LIMIT_QPS_PER_SLOT, sizeof(*hca->qps));
 	int err = hca->qps ? hca_attach(hca) : -ENOMEM;
 
@@ -183,6 +207,7 @@ static void after_fork_in_child(void)
 	daemon_leave(&hca->conn);
 	close(hca->event_fd);
 	own_memory(hca->pub, PUB_SIZE);
+	own_memory(hca->regions, PUB_REGIONS_SIZE);
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
 		if (atomic_load(&hca->link_by_slot[slot]))
 			leave_link(atomic_load(&hca->link_by_slot[slot]));

@@ -275,7 +275,7 @@ struct qp {
 	struct link *link;     /* to the peer's process; RC and UC */
 	struct pub_qp *remote; /* the peer QP's entry in its published table, once the link is up */
 	bool peer_ready;       /* remote was seen ready: its epoch is in remote_epoch */
-	bool must_notify; /* it put records into the ring since it last rang the peer */
+	bool must_notify;      /* it put records into the ring since it last rang the peer */
 	bool sqd_notify;
 	uint8_t remote_epoch;
 	uint32_t next_msn;	/* of the next record that wants an acknowledgement */
@@ -345,6 +345,7 @@ struct link {
 	uint32_t uid;
 	int doorbell; /* the peer's eventfd */
 	const struct pub *peer;
+	const struct pub_regions *regions; /* NULL: not ours to see; then can_vm is false */
 	struct link_memory *memory;
 	struct lock tx_lock;
 	struct ring_tx tx;
@@ -364,7 +365,7 @@ struct hca {
 	unsigned int next_pd_id;
 
 	struct daemon_conn conn;
-	int table_fd; /* of `pub`: the next daemon wants it as well */
+	int table_fd, regions_fd; /* of `pub` and `regions`: the next daemon wants them as well */
 	int event_fd;
 	pthread_rwlock_t books;
 	uint32_t generation; /* how many daemons came after the first; written under both locks */
@@ -375,6 +376,7 @@ struct hca {
 	uint64_t cookie;
 	uint32_t slot;
 	struct pub *pub; /* this process's published table */
+	struct pub_regions *regions;
 
 	int doorbell; /* eventfd: peers and this process wake the engine thread by it */
 	struct lock engine;

@@ -101,6 +101,7 @@ int link_make_self(struct hca *hca)
 	link->uid = geteuid();
 	link->doorbell = hca->doorbell;
 	link->peer = hca->pub;
+	link->regions = hca->regions;
 	ring_tx_init(&link->tx, link->memory->ring[0], &link->memory->ctl[0]);
 	ring_rx_init(&link->rx, link->memory->ring[0], &link->memory->ctl[0]);
 	atomic_store(&link->state, LINK_UP);
@@ -178,12 +179,30 @@ static const struct pub *map_table(int fd)
 	return pub;
 }
 
+static const struct pub_regions *map_regions(int fd)
+{
+	const struct pub_regions *regions =
+		fd < 0 ? MAP_FAILED
+		       : mmap(NULL, PUB_REGIONS_SIZE, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
+
+	return regions == MAP_FAILED ? NULL : regions;
+}
+
+static void close_all(const int *fds)
+{
+	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
 void link_install(struct hca *hca, const struct proto_event *event, const int *fds)
 {
 	struct link *link = link_get(hca, event->slot);
 
-	if (!link || !link_is(link, LINK_ASKED) || event->side > 1)
+	if (!link || !link_is(link, LINK_ASKED) || event->side > 1) {
+		close_all(fds);
 		return;
+	}
 	const struct pub *peer = map_table(fds[1]);
 	struct link_memory *memory =
 		mmap(NULL, LINK_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
@@ -208,6 +227,8 @@ void link_install(struct hca *hca, const struct proto_event *event, const int *f
 		link->peer = peer;
 		link->memory = memory;
 		link->can_vm = probe_vm(event->pid, event->uid, peer);
+		link->regions = link->can_vm ? map_regions(fds[3]) : NULL;
+		link->can_vm = link->regions != NULL;
 		ring_tx_init(&link->tx, memory->ring[mine], &memory->ctl[mine]);
 		ring_rx_init(&link->rx, memory->ring[theirs], &memory->ctl[theirs]);
 		atomic_store(&link->broken, false);
@@ -222,6 +243,8 @@ void link_install(struct hca *hca, const struct proto_event *event, const int *f
 	}
 	close(fds[0]);
 	close(fds[1]);
+	if (fds[3] >= 0)
+		close(fds[3]);
 }
 
 void link_down(struct hca *hca, uint32_t slot, uint64_t id)
@@ -269,12 +292,15 @@ static void unmap(struct link *link)
 
 	munmap(link->memory, LINK_SIZE);
 	munmap((void *)link->peer, PUB_SIZE);
+	if (link->regions)
+		munmap((void *)link->regions, PUB_REGIONS_SIZE);
 	close(link->doorbell);
 	while ((node = list_pop(&link->backlog)))
 		free(container_of(node, struct backlog, node));
 	link->backlog_count = 0;
 	link->memory = NULL;
 	link->peer = NULL;
+	link->regions = NULL;
 	link->doorbell = -1;
 	link->id = 0;
 	atomic_store(&link->mapped, false);

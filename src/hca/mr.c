@@ -28,7 +28,7 @@ int mr_publish(struct hca *hca, struct mr *mr)
 
 	if (index >= LIMIT_MRS_PER_SLOT || mr->ibv.rkey != mr->ibv.lkey + 1)
 		return -EINVAL;
-	struct pub_mr *e = &hca->pub->mr[index];
+	struct pub_mr *e = &hca->regions->mr[index];
 
 	atomic_store_explicit(&e->start, mr->iova, memory_order_relaxed);
 	atomic_store_explicit(&e->length, mr->ibv.length, memory_order_relaxed);
@@ -117,7 +117,7 @@ static void wait_for_hazard(const struct link *link, uint64_t value)
 
 void mr_revoke(struct hca *hca, struct mr *mr)
 {
-	struct pub_mr *e = &hca->pub->mr[mr->ibv.rkey >> LIMIT_KEY_TAG_BITS];
+	struct pub_mr *e = &hca->regions->mr[mr->ibv.rkey >> LIMIT_KEY_TAG_BITS];
 	uint64_t value = (uint64_t)hca->slot << 32 | mr->ibv.rkey;
 
 	atomic_store(&e->rkey_access, 0); /* [H2] */

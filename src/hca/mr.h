@@ -32,11 +32,11 @@ struct mr_view {
 	uint32_t access, pd;
 };
 
-static inline bool mr_read(const struct pub *pub, uint32_t rkey, struct mr_view *view)
+static inline bool mr_read(const struct pub_regions *regions, uint32_t rkey, struct mr_view *view)
 {
 	if (unlikely(rkey >> LIMIT_KEY_TAG_BITS >= LIMIT_MRS_PER_SLOT))
 		return false;
-	const struct pub_mr *e = &pub->mr[rkey >> LIMIT_KEY_TAG_BITS];
+	const struct pub_mr *e = &regions->mr[rkey >> LIMIT_KEY_TAG_BITS];
 	uint64_t word = atomic_load_explicit(&e->rkey_access, memory_order_acquire);
 
 	if (unlikely((uint32_t)word != rkey || !rkey))
@@ -57,14 +57,14 @@ static inline bool mr_covers(const struct mr_view *view, uint64_t addr, uint64_t
 
 /*
  * The owner's address of [addr, addr + length) as `rkey` names it, or 0 when the key, the range,
- * the PD or the access right is wrong. `pub` is the owner's table.
+ * the PD or the access right is wrong. `regions` are the owner's.
  */
-static inline uint64_t mr_resolve(const struct pub *pub, uint32_t pd, uint64_t addr,
+static inline uint64_t mr_resolve(const struct pub_regions *regions, uint32_t pd, uint64_t addr,
 				  uint64_t length, uint32_t rkey, uint32_t access)
 {
 	struct mr_view view;
 
-	if (unlikely(!mr_read(pub, rkey, &view) || view.pd != pd ||
+	if (unlikely(!mr_read(regions, rkey, &view) || view.pd != pd ||
 		     (view.access & access) != access || !mr_covers(&view, addr, length)))
 		return 0;
 	return addr + view.offset;
@@ -74,7 +74,7 @@ static inline uint64_t mr_resolve(const struct pub *pub, uint32_t pd, uint64_t a
 static inline uint64_t mr_resolve_local(const struct hca *hca, uint32_t pd,
 					const struct ibv_sge *sge, uint32_t access)
 {
-	return mr_resolve(hca->pub, pd, sge->addr, sge->length, sge->lkey + 1, access);
+	return mr_resolve(hca->regions, pd, sge->addr, sge->length, sge->lkey + 1, access);
 }
 
 /*

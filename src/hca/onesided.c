@@ -73,7 +73,7 @@ static uint64_t target(struct qp *qp, const struct send_wqe *wqe, uint32_t lengt
 					 "max_dest_rd_atomic)");
 		return 0;
 	}
-	if (unlikely(!mr_read(qp->link->peer, wqe->rkey, &mr)))
+	if (unlikely(!mr_read(qp->link->regions, wqe->rkey, &mr)))
 		why = "no such rkey (never registered, deregistered, or an lkey)";
 	else if (unlikely(mr.pd != atomic_load_explicit(&qp->remote->pd, memory_order_relaxed)))
 		why = "the region belongs to another protection domain than the peer's QP";

@@ -418,7 +418,7 @@ static uint64_t resolve_remote(struct qp *qp, uint64_t addr, uint32_t length, ui
 {
 	if (!(qp_remote_access(qp) & access))
 		return 0;
-	return mr_resolve(qp->hca->pub, qp->pd_id, addr, length, rkey, access);
+	return mr_resolve(qp->hca->regions, qp->pd_id, addr, length, rkey, access);
 }
 
 /* Refuses what resolve_remote didn't resolve: a QP that isn't set up for the operation calls the

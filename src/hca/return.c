@@ -190,8 +190,8 @@ static int attach_again(struct hca *hca, struct fresh *fresh)
 	struct proto_attach_resp resp;
 
 	number_marks(hca, &body);
-	return daemon_attach(&fresh->process, &body, hca->table_fd, hca->doorbell, &resp,
-			     &fresh->event_fd);
+	return daemon_attach(&fresh->process, &body, hca->table_fd, hca->doorbell, hca->regions_fd,
+			     &resp, &fresh->event_fd);
 }
 
 static int contexts_again(struct hca *hca, struct fresh *fresh)

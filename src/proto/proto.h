@@ -29,14 +29,15 @@
 #include <rdma/ib_user_verbs.h>
 #include <stdint.h>
 
-#define PROTO_ABI 1u
+#define PROTO_ABI 2u
 #define PROTO_MAX_MESSAGE 4096u /* bytes of a request or a reply */
 #define PROTO_MAX_FDS 4u
 
 /* Commands that only a software device needs; beyond the numbers that the kernel uses. */
 enum proto_command {
-	PROTO_ATTACH = 0x80, /* process connection: struct proto_attach; fds: table, doorbell */
-	PROTO_LINK = 0x81,   /* process connection: struct proto_link */
+	PROTO_ATTACH =
+		0x80, /* process connection: struct proto_attach; fds: table, doorbell, regions */
+	PROTO_LINK = 0x81, /* process connection: struct proto_link */
 	PROTO_DESTROY_CHANNEL =
 		0x82,		/* context: struct proto_handle (the kernel has close() for it) */
 	PROTO_QUERY_GID = 0x83, /* context: struct proto_query_gid (the kernel has an ioctl) */
@@ -50,7 +51,8 @@ struct proto_reply {
 	uint32_t reserved;
 };
 
-/* PROTO_ATTACH. The table is the process's published memory (src/shm/pub.h), sealed. */
+/* PROTO_ATTACH. Table and regions are the process's published memory (src/shm/pub.h), sealed. The
+ * regions may be left out: then peers leave all access to them to the process itself. */
 struct proto_attach {
 	uint32_t abi;
 	uint32_t flags; /* enum proto_attach_flag */
@@ -131,7 +133,9 @@ struct proto_list_devices_resp {
 };
 
 enum proto_event_type {
-	PROTO_EVENT_LINK = 1, /* fds: link memory, the peer's table (read-only), its doorbell */
+	/* fds: link memory, the peer's table (read-only), its doorbell; and its regions (read-only)
+	 * if it is a program of the same user. */
+	PROTO_EVENT_LINK = 1,
 	PROTO_EVENT_LINK_DOWN = 2, /* the peer is gone; link_id 0: there will be no link */
 	PROTO_EVENT_DEVICE = 3, /* something to tell every context: value is enum ibv_event_type */
 };

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #define PUB_MAGIC 0x766272626e61ull
-#define PUB_VERSION 1u
+#define PUB_VERSION 2u
 #define PUB_HAZARDS 64u
 
 /*
@@ -69,10 +69,18 @@ _Static_assert(sizeof(struct pub_mr) == 64, "one cache line a region");
 struct pub {
 	struct pub_header header;
 	_Alignas(4096) struct pub_qp qp[LIMIT_QPS_PER_SLOT];
+};
+
+/*
+ * A memory file of its own: keys are secrets between users. Only peers that execute one-sided
+ * operations themselves get it, and these are programs of the same user.
+ */
+struct pub_regions {
 	_Alignas(4096) struct pub_mr mr[LIMIT_MRS_PER_SLOT];
 };
 
 #define PUB_SIZE sizeof(struct pub)
+#define PUB_REGIONS_SIZE sizeof(struct pub_regions)
 
 static inline uint32_t pub_qp_state(uint64_t word)
 {

@@ -9,3 +9,8 @@ foreach(name hostile exhaustion)
 	verbena_script_test(e2e.${name} TIMEOUT 300 LABELS e2e
 		COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:${name}>)
 endforeach()
+
+# Two users; users.py runs it where it may become others.
+add_executable(users users.c rig.c end.c)
+target_link_libraries(users PRIVATE ibverbs Threads::Threads)
+set_target_properties(users PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)

@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <fnmatch.h>
+#include <grp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -256,10 +258,32 @@ static void run_threads(const struct rig_test *test, enum rig_carrier carrier, c
 		part_finish(&part[i]);
 }
 
+/* RIG_USERS=A,B: each end belongs to a user of its own (numbers; the groups have the same). */
+static void become_user(int role)
+{
+	const char *users = getenv("RIG_USERS");
+	char *end;
+
+	if (!users)
+		return;
+	unsigned long id = strtoul(users, &end, 10);
+
+	if (role == RIG_B && *end == ',')
+		id = strtoul(end + 1, NULL, 10);
+	if (setgroups(0, NULL) || setresgid((gid_t)id, (gid_t)id, (gid_t)id) ||
+	    setresuid((uid_t)id, (uid_t)id, (uid_t)id)) {
+		perror("  RIG_USERS");
+		_exit(EXIT_FAILED);
+	}
+	/* As a program that this user started would be. */
+	prctl(PR_SET_DUMPABLE, 1);
+}
+
 static void run_process(const struct rig_test *test, enum rig_carrier carrier, int role, int sock)
 {
 	struct part part;
 
+	become_user(role);
 	part_prepare(&part, test, carrier, role, sock);
 	part_run(&part);
 	part_finish(&part);

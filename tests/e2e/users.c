@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Two users' programs: end A owns memory, end B belongs to somebody else (users.py starts them so)
+ * and tries for what A did not register for it. What A granted works; every other attempt fails,
+ * and not a byte of A's changes or arrives at B. See rig.h.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "rig.h"
+
+enum { BYTES = 4 * 4096, SECRET = 0x5ec4e7, EMPTY = 0x77, LENGTH = 4096, LARGE = 4 << 20 };
+
+static const int read_only = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
+
+/* What A has and tells B of, which is more than a program would tell. */
+struct offer {
+	uint64_t addr;	    /* of `bytes` registered ones, in a larger mapping */
+	uint64_t neighbour; /* memory that no registration covers */
+	uint32_t bytes, rkey, lkey;
+	int32_t pid;
+};
+
+struct attempt {
+	const char *what;
+	enum ibv_wr_opcode opcode;
+	int mr_access;	   /* A's region */
+	bool other_pd;	   /* which is of another PD than A's QP */
+	bool deregistered; /* before B tries */
+	bool neighbour;	   /* B names the neighbour's address */
+	int64_t shift;	   /* of the address */
+	uint32_t key_xor;
+	bool lkey;	 /* B uses the lkey */
+	uint32_t length; /* 0: LENGTH */
+	enum ibv_wc_status wanted;
+};
+
+#define READ IBV_WR_RDMA_READ
+#define WRITE IBV_WR_RDMA_WRITE
+#define ADD IBV_WR_ATOMIC_FETCH_AND_ADD
+#define REFUSED IBV_WC_REM_ACCESS_ERR
+
+static const struct attempt attempts[] = {
+	{.what = "a granted READ", .opcode = READ, .mr_access = read_only},
+	{.what = "READ without remote read",
+	 .opcode = READ,
+	 .mr_access = IBV_ACCESS_LOCAL_WRITE,
+	 .wanted = REFUSED},
+	{.what = "READ of a region for writing",
+	 .opcode = READ,
+	 .mr_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+	 .wanted = REFUSED},
+	{.what = "WRITE into a region for reading",
+	 .opcode = WRITE,
+	 .mr_access = read_only,
+	 .wanted = REFUSED},
+	{.what = "atomic in a region for reading",
+	 .opcode = ADD,
+	 .mr_access = read_only,
+	 .length = 8,
+	 .wanted = REFUSED},
+	{.what = "READ with another tag",
+	 .opcode = READ,
+	 .mr_access = read_only,
+	 .key_xor = 2,
+	 .wanted = REFUSED},
+	{.what = "READ with another index",
+	 .opcode = READ,
+	 .mr_access = read_only,
+	 .key_xor = 0x100,
+	 .wanted = REFUSED},
+	{.what = "READ with an index beyond all",
+	 .opcode = READ,
+	 .mr_access = read_only,
+	 .key_xor = 0xf0000000,
+	 .wanted = REFUSED},
+	{.what = "READ with the lkey",
+	 .opcode = READ,
+	 .mr_access = read_only,
+	 .lkey = true,
+	 .wanted = REFUSED},
+	{.what = "READ from a byte before",
+	 .opcode = READ,
+	 .mr_access = read_only,
+	 .shift = -1,
+	 .wanted = REFUSED},
+	{.what = "READ to a byte beyond",
+	 .opcode = READ,
+	 .mr_access = read_only,
+	 .shift = BYTES - LENGTH + 1,
+	 .wanted = REFUSED},
+	{.what = "READ of more than there is",
+	 .opcode = READ,
+	 .mr_access = read_only,
+	 .length = BYTES + 1,
+	 .wanted = REFUSED},
+	{.what = "READ of address 0",
+	 .opcode = READ,
+	 .mr_access = read_only,
+	 .shift = INT64_MIN,
+	 .wanted = REFUSED},
+	{.what = "READ of memory that isn't registered",
+	 .opcode = READ,
+	 .mr_access = read_only,
+	 .neighbour = true,
+	 .wanted = REFUSED},
+	{.what = "large READ that ends outside",
+	 .opcode = READ,
+	 .mr_access = read_only,
+	 .length = LARGE,
+	 .wanted = REFUSED},
+	{.what = "READ of another PD's region",
+	 .opcode = READ,
+	 .mr_access = read_only,
+	 .other_pd = true,
+	 .wanted = REFUSED},
+	{.what = "READ after deregistration",
+	 .opcode = READ,
+	 .mr_access = read_only,
+	 .deregistered = true,
+	 .wanted = REFUSED},
+};
+
+/* B's own kernel-side attempt: no program of one user reads another's memory directly. */
+static void reach_directly(struct rig *rig, const struct offer *offer)
+{
+	uint8_t byte = EMPTY;
+	struct iovec local = {&byte, 1}, remote = {(void *)(uintptr_t)offer->addr, 1}; /* NOLINT */
+
+	if (geteuid() == 0)
+		return; /* the kernel lets root */
+	CHECK_EQ(rig, process_vm_readv(offer->pid, &local, 1, &remote, 1, 0), -1);
+	CHECK_EQ(rig, errno, EPERM);
+	CHECK_EQ(rig, byte, EMPTY);
+}
+
+static void try_for_it(struct end *end, const struct attempt *attempt, const struct offer *offer)
+{
+	uint32_t length = attempt->length ? attempt->length : LENGTH;
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge;
+	struct ibv_wc wc;
+
+	memset(end->buf, EMPTY, end->opt.bytes);
+	end_request(end, attempt->opcode, 7, 0, length, 0, &wr, &sge);
+	uint64_t at = attempt->neighbour ? offer->neighbour : offer->addr;
+	uint32_t key = (attempt->lkey ? offer->lkey : offer->rkey) ^ attempt->key_xor;
+
+	at = attempt->shift == INT64_MIN ? 0 : at + (uint64_t)attempt->shift;
+	if (attempt->opcode == ADD) {
+		wr.wr.atomic.remote_addr = at;
+		wr.wr.atomic.rkey = key;
+		wr.wr.atomic.compare_add = 1;
+	} else {
+		wr.wr.rdma.remote_addr = at;
+		wr.wr.rdma.rkey = key;
+	}
+	OK(end->rig, ibv_post_send(end->qp, &wr, &bad));
+	wc = wc_wait(end, end->scq);
+	if (wc.status != attempt->wanted)
+		rig_fail(end->rig, __FILE__, __LINE__, "%s: %s", attempt->what,
+			 ibv_wc_status_str(wc.status));
+	if (attempt->wanted == IBV_WC_SUCCESS) {
+		CHECK(end->rig, pattern_holds(end->buf, length, SECRET));
+		return;
+	}
+	for (size_t i = 0; i < end->opt.bytes; i++)
+		if (end->buf[i] != EMPTY)
+			rig_fail(end->rig, __FILE__, __LINE__, "%s: byte %zu arrived",
+				 attempt->what, i);
+}
+
+static void one_attempt(struct rig *rig, const struct attempt *attempt)
+{
+	const struct end_options options = {.bytes = LARGE};
+	struct offer mine = {.pid = getpid()}, theirs;
+	struct ibv_pd *other = NULL;
+	struct ibv_mr *mr = NULL;
+	uint8_t *memory = NULL;
+	struct end end;
+
+	end_pair(&end, rig, &options);
+	if (rig->role == RIG_A) {
+		memory = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			      0);
+		CHECK(rig, memory != MAP_FAILED);
+		pattern_fill(memory, LARGE, SECRET);
+		uint8_t *at = memory + LARGE / 2;
+
+		pattern_fill(at, BYTES, SECRET);
+		CHECK(rig, (other = ibv_alloc_pd(rig->ctx)));
+		CHECK(rig, (mr = ibv_reg_mr(attempt->other_pd ? other : end.pd, at, BYTES,
+					    attempt->mr_access)));
+		mine.addr = (uintptr_t)at;
+		mine.neighbour = (uintptr_t)memory;
+		mine.rkey = mr->rkey;
+		mine.lkey = mr->lkey;
+		if (attempt->deregistered)
+			OK(rig, ibv_dereg_mr(mr));
+	}
+	rig_swap(rig, &mine, &theirs, sizeof(mine));
+	if (rig->role == RIG_B) {
+		reach_directly(rig, &theirs);
+		try_for_it(&end, attempt, &theirs);
+	}
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		CHECK(rig, pattern_holds(memory + LARGE / 2, BYTES, SECRET));
+		if (!attempt->deregistered)
+			OK(rig, ibv_dereg_mr(mr));
+		OK(rig, ibv_dealloc_pd(other));
+		munmap(memory, LARGE);
+	}
+	end_close(&end);
+}
+
+static void only_what_is_granted(struct rig *rig)
+{
+	for (size_t i = 0; i < sizeof(attempts) / sizeof(attempts[0]); i++)
+		one_attempt(rig, &attempts[i]);
+}
+
+/* Whether a value is in memory that others have shared with us. */
+static bool is_shared_with_us(struct rig *rig, const char *name, uint64_t value, bool own)
+{
+	unsigned long start, stop;
+	char line[512], mode[8];
+	bool found = false;
+	FILE *maps = fopen("/proc/self/maps", "r");
+
+	CHECK(rig, maps);
+	while (!found && fgets(line, sizeof(line), maps)) {
+		if (!strstr(line, name) || sscanf(line, "%lx-%lx %7s", &start, &stop, mode) != 3 ||
+		    mode[0] != 'r')
+			continue;
+		/* What peers share is read-only here; sparse, so only pages that exist are read. */
+		if ((mode[1] == 'w') != own)
+			continue;
+		for (unsigned long at = start; !found && at < stop; at += 4)
+			found = *(const volatile uint32_t *)at == value; /* NOLINT */
+	}
+	fclose(maps);
+	return found;
+}
+
+/* A doesn't tell B its key, and B doesn't find it anywhere. */
+static void keys_are_not_shown(struct rig *rig)
+{
+	struct end end;
+
+	end_pair(&end, rig, NULL);
+	if (rig->role == RIG_B) {
+		OK(rig, end_send(&end, IBV_WR_RDMA_WRITE, 1, 0, 64, 0));
+		wc_expect(&end, end.scq, 1, IBV_WC_SUCCESS);
+		CHECK(rig, is_shared_with_us(rig, "verbena-", end.mr->rkey, true));
+		CHECK(rig, !is_shared_with_us(rig, "verbena-", end.peer.rkey, false));
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct rig_test tests[] = {
+		{"only_what_is_granted", only_what_is_granted},
+		{"keys_are_not_shown", keys_are_not_shown},
+		{NULL, NULL},
+	};
+
+	rig_main(argc, argv, tests);
+}
