@@ -275,7 +275,7 @@ struct qp {
 	struct link *link;     /* to the peer's process; RC and UC */
 	struct pub_qp *remote; /* the peer QP's entry in its published table, once the link is up */
 	bool peer_ready;       /* remote was seen ready: its epoch is in remote_epoch */
-	bool must_notify; /* it put records into the ring since it last rang the peer */
+	bool must_notify;      /* it put records into the ring since it last rang the peer */
 	bool sqd_notify;
 	uint8_t remote_epoch;
 	uint32_t next_msn;	/* of the next record that wants an acknowledgement */
@@ -392,6 +392,7 @@ struct hca {
 
 	/* the lease: see engine.c */
 	_Atomic uint32_t polls;	    /* counts empty polls; the engine thread watches it */
+	_Atomic uint32_t handled;   /* counts passes that found records; written under engine */
 	_Atomic uint32_t armed_cqs; /* CQs that owe an event */
 	pthread_t thread;
 	int epoll; /* the engine thread sleeps in it */
