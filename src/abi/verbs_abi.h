@@ -32,7 +32,7 @@ static inline struct device *device_of(struct ibv_device *ibv)
 /* A context as ibv_open_device() makes it. */
 struct open_context {
 	struct context context;
-	_Atomic unsigned int objects; /* that the program has made and not ended */
+	_Atomic unsigned int objects;  /* that the program has made and not ended */
 	_Atomic unsigned int released; /* struct pd.released among them */
 };
 

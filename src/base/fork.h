@@ -13,11 +13,11 @@
 /* For constructors: `mutex` exists as long as the process. */
 void fork_keep(pthread_mutex_t *mutex);
 
-#define FORK_KEEP(mutex)                                                     \
-	__attribute__((constructor)) static void fork_keep_##mutex(void)     \
-	{                                                                    \
-		fork_keep(&(mutex));                                         \
-	}                                                                    \
+#define FORK_KEEP(mutex)                                                 \
+	__attribute__((constructor)) static void fork_keep_##mutex(void) \
+	{                                                                \
+		fork_keep(&(mutex));                                     \
+	}                                                                \
 	_Static_assert(1, "takes the semicolon")
 
 #endif

@@ -17,7 +17,7 @@ struct context {
 	struct list node; /* on process->contexts */
 	struct table table;
 	struct list objects[OBJECT_KINDS];
-	uint64_t token[2]; /* see share.h; 0, 0: none */
+	uint64_t token[2];	/* see share.h; 0, 0: none */
 	struct list same_token; /* in a bucket of server->share */
 };
 

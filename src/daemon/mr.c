@@ -193,8 +193,7 @@ int command_query_mr(struct request *request, void *response)
 	struct proto_query_mr_resp *resp = response;
 	struct context *context = request->conn->context;
 	struct object *object;
-	int err = body->reserved ? -EINVAL
-				 : share_find(context, OBJECT_MR, body->handle, &object);
+	int err = body->reserved ? -EINVAL : share_find(context, OBJECT_MR, body->handle, &object);
 
 	if (err)
 		return err;

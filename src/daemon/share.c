@@ -53,7 +53,8 @@ void share_enter(struct context *context, const uint64_t token[2])
 	list_for_each(node, bucket) {
 		if (!same(container_of(node, struct context, same_token)->token, token))
 			continue;
-		/* Not the first one: its handles begin elsewhere, so that they are nobody else's. */
+		/* Not the first one: its handles begin elsewhere, so that they are nobody else's.
+		 */
 		if (getrandom(&random, sizeof(random), 0) != sizeof(random))
 			random = 0;
 		context->table.first_generation = 1 + random % ((1u << TABLE_GENERATION_BITS) - 1);

@@ -129,12 +129,12 @@ static struct hca *hca_make(void)
 
 /*
  * A forked child owns none of the parent's objects. The structures stay, so that pointers to them
- * don't dangle, but nothing leads from them to the parent any more: what the two would share (rings,
- * tables, descriptors that count events) is replaced by the child's own, the daemon's connections
- * are closed (they keep the parent alive in its eyes, and two can't speak over one), all links are
- * down, and no thread drives anything. Locks are new: threads that held them are not here. What
- * the child posts never starts; completions and events that wait are the parent's, and the child
- * sees none; what it ends, ends here only. A device that it opens is a new HCA's.
+ * don't dangle, but nothing leads from them to the parent any more: what the two would share
+ * (rings, tables, descriptors that count events) is replaced by the child's own, the daemon's
+ * connections are closed (they keep the parent alive in its eyes, and two can't speak over one),
+ * all links are down, and no thread drives anything. Locks are new: threads that held them are not
+ * here. What the child posts never starts; completions and events that wait are the parent's, and
+ * the child sees none; what it ends, ends here only. A device that it opens is a new HCA's.
  *
  * fork() waits for hca.lock, under which the lists of objects change: the child walks them.
  */
@@ -305,8 +305,8 @@ struct hca *hca_get(void)
 
 	pthread_mutex_lock(&instance_lock);
 	if (!registered)
-		registered = pthread_atfork(before_fork, after_fork_in_parent,
-					    after_fork_in_child) == 0;
+		registered =
+			pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
 	if (!instance)
 		instance = hca_make();
 	struct hca *hca = instance;

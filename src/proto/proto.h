@@ -44,7 +44,7 @@ enum proto_command {
 	PROTO_LINK_RETURN = 0x85,  /* process connection: struct proto_link_return */
 	PROTO_RETURNED = 0x86,	   /* process connection: header only */
 	/* Sharing, all with struct proto_handle: a handle of a context with the same token. */
-	PROTO_IMPORT_PD = 0x87, /* context: a protection domain of mine that is the same one */
+	PROTO_IMPORT_PD = 0x87,	  /* context: a protection domain of mine that is the same one */
 	PROTO_UNIMPORT_PD = 0x88, /* context: mine only; the domain itself stays */
 	PROTO_QUERY_MR = 0x89,	  /* context: a region of this process */
 };

@@ -352,8 +352,8 @@ static int pd_return(int ctx, uint32_t command, uint32_t shared, uint32_t handle
 	} body = {.core = shared, .old.handle = handle};
 	uint64_t resp;
 
-	return raw_call(ctx, command, &body, sizeof(body), command == PROTO_IMPORT_PD ? &resp : NULL,
-			sizeof(resp));
+	return raw_call(ctx, command, &body, sizeof(body),
+			command == PROTO_IMPORT_PD ? &resp : NULL, sizeof(resp));
 }
 
 static void returned(const struct raw_process *p)
@@ -376,9 +376,8 @@ static void both_return(bool owner_first)
 		if (owner_first == !i) {
 			go_back(&pair.a);
 			pair.ctx_a = open_with(&pair.a, token);
-			assert_int_equal(pd_return(pair.ctx_a, IB_USER_VERBS_CMD_ALLOC_PD, 0,
-						   pair.pd),
-					 0);
+			assert_int_equal(
+				pd_return(pair.ctx_a, IB_USER_VERBS_CMD_ALLOC_PD, 0, pair.pd), 0);
 			returned(&pair.a);
 		} else {
 			go_back(&pair.b);
