@@ -218,14 +218,28 @@ static void traffic_start(struct traffic *traffic, struct rig *rig)
 					  &traffic->flows[i]) == 0);
 }
 
+/* Waits until every queue pair has done some rounds more. */
+static void traffic_goes_on(struct traffic *traffic, struct rig *rig)
+{
+	double until = now_ms() + RIG_SOON_MS;
+
+	for (int i = 0; i < FLOWS; i++) {
+		struct flow *flow = &traffic->flows[i];
+		uint32_t seen = __atomic_load_n(&flow->rounds, __ATOMIC_RELAXED);
+
+		while (__atomic_load_n(&flow->rounds, __ATOMIC_RELAXED) < seen + 2) {
+			CHECK(rig, now_ms() < until);
+			usleep(1000);
+		}
+	}
+}
+
 static void traffic_end(struct traffic *traffic, struct rig *rig)
 {
 	rig_sync(rig);
 	traffic->enough = true;
 	for (int i = 0; i < FLOWS; i++)
 		pthread_join(traffic->flows[i].thread, NULL);
-	for (int i = 0; i < FLOWS; i++)
-		CHECK(rig, traffic->flows[i].rounds > 0);
 	rig_sync(rig);
 	for (int i = 0; i < FLOWS; i++)
 		end_close(&traffic->flows[i].end);
@@ -535,9 +549,9 @@ static void during(struct rig *rig, void (*what)(struct rig *rig, struct traffic
 	struct traffic *traffic = &places[rig->role];
 
 	traffic_start(traffic, rig);
-	usleep(20000);
+	traffic_goes_on(traffic, rig);
 	what(rig, traffic);
-	usleep(20000);
+	traffic_goes_on(traffic, rig);
 	traffic_end(traffic, rig);
 }
 
