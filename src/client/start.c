@@ -405,6 +405,37 @@ bool start_is_there(void)
 	return fd >= 0;
 }
 
+/* Numbers, not names: a program's name service is not ours to call. */
+static void explain_access(const char *dir, const char *node)
+{
+	char path[PATH_MAX + 64];
+	struct stat st;
+	int n = snprintf(path, sizeof(path), "%s/%s", dir, node);
+
+	if (n < 0 || n >= (int)sizeof(path) || stat(path, &st) < 0)
+		log_error("no permission to open %s: ask the administrator of this machine for it",
+			  path);
+	else
+		log_error(
+			"no permission to open %s (mode %04o, user %u, group %u): join the group, "
+			"or ask the administrator of this machine",
+			path, (unsigned int)st.st_mode & 07777, (unsigned int)st.st_uid,
+			(unsigned int)st.st_gid);
+}
+
+/* Nobody listens in a directory that isn't this user's: whoever it belongs to starts the daemon. */
+static bool may_start(const char *dir)
+{
+	struct stat st;
+
+	if (geteuid() == 0 || stat(dir, &st) < 0 || st.st_uid == geteuid())
+		return true;
+	log_error("no daemon serves in %s, and only user %u can start one there: ask the "
+		  "administrator of this machine, or set VERBENA_RUNTIME_DIR",
+		  dir, (unsigned int)st.st_uid);
+	return false;
+}
+
 int start_connect(const char *node)
 {
 	char dir[PATH_MAX];
@@ -420,11 +451,10 @@ int start_connect(const char *node)
 	int fd = try_connect(dir, node);
 
 	if (fd == -EACCES)
-		log_error("no permission to open %s/%s: ask its administrator for the group", dir,
-			  node ? node : "uverbs0");
+		explain_access(dir, node ? node : "uverbs0");
 	else if (fd == -ENAMETOOLONG)
 		log_error("the run-time directory's name is too long for a socket: %s", dir);
 	else if (nobody_there(fd))
-		fd = start_locked(dir, node);
+		fd = may_start(dir) ? start_locked(dir, node) : -ENODEV;
 	return fd;
 }

@@ -93,6 +93,14 @@ int object_make(struct request *request, enum object_kind kind, size_t size, str
 			 process->pid, process->comm, quotas[kind], kind_names[kind]);
 		return -ENOMEM;
 	}
+	if (process->user->objects >= process->server->config.user_objects && !request->old) {
+		complain(process->user,
+			 "process %d (%s) may not make another %s: user %u has %u objects, the "
+			 "most that user-objects in verbenad.conf allows",
+			 process->pid, process->comm, kind_names[kind], process->user->uid,
+			 process->user->objects);
+		return -ENOMEM;
+	}
 	struct object *object = calloc(1, size);
 
 	if (!object)
@@ -107,6 +115,7 @@ int object_make(struct request *request, enum object_kind kind, size_t size, str
 	}
 	list_add_tail(&context->objects[kind], &object->node);
 	process->objects[kind]++;
+	process->user->objects++;
 	*out = object;
 	return 0;
 }
@@ -125,6 +134,7 @@ void object_free(struct object *object)
 	table_remove(&context->table, object->handle);
 	list_del(&object->node);
 	context->process->objects[object->kind]--;
+	context->process->user->objects--;
 	free(object);
 }
 
