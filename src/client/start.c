@@ -34,6 +34,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "client/rundir.h"
 
@@ -370,6 +371,7 @@ static int start_locked(const char *dir, const char *node)
 /* The directory that this process stays with; empty: none yet. Written once, under the lock. */
 static char kept[PATH_MAX];
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+FORK_KEEP(kept_lock);
 
 void start_stay(void)
 {

@@ -23,6 +23,7 @@
 #include "daemon/loop.h"
 #include "daemon/process.h"
 #include "daemon/roster.h"
+#include "daemon/share.h"
 
 struct user;
 
@@ -49,6 +50,7 @@ struct server {
 	struct device device;
 	struct slots slots;
 	struct roster roster;
+	struct share share;
 };
 
 /* Serves until told to stop or idle. 0, or -errno after a line in the log. */

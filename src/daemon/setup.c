@@ -305,6 +305,7 @@ static void init(struct server *server, const struct server_options *options)
 	list_init(&server->conns);
 	list_init(&server->ctls);
 	list_init(&server->users);
+	share_init(&server->share);
 	raise_limits(server);
 }
 

@@ -21,11 +21,10 @@
  * engine's lock is given back (engine_leave).
  *
  * A poller that has looked at YIELD_AFTER rings in vain yields the processor, so that two processes
- * on one core take turns quickly. Among many that is not enough: a crowd of yielding processes can
- * keep one that has work to do from its core for seconds (seen with 20 pollers and verbenad, Linux
- * 6.18). So a poller that got its core back late NAP_AFTER times in a row gives the lease back and
- * naps, longer and longer: peers ring, and the engine thread takes what comes. That ends when a nap
- * ends in time or a message came; a few late yields are enough then to nap again.
+ * on one core take turns quickly. Among many that is not enough: a few yielding processes can keep
+ * one that has work to do from its core for seconds (seen with verbenad, Linux 6.18). So who has
+ * polled in vain for PATIENCE_NS gives the lease back, and naps between its polls for a small part
+ * of the time that it has waited already; peers ring, and the engine thread takes what comes.
  */
 #include "hca/engine.h"
 
@@ -50,12 +49,9 @@ enum {
 	LEASE_AFTER = 16,  /* rings looked at in vain by somebody who polls without pause */
 	YIELD_AFTER = 256, /* some microseconds, longer than a round trip */
 	WATCH_NS = 500000,
-	LATE_NS = 2000,	       /* a yield that took longer let somebody else run */
-	OVERSLEPT_NS = 100000, /* a nap that took so much longer found the core taken */
-	NAP_AFTER = 16,	       /* late yields in a row make a crowd */
-	NAP_NS = 50000,	       /* doubles */
-	NAP_DOUBLINGS = 5,
-	NAP_AGAIN = 4, /* late yields until the next nap, for whoever napped before */
+	PATIENCE_NS = 1000000,
+	NAP_PART = 16,
+	NAP_MAX_NS = 2000000,
 };
 
 uint64_t now_ns(void)
@@ -276,6 +272,10 @@ static unsigned int pass(struct hca *hca, unsigned int *looked)
 		if (ring_ready(&link->rx))
 			n += drain(hca, link);
 	}
+	if (n)
+		atomic_store_explicit(&hca->handled,
+				      atomic_load_explicit(&hca->handled, memory_order_relaxed) + 1,
+				      memory_order_relaxed);
 	return n;
 }
 
@@ -298,35 +298,42 @@ void engine_release(struct hca *hca)
 	pass_until_idle(hca);
 }
 
-static void nap(unsigned int *late)
-{
-	uint64_t start = now_ns(), length = (uint64_t)NAP_NS << (*late - NAP_AFTER);
+/* What a thread remembers from poll to poll. */
+struct poller {
+	unsigned int empty;   /* rings looked at in vain */
+	unsigned int handled; /* hca.handled when the waiting began */
+	uint64_t since;	      /* ns, when the waiting began; 0: it has not */
+	bool napping;
+};
 
-	nanosleep(&(struct timespec){.tv_nsec = length}, NULL);
-	if (now_ns() - start < length + OVERSLEPT_NS)
-		*late = NAP_AFTER - NAP_AGAIN;
-	else if (*late < NAP_AFTER + NAP_DOUBLINGS)
-		++*late;
-}
-
-/* Lets others run. *late counts the times in a row after which that took a while. */
-static void yield(unsigned int *late)
+/* Lets others run. */
+static void give_way(struct hca *hca, struct poller *p)
 {
-	if (*late >= NAP_AFTER) {
-		nap(late);
+	unsigned int handled = atomic_load_explicit(&hca->handled, memory_order_relaxed);
+	uint64_t now = now_ns();
+
+	if (!p->since || p->handled != handled) {
+		p->since = now;
+		p->handled = handled;
+	}
+	uint64_t waited = now - p->since;
+
+	p->napping = waited > PATIENCE_NS;
+	if (!p->napping) {
+		sched_yield();
 		return;
 	}
-	uint64_t start = now_ns();
+	uint64_t nap = waited / NAP_PART < NAP_MAX_NS ? waited / NAP_PART : NAP_MAX_NS;
 
-	sched_yield();
-	*late = now_ns() - start > LATE_NS ? *late + 1 : 0;
+	if (!atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed))
+		engine_release(hca);
+	nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
 }
 
 void engine_poll(struct hca *hca)
 {
 	/* initial-exec: one instruction instead of a call for each poll */
-	static _Thread_local unsigned int empty __attribute__((tls_model("initial-exec")));
-	static _Thread_local unsigned int late __attribute__((tls_model("initial-exec")));
+	static _Thread_local struct poller p __attribute__((tls_model("initial-exec")));
 	unsigned int n = 0, looked = 1;
 
 	if (likely(lock_try(&hca->engine))) {
@@ -337,24 +344,24 @@ void engine_poll(struct hca *hca)
 			      atomic_load_explicit(&hca->polls, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
 	if (n) {
-		empty = 0;
-		late = late < NAP_AFTER ? 0 : NAP_AFTER - NAP_AGAIN;
+		p.empty = 0;
+		p.since = 0;
+		p.napping = false;
 		return;
 	}
-	empty += looked;
+	p.empty += looked;
 	bool asleep = atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed);
 
-	if (unlikely(late >= NAP_AFTER ||
-		     atomic_load_explicit(&hca->armed_cqs, memory_order_relaxed))) {
+	if (unlikely(atomic_load_explicit(&hca->armed_cqs, memory_order_relaxed))) {
 		if (!asleep)
 			engine_release(hca);
-	} else if (unlikely(asleep && empty > LEASE_AFTER && late < NAP_AFTER - NAP_AGAIN)) {
+	} else if (unlikely(asleep && p.empty > LEASE_AFTER && !p.napping)) {
 		atomic_store(&hca->pub->header.asleep, 0);
 		engine_kick(hca); /* the engine thread begins to watch */
 	}
-	if (unlikely(empty >= YIELD_AFTER)) {
-		empty = LEASE_AFTER + 1;
-		yield(&late);
+	if (unlikely(p.empty >= YIELD_AFTER)) {
+		p.empty = LEASE_AFTER + 1;
+		give_way(hca, &p);
 	}
 }
 
@@ -377,7 +384,7 @@ static void daemon_lost(struct hca *hca, uint32_t seen)
 	return_seek(hca, false); /* it may be there already */
 }
 
-static void daemon_events(struct hca *hca)
+void engine_daemon_events(struct hca *hca)
 {
 	struct proto_event event;
 	int fds[PROTO_MAX_FDS], err;
@@ -464,7 +471,7 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 
 	for (int i = 0; i < n; i++) {
 		if (events[i].data.fd == hca->event_fd)
-			daemon_events(hca);
+			engine_daemon_events(hca);
 		else if (events[i].data.fd != hca->doorbell)
 			return_watched(hca);
 		else if (read(hca->doorbell, &count, sizeof(count)) < 0 && errno != EAGAIN)
