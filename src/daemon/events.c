@@ -64,11 +64,8 @@ static int send_one(struct events *events, const struct waiting *w)
 	fds[1] = peer->table;
 	fds[2] = peer->doorbell;
 	fds[3] = peer->regions;
-	/* Another user learns a key from its owner, or not at all. */
-	bool regions = peer->regions >= 0 && peer->user == w->link->process[w->event.side]->user;
-
-	return packet_send(events->watch.fd, &w->event, sizeof(w->event), fds, regions ? 4 : 3,
-			   MSG_DONTWAIT);
+	return packet_send(events->watch.fd, &w->event, sizeof(w->event), fds,
+			   w->link->same_user ? 4 : 3, MSG_DONTWAIT);
 }
 
 /* Sends what the socket takes. */

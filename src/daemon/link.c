@@ -21,6 +21,18 @@ uid_t link_uid(const struct link *link, unsigned int side)
 	return link->process[side]->user->uid;
 }
 
+/*
+ * Another user learns a key from its owner, or not at all. A process counts as the user that it was
+ * when it connected, as with a node of the kernel's, and what it has it keeps; but who has become
+ * somebody else since then (a server that gave up root) gets no more of that user's secrets.
+ * Decided once for both sides: who shows its regions must see the other's hazards.
+ */
+static bool is_same_user(const struct process *one, const struct process *two)
+{
+	return one->user == two->user && one->regions >= 0 && two->regions >= 0 &&
+	       process_uid_now(one) == one->user->uid && process_uid_now(two) == two->user->uid;
+}
+
 /* Sealed memory of the link's size, all zero. A descriptor or -errno. */
 static int memory_make(void)
 {
@@ -130,6 +142,7 @@ int link_make(struct process *process, uint32_t slot)
 	link->id = ++process->server->last_link_id;
 	link->process[LINK_ASKER] = process;
 	link->process[!LINK_ASKER] = peer;
+	link->same_user = is_same_user(process, peer);
 	link_enter(link);
 	log_debug("link %llu between processes %d and %d", (unsigned long long)link->id,
 		  process->pid, peer->pid);

@@ -6,6 +6,7 @@
 #ifndef VERBENA_DAEMON_LINK_H
 #define VERBENA_DAEMON_LINK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -19,6 +20,7 @@ struct link {
 	struct process *process[2];
 	int memory;	     /* -1 once both events are out */
 	unsigned int unsent; /* events that still need the memory */
+	bool same_user;	     /* each gets the other's regions, too */
 };
 
 /*

@@ -96,31 +96,51 @@ static void read_comm(struct process *process)
 	process->comm[strcspn(process->comm, "\n")] = 0;
 }
 
-/* Which PID namespace, and the pid there: the last number of the line "NSpid:". */
-static void read_pid_ns(struct process *process)
-{
-	char path[64], text[4096];
-	struct stat st;
+enum { STATUS_BYTES = 4096 };
 
-	snprintf(path, sizeof(path), "/proc/%d/ns/pid", process->pid);
-	process->pid_ns = stat(path, &st) == 0 ? st.st_ino : 0;
-	process->pid_in_ns = 0;
+/* The values of a line of /proc/PID/status, found in `text`; NULL: there is none. The program
+ * chooses its name, but /proc escapes a newline in it. */
+static char *read_status(const struct process *process, const char *name, char text[STATUS_BYTES])
+{
+	char path[64];
+
 	snprintf(path, sizeof(path), "/proc/%d/status", process->pid);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+	ssize_t n = fd < 0 ? 0 : read(fd, text, STATUS_BYTES - 1);
 
 	if (fd >= 0)
 		close(fd);
 	text[n > 0 ? n : 0] = 0;
-	char *line = strstr(text, "\nNSpid:");
+	char *line = strstr(text, name);
 
 	if (!line)
-		return;
-	line += strlen("\nNSpid:");
+		return NULL;
+	line += strlen(name);
 	line[strcspn(line, "\n")] = 0;
-	char *last = strrchr(line, '\t');
+	return line;
+}
+
+/* Which PID namespace, and the pid there: the last number of the line "NSpid:". */
+static void read_pid_ns(struct process *process)
+{
+	char path[64], text[STATUS_BYTES];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/pid", process->pid);
+	process->pid_ns = stat(path, &st) == 0 ? st.st_ino : 0;
+	char *line = read_status(process, "\nNSpid:", text);
+	char *last = line ? strrchr(line, '\t') : NULL;
 
 	process->pid_in_ns = last ? (pid_t)strtol(last, NULL, 10) : 0;
+}
+
+uid_t process_uid_now(const struct process *process)
+{
+	char text[STATUS_BYTES];
+	const char *line = read_status(process, "\nUid:", text);
+	unsigned int effective;
+
+	return line && sscanf(line, "%*u %u", &effective) == 1 ? effective : (uid_t)-1;
 }
 
 pid_t process_pid_seen(const struct process *process, const struct process *peer)
@@ -277,11 +297,10 @@ static int check_fds(const struct process *process, const int *fds)
 	}
 	if (!table_is_sound(fds[0], PUB_SIZE) ||
 	    (fds[2] >= 0 && !table_is_sound(fds[2], PUB_REGIONS_SIZE))) {
-		complain(
-			process->user,
-			"process %d (%s) attached with a table that isn't a sealed memory file of "
-			"%zu (or, for regions, %zu) bytes; does its library belong to this daemon?",
-			process->pid, process->comm, PUB_SIZE, PUB_REGIONS_SIZE);
+		complain(process->user,
+			 "process %d (%s) attached with a table that isn't a sealed memory file of "
+			 "%zu (regions: %zu) bytes; does its library belong to this daemon?",
+			 process->pid, process->comm, PUB_SIZE, PUB_REGIONS_SIZE);
 		return -EINVAL;
 	}
 	if (!doorbell_is_sound(fds[1])) {

@@ -42,7 +42,7 @@ struct process {
 	uint64_t cookie;
 	int table;    /* its published memory: sealed, nobody else can write it */
 	int doorbell; /* its eventfd */
-	int regions;  /* its regions' memory, as sealed, for programs of its user; -1: none */
+	int regions;  /* its regions' file, as sealed, for programs of its user; -1: none */
 	struct events events;
 	struct watch death; /* pidfd */
 	struct keys keys;
@@ -84,6 +84,9 @@ int process_attach(struct conn *conn, const struct proto_attach *body, int *fds,
 
 /* Ends it: contexts (and their connections), links, numbers. Its own connection stays. */
 void process_free(struct process *process);
+
+/* The effective uid that the process has now; (uid_t)-1 when /proc doesn't tell. */
+uid_t process_uid_now(const struct process *process);
 
 /* NULL: nobody has this cookie. */
 struct process *process_by_cookie(struct server *server, uint64_t cookie);

@@ -53,10 +53,14 @@ static void table_fill(struct pub *pub)
 {
 	pub->header.magic = PUB_MAGIC;
 	pub->header.version = PUB_VERSION;
-	if (getrandom(&pub->header.probe, sizeof(pub->header.probe), 0) < 0)
-		pub->header.probe = (uintptr_t)pub ^ getpid();
-	pub->header.probe_addr = (uintptr_t)&pub->header.probe;
 	atomic_store(&pub->header.asleep, 1);
+}
+
+static void regions_fill(struct pub_regions *regions)
+{
+	if (getrandom(&regions->probe, sizeof(regions->probe), 0) < 0)
+		regions->probe = (uintptr_t)regions ^ getpid();
+	regions->probe_addr = (uintptr_t)&regions->probe;
 }
 
 /* hca_free() undoes it. */
@@ -75,6 +79,7 @@ static int tables_make(struct hca *hca)
 		return fd;
 	hca->regions_fd = fd;
 	hca->regions = at;
+	regions_fill(hca->regions);
 	return 0;
 }
 

@@ -350,10 +350,9 @@ struct link {
 	uint64_t id;
 	uint32_t side; /* mine */
 	int32_t pid;
-	uint32_t uid;
 	int doorbell; /* the peer's eventfd */
 	const struct pub *peer;
-	const struct pub_regions *regions; /* NULL: not ours to see; then can_vm is false */
+	const struct pub_regions *regions; /* the peer's; NULL: of another user, so no can_vm */
 	struct link_memory *memory;
 	struct lock tx_lock;
 	struct ring_tx tx;

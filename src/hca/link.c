@@ -98,7 +98,6 @@ int link_make_self(struct hca *hca)
 	link->self = true;
 	link->can_vm = false;
 	link->pid = getpid();
-	link->uid = geteuid();
 	link->doorbell = hca->doorbell;
 	link->peer = hca->pub;
 	link->regions = hca->regions;
@@ -151,17 +150,17 @@ void link_ask_daemon(struct hca *hca)
  * user's program, not even where the kernel would allow it (root): there the peer's own engine
  * decides what a registration grants.
  */
-static bool probe_vm(int32_t pid, uint32_t uid, const struct pub *peer)
+static bool probe_vm(int32_t pid, uint32_t uid, const struct pub_regions *peer)
 {
 	const char *how = getenv("VERBENA_LOCAL_COPY");
 	uint64_t value = 0;
 	struct iovec local = {&value, sizeof(value)};
-	struct iovec remote = {(void *)(uintptr_t)peer->header.probe_addr, sizeof(value)};
+	struct iovec remote = {(void *)(uintptr_t)peer->probe_addr, sizeof(value)};
 
 	if (pid <= 0 || uid != geteuid() || (how && !strcmp(how, "ring")))
 		return false;
 	if (process_vm_readv(pid, &local, 1, &remote, 1, 0) == sizeof(value) &&
-	    value == peer->header.probe)
+	    value == peer->probe)
 		return true;
 	log_info("process %d can't be reached by process_vm_readv (%s): data goes through the ring",
 		 pid, strerror(errno));
@@ -185,8 +184,7 @@ static const struct pub *map_table(int fd)
 static const struct pub_regions *map_regions(int fd)
 {
 	const struct pub_regions *regions =
-		fd < 0 ? MAP_FAILED
-		       : mmap(NULL, PUB_REGIONS_SIZE, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
+		mmap(NULL, PUB_REGIONS_SIZE, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
 
 	return regions == MAP_FAILED ? NULL : regions;
 }
@@ -198,56 +196,75 @@ static void close_all(const int *fds)
 			close(fds[i]);
 }
 
-void link_install(struct hca *hca, const struct proto_event *event, const int *fds)
+static void unmap_all(struct link_memory *memory, const struct pub *peer,
+		      const struct pub_regions *regions)
+{
+	if (memory)
+		munmap(memory, LINK_SIZE);
+	if (peer)
+		munmap((void *)peer, PUB_SIZE);
+	if (regions)
+		munmap((void *)regions, PUB_REGIONS_SIZE);
+}
+
+/* Maps what the event brought. The regions are mapped if they came, used or not: the peer got ours,
+ * so we must see its hazards. */
+static bool map_all(struct link *link, const int *fds)
+{
+	struct link_memory *memory =
+		mmap(NULL, LINK_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
+	const struct pub *peer = map_table(fds[1]);
+	const struct pub_regions *regions = fds[3] < 0 ? NULL : map_regions(fds[3]);
+
+	memory = memory == MAP_FAILED ? NULL : memory;
+	if (!memory || !peer || (fds[3] >= 0 && !regions)) {
+		unmap_all(memory, peer, regions);
+		return false;
+	}
+	link->memory = memory;
+	link->peer = peer;
+	link->regions = regions;
+	return true;
+}
+
+static void link_up(struct hca *hca, struct link *link, const struct proto_event *event)
+{
+	uint32_t mine = event->side, theirs = !event->side;
+	struct link_memory *memory = link->memory;
+
+	link->id = event->link_id;
+	link->side = event->side;
+	link->pid = event->pid;
+	link->can_vm = link->regions && probe_vm(event->pid, event->uid, link->regions);
+	ring_tx_init(&link->tx, memory->ring[mine], &memory->ctl[mine]);
+	ring_rx_init(&link->rx, memory->ring[theirs], &memory->ctl[theirs]);
+	atomic_store(&link->broken, false);
+	atomic_store(&link->mapped, true);
+	lock_take(&hca->engine);
+	list_add_tail(&hca->links, &link->node);
+	atomic_store_explicit(&link->state, LINK_UP, memory_order_release);
+	lock_give(&hca->engine);
+	atomic_store(&link->has_waiters, true);
+	log_debug("link to process %d at slot %u is up%s", link->pid, link->slot,
+		  link->can_vm ? "" : " (ring copies)");
+}
+
+void link_install(struct hca *hca, const struct proto_event *event, int *fds)
 {
 	struct link *link = link_get(hca, event->slot);
 
-	if (!link || !link_is(link, LINK_ASKED) || event->side > 1) {
-		close_all(fds);
-		return;
+	if (link && link_is(link, LINK_ASKED) && event->side <= 1) {
+		if (fds[2] >= 0 && map_all(link, fds)) {
+			link->doorbell = fds[2];
+			fds[2] = -1;
+			link_up(hca, link, event);
+		} else {
+			log_error("can't map the link to process %d: %s", event->pid,
+				  strerror(errno));
+			refused(link);
+		}
 	}
-	const struct pub *peer = map_table(fds[1]);
-	struct link_memory *memory =
-		mmap(NULL, LINK_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
-
-	if (!peer || memory == MAP_FAILED || fds[2] < 0) {
-		log_error("can't map the link to process %d: %s", event->pid, strerror(errno));
-		refused(link);
-		if (memory != MAP_FAILED)
-			munmap(memory, LINK_SIZE);
-		if (peer)
-			munmap((void *)peer, PUB_SIZE);
-		if (fds[2] >= 0)
-			close(fds[2]);
-	} else {
-		uint32_t mine = event->side, theirs = !event->side;
-
-		link->id = event->link_id;
-		link->side = event->side;
-		link->pid = event->pid;
-		link->uid = event->uid;
-		link->doorbell = fds[2];
-		link->peer = peer;
-		link->memory = memory;
-		link->can_vm = probe_vm(event->pid, event->uid, peer);
-		link->regions = link->can_vm ? map_regions(fds[3]) : NULL;
-		link->can_vm = link->regions != NULL;
-		ring_tx_init(&link->tx, memory->ring[mine], &memory->ctl[mine]);
-		ring_rx_init(&link->rx, memory->ring[theirs], &memory->ctl[theirs]);
-		atomic_store(&link->broken, false);
-		atomic_store(&link->mapped, true);
-		lock_take(&hca->engine);
-		list_add_tail(&hca->links, &link->node);
-		atomic_store_explicit(&link->state, LINK_UP, memory_order_release);
-		lock_give(&hca->engine);
-		atomic_store(&link->has_waiters, true);
-		log_debug("link to process %d at slot %u is up%s", link->pid, link->slot,
-			  link->can_vm ? "" : " (ring copies)");
-	}
-	close(fds[0]);
-	close(fds[1]);
-	if (fds[3] >= 0)
-		close(fds[3]);
+	close_all(fds);
 }
 
 void link_down(struct hca *hca, uint32_t slot, uint64_t id)
@@ -293,10 +310,7 @@ static void unmap(struct link *link)
 {
 	struct list *node;
 
-	munmap(link->memory, LINK_SIZE);
-	munmap((void *)link->peer, PUB_SIZE);
-	if (link->regions)
-		munmap((void *)link->regions, PUB_REGIONS_SIZE);
+	unmap_all(link->memory, link->peer, link->regions);
 	close(link->doorbell);
 	while ((node = list_pop(&link->backlog)))
 		free(container_of(node, struct backlog, node));

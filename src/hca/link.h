@@ -27,7 +27,8 @@ int link_make_self(struct hca *hca);
 void link_free_self(struct hca *hca);
 
 /* The daemon's events (engine thread only). */
-void link_install(struct hca *hca, const struct proto_event *event, const int *fds);
+/* Takes the event's descriptors over. */
+void link_install(struct hca *hca, const struct proto_event *event, int *fds);
 void link_down(struct hca *hca, uint32_t slot, uint64_t id);
 
 /* Gives back the memory of links that are down (engine thread only). */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory regions. See mr.h. Entries of the published table are written by the thread that
+/* Memory regions. See mr.h. Entries of the regions' file are written by the thread that
  * registers or deregisters; the count of regions is atomic. */
 #include "hca/mr.h"
 
@@ -48,7 +48,7 @@ _Atomic uint64_t *hazard_set(struct hca *hca, uint32_t slot, uint32_t rkey)
 	uint64_t value = (uint64_t)slot << 32 | rkey;
 
 	for (;; hint++) {
-		_Atomic uint64_t *h = &hca->pub->header.hazard[hint % PUB_HAZARDS].target;
+		_Atomic uint64_t *h = &hca->regions->hazard[hint % PUB_HAZARDS].target;
 		uint64_t none = 0;
 
 		if (atomic_compare_exchange_strong(h, &none, value)) /* [H1] */
@@ -58,18 +58,18 @@ _Atomic uint64_t *hazard_set(struct hca *hca, uint32_t slot, uint32_t rkey)
 	}
 }
 
-static bool named_by(const struct pub *pub, uint64_t value)
+static bool named_by(const struct pub_regions *regions, uint64_t value)
 {
 	for (unsigned int i = 0; i < PUB_HAZARDS; i++)
-		if (atomic_load(&pub->header.hazard[i].target) == value)
+		if (atomic_load(&regions->hazard[i].target) == value)
 			return true;
 	return false;
 }
 
-/* A process that may not touch our memory anyway can't make us wait. */
+/* Who doesn't see our regions doesn't touch them, shows us no hazards, and can't make us wait. */
 static bool may_copy(const struct link *link)
 {
-	return link->self || link->uid == 0 || link->uid == geteuid();
+	return link->regions != NULL;
 }
 
 /* Whether a process that doesn't end its copy is past it all the same. */
@@ -103,7 +103,7 @@ static void wait_for_hazard(const struct link *link, uint64_t value)
 	uint64_t give_up = now_ns() + STOPPED_NS;
 
 	for (unsigned int i = 0; atomic_load(&link->state) == LINK_UP; i++) {
-		if (!named_by(link->peer, value))
+		if (!named_by(link->regions, value))
 			return;
 		if (i < 64) {
 			sched_yield();

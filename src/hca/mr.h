@@ -2,9 +2,9 @@
 /*
  * Memory regions: publishing them, revoking them, and turning (key, address, length) into memory.
  *
- * A region's only data-path state is its entry in the process's published table; local keys are
- * looked up there as well. lkey has an even tag, rkey is lkey + 1, so neither is valid as the
- * other.
+ * A region's only data-path state is its entry in the process's regions' file (shm/pub.h); local
+ * keys are looked up there as well. lkey has an even tag, rkey is lkey + 1, so neither is valid as
+ * the other.
  */
 #ifndef VERBENA_HCA_MR_H
 #define VERBENA_HCA_MR_H

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A process's published memory ("table"): what its peers may look up without asking it.
+ * A process's published memory: what its peers may look up without asking it.
  *
- * One memory file a process, made by the library, mapped writable only by its owner, then sealed
- * (F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) before the daemon hands it on,
- * so that peers and the daemon can map it read-only and nobody can shrink it under them.
- * It is sparse: pages exist once they are written.
+ * Two memory files a process: the table, for every peer, and the regions' file, for peers of the
+ * same user only, because keys are secrets between users. Each is made by the library, mapped
+ * writable only by its owner, then sealed (F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW |
+ * F_SEAL_SEAL) before the daemon hands it on, so that peers (and, the table, the daemon) can map it
+ * read-only and nobody can shrink it under them. They are sparse: pages exist once they are
+ * written.
  *
  * Written by: the owner only, under the lock of the object that the entry describes.
  * Read by: peers (initiators of operations) and the daemon (to show states), at any time, with
@@ -25,8 +27,9 @@
 
 /*
  * One-sided operations run in the initiator. Before it looks a region up, it stores what it is
- * about to touch here, in its own table (seq_cst), and clears it after the copy; deregistration
- * revokes the entry (seq_cst), then waits until no peer's hazard names it.      [H1 with H2]
+ * about to touch here, in its own regions' file (seq_cst), and clears it after the copy;
+ * deregistration revokes the entry (seq_cst), then waits until no peer's hazard names it.      [H1
+ * with H2]
  */
 struct pub_hazard {
 	_Alignas(64) _Atomic uint64_t target; /* slot of the target << 32 | rkey; 0: none */
@@ -36,10 +39,7 @@ struct pub_header {
 	uint64_t magic;
 	uint32_t version;
 	uint32_t slot;
-	uint64_t probe; /* random; a peer reads it with process_vm_readv to learn that it may */
-	uint64_t probe_addr;		      /* where `probe` is in the owner's address space */
 	_Alignas(64) _Atomic uint32_t asleep; /* nobody polls: ring my doorbell   [S1 with S2] */
-	_Alignas(64) struct pub_hazard hazard[PUB_HAZARDS];
 };
 
 /* A queue pair, at the place that the low bits of its number name. */
@@ -72,10 +72,14 @@ struct pub {
 };
 
 /*
- * A memory file of its own: keys are secrets between users. Only peers that execute one-sided
- * operations themselves get it, and these are programs of the same user.
+ * The regions' file: what names keys or addresses, and so is a secret between users. Of two linked
+ * processes both have the other's or neither has: who may touch another's memory shows it its
+ * hazards.
  */
 struct pub_regions {
+	uint64_t probe; /* random; a peer reads it with process_vm_readv to learn that it may */
+	uint64_t probe_addr; /* where `probe` is in the owner's address space */
+	_Alignas(64) struct pub_hazard hazard[PUB_HAZARDS];
 	_Alignas(4096) struct pub_mr mr[LIMIT_MRS_PER_SLOT];
 };
 

@@ -15,6 +15,7 @@
 #include "rig.h"
 
 enum { BYTES = 4 * 4096, SECRET = 0x5ec4e7, EMPTY = 0x77, LENGTH = 4096, LARGE = 4 << 20 };
+enum { OTHER = 60002, LOOK_MS = 300 };
 
 static const int read_only = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
 
@@ -248,20 +249,70 @@ static bool is_shared_with_us(struct rig *rig, const char *name, uint64_t value,
 	return found;
 }
 
-/* A doesn't tell B its key, and B doesn't find it anywhere. */
-static void keys_are_not_shown(struct rig *rig)
+/* A queue pair of A to itself, so that A names a key of its own in what it does. */
+static void connect_to_itself(struct end *loop, struct rig *rig)
 {
-	struct end end;
+	const struct end_options options = {.bytes = LARGE};
+
+	end_open(loop, rig, &options);
+	end_init(loop);
+	loop->peer = (struct end_peer){.qpn = loop->qp->qp_num,
+				       .psn = loop->psn,
+				       .rkey = loop->mr->rkey,
+				       .addr = (uintptr_t)loop->buf};
+	OK(rig, ibv_query_gid(rig->ctx, 1, 0, &loop->peer.gid));
+	end_rtr(loop);
+	end_rts(loop);
+}
+
+/* A's keys aren't in anything that B can see: neither one that A only has, nor one in use. */
+static void look_for_keys(struct rig *rig)
+{
+	struct end end, loop;
+	uint32_t mine = 0, theirs;
 
 	end_pair(&end, rig, NULL);
+	if (rig->role == RIG_A) {
+		connect_to_itself(&loop, rig);
+		mine = loop.mr->rkey;
+	}
+	rig_swap(rig, &mine, &theirs, sizeof(mine));
+	double stop = now_ms() + LOOK_MS;
+
 	if (rig->role == RIG_B) {
 		OK(rig, end_send(&end, IBV_WR_RDMA_WRITE, 1, 0, 64, 0));
 		wc_expect(&end, end.scq, 1, IBV_WC_SUCCESS);
 		CHECK(rig, is_shared_with_us(rig, "verbena-", end.mr->rkey, true));
 		CHECK(rig, !is_shared_with_us(rig, "verbena-", end.peer.rkey, false));
+		while (now_ms() < stop)
+			CHECK(rig, !is_shared_with_us(rig, "verbena-", theirs, false));
+	} else {
+		while (now_ms() < stop) {
+			OK(rig, end_send(&loop, IBV_WR_RDMA_WRITE, 2, 0, LARGE / 2, LARGE / 2));
+			wc_expect(&loop, loop.scq, 2, IBV_WC_SUCCESS);
+		}
 	}
 	rig_sync(rig);
+	if (rig->role == RIG_A)
+		end_close(&loop);
 	end_close(&end);
+}
+
+/* Between two users. */
+static void keys_are_not_shown(struct rig *rig)
+{
+	look_for_keys(rig);
+}
+
+/* Both begin as one user, but B has become another one by the time that the two meet. */
+static void who_became_another_sees_no_keys(struct rig *rig)
+{
+	if (rig->role == RIG_B) {
+		OK(rig, setresgid(OTHER, OTHER, OTHER));
+		OK(rig, setresuid(OTHER, OTHER, OTHER));
+	}
+	rig_sync(rig);
+	look_for_keys(rig);
 }
 
 int main(int argc, char **argv)
@@ -269,6 +320,7 @@ int main(int argc, char **argv)
 	static const struct rig_test tests[] = {
 		{"only_what_is_granted", only_what_is_granted},
 		{"keys_are_not_shown", keys_are_not_shown},
+		{"who_became_another_sees_no_keys", who_became_another_sees_no_keys},
 		{NULL, NULL},
 	};
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Programs of different users under a system-wide verbenad, which runs as a third user.
+"""Programs of different users under a system-wide verbenad, which runs as root.
 
 Data moves between them, with Debian's programs and their checks; what one did not register for the
 other stays its own (users.c); nobody enters who may not. Needs root, to become the users.
@@ -13,7 +13,7 @@ import sys
 from lib import (BUILD, PORTS, SLOW, VERBENA, Process, Stage, Suite, need_programs, poll_until,
                  port_listened, require, sanitizer_environment, tail, SANITIZER_RUNTIME, SKIPPED)
 
-ALICE, BOB, DAEMON, ROOT = 60001, 60002, 60004, 0
+ALICE, BOB, ROOT = 60001, 60002, 0
 
 
 def as_user(user, *command):
@@ -23,22 +23,19 @@ def as_user(user, *command):
 
 
 class Machine(Stage):
-    """A stage whose daemon serves all users; it runs as one of its own."""
+    """A stage whose daemon is root's and serves all users."""
 
-    def __init__(self, user=DAEMON, config=""):
+    def __init__(self, config=""):
         super().__init__()
         os.chmod(self.directory, 0o755)
         os.chmod(self.runtime, 0o755)
-        # Whom the clients trust: root, so that the directory is root's; what the daemon must make
-        # there is made for it.
-        self.user = user
         self.config = os.path.join(self.directory, "conf")
         with open(self.config, "w", encoding="ascii") as file:
             file.write(config)
         self.daemon = None
 
     def serve(self):
-        """Starts the daemon: as root, or handed its sockets by a parent that is."""
+        """Starts the daemon."""
         words = [os.path.join(BUILD, "bin", "verbenad"), "--system", "--config", self.config,
                  "--runtime-dir", self.runtime, "--idle-ms", "never"]
         environment = dict(self.environment)
@@ -173,6 +170,8 @@ def main():
         for users in ((ALICE, BOB), (ROOT, ALICE), (ALICE, ROOT)):
             for test in ("only_what_is_granted", "keys_are_not_shown"):
                 suite.case(f"{test}, users {users}", attempts, stage, users, test)
+        suite.case("one that was root before it met root", attempts, stage, (ROOT, ROOT),
+                   "who_became_another_sees_no_keys")
         suite.case("neither sees nor ends the other", privacy, stage)
         suite.stage_closed(stage)
         stage = Machine(config=f"node-mode = 0660\nnode-group = {ALICE}\n"
