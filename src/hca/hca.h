@@ -348,7 +348,8 @@ struct link {
 	_Atomic uint64_t refused_at; /* ns: nobody was there */
 	_Atomic bool broken;	     /* the peer broke the ring's rules: our QPs are to be told */
 	uint64_t id;
-	uint32_t side; /* mine */
+	uint64_t given_up; /* the id of a broken link that the daemon hasn't been told of; else 0 */
+	uint32_t side;	   /* mine */
 	int32_t pid;
 	int doorbell; /* the peer's eventfd */
 	const struct pub *peer;
