@@ -281,6 +281,10 @@ void link_install(struct hca *hca, const struct proto_event *event, int *fds)
 			log_error("can't map the link to process %d: %s", event->pid,
 				  strerror(errno));
 			refused(link);
+			/* The peer has it, perhaps, and must not touch what we don't guard. */
+			link->given_up = event->link_id;
+			atomic_store(&hca->link_requests, true);
+			engine_kick(hca);
 		}
 	}
 	close_all(fds);

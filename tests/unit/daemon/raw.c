@@ -247,18 +247,23 @@ int raw_call(int fd, uint32_t command, const void *body, size_t size, void *repl
 
 int raw_table(void)
 {
+	return raw_memory(PUB_SIZE);
+}
+
+int raw_memory(size_t size)
+{
 	int fd = memfd_create("table", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	assert_true(fd >= 0);
-	assert_int_equal(ftruncate(fd, PUB_SIZE), 0);
+	assert_int_equal(ftruncate(fd, (off_t)size), 0);
 	assert_int_equal(fcntl(fd, F_ADD_SEALS,
 			       F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL),
 			 0);
 	return fd;
 }
 
-int raw_attach_body(int fd, const struct proto_attach *body, int table, int doorbell,
-		    struct proto_attach_resp *resp, int *event_fd)
+int raw_attach_fds(int fd, const struct proto_attach *body, const int *fds, unsigned int count,
+		   struct proto_attach_resp *resp, int *event_fd)
 {
 	struct {
 		struct ib_uverbs_cmd_hdr header;
@@ -267,11 +272,17 @@ int raw_attach_body(int fd, const struct proto_attach *body, int table, int door
 			       .in_words = sizeof(packet) / 4,
 			       .out_words = sizeof(*resp) / 4},
 		    .body = *body};
+
+	assert_int_equal(raw_send(fd, &packet, sizeof(packet), fds, count), 0);
+	return raw_receive(fd, resp, sizeof(*resp), event_fd);
+}
+
+int raw_attach_body(int fd, const struct proto_attach *body, int table, int doorbell,
+		    struct proto_attach_resp *resp, int *event_fd)
+{
 	const int fds[] = {table, doorbell};
 
-	assert_int_equal(raw_send(fd, &packet, sizeof(packet), fds, (table >= 0) + (doorbell >= 0)),
-			 0);
-	return raw_receive(fd, resp, sizeof(*resp), event_fd);
+	return raw_attach_fds(fd, body, fds, (table >= 0) + (doorbell >= 0), resp, event_fd);
 }
 
 static const struct proto_attach ordinary = {.abi = PROTO_ABI};
@@ -442,18 +453,28 @@ int raw_destroy(int fd, uint32_t command, uint32_t handle)
 
 /* ------------------------------------------------------------------ events and control */
 
-int raw_event(const struct raw_process *process, struct proto_event *event, int fds[3])
+int raw_event_all(const struct raw_process *process, struct proto_event *event,
+		  int fds[PROTO_MAX_FDS])
 {
 	struct pollfd p = {.fd = process->event_fd, .events = POLLIN};
-	int all[PROTO_MAX_FDS];
 
 	if (poll(&p, 1, 5000) != 1)
 		return -ETIMEDOUT;
-	ssize_t n = packet_receive(process->event_fd, event, sizeof(*event), all, 0);
+	ssize_t n = packet_receive(process->event_fd, event, sizeof(*event), fds, 0);
 
 	if (n <= 0)
 		return -EPIPE;
 	assert_int_equal(n, sizeof(*event));
+	return 0;
+}
+
+int raw_event(const struct raw_process *process, struct proto_event *event, int fds[3])
+{
+	int all[PROTO_MAX_FDS];
+	int err = raw_event_all(process, event, all);
+
+	if (err)
+		return err;
 	assert_int_equal(all[3], -1);
 	memcpy(fds, all, 3 * sizeof(int));
 	return 0;

@@ -51,10 +51,13 @@ struct raw_process {
 };
 
 int raw_table(void); /* a sealed table as the library makes it */
+int raw_memory(size_t size);
 /* The result of attaching over `fd` with these descriptors (-1: leave out the rest). */
 int raw_attach_with(int fd, int table, int doorbell, struct proto_attach_resp *resp, int *event_fd);
 int raw_attach_body(int fd, const struct proto_attach *body, int table, int doorbell,
 		    struct proto_attach_resp *resp, int *event_fd);
+int raw_attach_fds(int fd, const struct proto_attach *body, const int *fds, unsigned int count,
+		   struct proto_attach_resp *resp, int *event_fd);
 void raw_attach(const struct raw_daemon *daemon, struct raw_process *process);
 /* The same with this request. */
 void raw_attach_as(const struct raw_daemon *daemon, struct raw_process *process,
@@ -75,6 +78,9 @@ int raw_destroy(int fd, uint32_t command, uint32_t handle); /* any DESTROY_*, DE
 
 /* The next event within five seconds; -1 in `fds` where none came. 0 or -EPIPE, -ETIMEDOUT. */
 int raw_event(const struct raw_process *process, struct proto_event *event, int fds[3]);
+/* The same of a process that has handed in regions. */
+int raw_event_all(const struct raw_process *process, struct proto_event *event,
+		  int fds[PROTO_MAX_FDS]);
 
 /* Sends a line to the control socket; the parsed reply is the caller's. NULL: no reply. */
 json_t *raw_ctl(const struct raw_daemon *daemon, const char *line);

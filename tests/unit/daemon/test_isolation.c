@@ -323,6 +323,68 @@ static void two_processes_are_linked(void **state)
 	raw_detach(&a);
 }
 
+/* Attaches with these regions; returns what the daemon says to them. */
+static int attach_with_regions(struct raw_process *p, int regions)
+{
+	const struct proto_attach body = {.abi = PROTO_ABI};
+
+	p->fd = raw_connect(&server);
+	p->event_fd = -1;
+	p->table = raw_table();
+	p->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	const int fds[] = {p->table, p->doorbell, regions};
+
+	return raw_attach_fds(p->fd, &body, fds, 3, &p->resp, &p->event_fd);
+}
+
+static void regions_must_be_sealed(void **state)
+{
+	const int most = F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL;
+	const int bad[] = {sealed_file(PUB_REGIONS_SIZE, most), raw_memory(PUB_REGIONS_SIZE - 4096),
+			   raw_table(), eventfd(0, EFD_NONBLOCK)};
+	struct raw_process p;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		assert_int_equal(attach_with_regions(&p, bad[i]), -EINVAL);
+		raw_detach(&p);
+		close(bad[i]);
+	}
+}
+
+/* Both get the other's, or neither does: who may touch another's memory shows it its hazards. */
+static void regions_are_given_both_ways(void **state)
+{
+	int regions[] = {raw_memory(PUB_REGIONS_SIZE), raw_memory(PUB_REGIONS_SIZE)};
+	struct raw_process a, b, without;
+	struct proto_event event;
+	int fds[PROTO_MAX_FDS];
+
+	(void)state;
+	assert_int_equal(attach_with_regions(&a, regions[0]), 0);
+	assert_int_equal(attach_with_regions(&b, regions[1]), 0);
+	raw_attach(&server, &without);
+	assert_int_equal(ask_link(&a, b.resp.slot), 0);
+	assert_int_equal(raw_event_all(&a, &event, fds), 0);
+	assert_true(same_file(fds[3], regions[1]));
+	close_three(fds);
+	close(fds[3]);
+	assert_int_equal(raw_event_all(&b, &event, fds), 0);
+	assert_true(same_file(fds[3], regions[0]));
+	close_three(fds);
+	close(fds[3]);
+	assert_int_equal(ask_link(&a, without.resp.slot), 0);
+	assert_int_equal(raw_event(&a, &event, fds), 0); /* asserts that there are none */
+	close_three(fds);
+	assert_int_equal(raw_event(&without, &event, fds), 0);
+	close_three(fds);
+	raw_detach(&without);
+	raw_detach(&b);
+	raw_detach(&a);
+	close(regions[0]);
+	close(regions[1]);
+}
+
 static void links_to_nobody(void **state)
 {
 	struct raw_process p;
@@ -582,6 +644,8 @@ int main(void)
 		TEST(many_deaths),
 		TEST(a_closed_context_frees_its_own),
 		TEST(two_processes_are_linked),
+		TEST(regions_must_be_sealed),
+		TEST(regions_are_given_both_ways),
 		TEST(links_to_nobody),
 		TEST(a_process_that_reads_late),
 		TEST(a_process_that_closed_its_event_socket),
