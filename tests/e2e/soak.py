@@ -2,11 +2,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Programs are born and killed at random, in traffic, for a while; afterwards nothing is left.
 
-Debian's pingpongs and perftest in pairs, some of which lose an end at a random instant; programs that
-only open the device. In the end the daemon has no client, object, link or pinned page, and its
-descriptors and memory are where they began. The seed is printed; --seed repeats it.
+Debian's pingpongs and perftest in pairs, some of which lose an end at a random instant; programs
+that only open the device. A witness of the same user stays all the time, so that what the daemon
+counts for the user is never simply dropped with its last program. In the end the daemon has no
+object, link or pinned page of anybody, and its descriptors, memory files and memory are where they
+began, as are the files of its directory. The seed is printed; --seed repeats the choices, though not
+the instants.
 """
 import argparse
+import collections
 import json
 import os
 import random
@@ -21,7 +25,7 @@ from lib import (PORTS, SANITIZE, SLOW, VERBENA, Stage, Suite, need_programs, po
 PAIRS_AT_ONCE, LONERS_AT_ONCE = 5, 3
 LIFE_S = 1.5  # the longest that anybody is left alone
 WARM_UP_S = 3
-MEMORY_MARGIN_KIB = 2048
+MEMORY_MARGIN_KIB = 2048  # allocators' arenas and tables that grew to their size once
 
 PAIRS = (("ibv_rc_pingpong", "-g", "0", "-n", "2000"), ("ibv_uc_pingpong", "-g", "0", "-n", "100"),
          ("ibv_srq_pingpong", "-g", "0", "-n", "1000"),
@@ -40,6 +44,7 @@ class Life:
         self.stage, self.chance, self.port = stage, chance, port
         self.commands = list(commands)
         self.programs = []
+        self.kills = 0
         self.end = time.monotonic() + chance.uniform(0, LIFE_S) * SLOW
         self.step()
 
@@ -54,18 +59,19 @@ class Life:
             running = [one for one in self.programs if one.running()]
             if running:  # one at a time: the others see it die
                 self.chance.choice(running).kill(self.chance.choice(KILLS))
+                self.kills += 1
                 self.end = time.monotonic() + self.chance.uniform(0, 0.3)
                 self.chance = Merciless
         return bool(self.commands) or any(one.running() for one in self.programs)
 
     def forget(self):
-        """Takes the output away: there are thousands."""
+        """Takes the output away: there are thousands. Programs and kills."""
         for one in self.programs:
             one.popen.wait()
             self.stage.processes.remove(one)
             os.unlink(one.path)
             os.unlink(one.path + ".err")
-        return len(self.programs)
+        return len(self.programs), self.kills
 
 
 class Merciless:
@@ -75,9 +81,9 @@ class Merciless:
 
 
 def live(stage, chance, seconds):
-    """Births and deaths for so many seconds; how many programs there were."""
+    """Births and deaths for so many seconds; how many programs and kills there were."""
     end = time.monotonic() + seconds
-    pairs, loners, count = [], [], 0
+    pairs, loners, programs, kills = [], [], 0, 0
     while time.monotonic() < end or pairs or loners:
         while time.monotonic() < end and len(pairs) < PAIRS_AT_ONCE:
             port = PORTS.take()
@@ -89,69 +95,107 @@ def live(stage, chance, seconds):
         for lives in (pairs, loners):
             for life in [one for one in lives if not one.step()]:
                 lives.remove(life)
-                count += life.forget()
+                born, killed = life.forget()
+                programs += born
+                kills += killed
         time.sleep(0.01)
-    return count
+    return programs, kills
 
 
-def resources(stage):
-    """Everything that the daemon knows of anybody."""
+class Size:
+    """What a daemon uses: descriptors by what they are, memory files, memory, its directory."""
+
+    def __init__(self, pid, directory):
+        self.fds = []
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                # A socket's or an inode's number says nothing.
+                self.fds.append(os.readlink(f"/proc/{pid}/fd/{name}").split("[")[0])
+            except OSError:
+                pass
+        self.fds.sort()
+        with open(f"/proc/{pid}/maps", encoding="ascii", errors="replace") as file:
+            self.mapped = [line.split()[-1] for line in file if "memfd:" in line]
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            pages = int(file.read().split()[1])
+        self.resident_kib = pages * os.sysconf("SC_PAGE_SIZE") // 1024
+        self.files = sorted(os.listdir(directory))
+
+    def memory_files(self):
+        """How many it holds open, by name."""
+        return collections.Counter(name.split(" ")[0] for name in self.fds if "memfd:" in name)
+
+
+def left_over(stage, witness):
+    """What the daemon knows of anybody but the witness; a text, empty if that is nothing."""
     done = subprocess.run([VERBENA, "resources", "--json"], env=stage.environment, timeout=30,
                           stdin=subprocess.DEVNULL, capture_output=True, check=True)
     reply = json.loads(done.stdout)
-    return {kind: entries for kind, entries in reply.items() if kind != "ok" and entries}
+    left = [entry for entry in reply.pop("process")
+            if entry["pid"] != witness.pid or entry["pinned_bytes"]]
+    left += [entry for entry in reply.pop("user")
+             if entry["processes"] != 1 or entry["objects"] or entry["pinned_bytes"]]
+    left += [{kind: entries} for kind, entries in reply.items() if kind != "ok" and entries]
+    left += [client for client in stage.clients()
+             if client["pid"] != witness.pid or client["links"]]
+    return json.dumps(left) if left else ""
 
 
-def daemon_size(pid):
-    """Its descriptors by what they are, memory files among its mappings, resident KiB."""
-    fds = []
-    for name in os.listdir(f"/proc/{pid}/fd"):
-        try:
-            # A socket's or an inode's number says nothing.
-            fds.append(os.readlink(f"/proc/{pid}/fd/{name}").split("[")[0])
-        except OSError:
-            pass
-    with open(f"/proc/{pid}/maps", encoding="ascii", errors="replace") as file:
-        maps = [line.split()[-1] for line in file if "memfd:" in line]
-    with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-        resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
-    return sorted(fds), maps, resident
-
-
-def settled(stage, pid):
-    """The daemon's size once nobody is left."""
-    stage.expect_no_clients(20)
-    left = resources(stage)
-    require(not left, f"the daemon still knows of {json.dumps(left)}")
+def settled(stage, pid, witness):
+    """The daemon's size once nobody else is left."""
+    poll_until(lambda: not left_over(stage, witness), 20 * SLOW)
+    left = left_over(stage, witness)
+    require(not left, f"the daemon still knows of {left}\n{stage.log_tail()}")
     # What `verbena` itself used is closed a moment later.
-    size = [daemon_size(pid)]
+    sizes = [Size(pid, stage.runtime)]
 
     def quiet():
-        size.append(daemon_size(pid))
-        return size[-1][0] == size[-2][0]
+        sizes.append(Size(pid, stage.runtime))
+        return sizes[-1].fds == sizes[-2].fds
 
     poll_until(quiet, 2, step=0.2)
-    return size[-1]
+    return sizes[-1]
+
+
+def compare(before, after):
+    """Failure where more is used than before."""
+    require(after.fds == before.fds, f"descriptors: {before.fds} before, {after.fds} after")
+    require(after.mapped == before.mapped,
+            f"memory files are mapped: {before.mapped} before, {after.mapped} after")
+    require(after.files == before.files, f"files: {before.files} before, {after.files} after")
+    # A sanitizer keeps what was freed.
+    require(SANITIZE or after.resident_kib <= before.resident_kib + MEMORY_MARGIN_KIB,
+            f"the daemon grew from {before.resident_kib} to {after.resident_kib} KiB, by more than "
+            f"{MEMORY_MARGIN_KIB}")
 
 
 def soak(stage, chance, seconds):
     """Warms up, measures, soaks, measures again."""
+    witness = stage.start("ibv_asyncwatch")
+    require(poll_until(stage.clients, 20 * SLOW), "the witness doesn't open its device")
     live(stage, chance, WARM_UP_S)
     daemons = stage.daemons()
     require(len(daemons) == 1, f"{len(daemons)} daemons: {daemons}")
-    before = settled(stage, daemons[0])
-    count = live(stage, chance, seconds)
+    before = settled(stage, daemons[0], witness)
+    programs, kills = live(stage, chance, seconds)
     require(stage.daemons() == daemons, f"the daemon was replaced: {stage.daemons()}\n"
             f"{stage.log_tail()}")
-    after = settled(stage, daemons[0])
-    print(f"      {count} programs in {seconds} s; the daemon has {len(after[0])} descriptors and "
-          f"{after[2]} KiB (before: {len(before[0])}, {before[2]} KiB)")
-    require(after[0] == before[0], f"descriptors: {before[0]} before, {after[0]} after")
-    require(not after[1] and not any("memfd:" in name for name in after[0]),
-            f"memory files are left: {after[1]} {after[0]}")
-    # A sanitizer keeps what was freed.
-    require(SANITIZE or after[2] <= before[2] + MEMORY_MARGIN_KIB,
-            f"the daemon grew from {before[2]} to {after[2]} KiB")
+    after = settled(stage, daemons[0], witness)
+    print(f"      {programs} programs and {kills} kills in {seconds} s; left: 0 objects, 0 links, 0 "
+          "pinned bytes\n"
+          f"      the daemon's descriptors: {len(before.fds)} before, {len(after.fds)} after; of "
+          f"these memory files: {sum(before.memory_files().values())} before, "
+          f"{sum(after.memory_files().values())} after (the witness's)\n"
+          f"      the daemon's memory: {before.resident_kib} KiB before, {after.resident_kib} KiB "
+          f"after (allowed: {MEMORY_MARGIN_KIB} more)", flush=True)
+    compare(before, after)
+    require(witness.running(), "the witness has ended")
+    witness.kill()
+    witness.popen.wait()
+    stage.expect_no_clients(20)
+    last = Size(daemons[0], stage.runtime)
+    require(not last.mapped and not last.memory_files(),
+            f"memory files are left: {last.mapped} {last.memory_files()}")
 
 
 def main():
