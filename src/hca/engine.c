@@ -222,7 +222,8 @@ static void wake_waiters(struct link *link)
 	struct list batch, *node;
 
 	atomic_store(&link->has_waiters, false);
-	if (unlikely(link->tx.broken && link_is(link, LINK_UP))) {
+	if (unlikely(atomic_load_explicit(&link->tx.broken, memory_order_relaxed) &&
+		     link_is(link, LINK_UP))) {
 		log_error("process %d claims to have read what wasn't written; link given up",
 			  link->pid);
 		link_break(link);

@@ -55,9 +55,9 @@ struct flow {
 	struct end end;
 	bool events;
 	uint64_t posted, done, received;
-	uint32_t rounds;
+	_Atomic uint32_t rounds;
 	pthread_t thread;
-	volatile bool *enough;
+	const _Atomic bool *enough;
 };
 
 static uint32_t size_of(uint32_t round)
@@ -202,7 +202,7 @@ static void *flow_answer(void *argument)
 
 struct traffic {
 	struct flow flows[FLOWS];
-	volatile bool enough;
+	_Atomic bool enough;
 };
 
 static void traffic_start(struct traffic *traffic, struct rig *rig)
@@ -236,9 +236,9 @@ static void traffic_goes_on(struct traffic *traffic, struct rig *rig)
 
 	for (int i = 0; i < FLOWS; i++) {
 		struct flow *flow = &traffic->flows[i];
-		uint32_t seen = __atomic_load_n(&flow->rounds, __ATOMIC_RELAXED);
+		uint32_t seen = flow->rounds;
 
-		while (__atomic_load_n(&flow->rounds, __ATOMIC_RELAXED) < seen + 2) {
+		while (flow->rounds < seen + 2) {
 			CHECK(rig, now_ms() < until);
 			usleep(1000);
 		}
