@@ -225,6 +225,7 @@ static void leave_link(struct link *link)
 			own_memory(link->regions, PUB_REGIONS_SIZE);
 		let_go(&link->doorbell);
 	}
+	link_forget_next(link);
 	atomic_store(&link->state, LINK_DOWN);
 }
 

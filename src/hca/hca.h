@@ -348,6 +348,8 @@ struct link {
 	_Atomic uint64_t refused_at; /* ns: nobody was there */
 	_Atomic bool broken;	     /* the peer broke the ring's rules: our QPs are to be told */
 	uint64_t id;
+	struct link_offer
+		*next;	   /* the following link, while this one's memory is in use; or NULL */
 	uint64_t given_up; /* the id of a broken link that the daemon hasn't been told of; else 0 */
 	uint32_t side;	   /* mine */
 	int32_t pid;

@@ -268,26 +268,72 @@ static void link_up(struct hca *hca, struct link *link, const struct proto_event
 		  link->can_vm ? "" : " (ring copies)");
 }
 
+/* A link's event that came before the one before it was forgotten. */
+struct link_offer {
+	struct proto_event event;
+	int fds[PROTO_MAX_FDS];
+};
+
+void link_forget_next(struct link *link)
+{
+	if (link->next)
+		close_all(link->next->fds);
+	free(link->next);
+	link->next = NULL;
+}
+
+static bool keep_offer(struct link *link, const struct proto_event *event, const int *fds)
+{
+	link_forget_next(link);
+	link->next = malloc(sizeof(*link->next));
+	if (!link->next)
+		return false;
+	link->next->event = *event;
+	memcpy(link->next->fds, fds, sizeof(link->next->fds));
+	return true;
+}
+
+/* The peer has it, perhaps, and must not touch what we don't guard. */
+static void give_back(struct hca *hca, struct link *link, uint64_t id)
+{
+	link->given_up = id;
+	atomic_store(&hca->link_requests, true);
+	engine_kick(hca);
+}
+
 void link_install(struct hca *hca, const struct proto_event *event, int *fds)
 {
 	struct link *link = link_get(hca, event->slot);
 
-	if (link && link_is(link, LINK_ASKED) && event->side <= 1) {
-		if (fds[2] >= 0 && map_all(link, fds)) {
-			link->doorbell = fds[2];
-			fds[2] = -1;
-			link_up(hca, link, event);
-		} else {
-			log_error("can't map the link to process %d: %s", event->pid,
-				  strerror(errno));
-			refused(link);
-			/* The peer has it, perhaps, and must not touch what we don't guard. */
-			link->given_up = event->link_id;
-			atomic_store(&hca->link_requests, true);
-			engine_kick(hca);
-		}
+	if (!link || event->side > 1)
+		goto out;
+	/* The peer was quicker to forget the last link and to wish for this one. */
+	if (link_is(link, LINK_DOWN) && atomic_load(&link->mapped) && keep_offer(link, event, fds))
+		return;
+	if (!link_is(link, LINK_ASKED))
+		goto out;
+	if (fds[2] >= 0 && map_all(link, fds)) {
+		link->doorbell = fds[2];
+		fds[2] = -1;
+		link_up(hca, link, event);
+	} else {
+		log_error("can't map the link to process %d: %s", event->pid, strerror(errno));
+		refused(link);
+		give_back(hca, link, event->link_id);
 	}
+out:
 	close_all(fds);
+}
+
+/* The last link's memory is given back: now there is room for the one that came meanwhile. */
+static void install_next(struct hca *hca, struct link *link)
+{
+	struct link_offer *next = link->next;
+
+	link->next = NULL;
+	if (next)
+		link_install(hca, &next->event, next->fds);
+	free(next);
 }
 
 void link_down(struct hca *hca, uint32_t slot, uint64_t id)
@@ -300,6 +346,8 @@ void link_down(struct hca *hca, uint32_t slot, uint64_t id)
 		atomic_store(&link->has_waiters, true);
 		return;
 	}
+	if (link && link->next && link->next->event.link_id == id)
+		link_forget_next(link);
 	if (!link || link->id != id || !link_is(link, LINK_UP))
 		return;
 	/* What the peer wrote before it ended counts: its last acknowledgements, above all. */
@@ -342,11 +390,8 @@ static void unmap(struct link *link)
 	link->peer = NULL;
 	link->regions = NULL;
 	link->doorbell = -1;
-	if (atomic_load(&link->broken)) { /* link_ask_daemon() tells the daemon first */
-		link->given_up = link->id;
-		atomic_store(&link->hca->link_requests, true);
-		engine_kick(link->hca);
-	}
+	if (atomic_load(&link->broken)) /* link_ask_daemon() tells the daemon first */
+		give_back(link->hca, link, link->id);
 	link->id = 0;
 	atomic_store(&link->mapped, false);
 }
@@ -373,8 +418,10 @@ void link_reap(struct hca *hca)
 		lock_give(&hca->engine);
 		if (listed)
 			atomic_store(&hca->link_deaths, true); /* the next pass takes it off */
-		else
+		else {
 			unmap(link);
+			install_next(hca, link);
+		}
 	}
 	pthread_mutex_unlock(&hca->lock);
 }

@@ -30,6 +30,8 @@ void link_free_self(struct hca *hca);
 /* Takes the event's descriptors over. */
 void link_install(struct hca *hca, const struct proto_event *event, int *fds);
 void link_down(struct hca *hca, uint32_t slot, uint64_t id);
+/* In a forked child: a link that came and isn't installed yet is the parent's. */
+void link_forget_next(struct link *link);
 
 /* Gives back the memory of links that are down (engine thread only). */
 void link_reap(struct hca *hca);
