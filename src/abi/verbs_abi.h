@@ -32,8 +32,13 @@ static inline struct device *device_of(struct ibv_device *ibv)
 /* A context as ibv_open_device() makes it. */
 struct open_context {
 	struct context context;
-	_Atomic unsigned int objects; /* that the program has made and not ended */
+	_Atomic unsigned int objects;  /* that the program has made and not ended */
+	_Atomic unsigned int released; /* struct pd.released among them */
 };
+
+/* Ends the imported PDs that the program gave back while objects used them, and that none uses any
+ * more (verbs_share.c). */
+void share_end_released(struct open_context *open);
 
 /* Every object that keeps a pointer to its context is counted, so that ibv_close_device() knows
  * whether it may free the context. */
@@ -42,6 +47,8 @@ static inline void context_count(struct ibv_context *ibv, int change)
 	struct open_context *open = container_of(context_of(ibv), struct open_context, context);
 
 	atomic_fetch_add(&open->objects, (unsigned int)change);
+	if (change < 0 && atomic_load(&open->released))
+		share_end_released(open);
 }
 
 static inline struct daemon_conn *conn_of(struct ibv_context *ibv)
@@ -64,6 +71,17 @@ static inline void *fail_null(int err)
 	return NULL;
 }
 
+/*
+ * The memory file behind a context's cmd_fd, which says the token and the device (verbs_share.c).
+ * Made for a new token: the descriptor or -errno. Read: 0; -EBADF, -EINVAL it is no such file.
+ */
+enum { SHARE_NODE_SIZE = 64 };
+int share_file_make(const char *node, uint64_t token[2]);
+int share_file_read(int fd, char node[SHARE_NODE_SIZE], uint64_t token[2]);
+
+/* A context of the device with this token; cmd_fd is its own from then on. NULL with errno. */
+struct ibv_context *context_open(struct ibv_device *device, int cmd_fd, const uint64_t token[2]);
+
 /* Fills a context's tables of calls (verbs_ops.c). */
 void verbs_ops_fill(struct verbs_context *verbs);
 
@@ -80,7 +98,7 @@ struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context, struct ibv_srq_
 
 /*
  * Registered memory and fork (verbs_fork.c): called for each region that is registered and
- * deregistered. Without ibv_fork_init() they only count. 0 or a positive errno.
+ * deregistered. Without ibv_fork_init() they only make that too late. 0 or a positive errno.
  */
 int fork_register(void *addr, size_t length);
 void fork_unregister(void *addr, size_t length);

@@ -7,8 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "abi/verbs_abi.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "hca/books.h"
 #include "hca/cq.h"
@@ -19,6 +21,7 @@
 enum { DEVICES_MAX = 16 };
 
 static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
+FORK_KEEP(devices_lock);
 static struct list devices = {&devices, &devices};
 
 /* ------------------------------------------------------------------ devices */
@@ -160,13 +163,13 @@ EXPORT int ibv_get_device_index(struct ibv_device *device)
 /* ------------------------------------------------------------------ contexts */
 
 static void context_init(struct context *context, struct hca *hca, struct ibv_device *device,
-			 uint32_t vectors)
+			 uint32_t vectors, int cmd_fd)
 {
 	struct ibv_context *ibv = &context->verbs.context;
 
 	context->hca = hca;
 	ibv->device = device;
-	ibv->cmd_fd = context->conn.fd;
+	ibv->cmd_fd = context->cmd_fd = cmd_fd;
 	ibv->async_fd = context->async.fd;
 	ibv->num_comp_vectors = (int)vectors;
 	ibv->abi_compat = __VERBS_ABI_IS_EXTENDED;
@@ -180,7 +183,7 @@ static void context_init(struct context *context, struct hca *hca, struct ibv_de
 	pthread_mutex_unlock(&hca->lock);
 }
 
-EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
+struct ibv_context *context_open(struct ibv_device *device, int cmd_fd, const uint64_t token[2])
 {
 	struct hca *hca = hca_get();
 	uint32_t vectors;
@@ -192,6 +195,8 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	if (!open)
 		return fail_null(ENOMEM);
 	struct context *context = &open->context;
+
+	memcpy(context->token, token, sizeof(context->token));
 	int err = event_queue_init(&context->async);
 
 	if (err)
@@ -199,7 +204,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	books_enter(hca);
 	err = books_open_context(hca, context, device->dev_name, &vectors);
 	if (!err)
-		context_init(context, hca, device, vectors);
+		context_init(context, hca, device, vectors, cmd_fd);
 	books_leave(hca);
 	if (err)
 		goto out_queue;
@@ -213,6 +218,24 @@ out_queue:
 out_free:
 	free(open);
 	return fail_null(-err);
+}
+
+EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	uint64_t token[2];
+	int fd = share_file_make(device->dev_name, token);
+
+	if (fd < 0)
+		return fail_null(-fd);
+	struct ibv_context *ibv = context_open(device, fd, token);
+
+	if (!ibv) {
+		int err = errno;
+
+		close(fd);
+		errno = err;
+	}
+	return ibv;
 }
 
 /* The next QP of a context, from *index on. */
@@ -257,6 +280,7 @@ EXPORT int ibv_close_device(struct ibv_context *ibv)
 	list_del(&context->node);
 	pthread_mutex_unlock(&context->hca->lock);
 	daemon_close(&context->conn);
+	close(context->cmd_fd);
 	books_leave(context->hca);
 	if (objects) {
 		/* They still point to it, and so may the program. */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "abi/verbs_abi.h"
+#include "base/fork.h"
 #include "base/log.h"
 
 struct range {
@@ -23,9 +24,10 @@ struct range {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FORK_KEEP(lock);
 static bool enabled;
 static bool huge_pages;		/* RDMAV_HUGEPAGES_SAFE: mappings may have larger pages */
-static unsigned int registered; /* regions that exist */
+static bool too_late; /* something was registered before: its pages aren't known here */
 static struct range *ranges;
 static size_t count, space;
 
@@ -217,8 +219,7 @@ int fork_register(void *addr, size_t length)
 	pthread_mutex_lock(&lock);
 	int err = change(range_add, addr, length);
 
-	if (!err)
-		registered++;
+	too_late |= !enabled;
 	pthread_mutex_unlock(&lock);
 	return err;
 }
@@ -227,7 +228,6 @@ void fork_unregister(void *addr, size_t length)
 {
 	pthread_mutex_lock(&lock);
 	change(range_remove, addr, length); /* fails only where the memory is gone already */
-	registered--;
 	pthread_mutex_unlock(&lock);
 }
 
@@ -255,8 +255,8 @@ EXPORT int ibv_fork_init(void)
 	int err = 0;
 
 	pthread_mutex_lock(&lock);
-	if (!enabled && registered) {
-		log_info("ibv_fork_init: too late, %u memory regions are registered", registered);
+	if (!enabled && too_late) {
+		log_info("ibv_fork_init: too late, memory regions have been registered before");
 		err = EINVAL;
 	} else if (!enabled) {
 		enabled = true;

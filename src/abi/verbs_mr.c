@@ -111,7 +111,7 @@ static int region_make(struct mr *mr)
 
 	if (err)
 		return err;
-	err = daemon_reg_mr(conn, ibv->pd->handle, (uintptr_t)ibv->addr, ibv->length, mr->iova,
+	err = daemon_reg_mr(conn, pd_of(ibv->pd)->handle, (uintptr_t)ibv->addr, ibv->length, mr->iova,
 			    mr->access, &resp);
 	if (err == -ENOMEM)
 		explain_limit(ibv->length);
@@ -219,7 +219,7 @@ static struct mr region_changed(const struct mr *mr, int flags, struct ibv_pd *p
 
 static int check_rereg(const struct mr *wanted, int flags)
 {
-	if (!flags || flags & ~REREG_FLAGS || !wanted->ibv.pd ||
+	if (wanted->imported || !flags || flags & ~REREG_FLAGS || !wanted->ibv.pd ||
 	    wanted->ibv.pd->context != wanted->ibv.context)
 		return EINVAL;
 	return check_region(wanted->ibv.addr, wanted->ibv.length, wanted->iova, wanted->access);
@@ -235,7 +235,7 @@ static int region_change(struct mr *mr, const struct mr *wanted, int flags)
 	if (!err)
 		err = daemon_rereg_mr(conn_of(ibv->context), ibv->handle, flags,
 				      (uintptr_t)ibv->addr, ibv->length, wanted->iova,
-				      ibv->pd->handle, wanted->access, &resp);
+				      pd_of(ibv->pd)->handle, wanted->access, &resp);
 	if (err == -ENOMEM)
 		explain_limit(ibv->length);
 	if (err)
@@ -284,6 +284,12 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *
 EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
 {
 	struct mr *mr = container_of(ibv, struct mr, ibv);
+
+	if (mr->imported) {
+		log_warn("an imported region is given back with ibv_unimport_mr; ibv_dereg_mr is for "
+			 "the one that was registered");
+		return fail_errno(EINVAL);
+	}
 	struct hca *hca = context_of(ibv->context)->hca;
 
 	mr_revoke(hca, mr);

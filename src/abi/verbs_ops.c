@@ -59,36 +59,7 @@ void verbs_ops_fill(struct verbs_context *verbs)
 	verbs->close_xrcd = no_close_xrcd;
 }
 
-/* ------------------------------------------------------------------ sharing between processes */
-
-EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
-{
-	(void)cmd_fd;
-	return fail_null(EOPNOTSUPP);
-}
-
-EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t pd_handle)
-{
-	(void)context, (void)pd_handle;
-	return fail_null(EOPNOTSUPP);
-}
-
-/* Nothing can have been imported, so there is nothing to give back. */
-EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
-{
-	(void)pd;
-}
-
-EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t mr_handle)
-{
-	(void)pd, (void)mr_handle;
-	return fail_null(EOPNOTSUPP);
-}
-
-EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
-{
-	(void)mr;
-}
+/* ------------------------------------------------------------------ device memory */
 
 EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t dm_handle)
 {

@@ -14,7 +14,7 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *ibv)
 	if (!pd)
 		return fail_null(ENOMEM);
 	books_enter(hca);
-	int err = daemon_alloc_pd(conn_of(ibv), &pd->ibv.handle);
+	int err = daemon_alloc_pd(conn_of(ibv), &pd->handle);
 
 	if (!err)
 		books_add(context_of(ibv), HELD_PD, &pd->held);
@@ -24,6 +24,7 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *ibv)
 		return fail_null(-err);
 	}
 	pd->ibv.context = ibv;
+	pd->ibv.handle = pd->handle;
 	pthread_mutex_lock(&hca->lock);
 	pd->id = ++hca->next_pd_id;
 	pthread_mutex_unlock(&hca->lock);
@@ -36,7 +37,7 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *ibv)
 	struct context *context = context_of(ibv->context);
 
 	books_enter(context->hca);
-	int err = daemon_dealloc_pd(&context->conn, ibv->handle);
+	int err = daemon_dealloc_pd(&context->conn, pd_of(ibv)->handle);
 
 	if (err == -EIO) /* without a daemon there is nothing left there to free */
 		err = 0;

@@ -87,6 +87,10 @@ static int ctl_connect(struct failure *failure)
 			    "no daemon runs (looked in %s); it starts with the first program that "
 			    "needs it",
 			    directory);
+	else if (errno == EACCES)
+		failure_set(failure, CLI_FAILURE,
+			    "no permission to open %s: ask the administrator of this machine",
+			    address.sun_path);
 	else
 		failure_set(failure, CLI_FAILURE, "cannot connect to %s: %s", address.sun_path,
 			    strerror(errno));

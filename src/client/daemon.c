@@ -188,12 +188,12 @@ int daemon_event_next(int event_fd, struct proto_event *event, int *fds)
 }
 
 int daemon_context_open(struct daemon_conn *conn, const char *node, uint64_t cookie,
-			uint32_t *num_comp_vectors)
+			const uint64_t token[2], uint32_t *num_comp_vectors)
 {
 	struct {
 		struct ib_uverbs_get_context core;
 		struct proto_get_context udata;
-	} body = {.udata.cookie = cookie};
+	} body = {.udata = {.cookie = cookie, .token = {token[0], token[1]}}};
 	struct ib_uverbs_get_context_resp resp;
 	int err = conn_open(conn, node);
 
@@ -251,6 +251,31 @@ int daemon_dealloc_pd(struct daemon_conn *conn, uint32_t handle)
 	const struct ib_uverbs_dealloc_pd body = {.pd_handle = handle};
 
 	return simple(conn, IB_USER_VERBS_CMD_DEALLOC_PD, &body, sizeof(body), NULL, 0);
+}
+
+int daemon_import_pd(struct daemon_conn *conn, uint32_t shared, uint32_t *handle)
+{
+	const struct proto_handle body = {.handle = shared};
+	struct proto_import_pd_resp resp;
+	int err = simple(conn, PROTO_IMPORT_PD, &body, sizeof(body), &resp, sizeof(resp));
+
+	if (!err)
+		*handle = resp.handle;
+	return err;
+}
+
+int daemon_unimport_pd(struct daemon_conn *conn, uint32_t handle)
+{
+	const struct proto_handle body = {.handle = handle};
+
+	return simple(conn, PROTO_UNIMPORT_PD, &body, sizeof(body), NULL, 0);
+}
+
+int daemon_query_mr(struct daemon_conn *conn, uint32_t shared, struct proto_query_mr_resp *resp)
+{
+	const struct proto_handle body = {.handle = shared};
+
+	return simple(conn, PROTO_QUERY_MR, &body, sizeof(body), resp, sizeof(*resp));
 }
 
 int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t length,

@@ -54,9 +54,10 @@ int daemon_returned(struct daemon_conn *conn);
  */
 int daemon_event_next(int event_fd, struct proto_event *event, int *fds);
 
-/* Context connection to node `uverbsN`, bound to the process by its cookie. */
+/* Context connection to node `uverbsN`, bound to the process by its cookie. `token`: see struct
+ * proto_get_context. */
 int daemon_context_open(struct daemon_conn *conn, const char *node, uint64_t cookie,
-			uint32_t *num_comp_vectors);
+			const uint64_t token[2], uint32_t *num_comp_vectors);
 /* In a forked child: the connection is its parent's. Commands give -EIO from now on. */
 void daemon_leave(struct daemon_conn *conn);
 /* Closes any connection; what the daemon held for it is freed there. */
@@ -70,6 +71,13 @@ int daemon_query_gid(struct daemon_conn *conn, uint32_t port, uint32_t index,
 
 int daemon_alloc_pd(struct daemon_conn *conn, uint32_t *handle);
 int daemon_dealloc_pd(struct daemon_conn *conn, uint32_t handle);
+
+/* Sharing: `shared` is a handle of a context with the same token. -ENOENT there is none. */
+int daemon_import_pd(struct daemon_conn *conn, uint32_t shared, uint32_t *handle);
+/* -EBUSY: objects of this context use it. */
+int daemon_unimport_pd(struct daemon_conn *conn, uint32_t handle);
+/* -EOPNOTSUPP: it belongs to another process. */
+int daemon_query_mr(struct daemon_conn *conn, uint32_t shared, struct proto_query_mr_resp *resp);
 
 /* `access` is enum ibv_access_flags. The keys' index is below LIMIT_MRS_PER_SLOT. */
 int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t length,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The run-time directory, where the daemon's sockets are. One per user and network namespace:
- * $VERBENA_RUNTIME_DIR; else /run/verbena when a system-wide daemon serves there; else
+ * $VERBENA_RUNTIME_DIR; else /run/verbena when a system-wide daemon serves there (also one that
+ * doesn't let this user in: its administrator decides who may use the device); else
  * $XDG_RUNTIME_DIR/verbena-<netns>; else /tmp/verbena-<uid>-<netns>.
  */
 #ifndef VERBENA_CLIENT_RUNDIR_H
@@ -10,6 +11,8 @@
 #include <stddef.h>
 
 #define RUNDIR_MAX 96 /* bytes: a socket's path must fit into struct sockaddr_un */
+#define RUNDIR_MAX_TEXT "96"
+#define RUNDIR_SYSTEM "/run/verbena"
 
 /*
  * Writes the directory's absolute path; it need not exist. A program with more rights than its
@@ -19,7 +22,9 @@ int rundir_find(char *buf, size_t len);
 
 /*
  * Whether what is in it can be trusted: it is a directory (not a link to one) of this user or
- * root that nobody else may write. 0; -ENOENT; -ENOTDIR or -EPERM, said why in the log; -errno.
+ * root that nobody else may write; RUNDIR_SYSTEM may belong to the user that the system-wide
+ * daemon runs as, because only root can have made it so. 0; -ENOENT; -ENOTDIR or -EPERM, said why
+ * in the log; -errno.
  */
 int rundir_check(const char *path);
 

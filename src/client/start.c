@@ -34,11 +34,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "client/rundir.h"
 
 /* A machine with many programs and few processors is slow, but this is not for ever. */
-enum { READY_TIMEOUT_MS = 20000 };
+enum { READY_TIMEOUT_MS = 20000, LAUNCH_TRIES = 3 };
 
 /* What the daemon gets: 0 and 1 are /dev/null, 2 the log. */
 enum { READY_FD = 3, FIRST_FREE_FD = 4 };
@@ -328,7 +329,10 @@ static int start_and_connect(const char *dir, const char *node)
 			  strerror(-err));
 		return err == -ENOENT ? -ENODEV : err;
 	}
-	err = launch(&l, dir);
+	/* One that ends before it is ready may have been killed, which needn't happen again. */
+	err = -ENODEV;
+	for (int i = 0; err == -ENODEV && i < LAUNCH_TRIES; i++)
+		err = launch(&l, dir);
 	/* Also after a failure: a daemon that was started by hand may have been quicker. */
 	int fd = try_connect(dir, node);
 
@@ -367,6 +371,7 @@ static int start_locked(const char *dir, const char *node)
 /* The directory that this process stays with; empty: none yet. Written once, under the lock. */
 static char kept[PATH_MAX];
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+FORK_KEEP(kept_lock);
 
 void start_stay(void)
 {
@@ -400,6 +405,37 @@ bool start_is_there(void)
 	return fd >= 0;
 }
 
+/* Numbers, not names: a program's name service is not ours to call. */
+static void explain_access(const char *dir, const char *node)
+{
+	char path[PATH_MAX + 64];
+	struct stat st;
+	int n = snprintf(path, sizeof(path), "%s/%s", dir, node);
+
+	if (n < 0 || n >= (int)sizeof(path) || stat(path, &st) < 0)
+		log_error("no permission to open %s: ask the administrator of this machine for it",
+			  path);
+	else
+		log_error(
+			"no permission to open %s (mode %04o, user %u, group %u): join the group, "
+			"or ask the administrator of this machine",
+			path, (unsigned int)st.st_mode & 07777, (unsigned int)st.st_uid,
+			(unsigned int)st.st_gid);
+}
+
+/* Nobody listens in a directory that isn't this user's: whoever it belongs to starts the daemon. */
+static bool may_start(const char *dir)
+{
+	struct stat st;
+
+	if (geteuid() == 0 || stat(dir, &st) < 0 || st.st_uid == geteuid())
+		return true;
+	log_error("no daemon serves in %s, and only user %u can start one there: ask the "
+		  "administrator of this machine, or set VERBENA_RUNTIME_DIR",
+		  dir, (unsigned int)st.st_uid);
+	return false;
+}
+
 int start_connect(const char *node)
 {
 	char dir[PATH_MAX];
@@ -415,11 +451,10 @@ int start_connect(const char *node)
 	int fd = try_connect(dir, node);
 
 	if (fd == -EACCES)
-		log_error("no permission to open %s/%s: ask its administrator for the group", dir,
-			  node ? node : "uverbs0");
+		explain_access(dir, node ? node : "uverbs0");
 	else if (fd == -ENAMETOOLONG)
 		log_error("the run-time directory's name is too long for a socket: %s", dir);
 	else if (nobody_there(fd))
-		fd = start_locked(dir, node);
+		fd = may_start(dir) ? start_locked(dir, node) : -ENODEV;
 	return fd;
 }

@@ -22,7 +22,7 @@ int command_create_ah(struct request *request, void *response)
 	const struct ib_uverbs_create_ah *body = request->body;
 	struct ib_uverbs_create_ah_resp *resp = response;
 	struct context *context = request->conn->context;
-	struct pd *pd = (struct pd *)object_find(context, OBJECT_PD, body->pd_handle);
+	struct pd *pd = pd_find(context, body->pd_handle);
 	struct object *object;
 	int err = pd ? check_attr(request->conn->server, &body->attr) : -EINVAL;
 

@@ -46,11 +46,12 @@ int command_get_context(struct request *request, void *response)
 {
 	struct ib_uverbs_get_context_resp *resp = response;
 	struct conn *conn = request->conn;
-	struct proto_get_context udata;
+	struct proto_get_context udata = {0};
+	size_t size = request->udata_size;
 
-	if (request->udata_size < sizeof(udata))
+	if (size < sizeof(udata.cookie))
 		return -EINVAL;
-	memcpy(&udata, request->udata, sizeof(udata));
+	memcpy(&udata, request->udata, size < sizeof(udata) ? sizeof(udata.cookie) : sizeof(udata));
 	struct process *process = process_by_cookie(conn->server, udata.cookie);
 
 	if (!process || process->user != conn->user) {
@@ -58,7 +59,7 @@ int command_get_context(struct request *request, void *response)
 			 conn->pid);
 		return -ESTALE;
 	}
-	int err = context_make(process, conn, &conn->context);
+	int err = context_make(process, conn, udata.token, &conn->context);
 
 	if (err)
 		return err;

@@ -9,6 +9,7 @@
 #include "daemon/dispatch.h"
 #include "daemon/process.h"
 #include "daemon/server.h"
+#include "daemon/share.h"
 #include "daemon/user.h"
 #include "proto/limits.h"
 
@@ -34,7 +35,8 @@ const char *object_kind_name(enum object_kind kind)
 	return kind_names[kind];
 }
 
-int context_make(struct process *process, struct conn *conn, struct context **out)
+int context_make(struct process *process, struct conn *conn, const uint64_t token[2],
+		 struct context **out)
 {
 	if (process->context_count >= CONTEXTS_MAX) {
 		complain(process->user,
@@ -51,6 +53,7 @@ int context_make(struct process *process, struct conn *conn, struct context **ou
 	table_init(&context->table);
 	for (int kind = 0; kind < OBJECT_KINDS; kind++)
 		list_init(&context->objects[kind]);
+	share_enter(context, token);
 	list_add_tail(&process->contexts, &context->node);
 	process->context_count++;
 	*out = context;
@@ -63,6 +66,7 @@ void context_free(struct context *context)
 		while (!list_empty(&context->objects[kind]))
 			object_destroy(
 				container_of(context->objects[kind].next, struct object, node));
+	share_leave(context);
 	list_del(&context->node);
 	context->process->context_count--;
 	table_fini(&context->table);
@@ -89,6 +93,14 @@ int object_make(struct request *request, enum object_kind kind, size_t size, str
 			 process->pid, process->comm, quotas[kind], kind_names[kind]);
 		return -ENOMEM;
 	}
+	if (process->user->objects >= process->server->config.user_objects && !request->old) {
+		complain(process->user,
+			 "process %d (%s) may not make another %s: user %u has %u objects, the "
+			 "most that user-objects in verbenad.conf allows",
+			 process->pid, process->comm, kind_names[kind], process->user->uid,
+			 process->user->objects);
+		return -ENOMEM;
+	}
 	struct object *object = calloc(1, size);
 
 	if (!object)
@@ -103,6 +115,7 @@ int object_make(struct request *request, enum object_kind kind, size_t size, str
 	}
 	list_add_tail(&context->objects[kind], &object->node);
 	process->objects[kind]++;
+	process->user->objects++;
 	*out = object;
 	return 0;
 }
@@ -121,6 +134,7 @@ void object_free(struct object *object)
 	table_remove(&context->table, object->handle);
 	list_del(&object->node);
 	context->process->objects[object->kind]--;
+	context->process->user->objects--;
 	free(object);
 }
 
@@ -142,8 +156,10 @@ void object_destroy(struct object *object)
 	case OBJECT_CQ:
 		cq_release((struct cq *)object);
 		break;
-	case OBJECT_CHANNEL:
 	case OBJECT_PD:
+		pd_release((struct pd *)object);
+		break;
+	case OBJECT_CHANNEL:
 	case OBJECT_KINDS:
 		break; /* they hold nothing */
 	}

@@ -17,10 +17,13 @@ struct context {
 	struct list node; /* on process->contexts */
 	struct table table;
 	struct list objects[OBJECT_KINDS];
+	uint64_t token[2];	/* see share.h; 0, 0: none */
+	struct list same_token; /* in a bucket of server->share */
 };
 
 /* 0; -ENOMEM no memory or the process has too many (said in the log). */
-int context_make(struct process *process, struct conn *conn, struct context **out);
+int context_make(struct process *process, struct conn *conn, const uint64_t token[2],
+		 struct context **out);
 /* Frees it with all that it holds; its connection stays, the caller closes it. */
 void context_free(struct context *context);
 

@@ -74,6 +74,10 @@ static const struct command commands[] = {
 	[PROTO_LIST_DEVICES] = {command_list_devices, RESPONSE(proto_list_devices_resp),
 				.where = ON_ANY},
 	[PROTO_LINK_RETURN] = {command_link_return, REQUEST(proto_link_return), .where = ON_RETURN},
+	[PROTO_IMPORT_PD] = {command_import_pd, REQUEST(proto_handle),
+			     RESPONSE(proto_import_pd_resp), .makes = true},
+	[PROTO_UNIMPORT_PD] = {command_unimport_pd, REQUEST(proto_handle)},
+	[PROTO_QUERY_MR] = {command_query_mr, REQUEST(proto_handle), RESPONSE(proto_query_mr_resp)},
 	[PROTO_RETURNED] = {command_returned, .where = ON_RETURN},
 };
 

@@ -12,6 +12,7 @@
 #include "daemon/dispatch.h"
 #include "daemon/pinned.h"
 #include "daemon/process.h"
+#include "daemon/share.h"
 #include "proto/limits.h"
 
 #define PAGE 4096ull
@@ -74,7 +75,7 @@ int command_reg_mr(struct request *request, void *response)
 	struct ib_uverbs_reg_mr_resp *resp = response;
 	struct context *context = request->conn->context;
 	struct process *process = context->process;
-	struct pd *pd = (struct pd *)object_find(context, OBJECT_PD, body->pd_handle);
+	struct pd *pd = pd_find(context, body->pd_handle);
 	struct object *object;
 	int err = pd ? check_access(body->access_flags) : -EINVAL;
 
@@ -117,7 +118,7 @@ static int rereg_wanted(struct context *context, const struct ib_uverbs_rereg_mr
 	if (!body->flags || body->flags & ~(uint32_t)REREG_KNOWN)
 		return -EINVAL;
 	if (body->flags & REREG_PD)
-		wanted->pd = (struct pd *)object_find(context, OBJECT_PD, body->pd_handle);
+		wanted->pd = pd_find(context, body->pd_handle);
 	if (!wanted->pd)
 		return -EINVAL;
 	if (body->flags & REREG_ACCESS)
@@ -182,4 +183,29 @@ int command_dereg_mr(struct request *request, void *response)
 
 	(void)response;
 	return object_destroy_handle(request->conn->context, OBJECT_MR, body->mr_handle);
+}
+
+/* An imported region is nothing of its own, as in the kernel. Keys are a process's, and so is the
+ * memory: another process could do nothing with them. */
+int command_query_mr(struct request *request, void *response)
+{
+	const struct proto_handle *body = request->body;
+	struct proto_query_mr_resp *resp = response;
+	struct context *context = request->conn->context;
+	struct object *object;
+	int err = body->reserved ? -EINVAL : share_find(context, OBJECT_MR, body->handle, &object);
+
+	if (err)
+		return err;
+	if (object->context->process != context->process)
+		return -EOPNOTSUPP;
+	const struct mr *mr = (const struct mr *)object;
+
+	*resp = (struct proto_query_mr_resp){.addr = mr->addr,
+					     .length = mr->length,
+					     .iova = mr->iova,
+					     .lkey = mr->lkey,
+					     .rkey = mr->rkey,
+					     .access = mr->access};
+	return 0;
 }

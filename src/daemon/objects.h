@@ -10,11 +10,13 @@
 #define VERBENA_DAEMON_OBJECTS_H
 
 #include <rdma/ib_user_verbs.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/list.h"
 
 struct context;
+struct domain;
 struct request;
 
 /* In the order in which a context's objects are freed: nothing before its users. */
@@ -39,6 +41,9 @@ struct object {
 
 struct pd {
 	struct object object;
+	struct domain *domain; /* what it shares with others; NULL: nothing (share.h) */
+	struct list sibling;   /* on domain->pds */
+	bool imported;	       /* made by PROTO_IMPORT_PD */
 };
 
 struct channel {
@@ -94,6 +99,9 @@ int object_make(struct request *request, enum object_kind kind, size_t size, str
 /* The context's object with this handle; NULL when there is none or it is of another kind. */
 struct object *object_find(struct context *context, enum object_kind kind, uint32_t handle);
 
+/* The context's PD with this handle, for something new in it; NULL: none, or it has ended. */
+struct pd *pd_find(struct context *context, uint32_t handle);
+
 /* Gives its handle back and frees it. Drop what it holds first. */
 void object_free(struct object *object);
 
@@ -105,6 +113,7 @@ int object_destroy_handle(struct context *context, enum object_kind kind, uint32
 
 /* What each kind does in object_destroy(), besides freeing the structure. */
 void mr_release(struct mr *mr);
+void pd_release(struct pd *pd);
 void cq_release(struct cq *cq);
 void srq_release(struct srq *srq);
 void qp_release(struct qp *qp);

@@ -72,7 +72,7 @@ static bool may_lock(const struct process *process)
 
 static bool is_enforced(const struct process *process)
 {
-	return process->server->memlock && !process->no_memlock && !process->returning;
+	return process->server->config.memlock && !process->no_memlock && !process->returning;
 }
 
 int pinned_add(struct process *process, uint64_t bytes)

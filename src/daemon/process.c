@@ -193,6 +193,15 @@ static int take_slot(struct process *process)
 	return err;
 }
 
+static int refuse_process(const struct process *process)
+{
+	complain(process->user,
+		 "process %d (%s) may not attach: user %u has %u processes here, the most that "
+		 "user-processes in verbenad.conf allows",
+		 process->pid, process->comm, process->user->uid, process->user->processes);
+	return -EMFILE;
+}
+
 /* Slot, cookie and number ranges: new ones, or those that it had at another daemon. */
 static int take_numbers(struct process *process, const struct proto_attach *body)
 {
@@ -204,6 +213,8 @@ static int take_numbers(struct process *process, const struct proto_attach *body
 		return -EAGAIN;
 	if (body->flags & PROTO_ATTACH_RETURN)
 		err = return_begin(process, body);
+	else if (process->user->processes >= process->server->config.user_processes)
+		err = refuse_process(process);
 	else
 		err = take_slot(process);
 	if (err)

@@ -25,7 +25,7 @@ static int find_parts(struct context *context, const struct ib_uverbs_create_qp 
 		      struct parts *parts)
 {
 	*parts = (struct parts){
-		.pd = (struct pd *)object_find(context, OBJECT_PD, body->pd_handle),
+		.pd = pd_find(context, body->pd_handle),
 		.send_cq = (struct cq *)object_find(context, OBJECT_CQ, body->send_cq_handle),
 		.recv_cq = (struct cq *)object_find(context, OBJECT_CQ, body->recv_cq_handle),
 	};

@@ -94,8 +94,8 @@ static bool is_idle(const struct server *server)
 
 void server_left(struct server *server)
 {
-	if (is_idle(server) && server->idle_ms >= 0)
-		timer_set(&server->loop, &server->idle, (uint64_t)server->idle_ms);
+	if (is_idle(server) && server->config.idle_ms >= 0)
+		timer_set(&server->loop, &server->idle, (uint64_t)server->config.idle_ms);
 }
 
 void server_stop(struct server *server)
@@ -134,7 +134,7 @@ static void on_idle(struct timer *timer)
 		close(lock);
 		return;
 	}
-	log_info("no clients for %lld ms: leaving", (long long)server->idle_ms);
+	log_info("no clients for %lld ms: leaving", (long long)server->config.idle_ms);
 	server->lock_fd = lock;
 	server_stop(server);
 }

@@ -6,7 +6,8 @@
  * One daemon a directory: it holds an exclusive flock on `verbenad.pid` while it lives. The file
  * `lock` serializes starting and leaving: a starter (client/start.c, or a daemon that was started
  * by hand) holds it until the new daemon listens; a daemon that leaves takes it, looks once more
- * whether somebody connected, and holds it until its sockets are gone.
+ * whether somebody connected, and holds it until its sockets are gone. Sockets that a service
+ * manager handed in (activation.h) stay, and so does whoever waits in them.
  */
 #ifndef VERBENA_DAEMON_SERVER_H
 #define VERBENA_DAEMON_SERVER_H
@@ -17,18 +18,18 @@
 #include <sys/types.h>
 
 #include "base/list.h"
+#include "daemon/config.h"
 #include "daemon/device.h"
 #include "daemon/loop.h"
 #include "daemon/process.h"
 #include "daemon/roster.h"
+#include "daemon/share.h"
 
 struct user;
 
 struct server_options {
-	const char *runtime_dir; /* NULL: the usual one */
-	int64_t idle_ms;	 /* < 0: never leave for lack of clients */
-	int ready_fd;		 /* -1: started by hand */
-	bool memlock;		 /* hold programs to RLIMIT_MEMLOCK */
+	struct config config;
+	int ready_fd; /* -1: started by hand */
 };
 
 struct server {
@@ -36,9 +37,9 @@ struct server {
 	char dir[PATH_MAX];
 	int dir_fd, lock_fd, pid_fd, spare_fd; /* -1: not open */
 	struct watch uverbs, ctl, signals;
+	bool keep_uverbs, keep_ctl; /* a service manager's: their files stay */
 	struct timer idle;
-	int64_t idle_ms;
-	bool memlock; /* see server_options */
+	struct config config;
 	uint64_t started_ms;
 	uint64_t accept_said_ms;
 	struct list conns, ctls, users;
@@ -49,6 +50,7 @@ struct server {
 	struct device device;
 	struct slots slots;
 	struct roster roster;
+	struct share share;
 };
 
 /* Serves until told to stop or idle. 0, or -errno after a line in the log. */

@@ -19,6 +19,7 @@
 
 #include "base/log.h"
 #include "client/rundir.h"
+#include "daemon/activation.h"
 #include "daemon/return.h"
 #include "daemon/server.h"
 
@@ -36,22 +37,58 @@ int setup_open_lock(struct server *server)
 
 /* ------------------------------------------------------------------ one daemon a directory */
 
-static int open_directory(struct server *server, const char *wanted)
+/* The configured directory, that of the sockets that were handed in, or the usual one. */
+static int choose_directory(struct server *server, const struct activation *given)
 {
-	int n, err = 0;
+	const char *wanted = server->config.runtime_dir;
 
-	if (wanted) {
-		n = snprintf(server->dir, sizeof(server->dir), "%s", wanted);
-		err = n < 0 || n >= (int)sizeof(server->dir) ? -ENAMETOOLONG : 0;
-	} else {
-		err = rundir_find(server->dir, sizeof(server->dir));
+	if (given->dir[0] && wanted[0] && strcmp(given->dir, wanted) != 0) {
+		log_error(
+			"the sockets that were handed in are in %s, but the run-time directory is "
+			"%s: change runtime-dir or verbenad.socket",
+			given->dir, wanted);
+		return -EINVAL;
 	}
+	if (given->dir[0])
+		wanted = given->dir;
+	if (!wanted[0])
+		return rundir_find(server->dir, sizeof(server->dir));
+	strcpy(server->dir, wanted);
+	return 0;
+}
+
+/* One that others shall use must let them in; whether it may belong to this user is checked
+ * later. */
+static int make_shared(const char *path)
+{
+	mode_t mask = umask(022);
+	int err = mkdir(path, 0755) < 0 && errno != EEXIST ? -errno : 0;
+
+	umask(mask);
+	return err;
+}
+
+static int open_directory(struct server *server, const struct activation *given)
+{
+	bool shared = config_is_shared(&server->config);
+	struct stat st;
+	int err = choose_directory(server, given);
+
+	if (!err && shared)
+		err = make_shared(server->dir);
 	if (!err)
 		err = rundir_make(server->dir);
 	if (err)
 		return err;
 	server->dir_fd = open(server->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return server->dir_fd < 0 ? -errno : 0;
+	if (server->dir_fd < 0)
+		return -errno;
+	if (shared && fstat(server->dir_fd, &st) == 0 && !(st.st_mode & 011))
+		log_warn(
+			"others may not enter %s (mode %04o), whatever the mode of the nodes says: "
+			"chmod 0755 it",
+			server->dir, (unsigned int)st.st_mode & 07777);
+	return 0;
 }
 
 static int lock_wait(int fd)
@@ -97,7 +134,7 @@ static int lock_life(struct server *server)
 		return -errno;
 	int err = flock(fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0;
 
-	if (err == -EWOULDBLOCK && !somebody_listens(server)) {
+	if (err == -EWOULDBLOCK && (server->keep_uverbs || !somebody_listens(server))) {
 		sigaction(SIGALRM, &action, NULL);
 		alarm(PREDECESSOR_S);
 		err = flock(fd, LOCK_EX) < 0 ? -EWOULDBLOCK : 0;
@@ -117,9 +154,10 @@ static int lock_life(struct server *server)
 	return 0;
 }
 
-static int take_directory(struct server *server, const struct server_options *options)
+static int take_directory(struct server *server, const struct server_options *options,
+			  const struct activation *given)
 {
-	int err = open_directory(server, options->runtime_dir);
+	int err = open_directory(server, given);
 
 	if (!err && options->ready_fd < 0)
 		err = lock_start(server);
@@ -134,7 +172,26 @@ static int take_directory(struct server *server, const struct server_options *op
 
 /* ------------------------------------------------------------------ sockets */
 
-static int bind_socket(const struct server *server, const char *name, int type)
+/* The owner first: nobody gets in whom the new owner wouldn't let in. */
+static int apply_rule(const struct server *server, const char *name, const struct node_rule *rule)
+{
+	bool given = rule->owner != (uid_t)-1 || rule->group != (gid_t)-1;
+
+	if (given &&
+	    fchownat(server->dir_fd, name, rule->owner, rule->group, AT_SYMLINK_NOFOLLOW) < 0) {
+		int err = -errno;
+
+		log_error(
+			"can't give %s/%s to user %d, group %d: %s (only root, or a member of the "
+			"group, can)",
+			server->dir, name, (int)rule->owner, (int)rule->group, strerror(-err));
+		return err;
+	}
+	return fchmodat(server->dir_fd, name, rule->mode, 0) < 0 ? -errno : 0;
+}
+
+static int bind_socket(const struct server *server, const char *name, int type,
+		       const struct node_rule *rule)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
 	int n = snprintf(a.sun_path, sizeof(a.sun_path), "%s/%s", server->dir, name);
@@ -149,18 +206,25 @@ static int bind_socket(const struct server *server, const char *name, int type)
 	if (unlinkat(server->dir_fd, name, 0) < 0 && errno != ENOENT)
 		log_warn("can't remove the old %s/%s: %s", server->dir, name, strerror(errno));
 	mode_t mask = umask(0177);
-	int err = bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, BACKLOG) < 0 ? -errno
-											    : 0;
+	int err = bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 ? -errno : 0;
 
 	umask(mask);
+	if (!err)
+		err = apply_rule(server, name, rule);
+	if (!err && listen(fd, BACKLOG) < 0)
+		err = -errno;
 	if (err)
 		close(fd);
 	return err ? err : fd;
 }
 
-static int listen_at(struct server *server, struct watch *watch, const char *name, int type)
+/* `given`: the socket that was handed in, or -1. Taken over. */
+static int listen_at(struct server *server, struct watch *watch, const char *name, int type,
+		     const struct node_rule *rule, int *given)
 {
-	int fd = bind_socket(server, name, type);
+	int fd = *given >= 0 ? *given : bind_socket(server, name, type, rule);
+
+	*given = -1;
 	int err = fd < 0 ? fd : loop_add(&server->loop, watch, fd, EPOLLIN);
 
 	if (err && fd >= 0)
@@ -234,31 +298,50 @@ static void init(struct server *server, const struct server_options *options)
 	server->roster.fd = -1;
 	server->last_link_id = realtime_ns();
 	server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	server->idle_ms = options->idle_ms;
-	server->memlock = options->memlock;
+	server->config = options->config;
 	server->started_ms = now_ms();
 	server->pid_ns = namespace_number("/proc/self/ns/pid");
 	server->net_ns = namespace_number("/proc/self/ns/net");
 	list_init(&server->conns);
 	list_init(&server->ctls);
 	list_init(&server->users);
+	share_init(&server->share);
 	raise_limits(server);
 }
 
+/* A program's daemon says nothing to that program's service manager. */
 static void say_ready(int fd)
 {
-	if (fd < 0)
+	if (fd < 0) {
+		activation_tell("READY=1");
 		return;
+	}
 	if (write(fd, "1", 1) < 0)
 		log_debug("whoever started this daemon doesn't wait for it any more");
 	close(fd);
 }
 
+static int listen_at_both(struct server *server, struct activation *given)
+{
+	const struct config *config = &server->config;
+	int err = listen_at(server, &server->ctl, "ctl", SOCK_STREAM, &config->ctl, &given->ctl);
+
+	return err ? err
+		   : listen_at(server, &server->uverbs, DEVICE_NODE, SOCK_SEQPACKET, &config->node,
+			       &given->uverbs);
+}
+
 int setup(struct server *server, const struct server_options *options)
 {
-	init(server, options);
-	int err = take_directory(server, options);
+	struct activation given;
 
+	init(server, options);
+	int err = activation_take(&given);
+
+	server->keep_uverbs = given.uverbs >= 0;
+	server->keep_ctl = given.ctl >= 0;
+	if (!err)
+		err = take_directory(server, options, &given);
 	if (!err)
 		err = loop_init(&server->loop);
 	if (err)
@@ -274,9 +357,7 @@ int setup(struct server *server, const struct server_options *options)
 		goto out_undo;
 	}
 	device_init(&server->device, server);
-	err = listen_at(server, &server->ctl, "ctl", SOCK_STREAM);
-	if (!err)
-		err = listen_at(server, &server->uverbs, DEVICE_NODE, SOCK_SEQPACKET);
+	err = listen_at_both(server, &given);
 	if (err)
 		goto out_undo;
 	say_ready(options->ready_fd);
@@ -286,6 +367,7 @@ int setup(struct server *server, const struct server_options *options)
 	return 0;
 
 out_undo:
+	activation_close(&given);
 	setup_undo(server);
 	return err;
 }
@@ -311,8 +393,8 @@ static void close_fd(int *fd)
 
 void setup_undo(struct server *server)
 {
-	close_watch(server, &server->uverbs, DEVICE_NODE);
-	close_watch(server, &server->ctl, "ctl");
+	close_watch(server, &server->uverbs, server->keep_uverbs ? NULL : DEVICE_NODE);
+	close_watch(server, &server->ctl, server->keep_ctl ? NULL : "ctl");
 	if (server->device.server)
 		device_fini(&server->device);
 	close_watch(server, &server->signals, NULL);

@@ -220,6 +220,7 @@ static void show_user(const struct user *user, struct text *out)
 	json_open(out, NULL, '{');
 	json_number(out, "uid", user->uid);
 	json_number(out, "processes", user->processes);
+	json_number(out, "objects", user->objects);
 	json_number(out, "pinned_bytes", user->pinned);
 	json_close(out, '}');
 }

@@ -16,7 +16,7 @@ int command_create_srq(struct request *request, void *response)
 	const struct ib_uverbs_create_srq *body = request->body;
 	struct ib_uverbs_create_srq_resp *resp = response;
 	struct context *context = request->conn->context;
-	struct pd *pd = (struct pd *)object_find(context, OBJECT_PD, body->pd_handle);
+	struct pd *pd = pd_find(context, body->pd_handle);
 	struct object *object;
 
 	if (!pd || !body->max_wr || body->max_wr > LIMIT_SRQ_WR || body->max_sge > LIMIT_SGE ||

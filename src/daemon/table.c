@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define INDEX_MASK ((1u << TABLE_INDEX_BITS) - 1)
 #define GENERATION_MASK ((1u << TABLE_GENERATION_BITS) - 1)
@@ -38,7 +37,8 @@ static int grow(struct table *table, uint32_t index)
 
 	if (!entries)
 		return -ENOMEM;
-	memset(entries + table->room, 0, (room - table->room) * sizeof(*entries));
+	for (uint32_t i = table->room; i < room; i++)
+		entries[i] = (struct table_entry){NULL, table->first_generation};
 	table->entries = entries;
 	table->room = room;
 	return 0;

@@ -25,6 +25,7 @@ struct table_entry {
 struct table {
 	struct table_entry *entries;
 	uint32_t room;
+	uint32_t first_generation; /* of every place; set it while the table is empty */
 	struct ids ids;
 };
 

@@ -20,11 +20,11 @@
  * the engine thread when it takes over, flushes them at its next pass); else they go before the
  * engine's lock is given back (engine_leave).
  *
- * A poller that finds nothing YIELD_AFTER times yields the processor, so that two processes on one
- * core take turns quickly. Yielding is not enough among many: schedulers let a crowd of yielding
- * processes starve one that has work to do (seen for seconds: verbenad, by twenty pollers). So a
- * poller that got its core back late NAP_AFTER times in a row yields more often, and naps then for
- * as long as the others kept the core.
+ * A poller that has looked at YIELD_AFTER rings in vain yields the processor, so that two processes
+ * on one core take turns quickly. Among many that is not enough: a few yielding processes can keep
+ * one that has work to do from its core for seconds (seen with verbenad, Linux 6.18). So who has
+ * polled in vain for PATIENCE_NS gives the lease back, and naps between its polls for a small part
+ * of the time that it has waited already; peers ring, and the engine thread takes what comes.
  */
 #include "hca/engine.h"
 
@@ -46,12 +46,12 @@
 
 enum {
 	BATCH = 64,	   /* records of a link in one pass: bounds how long the lock is held */
-	LEASE_AFTER = 8,   /* empty polls in a row that make a poller */
-	YIELD_AFTER = 128, /* empty polls in a row; some microseconds, longer than a round trip */
+	LEASE_AFTER = 16,  /* rings looked at in vain by somebody who polls without pause */
+	YIELD_AFTER = 256, /* some microseconds, longer than a round trip */
 	WATCH_NS = 500000,
-	LATE_NS = 2000, /* a yield that took longer let somebody else run */
-	NAP_AFTER = 16, /* late yields in a row make a crowd */
-	NAP_MAX_NS = 1000000,
+	PATIENCE_NS = 1000000,
+	NAP_PART = 16,
+	NAP_MAX_NS = 2000000,
 };
 
 uint64_t now_ns(void)
@@ -249,8 +249,9 @@ static void wake_waiters(struct link *link)
 	}
 }
 
-/* One round over everything. hca.engine is held. Returns how many records were handled. */
-static unsigned int pass(struct hca *hca)
+/* One round over everything. hca.engine is held. Returns how many records were handled; adds to
+ * *looked at how many rings. */
+static unsigned int pass(struct hca *hca, unsigned int *looked)
 {
 	unsigned int n = 0;
 
@@ -259,6 +260,7 @@ static unsigned int pass(struct hca *hca)
 	list_for_each(node, &hca->links) {
 		struct link *link = container_of(node, struct link, node);
 
+		++*looked;
 		if (unlikely(atomic_load_explicit(&link->has_waiters, memory_order_relaxed)))
 			wake_waiters(link);
 		if (unlikely(!link_is(link, LINK_UP))) {
@@ -270,16 +272,20 @@ static unsigned int pass(struct hca *hca)
 		if (ring_ready(&link->rx))
 			n += drain(hca, link);
 	}
+	if (n)
+		atomic_store_explicit(&hca->handled,
+				      atomic_load_explicit(&hca->handled, memory_order_relaxed) + 1,
+				      memory_order_relaxed);
 	return n;
 }
 
 static void pass_until_idle(struct hca *hca)
 {
-	unsigned int n;
+	unsigned int n, looked = 0;
 
 	do {
 		lock_take(&hca->engine);
-		n = pass(hca);
+		n = pass(hca, &looked);
 		n += !list_empty(&hca->acks);
 		lock_give(&hca->engine);
 	} while (n);
@@ -292,53 +298,71 @@ void engine_release(struct hca *hca)
 	pass_until_idle(hca);
 }
 
-/* Lets others run. *late counts the yields in a row after which that took a while. */
-static void yield(unsigned int *late)
+/* What a thread remembers from poll to poll. */
+struct poller {
+	unsigned int empty;   /* rings looked at in vain */
+	unsigned int handled; /* hca.handled when the waiting began */
+	uint64_t since;	      /* ns, when the waiting began; 0: it has not */
+	bool napping;
+};
+
+/* Lets others run. */
+static void give_way(struct hca *hca, struct poller *p)
 {
-	uint64_t start = now_ns();
+	unsigned int handled = atomic_load_explicit(&hca->handled, memory_order_relaxed);
+	uint64_t now = now_ns();
 
-	sched_yield();
-	uint64_t took = now_ns() - start;
-
-	if (took <= LATE_NS) {
-		*late = 0;
-	} else if (++*late > NAP_AFTER) {
-		uint64_t nap = took < NAP_MAX_NS ? took : NAP_MAX_NS;
-
-		nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
+	if (!p->since || p->handled != handled) {
+		p->since = now;
+		p->handled = handled;
 	}
+	uint64_t waited = now - p->since;
+
+	p->napping = waited > PATIENCE_NS;
+	if (!p->napping) {
+		sched_yield();
+		return;
+	}
+	uint64_t nap = waited / NAP_PART < NAP_MAX_NS ? waited / NAP_PART : NAP_MAX_NS;
+
+	if (!atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed))
+		engine_release(hca);
+	nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
 }
 
 void engine_poll(struct hca *hca)
 {
 	/* initial-exec: one instruction instead of a call for each poll */
-	static _Thread_local unsigned int empty __attribute__((tls_model("initial-exec")));
-	static _Thread_local unsigned int late __attribute__((tls_model("initial-exec")));
-	unsigned int n = 0;
+	static _Thread_local struct poller p __attribute__((tls_model("initial-exec")));
+	unsigned int n = 0, looked = 1;
 
 	if (likely(lock_try(&hca->engine))) {
-		n = pass(hca);
+		n = pass(hca, &looked);
 		engine_leave(hca);
 	}
 	atomic_store_explicit(&hca->polls,
 			      atomic_load_explicit(&hca->polls, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
 	if (n) {
-		empty = late = 0;
+		p.empty = 0;
+		p.since = 0;
+		p.napping = false;
 		return;
 	}
-	empty++;
+	p.empty += looked;
 	bool asleep = atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed);
 
 	if (unlikely(atomic_load_explicit(&hca->armed_cqs, memory_order_relaxed))) {
 		if (!asleep)
 			engine_release(hca);
-	} else if (unlikely(asleep && empty > LEASE_AFTER)) {
+	} else if (unlikely(asleep && p.empty > LEASE_AFTER && !p.napping)) {
 		atomic_store(&hca->pub->header.asleep, 0);
 		engine_kick(hca); /* the engine thread begins to watch */
 	}
-	if (unlikely(empty % (late > NAP_AFTER ? YIELD_AFTER / 8 : YIELD_AFTER) == 0))
-		yield(&late);
+	if (unlikely(p.empty >= YIELD_AFTER)) {
+		p.empty = LEASE_AFTER + 1;
+		give_way(hca, &p);
+	}
 }
 
 /* ------------------------------------------------------------------ the engine thread */

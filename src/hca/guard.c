@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 
 /* Two handlers that take each other for the one before would call each other without end: that
@@ -22,6 +23,7 @@ static _Thread_local char *last_frame __attribute__((tls_model("initial-exec")))
 static const int caught[] = {SIGSEGV, SIGBUS};
 static struct sigaction before[2];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FORK_KEEP(lock);
 
 /* What would have happened without us. */
 static void pass_on(const struct sigaction *action, int number, siginfo_t *info, void *context)

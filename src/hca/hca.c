@@ -21,7 +21,7 @@
 #include "hca/engine.h"
 #include "hca/link.h"
 
-static struct hca *instance;
+static struct hca *_Atomic instance;
 static pthread_mutex_t instance_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* The published table: a sealed memory file, mapped here for writing. Returns its descriptor. */
@@ -82,8 +82,11 @@ static int hca_attach(struct hca *hca)
 
 static void hca_free(struct hca *hca)
 {
+	link_free_self(hca);
 	if (hca->pub)
 		munmap(hca->pub, PUB_SIZE);
+	if (hca->event_fd >= 0)
+		close(hca->event_fd);
 	if (hca->doorbell >= 0)
 		close(hca->doorbell);
 	if (hca->table_fd >= 0)
@@ -99,6 +102,7 @@ static struct hca *hca_make(void)
 	if (!hca)
 		return NULL;
 	pthread_mutex_init(&hca->lock, NULL);
+	pthread_mutex_init(&hca->release_lock, NULL);
 	list_init(&hca->contexts);
 	list_init(&hca->links);
 	list_init(&hca->acks);
@@ -128,58 +132,169 @@ static struct hca *hca_make(void)
 
 /*
  * A forked child owns none of the parent's objects. The structures stay, so that pointers to them
- * don't dangle, but nothing leads from them to the parent any more: what the two would share is
- * replaced by memory of the child's own, the daemon's connections are closed (they keep the parent
- * alive in its eyes, and two can't speak over one), all links are down, and no thread drives
- * anything. Locks are new: threads that held them are not here. What the child posts never starts;
- * what it ends, ends here only. A device that it opens is a new HCA's.
+ * don't dangle, but nothing leads from them to the parent any more: what the two would share
+ * (rings, tables, descriptors that count events) is replaced by the child's own, the daemon's
+ * connections are closed (they keep the parent alive in its eyes, and two can't speak over one),
+ * all links are down, and no thread drives anything. Locks are new: threads that held them are not
+ * here. What the child posts never starts; completions and events that wait are the parent's, and
+ * the child sees none; what it ends, ends here only. A device that it opens is a new HCA's.
+ *
+ * fork() waits for hca.lock, under which the lists of objects change: the child walks them.
  */
-static void own_memory(void *at, size_t size)
+static _Thread_local struct hca *forking __attribute__((tls_model("initial-exec")));
+
+static void before_fork(void)
 {
-	if (mmap(at, size, PROT_READ | PROT_WRITE,
+	forking = instance;
+	if (forking)
+		pthread_mutex_lock(&forking->lock);
+}
+
+static void after_fork_in_parent(void)
+{
+	if (forking)
+		pthread_mutex_unlock(&forking->lock);
+}
+
+static void own_memory(const void *at, size_t size)
+{
+	if (mmap((void *)at, size, PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
 		log_error("a forked child can't let go of its parent's memory: %s",
 			  strerror(errno));
 }
 
+/* The number stays taken, but what it is for is the child's own. */
+static void own_eventfd(int fd, int flags)
+{
+	int own = eventfd(0, flags);
+
+	if (own < 0 || dup3(own, fd, O_CLOEXEC) < 0)
+		close(fd);
+	if (own >= 0)
+		close(own);
+}
+
+static void let_go(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
 static void leave_link(struct link *link)
 {
 	lock_init(&link->tx_lock);
-	if (link->memory && !link->self)
+	list_init(&link->node);
+	list_init(&link->waiters);
+	atomic_store(&link->has_waiters, false);
+	link->can_vm = false;
+	if (link->memory && !link->self) {
 		own_memory(link->memory, LINK_SIZE);
+		own_memory(link->peer, PUB_SIZE);
+		let_go(&link->doorbell);
+	}
 	atomic_store(&link->state, LINK_DOWN);
+}
+
+static void leave_queue(struct event_queue *queue)
+{
+	lock_init(&queue->lock);
+	list_init(&queue->events);
+	own_eventfd(queue->fd, EFD_SEMAPHORE | (fcntl(queue->fd, F_GETFL) & O_NONBLOCK));
+}
+
+/* An object's public half. Events that the parent hasn't acknowledged yet hold up nobody here. */
+static void leave_public(pthread_mutex_t *mutex, pthread_cond_t *cond)
+{
+	pthread_mutex_init(mutex, NULL);
+	pthread_cond_init(cond, NULL);
+}
+
+static void leave_cq(struct cq *cq)
+{
+	lock_init(&cq->lock);
+	leave_public(&cq->ibv.mutex, &cq->ibv.cond);
+	cq->ibv.comp_events_completed = cq->comp_reported;
+	cq->ibv.async_events_completed = cq->async_reported;
+	atomic_store(&cq->tail, atomic_load(&cq->head));
+	atomic_store(&cq->armed, CQ_UNARMED);
+}
+
+static void leave_srq(struct srq *srq)
+{
+	lock_init(&srq->lock);
+	leave_public(&srq->ibv.mutex, &srq->ibv.cond);
+	srq->ibv.events_completed = srq->async_reported;
+	list_init(&srq->waiters);
+	atomic_store(&srq->has_waiters, 0);
+}
+
+static void leave_qp(struct qp *qp)
+{
+	lock_init(&qp->lock);
+	leave_public(&qp->ibv.mutex, &qp->ibv.cond);
+	qp->ibv.events_completed = qp->async_reported;
+	list_init(&qp->tx_wait);
+	list_init(&qp->active);
+	atomic_store(&qp->is_active, false);
+	list_init(&qp->ack_node);
+	list_init(&qp->srq_wait);
+	list_init(&qp->rnr_node);
+	list_init(&qp->inbound);
+	qp->wait_link = NULL;
+	qp->inbound_count = 0;
 }
 
 static void leave_context(struct context *context)
 {
 	daemon_leave(&context->conn);
-	lock_init(&context->async.lock);
+	leave_queue(&context->async);
+	pthread_mutex_init(&context->verbs.context.mutex, NULL);
 	list_for_each(held, &context->held[HELD_CQ])
-		lock_init(&container_of(held, struct cq, held)->lock);
+		leave_cq(container_of(held, struct cq, held));
 	list_for_each(held, &context->held[HELD_SRQ])
-		lock_init(&container_of(held, struct srq, held)->lock);
+		leave_srq(container_of(held, struct srq, held));
 	list_for_each(held, &context->held[HELD_QP])
-		lock_init(&container_of(held, struct qp, held)->lock);
+		leave_qp(container_of(held, struct qp, held));
 	list_for_each(held, &context->held[HELD_CHANNEL])
-		lock_init(&container_of(held, struct channel, held)->queue.lock);
+		leave_queue(&container_of(held, struct channel, held)->queue);
+}
+
+static void leave_lists(struct hca *hca)
+{
+	list_init(&hca->links);
+	list_init(&hca->acks);
+	list_init(&hca->rnr);
+	list_init(&hca->active);
+	atomic_store(&hca->armed_cqs, 0);
+	atomic_store(&hca->link_deaths, false);
+	atomic_store(&hca->overruns, false);
 }
 
 static void after_fork_in_child(void)
 {
-	struct hca *hca = instance;
+	struct hca *hca = forking;
 
 	pthread_mutex_init(&instance_lock, NULL);
+	instance = NULL;
+	forking = NULL;
 	if (!hca)
 		return;
-	instance = NULL;
 	pthread_mutex_init(&hca->lock, NULL);
+	pthread_mutex_init(&hca->release_lock, NULL);
 	pthread_mutex_init(&hca->events_lock, NULL);
 	pthread_rwlock_init(&hca->books, NULL);
 	lock_init(&hca->engine);
 	lock_init(&hca->active_lock);
 	daemon_leave(&hca->conn);
-	close(hca->event_fd);
+	let_go(&hca->event_fd);
+	let_go(&hca->table_fd);
+	let_go(&hca->watch_fd);
+	let_go(&hca->epoll);
+	own_eventfd(hca->doorbell, EFD_NONBLOCK);
 	own_memory(hca->pub, PUB_SIZE);
+	leave_lists(hca);
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
 		if (atomic_load(&hca->link_by_slot[slot]))
 			leave_link(atomic_load(&hca->link_by_slot[slot]));
@@ -192,10 +307,11 @@ struct hca *hca_get(void)
 	static bool registered;
 
 	pthread_mutex_lock(&instance_lock);
+	if (!registered)
+		registered =
+			pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
 	if (!instance)
 		instance = hca_make();
-	if (instance && !registered)
-		registered = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;
 	struct hca *hca = instance;
 
 	pthread_mutex_unlock(&instance_lock);

@@ -7,6 +7,7 @@
  * engine thread. Contexts, PDs, CQs, QPs, SRQs, MRs and AHs belong to the program that made them.
  *
  * Locks, in the order in which they nest:
+ *   hca.release_lock ending imported PDs that were given back before their users
  *   hca.books      a call to the daemon with what it changes here (books.h); returning to another
  *   hca.lock       making and ending contexts, their lists of objects, PD numbers (slow path only)
  *   hca.events_lock the daemon's event socket and its replacement (slow path only)
@@ -79,16 +80,22 @@ enum held_kind {
 struct context {
 	struct verbs_context verbs; /* public part; ibv_context is its last member */
 	struct hca *hca;
-	struct daemon_conn conn; /* conn.fd is the public cmd_fd */
+	struct daemon_conn conn;
+	uint64_t token[2]; /* who knows it may share; cmd_fd says it */
+	int cmd_fd;	   /* a memory file: verbs_share.c */
 	struct event_queue async;
 	struct list node; /* on hca.contexts */
 	struct list held[HELD_KINDS];
 };
 
 struct pd {
-	struct ibv_pd ibv;
+	struct ibv_pd ibv; /* .handle: for programs, the original's if this is an imported one */
 	struct list held;
-	uint32_t id; /* process-wide: published entries of MRs and QPs are compared by it */
+	uint32_t handle; /* for the daemon */
+	uint32_t id;	 /* process-wide: published entries of MRs and QPs are compared by it */
+	bool imported;
+	_Atomic bool released; /* by ibv_unimport_pd(), though objects still use it */
+	struct pd *next_released;
 };
 
 /* An MR's data-path state is its entry of the published table; local keys are looked up there too.
@@ -97,6 +104,7 @@ struct mr {
 	struct ibv_mr ibv;
 	uint64_t iova;
 	uint32_t access;
+	bool imported; /* another struct mr's region, no entry of its own anywhere */
 	struct list held;
 };
 
@@ -275,6 +283,7 @@ struct qp {
 	struct link *link;     /* to the peer's process; RC and UC */
 	struct pub_qp *remote; /* the peer QP's entry in its published table, once the link is up */
 	bool peer_ready;       /* remote was seen ready: its epoch is in remote_epoch */
+	bool must_notify;      /* it put records into the ring since it last rang the peer */
 	bool sqd_notify;
 	uint8_t remote_epoch;
 	uint32_t next_msn;	/* of the next record that wants an acknowledgement */
@@ -361,6 +370,7 @@ struct hca {
 	pthread_mutex_t lock;
 	struct list contexts;
 	unsigned int next_pd_id;
+	pthread_mutex_t release_lock;
 
 	struct daemon_conn conn;
 	int table_fd; /* of `pub`: the next daemon wants it as well */
@@ -391,6 +401,7 @@ struct hca {
 
 	/* the lease: see engine.c */
 	_Atomic uint32_t polls;	    /* counts empty polls; the engine thread watches it */
+	_Atomic uint32_t handled;   /* counts passes that found records; written under engine */
 	_Atomic uint32_t armed_cqs; /* CQs that owe an event */
 	pthread_t thread;
 	int epoll; /* the engine thread sleeps in it */

@@ -14,8 +14,9 @@
 #include "hca/books.h"
 #include "hca/engine.h"
 
-#define REFUSED_NS 100000000ull /* datagrams to an empty slot don't ask the daemon again so long \
-				 */
+#define REFUSED_NS                                                                    \
+	100000000ull /* datagrams to an empty slot don't ask the daemon again so long \
+		      */
 
 enum { BACKLOG_MAX = 65536 }; /* a peer that makes us answer more than this is not sane */
 
@@ -109,6 +110,14 @@ int link_make_self(struct hca *hca)
 	return 0;
 }
 
+void link_free_self(struct hca *hca)
+{
+	if (!hca->self)
+		return;
+	munmap(hca->self->memory, LINK_SIZE);
+	free(hca->self);
+}
+
 void link_ask_daemon(struct hca *hca)
 {
 	if (!atomic_exchange(&hca->link_requests, false))
@@ -133,15 +142,19 @@ void link_ask_daemon(struct hca *hca)
 	}
 }
 
-/* May we use process_vm_*? Reads a random number where the peer says that it is. */
-static bool probe_vm(int32_t pid, const struct pub *peer)
+/*
+ * May we use process_vm_*? Reads a random number where the peer says that it is. Never with another
+ * user's program, not even where the kernel would allow it (root): there the peer's own engine
+ * decides what a registration grants.
+ */
+static bool probe_vm(int32_t pid, uint32_t uid, const struct pub *peer)
 {
 	const char *how = getenv("VERBENA_LOCAL_COPY");
 	uint64_t value = 0;
 	struct iovec local = {&value, sizeof(value)};
 	struct iovec remote = {(void *)(uintptr_t)peer->header.probe_addr, sizeof(value)};
 
-	if (pid <= 0 || (how && !strcmp(how, "ring")))
+	if (pid <= 0 || uid != geteuid() || (how && !strcmp(how, "ring")))
 		return false;
 	if (process_vm_readv(pid, &local, 1, &remote, 1, 0) == sizeof(value) &&
 	    value == peer->header.probe)
@@ -194,7 +207,7 @@ void link_install(struct hca *hca, const struct proto_event *event, const int *f
 		link->doorbell = fds[2];
 		link->peer = peer;
 		link->memory = memory;
-		link->can_vm = probe_vm(event->pid, peer);
+		link->can_vm = probe_vm(event->pid, event->uid, peer);
 		ring_tx_init(&link->tx, memory->ring[mine], &memory->ctl[mine]);
 		ring_rx_init(&link->rx, memory->ring[theirs], &memory->ctl[theirs]);
 		atomic_store(&link->broken, false);

@@ -23,6 +23,8 @@ struct link *link_get_datagram(struct hca *hca, uint32_t slot);
 
 /* The link of this process to itself; -ENOMEM. */
 int link_make_self(struct hca *hca);
+/* Of an HCA that couldn't be made. */
+void link_free_self(struct hca *hca);
 
 /* The daemon's events (engine thread only). */
 void link_install(struct hca *hca, const struct proto_event *event, const int *fds);

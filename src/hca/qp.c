@@ -147,7 +147,7 @@ struct ib_uverbs_create_qp qp_create_command(const struct qp *qp)
 {
 	return (struct ib_uverbs_create_qp){
 		.user_handle = (uintptr_t)qp,
-		.pd_handle = qp->ibv.pd->handle,
+		.pd_handle = pd_of(qp->ibv.pd)->handle,
 		.send_cq_handle = cq_of(qp->ibv.send_cq)->handle,
 		.recv_cq_handle = cq_of(qp->ibv.recv_cq)->handle,
 		.srq_handle = qp->srq ? qp->ibv.srq->handle : 0,

@@ -4,7 +4,7 @@
  *
  * Connections that are established need no daemon, and go on all the while. New connections are
  * made beside the old ones; only when the daemon has taken everything do their descriptors take
- * the old ones' places (cmd_fd is public), so that a return that fails has changed nothing.
+ * the old ones' places, so that a return that fails has changed nothing.
  *
  * Who returns: a thread whose command finds the daemon gone, which starts the next one if there is
  * none; and, when another process has started one, a short-lived thread, because the engine thread
@@ -39,10 +39,11 @@ struct fresh {
 
 static int pd_again(struct daemon_conn *conn, struct list *held)
 {
+	const struct pd *pd = container_of(held, struct pd, held);
 	uint32_t handle;
 
-	(void)held;
-	return daemon_alloc_pd(conn, &handle);
+	return pd->imported ? daemon_import_pd(conn, pd->ibv.handle, &handle)
+			    : daemon_alloc_pd(conn, &handle);
 }
 
 static int channel_again(struct daemon_conn *conn, struct list *held)
@@ -69,7 +70,7 @@ static int srq_again(struct daemon_conn *conn, struct list *held)
 	const struct srq *srq = container_of(held, struct srq, held);
 	uint32_t handle;
 
-	return daemon_create_srq(conn, srq->ibv.pd->handle, srq->rq.max_wr, srq->rq.max_sge,
+	return daemon_create_srq(conn, pd_of(srq->ibv.pd)->handle, srq->rq.max_wr, srq->rq.max_sge,
 				 &handle);
 }
 
@@ -78,7 +79,7 @@ static int mr_again(struct daemon_conn *conn, struct list *held)
 	const struct mr *mr = container_of(held, struct mr, held);
 	struct ib_uverbs_reg_mr_resp resp;
 
-	return daemon_reg_mr(conn, mr->ibv.pd->handle, (uintptr_t)mr->ibv.addr, mr->ibv.length,
+	return daemon_reg_mr(conn, pd_of(mr->ibv.pd)->handle, (uintptr_t)mr->ibv.addr, mr->ibv.length,
 			     mr->iova, mr->access, &resp);
 }
 
@@ -94,7 +95,7 @@ static int ah_again(struct daemon_conn *conn, struct list *held)
 {
 	const struct ah *ah = container_of(held, struct ah, held);
 	uint32_t handle;
-	int err = daemon_create_ah(conn, ah->ibv.pd->handle, &ah->request, &handle);
+	int err = daemon_create_ah(conn, pd_of(ah->ibv.pd)->handle, &ah->request, &handle);
 
 	/* Its address may be gone; the handle then only misses at the daemon. */
 	return err == -EINVAL ? 0 : err;
@@ -104,7 +105,7 @@ static struct proto_return old_names(enum held_kind kind, const struct list *hel
 {
 	switch (kind) {
 	case HELD_PD:
-		return (struct proto_return){container_of(held, struct pd, held)->ibv.handle, 0};
+		return (struct proto_return){container_of(held, struct pd, held)->handle, 0};
 	case HELD_CHANNEL:
 		return (struct proto_return){container_of(held, struct channel, held)->handle, 0};
 	case HELD_CQ:
@@ -208,7 +209,7 @@ static int contexts_again(struct hca *hca, struct fresh *fresh)
 		struct daemon_conn *conn = &fresh->contexts[fresh->count];
 		uint32_t vectors;
 		int err = daemon_context_open(conn, context->verbs.context.device->dev_name,
-					      hca->cookie, &vectors);
+					      hca->cookie, context->token, &vectors);
 
 		if (err)
 			return err;

@@ -208,6 +208,7 @@ static void request(struct qp *qp, struct ring_header *h, const struct send_wqe 
 	h->msn = qp->next_msn;
 	h->imm = wqe->imm;
 	h->length = wqe->length;
+	qp->must_notify = true;
 }
 
 static void *body(struct ring_header *h)
@@ -519,9 +520,13 @@ void sq_run(struct qp *qp)
 
 		step = qp->type == IBV_QPT_UD ? start_datagram(qp, wqe) : start_connected(qp, wqe);
 	}
-	/* Also after a wait: part of a message may be in the ring already. */
-	if (qp->link && link_is(qp->link, LINK_UP))
-		link_notify(qp->link);
+	/* Also after a wait: part of a message may be in the ring already. What was executed here
+	 * is none of the peer's engine's business: it may sleep on. */
+	if (qp->must_notify) {
+		qp->must_notify = false;
+		if (link_is(qp->link, LINK_UP))
+			link_notify(qp->link);
+	}
 }
 
 /* ------------------------------------------------------------------ posting */

@@ -15,7 +15,7 @@
 static int register_srq(struct srq *srq, struct context *context)
 {
 	books_enter(context->hca);
-	int err = daemon_create_srq(&context->conn, srq->ibv.pd->handle, srq->rq.max_wr,
+	int err = daemon_create_srq(&context->conn, pd_of(srq->ibv.pd)->handle, srq->rq.max_wr,
 				    srq->rq.max_sge, &srq->ibv.handle);
 
 	if (!err)

@@ -43,6 +43,10 @@ enum proto_command {
 	PROTO_LIST_DEVICES = 0x84, /* any connection: header only (the kernel has netlink) */
 	PROTO_LINK_RETURN = 0x85,  /* process connection: struct proto_link_return */
 	PROTO_RETURNED = 0x86,	   /* process connection: header only */
+	/* Sharing, all with struct proto_handle: a handle of a context with the same token. */
+	PROTO_IMPORT_PD = 0x87,	  /* context: a protection domain of mine that is the same one */
+	PROTO_UNIMPORT_PD = 0x88, /* context: mine only; the domain itself stays */
+	PROTO_QUERY_MR = 0x89,	  /* context: a region of this process */
 };
 
 struct proto_reply {
@@ -111,9 +115,22 @@ struct proto_query_gid_resp {
 	uint32_t ifindex; /* of the interface that gave it */
 };
 
-/* GET_CONTEXT's udata. */
+/* GET_CONTEXT's udata. Clients of before there was a token send the cookie only. */
 struct proto_get_context {
 	uint64_t cookie;
+	uint64_t token[2]; /* contexts with the same one may import each other's objects; 0: none */
+};
+
+struct proto_import_pd_resp {
+	uint32_t handle; /* names it in this context */
+	uint32_t reserved;
+};
+
+struct proto_query_mr_resp {
+	uint64_t addr, length, iova;
+	uint32_t lkey, rkey;
+	uint32_t access; /* enum ib_uverbs_access_flags */
+	uint32_t reserved;
 };
 
 struct proto_device {

@@ -24,13 +24,20 @@ def kill_daemon(stage):
     poll_until(lambda: pids[0] not in stage.daemons(), 5)
 
 
-def held(stage):
-    """Who holds what, without what changes by itself: kind -> sorted entries."""
+def resources(stage):
+    """What `verbena resources --json` says; None without a daemon."""
     done = subprocess.run([VERBENA, "resources", "--json"], env=stage.environment, timeout=20,
                           stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode:
         return None
-    reply = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def held(stage):
+    """Who holds what, without what changes by itself: kind -> sorted entries."""
+    reply = resources(stage)
+    if reply is None:
+        return None
     del reply["ok"]
     for entries in reply.values():
         for entry in entries:
@@ -45,11 +52,14 @@ def long_traffic(stage, program, seconds, *options):
     pair = stage.start_pair(words, words + ["localhost"], port)
 
     def connected():
-        reply = held(stage)
+        reply = resources(stage)
         mine = {process.pid for process in pair}
-        states = [entry for entry in (reply or {}).get("qp", []) if entry["pid"] in mine]
-        return len(states) >= 2 and all(
-            "remote_qpn" in entry or entry["type"] == "UD" for entry in states)
+        states = [entry["state"] for entry in (reply or {}).get("qp", []) if entry["pid"] in mine]
+        linked = [client for client in stage.clients()
+                  if client["pid"] in mine and client["links"]]
+        # A server that only receives stays in RTR.
+        return len(linked) == 2 and len(states) >= 2 and "RTS" in states \
+            and set(states) <= {"RTR", "RTS"}
 
     require(poll_until(connected, 10), f"no traffic\n{tail(pair[0].output())}")
     return pair

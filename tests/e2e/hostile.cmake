@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Peers that break the rules, and hosts that have nothing left.
 add_executable(hostile hostile.c rig.c end.c)
-add_executable(limits limits.c)
-foreach(name hostile limits)
+add_executable(exhaustion exhaustion.c)
+foreach(name hostile exhaustion)
 	target_link_libraries(${name} PRIVATE ibverbs Threads::Threads)
 	set_target_properties(${name} PROPERTIES
 		RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)

@@ -34,7 +34,6 @@ LATER = {
     "atomic write comes later": ("test_qpex.QpExTestCase.test_qp_ex_rc_atomic_write",),
     "on-demand paging comes later": ("test_odp.OdpTestCase.*",),
     "parent domains come later": ("test_parent_domain.ParentDomainTrafficTest.*",),
-    "importing a device comes later": ("test_shared_pd.SharedPDTestCase.*",),
     "tag matching comes later": ("test_tag_matching.TMTest.*",),
     "the connection manager comes later": ("test_rdmacm.CMTestCase.*",),
     "needs a graphics card to share memory with": (

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Sharing a context's objects: with another process that was given the cmd_fd, or within this one.
+ *
+ * cmd_fd is a sealed memory file with the context's token. Having the descriptor is the right to
+ * share, as having the kernel's is: it travels by SCM_RIGHTS, and it survives a daemon. A context
+ * that is imported is an ordinary one of this process with the same token (daemon/share.h).
+ *
+ * A PD that is imported is a sibling of the original at the daemon. In this process all siblings
+ * have one number (struct pd.id), so that a queue pair of the one may use the other's regions.
+ * A region that is imported is a copy of what the original's owner sees; keys and memory belong to
+ * one process, so only that process can import it.
+ *
+ * ibv_unimport_pd() can't fail, but the objects that were made in the PD may live on: then the PD
+ * stays until they are ended (context_count).
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "abi/verbs_abi.h"
+#include "base/log.h"
+#include "hca/books.h"
+
+#undef ibv_get_device_list
+
+/* ------------------------------------------------------------------ cmd_fd */
+
+enum { SEALS = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL };
+
+struct share_file {
+	char magic[16];
+	uint64_t token[2];
+	char node[SHARE_NODE_SIZE]; /* uverbs0 */
+};
+
+static const char share_magic[16] = "verbena-context";
+
+int share_file_make(const char *node, uint64_t token[2])
+{
+	struct share_file content = {0};
+
+	memcpy(content.magic, share_magic, sizeof(content.magic));
+	strncpy(content.node, node, sizeof(content.node) - 1);
+	if (getrandom(content.token, sizeof(content.token), 0) != sizeof(content.token))
+		return -EAGAIN;
+	int fd = memfd_create(share_magic, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0)
+		return -errno;
+	if (write(fd, &content, sizeof(content)) != sizeof(content) ||
+	    fcntl(fd, F_ADD_SEALS, SEALS) < 0) {
+		int err = errno ? -errno : -EIO;
+
+		close(fd);
+		return err;
+	}
+	memcpy(token, content.token, sizeof(content.token));
+	return fd;
+}
+
+int share_file_read(int fd, char node[SHARE_NODE_SIZE], uint64_t token[2])
+{
+	struct share_file content;
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (fcntl(fd, F_GET_SEALS) != SEALS || st.st_size != sizeof(content) ||
+	    pread(fd, &content, sizeof(content), 0) != sizeof(content) ||
+	    memcmp(content.magic, share_magic, sizeof(share_magic)) ||
+	    content.node[sizeof(content.node) - 1]) {
+		log_warn("ibv_import_device: descriptor %d isn't the cmd_fd of a Verbena context",
+			 fd);
+		return -EINVAL;
+	}
+	memcpy(node, content.node, sizeof(content.node));
+	memcpy(token, content.token, sizeof(content.token));
+	return 0;
+}
+
+/* ------------------------------------------------------------------ devices */
+
+EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
+{
+	struct ibv_context *ibv = NULL;
+	char node[SHARE_NODE_SIZE];
+	uint64_t token[2];
+	int err = -share_file_read(cmd_fd, node, token);
+
+	if (err)
+		return fail_null(err);
+	struct ibv_device **list = ibv_get_device_list(NULL);
+
+	if (!list)
+		return NULL;
+	err = ENODEV;
+	for (unsigned int i = 0; list[i] && !ibv; i++) {
+		if (strcmp(list[i]->dev_name, node))
+			continue;
+		ibv = context_open(list[i], cmd_fd, token);
+		err = errno;
+	}
+	ibv_free_device_list(list);
+	return ibv ? ibv : fail_null(err);
+}
+
+/* ------------------------------------------------------------------ protection domains */
+
+static bool same_domain(const struct pd *pd, const struct pd *other)
+{
+	return other != pd && other->ibv.handle == pd->ibv.handle;
+}
+
+/* The number of the domain in this process: that of a sibling, or a new one. */
+static uint32_t domain_number(struct hca *hca, const struct context *context, const struct pd *pd)
+{
+	uint32_t id = 0;
+
+	pthread_mutex_lock(&hca->lock);
+	list_for_each(node, &hca->contexts) {
+		const struct context *other = container_of(node, struct context, node);
+
+		if (memcmp(other->token, context->token, sizeof(context->token)))
+			continue;
+		list_for_each(held, &other->held[HELD_PD])
+			if (same_domain(pd, container_of(held, struct pd, held)))
+				id = container_of(held, struct pd, held)->id;
+	}
+	if (!id)
+		id = ++hca->next_pd_id;
+	pthread_mutex_unlock(&hca->lock);
+	return id;
+}
+
+EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *ibv, uint32_t handle)
+{
+	struct context *context = context_of(ibv);
+	struct pd *pd = calloc(1, sizeof(*pd));
+
+	if (!pd)
+		return fail_null(ENOMEM);
+	pd->ibv.context = ibv;
+	pd->ibv.handle = handle;
+	pd->imported = true;
+	books_enter(context->hca);
+	int err = daemon_import_pd(&context->conn, handle, &pd->handle);
+
+	if (!err) {
+		pd->id = domain_number(context->hca, context, pd);
+		books_add(context, HELD_PD, &pd->held);
+	}
+	books_leave(context->hca);
+	if (err) {
+		free(pd);
+		return fail_null(-err);
+	}
+	context_count(ibv, 1);
+	return &pd->ibv;
+}
+
+/* 0; -EBUSY objects use it, and it stays. */
+static int pd_give_back(struct pd *pd)
+{
+	struct context *context = context_of(pd->ibv.context);
+
+	books_enter(context->hca);
+	int err = daemon_unimport_pd(&context->conn, pd->handle);
+
+	if (err != -EBUSY)
+		books_drop(context, &pd->held);
+	books_leave(context->hca);
+	return err == -EBUSY ? err : 0;
+}
+
+EXPORT void ibv_unimport_pd(struct ibv_pd *ibv)
+{
+	struct pd *pd = pd_of(ibv);
+	struct ibv_context *context = ibv->context;
+	struct open_context *open = container_of(context_of(context), struct open_context, context);
+
+	if (pd_give_back(pd)) {
+		atomic_store(&pd->released, true);
+		atomic_fetch_add(&open->released, 1);
+		/* What was the last user may have ended meanwhile. */
+		share_end_released(open);
+		return;
+	}
+	free(pd);
+	context_count(context, -1);
+}
+
+/* All released PDs of the context, linked; this thread looks after them now. */
+static struct pd *take_released(struct context *context)
+{
+	struct pd *first = NULL;
+
+	pthread_mutex_lock(&context->hca->lock);
+	list_for_each(held, &context->held[HELD_PD]) {
+		struct pd *pd = container_of(held, struct pd, held);
+
+		if (!atomic_exchange(&pd->released, false))
+			continue;
+		pd->next_released = first;
+		first = pd;
+	}
+	pthread_mutex_unlock(&context->hca->lock);
+	return first;
+}
+
+void share_end_released(struct open_context *open)
+{
+	struct hca *hca = open->context.hca;
+	struct pd *pd, *next;
+
+	/* Whoever ends the last user comes after those who still saw it. */
+	pthread_mutex_lock(&hca->release_lock);
+	for (pd = take_released(&open->context); pd; pd = next) {
+		next = pd->next_released;
+		if (pd_give_back(pd)) {
+			atomic_store(&pd->released, true);
+			continue;
+		}
+		atomic_fetch_sub(&open->released, 1);
+		atomic_fetch_sub(&open->objects, 1);
+		free(pd);
+	}
+	pthread_mutex_unlock(&hca->release_lock);
+}
+
+/* ------------------------------------------------------------------ regions */
+
+EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
+{
+	struct proto_query_mr_resp resp;
+	int err = daemon_query_mr(conn_of(pd->context), handle, &resp);
+
+	if (err == -EOPNOTSUPP)
+		log_warn("ibv_import_mr: the region belongs to another process, whose memory can't "
+			 "be used from here; register memory that both have mapped instead");
+	if (err)
+		return fail_null(-err);
+	struct mr *mr = calloc(1, sizeof(*mr));
+
+	if (!mr)
+		return fail_null(ENOMEM);
+	/* The address stays NULL: the manual page promises none. */
+	mr->ibv = (struct ibv_mr){.context = pd->context,
+				  .pd = pd,
+				  .length = resp.length,
+				  .handle = handle,
+				  .lkey = resp.lkey,
+				  .rkey = resp.rkey};
+	mr->iova = resp.iova;
+	mr->access = resp.access;
+	mr->imported = true;
+	context_count(pd->context, 1);
+	return &mr->ibv;
+}
+
+EXPORT void ibv_unimport_mr(struct ibv_mr *ibv)
+{
+	struct ibv_context *context = ibv->context;
+
+	free(container_of(ibv, struct mr, ibv));
+	context_count(context, -1);
+}

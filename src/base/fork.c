@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* See fork.h. The list is written by constructors only, that is by one thread. */
+#include "base/fork.h"
+
+#include <stdlib.h>
+
+enum { KEPT_MAX = 8 };
+
+static pthread_mutex_t *kept[KEPT_MAX];
+static unsigned int count;
+
+static void before_fork(void)
+{
+	for (unsigned int i = 0; i < count; i++)
+		pthread_mutex_lock(kept[i]);
+}
+
+static void after_fork(void)
+{
+	for (unsigned int i = count; i-- > 0;)
+		pthread_mutex_unlock(kept[i]);
+}
+
+void fork_keep(pthread_mutex_t *mutex)
+{
+	if (!count)
+		pthread_atfork(before_fork, after_fork, after_fork);
+	if (count == KEPT_MAX)
+		abort();
+	kept[count++] = mutex;
+}

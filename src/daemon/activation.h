@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a service manager hands to the daemon and wants to hear from it: listening sockets
+ * (LISTEN_FDS, LISTEN_PID, LISTEN_FDNAMES as in sd_listen_fds(3)) and the message that it is ready
+ * (NOTIFY_SOCKET as in sd_notify(3)). Both are protocols of a few lines, so no library is needed.
+ */
+#ifndef VERBENA_DAEMON_ACTIVATION_H
+#define VERBENA_DAEMON_ACTIVATION_H
+
+#include <limits.h>
+
+struct activation {
+	int uverbs, ctl;    /* listening, non-blocking, close-on-exec; -1: wasn't handed in */
+	char dir[PATH_MAX]; /* where they are bound; empty: there are none */
+};
+
+/*
+ * Takes the sockets that this process was started with, if any, and forgets the variables. A
+ * socket is known by its name (LISTEN_FDNAMES), else by its file's. 0; -EINVAL after a line in the
+ * log: something that isn't a listening socket for one of the nodes.
+ */
+int activation_take(struct activation *activation);
+void activation_close(struct activation *activation);
+
+/* Tells whoever started this service, if it wants to hear; `state`: for example "READY=1". */
+void activation_tell(const char *state);
+
+#endif

@@ -1,0 +1,40 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Thousands of queue pairs in one process, and hundreds of processes on one device.
+
+The programs are those of `make bench`, which says how fast and how small; here they only have to
+do their work, and to leave nothing behind. VERBENA_FULL=1 adds 200 processes, all to all.
+"""
+import os
+
+from lib import BUILD, FULL, SANITIZE, Stage, Suite, require
+
+MANYQPS = os.path.join(BUILD, "bench", "manyqps")
+MANYPROCS = os.path.join(BUILD, "bench", "manyprocs")
+
+
+def works(stage, *command, seconds):
+    """The program succeeds, and nothing of it is left at the daemon."""
+    stage.run(*command, seconds=seconds, preload=False)
+    stage.expect_no_clients(10)
+    left = stage.status()
+    require(not left or not left["clients"], f"left behind: {left}")
+
+
+def main():
+    """All cases. Sanitized code gets fewer of everything."""
+    suite = Suite("scale")
+    stage = Stage(idle_ms=2000)
+    qps, processes = (10000, 200) if not SANITIZE else (1000, 24)
+    for mode in ("self", "peer"):
+        suite.case(f"{qps} QPs, {mode}", works, stage, MANYQPS, "-n", qps, "-m", mode, seconds=60)
+    suite.case(f"{processes} processes", works, stage, MANYPROCS, "-n", processes, "-k", 6,
+               "-r", 2, seconds=90)
+    everybody = processes if FULL else processes // 5
+    suite.case(f"{everybody} processes, all to all", works, stage, MANYPROCS, "-n", everybody,
+               "-k", everybody, "-r", 2, seconds=120)
+    suite.stage_closed(stage)
+    suite.end()
+
+
+main()

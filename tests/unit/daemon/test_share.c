@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Contexts that share: who may import what, what an imported protection domain keeps alive, whoever
+ * ends first, and how it all comes back at another daemon.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "raw.h"
+
+static const uint64_t token[2] = {0x1111222233334444, 0x5555666677778888};
+static const uint64_t other_token[2] = {0x1111222233334444, 0x5555666677778889};
+static const uint64_t no_token[2];
+
+static int open_with(const struct raw_process *p, const uint64_t with[2])
+{
+	const struct {
+		struct ib_uverbs_get_context core;
+		struct proto_get_context udata;
+	} body = {.udata = {p->resp.cookie, {with[0], with[1]}}};
+	struct ib_uverbs_get_context_resp resp;
+	int fd = raw_connect(&server);
+
+	assert_int_equal(raw_call(fd, IB_USER_VERBS_CMD_GET_CONTEXT, &body, sizeof(body), &resp,
+				  sizeof(resp)),
+			 0);
+	return fd;
+}
+
+static int import_pd(int ctx, uint32_t shared, uint32_t *handle)
+{
+	const struct proto_handle body = {.handle = shared};
+	struct proto_import_pd_resp resp = {0};
+	int result = raw_call(ctx, PROTO_IMPORT_PD, &body, sizeof(body), &resp, sizeof(resp));
+
+	*handle = resp.handle;
+	return result;
+}
+
+static uint32_t imported(int ctx, uint32_t shared)
+{
+	uint32_t handle;
+
+	assert_int_equal(import_pd(ctx, shared, &handle), 0);
+	return handle;
+}
+
+static int unimport_pd(int ctx, uint32_t handle)
+{
+	const struct proto_handle body = {.handle = handle};
+
+	return raw_call(ctx, PROTO_UNIMPORT_PD, &body, sizeof(body), NULL, 0);
+}
+
+static int query_mr(int ctx, uint32_t shared, struct proto_query_mr_resp *resp)
+{
+	const struct proto_handle body = {.handle = shared};
+
+	return raw_call(ctx, PROTO_QUERY_MR, &body, sizeof(body), resp, sizeof(*resp));
+}
+
+static int dealloc_pd(int ctx, uint32_t handle)
+{
+	return raw_destroy(ctx, IB_USER_VERBS_CMD_DEALLOC_PD, handle);
+}
+
+static int try_mr(int ctx, uint32_t pd)
+{
+	const struct ib_uverbs_reg_mr body = {
+		.start = 0x10000, .length = 0x2000, .hca_va = 0x10000, .pd_handle = pd};
+	struct ib_uverbs_reg_mr_resp resp;
+
+	return raw_call(ctx, IB_USER_VERBS_CMD_REG_MR, &body, sizeof(body), &resp, sizeof(resp));
+}
+
+/* Two processes, the first with a PD in a context that has the token. */
+struct pair {
+	struct raw_process a, b;
+	int ctx_a, ctx_b;
+	uint32_t pd;
+};
+
+static void pair_open(struct pair *pair)
+{
+	raw_attach(&server, &pair->a);
+	raw_attach(&server, &pair->b);
+	pair->ctx_a = open_with(&pair->a, token);
+	pair->ctx_b = open_with(&pair->b, token);
+	pair->pd = raw_pd(pair->ctx_a);
+}
+
+static void pair_close(struct pair *pair)
+{
+	close(pair->ctx_a);
+	close(pair->ctx_b);
+	raw_detach(&pair->a);
+	raw_detach(&pair->b);
+	raw_expect_count(&server, "clients", 0);
+}
+
+/* ------------------------------------------------------------------ who may */
+
+static void only_the_token_counts(void **state)
+{
+	struct raw_process a, b;
+	uint32_t handle;
+
+	(void)state;
+	raw_attach(&server, &a);
+	raw_attach(&server, &b);
+	int ctx = open_with(&a, token), plain = open_with(&a, no_token);
+	int wrong = open_with(&b, other_token), none = open_with(&b, no_token);
+	uint32_t pd = raw_pd(ctx), mr = raw_mr(ctx, pd, NULL);
+	uint32_t plain_pd = raw_pd(plain);
+	struct proto_query_mr_resp resp;
+	const int strangers[] = {wrong, none, plain};
+
+	for (size_t i = 0; i < 3; i++) {
+		assert_int_equal(import_pd(strangers[i], pd, &handle), -ENOENT);
+		assert_int_equal(query_mr(strangers[i], mr, &resp), -ENOENT);
+	}
+	/* Two without a token share nothing either. */
+	assert_int_equal(import_pd(none, plain_pd, &handle), -ENOENT);
+	raw_expect_count(&server, "pd", 2);
+	close(ctx);
+	close(plain);
+	close(wrong);
+	close(none);
+	raw_detach(&a);
+	raw_detach(&b);
+}
+
+static void only_what_it_is(void **state)
+{
+	struct pair pair;
+	uint32_t handle;
+	struct proto_query_mr_resp resp;
+	const struct proto_handle odd = {.handle = 1, .reserved = 1};
+
+	(void)state;
+	pair_open(&pair);
+	uint32_t cq = raw_cq(pair.ctx_a, -1), mr = raw_mr(pair.ctx_a, pair.pd, NULL);
+
+	assert_int_equal(import_pd(pair.ctx_b, cq, &handle), -ENOENT);
+	assert_int_equal(import_pd(pair.ctx_b, mr, &handle), -ENOENT);
+	assert_int_equal(import_pd(pair.ctx_b, 0, &handle), -ENOENT);
+	assert_int_equal(import_pd(pair.ctx_b, UINT32_MAX, &handle), -ENOENT);
+	assert_int_equal(query_mr(pair.ctx_b, pair.pd, &resp), -ENOENT);
+	assert_int_equal(raw_call(pair.ctx_b, PROTO_IMPORT_PD, &odd, sizeof(odd), NULL, 0),
+			 -EINVAL);
+	/* An original isn't given back, and another's handle names nothing here. */
+	assert_int_equal(unimport_pd(pair.ctx_a, pair.pd), -EINVAL);
+	assert_int_equal(unimport_pd(pair.ctx_b, pair.pd), -EINVAL);
+	assert_int_equal(try_mr(pair.ctx_b, pair.pd), -EINVAL);
+	pair_close(&pair);
+}
+
+/* A client of before there were tokens. */
+static void cookie_alone(void **state)
+{
+	struct raw_process p;
+	struct ib_uverbs_get_context_resp resp;
+
+	(void)state;
+	raw_attach(&server, &p);
+	const struct {
+		struct ib_uverbs_get_context core;
+		uint64_t cookie;
+	} body = {.cookie = p.resp.cookie};
+	int fd = raw_connect(&server);
+
+	assert_int_equal(raw_call(fd, IB_USER_VERBS_CMD_GET_CONTEXT, &body, sizeof(body), &resp,
+				  sizeof(resp)),
+			 0);
+	raw_pd(fd);
+	close(fd);
+	raw_detach(&p);
+}
+
+/* ------------------------------------------------------------------ lives */
+
+static void domain_is_busy_everywhere(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair);
+	uint32_t pd = imported(pair.ctx_b, pair.pd), again = imported(pair.ctx_b, pair.pd);
+	uint32_t mr = raw_mr(pair.ctx_b, pd, NULL);
+
+	assert_int_not_equal(pd, again);
+	assert_int_equal(dealloc_pd(pair.ctx_a, pair.pd), -EBUSY);
+	assert_int_equal(dealloc_pd(pair.ctx_b, again), -EBUSY);
+	assert_int_equal(unimport_pd(pair.ctx_b, pd), -EBUSY);
+	assert_int_equal(unimport_pd(pair.ctx_b, again), 0);
+	assert_int_equal(raw_destroy(pair.ctx_b, IB_USER_VERBS_CMD_DEREG_MR, mr), 0);
+	assert_int_equal(unimport_pd(pair.ctx_b, pd), 0);
+	assert_int_equal(unimport_pd(pair.ctx_b, pd), -EINVAL);
+	assert_int_equal(dealloc_pd(pair.ctx_a, pair.pd), 0);
+	raw_expect_count(&server, "pd", 0);
+	pair_close(&pair);
+}
+
+static void dealloc_ends_it_for_all(void **state)
+{
+	struct pair pair;
+	uint32_t handle;
+
+	(void)state;
+	pair_open(&pair);
+	uint32_t pd = imported(pair.ctx_b, pair.pd);
+
+	assert_int_equal(dealloc_pd(pair.ctx_b, pd), 0);
+	assert_int_equal(try_mr(pair.ctx_a, pair.pd), -EINVAL);
+	assert_int_equal(dealloc_pd(pair.ctx_a, pair.pd), -EINVAL);
+	assert_int_equal(import_pd(pair.ctx_b, pair.pd, &handle), -ENOENT);
+	assert_int_equal(unimport_pd(pair.ctx_a, pair.pd), 0);
+	raw_expect_count(&server, "pd", 0);
+	pair_close(&pair);
+}
+
+static void owner_ends_first(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair);
+	uint32_t pd = imported(pair.ctx_b, pair.pd);
+
+	raw_detach(&pair.a);
+	raw_expect_count(&server, "clients", 1);
+	/* As a kernel's file that somebody still has open. */
+	raw_destroy(pair.ctx_b, IB_USER_VERBS_CMD_DEREG_MR, raw_mr(pair.ctx_b, pd, NULL));
+	uint32_t again = imported(pair.ctx_b, pair.pd);
+
+	assert_int_equal(unimport_pd(pair.ctx_b, pd), 0);
+	assert_int_equal(dealloc_pd(pair.ctx_b, again), 0);
+	close(pair.ctx_a);
+	close(pair.ctx_b);
+	raw_detach(&pair.b);
+}
+
+static void importer_ends_first(void **state)
+{
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair);
+	uint32_t pd = imported(pair.ctx_b, pair.pd);
+
+	raw_mr(pair.ctx_b, pd, NULL);
+	raw_qp(pair.ctx_b, pd, raw_cq(pair.ctx_b, -1), NULL);
+	assert_int_equal(dealloc_pd(pair.ctx_a, pair.pd), -EBUSY);
+	raw_detach(&pair.b);
+	raw_expect_count(&server, "clients", 1);
+	assert_int_equal(dealloc_pd(pair.ctx_a, pair.pd), 0);
+	raw_expect_count(&server, "pd", 0);
+	close(pair.ctx_a);
+	close(pair.ctx_b);
+	raw_detach(&pair.a);
+}
+
+/* What an importing context makes can be imported as well; nothing is taken for something else. */
+static void handles_dont_meet(void **state)
+{
+	struct pair pair;
+	uint32_t theirs[16], mine[16];
+
+	(void)state;
+	pair_open(&pair);
+	for (int i = 0; i < 16; i++) {
+		theirs[i] = raw_pd(pair.ctx_a);
+		mine[i] = raw_pd(pair.ctx_b);
+	}
+	for (int i = 0; i < 16; i++)
+		for (int k = 0; k < 16; k++)
+			assert_int_not_equal(theirs[i], mine[k]);
+	uint32_t pd = imported(pair.ctx_a, mine[3]);
+
+	assert_int_equal(try_mr(pair.ctx_a, pd), 0);
+	assert_int_equal(dealloc_pd(pair.ctx_b, mine[3]), -EBUSY);
+	assert_int_equal(dealloc_pd(pair.ctx_b, mine[4]), 0);
+	pair_close(&pair);
+}
+
+/* ------------------------------------------------------------------ regions */
+
+static void regions_within_a_process(void **state)
+{
+	struct pair pair;
+	struct ib_uverbs_reg_mr_resp mr;
+	struct proto_query_mr_resp resp;
+
+	(void)state;
+	pair_open(&pair);
+	int again = open_with(&pair.a, token);
+
+	raw_mr(pair.ctx_a, pair.pd, &mr);
+	assert_int_equal(query_mr(again, mr.mr_handle, &resp), 0);
+	assert_int_equal(resp.lkey, mr.lkey);
+	assert_int_equal(resp.rkey, mr.rkey);
+	assert_int_equal(resp.addr, 0x10000);
+	assert_int_equal(resp.length, 0x2000);
+	assert_int_equal(query_mr(pair.ctx_b, mr.mr_handle, &resp), -EOPNOTSUPP);
+	assert_int_equal(raw_destroy(again, IB_USER_VERBS_CMD_DEREG_MR, mr.mr_handle), -EINVAL);
+	assert_int_equal(raw_destroy(pair.ctx_a, IB_USER_VERBS_CMD_DEREG_MR, mr.mr_handle), 0);
+	assert_int_equal(query_mr(again, mr.mr_handle, &resp), -ENOENT);
+	close(again);
+	pair_close(&pair);
+}
+
+/* ------------------------------------------------------------------ another daemon */
+
+static void replace_daemon(void)
+{
+	static const char *const options[] = {"--idle-ms", "-1", NULL};
+	int status;
+
+	assert_int_equal(kill(server.pid, SIGKILL), 0);
+	assert_int_equal(waitpid(server.pid, &status, 0), server.pid);
+	raw_daemon_exec(&server, options);
+}
+
+static void go_back(struct raw_process *p)
+{
+	const struct proto_attach body = {.abi = PROTO_ABI,
+					  .flags = PROTO_ATTACH_RETURN,
+					  .cookie = p->resp.cookie,
+					  .slot = p->resp.slot,
+					  .qpn_index = 1,
+					  .key_index = 1};
+
+	raw_detach(p);
+	raw_attach_as(&server, p, &body);
+}
+
+static int pd_return(int ctx, uint32_t command, uint32_t shared, uint32_t handle)
+{
+	struct {
+		uint64_t core; /* struct proto_handle and struct ib_uverbs_alloc_pd: 8 bytes */
+		struct proto_return old;
+	} body = {.core = shared, .old.handle = handle};
+	uint64_t resp;
+
+	return raw_call(ctx, command, &body, sizeof(body),
+			command == PROTO_IMPORT_PD ? &resp : NULL, sizeof(resp));
+}
+
+static void returned(const struct raw_process *p)
+{
+	assert_int_equal(raw_call(p->fd, PROTO_RETURNED, NULL, 0, NULL, 0), 0);
+}
+
+/* Both come back, `first` first: who imported may be quicker. */
+static void both_return(bool owner_first)
+{
+	struct pair pair;
+
+	pair_open(&pair);
+	uint32_t pd = imported(pair.ctx_b, pair.pd);
+
+	replace_daemon();
+	close(pair.ctx_a);
+	close(pair.ctx_b);
+	for (int i = 0; i < 2; i++) {
+		if (owner_first == !i) {
+			go_back(&pair.a);
+			pair.ctx_a = open_with(&pair.a, token);
+			assert_int_equal(
+				pd_return(pair.ctx_a, IB_USER_VERBS_CMD_ALLOC_PD, 0, pair.pd), 0);
+			returned(&pair.a);
+		} else {
+			go_back(&pair.b);
+			pair.ctx_b = open_with(&pair.b, token);
+			assert_int_equal(pd_return(pair.ctx_b, PROTO_IMPORT_PD, pair.pd, pd), 0);
+			returned(&pair.b);
+		}
+	}
+	assert_int_equal(try_mr(pair.ctx_b, pd), 0);
+	assert_int_equal(dealloc_pd(pair.ctx_a, pair.pd), -EBUSY);
+	raw_expect_count(&server, "pd", 2);
+	pair_close(&pair);
+}
+
+static void owner_returns_first(void **state)
+{
+	(void)state;
+	both_return(true);
+}
+
+static void importer_returns_first(void **state)
+{
+	(void)state;
+	both_return(false);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(only_the_token_counts),
+		cmocka_unit_test(only_what_it_is),
+		cmocka_unit_test(cookie_alone),
+		cmocka_unit_test(domain_is_busy_everywhere),
+		cmocka_unit_test(dealloc_ends_it_for_all),
+		cmocka_unit_test(owner_ends_first),
+		cmocka_unit_test(importer_ends_first),
+		cmocka_unit_test(handles_dont_meet),
+		cmocka_unit_test(regions_within_a_process),
+		cmocka_unit_test(owner_returns_first),
+		cmocka_unit_test(importer_returns_first),
+	};
+
+	return cmocka_run_group_tests(tests, raw_server_start, raw_server_stop);
+}
