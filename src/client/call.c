@@ -80,6 +80,9 @@ ssize_t packet_receive(int socket, void *data, size_t size, int *fds, int flags)
 	if (n < 0)
 		return -errno;
 	take_fds(&m, fds);
+	/* An empty packet looks like the end, but may have brought descriptors. */
+	if (n == 0)
+		close_all(fds);
 	if (m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
 		close_all(fds);
 		return m.msg_flags & MSG_TRUNC ? -EMSGSIZE : -EMFILE;
