@@ -191,6 +191,27 @@ static void body_destroy(struct packet *p, const struct client *c, struct input 
 	}
 }
 
+static void body_import_pd(struct packet *p, const struct client *other, struct input *in)
+{
+	const struct proto_handle body = {.handle = PD(other, in)};
+
+	ADD(p, body);
+}
+
+static void body_unimport_pd(struct packet *p, const struct client *c, struct input *in)
+{
+	const struct proto_handle body = {.handle = PD(c, in)};
+
+	ADD(p, body);
+}
+
+static void body_query_mr(struct packet *p, const struct client *other, struct input *in)
+{
+	const struct proto_handle body = {.handle = handle_of(other, IB_USER_VERBS_CMD_REG_MR, in)};
+
+	ADD(p, body);
+}
+
 /* Bodies that name another client. */
 static void body_link(struct packet *p, const struct client *other, struct input *in)
 {
@@ -237,6 +258,9 @@ static const struct {
 	{IB_USER_VERBS_CMD_QUERY_PORT, body_port, false, false},
 	{PROTO_QUERY_GID, body_gid, false, false},
 	{PROTO_LIST_DEVICES, body_none, false, false},
+	{PROTO_IMPORT_PD, body_import_pd, true, true},
+	{PROTO_UNIMPORT_PD, body_unimport_pd, false, false},
+	{PROTO_QUERY_MR, body_query_mr, true, false},
 };
 
 /* Only a process that returns says so; whoever doesn't has it ignored. */
@@ -319,6 +343,9 @@ static void learn_object(struct client *client, uint32_t command, const uint8_t 
 	uint32_t words[2] = {0};
 
 	memcpy(words, body, size < sizeof(words) ? size : sizeof(words));
+	/* An imported domain is used as one of its own. */
+	if (command == PROTO_IMPORT_PD)
+		command = IB_USER_VERBS_CMD_ALLOC_PD;
 	*k = (struct known){command, words[0], words[1]};
 	if (client->count < KNOWN)
 		client->count++;

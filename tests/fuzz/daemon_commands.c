@@ -186,7 +186,7 @@ static void act_open_context(struct input *in)
 	const struct {
 		struct ib_uverbs_get_context core;
 		struct proto_get_context udata;
-	} body = {.udata.cookie = process->cookie};
+	} body = {.udata = {.cookie = process->cookie, .token = {input_u8(in) % 3, 0}}};
 
 	client_open(client, in);
 	client_request(client, IB_USER_VERBS_CMD_GET_CONTEXT, &body, sizeof(body), NULL, 0);

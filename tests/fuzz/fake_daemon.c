@@ -93,9 +93,9 @@ int daemon_event_next(int event_fd, struct proto_event *event, int *fds)
 }
 
 int daemon_context_open(struct daemon_conn *conn, const char *node, uint64_t cookie,
-			uint32_t *num_comp_vectors)
+			const uint64_t token[2], uint32_t *num_comp_vectors)
 {
-	(void)conn, (void)node, (void)cookie;
+	(void)conn, (void)node, (void)cookie, (void)token;
 	*num_comp_vectors = 1;
 	return 0;
 }

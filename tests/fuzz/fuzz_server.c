@@ -104,10 +104,12 @@ static void never_idle(struct timer *timer)
 
 static void start(void)
 {
-	const struct server_options options = {
-		.runtime_dir = dir, .idle_ms = -1, .ready_fd = -1, .memlock = true};
+	struct server_options options = {.ready_fd = -1};
 	sigset_t set;
 
+	config_init(&options.config, false);
+	snprintf(options.config.runtime_dir, sizeof(options.config.runtime_dir), "%s", dir);
+	options.config.idle_ms = -1;
 	memset(&server, 0, sizeof(server));
 	server.uverbs.ready = never;
 	server.ctl.ready = never;

@@ -16,6 +16,7 @@ COMMAND, ATTACH, CONTEXT, END, CTL, READ, ROUNDS, TABLE, SCARCE, RESTART = (
 # commands.c
 (PD, MR, CHANNEL, CQ, SRQ, QP, AH, REREG, RESIZE, MODIFY_SRQ, DEALLOC_PD, DEREG, DESTROY_AH,
  DESTROY_CQ, DESTROY_QP, DESTROY_SRQ, DESTROY_CHANNEL, LINK, _, LINK_RETURN, RETURNED) = range(21)
+IMPORT_PD, UNIMPORT_PD, QUERY_MR = 25, 26, 27
 
 
 def command(client, which, *body, other=0, makes=False):
@@ -43,14 +44,17 @@ def destroy(client):
 
 
 def daemon_commands():
-    two = attach(0) + attach(1) + [CONTEXT, 2, 0, 0] + [CONTEXT, 3, 1, 0]
+    two = attach(0) + attach(1) + [CONTEXT, 2, 0, 1, 0] + [CONTEXT, 3, 1, 1, 0]
     link = command(0, LINK, other=1) + [READ, 0, READ, 1]
-    back = [RESTART] + attach(0, 2) + attach(1, 2) + [CONTEXT, 2, 0, 0]
+    back = [RESTART] + attach(0, 2) + attach(1, 2) + [CONTEXT, 2, 0, 1, 0]
     yield two + objects(2) + destroy(2)
     yield two + objects(2) + [CTL, 0, CTL, 2, TABLE, 1, 1, 2, 0, 0, 9, 0, 0, 0, CTL, 2]
     yield two + link + [END, 1, 0]
     yield two + objects(2) + link + back + command(0, LINK_RETURN, 0, other=0) + command(
         0, RETURNED) + command(1, RETURNED)
+    yield (two + objects(2) + command(3, IMPORT_PD, 0, other=2, makes=True)
+           + command(3, QUERY_MR, 0, other=2) + command(3, CQ, 16, 0, 1, makes=True) + [END, 2, 0]
+           + command(3, UNIMPORT_PD, 0))
     for n in (1, 2, 3, 5):
         yield [SCARCE, n] + two + objects(2) + link + [END, 0, 180]
 
