@@ -76,7 +76,8 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	books_enter(context->hca);
 	if (!err) {
 		fill_request(&ah->request, attr);
-		err = -daemon_create_ah(&context->conn, pd_of(pd)->handle, &ah->request, &ah->ibv.handle);
+		err = -daemon_create_ah(&context->conn, pd_of(pd)->handle, &ah->request,
+					&ah->ibv.handle);
 	}
 	if (!err)
 		books_add(context, HELD_AH, &ah->held);

@@ -26,8 +26,8 @@ struct range {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 FORK_KEEP(lock);
 static bool enabled;
-static bool huge_pages;		/* RDMAV_HUGEPAGES_SAFE: mappings may have larger pages */
-static bool too_late; /* something was registered before: its pages aren't known here */
+static bool huge_pages; /* RDMAV_HUGEPAGES_SAFE: mappings may have larger pages */
+static bool too_late;	/* something was registered before: its pages aren't known here */
 static struct range *ranges;
 static size_t count, space;
 

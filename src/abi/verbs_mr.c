@@ -111,8 +111,8 @@ static int region_make(struct mr *mr)
 
 	if (err)
 		return err;
-	err = daemon_reg_mr(conn, pd_of(ibv->pd)->handle, (uintptr_t)ibv->addr, ibv->length, mr->iova,
-			    mr->access, &resp);
+	err = daemon_reg_mr(conn, pd_of(ibv->pd)->handle, (uintptr_t)ibv->addr, ibv->length,
+			    mr->iova, mr->access, &resp);
 	if (err == -ENOMEM)
 		explain_limit(ibv->length);
 	if (err)
@@ -286,7 +286,8 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
 	struct mr *mr = container_of(ibv, struct mr, ibv);
 
 	if (mr->imported) {
-		log_warn("an imported region is given back with ibv_unimport_mr; ibv_dereg_mr is for "
+		log_warn("an imported region is given back with ibv_unimport_mr; ibv_dereg_mr is "
+			 "for "
 			 "the one that was registered");
 		return fail_errno(EINVAL);
 	}

@@ -75,7 +75,7 @@ int books_open_context(struct hca *hca, struct context *context, const char *nod
 	/* -ESTALE: a daemon that doesn't know this process, because it is new. */
 	if ((err == -EIO || err == -ESTALE) && !lost(hca))
 		err = daemon_context_open(&context->conn, node, hca->cookie, context->token,
-				      num_comp_vectors);
+					  num_comp_vectors);
 	if (!err)
 		books_own(hca, &context->conn);
 	books_leave(hca);

@@ -384,7 +384,7 @@ static void daemon_lost(struct hca *hca, uint32_t seen)
 	return_seek(hca, false); /* it may be there already */
 }
 
-static void daemon_events(struct hca *hca)
+void engine_daemon_events(struct hca *hca)
 {
 	struct proto_event event;
 	int fds[PROTO_MAX_FDS], err;
@@ -471,7 +471,7 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 
 	for (int i = 0; i < n; i++) {
 		if (events[i].data.fd == hca->event_fd)
-			daemon_events(hca);
+			engine_daemon_events(hca);
 		else if (events[i].data.fd != hca->doorbell)
 			return_watched(hca);
 		else if (read(hca->doorbell, &count, sizeof(count)) < 0 && errno != EAGAIN)

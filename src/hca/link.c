@@ -134,7 +134,10 @@ void link_ask_daemon(struct hca *hca)
 		books_leave(hca);
 		if (err == -EIO) { /* asked again when there is a daemon */
 			link->id = 0;
-			return_seek(hca, true);
+			/* The peer may have asked, too, and the link be the daemon's last word. */
+			engine_daemon_events(hca);
+			if (link_is(link, LINK_ASKED))
+				return_seek(hca, true);
 		} else if (err && err != -EALREADY) {
 			log_info("no process at slot %u to talk to: %s", slot, strerror(-err));
 			refused(link);

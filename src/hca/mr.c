@@ -135,6 +135,16 @@ void mr_revoke(struct hca *hca, struct mr *mr)
 	atomic_fetch_sub(&regions, 1);
 }
 
+void hazard_wait_qp(struct hca *hca, uint32_t slot, uint32_t qpn)
+{
+	pthread_mutex_lock(&hca->lock); /* links and their tables stay */
+	struct link *link = atomic_load(&hca->link_by_slot[slot]);
+
+	if (link && !link->self && atomic_load(&link->state) == LINK_UP && may_copy(link))
+		wait_for_hazard(link, (uint64_t)hca->slot << 32 | hazard_of_qp(qpn));
+	pthread_mutex_unlock(&hca->lock);
+}
+
 int mr_resolve_list(const struct hca *hca, uint32_t pd, const struct ibv_sge *sge, uint32_t count,
 		    uint32_t access, struct iovec *out)
 {

@@ -86,6 +86,14 @@ int mr_resolve_list(const struct hca *hca, uint32_t pd, const struct ibv_sge *sg
 
 /* Hazards: see struct pub_hazard. The place must be given back. */
 _Atomic uint64_t *hazard_set(struct hca *hca, uint32_t slot, uint32_t rkey);
+/* What names a QP whose message is being fetched: even, as no rkey is. */
+static inline uint32_t hazard_of_qp(uint32_t qpn)
+{
+	return (qpn & (LIMIT_QPS_PER_SLOT - 1)) << LIMIT_KEY_TAG_BITS;
+}
+/* Waits until the process at the other end of `slot` fetches no message of our QP any more: its
+ * state says already that it sends none. */
+void hazard_wait_qp(struct hca *hca, uint32_t slot, uint32_t qpn);
 static inline void hazard_clear(_Atomic uint64_t *hazard)
 {
 	atomic_store_explicit(hazard, 0, memory_order_release);

@@ -13,6 +13,7 @@
 #include "hca/engine.h"
 #include "hca/gid.h"
 #include "hca/link.h"
+#include "hca/mr.h"
 
 void qp_ex_init(struct qp *qp);
 
@@ -439,6 +440,24 @@ static void take_in_arrived(struct qp *qp)
 		engine_drain(qp->hca, link);
 }
 
+/* The slot of a connected QP's peer, 0: none. */
+static uint32_t peer_slot(struct qp *qp)
+{
+	lock_take(&qp->lock);
+	uint32_t slot = qp->link ? qp->link->slot : 0;
+
+	lock_give(&qp->lock);
+	return slot;
+}
+
+/* The QP has left the states in which it sends: when this returns, its requests' memory may be
+ * used for something else. */
+static void wait_for_fetchers(struct qp *qp, uint32_t peer)
+{
+	if (peer)
+		hazard_wait_qp(qp->hca, peer, qp->ibv.qp_num);
+}
+
 int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 {
 	struct qp *qp = qp_of(ibv);
@@ -451,14 +470,18 @@ int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	if (err)
 		return err;
 	bool resets = (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET;
+	bool fails = (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_ERR;
+	uint32_t peer = resets || fails ? peer_slot(qp) : 0;
 
-	if (resets || ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_ERR))
+	if (resets || fails)
 		take_in_arrived(qp);
 	lock_take(&qp->hca->engine);
 	lock_take(&qp->lock);
 	err = modify_locked(qp, attr, mask);
 	lock_give(&qp->lock);
 	engine_leave(qp->hca);
+	if (!err)
+		wait_for_fetchers(qp, peer);
 	if (!err && resets) {
 		cq_forget_qp(cq_of(ibv->send_cq), ibv->qp_num);
 		if (ibv->recv_cq != ibv->send_cq)
@@ -510,9 +533,11 @@ static void unpublish(struct qp *qp)
 int qp_destroy(struct ibv_qp *ibv)
 {
 	struct qp *qp = qp_of(ibv);
+	uint32_t peer = peer_slot(qp);
 
 	take_in_arrived(qp);
 	unpublish(qp);
+	wait_for_fetchers(qp, peer);
 	books_enter(qp->hca);
 	int err = daemon_destroy_qp(&qp->context->conn, qp->handle);
 

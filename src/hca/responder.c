@@ -361,7 +361,15 @@ static enum outcome do_send_ref(struct qp *qp, const struct ring_header *h, cons
 		return fail_receive(qp, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
 	if (!qp->link->self && !qp->link->can_vm)
 		return ask_for_data(qp, h, payload, room, in, wqe);
-	int err = pull(qp, remote, remote_count, local, count, h->length);
+	/* The sender doesn't end its QP, and so gives no memory back, while this names it. Nothing
+	 * of what is there afterwards may get into the receive, not even of a message that fails.
+	 */
+	_Atomic uint64_t *hazard =
+		hazard_set(qp->hca, qp->link->slot, hazard_of_qp(record_qpn(h->src)));
+	int err =
+		sender_there(qp) ? pull(qp, remote, remote_count, local, count, h->length) : -ESRCH;
+
+	hazard_clear(hazard);
 
 	if (unlikely(err || !sender_there(qp)))
 		return pull_failed(qp, h, wqe, local, count, err);

@@ -79,8 +79,8 @@ static int mr_again(struct daemon_conn *conn, struct list *held)
 	const struct mr *mr = container_of(held, struct mr, held);
 	struct ib_uverbs_reg_mr_resp resp;
 
-	return daemon_reg_mr(conn, pd_of(mr->ibv.pd)->handle, (uintptr_t)mr->ibv.addr, mr->ibv.length,
-			     mr->iova, mr->access, &resp);
+	return daemon_reg_mr(conn, pd_of(mr->ibv.pd)->handle, (uintptr_t)mr->ibv.addr,
+			     mr->ibv.length, mr->iova, mr->access, &resp);
 }
 
 static int qp_again(struct daemon_conn *conn, struct list *held)

@@ -88,6 +88,9 @@ static const struct known on_context[] = {
 	ROW(IB_USER_VERBS_CMD_DESTROY_SRQ, ib_uverbs_destroy_srq, ib_uverbs_destroy_srq_resp),
 	ROW0(PROTO_DESTROY_CHANNEL, proto_handle),
 	ROW(PROTO_QUERY_GID, proto_query_gid, proto_query_gid_resp),
+	ROW(PROTO_IMPORT_PD, proto_handle, proto_import_pd_resp),
+	ROW0(PROTO_UNIMPORT_PD, proto_handle),
+	ROW(PROTO_QUERY_MR, proto_handle, proto_query_mr_resp),
 };
 #define ON_CONTEXT (sizeof(on_context) / sizeof(on_context[0]))
 
