@@ -228,6 +228,23 @@ static void body_link_return(struct packet *p, const struct client *other, struc
 	ADD(p, body);
 }
 
+/* The extended form: lengths in words of eight bytes, without headers. */
+static void body_ex_query(struct packet *p, const struct client *c, struct input *in)
+{
+	const struct {
+		struct ib_uverbs_ex_cmd_hdr header;
+		struct ib_uverbs_ex_query_device core;
+		uint64_t more[2];
+	} body = {.header.provider_in_words = input_u8(in) % 4,
+		  .core.comp_mask = input_u8(in) >= 224,
+		  .more[0] = input_u8(in) >= 224};
+
+	(void)c;
+	add(p, &body, sizeof(body) - (input_u8(in) >= 128 ? 0 : sizeof(body.more)));
+}
+
+#define EXTENDED(number) ((number) | IB_USER_VERBS_CMD_FLAG_EXTENDED)
+
 static const struct {
 	uint32_t command;
 	void (*fill)(struct packet *packet, const struct client *client, struct input *in);
@@ -251,7 +268,7 @@ static const struct {
 	{IB_USER_VERBS_CMD_DESTROY_SRQ, body_destroy, false, false},
 	{PROTO_DESTROY_CHANNEL, body_destroy, false, false},
 	{PROTO_LINK, body_link, true, false},
-	{PROTO_LINK, body_link, true, false},
+	{EXTENDED(IB_USER_VERBS_EX_CMD_QUERY_DEVICE), body_ex_query, false, false},
 	{PROTO_LINK_RETURN, body_link_return, true, false},
 	{PROTO_RETURNED, body_none, false, false},
 	{IB_USER_VERBS_CMD_QUERY_DEVICE, body_response, false, false},
@@ -262,6 +279,8 @@ static const struct {
 	{PROTO_UNIMPORT_PD, body_unimport_pd, false, false},
 	{PROTO_QUERY_MR, body_query_mr, true, false},
 };
+
+enum { EX_HEADERS = sizeof(struct ib_uverbs_cmd_hdr) + sizeof(struct ib_uverbs_ex_cmd_hdr) };
 
 /* Only a process that returns says so; whoever doesn't has it ignored. */
 static void add_return(struct packet *p, const struct client *client, struct input *in)
@@ -290,6 +309,8 @@ void command_make(struct packet *packet, const struct client *client, const stru
 	if (commands[i].makes)
 		add_return(packet, client, in);
 	header.in_words = (uint16_t)(packet->size / 4);
+	if (header.command & IB_USER_VERBS_CMD_FLAG_EXTENDED)
+		header.in_words = (uint16_t)((packet->size - EX_HEADERS) / 8);
 	memcpy(packet->bytes, &header, sizeof(header));
 }
 
@@ -347,8 +368,7 @@ static void learn_object(struct client *client, uint32_t command, const uint8_t 
 	if (command == PROTO_IMPORT_PD)
 		command = IB_USER_VERBS_CMD_ALLOC_PD;
 	*k = (struct known){command, words[0], words[1]};
-	if (client->count < KNOWN)
-		client->count++;
+	client->count += client->count < KNOWN;
 }
 
 /* A successful reply to `command`. */

@@ -155,7 +155,8 @@ static void act_command(struct input *in)
 	client_send(client, p.bytes, p.size, fds, cut == 249 ? choose(in, fds) : 0);
 	if (cut < 128)
 		server_rounds(1);
-	client_read(client);
+	if (cut < 192)
+		client_read(client);
 }
 
 static void act_attach(struct input *in)
@@ -275,9 +276,15 @@ static void act_rounds(struct input *in)
 	server_rounds(1 + input_u8(in) % 4);
 }
 
+/* Memory, descriptors, or room in sockets. */
 static void act_scarce(struct input *in)
 {
-	server_scarce(input_u8(in));
+	uint8_t b = input_u8(in);
+
+	if (b < 224)
+		server_scarce(b);
+	else
+		server_narrow(b & 1);
 }
 
 static void act_time(struct input *in)
@@ -317,6 +324,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			action(&in);
 	}
 	server_scarce(0);
+	server_narrow(false);
 	for (unsigned int i = 0; i < CLIENTS; i++) {
 		client_close(&clients[i]);
 		clients[i] = (struct client){.fd = -1, .event_fd = -1};

@@ -19,12 +19,15 @@
 #include "daemon/setup.h"
 #include "input.h"
 
+enum { USER_OBJECTS = 24 }; /* a quota that an input can use up */
+
 static struct server server;
-static char dir[64];
+static char dir[96];
 static unsigned int scarce, until_failure, next_user;
 static uint64_t time_ms;
 static long fds_before;
 static uint64_t last_link_id;
+static bool narrow;
 
 /* ------------------------------------------------------------------ what the daemon calls */
 
@@ -59,10 +62,19 @@ int fuzz_memfd_create(const char *name, unsigned int flags)
 	return -1;
 }
 
+static int pair_make(int domain, int type, int protocol, int *fds)
+{
+	int err = socketpair(domain, type, protocol, fds), least = 1;
+
+	for (int i = 0; !err && narrow && i < 2; i++)
+		setsockopt(fds[i], SOL_SOCKET, SO_SNDBUF, &least, sizeof(least));
+	return err;
+}
+
 int fuzz_socketpair(int domain, int type, int protocol, int *fds)
 {
 	if (!fails())
-		return socketpair(domain, type, protocol, fds);
+		return pair_make(domain, type, protocol, fds);
 	errno = EMFILE;
 	return -1;
 }
@@ -110,6 +122,7 @@ static void start(void)
 	config_init(&options.config, false);
 	snprintf(options.config.runtime_dir, sizeof(options.config.runtime_dir), "%s", dir);
 	options.config.idle_ms = -1;
+	options.config.user_objects = USER_OBJECTS;
 	memset(&server, 0, sizeof(server));
 	server.uverbs.ready = never;
 	server.ctl.ready = never;
@@ -155,7 +168,11 @@ void server_begin(void)
 {
 	time_ms = 1000000;
 	signal(SIGPIPE, SIG_IGN);
-	snprintf(dir, sizeof(dir), "/tmp/verbena-fuzz-XXXXXX");
+	const char *tmp = getenv("TMPDIR");
+
+	/* Who runs this removes TMPDIR, also when a finding ends us before clean() is called. */
+	MUST(snprintf(dir, sizeof(dir), "%s/verbena-fuzz-XXXXXX", tmp ? tmp : "/tmp") <
+	     (int)sizeof(dir));
 	MUST(mkdtemp(dir));
 	atexit(clean);
 	start();
@@ -192,7 +209,7 @@ int server_connect(int type, unsigned int user)
 {
 	int pair[2];
 
-	MUST(socketpair(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
+	MUST(pair_make(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
 	next_user = user;
 	int err = type == SOCK_STREAM ? ctl_open(&server, pair[1]) : conn_open(&server, pair[1]);
 
@@ -220,9 +237,14 @@ void server_scarce(unsigned int n)
 	scarce = until_failure = n;
 }
 
+void server_narrow(bool yes)
+{
+	narrow = yes;
+}
+
 /* ------------------------------------------------------------------ checks */
 
-static long open_fds(void)
+UNTRACED static long open_fds(void)
 {
 	DIR *all = opendir("/proc/self/fd");
 	long count = 0;
@@ -239,7 +261,7 @@ void server_check_begin(void)
 	fds_before = open_fds(); /* the fuzzer opens some, too, between inputs */
 }
 
-void server_check_end(bool restarted)
+UNTRACED void server_check_end(bool restarted)
 {
 	/* Each hang-up is one event; a round handles 64 of them. */
 	server_rounds(4);

@@ -24,6 +24,9 @@ void server_pass_time(uint64_t ms);
 /* The n-th allocation from now on fails, and each n-th after it; 0: none. */
 void server_scarce(unsigned int n);
 
+/* New sockets hold a few packets only. */
+void server_narrow(bool yes);
+
 /* Killed, and started again. */
 void server_restart(void);
 

@@ -99,8 +99,25 @@ static struct ring_header head_for(struct input *in, unsigned int qp)
 	};
 }
 
+/* Makes `h` the next piece of the message that the QP pulls, if it does. */
+static bool aim_at_pull(struct input *in, unsigned int qp, struct ring_header *h)
+{
+	const struct list *all = &victim.qp[qp]->inbound;
+	const struct inbound *first = container_of(all->next, struct inbound, node);
+
+	if (list_empty(all) || !first->taken)
+		return false;
+	uint32_t left = first->header.length - first->done;
+
+	h->msn = first->header.msn + off_by(in);
+	h->imm = first->done + off_by(in);
+	h->length = left < RING_PAYLOAD_MAX ? left : RING_PAYLOAD_MAX;
+	return true;
+}
+
 /* The payload that the kind wants, or any bytes. Returns its size. */
-static uint32_t fill_payload(struct input *in, struct ring_header *h, uint8_t *payload)
+static uint32_t fill_payload(struct input *in, unsigned int qp, struct ring_header *h,
+			     uint8_t *payload)
 {
 	unsigned int region = input_u8(in) % (REGIONS + 1);
 	uint32_t rkey = victim.mr[region % REGIONS].ibv.rkey + off_by(in), n;
@@ -140,10 +157,18 @@ static uint32_t fill_payload(struct input *in, struct ring_header *h, uint8_t *p
 		return sizeof(atomic);
 	case REC_UD:
 		ud = (struct record_ud){.qkey = 0x11111111 + off_by(in), .dgid = {input_u8(in)}};
+		if (ud.dgid[0] >= 128) { /* RoCE over IPv4 */
+			ud.dgid[0] = 0;
+			ud.dgid[10] = ud.dgid[11] = 0xff;
+			memcpy(ud.sgid, ud.dgid, sizeof(ud.sgid));
+		}
 		memcpy(payload, &ud, sizeof(ud));
 		n = h->length < 4096 ? h->length : 4096;
 		return n + (uint32_t)sizeof(ud);
 	case REC_SEND_DATA:
+		if (aim_at_pull(in, qp, h))
+			break;
+		/* fall through */
 	case REC_READ_DATA:
 		h->imm = input_u8(in) & 1 ? h->imm * RING_PAYLOAD_MAX : input_u32(in);
 		break;
@@ -158,7 +183,7 @@ void act_record(struct input *in)
 	unsigned int qp = input_u8(in) % QPS;
 	uint8_t payload[RING_PAYLOAD_MAX] = {0};
 	struct ring_header h = head_for(in, qp);
-	uint32_t size = fill_payload(in, &h, payload);
+	uint32_t size = fill_payload(in, qp, &h, payload);
 	uint8_t spoil = input_u8(in);
 
 	if (spoil >= 224) { /* as much as the header says, or not */
@@ -223,8 +248,9 @@ static void serve_one(struct input *in, const struct ring_header *asked)
 		break;
 	case REC_PULL:
 		h.kind = REC_SEND_DATA;
-		h.length = length(in) % (RING_PAYLOAD_MAX + 1);
-		h.imm = input_u8(in) * RING_PAYLOAD_MAX;
+		for (unsigned int i = 0; i < QPS; i++)
+			if (victim.qp[i]->ibv.qp_num == record_qpn(asked->src))
+				aim_at_pull(in, i, &h);
 		break;
 	case REC_SEND:
 	case REC_WRITE_IMM:
@@ -267,6 +293,8 @@ void act_table_qp(struct input *in)
 		uint64_t word = atomic_load(&e->state);
 
 		word = (word & ~0xffull) | input_u8(in) % 9;
+		if (how >= 128) /* what it lets others do */
+			word ^= (uint64_t)(input_u8(in) % 16) << 16;
 		atomic_store(&e->state, word + ((uint64_t)off_by(in) << 32));
 		return;
 	}
@@ -425,11 +453,12 @@ void act_time(struct input *in)
 void act_modify(struct input *in)
 {
 	unsigned int index = input_u8(in) % QPS;
-	struct ibv_qp_attr attr = {.qp_state = input_u8(in) % (IBV_QPS_ERR + 1)};
+	uint8_t b = input_u8(in);
+	struct ibv_qp_attr attr = {.qp_state = b % (IBV_QPS_ERR + 1)};
 
 	qp_modify(&victim.qp[index]->ibv, &attr, IBV_QP_STATE);
 	if (attr.qp_state == IBV_QPS_RESET)
-		qp_connect(index);
+		qp_connect(index, b < 192 ? IBV_QPS_RTS : IBV_QPS_RTR);
 }
 
 void act_region(struct input *in)
@@ -447,6 +476,8 @@ void act_link(struct input *in)
 	uint8_t how = input_u8(in);
 
 	victim.can_vm = how & 1;
+	if (how & 8)
+		victim.vm_mode = how >> 4;
 	if (how & 2)
 		link_end();
 	if (how & 4)

@@ -15,13 +15,14 @@ COMMAND, ATTACH, CONTEXT, END, CTL, READ, ROUNDS, TABLE, SCARCE, RESTART = (
     0, 6, 9, 10, 11, 13, 14, 15, 16, 18)
 # commands.c
 (PD, MR, CHANNEL, CQ, SRQ, QP, AH, REREG, RESIZE, MODIFY_SRQ, DEALLOC_PD, DEREG, DESTROY_AH,
- DESTROY_CQ, DESTROY_QP, DESTROY_SRQ, DESTROY_CHANNEL, LINK, _, LINK_RETURN, RETURNED) = range(21)
+ DESTROY_CQ, DESTROY_QP, DESTROY_SRQ, DESTROY_CHANNEL, LINK, EX_QUERY, LINK_RETURN, RETURNED) = range(21)
 IMPORT_PD, UNIMPORT_PD, QUERY_MR = 25, 26, 27
 
 
-def command(client, which, *body, other=0, makes=False):
-    returned = [0, 0] if makes else []
-    return [COMMAND, client, other, which, *body, *returned, 0, 0]
+def command(client, which, *body, other=0, makes=None, cut=0):
+    """`makes`: the place of the object among those that the client has made."""
+    returned = [makes, 0] if makes is not None else []
+    return [COMMAND, client, other, which, *body, *returned, 0, cut]
 
 
 def attach(client, how=1, who=None):
@@ -29,13 +30,13 @@ def attach(client, how=1, who=None):
 
 
 def objects(client):
-    return (command(client, PD, makes=True)
-            + command(client, CHANNEL, makes=True)
-            + command(client, CQ, 16, 0, 0, 0, makes=True)
-            + command(client, SRQ, 0, 8, 1, makes=True)
-            + command(client, MR, 1, 8, 9, 0, 7, makes=True)
-            + command(client, QP, 0, 0, 0, 1, 0, 8, 8, 0, makes=True)
-            + command(client, AH, 0, 0, makes=True))
+    return (command(client, PD, makes=0)
+            + command(client, CHANNEL, makes=1)
+            + command(client, CQ, 16, 0, 0, 0, makes=2)
+            + command(client, SRQ, 0, 8, 1, makes=3)
+            + command(client, MR, 1, 8, 9, 0, 7, makes=4)
+            + command(client, QP, 0, 0, 0, 1, 0, 8, 8, 0, makes=5)
+            + command(client, AH, 0, 0, makes=6))
 
 
 def destroy(client):
@@ -46,21 +47,27 @@ def destroy(client):
 def daemon_commands():
     two = attach(0) + attach(1) + [CONTEXT, 2, 0, 1, 0] + [CONTEXT, 3, 1, 1, 0]
     link = command(0, LINK, other=1) + [READ, 0, READ, 1]
-    back = [RESTART] + attach(0, 2) + attach(1, 2) + [CONTEXT, 2, 0, 1, 0]
+    back = [RESTART] + attach(0, 2) + attach(1, 2) + [CONTEXT, 2, 0, 1, 0] + objects(2)
+    links_back = command(0, LINK_RETURN, 0, other=1) + command(1, LINK_RETURN, 1, other=0)
+    returned = command(0, RETURNED) + command(1, RETURNED)
     yield two + objects(2) + destroy(2)
     yield two + objects(2) + [CTL, 0, CTL, 2, TABLE, 1, 1, 2, 0, 0, 9, 0, 0, 0, CTL, 2]
     yield two + link + [END, 1, 0]
-    yield two + objects(2) + link + back + command(0, LINK_RETURN, 0, other=0) + command(
-        0, RETURNED) + command(1, RETURNED)
-    yield (two + objects(2) + command(3, IMPORT_PD, 0, other=2, makes=True)
-           + command(3, QUERY_MR, 0, other=2) + command(3, CQ, 16, 0, 1, makes=True) + [END, 2, 0]
+    yield two + objects(2) + link + back + links_back + returned + destroy(2)
+    yield two + link + [RESTART] + attach(0, 2) + links_back + [END, 1, 255] + returned
+    yield (two + objects(2) + command(3, IMPORT_PD, 0, other=2, makes=0)
+           + command(3, QUERY_MR, 0, other=2) + command(3, CQ, 16, 0, 1, makes=1) + [END, 2, 0]
            + command(3, UNIMPORT_PD, 0))
+    narrow = [SCARCE, 225] + two
+    yield narrow + command(2, EX_QUERY, 0, 0, 0, 0, cut=150) * 20 + [READ, 2, ROUNDS, 1, READ, 2]
+    yield narrow + (command(0, LINK, other=1) + [END, 1, 0] + attach(1)) * 8 + [READ, 0, READ, 0]
+    yield two + objects(2) * 5
     for n in (1, 2, 3, 5):
         yield [SCARCE, n] + two + objects(2) + link + [END, 0, 180]
 
 
 def post_recv(action, qp):
-    return [action, qp, 1, 0, 0, 237]  # one segment of usual[9] bytes
+    return [action, qp, 1, 0, 0, 131, 0]  # one segment: a whole region
 
 
 def ring_entries():
@@ -70,15 +77,36 @@ def ring_entries():
             yield ([vm] + post_recv(recv, 0) + [record, 0, kind, 9, 0, 0, 0, 0, 0]
                    + [1, 0, 0, 64, 0, 1] + [poll, 1, round_])
         for op in range(7):
-            yield ([vm, send, 0, op, 2, 0, 1, 0, 1, 0, 0, 237, round_, serve, 0, 0, 0, round_, poll, 1,
+            yield ([vm, send, 0, op, 2, 0, 1, 0, 1, 0, 0, 237, 0, round_, serve, 0, 0, 0, round_, poll, 1,
                     time, 32, modify, 0, 6, region, 1, link, 7])
+    yield from full_ring()
+    for size in (64, 133, 131):
+        yield from pulled(size, record, recv, serve, round_)
+
+
+def full_ring():
+    """Three READs of 32 KiB: the last one waits until the ring has room, and what follows, too."""
+    record, consume, serve, round_, read_req = 0, 11, 12, 9, 6
+    read = [record, 0, read_req, 9, 0, 0, 0, 0, 0, 1, 0, 0, 131, 0, 1]
+    yield [0] + read * 3 + [consume, 0, 1, serve, round_, record, 0, 1, 9, 0, 0, 0, 0, 0, 1, 0, 0, 9, 0, 1]
+    yield [0] + read * 4 + [serve, round_, serve, round_, serve, round_]
+    yield [0] + read * 3 + [record, 1, 1, 9, 0, 0, 0, 0, 0, 1, 0, 0, 9, 0, 1] * 4 + [serve, round_] * 3
+
+
+def pulled(size, record, recv, serve, round_):
+    """A message by reference that is streamed, in two pieces."""
+    send_ref, send_data = 2, 3
+    message = [record, 0, send_ref, 9, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, size, 0, 1]
+    piece = [record, 0, send_data, 9, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1]
+    for vm in (0, 1):
+        yield [vm] + post_recv(recv, 0) + message + piece * 5 + [serve, round_]
 
 
 def shared_tables():
     send, table_mr, header, region, poll = 7, 2, 5, 16, 11
     for vm in (0, 1):
         for op in range(7):
-            yield ([vm, table_mr, 2, 31, 64, 15, send, 0, op, 2, 0, 1, 0, 1, 0, 0, 64, poll, 1,
+            yield ([vm, table_mr, 2, 31, 64, 15, send, 0, op, 2, 0, 1, 0, 1, 0, 0, 64, 0, poll, 1,
                     header, 64, 1, 0, region, 1])
 
 
