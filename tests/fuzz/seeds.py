@@ -82,6 +82,7 @@ def ring_entries():
     yield from full_ring()
     for size in (64, 133, 131):
         yield from pulled(size, record, recv, serve, round_)
+    yield from held()
 
 
 def full_ring():
@@ -94,12 +95,23 @@ def full_ring():
 
 
 def pulled(size, record, recv, serve, round_):
-    """A message by reference that is streamed, in two pieces."""
+    """A message by reference that is streamed, in one piece or more."""
     send_ref, send_data = 2, 3
     message = [record, 0, send_ref, 9, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, size, 0, 1]
     piece = [record, 0, send_data, 9, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1]
     for vm in (0, 1):
         yield [vm] + post_recv(recv, 0) + message + piece * 5 + [serve, round_]
+
+
+def held():
+    """What was wrong once: a receive's place is posted to again while its message is streamed, and
+    a WRITE with immediate data waits behind a SEND and then for a receive."""
+    record, recv, modify, round_, write = 0, 6, 14, 9, 5
+    send_ref = [record, 0, 2, 9, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 64, 0, 1]
+    yield [0] + post_recv(recv, 0) * 4 + send_ref + post_recv(recv, 0) + [modify, 0, 6, round_]
+    send = [record, 0, 1, 225, 0, 0, 0, 0, 0, 1, 0, 0, 8, 0, 1]
+    write_imm = [record, 0, write, 237, 0, 0, 0, 0, 0, 1, 0, 0, 8, 0, 0, 0, 1]
+    yield [0] + send + write_imm + post_recv(recv, 0) * 3 + [round_]
 
 
 def shared_tables():

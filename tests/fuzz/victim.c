@@ -554,5 +554,8 @@ void victim_play(struct input *in, action_fn *const *actions, unsigned int count
 	for (int i = 0; i < 200 && input_left(in); i++) {
 		actions[input_u8(in) % count](in);
 		MUST(victim.link->mapped || !victim.link->memory);
+		/* No request is done twice, or before it has come. */
+		for (unsigned int q = 0; q < QPS; q++)
+			MUST((int32_t)(victim.qp[q]->arrived_msn - victim.qp[q]->done_msn) >= 0);
 	}
 }
