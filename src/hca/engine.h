@@ -23,8 +23,8 @@ void engine_release(struct hca *hca);
 /* Gives hca.engine back; acknowledgements that nobody else would send go first. */
 void engine_leave(struct hca *hca);
 
-/* Takes in what the daemon has said by itself: links, their ends, asynchronous events. Engine thread
- * only. */
+/* Takes in what the daemon has said by itself: links, their ends, asynchronous events. Engine
+ * thread only. */
 void engine_daemon_events(struct hca *hca);
 
 /* Handles what is in the ring of a link now (bounded: a peer may go on writing). */
