@@ -33,7 +33,7 @@
 #ifdef __SANITIZE_THREAD__
 #include <setjmp.h>
 typedef sigjmp_buf guard_place_t;
-#define GUARD_SET(place) sigsetjmp(place, 0)
+#define GUARD_SET(place) sigsetjmp(place, 1)
 #define GUARD_GO(place) siglongjmp(*(sigjmp_buf *)(place), 1)
 #else
 typedef void *guard_place_t[5]; /* what __builtin_setjmp() wants */

@@ -172,6 +172,7 @@ struct recv_queue {
 	uint32_t max_wr; /* what was asked for; no more than these may be posted */
 	uint32_t max_sge;
 	uint32_t head, tail; /* posted, taken; free-running */
+	uint32_t held; /* taken, but it may be given back: its place isn't free yet (0 or 1) */
 };
 
 struct srq {
