@@ -72,9 +72,9 @@ void return_watched(struct hca *hca)
 }
 
 int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int table_fd,
-		  int doorbell_fd, struct proto_attach_resp *resp, int *event_fd)
+		  int doorbell_fd, int regions_fd, struct proto_attach_resp *resp, int *event_fd)
 {
-	(void)conn, (void)old, (void)table_fd;
+	(void)conn, (void)old, (void)table_fd, (void)regions_fd;
 	*resp = (struct proto_attach_resp){.cookie = 1, .slot = FAKE_SLOT};
 	*event_fd = dup(doorbell_fd); /* never looked at: there is no engine thread */
 	return *event_fd < 0 ? -errno : 0;

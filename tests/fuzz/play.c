@@ -307,7 +307,7 @@ void act_table_qp(struct input *in)
 void act_table_mr(struct input *in)
 {
 	uint8_t index = input_u8(in) % (TABLE_MRS + 1), how = input_u8(in);
-	struct pub_mr *e = &victim.table->mr[index];
+	struct pub_mr *e = &victim.regions->mr[index];
 	uint32_t rkey = (uint32_t)index << LIMIT_KEY_TAG_BITS | 1;
 
 	atomic_store(&e->start, how & 1 ? PEER_BASE : input_u64(in));
@@ -328,7 +328,8 @@ void act_table_raw(struct input *in)
 		memcpy((uint8_t *)&victim.table->qp + at / 2 % (TABLE_QPS * sizeof(struct pub_qp)),
 		       bytes, n);
 	else
-		memcpy((uint8_t *)&victim.table->mr + at / 2 % (TABLE_MRS * sizeof(struct pub_mr)),
+		memcpy((uint8_t *)&victim.regions->mr +
+			       at / 2 % (TABLE_MRS * sizeof(struct pub_mr)),
 		       bytes, n);
 }
 
@@ -340,11 +341,11 @@ void act_header(struct input *in)
 	if (what < 64)
 		atomic_store(&h->asleep, what & 1);
 	else if (what < 128) /* names one of the victim's regions, as seen by the victim */
-		atomic_store(&h->hazard[what % PUB_HAZARDS].target,
+		atomic_store(&victim.regions->hazard[what % PUB_HAZARDS].target,
 			     (uint64_t)FAKE_SLOT << 32 |
 				     (victim.mr[input_u8(in) % REGIONS].ibv.rkey + off_by(in)));
 	else if (what < 160)
-		atomic_store(&h->hazard[what % PUB_HAZARDS].target, input_u64(in));
+		atomic_store(&victim.regions->hazard[what % PUB_HAZARDS].target, input_u64(in));
 	else if (what < 176)
 		victim.vm_mode = input_u8(in);
 	else if (what < 192)
@@ -354,7 +355,7 @@ void act_header(struct input *in)
 	else if (what < 216)
 		h->version = input_u32(in);
 	else
-		input_bytes(in, (uint8_t *)h + 16 + what % 32, 8);
+		input_bytes(in, (uint8_t *)victim.regions + what % 32, 8);
 }
 
 /* ------------------------------------------------------------------ the victim's program */

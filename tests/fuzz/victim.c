@@ -40,7 +40,7 @@ enum { ARENA = REGIONS * STRIDE + GAP };
 struct victim victim;
 
 static uint8_t *arena, *peer_memory;
-static int table_fd;
+static int table_fd, regions_fd;
 static uint8_t ended[65536 / 8]; /* bits: wr_ids that have completed */
 
 /* ------------------------------------------------------------------ memory */
@@ -138,7 +138,7 @@ int fuzz_nanosleep(const struct timespec *wanted, struct timespec *left)
 	(void)left;
 	victim.now += (uint64_t)wanted->tv_sec * 1000000000u + (uint64_t)wanted->tv_nsec;
 	if (victim.now % 16 < 8 && fake_daemon.peer_state != 'T')
-		memset(victim.table->header.hazard, 0, sizeof(victim.table->header.hazard));
+		memset(victim.regions->hazard, 0, sizeof(victim.regions->hazard));
 	return 0;
 }
 
@@ -233,7 +233,7 @@ ssize_t fuzz_process_vm_readv(pid_t pid, const struct iovec *local, unsigned lon
 			      const struct iovec *remote, unsigned long remote_count,
 			      unsigned long flags)
 {
-	uint64_t probe = victim.table->header.probe;
+	uint64_t probe = victim.regions->probe;
 
 	if (pid == getpid())
 		return process_vm_readv(pid, local, local_count, remote, remote_count, flags);
@@ -281,9 +281,10 @@ void link_make(void)
 					  .side = 0,
 					  .pid = FAKE_PEER_PID,
 					  .uid = geteuid()};
-	const int fds[] = {memory, dup(table_fd), eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+	int fds[PROTO_MAX_FDS] = {memory, dup(table_fd), eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+				  dup(regions_fd)};
 
-	MUST(fds[1] >= 0 && fds[2] >= 0);
+	MUST(fds[1] >= 0 && fds[2] >= 0 && fds[3] >= 0);
 	link_install(victim.hca, &event, fds);
 }
 
@@ -443,11 +444,14 @@ static void once(void)
 	arena = mmap(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	peer_memory = calloc(1, PEER_BYTES);
 	table_fd = memfd_create("table", MFD_CLOEXEC);
-	MUST(arena != MAP_FAILED && peer_memory && table_fd >= 0 &&
-	     ftruncate(table_fd, PUB_SIZE) == 0);
+	regions_fd = memfd_create("regions", MFD_CLOEXEC);
+	MUST(arena != MAP_FAILED && peer_memory && table_fd >= 0 && regions_fd >= 0 &&
+	     ftruncate(table_fd, PUB_SIZE) == 0 && ftruncate(regions_fd, PUB_REGIONS_SIZE) == 0);
 	victim.table = mmap(NULL, PUB_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
 			    table_fd, 0);
-	MUST(victim.table != MAP_FAILED);
+	victim.regions = mmap(NULL, PUB_REGIONS_SIZE, PROT_READ | PROT_WRITE,
+			      MAP_SHARED | MAP_NORESERVE, regions_fd, 0);
+	MUST(victim.table != MAP_FAILED && victim.regions != MAP_FAILED);
 }
 
 static void context_make(void)
@@ -475,14 +479,15 @@ static void tables_reset(void)
 {
 	memset(&victim.table->header, 0, sizeof(victim.table->header));
 	memset(victim.table->qp, 0, (TABLE_QPS + 1) * sizeof(struct pub_qp));
-	memset(victim.table->mr, 0, (TABLE_MRS + 1) * sizeof(struct pub_mr));
+	memset(victim.regions->hazard, 0, sizeof(victim.regions->hazard));
+	memset(victim.regions->mr, 0, (TABLE_MRS + 1) * sizeof(struct pub_mr));
 	memset(victim.hca->pub->qp, 0, (QPS + 1) * sizeof(struct pub_qp));
 	victim.table->header.magic = PUB_MAGIC;
 	victim.table->header.version = PUB_VERSION;
 	victim.table->header.slot = FAKE_PEER_SLOT;
-	victim.table->header.probe = 0x70726f6265ull;
+	victim.regions->probe = 0x70726f6265ull;
 	/* One region that everything may be done with. */
-	struct pub_mr *mr = &victim.table->mr[1];
+	struct pub_mr *mr = &victim.regions->mr[1];
 
 	atomic_store(&mr->start, PEER_BASE);
 	atomic_store(&mr->length, PEER_BYTES);

@@ -38,6 +38,7 @@ struct victim {
 
 	/* the peer */
 	struct pub *table;
+	struct pub_regions *regions;
 	struct link_memory *memory;
 	struct ring_tx tx;
 	struct ring_rx rx;
