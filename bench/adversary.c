@@ -15,8 +15,9 @@
  * adversary on the second.
  *
  * Prints "name value" lines:
- *   quiet_us, quiet_p99_us   registration and deregistration together, median and 99th percentile
- *   us, p99_us               while the adversary was at work
+ *   quiet_us, quiet_p99_us, quiet_max_us   registration and deregistration together: median, 99th
+ *                            percentile, and the longest
+ *   us, p99_us, max_us       while the adversary was at work
  *   deeds                    what the adversary did meanwhile: messages or connections a second
  *   contexts                 KIND contexts: how many it had
  */
@@ -325,8 +326,8 @@ static void measure(struct client *client, const char *prefix)
 		took[n++] = now - then;
 	}
 	qsort(took, n, sizeof(took[0]), compare);
-	printf("%sus %.2f\n%sp99_us %.2f\n", prefix, took[n / 2] * 1e6, prefix,
-	       took[n * 99l / 100] * 1e6);
+	printf("%sus %.2f\n%sp99_us %.2f\n%smax_us %.2f\n", prefix, took[n / 2] * 1e6, prefix,
+	       took[n * 99l / 100] * 1e6, prefix, took[n - 1] * 1e6);
 }
 
 static void run(const struct kind *kind)

@@ -12,7 +12,8 @@
  *
  * Prints "name value" lines:
  *   roundtrip_us
- *   WHAT_us           one call: reg_4k, dereg_4k, ..., open (the device), close, and so on
+ *   WHAT_us           one call: reg_4k, dereg_4k, ..., open (the device), close, and so on;
+ *                     _huge: of huge pages
  *   WHAT_trips        the same in round trips
  *   open_first_us, open_first_trips   of a process that hasn't opened the device before
  * A region that this machine has no memory for is left out.
@@ -36,7 +37,7 @@ enum { MESSAGE = 64, TRIPS = 400, CALLS_MAX = 400, ROUNDS_MAX = 50, FIRST_OPENS 
 static int rounds = 7, core_mine = -1, core_theirs = -1, daemon_pid;
 static struct node node;
 static struct ibv_device *device;
-static uint8_t *memory;
+static uint8_t *memory, *memory_huge; /* the latter of huge pages, if the kernel has some */
 static size_t memory_bytes;
 
 /* ------------------------------------------------------------------ figures */
@@ -153,6 +154,13 @@ static void *mr_make(size_t bytes)
 				  IBV_ACCESS_REMOTE_READ);
 }
 
+static void *mr_make_huge(size_t bytes)
+{
+	return ibv_reg_mr(node.pd, memory_huge, bytes,
+			  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				  IBV_ACCESS_REMOTE_READ);
+}
+
 static int mr_end(void *object)
 {
 	return ibv_dereg_mr(object);
@@ -238,6 +246,7 @@ static const struct kind {
 	{"reg_4k", "dereg_4k", mr_make, mr_end, 300, 4096},
 	{"reg_1m", "dereg_1m", mr_make, mr_end, 300, 1 << 20},
 	{"reg_1g", "dereg_1g", mr_make, mr_end, 10, 1 << 30},
+	{"reg_1g_huge", "dereg_1g_huge", mr_make_huge, mr_end, 10, 1 << 30},
 	{"alloc_pd", "dealloc_pd", pd_make, pd_end, 300, 0},
 	{"create_channel", "destroy_channel", channel_make, channel_end, 300, 0},
 	{"create_cq", "destroy_cq", cq_make, cq_end, 300, 0},
@@ -360,17 +369,28 @@ static void report_first_open(void)
 
 /* ------------------------------------------------------------------ */
 
-/* What the largest region needs, or less where that much isn't free. */
+static uint8_t *touched(size_t bytes, int advice)
+{
+	const uintptr_t huge = 2 << 20;
+	uint8_t *p = mmap(NULL, bytes + huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			  -1, 0);
+
+	if (p == MAP_FAILED)
+		give_up("mmap: %s", strerror(errno));
+	p = (uint8_t *)(((uintptr_t)p + huge - 1) & ~(huge - 1));
+	madvise(p, bytes, advice); /* a wish */
+	memset(p, 1, bytes);
+	return p;
+}
+
+/* What the largest regions need, or less where that much isn't free. */
 static void memory_take(void)
 {
 	size_t free_bytes = (size_t)sysconf(_SC_AVPHYS_PAGES) * 4096;
 
-	memory_bytes = free_bytes > (size_t)3 << 29 ? (size_t)1 << 30 : (size_t)1 << 20;
-	memory = mmap(NULL, memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-		      0);
-	if (memory == MAP_FAILED)
-		give_up("mmap: %s", strerror(errno));
-	memset(memory, 1, memory_bytes);
+	memory_bytes = free_bytes > (size_t)3 << 30 ? (size_t)1 << 30 : (size_t)1 << 20;
+	memory = touched(memory_bytes, MADV_NOHUGEPAGE);
+	memory_huge = touched(memory_bytes, MADV_HUGEPAGE);
 }
 
 static void measure(void)

@@ -53,15 +53,22 @@ static bool is_plain_memory(uintptr_t start, uintptr_t end, uint64_t right)
 
 static bool all_present(uintptr_t start, size_t size, size_t page)
 {
-	unsigned char present[LOOK_PAGES];
+	/* A byte for each page, of which the lowest bit tells; eight at a time. */
+	const uint64_t ones = 0x0101010101010101u;
+	union {
+		unsigned char byte[LOOK_PAGES];
+		uint64_t word[LOOK_PAGES / 8];
+	} present;
 
 	while (size) {
 		size_t part = size < LOOK_PAGES * page ? size : LOOK_PAGES * page;
+		size_t pages = part / page, words = (pages + 7) / 8;
 
-		if (mincore((void *)start, part, present) < 0)
+		present.word[words - 1] = ones;
+		if (mincore((void *)start, part, present.byte) < 0)
 			return false;
-		for (size_t i = 0; i < part / page; i++)
-			if (!(present[i] & 1))
+		for (size_t i = 0; i < words; i++)
+			if ((present.word[i] & ones) != ones)
 				return false;
 		start += part;
 		size -= part;
