@@ -162,6 +162,13 @@ int daemon_link(struct daemon_conn *conn, uint32_t slot)
 	return simple(conn, PROTO_LINK, &body, sizeof(body), NULL, 0);
 }
 
+int daemon_unlink(struct daemon_conn *conn, uint32_t slot, uint64_t link_id)
+{
+	const struct proto_unlink body = {.slot = slot, .link_id = link_id};
+
+	return simple(conn, PROTO_UNLINK, &body, sizeof(body), NULL, 0);
+}
+
 int daemon_link_return(struct daemon_conn *conn, uint64_t link_id, uint32_t slot, uint32_t side)
 {
 	const struct proto_link_return body = {.link_id = link_id, .slot = slot, .side = side};

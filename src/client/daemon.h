@@ -44,6 +44,9 @@ int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int 
 /* Ask for a link to `slot`; it comes as an event. -ENOENT nobody there, -EALREADY it was sent. */
 int daemon_link(struct daemon_conn *conn, uint32_t slot);
 
+/* Ends a link whose peer broke its rules. -ENOENT: the daemon knows of no such link. */
+int daemon_unlink(struct daemon_conn *conn, uint32_t slot, uint64_t link_id);
+
 /* A process that returns: a link that it has, and that it has named all it has. */
 int daemon_link_return(struct daemon_conn *conn, uint64_t link_id, uint32_t slot, uint32_t side);
 int daemon_returned(struct daemon_conn *conn);

@@ -29,6 +29,7 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -307,9 +308,22 @@ static int launch(struct launch *l, const char *dir)
 	return err;
 }
 
+/* Then a daemon can't say what it lacks, for its log is there as well. */
+static bool is_full(const char *dir)
+{
+	struct statvfs fs;
+
+	return statvfs(dir, &fs) == 0 &&
+	       ((fs.f_blocks && !fs.f_bavail) || (fs.f_files && !fs.f_favail));
+}
+
 static void explain(const struct launch *l, int err)
 {
-	if (err == -ENODEV)
+	if (err == -ENODEV && is_full(l->dir))
+		log_error("verbenad (%s) ended at once: the file system of %s is full; make room "
+			  "there or set VERBENA_RUNTIME_DIR",
+			  l->path, l->dir);
+	else if (err == -ENODEV)
 		log_error("verbenad (%s) ended at once; %s/log says why", l->path, l->dir);
 	else if (err == -ETIMEDOUT)
 		log_error("verbenad (%s) isn't ready after %d s; see %s/log", l->path,

@@ -42,6 +42,15 @@ int command_link(struct request *request, void *response)
 	return body->reserved ? -EINVAL : link_make(request->conn->process, body->slot);
 }
 
+int command_unlink(struct request *request, void *response)
+{
+	const struct proto_unlink *body = request->body;
+
+	(void)response;
+	return body->reserved ? -EINVAL
+			      : link_give_up(request->conn->process, body->slot, body->link_id);
+}
+
 int command_get_context(struct request *request, void *response)
 {
 	struct ib_uverbs_get_context_resp *resp = response;

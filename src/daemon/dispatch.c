@@ -68,6 +68,7 @@ static const struct command commands[] = {
 	[PROTO_ATTACH] = {command_attach, REQUEST(proto_attach), RESPONSE(proto_attach_resp),
 			  .where = ON_NEW, .fds = 2},
 	[PROTO_LINK] = {command_link, REQUEST(proto_link), .where = ON_PROCESS},
+	[PROTO_UNLINK] = {command_unlink, REQUEST(proto_unlink), .where = ON_PROCESS},
 	[PROTO_DESTROY_CHANNEL] = {command_destroy_channel, REQUEST(proto_handle)},
 	[PROTO_QUERY_GID] = {command_query_gid, REQUEST(proto_query_gid),
 			     RESPONSE(proto_query_gid_resp)},

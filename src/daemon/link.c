@@ -137,18 +137,30 @@ int link_make(struct process *process, uint32_t slot)
 	return 0;
 }
 
+/* `process` ends, or ends the link: it hears no more of it, the peer that it is down. */
+static void link_end(struct link *link, struct process *process)
+{
+	unsigned int peer_side = link->process[0] == process;
+
+	events_link_down(&link->process[peer_side]->events, link, peer_side);
+	events_link_forget(&process->events, link);
+	link_forget(link);
+}
+
+int link_give_up(struct process *process, uint32_t slot, uint64_t id)
+{
+	struct link *link = process->links && slot < LIMIT_SLOTS ? process->links[slot] : NULL;
+
+	if (!link || link->id != id)
+		return -ENOENT;
+	log_debug("link %llu is given up by process %d", (unsigned long long)id, process->pid);
+	link_end(link, process);
+	return 0;
+}
+
 void link_free_all(struct process *process)
 {
-	for (uint32_t slot = 0; process->links && slot < LIMIT_SLOTS; slot++) {
-		struct link *link = process->links[slot];
-
-		if (!link)
-			continue;
-		unsigned int peer_side = link->process[0] == process;
-
-		events_link_down(&link->process[peer_side]->events, link, peer_side);
-		/* The ending process's own queue may hold the link's event, too. */
-		events_link_forget(&process->events, link);
-		link_forget(link);
-	}
+	for (uint32_t slot = 0; process->links && slot < LIMIT_SLOTS; slot++)
+		if (process->links[slot])
+			link_end(process->links[slot], process);
 }

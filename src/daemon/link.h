@@ -30,6 +30,10 @@ int link_make(struct process *process, uint32_t slot);
 /* The link that two processes had at another daemon; `side` is that of `process`. 0 or -ENOMEM. */
 int link_again(struct process *process, struct process *peer, unsigned int side, uint64_t id);
 
+/* The process doesn't use this link any more: its peer is told, and they may be introduced anew. 0
+ * or -ENOENT. */
+int link_give_up(struct process *process, uint32_t slot, uint64_t id);
+
 /* The process ends: its peers are told. */
 void link_free_all(struct process *process);
 

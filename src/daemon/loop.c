@@ -113,22 +113,29 @@ static int time_left(struct loop *loop)
 	return t->at_ms - now < 1000000 ? (int)(t->at_ms - now) : 1000000;
 }
 
+int loop_round(struct loop *loop, int limit_ms)
+{
+	int n = epoll_wait(loop->epoll, loop->batch, LOOP_BATCH, limit_ms);
+
+	if (n < 0 && errno != EINTR)
+		return -errno;
+	loop->batch_size = n > 0 ? n : 0;
+	for (int i = 0; i < loop->batch_size && !loop->stop; i++) {
+		struct watch *watch = loop->batch[i].data.ptr;
+
+		if (watch)
+			watch->ready(watch, loop->batch[i].events);
+	}
+	loop->batch_size = 0;
+	fire_timers(loop);
+	return n > 0 ? n : 0;
+}
+
 int loop_run(struct loop *loop)
 {
-	while (!loop->stop) {
-		int n = epoll_wait(loop->epoll, loop->batch, LOOP_BATCH, time_left(loop));
+	int n = 0;
 
-		if (n < 0 && errno != EINTR)
-			return -errno;
-		loop->batch_size = n > 0 ? n : 0;
-		for (int i = 0; i < loop->batch_size && !loop->stop; i++) {
-			struct watch *watch = loop->batch[i].data.ptr;
-
-			if (watch)
-				watch->ready(watch, loop->batch[i].events);
-		}
-		loop->batch_size = 0;
-		fire_timers(loop);
-	}
-	return 0;
+	while (!loop->stop && n >= 0)
+		n = loop_round(loop, time_left(loop));
+	return n < 0 ? n : 0;
 }

@@ -41,6 +41,8 @@ void loop_fini(struct loop *loop);
 
 /* Runs until loop->stop. 0 or the -errno of a broken epoll. */
 int loop_run(struct loop *loop);
+/* Waits for events, `limit_ms` at most, and handles a batch of them. Their number or -errno. */
+int loop_round(struct loop *loop, int limit_ms);
 
 /* Watches `fd` (the watch's owner closes it) for `events` (EPOLLIN, ...; level-triggered). */
 int loop_add(struct loop *loop, struct watch *watch, int fd, uint32_t events);

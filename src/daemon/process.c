@@ -328,6 +328,7 @@ out_death:;
 		close(pidfd);
 out_numbers:
 	give_numbers(process);
+	return_end(process);
 out_free:
 	free(process);
 	return err;

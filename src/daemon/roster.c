@@ -67,7 +67,10 @@ static void begin_anew(struct roster *roster)
 	memset(roster->entries, 0, SIZE);
 	roster->entries[0].cookie = MAGIC;
 	roster->entries[0].born = VERSION;
-	if (ftruncate(roster->fd, 0) < 0 || ftruncate(roster->fd, (off_t)SIZE) < 0)
+	errno = 0;
+	/* All of its room now: a disk that fills up later shall not be the reason. */
+	if (ftruncate(roster->fd, 0) < 0 || ftruncate(roster->fd, (off_t)SIZE) < 0 ||
+	    (errno = posix_fallocate(roster->fd, 0, (off_t)SIZE)))
 		give_up(roster, "begin");
 	else
 		write_entry(roster, 0);

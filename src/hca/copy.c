@@ -64,9 +64,9 @@ GUARDED static void gather_ordered(void *to, const struct iovec *from, int count
 
 bool copy_gather(void *to, const struct iovec *from, int count, size_t offset, size_t length)
 {
-	void *place[GUARD_WORDS];
+	guard_place_t place;
 
-	if (__builtin_setjmp(place))
+	if (GUARD_SET(place))
 		return false;
 	guard_enter(place);
 	gather(to, from, count, offset, length);
@@ -76,9 +76,9 @@ bool copy_gather(void *to, const struct iovec *from, int count, size_t offset, s
 
 bool copy_scatter(const struct iovec *to, int count, size_t offset, const void *from, size_t length)
 {
-	void *place[GUARD_WORDS];
+	guard_place_t place;
 
-	if (__builtin_setjmp(place))
+	if (GUARD_SET(place))
 		return false;
 	guard_enter(place);
 	scatter(to, count, offset, from, length);
@@ -88,9 +88,9 @@ bool copy_scatter(const struct iovec *to, int count, size_t offset, const void *
 
 bool copy_gather_ordered(void *to, const struct iovec *from, int count, size_t length)
 {
-	void *place[GUARD_WORDS];
+	guard_place_t place;
 
-	if (__builtin_setjmp(place))
+	if (GUARD_SET(place))
 		return false;
 	guard_enter(place);
 	gather_ordered(to, from, count, length);

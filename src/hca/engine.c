@@ -222,7 +222,8 @@ static void wake_waiters(struct link *link)
 	struct list batch, *node;
 
 	atomic_store(&link->has_waiters, false);
-	if (unlikely(link->tx.broken && link_is(link, LINK_UP))) {
+	if (unlikely(atomic_load_explicit(&link->tx.broken, memory_order_relaxed) &&
+		     link_is(link, LINK_UP))) {
 		log_error("process %d claims to have read what wasn't written; link given up",
 			  link->pid);
 		link_break(link);
@@ -479,36 +480,40 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 	}
 }
 
+uint64_t engine_round(struct hca *hca, uint32_t *seen)
+{
+	bool watching = !atomic_load(&hca->pub->header.asleep);
+	uint64_t next;
+
+	link_ask_daemon(hca);
+	wake_unlisted(hca);
+	fail_overrun(hca);
+	if (watching) {
+		uint32_t polls = atomic_load_explicit(&hca->polls, memory_order_relaxed);
+
+		if (polls == *seen)
+			engine_release(hca);
+		*seen = polls;
+		next = scan_timers(hca);
+		watching = !atomic_load(&hca->pub->header.asleep);
+	} else {
+		engine_release(hca);
+		next = scan_timers(hca);
+	}
+	link_reap(hca);
+	uint64_t watch = watching ? now_ns() + WATCH_NS : UINT64_MAX;
+
+	return watch < next ? watch : next;
+}
+
 static void *engine_thread(void *arg)
 {
 	struct hca *hca = arg;
 	int epoll = hca->epoll;
 	uint32_t seen = 0;
 
-	while (!atomic_load(&hca->stop)) {
-		bool watching = !atomic_load(&hca->pub->header.asleep);
-		uint64_t next;
-
-		link_ask_daemon(hca);
-		wake_unlisted(hca);
-		fail_overrun(hca);
-		if (watching) {
-			uint32_t polls = atomic_load_explicit(&hca->polls, memory_order_relaxed);
-
-			if (polls == seen)
-				engine_release(hca);
-			seen = polls;
-			next = scan_timers(hca);
-			watching = !atomic_load(&hca->pub->header.asleep);
-		} else {
-			engine_release(hca);
-			next = scan_timers(hca);
-		}
-		link_reap(hca);
-		uint64_t watch = watching ? now_ns() + WATCH_NS : UINT64_MAX;
-
-		sleep_until(hca, epoll, watch < next ? watch : next);
-	}
+	while (!atomic_load(&hca->stop))
+		sleep_until(hca, epoll, engine_round(hca, &seen));
 	return NULL;
 }
 

@@ -7,6 +7,13 @@
 
 int engine_start(struct hca *hca);
 
+/*
+ * What the engine thread does between two sleeps: everything that is due. Returns when it must look
+ * again (ns; UINT64_MAX: when it is woken). `seen` is its memory of hca.polls, 0 at first. Only for
+ * the engine thread, or who drives an engine that has none.
+ */
+uint64_t engine_round(struct hca *hca, uint32_t *seen);
+
 /* An empty poll: makes progress if nobody else does, and yields the processor now and then. */
 void engine_poll(struct hca *hca);
 
@@ -16,8 +23,8 @@ void engine_release(struct hca *hca);
 /* Gives hca.engine back; acknowledgements that nobody else would send go first. */
 void engine_leave(struct hca *hca);
 
-/* Takes in what the daemon has said by itself: links, their ends, asynchronous events. Engine thread
- * only. */
+/* Takes in what the daemon has said by itself: links, their ends, asynchronous events. Engine
+ * thread only. */
 void engine_daemon_events(struct hca *hca);
 
 /* Handles what is in the ring of a link now (bounded: a peer may go on writing). */

@@ -51,7 +51,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
 	/* Sent by somebody, not caused by an instruction: none of ours. */
 	if (place && info->si_code > 0) {
 		guard_place = NULL;
-		__builtin_longjmp(place, 1);
+		GUARD_GO(place);
 	}
 	pass_on(&before[number == SIGBUS], number, info, context);
 }

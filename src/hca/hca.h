@@ -172,6 +172,7 @@ struct recv_queue {
 	uint32_t max_wr; /* what was asked for; no more than these may be posted */
 	uint32_t max_sge;
 	uint32_t head, tail; /* posted, taken; free-running */
+	uint32_t held; /* taken, but it may be given back: its place isn't free yet (0 or 1) */
 };
 
 struct srq {
@@ -348,7 +349,8 @@ struct link {
 	_Atomic uint64_t refused_at; /* ns: nobody was there */
 	_Atomic bool broken;	     /* the peer broke the ring's rules: our QPs are to be told */
 	uint64_t id;
-	uint32_t side; /* mine */
+	uint64_t given_up; /* the id of a broken link that the daemon hasn't been told of; else 0 */
+	uint32_t side;	   /* mine */
 	int32_t pid;
 	uint32_t uid;
 	int doorbell; /* the peer's eventfd */

@@ -118,6 +118,36 @@ void link_free_self(struct hca *hca)
 	free(hca->self);
 }
 
+static void ask(struct hca *hca, struct link *link)
+{
+	link->id = UINT64_MAX; /* asked; the event brings the real one */
+	books_enter(hca);
+	int err = daemon_link(&hca->conn, link->slot);
+
+	books_leave(hca);
+	if (err == -EIO) { /* asked again when there is a daemon */
+		link->id = 0;
+		/* The peer may have asked, too, and the link be the daemon's last word. */
+		engine_daemon_events(hca);
+		if (link_is(link, LINK_ASKED))
+			return_seek(hca, true);
+	} else if (err && err != -EALREADY) {
+		log_info("no process at slot %u to talk to: %s", link->slot, strerror(-err));
+		refused(link);
+	}
+}
+
+/* A daemon that is gone meanwhile needs no word: the next one hears of living links only. */
+static void give_up(struct hca *hca, struct link *link)
+{
+	uint64_t id = link->given_up;
+
+	link->given_up = 0;
+	books_enter(hca);
+	daemon_unlink(&hca->conn, link->slot, id);
+	books_leave(hca);
+}
+
 void link_ask_daemon(struct hca *hca)
 {
 	if (!atomic_exchange(&hca->link_requests, false))
@@ -125,23 +155,12 @@ void link_ask_daemon(struct hca *hca)
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
 		struct link *link = atomic_load(&hca->link_by_slot[slot]);
 
-		if (!link || !link_is(link, LINK_ASKED) || link->id == UINT64_MAX)
+		if (!link)
 			continue;
-		link->id = UINT64_MAX; /* asked; the event brings the real one */
-		books_enter(hca);
-		int err = daemon_link(&hca->conn, slot);
-
-		books_leave(hca);
-		if (err == -EIO) { /* asked again when there is a daemon */
-			link->id = 0;
-			/* The peer may have asked, too, and the link be the daemon's last word. */
-			engine_daemon_events(hca);
-			if (link_is(link, LINK_ASKED))
-				return_seek(hca, true);
-		} else if (err && err != -EALREADY) {
-			log_info("no process at slot %u to talk to: %s", slot, strerror(-err));
-			refused(link);
-		}
+		if (link->given_up)
+			give_up(hca, link);
+		if (link_is(link, LINK_ASKED) && link->id != UINT64_MAX)
+			ask(hca, link);
 	}
 }
 
@@ -279,6 +298,11 @@ static void unmap(struct link *link)
 	link->memory = NULL;
 	link->peer = NULL;
 	link->doorbell = -1;
+	if (atomic_load(&link->broken)) { /* link_ask_daemon() tells the daemon first */
+		link->given_up = link->id;
+		atomic_store(&link->hca->link_requests, true);
+		engine_kick(link->hca);
+	}
 	link->id = 0;
 	atomic_store(&link->mapped, false);
 }

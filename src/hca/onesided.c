@@ -143,7 +143,7 @@ enum ibv_wc_status onesided_read(struct qp *qp, const struct send_wqe *wqe)
 	return likely(!err) ? status : copy_status(qp, wqe, err, local, count);
 }
 
-GUARDED static uint64_t execute(_Atomic uint64_t *word, const struct record_atomic *op)
+GUARDED static uint64_t atomic_apply(_Atomic uint64_t *word, const struct record_atomic *op)
 {
 	uint64_t old = op->compare_add;
 
@@ -155,12 +155,12 @@ GUARDED static uint64_t execute(_Atomic uint64_t *word, const struct record_atom
 
 bool atomic_execute(uint64_t addr, const struct record_atomic *op, uint64_t *old)
 {
-	void *place[GUARD_WORDS];
+	guard_place_t place;
 
-	if (__builtin_setjmp(place))
+	if (GUARD_SET(place))
 		return false;
 	guard_enter(place);
-	*old = execute((_Atomic uint64_t *)(uintptr_t)addr, op);
+	*old = atomic_apply((_Atomic uint64_t *)(uintptr_t)addr, op);
 	guard_leave();
 	return true;
 }

@@ -63,12 +63,21 @@ static struct send_wqe *find(struct qp *qp, uint32_t msn)
 	return ahead < qp->sq.next - qp->sq.acked ? sq_at(&qp->sq, qp->sq.acked + ahead) : NULL;
 }
 
+/* Request `msn`, after those before it have completed. NULL: it isn't outstanding, or one before it
+ * still waits for its data; an honest peer answers in order. */
+static struct send_wqe *in_turn(struct qp *qp, uint32_t msn)
+{
+	requester_ack(qp, msn);
+	struct send_wqe *wqe = find(qp, msn);
+
+	return wqe && wqe == sq_at(&qp->sq, qp->sq.acked) ? wqe : NULL;
+}
+
 static void on_nak(struct qp *qp, const struct ring_header *h)
 {
-	requester_ack(qp, h->msn);
-	struct send_wqe *wqe = find(qp, h->msn);
+	struct send_wqe *wqe = in_turn(qp, h->msn);
 
-	if (!wqe || wqe != sq_at(&qp->sq, qp->sq.acked))
+	if (!wqe)
 		return;
 	enum ibv_wc_status status = h->imm;
 
@@ -78,10 +87,12 @@ static void on_nak(struct qp *qp, const struct ring_header *h)
 }
 
 /* The memory of request `msn` was deregistered, or isn't mapped any more. */
-static void fail_memory(struct qp *qp, struct send_wqe *wqe, uint32_t msn)
+static void fail_memory(struct qp *qp, uint32_t msn)
 {
-	requester_ack(qp, msn);
-	sq_complete(qp, wqe, IBV_WC_LOC_PROT_ERR);
+	struct send_wqe *wqe = in_turn(qp, msn);
+
+	if (wqe)
+		sq_complete(qp, wqe, IBV_WC_LOC_PROT_ERR);
 }
 
 /* Streams what the responder can't copy from here itself; goes on when the ring has room. */
@@ -96,7 +107,7 @@ static void stream(struct qp *qp)
 
 	if (count < 0) {
 		qp->pulled = false;
-		fail_memory(qp, wqe, qp->pull_msn);
+		fail_memory(qp, qp->pull_msn);
 		return;
 	}
 	while (wqe->progress < wqe->length) {
@@ -115,7 +126,7 @@ static void stream(struct qp *qp)
 		if (!copy_gather((uint8_t *)h + RING_HEADER, local, count, wqe->progress, n)) {
 			link_abandon(qp->link, n);
 			qp->pulled = false;
-			fail_memory(qp, wqe, qp->pull_msn);
+			fail_memory(qp, qp->pull_msn);
 			return;
 		}
 		link_send(qp->link, h, n);
@@ -150,7 +161,7 @@ static void on_data(struct qp *qp, const struct ring_header *h, const uint8_t *p
 	int count = sq_segments(qp, wqe, IBV_ACCESS_LOCAL_WRITE, local);
 
 	if (count < 0 || !copy_scatter(local, count, h->imm, payload, h->length)) {
-		fail_memory(qp, wqe, h->msn);
+		fail_memory(qp, h->msn);
 		return;
 	}
 	if (h->flags & REC_LAST) {

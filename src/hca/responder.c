@@ -152,11 +152,13 @@ static void release(struct qp *qp, struct inbound *in)
 /* The message that this receive was taken for won't come: the next one may have it. */
 static void give_back(struct qp *qp, const struct recv_wqe *wqe)
 {
-	if (!qp->srq)
+	if (!qp->srq) {
 		qp->rq.tail--; /* messages come in order: it was the last one taken */
-	else if (!srq_give_back(qp->srq, wqe))
+		qp->rq.held = 0;
+	} else if (!srq_give_back(qp->srq, wqe)) {
 		log_warn("QP 0x%x: a receive of its SRQ is lost with a message whose sender ended",
 			 qp->ibv.qp_num);
+	}
 }
 
 void responder_drop_inbound(struct qp *qp)
@@ -308,6 +310,7 @@ static enum outcome ask_for_data(struct qp *qp, const struct ring_header *h, con
 	if (!in->taken)
 		return fail_receive(qp, wqe, h, IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_OP_ERR);
 	memcpy(in->taken, wqe, bytes);
+	qp->rq.held = 1;
 	in->rnr_deadline = 0;
 	answer(qp, REC_PULL, h->msn, 0);
 	return HOLD;
@@ -394,6 +397,7 @@ static void on_send_data(struct qp *qp, const struct ring_header *h, const uint8
 		struct recv_wqe *taken = in->taken;
 
 		in->taken = NULL; /* completes here */
+		qp->rq.held = 0;
 		fail_receive(qp, taken, &in->header, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
 		free(taken);
 		return;
@@ -402,6 +406,7 @@ static void on_send_data(struct qp *qp, const struct ring_header *h, const uint8
 	if (in->done < in->header.length)
 		return;
 	complete_receive(qp, in->taken, &in->header, IBV_WC_SUCCESS);
+	qp->rq.held = 0;
 	done(qp);
 	release(qp, in);
 	responder_resume(qp);
@@ -484,7 +489,7 @@ static void do_write_part(struct qp *qp, const struct ring_header *h, const uint
 }
 
 static enum outcome do_write(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
-			     uint32_t room)
+			     uint32_t room, struct inbound *in)
 {
 	bool written = !qp->write_void && write_piece(qp, h, payload, room);
 
@@ -502,7 +507,9 @@ static enum outcome do_write(struct qp *qp, const struct ring_header *h, const u
 				  .imm = h->imm,
 				  .length = h->length};
 
-	return do_write_imm(qp, &imm, NULL);
+	if (in)
+		in->header = imm; /* written: what is left is to wait for a receive */
+	return do_write_imm(qp, &imm, in);
 }
 
 /* Streams the answer; from in->done on when the ring was full before. */
@@ -594,7 +601,7 @@ static enum outcome execute(struct qp *qp, const struct ring_header *h, const ui
 	case REC_WRITE_IMM:
 		return do_write_imm(qp, h, in);
 	case REC_WRITE_DATA:
-		return do_write(qp, h, payload, room);
+		return do_write(qp, h, payload, room, in);
 	case REC_READ_REQ:
 		return do_read(qp, h, payload, room, in);
 	case REC_ATOMIC_REQ:

@@ -25,7 +25,7 @@ int rq_init(struct recv_queue *rq, uint32_t max_wr, uint32_t max_sge)
 	rq->mask = places - 1;
 	rq->max_wr = max_wr;
 	rq->max_sge = max_sge;
-	rq->head = rq->tail = 0;
+	rq->head = rq->tail = rq->held = 0;
 	rq->wqes = NULL;
 	if (!max_wr)
 		return 0;
@@ -48,7 +48,7 @@ void rq_free(struct recv_queue *rq)
 
 static int rq_add_one(struct recv_queue *rq, const struct ibv_recv_wr *wr)
 {
-	if (unlikely(rq->head - rq->tail >= rq->max_wr))
+	if (unlikely(rq->head - rq->tail + rq->held >= rq->max_wr))
 		return ENOMEM;
 	if (unlikely(wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->max_sge))
 		return EINVAL;

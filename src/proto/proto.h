@@ -47,6 +47,7 @@ enum proto_command {
 	PROTO_IMPORT_PD = 0x87,	  /* context: a protection domain of mine that is the same one */
 	PROTO_UNIMPORT_PD = 0x88, /* context: mine only; the domain itself stays */
 	PROTO_QUERY_MR = 0x89,	  /* context: a region of this process */
+	PROTO_UNLINK = 0x8a,	  /* process connection: struct proto_unlink */
 };
 
 struct proto_reply {
@@ -84,6 +85,14 @@ struct proto_attach_resp {
  * -ENOENT: nobody is there. -EALREADY: the event has been sent before. */
 struct proto_link {
 	uint32_t slot;
+	uint32_t reserved;
+};
+
+/* PROTO_UNLINK: the peer broke the rules of this link and I don't use it any more. The peer gets
+ * PROTO_EVENT_LINK_DOWN; either may wish for another. -ENOENT: there is no such link. */
+struct proto_unlink {
+	uint64_t link_id;
+	uint32_t slot; /* the peer's */
 	uint32_t reserved;
 };
 

@@ -20,7 +20,8 @@ static bool has_room(struct ring_tx *tx, uint32_t slots)
 	tx->limit = consumed + RING_SLOTS;
 	if (tx->limit - tx->pos > slots && tx->limit - tx->pos <= RING_SLOTS)
 		goto found;
-	tx->broken = tx->limit - tx->pos > RING_SLOTS;
+	/* Any thread may look: whoever finds the ring full has other locks than its reader. */
+	atomic_store_explicit(&tx->broken, tx->limit - tx->pos > RING_SLOTS, memory_order_relaxed);
 	tx->limit = tx->pos; /* full, whatever the consumer claims */
 	return false;
 found:

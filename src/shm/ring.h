@@ -75,7 +75,7 @@ struct ring_tx {
 	struct ring_ctl *ctl;
 	uint32_t pos;		/* next free slot */
 	uint32_t limit;		/* pos may not pass this: consumed + RING_SLOTS, as last read */
-	bool broken;		/* the consumer claims to have read what wasn't written */
+	_Atomic bool broken;	/* the consumer claims to have read what wasn't written */
 	bool stale[RING_SLOTS]; /* by slot: its first bytes are payload of an earlier record */
 };
 

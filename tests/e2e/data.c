@@ -336,7 +336,7 @@ static void order(struct rig *rig)
 static void last_byte(struct rig *rig)
 {
 	static const uint32_t length[] = {8, 9, 64, 100, 4096, 5000, 65536, 1 << 20};
-	volatile uint8_t *last;
+	uint8_t *last;
 	struct end end;
 
 	end_pair(&end, rig, &big);
@@ -353,9 +353,9 @@ static void last_byte(struct rig *rig)
 			OK(rig, end_send(&end, IBV_WR_RDMA_WRITE, round, 0, size, HALF));
 			wc_expect(&end, end.scq, round, IBV_WC_SUCCESS);
 		} else {
-			for (double until = now_ms() + RIG_SOON_MS; *last == 0;)
+			for (double until = now_ms() + RIG_SOON_MS;
+			     __atomic_load_n(last, __ATOMIC_ACQUIRE) == 0;)
 				CHECK(rig, now_ms() < until);
-			__atomic_thread_fence(__ATOMIC_ACQUIRE);
 			CHECK_EQ(rig, *last, round % 255 + 1);
 			CHECK(rig, pattern_holds(end.buf + HALF, size - 1, round));
 		}

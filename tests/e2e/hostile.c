@@ -79,6 +79,22 @@ static void scribble_positions(const struct end *end, uint8_t *link)
 	memcpy(link + any(4) * 64, &value, sizeof(value));
 }
 
+/* Where the ring's next record is awaited. */
+static uint32_t next_position(const uint8_t *ring)
+{
+	uint32_t position = 0;
+
+	for (uint32_t slot = 0; slot < RING_SLOTS; slot++) {
+		struct record old;
+
+		memcpy(&old, ring + (size_t)slot * RING_SLOT, sizeof(old));
+		if ((old.seq - 1) % RING_SLOTS == slot && old.seq - 1 + old.slots > position &&
+		    old.slots && old.slots < 200)
+			position = old.seq - 1 + old.slots;
+	}
+	return position;
+}
+
 /* Records that look right: the number that A waits for, known kinds, A's and B's QPs. */
 static void scribble_records(const struct end *end, uint8_t *link)
 {
@@ -86,16 +102,7 @@ static void scribble_records(const struct end *end, uint8_t *link)
 
 	for (int side = 0; side < 2; side++) {
 		uint8_t *ring = link + RINGS_AT + (size_t)side * RING_BYTES;
-		uint32_t position = 0;
-
-		for (uint32_t slot = 0; slot < RING_SLOTS; slot++) {
-			struct record old;
-
-			memcpy(&old, ring + (size_t)slot * RING_SLOT, sizeof(old));
-			if ((old.seq - 1) % RING_SLOTS == slot &&
-			    old.seq - 1 + old.slots > position && old.slots && old.slots < 200)
-				position = old.seq - 1 + old.slots;
-		}
+		uint32_t position = next_position(ring);
 		uint8_t *at = ring + (size_t)(position % RING_SLOTS) * RING_SLOT;
 		uint32_t room = RING_SLOTS - position % RING_SLOTS;
 		struct record record = {
@@ -274,25 +281,76 @@ static void hostile_records(struct rig *rig)
 	hostile_round(rig, scribble_records);
 }
 
+/* Nonsense that A must notice ends the link, not what the two processes may do afterwards. */
+static void hostile_again(struct rig *rig)
+{
+	struct end_options opt = {.timeout = 14, .retry_cnt = 7};
+	struct end end;
+
+	end_pair(&end, rig, &opt);
+	OK(rig, end_recv(&end, 1, 0, 4096));
+	rig_sync(rig);
+	OK(rig, end_send(&end, IBV_WR_SEND, 2, 0, 8, 0));
+	wc_expect(&end, end.scq, 2, IBV_WC_SUCCESS);
+	wc_expect(&end, end.rcq, 1, IBV_WC_SUCCESS);
+	rig_sync(rig);
+	if (rig->role == RIG_B) {
+		uint8_t *link = link_find(rig);
+
+		for (int side = 0; side < 2; side++) {
+			uint8_t *ring = link + RINGS_AT + (size_t)side * RING_BYTES;
+			uint32_t position = next_position(ring);
+			struct record record = {.seq = position + 1, .slots = 0xffff};
+
+			memcpy(ring + (size_t)(position % RING_SLOTS) * RING_SLOT, &record,
+			       sizeof(record));
+		}
+		munmap(link, link_bytes());
+		rig_sync(rig);
+	} else {
+		double until = now_ms() + RIG_SOON_MS;
+		struct ibv_wc wc;
+
+		while (end_state(&end) != IBV_QPS_ERR && now_ms() < until)
+			ibv_poll_cq(end.scq, 1, &wc);
+		CHECK_EQ(rig, end_state(&end), IBV_QPS_ERR);
+		rig_sync(rig);
+	}
+	OK(rig, ibv_destroy_qp(end.qp));
+	end.qp = NULL;
+	end_close(&end);
+	rig_sync(rig);
+	victim_works(rig);
+	end_pair(&end, rig, &opt);
+	OK(rig, end_recv(&end, 1, 0, 4096));
+	rig_sync(rig);
+	OK(rig, end_send(&end, IBV_WR_SEND, 2, 0, 8, 0));
+	wc_expect(&end, end.scq, 2, IBV_WC_SUCCESS);
+	wc_expect(&end, end.rcq, 1, IBV_WC_SUCCESS);
+	end_close(&end);
+}
+
 int main(void)
 {
 	static const struct rig_test tests[] = {
 		{"hostile_bytes", hostile_bytes},
 		{"hostile_positions", hostile_positions},
 		{"hostile_records", hostile_records},
+		{"hostile_again", hostile_again},
 	};
+	enum { TESTS = sizeof(tests) / sizeof(tests[0]) };
 	const char *given = getenv("HOSTILE_SEED");
 	unsigned int passed = 0, failed = 0;
 
 	seed = given ? (unsigned int)strtoul(given, NULL, 10) : (unsigned int)now_ms();
-	for (unsigned int i = 0; i < 3 * 2 * ROUNDS; i++) {
+	for (unsigned int i = 0; i < TESTS * 2 * ROUNDS; i++) {
 		enum rig_carrier carrier = i % 2 ? RIG_RING : RIG_LOCAL;
 		unsigned int before = seed;
 
-		if (rig_run(&tests[i / 2 % 3], carrier)) {
+		if (rig_run(&tests[i / 2 % TESTS], carrier)) {
 			passed++;
 		} else {
-			printf("FAIL  %s over %s (HOSTILE_SEED=%u)\n", tests[i / 2 % 3].name,
+			printf("FAIL  %s over %s (HOSTILE_SEED=%u)\n", tests[i / 2 % TESTS].name,
 			       rig_carrier_names[carrier], before);
 			failed++;
 		}

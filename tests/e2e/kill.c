@@ -28,9 +28,9 @@ enum { SURVIVORS = 4, QPS = 12, WINDOW = 16, RECEIVES = 32, SLOT = 65536, LATE_M
 
 /* The page that all share. */
 struct page {
-	unsigned int started;	/* processes in traffic; atomic */
-	volatile double struck; /* when the victim was killed or stopped; 0: not yet */
-	volatile bool enough;	/* stop posting */
+	unsigned int started;  /* processes in traffic; atomic */
+	_Atomic double struck; /* when the victim was killed or stopped; 0: not yet */
+	_Atomic bool enough;   /* stop posting */
 };
 
 static struct page *page;

@@ -222,10 +222,8 @@ class Process:
 
 def sanitizer_environment(environment):
     """What an unmodified program needs to load a sanitized library, with less to complain about:
-    its own leaks, and the races on its own memory (tsan.supp), are not ours to report."""
-    suppressions = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tsan.supp")
-    more = {"ASAN_OPTIONS": "detect_leaks=0",
-            "TSAN_OPTIONS": f"suppressions={suppressions}:atexit_sleep_ms=0"}
+    its own leaks are not ours to report."""
+    more = {"ASAN_OPTIONS": "detect_leaks=0"}
     given = {name: environment.get(name, "") for name in more}
     return {"LD_PRELOAD": SANITIZER_RUNTIME,
             **{name: f"{given[name]}:{words}".strip(":") for name, words in more.items()}}

@@ -142,8 +142,9 @@ static void every_unknown_command(void **state)
 	(void)state;
 	for (uint32_t number = 0; number < 256; number++) {
 		int known = number == IB_USER_VERBS_CMD_GET_CONTEXT || number == PROTO_ATTACH ||
-			    number == PROTO_LINK || number == PROTO_LIST_DEVICES ||
-			    number == PROTO_LINK_RETURN || number == PROTO_RETURNED;
+			    number == PROTO_LINK || number == PROTO_UNLINK ||
+			    number == PROTO_LIST_DEVICES || number == PROTO_LINK_RETURN ||
+			    number == PROTO_RETURNED;
 
 		for (size_t i = 0; i < ON_CONTEXT; i++)
 			known |= on_context[i].command == number;

@@ -323,6 +323,52 @@ static void two_processes_are_linked(void **state)
 	raw_detach(&a);
 }
 
+static int give_up_link(const struct raw_process *p, uint32_t slot, uint64_t id)
+{
+	const struct proto_unlink body = {.slot = slot, .link_id = id};
+
+	return raw_call(p->fd, PROTO_UNLINK, &body, sizeof(body), NULL, 0);
+}
+
+static void a_link_is_given_up(void **state)
+{
+	struct raw_process a, b, c;
+	struct proto_event ea, eb;
+	int fa[3], fb[3];
+
+	(void)state;
+	raw_attach(&server, &a);
+	raw_attach(&server, &b);
+	raw_attach(&server, &c);
+	assert_int_equal(give_up_link(&a, b.resp.slot, 1), -ENOENT);
+	assert_int_equal(give_up_link(&a, UINT32_MAX, 1), -ENOENT);
+	for (int round = 0; round < 3; round++) {
+		uint64_t id;
+
+		assert_int_equal(ask_link(&a, b.resp.slot), 0);
+		expect_link(&a, &b, &ea, fa);
+		expect_link(&b, &a, &eb, fb);
+		id = ea.link_id;
+		close_three(fa);
+		close_three(fb);
+		/* Not one's own, and not one that is no more. */
+		assert_int_equal(give_up_link(&c, b.resp.slot, id), -ENOENT);
+		assert_int_equal(give_up_link(&a, c.resp.slot, id), -ENOENT);
+		assert_int_equal(give_up_link(&a, b.resp.slot, id - 1), -ENOENT);
+		assert_int_equal(raw_count(&server, "links"), 2);
+		assert_int_equal(give_up_link(&a, b.resp.slot, id), 0);
+		assert_int_equal(give_up_link(&b, a.resp.slot, id), -ENOENT);
+		assert_int_equal(raw_count(&server, "links"), 0);
+		assert_int_equal(raw_event(&b, &eb, fb), 0);
+		assert_int_equal(eb.type, PROTO_EVENT_LINK_DOWN);
+		assert_int_equal(eb.slot, a.resp.slot);
+		assert_true(eb.link_id == id);
+	}
+	raw_detach(&a);
+	raw_detach(&b);
+	raw_detach(&c);
+}
+
 static void links_to_nobody(void **state)
 {
 	struct raw_process p;
@@ -582,6 +628,7 @@ int main(void)
 		TEST(many_deaths),
 		TEST(a_closed_context_frees_its_own),
 		TEST(two_processes_are_linked),
+		TEST(a_link_is_given_up),
 		TEST(links_to_nobody),
 		TEST(a_process_that_reads_late),
 		TEST(a_process_that_closed_its_event_socket),

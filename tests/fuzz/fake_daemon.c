@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A daemon that always says yes, for HCAs in fuzz targets; and what else of the library has no part
+ * there: returning to another daemon, catching faults (here a fault is a finding), /proc.
+ */
+#include "fake_daemon.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/start.h"
+#include "hca/books.h"
+#include "hca/guard.h"
+#include "hca/peer.h"
+
+struct fake_daemon fake_daemon;
+
+_Thread_local void **guard_place __attribute__((tls_model("initial-exec")));
+
+void guard_install(void)
+{
+}
+
+char peer_state(int32_t pid)
+{
+	(void)pid;
+	return fake_daemon.peer_state;
+}
+
+bool peer_ended(int32_t pid)
+{
+	(void)pid;
+	return !fake_daemon.peer_state;
+}
+
+bool peer_stopped_in_calls(int32_t pid)
+{
+	(void)pid;
+	return false;
+}
+
+const char *ibv_wc_status_str(enum ibv_wc_status status)
+{
+	(void)status;
+	return "a status";
+}
+
+void start_stay(void)
+{
+}
+
+int return_to_daemon(struct hca *hca, uint32_t seen)
+{
+	(void)hca, (void)seen;
+	return -EIO;
+}
+
+void return_seek(struct hca *hca, bool start)
+{
+	(void)hca, (void)start;
+}
+
+void return_watch(struct hca *hca)
+{
+	(void)hca;
+}
+
+void return_watched(struct hca *hca)
+{
+	(void)hca;
+}
+
+int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int table_fd,
+		  int doorbell_fd, struct proto_attach_resp *resp, int *event_fd)
+{
+	(void)conn, (void)old, (void)table_fd;
+	*resp = (struct proto_attach_resp){.cookie = 1, .slot = FAKE_SLOT};
+	*event_fd = dup(doorbell_fd); /* never looked at: there is no engine thread */
+	return *event_fd < 0 ? -errno : 0;
+}
+
+int daemon_link(struct daemon_conn *conn, uint32_t slot)
+{
+	(void)conn;
+	return slot == FAKE_PEER_SLOT ? 0 : -ENOENT;
+}
+
+int daemon_event_next(int event_fd, struct proto_event *event, int *fds)
+{
+	(void)event_fd, (void)event, (void)fds;
+	return -EAGAIN;
+}
+
+int daemon_context_open(struct daemon_conn *conn, const char *node, uint64_t cookie,
+			const uint64_t token[2], uint32_t *num_comp_vectors)
+{
+	(void)conn, (void)node, (void)cookie, (void)token;
+	*num_comp_vectors = 1;
+	return 0;
+}
+
+void daemon_leave(struct daemon_conn *conn)
+{
+	(void)conn;
+}
+
+void daemon_close(struct daemon_conn *conn)
+{
+	(void)conn;
+}
+
+int daemon_query_gid(struct daemon_conn *conn, uint32_t port, uint32_t index,
+		     struct proto_query_gid_resp *resp)
+{
+	(void)conn, (void)port;
+	memset(resp, 0, sizeof(*resp));
+	return index ? -EINVAL : 0;
+}
+
+static int made(uint32_t *handle)
+{
+	*handle = 1;
+	fake_daemon.objects++;
+	return 0;
+}
+
+static int ended(void)
+{
+	fake_daemon.objects--;
+	return 0;
+}
+
+int daemon_create_channel(struct daemon_conn *conn, uint32_t *handle)
+{
+	(void)conn;
+	return made(handle);
+}
+
+int daemon_destroy_channel(struct daemon_conn *conn, uint32_t handle)
+{
+	(void)conn, (void)handle;
+	return ended();
+}
+
+int daemon_create_cq(struct daemon_conn *conn, uint32_t cqe, int64_t channel, uint32_t comp_vector,
+		     uint32_t *handle)
+{
+	(void)conn, (void)cqe, (void)channel, (void)comp_vector;
+	return made(handle);
+}
+
+int daemon_resize_cq(struct daemon_conn *conn, uint32_t handle, uint32_t cqe)
+{
+	(void)conn, (void)handle, (void)cqe;
+	return 0;
+}
+
+int daemon_destroy_cq(struct daemon_conn *conn, uint32_t handle)
+{
+	(void)conn, (void)handle;
+	return ended();
+}
+
+int daemon_create_qp(struct daemon_conn *conn, const struct ib_uverbs_create_qp *cmd,
+		     struct ib_uverbs_create_qp_resp *resp)
+{
+	(void)conn, (void)cmd;
+	resp->qpn = FAKE_SLOT << LIMIT_QP_BITS | fake_daemon.next_qp++;
+	return made(&resp->qp_handle);
+}
+
+int daemon_destroy_qp(struct daemon_conn *conn, uint32_t handle)
+{
+	(void)conn, (void)handle;
+	return ended();
+}
+
+int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, uint32_t max_sge,
+		      uint32_t *handle)
+{
+	(void)conn, (void)pd, (void)max_wr, (void)max_sge;
+	return made(handle);
+}
+
+int daemon_modify_srq(struct daemon_conn *conn, uint32_t handle, uint32_t max_wr)
+{
+	(void)conn, (void)handle, (void)max_wr;
+	return 0;
+}
+
+int daemon_destroy_srq(struct daemon_conn *conn, uint32_t handle)
+{
+	(void)conn, (void)handle;
+	return ended();
+}

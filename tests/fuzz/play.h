@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the actions of play.c need of victim.c. */
+#ifndef VERBENA_TESTS_FUZZ_PLAY_H
+#define VERBENA_TESTS_FUZZ_PLAY_H
+
+#include <infiniband/verbs.h>
+#include <stdint.h>
+
+enum { TABLE_QPS = 15, TABLE_MRS = 15 }; /* places of the peer's table that are used */
+
+uint8_t *region_at(unsigned int region);
+void region_register(unsigned int region);
+void region_deregister(unsigned int region);
+void link_make(void);
+void link_end(void);
+void qp_connect(unsigned int index, enum ibv_qp_state until);
+uint32_t peer_qpn(unsigned int qp);
+void peer_publish(unsigned int qp);
+void completions_take(void);
+
+#endif

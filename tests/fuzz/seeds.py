@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Writes inputs for the fuzz targets to begin with: one ordinary life of everything.
+
+usage: tests/fuzz/seeds.py FOLDER      (writes FOLDER/TARGET/seed-*)
+
+The numbers are those of the targets' tables of actions; the other files of the corpus are what the
+fuzzers made of these, chosen by tests/fuzz/minimize.
+"""
+import pathlib
+import sys
+
+# daemon_commands.c
+COMMAND, ATTACH, CONTEXT, END, CTL, READ, ROUNDS, TABLE, SCARCE, RESTART = (
+    0, 6, 9, 10, 11, 13, 14, 15, 16, 18)
+# commands.c
+(PD, MR, CHANNEL, CQ, SRQ, QP, AH, REREG, RESIZE, MODIFY_SRQ, DEALLOC_PD, DEREG, DESTROY_AH,
+ DESTROY_CQ, DESTROY_QP, DESTROY_SRQ, DESTROY_CHANNEL, LINK, EX_QUERY, LINK_RETURN, RETURNED) = range(21)
+IMPORT_PD, UNIMPORT_PD, QUERY_MR = 25, 26, 27
+
+
+def command(client, which, *body, other=0, makes=None, cut=0):
+    """`makes`: the place of the object among those that the client has made."""
+    returned = [makes, 0] if makes is not None else []
+    return [COMMAND, client, other, which, *body, *returned, 0, cut]
+
+
+def attach(client, how=1, who=None):
+    return [ATTACH, client, client if who is None else who, how, 0]
+
+
+def objects(client):
+    return (command(client, PD, makes=0)
+            + command(client, CHANNEL, makes=1)
+            + command(client, CQ, 16, 0, 0, 0, makes=2)
+            + command(client, SRQ, 0, 8, 1, makes=3)
+            + command(client, MR, 1, 8, 9, 0, 7, makes=4)
+            + command(client, QP, 0, 0, 0, 1, 0, 8, 8, 0, makes=5)
+            + command(client, AH, 0, 0, makes=6))
+
+
+def destroy(client):
+    kinds = (DESTROY_AH, DESTROY_QP, DEREG, DESTROY_SRQ, DESTROY_CQ, DESTROY_CHANNEL, DEALLOC_PD)
+    return sum((command(client, kind, 0) for kind in kinds), [])
+
+
+def daemon_commands():
+    two = attach(0) + attach(1) + [CONTEXT, 2, 0, 1, 0] + [CONTEXT, 3, 1, 1, 0]
+    link = command(0, LINK, other=1) + [READ, 0, READ, 1]
+    back = [RESTART] + attach(0, 2) + attach(1, 2) + [CONTEXT, 2, 0, 1, 0] + objects(2)
+    links_back = command(0, LINK_RETURN, 0, other=1) + command(1, LINK_RETURN, 1, other=0)
+    returned = command(0, RETURNED) + command(1, RETURNED)
+    yield two + objects(2) + destroy(2)
+    yield two + objects(2) + [CTL, 0, CTL, 2, TABLE, 1, 1, 2, 0, 0, 9, 0, 0, 0, CTL, 2]
+    yield two + link + [END, 1, 0]
+    yield two + objects(2) + link + back + links_back + returned + destroy(2)
+    yield two + link + [RESTART] + attach(0, 2) + links_back + [END, 1, 255] + returned
+    yield (two + objects(2) + command(3, IMPORT_PD, 0, other=2, makes=0)
+           + command(3, QUERY_MR, 0, other=2) + command(3, CQ, 16, 0, 1, makes=1) + [END, 2, 0]
+           + command(3, UNIMPORT_PD, 0))
+    narrow = [SCARCE, 225] + two
+    yield narrow + command(2, EX_QUERY, 0, 0, 0, 0, cut=150) * 20 + [READ, 2, ROUNDS, 1, READ, 2]
+    yield narrow + (command(0, LINK, other=1) + [END, 1, 0] + attach(1)) * 8 + [READ, 0, READ, 0]
+    yield two + objects(2) * 5
+    for n in (1, 2, 3, 5):
+        yield [SCARCE, n] + two + objects(2) + link + [END, 0, 180]
+
+
+def post_recv(action, qp):
+    return [action, qp, 1, 0, 0, 131, 0]  # one segment: a whole region
+
+
+def ring_entries():
+    record, recv, send, serve, poll, round_, time, modify, region, link = 0, 6, 5, 12, 8, 9, 10, 14, 15, 16
+    for vm in (0, 1):
+        for kind in range(1, 17):
+            yield ([vm] + post_recv(recv, 0) + [record, 0, kind, 9, 0, 0, 0, 0, 0]
+                   + [1, 0, 0, 64, 0, 1] + [poll, 1, round_])
+        for op in range(7):
+            yield ([vm, send, 0, op, 2, 0, 1, 0, 1, 0, 0, 237, 0, round_, serve, 0, 0, 0, round_, poll, 1,
+                    time, 32, modify, 0, 6, region, 1, link, 7])
+    yield from full_ring()
+    for size in (64, 133, 131):
+        yield from pulled(size, record, recv, serve, round_)
+    yield from held()
+
+
+def full_ring():
+    """Three READs of 32 KiB: the last one waits until the ring has room, and what follows, too."""
+    record, consume, serve, round_, read_req = 0, 11, 12, 9, 6
+    read = [record, 0, read_req, 9, 0, 0, 0, 0, 0, 1, 0, 0, 131, 0, 1]
+    yield [0] + read * 3 + [consume, 0, 1, serve, round_, record, 0, 1, 9, 0, 0, 0, 0, 0, 1, 0, 0, 9, 0, 1]
+    yield [0] + read * 4 + [serve, round_, serve, round_, serve, round_]
+    yield [0] + read * 3 + [record, 1, 1, 9, 0, 0, 0, 0, 0, 1, 0, 0, 9, 0, 1] * 4 + [serve, round_] * 3
+
+
+def pulled(size, record, recv, serve, round_):
+    """A message by reference that is streamed, in one piece or more."""
+    send_ref, send_data = 2, 3
+    message = [record, 0, send_ref, 9, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, size, 0, 1]
+    piece = [record, 0, send_data, 9, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1]
+    for vm in (0, 1):
+        yield [vm] + post_recv(recv, 0) + message + piece * 5 + [serve, round_]
+
+
+def held():
+    """What was wrong once: a receive's place is posted to again while its message is streamed, and
+    a WRITE with immediate data waits behind a SEND and then for a receive."""
+    record, recv, modify, round_, write = 0, 6, 14, 9, 5
+    send_ref = [record, 0, 2, 9, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 64, 0, 1]
+    yield [0] + post_recv(recv, 0) * 4 + send_ref + post_recv(recv, 0) + [modify, 0, 6, round_]
+    send = [record, 0, 1, 225, 0, 0, 0, 0, 0, 1, 0, 0, 8, 0, 1]
+    write_imm = [record, 0, write, 237, 0, 0, 0, 0, 0, 1, 0, 0, 8, 0, 0, 0, 1]
+    yield [0] + send + write_imm + post_recv(recv, 0) * 3 + [round_]
+
+
+def shared_tables():
+    send, table_mr, header, region, poll = 7, 2, 5, 16, 11
+    for vm in (0, 1):
+        for op in range(7):
+            yield ([vm, table_mr, 2, 31, 64, 15, send, 0, op, 2, 0, 1, 0, 1, 0, 0, 64, 0, poll, 1,
+                    header, 64, 1, 0, region, 1])
+
+
+def main():
+    for make in (daemon_commands, ring_entries, shared_tables):
+        folder = pathlib.Path(sys.argv[1]) / make.__name__
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, seed in enumerate(make()):
+            (folder / f"seed-{number:02}").write_bytes(bytes(seed))
+
+
+main()
