@@ -6,10 +6,9 @@
  */
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
+#include "abi/populate.h"
 #include "abi/verbs_abi.h"
 #include "base/log.h"
 #include "hca/books.h"
@@ -48,29 +47,6 @@ static int check_region(const void *addr, size_t length, uint64_t iova, unsigned
 	    __builtin_add_overflow(iova, length, &iova_end)) {
 		log_warn("a region can't have %zu bytes at %p", length, addr);
 		return EINVAL;
-	}
-	return 0;
-}
-
-/*
- * Brings the pages in, so that they exist (and may be written) before a peer needs them. 0 or
- * EFAULT. Kernels before 5.14 can't; there, pages come when they are touched.
- */
-static int populate(void *addr, size_t length, bool write)
-{
-	uintptr_t mask = (uintptr_t)sysconf(_SC_PAGESIZE) - 1;
-	uintptr_t start = (uintptr_t)addr & ~mask;
-	size_t size = (((uintptr_t)addr + length + mask) & ~mask) - start;
-	int advice = write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
-
-	while (madvise((void *)start, size, advice) < 0) {
-		if (errno == EINTR || errno == EAGAIN)
-			continue;
-		if (errno == EINVAL && madvise((void *)start, 0, advice) < 0)
-			return 0;
-		log_warn("a region can't be registered: the %zu bytes at %p aren't all mapped%s",
-			 length, addr, write ? " and writable" : "");
-		return EFAULT;
 	}
 	return 0;
 }

@@ -19,9 +19,6 @@
 #include "daemon/user.h"
 #include "proto/proto.h"
 
-/* Requests of one connection that are answered before others get their turn. */
-enum { REQUESTS_A_TURN = 16 };
-
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77 /* Linux 6.5 */
 #endif
@@ -131,7 +128,9 @@ static void on_ready(struct watch *watch, uint32_t events)
 	 * nobody waits for their answers, and all that they could make would be freed at once. */
 	if (!err && (events & (EPOLLHUP | EPOLLERR)))
 		err = -EPIPE;
-	for (int i = 0; !err && !conn->unsent && i < REQUESTS_A_TURN; i++)
+	/* Then it is others' turn: who asks and waits has no second one, and who floods waits for
+	 * all others after each. */
+	if (!err && !conn->unsent)
 		err = serve_one(conn);
 	if (err && err != -EAGAIN)
 		conn_close(conn);

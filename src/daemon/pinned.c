@@ -18,6 +18,8 @@
 
 #define PAGE 4096ull
 
+enum { MAY_LOCK_MS = 100 };
+
 uint64_t pinned_bytes(uint64_t start, uint64_t length)
 {
 	return ((start + length + PAGE - 1) & ~(PAGE - 1)) - (start & ~(PAGE - 1));
@@ -61,13 +63,19 @@ uint64_t pinned_limit(const struct process *process)
 	return strtoull(value, NULL, 10);
 }
 
-static bool may_lock(const struct process *process)
+/* A yes holds for a moment: reading the file takes longer than all the rest of a registration. */
+static bool may_lock(struct process *process)
 {
 	char value[32];
+	uint64_t now = now_ms();
 
-	if (!proc_find(process->pid, "status", "CapEff:", value, sizeof(value)))
+	if (now < process->may_lock_until_ms)
+		return true;
+	if (!proc_find(process->pid, "status", "CapEff:", value, sizeof(value)) ||
+	    !(strtoull(value, NULL, 16) >> CAP_IPC_LOCK & 1))
 		return false;
-	return strtoull(value, NULL, 16) >> CAP_IPC_LOCK & 1;
+	process->may_lock_until_ms = now + MAY_LOCK_MS;
+	return true;
 }
 
 static bool is_enforced(const struct process *process)

@@ -50,10 +50,11 @@ struct process {
 	struct list contexts;
 	uint32_t context_count;
 	uint32_t objects[OBJECT_KINDS];
-	uint64_t pinned;     /* bytes; see pinned.h */
-	bool no_memlock;     /* asked not to be held to RLIMIT_MEMLOCK */
-	bool returning;	     /* from another daemon; see return.h */
-	struct link **links; /* by the peer's slot; NULL until the first link */
+	uint64_t pinned;	    /* bytes; see pinned.h */
+	bool no_memlock;	    /* asked not to be held to RLIMIT_MEMLOCK */
+	uint64_t may_lock_until_ms; /* so long it counts as one with CAP_IPC_LOCK (pinned.c) */
+	bool returning;		    /* from another daemon; see return.h */
+	struct link **links;	    /* by the peer's slot; NULL until the first link */
 	uint32_t link_count;
 	struct claim *claims;	     /* links it had at another daemon, by slot; NULL: none */
 	struct slot_set *awaited_by; /* who wants a link to it once it is back; NULL: nobody */

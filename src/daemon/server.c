@@ -16,7 +16,7 @@
 #include "daemon/user.h"
 
 /* Connections that are accepted before others get their turn; when a starter is busy: retry. */
-enum { ACCEPTS_A_TURN = 64, LEAVE_RETRY_MS = 100, COMPLAIN_MS = 1000 };
+enum { ACCEPTS_A_TURN = 8, LEAVE_RETRY_MS = 100, COMPLAIN_MS = 1000 };
 
 /* ------------------------------------------------------------------ coming */
 

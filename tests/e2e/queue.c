@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "faults.h"
@@ -194,6 +195,64 @@ static void too_much(struct rig *rig)
 	CHECK(rig, !ibv_reg_mr(end.pd, end.buf, 0, 0) && errno == EINVAL);
 	CHECK(rig, !ibv_reg_mr(end.pd, end.buf, 8, IBV_ACCESS_REMOTE_WRITE) && errno == EINVAL);
 	CHECK(rig, !ibv_reg_mr(end.pd, (void *)64, 4096, 0) && errno == EFAULT);
+	end_close(&end);
+}
+
+static int present_pages(void *memory, size_t pages)
+{
+	unsigned char present[256];
+	int count = 0;
+
+	if (pages > sizeof(present) || mincore(memory, pages * 4096, present))
+		return -1;
+	for (size_t i = 0; i < pages; i++)
+		count += present[i] & 1;
+	return count;
+}
+
+static int registers(struct end *end, void *memory, int access)
+{
+	struct ibv_mr *mr = ibv_reg_mr(end->pd, memory, (size_t)256 * 4096, access);
+
+	return mr ? ibv_dereg_mr(mr) : errno;
+}
+
+/* Large enough that registering looks at the pages first, and populates only where one is missing:
+ * it must find out the same. */
+static void large_regions(struct rig *rig)
+{
+	enum { PAGES = 256 };
+	const size_t size = (size_t)PAGES * 4096;
+	uint8_t *memory =
+		mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	const int write = IBV_ACCESS_LOCAL_WRITE;
+	struct end end;
+
+	end_open(&end, rig, NULL);
+	CHECK(rig, memory != MAP_FAILED);
+	CHECK_EQ(rig, present_pages(memory, PAGES), 0);
+	OK(rig, registers(&end, memory, write));
+	CHECK_EQ(rig, present_pages(memory, PAGES), PAGES);
+	OK(rig, registers(&end, memory, write));
+	/* One page is missing. */
+	OK(rig, madvise(memory + 77 * 4096, 4096, MADV_DONTNEED));
+	CHECK_EQ(rig, present_pages(memory, PAGES), PAGES - 1);
+	OK(rig, registers(&end, memory, write));
+	CHECK_EQ(rig, present_pages(memory, PAGES), PAGES);
+	/* All are there, one mustn't be written, then not even be read. */
+	OK(rig, mprotect(memory + 200 * 4096, 4096, PROT_READ));
+	CHECK_EQ(rig, registers(&end, memory, write), EFAULT);
+	OK(rig, registers(&end, memory, 0));
+	OK(rig, mprotect(memory + 200 * 4096, 4096, PROT_NONE));
+	CHECK_EQ(rig, registers(&end, memory, 0), EFAULT);
+	/* A hole; in one process, the other end may fill it. */
+	OK(rig, munmap(memory + 200 * 4096, 4096));
+	if (rig->carrier > RIG_SELF_TWO) {
+		CHECK_EQ(rig, registers(&end, memory, write), EFAULT);
+		CHECK_EQ(rig, registers(&end, memory, 0), EFAULT);
+	}
+	munmap(memory, 200 * 4096);
+	munmap(memory + 201 * 4096, size - 201 * 4096);
 	end_close(&end);
 }
 
@@ -651,6 +710,7 @@ const struct rig_test queue_tests[] = {
 	{"recv_refused", recv_refused},
 	{"queues_full", queues_full},
 	{"too_much", too_much},
+	{"large_regions", large_regions},
 	{"in_use", in_use},
 	{"cq_overrun", cq_overrun},
 	{"cq_resize", cq_resize},

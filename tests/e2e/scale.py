@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Thousands of queue pairs in one process, and hundreds of processes on one device.
+"""Thousands of queue pairs in one process, a hundred thousand regions at one daemon, and hundreds of
+processes on one device.
 
 The programs are those of `make bench`, which says how fast and how small; here they only have to
 do their work, and to leave nothing behind. VERBENA_FULL=1 adds 200 processes, all to all.
@@ -10,6 +11,7 @@ import os
 from lib import BUILD, FULL, SANITIZE, Stage, Suite, require
 
 MANYQPS = os.path.join(BUILD, "bench", "manyqps")
+MANYOBJECTS = os.path.join(BUILD, "bench", "manyobjects")
 MANYPROCS = os.path.join(BUILD, "bench", "manyprocs")
 
 
@@ -24,10 +26,14 @@ def works(stage, *command, seconds):
 def main():
     """All cases. Sanitized code gets fewer of everything."""
     suite = Suite("scale")
-    stage = Stage(idle_ms=2000)
+    # RLIMIT_MEMLOCK is looked at by other tests; who isn't root may have 8 MiB.
+    stage = Stage(idle_ms=2000, VERBENA_MEMLOCK="off")
     qps, processes = (10000, 200) if not SANITIZE else (1000, 24)
     for mode in ("self", "peer"):
         suite.case(f"{qps} QPs, {mode}", works, stage, MANYQPS, "-n", qps, "-m", mode, seconds=60)
+    regions, pairs = (100000, 50000) if not SANITIZE else (10000, 5000)
+    suite.case(f"{regions} regions, {pairs} QPs, 5 processes", works, stage, MANYOBJECTS,
+               "-m", regions, "-q", pairs, seconds=90)
     suite.case(f"{processes} processes", works, stage, MANYPROCS, "-n", processes, "-k", 6,
                "-r", 2, seconds=90)
     everybody = processes if FULL else processes // 5

@@ -86,6 +86,12 @@ int daemon_link(struct daemon_conn *conn, uint32_t slot)
 	return slot == FAKE_PEER_SLOT ? 0 : -ENOENT;
 }
 
+int daemon_unlink(struct daemon_conn *conn, uint32_t slot, uint64_t link_id)
+{
+	(void)conn, (void)link_id;
+	return slot == FAKE_PEER_SLOT ? 0 : -ENOENT;
+}
+
 int daemon_event_next(int event_fd, struct proto_event *event, int *fds)
 {
 	(void)event_fd, (void)event, (void)fds;
