@@ -217,7 +217,7 @@ static void leave_link(struct link *link)
 	list_init(&link->node);
 	list_init(&link->waiters);
 	atomic_store(&link->has_waiters, false);
-	link->can_vm = false;
+	link->can_vm = link->direct = false;
 	if (link->memory && !link->self) {
 		own_memory(link->memory, LINK_SIZE);
 		own_memory(link->peer, PUB_SIZE);

@@ -345,6 +345,7 @@ struct link {
 	_Atomic uint32_t state; /* enum link_state */
 	bool self;	     /* both ends are this process: copies are memcpy, atomics are direct */
 	_Atomic bool can_vm; /* process_vm_* reaches the peer */
+	_Atomic bool direct; /* can_vm, and the peer waits for our hazards: see link_direct() */
 	_Atomic bool mapped; /* memory, peer and doorbell exist */
 	_Atomic uint64_t refused_at; /* ns: nobody was there */
 	_Atomic bool broken;	     /* the peer broke the ring's rules: our QPs are to be told */

@@ -257,15 +257,25 @@ static void link_up(struct hca *hca, struct link *link, const struct proto_event
 	link->can_vm = link->regions && probe_vm(event->pid, event->uid, link->regions);
 	ring_tx_init(&link->tx, memory->ring[mine], &memory->ctl[mine]);
 	ring_rx_init(&link->rx, memory->ring[theirs], &memory->ctl[theirs]);
+	atomic_store(&link->direct, false);
 	atomic_store(&link->broken, false);
 	atomic_store(&link->mapped, true);
 	lock_take(&hca->engine);
 	list_add_tail(&hca->links, &link->node);
-	atomic_store_explicit(&link->state, LINK_UP, memory_order_release);
+	atomic_store(&link->state, LINK_UP);
+	atomic_store(&memory->installed[mine], 1); /* [I1], before any KICK */
 	lock_give(&hca->engine);
 	atomic_store(&link->has_waiters, true);
 	log_debug("link to process %d at slot %u is up%s", link->pid, link->slot,
 		  link->can_vm ? "" : " (ring copies)");
+}
+
+bool link_direct_slow(struct link *link)
+{
+	if (!atomic_load(&link->can_vm) || !atomic_load(&link->memory->installed[!link->side]))
+		return false; /* [I2] */
+	atomic_store(&link->direct, true);
+	return true;
 }
 
 /* A link's event that came before the one before it was forgotten. */

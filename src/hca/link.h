@@ -45,6 +45,18 @@ static inline bool link_is(const struct link *link, enum link_state state)
 }
 
 /*
+ * We may copy: process_vm_* reaches the peer, and it has this link, too, so its deregistrations
+ * wait for our hazards. Until then one-sided requests wait; the peer's KICK comes after that. The
+ * link is up, and the QP's lock held.
+ */
+bool link_direct_slow(struct link *link);
+static inline bool link_direct(struct link *link)
+{
+	return likely(atomic_load_explicit(&link->direct, memory_order_acquire)) ||
+	       link_direct_slow(link);
+}
+
+/*
  * Room for a record with `payload` bytes. On success tx_lock is held and link_send must follow.
  * NULL: full, or older records wait; the caller arranges to be woken (link_wait).
  */

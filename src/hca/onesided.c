@@ -19,7 +19,7 @@
 
 bool onesided_direct(const struct qp *qp)
 {
-	return qp->link->self || atomic_load_explicit(&qp->link->can_vm, memory_order_relaxed);
+	return qp->link->self || link_direct(qp->link);
 }
 
 /* The peer's QP goes to the error state for what we tried on it. */

@@ -279,7 +279,7 @@ static void reset(struct qp *qp)
 	send_last_ack(qp);
 	leave_lists(qp);
 	qp->sq.head = qp->sq.next = qp->sq.acked = 0;
-	qp->rq.head = qp->rq.tail = 0;
+	qp->rq.head = qp->rq.tail = qp->rq.held = 0;
 	qp->reads_out = qp->blocking_out = 0;
 	qp->next_msn = qp->arrived_msn = qp->done_msn = 0;
 	qp->link = NULL;

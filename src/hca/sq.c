@@ -183,6 +183,13 @@ static enum step wait_for_link(struct qp *qp)
 	return STEP_WAIT;
 }
 
+/* The peer hasn't got the link yet; the KICK that it then sends, or the timer, ends this. */
+static enum step wait_for_peer(struct qp *qp)
+{
+	engine_watch_qp(qp);
+	return STEP_WAIT;
+}
+
 /* Errors of this side complete in their turn: not before what was sent earlier. */
 static enum step fail_here(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
 {
@@ -367,11 +374,13 @@ static enum step start_read(struct qp *qp, struct send_wqe *wqe)
 {
 	struct iovec local[LIMIT_SGE];
 
-	if (onesided_direct(qp)) {
+	if (likely(onesided_direct(qp))) {
 		if (outstanding(qp))
 			return STEP_WAIT;
 		return finish_direct(qp, wqe, onesided_read(qp, wqe));
 	}
+	if (unlikely(qp->link->can_vm))
+		return wait_for_peer(qp);
 	if (!may_read(qp))
 		return STEP_WAIT;
 	if (unlikely(sq_segments(qp, wqe, IBV_ACCESS_LOCAL_WRITE, local) < 0))
@@ -445,8 +454,9 @@ static enum step start_connected(struct qp *qp, struct send_wqe *wqe)
 		return start_send(qp, wqe);
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
-		return onesided_direct(qp) ? start_write_direct(qp, wqe)
-					   : start_write_ring(qp, wqe);
+		if (likely(onesided_direct(qp)))
+			return start_write_direct(qp, wqe);
+		return unlikely(qp->link->can_vm) ? wait_for_peer(qp) : start_write_ring(qp, wqe);
 	case IBV_WR_RDMA_READ:
 		return start_read(qp, wqe);
 	default:
