@@ -41,25 +41,28 @@ static void fill_request(struct ib_uverbs_ah_attr *out, const struct ibv_ah_attr
 	memcpy(out->grh.dgid, attr->grh.dgid.raw, sizeof(out->grh.dgid));
 }
 
-/* The source GID that `attr` chooses, or a positive errno. */
-static int source_gid(struct ibv_context *context, const struct ibv_ah_attr *attr,
-		      union ibv_gid *gid)
+/* Makes it at the daemon, which says what its source GID is. A positive errno. */
+static int announce(struct context *context, struct ah *ah)
 {
-	struct proto_query_gid_resp resp;
+	struct proto_create_ah_resp resp;
 
-	if (!attr->is_global) {
+	if (!ah->attr.is_global) {
 		log_warn("an address handle on an Ethernet port needs a GRH (is_global = 1)");
 		return EINVAL;
 	}
-	int err = -daemon_query_gid(conn_of(context), attr->port_num, attr->grh.sgid_index, &resp);
+	fill_request(&ah->request, &ah->attr);
+	books_enter(context->hca);
+	int err = -daemon_create_ah(&context->conn, pd_of(ah->ibv.pd)->handle, &ah->request, &resp);
 
-	if (err == ENODATA) {
-		log_warn("an address handle can't use GID %u of port %u: that place is empty",
-			 attr->grh.sgid_index, attr->port_num);
-		return EINVAL;
+	if (!err) {
+		ah->ibv.handle = resp.ah_handle;
+		memcpy(ah->sgid.raw, resp.sgid, sizeof(ah->sgid.raw));
+		books_add(context, HELD_AH, &ah->held);
 	}
-	if (!err)
-		memcpy(gid->raw, resp.gid, sizeof(gid->raw));
+	books_leave(context->hca);
+	if (err == EINVAL)
+		log_warn("an address handle can't use GID %u of port %u: there is none",
+			 ah->attr.grh.sgid_index, ah->attr.port_num);
 	return err;
 }
 
@@ -70,24 +73,15 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 
 	if (!ah)
 		return fail_null(ENOMEM);
-	int err = source_gid(pd->context, attr, &ah->sgid);
-
 	ah->ibv.pd = pd;
-	books_enter(context->hca);
-	if (!err) {
-		fill_request(&ah->request, attr);
-		err = -daemon_create_ah(&context->conn, pd_of(pd)->handle, &ah->request,
-					&ah->ibv.handle);
-	}
-	if (!err)
-		books_add(context, HELD_AH, &ah->held);
-	books_leave(context->hca);
+	ah->ibv.context = pd->context;
+	ah->attr = *attr;
+	int err = announce(context, ah);
+
 	if (err) {
 		free(ah);
 		return fail_null(err);
 	}
-	ah->ibv.context = pd->context;
-	ah->attr = *attr;
 	context_count(pd->context, 1);
 	return &ah->ibv;
 }

@@ -415,18 +415,12 @@ int daemon_destroy_srq(struct daemon_conn *conn, uint32_t handle)
 }
 
 int daemon_create_ah(struct daemon_conn *conn, uint32_t pd, const struct ib_uverbs_ah_attr *attr,
-		     uint32_t *handle)
+		     struct proto_create_ah_resp *resp)
 {
 	struct ib_uverbs_create_ah body = {.pd_handle = pd};
-	struct ib_uverbs_create_ah_resp resp;
 
 	body.attr = *attr;
-	int err =
-		simple(conn, IB_USER_VERBS_CMD_CREATE_AH, &body, sizeof(body), &resp, sizeof(resp));
-
-	if (!err)
-		*handle = resp.ah_handle;
-	return err;
+	return simple(conn, IB_USER_VERBS_CMD_CREATE_AH, &body, sizeof(body), resp, sizeof(*resp));
 }
 
 int daemon_destroy_ah(struct daemon_conn *conn, uint32_t handle)

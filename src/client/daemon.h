@@ -109,8 +109,9 @@ int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, ui
 int daemon_modify_srq(struct daemon_conn *conn, uint32_t handle, uint32_t max_wr);
 int daemon_destroy_srq(struct daemon_conn *conn, uint32_t handle);
 
+/* -EINVAL: there is no such port, or no GID at the source index. */
 int daemon_create_ah(struct daemon_conn *conn, uint32_t pd, const struct ib_uverbs_ah_attr *attr,
-		     uint32_t *handle);
+		     struct proto_create_ah_resp *resp);
 int daemon_destroy_ah(struct daemon_conn *conn, uint32_t handle);
 
 #endif

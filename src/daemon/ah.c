@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Address handles: checked against the port and its GIDs, counted. */
 #include <errno.h>
+#include <string.h>
 
 #include "daemon/commands.h"
 #include "daemon/conn.h"
@@ -8,26 +9,27 @@
 #include "daemon/dispatch.h"
 #include "daemon/server.h"
 
-/* On Ethernet an address is a GRH; its source must be a GID that the port has now. */
-static int check_attr(struct server *server, const struct ib_uverbs_ah_attr *attr)
+/* On Ethernet an address is a GRH; its source must be a GID that the port has now. NULL: it isn't.
+ */
+static const struct host_address *source(struct server *server,
+					 const struct ib_uverbs_ah_attr *attr)
 {
-	if (attr->port_num != DEVICE_PORT || !attr->is_global ||
-	    !gids_get(&server->device.gids, attr->grh.sgid_index))
-		return -EINVAL;
-	return 0;
+	if (attr->port_num != DEVICE_PORT || !attr->is_global)
+		return NULL;
+	return gids_get(&server->device.gids, attr->grh.sgid_index);
 }
 
 int command_create_ah(struct request *request, void *response)
 {
 	const struct ib_uverbs_create_ah *body = request->body;
-	struct ib_uverbs_create_ah_resp *resp = response;
+	struct proto_create_ah_resp *resp = response;
 	struct context *context = request->conn->context;
 	struct pd *pd = pd_find(context, body->pd_handle);
+	const struct host_address *from = source(request->conn->server, &body->attr);
 	struct object *object;
-	int err = pd ? check_attr(request->conn->server, &body->attr) : -EINVAL;
+	int err =
+		pd && from ? object_make(request, OBJECT_AH, sizeof(struct ah), &object) : -EINVAL;
 
-	if (!err)
-		err = object_make(request, OBJECT_AH, sizeof(struct ah), &object);
 	if (err)
 		return err;
 	struct ah *ah = (struct ah *)object;
@@ -36,6 +38,7 @@ int command_create_ah(struct request *request, void *response)
 	ah->pd = pd;
 	pd->object.users++;
 	resp->ah_handle = object->handle;
+	memcpy(resp->sgid, from->gid, sizeof(resp->sgid));
 	return 0;
 }
 

@@ -94,8 +94,8 @@ static int qp_again(struct daemon_conn *conn, struct list *held)
 static int ah_again(struct daemon_conn *conn, struct list *held)
 {
 	const struct ah *ah = container_of(held, struct ah, held);
-	uint32_t handle;
-	int err = daemon_create_ah(conn, pd_of(ah->ibv.pd)->handle, &ah->request, &handle);
+	struct proto_create_ah_resp resp;
+	int err = daemon_create_ah(conn, pd_of(ah->ibv.pd)->handle, &ah->request, &resp);
 
 	/* Its address may be gone; the handle then only misses at the daemon. */
 	return err == -EINVAL ? 0 : err;

@@ -126,6 +126,13 @@ struct proto_query_gid_resp {
 	uint32_t ifindex; /* of the interface that gave it */
 };
 
+/* The response of CREATE_AH; what follows the handle stands where the kernel's drivers add theirs.
+ */
+struct proto_create_ah_resp {
+	uint32_t ah_handle;
+	uint8_t sgid[16]; /* the GID at the handle's source index */
+};
+
 /* GET_CONTEXT's udata. Clients of before there was a token send the cookie only. */
 struct proto_get_context {
 	uint64_t cookie;

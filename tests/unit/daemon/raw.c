@@ -422,7 +422,7 @@ uint32_t raw_ah(int fd, uint32_t pd)
 {
 	const struct ib_uverbs_create_ah body = {.pd_handle = pd,
 						 .attr = {.is_global = 1, .port_num = 1}};
-	struct ib_uverbs_create_ah_resp resp;
+	struct proto_create_ah_resp resp;
 
 	assert_int_equal(
 		raw_call(fd, IB_USER_VERBS_CMD_CREATE_AH, &body, sizeof(body), &resp, sizeof(resp)),

@@ -71,7 +71,7 @@ static const struct known on_context[] = {
 	ROW(IB_USER_VERBS_CMD_QUERY_PORT, ib_uverbs_query_port, ib_uverbs_query_port_resp),
 	ROW(IB_USER_VERBS_CMD_ALLOC_PD, ib_uverbs_alloc_pd, ib_uverbs_alloc_pd_resp),
 	ROW0(IB_USER_VERBS_CMD_DEALLOC_PD, ib_uverbs_dealloc_pd),
-	ROW(IB_USER_VERBS_CMD_CREATE_AH, ib_uverbs_create_ah, ib_uverbs_create_ah_resp),
+	ROW(IB_USER_VERBS_CMD_CREATE_AH, ib_uverbs_create_ah, proto_create_ah_resp),
 	ROW0(IB_USER_VERBS_CMD_DESTROY_AH, ib_uverbs_destroy_ah),
 	ROW(IB_USER_VERBS_CMD_REG_MR, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp),
 	ROW(IB_USER_VERBS_CMD_REREG_MR, ib_uverbs_rereg_mr, ib_uverbs_rereg_mr_resp),

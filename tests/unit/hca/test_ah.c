@@ -33,11 +33,14 @@ int daemon_query_gid(struct daemon_conn *conn, uint32_t port, uint32_t index,
 }
 
 int daemon_create_ah(struct daemon_conn *conn, uint32_t pd, const struct ib_uverbs_ah_attr *attr,
-		     uint32_t *handle)
+		     struct proto_create_ah_resp *resp)
 {
 	(void)conn, (void)pd;
+	if (attr->port_num != 1 || attr->grh.sgid_index >= 2)
+		return -EINVAL;
 	last = *attr;
-	*handle = ++handles;
+	resp->ah_handle = ++handles;
+	memcpy(resp->sgid, gids[attr->grh.sgid_index], 16);
 	return 0;
 }
 
