@@ -48,5 +48,5 @@ function(verbena_test_environment name)
 		PYTHON=${VERBENA_PYTHON}
 		ASAN_OPTIONS=abort_on_error=1:detect_stack_use_after_return=1
 		UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
-		TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:atexit_sleep_ms=0:suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp)
+		TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0:atexit_sleep_ms=0:suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp)
 endfunction()

@@ -27,6 +27,8 @@
 #include "hca/link.h"
 #include "hca/qp.h"
 
+enum { RETURN_TRIES = 8 };
+
 /* The new connections. */
 struct fresh {
 	struct daemon_conn process;
@@ -308,7 +310,9 @@ int return_to_daemon(struct hca *hca, uint32_t seen)
 	pthread_rwlock_wrlock(&hca->books);
 	pthread_mutex_lock(&hca->lock);
 	if (hca->generation == seen) {
-		err = go_back(hca);
+		/* -EIO: that daemon is gone as well, while it was told. */
+		for (int i = 0; i < RETURN_TRIES && (!i || err == -EIO); i++)
+			err = go_back(hca);
 		if (err)
 			log_warn(
 				"verbenad is gone, and this process can't go on with another (%s): "

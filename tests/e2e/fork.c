@@ -277,9 +277,10 @@ static pid_t child(struct rig *rig)
 	pid_t pid = fork();
 
 	CHECK(rig, pid >= 0);
-	is_child |= pid == 0;
-	if (pid == 0)
+	if (pid == 0) {
+		is_child = true;
 		alarm((unsigned int)(HANGS_AFTER_S * rig_slowness()));
+	}
 	return pid;
 }
 
