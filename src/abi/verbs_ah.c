@@ -41,28 +41,38 @@ static void fill_request(struct ib_uverbs_ah_attr *out, const struct ibv_ah_attr
 	memcpy(out->grh.dgid, attr->grh.dgid.raw, sizeof(out->grh.dgid));
 }
 
+static void fill_address(struct record_ud *to, const struct ibv_ah_attr *attr, const uint8_t *sgid)
+{
+	*to = (struct record_ud){.flow_label = attr->grh.flow_label,
+				 .hop_limit = attr->grh.hop_limit,
+				 .traffic_class = attr->grh.traffic_class,
+				 .sl = attr->sl};
+	memcpy(to->sgid, sgid, sizeof(to->sgid));
+	memcpy(to->dgid, attr->grh.dgid.raw, sizeof(to->dgid));
+}
+
 /* Makes it at the daemon, which says what its source GID is. A positive errno. */
-static int announce(struct context *context, struct ah *ah)
+static int announce(struct context *context, struct ah *ah, const struct ibv_ah_attr *attr)
 {
 	struct proto_create_ah_resp resp;
 
-	if (!ah->attr.is_global) {
+	if (!attr->is_global) {
 		log_warn("an address handle on an Ethernet port needs a GRH (is_global = 1)");
 		return EINVAL;
 	}
-	fill_request(&ah->request, &ah->attr);
+	fill_request(&ah->request, attr);
 	books_enter(context->hca);
 	int err = -daemon_create_ah(&context->conn, pd_of(ah->ibv.pd)->handle, &ah->request, &resp);
 
 	if (!err) {
 		ah->ibv.handle = resp.ah_handle;
-		memcpy(ah->sgid.raw, resp.sgid, sizeof(ah->sgid.raw));
+		fill_address(&ah->to, attr, resp.sgid);
 		books_add(context, HELD_AH, &ah->held);
 	}
 	books_leave(context->hca);
 	if (err == EINVAL)
 		log_warn("an address handle can't use GID %u of port %u: there is none",
-			 ah->attr.grh.sgid_index, ah->attr.port_num);
+			 attr->grh.sgid_index, attr->port_num);
 	return err;
 }
 
@@ -75,8 +85,7 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 		return fail_null(ENOMEM);
 	ah->ibv.pd = pd;
 	ah->ibv.context = pd->context;
-	ah->attr = *attr;
-	int err = announce(context, ah);
+	int err = announce(context, ah, attr);
 
 	if (err) {
 		free(ah);

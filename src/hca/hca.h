@@ -33,6 +33,7 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "client/daemon.h"
+#include "hca/record.h"
 #include "proto/limits.h"
 #include "shm/link.h"
 #include "shm/pub.h"
@@ -111,9 +112,8 @@ struct mr {
 struct ah {
 	struct ibv_ah ibv;
 	struct list held;
-	struct ib_uverbs_ah_attr request; /* `attr`, as the daemon was told */
-	struct ibv_ah_attr attr;
-	union ibv_gid sgid;
+	struct ib_uverbs_ah_attr request; /* as the daemon was told */
+	struct record_ud to; /* what a request takes of it when it is posted; no Q_Key */
 };
 
 /* ------------------------------------------------------------------ CQ */
@@ -217,8 +217,8 @@ struct send_wqe {
 			uint64_t compare_add, swap;
 		} atomic;
 		struct {
-			struct ah *ah;
-			uint32_t remote_qpn, qkey;
+			struct record_ud to; /* a copy: the AH may end before */
+			uint32_t remote_qpn;
 		} ud;
 	};
 	union {

@@ -138,9 +138,9 @@ static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn
 	struct send_wqe *wqe = qp_of_ex(ex)->wr_current;
 
 	if (wqe) {
-		wqe->ud.ah = ah_of(ah);
+		wqe->ud.to = ah_of(ah)->to;
+		wqe->ud.to.qkey = qkey;
 		wqe->ud.remote_qpn = qpn;
-		wqe->ud.qkey = qkey;
 	}
 }
 

@@ -492,7 +492,6 @@ static enum step start_datagram(struct qp *qp, struct send_wqe *wqe)
 		engine_watch_qp(qp); /* a peer that never reads doesn't hold up the others */
 		return STEP_WAIT;
 	}
-	const struct ibv_ah_attr *attr = &wqe->ud.ah->attr;
 	struct record_ud *ud = body(h);
 
 	h->kind = REC_UD;
@@ -501,14 +500,10 @@ static enum step start_datagram(struct qp *qp, struct send_wqe *wqe)
 	h->src = record_address(qp->ibv.qp_num, 0);
 	h->imm = wqe->imm;
 	h->length = wqe->length;
-	memcpy(ud->sgid, &wqe->ud.ah->sgid, sizeof(ud->sgid));
-	memcpy(ud->dgid, &attr->grh.dgid, sizeof(ud->dgid));
+	*ud = wqe->ud.to;
 	/* The controlled Q_Key (top bit) stands for the QP's own: 10.2.5. */
-	ud->qkey = wqe->ud.qkey & 0x80000000u ? qp->attr.qkey : wqe->ud.qkey;
-	ud->flow_label = attr->grh.flow_label;
-	ud->hop_limit = attr->grh.hop_limit;
-	ud->traffic_class = attr->grh.traffic_class;
-	ud->sl = attr->sl;
+	if (unlikely(ud->qkey & 0x80000000u))
+		ud->qkey = qp->attr.qkey;
 	if (unlikely(!copy_gather(ud + 1, local, count, 0, wqe->length))) {
 		link_abandon(link, payload);
 		return fail_here(qp, wqe, IBV_WC_LOC_PROT_ERR);
@@ -616,9 +611,9 @@ static int sq_fill(struct qp *qp, const struct ibv_send_wr *wr)
 	if (qp->type == IBV_QPT_UD) {
 		if (unlikely(!wr->wr.ud.ah))
 			return EINVAL;
-		wqe->ud.ah = ah_of(wr->wr.ud.ah);
+		wqe->ud.to = ah_of(wr->wr.ud.ah)->to;
+		wqe->ud.to.qkey = wr->wr.ud.remote_qkey;
 		wqe->ud.remote_qpn = wr->wr.ud.remote_qpn;
-		wqe->ud.qkey = wr->wr.ud.remote_qkey;
 	} else {
 		fill_remote(wqe, wr);
 	}

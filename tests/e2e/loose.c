@@ -5,6 +5,7 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -245,6 +246,49 @@ static void ud_refused(struct rig *rig)
 	end_close(&end);
 }
 
+/* A request takes what it needs of its AH when it is posted: the AH may end while the request still
+ * waits, here for the link between the two processes. */
+static void ud_handle_ends(struct rig *rig)
+{
+	struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1};
+	struct end end;
+
+	end_pair(&end, rig, &ud);
+	if (rig->role == RIG_A) {
+		void *again[64];
+
+		rig_sync(rig);
+		OK(rig, end_send(&end, IBV_WR_SEND, 1, 0, 8, 0));
+		OK(rig, ibv_destroy_ah(end.ah));
+		for (size_t i = 0; i < 64; i++) { /* where it was, for one */
+			CHECK(rig, again[i] = malloc(8 * (i + 1)));
+			memset(again[i], 0xff, 8 * (i + 1));
+		}
+		for (size_t i = 0; i < 64; i++)
+			free(again[i]);
+		wc_expect(&end, end.scq, 1, IBV_WC_SUCCESS);
+		attr.grh.dgid = end.peer.gid;
+		attr.grh.hop_limit = 1;
+		CHECK(rig, (end.ah = ibv_create_ah(end.pd, &attr)));
+	} else {
+		union ibv_gid gid;
+		struct ibv_wc wc;
+
+		OK(rig, end_recv(&end, 1, 0, GRH + 8));
+		rig_sync(rig);
+		wc = wc_expect(&end, end.rcq, 1, IBV_WC_SUCCESS);
+		CHECK(rig, (end.ah = (ibv_destroy_ah(end.ah),
+				      ibv_create_ah_from_wc(end.pd, &wc, (struct ibv_grh *)end.buf,
+							    1))));
+		/* It came from where the peer said that it is. */
+		memcpy(&gid, end.buf + 8, sizeof(gid));
+		CHECK(rig, !memcmp(&gid, &end.peer.gid, sizeof(gid)) ||
+				   !memcmp(end.buf + 32, end.peer.gid.raw + 12, 4));
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
 /* As many as the sender can: what arrives is whole, in order, and the sender never stops. */
 static void flood(struct rig *rig, const struct end_options *opt, uint32_t size)
 {
@@ -404,6 +448,7 @@ const struct rig_test loose_tests[] = {
 	{"ud_send_queue_error", ud_send_queue_error},
 	{"ud_too_long", ud_too_long},
 	{"ud_refused", ud_refused},
+	{"ud_handle_ends", ud_handle_ends},
 	{"ud_flood", ud_flood},
 	{"uc_send_queue_error", uc_send_queue_error},
 	{"uc_lossy", uc_lossy},

@@ -471,7 +471,7 @@ static void context_make(void)
 		victim.pd[i] = (struct pd){.id = 7 + i};
 		victim.pd[i].ibv.context = &context->verbs.context;
 	}
-	victim.ah = (struct ah){.attr = {.is_global = 1, .port_num = 1}};
+	victim.ah = (struct ah){0};
 	victim.ah.ibv.context = &context->verbs.context;
 }
 

@@ -84,7 +84,7 @@ static void create_and_destroy(void **state)
 
 	assert_non_null(ah);
 	assert_ptr_equal(ah->pd, &pd.ibv);
-	assert_memory_equal(ah_of(ah)->sgid.raw, gids[1], 16);
+	assert_memory_equal(ah_of(ah)->to.sgid, gids[1], 16);
 	assert_memory_equal(last.grh.dgid, gids[0], 16);
 	assert_int_equal(last.grh.sgid_index, 1);
 	assert_int_equal(last.grh.hop_limit, 3);
