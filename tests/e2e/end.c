@@ -346,3 +346,18 @@ __attribute__((no_sanitize("thread"))) bool pattern_holds(const uint8_t *at, siz
 			return false;
 	return true;
 }
+
+void end_warm(struct end *end)
+{
+	OK(end->rig, end_send(end, IBV_WR_RDMA_WRITE, ~0ull, 0, 0, 0));
+	wc_expect(end, end->scq, ~0ull, IBV_WC_SUCCESS);
+}
+
+void end_settle(struct end *end)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1};
+
+	OK(end->rig, ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY));
+	event_expect(end->rig, IBV_EVENT_SQ_DRAINED, end->qp);
+	OK(end->rig, end_move(end, IBV_QPS_RTS));
+}

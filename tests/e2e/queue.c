@@ -312,10 +312,11 @@ static void cq_resize(struct rig *rig)
 	struct end end;
 
 	end_pair(&end, rig, &opt);
+	end_warm(&end);
 	for (uint64_t id = 0; id < 10; id++)
 		OK(rig, end_send(&end, IBV_WR_RDMA_WRITE, id, 0, 8, 0));
 	OK(rig, end_send(&end, IBV_WR_RDMA_WRITE, 10, 0, 8, 0));
-	usleep(20000 * (useconds_t)rig_slowness()); /* polling would take them */
+	end_settle(&end); /* polling would take them */
 	CHECK_EQ(rig, ibv_resize_cq(end.scq, 4), EINVAL);
 	CHECK_EQ(rig, ibv_resize_cq(end.scq, 0), EINVAL);
 	CHECK_EQ(rig, ibv_resize_cq(end.scq, 1 << 30), EINVAL);
@@ -417,8 +418,9 @@ static void arm_after(struct rig *rig)
 	struct end end;
 
 	end_pair(&end, rig, NULL);
+	end_warm(&end);
 	OK(rig, end_send(&end, IBV_WR_RDMA_WRITE, 1, 0, 0, 0));
-	usleep(20000);
+	end_settle(&end);
 	OK(rig, ibv_req_notify_cq(end.scq, 0));
 	CHECK(rig, !channel_readable(end.channel, RIG_NEVER_MS));
 	wc_expect(&end, end.scq, 1, IBV_WC_SUCCESS);

@@ -174,6 +174,11 @@ int end_send(struct end *end, enum ibv_wr_opcode opcode, uint64_t id, size_t off
 void end_request(struct end *end, enum ibv_wr_opcode opcode, uint64_t id, size_t offset,
 		 uint32_t length, size_t remote, struct ibv_send_wr *wr, struct ibv_sge *sge);
 
+/* Writes nothing to the other end's buffer and waits for that: afterwards requests start at once. */
+void end_warm(struct end *end);
+/* Returns when all that was started has completed, without a look at a CQ: by way of SQD. */
+void end_settle(struct end *end);
+
 /* Waits for a completion; fails when none comes soon. */
 struct ibv_wc wc_wait(struct end *end, struct ibv_cq *cq);
 /* Waits, and requires id and status. */
