@@ -24,29 +24,24 @@
 static struct hca *_Atomic instance;
 static pthread_mutex_t instance_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Published memory: a sealed memory file, mapped here for writing. Returns its descriptor. */
-static int memory_make(const char *name, size_t size, void **out)
+/* Published memory: a sealed memory file, mapped here for writing. NULL: errno says why. */
+static void *memory_make(const char *name, size_t size, int *fd)
 {
-	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-	if (fd < 0)
-		return -errno;
 	void *at = MAP_FAILED;
 
-	if (ftruncate(fd, (off_t)size) == 0)
-		at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-	if (at == MAP_FAILED ||
-	    fcntl(fd, F_ADD_SEALS,
+	*fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (*fd < 0)
+		return NULL;
+	if (ftruncate(*fd, (off_t)size) == 0)
+		at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, *fd, 0);
+	if (at == MAP_FAILED)
+		return NULL;
+	if (fcntl(*fd, F_ADD_SEALS,
 		  F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0) {
-		int err = -errno;
-
-		if (at != MAP_FAILED)
-			munmap(at, size);
-		close(fd);
-		return err;
+		munmap(at, size);
+		return NULL;
 	}
-	*out = at;
-	return fd;
+	return at;
 }
 
 static void table_fill(struct pub *pub)
@@ -63,22 +58,16 @@ static void regions_fill(struct pub_regions *regions)
 	regions->probe_addr = (uintptr_t)&regions->probe;
 }
 
-/* hca_free() undoes it. */
+/* hca_free() undoes it, also half of it. */
 static int tables_make(struct hca *hca)
 {
-	void *at;
-	int fd = memory_make("verbena-table", PUB_SIZE, &at);
-
-	if (fd < 0)
-		return fd;
-	hca->table_fd = fd;
-	hca->pub = at;
+	hca->pub = memory_make("verbena-table", PUB_SIZE, &hca->table_fd);
+	if (!hca->pub)
+		return -errno;
 	table_fill(hca->pub);
-	fd = memory_make("verbena-regions", PUB_REGIONS_SIZE, &at);
-	if (fd < 0)
-		return fd;
-	hca->regions_fd = fd;
-	hca->regions = at;
+	hca->regions = memory_make("verbena-regions", PUB_REGIONS_SIZE, &hca->regions_fd);
+	if (!hca->regions)
+		return -errno;
 	regions_fill(hca->regions);
 	return 0;
 }

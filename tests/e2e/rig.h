@@ -174,7 +174,8 @@ int end_send(struct end *end, enum ibv_wr_opcode opcode, uint64_t id, size_t off
 void end_request(struct end *end, enum ibv_wr_opcode opcode, uint64_t id, size_t offset,
 		 uint32_t length, size_t remote, struct ibv_send_wr *wr, struct ibv_sge *sge);
 
-/* Writes nothing to the other end's buffer and waits for that: afterwards requests start at once. */
+/* Writes nothing to the other end's buffer and waits for that: afterwards requests start at once.
+ */
 void end_warm(struct end *end);
 /* Returns when all that was started has completed, without a look at a CQ: by way of SQD. */
 void end_settle(struct end *end);

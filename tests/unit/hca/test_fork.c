@@ -52,8 +52,8 @@ static void nothing_happens_before_init(void **state)
 {
 	(void)state;
 	assert_int_equal(ibv_is_fork_initialized(), IBV_FORK_DISABLED);
-	/* That a registration makes it too late for good, e2e.fork_rules tests: processes of their own
-	 * are needed for it. */
+	/* That a registration makes it too late for good, e2e.fork_rules tests: processes of their
+	 * own are needed for it. */
 	assert_int_equal(ibv_dontfork_range(memory, PAGE), 0);
 	expect("..");
 	assert_int_equal(ibv_fork_init(), 0);
