@@ -29,6 +29,8 @@ int command_attach(struct request *request, void *response)
 		return -EINVAL;
 	int err = process_attach(request->conn, body, request->fds, response, &request->reply_fd);
 
+	if (!err)
+		request->conn->watch.stranger = false;
 	if (!err && request->conn->user->uid == geteuid())
 		request->conn->process->no_memlock = body->flags & PROTO_ATTACH_NO_MEMLOCK;
 	return err;
@@ -73,6 +75,7 @@ int command_get_context(struct request *request, void *response)
 	if (err)
 		return err;
 	conn->kind = CONN_CONTEXT;
+	conn->watch.stranger = false;
 	resp->num_comp_vectors = LIMIT_COMP_VECTORS;
 	return 0;
 }

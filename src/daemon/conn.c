@@ -149,7 +149,7 @@ int conn_open(struct server *server, int fd)
 		return -ENOMEM;
 	conn->server = server;
 	conn->pid = cred.pid;
-	conn->watch = (struct watch){.fd = -1, .ready = on_ready};
+	conn->watch = (struct watch){.fd = -1, .stranger = true, .ready = on_ready};
 	int err = server_admit(server, cred.uid, &conn->user);
 
 	if (!err) {

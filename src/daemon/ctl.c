@@ -173,7 +173,7 @@ int ctl_open(struct server *server, int fd)
 	if (!ctl)
 		return -ENOMEM;
 	ctl->server = server;
-	ctl->watch = (struct watch){.fd = -1, .ready = on_ready};
+	ctl->watch = (struct watch){.fd = -1, .stranger = true, .ready = on_ready};
 	timer_init(&ctl->timer, on_late);
 	int err = server_admit(server, cred.uid, &ctl->user);
 

@@ -113,6 +113,20 @@ static int time_left(struct loop *loop)
 	return t->at_ms - now < 1000000 ? (int)(t->at_ms - now) : 1000000;
 }
 
+/* `limit` watches of the batch. What isn't handled is ready in the next round as well. */
+static void handle(struct loop *loop, bool strangers, int limit)
+{
+	for (int i = 0; i < loop->batch_size && limit && !loop->stop; i++) {
+		struct watch *watch = loop->batch[i].data.ptr;
+
+		if (!watch || watch->stranger != strangers)
+			continue;
+		loop->batch[i].data.ptr = NULL; /* once, also when it changes sides meanwhile */
+		watch->ready(watch, loop->batch[i].events);
+		limit--;
+	}
+}
+
 int loop_round(struct loop *loop, int limit_ms)
 {
 	int n = epoll_wait(loop->epoll, loop->batch, LOOP_BATCH, limit_ms);
@@ -120,12 +134,8 @@ int loop_round(struct loop *loop, int limit_ms)
 	if (n < 0 && errno != EINTR)
 		return -errno;
 	loop->batch_size = n > 0 ? n : 0;
-	for (int i = 0; i < loop->batch_size && !loop->stop; i++) {
-		struct watch *watch = loop->batch[i].data.ptr;
-
-		if (watch)
-			watch->ready(watch, loop->batch[i].events);
-	}
+	handle(loop, false, LOOP_BATCH);
+	handle(loop, true, LOOP_STRANGERS);
 	loop->batch_size = 0;
 	fire_timers(loop);
 	return n > 0 ? n : 0;

@@ -17,8 +17,12 @@
 
 #define LOOP_BATCH 64
 
+/* Of strangers, who may come in floods, so many are heard before the others are asked again. */
+#define LOOP_STRANGERS 4
+
 struct watch {
-	int fd; /* -1: not watched */
+	int fd;	       /* -1: not watched */
+	bool stranger; /* one whom nobody has let in yet: those who are in go first */
 	void (*ready)(struct watch *watch, uint32_t events);
 };
 

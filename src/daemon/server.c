@@ -16,7 +16,7 @@
 #include "daemon/user.h"
 
 /* Connections that are accepted before others get their turn; when a starter is busy: retry. */
-enum { ACCEPTS_A_TURN = 8, LEAVE_RETRY_MS = 100, COMPLAIN_MS = 1000 };
+enum { ACCEPTS_A_TURN = 2, LEAVE_RETRY_MS = 100, COMPLAIN_MS = 1000 };
 
 /* ------------------------------------------------------------------ coming */
 
@@ -165,6 +165,7 @@ int server_run(const struct server_options *options)
 
 	server.uverbs.ready = on_uverbs;
 	server.ctl.ready = on_ctl;
+	server.uverbs.stranger = server.ctl.stranger = true;
 	server.signals.ready = on_signal;
 	timer_init(&server.idle, on_idle);
 	int err = setup(&server, options);
