@@ -450,6 +450,13 @@ static bool may_start(const char *dir)
 	return false;
 }
 
+static _Thread_local bool join_only;
+
+void start_join_only(bool only)
+{
+	join_only = only;
+}
+
 int start_connect(const char *node)
 {
 	char dir[PATH_MAX];
@@ -468,7 +475,7 @@ int start_connect(const char *node)
 		explain_access(dir, node ? node : "uverbs0");
 	else if (fd == -ENAMETOOLONG)
 		log_error("the run-time directory's name is too long for a socket: %s", dir);
-	else if (nobody_there(fd))
+	else if (nobody_there(fd) && !join_only)
 		fd = may_start(dir) ? start_locked(dir, node) : -ENODEV;
 	return fd;
 }

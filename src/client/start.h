@@ -13,6 +13,10 @@
  */
 int start_connect(const char *node);
 
+/* While it is set, start_connect() on this thread only joins a daemon that is there: -ECONNREFUSED
+ * or -ENOENT when there is none. */
+void start_join_only(bool only);
+
 /* From now on the daemon of this process is that of the directory that it uses now. */
 void start_stay(void);
 /* The run-time directory that is used. 0 or as rundir_find(). */

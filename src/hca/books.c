@@ -51,7 +51,7 @@ static int lost(void *owner)
 	uint32_t seen = hca->generation;
 
 	pthread_rwlock_unlock(&hca->books);
-	int err = return_to_daemon(hca, seen);
+	int err = return_to_daemon(hca, seen, true);
 
 	pthread_rwlock_rdlock(&hca->books);
 	return err;

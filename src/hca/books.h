@@ -33,10 +33,11 @@ int books_open_context(struct hca *hca, struct context *context, const char *nod
 		       uint32_t *num_comp_vectors);
 
 /*
- * Attaches to the next daemon (starts it when there is none) with all that is held. `seen`: the
- * generation that was lost; another thread may have returned meanwhile. 0; -errno, said in the log.
+ * Attaches to the next daemon (starts it when there is none, if it may) with all that is held.
+ * `seen`: the generation that was lost; another thread may have returned meanwhile. 0; -errno, said
+ * in the log.
  */
-int return_to_daemon(struct hca *hca, uint32_t seen);
+int return_to_daemon(struct hca *hca, uint32_t seen, bool may_start);
 
 /*
  * The engine thread found the daemon gone, or needs one (`start`), or something happens in the

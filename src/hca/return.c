@@ -303,9 +303,11 @@ static int go_back(struct hca *hca)
 	return err;
 }
 
-int return_to_daemon(struct hca *hca, uint32_t seen)
+int return_to_daemon(struct hca *hca, uint32_t seen, bool may_start)
 {
 	int err = 0;
+
+	start_join_only(!may_start);
 
 	pthread_rwlock_wrlock(&hca->books);
 	pthread_mutex_lock(&hca->lock);
@@ -313,7 +315,9 @@ int return_to_daemon(struct hca *hca, uint32_t seen)
 		/* -EIO: that daemon is gone as well, while it was told. */
 		for (int i = 0; i < RETURN_TRIES && (!i || err == -EIO); i++)
 			err = go_back(hca);
-		if (err)
+		if (err && !may_start)
+			log_debug("the next daemon can't be joined: %s", strerror(-err));
+		else if (err)
 			log_warn(
 				"verbenad is gone, and this process can't go on with another (%s): "
 				"connections go on, new objects can't be made",
@@ -323,6 +327,7 @@ int return_to_daemon(struct hca *hca, uint32_t seen)
 	}
 	pthread_mutex_unlock(&hca->lock);
 	pthread_rwlock_unlock(&hca->books);
+	start_join_only(false);
 	return err;
 }
 
@@ -343,8 +348,9 @@ static void *seek_thread(void *arg)
 		pthread_mutex_unlock(&hca->events_lock);
 		if (!wanted)
 			return NULL;
+		/* One that is killed still listens for a moment: seen there, it isn't the next. */
 		if (lost && (start || start_is_there()))
-			return_to_daemon(hca, seen);
+			return_to_daemon(hca, seen, start);
 	}
 }
 

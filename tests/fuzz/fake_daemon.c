@@ -50,9 +50,9 @@ void start_stay(void)
 {
 }
 
-int return_to_daemon(struct hca *hca, uint32_t seen)
+int return_to_daemon(struct hca *hca, uint32_t seen, bool may_start)
 {
-	(void)hca, (void)seen;
+	(void)hca, (void)seen, (void)may_start;
 	return -EIO;
 }
 
