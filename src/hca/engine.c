@@ -228,7 +228,7 @@ static void wake_waiters(struct link *link)
 			  link->pid);
 		link_break(link);
 	}
-	if (link_is(link, LINK_ASKED) || (link_is(link, LINK_UP) && !link_flush_backlog(link))) {
+	if (link_pending(link) || (link_is(link, LINK_UP) && !link_flush_backlog(link))) {
 		atomic_store(&link->has_waiters, true);
 		return;
 	}
@@ -413,7 +413,7 @@ static void wake_unlisted(struct hca *hca)
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
 		struct link *link = atomic_load(&hca->link_by_slot[slot]);
 
-		if (!link || link_is(link, LINK_ASKED) || !atomic_load(&link->has_waiters))
+		if (!link || link_pending(link) || !atomic_load(&link->has_waiters))
 			continue;
 		lock_take(&hca->engine);
 		wake_waiters(link);

@@ -55,6 +55,8 @@ struct link *link_get(struct hca *hca, uint32_t slot)
 	} else {
 		uint32_t down = LINK_DOWN;
 
+		/* The last one's memory must go first: link_reap() looks at `wanted` after that. */
+		atomic_store(&link->wanted, atomic_load(&link->mapped));
 		if (atomic_load(&link->mapped) ||
 		    !atomic_compare_exchange_strong(&link->state, &down, LINK_ASKED))
 			return link;
@@ -246,6 +248,24 @@ static bool map_all(struct link *link, const int *fds)
 	return true;
 }
 
+/* QPs that were connected while the link before this one was about to go: their KICKs went with it.
+ * hca.engine is held. */
+static void kick_again(struct hca *hca, struct link *link)
+{
+	for (uint32_t i = 0; i < LIMIT_QPS_PER_SLOT; i++) {
+		struct qp *qp = hca->qps[i];
+
+		if (!qp)
+			continue;
+		lock_take(&qp->lock);
+		if (qp->link == link && qp->state >= IBV_QPS_RTR && qp->state != IBV_QPS_ERR) {
+			qp->kick_pending = true;
+			link_wait(link, qp);
+		}
+		lock_give(&qp->lock);
+	}
+}
+
 static void link_up(struct hca *hca, struct link *link, const struct proto_event *event)
 {
 	uint32_t mine = event->side, theirs = !event->side;
@@ -264,6 +284,7 @@ static void link_up(struct hca *hca, struct link *link, const struct proto_event
 	list_add_tail(&hca->links, &link->node);
 	atomic_store(&link->state, LINK_UP);
 	atomic_store(&memory->installed[mine], 1); /* [I1], before any KICK */
+	kick_again(hca, link);
 	lock_give(&hca->engine);
 	atomic_store(&link->has_waiters, true);
 	log_debug("link to process %d at slot %u is up%s", link->pid, link->slot,
@@ -431,6 +452,8 @@ void link_reap(struct hca *hca)
 		else {
 			unmap(link);
 			install_next(hca, link);
+			if (atomic_exchange(&link->wanted, false))
+				link_get(hca, slot);
 		}
 	}
 	pthread_mutex_unlock(&hca->lock);

@@ -44,6 +44,13 @@ static inline bool link_is(const struct link *link, enum link_state state)
 	return atomic_load_explicit(&link->state, memory_order_acquire) == state;
 }
 
+/* It isn't up, but it will be, or it will be known that it can't: worth waiting for. */
+static inline bool link_pending(const struct link *link)
+{
+	return link_is(link, LINK_ASKED) ||
+	       (link_is(link, LINK_DOWN) && atomic_load(&link->wanted));
+}
+
 /*
  * We may copy: process_vm_* reaches the peer, and it has this link, too, so its deregistrations
  * wait for our hazards. Until then one-sided requests wait; the peer's KICK comes after that. The

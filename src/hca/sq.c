@@ -183,7 +183,8 @@ static enum step wait_for_link(struct qp *qp)
 	return STEP_WAIT;
 }
 
-/* The peer hasn't got the link yet; the KICK that it then sends, or the timer, ends this. */
+/* The peer's QP isn't ready, or its process hasn't got the link yet; the KICK that it then sends,
+ * or the timer, ends this. */
 static enum step wait_for_peer(struct qp *qp)
 {
 	engine_watch_qp(qp);
@@ -432,14 +433,13 @@ static enum step start_atomic(struct qp *qp, struct send_wqe *wqe)
 /* A request of a connected QP whose link isn't up or whose peer isn't ready. */
 static enum step start_unconnected(struct qp *qp, struct send_wqe *wqe)
 {
-	if (link_is(qp->link, LINK_ASKED))
+	if (link_pending(qp->link))
 		return wait_for_link(qp);
 	if (qp->type == IBV_QPT_UC && !outstanding(qp)) {
 		sq_complete(qp, wqe, IBV_WC_SUCCESS); /* sent; nobody heard it */
 		return STEP_DONE;
 	}
-	engine_watch_qp(qp); /* its timer ends this, or the peer's KICK */
-	return STEP_WAIT;
+	return wait_for_peer(qp);
 }
 
 static enum step start_connected(struct qp *qp, struct send_wqe *wqe)

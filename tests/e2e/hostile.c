@@ -281,6 +281,24 @@ static void hostile_records(struct rig *rig)
 	hostile_round(rig, scribble_records);
 }
 
+/* The ring that the process of this QP, which has sent something, writes. */
+static uint8_t *ring_of(uint8_t *link, uint32_t qpn)
+{
+	struct record first;
+
+	memcpy(&first, link + RINGS_AT, sizeof(first));
+	return link + RINGS_AT + ((first.src & 0xffffff) == qpn ? 0 : (size_t)RING_BYTES);
+}
+
+static void one_message_each_way(struct end *end)
+{
+	OK(end->rig, end_recv(end, 1, 0, 4096));
+	rig_sync(end->rig);
+	OK(end->rig, end_send(end, IBV_WR_SEND, 2, 0, 8, 0));
+	wc_expect(end, end->scq, 2, IBV_WC_SUCCESS);
+	wc_expect(end, end->rcq, 1, IBV_WC_SUCCESS);
+}
+
 /* Nonsense that A must notice ends the link, not what the two processes may do afterwards. */
 static void hostile_again(struct rig *rig)
 {
@@ -288,25 +306,21 @@ static void hostile_again(struct rig *rig)
 	struct end end;
 
 	end_pair(&end, rig, &opt);
-	OK(rig, end_recv(&end, 1, 0, 4096));
-	rig_sync(rig);
-	OK(rig, end_send(&end, IBV_WR_SEND, 2, 0, 8, 0));
-	wc_expect(&end, end.scq, 2, IBV_WC_SUCCESS);
-	wc_expect(&end, end.rcq, 1, IBV_WC_SUCCESS);
+	one_message_each_way(&end);
 	rig_sync(rig);
 	if (rig->role == RIG_B) {
 		uint8_t *link = link_find(rig);
 
-		for (int side = 0; side < 2; side++) {
-			uint8_t *ring = link + RINGS_AT + (size_t)side * RING_BYTES;
-			uint32_t position = next_position(ring);
-			struct record record = {.seq = position + 1, .slots = 0xffff};
+		uint8_t *ring = ring_of(link, end.qp->qp_num);
+		uint32_t position = next_position(ring);
+		struct record record = {.seq = position + 1, .slots = 0xffff};
 
-			memcpy(ring + (size_t)(position % RING_SLOTS) * RING_SLOT, &record,
-			       sizeof(record));
-		}
+		memcpy(ring + (size_t)(position % RING_SLOTS) * RING_SLOT, &record, sizeof(record));
 		munmap(link, link_bytes());
 		rig_sync(rig);
+		/* What B sends now is lost with the link, and B is told. */
+		OK(rig, end_send(&end, IBV_WR_SEND, 3, 0, 8, 0));
+		wc_expect(&end, end.scq, 3, IBV_WC_RETRY_EXC_ERR);
 	} else {
 		double until = now_ms() + RIG_SOON_MS;
 		struct ibv_wc wc;
@@ -322,11 +336,7 @@ static void hostile_again(struct rig *rig)
 	rig_sync(rig);
 	victim_works(rig);
 	end_pair(&end, rig, &opt);
-	OK(rig, end_recv(&end, 1, 0, 4096));
-	rig_sync(rig);
-	OK(rig, end_send(&end, IBV_WR_SEND, 2, 0, 8, 0));
-	wc_expect(&end, end.scq, 2, IBV_WC_SUCCESS);
-	wc_expect(&end, end.rcq, 1, IBV_WC_SUCCESS);
+	one_message_each_way(&end);
 	end_close(&end);
 }
 
