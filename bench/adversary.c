@@ -55,18 +55,6 @@ static struct board {
 	_Atomic uint64_t deeds, contexts;
 } * board;
 
-static void pin(int pid, int core)
-{
-	cpu_set_t set;
-
-	if (core < 0)
-		return;
-	CPU_ZERO(&set);
-	CPU_SET(core, &set);
-	if (sched_setaffinity(pid, sizeof(set), &set) < 0)
-		give_up("can't run process %d on core %d: %s", pid, core, strerror(errno));
-}
-
 /* ------------------------------------------------------------------ the adversary's words */
 
 static int raw_connect(void)
@@ -248,7 +236,7 @@ static pid_t adversary_start(const struct kind *kind)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(1);
-	pin(0, core_adversary);
+	run_on_core(0, core_adversary);
 	while (!atomic_load(&board->go))
 		usleep(1000);
 	kind->work();
@@ -304,13 +292,6 @@ static void client_close(struct client *client)
 	node_close(&client->node);
 }
 
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* Registers and deregisters for a while; prints the figures. */
 static void measure(struct client *client, const char *prefix)
 {
@@ -325,8 +306,9 @@ static void measure(struct client *client, const char *prefix)
 		now = now_seconds();
 		took[n++] = now - then;
 	}
-	qsort(took, n, sizeof(took[0]), compare);
-	printf("%sus %.2f\n%sp99_us %.2f\n%smax_us %.2f\n", prefix, took[n / 2] * 1e6, prefix,
+	double middle = median(took, n); /* sorts them */
+
+	printf("%sus %.2f\n%sp99_us %.2f\n%smax_us %.2f\n", prefix, middle * 1e6, prefix,
 	       took[n * 99l / 100] * 1e6, prefix, took[n - 1] * 1e6);
 }
 
@@ -335,9 +317,9 @@ static void run(const struct kind *kind)
 	struct client client;
 	pid_t adversary = adversary_start(kind);
 
-	pin(0, core_client);
+	run_on_core(0, core_client);
 	if (daemon_pid)
-		pin(daemon_pid, core_client);
+		run_on_core(daemon_pid, core_client);
 	client_open(&client);
 	measure(&client, "quiet_");
 	atomic_store(&board->go, 1);

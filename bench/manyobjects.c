@@ -75,17 +75,9 @@ static void meet(int where)
 		usleep(5000);
 }
 
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static double median_us(double *value, int n)
 {
-	qsort(value, n, sizeof(*value), compare);
-	return value[n / 2] * 1e6;
+	return median(value, n) * 1e6;
 }
 
 /* ------------------------------------------------------------------ objects */

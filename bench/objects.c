@@ -42,31 +42,6 @@ static size_t memory_bytes;
 
 /* ------------------------------------------------------------------ figures */
 
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static double median(double *value, int n)
-{
-	qsort(value, n, sizeof(*value), compare);
-	return value[n / 2];
-}
-
-static void pin(int pid, int core)
-{
-	cpu_set_t set;
-
-	if (core < 0)
-		return;
-	CPU_ZERO(&set);
-	CPU_SET(core, &set);
-	if (sched_setaffinity(pid, sizeof(set), &set) < 0)
-		give_up("can't run process %d on core %d: %s", pid, core, strerror(errno));
-}
-
 /* ------------------------------------------------------------------ the round trip */
 
 static int echo_socket;
@@ -97,7 +72,7 @@ static void echo_start(void)
 		if (getppid() != parent)
 			_exit(1);
 		close(sock[0]);
-		pin(0, core_theirs);
+		run_on_core(0, core_theirs);
 		echo(sock[1]);
 	}
 	close(sock[1]);
@@ -432,9 +407,9 @@ int main(int argc, char **argv)
 		else
 			return 2;
 	}
-	pin(0, core_mine);
+	run_on_core(0, core_mine);
 	if (daemon_pid)
-		pin(daemon_pid, core_theirs);
+		run_on_core(daemon_pid, core_theirs);
 	echo_start();
 	report_first_open();
 	memory_take();

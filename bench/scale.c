@@ -3,6 +3,7 @@
 #include "scale.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,31 @@ double now_seconds(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+double median(double *value, int n)
+{
+	qsort(value, n, sizeof(*value), compare);
+	return value[n / 2];
+}
+
+void run_on_core(int pid, int core)
+{
+	cpu_set_t set;
+
+	if (core < 0)
+		return;
+	CPU_ZERO(&set);
+	CPU_SET(core, &set);
+	if (sched_setaffinity(pid, sizeof(set), &set) < 0)
+		give_up("can't run process %d on core %d: %s", pid, core, strerror(errno));
 }
 
 uint64_t process_bytes(int pid)

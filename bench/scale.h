@@ -47,6 +47,12 @@ _Noreturn void give_up(const char *format, ...) __attribute__((format(printf, 1,
 
 double now_seconds(void);
 
+/* Sorts the values, and returns the middle one. */
+double median(double *value, int n);
+
+/* From now on the process (0: this one) runs on this core only; -1: where it likes. */
+void run_on_core(int pid, int core);
+
 /* Bytes of the process's memory, shared pages by their share (Pss); pid 0: this process. */
 uint64_t process_bytes(int pid);
 

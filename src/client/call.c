@@ -9,6 +9,18 @@
 
 #include "proto/proto.h"
 
+void packet_attach(struct msghdr *message, void *control, const int *fds, unsigned int count)
+{
+	message->msg_control = control;
+	message->msg_controllen = CMSG_SPACE(count * sizeof(int));
+	struct cmsghdr *c = CMSG_FIRSTHDR(message);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(count * sizeof(int));
+	memcpy(CMSG_DATA(c), fds, count * sizeof(int));
+}
+
 int packet_send(int socket, const void *data, size_t size, const int *fds, unsigned int count,
 		int flags)
 {
@@ -21,14 +33,7 @@ int packet_send(int socket, const void *data, size_t size, const int *fds, unsig
 
 	if (count) {
 		memset(&control, 0, sizeof(control));
-		m.msg_control = control.bytes;
-		m.msg_controllen = CMSG_SPACE(count * sizeof(int));
-		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(count * sizeof(int));
-		memcpy(CMSG_DATA(c), fds, count * sizeof(int));
+		packet_attach(&m, control.bytes, fds, count);
 	}
 	ssize_t n;
 

@@ -6,6 +6,11 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct msghdr;
+
+/* Puts `count` descriptors beside the message. `control`: zeroed, aligned, CMSG_SPACE of them. */
+void packet_attach(struct msghdr *message, void *control, const int *fds, unsigned int count);
+
 /* Sends one packet with `count` descriptors. 0 or -errno (-EAGAIN on a non-blocking socket). */
 int packet_send(int socket, const void *data, size_t size, const int *fds, unsigned int count,
 		int flags);

@@ -452,20 +452,29 @@ static void child_talks_to_peer(struct rig *rig, struct traffic *traffic)
 	expect_fine(rig, pid, "talks to its parent's peer");
 }
 
-/* Two rigs, joined by a socket: the parent's and the child's. */
-static void child_talks_to_parent(struct rig *rig, struct traffic *traffic)
+/* A child, and two rigs joined by a socket: `own` is the parent's as A, the child's as B. */
+static pid_t child_as_peer(struct rig *rig, struct rig *own)
 {
-	struct rig own = *rig;
 	int sock[2];
 
-	(void)traffic;
+	*own = *rig;
 	CHECK(rig, socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sock) == 0);
 	pid_t pid = child(rig);
 
-	own.role = pid ? RIG_A : RIG_B;
-	own.sock = sock[!pid];
+	own->role = pid ? RIG_A : RIG_B;
+	own->sock = sock[!pid];
 	close(sock[!!pid]);
-	own.carrier = RIG_LOCAL;
+	own->carrier = RIG_LOCAL;
+	return pid;
+}
+
+/* The child ends without an end for its device. */
+static void child_talks_to_parent(struct rig *rig, struct traffic *traffic)
+{
+	struct rig own;
+	pid_t pid = child_as_peer(rig, &own);
+
+	(void)traffic;
 	if (pid == 0)
 		own.ctx = device(&own);
 	talk(&own);
@@ -478,18 +487,11 @@ static void child_talks_to_parent(struct rig *rig, struct traffic *traffic)
 /* The child's child goes on as a daemon; its parent, which had a device, is gone. */
 static void child_becomes_daemon(struct rig *rig, struct traffic *traffic)
 {
-	struct rig own = *rig;
 	struct end old;
-	int sock[2];
+	struct rig own;
+	pid_t pid = child_as_peer(rig, &own);
 
 	(void)traffic;
-	CHECK(rig, socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sock) == 0);
-	pid_t pid = child(rig);
-
-	own.role = pid ? RIG_A : RIG_B;
-	own.sock = sock[!pid];
-	close(sock[!!pid]);
-	own.carrier = RIG_LOCAL;
 	if (pid == 0) {
 		own.ctx = device(&own);
 		end_open(&old, &own, NULL);

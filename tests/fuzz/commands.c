@@ -326,16 +326,8 @@ void client_send(struct client *client, const void *packet, size_t size, const i
 
 	if (client->fd < 0)
 		return;
-	if (count) {
-		m.msg_control = control;
-		m.msg_controllen = CMSG_SPACE(count * sizeof(int));
-		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(count * sizeof(int));
-		memcpy(CMSG_DATA(c), fds, count * sizeof(int));
-	}
+	if (count)
+		packet_attach(&m, control, fds, count);
 	if (sendmsg(client->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 		return;
 	if (size >= sizeof(command))

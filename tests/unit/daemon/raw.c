@@ -98,6 +98,16 @@ void raw_daemon_remove(struct raw_daemon *daemon)
 	rmdir(daemon->dir);
 }
 
+void raw_daemon_replace(struct raw_daemon *daemon)
+{
+	static const char *const options[] = {"--idle-ms", "-1", NULL};
+	int status;
+
+	assert_int_equal(kill(daemon->pid, SIGKILL), 0);
+	assert_int_equal(waitpid(daemon->pid, &status, 0), daemon->pid);
+	raw_daemon_exec(daemon, options);
+}
+
 void raw_daemon_stop(struct raw_daemon *daemon)
 {
 	int status;
@@ -184,16 +194,8 @@ int raw_send(int fd, const void *packet, size_t size, const int *fds, unsigned i
 	struct iovec iov = {(void *)packet, size};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
 
-	if (count) {
-		m.msg_control = control;
-		m.msg_controllen = CMSG_SPACE(count * sizeof(int));
-		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(count * sizeof(int));
-		memcpy(CMSG_DATA(c), fds, count * sizeof(int));
-	}
+	if (count)
+		packet_attach(&m, control, fds, count);
 	return sendmsg(fd, &m, MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 

@@ -23,6 +23,8 @@ struct raw_daemon {
 void raw_daemon_start(struct raw_daemon *daemon);
 /* Starts one in a directory that exists. Extra options end with NULL. */
 void raw_daemon_exec(struct raw_daemon *daemon, const char *const *options);
+/* Kills it and starts another in its directory, which never leaves by itself. */
+void raw_daemon_replace(struct raw_daemon *daemon);
 /* Ends it by SIGTERM, expects it to exit with 0, removes the directory. */
 void raw_daemon_stop(struct raw_daemon *daemon);
 void raw_daemon_remove(struct raw_daemon *daemon);

@@ -18,17 +18,6 @@
 #include "proto/limits.h"
 #include "raw.h"
 
-/* Kills the daemon and starts another in its directory. */
-static void replace_daemon(void)
-{
-	static const char *const options[] = {"--idle-ms", "-1", NULL};
-	int status;
-
-	assert_int_equal(kill(server.pid, SIGKILL), 0);
-	assert_int_equal(waitpid(server.pid, &status, 0), server.pid);
-	raw_daemon_exec(&server, options);
-}
-
 /* ------------------------------------------------------------------ returning by hand */
 
 /* Attaches again over a new connection. The result of it. */
@@ -169,7 +158,7 @@ static void slots_are_kept(void **state)
 	(void)state;
 	for (int i = 0; i < 3; i++)
 		raw_attach(&server, &old[i]);
-	replace_daemon();
+	raw_daemon_replace(&server);
 	for (int i = 0; i < 50; i++) {
 		raw_attach(&server, &young);
 		for (int k = 0; k < 3; k++)
@@ -200,7 +189,7 @@ static void only_who_was_there_may_return(void **state)
 	/* Not while the daemon lives. */
 	close(stranger.event_fd);
 	assert_int_equal(try_return(&stranger, cookie, slot), -ESTALE);
-	replace_daemon();
+	raw_daemon_replace(&server);
 	assert_int_equal(try_return(&stranger, cookie ^ 1024, slot), -ESTALE);
 	assert_int_equal(try_return(&stranger, cookie, slot + 1), -ESTALE);
 	assert_int_equal(try_return(&stranger, cookie, LIMIT_SLOTS), -ESTALE);
@@ -234,7 +223,7 @@ static void everything_has_its_old_names(void **state)
 	cq = raw_cq(ctx, -1);
 	mr = raw_mr(ctx, pd, &keys);
 	qp = raw_qp(ctx, pd, cq, &qpn);
-	replace_daemon();
+	raw_daemon_replace(&server);
 	go_back(&p);
 	close(ctx);
 	ctx = raw_context(&server, &p);
@@ -278,7 +267,7 @@ static void who_ends_while_it_returns_leaves_nothing(void **state)
 	int ctx = raw_context(&server, &p);
 	uint32_t pd = raw_pd(ctx);
 
-	replace_daemon();
+	raw_daemon_replace(&server);
 	go_back(&p);
 	close(ctx);
 	ctx = raw_context(&server, &p);
@@ -300,7 +289,7 @@ static void links_exist_again(void **state)
 	const struct proto_event ea = expect_event(&a, PROTO_EVENT_LINK);
 	const struct proto_event eb = expect_event(&b, PROTO_EVENT_LINK);
 
-	replace_daemon();
+	raw_daemon_replace(&server);
 	go_back(&a);
 	assert_int_equal(link_return(&a, ea.link_id, b.resp.slot, 2), -EINVAL);
 	assert_int_equal(link_return(&a, ea.link_id, a.resp.slot, ea.side), -EINVAL);
@@ -325,7 +314,7 @@ static void a_link_of_one_side_goes_down(void **state)
 	(void)state;
 	raw_attach(&server, &a);
 	raw_attach(&server, &b);
-	replace_daemon();
+	raw_daemon_replace(&server);
 	go_back(&a);
 	assert_int_equal(link_return(&a, 4711, b.resp.slot, 0), 0);
 	assert_int_equal(returned(&a), 0);
@@ -333,7 +322,7 @@ static void a_link_of_one_side_goes_down(void **state)
 	assert_int_equal(returned(&b), 0);
 	assert_true(expect_event(&a, PROTO_EVENT_LINK_DOWN).link_id == 4711);
 	/* And the other way round: the one that knows nothing of it was first. */
-	replace_daemon();
+	raw_daemon_replace(&server);
 	go_back(&a);
 	assert_int_equal(returned(&a), 0);
 	go_back(&b);
@@ -351,7 +340,7 @@ static void a_wish_waits_for_its_peer(void **state)
 	(void)state;
 	raw_attach(&server, &a);
 	raw_attach(&server, &b);
-	replace_daemon();
+	raw_daemon_replace(&server);
 	raw_attach(&server, &late);
 	go_back(&a);
 	assert_int_equal(returned(&a), 0);
@@ -397,7 +386,7 @@ static void who_never_returns_is_given_up(void **state)
 	raw_attach(&server, &a);
 	pid_t pid = other_process(&slot);
 
-	replace_daemon();
+	raw_daemon_replace(&server);
 	go_back(&a);
 	assert_int_equal(link_return(&a, 4713, slot, 0), 0);
 	assert_int_equal(returned(&a), 0);

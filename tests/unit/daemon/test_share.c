@@ -321,16 +321,6 @@ static void regions_within_a_process(void **state)
 
 /* ------------------------------------------------------------------ another daemon */
 
-static void replace_daemon(void)
-{
-	static const char *const options[] = {"--idle-ms", "-1", NULL};
-	int status;
-
-	assert_int_equal(kill(server.pid, SIGKILL), 0);
-	assert_int_equal(waitpid(server.pid, &status, 0), server.pid);
-	raw_daemon_exec(&server, options);
-}
-
 static void go_back(struct raw_process *p)
 {
 	const struct proto_attach body = {.abi = PROTO_ABI,
@@ -369,7 +359,7 @@ static void both_return(bool owner_first)
 	pair_open(&pair);
 	uint32_t pd = imported(pair.ctx_b, pair.pd);
 
-	replace_daemon();
+	raw_daemon_replace(&server);
 	close(pair.ctx_a);
 	close(pair.ctx_b);
 	for (int i = 0; i < 2; i++) {
