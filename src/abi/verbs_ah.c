@@ -66,7 +66,7 @@ static int announce(struct context *context, struct ah *ah, const struct ibv_ah_
 
 	if (!err) {
 		ah->ibv.handle = resp.ah_handle;
-		fill_address(&ah->to, attr, resp.sgid);
+		fill_address(&ah->to, attr, resp.route.sgid);
 		books_add(context, HELD_AH, &ah->held);
 	}
 	books_leave(context->hca);

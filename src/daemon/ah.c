@@ -38,7 +38,7 @@ int command_create_ah(struct request *request, void *response)
 	ah->pd = pd;
 	pd->object.users++;
 	resp->ah_handle = object->handle;
-	memcpy(resp->sgid, from->gid, sizeof(resp->sgid));
+	memcpy(resp->route.sgid, from->gid, sizeof(resp->route.sgid));
 	return 0;
 }
 

@@ -29,7 +29,7 @@
 #include <rdma/ib_user_verbs.h>
 #include <stdint.h>
 
-#define PROTO_ABI 2u
+#define PROTO_ABI 3u
 #define PROTO_MAX_MESSAGE 4096u /* bytes of a request or a reply */
 #define PROTO_MAX_FDS 4u
 
@@ -49,6 +49,7 @@ enum proto_command {
 	PROTO_UNIMPORT_PD = 0x88, /* context: mine only; the domain itself stays */
 	PROTO_QUERY_MR = 0x89,	  /* context: a region of this process */
 	PROTO_UNLINK = 0x8a,	  /* process connection: struct proto_unlink */
+	PROTO_ROUTE = 0x8b,	  /* context: struct proto_route */
 };
 
 struct proto_reply {
@@ -75,11 +76,23 @@ enum proto_attach_flag {
 	PROTO_ATTACH_RETURN = 2, /* -ESTALE: the daemon knows nothing of such a process */
 };
 
-/* Reply's descriptor: the event socket (SOCK_SEQPACKET, daemon to process). */
+/*
+ * Reply's descriptors: the event socket (SOCK_SEQPACKET, daemon to process). With PROTO_WIRE the
+ * UDP socket of this process's slot follows: bound to port 4791, it gets the packets for the QPNs
+ * of the slot. With PROTO_WIRE_PARK, last, what the process merely keeps open and hands to the next
+ * daemon (as the last descriptor of PROTO_ATTACH_RETURN): the sockets of all slots are parked
+ * there, so that they outlive a daemon, and no slot's place among them ever changes.
+ */
 struct proto_attach_resp {
 	uint64_t cookie; /* names this process in GET_CONTEXT; not guessable */
 	uint32_t slot;	 /* this process's place; upper bits of its QPNs */
-	uint32_t reserved;
+	uint32_t wire;	 /* enum proto_wire */
+};
+
+enum proto_wire {
+	PROTO_WIRE = 1,
+	PROTO_WIRE_IPV6 = 2, /* the socket is of AF_INET6, for both; else of AF_INET */
+	PROTO_WIRE_PARK = 4,
 };
 
 /* PROTO_LINK: introduce me to the process at `slot`. The reply says whether it can be; the
@@ -126,11 +139,31 @@ struct proto_query_gid_resp {
 	uint32_t ifindex; /* of the interface that gave it */
 };
 
+/* PROTO_ROUTE: where is this GID, seen from the device of the context? A link-local one is looked
+ * for on the interface of the source GID. */
+struct proto_route {
+	uint32_t port;
+	uint32_t sgid_index;
+	uint8_t dgid[16];
+};
+
+struct proto_route_resp {
+	uint8_t sgid[16];
+	uint32_t ifindex; /* of the source GID */
+	uint32_t flags;	  /* enum proto_route_flag */
+};
+
+enum proto_route_flag {
+	PROTO_ROUTE_LOCAL =
+		1,	      /* an address of this host: its QPs are in processes of this daemon */
+	PROTO_ROUTE_WIRE = 2, /* packets can be sent there. Neither: nothing can be sent there */
+};
+
 /* The response of CREATE_AH; what follows the handle stands where the kernel's drivers add theirs.
  */
 struct proto_create_ah_resp {
 	uint32_t ah_handle;
-	uint8_t sgid[16]; /* the GID at the handle's source index */
+	struct proto_route_resp route;
 };
 
 /* GET_CONTEXT's udata. Clients of before there was a token send the cookie only. */

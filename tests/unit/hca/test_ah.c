@@ -40,7 +40,7 @@ int daemon_create_ah(struct daemon_conn *conn, uint32_t pd, const struct ib_uver
 		return -EINVAL;
 	last = *attr;
 	resp->ah_handle = ++handles;
-	memcpy(resp->sgid, gids[attr->grh.sgid_index], 16);
+	memcpy(resp->route.sgid, gids[attr->grh.sgid_index], 16);
 	return 0;
 }
 

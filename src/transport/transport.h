@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The transport core: RC and UC on the wire as state machines (IBTA volume 1, chapter 9). No I/O,
+ * no clock, no threads, no allocation per packet: packets and the time go in; packets, completions
+ * and the next deadline come out. So the same code runs in the soft HCA (src/hca/wire*.c) and in
+ * the simulator (tests/sim).
+ *
+ * Contract:
+ *   inputs   tp_post, tp_packet, tp_expire, tp_receive_posted, tp_config_*, tp_stop: change state,
+ *            call the world, but emit nothing
+ *   output   tp_next: the next packet to send, until it returns 0. Whoever called an input calls
+ *            it, and also when the send path has room again
+ *   time     `now` is monotonic ns, an argument everywhere. tp_deadline() is the earliest instant
+ *            at which tp_expire (and tp_next, for pacing) is to be called; TP_NEVER: none
+ *   world    struct tp_world: memory, receives, completions; called only from inside the inputs and
+ *            tp_next. It may call tp_stop() on the same struct tp (an error completion takes the QP
+ *            to its error state), and nothing else of the core
+ * The caller serialises everything on one struct tp (qp.lock). What a world call means is the same
+ * for every carrier; the core decides only when and in which order.
+ *
+ * Requests are numbered by free-running counts from 0 as they are posted; the ring of struct
+ * tp_request is the caller's memory, max_requests (a power of two) places; it is touched only where
+ * requests are outstanding. A request's payload isn't copied: it is fetched when its packets are
+ * sent, and again when they are sent again.
+ */
+#ifndef VERBENA_TRANSPORT_TRANSPORT_H
+#define VERBENA_TRANSPORT_TRANSPORT_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "wire/packet.h"
+
+#define TP_NEVER UINT64_MAX
+
+struct tp;
+
+enum tp_flag {
+	TP_SOLICITED = 1,
+	TP_FENCE = 2, /* not before all READs and atomics before it are answered */
+};
+
+/* A send request. Only the first part is the caller's. */
+struct tp_request {
+	uint64_t remote_addr;
+	uint64_t compare_add, swap;
+	uint32_t rkey;	 /* or the key to invalidate */
+	uint32_t length; /* bytes of payload; of the answer for READs (atomics: 8) */
+	uint32_t imm;	 /* network order */
+	uint8_t opcode;	 /* enum ibv_wr_opcode */
+	uint8_t flags;	 /* enum tp_flag */
+	/* the core's own */
+	uint8_t state;
+	uint8_t reserved;
+	uint32_t first_psn, last_psn;
+	uint32_t done; /* READ: bytes that have arrived */
+};
+
+/* What the responder tells about a message whose last packet it executed. */
+struct tp_message {
+	uint32_t length;
+	uint32_t imm; /* network order; or the invalidated key */
+	bool has_imm, has_invalidate, solicited, is_write;
+};
+
+enum tp_take {
+	TP_TAKEN,
+	TP_NO_RECEIVE, /* RC: RNR NAK; UC: the message is dropped */
+	TP_BAD_RECEIVE /* a local error: its segments aren't memory that may be written */
+};
+
+/* What a request's memory access came to: the NAK, and the asynchronous event here. */
+enum tp_access {
+	TP_ACCESS_OK,
+	TP_ACCESS_REFUSED, /* key, range, PD or right: NAK_REMOTE_ACCESS */
+	TP_ACCESS_INVALID, /* the QP isn't set up for the operation, or an atomic isn't aligned:
+			      NAK_INVALID_REQUEST */
+};
+
+/* The rest of the HCA. `owner` is what tp_init was given. */
+struct tp_world {
+	/* --- requester */
+	/* Payload bytes [offset, offset + n) of request `count` to `to`. False: that memory isn't
+	 * there (any more): the request fails with IBV_WC_LOC_PROT_ERR in its turn. */
+	bool (*fetch)(void *owner, uint32_t count, uint32_t offset, uint8_t *to, uint32_t n);
+	/* A READ's or an atomic's answer (in host order for the program's memory) into the
+	 * request's segments. `last`: its final byte goes last. False as above. */
+	bool (*deliver)(void *owner, uint32_t count, uint32_t offset, const uint8_t *from,
+			uint32_t n, bool last);
+	/* Request `count` is over. Called once for each, in order. With an error: nothing after it
+	 * was or will be executed, the core has stopped; the owner flushes what follows. */
+	void (*complete)(void *owner, uint32_t count, enum ibv_wc_status status);
+	/* The send queue's last request in SQD is over (tp_drain). */
+	void (*drained)(void *owner);
+
+	/* --- responder */
+	/* Takes the next receive for a message that arrives; *room its bytes. It stays taken until
+	 * receive_done or receive_back. */
+	enum tp_take (*receive_take)(void *owner, uint32_t *room);
+	/* Payload into the taken receive. False: its memory isn't there. */
+	bool (*receive_place)(void *owner, uint32_t offset, const uint8_t *from, uint32_t n,
+			      bool last);
+	/* The taken receive is completed: a message with success, or an error here. */
+	void (*receive_done)(void *owner, const struct tp_message *message,
+			     enum ibv_wc_status status);
+	/* The message won't be completed (UC lost its end): the next one may have the receive. */
+	void (*receive_back)(void *owner);
+	/* How many receives are posted, for end-to-end credits; UINT32_MAX: don't count (an SRQ).
+	 */
+	uint32_t (*receives_left)(void *owner);
+
+	/* Whether the peer may do `right` (IBV_ACCESS_REMOTE_*) on the range; length 0 asks for the
+	 * QP's own rights only. Every packet's range is asked for again: regions may go. */
+	enum tp_access (*access)(void *owner, uint64_t addr, uint32_t length, uint32_t rkey,
+				 uint32_t right);
+	/* Payload of an RDMA WRITE, granted just now. `last`: end of the message, final byte last.
+	 * False: not mapped. */
+	bool (*write)(void *owner, uint64_t addr, uint32_t rkey, const uint8_t *from, uint32_t n,
+		      bool last);
+	bool (*read)(void *owner, uint64_t addr, uint32_t rkey, uint8_t *to, uint32_t n);
+	bool (*atomic)(void *owner, uint64_t addr, uint32_t rkey, bool is_swap,
+		       uint64_t compare_add, uint64_t swap, uint64_t *old);
+	/* A send with invalidate names this key: takes its memory window away. */
+	enum tp_access (*invalidate)(void *owner, uint32_t rkey);
+	/* The peer's request was refused, or can't be served, in a way that ends the QP here:
+	 * IBV_EVENT_QP_REQ_ERR, _ACCESS_ERR or _FATAL; negative: no event of its own (the receive's
+	 * error completion says it). The core has stopped receiving; its NAK still goes out. */
+	void (*refused)(void *owner, int event);
+	/* The first packet arrived in RTR. */
+	void (*established)(void *owner);
+};
+
+/* Everything that is counted, for people (`verbena status`, ibv_query counters). */
+struct tp_counters {
+	uint64_t packets_out, packets_in;
+	uint64_t resent;	/* packets sent again */
+	uint64_t timeouts;	/* of the transport timer */
+	uint64_t sequence_naks; /* received */
+	uint64_t rnr_naks;	/* received */
+	uint64_t rnr_naks_sent;
+	uint64_t out_of_sequence; /* packets that arrived too early */
+	uint64_t duplicates;	  /* requests that arrived again */
+	uint64_t dropped; /* packets that fit no state: stale, forged, malformed for the QP */
+	uint64_t credit_waits;
+};
+
+struct tp_path {
+	uint32_t mtu; /* bytes: 256 to 4096 */
+	uint32_t local_qpn, remote_qpn;
+	uint16_t pkey;
+};
+
+/* How fast the path may be filled; the core adapts below it (see congestion.h). */
+enum { TP_WINDOW_MAX = 1 << 22 /* bytes in flight */ };
+
+/* The states are private to src/transport; the caller provides tp_size() bytes. */
+size_t tp_size(void);
+
+/* `type` IBV_QPT_RC or IBV_QPT_UC. `requests` has `max_requests` places (a power of two, or 0).
+ * State as after RESET: call tp_receive_ready (RTR), then tp_send_ready (RTS). */
+void tp_init(struct tp *tp, enum ibv_qp_type type, const struct tp_world *world, void *owner,
+	     struct tp_request *requests, uint32_t max_requests);
+
+/* INIT to RTR: what ibv_modify_qp brings then: dest_qp_num and path_mtu are in `path`; of `attr`
+ * rq_psn, max_dest_rd_atomic, min_rnr_timer. */
+void tp_receive_ready(struct tp *tp, const struct tp_path *path, const struct ibv_qp_attr *attr);
+/* RTR to RTS: sq_psn, max_rd_atomic, timeout, retry_cnt, rnr_retry. */
+void tp_send_ready(struct tp *tp, const struct ibv_qp_attr *attr);
+/* What may be changed later (rnr timer, in SQD also timeouts and depths). */
+void tp_change(struct tp *tp, const struct ibv_qp_attr *attr, int mask);
+/* SQD: requests that haven't begun wait; tp_send_ready's counterpart is tp_resume. world.drained is
+ * called when what had begun is over (also at once, from inside). */
+void tp_drain(struct tp *tp);
+void tp_resume(struct tp *tp);
+/* RESET or ERR: forgets everything outstanding without completing it, sends no requests any more.
+ * In ERR a NAK that is owed still goes out (`keep_answer`). */
+void tp_stop(struct tp *tp, bool keep_answer);
+
+/* Enters a request; its place is requests[count & (max_requests - 1)], filled by the caller before.
+ * The caller keeps no more than max_requests outstanding. */
+void tp_post(struct tp *tp);
+
+/* A packet for this QP whose ICRC, addresses, P_Key and dest_qpn were right. `congested`: it
+ * carried ECN's mark. */
+void tp_packet(struct tp *tp, const struct packet *packet, uint64_t now);
+
+/* Deadlines that have passed. */
+void tp_expire(struct tp *tp, uint64_t now);
+uint64_t tp_deadline(const struct tp *tp);
+
+/*
+ * Writes the next packet, BTH to padding, without ICRC, to `to` (WIRE_PACKET_MAX bytes). Returns
+ * its size; 0: nothing may be sent now. Responses go before requests; acknowledgements are merged:
+ * call it after a batch of packets, not after each. A fetch that fails is completed from in here.
+ */
+uint32_t tp_next(struct tp *tp, uint64_t now, uint8_t *to);
+/* Whether tp_next would be worth a call. */
+bool tp_ready(const struct tp *tp, uint64_t now);
+
+const struct tp_counters *tp_counters(const struct tp *tp);
+
+/* min_rnr_timer's codes to ns (table 45). */
+uint64_t tp_rnr_ns(uint8_t code);
+
+#endif
