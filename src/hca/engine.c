@@ -130,7 +130,7 @@ static void dispatch(struct hca *hca, struct link *link, const struct ring_heade
 		return; /* gone since; the peer's timer tells it */
 	lock_take(&qp->lock);
 	if (h->kind == REC_UD) {
-		responder_ud(hca, qp, h, payload, room);
+		responder_ud(qp, h, payload, room);
 		lock_give(&qp->lock);
 		return;
 	}

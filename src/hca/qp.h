@@ -103,8 +103,8 @@ uint64_t requester_scan(struct hca *hca, uint64_t now);
 /* ---- responder (responder.c): requests that arrive; engine and qp.lock held */
 void responder_request(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
 		       uint32_t room);
-void responder_ud(struct hca *hca, struct qp *qp, const struct ring_header *h,
-		  const uint8_t *payload, uint32_t room);
+void responder_ud(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
+		  uint32_t room);
 /* Goes on with messages that waited (a receive was posted, the ring has room). */
 void responder_resume(struct qp *qp);
 void responder_drop_inbound(struct qp *qp);

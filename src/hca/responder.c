@@ -11,6 +11,7 @@
 #include "hca/copy.h"
 #include "hca/cq.h"
 #include "hca/engine.h"
+#include "hca/execute.h"
 #include "hca/link.h"
 #include "hca/mr.h"
 #include "hca/qp.h"
@@ -19,12 +20,6 @@
 enum { INBOUND_MAX = 2 * LIMIT_QP_WR }; /* no honest requester has more outstanding */
 
 enum outcome { DONE, HOLD, DEAD /* refused, or nonsense: nothing more to do */ };
-
-/* A receive with room for its segments. */
-struct receive {
-	struct recv_wqe wqe;
-	struct ibv_sge sge[LIMIT_SGE];
-};
 
 /* min_rnr_timer's codes, in units of 10 microseconds (table 45). */
 static const uint32_t rnr_timer[32] = {65536, 1,    2,	  3,	 4,	6,     8,     12,
@@ -71,33 +66,24 @@ static enum outcome refuse(struct qp *qp, uint32_t msn, enum ibv_wc_status statu
 
 /* ------------------------------------------------------------------ receives */
 
-/* The next receive (of the SRQ: copied to `room`), NULL when there is none. */
-static const struct recv_wqe *take_receive(struct qp *qp, struct receive *room)
+static struct arrival arrival_of(const struct ring_header *h)
 {
-	if (qp->srq)
-		return srq_take(qp->srq, &room->wqe) ? &room->wqe : NULL;
-	if (unlikely(qp->rq.tail == qp->rq.head))
-		return NULL;
-	return rq_at(&qp->rq, qp->rq.tail++); /* stays as it is while qp.lock is held */
+	return (struct arrival){
+		.length = h->length,
+		.imm = h->imm,
+		.src_qpn = record_qpn(h->src),
+		.has_imm = h->flags & REC_IMM,
+		.solicited = h->flags & REC_SOLICITED,
+		.is_write = h->kind == REC_WRITE_IMM || h->kind == REC_WRITE_DATA,
+	};
 }
 
 static void complete_receive(struct qp *qp, const struct recv_wqe *wqe, const struct ring_header *h,
 			     enum ibv_wc_status status)
 {
-	bool is_write = h->kind == REC_WRITE_IMM || h->kind == REC_WRITE_DATA;
-	struct cqe cqe = {
-		.wr_id = wqe->wr_id,
-		.status = status,
-		.opcode = is_write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
-		.byte_len = h->length,
-		.imm = h->imm,
-		.qp_num = qp->ibv.qp_num,
-		.src_qp = record_qpn(h->src),
-		.wc_flags = h->flags & REC_IMM ? IBV_WC_WITH_IMM : 0,
-	};
+	struct arrival arrival = arrival_of(h);
 
-	cq_push(cq_of(qp->ibv.recv_cq), &cqe,
-		(h->flags & REC_SOLICITED) || status != IBV_WC_SUCCESS);
+	receive_complete(qp, wqe, &arrival, status);
 }
 
 /* A message met a receive that can't hold it. */
@@ -149,25 +135,13 @@ static void release(struct qp *qp, struct inbound *in)
 	free(in);
 }
 
-/* The message that this receive was taken for won't come: the next one may have it. */
-static void give_back(struct qp *qp, const struct recv_wqe *wqe)
-{
-	if (!qp->srq) {
-		qp->rq.tail--; /* messages come in order: it was the last one taken */
-		qp->rq.held = 0;
-	} else if (!srq_give_back(qp->srq, wqe)) {
-		log_warn("QP 0x%x: a receive of its SRQ is lost with a message whose sender ended",
-			 qp->ibv.qp_num);
-	}
-}
-
 void responder_drop_inbound(struct qp *qp)
 {
 	while (!list_empty(&qp->inbound)) {
 		struct inbound *in = container_of(qp->inbound.next, struct inbound, node);
 
 		if (in->taken)
-			give_back(qp, in->taken);
+			receive_give_back(qp, in->taken);
 		release(qp, in);
 	}
 }
@@ -224,14 +198,14 @@ static enum outcome not_ready(struct qp *qp, const struct ring_header *h, const 
 /* Takes a receive, or enters the SRQ's list of those who wait and looks once more. */
 static const struct recv_wqe *receive_for(struct qp *qp, struct receive *room)
 {
-	const struct recv_wqe *wqe = take_receive(qp, room);
+	const struct recv_wqe *wqe = receive_take(qp, room);
 
 	if (likely(wqe || !qp->srq || qp->type != IBV_QPT_RC))
 		return wqe;
 	if (list_empty(&qp->srq_wait))
 		list_add_tail(&qp->srq->waiters, &qp->srq_wait);
 	atomic_store(&qp->srq->has_waiters, 1);
-	wqe = take_receive(qp, room);
+	wqe = receive_take(qp, room);
 	if (wqe)
 		list_del(&qp->srq_wait);
 	return wqe;
@@ -253,8 +227,7 @@ static enum outcome do_send(struct qp *qp, const struct ring_header *h, const ui
 		return not_ready(qp, h, payload, h->length, in);
 	if (unlikely(h->length > wqe->length))
 		return fail_receive(qp, wqe, h, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR);
-	int count = mr_resolve_list(qp->hca, qp->pd_id, wqe->sge, wqe->num_sge,
-				    IBV_ACCESS_LOCAL_WRITE, local);
+	int count = receive_segments(qp, wqe, local);
 
 	if (unlikely(count < 0 || !copy_scatter(local, count, 0, payload, h->length)))
 		return fail_receive(qp, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
@@ -325,7 +298,7 @@ static enum outcome pull_failed(struct qp *qp, const struct ring_header *h,
 
 	if (!gone && !copy_reachable(local, count))
 		return fail_receive(qp, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
-	give_back(qp, wqe);
+	receive_give_back(qp, wqe);
 	if (gone)
 		return DEAD;
 	log_info("QP 0x%x: the memory of a message from QP 0x%x isn't mapped there any more",
@@ -354,8 +327,7 @@ static enum outcome do_send_ref(struct qp *qp, const struct ring_header *h, cons
 		return not_ready(qp, h, payload, room, in);
 	if (unlikely(h->length > wqe->length))
 		return fail_receive(qp, wqe, h, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR);
-	int count = mr_resolve_list(qp->hca, qp->pd_id, wqe->sge, wqe->num_sge,
-				    IBV_ACCESS_LOCAL_WRITE, local);
+	int count = receive_segments(qp, wqe, local);
 
 	if (unlikely(count < 0))
 		return fail_receive(qp, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
@@ -390,8 +362,7 @@ static void on_send_data(struct qp *qp, const struct ring_header *h, const uint8
 	if (!in->taken || in->header.msn != h->msn || h->imm != in->done || h->length > room ||
 	    h->length > in->header.length - in->done)
 		return;
-	int count = mr_resolve_list(qp->hca, qp->pd_id, in->taken->sge, in->taken->num_sge,
-				    IBV_ACCESS_LOCAL_WRITE, local);
+	int count = receive_segments(qp, in->taken, local);
 
 	if (count < 0 || !copy_scatter(local, count, h->imm, payload, h->length)) {
 		struct recv_wqe *taken = in->taken;
@@ -425,22 +396,12 @@ static enum outcome do_write_imm(struct qp *qp, const struct ring_header *h, str
 
 /* ------------------------------------------------------------------ one-sided, executed here */
 
-/* Our address of what the peer names, or 0. */
-static uint64_t resolve_remote(struct qp *qp, uint64_t addr, uint32_t length, uint32_t rkey,
-			       uint32_t access)
-{
-	if (!(qp_remote_access(qp) & access))
-		return 0;
-	return mr_resolve(qp->hca->regions, qp->pd_id, addr, length, rkey, access);
-}
-
-/* Refuses what resolve_remote didn't resolve: a QP that isn't set up for the operation calls the
- * request invalid (9.7.4.1.5), a key that doesn't grant it is an access error. */
+/* Refuses what remote_resolve didn't resolve. */
 static enum outcome refuse_access(struct qp *qp, const struct ring_header *h, uint32_t access)
 {
-	if (qp_remote_access(qp) & access)
-		return refuse(qp, h->msn, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
-	return refuse(qp, h->msn, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+	struct refusal refusal = remote_refusal(qp, access);
+
+	return refuse(qp, h->msn, refusal.status, refusal.event);
 }
 
 /*
@@ -463,17 +424,14 @@ static bool write_piece(struct qp *qp, const struct ring_header *h, const uint8_
 	if (!n)
 		return true;
 	if (!qp->write_done &&
-	    !resolve_remote(qp, r.addr, h->length, r.rkey, IBV_ACCESS_REMOTE_WRITE))
+	    !remote_resolve(qp, r.addr, h->length, r.rkey, IBV_ACCESS_REMOTE_WRITE))
 		return false;
-	uint64_t to = resolve_remote(qp, r.addr, n, r.rkey, IBV_ACCESS_REMOTE_WRITE);
+	uint64_t to = remote_resolve(qp, r.addr, n, r.rkey, IBV_ACCESS_REMOTE_WRITE);
 
 	if (!to)
 		return false;
-	struct iovec from = {(void *)(payload + sizeof(r)), n};
-
 	qp->write_done += n;
-	return h->flags & REC_LAST ? copy_gather_ordered((void *)(uintptr_t)to, &from, 1, n)
-				   : copy_gather((void *)(uintptr_t)to, &from, 1, 0, n);
+	return remote_write(to, payload + sizeof(r), n, h->flags & REC_LAST);
 }
 
 /* A piece that others follow: no request of its own. */
@@ -523,7 +481,7 @@ static enum outcome do_read(struct qp *qp, const struct ring_header *h, const ui
 		return DEAD;
 	memcpy(&r, payload, sizeof(r));
 	uint64_t from =
-		h->length ? resolve_remote(qp, r.addr, h->length, r.rkey, IBV_ACCESS_REMOTE_READ)
+		h->length ? remote_resolve(qp, r.addr, h->length, r.rkey, IBV_ACCESS_REMOTE_READ)
 			  : 0;
 
 	if (h->length && !from)
@@ -547,9 +505,8 @@ static enum outcome do_read(struct qp *qp, const struct ring_header *h, const ui
 		out->msn = h->msn;
 		out->imm = at;
 		out->length = n;
-		struct iovec piece = {(void *)(uintptr_t)(from + at), n};
 
-		if (!copy_gather((uint8_t *)out + RING_HEADER, &piece, 1, 0, n)) {
+		if (!remote_read(from + at, (uint8_t *)out + RING_HEADER, n)) {
 			link_abandon(qp->link, n);
 			return refuse_access(qp, h, IBV_ACCESS_REMOTE_READ);
 		}
@@ -570,7 +527,7 @@ static enum outcome do_atomic(struct qp *qp, const struct ring_header *h, const 
 	if (room < sizeof(op))
 		return DEAD;
 	memcpy(&op, payload, sizeof(op));
-	uint64_t at = resolve_remote(qp, op.addr, 8, op.rkey, IBV_ACCESS_REMOTE_ATOMIC);
+	uint64_t at = remote_resolve(qp, op.addr, 8, op.rkey, IBV_ACCESS_REMOTE_ATOMIC);
 
 	if (!at)
 		return refuse_access(qp, h, IBV_ACCESS_REMOTE_ATOMIC);
@@ -611,21 +568,12 @@ static enum outcome execute(struct qp *qp, const struct ring_header *h, const ui
 	}
 }
 
-static bool receiving(const struct qp *qp)
-{
-	return qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_SQD ||
-	       qp->state == IBV_QPS_SQE;
-}
-
 void responder_request(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
 		       uint32_t room)
 {
-	if (unlikely(!receiving(qp) || qp->halted))
+	if (unlikely(!execute_receiving(qp) || qp->halted))
 		return;
-	if (unlikely(qp->state == IBV_QPS_RTR && !qp->comm_established)) {
-		qp->comm_established = true;
-		async_qp(qp, IBV_EVENT_COMM_EST);
-	}
+	execute_established(qp);
 	if (unlikely(h->kind == REC_SEND_DATA)) {
 		on_send_data(qp, h, payload, room);
 		return;
@@ -690,100 +638,15 @@ uint64_t responder_scan(struct hca *hca, uint64_t now)
 
 /* ------------------------------------------------------------------ datagrams */
 
-/* The 40 bytes before a datagram's payload, as RoCE v2 gives them: for IPv4 the IP header is in
- * the last 20 of them, for IPv6 all 40 are. */
-static void make_grh(struct ibv_grh *grh, const struct record_ud *ud, uint32_t length)
+void responder_ud(struct qp *qp, const struct ring_header *h, const uint8_t *payload, uint32_t room)
 {
-	static const uint8_t v4_prefix[12] = {[10] = 0xff, [11] = 0xff};
-
-	memset(grh, 0, sizeof(*grh));
-	if (memcmp(ud->dgid, v4_prefix, sizeof(v4_prefix))) {
-		grh->version_tclass_flow = htobe32(6u << 28 | (uint32_t)ud->traffic_class << 20 |
-						   (ud->flow_label & 0xfffff));
-		grh->paylen = htobe16(length + 12 + 8 + 4 + 8);
-		grh->next_hdr = 17; /* UDP */
-		grh->hop_limit = ud->hop_limit;
-		memcpy(&grh->sgid, ud->sgid, 16);
-		memcpy(&grh->dgid, ud->dgid, 16);
-		return;
-	}
-	uint8_t *ip = (uint8_t *)grh + 20;
-	uint16_t total = 20 + 8 + 12 + 8 + length + 4;
-
-	ip[0] = 0x45;
-	ip[1] = ud->traffic_class;
-	ip[2] = total >> 8;
-	ip[3] = total & 0xff;
-	ip[6] = 0x40; /* don't fragment */
-	ip[8] = ud->hop_limit;
-	ip[9] = 17;
-	memcpy(ip + 12, ud->sgid + 12, 4);
-	memcpy(ip + 16, ud->dgid + 12, 4);
-	uint32_t sum = 0;
-
-	for (int i = 0; i < 20; i += 2)
-		sum += ip[i] << 8 | ip[i + 1];
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = ~((sum & 0xffff) + (sum >> 16));
-	ip[10] = sum >> 8;
-	ip[11] = sum;
-}
-
-static void complete_datagram(struct qp *qp, const struct recv_wqe *wqe,
-			      const struct ring_header *h, const struct record_ud *ud,
-			      enum ibv_wc_status status)
-{
-	struct cqe cqe = {
-		.wr_id = wqe->wr_id,
-		.status = status,
-		.opcode = IBV_WC_RECV,
-		.byte_len = h->length + sizeof(struct ibv_grh),
-		.imm = h->imm,
-		.qp_num = qp->ibv.qp_num,
-		.src_qp = record_qpn(h->src),
-		.wc_flags = IBV_WC_GRH | (h->flags & REC_IMM ? IBV_WC_WITH_IMM : 0),
-	};
-
-	(void)ud;
-	cq_push(cq_of(qp->ibv.recv_cq), &cqe,
-		(h->flags & REC_SOLICITED) || status != IBV_WC_SUCCESS);
-	if (status != IBV_WC_SUCCESS)
-		qp_fail(qp, -1);
-}
-
-void responder_ud(struct hca *hca, struct qp *qp, const struct ring_header *h,
-		  const uint8_t *payload, uint32_t room)
-{
-	struct receive buffer;
-	struct iovec local[LIMIT_SGE];
 	struct record_ud ud;
-	struct ibv_grh grh;
 
-	if (qp->type != IBV_QPT_UD || !receiving(qp) || record_qpn(h->dst) != qp->ibv.qp_num ||
-	    room < sizeof(ud) || h->length > room - sizeof(ud))
+	if (record_qpn(h->dst) != qp->ibv.qp_num || room < sizeof(ud) ||
+	    h->length > room - sizeof(ud))
 		return;
 	memcpy(&ud, payload, sizeof(ud));
-	if (ud.qkey != qp->attr.qkey) {
-		log_info("QP 0x%x: datagram from QP 0x%x has another Q_Key, dropped",
-			 qp->ibv.qp_num, record_qpn(h->src));
-		return;
-	}
-	const struct recv_wqe *wqe = take_receive(qp, &buffer);
+	struct arrival arrival = arrival_of(h);
 
-	if (!wqe)
-		return;
-	if (h->length + sizeof(grh) > wqe->length) {
-		complete_datagram(qp, wqe, h, &ud, IBV_WC_LOC_LEN_ERR);
-		return;
-	}
-	int count = mr_resolve_list(hca, qp->pd_id, wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE,
-				    local);
-
-	make_grh(&grh, &ud, h->length);
-	if (count < 0 || !copy_scatter(local, count, 0, &grh, sizeof(grh)) ||
-	    !copy_scatter(local, count, sizeof(grh), payload + sizeof(ud), h->length)) {
-		complete_datagram(qp, wqe, h, &ud, IBV_WC_LOC_PROT_ERR);
-		return;
-	}
-	complete_datagram(qp, wqe, h, &ud, IBV_WC_SUCCESS);
+	datagram_execute(qp, &ud, &arrival, payload + sizeof(ud));
 }
