@@ -114,7 +114,8 @@ enum packet_error {
 	PACKET_TOO_LONG,    /* more payload than the largest MTU */
 	PACKET_BAD_VERSION, /* BTH's transport header version isn't 0 */
 	PACKET_BAD_OPCODE,  /* reserved, or of a transport that isn't here */
-	PACKET_BAD_PAYLOAD, /* payload or padding on an opcode that has none */
+	PACKET_BAD_PAYLOAD, /* payload or padding on an opcode that has none; or a pad count that
+			       doesn't round the payload up to four bytes */
 	PACKET_ERRORS
 };
 

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The ICRC by ISA-L's CRC-32. crc32_gzip_refl() is the one that fits: Ethernet's polynomial, least
+ * significant bit first, complemented before and after, and what it returns can be given to it
+ * again with the bytes that follow (crc32_ieee() is the same polynomial, most significant bit
+ * first). No state but a cache of constants that every thread computes alike.
+ *
+ * What is covered, and counts as ones where routers may change it:
+ *   8 bytes of ones (they stand where InfiniBand has its local route header)
+ *   IPv4: TOS, TTL and checksum as ones; everything else as it is, the identification too
+ *   IPv6: traffic class, flow label and hop limit as ones
+ *   UDP:  checksum as ones
+ *   BTH:  byte 4 (FECN, BECN) as ones
+ *   the rest up to the ICRC itself
+ * All of it was compared with what two kernel rxe peers send (tests/unit/wire/golden).
+ *
+ * The identification from the ICRC. A CRC is linear: two messages of one length whose difference
+ * (exclusive or) is d have CRCs whose difference is that of d run through a register that begins
+ * with 0 and isn't complemented. Let d be 0 but for the two bytes of the identification, with n
+ * bytes after them. As polynomials over GF(2), modulo the CRC's polynomial P, the difference of the
+ * CRCs is
+ *     d(x) * x^32 * x^8n
+ * The ICRC in the packet against the one that the packet would have with identification 0 gives the
+ * left side; x has an inverse modulo P, so multiplying by x^-(32 + 8n) gives back d. Any 32 bits of
+ * difference come back as some d of 32 bits, but a wrong identification explains them only if d
+ * fits into the 16 bits that the identification has.
+ */
+#include "wire/icrc.h"
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <isa-l/crc.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "wire/packet.h"
+
+enum {
+	ONES = 8,
+	IPV4 = 20,
+	IPV6 = 40,
+	UDP = 8,
+	AFTER_ID = IPV4 - 6 + UDP, /* bytes from IPv4's identification to BTH */
+};
+
+/* ------------------------------------------------------------------ the CRC */
+
+static bool is_ipv4(const struct icrc_path *path)
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+	return !memcmp(path->destination, mapped, sizeof(mapped));
+}
+
+static void put16(uint8_t *to, uint16_t value)
+{
+	to[0] = value >> 8;
+	to[1] = value & 0xff;
+}
+
+static uint8_t *put_ipv4(uint8_t *to, const struct icrc_path *path, size_t size, uint16_t id)
+{
+	to[0] = 0x45;
+	to[1] = 0xff;
+	put16(to + 2, IPV4 + UDP + size);
+	put16(to + 4, id);
+	put16(to + 6, 0x4000); /* don't fragment */
+	to[8] = 0xff;
+	to[9] = IPPROTO_UDP;
+	put16(to + 10, 0xffff);
+	memcpy(to + 12, path->source + 12, 4);
+	memcpy(to + 16, path->destination + 12, 4);
+	return to + IPV4;
+}
+
+static uint8_t *put_ipv6(uint8_t *to, const struct icrc_path *path, size_t size)
+{
+	memset(to, 0xff, IPV6);
+	to[0] = 0x6f;
+	put16(to + 4, UDP + size);
+	to[6] = IPPROTO_UDP;
+	memcpy(to + 8, path->source, 16);
+	memcpy(to + 24, path->destination, 16);
+	return to + IPV6;
+}
+
+uint32_t icrc_begin(const struct icrc_path *path, size_t size, uint16_t id)
+{
+	uint8_t head[ONES + IPV6 + UDP];
+	uint8_t *to = head + ONES;
+
+	memset(head, 0xff, ONES);
+	to = is_ipv4(path) ? put_ipv4(to, path, size, id) : put_ipv6(to, path, size);
+	put16(to, path->source_port);
+	put16(to + 2, path->destination_port);
+	put16(to + 4, UDP + size);
+	put16(to + 6, 0xffff);
+	return crc32_gzip_refl(0, head, to + UDP - head);
+}
+
+/* The first 16 bytes, which every packet has, are masked in a register and stored at once: ISA-L
+ * reads them as one, and would wait for several small stores. */
+uint32_t icrc_packet(uint32_t begun, const uint8_t *packet, size_t size)
+{
+	typedef uint8_t block __attribute__((vector_size(16)));
+	static const block mask = {0, 0, 0, 0, 0xff};
+	size_t covered = size - WIRE_ICRC;
+	block first;
+
+	memcpy(&first, packet, sizeof(first));
+	first |= mask;
+	if (covered <= sizeof(first))
+		return crc32_gzip_refl(begun, (const uint8_t *)&first, covered);
+	begun = crc32_gzip_refl(begun, (const uint8_t *)&first, sizeof(first));
+	return crc32_gzip_refl(begun, packet + sizeof(first), covered - sizeof(first));
+}
+
+void icrc_write(uint32_t begun, uint8_t *packet, size_t size)
+{
+	uint32_t icrc = htole32(icrc_packet(begun, packet, size));
+
+	memcpy(packet + size - WIRE_ICRC, &icrc, sizeof(icrc));
+}
+
+/* ------------------------------------------------------------------ the identification */
+
+/*
+ * Polynomials of degree below 32 in a word, the other way round as in the CRC itself: bit 31 is the
+ * coefficient of x^0. Multiplying by x shifts right; where x^32 appears, POLYNOMIAL replaces it.
+ */
+enum { POLYNOMIAL = (int)0xedb88320 };
+
+static uint32_t multiply(uint32_t a, uint32_t b)
+{
+	uint32_t product = 0;
+
+	for (int i = 31; i >= 0; i--) { /* Horner's rule, from the coefficient of x^31 */
+		product = product >> 1 ^ ((uint32_t)POLYNOMIAL & -(product & 1));
+		product ^= b & -(a >> (31 - i) & 1);
+	}
+	return product;
+}
+
+/* What has a coefficient of x^0 is made divisible by adding P, which is 0 here and has one, too. */
+static uint32_t divide_by_x(uint32_t a)
+{
+	uint32_t carry = a >> 31;
+
+	return (a ^ ((uint32_t)POLYNOMIAL & -carry)) << 1 | carry;
+}
+
+/* x^-(32 + 8n). */
+static uint32_t power_back(uint32_t n)
+{
+	uint32_t result = 1u << 31, square = 1u << 31; /* x^0 */
+
+	for (int i = 0; i < 8; i++)
+		square = divide_by_x(square);
+	for (n += 4; n; n >>= 1) {
+		if (n & 1)
+			result = multiply(result, square);
+		square = multiply(square, square);
+	}
+	return result;
+}
+
+/* The same for the sizes that packets have: computed when a size comes first. Every thread computes
+ * the same, so it doesn't matter who stores it; 0 is nobody's inverse. */
+static uint32_t power_back_kept(size_t size)
+{
+	static _Atomic uint32_t kept[WIRE_PACKET_MAX + 1];
+	uint32_t n = AFTER_ID + size - WIRE_ICRC;
+
+	if (size > WIRE_PACKET_MAX)
+		return power_back(n);
+
+	uint32_t power = atomic_load_explicit(&kept[size], memory_order_relaxed);
+
+	if (!power) {
+		power = power_back(n);
+		atomic_store_explicit(&kept[size], power, memory_order_relaxed);
+	}
+	return power;
+}
+
+/* Whether an identification explains that the ICRC differs by this from that for 0. */
+static bool find_id(uint32_t difference, size_t size, uint16_t *id)
+{
+	uint32_t d = multiply(difference, power_back_kept(size));
+
+	/* d(x) has the identification's last bit to be sent at x^0, thus in bit 31: its bytes, each
+	 * with the least significant bit first, are the word's upper two. */
+	if (d & 0xffff)
+		return false;
+	*id = (d >> 16 & 0xff) << 8 | d >> 24;
+	return true;
+}
+
+bool icrc_matches(const struct icrc_path *path, const uint8_t *packet, size_t size, uint16_t *id)
+{
+	uint32_t there;
+
+	memcpy(&there, packet + size - WIRE_ICRC, sizeof(there));
+
+	uint32_t difference = le32toh(there) ^ icrc_packet(icrc_begin(path, size, 0), packet, size);
+
+	*id = 0;
+	if (!difference)
+		return true;
+	return is_ipv4(path) && find_id(difference, size, id);
+}
