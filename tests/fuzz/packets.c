@@ -96,6 +96,7 @@ static void check_capture(const struct icrc_path *path, const uint8_t *bytes, si
 	MUST(head == UDP_HEADER + (ip_is_v4(path->destination) ? 20 : 40));
 	MUST(!memcmp(frame + head, bytes, size - WIRE_ICRC));
 	MUST(icrc_matches(path, frame + head, size, &id) && id == 0);
+
 	uint8_t *block = malloc(PCAPNG_ROOM + n), *small = malloc(n);
 
 	MUST(pcapng_packet(block, PCAPNG_ROOM + n, &packet) > n);
