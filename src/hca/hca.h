@@ -381,6 +381,8 @@ struct hca {
 	struct daemon_conn conn;
 	int table_fd, regions_fd; /* of `pub` and `regions`: the next daemon wants them as well */
 	int event_fd;
+	int wire_fd, park_fd; /* what the daemon gave of the wire, see struct daemon_wire; or -1 */
+	uint32_t wire_flags;  /* enum proto_wire. All three change with `generation` only */
 	pthread_rwlock_t books;
 	uint32_t generation; /* how many daemons came after the first; written under both locks */
 	pthread_mutex_t events_lock;
