@@ -178,17 +178,18 @@ static void go_back(struct tp *tp, uint64_t echo_ns, uint64_t now)
 	congestion_loss(&tp->congestion, now);
 }
 
-static uint64_t timeout_ns(const struct requester *q)
+/* When the transport timer ends that begins now. */
+static uint64_t timeout_at(const struct requester *q, uint64_t now)
 {
-	return q->timeout ? 4096ull << q->timeout : TP_NEVER;
+	return q->timeout ? now + (4096ull << q->timeout) : TP_NEVER;
 }
 
 static void timers_arm(struct tp *tp, uint64_t now)
 {
 	struct requester *q = &tp->requester;
 
-	if (q->timer_at == TP_NEVER && q->timeout)
-		q->timer_at = now + timeout_ns(q);
+	if (q->timer_at == TP_NEVER)
+		q->timer_at = timeout_at(q, now);
 	if (q->probe_at == TP_NEVER)
 		q->probe_at = now + (congestion_patience_ns(&tp->congestion) << q->probes);
 }
@@ -477,7 +478,7 @@ void requester_expire(struct tp *tp, uint64_t now)
 		}
 		q->retries--;
 		congestion_silence(&tp->congestion, now);
-		q->timer_at = now + timeout_ns(q);
+		q->timer_at = timeout_at(q, now);
 		q->probe_at = now; /* repeats */
 	}
 	if (q->probe_at <= now) {

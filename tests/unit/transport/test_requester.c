@@ -252,6 +252,36 @@ static void timeout_zero_never_gives_up(void **state)
 	stage_end(s);
 }
 
+/* A timer that runs ends with what it was made for. */
+static void timeout_changes(void **state)
+{
+	struct ibv_qp_attr attr = stage_attr;
+
+	(void)state;
+	attr.retry_cnt = 0;
+	struct stage *s = stage_with(IBV_QPT_RC, &attr);
+
+	post(s, IBV_WR_SEND, 1, 0);
+	sends(s, OP_SEND_ONLY, P(0));
+	attr.timeout = 0;
+	tp_change(s->tp, &attr, IBV_QP_TIMEOUT);
+	for (int i = 0; i < 20; i++) {
+		passes(s, TIMEOUT_NS);
+		while (tp_ready(s->tp, s->now))
+			sends(s, OP_SEND_ONLY, P(0));
+	}
+	says(s, "");
+	attr.timeout = 10;
+	tp_change(s->tp, &attr, IBV_QP_TIMEOUT);
+	for (int i = 0; i < 20 && !s->said[0]; i++) {
+		passes(s, 10000ull * MS);
+		if (tp_ready(s->tp, s->now))
+			sends(s, OP_SEND_ONLY, P(0));
+	}
+	says(s, "done 0 12");
+	stage_end(s);
+}
+
 /* The end of what was sent got lost: the probe repeats the oldest packet, and its answer alone says
  * that the rest is missing. */
 static void probe_finds_lost_end(void **state)
@@ -614,6 +644,7 @@ int main(void)
 		cmocka_unit_test(rnr_seven),
 		cmocka_unit_test(retries_are_counted),
 		cmocka_unit_test(timeout_zero_never_gives_up),
+		cmocka_unit_test(timeout_changes),
 		cmocka_unit_test(probe_finds_lost_end),
 		cmocka_unit_test(probe_finds_lost_acknowledgement),
 		cmocka_unit_test(read_in_pieces),
