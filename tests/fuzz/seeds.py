@@ -144,8 +144,33 @@ def packets():
                 yield bytes([is_v6 | 6]) + path + udp[8:72]
 
 
+def transport():
+    """Ordinary traffic both ways, for RC and UC, some of it with a world that fails."""
+    post, time, state, send, packet = 0, 2, 3, 4, 5
+
+    def request(what, length):
+        return [post, what] + list(length.to_bytes(4, "little"))
+
+    def arrives(what, near=0, syndrome=31, msn=0, kind=1):
+        return [packet, what, kind, near & 255, syndrome, msn]
+
+    messages = [arrives(32 | op) for op in (4, 5, 10, 11, 12, 19, 20, 23)]
+    long_send = arrives(0) + arrives(1) + arrives(34, kind=2)
+    for is_uc in (0, 1):
+        for retries, faults in ((63, []), (63 + 128, [20])):
+            setting = [not is_uc, retries, 0, 100, 100, 4, 4, 14, 1] + faults + [200]
+            yield setting + sum(messages, []) + long_send + [send, 20]
+            for what in range(8):
+                answer = {4: 16, 5: 18, 6: 18}.get(what, 17)
+                yield (setting + request(what, 700 if what != 4 else 200) + [send, 9]
+                       + arrives(answer, kind=2) + [time, 255, 23, 1, send, 9]
+                       + arrives(17, 0, 96) + [send, 9] + arrives(17, 0, 33)
+                       + [time, 255, 20, 1, send, 9] + arrives(17, 0, 31, 1))
+            yield setting + request(0, 1) + [state, 0, 0, 0, send, 2, state, 0, 0, 1, send, 2]
+
+
 def main():
-    for make in (daemon_commands, ring_entries, shared_tables, packets):
+    for make in (daemon_commands, ring_entries, shared_tables, packets, transport):
         folder = pathlib.Path(sys.argv[1]) / make.__name__
         folder.mkdir(parents=True, exist_ok=True)
         for number, seed in enumerate(make()):
