@@ -11,6 +11,7 @@ matrices), VERBENA_SANITIZER_RUNTIME and VERBENA_SANITIZE (set by ctest), VERBEN
 put before each program, such as `valgrind -q`).
 """
 import ctypes
+import functools
 import json
 import os
 import random
@@ -388,6 +389,13 @@ class Stage:
                 os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.directory, ignore_errors=True)
         return trouble
+
+
+@functools.lru_cache(maxsize=None)
+def device_mtu():
+    """The device's MTU in bytes, the largest message of a UD QP: it goes by the host's card."""
+    with Stage() as stage:
+        return int(re.search(r"active_mtu:\s*(\d+)", stage.run("ibv_devinfo")).group(1))
 
 
 class Suite:
