@@ -275,6 +275,8 @@ static void give_numbers(struct process *process)
 	process->user->processes--;
 	wire_slot_done(&process->server->wire, process->slot);
 	ids_give(&slots->ids, process->slot);
+	if (!slots->count)
+		wire_all_done(&process->server->wire);
 }
 
 static struct process *process_new(struct conn *conn)
