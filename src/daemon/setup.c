@@ -308,7 +308,7 @@ static void init(struct server *server, const struct server_options *options)
 	list_init(&server->users);
 	share_init(&server->share);
 	attach_init(server);
-	wire_init(&server->wire, !server->config.wire);
+	wire_init(&server->wire, !server->config.wire, options->ready_fd < 0);
 	raise_limits(server);
 }
 
@@ -370,9 +370,12 @@ int setup(struct server *server, const struct server_options *options)
 		goto out_undo;
 	}
 	devices_init(&server->devices, server);
+	if (given.park >= 0 && wire_adopt(&server->wire, given.park) == 0)
+		given.park = -1;
 	err = listen_at_all(server, &given);
 	if (err)
 		goto out_undo;
+	activation_close(&given); /* what is left */
 	say_ready(options->ready_fd);
 	if (server->lock_fd >= 0)
 		close(server->lock_fd);

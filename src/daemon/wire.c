@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "daemon/activation.h"
 #include "daemon/wire_socket.h"
 
 enum { STEP = 16 };
@@ -30,9 +31,9 @@ static void explain(struct wire *wire, const char *format, ...)
 	memcpy(wire->why, text, sizeof(text));
 }
 
-void wire_init(struct wire *wire, bool off)
+void wire_init(struct wire *wire, bool off, bool managed)
 {
-	*wire = (struct wire){.off = off, .guard = -1};
+	*wire = (struct wire){.off = off, .managed = managed, .guard = -1};
 	park_init(&wire->park);
 	if (off)
 		snprintf(wire->why, sizeof(wire->why), "it is turned off (wire = off, --wire off)");
@@ -86,6 +87,15 @@ static int add(struct wire *wire)
 	return 0;
 }
 
+/* It is of no use to anybody any more. */
+static void end_park(struct wire *wire)
+{
+	park_clear(&wire->park);
+	park_close(&wire->park);
+	if (wire->managed)
+		activation_forget();
+}
+
 /* Not fatal: the sockets only won't outlive this daemon. A part of them would be of no use. */
 static void park(struct wire *wire)
 {
@@ -96,8 +106,7 @@ static void park(struct wire *wire)
 	log_warn("the sockets of UDP port %d can't be kept for the next daemon: %s%s", WIRE_PORT,
 		 strerror(-err),
 		 err == -ETOOMANYREFS ? " (see the limit of open files, prlimit(1))" : "");
-	park_clear(&wire->park);
-	park_close(&wire->park);
+	end_park(wire);
 }
 
 /* Places up to `count`. */
@@ -160,7 +169,9 @@ static int open_group(struct wire *wire)
 	err = park_make(&wire->park);
 	if (!err)
 		park(wire);
-	else
+	if (!err && wire->managed && wire->park.out >= 0)
+		activation_store(wire->park.out);
+	if (err)
 		log_warn("no place to keep the sockets for the next daemon: %s", strerror(-err));
 	try_loopback(wire);
 	wire->broken = false;
@@ -332,7 +343,9 @@ void wire_slot_done(struct wire *wire, uint32_t slot)
 
 void wire_all_done(struct wire *wire)
 {
-	if (wire->broken)
+	if (wire->broken) {
+		end_park(wire);
 		wire_close(wire);
+	}
 	wire->broken = false;
 }

@@ -52,6 +52,7 @@ struct wire {
 	uint32_t count;		  /* places; 0: the wire isn't open */
 	int guard;		  /* see wire_socket_guard(); -1: none */
 	bool off;		  /* by configuration */
+	bool managed;		  /* a service manager keeps the park, too (activation.h) */
 	bool ipv6;
 	bool broken;   /* somebody changed the order of the places */
 	bool unproved; /* packets through loopback don't arrive: places can't be tried */
@@ -59,7 +60,7 @@ struct wire {
 	char why[192]; /* it isn't open, or not for all: a sentence; empty: nothing to say */
 };
 
-void wire_init(struct wire *wire, bool off);
+void wire_init(struct wire *wire, bool off, bool managed);
 /* The sockets are closed here; processes that have some keep them, and the park. */
 void wire_close(struct wire *wire);
 

@@ -11,25 +11,10 @@ import re
 import subprocess
 import sys
 
-from lib import (BUILD, PORTS, SKIPPED, SLOW, Stage, Suite, need_programs, poll_until, require,
-                 tail)
+from lib import (BUILD, PORTS, SKIPPED, SLOW, Stage, Suite, enter_namespace, need_programs,
+                 poll_until, require, tail)
 
-INSIDE = "VERBENA_TEST_DEVICES"
 MACS = {"veba": "02:00:00:00:0a:01", "vebb": "02:00:00:00:0b:01"}
-
-
-def enter_namespace():
-    """Starts this script again in a network namespace, as root there; skips if that can't be."""
-    if INSIDE in os.environ:
-        return
-    command = ["unshare", "--net"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
-    made = subprocess.run([*command, "ip", "link", "add", "veba", "type", "veth"], check=False,
-                          capture_output=True, text=True, timeout=20)
-    if made.returncode:
-        print(f"no network namespace with a veth interface can be made: {made.stderr.strip()}")
-        sys.exit(SKIPPED)
-    os.environ[INSIDE] = "1"
-    os.execvp("unshare", [*command, sys.executable, *sys.argv])
 
 
 def ip(*words):
@@ -46,8 +31,7 @@ def make_card(name, mtu):
 
 
 def make_interfaces():
-    """Loopback, and two cards: one with large packets, one with ordinary ones."""
-    ip("link", "set", "lo", "up")
+    """Two cards: one with large packets, one with ordinary ones."""
     for number, (name, mtu) in enumerate((("veba", 4200), ("vebb", 1500))):
         make_card(name, mtu)
         ip("address", "add", f"10.91.{number}.1/24", "dev", name)
@@ -226,7 +210,10 @@ def lonely_device(stage):
 def main():
     """All cases."""
     need_programs("ibv_devices", "ibv_devinfo", "ibv_asyncwatch", "stdbuf", "unshare", "ip")
-    enter_namespace()
+    problem = enter_namespace("veth")
+    if problem:
+        print(problem)
+        sys.exit(SKIPPED)
     make_interfaces()
     suite = Suite("devices")
     with Stage() as stage:

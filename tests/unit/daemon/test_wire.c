@@ -35,7 +35,7 @@ static int slot_of(struct wire *of, uint32_t slot, bool returning)
 static int set_up(void **state)
 {
 	(void)state;
-	wire_init(&wire, false);
+	wire_init(&wire, false, false);
 	return 0;
 }
 
@@ -256,7 +256,7 @@ static void second_group(void **state)
 	static struct wire other;
 
 	(void)state;
-	wire_init(&other, false);
+	wire_init(&other, false, false);
 	assert_true(slot_of(&wire, 1, false) >= 0);
 	assert_int_equal(slot_of(&other, 1, false), -EADDRINUSE);
 	assert_int_equal(other.count, 0);
@@ -290,7 +290,7 @@ static void nobody_joins(void **state)
 static void off_by_configuration(void **state)
 {
 	(void)state;
-	wire_init(&wire, true);
+	wire_init(&wire, true, false);
 	assert_int_equal(slot_of(&wire, 1, false), -ENODEV);
 	assert_string_equal(wire.why, "it is turned off (wire = off, --wire off)");
 }
@@ -310,7 +310,7 @@ static void parked(void **state)
 	wire_close(&wire);
 	send_to(qpn_of(4, 1), 2);
 	/* Twice: whoever looks leaves it as it is, and the second adds to it. */
-	wire_init(&next_one, false);
+	wire_init(&next_one, false, false);
 	assert_int_equal(wire_adopt(&next_one, dup(kept)), 0);
 	wire_close(&next_one);
 	assert_int_equal(wire_adopt(&wire, kept), 0);
