@@ -4,8 +4,7 @@
 # verbena_unit_test(NAME SOURCES file... [LIBS target...] [TIMEOUT seconds])
 #
 # Builds a cmocka program `test_NAME` and registers it as the test `unit.NAME`; an exit code of 77
-# is skipped. Without cmocka
-# nothing is built; `make check` installs it first.
+# is skipped. Without cmocka nothing is built; `make check` installs it first.
 function(verbena_unit_test name)
 	cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBS")
 	if(NOT CMOCKA_FOUND)

@@ -166,6 +166,7 @@ static void on_signal(struct watch *watch, uint32_t events)
 
 static void cut_all(struct server *server)
 {
+	wire_leave(&server->wire);
 	while (!list_empty(&server->conns))
 		conn_close(container_of(server->conns.next, struct conn, node));
 	ctl_close_all(server);

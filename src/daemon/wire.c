@@ -11,9 +11,10 @@
 
 #include "base/log.h"
 #include "daemon/activation.h"
+#include "daemon/loop.h"
 #include "daemon/wire_socket.h"
 
-enum { STEP = 16 };
+enum { STEP = 16, OWNER_MS = 1000 };
 
 static void explain(struct wire *wire, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -130,16 +131,24 @@ static int grow(struct wire *wire, uint32_t count)
 	return err;
 }
 
+/* Looking it up takes long where there are many sockets, and many programs may ask at once. */
+static const char *owner_of_port(struct wire *wire)
+{
+	uint64_t now = now_ms();
+
+	if (!wire->owner_at_ms || now - wire->owner_at_ms > OWNER_MS)
+		wire_socket_owner(wire->owner_text, sizeof(wire->owner_text));
+	wire->owner_at_ms = now;
+	return wire->owner_text;
+}
+
 static void explain_error(struct wire *wire, int err)
 {
-	char owner[64];
-
-	if (err != -EADDRINUSE) {
+	if (err == -EADDRINUSE)
+		explain(wire, "UDP port %d is used by %s: only this host can be reached", WIRE_PORT,
+			owner_of_port(wire));
+	else
 		explain(wire, "UDP port %d can't be opened: %s", WIRE_PORT, strerror(-err));
-		return;
-	}
-	wire_socket_owner(owner, sizeof(owner));
-	explain(wire, "UDP port %d is used by %s: only this host can be reached", WIRE_PORT, owner);
 }
 
 /* ------------------------------------------------------------------ opening */
@@ -324,7 +333,9 @@ int wire_slot(struct wire *wire, uint32_t slot, uid_t uid, bool returning)
 	if (err)
 		return err;
 	wire_socket_steer(wire->fd[0]);
-	if (!returning)
+	if (returning)
+		wire_socket_room(wire->fd[slot], true);
+	else
 		err = prepare(wire, slot, uid);
 	if (err)
 		return err;
@@ -332,9 +343,14 @@ int wire_slot(struct wire *wire, uint32_t slot, uid_t uid, bool returning)
 	return wire->fd[slot];
 }
 
+void wire_leave(struct wire *wire)
+{
+	wire->leaving = true;
+}
+
 void wire_slot_done(struct wire *wire, uint32_t slot)
 {
-	if (slot + 1 >= wire->count)
+	if (wire->leaving || slot + 1 >= wire->count)
 		return;
 	wire_socket_room(wire->fd[slot], false);
 	wire_socket_drain(wire->fd[slot]);
@@ -343,7 +359,7 @@ void wire_slot_done(struct wire *wire, uint32_t slot)
 
 void wire_all_done(struct wire *wire)
 {
-	if (wire->broken) {
+	if (wire->broken && !wire->leaving) {
 		end_park(wire);
 		wire_close(wire);
 	}

@@ -54,9 +54,12 @@ struct wire {
 	bool off;		  /* by configuration */
 	bool managed;		  /* a service manager keeps the park, too (activation.h) */
 	bool ipv6;
-	bool broken;   /* somebody changed the order of the places */
+	bool broken; /* somebody changed the order of the places */
+	bool leaving;
 	bool unproved; /* packets through loopback don't arrive: places can't be tried */
 	struct park park;
+	char owner_text[64]; /* who has the port, and when that was looked up */
+	uint64_t owner_at_ms;
 	char why[192]; /* it isn't open, or not for all: a sentence; empty: nothing to say */
 };
 
@@ -79,6 +82,8 @@ int wire_open(struct wire *wire);
  * `returning`: its process has it already. Errors as those of wire_open().
  */
 int wire_slot(struct wire *wire, uint32_t slot, uid_t uid, bool returning);
+/* This daemon ends, its processes perhaps don't: their sockets stay as they are. */
+void wire_leave(struct wire *wire);
 /* The slot's process is gone. */
 void wire_slot_done(struct wire *wire, uint32_t slot);
 /* Nobody has a slot any more: what somebody broke can be made anew. */

@@ -26,6 +26,16 @@
 
 static struct wire wire;
 
+/* A kernel without IPv6, if a test says so (the linker puts this in between). */
+static bool no_ipv6;
+int __wrap_wire_socket_make(bool ipv6);
+int __real_wire_socket_make(bool ipv6);
+
+int __wrap_wire_socket_make(bool ipv6)
+{
+	return ipv6 && no_ipv6 ? -EAFNOSUPPORT : __real_wire_socket_make(ipv6);
+}
+
 /* For processes of one user. */
 static int slot_of(struct wire *of, uint32_t slot, bool returning)
 {
@@ -43,7 +53,14 @@ static int tear_down(void **state)
 {
 	(void)state;
 	wire_close(&wire);
+	no_ipv6 = false;
 	return 0;
+}
+
+static int set_up_ipv4(void **state)
+{
+	no_ipv6 = true;
+	return set_up(state);
 }
 
 /* ------------------------------------------------------------------ packets */
@@ -99,6 +116,8 @@ static void expect_delivery(uint32_t slot)
 	number++;
 	send_to(qpn_of(slot, 0), number);
 	assert_int_equal(next(wire.fd[slot]), number);
+	if (no_ipv6)
+		return;
 	send_from(sender6, qpn_of(slot, LIMIT_QPS_PER_SLOT - 1), number + 1000000);
 	assert_int_equal(next(wire.fd[slot]), number + 1000000);
 }
@@ -228,6 +247,25 @@ static void another_user_gets_another_socket(void **state)
 	}
 }
 
+/* A daemon that ends leaves living processes what is in their sockets. */
+static void leaving_takes_nothing(void **state)
+{
+	(void)state;
+	int fd = dup(slot_of(&wire, 5, false));
+
+	for (uint32_t i = 0; i < 50; i++)
+		send_to(qpn_of(5, 1), i);
+	wire_leave(&wire);
+	wire_slot_done(&wire, 5);
+	wire_all_done(&wire);
+	wire_close(&wire);
+	for (uint32_t i = 50; i < 100; i++)
+		send_to(qpn_of(5, 1), i);
+	for (uint32_t i = 0; i < 100; i++)
+		assert_int_equal(next(fd), i);
+	close(fd);
+}
+
 /* How many of many packets a socket of nobody keeps. */
 static void nobodys_socket_keeps_little(void **state)
 {
@@ -277,7 +315,7 @@ static void nobody_joins(void **state)
 	(void)state;
 	assert_true(slot_of(&wire, 1, false) >= 0);
 	for (int ipv6 = 0; ipv6 < 2; ipv6++) {
-		int fd = wire_socket_make(ipv6);
+		int fd = __real_wire_socket_make(ipv6);
 
 		assert_true(fd >= 0);
 		int err = wire_socket_bind(fd, ipv6, true);
@@ -528,6 +566,16 @@ int main(void)
 		cmocka_unit_test_setup_teardown(reuse_drains, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(another_user_gets_another_socket, set_up,
 						tear_down),
+		cmocka_unit_test_setup_teardown(leaving_takes_nothing, set_up, tear_down),
+		/* The same where there is IPv4 only: the kernel keeps its lists differently. */
+		cmocka_unit_test_setup_teardown(delivers_by_qpn, set_up_ipv4, tear_down),
+		cmocka_unit_test_setup_teardown(all_slots, set_up_ipv4, tear_down),
+		cmocka_unit_test_setup_teardown(another_user_gets_another_socket, set_up_ipv4,
+						tear_down),
+		cmocka_unit_test_setup_teardown(second_group, set_up_ipv4, tear_down),
+		cmocka_unit_test_setup_teardown(nobody_joins, set_up_ipv4, tear_down),
+		cmocka_unit_test_setup_teardown(parked, set_up_ipv4, tear_down),
+		cmocka_unit_test_setup_teardown(connected, set_up_ipv4, tear_down),
 		cmocka_unit_test_setup_teardown(nobodys_socket_keeps_little, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(second_group, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(nobody_joins, set_up, tear_down),
