@@ -61,7 +61,11 @@ static int look(int out, struct message *message, int *fds, int peek)
 			   .msg_iovlen = 1,
 			   .msg_control = control.bytes,
 			   .msg_controllen = sizeof(control.bytes)};
-	ssize_t n = recvmsg(out, &m, peek | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	ssize_t n;
+
+	for (int i = 0; i < BATCH; i++)
+		fds[i] = -1;
+	n = recvmsg(out, &m, peek | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
 	if (n < 0)
 		return -errno;
@@ -95,7 +99,7 @@ void park_clear(struct park *park)
 	int n = park->out < 0 ? -EBADF : 0;
 
 	while (n >= 0 || n == -EINVAL || n == -EMFILE) {
-		struct message message;
+		struct message message = {0};
 		int fds[BATCH];
 
 		n = look(park->out, &message, fds, 0);
@@ -143,7 +147,7 @@ static int take_sockets(int out, int *fds, uint32_t max)
 	uint32_t total = 0;
 
 	for (;;) {
-		struct message message;
+		struct message message = {0};
 		int batch[BATCH], n = look(out, &message, batch, MSG_PEEK);
 
 		if (n == -EAGAIN)
@@ -168,7 +172,7 @@ static int take_sockets(int out, int *fds, uint32_t max)
 int park_take(struct park *park, int out, int *fds, uint32_t max)
 {
 	int offset = 0, none = -1, first[BATCH], total = -EINVAL;
-	struct message message;
+	struct message message = {0};
 
 	/* From here on each look goes one message further. */
 	if (!is_ours(out, SOCK_SEQPACKET) ||

@@ -271,7 +271,7 @@ bool wire_socket_is_one(int fd, bool *ipv6)
 		struct sockaddr_storage any;
 		struct sockaddr_in four;
 		struct sockaddr_in6 six;
-	} name;
+	} name = {0};
 	socklen_t size = sizeof(name);
 	int domain = get(fd, SO_DOMAIN);
 

@@ -205,7 +205,8 @@ enum proto_event_type {
 	 * if it is a program of the same user. */
 	PROTO_EVENT_LINK = 1,
 	PROTO_EVENT_LINK_DOWN = 2, /* the peer is gone; link_id 0: there will be no link */
-	PROTO_EVENT_DEVICE = 3, /* something to tell each context of a device: value is enum ibv_event_type */
+	/* Something to tell each context of a device: value is enum ibv_event_type. */
+	PROTO_EVENT_DEVICE = 3,
 };
 
 /* One packet of the event socket. */
