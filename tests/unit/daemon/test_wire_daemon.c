@@ -132,24 +132,31 @@ static void end(struct wired *w)
 		close(w->park);
 }
 
-static void expect_packets(const struct wired *w)
+/* Sends to a slot, whoever has it. */
+static void send_to_slot(uint32_t slot, uint32_t number)
 {
-	static uint32_t number;
 	const struct sockaddr_in to = {.sin_family = AF_INET,
 				       .sin_port = htons(PORT),
 				       .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	const uint32_t qpn = w->p.resp.slot << LIMIT_QP_BITS | 5;
-	const uint32_t packet[3] = {htonl(0x0400ffff), htonl(qpn), ++number};
-	uint32_t got[3] = {0};
+	const uint32_t packet[3] = {htonl(0x0400ffff), htonl(slot << LIMIT_QP_BITS | 5), number};
 	int from = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-	assert_true(w->wire >= 0);
 	assert_int_equal(sendto(from, packet, sizeof(packet), 0, (const void *)&to, sizeof(to)),
 			 sizeof(packet));
-	assert_int_equal(recv(w->wire, got, sizeof(got), MSG_DONTWAIT), sizeof(got));
-	assert_memory_equal(got, packet, sizeof(got));
-	assert_int_equal(recv(w->wire, got, sizeof(got), MSG_DONTWAIT), -1);
 	close(from);
+}
+
+static void expect_packets(const struct wired *w)
+{
+	static uint32_t number;
+	uint32_t got[3] = {0};
+
+	assert_true(w->wire >= 0);
+	send_to_slot(w->p.resp.slot, ++number);
+	assert_int_equal(recv(w->wire, got, sizeof(got), MSG_DONTWAIT), sizeof(got));
+	assert_int_equal(got[1], htonl(w->p.resp.slot << LIMIT_QP_BITS | 5));
+	assert_int_equal(got[2], number);
+	assert_int_equal(recv(w->wire, got, sizeof(got), MSG_DONTWAIT), -1);
 }
 
 static void expect_status(const char *path, const char *wanted)
@@ -181,6 +188,38 @@ static void each_has_its_own(void **state)
 		expect_packets(&w[i]);
 	for (int i = 0; i < 20; i++)
 		end(&w[i]);
+}
+
+/* Round all slots until the first one's turn comes again. */
+static void a_slot_is_given_out_again(void **state)
+{
+	struct wired first, stays, w;
+	uint32_t rounds = 0;
+
+	(void)state;
+	attach(&first);
+	attach(&stays);
+	const uint32_t slot = first.p.resp.slot;
+
+	for (uint32_t i = 0; i < 20; i++)
+		send_to_slot(slot, i);
+	end(&first);
+	raw_expect_count(&server, "clients", 1);
+	for (uint32_t i = 0; i < 20; i++)
+		send_to_slot(slot, i);
+	for (;; rounds++) {
+		attach(&w);
+		if (w.p.resp.slot == slot)
+			break;
+		expect_packets(&w);
+		end(&w);
+		assert_true(rounds < 2 * LIMIT_SLOTS);
+	}
+	assert_in_range(rounds, LIMIT_SLOTS / 2, 2 * LIMIT_SLOTS);
+	expect_packets(&w); /* and nothing else was there */
+	expect_packets(&stays);
+	end(&w);
+	end(&stays);
 }
 
 static void a_second_daemon_has_none(void **state)
@@ -407,6 +446,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(each_has_its_own, raw_server_start,
+						raw_server_stop),
+		cmocka_unit_test_setup_teardown(a_slot_is_given_out_again, raw_server_start,
 						raw_server_stop),
 		cmocka_unit_test_setup_teardown(a_second_daemon_has_none, raw_server_start,
 						raw_server_stop),
