@@ -16,7 +16,7 @@ COMMAND, ATTACH, CONTEXT, END, CTL, READ, ROUNDS, TABLE, SCARCE, RESTART = (
 # commands.c
 (PD, MR, CHANNEL, CQ, SRQ, QP, AH, REREG, RESIZE, MODIFY_SRQ, DEALLOC_PD, DEREG, DESTROY_AH,
  DESTROY_CQ, DESTROY_QP, DESTROY_SRQ, DESTROY_CHANNEL, LINK, EX_QUERY, LINK_RETURN, RETURNED) = range(21)
-IMPORT_PD, UNIMPORT_PD, QUERY_MR = 25, 26, 27
+IMPORT_PD, UNIMPORT_PD, QUERY_MR, ROUTE = 25, 26, 27, 255
 
 
 def command(client, which, *body, other=0, makes=None, cut=0):
@@ -62,6 +62,8 @@ def daemon_commands():
     yield narrow + command(2, EX_QUERY, 0, 0, 0, 0, cut=150) * 20 + [READ, 2, ROUNDS, 1, READ, 2]
     yield narrow + (command(0, LINK, other=1) + [END, 1, 0] + attach(1)) * 8 + [READ, 0, READ, 0]
     yield two + objects(2) * 5
+    yield (two + command(2, ROUTE, 1, 0, *[0] * 10, 255, 255, 127, 0, 0, 1)
+           + command(2, ROUTE, 1, 1, 0xfe, 0x80, *[0] * 14) + command(2, ROUTE, 2, 7, *range(16)))
     for n in (1, 2, 3, 5):
         yield [SCARCE, n] + two + objects(2) + link + [END, 0, 180]
 
