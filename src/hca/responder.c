@@ -11,6 +11,7 @@
 #include "hca/copy.h"
 #include "hca/cq.h"
 #include "hca/engine.h"
+#include "hca/foreign.h"
 #include "hca/link.h"
 #include "hca/mr.h"
 #include "hca/qp.h"
@@ -359,7 +360,7 @@ static enum outcome do_send_ref(struct qp *qp, const struct ring_header *h, cons
 
 	if (unlikely(count < 0))
 		return fail_receive(qp, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
-	if (!qp->link->self && !qp->link->can_vm)
+	if ((!qp->link->self && !qp->link->can_vm) || foreign_among(remote, remote_count))
 		return ask_for_data(qp, h, payload, room, in, wqe);
 	/* The sender doesn't end its QP, and so gives no memory back, while this names it. Nothing
 	 * of what is there afterwards may get into the receive, not even of a message that fails.
@@ -425,13 +426,16 @@ static enum outcome do_write_imm(struct qp *qp, const struct ring_header *h, str
 
 /* ------------------------------------------------------------------ one-sided, executed here */
 
-/* Our address of what the peer names, or 0. */
+/* Our address (marked, if the region is foreign) of what the peer names, or 0. */
 static uint64_t resolve_remote(struct qp *qp, uint64_t addr, uint32_t length, uint32_t rkey,
 			       uint32_t access)
 {
 	if (!(qp_remote_access(qp) & access))
 		return 0;
-	return mr_resolve(qp->hca->regions, qp->pd_id, addr, length, rkey, access);
+	uint64_t at = mr_resolve(qp->hca->regions, qp->pd_id, addr, length, rkey, access);
+
+	return likely(at != 0) ? at
+			       : foreign_resolve(qp->hca, qp->pd_id, addr, length, rkey, access);
 }
 
 /* Refuses what resolve_remote didn't resolve: a QP that isn't set up for the operation calls the
@@ -472,6 +476,8 @@ static bool write_piece(struct qp *qp, const struct ring_header *h, const uint8_
 	struct iovec from = {(void *)(payload + sizeof(r)), n};
 
 	qp->write_done += n;
+	if (unlikely(foreign_is((void *)(uintptr_t)to)))
+		return foreign_put((void *)(uintptr_t)to, from.iov_base, n);
 	return h->flags & REC_LAST ? copy_gather_ordered((void *)(uintptr_t)to, &from, 1, n)
 				   : copy_gather((void *)(uintptr_t)to, &from, 1, 0, n);
 }
