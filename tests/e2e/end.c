@@ -79,8 +79,7 @@ void end_open(struct end *end, struct rig *rig, const struct end_options *opt)
 	CHECK(rig, (end->scq = ibv_create_cq(ctx, (int)opt->cqe, end, end->channel, 0)));
 	end->rcq = end->scq;
 	if (!opt->one_cq)
-		CHECK(rig,
-		      (end->rcq = ibv_create_cq(ctx, (int)opt->cqe, end, end->channel, 0)));
+		CHECK(rig, (end->rcq = ibv_create_cq(ctx, (int)opt->cqe, end, end->channel, 0)));
 	if (opt->srq_depth) {
 		srq.attr.max_wr = opt->srq_depth;
 		CHECK(rig, (end->srq = ibv_create_srq(end->pd, &srq)));
