@@ -667,9 +667,9 @@ static pid_t owner_start(struct rig *rig)
 
 	CHECK(rig, pid >= 0);
 	if (pid) {
+		close(ready[1]);
 		CHECK_EQ(rig, read(ready[0], &byte, 1), 1);
 		close(ready[0]);
-		close(ready[1]);
 		return pid;
 	}
 	struct ibv_device **list = ibv_get_device_list(NULL);
