@@ -218,6 +218,8 @@ static bool cable_plug(struct relay *relay, bool in)
 
 	for (int i = 0; i < DIRECTIONS; i++) {
 		fine &= tap_plug(relay->fd[i], in) == 0;
+		/* The kernel goes on sending for a moment. */
+		relay->path[i].silent = !in;
 		if (!in)
 			path_forget(&relay->path[i]);
 	}
