@@ -13,6 +13,7 @@
 #include "abi/verbs_abi.h"
 #include "base/log.h"
 #include "hca/books.h"
+#include "hca/route.h"
 
 enum {
 	GRH_BYTES = 40,
@@ -67,6 +68,8 @@ static int announce(struct context *context, struct ah *ah, const struct ibv_ah_
 	if (!err) {
 		ah->ibv.handle = resp.ah_handle;
 		fill_address(&ah->to, attr, resp.route.sgid);
+		ah->wire = route_is_wire(context->hca, &resp.route);
+		ah->ifindex = resp.route.ifindex;
 		books_add(context, HELD_AH, &ah->held);
 	}
 	books_leave(context->hca);

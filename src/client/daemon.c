@@ -6,6 +6,7 @@
 #include "client/daemon.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -120,18 +121,39 @@ int daemon_list_devices(struct proto_device *list, unsigned int max)
 	return n;
 }
 
+/* Descriptors that the reply says there are, in this order. Others are closed. */
+static int take_wire(struct proto_attach_resp *resp, int *fds, struct daemon_wire *wire)
+{
+	unsigned int next = 1;
+
+	if (resp->wire & PROTO_WIRE)
+		wire->socket = fds[next++];
+	if (resp->wire & PROTO_WIRE_PARK)
+		wire->park = fds[next++];
+	wire->flags = resp->wire;
+	while (next < PROTO_MAX_FDS && fds[next] < 0)
+		next++;
+	bool right = (wire->socket >= 0) == !!(resp->wire & PROTO_WIRE) &&
+		     (wire->park >= 0) == !!(resp->wire & PROTO_WIRE_PARK) && next == PROTO_MAX_FDS;
+
+	return right ? 0 : -EPROTO;
+}
+
 int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int table_fd,
-		  int doorbell_fd, int regions_fd, struct proto_attach_resp *resp, int *event_fd)
+		  int doorbell_fd, int regions_fd, int park, struct proto_attach_resp *resp,
+		  int *event_fd, struct daemon_wire *wire)
 {
 	const char *memlock = getenv("VERBENA_MEMLOCK");
 	struct proto_attach body = {0};
 
+	*wire = (struct daemon_wire){.socket = -1, .park = -1};
 	if (old)
 		body = *old;
 	body.abi = PROTO_ABI;
 	if (memlock && !strcmp(memlock, "off"))
 		body.flags |= PROTO_ATTACH_NO_MEMLOCK;
-	const int fds[] = {table_fd, doorbell_fd, regions_fd};
+	const int fds[] = {table_fd, doorbell_fd, regions_fd, park};
+	unsigned int count = park >= 0 ? 4 : 3;
 	int received[PROTO_MAX_FDS] = {-1, -1, -1, -1};
 	int err = -EIO;
 
@@ -139,20 +161,24 @@ int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int 
 		err = conn_open(conn, NULL);
 		if (err)
 			return err;
-		err = exchange(conn, PROTO_ATTACH, &body, sizeof(body), fds, 3, resp, sizeof(*resp),
-			       received);
+		err = exchange(conn, PROTO_ATTACH, &body, sizeof(body), fds, count, resp,
+			       sizeof(*resp), received);
 		if (!err && received[0] < 0)
 			err = -EPROTO;
+		if (!err)
+			err = take_wire(resp, received, wire);
 		if (err)
 			daemon_close(conn);
 	}
-	if (err)
-		return err;
-	*event_fd = received[0];
-	for (unsigned int i = 1; i < PROTO_MAX_FDS; i++)
+	if (!err) {
+		*event_fd = received[0];
+		return 0;
+	}
+	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
 		if (received[i] >= 0)
 			close(received[i]);
-	return 0;
+	*wire = (struct daemon_wire){.socket = -1, .park = -1};
+	return err;
 }
 
 int daemon_link(struct daemon_conn *conn, uint32_t slot)
@@ -412,6 +438,12 @@ int daemon_destroy_srq(struct daemon_conn *conn, uint32_t handle)
 
 	return simple(conn, IB_USER_VERBS_CMD_DESTROY_SRQ, &body, sizeof(body), &resp,
 		      sizeof(resp));
+}
+
+int daemon_route(struct daemon_conn *conn, const struct proto_route *request,
+		 struct proto_route_resp *resp)
+{
+	return simple(conn, PROTO_ROUTE, request, sizeof(*request), resp, sizeof(*resp));
 }
 
 int daemon_create_ah(struct daemon_conn *conn, uint32_t pd, const struct ib_uverbs_ah_attr *attr,

@@ -33,13 +33,21 @@ struct daemon_conn {
  */
 int daemon_list_devices(struct proto_device *list, unsigned int max);
 
+/* What a process has of the wire; see struct proto_attach_resp. */
+struct daemon_wire {
+	int socket, park; /* -1: none. Close-on-exec; the process's to close */
+	uint32_t flags;	  /* enum proto_wire: of those that are there */
+};
+
 /*
  * Process connection. `table_fd` and `regions_fd` (this process's published memory, see shm/pub.h)
  * and `doorbell_fd` (an eventfd) stay the caller's. On success `event_fd` is the caller's to close.
- * `old`: what a process that returns has to say of itself, else NULL.
+ * `old`: what a process that returns has to say of itself, else NULL; `park`: what it keeps for
+ * this daemon, or -1 (stays the caller's). `wire` is always written.
  */
 int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int table_fd,
-		  int doorbell_fd, int regions_fd, struct proto_attach_resp *resp, int *event_fd);
+		  int doorbell_fd, int regions_fd, int park, struct proto_attach_resp *resp,
+		  int *event_fd, struct daemon_wire *wire);
 
 /* Ask for a link to `slot`; it comes as an event. -ENOENT nobody there, -EALREADY it was sent. */
 int daemon_link(struct daemon_conn *conn, uint32_t slot);
@@ -109,7 +117,12 @@ int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, ui
 int daemon_modify_srq(struct daemon_conn *conn, uint32_t handle, uint32_t max_wr);
 int daemon_destroy_srq(struct daemon_conn *conn, uint32_t handle);
 
-/* -EINVAL: there is no such port, or no GID at the source index. */
+/* Where a GID is. That nothing can be sent there is no error: resp->flags is 0 then. -EINVAL: there
+ * is no such port, or no GID at the source index. */
+int daemon_route(struct daemon_conn *conn, const struct proto_route *request,
+		 struct proto_route_resp *resp);
+
+/* Errors as those of daemon_route(). */
 int daemon_create_ah(struct daemon_conn *conn, uint32_t pd, const struct ib_uverbs_ah_attr *attr,
 		     struct proto_create_ah_resp *resp);
 int daemon_destroy_ah(struct daemon_conn *conn, uint32_t handle);

@@ -1,23 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Address handles: checked against the port and its GIDs, counted. */
 #include <errno.h>
-#include <string.h>
 
 #include "daemon/commands.h"
 #include "daemon/conn.h"
 #include "daemon/context.h"
 #include "daemon/dispatch.h"
-#include "daemon/server.h"
-
-/* On Ethernet an address is a GRH; its source must be a GID that the port has now. NULL: it isn't.
- */
-static const struct host_address *source(struct server *server,
-					 const struct ib_uverbs_ah_attr *attr)
-{
-	if (attr->port_num != DEVICE_PORT || !attr->is_global)
-		return NULL;
-	return gids_get(&server->device.gids, attr->grh.sgid_index);
-}
+#include "daemon/route.h"
 
 int command_create_ah(struct request *request, void *response)
 {
@@ -25,20 +14,24 @@ int command_create_ah(struct request *request, void *response)
 	struct proto_create_ah_resp *resp = response;
 	struct context *context = request->conn->context;
 	struct pd *pd = pd_find(context, body->pd_handle);
-	const struct host_address *from = source(request->conn->server, &body->attr);
+	const struct ib_uverbs_ah_attr *attr = &body->attr;
 	struct object *object;
-	int err =
-		pd && from ? object_make(request, OBJECT_AH, sizeof(struct ah), &object) : -EINVAL;
+	/* On Ethernet an address is a GRH; its source must be a GID that the port has now. */
+	int err = pd && attr->is_global
+			  ? route_find(request->conn->server, attr->port_num, attr->grh.sgid_index,
+				       attr->grh.dgid, &resp->route)
+			  : -EINVAL;
 
+	if (!err)
+		err = object_make(request, OBJECT_AH, sizeof(struct ah), &object);
 	if (err)
 		return err;
 	struct ah *ah = (struct ah *)object;
 
-	ah->attr = body->attr;
+	ah->attr = *attr;
 	ah->pd = pd;
 	pd->object.users++;
 	resp->ah_handle = object->handle;
-	memcpy(resp->route.sgid, from->gid, sizeof(resp->route.sgid));
 	return 0;
 }
 

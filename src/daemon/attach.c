@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The commands that make a connection a process's or a context's, and links. No state. */
+/*
+ * The commands that make a connection a process's or a context's, and links. What a process gets
+ * of the wire, and who waits for it, is in struct server.
+ */
+#include "daemon/attach.h"
+
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,9 +16,104 @@
 #include "daemon/dispatch.h"
 #include "daemon/link.h"
 #include "daemon/process.h"
+#include "daemon/return.h"
 #include "daemon/server.h"
 #include "daemon/user.h"
 #include "proto/limits.h"
+
+/* How long a new process waits for those that may bring the sockets of the last daemon. */
+enum { PARK_WAIT_MS = 1000 };
+
+/* ------------------------------------------------------------------ the wire */
+
+/* Somebody of the daemon's own user may yet come back with the park. */
+static bool park_may_come(const struct server *server)
+{
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
+		if (server->slots.absent[slot] && server->slots.absent[slot]->uid == geteuid())
+			return true;
+	return false;
+}
+
+static void on_resume(struct timer *timer)
+{
+	conn_resume(container_of(timer, struct server, resume));
+}
+
+void attach_init(struct server *server)
+{
+	timer_init(&server->resume, on_resume);
+}
+
+void attach_resume(struct server *server)
+{
+	if (server->wire_wait_until_ms && (server->wire.count || !park_may_come(server)))
+		timer_set(&server->loop, &server->resume, 0);
+}
+
+/* The port is held by those who ran when the last daemon ended, and one of them will bring it. */
+static bool must_wait(struct server *server)
+{
+	if (wire_open(&server->wire) != -EADDRINUSE || !park_may_come(server))
+		return false;
+	uint64_t now = now_ms();
+
+	if (!server->wire_wait_until_ms) {
+		server->wire_wait_until_ms = now + PARK_WAIT_MS;
+		timer_set(&server->loop, &server->resume, PARK_WAIT_MS);
+	}
+	return now < server->wire_wait_until_ms;
+}
+
+static void take_park(struct request *request)
+{
+	struct conn *conn = request->conn;
+	int *park = &request->fds[PROTO_ATTACH_FDS];
+	int err = -EPERM;
+
+	if (*park < 0)
+		return;
+	/* Only from one who could as well do to the daemon what he likes. */
+	if (conn->user->uid == geteuid())
+		err = wire_adopt(&conn->server->wire, *park);
+	if (!err)
+		*park = -1;
+	else if (err != -EALREADY && err != -ENODEV)
+		complain(conn->user,
+			 "what process %d kept of the last daemon's sockets is of no use: %s",
+			 conn->pid, strerror(-err));
+}
+
+static void reply_with(struct request *request, int fd)
+{
+	request->reply_fds[request->reply_fd_count++] = fd;
+}
+
+/* A copy, because what was sent is closed. */
+static bool reply_with_copy(struct request *request, int fd)
+{
+	int copy = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+
+	if (copy >= 0)
+		reply_with(request, copy);
+	return copy >= 0;
+}
+
+/* Without it the process goes on with those of this host. */
+static void give_wire(struct request *request, struct proto_attach_resp *resp)
+{
+	struct server *server = request->conn->server;
+	const struct process *process = request->conn->process;
+	int fd = wire_slot(&server->wire, process->slot, process->returning);
+
+	if (fd < 0 || !reply_with_copy(request, fd))
+		return;
+	resp->wire = PROTO_WIRE | (server->wire.ipv6 ? PROTO_WIRE_IPV6 : 0);
+	if (process->user->uid == geteuid() && reply_with_copy(request, server->wire.park.out))
+		resp->wire |= PROTO_WIRE_PARK;
+}
+
+/* ------------------------------------------------------------------ commands */
 
 int command_attach(struct request *request, void *response)
 {
@@ -27,13 +128,29 @@ int command_attach(struct request *request, void *response)
 	}
 	if (body->flags & ~(uint32_t)(PROTO_ATTACH_NO_MEMLOCK | PROTO_ATTACH_RETURN))
 		return -EINVAL;
-	int err = process_attach(request->conn, body, request->fds, response, &request->reply_fd);
+	bool returning = body->flags & PROTO_ATTACH_RETURN;
+	struct conn *conn = request->conn;
+	int event_fd;
 
-	if (!err)
-		request->conn->watch.stranger = false;
-	if (!err && request->conn->user->uid == geteuid())
-		request->conn->process->no_memlock = body->flags & PROTO_ATTACH_NO_MEMLOCK;
-	return err;
+	if (!returning && request->fds[PROTO_ATTACH_FDS] >= 0)
+		return -EINVAL;
+	if (!returning && must_wait(conn->server)) {
+		request->later = true;
+		return -EAGAIN;
+	}
+	int err = process_attach(conn, body, request->fds, response, &event_fd);
+
+	if (err)
+		return err;
+	conn->watch.stranger = false;
+	if (conn->user->uid == geteuid())
+		conn->process->no_memlock = body->flags & PROTO_ATTACH_NO_MEMLOCK;
+	reply_with(request, event_fd);
+	if (returning)
+		take_park(request);
+	give_wire(request, response);
+	attach_resume(conn->server);
+	return 0;
 }
 
 int command_link(struct request *request, void *response)

@@ -28,6 +28,7 @@ void config_init(struct config *config, bool system)
 		.system = system,
 		.idle_ms = system ? -1 : IDLE_MS,
 		.memlock = true,
+		.wire = true,
 		.node = rule,
 		.ctl = rule,
 		/* No user can take the places of all others. */
@@ -153,6 +154,7 @@ static const struct key {
 	{"runtime-dir", read_directory, offsetof(struct config, runtime_dir)},
 	{"idle-ms", read_idle, offsetof(struct config, idle_ms)},
 	{"memlock", read_switch, offsetof(struct config, memlock)},
+	{"wire", read_switch, offsetof(struct config, wire)},
 	{"node-mode", read_mode, offsetof(struct config, node.mode)},
 	{"node-owner", read_owner, offsetof(struct config, node.owner)},
 	{"node-group", read_group, offsetof(struct config, node.group)},

@@ -29,6 +29,7 @@ struct config {
 	char runtime_dir[PATH_MAX]; /* empty: the usual one */
 	int64_t idle_ms;	    /* < 0: never leave for lack of clients */
 	bool memlock;		    /* hold programs to RLIMIT_MEMLOCK */
+	bool wire;		    /* speak RoCEv2 with other hosts */
 	struct node_rule node;	    /* uverbs0 */
 	struct node_rule ctl;
 	uint32_t user_processes; /* how many a user may have attached; or CONFIG_UNLIMITED */

@@ -25,8 +25,16 @@
 
 struct unsent_reply {
 	size_t size;
-	int fd; /* -1: none */
+	int fds[PROTO_MAX_FDS];
+	unsigned int fd_count;
 	uint8_t data[];
+};
+
+/* A request that is answered later. */
+struct postponed {
+	size_t size;
+	int fds[PROTO_MAX_FDS];
+	_Alignas(8) uint8_t packet[];
 };
 
 int conn_pidfd(const struct conn *conn)
@@ -48,17 +56,24 @@ static int keep_reply(struct conn *conn, const struct reply *reply)
 	if (!unsent)
 		return -ENOMEM;
 	unsent->size = reply->size;
-	unsent->fd = reply->fd;
+	unsent->fd_count = reply->fd_count;
+	memcpy(unsent->fds, reply->fds, sizeof(unsent->fds));
 	memcpy(unsent->data, reply->data, reply->size);
 	conn->unsent = unsent;
 	loop_change(&conn->server->loop, &conn->watch, EPOLLOUT);
 	return 0;
 }
 
-/* 0; -EAGAIN kept; else the connection is useless. Takes reply->fd over. */
+static void close_sent(const int *fds, unsigned int count)
+{
+	for (unsigned int i = 0; i < count; i++)
+		close(fds[i]);
+}
+
+/* 0; -EAGAIN kept; else the connection is useless. Takes the reply's descriptors over. */
 static int send_reply(struct conn *conn, struct reply *reply)
 {
-	int err = packet_send(conn->watch.fd, reply->data, reply->size, &reply->fd, reply->fd >= 0,
+	int err = packet_send(conn->watch.fd, reply->data, reply->size, reply->fds, reply->fd_count,
 			      MSG_DONTWAIT);
 
 	if (err == -EAGAIN) {
@@ -66,21 +81,19 @@ static int send_reply(struct conn *conn, struct reply *reply)
 		if (!err)
 			return -EAGAIN;
 	}
-	if (reply->fd >= 0)
-		close(reply->fd);
+	close_sent(reply->fds, reply->fd_count);
 	return err;
 }
 
 static int send_unsent(struct conn *conn)
 {
 	struct unsent_reply *unsent = conn->unsent;
-	int err = packet_send(conn->watch.fd, unsent->data, unsent->size, &unsent->fd,
-			      unsent->fd >= 0, MSG_DONTWAIT);
+	int err = packet_send(conn->watch.fd, unsent->data, unsent->size, unsent->fds,
+			      unsent->fd_count, MSG_DONTWAIT);
 
 	if (err)
 		return err;
-	if (unsent->fd >= 0)
-		close(unsent->fd);
+	close_sent(unsent->fds, unsent->fd_count);
 	free(unsent);
 	conn->unsent = NULL;
 	loop_change(&conn->server->loop, &conn->watch, EPOLLIN);
@@ -92,6 +105,31 @@ static void close_fds(int *fds)
 	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
 		if (fds[i] >= 0)
 			close(fds[i]);
+}
+
+/* Keeps the request, and reads no further one. Takes the descriptors over. */
+static int postpone(struct conn *conn, const void *packet, size_t size, int *fds)
+{
+	struct postponed *kept = malloc(sizeof(*kept) + size);
+
+	if (!kept) {
+		close_fds(fds);
+		return -ENOMEM;
+	}
+	kept->size = size;
+	memcpy(kept->packet, packet, size);
+	memcpy(kept->fds, fds, sizeof(kept->fds));
+	conn->postponed = kept;
+	loop_change(&conn->server->loop, &conn->watch, 0);
+	return 0;
+}
+
+static void forget_postponed(struct conn *conn)
+{
+	if (conn->postponed)
+		close_fds(conn->postponed->fds);
+	free(conn->postponed);
+	conn->postponed = NULL;
 }
 
 /* One request. 0; -EAGAIN no more now; else the connection is over. */
@@ -112,9 +150,37 @@ static int serve_one(struct conn *conn)
 	}
 	if (n <= 0)
 		return n ? (int)n : -EPIPE;
-	dispatch(conn, packet, (size_t)n, fds, &reply);
+	if (!dispatch(conn, packet, (size_t)n, fds, &reply))
+		return postpone(conn, packet, (size_t)n, fds);
 	close_fds(fds);
 	return send_reply(conn, &reply);
+}
+
+/* The request that was postponed, again. As serve_one(). */
+static int serve_postponed(struct conn *conn)
+{
+	struct postponed *kept = conn->postponed;
+	struct reply reply;
+
+	if (!dispatch(conn, kept->packet, kept->size, kept->fds, &reply))
+		return 0;
+	forget_postponed(conn);
+	loop_change(&conn->server->loop, &conn->watch, EPOLLIN);
+	return send_reply(conn, &reply);
+}
+
+void conn_resume(struct server *server)
+{
+	struct list *next;
+
+	for (struct list *node = server->conns.next; node != &server->conns; node = next) {
+		struct conn *conn = container_of(node, struct conn, node);
+		int err = conn->postponed ? serve_postponed(conn) : 0;
+
+		next = node->next;
+		if (err && err != -EAGAIN)
+			conn_close(conn);
+	}
 }
 
 static void on_ready(struct watch *watch, uint32_t events)
@@ -130,7 +196,7 @@ static void on_ready(struct watch *watch, uint32_t events)
 		err = -EPIPE;
 	/* Then it is others' turn: who asks and waits has no second one, and who floods waits for
 	 * all others after each. */
-	if (!err && !conn->unsent)
+	if (!err && !conn->unsent && !conn->postponed)
 		err = serve_one(conn);
 	if (err && err != -EAGAIN)
 		conn_close(conn);
@@ -177,11 +243,10 @@ void conn_close(struct conn *conn)
 		context_free(conn->context);
 	loop_remove(&conn->server->loop, &conn->watch);
 	close(fd);
-	if (conn->unsent) {
-		if (conn->unsent->fd >= 0)
-			close(conn->unsent->fd);
-		free(conn->unsent);
-	}
+	if (conn->unsent)
+		close_sent(conn->unsent->fds, conn->unsent->fd_count);
+	free(conn->unsent);
+	forget_postponed(conn);
 	list_del(&conn->node);
 	user_put(conn->user);
 	server_left(conn->server);

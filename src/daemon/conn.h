@@ -36,6 +36,7 @@ struct conn {
 	struct process *process;     /* CONN_PROCESS */
 	struct context *context;     /* CONN_CONTEXT */
 	struct unsent_reply *unsent; /* a reply that the socket didn't take */
+	struct postponed *postponed; /* a request that is answered later; none is read meanwhile */
 };
 
 /* Takes over the accepted socket `fd`. 0 or -errno (the caller still has `fd`). */
@@ -43,6 +44,9 @@ int conn_open(struct server *server, int fd);
 
 /* Ends it and frees what its client held through it (a process, a context) and itself. */
 void conn_close(struct conn *conn);
+
+/* Tries the requests again that a command didn't want to answer yet. */
+void conn_resume(struct server *server);
 
 /* A pidfd of who connected, the caller's to close; -errno (-ESRCH: it is gone already). */
 int conn_pidfd(const struct conn *conn);

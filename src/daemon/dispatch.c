@@ -66,7 +66,7 @@ static const struct command commands[] = {
 	[IB_USER_VERBS_CMD_DESTROY_SRQ] = {command_destroy_srq, REQUEST(ib_uverbs_destroy_srq),
 					   RESPONSE(ib_uverbs_destroy_srq_resp)},
 	[PROTO_ATTACH] = {command_attach, REQUEST(proto_attach), RESPONSE(proto_attach_resp),
-			  .where = ON_NEW, .fds = 3},
+			  .where = ON_NEW, .fds = 4},
 	[PROTO_LINK] = {command_link, REQUEST(proto_link), .where = ON_PROCESS},
 	[PROTO_UNLINK] = {command_unlink, REQUEST(proto_unlink), .where = ON_PROCESS},
 	[PROTO_DESTROY_CHANNEL] = {command_destroy_channel, REQUEST(proto_handle)},
@@ -79,6 +79,7 @@ static const struct command commands[] = {
 			     RESPONSE(proto_import_pd_resp), .makes = true},
 	[PROTO_UNIMPORT_PD] = {command_unimport_pd, REQUEST(proto_handle)},
 	[PROTO_QUERY_MR] = {command_query_mr, REQUEST(proto_handle), RESPONSE(proto_query_mr_resp)},
+	[PROTO_ROUTE] = {command_route, REQUEST(proto_route), RESPONSE(proto_route_resp)},
 	[PROTO_RETURNED] = {command_returned, .where = ON_RETURN},
 };
 
@@ -97,7 +98,7 @@ void reply_error(struct reply *reply, int result)
 
 	memcpy(reply->data, &head, sizeof(head));
 	reply->size = sizeof(head);
-	reply->fd = -1;
+	reply->fd_count = 0;
 }
 
 /* The command that a header names; NULL: none. */
@@ -231,9 +232,9 @@ static int parse(struct request *r, const struct command **out, const uint8_t *p
 	return err;
 }
 
-void dispatch(struct conn *conn, const void *packet, size_t size, int *fds, struct reply *reply)
+bool dispatch(struct conn *conn, const void *packet, size_t size, int *fds, struct reply *reply)
 {
-	struct request request = {.conn = conn, .fds = fds, .reply_fd = -1};
+	struct request request = {.conn = conn, .fds = fds};
 	const struct command *command;
 	int err = parse(&request, &command, packet, size);
 
@@ -241,7 +242,7 @@ void dispatch(struct conn *conn, const void *packet, size_t size, int *fds, stru
 		complain(conn->user, "process %d sent a request of %zu bytes that isn't right: %s",
 			 conn->pid, size, strerror(-err));
 		reply_error(reply, err);
-		return;
+		return true;
 	}
 	_Static_assert(sizeof(struct proto_list_devices_resp) + sizeof(struct proto_reply) <=
 			       PROTO_MAX_MESSAGE,
@@ -251,8 +252,10 @@ void dispatch(struct conn *conn, const void *packet, size_t size, int *fds, stru
 	err = command->run(&request, reply->data + sizeof(struct proto_reply));
 	if (err) {
 		reply_error(reply, err);
-		return;
+		return !request.later;
 	}
 	reply->size = sizeof(struct proto_reply) + request.response_size;
-	reply->fd = request.reply_fd;
+	reply->fd_count = request.reply_fd_count;
+	memcpy(reply->fds, request.reply_fds, sizeof(reply->fds));
+	return true;
 }

@@ -9,6 +9,7 @@
 #ifndef VERBENA_DAEMON_DISPATCH_H
 #define VERBENA_DAEMON_DISPATCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,18 +25,23 @@ struct request {
 	size_t udata_size;
 	size_t response_size; /* bytes of the response structure that the client has room for */
 	const struct proto_return *old; /* what the object was before; NULL: it is new */
-	int *fds;     /* PROTO_MAX_FDS places; a command that keeps one sets its place to -1 */
-	int reply_fd; /* set by a command that answers with a descriptor; closed after sending */
+	int *fds; /* PROTO_MAX_FDS places; a command that keeps one sets its place to -1 */
+	/* Set by a command that answers with descriptors; closed after sending. */
+	int reply_fds[PROTO_MAX_FDS];
+	unsigned int reply_fd_count;
+	bool later; /* set by a command that can't be answered now: it comes again, see conn.h */
 };
 
 struct reply {
 	size_t size;
-	int fd; /* -1: none */
+	int fds[PROTO_MAX_FDS];
+	unsigned int fd_count;
 	_Alignas(8) uint8_t data[PROTO_MAX_MESSAGE];
 };
 
-/* Answers one packet. `fds`: see struct request; the caller closes what is left in it. */
-void dispatch(struct conn *conn, const void *packet, size_t size, int *fds, struct reply *reply);
+/* Answers one packet. `fds`: see struct request; the caller closes what is left in it. Returns
+ * whether there is an answer now. */
+bool dispatch(struct conn *conn, const void *packet, size_t size, int *fds, struct reply *reply);
 
 /* A reply that only says `result`. */
 void reply_error(struct reply *reply, int result);

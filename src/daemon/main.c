@@ -27,6 +27,7 @@ static const char usage[] =
 	"      --idle-ms N        end after N milliseconds without a client; never: don't\n"
 	"      --foreground       never end for lack of clients\n"
 	"      --memlock on|off   hold programs to their RLIMIT_MEMLOCK (default: on)\n"
+	"      --wire on|off      speak RoCEv2 with other hosts (default: on)\n"
 	"      --ready-fd FD      write a byte to FD when clients can connect\n"
 	"  -h, --help             show this\n"
 	"      --version          show the version\n";
@@ -44,6 +45,7 @@ static const struct option names[] = {
 	{"idle-ms", required_argument, NULL, 'i'},
 	{"foreground", no_argument, NULL, 'f'},
 	{"memlock", required_argument, NULL, 'm'},
+	{"wire", required_argument, NULL, 'w'},
 	{"ready-fd", required_argument, NULL, 'r'},
 	{"help", no_argument, NULL, 'h'},
 	{"version", no_argument, NULL, 'v'},
@@ -92,10 +94,10 @@ static bool directory_take(const char *text, struct config *config)
 	return n > 0 && n < (int)sizeof(config->runtime_dir);
 }
 
-static bool memlock_take(const char *text, struct config *config)
+static bool switch_take(const char *text, bool *on)
 {
-	config->memlock = strcmp(text, "off") != 0;
-	return !config->memlock || !strcmp(text, "on");
+	*on = strcmp(text, "off") != 0;
+	return !*on || !strcmp(text, "on");
 }
 
 static bool ready_fd_take(const char *text, int *fd)
@@ -135,8 +137,12 @@ static int options_parse(int argc, char **argv, struct server_options *options)
 			config->idle_ms = -1;
 			break;
 		case 'm':
-			if (!memlock_take(optarg, config))
+			if (!switch_take(optarg, &config->memlock))
 				return wrong("--memlock wants on or off");
+			break;
+		case 'w':
+			if (!switch_take(optarg, &config->wire))
+				return wrong("--wire wants on or off");
 			break;
 		case 'r':
 			if (!ready_fd_take(optarg, &options->ready_fd))

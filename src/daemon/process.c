@@ -265,6 +265,7 @@ static void give_numbers(struct process *process)
 	slots->process[process->slot] = NULL;
 	slots->count--;
 	process->user->processes--;
+	wire_slot_done(&process->server->wire, process->slot);
 	ids_give(&slots->ids, process->slot);
 }
 

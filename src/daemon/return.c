@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "daemon/attach.h"
 #include "daemon/commands.h"
 #include "daemon/conn.h"
 #include "daemon/context.h"
@@ -191,8 +192,10 @@ static void on_death(struct watch *watch, uint32_t events)
 	server->slots.absent[slot] = NULL;
 	absent_free(absent);
 	ids_give(&server->slots.ids, slot);
+	wire_slot_done(&server->wire, slot);
 	end_claims_on(server, slot);
 	serve_waiting(server, awaited_by, slot);
+	attach_resume(server);
 }
 
 /* Keeps the slot for the entry's process, unless that has ended. */

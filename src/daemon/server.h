@@ -24,6 +24,7 @@
 #include "daemon/process.h"
 #include "daemon/roster.h"
 #include "daemon/share.h"
+#include "daemon/wire.h"
 
 struct user;
 
@@ -49,6 +50,9 @@ struct server {
 	uint64_t last_link_id;
 	struct device device;
 	struct slots slots;
+	struct wire wire;
+	struct timer resume;	     /* see attach.h */
+	uint64_t wire_wait_until_ms; /* new processes wait so long for the park; 0: not yet */
 	struct roster roster;
 	struct share share;
 };

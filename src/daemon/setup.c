@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "client/rundir.h"
 #include "daemon/activation.h"
+#include "daemon/attach.h"
 #include "daemon/return.h"
 #include "daemon/server.h"
 
@@ -306,6 +307,8 @@ static void init(struct server *server, const struct server_options *options)
 	list_init(&server->ctls);
 	list_init(&server->users);
 	share_init(&server->share);
+	attach_init(server);
+	wire_init(&server->wire, !server->config.wire);
 	raise_limits(server);
 }
 
@@ -399,8 +402,10 @@ void setup_undo(struct server *server)
 		device_fini(&server->device);
 	close_watch(server, &server->signals, NULL);
 	timer_cancel(&server->idle);
+	timer_cancel(&server->resume);
 	returns_close(server);
 	slots_fini(&server->slots);
+	wire_close(&server->wire);
 	loop_fini(&server->loop);
 	if (server->pid_fd >= 0 && ftruncate(server->pid_fd, 0) < 0)
 		log_debug("%s/" PID_FILE " can't be emptied: %s", server->dir, strerror(errno));

@@ -9,44 +9,25 @@
 #include "hca/copy.h"
 #include "hca/cq.h"
 #include "hca/execute.h"
+#include "wire/grh.h"
+#include "wire/packet.h"
 
-/* The 40 bytes before a datagram's payload, as RoCE v2 gives them: for IPv4 the IP header is in
- * the last 20 of them, for IPv6 all 40 are. */
-static void make_grh(struct ibv_grh *grh, const struct record_ud *ud, uint32_t length)
+/* The IP header of the packet that the datagram is, or would have been, on the wire. */
+static void make_grh(struct ibv_grh *grh, const struct record_ud *ud, const struct arrival *arrival)
 {
-	static const uint8_t v4_prefix[12] = {[10] = 0xff, [11] = 0xff};
+	const struct ip_fields ip = {
+		.source = ud->sgid,
+		.destination = ud->dgid,
+		.flow_label = ud->flow_label,
+		.traffic_class = ud->traffic_class,
+		.hop_limit = ud->hop_limit,
+	};
+	uint8_t opcode = PACKET_UD | (arrival->has_imm ? OP_SEND_ONLY_IMM : OP_SEND_ONLY);
 
-	memset(grh, 0, sizeof(*grh));
-	if (memcmp(ud->dgid, v4_prefix, sizeof(v4_prefix))) {
-		grh->version_tclass_flow = htobe32(6u << 28 | (uint32_t)ud->traffic_class << 20 |
-						   (ud->flow_label & 0xfffff));
-		grh->paylen = htobe16(length + 12 + 8 + 4 + 8);
-		grh->next_hdr = 17; /* UDP */
-		grh->hop_limit = ud->hop_limit;
-		memcpy(&grh->sgid, ud->sgid, 16);
-		memcpy(&grh->dgid, ud->dgid, 16);
-		return;
-	}
-	uint8_t *ip = (uint8_t *)grh + 20;
-	uint16_t total = 20 + 8 + 12 + 8 + length + 4;
-
-	ip[0] = 0x45;
-	ip[1] = ud->traffic_class;
-	ip[2] = total >> 8;
-	ip[3] = total & 0xff;
-	ip[6] = 0x40; /* don't fragment */
-	ip[8] = ud->hop_limit;
-	ip[9] = 17;
-	memcpy(ip + 12, ud->sgid + 12, 4);
-	memcpy(ip + 16, ud->dgid + 12, 4);
-	uint32_t sum = 0;
-
-	for (int i = 0; i < 20; i += 2)
-		sum += ip[i] << 8 | ip[i + 1];
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = ~((sum & 0xffff) + (sum >> 16));
-	ip[10] = sum >> 8;
-	ip[11] = sum;
+	_Static_assert(sizeof(*grh) == GRH_SIZE, "the program's GRH");
+	grh_write((uint8_t *)grh, &ip,
+		  packet_headers_size(opcode) + arrival->length + packet_padding(arrival->length) +
+			  WIRE_ICRC);
 }
 
 static void complete(struct qp *qp, const struct recv_wqe *wqe, const struct arrival *arrival,
@@ -69,15 +50,15 @@ static void complete(struct qp *qp, const struct recv_wqe *wqe, const struct arr
 }
 
 static bool place(struct qp *qp, const struct recv_wqe *wqe, const struct record_ud *ud,
-		  const uint8_t *payload, uint32_t length)
+		  const struct arrival *arrival, const uint8_t *payload)
 {
 	struct iovec local[LIMIT_SGE];
 	struct ibv_grh grh;
 	int count = receive_segments(qp, wqe, local);
 
-	make_grh(&grh, ud, length);
+	make_grh(&grh, ud, arrival);
 	return count >= 0 && copy_scatter(local, count, 0, &grh, sizeof(grh)) &&
-	       copy_scatter(local, count, sizeof(grh), payload, length);
+	       copy_scatter(local, count, sizeof(grh), payload, arrival->length);
 }
 
 void datagram_execute(struct qp *qp, const struct record_ud *ud, const struct arrival *arrival,
@@ -98,7 +79,7 @@ void datagram_execute(struct qp *qp, const struct record_ud *ud, const struct ar
 		return;
 	if (arrival->length + sizeof(struct ibv_grh) > wqe->length)
 		complete(qp, wqe, arrival, IBV_WC_LOC_LEN_ERR);
-	else if (!place(qp, wqe, ud, payload, arrival->length))
+	else if (!place(qp, wqe, ud, arrival, payload))
 		complete(qp, wqe, arrival, IBV_WC_LOC_PROT_ERR);
 	else
 		complete(qp, wqe, arrival, IBV_WC_SUCCESS);

@@ -43,9 +43,12 @@
 #include "hca/cq.h"
 #include "hca/link.h"
 #include "hca/qp.h"
+#include "hca/wire.h"
 
 enum {
-	BATCH = 64,	   /* records of a link in one pass: bounds how long the lock is held */
+	ROUNDS =
+		1024, /* passes before the engine thread looks at the daemon and the timers again */
+	BATCH = 64,   /* records of a link in one pass: bounds how long the lock is held */
 	LEASE_AFTER = 16,  /* rings looked at in vain by somebody who polls without pause */
 	YIELD_AFTER = 256, /* some microseconds, longer than a round trip */
 	WATCH_NS = 500000,
@@ -180,6 +183,13 @@ void engine_drain(struct hca *hca, struct link *link)
 	engine_leave(hca);
 }
 
+void engine_take_in(struct hca *hca)
+{
+	lock_take(&hca->engine);
+	wire_take_in(hca->wire);
+	engine_leave(hca);
+}
+
 static bool cq_overran(const struct qp *qp)
 {
 	return atomic_load(&cq_of(qp->ibv.send_cq)->overrun) ||
@@ -273,6 +283,8 @@ static unsigned int pass(struct hca *hca, unsigned int *looked)
 		if (ring_ready(&link->rx))
 			n += drain(hca, link);
 	}
+	if (unlikely(hca->wire && wire_busy(hca->wire)))
+		n += wire_pass(hca->wire);
 	if (n)
 		atomic_store_explicit(&hca->handled,
 				      atomic_load_explicit(&hca->handled, memory_order_relaxed) + 1,
@@ -280,23 +292,30 @@ static unsigned int pass(struct hca *hca, unsigned int *looked)
 	return n;
 }
 
-static void pass_until_idle(struct hca *hca)
+/* False: there may be more, but others want their turn too. */
+static bool pass_until_idle(struct hca *hca)
 {
 	unsigned int n, looked = 0;
 
-	do {
+	for (unsigned int rounds = 0; rounds < ROUNDS; rounds++) {
 		lock_take(&hca->engine);
 		n = pass(hca, &looked);
 		n += !list_empty(&hca->acks);
 		lock_give(&hca->engine);
-	} while (n);
+		if (!n)
+			return true;
+	}
+	return false;
 }
 
 void engine_release(struct hca *hca)
 {
 	atomic_store(&hca->pub->header.asleep, 1);
 	atomic_thread_fence(memory_order_seq_cst); /* [S2] */
-	pass_until_idle(hca);
+	if (!pass_until_idle(hca))
+		engine_kick(hca);
+	if (hca->wire)
+		wire_arm(hca->wire);
 }
 
 /* What a thread remembers from poll to poll. */
@@ -430,7 +449,11 @@ static uint64_t scan_timers(struct hca *hca)
 	uint64_t rnr = responder_scan(hca, now);
 
 	lock_give(&hca->engine);
-	return next < rnr ? next : rnr;
+	uint64_t wire = hca->wire ? wire_scan(hca->wire, now) : UINT64_MAX;
+
+	if (rnr < next)
+		next = rnr;
+	return wire < next ? wire : next;
 }
 
 /* epoll_pwait2, or what comes near it where that is not to be had: kernels before 5.11, system call
@@ -473,6 +496,8 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 	for (int i = 0; i < n; i++) {
 		if (events[i].data.fd == hca->event_fd)
 			engine_daemon_events(hca);
+		else if (hca->wire && events[i].data.fd == hca->wire_fd)
+			wire_woken(hca->wire);
 		else if (events[i].data.fd != hca->doorbell)
 			return_watched(hca);
 		else if (read(hca->doorbell, &count, sizeof(count)) < 0 && errno != EAGAIN)

@@ -30,6 +30,9 @@ void engine_daemon_events(struct hca *hca);
 /* Handles what is in the ring of a link now (bounded: a peer may go on writing). */
 void engine_drain(struct hca *hca, struct link *link);
 
+/* What other hosts sent until now is taken in. */
+void engine_take_in(struct hca *hca);
+
 /* Wakes the engine thread: there is something for it to look at. Callable under any lock. */
 void engine_kick(struct hca *hca);
 

@@ -20,6 +20,7 @@
 #include "hca/books.h"
 #include "hca/engine.h"
 #include "hca/link.h"
+#include "hca/wire.h"
 
 static struct hca *_Atomic instance;
 static pthread_mutex_t instance_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -75,6 +76,7 @@ static int tables_make(struct hca *hca)
 static int hca_attach(struct hca *hca)
 {
 	struct proto_attach_resp resp;
+	struct daemon_wire wire;
 	int err = tables_make(hca);
 
 	if (err)
@@ -83,9 +85,12 @@ static int hca_attach(struct hca *hca)
 	err = hca->doorbell < 0 ? -errno : 0;
 	if (!err)
 		err = daemon_attach(&hca->conn, NULL, hca->table_fd, hca->doorbell, hca->regions_fd,
-				    &resp, &hca->event_fd);
+				    -1, &resp, &hca->event_fd, &wire);
 	if (err)
 		return err;
+	hca->wire_fd = wire.socket;
+	hca->park_fd = wire.park;
+	hca->wire_flags = wire.flags;
 	start_stay();
 	hca->slot = resp.slot;
 	hca->cookie = resp.cookie;
@@ -100,6 +105,10 @@ static void hca_free(struct hca *hca)
 		munmap(hca->pub, PUB_SIZE);
 	if (hca->event_fd >= 0)
 		close(hca->event_fd);
+	if (hca->wire_fd >= 0)
+		close(hca->wire_fd);
+	if (hca->park_fd >= 0)
+		close(hca->park_fd);
 	if (hca->doorbell >= 0)
 		close(hca->doorbell);
 	if (hca->table_fd >= 0)
@@ -129,11 +138,14 @@ static struct hca *hca_make(void)
 	pthread_mutex_init(&hca->events_lock, NULL);
 	hca->doorbell = hca->table_fd = hca->regions_fd = -1;
 	hca->event_fd = hca->watch_fd = -1;
+	hca->wire_fd = hca->park_fd = -1;
 	hca->qps = calloc(LIMIT_QPS_PER_SLOT, sizeof(*hca->qps));
 	int err = hca->qps ? hca_attach(hca) : -ENOMEM;
 
 	if (!err) {
 		err = link_make_self(hca);
+		if (!err)
+			err = wire_make(hca);
 		if (!err)
 			err = engine_start(hca);
 		if (err)
@@ -310,10 +322,13 @@ static void after_fork_in_child(void)
 	lock_init(&hca->active_lock);
 	daemon_leave(&hca->conn);
 	let_go(&hca->event_fd);
+	let_go(&hca->wire_fd);
+	let_go(&hca->park_fd);
 	let_go(&hca->table_fd);
 	let_go(&hca->regions_fd);
 	let_go(&hca->watch_fd);
 	let_go(&hca->epoll);
+	wire_leave(hca);
 	own_eventfd(hca->doorbell, EFD_NONBLOCK);
 	own_memory(hca->pub, PUB_SIZE);
 	own_memory(hca->regions, PUB_REGIONS_SIZE);

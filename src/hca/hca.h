@@ -16,6 +16,7 @@
  *   qp.lock        one QP: both queues, its state, its published entry
  *   srq.lock       one SRQ
  *   cq.lock        one CQ
+ *   wire.list_lock, wire.tx_lock  what the wire carrier has to send; the sender (wire.h)
  *   link.tx_lock   the producer's side of a link's ring, its backlog and its list of waiting QPs
  *   channel.lock   a queue of events (completion channel or asynchronous)
  * No two locks of one kind are ever held together. A QP's lock is never held across a call to
@@ -113,6 +114,8 @@ struct ah {
 	struct ibv_ah ibv;
 	struct list held;
 	struct ib_uverbs_ah_attr request; /* as the daemon was told */
+	bool wire;			  /* to another host */
+	uint32_t ifindex;		  /* of its source address */
 	struct record_ud to; /* what a request takes of it when it is posted; no Q_Key */
 };
 
@@ -219,6 +222,8 @@ struct send_wqe {
 		struct {
 			struct record_ud to; /* a copy: the AH may end before */
 			uint32_t remote_qpn;
+			uint32_t ifindex;
+			bool wire;
 		} ud;
 	};
 	union {
@@ -279,6 +284,9 @@ struct qp {
 
 	struct send_queue sq;
 	struct recv_queue rq;
+
+	struct wire_qp *wire; /* the carrier to another host, else NULL; RC and UC: wire.h */
+	uint32_t ud_psn;      /* of the next datagram on the wire */
 
 	/* requester */
 	struct link *link;     /* to the peer's process; RC and UC */
@@ -381,6 +389,8 @@ struct hca {
 	struct daemon_conn conn;
 	int table_fd, regions_fd; /* of `pub` and `regions`: the next daemon wants them as well */
 	int event_fd;
+	int wire_fd, park_fd; /* what the daemon gave of the wire, see struct daemon_wire; or -1 */
+	uint32_t wire_flags;  /* enum proto_wire. All three change with `generation` only */
 	pthread_rwlock_t books;
 	uint32_t generation; /* how many daemons came after the first; written under both locks */
 	pthread_mutex_t events_lock;
@@ -398,8 +408,10 @@ struct hca {
 	struct list links;
 	struct link *_Atomic link_by_slot[LIMIT_SLOTS];
 	struct link *self;
-	struct list acks; /* struct qp.ack_node; under engine */
-	struct list rnr;  /* struct qp.rnr_node; under engine */
+	struct wire *wire; /* NULL: the daemon has no port 4791 */
+	bool wire_forced;  /* VERBENA_CARRIER=wire: also to QPs of this host */
+	struct list acks;  /* struct qp.ack_node; under engine */
+	struct list rnr;   /* struct qp.rnr_node; under engine */
 	struct lock active_lock;
 	struct list active;
 	_Atomic bool link_requests;

@@ -11,9 +11,10 @@
 #include "hca/books.h"
 #include "hca/cq.h"
 #include "hca/engine.h"
-#include "hca/gid.h"
 #include "hca/link.h"
 #include "hca/mr.h"
+#include "hca/route.h"
+#include "hca/wire.h"
 
 void qp_ex_init(struct qp *qp);
 
@@ -238,7 +239,10 @@ void qp_fail(struct qp *qp, int event)
 	qp->state = qp->ibv.state = IBV_QPS_ERR;
 	qp_publish(qp);
 	sq_flush(qp);
-	responder_drop_inbound(qp); /* first: it gives a receive back that is flushed then */
+	/* First what gives a receive back, which is flushed then. */
+	responder_drop_inbound(qp);
+	if (qp->wire)
+		wire_stop(qp);
 	rq_flush(qp);
 	if (event >= 0)
 		async_qp(qp, event);
@@ -277,6 +281,7 @@ static void reset(struct qp *qp)
 	struct ibv_qp_attr none = {.cap = qp->cap, .port_num = 1};
 
 	send_last_ack(qp);
+	wire_disconnect(qp);
 	leave_lists(qp);
 	qp->sq.head = qp->sq.next = qp->sq.acked = 0;
 	qp->rq.head = qp->rq.tail = qp->rq.held = 0;
@@ -290,6 +295,7 @@ static void reset(struct qp *qp)
 	qp->write_void = false;
 	qp->write_done = 0;
 	qp->stalled_since = 0;
+	qp->ud_psn = 0;
 	qp->attr = none;
 	qp->epoch++;
 	qp->state = qp->ibv.state = IBV_QPS_RESET;
@@ -298,16 +304,17 @@ static void reset(struct qp *qp)
 
 /* ------------------------------------------------------------------ modifying */
 
-static int check_path(struct qp *qp, const struct ibv_ah_attr *ah)
+static int check_path(struct qp *qp, const struct ibv_ah_attr *ah, struct route *route)
 {
 	if (!ah->is_global || ah->port_num != 1) {
 		log_warn("ibv_modify_qp: RoCE needs a global route (is_global, grh) and port 1");
 		return EINVAL;
 	}
-	return gid_check_local(qp->context, &ah->grh);
+	return route_find(qp->context, &ah->grh, route);
 }
 
-static int check_values(struct qp *qp, const struct ibv_qp_attr *attr, int mask)
+static int check_values(struct qp *qp, const struct ibv_qp_attr *attr, int mask,
+			struct route *route)
 {
 	if ((mask & IBV_QP_PORT) && attr->port_num != 1)
 		return EINVAL;
@@ -326,7 +333,7 @@ static int check_values(struct qp *qp, const struct ibv_qp_attr *attr, int mask)
 		return EINVAL;
 	if ((mask & IBV_QP_DEST_QPN) && attr->dest_qp_num > 0xffffff)
 		return EINVAL;
-	return mask & IBV_QP_AV ? check_path(qp, &attr->ah_attr) : 0;
+	return mask & IBV_QP_AV ? check_path(qp, &attr->ah_attr, route) : 0;
 }
 
 #define COPY(bit, field)                              \
@@ -365,8 +372,10 @@ static void store(struct qp *qp, const struct ibv_qp_attr *attr, int mask)
 }
 
 /* RTR of a connected QP: learns its peer, and tells it. */
-static int connect_qp(struct qp *qp)
+static int connect_qp(struct qp *qp, const struct route *route)
 {
+	if (route->wire)
+		return wire_connect(qp, &route->at);
 	uint32_t slot = qp->attr.dest_qp_num >> LIMIT_QP_BITS;
 	struct link *link = link_get(qp->hca, slot);
 
@@ -379,27 +388,47 @@ static int connect_qp(struct qp *qp)
 }
 
 /* The new state's own work. Engine and qp.lock held. */
-static int enter(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to)
+/* What the wire's core is to know of a change. */
+static void enter_on_wire(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, int mask)
+{
+	if (from == to || from == IBV_QPS_SQD)
+		wire_change(qp, mask);
+	if (to == IBV_QPS_RTS && from != to)
+		wire_send_ready(qp, from);
+	else if (to == IBV_QPS_SQD && from == IBV_QPS_RTS)
+		wire_drain(qp);
+}
+
+static int enter(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, int mask,
+		 const struct route *route)
 {
 	int err = 0;
 
 	if (to == IBV_QPS_RTR && from == IBV_QPS_INIT && qp->type != IBV_QPT_UD)
-		err = connect_qp(qp);
+		err = connect_qp(qp, route);
 	if (err)
 		return err;
 	qp->state = qp->ibv.state = to;
 	qp_publish(qp);
+	if (to == IBV_QPS_RTS && qp->type == IBV_QPT_UD && from == IBV_QPS_RTR)
+		qp->ud_psn = qp->attr.sq_psn;
+	if (to == IBV_QPS_SQD && from == IBV_QPS_RTS)
+		qp->sqd_notify = qp->attr.en_sqd_async_notify;
+	if (qp->wire) {
+		enter_on_wire(qp, from, to, mask);
+		return 0;
+	}
 	if (to == IBV_QPS_RTR || to == IBV_QPS_RTS) {
 		qp_wake(qp);
-	} else if (to == IBV_QPS_SQD && from == IBV_QPS_RTS && qp->attr.en_sqd_async_notify) {
-		qp->sqd_notify = qp->sq.acked != qp->sq.next;
-		if (!qp->sqd_notify)
-			async_qp(qp, IBV_EVENT_SQ_DRAINED);
+	} else if (qp->sqd_notify && qp->sq.acked == qp->sq.next) {
+		qp->sqd_notify = false;
+		async_qp(qp, IBV_EVENT_SQ_DRAINED);
 	}
 	return 0;
 }
 
-static int modify_locked(struct qp *qp, const struct ibv_qp_attr *attr, int mask)
+static int modify_locked(struct qp *qp, const struct ibv_qp_attr *attr, int mask,
+			 const struct route *route)
 {
 	enum ibv_qp_state from = qp->state;
 	enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : from;
@@ -424,7 +453,7 @@ static int modify_locked(struct qp *qp, const struct ibv_qp_attr *attr, int mask
 		return 0;
 	}
 	store(qp, attr, mask);
-	return enter(qp, from, to);
+	return enter(qp, from, to, mask, route);
 }
 
 /*
@@ -438,6 +467,8 @@ static void take_in_arrived(struct qp *qp)
 
 	if (link && link_is(link, LINK_UP))
 		engine_drain(qp->hca, link);
+	if (qp->wire)
+		engine_take_in(qp->hca);
 }
 
 /* The slot of a connected QP's peer, 0: none. */
@@ -462,11 +493,12 @@ int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 {
 	struct qp *qp = qp_of(ibv);
 	int known = IBV_QP_DEST_QPN * 2 - 1; /* all bits up to the highest of the classic ones */
+	struct route route = {0};
 	int err;
 
 	if (mask & ~known)
 		return mask & IBV_QP_RATE_LIMIT ? EOPNOTSUPP : EINVAL;
-	err = check_values(qp, attr, mask);
+	err = check_values(qp, attr, mask, &route);
 	if (err)
 		return err;
 	bool resets = (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET;
@@ -477,7 +509,7 @@ int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		take_in_arrived(qp);
 	lock_take(&qp->hca->engine);
 	lock_take(&qp->lock);
-	err = modify_locked(qp, attr, mask);
+	err = modify_locked(qp, attr, mask, &route);
 	lock_give(&qp->lock);
 	engine_leave(qp->hca);
 	if (!err)
@@ -522,6 +554,7 @@ static void unpublish(struct qp *qp)
 	lock_take(&hca->engine);
 	lock_take(&qp->lock);
 	send_last_ack(qp);
+	wire_disconnect(qp);
 	leave_lists(qp);
 	hca->qps[qp->index] = NULL;
 	/* The epoch stays: the number's next owner goes on from it. */

@@ -72,6 +72,16 @@ static inline struct send_wqe *sq_at(const struct send_queue *sq, uint32_t count
 {
 	return (struct send_wqe *)(sq->wqes + (size_t)(count & sq->mask) * sq->stride);
 }
+/* Where a datagram goes: a copy of the handle, which may end before it is sent. */
+static inline void sq_address(struct send_wqe *wqe, const struct ah *ah, uint32_t qpn,
+			      uint32_t qkey)
+{
+	wqe->ud.to = ah->to;
+	wqe->ud.to.qkey = qkey;
+	wqe->ud.remote_qpn = qpn;
+	wqe->ud.wire = ah->wire;
+	wqe->ud.ifindex = ah->ifindex;
+}
 /* Starts what may start, in order. Rings the peer. */
 void sq_run(struct qp *qp);
 /* Completes the oldest WQE with success (or an error, which fails the QP). */

@@ -137,11 +137,8 @@ static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn
 {
 	struct send_wqe *wqe = qp_of_ex(ex)->wr_current;
 
-	if (wqe) {
-		wqe->ud.to = ah_of(ah)->to;
-		wqe->ud.to.qkey = qkey;
-		wqe->ud.remote_qpn = qpn;
-	}
+	if (wqe)
+		sq_address(wqe, ah_of(ah), qpn, qkey);
 }
 
 static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_sge *list)

@@ -33,6 +33,7 @@ enum { RETURN_TRIES = 8 };
 struct fresh {
 	struct daemon_conn process;
 	int event_fd;
+	struct daemon_wire wire;
 	struct daemon_conn *contexts; /* in the order of hca.contexts */
 	size_t count;		      /* of those that are open */
 };
@@ -194,7 +195,7 @@ static int attach_again(struct hca *hca, struct fresh *fresh)
 
 	number_marks(hca, &body);
 	return daemon_attach(&fresh->process, &body, hca->table_fd, hca->doorbell, hca->regions_fd,
-			     &resp, &fresh->event_fd);
+			     hca->park_fd, &resp, &fresh->event_fd, &fresh->wire);
 }
 
 static int contexts_again(struct hca *hca, struct fresh *fresh)
@@ -246,6 +247,22 @@ static void replace_fd(int *old, int *with)
 	*with = -1;
 }
 
+/* One that there was is the same as the new one: the place in the group, and the park, are. */
+static void keep_first(int *old, int *with)
+{
+	if (*old < 0) {
+		*old = *with;
+		*with = -1;
+	}
+}
+
+static void take_wire(struct hca *hca, struct daemon_wire *wire)
+{
+	keep_first(&hca->wire_fd, &wire->socket);
+	keep_first(&hca->park_fd, &wire->park);
+	hca->wire_flags |= wire->flags;
+}
+
 /* The new connections take the places of the old ones. */
 static void take_over(struct hca *hca, struct fresh *fresh)
 {
@@ -259,6 +276,7 @@ static void take_over(struct hca *hca, struct fresh *fresh)
 	if (hca->watch_fd >= 0)
 		close(hca->watch_fd);
 	hca->watch_fd = -1;
+	take_wire(hca, &fresh->wire);
 	hca->generation++;
 	pthread_mutex_unlock(&hca->events_lock);
 	replace_fd(&hca->conn.fd, &fresh->process.fd);
@@ -280,6 +298,10 @@ static void fresh_close(struct fresh *fresh)
 {
 	if (fresh->event_fd >= 0)
 		close(fresh->event_fd);
+	if (fresh->wire.socket >= 0)
+		close(fresh->wire.socket);
+	if (fresh->wire.park >= 0)
+		close(fresh->wire.park);
 	for (size_t i = 0; i < fresh->count; i++)
 		daemon_close(&fresh->contexts[i]);
 	free(fresh->contexts);
@@ -289,7 +311,7 @@ static void fresh_close(struct fresh *fresh)
 /* Nobody has an entry in the books. */
 static int go_back(struct hca *hca)
 {
-	struct fresh fresh = {.event_fd = -1};
+	struct fresh fresh = {.event_fd = -1, .wire = {.socket = -1, .park = -1}};
 	int err = attach_again(hca, &fresh);
 
 	if (err)

@@ -17,6 +17,7 @@
 #include "hca/link.h"
 #include "hca/mr.h"
 #include "hca/qp.h"
+#include "hca/wire.h"
 
 /* Payloads up to this go through the ring: two copies, but no system call. */
 #define EAGER_MAX RING_PAYLOAD_MAX
@@ -470,6 +471,15 @@ static enum step drop_datagram(struct qp *qp, struct send_wqe *wqe)
 	return STEP_DONE;
 }
 
+static enum step start_wire_datagram(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
+				     int count)
+{
+	if (!wire_datagram(qp, wqe, local, count))
+		return fail_here(qp, wqe, IBV_WC_LOC_PROT_ERR);
+	sq_complete(qp, wqe, IBV_WC_SUCCESS);
+	return STEP_DONE;
+}
+
 static enum step start_datagram(struct qp *qp, struct send_wqe *wqe)
 {
 	struct iovec local[LIMIT_SGE];
@@ -479,6 +489,8 @@ static enum step start_datagram(struct qp *qp, struct send_wqe *wqe)
 		return fail_here(qp, wqe, IBV_WC_LOC_LEN_ERR);
 	if (unlikely(count < 0))
 		return fail_here(qp, wqe, IBV_WC_LOC_PROT_ERR);
+	if (unlikely(wqe->ud.wire))
+		return start_wire_datagram(qp, wqe, local, count);
 	uint32_t slot = wqe->ud.remote_qpn >> LIMIT_QP_BITS;
 	struct link *link = slot && slot < LIMIT_SLOTS ? link_get_datagram(qp->hca, slot) : NULL;
 
@@ -518,6 +530,10 @@ void sq_run(struct qp *qp)
 {
 	if (qp->sq.next == qp->sq.head || qp->state != IBV_QPS_RTS)
 		return;
+	if (qp->wire) {
+		wire_post(qp);
+		return;
+	}
 	enum step step = STEP_DONE;
 
 	while (step == STEP_DONE && qp->sq.next != qp->sq.head && qp->state == IBV_QPS_RTS) {
@@ -611,9 +627,7 @@ static int sq_fill(struct qp *qp, const struct ibv_send_wr *wr)
 	if (qp->type == IBV_QPT_UD) {
 		if (unlikely(!wr->wr.ud.ah))
 			return EINVAL;
-		wqe->ud.to = ah_of(wr->wr.ud.ah)->to;
-		wqe->ud.to.qkey = wr->wr.ud.remote_qkey;
-		wqe->ud.remote_qpn = wr->wr.ud.remote_qpn;
+		sq_address(wqe, ah_of(wr->wr.ud.ah), wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
 	} else {
 		fill_remote(wqe, wr);
 	}

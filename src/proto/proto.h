@@ -57,6 +57,8 @@ struct proto_reply {
 	uint32_t reserved;
 };
 
+#define PROTO_ATTACH_FDS 3u /* table, doorbell, regions; with PROTO_ATTACH_RETURN then the park */
+
 /* PROTO_ATTACH. Table and regions are the process's published memory (src/shm/pub.h), sealed. The
  * regions may be left out: then peers leave all access to them to the process itself. */
 struct proto_attach {
@@ -80,7 +82,7 @@ enum proto_attach_flag {
  * Reply's descriptors: the event socket (SOCK_SEQPACKET, daemon to process). With PROTO_WIRE the
  * UDP socket of this process's slot follows: bound to port 4791, it gets the packets for the QPNs
  * of the slot. With PROTO_WIRE_PARK, last, what the process merely keeps open and hands to the next
- * daemon (as the last descriptor of PROTO_ATTACH_RETURN): the sockets of all slots are parked
+ * daemon (as the fourth descriptor of PROTO_ATTACH_RETURN): the sockets of all slots are parked
  * there, so that they outlive a daemon, and no slot's place among them ever changes.
  */
 struct proto_attach_resp {

@@ -196,6 +196,11 @@ uint64_t tp_deadline(const struct tp *tp);
  * call it after a batch of packets, not after each. A fetch that fails is completed from in here.
  */
 uint32_t tp_next(struct tp *tp, uint64_t now, uint8_t *to);
+/* The same, of our own requests only: for who has just posted some, and whose peer waits for them
+ * more than for an acknowledgement. */
+uint32_t tp_next_request(struct tp *tp, uint64_t now, uint8_t *to);
+/* The same, of what is owed to the peer only: for a QP that is about to end. */
+uint32_t tp_next_response(struct tp *tp, uint8_t *to);
 /* Whether tp_next would be worth a call. */
 bool tp_ready(const struct tp *tp, uint64_t now);
 

@@ -27,92 +27,63 @@
  */
 #include "wire/icrc.h"
 
-#include <arpa/inet.h>
 #include <endian.h>
 #include <isa-l/crc.h>
 #include <stdatomic.h>
 #include <string.h>
 
+#include "wire/ip.h"
 #include "wire/packet.h"
 
 enum {
 	ONES = 8,
-	IPV4 = 20,
-	IPV6 = 40,
-	UDP = 8,
-	AFTER_ID = IPV4 - 6 + UDP, /* bytes from IPv4's identification to BTH */
+	AFTER_ID = IP_V4_HEADER - 6 + UDP_HEADER, /* bytes from IPv4's identification to BTH */
 };
 
 /* ------------------------------------------------------------------ the CRC */
 
-static bool is_ipv4(const struct icrc_path *path)
-{
-	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-
-	return !memcmp(path->destination, mapped, sizeof(mapped));
-}
-
-static void put16(uint8_t *to, uint16_t value)
-{
-	to[0] = value >> 8;
-	to[1] = value & 0xff;
-}
-
-static uint8_t *put_ipv4(uint8_t *to, const struct icrc_path *path, size_t size, uint16_t id)
-{
-	to[0] = 0x45;
-	to[1] = 0xff;
-	put16(to + 2, IPV4 + UDP + size);
-	put16(to + 4, id);
-	put16(to + 6, 0x4000); /* don't fragment */
-	to[8] = 0xff;
-	to[9] = IPPROTO_UDP;
-	put16(to + 10, 0xffff);
-	memcpy(to + 12, path->source + 12, 4);
-	memcpy(to + 16, path->destination + 12, 4);
-	return to + IPV4;
-}
-
-static uint8_t *put_ipv6(uint8_t *to, const struct icrc_path *path, size_t size)
-{
-	memset(to, 0xff, IPV6);
-	to[0] = 0x6f;
-	put16(to + 4, UDP + size);
-	to[6] = IPPROTO_UDP;
-	memcpy(to + 8, path->source, 16);
-	memcpy(to + 24, path->destination, 16);
-	return to + IPV6;
-}
-
 uint32_t icrc_begin(const struct icrc_path *path, size_t size, uint16_t id)
 {
-	uint8_t head[ONES + IPV6 + UDP];
+	const struct ip_fields ip = {
+		.source = path->source,
+		.destination = path->destination,
+		.flow_label = 0xfffff,
+		.id = id,
+		.traffic_class = 0xff,
+		.hop_limit = 0xff,
+	};
+	uint8_t head[ONES + IP_HEADER_MAX + UDP_HEADER];
 	uint8_t *to = head + ONES;
 
 	memset(head, 0xff, ONES);
-	to = is_ipv4(path) ? put_ipv4(to, path, size, id) : put_ipv6(to, path, size);
-	put16(to, path->source_port);
-	put16(to + 2, path->destination_port);
-	put16(to + 4, UDP + size);
-	put16(to + 6, 0xffff);
-	return crc32_gzip_refl(0, head, to + UDP - head);
+	to = ip_write(to, &ip, size);
+	if (ip_is_v4(path->destination))
+		memset(head + ONES + 10, 0xff, 2); /* the checksum */
+	to = udp_write(to, path->source_port, path->destination_port, size);
+	memset(to - 2, 0xff, 2); /* UDP's */
+	return crc32_gzip_refl(0, head, to - head);
 }
 
-/* The first 16 bytes, which every packet has, are masked in a register and stored at once: ISA-L
- * reads them as one, and would wait for several small stores. */
+/*
+ * BTH's masked byte makes two pieces of the packet. The first one is a copy of its beginning, made
+ * in a register and stored at once: ISA-L reads it as one, and would wait for several small stores.
+ * Where to cut: ISA-L is slow with less than 16 bytes, and with what is left over of blocks of 256.
+ * Payloads of whole MTUs are such blocks, so a large packet is cut at BTH's end.
+ */
 uint32_t icrc_packet(uint32_t begun, const uint8_t *packet, size_t size)
 {
 	typedef uint8_t block __attribute__((vector_size(16)));
 	static const block mask = {0, 0, 0, 0, 0xff};
 	size_t covered = size - WIRE_ICRC;
+	size_t cut = covered < WIRE_BTH + 256 ? sizeof(block) : WIRE_BTH;
 	block first;
 
-	memcpy(&first, packet, sizeof(first));
+	memcpy(&first, packet, sizeof(first)); /* so much there is, with the ICRC */
 	first |= mask;
-	if (covered <= sizeof(first))
+	if (covered <= cut)
 		return crc32_gzip_refl(begun, (const uint8_t *)&first, covered);
-	begun = crc32_gzip_refl(begun, (const uint8_t *)&first, sizeof(first));
-	return crc32_gzip_refl(begun, packet + sizeof(first), covered - sizeof(first));
+	begun = crc32_gzip_refl(begun, (const uint8_t *)&first, cut);
+	return crc32_gzip_refl(begun, packet + cut, covered - cut);
 }
 
 void icrc_write(uint32_t begun, uint8_t *packet, size_t size)
@@ -207,5 +178,5 @@ bool icrc_matches(const struct icrc_path *path, const uint8_t *packet, size_t si
 	*id = 0;
 	if (!difference)
 		return true;
-	return is_ipv4(path) && find_id(difference, size, id);
+	return ip_is_v4(path->destination) && find_id(difference, size, id);
 }

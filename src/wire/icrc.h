@@ -5,11 +5,11 @@
  * that routers change count as ones.
  *
  * A UDP socket doesn't see its packets' IP headers. All of them is known from addresses and sizes,
- * but IPv4's identification: what is sent from an unconnected socket that never fragments has 0
- * (and 0, 1, 2, ... in the segments that the kernel cuts a UDP_SEGMENT send into); what comes from
- * others may have any. icrc_matches() takes every identification that explains the ICRC, which
- * leaves 16 of its 32 bits as a check there (and UDP's checksum on top); with identification 0 all
- * 32 hold.
+ * but IPv4's identification: what is sent from an unconnected socket with IP_PMTUDISC_DO has 0 (and
+ * 0, 1, 2, ... in the segments that the kernel cuts a UDP_SEGMENT send into; without that option
+ * the kernel numbers packets, although it sets DF); what comes from others may have any.
+ * icrc_matches() takes every identification that explains the ICRC, which leaves 16 of its 32 bits
+ * as a check there (and UDP's checksum on top); with identification 0 all 32 hold.
  */
 #ifndef VERBENA_WIRE_ICRC_H
 #define VERBENA_WIRE_ICRC_H

@@ -18,7 +18,7 @@ static const struct end_options ud = {.type = IBV_QPT_UD};
 static const struct end_options uc = {.type = IBV_QPT_UC};
 
 /* The 40 bytes name both addresses: IPv6 in all of them, IPv4 in the last 20 (annex A17.4.5.1). */
-static void grh_right(const struct end *end, const uint8_t *grh, uint32_t length)
+static void grh_right(const struct end *end, const uint8_t *grh, uint32_t length, bool has_imm)
 {
 	const struct rig *rig = end->rig;
 	const uint8_t *ip = grh + 20;
@@ -32,8 +32,9 @@ static void grh_right(const struct end *end, const uint8_t *grh, uint32_t length
 	}
 	CHECK_EQ(rig, ip[0], 0x45);
 	CHECK_EQ(rig, ip[9], 17);
-	/* IP, UDP, BTH, DETH, payload, ICRC */
-	CHECK_EQ(rig, ip[2] << 8 | ip[3], 20 + 8 + 12 + 8 + length + 4);
+	/* IP, UDP, BTH, DETH, ImmDt, payload up to a multiple of 4, ICRC */
+	CHECK_EQ(rig, ip[2] << 8 | ip[3],
+		 20 + 8 + 12 + 8 + (has_imm ? 4 : 0) + (length + 3) / 4 * 4 + 4);
 	CHECK(rig, memcmp(ip + 12, end->peer.gid.raw + 12, 4) == 0);
 	CHECK(rig, memcmp(ip + 16, end->gid.raw + 12, 4) == 0);
 	for (int i = 0; i < 20; i += 2)
@@ -67,7 +68,7 @@ static void ud_data(struct rig *rig)
 		CHECK_EQ(rig, !!(wc.wc_flags & IBV_WC_WITH_IMM), i % 2);
 		if (i % 2)
 			CHECK_EQ(rig, ntohl(wc.imm_data), i);
-		grh_right(&end, end.buf + 8192, sizes[i]);
+		grh_right(&end, end.buf + 8192, sizes[i], i % 2);
 		CHECK(rig,
 		      pattern_holds(end.buf + 8192 + GRH, sizes[i], i * 2 + (uint32_t)!rig->role));
 		CHECK_EQ(rig, end.buf[8192 + GRH + sizes[i]], 0xee);

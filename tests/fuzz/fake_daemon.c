@@ -72,9 +72,11 @@ void return_watched(struct hca *hca)
 }
 
 int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int table_fd,
-		  int doorbell_fd, int regions_fd, struct proto_attach_resp *resp, int *event_fd)
+		  int doorbell_fd, int regions_fd, int park, struct proto_attach_resp *resp,
+		  int *event_fd, struct daemon_wire *wire)
 {
-	(void)conn, (void)old, (void)table_fd, (void)regions_fd;
+	(void)conn, (void)old, (void)table_fd, (void)regions_fd, (void)park;
+	*wire = (struct daemon_wire){.socket = -1, .park = -1};
 	*resp = (struct proto_attach_resp){.cookie = 1, .slot = FAKE_SLOT};
 	*event_fd = dup(doorbell_fd); /* never looked at: there is no engine thread */
 	return *event_fd < 0 ? -errno : 0;
@@ -103,6 +105,14 @@ int daemon_context_open(struct daemon_conn *conn, const char *node, uint64_t coo
 {
 	(void)conn, (void)node, (void)cookie, (void)token;
 	*num_comp_vectors = 1;
+	return 0;
+}
+
+int daemon_route(struct daemon_conn *conn, const struct proto_route *request,
+		 struct proto_route_resp *resp)
+{
+	(void)conn, (void)request;
+	*resp = (struct proto_route_resp){.flags = PROTO_ROUTE_LOCAL};
 	return 0;
 }
 

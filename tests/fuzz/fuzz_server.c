@@ -122,6 +122,7 @@ static void start(void)
 	config_init(&options.config, false);
 	snprintf(options.config.runtime_dir, sizeof(options.config.runtime_dir), "%s", dir);
 	options.config.idle_ms = -1;
+	options.config.wire = false; /* the port is the machine's: an input couldn't be repeated */
 	options.config.user_objects = USER_OBJECTS;
 	memset(&server, 0, sizeof(server));
 	server.uverbs.ready = never;

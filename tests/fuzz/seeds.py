@@ -122,8 +122,30 @@ def shared_tables():
                     header, 64, 1, 0, region, 1])
 
 
+def packets():
+    """What two kernel rxe peers sent, as captured; each also with flags that mend it."""
+    golden = pathlib.Path(__file__).resolve().parents[1] / "unit" / "wire" / "golden"
+    seen = set()
+    for capture in sorted(golden.glob("*.pcap")):
+        data, at = capture.read_bytes(), 24
+        while at < len(data):
+            size = int.from_bytes(data[at + 8:at + 12], "little")
+            frame, at = data[at + 16:at + 16 + size], at + 16 + size
+            is_v6 = frame[12:14] == b"\x86\xdd"
+            ip = 40 if is_v6 else 20
+            udp = frame[14 + ip:]
+            if frame[14 + (6 if is_v6 else 9)] != 17 or udp[2:4] != b"\x12\xb7":
+                continue
+            addresses = frame[34:38] + frame[50:54] if is_v6 else frame[26:34]
+            path = addresses + udp[:2] + (b"\0\0" if is_v6 else frame[18:20]) + bytes(4)
+            if udp[8] not in seen or is_v6:
+                seen.add(udp[8])
+                yield bytes([is_v6]) + path + udp[8:]
+                yield bytes([is_v6 | 6]) + path + udp[8:72]
+
+
 def main():
-    for make in (daemon_commands, ring_entries, shared_tables):
+    for make in (daemon_commands, ring_entries, shared_tables, packets):
         folder = pathlib.Path(sys.argv[1]) / make.__name__
         folder.mkdir(parents=True, exist_ok=True)
         for number, seed in enumerate(make()):

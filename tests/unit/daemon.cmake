@@ -4,6 +4,8 @@
 set(daemon_tests ${CMAKE_CURRENT_LIST_DIR}/daemon)
 verbena_unit_test(daemon_numbers SOURCES ${daemon_tests}/test_numbers.c LIBS verbena_daemon)
 verbena_unit_test(daemon_config SOURCES ${daemon_tests}/test_config.c LIBS verbena_daemon)
+verbena_unit_test(daemon_wire SOURCES ${daemon_tests}/test_wire.c ${daemon_tests}/netns.c
+	LIBS verbena_daemon)
 foreach(name commands isolation memory return share start users)
 	verbena_unit_test(daemon_${name} SOURCES ${daemon_tests}/test_${name}.c ${daemon_tests}/raw.c
 		LIBS verbena_client PkgConfig::JANSSON TIMEOUT 300)

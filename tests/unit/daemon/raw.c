@@ -34,11 +34,14 @@ void raw_nap(void)
 
 /* ------------------------------------------------------------------ the daemon */
 
+int raw_wire;
+
 static void become_daemon(const struct raw_daemon *daemon, int ready, const char *const *options)
 {
-	const char *argv[16] = {"verbenad", "--runtime-dir", daemon->dir};
+	const char *argv[16] = {"verbenad", "--runtime-dir", daemon->dir, "--wire",
+				raw_wire ? "on" : "off"};
 	char fd[16], log[128];
-	int n = 3;
+	int n = 5;
 
 	snprintf(log, sizeof(log), "%s/log", daemon->dir);
 	int log_fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);

@@ -20,6 +20,9 @@ struct raw_daemon {
 	pid_t pid;
 };
 
+/* Whether daemons open the RoCEv2 port: only in a network namespace of the test's own. */
+extern int raw_wire;
+
 void raw_daemon_start(struct raw_daemon *daemon);
 /* Starts one in a directory that exists. Extra options end with NULL. */
 void raw_daemon_exec(struct raw_daemon *daemon, const char *const *options);

@@ -90,6 +90,7 @@ static const struct known on_context[] = {
 	ROW(PROTO_QUERY_GID, proto_query_gid, proto_query_gid_resp),
 	ROW(PROTO_IMPORT_PD, proto_handle, proto_import_pd_resp),
 	ROW0(PROTO_UNIMPORT_PD, proto_handle),
+	ROW(PROTO_ROUTE, proto_route, proto_route_resp),
 	ROW(PROTO_QUERY_MR, proto_handle, proto_query_mr_resp),
 };
 #define ON_CONTEXT (sizeof(on_context) / sizeof(on_context[0]))

@@ -53,10 +53,12 @@ int daemon_destroy_ah(struct daemon_conn *conn, uint32_t handle)
 
 static struct open_context opened;
 static struct pd pd;
+static struct hca hca;
 
 static int setup(void **state)
 {
 	(void)state;
+	opened.context.hca = &hca;
 	opened.context.verbs.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 	pd.ibv.context = &opened.context.verbs.context;
 	return 0;

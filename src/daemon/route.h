@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Where a GID is: on this host, behind a route, or nowhere. */
+#ifndef VERBENA_DAEMON_ROUTE_H
+#define VERBENA_DAEMON_ROUTE_H
+
+#include <stdint.h>
+
+#include "proto/proto.h"
+
+struct server;
+
+/* From the source GID at this index. 0, also when nothing can be sent there; -EINVAL there is no
+ * such source. */
+int route_find(struct server *server, uint32_t port, uint32_t sgid_index, const uint8_t dgid[16],
+	       struct proto_route_resp *resp);
+
+#endif

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* See wire.h. Only called by the daemon's thread. */
+#include "daemon/wire.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "daemon/wire_socket.h"
+
+enum { STEP = 16 };
+
+static void explain(struct wire *wire, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static void explain(struct wire *wire, const char *format, ...)
+{
+	char text[sizeof(wire->why)];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	if (strcmp(text, wire->why) != 0)
+		log_info("%s", text);
+	memcpy(wire->why, text, sizeof(text));
+}
+
+void wire_init(struct wire *wire, bool off)
+{
+	*wire = (struct wire){.off = off, .guard = -1};
+	park_init(&wire->park);
+	if (off)
+		snprintf(wire->why, sizeof(wire->why), "it is turned off (wire = off, --wire off)");
+}
+
+static void let_in(struct wire *wire, bool yes)
+{
+	if (wire->guard >= 0)
+		close(wire->guard);
+	wire->guard = yes ? -1 : wire_socket_guard();
+	if (!yes && wire->guard < 0)
+		log_info("UDP port %d isn't guarded: %s", WIRE_PORT, strerror(-wire->guard));
+}
+
+static void close_sockets(struct wire *wire)
+{
+	let_in(wire, true);
+	while (wire->count)
+		close(wire->fd[--wire->count]);
+}
+
+void wire_close(struct wire *wire)
+{
+	close_sockets(wire);
+	park_close(&wire->park);
+}
+
+/* ------------------------------------------------------------------ binding */
+
+static int add(struct wire *wire)
+{
+	int fd = wire_socket_make(wire->ipv6);
+
+	if (fd < 0)
+		return fd;
+	uint32_t place = wire->count;
+	/* Before it is bound, so that no packet gets in that isn't for it. The first isn't locked:
+	 * the program is attached through it. */
+	int err = wire_socket_filter(fd, place, place > 0);
+
+	if (!err)
+		err = wire_socket_bind(fd, wire->ipv6, place > 0);
+	/* A group begins with one that is bound to a free port, and becomes shared afterwards. */
+	if (!err && !place)
+		err = wire_socket_share(fd, true);
+	if (err) {
+		close(fd);
+		return err;
+	}
+	wire->fd[wire->count++] = fd;
+	return 0;
+}
+
+/* Not fatal: the sockets only won't outlive this daemon. */
+static void park(struct wire *wire)
+{
+	int err = wire->park.in < 0 ? 0 : park_put(&wire->park, wire->fd, wire->count);
+
+	if (err)
+		log_warn("the sockets of UDP port %d can't be kept for the next daemon: %s%s",
+			 WIRE_PORT, strerror(-err),
+			 err == -ETOOMANYREFS ? " (see the limit of open files, prlimit(1))" : "");
+}
+
+/* Places up to `count`. */
+static int grow(struct wire *wire, uint32_t count)
+{
+	int err = 0;
+
+	let_in(wire, true);
+	/* Whoever has one may have changed that. */
+	for (uint32_t i = 0; i < wire->count; i++)
+		wire_socket_share(wire->fd[i], true);
+	while (!err && wire->count < count)
+		err = add(wire);
+	if (wire->count > 1) {
+		int steer = wire_socket_steer(wire->fd[0]);
+
+		err = err ? err : steer;
+		park(wire);
+		let_in(wire, false);
+	}
+	return err;
+}
+
+static void explain_error(struct wire *wire, int err)
+{
+	char owner[64];
+
+	if (err != -EADDRINUSE) {
+		explain(wire, "UDP port %d can't be opened: %s", WIRE_PORT, strerror(-err));
+		return;
+	}
+	wire_socket_owner(owner, sizeof(owner));
+	explain(wire, "UDP port %d is used by %s: only this host can be reached", WIRE_PORT, owner);
+}
+
+/* ------------------------------------------------------------------ opening */
+
+static void try_loopback(struct wire *wire)
+{
+	wire->unproved = wire_socket_probe(wire->fd[0], wire->fd[1], 1) != 0;
+	if (wire->unproved)
+		log_info("the loopback interface doesn't deliver: the order of the sockets of UDP "
+			 "port %d can't be tried",
+			 WIRE_PORT);
+}
+
+static int open_group(struct wire *wire)
+{
+	int err;
+
+	wire->ipv6 = true;
+	err = grow(wire, STEP);
+	if (err == -EAFNOSUPPORT || err == -EADDRNOTAVAIL) {
+		close_sockets(wire);
+		wire->ipv6 = false;
+		err = grow(wire, STEP);
+	}
+	if (err)
+		goto out_sockets;
+	err = park_make(&wire->park);
+	if (!err)
+		park(wire);
+	else
+		log_warn("no place to keep the sockets for the next daemon: %s", strerror(-err));
+	try_loopback(wire);
+	wire->why[0] = 0;
+	log_info("UDP port %d is open, for IPv4%s", WIRE_PORT, wire->ipv6 ? " and IPv6" : "");
+	return 0;
+
+out_sockets:
+	close_sockets(wire);
+	explain_error(wire, err);
+	return err;
+}
+
+/* Different sockets of one kind, on the port. */
+static bool is_group(struct wire *wire)
+{
+	for (uint32_t i = 0; i < wire->count; i++) {
+		bool ipv6;
+
+		if (!wire_socket_is_one(wire->fd[i], &ipv6))
+			return false;
+		if (!i)
+			wire->ipv6 = ipv6;
+		if (ipv6 != wire->ipv6)
+			return false;
+	}
+	return wire->count > 1;
+}
+
+int wire_adopt(struct wire *wire, int out)
+{
+	if (wire->off || wire->count)
+		return wire->off ? -ENODEV : -EALREADY;
+	int n = park_take(&wire->park, out, wire->fd, WIRE_PLACES);
+
+	if (n < 0)
+		return n;
+	wire->count = (uint32_t)n;
+	if (!is_group(wire)) {
+		wire->park.out = -1; /* the caller's again */
+		wire_close(wire);
+		return -EINVAL;
+	}
+	wire_socket_steer(wire->fd[0]);
+	let_in(wire, false);
+	wire->unproved = false;
+	wire->why[0] = 0;
+	log_info("the sockets of UDP port %d are those of the last daemon: %u places", WIRE_PORT,
+		 wire->count);
+	return 0;
+}
+
+/* ------------------------------------------------------------------ slots */
+
+static uint32_t round_up(uint32_t places)
+{
+	places = (places + STEP - 1) / STEP * STEP;
+	return places < WIRE_PLACES ? places : WIRE_PLACES;
+}
+
+/* Nobody has it now. Does it get what it should? */
+static int prepare(struct wire *wire, uint32_t slot)
+{
+	int fd = wire->fd[slot];
+
+	wire_socket_reset(fd);
+	wire_socket_room(fd, true);
+	wire_socket_drain(fd);
+	if (wire->unproved || wire_socket_probe(wire->fd[0], fd, slot) != -ENOENT)
+		return 0;
+	explain(wire,
+		"a program changed the order of the sockets of UDP port %d: slot %u gets nothing; "
+		"end all programs that use the device, then it is made anew",
+		WIRE_PORT, slot);
+	wire_socket_room(fd, false);
+	return -ENODEV;
+}
+
+int wire_open(struct wire *wire)
+{
+	if (wire->off)
+		return -ENODEV;
+	return wire->count ? 0 : open_group(wire);
+}
+
+int wire_slot(struct wire *wire, uint32_t slot, bool returning)
+{
+	int err = !slot || slot >= LIMIT_SLOTS ? -EINVAL : wire_open(wire);
+
+	/* One more than needed: the last isn't given out. */
+	if (!err && slot + 2 > wire->count) {
+		err = grow(wire, round_up(slot + 2));
+		if (slot + 2 <= wire->count)
+			err = 0;
+		else
+			explain_error(wire, err);
+	}
+	if (!err)
+		wire_socket_steer(wire->fd[0]);
+	if (!err && !returning)
+		err = prepare(wire, slot);
+	return err ? err : wire->fd[slot];
+}
+
+void wire_slot_done(struct wire *wire, uint32_t slot)
+{
+	if (slot + 1 >= wire->count)
+		return;
+	wire_socket_room(wire->fd[slot], false);
+	wire_socket_drain(wire->fd[slot]);
+	wire_socket_steer(wire->fd[0]);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The wire: the host's sockets on the RoCEv2 port, one for each slot (design decision 8).
+ *
+ * They are one SO_REUSEPORT group. A classic BPF program on it reads the slot out of a packet's
+ * destination QPN; the kernel then delivers to the socket at that *place* of the group, in the
+ * order in which the sockets were bound. A place must never shift, so nothing that was bound is
+ * ever closed while a process is attached: sockets are bound in steps, from 0 up to the highest
+ * slot that was ever needed. Place 0 is the daemon's own (QPN 0 and 1), and so is the last one.
+ *
+ * The first is bound to a port that must be free, and a guard that gets no packets keeps the port
+ * taken but while others of the group are bound: no other program, not even of the same user (a
+ * second daemon, for example), joins the group and shifts its places.
+ *
+ * What a process can do that has the socket of its slot (measured on Linux 6.18,
+ * tests/unit/daemon/test_wire.c): SO_LOCK_FILTER keeps it from changing the socket's filter and
+ * from attaching a program to the group. It doesn't keep it from taking the program off
+ * (SO_DETACH_REUSEPORT_BPF), nor from leaving the group (connect(), SO_BINDTODEVICE), after which
+ * the last socket of the group has its place. It reads nobody's packets by that, because of the
+ * filters, but others can lose theirs. So the program is attached anew whenever a process comes or
+ * goes; the last place is never given out; a packet is sent through a place before it is given
+ * out. Where that packet doesn't arrive, the slot goes without the wire, and `verbena status`
+ * says so.
+ *
+ * A socket that nobody has takes in next to nothing.
+ */
+#ifndef VERBENA_DAEMON_WIRE_H
+#define VERBENA_DAEMON_WIRE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/park.h"
+#include "proto/limits.h"
+
+/* One more than there are slots: the last place is nobody's. */
+enum { WIRE_PLACES = LIMIT_SLOTS + 1 };
+
+struct wire {
+	int fd[WIRE_PLACES];
+	uint32_t count; /* places; 0: the wire isn't open */
+	int guard;	/* see wire_socket_guard(); -1: none */
+	bool off;	/* by configuration */
+	bool ipv6;
+	bool unproved; /* packets through loopback don't arrive: places can't be tried */
+	struct park park;
+	char why[192]; /* it isn't open, or not for all: a sentence; empty: nothing to say */
+};
+
+void wire_init(struct wire *wire, bool off);
+/* The sockets are closed here; processes that have some keep them, and the park. */
+void wire_close(struct wire *wire);
+
+/*
+ * A process that returns brought `park`, which is taken over on success. 0; -EALREADY there are
+ * sockets; -EINVAL it isn't one, or what is in it isn't right; -errno.
+ */
+int wire_adopt(struct wire *wire, int park);
+
+/* Opens it, unless it is open. 0; -ENODEV off by configuration; -EADDRINUSE others have the port;
+ * -errno. wire->why tells. */
+int wire_open(struct wire *wire);
+
+/*
+ * The socket of a slot that is given out now; stays the wire's. `returning`: its process has it
+ * already. Errors as those of wire_open().
+ */
+int wire_slot(struct wire *wire, uint32_t slot, bool returning);
+/* The slot's process is gone. */
+void wire_slot_done(struct wire *wire, uint32_t slot);
+
+#endif

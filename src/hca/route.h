@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Where a destination is, and so which carrier leads there. */
+#ifndef VERBENA_HCA_ROUTE_H
+#define VERBENA_HCA_ROUTE_H
+
+#include "hca/hca.h"
+
+struct route {
+	bool wire; /* else self or local: a process of this host */
+	struct proto_route_resp at;
+};
+
+/*
+ * Asks the daemon, which knows the host's addresses. 0; EINVAL: there is no such source GID;
+ * EHOSTUNREACH: nothing can be sent there (both are said in the log).
+ */
+int route_find(struct context *context, const struct ibv_global_route *grh, struct route *route);
+
+/* Which carrier leads where the daemon says. */
+static inline bool route_is_wire(const struct hca *hca, const struct proto_route_resp *at)
+{
+	uint32_t way = at->flags & (PROTO_ROUTE_LOCAL | PROTO_ROUTE_WIRE);
+
+	return hca->wire && (hca->wire_forced || way == PROTO_ROUTE_WIRE);
+}
+
+#endif

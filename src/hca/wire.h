@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The wire carrier: RoCEv2 to other hosts (or to this one, with VERBENA_CARRIER=wire).
+ *
+ * Between the QPs (qp.c, sq.c), the transport core (src/transport: what is sent when, and what
+ * arrived means) and UDP (src/net). A QP that is connected to another host has a struct wire_qp,
+ * from RTR to RESET; datagrams need none.
+ *
+ * Who does what:
+ *   - posting (qp.lock held): enters the requests into the core and sends what it may at once, in
+ *     the program's own thread
+ *   - packets that arrive are taken in under hca.engine, by whoever drives the engine
+ *   - what is to be sent as a consequence (acknowledgements, READ answers, requests that the window
+ *     held back) is sent at the engine's next pass: by then the program has often posted its own
+ *     answer, and an acknowledgement isn't what it waits for
+ *   - timers: the engine thread, or whoever polls
+ *
+ * Locks, after qp.lock: wire.list_lock (ready, timed), then wire.tx_lock (the sender).
+ *
+ * The socket's lease. `hot`: pollers look at the socket with each poll, a system call. After
+ * COLD_AFTER looks in vain, and when the engine's lease ends, it is cold: the engine thread has the
+ * socket in its epoll, armed once, and the first packet makes it hot again. So a program that only
+ * talks to processes of its own host never pays for the wire.
+ */
+#ifndef VERBENA_HCA_WIRE_H
+#define VERBENA_HCA_WIRE_H
+
+#include "hca/execute.h"
+#include "hca/hca.h"
+#include "net/receiver.h"
+#include "net/sender.h"
+#include "transport/transport.h"
+
+struct wire {
+	struct hca *hca;
+	struct net_receiver rx; /* under hca.engine */
+	struct lock tx_lock;
+	struct net_sender tx;
+	struct lock list_lock;
+	struct list ready; /* struct wire_qp.ready: something to send */
+	struct list timed; /* struct wire_qp.timed: a deadline, or had one */
+	_Atomic uint32_t has_ready;
+	_Atomic uint64_t deadline;  /* ns: no earlier one is due; TP_NEVER: none */
+	_Atomic uint64_t scheduled; /* ns: when the engine thread looks by itself */
+	_Atomic bool hot;
+	uint32_t vain;	    /* looks in vain since the last packet; under hca.engine */
+	uint64_t strangers; /* packets for no QP, from another host than the QP's, of another P_Key
+			     */
+};
+
+struct wire_qp {
+	struct qp *qp;
+	struct list ready, timed;
+	struct net_path path;
+	struct tp_request *requests; /* sq.mask + 1 places */
+	bool taken;		     /* `receive` is one that a message is coming into */
+	struct receive receive;
+	_Alignas(16) uint8_t tp[]; /* struct tp */
+};
+
+static inline struct tp *wire_tp(struct wire_qp *w)
+{
+	return (struct tp *)w->tp;
+}
+
+/* Makes the carrier when the daemon gave a socket. Without: hca.wire stays NULL. */
+int wire_make(struct hca *hca);
+/* In a forked child: lets go of what is the parent's. */
+void wire_leave(struct hca *hca);
+
+/* ---- a QP's life; qp.lock held, engine too but for wire_post */
+/* RTR: to attr.ah_attr's destination, from the GID `sgid` of interface `ifindex`. 0 or an errno. */
+int wire_connect(struct qp *qp, const struct proto_route_resp *route);
+void wire_send_ready(struct qp *qp, enum ibv_qp_state from); /* RTS */
+void wire_drain(struct qp *qp);				     /* SQD */
+void wire_change(struct qp *qp, int mask);
+/* The error state: nothing is sent any more but the answer that is owed. */
+void wire_stop(struct qp *qp);
+/* RESET, or the QP's end: sends what is owed, forgets the connection. */
+void wire_disconnect(struct qp *qp);
+
+/* Starts what is posted. qp.lock held. */
+void wire_post(struct qp *qp);
+/* A datagram; false: its memory isn't there. qp.lock held. */
+bool wire_datagram(struct qp *qp, const struct send_wqe *wqe, const struct iovec *local, int count);
+
+/* ---- the engine's part; engine held */
+/* Takes in what has arrived, sends what is ready. Returns how much there was. */
+unsigned int wire_pass(struct wire *wire);
+/* What has arrived at this moment is taken in (before a QP stops receiving). */
+void wire_take_in(struct wire *wire);
+
+static inline bool wire_busy(const struct wire *wire)
+{
+	return atomic_load_explicit(&wire->hot, memory_order_relaxed) ||
+	       atomic_load_explicit(&wire->has_ready, memory_order_relaxed);
+}
+
+/* ---- without locks */
+/* The socket goes to the engine thread's epoll: nobody polls. */
+void wire_arm(struct wire *wire);
+/* The engine thread was woken by it. */
+void wire_woken(struct wire *wire);
+/* Deadlines that have passed. Returns the next one. */
+uint64_t wire_scan(struct wire *wire, uint64_t now);
+
+/* ---- between wire.c and its parts; qp.lock held */
+extern const struct tp_world wire_world;
+/* The QP has something to send, or a deadline: enters the lists. */
+void wire_note(struct wire_qp *w, uint64_t now);
+/* Sends what may be sent, at most `quota` bytes. */
+void wire_transmit(struct wire_qp *w, uint64_t now, uint32_t quota);
+/* A packet for a UD QP. */
+void wire_receive_datagram(struct qp *qp, const struct packet *packet, const struct net_from *from);
+
+#endif

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A connected QP on the wire: its path, its requests, and sending. See wire.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+#include "hca/engine.h"
+#include "hca/wire.h"
+
+/* ------------------------------------------------------------------ connecting */
+
+static size_t requests_size(const struct qp *qp)
+{
+	return (size_t)(qp->sq.mask + 1) * sizeof(struct tp_request);
+}
+
+static struct wire_qp *wire_qp_new(struct qp *qp)
+{
+	struct wire_qp *w = calloc(1, sizeof(*w) + tp_size());
+
+	if (!w)
+		return NULL;
+	w->qp = qp;
+	list_init(&w->ready);
+	list_init(&w->timed);
+	/* Anonymous memory: pages exist once they are used. */
+	void *p = mmap(NULL, requests_size(qp), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		       -1, 0);
+
+	if (p == MAP_FAILED) {
+		free(w);
+		return NULL;
+	}
+	w->requests = p;
+	return w;
+}
+
+static void wire_qp_free(struct wire_qp *w)
+{
+	munmap(w->requests, requests_size(w->qp));
+	free(w);
+}
+
+static int set_path(struct wire_qp *w, const struct proto_route_resp *route)
+{
+	struct qp *qp = w->qp;
+	struct wire *wire = qp->hca->wire;
+	const struct ibv_global_route *grh = &qp->attr.ah_attr.grh;
+
+	memcpy(w->path.ip.source, route->sgid, 16);
+	memcpy(w->path.ip.destination, grh->dgid.raw, 16);
+	w->path.ifindex = route->ifindex;
+	w->path.hop_limit = grh->hop_limit;
+	w->path.traffic_class = grh->traffic_class;
+	w->path.socket = -1;
+	lock_take(&wire->tx_lock);
+	int err = net_path_bind(&wire->tx, &w->path, grh->flow_label, qp->ibv.qp_num,
+				qp->attr.dest_qp_num);
+
+	lock_give(&wire->tx_lock);
+	if (err)
+		log_warn("QP 0x%x: no UDP socket for its path: %s", qp->ibv.qp_num, strerror(-err));
+	return -err;
+}
+
+int wire_connect(struct qp *qp, const struct proto_route_resp *route)
+{
+	struct wire_qp *w = wire_qp_new(qp);
+
+	if (!w)
+		return ENOMEM;
+	int err = set_path(w, route);
+
+	if (err) {
+		wire_qp_free(w);
+		return err;
+	}
+	const struct tp_path path = {
+		.mtu = 128u << qp->attr.path_mtu,
+		.local_qpn = qp->ibv.qp_num,
+		.remote_qpn = qp->attr.dest_qp_num,
+		.pkey = WIRE_PKEY,
+	};
+
+	tp_init(wire_tp(w), qp->type, &wire_world, w, w->requests, qp->sq.mask + 1);
+	tp_receive_ready(wire_tp(w), &path, &qp->attr);
+	qp->wire = w;
+	return 0;
+}
+
+void wire_send_ready(struct qp *qp, enum ibv_qp_state from)
+{
+	if (from == IBV_QPS_SQD)
+		tp_resume(wire_tp(qp->wire));
+	else
+		tp_send_ready(wire_tp(qp->wire), &qp->attr);
+	wire_post(qp);
+}
+
+void wire_drain(struct qp *qp)
+{
+	tp_drain(wire_tp(qp->wire));
+}
+
+void wire_change(struct qp *qp, int mask)
+{
+	tp_change(wire_tp(qp->wire), &qp->attr, mask);
+}
+
+/* A receive that a message was coming into is flushed with the others. */
+static void drop_receive(struct qp *qp)
+{
+	struct wire_qp *w = qp->wire;
+
+	if (!w->taken)
+		return;
+	w->taken = false;
+	receive_give_back(qp, &w->receive.wqe);
+}
+
+void wire_stop(struct qp *qp)
+{
+	tp_stop(wire_tp(qp->wire), true);
+	drop_receive(qp);
+	wire_note(qp->wire, now_ns());
+}
+
+static void answer(struct wire_qp *w)
+{
+	struct wire *wire = w->qp->hca->wire;
+	uint32_t size;
+
+	lock_take(&wire->tx_lock);
+	net_begin(&wire->tx, &w->path);
+	while ((size = tp_next_response(wire_tp(w), net_room(&wire->tx))))
+		net_add(&wire->tx, size);
+	net_end(&wire->tx);
+	lock_give(&wire->tx_lock);
+}
+
+void wire_disconnect(struct qp *qp)
+{
+	struct wire_qp *w = qp->wire;
+	struct wire *wire = qp->hca->wire;
+
+	if (!w)
+		return;
+	answer(w); /* what arrived has been acknowledged by a card long since */
+	tp_stop(wire_tp(w), false);
+	drop_receive(qp);
+	lock_take(&wire->list_lock);
+	list_del(&w->ready);
+	list_del(&w->timed);
+	lock_give(&wire->list_lock);
+	qp->wire = NULL;
+	wire_qp_free(w);
+}
+
+/* ------------------------------------------------------------------ sending */
+
+static void fill(struct tp_request *r, const struct send_wqe *wqe)
+{
+	*r = (struct tp_request){
+		.remote_addr = wqe->remote_addr,
+		.compare_add = wqe->atomic.compare_add,
+		.swap = wqe->atomic.swap,
+		.rkey = wqe->rkey,
+		.length = wqe->length,
+		.imm = wqe->imm,
+		.opcode = wqe->opcode,
+		.flags = (wqe->flags & SEND_SOLICITED ? TP_SOLICITED : 0) |
+			 (wqe->flags & SEND_FENCE ? TP_FENCE : 0),
+	};
+}
+
+typedef uint32_t next_packet(struct tp *tp, uint64_t now, uint8_t *to);
+
+static void transmit(struct wire_qp *w, uint64_t now, uint32_t quota, next_packet *next)
+{
+	struct wire *wire = w->qp->hca->wire;
+	uint32_t size, sent = 0;
+
+	lock_take(&wire->tx_lock);
+	net_begin(&wire->tx, &w->path);
+	while (sent < quota && (size = next(wire_tp(w), now, net_room(&wire->tx)))) {
+		net_add(&wire->tx, size);
+		sent += size;
+	}
+	net_end(&wire->tx);
+	lock_give(&wire->tx_lock);
+}
+
+void wire_post(struct qp *qp)
+{
+	struct wire_qp *w = qp->wire;
+
+	while (qp->sq.next != qp->sq.head && qp->state == IBV_QPS_RTS) {
+		fill(&w->requests[qp->sq.next & qp->sq.mask], sq_at(&qp->sq, qp->sq.next));
+		qp->sq.next++;
+		tp_post(wire_tp(w));
+	}
+	uint64_t now = now_ns();
+
+	transmit(w, now, UINT32_MAX, tp_next_request);
+	wire_note(w, now);
+}
+
+void wire_transmit(struct wire_qp *w, uint64_t now, uint32_t quota)
+{
+	transmit(w, now, quota, tp_next);
+}

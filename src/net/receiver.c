@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Packets in. See receiver.h. */
+#include "net/receiver.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include "base/cpu.h"
+#include "base/log.h"
+
+enum {
+	DATAGRAMS = 4, /* a system call: a burst or two; what waits longer waits in the kernel */
+	DATAGRAM_MAX = 65536,
+	CONTROL = 256,
+};
+
+int net_receiver_init(struct net_receiver *receiver, int fd)
+{
+	memset(receiver, 0, sizeof(*receiver));
+	receiver->fd = fd;
+	receiver->buffers = mmap(NULL, (size_t)DATAGRAMS * DATAGRAM_MAX, PROT_READ | PROT_WRITE,
+				 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (receiver->buffers == MAP_FAILED) {
+		receiver->buffers = NULL;
+		return -errno;
+	}
+	return 0;
+}
+
+void net_receiver_fini(struct net_receiver *receiver)
+{
+	if (receiver->buffers)
+		munmap(receiver->buffers, (size_t)DATAGRAMS * DATAGRAM_MAX);
+}
+
+/* ------------------------------------------------------------------ beside a datagram */
+
+static void map_ipv4(uint8_t *gid, const struct in_addr *address)
+{
+	memset(gid, 0, 10);
+	gid[10] = gid[11] = 0xff;
+	memcpy(gid + 12, address, 4);
+}
+
+static void read_name(struct net_from *from, const struct sockaddr_storage *name)
+{
+	if (name->ss_family == AF_INET) {
+		const struct sockaddr_in *in = (const struct sockaddr_in *)name;
+
+		map_ipv4(from->ip.source, &in->sin_addr);
+		from->ip.source_port = ntohs(in->sin_port);
+	} else {
+		const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)name;
+
+		memcpy(from->ip.source, &in6->sin6_addr, 16);
+		from->ip.source_port = ntohs(in6->sin6_port);
+	}
+}
+
+static void read_ipv4(struct net_from *from, const struct cmsghdr *c)
+{
+	struct in_pktinfo info;
+
+	if (c->cmsg_type == IP_PKTINFO) {
+		memcpy(&info, CMSG_DATA(c), sizeof(info));
+		map_ipv4(from->ip.destination, &info.ipi_addr);
+		from->ifindex = (uint32_t)info.ipi_ifindex;
+	} else if (c->cmsg_type == IP_TOS) {
+		from->traffic_class = *CMSG_DATA(c);
+	} else if (c->cmsg_type == IP_TTL) {
+		from->hop_limit = *CMSG_DATA(c);
+	}
+}
+
+static void read_ipv6(struct net_from *from, const struct cmsghdr *c)
+{
+	struct in6_pktinfo info;
+	int value;
+
+	if (c->cmsg_type == IPV6_PKTINFO) {
+		memcpy(&info, CMSG_DATA(c), sizeof(info));
+		memcpy(from->ip.destination, &info.ipi6_addr, 16);
+		from->ifindex = info.ipi6_ifindex;
+		return;
+	}
+	memcpy(&value, CMSG_DATA(c), sizeof(value));
+	if (c->cmsg_type == IPV6_TCLASS)
+		from->traffic_class = (uint8_t)value;
+	else if (c->cmsg_type == IPV6_HOPLIMIT)
+		from->hop_limit = (uint8_t)value;
+}
+
+/* Bytes of each packet in the datagram but the last: `size` unless it is several. */
+static uint32_t read_control(struct net_from *from, struct msghdr *m, uint32_t size)
+{
+	int segment = 0;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+		if (c->cmsg_level == IPPROTO_IP)
+			read_ipv4(from, c);
+		else if (c->cmsg_level == IPPROTO_IPV6)
+			read_ipv6(from, c);
+		else if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO)
+			memcpy(&segment, CMSG_DATA(c), sizeof(segment));
+	}
+	return segment > 0 ? (uint32_t)segment : size;
+}
+
+/* ------------------------------------------------------------------ packets */
+
+static uint32_t stored_icrc(const uint8_t *packet, uint32_t size)
+{
+	const uint8_t *at = packet + size - WIRE_ICRC;
+
+	return at[0] | at[1] << 8 | at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+/*
+ * A burst of ours has identifications 0, 1, 2, ..., and is likely to arrive as it was sent: that
+ * one is tried first. Any other explains the ICRC too, see icrc.h.
+ */
+static bool icrc_right(const struct net_from *from, const uint8_t *packet, uint32_t size,
+		       uint32_t place)
+{
+	uint16_t id;
+
+	if (place && icrc_packet(icrc_begin(&from->ip, size, (uint16_t)place), packet, size) ==
+			     stored_icrc(packet, size))
+		return true;
+	return icrc_matches(&from->ip, packet, size, &id);
+}
+
+static void take_packet(struct net_receiver *receiver, const struct net_from *from,
+			const uint8_t *bytes, uint32_t size, uint32_t place, net_handler *handler,
+			void *arg)
+{
+	struct packet packet;
+	enum packet_error error = packet_decode(bytes, size, &packet);
+
+	receiver->counters.packets++;
+	if (unlikely(error != PACKET_OK)) {
+		receiver->counters.malformed[error]++;
+		return;
+	}
+	if (unlikely(!icrc_right(from, bytes, size, place))) {
+		receiver->counters.bad_icrc++;
+		return;
+	}
+	handler(arg, &packet, from);
+}
+
+static unsigned int take_datagram(struct net_receiver *receiver, const uint8_t *bytes,
+				  struct mmsghdr *m, net_handler *handler, void *arg)
+{
+	struct net_from from = {.ip.destination_port = WIRE_PORT};
+	unsigned int n = 0;
+
+	if (m->msg_hdr.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+		receiver->counters.malformed[PACKET_TOO_LONG]++;
+		return 1;
+	}
+	read_name(&from, m->msg_hdr.msg_name);
+	uint32_t segment = read_control(&from, &m->msg_hdr, m->msg_len);
+
+	for (uint32_t at = 0; at < m->msg_len; at += segment, n++) {
+		uint32_t left = m->msg_len - at;
+
+		take_packet(receiver, &from, bytes + at, left < segment ? left : segment, n,
+			    handler, arg);
+	}
+	receiver->counters.datagrams++;
+	receiver->counters.bytes += m->msg_len;
+	return n ? n : 1; /* an empty datagram is one too */
+}
+
+unsigned int net_receive(struct net_receiver *receiver, net_handler *handler, void *arg)
+{
+	struct mmsghdr m[DATAGRAMS];
+	struct sockaddr_storage name[DATAGRAMS];
+	struct iovec bytes[DATAGRAMS];
+	_Alignas(struct cmsghdr) uint8_t control[DATAGRAMS][CONTROL];
+	unsigned int packets = 0;
+
+	for (unsigned int i = 0; i < DATAGRAMS; i++) {
+		bytes[i] =
+			(struct iovec){receiver->buffers + (size_t)i * DATAGRAM_MAX, DATAGRAM_MAX};
+		m[i].msg_hdr = (struct msghdr){.msg_name = &name[i],
+					       .msg_namelen = sizeof(name[i]),
+					       .msg_iov = &bytes[i],
+					       .msg_iovlen = 1,
+					       .msg_control = control[i],
+					       .msg_controllen = CONTROL};
+	}
+	int n = recvmmsg(receiver->fd, m, DATAGRAMS, MSG_DONTWAIT, NULL);
+
+	if (unlikely(n < 0 && errno != EAGAIN && errno != EINTR))
+		log_debug("wire: recvmmsg: %s", strerror(errno));
+	for (int i = 0; i < n; i++)
+		packets += take_datagram(receiver, bytes[i].iov_base, &m[i], handler, arg);
+	return packets;
+}

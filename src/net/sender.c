@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Bursts of packets. See sender.h. */
+#include "net/sender.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cpu.h"
+#include "base/log.h"
+#include "wire/flow.h"
+
+enum {
+	BURST_MAX = 65507 - 40, /* bytes that one send takes, by IPv6 as well */
+	SEGMENTS_MAX = 64,	/* packets likewise; newer kernels take 128 */
+	BUFFER = 2 * 65536,
+	SEND_BUFFER = 4 << 20, /* as much as the system allows of it */
+	PATIENCE_MS = 2,       /* for a full socket: the interface below drains meanwhile */
+};
+
+int net_sender_init(struct net_sender *sender)
+{
+	memset(sender, 0, sizeof(*sender));
+	for (unsigned int i = 0; i < NET_SOCKETS; i++)
+		sender->socket[i].fd = -1;
+	sender->buffer = aligned_alloc(4096, BUFFER);
+	return sender->buffer ? 0 : -ENOMEM;
+}
+
+void net_sender_leave(struct net_sender *sender)
+{
+	for (unsigned int i = 0; i < NET_SOCKETS; i++) {
+		if (sender->socket[i].fd >= 0)
+			close(sender->socket[i].fd);
+		sender->socket[i].fd = -1;
+	}
+}
+
+void net_sender_fini(struct net_sender *sender)
+{
+	net_sender_leave(sender);
+	free(sender->buffer);
+}
+
+/* ------------------------------------------------------------------ sockets */
+
+static int set(int fd, int level, int option, int value)
+{
+	return setsockopt(fd, level, option, &value, sizeof(value));
+}
+
+static int socket_options(int fd, bool ipv4)
+{
+	/* Never fragmented by us: RoCE forbids it, and only then is the identification 0. */
+	int err = ipv4 ? set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
+		       : set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+
+	if (!err && !ipv4)
+		err = set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+	if (err)
+		return -errno;
+	set(fd, SOL_SOCKET, SO_SNDBUF, SEND_BUFFER);
+	if (set(fd, SOL_SOCKET, SO_SNDBUFFORCE, SEND_BUFFER) < 0 && errno != EPERM)
+		log_debug("SO_SNDBUFFORCE: %s", strerror(errno));
+	set(fd, SOL_SOCKET, SO_RCVBUF, 0); /* nothing comes back here */
+	return 0;
+}
+
+/* Binds to `port`, or to any. */
+static int bind_near(int fd, bool ipv4, uint16_t port)
+{
+	struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port)};
+	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+	const struct sockaddr *at = ipv4 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6;
+	socklen_t size = ipv4 ? sizeof(v4) : sizeof(v6);
+
+	if (bind(fd, at, size) == 0)
+		return 0;
+	if (errno != EADDRINUSE || !port)
+		return -errno;
+	return bind_near(fd, ipv4, 0);
+}
+
+static int bound_port(int fd, uint16_t *port)
+{
+	struct sockaddr_storage at;
+	socklen_t size = sizeof(at);
+
+	if (getsockname(fd, (struct sockaddr *)&at, &size) < 0)
+		return -errno;
+	*port = ntohs(at.ss_family == AF_INET ? ((struct sockaddr_in *)&at)->sin_port
+					      : ((struct sockaddr_in6 *)&at)->sin6_port);
+	return 0;
+}
+
+static int socket_open(struct net_socket *s, bool ipv4, uint16_t port)
+{
+	int fd = socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return -errno;
+	int err = socket_options(fd, ipv4);
+
+	if (!err)
+		err = bind_near(fd, ipv4, port);
+	if (!err)
+		err = bound_port(fd, &s->port);
+	if (err) {
+		close(fd);
+		return err;
+	}
+	s->fd = fd;
+	s->ipv4 = ipv4;
+	return 0;
+}
+
+int net_path_bind(struct net_sender *sender, struct net_path *path, uint32_t flow_label,
+		  uint32_t local_qpn, uint32_t remote_qpn)
+{
+	uint16_t port = flow_source_port(flow_label ? flow_label
+						    : flow_label_of_qps(local_qpn, remote_qpn));
+	bool ipv4 = net_is_ipv4(path->ip.source);
+	/* Half of the places for either family. */
+	unsigned int i = port % (NET_SOCKETS / 2) + (ipv4 ? 0 : NET_SOCKETS / 2);
+	struct net_socket *s = &sender->socket[i];
+
+	if (s->fd < 0) {
+		int err = socket_open(s, ipv4, port);
+
+		if (err)
+			return err;
+	}
+	path->socket = (int16_t)i;
+	path->ip.source_port = s->port;
+	path->ip.destination_port = WIRE_PORT;
+	return 0;
+}
+
+/* ------------------------------------------------------------------ sending */
+
+/* What a send says beside its bytes. */
+struct control {
+	_Alignas(struct cmsghdr)
+		uint8_t bytes[CMSG_SPACE(sizeof(struct in6_pktinfo)) + 3 * CMSG_SPACE(sizeof(int))];
+	struct msghdr message;
+};
+
+static void *control_add(struct control *c, int level, int type, size_t size)
+{
+	struct cmsghdr *at = (struct cmsghdr *)(c->bytes + c->message.msg_controllen);
+
+	at->cmsg_level = level;
+	at->cmsg_type = type;
+	at->cmsg_len = CMSG_LEN(size);
+	c->message.msg_controllen += CMSG_SPACE(size);
+	return CMSG_DATA(at);
+}
+
+static void control_ipv4(struct control *c, const struct net_path *path, struct sockaddr_in *to)
+{
+	struct in_pktinfo from = {0};
+
+	*to = (struct sockaddr_in){.sin_family = AF_INET,
+				   .sin_port = htons(path->ip.destination_port)};
+	memcpy(&to->sin_addr, path->ip.destination + 12, 4);
+	memcpy(&from.ipi_spec_dst, path->ip.source + 12, 4);
+	memcpy(control_add(c, IPPROTO_IP, IP_PKTINFO, sizeof(from)), &from, sizeof(from));
+	if (path->traffic_class)
+		*(int *)control_add(c, IPPROTO_IP, IP_TOS, sizeof(int)) = path->traffic_class;
+	if (path->hop_limit)
+		*(int *)control_add(c, IPPROTO_IP, IP_TTL, sizeof(int)) = path->hop_limit;
+	c->message.msg_namelen = sizeof(*to);
+}
+
+static void control_ipv6(struct control *c, const struct net_path *path, struct sockaddr_in6 *to)
+{
+	struct in6_pktinfo from = {0};
+
+	*to = (struct sockaddr_in6){.sin6_family = AF_INET6,
+				    .sin6_port = htons(path->ip.destination_port)};
+	memcpy(&to->sin6_addr, path->ip.destination, 16);
+	memcpy(&from.ipi6_addr, path->ip.source, 16);
+	if (IN6_IS_ADDR_LINKLOCAL(&to->sin6_addr))
+		to->sin6_scope_id = from.ipi6_ifindex = path->ifindex;
+	memcpy(control_add(c, IPPROTO_IPV6, IPV6_PKTINFO, sizeof(from)), &from, sizeof(from));
+	if (path->traffic_class)
+		*(int *)control_add(c, IPPROTO_IPV6, IPV6_TCLASS, sizeof(int)) =
+			path->traffic_class;
+	if (path->hop_limit)
+		*(int *)control_add(c, IPPROTO_IPV6, IPV6_HOPLIMIT, sizeof(int)) = path->hop_limit;
+	c->message.msg_namelen = sizeof(*to);
+}
+
+/* One send of `size` bytes at `at`, cut into segments where segment isn't 0. 0 or an errno. */
+static int send_bytes(struct net_sender *sender, const struct net_path *path, uint8_t *at,
+		      uint32_t size, uint32_t segment)
+{
+	const struct net_socket *s = &sender->socket[path->socket];
+	union {
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+	} to;
+	struct iovec bytes = {at, size};
+	struct control c = {.message = {.msg_name = &to, .msg_iov = &bytes, .msg_iovlen = 1}};
+
+	c.message.msg_control = c.bytes;
+	if (s->ipv4)
+		control_ipv4(&c, path, &to.v4);
+	else
+		control_ipv6(&c, path, &to.v6);
+	if (segment)
+		*(uint16_t *)control_add(&c, SOL_UDP, UDP_SEGMENT, sizeof(uint16_t)) =
+			(uint16_t)segment;
+	for (int tries = 0;; tries++) {
+		if (likely(sendmsg(s->fd, &c.message, 0) >= 0))
+			return 0;
+		if (errno != EAGAIN || tries)
+			return errno == ENOBUFS ? EAGAIN : errno;
+		struct pollfd room = {.fd = s->fd, .events = POLLOUT};
+
+		poll(&room, 1, PATIENCE_MS);
+	}
+}
+
+static void lost(struct net_sender *sender, int err, uint32_t packets)
+{
+	if (err == EAGAIN) {
+		sender->counters.no_room += packets;
+		return;
+	}
+	if (sender->counters.last_error != err)
+		log_info("packets to another host can't be sent: %s", strerror(err));
+	sender->counters.last_error = err;
+	sender->counters.refused += packets;
+}
+
+static uint32_t segment_size(const struct net_sender *sender, uint32_t at)
+{
+	uint32_t left = sender->end - at;
+
+	return left < sender->segment ? left : sender->segment;
+}
+
+/* Where the kernel doesn't cut (no checksum offload below, an old kernel): each by itself, and each
+ * with an ICRC of its own, since its identification is another. */
+static void send_one_by_one(struct net_sender *sender)
+{
+	for (uint32_t at = sender->start; at < sender->end; at += sender->segment) {
+		uint32_t size = segment_size(sender, at);
+
+		icrc_write(icrc_begin(&sender->path->ip, size, 0), sender->buffer + at, size);
+		int err = send_bytes(sender, sender->path, sender->buffer + at, size, 0);
+
+		if (err)
+			lost(sender, err, 1);
+	}
+}
+
+static bool cannot_cut(int err)
+{
+	return err == EIO || err == EINVAL || err == EMSGSIZE || err == EOPNOTSUPP;
+}
+
+static void burst_send(struct net_sender *sender)
+{
+	uint32_t size = sender->end - sender->start;
+
+	sender->counters.bursts++;
+	sender->counters.packets += sender->count;
+	sender->counters.bytes += size;
+	if (sender->count > 1 && sender->path->one_by_one) {
+		send_one_by_one(sender);
+		return;
+	}
+	int err = send_bytes(sender, sender->path, sender->buffer + sender->start, size,
+			     sender->count > 1 ? sender->segment : 0);
+
+	if (likely(!err))
+		return;
+	if (sender->count > 1 && cannot_cut(err)) {
+		sender->path->one_by_one = true;
+		send_one_by_one(sender);
+	} else {
+		lost(sender, err, sender->count);
+	}
+}
+
+/* ------------------------------------------------------------------ bursts */
+
+static void burst_flush(struct net_sender *sender)
+{
+	if (sender->count)
+		burst_send(sender);
+	sender->start = sender->end;
+	sender->count = 0;
+	sender->closed = false;
+}
+
+void net_begin(struct net_sender *sender, struct net_path *path)
+{
+	sender->path = path;
+	sender->start = sender->end = 0;
+	sender->count = 0;
+	sender->closed = false;
+}
+
+uint8_t *net_room(struct net_sender *sender)
+{
+	if (unlikely(sender->end + WIRE_PACKET_MAX > BUFFER)) {
+		burst_flush(sender);
+		sender->start = sender->end = 0;
+	}
+	return sender->buffer + sender->end;
+}
+
+/* The ICRC of a packet's headers, which are the same for each burst but the place in it. */
+static uint32_t icrc_headers(struct net_sender *sender, uint32_t size, uint32_t place)
+{
+	const struct icrc_path *ip = &sender->path->ip;
+
+	if (unlikely(size != sender->begun_size ||
+		     memcmp(ip, &sender->begun_path, sizeof(*ip)) != 0)) {
+		sender->begun_path = *ip;
+		sender->begun_size = size;
+		sender->begun_count = 0;
+	}
+	while (sender->begun_count <= place) {
+		sender->begun[sender->begun_count] =
+			icrc_begin(ip, size, (uint16_t)sender->begun_count);
+		sender->begun_count++;
+	}
+	return sender->begun[place];
+}
+
+void net_add(struct net_sender *sender, uint32_t size)
+{
+	size += WIRE_ICRC;
+	if (sender->count &&
+	    (sender->closed || size > sender->segment || sender->count == SEGMENTS_MAX ||
+	     sender->end - sender->start + size > BURST_MAX))
+		burst_flush(sender); /* this packet stays where it is, and begins the next */
+	if (!sender->count)
+		sender->segment = size;
+	icrc_write(icrc_headers(sender, size, sender->count), sender->buffer + sender->end, size);
+	sender->closed = size < sender->segment;
+	sender->end += size;
+	sender->count++;
+}
+
+void net_end(struct net_sender *sender)
+{
+	burst_flush(sender);
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Packets out: bursts of equal packets to one destination, which the kernel cuts apart
+ * (UDP_SEGMENT), so that a system call carries up to 64 KiB. The caller writes each packet where
+ * net_room() says, net_add() gives it its ICRC and sends the burst when it must go.
+ *
+ * Owns a few UDP sockets. None of them is connected: their packets have IPv4 identification 0, 1,
+ * 2, ... in a burst, which the ICRC covers. Several source ports spread the QPs over a network's
+ * ways, and keep packets for different processes of a host apart in the receiver's batches (GRO).
+ *
+ * Not thread-safe: one caller at a time, from net_begin() to net_end().
+ */
+#ifndef VERBENA_NET_SENDER_H
+#define VERBENA_NET_SENDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "net/path.h"
+#include "wire/packet.h"
+
+enum { NET_SOCKETS = 32 };
+
+struct net_socket {
+	int fd;
+	uint16_t port;
+	bool ipv4;
+};
+
+struct net_counters {
+	uint64_t bursts, packets, bytes;
+	uint64_t refused; /* packets that the host didn't take: no route, too long, forbidden */
+	uint64_t no_room; /* packets that found the socket's buffer full for too long */
+	int last_error;	  /* errno of the latest that was refused */
+};
+
+struct net_sender {
+	struct net_socket socket[NET_SOCKETS];
+	uint8_t *buffer;
+	struct net_path *path; /* of the burst */
+	uint32_t start, end;   /* the burst in the buffer */
+	uint32_t segment;      /* bytes of its first packet */
+	uint32_t count;
+	bool closed; /* its last packet was shorter: nothing may follow */
+	/* ICRC of the headers, by place in the burst, for packets of `begun_size` on `begun_path`
+	 */
+	struct icrc_path begun_path;
+	uint32_t begun_size, begun_count;
+	uint32_t begun[128];
+	struct net_counters counters;
+};
+
+/* 0 or -errno. */
+int net_sender_init(struct net_sender *sender);
+void net_sender_fini(struct net_sender *sender);
+
+/* In a forked child: closes the sockets, which are the parent's. */
+void net_sender_leave(struct net_sender *sender);
+
+/*
+ * Chooses the path's source port: the one that RoCEv2 derives from the flow label (or, without one,
+ * from the QPs' numbers); another where that isn't free here. Addresses are filled. 0 or -errno.
+ */
+int net_path_bind(struct net_sender *sender, struct net_path *path, uint32_t flow_label,
+		  uint32_t local_qpn, uint32_t remote_qpn);
+
+void net_begin(struct net_sender *sender, struct net_path *path);
+/* Room for WIRE_PACKET_MAX bytes. */
+uint8_t *net_room(struct net_sender *sender);
+/* A packet of `size` bytes was written there, BTH to padding; four bytes of ICRC are added. */
+void net_add(struct net_sender *sender, uint32_t size);
+/* Sends what isn't sent yet. */
+void net_end(struct net_sender *sender);
+
+#endif

@@ -1,0 +1,666 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The responder (IBTA 9.7.4 to 9.7.8, UC: 9.8): takes the peer's requests in the order of their
+ * PSNs, executes each once, and owes an answer.
+ *
+ * A packet goes through place (is it the expected one?), shape (does it go on with the message that
+ * is under way, has it the right length?) and only then has effects: `execute` and what it calls
+ * return a verdict, and what a verdict means for RC and UC stands in one place each.
+ *
+ * READs aren't answered when they arrive, but packet by packet by responder_next; so what waits is
+ * a struct answer, max_dest_rd_atomic of them, and not data. The same entries serve repetitions:
+ * a READ is read again, an atomic has its result kept.
+ */
+#include <string.h>
+
+#include "base/cpu.h"
+#include "transport/state.h"
+
+enum verdict {
+	DONE,
+	NOT_READY,   /* no receive; nothing was executed */
+	BAD_REQUEST, /* NAK invalid request, and an event */
+	BAD_ACCESS,  /* NAK remote access */
+	BAD_MEMORY,  /* NAK remote operational error: memory that was granted isn't there */
+	TOO_LONG,    /* for the receive, which has completed with that: NAK invalid request */
+	BAD_RECEIVE, /* completed with an error: NAK remote operational error */
+};
+
+/* ------------------------------------------------------------------ states */
+
+void responder_start(struct tp *tp, const struct ibv_qp_attr *attr)
+{
+	struct responder *r = &tp->responder;
+
+	memset(r, 0, sizeof(*r));
+	r->active = true;
+	r->expected = attr->rq_psn & PSN_MASK;
+	r->answers_max = attr->max_dest_rd_atomic;
+	r->rnr_timer = attr->min_rnr_timer & AETH_VALUE;
+}
+
+static struct answer *answer_at(struct responder *r, uint32_t count)
+{
+	return &r->answers[count % TP_ANSWERS_MAX];
+}
+
+void responder_stop(struct tp *tp, bool keep_answer)
+{
+	struct responder *r = &tp->responder;
+
+	r->active = r->taken = false;
+	r->kind = MESSAGE_NONE;
+	r->ack_owed = false;
+	if (keep_answer && r->faulted)
+		return; /* READs before what was refused, and its NAK */
+	r->faulted = r->nak_owed = false;
+	r->give = r->made;
+}
+
+/* ------------------------------------------------------------------ receives */
+
+static enum verdict take_receive(struct tp *tp)
+{
+	static const struct tp_message nothing;
+	struct responder *r = &tp->responder;
+
+	switch (tp->world->receive_take(tp->owner, &r->room)) {
+	case TP_TAKEN:
+		r->taken = true;
+		return DONE;
+	case TP_NO_RECEIVE:
+		return NOT_READY;
+	default:
+		tp->world->receive_done(tp->owner, &nothing, IBV_WC_LOC_PROT_ERR);
+		return BAD_RECEIVE;
+	}
+}
+
+static enum verdict fail_receive(struct tp *tp, enum ibv_wc_status status)
+{
+	struct tp_message message = {.length = tp->responder.offset};
+
+	tp->responder.taken = false;
+	tp->world->receive_done(tp->owner, &message, status);
+	return status == IBV_WC_LOC_LEN_ERR ? TOO_LONG : BAD_RECEIVE;
+}
+
+static void give_back(struct tp *tp)
+{
+	if (!tp->responder.taken)
+		return;
+	tp->responder.taken = false;
+	tp->world->receive_back(tp->owner);
+}
+
+static void receive_done(struct tp *tp, const struct packet *p, bool is_write)
+{
+	uint8_t layout = packet_layout(p->opcode);
+	struct tp_message message = {
+		.length = tp->responder.offset,
+		.imm = layout & HAS_IETH ? p->rkey : p->imm,
+		.has_imm = layout & HAS_IMM,
+		.has_invalidate = layout & HAS_IETH,
+		.solicited = p->solicited,
+		.is_write = is_write,
+	};
+
+	tp->responder.taken = false;
+	tp->world->receive_done(tp->owner, &message, IBV_WC_SUCCESS);
+}
+
+/* ------------------------------------------------------------------ messages */
+
+/* Where a packet stands in its message. */
+struct part {
+	bool is_first, is_last, is_write;
+};
+
+static bool part_of(uint8_t operation, struct part *part)
+{
+	switch (operation) {
+	case OP_SEND_FIRST:
+		*part = (struct part){true, false, false};
+		return true;
+	case OP_SEND_MIDDLE:
+		*part = (struct part){false, false, false};
+		return true;
+	case OP_SEND_LAST:
+	case OP_SEND_LAST_IMM:
+	case OP_SEND_LAST_INVALIDATE:
+		*part = (struct part){false, true, false};
+		return true;
+	case OP_SEND_ONLY:
+	case OP_SEND_ONLY_IMM:
+	case OP_SEND_ONLY_INVALIDATE:
+		*part = (struct part){true, true, false};
+		return true;
+	case OP_WRITE_FIRST:
+		*part = (struct part){true, false, true};
+		return true;
+	case OP_WRITE_MIDDLE:
+		*part = (struct part){false, false, true};
+		return true;
+	case OP_WRITE_LAST:
+	case OP_WRITE_LAST_IMM:
+		*part = (struct part){false, true, true};
+		return true;
+	case OP_WRITE_ONLY:
+	case OP_WRITE_ONLY_IMM:
+		*part = (struct part){true, true, true};
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Whether the packet goes on with what is under way, and has the length that its place asks for. */
+static bool shape_fits(const struct tp *tp, const struct packet *p, struct part part)
+{
+	const struct responder *r = &tp->responder;
+	enum message_kind kind = part.is_write ? MESSAGE_WRITE : MESSAGE_SEND;
+
+	if (r->kind != (part.is_first ? MESSAGE_NONE : kind))
+		return false;
+	if (!part.is_last && p->length != tp->path.mtu)
+		return false;
+	if (p->length > tp->path.mtu || (!part.is_first && !p->length))
+		return false;
+	if (!part.is_write)
+		return true;
+	uint32_t left = part.is_first ? p->dma_length : r->left;
+
+	if (left > TP_MESSAGE_MAX)
+		return false;
+	return part.is_last ? p->length == left : p->length < left;
+}
+
+static enum verdict execute_send(struct tp *tp, const struct packet *p, struct part part)
+{
+	struct responder *r = &tp->responder;
+
+	if (part.is_first) {
+		enum verdict verdict = take_receive(tp);
+
+		if (unlikely(verdict != DONE))
+			return verdict;
+		r->offset = 0;
+	}
+	if (unlikely(p->length > r->room - r->offset))
+		return fail_receive(tp, IBV_WC_LOC_LEN_ERR);
+	if (p->length && unlikely(!tp->world->receive_place(tp->owner, r->offset, p->payload,
+							    p->length, part.is_last)))
+		return fail_receive(tp, IBV_WC_LOC_PROT_ERR);
+	r->offset += p->length;
+	r->kind = part.is_last ? MESSAGE_NONE : MESSAGE_SEND;
+	if (!part.is_last)
+		return DONE;
+	if (packet_layout(p->opcode) & HAS_IETH) {
+		enum tp_access access = tp->world->invalidate(tp->owner, p->rkey);
+
+		if (access != TP_ACCESS_OK)
+			return access == TP_ACCESS_REFUSED ? BAD_ACCESS : BAD_REQUEST;
+	}
+	receive_done(tp, p, false);
+	return DONE;
+}
+
+static enum verdict ask_access(struct tp *tp, uint64_t addr, uint32_t length, uint32_t rkey,
+			       uint32_t right)
+{
+	switch (tp->world->access(tp->owner, addr, length, rkey, right)) {
+	case TP_ACCESS_OK:
+		return DONE;
+	case TP_ACCESS_REFUSED:
+		return BAD_ACCESS;
+	default:
+		return BAD_REQUEST;
+	}
+}
+
+static enum verdict execute_write(struct tp *tp, const struct packet *p, struct part part)
+{
+	struct responder *r = &tp->responder;
+	uint64_t addr = part.is_first ? p->addr : r->addr;
+	uint32_t rkey = part.is_first ? p->rkey : r->rkey;
+	/* The first packet's check is for the whole message: a refused one leaves no trace. */
+	uint32_t range = part.is_first ? p->dma_length : p->length;
+	enum verdict verdict = ask_access(tp, addr, range, rkey, IBV_ACCESS_REMOTE_WRITE);
+	bool has_imm = packet_layout(p->opcode) & HAS_IMM;
+
+	if (likely(verdict == DONE) && has_imm)
+		verdict = take_receive(tp);
+	if (unlikely(verdict != DONE))
+		return verdict;
+	if (p->length &&
+	    unlikely(!tp->world->write(tp->owner, addr, rkey, p->payload, p->length, part.is_last)))
+		return BAD_MEMORY;
+	if (part.is_first) {
+		r->offset = 0;
+		r->left = p->dma_length;
+		r->rkey = rkey;
+	}
+	r->addr = addr + p->length;
+	r->offset += p->length;
+	r->left -= p->length;
+	r->kind = part.is_last ? MESSAGE_NONE : MESSAGE_WRITE;
+	if (has_imm)
+		receive_done(tp, p, true);
+	return DONE;
+}
+
+/* ------------------------------------------------------------------ READs and atomics */
+
+/* The place for one more. NULL: the peer has more under way than it may. */
+static struct answer *answer_new(struct responder *r)
+{
+	uint32_t max = r->answers_max < TP_ANSWERS_MAX ? r->answers_max : TP_ANSWERS_MAX;
+
+	if (!max)
+		return NULL;
+	/* Whoever asks for a new one has the answer to the one that is forgotten now, unless it
+	 * hasn't been given yet. */
+	if (r->made >= max && answer_at(r, r->made - max)->state == ANSWER_FRESH)
+		return NULL;
+	if (r->made - r->give >= max)
+		r->give = r->made - max + 1;
+	return answer_at(r, r->made);
+}
+
+static enum verdict execute_read(struct tp *tp, const struct packet *p)
+{
+	struct responder *r = &tp->responder;
+
+	if (r->kind != MESSAGE_NONE || p->dma_length > TP_MESSAGE_MAX)
+		return BAD_REQUEST;
+	enum verdict verdict =
+		ask_access(tp, p->addr, p->dma_length, p->rkey, IBV_ACCESS_REMOTE_READ);
+	struct answer *a = answer_new(r);
+
+	if (verdict != DONE || !a)
+		return verdict != DONE ? verdict : BAD_REQUEST;
+	*a = (struct answer){
+		.addr = p->addr,
+		.rkey = p->rkey,
+		.length = p->dma_length,
+		.psn = p->psn,
+		.packets = packets_of(tp, p->dma_length),
+		.state = ANSWER_FRESH,
+	};
+	r->made++;
+	return DONE;
+}
+
+static enum verdict execute_atomic(struct tp *tp, const struct packet *p)
+{
+	struct responder *r = &tp->responder;
+	bool is_swap = packet_operation(p->opcode) == OP_COMPARE_SWAP;
+	uint64_t old;
+
+	if (r->kind != MESSAGE_NONE)
+		return BAD_REQUEST;
+	enum verdict verdict = ask_access(tp, p->addr, 8, p->rkey, IBV_ACCESS_REMOTE_ATOMIC);
+	struct answer *a = answer_new(r);
+
+	if (verdict != DONE || !a)
+		return verdict != DONE ? verdict : BAD_REQUEST;
+	if (!tp->world->atomic(tp->owner, p->addr, p->rkey, is_swap,
+			       is_swap ? p->compare : p->swap_add, p->swap_add, &old))
+		return BAD_MEMORY;
+	*a = (struct answer){
+		.original = old,
+		.psn = p->psn,
+		.packets = 1,
+		.state = ANSWER_FRESH,
+		.is_atomic = true,
+	};
+	r->made++;
+	return DONE;
+}
+
+/* ------------------------------------------------------------------ RC */
+
+static enum verdict execute(struct tp *tp, const struct packet *p)
+{
+	uint8_t operation = packet_operation(p->opcode);
+	struct part part;
+
+	if (likely(part_of(operation, &part))) {
+		if (unlikely(!shape_fits(tp, p, part)))
+			return BAD_REQUEST;
+		return part.is_write ? execute_write(tp, p, part) : execute_send(tp, p, part);
+	}
+	if (operation == OP_READ_REQUEST)
+		return execute_read(tp, p);
+	if (operation == OP_COMPARE_SWAP || operation == OP_FETCH_ADD)
+		return execute_atomic(tp, p);
+	return BAD_REQUEST;
+}
+
+static void owe_nak(struct responder *r, uint8_t syndrome)
+{
+	r->nak = syndrome;
+	r->nak_owed = r->nak_said = true;
+}
+
+/* The peer's request ends the QP: its NAK goes out, nothing is received any more. */
+static void refuse(struct tp *tp, uint8_t nak, int event)
+{
+	struct responder *r = &tp->responder;
+
+	owe_nak(r, AETH_NAK | nak);
+	give_back(tp);
+	r->active = false;
+	r->faulted = true;
+	r->ack_owed = false;
+	tp->world->refused(tp->owner, event);
+}
+
+static void refuse_for(struct tp *tp, enum verdict verdict)
+{
+	switch (verdict) {
+	case BAD_REQUEST:
+		refuse(tp, NAK_INVALID_REQUEST, IBV_EVENT_QP_REQ_ERR);
+		return;
+	case BAD_ACCESS:
+		refuse(tp, NAK_REMOTE_ACCESS, IBV_EVENT_QP_ACCESS_ERR);
+		return;
+	case BAD_MEMORY:
+		refuse(tp, NAK_REMOTE_OPERATION, IBV_EVENT_QP_FATAL);
+		return;
+	case TOO_LONG:
+		refuse(tp, NAK_INVALID_REQUEST, -1);
+		return;
+	default:
+		refuse(tp, NAK_REMOTE_OPERATION, -1);
+	}
+}
+
+static bool ends_message(uint8_t operation)
+{
+	struct part part;
+
+	return !part_of(operation, &part) || part.is_last;
+}
+
+static void executed(struct tp *tp, const struct packet *p)
+{
+	struct responder *r = &tp->responder;
+	uint8_t operation = packet_operation(p->opcode);
+	uint32_t packets = 1;
+
+	if (operation == OP_READ_REQUEST)
+		packets = packets_of(tp, p->dma_length);
+	r->expected = psn_add(r->expected, packets);
+	if (ends_message(operation))
+		r->msn = psn_add(r->msn, 1);
+	/* What was thought lost came late, and nothing after it was dropped. */
+	if (r->nak_owed && psn_diff(r->expected, r->too_early) > 0)
+		r->nak_owed = false;
+	if (operation != OP_READ_REQUEST && operation != OP_COMPARE_SWAP &&
+	    operation != OP_FETCH_ADD)
+		r->ack_owed |= p->ack_request;
+}
+
+static void repeat_answer(struct responder *r, uint32_t count, uint32_t from)
+{
+	struct answer *a = answer_at(r, count);
+
+	if (a->state == ANSWER_GIVEN)
+		a->state = ANSWER_AGAIN;
+	a->from = a->at = from;
+	if ((int32_t)(count - r->give) < 0)
+		r->give = count;
+}
+
+/* A READ or an atomic again: if it is one of those that are kept. */
+static void duplicate_answer(struct tp *tp, const struct packet *p)
+{
+	struct responder *r = &tp->responder;
+	uint32_t kept = r->answers_max < TP_ANSWERS_MAX ? r->answers_max : TP_ANSWERS_MAX;
+	bool is_atomic = packet_operation(p->opcode) != OP_READ_REQUEST;
+
+	if (kept > r->made)
+		kept = r->made;
+	for (uint32_t count = r->made - kept; count != r->made; count++) {
+		const struct answer *a = answer_at(r, count);
+		uint32_t from = (uint32_t)psn_diff(p->psn, a->psn);
+
+		if (from >= a->packets)
+			continue;
+		uint32_t offset = from << tp->mtu_shift;
+
+		if (a->is_atomic != is_atomic)
+			break;
+		if (!is_atomic && (p->addr != a->addr + offset || p->rkey != a->rkey ||
+				   p->dma_length != a->length - offset))
+			break;
+		repeat_answer(r, count, from);
+		return;
+	}
+	tp->counters.dropped++;
+}
+
+static void duplicate(struct tp *tp, const struct packet *p)
+{
+	uint8_t operation = packet_operation(p->opcode);
+
+	tp->counters.duplicates++;
+	if (operation == OP_READ_REQUEST || operation == OP_COMPARE_SWAP ||
+	    operation == OP_FETCH_ADD)
+		duplicate_answer(tp, p);
+	else
+		tp->responder.ack_owed = true;
+}
+
+void responder_packet(struct tp *tp, const struct packet *p)
+{
+	struct responder *r = &tp->responder;
+	int32_t early = psn_diff(p->psn, r->expected);
+
+	if (unlikely(!r->active)) {
+		/* The NAK may have got lost: the same request is refused again. */
+		if (r->faulted && !early)
+			r->nak_owed = true;
+		tp->counters.dropped++;
+		return;
+	}
+	if (unlikely(early)) {
+		if (early < 0) {
+			duplicate(tp, p);
+			return;
+		}
+		tp->counters.out_of_sequence++;
+		if (!r->nak_said)
+			owe_nak(r, AETH_NAK | NAK_SEQUENCE);
+		r->too_early = p->psn;
+		return;
+	}
+	r->nak_said = false;
+	enum verdict verdict = execute(tp, p);
+
+	if (likely(verdict == DONE)) {
+		executed(tp, p);
+	} else if (verdict == NOT_READY) {
+		owe_nak(r, AETH_RNR_NAK | r->rnr_timer);
+		r->too_early = r->expected;
+		tp->counters.rnr_naks_sent++;
+	} else {
+		refuse_for(tp, verdict);
+	}
+}
+
+/* ------------------------------------------------------------------ UC */
+
+static void drop_message(struct tp *tp)
+{
+	give_back(tp);
+	tp->responder.kind = MESSAGE_NONE;
+	tp->counters.dropped++;
+}
+
+/* Nobody is told: what can't be executed is dropped, up to the next message's first packet. */
+void responder_packet_uc(struct tp *tp, const struct packet *p)
+{
+	struct responder *r = &tp->responder;
+	struct part part;
+
+	if (!r->active || !part_of(packet_operation(p->opcode), &part)) {
+		tp->counters.dropped++;
+		return;
+	}
+	if (part.is_first && r->kind != MESSAGE_NONE)
+		drop_message(tp); /* its end is missing */
+	if (!part.is_first && p->psn != r->expected) {
+		tp->counters.out_of_sequence++;
+		drop_message(tp);
+		return;
+	}
+	r->expected = psn_add(p->psn, 1);
+	enum verdict verdict = BAD_REQUEST;
+
+	if (shape_fits(tp, p, part))
+		verdict = part.is_write ? execute_write(tp, p, part) : execute_send(tp, p, part);
+	if (likely(verdict == DONE))
+		return;
+	drop_message(tp);
+	if (verdict != TOO_LONG && verdict != BAD_RECEIVE)
+		return;
+	r->active = false; /* the receive's error ends the QP */
+	tp->world->refused(tp->owner, -1);
+}
+
+/* ------------------------------------------------------------------ answers */
+
+bool responder_may_send(const struct responder *r)
+{
+	return r->give != r->made || r->nak_owed || r->ack_owed;
+}
+
+static uint8_t ack_syndrome(const struct tp *tp)
+{
+	uint32_t left = tp->responder.active ? tp->world->receives_left(tp->owner) : UINT32_MAX;
+
+	/* The one that is taken counts until its message does. */
+	if (left != UINT32_MAX)
+		left += tp->responder.taken;
+	return AETH_ACK | credits_encode(left);
+}
+
+static void begin_packet(const struct tp *tp, struct packet *p, uint8_t operation, uint32_t psn)
+{
+	*p = (struct packet){
+		.opcode = PACKET_RC | operation,
+		.pkey = tp->path.pkey,
+		.dest_qpn = tp->path.remote_qpn,
+		.psn = psn & PSN_MASK,
+		.msn = tp->responder.msn,
+	};
+}
+
+static uint32_t give_acknowledge(struct tp *tp, uint8_t *to)
+{
+	struct responder *r = &tp->responder;
+	struct packet p;
+
+	if (r->nak_owed) {
+		begin_packet(tp, &p, OP_ACKNOWLEDGE, r->expected);
+		p.syndrome = r->nak;
+		r->nak_owed = r->ack_owed = false; /* says that all before it is there, too */
+	} else {
+		begin_packet(tp, &p, OP_ACKNOWLEDGE, r->expected - 1);
+		p.syndrome = ack_syndrome(tp);
+		r->ack_owed = false;
+	}
+	return packet_encode(&p, to);
+}
+
+static void answer_given(struct responder *r, struct answer *a)
+{
+	a->state = ANSWER_GIVEN;
+	a->at = a->from = 0;
+	r->give++;
+}
+
+static uint32_t give_atomic(struct tp *tp, struct answer *a, uint8_t *to)
+{
+	struct packet p;
+
+	begin_packet(tp, &p, OP_ATOMIC_ACKNOWLEDGE, a->psn);
+	p.syndrome = ack_syndrome(tp);
+	p.original = a->original;
+	answer_given(&tp->responder, a);
+	return packet_encode(&p, to);
+}
+
+static uint8_t response_operation(const struct answer *a)
+{
+	bool is_last = a->at + 1 == a->packets;
+
+	if (a->at == a->from)
+		return is_last ? OP_READ_RESPONSE_ONLY : OP_READ_RESPONSE_FIRST;
+	return is_last ? OP_READ_RESPONSE_LAST : OP_READ_RESPONSE_MIDDLE;
+}
+
+/* What was granted when the READ came isn't any more: a NAK stands for the rest of the answer. */
+static uint32_t refuse_response(struct tp *tp, uint32_t psn, enum verdict verdict)
+{
+	struct responder *r = &tp->responder;
+
+	r->give = r->made;
+	r->expected = psn & PSN_MASK;
+	if (r->active)
+		refuse_for(tp, verdict);
+	else
+		owe_nak(r, AETH_NAK | (verdict == BAD_MEMORY ? NAK_REMOTE_OPERATION
+							     : NAK_REMOTE_ACCESS));
+	return 0;
+}
+
+static uint32_t give_response(struct tp *tp, struct answer *a, uint8_t *to)
+{
+	struct responder *r = &tp->responder;
+	uint32_t offset = a->at << tp->mtu_shift;
+	uint32_t left = a->length - offset, psn = a->psn + a->at;
+	uint32_t n = left < tp->path.mtu ? left : tp->path.mtu;
+	struct packet p;
+
+	enum verdict verdict = ask_access(tp, a->addr + offset, n, a->rkey, IBV_ACCESS_REMOTE_READ);
+
+	if (unlikely(verdict != DONE))
+		return refuse_response(tp, psn, verdict);
+	uint8_t operation = response_operation(a);
+
+	begin_packet(tp, &p, operation, psn);
+	p.length = n;
+	if (operation != OP_READ_RESPONSE_MIDDLE)
+		p.syndrome = ack_syndrome(tp);
+	uint32_t headers = packet_encode(&p, to);
+
+	if (n && unlikely(!tp->world->read(tp->owner, a->addr + offset, a->rkey, to + headers, n)))
+		return refuse_response(tp, psn, BAD_MEMORY);
+	memset(to + headers + n, 0, packet_padding(n));
+	if (++a->at == a->packets)
+		answer_given(r, a);
+	return headers + n + packet_padding(n);
+}
+
+/* In the order of PSNs: the answers to READs and atomics, then the acknowledgement of all. */
+uint32_t responder_next(struct tp *tp, uint8_t *to)
+{
+	struct responder *r = &tp->responder;
+
+	while (r->give != r->made) {
+		struct answer *a = answer_at(r, r->give);
+
+		if (a->state == ANSWER_GIVEN) {
+			r->give++;
+			continue;
+		}
+		uint32_t size = a->is_atomic ? give_atomic(tp, a, to) : give_response(tp, a, to);
+
+		if (likely(size))
+			return size;
+	}
+	return r->nak_owed || r->ack_owed ? give_acknowledge(tp, to) : 0;
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The transport core's entry points (transport.h): states, and which half a call is for. */
+#include "transport/transport.h"
+
+#include <string.h>
+
+#include "base/cpu.h"
+#include "transport/state.h"
+
+size_t tp_size(void)
+{
+	return sizeof(struct tp);
+}
+
+void tp_init(struct tp *tp, enum ibv_qp_type type, const struct tp_world *world, void *owner,
+	     struct tp_request *requests, uint32_t max_requests)
+{
+	memset(tp, 0, sizeof(*tp));
+	tp->world = world;
+	tp->owner = owner;
+	tp->type = type;
+	tp->transport = type == IBV_QPT_UC ? PACKET_UC : PACKET_RC;
+	requester_init(tp, requests, max_requests);
+}
+
+void tp_receive_ready(struct tp *tp, const struct tp_path *path, const struct ibv_qp_attr *attr)
+{
+	tp->path = *path;
+	tp->mtu_shift = (uint8_t)__builtin_ctz(path->mtu);
+	responder_start(tp, attr);
+}
+
+void tp_send_ready(struct tp *tp, const struct ibv_qp_attr *attr)
+{
+	requester_start(tp, attr);
+}
+
+void tp_change(struct tp *tp, const struct ibv_qp_attr *attr, int mask)
+{
+	struct requester *q = &tp->requester;
+	struct responder *r = &tp->responder;
+
+	if (mask & IBV_QP_MIN_RNR_TIMER)
+		r->rnr_timer = attr->min_rnr_timer & AETH_VALUE;
+	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+		r->answers_max = attr->max_dest_rd_atomic;
+	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+		q->max_answers = attr->max_rd_atomic;
+	if (mask & IBV_QP_TIMEOUT)
+		q->timeout = attr->timeout & 31;
+	if (mask & IBV_QP_RETRY_CNT)
+		q->retry_cnt = q->retries = attr->retry_cnt;
+	if (mask & IBV_QP_RNR_RETRY)
+		q->rnr_retry = q->rnr_retries = attr->rnr_retry;
+}
+
+void tp_drain(struct tp *tp)
+{
+	tp->requester.draining = true;
+	tp->requester.drained_told = false;
+	requester_check_drained(tp);
+}
+
+void tp_resume(struct tp *tp)
+{
+	tp->requester.draining = false;
+	tp->requester.active = true; /* UC: also after an error of the send queue (SQE) */
+}
+
+void tp_stop(struct tp *tp, bool keep_answer)
+{
+	requester_stop(tp);
+	responder_stop(tp, keep_answer);
+}
+
+void tp_post(struct tp *tp)
+{
+	tp->requester.posted++;
+}
+
+static bool is_response(uint8_t operation)
+{
+	return operation >= OP_READ_RESPONSE_FIRST && operation <= OP_ATOMIC_ACKNOWLEDGE;
+}
+
+void tp_packet(struct tp *tp, const struct packet *packet, uint64_t now)
+{
+	struct responder *r = &tp->responder;
+
+	tp->counters.packets_in++;
+	if (unlikely(packet_transport(packet->opcode) != tp->transport)) {
+		tp->counters.dropped++;
+		return;
+	}
+	if (unlikely(!r->established) && r->active) {
+		r->established = true;
+		if (!tp->requester.active)
+			tp->world->established(tp->owner);
+	}
+	if (tp->type == IBV_QPT_UC)
+		responder_packet_uc(tp, packet);
+	else if (is_response(packet_operation(packet->opcode)))
+		requester_packet(tp, packet, now);
+	else
+		responder_packet(tp, packet);
+}
+
+void tp_expire(struct tp *tp, uint64_t now)
+{
+	requester_expire(tp, now);
+}
+
+uint64_t tp_deadline(const struct tp *tp)
+{
+	return requester_deadline(&tp->requester);
+}
+
+bool tp_ready(const struct tp *tp, uint64_t now)
+{
+	return responder_may_send(&tp->responder) || requester_may_send(tp, now);
+}
+
+/* Responses first, but a long READ doesn't hold back our own requests. */
+uint32_t tp_next(struct tp *tp, uint64_t now, uint8_t *to)
+{
+	struct responder *r = &tp->responder;
+	uint32_t size = 0;
+
+	if (unlikely(r->turn >= TP_TURN)) {
+		r->turn = 0;
+		size = requester_next(tp, now, to);
+	}
+	if (!size && responder_may_send(r)) {
+		size = responder_next(tp, to);
+		r->turn += size != 0;
+	}
+	if (!size) {
+		size = requester_next(tp, now, to);
+		r->turn = 0;
+	}
+	tp->counters.packets_out += size != 0;
+	return size;
+}
+
+uint32_t tp_next_response(struct tp *tp, uint8_t *to)
+{
+	uint32_t size = responder_may_send(&tp->responder) ? responder_next(tp, to) : 0;
+
+	tp->counters.packets_out += size != 0;
+	return size;
+}
+
+uint32_t tp_next_request(struct tp *tp, uint64_t now, uint8_t *to)
+{
+	uint32_t size = requester_next(tp, now, to);
+
+	tp->counters.packets_out += size != 0;
+	return size;
+}
+
+const struct tp_counters *tp_counters(const struct tp *tp)
+{
+	return &tp->counters;
+}
+
+/* Table 45, in units of 10 us. */
+uint64_t tp_rnr_ns(uint8_t code)
+{
+	static const uint16_t tens[32] = {
+		[0] = 65535, 1,	   2,	 3,    4,    6,	    8,	   12,	  16,	 24,	32,
+		48,	     64,   96,	 128,  192,  256,   384,   512,	  768,	 1024,	1536,
+		2048,	     3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+	};
+
+	/* 655.36 ms is one more than fits. */
+	return ((uint64_t)tens[code & 31] + !(code & 31)) * 10000;
+}
+
+/* Receives to the AETH's code and back: 0, 1, 2, 3, 4, 6, 8, 12, 16, ... 32768. */
+uint32_t credits_decode(uint8_t code)
+{
+	if (code < 2)
+		return code;
+	return (code & 1 ? 3u : 2u) << (code / 2 - 1);
+}
+
+uint8_t credits_encode(uint32_t receives)
+{
+	if (receives == UINT32_MAX)
+		return AETH_NO_CREDITS;
+	if (receives < 2)
+		return (uint8_t)receives;
+	if (receives >= 32768)
+		return 30;
+	uint32_t power = 31 - (uint32_t)__builtin_clz(receives);
+	uint32_t half = receives >> (power - 1) & 1;
+
+	return (uint8_t)(2 * power + half);
+}

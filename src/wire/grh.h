@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The 40 bytes that stand before a datagram's payload in its receive (ibv_post_recv(3), UD): in
+ * RoCE v2 the packet's IP header. IPv6 fills them; IPv4's header is in the last 20, the first 20
+ * are 0.
+ */
+#ifndef VERBENA_WIRE_GRH_H
+#define VERBENA_WIRE_GRH_H
+
+#include "wire/ip.h"
+
+enum { GRH_SIZE = 40 };
+
+/* `size`: bytes of the packet, BTH to ICRC. */
+void grh_write(uint8_t to[GRH_SIZE], const struct ip_fields *ip, size_t size);
+
+#endif

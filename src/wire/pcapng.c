@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * pcapng blocks, see pcapng.h. Each is: type, size, a body that depends on the type, options (code,
+ * length, value padded to four bytes; an end mark), and the size once more.
+ */
+#include "wire/pcapng.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+enum {
+	BLOCK_SECTION = 0x0a0d0d0a,
+	BLOCK_INTERFACE = 1,
+	BLOCK_PACKET = 6,
+	BYTE_ORDER_MAGIC = 0x1a2b3c4d,
+};
+
+/* Option codes: the first two in every block, the others by the block's type. */
+enum {
+	OPTION_END = 0,
+	OPTION_COMMENT = 1,
+	SECTION_PROGRAM = 4,
+	INTERFACE_NAME = 2,
+	INTERFACE_DESCRIPTION = 3,
+	INTERFACE_RESOLUTION = 9,
+	PACKET_FLAGS = 2,
+	PACKET_DROPPED = 4,
+};
+
+enum { NANOSECONDS = 9 }; /* 10^-9 */
+
+/* A block that is being written. What doesn't fit is counted, not written. */
+struct block {
+	uint8_t *begin;
+	size_t room, size;
+};
+
+static void put(struct block *b, const void *bytes, size_t size)
+{
+	static const uint8_t zeros[4];
+	size_t padding = -size & 3;
+
+	if (b->size + size + padding <= b->room && size) {
+		memcpy(b->begin + b->size, bytes, size);
+		memcpy(b->begin + b->size + size, zeros, padding);
+	}
+	b->size += size + padding;
+}
+
+static void put32(struct block *b, uint32_t value)
+{
+	put(b, &value, sizeof(value));
+}
+
+static void option(struct block *b, uint16_t code, const void *value, uint16_t size)
+{
+	uint16_t head[2] = {code, size};
+
+	put(b, head, sizeof(head));
+	put(b, value, size);
+}
+
+/* UTF-8: a character that would be cut goes as a whole. */
+static void option_text(struct block *b, uint16_t code, const char *text)
+{
+	size_t length = text ? strnlen(text, PCAPNG_TEXT_MAX + 1) : 0;
+
+	if (!length)
+		return;
+	if (length > PCAPNG_TEXT_MAX)
+		for (length = PCAPNG_TEXT_MAX; length && (text[length] & 0xc0) == 0x80;)
+			length--;
+	option(b, code, text, length);
+}
+
+static void begin(struct block *b, uint8_t *to, size_t room, uint32_t type)
+{
+	*b = (struct block){to, room, 0};
+	put32(b, type);
+	put32(b, 0); /* the size, when it is known */
+}
+
+static size_t end(struct block *b)
+{
+	option(b, OPTION_END, NULL, 0);
+
+	uint32_t size = b->size + sizeof(size);
+
+	put32(b, size);
+	if (b->size > b->room)
+		return 0;
+	memcpy(b->begin + sizeof(uint32_t), &size, sizeof(size));
+	return size;
+}
+
+size_t pcapng_section(uint8_t *to, size_t room, const char *program)
+{
+	static const uint16_t version[2] = {1, 0};
+	static const int64_t unknown_length = -1;
+	struct block b;
+
+	begin(&b, to, room, BLOCK_SECTION);
+	put32(&b, BYTE_ORDER_MAGIC);
+	put(&b, version, sizeof(version));
+	put(&b, &unknown_length, sizeof(unknown_length));
+	option_text(&b, SECTION_PROGRAM, program);
+	return end(&b);
+}
+
+size_t pcapng_interface(uint8_t *to, size_t room, enum pcapng_link link, uint32_t snap,
+			const char *name, const char *description)
+{
+	static const uint8_t resolution = NANOSECONDS;
+	uint16_t head[2] = {link, 0};
+	struct block b;
+
+	begin(&b, to, room, BLOCK_INTERFACE);
+	put(&b, head, sizeof(head));
+	put32(&b, snap);
+	option_text(&b, INTERFACE_NAME, name);
+	option_text(&b, INTERFACE_DESCRIPTION, description);
+	option(&b, INTERFACE_RESOLUTION, &resolution, sizeof(resolution));
+	return end(&b);
+}
+
+size_t pcapng_packet(uint8_t *to, size_t room, const struct pcapng_packet *packet)
+{
+	uint32_t flags = packet->direction;
+	struct block b;
+
+	begin(&b, to, room, BLOCK_PACKET);
+	put32(&b, packet->interface);
+	put32(&b, packet->time_ns >> 32);
+	put32(&b, packet->time_ns);
+	put32(&b, packet->captured);
+	put32(&b, packet->size);
+	put(&b, packet->bytes, packet->captured);
+	option_text(&b, OPTION_COMMENT, packet->comment);
+	if (flags)
+		option(&b, PACKET_FLAGS, &flags, sizeof(flags));
+	if (packet->dropped)
+		option(&b, PACKET_DROPPED, &packet->dropped, sizeof(packet->dropped));
+	return end(&b);
+}

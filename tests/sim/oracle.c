@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What must hold. Requests have effects at the other side in the order in which they were posted,
+ * each once; completions come in that order; what is read was there. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+void sim_fail(const struct sim *sim, const char *format, ...)
+{
+	va_list args;
+
+	fflush(stdout);
+	fprintf(stderr, "seed %llu, %.6f s: ", (unsigned long long)sim->plan.seed,
+		(double)sim->now / 1e9);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fprintf(stderr, "\nreplay: sim --seed %llu -v\n", (unsigned long long)sim->plan.seed);
+	abort();
+}
+
+void sim_trace(const struct sim *sim, const char *format, ...)
+{
+	va_list args;
+
+	if (!sim->verbose)
+		return;
+	printf("%12.3f us  ", (double)sim->now / 1e3);
+	va_start(args, format);
+	vprintf(format, args);
+	va_end(args);
+	printf("\n");
+}
+
+bool work_wants_receive(const struct work *w)
+{
+	return w->opcode == IBV_WR_SEND || w->opcode == IBV_WR_SEND_WITH_IMM ||
+	       w->opcode == IBV_WR_SEND_WITH_INV || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+bool work_wants_answer(const struct work *w)
+{
+	return w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+	       w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+/* Requests without an effect that can be seen. */
+static bool leaves_no_trace(const struct work *w)
+{
+	return w->opcode == IBV_WR_RDMA_READ || (w->opcode == IBV_WR_RDMA_WRITE && !w->length);
+}
+
+struct work *oracle_executing(struct side *side, bool (*fits)(const struct work *w))
+{
+	struct side *peer = side->peer;
+
+	SIM_MUST(side->sim, !side->dead, "%c executes after an error", 'A' + side->index);
+	if (side->sim->plan.type == IBV_QPT_UC) {
+		/* What got lost is never executed. */
+		struct work *w = &peer->works[side->arriving];
+
+		SIM_MUST(side->sim, fits(w), "%c: UC request %u isn't what is executed",
+			 'A' + peer->index, side->arriving);
+		side->executing = side->arriving;
+		return w;
+	}
+	while (side->executing < peer->posted) {
+		struct work *w = &peer->works[side->executing];
+
+		if (fits(w) && !(leaves_no_trace(w)))
+			return w;
+		SIM_MUST(side->sim, leaves_no_trace(w),
+			 "%c: request %u isn't executed, another one is", 'A' + peer->index,
+			 side->executing);
+		side->executing++;
+	}
+	sim_fail(side->sim, "%c executes what wasn't posted", 'A' + side->index);
+}
+
+void oracle_executed(struct side *side, struct work *w, bool is_end)
+{
+	if (!is_end)
+		return;
+	w->executed = true;
+	side->executing += side->sim->plan.type == IBV_QPT_RC;
+	side->executed_bytes = 0;
+}
+
+/* ------------------------------------------------------------------ READs */
+
+/* A byte is legal if the last WRITE before the READ left it, or a later one did. */
+static bool legal(struct side *side, const struct work *w, uint32_t count, uint32_t i)
+{
+	uint8_t value = initial_byte(side->peer, w->offset + i), found = w->answer[i];
+	uint32_t at = w->offset + i;
+
+	for (uint32_t k = 0; k < side->posted; k++) {
+		const struct work *other = &side->works[k];
+		bool writes = other->opcode == IBV_WR_RDMA_WRITE ||
+			      other->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+
+		if (!writes || other->wrong || at < other->offset ||
+		    at - other->offset >= other->length)
+			continue;
+		if (k >= count && value == found)
+			return true;
+		value = payload_byte(other->payload, at - other->offset);
+		if (k >= count && value == found)
+			return true;
+	}
+	return value == found;
+}
+
+void oracle_read_answer(struct side *side, struct work *w)
+{
+	uint32_t count = (uint32_t)(w - side->works);
+
+	SIM_MUST(side->sim, w->delivered == w->length, "%c: request %u has %u of %u bytes",
+		 'A' + side->index, count, w->delivered, w->length);
+	for (uint32_t i = 0; i < w->length; i++) {
+		bool right = w->offset < AREA_WRITE
+				     ? w->answer[i] == initial_byte(side->peer, w->offset + i)
+				     : legal(side, w, count, i);
+
+		SIM_MUST(side->sim, right, "%c: READ %u has a wrong byte at %u", 'A' + side->index,
+			 count, i);
+	}
+}
+
+/* ------------------------------------------------------------------ completions */
+
+enum ibv_wc_status work_status(const struct work *w)
+{
+	switch (w->wrong) {
+	case WRONG_RKEY:
+	case WRONG_RANGE:
+	case WRONG_INVALIDATE:
+		return IBV_WC_REM_ACCESS_ERR;
+	case WRONG_ALIGN:
+	case WRONG_LENGTH:
+		return IBV_WC_REM_INV_REQ_ERR;
+	case WRONG_FETCH:
+	case WRONG_DELIVER:
+		return IBV_WC_LOC_PROT_ERR;
+	case WRONG_PLACE:
+	case WRONG_RECEIVE:
+		return IBV_WC_REM_OP_ERR;
+	default:
+		return IBV_WC_SUCCESS;
+	}
+}
+
+/* Whether retries may end a request. */
+static bool may_give_up(const struct side *side, enum ibv_wc_status status)
+{
+	const struct ibv_qp_attr *attr = &side->plan->attr;
+
+	if (status == IBV_WC_RETRY_EXC_ERR)
+		return attr->timeout && (side->peer->over || side->sim->plan.faults.lose ||
+					 side->sim->plan.faults.lose_burst || attr->timeout < 12);
+	if (status == IBV_WC_RNR_RETRY_EXC_ERR)
+		return attr->rnr_retry != 7;
+	return false;
+}
+
+void oracle_completion(struct side *side, uint32_t count, enum ibv_wc_status status)
+{
+	struct sim *sim = side->sim;
+	struct work *w = &side->works[count];
+	char name = 'A' + side->index;
+
+	SIM_MUST(sim, !side->failed, "%c: request %u completes after an error", name, count);
+	SIM_MUST(sim, count == side->completed && count < side->posted,
+		 "%c: request %u completes, it was request %u's turn", name, count,
+		 side->completed);
+	w->done = true;
+	if (sim->plan.hostile)
+		return;
+	if (status != IBV_WC_SUCCESS) {
+		SIM_MUST(sim, status == work_status(w) || may_give_up(side, status),
+			 "%c: request %u fails with status %d, wrong %u", name, count, status,
+			 w->wrong);
+		return;
+	}
+	SIM_MUST(sim, w->wrong == WRONG_NOTHING || sim->plan.type == IBV_QPT_UC,
+		 "%c: request %u succeeds in spite of fault %u", name, count, w->wrong);
+	if (sim->plan.type == IBV_QPT_UC)
+		return;
+	SIM_MUST(sim, w->executed || leaves_no_trace(w),
+		 "%c: request %u succeeds and wasn't executed", name, count);
+	if (w->opcode == IBV_WR_RDMA_READ)
+		oracle_read_answer(side, w);
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The simulator of the transport core: two ends, a network between them that does its worst, a
+ * clock that jumps, and an oracle that knows what may happen. One seed makes one run, always the
+ * same.
+ *
+ *   scenario.c  what a seed stands for: path, faults, depths, requests
+ *   network.c   packets under way
+ *   side.c      one end's program and memory: struct tp_world
+ *   oracle.c    what must hold: order, bytes, once
+ *   run.c       the clock
+ *   main.c      seeds
+ */
+#ifndef VERBENA_TESTS_SIM_H
+#define VERBENA_TESTS_SIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "transport/transport.h"
+#include "wire/packet.h"
+
+/* ------------------------------------------------------------------ random numbers */
+
+struct rng {
+	uint64_t state;
+};
+
+uint64_t rng_next(struct rng *rng);
+/* 0 to below - 1. */
+uint32_t rng_below(struct rng *rng, uint32_t below);
+/* With a probability of parts in a million. */
+bool rng_chance(struct rng *rng, uint32_t millionths);
+
+/* ------------------------------------------------------------------ what a seed stands for */
+
+enum { WORKS_MAX = 256, RECEIVES_MAX = 64, DEPTH_MAX = 64 };
+
+/* Each side's memory that the other may use, by what is done there. */
+enum {
+	AREA_READ = 0, /* never changes */
+	AREA_READ_SIZE = 5 << 19,
+	AREA_WRITE = AREA_READ_SIZE, /* WRITEs, and READs of what they left */
+	AREA_WRITE_SIZE = 1 << 18,
+	AREA_ATOMIC = AREA_WRITE + AREA_WRITE_SIZE,
+	AREA_ATOMIC_SIZE = 64,
+	AREA_SIZE = AREA_ATOMIC + AREA_ATOMIC_SIZE,
+};
+
+struct network_faults { /* in millionths */
+	uint32_t lose, lose_burst, duplicate, reorder, corrupt, truncate, mutate;
+};
+
+struct side_plan {
+	uint32_t works, depth; /* how many requests; how many outstanding */
+	uint32_t receives;     /* kept posted at most */
+	uint32_t max_length;
+	uint32_t errors; /* millionths of requests that must fail */
+	bool late_receives, srq, drains;
+	struct ibv_qp_attr attr;
+};
+
+struct plan {
+	uint64_t seed;
+	enum ibv_qp_type type;
+	uint32_t mtu;
+	uint64_t latency_ns, jitter_ns;
+	uint32_t ps_per_byte; /* of the link */
+	uint32_t batch;	      /* packets that arrive before the answer goes */
+	struct network_faults faults;
+	bool hostile;
+	struct side_plan side[2];
+};
+
+void plan_make(struct plan *plan, uint64_t seed);
+void plan_print(const struct plan *plan);
+
+/* ------------------------------------------------------------------ requests */
+
+/* What is wrong with a request, on purpose. */
+enum wrong {
+	WRONG_NOTHING,
+	WRONG_RKEY,
+	WRONG_RANGE,
+	WRONG_ALIGN,
+	WRONG_FETCH,
+	WRONG_DELIVER,
+	WRONG_LENGTH,
+	WRONG_PLACE,
+	WRONG_RECEIVE,
+	WRONG_INVALIDATE
+};
+
+struct work {
+	uint8_t opcode, flags, wrong;
+	bool done;
+	bool executed;		 /* at the other side; an atomic's `old` is valid then */
+	uint32_t length, offset; /* in the area */
+	uint32_t imm, payload;	 /* the payload's seed */
+	uint32_t delivered;
+	uint64_t compare_add, swap, old;
+	uint32_t generation; /* READ: works before it */
+	uint8_t *answer;
+};
+
+struct receive {
+	uint32_t room;
+	uint8_t *bytes;
+};
+
+struct sim;
+
+struct side {
+	struct sim *sim;
+	struct side *peer;
+	const struct side_plan *plan;
+	uint8_t index;
+	struct tp *tp;
+	struct tp_request ring[DEPTH_MAX];
+	uint8_t *memory; /* AREA_SIZE, of which AREA_READ is nowhere: see initial_byte() */
+	/* Requests. */
+	struct work works[WORKS_MAX];
+	uint32_t posted, completed;
+	bool failed; /* the requester is over, with an error completion */
+	bool dead;   /* the responder is over */
+	bool over;   /* stopped, by either */
+	bool draining;
+	uint64_t resume_at;
+	/* What the peer's requests did here: the next one, and how much of it. */
+	uint32_t executing, executed_bytes;
+	uint32_t arriving; /* UC: the request that the packet belongs to */
+	/* Receives: those posted, in order; taken says that the first is. */
+	struct receive receives[RECEIVES_MAX];
+	uint32_t receive_head, receive_tail;
+	uint32_t receives_done;
+	bool taken;
+	/* The range that was granted last. */
+	uint64_t granted_addr;
+	uint32_t granted_length, granted_right;
+	uint64_t app_at, link_free_at;
+	uint64_t deadline_seen;
+};
+
+/* ------------------------------------------------------------------ the network */
+
+struct flight {
+	uint64_t at, serial;
+	uint8_t to;
+	uint32_t size, request;
+	uint8_t *bytes;
+};
+
+struct network {
+	struct flight *heap;
+	uint32_t count, room;
+	uint64_t serial;
+	uint32_t burst_left[2];
+};
+
+struct sim {
+	struct plan plan;
+	struct rng rng;
+	bool verbose;
+	uint64_t now;
+	uint64_t quiet_at; /* from here on nothing is lost */
+	struct network network;
+	struct side side[2];
+	uint64_t packets;
+};
+
+void network_send(struct sim *sim, struct side *from, const uint8_t *bytes, uint32_t size,
+		  uint32_t request);
+/* The next arrival, TP_NEVER when there is none. */
+uint64_t network_next(const struct sim *sim);
+/* Takes it out. The bytes are the caller's. */
+struct flight network_take(struct sim *sim);
+/* Whether what arrived is what was sent. */
+bool network_whole(const struct flight *flight);
+void network_end(struct sim *sim);
+
+/* ------------------------------------------------------------------ sides and oracle */
+
+/* What a payload is: any two requests differ almost everywhere. */
+static inline uint8_t payload_byte(uint32_t seed, uint32_t at)
+{
+	return (uint8_t)((seed + at * 0x9e3779b1u + (at >> 8) * 0x85ebca6bu) >> 13);
+}
+
+/* What a side's memory holds at first. */
+static inline uint8_t initial_byte(const struct side *side, uint32_t at)
+{
+	return payload_byte(0x5eed1234u * (side->index + 1u), at);
+}
+
+extern const struct tp_world sim_world;
+void side_begin(struct sim *sim, struct side *side, const struct side_plan *plan);
+void side_end(struct side *side);
+/* The program's turn: posts, drains, resumes. */
+void side_app(struct side *side);
+bool side_finished(const struct side *side);
+
+bool work_wants_receive(const struct work *w);
+bool work_wants_answer(const struct work *w);
+enum ibv_wc_status work_status(const struct work *w);
+/* The peer's request that has an effect at `side` now. */
+struct work *oracle_executing(struct side *side, bool (*fits)(const struct work *w));
+uint64_t area_address(const struct side *side);
+void oracle_executed(struct side *side, struct work *w, bool is_end);
+void oracle_read_answer(struct side *side, struct work *w);
+void oracle_completion(struct side *side, uint32_t count, enum ibv_wc_status status);
+_Noreturn void sim_fail(const struct sim *sim, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+void sim_trace(const struct sim *sim, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+void sim_run(uint64_t seed, bool verbose);
+
+#define SIM_MUST(sim, condition, ...)                 \
+	do {                                          \
+		if (!(condition))                     \
+			sim_fail((sim), __VA_ARGS__); \
+	} while (0)
+
+#endif

@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The wire's socket group: packets get to the socket of their QPN's slot and to no other, also when
+ * slots come and go, when the group grows, when it moves from one daemon to the next, and when
+ * somebody who has one of the sockets does with it what he can.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "daemon/wire.h"
+#include "daemon/wire_socket.h"
+#include "netns.h"
+
+static struct wire wire;
+
+static int set_up(void **state)
+{
+	(void)state;
+	wire_init(&wire, false);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	wire_close(&wire);
+	return 0;
+}
+
+/* ------------------------------------------------------------------ packets */
+
+static int sender = -1, sender6 = -1;
+
+static void send_from(int from, uint32_t qpn, uint32_t number)
+{
+	const struct sockaddr_in four = {.sin_family = AF_INET,
+					 .sin_port = htons(WIRE_PORT),
+					 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	const struct sockaddr_in6 six = {.sin6_family = AF_INET6,
+					 .sin6_port = htons(WIRE_PORT),
+					 .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+	/* The reserved bits above the QPN have no say. */
+	const uint32_t packet[] = {htonl(0x0400ffff), htonl(0xff000000 | qpn), htonl(number), 0};
+	ssize_t n = from == sender6 ? sendto(from, packet, sizeof(packet), 0, (const void *)&six,
+					     sizeof(six))
+				    : sendto(from, packet, sizeof(packet), 0, (const void *)&four,
+					     sizeof(four));
+
+	assert_int_equal(n, sizeof(packet));
+}
+
+static void send_to(uint32_t qpn, uint32_t number)
+{
+	send_from(sender, qpn, number);
+}
+
+/* The number of the next packet that waits in the socket; -1: none does. */
+static long next(int fd)
+{
+	uint32_t packet[4];
+	ssize_t n = recv(fd, packet, sizeof(packet), MSG_DONTWAIT);
+
+	if (n < 0) {
+		assert_int_equal(errno, EAGAIN);
+		return -1;
+	}
+	assert_int_equal(n, sizeof(packet));
+	return ntohl(packet[2]);
+}
+
+static uint32_t qpn_of(uint32_t slot, uint32_t index)
+{
+	return slot << LIMIT_QP_BITS | index;
+}
+
+static void expect_delivery(uint32_t slot)
+{
+	static uint32_t number;
+
+	number++;
+	send_to(qpn_of(slot, 0), number);
+	assert_int_equal(next(wire.fd[slot]), number);
+	send_from(sender6, qpn_of(slot, LIMIT_QPS_PER_SLOT - 1), number + 1000000);
+	assert_int_equal(next(wire.fd[slot]), number + 1000000);
+}
+
+static void expect_empty(void)
+{
+	for (uint32_t i = 0; i < wire.count; i++)
+		assert_int_equal(next(wire.fd[i]), -1);
+}
+
+/* ------------------------------------------------------------------ delivery */
+
+static void delivers_by_qpn(void **state)
+{
+	(void)state;
+	for (uint32_t slot = 1; slot < 40; slot++)
+		assert_true(wire_slot(&wire, slot, false) >= 0);
+	assert_int_equal(wire.count, 48);
+	assert_false(wire.unproved);
+	for (uint32_t slot = 1; slot < 40; slot++)
+		expect_delivery(slot);
+	send_to(1, 77); /* the general services QP */
+	assert_int_equal(next(wire.fd[0]), 77);
+	expect_empty();
+	/* Nobody's slot: the socket that the kernel picks instead doesn't take it. */
+	for (uint32_t i = 0; i < 64; i++)
+		send_to(qpn_of(900, i), i);
+	expect_empty();
+}
+
+static void all_slots(void **state)
+{
+	(void)state;
+	assert_true(wire_slot(&wire, LIMIT_SLOTS - 1, false) >= 0);
+	assert_int_equal(wire.count, WIRE_PLACES);
+	assert_int_equal(wire_slot(&wire, LIMIT_SLOTS, false), -EINVAL);
+	assert_int_equal(wire_slot(&wire, 0, false), -EINVAL);
+	assert_int_equal(wire_slot(&wire, 1, false), wire.fd[1]);
+	for (uint32_t slot = 2; slot < LIMIT_SLOTS - 1; slot += 7)
+		assert_true(wire_slot(&wire, slot, false) >= 0);
+	expect_delivery(1);
+	expect_delivery(2);
+	expect_delivery(9);
+	expect_delivery(LIMIT_SLOTS - 1);
+	expect_empty();
+}
+
+static void packets_that_are_too_short(void **state)
+{
+	const struct sockaddr_in to = {.sin_family = AF_INET,
+				       .sin_port = htons(WIRE_PORT),
+				       .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+
+	(void)state;
+	assert_true(wire_slot(&wire, 3, false) >= 0);
+	for (size_t size = 0; size < 8; size++)
+		assert_int_equal(sendto(sender, "12345678", size, 0, (const void *)&to, sizeof(to)),
+				 size);
+	expect_empty();
+	expect_delivery(3);
+}
+
+static void reuse_drains(void **state)
+{
+	(void)state;
+	int fd = wire_slot(&wire, 5, false);
+
+	assert_true(fd >= 0);
+	for (uint32_t i = 0; i < 100; i++)
+		send_to(qpn_of(5, 1), i);
+	wire_slot_done(&wire, 5);
+	send_to(qpn_of(5, 1), 200);
+	assert_int_equal(wire_slot(&wire, 5, false), fd);
+	assert_int_equal(next(fd), -1);
+	expect_delivery(5);
+}
+
+/* How many of many packets a socket of nobody keeps. */
+static void nobodys_socket_keeps_little(void **state)
+{
+	uint32_t kept = 0;
+
+	(void)state;
+	int fd = wire_slot(&wire, 5, false);
+
+	wire_slot_done(&wire, 5);
+	for (uint32_t i = 0; i < 1000; i++)
+		send_to(qpn_of(5, 1), i);
+	while (next(fd) >= 0)
+		kept++;
+	assert_in_range(kept, 0, 16);
+	assert_true(wire_slot(&wire, 5, false) >= 0);
+	for (uint32_t i = 0; i < 100; i++)
+		send_to(qpn_of(5, 1), i);
+	for (uint32_t i = 0; i < 100; i++)
+		assert_int_equal(next(fd), i);
+}
+
+/* ------------------------------------------------------------------ who has the port */
+
+static void second_group(void **state)
+{
+	static struct wire other;
+
+	(void)state;
+	wire_init(&other, false);
+	assert_true(wire_slot(&wire, 1, false) >= 0);
+	assert_int_equal(wire_slot(&other, 1, false), -EADDRINUSE);
+	assert_int_equal(other.count, 0);
+	assert_non_null(strstr(other.why, "UDP port 4791 is used by a program of user"));
+	/* Growing opens the door for a moment only. */
+	assert_true(wire_slot(&wire, 30, false) >= 0);
+	assert_int_equal(wire_slot(&other, 1, false), -EADDRINUSE);
+	expect_delivery(1);
+	expect_delivery(30);
+	wire_close(&wire);
+	assert_true(wire_slot(&other, 1, false) >= 0);
+	assert_string_equal(other.why, "");
+	wire_close(&other);
+}
+
+static void nobody_joins(void **state)
+{
+	(void)state;
+	assert_true(wire_slot(&wire, 1, false) >= 0);
+	for (int ipv6 = 0; ipv6 < 2; ipv6++) {
+		int fd = wire_socket_make(ipv6);
+
+		assert_true(fd >= 0);
+		int err = wire_socket_bind(fd, ipv6, true);
+
+		close(fd);
+		assert_int_equal(err, -EADDRINUSE);
+	}
+}
+
+static void off_by_configuration(void **state)
+{
+	(void)state;
+	wire_init(&wire, true);
+	assert_int_equal(wire_slot(&wire, 1, false), -ENODEV);
+	assert_string_equal(wire.why, "it is turned off (wire = off, --wire off)");
+}
+
+/* ------------------------------------------------------------------ the next daemon */
+
+static void parked(void **state)
+{
+	static struct wire next_one;
+
+	(void)state;
+	assert_true(wire_slot(&wire, 4, false) >= 0);
+	assert_true(wire_slot(&wire, 40, false) >= 0);
+	int kept = dup(wire.park.out), own = dup(wire.fd[4]);
+
+	send_to(qpn_of(4, 1), 1);
+	wire_close(&wire);
+	send_to(qpn_of(4, 1), 2);
+	/* Twice: whoever looks leaves it as it is, and the second adds to it. */
+	wire_init(&next_one, false);
+	assert_int_equal(wire_adopt(&next_one, dup(kept)), 0);
+	wire_close(&next_one);
+	assert_int_equal(wire_adopt(&wire, kept), 0);
+	assert_int_equal(wire.count, 48);
+	assert_true(wire_slot(&wire, 4, true) >= 0);
+	assert_int_equal(next(wire.fd[4]), 1);
+	assert_int_equal(next(own), 2);
+	assert_true(wire_slot(&wire, 41, false) >= 0);
+	assert_true(wire_slot(&wire, 60, false) >= 0);
+	kept = dup(wire.park.out);
+	wire_close(&wire);
+	assert_int_equal(wire_adopt(&wire, kept), 0);
+	assert_int_equal(wire.count, 64);
+	static const uint32_t slots[] = {1, 4, 40, 41, 60};
+
+	for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++)
+		expect_delivery(slots[i]);
+	expect_empty();
+	close(own);
+}
+
+static void no_group_beside_survivors(void **state)
+{
+	(void)state;
+	int own = dup(wire_slot(&wire, 4, false)), kept = dup(wire.park.out);
+
+	wire_close(&wire);
+	assert_int_equal(wire_slot(&wire, 1, false), -EADDRINUSE);
+	close(own);
+	assert_int_equal(wire_slot(&wire, 1, false), -EADDRINUSE); /* those in the park */
+	close(kept);
+	assert_true(wire_slot(&wire, 1, false) >= 0);
+}
+
+static void expect_refused(int fd)
+{
+	assert_true(wire_adopt(&wire, fd) < 0);
+	assert_int_equal(wire.count, 0);
+	close(fd);
+	assert_true(wire_slot(&wire, 1, false) >= 0);
+	wire_close(&wire);
+}
+
+static void what_is_no_park(void **state)
+{
+	struct park fake;
+	int pair[2];
+
+	(void)state;
+	expect_refused(dup(STDERR_FILENO));
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+	expect_refused(pair[0]);
+	assert_int_equal(write(pair[1], "x", 1), -1);
+	close(pair[1]);
+	/* One with sockets that aren't on the port. */
+	assert_int_equal(park_make(&fake), 0);
+	expect_refused(dup(fake.out));
+	int fds[] = {sender, sender};
+
+	assert_int_equal(park_put(&fake, fds, 2), 0);
+	expect_refused(dup(fake.out));
+	park_close(&fake);
+}
+
+/* ------------------------------------------------------------------ tampering */
+
+static void locked_filter(void **state)
+{
+	struct sock_filter code[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
+	const struct sock_fprog program = {1, code};
+	int off = 0;
+
+	(void)state;
+	int fd = wire_slot(&wire, 2, false);
+
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)),
+			 -1);
+	assert_int_equal(errno, EPERM);
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &off, sizeof(off)), -1);
+	assert_int_equal(errno, EPERM);
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LOCK_FILTER, &off, sizeof(off)), -1);
+	assert_int_equal(errno, EPERM);
+	assert_int_equal(
+		setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof(program)),
+		-1);
+	assert_int_equal(errno, EPERM);
+}
+
+/* Who takes the program off gets nobody's packets, and it doesn't last. */
+static void detached_program(void **state)
+{
+	int off = 0;
+
+	(void)state;
+	int fd = wire_slot(&wire, 2, false);
+
+	assert_true(wire_slot(&wire, 3, false) >= 0);
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_DETACH_REUSEPORT_BPF, &off, sizeof(off)), 0);
+	for (uint32_t i = 0; i < 200; i++)
+		send_to(qpn_of(3, i), i);
+	assert_int_equal(next(fd), -1);
+	wire_socket_drain(wire.fd[3]);
+	assert_true(wire_slot(&wire, 4, false) >= 0);
+	expect_delivery(3);
+	expect_delivery(2);
+}
+
+/* Who leaves the group has the last place, which is nobody's, move into his: others keep theirs. */
+static void left_group(int (*leave)(int fd))
+{
+	int fd = wire_slot(&wire, 2, false);
+
+	for (uint32_t slot = 1; slot < 15; slot++)
+		assert_true(slot == 2 || wire_slot(&wire, slot, false) >= 0);
+	assert_int_equal(wire.count, 16);
+	assert_int_equal(leave(fd), 0);
+	for (uint32_t slot = 1; slot < 15; slot++)
+		if (slot != 2)
+			expect_delivery(slot);
+	assert_int_equal(next(fd), -1);
+	/* And it is seen when the slot is given out again, and for slots that come after. */
+	wire_slot_done(&wire, 2);
+	assert_int_equal(wire_slot(&wire, 2, false), -ENODEV);
+	assert_non_null(strstr(wire.why, "slot 2 gets nothing"));
+	assert_int_equal(wire_slot(&wire, 20, false), -ENODEV);
+	for (uint32_t slot = 3; slot < 15; slot++)
+		expect_delivery(slot);
+}
+
+static int by_connect(int fd)
+{
+	const struct sockaddr_in to = {.sin_family = AF_INET,
+				       .sin_port = htons(9),
+				       .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+
+	return connect(fd, (const struct sockaddr *)&to, sizeof(to));
+}
+
+static int by_disconnect(int fd)
+{
+	const struct sockaddr none = {.sa_family = AF_UNSPEC};
+
+	return connect(fd, &none, sizeof(none));
+}
+
+static int by_device(int fd)
+{
+	return setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "lo", 3);
+}
+
+static void connected(void **state)
+{
+	(void)state;
+	left_group(by_connect);
+}
+
+static void disconnected(void **state)
+{
+	(void)state;
+	left_group(by_disconnect);
+}
+
+static void bound_to_device(void **state)
+{
+	(void)state;
+	left_group(by_device);
+}
+
+/* Options that would hurt the next one, or the group when it grows. */
+static void options_are_reset(void **state)
+{
+	int off = 0, on = 1, big = 1000;
+	socklen_t size = sizeof(int);
+
+	(void)state;
+	int fd = wire_slot(&wire, 2, false);
+
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &off, sizeof(off)), 0);
+	assert_int_equal(setsockopt(fd, IPPROTO_UDP, UDP_GRO, &off, sizeof(off)), 0);
+	assert_int_equal(setsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &big, sizeof(big)), 0);
+	assert_int_equal(setsockopt(fd, IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof(on)), 0);
+	assert_true(wire_slot(&wire, 30, false) >= 0);
+	wire_slot_done(&wire, 2);
+	assert_int_equal(wire_slot(&wire, 2, false), fd);
+	assert_int_equal(getsockopt(fd, IPPROTO_UDP, UDP_GRO, &on, &size), 0);
+	assert_int_equal(on, 1);
+	assert_int_equal(getsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &big, &size), 0);
+	assert_int_equal(big, 0);
+	expect_delivery(2);
+	expect_delivery(30);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(delivers_by_qpn, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(all_slots, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(packets_that_are_too_short, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(reuse_drains, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(nobodys_socket_keeps_little, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(second_group, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(nobody_joins, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(off_by_configuration, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(parked, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(no_group_beside_survivors, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(what_is_no_park, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(locked_filter, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(detached_program, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(connected, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(disconnected, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(bound_to_device, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(options_are_reset, set_up, tear_down),
+	};
+	int err = netns_enter(1);
+
+	if (err) {
+		fprintf(stderr, "skipped: no network namespace of our own: %s\n", strerror(-err));
+		return 77;
+	}
+	sender = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	sender6 = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	return cmocka_run_group_tests_name("wire", tests, NULL, NULL);
+}
