@@ -95,7 +95,7 @@ def own_network(mtu=MTU):
     may_make_networks()
     try:
         call("unshare", CLONE_NEWNET)
-        ip("link add eth0 address 02:00:0a:09:09:01 type veth peer name far0")
+        ip("link add far0 type veth peer name eth0 address 02:00:0a:09:09:01")
     except (OSError, Failure) as error:
         skip(f"no network of its own can be made here: {error}")
     setting("ipv6/conf/far0/disable_ipv6", 1)
