@@ -45,6 +45,9 @@ static struct packet datagram_packet(struct qp *qp, const struct send_wqe *wqe)
 bool wire_datagram(struct qp *qp, const struct send_wqe *wqe, const struct iovec *local, int count)
 {
 	struct wire *wire = qp->hca->wire;
+
+	if (unlikely(!wire))
+		return true; /* dropped, as unreliable messages may be: forced, but there is none */
 	struct packet packet = datagram_packet(qp, wqe);
 	struct net_path path;
 	bool ok = true;

@@ -2,6 +2,7 @@
 /* The transport core's entry points (transport.h): states, and which half a call is for. */
 #include "transport/transport.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/cpu.h"
@@ -118,6 +119,30 @@ uint64_t tp_deadline(const struct tp *tp)
 bool tp_ready(const struct tp *tp, uint64_t now)
 {
 	return responder_may_send(&tp->responder) || requester_may_send(tp, now);
+}
+
+enum tp_need tp_need(const struct tp *tp, uint64_t now)
+{
+	const struct responder *r = &tp->responder;
+
+	if (r->nak_owed || r->give != r->made || requester_may_send(tp, now))
+		return TP_SEND;
+	return r->ack_owed ? TP_ACKNOWLEDGE : TP_NOTHING;
+}
+
+bool tp_acknowledges(const struct tp *tp)
+{
+	const struct responder *r = &tp->responder;
+
+	return r->ack_owed && !r->nak_owed && r->give == r->made;
+}
+
+void tp_realign(struct tp *tp, uint32_t count)
+{
+	struct requester *q = &tp->requester;
+
+	assert(q->first == q->posted);
+	q->first = q->cursor = q->begun = q->posted = count;
 }
 
 /* Responses first, but a long READ doesn't hold back our own requests. */
