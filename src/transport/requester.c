@@ -21,7 +21,10 @@
 #include "base/cpu.h"
 #include "transport/state.h"
 
-enum { PROBES_MAX = 10 /* doublings */ };
+enum {
+	PROBES_MAX = 10, /* doublings */
+	PROCESSOR_WAIT_NS = 12000000,
+};
 
 /* ------------------------------------------------------------------ what opcodes are */
 
@@ -185,9 +188,15 @@ static void go_back(struct tp *tp, uint64_t now)
 	congestion_loss(&tp->congestion, now);
 }
 
+/* Between the program's time and four times that (IBTA 9.7.6.1.3): the peer is a process, which at
+ * times waits for its processor longer than a card ever would. */
 static uint64_t timeout_ns(const struct requester *q)
 {
-	return q->timeout ? 4096ull << q->timeout : TP_NEVER;
+	uint64_t ns = 4096ull << q->timeout;
+
+	if (!q->timeout)
+		return TP_NEVER;
+	return ns + (3 * ns < PROCESSOR_WAIT_NS ? 3 * ns : PROCESSOR_WAIT_NS);
 }
 
 static void timers_arm(struct tp *tp, uint64_t now)
@@ -301,6 +310,7 @@ static void on_rnr_nak(struct tp *tp, uint8_t code, uint64_t now)
 		return;
 	}
 	q->rnr_retries -= q->rnr_retry != 7;
+	q->retries = q->retry_cnt; /* the peer is there: this isn't what that counts */
 	rewind_to_una(tp, now);
 	timers_off(q);
 	q->rnr_until = now + tp_rnr_ns(code);
