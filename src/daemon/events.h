@@ -38,6 +38,7 @@ void events_link_down(struct events *events, struct link *link, unsigned int sid
 void events_down(struct events *events, uint32_t slot, uint64_t id);
 /* The link is going, and nobody reads these events any more. */
 void events_link_forget(struct events *events, struct link *link);
-int events_device(struct events *events, uint32_t type, uint32_t port);
+/* To the contexts of one device. `type`: enum ibv_event_type. */
+int events_device(struct events *events, uint32_t type, uint32_t device, uint32_t port);
 
 #endif

@@ -419,7 +419,7 @@ void engine_daemon_events(struct hca *hca)
 		else if (event.type == PROTO_EVENT_LINK_DOWN && event.slot < LIMIT_SLOTS)
 			link_down(hca, event.slot, event.link_id);
 		else if (event.type == PROTO_EVENT_DEVICE)
-			async_device(hca, event.value, event.port);
+			async_device(hca, event.value, event.slot, event.port);
 	}
 	if (err != -EAGAIN)
 		daemon_lost(hca, seen);

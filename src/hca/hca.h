@@ -83,8 +83,9 @@ struct context {
 	struct verbs_context verbs; /* public part; ibv_context is its last member */
 	struct hca *hca;
 	struct daemon_conn conn;
-	uint64_t token[2]; /* who knows it may share; cmd_fd says it */
-	int cmd_fd;	   /* a memory file: verbs_share.c */
+	uint32_t device_index; /* whose events it gets */
+	uint64_t token[2];     /* who knows it may share; cmd_fd says it */
+	int cmd_fd;	       /* a memory file: verbs_share.c */
 	struct event_queue async;
 	struct list node; /* on hca.contexts */
 	struct list held[HELD_KINDS];

@@ -74,6 +74,7 @@ void wire_leave(struct hca *hca)
 	list_init(&wire->timed);
 	net_sender_leave(&wire->tx);
 	wire->rx.fd = -1;
+	wire->left = true;
 	atomic_store(&wire->hot, false);
 	atomic_store(&wire->has_ready, 0);
 }

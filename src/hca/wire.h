@@ -50,6 +50,7 @@ struct wire {
 	_Atomic uint64_t deadline;  /* ns: no earlier one is due; TP_NEVER: none */
 	_Atomic uint64_t scheduled; /* ns: when the engine thread looks by itself */
 	_Atomic bool hot;
+	bool left; /* a forked child: nothing is sent, the QPs are its parent's */
 	uint64_t now;  /* ns: when the packets that are being taken in came; under hca.engine */
 	uint32_t vain; /* looks in vain since the last packet; under hca.engine */
 	uint64_t strangers; /* packets for no QP, from another host than the QP's, of another P_Key

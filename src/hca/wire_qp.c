@@ -176,6 +176,8 @@ static void burst(struct wire_qp *w, uint64_t now, uint32_t quota, bool answers)
 	struct tp *tp = wire_tp(w);
 	uint32_t size, sent = 0;
 
+	if (unlikely(wire->left))
+		return;
 	lock_take(&wire->tx_lock);
 	net_begin(&wire->tx, &w->path);
 	while (sent < quota && (size = tp_next_request(tp, now, net_room(&wire->tx)))) {
@@ -226,6 +228,8 @@ void wire_transmit(struct wire_qp *w, uint64_t now, uint32_t quota)
 	struct wire *wire = w->qp->hca->wire;
 	uint32_t size, sent = 0;
 
+	if (unlikely(wire->left))
+		return;
 	lock_take(&wire->tx_lock);
 	net_begin(&wire->tx, &w->path);
 	while (sent < quota && (size = tp_next(wire_tp(w), now, net_room(&wire->tx)))) {

@@ -46,8 +46,9 @@ bool wire_datagram(struct qp *qp, const struct send_wqe *wqe, const struct iovec
 {
 	struct wire *wire = qp->hca->wire;
 
-	if (unlikely(!wire))
-		return true; /* dropped, as unreliable messages may be: forced, but there is none */
+	/* Dropped, as unreliable messages may be: forced where there is no wire, or in a child. */
+	if (unlikely(!wire || wire->left))
+		return true;
 	struct packet packet = datagram_packet(qp, wqe);
 	struct net_path path;
 	bool ok = true;

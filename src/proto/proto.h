@@ -205,13 +205,14 @@ enum proto_event_type {
 	 * if it is a program of the same user. */
 	PROTO_EVENT_LINK = 1,
 	PROTO_EVENT_LINK_DOWN = 2, /* the peer is gone; link_id 0: there will be no link */
-	PROTO_EVENT_DEVICE = 3, /* something to tell every context: value is enum ibv_event_type */
+	/* Something to tell each context of a device: value is enum ibv_event_type. */
+	PROTO_EVENT_DEVICE = 3,
 };
 
 /* One packet of the event socket. */
 struct proto_event {
 	uint32_t type;
-	uint32_t slot;	  /* LINK*: the peer's slot */
+	uint32_t slot;	  /* LINK*: the peer's slot; DEVICE: the device's index */
 	uint64_t link_id; /* LINK*: never used again for another link */
 	uint32_t side;	  /* LINK: 0 or 1, which half of the link is mine */
 	int32_t pid;	  /* LINK: the peer's pid as this process sees it, 0 when it can't */

@@ -47,8 +47,10 @@ void tp_change(struct tp *tp, const struct ibv_qp_attr *attr, int mask)
 		r->answers_max = attr->max_dest_rd_atomic;
 	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
 		requester_limit_answers(tp, attr);
-	if (mask & IBV_QP_TIMEOUT)
+	if (mask & IBV_QP_TIMEOUT) {
 		q->timeout = attr->timeout & 31;
+		q->timer_at = TP_NEVER; /* the old one; the next packet starts the new one */
+	}
 	if (mask & IBV_QP_RETRY_CNT)
 		q->retry_cnt = q->retries = attr->retry_cnt;
 	if (mask & IBV_QP_RNR_RETRY)

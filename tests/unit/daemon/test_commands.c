@@ -266,7 +266,7 @@ static void device_and_port(void **state)
 				  sizeof(attr)),
 			 0);
 	assert_int_equal(attr.state, 4);
-	assert_int_equal(attr.active_mtu, 5);
+	assert_in_range(attr.active_mtu, 1, 5); /* the card's: see test_devices.c */
 	assert_int_equal(attr.gid_tbl_len, LIMIT_GIDS);
 	assert_int_equal(attr.link_layer, 2);
 	for (int number = 0; number < 256; number++) {
