@@ -85,6 +85,10 @@ struct tp_world {
 	/* Payload bytes [offset, offset + n) of request `count` to `to`. False: that memory isn't
 	 * there (any more): the request fails with IBV_WC_LOC_PROT_ERR in its turn. */
 	bool (*fetch)(void *owner, uint32_t count, uint32_t offset, uint8_t *to, uint32_t n);
+	/* A READ or an atomic is about to begin: whether its segments may take the answer.
+	 * IBV_WC_SUCCESS, or what it completes with in its turn (IBV_WC_LOC_PROT_ERR, LOC_LEN_ERR);
+	 * nothing after it is sent then. */
+	enum ibv_wc_status (*check)(void *owner, uint32_t count);
 	/* A READ's or an atomic's answer (in host order for the program's memory) into the
 	 * request's segments. `last`: its final byte goes last. False as above. */
 	bool (*deliver)(void *owner, uint32_t count, uint32_t offset, const uint8_t *from,

@@ -26,13 +26,13 @@ def sizes(transport):
     return [1, 4096, 64 * KIB, MIB, 8 * MIB]
 
 
-def words(transport, size, *options, port, iterations=None):
+def words(transport, size, *options, port, gid=0, iterations=None):
     """The command of one end, without the host."""
     if iterations is None:
         budget = {True: 64 * MIB, False: 16 * MIB}[FULL]
         iterations = max(8, min(500, budget // size))
     depth = 64 if size >= MIB else 500
-    return [f"ibv_{transport}_pingpong", "-g", 0, "-p", port, "-s", size, "-n", iterations,
+    return [f"ibv_{transport}_pingpong", "-g", gid, "-p", port, "-s", size, "-n", iterations,
             "-r", depth, *options]
 
 
@@ -49,8 +49,8 @@ def exchanged(text):
 def exchange(stage, transport, size, *options, **more):
     """One pair, both of which must print their result."""
     port = PORTS.take()
-    one = words(transport, size, *options, port=port, **more)
-    for text in stage.pair(one, one + ["localhost"], port, seconds=60):
+    one = words(transport, size, *options, port=port, gid=stage.gid, **more)
+    for text in stage.pair(one, one + [stage.host], port, seconds=60):
         exchanged(text)
 
 

@@ -23,7 +23,7 @@
 
 #include "rig.h"
 
-const char *const rig_carrier_names[RIG_CARRIERS] = {"self", "self2", "local", "ring"};
+const char *const rig_carrier_names[RIG_CARRIERS] = {"self", "self2", "local", "ring", "wire"};
 
 enum { TEST_SECONDS = 20, EVENTS_KEPT = 64, EXIT_FAILED = 1, EXIT_PEER_GONE = 2 };
 
@@ -353,6 +353,10 @@ bool rig_run(const struct rig_test *test, enum rig_carrier carrier)
 		setenv("VERBENA_LOCAL_COPY", "ring", 1);
 	else
 		unsetenv("VERBENA_LOCAL_COPY");
+	if (carrier == RIG_WIRE)
+		setenv("VERBENA_CARRIER", "wire", 1);
+	else
+		unsetenv("VERBENA_CARRIER");
 	pid[0] = child_start(test, carrier, RIG_A, sock);
 	if (!threads)
 		pid[1] = child_start(test, carrier, RIG_B, sock);
@@ -369,7 +373,7 @@ bool rig_run(const struct rig_test *test, enum rig_carrier carrier)
 static _Noreturn void usage(const char *program, const struct rig_test *tests)
 {
 	fprintf(stderr,
-		"usage: %s [-c self|self2|local|ring]... [-n TIMES] [PATTERN...]\n"
+		"usage: %s [-c self|self2|local|ring|wire]... [-n TIMES] [PATTERN...]\n"
 		"RIG_HOLD=1 leaves a test that fails or hangs for a debugger. Tests:\n",
 		program);
 	for (; tests->name; tests++)

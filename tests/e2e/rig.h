@@ -29,6 +29,7 @@ enum rig_carrier {
 	RIG_SELF_TWO, /* one process, a device context for each end */
 	RIG_LOCAL,    /* two processes */
 	RIG_RING,     /* two processes that may not reach into each other's memory */
+	RIG_WIRE,     /* two processes that talk as two hosts do */
 	RIG_CARRIERS,
 };
 
