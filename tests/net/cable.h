@@ -11,8 +11,8 @@
  *
  * Owns the frames that wait. One thread.
  */
-#ifndef VERBENA_NET_PATH_H
-#define VERBENA_NET_PATH_H
+#ifndef VERBENA_NET_CABLE_H
+#define VERBENA_NET_CABLE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,7 +46,7 @@ struct path {
 	struct path_counters counters;
 	bool silent;		  /* everything is lost */
 	uint64_t random;	  /* the generator's state */
-	uint64_t burst_left;	  /* frames still to be lost in this burst */
+	uint64_t burst_until_ns;  /* the end of this burst */
 	uint64_t sent_until_ns;	  /* when what came before is through at the rate */
 	uint64_t last_ns;	  /* when what came last is due, so that jitter keeps the order */
 	uint64_t serial;	  /* of the next frame that waits */
