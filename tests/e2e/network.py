@@ -233,9 +233,10 @@ class Relay:
 
 class TwoHosts:
     """Two hosts on one cable. Servers run on the first, clients on the second; what takes a Stage
-    for a pair takes this as well (host: the server's name for the client; gid: the index)."""
+    for a pair takes this as well (host: the server's name for the client; gid: the index). With
+    verbs=False no daemon is asked anything: port 4791 is free."""
 
-    def __init__(self, *faults, relay=False, mtu=MTU, idle_ms=500, **environment):
+    def __init__(self, *faults, relay=False, verbs=True, mtu=MTU, idle_ms=500, **environment):
         may_make_networks()
         self.relay = None
         self.hosts = []
@@ -256,15 +257,16 @@ class TwoHosts:
                f"name eth0 address 02:00:0a:09:09:02 netns {pids[1]}")
         for host in self.hosts:
             host.up(mtu)
-        self.use("ipv4")
+        # The programs' own connection (TCP) is over IPv4 in any case.
+        self.host = self.server.addresses["ipv4"]
+        if verbs:
+            self.use("ipv4")
 
     def use(self, family):
         """Which GIDs pairs use from now on: ipv4, ipv6, or link (index 0)."""
         indices = [host.gid_index(family) for host in self.hosts]
         require(indices[0] == indices[1], f"the GIDs' indices differ: {indices}")
         self.gid = indices[0]
-        # The programs' own connection (TCP) is over IPv4 in any case.
-        self.host = self.server.addresses["ipv4"]
 
     def start_pair(self, server, client, port, seconds=20):
         """Stage.start_pair: the server on the first host, the client on the second."""

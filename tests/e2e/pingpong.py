@@ -54,15 +54,30 @@ def exchange(stage, transport, size, *options, **more):
         exchanged(text)
 
 
+def datagrams():
+    """How many UDP datagrams this network namespace has sent, over IPv4 and IPv6."""
+    with open("/proc/self/net/snmp", encoding="ascii") as file:
+        names, values = [line.split() for line in file if line.startswith("Udp:")]
+    count = int(values[names.index("OutDatagrams")])
+    with open("/proc/self/net/snmp6", encoding="ascii") as file:
+        return count + sum(int(line.split()[1]) for line in file
+                           if line.startswith("Udp6OutDatagrams"))
+
+
 def carrier(stage):
-    """The run exercises the carrier that it is meant to (VERBENA_LOCAL_COPY)."""
+    """The run exercises the carrier that it is meant to (VERBENA_CARRIER, VERBENA_LOCAL_COPY)."""
     port = PORTS.take()
     one = words("rc", 4096, port=port)
+    before = datagrams()
     server = stage.start(*one, environment={"VERBENA_LOG": "debug"})
     poll_until(lambda: port_listened(port), 20)
     stage.run(*one, "localhost")
     text = server.expect(20 * SLOW)
     up = re.findall(r"link to process \d+ at slot \d+ is up(.*)", text)
+    if os.environ.get("VERBENA_CARRIER") == "wire":
+        sent = datagrams() - before
+        require(not up and sent > 500, f"the wire was asked for: {sent} datagrams, links {up}")
+        return
     require(up, f"no link to another process\n{tail(text)}")
     if os.environ.get("VERBENA_LOCAL_COPY") == "ring":
         require(up == [" (ring copies)"], f"the ring was asked for, but not used: {up}")

@@ -124,7 +124,7 @@ FAULTS = [
     ("loss 0.1%", ["loss 0.1%"], ["lost"]),
     ("loss 1%", ["loss 1%"], ["lost"]),
     ("loss 5%", ["loss 5%"], ["lost"]),
-    ("bursts of 20 lost", ["burst 0.2%", "burst-frames 20"], ["lost"]),
+    ("all lost for 3 ms at times", ["burst-for 3ms", "burst 0.1%"], ["lost"]),
     ("delay 10 ms", ["delay 10ms"], []),
     ("jitter 2 ms", ["delay 1ms", "jitter 2ms"], []),
     ("reordering", ["reorder 2%", "reorder-by 300us"], ["reordered"]),
@@ -135,7 +135,7 @@ FAULTS = [
                                                  "reorder-by 300us", "duplicate 1%"],
      ["lost", "reordered", "duplicated"]),
 ]
-NO_FAULTS = ["loss 0", "burst 0", "delay 0", "jitter 0", "reorder 0", "duplicate 0", "corrupt 0",
+NO_FAULTS = ["loss 0", "burst 0", "burst-for 0", "delay 0", "jitter 0", "reorder 0", "duplicate 0", "corrupt 0",
              "rate 0", "queue 0"]
 
 

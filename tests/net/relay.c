@@ -3,7 +3,7 @@
  * A cable with faults: two TAP devices, in network namespaces as it is told, and frames carried
  * between them. Stands in for `tc netem` where a kernel hasn't got that.
  *
- *   relay [OPTION...] SPACE:NAME SPACE:NAME      (see --help, tap.h and path.h)
+ *   relay [OPTION...] SPACE:NAME SPACE:NAME      (see --help, tap.h and cable.h)
  *
  * Prints "ready" when both devices exist; their addresses, MTU and state are the starter's
  * business. Takes commands on standard input, one a line, each answered by a line: the names of the
@@ -28,8 +28,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "net/path.h"
-#include "net/tap.h"
+#include "cable.h"
+#include "tap.h"
 
 enum {
 	FRAME_BYTES = 1 << 17, /* more than the largest frame */
@@ -52,7 +52,7 @@ struct relay {
 
 /* Settings ----------------------------------------------------------------------------------- */
 
-enum kind { SHARE, COUNT, TIME, BYTES };
+enum kind { SHARE, TIME, BYTES };
 static const struct setting {
 	const char *name;
 	enum kind kind;
@@ -65,7 +65,7 @@ static const struct setting {
 	}
 	SETTING("loss", SHARE, loss, "each frame is lost with this probability (0.01, or 1%)"),
 	SETTING("burst", SHARE, burst, "a burst of losses begins with this probability"),
-	SETTING("burst-frames", COUNT, burst_frames, "and takes so many frames"),
+	SETTING("burst-for", TIME, burst_ns, "and takes so long"),
 	SETTING("duplicate", SHARE, duplicate, "a frame comes twice"),
 	SETTING("reorder", SHARE, reorder, "a frame is held back, so that later ones overtake it"),
 	SETTING("reorder-by", TIME, reorder_ns, "for so long (200us, 5ms, 1s)"),
@@ -90,7 +90,7 @@ static const struct unit {
 static bool value_read(const char *text, enum kind kind, double *value)
 {
 	static const char *const fitting[] = {
-		[SHARE] = "%", [COUNT] = "", [TIME] = "ns us ms s", [BYTES] = "k M G"};
+		[SHARE] = "%", [TIME] = "ns us ms s", [BYTES] = "k M G"};
 	char *end;
 
 	*value = strtod(text, &end);
@@ -117,8 +117,6 @@ static bool setting_store(struct path_faults *faults, const struct setting *sett
 		return false;
 	if (setting->kind == SHARE)
 		*(double *)at = value;
-	else if (setting->kind == COUNT)
-		*(uint32_t *)at = (uint32_t)value;
 	else
 		*(uint64_t *)at = (uint64_t)value;
 	return true;

@@ -11,27 +11,27 @@
  *
  * Owns the frames that wait. One thread.
  */
-#ifndef VERBENA_NET_PATH_H
-#define VERBENA_NET_PATH_H
+#ifndef VERBENA_NET_CABLE_H
+#define VERBENA_NET_CABLE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct path_faults {
-	double loss;	       /* probability that a frame is lost */
-	double burst;	       /* probability that a burst of losses begins */
-	uint32_t burst_frames; /* how many frames it takes */
-	double duplicate;      /* probability that a frame comes twice */
-	double reorder;	       /* probability that a frame is held back by reorder_ns */
-	uint64_t reorder_ns;   /* so that later ones overtake it */
-	double corrupt;	       /* probability that one bit of the UDP payload is turned over */
-	uint64_t delay_ns;     /* of every frame */
-	uint64_t jitter_ns;    /* and up to so much more, the order kept */
-	uint64_t bytes_per_s;  /* rate; 0: no limit */
-	uint64_t queue_bytes;  /* what waits for its turn at that rate; more is dropped. 0: no limit
-				*/
-	bool all;	       /* faults hit frames of every protocol */
+	double loss;	      /* probability that a frame is lost */
+	double burst;	      /* probability that a burst of losses begins */
+	uint64_t burst_ns;    /* and takes so long */
+	double duplicate;     /* probability that a frame comes twice */
+	double reorder;	      /* probability that a frame is held back by reorder_ns */
+	uint64_t reorder_ns;  /* so that later ones overtake it */
+	double corrupt;	      /* probability that one bit of the UDP payload is turned over */
+	uint64_t delay_ns;    /* of every frame */
+	uint64_t jitter_ns;   /* and up to so much more, the order kept */
+	uint64_t bytes_per_s; /* rate; 0: no limit */
+	uint64_t queue_bytes; /* what waits for its turn at that rate; more is dropped. 0: no limit
+			       */
+	bool all;	      /* faults hit frames of every protocol */
 };
 
 struct path_counters {
@@ -46,7 +46,7 @@ struct path {
 	struct path_counters counters;
 	bool silent;		  /* everything is lost */
 	uint64_t random;	  /* the generator's state */
-	uint64_t burst_left;	  /* frames still to be lost in this burst */
+	uint64_t burst_until_ns;  /* the end of this burst */
 	uint64_t sent_until_ns;	  /* when what came before is through at the rate */
 	uint64_t last_ns;	  /* when what came last is due, so that jitter keeps the order */
 	uint64_t serial;	  /* of the next frame that waits */

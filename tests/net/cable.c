@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * One direction of a link with faults, see path.h. The heap of waiting frames is ordered by the
+ * One direction of a link with faults, see cable.h. The heap of waiting frames is ordered by the
  * instant at which they are due, then by their coming.
  */
-#include "path.h"
+#include "cable.h"
 
 #include <linux/virtio_net.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ struct fate {
 	uint64_t where;
 };
 
-static struct fate fate_draw(struct path *path)
+static struct fate fate_draw(struct path *path, uint64_t now_ns)
 {
 	const struct path_faults *faults = &path->faults;
 	struct fate fate = {
@@ -59,12 +59,9 @@ static struct fate fate_draw(struct path *path)
 	fate.corrupted = random_share(path) < faults->corrupt;
 	fate.jitter = random_share(path);
 	fate.where = random_next(path);
-	if (burst && path->burst_left == 0)
-		path->burst_left = faults->burst_frames;
-	if (path->burst_left > 0) {
-		path->burst_left--;
-		fate.lost = true;
-	}
+	if (burst && now_ns >= path->burst_until_ns)
+		path->burst_until_ns = now_ns + faults->burst_ns;
+	fate.lost |= now_ns < path->burst_until_ns;
 	return fate;
 }
 
@@ -249,7 +246,7 @@ static uint64_t frame_due(struct path *path, const struct fate *fate, uint64_t t
 }
 
 /* Counts the frame and draws what is to happen to it. */
-static struct fate frame_fate(struct path *path, uint8_t *frame, size_t length)
+static struct fate frame_fate(struct path *path, uint8_t *frame, size_t length, uint64_t now_ns)
 {
 	size_t payload = path_roce_payload(frame, length);
 	struct fate fate = {0};
@@ -259,7 +256,7 @@ static struct fate frame_fate(struct path *path, uint8_t *frame, size_t length)
 	path->counters.roce += payload != 0;
 	if (payload == 0 && !path->faults.all)
 		return fate;
-	fate = fate_draw(path);
+	fate = fate_draw(path, now_ns);
 	if (fate.corrupted && payload != 0 && !fate.lost) {
 		frame_corrupt(frame, length, payload, fate.where);
 		path->counters.corrupted++;
@@ -274,7 +271,7 @@ bool path_take(struct path *path, uint8_t *frame, size_t length, uint64_t now_ns
 
 	if (length < HEADER + ETHERNET)
 		return false;
-	fate = frame_fate(path, frame, length);
+	fate = frame_fate(path, frame, length, now_ns);
 	if (path->silent || fate.lost) {
 		path->counters.silenced += path->silent;
 		path->counters.lost += !path->silent;
