@@ -6,8 +6,8 @@
  * the simulator (tests/sim).
  *
  * Contract:
- *   inputs   tp_post, tp_packet, tp_expire, tp_receive_posted, tp_config_*, tp_stop: change state,
- *            call the world, but emit nothing
+ *   inputs   tp_post, tp_packet, tp_expire, tp_drain, tp_change, tp_stop: change state, call the
+ *            world, but emit nothing
  *   output   tp_next: the next packet to send, until it returns 0. Whoever called an input calls
  *            it, and also when the send path has room again
  *   time     `now` is monotonic ns, an argument everywhere. tp_deadline() is the earliest instant
@@ -182,8 +182,8 @@ void tp_stop(struct tp *tp, bool keep_answer);
  * The caller keeps no more than max_requests outstanding. */
 void tp_post(struct tp *tp);
 
-/* A packet for this QP whose ICRC, addresses, P_Key and dest_qpn were right. `congested`: it
- * carried ECN's mark. */
+/* A packet for this QP whose ICRC, addresses, P_Key and dest_qpn were right. A response with BECN
+ * shrinks the window as a loss does. */
 void tp_packet(struct tp *tp, const struct packet *packet, uint64_t now);
 
 /* Deadlines that have passed. */

@@ -207,6 +207,8 @@ enum ibv_wc_status work_status(const struct work *w);
 struct work *oracle_executing(struct side *side, bool (*fits)(const struct work *w));
 uint64_t area_address(const struct side *side);
 void oracle_executed(struct side *side, struct work *w, bool is_end);
+/* Its first packet goes out for the first time. */
+void oracle_begins(struct side *side, uint32_t count);
 void oracle_read_answer(struct side *side, struct work *w);
 void oracle_completion(struct side *side, uint32_t count, enum ibv_wc_status status);
 _Noreturn void sim_fail(const struct sim *sim, const char *format, ...)

@@ -231,6 +231,54 @@ static void retries_are_counted(void **state)
 	gives_up_at(18, 1);
 }
 
+/* What is acknowledged gives all retries back. */
+static void progress_renews_retries(void **state)
+{
+	struct ibv_qp_attr attr = stage_attr;
+	uint8_t packet[WIRE_PACKET_MAX];
+
+	(void)state;
+	attr.timeout = 8;
+	attr.retry_cnt = 1;
+	struct stage *s = stage_with(IBV_QPT_RC, &attr);
+
+	for (uint32_t i = 0; i < 3; i++) {
+		uint64_t timeouts = tp_counters(s->tp)->timeouts;
+
+		post(s, IBV_WR_SEND, 1, 0);
+		while (tp_counters(s->tp)->timeouts == timeouts) {
+			while (tp_next(s->tp, s->now, packet))
+				;
+			passes(s, tp_deadline(s->tp) - s->now);
+		}
+		while (tp_next(s->tp, s->now, packet))
+			;
+		acknowledges(s, P(i), ACK, i + 1);
+	}
+	says(s, "done 0 0, done 1 0, done 2 0");
+	stage_end(s);
+}
+
+/* Of two acknowledgements that overtook one another the newer one's credits count. */
+static void stale_credits(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	for (uint32_t i = 0; i < 3; i++) {
+		post(s, IBV_WR_SEND, 1, 0);
+		sends(s, OP_SEND_ONLY, P(i));
+	}
+	acknowledges(s, P(2), AETH_ACK | 4, 3);
+	acknowledges(s, P(2), AETH_ACK | 0, 2);
+	says(s, "done 0 0, done 1 0, done 2 0");
+	post(s, IBV_WR_SEND, 1, 0);
+	post(s, IBV_WR_SEND, 1, 0);
+	sends(s, OP_SEND_ONLY, P(3));
+	sends(s, OP_SEND_ONLY, P(4));
+	stage_end(s);
+}
+
 static void timeout_zero_never_gives_up(void **state)
 {
 	struct ibv_qp_attr attr = stage_attr;
@@ -644,6 +692,8 @@ int main(void)
 		cmocka_unit_test(rnr_seven),
 		cmocka_unit_test(retries_are_counted),
 		cmocka_unit_test(timeout_zero_never_gives_up),
+		cmocka_unit_test(progress_renews_retries),
+		cmocka_unit_test(stale_credits),
 		cmocka_unit_test(timeout_changes),
 		cmocka_unit_test(probe_finds_lost_end),
 		cmocka_unit_test(probe_finds_lost_acknowledgement),

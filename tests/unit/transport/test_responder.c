@@ -223,6 +223,22 @@ static void duplicate_read(void **state)
 	stage_end(s);
 }
 
+/* What is asked for again doesn't overtake what was never answered. */
+static void duplicate_waits_its_turn(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	read_request(s, R(0), 0, MTU);
+	read_request(s, R(1), 0, MTU);
+	read_request(s, R(1), 0, MTU);
+	sends(s, OP_READ_RESPONSE_ONLY, R(0));
+	sends(s, OP_READ_RESPONSE_ONLY, R(1));
+	sends_nothing(s);
+	says(s, "read 0+256, read 0+256");
+	stage_end(s);
+}
+
 static void duplicate_atomic(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -548,6 +564,7 @@ int main(void)
 		cmocka_unit_test(rnr_nak),
 		cmocka_unit_test(read_is_answered),
 		cmocka_unit_test(duplicate_read),
+		cmocka_unit_test(duplicate_waits_its_turn),
 		cmocka_unit_test(duplicate_atomic),
 		cmocka_unit_test(too_many_reads),
 		cmocka_unit_test(opcodes_out_of_order),
