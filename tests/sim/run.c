@@ -120,6 +120,21 @@ static void loop(struct sim *sim)
 	}
 }
 
+static void add_totals(const struct sim *sim)
+{
+	sim_totals.packets += sim->packets;
+	sim_totals.hostile += sim->plan.hostile;
+	sim_totals.uc += sim->plan.type == IBV_QPT_UC;
+	for (int i = 0; i < 2; i++) {
+		/* All of them are uint64_t. */
+		const uint64_t *from = (const uint64_t *)tp_counters(sim->side[i].tp);
+		uint64_t *to = (uint64_t *)&sim_totals.counters;
+
+		for (size_t k = 0; k < sizeof(struct tp_counters) / sizeof(*to); k++)
+			to[k] += from[k];
+	}
+}
+
 void sim_run(uint64_t seed, bool verbose)
 {
 	struct sim *sim = calloc(1, sizeof(*sim));
@@ -140,6 +155,7 @@ void sim_run(uint64_t seed, bool verbose)
 		side_begin(sim, &sim->side[i], &sim->plan.side[i]);
 	}
 	loop(sim);
+	add_totals(sim);
 	network_end(sim);
 	for (int i = 0; i < 2; i++)
 		side_end(&sim->side[i]);

@@ -81,6 +81,7 @@ static void world_complete(void *owner, uint32_t count, enum ibv_wc_status statu
 		  status);
 	oracle_completion(side, count, status);
 	side->completed++;
+	sim_totals.errors[status & 31]++;
 	free(side->works[count].answer);
 	side->works[count].answer = NULL;
 	if (status == IBV_WC_SUCCESS)
@@ -95,6 +96,7 @@ static void world_drained(void *owner)
 
 	SIM_MUST(side->sim, side->draining && !side->resume_at, "%c: drained unasked",
 		 'A' + side->index);
+	sim_totals.drained++;
 	side->resume_at = side->sim->now + rng_below(&side->sim->rng, 500000) + 1;
 }
 

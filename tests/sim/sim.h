@@ -9,6 +9,7 @@
  *   side.c      one end's program and memory: struct tp_world
  *   oracle.c    what must hold: order, bytes, once
  *   run.c       the clock
+ *   totals.c    what was met
  *   main.c      seeds
  */
 #ifndef VERBENA_TESTS_SIM_H
@@ -215,6 +216,16 @@ _Noreturn void sim_fail(const struct sim *sim, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 void sim_trace(const struct sim *sim, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
+
+/* What the runs met, so that nobody takes quiet seeds for a test. */
+struct sim_totals {
+	uint64_t packets, errors[32]; /* by completion status */
+	uint64_t hostile, uc, drained;
+	struct tp_counters counters;
+};
+extern struct sim_totals sim_totals;
+/* Prints them. False: something that matters was never met. */
+bool sim_totals_print(void);
 
 void sim_run(uint64_t seed, bool verbose);
 
