@@ -399,6 +399,8 @@ static void on_read_response(struct tp *tp, const struct packet *p, uint64_t now
 			fail_first(tp, IBV_WC_LOC_PROT_ERR);
 		return;
 	}
+	if (unlikely(!q->active))
+		return;
 	r->done += p->length;
 	answered(tp, r, end, now);
 }
@@ -419,7 +421,8 @@ static void on_atomic_acknowledge(struct tp *tp, const struct packet *p, uint64_
 			fail_first(tp, IBV_WC_LOC_PROT_ERR);
 		return;
 	}
-	answered(tp, r, r->last_psn + 1, now);
+	if (q->active)
+		answered(tp, r, r->last_psn + 1, now);
 }
 
 void requester_packet(struct tp *tp, const struct packet *p, uint64_t now)
@@ -712,7 +715,7 @@ static uint32_t send_probe(struct tp *tp, uint64_t now, uint8_t *to)
 	q->probe_due = false;
 	q->probed = true;
 	size = build(tp, q->first, q->una, true, to, &q->probed_end);
-	if (!size)
+	if (!size || !q->active)
 		return fetch_failed(tp, q->first);
 	tp->counters.resent++;
 	timers_arm(tp, now);
@@ -735,7 +738,7 @@ uint32_t requester_next(struct tp *tp, uint64_t now, uint8_t *to)
 	bool ask = asks(tp, r, q->next) && tp->type == IBV_QPT_RC;
 	uint32_t size = build(tp, q->cursor, q->next, ask, to, &after);
 
-	if (unlikely(!size))
+	if (unlikely(!size || !q->active))
 		return fetch_failed(tp, q->cursor);
 	sent(tp, r, after, ask || wants_answer(r), now);
 	if (tp->type == IBV_QPT_UC)

@@ -14,7 +14,8 @@
  *            at which tp_expire (and tp_next, for pacing) is to be called; TP_NEVER: none
  *   world    struct tp_world: memory, receives, completions; called only from inside the inputs and
  *            tp_next. It may call tp_stop() on the same struct tp (an error completion takes the QP
- *            to its error state), and nothing else of the core
+ *            to its error state), and nothing else of the core; not while `access`, `write`,
+ *            `receive_take` and `receive_place` run, which return an error instead
  * The caller serialises everything on one struct tp (qp.lock). What a world call means is the same
  * for every carrier; the core decides only when and in which order.
  *
@@ -97,7 +98,7 @@ struct tp_world {
 
 	/* --- responder */
 	/* Takes the next receive for a message that arrives; *room its bytes. It stays taken until
-	 * receive_done or receive_back. */
+	 * receive_done, receive_back or tp_stop. A bad one is taken, too: receive_done follows. */
 	enum tp_take (*receive_take)(void *owner, uint32_t *room);
 	/* Payload into the taken receive. False: its memory isn't there. */
 	bool (*receive_place)(void *owner, uint32_t offset, const uint8_t *from, uint32_t n,

@@ -90,6 +90,8 @@ static void world_receive_done(void *owner, const struct tp_message *m, enum ibv
 
 	say(s, "receive %u %d%s%s%s", m->length, status, m->has_imm ? " imm" : "",
 	    m->is_write ? " write" : "", m->solicited ? " solicited" : "");
+	if (s->stops_at_receive)
+		tp_stop(s->tp, true);
 }
 
 static void world_receive_back(void *owner)

@@ -447,6 +447,29 @@ static void read_loses_its_region(void **state)
 	stage_end(s);
 }
 
+/* The owner stops the QP when a receive completes: with success (its CQ is full) nothing is said
+ * any more; with an error the NAK still goes out. */
+static void stopped_at_completion(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	s->receives = 2;
+	s->stops_at_receive = true;
+	send_only(s, R(0));
+	says(s, "take, place 0+4 last, receive 4 0");
+	sends_nothing(s);
+	send_only(s, R(1));
+	sends_nothing(s);
+	stage_end(s);
+	s = stage_begin(IBV_QPT_RC);
+	s->receives = 1;
+	s->room = 3;
+	s->stops_at_receive = true;
+	send_only(s, R(0));
+	refused(s, R(0), NAK_INVALID_REQUEST, "take, receive 0 1, refused -1");
+}
+
 static void credits_are_told(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -572,6 +595,7 @@ int main(void)
 		cmocka_unit_test(longer_than_the_receive),
 		cmocka_unit_test(faults),
 		cmocka_unit_test(read_loses_its_region),
+		cmocka_unit_test(stopped_at_completion),
 		cmocka_unit_test(credits_are_told),
 		cmocka_unit_test(answers_and_requests_take_turns),
 		cmocka_unit_test(established_once),
