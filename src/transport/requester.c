@@ -178,10 +178,24 @@ static void go_back(struct tp *tp, uint64_t echo_ns, uint64_t now)
 	congestion_loss(&tp->congestion, now);
 }
 
+static uint64_t timeout_ns(const struct requester *q)
+{
+	return 4096ull << q->timeout;
+}
+
 /* When the transport timer ends that begins now. */
 static uint64_t timeout_at(const struct requester *q, uint64_t now)
 {
-	return q->timeout ? now + (4096ull << q->timeout) : TP_NEVER;
+	return q->timeout ? now + timeout_ns(q) : TP_NEVER;
+}
+
+/* A probe goes out before the transport timer ends: with few retries that ends the QP. */
+static uint64_t probe_ns(const struct tp *tp)
+{
+	const struct requester *q = &tp->requester;
+	uint64_t ns = congestion_patience_ns(&tp->congestion) << q->probes;
+
+	return q->timeout && ns > timeout_ns(q) / 2 ? timeout_ns(q) / 2 : ns;
 }
 
 static void timers_arm(struct tp *tp, uint64_t now)
@@ -191,7 +205,7 @@ static void timers_arm(struct tp *tp, uint64_t now)
 	if (q->timer_at == TP_NEVER)
 		q->timer_at = timeout_at(q, now);
 	if (q->probe_at == TP_NEVER)
-		q->probe_at = now + (congestion_patience_ns(&tp->congestion) << q->probes);
+		q->probe_at = now + probe_ns(tp);
 }
 
 /* ------------------------------------------------------------------ acknowledgements */

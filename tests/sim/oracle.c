@@ -172,10 +172,11 @@ void oracle_begins(struct side *side, uint32_t count)
 static bool may_give_up(const struct side *side, enum ibv_wc_status status)
 {
 	const struct ibv_qp_attr *attr = &side->plan->attr;
+	const struct network_faults *f = &side->sim->plan.faults;
 
 	if (status == IBV_WC_RETRY_EXC_ERR)
-		return attr->timeout && (side->peer->over || side->sim->plan.faults.lose ||
-					 side->sim->plan.faults.lose_burst || attr->timeout < 12);
+		return attr->timeout && (side->peer->over || f->lose || f->lose_burst ||
+					 f->corrupt || f->truncate || attr->timeout < 12);
 	if (status == IBV_WC_RNR_RETRY_EXC_ERR)
 		return attr->rnr_retry != 7;
 	return false;

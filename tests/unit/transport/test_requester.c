@@ -361,6 +361,25 @@ static void probe_finds_lost_end(void **state)
 	stage_end(s);
 }
 
+/* One probe comes before each end of the transport timer, whatever the round trip is. */
+static void probe_precedes_timeout(void **state)
+{
+	struct ibv_qp_attr attr = stage_attr;
+
+	(void)state;
+	attr.retry_cnt = 0;
+	attr.timeout = 11; /* 8.4 ms; nothing is known of the round trip yet */
+	struct stage *s = stage_with(IBV_QPT_RC, &attr);
+
+	post(s, IBV_WR_SEND, 1, 0);
+	sends(s, OP_SEND_ONLY, P(0));
+	passes(s, (4096ull << 11) - 1);
+	sends(s, OP_SEND_ONLY, P(0));
+	acknowledges(s, P(0), ACK, 1);
+	says(s, "done 0 0");
+	stage_end(s);
+}
+
 /* Only the acknowledgement got lost: nothing but the probe is repeated. */
 static void probe_finds_lost_acknowledgement(void **state)
 {
@@ -696,6 +715,7 @@ int main(void)
 		cmocka_unit_test(stale_credits),
 		cmocka_unit_test(timeout_changes),
 		cmocka_unit_test(probe_finds_lost_end),
+		cmocka_unit_test(probe_precedes_timeout),
 		cmocka_unit_test(probe_finds_lost_acknowledgement),
 		cmocka_unit_test(read_in_pieces),
 		cmocka_unit_test(read_rest_is_asked_for),
