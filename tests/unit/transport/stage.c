@@ -24,6 +24,7 @@ static void say(struct stage *s, const char *format, ...)
 	size_t used = strlen(s->said);
 	va_list args;
 
+	assert_true(used + 128 < sizeof(s->said));
 	va_start(args, format);
 	if (used)
 		used += (size_t)snprintf(s->said + used, sizeof(s->said) - used, ", ");

@@ -28,7 +28,7 @@ struct stage {
 	struct tp_request ring[PLACES];
 	uint32_t posted;
 	uint64_t now;
-	char said[4096];
+	char said[1 << 17];
 	/* How the world behaves. */
 	uint32_t receives, room;
 	bool counts_receives; /* else like an SRQ */
