@@ -107,7 +107,9 @@ struct mr {
 	struct ibv_mr ibv;
 	uint64_t iova;
 	uint32_t access;
-	bool imported; /* another struct mr's region, no entry of its own anywhere */
+	bool imported;		 /* another registration's region */
+	struct foreign *foreign; /* imported from another process; else an imported one has no entry
+				    of its own anywhere (foreign.h) */
 	struct list held;
 };
 
@@ -202,6 +204,7 @@ enum send_flag { /* struct send_wqe.flags */
 		 SEND_READS = 16,    /* counted in qp.reads_out */
 		 SEND_BLOCKING = 32, /* counted in qp.blocking_out */
 		 SEND_ANSWERED = 64, /* a READ's or atomic's data is in place */
+		 SEND_BY_RING = 128, /* a WRITE that the peer must execute, though we reach it */
 };
 
 struct send_wqe {

@@ -12,6 +12,7 @@
 #include "hca/cq.h"
 #include "hca/engine.h"
 #include "hca/execute.h"
+#include "hca/foreign.h"
 #include "hca/link.h"
 #include "hca/mr.h"
 #include "hca/qp.h"
@@ -331,7 +332,7 @@ static enum outcome do_send_ref(struct qp *qp, const struct ring_header *h, cons
 
 	if (unlikely(count < 0))
 		return fail_receive(qp, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
-	if (!qp->link->self && !qp->link->can_vm)
+	if ((!qp->link->self && !qp->link->can_vm) || foreign_among(remote, remote_count))
 		return ask_for_data(qp, h, payload, room, in, wqe);
 	/* The sender doesn't end its QP, and so gives no memory back, while this names it. Nothing
 	 * of what is there afterwards may get into the receive, not even of a message that fails.
@@ -422,7 +423,7 @@ static bool write_piece(struct qp *qp, const struct ring_header *h, const uint8_
 	if (n > room - sizeof(r) || n > h->length - qp->write_done)
 		return false;
 	if (!n)
-		return true;
+		return qp_remote_access(qp) & IBV_ACCESS_REMOTE_WRITE;
 	if (!qp->write_done &&
 	    !remote_resolve(qp, r.addr, h->length, r.rkey, IBV_ACCESS_REMOTE_WRITE))
 		return false;
@@ -484,7 +485,7 @@ static enum outcome do_read(struct qp *qp, const struct ring_header *h, const ui
 		h->length ? remote_resolve(qp, r.addr, h->length, r.rkey, IBV_ACCESS_REMOTE_READ)
 			  : 0;
 
-	if (h->length && !from)
+	if (h->length ? !from : !(qp_remote_access(qp) & IBV_ACCESS_REMOTE_READ))
 		return refuse_access(qp, h, IBV_ACCESS_REMOTE_READ);
 	do {
 		uint32_t left = h->length - at;

@@ -295,33 +295,6 @@ static enum step start_write_imm(struct qp *qp, struct send_wqe *wqe)
 	return STEP_DONE;
 }
 
-static enum step start_write_direct(struct qp *qp, struct send_wqe *wqe)
-{
-	if (!wqe->progress) {
-		if (outstanding(qp))
-			return STEP_WAIT;
-		enum ibv_wc_status status = onesided_write(qp, wqe);
-
-		if (unlikely(status == IBV_WC_LOC_PROT_ERR))
-			return fail_here(qp, wqe, status);
-		if (unlikely(status == IBV_WC_RETRY_EXC_ERR && qp->type == IBV_QPT_RC)) {
-			qp->peer_ready = false; /* it was; the timer decides */
-			engine_watch_qp(qp);
-			return STEP_WAIT;
-		}
-		if (unlikely(status != IBV_WC_SUCCESS && qp->type == IBV_QPT_RC)) {
-			sq_complete(qp, wqe, status);
-			return STEP_FAILED;
-		}
-		if (status != IBV_WC_SUCCESS || wqe->opcode == IBV_WR_RDMA_WRITE) {
-			sq_complete(qp, wqe, IBV_WC_SUCCESS);
-			return STEP_DONE;
-		}
-		wqe->progress = 1; /* written: what is left is the notification */
-	}
-	return start_write_imm(qp, wqe);
-}
-
 /* RDMA WRITE piece by piece through the ring. Nothing before it may still have to wait there. */
 static enum step start_write_ring(struct qp *qp, struct send_wqe *wqe)
 {
@@ -354,6 +327,39 @@ static enum step start_write_ring(struct qp *qp, struct send_wqe *wqe)
 	return STEP_DONE;
 }
 
+static enum step start_write_direct(struct qp *qp, struct send_wqe *wqe)
+{
+	if (unlikely(wqe->flags & SEND_BY_RING))
+		return start_write_ring(qp, wqe);
+	if (!wqe->progress) {
+		if (outstanding(qp))
+			return STEP_WAIT;
+		enum ibv_wc_status status = onesided_write(qp, wqe);
+
+		if (unlikely(status == ASK_PEER)) {
+			wqe->flags |= SEND_BY_RING;
+			return start_write_ring(qp, wqe);
+		}
+		if (unlikely(status == IBV_WC_LOC_PROT_ERR))
+			return fail_here(qp, wqe, status);
+		if (unlikely(status == IBV_WC_RETRY_EXC_ERR && qp->type == IBV_QPT_RC)) {
+			qp->peer_ready = false; /* it was; the timer decides */
+			engine_watch_qp(qp);
+			return STEP_WAIT;
+		}
+		if (unlikely(status != IBV_WC_SUCCESS && qp->type == IBV_QPT_RC)) {
+			sq_complete(qp, wqe, status);
+			return STEP_FAILED;
+		}
+		if (status != IBV_WC_SUCCESS || wqe->opcode == IBV_WR_RDMA_WRITE) {
+			sq_complete(qp, wqe, IBV_WC_SUCCESS);
+			return STEP_DONE;
+		}
+		wqe->progress = 1; /* written: what is left is the notification */
+	}
+	return start_write_imm(qp, wqe);
+}
+
 static enum step finish_direct(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
 {
 	if (unlikely(status == IBV_WC_RETRY_EXC_ERR)) {
@@ -379,10 +385,13 @@ static enum step start_read(struct qp *qp, struct send_wqe *wqe)
 	if (likely(onesided_direct(qp))) {
 		if (outstanding(qp))
 			return STEP_WAIT;
-		return finish_direct(qp, wqe, onesided_read(qp, wqe));
-	}
-	if (unlikely(qp->link->can_vm))
+		enum ibv_wc_status status = onesided_read(qp, wqe);
+
+		if (likely(status != ASK_PEER))
+			return finish_direct(qp, wqe, status);
+	} else if (unlikely(qp->link->can_vm)) {
 		return wait_for_peer(qp);
+	}
 	if (!may_read(qp))
 		return STEP_WAIT;
 	if (unlikely(sq_segments(qp, wqe, IBV_ACCESS_LOCAL_WRITE, local) < 0))

@@ -50,6 +50,7 @@ enum proto_command {
 	PROTO_QUERY_MR = 0x89,	  /* context: a region of this process */
 	PROTO_UNLINK = 0x8a,	  /* process connection: struct proto_unlink */
 	PROTO_ROUTE = 0x8b,	  /* context: struct proto_route */
+	PROTO_IMPORT_MR = 0x8c,	  /* context: struct proto_import_mr, a region of another process */
 };
 
 struct proto_reply {
@@ -183,6 +184,23 @@ struct proto_query_mr_resp {
 	uint64_t addr, length, iova;
 	uint32_t lkey, rkey;
 	uint32_t access; /* enum ib_uverbs_access_flags */
+	uint32_t reserved;
+};
+
+/* PROTO_IMPORT_MR: keys of mine for the region `shared`, of another process of the same user, and
+ * of the protection domain that `pd` is. What is returned is no region to be pinned, and ends with
+ * DEREG_MR. -ENOENT: there is none; -EOPNOTSUPP: of another user; -EINVAL: of another domain, or of
+ * this process. Who returns gets its keys again, whether or not the owner is back. */
+struct proto_import_mr {
+	uint32_t pd;
+	uint32_t shared;
+};
+
+struct proto_import_mr_resp {
+	uint32_t handle;
+	uint32_t lkey, rkey;
+	uint32_t owner_slot;
+	uint32_t owner_rkey;
 	uint32_t reserved;
 };
 

@@ -225,6 +225,15 @@ static void body_query_mr(struct packet *p, const struct client *other, struct i
 	ADD(p, body);
 }
 
+/* Handles of two clients are often the same numbers. */
+static void body_import_mr(struct packet *p, const struct client *other, struct input *in)
+{
+	const struct proto_import_mr body = {
+		.pd = PD(other, in), .shared = handle_of(other, IB_USER_VERBS_CMD_REG_MR, in)};
+
+	ADD(p, body);
+}
+
 /* Bodies that name another client. */
 static void body_link(struct packet *p, const struct client *other, struct input *in)
 {
@@ -291,6 +300,7 @@ static const struct {
 	{PROTO_IMPORT_PD, body_import_pd, true, true},
 	{PROTO_UNIMPORT_PD, body_unimport_pd, false, false},
 	{PROTO_QUERY_MR, body_query_mr, true, false},
+	{PROTO_IMPORT_MR, body_import_mr, true, true},
 	{PROTO_ROUTE, body_route, false, false},
 };
 

@@ -92,6 +92,7 @@ static const struct known on_context[] = {
 	ROW0(PROTO_UNIMPORT_PD, proto_handle),
 	ROW(PROTO_ROUTE, proto_route, proto_route_resp),
 	ROW(PROTO_QUERY_MR, proto_handle, proto_query_mr_resp),
+	ROW(PROTO_IMPORT_MR, proto_import_mr, proto_import_mr_resp),
 };
 #define ON_CONTEXT (sizeof(on_context) / sizeof(on_context[0]))
 
