@@ -6,10 +6,12 @@
  * hang of one is a failure of one. It owns the children and a socket pair for each test.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <fnmatch.h>
 #include <grp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -283,10 +285,33 @@ static void become_user(int role)
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
+/* RIG_HOSTS=SPACE,DIR,SPACE,DIR: each end is on a host of its own, which is a network namespace
+ * (its file) and a run-time directory. */
+static void enter_host(int role)
+{
+	const char *hosts = getenv("RIG_HOSTS");
+	char *words[4] = {NULL}, *rest = hosts ? strdup(hosts) : NULL;
+	int count = 0, fd;
+
+	if (!hosts)
+		return;
+	while (rest && count < 4)
+		words[count++] = strsep(&rest, ",");
+	fd = count == 4 ? open(words[2 * role], O_RDONLY | O_CLOEXEC) : -1;
+	if (fd < 0 || setns(fd, CLONE_NEWNET)) {
+		fprintf(stderr, "  RIG_HOSTS=%s: %s\n", hosts, strerror(errno));
+		_exit(EXIT_FAILED);
+	}
+	close(fd);
+	setenv("VERBENA_RUNTIME_DIR", words[2 * role + 1], 1);
+	free(words[0]);
+}
+
 static void run_process(const struct rig_test *test, enum rig_carrier carrier, int role, int sock)
 {
 	struct part part;
 
+	enter_host(role);
 	become_user(role);
 	part_prepare(&part, test, carrier, role, sock);
 	part_run(&part);

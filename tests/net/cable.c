@@ -41,7 +41,7 @@ static double random_share(struct path *path)
 
 /* What a frame is to suffer; all values are drawn for each frame. */
 struct fate {
-	bool lost, duplicated, late, corrupted;
+	bool lost, duplicated, late, corrupted, bare;
 	double jitter; /* share of jitter_ns */
 	uint64_t where;
 };
@@ -57,6 +57,7 @@ static struct fate fate_draw(struct path *path, uint64_t now_ns)
 	fate.duplicated = random_share(path) < faults->duplicate;
 	fate.late = random_share(path) < faults->reorder;
 	fate.corrupted = random_share(path) < faults->corrupt;
+	fate.bare = random_share(path) < faults->bare;
 	fate.jitter = random_share(path);
 	fate.where = random_next(path);
 	if (burst && now_ns >= path->burst_until_ns)
@@ -117,6 +118,17 @@ static void frame_corrupt(uint8_t *frame, size_t length, size_t payload, uint64_
 	sum = ~sum & 0xffffu ? ~sum & 0xffffu : 0xffffu;
 	sum_at[0] = (uint8_t)(sum >> 8);
 	sum_at[1] = (uint8_t)sum;
+}
+
+/* Leaves the UDP checksum out, as other RoCEv2 senders do. False: it is still to be made. */
+static bool frame_bare(uint8_t *frame, size_t payload)
+{
+	const struct virtio_net_hdr *header = (const struct virtio_net_hdr *)frame;
+
+	if (header->flags & VIRTIO_NET_HDR_F_NEEDS_CSUM)
+		return false;
+	memset(frame + payload - UDP + UDP_CHECKSUM_AT, 0, 2);
+	return true;
 }
 
 /* Waiting ------------------------------------------------------------------------------------ */
@@ -261,6 +273,8 @@ static struct fate frame_fate(struct path *path, uint8_t *frame, size_t length, 
 		frame_corrupt(frame, length, payload, fate.where);
 		path->counters.corrupted++;
 	}
+	if (fate.bare && payload != 0 && !fate.lost)
+		path->counters.bared += frame_bare(frame, payload);
 	return fate;
 }
 

@@ -19,13 +19,14 @@
 #include <stdint.h>
 
 struct path_faults {
-	double loss;	      /* probability that a frame is lost */
-	double burst;	      /* probability that a burst of losses begins */
-	uint64_t burst_ns;    /* and takes so long */
-	double duplicate;     /* probability that a frame comes twice */
-	double reorder;	      /* probability that a frame is held back by reorder_ns */
-	uint64_t reorder_ns;  /* so that later ones overtake it */
-	double corrupt;	      /* probability that one bit of the UDP payload is turned over */
+	double loss;	     /* probability that a frame is lost */
+	double burst;	     /* probability that a burst of losses begins */
+	uint64_t burst_ns;   /* and takes so long */
+	double duplicate;    /* probability that a frame comes twice */
+	double reorder;	     /* probability that a frame is held back by reorder_ns */
+	uint64_t reorder_ns; /* so that later ones overtake it */
+	double corrupt;	     /* probability that one bit of the UDP payload is turned over */
+	double bare; /* the UDP checksum is left out (only where the frame has one: no offloads) */
 	uint64_t delay_ns;    /* of every frame */
 	uint64_t jitter_ns;   /* and up to so much more, the order kept */
 	uint64_t bytes_per_s; /* rate; 0: no limit */
@@ -36,9 +37,10 @@ struct path_faults {
 
 struct path_counters {
 	uint64_t frames, bytes, roce; /* came in; those of RoCEv2 among them */
-	uint64_t lost, duplicated, reordered, corrupted, overflowed; /* faults that happened */
-	uint64_t silenced;					     /* while the path was silent */
-	uint64_t delivered;					     /* went out */
+	uint64_t lost, duplicated, reordered, corrupted, bared,
+		overflowed; /* faults that happened */
+	uint64_t silenced;  /* while the path was silent */
+	uint64_t delivered; /* went out */
 };
 
 struct path {
