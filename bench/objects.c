@@ -179,7 +179,9 @@ static int srq_end(void *object)
 static void *ah_make(size_t bytes)
 {
 	struct ibv_ah_attr attr = {
-		.is_global = 1, .port_num = 1, .grh = {.dgid = node.gid, .hop_limit = 1}};
+		.is_global = 1,
+		.port_num = 1,
+		.grh = {.dgid = node.gid, .sgid_index = node.gid_index, .hop_limit = 1}};
 
 	(void)bytes;
 	return ibv_create_ah(node.pd, &attr);

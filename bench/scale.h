@@ -20,6 +20,7 @@ struct node {
 	struct ibv_mr *mr;
 	uint8_t *buf;
 	union ibv_gid gid;
+	uint8_t gid_index;
 };
 
 /* Opens the device; a CQ of `cqe` entries on a channel, `bytes` of memory registered. */

@@ -3,8 +3,8 @@
 
 # verbena_unit_test(NAME SOURCES file... [LIBS target...] [TIMEOUT seconds])
 #
-# Builds a cmocka program `test_NAME` and registers it as the test `unit.NAME`. Without cmocka
-# nothing is built; `make check` installs it first.
+# Builds a cmocka program `test_NAME` and registers it as the test `unit.NAME`; an exit code of 77
+# is skipped. Without cmocka nothing is built; `make check` installs it first.
 function(verbena_unit_test name)
 	cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBS")
 	if(NOT CMOCKA_FOUND)
@@ -18,7 +18,8 @@ function(verbena_unit_test name)
 	set_target_properties(test_${name} PROPERTIES
 		RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/unit)
 	add_test(NAME unit.${name} COMMAND test_${name})
-	set_tests_properties(unit.${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS unit)
+	set_tests_properties(unit.${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS unit
+		SKIP_RETURN_CODE 77)
 	verbena_test_environment(unit.${name})
 endfunction()
 

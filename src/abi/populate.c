@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Pages of a region. See populate.h. The kernel takes 0.13 us for each small page that it is asked
- * to populate, also when it is there: 36 ms for a GiB. Memory that is registered has mostly been
- * touched before, and to see that takes a 60th: PAGEMAP_SCAN (Linux 6.7) finds the first page that
- * is missing, and PROCMAP_QUERY (6.11) tells whether the mapping may be written. Only for private
- * anonymous memory: pages of files can be in a state that must be asked for. No state.
+ * to populate, also when it is there: 36 ms for a GiB. Whether a page is there is of no
+ * consequence: every copy goes through the owner's address space, and brings in what it needs. What
+ * may be done with it is the same for a whole mapping, and a file that was cut off misses the end.
+ * So of a large region one page of each mapping is asked for, the last; where mappings end,
+ * PROCMAP_QUERY tells (Linux 6.11), or before that the lines of /proc/self/maps. No state.
  */
 #include "abi/populate.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -18,10 +21,11 @@
 
 #include "base/log.h"
 
-/* From here on looking is quicker than populating. */
-enum { LOOK_PAGES_MIN = 64 };
+/* From here on looking at the mappings is quicker than populating; with the text, which has a line
+ * for each mapping of the process up to ours, only from the second on. */
+enum { LOOK_PAGES_MIN = 64, READ_PAGES_MIN = 1024 };
 
-/* Linux's <linux/fs.h> has both, but headers may be older than the kernel. */
+/* Linux's <linux/fs.h> has it, but headers may be older than the kernel. */
 struct map_query {
 	uint64_t size, query_flags, query_addr;
 	uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
@@ -29,56 +33,102 @@ struct map_query {
 	uint64_t name_addr, build_id_addr;
 };
 #define MAP_QUERY _IOWR('f', 17, struct map_query)
-enum { MAP_READABLE = 1, MAP_WRITABLE = 2, MAP_IS_SHARED = 8 };
 
-struct page_scan {
-	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
-	uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
+/* A walk over this process's mappings. `text` is of the same descriptor, once it is wanted. */
+struct walk {
+	int fd;
+	FILE *text;
+	size_t page;
 };
-#define PAGE_SCAN _IOWR('f', 16, struct page_scan)
-enum { PAGE_PRESENT = 8 };
 
-/* Whether all of it is private anonymous memory with this right. */
-static bool is_plain_memory(uintptr_t start, uintptr_t end, uint64_t right)
+/* 0; EFAULT; EOPNOTSUPP: the kernel doesn't know how. */
+static int populate_pages(uintptr_t start, size_t length, bool write)
 {
-	/* Not kept open: it stays that of the process that opened it, also in a forked child. */
-	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	int advice = write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
 
-	if (fd < 0)
-		return false;
-	while (start < end) {
-		struct map_query query = {.size = sizeof(query), .query_addr = start};
-
-		if (ioctl(fd, MAP_QUERY, &query) < 0 || query.inode ||
-		    (query.vma_flags & (right | MAP_IS_SHARED)) != right || query.vma_end <= start)
-			break;
-		start = query.vma_end;
+	while (madvise((void *)start, length, advice) < 0) {
+		if (errno == EINTR || errno == EAGAIN)
+			continue;
+		if (errno == EINVAL && madvise((void *)start, 0, advice) < 0)
+			return EOPNOTSUPP;
+		return EFAULT;
 	}
-	close(fd);
-	return start >= end;
+	return 0;
 }
 
-/* Whether a search for one that isn't there finds none. */
-static bool all_present(uintptr_t start, uintptr_t end)
+/* Where the mapping with `at` in it ends, 0 when there is none, by the lines from the last one on.
+ * EOPNOTSUPP: there is no text. */
+static int read_end(struct walk *walk, uintptr_t at, uintptr_t *end)
 {
-	uint64_t found[3]; /* from where, to where, what it is */
-	struct page_scan scan = {.size = sizeof(scan),
-				 .start = start,
-				 .end = end,
-				 .vec = (uintptr_t)found,
-				 .vec_len = 1,
-				 .max_pages = 1,
-				 .category_inverted = PAGE_PRESENT,
-				 .category_mask = PAGE_PRESENT,
-				 .return_mask = PAGE_PRESENT};
-	int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	char line[128], *rest;
+	bool whole = true;
 
-	if (fd < 0)
-		return false;
-	int count = ioctl(fd, PAGE_SCAN, &scan);
+	if (!walk->text)
+		walk->text = fdopen(walk->fd, "r");
+	if (!walk->text)
+		return EOPNOTSUPP;
+	*end = 0;
+	while (fgets(line, sizeof(line), walk->text)) {
+		bool begins = whole; /* not the rest of a long name */
 
-	close(fd);
-	return count == 0 && scan.walk_end == end;
+		whole = strchr(line, '\n') != NULL;
+		if (!begins)
+			continue;
+		uintptr_t from = strtoul(line, &rest, 16), to = strtoul(rest + 1, NULL, 16);
+
+		if (to <= at)
+			continue;
+		*end = from <= at ? to : 0;
+		return 0;
+	}
+	return ferror(walk->text) ? EOPNOTSUPP : 0;
+}
+
+static int find_end(struct walk *walk, uintptr_t at, size_t left, uintptr_t *end)
+{
+	struct map_query query = {.size = sizeof(query), .query_addr = at};
+
+	*end = 0;
+	if (!walk->text && !ioctl(walk->fd, MAP_QUERY, &query))
+		*end = query.vma_end;
+	else if (walk->text || errno != ENOENT)
+		return walk->text || left / walk->page >= READ_PAGES_MIN ? read_end(walk, at, end)
+									 : EOPNOTSUPP;
+	return 0;
+}
+
+/* The last page of each mapping between the two. As populate_pages(). */
+static int populate_ends(struct walk *walk, uintptr_t start, uintptr_t end, bool write)
+{
+	uintptr_t stop;
+	int err = 0;
+
+	for (; !err && start < end; start = stop) {
+		err = find_end(walk, start, end - start, &stop);
+		if (err)
+			return err;
+		if (stop <= start)
+			return EFAULT;
+		stop = stop < end ? stop : end;
+		err = populate_pages(stop - walk->page, walk->page, write);
+	}
+	return err;
+}
+
+static int look(uintptr_t start, uintptr_t end, size_t page, bool write)
+{
+	/* Not kept open: it stays that of the process that opened it, also in a forked child. */
+	struct walk walk = {.fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), .page = page};
+
+	if (walk.fd < 0)
+		return EOPNOTSUPP;
+	int err = populate_ends(&walk, start, end, write);
+
+	if (walk.text)
+		fclose(walk.text);
+	else
+		close(walk.fd);
+	return err;
 }
 
 int populate(void *addr, size_t length, bool write)
@@ -86,20 +136,15 @@ int populate(void *addr, size_t length, bool write)
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	uintptr_t start = (uintptr_t)addr & ~(uintptr_t)(page - 1);
 	uintptr_t end = ((uintptr_t)addr + length + page - 1) & ~(uintptr_t)(page - 1);
-	int advice = write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+	int err = EOPNOTSUPP;
 
-	if ((end - start) / page >= LOOK_PAGES_MIN &&
-	    is_plain_memory(start, end, write ? MAP_WRITABLE : MAP_READABLE) &&
-	    all_present(start, end))
+	if ((end - start) / page >= LOOK_PAGES_MIN)
+		err = look(start, end, page, write);
+	if (err == EOPNOTSUPP)
+		err = populate_pages(start, end - start, write);
+	if (err != EFAULT)
 		return 0;
-	while (madvise((void *)start, end - start, advice) < 0) {
-		if (errno == EINTR || errno == EAGAIN)
-			continue;
-		if (errno == EINVAL && madvise((void *)start, 0, advice) < 0)
-			return 0;
-		log_warn("a region can't be registered: the %zu bytes at %p aren't all mapped%s",
-			 length, addr, write ? " and writable" : "");
-		return EFAULT;
-	}
-	return 0;
+	log_warn("a region can't be registered: the %zu bytes at %p aren't all mapped%s", length,
+		 addr, write ? " and writable" : "");
+	return EFAULT;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Bringing in the pages of a region that is registered. */
+/* Looking at the pages of a region that is registered. */
 #ifndef VERBENA_ABI_POPULATE_H
 #define VERBENA_ABI_POPULATE_H
 
@@ -7,9 +7,9 @@
 #include <stddef.h>
 
 /*
- * Makes the pages of these bytes exist (`write`: where they may be written), before a peer needs
- * them. 0, or EFAULT when they aren't all mapped so. Kernels before 5.14 can't; there, pages come
- * when they are touched.
+ * Checks that these bytes are mapped, so that they may be read (`write`: written). 0, or EFAULT.
+ * The pages of a small region exist afterwards, before a peer needs them; those of a large one come
+ * when they are touched. Kernels before 5.14 can do neither; there, access tells.
  */
 int populate(void *addr, size_t length, bool write);
 

@@ -168,6 +168,7 @@ static void context_init(struct context *context, struct hca *hca, struct ibv_de
 	struct ibv_context *ibv = &context->verbs.context;
 
 	context->hca = hca;
+	context->device_index = device_of(device)->index;
 	ibv->device = device;
 	ibv->cmd_fd = context->cmd_fd = cmd_fd;
 	ibv->async_fd = context->async.fd;

@@ -8,8 +8,8 @@
  *
  * A PD that is imported is a sibling of the original at the daemon. In this process all siblings
  * have one number (struct pd.id), so that a queue pair of the one may use the other's regions.
- * A region that is imported is a copy of what the original's owner sees; keys and memory belong to
- * one process, so only that process can import it.
+ * A region that is imported is a copy of what its owner sees; that of another process has keys of
+ * this process's own, and leads to the other's memory (hca/foreign.h).
  *
  * ibv_unimport_pd() can't fail, but the objects that were made in the PD may live on: then the PD
  * stays until they are ended (context_count).
@@ -25,6 +25,8 @@
 #include "abi/verbs_abi.h"
 #include "base/log.h"
 #include "hca/books.h"
+#include "hca/foreign.h"
+#include "hca/mr.h"
 
 #undef ibv_get_device_list
 
@@ -234,38 +236,121 @@ void share_end_released(struct open_context *open)
 
 /* ------------------------------------------------------------------ regions */
 
+/* Keys for the region, in the books. 0 or a negative errno. */
+static int foreign_begin(struct mr *mr)
+{
+	struct context *context = context_of(mr->ibv.context);
+	struct proto_import_mr_resp resp;
+
+	books_enter(context->hca);
+	int err =
+		daemon_import_mr(&context->conn, pd_of(mr->ibv.pd)->handle, mr->ibv.handle, &resp);
+
+	if (!err) {
+		*mr->foreign = (struct foreign){
+			.handle = resp.handle, .slot = resp.owner_slot, .rkey = resp.owner_rkey};
+		mr->ibv.lkey = resp.lkey;
+		mr->ibv.rkey = resp.rkey;
+		books_add(context, HELD_MR, &mr->held);
+		atomic_store(&context->hca->last_key_index, resp.lkey >> LIMIT_KEY_TAG_BITS);
+	}
+	books_leave(context->hca);
+	return err;
+}
+
+static void foreign_end(struct mr *mr)
+{
+	struct context *context = context_of(mr->ibv.context);
+
+	books_enter(context->hca);
+	daemon_dereg_mr(&context->conn, mr->foreign->handle);
+	books_drop(context, &mr->held);
+	books_leave(context->hca);
+}
+
+static void explain_foreign(int err)
+{
+	if (err == -EOPNOTSUPP)
+		log_warn("ibv_import_mr: the region belongs to a process whose memory can't be "
+			 "reached from here (another user's, or process_vm_readv isn't allowed)");
+	else if (err == -EINVAL)
+		log_warn("ibv_import_mr: the region is none of this protection domain (any more)");
+	else if (err == -ETIMEDOUT)
+		log_warn("ibv_import_mr: the process that registered the region doesn't run");
+}
+
+/* The region of another process. Nothing is held meanwhile: its process may have to be met first.
+ */
+static int import_foreign(struct mr *mr)
+{
+	struct hca *hca = context_of(mr->ibv.context)->hca;
+
+	mr->foreign = calloc(1, sizeof(*mr->foreign));
+	if (!mr->foreign)
+		return -ENOMEM;
+	int err = foreign_begin(mr);
+
+	if (!err) {
+		err = foreign_find(hca, mr);
+		if (err)
+			foreign_end(mr);
+		else
+			mr_publish(hca, mr);
+	}
+	if (!err)
+		return 0;
+	explain_foreign(err);
+	free(mr->foreign);
+	return err;
+}
+
+/* Of this process: a description of what it has. */
+static void import_own(struct mr *mr, const struct proto_query_mr_resp *resp)
+{
+	mr->ibv.length = resp->length;
+	mr->ibv.lkey = resp->lkey;
+	mr->ibv.rkey = resp->rkey;
+	mr->iova = resp->iova;
+	mr->access = resp->access;
+}
+
 EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
 {
 	struct proto_query_mr_resp resp;
 	int err = daemon_query_mr(conn_of(pd->context), handle, &resp);
 
-	if (err == -EOPNOTSUPP)
-		log_warn("ibv_import_mr: the region belongs to another process, whose memory can't "
-			 "be used from here; register memory that both have mapped instead");
-	if (err)
+	if (err && err != -EOPNOTSUPP)
 		return fail_null(-err);
 	struct mr *mr = calloc(1, sizeof(*mr));
 
 	if (!mr)
 		return fail_null(ENOMEM);
 	/* The address stays NULL: the manual page promises none. */
-	mr->ibv = (struct ibv_mr){.context = pd->context,
-				  .pd = pd,
-				  .length = resp.length,
-				  .handle = handle,
-				  .lkey = resp.lkey,
-				  .rkey = resp.rkey};
-	mr->iova = resp.iova;
-	mr->access = resp.access;
+	mr->ibv = (struct ibv_mr){.context = pd->context, .pd = pd, .handle = handle};
 	mr->imported = true;
+	if (!err)
+		import_own(mr, &resp);
+	else
+		err = import_foreign(mr);
+	if (err) {
+		free(mr);
+		return fail_null(-err);
+	}
 	context_count(pd->context, 1);
 	return &mr->ibv;
 }
 
 EXPORT void ibv_unimport_mr(struct ibv_mr *ibv)
 {
+	struct mr *mr = container_of(ibv, struct mr, ibv);
 	struct ibv_context *context = ibv->context;
 
-	free(container_of(ibv, struct mr, ibv));
+	if (mr->foreign) {
+		mr_revoke(context_of(context)->hca, mr);
+		foreign_forget(mr);
+		foreign_end(mr);
+		free(mr->foreign);
+	}
+	free(mr);
 	context_count(context, -1);
 }

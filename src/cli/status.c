@@ -26,12 +26,47 @@ static void daemon_print(const json_t *reply)
 	       ctl_string(reply, "runtime_dir"), ctl_integer(reply, "netns"));
 }
 
+/* What other hosts can be reached by. */
+static void wire_print(const json_t *wire)
+{
+	const char *state = ctl_string(wire, "state"), *why = ctl_string(wire, "why");
+
+	if (!wire)
+		return;
+	if (!strcmp(state, "open"))
+		printf("wire: UDP port %" JSON_INTEGER_FORMAT
+		       " is open for %s, %" JSON_INTEGER_FORMAT " sockets%s%s\n",
+		       ctl_integer(wire, "port"),
+		       json_is_true(json_object_get(wire, "ipv6")) ? "IPv4 and IPv6" : "IPv4",
+		       ctl_integer(wire, "sockets"), *why ? "; " : "", why);
+	else
+		printf("wire: %s: %s\n", state, *why ? why : "the first program opens it");
+}
+
+/* Its interfaces, one or several, in one word. */
+static void interfaces_join(const json_t *device, char *text, size_t size)
+{
+	const json_t *name;
+	size_t i, length = 0;
+
+	*text = 0;
+	json_array_foreach(json_object_get(device, "interfaces"), i, name) {
+		int n = snprintf(text + length, size - length, "%s%s", i ? "," : "",
+				 json_string_value(name));
+
+		if (n < 0 || (size_t)n >= size - length)
+			return;
+		length += (size_t)n;
+	}
+}
+
 static void devices_print(const json_t *devices, bool colour)
 {
 	static const struct table_column columns[] = {
 		{"DEVICE", false}, {"NODE", false}, {"PORT", true}, {"STATE", false},
-		{"MTU", true},	   {"GUID", false}, {"GIDS", true},
+		{"MTU", true},	   {"GUID", false}, {"GIDS", true}, {"INTERFACE", false},
 	};
+	char interfaces[256];
 	struct table table;
 	const json_t *device;
 	size_t i;
@@ -50,6 +85,8 @@ static void devices_print(const json_t *devices, bool colour)
 		table_add(&table, TABLE_PLAIN, "%s", ctl_string(device, "guid"));
 		table_add(&table, TABLE_PLAIN, "%zu",
 			  json_array_size(json_object_get(device, "gids")));
+		interfaces_join(device, interfaces, sizeof(interfaces));
+		table_add(&table, TABLE_PLAIN, "%s", interfaces);
 	}
 	putchar('\n');
 	table_print(&table, stdout, colour);
@@ -143,6 +180,7 @@ static int status_print(const json_t *reply)
 	const json_t *devices = json_object_get(reply, "devices");
 
 	daemon_print(reply);
+	wire_print(json_object_get(reply, "wire"));
 	if (json_array_size(devices) > 0) {
 		devices_print(devices, colour);
 		gids_print(devices, colour);

@@ -311,6 +311,14 @@ int daemon_query_mr(struct daemon_conn *conn, uint32_t shared, struct proto_quer
 	return simple(conn, PROTO_QUERY_MR, &body, sizeof(body), resp, sizeof(*resp));
 }
 
+int daemon_import_mr(struct daemon_conn *conn, uint32_t pd, uint32_t shared,
+		     struct proto_import_mr_resp *resp)
+{
+	const struct proto_import_mr body = {.pd = pd, .shared = shared};
+
+	return simple(conn, PROTO_IMPORT_MR, &body, sizeof(body), resp, sizeof(*resp));
+}
+
 int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t length,
 		  uint64_t iova, uint32_t access, struct ib_uverbs_reg_mr_resp *resp)
 {

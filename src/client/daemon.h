@@ -90,6 +90,10 @@ int daemon_unimport_pd(struct daemon_conn *conn, uint32_t handle);
 /* -EOPNOTSUPP: it belongs to another process. */
 int daemon_query_mr(struct daemon_conn *conn, uint32_t shared, struct proto_query_mr_resp *resp);
 
+/* For that: keys of this process. The region ends by daemon_dereg_mr(). */
+int daemon_import_mr(struct daemon_conn *conn, uint32_t pd, uint32_t shared,
+		     struct proto_import_mr_resp *resp);
+
 /* `access` is enum ibv_access_flags. The keys' index is below LIMIT_MRS_PER_SLOT. */
 int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t length,
 		  uint64_t iova, uint32_t access, struct ib_uverbs_reg_mr_resp *resp);

@@ -13,7 +13,10 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "client/call.h"
 #include "daemon/device.h"
+
+#define PARK_NAME "verbena-park"
 
 enum { FIRST_FD = 3, FDS_MAX = 64 };
 
@@ -60,6 +63,11 @@ static int *place_of(struct activation *a, const char *name)
 static int take_one(struct activation *a, int fd, const char *name)
 {
 	struct sockaddr_un address;
+
+	if (!strcmp(name, PARK_NAME) && a->park < 0) {
+		a->park = fd;
+		return fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 ? -errno : 0;
+	}
 	int type = examine(fd, &address);
 
 	if (type < 0) {
@@ -98,7 +106,7 @@ int activation_take(struct activation *activation)
 	int count = count_given(), err = 0;
 	const char *names = getenv("LISTEN_FDNAMES");
 
-	*activation = (struct activation){.uverbs = -1, .ctl = -1};
+	*activation = (struct activation){.uverbs = -1, .ctl = -1, .park = -1};
 	for (int i = 0; !err && i < count; i++) {
 		char name[64];
 
@@ -119,26 +127,49 @@ void activation_close(struct activation *activation)
 		close(activation->uverbs);
 	if (activation->ctl >= 0)
 		close(activation->ctl);
-	activation->uverbs = activation->ctl = -1;
+	if (activation->park >= 0)
+		close(activation->park);
+	activation->uverbs = activation->ctl = activation->park = -1;
 }
 
-void activation_tell(const char *state)
+/* `stored`: goes along; -1: nothing. */
+static void tell(const char *state, int stored)
 {
 	const char *path = getenv("NOTIFY_SOCKET");
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
 	size_t length = path ? strlen(path) : 0;
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
+	struct iovec iov = {(void *)state, strlen(state)};
+	struct msghdr m = {.msg_name = &a, .msg_iov = &iov, .msg_iovlen = 1};
 
 	if (!length || length >= sizeof(a.sun_path) || (*path != '/' && *path != '@'))
 		return;
 	memcpy(a.sun_path, path, length);
 	if (*path == '@')
 		a.sun_path[0] = 0; /* a name without a file */
+	m.msg_namelen = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
+	if (stored >= 0)
+		packet_attach(&m, control, &stored, 1);
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-	if (fd < 0 || sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&a,
-			     (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length)) < 0)
+	if (fd < 0 || sendmsg(fd, &m, MSG_NOSIGNAL) < 0)
 		log_warn("can't tell %s to the service manager at %s: %s", state, path,
 			 strerror(errno));
 	if (fd >= 0)
 		close(fd);
+}
+
+void activation_tell(const char *state)
+{
+	tell(state, -1);
+}
+
+void activation_store(int fd)
+{
+	tell("FDSTORE=1\nFDNAME=" PARK_NAME, fd);
+}
+
+void activation_forget(void)
+{
+	tell("FDSTOREREMOVE=1\nFDNAME=" PARK_NAME, -1);
 }

@@ -11,6 +11,7 @@
 
 struct activation {
 	int uverbs, ctl;    /* listening, non-blocking, close-on-exec; -1: wasn't handed in */
+	int park;	    /* what was stored by activation_store(); -1: nothing */
 	char dir[PATH_MAX]; /* where they are bound; empty: there are none */
 };
 
@@ -24,5 +25,9 @@ void activation_close(struct activation *activation);
 
 /* Tells whoever started this service, if it wants to hear; `state`: for example "READY=1". */
 void activation_tell(const char *state);
+
+/* Has it keep a descriptor for the next daemon (the park of park.h; one, a second is the same). */
+void activation_store(int fd);
+void activation_forget(void); /* the same: not any more */
 
 #endif

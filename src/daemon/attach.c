@@ -105,7 +105,7 @@ static void give_wire(struct request *request, struct proto_attach_resp *resp)
 {
 	struct server *server = request->conn->server;
 	const struct process *process = request->conn->process;
-	int fd = wire_slot(&server->wire, process->slot, process->returning);
+	int fd = wire_slot(&server->wire, process->slot, process->user->uid, process->returning);
 
 	if (fd < 0 || !reply_with_copy(request, fd))
 		return;

@@ -24,6 +24,7 @@ command_fn command_link_return, command_returned;
 command_fn command_alloc_pd, command_dealloc_pd, command_import_pd, command_unimport_pd;
 /* mr.c */
 command_fn command_reg_mr, command_rereg_mr, command_dereg_mr, command_query_mr;
+command_fn command_import_mr;
 /* cq.c */
 command_fn command_create_channel, command_destroy_channel;
 command_fn command_create_cq, command_resize_cq, command_destroy_cq;

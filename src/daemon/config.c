@@ -146,6 +146,58 @@ static const char *read_quota(void *to, const char *text)
 	return NULL;
 }
 
+/* Letters, digits, and what a program may take for neither a path nor a list. */
+static bool is_name(const char *text, size_t max)
+{
+	size_t length = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				     "0123456789_-.@:");
+
+	return length && length < max && !text[length] && text[0] != '.';
+}
+
+static bool is_taken(const struct config *config, const char *name, const char *ifname)
+{
+	for (uint32_t i = 0; i < config->device_count; i++) {
+		const struct config_device *device = &config->device[i];
+
+		if (!strcmp(device->name, name))
+			return true;
+		for (uint32_t k = 0; ifname && k < device->count; k++)
+			if (!strcmp(device->ifname[k], ifname))
+				return true;
+	}
+	return false;
+}
+
+static const char *read_device(void *to, const char *text)
+{
+	struct config *config = to;
+	struct config_device device = {0};
+	char words[512], *rest = words, *word;
+
+	if (config->device_count == CONFIG_DEVICES)
+		return "may be there 16 times";
+	if (snprintf(words, sizeof(words), "%s", text) >= (int)sizeof(words))
+		return "wants fewer interfaces";
+	word = strsep(&rest, " \t");
+	if (!is_name(word, sizeof(device.name)) || is_taken(config, word, NULL))
+		return "wants a name that no other device has (letters, digits, _ and -), then the "
+		       "interfaces";
+	strcpy(device.name, word);
+	while ((word = strsep(&rest, " \t"))) {
+		if (!*word)
+			continue;
+		if (device.count == CONFIG_INTERFACES || !is_name(word, IF_NAMESIZE) ||
+		    is_taken(config, "", word))
+			return "wants names of at most 8 interfaces that no other device has";
+		strcpy(device.ifname[device.count++], word);
+	}
+	if (!device.count)
+		return "wants a name and at least one interface, for example verbena0 eth0";
+	config->device[config->device_count++] = device;
+	return NULL;
+}
+
 static const struct key {
 	const char *name;
 	const char *(*read)(void *to, const char *text);
@@ -161,6 +213,7 @@ static const struct key {
 	{"ctl-mode", read_mode, offsetof(struct config, ctl.mode)},
 	{"ctl-owner", read_owner, offsetof(struct config, ctl.owner)},
 	{"ctl-group", read_group, offsetof(struct config, ctl.group)},
+	{"device", read_device, 0},
 	{"user-processes", read_quota, offsetof(struct config, user_processes)},
 	{"user-objects", read_quota, offsetof(struct config, user_objects)},
 };
@@ -232,7 +285,7 @@ static int decode_line(struct decoder *d, char *line)
 		return wrong(d, "there is no key \"%s\"; verbenad.conf(5) lists them", line);
 	unsigned int *seen = &d->seen[key - keys];
 
-	if (*seen)
+	if (*seen && key->read != read_device) /* there may be several devices */
 		return wrong(d, "%s is set in line %u already; remove one of the two", line, *seen);
 	*seen = d->line;
 	const char *wants = key->read((char *)d->config + key->at, value);

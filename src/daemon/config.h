@@ -8,6 +8,7 @@
 #define VERBENA_DAEMON_CONFIG_H
 
 #include <limits.h>
+#include <net/if.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,6 +25,14 @@ struct node_rule {
 	gid_t group; /* (gid_t)-1: the daemon's own */
 };
 
+/* A device of several: its name, and the interfaces that it is bound to. */
+enum { CONFIG_DEVICES = 16, CONFIG_DEVICE_NAME = 32, CONFIG_INTERFACES = 8 };
+struct config_device {
+	char name[CONFIG_DEVICE_NAME];
+	char ifname[CONFIG_INTERFACES][IF_NAMESIZE];
+	uint32_t count;
+};
+
 struct config {
 	bool system;		    /* one for the whole machine */
 	char runtime_dir[PATH_MAX]; /* empty: the usual one */
@@ -32,6 +41,8 @@ struct config {
 	bool wire;		    /* speak RoCEv2 with other hosts */
 	struct node_rule node;	    /* uverbs0 */
 	struct node_rule ctl;
+	struct config_device device[CONFIG_DEVICES];
+	uint32_t device_count;	 /* 0: one device, for all interfaces */
 	uint32_t user_processes; /* how many a user may have attached; or CONFIG_UNLIMITED */
 	uint32_t user_objects;	 /* how many, of all kinds, its processes may hold; likewise */
 };

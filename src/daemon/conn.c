@@ -202,7 +202,7 @@ static void on_ready(struct watch *watch, uint32_t events)
 		conn_close(conn);
 }
 
-int conn_open(struct server *server, int fd)
+int conn_open(struct server *server, int fd, struct device *device)
 {
 	struct ucred cred;
 	socklen_t size = sizeof(cred);
@@ -214,6 +214,7 @@ int conn_open(struct server *server, int fd)
 	if (!conn)
 		return -ENOMEM;
 	conn->server = server;
+	conn->device = device;
 	conn->pid = cred.pid;
 	conn->watch = (struct watch){.fd = -1, .stranger = true, .ready = on_ready};
 	int err = server_admit(server, cred.uid, &conn->user);

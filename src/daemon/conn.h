@@ -15,6 +15,7 @@
 #include "daemon/loop.h"
 
 struct context;
+struct device;
 struct process;
 struct server;
 struct user;
@@ -29,7 +30,8 @@ enum conn_kind {
 struct conn {
 	struct server *server;
 	struct user *user;
-	struct list node; /* on server->conns */
+	struct device *device; /* whose node it connected to */
+	struct list node;      /* on server->conns */
 	struct watch watch;
 	pid_t pid; /* who connected */
 	enum conn_kind kind;
@@ -39,8 +41,9 @@ struct conn {
 	struct postponed *postponed; /* a request that is answered later; none is read meanwhile */
 };
 
-/* Takes over the accepted socket `fd`. 0 or -errno (the caller still has `fd`). */
-int conn_open(struct server *server, int fd);
+/* Takes over the socket `fd`, accepted at the node of `device`. 0 or -errno (the caller still has
+ * `fd`). */
+int conn_open(struct server *server, int fd, struct device *device);
 
 /* Ends it and frees what its client held through it (a process, a context) and itself. */
 void conn_close(struct conn *conn);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The device and the queries about it. See device.h. */
+/* A device and the queries about it. See device.h. */
 #include "daemon/device.h"
 
 #include <errno.h>
@@ -20,12 +20,16 @@
 /* Numbers of the specification and of <infiniband/verbs.h>. */
 enum {
 	MTU_4096 = 5,
+	STATE_DOWN = 1,
 	STATE_ACTIVE = 4,
+	PHYS_DISABLED = 3,
 	PHYS_LINK_UP = 5,
 	WIDTH_4X = 2,
 	SPEED_EDR = 32,
 	LAYER_ETHERNET = 2,
 	ATOMIC_HCA = 1,
+	EVENT_PORT_ACTIVE = 9,
+	EVENT_PORT_ERR = 10,
 	EVENT_GID_CHANGE = 18,
 	ACK_DELAY = 15, /* 4.096 us * 2^15: 134 ms, a process may have to wait for a processor */
 };
@@ -39,100 +43,146 @@ enum {
 	 IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT | IB_UVERBS_DEVICE_SYS_IMAGE_GUID |     \
 	 IB_UVERBS_DEVICE_RC_RNR_NAK_GEN | IB_UVERBS_DEVICE_SRQ_RESIZE)
 
-/* Many addresses come at once when an interface comes up. */
-enum { REFRESH_DELAY_MS = 20 };
+/* What kernel Soft-RoCE takes off the interface's MTU for all headers that there can be. */
+enum { HEADERS_BYTES = 80, MTU_BYTES_MIN = 256, MTU_BYTES_MAX = 4096 };
 
 /* ------------------------------------------------------------------ who it is */
 
-/* A modified EUI-64: of the card's address, or one that isn't anybody's. */
-static void make_guid(struct device *device)
+/* A modified EUI-64: of a card's address. */
+static void guid_from_card(struct device *device, const struct host_card *card)
 {
-	struct host_card card;
-	uint8_t *g = device->guid;
+	const uint8_t guid[8] = {card->mac[0] ^ 2, card->mac[1], card->mac[2], 0xff, 0xfe,
+				 card->mac[3],	   card->mac[4], card->mac[5]};
 
-	if (host_card(&card) == 0) {
-		const uint8_t guid[8] = {card.mac[0] ^ 2, card.mac[1], card.mac[2], 0xff, 0xfe,
-					 card.mac[3],	  card.mac[4], card.mac[5]};
+	memcpy(device->guid, guid, sizeof(guid));
+	device->first.ifindex = card->ifindex;
+	memcpy(device->first.ifname, card->ifname, sizeof(card->ifname));
+}
 
-		memcpy(g, guid, sizeof(guid));
-		device->first.ifindex = card.ifindex;
-		memcpy(device->first.ifname, card.ifname, sizeof(card.ifname));
-		return;
-	}
+/* One that isn't anybody's. */
+static void guid_from_host(struct device *device)
+{
 	uint64_t number = host_number();
+	uint8_t *g = device->guid;
 
 	memcpy(g, &number, sizeof(number));
 	g[0] &= 0xfc; /* no vendor's, not a group's */
-	g[7] |= 1;    /* never all zero */
-	device->first.ifindex = if_nametoindex("lo");
-	snprintf(device->first.ifname, sizeof(device->first.ifname), "lo");
+	g[6] ^= (uint8_t)device->index;
+	g[7] |= 1; /* never all zero */
+	snprintf(device->first.ifname, sizeof(device->first.ifname), "%s",
+		 device->bound ? device->bound->ifname[0] : "lo");
+	device->first.ifindex = if_nametoindex(device->first.ifname);
 }
 
-static void tell_all(struct device *device)
+void device_init(struct device *device, struct server *server, uint32_t index,
+		 const struct config_device *bound)
+{
+	struct host_card card;
+
+	*device = (struct device){
+		.server = server, .index = index, .bound = bound, .listener = {.fd = -1}};
+	snprintf(device->name, sizeof(device->name), "%s", bound ? bound->name : DEVICE_NAME);
+	snprintf(device->node, sizeof(device->node), "uverbs%u", index);
+	if (host_card(bound ? bound->ifname[0] : NULL, &card) == 0)
+		guid_from_card(device, &card);
+	else
+		guid_from_host(device);
+	memcpy(device->first.gid, (const uint8_t[]){0xfe, 0x80}, 2);
+	memcpy(device->first.gid + 8, device->guid, sizeof(device->guid));
+}
+
+/* ------------------------------------------------------------------ what it has now */
+
+/* Every process that has a context on it. */
+static void tell(const struct device *device, uint32_t event)
 {
 	const struct slots *slots = &device->server->slots;
 
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
-		if (slots->process[slot])
-			events_device(&slots->process[slot]->events, EVENT_GID_CHANGE, DEVICE_PORT);
+		if (slots->process[slot] && process_uses(slots->process[slot], device))
+			events_device(&slots->process[slot]->events, event, device->index,
+				      DEVICE_PORT);
 }
 
-static void read_addresses(struct device *device)
+static bool is_bound_to(const struct device *device, const char *ifname)
 {
-	struct host_address *list = NULL;
-	int count = host_addresses(&list);
+	for (uint32_t i = 0; device->bound && i < device->bound->count; i++)
+		if (!strcmp(device->bound->ifname[i], ifname))
+			return true;
+	return !device->bound;
+}
 
-	if (count < 0) {
-		log_warn("the host's addresses can't be read: %s", strerror(-count));
-		count = 0;
+/* Up while one of its interfaces is; as large as the smallest of those. */
+static struct host_port bound_port(const struct device *device)
+{
+	struct host_port sum = {0};
+
+	for (uint32_t i = 0; i < device->bound->count; i++) {
+		struct host_port port = host_port(device->bound->ifname[i]);
+
+		if (!port.up)
+			continue;
+		if (!sum.up || port.mtu < sum.mtu)
+			sum.mtu = port.mtu;
+		sum.up = true;
 	}
-	if (gids_update(&device->gids, &device->first, list, (unsigned int)count))
-		tell_all(device);
-	free(list);
+	return sum;
 }
 
-static void on_refresh(struct timer *timer)
+/*
+ * The device of all interfaces goes by its card's, but not before that was up once: a host without
+ * a network, or whose cable isn't plugged in yet, is one to itself.
+ */
+static struct host_port common_port(struct device *device)
 {
-	read_addresses(container_of(timer, struct device, refresh));
+	struct host_port port = host_port(device->first.ifname);
+
+	device->seen_up |= port.up;
+	if (!device->seen_up)
+		port = (struct host_port){.up = true, .mtu = MTU_BYTES_MAX + HEADERS_BYTES};
+	return port;
 }
 
-static void on_network(struct watch *watch, uint32_t events)
+static void refresh_port(struct device *device, bool first)
 {
-	struct device *device = container_of(watch, struct device, network);
+	struct host_port port = device->bound ? bound_port(device) : common_port(device);
+	bool changed = port.up != device->port.up;
 
-	(void)events;
-	host_watch_drain(watch->fd);
-	timer_set(&device->server->loop, &device->refresh, REFRESH_DELAY_MS);
+	if (!port.mtu)
+		port.mtu = device->port.mtu;
+	device->port = port;
+	if (!changed || first)
+		return;
+	log_info("the port of %s is %s", device->name, port.up ? "up" : "down");
+	tell(device, port.up ? EVENT_PORT_ACTIVE : EVENT_PORT_ERR);
 }
 
-void device_init(struct device *device, struct server *server)
+void device_refresh(struct device *device, const struct host_address *list, unsigned int count)
 {
-	*device = (struct device){.server = server, .network = {.fd = -1, .ready = on_network}};
-	timer_init(&device->refresh, on_refresh);
-	make_guid(device);
-	memcpy(device->first.gid, (const uint8_t[]){0xfe, 0x80}, 2);
-	memcpy(device->first.gid + 8, device->guid, sizeof(device->guid));
-	/* Watched before they are read, so that no change is missed. */
-	int fd = host_watch_open();
-	int err = fd < 0 ? fd : loop_add(&server->loop, &device->network, fd, EPOLLIN);
+	bool first = !device->gids.used[0];
+	struct host_address *own = calloc((size_t)count + 1, sizeof(*own));
+	unsigned int n = 0;
 
-	if (err)
-		log_warn("changes of the host's addresses can't be watched (%s): the GIDs stay as "
-			 "they are now",
-			 strerror(-err));
-	if (err && fd >= 0)
-		close(fd);
-	read_addresses(device);
+	for (unsigned int i = 0; own && i < count; i++)
+		if (is_bound_to(device, list[i].ifname))
+			own[n++] = list[i];
+	/* An interface that was made anew has another number. */
+	device->first.ifindex = if_nametoindex(device->first.ifname);
+	refresh_port(device, first);
+	if (own && gids_update(&device->gids, &device->first, own, n) && !first)
+		tell(device, EVENT_GID_CHANGE);
+	free(own);
 }
 
-void device_fini(struct device *device)
+unsigned int device_mtu(const struct device *device)
 {
-	int fd = device->network.fd;
+	unsigned int bytes = MTU_BYTES_MAX, mtu = MTU_4096;
 
-	timer_cancel(&device->refresh);
-	loop_remove(&device->server->loop, &device->network);
-	if (fd >= 0)
-		close(fd);
+	while (bytes > MTU_BYTES_MIN && bytes + HEADERS_BYTES > device->port.mtu) {
+		bytes /= 2;
+		mtu--;
+	}
+	return mtu;
 }
 
 /* ------------------------------------------------------------------ queries */
@@ -149,14 +199,19 @@ int command_list_devices(struct request *request, void *response)
 {
 	struct proto_list_devices_resp *resp = response;
 
-	resp->count = 1;
-	resp->device[0] = (struct proto_device){
-		.name = DEVICE_NAME,
-		.node = DEVICE_NODE,
-		.node_guid = guid_word(&request->conn->server->device),
-		.index = 0,
-		.ports = 1,
-	};
+	const struct devices *devices = &request->conn->server->devices;
+
+	resp->count = devices->count;
+	for (uint32_t i = 0; i < devices->count; i++) {
+		const struct device *device = &devices->device[i];
+		struct proto_device *to = &resp->device[i];
+
+		to->node_guid = guid_word(device);
+		to->index = i;
+		to->ports = 1;
+		snprintf(to->name, sizeof(to->name), "%s", device->name);
+		snprintf(to->node, sizeof(to->node), "%s", device->node);
+	}
 	return 0;
 }
 
@@ -196,7 +251,7 @@ static void fill_device(const struct device *device, struct ib_uverbs_query_devi
 
 int command_query_device(struct request *request, void *response)
 {
-	fill_device(&request->conn->server->device, response);
+	fill_device(request->conn->device, response);
 	return 0;
 }
 
@@ -207,7 +262,7 @@ int command_ex_query_device(struct request *request, void *response)
 
 	if (body->comp_mask || body->reserved)
 		return -EINVAL;
-	fill_device(&request->conn->server->device, &resp->base);
+	fill_device(request->conn->device, &resp->base);
 	resp->response_length = (uint32_t)request->response_size;
 	resp->timestamp_mask = UINT64_MAX; /* completions carry CLOCK_MONOTONIC */
 	resp->hca_core_clock = 1000000;	   /* kHz */
@@ -220,6 +275,8 @@ int command_query_port(struct request *request, void *response)
 	const struct ib_uverbs_query_port *body = request->body;
 	struct ib_uverbs_query_port_resp *resp = response;
 
+	const struct device *device = request->conn->device;
+
 	if (body->port_num != DEVICE_PORT)
 		return -EINVAL;
 	*resp = (struct ib_uverbs_query_port_resp){
@@ -227,13 +284,13 @@ int command_query_port(struct request *request, void *response)
 		.max_msg_sz = LIMIT_MSG_BYTES,
 		.gid_tbl_len = LIMIT_GIDS,
 		.pkey_tbl_len = LIMIT_PKEYS,
-		.state = STATE_ACTIVE,
+		.state = device->port.up ? STATE_ACTIVE : STATE_DOWN,
 		.max_mtu = MTU_4096,
-		.active_mtu = MTU_4096,
+		.active_mtu = (uint8_t)device_mtu(device),
 		.max_vl_num = 1,
 		.active_width = WIDTH_4X,
 		.active_speed = SPEED_EDR,
-		.phys_state = PHYS_LINK_UP,
+		.phys_state = device->port.up ? PHYS_LINK_UP : PHYS_DISABLED,
 		.link_layer = LAYER_ETHERNET,
 		.flags = IB_UVERBS_QPF_GRH_REQUIRED,
 	};
@@ -247,8 +304,7 @@ int command_query_gid(struct request *request, void *response)
 
 	if (body->port != DEVICE_PORT || body->index >= LIMIT_GIDS)
 		return -EINVAL;
-	const struct host_address *entry =
-		gids_get(&request->conn->server->device.gids, body->index);
+	const struct host_address *entry = gids_get(&request->conn->device->gids, body->index);
 
 	if (!entry)
 		return -ENODATA;

@@ -1,31 +1,45 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The device: who it is, what it can do, its port and GIDs. */
+/* One device: who it is, what it can do, its port and GIDs. All of them are in devices.h. */
 #ifndef VERBENA_DAEMON_DEVICE_H
 #define VERBENA_DAEMON_DEVICE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/config.h"
 #include "daemon/gids.h"
 #include "daemon/loop.h"
 
-#define DEVICE_NAME "verbena0"
-#define DEVICE_NODE "uverbs0"
+#define DEVICE_NAME "verbena0" /* without configuration */
+#define DEVICE_NODE "uverbs0"  /* of the first */
 #define DEVICE_PORT 1
-#define DEVICE_MTU_BYTES 4096
 
 struct server;
 
 struct device {
-	uint8_t guid[8];	   /* as on the wire */
-	struct host_address first; /* GID 0 */
+	char name[CONFIG_DEVICE_NAME];
+	char node[32];
+	uint32_t index;
+	const struct config_device *bound; /* to these interfaces; NULL: to all of the host's */
+	uint8_t guid[8];		   /* as on the wire */
+	struct host_address first;	   /* GID 0, and the interface that is the port's */
+	bool seen_up;			   /* its interface was up before; see device_refresh() */
+	struct host_port port;
 	struct gids gids;
-	struct watch network;
-	struct timer refresh;
+	struct watch listener; /* of its node; the first's is server->uverbs */
 	struct server *server;
 };
 
-/* Makes the GUID, reads the addresses, begins to watch them. */
-void device_init(struct device *device, struct server *server);
-void device_fini(struct device *device);
+/* Makes the GUID. `bound`: NULL for all interfaces. The gids and the port come by
+ * device_refresh(). */
+void device_init(struct device *device, struct server *server, uint32_t index,
+		 const struct config_device *bound);
+
+/* Takes what there is now, and tells the device's contexts what changed. `list`: as
+ * host_addresses() gives it. */
+void device_refresh(struct device *device, const struct host_address *list, unsigned int count);
+
+/* enum ibv_mtu, from the interface's MTU. */
+unsigned int device_mtu(const struct device *device);
 
 #endif

@@ -78,6 +78,8 @@ static const struct command commands[] = {
 	[PROTO_IMPORT_PD] = {command_import_pd, REQUEST(proto_handle),
 			     RESPONSE(proto_import_pd_resp), .makes = true},
 	[PROTO_UNIMPORT_PD] = {command_unimport_pd, REQUEST(proto_handle)},
+	[PROTO_IMPORT_MR] = {command_import_mr, REQUEST(proto_import_mr),
+			     RESPONSE(proto_import_mr_resp), .makes = true},
 	[PROTO_QUERY_MR] = {command_query_mr, REQUEST(proto_handle), RESPONSE(proto_query_mr_resp)},
 	[PROTO_ROUTE] = {command_route, REQUEST(proto_route), RESPONSE(proto_route_resp)},
 	[PROTO_RETURNED] = {command_returned, .where = ON_RETURN},

@@ -17,6 +17,9 @@
 /* A small buffer: descriptors under way count against limits of the host. */
 enum { BUFFER_BYTES = 16384, RETRY_MS = 100 };
 
+/* enum ibv_event_type */
+enum { EVENT_PORT_ACTIVE = 9, EVENT_PORT_ERR = 10 };
+
 struct waiting {
 	struct list node;
 	struct link *link; /* LINK: whose event it is */
@@ -260,9 +263,27 @@ void events_link_down(struct events *events, struct link *link, unsigned int sid
 		events_down(events, slot, 0);
 }
 
-int events_device(struct events *events, uint32_t type, uint32_t port)
+/* Of the port's going down and coming back only the last counts. */
+static void unqueue_port(struct events *events, uint32_t device)
 {
-	const struct proto_event event = {.type = PROTO_EVENT_DEVICE, .value = type, .port = port};
+	for (struct list *node = events->queue.next, *next; node != &events->queue; node = next) {
+		struct waiting *w = container_of(node, struct waiting, node);
 
+		next = node->next;
+		if (w->link || w->event.type != PROTO_EVENT_DEVICE || w->event.slot != device ||
+		    (w->event.value != EVENT_PORT_ACTIVE && w->event.value != EVENT_PORT_ERR))
+			continue;
+		list_del(&w->node);
+		free(w);
+	}
+}
+
+int events_device(struct events *events, uint32_t type, uint32_t device, uint32_t port)
+{
+	const struct proto_event event = {
+		.type = PROTO_EVENT_DEVICE, .slot = device, .value = type, .port = port};
+
+	if (type == EVENT_PORT_ACTIVE || type == EVENT_PORT_ERR)
+		unqueue_port(events, device);
 	return is_queued(events, &event) ? 0 : enqueue(events, NULL, &event);
 }

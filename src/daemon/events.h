@@ -43,6 +43,7 @@ void events_link_forget(struct events *events, struct link *link);
 /* A capture's event with its two descriptors, of which copies are kept while it waits; `fds` NULL:
  * without any. 0; -ENOMEM; -EMFILE; -EPIPE. */
 int events_capture(struct events *events, const struct proto_event *event, const int *fds);
-int events_device(struct events *events, uint32_t type, uint32_t port);
+/* To the contexts of one device. `type`: enum ibv_event_type. */
+int events_device(struct events *events, uint32_t type, uint32_t device, uint32_t port);
 
 #endif

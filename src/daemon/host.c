@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -107,7 +108,7 @@ static bool is_card(const struct ifaddrs *i)
 	       link->sll_halen == sizeof(none) && memcmp(link->sll_addr, none, sizeof(none)) != 0;
 }
 
-int host_card(struct host_card *card)
+int host_card(const char *name, struct host_card *card)
 {
 	struct ifaddrs *all;
 
@@ -120,9 +121,10 @@ int host_card(struct host_card *card)
 		const struct sockaddr_ll *link = (const struct sockaddr_ll *)i->ifa_addr;
 		bool up = i->ifa_flags & IFF_UP;
 
-		if (!is_card(i) || (card->ifindex &&
-				    (up < best_up || (up == best_up && (uint32_t)link->sll_ifindex >
-									       card->ifindex))))
+		if (!is_card(i) || (name && strcmp(name, i->ifa_name) != 0) ||
+		    (card->ifindex &&
+		     (up < best_up ||
+		      (up == best_up && (uint32_t)link->sll_ifindex > card->ifindex))))
 			continue;
 		best_up = up;
 		card->ifindex = (uint32_t)link->sll_ifindex;
@@ -131,6 +133,23 @@ int host_card(struct host_card *card)
 	}
 	freeifaddrs(all);
 	return card->ifindex ? 0 : -ENODEV;
+}
+
+struct host_port host_port(const char *name)
+{
+	struct host_port port = {0};
+	struct ifreq request = {0};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return port;
+	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", name);
+	if (ioctl(fd, SIOCGIFFLAGS, &request) == 0)
+		port.up = (request.ifr_flags & IFF_UP) && (request.ifr_flags & IFF_RUNNING);
+	if (ioctl(fd, SIOCGIFMTU, &request) == 0)
+		port.mtu = (uint32_t)request.ifr_mtu;
+	close(fd);
+	return port;
 }
 
 /* FNV-1a */

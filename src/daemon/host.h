@@ -22,15 +22,24 @@ struct host_address {
 int host_addresses(struct host_address **list);
 
 /*
- * The Ethernet interface whose address names this host: the lowest index of those that
- * are up (a real card rather than a bridge that came later), else of all. -ENODEV: none.
+ * The Ethernet interface `name`, or if that is NULL the one whose address names this host: the
+ * lowest index of those that are up (a real card rather than a bridge that came later), else of
+ * all. -ENODEV: none.
  */
 struct host_card {
 	uint8_t mac[6];
 	uint32_t ifindex;
 	char ifname[IF_NAMESIZE];
 };
-int host_card(struct host_card *card);
+int host_card(const char *name, struct host_card *card);
+
+/* Whether an interface carries packets now, and its MTU in bytes (0: there is no such interface).
+ */
+struct host_port {
+	bool up;
+	uint32_t mtu;
+};
+struct host_port host_port(const char *name);
 
 /* Eight bytes that differ from host to host and namespace to namespace, the same until the next
  * boot at least. For hosts without a card. */

@@ -141,7 +141,7 @@ int command_rereg_mr(struct request *request, void *response)
 	struct context *context = request->conn->context;
 	struct mr *mr = (struct mr *)object_find(context, OBJECT_MR, body->mr_handle);
 
-	if (!mr)
+	if (!mr || mr->imported)
 		return -EINVAL;
 	struct mr wanted = *mr;
 	int err = rereg_wanted(context, body, &wanted);
@@ -185,8 +185,8 @@ int command_dereg_mr(struct request *request, void *response)
 	return object_destroy_handle(request->conn->context, OBJECT_MR, body->mr_handle);
 }
 
-/* An imported region is nothing of its own, as in the kernel. Keys are a process's, and so is the
- * memory: another process could do nothing with them. */
+/* A region that its own process imports is nothing of its own, as in the kernel. Another process
+ * has use for it only with keys of its own, and must import it. */
 int command_query_mr(struct request *request, void *response)
 {
 	const struct proto_handle *body = request->body;
@@ -207,5 +207,67 @@ int command_query_mr(struct request *request, void *response)
 					     .lkey = mr->lkey,
 					     .rkey = mr->rkey,
 					     .access = mr->access};
+	return 0;
+}
+
+/* What `shared` names for the request's process, which isn't its owner. *out stays NULL for one
+ * that returns: then its owner may not be back, or have ended. */
+static int find_foreign(const struct request *request, const struct pd *pd, uint32_t shared,
+			const struct mr **out)
+{
+	const struct context *context = request->conn->context;
+	struct object *object;
+
+	if (request->old)
+		return 0;
+	int err = share_find(context, OBJECT_MR, shared, &object);
+
+	if (err)
+		return err;
+	const struct mr *mr = (const struct mr *)object;
+	const struct process *owner = object->context->process;
+
+	if (owner == context->process || !pd->domain || mr->pd->domain != pd->domain)
+		return -EINVAL;
+	if (owner->user != context->process->user)
+		return -EOPNOTSUPP;
+	*out = mr;
+	return 0;
+}
+
+int command_import_mr(struct request *request, void *response)
+{
+	const struct proto_import_mr *body = request->body;
+	struct proto_import_mr_resp *resp = response;
+	struct context *context = request->conn->context;
+	struct pd *pd = pd_find(context, body->pd);
+	const struct mr *original = NULL;
+	struct object *object;
+	int err = pd ? find_foreign(request, pd, body->shared, &original) : -EINVAL;
+
+	if (!err)
+		err = object_make(request, OBJECT_MR, sizeof(struct mr), &object);
+	if (err)
+		return err;
+	struct mr *mr = (struct mr *)object;
+
+	err = take_keys(request, mr);
+	if (err) {
+		object_free(object);
+		return err;
+	}
+	mr->imported = true;
+	mr->pd = pd;
+	pd->object.users++;
+	*resp = (struct proto_import_mr_resp){
+		.handle = object->handle, .lkey = mr->lkey, .rkey = mr->rkey};
+	if (!original)
+		return 0;
+	mr->addr = original->addr;
+	mr->length = original->length;
+	mr->iova = original->iova;
+	mr->access = original->access;
+	resp->owner_slot = original->object.context->process->slot;
+	resp->owner_rkey = original->rkey;
 	return 0;
 }

@@ -57,6 +57,7 @@ struct mr {
 	uint64_t pinned; /* bytes, whole pages */
 	uint32_t access; /* enum ib_uverbs_access_flags */
 	uint32_t lkey, rkey;
+	bool imported; /* made by PROTO_IMPORT_MR: nothing but keys */
 };
 
 struct cq {

@@ -49,25 +49,73 @@ static int put(int in, const struct message *message, const int *fds, unsigned i
 	return sendmsg(in, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
 }
 
+/* The next message and its descriptors; `peek`: MSG_PEEK leaves it there. Their number; -errno. */
+static int look(int out, struct message *message, int *fds, int peek)
+{
+	union {
+		char bytes[CMSG_SPACE(BATCH * sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct iovec iov = {message, sizeof(*message)};
+	struct msghdr m = {.msg_iov = &iov,
+			   .msg_iovlen = 1,
+			   .msg_control = control.bytes,
+			   .msg_controllen = sizeof(control.bytes)};
+	ssize_t n;
+
+	for (int i = 0; i < BATCH; i++)
+		fds[i] = -1;
+	n = recvmsg(out, &m, peek | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	if (n < 0)
+		return -errno;
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	int count = 0;
+
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
+		count = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+		memcpy(fds, CMSG_DATA(c), (size_t)count * sizeof(int));
+	}
+	if (n == sizeof(*message) && message->magic == PARK_MAGIC &&
+	    !(m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+		return count;
+	for (int i = 0; i < count; i++)
+		close(fds[i]);
+	return m.msg_flags & MSG_CTRUNC ? -EMFILE : -EINVAL;
+}
+
 int park_make(struct park *park)
 {
-	const struct message first = {.magic = PARK_MAGIC};
 	int pair[2];
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
 		return -errno;
 	*park = (struct park){.in = pair[0], .out = pair[1]};
-	int err = put(park->in, &first, &park->in, 1);
+	return 0;
+}
 
-	if (err)
-		park_close(park);
-	return err;
+void park_clear(struct park *park)
+{
+	int n = park->out < 0 ? -EBADF : 0;
+
+	while (n >= 0 || n == -EINVAL || n == -EMFILE) {
+		struct message message = {0};
+		int fds[BATCH];
+
+		n = look(park->out, &message, fds, 0);
+		for (int i = 0; i < n; i++)
+			close(fds[i]);
+	}
+	park->parked = 0;
 }
 
 int park_put(struct park *park, const int *fds, uint32_t count)
 {
+	const struct message begin = {.magic = PARK_MAGIC};
 	int err = park->in < 0 ? -EBADF : 0;
 
+	if (!err && !park->parked)
+		err = put(park->in, &begin, &park->in, 1);
 	while (!err && park->parked < count) {
 		uint32_t left = count - park->parked, batch = left < BATCH ? left : BATCH;
 		const struct message message = {PARK_MAGIC, park->parked, batch};
@@ -93,45 +141,14 @@ static bool is_ours(int fd, int type)
 	       cred.uid == geteuid();
 }
 
-/* The next message and its descriptors. Their number; -errno. */
-static int look(int out, struct message *message, int *fds)
-{
-	union {
-		char bytes[CMSG_SPACE(BATCH * sizeof(int))];
-		struct cmsghdr align;
-	} control;
-	struct iovec iov = {message, sizeof(*message)};
-	struct msghdr m = {.msg_iov = &iov,
-			   .msg_iovlen = 1,
-			   .msg_control = control.bytes,
-			   .msg_controllen = sizeof(control.bytes)};
-	ssize_t n = recvmsg(out, &m, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-
-	if (n < 0)
-		return -errno;
-	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-	int count = 0;
-
-	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
-		count = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-		memcpy(fds, CMSG_DATA(c), (size_t)count * sizeof(int));
-	}
-	if (n == sizeof(*message) && message->magic == PARK_MAGIC &&
-	    !(m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
-		return count;
-	for (int i = 0; i < count; i++)
-		close(fds[i]);
-	return m.msg_flags & MSG_CTRUNC ? -EMFILE : -EINVAL;
-}
-
 /* The sockets behind the first message. */
 static int take_sockets(int out, int *fds, uint32_t max)
 {
 	uint32_t total = 0;
 
 	for (;;) {
-		struct message message;
-		int batch[BATCH], n = look(out, &message, batch);
+		struct message message = {0};
+		int batch[BATCH], n = look(out, &message, batch, MSG_PEEK);
 
 		if (n == -EAGAIN)
 			return (int)total;
@@ -155,13 +172,13 @@ static int take_sockets(int out, int *fds, uint32_t max)
 int park_take(struct park *park, int out, int *fds, uint32_t max)
 {
 	int offset = 0, none = -1, first[BATCH], total = -EINVAL;
-	struct message message;
+	struct message message = {0};
 
 	/* From here on each look goes one message further. */
 	if (!is_ours(out, SOCK_SEQPACKET) ||
 	    setsockopt(out, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof(offset)) < 0)
 		return -EINVAL;
-	int n = look(out, &message, first);
+	int n = look(out, &message, first, MSG_PEEK);
 
 	if (n == 1 && !message.count && is_ours(first[0], SOCK_SEQPACKET))
 		total = take_sockets(out, fds, max);

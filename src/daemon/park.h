@@ -23,6 +23,8 @@ void park_close(struct park *park);
 
 /* A new, empty one. 0 or -errno. */
 int park_make(struct park *park);
+/* Empties it, for whoever has it: it is filled anew or of no use any more. */
+void park_clear(struct park *park);
 /* Puts places from park->parked to `count` in. 0, or -errno: what went in stays. */
 int park_put(struct park *park, const int *fds, uint32_t count);
 /*

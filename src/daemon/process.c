@@ -53,6 +53,14 @@ struct process *process_by_cookie(struct server *server, uint64_t cookie)
 	return process && process->cookie == cookie ? process : NULL;
 }
 
+bool process_uses(const struct process *process, const struct device *device)
+{
+	list_for_each(node, &process->contexts)
+		if (container_of(node, struct context, node)->conn->device == device)
+			return true;
+	return false;
+}
+
 /* ------------------------------------------------------------------ what a process says */
 
 /* The kernel's answer, not the process's: a memory file of the right size that is sealed so that
@@ -268,6 +276,8 @@ static void give_numbers(struct process *process)
 	process->user->processes--;
 	wire_slot_done(&process->server->wire, process->slot);
 	ids_give(&slots->ids, process->slot);
+	if (!slots->count)
+		wire_all_done(&process->server->wire);
 }
 
 static struct process *process_new(struct conn *conn)

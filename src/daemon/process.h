@@ -89,6 +89,10 @@ void process_free(struct process *process);
 /* The effective uid that the process has now; (uid_t)-1 when /proc doesn't tell. */
 uid_t process_uid_now(const struct process *process);
 
+/* Whether it has a context on this device. */
+struct device;
+bool process_uses(const struct process *process, const struct device *device);
+
 /* NULL: nobody has this cookie. */
 struct process *process_by_cookie(struct server *server, uint64_t cookie);
 struct process *process_by_slot(struct server *server, uint32_t slot);

@@ -60,8 +60,10 @@ static socklen_t address_from(const uint8_t gid[16], uint32_t ifindex, uint16_t 
 	return sizeof(out->six);
 }
 
-static bool has_route(const struct host_address *from, const uint8_t dgid[16])
+/* `bound`: packets must leave by the interface of the source. */
+static bool has_route(const struct host_address *from, const uint8_t dgid[16], bool bound)
 {
+	int ifindex = (int)from->ifindex;
 	union address source, destination;
 
 	if (is_v4(from->gid) != is_v4(dgid) || !is_unicast(dgid) ||
@@ -73,39 +75,31 @@ static bool has_route(const struct host_address *from, const uint8_t dgid[16])
 
 	if (fd < 0)
 		return false;
-	bool yes =
-		bind(fd, &source.any, source_size) == 0 && connect(fd, &destination.any, size) == 0;
+	bool yes = (!bound ||
+		    setsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &ifindex, sizeof(ifindex)) == 0) &&
+		   bind(fd, &source.any, source_size) == 0 &&
+		   connect(fd, &destination.any, size) == 0;
 
 	close(fd);
 	return yes;
 }
 
-static bool is_local(const struct server *server, const uint8_t gid[16])
-{
-	if (is_loopback(gid))
-		return true;
-	for (uint32_t i = 0; i < LIMIT_GIDS; i++) {
-		const struct host_address *entry = gids_get(&server->device.gids, i);
-
-		if (entry && !memcmp(entry->gid, gid, sizeof(entry->gid)))
-			return true;
-	}
-	return false;
-}
-
-int route_find(struct server *server, uint32_t port, uint32_t sgid_index, const uint8_t dgid[16],
-	       struct proto_route_resp *resp)
+int route_find(const struct device *device, uint32_t port, uint32_t sgid_index,
+	       const uint8_t dgid[16], struct proto_route_resp *resp)
 {
 	const struct host_address *from =
-		port == DEVICE_PORT ? gids_get(&server->device.gids, sgid_index) : NULL;
+		port == DEVICE_PORT ? gids_get(&device->gids, sgid_index) : NULL;
 
 	if (!from)
 		return -EINVAL;
 	*resp = (struct proto_route_resp){.ifindex = from->ifindex};
 	memcpy(resp->sgid, from->gid, sizeof(resp->sgid));
-	if (is_local(server, dgid))
+	bool local = devices_have(&device->server->devices, dgid);
+
+	if (local)
 		resp->flags |= PROTO_ROUTE_LOCAL;
-	if (server->wire.count && has_route(from, dgid))
+	/* The kernel brings what is for this host by the loopback interface. */
+	if (device->server->wire.count && has_route(from, dgid, device->bound && !local))
 		resp->flags |= PROTO_ROUTE_WIRE;
 	return 0;
 }
@@ -114,6 +108,6 @@ int command_route(struct request *request, void *response)
 {
 	const struct proto_route *body = request->body;
 
-	return route_find(request->conn->server, body->port, body->sgid_index, body->dgid,
+	return route_find(request->conn->device, body->port, body->sgid_index, body->dgid,
 			  response);
 }

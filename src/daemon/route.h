@@ -7,11 +7,11 @@
 
 #include "proto/proto.h"
 
-struct server;
+struct device;
 
 /* From the source GID at this index. 0, also when nothing can be sent there; -EINVAL there is no
  * such source. */
-int route_find(struct server *server, uint32_t port, uint32_t sgid_index, const uint8_t dgid[16],
-	       struct proto_route_resp *resp);
+int route_find(const struct device *device, uint32_t port, uint32_t sgid_index,
+	       const uint8_t dgid[16], struct proto_route_resp *resp);
 
 #endif

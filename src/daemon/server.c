@@ -57,8 +57,8 @@ static void refuse_one(struct server *server, int listener)
 	server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-static void accept_some(struct server *server, int listener,
-			int (*open_one)(struct server *server, int fd))
+/* `device`: whose node it is; NULL: the control socket. */
+static void accept_some(struct server *server, int listener, struct device *device)
 {
 	for (int i = 0; i < ACCEPTS_A_TURN; i++) {
 		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -69,7 +69,7 @@ static void accept_some(struct server *server, int listener,
 		}
 		if (fd < 0 && errno != EINTR && errno != ECONNABORTED)
 			return;
-		if (fd >= 0 && open_one(server, fd))
+		if (fd >= 0 && (device ? conn_open(server, fd, device) : ctl_open(server, fd)))
 			close(fd);
 	}
 }
@@ -77,13 +77,23 @@ static void accept_some(struct server *server, int listener,
 static void on_uverbs(struct watch *watch, uint32_t events)
 {
 	(void)events;
-	accept_some(container_of(watch, struct server, uverbs), watch->fd, conn_open);
+	struct server *server = container_of(watch, struct server, uverbs);
+
+	accept_some(server, watch->fd, &server->devices.device[0]);
+}
+
+static void on_node(struct watch *watch, uint32_t events)
+{
+	struct device *device = container_of(watch, struct device, listener);
+
+	(void)events;
+	accept_some(device->server, watch->fd, device);
 }
 
 static void on_ctl(struct watch *watch, uint32_t events)
 {
 	(void)events;
-	accept_some(container_of(watch, struct server, ctl), watch->fd, ctl_open);
+	accept_some(container_of(watch, struct server, ctl), watch->fd, NULL);
 }
 
 /* ------------------------------------------------------------------ going */
@@ -130,8 +140,11 @@ static void on_idle(struct timer *timer)
 		timer_set(&server->loop, timer, LEAVE_RETRY_MS);
 		return;
 	}
-	accept_some(server, server->uverbs.fd, conn_open);
-	accept_some(server, server->ctl.fd, ctl_open);
+	accept_some(server, server->uverbs.fd, &server->devices.device[0]);
+	for (uint32_t i = 1; i < server->devices.count; i++)
+		accept_some(server, server->devices.device[i].listener.fd,
+			    &server->devices.device[i]);
+	accept_some(server, server->ctl.fd, NULL);
 	if (!is_idle(server)) {
 		close(lock);
 		return;
@@ -155,6 +168,7 @@ static void on_signal(struct watch *watch, uint32_t events)
 
 static void cut_all(struct server *server)
 {
+	wire_leave(&server->wire);
 	while (!list_empty(&server->conns))
 		conn_close(container_of(server->conns.next, struct conn, node));
 	ctl_close_all(server);
@@ -168,6 +182,7 @@ int server_run(const struct server_options *options)
 
 	server.uverbs.ready = on_uverbs;
 	server.ctl.ready = on_ctl;
+	server.node_ready = on_node;
 	server.uverbs.stranger = server.ctl.stranger = true;
 	server.signals.ready = on_signal;
 	timer_init(&server.idle, on_idle);

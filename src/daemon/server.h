@@ -19,7 +19,7 @@
 
 #include "base/list.h"
 #include "daemon/config.h"
-#include "daemon/device.h"
+#include "daemon/devices.h"
 #include "daemon/loop.h"
 #include "daemon/process.h"
 #include "daemon/roster.h"
@@ -37,7 +37,8 @@ struct server {
 	struct loop loop;
 	char dir[PATH_MAX];
 	int dir_fd, lock_fd, pid_fd, spare_fd; /* -1: not open */
-	struct watch uverbs, ctl, signals;
+	struct watch uverbs, ctl, signals;     /* uverbs: the first device's node */
+	void (*node_ready)(struct watch *watch, uint32_t events); /* of the other devices' nodes */
 	bool keep_uverbs, keep_ctl; /* a service manager's: their files stay */
 	struct timer idle;
 	struct config config;
@@ -48,7 +49,7 @@ struct server {
 	uint32_t connections_max; /* of a user that isn't the daemon's own */
 	uint64_t pid_ns, net_ns;
 	uint64_t last_link_id, last_capture_id;
-	struct device device;
+	struct devices devices;
 	struct slots slots;
 	struct wire wire;
 	struct timer resume;	     /* see attach.h */

@@ -309,7 +309,7 @@ static void init(struct server *server, const struct server_options *options)
 	list_init(&server->captures);
 	share_init(&server->share);
 	attach_init(server);
-	wire_init(&server->wire, !server->config.wire);
+	wire_init(&server->wire, !server->config.wire, options->ready_fd < 0);
 	raise_limits(server);
 }
 
@@ -325,11 +325,21 @@ static void say_ready(int fd)
 	close(fd);
 }
 
-static int listen_at_both(struct server *server, struct activation *given)
+static int listen_at_all(struct server *server, struct activation *given)
 {
 	const struct config *config = &server->config;
 	int err = listen_at(server, &server->ctl, "ctl", SOCK_STREAM, &config->ctl, &given->ctl);
 
+	for (uint32_t i = 1; !err && i < server->devices.count; i++) {
+		struct device *device = &server->devices.device[i];
+		int none = -1;
+
+		device->listener =
+			(struct watch){.fd = -1, .stranger = true, .ready = server->node_ready};
+		err = listen_at(server, &device->listener, device->node, SOCK_SEQPACKET,
+				&config->node, &none);
+	}
+	/* The first last: who finds it there finds the others, too. */
 	return err ? err
 		   : listen_at(server, &server->uverbs, DEVICE_NODE, SOCK_SEQPACKET, &config->node,
 			       &given->uverbs);
@@ -360,10 +370,13 @@ int setup(struct server *server, const struct server_options *options)
 		log_error("can't keep the places of programs that are running: %s", strerror(-err));
 		goto out_undo;
 	}
-	device_init(&server->device, server);
-	err = listen_at_both(server, &given);
+	devices_init(&server->devices, server);
+	if (given.park >= 0 && wire_adopt(&server->wire, given.park) == 0)
+		given.park = -1;
+	err = listen_at_all(server, &given);
 	if (err)
 		goto out_undo;
+	activation_close(&given); /* what is left */
 	say_ready(options->ready_fd);
 	if (server->lock_fd >= 0)
 		close(server->lock_fd);
@@ -399,8 +412,11 @@ void setup_undo(struct server *server)
 {
 	close_watch(server, &server->uverbs, server->keep_uverbs ? NULL : DEVICE_NODE);
 	close_watch(server, &server->ctl, server->keep_ctl ? NULL : "ctl");
-	if (server->device.server)
-		device_fini(&server->device);
+	for (uint32_t i = 1; i < server->devices.count; i++)
+		close_watch(server, &server->devices.device[i].listener,
+			    server->devices.device[i].node);
+	if (server->devices.server)
+		devices_fini(&server->devices);
 	close_watch(server, &server->signals, NULL);
 	timer_cancel(&server->idle);
 	timer_cancel(&server->resume);

@@ -82,7 +82,8 @@ int share_find(const struct context *context, enum object_kind kind, uint32_t ha
 						: NULL;
 
 		/* What was imported is found by the domain's name. */
-		if (!object || (kind == OBJECT_PD && ((struct pd *)object)->imported))
+		if (!object || (kind == OBJECT_PD && ((struct pd *)object)->imported) ||
+		    (kind == OBJECT_MR && ((struct mr *)object)->imported))
 			continue;
 		if (found)
 			return -EINVAL;

@@ -15,6 +15,7 @@
 #include "daemon/server.h"
 #include "daemon/text.h"
 #include "daemon/user.h"
+#include "daemon/wire_socket.h"
 
 /* ------------------------------------------------------------------ status */
 
@@ -24,20 +25,46 @@ static void gid_format(char *buffer, size_t size, const uint8_t *gid)
 		buffer[0] = 0;
 }
 
+/* Those it is bound to, or the one whose state is the port's. */
+static void show_interfaces(const struct device *device, struct text *out)
+{
+	json_open(out, "interfaces", '[');
+	if (!device->bound)
+		json_words(out, NULL, device->first.ifname);
+	for (uint32_t i = 0; device->bound && i < device->bound->count; i++)
+		json_words(out, NULL, device->bound->ifname[i]);
+	json_close(out, ']');
+}
+
+static void show_wire(const struct wire *wire, struct text *out)
+{
+	json_open(out, "wire", '{');
+	json_words(out, "state", wire->count ? "open" : wire->off ? "off" : "closed");
+	if (wire->count) {
+		json_flag(out, "ipv6", wire->ipv6);
+		json_number(out, "port", WIRE_PORT);
+		json_number(out, "sockets", wire->count);
+	}
+	if (wire->why[0])
+		json_words(out, "why", wire->why);
+	json_close(out, '}');
+}
+
 static void show_device(const struct device *device, struct text *out)
 {
 	const uint8_t *g = device->guid;
 	char text[INET6_ADDRSTRLEN];
 
 	json_open(out, NULL, '{');
-	json_words(out, "name", DEVICE_NAME);
-	json_words(out, "node", DEVICE_NODE);
+	json_words(out, "name", device->name);
+	json_words(out, "node", device->node);
 	snprintf(text, sizeof(text), "%02x%02x:%02x%02x:%02x%02x:%02x%02x", g[0], g[1], g[2], g[3],
 		 g[4], g[5], g[6], g[7]);
 	json_words(out, "guid", text);
 	json_number(out, "port", DEVICE_PORT);
-	json_words(out, "state", "ACTIVE");
-	json_number(out, "mtu", DEVICE_MTU_BYTES);
+	json_words(out, "state", device->port.up ? "ACTIVE" : "DOWN");
+	json_number(out, "mtu", 128u << device_mtu(device));
+	show_interfaces(device, out);
 	json_open(out, "gids", '[');
 	for (uint32_t i = 0; i < LIMIT_GIDS; i++) {
 		const struct host_address *entry = gids_get(&device->gids, i);
@@ -88,8 +115,10 @@ void show_status(const struct server *server, const struct show_for *who, struct
 	json_number(out, "netns", server->net_ns);
 	json_number(out, "uptime_ms", now_ms() - server->started_ms);
 	json_words(out, "runtime_dir", server->dir);
+	show_wire(&server->wire, out);
 	json_open(out, "devices", '[');
-	show_device(&server->device, out);
+	for (uint32_t i = 0; i < server->devices.count; i++)
+		show_device(&server->devices.device[i], out);
 	json_close(out, ']');
 	json_open(out, "clients", '[');
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)

@@ -10,9 +10,11 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "daemon/activation.h"
+#include "daemon/loop.h"
 #include "daemon/wire_socket.h"
 
-enum { STEP = 16 };
+enum { STEP = 16, OWNER_MS = 1000 };
 
 static void explain(struct wire *wire, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -30,9 +32,9 @@ static void explain(struct wire *wire, const char *format, ...)
 	memcpy(wire->why, text, sizeof(text));
 }
 
-void wire_init(struct wire *wire, bool off)
+void wire_init(struct wire *wire, bool off, bool managed)
 {
-	*wire = (struct wire){.off = off, .guard = -1};
+	*wire = (struct wire){.off = off, .managed = managed, .guard = -1};
 	park_init(&wire->park);
 	if (off)
 		snprintf(wire->why, sizeof(wire->why), "it is turned off (wire = off, --wire off)");
@@ -69,9 +71,8 @@ static int add(struct wire *wire)
 	if (fd < 0)
 		return fd;
 	uint32_t place = wire->count;
-	/* Before it is bound, so that no packet gets in that isn't for it. The first isn't locked:
-	 * the program is attached through it. */
-	int err = wire_socket_filter(fd, place, place > 0);
+	/* Before it is bound, so that no packet gets in that isn't for it. */
+	int err = wire_socket_filter(fd, place);
 
 	if (!err)
 		err = wire_socket_bind(fd, wire->ipv6, place > 0);
@@ -82,19 +83,31 @@ static int add(struct wire *wire)
 		close(fd);
 		return err;
 	}
+	wire->owner[place] = WIRE_NOBODY;
 	wire->fd[wire->count++] = fd;
 	return 0;
 }
 
-/* Not fatal: the sockets only won't outlive this daemon. */
+/* It is of no use to anybody any more. */
+static void end_park(struct wire *wire)
+{
+	park_clear(&wire->park);
+	park_close(&wire->park);
+	if (wire->managed)
+		activation_forget();
+}
+
+/* Not fatal: the sockets only won't outlive this daemon. A part of them would be of no use. */
 static void park(struct wire *wire)
 {
 	int err = wire->park.in < 0 ? 0 : park_put(&wire->park, wire->fd, wire->count);
 
-	if (err)
-		log_warn("the sockets of UDP port %d can't be kept for the next daemon: %s%s",
-			 WIRE_PORT, strerror(-err),
-			 err == -ETOOMANYREFS ? " (see the limit of open files, prlimit(1))" : "");
+	if (!err)
+		return;
+	log_warn("the sockets of UDP port %d can't be kept for the next daemon: %s%s", WIRE_PORT,
+		 strerror(-err),
+		 err == -ETOOMANYREFS ? " (see the limit of open files, prlimit(1))" : "");
+	end_park(wire);
 }
 
 /* Places up to `count`. */
@@ -118,16 +131,24 @@ static int grow(struct wire *wire, uint32_t count)
 	return err;
 }
 
+/* Looking it up takes long where there are many sockets, and many programs may ask at once. */
+static const char *owner_of_port(struct wire *wire)
+{
+	uint64_t now = now_ms();
+
+	if (!wire->owner_at_ms || now - wire->owner_at_ms > OWNER_MS)
+		wire_socket_owner(wire->owner_text, sizeof(wire->owner_text));
+	wire->owner_at_ms = now;
+	return wire->owner_text;
+}
+
 static void explain_error(struct wire *wire, int err)
 {
-	char owner[64];
-
-	if (err != -EADDRINUSE) {
+	if (err == -EADDRINUSE)
+		explain(wire, "UDP port %d is used by %s: only this host can be reached", WIRE_PORT,
+			owner_of_port(wire));
+	else
 		explain(wire, "UDP port %d can't be opened: %s", WIRE_PORT, strerror(-err));
-		return;
-	}
-	wire_socket_owner(owner, sizeof(owner));
-	explain(wire, "UDP port %d is used by %s: only this host can be reached", WIRE_PORT, owner);
 }
 
 /* ------------------------------------------------------------------ opening */
@@ -157,9 +178,12 @@ static int open_group(struct wire *wire)
 	err = park_make(&wire->park);
 	if (!err)
 		park(wire);
-	else
+	if (!err && wire->managed && wire->park.out >= 0)
+		activation_store(wire->park.out);
+	if (err)
 		log_warn("no place to keep the sockets for the next daemon: %s", strerror(-err));
 	try_loopback(wire);
+	wire->broken = false;
 	wire->why[0] = 0;
 	log_info("UDP port %d is open, for IPv4%s", WIRE_PORT, wire->ipv6 ? " and IPv6" : "");
 	return 0;
@@ -202,7 +226,10 @@ int wire_adopt(struct wire *wire, int out)
 	}
 	wire_socket_steer(wire->fd[0]);
 	let_in(wire, false);
-	wire->unproved = false;
+	/* All but the last, which is nobody's. */
+	for (uint32_t i = 0; i < wire->count; i++)
+		wire->owner[i] = i + 1 < wire->count ? WIRE_SOMEBODY : WIRE_NOBODY;
+	wire->unproved = wire->broken = false;
 	wire->why[0] = 0;
 	log_info("the sockets of UDP port %d are those of the last daemon: %u places", WIRE_PORT,
 		 wire->count);
@@ -217,22 +244,77 @@ static uint32_t round_up(uint32_t places)
 	return places < WIRE_PLACES ? places : WIRE_PLACES;
 }
 
-/* Nobody has it now. Does it get what it should? */
-static int prepare(struct wire *wire, uint32_t slot)
+/* Places up to what is needed for this slot: the last isn't given out. */
+static int provide(struct wire *wire, uint32_t slot)
+{
+	uint32_t top = slot;
+
+	for (uint32_t i = slot + 1; i < wire->count; i++)
+		if (wire->owner[i] != WIRE_NOBODY)
+			top = i;
+	if (top + 2 <= wire->count)
+		return 0;
+	int err = grow(wire, round_up(top + 2));
+
+	if (slot + 2 <= wire->count)
+		return 0;
+	explain_error(wire, err);
+	return err;
+}
+
+/* Another socket at this place, which nobody has. */
+static int renew(struct wire *wire, uint32_t slot)
+{
+	int old = wire->fd[slot];
+	uint32_t last = wire->count - 1;
+	int err = last > slot ? wire_socket_filter(wire->fd[last], slot) : -EINVAL;
+
+	if (err)
+		return err;
+	wire_socket_retire(old);
+	close(old);
+	wire->fd[slot] = wire->fd[last];
+	wire->owner[slot] = WIRE_NOBODY;
+	wire->count--;
+	park_clear(&wire->park);
+	err = provide(wire, slot);
+	park(wire);
+	return err;
+}
+
+/* Does it get what it should? */
+static int prove(struct wire *wire, uint32_t slot)
 {
 	int fd = wire->fd[slot];
 
-	wire_socket_reset(fd);
-	wire_socket_room(fd, true);
 	wire_socket_drain(fd);
 	if (wire->unproved || wire_socket_probe(wire->fd[0], fd, slot) != -ENOENT)
 		return 0;
+	wire->broken = true;
 	explain(wire,
 		"a program changed the order of the sockets of UDP port %d: slot %u gets nothing; "
 		"end all programs that use the device, then it is made anew",
 		WIRE_PORT, slot);
 	wire_socket_room(fd, false);
 	return -ENODEV;
+}
+
+/* Nobody has it now. */
+static int prepare(struct wire *wire, uint32_t slot, uid_t uid)
+{
+	int err = 0;
+
+	if (wire->owner[slot] != WIRE_NOBODY && wire->owner[slot] != uid)
+		err = renew(wire, slot);
+	if (err)
+		explain_error(wire, err);
+	if (!err && wire->owner[slot] == WIRE_NOBODY)
+		err = wire_socket_lock(wire->fd[slot]);
+	if (err)
+		return err;
+	wire_socket_reset(wire->fd[slot]);
+	wire_socket_room(wire->fd[slot], true);
+	return prove(wire, slot);
 }
 
 int wire_open(struct wire *wire)
@@ -242,30 +324,44 @@ int wire_open(struct wire *wire)
 	return wire->count ? 0 : open_group(wire);
 }
 
-int wire_slot(struct wire *wire, uint32_t slot, bool returning)
+int wire_slot(struct wire *wire, uint32_t slot, uid_t uid, bool returning)
 {
 	int err = !slot || slot >= LIMIT_SLOTS ? -EINVAL : wire_open(wire);
 
-	/* One more than needed: the last isn't given out. */
-	if (!err && slot + 2 > wire->count) {
-		err = grow(wire, round_up(slot + 2));
-		if (slot + 2 <= wire->count)
-			err = 0;
-		else
-			explain_error(wire, err);
-	}
 	if (!err)
-		wire_socket_steer(wire->fd[0]);
-	if (!err && !returning)
-		err = prepare(wire, slot);
-	return err ? err : wire->fd[slot];
+		err = provide(wire, slot);
+	if (err)
+		return err;
+	wire_socket_steer(wire->fd[0]);
+	if (returning)
+		wire_socket_room(wire->fd[slot], true);
+	else
+		err = prepare(wire, slot, uid);
+	if (err)
+		return err;
+	wire->owner[slot] = uid;
+	return wire->fd[slot];
+}
+
+void wire_leave(struct wire *wire)
+{
+	wire->leaving = true;
 }
 
 void wire_slot_done(struct wire *wire, uint32_t slot)
 {
-	if (slot + 1 >= wire->count)
+	if (wire->leaving || slot + 1 >= wire->count)
 		return;
 	wire_socket_room(wire->fd[slot], false);
 	wire_socket_drain(wire->fd[slot]);
 	wire_socket_steer(wire->fd[0]);
+}
+
+void wire_all_done(struct wire *wire)
+{
+	if (wire->broken && !wire->leaving) {
+		end_park(wire);
+		wire_close(wire);
+	}
+	wire->broken = false;
 }

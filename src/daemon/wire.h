@@ -16,11 +16,16 @@
  * tests/unit/daemon/test_wire.c): SO_LOCK_FILTER keeps it from changing the socket's filter and
  * from attaching a program to the group. It doesn't keep it from taking the program off
  * (SO_DETACH_REUSEPORT_BPF), nor from leaving the group (connect(), SO_BINDTODEVICE), after which
- * the last socket of the group has its place. It reads nobody's packets by that, because of the
- * filters, but others can lose theirs. So the program is attached anew whenever a process comes or
- * goes; the last place is never given out; a packet is sent through a place before it is given
- * out. Where that packet doesn't arrive, the slot goes without the wire, and `verbena status`
- * says so.
+ * the last socket of the group has its place, nor from being found before the group (connect() and
+ * its undoing), after which nobody gets anything. It reads nobody's packets by any of these,
+ * because of the filters; but others can lose theirs. So the program is attached anew whenever a
+ * process comes or goes; the last place is never given out; and a packet is sent through a place
+ * before it is given out. Where that doesn't arrive, the slot goes without the wire, `verbena
+ * status` says so, and the group is made anew when nobody is attached.
+ *
+ * A process may have left a copy of its socket with another one when it ended. So a place that
+ * somebody of another user had gets another socket before it is given out: the old one leaves the
+ * group, and the last one of the group takes its place.
  *
  * A socket that nobody has takes in next to nothing.
  */
@@ -29,6 +34,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "daemon/park.h"
 #include "proto/limits.h"
@@ -36,18 +42,28 @@
 /* One more than there are slots: the last place is nobody's. */
 enum { WIRE_PLACES = LIMIT_SLOTS + 1 };
 
+/* It was never given out; the last daemon may have given it to anybody. */
+#define WIRE_NOBODY ((uid_t)-1)
+#define WIRE_SOMEBODY ((uid_t)-2)
+
 struct wire {
 	int fd[WIRE_PLACES];
-	uint32_t count; /* places; 0: the wire isn't open */
-	int guard;	/* see wire_socket_guard(); -1: none */
-	bool off;	/* by configuration */
+	uid_t owner[WIRE_PLACES]; /* whose processes may have it; WIRE_NOBODY, WIRE_SOMEBODY */
+	uint32_t count;		  /* places; 0: the wire isn't open */
+	int guard;		  /* see wire_socket_guard(); -1: none */
+	bool off;		  /* by configuration */
+	bool managed;		  /* a service manager keeps the park, too (activation.h) */
 	bool ipv6;
+	bool broken; /* somebody changed the order of the places */
+	bool leaving;
 	bool unproved; /* packets through loopback don't arrive: places can't be tried */
 	struct park park;
+	char owner_text[64]; /* who has the port, and when that was looked up */
+	uint64_t owner_at_ms;
 	char why[192]; /* it isn't open, or not for all: a sentence; empty: nothing to say */
 };
 
-void wire_init(struct wire *wire, bool off);
+void wire_init(struct wire *wire, bool off, bool managed);
 /* The sockets are closed here; processes that have some keep them, and the park. */
 void wire_close(struct wire *wire);
 
@@ -62,11 +78,15 @@ int wire_adopt(struct wire *wire, int park);
 int wire_open(struct wire *wire);
 
 /*
- * The socket of a slot that is given out now; stays the wire's. `returning`: its process has it
- * already. Errors as those of wire_open().
+ * The socket of a slot that is given out now, to a process of this user; stays the wire's.
+ * `returning`: its process has it already. Errors as those of wire_open().
  */
-int wire_slot(struct wire *wire, uint32_t slot, bool returning);
+int wire_slot(struct wire *wire, uint32_t slot, uid_t uid, bool returning);
+/* This daemon ends, its processes perhaps don't: their sockets stay as they are. */
+void wire_leave(struct wire *wire);
 /* The slot's process is gone. */
 void wire_slot_done(struct wire *wire, uint32_t slot);
+/* Nobody has a slot any more: what somebody broke can be made anew. */
+void wire_all_done(struct wire *wire);
 
 #endif

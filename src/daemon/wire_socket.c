@@ -134,7 +134,7 @@ int wire_socket_steer(int fd)
 		       : 0;
 }
 
-int wire_socket_filter(int fd, uint32_t slot, bool locked)
+int wire_socket_filter(int fd, uint32_t slot)
 {
 	/* This one sees the UDP header, too. */
 	struct sock_filter code[] = {
@@ -145,9 +145,20 @@ int wire_socket_filter(int fd, uint32_t slot, bool locked)
 	};
 	const struct sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
 
-	if (setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) < 0)
-		return -errno;
-	return locked ? set(fd, SOL_SOCKET, SO_LOCK_FILTER, 1) : 0;
+	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) < 0 ? -errno
+											   : 0;
+}
+
+int wire_socket_lock(int fd)
+{
+	return set(fd, SOL_SOCKET, SO_LOCK_FILTER, 1);
+}
+
+/* As bound to another interface than the others it is of another group; there is no such
+ * interface. One that its holder has bound to another interface before left then. */
+void wire_socket_retire(int fd)
+{
+	set(fd, SOL_SOCKET, SO_BINDTOIFINDEX, INT32_MAX);
 }
 
 /* ------------------------------------------------------------------ handing out */
@@ -260,7 +271,7 @@ bool wire_socket_is_one(int fd, bool *ipv6)
 		struct sockaddr_storage any;
 		struct sockaddr_in four;
 		struct sockaddr_in6 six;
-	} name;
+	} name = {0};
 	socklen_t size = sizeof(name);
 	int domain = get(fd, SO_DOMAIN);
 

@@ -29,8 +29,13 @@ int wire_socket_guard(void);
 
 /* The program that finds the place of a packet's slot in the group of `fd`. 0 or -errno. */
 int wire_socket_steer(int fd);
-/* Only packets for QPNs of this slot get in. For good, if `locked`. 0 or -errno. */
-int wire_socket_filter(int fd, uint32_t slot, bool locked);
+/* Only packets for QPNs of this slot get in. 0; -EPERM it is locked; -errno. */
+int wire_socket_filter(int fd, uint32_t slot);
+int wire_socket_lock(int fd); /* its filter stays as it is, for good */
+
+/* Leaves the group, and gets no packets any more, whoever still has it. The last of the group takes
+ * its place. */
+void wire_socket_retire(int fd);
 
 /* How many bytes may wait in it: many while a process has it, next to none while nobody does. */
 void wire_socket_room(int fd, bool much);

@@ -6,10 +6,13 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "hca/foreign.h"
 #include "hca/guard.h"
 #include "proto/limits.h"
 
-GUARDED static void gather(void *to, const struct iovec *from, int count, size_t offset,
+enum { BOUNCE_BYTES = 16384 };
+
+GUARDED static bool gather(void *to, const struct iovec *from, int count, size_t offset,
 			   size_t length)
 {
 	uint8_t *out = to;
@@ -23,14 +26,20 @@ GUARDED static void gather(void *to, const struct iovec *from, int count, size_t
 
 		if (n > length)
 			n = length;
-		memcpy(out, (const uint8_t *)from[i].iov_base + offset, n);
+		const uint8_t *at = (const uint8_t *)from[i].iov_base + offset;
+
+		if (likely(!foreign_is(at)))
+			memcpy(out, at, n);
+		else if (!foreign_get(out, at, n))
+			return false;
 		out += n;
 		length -= n;
 		offset = 0;
 	}
+	return true;
 }
 
-GUARDED static void scatter(const struct iovec *to, int count, size_t offset, const void *from,
+GUARDED static bool scatter(const struct iovec *to, int count, size_t offset, const void *from,
 			    size_t length)
 {
 	const uint8_t *in = from;
@@ -44,22 +53,29 @@ GUARDED static void scatter(const struct iovec *to, int count, size_t offset, co
 
 		if (n > length)
 			n = length;
-		memcpy((uint8_t *)to[i].iov_base + offset, in, n);
+		uint8_t *at = (uint8_t *)to[i].iov_base + offset;
+
+		if (likely(!foreign_is(at)))
+			memcpy(at, in, n);
+		else if (!foreign_put(at, in, n))
+			return false;
 		in += n;
 		length -= n;
 		offset = 0;
 	}
+	return true;
 }
 
-GUARDED static void gather_ordered(void *to, const struct iovec *from, int count, size_t length)
+GUARDED static bool gather_ordered(void *to, const struct iovec *from, int count, size_t length)
 {
 	uint8_t last;
 
 	if (!length)
-		return;
-	gather(to, from, count, 0, length - 1);
-	gather(&last, from, count, length - 1, 1);
+		return true;
+	if (!gather(to, from, count, 0, length - 1) || !gather(&last, from, count, length - 1, 1))
+		return false;
 	__atomic_store_n((uint8_t *)to + length - 1, last, __ATOMIC_RELEASE);
+	return true;
 }
 
 bool copy_gather(void *to, const struct iovec *from, int count, size_t offset, size_t length)
@@ -69,9 +85,10 @@ bool copy_gather(void *to, const struct iovec *from, int count, size_t offset, s
 	if (GUARD_SET(place))
 		return false;
 	guard_enter(place);
-	gather(to, from, count, offset, length);
+	bool ok = gather(to, from, count, offset, length);
+
 	guard_leave();
-	return true;
+	return ok;
 }
 
 bool copy_scatter(const struct iovec *to, int count, size_t offset, const void *from, size_t length)
@@ -81,9 +98,10 @@ bool copy_scatter(const struct iovec *to, int count, size_t offset, const void *
 	if (GUARD_SET(place))
 		return false;
 	guard_enter(place);
-	scatter(to, count, offset, from, length);
+	bool ok = scatter(to, count, offset, from, length);
+
 	guard_leave();
-	return true;
+	return ok;
 }
 
 bool copy_gather_ordered(void *to, const struct iovec *from, int count, size_t length)
@@ -93,9 +111,10 @@ bool copy_gather_ordered(void *to, const struct iovec *from, int count, size_t l
 	if (GUARD_SET(place))
 		return false;
 	guard_enter(place);
-	gather_ordered(to, from, count, length);
+	bool ok = gather_ordered(to, from, count, length);
+
 	guard_leave();
-	return true;
+	return ok;
 }
 
 /* Where byte `offset` of the list is; the list from there on is copied to `out`. */
@@ -156,13 +175,39 @@ static int transfer(transfer_fn *call, pid_t pid, const struct iovec *local, int
 	return n < 0 ? -errno : -EFAULT;
 }
 
+/* Segments of which some are foreign: none of this process's memory, so piece by piece. */
+static int bounce(transfer_fn *call, pid_t pid, const struct iovec *local, int count,
+		  const struct iovec *remote, int remote_count, size_t length)
+{
+	uint8_t buffer[BOUNCE_BYTES];
+	struct iovec r[LIMIT_SGE + 1], ordered[2], whole = {buffer, 0};
+	size_t at, n;
+	int err = 0;
+
+	for (at = 0; !err && at < length; at += n) {
+		n = length - at < sizeof(buffer) ? length - at : sizeof(buffer);
+		whole.iov_len = n;
+		int from = list_from(remote, remote_count, at, r);
+
+		if (call == process_vm_writev && !copy_gather(buffer, local, count, at, n))
+			return -EFAULT;
+		err = transfer(call, pid, ordered, split_last(&whole, 1, ordered), r, from, n);
+		if (!err && call == process_vm_readv && !copy_scatter(local, count, at, buffer, n))
+			return -EFAULT;
+	}
+	return err;
+}
+
 int copy_to_process(pid_t pid, uint64_t remote, const struct iovec *local, int count, size_t length)
 {
 	struct iovec ordered[LIMIT_SGE + 1];
 	struct iovec r = {(void *)(uintptr_t)remote, length};
+	int err = transfer(process_vm_writev, pid, ordered, split_last(local, count, ordered), &r,
+			   1, length);
 
-	return transfer(process_vm_writev, pid, ordered, split_last(local, count, ordered), &r, 1,
-			length);
+	if (unlikely(err == -EFAULT && foreign_among(local, count)))
+		err = bounce(process_vm_writev, pid, local, count, &r, 1, length);
+	return err;
 }
 
 int copy_from_process(pid_t pid, uint64_t remote, const struct iovec *local, int count,
@@ -170,27 +215,34 @@ int copy_from_process(pid_t pid, uint64_t remote, const struct iovec *local, int
 {
 	struct iovec r = {(void *)(uintptr_t)remote, length};
 
-	return transfer(process_vm_readv, pid, local, count, &r, 1, length);
+	return copy_lists_from_process(pid, &r, 1, local, count, length);
 }
 
 int copy_lists_from_process(pid_t pid, const struct iovec *remote, int remote_count,
 			    const struct iovec *local, int count, size_t length)
 {
-	return transfer(process_vm_readv, pid, local, count, remote, remote_count, length);
+	int err = transfer(process_vm_readv, pid, local, count, remote, remote_count, length);
+
+	if (unlikely(err == -EFAULT && foreign_among(local, count)))
+		err = bounce(process_vm_readv, pid, local, count, remote, remote_count, length);
+	return err;
+}
+
+/* One byte, by a call that doesn't fault. */
+static bool byte_there(const void *at)
+{
+	uint8_t byte;
+	struct iovec probe = {&byte, 1}, there = {(void *)at, 1};
+
+	return foreign_is(at) ? foreign_get(&byte, at, 1)
+			      : process_vm_readv(getpid(), &probe, 1, &there, 1, 0) == 1;
 }
 
 bool copy_reachable(const struct iovec *local, int count)
 {
-	uint8_t byte;
-	struct iovec probe = {&byte, 1};
-
-	for (int i = 0; i < count; i++) {
-		struct iovec first = {local[i].iov_base, 1};
-		struct iovec last = {(uint8_t *)local[i].iov_base + local[i].iov_len - 1, 1};
-
-		if (process_vm_readv(getpid(), &probe, 1, &first, 1, 0) != 1 ||
-		    process_vm_readv(getpid(), &probe, 1, &last, 1, 0) != 1)
+	for (int i = 0; i < count; i++)
+		if (!byte_there(local[i].iov_base) ||
+		    !byte_there((uint8_t *)local[i].iov_base + local[i].iov_len - 1))
 			return false;
-	}
 	return true;
 }

@@ -2,7 +2,8 @@
 /*
  * Moving bytes: between segment lists and flat memory, and between processes.
  * "Last byte last": whatever is written for a remote program to poll ends with its final byte as
- * a copy of its own, after all others.
+ * a copy of its own, after all others. Segments may be of foreign regions (foreign.h), which the
+ * lists say by marked addresses; flat memory never is.
  */
 #ifndef VERBENA_HCA_COPY_H
 #define VERBENA_HCA_COPY_H

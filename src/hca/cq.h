@@ -34,7 +34,7 @@ void event_queue_forget(struct event_queue *queue, void *object);
 void async_qp(struct qp *qp, enum ibv_event_type type);
 void async_cq(struct cq *cq, enum ibv_event_type type);
 void async_srq(struct srq *srq, enum ibv_event_type type);
-/* On every context of the process (device and port events). Takes hca.lock. */
-void async_device(struct hca *hca, enum ibv_event_type type, int port);
+/* On each context of one device (device and port events). Takes hca.lock. */
+void async_device(struct hca *hca, enum ibv_event_type type, uint32_t device, int port);
 
 #endif

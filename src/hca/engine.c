@@ -418,7 +418,7 @@ static int take_events(struct hca *hca)
 		else if (event.type == PROTO_EVENT_LINK_DOWN && event.slot < LIMIT_SLOTS)
 			link_down(hca, event.slot, event.link_id);
 		else if (event.type == PROTO_EVENT_DEVICE)
-			async_device(hca, event.value, event.port);
+			async_device(hca, event.value, event.slot, event.port);
 		else if (event.type == PROTO_EVENT_CAPTURE)
 			capture_begin(hca, &event, fds);
 		else if (event.type == PROTO_EVENT_CAPTURE_END)

@@ -141,7 +141,7 @@ void async_srq(struct srq *srq, enum ibv_event_type type)
 	event_queue_push(&context_of(srq->ibv.context)->async, srq, &async, &srq->async_reported);
 }
 
-void async_device(struct hca *hca, enum ibv_event_type type, int port)
+void async_device(struct hca *hca, enum ibv_event_type type, uint32_t device, int port)
 {
 	struct ibv_async_event async = {.element.port_num = port, .event_type = type};
 
@@ -149,7 +149,8 @@ void async_device(struct hca *hca, enum ibv_event_type type, int port)
 	list_for_each(node, &hca->contexts) {
 		struct context *context = container_of(node, struct context, node);
 
-		event_queue_push(&context->async, NULL, &async, NULL);
+		if (context->device_index == device)
+			event_queue_push(&context->async, NULL, &async, NULL);
 	}
 	pthread_mutex_unlock(&hca->lock);
 }

@@ -10,6 +10,7 @@
 
 #include "hca/copy.h"
 #include "hca/cq.h"
+#include "hca/foreign.h"
 #include "hca/mr.h"
 #include "hca/qp.h"
 
@@ -53,13 +54,16 @@ static inline int receive_segments(const struct qp *qp, const struct recv_wqe *w
 void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct arrival *arrival,
 		      enum ibv_wc_status status);
 
-/* Our address of what the peer names, or 0. */
+/* Our address (marked, if the region is foreign) of what the peer names, or 0. */
 static inline uint64_t remote_resolve(const struct qp *qp, uint64_t addr, uint32_t length,
 				      uint32_t rkey, uint32_t access)
 {
 	if (unlikely(!(qp_remote_access(qp) & access)))
 		return 0;
-	return mr_resolve(qp->hca->regions, qp->pd_id, addr, length, rkey, access);
+	uint64_t at = mr_resolve(qp->hca->regions, qp->pd_id, addr, length, rkey, access);
+
+	return likely(at != 0) ? at
+			       : foreign_resolve(qp->hca, qp->pd_id, addr, length, rkey, access);
 }
 
 /* How an access that wasn't resolved is refused. */
@@ -83,6 +87,8 @@ static inline bool remote_write(uint64_t at, const uint8_t *from, uint32_t n, bo
 {
 	struct iovec piece = {(void *)from, n};
 
+	if (unlikely(foreign_is((void *)(uintptr_t)at)))
+		return foreign_put((void *)(uintptr_t)at, from, n);
 	return last ? copy_gather_ordered((void *)(uintptr_t)at, &piece, 1, n)
 		    : copy_gather((void *)(uintptr_t)at, &piece, 1, 0, n);
 }

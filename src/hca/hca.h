@@ -84,8 +84,9 @@ struct context {
 	struct verbs_context verbs; /* public part; ibv_context is its last member */
 	struct hca *hca;
 	struct daemon_conn conn;
-	uint64_t token[2]; /* who knows it may share; cmd_fd says it */
-	int cmd_fd;	   /* a memory file: verbs_share.c */
+	uint32_t device_index; /* whose events it gets */
+	uint64_t token[2];     /* who knows it may share; cmd_fd says it */
+	int cmd_fd;	       /* a memory file: verbs_share.c */
 	struct event_queue async;
 	struct list node; /* on hca.contexts */
 	struct list held[HELD_KINDS];
@@ -107,7 +108,9 @@ struct mr {
 	struct ibv_mr ibv;
 	uint64_t iova;
 	uint32_t access;
-	bool imported; /* another struct mr's region, no entry of its own anywhere */
+	bool imported;		 /* another registration's region */
+	struct foreign *foreign; /* imported from another process; else an imported one has no entry
+				    of its own anywhere (foreign.h) */
 	struct list held;
 };
 
@@ -202,7 +205,7 @@ enum send_flag { /* struct send_wqe.flags */
 		 SEND_READS = 16,    /* counted in qp.reads_out */
 		 SEND_BLOCKING = 32, /* counted in qp.blocking_out */
 		 SEND_ANSWERED = 64, /* a READ's or atomic's data is in place */
-		 SEND_BEGUN = 128,   /* its PSNs are counted; local carriers */
+		 SEND_BY_RING = 128, /* a WRITE that the peer must execute, though we reach it */
 };
 
 struct send_wqe {
@@ -212,7 +215,7 @@ struct send_wqe {
 	uint8_t opcode;	 /* enum ibv_wr_opcode */
 	uint8_t flags;	 /* enum send_flag */
 	uint8_t num_sge;
-	uint8_t reserved;
+	bool begun;   /* `psn` is set, and counted */
 	uint32_t imm; /* network order; or the rkey to invalidate */
 	uint64_t remote_addr;
 	uint32_t rkey;

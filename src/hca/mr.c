@@ -10,10 +10,14 @@
 
 #include "base/log.h"
 #include "hca/engine.h"
+#include "hca/foreign.h"
 #include "hca/guard.h"
 #include "hca/peer.h"
 
 #define STOPPED_NS 1000000000ull /* for a stopped peer's operation */
+
+/* The others are for those who have one of these: they never wait for one another. */
+enum { OUTER_HAZARDS = PUB_HAZARDS - 8 };
 
 static _Atomic unsigned int regions;
 
@@ -29,13 +33,19 @@ int mr_publish(struct hca *hca, struct mr *mr)
 	if (index >= LIMIT_MRS_PER_SLOT || mr->ibv.rkey != mr->ibv.lkey + 1)
 		return -EINVAL;
 	struct pub_mr *e = &hca->regions->mr[index];
+	uint32_t access = mr->access, pd = pd_of(mr->ibv.pd)->id;
 
 	atomic_store_explicit(&e->start, mr->iova, memory_order_relaxed);
 	atomic_store_explicit(&e->length, mr->ibv.length, memory_order_relaxed);
 	atomic_store_explicit(&e->offset, (uint64_t)(uintptr_t)mr->ibv.addr - mr->iova,
 			      memory_order_relaxed);
-	atomic_store_explicit(&e->pd, pd_of(mr->ibv.pd)->id, memory_order_relaxed);
-	atomic_store_explicit(&e->rkey_access, (uint64_t)mr->access << 32 | mr->ibv.rkey,
+	if (mr->foreign) {
+		foreign_publish(e, mr);
+		access = foreign_access(access);
+		pd |= PUB_MR_FOREIGN;
+	}
+	atomic_store_explicit(&e->pd, pd, memory_order_relaxed);
+	atomic_store_explicit(&e->rkey_access, (uint64_t)access << 32 | mr->ibv.rkey,
 			      memory_order_release);
 	atomic_fetch_add(&regions, 1);
 	guard_install();
@@ -48,13 +58,28 @@ _Atomic uint64_t *hazard_set(struct hca *hca, uint32_t slot, uint32_t rkey)
 	uint64_t value = (uint64_t)slot << 32 | rkey;
 
 	for (;; hint++) {
-		_Atomic uint64_t *h = &hca->regions->hazard[hint % PUB_HAZARDS].target;
+		_Atomic uint64_t *h = &hca->regions->hazard[hint % OUTER_HAZARDS].target;
 		uint64_t none = 0;
 
 		if (atomic_compare_exchange_strong(h, &none, value)) /* [H1] */
 			return h;
-		if (hint % PUB_HAZARDS == PUB_HAZARDS - 1)
+		if (hint % OUTER_HAZARDS == OUTER_HAZARDS - 1)
 			sched_yield(); /* more copying threads than places */
+	}
+}
+
+_Atomic uint64_t *hazard_set_inner(struct hca *hca, uint32_t slot, uint32_t rkey)
+{
+	uint64_t value = (uint64_t)slot << 32 | rkey;
+
+	for (unsigned int i = OUTER_HAZARDS;; i = i + 1 < PUB_HAZARDS ? i + 1 : OUTER_HAZARDS) {
+		_Atomic uint64_t *h = &hca->regions->hazard[i].target;
+		uint64_t none = 0;
+
+		if (atomic_compare_exchange_strong(h, &none, value)) /* [H1] */
+			return h;
+		if (i == PUB_HAZARDS - 1)
+			sched_yield();
 	}
 }
 
@@ -155,6 +180,9 @@ int mr_resolve_list(const struct hca *hca, uint32_t pd, const struct ibv_sge *sg
 			continue;
 		uint64_t at = mr_resolve_local(hca, pd, &sge[i], access);
 
+		if (unlikely(!at))
+			at = foreign_resolve(hca, pd, sge[i].addr, sge[i].length, sge[i].lkey + 1,
+					     access);
 		if (unlikely(!at))
 			return -EFAULT;
 		out[n++] = (struct iovec){(void *)(uintptr_t)at, sge[i].length};

@@ -79,13 +79,16 @@ static inline uint64_t mr_resolve_local(const struct hca *hca, uint32_t pd,
 
 /*
  * Local segments to an iovec (segments of length 0 are left out). Returns their number, or
- * -EFAULT when a key, range or right is wrong.
+ * -EFAULT when a key, range or right is wrong. Of foreign regions the addresses are marked
+ * (foreign.h).
  */
 int mr_resolve_list(const struct hca *hca, uint32_t pd, const struct ibv_sge *sge, uint32_t count,
 		    uint32_t access, struct iovec *out);
 
 /* Hazards: see struct pub_hazard. The place must be given back. */
 _Atomic uint64_t *hazard_set(struct hca *hca, uint32_t slot, uint32_t rkey);
+/* The same within a copy that has set one: no wait for those who wait for this copy's end. */
+_Atomic uint64_t *hazard_set_inner(struct hca *hca, uint32_t slot, uint32_t rkey);
 /* What names a QP whose message is being fetched: even, as no rkey is. */
 static inline uint32_t hazard_of_qp(uint32_t qpn)
 {

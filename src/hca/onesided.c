@@ -54,6 +54,13 @@ static enum ibv_wc_status refuse_request(struct qp *qp, const struct send_wqe *w
 	return IBV_WC_REM_INV_REQ_ERR;
 }
 
+/* A region of a third process, that the peer imported: only the peer can tell what it is. */
+static bool is_imported(const struct qp *qp, const struct mr_view *mr, uint32_t access)
+{
+	return mr->access & PUB_MR_FOREIGN && access != IBV_ACCESS_REMOTE_ATOMIC &&
+	       mr->pd == (atomic_load(&qp->remote->pd) | PUB_MR_FOREIGN);
+}
+
 /* The owner's address of the operation's target, or 0 (refused, *status says how). */
 static uint64_t target(struct qp *qp, const struct send_wqe *wqe, uint32_t length, uint32_t access,
 		       enum ibv_wc_status *status)
@@ -76,14 +83,16 @@ static uint64_t target(struct qp *qp, const struct send_wqe *wqe, uint32_t lengt
 	if (unlikely(!mr_read(qp->link->regions, wqe->rkey, &mr)))
 		why = "no such rkey (never registered, deregistered, or an lkey)";
 	else if (unlikely(mr.pd != atomic_load_explicit(&qp->remote->pd, memory_order_relaxed)))
-		why = "the region belongs to another protection domain than the peer's QP";
+		why = is_imported(qp, &mr, access) ? NULL
+						   : "the region belongs to another protection "
+						     "domain than the peer's QP";
 	else if (unlikely(!(mr.access & access)))
 		why = "the region wasn't registered for it";
 	else if (unlikely(!mr_covers(&mr, wqe->remote_addr, length)))
 		why = "outside the region";
 	else
 		return wqe->remote_addr + mr.offset;
-	*status = refuse(qp, wqe, why);
+	*status = why ? refuse(qp, wqe, why) : ASK_PEER;
 	return 0;
 }
 

@@ -12,6 +12,7 @@
 #include "hca/cq.h"
 #include "hca/engine.h"
 #include "hca/execute.h"
+#include "hca/foreign.h"
 #include "hca/link.h"
 #include "hca/mr.h"
 #include "hca/qp.h"
@@ -332,7 +333,7 @@ static enum outcome do_send_ref(struct qp *qp, const struct ring_header *h, cons
 
 	if (unlikely(count < 0))
 		return fail_receive(qp, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
-	if (!qp->link->self && !qp->link->can_vm)
+	if ((!qp->link->self && !qp->link->can_vm) || foreign_among(remote, remote_count))
 		return ask_for_data(qp, h, payload, room, in, wqe);
 	/* The sender doesn't end its QP, and so gives no memory back, while this names it. Nothing
 	 * of what is there afterwards may get into the receive, not even of a message that fails.

@@ -25,6 +25,7 @@
 #include "hca/books.h"
 #include "hca/capture.h"
 #include "hca/engine.h"
+#include "hca/foreign.h"
 #include "hca/link.h"
 #include "hca/qp.h"
 
@@ -82,7 +83,10 @@ static int mr_again(struct daemon_conn *conn, struct list *held)
 {
 	const struct mr *mr = container_of(held, struct mr, held);
 	struct ib_uverbs_reg_mr_resp resp;
+	struct proto_import_mr_resp imported;
 
+	if (mr->foreign)
+		return daemon_import_mr(conn, pd_of(mr->ibv.pd)->handle, mr->ibv.handle, &imported);
 	return daemon_reg_mr(conn, pd_of(mr->ibv.pd)->handle, (uintptr_t)mr->ibv.addr,
 			     mr->ibv.length, mr->iova, mr->access, &resp);
 }
@@ -119,9 +123,10 @@ static struct proto_return old_names(enum held_kind kind, const struct list *hel
 	case HELD_AH:
 		return (struct proto_return){container_of(held, struct ah, held)->ibv.handle, 0};
 	case HELD_MR: {
-		const struct ibv_mr *mr = &container_of(held, struct mr, held)->ibv;
+		const struct mr *mr = container_of(held, struct mr, held);
 
-		return (struct proto_return){mr->handle, mr->lkey};
+		return (struct proto_return){mr->foreign ? mr->foreign->handle : mr->ibv.handle,
+					     mr->ibv.lkey};
 	}
 	case HELD_QP: {
 		const struct qp *qp = container_of(held, struct qp, held);

@@ -17,10 +17,12 @@ static void say_unreachable(const struct hca *hca, const struct ibv_global_route
 	if (hca->wire)
 		log_warn("destination GID %s: no route leads there", text);
 	else
-		log_warn("destination GID %s is not an address of this host, and the daemon hasn't "
-			 "got UDP port 4791, by which other hosts are reached ('verbena status' "
-			 "says why)",
-			 text);
+		log_warn(
+			"destination GID %s: %s, and the daemon hasn't got UDP port 4791 ('verbena "
+			"status' says why)",
+			text,
+			hca->wire_forced ? "VERBENA_CARRIER=wire asks for the wire"
+					 : "it isn't an address of this host");
 }
 
 int route_find(struct context *context, const struct ibv_global_route *grh, struct route *route)
@@ -35,7 +37,7 @@ int route_find(struct context *context, const struct ibv_global_route *grh, stru
 		return EINVAL;
 	}
 	route->wire = route_is_wire(context->hca, &route->at);
-	if (route->wire || (route->at.flags & PROTO_ROUTE_LOCAL))
+	if (route->wire ? context->hca->wire != NULL : route->at.flags & PROTO_ROUTE_LOCAL)
 		return 0;
 	say_unreachable(context->hca, grh);
 	return EHOSTUNREACH;

@@ -21,7 +21,7 @@ static inline bool route_is_wire(const struct hca *hca, const struct proto_route
 {
 	uint32_t way = at->flags & (PROTO_ROUTE_LOCAL | PROTO_ROUTE_WIRE);
 
-	return hca->wire && (hca->wire_forced || way == PROTO_ROUTE_WIRE);
+	return hca->wire_forced || (hca->wire && way == PROTO_ROUTE_WIRE);
 }
 
 #endif

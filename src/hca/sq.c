@@ -102,9 +102,9 @@ static void uncount(struct qp *qp, const struct send_wqe *wqe)
  * its answers would be captured earlier. */
 static void begin(struct qp *qp, struct send_wqe *wqe)
 {
-	if (unlikely(wqe->flags & SEND_BEGUN))
+	if (unlikely(wqe->begun))
 		return;
-	wqe->flags |= SEND_BEGUN;
+	wqe->begun = true;
 	wqe->psn = qp->next_psn;
 	qp->next_psn = (qp->next_psn + sq_packets(qp, wqe)) & 0xffffff;
 	capture_request(qp, wqe);
@@ -324,34 +324,6 @@ static enum step start_write_imm(struct qp *qp, struct send_wqe *wqe)
 	return STEP_DONE;
 }
 
-static enum step start_write_direct(struct qp *qp, struct send_wqe *wqe)
-{
-	if (!wqe->progress) {
-		if (outstanding(qp))
-			return STEP_WAIT;
-		begin(qp, wqe);
-		enum ibv_wc_status status = onesided_write(qp, wqe);
-
-		if (unlikely(status == IBV_WC_LOC_PROT_ERR))
-			return fail_here(qp, wqe, status);
-		if (unlikely(status == IBV_WC_RETRY_EXC_ERR && qp->type == IBV_QPT_RC)) {
-			qp->peer_ready = false; /* it was; the timer decides */
-			engine_watch_qp(qp);
-			return STEP_WAIT;
-		}
-		if (unlikely(status != IBV_WC_SUCCESS && qp->type == IBV_QPT_RC)) {
-			sq_complete(qp, wqe, status);
-			return STEP_FAILED;
-		}
-		if (status != IBV_WC_SUCCESS || wqe->opcode == IBV_WR_RDMA_WRITE) {
-			sq_complete(qp, wqe, IBV_WC_SUCCESS);
-			return STEP_DONE;
-		}
-		wqe->progress = 1; /* written: what is left is the notification */
-	}
-	return start_write_imm(qp, wqe);
-}
-
 /* RDMA WRITE piece by piece through the ring. Nothing before it may still have to wait there. */
 static enum step start_write_ring(struct qp *qp, struct send_wqe *wqe)
 {
@@ -385,6 +357,40 @@ static enum step start_write_ring(struct qp *qp, struct send_wqe *wqe)
 	return STEP_DONE;
 }
 
+static enum step start_write_direct(struct qp *qp, struct send_wqe *wqe)
+{
+	if (unlikely(wqe->flags & SEND_BY_RING))
+		return start_write_ring(qp, wqe);
+	if (!wqe->progress) {
+		if (outstanding(qp))
+			return STEP_WAIT;
+		begin(qp, wqe);
+		enum ibv_wc_status status = onesided_write(qp, wqe);
+
+		if (unlikely(status == ASK_PEER)) {
+			wqe->flags |= SEND_BY_RING;
+			return start_write_ring(qp, wqe);
+		}
+		if (unlikely(status == IBV_WC_LOC_PROT_ERR))
+			return fail_here(qp, wqe, status);
+		if (unlikely(status == IBV_WC_RETRY_EXC_ERR && qp->type == IBV_QPT_RC)) {
+			qp->peer_ready = false; /* it was; the timer decides */
+			engine_watch_qp(qp);
+			return STEP_WAIT;
+		}
+		if (unlikely(status != IBV_WC_SUCCESS && qp->type == IBV_QPT_RC)) {
+			sq_complete(qp, wqe, status);
+			return STEP_FAILED;
+		}
+		if (status != IBV_WC_SUCCESS || wqe->opcode == IBV_WR_RDMA_WRITE) {
+			sq_complete(qp, wqe, IBV_WC_SUCCESS);
+			return STEP_DONE;
+		}
+		wqe->progress = 1; /* written: what is left is the notification */
+	}
+	return start_write_imm(qp, wqe);
+}
+
 static enum step finish_direct(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
 {
 	if (unlikely(status == IBV_WC_RETRY_EXC_ERR)) {
@@ -411,10 +417,13 @@ static enum step start_read(struct qp *qp, struct send_wqe *wqe)
 		if (outstanding(qp))
 			return STEP_WAIT;
 		begin(qp, wqe);
-		return finish_direct(qp, wqe, onesided_read(qp, wqe));
-	}
-	if (unlikely(qp->link->can_vm))
+		enum ibv_wc_status status = onesided_read(qp, wqe);
+
+		if (likely(status != ASK_PEER))
+			return finish_direct(qp, wqe, status);
+	} else if (unlikely(qp->link->can_vm)) {
 		return wait_for_peer(qp);
+	}
 	if (!may_read(qp))
 		return STEP_WAIT;
 	if (unlikely(sq_segments(qp, wqe, IBV_ACCESS_LOCAL_WRITE, local) < 0))
@@ -662,6 +671,7 @@ static int sq_fill(struct qp *qp, const struct ibv_send_wr *wr)
 		     (flags & IBV_SEND_FENCE ? SEND_FENCE : 0);
 	wqe->imm = wr->imm_data;
 	wqe->progress = 0;
+	wqe->begun = false;
 	if (qp->type == IBV_QPT_UD) {
 		if (unlikely(!wr->wr.ud.ah))
 			return EINVAL;

@@ -12,10 +12,10 @@
 #include "hca/engine.h"
 
 enum {
-	COLD_AFTER = 2000,  /* looks in vain: about a millisecond of polling */
-	QUOTA = 128 * 1024, /* bytes that a QP sends before others have their turn */
-	TURNS = 64,	    /* QPs that send in one pass */
-	TAKE_IN = 64,	    /* receives at most before a QP stops */
+	COLD_AFTER = 2000,   /* looks in vain: about a millisecond of polling */
+	ACK_DELAY_NS = 8000, /* some system calls */
+	TURNS = 64,	     /* QPs that send in one pass */
+	TAKE_IN = 64,	     /* receives at most before a QP stops */
 };
 
 /* ------------------------------------------------------------------ making, leaving */
@@ -36,6 +36,7 @@ static void wire_free(struct wire *wire)
 
 int wire_make(struct hca *hca)
 {
+	hca->wire_forced = forced();
 	if (hca->wire_fd < 0)
 		return 0;
 	struct wire *wire = calloc(1, sizeof(*wire));
@@ -58,7 +59,6 @@ int wire_make(struct hca *hca)
 		return err;
 	}
 	hca->wire = wire;
-	hca->wire_forced = forced();
 	return 0;
 }
 
@@ -74,6 +74,7 @@ void wire_leave(struct hca *hca)
 	list_init(&wire->timed);
 	net_sender_leave(&wire->tx);
 	wire->rx.fd = -1;
+	wire->left = true;
 	atomic_store(&wire->hot, false);
 	atomic_store(&wire->has_ready, 0);
 }
@@ -95,98 +96,139 @@ static void schedule(struct wire *wire, uint64_t deadline)
 	}
 }
 
+void wire_ack_travels(struct wire_qp *w, bool acks, uint64_t now)
+{
+	/* Also when the last one would have, had it waited. */
+	bool pays = acks || now - w->ack_sent_at < ACK_DELAY_NS;
+
+	w->ack_due = 0;
+	w->ack_sent_at = 0;
+	if (pays && w->patience < WIRE_PATIENCE)
+		w->patience++;
+}
+
+/* Whether what there is to send goes now. */
+static bool goes_now(struct wire_qp *w, enum tp_need need, uint64_t now)
+{
+	if (need == TP_SEND)
+		return true;
+	if (w->ack_due)
+		return now >= w->ack_due;
+	if (!w->patience)
+		return true;
+	w->ack_due = now + ACK_DELAY_NS;
+	return false;
+}
+
+static void enter_lists(struct wire_qp *w, bool ready, bool timed)
+{
+	struct wire *wire = w->qp->hca->wire;
+
+	lock_take(&wire->list_lock);
+	if (ready && list_empty(&w->ready)) {
+		list_add_tail(&wire->ready, &w->ready);
+		atomic_store(&wire->has_ready, 1);
+	}
+	if (timed && list_empty(&w->timed))
+		list_add_tail(&wire->timed, &w->timed);
+	lock_give(&wire->list_lock);
+}
+
 void wire_note(struct wire_qp *w, uint64_t now)
 {
 	struct wire *wire = w->qp->hca->wire;
-	bool ready = tp_ready(wire_tp(w), now);
+	bool ready = tp_need(wire_tp(w), now) != TP_NOTHING && list_empty(&w->ready);
 	uint64_t deadline = tp_deadline(wire_tp(w));
+	bool timed = deadline != TP_NEVER && list_empty(&w->timed);
 
-	if ((ready && list_empty(&w->ready)) || (deadline != TP_NEVER && list_empty(&w->timed))) {
-		lock_take(&wire->list_lock);
-		if (ready && list_empty(&w->ready)) {
-			list_add_tail(&wire->ready, &w->ready);
-			atomic_store(&wire->has_ready, 1);
-		}
-		if (deadline != TP_NEVER && list_empty(&w->timed))
-			list_add_tail(&wire->timed, &w->timed);
-		lock_give(&wire->list_lock);
-	}
+	if (ready || timed)
+		enter_lists(w, ready, timed);
 	if (deadline < atomic_load_explicit(&wire->deadline, memory_order_relaxed))
 		schedule(wire, deadline);
 }
 
-static struct wire_qp *next_ready(struct wire *wire)
-{
-	lock_take(&wire->list_lock);
-	struct list *node = list_pop(&wire->ready);
-
-	if (!node || list_empty(&wire->ready))
-		atomic_store(&wire->has_ready, 0);
-	lock_give(&wire->list_lock);
-	return node ? container_of(node, struct wire_qp, ready) : NULL;
-}
-
-/* Engine held: no QP ends meanwhile. */
-static unsigned int send_ready(struct wire *wire)
-{
-	unsigned int n = 0;
-	uint64_t now = now_ns();
-
-	while (n < TURNS && atomic_load_explicit(&wire->has_ready, memory_order_relaxed)) {
-		struct wire_qp *w = next_ready(wire);
-
-		if (!w)
-			break;
-		struct qp *qp = w->qp;
-
-		lock_take(&qp->lock);
-		wire_transmit(w, now, QUOTA);
-		wire_note(w, now);
-		lock_give(&qp->lock);
-		n++;
-	}
-	return n;
-}
-
-static struct wire_qp *next_timed(struct wire *wire, struct list *batch)
+/* The next QP of a batch, by its node at `offset`. A QP that ends takes itself off. */
+static struct wire_qp *next_of(struct wire *wire, struct list *batch, size_t offset)
 {
 	lock_take(&wire->list_lock);
 	struct list *node = list_pop(batch);
 
 	lock_give(&wire->list_lock);
-	return node ? container_of(node, struct wire_qp, timed) : NULL;
+	return node ? (struct wire_qp *)((char *)node - offset) : NULL;
 }
 
-/* One QP: false when it has no deadline any more. */
-static void expire(struct wire *wire, struct wire_qp *w, uint64_t now)
+/* One QP's turn. */
+static void send_one(struct wire_qp *w, uint64_t now)
 {
-	struct qp *qp = w->qp;
+	enum tp_need need = tp_need(wire_tp(w), now);
 
-	lock_take(&qp->lock);
+	if (need != TP_NOTHING && goes_now(w, need, now)) {
+		if (need == TP_ACKNOWLEDGE) {
+			w->patience -= w->ack_due && w->patience; /* it waited in vain */
+			w->ack_sent_at = now;
+			w->ack_due = 0;
+		}
+		wire_transmit(w, now, WIRE_QUOTA);
+	}
+	wire_note(w, now);
+}
+
+/* Engine held: no QP ends meanwhile. Each QP has one turn. */
+static unsigned int send_ready(struct wire *wire, uint64_t now)
+{
+	struct list batch, *node;
+	struct wire_qp *w;
+	unsigned int n = 0;
+
+	list_init(&batch);
+	lock_take(&wire->list_lock);
+	while (n < TURNS && (node = list_pop(&wire->ready))) {
+		list_add_tail(&batch, node);
+		n++;
+	}
+	if (list_empty(&wire->ready))
+		atomic_store(&wire->has_ready, 0);
+	lock_give(&wire->list_lock);
+	while ((w = next_of(wire, &batch, offsetof(struct wire_qp, ready)))) {
+		lock_take(&w->qp->lock);
+		send_one(w, now);
+		lock_give(&w->qp->lock);
+	}
+	return n;
+}
+
+static void expire_one(struct wire_qp *w, uint64_t now)
+{
+	lock_take(&w->qp->lock);
 	if (tp_deadline(wire_tp(w)) <= now)
 		tp_expire(wire_tp(w), now);
-	wire_transmit(w, now, QUOTA);
+	if (tp_need(wire_tp(w), now) == TP_SEND)
+		wire_transmit(w, now, WIRE_QUOTA);
 	wire_note(w, now);
-	lock_give(&qp->lock);
-	(void)wire;
+	lock_give(&w->qp->lock);
 }
 
-uint64_t wire_scan(struct wire *wire, uint64_t now)
+/* Engine held. Each QP enters the list again that still has a deadline. */
+static void expire(struct wire *wire, uint64_t now)
 {
 	struct list batch, *node;
 	struct wire_qp *w;
 
+	list_init(&batch);
+	lock_take(&wire->list_lock);
+	atomic_store(&wire->deadline, TP_NEVER);
+	while ((node = list_pop(&wire->timed)))
+		list_add_tail(&batch, node);
+	lock_give(&wire->list_lock);
+	while ((w = next_of(wire, &batch, offsetof(struct wire_qp, timed))))
+		expire_one(w, now);
+}
+
+uint64_t wire_scan(struct wire *wire, uint64_t now)
+{
 	if (atomic_load(&wire->deadline) <= now) {
-		list_init(&batch);
-		/* Ending a QP takes the engine's lock too: none ends while it is on no list. */
 		lock_take(&wire->hca->engine);
-		lock_take(&wire->list_lock);
-		atomic_store(&wire->deadline, TP_NEVER);
-		while ((node = list_pop(&wire->timed)))
-			list_add_tail(&batch, node);
-		lock_give(&wire->list_lock);
-		while ((w = next_timed(wire, &batch)))
-			expire(wire, w, now);
+		expire(wire, now);
 		lock_give(&wire->hca->engine);
 	}
 	uint64_t next = atomic_load(&wire->deadline);
@@ -240,7 +282,7 @@ static enum wire_drop connected_packet(struct qp *qp, const struct packet *packe
 	return likely(tp_counters(wire_tp(w))->dropped == dropped) ? WIRE_TAKEN : WIRE_DROP_STALE;
 }
 
-static enum wire_drop handle(struct qp *qp, const struct packet *packet,
+static enum wire_drop handle(struct wire *wire, struct qp *qp, const struct packet *packet,
 			     const struct net_from *from)
 {
 	enum wire_drop drop;
@@ -251,7 +293,7 @@ static enum wire_drop handle(struct qp *qp, const struct packet *packet,
 		return WIRE_DROP_PKEY;
 	lock_take(&qp->lock);
 	if (qp->type != IBV_QPT_UD)
-		drop = connected_packet(qp, packet, from, now_ns());
+		drop = connected_packet(qp, packet, from, wire->now);
 	else if (packet_transport(packet->opcode) == PACKET_UD)
 		drop = wire_receive_datagram(qp, packet, from);
 	else
@@ -265,7 +307,7 @@ static const char *on_packet(void *arg, const struct packet *packet, const struc
 	struct wire *wire = arg;
 	struct qp *qp = wire->hca->qps[packet->dest_qpn & (LIMIT_QPS_PER_SLOT - 1)];
 
-	enum wire_drop drop = handle(qp, packet, from);
+	enum wire_drop drop = handle(wire, qp, packet, from);
 
 	if (likely(drop == WIRE_TAKEN))
 		return NULL;
@@ -277,8 +319,11 @@ unsigned int wire_pass(struct wire *wire)
 {
 	unsigned int n = 0;
 
+	wire->now = now_ns();
 	if (atomic_load_explicit(&wire->has_ready, memory_order_relaxed))
-		n += send_ready(wire);
+		n += send_ready(wire, wire->now);
+	if (unlikely(atomic_load_explicit(&wire->deadline, memory_order_relaxed) <= wire->now))
+		expire(wire, wire->now);
 	if (!atomic_load_explicit(&wire->hot, memory_order_relaxed))
 		return n;
 	unsigned int packets = net_receive(&wire->rx, on_packet, wire);
@@ -294,9 +339,10 @@ unsigned int wire_pass(struct wire *wire)
 
 void wire_take_in(struct wire *wire)
 {
+	wire->now = now_ns();
 	for (unsigned int i = 0; i < TAKE_IN && net_receive(&wire->rx, on_packet, wire); i++)
-		send_ready(wire);
-	send_ready(wire);
+		;
+	send_ready(wire, wire->now);
 }
 
 /* ------------------------------------------------------------------ the socket's lease */

@@ -13,6 +13,13 @@
  *   - what is to be sent as a consequence (acknowledgements, READ answers, requests that the window
  *     held back) is sent at the engine's next pass: by then the program has often posted its own
  *     answer, and an acknowledgement isn't what it waits for
+ * An acknowledgement by itself costs a system call at either end, and a program that is about to
+ * post its answer has it travel along for nothing. So it waits a little (ACK_DELAY_NS), as long as
+ * that pays: `patience` counts up when an acknowledgement found a request to travel with, down when
+ * it waited in vain. It also keeps programs that poll memory (for an RDMA WRITE's last byte) and
+ * their own completions by turns in step: their peer's data comes while they still poll for the
+ * completion of their own.
+ *
  *   - timers: the engine thread, or whoever polls
  *
  * Locks, after qp.lock: wire.list_lock (ready, timed), then wire.tx_lock (the sender).
@@ -57,7 +64,9 @@ struct wire {
 	_Atomic uint64_t deadline;  /* ns: no earlier one is due; TP_NEVER: none */
 	_Atomic uint64_t scheduled; /* ns: when the engine thread looks by itself */
 	_Atomic bool hot;
-	uint32_t vain;		      /* looks in vain since the last packet; under hca.engine */
+	bool left;     /* a forked child: nothing is sent, the QPs are its parent's */
+	uint64_t now;  /* ns: when the packets that are being taken in came; under hca.engine */
+	uint32_t vain; /* looks in vain since the last packet; under hca.engine */
 	uint64_t dropped[WIRE_DROPS]; /* packets, by reason; under hca.engine */
 };
 
@@ -65,6 +74,9 @@ struct wire_qp {
 	struct qp *qp;
 	struct list ready, timed;
 	struct net_path path;
+	uint8_t patience;	     /* 0 to WIRE_PATIENCE: whether acknowledgements wait */
+	uint64_t ack_due;	     /* ns: one waits until then; 0: none does */
+	uint64_t ack_sent_at;	     /* ns: one that didn't wait went out */
 	struct tp_request *requests; /* sq.mask + 1 places */
 	bool taken;		     /* `receive` is one that a message is coming into */
 	struct receive receive;
@@ -119,6 +131,10 @@ uint64_t wire_scan(struct wire *wire, uint64_t now);
 
 /* ---- between wire.c and its parts; qp.lock held */
 extern const struct tp_world wire_world;
+/* What a QP sends before others have their turn: bytes. */
+enum { WIRE_QUOTA = 128 * 1024, WIRE_PATIENCE = 3 };
+/* Requests are about to go: `acks`, with an acknowledgement. */
+void wire_ack_travels(struct wire_qp *w, bool acks, uint64_t now);
 /* The QP has something to send, or a deadline: enters the lists. */
 void wire_note(struct wire_qp *w, uint64_t now);
 /* Sends what may be sent, at most `quota` bytes. */

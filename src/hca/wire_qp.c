@@ -9,6 +9,9 @@
 #include "hca/engine.h"
 #include "hca/wire.h"
 
+static void burst(struct wire_qp *w, uint64_t now, uint32_t quota, bool answers);
+static void note_and_kick(struct wire_qp *w, uint64_t now);
+
 /* ------------------------------------------------------------------ connecting */
 
 static size_t requests_size(const struct qp *qp)
@@ -23,6 +26,7 @@ static struct wire_qp *wire_qp_new(struct qp *qp)
 	if (!w)
 		return NULL;
 	w->qp = qp;
+	w->patience = WIRE_PATIENCE;
 	list_init(&w->ready);
 	list_init(&w->timed);
 	/* Anonymous memory: pages exist once they are used. */
@@ -92,7 +96,9 @@ int wire_connect(struct qp *qp, const struct proto_route_resp *route)
 
 void wire_send_ready(struct qp *qp, enum ibv_qp_state from)
 {
-	if (from == IBV_QPS_SQD)
+	if (from == IBV_QPS_SQE)
+		tp_realign(wire_tp(qp->wire), qp->sq.next);
+	if (from == IBV_QPS_SQD || from == IBV_QPS_SQE)
 		tp_resume(wire_tp(qp->wire));
 	else
 		tp_send_ready(wire_tp(qp->wire), &qp->attr);
@@ -124,20 +130,7 @@ void wire_stop(struct qp *qp)
 {
 	tp_stop(wire_tp(qp->wire), true);
 	drop_receive(qp);
-	wire_note(qp->wire, now_ns());
-}
-
-static void answer(struct wire_qp *w)
-{
-	struct wire *wire = w->qp->hca->wire;
-	uint32_t size;
-
-	lock_take(&wire->tx_lock);
-	net_begin(&wire->tx, &w->path);
-	while ((size = tp_next_response(wire_tp(w), net_room(&wire->tx))))
-		net_add(&wire->tx, size);
-	net_end(&wire->tx);
-	lock_give(&wire->tx_lock);
+	note_and_kick(qp->wire, now_ns());
 }
 
 void wire_disconnect(struct qp *qp)
@@ -147,7 +140,8 @@ void wire_disconnect(struct qp *qp)
 
 	if (!w)
 		return;
-	answer(w); /* what arrived has been acknowledged by a card long since */
+	/* What arrived has been acknowledged by a card long since. */
+	burst(w, now_ns(), 0, true);
 	tp_stop(wire_tp(w), false);
 	drop_receive(qp);
 	lock_take(&wire->list_lock);
@@ -175,39 +169,73 @@ static void fill(struct tp_request *r, const struct send_wqe *wqe)
 	};
 }
 
-typedef uint32_t next_packet(struct tp *tp, uint64_t now, uint8_t *to);
+/* Requests, at most `quota` bytes, then what is owed to the peer if `answers`. */
+static void burst(struct wire_qp *w, uint64_t now, uint32_t quota, bool answers)
+{
+	struct wire *wire = w->qp->hca->wire;
+	struct tp *tp = wire_tp(w);
+	uint32_t size, sent = 0;
 
-static void transmit(struct wire_qp *w, uint64_t now, uint32_t quota, next_packet *next)
+	if (unlikely(wire->left))
+		return;
+	lock_take(&wire->tx_lock);
+	net_begin(&wire->tx, &w->path);
+	while (sent < quota && (size = tp_next_request(tp, now, net_room(&wire->tx)))) {
+		net_add(&wire->tx, size);
+		sent += size;
+	}
+	while (answers && (size = tp_next_response(tp, net_room(&wire->tx))))
+		net_add(&wire->tx, size);
+	net_end(&wire->tx);
+	lock_give(&wire->tx_lock);
+}
+
+/* What is left is the engine's, which must know if it sleeps. */
+static void note_and_kick(struct wire_qp *w, uint64_t now)
+{
+	struct hca *hca = w->qp->hca;
+
+	wire_note(w, now);
+	if (unlikely(!list_empty(&w->ready) &&
+		     atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed)))
+		engine_kick(hca);
+}
+
+/*
+ * Sends the requests, and in the same burst the acknowledgement that waited for them (wire_note). A
+ * long answer to a READ is left to the engine.
+ */
+void wire_post(struct qp *qp)
+{
+	struct wire_qp *w = qp->wire;
+	struct tp *tp = wire_tp(w);
+
+	while (qp->sq.next != qp->sq.head && qp->state == IBV_QPS_RTS) {
+		fill(&w->requests[qp->sq.next & qp->sq.mask], sq_at(&qp->sq, qp->sq.next));
+		qp->sq.next++;
+		tp_post(tp);
+	}
+	uint64_t now = now_ns();
+	bool acks = tp_acknowledges(tp);
+
+	wire_ack_travels(w, acks, now);
+	burst(w, now, WIRE_QUOTA, acks);
+	note_and_kick(w, now);
+}
+
+void wire_transmit(struct wire_qp *w, uint64_t now, uint32_t quota)
 {
 	struct wire *wire = w->qp->hca->wire;
 	uint32_t size, sent = 0;
 
+	if (unlikely(wire->left))
+		return;
 	lock_take(&wire->tx_lock);
 	net_begin(&wire->tx, &w->path);
-	while (sent < quota && (size = next(wire_tp(w), now, net_room(&wire->tx)))) {
+	while (sent < quota && (size = tp_next(wire_tp(w), now, net_room(&wire->tx)))) {
 		net_add(&wire->tx, size);
 		sent += size;
 	}
 	net_end(&wire->tx);
 	lock_give(&wire->tx_lock);
-}
-
-void wire_post(struct qp *qp)
-{
-	struct wire_qp *w = qp->wire;
-
-	while (qp->sq.next != qp->sq.head && qp->state == IBV_QPS_RTS) {
-		fill(&w->requests[qp->sq.next & qp->sq.mask], sq_at(&qp->sq, qp->sq.next));
-		qp->sq.next++;
-		tp_post(wire_tp(w));
-	}
-	uint64_t now = now_ns();
-
-	transmit(w, now, UINT32_MAX, tp_next_request);
-	wire_note(w, now);
-}
-
-void wire_transmit(struct wire_qp *w, uint64_t now, uint32_t quota)
-{
-	transmit(w, now, quota, tp_next);
 }

@@ -45,6 +45,10 @@ static struct packet datagram_packet(struct qp *qp, const struct send_wqe *wqe)
 bool wire_datagram(struct qp *qp, const struct send_wqe *wqe, const struct iovec *local, int count)
 {
 	struct wire *wire = qp->hca->wire;
+
+	/* Dropped, as unreliable messages may be: forced where there is no wire, or in a child. */
+	if (unlikely(!wire || wire->left))
+		return true;
 	struct packet packet = datagram_packet(qp, wqe);
 	struct net_path path;
 	bool ok = true;

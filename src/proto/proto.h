@@ -50,6 +50,7 @@ enum proto_command {
 	PROTO_QUERY_MR = 0x89,	  /* context: a region of this process */
 	PROTO_UNLINK = 0x8a,	  /* process connection: struct proto_unlink */
 	PROTO_ROUTE = 0x8b,	  /* context: struct proto_route */
+	PROTO_IMPORT_MR = 0x8c,	  /* context: struct proto_import_mr, a region of another process */
 };
 
 struct proto_reply {
@@ -186,6 +187,23 @@ struct proto_query_mr_resp {
 	uint32_t reserved;
 };
 
+/* PROTO_IMPORT_MR: keys of mine for the region `shared`, of another process of the same user, and
+ * of the protection domain that `pd` is. What is returned is no region to be pinned, and ends with
+ * DEREG_MR. -ENOENT: there is none; -EOPNOTSUPP: of another user; -EINVAL: of another domain, or of
+ * this process. Who returns gets its keys again, whether or not the owner is back. */
+struct proto_import_mr {
+	uint32_t pd;
+	uint32_t shared;
+};
+
+struct proto_import_mr_resp {
+	uint32_t handle;
+	uint32_t lkey, rkey;
+	uint32_t owner_slot;
+	uint32_t owner_rkey;
+	uint32_t reserved;
+};
+
 struct proto_device {
 	char name[32];	    /* verbena0 */
 	char node[32];	    /* uverbs0 */
@@ -205,7 +223,8 @@ enum proto_event_type {
 	 * if it is a program of the same user. */
 	PROTO_EVENT_LINK = 1,
 	PROTO_EVENT_LINK_DOWN = 2, /* the peer is gone; link_id 0: there will be no link */
-	PROTO_EVENT_DEVICE = 3, /* something to tell every context: value is enum ibv_event_type */
+	/* Something to tell each context of a device: value is enum ibv_event_type. */
+	PROTO_EVENT_DEVICE = 3,
 	/* A capture begins for a process. To the process and to the capturing program; fds: the
 	 * ring (struct tap_memory), the capture's eventfd. */
 	PROTO_EVENT_CAPTURE = 4,
@@ -217,7 +236,8 @@ enum proto_event_type {
 /* One packet of the event socket. */
 struct proto_event {
 	uint32_t type;
-	uint32_t slot;	  /* LINK*: the peer's slot; CAPTURE*: the process's */
+	uint32_t slot;	  /* LINK*: the peer's slot; DEVICE: the device's index; CAPTURE*: the
+			   * process's slot */
 	uint64_t link_id; /* LINK*: never used again for another link; CAPTURE*: likewise */
 	uint32_t side;	  /* LINK: 0 or 1, which half of the link is mine */
 	int32_t pid;	  /* LINK: the peer's pid as this process sees it, 0 when it can't;

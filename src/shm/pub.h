@@ -60,8 +60,20 @@ struct pub_mr {
 	_Atomic uint64_t length;      /* bytes */
 	_Atomic uint64_t offset;      /* owner's address minus iova */
 	_Atomic uint32_t pd;
-	uint32_t reserved[7];
+	/* Of a foreign region (PUB_MR_FOREIGN), where it is; only its importer reads them. */
+	_Atomic uint32_t owner_slot;
+	_Atomic uint64_t owner_link;
+	_Atomic uint32_t owner_rkey, owner_pd;
+	_Atomic uint32_t place; /* in its importer's list */
+	uint32_t reserved;
 };
+
+/*
+ * A region that this process imported: `offset` leads to memory of another process. The mark is
+ * among the access flags; the same bit of `pd` makes that no domain's number, so whoever doesn't
+ * look for the mark finds the entry of no use.
+ */
+#define PUB_MR_FOREIGN 0x80000000u
 
 _Static_assert(sizeof(struct pub_qp) == 64, "one cache line a queue pair");
 _Static_assert(sizeof(struct pub_mr) == 64, "one cache line a region");

@@ -4,31 +4,72 @@
 
 #include "transport/transport.h"
 
-enum { PATIENCE_MIN_NS = 1000000 };
+enum {
+	PATIENCE_MIN_NS = 1000000,
+	PATIENCE_FIRST_NS = 20000000, /* before a round trip was measured */
+};
 
 void congestion_start(struct congestion *c)
 {
-	*c = (struct congestion){.window = CONGESTION_FIRST, .threshold = TP_WINDOW_MAX};
+	*c = (struct congestion){
+		.window = CONGESTION_FIRST,
+		.threshold = TP_WINDOW_MAX,
+		.step = CONGESTION_STEP_MIN,
+	};
+}
+
+/* A window's worth of acknowledgements is a round trip. */
+static void count_rounds(struct congestion *c, uint32_t bytes)
+{
+	c->round_bytes += bytes;
+	if (c->round_bytes < c->window)
+		return;
+	c->round_bytes = 0;
+	if (++c->rounds < CONGESTION_ROUNDS)
+		return;
+	c->rounds = 0;
+	if (c->step < CONGESTION_STEP_MAX)
+		c->step *= 2;
 }
 
 void congestion_acknowledged(struct congestion *c, uint32_t bytes, bool filled)
 {
+	c->since_cut += bytes;
 	if (!filled || c->window >= TP_WINDOW_MAX)
 		return;
 	uint64_t grown = c->window;
 
-	if (c->window < c->threshold)
+	if (c->window < c->threshold) {
 		grown += bytes;
-	else
-		grown += (uint64_t)CONGESTION_STEP * bytes / c->window;
+	} else {
+		grown += (uint64_t)c->step * bytes / c->window;
+		count_rounds(c, bytes);
+	}
 	c->window = grown < TP_WINDOW_MAX ? (uint32_t)grown : TP_WINDOW_MAX;
 }
 
+/* The shortest one is the path's own, but paths change. */
+static void note_own(struct congestion *c, uint32_t sample, uint64_t bytes)
+{
+	uint64_t rate = bytes * 1000000 / sample;
+
+	if (!c->own_rtt_ns || sample < c->own_rtt_ns)
+		c->own_rtt_ns = sample;
+	else
+		c->own_rtt_ns += (sample - c->own_rtt_ns) / 4096;
+	c->rate -= c->rate / 16;
+	if (rate > c->rate)
+		c->rate = rate;
+}
+
 /* The usual smoothing: an eighth of what is new, a quarter of how far it is off. */
-void congestion_round_trip(struct congestion *c, uint64_t ns)
+void congestion_round_trip(struct congestion *c, uint64_t ns, uint64_t bytes)
 {
 	uint32_t sample = ns < UINT32_MAX / 8 ? (uint32_t)ns + !ns : UINT32_MAX / 8;
 
+	note_own(c, sample, bytes);
+	if (sample > c->peak_rtt_ns)
+		c->peak_rtt_ns = sample;
 	if (!c->rtt_ns) {
 		c->rtt_ns = sample;
 		c->deviation_ns = sample / 2;
@@ -40,35 +81,56 @@ void congestion_round_trip(struct congestion *c, uint64_t ns)
 	c->rtt_ns = c->rtt_ns - c->rtt_ns / 8 + sample / 8;
 }
 
-static void shrink(struct congestion *c, uint32_t to, uint64_t now)
+static void shrink(struct congestion *c, uint64_t to, uint64_t now)
 {
 	if (to < CONGESTION_FLOOR)
 		to = CONGESTION_FLOOR;
 	if (to < c->window)
-		c->window = to;
+		c->window = (uint32_t)to;
 	c->threshold = c->window;
 	c->cut_ns = now;
+	c->since_cut = 0;
+	c->peak_rtt_ns = 0;
+}
+
+static void step_anew(struct congestion *c)
+{
+	c->step = CONGESTION_STEP_MIN;
+	c->rounds = c->round_bytes = 0;
 }
 
 void congestion_loss(struct congestion *c, uint64_t now)
 {
+	uint64_t carried = c->rate * c->own_rtt_ns / 1000000;
 	if (c->cut_ns && now - c->cut_ns < c->rtt_ns)
 		return;
-	shrink(c, c->window - c->window / 8, now);
+	bool queued = c->peak_rtt_ns > c->own_rtt_ns + c->own_rtt_ns / 2;
+	bool often = c->since_cut < c->window;
+	uint64_t to = c->window - c->window / (queued || often ? 8 : 64);
+
+	shrink(c, to > carried ? to : carried, now);
+	if (queued)
+		step_anew(c);
+	else if (c->step > CONGESTION_STEP_MIN)
+		c->step /= 2;
 }
 
 void congestion_silence(struct congestion *c, uint64_t now)
 {
 	shrink(c, c->window / 2, now);
+	step_anew(c);
+	c->rate = 0;
 }
 
 uint64_t congestion_echo_ns(const struct congestion *c)
 {
-	return c->rtt_ns ? c->rtt_ns + 4 * (uint64_t)c->deviation_ns : PATIENCE_MIN_NS;
+	return c->rtt_ns ? c->rtt_ns + 4 * (uint64_t)c->deviation_ns : PATIENCE_FIRST_NS;
 }
 
 uint64_t congestion_patience_ns(const struct congestion *c)
 {
+	if (!c->rtt_ns)
+		return PATIENCE_FIRST_NS;
 	uint64_t ns = 2 * (uint64_t)c->rtt_ns + 4 * (uint64_t)c->deviation_ns;
 
 	return ns > PATIENCE_MIN_NS ? ns : PATIENCE_MIN_NS;

@@ -5,12 +5,16 @@
  * that is under way beyond what the path holds is paid for twice.
  *
  *   slow start   the window grows by what is acknowledged, up to `threshold`
- *   avoidance    it grows by CONGESTION_STEP a round trip
- *   loss         at most once a round trip it shrinks by an eighth; when nothing comes back at
- *                all, by half
+ *   avoidance    it grows by `step` a round trip, which begins small where a queue overflowed and
+ *                doubles every few round trips
+ *   loss         at most once a round trip the window shrinks: by an eighth if the round trip was
+ *                longer than the path's own (a queue is full somewhere), else, since packets get
+ *                lost without anybody's fault, by little. Never below what the path is seen to
+ *                carry (rate times its own round trip): less would only be slower.
+ *   silence      when the transport timer ends, by half
  *
- * It never falls below CONGESTION_FLOOR: the path is never given up here, that is the transport
- * timer's office. Pure arithmetic, no state but its own.
+ * It never falls below CONGESTION_FLOOR: the path is given up by the transport timer's retries, not
+ * here. Pure arithmetic, no state but its own.
  */
 #ifndef VERBENA_TRANSPORT_CONGESTION_H
 #define VERBENA_TRANSPORT_CONGESTION_H
@@ -21,25 +25,34 @@
 enum {
 	CONGESTION_FLOOR = 1 << 15,
 	CONGESTION_FIRST = 1 << 18,
-	CONGESTION_STEP = 1 << 16,
+	CONGESTION_STEP_MIN = 1 << 11,
+	CONGESTION_STEP_MAX = 1 << 16,
+	CONGESTION_ROUNDS = 4, /* until the step doubles */
 };
 
 struct congestion {
-	uint32_t window, threshold; /* bytes */
-	uint32_t rtt_ns;	    /* smoothed; 0: not measured yet */
+	uint32_t window, threshold;   /* bytes */
+	uint32_t step;		      /* bytes a round trip */
+	uint32_t rounds, round_bytes; /* round trips with this step; acknowledged in this one */
+	uint32_t rtt_ns;	      /* smoothed; 0: not measured yet */
 	uint32_t deviation_ns;
-	uint64_t cut_ns; /* when the window shrank last */
+	uint32_t peak_rtt_ns; /* the longest since the window shrank */
+	uint32_t own_rtt_ns;  /* the shortest, which slowly grows */
+	uint64_t rate;	      /* the highest lately, bytes a millisecond */
+	uint64_t cut_ns;      /* when the window shrank last */
+	uint64_t since_cut;   /* bytes acknowledged */
 };
 
 void congestion_start(struct congestion *c);
 /* `bytes` are acknowledged; `filled`: the window was what held the sender back. */
 void congestion_acknowledged(struct congestion *c, uint32_t bytes, bool filled);
-void congestion_round_trip(struct congestion *c, uint64_t ns);
+/* An answer came after `ns`, and meanwhile `bytes` were acknowledged. */
+void congestion_round_trip(struct congestion *c, uint64_t ns, uint64_t bytes);
 /* A packet is missing there, though others come through. */
 void congestion_loss(struct congestion *c, uint64_t now);
-/* Nothing came back for a while. */
+/* Nothing came back for long. */
 void congestion_silence(struct congestion *c, uint64_t now);
-/* For how long after a repetition the news of the same loss may still arrive. */
+/* For how long after a repetition answers may still arrive that were under way before it. */
 uint64_t congestion_echo_ns(const struct congestion *c);
 /* How long to wait for an answer before asking again. */
 uint64_t congestion_patience_ns(const struct congestion *c);

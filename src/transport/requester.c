@@ -164,32 +164,32 @@ static void rewind_to_una(struct tp *tp, uint64_t now)
 	q->rewound_at = now;
 }
 
-/* The peer misses packet `una`. What tells so may tell it several times, before it can have seen
- * the repetition. */
-static void go_back(struct tp *tp, uint64_t now)
+/* The peer misses packet `una`. What says so may have been under way for `echo_ns` when we went
+ * back the last time. */
+static void go_back(struct tp *tp, uint64_t echo_ns, uint64_t now)
 {
 	struct requester *q = &tp->requester;
 
 	if (q->next == q->una || q->rnr_until != TP_NEVER)
 		return;
-	if (q->rewound && q->rewound_psn == q->una &&
-	    now - q->rewound_at < congestion_echo_ns(&tp->congestion))
+	if (q->rewound && q->rewound_psn == q->una && now - q->rewound_at < echo_ns)
 		return;
 	rewind_to_una(tp, now);
 	congestion_loss(&tp->congestion, now);
 }
 
-static uint64_t timeout_ns(const struct requester *q)
+/* When the transport timer ends that begins now. */
+static uint64_t timeout_at(const struct requester *q, uint64_t now)
 {
-	return q->timeout ? 4096ull << q->timeout : TP_NEVER;
+	return q->timeout ? now + (4096ull << q->timeout) : TP_NEVER;
 }
 
 static void timers_arm(struct tp *tp, uint64_t now)
 {
 	struct requester *q = &tp->requester;
 
-	if (q->timer_at == TP_NEVER && q->timeout)
-		q->timer_at = now + timeout_ns(q);
+	if (q->timer_at == TP_NEVER)
+		q->timer_at = timeout_at(q, now);
 	if (q->probe_at == TP_NEVER)
 		q->probe_at = now + (congestion_patience_ns(&tp->congestion) << q->probes);
 }
@@ -224,10 +224,12 @@ static enum walk acknowledge(struct tp *tp, uint32_t end)
 static void progressed(struct tp *tp, uint32_t was_una, uint32_t was_flight, uint64_t now)
 {
 	struct requester *q = &tp->requester;
+	uint32_t bytes = was_flight > q->flight ? was_flight - q->flight : 0;
 	bool alone = q->probed && q->una == q->probed_end;
 
 	if (q->una == was_una)
 		return;
+	q->delivered += bytes;
 	q->probed = q->probed && psn_before(q->una, q->probed_end);
 	if (psn_before(q->next, q->una)) { /* it came after all, before it was repeated */
 		q->next = q->una;
@@ -236,11 +238,10 @@ static void progressed(struct tp *tp, uint32_t was_una, uint32_t was_flight, uin
 	}
 	if (q->timing && psn_before(q->timed_psn, q->una)) {
 		q->timing = false;
-		congestion_round_trip(&tp->congestion, now - q->timed_at);
+		congestion_round_trip(&tp->congestion, now - q->timed_at,
+				      q->delivered - q->timed_delivered);
 	}
-	congestion_acknowledged(&tp->congestion,
-				was_flight > q->flight ? was_flight - q->flight : 0,
-				was_flight >= tp->congestion.window / 2);
+	congestion_acknowledged(&tp->congestion, bytes, was_flight >= tp->congestion.window / 2);
 	q->retries = q->retry_cnt;
 	q->rnr_retries = q->rnr_retry;
 	q->limited = q->limited && !psn_before(q->limited_psn, q->una);
@@ -249,7 +250,7 @@ static void progressed(struct tp *tp, uint32_t was_una, uint32_t was_flight, uin
 		return;
 	/* Of all that is under way the peer had no more than the packet that was repeated. */
 	if (alone)
-		go_back(tp, now);
+		go_back(tp, 0, now);
 	timers_arm(tp, now);
 }
 
@@ -263,8 +264,9 @@ static bool reach(struct tp *tp, uint32_t end, uint64_t now)
 	if (unlikely(walk == WALK_OVER))
 		return false;
 	progressed(tp, was_una, was_flight, now);
+	/* A whole stream of answers may follow the one that is missing. */
 	if (unlikely(walk == WALK_GAP))
-		go_back(tp, now);
+		go_back(tp, congestion_echo_ns(&tp->congestion), now);
 	return walk == WALK_REACHED;
 }
 
@@ -305,7 +307,8 @@ static void on_nak(struct tp *tp, const struct packet *p, uint64_t now)
 	switch (p->syndrome & AETH_VALUE) {
 	case NAK_SEQUENCE:
 		tp->counters.sequence_naks++;
-		go_back(tp, now);
+		/* One for each loss; sooner than in a round trip it is a copy of the last one. */
+		go_back(tp, tp->congestion.rtt_ns / 2, now);
 		return;
 	case NAK_INVALID_REQUEST:
 		fail_first(tp, IBV_WC_REM_INV_REQ_ERR);
@@ -474,7 +477,8 @@ void requester_expire(struct tp *tp, uint64_t now)
 			return;
 		}
 		q->retries--;
-		q->timer_at = now + timeout_ns(q);
+		congestion_silence(&tp->congestion, now);
+		q->timer_at = timeout_at(q, now);
 		q->probe_at = now; /* repeats */
 	}
 	if (q->probe_at <= now) {
@@ -677,6 +681,7 @@ static void sent(struct tp *tp, const struct tp_request *r, uint32_t after, bool
 		q->timing = true;
 		q->timed_psn = q->next;
 		q->timed_at = now;
+		q->timed_delivered = q->delivered;
 	}
 	q->next = after;
 	if (psn_before(q->top, after))
@@ -706,7 +711,6 @@ static uint32_t send_probe(struct tp *tp, uint64_t now, uint8_t *to)
 
 	q->probe_due = false;
 	q->probed = true;
-	q->timing = false;
 	size = build(tp, q->first, q->una, true, to, &q->probed_end);
 	if (!size)
 		return fetch_failed(tp, q->first);

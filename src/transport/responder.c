@@ -443,14 +443,30 @@ static void duplicate_answer(struct tp *tp, const struct packet *p)
 
 static void duplicate(struct tp *tp, const struct packet *p)
 {
+	struct responder *r = &tp->responder;
 	uint8_t operation = packet_operation(p->opcode);
 
 	tp->counters.duplicates++;
 	if (operation == OP_READ_REQUEST || operation == OP_COMPARE_SWAP ||
 	    operation == OP_FETCH_ADD)
 		duplicate_answer(tp, p);
+	else if (r->nak_said && r->nak == (AETH_NAK | NAK_SEQUENCE))
+		r->nak_owed = true; /* the one before got lost; it acknowledges as well */
 	else
-		tp->responder.ack_owed = true;
+		r->ack_owed = true;
+}
+
+/* One NAK says it, until the peer has gone back and the packet got lost again: then PSNs that were
+ * here already come before the one that is missing. */
+static void too_early(struct tp *tp, uint32_t psn)
+{
+	struct responder *r = &tp->responder;
+
+	tp->counters.out_of_sequence++;
+	if (!r->nak_said ||
+	    (r->nak == (AETH_NAK | NAK_SEQUENCE) && psn_diff(psn, r->too_early) < 0))
+		owe_nak(r, AETH_NAK | NAK_SEQUENCE);
+	r->too_early = psn;
 }
 
 void responder_packet(struct tp *tp, const struct packet *p)
@@ -470,10 +486,7 @@ void responder_packet(struct tp *tp, const struct packet *p)
 			duplicate(tp, p);
 			return;
 		}
-		tp->counters.out_of_sequence++;
-		if (!r->nak_said)
-			owe_nak(r, AETH_NAK | NAK_SEQUENCE);
-		r->too_early = p->psn;
+		too_early(tp, p->psn);
 		return;
 	}
 	r->nak_said = false;

@@ -71,6 +71,7 @@ struct requester {
 	bool timing; /* the answer to timed_psn, sent at timed_at, gives a round trip */
 	uint32_t timed_psn;
 	uint64_t timed_at;
+	uint64_t delivered, timed_delivered; /* bytes acknowledged: in all; when it was sent */
 };
 
 enum answer_state {

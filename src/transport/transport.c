@@ -2,6 +2,7 @@
 /* The transport core's entry points (transport.h): states, and which half a call is for. */
 #include "transport/transport.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/cpu.h"
@@ -46,8 +47,10 @@ void tp_change(struct tp *tp, const struct ibv_qp_attr *attr, int mask)
 		r->answers_max = attr->max_dest_rd_atomic;
 	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
 		q->max_answers = attr->max_rd_atomic;
-	if (mask & IBV_QP_TIMEOUT)
+	if (mask & IBV_QP_TIMEOUT) {
 		q->timeout = attr->timeout & 31;
+		q->timer_at = TP_NEVER; /* the old one; the next packet starts the new one */
+	}
 	if (mask & IBV_QP_RETRY_CNT)
 		q->retry_cnt = q->retries = attr->retry_cnt;
 	if (mask & IBV_QP_RNR_RETRY)
@@ -118,6 +121,30 @@ uint64_t tp_deadline(const struct tp *tp)
 bool tp_ready(const struct tp *tp, uint64_t now)
 {
 	return responder_may_send(&tp->responder) || requester_may_send(tp, now);
+}
+
+enum tp_need tp_need(const struct tp *tp, uint64_t now)
+{
+	const struct responder *r = &tp->responder;
+
+	if (r->nak_owed || r->give != r->made || requester_may_send(tp, now))
+		return TP_SEND;
+	return r->ack_owed ? TP_ACKNOWLEDGE : TP_NOTHING;
+}
+
+bool tp_acknowledges(const struct tp *tp)
+{
+	const struct responder *r = &tp->responder;
+
+	return r->ack_owed && !r->nak_owed && r->give == r->made;
+}
+
+void tp_realign(struct tp *tp, uint32_t count)
+{
+	struct requester *q = &tp->requester;
+
+	assert(q->first == q->posted);
+	q->first = q->cursor = q->begun = q->posted = count;
 }
 
 /* Responses first, but a long READ doesn't hold back our own requests. */

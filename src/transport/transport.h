@@ -204,6 +204,16 @@ uint32_t tp_next_response(struct tp *tp, uint8_t *to);
 /* Whether tp_next would be worth a call. */
 bool tp_ready(const struct tp *tp, uint64_t now);
 
+/* What there is to send: nothing; an acknowledgement that may well wait a little for our own next
+ * request to travel with; or what shouldn't wait. */
+enum tp_need { TP_NOTHING, TP_ACKNOWLEDGE, TP_SEND };
+enum tp_need tp_need(const struct tp *tp, uint64_t now);
+/* Whether an acknowledgement is owed, and no other answer. */
+bool tp_acknowledges(const struct tp *tp);
+
+/* UC after SQE: the requests before `count` were flushed by the owner, none is outstanding. */
+void tp_realign(struct tp *tp, uint32_t count);
+
 const struct tp_counters *tp_counters(const struct tp *tp);
 
 /* min_rnr_timer's codes to ns (table 45). */

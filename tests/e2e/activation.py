@@ -13,8 +13,8 @@ import stat
 import subprocess
 import sys
 
-from lib import (BUILD, PORTS, SLOW, Stage, Suite, need_programs, poll_until, port_listened,
-                 require, tail)
+from lib import (BUILD, PORTS, SKIPPED, SLOW, Stage, Suite, enter_namespace, need_programs,
+                 poll_until, port_listened, require, tail)
 
 VERBENAD = os.path.join(BUILD, "bin", "verbenad")
 FIRST_FD = 3
@@ -26,6 +26,7 @@ class Manager:
     def __init__(self, stage):
         self.stage = stage
         self.daemon = None
+        self.stored = None  # a descriptor that the daemon wants kept
         self.nodes = ["uverbs0", "ctl"]
         self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.notify.bind(os.path.join(stage.directory, "notify"))
@@ -70,8 +71,24 @@ class Manager:
             got = self.daemon.wait(20 * SLOW)
             require(got == status, f"ended with {got}, not {status}\n{self.stage.log_tail()}")
             return
-        said = self.notify.recv(100)
+        said = self.hear()
         require(said == b"READY=1", f"it says {said} instead of being ready")
+
+    def hear(self):
+        """The next that the daemon says; what it wants stored is taken on the way."""
+        while True:
+            said, fds, _, _ = socket.recv_fds(self.notify, 100, 1)
+            if said != b"FDSTORE=1\nFDNAME=verbena-park":
+                return said
+            require(len(fds) == 1, "it stores nothing")
+            self.forget()
+            self.stored = socket.socket(fileno=fds[0])
+
+    def forget(self):
+        """As systemd does when the service is stopped."""
+        if self.stored:
+            self.stored.close()
+        self.stored = None
 
     def files_stay(self):
         """The sockets' files are those that were made, with their modes."""
@@ -120,6 +137,43 @@ def traffic(stage, manager):
     manager.expect_end()
 
 
+def stored_sockets(stage, manager):
+    """The daemon is killed; nobody but the manager brings the next one the sockets of the wire."""
+    program = stage.start("ibv_asyncwatch")
+    require(manager.wanted(20), "nobody came to the socket")
+    manager.forget()
+    manager.start()
+    require(poll_until(stage.clients, 10), f"no client\n{tail(program.output())}")
+    require(stage.status()["wire"]["state"] == "open", f"no wire: {stage.status()['wire']}")
+    require(select.select([manager.notify], [], [], 20 * SLOW)[0], "nothing is stored")
+    program.kill(signal.SIGSTOP)
+    manager.daemon.send_signal(signal.SIGKILL)
+    manager.daemon.wait()
+    manager.notify.setblocking(False)
+    try:
+        manager.hear()
+    except BlockingIOError:
+        pass
+    manager.notify.settimeout(20 * SLOW)
+    require(manager.stored, "nothing is stored")
+    manager.sockets.append(manager.stored)
+    manager.start(order=(0, 1, 2), names="uverbs0:ctl:verbena-park")
+    manager.sockets.pop()
+    require(stage.status()["wire"]["state"] == "open", f"no wire: {stage.status()['wire']}")
+    another = stage.start("ibv_asyncwatch")
+    require(poll_until(lambda: any(one["pid"] == another.pid for one in stage.clients()), 10),
+            f"no second client\n{tail(another.output())}")
+    wire = stage.status()["wire"]
+    require(wire["state"] == "open" and "why" not in wire, f"it isn't as it was: {wire}")
+    program.kill(signal.SIGCONT)
+    require(poll_until(lambda: len(stage.clients()) == 2, 10), "the first doesn't come back")
+    for one in (program, another):
+        one.kill(15)
+        one.wait(5 * SLOW)
+    manager.expect_end()
+    manager.forget()
+
+
 def wrong_sockets(stage, manager):
     """What isn't a node is refused with a line that says what to do."""
     manager.sockets.append(manager.listen("other", socket.SOCK_STREAM))
@@ -135,7 +189,11 @@ def wrong_sockets(stage, manager):
 
 def main():
     """All cases."""
-    need_programs("ibv_devinfo", "ib_send_bw")
+    need_programs("ibv_devinfo", "ib_send_bw", "ibv_asyncwatch")
+    problem = enter_namespace()  # the port is this test's own there
+    if problem:
+        print(problem)
+        sys.exit(SKIPPED)
     suite = Suite("activation")
     stage = Stage(idle_ms=400)
     manager = Manager(stage)
@@ -147,6 +205,7 @@ def main():
                "--runtime-dir", stage.runtime, "--idle-ms", "400",
                names="verbenad.socket:verbenad.socket")
     suite.case("killed in traffic", traffic, stage, manager)
+    suite.case("the manager keeps the wire's sockets", stored_sockets, stage, manager)
     suite.case("wrong sockets", wrong_sockets, stage, manager)
     manager.nodes = ["uverbs0"]  # the daemon makes the other, and takes it away
     suite.case("only the device's socket", program_starts_it, stage, manager, order=(0,))

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import time
 
-from lib import (PORTS, SLOW, VERBENA, Stage, Suite, need_programs, poll_until, require, tail)
+from lib import (PORTS, SLOW, VERBENA, Stage, Suite, device_mtu, need_programs, poll_until,
+                 require, tail)
 
 
 def kill_daemon(stage):
@@ -48,7 +49,8 @@ def held(stage):
 def long_traffic(stage, program, seconds, *options):
     """A pair of perftest that runs for a while; returns both processes, in traffic."""
     port = PORTS.take()
-    words = [program, "-F", "-p", port, "-s", 4096, "-D", seconds, *options]
+    size = device_mtu() if "UD" in options else 4096
+    words = [program, "-F", "-p", port, "-s", size, "-D", seconds, *options]
     pair = stage.start_pair(words, words + ["localhost"], port)
 
     def connected():

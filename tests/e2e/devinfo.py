@@ -36,7 +36,7 @@ FIELDS = {
     "port": r"1",
     "state": r"PORT_ACTIVE \(4\)",
     "max_mtu": r"4096 \(5\)",
-    "active_mtu": r"4096 \(5\)",
+    "active_mtu": r"(256 \(1\)|512 \(2\)|1024 \(3\)|2048 \(4\)|4096 \(5\))",
     "link_layer": r"Ethernet",
     "gid_tbl_len": r"[1-9]\d*",
 }

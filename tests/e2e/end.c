@@ -72,13 +72,14 @@ void end_open(struct end *end, struct rig *rig, const struct end_options *opt)
 	opt = &end->opt;
 	end->psn = (uint32_t)(0x123456 + 0x1111 * rig->role);
 
-	CHECK(rig, (end->pd = ibv_alloc_pd(rig->ctx)));
-	CHECK(rig, (end->channel = ibv_create_comp_channel(rig->ctx)));
-	CHECK(rig, (end->scq = ibv_create_cq(rig->ctx, (int)opt->cqe, end, end->channel, 0)));
+	CHECK(rig, (end->pd = opt->pd ? opt->pd : ibv_alloc_pd(rig->ctx)));
+	struct ibv_context *ctx = end->pd->context;
+
+	CHECK(rig, (end->channel = ibv_create_comp_channel(ctx)));
+	CHECK(rig, (end->scq = ibv_create_cq(ctx, (int)opt->cqe, end, end->channel, 0)));
 	end->rcq = end->scq;
 	if (!opt->one_cq)
-		CHECK(rig,
-		      (end->rcq = ibv_create_cq(rig->ctx, (int)opt->cqe, end, end->channel, 0)));
+		CHECK(rig, (end->rcq = ibv_create_cq(ctx, (int)opt->cqe, end, end->channel, 0)));
 	if (opt->srq_depth) {
 		srq.attr.max_wr = opt->srq_depth;
 		CHECK(rig, (end->srq = ibv_create_srq(end->pd, &srq)));
@@ -106,7 +107,8 @@ void end_close(struct end *end)
 	OK(rig, ibv_destroy_comp_channel(end->channel));
 	if (end->mr)
 		OK(rig, ibv_dereg_mr(end->mr));
-	OK(rig, ibv_dealloc_pd(end->pd));
+	if (!end->opt.pd)
+		OK(rig, ibv_dealloc_pd(end->pd));
 	munmap(end->buf, end->opt.bytes);
 }
 

@@ -11,5 +11,6 @@ extern const struct rig_test state_tests[];    /* states, attributes, events of 
 extern const struct rig_test queue_tests[];    /* CQs, SRQs, channels, limits, wrong arguments */
 extern const struct rig_test loose_tests[];    /* UD and UC: nobody acknowledges */
 extern const struct rig_test unmapped_tests[]; /* memory that isn't there any more */
+extern const struct rig_test foreign_tests[];  /* regions that another process imports */
 
 #endif

@@ -11,6 +11,7 @@ matrices), VERBENA_SANITIZER_RUNTIME and VERBENA_SANITIZE (set by ctest), VERBEN
 put before each program, such as `valgrind -q`).
 """
 import ctypes
+import functools
 import json
 import os
 import random
@@ -388,6 +389,35 @@ class Stage:
                 os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.directory, ignore_errors=True)
         return trouble
+
+
+def enter_namespace(kind=None):
+    """Starts this script again in a network namespace of its own, as root there, with loopback.
+
+    `kind`: a kind of interface that can be made there. Returns only inside (None), or why not.
+    """
+    inside = "VERBENA_TEST_NAMESPACE"
+    if inside in os.environ:
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True, timeout=20)
+        return None
+    if not shutil.which("unshare") or not shutil.which("ip"):
+        return "unshare or ip is missing: `make deps` installs them"
+    command = ["unshare", "--net"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
+    trial = ["ip", "link", "add", "trial", "type", kind] if kind else ["ip", "link", "show", "lo"]
+    done = subprocess.run([*command, *trial], check=False, capture_output=True, text=True,
+                          timeout=20)
+    if done.returncode:
+        return f"no network namespace with {kind or 'lo'} can be made: {done.stderr.strip()}"
+    os.environ[inside] = "1"
+    os.execvp("unshare", [*command, sys.executable, *sys.argv])
+    return "unshare can't be started"
+
+
+@functools.lru_cache(maxsize=None)
+def device_mtu():
+    """The device's MTU in bytes, the largest message of a UD QP: it goes by the host's card."""
+    with Stage() as stage:
+        return int(re.search(r"active_mtu:\s*(\d+)", stage.run("ibv_devinfo")).group(1))
 
 
 class Suite:

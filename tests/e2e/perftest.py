@@ -11,7 +11,8 @@ Runs the groups (see GROUPS; without any: all), and of their cases those whose n
 import re
 import sys
 
-from lib import FULL, PORTS, SANITIZE, SLOW, Stage, Suite, need_programs, require, tail
+from lib import (FULL, PORTS, SANITIZE, SLOW, Stage, Suite, device_mtu, need_programs, require,
+                 tail)
 
 MIB = 1024 * 1024
 LIMIT_RECEIVES = 16384  # perftest's largest -r
@@ -62,7 +63,7 @@ def basics(suite, stage):
         for kind in ("lat", "bw"):
             program = f"ib_{verb}_{kind}"
             for transport in transports:
-                large = 4096 if transport == "UD" else MIB
+                large = device_mtu() if transport == "UD" else MIB
                 for size in ([8] if verb == "atomic" else [2, large]):
                     options = [] if verb == "atomic" else ["-s", size]
                     count = min(iterations(size), LIMIT_RECEIVES)
@@ -80,7 +81,7 @@ def all_sizes(suite, stage):
             # perftest calibrates its clock for each size: one latency test is enough here.
             if verb == "atomic" or (kind == "lat" and program != "ib_send_lat" and not FULL):
                 continue
-            sizes = [size for size in wanted if transport != "UD" or size <= 4096]
+            sizes = [size for size in wanted if transport != "UD" or size <= device_mtu()]
             suite.case(f"{program} {transport} -a", measure, stage, program, "-c", transport,
                        "-a", *amount(1000 if FULL else 20, verb, transport), sizes=sizes,
                        seconds=300)
@@ -93,7 +94,7 @@ def options_of_bandwidth(suite, stage):
     counts 100 for each also at the end, and so stops polling too early with other counts.
     """
     def case(program, *options, count=2000):
-        size = 8 if program == "ib_atomic_bw" else 4096
+        size = 8 if program == "ib_atomic_bw" else device_mtu() if "UD" in options else 4096
         words = list(options) + ([] if program == "ib_atomic_bw" else ["-s", size])
         suite.case(" ".join([program] + [str(word) for word in options]), measure, stage,
                    program, "-n", count, *words, sizes=[size])

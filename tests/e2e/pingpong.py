@@ -9,7 +9,7 @@ import os
 import re
 import sys
 
-from lib import (FULL, PORTS, SLOW, Failure, Stage, Suite, need_programs, poll_until,
+from lib import (FULL, PORTS, SLOW, Failure, Stage, Suite, device_mtu, need_programs, poll_until,
                  port_listened, require, tail)
 
 KIB, MIB = 1024, 1024 * 1024
@@ -18,11 +18,11 @@ TRANSPORTS = ("rc", "uc", "ud", "srq")
 
 def sizes(transport):
     """The message sizes of a transport."""
-    top = 4 * KIB if transport == "ud" else 8 * MIB
+    top = device_mtu() if transport == "ud" else 8 * MIB
     if FULL:
         return [1 << shift for shift in range(24) if 1 << shift <= top]
     if transport == "ud":
-        return [1, 64, 2048, 4096]
+        return [1, 64, device_mtu() // 2, device_mtu()]
     return [1, 4096, 64 * KIB, MIB, 8 * MIB]
 
 

@@ -5,9 +5,14 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "faults.h"
@@ -198,61 +203,155 @@ static void too_much(struct rig *rig)
 	end_close(&end);
 }
 
-static int present_pages(void *memory, size_t pages)
-{
-	unsigned char present[256];
-	int count = 0;
-
-	if (pages > sizeof(present) || mincore(memory, pages * 4096, present))
-		return -1;
-	for (size_t i = 0; i < pages; i++)
-		count += present[i] & 1;
-	return count;
-}
+enum { LARGE = 2048 * 4096 };
 
 static int registers(struct end *end, void *memory, int access)
 {
-	struct ibv_mr *mr = ibv_reg_mr(end->pd, memory, (size_t)256 * 4096, access);
+	struct ibv_mr *mr = ibv_reg_mr(end->pd, memory, LARGE, access);
 
 	return mr ? ibv_dereg_mr(mr) : errno;
 }
 
-/* Large enough that registering looks at the pages first, and populates only where one is missing:
- * it must find out the same. */
-static void large_regions(struct rig *rig)
+static void *large_mapping(struct rig *rig, int flags, int fd)
 {
-	enum { PAGES = 256 };
-	const size_t size = (size_t)PAGES * 4096;
-	uint8_t *memory =
-		mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	const int write = IBV_ACCESS_LOCAL_WRITE;
-	struct end end;
+	void *memory = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, flags, fd, 0);
 
-	end_open(&end, rig, NULL);
 	CHECK(rig, memory != MAP_FAILED);
-	CHECK_EQ(rig, present_pages(memory, PAGES), 0);
-	OK(rig, registers(&end, memory, write));
-	CHECK_EQ(rig, present_pages(memory, PAGES), PAGES);
-	OK(rig, registers(&end, memory, write));
-	/* One page is missing. */
-	OK(rig, madvise(memory + 77 * 4096, 4096, MADV_DONTNEED));
-	CHECK_EQ(rig, present_pages(memory, PAGES), PAGES - 1);
-	OK(rig, registers(&end, memory, write));
-	CHECK_EQ(rig, present_pages(memory, PAGES), PAGES);
-	/* All are there, one mustn't be written, then not even be read. */
+	return memory;
+}
+
+/* What makes a mapping unfit must be found out wherever it is. */
+static void large_rights(struct end *end)
+{
+	struct rig *rig = end->rig;
+	uint8_t *memory = large_mapping(rig, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	const int write = IBV_ACCESS_LOCAL_WRITE;
+
+	OK(rig, registers(end, memory, write));
+	/* Several mappings, all fit. */
+	OK(rig, madvise(memory + 300 * 4096, 4096, MADV_DONTDUMP));
+	OK(rig, registers(end, memory, write));
+	/* One mustn't be written, then not even be read. */
 	OK(rig, mprotect(memory + 200 * 4096, 4096, PROT_READ));
-	CHECK_EQ(rig, registers(&end, memory, write), EFAULT);
-	OK(rig, registers(&end, memory, 0));
+	CHECK_EQ(rig, registers(end, memory, write), EFAULT);
+	OK(rig, registers(end, memory, 0));
 	OK(rig, mprotect(memory + 200 * 4096, 4096, PROT_NONE));
-	CHECK_EQ(rig, registers(&end, memory, 0), EFAULT);
+	CHECK_EQ(rig, registers(end, memory, 0), EFAULT);
 	/* A hole; in one process, the other end may fill it. */
 	OK(rig, munmap(memory + 200 * 4096, 4096));
 	if (rig->carrier > RIG_SELF_TWO) {
-		CHECK_EQ(rig, registers(&end, memory, write), EFAULT);
-		CHECK_EQ(rig, registers(&end, memory, 0), EFAULT);
+		CHECK_EQ(rig, registers(end, memory, write), EFAULT);
+		CHECK_EQ(rig, registers(end, memory, 0), EFAULT);
 	}
 	munmap(memory, 200 * 4096);
-	munmap(memory + 201 * 4096, size - 201 * 4096);
+	munmap(memory + 201 * 4096, LARGE - 201 * 4096);
+}
+
+/* A file that is too short for its mapping. */
+static void large_files(struct end *end)
+{
+	static const int flags[] = {MAP_SHARED, MAP_PRIVATE};
+	struct rig *rig = end->rig;
+	int fd = memfd_create("large", MFD_CLOEXEC);
+	const int write = IBV_ACCESS_LOCAL_WRITE;
+
+	CHECK(rig, fd >= 0);
+	for (size_t i = 0; i < 2; i++) {
+		OK(rig, ftruncate(fd, LARGE));
+		void *memory = large_mapping(rig, flags[i], fd);
+
+		OK(rig, registers(end, memory, write));
+		OK(rig, registers(end, memory, 0));
+		OK(rig, ftruncate(fd, LARGE - 4096));
+		CHECK_EQ(rig, registers(end, memory, write), EFAULT);
+		CHECK_EQ(rig, registers(end, memory, 0), EFAULT);
+		OK(rig, ftruncate(fd, 0));
+		CHECK_EQ(rig, registers(end, memory, write), EFAULT);
+		munmap(memory, LARGE);
+	}
+	close(fd);
+}
+
+/* From here on this thread sees a kernel that can't be asked where a mapping ends. */
+static void older_kernel(struct rig *rig)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+		/* PROCMAP_QUERY; the headers may be older than it */
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0xc0686611, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOTTY),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {sizeof(filter) / sizeof(filter[0]), filter};
+
+	OK(rig, prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ? errno : 0);
+	OK(rig, prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) ? errno : 0);
+}
+
+/* Large enough that registering looks at mappings instead of pages: it must find out the same. */
+static void large_regions(struct rig *rig)
+{
+	struct end end;
+
+	end_open(&end, rig, NULL);
+	large_rights(&end);
+	large_files(&end);
+	older_kernel(rig);
+	large_rights(&end);
+	large_files(&end);
+	end_close(&end);
+}
+
+/* A message between regions none of whose pages is there yet, nor need be: what is sent is zero,
+ * and what is received is all there. */
+static void large_untouched(struct rig *rig)
+{
+	static const uint32_t sizes[] = {8, 60000, LARGE};
+	uint8_t *zeros = calloc(1, LARGE);
+	struct end end;
+
+	CHECK(rig, zeros);
+	end_pair(&end, rig, NULL);
+	for (uint32_t i = 0; i < 3; i++) {
+		uint8_t *memory = large_mapping(rig, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+		struct ibv_mr *mr = ibv_reg_mr(end.pd, memory, LARGE, IBV_ACCESS_LOCAL_WRITE);
+		struct ibv_sge sge = {(uintptr_t)memory, sizes[i], mr ? mr->lkey : 0};
+		struct ibv_recv_wr recv = {.wr_id = 1, .sg_list = &sge, .num_sge = 1}, *bad_recv;
+		struct ibv_send_wr send = {.wr_id = 2,
+					   .sg_list = &sge,
+					   .num_sge = 1,
+					   .opcode = IBV_WR_SEND,
+					   .send_flags = IBV_SEND_SIGNALED},
+				   *bad_send;
+
+		CHECK(rig, mr);
+		if (rig->role == RIG_B)
+			OK(rig, ibv_post_recv(end.qp, &recv, &bad_recv));
+		rig_sync(rig);
+		if (rig->role == RIG_A) {
+			OK(rig, ibv_post_send(end.qp, &send, &bad_send));
+			wc_expect(&end, end.scq, 2, IBV_WC_SUCCESS);
+			/* Now memory that was written after it was registered. */
+			pattern_fill(memory, sizes[i], i);
+			rig_sync(rig);
+			OK(rig, ibv_post_send(end.qp, &send, &bad_send));
+			wc_expect(&end, end.scq, 2, IBV_WC_SUCCESS);
+		} else {
+			CHECK_EQ(rig, wc_expect(&end, end.rcq, 1, IBV_WC_SUCCESS).byte_len,
+				 sizes[i]);
+			CHECK(rig, !memcmp(memory, zeros, sizes[i]));
+			OK(rig, ibv_post_recv(end.qp, &recv, &bad_recv));
+			rig_sync(rig);
+			wc_expect(&end, end.rcq, 1, IBV_WC_SUCCESS);
+			CHECK(rig, pattern_holds(memory, sizes[i], i));
+		}
+		rig_sync(rig);
+		OK(rig, ibv_dereg_mr(mr));
+		munmap(memory, LARGE);
+	}
+	free(zeros);
 	end_close(&end);
 }
 
@@ -713,6 +812,7 @@ const struct rig_test queue_tests[] = {
 	{"queues_full", queues_full},
 	{"too_much", too_much},
 	{"large_regions", large_regions},
+	{"large_untouched", large_untouched},
 	{"in_use", in_use},
 	{"cq_overrun", cq_overrun},
 	{"cq_resize", cq_resize},

@@ -116,6 +116,7 @@ struct end_options {
 	bool one_cq;		/* one CQ for both directions */
 	bool no_reads;		/* max_rd_atomic is 0 */
 	bool no_dest_reads;	/* max_dest_rd_atomic is 0 */
+	struct ibv_pd *pd; /* it is all made in this one, and in its context; default a new one */
 };
 enum { MR_NONE = 1 << 30, QP_NONE = 1 << 30, TIMEOUT_NONE = -1, RNR_NONE = -1 };
 

@@ -161,6 +161,19 @@ static void body_gid(struct packet *p, const struct client *c, struct input *in)
 	ADD(p, body);
 }
 
+static void body_route(struct packet *p, const struct client *c, struct input *in)
+{
+	struct proto_route body = {.port = input_u8(in) % 3, .sgid_index = input_u8(in) % 8};
+
+	(void)c;
+	for (unsigned int i = 0; i < sizeof(body.dgid); i += 4) {
+		uint32_t word = input_u32(in);
+
+		memcpy(body.dgid + i, &word, sizeof(word));
+	}
+	ADD(p, body);
+}
+
 /* A handle alone, at the place that the kernel's structure has it. */
 static void body_destroy(struct packet *p, const struct client *c, struct input *in)
 {
@@ -208,6 +221,15 @@ static void body_unimport_pd(struct packet *p, const struct client *c, struct in
 static void body_query_mr(struct packet *p, const struct client *other, struct input *in)
 {
 	const struct proto_handle body = {.handle = handle_of(other, IB_USER_VERBS_CMD_REG_MR, in)};
+
+	ADD(p, body);
+}
+
+/* Handles of two clients are often the same numbers. */
+static void body_import_mr(struct packet *p, const struct client *other, struct input *in)
+{
+	const struct proto_import_mr body = {
+		.pd = PD(other, in), .shared = handle_of(other, IB_USER_VERBS_CMD_REG_MR, in)};
 
 	ADD(p, body);
 }
@@ -278,7 +300,12 @@ static const struct {
 	{PROTO_IMPORT_PD, body_import_pd, true, true},
 	{PROTO_UNIMPORT_PD, body_unimport_pd, false, false},
 	{PROTO_QUERY_MR, body_query_mr, true, false},
+	{PROTO_IMPORT_MR, body_import_mr, true, true},
+	{PROTO_ROUTE, body_route, false, false},
 };
+
+/* The last came later, and has a number of its own: what older inputs mean stays. */
+enum { COMMANDS = sizeof(commands) / sizeof(commands[0]), LAST = 255 };
 
 enum { EX_HEADERS = sizeof(struct ib_uverbs_cmd_hdr) + sizeof(struct ib_uverbs_ex_cmd_hdr) };
 
@@ -300,7 +327,7 @@ void command_make(struct packet *packet, const struct client *client, const stru
 		  struct input *in)
 {
 	uint8_t which = input_u8(in);
-	unsigned int i = which % (sizeof(commands) / sizeof(commands[0]));
+	unsigned int i = which == LAST ? COMMANDS - 1 : which % (COMMANDS - 1);
 	struct ib_uverbs_cmd_hdr header = {.command = commands[i].command, .out_words = 1024};
 
 	*packet = (struct packet){.size = sizeof(header)};

@@ -214,7 +214,8 @@ int server_connect(int type, unsigned int user)
 
 	MUST(pair_make(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
 	next_user = user;
-	int err = type == SOCK_STREAM ? ctl_open(&server, pair[1]) : conn_open(&server, pair[1]);
+	int err = type == SOCK_STREAM ? ctl_open(&server, pair[1])
+				      : conn_open(&server, pair[1], &server.devices.device[0]);
 
 	next_user = 0;
 	if (!err)

@@ -16,7 +16,7 @@ COMMAND, ATTACH, CONTEXT, END, CTL, READ, ROUNDS, TABLE, SCARCE, RESTART = (
 # commands.c
 (PD, MR, CHANNEL, CQ, SRQ, QP, AH, REREG, RESIZE, MODIFY_SRQ, DEALLOC_PD, DEREG, DESTROY_AH,
  DESTROY_CQ, DESTROY_QP, DESTROY_SRQ, DESTROY_CHANNEL, LINK, EX_QUERY, LINK_RETURN, RETURNED) = range(21)
-IMPORT_PD, UNIMPORT_PD, QUERY_MR = 25, 26, 27
+IMPORT_PD, UNIMPORT_PD, QUERY_MR, ROUTE = 25, 26, 27, 255
 
 
 def command(client, which, *body, other=0, makes=None, cut=0):
@@ -62,6 +62,8 @@ def daemon_commands():
     yield narrow + command(2, EX_QUERY, 0, 0, 0, 0, cut=150) * 20 + [READ, 2, ROUNDS, 1, READ, 2]
     yield narrow + (command(0, LINK, other=1) + [END, 1, 0] + attach(1)) * 8 + [READ, 0, READ, 0]
     yield two + objects(2) * 5
+    yield (two + command(2, ROUTE, 1, 0, *[0] * 10, 255, 255, 127, 0, 0, 1)
+           + command(2, ROUTE, 1, 1, 0xfe, 0x80, *[0] * 14) + command(2, ROUTE, 2, 7, *range(16)))
     for n in (1, 2, 3, 5):
         yield [SCARCE, n] + two + objects(2) + link + [END, 0, 180]
 
@@ -144,8 +146,33 @@ def packets():
                 yield bytes([is_v6 | 6]) + path + udp[8:72]
 
 
+def transport():
+    """Ordinary traffic both ways, for RC and UC, some of it with a world that fails."""
+    post, time, state, send, packet = 0, 2, 3, 4, 5
+
+    def request(what, length):
+        return [post, what] + list(length.to_bytes(4, "little"))
+
+    def arrives(what, near=0, syndrome=31, msn=0, kind=1):
+        return [packet, what, kind, near & 255, syndrome, msn]
+
+    messages = [arrives(32 | op) for op in (4, 5, 10, 11, 12, 19, 20, 23)]
+    long_send = arrives(0) + arrives(1) + arrives(34, kind=2)
+    for is_uc in (0, 1):
+        for retries, faults in ((63, []), (63 + 128, [20])):
+            setting = [not is_uc, retries, 0, 100, 100, 4, 4, 14, 1] + faults + [200]
+            yield setting + sum(messages, []) + long_send + [send, 20]
+            for what in range(8):
+                answer = {4: 16, 5: 18, 6: 18}.get(what, 17)
+                yield (setting + request(what, 700 if what != 4 else 200) + [send, 9]
+                       + arrives(answer, kind=2) + [time, 255, 23, 1, send, 9]
+                       + arrives(17, 0, 96) + [send, 9] + arrives(17, 0, 33)
+                       + [time, 255, 20, 1, send, 9] + arrives(17, 0, 31, 1))
+            yield setting + request(0, 1) + [state, 0, 0, 0, send, 2, state, 0, 0, 1, send, 2]
+
+
 def main():
-    for make in (daemon_commands, ring_entries, shared_tables, packets):
+    for make in (daemon_commands, ring_entries, shared_tables, packets, transport):
         folder = pathlib.Path(sys.argv[1]) / make.__name__
         folder.mkdir(parents=True, exist_ok=True)
         for number, seed in enumerate(make()):

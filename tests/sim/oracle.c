@@ -91,7 +91,8 @@ void oracle_executed(struct side *side, struct work *w, bool is_end)
 
 /* ------------------------------------------------------------------ READs */
 
-/* A byte is legal if the last WRITE before the READ left it, or a later one did. */
+/* A byte is legal if the last WRITE before the READ left it, or a later one did (also one that
+ * failed here after its first packets). */
 static bool legal(struct side *side, const struct work *w, uint32_t count, uint32_t i)
 {
 	uint8_t value = initial_byte(side->peer, w->offset + i), found = w->answer[i];
@@ -102,8 +103,8 @@ static bool legal(struct side *side, const struct work *w, uint32_t count, uint3
 		bool writes = other->opcode == IBV_WR_RDMA_WRITE ||
 			      other->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 
-		if (!writes || other->wrong || at < other->offset ||
-		    at - other->offset >= other->length)
+		if (!writes || (other->wrong && other->wrong != WRONG_FETCH) ||
+		    at < other->offset || at - other->offset >= other->length)
 			continue;
 		if (k >= count && value == found)
 			return true;

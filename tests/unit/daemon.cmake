@@ -6,8 +6,12 @@ verbena_unit_test(daemon_numbers SOURCES ${daemon_tests}/test_numbers.c LIBS ver
 verbena_unit_test(daemon_config SOURCES ${daemon_tests}/test_config.c LIBS verbena_daemon)
 verbena_unit_test(daemon_wire SOURCES ${daemon_tests}/test_wire.c ${daemon_tests}/netns.c
 	LIBS verbena_daemon)
-foreach(name commands isolation memory return share start users)
+if(TARGET test_daemon_wire)
+	target_link_options(test_daemon_wire PRIVATE -Wl,--wrap=wire_socket_make)
+endif()
+foreach(name commands isolation memory return share start users wire_daemon)
 	verbena_unit_test(daemon_${name} SOURCES ${daemon_tests}/test_${name}.c ${daemon_tests}/raw.c
+		${daemon_tests}/netns.c
 		LIBS verbena_client PkgConfig::JANSSON TIMEOUT 300)
 	if(TEST unit.daemon_${name})
 		set_property(TEST unit.daemon_${name} APPEND PROPERTY ENVIRONMENT

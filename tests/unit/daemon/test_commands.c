@@ -92,6 +92,7 @@ static const struct known on_context[] = {
 	ROW0(PROTO_UNIMPORT_PD, proto_handle),
 	ROW(PROTO_ROUTE, proto_route, proto_route_resp),
 	ROW(PROTO_QUERY_MR, proto_handle, proto_query_mr_resp),
+	ROW(PROTO_IMPORT_MR, proto_import_mr, proto_import_mr_resp),
 };
 #define ON_CONTEXT (sizeof(on_context) / sizeof(on_context[0]))
 
@@ -266,7 +267,7 @@ static void device_and_port(void **state)
 				  sizeof(attr)),
 			 0);
 	assert_int_equal(attr.state, 4);
-	assert_int_equal(attr.active_mtu, 5);
+	assert_in_range(attr.active_mtu, 1, 5); /* the card's: see test_devices.c */
 	assert_int_equal(attr.gid_tbl_len, LIMIT_GIDS);
 	assert_int_equal(attr.link_layer, 2);
 	for (int number = 0; number < 256; number++) {

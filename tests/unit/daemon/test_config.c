@@ -72,12 +72,14 @@ static void a_programs_daemon_is_private(void **state)
 
 static void every_key(void **state)
 {
-	static const char text[] = "runtime-dir=/run/other\n"
-				   "idle-ms = 60000   # a minute\n"
-				   "  memlock\t=  off\n"
-				   "node-mode = 0660\nnode-owner = root\nnode-group = 12\n"
-				   "ctl-mode = 600\nctl-owner = 7\nctl-group = root\n"
-				   "user-processes = 10\nuser-objects = unlimited";
+	static const char text[] =
+		"runtime-dir=/run/other\n"
+		"idle-ms = 60000   # a minute\n"
+		"  memlock\t=  off\n"
+		"node-mode = 0660\nnode-owner = root\nnode-group = 12\n"
+		"ctl-mode = 600\nctl-owner = 7\nctl-group = root\n"
+		"user-processes = 10\nuser-objects = unlimited\n"
+		"wire = off\ndevice = v0 eth0\ndevice =  v_1\teth1   eth1.7 # two\n";
 	struct config config;
 
 	(void)state;
@@ -93,6 +95,15 @@ static void every_key(void **state)
 	assert_int_equal(config.ctl.group, 0);
 	assert_int_equal(config.user_processes, 10);
 	assert_int_equal(config.user_objects, CONFIG_UNLIMITED);
+	assert_false(config.wire);
+	assert_int_equal(config.device_count, 2);
+	assert_string_equal(config.device[0].name, "v0");
+	assert_int_equal(config.device[0].count, 1);
+	assert_string_equal(config.device[0].ifname[0], "eth0");
+	assert_string_equal(config.device[1].name, "v_1");
+	assert_int_equal(config.device[1].count, 2);
+	assert_string_equal(config.device[1].ifname[0], "eth1");
+	assert_string_equal(config.device[1].ifname[1], "eth1.7");
 	assert_int_equal(decode(&config, "idle-ms = never\n"), 0);
 	assert_int_equal(config.idle_ms, -1);
 }
@@ -122,6 +133,14 @@ static void refusals_name_the_line(void **state)
 		{"user-processes = -1", "wants a number, or unlimited"},
 		{"user-objects = 1e6", "wants a number, or unlimited"},
 		{"runtime-dir = run", "wants an absolute path"},
+		{"device = v0", "and at least one interface, for example"},
+		{"device =", "wants a name"},
+		{"device = a/b eth0", "wants a name"},
+		{"device = a123456789012345678901234567890123 eth0", "wants a name"},
+		{"device = a eth0\ndevice = a eth1", "v.conf:2: device wants a name that no other"},
+		{"device = a eth0\ndevice = b eth1 eth0", "wants names of at most 8 interfaces"},
+		{"device = a eth0123456789012", "wants names of at most 8 interfaces"},
+		{"device = a 1 2 3 4 5 6 7 8 9", "wants names of at most 8 interfaces"},
 		{"= 5", "there is no key \"\""},
 	};
 	struct config config;
@@ -133,6 +152,21 @@ static void refusals_name_the_line(void **state)
 			fail_msg("\"%s\" gives: %s", cases[i].text, error);
 		assert_int_equal(strncmp(error, "v.conf:", 7), 0);
 	}
+}
+
+static void many_devices(void **state)
+{
+	char text[1024] = "";
+	struct config config;
+
+	(void)state;
+	for (int i = 0; i < CONFIG_DEVICES; i++)
+		sprintf(text + strlen(text), "device = v%d eth%d\n", i, i);
+	assert_int_equal(decode(&config, text), 0);
+	assert_int_equal(config.device_count, CONFIG_DEVICES);
+	strcat(text, "device = more eth16\n");
+	assert_int_equal(decode(&config, text), -EINVAL);
+	assert_non_null(strstr(error, "v.conf:17: device may be there 16 times"));
 }
 
 static void long_and_binary_files(void **state)
@@ -184,6 +218,7 @@ int main(void)
 		cmocka_unit_test(a_programs_daemon_is_private),
 		cmocka_unit_test(every_key),
 		cmocka_unit_test(refusals_name_the_line),
+		cmocka_unit_test(many_devices),
 		cmocka_unit_test(long_and_binary_files),
 		cmocka_unit_test(files_of_others_are_refused),
 	};

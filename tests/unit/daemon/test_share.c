@@ -69,6 +69,13 @@ static int query_mr(int ctx, uint32_t shared, struct proto_query_mr_resp *resp)
 	return raw_call(ctx, PROTO_QUERY_MR, &body, sizeof(body), resp, sizeof(*resp));
 }
 
+static int import_mr(int ctx, uint32_t pd, uint32_t shared, struct proto_import_mr_resp *resp)
+{
+	const struct proto_import_mr body = {.pd = pd, .shared = shared};
+
+	return raw_call(ctx, PROTO_IMPORT_MR, &body, sizeof(body), resp, sizeof(*resp));
+}
+
 static int dealloc_pd(int ctx, uint32_t handle)
 {
 	return raw_destroy(ctx, IB_USER_VERBS_CMD_DEALLOC_PD, handle);
@@ -319,6 +326,81 @@ static void regions_within_a_process(void **state)
 	pair_close(&pair);
 }
 
+static int dereg_mr(int ctx, uint32_t handle)
+{
+	return raw_destroy(ctx, IB_USER_VERBS_CMD_DEREG_MR, handle);
+}
+
+/* Keys of the importer's own, that lead to the owner's. */
+static void regions_between_processes(void **state)
+{
+	struct pair pair;
+	struct ib_uverbs_reg_mr_resp mr, own;
+	struct proto_import_mr_resp first, second;
+	struct proto_query_mr_resp query;
+
+	(void)state;
+	pair_open(&pair);
+	uint32_t pd = imported(pair.ctx_b, pair.pd);
+
+	raw_mr(pair.ctx_a, pair.pd, &mr);
+	raw_mr(pair.ctx_b, pd, &own);
+	assert_int_equal(import_mr(pair.ctx_b, pd, mr.mr_handle, &first), 0);
+	assert_int_equal(first.owner_slot, pair.a.resp.slot);
+	assert_int_equal(first.owner_rkey, mr.rkey);
+	assert_int_equal(first.rkey, first.lkey + 1);
+	assert_int_not_equal(first.lkey >> 8, own.lkey >> 8);
+	assert_int_equal(import_mr(pair.ctx_b, pd, mr.mr_handle, &second), 0);
+	assert_int_not_equal(second.lkey >> 8, first.lkey >> 8);
+	raw_expect_count(&server, "mr", 4);
+	/* Nothing is pinned for it. */
+	raw_expect_count(&server, "pinned_bytes", 4 * 4096);
+	/* It is no region of its own, and nobody can import it. */
+	assert_int_equal(query_mr(pair.ctx_b, first.handle, &query), -ENOENT);
+	assert_int_equal(import_mr(pair.ctx_a, pair.pd, first.handle, &second), -ENOENT);
+	const struct ib_uverbs_rereg_mr rereg = {
+		.mr_handle = first.handle, .flags = 4, .access_flags = 1};
+	struct ib_uverbs_rereg_mr_resp rereg_resp;
+
+	assert_int_equal(raw_call(pair.ctx_b, IB_USER_VERBS_CMD_REREG_MR, &rereg, sizeof(rereg),
+				  &rereg_resp, sizeof(rereg_resp)),
+			 -EINVAL);
+	/* It uses its domain, and not the original. */
+	assert_int_equal(dereg_mr(pair.ctx_b, own.mr_handle), 0);
+	assert_int_equal(unimport_pd(pair.ctx_b, pd), -EBUSY);
+	assert_int_equal(dereg_mr(pair.ctx_a, mr.mr_handle), 0);
+	assert_int_equal(import_mr(pair.ctx_b, pd, mr.mr_handle, &second), -ENOENT);
+	assert_int_equal(dereg_mr(pair.ctx_b, first.handle), 0);
+	pair_close(&pair);
+}
+
+static void regions_of_others(void **state)
+{
+	struct pair pair;
+	struct ib_uverbs_reg_mr_resp mr, theirs;
+	struct proto_import_mr_resp resp;
+
+	(void)state;
+	pair_open(&pair);
+	uint32_t pd = imported(pair.ctx_b, pair.pd), other_pd = raw_pd(pair.ctx_a);
+	int none = open_with(&pair.b, no_token);
+	uint32_t fresh = raw_pd(pair.ctx_b), plain = raw_pd(none);
+
+	raw_mr(pair.ctx_a, pair.pd, &mr);
+	raw_mr(pair.ctx_a, other_pd, &theirs);
+	/* Without the token; not into another domain, whether anybody shares it or not; not from
+	 * another one; not from one's own process; by no handle of another kind. */
+	assert_int_equal(import_mr(none, plain, mr.mr_handle, &resp), -ENOENT);
+	assert_int_equal(import_mr(pair.ctx_b, fresh, mr.mr_handle, &resp), -EINVAL);
+	assert_int_equal(import_mr(pair.ctx_b, pd, theirs.mr_handle, &resp), -EINVAL);
+	assert_int_equal(import_mr(pair.ctx_a, pair.pd, mr.mr_handle, &resp), -EINVAL);
+	assert_int_equal(import_mr(pair.ctx_b, pd, pair.pd, &resp), -ENOENT);
+	assert_int_equal(import_mr(pair.ctx_b, mr.mr_handle, mr.mr_handle, &resp), -EINVAL);
+	raw_expect_count(&server, "mr", 2);
+	close(none);
+	pair_close(&pair);
+}
+
 /* ------------------------------------------------------------------ another daemon */
 
 static void go_back(struct raw_process *p)
@@ -346,6 +428,23 @@ static int pd_return(int ctx, uint32_t command, uint32_t shared, uint32_t handle
 			command == PROTO_IMPORT_PD ? &resp : NULL, sizeof(resp));
 }
 
+static int mr_return(int ctx, uint32_t pd, uint32_t shared, const struct proto_import_mr_resp *was)
+{
+	const struct {
+		struct proto_import_mr core;
+		struct proto_return old;
+	} body = {{pd, shared}, {was->handle, was->lkey}};
+	struct proto_import_mr_resp resp = {0};
+	int result = raw_call(ctx, PROTO_IMPORT_MR, &body, sizeof(body), &resp, sizeof(resp));
+
+	if (!result) {
+		assert_int_equal(resp.handle, was->handle);
+		assert_int_equal(resp.lkey, was->lkey);
+		assert_int_equal(resp.rkey, was->rkey);
+	}
+	return result;
+}
+
 static void returned(const struct raw_process *p)
 {
 	assert_int_equal(raw_call(p->fd, PROTO_RETURNED, NULL, 0, NULL, 0), 0);
@@ -357,8 +456,10 @@ static void both_return(bool owner_first)
 	struct pair pair;
 
 	pair_open(&pair);
-	uint32_t pd = imported(pair.ctx_b, pair.pd);
+	uint32_t pd = imported(pair.ctx_b, pair.pd), mr = raw_mr(pair.ctx_a, pair.pd, NULL);
+	struct proto_import_mr_resp region;
 
+	assert_int_equal(import_mr(pair.ctx_b, pd, mr, &region), 0);
 	raw_daemon_replace(&server);
 	close(pair.ctx_a);
 	close(pair.ctx_b);
@@ -373,6 +474,8 @@ static void both_return(bool owner_first)
 			go_back(&pair.b);
 			pair.ctx_b = open_with(&pair.b, token);
 			assert_int_equal(pd_return(pair.ctx_b, PROTO_IMPORT_PD, pair.pd, pd), 0);
+			assert_int_equal(mr_return(pair.ctx_b, pd, mr, &region), 0);
+			assert_int_equal(mr_return(pair.ctx_b, pd, mr, &region), -EEXIST);
 			returned(&pair.b);
 		}
 	}
@@ -406,6 +509,8 @@ int main(void)
 		cmocka_unit_test(importer_ends_first),
 		cmocka_unit_test(handles_dont_meet),
 		cmocka_unit_test(regions_within_a_process),
+		cmocka_unit_test(regions_between_processes),
+		cmocka_unit_test(regions_of_others),
 		cmocka_unit_test(owner_returns_first),
 		cmocka_unit_test(importer_returns_first),
 	};

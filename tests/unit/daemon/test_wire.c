@@ -26,10 +26,26 @@
 
 static struct wire wire;
 
+/* A kernel without IPv6, if a test says so (the linker puts this in between). */
+static bool no_ipv6;
+int __wrap_wire_socket_make(bool ipv6);
+int __real_wire_socket_make(bool ipv6);
+
+int __wrap_wire_socket_make(bool ipv6)
+{
+	return ipv6 && no_ipv6 ? -EAFNOSUPPORT : __real_wire_socket_make(ipv6);
+}
+
+/* For processes of one user. */
+static int slot_of(struct wire *of, uint32_t slot, bool returning)
+{
+	return wire_slot(of, slot, 1000, returning);
+}
+
 static int set_up(void **state)
 {
 	(void)state;
-	wire_init(&wire, false);
+	wire_init(&wire, false, false);
 	return 0;
 }
 
@@ -37,7 +53,14 @@ static int tear_down(void **state)
 {
 	(void)state;
 	wire_close(&wire);
+	no_ipv6 = false;
 	return 0;
+}
+
+static int set_up_ipv4(void **state)
+{
+	no_ipv6 = true;
+	return set_up(state);
 }
 
 /* ------------------------------------------------------------------ packets */
@@ -93,6 +116,8 @@ static void expect_delivery(uint32_t slot)
 	number++;
 	send_to(qpn_of(slot, 0), number);
 	assert_int_equal(next(wire.fd[slot]), number);
+	if (no_ipv6)
+		return;
 	send_from(sender6, qpn_of(slot, LIMIT_QPS_PER_SLOT - 1), number + 1000000);
 	assert_int_equal(next(wire.fd[slot]), number + 1000000);
 }
@@ -109,7 +134,7 @@ static void delivers_by_qpn(void **state)
 {
 	(void)state;
 	for (uint32_t slot = 1; slot < 40; slot++)
-		assert_true(wire_slot(&wire, slot, false) >= 0);
+		assert_true(slot_of(&wire, slot, false) >= 0);
 	assert_int_equal(wire.count, 48);
 	assert_false(wire.unproved);
 	for (uint32_t slot = 1; slot < 40; slot++)
@@ -126,13 +151,13 @@ static void delivers_by_qpn(void **state)
 static void all_slots(void **state)
 {
 	(void)state;
-	assert_true(wire_slot(&wire, LIMIT_SLOTS - 1, false) >= 0);
+	assert_true(slot_of(&wire, LIMIT_SLOTS - 1, false) >= 0);
 	assert_int_equal(wire.count, WIRE_PLACES);
-	assert_int_equal(wire_slot(&wire, LIMIT_SLOTS, false), -EINVAL);
-	assert_int_equal(wire_slot(&wire, 0, false), -EINVAL);
-	assert_int_equal(wire_slot(&wire, 1, false), wire.fd[1]);
+	assert_int_equal(slot_of(&wire, LIMIT_SLOTS, false), -EINVAL);
+	assert_int_equal(slot_of(&wire, 0, false), -EINVAL);
+	assert_int_equal(slot_of(&wire, 1, false), wire.fd[1]);
 	for (uint32_t slot = 2; slot < LIMIT_SLOTS - 1; slot += 7)
-		assert_true(wire_slot(&wire, slot, false) >= 0);
+		assert_true(slot_of(&wire, slot, false) >= 0);
 	expect_delivery(1);
 	expect_delivery(2);
 	expect_delivery(9);
@@ -147,7 +172,7 @@ static void packets_that_are_too_short(void **state)
 				       .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 
 	(void)state;
-	assert_true(wire_slot(&wire, 3, false) >= 0);
+	assert_true(slot_of(&wire, 3, false) >= 0);
 	for (size_t size = 0; size < 8; size++)
 		assert_int_equal(sendto(sender, "12345678", size, 0, (const void *)&to, sizeof(to)),
 				 size);
@@ -158,16 +183,87 @@ static void packets_that_are_too_short(void **state)
 static void reuse_drains(void **state)
 {
 	(void)state;
-	int fd = wire_slot(&wire, 5, false);
+	int fd = slot_of(&wire, 5, false);
 
 	assert_true(fd >= 0);
 	for (uint32_t i = 0; i < 100; i++)
 		send_to(qpn_of(5, 1), i);
 	wire_slot_done(&wire, 5);
 	send_to(qpn_of(5, 1), 200);
-	assert_int_equal(wire_slot(&wire, 5, false), fd);
+	assert_int_equal(slot_of(&wire, 5, false), fd);
 	assert_int_equal(next(fd), -1);
 	expect_delivery(5);
+}
+
+static int by_connect(int fd)
+{
+	const struct sockaddr_in to = {.sin_family = AF_INET,
+				       .sin_port = htons(9),
+				       .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+
+	return connect(fd, (const struct sockaddr *)&to, sizeof(to));
+}
+
+/* Somebody of another user gets the slot, while the one before still has a copy of its socket. */
+static void another_user_gets_another_socket(void **state)
+{
+	enum { SLOTS = 30, ROUNDS = 50 };
+	int old[ROUNDS];
+
+	(void)state;
+	for (uint32_t slot = 1; slot < SLOTS; slot++)
+		assert_true(wire_slot(&wire, slot, 1000, false) >= 0);
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		uint32_t slot = 1 + i * 7 % (SLOTS - 1);
+
+		old[i] = dup(wire.fd[slot]);
+		if (i % 3 == 1)
+			assert_int_equal(by_connect(old[i]), 0);
+		wire_slot_done(&wire, slot);
+		assert_true(wire_slot(&wire, slot, 1001 + i, false) >= 0);
+		assert_in_range(wire.count, SLOTS + 1, 64);
+		for (uint32_t k = 1; k < SLOTS; k++)
+			expect_delivery(k);
+	}
+	/* The same user's: the same socket, again and again. */
+	int fd = dup(wire.fd[3]);
+
+	wire_slot_done(&wire, 3);
+	assert_true(wire_slot(&wire, 3, wire.owner[3], false) >= 0);
+	expect_delivery(3);
+	send_to(qpn_of(3, 9), 5);
+	assert_int_equal(next(fd), 5);
+	close(fd);
+	/* The next daemon finds them as they are now. */
+	int kept = dup(wire.park.out);
+
+	wire_close(&wire);
+	assert_int_equal(wire_adopt(&wire, kept), 0);
+	for (uint32_t k = 1; k < SLOTS; k++)
+		expect_delivery(k);
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		assert_int_equal(next(old[i]), -1);
+		close(old[i]);
+	}
+}
+
+/* A daemon that ends leaves living processes what is in their sockets. */
+static void leaving_takes_nothing(void **state)
+{
+	(void)state;
+	int fd = dup(slot_of(&wire, 5, false));
+
+	for (uint32_t i = 0; i < 50; i++)
+		send_to(qpn_of(5, 1), i);
+	wire_leave(&wire);
+	wire_slot_done(&wire, 5);
+	wire_all_done(&wire);
+	wire_close(&wire);
+	for (uint32_t i = 50; i < 100; i++)
+		send_to(qpn_of(5, 1), i);
+	for (uint32_t i = 0; i < 100; i++)
+		assert_int_equal(next(fd), i);
+	close(fd);
 }
 
 /* How many of many packets a socket of nobody keeps. */
@@ -176,7 +272,7 @@ static void nobodys_socket_keeps_little(void **state)
 	uint32_t kept = 0;
 
 	(void)state;
-	int fd = wire_slot(&wire, 5, false);
+	int fd = slot_of(&wire, 5, false);
 
 	wire_slot_done(&wire, 5);
 	for (uint32_t i = 0; i < 1000; i++)
@@ -184,7 +280,7 @@ static void nobodys_socket_keeps_little(void **state)
 	while (next(fd) >= 0)
 		kept++;
 	assert_in_range(kept, 0, 16);
-	assert_true(wire_slot(&wire, 5, false) >= 0);
+	assert_true(slot_of(&wire, 5, false) >= 0);
 	for (uint32_t i = 0; i < 100; i++)
 		send_to(qpn_of(5, 1), i);
 	for (uint32_t i = 0; i < 100; i++)
@@ -198,18 +294,18 @@ static void second_group(void **state)
 	static struct wire other;
 
 	(void)state;
-	wire_init(&other, false);
-	assert_true(wire_slot(&wire, 1, false) >= 0);
-	assert_int_equal(wire_slot(&other, 1, false), -EADDRINUSE);
+	wire_init(&other, false, false);
+	assert_true(slot_of(&wire, 1, false) >= 0);
+	assert_int_equal(slot_of(&other, 1, false), -EADDRINUSE);
 	assert_int_equal(other.count, 0);
 	assert_non_null(strstr(other.why, "UDP port 4791 is used by a program of user"));
 	/* Growing opens the door for a moment only. */
-	assert_true(wire_slot(&wire, 30, false) >= 0);
-	assert_int_equal(wire_slot(&other, 1, false), -EADDRINUSE);
+	assert_true(slot_of(&wire, 30, false) >= 0);
+	assert_int_equal(slot_of(&other, 1, false), -EADDRINUSE);
 	expect_delivery(1);
 	expect_delivery(30);
 	wire_close(&wire);
-	assert_true(wire_slot(&other, 1, false) >= 0);
+	assert_true(slot_of(&other, 1, false) >= 0);
 	assert_string_equal(other.why, "");
 	wire_close(&other);
 }
@@ -217,9 +313,9 @@ static void second_group(void **state)
 static void nobody_joins(void **state)
 {
 	(void)state;
-	assert_true(wire_slot(&wire, 1, false) >= 0);
+	assert_true(slot_of(&wire, 1, false) >= 0);
 	for (int ipv6 = 0; ipv6 < 2; ipv6++) {
-		int fd = wire_socket_make(ipv6);
+		int fd = __real_wire_socket_make(ipv6);
 
 		assert_true(fd >= 0);
 		int err = wire_socket_bind(fd, ipv6, true);
@@ -232,8 +328,8 @@ static void nobody_joins(void **state)
 static void off_by_configuration(void **state)
 {
 	(void)state;
-	wire_init(&wire, true);
-	assert_int_equal(wire_slot(&wire, 1, false), -ENODEV);
+	wire_init(&wire, true, false);
+	assert_int_equal(slot_of(&wire, 1, false), -ENODEV);
 	assert_string_equal(wire.why, "it is turned off (wire = off, --wire off)");
 }
 
@@ -244,24 +340,24 @@ static void parked(void **state)
 	static struct wire next_one;
 
 	(void)state;
-	assert_true(wire_slot(&wire, 4, false) >= 0);
-	assert_true(wire_slot(&wire, 40, false) >= 0);
+	assert_true(slot_of(&wire, 4, false) >= 0);
+	assert_true(slot_of(&wire, 40, false) >= 0);
 	int kept = dup(wire.park.out), own = dup(wire.fd[4]);
 
 	send_to(qpn_of(4, 1), 1);
 	wire_close(&wire);
 	send_to(qpn_of(4, 1), 2);
 	/* Twice: whoever looks leaves it as it is, and the second adds to it. */
-	wire_init(&next_one, false);
+	wire_init(&next_one, false, false);
 	assert_int_equal(wire_adopt(&next_one, dup(kept)), 0);
 	wire_close(&next_one);
 	assert_int_equal(wire_adopt(&wire, kept), 0);
 	assert_int_equal(wire.count, 48);
-	assert_true(wire_slot(&wire, 4, true) >= 0);
+	assert_true(slot_of(&wire, 4, true) >= 0);
 	assert_int_equal(next(wire.fd[4]), 1);
 	assert_int_equal(next(own), 2);
-	assert_true(wire_slot(&wire, 41, false) >= 0);
-	assert_true(wire_slot(&wire, 60, false) >= 0);
+	assert_true(slot_of(&wire, 41, false) >= 0);
+	assert_true(slot_of(&wire, 60, false) >= 0);
 	kept = dup(wire.park.out);
 	wire_close(&wire);
 	assert_int_equal(wire_adopt(&wire, kept), 0);
@@ -277,14 +373,14 @@ static void parked(void **state)
 static void no_group_beside_survivors(void **state)
 {
 	(void)state;
-	int own = dup(wire_slot(&wire, 4, false)), kept = dup(wire.park.out);
+	int own = dup(slot_of(&wire, 4, false)), kept = dup(wire.park.out);
 
 	wire_close(&wire);
-	assert_int_equal(wire_slot(&wire, 1, false), -EADDRINUSE);
+	assert_int_equal(slot_of(&wire, 1, false), -EADDRINUSE);
 	close(own);
-	assert_int_equal(wire_slot(&wire, 1, false), -EADDRINUSE); /* those in the park */
+	assert_int_equal(slot_of(&wire, 1, false), -EADDRINUSE); /* those in the park */
 	close(kept);
-	assert_true(wire_slot(&wire, 1, false) >= 0);
+	assert_true(slot_of(&wire, 1, false) >= 0);
 }
 
 static void expect_refused(int fd)
@@ -292,7 +388,7 @@ static void expect_refused(int fd)
 	assert_true(wire_adopt(&wire, fd) < 0);
 	assert_int_equal(wire.count, 0);
 	close(fd);
-	assert_true(wire_slot(&wire, 1, false) >= 0);
+	assert_true(slot_of(&wire, 1, false) >= 0);
 	wire_close(&wire);
 }
 
@@ -326,7 +422,7 @@ static void locked_filter(void **state)
 	int off = 0;
 
 	(void)state;
-	int fd = wire_slot(&wire, 2, false);
+	int fd = slot_of(&wire, 2, false);
 
 	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)),
 			 -1);
@@ -347,15 +443,15 @@ static void detached_program(void **state)
 	int off = 0;
 
 	(void)state;
-	int fd = wire_slot(&wire, 2, false);
+	int fd = slot_of(&wire, 2, false);
 
-	assert_true(wire_slot(&wire, 3, false) >= 0);
+	assert_true(slot_of(&wire, 3, false) >= 0);
 	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_DETACH_REUSEPORT_BPF, &off, sizeof(off)), 0);
 	for (uint32_t i = 0; i < 200; i++)
 		send_to(qpn_of(3, i), i);
 	assert_int_equal(next(fd), -1);
 	wire_socket_drain(wire.fd[3]);
-	assert_true(wire_slot(&wire, 4, false) >= 0);
+	assert_true(slot_of(&wire, 4, false) >= 0);
 	expect_delivery(3);
 	expect_delivery(2);
 }
@@ -363,10 +459,10 @@ static void detached_program(void **state)
 /* Who leaves the group has the last place, which is nobody's, move into his: others keep theirs. */
 static void left_group(int (*leave)(int fd))
 {
-	int fd = wire_slot(&wire, 2, false);
+	int fd = slot_of(&wire, 2, false);
 
 	for (uint32_t slot = 1; slot < 15; slot++)
-		assert_true(slot == 2 || wire_slot(&wire, slot, false) >= 0);
+		assert_true(slot == 2 || slot_of(&wire, slot, false) >= 0);
 	assert_int_equal(wire.count, 16);
 	assert_int_equal(leave(fd), 0);
 	for (uint32_t slot = 1; slot < 15; slot++)
@@ -375,20 +471,11 @@ static void left_group(int (*leave)(int fd))
 	assert_int_equal(next(fd), -1);
 	/* And it is seen when the slot is given out again, and for slots that come after. */
 	wire_slot_done(&wire, 2);
-	assert_int_equal(wire_slot(&wire, 2, false), -ENODEV);
+	assert_int_equal(slot_of(&wire, 2, false), -ENODEV);
 	assert_non_null(strstr(wire.why, "slot 2 gets nothing"));
-	assert_int_equal(wire_slot(&wire, 20, false), -ENODEV);
+	assert_int_equal(slot_of(&wire, 20, false), -ENODEV);
 	for (uint32_t slot = 3; slot < 15; slot++)
 		expect_delivery(slot);
-}
-
-static int by_connect(int fd)
-{
-	const struct sockaddr_in to = {.sin_family = AF_INET,
-				       .sin_port = htons(9),
-				       .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-
-	return connect(fd, (const struct sockaddr *)&to, sizeof(to));
 }
 
 static int by_disconnect(int fd)
@@ -396,6 +483,31 @@ static int by_disconnect(int fd)
 	const struct sockaddr none = {.sa_family = AF_UNSPEC};
 
 	return connect(fd, &none, sizeof(none));
+}
+
+/* Then the kernel finds this socket first, before the group: nobody gets anything. */
+static int by_both(int fd)
+{
+	return by_connect(fd) || by_disconnect(fd);
+}
+
+static void first_in_the_list(void **state)
+{
+	(void)state;
+	int fd = slot_of(&wire, 2, false);
+
+	assert_true(slot_of(&wire, 3, false) >= 0);
+	assert_int_equal(by_both(fd), 0);
+	send_to(qpn_of(3, 1), 1);
+	long got = next(wire.fd[3]);
+
+	printf("after connect() and its undoing others get %s\n", got == 1 ? "theirs" : "nothing");
+	assert_int_equal(next(fd), -1);
+	/* Whoever comes then is told so, unless it is so no longer. */
+	assert_true((slot_of(&wire, 4, false) >= 0) == (got == 1));
+	assert_int_equal(wire.broken, got != 1);
+	wire_all_done(&wire);
+	assert_int_equal(wire.count == 0, got != 1);
 }
 
 static int by_device(int fd)
@@ -428,15 +540,15 @@ static void options_are_reset(void **state)
 	socklen_t size = sizeof(int);
 
 	(void)state;
-	int fd = wire_slot(&wire, 2, false);
+	int fd = slot_of(&wire, 2, false);
 
 	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &off, sizeof(off)), 0);
 	assert_int_equal(setsockopt(fd, IPPROTO_UDP, UDP_GRO, &off, sizeof(off)), 0);
 	assert_int_equal(setsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &big, sizeof(big)), 0);
 	assert_int_equal(setsockopt(fd, IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof(on)), 0);
-	assert_true(wire_slot(&wire, 30, false) >= 0);
+	assert_true(slot_of(&wire, 30, false) >= 0);
 	wire_slot_done(&wire, 2);
-	assert_int_equal(wire_slot(&wire, 2, false), fd);
+	assert_int_equal(slot_of(&wire, 2, false), fd);
 	assert_int_equal(getsockopt(fd, IPPROTO_UDP, UDP_GRO, &on, &size), 0);
 	assert_int_equal(on, 1);
 	assert_int_equal(getsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &big, &size), 0);
@@ -452,6 +564,18 @@ int main(void)
 		cmocka_unit_test_setup_teardown(all_slots, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(packets_that_are_too_short, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(reuse_drains, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(another_user_gets_another_socket, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(leaving_takes_nothing, set_up, tear_down),
+		/* The same where there is IPv4 only: the kernel keeps its lists differently. */
+		cmocka_unit_test_setup_teardown(delivers_by_qpn, set_up_ipv4, tear_down),
+		cmocka_unit_test_setup_teardown(all_slots, set_up_ipv4, tear_down),
+		cmocka_unit_test_setup_teardown(another_user_gets_another_socket, set_up_ipv4,
+						tear_down),
+		cmocka_unit_test_setup_teardown(second_group, set_up_ipv4, tear_down),
+		cmocka_unit_test_setup_teardown(nobody_joins, set_up_ipv4, tear_down),
+		cmocka_unit_test_setup_teardown(parked, set_up_ipv4, tear_down),
+		cmocka_unit_test_setup_teardown(connected, set_up_ipv4, tear_down),
 		cmocka_unit_test_setup_teardown(nobodys_socket_keeps_little, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(second_group, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(nobody_joins, set_up, tear_down),
@@ -463,6 +587,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(detached_program, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(connected, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(disconnected, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(first_in_the_list, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(bound_to_device, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(options_are_reset, set_up, tear_down),
 	};

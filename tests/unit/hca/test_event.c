@@ -146,13 +146,14 @@ static void counts_and_events_agree_after_races(void **state)
 	event_queue_destroy(&race.queue);
 }
 
-static void device_events_reach_every_context(void **state)
+static void device_events_reach_the_devices_contexts(void **state)
 {
 	struct ibv_context *context = fake_open();
 	struct ibv_async_event event;
 
 	(void)state;
-	async_device(context_of(context)->hca, IBV_EVENT_PORT_ERR, 1);
+	async_device(context_of(context)->hca, IBV_EVENT_PORT_ACTIVE, 1, 1); /* another's */
+	async_device(context_of(context)->hca, IBV_EVENT_PORT_ERR, 0, 1);
 	assert_int_equal(async_get_event(context, &event), 0);
 	assert_int_equal(event.event_type, IBV_EVENT_PORT_ERR);
 	assert_int_equal(event.element.port_num, 1);
@@ -167,7 +168,7 @@ int main(void)
 		cmocka_unit_test(forgotten_events_leave_nothing_to_read),
 		cmocka_unit_test(reader_in_flight_sees_no_empty_queue),
 		cmocka_unit_test(counts_and_events_agree_after_races),
-		cmocka_unit_test(device_events_reach_every_context),
+		cmocka_unit_test(device_events_reach_the_devices_contexts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

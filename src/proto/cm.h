@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The messages on the `rdma_cm` socket: how librdmacm and the connection manager in verbenad talk.
+ *
+ * The socket is SOCK_SEQPACKET, in the run-time directory. A process has one connection to it, over
+ * which its requests are answered in order; it may have many event channels. A request is what a
+ * program would write() to /dev/infiniband/rdma_cm: struct rdma_ucm_cmd_hdr (in, out: bytes of what
+ * follows and of the response), then the command's structure of <rdma/rdma_user_cm.h>; its
+ * `response` field is 0. A reply is struct proto_reply, then the response structure; nothing
+ * follows a negative result.
+ *
+ * What differs from the kernel's, and why:
+ *   - The first request is PROTO_CM_HELLO, which names the process by the cookie of PROTO_ATTACH if
+ * it has one (a process may use the CM before it opens a device: 0, and again HELLO later).
+ *   - PROTO_CM_CREATE_CHANNEL makes an event channel and brings its descriptor: a SOCK_SEQPACKET
+ *     socket on which each packet is one event, struct rdma_ucm_event_resp. So it is readable
+ * exactly while there is an event, whatever poll(), epoll or O_NONBLOCK do with it, and
+ * RDMA_USER_CM_CMD_GET_EVENT isn't needed (-EOPNOTSUPP). The channel lives until
+ * PROTO_CM_DESTROY_CHANNEL or the process's end.
+ *   - CREATE_ID's `reserved` says the channel's handle in its first four bytes. MIGRATE_ID's `fd`
+ * is the handle of the channel to go to; the events that wait for this id are sent there anew.
+ *   - SET_OPTION's value stands after the structure instead of behind a pointer (at most 256
+ * bytes).
+ *   - DESTROY_ID and MIGRATE_ID answer how many events of the id were reported, as the kernel does;
+ * the library counts those that its program acknowledged.
+ *   - INIT_QP_ATTR answers struct ib_uverbs_qp_attr. QUERY answers by option: struct
+ *     rdma_ucm_query_addr_resp, struct rdma_ucm_query_path_resp (one path: Ethernet), and for GID
+ *     rdma_ucm_query_addr_resp with struct sockaddr_ib in it.
+ *   - BIND_IP, RESOLVE_IP, JOIN_IP_MCAST and QUERY_ROUTE are older forms of BIND, RESOLVE_ADDR,
+ * JOIN_MCAST and QUERY: -EOPNOTSUPP.
+ *
+ * Ids are opaque, of one connection. Integers are in host order where the kernel's are.
+ */
+#ifndef VERBENA_PROTO_CM_H
+#define VERBENA_PROTO_CM_H
+
+#include <rdma/rdma_user_cm.h>
+#include <stdint.h>
+
+#define PROTO_CM_NODE "rdma_cm"
+#define PROTO_CM_MAX_MESSAGE 2048u
+#define PROTO_CM_OPTION_MAX 256u
+
+enum proto_cm_command {
+	PROTO_CM_HELLO = 0x80,		 /* struct proto_cm_hello */
+	PROTO_CM_CREATE_CHANNEL = 0x81,	 /* header only */
+	PROTO_CM_DESTROY_CHANNEL = 0x82, /* struct proto_cm_channel; -EBUSY: ids are on it */
+};
+
+struct proto_cm_hello {
+	uint32_t abi; /* PROTO_ABI */
+	uint32_t reserved;
+	uint64_t cookie;
+};
+
+struct proto_cm_channel {
+	uint32_t channel;
+	uint32_t reserved;
+};
+
+/* The reply's descriptor is the channel's. */
+struct proto_cm_create_channel_resp {
+	uint32_t channel;
+	uint32_t reserved;
+};
+
+#endif

@@ -1,0 +1,667 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The requester, rule by rule: what goes out for what was posted and what came back. */
+#include <string.h>
+
+#include "stage.h"
+
+#define P(n) (SQ_PSN + (n))
+enum { MS = 1000000, ACK = AETH_ACK | AETH_NO_CREDITS };
+/* The transport timer of timeout 14. */
+#define TIMEOUT_NS (4096ull << 14)
+
+static void segments(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	post(s, IBV_WR_SEND, 2 * MTU + 1, TP_SOLICITED);
+	post(s, IBV_WR_RDMA_WRITE_WITH_IMM, 2 * MTU, 0);
+	post(s, IBV_WR_SEND, 0, 0);
+	post(s, IBV_WR_RDMA_WRITE, 3, 0);
+	post(s, IBV_WR_SEND_WITH_INV, MTU, 0);
+	sends(s, OP_SEND_FIRST, P(0));
+	assert_int_equal(s->out.length, MTU);
+	assert_false(s->out.ack_request || s->out.solicited);
+	sends(s, OP_SEND_MIDDLE, P(1));
+	sends(s, OP_SEND_LAST, P(2));
+	assert_int_equal(s->out.length, 1);
+	assert_true(s->out.ack_request && s->out.solicited);
+	sends(s, OP_WRITE_FIRST, P(3));
+	assert_int_equal(s->out.dma_length, 2 * MTU);
+	assert_int_equal(s->out.addr, 1000);
+	assert_int_equal(s->out.rkey, 77);
+	sends(s, OP_WRITE_LAST_IMM, P(4));
+	assert_int_equal(s->out.length, MTU);
+	sends(s, OP_SEND_ONLY, P(5));
+	assert_int_equal(s->out.length, 0);
+	assert_true(s->out.ack_request);
+	sends(s, OP_WRITE_ONLY, P(6));
+	sends(s, OP_SEND_ONLY_INVALIDATE, P(7));
+	assert_int_equal(s->out.rkey, 77);
+	sends_nothing(s);
+	says(s, "");
+	acknowledges(s, P(4), ACK, 2); /* one for two messages */
+	says(s, "done 0 0, done 1 0");
+	acknowledges(s, P(7), ACK, 5);
+	says(s, "done 2 0, done 3 0, done 4 0");
+	assert_int_equal(tp_deadline(s->tp), TP_NEVER);
+	stage_end(s);
+}
+
+static void psn_wraps(void **state)
+{
+	struct ibv_qp_attr attr = stage_attr;
+
+	(void)state;
+	attr.sq_psn = 0xfffffe;
+	struct stage *s = stage_with(IBV_QPT_RC, &attr);
+
+	post(s, IBV_WR_SEND, 4 * MTU, 0);
+	post(s, IBV_WR_RDMA_READ, 2 * MTU, 0);
+	sends(s, OP_SEND_FIRST, 0xfffffe);
+	sends(s, OP_SEND_MIDDLE, 0xffffff);
+	sends(s, OP_SEND_MIDDLE, 0);
+	sends(s, OP_SEND_LAST, 1);
+	sends(s, OP_READ_REQUEST, 2);
+	acknowledges(s, 0, AETH_NAK | NAK_SEQUENCE, 0); /* has 0xfffffe and 0xffffff */
+	sends(s, OP_SEND_MIDDLE, 0);
+	sends(s, OP_SEND_LAST, 1);
+	sends(s, OP_READ_REQUEST, 2);
+	ARRIVES(s, .opcode = OP_READ_RESPONSE_FIRST, .psn = 2, .syndrome = ACK, PAYLOAD(MTU));
+	ARRIVES(s, .opcode = OP_READ_RESPONSE_LAST, .psn = 3, .syndrome = ACK, PAYLOAD(MTU));
+	says(s, "done 0 0, deliver 1 0+256, deliver 1 256+256 last, done 1 0");
+	sends_nothing(s);
+	stage_end(s);
+}
+
+static void goes_back_once(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		post(s, IBV_WR_SEND, 1, 0);
+	for (uint32_t i = 0; i < 4; i++)
+		sends(s, OP_SEND_ONLY, P(i));
+	s->now += 100000;
+	acknowledges(s, P(1), AETH_NAK | NAK_SEQUENCE, 1);
+	says(s, "done 0 0");
+	sends(s, OP_SEND_ONLY, P(1));
+	sends(s, OP_SEND_ONLY, P(2));
+	acknowledges(s, P(1), AETH_NAK | NAK_SEQUENCE, 1); /* a copy of the NAK */
+	sends(s, OP_SEND_ONLY, P(3));
+	sends_nothing(s);
+	acknowledges(s, P(0), AETH_NAK | NAK_SEQUENCE, 1); /* stale */
+	acknowledges(s, P(9), AETH_NAK | NAK_SEQUENCE, 1); /* never sent */
+	acknowledges(s, P(4), ACK, 1);			   /* a ghost */
+	sends_nothing(s);
+	says(s, "");
+	acknowledges(s, P(3), ACK, 4);
+	acknowledges(s, P(3), ACK, 4);
+	says(s, "done 1 0, done 2 0, done 3 0");
+	assert_int_equal(tp_counters(s->tp)->resent, 3);
+	stage_end(s);
+}
+
+static void nak_ends_it(void **state)
+{
+	static const struct {
+		uint8_t nak;
+		const char *said;
+	} cases[] = {
+		{NAK_INVALID_REQUEST, "done 0 0, done 1 9"},
+		{NAK_REMOTE_ACCESS, "done 0 0, done 1 10"},
+		{NAK_REMOTE_OPERATION, "done 0 0, done 1 11"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < 3; i++) {
+		struct stage *s = stage_begin(IBV_QPT_RC);
+
+		for (int n = 0; n < 3; n++)
+			post(s, IBV_WR_RDMA_WRITE, 2 * MTU, 0);
+		for (uint32_t n = 0; n < 6; n++)
+			sends(s, n & 1 ? OP_WRITE_LAST : OP_WRITE_FIRST, P(n));
+		acknowledges(s, P(2), AETH_NAK | cases[i].nak, 1);
+		says(s, cases[i].said);
+		acknowledges(s, P(5), ACK, 3);
+		sends_nothing(s);
+		assert_int_equal(tp_deadline(s->tp), TP_NEVER);
+		stage_end(s);
+	}
+}
+
+static void rnr_waits_and_gives_up(void **state)
+{
+	struct ibv_qp_attr attr = stage_attr;
+
+	(void)state;
+	attr.rnr_retry = 2;
+	struct stage *s = stage_with(IBV_QPT_RC, &attr);
+
+	post(s, IBV_WR_SEND, 1, 0);
+	post(s, IBV_WR_SEND, 1, 0);
+	for (int i = 0; i < 2; i++) {
+		sends(s, OP_SEND_ONLY, P(0));
+		sends(s, OP_SEND_ONLY, P(1));
+		acknowledges(s, P(0), AETH_RNR_NAK | 14, 0);
+		acknowledges(s, P(0), AETH_RNR_NAK | 14, 0); /* doesn't count twice */
+		acknowledges(s, P(0), AETH_NAK | NAK_SEQUENCE, 0);
+		sends_nothing(s);
+		assert_int_equal(tp_deadline(s->tp), s->now + 1280000);
+		passes(s, 1279999);
+		sends_nothing(s);
+		passes(s, 1);
+	}
+	sends(s, OP_SEND_ONLY, P(0));
+	acknowledges(s, P(0), AETH_RNR_NAK | 14, 0);
+	says(s, "done 0 13");
+	sends_nothing(s);
+	stage_end(s);
+}
+
+static void rnr_retries_begin_anew(void **state)
+{
+	struct ibv_qp_attr attr = stage_attr;
+
+	(void)state;
+	attr.rnr_retry = 1;
+	struct stage *s = stage_with(IBV_QPT_RC, &attr);
+
+	for (uint32_t i = 0; i < 3; i++) {
+		post(s, IBV_WR_SEND, 1, 0);
+		sends(s, OP_SEND_ONLY, P(i));
+		acknowledges(s, P(i), AETH_RNR_NAK | 1, i);
+		passes(s, 10000);
+		sends(s, OP_SEND_ONLY, P(i));
+		acknowledges(s, P(i), ACK, i + 1);
+	}
+	says(s, "done 0 0, done 1 0, done 2 0");
+	stage_end(s);
+}
+
+/* For ever is for ever. */
+static void rnr_seven(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	post(s, IBV_WR_SEND, 1, 0);
+	for (int i = 0; i < 100; i++) {
+		sends(s, OP_SEND_ONLY, P(0));
+		acknowledges(s, P(0), AETH_RNR_NAK | 1, 0);
+		passes(s, 10000);
+	}
+	sends(s, OP_SEND_ONLY, P(0));
+	acknowledges(s, P(0), ACK, 1);
+	says(s, "done 0 0");
+	stage_end(s);
+}
+
+/* Nothing comes back: the first, then `retries` repetitions each a timeout after the other. */
+static void gives_up_at(uint8_t timeout, uint8_t retries)
+{
+	struct ibv_qp_attr attr = stage_attr;
+	uint8_t packet[WIRE_PACKET_MAX];
+
+	attr.timeout = timeout;
+	attr.retry_cnt = retries;
+	struct stage *s = stage_with(IBV_QPT_RC, &attr);
+	uint64_t begun = s->now, end = (4096ull << timeout) * (retries + 1u);
+
+	post(s, IBV_WR_SEND, 1, 0);
+	while (!s->said[0]) {
+		while (tp_next(s->tp, s->now, packet))
+			;
+		assert_int_not_equal(tp_deadline(s->tp), TP_NEVER);
+		passes(s, tp_deadline(s->tp) - s->now);
+	}
+	says(s, "done 0 12");
+	assert_int_equal(s->now - begun, end);
+	assert_int_equal(tp_counters(s->tp)->timeouts, retries + 1u);
+	stage_end(s);
+}
+
+static void retries_are_counted(void **state)
+{
+	(void)state;
+	gives_up_at(14, 7);
+	gives_up_at(14, 0);
+	gives_up_at(10, 3);
+	gives_up_at(18, 1);
+}
+
+static void timeout_zero_never_gives_up(void **state)
+{
+	struct ibv_qp_attr attr = stage_attr;
+	uint8_t packet[WIRE_PACKET_MAX];
+
+	(void)state;
+	attr.timeout = 0;
+	attr.retry_cnt = 0;
+	struct stage *s = stage_with(IBV_QPT_RC, &attr);
+
+	post(s, IBV_WR_SEND, 1, 0);
+	for (int i = 0; i < 1000; i++) {
+		while (tp_next(s->tp, s->now, packet))
+			;
+		passes(s, tp_deadline(s->tp) - s->now);
+	}
+	says(s, "");
+	assert_true(s->now > 1000000000000ull); /* and seldom asks */
+	stage_end(s);
+}
+
+/* A timer that runs ends with what it was made for. */
+static void timeout_changes(void **state)
+{
+	struct ibv_qp_attr attr = stage_attr;
+
+	(void)state;
+	attr.retry_cnt = 0;
+	struct stage *s = stage_with(IBV_QPT_RC, &attr);
+
+	post(s, IBV_WR_SEND, 1, 0);
+	sends(s, OP_SEND_ONLY, P(0));
+	attr.timeout = 0;
+	tp_change(s->tp, &attr, IBV_QP_TIMEOUT);
+	for (int i = 0; i < 20; i++) {
+		passes(s, TIMEOUT_NS);
+		while (tp_ready(s->tp, s->now))
+			sends(s, OP_SEND_ONLY, P(0));
+	}
+	says(s, "");
+	attr.timeout = 10;
+	tp_change(s->tp, &attr, IBV_QP_TIMEOUT);
+	for (int i = 0; i < 20 && !s->said[0]; i++) {
+		passes(s, 10000ull * MS);
+		if (tp_ready(s->tp, s->now))
+			sends(s, OP_SEND_ONLY, P(0));
+	}
+	says(s, "done 0 12");
+	stage_end(s);
+}
+
+/* The end of what was sent got lost: the probe repeats the oldest packet, and its answer alone says
+ * that the rest is missing. */
+static void probe_finds_lost_end(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	post(s, IBV_WR_SEND, 1, 0);
+	sends(s, OP_SEND_ONLY, P(0));
+	s->now += 100000;
+	acknowledges(s, P(0), ACK, 1); /* now the round trip is known */
+	for (uint32_t i = 1; i < 4; i++) {
+		post(s, IBV_WR_SEND, 1, 0);
+		sends(s, OP_SEND_ONLY, P(i));
+	}
+	uint64_t begun = s->now;
+
+	passes(s, TIMEOUT_NS);
+	assert_true(s->now - begun <= 2 * MS);
+	sends(s, OP_SEND_ONLY, P(1));
+	assert_true(s->out.ack_request);
+	sends_nothing(s);
+	acknowledges(s, P(1), ACK, 2);
+	sends(s, OP_SEND_ONLY, P(2));
+	sends(s, OP_SEND_ONLY, P(3));
+	acknowledges(s, P(3), ACK, 4);
+	says(s, "done 0 0, done 1 0, done 2 0, done 3 0");
+	assert_int_equal(tp_counters(s->tp)->timeouts, 0);
+	stage_end(s);
+}
+
+/* Only the acknowledgement got lost: nothing but the probe is repeated. */
+static void probe_finds_lost_acknowledgement(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	for (uint32_t i = 0; i < 3; i++) {
+		post(s, IBV_WR_SEND, 1, 0);
+		sends(s, OP_SEND_ONLY, P(i));
+	}
+	passes(s, TIMEOUT_NS / 2);
+	sends(s, OP_SEND_ONLY, P(0));
+	acknowledges(s, P(2), ACK, 3);
+	says(s, "done 0 0, done 1 0, done 2 0");
+	sends_nothing(s);
+	assert_int_equal(tp_counters(s->tp)->resent, 1);
+	stage_end(s);
+}
+
+static void read_in_pieces(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+	uint32_t piece = TP_READ_PIECE / MTU;
+
+	(void)state;
+	post(s, IBV_WR_RDMA_READ, TP_READ_PIECE + MTU, 0);
+	post(s, IBV_WR_SEND, 1, 0);
+	sends(s, OP_READ_REQUEST, P(0));
+	assert_int_equal(s->out.dma_length, TP_READ_PIECE);
+	assert_int_equal(s->out.addr, 1000);
+	s->tp->congestion.window = TP_WINDOW_MAX;
+	sends(s, OP_READ_REQUEST, P(piece));
+	assert_int_equal(s->out.dma_length, MTU);
+	assert_int_equal(s->out.addr, 1000 + TP_READ_PIECE);
+	sends(s, OP_SEND_ONLY, P(piece + 1));
+	for (uint32_t i = 0; i < piece; i++)
+		ARRIVES(s,
+			.opcode = i == 0	   ? OP_READ_RESPONSE_FIRST
+				  : i == piece - 1 ? OP_READ_RESPONSE_LAST
+						   : OP_READ_RESPONSE_MIDDLE,
+			.psn = P(i), .syndrome = ACK, PAYLOAD(MTU));
+	assert_non_null(strstr(s->said, "deliver 0 0+256, deliver 0 256+256, "));
+	s->said[0] = '\0';
+	ARRIVES(s, .opcode = OP_READ_RESPONSE_ONLY, .psn = P(piece), .syndrome = ACK, PAYLOAD(MTU));
+	says(s, "deliver 0 1048576+256 last, done 0 0");
+	acknowledges(s, P(piece + 1), ACK, 3);
+	says(s, "done 1 0");
+	stage_end(s);
+}
+
+/* A response got lost: only the rest is asked for, once. */
+static void read_rest_is_asked_for(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	post(s, IBV_WR_RDMA_READ, 5 * MTU - 1, 0);
+	sends(s, OP_READ_REQUEST, P(0));
+	s->now += 100000;
+	ARRIVES(s, .opcode = OP_READ_RESPONSE_FIRST, .psn = P(0), .syndrome = ACK, PAYLOAD(MTU));
+	ARRIVES(s, .opcode = OP_READ_RESPONSE_MIDDLE, .psn = P(2), PAYLOAD(MTU));
+	ARRIVES(s, .opcode = OP_READ_RESPONSE_MIDDLE, .psn = P(3), PAYLOAD(MTU));
+	sends(s, OP_READ_REQUEST, P(1));
+	assert_int_equal(s->out.addr, 1000 + MTU);
+	assert_int_equal(s->out.dma_length, 4 * MTU - 1);
+	ARRIVES(s, .opcode = OP_READ_RESPONSE_LAST, .psn = P(4), .syndrome = ACK, PAYLOAD(MTU - 1));
+	sends_nothing(s);
+	says(s, "deliver 0 0+256");
+	ARRIVES(s, .opcode = OP_READ_RESPONSE_FIRST, .psn = P(1), .syndrome = ACK, PAYLOAD(MTU));
+	ARRIVES(s, .opcode = OP_READ_RESPONSE_FIRST, .psn = P(1), .syndrome = ACK, PAYLOAD(MTU));
+	ARRIVES(s, .opcode = OP_READ_RESPONSE_MIDDLE, .psn = P(2), PAYLOAD(MTU));
+	ARRIVES(s, .opcode = OP_READ_RESPONSE_MIDDLE, .psn = P(3), PAYLOAD(MTU));
+	ARRIVES(s, .opcode = OP_READ_RESPONSE_LAST, .psn = P(4), .syndrome = ACK, PAYLOAD(MTU - 1));
+	says(s, "deliver 0 256+256, deliver 0 512+256, deliver 0 768+256, deliver 0 1024+255 last, "
+		"done 0 0");
+	stage_end(s);
+}
+
+/* An acknowledgement for later says that the READ's answer got lost. */
+static void implicit_nak(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	post(s, IBV_WR_SEND, 1, 0);
+	post(s, IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 0);
+	post(s, IBV_WR_SEND, 1, 0);
+	sends(s, OP_SEND_ONLY, P(0));
+	sends(s, OP_FETCH_ADD, P(1));
+	sends(s, OP_SEND_ONLY, P(2));
+	s->now += 100000;
+	acknowledges(s, P(2), ACK, 3);
+	says(s, "done 0 0");
+	sends(s, OP_FETCH_ADD, P(1));
+	sends(s, OP_SEND_ONLY, P(2));
+	ARRIVES(s, .opcode = OP_ATOMIC_ACKNOWLEDGE, .psn = P(1), .syndrome = ACK, .original = 5);
+	says(s, "deliver 1 0+8 last, done 1 0");
+	acknowledges(s, P(2), ACK, 3);
+	says(s, "done 2 0");
+	stage_end(s);
+}
+
+static void answers_outstanding_are_bounded(void **state)
+{
+	struct ibv_qp_attr attr = stage_attr;
+
+	(void)state;
+	attr.max_rd_atomic = 2;
+	struct stage *s = stage_with(IBV_QPT_RC, &attr);
+
+	for (int i = 0; i < 3; i++)
+		post(s, IBV_WR_ATOMIC_CMP_AND_SWP, 8, 0);
+	sends(s, OP_COMPARE_SWAP, P(0));
+	sends(s, OP_COMPARE_SWAP, P(1));
+	sends_nothing(s);
+	ARRIVES(s, .opcode = OP_ATOMIC_ACKNOWLEDGE, .psn = P(0), .syndrome = ACK);
+	sends(s, OP_COMPARE_SWAP, P(2));
+	says(s, "deliver 0 0+8 last, done 0 0");
+	stage_end(s);
+}
+
+static void fence(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	post(s, IBV_WR_RDMA_READ, 0, 0);
+	post(s, IBV_WR_RDMA_WRITE, 1, 0);
+	post(s, IBV_WR_RDMA_WRITE, 1, TP_FENCE);
+	sends(s, OP_READ_REQUEST, P(0));
+	sends(s, OP_WRITE_ONLY, P(1));
+	sends_nothing(s);
+	ARRIVES(s, .opcode = OP_READ_RESPONSE_ONLY, .psn = P(0), .syndrome = ACK);
+	says(s, "deliver 0 0+0 last, done 0 0");
+	sends(s, OP_WRITE_ONLY, P(2));
+	stage_end(s);
+}
+
+static void bad_response(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	post(s, IBV_WR_RDMA_READ, 2 * MTU, 0);
+	sends(s, OP_READ_REQUEST, P(0));
+	ARRIVES(s, .opcode = OP_READ_RESPONSE_FIRST, .psn = P(0), .syndrome = ACK,
+		PAYLOAD(MTU - 4));
+	says(s, "done 0 7");
+	stage_end(s);
+}
+
+/* IBTA 9.7.7.2.5: a message beyond the credits sends its first packet and waits. */
+static void credits_limit(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	post(s, IBV_WR_SEND, 1, 0);
+	sends(s, OP_SEND_ONLY, P(0));
+	acknowledges(s, P(0), AETH_ACK | 1, 1); /* one more receive */
+	says(s, "done 0 0");
+	post(s, IBV_WR_SEND, 1, 0);
+	post(s, IBV_WR_SEND, 3 * MTU, 0);
+	post(s, IBV_WR_SEND, 1, 0);
+	sends(s, OP_SEND_ONLY, P(1));
+	sends(s, OP_SEND_FIRST, P(2));
+	assert_true(s->out.ack_request);
+	sends_nothing(s);
+	assert_int_equal(tp_counters(s->tp)->credit_waits, 1);
+	acknowledges(s, P(1), AETH_ACK | 0, 2);
+	says(s, "done 1 0");
+	sends_nothing(s);
+	acknowledges(s, P(2), AETH_ACK | 1, 2); /* there was a receive after all */
+	sends(s, OP_SEND_MIDDLE, P(3));
+	sends(s, OP_SEND_LAST, P(4));
+	sends(s, OP_SEND_ONLY, P(5)); /* limited again */
+	acknowledges(s, P(4), AETH_ACK | 0, 3);
+	acknowledges(s, P(5), AETH_RNR_NAK | 1, 3);
+	says(s, "done 2 0");
+	passes(s, 10000);
+	sends(s, OP_SEND_ONLY, P(5));
+	/* WRITEs need no credit. */
+	acknowledges(s, P(5), AETH_ACK | 0, 4);
+	post(s, IBV_WR_RDMA_WRITE, 1, 0);
+	post(s, IBV_WR_RDMA_WRITE, 1, 0);
+	sends(s, OP_WRITE_ONLY, P(6));
+	sends(s, OP_WRITE_ONLY, P(7));
+	says(s, "done 3 0");
+	stage_end(s);
+}
+
+/* A lost credit update doesn't matter: with nothing under way one message always goes. */
+static void credits_never_deadlock(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	post(s, IBV_WR_SEND, 1, 0);
+	sends(s, OP_SEND_ONLY, P(0));
+	acknowledges(s, P(0), AETH_ACK | 0, 1);
+	for (uint32_t i = 1; i < 5; i++) {
+		post(s, IBV_WR_SEND, 1, 0);
+		sends(s, OP_SEND_ONLY, P(i));
+		sends_nothing(s);
+		acknowledges(s, P(i), AETH_ACK | 0, 1); /* a peer that doesn't count MSNs */
+	}
+	says(s, "done 0 0, done 1 0, done 2 0, done 3 0, done 4 0");
+	stage_end(s);
+}
+
+static void drains(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	tp_drain(s->tp);
+	says(s, "drained"); /* nothing had begun */
+	post(s, IBV_WR_SEND, 2 * MTU, 0);
+	sends_nothing(s);
+	tp_resume(s->tp);
+	sends(s, OP_SEND_FIRST, P(0));
+	post(s, IBV_WR_SEND, 1, 0);
+	tp_drain(s->tp);
+	says(s, "");
+	sends(s, OP_SEND_LAST, P(1)); /* what has begun goes on */
+	sends_nothing(s);
+	acknowledges(s, P(1), ACK, 1);
+	says(s, "done 0 0, drained");
+	sends_nothing(s);
+	tp_resume(s->tp);
+	sends(s, OP_SEND_ONLY, P(2));
+	acknowledges(s, P(2), ACK, 2);
+	says(s, "done 1 0");
+	stage_end(s);
+}
+
+static void fetch_fails_in_turn(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	post(s, IBV_WR_SEND, 1, 0);
+	post(s, IBV_WR_SEND, 1, 0);
+	post(s, IBV_WR_SEND, 1, 0);
+	sends(s, OP_SEND_ONLY, P(0));
+	s->no_fetch = true;
+	sends_nothing(s);
+	says(s, "");
+	acknowledges(s, P(0), ACK, 1);
+	says(s, "done 0 0, done 1 4");
+	stage_end(s);
+}
+
+static void deliver_fails(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	post(s, IBV_WR_RDMA_READ, 4, 0);
+	sends(s, OP_READ_REQUEST, P(0));
+	s->no_deliver = true;
+	ARRIVES(s, .opcode = OP_READ_RESPONSE_ONLY, .psn = P(0), .syndrome = ACK, PAYLOAD(4));
+	says(s, "deliver 0 0+4 last, done 0 4");
+	stage_end(s);
+}
+
+static void stops(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	post(s, IBV_WR_SEND, 1, 0);
+	post(s, IBV_WR_SEND, 1, 0);
+	sends(s, OP_SEND_ONLY, P(0));
+	tp_stop(s->tp, false);
+	acknowledges(s, P(0), ACK, 1);
+	sends_nothing(s);
+	assert_int_equal(tp_deadline(s->tp), TP_NEVER);
+	stage_end(s);
+}
+
+static void uc_is_over_when_sent(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_UC);
+
+	(void)state;
+	post(s, IBV_WR_SEND, MTU + 1, 0);
+	post(s, IBV_WR_RDMA_WRITE, 1, 0);
+	sends(s, OP_SEND_FIRST, P(0));
+	assert_int_equal(packet_transport(s->out.opcode), PACKET_UC);
+	says(s, "");
+	sends(s, OP_SEND_LAST, P(1));
+	assert_false(s->out.ack_request);
+	says(s, "done 0 0");
+	sends(s, OP_WRITE_ONLY, P(2));
+	says(s, "done 1 0");
+	assert_int_equal(tp_deadline(s->tp), TP_NEVER);
+	stage_end(s);
+}
+
+/* What is under way never exceeds the window, and the window opens again. */
+static void window_holds_back(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+	uint8_t packet[WIRE_PACKET_MAX];
+	uint32_t packets = 0;
+
+	(void)state;
+	post(s, IBV_WR_RDMA_WRITE, 1 << 24, 0);
+	while (tp_next(s->tp, s->now, packet))
+		packets++;
+	assert_true(packets * MTU <= CONGESTION_FIRST);
+	assert_true(packets * (MTU + TP_PACKET_COST) >= CONGESTION_FIRST);
+	assert_false(tp_ready(s->tp, s->now));
+	acknowledges(s, P(packets / 2), ACK, 0);
+	assert_true(tp_ready(s->tp, s->now));
+	stage_end(s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(segments),
+		cmocka_unit_test(psn_wraps),
+		cmocka_unit_test(goes_back_once),
+		cmocka_unit_test(nak_ends_it),
+		cmocka_unit_test(rnr_waits_and_gives_up),
+		cmocka_unit_test(rnr_retries_begin_anew),
+		cmocka_unit_test(rnr_seven),
+		cmocka_unit_test(retries_are_counted),
+		cmocka_unit_test(timeout_zero_never_gives_up),
+		cmocka_unit_test(timeout_changes),
+		cmocka_unit_test(probe_finds_lost_end),
+		cmocka_unit_test(probe_finds_lost_acknowledgement),
+		cmocka_unit_test(read_in_pieces),
+		cmocka_unit_test(read_rest_is_asked_for),
+		cmocka_unit_test(implicit_nak),
+		cmocka_unit_test(answers_outstanding_are_bounded),
+		cmocka_unit_test(fence),
+		cmocka_unit_test(bad_response),
+		cmocka_unit_test(credits_limit),
+		cmocka_unit_test(credits_never_deadlock),
+		cmocka_unit_test(drains),
+		cmocka_unit_test(fetch_fails_in_turn),
+		cmocka_unit_test(deliver_fails),
+		cmocka_unit_test(stops),
+		cmocka_unit_test(uc_is_over_when_sent),
+		cmocka_unit_test(window_holds_back),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

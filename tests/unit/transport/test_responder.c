@@ -1,0 +1,566 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The responder, rule by rule: what a request does here, and what is answered. */
+#include "stage.h"
+
+#define R(n) (RQ_PSN + (n))
+enum { ACK = AETH_ACK | AETH_NO_CREDITS, SEQUENCE = AETH_NAK | NAK_SEQUENCE };
+
+static void send_only(struct stage *s, uint32_t psn)
+{
+	ARRIVES(s, .opcode = OP_SEND_ONLY, .psn = psn, .ack_request = true, PAYLOAD(4));
+}
+
+static void read_request(struct stage *s, uint32_t psn, uint64_t addr, uint32_t length)
+{
+	ARRIVES(s, .opcode = OP_READ_REQUEST, .psn = psn, .ack_request = true, .addr = addr,
+		.dma_length = length);
+}
+
+static void fetch_add(struct stage *s, uint32_t psn)
+{
+	ARRIVES(s, .opcode = OP_FETCH_ADD, .psn = psn, .addr = 64, .swap_add = 10);
+}
+
+static void acked(struct stage *s, uint32_t psn, uint8_t syndrome, uint32_t msn)
+{
+	sends(s, OP_ACKNOWLEDGE, psn);
+	assert_int_equal(s->out.syndrome, syndrome);
+	assert_int_equal(s->out.msn, msn);
+}
+
+static void send_is_placed(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	s->receives = 2;
+	ARRIVES(s, .opcode = OP_SEND_FIRST, .psn = R(0), PAYLOAD(MTU));
+	ARRIVES(s, .opcode = OP_SEND_MIDDLE, .psn = R(1), PAYLOAD(MTU));
+	sends_nothing(s); /* nobody asked */
+	ARRIVES(s, .opcode = OP_SEND_LAST_IMM, .psn = R(2), .ack_request = true, .solicited = true,
+		PAYLOAD(3));
+	ARRIVES(s, .opcode = OP_SEND_ONLY, .psn = R(3), .ack_request = true);
+	says(s, "take, place 0+256, place 256+256, place 512+3 last, receive 515 0 imm solicited, "
+		"take, receive 0 0");
+	acked(s, R(3), ACK, 2); /* one for both */
+	sends_nothing(s);
+	stage_end(s);
+}
+
+static void write_is_executed(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	s->receives = 1;
+	ARRIVES(s, .opcode = OP_WRITE_FIRST, .psn = R(0), .addr = 1000, .dma_length = 2 * MTU + 1,
+		PAYLOAD(MTU));
+	ARRIVES(s, .opcode = OP_WRITE_MIDDLE, .psn = R(1), PAYLOAD(MTU));
+	ARRIVES(s, .opcode = OP_WRITE_LAST_IMM, .psn = R(2), PAYLOAD(1));
+	ARRIVES(s, .opcode = OP_WRITE_ONLY, .psn = R(3), .addr = 5, .dma_length = 0,
+		.ack_request = true);
+	says(s, "write 1000+256, write 1256+256, take, write 1512+1 last, receive 513 0 imm write");
+	acked(s, R(3), ACK, 2);
+	stage_end(s);
+}
+
+static void sequence_nak_once(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	s->receives = 9;
+	send_only(s, R(0));
+	send_only(s, R(2));
+	send_only(s, R(3));
+	acked(s, R(1), SEQUENCE, 1); /* also says that the one before is here */
+	send_only(s, R(4));
+	sends_nothing(s);
+	send_only(s, R(1));
+	acked(s, R(1), ACK, 2);
+	send_only(s, R(3)); /* the next gap */
+	acked(s, R(2), SEQUENCE, 2);
+	says(s, "take, place 0+4 last, receive 4 0, take, place 0+4 last, receive 4 0");
+	stage_end(s);
+}
+
+/* The peer went back, and the packet got lost again: it is told so. */
+static void sequence_nak_again(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	send_only(s, R(1));
+	send_only(s, R(2));
+	acked(s, R(0), SEQUENCE, 0);
+	send_only(s, R(1));
+	acked(s, R(0), SEQUENCE, 0);
+	send_only(s, R(2));
+	sends_nothing(s);
+	says(s, "");
+	stage_end(s);
+}
+
+/* Nothing but order was wrong, and that before anybody was told. */
+static void late_packet_takes_nak_back(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	s->receives = 9;
+	send_only(s, R(1));
+	send_only(s, R(0));
+	send_only(s, R(1));
+	acked(s, R(1), ACK, 2);
+	sends_nothing(s);
+	says(s, "take, place 0+4 last, receive 4 0, take, place 0+4 last, receive 4 0");
+	stage_end(s);
+}
+
+static void duplicates_are_not_executed(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	s->receives = 9;
+	send_only(s, R(0));
+	ARRIVES(s, .opcode = OP_WRITE_ONLY, .psn = R(1), .addr = 8, .dma_length = 4, PAYLOAD(4));
+	acked(s, R(1), ACK, 2);
+	says(s, "take, place 0+4 last, receive 4 0, write 8+4 last");
+	send_only(s, R(0));
+	acked(s, R(1), ACK, 2);
+	ARRIVES(s, .opcode = OP_WRITE_ONLY, .psn = R(1), .addr = 8, .dma_length = 4, PAYLOAD(4));
+	acked(s, R(1), ACK, 2);
+	send_only(s, R(2) - 0x800000); /* as far back as there is */
+	acked(s, R(1), ACK, 2);
+	assert_int_equal(tp_counters(s->tp)->duplicates, 3);
+	stage_end(s);
+}
+
+static void rnr_nak(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	send_only(s, R(0));
+	send_only(s, R(1)); /* behind it: silence */
+	acked(s, R(0), AETH_RNR_NAK | 12, 0);
+	sends_nothing(s);
+	send_only(s, R(0)); /* asked again, said again */
+	acked(s, R(0), AETH_RNR_NAK | 12, 0);
+	s->receives = 1;
+	send_only(s, R(0));
+	acked(s, R(0), ACK, 1);
+	says(s, "take, place 0+4 last, receive 4 0");
+	/* A WRITE's data is there, its end waits. */
+	ARRIVES(s, .opcode = OP_WRITE_FIRST, .psn = R(1), .addr = 0, .dma_length = MTU + 1,
+		PAYLOAD(MTU));
+	ARRIVES(s, .opcode = OP_WRITE_LAST_IMM, .psn = R(2), PAYLOAD(1));
+	says(s, "write 0+256");
+	acked(s, R(2), AETH_RNR_NAK | 12, 1);
+	s->receives = 1;
+	ARRIVES(s, .opcode = OP_WRITE_LAST_IMM, .psn = R(2), .ack_request = true, PAYLOAD(1));
+	says(s, "take, write 256+1 last, receive 257 0 imm write");
+	acked(s, R(2), ACK, 2);
+	assert_int_equal(tp_counters(s->tp)->rnr_naks_sent, 3);
+	stage_end(s);
+}
+
+static void read_is_answered(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	read_request(s, R(0), 1000, 2 * MTU + 1);
+	read_request(s, R(3), 5, 0);
+	ARRIVES(s, .opcode = OP_WRITE_ONLY, .psn = R(4), .ack_request = true, .dma_length = 0);
+	says(s, ""); /* nothing is read before it is sent */
+	sends(s, OP_READ_RESPONSE_FIRST, R(0));
+	assert_int_equal(s->out.syndrome, ACK);
+	assert_int_equal(s->out.msn, 3);
+	sends(s, OP_READ_RESPONSE_MIDDLE, R(1));
+	assert_int_equal(s->out.length, MTU);
+	sends(s, OP_READ_RESPONSE_LAST, R(2));
+	assert_int_equal(s->out.length, 1);
+	sends(s, OP_READ_RESPONSE_ONLY, R(3));
+	assert_int_equal(s->out.length, 0);
+	acked(s, R(4), ACK, 3);
+	says(s, "read 1000+256, read 1256+256, read 1512+1");
+	sends_nothing(s);
+	stage_end(s);
+}
+
+/* A READ again, whole or the rest; what came after it isn't answered twice. */
+static void duplicate_read(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	read_request(s, R(0), 1000, 3 * MTU);
+	fetch_add(s, R(3));
+	sends(s, OP_READ_RESPONSE_FIRST, R(0));
+	sends(s, OP_READ_RESPONSE_MIDDLE, R(1));
+	read_request(s, R(1), 1000 + MTU, 2 * MTU); /* while it is being answered */
+	sends(s, OP_READ_RESPONSE_FIRST, R(1));
+	sends(s, OP_READ_RESPONSE_LAST, R(2));
+	sends(s, OP_ATOMIC_ACKNOWLEDGE, R(3));
+	sends_nothing(s);
+	read_request(s, R(2), 1000 + 2 * MTU, MTU);
+	sends(s, OP_READ_RESPONSE_ONLY, R(2));
+	sends_nothing(s);
+	read_request(s, R(0), 1000, 3 * MTU);
+	sends(s, OP_READ_RESPONSE_FIRST, R(0));
+	sends(s, OP_READ_RESPONSE_MIDDLE, R(1));
+	sends(s, OP_READ_RESPONSE_LAST, R(2));
+	sends_nothing(s);
+	says(s, "atomic 64, read 1000+256, read 1256+256, read 1256+256, read 1512+256, "
+		"read 1512+256, read 1000+256, read 1256+256, read 1512+256");
+	/* Not what it was: dropped. */
+	read_request(s, R(0), 1004, 3 * MTU);
+	read_request(s, R(1), 1000 + MTU, 3 * MTU);
+	sends_nothing(s);
+	says(s, "");
+	stage_end(s);
+}
+
+static void duplicate_atomic(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	s->word = 5;
+	fetch_add(s, R(0));
+	fetch_add(s, R(1));
+	sends(s, OP_ATOMIC_ACKNOWLEDGE, R(0));
+	assert_int_equal(s->out.original, 5);
+	sends(s, OP_ATOMIC_ACKNOWLEDGE, R(1));
+	assert_int_equal(s->out.original, 15);
+	says(s, "atomic 64, atomic 64");
+	fetch_add(s, R(0));
+	fetch_add(s, R(1));
+	sends(s, OP_ATOMIC_ACKNOWLEDGE, R(0));
+	assert_int_equal(s->out.original, 5);
+	sends(s, OP_ATOMIC_ACKNOWLEDGE, R(1));
+	assert_int_equal(s->out.original, 15);
+	assert_int_equal(s->word, 25);
+	says(s, "");
+	/* Four are kept: two more, then two more, and the first are forgotten. */
+	for (uint32_t i = 2; i < 6; i++) {
+		fetch_add(s, R(i));
+		sends(s, OP_ATOMIC_ACKNOWLEDGE, R(i));
+	}
+	fetch_add(s, R(0));
+	fetch_add(s, R(1));
+	sends_nothing(s);
+	fetch_add(s, R(2));
+	sends(s, OP_ATOMIC_ACKNOWLEDGE, R(2));
+	assert_int_equal(s->out.original, 25);
+	says(s, "atomic 64, atomic 64, atomic 64, atomic 64");
+	stage_end(s);
+}
+
+/* Nothing comes after what was refused, and the QP here is told why. */
+static void refused(struct stage *s, uint32_t psn, uint8_t nak, const char *said)
+{
+	says(s, said);
+	s->receives = 9;
+	acked(s, psn, AETH_NAK | nak, s->out.msn);
+	send_only(s, psn + 1);
+	sends_nothing(s);
+	/* But the NAK may have got lost. */
+	send_only(s, psn);
+	acked(s, psn, AETH_NAK | nak, s->out.msn);
+	sends_nothing(s);
+	stage_end(s);
+}
+
+#define INVALID(said) refused(s, psn, NAK_INVALID_REQUEST, said)
+
+static void too_many_reads(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	for (uint32_t i = 0; i < 5; i++)
+		read_request(s, R(i), 0, 4);
+	says(s, "refused 2");
+	for (uint32_t i = 0; i < 4; i++)
+		sends(s, OP_READ_RESPONSE_ONLY, R(i)); /* they were right */
+	says(s, "read 0+4, read 0+4, read 0+4, read 0+4");
+	acked(s, R(4), AETH_NAK | NAK_INVALID_REQUEST, 4);
+	stage_end(s);
+}
+
+static void opcodes_out_of_order(void **state)
+{
+	static const uint8_t alone[] = {OP_SEND_MIDDLE, OP_SEND_LAST, OP_WRITE_MIDDLE,
+					OP_WRITE_LAST};
+	static const uint8_t within[] = {OP_SEND_FIRST,	  OP_SEND_ONLY,	   OP_WRITE_FIRST,
+					 OP_WRITE_MIDDLE, OP_WRITE_LAST,   OP_WRITE_ONLY,
+					 OP_READ_REQUEST, OP_COMPARE_SWAP, OP_FETCH_ADD};
+	uint32_t psn = R(0);
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(alone); i++) {
+		struct stage *s = stage_begin(IBV_QPT_RC);
+
+		ARRIVES(s, .opcode = alone[i], .psn = R(0), PAYLOAD(MTU));
+		INVALID("refused 2");
+	}
+	psn = R(1);
+	for (size_t i = 0; i < sizeof(within); i++) {
+		struct stage *s = stage_begin(IBV_QPT_RC);
+		bool payload = packet_layout(within[i]) & HAS_PAYLOAD;
+
+		s->receives = 1;
+		ARRIVES(s, .opcode = OP_SEND_FIRST, .psn = R(0), PAYLOAD(MTU));
+		ARRIVES(s, .opcode = within[i], .psn = R(1), .dma_length = 2 * MTU,
+			PAYLOAD(payload ? MTU : 0));
+		INVALID("take, place 0+256, back, refused 2");
+	}
+}
+
+static void lengths(void **state)
+{
+	static const struct {
+		uint8_t opcode;
+		uint32_t dma_length, length;
+	} firsts[] = {
+		{OP_SEND_FIRST, 0, MTU - 4},
+		{OP_SEND_FIRST, 0, MTU + 4},
+		{OP_SEND_ONLY, 0, MTU + 4},
+		{OP_WRITE_FIRST, 2 * MTU, MTU - 4},
+		{OP_WRITE_FIRST, MTU, MTU}, /* would have to be ONLY */
+		{OP_WRITE_FIRST, 4, MTU},
+		{OP_WRITE_FIRST, (1u << 31) + 1, MTU},
+		{OP_WRITE_ONLY, 8, 4},
+		{OP_WRITE_ONLY, 4, 8},
+		{OP_WRITE_ONLY, MTU + 4, MTU + 4},
+	};
+	uint32_t psn = R(0);
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(firsts) / sizeof(firsts[0]); i++) {
+		struct stage *s = stage_begin(IBV_QPT_RC);
+
+		s->receives = 1;
+		ARRIVES(s, .opcode = firsts[i].opcode, .psn = R(0),
+			.dma_length = firsts[i].dma_length, PAYLOAD(firsts[i].length));
+		INVALID("refused 2");
+	}
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	psn = R(1);
+	ARRIVES(s, .opcode = OP_WRITE_FIRST, .psn = R(0), .dma_length = 3 * MTU, PAYLOAD(MTU));
+	ARRIVES(s, .opcode = OP_WRITE_LAST, .psn = R(1), PAYLOAD(MTU));
+	INVALID("write 0+256, refused 2");
+	s = stage_begin(IBV_QPT_RC);
+	ARRIVES(s, .opcode = OP_WRITE_FIRST, .psn = R(0), .dma_length = 2 * MTU, PAYLOAD(MTU));
+	ARRIVES(s, .opcode = OP_WRITE_MIDDLE, .psn = R(1), PAYLOAD(MTU));
+	INVALID("write 0+256, refused 2");
+	s = stage_begin(IBV_QPT_RC);
+	s->receives = 1;
+	ARRIVES(s, .opcode = OP_SEND_FIRST, .psn = R(0), PAYLOAD(MTU));
+	ARRIVES(s, .opcode = OP_SEND_LAST, .psn = R(1));
+	INVALID("take, place 0+256, back, refused 2");
+}
+
+static void longer_than_the_receive(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+	uint32_t psn = R(1);
+
+	(void)state;
+	s->receives = 1;
+	s->room = MTU + 3;
+	ARRIVES(s, .opcode = OP_SEND_FIRST, .psn = R(0), PAYLOAD(MTU));
+	ARRIVES(s, .opcode = OP_SEND_LAST, .psn = R(1), PAYLOAD(4));
+	INVALID("take, place 0+256, receive 256 1, refused -1");
+}
+
+static void faults(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	ARRIVES(s, .opcode = OP_WRITE_ONLY, .psn = R(0), .addr = MEMORY, .dma_length = 4,
+		PAYLOAD(4));
+	refused(s, R(0), NAK_REMOTE_ACCESS, "refused 3");
+	s = stage_begin(IBV_QPT_RC);
+	read_request(s, R(0), MEMORY, 4);
+	refused(s, R(0), NAK_REMOTE_ACCESS, "refused 3");
+	s = stage_begin(IBV_QPT_RC);
+	s->access = TP_ACCESS_INVALID;
+	fetch_add(s, R(0));
+	refused(s, R(0), NAK_INVALID_REQUEST, "refused 2");
+	s = stage_begin(IBV_QPT_RC);
+	s->no_memory = true;
+	fetch_add(s, R(0));
+	refused(s, R(0), NAK_REMOTE_OPERATION, "atomic 64, refused 1");
+	s = stage_begin(IBV_QPT_RC);
+	s->receives = 1;
+	s->bad_receive = true;
+	send_only(s, R(0));
+	refused(s, R(0), NAK_REMOTE_OPERATION, "take, receive 0 4, refused -1");
+	s = stage_begin(IBV_QPT_RC);
+	s->receives = 1;
+	s->no_place = true;
+	send_only(s, R(0));
+	refused(s, R(0), NAK_REMOTE_OPERATION, "take, place 0+4 last, receive 0 4, refused -1");
+	s = stage_begin(IBV_QPT_RC);
+	s->receives = 1;
+	s->access = TP_ACCESS_REFUSED;
+	ARRIVES(s, .opcode = OP_SEND_ONLY_INVALIDATE, .psn = R(0), .rkey = 9);
+	refused(s, R(0), NAK_REMOTE_ACCESS, "take, invalidate 9, back, refused 3");
+}
+
+/* A region that goes while a READ of it is answered. */
+static void read_loses_its_region(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	read_request(s, R(0), 1000, 3 * MTU);
+	sends(s, OP_READ_RESPONSE_FIRST, R(0));
+	says(s, "read 1000+256");
+	s->access = TP_ACCESS_REFUSED;
+	sends(s, OP_ACKNOWLEDGE, R(1));
+	assert_int_equal(s->out.syndrome, AETH_NAK | NAK_REMOTE_ACCESS);
+	says(s, "refused 3");
+	sends_nothing(s);
+	stage_end(s);
+}
+
+static void credits_are_told(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	s->counts_receives = true;
+	s->receives = 5;
+	send_only(s, R(0));
+	acked(s, R(0), AETH_ACK | 4, 1);
+	ARRIVES(s, .opcode = OP_SEND_FIRST, .psn = R(1), .ack_request = true, PAYLOAD(MTU));
+	acked(s, R(1), AETH_ACK | 4, 1); /* the one that is taken counts until its message does */
+	ARRIVES(s, .opcode = OP_SEND_LAST, .psn = R(2), .ack_request = true, PAYLOAD(1));
+	acked(s, R(2), AETH_ACK | 3, 2);
+	says(s, "take, place 0+4 last, receive 4 0, take, place 0+256, place 256+1 last, "
+		"receive 257 0");
+	stage_end(s);
+}
+
+/* Answers don't keep our own requests waiting, nor they the answers. */
+static void answers_and_requests_take_turns(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	read_request(s, R(0), 0, 64 * MTU);
+	post(s, IBV_WR_RDMA_WRITE, 8 * MTU, 0);
+	for (uint32_t i = 0, own = 0; i < 64; i++) {
+		if (i && i % TP_TURN == 0) {
+			sends(s, own ? OP_WRITE_MIDDLE : OP_WRITE_FIRST, SQ_PSN + own);
+			own++;
+		}
+		sends(s,
+		      i == 0	? OP_READ_RESPONSE_FIRST
+		      : i == 63 ? OP_READ_RESPONSE_LAST
+				: OP_READ_RESPONSE_MIDDLE,
+		      R(i));
+	}
+	s->said[0] = '\0';
+	stage_end(s);
+}
+
+static void established_once(void **state)
+{
+	static const struct tp_path path = {.mtu = MTU, .remote_qpn = 0x22, .pkey = WIRE_PKEY};
+	struct stage *s = stage_begin(IBV_QPT_RC);
+	const struct tp_world *world = s->tp->world;
+
+	(void)state;
+	tp_init(s->tp, IBV_QPT_RC, world, s, s->ring, PLACES);
+	tp_receive_ready(s->tp, &path, &stage_attr); /* RTR */
+	s->receives = 9;
+	send_only(s, R(0));
+	send_only(s, R(1));
+	says(s,
+	     "established, take, place 0+4 last, receive 4 0, take, place 0+4 last, receive 4 0");
+	acked(s, R(1), ACK, 2);
+	stage_end(s);
+}
+
+/* UC: a message with a gap is dropped, and the receive serves the next one. */
+static void uc_gaps(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_UC);
+
+	(void)state;
+	s->receives = 2;
+	ARRIVES(s, .opcode = OP_SEND_FIRST, .psn = R(0), PAYLOAD(MTU));
+	ARRIVES(s, .opcode = OP_SEND_LAST, .psn = R(2), PAYLOAD(4)); /* the middle got lost */
+	says(s, "take, place 0+256, back");
+	ARRIVES(s, .opcode = OP_SEND_LAST, .psn = R(3), PAYLOAD(4));
+	says(s, "");
+	ARRIVES(s, .opcode = OP_SEND_FIRST, .psn = R(9), PAYLOAD(MTU));
+	ARRIVES(s, .opcode = OP_SEND_ONLY, .psn = R(20), PAYLOAD(4)); /* the end got lost */
+	says(s, "take, place 0+256, back, take, place 0+4 last, receive 4 0");
+	ARRIVES(s, .opcode = OP_WRITE_FIRST, .psn = R(21), .dma_length = MTU + 4, PAYLOAD(MTU));
+	ARRIVES(s, .opcode = OP_WRITE_LAST, .psn = R(22), PAYLOAD(4));
+	says(s, "write 0+256, write 256+4 last");
+	sends_nothing(s);
+	stage_end(s);
+}
+
+/* UC: no receive, no right: dropped, nobody is told, the next message arrives. */
+static void uc_drops(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_UC);
+
+	(void)state;
+	send_only(s, R(0));
+	ARRIVES(s, .opcode = OP_WRITE_ONLY, .psn = R(1), .addr = MEMORY, .dma_length = 4,
+		PAYLOAD(4));
+	ARRIVES(s, .opcode = OP_WRITE_ONLY, .psn = R(2), .dma_length = 8, PAYLOAD(4));
+	says(s, "");
+	assert_int_equal(tp_counters(s->tp)->dropped, 3);
+	s->receives = 1;
+	send_only(s, R(3));
+	says(s, "take, place 0+4 last, receive 4 0");
+	s->receives = 1;
+	s->room = 3;
+	send_only(s, R(4));
+	says(s, "take, receive 0 1, refused -1");
+	send_only(s, R(5));
+	sends_nothing(s);
+	stage_end(s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(send_is_placed),
+		cmocka_unit_test(write_is_executed),
+		cmocka_unit_test(sequence_nak_once),
+		cmocka_unit_test(sequence_nak_again),
+		cmocka_unit_test(late_packet_takes_nak_back),
+		cmocka_unit_test(duplicates_are_not_executed),
+		cmocka_unit_test(rnr_nak),
+		cmocka_unit_test(read_is_answered),
+		cmocka_unit_test(duplicate_read),
+		cmocka_unit_test(duplicate_atomic),
+		cmocka_unit_test(too_many_reads),
+		cmocka_unit_test(opcodes_out_of_order),
+		cmocka_unit_test(lengths),
+		cmocka_unit_test(longer_than_the_receive),
+		cmocka_unit_test(faults),
+		cmocka_unit_test(read_loses_its_region),
+		cmocka_unit_test(credits_are_told),
+		cmocka_unit_test(answers_and_requests_take_turns),
+		cmocka_unit_test(established_once),
+		cmocka_unit_test(uc_gaps),
+		cmocka_unit_test(uc_drops),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
