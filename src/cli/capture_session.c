@@ -312,6 +312,9 @@ enum capture_end capture_session_run(struct capture_session *session, const sigs
 	bool alive = loop(session, signals, err);
 
 	close(signals);
+	/* Of whom the daemon has told meanwhile. */
+	if (alive)
+		alive = take_events(session);
 	if (!*err)
 		*err = move_rest(session);
 	if (!*err)

@@ -51,10 +51,11 @@ static uint64_t wall_ns(void)
 }
 
 /* The first `captured` bytes of a packet are in c->frame. */
-static void put(struct capture *c, size_t captured, size_t size, bool out, const char *comment)
+static void put(struct capture *c, uint64_t time_ns, size_t captured, size_t size, bool out,
+		const char *comment)
 {
 	const struct tap_packet packet = {
-		.time_ns = wall_ns(),
+		.time_ns = time_ns,
 		.bytes = c->frame,
 		.captured = (uint32_t)captured,
 		.size = (uint32_t)size,
@@ -82,7 +83,8 @@ static void on_seen(const struct net_tap *tap, const struct net_seen *seen)
 	lock_take(&c->lock);
 	size_t size = frame_wrap(c->frame, seen->path, &seen->ip, seen->bytes, kept);
 
-	put(c, size, size + seen->size - kept, seen->out, seen->dropped ? comment : NULL);
+	put(c, seen->time_ns, size, size + seen->size - kept, seen->out,
+	    seen->dropped ? comment : NULL);
 	lock_give(&c->lock);
 }
 
@@ -112,7 +114,7 @@ static void show(struct message *m, const struct packet *packet, uint32_t offset
 	size_t size = frame_make(c->frame, &m->path, &m->ip, c->packet,
 				 headers + packet->length + padding);
 
-	put(c, size, size, m->out, "local");
+	put(c, wall_ns(), size, size, m->out, "local");
 }
 
 static void set_path(struct message *m, const uint8_t *source, const uint8_t *destination,

@@ -142,6 +142,7 @@ static void show(struct net_receiver *receiver, const struct net_from *from, con
 	const struct net_tap *tap = net_tap_at(&receiver->tap);
 	const struct net_seen seen = {
 		.path = &from->ip,
+		.time_ns = net_tap_time(tap),
 		.ip = {.id = id,
 		       .traffic_class = from->traffic_class,
 		       .hop_limit = from->hop_limit},

@@ -247,15 +247,16 @@ static const char *why_lost(int err, char *room, size_t size)
 
 /* The burst's packets from `at` on, `packets` of them, for who watches. They went out as segments
  * of one send, or each by itself: that decides their identifications. */
-static void show(struct net_sender *sender, uint32_t at, uint32_t packets, int err)
+static void show(struct net_sender *sender, const struct net_tap *tap, uint64_t time_ns,
+		 uint32_t at, uint32_t packets, int err)
 {
-	const struct net_tap *tap = net_tap_at(&sender->tap);
 	const struct net_path *path = sender->path;
 	char why[128];
 
 	for (uint32_t i = 0; unlikely(tap != NULL) && i < packets; i++) {
 		const struct net_seen seen = {
 			.path = &path->ip,
+			.time_ns = time_ns,
 			.ip = {.id = net_is_ipv4(path->ip.source) ? (uint16_t)i : 0,
 			       .traffic_class = path->traffic_class,
 			       .hop_limit = path->hop_limit ? path->hop_limit : HOP_LIMIT},
@@ -286,13 +287,16 @@ static void lost(struct net_sender *sender, int err, uint32_t packets)
  * with an ICRC of its own, since its identification is another. */
 static void send_one_by_one(struct net_sender *sender)
 {
+	const struct net_tap *tap = net_tap_at(&sender->tap);
+
 	for (uint32_t at = sender->start; at < sender->end; at += sender->segment) {
 		uint32_t size = segment_size(sender, at);
 
 		icrc_write(icrc_begin(&sender->path->ip, size, 0), sender->buffer + at, size);
+		uint64_t now = net_tap_time(tap);
 		int err = send_bytes(sender, sender->path, sender->buffer + at, size, 0);
 
-		show(sender, at, 1, err);
+		show(sender, tap, now, at, 1, err);
 		if (err)
 			lost(sender, err, 1);
 	}
@@ -314,6 +318,8 @@ static void burst_send(struct net_sender *sender)
 		send_one_by_one(sender);
 		return;
 	}
+	const struct net_tap *tap = net_tap_at(&sender->tap);
+	uint64_t now = net_tap_time(tap);
 	int err = send_bytes(sender, sender->path, sender->buffer + sender->start, size,
 			     sender->count > 1 ? sender->segment : 0);
 
@@ -322,7 +328,7 @@ static void burst_send(struct net_sender *sender)
 		send_one_by_one(sender);
 		return;
 	}
-	show(sender, sender->start, sender->count, err);
+	show(sender, tap, now, sender->start, sender->count, err);
 	if (unlikely(err))
 		lost(sender, err, sender->count);
 }

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "base/cpu.h"
 #include "wire/frame.h"
@@ -20,6 +21,7 @@ struct net_seen {
 	struct frame_ip ip;
 	const uint8_t *bytes; /* BTH to ICRC */
 	uint32_t size;
+	uint64_t time_ns; /* since 1970: when it went, or came */
 	bool out;
 	const char *dropped; /* why it was; NULL: it wasn't */
 };
@@ -36,6 +38,17 @@ typedef const struct net_tap *_Atomic net_tap_place;
 static inline const struct net_tap *net_tap_at(const net_tap_place *place)
 {
 	return atomic_load_explicit(place, memory_order_acquire);
+}
+
+/* Before a packet is sent: what answers it must not seem to have come earlier. 0: nobody asks. */
+static inline uint64_t net_tap_time(const struct net_tap *tap)
+{
+	struct timespec t;
+
+	if (likely(!tap))
+		return 0;
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
 }
 
 static inline void net_tap_call(const struct net_tap *tap, const struct net_seen *seen)
