@@ -15,8 +15,6 @@
  *
  * usage: limits [CORE_A CORE_B]
  */
-#include <errno.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -27,8 +25,9 @@
 #include <sys/prctl.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "measure.h"
 
 enum { RUNS = 4000, LARGE = 1 << 20 };
 
@@ -40,37 +39,6 @@ struct shared {
 
 static struct shared *shared;
 static int core_a, core_b = 1;
-
-static _Noreturn void give_up(const char *what)
-{
-	fprintf(stderr, "limits: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
-
-static void pin(int core)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET(core, &set);
-	if (sched_setaffinity(0, sizeof(set), &set) < 0)
-		give_up("can't pin to a core (sched_setaffinity)");
-}
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1e9 + t.tv_nsec;
-}
-
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
 
 /* The median of calls of `run`, each of which returns ns for one operation, in `seconds`. */
 static double median(double (*run)(void), double seconds)

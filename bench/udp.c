@@ -17,7 +17,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -28,8 +27,9 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "measure.h"
 
 enum {
 	RUNS = 300,
@@ -41,37 +41,6 @@ enum {
 };
 
 static int core_a, core_b = 1;
-
-static _Noreturn void give_up(const char *what)
-{
-	fprintf(stderr, "udp: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
-
-static void pin(int core)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET(core, &set);
-	if (sched_setaffinity(0, sizeof(set), &set) < 0)
-		give_up("can't pin to a core (sched_setaffinity)");
-}
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1e9 + t.tv_nsec;
-}
-
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
 
 static void connect_pair(int s[2])
 {

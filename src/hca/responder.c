@@ -17,16 +17,11 @@
 #include "hca/mr.h"
 #include "hca/qp.h"
 #include "hca/srq.h"
+#include "transport/transport.h"
 
 enum { INBOUND_MAX = 2 * LIMIT_QP_WR }; /* no honest requester has more outstanding */
 
 enum outcome { DONE, HOLD, DEAD /* refused, or nonsense: nothing more to do */ };
-
-/* min_rnr_timer's codes, in units of 10 microseconds (table 45). */
-static const uint32_t rnr_timer[32] = {65536, 1,    2,	  3,	 4,	6,     8,     12,
-				       16,    24,   32,	  48,	 64,	96,    128,   192,
-				       256,   384,  512,  768,	 1024,	1536,  2048,  3072,
-				       4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
 /* ------------------------------------------------------------------ answers */
 
@@ -170,7 +165,7 @@ static uint64_t rnr_limit(const struct qp *qp, const struct ring_header *h)
 
 	if (retries == 7)
 		return UINT64_MAX;
-	return now_ns() + (uint64_t)retries * rnr_timer[qp->attr.min_rnr_timer & 31] * 10000;
+	return now_ns() + (uint64_t)retries * tp_rnr_ns(qp->attr.min_rnr_timer);
 }
 
 /* No receive for the message `h` (held already as `in`, or not yet). */

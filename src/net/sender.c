@@ -91,7 +91,7 @@ static int bind_near(int fd, bool ipv4, uint16_t port)
 
 static int bound_port(int fd, uint16_t *port)
 {
-	struct sockaddr_storage at;
+	struct sockaddr_storage at = {0};
 	socklen_t size = sizeof(at);
 
 	if (getsockname(fd, (struct sockaddr *)&at, &size) < 0)
