@@ -136,8 +136,8 @@ FAULTS = [
                                                  "reorder-by 300us", "duplicate 1%"],
      ["lost", "reordered", "duplicated"]),
 ]
-NO_FAULTS = ["loss 0", "burst 0", "burst-for 0", "delay 0", "jitter 0", "reorder 0", "duplicate 0", "corrupt 0",
-             "rate 0", "queue 0"]
+NO_FAULTS = ["loss 0", "burst 0", "burst-for 0", "delay 0", "jitter 0", "reorder 0",
+             "duplicate 0", "corrupt 0", "rate 0", "queue 0"]
 
 
 def faults(suite):
