@@ -30,6 +30,7 @@ struct cli_command {
 extern const struct cli_command command_run;
 extern const struct cli_command command_status;
 extern const struct cli_command command_resources;
+extern const struct cli_command command_capture;
 extern const struct cli_command command_stop;
 
 /* A message on standard error, as "verbena: ...". */

@@ -19,7 +19,9 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "client/call.h"
 #include "client/rundir.h"
+#include "proto/proto.h"
 
 #define REPLY_TIMEOUT_S 10
 #define REPLY_MAX_BYTES (256u << 20)
@@ -136,7 +138,24 @@ static int buffer_grow(struct buffer *buffer)
 	return 0;
 }
 
-static int ctl_receive(int fd, struct buffer *buffer, struct failure *failure)
+/* As recv(), with the descriptor that came, if one is expected. */
+static ssize_t receive_some(int fd, void *to, size_t room, int *descriptor)
+{
+	int fds[PROTO_MAX_FDS];
+	ssize_t n = packet_receive(fd, to, room, fds, 0);
+
+	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++) {
+		if (fds[i] >= 0 && descriptor && *descriptor < 0)
+			*descriptor = fds[i];
+		else if (fds[i] >= 0)
+			close(fds[i]);
+	}
+	if (n < 0)
+		errno = (int)-n;
+	return n < 0 ? -1 : n;
+}
+
+static int ctl_receive(int fd, struct buffer *buffer, int *descriptor, struct failure *failure)
 {
 	for (;;) {
 		ssize_t n;
@@ -147,12 +166,13 @@ static int ctl_receive(int fd, struct buffer *buffer, struct failure *failure)
 				    strerror(-error));
 			return -1;
 		}
-		n = recv(fd, buffer->data + buffer->length, buffer->space - buffer->length, 0);
+		n = receive_some(fd, buffer->data + buffer->length, buffer->space - buffer->length,
+				 descriptor);
 		if (n == 0)
 			return 0;
 		if (n > 0) {
 			buffer->length += (size_t)n;
-		} else if (errno != EINTR) {
+		} else {
 			failure_set(failure, CLI_FAILURE, "the daemon does not answer: %s",
 				    io_error());
 			return -1;
@@ -188,7 +208,7 @@ static json_t *ctl_parse(const struct buffer *buffer, struct failure *failure)
 	return reply;
 }
 
-static json_t *ctl_exchange(const char *line, struct failure *failure)
+static json_t *ctl_exchange(const char *line, int *descriptor, struct failure *failure)
 {
 	struct buffer buffer = {0};
 	json_t *reply = NULL;
@@ -196,7 +216,7 @@ static json_t *ctl_exchange(const char *line, struct failure *failure)
 
 	if (fd < 0)
 		return NULL;
-	if (ctl_send(fd, line, failure) == 0 && ctl_receive(fd, &buffer, failure) == 0)
+	if (ctl_send(fd, line, failure) == 0 && ctl_receive(fd, &buffer, descriptor, failure) == 0)
 		reply = ctl_parse(&buffer, failure);
 	free(buffer.data);
 	close(fd);
@@ -215,7 +235,7 @@ static void failure_report(const struct failure *failure, bool json)
 	json_decref(object);
 }
 
-int ctl_request(json_t *request, bool json, json_t **reply)
+static int request_any(json_t *request, bool json, json_t **reply, int *descriptor)
 {
 	struct failure failure = {.code = CLI_FAILURE, .text = "out of memory"};
 	char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;
@@ -224,7 +244,7 @@ int ctl_request(json_t *request, bool json, json_t **reply)
 
 	json_decref(request);
 	if (text && asprintf(&line, "%s\n", text) > 0)
-		result = ctl_exchange(line, &failure);
+		result = ctl_exchange(line, descriptor, &failure);
 	free(line);
 	free(text);
 	if (!result) {
@@ -233,6 +253,17 @@ int ctl_request(json_t *request, bool json, json_t **reply)
 	}
 	*reply = result;
 	return CLI_OK;
+}
+
+int ctl_request(json_t *request, bool json, json_t **reply)
+{
+	return request_any(request, json, reply, NULL);
+}
+
+int ctl_request_fd(json_t *request, json_t **reply, int *fd)
+{
+	*fd = -1;
+	return request_any(request, false, reply, fd);
 }
 
 int ctl_print_json(const json_t *value)

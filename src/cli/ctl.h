@@ -20,6 +20,9 @@
  */
 int ctl_request(json_t *request, bool json, json_t **reply);
 
+/* The same, with the descriptor that comes beside the reply (-1: none), the caller's to close. */
+int ctl_request_fd(json_t *request, json_t **reply, int *fd);
+
 /* Prints `value` for scripts: indented, keys in the daemon's order. Returns an exit code. */
 int ctl_print_json(const json_t *value);
 

@@ -11,10 +11,7 @@
 #include "cli/cli.h"
 
 static const struct cli_command *const commands[] = {
-	&command_run,
-	&command_status,
-	&command_resources,
-	&command_stop,
+	&command_run, &command_status, &command_resources, &command_capture, &command_stop,
 };
 
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/capture.h"
 #include "daemon/commands.h"
 #include "daemon/conn.h"
 #include "daemon/context.h"
@@ -150,6 +151,7 @@ int command_attach(struct request *request, void *response)
 		take_park(request);
 	give_wire(request, response);
 	attach_resume(conn->server);
+	capture_attached(conn->process);
 	return 0;
 }
 

@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "client/call.h"
+#include "daemon/capture.h"
 #include "daemon/server.h"
 #include "daemon/show.h"
 #include "daemon/text.h"
@@ -28,6 +30,7 @@ struct ctl {
 	struct text reply;
 	size_t sent;
 	bool answered, stop; /* stop: end the daemon after the reply */
+	int fd;		     /* goes with the reply; -1: none */
 };
 
 static void ctl_close(struct ctl *ctl)
@@ -38,6 +41,8 @@ static void ctl_close(struct ctl *ctl)
 	timer_cancel(&ctl->timer);
 	loop_remove(&server->loop, &ctl->watch);
 	close(fd);
+	if (ctl->fd >= 0)
+		close(ctl->fd);
 	list_del(&ctl->node);
 	server->ctl_count--;
 	user_put(ctl->user);
@@ -79,6 +84,29 @@ static void answer_stop(struct ctl *ctl, bool force)
 	ctl->stop = true;
 }
 
+/* Who captures sees what all programs send: only who could as well look into the daemon. */
+static void answer_capture(struct ctl *ctl, const json_t *request)
+{
+	json_int_t snap = json_integer_value(json_object_get(request, "snap"));
+
+	if (ctl->user->uid != geteuid() && ctl->user->uid != 0) {
+		refuse(ctl, "only the user that the daemon runs as, or root, may capture");
+		return;
+	}
+	int err = capture_open(ctl->server, snap > 0 && snap < UINT32_MAX ? (uint32_t)snap : 0,
+			       &ctl->fd);
+
+	if (err) {
+		refuse(ctl, err == -EBUSY ? "too many captures are under way already"
+					  : "the daemon has no memory or descriptors for it");
+		return;
+	}
+	log_info("user %u captures", ctl->user->uid);
+	json_open(&ctl->reply, NULL, '{');
+	json_flag(&ctl->reply, "ok", true);
+	json_close(&ctl->reply, '}');
+}
+
 static void answer(struct ctl *ctl)
 {
 	json_t *request = json_loadb(ctl->request, ctl->received, 0, NULL);
@@ -92,6 +120,8 @@ static void answer(struct ctl *ctl)
 		show_resources(ctl->server, &who, &ctl->reply);
 	else if (op && !strcmp(op, "stop"))
 		answer_stop(ctl, json_is_true(json_object_get(request, "force")));
+	else if (op && !strcmp(op, "capture"))
+		answer_capture(ctl, request);
 	else
 		refuse(ctl, "not a request that this daemon knows");
 	json_decref(request);
@@ -103,12 +133,29 @@ static void answer(struct ctl *ctl)
 	ctl->answered = true;
 }
 
+/* The next bytes of the reply, its descriptor beside the first. As send(). */
+static ssize_t send_some(struct ctl *ctl)
+{
+	struct iovec bytes = {ctl->reply.data + ctl->sent, ctl->reply.length - ctl->sent};
+	_Alignas(struct cmsghdr) uint8_t control[CMSG_SPACE(sizeof(int))] = {0};
+	struct msghdr message = {.msg_iov = &bytes, .msg_iovlen = 1};
+
+	if (ctl->fd >= 0)
+		packet_attach(&message, control, &ctl->fd, 1);
+	ssize_t n = sendmsg(ctl->watch.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+	if (n > 0 && ctl->fd >= 0) {
+		close(ctl->fd);
+		ctl->fd = -1;
+	}
+	return n;
+}
+
 /* 0: more to send later; else it is over. */
 static int send_reply(struct ctl *ctl)
 {
 	while (ctl->sent < ctl->reply.length) {
-		ssize_t n = send(ctl->watch.fd, ctl->reply.data + ctl->sent,
-				 ctl->reply.length - ctl->sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+		ssize_t n = send_some(ctl);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -173,6 +220,7 @@ int ctl_open(struct server *server, int fd)
 	if (!ctl)
 		return -ENOMEM;
 	ctl->server = server;
+	ctl->fd = -1;
 	ctl->watch = (struct watch){.fd = -1, .stranger = true, .ready = on_ready};
 	timer_init(&ctl->timer, on_late);
 	int err = server_admit(server, cred.uid, &ctl->user);

@@ -2,7 +2,8 @@
 /*
  * The control socket: one line of JSON from the client, one back, then the connection is closed.
  * Nothing blocks; a client has ten seconds. Requests are {"op":"status"}, {"op":"resources"},
- * {"op":"stop"} (with "force":true also while there are clients).
+ * {"op":"stop"} (with "force":true also while there are clients), {"op":"capture","snap":bytes}
+ * (beside its reply comes the capture's event socket, see capture.h).
  */
 #ifndef VERBENA_DAEMON_CTL_H
 #define VERBENA_DAEMON_CTL_H

@@ -3,6 +3,7 @@
 #include "daemon/events.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -22,6 +23,7 @@ enum { EVENT_PORT_ACTIVE = 9, EVENT_PORT_ERR = 10 };
 struct waiting {
 	struct list node;
 	struct link *link; /* LINK: whose event it is */
+	int fds[2];	   /* CAPTURE: its own; -1: none */
 	struct proto_event event;
 };
 
@@ -30,17 +32,23 @@ bool events_alive(const struct events *events)
 	return events->watch.fd >= 0;
 }
 
+/* It is off the queue: sent, or never to be. */
+static void waiting_free(struct waiting *w)
+{
+	if (w->link)
+		link_event_done(w->link);
+	for (int i = 0; i < 2; i++)
+		if (w->fds[i] >= 0)
+			close(w->fds[i]);
+	free(w);
+}
+
 static void drop_all(struct events *events)
 {
 	struct list *node;
 
-	while ((node = list_pop(&events->queue))) {
-		struct waiting *w = container_of(node, struct waiting, node);
-
-		if (w->link)
-			link_event_done(w->link);
-		free(w);
-	}
+	while ((node = list_pop(&events->queue)))
+		waiting_free(container_of(node, struct waiting, node));
 }
 
 static void hang_up(struct events *events)
@@ -52,6 +60,8 @@ static void hang_up(struct events *events)
 	if (fd >= 0)
 		close(fd);
 	drop_all(events);
+	if (fd >= 0 && events->gone)
+		events->gone(events);
 }
 
 static int send_one(struct events *events, const struct waiting *w)
@@ -59,8 +69,8 @@ static int send_one(struct events *events, const struct waiting *w)
 	int fds[PROTO_MAX_FDS];
 
 	if (!w->link)
-		return packet_send(events->watch.fd, &w->event, sizeof(w->event), NULL, 0,
-				   MSG_DONTWAIT);
+		return packet_send(events->watch.fd, &w->event, sizeof(w->event), w->fds,
+				   w->fds[0] < 0 ? 0 : 2, MSG_DONTWAIT);
 	const struct process *peer = w->link->process[!w->event.side];
 
 	fds[0] = w->link->memory;
@@ -92,9 +102,7 @@ static void flush(struct events *events)
 			return;
 		}
 		list_del(&w->node);
-		if (w->link)
-			link_event_done(w->link);
-		free(w);
+		waiting_free(w);
 	}
 	loop_change(events->loop, &events->watch, 0);
 }
@@ -140,16 +148,45 @@ void events_close(struct events *events)
 	hang_up(events);
 }
 
+static struct waiting *waiting_new(struct link *link, const struct proto_event *event)
+{
+	struct waiting *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return NULL;
+	w->link = link;
+	w->event = *event;
+	w->fds[0] = w->fds[1] = -1;
+	return w;
+}
+
 static int enqueue(struct events *events, struct link *link, const struct proto_event *event)
 {
 	if (!events_alive(events))
 		return -EPIPE;
-	struct waiting *w = calloc(1, sizeof(*w));
+	struct waiting *w = waiting_new(link, event);
 
 	if (!w)
 		return -ENOMEM;
-	w->link = link;
-	w->event = *event;
+	list_add_tail(&events->queue, &w->node);
+	flush(events);
+	return 0;
+}
+
+int events_capture(struct events *events, const struct proto_event *event, const int *fds)
+{
+	if (!events_alive(events))
+		return -EPIPE;
+	struct waiting *w = waiting_new(NULL, event);
+
+	if (!w)
+		return -ENOMEM;
+	for (int i = 0; fds && i < 2; i++)
+		w->fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
+	if (fds && (w->fds[0] < 0 || w->fds[1] < 0)) {
+		waiting_free(w);
+		return -EMFILE;
+	}
 	list_add_tail(&events->queue, &w->node);
 	flush(events);
 	return 0;
@@ -179,8 +216,7 @@ static bool unqueue(struct events *events, struct link *link)
 		if (w->link != link)
 			continue;
 		list_del(&w->node);
-		link_event_done(link);
-		free(w);
+		waiting_free(w);
 		return true;
 	}
 	return false;
@@ -197,7 +233,7 @@ static bool is_queued(const struct events *events, const struct proto_event *eve
 	list_for_each(node, &events->queue) {
 		struct waiting *w = container_of(node, struct waiting, node);
 
-		if (!w->link && !memcmp(&w->event, event, sizeof(*event)))
+		if (!w->link && w->fds[0] < 0 && !memcmp(&w->event, event, sizeof(*event)))
 			return true;
 	}
 	return false;

@@ -3,7 +3,8 @@
  * The daemon's end of a process's event socket: never blocks; what the socket can't take now waits
  * in a queue. The queue needs no limit of its own: it holds at most one link event for each living
  * link, one LINK_DOWN for each link event that went out and isn't answered by one yet (the socket's
- * buffer bounds those), and one of each device event and each slot that it can't be linked to.
+ * buffer bounds those), one of each device event and each slot that it can't be linked to, and two
+ * for each capture under way. The same serves a capturing program, who hears of captured processes.
  */
 #ifndef VERBENA_DAEMON_EVENTS_H
 #define VERBENA_DAEMON_EVENTS_H
@@ -21,6 +22,7 @@ struct events {
 	struct watch watch; /* fd -1: the process closed its end */
 	struct timer retry;
 	struct list queue;
+	void (*gone)(struct events *events); /* the other end closed; NULL: nobody asks */
 };
 
 /* Makes the socket pair; *peer_fd is the other end. 0 or -errno. */
@@ -38,6 +40,9 @@ void events_link_down(struct events *events, struct link *link, unsigned int sid
 void events_down(struct events *events, uint32_t slot, uint64_t id);
 /* The link is going, and nobody reads these events any more. */
 void events_link_forget(struct events *events, struct link *link);
+/* A capture's event with its two descriptors, of which copies are kept while it waits; `fds` NULL:
+ * without any. 0; -ENOMEM; -EMFILE; -EPIPE. */
+int events_capture(struct events *events, const struct proto_event *event, const int *fds);
 /* To the contexts of one device. `type`: enum ibv_event_type. */
 int events_device(struct events *events, uint32_t type, uint32_t device, uint32_t port);
 

@@ -18,6 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "daemon/capture.h"
 #include "daemon/conn.h"
 #include "daemon/context.h"
 #include "daemon/link.h"
@@ -379,6 +380,7 @@ void process_free(struct process *process)
 		conn_close(context->conn); /* frees the context */
 	}
 	link_free_all(process);
+	capture_left(process);
 	events_close(&process->events);
 	loop_remove(&process->server->loop, &process->death);
 	if (pidfd >= 0)

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "daemon/capture.h"
 #include "daemon/conn.h"
 #include "daemon/ctl.h"
 #include "daemon/setup.h"
@@ -99,7 +100,8 @@ static void on_ctl(struct watch *watch, uint32_t events)
 
 static bool is_idle(const struct server *server)
 {
-	return list_empty(&server->conns) && list_empty(&server->ctls);
+	return list_empty(&server->conns) && list_empty(&server->ctls) &&
+	       list_empty(&server->captures);
 }
 
 void server_left(struct server *server)
@@ -170,6 +172,7 @@ static void cut_all(struct server *server)
 	while (!list_empty(&server->conns))
 		conn_close(container_of(server->conns.next, struct conn, node));
 	ctl_close_all(server);
+	capture_close_all(server);
 }
 
 int server_run(const struct server_options *options)

@@ -44,11 +44,11 @@ struct server {
 	struct config config;
 	uint64_t started_ms;
 	uint64_t accept_said_ms;
-	struct list conns, ctls, users;
-	uint32_t ctl_count;
+	struct list conns, ctls, users, captures;
+	uint32_t ctl_count, capture_count;
 	uint32_t connections_max; /* of a user that isn't the daemon's own */
 	uint64_t pid_ns, net_ns;
-	uint64_t last_link_id;
+	uint64_t last_link_id, last_capture_id;
 	struct devices devices;
 	struct slots slots;
 	struct wire wire;

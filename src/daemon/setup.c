@@ -306,6 +306,7 @@ static void init(struct server *server, const struct server_options *options)
 	list_init(&server->conns);
 	list_init(&server->ctls);
 	list_init(&server->users);
+	list_init(&server->captures);
 	share_init(&server->share);
 	attach_init(server);
 	wire_init(&server->wire, !server->config.wire, options->ready_fd < 0);

@@ -61,26 +61,27 @@ static bool place(struct qp *qp, const struct recv_wqe *wqe, const struct record
 	       copy_scatter(local, count, sizeof(grh), payload, arrival->length);
 }
 
-void datagram_execute(struct qp *qp, const struct record_ud *ud, const struct arrival *arrival,
-		      const uint8_t *payload)
+enum datagram_fate datagram_execute(struct qp *qp, const struct record_ud *ud,
+				    const struct arrival *arrival, const uint8_t *payload)
 {
 	struct receive buffer;
 
 	if (qp->type != IBV_QPT_UD || !execute_receiving(qp))
-		return;
+		return DATAGRAM_STATE;
 	if (ud->qkey != qp->attr.qkey) {
 		log_info("QP 0x%x: datagram from QP 0x%x has another Q_Key, dropped",
 			 qp->ibv.qp_num, arrival->src_qpn);
-		return;
+		return DATAGRAM_QKEY;
 	}
 	const struct recv_wqe *wqe = receive_take(qp, &buffer);
 
 	if (!wqe)
-		return;
+		return DATAGRAM_NO_RECEIVE;
 	if (arrival->length + sizeof(struct ibv_grh) > wqe->length)
 		complete(qp, wqe, arrival, IBV_WC_LOC_LEN_ERR);
 	else if (!place(qp, wqe, ud, arrival, payload))
 		complete(qp, wqe, arrival, IBV_WC_LOC_PROT_ERR);
 	else
 		complete(qp, wqe, arrival, IBV_WC_SUCCESS);
+	return DATAGRAM_TAKEN;
 }

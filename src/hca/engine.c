@@ -40,6 +40,7 @@
 
 #include "base/log.h"
 #include "hca/books.h"
+#include "hca/capture.h"
 #include "hca/cq.h"
 #include "hca/link.h"
 #include "hca/qp.h"
@@ -400,19 +401,17 @@ static void daemon_lost(struct hca *hca, uint32_t seen)
 	pthread_mutex_unlock(&hca->events_lock);
 	if (!lost)
 		return;
+	capture_end_all(hca);
 	log_info("verbenad is gone: connections go on; what needs a daemon starts the next one");
 	return_seek(hca, false); /* it may be there already */
 }
 
-void engine_daemon_events(struct hca *hca)
+/* What the daemon has said. -EAGAIN: that was all; or the daemon is gone. */
+static int take_events(struct hca *hca)
 {
 	struct proto_event event;
 	int fds[PROTO_MAX_FDS], err;
 
-	pthread_mutex_lock(&hca->events_lock);
-	uint32_t seen = hca->generation;
-
-	pthread_mutex_unlock(&hca->events_lock);
 	while ((err = daemon_event_next(hca->event_fd, &event, fds)) == 0) {
 		if (event.type == PROTO_EVENT_LINK && event.slot < LIMIT_SLOTS)
 			link_install(hca, &event, fds);
@@ -420,8 +419,26 @@ void engine_daemon_events(struct hca *hca)
 			link_down(hca, event.slot, event.link_id);
 		else if (event.type == PROTO_EVENT_DEVICE)
 			async_device(hca, event.value, event.slot, event.port);
+		else if (event.type == PROTO_EVENT_CAPTURE)
+			capture_begin(hca, &event, fds);
+		else if (event.type == PROTO_EVENT_CAPTURE_END)
+			capture_end(hca, event.link_id);
 	}
-	if (err != -EAGAIN)
+	return err;
+}
+
+void engine_first_events(struct hca *hca)
+{
+	take_events(hca);
+}
+
+void engine_daemon_events(struct hca *hca)
+{
+	pthread_mutex_lock(&hca->events_lock);
+	uint32_t seen = hca->generation;
+
+	pthread_mutex_unlock(&hca->events_lock);
+	if (take_events(hca) != -EAGAIN)
 		daemon_lost(hca, seen);
 }
 

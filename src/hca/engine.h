@@ -26,6 +26,9 @@ void engine_leave(struct hca *hca);
 /* Takes in what the daemon has said by itself: links, their ends, asynchronous events. Engine
  * thread only. */
 void engine_daemon_events(struct hca *hca);
+/* The same, of what came with the attachment, before there is an engine thread: a capture that is
+ * under way sees the first packet. */
+void engine_first_events(struct hca *hca);
 
 /* Handles what is in the ring of a link now (bounded: a peer may go on writing). */
 void engine_drain(struct hca *hca, struct link *link);

@@ -110,8 +110,10 @@ static inline void execute_established(struct qp *qp)
 	async_qp(qp, IBV_EVENT_COMM_EST);
 }
 
+enum datagram_fate { DATAGRAM_TAKEN, DATAGRAM_QKEY, DATAGRAM_NO_RECEIVE, DATAGRAM_STATE };
+
 /* A datagram: header of 40 bytes and payload into the next receive, or dropped (datagram.c). */
-void datagram_execute(struct qp *qp, const struct record_ud *ud, const struct arrival *arrival,
-		      const uint8_t *payload);
+enum datagram_fate datagram_execute(struct qp *qp, const struct record_ud *ud,
+				    const struct arrival *arrival, const uint8_t *payload);
 
 #endif

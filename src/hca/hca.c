@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "client/start.h"
 #include "hca/books.h"
+#include "hca/capture.h"
 #include "hca/engine.h"
 #include "hca/link.h"
 #include "hca/wire.h"
@@ -146,8 +147,10 @@ static struct hca *hca_make(void)
 		err = link_make_self(hca);
 		if (!err)
 			err = wire_make(hca);
-		if (!err)
+		if (!err) {
+			engine_first_events(hca);
 			err = engine_start(hca);
+		}
 		if (err)
 			daemon_close(&hca->conn);
 	}
@@ -329,6 +332,7 @@ static void after_fork_in_child(void)
 	let_go(&hca->watch_fd);
 	let_go(&hca->epoll);
 	wire_leave(hca);
+	capture_leave(hca);
 	own_eventfd(hca->doorbell, EFD_NONBLOCK);
 	own_memory(hca->pub, PUB_SIZE);
 	own_memory(hca->regions, PUB_REGIONS_SIZE);

@@ -18,6 +18,7 @@
  *   cq.lock        one CQ
  *   wire.list_lock, wire.tx_lock  what the wire carrier has to send; the sender (wire.h)
  *   link.tx_lock   the producer's side of a link's ring, its backlog and its list of waiting QPs
+ *   capture.lock   the rings of captures (capture.h)
  *   channel.lock   a queue of events (completion channel or asynchronous)
  * No two locks of one kind are ever held together. A QP's lock is never held across a call to
  * the daemon.
@@ -214,11 +215,12 @@ struct send_wqe {
 	uint8_t opcode;	 /* enum ibv_wr_opcode */
 	uint8_t flags;	 /* enum send_flag */
 	uint8_t num_sge;
-	uint8_t reserved;
+	bool begun;   /* `psn` is set, and counted */
 	uint32_t imm; /* network order; or the rkey to invalidate */
 	uint64_t remote_addr;
 	uint32_t rkey;
 	uint32_t progress; /* bytes already streamed through the ring */
+	uint32_t psn;	   /* of its first packet, had it gone over a wire; local carriers */
 	union {
 		struct {
 			uint64_t compare_add, swap;
@@ -290,9 +292,11 @@ struct qp {
 	struct recv_queue rq;
 
 	struct wire_qp *wire; /* the carrier to another host, else NULL; RC and UC: wire.h */
-	uint32_t ud_psn;      /* of the next datagram on the wire */
+	uint32_t ud_psn;      /* of the next datagram */
+	uint8_t sgid[16];     /* RC and UC: of its path */
 
 	/* requester */
+	uint32_t next_psn;     /* of the next request, had all gone over a wire; local carriers */
 	struct link *link;     /* to the peer's process; RC and UC */
 	struct pub_qp *remote; /* the peer QP's entry in its published table, once the link is up */
 	bool peer_ready;       /* remote was seen ready: its epoch is in remote_epoch */
@@ -313,7 +317,8 @@ struct qp {
 			   */
 	bool pulled;	  /* the peer asked for the payload of request pull_msn */
 	uint32_t pull_msn;
-	bool kick_pending;  /* became ready, the peer hasn't been told */
+	uint8_t peer_rnr_timer; /* that it named when it said so */
+	bool kick_pending;	/* became ready, the peer hasn't been told */
 	uint32_t reads_out; /* READs and atomics among [acked, next): max_rd_atomic bounds them */
 	uint32_t blocking_out; /* requests among them that may wait at the responder */
 
@@ -412,10 +417,12 @@ struct hca {
 	struct list links;
 	struct link *_Atomic link_by_slot[LIMIT_SLOTS];
 	struct link *self;
-	struct wire *wire; /* NULL: the daemon has no port 4791 */
-	bool wire_forced;  /* VERBENA_CARRIER=wire: also to QPs of this host */
-	struct list acks;  /* struct qp.ack_node; under engine */
-	struct list rnr;   /* struct qp.rnr_node; under engine */
+	struct wire *wire;		  /* NULL: the daemon has no port 4791 */
+	bool wire_forced;		  /* VERBENA_CARRIER=wire: also to QPs of this host */
+	struct capture *_Atomic capture;  /* NULL: nobody captures; else is `captures` */
+	struct capture *_Atomic captures; /* NULL: nobody ever did; engine thread */
+	struct list acks;		  /* struct qp.ack_node; under engine */
+	struct list rnr;		  /* struct qp.rnr_node; under engine */
 	struct lock active_lock;
 	struct list active;
 	_Atomic bool link_requests;

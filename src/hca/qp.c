@@ -295,7 +295,7 @@ static void reset(struct qp *qp)
 	qp->write_void = false;
 	qp->write_done = 0;
 	qp->stalled_since = 0;
-	qp->ud_psn = 0;
+	qp->ud_psn = qp->next_psn = 0;
 	qp->attr = none;
 	qp->epoch++;
 	qp->state = qp->ibv.state = IBV_QPS_RESET;
@@ -374,6 +374,7 @@ static void store(struct qp *qp, const struct ibv_qp_attr *attr, int mask)
 /* RTR of a connected QP: learns its peer, and tells it. */
 static int connect_qp(struct qp *qp, const struct route *route)
 {
+	memcpy(qp->sgid, route->at.sgid, sizeof(qp->sgid));
 	if (route->wire)
 		return wire_connect(qp, &route->at);
 	uint32_t slot = qp->attr.dest_qp_num >> LIMIT_QP_BITS;
@@ -410,8 +411,8 @@ static int enter(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, in
 		return err;
 	qp->state = qp->ibv.state = to;
 	qp_publish(qp);
-	if (to == IBV_QPS_RTS && qp->type == IBV_QPT_UD && from == IBV_QPS_RTR)
-		qp->ud_psn = qp->attr.sq_psn;
+	if (to == IBV_QPS_RTS && from == IBV_QPS_RTR)
+		qp->ud_psn = qp->next_psn = qp->attr.sq_psn;
 	if (to == IBV_QPS_SQD && from == IBV_QPS_RTS)
 		qp->sqd_notify = qp->attr.en_sqd_async_notify;
 	if (qp->wire) {

@@ -91,6 +91,19 @@ void sq_flush(struct qp *qp);
 void sq_fail_local(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status);
 /* True once the peer's QP was seen ready for us. The link is up. */
 bool sq_peer_ready(struct qp *qp);
+/* How many packets a request, or a READ's answer, is on a wire. */
+static inline uint32_t sq_mtu_shift(const struct qp *qp)
+{
+	return 7 + qp->attr.path_mtu;
+}
+static inline uint32_t sq_packets(const struct qp *qp, const struct send_wqe *wqe)
+{
+	uint32_t shift = sq_mtu_shift(qp);
+
+	return likely(wqe->length >> shift == 0)
+		       ? 1
+		       : (uint32_t)(((uint64_t)wqe->length + (1u << shift) - 1) >> shift);
+}
 int sq_segments(struct qp *qp, const struct send_wqe *wqe, uint32_t access, struct iovec *out);
 
 /* ---- one-sided operations executed here (onesided.c) */

@@ -6,7 +6,7 @@
  *              from) a QP that has been reset since is dropped.
  *   msn        which request of the sending QP: requests are numbered from 0 after RESET, they are
  *              executed in order, and `ack` (with REC_ACKS) says that all below it are done.
- *   length     bytes of the whole message
+ *   length     bytes of the whole message; NAK, RNR: the code of the responder's RNR timer
  *   imm        immediate data, or what the kind says
  *
  * Requests (requester to responder):

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "hca/capture.h"
 #include "hca/copy.h"
 #include "hca/cq.h"
 #include "hca/engine.h"
@@ -81,9 +82,22 @@ static void on_nak(struct qp *qp, const struct ring_header *h)
 		return;
 	enum ibv_wc_status status = h->imm;
 
+	qp->peer_rnr_timer = h->length & 31;
 	if (status == IBV_WC_SUCCESS || status > IBV_WC_GENERAL_ERR)
 		status = IBV_WC_REM_OP_ERR;
 	sq_complete(qp, wqe, qp->type == IBV_QPT_RC ? status : IBV_WC_SUCCESS);
+}
+
+/* The peer has no receive for the request, which waits there. */
+static void on_rnr(struct qp *qp, const struct ring_header *h)
+{
+	struct send_wqe *wqe = find(qp, h->msn);
+
+	qp->rnr_waiting = wqe != NULL;
+	qp->peer_rnr_timer = h->length & 31;
+	if (wqe && capture_on(qp->hca))
+		capture_show_rnr(qp, wqe,
+				 qp->sq.acked + (h->msn - sq_at(&qp->sq, qp->sq.acked)->msn));
 }
 
 /* The memory of request `msn` was deregistered, or isn't mapped any more. */
@@ -180,7 +194,7 @@ void requester_response(struct qp *qp, const struct ring_header *h, const uint8_
 		on_nak(qp, h);
 		break;
 	case REC_RNR:
-		qp->rnr_waiting = find(qp, h->msn) != NULL;
+		on_rnr(qp, h);
 		break;
 	case REC_PULL:
 		on_pull(qp, h);

@@ -37,6 +37,7 @@ static void answer(struct qp *qp, enum record_kind kind, uint32_t msn, uint32_t 
 	qp_record(qp, &h, kind, 0);
 	h.msn = msn;
 	h.imm = imm;
+	h.length = qp->attr.min_rnr_timer & 31;
 	link_control(qp->link, &h, NULL, 0);
 }
 

@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "client/start.h"
 #include "hca/books.h"
+#include "hca/capture.h"
 #include "hca/engine.h"
 #include "hca/foreign.h"
 #include "hca/link.h"
@@ -276,6 +277,7 @@ static void take_over(struct hca *hca, struct fresh *fresh)
 
 	pthread_mutex_lock(&hca->events_lock);
 	epoll_ctl(hca->epoll, EPOLL_CTL_DEL, hca->event_fd, NULL);
+	capture_end_all(hca);
 	replace_fd(&hca->event_fd, &fresh->event_fd);
 	epoll_ctl(hca->epoll, EPOLL_CTL_ADD, hca->event_fd, &e);
 	if (hca->watch_fd >= 0)

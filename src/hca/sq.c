@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "hca/capture.h"
 #include "hca/copy.h"
 #include "hca/cq.h"
 #include "hca/engine.h"
@@ -96,12 +97,38 @@ static void uncount(struct qp *qp, const struct send_wqe *wqe)
 	qp->blocking_out -= !!(wqe->flags & SEND_BLOCKING);
 }
 
+/* A local request begins: the packets that it would have been on a wire count, captured or not, so
+ * that a capture that begins later shows the right PSNs. Before the peer can see anything of it, or
+ * its answers would be captured earlier. */
+static void begin(struct qp *qp, struct send_wqe *wqe)
+{
+	if (unlikely(wqe->begun))
+		return;
+	wqe->begun = true;
+	wqe->psn = qp->next_psn;
+	qp->next_psn = (qp->next_psn + sq_packets(qp, wqe)) & 0xffffff;
+	capture_request(qp, wqe);
+}
+
+/* Whether the request went as far as the responder. */
+static bool was_sent(const struct qp *qp, enum ibv_wc_status status)
+{
+	return qp->link && (likely(status == IBV_WC_SUCCESS) ||
+			    (status != IBV_WC_LOC_PROT_ERR && status != IBV_WC_LOC_LEN_ERR &&
+			     status != IBV_WC_RETRY_EXC_ERR));
+}
+
 void sq_complete(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
 {
 	uncount(qp, wqe);
-	if (qp->sq.next == qp->sq.acked)
+	if (qp->sq.next == qp->sq.acked) {
 		qp->sq.next++; /* executed here, at once */
+		if (likely(was_sent(qp, status)))
+			begin(qp, wqe);
+	}
 	qp->sq.acked++;
+	if (unlikely(capture_on(qp->hca)) && was_sent(qp, status))
+		capture_show_answer(qp, wqe, qp->sq.acked, status);
 	if (unlikely(status != IBV_WC_SUCCESS)) {
 		push_cqe(qp, wqe, status);
 		qp_fail(qp, -1);
@@ -277,6 +304,7 @@ static enum step start_send(struct qp *qp, struct send_wqe *wqe)
 			to[i] = (struct record_segment){(uintptr_t)local[i].iov_base,
 							local[i].iov_len};
 	}
+	begin(qp, wqe);
 	link_send(qp->link, h, payload);
 	sent_message(qp, wqe, SEND_BLOCKING, eager);
 	return STEP_DONE;
@@ -290,6 +318,7 @@ static enum step start_write_imm(struct qp *qp, struct send_wqe *wqe)
 	if (unlikely(!h))
 		return wait_for_link(qp);
 	request(qp, h, wqe, REC_WRITE_IMM, message_flags(qp, wqe));
+	begin(qp, wqe);
 	link_send(qp->link, h, 0);
 	sent_message(qp, wqe, SEND_BLOCKING, true);
 	return STEP_DONE;
@@ -320,6 +349,7 @@ static enum step start_write_ring(struct qp *qp, struct send_wqe *wqe)
 		*remote = (struct record_remote){wqe->remote_addr + wqe->progress, wqe->rkey, n};
 		if (unlikely(!copy_gather(remote + 1, local, count, wqe->progress, n)))
 			return fail_unmapped(qp, wqe, h, n + sizeof(*remote));
+		begin(qp, wqe);
 		link_send(qp->link, h, n + sizeof(*remote));
 		wqe->progress += n;
 	} while (wqe->progress < wqe->length);
@@ -334,6 +364,7 @@ static enum step start_write_direct(struct qp *qp, struct send_wqe *wqe)
 	if (!wqe->progress) {
 		if (outstanding(qp))
 			return STEP_WAIT;
+		begin(qp, wqe);
 		enum ibv_wc_status status = onesided_write(qp, wqe);
 
 		if (unlikely(status == ASK_PEER)) {
@@ -385,6 +416,7 @@ static enum step start_read(struct qp *qp, struct send_wqe *wqe)
 	if (likely(onesided_direct(qp))) {
 		if (outstanding(qp))
 			return STEP_WAIT;
+		begin(qp, wqe);
 		enum ibv_wc_status status = onesided_read(qp, wqe);
 
 		if (likely(status != ASK_PEER))
@@ -403,6 +435,7 @@ static enum step start_read(struct qp *qp, struct send_wqe *wqe)
 	request(qp, h, wqe, REC_READ_REQ, message_flags(qp, wqe));
 	*(struct record_remote *)body(h) =
 		(struct record_remote){wqe->remote_addr, wqe->rkey, wqe->length};
+	begin(qp, wqe);
 	link_send(qp->link, h, sizeof(struct record_remote));
 	sent(qp, wqe, SEND_READS | SEND_BLOCKING);
 	return STEP_DONE;
@@ -417,6 +450,7 @@ static enum step start_atomic(struct qp *qp, struct send_wqe *wqe)
 	if (qp->link->self) {
 		if (outstanding(qp))
 			return STEP_WAIT;
+		begin(qp, wqe);
 		return finish_direct(qp, wqe, onesided_atomic(qp, wqe));
 	}
 	if (!may_read(qp))
@@ -435,6 +469,7 @@ static enum step start_atomic(struct qp *qp, struct send_wqe *wqe)
 		.compare_add = wqe->atomic.compare_add,
 		.swap = wqe->atomic.swap,
 	};
+	begin(qp, wqe);
 	link_send(qp->link, h, sizeof(struct record_atomic));
 	sent(qp, wqe, SEND_READS | SEND_BLOCKING);
 	return STEP_DONE;
@@ -529,6 +564,9 @@ static enum step start_datagram(struct qp *qp, struct send_wqe *wqe)
 		link_abandon(link, payload);
 		return fail_here(qp, wqe, IBV_WC_LOC_PROT_ERR);
 	}
+	if (capture_on(qp->hca))
+		capture_show_datagram(qp, wqe, qp->ud_psn);
+	qp->ud_psn++;
 	link_send(link, h, payload);
 	link_notify(link);
 	sq_complete(qp, wqe, IBV_WC_SUCCESS);
@@ -633,6 +671,7 @@ static int sq_fill(struct qp *qp, const struct ibv_send_wr *wr)
 		     (flags & IBV_SEND_FENCE ? SEND_FENCE : 0);
 	wqe->imm = wr->imm_data;
 	wqe->progress = 0;
+	wqe->begun = false;
 	if (qp->type == IBV_QPT_UD) {
 		if (unlikely(!wr->wr.ud.ah))
 			return EINVAL;

@@ -226,6 +226,17 @@ static void expire(struct wire *wire, uint64_t now)
 
 /* ------------------------------------------------------------------ packets in */
 
+static const char *const drop_text[WIRE_DROPS] = {
+	[WIRE_DROP_QPN] = "no QP has this number",
+	[WIRE_DROP_HOST] = "from another host than the QP is connected to",
+	[WIRE_DROP_PKEY] = "another P_Key",
+	[WIRE_DROP_QKEY] = "another Q_Key",
+	[WIRE_DROP_TRANSPORT] = "of another transport than the QP",
+	[WIRE_DROP_STATE] = "the QP isn't in a state to receive",
+	[WIRE_DROP_STALE] = "fits no state of the connection: stale, forged or malformed",
+	[WIRE_DROP_NO_RECEIVE] = "no receive is posted",
+};
+
 static bool from_peer(const struct wire_qp *w, const struct net_from *from)
 {
 	return !memcmp(w->path.ip.destination, from->ip.source, 16) &&
@@ -237,47 +248,58 @@ static bool pkey_fits(uint16_t pkey)
 	return (pkey & 0x7fff) == (WIRE_PKEY & 0x7fff);
 }
 
-static bool connected_packet(struct qp *qp, const struct packet *packet,
-			     const struct net_from *from, uint64_t now)
+static enum wire_drop connected_packet(struct qp *qp, const struct packet *packet,
+				       const struct net_from *from, uint64_t now)
 {
 	struct wire_qp *w = qp->wire;
 	uint8_t transport = qp->type == IBV_QPT_RC ? PACKET_RC : PACKET_UC;
 
-	if (unlikely(!w || packet_transport(packet->opcode) != transport || !from_peer(w, from)))
-		return false;
-	if (likely(execute_receiving(qp))) {
-		tp_packet(wire_tp(w), packet, now);
-		if (likely(qp->wire))
-			wire_note(w, now);
-	}
-	return true;
+	if (unlikely(!w || !execute_receiving(qp)))
+		return WIRE_DROP_STATE;
+	if (unlikely(packet_transport(packet->opcode) != transport))
+		return WIRE_DROP_TRANSPORT;
+	if (unlikely(!from_peer(w, from)))
+		return WIRE_DROP_HOST;
+	uint64_t dropped = tp_counters(wire_tp(w))->dropped;
+
+	tp_packet(wire_tp(w), packet, now);
+	if (unlikely(!qp->wire))
+		return WIRE_TAKEN;
+	wire_note(w, now);
+	return likely(tp_counters(wire_tp(w))->dropped == dropped) ? WIRE_TAKEN : WIRE_DROP_STALE;
 }
 
-static bool handle(struct wire *wire, struct qp *qp, const struct packet *packet,
-		   const struct net_from *from)
+static enum wire_drop handle(struct wire *wire, struct qp *qp, const struct packet *packet,
+			     const struct net_from *from)
 {
-	if (unlikely(!qp || qp->ibv.qp_num != packet->dest_qpn || !pkey_fits(packet->pkey)))
-		return false;
-	bool ok = true;
+	enum wire_drop drop;
 
+	if (unlikely(!qp || qp->ibv.qp_num != packet->dest_qpn))
+		return WIRE_DROP_QPN;
+	if (unlikely(!pkey_fits(packet->pkey)))
+		return WIRE_DROP_PKEY;
 	lock_take(&qp->lock);
 	if (qp->type != IBV_QPT_UD)
-		ok = connected_packet(qp, packet, from, wire->now);
+		drop = connected_packet(qp, packet, from, wire->now);
 	else if (packet_transport(packet->opcode) == PACKET_UD)
-		wire_receive_datagram(qp, packet, from);
+		drop = wire_receive_datagram(qp, packet, from);
 	else
-		ok = false;
+		drop = WIRE_DROP_TRANSPORT;
 	lock_give(&qp->lock);
-	return ok;
+	return drop;
 }
 
-static void on_packet(void *arg, const struct packet *packet, const struct net_from *from)
+static const char *on_packet(void *arg, const struct packet *packet, const struct net_from *from)
 {
 	struct wire *wire = arg;
 	struct qp *qp = wire->hca->qps[packet->dest_qpn & (LIMIT_QPS_PER_SLOT - 1)];
 
-	if (unlikely(!handle(wire, qp, packet, from)))
-		wire->strangers++;
+	enum wire_drop drop = handle(wire, qp, packet, from);
+
+	if (likely(drop == WIRE_TAKEN))
+		return NULL;
+	wire->dropped[drop]++;
+	return drop_text[drop];
 }
 
 /* Deadlines that have passed, once what is in the socket has been looked at: after a while without

@@ -38,6 +38,20 @@
 #include "net/sender.h"
 #include "transport/transport.h"
 
+/* Why a right packet was dropped. */
+enum wire_drop {
+	WIRE_TAKEN,
+	WIRE_DROP_QPN,	/* for no QP */
+	WIRE_DROP_HOST, /* not from the QP's peer */
+	WIRE_DROP_PKEY,
+	WIRE_DROP_QKEY,	      /* a datagram */
+	WIRE_DROP_TRANSPORT,  /* the QP is of another type */
+	WIRE_DROP_STATE,      /* the QP doesn't receive */
+	WIRE_DROP_STALE,      /* by the transport core; it counts them, too */
+	WIRE_DROP_NO_RECEIVE, /* a datagram */
+	WIRE_DROPS
+};
+
 struct wire {
 	struct hca *hca;
 	struct net_receiver rx; /* under hca.engine */
@@ -50,11 +64,10 @@ struct wire {
 	_Atomic uint64_t deadline;  /* ns: no earlier one is due; TP_NEVER: none */
 	_Atomic uint64_t scheduled; /* ns: when the engine thread looks by itself */
 	_Atomic bool hot;
-	bool left; /* a forked child: nothing is sent, the QPs are its parent's */
+	bool left;     /* a forked child: nothing is sent, the QPs are its parent's */
 	uint64_t now;  /* ns: when the packets that are being taken in came; under hca.engine */
 	uint32_t vain; /* looks in vain since the last packet; under hca.engine */
-	uint64_t strangers; /* packets for no QP, from another host than the QP's, of another P_Key
-			     */
+	uint64_t dropped[WIRE_DROPS]; /* packets, by reason; under hca.engine */
 };
 
 struct wire_qp {
@@ -127,6 +140,7 @@ void wire_note(struct wire_qp *w, uint64_t now);
 /* Sends what may be sent, at most `quota` bytes. */
 void wire_transmit(struct wire_qp *w, uint64_t now, uint32_t quota);
 /* A packet for a UD QP. */
-void wire_receive_datagram(struct qp *qp, const struct packet *packet, const struct net_from *from);
+enum wire_drop wire_receive_datagram(struct qp *qp, const struct packet *packet,
+				     const struct net_from *from);
 
 #endif

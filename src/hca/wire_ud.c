@@ -73,7 +73,8 @@ bool wire_datagram(struct qp *qp, const struct send_wqe *wqe, const struct iovec
 	return ok;
 }
 
-void wire_receive_datagram(struct qp *qp, const struct packet *packet, const struct net_from *from)
+enum wire_drop wire_receive_datagram(struct qp *qp, const struct packet *packet,
+				     const struct net_from *from)
 {
 	bool has_imm = packet_operation(packet->opcode) == OP_SEND_ONLY_IMM;
 	struct record_ud ud = {
@@ -91,5 +92,14 @@ void wire_receive_datagram(struct qp *qp, const struct packet *packet, const str
 
 	memcpy(ud.sgid, from->ip.source, 16);
 	memcpy(ud.dgid, from->ip.destination, 16);
-	datagram_execute(qp, &ud, &arrival, packet->payload);
+	switch (datagram_execute(qp, &ud, &arrival, packet->payload)) {
+	case DATAGRAM_TAKEN:
+		return WIRE_TAKEN;
+	case DATAGRAM_QKEY:
+		return WIRE_DROP_QKEY;
+	case DATAGRAM_NO_RECEIVE:
+		return WIRE_DROP_NO_RECEIVE;
+	default:
+		return WIRE_DROP_STATE;
+	}
 }

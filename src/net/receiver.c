@@ -126,19 +126,39 @@ static uint32_t stored_icrc(const uint8_t *packet, uint32_t size)
  * one is tried first. Any other explains the ICRC too, see icrc.h.
  */
 static bool icrc_right(const struct net_from *from, const uint8_t *packet, uint32_t size,
-		       uint32_t place)
+		       uint32_t place, uint16_t *id)
 {
-	uint16_t id;
-
-	if (place && icrc_packet(icrc_begin(&from->ip, size, (uint16_t)place), packet, size) ==
+	*id = (uint16_t)place;
+	if (place && icrc_packet(icrc_begin(&from->ip, size, *id), packet, size) ==
 			     stored_icrc(packet, size))
 		return true;
-	return icrc_matches(&from->ip, packet, size, &id);
+	return icrc_matches(&from->ip, packet, size, id);
 }
 
-static void take_packet(struct net_receiver *receiver, const struct net_from *from,
-			const uint8_t *bytes, uint32_t size, uint32_t place, net_handler *handler,
-			void *arg)
+/* For who watches, when it is known what became of the packet. */
+static void show(struct net_receiver *receiver, const struct net_from *from, const uint8_t *bytes,
+		 uint32_t size, uint16_t id, const char *dropped)
+{
+	const struct net_tap *tap = net_tap_at(&receiver->tap);
+	const struct net_seen seen = {
+		.path = &from->ip,
+		.time_ns = net_tap_time(tap),
+		.ip = {.id = id,
+		       .traffic_class = from->traffic_class,
+		       .hop_limit = from->hop_limit},
+		.bytes = bytes,
+		.size = size,
+		.dropped = dropped,
+	};
+
+	if (unlikely(tap != NULL))
+		net_tap_call(tap, &seen);
+}
+
+/* NULL, or why the packet was dropped. */
+static const char *judge(struct net_receiver *receiver, const struct net_from *from,
+			 const uint8_t *bytes, uint32_t size, uint32_t place, uint16_t *id,
+			 net_handler *handler, void *arg)
 {
 	struct packet packet;
 	enum packet_error error = packet_decode(bytes, size, &packet);
@@ -146,13 +166,23 @@ static void take_packet(struct net_receiver *receiver, const struct net_from *fr
 	receiver->counters.packets++;
 	if (unlikely(error != PACKET_OK)) {
 		receiver->counters.malformed[error]++;
-		return;
+		return packet_error_name(error);
 	}
-	if (unlikely(!icrc_right(from, bytes, size, place))) {
+	if (unlikely(!icrc_right(from, bytes, size, place, id))) {
 		receiver->counters.bad_icrc++;
-		return;
+		return "its ICRC is wrong";
 	}
-	handler(arg, &packet, from);
+	return handler(arg, &packet, from);
+}
+
+static void take_packet(struct net_receiver *receiver, const struct net_from *from,
+			const uint8_t *bytes, uint32_t size, uint32_t place, net_handler *handler,
+			void *arg)
+{
+	uint16_t id = 0;
+	const char *dropped = judge(receiver, from, bytes, size, place, &id, handler, arg);
+
+	show(receiver, from, bytes, size, id, dropped);
 }
 
 static unsigned int take_datagram(struct net_receiver *receiver, const uint8_t *bytes,

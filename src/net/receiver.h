@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "net/tap.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
 
@@ -30,12 +31,15 @@ struct net_received {
 	uint64_t malformed[PACKET_ERRORS];
 };
 
-typedef void net_handler(void *arg, const struct packet *packet, const struct net_from *from);
+/* Returns NULL, or why the packet was dropped (a text that stays). */
+typedef const char *net_handler(void *arg, const struct packet *packet,
+				const struct net_from *from);
 
 struct net_receiver {
 	int fd;
 	uint8_t *buffers;
 	struct net_received counters;
+	net_tap_place tap; /* sees what arrived; NULL: nobody */
 };
 
 /* 0 or -errno. */

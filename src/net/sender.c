@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -22,6 +23,7 @@ enum {
 	BUFFER = 2 * 65536,
 	SEND_BUFFER = 4 << 20, /* as much as the system allows of it */
 	PATIENCE_MS = 2,       /* for a full socket: the interface below drains meanwhile */
+	HOP_LIMIT = 64,	       /* the host's own, as a rule */
 };
 
 int net_sender_init(struct net_sender *sender)
@@ -228,6 +230,47 @@ static int send_bytes(struct net_sender *sender, const struct net_path *path, ui
 	}
 }
 
+static uint32_t segment_size(const struct net_sender *sender, uint32_t at)
+{
+	uint32_t left = sender->end - at;
+
+	return left < sender->segment ? left : sender->segment;
+}
+
+static const char *why_lost(int err, char *room, size_t size)
+{
+	if (err == EAGAIN)
+		return "not sent: the socket's buffer is full";
+	snprintf(room, size, "not sent: the host refuses it: %s", strerror(err));
+	return room;
+}
+
+/* The burst's packets from `at` on, `packets` of them, for who watches. They went out as segments
+ * of one send, or each by itself: that decides their identifications. */
+static void show(struct net_sender *sender, const struct net_tap *tap, uint64_t time_ns,
+		 uint32_t at, uint32_t packets, int err)
+{
+	const struct net_path *path = sender->path;
+	char why[128];
+
+	for (uint32_t i = 0; unlikely(tap != NULL) && i < packets; i++) {
+		const struct net_seen seen = {
+			.path = &path->ip,
+			.time_ns = time_ns,
+			.ip = {.id = net_is_ipv4(path->ip.source) ? (uint16_t)i : 0,
+			       .traffic_class = path->traffic_class,
+			       .hop_limit = path->hop_limit ? path->hop_limit : HOP_LIMIT},
+			.bytes = sender->buffer + at,
+			.size = segment_size(sender, at),
+			.out = true,
+			.dropped = err ? why_lost(err, why, sizeof(why)) : NULL,
+		};
+
+		net_tap_call(tap, &seen);
+		at += seen.size;
+	}
+}
+
 static void lost(struct net_sender *sender, int err, uint32_t packets)
 {
 	if (err == EAGAIN) {
@@ -240,23 +283,20 @@ static void lost(struct net_sender *sender, int err, uint32_t packets)
 	sender->counters.refused += packets;
 }
 
-static uint32_t segment_size(const struct net_sender *sender, uint32_t at)
-{
-	uint32_t left = sender->end - at;
-
-	return left < sender->segment ? left : sender->segment;
-}
-
 /* Where the kernel doesn't cut (no checksum offload below, an old kernel): each by itself, and each
  * with an ICRC of its own, since its identification is another. */
 static void send_one_by_one(struct net_sender *sender)
 {
+	const struct net_tap *tap = net_tap_at(&sender->tap);
+
 	for (uint32_t at = sender->start; at < sender->end; at += sender->segment) {
 		uint32_t size = segment_size(sender, at);
 
 		icrc_write(icrc_begin(&sender->path->ip, size, 0), sender->buffer + at, size);
+		uint64_t now = net_tap_time(tap);
 		int err = send_bytes(sender, sender->path, sender->buffer + at, size, 0);
 
+		show(sender, tap, now, at, 1, err);
 		if (err)
 			lost(sender, err, 1);
 	}
@@ -278,17 +318,19 @@ static void burst_send(struct net_sender *sender)
 		send_one_by_one(sender);
 		return;
 	}
+	const struct net_tap *tap = net_tap_at(&sender->tap);
+	uint64_t now = net_tap_time(tap);
 	int err = send_bytes(sender, sender->path, sender->buffer + sender->start, size,
 			     sender->count > 1 ? sender->segment : 0);
 
-	if (likely(!err))
-		return;
-	if (sender->count > 1 && cannot_cut(err)) {
+	if (unlikely(err && sender->count > 1 && cannot_cut(err))) {
 		sender->path->one_by_one = true;
 		send_one_by_one(sender);
-	} else {
-		lost(sender, err, sender->count);
+		return;
 	}
+	show(sender, tap, now, sender->start, sender->count, err);
+	if (unlikely(err))
+		lost(sender, err, sender->count);
 }
 
 /* ------------------------------------------------------------------ bursts */

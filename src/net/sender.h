@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "net/path.h"
+#include "net/tap.h"
 #include "wire/packet.h"
 
 enum { NET_SOCKETS = 32 };
@@ -49,6 +50,7 @@ struct net_sender {
 	uint32_t begun_size, begun_count;
 	uint32_t begun[128];
 	struct net_counters counters;
+	net_tap_place tap; /* sees what is sent; NULL: nobody */
 };
 
 /* 0 or -errno. */

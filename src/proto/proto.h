@@ -225,17 +225,25 @@ enum proto_event_type {
 	PROTO_EVENT_LINK_DOWN = 2, /* the peer is gone; link_id 0: there will be no link */
 	/* Something to tell each context of a device: value is enum ibv_event_type. */
 	PROTO_EVENT_DEVICE = 3,
+	/* A capture begins for a process. To the process and to the capturing program; fds: the
+	 * ring (struct tap_memory), the capture's eventfd. */
+	PROTO_EVENT_CAPTURE = 4,
+	/* Capture link_id is over: to the process when the capturing program ended, to that one
+	 * when the process did. */
+	PROTO_EVENT_CAPTURE_END = 5,
 };
 
 /* One packet of the event socket. */
 struct proto_event {
 	uint32_t type;
-	uint32_t slot;	  /* LINK*: the peer's slot; DEVICE: the device's index */
-	uint64_t link_id; /* LINK*: never used again for another link */
+	uint32_t slot;	  /* LINK*: the peer's slot; DEVICE: the device's index; CAPTURE*: the
+			   * process's slot */
+	uint64_t link_id; /* LINK*: never used again for another link; CAPTURE*: likewise */
 	uint32_t side;	  /* LINK: 0 or 1, which half of the link is mine */
-	int32_t pid;	  /* LINK: the peer's pid as this process sees it, 0 when it can't */
-	uint32_t uid;	  /* LINK: the peer's */
-	uint32_t value;	  /* DEVICE: event type */
+	int32_t pid;	  /* LINK: the peer's pid as this process sees it, 0 when it can't;
+			   * CAPTURE: the process's as the daemon sees it */
+	uint32_t uid;	  /* LINK: the peer's; CAPTURE: the process's */
+	uint32_t value;	  /* DEVICE: event type; CAPTURE: bytes to keep of a packet, 0 for all */
 	uint32_t port;	  /* DEVICE: port number */
 	uint32_t reserved;
 };

@@ -187,16 +187,30 @@ static void go_back(struct tp *tp, uint64_t echo_ns, uint64_t now)
 	congestion_loss(&tp->congestion, now);
 }
 
+static uint64_t timeout_ns(const struct requester *q)
+{
+	return 4096ull << q->timeout;
+}
+
 /* When the transport timer ends that begins now: between the program's time and four times that
  * (IBTA 9.7.6.1.3): the peer is a process, which at times waits for its processor longer than a
  * card ever would. */
 static uint64_t timeout_at(const struct requester *q, uint64_t now)
 {
-	uint64_t ns = 4096ull << q->timeout;
+	uint64_t ns = timeout_ns(q);
 
 	if (!q->timeout)
 		return TP_NEVER;
 	return now + ns + (3 * ns < PROCESSOR_WAIT_NS ? 3 * ns : PROCESSOR_WAIT_NS);
+}
+
+/* A probe goes out before the transport timer ends: with few retries that ends the QP. */
+static uint64_t probe_ns(const struct tp *tp)
+{
+	const struct requester *q = &tp->requester;
+	uint64_t ns = congestion_patience_ns(&tp->congestion) << q->probes;
+
+	return q->timeout && ns > timeout_ns(q) / 2 ? timeout_ns(q) / 2 : ns;
 }
 
 static void timers_arm(struct tp *tp, uint64_t now)
@@ -206,7 +220,7 @@ static void timers_arm(struct tp *tp, uint64_t now)
 	if (q->timer_at == TP_NEVER)
 		q->timer_at = timeout_at(q, now);
 	if (q->probe_at == TP_NEVER)
-		q->probe_at = now + (congestion_patience_ns(&tp->congestion) << q->probes);
+		q->probe_at = now + probe_ns(tp);
 }
 
 /* ------------------------------------------------------------------ acknowledgements */
@@ -415,6 +429,8 @@ static void on_read_response(struct tp *tp, const struct packet *p, uint64_t now
 			fail_first(tp, IBV_WC_LOC_PROT_ERR);
 		return;
 	}
+	if (unlikely(!q->active))
+		return;
 	r->done += p->length;
 	answered(tp, r, end, now);
 }
@@ -435,7 +451,8 @@ static void on_atomic_acknowledge(struct tp *tp, const struct packet *p, uint64_
 			fail_first(tp, IBV_WC_LOC_PROT_ERR);
 		return;
 	}
-	answered(tp, r, r->last_psn + 1, now);
+	if (q->active)
+		answered(tp, r, r->last_psn + 1, now);
 }
 
 void requester_packet(struct tp *tp, const struct packet *p, uint64_t now)
@@ -729,7 +746,7 @@ static uint32_t send_probe(struct tp *tp, uint64_t now, uint8_t *to)
 	q->probe_due = false;
 	q->probed = true;
 	size = build(tp, q->first, q->una, true, to, &q->probed_end);
-	if (!size)
+	if (!size || !q->active)
 		return break_at(tp, q->first, IBV_WC_LOC_PROT_ERR);
 	tp->counters.resent++;
 	timers_arm(tp, now);
@@ -762,7 +779,7 @@ uint32_t requester_next(struct tp *tp, uint64_t now, uint8_t *to)
 	bool ask = asks(tp, r, q->next) && tp->type == IBV_QPT_RC;
 	uint32_t size = build(tp, q->cursor, q->next, ask, to, &after);
 
-	if (unlikely(!size))
+	if (unlikely(!size || !q->active))
 		return break_at(tp, q->cursor, IBV_WC_LOC_PROT_ERR);
 	sent(tp, r, after, ask || wants_answer(r), now);
 	if (tp->type == IBV_QPT_UC)

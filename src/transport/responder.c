@@ -489,7 +489,8 @@ void responder_packet(struct tp *tp, const struct packet *p)
 	enum verdict verdict = execute(tp, p);
 
 	if (likely(verdict == DONE)) {
-		executed(tp, p);
+		if (likely(r->active)) /* the owner may have stopped us at the completion */
+			executed(tp, p);
 	} else if (verdict == NOT_READY) {
 		owe_nak(r, AETH_RNR_NAK | r->rnr_timer);
 		r->too_early = r->expected;

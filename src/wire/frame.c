@@ -32,14 +32,16 @@ size_t frame_wrap(uint8_t *to, const struct icrc_path *path, const struct frame_
 	return at + size - to;
 }
 
-size_t frame_make(uint8_t *to, const struct icrc_path *path, const uint8_t *packet, size_t size)
+size_t frame_make(uint8_t *to, const struct icrc_path *path, const struct frame_ip *ip,
+		  const uint8_t *packet, size_t size)
 {
-	const struct frame_ip ip = {.hop_limit = HOP_LIMIT};
+	static const struct frame_ip usual = {.hop_limit = HOP_LIMIT};
 	size_t whole = size + WIRE_ICRC;
-	uint8_t *at = write_headers(to, path, &ip, whole);
+	const struct frame_ip *used = ip ? ip : &usual;
+	uint8_t *at = write_headers(to, path, used, whole);
 
 	memcpy(at, packet, size);
-	icrc_write(icrc_begin(path, whole, ip.id), at, whole);
+	icrc_write(icrc_begin(path, whole, used->id), at, whole);
 	udp_checksum(to, whole);
 	return at + whole - to;
 }

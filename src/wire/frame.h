@@ -22,7 +22,8 @@ size_t frame_wrap(uint8_t *to, const struct icrc_path *path, const struct frame_
 
 /* The same for a packet that wasn't on any wire: BTH to padding, no ICRC yet, at least WIRE_BTH
  * and at most WIRE_PACKET_MAX - WIRE_ICRC bytes. It gets its ICRC, and an IP header as our sockets
- * send it. */
-size_t frame_make(uint8_t *to, const struct icrc_path *path, const uint8_t *packet, size_t size);
+ * send it: `ip` NULL for no traffic class and the usual hop limit. */
+size_t frame_make(uint8_t *to, const struct icrc_path *path, const struct frame_ip *ip,
+		  const uint8_t *packet, size_t size);
 
 #endif

@@ -11,6 +11,7 @@
 enum {
 	BLOCK_SECTION = 0x0a0d0d0a,
 	BLOCK_INTERFACE = 1,
+	BLOCK_STATISTICS = 5,
 	BLOCK_PACKET = 6,
 	BYTE_ORDER_MAGIC = 0x1a2b3c4d,
 };
@@ -25,6 +26,8 @@ enum {
 	INTERFACE_RESOLUTION = 9,
 	PACKET_FLAGS = 2,
 	PACKET_DROPPED = 4,
+	STATISTICS_RECEIVED = 4,
+	STATISTICS_DROPPED = 5,
 };
 
 enum { NANOSECONDS = 9 }; /* 10^-9 */
@@ -140,5 +143,19 @@ size_t pcapng_packet(uint8_t *to, size_t room, const struct pcapng_packet *packe
 		option(&b, PACKET_FLAGS, &flags, sizeof(flags));
 	if (packet->dropped)
 		option(&b, PACKET_DROPPED, &packet->dropped, sizeof(packet->dropped));
+	return end(&b);
+}
+
+size_t pcapng_statistics(uint8_t *to, size_t room, uint32_t interface, uint64_t time_ns,
+			 uint64_t received, uint64_t dropped)
+{
+	struct block b;
+
+	begin(&b, to, room, BLOCK_STATISTICS);
+	put32(&b, interface);
+	put32(&b, time_ns >> 32);
+	put32(&b, time_ns);
+	option(&b, STATISTICS_RECEIVED, &received, sizeof(received));
+	option(&b, STATISTICS_DROPPED, &dropped, sizeof(dropped));
 	return end(&b);
 }

@@ -2,7 +2,7 @@
 /*
  * Blocks of a pcapng file (IETF draft-ietf-opsawg-pcapng), which Wireshark and tcpdump read. Pure:
  * each function writes one block to the caller's memory; a file is a section, its interfaces
- * (numbered from 0 as they come), then packets. In the byte order of this machine, as the format
+ * (numbered from 0 as they come), then packets, then statistics. In the byte order of this machine, as the format
  * allows.
  */
 #ifndef VERBENA_WIRE_PCAPNG_H
@@ -42,6 +42,10 @@ size_t pcapng_section(uint8_t *to, size_t room, const char *program);
 /* `snap`: the most bytes that are kept of a packet; 0: all. */
 size_t pcapng_interface(uint8_t *to, size_t room, enum pcapng_link link, uint32_t snap,
 			const char *name, const char *description);
+
+/* What was lost of an interface's traffic, and how much was seen, up to `time_ns`. */
+size_t pcapng_statistics(uint8_t *to, size_t room, uint32_t interface, uint64_t time_ns,
+			 uint64_t received, uint64_t dropped);
 
 size_t pcapng_packet(uint8_t *to, size_t room, const struct pcapng_packet *packet);
 

@@ -434,7 +434,7 @@ static void take_event(struct client *client, const uint8_t *packet, size_t size
 	(void)fds;
 	MUST(size == sizeof(event));
 	memcpy(&event, packet, sizeof(event));
-	MUST(event.type >= PROTO_EVENT_LINK && event.type <= PROTO_EVENT_DEVICE);
+	MUST(event.type >= PROTO_EVENT_LINK && event.type <= PROTO_EVENT_CAPTURE_END);
 	if (event.type == PROTO_EVENT_LINK) {
 		MUST(fds[0] >= 0 && fds[1] >= 0 && fds[2] >= 0);
 		client->link_id = event.link_id;

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/capture.h"
 #include "daemon/conn.h"
 #include "daemon/ctl.h"
 #include "daemon/process.h"
@@ -145,6 +146,7 @@ static void end(void)
 	while (!list_empty(&server.conns))
 		conn_close(container_of(server.conns.next, struct conn, node));
 	ctl_close_all(&server);
+	capture_close_all(&server);
 	setup_undo(&server);
 }
 

@@ -86,7 +86,7 @@ static void check_icrc(const struct icrc_path *path, uint8_t *bytes, size_t size
 static void check_capture(const struct icrc_path *path, const uint8_t *bytes, size_t size)
 {
 	uint8_t frame[FRAME_MAX], *grh = malloc(GRH_SIZE);
-	size_t n = frame_make(frame, path, bytes, size - WIRE_ICRC);
+	size_t n = frame_make(frame, path, NULL, bytes, size - WIRE_ICRC);
 	size_t head = n - size;
 	const struct pcapng_packet packet = {
 		.bytes = frame, .captured = n, .size = n, .comment = "datagram", .dropped = 1};

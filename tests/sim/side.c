@@ -88,6 +88,7 @@ static void world_complete(void *owner, uint32_t count, enum ibv_wc_status statu
 		  status);
 	oracle_completion(side, count, status);
 	side->completed++;
+	sim_totals.errors[status & 31]++;
 	free(side->works[count].answer);
 	side->works[count].answer = NULL;
 	if (status == IBV_WC_SUCCESS)
@@ -102,6 +103,7 @@ static void world_drained(void *owner)
 
 	SIM_MUST(side->sim, side->draining && !side->resume_at, "%c: drained unasked",
 		 'A' + side->index);
+	sim_totals.drained++;
 	side->resume_at = side->sim->now + rng_below(&side->sim->rng, 500000) + 1;
 }
 
@@ -573,6 +575,22 @@ bool side_finished(const struct side *side)
 	return side->over || (side->posted == side->plan->works && side->completed == side->posted);
 }
 
+/* It is the same in all runs. */
+static const uint8_t *initial_memory(const struct side *side)
+{
+	static uint8_t *made[2];
+	uint8_t **memory = &made[side->index];
+
+	if (*memory)
+		return *memory;
+	*memory = malloc(AREA_WRITE_SIZE);
+	if (!*memory)
+		abort();
+	for (uint32_t i = 0; i < AREA_WRITE_SIZE; i++)
+		(*memory)[i] = initial_byte(side, AREA_WRITE + i);
+	return *memory;
+}
+
 void side_begin(struct sim *sim, struct side *side, const struct side_plan *plan)
 {
 	struct tp_path path = {
@@ -583,8 +601,8 @@ void side_begin(struct sim *sim, struct side *side, const struct side_plan *plan
 	side->memory = malloc(AREA_SIZE);
 	if (!side->tp || !side->memory)
 		abort();
-	for (uint32_t i = AREA_WRITE; i < AREA_SIZE; i++)
-		side->memory[i] = i < AREA_ATOMIC ? initial_byte(side, i) : 0;
+	memcpy(side->memory + AREA_WRITE, initial_memory(side), AREA_WRITE_SIZE);
+	memset(side->memory + AREA_ATOMIC, 0, AREA_ATOMIC_SIZE);
 	tp_init(side->tp, sim->plan.type, &sim_world, side, side->ring, plan->depth);
 	tp_receive_ready(side->tp, &path, &plan->attr);
 	tp_send_ready(side->tp, &plan->attr);

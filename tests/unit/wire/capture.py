@@ -133,4 +133,5 @@ def main():
         return 0
 
 
-sys.exit(main())
+if __name__ == "__main__":  # tests/e2e/capture.py reads captures as this does
+    sys.exit(main())

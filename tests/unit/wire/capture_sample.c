@@ -66,7 +66,7 @@ static void put_packet(uint8_t opcode, uint32_t length, bool is_v6)
 	snprintf(comment, sizeof(comment), "%s", packet_opcode_name(opcode, name));
 
 	size_t size =
-		frame_make(frame, &path, bytes, headers + p.length + packet_padding(p.length));
+		frame_make(frame, &path, NULL, bytes, headers + p.length + packet_padding(p.length));
 	const struct pcapng_packet packet = {.interface = is_v6,
 					     .time_ns = 1700000000000000001 + number,
 					     .bytes = frame,

@@ -151,7 +151,7 @@ static void check_frame(const uint8_t *source, const uint8_t *destination, size_
 	uint32_t ip = ip_is_v4(source) ? 20 : 40;
 	const uint8_t *udp = frame + ip;
 
-	assert_int_equal(frame_make(frame, &path, packet, size), ip + 8 + size + 4);
+	assert_int_equal(frame_make(frame, &path, NULL, packet, size), ip + 8 + size + 4);
 	if (ip == 20) {
 		assert_int_equal(get16(frame + 2), ip + 8 + size + 4);
 		assert_int_equal(fold(frame, 20, 0), 0xffff);

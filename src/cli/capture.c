@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * `verbena capture`: a device's traffic into a pcapng file. Options, and what is said about it; the
+ * work is in capture_session.c and capture_file.c. Starts a daemon when there is none, so that
+ * programs which start later are captured from their first packet on.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/capture_session.h"
+#include "cli/cli.h"
+#include "cli/ctl.h"
+#include "cli/format.h"
+#include "client/start.h"
+
+struct wish {
+	const char *path, *device;
+	uint64_t count, seconds;
+	uint32_t snap;
+};
+
+/* A number from 1 to `max`. */
+static bool number(const char *text, uint64_t max, uint64_t *out)
+{
+	char *end;
+
+	errno = 0;
+	unsigned long long value = strtoull(text, &end, 10);
+
+	if (*text < '0' || *text > '9' || *end || errno || !value || value > max)
+		return false;
+	*out = value;
+	return true;
+}
+
+static bool take_number(const char *what, uint64_t max, uint64_t *out)
+{
+	if (number(optarg, max, out))
+		return true;
+	cli_error("%s is a number from 1 to %" PRIu64 ", not `%s`", what, max, optarg);
+	return false;
+}
+
+enum { SECONDS_OPTION = 256 };
+
+/* One option: false when it is wrong. */
+static bool take_option(struct wish *wish, int option)
+{
+	uint64_t value = 0;
+
+	switch (option) {
+	case 'w':
+		wish->path = optarg;
+		return true;
+	case 'd':
+		wish->device = optarg;
+		return true;
+	case 'c':
+		return take_number("COUNT", UINT64_MAX - 1, &wish->count);
+	case 's':
+		if (!take_number("SNAPLEN", UINT32_MAX, &value))
+			return false;
+		wish->snap = (uint32_t)value;
+		return true;
+	case SECONDS_OPTION:
+		return take_number("the number of seconds", 1000000000, &wish->seconds);
+	default:
+		return false;
+	}
+}
+
+static bool wish_is_whole(const struct wish *wish, int argc)
+{
+	if (optind < argc)
+		cli_error("capture takes no arguments but options");
+	else if (!wish->path)
+		cli_error("capture where to? Give a file: -w FILE (`-w -`: standard output)");
+	else if (!strcmp(wish->path, "-") && isatty(STDOUT_FILENO))
+		cli_error("a capture isn't for a terminal: give a file, or a pipe");
+	else
+		return true;
+	return false;
+}
+
+/* ------------------------------------------------------------------ beginning */
+
+static int learn_devices(struct capture_file *file, const struct wish *wish)
+{
+	json_t *reply;
+	int code = ctl_request(json_pack("{s:s}", "op", "status"), false, &reply);
+
+	if (code != CLI_OK)
+		return code;
+	if (capture_file_devices(file, json_object_get(reply, "devices"), wish->device)) {
+		cli_error("there is no device %s; `verbena status` lists them", wish->device);
+		code = CLI_FAILURE;
+	}
+	json_decref(reply);
+	return code;
+}
+
+static int ask(const struct wish *wish, int *events)
+{
+	json_t *reply;
+	json_t *request = json_pack("{s:s, s:I}", "op", "capture", "snap", (json_int_t)wish->snap);
+	int code = ctl_request_fd(request, &reply, events);
+
+	if (code != CLI_OK)
+		return code;
+	json_decref(reply);
+	if (*events >= 0)
+		return CLI_OK;
+	cli_error("the daemon sent no event socket; are `verbena` and verbenad of one version?");
+	return CLI_FAILURE;
+}
+
+static int begin_file(struct capture_file *file, const struct wish *wish)
+{
+	int err = capture_file_begin(file, wish->snap);
+
+	if (!err)
+		return CLI_OK;
+	cli_error("cannot write %s: %s", wish->path, strerror(-err));
+	return CLI_FAILURE;
+}
+
+/* A daemon that is there, and stays while we ask: the connection to it. */
+static int find_daemon(int *connection)
+{
+	*connection = start_connect(NULL);
+	if (*connection >= 0)
+		return CLI_OK;
+	cli_error("no daemon can be reached or started: %s", strerror(-*connection));
+	return CLI_FAILURE;
+}
+
+static int begin(struct capture_session *session, const struct wish *wish)
+{
+	int connection, code = find_daemon(&connection);
+
+	if (code != CLI_OK)
+		return code;
+	code = learn_devices(session->file, wish);
+	if (code == CLI_OK)
+		code = ask(wish, &session->events);
+	if (code == CLI_OK)
+		code = begin_file(session->file, wish);
+	close(connection);
+	return code;
+}
+
+/* ------------------------------------------------------------------ the capture */
+
+static int say_end(const struct capture_session *session, const struct wish *wish,
+		   enum capture_end end, int err)
+{
+	uint64_t lost = capture_session_lost(session);
+
+	if (end == CAPTURE_FAILED)
+		cli_error("cannot write %s: %s", wish->path, strerror(-err));
+	else if (end == CAPTURE_DAEMON_GONE)
+		cli_error("the daemon ended, and the capture with it");
+	fprintf(stderr, "%" PRIu64 " packets of %" PRIu32 " programs captured\n",
+		session->file->packets, session->processes);
+	if (lost)
+		fprintf(stderr,
+			"%" PRIu64 " packets were lost: they came faster than they could be "
+			"written\n",
+			lost);
+	return end == CAPTURE_DONE ? CLI_OK : CLI_FAILURE;
+}
+
+static uint64_t end_of(uint64_t seconds)
+{
+	struct timespec t;
+
+	if (!seconds)
+		return UINT64_MAX;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return ((uint64_t)t.tv_sec + seconds) * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+static int capture(struct capture_file *file, const struct wish *wish)
+{
+	struct capture_session session = {
+		.file = file,
+		.only = wish->device,
+		.events = -1,
+		.bell = -1,
+		.left = wish->count ? wish->count : UINT64_MAX,
+		.progress = isatty(STDERR_FILENO),
+	};
+	sigset_t stop;
+	int err, code;
+
+	sigemptyset(&stop);
+	sigaddset(&stop, SIGINT);
+	sigaddset(&stop, SIGTERM);
+	sigaddset(&stop, SIGHUP);
+	sigprocmask(SIG_BLOCK, &stop, NULL);
+	code = begin(&session, wish);
+	if (code == CLI_OK) {
+		fprintf(stderr, "capturing %s into %s\n",
+			wish->device ? wish->device : "all devices",
+			file->is_stdout ? "standard output" : wish->path);
+		session.end_ns = end_of(wish->seconds);
+		enum capture_end end = capture_session_run(&session, &stop, &err);
+
+		code = say_end(&session, wish, end, err);
+	}
+	capture_session_free(&session);
+	return code;
+}
+
+static int capture_run(const struct cli_command *self, int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"write", required_argument, NULL, 'w'},
+		{"device", required_argument, NULL, 'd'},
+		{"count", required_argument, NULL, 'c'},
+		{"snaplen", required_argument, NULL, 's'},
+		{"seconds", required_argument, NULL, SECONDS_OPTION},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	static struct capture_file file;
+	struct wish wish = {0};
+	int option, err;
+
+	while ((option = getopt_long(argc, argv, "w:d:c:s:h", options, NULL)) != -1) {
+		if (option == 'h')
+			return cli_help(self);
+		if (!take_option(&wish, option))
+			return cli_usage(self);
+	}
+	if (!wish_is_whole(&wish, argc))
+		return cli_usage(self);
+	err = capture_file_open(&file, wish.path);
+	if (err) {
+		cli_error("cannot open %s: %s", wish.path, strerror(-err));
+		return CLI_FAILURE;
+	}
+	int code = capture(&file, &wish);
+
+	capture_file_close(&file);
+	return code;
+}
+
+const struct cli_command command_capture = {
+	.name = "capture",
+	.summary = "write the traffic into a file for Wireshark",
+	.help = "usage: verbena capture -w FILE [-d DEVICE] [-c COUNT] [--seconds N] [-s "
+		"SNAPLEN]\n\n"
+		"Writes the packets of all programs into a pcapng file: those of the wire as they "
+		"are,\n"
+		"traffic within this host as the RoCEv2 packets that it would have been (comment\n"
+		"`local'). Ends with ^C, SIGTERM, or what is asked for:\n\n"
+		"  -w, --write FILE      the file; `-' for standard output\n"
+		"  -d, --device DEVICE   of this device only\n"
+		"  -c, --count COUNT     so many packets\n"
+		"      --seconds N       so long\n"
+		"  -s, --snaplen SNAPLEN keep the first SNAPLEN bytes of a packet\n"
+		"  -h, --help            show this\n\n"
+		"A program never waits for a capture: packets that come faster than they can be "
+		"written\n"
+		"are lost to it, and counted. Example: verbena capture -w - | wireshark -k -i -\n",
+	.run = capture_run,
+};

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* See capture_file.h. */
+#include "cli/capture_file.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "cli/ctl.h"
+#include "wire/pcapng.h"
+
+enum { BUFFER = 1 << 20, BLOCK_MAX = PCAPNG_ROOM + TAP_PACKET_MAX };
+
+int capture_file_open(struct capture_file *file, const char *path)
+{
+	memset(file, 0, sizeof(*file));
+	file->is_stdout = strcmp(path, "-") == 0;
+	file->fd = file->is_stdout ? STDOUT_FILENO
+				   : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (file->fd < 0)
+		return -errno;
+	file->buffer = malloc(BUFFER);
+	if (file->buffer)
+		return 0;
+	capture_file_close(file);
+	return -ENOMEM;
+}
+
+void capture_file_close(struct capture_file *file)
+{
+	free(file->buffer);
+	file->buffer = NULL;
+	if (!file->is_stdout && file->fd >= 0)
+		close(file->fd);
+	file->fd = -1;
+}
+
+int capture_file_flush(struct capture_file *file)
+{
+	size_t done = 0;
+
+	while (done < file->used) {
+		ssize_t n = write(file->fd, file->buffer + done, file->used - done);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		done += (size_t)n;
+	}
+	file->used = 0;
+	return 0;
+}
+
+/* ------------------------------------------------------------------ devices */
+
+static struct capture_device *device_of(struct capture_file *file, const char *name)
+{
+	for (uint32_t i = 0; i < file->devices; i++)
+		if (!strcmp(file->device[i].name, name))
+			return &file->device[i];
+	return NULL;
+}
+
+static void learn_gids(struct capture_device *device, const json_t *gids)
+{
+	const json_t *gid;
+	size_t i;
+
+	device->gids = 0;
+	json_array_foreach(gids, i, gid) {
+		if (device->gids < LIMIT_GIDS &&
+		    inet_pton(AF_INET6, ctl_string(gid, "gid"), device->gid[device->gids]) == 1)
+			device->gids++;
+	}
+}
+
+int capture_file_devices(struct capture_file *file, const json_t *devices, const char *only)
+{
+	bool first = !file->devices;
+	const json_t *one;
+	size_t i;
+
+	json_array_foreach(devices, i, one) {
+		const char *name = ctl_string(one, "name");
+		struct capture_device *device = device_of(file, name);
+
+		if (!device && first && file->devices < CAPTURE_DEVICES) {
+			device = &file->device[file->devices++];
+			strncpy(device->name, name, sizeof(device->name) - 1);
+			device->wanted = !only || !strcmp(only, name);
+		}
+		if (device)
+			learn_gids(device, json_object_get(one, "gids"));
+	}
+	return only && !device_of(file, only) ? -ENODEV : 0;
+}
+
+static int device_with(const struct capture_file *file, const uint8_t gid[16])
+{
+	for (uint32_t i = 0; i < file->devices; i++)
+		for (uint32_t j = 0; j < file->device[i].gids; j++)
+			if (!memcmp(file->device[i].gid[j], gid, 16))
+				return (int)i;
+	return -1;
+}
+
+int capture_file_device(const struct capture_file *file, const struct tap_record *head,
+			const uint8_t *bytes)
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+	bool out = head->direction == TAP_OUT;
+	uint8_t gid[16];
+
+	if (head->captured >= 20 && bytes[0] >> 4 == 4) {
+		memcpy(gid, mapped, sizeof(mapped));
+		memcpy(gid + 12, bytes + (out ? 12 : 16), 4);
+	} else if (head->captured >= 40 && bytes[0] >> 4 == 6) {
+		memcpy(gid, bytes + (out ? 8 : 24), 16);
+	} else {
+		return -1;
+	}
+	return device_with(file, gid);
+}
+
+/* ------------------------------------------------------------------ blocks */
+
+/* Room for one block, or NULL: *err says why. */
+static uint8_t *room(struct capture_file *file, int *err)
+{
+	*err = file->used + BLOCK_MAX > BUFFER ? capture_file_flush(file) : 0;
+	return *err ? NULL : file->buffer + file->used;
+}
+
+/* Interfaces are numbered as they are written: of the devices that are wanted. */
+static uint32_t interface_of(const struct capture_file *file, int device)
+{
+	uint32_t number = 0;
+
+	for (int i = 0; i < device; i++)
+		number += file->device[i].wanted;
+	return number;
+}
+
+int capture_file_begin(struct capture_file *file, uint32_t snap)
+{
+	int err;
+	uint8_t *at = room(file, &err);
+
+	if (err)
+		return err;
+	file->used += pcapng_section(at, BLOCK_MAX, "verbena " VERBENA_VERSION);
+	for (uint32_t i = 0; i < file->devices; i++) {
+		if (!file->device[i].wanted)
+			continue;
+		at = room(file, &err);
+		if (err)
+			return err;
+		file->used +=
+			pcapng_interface(at, BLOCK_MAX, PCAPNG_RAW, snap, file->device[i].name,
+					 "RoCEv2; local traffic as it would have been");
+	}
+	return capture_file_flush(file);
+}
+
+int capture_file_packet(struct capture_file *file, int device, const struct tap_record *head,
+			const uint8_t *bytes)
+{
+	char comment[TAP_COMMENT_MAX + 1];
+	struct pcapng_packet packet = {
+		.interface = interface_of(file, device),
+		.time_ns = head->time_ns,
+		.bytes = bytes,
+		.captured = head->captured,
+		.size = head->size,
+		.direction = head->direction == TAP_OUT ? PCAPNG_OUT : PCAPNG_IN,
+		.dropped = head->lost,
+	};
+	int err;
+	uint8_t *at = room(file, &err);
+
+	if (err)
+		return err;
+	memcpy(comment, bytes + head->captured, head->comment);
+	comment[head->comment] = 0;
+	packet.comment = head->comment ? comment : NULL;
+	file->used += pcapng_packet(at, BLOCK_MAX, &packet);
+	file->packets++;
+	file->bytes += head->size;
+	file->device[device].packets++;
+	file->last_ns = head->time_ns;
+	return 0;
+}
+
+int capture_file_end(struct capture_file *file, uint64_t lost)
+{
+	for (uint32_t i = 0; i < file->devices; i++) {
+		const struct capture_device *device = &file->device[i];
+		int err;
+
+		if (!device->wanted)
+			continue;
+		uint8_t *at = room(file, &err);
+
+		if (err)
+			return err;
+		/* What was lost isn't known by device: it is said once. */
+		file->used += pcapng_statistics(at, BLOCK_MAX, interface_of(file, (int)i),
+						file->last_ns, device->packets + lost, lost);
+		lost = 0;
+	}
+	return capture_file_flush(file);
+}

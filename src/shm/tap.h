@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a captured process and the program that captures share: a one-way ring of packets. The
+ * memory is made and sealed by the daemon, one for each process and capture.
+ *
+ *   The process writes records (struct tap_record, the packet's bytes, its comment), never waits,
+ *   and counts what finds no room. Its calls are serialised by its caller.
+ *   The capturing program reads them. It stores `asleep` before it sleeps on the capture's
+ *   eventfd, then looks once more; the process stores its position, then looks at `asleep`, each
+ *   with a full fence between, so no record waits unseen.                          [T1 with T2]
+ *
+ * Positions are free-running counts of bytes, records are multiples of 8 bytes and never wrap: a
+ * record without a packet (TAP_PAD) fills the end of a lap. Neither side trusts the other: the
+ * writer keeps its own position privately and stays inside the ring whatever the reader claims; the
+ * reader copies a record's head once, then checks it.
+ */
+#ifndef VERBENA_SHM_TAP_H
+#define VERBENA_SHM_TAP_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TAP_BYTES (4u << 20)
+#define TAP_PACKET_MAX 4608u /* more than a whole IP packet has */
+#define TAP_COMMENT_MAX 200u
+
+enum tap_kind { TAP_PAD, TAP_PACKET };
+enum tap_direction { TAP_IN = 1, TAP_OUT = 2 }; /* as PCAPNG_IN, PCAPNG_OUT */
+
+struct tap_record {
+	uint32_t bytes;	   /* of the whole record, this head included: the writer's own */
+	uint16_t captured; /* bytes of the packet that follow */
+	uint16_t size;	   /* of the packet */
+	uint8_t kind;	   /* enum tap_kind */
+	uint8_t direction; /* enum tap_direction */
+	uint16_t comment;  /* bytes of text after the packet, without an end */
+	uint32_t lost;	   /* packets that found no room since the record before */
+	uint64_t time_ns;  /* since 1970 */
+};
+_Static_assert(sizeof(struct tap_record) == 24, "a multiple of 8");
+
+struct tap_memory {
+	_Alignas(64) _Atomic uint64_t written; /* the process's */
+	_Atomic uint64_t lost;		       /* the process's: all packets that found no room */
+	_Alignas(64) _Atomic uint64_t read;    /* the reader's */
+	_Atomic uint32_t asleep;	       /* the reader's: ring the bell */
+	_Alignas(4096) uint8_t data[TAP_BYTES];
+};
+#define TAP_SIZE sizeof(struct tap_memory)
+
+/* The process's side. */
+struct tap_writer {
+	struct tap_memory *memory;
+	uint64_t at;
+	uint64_t lost;
+	uint32_t unsaid; /* of `lost`, what no record has told yet */
+	uint32_t snap;	 /* bytes that are kept of a packet */
+};
+
+/* The reader's side. */
+struct tap_reader {
+	struct tap_memory *memory;
+	uint64_t at;
+};
+
+/* A packet as it is written. `comment` may be NULL. */
+struct tap_packet {
+	uint64_t time_ns;
+	const uint8_t *bytes;
+	uint32_t captured, size;
+	enum tap_direction direction;
+	const char *comment;
+};
+
+/* `snap`: 0 for everything. */
+void tap_writer_init(struct tap_writer *writer, struct tap_memory *memory, uint32_t snap);
+/* Writes the packet, or counts it as lost. True: the reader sleeps, ring its bell. */
+bool tap_write(struct tap_writer *writer, const struct tap_packet *packet);
+
+void tap_reader_init(struct tap_reader *reader, struct tap_memory *memory);
+/*
+ * The next record: 1 and its checked head, its bytes (packet, then comment) at *bytes, which stay
+ * shared: they are copied once and mean what they then say. 0: there is none. -EPROTO: the process
+ * wrote nonsense, and the ring is of no use any more.
+ */
+int tap_peek(struct tap_reader *reader, struct tap_record *head, const uint8_t **bytes);
+/* Done with the record that tap_peek gave. */
+void tap_pop(struct tap_reader *reader, const struct tap_record *head);
+/* Before sleeping: true when there is nothing to read, and the bell will be rung. */
+bool tap_sleep(struct tap_reader *reader);
+void tap_wake(struct tap_reader *reader);
+/* Packets that found no room, altogether. */
+uint64_t tap_lost(const struct tap_reader *reader);
+
+#endif

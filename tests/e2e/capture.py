@@ -1,0 +1,542 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""`verbena capture`: what is in its files, and what it does to the programs that it watches.
+
+usage: capture.py [WORD...]    the cases whose names have a WORD
+
+Everything runs in a network namespace of its own, because some of it is on the wire. The files are
+read with code of its own (tests/unit/wire/capture.py, which computes every ICRC by zlib) and by
+tshark, and must say the same. Counts are exact: each run's messages, and so its packets, are known.
+"""
+import collections
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+import zlib
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "unit", "wire"))
+
+import capture as reference  # noqa: E402  (the unit test's reader)
+from lib import (BUILD, PORTS, SKIPPED, SLOW, VERBENA, Failure, Process, Stage, Suite,  # noqa: E402
+                 need_programs, poll_until, require, tail)
+
+IN, OUT = 1, 2
+MTU = 1024
+RC, UC, UD = 0x00, 0x20, 0x60
+SEND, WRITE, READ_ANSWER = (0, 1, 2, 4), (6, 7, 8, 10), (13, 14, 15, 16)
+READ, ACK, ATOMIC_ACK, SWAP, ADD = 12, 17, 18, 19, 20
+ADDRESS = "10.77.77.1"
+
+
+# ------------------------------------------------------------------ reading
+
+class Packet:
+    """One enhanced packet block."""
+
+    def __init__(self, body):
+        self.interface, high, low, captured, self.size = struct.unpack_from("=IIIII", body)
+        self.time_ns = high << 32 | low
+        self.bytes = body[20:20 + captured]
+        options = options_of(body[20 + (captured + 3) // 4 * 4:])
+        self.comment = options.get(1, b"").decode()
+        self.direction = struct.unpack("=I", options[2])[0] & 3
+        self.dropped = struct.unpack("=Q", options[4])[0] if 4 in options else 0
+        udp = 20 if self.bytes[0] >> 4 == 4 else 40
+        self.whole = captured == self.size
+        bth = self.bytes[udp + 8:]
+        if len(bth) >= 12:
+            self.opcode, self.qpn = bth[0], int.from_bytes(bth[5:8], "big")
+            self.psn = int.from_bytes(bth[9:12], "big")
+            self.asks = bth[8] >> 7
+            self.extended = bth[12:]
+
+    def key(self):
+        """What it has in common with its repetition."""
+        return self.qpn, self.opcode, self.psn
+
+    def operation(self):
+        """Without the transport."""
+        return self.opcode & 0x1f
+
+
+class File:
+    """A pcapng file: its interfaces' names, packets, and what its statistics say was lost."""
+
+    def __init__(self, path):
+        with open(path, "rb") as file:
+            self.data = file.read()
+        self.path, self.interfaces, self.packets, self.lost, self.statistics = path, [], [], 0, 0
+        for kind, body in reference.blocks(self.data):
+            if kind == 1:
+                self.interfaces.append(options_of(body[8:])[2].decode())
+            elif kind == 6:
+                self.packets.append(Packet(body))
+            elif kind == 5:
+                options = options_of(body[12:])
+                self.statistics += 1
+                self.lost += struct.unpack("=Q", options[5])[0]
+
+    def count(self, transport, operations, direction=None, again=True):
+        """How many packets have one of these operations. not again: which of them differ; a wire
+        may have had to send some again, on a busy machine."""
+        found = [p.key() for p in self.packets if p.opcode & 0xe0 == transport and
+                 p.operation() in operations and direction in (None, p.direction)]
+        return len(found) if again else len(set(found))
+
+    def by_time(self):
+        """The packets, sorted: those of several processes aren't quite in order in the file."""
+        return sorted(self.packets, key=lambda p: p.time_ns)
+
+
+def options_of(data):
+    """code -> value."""
+    found, at = {}, 0
+    while at + 4 <= len(data):
+        code, size = struct.unpack_from("=HH", data, at)
+        if not code:
+            break
+        found[code] = data[at + 4:at + 4 + size]
+        at += 4 + (size + 3) // 4 * 4
+    return found
+
+
+def check_dissector(file):
+    """tshark sees the same packets, and nothing wrong with them."""
+    rows = reference.tshark(file.path)
+    require(len(rows) == len(file.packets), f"tshark sees {len(rows)} of {len(file.packets)}")
+    for number, (row, packet) in enumerate(zip(rows, file.packets)):
+        where = f"packet {number + 1} of {file.path}: {row}"
+        # A payload that begins with an Ethernet type and zeros is taken for such a packet; nothing
+        # switches that off.
+        guessed = packet.operation() in SEND + (3, 5) and "Ethertype]" in row["_ws.malformed"]
+        require(not row["_ws.malformed"] or guessed, f"tshark calls it malformed: {where}")
+        require(row["infiniband.bth.opcode"] == str(packet.opcode) and
+                row["infiniband.bth.psn"] == str(packet.psn) and
+                row["infiniband.bth.destqp"] == f"0x{packet.qpn:06x}", f"another packet: {where}")
+        require(row["frame.comment"] == packet.comment, where)
+        require(row["udp.checksum.status"] == "1", f"UDP checksum: {where}")
+
+
+def requests_of(packets):
+    """Those that count PSNs."""
+    return [p for p in packets if p.operation() not in READ_ANSWER + (ACK, ATOMIC_ACK)]
+
+
+def check_order(packets):
+    """PSNs are consecutive: of a QP's requests (a READ takes as many as its answer has packets),
+    and of each answer, which is to a request that there was. `packets`: each as seen once."""
+    expected, reads, known = {}, set(), set()
+    for p in packets:
+        flow = (p.qpn, p.opcode & 0xe0)
+        if p.operation() in READ_ANSWER:
+            require((p.qpn, p.psn) in reads, f"PSN {p.psn} answers no READ")
+            reads.discard((p.qpn, p.psn))
+        elif p.operation() in (ACK, ATOMIC_ACK):
+            require(p.psn in known, f"PSN {p.psn} acknowledges nothing")
+        else:
+            require(expected.get(flow, p.psn) == p.psn,
+                    f"QP 0x{p.qpn:x}: PSN {p.psn}, not {expected.get(flow)}")
+            count = 1
+            if p.operation() == READ:
+                length = struct.unpack_from(">I", p.extended, 12)[0]
+                count = max(1, (length + MTU - 1) // MTU)
+            psns = [(p.psn + i) & 0xffffff for i in range(count)]
+            known.update(psns)
+            if p.operation() == READ:
+                reads.update((answered(packets, p), psn) for psn in psns)
+            expected[flow] = (psns[-1] + 1) & 0xffffff
+    require(not reads, f"{len(reads)} READ answers are missing")
+
+
+def answered(packets, read):
+    """The QP that a READ's answer goes to: who asked isn't in its request."""
+    for p in packets:
+        if p.operation() in READ_ANSWER and p.psn == read.psn:
+            return p.qpn
+    raise Failure(f"READ {read.psn} isn't answered")
+
+
+def check(file, dissect=True):
+    """What holds for every capture of whole packets."""
+    require(file.packets, "nothing was captured")
+    require(file.interfaces == ["verbena0"], str(file.interfaces))
+    require(file.statistics == 1 and not file.lost, f"{file.lost} packets were lost")
+    for p in file.packets:
+        require(p.whole and p.interface == 0 and p.direction in (IN, OUT), "odd packet")
+        reference.icrc(p.bytes)
+        require(abs(p.time_ns / 1e9 - time.time()) < 3600, "not the wall clock's time")
+    if dissect:
+        check_dissector(file)
+
+
+# ------------------------------------------------------------------ running
+
+class Capture:
+    """A running `verbena capture`."""
+
+    def __init__(self, stage, *options):
+        self.stage = stage
+        self.path = os.path.join(stage.directory, f"capture{stage.serial()}.pcapng")
+        self.process = stage.start(VERBENA, "capture", "-w", self.path, *options, plain=True,
+                                   preload=False)
+        poll_until(lambda: "capturing" in self.process.output() or not self.process.running(), 30)
+        require("capturing" in self.process.output(), tail(self.process.output()))
+
+    def size(self):
+        """Bytes in the file now."""
+        return os.path.getsize(self.path)
+
+    def wait_for(self, size):
+        """Until the file has so many bytes."""
+        require(poll_until(lambda: self.size() >= size, 30), f"only {self.size()} bytes came")
+
+    def end(self, number=signal.SIGINT, status=0):
+        """Ends it and reads its file."""
+        self.process.kill(number)
+        text = self.process.expect(30 * SLOW, status)
+        file = File(self.path)
+        said = re.search(r"(\d+) packets of (\d+) programs captured", text)
+        require(said and int(said[1]) == len(file.packets), f"it says\n{tail(text)}")
+        lost = re.search(r"(\d+) packets were lost", text)
+        require((int(lost[1]) if lost else 0) == file.lost, f"it says\n{tail(text)}")
+        return file
+
+
+def perftest(stage, program, *options):
+    """One run of a pair."""
+    port = PORTS.take()
+    words = [program, "-F", "-p", port, "-m", MTU, *options]
+    stage.pair(words, words + ["localhost"], port, seconds=60)
+
+
+def pingpong(stage, kind, count, size):
+    """One run of a pair."""
+    port = PORTS.take()
+    words = [f"ibv_{kind}_pingpong", "-g", 0, "-p", port, "-n", count, "-s", size]
+    words += [] if kind == "ud" else ["-m", MTU]
+    stage.pair(words, words + ["localhost"], port, seconds=60)
+
+
+# program, options, transport, packets: a list of (operations, how many). -1: some
+RUNS = {
+    "SENDs": (pingpong, ("rc", 5, 5000), RC,
+              [((0,), 10), ((1,), 30), ((2,), 10), ((ACK,), -1)]),
+    "UC SENDs": (pingpong, ("uc", 5, 100), UC, [((4,), 10)]),
+    "datagrams": (pingpong, ("ud", 5, 1000), UD, [((4,), 10)]),
+    "WRITEs": (perftest, ("ib_write_bw", "-n", 10, "-s", 20000), RC,
+               [((6,), 10), ((7,), 180), ((8,), 10), ((ACK,), -1)]),
+    "small WRITEs": (perftest, ("ib_write_bw", "-n", 10, "-s", 8), RC,
+                     [((10,), 10), ((ACK,), -1)]),
+    "READs": (perftest, ("ib_read_bw", "-n", 10, "-s", 20000), RC,
+              [((READ,), 10), (READ_ANSWER, 200)]),
+    "atomics": (perftest, ("ib_atomic_bw", "-n", 10), RC,
+                [((ADD, SWAP), 10), ((ATOMIC_ACK,), 10)]),
+}
+
+
+def whole_run(stage, name, local):
+    """A run that begins and ends while it is captured: every packet is there, once on each side of
+    the wire, or once if there is none."""
+    run, options, transport, packets = RUNS[name]
+    capture = Capture(stage)
+    run(stage, *options)
+    file = capture.end()
+    check(file)
+    for operations, count in packets:
+        for direction in ((None,) if local else (OUT, IN)):
+            got = file.count(transport, operations, direction, again=local)
+            require(got == count or (count < 0 < got),
+                    f"{got} packets of {operations}, not {count} (direction {direction})")
+    known = sum(file.count(transport, operations) for operations, _ in packets)
+    require(known == len(file.packets), f"{len(file.packets) - known} packets are of other kinds")
+    comments = {p.comment for p in file.packets}
+    require(comments == {"local" if local else ""}, str(comments))
+    for direction in ((None,) if local else (OUT, IN)):
+        check_order(list({p.key(): p for p in reversed(file.by_time())
+                          if direction in (None, p.direction)}.values())[::-1])
+
+
+def check_local_answers(file):
+    """Acknowledgements name the right PSN and message, and come back along the path."""
+    messages = collections.Counter()
+    for p in file.packets:
+        if p.operation() == ACK:
+            require(p.direction == IN, "an ACK goes out")
+            messages[p.qpn] += 1
+            require(int.from_bytes(p.extended[1:4], "big") == messages[p.qpn], "its MSN is wrong")
+            require(p.extended[0] == 0x1f, f"syndrome {p.extended[0]:x}")
+        else:
+            require(p.direction == OUT, "a request comes in")
+
+
+def local_answers(stage):
+    """See check_local_answers()."""
+    capture = Capture(stage)
+    pingpong(stage, "rc", 20, 100)
+    file = capture.end()
+    check(file)
+    check_local_answers(file)
+    require(all(p.asks for p in requests_of(file.packets)), "no acknowledgement is asked for")
+
+
+def running_already(stage):
+    """Programs that run when the capture begins and go on when it ends. Their PSNs are right, though
+    nobody saw how they began; COUNT packets are written."""
+    port = PORTS.take()
+    words = ["ibv_rc_pingpong", "-g", 0, "-p", port, "-n", 2000000, "-s", 2000, "-m", MTU]
+    one, two = stage.start_pair(words, words + ["localhost"], port)
+    require(poll_until(lambda: sum(client["links"] for client in stage.clients()) == 2, 20),
+            "the programs didn't connect")
+    first = Capture(stage, "-c", 3000)
+    first.process.expect(60 * SLOW)
+    file = File(first.path)
+    require(len(file.packets) == 3000, f"{len(file.packets)} packets, not 3000")
+    check_order_since(file)
+    require(one.running() and two.running(), "the programs ended with the capture")
+    for process in (one, two):
+        process.kill(signal.SIGTERM)
+
+
+def check_order_since(file):
+    """As check_order(), of a capture that may have lost packets where it says so."""
+    for p in file.packets:
+        reference.icrc(p.bytes)
+    if not any(p.dropped for p in file.packets):
+        expected = {}
+        for p in requests_of(file.packets):
+            require(expected.get(p.qpn, p.psn) == p.psn, "PSNs jump")
+            expected[p.qpn] = (p.psn + 1) & 0xffffff
+
+
+def psn_of_the_middle(stage):
+    """A capture that begins in the middle shows the PSN that the QP has come to: a second one goes
+    on where the first one, of the same QP, would be."""
+    port = PORTS.take()
+    words = ["ib_send_lat", "-F", "-p", port, "-m", MTU, "-s", 3000, "-n", 20000]
+    whole = Capture(stage, "-s", 100)
+    one, two = stage.start_pair(words, words + ["localhost"], port)
+    poll_until(lambda: whole.size() > 100000 or not two.running(), 30)
+    middle = Capture(stage, "-s", 100)
+    stage.finish_pair(one, two, 120)
+    later, all_of_it = middle.end(), whole.end()
+    seen = {(p.qpn, p.opcode, p.psn): p.time_ns for p in all_of_it.packets}
+    require(later.packets and len(later.packets) < len(all_of_it.packets), "it saw all, or nothing")
+    if not all_of_it.lost:
+        for p in later.packets:
+            require((p.qpn, p.opcode, p.psn) in seen, f"PSN {p.psn} is none of the run's")
+
+
+def killed(stage):
+    """A capturing program that dies leaves nothing: the programs go on, and let go of the ring."""
+    port = PORTS.take()
+    words = ["ibv_rc_pingpong", "-g", 0, "-p", port, "-n", 2000000, "-s", 2000]
+    capture = Capture(stage)
+    one, two = stage.start_pair(words, words + ["localhost"], port)
+    capture.wait_for(100000)
+
+    def rings(process):
+        with open(f"/proc/{process.pid}/maps", encoding="ascii", errors="replace") as file:
+            return sum("verbena-capture" in line for line in file)
+    require(rings(one) == 1 and rings(two) == 1, "the rings aren't mapped")
+    capture.process.kill()
+    capture.process.wait(10)
+    require(poll_until(lambda: not rings(one) and not rings(two), 20), "the rings stay")
+    require(one.running() and two.running(), "the programs ended with the capture")
+    again = Capture(stage, "-c", 100)
+    again.process.expect(60)
+    require(len(File(again.path).packets) == 100, "no second capture")
+    for process in (one, two):
+        process.kill(signal.SIGTERM)
+
+
+def stopped(stage):
+    """A capturing program that doesn't read holds nobody up; what was lost is counted."""
+    capture = Capture(stage)
+    capture.process.kill(signal.SIGSTOP)
+    perftest(stage, "ib_write_bw", "-n", 400, "-s", 65536)
+    capture.process.kill(signal.SIGCONT)
+    file = capture.end()
+    sent = file.count(RC, WRITE)
+    # (the last loss may have no packet after it)
+    told = sum(p.dropped for p in file.packets)
+    require(file.lost and told <= file.lost, f"{file.lost} were lost, {told} in the packets")
+    require(sent + file.count(RC, (ACK,)) + file.lost == 400 * 64 + 400,
+            f"{sent} WRITE packets and {file.lost} lost")
+
+
+def two_at_once(stage):
+    """Two captures see the same; one of them keeps the packets' beginnings only."""
+    whole, short = Capture(stage), Capture(stage, "-s", 64, "-d", "verbena0")
+    pingpong(stage, "rc", 20, 3000)
+    whole, short = whole.end(), short.end(signal.SIGTERM)
+    check(whole)
+    require(len(whole.packets) == len(short.packets), "they differ")
+    # Two processes' packets may be written in another order when they are of the same moment.
+    key = (lambda p: (p.time_ns, p.qpn, p.psn, p.opcode))
+    for one, two in zip(sorted(whole.packets, key=key), sorted(short.packets, key=key)):
+        require(two.bytes == one.bytes[:64] and two.size == one.size, "not its beginning")
+
+
+# Not those that end the daemon, and not the long ones.
+FAULTS = ("send_rc", "atomics*", "rkey_*", "range_*", "rights_*", "receive_*", "rnr_*", "peer_*",
+          "posting_states", "reset_forgets", "ud_data", "uc_refused_silently", "unmapped_*")
+
+
+def faults(stage):
+    """Right and wrong use of verbs (tests/e2e/faults): NAKs of each kind, and whatever the program
+    does to its memory and QPs meanwhile."""
+    capture = Capture(stage)
+    stage.run(os.path.join(BUILD, "tests", "e2e", "faults"), "-c", "local", *FAULTS, seconds=200)
+    file = capture.end()
+    for p in file.packets:
+        reference.icrc(p.bytes)
+    check_dissector(file)
+    syndromes = {p.extended[0] & 0x60 or p.extended[0] for p in file.packets
+                 if p.operation() == ACK and p.opcode & 0xe0 == RC}
+    naks = {p.extended[0] & 0x1f for p in file.packets
+            if p.opcode == ACK and p.extended[0] & 0x60 == 0x60}
+    require(0x20 in syndromes, f"no RNR NAK among {syndromes}")
+    require({1, 2} <= naks, f"no NAK of each kind: {naks}")
+
+
+# ------------------------------------------------------------------ the wire
+
+def forge(stage, slot, qpn, spoil):
+    """Sends one packet to the program at `slot` as if from somewhere else."""
+    bth = bytes([0x04, 0x40, 0xff, 0xff, 0]) + (slot << 14 | qpn).to_bytes(3, "big") + \
+        bytes([0]) + (7).to_bytes(3, "big")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.setsockopt(socket.IPPROTO_IP, 10, 2)  # IP_MTU_DISCOVER: identification 0
+        sender.bind((ADDRESS, 0))
+        source = sender.getsockname()[1]
+        size = 20 + 8 + len(bth) + 4
+        here = socket.inet_aton(ADDRESS)
+        head = struct.pack(">BBHHHBBH", 0x45, 0xff, size, 0, 0x4000, 0xff, 17, 0xffff) + here + here
+        udp = struct.pack(">HHHH", source, 4791, size - 20, 0xffff)
+        masked = bytearray(bth)
+        masked[4] = 0xff
+        crc = zlib.crc32(b"\xff" * 8 + head + udp + bytes(masked))
+        sender.sendto(bth + struct.pack("<I", crc ^ spoil), (ADDRESS, 4791))
+
+
+def dropped(stage):
+    """Packets that were dropped are there, with the reason."""
+    port = PORTS.take()
+    one = stage.start("ibv_rc_pingpong", "-g", 0, "-p", port)
+    poll_until(lambda: port_of(stage), 20)
+    slot = port_of(stage)
+    capture = Capture(stage)
+    forge(stage, slot, 5000, 0)
+    forge(stage, slot, 5000, 1)
+    require(poll_until(lambda: len(File(capture.path).packets) == 2, 20), "they aren't captured")
+    file = capture.end()
+    one.kill(signal.SIGTERM)
+    comments = sorted(p.comment for p in file.packets)
+    require(comments == ["dropped: its ICRC is wrong", "dropped: no QP has this number"],
+            str(comments))
+    require(all(p.direction == IN for p in file.packets), "they came in")
+
+
+def port_of(stage):
+    """The slot of the only client with a QP."""
+    slots = [client["slot"] for client in stage.clients() if client["objects"]["qp"]]
+    return slots[0] if slots else None
+
+
+# ------------------------------------------------------------------ the command
+
+def command(stage, *options, status, said, **more):
+    """Runs `verbena capture` with nonsense."""
+    text = stage.run(VERBENA, "capture", *options, plain=True, preload=False, status=status, **more)
+    require(said in text, f"it doesn't say `{said}`\n{tail(text)}")
+
+
+def to_a_pipe(stage):
+    """`-w -`, and an end by time."""
+    with subprocess.Popen([VERBENA, "capture", "-w", "-", "--seconds", "2"],
+                          env=stage.environment, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as process:
+        process.stderr.readline()
+        pingpong(stage, "rc", 5, 100)
+        data, text = process.communicate(timeout=30)
+    require(process.returncode == 0, f"ended with {process.returncode}: {text.decode()}")
+    path = os.path.join(stage.directory, "piped.pcapng")
+    with open(path, "wb") as file:
+        file.write(data)
+    check(File(path))
+
+
+def daemon_ends(stage):
+    """The capture ends with the daemon, its file complete, and says so."""
+    capture = Capture(stage)
+    pingpong(stage, "rc", 5, 100)
+    stage.run(VERBENA, "stop", "--force", plain=True, preload=False)
+    text = capture.process.expect(20, status=1)
+    require("the daemon ended" in text, tail(text))
+    check(File(capture.path))
+
+
+# ------------------------------------------------------------------ all
+
+def own_network():
+    """Runs this script again, alone in a network; where that isn't allowed it is skipped."""
+    if os.environ.get("VERBENA_CAPTURE_INSIDE"):
+        return
+    environment = dict(os.environ, VERBENA_CAPTURE_INSIDE="1")
+    # No address is tried before it is used: nothing can be sent from it meanwhile.
+    setup = (f"echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad; ip link set lo up && ip link add eth7 type veth peer name far7 && "
+             f"ip address add {ADDRESS}/24 dev eth7 && ip link set eth7 mtu 4200 up && "
+             f"ip link set far7 mtu 4200 up && exec \"$@\"")
+    for how in (["-n"], ["-rn"]):
+        if subprocess.run(["unshare", *how, "true"], check=False, capture_output=True).returncode:
+            continue
+        words = ["unshare", *how, "sh", "-c", setup, "sh", sys.executable, *sys.argv]
+        os.execvpe("unshare", words, environment)
+    print("no network namespace can be made here: root, or user namespaces for everybody")
+    sys.exit(SKIPPED)
+
+
+def main():
+    """All cases."""
+    need_programs("ibv_rc_pingpong", "ib_write_bw", "tshark", "unshare", "ip")
+    own_network()
+    suite = Suite("capture")
+    stage = Stage()
+    for name in RUNS:
+        suite.case(f"local: {name}", whole_run, stage, name, True)
+    suite.case("local: acknowledgements", local_answers, stage)
+    suite.case("programs that run already", running_already, stage)
+    suite.case("PSNs of the middle", psn_of_the_middle, stage)
+    suite.case("a capture that is killed", killed, stage)
+    suite.case("a capture that is stopped", stopped, stage)
+    suite.case("two at once", two_at_once, stage)
+    suite.case("right and wrong use", faults, stage)
+    suite.case("to a pipe, for some seconds", to_a_pipe, stage)
+    suite.case("no file", command, stage, status=2, said="-w FILE")
+    suite.case("no such folder", command, stage, "-w", "/nowhere/x", status=1, said="/nowhere/x")
+    suite.case("no such device", command, stage, "-w", "/dev/null", "-d", "mlx5_0", status=1,
+               said="no device mlx5_0")
+    suite.case("a full disk", command, stage, "-w", "/dev/full", status=1, said="No space left")
+    for wrong in ("0", "-1", "1x", ""):
+        suite.case(f"COUNT `{wrong}`", command, stage, "-w", "/dev/null", "-c", wrong, status=2,
+                   said="COUNT")
+    suite.case("the daemon ends", daemon_ends, stage)
+    suite.stage_closed(stage)
+    ring = Stage(VERBENA_LOCAL_COPY="ring")
+    for name in RUNS:
+        suite.case(f"by rings: {name}", whole_run, ring, name, True)
+    suite.stage_closed(ring)
+    wire = Stage(VERBENA_CARRIER="wire")
+    for name in RUNS:
+        suite.case(f"wire: {name}", whole_run, wire, name, False)
+    suite.case("wire: dropped packets", dropped, wire)
+    suite.stage_closed(wire)
+    suite.end()
+
+
+main()
