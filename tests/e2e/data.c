@@ -64,6 +64,7 @@ static void exchange_all(struct rig *rig, const struct end_options *opt)
 		exchange(&end, i % 2 ? IBV_WR_SEND : IBV_WR_SEND_WITH_IMM, sizes[i], i);
 	for (uint32_t i = 0; i < SIZES; i++)
 		exchange(&end, i % 2 ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, sizes[i], i + SIZES);
+	rig_sync(rig); /* so long the other end can repeat its acknowledgement */
 	end_close(&end);
 }
 

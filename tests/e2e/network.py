@@ -79,12 +79,12 @@ def addresses_ready():
 
 
 def interface_up(name, *addresses, mtu=MTU):
-    """Loopback and an interface with its addresses, ready to use. The interface's queue is long
-    enough for what a window of packets may be: nothing is lost that isn't meant to be."""
+    """Loopback and an interface with its addresses, ready to use. Its queue is as long as a card's:
+    a longer one makes round trips of a second when many QPs fill it."""
     for family in ("default", name):
         setting(f"ipv6/conf/{family}/accept_dad", 0)
         setting(f"ipv6/conf/{family}/router_solicitations", 0)
-    ip("link set lo up", f"link set {name} mtu {mtu} txqueuelen 10000 up",
+    ip("link set lo up", f"link set {name} mtu {mtu} txqueuelen 1000 up",
        *(f"address add {address} dev {name}" + (" nodad" if ":" in address else "")
          for address in addresses))
     addresses_ready()

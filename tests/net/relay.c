@@ -47,7 +47,7 @@ struct relay {
 	char command[256]; /* the line that is coming in */
 	size_t command_length;
 	bool ended;
-	uint8_t frame[FRAME_BYTES];
+	_Alignas(8) uint8_t frame[FRAME_BYTES];
 };
 
 /* Settings ----------------------------------------------------------------------------------- */
