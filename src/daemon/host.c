@@ -108,25 +108,39 @@ static bool is_card(const struct ifaddrs *i)
 	       link->sll_halen == sizeof(none) && memcmp(link->sll_addr, none, sizeof(none)) != 0;
 }
 
+static bool has_address(const struct ifaddrs *all, const char *ifname)
+{
+	for (const struct ifaddrs *i = all; i; i = i->ifa_next)
+		if (i->ifa_addr && i->ifa_addr->sa_family != AF_PACKET &&
+		    strcmp(i->ifa_name, ifname) == 0)
+			return true;
+	return false;
+}
+
+/* How likely a card is the one that packets come by: one without addresses is a bridge's leg. */
+static int rank(const struct ifaddrs *all, const struct ifaddrs *card)
+{
+	return 2 * !!(card->ifa_flags & IFF_UP) + has_address(all, card->ifa_name);
+}
+
 int host_card(const char *name, struct host_card *card)
 {
 	struct ifaddrs *all;
+	int best = -1;
 
 	if (getifaddrs(&all) < 0)
 		return -errno;
-	bool best_up = false;
-
 	card->ifindex = 0;
 	for (struct ifaddrs *i = all; i; i = i->ifa_next) {
 		const struct sockaddr_ll *link = (const struct sockaddr_ll *)i->ifa_addr;
-		bool up = i->ifa_flags & IFF_UP;
 
-		if (!is_card(i) || (name && strcmp(name, i->ifa_name) != 0) ||
-		    (card->ifindex &&
-		     (up < best_up ||
-		      (up == best_up && (uint32_t)link->sll_ifindex > card->ifindex))))
+		if (!is_card(i) || (name && strcmp(name, i->ifa_name) != 0))
 			continue;
-		best_up = up;
+		int this = rank(all, i);
+
+		if (this < best || (this == best && (uint32_t)link->sll_ifindex > card->ifindex))
+			continue;
+		best = this;
 		card->ifindex = (uint32_t)link->sll_ifindex;
 		memcpy(card->mac, link->sll_addr, sizeof(card->mac));
 		snprintf(card->ifname, sizeof(card->ifname), "%s", i->ifa_name);

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,7 +15,7 @@
 #include "daemon/loop.h"
 #include "daemon/wire_socket.h"
 
-enum { STEP = 16, OWNER_MS = 1000 };
+enum { STEP = 16, OWNER_MS = 1000, FILES_SHARE = 4 };
 
 static void explain(struct wire *wire, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -110,11 +111,21 @@ static void park(struct wire *wire)
 	end_park(wire);
 }
 
+/* Programs need descriptors, too: so many sockets and no more. */
+static bool may_have(uint32_t count)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_NOFILE, &limit) < 0 || count <= limit.rlim_cur / FILES_SHARE;
+}
+
 /* Places up to `count`. */
 static int grow(struct wire *wire, uint32_t count)
 {
 	int err = 0;
 
+	if (!may_have(count))
+		return -EMFILE;
 	let_in(wire, true);
 	/* Whoever has one may have changed that. */
 	for (uint32_t i = 0; i < wire->count; i++)
@@ -256,6 +267,8 @@ static int provide(struct wire *wire, uint32_t slot)
 		return 0;
 	int err = grow(wire, round_up(top + 2));
 
+	if (!err && !wire->broken)
+		wire->why[0] = 0;
 	if (slot + 2 <= wire->count)
 		return 0;
 	explain_error(wire, err);

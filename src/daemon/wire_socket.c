@@ -25,6 +25,9 @@
 #ifndef UDP_GRO
 #define UDP_GRO 104
 #endif
+#ifndef UDP_NO_CHECK6_RX
+#define UDP_NO_CHECK6_RX 102
+#endif
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71 /* Linux 5.14 */
 #endif
@@ -57,6 +60,10 @@ static int set_options(int fd, bool ipv6)
 		err = set(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
 	if (!err && ipv6)
 		err = set(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+	/* RoCEv2 senders leave the UDP checksum out, the kernel's Soft-RoCE among them: the ICRC is
+	 * better. Over IPv6 such a datagram must be asked for. */
+	if (!err && ipv6)
+		err = set(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
 	if (!err && ipv6)
 		err = set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
 	return err;

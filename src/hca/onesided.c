@@ -61,25 +61,43 @@ static bool is_imported(const struct qp *qp, const struct mr_view *mr, uint32_t 
 	       mr->pd == (atomic_load(&qp->remote->pd) | PUB_MR_FOREIGN);
 }
 
-/* The owner's address of the operation's target, or 0 (refused, *status says how). */
-static uint64_t target(struct qp *qp, const struct send_wqe *wqe, uint32_t length, uint32_t access,
-		       enum ibv_wc_status *status)
+/* Whether the peer's QP lets us do this to it at all; else *status says how it is refused. */
+static bool allowed(struct qp *qp, const struct send_wqe *wqe, uint32_t access,
+		    enum ibv_wc_status *status)
 {
 	uint64_t word = atomic_load_explicit(&qp->remote->state, memory_order_acquire);
-	struct mr_view mr;
-	const char *why = NULL;
 
 	if (unlikely((uint8_t)pub_qp_epoch(word) != qp->remote_epoch ||
 		     pub_qp_state(word) < IBV_QPS_RTR || pub_qp_state(word) == IBV_QPS_ERR)) {
 		*status = IBV_WC_RETRY_EXC_ERR; /* a QP that isn't there doesn't answer */
-		return 0;
+		return false;
 	}
-	if (unlikely(!(pub_qp_access(word) & access))) {
-		*status = refuse_request(qp, wqe,
-					 "the peer's QP doesn't allow it (qp_access_flags, "
-					 "max_dest_rd_atomic)");
+	if (likely(pub_qp_access(word) & access))
+		return true;
+	*status = refuse_request(qp, wqe,
+				 "the peer's QP doesn't allow it (qp_access_flags, "
+				 "max_dest_rd_atomic)");
+	return false;
+}
+
+/* An operation on no bytes: no key is looked at, but the QP must be set up for it. */
+static enum ibv_wc_status zero_length(struct qp *qp, const struct send_wqe *wqe, uint32_t access)
+{
+	enum ibv_wc_status status = IBV_WC_SUCCESS;
+
+	allowed(qp, wqe, access, &status);
+	return status;
+}
+
+/* The owner's address of the operation's target, or 0 (refused, *status says how). */
+static uint64_t target(struct qp *qp, const struct send_wqe *wqe, uint32_t length, uint32_t access,
+		       enum ibv_wc_status *status)
+{
+	struct mr_view mr;
+	const char *why = NULL;
+
+	if (unlikely(!allowed(qp, wqe, access, status)))
 		return 0;
-	}
 	if (unlikely(!mr_read(qp->link->regions, wqe->rkey, &mr)))
 		why = "no such rkey (never registered, deregistered, or an lkey)";
 	else if (unlikely(mr.pd != atomic_load_explicit(&qp->remote->pd, memory_order_relaxed)))
@@ -116,7 +134,7 @@ enum ibv_wc_status onesided_write(struct qp *qp, const struct send_wqe *wqe)
 	if (unlikely(count < 0))
 		return IBV_WC_LOC_PROT_ERR;
 	if (!wqe->length)
-		return IBV_WC_SUCCESS; /* no key is looked at (9.7.7.. zero-length) */
+		return zero_length(qp, wqe, IBV_ACCESS_REMOTE_WRITE);
 	_Atomic uint64_t *hazard = hazard_set(qp->hca, qp->link->slot, wqe->rkey);
 	uint64_t to = target(qp, wqe, wqe->length, IBV_ACCESS_REMOTE_WRITE, &status);
 
@@ -139,7 +157,7 @@ enum ibv_wc_status onesided_read(struct qp *qp, const struct send_wqe *wqe)
 	if (unlikely(count < 0))
 		return IBV_WC_LOC_PROT_ERR;
 	if (!wqe->length)
-		return IBV_WC_SUCCESS;
+		return zero_length(qp, wqe, IBV_ACCESS_REMOTE_READ);
 	_Atomic uint64_t *hazard = hazard_set(qp->hca, qp->link->slot, wqe->rkey);
 	uint64_t from = target(qp, wqe, wqe->length, IBV_ACCESS_REMOTE_READ, &status);
 

@@ -426,7 +426,7 @@ static bool write_piece(struct qp *qp, const struct ring_header *h, const uint8_
 	if (n > room - sizeof(r) || n > h->length - qp->write_done)
 		return false;
 	if (!n)
-		return true;
+		return qp_remote_access(qp) & IBV_ACCESS_REMOTE_WRITE;
 	if (!qp->write_done &&
 	    !remote_resolve(qp, r.addr, h->length, r.rkey, IBV_ACCESS_REMOTE_WRITE))
 		return false;
@@ -488,7 +488,7 @@ static enum outcome do_read(struct qp *qp, const struct ring_header *h, const ui
 		h->length ? remote_resolve(qp, r.addr, h->length, r.rkey, IBV_ACCESS_REMOTE_READ)
 			  : 0;
 
-	if (h->length && !from)
+	if (h->length ? !from : !(qp_remote_access(qp) & IBV_ACCESS_REMOTE_READ))
 		return refuse_access(qp, h, IBV_ACCESS_REMOTE_READ);
 	do {
 		uint32_t left = h->length - at;

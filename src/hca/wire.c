@@ -229,19 +229,6 @@ static void expire(struct wire *wire, uint64_t now)
 		expire_one(w, now);
 }
 
-uint64_t wire_scan(struct wire *wire, uint64_t now)
-{
-	if (atomic_load(&wire->deadline) <= now) {
-		lock_take(&wire->hca->engine);
-		expire(wire, now);
-		lock_give(&wire->hca->engine);
-	}
-	uint64_t next = atomic_load(&wire->deadline);
-
-	atomic_store(&wire->scheduled, next);
-	return next;
-}
-
 /* ------------------------------------------------------------------ packets in */
 
 static const char *const drop_text[WIRE_DROPS] = {
@@ -320,26 +307,32 @@ static const char *on_packet(void *arg, const struct packet *packet, const struc
 	return drop_text[drop];
 }
 
+/* Deadlines that have passed, once what is in the socket has been looked at: after a while without
+ * a processor the answer is there, and nothing was lost. */
+static void expire_due(struct wire *wire)
+{
+	if (likely(atomic_load_explicit(&wire->deadline, memory_order_relaxed) > wire->now))
+		return;
+	for (unsigned int i = 0; i < TAKE_IN && net_receive(&wire->rx, on_packet, wire); i++)
+		;
+	expire(wire, wire->now);
+}
+
 unsigned int wire_pass(struct wire *wire)
 {
-	unsigned int n = 0;
+	unsigned int n = 0, packets = 0;
 
 	wire->now = now_ns();
 	if (atomic_load_explicit(&wire->has_ready, memory_order_relaxed))
 		n += send_ready(wire, wire->now);
-	if (unlikely(atomic_load_explicit(&wire->deadline, memory_order_relaxed) <= wire->now))
-		expire(wire, wire->now);
-	if (!atomic_load_explicit(&wire->hot, memory_order_relaxed))
-		return n;
-	unsigned int packets = net_receive(&wire->rx, on_packet, wire);
-
-	if (packets) {
-		wire->vain = 0;
-		return n + packets;
+	if (likely(atomic_load_explicit(&wire->hot, memory_order_relaxed))) {
+		packets = net_receive(&wire->rx, on_packet, wire);
+		wire->vain = packets ? 0 : wire->vain + 1;
+		if (unlikely(wire->vain > COLD_AFTER))
+			wire_arm(wire);
 	}
-	if (unlikely(++wire->vain > COLD_AFTER))
-		wire_arm(wire);
-	return n;
+	expire_due(wire);
+	return n + packets;
 }
 
 void wire_take_in(struct wire *wire)
@@ -348,6 +341,20 @@ void wire_take_in(struct wire *wire)
 	for (unsigned int i = 0; i < TAKE_IN && net_receive(&wire->rx, on_packet, wire); i++)
 		;
 	send_ready(wire, wire->now);
+}
+
+uint64_t wire_scan(struct wire *wire, uint64_t now)
+{
+	if (atomic_load(&wire->deadline) <= now) {
+		lock_take(&wire->hca->engine);
+		wire->now = now;
+		expire_due(wire);
+		lock_give(&wire->hca->engine);
+	}
+	uint64_t next = atomic_load(&wire->deadline);
+
+	atomic_store(&wire->scheduled, next);
+	return next;
 }
 
 /* ------------------------------------------------------------------ the socket's lease */

@@ -27,6 +27,19 @@ static bool fetch(void *owner, uint32_t count, uint32_t offset, uint8_t *to, uin
 	return segments >= 0 && copy_gather(to, local, segments, offset, n);
 }
 
+static enum ibv_wc_status check(void *owner, uint32_t count)
+{
+	struct qp *qp = qp_from(owner);
+	const struct send_wqe *wqe = sq_at(&qp->sq, count);
+	struct iovec local[LIMIT_SGE];
+
+	if (unlikely(sq_segments(qp, wqe, IBV_ACCESS_LOCAL_WRITE, local) < 0))
+		return IBV_WC_LOC_PROT_ERR;
+	if (unlikely(wqe->opcode != IBV_WR_RDMA_READ && wqe->length != 8))
+		return IBV_WC_LOC_LEN_ERR;
+	return IBV_WC_SUCCESS;
+}
+
 static bool deliver(void *owner, uint32_t count, uint32_t offset, const uint8_t *from, uint32_t n,
 		    bool last)
 {
@@ -203,6 +216,7 @@ static void established(void *owner)
 
 const struct tp_world wire_world = {
 	.fetch = fetch,
+	.check = check,
 	.deliver = deliver,
 	.complete = complete,
 	.drained = drained,

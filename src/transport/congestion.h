@@ -7,10 +7,11 @@
  *   slow start   the window grows by what is acknowledged, up to `threshold`
  *   avoidance    it grows by `step` a round trip, which begins small where a queue overflowed and
  *                doubles every few round trips
- *   loss         at most once a round trip the window shrinks: by an eighth if the round trip was
- *                longer than the path's own (a queue is full somewhere), else, since packets get
- *                lost without anybody's fault, by little. Never below what the path is seen to
- *                carry (rate times its own round trip): less would only be slower.
+ *   loss         at most once a round trip the window shrinks: by an eighth if the round trip had
+ *                grown by half (a queue is full somewhere) or the last loss was less than a window
+ *                ago; else, since packets get lost without anybody's fault, by a 64th. Never below
+ *                what the path is seen to carry (rate times its own round trip): less would only
+ *                be slower.
  *   silence      when the transport timer ends, by half
  *
  * It never falls below CONGESTION_FLOOR: the path is given up by the transport timer's retries, not

@@ -21,7 +21,10 @@
 #include "base/cpu.h"
 #include "transport/state.h"
 
-enum { PROBES_MAX = 10 /* doublings */ };
+enum {
+	PROBES_MAX = 10, /* doublings */
+	PROCESSOR_WAIT_NS = 12000000,
+};
 
 /* ------------------------------------------------------------------ what opcodes are */
 
@@ -78,6 +81,12 @@ void requester_init(struct tp *tp, struct tp_request *ring, uint32_t places)
 	};
 }
 
+/* 0 works as 1, as with a ConnectX: a request that can never begin helps nobody. */
+void requester_limit_answers(struct tp *tp, const struct ibv_qp_attr *attr)
+{
+	tp->requester.max_answers = attr->max_rd_atomic ? attr->max_rd_atomic : 1;
+}
+
 void requester_start(struct tp *tp, const struct ibv_qp_attr *attr)
 {
 	struct requester *q = &tp->requester;
@@ -85,7 +94,7 @@ void requester_start(struct tp *tp, const struct ibv_qp_attr *attr)
 	q->una = q->next = q->top = q->assigned = attr->sq_psn & PSN_MASK;
 	q->ssn = q->msn = 0;
 	q->counted = q->limited = false;
-	q->max_answers = attr->max_rd_atomic;
+	requester_limit_answers(tp, attr);
 	q->timeout = attr->timeout & 31;
 	q->retry_cnt = q->retries = attr->retry_cnt;
 	q->rnr_retry = q->rnr_retries = attr->rnr_retry;
@@ -140,7 +149,7 @@ static bool complete_first(struct tp *tp)
 		q->open--;
 	tp->world->complete(tp->owner, count, IBV_WC_SUCCESS);
 	if (q->active && q->broken && q->first == q->broken_at)
-		fail_first(tp, IBV_WC_LOC_PROT_ERR);
+		fail_first(tp, q->broken_status);
 	if (q->active)
 		requester_check_drained(tp);
 	return q->active;
@@ -178,10 +187,30 @@ static void go_back(struct tp *tp, uint64_t echo_ns, uint64_t now)
 	congestion_loss(&tp->congestion, now);
 }
 
-/* When the transport timer ends that begins now. */
+static uint64_t timeout_ns(const struct requester *q)
+{
+	return 4096ull << q->timeout;
+}
+
+/* When the transport timer ends that begins now: between the program's time and four times that
+ * (IBTA 9.7.6.1.3): the peer is a process, which at times waits for its processor longer than a
+ * card ever would. */
 static uint64_t timeout_at(const struct requester *q, uint64_t now)
 {
-	return q->timeout ? now + (4096ull << q->timeout) : TP_NEVER;
+	uint64_t ns = timeout_ns(q);
+
+	if (!q->timeout)
+		return TP_NEVER;
+	return now + ns + (3 * ns < PROCESSOR_WAIT_NS ? 3 * ns : PROCESSOR_WAIT_NS);
+}
+
+/* A probe goes out before the transport timer ends: with few retries that ends the QP. */
+static uint64_t probe_ns(const struct tp *tp)
+{
+	const struct requester *q = &tp->requester;
+	uint64_t ns = congestion_patience_ns(&tp->congestion) << q->probes;
+
+	return q->timeout && ns > timeout_ns(q) / 2 ? timeout_ns(q) / 2 : ns;
 }
 
 static void timers_arm(struct tp *tp, uint64_t now)
@@ -191,7 +220,7 @@ static void timers_arm(struct tp *tp, uint64_t now)
 	if (q->timer_at == TP_NEVER)
 		q->timer_at = timeout_at(q, now);
 	if (q->probe_at == TP_NEVER)
-		q->probe_at = now + (congestion_patience_ns(&tp->congestion) << q->probes);
+		q->probe_at = now + probe_ns(tp);
 }
 
 /* ------------------------------------------------------------------ acknowledgements */
@@ -297,6 +326,7 @@ static void on_rnr_nak(struct tp *tp, uint8_t code, uint64_t now)
 		return;
 	}
 	q->rnr_retries -= q->rnr_retry != 7;
+	q->retries = q->retry_cnt; /* the peer is there: this isn't what that counts */
 	rewind_to_una(tp, now);
 	timers_off(q);
 	q->rnr_until = now + tp_rnr_ns(code);
@@ -399,6 +429,8 @@ static void on_read_response(struct tp *tp, const struct packet *p, uint64_t now
 			fail_first(tp, IBV_WC_LOC_PROT_ERR);
 		return;
 	}
+	if (unlikely(!q->active))
+		return;
 	r->done += p->length;
 	answered(tp, r, end, now);
 }
@@ -419,7 +451,8 @@ static void on_atomic_acknowledge(struct tp *tp, const struct packet *p, uint64_
 			fail_first(tp, IBV_WC_LOC_PROT_ERR);
 		return;
 	}
-	answered(tp, r, r->last_psn + 1, now);
+	if (q->active)
+		answered(tp, r, r->last_psn + 1, now);
 }
 
 void requester_packet(struct tp *tp, const struct packet *p, uint64_t now)
@@ -642,8 +675,8 @@ static uint32_t build(struct tp *tp, uint32_t count, uint32_t psn, bool ask, uin
 	return build_read(tp, r, psn, &p, to);
 }
 
-/* The request's memory isn't there: it fails when it is the oldest. */
-static uint32_t fetch_failed(struct tp *tp, uint32_t count)
+/* The request's memory isn't there, or isn't right for it: it fails when it is the oldest. */
+static uint32_t break_at(struct tp *tp, uint32_t count, enum ibv_wc_status status)
 {
 	struct requester *q = &tp->requester;
 
@@ -651,8 +684,9 @@ static uint32_t fetch_failed(struct tp *tp, uint32_t count)
 		return 0;
 	q->broken = true;
 	q->broken_at = count;
+	q->broken_status = status;
 	if (count == q->first)
-		fail_first(tp, IBV_WC_LOC_PROT_ERR);
+		fail_first(tp, status);
 	return 0;
 }
 
@@ -712,8 +746,8 @@ static uint32_t send_probe(struct tp *tp, uint64_t now, uint8_t *to)
 	q->probe_due = false;
 	q->probed = true;
 	size = build(tp, q->first, q->una, true, to, &q->probed_end);
-	if (!size)
-		return fetch_failed(tp, q->first);
+	if (!size || !q->active)
+		return break_at(tp, q->first, IBV_WC_LOC_PROT_ERR);
 	tp->counters.resent++;
 	timers_arm(tp, now);
 	return size;
@@ -729,14 +763,24 @@ uint32_t requester_next(struct tp *tp, uint64_t now, uint8_t *to)
 	q->rnr_until = TP_NEVER;
 	if (unlikely(probe_pending(q)))
 		return send_probe(tp, now, to);
-	if (q->cursor == q->begun)
+	bool begins = q->cursor == q->begun;
+
+	if (begins)
 		begin(tp);
 	const struct tp_request *r = request_at(q, q->cursor);
+
+	/* What takes an answer isn't fetched, so nobody has looked at its memory yet. */
+	if (begins && wants_answer(r)) {
+		enum ibv_wc_status status = tp->world->check(tp->owner, q->cursor);
+
+		if (unlikely(status != IBV_WC_SUCCESS))
+			return break_at(tp, q->cursor, status);
+	}
 	bool ask = asks(tp, r, q->next) && tp->type == IBV_QPT_RC;
 	uint32_t size = build(tp, q->cursor, q->next, ask, to, &after);
 
-	if (unlikely(!size))
-		return fetch_failed(tp, q->cursor);
+	if (unlikely(!size || !q->active))
+		return break_at(tp, q->cursor, IBV_WC_LOC_PROT_ERR);
 	sent(tp, r, after, ask || wants_answer(r), now);
 	if (tp->type == IBV_QPT_UC)
 		sent_unacknowledged(tp);

@@ -20,8 +20,7 @@ enum verdict {
 	DONE,
 	NOT_READY,   /* no receive; nothing was executed */
 	BAD_REQUEST, /* NAK invalid request, and an event */
-	BAD_ACCESS,  /* NAK remote access */
-	BAD_MEMORY,  /* NAK remote operational error: memory that was granted isn't there */
+	BAD_ACCESS,  /* NAK remote access: not granted, or granted and not mapped any more */
 	TOO_LONG,    /* for the receive, which has completed with that: NAK invalid request */
 	BAD_RECEIVE, /* completed with an error: NAK remote operational error */
 };
@@ -234,7 +233,7 @@ static enum verdict execute_write(struct tp *tp, const struct packet *p, struct 
 		return verdict;
 	if (p->length &&
 	    unlikely(!tp->world->write(tp->owner, addr, rkey, p->payload, p->length, part.is_last)))
-		return BAD_MEMORY;
+		return BAD_ACCESS;
 	if (part.is_first) {
 		r->offset = 0;
 		r->left = p->dma_length;
@@ -306,7 +305,7 @@ static enum verdict execute_atomic(struct tp *tp, const struct packet *p)
 		return verdict != DONE ? verdict : BAD_REQUEST;
 	if (!tp->world->atomic(tp->owner, p->addr, p->rkey, is_swap,
 			       is_swap ? p->compare : p->swap_add, p->swap_add, &old))
-		return BAD_MEMORY;
+		return BAD_ACCESS;
 	*a = (struct answer){
 		.original = old,
 		.psn = p->psn,
@@ -364,9 +363,6 @@ static void refuse_for(struct tp *tp, enum verdict verdict)
 		return;
 	case BAD_ACCESS:
 		refuse(tp, NAK_REMOTE_ACCESS, IBV_EVENT_QP_ACCESS_ERR);
-		return;
-	case BAD_MEMORY:
-		refuse(tp, NAK_REMOTE_OPERATION, IBV_EVENT_QP_FATAL);
 		return;
 	case TOO_LONG:
 		refuse(tp, NAK_INVALID_REQUEST, -1);
@@ -493,7 +489,8 @@ void responder_packet(struct tp *tp, const struct packet *p)
 	enum verdict verdict = execute(tp, p);
 
 	if (likely(verdict == DONE)) {
-		executed(tp, p);
+		if (likely(r->active)) /* the owner may have stopped us at the completion */
+			executed(tp, p);
 	} else if (verdict == NOT_READY) {
 		owe_nak(r, AETH_RNR_NAK | r->rnr_timer);
 		r->too_early = r->expected;
@@ -625,8 +622,7 @@ static uint32_t refuse_response(struct tp *tp, uint32_t psn, enum verdict verdic
 	if (r->active)
 		refuse_for(tp, verdict);
 	else
-		owe_nak(r, AETH_NAK | (verdict == BAD_MEMORY ? NAK_REMOTE_OPERATION
-							     : NAK_REMOTE_ACCESS));
+		owe_nak(r, AETH_NAK | NAK_REMOTE_ACCESS);
 	return 0;
 }
 
@@ -651,7 +647,7 @@ static uint32_t give_response(struct tp *tp, struct answer *a, uint8_t *to)
 	uint32_t headers = packet_encode(&p, to);
 
 	if (n && unlikely(!tp->world->read(tp->owner, a->addr + offset, a->rkey, to + headers, n)))
-		return refuse_response(tp, psn, BAD_MEMORY);
+		return refuse_response(tp, psn, BAD_ACCESS);
 	memset(to + headers + n, 0, packet_padding(n));
 	if (++a->at == a->packets)
 		answer_given(r, a);

@@ -47,8 +47,9 @@ struct requester {
 	uint32_t asked;	       /* of them, since the last AckReq */
 	uint32_t answers_owed; /* READ pieces and atomics sent and not answered */
 	uint32_t open;	       /* READs and atomics begun and not over: the fence waits for them */
-	bool broken; /* request `broken_at` can't be fetched: nothing from it on is sent */
+	bool broken; /* request `broken_at` can't be sent: nothing from it on is, and it fails */
 	uint32_t broken_at;
+	enum ibv_wc_status broken_status;
 	/* End-to-end credits (IBTA 9.7.7.2). */
 	uint32_t ssn, lsn, msn; /* 24 bits: messages begun; limit; the peer's newest MSN */
 	bool counted;		/* the peer counts its receives */
@@ -131,6 +132,7 @@ struct tp {
 
 /* requester.c */
 void requester_init(struct tp *tp, struct tp_request *ring, uint32_t places);
+void requester_limit_answers(struct tp *tp, const struct ibv_qp_attr *attr);
 void requester_start(struct tp *tp, const struct ibv_qp_attr *attr);
 void requester_stop(struct tp *tp);
 void requester_check_drained(struct tp *tp);

@@ -46,7 +46,7 @@ void tp_change(struct tp *tp, const struct ibv_qp_attr *attr, int mask)
 	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
 		r->answers_max = attr->max_dest_rd_atomic;
 	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
-		q->max_answers = attr->max_rd_atomic;
+		requester_limit_answers(tp, attr);
 	if (mask & IBV_QP_TIMEOUT) {
 		q->timeout = attr->timeout & 31;
 		q->timer_at = TP_NEVER; /* the old one; the next packet starts the new one */

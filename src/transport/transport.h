@@ -6,15 +6,16 @@
  * the simulator (tests/sim).
  *
  * Contract:
- *   inputs   tp_post, tp_packet, tp_expire, tp_receive_posted, tp_config_*, tp_stop: change state,
- *            call the world, but emit nothing
+ *   inputs   tp_post, tp_packet, tp_expire, tp_drain, tp_change, tp_stop: change state, call the
+ *            world, but emit nothing
  *   output   tp_next: the next packet to send, until it returns 0. Whoever called an input calls
  *            it, and also when the send path has room again
  *   time     `now` is monotonic ns, an argument everywhere. tp_deadline() is the earliest instant
  *            at which tp_expire (and tp_next, for pacing) is to be called; TP_NEVER: none
  *   world    struct tp_world: memory, receives, completions; called only from inside the inputs and
  *            tp_next. It may call tp_stop() on the same struct tp (an error completion takes the QP
- *            to its error state), and nothing else of the core
+ *            to its error state), and nothing else of the core; not while `access`, `write`,
+ *            `receive_take` and `receive_place` run, which return an error instead
  * The caller serialises everything on one struct tp (qp.lock). What a world call means is the same
  * for every carrier; the core decides only when and in which order.
  *
@@ -85,6 +86,10 @@ struct tp_world {
 	/* Payload bytes [offset, offset + n) of request `count` to `to`. False: that memory isn't
 	 * there (any more): the request fails with IBV_WC_LOC_PROT_ERR in its turn. */
 	bool (*fetch)(void *owner, uint32_t count, uint32_t offset, uint8_t *to, uint32_t n);
+	/* A READ or an atomic is about to begin: whether its segments may take the answer.
+	 * IBV_WC_SUCCESS, or what it completes with in its turn (IBV_WC_LOC_PROT_ERR, LOC_LEN_ERR);
+	 * nothing after it is sent then. */
+	enum ibv_wc_status (*check)(void *owner, uint32_t count);
 	/* A READ's or an atomic's answer (in host order for the program's memory) into the
 	 * request's segments. `last`: its final byte goes last. False as above. */
 	bool (*deliver)(void *owner, uint32_t count, uint32_t offset, const uint8_t *from,
@@ -97,7 +102,7 @@ struct tp_world {
 
 	/* --- responder */
 	/* Takes the next receive for a message that arrives; *room its bytes. It stays taken until
-	 * receive_done or receive_back. */
+	 * receive_done, receive_back or tp_stop. A bad one is taken, too: receive_done follows. */
 	enum tp_take (*receive_take)(void *owner, uint32_t *room);
 	/* Payload into the taken receive. False: its memory isn't there. */
 	bool (*receive_place)(void *owner, uint32_t offset, const uint8_t *from, uint32_t n,
@@ -182,8 +187,8 @@ void tp_stop(struct tp *tp, bool keep_answer);
  * The caller keeps no more than max_requests outstanding. */
 void tp_post(struct tp *tp);
 
-/* A packet for this QP whose ICRC, addresses, P_Key and dest_qpn were right. `congested`: it
- * carried ECN's mark. */
+/* A packet for this QP whose ICRC, addresses, P_Key and dest_qpn were right. A response with BECN
+ * shrinks the window as a loss does. */
 void tp_packet(struct tp *tp, const struct packet *packet, uint64_t now);
 
 /* Deadlines that have passed. */

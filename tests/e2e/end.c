@@ -32,8 +32,14 @@ static void defaults_fill(struct end_options *opt)
 	opt->qp_access = !opt->qp_access	     ? ACCESS_ALL & ~IBV_ACCESS_LOCAL_WRITE
 			 : opt->qp_access == QP_NONE ? 0
 						     : opt->qp_access;
-	opt->timeout = !opt->timeout ? 10 : opt->timeout == TIMEOUT_NONE ? 0 : opt->timeout;
-	opt->retry_cnt = opt->retry_cnt ? opt->retry_cnt : 2;
+	/* Between hosts a network loses packets, and nobody knows why a peer is silent: more
+	 * patience. */
+	bool far = getenv("RIG_HOSTS");
+
+	opt->timeout = !opt->timeout		      ? far ? 14 : 10
+		       : opt->timeout == TIMEOUT_NONE ? 0
+						      : opt->timeout;
+	opt->retry_cnt = opt->retry_cnt ? opt->retry_cnt : far ? 7 : 2;
 	opt->rnr_retry = !opt->rnr_retry ? 7 : opt->rnr_retry == RNR_NONE ? 0 : opt->rnr_retry;
 	opt->min_rnr_timer = opt->min_rnr_timer ? opt->min_rnr_timer : 1;
 }

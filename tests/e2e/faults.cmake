@@ -11,3 +11,8 @@ foreach(carrier self self2 local ring)
 	verbena_script_test(e2e.faults_${carrier} TIMEOUT 600 LABELS e2e
 		COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:faults> -c ${carrier})
 endforeach()
+
+# Over the wire, in a network of its own.
+verbena_script_test(e2e.faults_wire TIMEOUT 600 LABELS e2e
+	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-network
+	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:faults> -c wire)

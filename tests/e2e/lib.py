@@ -101,10 +101,10 @@ def poll_until(condition, seconds, step=0.02):
         time.sleep(step)
 
 
-def port_listened(port):
-    """Whether somebody in this network namespace listens on the TCP port."""
+def port_listened(port, pid="self"):
+    """Whether somebody in the process's network namespace listens on the TCP port."""
     wanted = f":{port:04X}"
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+    for table in (f"/proc/{pid}/net/tcp", f"/proc/{pid}/net/tcp6"):
         try:
             with open(table, encoding="ascii") as file:
                 for line in file:
@@ -143,7 +143,7 @@ class Ports:
 PORTS = Ports()
 
 
-LIBC = ctypes.CDLL(None)
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_parent():
@@ -232,6 +232,8 @@ def sanitizer_environment(environment):
 
 class Stage:
     """A private run-time directory and what runs in it."""
+    host = "localhost"  # how the client of a pair names the server
+    gid = 0             # the index of the GIDs that a pair uses
 
     def __init__(self, idle_ms=500, **environment):
         self.directory = tempfile.mkdtemp(prefix="verbena-e2e-")
@@ -284,15 +286,15 @@ class Stage:
         """
         return self.finish_pair(*self.start_pair(server, client, port, seconds), seconds)
 
-    def start_pair(self, server, client, port, seconds=20):
-        """The first half of pair(): returns both Processes."""
+    def start_pair(self, server, client, port, seconds=20, at=None):
+        """The first half of pair(): returns both Processes. `at`: the Stage of the client."""
         one = self.start(*server)
         if port is not None:
-            poll_until(lambda: not one.running() or port_listened(port), seconds)
+            poll_until(lambda: not one.running() or port_listened(port, one.pid), seconds)
             if not one.running():
                 raise Failure(f"the server ended before it listened: {one.title()} gave "
                               f"{one.popen.returncode}\n{tail(one.output())}")
-        return one, self.start(*client)
+        return one, (at or self).start(*client)
 
     def finish_pair(self, one, two, seconds=20):
         """The second half of pair(). Once an end has failed, the other has no reason to end."""

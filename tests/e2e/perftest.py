@@ -32,7 +32,9 @@ def measure(stage, program, *options, sizes=None, seconds=60):
     port = PORTS.take()
     # -F: the processor's frequency governor is none of our business.
     words = [program, "-F", "-p", port, *options]
-    _, text = stage.pair(words, words + ["localhost"], port, seconds=seconds)
+    if stage.gid:
+        words += ["-x", stage.gid]
+    _, text = stage.pair(words, words + [stage.host], port, seconds=seconds)
     table = rows(text)
     require(table, f"no result row\n{tail(text)}")
     if sizes is not None:

@@ -6,10 +6,12 @@
  * hang of one is a failure of one. It owns the children and a socket pair for each test.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <fnmatch.h>
 #include <grp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,7 +25,7 @@
 
 #include "rig.h"
 
-const char *const rig_carrier_names[RIG_CARRIERS] = {"self", "self2", "local", "ring"};
+const char *const rig_carrier_names[RIG_CARRIERS] = {"self", "self2", "local", "ring", "wire"};
 
 enum { TEST_SECONDS = 20, EVENTS_KEPT = 64, EXIT_FAILED = 1, EXIT_PEER_GONE = 2 };
 
@@ -283,10 +285,33 @@ static void become_user(int role)
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
+/* RIG_HOSTS=SPACE,DIR,SPACE,DIR: each end is on a host of its own, which is a network namespace
+ * (its file) and a run-time directory. */
+static void enter_host(int role)
+{
+	const char *hosts = getenv("RIG_HOSTS");
+	char *words[4] = {NULL}, *rest = hosts ? strdup(hosts) : NULL;
+	int count = 0, fd;
+
+	if (!hosts)
+		return;
+	while (rest && count < 4)
+		words[count++] = strsep(&rest, ",");
+	fd = count == 4 ? open(words[2 * role], O_RDONLY | O_CLOEXEC) : -1;
+	if (fd < 0 || setns(fd, CLONE_NEWNET)) {
+		fprintf(stderr, "  RIG_HOSTS=%s: %s\n", hosts, strerror(errno));
+		_exit(EXIT_FAILED);
+	}
+	close(fd);
+	setenv("VERBENA_RUNTIME_DIR", words[2 * role + 1], 1);
+	free(words[0]);
+}
+
 static void run_process(const struct rig_test *test, enum rig_carrier carrier, int role, int sock)
 {
 	struct part part;
 
+	enter_host(role);
 	become_user(role);
 	part_prepare(&part, test, carrier, role, sock);
 	part_run(&part);
@@ -353,6 +378,10 @@ bool rig_run(const struct rig_test *test, enum rig_carrier carrier)
 		setenv("VERBENA_LOCAL_COPY", "ring", 1);
 	else
 		unsetenv("VERBENA_LOCAL_COPY");
+	if (carrier == RIG_WIRE)
+		setenv("VERBENA_CARRIER", "wire", 1);
+	else
+		unsetenv("VERBENA_CARRIER");
 	pid[0] = child_start(test, carrier, RIG_A, sock);
 	if (!threads)
 		pid[1] = child_start(test, carrier, RIG_B, sock);
@@ -369,7 +398,7 @@ bool rig_run(const struct rig_test *test, enum rig_carrier carrier)
 static _Noreturn void usage(const char *program, const struct rig_test *tests)
 {
 	fprintf(stderr,
-		"usage: %s [-c self|self2|local|ring]... [-n TIMES] [PATTERN...]\n"
+		"usage: %s [-c self|self2|local|ring|wire]... [-n TIMES] [PATTERN...]\n"
 		"RIG_HOLD=1 leaves a test that fails or hangs for a debugger. Tests:\n",
 		program);
 	for (; tests->name; tests++)

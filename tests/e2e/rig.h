@@ -29,6 +29,7 @@ enum rig_carrier {
 	RIG_SELF_TWO, /* one process, a device context for each end */
 	RIG_LOCAL,    /* two processes */
 	RIG_RING,     /* two processes that may not reach into each other's memory */
+	RIG_WIRE,     /* two processes that talk as two hosts do */
 	RIG_CARRIERS,
 };
 
@@ -107,8 +108,8 @@ struct end_options {
 	size_t bytes;		/* of the buffer; default 64 KiB */
 	int mr_access;		/* default everything that exists, MR_NONE: local write only */
 	int qp_access;		/* default everything that exists, QP_NONE: nothing */
-	int timeout;		/* default 10: 4 ms; TIMEOUT_NONE: waits for ever */
-	int retry_cnt;		/* default 2 */
+	int timeout;		/* default 10: 4 ms (RIG_HOSTS: 14); TIMEOUT_NONE: waits for ever */
+	int retry_cnt;		/* default 2 (RIG_HOSTS: 7) */
 	int rnr_retry;		/* default 7: for ever; RNR_NONE: 0 */
 	int min_rnr_timer;	/* default 1: 0.01 ms */
 	uint32_t wrong_psn;	/* is added to the PSN that this end expects */

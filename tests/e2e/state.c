@@ -372,6 +372,7 @@ static void sqd_drains(struct rig *rig)
 		wc_none(&end, end.rcq);
 		rig_sync(rig);
 		wc_expect(&end, end.rcq, 2, IBV_WC_SUCCESS);
+		rig_sync(rig); /* so long it can repeat its acknowledgement */
 		end_close(&end);
 		return;
 	}
@@ -395,6 +396,7 @@ static void sqd_drains(struct rig *rig)
 	rig_sync(rig);
 	OK(rig, end_move(&end, IBV_QPS_RTS));
 	wc_expect(&end, end.scq, 2, IBV_WC_SUCCESS);
+	rig_sync(rig);
 	end_close(&end);
 }
 

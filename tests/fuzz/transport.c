@@ -54,6 +54,14 @@ static bool world_fetch(void *owner, uint32_t count, uint32_t offset, uint8_t *t
 	return !fails(f);
 }
 
+static enum ibv_wc_status world_check(void *owner, uint32_t count)
+{
+	struct fuzz *f = owner;
+
+	MUST(count - f->completed < f->posted - f->completed && !f->stopped);
+	return fails(f) ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS;
+}
+
 static bool world_deliver(void *owner, uint32_t count, uint32_t offset, const uint8_t *from,
 			  uint32_t n, bool last)
 {
@@ -221,6 +229,7 @@ static void world_established(void *owner)
 
 static const struct tp_world world = {
 	.fetch = world_fetch,
+	.check = world_check,
 	.deliver = world_deliver,
 	.complete = world_complete,
 	.drained = world_drained,

@@ -43,6 +43,10 @@ int main(int argc, char **argv)
 			fflush(stdout);
 		}
 	}
+	if (count >= 1000 && !sim_totals_print()) {
+		fprintf(stderr, "something wasn't met at all\n");
+		return 1;
+	}
 	printf("%llu seeds from %llu: all hold\n", (unsigned long long)count,
 	       (unsigned long long)from);
 	return 0;

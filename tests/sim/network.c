@@ -57,11 +57,17 @@ uint64_t network_next(const struct sim *sim)
 
 static uint32_t checksum(const uint8_t *bytes, uint32_t size)
 {
-	uint32_t sum = 2166136261u;
+	uint64_t sum = size, word;
 
-	for (uint32_t i = 0; i < size; i++)
-		sum = (sum ^ bytes[i]) * 16777619u;
-	return sum;
+	for (; size >= 8; size -= 8, bytes += 8) {
+		memcpy(&word, bytes, 8);
+		sum = (sum ^ word) * 0x9e3779b97f4a7c15ull;
+		sum ^= sum >> 29;
+	}
+	word = 0;
+	memcpy(&word, bytes, size);
+	sum = (sum ^ word) * 0x9e3779b97f4a7c15ull;
+	return (uint32_t)(sum >> 32);
 }
 
 static void deliver_copy(struct sim *sim, struct side *from, const uint8_t *bytes, uint32_t size,

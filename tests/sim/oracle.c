@@ -154,14 +154,29 @@ enum ibv_wc_status work_status(const struct work *w)
 	}
 }
 
+void oracle_begins(struct side *side, uint32_t count)
+{
+	SIM_MUST(side->sim, !side->over, "%c: request %u begins after the end", 'A' + side->index,
+		 count);
+	SIM_MUST(side->sim, !side->resume_at, "%c: request %u begins in SQD", 'A' + side->index,
+		 count);
+	if (!(side->works[count].flags & TP_FENCE))
+		return;
+	for (uint32_t i = side->completed; i < count; i++)
+		SIM_MUST(side->sim, !work_wants_answer(&side->works[i]),
+			 "%c: request %u doesn't wait for request %u, in spite of its fence",
+			 'A' + side->index, count, i);
+}
+
 /* Whether retries may end a request. */
 static bool may_give_up(const struct side *side, enum ibv_wc_status status)
 {
 	const struct ibv_qp_attr *attr = &side->plan->attr;
+	const struct network_faults *f = &side->sim->plan.faults;
 
 	if (status == IBV_WC_RETRY_EXC_ERR)
-		return attr->timeout && (side->peer->over || side->sim->plan.faults.lose ||
-					 side->sim->plan.faults.lose_burst || attr->timeout < 12);
+		return attr->timeout && (side->peer->over || f->lose || f->lose_burst ||
+					 f->corrupt || f->truncate || attr->timeout < 12);
 	if (status == IBV_WC_RNR_RETRY_EXC_ERR)
 		return attr->rnr_retry != 7;
 	return false;

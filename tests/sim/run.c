@@ -56,7 +56,7 @@ static void send(struct side *side)
 
 	while (side->link_free_at <= sim->now) {
 		bool ready = tp_ready(side->tp, sim->now);
-		uint32_t request = side->tp->requester.cursor;
+		uint32_t request = side->tp->requester.cursor, begun = side->tp->requester.begun;
 		uint32_t size = tp_next(side->tp, sim->now, packet);
 
 		SIM_MUST(sim, ready || !size, "%c: sends and wasn't ready", 'A' + side->index);
@@ -65,6 +65,8 @@ static void send(struct side *side)
 				 "%c: ready, and has nothing to send", 'A' + side->index);
 			return;
 		}
+		if (side->tp->requester.begun != begun)
+			oracle_begins(side, begun);
 		SIM_MUST(sim, size <= WIRE_HEADERS_MAX + sim->plan.mtu + 3u, "a packet of %u bytes",
 			 size);
 		side->link_free_at = sim->now + (uint64_t)size * sim->plan.ps_per_byte / 1000;
@@ -118,6 +120,21 @@ static void loop(struct sim *sim)
 	}
 }
 
+static void add_totals(const struct sim *sim)
+{
+	sim_totals.packets += sim->packets;
+	sim_totals.hostile += sim->plan.hostile;
+	sim_totals.uc += sim->plan.type == IBV_QPT_UC;
+	for (int i = 0; i < 2; i++) {
+		/* All of them are uint64_t. */
+		const uint64_t *from = (const uint64_t *)tp_counters(sim->side[i].tp);
+		uint64_t *to = (uint64_t *)&sim_totals.counters;
+
+		for (size_t k = 0; k < sizeof(struct tp_counters) / sizeof(*to); k++)
+			to[k] += from[k];
+	}
+}
+
 void sim_run(uint64_t seed, bool verbose)
 {
 	struct sim *sim = calloc(1, sizeof(*sim));
@@ -138,6 +155,7 @@ void sim_run(uint64_t seed, bool verbose)
 		side_begin(sim, &sim->side[i], &sim->plan.side[i]);
 	}
 	loop(sim);
+	add_totals(sim);
 	network_end(sim);
 	for (int i = 0; i < 2; i++)
 		side_end(&sim->side[i]);

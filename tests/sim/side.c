@@ -36,6 +36,13 @@ static bool world_fetch(void *owner, uint32_t count, uint32_t offset, uint8_t *t
 	return true;
 }
 
+static enum ibv_wc_status world_check(void *owner, uint32_t count)
+{
+	(void)owner;
+	(void)count;
+	return IBV_WC_SUCCESS; /* the simulation's memory never goes */
+}
+
 static bool world_deliver(void *owner, uint32_t count, uint32_t offset, const uint8_t *from,
 			  uint32_t n, bool last)
 {
@@ -81,6 +88,7 @@ static void world_complete(void *owner, uint32_t count, enum ibv_wc_status statu
 		  status);
 	oracle_completion(side, count, status);
 	side->completed++;
+	sim_totals.errors[status & 31]++;
 	free(side->works[count].answer);
 	side->works[count].answer = NULL;
 	if (status == IBV_WC_SUCCESS)
@@ -95,6 +103,7 @@ static void world_drained(void *owner)
 
 	SIM_MUST(side->sim, side->draining && !side->resume_at, "%c: drained unasked",
 		 'A' + side->index);
+	sim_totals.drained++;
 	side->resume_at = side->sim->now + rng_below(&side->sim->rng, 500000) + 1;
 }
 
@@ -359,6 +368,7 @@ static void world_established(void *owner)
 
 const struct tp_world sim_world = {
 	.fetch = world_fetch,
+	.check = world_check,
 	.deliver = world_deliver,
 	.complete = world_complete,
 	.drained = world_drained,
@@ -565,6 +575,22 @@ bool side_finished(const struct side *side)
 	return side->over || (side->posted == side->plan->works && side->completed == side->posted);
 }
 
+/* It is the same in all runs. */
+static const uint8_t *initial_memory(const struct side *side)
+{
+	static uint8_t *made[2];
+	uint8_t **memory = &made[side->index];
+
+	if (*memory)
+		return *memory;
+	*memory = malloc(AREA_WRITE_SIZE);
+	if (!*memory)
+		abort();
+	for (uint32_t i = 0; i < AREA_WRITE_SIZE; i++)
+		(*memory)[i] = initial_byte(side, AREA_WRITE + i);
+	return *memory;
+}
+
 void side_begin(struct sim *sim, struct side *side, const struct side_plan *plan)
 {
 	struct tp_path path = {
@@ -575,8 +601,8 @@ void side_begin(struct sim *sim, struct side *side, const struct side_plan *plan
 	side->memory = malloc(AREA_SIZE);
 	if (!side->tp || !side->memory)
 		abort();
-	for (uint32_t i = AREA_WRITE; i < AREA_SIZE; i++)
-		side->memory[i] = i < AREA_ATOMIC ? initial_byte(side, i) : 0;
+	memcpy(side->memory + AREA_WRITE, initial_memory(side), AREA_WRITE_SIZE);
+	memset(side->memory + AREA_ATOMIC, 0, AREA_ATOMIC_SIZE);
 	tp_init(side->tp, sim->plan.type, &sim_world, side, side->ring, plan->depth);
 	tp_receive_ready(side->tp, &path, &plan->attr);
 	tp_send_ready(side->tp, &plan->attr);

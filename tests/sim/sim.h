@@ -9,6 +9,7 @@
  *   side.c      one end's program and memory: struct tp_world
  *   oracle.c    what must hold: order, bytes, once
  *   run.c       the clock
+ *   totals.c    what was met
  *   main.c      seeds
  */
 #ifndef VERBENA_TESTS_SIM_H
@@ -207,12 +208,24 @@ enum ibv_wc_status work_status(const struct work *w);
 struct work *oracle_executing(struct side *side, bool (*fits)(const struct work *w));
 uint64_t area_address(const struct side *side);
 void oracle_executed(struct side *side, struct work *w, bool is_end);
+/* Its first packet goes out for the first time. */
+void oracle_begins(struct side *side, uint32_t count);
 void oracle_read_answer(struct side *side, struct work *w);
 void oracle_completion(struct side *side, uint32_t count, enum ibv_wc_status status);
 _Noreturn void sim_fail(const struct sim *sim, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 void sim_trace(const struct sim *sim, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
+
+/* What the runs met, so that nobody takes quiet seeds for a test. */
+struct sim_totals {
+	uint64_t packets, errors[32]; /* by completion status */
+	uint64_t hostile, uc, drained;
+	struct tp_counters counters;
+};
+extern struct sim_totals sim_totals;
+/* Prints them. False: something that matters was never met. */
+bool sim_totals_print(void);
 
 void sim_run(uint64_t seed, bool verbose);
 

@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -325,6 +326,29 @@ static void nobody_joins(void **state)
 	}
 }
 
+/* It leaves programs the larger part of what the daemon may have open. */
+static void few_descriptors(void **state)
+{
+	struct rlimit before, few;
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	few = (struct rlimit){60, before.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	assert_int_equal(slot_of(&wire, 1, false), -EMFILE);
+	assert_int_equal(wire.count, 0);
+	assert_non_null(strstr(wire.why, "Too many open files"));
+	few.rlim_cur = 80;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	assert_true(slot_of(&wire, 14, false) >= 0);
+	assert_int_equal(slot_of(&wire, 15, false), -EMFILE);
+	expect_delivery(14);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	assert_true(slot_of(&wire, 15, false) >= 0);
+	assert_string_equal(wire.why, "");
+	expect_delivery(15);
+}
+
 static void off_by_configuration(void **state)
 {
 	(void)state;
@@ -579,6 +603,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(nobodys_socket_keeps_little, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(second_group, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(nobody_joins, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(few_descriptors, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(off_by_configuration, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(parked, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(no_group_beside_survivors, set_up, tear_down),

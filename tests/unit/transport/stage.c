@@ -24,6 +24,7 @@ static void say(struct stage *s, const char *format, ...)
 	size_t used = strlen(s->said);
 	va_list args;
 
+	assert_true(used + 128 < sizeof(s->said));
 	va_start(args, format);
 	if (used)
 		used += (size_t)snprintf(s->said + used, sizeof(s->said) - used, ", ");
@@ -55,6 +56,14 @@ static void world_complete(void *owner, uint32_t count, enum ibv_wc_status statu
 	say(s, "done %u %d", count, status);
 	if (status != IBV_WC_SUCCESS && s->stops)
 		tp_stop(s->tp, true);
+}
+
+static enum ibv_wc_status world_check(void *owner, uint32_t count)
+{
+	const struct stage *s = owner;
+
+	(void)count;
+	return s->bad_segments ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS;
 }
 
 static void world_drained(void *owner)
@@ -90,6 +99,8 @@ static void world_receive_done(void *owner, const struct tp_message *m, enum ibv
 
 	say(s, "receive %u %d%s%s%s", m->length, status, m->has_imm ? " imm" : "",
 	    m->is_write ? " write" : "", m->solicited ? " solicited" : "");
+	if (s->stops_at_receive)
+		tp_stop(s->tp, true);
 }
 
 static void world_receive_back(void *owner)
@@ -177,6 +188,7 @@ static void world_established(void *owner)
 
 static const struct tp_world world = {
 	.fetch = world_fetch,
+	.check = world_check,
 	.deliver = world_deliver,
 	.complete = world_complete,
 	.drained = world_drained,

@@ -28,13 +28,14 @@ struct stage {
 	struct tp_request ring[PLACES];
 	uint32_t posted;
 	uint64_t now;
-	char said[4096];
+	char said[1 << 17];
 	/* How the world behaves. */
 	uint32_t receives, room;
 	bool counts_receives; /* else like an SRQ */
-	bool bad_receive, no_fetch, no_deliver, no_place, no_memory;
+	bool bad_receive, bad_segments, no_fetch, no_deliver, no_place, no_memory;
 	enum tp_access access; /* of addresses beyond MEMORY: TP_ACCESS_REFUSED */
 	uint64_t word;	       /* what atomics work on */
+	bool stops_at_receive; /* ... also when a receive completes */
 	bool stops;	       /* the owner calls tp_stop on errors, as it must */
 	uint8_t sent[WIRE_PACKET_MAX + WIRE_ICRC];
 	struct packet out; /* what tp_next gave last */

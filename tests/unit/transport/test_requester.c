@@ -198,7 +198,8 @@ static void rnr_seven(void **state)
 	stage_end(s);
 }
 
-/* Nothing comes back: the first, then `retries` repetitions each a timeout after the other. */
+/* Nothing comes back: the first, then `retries` repetitions each a timeout after the other. A
+ * timeout is four times the program's, at most 12 ms longer than that. */
 static void gives_up_at(uint8_t timeout, uint8_t retries)
 {
 	struct ibv_qp_attr attr = stage_attr;
@@ -207,7 +208,8 @@ static void gives_up_at(uint8_t timeout, uint8_t retries)
 	attr.timeout = timeout;
 	attr.retry_cnt = retries;
 	struct stage *s = stage_with(IBV_QPT_RC, &attr);
-	uint64_t begun = s->now, end = (4096ull << timeout) * (retries + 1u);
+	uint64_t begun = s->now, ns = 4096ull << timeout;
+	uint64_t end = (4 * ns < ns + 12000000 ? 4 * ns : ns + 12000000) * (retries + 1u);
 
 	post(s, IBV_WR_SEND, 1, 0);
 	while (!s->said[0]) {
@@ -229,6 +231,54 @@ static void retries_are_counted(void **state)
 	gives_up_at(14, 0);
 	gives_up_at(10, 3);
 	gives_up_at(18, 1);
+}
+
+/* What is acknowledged gives all retries back. */
+static void progress_renews_retries(void **state)
+{
+	struct ibv_qp_attr attr = stage_attr;
+	uint8_t packet[WIRE_PACKET_MAX];
+
+	(void)state;
+	attr.timeout = 8;
+	attr.retry_cnt = 1;
+	struct stage *s = stage_with(IBV_QPT_RC, &attr);
+
+	for (uint32_t i = 0; i < 3; i++) {
+		uint64_t timeouts = tp_counters(s->tp)->timeouts;
+
+		post(s, IBV_WR_SEND, 1, 0);
+		while (tp_counters(s->tp)->timeouts == timeouts) {
+			while (tp_next(s->tp, s->now, packet))
+				;
+			passes(s, tp_deadline(s->tp) - s->now);
+		}
+		while (tp_next(s->tp, s->now, packet))
+			;
+		acknowledges(s, P(i), ACK, i + 1);
+	}
+	says(s, "done 0 0, done 1 0, done 2 0");
+	stage_end(s);
+}
+
+/* Of two acknowledgements that overtook one another the newer one's credits count. */
+static void stale_credits(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	for (uint32_t i = 0; i < 3; i++) {
+		post(s, IBV_WR_SEND, 1, 0);
+		sends(s, OP_SEND_ONLY, P(i));
+	}
+	acknowledges(s, P(2), AETH_ACK | 4, 3);
+	acknowledges(s, P(2), AETH_ACK | 0, 2);
+	says(s, "done 0 0, done 1 0, done 2 0");
+	post(s, IBV_WR_SEND, 1, 0);
+	post(s, IBV_WR_SEND, 1, 0);
+	sends(s, OP_SEND_ONLY, P(3));
+	sends(s, OP_SEND_ONLY, P(4));
+	stage_end(s);
 }
 
 static void timeout_zero_never_gives_up(void **state)
@@ -310,6 +360,25 @@ static void probe_finds_lost_end(void **state)
 	acknowledges(s, P(3), ACK, 4);
 	says(s, "done 0 0, done 1 0, done 2 0, done 3 0");
 	assert_int_equal(tp_counters(s->tp)->timeouts, 0);
+	stage_end(s);
+}
+
+/* One probe comes before each end of the transport timer, whatever the round trip is. */
+static void probe_precedes_timeout(void **state)
+{
+	struct ibv_qp_attr attr = stage_attr;
+
+	(void)state;
+	attr.retry_cnt = 0;
+	attr.timeout = 11; /* 8.4 ms; nothing is known of the round trip yet */
+	struct stage *s = stage_with(IBV_QPT_RC, &attr);
+
+	post(s, IBV_WR_SEND, 1, 0);
+	sends(s, OP_SEND_ONLY, P(0));
+	passes(s, (4096ull << 11) - 1);
+	sends(s, OP_SEND_ONLY, P(0));
+	acknowledges(s, P(0), ACK, 1);
+	says(s, "done 0 0");
 	stage_end(s);
 }
 
@@ -566,6 +635,24 @@ static void fetch_fails_in_turn(void **state)
 	stage_end(s);
 }
 
+/* A READ whose own segments are wrong isn't sent, and fails once what is before it is over. */
+static void check_fails_in_turn(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	s->bad_segments = true;
+	post(s, IBV_WR_SEND, 1, 0);
+	post(s, IBV_WR_RDMA_READ, 1, 0);
+	post(s, IBV_WR_SEND, 1, 0);
+	sends(s, OP_SEND_ONLY, P(0));
+	sends_nothing(s);
+	acknowledges(s, P(0), ACK, 1);
+	says(s, "done 0 0, done 1 4");
+	sends_nothing(s);
+	stage_end(s);
+}
+
 static void deliver_fails(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -644,8 +731,11 @@ int main(void)
 		cmocka_unit_test(rnr_seven),
 		cmocka_unit_test(retries_are_counted),
 		cmocka_unit_test(timeout_zero_never_gives_up),
+		cmocka_unit_test(progress_renews_retries),
+		cmocka_unit_test(stale_credits),
 		cmocka_unit_test(timeout_changes),
 		cmocka_unit_test(probe_finds_lost_end),
+		cmocka_unit_test(probe_precedes_timeout),
 		cmocka_unit_test(probe_finds_lost_acknowledgement),
 		cmocka_unit_test(read_in_pieces),
 		cmocka_unit_test(read_rest_is_asked_for),
@@ -657,6 +747,7 @@ int main(void)
 		cmocka_unit_test(credits_never_deadlock),
 		cmocka_unit_test(drains),
 		cmocka_unit_test(fetch_fails_in_turn),
+		cmocka_unit_test(check_fails_in_turn),
 		cmocka_unit_test(deliver_fails),
 		cmocka_unit_test(stops),
 		cmocka_unit_test(uc_is_over_when_sent),

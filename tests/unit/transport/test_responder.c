@@ -223,6 +223,22 @@ static void duplicate_read(void **state)
 	stage_end(s);
 }
 
+/* What is asked for again doesn't overtake what was never answered. */
+static void duplicate_waits_its_turn(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	read_request(s, R(0), 0, MTU);
+	read_request(s, R(1), 0, MTU);
+	read_request(s, R(1), 0, MTU);
+	sends(s, OP_READ_RESPONSE_ONLY, R(0));
+	sends(s, OP_READ_RESPONSE_ONLY, R(1));
+	sends_nothing(s);
+	says(s, "read 0+256, read 0+256");
+	stage_end(s);
+}
+
 static void duplicate_atomic(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -396,7 +412,7 @@ static void faults(void **state)
 	s = stage_begin(IBV_QPT_RC);
 	s->no_memory = true;
 	fetch_add(s, R(0));
-	refused(s, R(0), NAK_REMOTE_OPERATION, "atomic 64, refused 1");
+	refused(s, R(0), NAK_REMOTE_ACCESS, "atomic 64, refused 3");
 	s = stage_begin(IBV_QPT_RC);
 	s->receives = 1;
 	s->bad_receive = true;
@@ -429,6 +445,29 @@ static void read_loses_its_region(void **state)
 	says(s, "refused 3");
 	sends_nothing(s);
 	stage_end(s);
+}
+
+/* The owner stops the QP when a receive completes: with success (its CQ is full) nothing is said
+ * any more; with an error the NAK still goes out. */
+static void stopped_at_completion(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	s->receives = 2;
+	s->stops_at_receive = true;
+	send_only(s, R(0));
+	says(s, "take, place 0+4 last, receive 4 0");
+	sends_nothing(s);
+	send_only(s, R(1));
+	sends_nothing(s);
+	stage_end(s);
+	s = stage_begin(IBV_QPT_RC);
+	s->receives = 1;
+	s->room = 3;
+	s->stops_at_receive = true;
+	send_only(s, R(0));
+	refused(s, R(0), NAK_INVALID_REQUEST, "take, receive 0 1, refused -1");
 }
 
 static void credits_are_told(void **state)
@@ -548,6 +587,7 @@ int main(void)
 		cmocka_unit_test(rnr_nak),
 		cmocka_unit_test(read_is_answered),
 		cmocka_unit_test(duplicate_read),
+		cmocka_unit_test(duplicate_waits_its_turn),
 		cmocka_unit_test(duplicate_atomic),
 		cmocka_unit_test(too_many_reads),
 		cmocka_unit_test(opcodes_out_of_order),
@@ -555,6 +595,7 @@ int main(void)
 		cmocka_unit_test(longer_than_the_receive),
 		cmocka_unit_test(faults),
 		cmocka_unit_test(read_loses_its_region),
+		cmocka_unit_test(stopped_at_completion),
 		cmocka_unit_test(credits_are_told),
 		cmocka_unit_test(answers_and_requests_take_turns),
 		cmocka_unit_test(established_once),
