@@ -20,9 +20,10 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "unit", "wire"))
 
 import capture as reference  # noqa: E402  (the unit test's reader)
-from alone import forge, own_network, slot_of  # noqa: E402
 from lib import (BUILD, PORTS, SLOW, VERBENA, Failure, Stage, Suite,  # noqa: E402
                  need_programs, poll_until, require, tail)
+from network import own_network  # noqa: E402
+from strangers import forge, slot_of  # noqa: E402
 
 IN, OUT = 1, 2
 MTU = 1024
@@ -252,11 +253,15 @@ def whole_run(stage, name, local):
                     f"{got} packets of {operations}, not {count} (direction {direction})")
     known = sum(file.count(transport, operations) for operations, _ in packets)
     require(known == len(file.packets), f"{len(file.packets) - known} packets are of other kinds")
-    comments = {p.comment for p in file.packets}
+    # A busy machine's packets are sent again though they came; what answers them twice is stale.
+    comments = {p.comment for p in file.packets if "fits no state" not in p.comment}
     require(comments == {"local" if local else ""}, str(comments))
     for direction in ((None,) if local else (OUT, IN)):
-        check_order(list({p.key(): p for p in reversed(file.by_time())
-                          if direction in (None, p.direction)}.values())[::-1])
+        first = {}
+        for p in file.by_time():
+            if direction in (None, p.direction):
+                first.setdefault(p.key(), p)
+        check_order(list(first.values()))
 
 
 def check_local_answers(file):
@@ -459,7 +464,7 @@ def daemon_ends(stage):
 
 def main():
     """All cases."""
-    need_programs("ibv_rc_pingpong", "ib_write_bw", "tshark", "unshare", "ip")
+    need_programs("ibv_rc_pingpong", "ib_write_bw", "tshark", "ip")
     own_network()
     suite = Suite("capture")
     stage = Stage()
