@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/counters.h"
 #include "cli/ctl.h"
 #include "cli/format.h"
 #include "cli/table.h"
@@ -188,6 +189,7 @@ static int status_print(const json_t *reply)
 		puts("\nno devices");
 	}
 	clients_print(json_object_get(reply, "clients"), colour);
+	counters_print(reply, colour);
 	return cli_finish(CLI_OK);
 }
 

@@ -21,6 +21,7 @@
 #include "daemon/capture.h"
 #include "daemon/conn.h"
 #include "daemon/context.h"
+#include "daemon/counters.h"
 #include "daemon/link.h"
 #include "daemon/return.h"
 #include "daemon/server.h"
@@ -381,6 +382,7 @@ void process_free(struct process *process)
 	}
 	link_free_all(process);
 	capture_left(process);
+	counters_keep(process);
 	events_close(&process->events);
 	loop_remove(&process->server->loop, &process->death);
 	if (pidfd >= 0)

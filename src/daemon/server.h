@@ -19,6 +19,7 @@
 
 #include "base/list.h"
 #include "daemon/config.h"
+#include "daemon/counters.h"
 #include "daemon/devices.h"
 #include "daemon/loop.h"
 #include "daemon/process.h"
@@ -51,6 +52,7 @@ struct server {
 	uint64_t last_link_id, last_capture_id;
 	struct devices devices;
 	struct slots slots;
+	struct counters ended; /* what processes counted that have ended */
 	struct wire wire;
 	struct timer resume;	     /* see attach.h */
 	uint64_t wire_wait_until_ms; /* new processes wait so long for the park; 0: not yet */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "daemon/context.h"
+#include "daemon/counters.h"
 #include "daemon/pinned.h"
 #include "daemon/process.h"
 #include "daemon/server.h"
@@ -97,6 +98,7 @@ static void show_client(const struct process *process, struct text *out)
 	json_close(out, '}');
 	json_number(out, "links", process->link_count);
 	json_number(out, "pinned_bytes", process->pinned);
+	counters_show_process(process, out);
 	json_close(out, '}');
 }
 
@@ -120,6 +122,7 @@ void show_status(const struct server *server, const struct show_for *who, struct
 	for (uint32_t i = 0; i < server->devices.count; i++)
 		show_device(&server->devices.device[i], out);
 	json_close(out, ']');
+	counters_show_sum(server, who, out);
 	json_open(out, "clients", '[');
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
 		if (may_see(who, server->slots.process[slot]))

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "hca/capture.h"
 #include "hca/copy.h"
+#include "hca/counters.h"
 #include "hca/cq.h"
 #include "hca/engine.h"
 #include "hca/link.h"
@@ -94,6 +95,7 @@ static void on_rnr(struct qp *qp, const struct ring_header *h)
 	struct send_wqe *wqe = find(qp, h->msn);
 
 	qp->rnr_waiting = wqe != NULL;
+	counters_rare(qp->hca, PUB_LOCAL_RNR_TOLD);
 	qp->peer_rnr_timer = h->length & 31;
 	if (wqe && capture_on(qp->hca))
 		capture_show_rnr(qp, wqe,

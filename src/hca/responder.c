@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "hca/copy.h"
+#include "hca/counters.h"
 #include "hca/cq.h"
 #include "hca/engine.h"
 #include "hca/execute.h"
@@ -185,6 +186,7 @@ static enum outcome not_ready(struct qp *qp, const struct ring_header *h, const 
 	if (!in)
 		return DEAD;
 	in->rnr_deadline = rnr_limit(qp, h);
+	counters_rare(qp->hca, PUB_LOCAL_RNR_WAITS);
 	answer(qp, REC_RNR, h->msn, 0);
 	if (list_empty(&qp->rnr_node))
 		list_add_tail(&qp->hca->rnr, &qp->rnr_node);
@@ -645,5 +647,10 @@ void responder_ud(struct qp *qp, const struct ring_header *h, const uint8_t *pay
 	memcpy(&ud, payload, sizeof(ud));
 	struct arrival arrival = arrival_of(h);
 
-	datagram_execute(qp, &ud, &arrival, payload + sizeof(ud));
+	enum datagram_fate fate = datagram_execute(qp, &ud, &arrival, payload + sizeof(ud));
+
+	if (unlikely(fate == DATAGRAM_QKEY))
+		counters_rare(qp->hca, PUB_LOCAL_QKEY);
+	else if (unlikely(fate == DATAGRAM_NO_RECEIVE))
+		counters_rare(qp->hca, PUB_LOCAL_NO_RECEIVE);
 }

@@ -13,6 +13,7 @@
 
 #include "hca/capture.h"
 #include "hca/copy.h"
+#include "hca/counters.h"
 #include "hca/cq.h"
 #include "hca/engine.h"
 #include "hca/link.h"
@@ -118,6 +119,14 @@ static bool was_sent(const struct qp *qp, enum ibv_wc_status status)
 			     status != IBV_WC_RETRY_EXC_ERR));
 }
 
+static void count_failure(struct qp *qp, enum ibv_wc_status status)
+{
+	if (status == IBV_WC_RETRY_EXC_ERR)
+		counters_rare(qp->hca, PUB_RETRY_EXCEEDED);
+	else if (status == IBV_WC_RNR_RETRY_EXC_ERR)
+		counters_rare(qp->hca, PUB_RNR_RETRY_EXCEEDED);
+}
+
 void sq_complete(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
 {
 	uncount(qp, wqe);
@@ -130,6 +139,7 @@ void sq_complete(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
 	if (unlikely(capture_on(qp->hca)) && was_sent(qp, status))
 		capture_show_answer(qp, wqe, qp->sq.acked, status);
 	if (unlikely(status != IBV_WC_SUCCESS)) {
+		count_failure(qp, status);
 		push_cqe(qp, wqe, status);
 		qp_fail(qp, -1);
 	} else if (wqe->flags & SEND_SIGNALED) {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "hca/counters.h"
 #include "hca/engine.h"
 
 enum {
@@ -59,6 +60,7 @@ int wire_make(struct hca *hca)
 		return err;
 	}
 	hca->wire = wire;
+	counters_attach(hca);
 	return 0;
 }
 
@@ -73,6 +75,7 @@ void wire_leave(struct hca *hca)
 	list_init(&wire->ready);
 	list_init(&wire->timed);
 	net_sender_leave(&wire->tx);
+	counters_leave(hca);
 	wire->rx.fd = -1;
 	wire->left = true;
 	atomic_store(&wire->hot, false);
@@ -137,6 +140,8 @@ static void enter_lists(struct wire_qp *w, bool ready, bool timed)
 void wire_note(struct wire_qp *w, uint64_t now)
 {
 	struct wire *wire = w->qp->hca->wire;
+
+	counters_transport(w);
 	bool ready = tp_need(wire_tp(w), now) != TP_NOTHING && list_empty(&w->ready);
 	uint64_t deadline = tp_deadline(wire_tp(w));
 	bool timed = deadline != TP_NEVER && list_empty(&w->timed);
@@ -298,7 +303,7 @@ static const char *on_packet(void *arg, const struct packet *packet, const struc
 
 	if (likely(drop == WIRE_TAKEN))
 		return NULL;
-	wire->dropped[drop]++;
+	pub_count(&wire->hca->pub->counters, PUB_DROP_QPN + drop - WIRE_DROP_QPN, 1);
 	return drop_text[drop];
 }
 

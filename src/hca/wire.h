@@ -67,7 +67,6 @@ struct wire {
 	bool left;     /* a forked child: nothing is sent, the QPs are its parent's */
 	uint64_t now;  /* ns: when the packets that are being taken in came; under hca.engine */
 	uint32_t vain; /* looks in vain since the last packet; under hca.engine */
-	uint64_t dropped[WIRE_DROPS]; /* packets, by reason; under hca.engine */
 };
 
 struct wire_qp {
@@ -78,7 +77,9 @@ struct wire_qp {
 	uint64_t ack_due;	     /* ns: one waits until then; 0: none does */
 	uint64_t ack_sent_at;	     /* ns: one that didn't wait went out */
 	struct tp_request *requests; /* sq.mask + 1 places */
-	bool taken;		     /* `receive` is one that a message is coming into */
+	struct tp_counters counted;  /* of its transport's, what is published (counters.h) */
+	uint64_t counted_sum;
+	bool taken; /* `receive` is one that a message is coming into */
 	struct receive receive;
 	_Alignas(16) uint8_t tp[]; /* struct tp */
 };

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
+#include "hca/counters.h"
 #include "hca/engine.h"
 #include "hca/wire.h"
 
@@ -148,6 +149,7 @@ void wire_disconnect(struct qp *qp)
 	list_del(&w->ready);
 	list_del(&w->timed);
 	lock_give(&wire->list_lock);
+	counters_transport(w);
 	qp->wire = NULL;
 	wire_qp_free(w);
 }

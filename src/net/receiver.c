@@ -209,6 +209,21 @@ static unsigned int take_datagram(struct net_receiver *receiver, const uint8_t *
 	return n ? n : 1; /* an empty datagram is one too */
 }
 
+static void publish(const struct net_receiver *receiver)
+{
+	const struct net_received *c = &receiver->counters;
+	_Atomic uint64_t *to = receiver->published;
+
+	if (!to)
+		return;
+	atomic_store_explicit(&to[NET_CAME_PACKETS], c->packets, memory_order_relaxed);
+	atomic_store_explicit(&to[NET_CAME_BYTES], c->bytes, memory_order_relaxed);
+	atomic_store_explicit(&to[NET_CAME_BAD_ICRC], c->bad_icrc, memory_order_relaxed);
+	for (int i = PACKET_OK + 1; i < PACKET_ERRORS; i++)
+		atomic_store_explicit(&to[NET_CAME_MALFORMED + i - 1], c->malformed[i],
+				      memory_order_relaxed);
+}
+
 unsigned int net_receive(struct net_receiver *receiver, net_handler *handler, void *arg)
 {
 	struct mmsghdr m[DATAGRAMS];
@@ -233,5 +248,7 @@ unsigned int net_receive(struct net_receiver *receiver, net_handler *handler, vo
 		log_debug("wire: recvmmsg: %s", strerror(errno));
 	for (int i = 0; i < n; i++)
 		packets += take_datagram(receiver, bytes[i].iov_base, &m[i], handler, arg);
+	if (packets)
+		publish(receiver);
 	return packets;
 }

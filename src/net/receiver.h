@@ -31,6 +31,15 @@ struct net_received {
 	uint64_t malformed[PACKET_ERRORS];
 };
 
+/* Places of struct net_receiver.published. */
+enum {
+	NET_CAME_PACKETS,
+	NET_CAME_BYTES,
+	NET_CAME_BAD_ICRC,
+	NET_CAME_MALFORMED, /* by enum packet_error, from the first on that is one */
+	NET_CAME_COUNTERS = NET_CAME_MALFORMED + PACKET_ERRORS - 1
+};
+
 /* Returns NULL, or why the packet was dropped (a text that stays). */
 typedef const char *net_handler(void *arg, const struct packet *packet,
 				const struct net_from *from);
@@ -39,7 +48,8 @@ struct net_receiver {
 	int fd;
 	uint8_t *buffers;
 	struct net_received counters;
-	net_tap_place tap; /* sees what arrived; NULL: nobody */
+	_Atomic uint64_t *published; /* a copy of `counters` for others; NULL: nobody reads it */
+	net_tap_place tap;	     /* sees what arrived; NULL: nobody */
 };
 
 /* 0 or -errno. */

@@ -335,10 +335,27 @@ static void burst_send(struct net_sender *sender)
 
 /* ------------------------------------------------------------------ bursts */
 
+static void publish(const struct net_sender *sender)
+{
+	const struct net_counters *c = &sender->counters;
+	const uint64_t now[NET_SENT_COUNTERS] = {
+		[NET_SENT_PACKETS] = c->packets,
+		[NET_SENT_BYTES] = c->bytes,
+		[NET_SENT_REFUSED] = c->refused,
+		[NET_SENT_NO_ROOM] = c->no_room,
+		[NET_SENT_ERROR] = (uint64_t)c->last_error,
+	};
+
+	for (int i = 0; sender->published && i < NET_SENT_COUNTERS; i++)
+		atomic_store_explicit(&sender->published[i], now[i], memory_order_relaxed);
+}
+
 static void burst_flush(struct net_sender *sender)
 {
-	if (sender->count)
+	if (sender->count) {
 		burst_send(sender);
+		publish(sender);
+	}
 	sender->start = sender->end;
 	sender->count = 0;
 	sender->closed = false;

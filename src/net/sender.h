@@ -23,6 +23,16 @@
 
 enum { NET_SOCKETS = 32 };
 
+/* Places of struct net_sender.published. */
+enum {
+	NET_SENT_PACKETS,
+	NET_SENT_BYTES,
+	NET_SENT_REFUSED,
+	NET_SENT_NO_ROOM,
+	NET_SENT_ERROR,
+	NET_SENT_COUNTERS
+};
+
 struct net_socket {
 	int fd;
 	uint16_t port;
@@ -50,7 +60,8 @@ struct net_sender {
 	uint32_t begun_size, begun_count;
 	uint32_t begun[128];
 	struct net_counters counters;
-	net_tap_place tap; /* sees what is sent; NULL: nobody */
+	_Atomic uint64_t *published; /* a copy of `counters` for others; NULL: nobody reads it */
+	net_tap_place tap;	     /* sees what is sent; NULL: nobody */
 };
 
 /* 0 or -errno. */

@@ -18,11 +18,12 @@
 #define VERBENA_SHM_PUB_H
 
 #include "proto/limits.h"
+#include "shm/counters.h"
 #include <stdatomic.h>
 #include <stdint.h>
 
 #define PUB_MAGIC 0x766272626e61ull
-#define PUB_VERSION 2u
+#define PUB_VERSION 3u
 #define PUB_HAZARDS 64u
 
 /*
@@ -81,6 +82,7 @@ _Static_assert(sizeof(struct pub_mr) == 64, "one cache line a region");
 struct pub {
 	struct pub_header header;
 	_Alignas(4096) struct pub_qp qp[LIMIT_QPS_PER_SLOT];
+	_Alignas(4096) struct pub_counters counters; /* for the daemon, who shows them */
 };
 
 /*

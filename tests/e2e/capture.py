@@ -12,25 +12,24 @@ import collections
 import os
 import re
 import signal
-import socket
 import struct
 import subprocess
 import sys
 import time
-import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "unit", "wire"))
 
 import capture as reference  # noqa: E402  (the unit test's reader)
-from lib import (BUILD, PORTS, SKIPPED, SLOW, VERBENA, Failure, Process, Stage, Suite,  # noqa: E402
+from lib import (BUILD, PORTS, SLOW, VERBENA, Failure, Stage, Suite,  # noqa: E402
                  need_programs, poll_until, require, tail)
+from network import own_network  # noqa: E402
+from strangers import forge, slot_of  # noqa: E402
 
 IN, OUT = 1, 2
 MTU = 1024
 RC, UC, UD = 0x00, 0x20, 0x60
 SEND, WRITE, READ_ANSWER = (0, 1, 2, 4), (6, 7, 8, 10), (13, 14, 15, 16)
 READ, ACK, ATOMIC_ACK, SWAP, ADD = 12, 17, 18, 19, 20
-ADDRESS = "10.77.77.1"
 
 
 # ------------------------------------------------------------------ reading
@@ -254,11 +253,15 @@ def whole_run(stage, name, local):
                     f"{got} packets of {operations}, not {count} (direction {direction})")
     known = sum(file.count(transport, operations) for operations, _ in packets)
     require(known == len(file.packets), f"{len(file.packets) - known} packets are of other kinds")
-    comments = {p.comment for p in file.packets}
+    # A busy machine's packets are sent again though they came; what answers them twice is stale.
+    comments = {p.comment for p in file.packets if "fits no state" not in p.comment}
     require(comments == {"local" if local else ""}, str(comments))
     for direction in ((None,) if local else (OUT, IN)):
-        check_order(list({p.key(): p for p in reversed(file.by_time())
-                          if direction in (None, p.direction)}.values())[::-1])
+        first = {}
+        for p in file.by_time():
+            if direction in (None, p.direction):
+                first.setdefault(p.key(), p)
+        check_order(list(first.values()))
 
 
 def check_local_answers(file):
@@ -406,33 +409,15 @@ def faults(stage):
 
 # ------------------------------------------------------------------ the wire
 
-def forge(stage, slot, qpn, spoil):
-    """Sends one packet to the program at `slot` as if from somewhere else."""
-    bth = bytes([0x04, 0x40, 0xff, 0xff, 0]) + (slot << 14 | qpn).to_bytes(3, "big") + \
-        bytes([0]) + (7).to_bytes(3, "big")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        sender.setsockopt(socket.IPPROTO_IP, 10, 2)  # IP_MTU_DISCOVER: identification 0
-        sender.bind((ADDRESS, 0))
-        source = sender.getsockname()[1]
-        size = 20 + 8 + len(bth) + 4
-        here = socket.inet_aton(ADDRESS)
-        head = struct.pack(">BBHHHBBH", 0x45, 0xff, size, 0, 0x4000, 0xff, 17, 0xffff) + here + here
-        udp = struct.pack(">HHHH", source, 4791, size - 20, 0xffff)
-        masked = bytearray(bth)
-        masked[4] = 0xff
-        crc = zlib.crc32(b"\xff" * 8 + head + udp + bytes(masked))
-        sender.sendto(bth + struct.pack("<I", crc ^ spoil), (ADDRESS, 4791))
-
-
 def dropped(stage):
     """Packets that were dropped are there, with the reason."""
     port = PORTS.take()
     one = stage.start("ibv_rc_pingpong", "-g", 0, "-p", port)
-    poll_until(lambda: port_of(stage), 20)
-    slot = port_of(stage)
+    poll_until(lambda: slot_of(stage), 20)
+    slot = slot_of(stage)
     capture = Capture(stage)
-    forge(stage, slot, 5000, 0)
-    forge(stage, slot, 5000, 1)
+    forge(slot, 5000)
+    forge(slot, 5000, spoil=1)
     require(poll_until(lambda: len(File(capture.path).packets) == 2, 20), "they aren't captured")
     file = capture.end()
     one.kill(signal.SIGTERM)
@@ -440,12 +425,6 @@ def dropped(stage):
     require(comments == ["dropped: its ICRC is wrong", "dropped: no QP has this number"],
             str(comments))
     require(all(p.direction == IN for p in file.packets), "they came in")
-
-
-def port_of(stage):
-    """The slot of the only client with a QP."""
-    slots = [client["slot"] for client in stage.clients() if client["objects"]["qp"]]
-    return slots[0] if slots else None
 
 
 # ------------------------------------------------------------------ the command
@@ -483,27 +462,9 @@ def daemon_ends(stage):
 
 # ------------------------------------------------------------------ all
 
-def own_network():
-    """Runs this script again, alone in a network; where that isn't allowed it is skipped."""
-    if os.environ.get("VERBENA_CAPTURE_INSIDE"):
-        return
-    environment = dict(os.environ, VERBENA_CAPTURE_INSIDE="1")
-    # No address is tried before it is used: nothing can be sent from it meanwhile.
-    setup = (f"echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad; ip link set lo up && ip link add eth7 type veth peer name far7 && "
-             f"ip address add {ADDRESS}/24 dev eth7 && ip link set eth7 mtu 4200 up && "
-             f"ip link set far7 mtu 4200 up && exec \"$@\"")
-    for how in (["-n"], ["-rn"]):
-        if subprocess.run(["unshare", *how, "true"], check=False, capture_output=True).returncode:
-            continue
-        words = ["unshare", *how, "sh", "-c", setup, "sh", sys.executable, *sys.argv]
-        os.execvpe("unshare", words, environment)
-    print("no network namespace can be made here: root, or user namespaces for everybody")
-    sys.exit(SKIPPED)
-
-
 def main():
     """All cases."""
-    need_programs("ibv_rc_pingpong", "ib_write_bw", "tshark", "unshare", "ip")
+    need_programs("ibv_rc_pingpong", "ib_write_bw", "tshark", "ip")
     own_network()
     suite = Suite("capture")
     stage = Stage()

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* See counters.h. The numbers' names are in shm/counters.h. */
+#include "cli/counters.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/ctl.h"
+#include "cli/table.h"
+
+static uint64_t value_of(const json_t *counters, const char *group, const char *name)
+{
+	json_int_t value = ctl_integer(json_object_get(counters, group), name);
+
+	return value > 0 ? (uint64_t)value : 0;
+}
+
+static uint64_t wire(const json_t *counters, const char *name)
+{
+	return value_of(counters, "wire", name);
+}
+
+/* ------------------------------------------------------------------ the table */
+
+/* What was dropped of what came. */
+static uint64_t dropped_of(const json_t *counters)
+{
+	static const char *const names[] = {
+		"bad_icrc",	   "too_short",	    "too_long",	  "bad_version", "bad_opcode",
+		"bad_payload",	   "no_such_qp",    "other_host", "other_pkey",	 "other_qkey",
+		"other_transport", "not_receiving", "stale",	  "no_receive"};
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		sum += wire(counters, names[i]);
+	return sum;
+}
+
+static bool is_quiet(const json_t *counters)
+{
+	return !wire(counters, "packets_out") && !wire(counters, "packets_in") &&
+	       !value_of(counters, "local", "rnr_waits") &&
+	       !value_of(counters, "local", "rnr_naks") &&
+	       !value_of(counters, "requests", "retry_exceeded") &&
+	       !value_of(counters, "requests", "rnr_retry_exceeded");
+}
+
+static void row(struct table *table, const char *pid, const char *program, const json_t *counters)
+{
+	const uint64_t values[] = {
+		wire(counters, "packets_out"),
+		wire(counters, "packets_in"),
+		wire(counters, "refused") + wire(counters, "no_room"),
+		dropped_of(counters),
+		wire(counters, "resent"),
+		wire(counters, "timeouts"),
+		wire(counters, "sequence_naks"),
+		wire(counters, "rnr_naks_sent") + value_of(counters, "local", "rnr_waits"),
+		wire(counters, "rnr_naks") + value_of(counters, "local", "rnr_naks"),
+		value_of(counters, "requests", "retry_exceeded") +
+			value_of(counters, "requests", "rnr_retry_exceeded"),
+	};
+
+	table_add(table, TABLE_PLAIN, "%s", pid);
+	table_add(table, TABLE_PLAIN, "%s", program);
+	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
+		table_add(table, TABLE_PLAIN, "%" PRIu64, values[i]);
+}
+
+static void table_of(const json_t *reply, const json_t *sum, bool colour)
+{
+	static const struct table_column columns[] = {
+		{"PID", true},	  {"PROGRAM", false}, {"OUT", true},	 {"IN", true},
+		{"UNSENT", true}, {"DROPPED", true},  {"RESENT", true},	 {"TIMEOUTS", true},
+		{"NAKS", true},	  {"RNR SENT", true}, {"RNR GOT", true}, {"GIVEN UP", true},
+	};
+	struct table table;
+	const json_t *client;
+	char pid[32];
+	size_t i;
+
+	table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
+	json_array_foreach(json_object_get(reply, "clients"), i, client) {
+		const json_t *counters = json_object_get(client, "counters");
+
+		if (is_quiet(counters))
+			continue;
+		snprintf(pid, sizeof(pid), "%" JSON_INTEGER_FORMAT, ctl_integer(client, "pid"));
+		row(&table, pid, ctl_string(client, "comm"), counters);
+	}
+	row(&table, "all", "since the daemon began", sum);
+	putchar('\n');
+	table_print(&table, stdout, colour);
+	table_free(&table);
+}
+
+/* ------------------------------------------------------------------ sentences */
+
+struct sentence {
+	const char *group, *name;
+	const char *text; /* after the number, and "packets" unless `what` says otherwise */
+	const char *one, *many;
+};
+
+#define PACKETS "packet", "packets"
+#define REQUESTS "request", "requests"
+
+static const struct sentence sentences[] = {
+	{"wire", "no_room", "didn't go out: the socket's buffer stayed full", PACKETS},
+	{"wire", "bad_icrc", "came with a wrong ICRC: damaged, or not from a RoCEv2 sender",
+	 PACKETS},
+	{"wire", "too_short", "came too short to be one", PACKETS},
+	{"wire", "too_long", "came with more payload than the largest MTU has", PACKETS},
+	{"wire", "bad_version", "came with an unknown header version", PACKETS},
+	{"wire", "bad_opcode", "came with an opcode that isn't supported", PACKETS},
+	{"wire", "bad_payload",
+	 "came with a payload that their opcode has none of, or wrong padding", PACKETS},
+	{"wire", "no_such_qp", "came for a QP that doesn't exist (any more)", PACKETS},
+	{"wire", "other_host", "came for a QP that is connected to another address", PACKETS},
+	{"wire", "other_pkey", "came with another P_Key", PACKETS},
+	{"wire", "other_qkey", "came with another Q_Key than their QP's", PACKETS},
+	{"wire", "other_transport", "came for a QP of another type", PACKETS},
+	{"wire", "not_receiving", "came for a QP that isn't connected, or failed", PACKETS},
+	{"wire", "stale", "fitted no state of their QP: late, forged or malformed", PACKETS},
+	{"wire", "no_receive", "found no receive posted, and were lost (datagrams)", PACKETS},
+	{"local", "other_qkey", "within this host had another Q_Key than their QP's, and were lost",
+	 "datagram", "datagrams"},
+	{"local", "no_receive", "within this host found no receive posted, and were lost",
+	 "datagram", "datagrams"},
+	{"requests", "retry_exceeded", "got no answer and ended with IBV_WC_RETRY_EXC_ERR",
+	 REQUESTS},
+	{"requests", "rnr_retry_exceeded",
+	 "found no receive posted in time and ended with IBV_WC_RNR_RETRY_EXC_ERR", REQUESTS},
+};
+
+/* An empty line goes before the first. */
+static void say(bool *said, uint64_t count, const char *one, const char *many, const char *text)
+{
+	printf("%s%" PRIu64 " %s %s\n", *said ? "" : "\n", count, count == 1 ? one : many, text);
+	*said = true;
+}
+
+static void explain(const json_t *sum)
+{
+	uint64_t refused = wire(sum, "refused"), out = wire(sum, "packets_out");
+	uint64_t resent = wire(sum, "resent");
+	char text[160];
+	bool said = false;
+
+	snprintf(text, sizeof(text), "refused by the host: %s",
+		 strerror((int)wire(sum, "last_error")));
+	if (refused)
+		say(&said, refused, "packet was", "packets were", text);
+	for (size_t i = 0; i < sizeof(sentences) / sizeof(sentences[0]); i++) {
+		const struct sentence *s = &sentences[i];
+		uint64_t count = value_of(sum, s->group, s->name);
+
+		if (count)
+			say(&said, count, s->one, s->many, s->text);
+	}
+	/* One in a hundred: the network loses packets, or is slower than it seems. */
+	snprintf(text, sizeof(text),
+		 "of %" PRIu64 " had to be sent again: the network loses them, or a host is "
+		 "overloaded",
+		 out);
+	if (resent && resent > out / 100)
+		say(&said, resent, PACKETS, text);
+}
+
+void counters_print(const json_t *reply, bool colour)
+{
+	const json_t *sum = json_object_get(reply, "counters");
+
+	if (!sum || (is_quiet(sum) && !value_of(sum, "local", "other_qkey") &&
+		     !value_of(sum, "local", "no_receive")))
+		return;
+	table_of(reply, sum, colour);
+	explain(sum);
+}

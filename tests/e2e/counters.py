@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""What `verbena status` counts and explains: packets, strangers' packets by their fault, waiting.
+
+usage: counters.py [WORD...]    the cases whose names have a WORD
+
+Counts are exact where nothing else can cause them.
+"""
+import json
+import os
+import signal
+import subprocess
+
+from lib import (BUILD, PORTS, VERBENA, Stage, Suite, need_programs, poll_until, require, tail)
+from network import own_network
+from strangers import forge, slot_of
+
+
+def total(stage):
+    """The sum of all processes."""
+    return stage.status()["counters"]
+
+
+def words(stage):
+    """What people are told."""
+    return subprocess.run([VERBENA, "status"], env=stage.environment, check=True, text=True,
+                          capture_output=True, timeout=20).stdout
+
+
+def explained(stage, sentence):
+    """Requires it among what people are told."""
+    text = words(stage)
+    require(sentence in text, f"`{sentence}` isn't said\n{tail(text)}")
+
+
+def waiting_server(stage):
+    """A program with a QP that nobody talks to, and its slot."""
+    process = stage.start("ibv_rc_pingpong", "-g", 0, "-p", PORTS.take())
+    require(poll_until(lambda: slot_of(stage), 20), tail(process.output()))
+    return process, slot_of(stage)
+
+
+def qpn_of(stage, process):
+    """The number of its only QP."""
+    done = subprocess.run([VERBENA, "resources", "--json", "--pid", str(process.pid),
+                           "qp"], env=stage.environment, check=True, text=True,
+                          capture_output=True, timeout=20)
+    return json.loads(done.stdout)["qp"][0]["qpn"]
+
+
+def packets(stage):
+    """Both ends' packets: what one sent has come to the other, ended or not."""
+    port = PORTS.take()
+    one = ["ibv_rc_pingpong", "-g", 0, "-p", port, "-n", 10, "-s", 4000, "-m", 1024]
+    stage.pair(one, one + ["localhost"], port)
+    wire = total(stage)["wire"]
+    require(wire["packets_out"] >= 80 and wire["bytes_out"] > 80000, str(wire))
+    require(wire["packets_out"] == wire["packets_in"] + wire["refused"] + wire["no_room"],
+            str(wire))
+    require("since the daemon began" in words(stage), "no table")
+
+
+def strangers(stage):
+    """Each fault by itself, at the process that it was sent to."""
+    process, slot = waiting_server(stage)
+    before = total(stage)["wire"]
+    for _ in range(3):
+        forge(slot, 5000)
+    forge(slot, 5000, spoil=1)
+    index = qpn_of(stage, process) & 0x3fff
+    forge(slot, index)
+    forge(slot, index, pkey=0x1234)
+    forge(slot, index, size=12)  # a whole BTH, or it would come to nobody
+
+    def of_process():
+        client = next(c for c in stage.clients() if c["pid"] == process.pid)
+        return client["counters"]["wire"]
+    poll_until(lambda: of_process()["packets_in"] == 7, 20)
+    wire, wanted = of_process(), {"packets_in": 7, "no_such_qp": 3, "bad_icrc": 1,
+                                  "not_receiving": 1, "other_pkey": 1, "too_short": 1}
+    for name, count in wire.items():
+        if name != "bytes_in":
+            require(count == wanted.get(name, 0), f"{name} is {count}: {wire}")
+    explained(stage, "3 packets came for a QP that doesn't exist (any more)")
+    explained(stage, "1 packet came with a wrong ICRC")
+    explained(stage, "1 packet came with another P_Key")
+    process.kill(signal.SIGTERM)
+    process.wait(10)
+    require(poll_until(lambda: not stage.clients(), 10), "the client stays")
+    require(total(stage)["wire"]["no_such_qp"] == before["no_such_qp"] + 3,
+            "what an ended process counted is lost")
+
+
+def refused(stage):
+    """The host doesn't take packets: which, and why, is said."""
+    port = PORTS.take()
+    one = ["ibv_ud_pingpong", "-g", 0, "-p", port, "-n", 2000000, "-s", 1000]
+    pair = stage.start_pair(one, one + ["localhost"], port)
+    poll_until(lambda: total(stage)["wire"]["packets_in"] > 100, 20)
+    subprocess.run(["ip", "address", "flush", "dev", "eth0"], check=True)
+    poll_until(lambda: total(stage)["wire"]["refused"], 20)
+    wire = total(stage)["wire"]
+    for process in pair:
+        process.kill(signal.SIGTERM)
+        process.wait(10)
+    require(wire["refused"], f"nothing was refused: {wire}")
+    require(wire["last_error"] and os.strerror(wire["last_error"]) in words(stage), words(stage))
+    explained(stage, "refused by the host: ")
+
+
+def local(stage):
+    """Messages that wait for a receive, or for nobody, within the host."""
+    stage.run(os.path.join(BUILD, "tests", "e2e", "faults"), "-c", "local", "rnr_*", "peer_in_*",
+              "ud_dropped", seconds=100)
+    counters = total(stage)
+    for name in ("rnr_waits", "rnr_naks", "other_qkey", "no_receive"):
+        require(counters["local"][name], f"no {name}: {counters['local']}")
+    for name in ("retry_exceeded", "rnr_retry_exceeded"):
+        require(counters["requests"][name], f"no {name}: {counters['requests']}")
+    explained(stage, "IBV_WC_RNR_RETRY_EXC_ERR")
+    explained(stage, "IBV_WC_RETRY_EXC_ERR")
+
+
+def main():
+    """All cases."""
+    need_programs("ibv_rc_pingpong", "ip")
+    own_network()
+    suite = Suite("counters")
+    wire = Stage(idle_ms=3000, VERBENA_CARRIER="wire")
+    suite.case("packets", packets, wire)
+    suite.case("strangers", strangers, wire)
+    suite.case("refused by the host", refused, wire)
+    suite.stage_closed(wire)
+    here = Stage(idle_ms=3000)
+    suite.case("waiting within the host", local, here)
+    suite.stage_closed(here)
+    suite.end()
+
+
+main()
