@@ -220,11 +220,14 @@ struct send_wqe {
 	uint64_t remote_addr;
 	uint32_t rkey;
 	uint32_t progress; /* bytes already streamed through the ring */
-	uint32_t psn;	   /* of its first packet, had it gone over a wire; local carriers */
 	union {
-		struct {
-			uint64_t compare_add, swap;
-		} atomic;
+		struct { /* RC and UC */
+			struct {
+				uint64_t compare_add, swap;
+			} atomic;
+			/* Of its first packet, had it gone over a wire; local carriers. */
+			uint32_t psn;
+		};
 		struct {
 			struct record_ud to; /* a copy: the AH may end before */
 			uint32_t remote_qpn;
