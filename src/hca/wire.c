@@ -259,7 +259,8 @@ static enum wire_drop connected_packet(struct qp *qp, const struct packet *packe
 	struct wire_qp *w = qp->wire;
 	uint8_t transport = qp->type == IBV_QPT_RC ? PACKET_RC : PACKET_UC;
 
-	if (unlikely(!w || !execute_receiving(qp)))
+	/* In ERR a request that was refused may come again: its answer was lost, and is repeated. */
+	if (unlikely(!w || !(execute_receiving(qp) || qp->state == IBV_QPS_ERR)))
 		return WIRE_DROP_STATE;
 	if (unlikely(packet_transport(packet->opcode) != transport))
 		return WIRE_DROP_TRANSPORT;
