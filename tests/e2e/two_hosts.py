@@ -53,8 +53,8 @@ def matrix():
         ("ib_send_bw", 64 * KIB, 500), ("ib_send_bw", 4096, 1000, "-q", 16),
         ("ib_send_bw", 4096, 500, "-b", "-e"), ("ib_send_bw", 64, 1000, "--use-srq", "-q", 4),
         ("ib_send_bw", 4096, 500, "-r", 16, "-t", 8), ("ib_send_bw", 64, 500, "-I", 64),
-        ("ib_send_bw", 4096, 200, "-c", "UC", "-r", 200),
-        ("ib_send_bw", 2048, 200, "-c", "UD", "-r", 200), ("ib_send_lat", 2, 500),
+        ("ib_send_bw", 4096, 64, "-c", "UC", "-r", 64),
+        ("ib_send_bw", 2048, 100, "-c", "UD", "-r", 100), ("ib_send_lat", 2, 500),
         ("ib_send_lat", 4096, 200, "-e"), ("ib_send_lat", 2, 200, "-c", "UD"),
         ("ib_send_lat", 2, 200, "-c", "UC"), ("ib_write_lat", 2, 500),
         ("ib_write_bw", MIB, 100, "-b"), ("ib_write_bw", 4096, 1000, "-q", 16),
@@ -100,7 +100,7 @@ def perftests(suite):
     suite.case("clients from here and from there at once", both_sides, hosts)
     hosts.use("ipv6")
     for run in (("ib_send_bw", 64 * KIB, 500), ("ib_read_lat", 2, 200),
-                ("ib_send_bw", 2048, 200, "-c", "UD", "-r", 200)):
+                ("ib_send_bw", 2048, 100, "-c", "UD", "-r", 100)):
         suite.case(title(*run) + " with ipv6 GIDs", measure, hosts, *run)
     suite.stage_closed(hosts)
 
