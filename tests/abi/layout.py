@@ -14,8 +14,9 @@ import header_facts
 
 
 def main(our_include, their_include):
-    if not os.path.exists(os.path.join(their_include, "infiniband/verbs.h")):
-        print(f"skipped: {their_include}/infiniband/verbs.h is missing (package libibverbs-dev)")
+    missing = header_facts.missing(their_include)
+    if missing:
+        print(f"skipped: {missing} is missing (packages libibverbs-dev, librdmacm-dev)")
         return 77
     if os.path.samefile(our_include, their_include):
         print("Both directories are the same one: that compares nothing.")
