@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """layout.py OUR-INCLUDE DEBIAN-INCLUDE
 
-Our public headers declare what Debian's libibverbs-dev declares: every structure with size and
-members, every enumerator, every function's type, every macro constant. Fails at the first
+Our public headers declare what Debian's libibverbs-dev and librdmacm-dev declare: every structure with
+size and members, every enumerator, every function's type, every macro constant. Fails at the first
 difference. Exit code 77: Debian's headers are not installed.
 """
 import os
