@@ -10,8 +10,8 @@
 #include <limits.h>
 
 struct activation {
-	int uverbs, ctl;    /* listening, non-blocking, close-on-exec; -1: wasn't handed in */
-	char dir[PATH_MAX]; /* where they are bound; empty: there are none */
+	int uverbs, rdma_cm, ctl; /* listening, non-blocking, close-on-exec; -1: wasn't handed in */
+	char dir[PATH_MAX];	  /* where they are bound; empty: there are none */
 };
 
 /*

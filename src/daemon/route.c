@@ -80,7 +80,7 @@ static bool has_route(const struct host_address *from, const uint8_t dgid[16])
 	return yes;
 }
 
-static bool is_local(const struct server *server, const uint8_t gid[16])
+bool route_is_local(const struct server *server, const uint8_t gid[16])
 {
 	if (is_loopback(gid))
 		return true;
@@ -103,7 +103,7 @@ int route_find(struct server *server, uint32_t port, uint32_t sgid_index, const 
 		return -EINVAL;
 	*resp = (struct proto_route_resp){.ifindex = from->ifindex};
 	memcpy(resp->sgid, from->gid, sizeof(resp->sgid));
-	if (is_local(server, dgid))
+	if (route_is_local(server, dgid))
 		resp->flags |= PROTO_ROUTE_LOCAL;
 	if (server->wire.count && has_route(from, dgid))
 		resp->flags |= PROTO_ROUTE_WIRE;

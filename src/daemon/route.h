@@ -3,6 +3,7 @@
 #ifndef VERBENA_DAEMON_ROUTE_H
 #define VERBENA_DAEMON_ROUTE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/proto.h"
@@ -13,5 +14,8 @@ struct server;
  * such source. */
 int route_find(struct server *server, uint32_t port, uint32_t sgid_index, const uint8_t dgid[16],
 	       struct proto_route_resp *resp);
+
+/* Whether it is an address of this host. */
+bool route_is_local(const struct server *server, const uint8_t gid[16]);
 
 #endif

@@ -79,6 +79,12 @@ static void on_uverbs(struct watch *watch, uint32_t events)
 	accept_some(container_of(watch, struct server, uverbs), watch->fd, conn_open);
 }
 
+static void on_rdma_cm(struct watch *watch, uint32_t events)
+{
+	(void)events;
+	accept_some(container_of(watch, struct server, rdma_cm), watch->fd, conn_open_cm);
+}
+
 static void on_ctl(struct watch *watch, uint32_t events)
 {
 	(void)events;
@@ -129,6 +135,7 @@ static void on_idle(struct timer *timer)
 		return;
 	}
 	accept_some(server, server->uverbs.fd, conn_open);
+	accept_some(server, server->rdma_cm.fd, conn_open_cm);
 	accept_some(server, server->ctl.fd, ctl_open);
 	if (!is_idle(server)) {
 		close(lock);
@@ -164,8 +171,9 @@ int server_run(const struct server_options *options)
 	static struct server server;
 
 	server.uverbs.ready = on_uverbs;
+	server.rdma_cm.ready = on_rdma_cm;
 	server.ctl.ready = on_ctl;
-	server.uverbs.stranger = server.ctl.stranger = true;
+	server.uverbs.stranger = server.rdma_cm.stranger = server.ctl.stranger = true;
 	server.signals.ready = on_signal;
 	timer_init(&server.idle, on_idle);
 	int err = setup(&server, options);
