@@ -182,6 +182,10 @@ static int bind_to_device(struct id *id, __be64 guid, uint8_t port)
 	id->device = device_of_guid(guid);
 	if (!id->device)
 		return errno ? -errno : -ENODEV;
+	/* Programs with QPs of their own expect the default one here. */
+	id->pub.pd = device_pd(id->device);
+	if (!id->pub.pd)
+		return -errno;
 	id->pub.verbs = id->device->verbs;
 	id->pub.port_num = port;
 	return 0;

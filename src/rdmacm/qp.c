@@ -154,16 +154,12 @@ static int create_cqs(struct id *id, struct ibv_qp_init_attr_ex *attr)
 	return err;
 }
 
-/* The program's PD, the id's, or the device's default one. */
+/* The program's PD, or the one that the id has: the device's default one at first. */
 static int choose_pd(struct id *id, struct ibv_pd *wanted, struct ibv_pd **pd)
 {
 	if (!id->pub.verbs)
 		return -EINVAL;
-	*pd = wanted;
-	if (!*pd)
-		*pd = id->pub.pd ? id->pub.pd : device_pd(id->device);
-	if (!*pd)
-		return -errno;
+	*pd = wanted ? wanted : id->pub.pd;
 	return (*pd)->context == id->pub.verbs ? 0 : -EINVAL;
 }
 
