@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "client/call.h"
 #include "daemon/device.h"
+#include "proto/cm.h"
 
 #define PARK_NAME "verbena-park"
 
@@ -57,7 +58,11 @@ static void read_name(const char *names, int n, char *name, size_t size)
 
 static int *place_of(struct activation *a, const char *name)
 {
-	return !strcmp(name, DEVICE_NODE) ? &a->uverbs : !strcmp(name, "ctl") ? &a->ctl : NULL;
+	if (!strcmp(name, DEVICE_NODE))
+		return &a->uverbs;
+	if (!strcmp(name, PROTO_CM_NODE))
+		return &a->rdma_cm;
+	return !strcmp(name, "ctl") ? &a->ctl : NULL;
 }
 
 static int take_one(struct activation *a, int fd, const char *name)
@@ -83,6 +88,7 @@ static int take_one(struct activation *a, int fd, const char *name)
 		place = place_of(a, slash + 1);
 	if (!place || *place >= 0 || type != (place == &a->ctl ? SOCK_STREAM : SOCK_SEQPACKET)) {
 		log_error("the socket %s that was handed in is not one that is wanted: " DEVICE_NODE
+			  ", " PROTO_CM_NODE
 			  " (ListenSequentialPacket=) and ctl (ListenStream=), once each",
 			  address.sun_path);
 		return -EINVAL;
@@ -106,7 +112,7 @@ int activation_take(struct activation *activation)
 	int count = count_given(), err = 0;
 	const char *names = getenv("LISTEN_FDNAMES");
 
-	*activation = (struct activation){.uverbs = -1, .ctl = -1, .park = -1};
+	*activation = (struct activation){.uverbs = -1, .rdma_cm = -1, .ctl = -1, .park = -1};
 	for (int i = 0; !err && i < count; i++) {
 		char name[64];
 
@@ -125,11 +131,13 @@ void activation_close(struct activation *activation)
 {
 	if (activation->uverbs >= 0)
 		close(activation->uverbs);
+	if (activation->rdma_cm >= 0)
+		close(activation->rdma_cm);
 	if (activation->ctl >= 0)
 		close(activation->ctl);
 	if (activation->park >= 0)
 		close(activation->park);
-	activation->uverbs = activation->ctl = activation->park = -1;
+	activation->uverbs = activation->rdma_cm = activation->ctl = activation->park = -1;
 }
 
 /* `stored`: goes along; -1: nothing. */

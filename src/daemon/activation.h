@@ -10,9 +10,9 @@
 #include <limits.h>
 
 struct activation {
-	int uverbs, ctl;    /* listening, non-blocking, close-on-exec; -1: wasn't handed in */
-	int park;	    /* what was stored by activation_store(); -1: nothing */
-	char dir[PATH_MAX]; /* where they are bound; empty: there are none */
+	int uverbs, rdma_cm, ctl; /* listening, non-blocking, close-on-exec; -1: wasn't handed in */
+	int park;		  /* what was stored by activation_store(); -1: nothing */
+	char dir[PATH_MAX];	  /* where they are bound; empty: there are none */
 };
 
 /*

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "client/call.h"
+#include "daemon/cm_client.h"
 #include "daemon/context.h"
 #include "daemon/dispatch.h"
 #include "daemon/process.h"
@@ -150,7 +151,7 @@ static int serve_one(struct conn *conn)
 	}
 	if (n <= 0)
 		return n ? (int)n : -EPIPE;
-	if (!dispatch(conn, packet, (size_t)n, fds, &reply))
+	if (!conn->serve(conn, packet, (size_t)n, fds, &reply))
 		return postpone(conn, packet, (size_t)n, fds);
 	close_fds(fds);
 	return send_reply(conn, &reply);
@@ -162,7 +163,7 @@ static int serve_postponed(struct conn *conn)
 	struct postponed *kept = conn->postponed;
 	struct reply reply;
 
-	if (!dispatch(conn, kept->packet, kept->size, kept->fds, &reply))
+	if (!conn->serve(conn, kept->packet, kept->size, kept->fds, &reply))
 		return 0;
 	forget_postponed(conn);
 	loop_change(&conn->server->loop, &conn->watch, EPOLLIN);
@@ -202,6 +203,13 @@ static void on_ready(struct watch *watch, uint32_t events)
 		conn_close(conn);
 }
 
+/* Hangs up on whoever could be admitted, but not served. */
+static void on_refused(struct watch *watch, uint32_t events)
+{
+	(void)events;
+	conn_close(container_of(watch, struct conn, watch));
+}
+
 int conn_open(struct server *server, int fd, struct device *device)
 {
 	struct ucred cred;
@@ -216,6 +224,7 @@ int conn_open(struct server *server, int fd, struct device *device)
 	conn->server = server;
 	conn->device = device;
 	conn->pid = cred.pid;
+	conn->serve = dispatch;
 	conn->watch = (struct watch){.fd = -1, .stranger = true, .ready = on_ready};
 	int err = server_admit(server, cred.uid, &conn->user);
 
@@ -234,6 +243,23 @@ int conn_open(struct server *server, int fd, struct device *device)
 	return 0;
 }
 
+int conn_open_cm(struct server *server, int fd)
+{
+	int err = conn_open(server, fd, NULL);
+
+	if (err)
+		return err;
+	struct conn *conn = container_of(server->conns.prev, struct conn, node);
+
+	conn->serve = cm_dispatch;
+	err = cm_client_open(conn);
+	if (err) {
+		conn->watch.ready = on_refused;
+		log_error("no memory for a client of the RDMA CM");
+	}
+	return 0;
+}
+
 void conn_close(struct conn *conn)
 {
 	int fd = conn->watch.fd;
@@ -242,6 +268,8 @@ void conn_close(struct conn *conn)
 		process_free(conn->process);
 	if (conn->context)
 		context_free(conn->context);
+	if (conn->cm)
+		cm_client_close(conn->cm);
 	loop_remove(&conn->server->loop, &conn->watch);
 	close(fd);
 	if (conn->unsent)

@@ -84,6 +84,11 @@ static bool has_route(const struct host_address *from, const uint8_t dgid[16], b
 	return yes;
 }
 
+bool route_is_local(const struct server *server, const uint8_t gid[16])
+{
+	return is_loopback(gid) || devices_have(&server->devices, gid);
+}
+
 int route_find(const struct device *device, uint32_t port, uint32_t sgid_index,
 	       const uint8_t dgid[16], struct proto_route_resp *resp)
 {
@@ -94,7 +99,7 @@ int route_find(const struct device *device, uint32_t port, uint32_t sgid_index,
 		return -EINVAL;
 	*resp = (struct proto_route_resp){.ifindex = from->ifindex};
 	memcpy(resp->sgid, from->gid, sizeof(resp->sgid));
-	bool local = devices_have(&device->server->devices, dgid);
+	bool local = route_is_local(device->server, dgid);
 
 	if (local)
 		resp->flags |= PROTO_ROUTE_LOCAL;

@@ -57,8 +57,22 @@ static void refuse_one(struct server *server, int listener)
 	server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-/* `device`: whose node it is; NULL: the control socket. */
-static void accept_some(struct server *server, int listener, struct device *device)
+/* What takes an accepted connection over; `device`: whose node it is, if it is one. */
+typedef int opener(struct server *server, int fd, struct device *device);
+
+static int open_ctl(struct server *server, int fd, struct device *device)
+{
+	(void)device;
+	return ctl_open(server, fd);
+}
+
+static int open_cm(struct server *server, int fd, struct device *device)
+{
+	(void)device;
+	return conn_open_cm(server, fd);
+}
+
+static void accept_some(struct server *server, int listener, opener *open, struct device *device)
 {
 	for (int i = 0; i < ACCEPTS_A_TURN; i++) {
 		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -69,7 +83,7 @@ static void accept_some(struct server *server, int listener, struct device *devi
 		}
 		if (fd < 0 && errno != EINTR && errno != ECONNABORTED)
 			return;
-		if (fd >= 0 && (device ? conn_open(server, fd, device) : ctl_open(server, fd)))
+		if (fd >= 0 && open(server, fd, device))
 			close(fd);
 	}
 }
@@ -79,7 +93,7 @@ static void on_uverbs(struct watch *watch, uint32_t events)
 	(void)events;
 	struct server *server = container_of(watch, struct server, uverbs);
 
-	accept_some(server, watch->fd, &server->devices.device[0]);
+	accept_some(server, watch->fd, conn_open, &server->devices.device[0]);
 }
 
 static void on_node(struct watch *watch, uint32_t events)
@@ -87,13 +101,19 @@ static void on_node(struct watch *watch, uint32_t events)
 	struct device *device = container_of(watch, struct device, listener);
 
 	(void)events;
-	accept_some(device->server, watch->fd, device);
+	accept_some(device->server, watch->fd, conn_open, device);
+}
+
+static void on_rdma_cm(struct watch *watch, uint32_t events)
+{
+	(void)events;
+	accept_some(container_of(watch, struct server, rdma_cm), watch->fd, open_cm, NULL);
 }
 
 static void on_ctl(struct watch *watch, uint32_t events)
 {
 	(void)events;
-	accept_some(container_of(watch, struct server, ctl), watch->fd, NULL);
+	accept_some(container_of(watch, struct server, ctl), watch->fd, open_ctl, NULL);
 }
 
 /* ------------------------------------------------------------------ going */
@@ -140,11 +160,12 @@ static void on_idle(struct timer *timer)
 		timer_set(&server->loop, timer, LEAVE_RETRY_MS);
 		return;
 	}
-	accept_some(server, server->uverbs.fd, &server->devices.device[0]);
+	accept_some(server, server->uverbs.fd, conn_open, &server->devices.device[0]);
 	for (uint32_t i = 1; i < server->devices.count; i++)
-		accept_some(server, server->devices.device[i].listener.fd,
+		accept_some(server, server->devices.device[i].listener.fd, conn_open,
 			    &server->devices.device[i]);
-	accept_some(server, server->ctl.fd, NULL);
+	accept_some(server, server->rdma_cm.fd, open_cm, NULL);
+	accept_some(server, server->ctl.fd, open_ctl, NULL);
 	if (!is_idle(server)) {
 		close(lock);
 		return;
@@ -181,9 +202,10 @@ int server_run(const struct server_options *options)
 	static struct server server;
 
 	server.uverbs.ready = on_uverbs;
+	server.rdma_cm.ready = on_rdma_cm;
 	server.ctl.ready = on_ctl;
 	server.node_ready = on_node;
-	server.uverbs.stranger = server.ctl.stranger = true;
+	server.uverbs.stranger = server.rdma_cm.stranger = server.ctl.stranger = true;
 	server.signals.ready = on_signal;
 	timer_init(&server.idle, on_idle);
 	int err = setup(&server, options);

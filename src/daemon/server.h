@@ -27,6 +27,7 @@
 #include "daemon/share.h"
 #include "daemon/wire.h"
 
+struct cm_service;
 struct user;
 
 struct server_options {
@@ -38,9 +39,9 @@ struct server {
 	struct loop loop;
 	char dir[PATH_MAX];
 	int dir_fd, lock_fd, pid_fd, spare_fd; /* -1: not open */
-	struct watch uverbs, ctl, signals;     /* uverbs: the first device's node */
+	struct watch uverbs, rdma_cm, ctl, signals; /* uverbs: the first device's node */
 	void (*node_ready)(struct watch *watch, uint32_t events); /* of the other devices' nodes */
-	bool keep_uverbs, keep_ctl; /* a service manager's: their files stay */
+	bool keep_uverbs, keep_rdma_cm, keep_ctl; /* a service manager's: their files stay */
 	struct timer idle;
 	struct config config;
 	uint64_t started_ms;
@@ -58,6 +59,7 @@ struct server {
 	uint64_t wire_wait_until_ms; /* new processes wait so long for the park; 0: not yet */
 	struct roster roster;
 	struct share share;
+	struct cm_service *cm;
 };
 
 /* Serves until told to stop or idle. 0, or -errno after a line in the log. */

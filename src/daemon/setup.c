@@ -21,8 +21,10 @@
 #include "client/rundir.h"
 #include "daemon/activation.h"
 #include "daemon/attach.h"
+#include "daemon/cm_service.h"
 #include "daemon/return.h"
 #include "daemon/server.h"
+#include "proto/cm.h"
 
 #define PID_FILE "verbenad.pid"
 
@@ -295,7 +297,8 @@ static void init(struct server *server, const struct server_options *options)
 {
 	server->loop.epoll = -1;
 	server->dir_fd = server->lock_fd = server->pid_fd = -1;
-	server->uverbs.fd = server->ctl.fd = server->signals.fd = -1;
+	server->uverbs.fd = server->rdma_cm.fd = -1;
+	server->ctl.fd = server->signals.fd = -1;
 	server->roster.fd = -1;
 	server->last_link_id = realtime_ns();
 	server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -339,6 +342,9 @@ static int listen_at_all(struct server *server, struct activation *given)
 		err = listen_at(server, &device->listener, device->node, SOCK_SEQPACKET,
 				&config->node, &none);
 	}
+	if (!err)
+		err = listen_at(server, &server->rdma_cm, PROTO_CM_NODE, SOCK_SEQPACKET,
+				&config->node, &given->rdma_cm);
 	/* The first last: who finds it there finds the others, too. */
 	return err ? err
 		   : listen_at(server, &server->uverbs, DEVICE_NODE, SOCK_SEQPACKET, &config->node,
@@ -353,6 +359,7 @@ int setup(struct server *server, const struct server_options *options)
 	int err = activation_take(&given);
 
 	server->keep_uverbs = given.uverbs >= 0;
+	server->keep_rdma_cm = given.rdma_cm >= 0;
 	server->keep_ctl = given.ctl >= 0;
 	if (!err)
 		err = take_directory(server, options, &given);
@@ -371,6 +378,11 @@ int setup(struct server *server, const struct server_options *options)
 		goto out_undo;
 	}
 	devices_init(&server->devices, server);
+	err = cm_service_open(server);
+	if (err) {
+		log_error("no memory for the connection manager");
+		goto out_undo;
+	}
 	if (given.park >= 0 && wire_adopt(&server->wire, given.park) == 0)
 		given.park = -1;
 	err = listen_at_all(server, &given);
@@ -411,7 +423,9 @@ static void close_fd(int *fd)
 void setup_undo(struct server *server)
 {
 	close_watch(server, &server->uverbs, server->keep_uverbs ? NULL : DEVICE_NODE);
+	close_watch(server, &server->rdma_cm, server->keep_rdma_cm ? NULL : PROTO_CM_NODE);
 	close_watch(server, &server->ctl, server->keep_ctl ? NULL : "ctl");
+	cm_service_close(server);
 	for (uint32_t i = 1; i < server->devices.count; i++)
 		close_watch(server, &server->devices.device[i].listener,
 			    server->devices.device[i].node);

@@ -10,9 +10,12 @@ import subprocess
 
 import elf_dwarf
 
-# The headers of libibverbs-dev. verbs.h comes first: it sets the form of RDMA_UAPI_PTR.
-HEADERS = ("verbs.h", "verbs_api.h", "ib_user_ioctl_verbs.h", "tm_types.h", "opcode.h", "arch.h",
-           "sa.h", "sa-kern-abi.h")
+# The headers of libibverbs-dev and librdmacm-dev. verbs.h comes first: it sets the form of
+# RDMA_UAPI_PTR. (librdmacm-dev's rdma_cma_abi.h is left out: it says what the kernel's
+# rdma_user_cm.h says, under names of its own.)
+HEADERS = ("infiniband/verbs.h", "infiniband/verbs_api.h", "infiniband/ib_user_ioctl_verbs.h",
+           "infiniband/tm_types.h", "infiniband/opcode.h", "infiniband/arch.h", "infiniband/sa.h",
+           "infiniband/sa-kern-abi.h", "rdma/rdma_cma.h", "rdma/rdma_verbs.h", "rdma/rsocket.h")
 
 # Programs are compiled with the compiler of the build. Facts come from gcc, which alone can list
 # prototypes (-aux-info).
@@ -31,6 +34,12 @@ def run(*command, **options):
         raise Failure(f"`{' '.join(command)}` failed with {done.returncode}:\n"
                       f"{done.stdout}{done.stderr}")
     return done.stdout
+
+
+def missing(include):
+    """A header that isn't there, or None."""
+    paths = (os.path.join(include, name) for name in HEADERS)
+    return next((path for path in paths if not os.path.exists(path)), None)
 
 
 class Types:
@@ -124,7 +133,7 @@ class Types:
 class Facts:
     """Everything that one set of headers declares.
 
-    include   directory that holds infiniband/
+    include   directory that holds infiniband/ and rdma/
     work      directory for scratch files
     """
 
@@ -132,7 +141,8 @@ class Facts:
         self.include = include
         self.work = work
         os.makedirs(work, exist_ok=True)
-        self.source = "".join(f"#include <infiniband/{name}>\n" for name in HEADERS)
+        self.files = {os.path.realpath(os.path.join(include, name)) for name in HEADERS}
+        self.source = "".join(f"#include <{name}>\n" for name in HEADERS)
         self.read_macros()
         self.read_functions()
         self.read_debugging()
@@ -147,8 +157,7 @@ class Facts:
         return run(GCC, "-std=gnu17", "-w", "-I" + self.include, *options, path)
 
     def declared_here(self, path):
-        directory = os.path.realpath(os.path.join(self.include, "infiniband"))
-        return os.path.dirname(os.path.realpath(path)) == directory
+        return os.path.realpath(path) in self.files
 
     def read_macros(self):
         """name -> (parameter list or None, body), as left defined at the end."""

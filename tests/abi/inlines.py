@@ -59,6 +59,57 @@ static unsigned long long integer(int n)
 }
 """
 
+# After the arena. What an inline builds on its stack has no fixed address, so its content is noted.
+STACK = """
+static const char *running; /* the inline that is called */
+
+static int on_stack(const void *p)
+{
+	char here;
+
+	return (const char *)p > &here - 4096 && (const char *)p < &here + (1 << 20);
+}
+
+static unsigned long long pointer(const void *p)
+{
+	return on_stack(p) ? 0x57ac : (uintptr_t)p;
+}
+
+static void note_segments(const struct ibv_sge *sge, int count)
+{
+	printf("segments %llx %d", pointer(sge), count);
+	if (on_stack(sge))
+		for (int i = 0; i < count; i++)
+			printf(" {%llx %x %x}", (unsigned long long)sge[i].addr, sge[i].length,
+			       sge[i].lkey);
+}
+
+static void note_recv(const struct ibv_recv_wr *wr)
+{
+	if (!on_stack(wr))
+		return;
+	printf("{id %llx next %llx ", (unsigned long long)wr->wr_id, pointer(wr->next));
+	note_segments(wr->sg_list, wr->num_sge);
+	printf("}");
+}
+
+/* Only what this kind of request has: the rest is whatever the stack held. */
+static void note_send(const struct ibv_send_wr *wr)
+{
+	if (!on_stack(wr))
+		return;
+	printf("{id %llx next %llx opcode %d flags %x ", (unsigned long long)wr->wr_id,
+	       pointer(wr->next), wr->opcode, wr->send_flags);
+	note_segments(wr->sg_list, wr->num_sge);
+	if (wr->opcode == IBV_WR_RDMA_READ || wr->opcode == IBV_WR_RDMA_WRITE)
+		printf(" to %llx %x", (unsigned long long)wr->wr.rdma.remote_addr, wr->wr.rdma.rkey);
+	if (!strcmp(running, "rdma_post_ud_send"))
+		printf(" to %llx %x %x", pointer(wr->wr.ud.ah), wr->wr.ud.remote_qpn,
+		       wr->wr.ud.remote_qkey);
+	printf("}");
+}
+"""
+
 MAIN = """
 static unsigned long long before[(sizeof(struct arena) + 7) / 8];
 
@@ -78,6 +129,7 @@ static void attempt(const char *name, void (*call)(void))
 	if (!crashed) {
 		memcpy(before, A, sizeof(*A));
 		errno = 0;
+		running = name;
 		call();
 		printf(" errno %d", errno);
 		report_changes();
@@ -108,6 +160,7 @@ int main(void)
 	sigaction(SIGSEGV, &action, NULL);
 	sigaction(SIGBUS, &action, NULL);
 	sigaction(SIGILL, &action, NULL);
+	sigaction(SIGABRT, &action, NULL); /* a failed assertion */
 	A = mmap(ARENA, sizeof(*A), PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 	if (A != ARENA)
@@ -151,6 +204,9 @@ class Generator:
         return [types.text(types.of(child)) for child in entry.children
                 if child.tag == "parameter"]
 
+    def variadic(self, function):
+        return any(child.tag == "unspecified" for child in self.facts.signatures[function].children)
+
     def returned(self, function):
         return self.facts.types.text(self.facts.types.of(self.facts.signatures[function]))
 
@@ -175,13 +231,18 @@ class Generator:
         return f"({text})(integer({n}){limit})"
 
     def number(self, text, expression):
-        return f"(unsigned long long){'(uintptr_t)' if text.endswith('*') else ''}{expression}"
+        return f"pointer({expression})" if text.endswith("*") else \
+            f"(unsigned long long){expression}"
 
     def stub(self, name, label, returned, parameters, static="static "):
         declared = ", ".join(f"{text} a{n}" for n, text in enumerate(parameters)) or "void"
+        if name in self.facts.signatures and self.variadic(name):
+            declared += ", ..."
         lines = [f"{static}{returned} {name}({declared})", "{", f'\tprintf(" {label}(");']
         lines += [f'\tprintf("%llx,", {self.number(text, f"a{n}")});'
                   for n, text in enumerate(parameters)]
+        lines += [f"\tnote_{text.split('_')[1]}(a{n});" for n, text in enumerate(parameters)
+                  if text in ("struct ibv_send_wr *", "struct ibv_recv_wr *")]
         lines.append('\tprintf(")");')
         found = POINTER.match(returned)
         if found and found[1] in self.objects | {"ibv_context"}:
@@ -252,7 +313,7 @@ class Generator:
         return f"static void call_{name}(void)\n{{\n\t{call};\n}}\n"
 
     def program(self):
-        parts = [self.facts.source, PROLOGUE, self.arena()]
+        parts = [self.facts.source, PROLOGUE, self.arena(), STACK]
         parts += [self.stub("stub_" + label.replace(".", "_"), label, returned, parameters)
                   for _, _, label, returned, parameters in self.slots()]
         parts += [self.stub(name, name, self.returned(name), self.parameters(name), static="")
@@ -290,8 +351,9 @@ def first_difference(our_include, their_include, work):
 
 
 def main(our_include, their_include):
-    if not os.path.exists(os.path.join(their_include, "infiniband/verbs.h")):
-        print(f"skipped: {their_include}/infiniband/verbs.h is missing (package libibverbs-dev)")
+    missing = header_facts.missing(their_include)
+    if missing:
+        print(f"skipped: {missing} is missing (packages libibverbs-dev, librdmacm-dev)")
         return 77
     with tempfile.TemporaryDirectory(prefix="verbena-abi-") as work:
         try:

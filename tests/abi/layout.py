@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """layout.py OUR-INCLUDE DEBIAN-INCLUDE
 
-Our public headers declare what Debian's libibverbs-dev declares: every structure with size and
-members, every enumerator, every function's type, every macro constant. Fails at the first
+Our public headers declare what Debian's libibverbs-dev and librdmacm-dev declare: every structure with
+size and members, every enumerator, every function's type, every macro constant. Fails at the first
 difference. Exit code 77: Debian's headers are not installed.
 """
 import os
@@ -14,8 +14,9 @@ import header_facts
 
 
 def main(our_include, their_include):
-    if not os.path.exists(os.path.join(their_include, "infiniband/verbs.h")):
-        print(f"skipped: {their_include}/infiniband/verbs.h is missing (package libibverbs-dev)")
+    missing = header_facts.missing(their_include)
+    if missing:
+        print(f"skipped: {missing} is missing (packages libibverbs-dev, librdmacm-dev)")
         return 77
     if os.path.samefile(our_include, their_include):
         print("Both directories are the same one: that compares nothing.")

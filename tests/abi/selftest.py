@@ -52,10 +52,14 @@ HEADER_MISTAKES = (
     ("arch.h", "#define ntohll ntohll\n", "", "ntohll"),
     ("sa.h", "\tuint8_t name[64];", "\tuint8_t name[60];", "struct ibv_sa_service_rec"),
     ("sa-kern-abi.h", "#define ibv_kern_path_rec ib_user_path_rec\n", "", "ibv_kern_path_rec"),
+    ("rdma_cma.h", "\tRDMA_PS_TCP = 0x0106,", "\tRDMA_PS_TCP = 0x0107,", "RDMA_PS_TCP"),
+    ("rdma_cma.h", "\tuint8_t port_num;\n", "", "struct rdma_cm_id"),
 )
 
 # The same for what inlines do.
 BEHAVIOUR_MISTAKES = (
+    ("rdma_verbs.h", "\twr.opcode = IBV_WR_RDMA_READ;", "\twr.opcode = IBV_WR_RDMA_WRITE;",
+     "rdma_post_readv:"),
     ("verbs.h", "return qp->context->ops.post_recv(qp, list, bad);",
      "return qp->context->ops.post_send(qp, (void *)list, (void *)bad);", "ibv_post_recv:"),
     ("verbs.h", "if (mr->pd != mw->pd)\n\t\treturn EPERM;", "", "ibv_bind_mw:"),
@@ -73,7 +77,7 @@ def mutated(original, work, number, header, old, new):
     """A copy of the include directory with one mistake."""
     copy = os.path.join(work, f"copy{number}")
     shutil.copytree(original, copy)
-    path = os.path.join(copy, "infiniband", header)
+    path = os.path.join(copy, "rdma" if header.startswith("rdma_") else "infiniband", header)
     with open(path) as file:
         text = file.read()
     if old not in text:

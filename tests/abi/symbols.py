@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """symbols.py OUR-LIBRARY DEBIAN-LIBRARY
 
-Our libibverbs.so.1 exports what Debian's exports: the same names under the same version nodes,
+Our library exports what Debian's exports: the same names under the same version nodes,
 with the same default, as the same kind, objects in the same size; and the nodes inherit alike.
 Fails at the first difference. Exit code 77: Debian's library is not installed.
 """
@@ -85,7 +85,7 @@ def differences(ours, theirs):
 
 def main(ours, theirs):
     if not os.path.exists(theirs):
-        print(f"skipped: {theirs} is missing (package libibverbs1)")
+        print(f"skipped: {theirs} is missing (packages libibverbs1, librdmacm1)")
         return 77
     if os.path.samefile(ours, theirs):
         print("Both files are the same one: that compares nothing.")

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A hash of things that contain their node: nothing is allocated to add one. It grows with what is
+ * in it; if there is no memory for that, it gets slower and goes on. Keys needn't differ: whoever
+ * looks compares what index_first() and index_next() give.
+ */
+#ifndef VERBENA_CM_INDEX_H
+#define VERBENA_CM_INDEX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct index_node {
+	struct index_node *next;
+	uint64_t key;
+	bool in;
+};
+
+struct index {
+	struct index_node **buckets;
+	uint32_t size, count; /* size: a power of two */
+};
+
+/* 0 or -ENOMEM. */
+int index_init(struct index *index);
+void index_fini(struct index *index);
+void index_add(struct index *index, struct index_node *node, uint64_t key);
+/* Does nothing if it isn't in. */
+void index_remove(struct index *index, struct index_node *node);
+struct index_node *index_first(const struct index *index, uint64_t key);
+struct index_node *index_next(const struct index_node *node);
+
+/* A one-to-one function whose bits all depend on all others. */
+uint64_t index_mix(uint64_t value);
+
+#endif

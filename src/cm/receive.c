@@ -1,0 +1,512 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a message means in each state, and what happens when none comes: the two tables of the state
+ * machine. See cm.h.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/list.h"
+#include "cm/state.h"
+
+/* ------------------------------------------------------------------ answers without an endpoint */
+
+static void answer(struct cm *cm, const struct cm_path *path, const struct cm_mad *to,
+		   struct cm_mad *mad)
+{
+	mad->transaction = to->transaction;
+	mad->remote_id = to->local_id;
+	endpoint_send(cm, path, mad);
+}
+
+static void refuse(struct cm *cm, const struct cm_path *path, const struct cm_mad *to,
+		   uint32_t reason)
+{
+	struct cm_mad mad = {
+		.message = CM_REJ,
+		.reason = reason,
+		.about = to->message == CM_REQ ? CM_ABOUT_REQ : CM_ABOUT_REP,
+		.local_id = to->remote_id, /* 0 for a REQ: it has none */
+	};
+
+	answer(cm, path, to, &mad);
+}
+
+/* For those who didn't hear that a connection is over. */
+static void answer_unknown(struct cm *cm, const struct cm_path *path, const struct cm_mad *mad)
+{
+	struct cm_mad reply = {.local_id = mad->remote_id};
+
+	cm->counters.unexpected++;
+	switch (mad->message) {
+	case CM_REP:
+	case CM_RTU:
+		refuse(cm, path, mad, CM_REJECT_INVALID_ID);
+		break;
+	case CM_DREQ:
+		reply.message = CM_DREP;
+		answer(cm, path, mad, &reply);
+		break;
+	case CM_LAP:
+		reply.message = CM_APR;
+		reply.reason = 1; /* invalid communication id */
+		answer(cm, path, mad, &reply);
+		break;
+	default:
+		break;
+	}
+}
+
+/* ------------------------------------------------------------------ requests */
+
+/* What both sides say of the queue pairs, seen from here. */
+static void take_request(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad)
+{
+	e->service_id = mad->service_id;
+	e->transaction = mad->transaction;
+	e->qp.transport = (uint8_t)mad->transport;
+	e->qp.remote_psn = mad->psn;
+	e->qp.responder_resources = (uint8_t)mad->initiator_depth;
+	e->qp.initiator_depth = (uint8_t)mad->responder_resources;
+	e->qp.retry_count = (uint8_t)mad->retry_count;
+	e->qp.rnr_retry = (uint8_t)mad->rnr_retry;
+	e->qp.mtu = (uint8_t)mad->mtu;
+	e->qp.flow_label = mad->primary.flow_label;
+	e->qp.traffic_class = (uint8_t)mad->primary.traffic_class;
+	e->qp.hop_limit = (uint8_t)mad->primary.hop_limit;
+	e->qp.ack_timeout = cm_ack_timeout(
+		cm->config.ack_delay, mad->primary.ack_timeout ? mad->primary.ack_timeout - 1 : 0);
+	e->timeout_ms = (uint32_t)(2 * cm_ms(cm->config.life_time) + cm_ms(mad->local_timeout));
+	e->max_retries = (uint8_t)mad->max_retries;
+}
+
+/* NULL: no memory, which looks to the peer like a lost packet. */
+static struct cm_endpoint *open_passive(struct cm *cm, const struct cm_path *path,
+					enum cm_state state)
+{
+	struct cm_endpoint *e = cm_open(cm, NULL);
+
+	if (!e)
+		return NULL;
+	e->passive = true;
+	e->path = *path;
+	e->state = state;
+	return e;
+}
+
+/* Nobody wanted it. */
+static void drop_passive(struct cm *cm, struct cm_endpoint *e)
+{
+	e->closed = true;
+	cm->orphans++;
+	endpoint_idle(cm, e);
+}
+
+/* Whether the numbers that go into this host's adapter can be. */
+static bool request_is_sound(const struct cm_mad *mad)
+{
+	return mad->transport <= CM_TRANSPORT_UC && mad->mtu >= 1 && mad->mtu <= 5 &&
+	       !mad->extended_transport;
+}
+
+static void on_request(struct cm *cm, const struct cm_path *path, const struct cm_mad *mad,
+		       uint64_t now)
+{
+	struct cm_endpoint *old = endpoint_by_qpn(cm, mad->qpn, mad->ca_guid);
+
+	if (!request_is_sound(mad)) {
+		refuse(cm, path, mad, CM_REJECT_UNSUPPORTED);
+		return;
+	}
+	/* The peer's queue pair begins anew: it forgot a connection that is still one here. */
+	if (mad->qpn && old) {
+		refuse(cm, path, mad, CM_REJECT_STALE);
+		if (!memcmp(old->path.remote, path->remote, 16))
+			cm_disconnect(cm, old, now);
+		return;
+	}
+	struct cm_endpoint *e = open_passive(cm, path, CM_REQ_RCVD);
+
+	if (!e)
+		return;
+	take_request(cm, e, mad);
+	endpoint_set_peer(cm, e, mad->local_id, mad->ca_guid, mad->qpn);
+	int reason = cm->ops->request(cm->arg, e, mad);
+
+	if (reason > 0)
+		refuse(cm, path, mad, (uint32_t)reason);
+	if (reason)
+		drop_passive(cm, e);
+}
+
+/* A SIDR_REQ doesn't say whose it is: its sender's address does. */
+static uint64_t address_number(const struct cm_path *path)
+{
+	uint64_t halves[2];
+
+	memcpy(halves, path->remote, sizeof(halves));
+	return index_mix(halves[0]) + halves[1];
+}
+
+static void on_sidr_request(struct cm *cm, const struct cm_path *path, const struct cm_mad *mad,
+			    uint64_t now)
+{
+	struct cm_endpoint *e = open_passive(cm, path, CM_SIDR_REQ_RCVD);
+
+	if (!e)
+		return;
+	e->service_id = mad->service_id;
+	e->transaction = mad->transaction;
+	endpoint_set_peer(cm, e, mad->local_id, address_number(path), 0);
+	int status = cm->ops->request(cm->arg, e, mad);
+
+	if (!status)
+		return;
+	if (status > 0) {
+		cm_sidr_answer(cm, e, status, 0, 0, NULL, now);
+		e->state = CM_SIDR_REQ_RCVD; /* said once; asked again, it is said again */
+	}
+	drop_passive(cm, e);
+}
+
+/* ------------------------------------------------------------------ the table of messages */
+
+typedef void act(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now);
+
+static void send_again(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
+{
+	(void)mad, (void)now;
+	cm->counters.repeated++;
+	cm->ops->send(cm->arg, &e->path, e->sent);
+}
+
+static void ask_for_time(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad,
+			 uint64_t now)
+{
+	(void)mad, (void)now;
+	e->state = e->passive ? CM_MRA_REQ_SENT : CM_MRA_REP_SENT;
+	endpoint_send_mra(cm, e, e->passive ? CM_ABOUT_REQ : CM_ABOUT_REP);
+}
+
+static void say_stale(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
+{
+	(void)now;
+	refuse(cm, &e->path, mad, CM_REJECT_STALE);
+}
+
+/* The peer believes in a connection that is none any more. */
+static void say_gone(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
+{
+	(void)now;
+	refuse(cm, &e->path, mad, CM_REJECT_INVALID_ID);
+}
+
+/* The peer takes its time. */
+static void give_time(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
+{
+	bool passive = e->passive;
+
+	if (mad->about != (passive ? CM_ABOUT_REP : CM_ABOUT_REQ))
+		return;
+	endpoint_enter(cm, e, passive ? CM_MRA_REP_RCVD : CM_MRA_REQ_RCVD);
+	endpoint_linger(cm, e, now + cm_ms(mad->service_timeout) + cm_ms(cm->config.life_time));
+}
+
+static void on_reply(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
+{
+	(void)now;
+	if (mad->qpn && endpoint_by_qpn(cm, mad->qpn, mad->ca_guid)) {
+		refuse(cm, &e->path, mad, CM_REJECT_STALE);
+		if (endpoint_idle(cm, e))
+			endpoint_event(cm, e, CM_EVENT_UNREACHABLE, -ECONNRESET, NULL);
+		return;
+	}
+	endpoint_enter(cm, e, CM_REP_RCVD);
+	endpoint_set_peer(cm, e, mad->local_id, mad->ca_guid, mad->qpn);
+	e->qp.remote_psn = mad->psn;
+	e->qp.initiator_depth = (uint8_t)mad->responder_resources;
+	e->qp.responder_resources = (uint8_t)mad->initiator_depth;
+	e->qp.rnr_retry = (uint8_t)mad->rnr_retry;
+	e->qp.ack_timeout = cm_ack_timeout(mad->target_ack_delay, e->qp.ack_timeout - 1u);
+	endpoint_event(cm, e, CM_EVENT_REP, 0, mad);
+}
+
+/* Our RTU was lost. */
+static void confirm_again(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad,
+			  uint64_t now)
+{
+	(void)mad, (void)now;
+	cm->counters.repeated++;
+	if (!e->passive)
+		endpoint_send_short(cm, e, CM_RTU);
+}
+
+static void on_ready(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
+{
+	(void)mad, (void)now;
+	endpoint_enter(cm, e, CM_ESTABLISHED);
+	endpoint_event(cm, e, CM_EVENT_ESTABLISHED, 0, NULL);
+}
+
+static void on_reject(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
+{
+	if (mad->reason == CM_REJECT_STALE)
+		endpoint_timewait(cm, e, now);
+	else if (!endpoint_idle(cm, e))
+		return;
+	endpoint_event(cm, e, CM_EVENT_REJECTED, (int)mad->reason, mad);
+}
+
+/* The peer doesn't know the connection any more. */
+static void on_reject_late(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad,
+			   uint64_t now)
+{
+	(void)mad;
+	endpoint_timewait(cm, e, now);
+	endpoint_disconnected(cm, e, 0);
+}
+
+static void on_disconnect(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad,
+			  uint64_t now)
+{
+	if (mad->qpn != e->qp.local_qpn) {
+		cm->counters.unexpected++;
+		return;
+	}
+	e->transaction = mad->transaction;
+	endpoint_enter(cm, e, CM_DREQ_RCVD);
+	(void)now;
+	endpoint_disconnected(cm, e, 0);
+}
+
+/* Both sides began: each answers the other. */
+static void on_disconnect_both(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad,
+			       uint64_t now)
+{
+	if (mad->qpn != e->qp.local_qpn)
+		return;
+	e->transaction = mad->transaction;
+	endpoint_send_short(cm, e, CM_DREP);
+	endpoint_timewait(cm, e, now);
+	endpoint_disconnected(cm, e, 0);
+}
+
+static void answer_disconnect(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad,
+			      uint64_t now)
+{
+	(void)mad, (void)now;
+	endpoint_send_short(cm, e, CM_DREP);
+}
+
+static void on_disconnected(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad,
+			    uint64_t now)
+{
+	(void)mad;
+	endpoint_timewait(cm, e, now);
+	endpoint_disconnected(cm, e, 0);
+}
+
+static void on_sidr_reply(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad,
+			  uint64_t now)
+{
+	(void)now;
+	if (mad->service_id != e->service_id && mad->reason == CM_SIDR_SUCCESS) {
+		cm->counters.unexpected++;
+		return;
+	}
+	if (endpoint_idle(cm, e))
+		endpoint_event(cm, e, CM_EVENT_SIDR_REP, 0, mad);
+}
+
+static void refuse_path(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad,
+			uint64_t now)
+{
+	struct cm_mad reply = endpoint_mad(e, CM_APR);
+
+	(void)now;
+	reply.transaction = mad->transaction;
+	reply.reason = 2; /* alternate paths aren't supported */
+	endpoint_send(cm, &e->path, &reply);
+}
+
+/* What isn't here is unexpected, and without consequence. */
+static act *const acts[CM_STATES][CM_MESSAGES] = {
+	[CM_REQ_SENT] = {[CM_MRA] = give_time, [CM_REP] = on_reply, [CM_REJ] = on_reject},
+	[CM_MRA_REQ_RCVD] = {[CM_MRA] = give_time, [CM_REP] = on_reply, [CM_REJ] = on_reject},
+	[CM_REQ_RCVD] = {[CM_REQ] = ask_for_time, [CM_REJ] = on_reject},
+	[CM_MRA_REQ_SENT] = {[CM_REQ] = ask_for_time, [CM_REJ] = on_reject},
+	[CM_REP_SENT] = {[CM_REQ] = send_again,
+			 [CM_MRA] = give_time,
+			 [CM_RTU] = on_ready,
+			 [CM_REJ] = on_reject,
+			 [CM_DREQ] = on_disconnect},
+	[CM_MRA_REP_RCVD] = {[CM_REQ] = send_again,
+			     [CM_MRA] = give_time,
+			     [CM_RTU] = on_ready,
+			     [CM_REJ] = on_reject,
+			     [CM_DREQ] = on_disconnect},
+	[CM_REP_RCVD] = {[CM_REP] = ask_for_time, [CM_REJ] = on_reject},
+	[CM_MRA_REP_SENT] = {[CM_REP] = ask_for_time, [CM_REJ] = on_reject},
+	[CM_ESTABLISHED] = {[CM_REP] = confirm_again,
+			    [CM_REJ] = on_reject_late,
+			    [CM_DREQ] = on_disconnect,
+			    [CM_LAP] = refuse_path},
+	[CM_DREQ_SENT] = {[CM_REJ] = on_reject_late,
+			  [CM_DREQ] = on_disconnect_both,
+			  [CM_DREP] = on_disconnected},
+	[CM_DREQ_RCVD] = {[CM_DREP] = on_disconnected},
+	[CM_IDLE] = {[CM_REP] = say_gone, [CM_RTU] = say_gone, [CM_DREQ] = answer_disconnect},
+	[CM_TIMEWAIT] = {[CM_REQ] = say_stale, [CM_RTU] = say_gone, [CM_DREQ] = answer_disconnect},
+	[CM_SIDR_REQ_SENT] = {[CM_SIDR_REP] = on_sidr_reply},
+	[CM_SIDR_REP_SENT] = {[CM_SIDR_REQ] = send_again},
+};
+
+/* ------------------------------------------------------------------ receiving */
+
+/* Whom a message is for. A REJ for want of time may only know its own side's id. */
+static struct cm_endpoint *find(const struct cm *cm, const struct cm_path *path,
+				const struct cm_mad *mad)
+{
+	uint64_t guid = 0;
+
+	switch (mad->message) {
+	case CM_REQ:
+		return endpoint_by_peer(cm, mad->local_id, mad->ca_guid, false);
+	case CM_SIDR_REQ:
+		return endpoint_by_peer(cm, mad->local_id, address_number(path), true);
+	case CM_SIDR_REP:
+		return endpoint_by_id(cm, mad->local_id);
+	case CM_REJ:
+		if (mad->remote_id || mad->reason != CM_REJECT_TIMEOUT || mad->info_length < 8)
+			break;
+		for (int i = 0; i < 8; i++)
+			guid = guid << 8 | mad->ari[i];
+		return endpoint_by_peer(cm, mad->local_id, guid, false);
+	default:
+		break;
+	}
+	return endpoint_by_id(cm, mad->remote_id);
+}
+
+/* Whether the message can be of this endpoint's peer. */
+static bool is_from_peer(const struct cm_endpoint *e, const struct cm_path *path,
+			 const struct cm_mad *mad)
+{
+	bool request = mad->message == CM_REQ || mad->message == CM_SIDR_REQ;
+	bool knows_peer = e->by_peer.in && mad->message != CM_SIDR_REP;
+
+	return !memcmp(e->path.remote, path->remote, 16) && (!request || e->passive) &&
+	       (!knows_peer || !mad->local_id || mad->local_id == e->remote_id);
+}
+
+void cm_receive(struct cm *cm, const struct cm_path *path, const uint8_t bytes[MAD_SIZE],
+		uint64_t now)
+{
+	struct cm_mad mad;
+	enum cm_mad_error error = cm_mad_decode(bytes, &mad);
+
+	if (error != CM_MAD_OK) {
+		cm->counters.malformed[error]++;
+		return;
+	}
+	cm->counters.received[mad.message]++;
+	struct cm_endpoint *e = find(cm, path, &mad);
+
+	if (e && !is_from_peer(e, path, &mad)) {
+		cm->counters.unexpected++;
+		return;
+	}
+	if (e && acts[e->state][mad.message])
+		acts[e->state][mad.message](cm, e, &mad, now);
+	else if (e)
+		cm->counters.unexpected++;
+	else if (mad.message == CM_REQ)
+		on_request(cm, path, &mad, now);
+	else if (mad.message == CM_SIDR_REQ)
+		on_sidr_request(cm, path, &mad, now);
+	else
+		answer_unknown(cm, path, &mad);
+}
+
+/* ------------------------------------------------------------------ the table of deadlines */
+
+typedef void late(struct cm *cm, struct cm_endpoint *e, uint64_t now);
+
+static void late_answer(struct cm *cm, struct cm_endpoint *e, uint64_t now)
+{
+	(void)now;
+	if (!state_is_sidr(e->state))
+		endpoint_send_reject(cm, e, CM_REJECT_TIMEOUT,
+				     e->passive ? CM_ABOUT_OTHER : CM_ABOUT_REQ, NULL);
+	if (endpoint_idle(cm, e))
+		endpoint_event(cm, e, CM_EVENT_UNREACHABLE, -ETIMEDOUT, NULL);
+}
+
+static void late_disconnect(struct cm *cm, struct cm_endpoint *e, uint64_t now)
+{
+	endpoint_timewait(cm, e, now);
+	endpoint_disconnected(cm, e, -ETIMEDOUT);
+}
+
+static void end_timewait(struct cm *cm, struct cm_endpoint *e, uint64_t now)
+{
+	(void)now;
+	if (endpoint_idle(cm, e))
+		endpoint_event(cm, e, CM_EVENT_TIMEWAIT_EXIT, 0, NULL);
+}
+
+static void forget(struct cm *cm, struct cm_endpoint *e, uint64_t now)
+{
+	(void)now;
+	endpoint_idle(cm, e);
+}
+
+/* What is asked in a state is asked again first, as often as may be; `as`: in which state. */
+static const struct {
+	late *end;
+	enum cm_state as;
+} lates[CM_STATES] = {
+	[CM_REQ_SENT] = {late_answer, CM_REQ_SENT},
+	[CM_MRA_REQ_RCVD] = {late_answer, CM_REQ_SENT},
+	[CM_REP_SENT] = {late_answer, CM_REP_SENT},
+	[CM_MRA_REP_RCVD] = {late_answer, CM_REP_SENT},
+	[CM_DREQ_SENT] = {late_disconnect, CM_DREQ_SENT},
+	[CM_TIMEWAIT] = {end_timewait, CM_IDLE},
+	[CM_SIDR_REQ_SENT] = {late_answer, CM_SIDR_REQ_SENT},
+	[CM_SIDR_REP_SENT] = {forget, CM_IDLE},
+};
+
+static void on_late(struct cm *cm, struct cm_endpoint *e, uint64_t now)
+{
+	enum cm_state as = lates[e->state].as;
+
+	if (as == CM_IDLE || !e->retries_left) {
+		lates[e->state].end(cm, e, now);
+		return;
+	}
+	e->retries_left--;
+	e->state = as;
+	endpoint_linger(cm, e, now + e->timeout_ms);
+	send_again(cm, e, NULL, now);
+}
+
+bool cm_deadline(const struct cm *cm, uint64_t *at_ms)
+{
+	const struct deadline *first = deadlines_first(&cm->deadlines);
+
+	if (first)
+		*at_ms = first->at_ms;
+	return first;
+}
+
+void cm_tick(struct cm *cm, uint64_t now)
+{
+	struct deadline *first;
+
+	while ((first = deadlines_first(&cm->deadlines)) && first->at_ms <= now) {
+		struct cm_endpoint *e = container_of(first, struct cm_endpoint, deadline);
+
+		deadline_clear(&cm->deadlines, first);
+		on_late(cm, e, now);
+	}
+}

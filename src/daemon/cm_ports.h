@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Port spaces: who has which port of TCP, UDP, IPOIB and IB, which have nothing in common with the
+ * host's ports but the range of ephemeral ones. */
+#ifndef VERBENA_DAEMON_CM_PORTS_H
+#define VERBENA_DAEMON_CM_PORTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "cm/index.h"
+
+struct cm_id;
+
+/* In each identifier. */
+struct cm_port {
+	struct list node;	    /* on its binding's list */
+	struct cm_binding *binding; /* NULL: it has no port */
+};
+
+struct cm_ports {
+	struct index bindings;
+	uint16_t first, last; /* ephemeral */
+	uint16_t unprivileged;
+};
+
+int cm_ports_init(struct cm_ports *ports);
+void cm_ports_fini(struct cm_ports *ports);
+
+/*
+ * Gives the identifier the port of its source address; 0: any. 0; -EADDRINUSE another one has it
+ * and they can't share it; -EACCES only root may have it; -EADDRNOTAVAIL none is free; -ENOMEM.
+ */
+int cm_ports_bind(struct cm_ports *ports, struct cm_id *id, bool privileged);
+void cm_ports_unbind(struct cm_ports *ports, struct cm_id *id);
+
+/* One that is about to listen doesn't share it with others. 0 or -EADDRINUSE. */
+int cm_ports_check_listen(const struct cm_id *id);
+
+/* Who listens there: one with this address rather than one with all. NULL: nobody. */
+struct cm_id *cm_ports_listener(const struct cm_ports *ports, uint16_t port_space, uint16_t port,
+				const uint8_t gid[16]);
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* See cm_service.h. */
+#include "daemon/cm_service.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/log.h"
+#include "daemon/server.h"
+
+/* A message that stays on this host. */
+struct at_home {
+	struct list node;
+	struct cm_path path; /* as its receiver sees it */
+	uint8_t mad[MAD_SIZE];
+};
+
+void cm_service_send(void *arg, const struct cm_path *path, const uint8_t mad[MAD_SIZE])
+{
+	struct cm_service *service = arg;
+
+	if (!path->on_host) {
+		cm_wire_send(&service->wire, path, mad);
+		return;
+	}
+	struct at_home *m = malloc(sizeof(*m));
+
+	if (!m) {
+		service->lost++; /* as a packet may be: it is sent again */
+		return;
+	}
+	m->path = *path;
+	memcpy(m->path.local, path->remote, 16);
+	memcpy(m->path.remote, path->local, 16);
+	memcpy(m->mad, mad, MAD_SIZE);
+	list_add_tail(&service->at_home, &m->node);
+}
+
+static void set_timer(struct cm_service *service)
+{
+	uint64_t at, now = now_ms();
+
+	if (!cm_deadline(&service->cm, &at))
+		timer_cancel(&service->timer);
+	else
+		timer_set(&service->server->loop, &service->timer, at > now ? at - now : 0);
+}
+
+void cm_service_run(struct cm_service *service)
+{
+	struct list *node;
+
+	if (service->running)
+		return;
+	service->running = true;
+	/* It ends: a message causes one other at most, until a program does something. */
+	while ((node = list_pop(&service->at_home))) {
+		struct at_home *m = container_of(node, struct at_home, node);
+
+		cm_receive(&service->cm, &m->path, m->mad, now_ms());
+		free(m);
+	}
+	service->running = false;
+	set_timer(service);
+}
+
+static void on_timer(struct timer *timer)
+{
+	struct cm_service *service = container_of(timer, struct cm_service, timer);
+
+	cm_tick(&service->cm, now_ms());
+	cm_service_run(service);
+}
+
+void cm_service_open_wire(struct cm_service *service)
+{
+	struct server *server = service->server;
+
+	if (wire_open(&server->wire) == 0)
+		cm_wire_open(&service->wire, service, server->wire.fd[0]);
+}
+
+static uint64_t guid_word(const uint8_t guid[8])
+{
+	uint64_t word = 0;
+
+	for (int i = 0; i < 8; i++)
+		word = word << 8 | guid[i];
+	return word;
+}
+
+int cm_service_open(struct server *server)
+{
+	struct cm_service *service = calloc(1, sizeof(*service));
+	struct cm_config config = {CM_CONFIG_DEFAULT, .guid = guid_word(server->devices.device[0].guid)};
+	const char *carrier = getenv("VERBENA_CARRIER");
+
+	if (!service || getrandom(&config.seed, sizeof(config.seed), 0) != sizeof(config.seed)) {
+		free(service);
+		return -ENOMEM;
+	}
+	service->server = server;
+	service->force_wire = carrier && !strcmp(carrier, "wire");
+	list_init(&service->at_home);
+	timer_init(&service->timer, on_timer);
+	cm_wire_init(&service->wire);
+	int err = cm_init(&service->cm, &config, &cm_service_ops, service);
+
+	if (!err)
+		err = cm_ports_init(&service->ports);
+	if (err) {
+		cm_fini(&service->cm);
+		free(service);
+		return err;
+	}
+	server->cm = service;
+	return 0;
+}
+
+void cm_service_close(struct server *server)
+{
+	struct cm_service *service = server->cm;
+
+	if (!service)
+		return;
+	timer_cancel(&service->timer);
+	cm_wire_close(&service->wire);
+	cm_fini(&service->cm);
+	cm_ports_fini(&service->ports);
+	free(service);
+	server->cm = NULL;
+}

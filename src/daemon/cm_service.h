@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The daemon's connection manager: what stands between the programs' identifiers (cm_id.h), the
+ * state machine (cm/cm.h), and other hosts (cm_wire.h).
+ *
+ * Messages between two identifiers of this daemon don't leave it: they wait in a queue until the
+ * command that caused them is done, and are then received by the same state machine.
+ */
+#ifndef VERBENA_DAEMON_CM_SERVICE_H
+#define VERBENA_DAEMON_CM_SERVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "cm/cm.h"
+#include "daemon/cm_ports.h"
+#include "daemon/cm_wire.h"
+#include "daemon/loop.h"
+
+struct server;
+
+struct cm_service {
+	struct server *server;
+	struct cm cm;
+	struct cm_ports ports;
+	struct cm_wire wire;
+	struct timer timer;
+	struct list at_home; /* messages to this host's own */
+	bool force_wire;     /* for tests: nothing is at home */
+	bool running;
+	uint64_t lost; /* messages for which there was no memory */
+};
+
+/* Sets server->cm. 0 or -ENOMEM. */
+int cm_service_open(struct server *server);
+/* All clients are gone. */
+void cm_service_close(struct server *server);
+
+/* After anything that may have caused messages: delivers those for this host, sets the timer. */
+void cm_service_run(struct cm_service *service);
+
+/* Takes part in the wire if it can be opened, or is open. */
+void cm_service_open_wire(struct cm_service *service);
+
+/* cm_connect.c: what the state machine says. */
+extern const struct cm_ops cm_service_ops;
+void cm_service_send(void *arg, const struct cm_path *path, const uint8_t mad[MAD_SIZE]);
+
+#endif

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * rdma_getaddrinfo(): names to addresses, and to the QP type and port space that go with them. The
+ * C library does the looking up. Nothing is known about routes here, so ai_route is only what the
+ * hints brought. Owns nothing.
+ */
+#include "rdmacm/rdmacm.h"
+
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FLAGS = RAI_PASSIVE | RAI_NUMERICHOST | RAI_NOROUTE | RAI_FAMILY };
+
+/* 0 or EAI_*. */
+static int copy(void **out, const void *in, size_t size)
+{
+	*out = in && size ? malloc(size) : NULL;
+	if (!*out)
+		return in && size ? EAI_MEMORY : 0;
+	memcpy(*out, in, size);
+	return 0;
+}
+
+static int copy_addr(struct sockaddr **out, socklen_t *out_size, const struct sockaddr *in,
+		     socklen_t size)
+{
+	void *bytes;
+	int err = copy(&bytes, in, size);
+
+	if (!err && bytes) {
+		*out = bytes;
+		*out_size = size;
+	}
+	return err;
+}
+
+/* One wish may leave the other open. */
+static int choose_service(struct rdma_addrinfo *info, const struct rdma_addrinfo *hints)
+{
+	int space = hints ? hints->ai_port_space : 0, type = hints ? hints->ai_qp_type : 0;
+
+	if (!space)
+		space = type == IBV_QPT_UD ? RDMA_PS_UDP : RDMA_PS_TCP;
+	if (!type)
+		type = (int)id_default_type((enum rdma_port_space)space);
+	if ((space == RDMA_PS_UDP || space == RDMA_PS_IPOIB) && type != IBV_QPT_UD)
+		return EAI_SOCKTYPE;
+	if (space == RDMA_PS_TCP && type == IBV_QPT_UD)
+		return EAI_SOCKTYPE;
+	info->ai_port_space = space;
+	info->ai_qp_type = type;
+	return 0;
+}
+
+/* What doesn't come from looking up. */
+static int take_hints(struct rdma_addrinfo *info, const struct rdma_addrinfo *hints)
+{
+	int err = choose_service(info, hints);
+
+	if (err || !hints)
+		return err;
+	info->ai_flags = hints->ai_flags;
+	err = copy(&info->ai_route, hints->ai_route, hints->ai_route_len);
+	if (!err && info->ai_route)
+		info->ai_route_len = hints->ai_route_len;
+	if (!err)
+		err = copy(&info->ai_connect, hints->ai_connect, hints->ai_connect_len);
+	if (!err && info->ai_connect)
+		info->ai_connect_len = hints->ai_connect_len;
+	if (!err && !info->ai_src_addr)
+		err = copy_addr(&info->ai_src_addr, &info->ai_src_len, hints->ai_src_addr,
+				hints->ai_src_len);
+	if (!err && !info->ai_dst_addr && !(hints->ai_flags & RAI_PASSIVE))
+		err = copy_addr(&info->ai_dst_addr, &info->ai_dst_len, hints->ai_dst_addr,
+				hints->ai_dst_len);
+	return err;
+}
+
+/* One answer of the C library's, appended. */
+static int append(struct rdma_addrinfo ***tail, const struct addrinfo *found,
+		  const struct rdma_addrinfo *hints)
+{
+	bool is_source = hints && hints->ai_flags & RAI_PASSIVE;
+	struct rdma_addrinfo *info = calloc(1, sizeof(*info));
+
+	if (!info)
+		return EAI_MEMORY;
+	**tail = info;
+	*tail = &info->ai_next;
+	info->ai_family = found->ai_family;
+	int err = is_source ? copy_addr(&info->ai_src_addr, &info->ai_src_len, found->ai_addr,
+					found->ai_addrlen)
+			    : copy_addr(&info->ai_dst_addr, &info->ai_dst_len, found->ai_addr,
+					found->ai_addrlen);
+
+	if (!err && found->ai_canonname) {
+		char **name = is_source ? &info->ai_src_canonname : &info->ai_dst_canonname;
+
+		*name = strdup(found->ai_canonname);
+		err = *name ? 0 : EAI_MEMORY;
+	}
+	return err ? err : take_hints(info, hints);
+}
+
+static int look_up(const char *node, const char *service, const struct rdma_addrinfo *hints,
+		   struct rdma_addrinfo **res)
+{
+	int flags = hints ? hints->ai_flags : 0;
+	struct addrinfo wish = {
+		/* One answer for each address. */
+		.ai_socktype = SOCK_STREAM,
+		.ai_flags = (flags & RAI_PASSIVE ? AI_PASSIVE : 0) |
+			    (flags & RAI_NUMERICHOST ? AI_NUMERICHOST : 0),
+		.ai_family = flags & RAI_FAMILY ? hints->ai_family : AF_UNSPEC,
+	};
+	struct addrinfo *found;
+	struct rdma_addrinfo **tail = res;
+
+	if (wish.ai_family != AF_UNSPEC && wish.ai_family != AF_INET && wish.ai_family != AF_INET6)
+		return EAI_FAMILY;
+	int err = getaddrinfo(node, service, &wish, &found);
+
+	if (err)
+		return err;
+	for (const struct addrinfo *a = found; a && !err; a = a->ai_next)
+		if (a->ai_family == AF_INET || a->ai_family == AF_INET6)
+			err = append(&tail, a, hints);
+	freeaddrinfo(found);
+	return err;
+}
+
+static int from_hints(const struct rdma_addrinfo *hints, struct rdma_addrinfo **res)
+{
+	struct rdma_addrinfo *info = *res = calloc(1, sizeof(*info));
+
+	if (!info)
+		return EAI_MEMORY;
+	const struct sockaddr *addr = hints->ai_dst_addr ? hints->ai_dst_addr : hints->ai_src_addr;
+
+	info->ai_family = addr ? addr->sa_family : hints->ai_family;
+	return take_hints(info, hints);
+}
+
+EXPORT int rdma_getaddrinfo(const char *node, const char *service,
+			    const struct rdma_addrinfo *hints, struct rdma_addrinfo **res)
+{
+	struct rdma_addrinfo *found = NULL;
+	int err;
+
+	if (!node && !service && !hints)
+		return cm_result(-EINVAL);
+	if (hints && hints->ai_flags & ~FLAGS)
+		return EAI_BADFLAGS;
+	err = node || service ? look_up(node, service, hints, &found) : from_hints(hints, &found);
+	if (!err && !found)
+		err = EAI_NONAME;
+	if (err)
+		rdma_freeaddrinfo(found);
+	else
+		*res = found;
+	return err;
+}
+
+EXPORT void rdma_freeaddrinfo(struct rdma_addrinfo *res)
+{
+	while (res) {
+		struct rdma_addrinfo *next = res->ai_next;
+
+		free(res->ai_connect);
+		free(res->ai_route);
+		free(res->ai_src_canonname);
+		free(res->ai_dst_canonname);
+		free(res->ai_src_addr);
+		free(res->ai_dst_addr);
+		free(res);
+		res = next;
+	}
+}

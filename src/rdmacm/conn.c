@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The process's connection to the node `rdma_cm`. See rdmacm.h.
+ *
+ * It is made with the first channel, and stays. What is made over it exists in the daemon as long
+ * as it does; so when it breaks (the daemon ended), those objects are gone: each of them knows the
+ * generation of its connection, and the next one has another. A forked child has no connection:
+ * objects are its parent's, what it makes itself is its own.
+ *
+ * The daemon knows the process by the socket's peer credentials, so the cookie of the verbs
+ * library, which is a copy of the client's code of its own, isn't needed.
+ */
+#include "rdmacm/rdmacm.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "client/call.h"
+#include "client/start.h"
+
+static struct {
+	pthread_mutex_t lock;
+	int fd; /* -1: none */
+	uint32_t generation;
+} conn = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .generation = 1};
+
+static void disconnect_locked(void)
+{
+	if (conn.fd >= 0)
+		close(conn.fd);
+	conn.fd = -1;
+	conn.generation++;
+}
+
+static void after_fork_in_child(void)
+{
+	pthread_mutex_init(&conn.lock, NULL);
+	disconnect_locked();
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, after_fork_in_child);
+}
+
+static int exchange_locked(uint32_t command, const void *body, size_t size, void *reply,
+			   size_t reply_size, int *fd)
+{
+	struct {
+		struct rdma_ucm_cmd_hdr header;
+		uint8_t body[PROTO_CM_MAX_MESSAGE - sizeof(struct rdma_ucm_cmd_hdr)];
+	} request;
+	int fds[PROTO_MAX_FDS];
+
+	if (size > sizeof(request.body))
+		return -EINVAL;
+	request.header = (struct rdma_ucm_cmd_hdr){command, size, reply_size};
+	if (size)
+		memcpy(request.body, body, size);
+	int err = call(conn.fd, &request, sizeof(request.header) + size, NULL, 0, reply, reply_size,
+		       fd ? fds : NULL);
+
+	if (!err && fd) {
+		*fd = fds[0];
+		for (unsigned int i = 1; i < PROTO_MAX_FDS; i++)
+			if (fds[i] >= 0)
+				close(fds[i]);
+	}
+	return err;
+}
+
+static int hello_locked(void)
+{
+	struct proto_cm_hello hello = {.abi = PROTO_ABI};
+
+	conn.fd = start_connect(PROTO_CM_NODE);
+	if (conn.fd < 0) {
+		int err = conn.fd;
+
+		conn.fd = -1;
+		return err;
+	}
+	int err = exchange_locked(PROTO_CM_HELLO, &hello, sizeof(hello), NULL, 0, NULL);
+
+	if (err)
+		disconnect_locked();
+	return err;
+}
+
+/* A daemon that leaves because it was idle may hang up on a connection it hadn't looked at yet. */
+enum { HELLO_TRIES = 5 };
+
+int cm_connect(uint32_t *generation)
+{
+	pthread_mutex_lock(&conn.lock);
+	int err = conn.fd < 0 ? -EIO : 0;
+	for (int i = 0; i < HELLO_TRIES && err == -EIO; i++)
+		err = hello_locked();
+	*generation = conn.generation;
+	pthread_mutex_unlock(&conn.lock);
+	/* As where the kernel has no connection manager. */
+	return err == -EIO || err == -ECONNREFUSED || err == -ENOENT ? -ENODEV : err;
+}
+
+int cm_call(uint32_t generation, uint32_t command, const void *body, size_t size, void *reply,
+	    size_t reply_size, int *fd)
+{
+	int err = -ENODEV;
+
+	pthread_mutex_lock(&conn.lock);
+	if (conn.fd >= 0 && conn.generation == generation)
+		err = exchange_locked(command, body, size, reply, reply_size, fd);
+	if (err == -EIO) {
+		log_warn("verbenad hung up: the connections of rdma_cm, and their ids, are lost");
+		disconnect_locked();
+		err = -ENODEV;
+	}
+	pthread_mutex_unlock(&conn.lock);
+	return err;
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Connecting, accepting, refusing, disconnecting. See rdmacm.h.
+ *
+ * The accepting side moves its QP to RTS before it answers, so that it is ready for whatever
+ * follows; the connecting one does when it is answered (connect_finish()), and then confirms.
+ * Limits of private data are the daemon's to check. Owns nothing.
+ */
+#include "rdmacm/rdmacm.h"
+
+#include <string.h>
+
+/* Reasons of a REJ that a program may give. */
+enum { REJECT_CONSUMER = 28, REJECT_VENDOR_OPTION = 35 };
+
+enum { RETRIES_MAX = 7 };
+
+/* The endpoint's prefix, then the program's data. */
+static int put_private_data(const struct id *id, uint8_t out[RDMA_MAX_PRIVATE_DATA], uint8_t *size,
+			    const void *data, size_t data_size)
+{
+	size_t total = id->prefix_size + data_size;
+
+	if (total > UINT8_MAX || (data_size && !data))
+		return -EINVAL;
+	if (id->prefix_size)
+		memcpy(out, id->prefix, id->prefix_size);
+	if (data_size)
+		memcpy(out + id->prefix_size, data, data_size);
+	*size = (uint8_t)total;
+	return 0;
+}
+
+static int put_param(const struct id *id, struct rdma_ucm_conn_param *out,
+		     const struct rdma_conn_param *in)
+{
+	const struct ibv_qp *qp = id->pub.qp;
+
+	out->qp_num = qp ? qp->qp_num : in->qp_num;
+	out->srq = qp ? qp->srq != NULL : in->srq;
+	out->qkey = id->pub.qp_type == IBV_QPT_UD ? RDMA_UDP_QKEY : 0;
+	out->responder_resources = id->responder_resources;
+	out->initiator_depth = id->initiator_depth;
+	out->flow_control = in->flow_control;
+	out->retry_count = in->retry_count & RETRIES_MAX;
+	out->rnr_retry_count = in->rnr_retry_count & RETRIES_MAX;
+	out->valid = 1;
+	return put_private_data(id, out->private_data, &out->private_data_len, in->private_data,
+				in->private_data_len);
+}
+
+/* `max`: the value that means the device's limit. Above that, the device can't. */
+static int limit(uint8_t wanted, uint8_t device, uint8_t *out)
+{
+	if (wanted != UINT8_MAX && wanted > device)
+		return -EINVAL;
+	*out = wanted == UINT8_MAX ? device : wanted;
+	return 0;
+}
+
+static int take_limits(struct id *id, const struct rdma_conn_param *param)
+{
+	uint8_t resources, depth;
+
+	if (id->pub.qp_type == IBV_QPT_UD)
+		return 0;
+	int err =
+		limit(param->responder_resources, id->device->max_responder_resources, &resources);
+
+	if (!err)
+		err = limit(param->initiator_depth, id->device->max_initiator_depth, &depth);
+	if (err)
+		return err;
+	id->responder_resources = resources;
+	id->initiator_depth = depth;
+	return 0;
+}
+
+/* The QP's, unless the program said something else. */
+static struct rdma_ucm_ece local_ece(struct id *id)
+{
+	struct ibv_ece ece = {0};
+
+	if (!id->ece_set && id->pub.qp && !ibv_query_ece(id->pub.qp, &ece))
+		id->local_ece = (struct rdma_ucm_ece){ece.vendor_id, ece.options};
+	return id->local_ece;
+}
+
+/* ------------------------------------------------------------------ the active side */
+
+EXPORT int rdma_connect(struct rdma_cm_id *pub, struct rdma_conn_param *conn_param)
+{
+	static const struct rdma_conn_param usual = {
+		.responder_resources = RDMA_MAX_RESP_RES,
+		.initiator_depth = RDMA_MAX_INIT_DEPTH,
+		.retry_count = RETRIES_MAX,
+		.rnr_retry_count = RETRIES_MAX,
+	};
+	struct id *id = id_of(pub);
+	struct rdma_ucm_connect body = {.id = id->handle};
+
+	if (!id->device)
+		return cm_result(-EINVAL);
+	const struct rdma_conn_param *param = conn_param ? conn_param : &usual;
+	int err = take_limits(id, param);
+
+	if (!err)
+		err = put_param(id, &body.conn_param, param);
+	if (err)
+		return cm_result(err);
+	body.ece = local_ece(id);
+	id_forget_event(id);
+	id->connected = pub->qp != NULL;
+	err = cm_call(id->generation, RDMA_USER_CM_CMD_CONNECT, &body, sizeof(body), NULL, 0, NULL);
+	return cm_result(err ? err : id_complete(id));
+}
+
+/* ACCEPT without parameters is the confirmation. */
+static int confirm(struct id *id)
+{
+	struct rdma_ucm_accept body = {.uid = id->object.uid, .id = id->handle};
+
+	return cm_call(id->generation, RDMA_USER_CM_CMD_ACCEPT, &body, sizeof(body), NULL, 0, NULL);
+}
+
+int connect_finish(struct id *id)
+{
+	int err = qp_to_rts(id, RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH);
+
+	if (!err)
+		err = confirm(id);
+	if (err) {
+		/* The peer shall not wait for the confirmation. */
+		struct rdma_ucm_reject body = {.id = id->handle, .reason = REJECT_CONSUMER};
+
+		cm_call(id->generation, RDMA_USER_CM_CMD_REJECT, &body, sizeof(body), NULL, 0,
+			NULL);
+		qp_to_error(id);
+	}
+	return err;
+}
+
+EXPORT int rdma_establish(struct rdma_cm_id *id)
+{
+	return cm_result(id->qp ? -EINVAL : confirm(id_of(id)));
+}
+
+/* ------------------------------------------------------------------ the passive side */
+
+static int accept_ready(struct id *id, const struct rdma_conn_param *param)
+{
+	if (id->pub.qp_type == IBV_QPT_UD)
+		return 0;
+	if (param) {
+		int err = take_limits(id, param);
+
+		if (err)
+			return err;
+	} else {
+		/* As the request wished, as far as the device can. */
+		const struct device *device = id->device;
+
+		if (id->responder_resources > device->max_responder_resources)
+			id->responder_resources = device->max_responder_resources;
+		if (id->initiator_depth > device->max_initiator_depth)
+			id->initiator_depth = device->max_initiator_depth;
+	}
+	return id->pub.qp ? qp_to_rts(id, id->responder_resources, id->initiator_depth) : 0;
+}
+
+EXPORT int rdma_accept(struct rdma_cm_id *pub, struct rdma_conn_param *conn_param)
+{
+	static const struct rdma_conn_param usual = {
+		.retry_count = RETRIES_MAX,
+		.rnr_retry_count = RETRIES_MAX,
+	};
+	struct id *id = id_of(pub);
+	struct rdma_ucm_accept body = {.uid = id->object.uid, .id = id->handle};
+
+	if (!id->device)
+		return cm_result(-EINVAL);
+	int err = accept_ready(id, conn_param);
+
+	if (!err)
+		err = put_param(id, &body.conn_param, conn_param ? conn_param : &usual);
+	if (err)
+		goto out_error;
+	body.ece = local_ece(id);
+	/* Its private data may be the answer's. */
+	id_forget_event(id);
+	id->connected = pub->qp != NULL;
+	err = cm_call(id->generation, RDMA_USER_CM_CMD_ACCEPT, &body, sizeof(body), NULL, 0, NULL);
+	if (err)
+		goto out_error;
+	/* Nothing comes of a datagram's service after the answer. */
+	return cm_result(pub->qp_type == IBV_QPT_UD ? 0 : id_complete(id));
+
+out_error:
+	if (pub->qp_type != IBV_QPT_UD)
+		qp_to_error(id);
+	return cm_result(err);
+}
+
+static int reject(struct id *id, const void *data, uint8_t size, uint8_t reason)
+{
+	struct rdma_ucm_reject body = {.id = id->handle, .reason = reason};
+	int err = put_private_data(id, body.private_data, &body.private_data_len, data, size);
+
+	if (err)
+		return err;
+	id_forget_event(id);
+	return cm_call(id->generation, RDMA_USER_CM_CMD_REJECT, &body, sizeof(body), NULL, 0, NULL);
+}
+
+EXPORT int rdma_reject(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)
+{
+	return cm_result(reject(id_of(id), private_data, private_data_len, REJECT_CONSUMER));
+}
+
+EXPORT int rdma_reject_ece(struct rdma_cm_id *id, const void *private_data,
+			   uint8_t private_data_len)
+{
+	return cm_result(reject(id_of(id), private_data, private_data_len, REJECT_VENDOR_OPTION));
+}
+
+EXPORT int rdma_notify(struct rdma_cm_id *pub, enum ibv_event_type event)
+{
+	struct id *id = id_of(pub);
+	struct rdma_ucm_notify body = {id->handle, event};
+
+	return cm_result(cm_call(id->generation, RDMA_USER_CM_CMD_NOTIFY, &body, sizeof(body), NULL,
+				 0, NULL));
+}
+
+/* ------------------------------------------------------------------ either side */
+
+EXPORT int rdma_disconnect(struct rdma_cm_id *pub)
+{
+	struct id *id = id_of(pub);
+	struct rdma_ucm_disconnect body = {.id = id->handle};
+
+	qp_to_error(id);
+	id_forget_event(id);
+	int err = cm_call(id->generation, RDMA_USER_CM_CMD_DISCONNECT, &body, sizeof(body), NULL, 0,
+			  NULL);
+
+	return cm_result(err ? err : id_complete(id));
+}
+
+EXPORT int rdma_set_local_ece(struct rdma_cm_id *pub, struct ibv_ece *ece)
+{
+	struct id *id = id_of(pub);
+
+	if (!ece || ece->comp_mask)
+		return cm_result(-EINVAL);
+	id->local_ece = (struct rdma_ucm_ece){ece->vendor_id, ece->options};
+	id->ece_set = true;
+	return 0;
+}
+
+EXPORT int rdma_get_remote_ece(struct rdma_cm_id *pub, struct ibv_ece *ece)
+{
+	struct id *id = id_of(pub);
+
+	if (!ece)
+		return cm_result(-EINVAL);
+	*ece = (struct ibv_ece){.vendor_id = id->remote_ece.vendor_id,
+				.options = id->remote_ece.attr_mod};
+	return 0;
+}

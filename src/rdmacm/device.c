@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Devices, which the program's ids share. See rdmacm.h. A device is opened when the first address
+ * of it is met, and stays open, as rdma_get_devices(3) says, since programs keep id->verbs.
+ *
+ * Owns the list of open devices, its lock, and their default protection domains.
+ */
+#include "rdmacm/rdmacm.h"
+
+#include <stdlib.h>
+
+static struct device *devices;
+static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static uint8_t limit(int value)
+{
+	return value < UINT8_MAX ? (uint8_t)value : UINT8_MAX;
+}
+
+static struct device *open_locked(struct ibv_device *ibv, __be64 guid)
+{
+	struct ibv_device_attr attr;
+	struct device *device = calloc(1, sizeof(*device));
+
+	if (!device)
+		return NULL;
+	device->guid = guid;
+	device->verbs = ibv_open_device(ibv);
+	if (!device->verbs)
+		goto out_free;
+	int err = ibv_query_device(device->verbs, &attr);
+
+	if (err) {
+		errno = err;
+		goto out_close;
+	}
+	device->max_initiator_depth = limit(attr.max_qp_init_rd_atom);
+	device->max_responder_resources = limit(attr.max_qp_rd_atom);
+	device->next = devices;
+	devices = device;
+	return device;
+
+out_close:
+	ibv_close_device(device->verbs);
+out_free:
+	free(device);
+	return NULL;
+}
+
+static struct device *get_locked(struct ibv_device *ibv)
+{
+	__be64 guid = ibv_get_device_guid(ibv);
+
+	for (struct device *d = devices; d; d = d->next)
+		if (d->guid == guid)
+			return d;
+	return open_locked(ibv, guid);
+}
+
+static struct device *find_locked(__be64 guid)
+{
+	for (struct device *d = devices; d; d = d->next)
+		if (d->guid == guid)
+			return d;
+
+	int count;
+	struct ibv_device **list = ibv_get_device_list(&count);
+	struct device *found = NULL;
+
+	if (!list)
+		return NULL;
+	errno = ENODEV;
+	for (int i = 0; i < count && !found; i++)
+		if (ibv_get_device_guid(list[i]) == guid)
+			found = open_locked(list[i], guid);
+	ibv_free_device_list(list);
+	return found;
+}
+
+struct device *device_of_guid(__be64 guid)
+{
+	pthread_mutex_lock(&devices_lock);
+	struct device *device = find_locked(guid);
+
+	pthread_mutex_unlock(&devices_lock);
+	return device;
+}
+
+struct ibv_pd *device_pd(struct device *device)
+{
+	pthread_mutex_lock(&devices_lock);
+	if (!device->pd)
+		device->pd = ibv_alloc_pd(device->verbs);
+	struct ibv_pd *pd = device->pd;
+
+	pthread_mutex_unlock(&devices_lock);
+	return pd;
+}
+
+EXPORT struct ibv_context **rdma_get_devices(int *num_devices)
+{
+	int count, opened = 0;
+	struct ibv_device **list = ibv_get_device_list(&count);
+
+	if (num_devices)
+		*num_devices = 0;
+	if (!list)
+		return NULL;
+	struct ibv_context **contexts = calloc((size_t)count + 1, sizeof(struct ibv_context *));
+
+	pthread_mutex_lock(&devices_lock);
+	for (int i = 0; contexts && i < count; i++) {
+		struct device *device = get_locked(list[i]);
+
+		if (device)
+			contexts[opened++] = device->verbs;
+	}
+	pthread_mutex_unlock(&devices_lock);
+	ibv_free_device_list(list);
+	if (!contexts || (count && !opened)) {
+		free(contexts);
+		return NULL;
+	}
+	if (num_devices)
+		*num_devices = opened;
+	return contexts;
+}
+
+EXPORT void rdma_free_devices(struct ibv_context **list)
+{
+	free(list);
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Event channels and events. See rdmacm.h.
+ *
+ * A channel's descriptor is the socket on which the daemon sends one packet for each event, so that
+ * poll(), epoll and O_NONBLOCK do what they do with any socket. Reading a packet is what decides
+ * who gets the event; several threads may wait on one channel. Some events are worked on before the
+ * program sees them: what was resolved is asked for, a connection request becomes an id, a response
+ * moves the QP on.
+ *
+ * Owns each struct event until the program acknowledges it.
+ */
+#include "rdmacm/rdmacm.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "abi/marshall.h"
+#include "base/log.h"
+
+/* ------------------------------------------------------------------ channels */
+
+int channel_create(struct channel **out)
+{
+	struct proto_cm_create_channel_resp resp;
+	struct channel *channel = calloc(1, sizeof(*channel));
+	int err = channel ? cm_connect(&channel->generation) : -ENOMEM;
+
+	if (!err)
+		err = cm_call(channel->generation, PROTO_CM_CREATE_CHANNEL, NULL, 0, &resp,
+			      sizeof(resp), &channel->pub.fd);
+	if (!err && channel->pub.fd < 0)
+		err = -EPROTO;
+	if (err) {
+		free(channel);
+		return err;
+	}
+	channel->handle = resp.channel;
+	*out = channel;
+	return 0;
+}
+
+/*
+ * A thread that waits for an event of a channel that another one destroys goes on waiting, as it
+ * would in the kernel: programs leave such a thread behind when they end, and would take an error
+ * for one. So the daemon keeps the channel then, and its memory stays.
+ */
+void channel_destroy(struct channel *channel)
+{
+	struct proto_cm_channel body = {.channel = channel->handle};
+
+	if (__atomic_load_n(&channel->readers, __ATOMIC_SEQ_CST)) {
+		close(channel->pub.fd);
+		return;
+	}
+	cm_call(channel->generation, PROTO_CM_DESTROY_CHANNEL, &body, sizeof(body), NULL, 0, NULL);
+	close(channel->pub.fd);
+	free(channel);
+}
+
+EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
+{
+	struct channel *channel = NULL;
+
+	return cm_result(channel_create(&channel)) ? NULL : &channel->pub;
+}
+
+EXPORT void rdma_destroy_event_channel(struct rdma_event_channel *channel)
+{
+	channel_destroy(channel_of(channel));
+}
+
+/* ------------------------------------------------------------------ parameters */
+
+static void take_private_data(struct event *event, const uint8_t *data, uint8_t size)
+{
+	memcpy(event->private_data, data, size);
+}
+
+static void take_conn(struct event *event, const struct rdma_ucm_conn_param *in)
+{
+	take_private_data(event, in->private_data, in->private_data_len);
+	event->pub.param.conn = (struct rdma_conn_param){
+		.private_data = in->private_data_len ? event->private_data : NULL,
+		.private_data_len = in->private_data_len,
+		.responder_resources = in->responder_resources,
+		.initiator_depth = in->initiator_depth,
+		.flow_control = in->flow_control,
+		.retry_count = in->retry_count,
+		.rnr_retry_count = in->rnr_retry_count,
+		.srq = in->srq,
+		.qp_num = in->qp_num,
+	};
+}
+
+static void take_ud(struct event *event, const struct rdma_ucm_ud_param *in)
+{
+	take_private_data(event, in->private_data, in->private_data_len);
+	event->pub.param.ud = (struct rdma_ud_param){
+		.private_data = in->private_data_len ? event->private_data : NULL,
+		.private_data_len = in->private_data_len,
+		.qp_num = in->qp_num,
+		.qkey = in->qkey,
+	};
+	ibv_copy_ah_attr_from_kern(&event->pub.param.ud.ah_attr, &in->ah_attr);
+}
+
+static void take_param(struct event *event, const struct id *id,
+		       const struct rdma_ucm_event_resp *resp)
+{
+	/* A copy: the packed union isn't aligned as its members are elsewhere. */
+	if (id->pub.qp_type == IBV_QPT_UD)
+		take_ud(event, &resp->param.ud);
+	else
+		take_conn(event, &resp->param.conn);
+}
+
+/* ------------------------------------------------------------------ one event */
+
+/* What couldn't be asked for makes the event an error. */
+static void resolved(struct event *event, int err, enum rdma_cm_event_type failed)
+{
+	if (!err)
+		return;
+	event->pub.event = failed;
+	event->pub.status = err;
+}
+
+static void reject_unknown(struct id *id)
+{
+	struct rdma_ucm_reject body = {.id = id->handle};
+
+	cm_call(id->generation, RDMA_USER_CM_CMD_REJECT, &body, sizeof(body), NULL, 0, NULL);
+}
+
+/* An id for the request. What can't be told to the program is refused on its behalf. */
+static bool take_request(struct event *event, struct id *listener,
+			 const struct rdma_ucm_event_resp *resp)
+{
+	struct id *id;
+	int err = id_adopt(listener, resp->id, &id);
+
+	if (err) {
+		struct rdma_ucm_destroy_id body = {.id = resp->id};
+		struct rdma_ucm_destroy_id_resp ignored;
+
+		cm_call(listener->generation, RDMA_USER_CM_CMD_DESTROY_ID, &body, sizeof(body),
+			&ignored, sizeof(ignored), NULL);
+		return false;
+	}
+	err = id_query_addr(id);
+	if (!err)
+		err = id_query_path(id);
+	if (err) {
+		/* The peer may have given up already. */
+		log_info("rdma_cm: a connection request is refused: %s", strerror(-err));
+		reject_unknown(id);
+		id_destroy(id);
+		return false;
+	}
+	event->pub.id = &id->pub;
+	event->pub.listen_id = &listener->pub;
+	id->remote_ece = resp->ece;
+	if (id->pub.qp_type != IBV_QPT_UD) {
+		id->initiator_depth = resp->param.conn.initiator_depth;
+		id->responder_resources = resp->param.conn.responder_resources;
+	}
+	return true;
+}
+
+static void responded(struct event *event, struct id *id)
+{
+	if (!id->pub.qp)
+		return; /* rdma_establish() */
+	int err = connect_finish(id);
+
+	event->pub.event = err ? RDMA_CM_EVENT_CONNECT_ERROR : RDMA_CM_EVENT_ESTABLISHED;
+	event->pub.status = err;
+}
+
+/* False: the program doesn't see it. */
+static bool take_id_event(struct event *event, struct id *id,
+			  const struct rdma_ucm_event_resp *resp)
+{
+	event->pub.id = &id->pub;
+	take_param(event, id, resp);
+	switch (event->pub.event) {
+	case RDMA_CM_EVENT_ADDR_RESOLVED:
+		resolved(event, id_query_addr(id), RDMA_CM_EVENT_ADDR_ERROR);
+		break;
+	case RDMA_CM_EVENT_ROUTE_RESOLVED:
+		resolved(event, id_query_path(id), RDMA_CM_EVENT_ROUTE_ERROR);
+		break;
+	case RDMA_CM_EVENT_CONNECT_REQUEST:
+		return take_request(event, id, resp);
+	case RDMA_CM_EVENT_CONNECT_RESPONSE:
+		id->remote_ece = resp->ece;
+		responded(event, id);
+		break;
+	case RDMA_CM_EVENT_REJECTED:
+	case RDMA_CM_EVENT_CONNECT_ERROR:
+	case RDMA_CM_EVENT_UNREACHABLE:
+		if (id->connected)
+			qp_to_error(id);
+		break;
+	default:
+		break;
+	}
+	return true;
+}
+
+static bool take_join_event(struct event *event, struct join *join,
+			    const struct rdma_ucm_event_resp *resp)
+{
+	event->pub.id = &join->id->pub;
+	take_ud(event, &resp->param.ud);
+	if (event->pub.event == RDMA_CM_EVENT_MULTICAST_JOIN)
+		resolved(event, join_attach(join, &event->pub.param.ud.ah_attr),
+			 RDMA_CM_EVENT_MULTICAST_ERROR);
+	event->pub.param.ud.private_data = join->context;
+	event->pub.param.ud.private_data_len = 0;
+	return true;
+}
+
+/* Whether its object is on this channel: it may have been migrated meanwhile. */
+static bool is_of(const struct object *object, struct channel *channel)
+{
+	const struct id *id = object->kind == OBJECT_ID
+				      ? container_of(object, struct id, object)
+				      : container_of(object, struct join, object)->id;
+
+	return __atomic_load_n(&id->pub.channel, __ATOMIC_ACQUIRE) == &channel->pub;
+}
+
+/* 1: `out` is for the program. 0: it is for nobody. */
+static int event_take(struct channel *channel, const struct rdma_ucm_event_resp *resp,
+		      struct event **out)
+{
+	struct object *object = registry_get(resp->uid);
+
+	if (!object)
+		return 0;
+	if (!is_of(object, channel)) {
+		registry_put(object);
+		return 0;
+	}
+	struct event *event = calloc(1, sizeof(*event));
+	bool wanted = false;
+
+	if (event) {
+		event->owner = object;
+		event->pub.event = (enum rdma_cm_event_type)resp->event;
+		event->pub.status = (int)resp->status;
+		wanted = object->kind == OBJECT_ID
+				 ? take_id_event(event, container_of(object, struct id, object),
+						 resp)
+				 : take_join_event(event, container_of(object, struct join, object),
+						   resp);
+	}
+	if (!wanted) {
+		registry_put(object);
+		free(event);
+		return event ? 0 : -ENOMEM;
+	}
+	*out = event;
+	return 1;
+}
+
+static int get(struct channel *channel, struct event **out)
+{
+	for (;;) {
+		struct rdma_ucm_event_resp resp;
+		ssize_t n = recv(channel->pub.fd, &resp, sizeof(resp), 0);
+
+		if (n < 0)
+			return errno == ECONNRESET ? -ENODEV : -errno;
+		if (n == 0)
+			return -ENODEV; /* the daemon ended */
+		if (n != sizeof(resp))
+			return -EPROTO;
+		int taken = event_take(channel, &resp, out);
+
+		if (taken)
+			return taken < 0 ? taken : 0;
+	}
+}
+
+static void reader_leaves(void *channel)
+{
+	__atomic_sub_fetch(&((struct channel *)channel)->readers, 1, __ATOMIC_SEQ_CST);
+}
+
+int event_get(struct channel *channel, struct event **out)
+{
+	int err;
+
+	__atomic_add_fetch(&channel->readers, 1, __ATOMIC_SEQ_CST);
+	/* It may be cancelled while it waits. */
+	pthread_cleanup_push(reader_leaves, channel);
+	err = get(channel, out);
+	pthread_cleanup_pop(1);
+	return err;
+}
+
+EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
+{
+	struct event *got;
+
+	if (!event)
+		return cm_result(-EINVAL);
+	int err = event_get(channel_of(channel), &got);
+
+	if (!err)
+		*event = &got->pub;
+	return cm_result(err);
+}
+
+EXPORT int rdma_ack_cm_event(struct rdma_cm_event *pub)
+{
+	if (!pub)
+		return cm_result(-EINVAL);
+	struct event *event = container_of(pub, struct event, pub);
+
+	registry_put(event->owner);
+	free(event);
+	return 0;
+}
+
+EXPORT const char *rdma_event_str(enum rdma_cm_event_type event)
+{
+	static const char *const names[] = {
+#define NAME(event) [event] = #event
+		NAME(RDMA_CM_EVENT_ADDR_RESOLVED),   NAME(RDMA_CM_EVENT_ADDR_ERROR),
+		NAME(RDMA_CM_EVENT_ROUTE_RESOLVED),  NAME(RDMA_CM_EVENT_ROUTE_ERROR),
+		NAME(RDMA_CM_EVENT_CONNECT_REQUEST), NAME(RDMA_CM_EVENT_CONNECT_RESPONSE),
+		NAME(RDMA_CM_EVENT_CONNECT_ERROR),   NAME(RDMA_CM_EVENT_UNREACHABLE),
+		NAME(RDMA_CM_EVENT_REJECTED),	     NAME(RDMA_CM_EVENT_ESTABLISHED),
+		NAME(RDMA_CM_EVENT_DISCONNECTED),    NAME(RDMA_CM_EVENT_DEVICE_REMOVAL),
+		NAME(RDMA_CM_EVENT_MULTICAST_JOIN),  NAME(RDMA_CM_EVENT_MULTICAST_ERROR),
+		NAME(RDMA_CM_EVENT_ADDR_CHANGE),     NAME(RDMA_CM_EVENT_TIMEWAIT_EXIT),
+#undef NAME
+	};
+
+	if ((unsigned int)event >= sizeof(names) / sizeof(names[0]))
+		return "UNKNOWN EVENT";
+	return names[event];
+}

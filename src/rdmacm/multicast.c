@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Joining and leaving multicast groups. See rdmacm.h. A join has a number of its own, which its
+ * events carry. When the group is there, the id's QP is attached to it, unless the program only
+ * sends. Owns each struct join, from the call that joins to the one that leaves or ends the id; the
+ * list of an id's joins has a lock, because events look at it in other threads.
+ */
+#include "rdmacm/rdmacm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fork.h"
+
+static pthread_mutex_t joins_lock = PTHREAD_MUTEX_INITIALIZER;
+
+FORK_KEEP(joins_lock);
+
+int join_attach(struct join *join, const struct ibv_ah_attr *group)
+{
+	struct ibv_qp *qp = join->id->pub.qp;
+
+	if (join->attached || !qp || join->flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER)
+		return 0;
+	join->gid = group->grh.dgid;
+	join->lid = group->dlid;
+	int err = -ibv_attach_mcast(qp, &join->gid, join->lid);
+
+	join->attached = !err;
+	return err;
+}
+
+static void list_add(struct join *join)
+{
+	pthread_mutex_lock(&joins_lock);
+	list_add_tail(&join->id->joins, &join->node);
+	pthread_mutex_unlock(&joins_lock);
+}
+
+static void list_remove(struct join *join)
+{
+	pthread_mutex_lock(&joins_lock);
+	list_del(&join->node);
+	pthread_mutex_unlock(&joins_lock);
+}
+
+static struct join *list_take(struct id *id, const struct sockaddr *addr)
+{
+	struct join *found = NULL;
+
+	pthread_mutex_lock(&joins_lock);
+	list_for_each(node, &id->joins) {
+		struct join *join = container_of(node, struct join, node);
+
+		if (!found && (!addr || !memcmp(&join->addr, addr, addr_size(addr))))
+			found = join;
+	}
+	if (found)
+		list_del(&found->node);
+	pthread_mutex_unlock(&joins_lock);
+	return found;
+}
+
+static void join_free(struct join *join)
+{
+	registry_remove(&join->object);
+	free(join);
+}
+
+void join_free_all(struct id *id)
+{
+	struct join *join;
+
+	while ((join = list_take(id, NULL)))
+		join_free(join);
+}
+
+static int join_at_daemon(struct join *join)
+{
+	const struct sockaddr *addr = (const struct sockaddr *)&join->addr;
+	struct rdma_ucm_join_mcast body = {
+		.uid = join->object.uid,
+		.id = join->id->handle,
+		.addr_size = (uint16_t)addr_size(addr),
+		.join_flags = (uint16_t)join->flags,
+	};
+	struct rdma_ucm_create_id_resp resp;
+
+	memcpy(&body.addr, &join->addr, body.addr_size);
+	int err = cm_call(join->id->generation, RDMA_USER_CM_CMD_JOIN_MCAST, &body, sizeof(body),
+			  &resp, sizeof(resp), NULL);
+
+	if (!err)
+		join->handle = resp.id;
+	return err;
+}
+
+static int leave_at_daemon(struct join *join)
+{
+	struct rdma_ucm_destroy_id body = {.id = join->handle};
+	struct rdma_ucm_destroy_id_resp resp;
+
+	return cm_call(join->id->generation, RDMA_USER_CM_CMD_LEAVE_MCAST, &body, sizeof(body),
+		       &resp, sizeof(resp), NULL);
+}
+
+static int do_join(struct id *id, const struct sockaddr *addr, uint32_t flags, void *context)
+{
+	if (!addr_size(addr))
+		return addr ? -EAFNOSUPPORT : -EINVAL;
+	struct join *join = calloc(1, sizeof(*join));
+
+	if (!join)
+		return -ENOMEM;
+	join->object.kind = OBJECT_JOIN;
+	join->id = id;
+	join->context = context;
+	join->flags = flags;
+	memcpy(&join->addr, addr, addr_size(addr));
+	int err = registry_add(&join->object);
+
+	if (err)
+		goto out_free;
+	list_add(join);
+	id_forget_event(id);
+	err = join_at_daemon(join);
+	if (err)
+		goto out_list;
+	return id_complete(id);
+
+out_list:
+	list_remove(join);
+	registry_remove(&join->object);
+out_free:
+	free(join);
+	return err;
+}
+
+EXPORT int rdma_join_multicast(struct rdma_cm_id *id, struct sockaddr *addr, void *context)
+{
+	return cm_result(do_join(id_of(id), addr, RDMA_MC_JOIN_FLAG_FULLMEMBER, context));
+}
+
+EXPORT int rdma_join_multicast_ex(struct rdma_cm_id *id,
+				  struct rdma_cm_join_mc_attr_ex *mc_join_attr, void *context)
+{
+	const uint32_t needed = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+
+	if (!mc_join_attr || mc_join_attr->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED)
+		return cm_result(mc_join_attr ? -ENOTSUP : -EINVAL);
+	if ((mc_join_attr->comp_mask & needed) != needed)
+		return cm_result(-EINVAL);
+	if (mc_join_attr->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED)
+		return cm_result(-ENOTSUP);
+	return cm_result(do_join(id_of(id), mc_join_attr->addr, mc_join_attr->join_flags, context));
+}
+
+EXPORT int rdma_leave_multicast(struct rdma_cm_id *pub, struct sockaddr *addr)
+{
+	struct id *id = id_of(pub);
+
+	if (!addr_size(addr))
+		return cm_result(addr ? -EAFNOSUPPORT : -EINVAL);
+	struct join *join = list_take(id, addr);
+
+	if (!join)
+		return cm_result(-EADDRNOTAVAIL);
+	id_forget_event(id);
+	if (join->attached && pub->qp)
+		ibv_detach_mcast(pub->qp, &join->gid, join->lid);
+	int err = leave_at_daemon(join);
+
+	join_free(join);
+	return cm_result(err);
+}

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Queue pairs of an id: made with what they need, and moved through their states. See rdmacm.h.
+ *
+ * The daemon says what a state's attributes are (INIT_QP_ATTR), since it knows the path and what
+ * the peers agreed on. A connected QP is in INIT until the connection is made; one for datagrams is
+ * ready at once. Owns the CQs and channels that the program didn't bring, while the QP exists.
+ */
+#include "rdmacm/rdmacm.h"
+
+#include <rdma/rdma_verbs.h>
+#include <stdlib.h>
+
+#include "abi/marshall.h"
+
+/* ------------------------------------------------------------------ states */
+
+int qp_init_attr(struct id *id, struct ibv_qp_attr *attr, int *mask)
+{
+	struct rdma_ucm_init_qp_attr body = {.id = id->handle, .qp_state = attr->qp_state};
+	struct ib_uverbs_qp_attr resp;
+	int err = cm_call(id->generation, RDMA_USER_CM_CMD_INIT_QP_ATTR, &body, sizeof(body), &resp,
+			  sizeof(resp), NULL);
+
+	if (err)
+		return err;
+	ibv_copy_qp_attr_from_kern(attr, &resp);
+	*mask = (int)resp.qp_attr_mask;
+	return 0;
+}
+
+EXPORT int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp_attr, int *qp_attr_mask)
+{
+	return cm_result(qp_init_attr(id_of(id), qp_attr, qp_attr_mask));
+}
+
+static int move(struct id *id, struct ibv_qp *qp, enum ibv_qp_state state)
+{
+	struct ibv_qp_attr attr = {.qp_state = state};
+	int mask;
+	int err = qp_init_attr(id, &attr, &mask);
+
+	return err ? err : -ibv_modify_qp(qp, &attr, mask);
+}
+
+static int datagrams_ready(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
+	int err = -ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+
+	if (err)
+		return err;
+	attr.qp_state = IBV_QPS_RTS;
+	return -ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
+}
+
+int qp_to_init(struct id *id, struct ibv_qp *qp)
+{
+	int err = move(id, qp, IBV_QPS_INIT);
+
+	return err || id->pub.qp_type != IBV_QPT_UD ? err : datagrams_ready(qp);
+}
+
+int qp_to_rts(struct id *id, uint8_t responder_resources, uint8_t initiator_depth)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
+	int mask;
+	/* The rights depend on what was agreed since the QP was made. */
+	int err = move(id, id->pub.qp, IBV_QPS_INIT);
+
+	if (!err)
+		err = qp_init_attr(id, &attr, &mask);
+	if (err)
+		return err;
+	if (responder_resources != RDMA_MAX_RESP_RES && mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+		attr.max_dest_rd_atomic = responder_resources;
+	err = -ibv_modify_qp(id->pub.qp, &attr, mask);
+	if (err)
+		return err;
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS};
+	err = qp_init_attr(id, &attr, &mask);
+	if (err)
+		return err;
+	if (initiator_depth != RDMA_MAX_INIT_DEPTH && mask & IBV_QP_MAX_QP_RD_ATOMIC)
+		attr.max_rd_atomic = initiator_depth;
+	return -ibv_modify_qp(id->pub.qp, &attr, mask);
+}
+
+void qp_to_error(struct id *id)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	/* One that is in RESET or ERR already has nothing to flush. */
+	if (id->pub.qp)
+		ibv_modify_qp(id->pub.qp, &attr, IBV_QP_STATE);
+}
+
+/* ------------------------------------------------------------------ queues */
+
+static void destroy_cq(struct ibv_cq **cq, struct ibv_comp_channel **channel)
+{
+	if (*cq)
+		ibv_destroy_cq(*cq);
+	if (*channel)
+		ibv_destroy_comp_channel(*channel);
+	*cq = NULL;
+	*channel = NULL;
+}
+
+/* With a channel of its own, and the id as context, as rdma_get_send_comp() expects. */
+static int create_cq(struct id *id, uint32_t entries, struct ibv_cq **cq,
+		     struct ibv_comp_channel **channel)
+{
+	*channel = ibv_create_comp_channel(id->pub.verbs);
+	if (!*channel)
+		return -errno;
+	*cq = ibv_create_cq(id->pub.verbs, entries ? (int)entries : 1, &id->pub, *channel, 0);
+	if (*cq)
+		return 0;
+	int err = -errno;
+
+	ibv_destroy_comp_channel(*channel);
+	*channel = NULL;
+	return err;
+}
+
+static void destroy_cqs(struct id *id)
+{
+	struct rdma_cm_id *pub = &id->pub;
+
+	destroy_cq(&pub->send_cq, &pub->send_cq_channel);
+	/* The SRQ's, if it has one, stays. */
+	if (!pub->srq)
+		destroy_cq(&pub->recv_cq, &pub->recv_cq_channel);
+}
+
+static int create_cqs(struct id *id, struct ibv_qp_init_attr_ex *attr)
+{
+	struct rdma_cm_id *pub = &id->pub;
+	int err = 0;
+
+	if (!attr->recv_cq && pub->recv_cq)
+		attr->recv_cq = pub->recv_cq;
+	if (!attr->recv_cq) {
+		err = create_cq(id, attr->cap.max_recv_wr, &pub->recv_cq, &pub->recv_cq_channel);
+		attr->recv_cq = pub->recv_cq;
+	}
+	if (!err && !attr->send_cq) {
+		err = create_cq(id, attr->cap.max_send_wr, &pub->send_cq, &pub->send_cq_channel);
+		attr->send_cq = pub->send_cq;
+	}
+	if (err)
+		destroy_cqs(id);
+	return err;
+}
+
+/* The program's PD, or the one that the id has: the device's default one at first. */
+static int choose_pd(struct id *id, struct ibv_pd *wanted, struct ibv_pd **pd)
+{
+	if (!id->pub.verbs)
+		return -EINVAL;
+	*pd = wanted ? wanted : id->pub.pd;
+	return (*pd)->context == id->pub.verbs ? 0 : -EINVAL;
+}
+
+static int create_qp(struct id *id, struct ibv_qp_init_attr_ex *attr)
+{
+	struct ibv_pd *wanted = attr->comp_mask & IBV_QP_INIT_ATTR_PD ? attr->pd : NULL, *pd;
+	int err = choose_pd(id, wanted, &pd);
+
+	if (err)
+		return err;
+	if (id->pub.qp || attr->qp_type != id->pub.qp_type)
+		return -EINVAL;
+	attr->comp_mask |= IBV_QP_INIT_ATTR_PD;
+	attr->pd = pd;
+	if (!attr->srq)
+		attr->srq = id->pub.srq;
+	err = create_cqs(id, attr);
+	if (err)
+		return err;
+	struct ibv_qp *qp = ibv_create_qp_ex(id->pub.verbs, attr);
+
+	if (!qp) {
+		err = -errno;
+		goto out_cqs;
+	}
+	err = qp_to_init(id, qp);
+	if (err)
+		goto out_qp;
+	id->pub.pd = pd;
+	id->pub.qp = qp;
+	return 0;
+
+out_qp:
+	ibv_destroy_qp(qp);
+out_cqs:
+	destroy_cqs(id);
+	return err;
+}
+
+EXPORT int rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *qp_init_attr)
+{
+	return cm_result(create_qp(id_of(id), qp_init_attr));
+}
+
+EXPORT int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
+			  struct ibv_qp_init_attr *qp_init_attr)
+{
+	struct ibv_qp_init_attr_ex attr = {
+		.qp_context = qp_init_attr->qp_context,
+		.send_cq = qp_init_attr->send_cq,
+		.recv_cq = qp_init_attr->recv_cq,
+		.srq = qp_init_attr->srq,
+		.cap = qp_init_attr->cap,
+		.qp_type = qp_init_attr->qp_type,
+		.sq_sig_all = qp_init_attr->sq_sig_all,
+		.comp_mask = IBV_QP_INIT_ATTR_PD,
+		.pd = pd,
+	};
+	int err = create_qp(id_of(id), &attr);
+
+	if (!err)
+		qp_init_attr->cap = attr.cap;
+	return cm_result(err);
+}
+
+void qp_destroy(struct id *id)
+{
+	if (id->pub.qp)
+		ibv_destroy_qp(id->pub.qp);
+	id->pub.qp = NULL;
+	id->connected = false;
+	destroy_cqs(id);
+}
+
+EXPORT void rdma_destroy_qp(struct rdma_cm_id *id)
+{
+	qp_destroy(id_of(id));
+}
+
+/* ------------------------------------------------------------------ shared receive queues */
+
+static int create_srq(struct id *id, struct ibv_srq_init_attr_ex *attr)
+{
+	struct ibv_pd *wanted = attr->comp_mask & IBV_SRQ_INIT_ATTR_PD ? attr->pd : NULL, *pd;
+	bool extended = attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE && attr->srq_type == IBV_SRQT_XRC;
+	int err = choose_pd(id, wanted, &pd);
+
+	if (err)
+		return err;
+	if (id->pub.srq)
+		return -EINVAL;
+	attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+	attr->pd = pd;
+	if (extended && !(attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ && attr->cq)) {
+		err = create_cq(id, attr->attr.max_wr, &id->pub.recv_cq, &id->pub.recv_cq_channel);
+		if (err)
+			return err;
+		attr->comp_mask |= IBV_SRQ_INIT_ATTR_CQ;
+		attr->cq = id->pub.recv_cq;
+	}
+	struct ibv_srq *srq = ibv_create_srq_ex(id->pub.verbs, attr);
+
+	if (!srq) {
+		err = -errno;
+		if (extended)
+			destroy_cq(&id->pub.recv_cq, &id->pub.recv_cq_channel);
+		return err;
+	}
+	id->pub.pd = pd;
+	id->pub.srq = srq;
+	return 0;
+}
+
+EXPORT int rdma_create_srq_ex(struct rdma_cm_id *id, struct ibv_srq_init_attr_ex *attr)
+{
+	return cm_result(create_srq(id_of(id), attr));
+}
+
+EXPORT int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+	struct ibv_srq_init_attr_ex extended = {
+		.srq_context = attr->srq_context,
+		.attr = attr->attr,
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD,
+		.srq_type = IBV_SRQT_BASIC,
+		.pd = pd,
+	};
+	int err = create_srq(id_of(id), &extended);
+
+	if (!err)
+		attr->attr = extended.attr;
+	return cm_result(err);
+}
+
+EXPORT void rdma_destroy_srq(struct rdma_cm_id *id)
+{
+	if (id->srq)
+		ibv_destroy_srq(id->srq);
+	id->srq = NULL;
+	if (!id->qp)
+		destroy_cqs(id_of(id));
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Inside librdmacm.so.1: what stands behind the program's identifiers, channels and events.
+ *
+ * The connection manager itself is in verbenad (node `rdma_cm`, proto/cm.h). The library turns
+ * calls into its commands and its packets into events, makes QPs, and moves them through their
+ * states.
+ *
+ *   conn.c      the process's connection to the daemon, and event channels' handles
+ *   device.c    contexts and protection domains that all ids share
+ *   registry.c  ids and joins by the number that the daemon puts into events
+ *   id.c        create, destroy, migrate, addresses, routes, options
+ *   qp.c        QPs, SRQs and CQs of an id, and a QP's states
+ *   connect.c   connect, accept, reject, disconnect, ECE
+ *   event.c     channels and events
+ *   multicast.c joins
+ *   ep.c        endpoints: rdma_create_ep(), rdma_get_request()
+ *   addrinfo.c  rdma_getaddrinfo()
+ *
+ * Inside, functions return 0 or a negative errno; only what is exported uses errno.
+ *
+ * Threads and locks: any thread may call anything. `registry_lock` guards the registry and each
+ * object's counters; `conn.lock` is held for one round trip; the devices have a lock of their own.
+ * No two are held together. One id's calls aren't serialized against one another, as in the manual
+ * pages: that is the program's part.
+ */
+#ifndef VERBENA_RDMACM_RDMACM_H
+#define VERBENA_RDMACM_RDMACM_H
+
+#include "rdmacm/kernel.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <rdma/rdma_cma.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "abi/export.h"
+#include "base/list.h"
+
+/* The program's convention, from ours. */
+static inline int cm_result(int err)
+{
+	if (!err)
+		return 0;
+	errno = -err;
+	return -1;
+}
+
+/* ------------------------------------------------------------------ conn.c */
+
+/*
+ * One command and its response. `generation` is that of the connection over which the object was
+ * made: -ENODEV when that is gone (its daemon ended, or it was our parent's). `fd`: NULL, or gets
+ * the reply's descriptor.
+ */
+int cm_call(uint32_t generation, uint32_t command, const void *body, size_t size, void *reply,
+	    size_t reply_size, int *fd);
+/* The connection for something new; made when there is none. 0 or -errno. */
+int cm_connect(uint32_t *generation);
+
+/* ------------------------------------------------------------------ device.c */
+
+struct device {
+	struct device *next; /* written once */
+	struct ibv_context *verbs;
+	struct ibv_pd *pd; /* the default one; made when it is asked for */
+	__be64 guid;
+	uint8_t max_initiator_depth, max_responder_resources;
+};
+
+/* The open device with this GUID. NULL: there is none, or it can't be opened (errno). */
+struct device *device_of_guid(__be64 guid);
+/* Its default PD, or NULL with errno. */
+struct ibv_pd *device_pd(struct device *device);
+
+/* ------------------------------------------------------------------ registry.c */
+
+enum object_kind { OBJECT_ID, OBJECT_JOIN };
+
+/* What events are for. */
+struct object {
+	uint64_t uid; /* 0: not in the registry */
+	enum object_kind kind;
+	unsigned int unacknowledged; /* events that the program has */
+};
+
+/* 0 or -ENOMEM. */
+int registry_add(struct object *object);
+/* From now on events for it are dropped; returns when all that there are have been acknowledged. */
+void registry_remove(struct object *object);
+/* Waits for the acknowledgements only. */
+void registry_wait(struct object *object);
+/* The object, with one more event to acknowledge; NULL: it is gone. */
+struct object *registry_get(uint64_t uid);
+void registry_put(struct object *object);
+
+/* ------------------------------------------------------------------ id.c */
+
+struct channel {
+	struct rdma_event_channel pub;
+	uint32_t handle, generation;
+	unsigned int readers; /* atomic: threads in event_get() */
+};
+
+struct id {
+	struct rdma_cm_id pub;
+	struct object object;
+	uint32_t handle, generation;
+	struct device *device;
+	bool sync;	/* the channel is the id's own */
+	bool connected; /* accept() or connect() moved the QP: an error ends it */
+	uint8_t initiator_depth, responder_resources;
+	struct rdma_ucm_ece local_ece, remote_ece;
+	bool ece_set;
+	struct list joins; /* of struct join */
+	/* Endpoints: */
+	struct ibv_qp_init_attr *ep_init; /* for the QPs of a listener's connections */
+	struct ibv_pd *ep_pd;
+	uint8_t *prefix; /* goes in front of the private data */
+	size_t prefix_size;
+};
+
+struct event {
+	struct rdma_cm_event pub;
+	struct object *owner; /* whose acknowledgement it is */
+	uint8_t private_data[RDMA_MAX_PRIVATE_DATA];
+};
+
+static inline struct id *id_of(struct rdma_cm_id *id)
+{
+	return container_of(id, struct id, pub);
+}
+
+static inline struct channel *channel_of(struct rdma_event_channel *channel)
+{
+	return container_of(channel, struct channel, pub);
+}
+
+int channel_create(struct channel **channel);
+void channel_destroy(struct channel *channel);
+
+/* Connected QPs for RDMA_PS_TCP and RDMA_PS_IB, datagrams for the others. */
+enum ibv_qp_type id_default_type(enum rdma_port_space ps);
+int id_create(struct channel *channel, void *context, enum rdma_port_space ps,
+	      enum ibv_qp_type type, struct id **out);
+/* The id of a connection request: its handle is the daemon's already. */
+int id_adopt(struct id *listener, uint32_t handle, struct id **out);
+void id_destroy(struct id *id);
+/* Addresses, and the device that they belong to. */
+int id_query_addr(struct id *id);
+int id_query_path(struct id *id);
+int id_migrate(struct id *id, struct channel *channel);
+
+/*
+ * Synchronous operation: waits for the event of what was just begun, and leaves it in the id;
+ * fails with the event's status. Otherwise 0 at once.
+ */
+int id_complete(struct id *id);
+/* The last call's event isn't available any more. */
+void id_forget_event(struct id *id);
+
+/* ------------------------------------------------------------------ qp.c */
+
+int qp_to_init(struct id *id, struct ibv_qp *qp);
+/* The limits: RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH leave the daemon's values. */
+int qp_to_rts(struct id *id, uint8_t responder_resources, uint8_t initiator_depth);
+void qp_to_error(struct id *id);
+int qp_init_attr(struct id *id, struct ibv_qp_attr *attr, int *mask);
+void qp_destroy(struct id *id);
+
+/* ------------------------------------------------------------------ connect.c */
+
+/* Active side: the peer accepted. */
+int connect_finish(struct id *id);
+
+/* ------------------------------------------------------------------ event.c */
+
+int event_get(struct channel *channel, struct event **out);
+
+/* ------------------------------------------------------------------ multicast.c */
+
+struct join {
+	struct object object;
+	struct list node; /* of id->joins */
+	struct id *id;
+	void *context;
+	uint32_t handle;
+	uint32_t flags; /* enum rdma_cm_mc_join_flags */
+	bool attached;	/* the QP, by us */
+	union ibv_gid gid;
+	uint16_t lid;
+	struct sockaddr_storage addr;
+};
+
+/* The group is there: the id's QP is attached to it. */
+int join_attach(struct join *join, const struct ibv_ah_attr *group);
+/* When the id ends. */
+void join_free_all(struct id *id);
+
+/* sizeof the address, 0 when its family isn't known. */
+size_t addr_size(const struct sockaddr *addr);
+
+#endif

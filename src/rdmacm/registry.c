@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Ids and joins by the number that the daemon puts into events (`uid`). See rdmacm.h.
+ *
+ * Events travel in a socket's queue, so one may arrive when its id has been destroyed and another
+ * one lies at its address, or has its handle. The number is a place in a table and the count of how
+ * often the place was taken: it is never used twice.
+ *
+ * Owns the table and its lock, under which the counters of events change.
+ */
+#include "rdmacm/rdmacm.h"
+
+#include <stdlib.h>
+
+#include "base/fork.h"
+
+struct place {
+	struct object *object; /* NULL: free */
+	uint32_t uses;
+	uint32_t next_free;
+};
+
+enum { FIRST_PLACES = 64 };
+#define NO_PLACE UINT32_MAX
+
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t acknowledged = PTHREAD_COND_INITIALIZER;
+static struct place *places;
+static uint32_t place_count, first_free = NO_PLACE;
+
+FORK_KEEP(registry_lock);
+
+static int grow_locked(void)
+{
+	uint32_t count = place_count ? 2 * place_count : FIRST_PLACES;
+	struct place *more = realloc(places, count * sizeof(*more));
+
+	if (!more)
+		return -ENOMEM;
+	for (uint32_t i = place_count; i < count; i++)
+		more[i] = (struct place){.next_free = i + 1 < count ? i + 1 : NO_PLACE};
+	first_free = place_count;
+	places = more;
+	place_count = count;
+	return 0;
+}
+
+int registry_add(struct object *object)
+{
+	pthread_mutex_lock(&registry_lock);
+	int err = first_free == NO_PLACE ? grow_locked() : 0;
+
+	if (!err) {
+		uint32_t index = first_free;
+		struct place *place = &places[index];
+
+		first_free = place->next_free;
+		place->object = object;
+		place->uses++;
+		object->unacknowledged = 0;
+		object->uid = (uint64_t)place->uses << 32 | (index + 1);
+	}
+	pthread_mutex_unlock(&registry_lock);
+	return err;
+}
+
+static void wait_locked(struct object *object)
+{
+	while (object->unacknowledged)
+		pthread_cond_wait(&acknowledged, &registry_lock);
+}
+
+void registry_remove(struct object *object)
+{
+	pthread_mutex_lock(&registry_lock);
+	if (object->uid) {
+		uint32_t index = (uint32_t)object->uid - 1;
+
+		places[index].object = NULL;
+		places[index].next_free = first_free;
+		first_free = index;
+		object->uid = 0;
+	}
+	wait_locked(object);
+	pthread_mutex_unlock(&registry_lock);
+}
+
+void registry_wait(struct object *object)
+{
+	pthread_mutex_lock(&registry_lock);
+	wait_locked(object);
+	pthread_mutex_unlock(&registry_lock);
+}
+
+struct object *registry_get(uint64_t uid)
+{
+	uint32_t index = (uint32_t)uid - 1;
+	struct object *object = NULL;
+
+	pthread_mutex_lock(&registry_lock);
+	if (index < place_count && places[index].object && places[index].object->uid == uid) {
+		object = places[index].object;
+		object->unacknowledged++;
+	}
+	pthread_mutex_unlock(&registry_lock);
+	return object;
+}
+
+void registry_put(struct object *object)
+{
+	pthread_mutex_lock(&registry_lock);
+	object->unacknowledged--;
+	pthread_cond_broadcast(&acknowledged);
+	pthread_mutex_unlock(&registry_lock);
+}

@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The life of an rsocket: made, bound, connected or accepted, ended. See rs.h. The channel's
+ * descriptor never blocks; whether the rsocket does is a flag of it. Connecting goes on with each
+ * event, in whatever call looks at them.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "abi/export.h"
+#include "rsocket/rs.h"
+
+/* The peer needn't read for us to be done; only the last message waits for it. */
+enum { CLOSE_WAIT_MS = 2000, RESOLVE_TIMEOUT_MS = 5000 };
+
+static int result(int err)
+{
+	if (!err)
+		return 0;
+	errno = -err;
+	return -1;
+}
+
+/* ------------------------------------------------------------------ making */
+
+static struct rs *rs_new(int family, const struct rs *like)
+{
+	const struct rs_config *config = rs_config();
+	struct rs *rs = calloc(1, sizeof(*rs));
+
+	if (!rs)
+		return NULL;
+	rs->family = family;
+	rs->fd = -1;
+	rs->sbuf_size = like ? like->sbuf_size : config->wmem;
+	rs->rbuf_size = like ? like->rbuf_size : config->mem;
+	rs->sq_size = like ? like->sq_size : config->sqsize;
+	rs->rq_size = like ? like->rq_size : config->rqsize;
+	rs->inline_size = like ? like->inline_size : config->inline_size;
+	rs->iomap_size = like ? like->iomap_size : config->iomap_size;
+	rs->nodelay = like ? like->nodelay : 0;
+	rs->shutdown_due = -1;
+	pthread_mutex_init(&rs->lock, NULL);
+	list_init(&rs->waiters);
+	list_init(&rs->mapped);
+	list_init(&rs->pending);
+	return rs;
+}
+
+static void rs_free(struct rs *rs)
+{
+	rs_endpoint_free(rs);
+	if (rs->request) {
+		struct rdma_cm_id *id = rs->request->id;
+
+		rdma_reject(id, NULL, 0);
+		rdma_destroy_id(id);
+		rdma_ack_cm_event(rs->request);
+	}
+	if (rs->id)
+		rdma_destroy_id(rs->id);
+	if (rs->fd >= 0)
+		rs_table_clear(rs->fd);
+	if (rs->channel)
+		rdma_destroy_event_channel(rs->channel);
+	pthread_mutex_destroy(&rs->lock);
+	free(rs->route);
+	free(rs);
+}
+
+static int make_channel(struct rs *rs)
+{
+	rs->channel = rdma_create_event_channel();
+	if (!rs->channel || fcntl(rs->channel->fd, F_SETFL, O_NONBLOCK) < 0)
+		return -errno;
+	int err = rs_table_set(rs->channel->fd, rs);
+
+	if (!err)
+		rs->fd = rs->channel->fd;
+	return err;
+}
+
+EXPORT int rsocket(int domain, int type, int protocol)
+{
+	int flags = type & (SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+	type &= ~flags;
+	if (domain != AF_INET && domain != AF_INET6)
+		return result(-EAFNOSUPPORT);
+	/* Datagrams have a protocol of their own, which isn't there yet. */
+	if (type != SOCK_STREAM)
+		return result(type == SOCK_DGRAM ? -EOPNOTSUPP : -ESOCKTNOSUPPORT);
+	if (protocol && protocol != IPPROTO_TCP)
+		return result(-EPROTONOSUPPORT);
+	struct rs *rs = rs_new(domain, NULL);
+
+	if (!rs)
+		return result(-ENOMEM);
+	int err = make_channel(rs);
+
+	if (!err && rdma_create_id(rs->channel, &rs->id, rs, RDMA_PS_TCP))
+		err = -errno;
+	if (err) {
+		rs_free(rs);
+		return result(err);
+	}
+	rs->nonblocking = flags & SOCK_NONBLOCK;
+	return rs->fd;
+}
+
+/* ------------------------------------------------------------------ events */
+
+void rs_fail(struct rs *rs, int error)
+{
+	rs->state = RS_FAILED;
+	rs->error = error;
+	rs->may_send = rs->may_receive = false;
+	rs_wake(rs);
+}
+
+static struct rdma_conn_param param_of(const struct rs_hello *hello)
+{
+	return (struct rdma_conn_param){
+		.private_data = hello,
+		.private_data_len = sizeof(*hello),
+		.flow_control = 1,
+		.retry_count = 7,
+		.rnr_retry_count = 7, /* for ever: see RS_CONTROL_MAX */
+	};
+}
+
+static void connected(struct rs *rs)
+{
+	rs->state = RS_CONNECTED;
+	rs->may_send = rs->may_receive = true;
+}
+
+static int begin_connect(struct rs *rs)
+{
+	struct rs_hello hello;
+	int err = rs_endpoint_make(rs);
+
+	if (err)
+		return err;
+	rs_hello_make(rs, &hello);
+	struct rdma_conn_param param = param_of(&hello);
+
+	rs->state = RS_CONNECTING;
+	return rdma_connect(rs->id, &param) ? -errno : 0;
+}
+
+static int begin_route(struct rs *rs)
+{
+	rs->state = RS_RESOLVING_ROUTE;
+	if (rs->route)
+		return rdma_set_option(rs->id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, rs->route,
+				       rs->route_size)
+			       ? -errno
+			       : 0;
+	return rdma_resolve_route(rs->id, RESOLVE_TIMEOUT_MS) ? -errno : 0;
+}
+
+static int established(struct rs *rs, const struct rdma_cm_event *event)
+{
+	if (rs->state != RS_CONNECTING)
+		return 0;
+	int err = rs_hello_take(rs, event->param.conn.private_data,
+				event->param.conn.private_data_len);
+
+	if (!err)
+		connected(rs);
+	return err;
+}
+
+/* What was sent before is there by now. */
+static void disconnected(struct rs *rs)
+{
+	rs_progress(rs);
+	if (rs->state == RS_CONNECTED)
+		rs->state = RS_CLOSED;
+	rs->may_send = rs->may_receive = false;
+	rdma_disconnect(rs->id);
+}
+
+static int failure(const struct rdma_cm_event *event)
+{
+	switch (event->event) {
+	case RDMA_CM_EVENT_REJECTED:
+		return -ECONNREFUSED;
+	case RDMA_CM_EVENT_UNREACHABLE:
+		return -ETIMEDOUT;
+	default:
+		return event->status < 0 ? event->status : -EHOSTUNREACH;
+	}
+}
+
+/* 0, or what ends the rsocket. */
+static int take_event(struct rs *rs, const struct rdma_cm_event *event)
+{
+	switch (event->event) {
+	case RDMA_CM_EVENT_ADDR_RESOLVED:
+		return begin_route(rs);
+	case RDMA_CM_EVENT_ROUTE_RESOLVED:
+		return begin_connect(rs);
+	case RDMA_CM_EVENT_ESTABLISHED:
+		return established(rs, event);
+	case RDMA_CM_EVENT_DISCONNECTED:
+		disconnected(rs);
+		return 0;
+	case RDMA_CM_EVENT_ADDR_ERROR:
+	case RDMA_CM_EVENT_ROUTE_ERROR:
+	case RDMA_CM_EVENT_CONNECT_ERROR:
+	case RDMA_CM_EVENT_UNREACHABLE:
+	case RDMA_CM_EVENT_REJECTED:
+		return failure(event);
+	case RDMA_CM_EVENT_DEVICE_REMOVAL:
+		return -ENODEV;
+	default:
+		return 0;
+	}
+}
+
+void rs_events(struct rs *rs)
+{
+	struct rdma_cm_event *event;
+
+	while (rs->state != RS_FAILED && !rs->request && !rdma_get_cm_event(rs->channel, &event)) {
+		if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+			rs->request = event;
+			rs_wake(rs);
+			return;
+		}
+		int err = take_event(rs, event);
+
+		rdma_ack_cm_event(event);
+		if (err)
+			rs_fail(rs, -err);
+		rs_wake(rs);
+	}
+}
+
+/* ------------------------------------------------------------------ the active side */
+
+static int set_reuse(struct rs *rs)
+{
+	int on = 1;
+
+	if (rs->v6only &&
+	    rdma_set_option(rs->id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)))
+		return -errno;
+	if (rs->reuse &&
+	    rdma_set_option(rs->id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)))
+		return -errno;
+	return 0;
+}
+
+static int bind_locked(struct rs *rs, const struct sockaddr *addr)
+{
+	if (rs->state != RS_OPEN)
+		return -EINVAL;
+	int err = set_reuse(rs);
+
+	if (!err && rdma_bind_addr(rs->id, (struct sockaddr *)addr))
+		err = -errno;
+	if (!err)
+		rs->state = RS_BOUND;
+	return err;
+}
+
+EXPORT int rbind(int socket, const struct sockaddr *addr, socklen_t addrlen)
+{
+	struct rs *rs = rs_table_get(socket);
+
+	if (!rs)
+		return result(-EBADF);
+	if (!addr || addrlen < sizeof(struct sockaddr_in))
+		return result(-EINVAL);
+	pthread_mutex_lock(&rs->lock);
+	int err = bind_locked(rs, addr);
+
+	pthread_mutex_unlock(&rs->lock);
+	return result(err);
+}
+
+static bool connect_over(const struct rs *rs)
+{
+	return rs->state >= RS_CONNECTED;
+}
+
+static int connect_locked(struct rs *rs, const struct sockaddr *addr)
+{
+	switch (rs->state) {
+	case RS_OPEN:
+	case RS_BOUND:
+		break;
+	case RS_LISTENING:
+		return -EINVAL;
+	case RS_RESOLVING_ADDR:
+	case RS_RESOLVING_ROUTE:
+	case RS_CONNECTING:
+		rs_events(rs);
+		return connect_over(rs) ? 0 : -EALREADY;
+	default:
+		return -EISCONN;
+	}
+	rs->state = RS_RESOLVING_ADDR;
+	if (rdma_resolve_addr(rs->id, NULL, (struct sockaddr *)addr, RESOLVE_TIMEOUT_MS)) {
+		rs->state = RS_FAILED;
+		return -errno;
+	}
+	int err = rs_wait(rs, connect_over, rs->nonblocking, -1);
+
+	if (err)
+		return err == -EAGAIN ? -EINPROGRESS : err;
+	if (rs->state != RS_FAILED)
+		return 0;
+	err = rs->error ? -rs->error : -ECONNREFUSED;
+	rs->error = 0;
+	return err;
+}
+
+EXPORT int rconnect(int socket, const struct sockaddr *addr, socklen_t addrlen)
+{
+	struct rs *rs = rs_table_get(socket);
+
+	if (!rs)
+		return result(-EBADF);
+	if (!addr || addrlen < sizeof(struct sockaddr_in))
+		return result(-EINVAL);
+	pthread_mutex_lock(&rs->lock);
+	int err = connect_locked(rs, addr);
+
+	pthread_mutex_unlock(&rs->lock);
+	return result(err);
+}
+
+/* ------------------------------------------------------------------ the passive side */
+
+EXPORT int rlisten(int socket, int backlog)
+{
+	struct rs *rs = rs_table_get(socket);
+	int err = 0;
+
+	if (!rs)
+		return result(-EBADF);
+	pthread_mutex_lock(&rs->lock);
+	if (rs->state > RS_LISTENING)
+		err = -EINVAL;
+	else if (rs->state != RS_LISTENING && rdma_listen(rs->id, backlog))
+		err = -errno;
+	if (!err)
+		rs->state = RS_LISTENING;
+	pthread_mutex_unlock(&rs->lock);
+	return result(err);
+}
+
+static bool has_request(const struct rs *rs)
+{
+	return rs->request || rs->state != RS_LISTENING;
+}
+
+/* What the request wants, on the new rsocket. */
+static int answer(struct rs *rs, const struct rdma_cm_event *request)
+{
+	struct rs_hello hello;
+	int err = make_channel(rs);
+
+	if (!err && rdma_migrate_id(request->id, rs->channel))
+		err = -errno;
+	if (err)
+		return err;
+	rs->id = request->id;
+	rs->id->context = rs;
+	err = rs_endpoint_make(rs);
+	if (!err)
+		err = rs_hello_take(rs, request->param.conn.private_data,
+				    request->param.conn.private_data_len);
+	if (err)
+		return err;
+	rs_hello_make(rs, &hello);
+	struct rdma_conn_param param = param_of(&hello);
+
+	if (rdma_accept(rs->id, &param))
+		return -errno;
+	/* The QP is ready; the peer's will be before it confirms. */
+	connected(rs);
+	return 0;
+}
+
+static int take_request(struct rs *listener, struct rdma_cm_event *request, struct rs **out)
+{
+	struct rs *rs = rs_new(listener->family, listener);
+	int err = rs ? answer(rs, request) : -ENOMEM;
+
+	if (err)
+		rdma_reject(request->id, NULL, 0);
+	if (err && !(rs && rs->id))
+		rdma_destroy_id(request->id);
+	rdma_ack_cm_event(request);
+	if (err && rs)
+		rs_free(rs);
+	*out = rs;
+	return err;
+}
+
+static int accept_locked(struct rs *listener, struct rs **out)
+{
+	for (;;) {
+		int err = rs_wait(listener, has_request, listener->nonblocking, -1);
+
+		if (!err && listener->state != RS_LISTENING)
+			err = -EINVAL;
+		if (err)
+			return err;
+		struct rdma_cm_event *request = listener->request;
+
+		listener->request = NULL;
+		err = take_request(listener, request, out);
+		/* A peer that gave up, or is no rsocket, is none of the program's business. */
+		if (!err || err == -EMFILE || err == -ENFILE || err == -ENOMEM)
+			return err;
+	}
+}
+
+EXPORT int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen)
+{
+	struct rs *listener = rs_table_get(socket), *rs;
+
+	if (!listener)
+		return result(-EBADF);
+	if (listener->state != RS_LISTENING)
+		return result(-EINVAL);
+	pthread_mutex_lock(&listener->lock);
+	int err = accept_locked(listener, &rs);
+
+	pthread_mutex_unlock(&listener->lock);
+	if (err)
+		return result(err);
+	if (addr && addrlen)
+		rgetpeername(rs->fd, addr, addrlen);
+	return rs->fd;
+}
+
+/* ------------------------------------------------------------------ the end */
+
+bool rs_sends_done(const struct rs *rs)
+{
+	return rs->state == RS_FAILED || !rs->cq ||
+	       (rs->shutdown_due < 0 && !rs->control && rs->sq_free == rs->sq_size);
+}
+
+static int shutdown_locked(struct rs *rs, int how)
+{
+	rs_advance(rs);
+	if (rs->state == RS_CLOSED)
+		return 0;
+	if (rs->state != RS_CONNECTED)
+		return -ENOTCONN;
+	bool had_sent = rs->may_send;
+
+	if (how != SHUT_WR)
+		rs->may_receive = false;
+	if (how != SHUT_RD)
+		rs->may_send = false;
+	if (!rs->may_send && !rs->may_receive)
+		rs->shutdown_due = RS_CTRL_DISCONNECT;
+	else if (had_sent && !rs->may_send)
+		rs->shutdown_due = RS_CTRL_SHUTDOWN;
+	rs_progress(rs);
+	rs_wake(rs);
+	return 0;
+}
+
+EXPORT int rshutdown(int socket, int how)
+{
+	struct rs *rs = rs_table_get(socket);
+
+	if (!rs)
+		return result(-EBADF);
+	if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR)
+		return result(-EINVAL);
+	pthread_mutex_lock(&rs->lock);
+	int err = shutdown_locked(rs, how);
+
+	pthread_mutex_unlock(&rs->lock);
+	return result(err);
+}
+
+EXPORT int rclose(int socket)
+{
+	struct rs *rs = rs_table_get(socket);
+
+	if (!rs)
+		return result(-EBADF);
+	pthread_mutex_lock(&rs->lock);
+	if (rs->state == RS_CONNECTED)
+		shutdown_locked(rs, SHUT_RDWR);
+	if (rs->state == RS_CONNECTED || rs->state == RS_CLOSED)
+		rs_wait(rs, rs_sends_done, false, CLOSE_WAIT_MS);
+	pthread_mutex_unlock(&rs->lock);
+	rs_free(rs);
+	return 0;
+}

@@ -1,0 +1,565 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Sending and receiving on a stream. See rs.h.
+ *
+ * A call copies between the program's memory and the rsocket's: what is sent is copied to sbuf (or
+ * goes inline), then written to the peer's rbuf; what is read is copied from rbuf. When half of
+ * rbuf has been read, it is offered again. rbuf's bytes come in order and without gaps, because the
+ * peer fills one half before it begins the next; so counters suffice.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "abi/export.h"
+#include "rsocket/rs.h"
+
+/* ------------------------------------------------------------------ what a completion is of */
+
+#define WR_CONTROL_BIT (1ull << 63)
+
+uint64_t rs_wr_data(uint32_t sbuf_bytes)
+{
+	return sbuf_bytes;
+}
+
+uint64_t rs_wr_control(void)
+{
+	return WR_CONTROL_BIT;
+}
+
+int rs_post_write(struct rs *rs, struct ibv_sge *sge, int count, const uint32_t *message,
+		  unsigned int flags, uint64_t addr, uint32_t key, uint64_t wr_id)
+{
+	struct ibv_send_wr wr = {
+		.wr_id = wr_id,
+		.sg_list = sge,
+		.num_sge = count,
+		.opcode = message ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
+		.send_flags = flags,
+		.imm_data = message ? htonl(*message) : 0,
+		.wr.rdma = {addr, key},
+	};
+	struct ibv_send_wr *bad;
+
+	return -ibv_post_send(rs->id->qp, &wr, &bad);
+}
+
+/* ------------------------------------------------------------------ control */
+
+static bool may_control(const struct rs *rs)
+{
+	return rs->control < RS_CONTROL_MAX && rs->state == RS_CONNECTED;
+}
+
+static void post_control(struct rs *rs, struct ibv_sge *sge, uint32_t message, uint64_t addr,
+			 uint32_t key)
+{
+	int err = rs_post_write(rs, sge, sge ? 1 : 0, &message, sge ? IBV_SEND_INLINE : 0, addr,
+				key, rs_wr_control());
+
+	if (err)
+		rs_fail(rs, -err);
+	else
+		rs->control++;
+}
+
+/* The peer may send as many messages as we have receives, and into a half that is read. */
+static void grant(struct rs *rs)
+{
+	uint32_t half = rs->rbuf_size / 2;
+	bool memory = rs->rbuf_free >= half;
+	bool messages = (int16_t)(rs->received - rs->granted) >= 0;
+
+	if (!(memory || messages) || !may_control(rs) || !rs->may_receive)
+		return;
+	uint32_t message = rs_message(RS_OP_SGL, (uint16_t)(rs->received + rs->rq_size));
+
+	rs->granted = (uint16_t)(rs->received + rs->rq_size / 2);
+	if (!memory) {
+		post_control(rs, NULL, message, 0, 0);
+		return;
+	}
+	struct rs_sge offer = {(uintptr_t)rs->rbuf + rs->rbuf_offer, rs->rmr->rkey, half};
+	struct ibv_sge sge = {(uintptr_t)&offer, sizeof(offer), 0};
+
+	post_control(rs, &sge, message, rs->peer_sgl.addr + rs->peer_entry * sizeof(offer),
+		     rs->peer_sgl.key);
+	rs->peer_entry = (rs->peer_entry + 1) % rs->peer_sgl.length;
+	rs->rbuf_free -= half;
+	rs->rbuf_offer = (rs->rbuf_offer + half) % rs->rbuf_size;
+}
+
+static void send_due(struct rs *rs)
+{
+	rs_iomap_tell(rs);
+	grant(rs);
+	if (rs->shutdown_due < 0 || !may_control(rs))
+		return;
+	uint32_t what = (uint32_t)rs->shutdown_due;
+
+	rs->shutdown_due = -1;
+	post_control(rs, NULL, rs_message(RS_OP_CTRL, what), 0, 0);
+	if (what == RS_CTRL_DISCONNECT && rs->state == RS_CONNECTED)
+		rs->state = RS_CLOSED;
+}
+
+/* ------------------------------------------------------------------ completions */
+
+/* The peer wrote entries of our table before it said so. */
+static void learn_targets(struct rs *rs)
+{
+	struct rs_sge *entry = &rs->table[rs->target_next];
+
+	if (rs->target[rs->target_next].length ||
+	    !__atomic_load_n(&entry->length, __ATOMIC_ACQUIRE))
+		return;
+	rs->target[rs->target_next] = *entry;
+	entry->length = 0;
+	rs->target_next = (rs->target_next + 1) % RS_SGL_SIZE;
+}
+
+static void take_control(struct rs *rs, uint32_t what)
+{
+	switch (what) {
+	case RS_CTRL_DISCONNECT:
+		rs->may_receive = rs->may_send = false;
+		rs->state = RS_CLOSED;
+		break;
+	case RS_CTRL_SHUTDOWN:
+		rs->may_receive = false;
+		break;
+	default: /* a sign of life */
+		break;
+	}
+}
+
+static void take_message(struct rs *rs, uint32_t message)
+{
+	uint32_t value = message & RS_VALUE_MASK;
+
+	switch (message >> RS_OP_SHIFT) {
+	case RS_OP_DATA:
+		/* The counters must hold whatever the peer says. */
+		if (value > rs->rbuf_size - rs->rbuf_ready - rs->rbuf_free) {
+			rs_fail(rs, EPROTO);
+			return;
+		}
+		rs->rbuf_ready += value;
+		rs->received++;
+		break;
+	case RS_OP_SGL:
+		rs->credit = (uint16_t)value;
+		learn_targets(rs);
+		break;
+	case RS_OP_CTRL:
+		take_control(rs, value);
+		break;
+	default: /* an iomap's entry is looked at when it is used */
+		break;
+	}
+}
+
+static void take_completion(struct rs *rs, const struct ibv_wc *wc)
+{
+	if (wc->status != IBV_WC_SUCCESS) {
+		if (rs->state == RS_CONNECTED)
+			rs_fail(rs, ECONNRESET);
+		return;
+	}
+	if (wc->opcode & IBV_WC_RECV) {
+		struct ibv_recv_wr wr = {.wr_id = 0}, *bad;
+
+		ibv_post_recv(rs->id->qp, &wr, &bad);
+		take_message(rs, ntohl(wc->imm_data));
+	} else if (wc->wr_id & WR_CONTROL_BIT) {
+		rs->control--;
+	} else {
+		rs->sq_free++;
+		rs->sbuf_free += (uint32_t)wc->wr_id;
+	}
+}
+
+bool rs_progress(struct rs *rs)
+{
+	struct ibv_wc wc[16];
+	bool any = false;
+	int n;
+
+	if (!rs->cq)
+		return false;
+	do {
+		n = ibv_poll_cq(rs->cq, 16, wc);
+		for (int i = 0; i < n; i++)
+			take_completion(rs, &wc[i]);
+		any |= n > 0;
+	} while (n == 16);
+	if (rs->state == RS_CONNECTED)
+		send_due(rs);
+	if (any)
+		rs_wake(rs);
+	return any;
+}
+
+bool rs_can_send(const struct rs *rs)
+{
+	return rs->sq_free && rs->sent != rs->credit && rs->target[rs->target_now].length &&
+	       rs->sbuf_free;
+}
+
+/* ------------------------------------------------------------------ sending */
+
+static bool send_ready(const struct rs *rs)
+{
+	return rs->state > RS_CONNECTED ||
+	       (rs->state == RS_CONNECTED && (!rs->may_send || rs_can_send(rs)));
+}
+
+static bool connect_over(const struct rs *rs)
+{
+	return rs->state >= RS_CONNECTED;
+}
+
+/* Why nothing can be sent or received any more, or hasn't been yet. */
+static int not_connected(struct rs *rs)
+{
+	if (rs->state == RS_FAILED) {
+		int error = rs->error;
+
+		rs->error = 0;
+		return error ? -error : -ECONNRESET;
+	}
+	return -ENOTCONN;
+}
+
+static int send_error(struct rs *rs)
+{
+	if (rs->state == RS_CLOSED || (rs->state == RS_CONNECTED && !rs->may_send))
+		return -EPIPE;
+	return not_connected(rs);
+}
+
+/* Copies `bytes` out of the vector; moves on in it. */
+static void gather(uint8_t *out, const struct iovec **iov, size_t *at, uint32_t bytes)
+{
+	while (bytes) {
+		size_t n = (*iov)->iov_len - *at;
+
+		if (n > bytes)
+			n = bytes;
+		memcpy(out, (const uint8_t *)(*iov)->iov_base + *at, n);
+		out += n;
+		bytes -= (uint32_t)n;
+		*at += n;
+		if (*at == (*iov)->iov_len) {
+			(*iov)++;
+			*at = 0;
+		}
+	}
+}
+
+int rs_stage(struct rs *rs, const struct iovec **iov, size_t *at, uint32_t bytes,
+	     struct ibv_sge sge[2])
+{
+	uint32_t end = rs->sbuf_size - rs->sbuf_next, first = bytes < end ? bytes : end;
+
+	gather(rs->sbuf + rs->sbuf_next, iov, at, first);
+	sge[0] = (struct ibv_sge){(uintptr_t)rs->sbuf + rs->sbuf_next, first, rs->smr->lkey};
+	if (bytes > first) {
+		gather(rs->sbuf, iov, at, bytes - first);
+		sge[1] = (struct ibv_sge){(uintptr_t)rs->sbuf, bytes - first, rs->smr->lkey};
+	}
+	rs->sbuf_next = (rs->sbuf_next + bytes) % rs->sbuf_size;
+	rs->sbuf_free -= bytes;
+	return bytes > first ? 2 : 1;
+}
+
+/* One write of at most `left` bytes. Their number, or -errno. */
+static ssize_t send_chunk(struct rs *rs, const struct iovec **iov, size_t *at, size_t left)
+{
+	struct rs_sge *target = &rs->target[rs->target_now];
+	uint32_t bytes = left < rs->chunk ? (uint32_t)left : rs->chunk;
+	uint8_t copy[RS_CHUNK_FIRST];
+	struct ibv_sge sge[2];
+	int err;
+
+	if (bytes > target->length)
+		bytes = target->length;
+	if (bytes > rs->sbuf_free)
+		bytes = rs->sbuf_free;
+	uint32_t message = rs_message(RS_OP_DATA, bytes);
+
+	if (bytes <= rs->inline_size && bytes <= sizeof(copy)) {
+		gather(copy, iov, at, bytes);
+		sge[0] = (struct ibv_sge){(uintptr_t)copy, bytes, 0};
+		err = rs_post_write(rs, sge, 1, &message, IBV_SEND_INLINE, target->addr,
+				    target->key, rs_wr_data(0));
+	} else {
+		int count = rs_stage(rs, iov, at, bytes, sge);
+
+		err = rs_post_write(rs, sge, count, &message, 0, target->addr, target->key,
+				    rs_wr_data(bytes));
+	}
+	if (err) {
+		rs_fail(rs, -err);
+		return err;
+	}
+	rs->sq_free--;
+	rs->sent++;
+	target->addr += bytes;
+	target->length -= bytes;
+	if (!target->length)
+		rs->target_now = (rs->target_now + 1) % RS_SGL_SIZE;
+	if (rs->chunk < RS_CHUNK_MAX)
+		rs->chunk *= 2;
+	return bytes;
+}
+
+static size_t vector_size(const struct iovec *iov, size_t count)
+{
+	size_t size = 0;
+
+	for (size_t i = 0; i < count; i++)
+		size += iov[i].iov_len;
+	return size;
+}
+
+static ssize_t send_locked(struct rs *rs, const struct iovec *iov, size_t size, bool nonblocking)
+{
+	size_t done = 0, at = 0;
+	if (rs->state < RS_RESOLVING_ADDR)
+		return -ENOTCONN;
+	int err = rs_wait(rs, connect_over, nonblocking, -1);
+
+	if (err)
+		return err;
+	rs->chunk = RS_CHUNK_FIRST;
+	while (done < size) {
+		if (!send_ready(rs) || !rs_can_send(rs))
+			err = rs_wait(rs, send_ready, nonblocking, -1);
+		if (!err && (rs->state != RS_CONNECTED || !rs->may_send))
+			err = send_error(rs);
+		if (err)
+			return done ? (ssize_t)done : err;
+		while (iov->iov_len == at) {
+			iov++;
+			at = 0;
+		}
+		ssize_t n = send_chunk(rs, &iov, &at, size - done);
+
+		if (n < 0)
+			return done ? (ssize_t)done : n;
+		done += (size_t)n;
+	}
+	return (ssize_t)done;
+}
+
+static ssize_t result(ssize_t n)
+{
+	if (n >= 0)
+		return n;
+	errno = (int)-n;
+	return -1;
+}
+
+static ssize_t send_vector(int fd, const struct iovec *iov, size_t count, int flags)
+{
+	struct rs *rs = rs_table_get(fd);
+
+	if (!rs)
+		return result(-EBADF);
+	if (flags & MSG_OOB)
+		return result(-EOPNOTSUPP);
+	pthread_mutex_lock(&rs->lock);
+	ssize_t n = send_locked(rs, iov, vector_size(iov, count),
+				rs->nonblocking || flags & MSG_DONTWAIT);
+
+	pthread_mutex_unlock(&rs->lock);
+	return result(n);
+}
+
+EXPORT ssize_t rsend(int socket, const void *buf, size_t len, int flags)
+{
+	struct iovec iov = {(void *)buf, len};
+
+	return send_vector(socket, &iov, 1, flags);
+}
+
+EXPORT ssize_t rsendto(int socket, const void *buf, size_t len, int flags,
+		       const struct sockaddr *dest_addr, socklen_t addrlen)
+{
+	if (dest_addr || addrlen)
+		return result(-EISCONN);
+	return rsend(socket, buf, len, flags);
+}
+
+EXPORT ssize_t rsendmsg(int socket, const struct msghdr *msg, int flags)
+{
+	if (msg->msg_control && msg->msg_controllen)
+		return result(-EOPNOTSUPP);
+	return send_vector(socket, msg->msg_iov, msg->msg_iovlen, flags);
+}
+
+EXPORT ssize_t rwrite(int socket, const void *buf, size_t count)
+{
+	return rsend(socket, buf, count, 0);
+}
+
+EXPORT ssize_t rwritev(int socket, const struct iovec *iov, int iovcnt)
+{
+	return iovcnt < 0 ? result(-EINVAL) : send_vector(socket, iov, (size_t)iovcnt, 0);
+}
+
+/* ------------------------------------------------------------------ receiving */
+
+static bool receive_ready(const struct rs *rs)
+{
+	return rs->rbuf_ready || rs->state > RS_CONNECTED ||
+	       (rs->state == RS_CONNECTED && !rs->may_receive);
+}
+
+/* Copies what there is; `peek` leaves it. */
+static size_t take_bytes(struct rs *rs, void *buf, size_t size, bool peek)
+{
+	size_t bytes = size < rs->rbuf_ready ? size : rs->rbuf_ready;
+	size_t end = rs->rbuf_size - rs->rbuf_next, first = bytes < end ? bytes : end;
+
+	memcpy(buf, rs->rbuf + rs->rbuf_next, first);
+	memcpy((uint8_t *)buf + first, rs->rbuf, bytes - first);
+	if (!peek) {
+		rs->rbuf_next = (uint32_t)((rs->rbuf_next + bytes) % rs->rbuf_size);
+		rs->rbuf_ready -= (uint32_t)bytes;
+		rs->rbuf_free += (uint32_t)bytes;
+		if (rs->state == RS_CONNECTED)
+			grant(rs);
+	}
+	return bytes;
+}
+
+static ssize_t receive_locked(struct rs *rs, void *buf, size_t size, int flags)
+{
+	bool nonblocking = rs->nonblocking || flags & MSG_DONTWAIT, all = flags & MSG_WAITALL;
+	size_t done = 0;
+
+	if (rs->state < RS_RESOLVING_ADDR)
+		return -ENOTCONN;
+	do {
+		int err = rs->rbuf_ready ? 0 : rs_wait(rs, receive_ready, nonblocking, -1);
+
+		if (!err && !rs->rbuf_ready && rs->state == RS_FAILED)
+			err = not_connected(rs);
+		if (err)
+			return done ? (ssize_t)done : err;
+		if (!rs->rbuf_ready)
+			break;
+		done += take_bytes(rs, (uint8_t *)buf + done, size - done, flags & MSG_PEEK);
+	} while (all && done < size && !(flags & MSG_PEEK));
+	return (ssize_t)done;
+}
+
+static ssize_t receive(int fd, void *buf, size_t size, int flags)
+{
+	struct rs *rs = rs_table_get(fd);
+
+	if (!rs)
+		return -EBADF;
+	if (flags & MSG_OOB)
+		return -EOPNOTSUPP;
+	if (!size)
+		return 0;
+	pthread_mutex_lock(&rs->lock);
+	ssize_t n = receive_locked(rs, buf, size, flags);
+
+	pthread_mutex_unlock(&rs->lock);
+	return n;
+}
+
+EXPORT ssize_t rrecv(int socket, void *buf, size_t len, int flags)
+{
+	return result(receive(socket, buf, len, flags));
+}
+
+EXPORT ssize_t rrecvfrom(int socket, void *buf, size_t len, int flags, struct sockaddr *src_addr,
+			 socklen_t *addrlen)
+{
+	ssize_t n = rrecv(socket, buf, len, flags);
+
+	if (n >= 0 && src_addr && addrlen)
+		rgetpeername(socket, src_addr, addrlen);
+	return n;
+}
+
+/* Into the first part that isn't full; into the next ones as far as there is something. */
+static ssize_t receive_vector(int fd, const struct iovec *iov, size_t count, int flags)
+{
+	ssize_t done = 0;
+
+	if (flags & MSG_PEEK && count > 1)
+		count = 1;
+	for (size_t i = 0; i < count; i++) {
+		int how = done && !(flags & MSG_WAITALL) ? flags | MSG_DONTWAIT : flags;
+		ssize_t n = receive(fd, iov[i].iov_base, iov[i].iov_len, how);
+
+		if (n < 0)
+			return done ? done : n;
+		done += n;
+		if ((size_t)n < iov[i].iov_len)
+			break;
+	}
+	return done;
+}
+
+EXPORT ssize_t rrecvmsg(int socket, struct msghdr *msg, int flags)
+{
+	if (msg->msg_control && msg->msg_controllen)
+		return result(-EOPNOTSUPP);
+	msg->msg_flags = 0;
+	return result(receive_vector(socket, msg->msg_iov, msg->msg_iovlen, flags));
+}
+
+EXPORT ssize_t rread(int socket, void *buf, size_t count)
+{
+	return rrecv(socket, buf, count, 0);
+}
+
+EXPORT ssize_t rreadv(int socket, const struct iovec *iov, int iovcnt)
+{
+	return iovcnt < 0 ? result(-EINVAL)
+			  : result(receive_vector(socket, iov, (size_t)iovcnt, 0));
+}
+
+/* ------------------------------------------------------------------ readiness */
+
+short rs_ready(const struct rs *rs)
+{
+	short ready = 0;
+
+	switch (rs->state) {
+	case RS_CONNECTED:
+		if (rs->rbuf_ready || !rs->may_receive)
+			ready |= POLLIN;
+		if (!rs->may_receive)
+			ready |= POLLRDHUP;
+		if (!rs->may_send || rs_can_send(rs))
+			ready |= POLLOUT;
+		break;
+	case RS_CLOSED:
+		ready |= POLLIN | POLLOUT | POLLHUP | POLLRDHUP;
+		break;
+	case RS_FAILED:
+		ready |= POLLIN | POLLOUT | POLLERR | POLLHUP;
+		break;
+	case RS_LISTENING:
+		ready |= rs->request ? POLLIN : 0;
+		break;
+	case RS_OPEN:
+	case RS_BOUND:
+		/* As a TCP socket that isn't connected. */
+		ready |= POLLOUT | POLLHUP;
+		break;
+	default:
+		break;
+	}
+	return ready;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Descriptors to rsockets. Pages of pointers that are made when they are needed and stay, so
+ * looking up takes no lock. See rs.h.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/fork.h"
+#include "rsocket/rs.h"
+
+enum { PAGE_BITS = 10, PAGE_ENTRIES = 1 << PAGE_BITS, PAGES = 1024 };
+
+static struct rs **pages[PAGES];
+static pthread_mutex_t pages_lock = PTHREAD_MUTEX_INITIALIZER;
+
+FORK_KEEP(pages_lock);
+
+static struct rs **page_of(unsigned int fd)
+{
+	return __atomic_load_n(&pages[fd >> PAGE_BITS], __ATOMIC_ACQUIRE);
+}
+
+int rs_table_set(int fd, struct rs *rs)
+{
+	if (fd < 0 || fd >= PAGES * PAGE_ENTRIES)
+		return -EMFILE;
+	pthread_mutex_lock(&pages_lock);
+	struct rs **page = page_of((unsigned int)fd);
+
+	if (!page) {
+		page = calloc(PAGE_ENTRIES, sizeof(*page));
+		__atomic_store_n(&pages[fd >> PAGE_BITS], page, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&pages_lock);
+	if (!page)
+		return -ENOMEM;
+	__atomic_store_n(&page[fd & (PAGE_ENTRIES - 1)], rs, __ATOMIC_RELEASE);
+	return 0;
+}
+
+void rs_table_clear(int fd)
+{
+	__atomic_store_n(&page_of((unsigned int)fd)[fd & (PAGE_ENTRIES - 1)], NULL,
+			 __ATOMIC_RELEASE);
+}
+
+struct rs *rs_table_get(int fd)
+{
+	if (fd < 0 || fd >= PAGES * PAGE_ENTRIES)
+		return NULL;
+	struct rs **page = page_of((unsigned int)fd);
+
+	return page ? __atomic_load_n(&page[fd & (PAGE_ENTRIES - 1)], __ATOMIC_ACQUIRE) : NULL;
+}

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Waiting for rsockets. See rs.h.
+ *
+ * Who waits looks first, for some microseconds (polling_time), then arms the completion queue,
+ * looks once more, and sleeps in poll(): on the event channel, the completion channel, and an
+ * eventfd of its own thread. The last is for what another thread takes off the first two. The sleep
+ * is bounded by wake_up_interval, as rsocket(7) says.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "abi/export.h"
+#include "rsocket/rs.h"
+
+/* ------------------------------------------------------------------ who waits */
+
+static pthread_key_t event_key;
+static pthread_once_t event_once = PTHREAD_ONCE_INIT;
+
+static void close_event(void *value)
+{
+	close((int)(intptr_t)value - 1);
+}
+
+static void make_key(void)
+{
+	pthread_key_create(&event_key, close_event);
+}
+
+/* This thread's eventfd, or -errno. */
+static int own_event(void)
+{
+	pthread_once(&event_once, make_key);
+	intptr_t value = (intptr_t)pthread_getspecific(event_key);
+
+	if (value)
+		return (int)value - 1;
+	int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+
+	if (fd < 0)
+		return -errno;
+	pthread_setspecific(event_key, (void *)(intptr_t)(fd + 1));
+	return fd;
+}
+
+void rs_wake(struct rs *rs)
+{
+	list_for_each(node, &rs->waiters) {
+		uint64_t one = 1;
+
+		/* It can't fail: the count is far from its end. */
+		if (write(container_of(node, struct rs_waiter, node)->event_fd, &one, sizeof(one)) <
+		    0)
+			continue;
+	}
+}
+
+static void drain(int event_fd)
+{
+	uint64_t count;
+
+	while (read(event_fd, &count, sizeof(count)) > 0)
+		;
+}
+
+/* ------------------------------------------------------------------ time */
+
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+/* What poll() may sleep until `end` (-1: for ever), in ms, rounded up. */
+static int sleep_ms(int64_t end)
+{
+	int most = rs_config()->wake_up_ms;
+
+	if (end < 0)
+		return most;
+	int64_t left = (end - now_ns() + 999999) / 1000000;
+
+	return left < 0 ? 0 : left < most ? (int)left : most;
+}
+
+static int64_t end_of(int timeout_ms)
+{
+	return timeout_ms < 0 ? -1 : now_ns() + timeout_ms * 1000000ll;
+}
+
+/* ------------------------------------------------------------------ one rsocket's part */
+
+/* Connected ones look at their event channel only when there is nothing else to do. */
+static void look(struct rs *rs)
+{
+	rs_progress(rs);
+	if (rs->state != RS_CONNECTED)
+		rs_events(rs);
+}
+
+void rs_advance(struct rs *rs)
+{
+	rs_progress(rs);
+	rs_events(rs);
+}
+
+static void arm(struct rs *rs)
+{
+	if (rs->cq)
+		ibv_req_notify_cq(rs->cq, 0);
+	rs_advance(rs);
+}
+
+/* Its descriptors, from `fds` on; their number. */
+static unsigned int watch(const struct rs *rs, struct pollfd *fds)
+{
+	fds[0] = (struct pollfd){.fd = rs->channel->fd, .events = POLLIN};
+	if (!rs->completions)
+		return 1;
+	fds[1] = (struct pollfd){.fd = rs->completions->fd, .events = POLLIN};
+	return 2;
+}
+
+static void woken(struct rs *rs)
+{
+	struct ibv_cq *cq;
+	void *context;
+
+	if (rs->completions && !ibv_get_cq_event(rs->completions, &cq, &context)) {
+		ibv_ack_cq_events(cq, 1);
+		rs_wake(rs);
+	}
+}
+
+/* Spins as long as the configuration says. Whether it's ready. */
+static bool spin(struct rs *rs, bool (*ready)(const struct rs *))
+{
+	int64_t end = now_ns() + rs_config()->polling_us * 1000ll;
+
+	do {
+		rs_progress(rs);
+		if (ready(rs))
+			return true;
+	} while (now_ns() < end);
+	return false;
+}
+
+int rs_wait(struct rs *rs, bool (*ready)(const struct rs *), bool nonblocking, int timeout_ms)
+{
+	struct rs_waiter waiter;
+	int64_t end = -1;
+
+	look(rs);
+	if (ready(rs))
+		return 0;
+	if (nonblocking) {
+		rs_events(rs);
+		return ready(rs) ? 0 : -EAGAIN;
+	}
+	if (spin(rs, ready))
+		return 0;
+	waiter.event_fd = own_event();
+	if (waiter.event_fd < 0)
+		return waiter.event_fd;
+	end = end_of(timeout_ms);
+	for (;;) {
+		struct pollfd fds[3];
+
+		arm(rs);
+		if (ready(rs))
+			return 0;
+		if (end >= 0 && now_ns() >= end)
+			return -ETIMEDOUT;
+		unsigned int count = watch(rs, fds);
+
+		fds[count++] = (struct pollfd){.fd = waiter.event_fd, .events = POLLIN};
+		list_add_tail(&rs->waiters, &waiter.node);
+		pthread_mutex_unlock(&rs->lock);
+		int n = poll(fds, count, sleep_ms(end));
+		int err = n < 0 ? -errno : 0;
+
+		pthread_mutex_lock(&rs->lock);
+		list_del(&waiter.node);
+		drain(waiter.event_fd);
+		woken(rs);
+		if (err) {
+			look(rs);
+			return ready(rs) ? 0 : err;
+		}
+	}
+}
+
+/* ------------------------------------------------------------------ rpoll */
+
+struct polling {
+	struct pollfd *fds; /* the program's */
+	nfds_t count;
+	struct pollfd *all; /* for poll(): up to two for each, and the eventfd */
+	struct rs_waiter *waiters;
+	int event_fd;
+};
+
+/* What rsockets among them are ready for; the number of those that are. */
+static int check_rsockets(struct polling *p, bool sleep_next)
+{
+	int ready = 0;
+
+	for (nfds_t i = 0; i < p->count; i++) {
+		struct rs *rs = rs_table_get(p->fds[i].fd);
+
+		if (!rs)
+			continue;
+		pthread_mutex_lock(&rs->lock);
+		if (sleep_next)
+			arm(rs);
+		else
+			rs_advance(rs);
+		p->fds[i].revents = rs_ready(rs) & (short)(p->fds[i].events | POLLERR | POLLHUP);
+		pthread_mutex_unlock(&rs->lock);
+		ready += p->fds[i].revents != 0;
+	}
+	return ready;
+}
+
+static void register_all(struct polling *p, bool add)
+{
+	for (nfds_t i = 0; i < p->count; i++) {
+		struct rs_waiter *waiter = &p->waiters[i];
+		struct rs *rs = rs_table_get(p->fds[i].fd);
+
+		if (add)
+			list_init(&waiter->node);
+		waiter->event_fd = p->event_fd;
+		if (!rs)
+			continue;
+		pthread_mutex_lock(&rs->lock);
+		if (add) {
+			list_add_tail(&rs->waiters, &waiter->node);
+		} else {
+			list_del(&waiter->node);
+			woken(rs);
+		}
+		pthread_mutex_unlock(&rs->lock);
+	}
+}
+
+/* All descriptors, in order; where each of the program's begins is found again by the same walk. */
+static nfds_t gather_fds(struct polling *p)
+{
+	nfds_t n = 0;
+
+	for (nfds_t i = 0; i < p->count; i++) {
+		struct rs *rs = rs_table_get(p->fds[i].fd);
+
+		if (rs)
+			n += watch(rs, &p->all[n]);
+		else
+			p->all[n++] = (struct pollfd){p->fds[i].fd, p->fds[i].events, 0};
+	}
+	p->all[n++] = (struct pollfd){.fd = p->event_fd, .events = POLLIN};
+	return n;
+}
+
+/* What poll() said of those that are no rsockets. */
+static int check_others(struct polling *p, int timeout_ms)
+{
+	nfds_t n = 0;
+	int ready = 0;
+
+	for (nfds_t i = 0; i < p->count; i++)
+		if (!rs_table_get(p->fds[i].fd))
+			p->all[n++] = (struct pollfd){p->fds[i].fd, p->fds[i].events, 0};
+	if (n && poll(p->all, n, timeout_ms) < 0)
+		return -errno;
+	for (nfds_t i = 0, k = 0; i < p->count; i++) {
+		if (rs_table_get(p->fds[i].fd))
+			continue;
+		p->fds[i].revents = p->all[k++].revents;
+		ready += p->fds[i].revents != 0;
+	}
+	return ready;
+}
+
+/* The number of those that are ready, now. */
+static int check(struct polling *p, bool sleep_next)
+{
+	int rsockets = check_rsockets(p, sleep_next), others = check_others(p, 0);
+
+	return others < 0 ? others : rsockets + others;
+}
+
+static int poll_all(struct polling *p, int timeout_ms)
+{
+	int64_t end = end_of(timeout_ms);
+	int64_t spin_end = now_ns() + rs_config()->polling_us * 1000ll;
+	int ready;
+
+	do {
+		ready = check(p, false);
+		if (ready || !timeout_ms)
+			return ready;
+	} while (now_ns() < spin_end);
+	for (;;) {
+		register_all(p, true);
+		ready = check(p, true);
+		int left = sleep_ms(end), err = 0;
+
+		if (!ready && poll(p->all, gather_fds(p), left) < 0)
+			err = -errno;
+		register_all(p, false);
+		drain(p->event_fd);
+		if (!ready && !err)
+			ready = check(p, false);
+		if (ready || err)
+			return ready ? ready : err;
+		if (end >= 0 && now_ns() >= end)
+			return 0;
+	}
+}
+
+static bool any_rsocket(const struct pollfd *fds, nfds_t count)
+{
+	for (nfds_t i = 0; i < count; i++)
+		if (rs_table_get(fds[i].fd))
+			return true;
+	return false;
+}
+
+EXPORT int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
+{
+	struct polling p = {.fds = fds, .count = nfds};
+	int n = -ENOMEM;
+
+	if (!any_rsocket(fds, nfds))
+		return poll(fds, nfds, timeout);
+	p.event_fd = own_event();
+	if (p.event_fd < 0) {
+		errno = -p.event_fd;
+		return -1;
+	}
+	p.all = malloc((2 * nfds + 1) * sizeof(*p.all));
+	p.waiters = malloc(nfds * sizeof(*p.waiters));
+	if (p.all && p.waiters)
+		n = poll_all(&p, timeout);
+	free(p.all);
+	free(p.waiters);
+	if (n >= 0)
+		return n;
+	errno = -n;
+	return -1;
+}
+
+/* ------------------------------------------------------------------ rselect */
+
+static struct pollfd *from_sets(int nfds, const fd_set *readfds, const fd_set *writefds,
+				const fd_set *exceptfds, nfds_t *count)
+{
+	struct pollfd *fds = malloc(((size_t)nfds + 1) * sizeof(*fds));
+
+	*count = 0;
+	for (int fd = 0; fds && fd < nfds; fd++) {
+		short events = 0;
+
+		if (readfds && FD_ISSET(fd, readfds))
+			events |= POLLIN;
+		if (writefds && FD_ISSET(fd, writefds))
+			events |= POLLOUT;
+		if (exceptfds && FD_ISSET(fd, exceptfds))
+			events |= POLLPRI;
+		if (events)
+			fds[(*count)++] = (struct pollfd){.fd = fd, .events = events};
+	}
+	return fds;
+}
+
+static int put(fd_set *set, int fd, bool is_ready)
+{
+	if (!set || !FD_ISSET(fd, set))
+		return 0;
+	if (is_ready)
+		return 1;
+	FD_CLR(fd, set);
+	return 0;
+}
+
+EXPORT int rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds,
+		   struct timeval *timeout)
+{
+	nfds_t count;
+	int total = 0, ms = -1;
+	struct pollfd *fds = from_sets(nfds, readfds, writefds, exceptfds, &count);
+
+	if (!fds) {
+		errno = ENOMEM;
+		return -1;
+	}
+	if (timeout)
+		ms = (int)(timeout->tv_sec * 1000 + (timeout->tv_usec + 999) / 1000);
+	int n = rpoll(fds, count, ms);
+
+	for (nfds_t i = 0; n >= 0 && i < count; i++) {
+		short ready = fds[i].revents;
+
+		if (ready & POLLNVAL) {
+			errno = EBADF;
+			n = -1;
+			break;
+		}
+		total += put(readfds, fds[i].fd, ready & (POLLIN | POLLHUP | POLLERR));
+		total += put(writefds, fds[i].fd, ready & (POLLOUT | POLLERR));
+		total += put(exceptfds, fds[i].fd, ready & POLLPRI);
+	}
+	free(fds);
+	return n < 0 ? -1 : total;
+}
