@@ -302,6 +302,7 @@ static bool pass_until_idle(struct hca *hca)
 		lock_take(&hca->engine);
 		n = pass(hca, &looked);
 		n += !list_empty(&hca->acks);
+		n += hca->wire && wire_warm(hca->wire);
 		lock_give(&hca->engine);
 		if (!n)
 			return true;

@@ -102,6 +102,7 @@ static int hca_attach(struct hca *hca)
 static void hca_free(struct hca *hca)
 {
 	link_free_self(hca);
+	wire_unmake(hca);
 	if (hca->pub)
 		munmap(hca->pub, PUB_SIZE);
 	if (hca->event_fd >= 0)

@@ -64,6 +64,13 @@ int wire_make(struct hca *hca)
 	return 0;
 }
 
+void wire_unmake(struct hca *hca)
+{
+	if (hca->wire)
+		wire_free(hca->wire);
+	hca->wire = NULL;
+}
+
 void wire_leave(struct hca *hca)
 {
 	struct wire *wire = hca->wire;
@@ -329,6 +336,8 @@ unsigned int wire_pass(struct wire *wire)
 	if (likely(atomic_load_explicit(&wire->hot, memory_order_relaxed))) {
 		packets = net_receive(&wire->rx, on_packet, wire);
 		wire->vain = packets ? 0 : wire->vain + 1;
+		if (packets)
+			wire->heard = wire->now;
 		if (unlikely(wire->vain > COLD_AFTER))
 			wire_arm(wire);
 	}

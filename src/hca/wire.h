@@ -66,6 +66,7 @@ struct wire {
 	_Atomic bool hot;
 	bool left;     /* a forked child: nothing is sent, the QPs are its parent's */
 	uint64_t now;  /* ns: when the packets that are being taken in came; under hca.engine */
+	uint64_t heard; /* ns: when there was a packet last; under hca.engine */
 	uint32_t vain; /* looks in vain since the last packet; under hca.engine */
 };
 
@@ -91,6 +92,8 @@ static inline struct tp *wire_tp(struct wire_qp *w)
 
 /* Makes the carrier when the daemon gave a socket. Without: hca.wire stays NULL. */
 int wire_make(struct hca *hca);
+/* Of an HCA that didn't come to be. */
+void wire_unmake(struct hca *hca);
 /* In a forked child: lets go of what is the parent's. */
 void wire_leave(struct hca *hca);
 
@@ -115,6 +118,15 @@ bool wire_datagram(struct qp *qp, const struct send_wqe *wqe, const struct iovec
 unsigned int wire_pass(struct wire *wire);
 /* What has arrived at this moment is taken in (before a QP stops receiving). */
 void wire_take_in(struct wire *wire);
+
+/* A packet came a moment ago, so the next is likely to come at once: sleeping and waking take longer
+ * than that. Engine held. */
+enum { WIRE_WARM_NS = 20000 };
+static inline bool wire_warm(const struct wire *wire)
+{
+	return atomic_load_explicit(&wire->hot, memory_order_relaxed) &&
+	       wire->now - wire->heard < WIRE_WARM_NS;
+}
 
 static inline bool wire_busy(const struct wire *wire)
 {

@@ -207,6 +207,8 @@ def brief(suite, stage):
             # program waits for a processor is lost for good: no more than it holds.
             size = min(size, 16 * 1024)
             count = min(count, 256 * 1024 // size)
+        if "UD" in options:
+            size = min(size, device_mtu())
         suite.case(" ".join([program, f"{size} B"] + [str(word) for word in options]), measure,
                    stage, program, "-n", count, "-s", size, *options, sizes=[size])
     for program in ("ib_atomic_lat", "ib_atomic_bw"):
