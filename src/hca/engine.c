@@ -51,6 +51,7 @@ enum {
 		1024, /* passes before the engine thread looks at the daemon and the timers again */
 	BATCH = 64,   /* records of a link in one pass: bounds how long the lock is held */
 	LEASE_AFTER = 16,  /* rings looked at in vain by somebody who polls without pause */
+	LEASE_FOUND = 8,   /* or polls that did what the engine thread would have been woken for */
 	YIELD_AFTER = 256, /* some microseconds, longer than a round trip */
 	WATCH_NS = 500000,
 	PATIENCE_NS = 1000000,
@@ -323,6 +324,7 @@ void engine_release(struct hca *hca)
 /* What a thread remembers from poll to poll. */
 struct poller {
 	unsigned int empty;   /* rings looked at in vain */
+	unsigned int found;   /* polls that found something while nobody had the lease */
 	unsigned int handled; /* hca.handled when the waiting began */
 	uint64_t since;	      /* ns, when the waiting began; 0: it has not */
 	bool napping;
@@ -352,6 +354,12 @@ static void give_way(struct hca *hca, struct poller *p)
 	nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
 }
 
+static void take_lease(struct hca *hca)
+{
+	atomic_store(&hca->pub->header.asleep, 0);
+	engine_kick(hca); /* the engine thread begins to watch */
+}
+
 void engine_poll(struct hca *hca)
 {
 	/* initial-exec: one instruction instead of a call for each poll */
@@ -365,21 +373,26 @@ void engine_poll(struct hca *hca)
 	atomic_store_explicit(&hca->polls,
 			      atomic_load_explicit(&hca->polls, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
+	bool asleep = atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed);
+
 	if (n) {
 		p.empty = 0;
 		p.since = 0;
 		p.napping = false;
+		if (unlikely(asleep) && ++p.found > LEASE_FOUND &&
+		    !atomic_load_explicit(&hca->armed_cqs, memory_order_relaxed)) {
+			p.found = 0;
+			take_lease(hca);
+		}
 		return;
 	}
 	p.empty += looked;
-	bool asleep = atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed);
 
 	if (unlikely(atomic_load_explicit(&hca->armed_cqs, memory_order_relaxed))) {
 		if (!asleep)
 			engine_release(hca);
 	} else if (unlikely(asleep && p.empty > LEASE_AFTER && !p.napping)) {
-		atomic_store(&hca->pub->header.asleep, 0);
-		engine_kick(hca); /* the engine thread begins to watch */
+		take_lease(hca);
 	}
 	if (unlikely(p.empty >= YIELD_AFTER)) {
 		p.empty = LEASE_AFTER + 1;
