@@ -212,10 +212,11 @@ static unsigned int send_ready(struct wire *wire, uint64_t now)
 static void expire_one(struct wire_qp *w, uint64_t now)
 {
 	lock_take(&w->qp->lock);
-	if (tp_deadline(wire_tp(w)) <= now)
+	if (tp_deadline(wire_tp(w)) <= now) {
 		tp_expire(wire_tp(w), now);
-	if (tp_need(wire_tp(w), now) == TP_SEND)
-		wire_transmit(w, now, WIRE_QUOTA);
+		if (tp_need(wire_tp(w), now) == TP_SEND)
+			wire_transmit(w, now, WIRE_QUOTA);
+	}
 	wire_note(w, now);
 	lock_give(&w->qp->lock);
 }
@@ -266,7 +267,8 @@ static enum wire_drop connected_packet(struct qp *qp, const struct packet *packe
 	struct wire_qp *w = qp->wire;
 	uint8_t transport = qp->type == IBV_QPT_RC ? PACKET_RC : PACKET_UC;
 
-	/* In ERR a request that was refused may come again: its answer was lost, and is repeated. */
+	/* In ERR a request that was refused may come again: its answer was lost, and is repeated.
+	 */
 	if (unlikely(!w || !(execute_receiving(qp) || qp->state == IBV_QPS_ERR)))
 		return WIRE_DROP_STATE;
 	if (unlikely(packet_transport(packet->opcode) != transport))
@@ -355,6 +357,14 @@ void wire_take_in(struct wire *wire)
 
 uint64_t wire_scan(struct wire *wire, uint64_t now)
 {
+	/* Who has the lease sees to the timers as well, and needs nobody to hold the engine's lock.
+	 */
+	bool polled = !atomic_load(&wire->hca->pub->header.asleep) && atomic_load(&wire->hot);
+
+	if (polled) {
+		atomic_store(&wire->scheduled, 0);
+		return TP_NEVER;
+	}
 	if (atomic_load(&wire->deadline) <= now) {
 		lock_take(&wire->hca->engine);
 		wire->now = now;

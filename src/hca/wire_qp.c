@@ -219,6 +219,11 @@ void wire_post(struct qp *qp)
 	}
 	uint64_t now = now_ns();
 	bool acks = tp_acknowledges(tp);
+	_Atomic uint32_t *polls = &qp->hca->polls;
+
+	/* Who sends may be at it for longer than the engine thread waits for a poll. */
+	atomic_store_explicit(polls, atomic_load_explicit(polls, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
 
 	wire_ack_travels(w, acks, now);
 	burst(w, now, WIRE_QUOTA, acks);

@@ -267,8 +267,10 @@ static void progressed(struct tp *tp, uint32_t was_una, uint32_t was_flight, uin
 	}
 	if (q->timing && psn_before(q->timed_psn, q->una)) {
 		q->timing = false;
-		congestion_round_trip(&tp->congestion, now - q->timed_at,
-				      q->delivered - q->timed_delivered);
+		/* `now` may be when the packet was taken in, and another thread have sent since. */
+		if (now > q->timed_at)
+			congestion_round_trip(&tp->congestion, now - q->timed_at,
+					      q->delivered - q->timed_delivered);
 	}
 	congestion_acknowledged(&tp->congestion, bytes, was_flight >= tp->congestion.window / 2);
 	q->retries = q->retry_cnt;
