@@ -164,6 +164,7 @@ static void take_message(struct rs *rs, uint32_t message)
 static void take_completion(struct rs *rs, const struct ibv_wc *wc)
 {
 	if (wc->status != IBV_WC_SUCCESS) {
+		rs->gone = true;
 		if (rs->state == RS_CONNECTED)
 			rs_fail(rs, ECONNRESET);
 		return;
