@@ -510,11 +510,17 @@ static void say_goodbye(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 		break;
 	case CM_REQ_RCVD:
 	case CM_MRA_REQ_SENT:
-	case CM_REP_SENT:
-	case CM_MRA_REP_RCVD:
 	case CM_REP_RCVD:
 	case CM_MRA_REP_SENT:
 		cm_reject(cm, e, CM_REJECT_CONSUMER, NULL, now);
+		break;
+	case CM_REP_SENT:
+	case CM_MRA_REP_RCVD:
+		/* The peer may think that it is established: if its RTU and this REJ were lost,
+		 * nothing else would tell it. */
+		endpoint_send_reject(cm, e, CM_REJECT_CONSUMER, CM_ABOUT_OTHER, NULL);
+		e->state = CM_ESTABLISHED;
+		cm_disconnect(cm, e, now);
 		break;
 	case CM_ESTABLISHED:
 	case CM_DREQ_RCVD:

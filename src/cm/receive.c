@@ -40,6 +40,7 @@ static void answer_unknown(struct cm *cm, const struct cm_path *path, const stru
 	cm->counters.unexpected++;
 	switch (mad->message) {
 	case CM_REP:
+	case CM_RTU:
 		refuse(cm, path, mad, CM_REJECT_INVALID_ID);
 		break;
 	case CM_DREQ:
@@ -191,6 +192,13 @@ static void say_stale(struct cm *cm, struct cm_endpoint *e, const struct cm_mad 
 {
 	(void)now;
 	refuse(cm, &e->path, mad, CM_REJECT_STALE);
+}
+
+/* The peer believes in a connection that is none any more. */
+static void say_gone(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
+{
+	(void)now;
+	refuse(cm, &e->path, mad, CM_REJECT_INVALID_ID);
 }
 
 /* The peer takes its time. */
@@ -347,7 +355,8 @@ static act *const acts[CM_STATES][CM_MESSAGES] = {
 			  [CM_DREQ] = on_disconnect_both,
 			  [CM_DREP] = on_disconnected},
 	[CM_DREQ_RCVD] = {[CM_DREP] = on_disconnected},
-	[CM_TIMEWAIT] = {[CM_REQ] = say_stale, [CM_DREQ] = answer_disconnect},
+	[CM_IDLE] = {[CM_REP] = say_gone, [CM_RTU] = say_gone, [CM_DREQ] = answer_disconnect},
+	[CM_TIMEWAIT] = {[CM_REQ] = say_stale, [CM_RTU] = say_gone, [CM_DREQ] = answer_disconnect},
 	[CM_SIDR_REQ_SENT] = {[CM_SIDR_REP] = on_sidr_reply},
 	[CM_SIDR_REP_SENT] = {[CM_SIDR_REQ] = send_again},
 };

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/cm_service.h"
 #include "daemon/commands.h"
 #include "daemon/conn.h"
 #include "daemon/context.h"
@@ -149,6 +150,8 @@ int command_attach(struct request *request, void *response)
 	if (returning)
 		take_park(request);
 	give_wire(request, response);
+	if (conn->server->wire.count)
+		cm_service_open_wire(conn->server->cm);
 	attach_resume(conn->server);
 	return 0;
 }

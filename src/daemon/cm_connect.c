@@ -17,6 +17,7 @@
 #include "daemon/cm_numbers.h"
 #include "daemon/cm_service.h"
 #include "daemon/loop.h"
+#include "daemon/process.h"
 #include "daemon/server.h"
 #include "proto/limits.h"
 
@@ -56,14 +57,17 @@ int cm_command_listen(struct cm_request *request, void *response)
 
 /* ------------------------------------------------------------------ CONNECT */
 
-/* A queue pair of the client's own process, as far as that is known. */
+/* A queue pair of the client's own process; of no other at least, if it hasn't said which it is.
+ * Else one program could make another's connections look stale. */
 static int check_qpn(const struct cm_id *id, uint32_t qpn)
 {
-	uint32_t slot = cm_client_slot(id->object.client);
+	uint32_t slot = cm_client_slot(id->object.client), of = qpn >> LIMIT_QP_BITS;
 
 	if (qpn >> 24)
 		return -EINVAL;
-	return !slot || !qpn || qpn >> LIMIT_QP_BITS == slot ? 0 : -EINVAL;
+	if (!qpn || of == slot)
+		return 0;
+	return slot || process_by_slot(cm_server(id->object.client), of) ? -EINVAL : 0;
 }
 
 /* The IP header, then the program's own data. The bytes of both, or -EINVAL. */

@@ -6,7 +6,7 @@ verbena_unit_test(daemon_numbers SOURCES ${daemon_tests}/test_numbers.c LIBS ver
 verbena_unit_test(daemon_config SOURCES ${daemon_tests}/test_config.c LIBS verbena_daemon)
 verbena_unit_test(daemon_wire SOURCES ${daemon_tests}/test_wire.c ${daemon_tests}/netns.c
 	LIBS verbena_daemon)
-foreach(name commands isolation memory return share start users)
+foreach(name cm commands isolation memory return share start users)
 	verbena_unit_test(daemon_${name} SOURCES ${daemon_tests}/test_${name}.c ${daemon_tests}/raw.c
 		LIBS verbena_client PkgConfig::JANSSON TIMEOUT 300)
 	if(TEST unit.daemon_${name})

@@ -190,6 +190,11 @@ int raw_connect(const struct raw_daemon *daemon)
 	return connect_to(daemon, "uverbs0", SOCK_SEQPACKET);
 }
 
+int raw_connect_cm(const struct raw_daemon *daemon)
+{
+	return connect_to(daemon, "rdma_cm", SOCK_SEQPACKET);
+}
+
 /* Not packet_send(): any number of descriptors. */
 int raw_send(int fd, const void *packet, size_t size, const int *fds, unsigned int count)
 {

@@ -39,6 +39,7 @@ int raw_server_start(void **state);
 int raw_server_stop(void **state);
 
 int raw_connect(const struct raw_daemon *daemon);
+int raw_connect_cm(const struct raw_daemon *daemon); /* to the node rdma_cm */
 
 /* Sends these bytes and descriptors as they are. 0 or -errno. */
 int raw_send(int fd, const void *packet, size_t size, const int *fds, unsigned int count);

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# The connection manager's codecs. Its state machine is tried in tests/sim.
+if(PCAP_FOUND)
+	verbena_unit_test(cm_mad SOURCES ${CMAKE_CURRENT_LIST_DIR}/cm/test_mad.c
+		LIBS verbena_cm verbena_wire PkgConfig::PCAP)
+else()
+	message(WARNING "libpcap is missing: CM messages aren't compared with captured ones (`make deps`)")
+endif()

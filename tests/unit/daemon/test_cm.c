@@ -1,0 +1,951 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The node rdma_cm by hand: what each command answers to right and wrong requests, which events
+ * follow, and what is left of a client that dies.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "daemon/cm_numbers.h"
+#include "proto/cm.h"
+#include "raw.h"
+
+/* ------------------------------------------------------------------ a client */
+
+struct client {
+	int fd;
+	int events; /* its first channel's */
+	uint32_t channel;
+};
+
+static int exchange(int fd, uint32_t command, const void *body, size_t size, size_t in, size_t out,
+		    void *reply, size_t reply_size, int *reply_fd)
+{
+	_Alignas(8) uint8_t packet[2048] = {0};
+	const struct rdma_ucm_cmd_hdr header = {
+		.cmd = command, .in = (uint16_t)in, .out = (uint16_t)out};
+
+	assert_true(sizeof(header) + size <= sizeof(packet));
+	memcpy(packet, &header, sizeof(header));
+	if (size)
+		memcpy(packet + sizeof(header), body, size);
+	int err = raw_send(fd, packet, sizeof(header) + size, NULL, 0);
+
+	return err ? err : raw_receive(fd, reply, reply_size, reply_fd);
+}
+
+static int cm(const struct client *c, uint32_t command, const void *body, size_t size, void *reply,
+	      size_t reply_size)
+{
+	return exchange(c->fd, command, body, size, size, reply_size, reply, reply_size, NULL);
+}
+
+#define CM(c, command, body) cm(c, RDMA_USER_CM_CMD_##command, &(body), sizeof(body), NULL, 0)
+#define CM_REPLY(c, command, body, reply) \
+	cm(c, RDMA_USER_CM_CMD_##command, &(body), sizeof(body), &(reply), sizeof(reply))
+
+static int hello(int fd, uint64_t cookie)
+{
+	const struct proto_cm_hello body = {.abi = PROTO_ABI, .cookie = cookie};
+
+	return exchange(fd, PROTO_CM_HELLO, &body, sizeof(body), sizeof(body), 0, NULL, 0, NULL);
+}
+
+static uint32_t new_channel(const struct client *c, int *events)
+{
+	struct proto_cm_create_channel_resp resp;
+
+	assert_int_equal(exchange(c->fd, PROTO_CM_CREATE_CHANNEL, NULL, 0, 0, sizeof(resp), &resp,
+				  sizeof(resp), events),
+			 0);
+	assert_true(*events >= 0);
+	return resp.channel;
+}
+
+static void open_client(struct client *c)
+{
+	c->fd = raw_connect_cm(&server);
+	assert_int_equal(hello(c->fd, 0), 0);
+	c->channel = new_channel(c, &c->events);
+}
+
+static void close_client(struct client *c)
+{
+	close(c->events);
+	close(c->fd);
+}
+
+static int try_id(const struct client *c, uint32_t channel, uint16_t ps, uint64_t uid, uint32_t *id)
+{
+	struct rdma_ucm_create_id body = {.uid = uid, .ps = ps, .qp_type = IBV_QPT_RC};
+	struct rdma_ucm_create_id_resp resp;
+
+	memcpy(body.reserved, &channel, sizeof(channel));
+	int err = CM_REPLY(c, CREATE_ID, body, resp);
+
+	*id = err ? 0 : resp.id;
+	return err;
+}
+
+static uint32_t new_id(const struct client *c, uint16_t ps, uint64_t uid)
+{
+	uint32_t id;
+
+	assert_int_equal(try_id(c, c->channel, ps, uid, &id), 0);
+	return id;
+}
+
+static uint32_t destroy(const struct client *c, uint32_t id)
+{
+	const struct rdma_ucm_destroy_id body = {.id = id};
+	struct rdma_ucm_destroy_id_resp resp;
+
+	assert_int_equal(CM_REPLY(c, DESTROY_ID, body, resp), 0);
+	return resp.events_reported;
+}
+
+static bool is_readable(int fd, int ms)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	return poll(&p, 1, ms) == 1;
+}
+
+/* The next event is this one; its identifier's uid, and id, are checked by the caller. */
+static struct rdma_ucm_event_resp expect(int events, uint32_t type, uint32_t status)
+{
+	struct rdma_ucm_event_resp event;
+
+	if (!is_readable(events, 20000))
+		fail_msg("no event %u", type);
+	assert_int_equal(recv(events, &event, sizeof(event), 0), sizeof(event));
+	if (event.event != type || event.status != status)
+		fail_msg("event %u, status %d instead of event %u, status %d", event.event,
+			 (int)event.status, type, (int)status);
+	return event;
+}
+
+/* ------------------------------------------------------------------ addresses */
+
+static int bind_v4(const struct client *c, uint32_t id, uint32_t address, uint16_t port)
+{
+	const struct sockaddr_in in = {
+		.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(address)};
+	struct rdma_ucm_bind body = {.id = id, .addr_size = sizeof(in)};
+
+	memcpy(&body.addr, &in, sizeof(in));
+	return CM(c, BIND, body);
+}
+
+static int bind_v6(const struct client *c, uint32_t id, uint16_t port)
+{
+	const struct sockaddr_in6 in = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+	struct rdma_ucm_bind body = {.id = id, .addr_size = sizeof(in)};
+
+	memcpy(&body.addr, &in, sizeof(in));
+	return CM(c, BIND, body);
+}
+
+static int set_option(const struct client *c, uint32_t id, uint32_t name, const void *value,
+		      uint32_t size)
+{
+	struct {
+		struct rdma_ucm_set_option body;
+		uint8_t value[8];
+	} request = {.body = {.id = id, .level = RDMA_OPTION_ID, .optname = name, .optlen = size}};
+
+	memcpy(request.value, value, size);
+	return cm(c, RDMA_USER_CM_CMD_SET_OPTION, &request, sizeof(request.body) + size, NULL, 0);
+}
+
+static uint16_t port_of(const struct client *c, uint32_t id)
+{
+	const struct rdma_ucm_query body = {.id = id, .option = RDMA_USER_CM_QUERY_ADDR};
+	struct rdma_ucm_query_addr_resp resp;
+	struct sockaddr_in in;
+
+	assert_int_equal(CM_REPLY(c, QUERY, body, resp), 0);
+	memcpy(&in, &resp.src_addr, sizeof(in));
+	return ntohs(in.sin_port); /* of either family */
+}
+
+static uint32_t listener(const struct client *c, uint16_t ps, uint32_t backlog, uint16_t *port)
+{
+	uint32_t id = new_id(c, ps, 100);
+	const struct rdma_ucm_listen body = {.id = id, .backlog = backlog};
+
+	assert_int_equal(bind_v4(c, id, INADDR_LOOPBACK, 0), 0);
+	assert_int_equal(CM(c, LISTEN, body), 0);
+	*port = port_of(c, id);
+	return id;
+}
+
+static int resolve_addr(const struct client *c, uint32_t id, uint32_t address, uint16_t port)
+{
+	const struct sockaddr_in in = {
+		.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(address)};
+	struct rdma_ucm_resolve_addr body = {.id = id, .dst_size = sizeof(in), .timeout_ms = 1000};
+
+	memcpy(&body.dst_addr, &in, sizeof(in));
+	return CM(c, RESOLVE_ADDR, body);
+}
+
+/* An identifier that can connect to this port of this host. */
+static uint32_t resolved(const struct client *c, uint16_t ps, uint64_t uid, uint16_t port)
+{
+	uint32_t id = new_id(c, ps, uid);
+	const struct rdma_ucm_resolve_route body = {.id = id};
+
+	assert_int_equal(resolve_addr(c, id, INADDR_LOOPBACK, port), 0);
+	assert_int_equal(expect(c->events, REPORT_ADDR_RESOLVED, 0).uid, uid);
+	assert_int_equal(CM(c, RESOLVE_ROUTE, body), 0);
+	assert_int_equal(expect(c->events, REPORT_ROUTE_RESOLVED, 0).id, id);
+	return id;
+}
+
+/* ------------------------------------------------------------------ connections */
+
+/* Of queue pairs that nobody has; each connection has others, or it would be a stale one. */
+static uint32_t last_qpn;
+
+static int connect_with(const struct client *c, uint32_t id, uint8_t private_size)
+{
+	struct rdma_ucm_connect body = {.id = id,
+					.conn_param = {.qp_num = ++last_qpn,
+						       .private_data_len = private_size,
+						       .responder_resources = 3,
+						       .initiator_depth = 5,
+						       .retry_count = 6,
+						       .rnr_retry_count = 9,
+						       .valid = 1}};
+
+	memset(body.conn_param.private_data, 0xab, private_size);
+	return CM(c, CONNECT, body);
+}
+
+static int accept_with(const struct client *c, uint32_t id, uint64_t uid, uint8_t private_size)
+{
+	struct rdma_ucm_accept body = {.uid = uid,
+				       .id = id,
+				       .conn_param = {.qp_num = ++last_qpn,
+						      .private_data_len = private_size,
+						      .responder_resources = 5,
+						      .initiator_depth = 3,
+						      .rnr_retry_count = 2,
+						      .valid = 1}};
+
+	memset(body.conn_param.private_data, 0xcd, private_size);
+	return CM(c, ACCEPT, body);
+}
+
+static int confirm(const struct client *c, uint32_t id)
+{
+	const struct rdma_ucm_accept body = {.id = id};
+
+	return CM(c, ACCEPT, body);
+}
+
+static int disconnect(const struct client *c, uint32_t id)
+{
+	const struct rdma_ucm_disconnect body = {.id = id};
+
+	return CM(c, DISCONNECT, body);
+}
+
+static struct ib_uverbs_qp_attr attr(const struct client *c, uint32_t id, uint32_t state)
+{
+	const struct rdma_ucm_init_qp_attr body = {.id = id, .qp_state = state};
+	struct ib_uverbs_qp_attr a;
+
+	assert_int_equal(CM_REPLY(c, INIT_QP_ATTR, body, a), 0);
+	return a;
+}
+
+/* Two clients, one of which listens; and what they have when they are connected. */
+struct pair {
+	struct client a, b;
+	uint16_t port;
+	uint32_t listens, active, passive;
+};
+
+static void open_pair(struct pair *p, uint32_t backlog)
+{
+	open_client(&p->a);
+	open_client(&p->b);
+	p->listens = listener(&p->b, RDMA_PS_TCP, backlog, &p->port);
+}
+
+static void close_pair(struct pair *p)
+{
+	close_client(&p->a);
+	close_client(&p->b);
+}
+
+static void request(struct pair *p)
+{
+	p->active = resolved(&p->a, RDMA_PS_TCP, 1, p->port);
+	assert_int_equal(connect_with(&p->a, p->active, 56), 0);
+	struct rdma_ucm_event_resp e = expect(p->b.events, REPORT_CONNECT_REQUEST, 0);
+
+	assert_int_equal(e.uid, 100);
+	p->passive = e.id;
+}
+
+static void establish(struct pair *p)
+{
+	request(p);
+	assert_int_equal(accept_with(&p->b, p->passive, 2, 196), 0);
+	expect(p->a.events, REPORT_CONNECT_RESPONSE, 0);
+	assert_int_equal(confirm(&p->a, p->active), 0);
+	assert_int_equal(expect(p->b.events, REPORT_ESTABLISHED, 0).uid, 2);
+}
+
+/* ------------------------------------------------------------------ tests: connecting */
+
+static void test_connection(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, 10);
+	p.active = resolved(&p.a, RDMA_PS_TCP, 1, p.port);
+	assert_int_equal(attr(&p.a, p.active, IBV_QPS_INIT).qp_access_flags, 0);
+	assert_int_equal(connect_with(&p.a, p.active, 57), -EINVAL);
+	last_qpn = 0x76;
+	assert_int_equal(connect_with(&p.a, p.active, 56), 0);
+	assert_int_equal(connect_with(&p.a, p.active, 0), -EINVAL);
+	struct rdma_ucm_event_resp e = expect(p.b.events, REPORT_CONNECT_REQUEST, 0);
+	const uint32_t active_qpn = e.param.conn.qp_num;
+
+	p.passive = e.id;
+	assert_int_equal(e.param.conn.private_data_len, 56);
+	assert_int_equal(e.param.conn.private_data[55], 0xab);
+	assert_int_equal(active_qpn, 0x77);
+	assert_int_equal(e.param.conn.responder_resources, 5);
+	assert_int_equal(e.param.conn.initiator_depth, 3);
+	assert_int_equal(e.param.conn.retry_count, 6);
+	assert_int_equal(e.param.conn.rnr_retry_count, 7);
+	/* Not answered yet: its queue pair can be made ready, the other side's can't. */
+	assert_int_equal(attr(&p.b, p.passive, IBV_QPS_RTR).dest_qp_num, 0x77);
+	const struct rdma_ucm_init_qp_attr early = {.id = p.active, .qp_state = IBV_QPS_RTR};
+	struct ib_uverbs_qp_attr a, b;
+
+	assert_int_equal(CM_REPLY(&p.a, INIT_QP_ATTR, early, a), -EINVAL);
+	assert_int_equal(confirm(&p.a, p.active), -EINVAL);
+	assert_int_equal(accept_with(&p.b, p.passive, 2, 197), -EINVAL);
+	last_qpn = 0x87;
+	assert_int_equal(accept_with(&p.b, p.passive, 2, 196), 0);
+	assert_int_equal(accept_with(&p.b, p.passive, 2, 0), -EINVAL);
+	e = expect(p.a.events, REPORT_CONNECT_RESPONSE, 0);
+	assert_int_equal(e.uid, 1);
+	assert_int_equal(e.param.conn.private_data_len, 196);
+	assert_int_equal(e.param.conn.private_data[195], 0xcd);
+	assert_int_equal(e.param.conn.qp_num, 0x88);
+	assert_int_equal(confirm(&p.a, p.active), 0);
+	assert_int_equal(expect(p.b.events, REPORT_ESTABLISHED, 0).uid, 2);
+
+	a = attr(&p.a, p.active, IBV_QPS_RTR);
+	b = attr(&p.b, p.passive, IBV_QPS_RTS);
+	assert_int_equal(a.qp_attr_mask, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+						 IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+						 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	assert_int_equal(a.dest_qp_num, 0x88);
+	assert_int_equal(a.rq_psn, b.sq_psn);
+	assert_int_equal(a.ah_attr.grh.dgid[12], 127);
+	assert_int_equal(b.retry_cnt, 6);
+	assert_int_equal(b.rnr_retry, 7);
+	assert_int_equal(b.max_rd_atomic, 3);
+	b = attr(&p.b, p.passive, IBV_QPS_RTR);
+	a = attr(&p.a, p.active, IBV_QPS_RTS);
+	assert_int_equal(b.rq_psn, a.sq_psn);
+	assert_int_equal(a.rnr_retry, 2);
+
+	/* The side that is asked answers when its program says so. */
+	assert_int_equal(disconnect(&p.a, p.active), 0);
+	assert_int_equal(expect(p.b.events, REPORT_DISCONNECTED, 0).uid, 2);
+	assert_false(is_readable(p.a.events, 50));
+	assert_int_equal(disconnect(&p.b, p.passive), 0);
+	assert_int_equal(expect(p.a.events, REPORT_DISCONNECTED, 0).uid, 1);
+	assert_int_equal(expect(p.a.events, REPORT_TIMEWAIT_EXIT, 0).uid, 1);
+	assert_int_equal(expect(p.b.events, REPORT_TIMEWAIT_EXIT, 0).uid, 2);
+	assert_int_equal(disconnect(&p.b, p.passive), 0);
+	/* ADDR, ROUTE, RESPONSE, DISCONNECTED, TIMEWAIT; the request was the listener's. */
+	assert_int_equal(destroy(&p.a, p.active), 5);
+	assert_int_equal(destroy(&p.b, p.passive), 3);
+	assert_int_equal(destroy(&p.b, p.listens), 1);
+	close_pair(&p);
+}
+
+static void test_reject(void **state)
+{
+	struct pair p;
+	struct rdma_ucm_reject body = {.private_data_len = 148, .reason = 0};
+
+	(void)state;
+	open_pair(&p, 10);
+	request(&p);
+	body.id = p.passive;
+	body.reason = 5;
+	assert_int_equal(CM(&p.b, REJECT, body), -EINVAL);
+	body.reason = 0;
+	body.private_data_len = 149;
+	assert_int_equal(CM(&p.b, REJECT, body), -EINVAL);
+	body.private_data_len = 148;
+	body.private_data[147] = 0x5a;
+	assert_int_equal(CM(&p.b, REJECT, body), 0);
+	struct rdma_ucm_event_resp e = expect(p.a.events, REPORT_REJECTED, 28);
+
+	assert_int_equal(e.param.conn.private_data_len, 148);
+	assert_int_equal(e.param.conn.private_data[147], 0x5a);
+	assert_int_equal(accept_with(&p.b, p.passive, 2, 0), -EINVAL);
+	assert_int_equal(CM(&p.b, REJECT, body), -EINVAL);
+	/* The side that connected may change its mind, too. */
+	request(&p);
+	assert_int_equal(accept_with(&p.b, p.passive, 2, 0), 0);
+	expect(p.a.events, REPORT_CONNECT_RESPONSE, 0);
+	body.id = p.active;
+	assert_int_equal(CM(&p.a, REJECT, body), 0);
+	assert_int_equal(expect(p.b.events, REPORT_REJECTED, 28).uid, 2);
+	/* Nobody listens: at once. */
+	p.active = resolved(&p.a, RDMA_PS_TCP, 1, p.port);
+	destroy(&p.b, p.listens);
+	assert_int_equal(connect_with(&p.a, p.active, 0), 0);
+	expect(p.a.events, REPORT_REJECTED, 8);
+	close_pair(&p);
+}
+
+static void test_datagrams(void **state)
+{
+	struct client a, b;
+	uint16_t port;
+
+	(void)state;
+	open_client(&a);
+	open_client(&b);
+	listener(&b, RDMA_PS_UDP, 4, &port);
+	uint32_t active = resolved(&a, RDMA_PS_UDP, 1, port);
+
+	assert_int_equal(attr(&a, active, IBV_QPS_INIT).qkey, 0x01234567);
+	assert_int_equal(connect_with(&a, active, 181), -EINVAL);
+	assert_int_equal(connect_with(&a, active, 180), 0);
+	struct rdma_ucm_event_resp e = expect(b.events, REPORT_CONNECT_REQUEST, 0);
+
+	assert_int_equal(e.param.ud.private_data_len, 180);
+	assert_int_equal(e.param.ud.private_data[179], 0xab);
+	assert_int_equal(accept_with(&b, e.id, 2, 137), -EINVAL);
+	last_qpn = 0x187;
+	assert_int_equal(accept_with(&b, e.id, 2, 136), 0);
+	e = expect(a.events, REPORT_ESTABLISHED, 0);
+	assert_int_equal(e.param.ud.qp_num, 0x188);
+	assert_int_equal(e.param.ud.qkey, 0x01234567);
+	assert_int_equal(e.param.ud.private_data[135], 0xcd);
+	assert_int_equal(e.param.ud.ah_attr.grh.dgid[12], 127);
+	assert_int_equal(disconnect(&a, active), -EINVAL);
+	/* Refused, and nobody there. */
+	active = resolved(&a, RDMA_PS_UDP, 1, port);
+	assert_int_equal(connect_with(&a, active, 0), 0);
+	e = expect(b.events, REPORT_CONNECT_REQUEST, 0);
+	const struct rdma_ucm_reject reject = {.id = e.id};
+
+	assert_int_equal(CM(&b, REJECT, reject), 0);
+	expect(a.events, REPORT_UNREACHABLE, 2);
+	active = resolved(&a, RDMA_PS_UDP, 1, 1);
+	assert_int_equal(connect_with(&a, active, 0), 0);
+	expect(a.events, REPORT_UNREACHABLE, 1);
+	close_client(&a);
+	close_client(&b);
+}
+
+static void test_notify(void **state)
+{
+	struct pair p;
+	struct rdma_ucm_notify body = {.event = IBV_EVENT_PATH_MIG};
+
+	(void)state;
+	open_pair(&p, 10);
+	request(&p);
+	body.id = p.passive;
+	assert_int_equal(CM(&p.b, NOTIFY, body), -EINVAL);
+	body.event = IBV_EVENT_COMM_EST;
+	assert_int_equal(CM(&p.b, NOTIFY, body), -EINVAL);
+	assert_int_equal(accept_with(&p.b, p.passive, 2, 0), 0);
+	assert_int_equal(CM(&p.b, NOTIFY, body), 0);
+	expect(p.b.events, REPORT_ESTABLISHED, 0);
+	assert_int_equal(CM(&p.b, NOTIFY, body), -EISCONN);
+	expect(p.a.events, REPORT_CONNECT_RESPONSE, 0);
+	assert_int_equal(confirm(&p.a, p.active), 0);
+	assert_false(is_readable(p.b.events, 50));
+	close_pair(&p);
+}
+
+/* A queue pair that two connections name is one whose first connection is over, and forgotten. */
+static void test_stale(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, 10);
+	establish(&p);
+	uint32_t first = p.passive;
+
+	p.active = resolved(&p.a, RDMA_PS_TCP, 3, p.port);
+	last_qpn -= 2; /* the first active one's */
+	assert_int_equal(connect_with(&p.a, p.active, 0), 0);
+	last_qpn += 2;
+	assert_int_equal(expect(p.a.events, REPORT_REJECTED, 10).uid, 3);
+	/* The first is ended by the side that was asked twice. */
+	assert_int_equal(expect(p.a.events, REPORT_DISCONNECTED, 0).uid, 1);
+	destroy(&p.b, first);
+	close_pair(&p);
+}
+
+/* ------------------------------------------------------------------ tests: backlog, death */
+
+static void test_backlog(void **state)
+{
+	struct pair p;
+	uint32_t id;
+
+	(void)state;
+	open_pair(&p, 2);
+	for (int i = 0; i < 2; i++) {
+		id = resolved(&p.a, RDMA_PS_TCP, 1, p.port);
+		assert_int_equal(connect_with(&p.a, id, 0), 0);
+	}
+	for (int i = 0; i < 50; i++) {
+		id = resolved(&p.a, RDMA_PS_TCP, 1, p.port);
+		assert_int_equal(connect_with(&p.a, id, 0), 0);
+		expect(p.a.events, REPORT_REJECTED, 28);
+		destroy(&p.a, id);
+	}
+	/* One is read: there is place for one more. */
+	expect(p.b.events, REPORT_CONNECT_REQUEST, 0);
+	id = resolved(&p.a, RDMA_PS_TCP, 1, p.port);
+	assert_int_equal(connect_with(&p.a, id, 0), 0);
+	id = resolved(&p.a, RDMA_PS_TCP, 1, p.port);
+	assert_int_equal(connect_with(&p.a, id, 0), 0);
+	expect(p.a.events, REPORT_REJECTED, 28);
+	/* Those that nobody read go with the listener, and their peers hear it. */
+	assert_int_equal(destroy(&p.b, p.listens), 1);
+	assert_false(is_readable(p.b.events, 0));
+	expect(p.a.events, REPORT_REJECTED, 28);
+	expect(p.a.events, REPORT_REJECTED, 28);
+	assert_false(is_readable(p.a.events, 50));
+	close_pair(&p);
+}
+
+/* The peer hears of a death as if the program had destroyed its identifiers. */
+static void test_death(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	/* who connects, before the answer */
+	open_pair(&p, 10);
+	request(&p);
+	close_client(&p.a);
+	open_client(&p.a);
+	while (accept_with(&p.b, p.passive, 2, 0) == 0)
+		fail_msg("accepted what is gone");
+	close_pair(&p);
+	/* who listens */
+	open_pair(&p, 10);
+	request(&p);
+	close_client(&p.b);
+	expect(p.a.events, REPORT_REJECTED, 28);
+	close_client(&p.a);
+	/* who accepted */
+	open_pair(&p, 10);
+	request(&p);
+	assert_int_equal(accept_with(&p.b, p.passive, 2, 0), 0);
+	expect(p.a.events, REPORT_CONNECT_RESPONSE, 0);
+	close_client(&p.b);
+	expect(p.a.events, REPORT_REJECTED, 28);
+	assert_int_equal(confirm(&p.a, p.active), -EINVAL);
+	close_client(&p.a);
+	/* who is connected, either side */
+	open_pair(&p, 10);
+	establish(&p);
+	close_client(&p.a);
+	assert_int_equal(expect(p.b.events, REPORT_DISCONNECTED, 0).uid, 2);
+	close_client(&p.b);
+	open_pair(&p, 10);
+	establish(&p);
+	close_client(&p.b);
+	assert_int_equal(expect(p.a.events, REPORT_DISCONNECTED, 0).uid, 1);
+	assert_int_equal(disconnect(&p.a, p.active), 0);
+	expect(p.a.events, REPORT_TIMEWAIT_EXIT, 0);
+	close_client(&p.a);
+}
+
+/* ------------------------------------------------------------------ tests: events */
+
+static void test_migrate(void **state)
+{
+	struct client c;
+	struct rdma_ucm_migrate_id body;
+	struct rdma_ucm_migrate_resp resp;
+	struct proto_cm_channel channel = {0};
+	int events;
+
+	(void)state;
+	open_client(&c);
+	uint32_t other = new_channel(&c, &events);
+	uint32_t one = new_id(&c, RDMA_PS_TCP, 1), two = new_id(&c, RDMA_PS_TCP, 2);
+
+	assert_int_equal(resolve_addr(&c, one, INADDR_LOOPBACK, 1), 0);
+	assert_int_equal(resolve_addr(&c, two, INADDR_LOOPBACK, 1), 0);
+	body = (struct rdma_ucm_migrate_id){.id = one, .fd = other};
+	assert_int_equal(CM_REPLY(&c, MIGRATE_ID, body, resp), 0);
+	assert_int_equal(expect(events, REPORT_ADDR_RESOLVED, 0).uid, 1);
+	assert_int_equal(expect(c.events, REPORT_ADDR_RESOLVED, 0).uid, 2);
+	assert_false(is_readable(c.events, 0));
+	/* What was read was reported; what is unread when it is destroyed wasn't. */
+	body = (struct rdma_ucm_migrate_id){.id = one, .fd = c.channel};
+	assert_int_equal(CM_REPLY(&c, MIGRATE_ID, body, resp), 0);
+	assert_int_equal(resp.events_reported, 1);
+	const struct rdma_ucm_resolve_route route = {.id = one};
+
+	assert_int_equal(CM(&c, RESOLVE_ROUTE, route), 0);
+	assert_true(is_readable(c.events, 1000));
+	assert_int_equal(destroy(&c, one), 1);
+	assert_false(is_readable(c.events, 0));
+	/* A channel that is used stays. */
+	channel.channel = c.channel;
+	assert_int_equal(exchange(c.fd, PROTO_CM_DESTROY_CHANNEL, &channel, sizeof(channel),
+				  sizeof(channel), 0, NULL, 0, NULL),
+			 -EBUSY);
+	destroy(&c, two);
+	assert_int_equal(exchange(c.fd, PROTO_CM_DESTROY_CHANNEL, &channel, sizeof(channel),
+				  sizeof(channel), 0, NULL, 0, NULL),
+			 0);
+	close(events);
+	close_client(&c);
+}
+
+/* More events than a socket takes wait in the daemon, in order, for a program that reads late. */
+static void test_many_events(void **state)
+{
+	enum { COUNT = 1000 };
+	struct client c;
+
+	(void)state;
+	open_client(&c);
+	for (uint64_t uid = 1; uid <= COUNT; uid++)
+		assert_int_equal(resolve_addr(&c, new_id(&c, RDMA_PS_TCP, uid), INADDR_LOOPBACK, 1),
+				 0);
+	for (uint64_t uid = 1; uid <= COUNT; uid++)
+		assert_int_equal(expect(c.events, REPORT_ADDR_RESOLVED, 0).uid, uid);
+	assert_false(is_readable(c.events, 0));
+	close_client(&c);
+}
+
+/* ------------------------------------------------------------------ tests: ports */
+
+static void test_ports(void **state)
+{
+	const int on = 1;
+	struct client c;
+	uint16_t port;
+
+	(void)state;
+	open_client(&c);
+	uint32_t one = new_id(&c, RDMA_PS_TCP, 1), two = new_id(&c, RDMA_PS_TCP, 2);
+	uint32_t other_space = new_id(&c, RDMA_PS_UDP, 3);
+
+	assert_int_equal(bind_v4(&c, one, INADDR_ANY, 0), 0);
+	assert_int_equal(bind_v4(&c, one, INADDR_ANY, 0), -EINVAL);
+	port = port_of(&c, one);
+	assert_int_not_equal(port, 0);
+	assert_int_equal(bind_v4(&c, two, INADDR_ANY, port), -EADDRINUSE);
+	assert_int_equal(bind_v4(&c, two, INADDR_LOOPBACK, port), -EADDRINUSE);
+	assert_int_equal(bind_v6(&c, two, port), -EADDRINUSE);
+	assert_int_equal(bind_v4(&c, other_space, INADDR_ANY, port), 0);
+	assert_int_equal(bind_v4(&c, two, 0x01020304, port), -EADDRNOTAVAIL);
+	destroy(&c, one);
+	assert_int_equal(bind_v4(&c, two, INADDR_LOOPBACK, port), 0);
+
+	/* Shared by those who say so, but not with one who listens. */
+	uint32_t a = new_id(&c, RDMA_PS_TCP, 1), b = new_id(&c, RDMA_PS_TCP, 2);
+
+	assert_int_equal(set_option(&c, a, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)), 0);
+	assert_int_equal(bind_v4(&c, a, INADDR_LOOPBACK, 0), 0);
+	port = port_of(&c, a);
+	assert_int_equal(bind_v4(&c, b, INADDR_LOOPBACK, port), -EADDRINUSE);
+	assert_int_equal(set_option(&c, b, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)), 0);
+	assert_int_equal(bind_v4(&c, b, INADDR_LOOPBACK, port), 0);
+	const struct rdma_ucm_listen body = {.id = a};
+
+	assert_int_equal(CM(&c, LISTEN, body), -EADDRINUSE);
+	destroy(&c, b);
+	assert_int_equal(CM(&c, LISTEN, body), 0);
+	assert_int_equal(CM(&c, LISTEN, body), -EINVAL);
+
+	/* Both families of one port, each for itself. */
+	uint32_t four = new_id(&c, RDMA_PS_TCP, 1), six = new_id(&c, RDMA_PS_TCP, 2);
+
+	assert_int_equal(set_option(&c, four, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)), 0);
+	assert_int_equal(set_option(&c, six, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)), 0);
+	assert_int_equal(bind_v4(&c, four, INADDR_ANY, 0), 0);
+	assert_int_equal(bind_v6(&c, six, port_of(&c, four)), 0);
+	close_client(&c);
+}
+
+/* Listeners of all addresses, and of one family: who gets the request. */
+static void test_listeners(void **state)
+{
+	struct pair p;
+	const int on = 1;
+
+	(void)state;
+	open_client(&p.a);
+	open_client(&p.b);
+	uint32_t six = new_id(&p.b, RDMA_PS_TCP, 6);
+	const struct rdma_ucm_listen body = {.id = six};
+
+	assert_int_equal(bind_v6(&p.b, six, 0), 0);
+	assert_int_equal(CM(&p.b, LISTEN, body), 0);
+	p.active = resolved(&p.a, RDMA_PS_TCP, 1, port_of(&p.b, six));
+	assert_int_equal(connect_with(&p.a, p.active, 0), 0);
+	assert_int_equal(expect(p.b.events, REPORT_CONNECT_REQUEST, 0).uid, 6);
+	assert_int_equal(set_option(&p.b, six, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)), -EINVAL);
+	close_pair(&p);
+}
+
+/* ------------------------------------------------------------------ tests: wrong requests */
+
+static const struct {
+	uint32_t command;
+	size_t size, out, least;
+	size_t id; /* where the identifier is; 0: there is none */
+} commands[] = {
+	{RDMA_USER_CM_CMD_CREATE_ID, sizeof(struct rdma_ucm_create_id),
+	 sizeof(struct rdma_ucm_create_id_resp), 0, 0},
+	{RDMA_USER_CM_CMD_DESTROY_ID, sizeof(struct rdma_ucm_destroy_id),
+	 sizeof(struct rdma_ucm_destroy_id_resp), 0, offsetof(struct rdma_ucm_destroy_id, id)},
+	{RDMA_USER_CM_CMD_CONNECT, sizeof(struct rdma_ucm_connect), 0,
+	 offsetof(struct rdma_ucm_connect, ece), offsetof(struct rdma_ucm_connect, id)},
+	{RDMA_USER_CM_CMD_ACCEPT, sizeof(struct rdma_ucm_accept), 0,
+	 offsetof(struct rdma_ucm_accept, ece), offsetof(struct rdma_ucm_accept, id)},
+	{RDMA_USER_CM_CMD_RESOLVE_ROUTE, sizeof(struct rdma_ucm_resolve_route), 0, 0, 1},
+	{RDMA_USER_CM_CMD_LISTEN, sizeof(struct rdma_ucm_listen), 0, 0, 1},
+	{RDMA_USER_CM_CMD_REJECT, sizeof(struct rdma_ucm_reject), 0, 0, 1},
+	{RDMA_USER_CM_CMD_DISCONNECT, sizeof(struct rdma_ucm_disconnect), 0, 0, 1},
+	{RDMA_USER_CM_CMD_INIT_QP_ATTR, sizeof(struct rdma_ucm_init_qp_attr),
+	 sizeof(struct ib_uverbs_qp_attr), 0, 1},
+	{RDMA_USER_CM_CMD_NOTIFY, sizeof(struct rdma_ucm_notify), 0, 0, 1},
+	{RDMA_USER_CM_CMD_MIGRATE_ID, sizeof(struct rdma_ucm_migrate_id),
+	 sizeof(struct rdma_ucm_migrate_resp), 0, 1},
+	{RDMA_USER_CM_CMD_QUERY, sizeof(struct rdma_ucm_query), 0, 0, 1},
+	{RDMA_USER_CM_CMD_BIND, sizeof(struct rdma_ucm_bind), 0, 0, 1},
+	{RDMA_USER_CM_CMD_RESOLVE_ADDR, sizeof(struct rdma_ucm_resolve_addr), 0, 0, 1},
+	{RDMA_USER_CM_CMD_SET_OPTION, sizeof(struct rdma_ucm_set_option), 0, 0, 1},
+	{PROTO_CM_DESTROY_CHANNEL, sizeof(struct proto_cm_channel), 0, 0, 1},
+	{PROTO_CM_HELLO, sizeof(struct proto_cm_hello), 0, 0, 0},
+};
+
+static void test_lengths(void **state)
+{
+	uint8_t body[2048] = {0};
+	struct client c;
+
+	(void)state;
+	open_client(&c);
+	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+		size_t size = commands[i].size,
+		       least = commands[i].least ? commands[i].least : size;
+		uint32_t n = commands[i].command;
+		size_t out = commands[i].out;
+
+		assert_int_equal(exchange(c.fd, n, body, least - 1, least - 1, out, NULL, 0, NULL),
+				 -EINVAL);
+		assert_int_equal(exchange(c.fd, n, body, size + 4, size + 4, out, NULL, 0, NULL),
+				 -EINVAL);
+		assert_int_equal(exchange(c.fd, n, body, size, size + 1, out, NULL, 0, NULL),
+				 -EINVAL);
+		assert_int_equal(exchange(c.fd, n, body, size, size - 1, out, NULL, 0, NULL),
+				 -EINVAL);
+		if (out)
+			assert_int_equal(
+				exchange(c.fd, n, body, size, size, out - 1, NULL, 0, NULL),
+				-ENOSPC);
+		/* A right length, and no such identifier: all zeros. */
+		if (commands[i].id)
+			assert_int_equal(exchange(c.fd, n, body, size, size, out, NULL, 0, NULL),
+					 -EINVAL);
+	}
+	assert_int_equal(raw_send(c.fd, body, 3, NULL, 0), 0);
+	assert_int_equal(raw_receive(c.fd, NULL, 0, NULL), -EINVAL);
+	close_client(&c);
+}
+
+static void test_unsupported(void **state)
+{
+	static const uint32_t none[] = {RDMA_USER_CM_CMD_BIND_IP,
+					RDMA_USER_CM_CMD_RESOLVE_IP,
+					RDMA_USER_CM_CMD_QUERY_ROUTE,
+					RDMA_USER_CM_CMD_GET_EVENT,
+					RDMA_USER_CM_CMD_GET_OPTION,
+					RDMA_USER_CM_CMD_JOIN_IP_MCAST,
+					RDMA_USER_CM_CMD_LEAVE_MCAST,
+					RDMA_USER_CM_CMD_JOIN_MCAST,
+					RDMA_USER_CM_CMD_JOIN_MCAST + 1,
+					0x7f,
+					0x83,
+					UINT32_MAX};
+	struct client c;
+	uint8_t zeros[512] = {0};
+
+	(void)state;
+	open_client(&c);
+	for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++)
+		assert_int_equal(cm(&c, none[i], zeros, sizeof(zeros), NULL, 0), -EOPNOTSUPP);
+	close_client(&c);
+}
+
+/* Handles of another client, of another kind, of what is gone. */
+static void test_handles(void **state)
+{
+	struct client a, b;
+	uint32_t id;
+
+	(void)state;
+	open_client(&a);
+	open_client(&b);
+	uint32_t mine = new_id(&a, RDMA_PS_TCP, 1), gone = new_id(&a, RDMA_PS_TCP, 1);
+
+	destroy(&a, gone);
+	const uint32_t wrong[] = {0, mine ^ 1, gone, a.channel, UINT32_MAX};
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		const struct rdma_ucm_destroy_id body = {.id = wrong[i]};
+		struct rdma_ucm_destroy_id_resp resp;
+
+		assert_int_equal(CM_REPLY(&a, DESTROY_ID, body, resp), -EINVAL);
+		assert_int_equal(bind_v4(&a, wrong[i], INADDR_LOOPBACK, 0), -EINVAL);
+	}
+	assert_int_equal(try_id(&a, mine, RDMA_PS_TCP, 1, &id), -EINVAL);
+	assert_int_equal(try_id(&a, a.channel, RDMA_PS_TCP, 0, &id), -EINVAL);
+	assert_int_equal(try_id(&a, a.channel, 1, 1, &id), -EINVAL);
+	assert_int_equal(try_id(&a, a.channel, RDMA_PS_IB, 1, &id), 0);
+	/* Not in this order. */
+	assert_int_equal(connect_with(&a, mine, 0), -EINVAL);
+	assert_int_equal(accept_with(&a, mine, 1, 0), -EINVAL);
+	assert_int_equal(disconnect(&a, mine), -EINVAL);
+	const struct rdma_ucm_resolve_route route = {.id = mine};
+
+	assert_int_equal(CM(&a, RESOLVE_ROUTE, route), -EINVAL);
+	close_client(&a);
+	close_client(&b);
+}
+
+static void test_hello(void **state)
+{
+	struct proto_cm_hello body = {.abi = PROTO_ABI + 1};
+	int fd = raw_connect_cm(&server), pair[2];
+	struct raw_process process;
+
+	(void)state;
+	assert_int_equal(exchange(fd, PROTO_CM_CREATE_CHANNEL, NULL, 0, 0, 8, NULL, 0, NULL),
+			 -EINVAL);
+	assert_int_equal(
+		exchange(fd, PROTO_CM_HELLO, &body, sizeof(body), sizeof(body), 0, NULL, 0, NULL),
+		-EPROTONOSUPPORT);
+	assert_int_equal(hello(fd, 0x1234), -ESTALE);
+	raw_attach(&server, &process);
+	assert_int_equal(hello(fd, 0), 0);
+	assert_int_equal(hello(fd, process.resp.cookie), 0);
+	/* Descriptors have no business here. */
+	const struct rdma_ucm_cmd_hdr header = {.cmd = PROTO_CM_CREATE_CHANNEL, .out = 8};
+
+	assert_int_equal(pipe(pair), 0);
+	assert_int_equal(raw_send(fd, &header, sizeof(header), pair, 1), 0);
+	assert_int_equal(raw_receive(fd, NULL, 0, NULL), -EINVAL);
+
+	/* Now that its process is known, so are its queue pairs' numbers. */
+	struct client c = {.fd = fd};
+	uint16_t port;
+
+	c.channel = new_channel(&c, &c.events);
+	listener(&c, RDMA_PS_TCP, 1, &port);
+	uint32_t id = resolved(&c, RDMA_PS_TCP, 1, port);
+
+	assert_int_equal(connect_with(&c, id, 0), -EINVAL);
+	close(pair[0]);
+	close(pair[1]);
+	close_client(&c);
+	raw_detach(&process);
+}
+
+static void test_options(void **state)
+{
+	struct client c;
+	uint8_t value[8] = {1};
+
+	(void)state;
+	open_client(&c);
+	uint32_t id = new_id(&c, RDMA_PS_TCP, 1);
+
+	assert_int_equal(set_option(&c, id, RDMA_OPTION_ID_TOS, value, 1), 0);
+	assert_int_equal(set_option(&c, id, RDMA_OPTION_ID_TOS, value, 4), -EINVAL);
+	assert_int_equal(set_option(&c, id, RDMA_OPTION_ID_REUSEADDR, value, 1), -EINVAL);
+	assert_int_equal(set_option(&c, id, RDMA_OPTION_ID_ACK_TIMEOUT, value, 1), 0);
+	value[0] = 32;
+	assert_int_equal(set_option(&c, id, RDMA_OPTION_ID_ACK_TIMEOUT, value, 1), -EINVAL);
+	assert_int_equal(set_option(&c, id, 17, value, 1), -ENOSYS);
+	close_client(&c);
+}
+
+/* Nothing is left when all are gone: no identifier, no channel. */
+static void test_nothing_left(void **state)
+{
+	long before;
+	struct pair p;
+
+	(void)state;
+	raw_expect_count(&server, "clients", 0);
+	for (int round = 0; round < 2; round++) {
+		before = raw_daemon_fds(&server);
+		for (int i = 0; i < 20; i++) {
+			open_pair(&p, 10);
+			establish(&p);
+			request(&p);
+			close_pair(&p);
+		}
+		open_client(&p.a); /* after this answer, those before are gone */
+		close_client(&p.a);
+	}
+	for (int i = 0; i < 1000 && raw_daemon_fds(&server) > before; i++)
+		raw_nap();
+	assert_true(raw_daemon_fds(&server) <= before);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_connection),   cmocka_unit_test(test_reject),
+		cmocka_unit_test(test_datagrams),    cmocka_unit_test(test_notify),
+		cmocka_unit_test(test_stale),	     cmocka_unit_test(test_backlog),
+		cmocka_unit_test(test_death),	     cmocka_unit_test(test_migrate),
+		cmocka_unit_test(test_many_events),  cmocka_unit_test(test_ports),
+		cmocka_unit_test(test_listeners),    cmocka_unit_test(test_lengths),
+		cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_handles),
+		cmocka_unit_test(test_hello),	     cmocka_unit_test(test_options),
+		cmocka_unit_test(test_nothing_left),
+	};
+
+	return cmocka_run_group_tests(tests, raw_server_start, raw_server_stop);
+}
