@@ -231,9 +231,8 @@ def rcopy(stage, size):
             part = os.urandom(MIB)
             digest.update(part)
             file.write(part)
-    one, _ = pair(stage, ("rcopy", "-p", port), ("rcopy", "-p", port, source,
-                                                 f"127.0.0.1:{target}"),
-                  seconds=60, server_ends=False)
+    one, _ = pair(stage, ("rcopy", "-p", port),
+                  ("rcopy", source, f"127.0.0.1:{target}", "-p", port), seconds=60, server_ends=False)
     copied = hashlib.sha256()
     with open(target, "rb") as file:
         while part := file.read(MIB):
