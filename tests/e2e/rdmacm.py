@@ -9,6 +9,7 @@ Runs the groups (see GROUPS; without any: all), and of their cases those whose n
 """
 import hashlib
 import os
+import random
 import re
 import socket
 import subprocess
@@ -16,7 +17,7 @@ import sys
 import time
 
 import pyverbs
-from lib import VERBENA, FULL, PORTS, SLOW, Failure, Stage, Suite, need_programs, require, tail
+from lib import BUILD, VERBENA, FULL, PORTS, SLOW, Failure, Stage, Suite, need_programs, require, tail
 
 MIB = 1024 * 1024
 REFUSED = re.compile(r"REJECTED|refused|CM event 8|Connection refused|event 8", re.IGNORECASE)
@@ -260,6 +261,38 @@ def rsockets(suite, stage):
     suite.case("rcopy", rcopy, stage, (1024 if FULL else 64) * MIB)
 
 
+# ---------------------------------------------------------------------------- at random
+
+def churn(stage, count, rounds, kills):
+    """Processes that connect to each other at random, of which some are killed: the others see only
+    events that may be, all of their connections end, and the daemon keeps nothing."""
+    number = random.randrange(1, 100000)
+    port = PORTS.take()
+    print(f"      seed {number}", flush=True)
+    chance = random.Random(number)
+    program = os.path.join(BUILD, "tests", "e2e", "cm_churn")
+    processes = [stage.start(program, number, port, count, index, rounds, plain=True)
+                 for index in range(count)]
+    victims = set(chance.sample(range(count), kills))
+    for index in sorted(victims):
+        time.sleep(chance.random() * 0.1)
+        processes[index].kill()
+    total = 0
+    for index, process in enumerate(processes):
+        status, text = process.wait(120 * SLOW), process.output()
+        if index in victims:
+            continue
+        require(status == 0, f"process {index} ended with {status}\n{tail(text)}")
+        total += int(re.search(r"established (\d+)", text)[1])
+    require(total > count * rounds // 20, f"only {total} connections were established")
+    stage.expect_no_clients()
+
+
+def churns(suite, stage):
+    suite.case("connections at random, 50 processes, 15 are killed", churn, stage, 50,
+               500 if FULL else 100, 15)
+
+
 # ---------------------------------------------------------------------------- pyverbs
 
 # In a mount namespace of its own: /sys/class as it is, and the device's interface in it.
@@ -334,7 +367,7 @@ def refusals(suite, stage):
 
 
 GROUPS = {"connections": connections, "perftest": perftests, "rsockets": rsockets,
-          "refusals": refusals, "pyverbs": pyverbs_tests}
+          "refusals": refusals, "pyverbs": pyverbs_tests, "churn": churns}
 
 
 def main():
