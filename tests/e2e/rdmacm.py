@@ -11,13 +11,16 @@ import hashlib
 import os
 import random
 import re
+import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
 
 import pyverbs
-from lib import BUILD, VERBENA, FULL, PORTS, SLOW, Failure, Stage, Suite, need_programs, require, tail
+from lib import (BUILD, FULL, PORTS, SANITIZER_RUNTIME, SLOW, VERBENA, Failure, Stage, Suite,
+                 need_programs, port_listened, require, tail)
 
 MIB = 1024 * 1024
 REFUSED = re.compile(r"REJECTED|refused|CM event 8|Connection refused|event 8", re.IGNORECASE)
@@ -288,7 +291,20 @@ def churn(stage, count, rounds, kills):
     stage.expect_no_clients()
 
 
+def daemon_dies(stage):
+    """Ids are lost with their daemon: whoever waits for an event is told, and what comes next works."""
+    port = PORTS.take()
+    one, _ = pair(stage, ("rping", "-s", "-P", "-a", "127.0.0.1", "-p", port),
+                  ("rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", 1), server_ends=False)
+    for pid in stage.daemons():
+        os.kill(pid, signal.SIGKILL)
+    status, text = one.wait(20 * SLOW), one.output()
+    require(status != 0 and "No such device" in text, f"it ended with {status}\n{tail(text)}")
+    rping(stage, "127.0.0.1", 3)
+
+
 def churns(suite, stage):
+    suite.case("the daemon is killed", daemon_dies, stage)
     suite.case("connections at random, 50 processes, 15 are killed", churn, stage, 50,
                500 if FULL else 100, 15)
 
@@ -350,6 +366,83 @@ def pyverbs_tests(suite, stage):
     suite.case("pyverbs test_rdmacm", pyverbs_suite, stage)
 
 
+# ---------------------------------------------------------------------------- preloaded
+
+PRELOAD = os.path.join(BUILD, "lib", "rsocket", "librspreload.so")
+
+CLIENT = """
+import select, socket, sys
+s = socket.socket()
+s.setblocking(False)
+try:
+    s.connect(("127.0.0.1", int(sys.argv[1])))
+except BlockingIOError:
+    pass
+assert select.select([], [s], [], 20)[1]
+assert s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+s.setblocking(True)
+s.sendall(b"GET /source HTTP/1.0\\r\\n\\r\\n")
+data = b""
+while part := s.recv(65536):
+    data += part
+s.close()
+assert data.split(b"\\r\\n\\r\\n", 1)[1] == open(sys.argv[2], "rb").read()
+"""
+
+
+def preloaded(stage, *command, **options):
+    """The sanitizer's run time comes first, where there is one."""
+    names = ":".join(filter(None, (SANITIZER_RUNTIME, PRELOAD)))
+    return stage.start("env", f"LD_PRELOAD={names}", *command, preload=False, **options)
+
+
+def web(stage):
+    """A web server and two clients, none of which knows what it runs on."""
+    port = PORTS.take()
+    source = os.path.join(stage.directory, "source")
+    with open(source, "wb") as file:
+        file.write(os.urandom(5 * MIB))
+    server = preloaded(stage, "python3", "-m", "http.server", port, "--bind", "127.0.0.1",
+                       "--directory", stage.directory)
+    end = time.monotonic() + 20 * SLOW
+    while True:
+        client = preloaded(stage, "python3", "-c", CLIENT, port, source)
+        status = client.wait(20 * SLOW)
+        if not status or time.monotonic() > end or not server.running():
+            break
+    require(not status, f"the client ended with {status}\n{tail(client.output())}\n"
+                        f"{tail(server.output())}")
+    require(not port_listened(port), "the server listens on a TCP port: it isn't preloaded")
+    if shutil.which("curl"):
+        target = os.path.join(stage.directory, "target")
+        preloaded(stage, "curl", "-s", "-S", "-o", target,
+                  f"http://127.0.0.1:{port}/source").expect(20 * SLOW)
+        with open(target, "rb") as got, open(source, "rb") as sent:
+            require(got.read() == sent.read(), "curl got something else")
+    server.kill()
+    server.wait(5)
+
+
+def ordinary(stage):
+    """Where nobody answers an rsocket, there is still TCP."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        client = preloaded(stage, "python3", "-c", "import socket, sys\n"
+                           "s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n"
+                           "s.sendall(b'hello')\n", port)
+        accepted, _ = listener.accept()
+        with accepted:
+            require(accepted.recv(5) == b"hello", "the server got something else")
+    client.expect(20 * SLOW)
+
+
+def preloads(suite, stage):
+    suite.case("a web server and clients by LD_PRELOAD", web, stage)
+    suite.case("an ordinary server, a preloaded client", ordinary, stage)
+
+
 # ---------------------------------------------------------------------------- what isn't there
 
 def refused(stage, *command, needle):
@@ -367,7 +460,8 @@ def refusals(suite, stage):
 
 
 GROUPS = {"connections": connections, "perftest": perftests, "rsockets": rsockets,
-          "refusals": refusals, "pyverbs": pyverbs_tests, "churn": churns}
+          "refusals": refusals, "pyverbs": pyverbs_tests, "churn": churns,
+          "preload": preloads}
 
 
 def main():
