@@ -204,7 +204,7 @@ static struct span span_of(const struct field *f)
 	unsigned int first = f->at / 8, end = (f->at + f->bits + 7) / 8;
 
 	return (struct span){first, end - first, end * 8 - f->at - f->bits,
-			     f->bits == 64 ? UINT64_MAX : ((uint64_t)1 << f->bits) - 1};
+			     f->bits >= 64 ? UINT64_MAX : ((uint64_t)1 << f->bits) - 1};
 }
 
 static void field_decode(const struct field *f, const uint8_t *body, uint8_t *mad)

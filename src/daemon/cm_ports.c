@@ -9,6 +9,7 @@
 #include <sys/random.h>
 
 #include "daemon/cm_id.h"
+#include "wire/ip.h"
 
 /* A port that somebody has. */
 struct cm_binding {
@@ -156,7 +157,7 @@ int cm_ports_check_listen(const struct cm_id *id)
 /* How well it fits: 0 not at all, 1 because it listens for all addresses, 2 for this one. */
 static int fit(const struct cm_id *id, const uint8_t gid[16])
 {
-	bool v4 = IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)gid);
+	bool v4 = ip_is_v4(gid);
 	uint8_t own[16];
 
 	if (id->state != ID_LISTEN)

@@ -21,17 +21,18 @@ FIRST_FD = 3
 
 
 class Manager:
-    """Two listening sockets in the stage's directory, and at most one daemon."""
+    """Three listening sockets in the stage's directory, and at most one daemon."""
 
     def __init__(self, stage):
         self.stage = stage
         self.daemon = None
-        self.nodes = ["uverbs0", "ctl"]
+        self.nodes = ["uverbs0", "ctl", "rdma_cm"]
         self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.notify.bind(os.path.join(stage.directory, "notify"))
         self.notify.settimeout(20 * SLOW)
         self.sockets = [self.listen("uverbs0", socket.SOCK_SEQPACKET),
-                        self.listen("ctl", socket.SOCK_STREAM)]
+                        self.listen("ctl", socket.SOCK_STREAM),
+                        self.listen("rdma_cm", socket.SOCK_SEQPACKET)]
 
     def listen(self, name, kind):
         """A socket as a socket unit makes it."""
@@ -45,7 +46,7 @@ class Manager:
         """Whether somebody waits in a socket within so many seconds."""
         return bool(select.select(self.sockets, [], [], seconds * SLOW)[0])
 
-    def start(self, *options, order=(0, 1), names=None, status=None):
+    def start(self, *options, order=(0, 1, 2), names=None, status=None):
         """Starts the daemon with the sockets; waits until it is ready, or has ended (status)."""
         given = [self.sockets[i] for i in order]
 
@@ -123,7 +124,7 @@ def traffic(stage, manager):
 def wrong_sockets(stage, manager):
     """What isn't a node is refused with a line that says what to do."""
     manager.sockets.append(manager.listen("other", socket.SOCK_STREAM))
-    manager.start(order=(0, 2), status=1)
+    manager.start(order=(0, 3), status=1)
     require("ListenSequentialPacket=" in stage.log(), f"no clear line\n{stage.log_tail()}")
     manager.start(order=(1, 1), status=1)
     manager.start("--runtime-dir", "/run/somewhere-else", status=1)
@@ -140,15 +141,15 @@ def main():
     stage = Stage(idle_ms=400)
     manager = Manager(stage)
     suite.case("a program starts it", program_starts_it, stage, manager)
-    suite.case("sockets in the other order", program_starts_it, stage, manager, order=(1, 0))
-    suite.case("sockets known by name", program_starts_it, stage, manager, order=(1, 0),
-               names="ctl:uverbs0")
+    suite.case("sockets in the other order", program_starts_it, stage, manager, order=(2, 1, 0))
+    suite.case("sockets known by name", program_starts_it, stage, manager, order=(2, 1, 0),
+               names="rdma_cm:ctl:uverbs0")
     suite.case("sockets with the unit's name", program_starts_it, stage, manager, "--system",
                "--runtime-dir", stage.runtime, "--idle-ms", "400",
-               names="verbenad.socket:verbenad.socket")
+               names="verbenad.socket:verbenad.socket:verbenad.socket")
     suite.case("killed in traffic", traffic, stage, manager)
     suite.case("wrong sockets", wrong_sockets, stage, manager)
-    manager.nodes = ["uverbs0"]  # the daemon makes the other, and takes it away
+    manager.nodes = ["uverbs0"]  # the daemon makes the others, and takes them away
     suite.case("only the device's socket", program_starts_it, stage, manager, order=(0,))
     for one in manager.sockets:
         one.close()

@@ -126,6 +126,7 @@ static void start(void)
 	options.config.user_objects = USER_OBJECTS;
 	memset(&server, 0, sizeof(server));
 	server.uverbs.ready = never;
+	server.rdma_cm.ready = never;
 	server.ctl.ready = never;
 	server.signals.ready = never;
 	timer_init(&server.idle, never_idle);
@@ -158,7 +159,8 @@ static void file_remove(const char *name)
 
 static void clean(void)
 {
-	static const char *const names[] = {"roster", "lock", "verbenad.pid", "uverbs0", "ctl"};
+	static const char *const names[] = {"roster",  "lock",	  "verbenad.pid",
+					    "uverbs0", "rdma_cm", "ctl"};
 
 	for (unsigned int i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		file_remove(names[i]);
@@ -206,13 +208,13 @@ void server_restart(void)
 	server_scarce(was_scarce);
 }
 
-int server_connect(int type, unsigned int user)
+static int connect_by(int (*open_one)(struct server *server, int fd), int type, unsigned int user)
 {
 	int pair[2];
 
 	MUST(pair_make(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
 	next_user = user;
-	int err = type == SOCK_STREAM ? ctl_open(&server, pair[1]) : conn_open(&server, pair[1]);
+	int err = open_one(&server, pair[1]);
 
 	next_user = 0;
 	if (!err)
@@ -220,6 +222,16 @@ int server_connect(int type, unsigned int user)
 	close(pair[0]);
 	close(pair[1]);
 	return -1;
+}
+
+int server_connect(int type, unsigned int user)
+{
+	return connect_by(type == SOCK_STREAM ? ctl_open : conn_open, type, user);
+}
+
+int server_connect_cm(unsigned int user)
+{
+	return connect_by(conn_open_cm, SOCK_SEQPACKET, user);
 }
 
 void server_rounds(unsigned int count)

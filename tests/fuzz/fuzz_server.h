@@ -17,6 +17,8 @@ struct server *server_now(void);
 /* A client's end of a new connection, non-blocking; -1: the daemon doesn't take it. `type` is that
  * of the socket (SEQPACKET: uverbs0, STREAM: ctl); `user` 0 is the daemon's own. */
 int server_connect(int type, unsigned int user);
+/* Likewise to the node rdma_cm. */
+int server_connect_cm(unsigned int user);
 
 void server_rounds(unsigned int count);
 void server_pass_time(uint64_t ms);

@@ -144,8 +144,47 @@ def packets():
                 yield bytes([is_v6 | 6]) + path + udp[8:72]
 
 
+def captured_mads():
+    """Each kind of MAD that two kernel rxe peers sent."""
+    golden = pathlib.Path(__file__).resolve().parents[1] / "unit" / "wire" / "golden"
+    seen = {}
+    for capture in sorted(golden.glob("*.pcap")):
+        data, at = capture.read_bytes(), 24
+        while at < len(data):
+            size = int.from_bytes(data[at + 8:at + 12], "little")
+            frame, at = data[at + 16:at + 16 + size], at + 16 + size
+            ip = 40 if frame[12:14] == b"\x86\xdd" else 20
+            udp = frame[14 + ip:]
+            if len(udp) == 8 + 20 + 256 + 4 and udp[2:4] == b"\x12\xb7" and udp[13:16] == b"\0\0\1":
+                seen.setdefault(udp[28 + 17], udp[28:284])
+    return seen
+
+
+def cm_mads():
+    any_mad, message, connect, command, time = 0, 1, 2, 3, 4
+    mads = captured_mads()
+    for mad in mads.values():
+        yield [any_mad, 0] + list(mad)
+    yield [any_mad, 0] + list(mads[0x10]) + [command, 0, 1] + [any_mad, 0] + list(mads[0x14]) + [command, 0, 4, time, 14]
+    for outcome in ([message, 3, 0], [message, 2, 0], [message, 1, 0]):
+        yield [connect, 0, 0] + outcome + [command, 0, 2, message, 5, 0, command, 0, 4, message, 6, 0, time, 14]
+    yield [connect, 1, 0, message, 8, 0] + [time, 14] * 20
+    yield [connect, 0, 0] + [time, 14] * 40
+
+
+def cm_commands():
+    """Who listens, who connects, and what may become of it."""
+    open_, make, bind, listen, resolve, route, connect, accept, read = 0, 1, 2, 3, 4, 5, 6, 7, 8
+    both = [open_, 0, 0, open_, 1, 0]
+    for space in (0, 1, 2, 3):
+        up = both + [make, 0, space, bind, 0, 0, 0, listen, 0, 0, 3, make, 1, space, resolve, 1, 0, 0, route, 1, 0]
+        talk = [connect, 1, 0, 5, 5, read, 0, accept, 0, 1, 5, read, 1, accept, 1, 0, 255, read, 0]
+        for end in ([9, 1, 0, 9, 0, 1], [10, 1, 0], [11, 0], [12, 0, 1, 3], [13, 1, 0], [14, 0, 0, 1]):
+            yield up + talk + end + [15, 10, read, 0, read, 1]
+
+
 def main():
-    for make in (daemon_commands, ring_entries, shared_tables, packets):
+    for make in (daemon_commands, ring_entries, shared_tables, packets, cm_mads, cm_commands):
         folder = pathlib.Path(sys.argv[1]) / make.__name__
         folder.mkdir(parents=True, exist_ok=True)
         for number, seed in enumerate(make()):
