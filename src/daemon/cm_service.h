@@ -5,6 +5,10 @@
  *
  * Messages between two identifiers of this daemon don't leave it: they wait in a queue until the
  * command that caused them is done, and are then received by the same state machine.
+ *
+ * A request for a port whose listener ended a moment ago waits a little for the next one. Programs
+ * listen, take one connection, and listen anew, while their peer connects again at once (perftest
+ * does); over a network the request would take longer than that.
  */
 #ifndef VERBENA_DAEMON_CM_SERVICE_H
 #define VERBENA_DAEMON_CM_SERVICE_H
@@ -27,6 +31,7 @@ struct cm_service {
 	struct cm_wire wire;
 	struct timer timer;
 	struct list at_home; /* messages to this host's own */
+	struct list held;    /* of those, requests that wait for a listener; the oldest first */
 	bool force_wire;     /* for tests: nothing is at home */
 	bool running;
 	uint64_t lost; /* messages for which there was no memory */

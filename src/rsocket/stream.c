@@ -546,7 +546,10 @@ short rs_ready(const struct rs *rs)
 			ready |= POLLOUT;
 		break;
 	case RS_CLOSED:
-		ready |= POLLIN | POLLOUT | POLLHUP | POLLRDHUP;
+		ready |= POLLIN | POLLOUT | POLLRDHUP;
+		/* Programs take this for the end, so what they can still read comes first. */
+		if (!rs->rbuf_ready)
+			ready |= POLLHUP;
 		break;
 	case RS_FAILED:
 		ready |= POLLIN | POLLOUT | POLLERR | POLLHUP;
