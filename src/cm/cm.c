@@ -69,8 +69,13 @@ struct cm_endpoint *endpoint_by_id(const struct cm *cm, uint32_t local_id)
 	return node ? container_of(node, struct cm_endpoint, by_id) : NULL;
 }
 
-struct cm_endpoint *endpoint_by_peer(const struct cm *cm, uint32_t remote_id, uint64_t guid,
-				     bool sidr)
+bool endpoint_is_at(const struct cm_endpoint *e, const struct cm_path *path)
+{
+	return e->path.on_host == path->on_host && !memcmp(e->path.remote, path->remote, 16);
+}
+
+struct cm_endpoint *endpoint_by_peer(const struct cm *cm, const struct cm_path *path,
+				     uint32_t remote_id, uint64_t guid, bool sidr)
 {
 	struct index_node *node = index_first(&cm->by_peer, peer_key(remote_id, guid, sidr));
 
@@ -78,20 +83,21 @@ struct cm_endpoint *endpoint_by_peer(const struct cm *cm, uint32_t remote_id, ui
 		struct cm_endpoint *e = container_of(node, struct cm_endpoint, by_peer);
 
 		if (e->remote_id == remote_id && e->remote_guid == guid &&
-		    state_is_sidr(e->state) == sidr)
+		    state_is_sidr(e->state) == sidr && endpoint_is_at(e, path))
 			return e;
 	}
 	return NULL;
 }
 
-struct cm_endpoint *endpoint_by_qpn(const struct cm *cm, uint32_t qpn, uint64_t guid)
+struct cm_endpoint *endpoint_by_qpn(const struct cm *cm, const struct cm_path *path, uint32_t qpn,
+				    uint64_t guid)
 {
 	struct index_node *node = index_first(&cm->by_qpn, peer_key(qpn, guid, false));
 
 	for (; node; node = index_next(node)) {
 		struct cm_endpoint *e = container_of(node, struct cm_endpoint, by_qpn);
 
-		if (e->qp.remote_qpn == qpn && e->remote_guid == guid)
+		if (e->qp.remote_qpn == qpn && e->remote_guid == guid && endpoint_is_at(e, path))
 			return e;
 	}
 	return NULL;

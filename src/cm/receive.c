@@ -112,7 +112,7 @@ static bool request_is_sound(const struct cm_mad *mad)
 static void on_request(struct cm *cm, const struct cm_path *path, const struct cm_mad *mad,
 		       uint64_t now)
 {
-	struct cm_endpoint *old = endpoint_by_qpn(cm, mad->qpn, mad->ca_guid);
+	struct cm_endpoint *old = endpoint_by_qpn(cm, path, mad->qpn, mad->ca_guid);
 
 	if (!request_is_sound(mad)) {
 		refuse(cm, path, mad, CM_REJECT_UNSUPPORTED);
@@ -121,8 +121,7 @@ static void on_request(struct cm *cm, const struct cm_path *path, const struct c
 	/* The peer's queue pair begins anew: it forgot a connection that is still one here. */
 	if (mad->qpn && old) {
 		refuse(cm, path, mad, CM_REJECT_STALE);
-		if (!memcmp(old->path.remote, path->remote, 16))
-			cm_disconnect(cm, old, now);
+		cm_disconnect(cm, old, now);
 		return;
 	}
 	struct cm_endpoint *e = open_passive(cm, path, CM_REQ_RCVD);
@@ -215,7 +214,7 @@ static void give_time(struct cm *cm, struct cm_endpoint *e, const struct cm_mad 
 static void on_reply(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
 {
 	(void)now;
-	if (mad->qpn && endpoint_by_qpn(cm, mad->qpn, mad->ca_guid)) {
+	if (mad->qpn && endpoint_by_qpn(cm, &e->path, mad->qpn, mad->ca_guid)) {
 		refuse(cm, &e->path, mad, CM_REJECT_STALE);
 		if (endpoint_idle(cm, e))
 			endpoint_event(cm, e, CM_EVENT_UNREACHABLE, -ECONNRESET, NULL);
@@ -371,9 +370,9 @@ static struct cm_endpoint *find(const struct cm *cm, const struct cm_path *path,
 
 	switch (mad->message) {
 	case CM_REQ:
-		return endpoint_by_peer(cm, mad->local_id, mad->ca_guid, false);
+		return endpoint_by_peer(cm, path, mad->local_id, mad->ca_guid, false);
 	case CM_SIDR_REQ:
-		return endpoint_by_peer(cm, mad->local_id, address_number(path), true);
+		return endpoint_by_peer(cm, path, mad->local_id, address_number(path), true);
 	case CM_SIDR_REP:
 		return endpoint_by_id(cm, mad->local_id);
 	case CM_REJ:
@@ -381,7 +380,7 @@ static struct cm_endpoint *find(const struct cm *cm, const struct cm_path *path,
 			break;
 		for (int i = 0; i < 8; i++)
 			guid = guid << 8 | mad->ari[i];
-		return endpoint_by_peer(cm, mad->local_id, guid, false);
+		return endpoint_by_peer(cm, path, mad->local_id, guid, false);
 	default:
 		break;
 	}
@@ -395,7 +394,7 @@ static bool is_from_peer(const struct cm_endpoint *e, const struct cm_path *path
 	bool request = mad->message == CM_REQ || mad->message == CM_SIDR_REQ;
 	bool knows_peer = e->by_peer.in && mad->message != CM_SIDR_REP;
 
-	return !memcmp(e->path.remote, path->remote, 16) && (!request || e->passive) &&
+	return endpoint_is_at(e, path) && (!request || e->passive) &&
 	       (!knows_peer || !mad->local_id || mad->local_id == e->remote_id);
 }
 

@@ -32,11 +32,18 @@ void endpoint_event(struct cm *cm, struct cm_endpoint *e, enum cm_event_type typ
 /* CM_EVENT_DISCONNECTED, if it wasn't said before. */
 void endpoint_disconnected(struct cm *cm, struct cm_endpoint *e, int status);
 
-/* By the peer's communication id, and by its QPN. NULL: none. `sidr`: a request's id. */
 struct cm_endpoint *endpoint_by_id(const struct cm *cm, uint32_t local_id);
-struct cm_endpoint *endpoint_by_peer(const struct cm *cm, uint32_t remote_id, uint64_t guid,
-				     bool sidr);
-struct cm_endpoint *endpoint_by_qpn(const struct cm *cm, uint32_t qpn, uint64_t guid);
+/*
+ * By the peer's communication id, and by its QPN. NULL: none. `sidr`: a request's id. The peer is
+ * known by its address as well: what it says of its adapter anybody can say, and if only that
+ * counted, anybody could make another's connections look like repeated or stale ones.
+ */
+struct cm_endpoint *endpoint_by_peer(const struct cm *cm, const struct cm_path *path,
+				     uint32_t remote_id, uint64_t guid, bool sidr);
+struct cm_endpoint *endpoint_by_qpn(const struct cm *cm, const struct cm_path *path, uint32_t qpn,
+				    uint64_t guid);
+/* Whether messages by this path can be of the endpoint's peer. */
+bool endpoint_is_at(const struct cm_endpoint *e, const struct cm_path *path);
 void endpoint_set_peer(struct cm *cm, struct cm_endpoint *e, uint32_t remote_id, uint64_t guid,
 		       uint32_t qpn);
 bool state_is_sidr(enum cm_state state);

@@ -315,6 +315,28 @@ static void establish(struct pair *p)
 
 /* ------------------------------------------------------------------ tests: connecting */
 
+/* What both queue pairs are told of each other. */
+static void check_attributes(const struct pair *p)
+{
+	struct ib_uverbs_qp_attr a, b;
+
+	a = attr(&p->a, p->active, IBV_QPS_RTR);
+	b = attr(&p->b, p->passive, IBV_QPS_RTS);
+	assert_int_equal(a.qp_attr_mask, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+						 IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+						 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	assert_int_equal(a.dest_qp_num, 0x88);
+	assert_int_equal(a.rq_psn, b.sq_psn);
+	assert_int_equal(a.ah_attr.grh.dgid[12], 127);
+	assert_int_equal(b.retry_cnt, 6);
+	assert_int_equal(b.rnr_retry, 7);
+	assert_int_equal(b.max_rd_atomic, 3);
+	b = attr(&p->b, p->passive, IBV_QPS_RTR);
+	a = attr(&p->a, p->active, IBV_QPS_RTS);
+	assert_int_equal(b.rq_psn, a.sq_psn);
+	assert_int_equal(a.rnr_retry, 2);
+}
+
 static void test_connection(void **state)
 {
 	struct pair p;
@@ -341,7 +363,7 @@ static void test_connection(void **state)
 	/* Not answered yet: its queue pair can be made ready, the other side's can't. */
 	assert_int_equal(attr(&p.b, p.passive, IBV_QPS_RTR).dest_qp_num, 0x77);
 	const struct rdma_ucm_init_qp_attr early = {.id = p.active, .qp_state = IBV_QPS_RTR};
-	struct ib_uverbs_qp_attr a, b;
+	struct ib_uverbs_qp_attr a;
 
 	assert_int_equal(CM_REPLY(&p.a, INIT_QP_ATTR, early, a), -EINVAL);
 	assert_int_equal(confirm(&p.a, p.active), -EINVAL);
@@ -357,22 +379,7 @@ static void test_connection(void **state)
 	assert_int_equal(confirm(&p.a, p.active), 0);
 	assert_int_equal(expect(p.b.events, REPORT_ESTABLISHED, 0).uid, 2);
 
-	a = attr(&p.a, p.active, IBV_QPS_RTR);
-	b = attr(&p.b, p.passive, IBV_QPS_RTS);
-	assert_int_equal(a.qp_attr_mask, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-						 IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-						 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-	assert_int_equal(a.dest_qp_num, 0x88);
-	assert_int_equal(a.rq_psn, b.sq_psn);
-	assert_int_equal(a.ah_attr.grh.dgid[12], 127);
-	assert_int_equal(b.retry_cnt, 6);
-	assert_int_equal(b.rnr_retry, 7);
-	assert_int_equal(b.max_rd_atomic, 3);
-	b = attr(&p.b, p.passive, IBV_QPS_RTR);
-	a = attr(&p.a, p.active, IBV_QPS_RTS);
-	assert_int_equal(b.rq_psn, a.sq_psn);
-	assert_int_equal(a.rnr_retry, 2);
-
+	check_attributes(&p);
 	/* The side that is asked answers when its program says so. */
 	assert_int_equal(disconnect(&p.a, p.active), 0);
 	assert_int_equal(expect(p.b.events, REPORT_DISCONNECTED, 0).uid, 2);

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Single rows of the state machine's tables, which a simulation reaches but can't tell from luck:
+ * what is answered to whom, and what a stranger can't do. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cm/cm.h"
+
+static const struct cm_path peer = {.local = {1}, .remote = {2}};
+static const struct cm_path stranger = {.local = {1}, .remote = {3}};
+static const struct cm_path same_host = {.local = {1}, .remote = {2}, .on_host = true};
+
+static struct cm cm;
+static struct cm_mad sent; /* the last one */
+static int sent_count, events, last_event;
+static struct cm_endpoint *passive;
+
+static void on_send(void *arg, const struct cm_path *path, const uint8_t bytes[MAD_SIZE])
+{
+	(void)arg, (void)path;
+	assert_int_equal(cm_mad_decode(bytes, &sent), CM_MAD_OK);
+	sent_count++;
+}
+
+static void on_event(void *arg, struct cm_endpoint *e, const struct cm_event *event)
+{
+	(void)arg, (void)e;
+	events++;
+	last_event = event->type;
+}
+
+static int on_request(void *arg, struct cm_endpoint *e, const struct cm_mad *mad)
+{
+	(void)arg;
+	if (mad->service_id != 7)
+		return CM_REJECT_SERVICE_ID;
+	passive = e;
+	return 0;
+}
+
+static const struct cm_ops ops = {.send = on_send, .event = on_event, .request = on_request};
+
+static int set_up(void **state)
+{
+	const struct cm_config config = {CM_CONFIG_DEFAULT, .guid = 1, .seed = 5};
+
+	(void)state;
+	sent_count = events = 0;
+	return cm_init(&cm, &config, &ops, NULL);
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	cm_fini(&cm);
+	return 0;
+}
+
+static void give(const struct cm_path *path, const struct cm_mad *mad)
+{
+	uint8_t bytes[MAD_SIZE];
+
+	cm_mad_encode(mad, bytes);
+	cm_receive(&cm, path, bytes, 0);
+}
+
+/* The n-th message so far, and the only one of this step. */
+static void expect_sent(int count, enum cm_message message)
+{
+	assert_int_equal(sent_count, count);
+	assert_int_equal(sent.message, message);
+}
+
+static const struct cm_mad request = {
+	.message = CM_REQ, .local_id = 77, .ca_guid = 9, .qpn = 5, .mtu = 3, .service_id = 7};
+
+static void test_repeated_request(void **state)
+{
+	(void)state;
+	give(&peer, &request);
+	assert_int_equal(sent_count, 0);
+	give(&peer, &request);
+	expect_sent(1, CM_MRA);
+	assert_int_equal(sent.remote_id, 77);
+	assert_int_equal(sent.service_timeout, 24);
+	const struct cm_accept accept = {.qpn = 6};
+
+	assert_int_equal(cm_accept(&cm, passive, &accept, 0), 0);
+	expect_sent(2, CM_REP);
+	give(&peer, &request);
+	expect_sent(3, CM_REP);
+	assert_int_equal(cm.endpoints, 1);
+}
+
+static void test_stale(void **state)
+{
+	struct cm_mad again = request;
+
+	(void)state;
+	give(&peer, &request);
+	again.local_id = 78;
+	give(&peer, &again);
+	expect_sent(1, CM_REJ);
+	assert_int_equal(sent.reason, CM_REJECT_STALE);
+	/* Who only says that it is this adapter isn't: it gets a connection of its own. */
+	again.local_id = 77;
+	give(&stranger, &again);
+	give(&same_host, &again);
+	assert_int_equal(sent_count, 1);
+	assert_int_equal(cm.endpoints, 3);
+}
+
+static void test_strangers(void **state)
+{
+	struct cm_mad mad = {.local_id = 77};
+
+	(void)state;
+	give(&peer, &request);
+	const struct cm_accept accept = {.qpn = 6};
+
+	cm_accept(&cm, passive, &accept, 0);
+	assert_int_equal(cm_establish(&cm, passive), 0);
+	mad.remote_id = passive->local_id;
+	mad.qpn = 6;
+	for (int message = CM_MRA; message < CM_MESSAGES; message++) {
+		if (message == CM_SIDR_REQ)
+			continue;
+		mad.message = message;
+		give(&stranger, &mad);
+		give(&same_host, &mad);
+	}
+	assert_int_equal(passive->state, CM_ESTABLISHED);
+	assert_int_equal(events, 1);
+	assert_int_equal(sent_count, 1);
+	/* Nor its peer, for another queue pair or connection of its own. */
+	mad.message = CM_DREQ;
+	mad.qpn = 8;
+	give(&peer, &mad);
+	mad.qpn = 6;
+	mad.local_id = 79;
+	give(&peer, &mad);
+	assert_int_equal(passive->state, CM_ESTABLISHED);
+	mad.message = CM_LAP;
+	mad.local_id = 77;
+	give(&peer, &mad);
+	expect_sent(2, CM_APR);
+	mad.message = CM_DREQ;
+	give(&peer, &mad);
+	assert_int_equal(last_event, CM_EVENT_DISCONNECTED);
+	assert_int_equal(passive->state, CM_DREQ_RCVD);
+}
+
+static void test_unknown(void **state)
+{
+	static const struct {
+		enum cm_message message, answer;
+		uint32_t reason;
+	} rows[] = {
+		{CM_REP, CM_REJ, CM_REJECT_INVALID_ID},
+		{CM_RTU, CM_REJ, CM_REJECT_INVALID_ID},
+		{CM_DREQ, CM_DREP, 0},
+		{CM_LAP, CM_APR, 1},
+	};
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		const struct cm_mad mad = {.message = rows[i].message,
+					   .local_id = 4,
+					   .remote_id = 8,
+					   .transaction = 3};
+
+		give(&peer, &mad);
+		expect_sent(i + 1, rows[i].answer);
+		assert_int_equal(sent.reason, rows[i].reason);
+		assert_int_equal(sent.local_id, 8);
+		assert_int_equal(sent.remote_id, 4);
+		assert_int_equal(sent.transaction, 3);
+	}
+	for (int i = 0; i < CM_MESSAGES; i++) {
+		const struct cm_mad mad = {.message = i, .local_id = 4, .remote_id = 8};
+
+		if (i == CM_MRA || i == CM_REJ || i == CM_DREP || i == CM_APR || i == CM_SIDR_REP)
+			give(&peer, &mad);
+	}
+	assert_int_equal(sent_count, 4);
+	assert_int_equal(cm.counters.unexpected, 9);
+	assert_int_equal(cm.endpoints, 0);
+}
+
+/* 4.6 s for an answer, 16 times. */
+static void test_nobody(void **state)
+{
+	const struct cm_connect connect = {.path = peer, .service_id = 7, .qp = {.mtu = 3}};
+	struct cm_endpoint *e = cm_open(&cm, NULL);
+	uint64_t at = 0;
+
+	(void)state;
+	assert_int_equal(cm_connect(&cm, e, &connect, 0), 0);
+	for (int i = 1; i <= 16; i++) {
+		expect_sent(i, CM_REQ);
+		assert_true(cm_deadline(&cm, &at));
+		assert_int_equal(at, i * 4608);
+		cm_tick(&cm, at - 1);
+		assert_int_equal(sent_count, i);
+		cm_tick(&cm, at);
+	}
+	expect_sent(17, CM_REJ);
+	assert_int_equal(sent.reason, CM_REJECT_TIMEOUT);
+	assert_int_equal(events, 1);
+	assert_int_equal(last_event, CM_EVENT_UNREACHABLE);
+	assert_int_equal(e->state, CM_IDLE);
+	assert_false(cm_deadline(&cm, &at));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_repeated_request), TEST(test_stale),	TEST(test_strangers),
+		TEST(test_unknown),	     TEST(test_nobody),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
