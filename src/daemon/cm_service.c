@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "daemon/server.h"
 
-/* A message that stays on this host. */
+/* A message that is to be received: one that stays on this host, or one that is held. */
 struct at_home {
 	struct list node;
 	struct cm_path path; /* as its receiver sees it */
@@ -18,7 +18,19 @@ struct at_home {
 	uint8_t mad[MAD_SIZE];
 };
 
-enum { HOLD_MS = 1000 };
+enum { HOLD_MS = 1000, HELD_MAX = 256 };
+
+static struct at_home *message_new(const struct cm_path *path, const uint8_t mad[MAD_SIZE])
+{
+	struct at_home *m = malloc(sizeof(*m));
+
+	if (!m)
+		return NULL;
+	m->until_ms = 0;
+	m->path = *path;
+	memcpy(m->mad, mad, MAD_SIZE);
+	return m;
+}
 
 void cm_service_send(void *arg, const struct cm_path *path, const uint8_t mad[MAD_SIZE])
 {
@@ -28,17 +40,14 @@ void cm_service_send(void *arg, const struct cm_path *path, const uint8_t mad[MA
 		cm_wire_send(&service->wire, path, mad);
 		return;
 	}
-	struct at_home *m = malloc(sizeof(*m));
+	struct at_home *m = message_new(path, mad);
 
 	if (!m) {
 		service->lost++; /* as a packet may be: it is sent again */
 		return;
 	}
-	m->until_ms = 0;
-	m->path = *path;
 	memcpy(m->path.local, path->remote, 16);
 	memcpy(m->path.remote, path->local, 16);
-	memcpy(m->mad, mad, MAD_SIZE);
 	list_add_tail(&service->at_home, &m->node);
 }
 
@@ -87,9 +96,10 @@ static bool is_early(const struct cm_service *service, const struct at_home *m)
 
 static bool hold(struct cm_service *service, struct at_home *m)
 {
-	if (m->until_ms || !is_early(service, m))
+	if (m->until_ms || service->held_count == HELD_MAX || !is_early(service, m))
 		return false;
 	m->until_ms = now_ms() + HOLD_MS;
+	service->held_count++;
 	list_add_tail(&service->held, &m->node);
 	return true;
 }
@@ -105,6 +115,7 @@ static void release(struct cm_service *service)
 		if (now < m->until_ms && is_early(service, m))
 			continue;
 		list_del(node);
+		service->held_count--;
 		list_add_tail(&service->at_home, node);
 	}
 }
@@ -115,6 +126,21 @@ static void drop_held(struct cm_service *service)
 
 	while ((node = list_pop(&service->held)))
 		free(container_of(node, struct at_home, node));
+}
+
+void cm_service_take(struct cm_service *service, const struct cm_path *path,
+		     const uint8_t mad[MAD_SIZE])
+{
+	struct at_home *m = message_new(path, mad);
+
+	if (!m) {
+		service->lost++;
+		return;
+	}
+	if (hold(service, m))
+		return;
+	cm_receive(&service->cm, path, mad, now_ms());
+	free(m);
 }
 
 /* ------------------------------------------------------------------ */

@@ -31,8 +31,9 @@ struct cm_service {
 	struct cm_wire wire;
 	struct timer timer;
 	struct list at_home; /* messages to this host's own */
-	struct list held;    /* of those, requests that wait for a listener; the oldest first */
-	bool force_wire;     /* for tests: nothing is at home */
+	struct list held;    /* requests that wait for a listener; the oldest first */
+	uint32_t held_count;
+	bool force_wire; /* for tests: nothing is at home */
 	bool running;
 	uint64_t lost; /* messages for which there was no memory */
 };
@@ -44,6 +45,10 @@ void cm_service_close(struct server *server);
 
 /* After anything that may have caused messages: delivers those for this host, sets the timer. */
 void cm_service_run(struct cm_service *service);
+
+/* A message from another host. */
+void cm_service_take(struct cm_service *service, const struct cm_path *path,
+		     const uint8_t mad[MAD_SIZE]);
 
 /* Takes part in the wire if it can be opened, or is open. */
 void cm_service_open_wire(struct cm_service *service);

@@ -38,7 +38,7 @@ static void take(void *arg, const struct packet *packet, const struct net_from *
 	wire->counters.taken++;
 	memcpy(path.local, from->ip.destination, 16);
 	memcpy(path.remote, from->ip.source, 16);
-	cm_receive(&wire->service->cm, &path, packet->payload, now_ms());
+	cm_service_take(wire->service, &path, packet->payload);
 }
 
 static void on_packets(struct watch *watch, uint32_t events)
