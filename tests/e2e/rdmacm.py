@@ -20,8 +20,8 @@ import sys
 import time
 
 import pyverbs
-from lib import (BUILD, FULL, PORTS, SANITIZE, SANITIZER_RUNTIME, SKIPPED, SLOW, VERBENA, Failure, Stage, Suite,
-                 need_programs, port_listened, require, tail)
+from lib import (BUILD, FULL, PORTS, SANITIZE, SANITIZER_RUNTIME, SKIPPED, SLOW, VERBENA, Failure,
+                 Stage, Suite, need_programs, port_listened, require, tail)
 
 MIB = 1024 * 1024
 REFUSED = re.compile(r"REJECTED|refused|CM event 8|Connection refused|event 8", re.IGNORECASE)
