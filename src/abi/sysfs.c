@@ -65,25 +65,26 @@ static ssize_t file_read(int fd, char *value, size_t size)
 }
 
 /*
- * librdmacm starts by asking here for the version of the kernel's connection manager. Its own error
- * would be "no such file or directory", which tells nobody what is missing.
+ * rdma-core's librdmacm starts by asking here for the version of the kernel's connection manager.
+ * Ours doesn't, so the program has loaded the wrong one, whose own error ("no such file or
+ * directory") tells nobody what to do.
  */
-static void explain_missing_cm(const char *file)
+static void explain_other_cm(const char *file)
 {
 	static atomic_flag explained = ATOMIC_FLAG_INIT;
 
 	if (strcmp(file, "class/misc/rdma_cm/abi_version") || atomic_flag_test_and_set(&explained))
 		return;
-	log_warn("this program asks for the RDMA connection manager (rdma_cm, librdmacm), which "
-		 "Verbena doesn't have yet: rdma_* calls fail; use its option for plain verbs if "
-		 "it has one (perftest: without -R and -z)");
+	log_warn("this program has loaded a librdmacm.so.1 that isn't Verbena's, which needs the "
+		 "kernel's connection manager: rdma_* calls fail; start it with `verbena run`, or "
+		 "put the directory of Verbena's libraries first in LD_LIBRARY_PATH");
 }
 
 EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *value, size_t size)
 {
 	char path[PATH_MAX];
 
-	explain_missing_cm(file);
+	explain_other_cm(file);
 
 	if (snprintf(path, sizeof(path), "%s/%s", dir, file) >= (int)sizeof(path)) {
 		errno = ENAMETOOLONG;

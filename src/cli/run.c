@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `verbena run`: executes any program so that it loads our libibverbs.so.1.
+ * `verbena run`: executes any program so that it loads our libibverbs.so.1 and librdmacm.so.1.
  *
  * Puts our library's directory in front of LD_LIBRARY_PATH, names the daemon in VERBENA_DAEMON, and
  * becomes the program. Nothing of this process stays. One thread.
@@ -131,10 +131,9 @@ const struct cli_command command_run = {
 	.name = "run",
 	.summary = "run a program on Verbena",
 	.help = "usage: verbena run [--] PROGRAM [ARGUMENT...]\n\n"
-		"Runs an unmodified verbs program with Verbena's libibverbs.so.1 in place of the\n"
-		"system's: its directory goes first in LD_LIBRARY_PATH. The daemon is started by "
-		"the\n"
-		"library when there is none.\n\n"
+		"Runs an unmodified verbs program with Verbena's libibverbs.so.1 and\n"
+		"librdmacm.so.1 in place of the system's: their directory goes first in\n"
+		"LD_LIBRARY_PATH. The daemon is started by the library when there is none.\n\n"
 		"  -h, --help   show this\n\n"
 		"Ends as PROGRAM does; 127 when there is no such program, 126 when it cannot be "
 		"run.\n"

@@ -16,6 +16,7 @@
 #include "daemon/cm_id.h"
 #include "daemon/cm_numbers.h"
 #include "daemon/cm_service.h"
+#include "daemon/conn.h"
 #include "daemon/loop.h"
 #include "daemon/process.h"
 #include "daemon/server.h"
@@ -57,6 +58,12 @@ int cm_command_listen(struct cm_request *request, void *response)
 
 /* ------------------------------------------------------------------ CONNECT */
 
+/* librdmacm doesn't know the cookie, which is libibverbs' own: the kernel says who both are. */
+static bool is_same(const struct process *process, const struct cm_client *client)
+{
+	return process->pid == client->conn->pid && process->user == client->conn->user;
+}
+
 /* A queue pair of the client's own process; of no other at least, if it hasn't said which it is.
  * Else one program could make another's connections look stale. */
 static int check_qpn(const struct cm_id *id, uint32_t qpn)
@@ -67,7 +74,9 @@ static int check_qpn(const struct cm_id *id, uint32_t qpn)
 		return -EINVAL;
 	if (!qpn || of == slot)
 		return 0;
-	return slot || process_by_slot(cm_server(id->object.client), of) ? -EINVAL : 0;
+	const struct process *owner = process_by_slot(cm_server(id->object.client), of);
+
+	return slot || (owner && !is_same(owner, id->object.client)) ? -EINVAL : 0;
 }
 
 /* The IP header, then the program's own data. The bytes of both, or -EINVAL. */

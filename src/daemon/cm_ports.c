@@ -9,6 +9,7 @@
 #include <sys/random.h>
 
 #include "daemon/cm_id.h"
+#include "daemon/loop.h"
 #include "wire/ip.h"
 
 /* A port that somebody has. */
@@ -139,6 +140,9 @@ void cm_ports_unbind(struct cm_ports *ports, struct cm_id *id)
 
 	if (!binding)
 		return;
+	if (id->state == ID_LISTEN)
+		ports->ended[ports->ended_next++ % CM_ENDED_MAX] =
+			(struct cm_ended){now_ms(), (uint16_t)binding->node.key};
 	list_del(&id->port.node);
 	id->port.binding = NULL;
 	if (!list_empty(&binding->ids))
@@ -190,4 +194,17 @@ struct cm_id *cm_ports_listener(const struct cm_ports *ports, uint16_t port_spac
 		}
 	}
 	return best;
+}
+
+enum { MOMENT_MS = 5000 };
+
+bool cm_ports_listened(const struct cm_ports *ports, uint16_t port)
+{
+	uint64_t now = now_ms();
+
+	for (unsigned int i = 0; i < CM_ENDED_MAX; i++)
+		if (ports->ended[i].at_ms && ports->ended[i].port == port &&
+		    now - ports->ended[i].at_ms < MOMENT_MS)
+			return true;
+	return false;
 }

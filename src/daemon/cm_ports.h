@@ -18,8 +18,18 @@ struct cm_port {
 	struct cm_binding *binding; /* NULL: it has no port */
 };
 
+/* A listener that has ended. */
+struct cm_ended {
+	uint64_t at_ms; /* 0: none */
+	uint16_t port;
+};
+
+enum { CM_ENDED_MAX = 64 };
+
 struct cm_ports {
 	struct index bindings;
+	struct cm_ended ended[CM_ENDED_MAX]; /* the last ones */
+	uint32_t ended_next;
 	uint16_t first, last; /* ephemeral */
 	uint16_t unprivileged;
 };
@@ -40,5 +50,8 @@ int cm_ports_check_listen(const struct cm_id *id);
 /* Who listens there: one with this address rather than one with all. NULL: nobody. */
 struct cm_id *cm_ports_listener(const struct cm_ports *ports, uint16_t port_space, uint16_t port,
 				const uint8_t gid[16]);
+
+/* Whether somebody listened there, in any port space, until a moment ago. */
+bool cm_ports_listened(const struct cm_ports *ports, uint16_t port);
 
 #endif

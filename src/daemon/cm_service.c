@@ -10,12 +10,27 @@
 #include "base/log.h"
 #include "daemon/server.h"
 
-/* A message that stays on this host. */
+/* A message that is to be received: one that stays on this host, or one that is held. */
 struct at_home {
 	struct list node;
 	struct cm_path path; /* as its receiver sees it */
+	uint64_t until_ms;   /* held: how long at most; else 0 */
 	uint8_t mad[MAD_SIZE];
 };
+
+enum { HOLD_MS = 1000, HELD_MAX = 256 };
+
+static struct at_home *message_new(const struct cm_path *path, const uint8_t mad[MAD_SIZE])
+{
+	struct at_home *m = malloc(sizeof(*m));
+
+	if (!m)
+		return NULL;
+	m->until_ms = 0;
+	m->path = *path;
+	memcpy(m->mad, mad, MAD_SIZE);
+	return m;
+}
 
 void cm_service_send(void *arg, const struct cm_path *path, const uint8_t mad[MAD_SIZE])
 {
@@ -25,16 +40,14 @@ void cm_service_send(void *arg, const struct cm_path *path, const uint8_t mad[MA
 		cm_wire_send(&service->wire, path, mad);
 		return;
 	}
-	struct at_home *m = malloc(sizeof(*m));
+	struct at_home *m = message_new(path, mad);
 
 	if (!m) {
 		service->lost++; /* as a packet may be: it is sent again */
 		return;
 	}
-	m->path = *path;
 	memcpy(m->path.local, path->remote, 16);
 	memcpy(m->path.remote, path->local, 16);
-	memcpy(m->mad, mad, MAD_SIZE);
 	list_add_tail(&service->at_home, &m->node);
 }
 
@@ -42,11 +55,95 @@ static void set_timer(struct cm_service *service)
 {
 	uint64_t at, now = now_ms();
 
-	if (!cm_deadline(&service->cm, &at))
+	bool any = cm_deadline(&service->cm, &at);
+
+	if (!list_empty(&service->held)) {
+		uint64_t until = container_of(service->held.next, struct at_home, node)->until_ms;
+
+		at = any && at < until ? at : until;
+		any = true;
+	}
+	if (!any)
 		timer_cancel(&service->timer);
 	else
 		timer_set(&service->server->loop, &service->timer, at > now ? at - now : 0);
 }
+
+/* ------------------------------------------------------------------ requests that come too early
+ */
+
+static bool is_request(const struct at_home *m, uint16_t *port_space, uint16_t *port)
+{
+	struct cm_mad mad;
+
+	if (cm_mad_decode(m->mad, &mad) || (mad.message != CM_REQ && mad.message != CM_SIDR_REQ) ||
+	    mad.service_id >> 32)
+		return false;
+	*port_space = (uint16_t)(mad.service_id >> 16);
+	*port = (uint16_t)mad.service_id;
+	return true;
+}
+
+/* Whether it shall wait: nobody listens, but somebody did. */
+static bool is_early(const struct cm_service *service, const struct at_home *m)
+{
+	uint16_t port_space, port;
+
+	return is_request(m, &port_space, &port) &&
+	       !cm_ports_listener(&service->ports, port_space, port, m->path.local) &&
+	       cm_ports_listened(&service->ports, port);
+}
+
+static bool hold(struct cm_service *service, struct at_home *m)
+{
+	if (m->until_ms || service->held_count == HELD_MAX || !is_early(service, m))
+		return false;
+	m->until_ms = now_ms() + HOLD_MS;
+	service->held_count++;
+	list_add_tail(&service->held, &m->node);
+	return true;
+}
+
+/* Those that needn't, or mustn't, wait any longer. */
+static void release(struct cm_service *service)
+{
+	uint64_t now = now_ms();
+
+	list_for_each(node, &service->held) {
+		struct at_home *m = container_of(node, struct at_home, node);
+
+		if (now < m->until_ms && is_early(service, m))
+			continue;
+		list_del(node);
+		service->held_count--;
+		list_add_tail(&service->at_home, node);
+	}
+}
+
+static void drop_held(struct cm_service *service)
+{
+	struct list *node;
+
+	while ((node = list_pop(&service->held)))
+		free(container_of(node, struct at_home, node));
+}
+
+void cm_service_take(struct cm_service *service, const struct cm_path *path,
+		     const uint8_t mad[MAD_SIZE])
+{
+	struct at_home *m = message_new(path, mad);
+
+	if (!m) {
+		service->lost++;
+		return;
+	}
+	if (hold(service, m))
+		return;
+	cm_receive(&service->cm, path, mad, now_ms());
+	free(m);
+}
+
+/* ------------------------------------------------------------------ */
 
 void cm_service_run(struct cm_service *service)
 {
@@ -55,10 +152,13 @@ void cm_service_run(struct cm_service *service)
 	if (service->running)
 		return;
 	service->running = true;
+	release(service);
 	/* It ends: a message causes one other at most, until a program does something. */
 	while ((node = list_pop(&service->at_home))) {
 		struct at_home *m = container_of(node, struct at_home, node);
 
+		if (hold(service, m))
+			continue;
 		cm_receive(&service->cm, &m->path, m->mad, now_ms());
 		free(m);
 	}
@@ -104,6 +204,7 @@ int cm_service_open(struct server *server)
 	service->server = server;
 	service->force_wire = carrier && !strcmp(carrier, "wire");
 	list_init(&service->at_home);
+	list_init(&service->held);
 	timer_init(&service->timer, on_timer);
 	cm_wire_init(&service->wire);
 	int err = cm_init(&service->cm, &config, &cm_service_ops, service);
@@ -126,6 +227,7 @@ void cm_service_close(struct server *server)
 	if (!service)
 		return;
 	timer_cancel(&service->timer);
+	drop_held(service);
 	cm_wire_close(&service->wire);
 	cm_fini(&service->cm);
 	cm_ports_fini(&service->ports);

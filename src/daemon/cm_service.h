@@ -5,6 +5,10 @@
  *
  * Messages between two identifiers of this daemon don't leave it: they wait in a queue until the
  * command that caused them is done, and are then received by the same state machine.
+ *
+ * A request for a port whose listener ended a moment ago waits a little for the next one. Programs
+ * listen, take one connection, and listen anew, while their peer connects again at once (perftest
+ * does); over a network the request would take longer than that.
  */
 #ifndef VERBENA_DAEMON_CM_SERVICE_H
 #define VERBENA_DAEMON_CM_SERVICE_H
@@ -27,7 +31,9 @@ struct cm_service {
 	struct cm_wire wire;
 	struct timer timer;
 	struct list at_home; /* messages to this host's own */
-	bool force_wire;     /* for tests: nothing is at home */
+	struct list held;    /* requests that wait for a listener; the oldest first */
+	uint32_t held_count;
+	bool force_wire; /* for tests: nothing is at home */
 	bool running;
 	uint64_t lost; /* messages for which there was no memory */
 };
@@ -39,6 +45,10 @@ void cm_service_close(struct server *server);
 
 /* After anything that may have caused messages: delivers those for this host, sets the timer. */
 void cm_service_run(struct cm_service *service);
+
+/* A message from another host. */
+void cm_service_take(struct cm_service *service, const struct cm_path *path,
+		     const uint8_t mad[MAD_SIZE]);
 
 /* Takes part in the wire if it can be opened, or is open. */
 void cm_service_open_wire(struct cm_service *service);

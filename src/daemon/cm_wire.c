@@ -38,7 +38,7 @@ static const char *take(void *arg, const struct packet *packet, const struct net
 	wire->counters.taken++;
 	memcpy(path.local, from->ip.destination, 16);
 	memcpy(path.remote, from->ip.source, 16);
-	cm_receive(&wire->service->cm, &path, packet->payload, now_ms());
+	cm_service_take(wire->service, &path, packet->payload);
 	return NULL;
 }
 

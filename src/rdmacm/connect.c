@@ -133,9 +133,10 @@ int connect_finish(struct id *id)
 		/* The peer shall not wait for the confirmation. */
 		struct rdma_ucm_reject body = {.id = id->handle, .reason = REJECT_CONSUMER};
 
-		cm_call(id->generation, RDMA_USER_CM_CMD_REJECT, &body, sizeof(body), NULL, 0,
-			NULL);
 		qp_to_error(id);
+		if (cm_call(id->generation, RDMA_USER_CM_CMD_REJECT, &body, sizeof(body), NULL, 0,
+			    NULL))
+			return -EALREADY;
 	}
 	return err;
 }

@@ -170,14 +170,18 @@ static bool take_request(struct event *event, struct id *listener,
 	return true;
 }
 
-static void responded(struct event *event, struct id *id)
+/* False: the connection ended meanwhile, of which another event tells. */
+static bool responded(struct event *event, struct id *id)
 {
 	if (!id->pub.qp)
-		return; /* rdma_establish() */
+		return true; /* rdma_establish() */
 	int err = connect_finish(id);
 
+	if (err == -EALREADY)
+		return false;
 	event->pub.event = err ? RDMA_CM_EVENT_CONNECT_ERROR : RDMA_CM_EVENT_ESTABLISHED;
 	event->pub.status = err;
+	return true;
 }
 
 /* False: the program doesn't see it. */
@@ -197,8 +201,7 @@ static bool take_id_event(struct event *event, struct id *id,
 		return take_request(event, id, resp);
 	case RDMA_CM_EVENT_CONNECT_RESPONSE:
 		id->remote_ece = resp->ece;
-		responded(event, id);
-		break;
+		return responded(event, id);
 	case RDMA_CM_EVENT_REJECTED:
 	case RDMA_CM_EVENT_CONNECT_ERROR:
 	case RDMA_CM_EVENT_UNREACHABLE:

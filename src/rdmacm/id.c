@@ -162,19 +162,20 @@ static int query(struct id *id, uint32_t option, void *resp, size_t size)
 		       NULL);
 }
 
-/* The GIDs; without them the addresses are good nevertheless. */
-static void query_gids(struct id *id)
+/* RoCE v2: a GID is an IP address, IPv4 ones in their place within IPv6. */
+static union ibv_gid gid_of(const struct sockaddr_storage *addr)
 {
-	/* struct sockaddr_ib: family (2), pkey (2), flow info (4), then the GID. */
-	enum { GID_AT = 8 };
-	struct rdma_ucm_query_addr_resp resp;
-	struct rdma_ib_addr *ib = &id->pub.route.addr.addr.ibaddr;
+	const struct sockaddr_in *v4 = (const struct sockaddr_in *)addr;
+	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)addr;
+	union ibv_gid gid = {.raw = {0}};
 
-	if (query(id, RDMA_USER_CM_QUERY_GID, &resp, sizeof(resp)))
-		return;
-	memcpy(&ib->sgid, (const uint8_t *)&resp.src_addr + GID_AT, sizeof(ib->sgid));
-	memcpy(&ib->dgid, (const uint8_t *)&resp.dst_addr + GID_AT, sizeof(ib->dgid));
-	ib->pkey = (__be16)resp.pkey;
+	if (addr->ss_family == AF_INET6) {
+		memcpy(gid.raw, &v6->sin6_addr, sizeof(gid.raw));
+	} else if (addr->ss_family == AF_INET) {
+		gid.raw[10] = gid.raw[11] = 0xff;
+		memcpy(gid.raw + 12, &v4->sin_addr, sizeof(v4->sin_addr));
+	}
+	return gid;
 }
 
 static int bind_to_device(struct id *id, __be64 guid, uint8_t port)
@@ -206,7 +207,9 @@ int id_query_addr(struct id *id)
 	if (!id->pub.verbs && resp.node_guid)
 		err = bind_to_device(id, (__be64)resp.node_guid, resp.port_num);
 	if (!err && id->pub.verbs)
-		query_gids(id);
+		addr->addr.ibaddr = (struct rdma_ib_addr){.sgid = gid_of(&addr->src_storage),
+							  .dgid = gid_of(&addr->dst_storage),
+							  .pkey = (__be16)resp.pkey};
 	return err;
 }
 

@@ -172,7 +172,7 @@ void qp_destroy(struct id *id);
 
 /* ------------------------------------------------------------------ connect.c */
 
-/* Active side: the peer accepted. */
+/* Active side: the peer accepted. -EALREADY: the connection is over, and its last event comes. */
 int connect_finish(struct id *id);
 
 /* ------------------------------------------------------------------ event.c */

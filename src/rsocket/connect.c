@@ -181,6 +181,7 @@ static void disconnected(struct rs *rs)
 	if (rs->state == RS_CONNECTED)
 		rs->state = RS_CLOSED;
 	rs->may_send = rs->may_receive = false;
+	rs->gone = true;
 	rdma_disconnect(rs->id);
 }
 
@@ -447,7 +448,7 @@ EXPORT int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen)
 
 bool rs_sends_done(const struct rs *rs)
 {
-	return rs->state == RS_FAILED || !rs->cq ||
+	return rs->state == RS_FAILED || rs->gone || !rs->cq ||
 	       (rs->shutdown_due < 0 && !rs->control && rs->sq_free == rs->sq_size);
 }
 

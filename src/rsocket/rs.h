@@ -114,6 +114,7 @@ struct rs {
 	enum rs_state state;
 	bool nonblocking;
 	bool may_send, may_receive; /* CONNECTED: neither side has ended this direction */
+	bool gone;		    /* the peer's queue pair, or ours, takes nothing more */
 	int error;		    /* SO_ERROR */
 	struct list waiters;	    /* of struct rs_waiter */
 

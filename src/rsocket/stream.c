@@ -164,6 +164,7 @@ static void take_message(struct rs *rs, uint32_t message)
 static void take_completion(struct rs *rs, const struct ibv_wc *wc)
 {
 	if (wc->status != IBV_WC_SUCCESS) {
+		rs->gone = true;
 		if (rs->state == RS_CONNECTED)
 			rs_fail(rs, ECONNRESET);
 		return;
@@ -545,7 +546,10 @@ short rs_ready(const struct rs *rs)
 			ready |= POLLOUT;
 		break;
 	case RS_CLOSED:
-		ready |= POLLIN | POLLOUT | POLLHUP | POLLRDHUP;
+		ready |= POLLIN | POLLOUT | POLLRDHUP;
+		/* Programs take this for the end, so what they can still read comes first. */
+		if (!rs->rbuf_ready)
+			ready |= POLLHUP;
 		break;
 	case RS_FAILED:
 		ready |= POLLIN | POLLOUT | POLLERR | POLLHUP;

@@ -162,17 +162,6 @@ def options_of_latency(suite, stage):
         case("ib_write_lat", "-D", 1)
 
 
-def rdma_cm(stage, *options):
-    """-R and -z need the connection manager, which does not exist yet: told clearly, and soon."""
-    for host in ([], ["localhost"]):
-        process = stage.start("ib_send_bw", "-F", "-p", PORTS.take(), *options, *host)
-        status = process.wait(20 * SLOW)
-        text = process.output()
-        require(status > 0, f"ended with {status}\n{tail(text)}")
-        require("connection manager (rdma_cm, librdmacm), which Verbena doesn't have yet" in text,
-                f"no clear message\n{tail(text)}")
-
-
 def refused(stage, *options):
     """A feature that this device does not have: an error at both ends, soon."""
     port = PORTS.take()
@@ -185,8 +174,6 @@ def refused(stage, *options):
 
 def refusals(suite, stage):
     """What does not exist says so."""
-    suite.case("ib_send_bw -R says that there is no connection manager", rdma_cm, stage, "-R")
-    suite.case("ib_send_bw -z likewise", rdma_cm, stage, "-z")
     suite.case("ib_send_bw -c XRC is refused", refused, stage, "-c", "XRC")
     suite.case("ib_send_bw --odp is refused", refused, stage, "--odp")
 
