@@ -194,7 +194,8 @@ static uint64_t guid_word(const uint8_t guid[8])
 int cm_service_open(struct server *server)
 {
 	struct cm_service *service = calloc(1, sizeof(*service));
-	struct cm_config config = {CM_CONFIG_DEFAULT, .guid = guid_word(server->devices.device[0].guid)};
+	struct cm_config config = {CM_CONFIG_DEFAULT,
+				   .guid = guid_word(server->devices.device[0].guid)};
 	const char *carrier = getenv("VERBENA_CARRIER");
 
 	if (!service || getrandom(&config.seed, sizeof(config.seed), 0) != sizeof(config.seed)) {

@@ -158,7 +158,7 @@ def stored_sockets(stage, manager):
     manager.notify.settimeout(20 * SLOW)
     require(manager.stored, "nothing is stored")
     manager.sockets.append(manager.stored)
-    manager.start(order=(0, 1, 2), names="uverbs0:ctl:verbena-park")
+    manager.start(order=(0, 1, 2, 3), names="uverbs0:ctl:rdma_cm:verbena-park")
     manager.sockets.pop()
     require(stage.status()["wire"]["state"] == "open", f"no wire: {stage.status()['wire']}")
     another = stage.start("ibv_asyncwatch")
