@@ -51,10 +51,11 @@ int wire_make(struct hca *hca)
 	list_init(&wire->timed);
 	atomic_store(&wire->deadline, TP_NEVER);
 	atomic_store(&wire->scheduled, TP_NEVER);
-	int err = net_receiver_init(&wire->rx, hca->wire_fd);
+	/* The sender first: what wire_free() ends must have begun. */
+	int err = net_sender_init(&wire->tx);
 
 	if (!err)
-		err = net_sender_init(&wire->tx);
+		err = net_receiver_init(&wire->rx, hca->wire_fd);
 	if (err) {
 		wire_free(wire);
 		return err;
