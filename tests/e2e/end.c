@@ -32,9 +32,9 @@ static void defaults_fill(struct end_options *opt)
 	opt->qp_access = !opt->qp_access	     ? ACCESS_ALL & ~IBV_ACCESS_LOCAL_WRITE
 			 : opt->qp_access == QP_NONE ? 0
 						     : opt->qp_access;
-	/* Between hosts a network loses packets, and nobody knows why a peer is silent: more
-	 * patience. */
-	bool far = getenv("RIG_HOSTS");
+	/* Between hosts a network loses packets; and on the wire nobody knows why a peer is silent,
+	 * who may only wait for a processor: more patience. */
+	bool far = getenv("RIG_HOSTS") || getenv("VERBENA_CARRIER");
 
 	opt->timeout = !opt->timeout		      ? far ? 14 : 10
 		       : opt->timeout == TIMEOUT_NONE ? 0
