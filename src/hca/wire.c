@@ -181,7 +181,7 @@ static void send_one(struct wire_qp *w, uint64_t now)
 			w->ack_sent_at = now;
 			w->ack_due = 0;
 		}
-		wire_transmit(w, now, WIRE_QUOTA);
+		wire_transmit(w, now);
 	}
 	wire_note(w, now);
 }
@@ -216,7 +216,7 @@ static void expire_one(struct wire_qp *w, uint64_t now)
 	if (tp_deadline(wire_tp(w)) <= now) {
 		tp_expire(wire_tp(w), now);
 		if (tp_need(wire_tp(w), now) == TP_SEND)
-			wire_transmit(w, now, WIRE_QUOTA);
+			wire_transmit(w, now);
 	}
 	wire_note(w, now);
 	lock_give(&w->qp->lock);

@@ -64,10 +64,10 @@ struct wire {
 	_Atomic uint64_t deadline;  /* ns: no earlier one is due; TP_NEVER: none */
 	_Atomic uint64_t scheduled; /* ns: when the engine thread looks by itself */
 	_Atomic bool hot;
-	bool left;     /* a forked child: nothing is sent, the QPs are its parent's */
-	uint64_t now;  /* ns: when the packets that are being taken in came; under hca.engine */
+	bool left;	/* a forked child: nothing is sent, the QPs are its parent's */
+	uint64_t now;	/* ns: when the packets that are being taken in came; under hca.engine */
 	uint64_t heard; /* ns: when there was a packet last; under hca.engine */
-	uint32_t vain; /* looks in vain since the last packet; under hca.engine */
+	uint32_t vain;	/* looks in vain since the last packet; under hca.engine */
 };
 
 struct wire_qp {
@@ -119,8 +119,8 @@ unsigned int wire_pass(struct wire *wire);
 /* What has arrived at this moment is taken in (before a QP stops receiving). */
 void wire_take_in(struct wire *wire);
 
-/* A packet came a moment ago, so the next is likely to come at once: sleeping and waking take longer
- * than that. Engine held. */
+/* A packet came a moment ago, so the next is likely to come at once: sleeping and waking take
+ * longer than that. Engine held. */
 enum { WIRE_WARM_NS = 20000 };
 static inline bool wire_warm(const struct wire *wire)
 {
@@ -150,8 +150,8 @@ enum { WIRE_QUOTA = 128 * 1024, WIRE_PATIENCE = 3 };
 void wire_ack_travels(struct wire_qp *w, bool acks, uint64_t now);
 /* The QP has something to send, or a deadline: enters the lists. */
 void wire_note(struct wire_qp *w, uint64_t now);
-/* Sends what may be sent, at most `quota` bytes. */
-void wire_transmit(struct wire_qp *w, uint64_t now, uint32_t quota);
+/* Sends what may be sent, at most WIRE_QUOTA bytes. */
+void wire_transmit(struct wire_qp *w, uint64_t now);
 /* A packet for a UD QP. */
 enum wire_drop wire_receive_datagram(struct qp *qp, const struct packet *packet,
 				     const struct net_from *from);

@@ -10,8 +10,119 @@
 #include "hca/engine.h"
 #include "hca/wire.h"
 
-static void burst(struct wire_qp *w, uint64_t now, uint32_t quota, bool answers);
-static void note_and_kick(struct wire_qp *w, uint64_t now);
+/* ------------------------------------------------------------------ sending */
+
+static void fill(struct tp_request *r, const struct send_wqe *wqe)
+{
+	*r = (struct tp_request){
+		.remote_addr = wqe->remote_addr,
+		.compare_add = wqe->atomic.compare_add,
+		.swap = wqe->atomic.swap,
+		.rkey = wqe->rkey,
+		.length = wqe->length,
+		.imm = wqe->imm,
+		.opcode = wqe->opcode,
+		.flags = (wqe->flags & SEND_SOLICITED ? TP_SOLICITED : 0) |
+			 (wqe->flags & SEND_FENCE ? TP_FENCE : 0),
+	};
+}
+
+typedef uint32_t next_packet(struct tp *tp, uint64_t now, uint8_t *to);
+
+static uint32_t next_answer(struct tp *tp, uint64_t now, uint8_t *to)
+{
+	(void)now;
+	return tp_next_response(tp, to);
+}
+
+/* What `next` gives, until there is no more or `quota` bytes are reached. tx_lock held. */
+static void send_from(struct wire_qp *w, uint64_t now, uint32_t quota, next_packet *next)
+{
+	struct net_sender *tx = &w->qp->hca->wire->tx;
+	uint32_t size, sent = 0;
+
+	while (sent < quota && (size = next(wire_tp(w), now, net_room(tx)))) {
+		net_add(tx, size);
+		sent += size;
+	}
+}
+
+/* False: nothing is sent from here. Else send_end() follows. */
+static bool send_begin(struct wire_qp *w)
+{
+	struct wire *wire = w->qp->hca->wire;
+
+	if (unlikely(wire->left))
+		return false;
+	lock_take(&wire->tx_lock);
+	net_begin(&wire->tx, &w->path);
+	return true;
+}
+
+static void send_end(struct wire_qp *w)
+{
+	struct wire *wire = w->qp->hca->wire;
+
+	net_end(&wire->tx);
+	lock_give(&wire->tx_lock);
+}
+
+/* Requests, at most `quota` bytes, then what is owed to the peer if `answers`. */
+static void burst(struct wire_qp *w, uint64_t now, uint32_t quota, bool answers)
+{
+	if (!send_begin(w))
+		return;
+	send_from(w, now, quota, tp_next_request);
+	if (answers)
+		send_from(w, now, UINT32_MAX, next_answer);
+	send_end(w);
+}
+
+void wire_transmit(struct wire_qp *w, uint64_t now)
+{
+	if (!send_begin(w))
+		return;
+	send_from(w, now, WIRE_QUOTA, tp_next);
+	send_end(w);
+}
+
+/* What is left is the engine's, which must know if it sleeps. */
+static void note_and_kick(struct wire_qp *w, uint64_t now)
+{
+	struct hca *hca = w->qp->hca;
+
+	wire_note(w, now);
+	if (unlikely(!list_empty(&w->ready) &&
+		     atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed)))
+		engine_kick(hca);
+}
+
+/*
+ * Sends the requests, and in the same burst the acknowledgement that waited for them (wire_note). A
+ * long answer to a READ is left to the engine.
+ */
+void wire_post(struct qp *qp)
+{
+	struct wire_qp *w = qp->wire;
+	struct tp *tp = wire_tp(w);
+
+	while (qp->sq.next != qp->sq.head && qp->state == IBV_QPS_RTS) {
+		fill(&w->requests[qp->sq.next & qp->sq.mask], sq_at(&qp->sq, qp->sq.next));
+		qp->sq.next++;
+		tp_post(tp);
+	}
+	uint64_t now = now_ns();
+	bool acks = tp_acknowledges(tp);
+	_Atomic uint32_t *polls = &qp->hca->polls;
+
+	/* Who sends may be at it for longer than the engine thread waits for a poll. */
+	atomic_store_explicit(polls, atomic_load_explicit(polls, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+
+	wire_ack_travels(w, acks, now);
+	burst(w, now, WIRE_QUOTA, acks);
+	note_and_kick(w, now);
+}
 
 /* ------------------------------------------------------------------ connecting */
 
@@ -152,97 +263,4 @@ void wire_disconnect(struct qp *qp)
 	counters_transport(w);
 	qp->wire = NULL;
 	wire_qp_free(w);
-}
-
-/* ------------------------------------------------------------------ sending */
-
-static void fill(struct tp_request *r, const struct send_wqe *wqe)
-{
-	*r = (struct tp_request){
-		.remote_addr = wqe->remote_addr,
-		.compare_add = wqe->atomic.compare_add,
-		.swap = wqe->atomic.swap,
-		.rkey = wqe->rkey,
-		.length = wqe->length,
-		.imm = wqe->imm,
-		.opcode = wqe->opcode,
-		.flags = (wqe->flags & SEND_SOLICITED ? TP_SOLICITED : 0) |
-			 (wqe->flags & SEND_FENCE ? TP_FENCE : 0),
-	};
-}
-
-/* Requests, at most `quota` bytes, then what is owed to the peer if `answers`. */
-static void burst(struct wire_qp *w, uint64_t now, uint32_t quota, bool answers)
-{
-	struct wire *wire = w->qp->hca->wire;
-	struct tp *tp = wire_tp(w);
-	uint32_t size, sent = 0;
-
-	if (unlikely(wire->left))
-		return;
-	lock_take(&wire->tx_lock);
-	net_begin(&wire->tx, &w->path);
-	while (sent < quota && (size = tp_next_request(tp, now, net_room(&wire->tx)))) {
-		net_add(&wire->tx, size);
-		sent += size;
-	}
-	while (answers && (size = tp_next_response(tp, net_room(&wire->tx))))
-		net_add(&wire->tx, size);
-	net_end(&wire->tx);
-	lock_give(&wire->tx_lock);
-}
-
-/* What is left is the engine's, which must know if it sleeps. */
-static void note_and_kick(struct wire_qp *w, uint64_t now)
-{
-	struct hca *hca = w->qp->hca;
-
-	wire_note(w, now);
-	if (unlikely(!list_empty(&w->ready) &&
-		     atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed)))
-		engine_kick(hca);
-}
-
-/*
- * Sends the requests, and in the same burst the acknowledgement that waited for them (wire_note). A
- * long answer to a READ is left to the engine.
- */
-void wire_post(struct qp *qp)
-{
-	struct wire_qp *w = qp->wire;
-	struct tp *tp = wire_tp(w);
-
-	while (qp->sq.next != qp->sq.head && qp->state == IBV_QPS_RTS) {
-		fill(&w->requests[qp->sq.next & qp->sq.mask], sq_at(&qp->sq, qp->sq.next));
-		qp->sq.next++;
-		tp_post(tp);
-	}
-	uint64_t now = now_ns();
-	bool acks = tp_acknowledges(tp);
-	_Atomic uint32_t *polls = &qp->hca->polls;
-
-	/* Who sends may be at it for longer than the engine thread waits for a poll. */
-	atomic_store_explicit(polls, atomic_load_explicit(polls, memory_order_relaxed) + 1,
-			      memory_order_relaxed);
-
-	wire_ack_travels(w, acks, now);
-	burst(w, now, WIRE_QUOTA, acks);
-	note_and_kick(w, now);
-}
-
-void wire_transmit(struct wire_qp *w, uint64_t now, uint32_t quota)
-{
-	struct wire *wire = w->qp->hca->wire;
-	uint32_t size, sent = 0;
-
-	if (unlikely(wire->left))
-		return;
-	lock_take(&wire->tx_lock);
-	net_begin(&wire->tx, &w->path);
-	while (sent < quota && (size = tp_next(wire_tp(w), now, net_room(&wire->tx)))) {
-		net_add(&wire->tx, size);
-		sent += size;
-	}
-	net_end(&wire->tx);
-	lock_give(&wire->tx_lock);
 }

@@ -17,11 +17,4 @@ struct net_path {
 	int16_t socket;	 /* which of the sender's; -1: none yet */
 };
 
-static inline bool net_is_ipv4(const uint8_t *gid)
-{
-	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-
-	return !__builtin_memcmp(gid, mapped, sizeof(mapped));
-}
-
 #endif

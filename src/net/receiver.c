@@ -13,6 +13,7 @@
 
 #include "base/cpu.h"
 #include "base/log.h"
+#include "wire/flow.h"
 
 enum {
 	DATAGRAMS = 4, /* a system call: a burst or two; what waits longer waits in the kernel */
@@ -46,21 +47,6 @@ static void map_ipv4(uint8_t *gid, const struct in_addr *address)
 	memset(gid, 0, 10);
 	gid[10] = gid[11] = 0xff;
 	memcpy(gid + 12, address, 4);
-}
-
-static void read_name(struct net_from *from, const struct sockaddr_storage *name)
-{
-	if (name->ss_family == AF_INET) {
-		const struct sockaddr_in *in = (const struct sockaddr_in *)name;
-
-		map_ipv4(from->ip.source, &in->sin_addr);
-		from->ip.source_port = ntohs(in->sin_port);
-	} else {
-		const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)name;
-
-		memcpy(from->ip.source, &in6->sin6_addr, 16);
-		from->ip.source_port = ntohs(in6->sin6_port);
-	}
 }
 
 static void read_ipv4(struct net_from *from, const struct cmsghdr *c)
@@ -140,6 +126,9 @@ static void show(struct net_receiver *receiver, const struct net_from *from, con
 		 uint32_t size, uint16_t id, const char *dropped)
 {
 	const struct net_tap *tap = net_tap_at(&receiver->tap);
+
+	if (likely(!tap))
+		return;
 	const struct net_seen seen = {
 		.path = &from->ip,
 		.time_ns = net_tap_time(tap),
@@ -151,8 +140,7 @@ static void show(struct net_receiver *receiver, const struct net_from *from, con
 		.dropped = dropped,
 	};
 
-	if (unlikely(tap != NULL))
-		net_tap_call(tap, &seen);
+	net_tap_call(tap, &seen);
 }
 
 /* NULL, or why the packet was dropped. */
@@ -195,7 +183,7 @@ static unsigned int take_datagram(struct net_receiver *receiver, const uint8_t *
 		receiver->counters.malformed[PACKET_TOO_LONG]++;
 		return 1;
 	}
-	read_name(&from, m->msg_hdr.msg_name);
+	flow_gid(m->msg_hdr.msg_name, from.ip.source, &from.ip.source_port);
 	uint32_t segment = read_control(&from, &m->msg_hdr, m->msg_len);
 
 	for (uint32_t at = 0; at < m->msg_len; at += segment, n++) {

@@ -16,6 +16,7 @@
 #include "base/cpu.h"
 #include "base/log.h"
 #include "wire/flow.h"
+#include "wire/ip.h"
 
 enum {
 	BURST_MAX = 65507 - 40, /* bytes that one send takes, by IPv6 as well */
@@ -93,11 +94,12 @@ static int bound_port(int fd, uint16_t *port)
 {
 	struct sockaddr_storage at = {0};
 	socklen_t size = sizeof(at);
+	uint8_t gid[16];
 
 	if (getsockname(fd, (struct sockaddr *)&at, &size) < 0)
 		return -errno;
-	*port = ntohs(at.ss_family == AF_INET ? ((struct sockaddr_in *)&at)->sin_port
-					      : ((struct sockaddr_in6 *)&at)->sin6_port);
+	if (!flow_gid((struct sockaddr *)&at, gid, port))
+		return -EAFNOSUPPORT;
 	return 0;
 }
 
@@ -127,7 +129,7 @@ int net_path_bind(struct net_sender *sender, struct net_path *path, uint32_t flo
 {
 	uint16_t port = flow_source_port(flow_label ? flow_label
 						    : flow_label_of_qps(local_qpn, remote_qpn));
-	bool ipv4 = net_is_ipv4(path->ip.source);
+	bool ipv4 = ip_is_v4(path->ip.source);
 	/* Half of the places for either family. */
 	unsigned int i = port % (NET_SOCKETS / 2) + (ipv4 ? 0 : NET_SOCKETS / 2);
 	struct net_socket *s = &sender->socket[i];
@@ -164,39 +166,31 @@ static void *control_add(struct control *c, int level, int type, size_t size)
 	return CMSG_DATA(at);
 }
 
-static void control_ipv4(struct control *c, const struct net_path *path, struct sockaddr_in *to)
+static void control_ipv4(struct control *c, const struct net_path *path)
 {
 	struct in_pktinfo from = {0};
 
-	*to = (struct sockaddr_in){.sin_family = AF_INET,
-				   .sin_port = htons(path->ip.destination_port)};
-	memcpy(&to->sin_addr, path->ip.destination + 12, 4);
 	memcpy(&from.ipi_spec_dst, path->ip.source + 12, 4);
 	memcpy(control_add(c, IPPROTO_IP, IP_PKTINFO, sizeof(from)), &from, sizeof(from));
 	if (path->traffic_class)
 		*(int *)control_add(c, IPPROTO_IP, IP_TOS, sizeof(int)) = path->traffic_class;
 	if (path->hop_limit)
 		*(int *)control_add(c, IPPROTO_IP, IP_TTL, sizeof(int)) = path->hop_limit;
-	c->message.msg_namelen = sizeof(*to);
 }
 
-static void control_ipv6(struct control *c, const struct net_path *path, struct sockaddr_in6 *to)
+static void control_ipv6(struct control *c, const struct net_path *path)
 {
 	struct in6_pktinfo from = {0};
 
-	*to = (struct sockaddr_in6){.sin6_family = AF_INET6,
-				    .sin6_port = htons(path->ip.destination_port)};
-	memcpy(&to->sin6_addr, path->ip.destination, 16);
 	memcpy(&from.ipi6_addr, path->ip.source, 16);
-	if (IN6_IS_ADDR_LINKLOCAL(&to->sin6_addr))
-		to->sin6_scope_id = from.ipi6_ifindex = path->ifindex;
+	if (flow_is_link_local(path->ip.destination))
+		from.ipi6_ifindex = path->ifindex;
 	memcpy(control_add(c, IPPROTO_IPV6, IPV6_PKTINFO, sizeof(from)), &from, sizeof(from));
 	if (path->traffic_class)
 		*(int *)control_add(c, IPPROTO_IPV6, IPV6_TCLASS, sizeof(int)) =
 			path->traffic_class;
 	if (path->hop_limit)
 		*(int *)control_add(c, IPPROTO_IPV6, IPV6_HOPLIMIT, sizeof(int)) = path->hop_limit;
-	c->message.msg_namelen = sizeof(*to);
 }
 
 /* One send of `size` bytes at `at`, cut into segments where segment isn't 0. 0 or an errno. */
@@ -204,18 +198,19 @@ static int send_bytes(struct net_sender *sender, const struct net_path *path, ui
 		      uint32_t size, uint32_t segment)
 {
 	const struct net_socket *s = &sender->socket[path->socket];
-	union {
-		struct sockaddr_in v4;
-		struct sockaddr_in6 v6;
-	} to;
+	struct sockaddr_storage to;
 	struct iovec bytes = {at, size};
 	struct control c = {.message = {.msg_name = &to, .msg_iov = &bytes, .msg_iovlen = 1}};
 
 	c.message.msg_control = c.bytes;
+	c.message.msg_namelen = flow_address(path->ip.destination, path->ip.destination_port,
+					     path->ifindex, s->ipv4 ? AF_INET : AF_INET6, &to);
+	if (unlikely(!c.message.msg_namelen))
+		return EHOSTUNREACH;
 	if (s->ipv4)
-		control_ipv4(&c, path, &to.v4);
+		control_ipv4(&c, path);
 	else
-		control_ipv6(&c, path, &to.v6);
+		control_ipv6(&c, path);
 	if (segment)
 		*(uint16_t *)control_add(&c, SOL_UDP, UDP_SEGMENT, sizeof(uint16_t)) =
 			(uint16_t)segment;
@@ -257,7 +252,7 @@ static void show(struct net_sender *sender, const struct net_tap *tap, uint64_t 
 		const struct net_seen seen = {
 			.path = &path->ip,
 			.time_ns = time_ns,
-			.ip = {.id = net_is_ipv4(path->ip.source) ? (uint16_t)i : 0,
+			.ip = {.id = ip_is_v4(path->ip.source) ? (uint16_t)i : 0,
 			       .traffic_class = path->traffic_class,
 			       .hop_limit = path->hop_limit ? path->hop_limit : HOP_LIMIT},
 			.bytes = sender->buffer + at,

@@ -270,7 +270,9 @@ static int bind_locked(struct rs *rs, const struct sockaddr *addr)
 	return err;
 }
 
-EXPORT int rbind(int socket, const struct sockaddr *addr, socklen_t addrlen)
+/* What a call with an address has in common: looks at its arguments, and does it under rs.lock. */
+static int with_address(int socket, const struct sockaddr *addr, socklen_t addrlen,
+			int (*locked)(struct rs *rs, const struct sockaddr *addr))
 {
 	struct rs *rs = rs_table_get(socket);
 
@@ -279,10 +281,15 @@ EXPORT int rbind(int socket, const struct sockaddr *addr, socklen_t addrlen)
 	if (!addr || addrlen < sizeof(struct sockaddr_in))
 		return result(-EINVAL);
 	pthread_mutex_lock(&rs->lock);
-	int err = bind_locked(rs, addr);
+	int err = locked(rs, addr);
 
 	pthread_mutex_unlock(&rs->lock);
 	return result(err);
+}
+
+EXPORT int rbind(int socket, const struct sockaddr *addr, socklen_t addrlen)
+{
+	return with_address(socket, addr, addrlen, bind_locked);
 }
 
 static bool connect_over(const struct rs *rs)
@@ -324,17 +331,7 @@ static int connect_locked(struct rs *rs, const struct sockaddr *addr)
 
 EXPORT int rconnect(int socket, const struct sockaddr *addr, socklen_t addrlen)
 {
-	struct rs *rs = rs_table_get(socket);
-
-	if (!rs)
-		return result(-EBADF);
-	if (!addr || addrlen < sizeof(struct sockaddr_in))
-		return result(-EINVAL);
-	pthread_mutex_lock(&rs->lock);
-	int err = connect_locked(rs, addr);
-
-	pthread_mutex_unlock(&rs->lock);
-	return result(err);
+	return with_address(socket, addr, addrlen, connect_locked);
 }
 
 /* ------------------------------------------------------------------ the passive side */
