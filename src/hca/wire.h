@@ -13,14 +13,14 @@
  *   - what is to be sent as a consequence (acknowledgements, READ answers, requests that the window
  *     held back) is sent at the engine's next pass: by then the program has often posted its own
  *     answer, and an acknowledgement isn't what it waits for
+ *   - timers: whoever polls, else the engine thread
+ *
  * An acknowledgement by itself costs a system call at either end, and a program that is about to
  * post its answer has it travel along for nothing. So it waits a little (ACK_DELAY_NS), as long as
  * that pays: `patience` counts up when an acknowledgement found a request to travel with, down when
  * it waited in vain. It also keeps programs that poll memory (for an RDMA WRITE's last byte) and
  * their own completions by turns in step: their peer's data comes while they still poll for the
  * completion of their own.
- *
- *   - timers: the engine thread, or whoever polls
  *
  * Locks, after qp.lock: wire.list_lock (ready, timed), then wire.tx_lock (the sender).
  *

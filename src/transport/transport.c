@@ -118,11 +118,6 @@ uint64_t tp_deadline(const struct tp *tp)
 	return requester_deadline(&tp->requester);
 }
 
-bool tp_ready(const struct tp *tp, uint64_t now)
-{
-	return responder_may_send(&tp->responder) || requester_may_send(tp, now);
-}
-
 enum tp_need tp_need(const struct tp *tp, uint64_t now)
 {
 	const struct responder *r = &tp->responder;

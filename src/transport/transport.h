@@ -206,13 +206,17 @@ uint32_t tp_next(struct tp *tp, uint64_t now, uint8_t *to);
 uint32_t tp_next_request(struct tp *tp, uint64_t now, uint8_t *to);
 /* The same, of what is owed to the peer only: for a QP that is about to end. */
 uint32_t tp_next_response(struct tp *tp, uint8_t *to);
-/* Whether tp_next would be worth a call. */
-bool tp_ready(const struct tp *tp, uint64_t now);
-
 /* What there is to send: nothing; an acknowledgement that may well wait a little for our own next
  * request to travel with; or what shouldn't wait. */
 enum tp_need { TP_NOTHING, TP_ACKNOWLEDGE, TP_SEND };
 enum tp_need tp_need(const struct tp *tp, uint64_t now);
+
+/* Whether tp_next would be worth a call. */
+static inline bool tp_ready(const struct tp *tp, uint64_t now)
+{
+	return tp_need(tp, now) != TP_NOTHING;
+}
+
 /* Whether an acknowledgement is owed, and no other answer. */
 bool tp_acknowledges(const struct tp *tp);
 
