@@ -4,9 +4,13 @@
  * populated here, as a kernel would pin them, and the region is then made known to peers
  * (mr_publish). Deregistering goes the other way round: first all access ends.
  */
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "abi/populate.h"
 #include "abi/verbs_abi.h"
@@ -113,7 +117,7 @@ out_fork:
 }
 
 static struct ibv_mr *region_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
-				      unsigned int access)
+				      unsigned int access, struct mr_file *file)
 {
 	access &= ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
 	if (access & IBV_ACCESS_ZERO_BASED)
@@ -131,6 +135,7 @@ static struct ibv_mr *region_register(struct ibv_pd *pd, void *addr, size_t leng
 	mr->ibv.length = length;
 	mr->iova = iova;
 	mr->access = access;
+	mr->file = file;
 	struct context *context = context_of(pd->context);
 
 	books_enter(context->hca);
@@ -148,26 +153,100 @@ static struct ibv_mr *region_register(struct ibv_pd *pd, void *addr, size_t leng
 
 EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-	return region_register(pd, addr, length, (uintptr_t)addr, access);
+	return region_register(pd, addr, length, (uintptr_t)addr, access, NULL);
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 				      int access)
 {
-	return region_register(pd, addr, length, iova, access);
+	return region_register(pd, addr, length, iova, access, NULL);
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 				       unsigned int access)
 {
-	return region_register(pd, addr, length, iova, access);
+	return region_register(pd, addr, length, iova, access, NULL);
+}
+
+/* ------------------------------------------------------------------ memory files */
+
+/*
+ * A soft device's memory is a host's, so what this call takes are memory files (memfd_create), not
+ * buffers of other devices. The file mustn't shrink (F_SEAL_SHRINK): peers map it (hca/mapped.h).
+ */
+static int check_file(int fd, uint64_t end)
+{
+	struct stat status;
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	if (seals < 0)
+		return errno == EBADF ? EBADF : EOPNOTSUPP;
+	if (!(seals & F_SEAL_SHRINK)) {
+		log_warn("a memory file can't be registered as long as it may shrink (see "
+			 "F_SEAL_SHRINK in fcntl(2))");
+		return EINVAL;
+	}
+	return fstat(fd, &status) || (uint64_t)status.st_size < end ? EINVAL : 0;
+}
+
+static void file_free(struct mr_file *file)
+{
+	if (!file)
+		return;
+	if (file->pages)
+		munmap(file->pages, file->size);
+	if (file->fd >= 0)
+		close(file->fd);
+	free(file);
+}
+
+static struct mr_file *file_open(int fd, uint64_t offset, size_t length, int prot)
+{
+	uint64_t skip = offset % (uint64_t)sysconf(_SC_PAGESIZE);
+	struct mr_file *file = calloc(1, sizeof(*file));
+
+	if (!file)
+		return NULL;
+	file->offset = offset;
+	file->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	file->size = skip + length;
+	if (file->fd >= 0)
+		file->pages =
+			mmap(NULL, file->size, prot, MAP_SHARED, file->fd, (off_t)(offset - skip));
+	if (file->fd < 0 || file->pages == MAP_FAILED) {
+		int error = errno;
+
+		file->pages = NULL;
+		file_free(file);
+		errno = error;
+		return NULL;
+	}
+	return file;
 }
 
 EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 					uint64_t iova, int fd, int access)
 {
-	(void)pd, (void)offset, (void)length, (void)iova, (void)fd, (void)access;
-	return fail_null(EOPNOTSUPP);
+	unsigned int remote = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	uint64_t end;
+
+	if (!length || __builtin_add_overflow(offset, length, &end) || end > INT64_MAX)
+		return fail_null(EINVAL);
+	int err = check_file(fd, end);
+
+	if (err)
+		return fail_null(err);
+	struct mr_file *file = file_open(
+		fd, offset, length, PROT_READ | ((unsigned int)access & remote ? PROT_WRITE : 0));
+
+	if (!file)
+		return fail_null(errno);
+	uint8_t *addr = (uint8_t *)file->pages + (file->size - length);
+	struct ibv_mr *mr = region_register(pd, addr, length, iova, (unsigned int)access, file);
+
+	if (!mr)
+		file_free(file);
+	return mr;
 }
 
 /* ------------------------------------------------------------------ changing a region */
@@ -195,6 +274,9 @@ static struct mr region_changed(const struct mr *mr, int flags, struct ibv_pd *p
 
 static int check_rereg(const struct mr *wanted, int flags)
 {
+	/* A memory file stays where it is. */
+	if (wanted->file && flags & IBV_REREG_MR_CHANGE_TRANSLATION)
+		return EOPNOTSUPP;
 	if (wanted->imported || !flags || flags & ~REREG_FLAGS || !wanted->ibv.pd ||
 	    wanted->ibv.pd->context != wanted->ibv.context)
 		return EINVAL;
@@ -285,6 +367,7 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
 	atomic_fetch_sub(&registered, ibv->length);
 	fork_unregister(ibv->addr, ibv->length);
 	context_count(ibv->context, -1);
+	file_free(mr->file);
 	free(mr);
 	return 0;
 }

@@ -219,6 +219,7 @@ static void let_go(int *fd)
 static void leave_link(struct link *link)
 {
 	lock_init(&link->tx_lock);
+	lock_init(&link->places_lock);
 	list_init(&link->node);
 	list_init(&link->waiters);
 	atomic_store(&link->has_waiters, false);

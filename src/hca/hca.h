@@ -17,6 +17,7 @@
  *   srq.lock       one SRQ
  *   cq.lock        one CQ
  *   wire.list_lock, wire.tx_lock  what the wire carrier has to send; the sender (wire.h)
+ *   link.places_lock what of the peer's is mapped here (mapped.h)
  *   link.tx_lock   the producer's side of a link's ring, its backlog and its list of waiting QPs
  *   capture.lock   the rings of captures (capture.h)
  *   channel.lock   a queue of events (completion channel or asynchronous)
@@ -104,6 +105,13 @@ struct pd {
 
 /* An MR's data-path state is its entry of the published table; local keys are looked up there too.
  */
+struct mr_file {
+	int fd;		 /* ours; peers take it by its number (mapped.h) */
+	uint64_t offset; /* where the region begins */
+	void *pages;	 /* mapped here */
+	size_t size;
+};
+
 struct mr {
 	struct ibv_mr ibv;
 	uint64_t iova;
@@ -111,6 +119,7 @@ struct mr {
 	bool imported;		 /* another registration's region */
 	struct foreign *foreign; /* imported from another process; else an imported one has no entry
 				    of its own anywhere (foreign.h) */
+	struct mr_file *file;	 /* NULL: the program's memory, whatever it is */
 	struct list held;
 };
 
@@ -180,6 +189,7 @@ struct recv_queue {
 	uint32_t max_sge;
 	uint32_t head, tail; /* posted, taken; free-running */
 	uint32_t held; /* taken, but it may be given back: its place isn't free yet (0 or 1) */
+	uint32_t told; /* the published count of those that were posted (a QP's own queue) */
 };
 
 struct srq {
@@ -202,10 +212,13 @@ enum send_flag { /* struct send_wqe.flags */
 		 SEND_SOLICITED = 2,
 		 SEND_INLINE = 4,
 		 SEND_FENCE = 8,
-		 SEND_READS = 16,    /* counted in qp.reads_out */
-		 SEND_BLOCKING = 32, /* counted in qp.blocking_out */
-		 SEND_ANSWERED = 64, /* a READ's or atomic's data is in place */
-		 SEND_BY_RING = 128, /* a WRITE that the peer must execute, though we reach it */
+		 SEND_READS = 16,      /* counted in qp.reads_out */
+		 SEND_BLOCKING = 32,   /* counted in qp.blocking_out */
+		 SEND_ANSWERED = 64,   /* a READ's or atomic's data is in place */
+		 SEND_BY_RING = 128,   /* a WRITE that the peer must execute, though we reach it */
+		 SEND_BEGUN = 256,     /* `psn` is set, and counted */
+		 SEND_SETTLED = 512,   /* counted in qp.settled_out */
+		 SEND_BORROWED = 1024, /* inline, and in the program's memory: see sq_post() */
 };
 
 struct send_wqe {
@@ -213,10 +226,9 @@ struct send_wqe {
 	uint32_t length; /* bytes of payload */
 	uint32_t msn;	 /* of the record that carries it, when it needed one */
 	uint8_t opcode;	 /* enum ibv_wr_opcode */
-	uint8_t flags;	 /* enum send_flag */
 	uint8_t num_sge;
-	bool begun;   /* `psn` is set, and counted */
-	uint32_t imm; /* network order; or the rkey to invalidate */
+	uint16_t flags; /* enum send_flag */
+	uint32_t imm;	/* network order; or the rkey to invalidate */
 	uint64_t remote_addr;
 	uint32_t rkey;
 	uint32_t progress; /* bytes already streamed through the ring */
@@ -324,6 +336,10 @@ struct qp {
 	bool kick_pending;	/* became ready, the peer hasn't been told */
 	uint32_t reads_out; /* READs and atomics among [acked, next): max_rd_atomic bounds them */
 	uint32_t blocking_out; /* requests among them that may wait at the responder */
+	/* Those of [acked, next) that are executed but for taking a receive, and there is one for
+	 * them: nothing that comes later needs to wait for their acknowledgement. */
+	uint32_t settled_out;
+	uint32_t receives_used, receives_seen; /* of the peer's: taken by us; it told us of */
 
 	/* responder */
 	uint32_t arrived_msn;	  /* of the next request to arrive */
@@ -378,7 +394,9 @@ struct link {
 	int32_t pid;
 	int doorbell; /* the peer's eventfd */
 	const struct pub *peer;
-	const struct pub_regions *regions; /* the peer's; NULL: of another user, so no can_vm */
+	struct mapped_regions *_Atomic places; /* regions of the peer's that are mapped here */
+	struct lock places_lock;	       /* who changes them */
+	const struct pub_regions *regions;     /* the peer's; NULL: of another user, so no can_vm */
 	struct link_memory *memory;
 	struct lock tx_lock;
 	struct ring_tx tx;

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "hca/books.h"
 #include "hca/engine.h"
+#include "hca/mapped.h"
 
 #define REFUSED_NS                                                                    \
 	100000000ull /* datagrams to an empty slot don't ask the daemon again so long \
@@ -30,6 +31,7 @@ static struct link *link_new(struct hca *hca, uint32_t slot)
 	link->slot = slot;
 	link->doorbell = -1;
 	lock_init(&link->tx_lock);
+	lock_init(&link->places_lock);
 	list_init(&link->backlog);
 	list_init(&link->waiters);
 	list_init(&link->node);
@@ -412,6 +414,7 @@ static void unmap(struct link *link)
 {
 	struct list *node;
 
+	mapped_free(link);
 	unmap_all(link->memory, link->peer, link->regions);
 	close(link->doorbell);
 	while ((node = list_pop(&link->backlog)))

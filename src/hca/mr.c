@@ -26,6 +26,20 @@ bool mr_any(void)
 	return atomic_load(&regions) != 0;
 }
 
+static void publish_file(struct pub_mr *e, const struct mr_file *file)
+{
+	static _Atomic uint32_t serial;
+	uint32_t number = 0;
+
+	if (file) {
+		atomic_store_explicit(&e->file_fd, (uint32_t)file->fd, memory_order_relaxed);
+		atomic_store_explicit(&e->file_offset, file->offset, memory_order_relaxed);
+		while (!number)
+			number = atomic_fetch_add(&serial, 1) + 1;
+	}
+	atomic_store_explicit(&e->file_serial, number, memory_order_relaxed);
+}
+
 int mr_publish(struct hca *hca, struct mr *mr)
 {
 	uint32_t index = mr->ibv.rkey >> LIMIT_KEY_TAG_BITS;
@@ -39,6 +53,7 @@ int mr_publish(struct hca *hca, struct mr *mr)
 	atomic_store_explicit(&e->length, mr->ibv.length, memory_order_relaxed);
 	atomic_store_explicit(&e->offset, (uint64_t)(uintptr_t)mr->ibv.addr - mr->iova,
 			      memory_order_relaxed);
+	publish_file(e, mr->file);
 	if (mr->foreign) {
 		foreign_publish(e, mr);
 		access = foreign_access(access);

@@ -28,8 +28,8 @@ bool mr_any(void);
 
 /* A copy of one entry, read once. */
 struct mr_view {
-	uint64_t start, length, offset;
-	uint32_t access, pd;
+	uint64_t start, length, offset, file_offset;
+	uint32_t access, pd, file_fd, file_serial;
 };
 
 static inline bool mr_read(const struct pub_regions *regions, uint32_t rkey, struct mr_view *view)
@@ -46,6 +46,9 @@ static inline bool mr_read(const struct pub_regions *regions, uint32_t rkey, str
 	view->length = atomic_load_explicit(&e->length, memory_order_relaxed);
 	view->offset = atomic_load_explicit(&e->offset, memory_order_relaxed);
 	view->pd = atomic_load_explicit(&e->pd, memory_order_relaxed);
+	view->file_serial = atomic_load_explicit(&e->file_serial, memory_order_relaxed);
+	view->file_fd = atomic_load_explicit(&e->file_fd, memory_order_relaxed);
+	view->file_offset = atomic_load_explicit(&e->file_offset, memory_order_relaxed);
 	return true;
 }
 

@@ -14,6 +14,7 @@
 #include "hca/copy.h"
 #include "hca/guard.h"
 #include "hca/link.h"
+#include "hca/mapped.h"
 #include "hca/mr.h"
 #include "hca/qp.h"
 
@@ -89,27 +90,27 @@ static enum ibv_wc_status zero_length(struct qp *qp, const struct send_wqe *wqe,
 	return status;
 }
 
-/* The owner's address of the operation's target, or 0 (refused, *status says how). */
+/* The owner's address of the operation's target, in region *view, or 0 (refused, *status says
+ * how). */
 static uint64_t target(struct qp *qp, const struct send_wqe *wqe, uint32_t length, uint32_t access,
-		       enum ibv_wc_status *status)
+		       struct mr_view *view, enum ibv_wc_status *status)
 {
-	struct mr_view mr;
 	const char *why = NULL;
 
 	if (unlikely(!allowed(qp, wqe, access, status)))
 		return 0;
-	if (unlikely(!mr_read(qp->link->regions, wqe->rkey, &mr)))
+	if (unlikely(!mr_read(qp->link->regions, wqe->rkey, view)))
 		why = "no such rkey (never registered, deregistered, or an lkey)";
-	else if (unlikely(mr.pd != atomic_load_explicit(&qp->remote->pd, memory_order_relaxed)))
-		why = is_imported(qp, &mr, access) ? NULL
-						   : "the region belongs to another protection "
-						     "domain than the peer's QP";
-	else if (unlikely(!(mr.access & access)))
+	else if (unlikely(view->pd != atomic_load_explicit(&qp->remote->pd, memory_order_relaxed)))
+		why = is_imported(qp, view, access) ? NULL
+						    : "the region belongs to another protection "
+						      "domain than the peer's QP";
+	else if (unlikely(!(view->access & access)))
 		why = "the region wasn't registered for it";
-	else if (unlikely(!mr_covers(&mr, wqe->remote_addr, length)))
+	else if (unlikely(!mr_covers(view, wqe->remote_addr, length)))
 		why = "outside the region";
 	else
-		return wqe->remote_addr + mr.offset;
+		return wqe->remote_addr + view->offset;
 	*status = why ? refuse(qp, wqe, why) : ASK_PEER;
 	return 0;
 }
@@ -125,10 +126,59 @@ static enum ibv_wc_status copy_status(struct qp *qp, const struct send_wqe *wqe,
 	return refuse(qp, wqe, "the memory behind the region isn't mapped any more");
 }
 
+/* The bytes, to the peer's address `to`. 0 or -errno. */
+static int put(struct link *link, const struct send_wqe *wqe, const struct mr_view *view,
+	       uint64_t to, const struct iovec *local, int count)
+{
+	struct mapped *use;
+	uint8_t *here = link->self ? (uint8_t *)(uintptr_t)to
+				   : mapped_begin(link, wqe->rkey, view, to, &use);
+
+	if (!here)
+		return copy_to_process(link->pid, to, local, count, wqe->length);
+	bool done = copy_gather_ordered(here, local, count, wqe->length);
+
+	if (!link->self)
+		mapped_end(use);
+	return done ? 0 : -EFAULT;
+}
+
+static int get(struct link *link, const struct send_wqe *wqe, const struct mr_view *view,
+	       uint64_t from, const struct iovec *local, int count)
+{
+	struct mapped *use;
+	uint8_t *here = link->self ? (uint8_t *)(uintptr_t)from
+				   : mapped_begin(link, wqe->rkey, view, from, &use);
+
+	if (!here)
+		return copy_from_process(link->pid, from, local, count, wqe->length);
+	bool done = copy_scatter(local, count, 0, here, wqe->length);
+
+	if (!link->self)
+		mapped_end(use);
+	return done ? 0 : -EFAULT;
+}
+
+bool onesided_may_write(struct qp *qp, const struct send_wqe *wqe)
+{
+	uint64_t word = atomic_load_explicit(&qp->remote->state, memory_order_acquire);
+	struct mr_view view;
+
+	return (uint8_t)pub_qp_epoch(word) == qp->remote_epoch &&
+	       pub_qp_state(word) >= IBV_QPS_RTR && pub_qp_state(word) != IBV_QPS_ERR &&
+	       pub_qp_access(word) & IBV_ACCESS_REMOTE_WRITE &&
+	       (!wqe->length ||
+		(mr_read(qp->link->regions, wqe->rkey, &view) &&
+		 view.pd == atomic_load_explicit(&qp->remote->pd, memory_order_relaxed) &&
+		 view.access & IBV_ACCESS_REMOTE_WRITE &&
+		 mr_covers(&view, wqe->remote_addr, wqe->length)));
+}
+
 enum ibv_wc_status onesided_write(struct qp *qp, const struct send_wqe *wqe)
 {
 	struct iovec local[LIMIT_SGE];
 	enum ibv_wc_status status = IBV_WC_SUCCESS;
+	struct mr_view view;
 	int count = sq_segments(qp, wqe, 0, local), err = 0;
 
 	if (unlikely(count < 0))
@@ -136,14 +186,10 @@ enum ibv_wc_status onesided_write(struct qp *qp, const struct send_wqe *wqe)
 	if (!wqe->length)
 		return zero_length(qp, wqe, IBV_ACCESS_REMOTE_WRITE);
 	_Atomic uint64_t *hazard = hazard_set(qp->hca, qp->link->slot, wqe->rkey);
-	uint64_t to = target(qp, wqe, wqe->length, IBV_ACCESS_REMOTE_WRITE, &status);
+	uint64_t to = target(qp, wqe, wqe->length, IBV_ACCESS_REMOTE_WRITE, &view, &status);
 
-	if (likely(to && qp->link->self))
-		err = copy_gather_ordered((void *)(uintptr_t)to, local, count, wqe->length)
-			      ? 0
-			      : -EFAULT;
-	else if (likely(to))
-		err = copy_to_process(qp->link->pid, to, local, count, wqe->length);
+	if (likely(to))
+		err = put(qp->link, wqe, &view, to, local, count);
 	hazard_clear(hazard);
 	return likely(!err) ? status : copy_status(qp, wqe, err, local, count);
 }
@@ -152,6 +198,7 @@ enum ibv_wc_status onesided_read(struct qp *qp, const struct send_wqe *wqe)
 {
 	struct iovec local[LIMIT_SGE];
 	enum ibv_wc_status status = IBV_WC_SUCCESS;
+	struct mr_view view;
 	int count = sq_segments(qp, wqe, IBV_ACCESS_LOCAL_WRITE, local), err = 0;
 
 	if (unlikely(count < 0))
@@ -159,13 +206,10 @@ enum ibv_wc_status onesided_read(struct qp *qp, const struct send_wqe *wqe)
 	if (!wqe->length)
 		return zero_length(qp, wqe, IBV_ACCESS_REMOTE_READ);
 	_Atomic uint64_t *hazard = hazard_set(qp->hca, qp->link->slot, wqe->rkey);
-	uint64_t from = target(qp, wqe, wqe->length, IBV_ACCESS_REMOTE_READ, &status);
+	uint64_t from = target(qp, wqe, wqe->length, IBV_ACCESS_REMOTE_READ, &view, &status);
 
-	if (likely(from && qp->link->self))
-		err = copy_scatter(local, count, 0, (void *)(uintptr_t)from, wqe->length) ? 0
-											  : -EFAULT;
-	else if (likely(from))
-		err = copy_from_process(qp->link->pid, from, local, count, wqe->length);
+	if (likely(from))
+		err = get(qp->link, wqe, &view, from, local, count);
 	hazard_clear(hazard);
 	return likely(!err) ? status : copy_status(qp, wqe, err, local, count);
 }
@@ -203,12 +247,13 @@ enum ibv_wc_status onesided_atomic(struct qp *qp, const struct send_wqe *wqe)
 	uint64_t old;
 	struct iovec local[LIMIT_SGE];
 	enum ibv_wc_status status = IBV_WC_SUCCESS;
+	struct mr_view view;
 	int count = sq_segments(qp, wqe, IBV_ACCESS_LOCAL_WRITE, local);
 
 	if (unlikely(count < 0))
 		return IBV_WC_LOC_PROT_ERR;
 	_Atomic uint64_t *hazard = hazard_set(qp->hca, qp->link->slot, wqe->rkey);
-	uint64_t at = target(qp, wqe, 8, IBV_ACCESS_REMOTE_ATOMIC, &status);
+	uint64_t at = target(qp, wqe, 8, IBV_ACCESS_REMOTE_ATOMIC, &view, &status);
 
 	if (at && at % 8) {
 		status = refuse_request(qp, wqe, "an atomic's target isn't a multiple of 8");

@@ -228,6 +228,7 @@ void qp_publish(struct qp *qp)
 	atomic_store_explicit(&e->peer, qp->attr.dest_qp_num, memory_order_relaxed);
 	atomic_store_explicit(&e->pd, qp->pd_id, memory_order_relaxed);
 	atomic_store_explicit(&e->rq_psn, qp->attr.rq_psn, memory_order_relaxed);
+	atomic_store_explicit(&e->receives, qp->rq.told, memory_order_relaxed);
 	/* Before anything that follows: the program may reuse what a failed QP's requests named. */
 	atomic_store(&e->state, word);
 }
@@ -284,8 +285,9 @@ static void reset(struct qp *qp)
 	wire_disconnect(qp);
 	leave_lists(qp);
 	qp->sq.head = qp->sq.next = qp->sq.acked = 0;
-	qp->rq.head = qp->rq.tail = qp->rq.held = 0;
-	qp->reads_out = qp->blocking_out = 0;
+	qp->rq.head = qp->rq.tail = qp->rq.held = qp->rq.told = 0;
+	qp->reads_out = qp->blocking_out = qp->settled_out = 0;
+	qp->receives_used = qp->receives_seen = 0;
 	qp->next_msn = qp->arrived_msn = qp->done_msn = 0;
 	qp->link = NULL;
 	qp->remote = NULL;

@@ -111,6 +111,8 @@ enum step { STEP_DONE, STEP_WAIT, STEP_FAILED };
 /* A status that no completion has: the peer imported the region, and must execute it itself. */
 #define ASK_PEER ((enum ibv_wc_status)0x7fff)
 bool onesided_direct(const struct qp *qp);
+/* Whether nothing speaks against the WRITE; tells nobody. */
+bool onesided_may_write(struct qp *qp, const struct send_wqe *wqe);
 enum ibv_wc_status onesided_write(struct qp *qp, const struct send_wqe *wqe);
 enum ibv_wc_status onesided_read(struct qp *qp, const struct send_wqe *wqe);
 enum ibv_wc_status onesided_atomic(struct qp *qp, const struct send_wqe *wqe);

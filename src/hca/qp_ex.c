@@ -67,7 +67,6 @@ static struct send_wqe *wr_begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode
 		     (flags & IBV_SEND_SOLICITED ? SEND_SOLICITED : 0) |
 		     (flags & IBV_SEND_FENCE ? SEND_FENCE : 0);
 	wqe->length = wqe->num_sge = wqe->progress = wqe->imm = 0;
-	wqe->begun = false;
 	qp->wr_current = wqe;
 	return wqe;
 }

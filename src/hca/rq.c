@@ -105,6 +105,19 @@ static void resume_inbound(struct qp *qp)
 	engine_leave(qp->hca);
 }
 
+/* The peer's view of how many there are comes late rather than often: it shares the line that the
+ * peer looks at for each of its requests. */
+static void tell_receives(struct qp *qp)
+{
+	struct recv_queue *rq = &qp->rq;
+
+	if (rq->head - rq->told < (rq->max_wr + 3) / 4)
+		return;
+	rq->told = rq->head;
+	atomic_store_explicit(&qp->hca->pub->qp[qp->index].receives, rq->told,
+			      memory_order_release);
+}
+
 int rq_post(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	struct qp *qp = qp_of(ibv);
@@ -117,6 +130,7 @@ int rq_post(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad
 		err = EINVAL;
 	} else {
 		err = rq_add(&qp->rq, wr, bad);
+		tell_receives(qp);
 		if (unlikely(qp->state == IBV_QPS_ERR))
 			rq_flush(qp);
 	}

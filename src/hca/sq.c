@@ -96,6 +96,7 @@ static void uncount(struct qp *qp, const struct send_wqe *wqe)
 {
 	qp->reads_out -= !!(wqe->flags & SEND_READS);
 	qp->blocking_out -= !!(wqe->flags & SEND_BLOCKING);
+	qp->settled_out -= !!(wqe->flags & SEND_SETTLED);
 }
 
 /* A local request begins: the packets that it would have been on a wire count, captured or not, so
@@ -103,9 +104,9 @@ static void uncount(struct qp *qp, const struct send_wqe *wqe)
  * its answers would be captured earlier. */
 static void begin(struct qp *qp, struct send_wqe *wqe)
 {
-	if (unlikely(wqe->begun))
+	if (unlikely(wqe->flags & SEND_BEGUN))
 		return;
-	wqe->begun = true;
+	wqe->flags |= SEND_BEGUN;
 	wqe->psn = qp->next_psn;
 	qp->next_psn = (qp->next_psn + sq_packets(qp, wqe)) & 0xffffff;
 	capture_request(qp, wqe);
@@ -152,7 +153,7 @@ void sq_flush(struct qp *qp)
 	for (; qp->sq.acked != qp->sq.head; qp->sq.acked++)
 		push_cqe(qp, sq_at(&qp->sq, qp->sq.acked), IBV_WC_WR_FLUSH_ERR);
 	qp->sq.next = qp->sq.head;
-	qp->reads_out = qp->blocking_out = 0;
+	qp->reads_out = qp->blocking_out = qp->settled_out = 0;
 }
 
 void sq_fail_local(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
@@ -176,11 +177,35 @@ static bool outstanding(const struct qp *qp)
 	return qp->sq.acked != qp->sq.next;
 }
 
+/* Something before may still fail, or wait for a receive. */
+static bool unsettled(const struct qp *qp)
+{
+	return qp->sq.next - qp->sq.acked != qp->settled_out;
+}
+
+/* One of the peer's receives is taken by what is sent next. Whether it is there already: each
+ * request takes one, and they are posted by nobody else's leave. */
+static bool takes_receive(struct qp *qp)
+{
+	uint32_t used = qp->receives_used++;
+
+	if (unlikely((int32_t)(qp->receives_seen - used) <= 0))
+		qp->receives_seen =
+			atomic_load_explicit(&qp->remote->receives, memory_order_acquire);
+	return (int32_t)(qp->receives_seen - used) > 0;
+}
+
 int sq_segments(struct qp *qp, const struct send_wqe *wqe, uint32_t access, struct iovec *out)
 {
-	if (wqe->flags & SEND_INLINE) {
+	if (wqe->flags & SEND_INLINE && likely(!(wqe->flags & SEND_BORROWED))) {
 		out[0] = (struct iovec){(void *)wqe->data, wqe->length};
 		return wqe->length != 0;
+	}
+	if (unlikely(wqe->flags & SEND_BORROWED)) {
+		for (uint32_t i = 0; i < wqe->num_sge; i++)
+			out[i] = (struct iovec){(void *)(uintptr_t)wqe->sge[i].addr,
+						wqe->sge[i].length};
+		return wqe->num_sge;
 	}
 	return mr_resolve_list(qp->hca, qp->pd_id, wqe->sge, wqe->num_sge, access, out);
 }
@@ -204,12 +229,13 @@ bool sq_peer_ready(struct qp *qp)
 }
 
 /* Accounts for a request that is in the ring now. */
-static void sent(struct qp *qp, struct send_wqe *wqe, uint8_t counted)
+static void sent(struct qp *qp, struct send_wqe *wqe, uint16_t counted)
 {
 	wqe->msn = qp->next_msn++;
 	wqe->flags |= counted;
 	qp->reads_out += !!(counted & SEND_READS);
 	qp->blocking_out += !!(counted & SEND_BLOCKING);
+	qp->settled_out += !!(counted & SEND_SETTLED);
 	qp->sq.next++;
 	engine_watch_qp(qp);
 }
@@ -263,7 +289,7 @@ static void *body(struct ring_header *h)
 }
 
 /* An unreliable message needs no answer once its bytes are out of the program's memory. */
-static void sent_message(struct qp *qp, struct send_wqe *wqe, uint8_t counted, bool copied)
+static void sent_message(struct qp *qp, struct send_wqe *wqe, uint16_t counted, bool copied)
 {
 	bool alone = !outstanding(qp);
 
@@ -316,6 +342,7 @@ static enum step start_send(struct qp *qp, struct send_wqe *wqe)
 	}
 	begin(qp, wqe);
 	link_send(qp->link, h, payload);
+	takes_receive(qp);
 	sent_message(qp, wqe, SEND_BLOCKING, eager);
 	return STEP_DONE;
 }
@@ -330,7 +357,7 @@ static enum step start_write_imm(struct qp *qp, struct send_wqe *wqe)
 	request(qp, h, wqe, REC_WRITE_IMM, message_flags(qp, wqe));
 	begin(qp, wqe);
 	link_send(qp->link, h, 0);
-	sent_message(qp, wqe, SEND_BLOCKING, true);
+	sent_message(qp, wqe, SEND_BLOCKING | (takes_receive(qp) ? SEND_SETTLED : 0), true);
 	return STEP_DONE;
 }
 
@@ -363,8 +390,18 @@ static enum step start_write_ring(struct qp *qp, struct send_wqe *wqe)
 		link_send(qp->link, h, n + sizeof(*remote));
 		wqe->progress += n;
 	} while (wqe->progress < wqe->length);
+	if (wqe->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
+		takes_receive(qp);
 	sent_message(qp, wqe, wqe->opcode == IBV_WR_RDMA_WRITE ? 0 : SEND_BLOCKING, true);
 	return STEP_DONE;
+}
+
+/* Whether a WRITE needn't wait for those before it: none of them can fail any more, and neither can
+ * this one, which completes with its notification. */
+static bool may_follow(struct qp *qp, const struct send_wqe *wqe)
+{
+	return wqe->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && qp->type == IBV_QPT_RC &&
+	       !unsettled(qp) && onesided_may_write(qp, wqe);
 }
 
 static enum step start_write_direct(struct qp *qp, struct send_wqe *wqe)
@@ -372,12 +409,16 @@ static enum step start_write_direct(struct qp *qp, struct send_wqe *wqe)
 	if (unlikely(wqe->flags & SEND_BY_RING))
 		return start_write_ring(qp, wqe);
 	if (!wqe->progress) {
-		if (outstanding(qp))
+		if (outstanding(qp) && !may_follow(qp, wqe))
 			return STEP_WAIT;
 		begin(qp, wqe);
 		enum ibv_wc_status status = onesided_write(qp, wqe);
 
+		if (unlikely(status != IBV_WC_SUCCESS && outstanding(qp)))
+			return STEP_WAIT; /* it fails in its turn */
 		if (unlikely(status == ASK_PEER)) {
+			if (wqe->flags & SEND_BORROWED)
+				return STEP_WAIT;
 			wqe->flags |= SEND_BY_RING;
 			return start_write_ring(qp, wqe);
 		}
@@ -511,6 +552,8 @@ static enum step start_connected(struct qp *qp, struct send_wqe *wqe)
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 		if (likely(onesided_direct(qp)))
 			return start_write_direct(qp, wqe);
+		if (wqe->flags & SEND_BORROWED)
+			return STEP_WAIT;
 		return unlikely(qp->link->can_vm) ? wait_for_peer(qp) : start_write_ring(qp, wqe);
 	case IBV_WR_RDMA_READ:
 		return start_read(qp, wqe);
@@ -642,6 +685,43 @@ static int fill_segments(const struct qp *qp, struct send_wqe *wqe, const struct
 	return 0;
 }
 
+/*
+ * Inline data beyond max_inline_data is taken if the request is executed before the call returns:
+ * nothing is in the way, and the carrier copies straight to the peer. Programs that send from
+ * memory which isn't registered save a copy by trying.
+ */
+static bool may_borrow(const struct qp *qp)
+{
+	return qp->type == IBV_QPT_RC && !qp->wire && qp->state == IBV_QPS_RTS &&
+	       qp->sq.next == qp->sq.head && !unsettled(qp);
+}
+
+static int borrow(struct qp *qp, struct send_wqe *wqe, const struct ibv_send_wr *wr)
+{
+	if (wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM && wr->opcode != IBV_WR_RDMA_WRITE)
+		return EINVAL;
+	int err = fill_segments(qp, wqe, wr->sg_list, wr->num_sge);
+
+	wqe->flags |= SEND_BORROWED;
+	return err;
+}
+
+/* Runs what borrows; takes it back if it couldn't be executed. */
+static int run_borrowed(struct qp *qp)
+{
+	struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.head - 1);
+
+	sq_run(qp);
+	if (likely(qp->sq.next == qp->sq.head || wqe->progress))
+		return 0; /* what is left of it is its notification */
+	if (qp->state != IBV_QPS_RTS)
+		return 0;
+	if (wqe->flags & SEND_BEGUN)
+		qp->next_psn = wqe->psn;
+	qp->sq.head--;
+	return EINVAL;
+}
+
 static int fill_remote(struct send_wqe *wqe, const struct ibv_send_wr *wr)
 {
 	switch (wr->opcode) {
@@ -681,7 +761,6 @@ static int sq_fill(struct qp *qp, const struct ibv_send_wr *wr)
 		     (flags & IBV_SEND_FENCE ? SEND_FENCE : 0);
 	wqe->imm = wr->imm_data;
 	wqe->progress = 0;
-	wqe->begun = false;
 	if (qp->type == IBV_QPT_UD) {
 		if (unlikely(!wr->wr.ud.ah))
 			return EINVAL;
@@ -692,7 +771,9 @@ static int sq_fill(struct qp *qp, const struct ibv_send_wr *wr)
 	if (flags & IBV_SEND_INLINE) {
 		if (unlikely(wr->opcode == IBV_WR_RDMA_READ || (BIT(wr->opcode) & ANY_ATOMIC)))
 			return EINVAL;
-		return fill_inline(qp, wqe, wr->sg_list, wr->num_sge);
+		int err = fill_inline(qp, wqe, wr->sg_list, wr->num_sge);
+
+		return unlikely(err) && may_borrow(qp) ? borrow(qp, wqe, wr) : err;
 	}
 	return fill_segments(qp, wqe, wr->sg_list, wr->num_sge);
 }
@@ -709,7 +790,12 @@ int sq_post(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad
 		err = sq_fill(qp, wr);
 		if (unlikely(err))
 			break;
-		qp->sq.head++;
+		struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.head++);
+
+		if (unlikely(wqe->flags & SEND_BORROWED))
+			err = run_borrowed(qp);
+		if (unlikely(err))
+			break;
 	}
 	if (unlikely(err))
 		*bad = wr;

@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 #define PUB_MAGIC 0x766272626e61ull
-#define PUB_VERSION 3u
+#define PUB_VERSION 4u
 #define PUB_HAZARDS 64u
 
 /*
@@ -51,7 +51,10 @@ struct pub_qp {
 	_Atomic uint64_t peer;	 /* dest_qp_num; RC and UC */
 	_Atomic uint32_t pd;	 /* the library's own number: a handle says nothing to peers */
 	_Atomic uint32_t rq_psn; /* the PSN that the first message must carry */
-	uint32_t reserved[10];
+	/* Receives that were posted since the last RESET, or fewer (see rq_credit()); none if they
+	 * come from an SRQ. */
+	_Atomic uint32_t receives;
+	uint32_t reserved[9];
 };
 
 /* A memory region, at the place that its keys' index names. */
@@ -61,12 +64,18 @@ struct pub_mr {
 	_Atomic uint64_t length;      /* bytes */
 	_Atomic uint64_t offset;      /* owner's address minus iova */
 	_Atomic uint32_t pd;
-	/* Of a foreign region (PUB_MR_FOREIGN), where it is; only its importer reads them. */
-	_Atomic uint32_t owner_slot;
-	_Atomic uint64_t owner_link;
+	union {
+		/* Of a foreign region (PUB_MR_FOREIGN), where it is; only its importer reads it. */
+		_Atomic uint32_t owner_slot;
+		_Atomic uint32_t file_fd; /* of a region in a memory file: the owner's descriptor */
+	};
+	union {
+		_Atomic uint64_t owner_link;
+		_Atomic uint64_t file_offset; /* where the region begins in it */
+	};
 	_Atomic uint32_t owner_rkey, owner_pd;
-	_Atomic uint32_t place; /* in its importer's list */
-	uint32_t reserved;
+	_Atomic uint32_t place;	      /* in its importer's list */
+	_Atomic uint32_t file_serial; /* never the same twice; 0: in no memory file */
 };
 
 /*
