@@ -5,15 +5,23 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "rsocket/rs.h"
 
 /* ------------------------------------------------------------------ memory */
 
-static uint8_t *alloc_pages(size_t size)
+static size_t round_up(size_t size)
 {
 	enum { PAGE = 4096 };
-	void *memory = aligned_alloc(PAGE, (size + PAGE - 1) / PAGE * PAGE);
+
+	return (size + PAGE - 1) / PAGE * PAGE;
+}
+
+static uint8_t *alloc_pages(size_t size)
+{
+	void *memory = aligned_alloc(round_up(1), round_up(size));
 
 	if (memory)
 		memset(memory, 0, size);
@@ -25,24 +33,77 @@ static size_t table_size(const struct rs *rs)
 	return RS_SGL_SIZE * sizeof(struct rs_sge) + rs->iomap_size * sizeof(struct rs_iomap);
 }
 
+/* A memory file of that many bytes, for good; -1. */
+static int make_file(size_t size)
+{
+	int fd = memfd_create("rsocket", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd >= 0 && (ftruncate(fd, (off_t)size) ||
+			fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+/*
+ * What the peer writes to, `size` bytes at rs->rbuf, is in a memory file: a peer on this host maps
+ * that, and its writes are copies without a system call.
+ */
+static struct ibv_mr *make_shared(struct rs *rs, size_t size, int access)
+{
+	int fd = make_file(size);
+	struct ibv_mr *mr = NULL;
+
+	if (fd < 0)
+		return NULL;
+	void *pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (pages != MAP_FAILED)
+		mr = ibv_reg_dmabuf_mr(rs->id->pd, 0, size, (uintptr_t)pages, fd, access);
+	if (mr) {
+		rs->rbuf = pages;
+		rs->shared_size = size;
+	} else if (pages != MAP_FAILED) {
+		munmap(pages, size);
+	}
+	close(fd);
+	return mr;
+}
+
+/* The receive buffer and the table behind it. */
+static int make_target(struct rs *rs)
+{
+	size_t size = round_up(rs->rbuf_size) + table_size(rs);
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+
+	rs->rmr = make_shared(rs, size, access);
+	if (!rs->rmr) {
+		rs->rbuf = alloc_pages(size);
+		if (!rs->rbuf)
+			return -ENOMEM;
+		rs->rmr = ibv_reg_mr(rs->id->pd, rs->rbuf, size, access);
+	}
+	if (!rs->rmr)
+		return -errno;
+	rs->table = (struct rs_sge *)(void *)(rs->rbuf + round_up(rs->rbuf_size));
+	rs->iomap = (struct rs_iomap *)(rs->table + RS_SGL_SIZE);
+	return 0;
+}
+
 static int make_memory(struct rs *rs)
 {
-	struct ibv_pd *pd = rs->id->pd;
-
 	/* Both halves are of one size. */
 	rs->rbuf_size &= ~1u;
+	int err = make_target(rs);
+
+	if (err)
+		return err;
 	rs->sbuf = alloc_pages(rs->sbuf_size);
-	rs->rbuf = alloc_pages(rs->rbuf_size);
-	rs->table = (void *)alloc_pages(table_size(rs));
-	if (!rs->sbuf || !rs->rbuf || !rs->table)
+	if (!rs->sbuf)
 		return -ENOMEM;
-	rs->iomap = (struct rs_iomap *)(rs->table + RS_SGL_SIZE);
-	rs->smr = ibv_reg_mr(pd, rs->sbuf, rs->sbuf_size, IBV_ACCESS_LOCAL_WRITE);
-	rs->rmr = ibv_reg_mr(pd, rs->rbuf, rs->rbuf_size,
-			     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	rs->table_mr = ibv_reg_mr(pd, rs->table, table_size(rs),
-				  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	if (!rs->smr || !rs->rmr || !rs->table_mr)
+	rs->smr = ibv_reg_mr(rs->id->pd, rs->sbuf, rs->sbuf_size, IBV_ACCESS_LOCAL_WRITE);
+	if (!rs->smr)
 		return -errno;
 	rs->sbuf_free = rs->sbuf_size;
 	rs->rbuf_free = rs->rbuf_offer = rs->rbuf_size / 2;
@@ -60,10 +121,15 @@ static void free_memory(struct rs *rs)
 {
 	drop_region(&rs->smr);
 	drop_region(&rs->rmr);
-	drop_region(&rs->table_mr);
 	free(rs->sbuf);
-	free(rs->rbuf);
-	free(rs->table);
+	if (rs->shared_size) {
+		/* A peer may have it mapped for some time yet: not its pages. */
+		madvise(rs->rbuf, rs->shared_size, MADV_REMOVE);
+		munmap(rs->rbuf, rs->shared_size);
+	} else {
+		free(rs->rbuf);
+	}
+	rs->shared_size = 0;
 	rs->sbuf = rs->rbuf = NULL;
 	rs->table = NULL;
 }
@@ -97,7 +163,7 @@ static int make_qp(struct rs *rs)
 		.sq_sig_all = 1,
 		.cap = {.max_send_wr = rs->sq_size + RS_CONTROL_MAX,
 			.max_recv_wr = rs->rq_size,
-			.max_send_sge = 2,
+			.max_send_sge = RS_SEND_SGE,
 			.max_recv_sge = 1,
 			.max_inline_data = inline_size},
 	};
@@ -175,8 +241,7 @@ void rs_hello_make(const struct rs *rs, struct rs_hello *hello)
 		.flags = RS_HELLO_IOMAP | (__BYTE_ORDER == __BIG_ENDIAN ? RS_HELLO_BIG_ENDIAN : 0),
 		.credits = htobe16((uint16_t)rs->rq_size),
 		.iomap_size = scale(rs->iomap_size),
-		.sgl = sge_swap(
-			(struct rs_sge){(uintptr_t)rs->table, rs->table_mr->rkey, RS_SGL_SIZE}),
+		.sgl = sge_swap((struct rs_sge){(uintptr_t)rs->table, rs->rmr->rkey, RS_SGL_SIZE}),
 		.buffer = sge_swap(
 			(struct rs_sge){(uintptr_t)rs->rbuf, rs->rmr->rkey, rs->rbuf_size / 2}),
 	};

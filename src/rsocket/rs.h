@@ -85,6 +85,9 @@ enum {
 		2048, /* bytes of a write: starts small, so that both sides copy at a time */
 	RS_CHUNK_MAX = 65536,
 	RS_SIZE_LEAST = 4096, /* of a buffer */
+	RS_STAGE_NEXT = 64,
+	RS_SEND_SGE = 4,
+	RS_LOOK_NS = 200000, /* between two looks of one who doesn't wait */
 };
 
 struct rs_config {
@@ -139,6 +142,8 @@ struct rs {
 	uint32_t sq_free;	       /* requests for data */
 	uint32_t control;	       /* messages of control under way */
 	uint32_t chunk;
+	uint32_t stage_next;   /* so many sends aren't tried without sbuf */
+	int64_t looked_ns;     /* at the event channel, by one who doesn't wait */
 	uint16_t sent, credit; /* messages sent; as many may be */
 	struct rs_sge target[RS_SGL_SIZE];
 	uint32_t target_now, target_next; /* written to; learned next */
@@ -147,15 +152,15 @@ struct rs {
 	/* Receiving */
 	uint8_t *rbuf;
 	struct ibv_mr *rmr;
+	size_t shared_size;		/* of the memory file that rbuf and table are in, or 0 */
 	uint32_t rbuf_next, rbuf_ready; /* what is read next; bytes that are there */
 	uint32_t rbuf_free, rbuf_offer; /* read, but not offered again; where that begins */
 	uint16_t received, granted;	/* messages; at which the peer gets more credits */
 	struct rs_sge peer_sgl;		/* where our offers go */
 	uint32_t peer_entry;
 
-	/* What the peer writes to: its sgl, then its iomap. */
+	/* What the peer writes to besides, behind rbuf: its sgl, then its iomap. */
 	struct rs_sge *table;
-	struct ibv_mr *table_mr;
 	struct rs_iomap *iomap; /* in the table */
 
 	/* Memory that we let the peer write to. */

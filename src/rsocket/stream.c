@@ -276,45 +276,108 @@ int rs_stage(struct rs *rs, const struct iovec **iov, size_t *at, uint32_t bytes
 	return bytes > first ? 2 : 1;
 }
 
+/* Moves on in the vector. */
+static void skip(const struct iovec **iov, size_t *at, size_t bytes)
+{
+	while (bytes >= (*iov)->iov_len - *at) {
+		bytes -= (*iov)->iov_len - *at;
+		(*iov)++;
+		*at = 0;
+		if (!bytes)
+			return;
+	}
+	*at += bytes;
+}
+
+static int post_data(struct rs *rs, struct ibv_sge *sge, int count, uint32_t bytes,
+		     unsigned int flags, uint32_t staged)
+{
+	const struct rs_sge *target = &rs->target[rs->target_now];
+	uint32_t message = rs_message(RS_OP_DATA, bytes);
+
+	return rs_post_write(rs, sge, count, &message, flags, target->addr, target->key,
+			     rs_wr_data(staged));
+}
+
+/*
+ * From the program's memory. As inline data, whatever its size: where the device can carry that out
+ * at once (to a peer of this host) it does, and takes nothing else. The number of bytes, or 0: by
+ * sbuf then, and for some time.
+ */
+static ssize_t send_direct(struct rs *rs, const struct iovec **iov, size_t *at, uint32_t bytes)
+{
+	struct ibv_sge sge[RS_SEND_SGE];
+	size_t offset = *at;
+	uint32_t total = 0;
+	int count = 0;
+
+	for (const struct iovec *v = *iov; total < bytes && count < RS_SEND_SGE; v++) {
+		size_t n = v->iov_len - offset;
+
+		n = n < bytes - total ? n : bytes - total;
+		if (n)
+			sge[count++] =
+				(struct ibv_sge){(uintptr_t)v->iov_base + offset, (uint32_t)n, 0};
+		total += (uint32_t)n;
+		offset = 0;
+	}
+	if (post_data(rs, sge, count, total, IBV_SEND_INLINE, 0)) {
+		rs->stage_next = RS_STAGE_NEXT;
+		return 0;
+	}
+	skip(iov, at, total);
+	return total;
+}
+
+/* A copy of few bytes goes with the request, of more by sbuf. */
+static ssize_t send_copy(struct rs *rs, const struct iovec **iov, size_t *at, uint32_t bytes)
+{
+	uint8_t copy[RS_CHUNK_FIRST];
+	struct ibv_sge sge[2];
+	int err;
+
+	if (bytes > rs->sbuf_free)
+		bytes = rs->sbuf_free;
+	if (bytes <= rs->inline_size && bytes <= sizeof(copy)) {
+		gather(copy, iov, at, bytes);
+		sge[0] = (struct ibv_sge){(uintptr_t)copy, bytes, 0};
+		err = post_data(rs, sge, 1, bytes, IBV_SEND_INLINE, 0);
+	} else {
+		int count = rs_stage(rs, iov, at, bytes, sge);
+
+		err = post_data(rs, sge, count, bytes, 0, bytes);
+	}
+	return err ? err : (ssize_t)bytes;
+}
+
 /* One write of at most `left` bytes. Their number, or -errno. */
 static ssize_t send_chunk(struct rs *rs, const struct iovec **iov, size_t *at, size_t left)
 {
 	struct rs_sge *target = &rs->target[rs->target_now];
 	uint32_t bytes = left < rs->chunk ? (uint32_t)left : rs->chunk;
-	uint8_t copy[RS_CHUNK_FIRST];
-	struct ibv_sge sge[2];
-	int err;
+	ssize_t n = 0;
 
 	if (bytes > target->length)
 		bytes = target->length;
-	if (bytes > rs->sbuf_free)
-		bytes = rs->sbuf_free;
-	uint32_t message = rs_message(RS_OP_DATA, bytes);
-
-	if (bytes <= rs->inline_size && bytes <= sizeof(copy)) {
-		gather(copy, iov, at, bytes);
-		sge[0] = (struct ibv_sge){(uintptr_t)copy, bytes, 0};
-		err = rs_post_write(rs, sge, 1, &message, IBV_SEND_INLINE, target->addr,
-				    target->key, rs_wr_data(0));
-	} else {
-		int count = rs_stage(rs, iov, at, bytes, sge);
-
-		err = rs_post_write(rs, sge, count, &message, 0, target->addr, target->key,
-				    rs_wr_data(bytes));
-	}
-	if (err) {
-		rs_fail(rs, -err);
-		return err;
+	if (rs->stage_next)
+		rs->stage_next--;
+	else if (bytes > rs->inline_size)
+		n = send_direct(rs, iov, at, bytes);
+	if (!n)
+		n = send_copy(rs, iov, at, bytes);
+	if (n < 0) {
+		rs_fail(rs, (int)-n);
+		return n;
 	}
 	rs->sq_free--;
 	rs->sent++;
-	target->addr += bytes;
-	target->length -= bytes;
+	target->addr += (uint64_t)n;
+	target->length -= (uint32_t)n;
 	if (!target->length)
 		rs->target_now = (rs->target_now + 1) % RS_SGL_SIZE;
 	if (rs->chunk < RS_CHUNK_MAX)
 		rs->chunk *= 2;
-	return bytes;
+	return n;
 }
 
 static size_t vector_size(const struct iovec *iov, size_t count)
