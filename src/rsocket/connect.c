@@ -8,9 +8,10 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "abi/export.h"
-#include "rsocket/rs.h"
+#include "rsocket/datagram.h"
 
 /* The peer needn't read for us to be done; only the last message waits for it. */
 enum { CLOSE_WAIT_MS = 2000, RESOLVE_TIMEOUT_MS = 5000 };
@@ -51,6 +52,8 @@ static struct rs *rs_new(int family, const struct rs *like)
 
 static void rs_free(struct rs *rs)
 {
+	if (rs->ds)
+		ds_close(rs);
 	rs_endpoint_free(rs);
 	if (rs->request) {
 		struct rdma_cm_id *id = rs->request->id;
@@ -63,6 +66,8 @@ static void rs_free(struct rs *rs)
 		rdma_destroy_id(rs->id);
 	if (rs->fd >= 0)
 		rs_table_clear(rs->fd);
+	if (rs->fd >= 0 && !rs->channel)
+		close(rs->fd);
 	if (rs->channel)
 		rdma_destroy_event_channel(rs->channel);
 	pthread_mutex_destroy(&rs->lock);
@@ -82,6 +87,15 @@ static int make_channel(struct rs *rs)
 	return err;
 }
 
+static int stream_open(struct rs *rs)
+{
+	int err = make_channel(rs);
+
+	if (!err && rdma_create_id(rs->channel, &rs->id, rs, RDMA_PS_TCP))
+		err = -errno;
+	return err;
+}
+
 EXPORT int rsocket(int domain, int type, int protocol)
 {
 	int flags = type & (SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -89,19 +103,16 @@ EXPORT int rsocket(int domain, int type, int protocol)
 	type &= ~flags;
 	if (domain != AF_INET && domain != AF_INET6)
 		return result(-EAFNOSUPPORT);
-	/* Datagrams have a protocol of their own, which isn't there yet. */
-	if (type != SOCK_STREAM)
-		return result(type == SOCK_DGRAM ? -EOPNOTSUPP : -ESOCKTNOSUPPORT);
-	if (protocol && protocol != IPPROTO_TCP)
+	if (type != SOCK_STREAM && type != SOCK_DGRAM)
+		return result(-ESOCKTNOSUPPORT);
+	if (protocol && protocol != (type == SOCK_STREAM ? IPPROTO_TCP : IPPROTO_UDP))
 		return result(-EPROTONOSUPPORT);
 	struct rs *rs = rs_new(domain, NULL);
 
 	if (!rs)
 		return result(-ENOMEM);
-	int err = make_channel(rs);
+	int err = type == SOCK_STREAM ? stream_open(rs) : ds_open(rs, flags);
 
-	if (!err && rdma_create_id(rs->channel, &rs->id, rs, RDMA_PS_TCP))
-		err = -errno;
 	if (err) {
 		rs_free(rs);
 		return result(err);
@@ -227,6 +238,10 @@ void rs_events(struct rs *rs)
 {
 	struct rdma_cm_event *event;
 
+	if (rs->ds) {
+		ds_events(rs);
+		return;
+	}
 	while (rs->state != RS_FAILED && !rs->request && !rdma_get_cm_event(rs->channel, &event)) {
 		if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
 			rs->request = event;
@@ -257,13 +272,15 @@ static int set_reuse(struct rs *rs)
 	return 0;
 }
 
-static int bind_locked(struct rs *rs, const struct sockaddr *addr)
+static int bind_locked(struct rs *rs, const struct sockaddr *addr, socklen_t addrlen)
 {
 	if (rs->state != RS_OPEN)
 		return -EINVAL;
-	int err = set_reuse(rs);
+	int err = rs->ds ? 0 : set_reuse(rs);
 
-	if (!err && rdma_bind_addr(rs->id, (struct sockaddr *)addr))
+	if (rs->ds && bind(rs->fd, addr, addrlen))
+		err = -errno;
+	else if (!rs->ds && !err && rdma_bind_addr(rs->id, (struct sockaddr *)addr))
 		err = -errno;
 	if (!err)
 		rs->state = RS_BOUND;
@@ -272,7 +289,8 @@ static int bind_locked(struct rs *rs, const struct sockaddr *addr)
 
 /* What a call with an address has in common: looks at its arguments, and does it under rs.lock. */
 static int with_address(int socket, const struct sockaddr *addr, socklen_t addrlen,
-			int (*locked)(struct rs *rs, const struct sockaddr *addr))
+			int (*locked)(struct rs *rs, const struct sockaddr *addr,
+				      socklen_t addrlen))
 {
 	struct rs *rs = rs_table_get(socket);
 
@@ -281,7 +299,7 @@ static int with_address(int socket, const struct sockaddr *addr, socklen_t addrl
 	if (!addr || addrlen < sizeof(struct sockaddr_in))
 		return result(-EINVAL);
 	pthread_mutex_lock(&rs->lock);
-	int err = locked(rs, addr);
+	int err = locked(rs, addr, addrlen);
 
 	pthread_mutex_unlock(&rs->lock);
 	return result(err);
@@ -297,8 +315,10 @@ static bool connect_over(const struct rs *rs)
 	return rs->state >= RS_CONNECTED;
 }
 
-static int connect_locked(struct rs *rs, const struct sockaddr *addr)
+static int connect_locked(struct rs *rs, const struct sockaddr *addr, socklen_t addrlen)
 {
+	if (rs->ds)
+		return ds_connect(rs, addr, addrlen);
 	switch (rs->state) {
 	case RS_OPEN:
 	case RS_BOUND:
@@ -343,6 +363,8 @@ EXPORT int rlisten(int socket, int backlog)
 
 	if (!rs)
 		return result(-EBADF);
+	if (rs->ds)
+		return result(-EOPNOTSUPP);
 	pthread_mutex_lock(&rs->lock);
 	if (rs->state > RS_LISTENING)
 		err = -EINVAL;
@@ -428,6 +450,8 @@ EXPORT int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen)
 
 	if (!listener)
 		return result(-EBADF);
+	if (listener->ds)
+		return result(-EOPNOTSUPP);
 	if (listener->state != RS_LISTENING)
 		return result(-EINVAL);
 	pthread_mutex_lock(&listener->lock);
@@ -451,6 +475,8 @@ bool rs_sends_done(const struct rs *rs)
 
 static int shutdown_locked(struct rs *rs, int how)
 {
+	if (rs->ds)
+		return shutdown(rs->fd, how) ? -errno : 0;
 	rs_advance(rs);
 	if (rs->state == RS_CLOSED)
 		return 0;
@@ -493,9 +519,11 @@ EXPORT int rclose(int socket)
 	if (!rs)
 		return result(-EBADF);
 	pthread_mutex_lock(&rs->lock);
-	if (rs->state == RS_CONNECTED)
+	if (!rs->ds && rs->state == RS_CONNECTED)
 		shutdown_locked(rs, SHUT_RDWR);
-	if (rs->state == RS_CONNECTED || rs->state == RS_CLOSED)
+	if (rs->ds)
+		rs_wait(rs, ds_sends_done, false, CLOSE_WAIT_MS);
+	else if (rs->state == RS_CONNECTED || rs->state == RS_CLOSED)
 		rs_wait(rs, rs_sends_done, false, CLOSE_WAIT_MS);
 	pthread_mutex_unlock(&rs->lock);
 	rs_free(rs);

@@ -136,16 +136,14 @@ static void free_memory(struct rs *rs)
 
 /* ------------------------------------------------------------------ queues */
 
-static int make_cq(struct rs *rs)
+int rs_make_cq(struct rs *rs, struct ibv_context *verbs, int entries)
 {
-	int entries = (int)(rs->sq_size + rs->rq_size + RS_CONTROL_MAX);
-
-	rs->completions = ibv_create_comp_channel(rs->id->verbs);
+	rs->completions = ibv_create_comp_channel(verbs);
 	if (!rs->completions)
 		return -errno;
 	if (fcntl(rs->completions->fd, F_SETFL, O_NONBLOCK) < 0)
 		return -errno;
-	rs->cq = ibv_create_cq(rs->id->verbs, entries, rs, rs->completions, 0);
+	rs->cq = ibv_create_cq(verbs, entries, rs, rs->completions, 0);
 	if (!rs->cq)
 		return -errno;
 	return -ibv_req_notify_cq(rs->cq, 0);
@@ -186,7 +184,7 @@ static int post_receives(struct rs *rs)
 
 int rs_endpoint_make(struct rs *rs)
 {
-	int err = make_cq(rs);
+	int err = rs_make_cq(rs, rs->id->verbs, (int)(rs->sq_size + rs->rq_size + RS_CONTROL_MAX));
 
 	if (!err)
 		err = make_qp(rs);

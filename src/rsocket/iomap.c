@@ -113,6 +113,8 @@ EXPORT off_t riomap(int socket, void *buf, size_t len, int prot, int flags, off_
 
 	if (!rs)
 		return result(-EBADF);
+	if (rs->ds)
+		return result(-EOPNOTSUPP);
 	if (!buf || !len || len > UINT32_MAX || flags || prot & ~(PROT_WRITE | PROT_NONE))
 		return result(-EINVAL);
 	pthread_mutex_lock(&rs->lock);
@@ -225,8 +227,8 @@ EXPORT size_t riowrite(int socket, const void *buf, size_t count, off_t offset, 
 
 	if (!rs)
 		return (size_t)result(-EBADF);
-	if (rs->state != RS_CONNECTED)
-		return (size_t)result(-ENOTCONN);
+	if (rs->ds || rs->state != RS_CONNECTED)
+		return (size_t)result(rs->ds ? -EOPNOTSUPP : -ENOTCONN);
 	pthread_mutex_lock(&rs->lock);
 	ssize_t n = write_locked(rs, buf, count, (uint64_t)offset,
 				 rs->nonblocking || flags & MSG_DONTWAIT);

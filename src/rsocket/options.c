@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "abi/export.h"
-#include "rsocket/rs.h"
+#include "rsocket/datagram.h"
 
 static int result(int err)
 {
@@ -27,6 +27,8 @@ static uint32_t buffer_size(int wanted)
 /* Sizes are fixed when the connection begins. */
 static bool is_early(const struct rs *rs)
 {
+	if (rs->ds)
+		return !rs->ds->sized;
 	return rs->state <= RS_LISTENING;
 }
 
@@ -40,12 +42,20 @@ static int set_size(struct rs *rs, uint32_t *size, int value, uint32_t most)
 
 /* ------------------------------------------------------------------ setting */
 
+/* Datagrams' addresses are their UDP socket's. */
+static int set_udp(struct rs *rs, int level, int name, int value)
+{
+	return setsockopt(rs->fd, level, name, &value, sizeof(value)) ? -errno : 0;
+}
+
 static int set_socket(struct rs *rs, int name, int value, const void *raw, socklen_t size)
 {
 	switch (name) {
 	case SO_REUSEADDR:
 		rs->reuse = value != 0;
-		return 0;
+		return rs->ds ? set_udp(rs, SOL_SOCKET, name, value) : 0;
+	case SO_BROADCAST:
+		return rs->ds ? set_udp(rs, SOL_SOCKET, name, value) : 0;
 	case SO_RCVBUF:
 		if (is_early(rs))
 			rs->rbuf_size = buffer_size(value);
@@ -122,7 +132,7 @@ static int set_locked(struct rs *rs, int level, int name, const void *raw, sockl
 		if (name != IPV6_V6ONLY)
 			return -ENOPROTOOPT;
 		rs->v6only = value != 0;
-		return 0;
+		return rs->ds ? set_udp(rs, level, name, value) : 0;
 	default:
 		return -ENOPROTOOPT;
 	}
@@ -152,7 +162,7 @@ static int get_socket(struct rs *rs, int name, int *value)
 		rs->error = 0;
 		return 0;
 	case SO_TYPE:
-		*value = SOCK_STREAM;
+		*value = rs->ds ? SOCK_DGRAM : SOCK_STREAM;
 		return 0;
 	case SO_DOMAIN:
 		*value = rs->family;
@@ -296,6 +306,8 @@ EXPORT int rgetpeername(int socket, struct sockaddr *addr, socklen_t *addrlen)
 
 	if (!rs)
 		return result(-EBADF);
+	if (rs->ds)
+		return getpeername(rs->fd, addr, addrlen);
 	const struct sockaddr *peer = rdma_get_peer_addr(rs->id);
 
 	if (rs->state < RS_CONNECTED || rs->state == RS_FAILED || !peer->sa_family)
@@ -310,6 +322,8 @@ EXPORT int rgetsockname(int socket, struct sockaddr *addr, socklen_t *addrlen)
 
 	if (!rs)
 		return result(-EBADF);
+	if (rs->ds)
+		return getsockname(rs->fd, addr, addrlen);
 	const struct sockaddr *own = rdma_get_local_addr(rs->id);
 
 	none.ss_family = (sa_family_t)rs->family;

@@ -18,6 +18,7 @@
  *   wait.c      waiting: one rsocket's progress, rpoll(), rselect()
  *   options.c   socket options, names
  *   iomap.c     memory that the peer writes to directly
+ *   datagram.h  datagrams, which are all different
  *
  * Threads: any thread may use any rsocket; `lock` guards one. Nobody holds it while he waits. A
  * thread that takes completions or events tells the others who wait for the same rsocket
@@ -88,6 +89,7 @@ enum {
 	RS_STAGE_NEXT = 64,
 	RS_SEND_SGE = 4,
 	RS_LOOK_NS = 200000, /* between two looks of one who doesn't wait */
+	RS_DATAGRAM_PARTS = 64,
 };
 
 struct rs_config {
@@ -110,8 +112,11 @@ enum rs_state {
 	RS_FAILED,    /* `error` says why, once */
 };
 
+struct ds;
+
 struct rs {
-	int fd; /* the channel's */
+	int fd;	       /* the channel's; of datagrams the UDP socket's */
+	struct ds *ds; /* datagrams; NULL: a stream */
 	int family;
 	pthread_mutex_t lock;
 	enum rs_state state;
@@ -194,6 +199,8 @@ struct rs *rs_table_get(int fd);
 
 /* QP, memory, receives. The id is bound to a device. 0 or -errno. */
 int rs_endpoint_make(struct rs *rs);
+/* The completion queue, with its channel. 0 or -errno. */
+int rs_make_cq(struct rs *rs, struct ibv_context *verbs, int entries);
 void rs_endpoint_free(struct rs *rs);
 void rs_hello_make(const struct rs *rs, struct rs_hello *hello);
 /* 0; -EPROTO: the peer is no rsocket, or one of another kind. */
@@ -222,13 +229,30 @@ static inline uint32_t rs_message(enum rs_op op, uint32_t value)
 /* Places up to `left` bytes in sbuf. The segments; their number. */
 int rs_stage(struct rs *rs, const struct iovec **iov, size_t *at, uint32_t bytes,
 	     struct ibv_sge sge[2]);
+/* Of datagrams: sends are named by their slot alone. */
+#define RS_WR_RECEIVE (1ull << 62)
+static inline uint64_t rs_wr_receive(uint32_t slot)
+{
+	return RS_WR_RECEIVE | slot;
+}
+static inline bool rs_wr_is_receive(uint64_t wr_id)
+{
+	return wr_id & RS_WR_RECEIVE;
+}
+static inline uint32_t rs_wr_slot(uint64_t wr_id)
+{
+	return (uint32_t)wr_id;
+}
 uint64_t rs_wr_data(uint32_t sbuf_bytes);
 uint64_t rs_wr_control(void);
 
 /* ------------------------------------------------------------------ wait.c */
 
+int64_t rs_now_ns(void);
 /* Locked: tells those who wait. */
 void rs_wake(struct rs *rs);
+/* Locked: takes what has come; the descriptors, which cost system calls, not each time. */
+void rs_look(struct rs *rs);
 /* Locked: takes what has happened, without waiting. */
 void rs_advance(struct rs *rs);
 /*

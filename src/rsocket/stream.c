@@ -13,7 +13,7 @@
 #include <sys/uio.h>
 
 #include "abi/export.h"
-#include "rsocket/rs.h"
+#include "rsocket/datagram.h"
 
 /* ------------------------------------------------------------------ what a completion is of */
 
@@ -188,7 +188,9 @@ bool rs_progress(struct rs *rs)
 	bool any = false;
 	int n;
 
-	if (!rs->cq)
+	if (rs->ds)
+		ds_progress(rs);
+	if (rs->ds || !rs->cq)
 		return false;
 	do {
 		n = ibv_poll_cq(rs->cq, 16, wc);
@@ -427,42 +429,48 @@ static ssize_t result(ssize_t n)
 	return -1;
 }
 
-static ssize_t send_vector(int fd, const struct iovec *iov, size_t count, int flags)
+static ssize_t send_message(int fd, const struct msghdr *msg, int flags)
 {
 	struct rs *rs = rs_table_get(fd);
+	const struct iovec *iov = msg->msg_iov;
+	ssize_t n;
 
 	if (!rs)
 		return result(-EBADF);
-	if (flags & MSG_OOB)
+	if (flags & MSG_OOB || (msg->msg_control && msg->msg_controllen))
 		return result(-EOPNOTSUPP);
+	if (!rs->ds && (msg->msg_name || msg->msg_namelen))
+		return result(-EISCONN);
 	pthread_mutex_lock(&rs->lock);
-	ssize_t n = send_locked(rs, iov, vector_size(iov, count),
+	if (rs->ds)
+		n = ds_send(rs, msg, flags);
+	else
+		n = send_locked(rs, iov, vector_size(iov, msg->msg_iovlen),
 				rs->nonblocking || flags & MSG_DONTWAIT);
-
 	pthread_mutex_unlock(&rs->lock);
 	return result(n);
 }
 
 EXPORT ssize_t rsend(int socket, const void *buf, size_t len, int flags)
 {
-	struct iovec iov = {(void *)buf, len};
-
-	return send_vector(socket, &iov, 1, flags);
+	return rsendto(socket, buf, len, flags, NULL, 0);
 }
 
 EXPORT ssize_t rsendto(int socket, const void *buf, size_t len, int flags,
 		       const struct sockaddr *dest_addr, socklen_t addrlen)
 {
-	if (dest_addr || addrlen)
-		return result(-EISCONN);
-	return rsend(socket, buf, len, flags);
+	struct iovec iov = {(void *)buf, len};
+	struct msghdr msg = {.msg_name = (void *)dest_addr,
+			     .msg_namelen = addrlen,
+			     .msg_iov = &iov,
+			     .msg_iovlen = 1};
+
+	return send_message(socket, &msg, flags);
 }
 
 EXPORT ssize_t rsendmsg(int socket, const struct msghdr *msg, int flags)
 {
-	if (msg->msg_control && msg->msg_controllen)
-		return result(-EOPNOTSUPP);
-	return send_vector(socket, msg->msg_iov, msg->msg_iovlen, flags);
+	return send_message(socket, msg, flags);
 }
 
 EXPORT ssize_t rwrite(int socket, const void *buf, size_t count)
@@ -472,7 +480,9 @@ EXPORT ssize_t rwrite(int socket, const void *buf, size_t count)
 
 EXPORT ssize_t rwritev(int socket, const struct iovec *iov, int iovcnt)
 {
-	return iovcnt < 0 ? result(-EINVAL) : send_vector(socket, iov, (size_t)iovcnt, 0);
+	struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)iovcnt};
+
+	return iovcnt < 0 ? result(-EINVAL) : send_message(socket, &msg, 0);
 }
 
 /* ------------------------------------------------------------------ receiving */
@@ -539,21 +549,6 @@ static ssize_t receive(int fd, void *buf, size_t size, int flags)
 	return n;
 }
 
-EXPORT ssize_t rrecv(int socket, void *buf, size_t len, int flags)
-{
-	return result(receive(socket, buf, len, flags));
-}
-
-EXPORT ssize_t rrecvfrom(int socket, void *buf, size_t len, int flags, struct sockaddr *src_addr,
-			 socklen_t *addrlen)
-{
-	ssize_t n = rrecv(socket, buf, len, flags);
-
-	if (n >= 0 && src_addr && addrlen)
-		rgetpeername(socket, src_addr, addrlen);
-	return n;
-}
-
 /* Into the first part that isn't full; into the next ones as far as there is something. */
 static ssize_t receive_vector(int fd, const struct iovec *iov, size_t count, int flags)
 {
@@ -574,12 +569,55 @@ static ssize_t receive_vector(int fd, const struct iovec *iov, size_t count, int
 	return done;
 }
 
+/* What recvmsg() does, whichever call asks for it. */
+static ssize_t receive_message(int fd, struct msghdr *msg, int flags)
+{
+	struct rs *rs = rs_table_get(fd);
+
+	if (!rs)
+		return -EBADF;
+	if (msg->msg_control && msg->msg_controllen)
+		return -EOPNOTSUPP;
+	if (!rs->ds) {
+		ssize_t n = receive_vector(fd, msg->msg_iov, msg->msg_iovlen, flags);
+
+		msg->msg_flags = 0;
+		if (n >= 0 && msg->msg_name)
+			rgetpeername(fd, msg->msg_name, &msg->msg_namelen);
+		return n;
+	}
+	if (flags & MSG_OOB)
+		return -EOPNOTSUPP;
+	pthread_mutex_lock(&rs->lock);
+	ssize_t n = ds_receive(rs, msg, flags);
+
+	pthread_mutex_unlock(&rs->lock);
+	return n;
+}
+
+EXPORT ssize_t rrecv(int socket, void *buf, size_t len, int flags)
+{
+	return rrecvfrom(socket, buf, len, flags, NULL, NULL);
+}
+
+EXPORT ssize_t rrecvfrom(int socket, void *buf, size_t len, int flags, struct sockaddr *src_addr,
+			 socklen_t *addrlen)
+{
+	struct iovec iov = {buf, len};
+	struct msghdr msg = {.msg_name = addrlen ? src_addr : NULL,
+			     .msg_namelen = addrlen ? *addrlen : 0,
+			     .msg_iov = &iov,
+			     .msg_iovlen = 1};
+	ssize_t n = receive_message(socket, &msg, flags);
+
+	if (n >= 0 && src_addr && addrlen)
+		*addrlen = msg.msg_namelen;
+	return result(n);
+}
+
 EXPORT ssize_t rrecvmsg(int socket, struct msghdr *msg, int flags)
 {
-	if (msg->msg_control && msg->msg_controllen)
-		return result(-EOPNOTSUPP);
-	msg->msg_flags = 0;
-	return result(receive_vector(socket, msg->msg_iov, msg->msg_iovlen, flags));
+	return result(receive_message(socket, msg, flags));
 }
 
 EXPORT ssize_t rread(int socket, void *buf, size_t count)
@@ -589,8 +627,9 @@ EXPORT ssize_t rread(int socket, void *buf, size_t count)
 
 EXPORT ssize_t rreadv(int socket, const struct iovec *iov, int iovcnt)
 {
-	return iovcnt < 0 ? result(-EINVAL)
-			  : result(receive_vector(socket, iov, (size_t)iovcnt, 0));
+	struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)iovcnt};
+
+	return result(iovcnt < 0 ? -EINVAL : receive_message(socket, &msg, 0));
 }
 
 /* ------------------------------------------------------------------ readiness */
@@ -599,6 +638,8 @@ short rs_ready(const struct rs *rs)
 {
 	short ready = 0;
 
+	if (rs->ds)
+		return ds_ready(rs);
 	switch (rs->state) {
 	case RS_CONNECTED:
 		if (rs->rbuf_ready || !rs->may_receive)

@@ -69,7 +69,7 @@ static void drain(int event_fd)
 
 /* ------------------------------------------------------------------ time */
 
-static int64_t now_ns(void)
+int64_t rs_now_ns(void)
 {
 	struct timespec t;
 
@@ -84,14 +84,14 @@ static int sleep_ms(int64_t end)
 
 	if (end < 0)
 		return most;
-	int64_t left = (end - now_ns() + 999999) / 1000000;
+	int64_t left = (end - rs_now_ns() + 999999) / 1000000;
 
 	return left < 0 ? 0 : left < most ? (int)left : most;
 }
 
 static int64_t end_of(int timeout_ms)
 {
-	return timeout_ms < 0 ? -1 : now_ns() + timeout_ms * 1000000ll;
+	return timeout_ms < 0 ? -1 : rs_now_ns() + timeout_ms * 1000000ll;
 }
 
 /* ------------------------------------------------------------------ one rsocket's part */
@@ -100,7 +100,7 @@ static int64_t end_of(int timeout_ms)
 static void look(struct rs *rs)
 {
 	rs_progress(rs);
-	if (rs->state != RS_CONNECTED)
+	if (rs->state != RS_CONNECTED && !rs->ds)
 		rs_events(rs);
 }
 
@@ -120,7 +120,7 @@ static void arm(struct rs *rs)
 /* Its descriptors, from `fds` on; their number. */
 static unsigned int watch(const struct rs *rs, struct pollfd *fds)
 {
-	fds[0] = (struct pollfd){.fd = rs->channel->fd, .events = POLLIN};
+	fds[0] = (struct pollfd){.fd = rs->fd, .events = POLLIN};
 	if (!rs->completions)
 		return 1;
 	fds[1] = (struct pollfd){.fd = rs->completions->fd, .events = POLLIN};
@@ -141,13 +141,13 @@ static void woken(struct rs *rs)
 /* Spins as long as the configuration says. Whether it's ready. */
 static bool spin(struct rs *rs, bool (*ready)(const struct rs *))
 {
-	int64_t end = now_ns() + rs_config()->polling_us * 1000ll;
+	int64_t end = rs_now_ns() + rs_config()->polling_us * 1000ll;
 
 	do {
 		rs_progress(rs);
 		if (ready(rs))
 			return true;
-	} while (now_ns() < end);
+	} while (rs_now_ns() < end);
 	return false;
 }
 
@@ -155,12 +155,18 @@ static bool spin(struct rs *rs, bool (*ready)(const struct rs *))
  * the event channel says about a connection isn't urgent: ends come with the data. */
 static void look_now_and_then(struct rs *rs)
 {
-	int64_t now = now_ns();
+	int64_t now = rs_now_ns();
 
-	if (rs->state == RS_CONNECTED && now - rs->looked_ns < RS_LOOK_NS)
+	if ((rs->state == RS_CONNECTED || rs->ds) && now - rs->looked_ns < RS_LOOK_NS)
 		return;
 	rs->looked_ns = now;
 	rs_events(rs);
+}
+
+void rs_look(struct rs *rs)
+{
+	rs_progress(rs);
+	look_now_and_then(rs);
 }
 
 int rs_wait(struct rs *rs, bool (*ready)(const struct rs *), bool nonblocking, int timeout_ms)
@@ -187,7 +193,7 @@ int rs_wait(struct rs *rs, bool (*ready)(const struct rs *), bool nonblocking, i
 		arm(rs);
 		if (ready(rs))
 			return 0;
-		if (end >= 0 && now_ns() >= end)
+		if (end >= 0 && rs_now_ns() >= end)
 			return -ETIMEDOUT;
 		unsigned int count = watch(rs, fds);
 
@@ -232,7 +238,7 @@ static int check_rsockets(struct polling *p, bool sleep_next)
 		if (sleep_next)
 			arm(rs);
 		else
-			rs_advance(rs);
+			rs_look(rs);
 		p->fds[i].revents = rs_ready(rs) & (short)(p->fds[i].events | POLLERR | POLLHUP);
 		pthread_mutex_unlock(&rs->lock);
 		ready += p->fds[i].revents != 0;
@@ -288,7 +294,9 @@ static int check_others(struct polling *p, int timeout_ms)
 	for (nfds_t i = 0; i < p->count; i++)
 		if (!rs_table_get(p->fds[i].fd))
 			p->all[n++] = (struct pollfd){p->fds[i].fd, p->fds[i].events, 0};
-	if (n && poll(p->all, n, timeout_ms) < 0)
+	if (!n)
+		return 0;
+	if (poll(p->all, n, timeout_ms) < 0)
 		return -errno;
 	for (nfds_t i = 0, k = 0; i < p->count; i++) {
 		if (rs_table_get(p->fds[i].fd))
@@ -310,14 +318,14 @@ static int check(struct polling *p, bool sleep_next)
 static int poll_all(struct polling *p, int timeout_ms)
 {
 	int64_t end = end_of(timeout_ms);
-	int64_t spin_end = now_ns() + rs_config()->polling_us * 1000ll;
+	int64_t spin_end = rs_now_ns() + rs_config()->polling_us * 1000ll;
 	int ready;
 
 	do {
 		ready = check(p, false);
 		if (ready || !timeout_ms)
 			return ready;
-	} while (now_ns() < spin_end);
+	} while (rs_now_ns() < spin_end);
 	for (;;) {
 		register_all(p, true);
 		ready = check(p, true);
@@ -328,10 +336,10 @@ static int poll_all(struct polling *p, int timeout_ms)
 		register_all(p, false);
 		drain(p->event_fd);
 		if (!ready && !err)
-			ready = check(p, false);
+			ready = check(p, true);
 		if (ready || err)
 			return ready ? ready : err;
-		if (end >= 0 && now_ns() >= end)
+		if (end >= 0 && rs_now_ns() >= end)
 			return 0;
 	}
 }
