@@ -512,12 +512,21 @@ EXPORT int rshutdown(int socket, int how)
 	return result(err);
 }
 
+/* A child's copy of its parent's descriptor; the rest is the parent's. */
+static int close_inherited(int socket)
+{
+	if (!rs_table_get_inherited(socket))
+		return -EBADF;
+	rs_table_clear(socket);
+	return close(socket) ? -errno : 0;
+}
+
 EXPORT int rclose(int socket)
 {
 	struct rs *rs = rs_table_get(socket);
 
 	if (!rs)
-		return result(-EBADF);
+		return result(close_inherited(socket));
 	pthread_mutex_lock(&rs->lock);
 	if (!rs->ds && rs->state == RS_CONNECTED)
 		shutdown_locked(rs, SHUT_RDWR);

@@ -310,7 +310,9 @@ ssize_t ds_receive(struct rs *rs, struct msghdr *msg, int flags)
 	int err = ds_prepare(rs);
 
 	if (!err && !ds->inbox_count)
-		err = rs_wait(rs, has_message, nonblocking, -1);
+		err = rs_wait(rs, has_message, nonblocking, rs_timeout_ms(&rs->receive_timeout));
+	if (err == -ETIMEDOUT)
+		err = -EAGAIN;
 	if (!err && !ds->inbox_count) {
 		err = -rs->error;
 		rs->error = 0;

@@ -48,6 +48,14 @@ static int set_udp(struct rs *rs, int level, int name, int value)
 	return setsockopt(rs->fd, level, name, &value, sizeof(value)) ? -errno : 0;
 }
 
+static int set_timeout(struct timeval *timeout, const void *raw, socklen_t size)
+{
+	if (size < sizeof(*timeout))
+		return -EINVAL;
+	memcpy(timeout, raw, sizeof(*timeout));
+	return timeout->tv_usec < 0 || timeout->tv_usec >= 1000000 ? -EDOM : 0;
+}
+
 static int set_socket(struct rs *rs, int name, int value, const void *raw, socklen_t size)
 {
 	switch (name) {
@@ -72,6 +80,10 @@ static int set_socket(struct rs *rs, int name, int value, const void *raw, sockl
 	case SO_KEEPALIVE:
 		rs->keepalive = value != 0;
 		return 0;
+	case SO_RCVTIMEO:
+		return set_timeout(&rs->receive_timeout, raw, size);
+	case SO_SNDTIMEO:
+		return set_timeout(&rs->send_timeout, raw, size);
 	case SO_OOBINLINE:
 		rs->oobinline = value != 0;
 		return 0;
@@ -123,6 +135,8 @@ static int set_locked(struct rs *rs, int level, int name, const void *raw, sockl
 	case IPPROTO_TCP:
 		if (name == TCP_NODELAY)
 			rs->nodelay = value != 0;
+		if (name == TCP_KEEPIDLE)
+			rs->keepalive_time = value;
 		/* The other one is only a hint. */
 		return name == TCP_NODELAY || name == TCP_MAXSEG || name == TCP_KEEPIDLE ||
 				       name == TCP_KEEPINTVL || name == TCP_KEEPCNT
@@ -216,6 +230,8 @@ static int get_tcp(const struct rs *rs, int name, int *value)
 		*value = rs->nodelay;
 	else if (name == TCP_MAXSEG)
 		*value = RS_CHUNK_MAX;
+	else if (name == TCP_KEEPIDLE)
+		*value = rs->keepalive_time;
 	else
 		return -ENOPROTOOPT;
 	return 0;
@@ -235,6 +251,9 @@ static int get_locked(struct rs *rs, int level, int name, void *optval, socklen_
 
 	if (level == SOL_SOCKET && name == SO_LINGER)
 		return give(&rs->linger, sizeof(rs->linger), optval, optlen);
+	if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO))
+		return give(name == SO_RCVTIMEO ? &rs->receive_timeout : &rs->send_timeout,
+			    sizeof(rs->send_timeout), optval, optlen);
 	if (level == SOL_SOCKET)
 		err = get_socket(rs, name, &value);
 	else if (level == SOL_RDMA)

@@ -115,8 +115,9 @@ enum rs_state {
 struct ds;
 
 struct rs {
-	int fd;	       /* the channel's; of datagrams the UDP socket's */
-	struct ds *ds; /* datagrams; NULL: a stream */
+	int fd;		     /* the channel's; of datagrams the UDP socket's */
+	uint32_t generation; /* of the process that made it: see rs_table_get() */
+	struct ds *ds;	     /* datagrams; NULL: a stream */
 	int family;
 	pthread_mutex_t lock;
 	enum rs_state state;
@@ -136,6 +137,8 @@ struct rs {
 	uint32_t sbuf_size, rbuf_size, sq_size, rq_size, inline_size;
 	uint32_t iomap_size; /* entries that the peer may make here */
 	struct linger linger;
+	struct timeval receive_timeout, send_timeout;
+	int keepalive_time;
 	int keepalive, nodelay, reuse, v6only, oobinline;
 	void *route; /* RDMA_ROUTE */
 	size_t route_size;
@@ -192,8 +195,10 @@ struct rs_waiter {
 /* 0 or -errno. */
 int rs_table_set(int fd, struct rs *rs);
 void rs_table_clear(int fd);
-/* NULL: no rsocket. */
+/* NULL: no rsocket, or one of our parent's, which is none of ours to use. */
 struct rs *rs_table_get(int fd);
+/* One of our parent's, which can be closed; NULL. */
+struct rs *rs_table_get_inherited(int fd);
 
 /* ------------------------------------------------------------------ endpoint.c */
 
@@ -249,6 +254,8 @@ uint64_t rs_wr_control(void);
 /* ------------------------------------------------------------------ wait.c */
 
 int64_t rs_now_ns(void);
+/* SO_RCVTIMEO's and SO_SNDTIMEO's; -1: for ever. */
+int rs_timeout_ms(const struct timeval *timeout);
 /* Locked: tells those who wait. */
 void rs_wake(struct rs *rs);
 /* Locked: takes what has come; the descriptors, which cost system calls, not each time. */

@@ -403,7 +403,10 @@ static ssize_t send_locked(struct rs *rs, const struct iovec *iov, size_t size, 
 	rs->chunk = RS_CHUNK_FIRST;
 	while (done < size) {
 		if (!send_ready(rs) || !rs_can_send(rs))
-			err = rs_wait(rs, send_ready, nonblocking, -1);
+			err = rs_wait(rs, send_ready, nonblocking,
+				      rs_timeout_ms(&rs->send_timeout));
+		if (err == -ETIMEDOUT)
+			err = -EAGAIN;
 		if (!err && (rs->state != RS_CONNECTED || !rs->may_send))
 			err = send_error(rs);
 		if (err)
@@ -519,8 +522,12 @@ static ssize_t receive_locked(struct rs *rs, void *buf, size_t size, int flags)
 	if (rs->state < RS_RESOLVING_ADDR)
 		return -ENOTCONN;
 	do {
-		int err = rs->rbuf_ready ? 0 : rs_wait(rs, receive_ready, nonblocking, -1);
+		int err = rs->rbuf_ready ? 0
+					 : rs_wait(rs, receive_ready, nonblocking,
+						   rs_timeout_ms(&rs->receive_timeout));
 
+		if (err == -ETIMEDOUT)
+			err = -EAGAIN;
 		if (!err && !rs->rbuf_ready && rs->state == RS_FAILED)
 			err = not_connected(rs);
 		if (err)

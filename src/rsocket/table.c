@@ -2,6 +2,9 @@
 /*
  * Descriptors to rsockets. Pages of pointers that are made when they are needed and stay, so
  * looking up takes no lock. See rs.h.
+ *
+ * A forked child has its parent's rsockets in the table, but not their connections: its queue pairs
+ * are its parent's. To it they are descriptors that it can close, nothing else.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,6 +16,17 @@ enum { PAGE_BITS = 10, PAGE_ENTRIES = 1 << PAGE_BITS, PAGES = 1024 };
 
 static struct rs **pages[PAGES];
 static pthread_mutex_t pages_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint32_t generation; /* changes in a forked child, which has one thread */
+
+static void in_child(void)
+{
+	generation++;
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, in_child);
+}
 
 FORK_KEEP(pages_lock);
 
@@ -35,6 +49,7 @@ int rs_table_set(int fd, struct rs *rs)
 	pthread_mutex_unlock(&pages_lock);
 	if (!page)
 		return -ENOMEM;
+	rs->generation = generation;
 	__atomic_store_n(&page[fd & (PAGE_ENTRIES - 1)], rs, __ATOMIC_RELEASE);
 	return 0;
 }
@@ -45,11 +60,25 @@ void rs_table_clear(int fd)
 			 __ATOMIC_RELEASE);
 }
 
-struct rs *rs_table_get(int fd)
+static struct rs *lookup(int fd)
 {
 	if (fd < 0 || fd >= PAGES * PAGE_ENTRIES)
 		return NULL;
 	struct rs **page = page_of((unsigned int)fd);
 
 	return page ? __atomic_load_n(&page[fd & (PAGE_ENTRIES - 1)], __ATOMIC_ACQUIRE) : NULL;
+}
+
+struct rs *rs_table_get(int fd)
+{
+	struct rs *rs = lookup(fd);
+
+	return rs && rs->generation == generation ? rs : NULL;
+}
+
+struct rs *rs_table_get_inherited(int fd)
+{
+	struct rs *rs = lookup(fd);
+
+	return rs && rs->generation != generation ? rs : NULL;
 }

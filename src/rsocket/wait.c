@@ -169,6 +169,15 @@ void rs_look(struct rs *rs)
 	look_now_and_then(rs);
 }
 
+int rs_timeout_ms(const struct timeval *timeout)
+{
+	if (!timeout->tv_sec && !timeout->tv_usec)
+		return -1;
+	return timeout->tv_sec > INT32_MAX / 1000 - 1
+		       ? INT32_MAX
+		       : (int)(timeout->tv_sec * 1000 + (timeout->tv_usec + 999) / 1000);
+}
+
 int rs_wait(struct rs *rs, bool (*ready)(const struct rs *), bool nonblocking, int timeout_ms)
 {
 	struct rs_waiter waiter;

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * epoll of rsockets. See preload.h.
+ *
+ * The kernel's epoll has what is no rsocket, and a descriptor that wakes whoever waits when the set
+ * changes. The rsockets are kept here; waiting is rpoll() on them and on the kernel's epoll.
+ *
+ * Edge-triggered: what was reported isn't again until the program has read or written (in whatever
+ * amount), which may be once too often but never too seldom for one that goes on until EAGAIN.
+ *
+ * `sets_lock` guards everything here; nobody waits with it.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+
+#include "base/fork.h"
+#include "rspreload/preload.h"
+
+struct watch {
+	int fd;
+	struct epoll_event event; /* events 0: reported, and one shot */
+};
+
+struct set {
+	struct watch *watches;
+	unsigned int count, room;
+	int wake; /* eventfd, in the kernel's epoll; its data is the set's address */
+};
+
+/* What is waited for. */
+struct waiting {
+	struct pollfd *fds; /* the last is the kernel's epoll */
+	int *numbers;	    /* the program's */
+	unsigned int count, room;
+};
+
+static struct set *sets[FDS_MAX];
+static pthread_mutex_t sets_lock = PTHREAD_MUTEX_INITIALIZER;
+
+FORK_KEEP(sets_lock);
+
+static struct set *set_of(int epfd)
+{
+	real_init();
+	return epfd >= 0 && epfd < FDS_MAX ? __atomic_load_n(&sets[epfd], __ATOMIC_ACQUIRE) : NULL;
+}
+
+/* ------------------------------------------------------------------ changing; sets_lock held */
+
+static struct set *set_make(int epfd)
+{
+	struct set *set = set_of(epfd);
+
+	if (set)
+		return set;
+	set = calloc(1, sizeof(*set));
+	if (!set)
+		return NULL;
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = set};
+
+	set->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (set->wake < 0 || real.epoll_ctl(epfd, EPOLL_CTL_ADD, set->wake, &event)) {
+		int error = errno;
+
+		if (set->wake >= 0)
+			real.close(set->wake);
+		free(set);
+		errno = error;
+		return NULL;
+	}
+	__atomic_store_n(&sets[epfd], set, __ATOMIC_RELEASE);
+	return set;
+}
+
+static struct watch *watch_of(const struct set *set, int fd)
+{
+	for (unsigned int i = 0; i < set->count; i++)
+		if (set->watches[i].fd == fd)
+			return &set->watches[i];
+	return NULL;
+}
+
+static void wake(const struct set *set)
+{
+	uint64_t one = 1;
+
+	/* It is readable already if this fails. */
+	if (real.write(set->wake, &one, sizeof(one)) < 0)
+		return;
+}
+
+static int add(struct set *set, int fd, const struct epoll_event *event)
+{
+	if (set->count == set->room) {
+		unsigned int room = set->room ? 2 * set->room : 16;
+		struct watch *more = realloc(set->watches, room * sizeof(*more));
+
+		if (!more)
+			return ENOMEM;
+		set->watches = more;
+		set->room = room;
+	}
+	set->watches[set->count++] = (struct watch){fd, *event};
+	table[fd].quiet = 0;
+	table[fd].polled = 1;
+	return 0;
+}
+
+static void drop(struct set *set, struct watch *watch)
+{
+	*watch = set->watches[--set->count];
+}
+
+static int change(int epfd, int op, int fd, const struct epoll_event *event)
+{
+	struct set *set = set_make(epfd);
+
+	if (!set)
+		return errno;
+	struct watch *watch = watch_of(set, fd);
+	int err = 0;
+
+	if (op == EPOLL_CTL_ADD)
+		err = watch ? EEXIST : add(set, fd, event);
+	else if (!watch)
+		err = ENOENT;
+	else if (op == EPOLL_CTL_DEL)
+		drop(set, watch);
+	else
+		watch->event = *event;
+	if (op == EPOLL_CTL_MOD)
+		table[fd].quiet = 0;
+	wake(set);
+	return err;
+}
+
+EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
+{
+	real_init();
+	if (rs_awaited(fd, event ? (short)event->events : 0) < 0)
+		return real.epoll_ctl(epfd, op, fd, event);
+	if (op != EPOLL_CTL_DEL && !event) {
+		errno = EFAULT;
+		return -1;
+	}
+	pthread_mutex_lock(&sets_lock);
+	int err = change(epfd, op, fd, event);
+
+	pthread_mutex_unlock(&sets_lock);
+	if (!err)
+		return 0;
+	errno = err;
+	return -1;
+}
+
+void epoll_forget(int fd)
+{
+	struct set *set = set_of(fd);
+
+	if (!set && !(fd >= 0 && fd < FDS_MAX && table[fd].polled))
+		return;
+	pthread_mutex_lock(&sets_lock);
+	if (set) {
+		__atomic_store_n(&sets[fd], NULL, __ATOMIC_RELEASE);
+		real.close(set->wake);
+		free(set->watches);
+		free(set);
+	}
+	for (int i = 0; table[fd].polled && i < FDS_MAX; i++) {
+		struct watch *watch = sets[i] ? watch_of(sets[i], fd) : NULL;
+
+		if (watch)
+			drop(sets[i], watch);
+	}
+	table[fd].polled = 0;
+	pthread_mutex_unlock(&sets_lock);
+}
+
+/* ------------------------------------------------------------------ waiting */
+
+/* poll()'s bits are epoll's. */
+static short wanted(const struct watch *watch)
+{
+	uint32_t events = watch->event.events & (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI);
+	uint8_t quiet = table[watch->fd].quiet;
+
+	if (watch->event.events & EPOLLET) {
+		if (quiet & QUIET_IN)
+			events &= ~(uint32_t)(EPOLLIN | EPOLLRDHUP);
+		if (quiet & QUIET_OUT)
+			events &= ~(uint32_t)EPOLLOUT;
+	}
+	return (short)events;
+}
+
+static bool is_quiet(const struct watch *watch)
+{
+	return !watch->event.events || (watch->event.events & EPOLLET && !wanted(watch) &&
+					table[watch->fd].quiet & QUIET_END);
+}
+
+static bool grow(struct waiting *w, unsigned int room)
+{
+	if (room <= w->room)
+		return true;
+	struct pollfd *fds = realloc(w->fds, room * sizeof(*fds));
+
+	w->fds = fds ? fds : w->fds;
+	int *numbers = fds ? realloc(w->numbers, room * sizeof(*numbers)) : NULL;
+
+	w->numbers = numbers ? numbers : w->numbers;
+	if (numbers)
+		w->room = room;
+	return numbers != NULL;
+}
+
+/* What there is to wait for, now. */
+static bool gather(int epfd, struct waiting *w)
+{
+	bool ok = false;
+
+	pthread_mutex_lock(&sets_lock);
+	struct set *set = set_of(epfd);
+
+	w->count = 0;
+	if (set && grow(w, set->count + 1)) {
+		for (unsigned int i = 0; i < set->count; i++) {
+			const struct watch *watch = &set->watches[i];
+			int rs = rs_of(watch->fd);
+
+			if (rs < 0 || is_quiet(watch))
+				continue;
+			w->numbers[w->count] = watch->fd;
+			w->fds[w->count++] = (struct pollfd){rs, wanted(watch), 0};
+		}
+		w->fds[w->count] = (struct pollfd){epfd, POLLIN, 0};
+		ok = true;
+	}
+	pthread_mutex_unlock(&sets_lock);
+	return ok;
+}
+
+/* One event; what the trigger wants happens to the watch. sets_lock held. */
+static bool report(struct set *set, int fd, short ready, struct epoll_event *out)
+{
+	struct watch *watch = watch_of(set, fd);
+
+	if (!watch || !watch->event.events)
+		return false;
+	*out = (struct epoll_event){(uint32_t)(uint16_t)ready, watch->event.data};
+	if (watch->event.events & EPOLLET) {
+		uint8_t bits = (ready & (POLLIN | POLLRDHUP) ? QUIET_IN : 0) |
+			       (ready & POLLOUT ? QUIET_OUT : 0) |
+			       (ready & (POLLHUP | POLLERR) ? QUIET_END : 0);
+
+		__atomic_or_fetch(&table[fd].quiet, bits, __ATOMIC_RELAXED);
+	}
+	if (watch->event.events & EPOLLONESHOT)
+		watch->event.events = 0;
+	return true;
+}
+
+/* What the kernel has to report, without our own descriptor. */
+static int kernel_events(int epfd, struct set *set, struct epoll_event *events, int max)
+{
+	int n = real.epoll_wait(epfd, events, max, 0), kept = 0;
+	uint64_t count;
+
+	for (int i = 0; i < n; i++) {
+		if (events[i].data.ptr != set)
+			events[kept++] = events[i];
+		else if (real.read(set->wake, &count, sizeof(count)) < 0)
+			continue;
+	}
+	return kept;
+}
+
+static int collect(int epfd, const struct waiting *w, struct epoll_event *events, int max)
+{
+	int n = 0;
+
+	pthread_mutex_lock(&sets_lock);
+	struct set *set = set_of(epfd);
+
+	if (set && w->fds[w->count].revents)
+		n = kernel_events(epfd, set, events, max);
+	for (unsigned int i = 0; set && i < w->count && n < max; i++)
+		if (w->fds[i].revents && report(set, w->numbers[i], w->fds[i].revents, &events[n]))
+			n++;
+	pthread_mutex_unlock(&sets_lock);
+	return n;
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000ll + t.tv_nsec / 1000000;
+}
+
+static int wait_for(int epfd, struct waiting *w, struct epoll_event *events, int max, int timeout)
+{
+	int64_t end = timeout < 0 ? -1 : now_ms() + timeout;
+
+	for (;;) {
+		int64_t left = end < 0 ? -1 : end - now_ms();
+
+		if (!gather(epfd, w)) {
+			errno = ENOMEM;
+			return -1;
+		}
+		int n = RS(rpoll(w->fds, w->count + 1, end >= 0 && left < 0 ? 0 : (int)left));
+
+		if (n < 0)
+			return -1;
+		n = n ? collect(epfd, w, events, max) : 0;
+		if (n || (end >= 0 && now_ms() >= end))
+			return n;
+	}
+}
+
+EXPORT int epoll_wait(int epfd, struct epoll_event *events, int max, int timeout)
+{
+	struct waiting w = {0};
+
+	if (!set_of(epfd))
+		return real.epoll_wait(epfd, events, max, timeout);
+	if (max <= 0) {
+		errno = EINVAL;
+		return -1;
+	}
+	int n = wait_for(epfd, &w, events, max, timeout), error = errno;
+
+	free(w.fds);
+	free(w.numbers);
+	errno = error;
+	return n;
+}
+
+EXPORT int epoll_pwait(int epfd, struct epoll_event *events, int max, int timeout,
+		       const sigset_t *mask)
+{
+	sigset_t before;
+
+	if (mask)
+		pthread_sigmask(SIG_SETMASK, mask, &before);
+	int n = epoll_wait(epfd, events, max, timeout), error = errno;
+
+	if (mask)
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
+	errno = error;
+	return n;
+}
+
+EXPORT int epoll_pwait2(int epfd, struct epoll_event *events, int max,
+			const struct timespec *timeout, const sigset_t *mask)
+{
+	int ms = timeout ? (int)(timeout->tv_sec * 1000 + (timeout->tv_nsec + 999999) / 1000000)
+			 : -1;
+
+	return epoll_pwait(epfd, events, max, ms, mask);
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Connections for children. See preload.h and rsocket(7): with RDMAV_FORK_SAFE=1 at both ends.
+ *
+ * A queue pair can't go to a child, so a connection begins as one of TCP. Its server, or a child of
+ * its, at the first use of what it accepted: listens as an rsocket at the same port, says so with
+ * four bytes of zeros over TCP, accepts, and goes on with the rsocket. Its client waits for these
+ * bytes at its own first use, and connects. Upstream's library does the same.
+ *
+ * One of a host at a time listens like that: the lock is a file's, which the kernel gives back for
+ * whoever dies.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "rspreload/preload.h"
+
+enum { COME_MS = 10000 }; /* for a client that was told where */
+
+bool fork_wanted(void)
+{
+	static int wanted = -1;
+
+	if (wanted < 0) {
+		const char *text = getenv("RDMAV_FORK_SAFE");
+
+		wanted = text && atoi(text) != 0;
+	}
+	return wanted > 0;
+}
+
+static pthread_mutex_t change_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The number stands for the rsocket from now on; what it was is closed. */
+static void become(int fd, int rs)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int flags = real.fcntl(fd, F_GETFL, 0);
+
+	options_to_rsocket(fd, rs);
+	RS(rfcntl(rs, F_SETFL, (long)(flags & O_NONBLOCK)));
+	real.shutdown(fd, SHUT_RDWR);
+	if (null >= 0) {
+		real.dup2(null, fd);
+		real.close(null);
+	}
+	table_set(fd, rs);
+	later_set(fd, LATER_NONE);
+}
+
+static int take_host_lock(void)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "/dev/shm/verbena-rsocket-fork.%u", geteuid());
+	int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	while (fd >= 0 && flock(fd, LOCK_EX) < 0) {
+		if (errno == EINTR)
+			continue;
+		real.close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+/* An rsocket that listens at the port that the connection came to; -1. */
+static int listen_again(int fd)
+{
+	struct sockaddr_storage name = {0};
+	struct sockaddr_in *in = (struct sockaddr_in *)&name;
+	socklen_t size = sizeof(name);
+	int on = 1;
+
+	if (real.getsockname(fd, (struct sockaddr *)&name, &size))
+		return -1;
+	if (name.ss_family == AF_INET)
+		in->sin_addr.s_addr = htonl(INADDR_ANY);
+	else
+		((struct sockaddr_in6 *)&name)->sin6_addr = in6addr_any;
+	int rs = RS(rsocket(name.ss_family, SOCK_STREAM, 0));
+
+	if (rs < 0)
+		return -1;
+	RS(rsetsockopt(rs, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)));
+	if (RS(rbind(rs, (struct sockaddr *)&name, size)) || RS(rlisten(rs, 1))) {
+		RS(rclose(rs));
+		return -1;
+	}
+	return rs;
+}
+
+/* The rsocket of the client, who is told to come; -1. */
+static int accept_again(int fd)
+{
+	uint32_t here = 0;
+	int rs = -1, lock = take_host_lock(), listener = lock < 0 ? -1 : listen_again(fd);
+	struct pollfd coming = {.fd = listener, .events = POLLIN};
+
+	if (listener >= 0 && real.send(fd, &here, sizeof(here), MSG_NOSIGNAL) == sizeof(here) &&
+	    RS(rpoll(&coming, 1, COME_MS)) > 0)
+		rs = RS(raccept(listener, NULL, NULL));
+	if (listener >= 0)
+		RS(rclose(listener));
+	if (lock >= 0)
+		real.close(lock);
+	return rs;
+}
+
+/* Waits for the server's word, and connects; -1: it stays a connection of TCP. */
+static int connect_again(int fd)
+{
+	struct pollfd word = {.fd = fd, .events = POLLIN};
+	struct sockaddr_storage name;
+	socklen_t size = sizeof(name);
+	uint32_t here = 1;
+
+	/* Blocks even if the program doesn't want to, as upstream: until its server has used it. */
+	while (real.poll(&word, 1, -1) < 0 && errno == EINTR)
+		;
+	if (real.recv(fd, &here, sizeof(here), MSG_PEEK) != sizeof(here) || here ||
+	    real.getpeername(fd, (struct sockaddr *)&name, &size))
+		return -1;
+	int rs = RS(rsocket(name.ss_family, SOCK_STREAM, 0));
+
+	if (rs >= 0 && RS(rconnect(rs, (struct sockaddr *)&name, size))) {
+		RS(rclose(rs));
+		rs = -1;
+	}
+	return rs;
+}
+
+static bool is_connected(int fd)
+{
+	struct sockaddr_storage name;
+	socklen_t size = sizeof(name);
+
+	return !real.getpeername(fd, (struct sockaddr *)&name, &size);
+}
+
+/* The number's connection becomes an rsocket, once. */
+static int change(int fd)
+{
+	int error = errno;
+
+	pthread_mutex_lock(&change_lock);
+	enum later later = later_of(fd);
+
+	if (later == LATER_ACCEPTED || (later == LATER_CONNECTED && is_connected(fd))) {
+		int rs = later == LATER_ACCEPTED ? accept_again(fd) : connect_again(fd);
+
+		if (rs >= 0)
+			become(fd, rs);
+		else
+			later_set(fd, LATER_NONE);
+	}
+	pthread_mutex_unlock(&change_lock);
+	errno = error;
+	return rs_of(fd);
+}
+
+int rs_used(int fd)
+{
+	int rs = rs_of(fd);
+
+	return __builtin_expect(rs < 0 && later_of(fd) >= LATER_CONNECTED, 0) ? change(fd) : rs;
+}
+
+/* A client waits for something to read only after a server that it expects to speak first. */
+int rs_awaited(int fd, short events)
+{
+	int rs = rs_of(fd);
+
+	if (__builtin_expect(rs >= 0 || later_of(fd) < LATER_CONNECTED, 1))
+		return rs;
+	return later_of(fd) == LATER_ACCEPTED || events & POLLIN ? change(fd) : rs;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Which numbers of the program's stand for rsockets. See preload.h. */
+#include <errno.h>
+#include <fcntl.h>
+
+#include "base/fork.h"
+#include "rspreload/preload.h"
+
+struct entry table[FDS_MAX];
+__thread int inside;
+
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+
+FORK_KEEP(table_lock);
+
+int table_take(int fd)
+{
+	pthread_mutex_lock(&table_lock);
+	int rs = rs_of(fd), last = rs;
+
+	table_set(fd, -1);
+	table[fd].quiet = 0;
+	for (int i = 0; last >= 0 && i < FDS_MAX; i++)
+		if (table[i].rs == rs + 1)
+			last = -1;
+	pthread_mutex_unlock(&table_lock);
+	return last;
+}
+
+int table_adopt(int rs, int cloexec)
+{
+	int fd = open("/dev/null", O_RDWR | cloexec);
+
+	if (fd >= FDS_MAX) {
+		real.close(fd);
+		errno = EMFILE;
+		fd = -1;
+	}
+	if (fd < 0) {
+		int error = errno;
+
+		RS(rclose(rs));
+		errno = error;
+		return -1;
+	}
+	table_set(fd, rs);
+	return fd;
+}
+
+void table_copy(int from, int to)
+{
+	if (from < 0 || to < 0 || from >= FDS_MAX || to >= FDS_MAX)
+		return;
+	pthread_mutex_lock(&table_lock);
+	table_set(to, rs_of(from));
+	later_set(to, later_of(from));
+	pthread_mutex_unlock(&table_lock);
+}
