@@ -347,6 +347,8 @@ EXPORT int epoll_pwait(int epfd, struct epoll_event *events, int max, int timeou
 {
 	sigset_t before;
 
+	if (!set_of(epfd))
+		return real.epoll_pwait(epfd, events, max, timeout, mask);
 	if (mask)
 		pthread_sigmask(SIG_SETMASK, mask, &before);
 	int n = epoll_wait(epfd, events, max, timeout), error = errno;
@@ -360,6 +362,9 @@ EXPORT int epoll_pwait(int epfd, struct epoll_event *events, int max, int timeou
 EXPORT int epoll_pwait2(int epfd, struct epoll_event *events, int max,
 			const struct timespec *timeout, const sigset_t *mask)
 {
+	/* Not least the library below, which counts in ns. */
+	if (!set_of(epfd))
+		return real.epoll_pwait2(epfd, events, max, timeout, mask);
 	int ms = timeout ? (int)(timeout->tv_sec * 1000 + (timeout->tv_nsec + 999999) / 1000000)
 			 : -1;
 

@@ -19,6 +19,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/fork.h"
 #include "rspreload/preload.h"
 
 enum { COME_MS = 10000 }; /* for a client that was told where */
@@ -36,6 +37,9 @@ bool fork_wanted(void)
 }
 
 static pthread_mutex_t change_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+FORK_KEEP(change_lock);
 
 /* The number stands for the rsocket from now on; what it was is closed. */
 static void become(int fd, int rs)
@@ -51,7 +55,6 @@ static void become(int fd, int rs)
 		real.close(null);
 	}
 	table_set(fd, rs);
-	later_set(fd, LATER_NONE);
 }
 
 static int take_host_lock(void)
@@ -150,17 +153,26 @@ static int change(int fd)
 	int error = errno;
 
 	pthread_mutex_lock(&change_lock);
+	while (later_of(fd) == LATER_CHANGING)
+		pthread_cond_wait(&changed, &change_lock);
 	enum later later = later_of(fd);
+	bool mine = later == LATER_ACCEPTED || (later == LATER_CONNECTED && is_connected(fd));
 
-	if (later == LATER_ACCEPTED || (later == LATER_CONNECTED && is_connected(fd))) {
+	if (mine)
+		later_set(fd, LATER_CHANGING);
+	pthread_mutex_unlock(&change_lock);
+	if (mine) {
+		/* Without the lock: this waits for the other end, which may wait for another of
+		 * this process's connections. */
 		int rs = later == LATER_ACCEPTED ? accept_again(fd) : connect_again(fd);
 
 		if (rs >= 0)
 			become(fd, rs);
-		else
-			later_set(fd, LATER_NONE);
+		pthread_mutex_lock(&change_lock);
+		later_set(fd, LATER_NONE);
+		pthread_cond_broadcast(&changed);
+		pthread_mutex_unlock(&change_lock);
 	}
-	pthread_mutex_unlock(&change_lock);
 	errno = error;
 	return rs_of(fd);
 }

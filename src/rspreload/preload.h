@@ -23,6 +23,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <rdma/rsocket.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/epoll.h>
@@ -56,6 +57,12 @@ struct real {
 	int (*select)(int, fd_set *, fd_set *, fd_set *, struct timeval *);
 	int (*epoll_ctl)(int, int, int, struct epoll_event *);
 	int (*epoll_wait)(int, struct epoll_event *, int, int);
+	int (*epoll_pwait)(int, struct epoll_event *, int, int, const sigset_t *);
+	int (*epoll_pwait2)(int, struct epoll_event *, int, const struct timespec *,
+			    const sigset_t *);
+	int (*ppoll)(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *);
+	int (*pselect)(int, fd_set *, fd_set *, fd_set *, const struct timespec *,
+		       const sigset_t *);
 	int (*shutdown)(int, int);
 	int (*close)(int);
 	int (*getpeername)(int, struct sockaddr *, socklen_t *);
@@ -84,6 +91,7 @@ enum later {
 	LATER_LISTEN,
 	LATER_CONNECTED, /* connect() was called */
 	LATER_ACCEPTED,
+	LATER_CHANGING, /* a thread is at it */
 };
 
 struct entry {

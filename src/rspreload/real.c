@@ -36,6 +36,10 @@ static void find_all(void)
 	FIND(select);
 	FIND(epoll_ctl);
 	FIND(epoll_wait);
+	FIND(epoll_pwait);
+	FIND(epoll_pwait2);
+	FIND(ppoll);
+	FIND(pselect);
 	FIND(shutdown);
 	FIND(close);
 	FIND(getpeername);

@@ -93,13 +93,23 @@ static int select_by_poll(int nfds, fd_set *in, fd_set *out, fd_set *except,
 	return n < 0 ? -1 : total;
 }
 
+static bool any_in_sets(int nfds, const fd_set *in, const fd_set *out, const fd_set *except)
+{
+	bool any = false;
+
+	for (int fd = 0; fd < nfds; fd++) {
+		short events = wanted(fd, in, out, except);
+
+		any |= events && rs_awaited(fd, events) >= 0;
+	}
+	return any;
+}
+
 EXPORT int select(int nfds, fd_set *in, fd_set *out, fd_set *except, struct timeval *timeout)
 {
 	real_init();
-	for (int fd = 0; fd < nfds; fd++)
-		if (wanted(fd, in, out, except) && rs_awaited(fd, wanted(fd, in, out, except)) >= 0)
-			return select_by_poll(nfds, in, out, except, timeout);
-	return real.select(nfds, in, out, except, timeout);
+	return any_in_sets(nfds, in, out, except) ? select_by_poll(nfds, in, out, except, timeout)
+						  : real.select(nfds, in, out, except, timeout);
 }
 
 /* The mask isn't changed in one step with the waiting, as the kernel does it. */
@@ -113,6 +123,9 @@ EXPORT int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeou
 {
 	sigset_t before;
 
+	real_init();
+	if (inside || !any_rs(fds, count))
+		return real.ppoll(fds, count, timeout, mask);
 	if (mask)
 		pthread_sigmask(SIG_SETMASK, mask, &before);
 	int n = poll(fds, count, timeout_ms(timeout)), error = errno;
@@ -129,6 +142,9 @@ EXPORT int pselect(int nfds, fd_set *in, fd_set *out, fd_set *except,
 	struct timeval time = {0};
 	sigset_t before;
 
+	real_init();
+	if (!any_in_sets(nfds, in, out, except))
+		return real.pselect(nfds, in, out, except, timeout, mask);
 	if (timeout)
 		time = (struct timeval){timeout->tv_sec, (timeout->tv_nsec + 999) / 1000};
 	if (mask)
