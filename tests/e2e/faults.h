@@ -12,5 +12,6 @@ extern const struct rig_test queue_tests[];    /* CQs, SRQs, channels, limits, w
 extern const struct rig_test loose_tests[];    /* UD and UC: nobody acknowledges */
 extern const struct rig_test unmapped_tests[]; /* memory that isn't there any more */
 extern const struct rig_test foreign_tests[];  /* regions that another process imports */
+extern const struct rig_test file_tests[];     /* memory files; writes that follow one another */
 
 #endif
