@@ -334,7 +334,7 @@ unsigned int wire_pass(struct wire *wire)
 	unsigned int n = 0, packets = 0;
 
 	wire->now = now_ns();
-	if (atomic_load_explicit(&wire->has_ready, memory_order_relaxed))
+	if (wire_ready(wire))
 		n += send_ready(wire, wire->now);
 	if (likely(atomic_load_explicit(&wire->hot, memory_order_relaxed))) {
 		packets = net_receive(&wire->rx, on_packet, wire);
@@ -356,6 +356,19 @@ void wire_take_in(struct wire *wire)
 	send_ready(wire, wire->now);
 }
 
+/* Until when the engine thread sleeps. schedule() writes the deadline and reads this, here it is
+ * the other way round: one of the two sees the other. */
+static uint64_t scheduled(struct wire *wire)
+{
+	uint64_t next;
+
+	do {
+		next = atomic_load(&wire->deadline);
+		atomic_store(&wire->scheduled, next);
+	} while (atomic_load(&wire->deadline) < next);
+	return next;
+}
+
 uint64_t wire_scan(struct wire *wire, uint64_t now)
 {
 	/* Who has the lease sees to the timers as well, and needs nobody to hold the engine's lock.
@@ -372,10 +385,11 @@ uint64_t wire_scan(struct wire *wire, uint64_t now)
 		expire_due(wire);
 		lock_give(&wire->hca->engine);
 	}
-	uint64_t next = atomic_load(&wire->deadline);
-
-	atomic_store(&wire->scheduled, next);
-	return next;
+	/* What was taken in, or expired, may have opened a window. Whoever posts kicks this thread;
+	 * this thread goes on by itself. */
+	if (wire_ready(wire) && atomic_load(&wire->hca->pub->header.asleep))
+		return 0;
+	return scheduled(wire);
 }
 
 /* ------------------------------------------------------------------ the socket's lease */

@@ -128,10 +128,15 @@ static inline bool wire_warm(const struct wire *wire)
 	       wire->now - wire->heard < WIRE_WARM_NS;
 }
 
+/* A QP has something to send. */
+static inline bool wire_ready(const struct wire *wire)
+{
+	return atomic_load_explicit(&wire->has_ready, memory_order_relaxed);
+}
+
 static inline bool wire_busy(const struct wire *wire)
 {
-	return atomic_load_explicit(&wire->hot, memory_order_relaxed) ||
-	       atomic_load_explicit(&wire->has_ready, memory_order_relaxed);
+	return atomic_load_explicit(&wire->hot, memory_order_relaxed) || wire_ready(wire);
 }
 
 /* ---- without locks */
@@ -139,7 +144,8 @@ static inline bool wire_busy(const struct wire *wire)
 void wire_arm(struct wire *wire);
 /* The engine thread was woken by it. */
 void wire_woken(struct wire *wire);
-/* Deadlines that have passed. Returns the next one. */
+/* Deadlines that have passed. Returns the next one; 0: there is something to send now, and nobody
+ * else is there to do it. Engine thread. */
 uint64_t wire_scan(struct wire *wire, uint64_t now);
 
 /* ---- between wire.c and its parts; qp.lock held */
