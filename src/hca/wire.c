@@ -339,8 +339,10 @@ unsigned int wire_pass(struct wire *wire)
 	if (likely(atomic_load_explicit(&wire->hot, memory_order_relaxed))) {
 		packets = net_receive(&wire->rx, on_packet, wire);
 		wire->vain = packets ? 0 : wire->vain + 1;
-		if (packets)
+		if (packets) {
 			wire->heard = wire->now;
+			wire->bulk = packets >= WIRE_BULK;
+		}
 		if (unlikely(wire->vain > COLD_AFTER))
 			wire_arm(wire);
 	}

@@ -67,6 +67,7 @@ struct wire {
 	bool left;	/* a forked child: nothing is sent, the QPs are its parent's */
 	uint64_t now;	/* ns: when the packets that are being taken in came; under hca.engine */
 	uint64_t heard; /* ns: when there was a packet last; under hca.engine */
+	bool bulk;	/* those were many; under hca.engine */
 	uint32_t vain;	/* looks in vain since the last packet; under hca.engine */
 };
 
@@ -120,12 +121,15 @@ unsigned int wire_pass(struct wire *wire);
 void wire_take_in(struct wire *wire);
 
 /* A packet came a moment ago, so the next is likely to come at once: sleeping and waking take
- * longer than that. Engine held. */
-enum { WIRE_WARM_NS = 20000 };
+ * longer than that. A sender of long messages pays for the waking, and comes again when it has
+ * read its acknowledgements. Engine held. */
+enum { WIRE_WARM_NS = 20000, WIRE_WARM_BULK_NS = 60000, WIRE_BULK = 8 /* packets at once */ };
 static inline bool wire_warm(const struct wire *wire)
 {
+	uint64_t warm = wire->bulk ? WIRE_WARM_BULK_NS : WIRE_WARM_NS;
+
 	return atomic_load_explicit(&wire->hot, memory_order_relaxed) &&
-	       wire->now - wire->heard < WIRE_WARM_NS;
+	       wire->now - wire->heard < warm;
 }
 
 /* A QP has something to send. */

@@ -569,6 +569,24 @@ bool requester_may_send(const struct tp *tp, uint64_t now)
 	return !wants_answer(request_at(q, q->cursor)) || q->answers_owed < q->max_answers;
 }
 
+/* A READ is one packet, or a few. */
+static uint32_t packets_to_send(const struct tp *tp, const struct tp_request *r)
+{
+	return wants_answer(r) ? 1 : packets_of(tp, r->length);
+}
+
+uint32_t requester_unsent(const struct tp *tp, uint32_t enough)
+{
+	const struct requester *q = &tp->requester;
+	uint32_t n = 0, count = q->cursor;
+
+	if (count != q->begun && !wants_answer(request_at(q, count)))
+		n = request_at(q, count++)->last_psn + 1 - q->next;
+	for (; count != q->posted && n < enough; count++)
+		n += packets_to_send(tp, request_at(q, count));
+	return n < enough ? n : enough;
+}
+
 /* Gives request `begun` its PSNs. */
 static void begin(struct tp *tp)
 {

@@ -127,6 +127,16 @@ enum tp_need tp_need(const struct tp *tp, uint64_t now)
 	return r->ack_owed ? TP_ACKNOWLEDGE : TP_NOTHING;
 }
 
+uint32_t tp_under_way(const struct tp *tp)
+{
+	return tp->requester.flight;
+}
+
+uint32_t tp_unsent(const struct tp *tp, uint32_t enough)
+{
+	return requester_unsent(tp, enough);
+}
+
 bool tp_acknowledges(const struct tp *tp)
 {
 	const struct responder *r = &tp->responder;

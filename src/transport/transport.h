@@ -217,6 +217,11 @@ static inline bool tp_ready(const struct tp *tp, uint64_t now)
 	return tp_need(tp, now) != TP_NOTHING;
 }
 
+/* Bytes of our requests that are under way: sent, not acknowledged. */
+uint32_t tp_under_way(const struct tp *tp);
+/* Packets of our requests that are posted and not sent; `enough` when there are more than that. */
+uint32_t tp_unsent(const struct tp *tp, uint32_t enough);
+
 /* Whether an acknowledgement is owed, and no other answer. */
 bool tp_acknowledges(const struct tp *tp);
 
