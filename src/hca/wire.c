@@ -262,27 +262,54 @@ static bool pkey_fits(uint16_t pkey)
 	return (pkey & 0x7fff) == (WIRE_PKEY & 0x7fff);
 }
 
+/* ECN, the lower two bits of the traffic class: a queue on the way was long. */
+static bool is_marked(const struct net_from *from)
+{
+	return (from->traffic_class & 3) == 3;
+}
+
+static bool fits_transport(const struct qp *qp, uint8_t opcode)
+{
+	uint8_t transport = packet_transport(opcode);
+
+	return transport == (qp->type == IBV_QPT_RC ? PACKET_RC : PACKET_UC) ||
+	       transport == PACKET_CNP;
+}
+
+/* A right packet from the peer. */
+static enum wire_drop take_in(struct wire_qp *w, const struct packet *packet, uint64_t now)
+{
+	struct qp *qp = w->qp;
+	uint64_t dropped = tp_counters(wire_tp(w))->dropped;
+
+	if (unlikely(packet_transport(packet->opcode) == PACKET_CNP))
+		tp_congested(wire_tp(w), now);
+	else
+		tp_packet(wire_tp(w), packet, now);
+	if (unlikely(!qp->wire))
+		return WIRE_TAKEN;
+	wire_note(w, now);
+	return likely(tp_counters(wire_tp(w))->dropped == dropped) ? WIRE_TAKEN : WIRE_DROP_STALE;
+}
+
 static enum wire_drop connected_packet(struct qp *qp, const struct packet *packet,
 				       const struct net_from *from, uint64_t now)
 {
 	struct wire_qp *w = qp->wire;
-	uint8_t transport = qp->type == IBV_QPT_RC ? PACKET_RC : PACKET_UC;
 
 	/* In ERR a request that was refused may come again: its answer was lost, and is repeated.
 	 */
 	if (unlikely(!w || !(execute_receiving(qp) || qp->state == IBV_QPS_ERR)))
 		return WIRE_DROP_STATE;
-	if (unlikely(packet_transport(packet->opcode) != transport))
+	if (unlikely(!fits_transport(qp, packet->opcode)))
 		return WIRE_DROP_TRANSPORT;
 	if (unlikely(!from_peer(w, from)))
 		return WIRE_DROP_HOST;
-	uint64_t dropped = tp_counters(wire_tp(w))->dropped;
-
-	tp_packet(wire_tp(w), packet, now);
-	if (unlikely(!qp->wire))
-		return WIRE_TAKEN;
-	wire_note(w, now);
-	return likely(tp_counters(wire_tp(w))->dropped == dropped) ? WIRE_TAKEN : WIRE_DROP_STALE;
+	if (unlikely(is_marked(from))) {
+		counters_rare(qp->hca, PUB_MARKED);
+		wire_notify(w, now);
+	}
+	return take_in(w, packet, now);
 }
 
 static enum wire_drop handle(struct wire *wire, struct qp *qp, const struct packet *packet,

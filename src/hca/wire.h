@@ -75,6 +75,7 @@ struct wire_qp {
 	struct qp *qp;
 	struct list ready, timed;
 	struct net_path path;
+	uint64_t told_at;	     /* ns: the last CNP to the peer */
 	uint8_t patience;	     /* 0 to WIRE_PATIENCE: whether acknowledgements wait */
 	uint64_t ack_due;	     /* ns: one waits until then; 0: none does */
 	uint64_t ack_sent_at;	     /* ns: one that didn't wait went out */
@@ -162,6 +163,8 @@ void wire_ack_travels(struct wire_qp *w, bool acks, uint64_t now);
 void wire_note(struct wire_qp *w, uint64_t now);
 /* Sends what may be sent, at most WIRE_QUOTA bytes. */
 void wire_transmit(struct wire_qp *w, uint64_t now);
+/* Tells the peer that its packets find a long queue on their way: now and then, not each time. */
+void wire_notify(struct wire_qp *w, uint64_t now);
 /* A packet for a UD QP. */
 enum wire_drop wire_receive_datagram(struct qp *qp, const struct packet *packet,
 				     const struct net_from *from);

@@ -127,6 +127,34 @@ void wire_transmit(struct wire_qp *w, uint64_t now)
 	send_end(w);
 }
 
+static uint32_t encode_cnp(const struct qp *qp, uint8_t *to)
+{
+	const struct packet cnp = {
+		.opcode = PACKET_CNP | OP_CNP,
+		.becn = true,
+		.pkey = WIRE_PKEY,
+		.dest_qpn = qp->attr.dest_qp_num,
+		.length = WIRE_CNP_PAYLOAD,
+	};
+	uint32_t headers = packet_encode(&cnp, to);
+
+	memset(to + headers, 0, WIRE_CNP_PAYLOAD);
+	return headers + WIRE_CNP_PAYLOAD;
+}
+
+void wire_notify(struct wire_qp *w, uint64_t now)
+{
+	enum { PAUSE_NS = 50000 }; /* what cards do */
+	struct net_sender *tx = &w->qp->hca->wire->tx;
+
+	if ((w->told_at && now - w->told_at < PAUSE_NS) || !send_begin(w))
+		return;
+	w->told_at = now;
+	net_add(tx, encode_cnp(w->qp, net_room(tx)));
+	send_end(w);
+	counters_rare(w->qp->hca, PUB_CNPS_OUT);
+}
+
 /* What is left is the engine's, which must know if it sleeps. */
 static void note_and_kick(struct wire_qp *w, uint64_t now)
 {

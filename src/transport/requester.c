@@ -474,7 +474,7 @@ void requester_packet(struct tp *tp, const struct packet *p, uint64_t now)
 		return;
 	}
 	if (p->becn)
-		congestion_loss(&tp->congestion, now);
+		congestion_marked(&tp->congestion, now);
 	if (operation == OP_ACKNOWLEDGE) {
 		on_acknowledge(tp, p, psn, now);
 		return;

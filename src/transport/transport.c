@@ -108,6 +108,12 @@ void tp_packet(struct tp *tp, const struct packet *packet, uint64_t now)
 		responder_packet(tp, packet);
 }
 
+void tp_congested(struct tp *tp, uint64_t now)
+{
+	tp->counters.congested++;
+	congestion_marked(&tp->congestion, now);
+}
+
 void tp_expire(struct tp *tp, uint64_t now)
 {
 	requester_expire(tp, now);

@@ -149,6 +149,7 @@ struct tp_counters {
 	uint64_t duplicates;	  /* requests that arrived again */
 	uint64_t dropped; /* packets that fit no state: stale, forged, malformed for the QP */
 	uint64_t credit_waits;
+	uint64_t congested; /* CNPs received */
 };
 
 struct tp_path {
@@ -191,6 +192,8 @@ void tp_post(struct tp *tp);
  * shrinks the window as a loss does. */
 void tp_packet(struct tp *tp, const struct packet *packet, uint64_t now);
 
+/* A CNP came: our packets find a long queue on their way. */
+void tp_congested(struct tp *tp, uint64_t now);
 /* Deadlines that have passed. */
 void tp_expire(struct tp *tp, uint64_t now);
 uint64_t tp_deadline(const struct tp *tp);
