@@ -21,7 +21,7 @@
 enum {
 	BURST_MAX = 65507 - 40, /* bytes that one send takes, by IPv6 as well */
 	SEGMENTS_MAX = 64,	/* packets likewise; newer kernels take 128 */
-	BUFFER = BURST_MAX + 2 * WIRE_PACKET_MAX,
+	BUFFER = (BURST_MAX + WIRE_PACKET_MAX + 4095) / 4096 * 4096, /* whole pages */
 	SEND_BUFFER = 4 << 20, /* as much as the system allows of it */
 	PATIENCE_MS = 2,       /* for a full socket: the interface below drains meanwhile */
 	HOP_LIMIT = 64,	       /* the host's own, as a rule */
