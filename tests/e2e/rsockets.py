@@ -16,8 +16,8 @@ import shutil
 import sys
 import time
 
-from lib import (FULL, PORTS, SANITIZE, SLOW, Stage, Suite, need_programs, poll_until, port_listened,
-                 require, tail)
+from lib import (BUILD, FULL, PORTS, SANITIZE, SLOW, Stage, Suite, need_programs, poll_until,
+                 port_listened, require, tail)
 from network import Host, TwoHosts, own_network
 from rdmacm import MIB, pair, preloaded
 
@@ -33,6 +33,11 @@ def udpong(stage, *options, address="127.0.0.1", at=None):
     require(row and float(row[1]) > 0, f"no datagram arrived\n{tail(text)}")
     one.kill()
     one.wait(5)
+
+
+def calls(suite, stage):
+    program = os.path.join(BUILD, "tests", "e2e", "rsock_calls")
+    suite.case("each call", stage.run, program, plain=True)
 
 
 def datagrams(suite, stage):
@@ -328,7 +333,8 @@ def between(suite, stage):
 
 
 
-GROUPS = {"datagrams": datagrams, "programs": programs, "forks": forks, "hosts": between}
+GROUPS = {"calls": calls, "datagrams": datagrams, "programs": programs, "forks": forks,
+          "hosts": between}
 
 
 def main():

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The calls of rsockets that no program of Debian's makes, with what they give back: both ends in
+ * one process. Prints what isn't so, and then ends with 1.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <rdma/rsocket.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static int failed;
+
+static bool holds(bool condition, const char *text, int line)
+{
+	if (!condition) {
+		printf("line %d: not so: %s (%s)\n", line, text, strerror(errno));
+		failed = 1;
+	}
+	return condition;
+}
+#define CHECK(condition) holds(condition, #condition, __LINE__)
+#define FAILS(call, error) CHECK((call) == -1 && errno == (error))
+
+static struct sockaddr_in loopback(void)
+{
+	return (struct sockaddr_in){.sin_family = AF_INET,
+				    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+}
+
+static struct sockaddr_in name_of(int fd)
+{
+	struct sockaddr_in name = {0};
+	socklen_t size = sizeof(name);
+
+	CHECK(!rgetsockname(fd, (struct sockaddr *)&name, &size));
+	CHECK(size == sizeof(name));
+	return name;
+}
+
+static int bound(int type)
+{
+	struct sockaddr_in name = loopback();
+	int fd = rsocket(AF_INET, type, 0);
+
+	CHECK(fd >= 0);
+	CHECK(!rbind(fd, (struct sockaddr *)&name, sizeof(name)));
+	return fd;
+}
+
+/* ------------------------------------------------------------------ streams */
+
+static int listener;
+
+static void *connect_to(void *unused)
+{
+	struct sockaddr_in name = name_of(listener);
+	int fd = rsocket(AF_INET, SOCK_STREAM, 0);
+
+	(void)unused;
+	CHECK(!rconnect(fd, (struct sockaddr *)&name, sizeof(name)));
+	return (void *)(intptr_t)fd;
+}
+
+static void stream_pair(int fds[2])
+{
+	pthread_t thread;
+	void *value;
+
+	pthread_create(&thread, NULL, connect_to, NULL);
+	fds[0] = raccept(listener, NULL, NULL);
+	CHECK(fds[0] >= 0);
+	pthread_join(thread, &value);
+	fds[1] = (int)(intptr_t)value;
+}
+
+static void vectors(const int fds[2])
+{
+	char a[3], b[10] = "", out[] = "abcdefg";
+	struct iovec to[] = {{out, 2}, {out + 2, 5}}, from[] = {{a, 3}, {b, sizeof(b)}};
+	struct msghdr msg = {.msg_iov = from, .msg_iovlen = 2};
+
+	CHECK(rwritev(fds[0], to, 2) == 7);
+	CHECK(rrecv(fds[1], b, sizeof(b), MSG_PEEK) == 7 && !memcmp(b, out, 7));
+	CHECK(rreadv(fds[1], from, 2) == 7);
+	CHECK(!memcmp(a, "abc", 3) && !memcmp(b, "defg", 4));
+	msg.msg_iov = to;
+	CHECK(rsendmsg(fds[1], &msg, 0) == 7);
+	msg.msg_iov = from;
+	memset(a, 0, sizeof(a));
+	CHECK(rrecvmsg(fds[0], &msg, 0) == 7 && !memcmp(a, "abc", 3));
+	CHECK(rwrite(fds[0], out, 4) == 4 && rread(fds[1], b, sizeof(b)) == 4);
+	CHECK(rsendto(fds[0], out, 4, 0, NULL, 0) == 4);
+	CHECK(rrecvfrom(fds[1], b, 4, MSG_WAITALL, NULL, NULL) == 4);
+	FAILS(rsend(fds[0], out, 1, MSG_OOB), EOPNOTSUPP);
+}
+
+static void waits(const int fds[2])
+{
+	struct timeval soon = {.tv_usec = 20000}, now = {0};
+	struct pollfd polled = {.fd = fds[0], .events = POLLIN | POLLOUT};
+	fd_set in, out;
+	char byte;
+
+	CHECK(rpoll(&polled, 1, 0) == 1 && polled.revents == POLLOUT);
+	FD_ZERO(&in);
+	FD_ZERO(&out);
+	FD_SET(fds[0], &in);
+	FD_SET(fds[0], &out);
+	CHECK(rselect(fds[0] + 1, &in, &out, NULL, &now) == 1);
+	CHECK(!FD_ISSET(fds[0], &in) && FD_ISSET(fds[0], &out));
+	CHECK(!rsetsockopt(fds[0], SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof(soon)));
+	FAILS(rrecv(fds[0], &byte, 1, 0), EAGAIN);
+	FAILS(rrecv(fds[1], &byte, 1, MSG_DONTWAIT), EAGAIN);
+	CHECK(!rfcntl(fds[1], F_SETFL, (long)O_NONBLOCK));
+	CHECK(rfcntl(fds[1], F_GETFL, 0L) & O_NONBLOCK);
+	FAILS(rrecv(fds[1], &byte, 1, 0), EAGAIN);
+	CHECK(!rfcntl(fds[1], F_SETFL, 0L));
+}
+
+static void options(const int fds[2])
+{
+	int value = 1, type = 0;
+	socklen_t size = sizeof(value);
+
+	CHECK(!rsetsockopt(fds[0], IPPROTO_TCP, TCP_NODELAY, &value, size));
+	value = 0;
+	CHECK(!rgetsockopt(fds[0], IPPROTO_TCP, TCP_NODELAY, &value, &size) && value == 1);
+	CHECK(!rgetsockopt(fds[0], SOL_SOCKET, SO_TYPE, &type, &size) && type == SOCK_STREAM);
+	CHECK(!rgetsockopt(fds[0], SOL_RDMA, RDMA_SQSIZE, &value, &size) && value > 0);
+	FAILS(rsetsockopt(fds[0], SOL_SOCKET, 12345, &value, size), ENOPROTOOPT);
+	FAILS(rsetsockopt(fds[0], SOL_RDMA, RDMA_RQSIZE, &value, size), EINVAL);
+	FAILS(rfcntl(fds[0], F_GETOWN, 0L), EINVAL);
+}
+
+/* The peers' names are each other's; the end of one direction leaves the other. */
+static void names_and_ends(const int fds[2])
+{
+	struct sockaddr_in own = name_of(fds[1]), peer = {0};
+	socklen_t size = sizeof(peer);
+	char byte = 'x';
+
+	CHECK(!rgetpeername(fds[0], (struct sockaddr *)&peer, &size));
+	CHECK(peer.sin_port == own.sin_port && peer.sin_addr.s_addr == own.sin_addr.s_addr);
+	CHECK(!rshutdown(fds[0], SHUT_WR));
+	CHECK(rread(fds[1], &byte, 1) == 0);
+	FAILS(rsend(fds[0], &byte, 1, MSG_NOSIGNAL), EPIPE);
+	CHECK(rsend(fds[1], "y", 1, 0) == 1);
+	CHECK(rrecv(fds[0], &byte, 1, 0) == 1 && byte == 'y');
+}
+
+/* The last byte of what was sent before has arrived, so what was placed before it has, too. */
+static void direct(const int fds[2])
+{
+	char *memory = calloc(1, 4096), byte;
+	off_t offset = riomap(fds[0], memory, 4096, PROT_WRITE, 0, 1000);
+
+	CHECK(offset == 1000);
+	CHECK(rsend(fds[0], "m", 1, 0) == 1 && rrecv(fds[1], &byte, 1, 0) == 1);
+	CHECK(riowrite(fds[1], "placed", 7, 1000 + 100, 0) == 7);
+	CHECK(rsend(fds[1], "p", 1, 0) == 1 && rrecv(fds[0], &byte, 1, 0) == 1);
+	CHECK(!strcmp(memory + 100, "placed"));
+	CHECK(riowrite(fds[1], "x", 1, 1000 + 4096, 0) == (size_t)-1 && errno == EINVAL);
+	CHECK(!riounmap(fds[0], memory, 4096));
+	FAILS(riounmap(fds[0], memory, 4096), EINVAL);
+	free(memory);
+}
+
+/* A child's copies can be closed, and that doesn't touch the parent's. */
+static void child(const int fds[2])
+{
+	int status = 0;
+	pid_t pid = fork();
+
+	if (!pid) {
+		char byte;
+
+		FAILS(rrecv(fds[0], &byte, 1, 0), EBADF);
+		CHECK(!rclose(fds[0]) && !rclose(fds[1]));
+		FAILS(rclose(fds[0]), EBADF);
+		_exit(failed);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid && !status);
+}
+
+static void streams(void)
+{
+	int fds[2], maps = 4;
+	char byte;
+
+	listener = bound(SOCK_STREAM);
+	CHECK(!rsetsockopt(listener, SOL_RDMA, RDMA_IOMAPSIZE, &maps, sizeof(maps)));
+	CHECK(!rlisten(listener, 4));
+	stream_pair(fds);
+	vectors(fds);
+	waits(fds);
+	options(fds);
+	child(fds);
+	names_and_ends(fds);
+	CHECK(!rclose(fds[0]) && !rclose(fds[1]));
+	FAILS(rread(fds[0], &byte, 1), EBADF);
+	/* The accepted end has a table for mappings, the other one not. */
+	stream_pair(fds);
+	direct((int[]){fds[1], fds[0]});
+	CHECK(riomap(fds[0], &byte, 1, PROT_WRITE, 0, -1) == -1 && errno == ENOBUFS);
+	CHECK(!rclose(fds[0]) && !rclose(fds[1]));
+	CHECK(!rclose(listener));
+}
+
+/* ------------------------------------------------------------------ datagrams */
+
+/* One way and back, several times: first by UDP, then by the queue pairs. */
+static void exchange(int a, int b, size_t size)
+{
+	struct sockaddr_in to = name_of(b), from = {0};
+	char out[2048], in[2048];
+	socklen_t name_size = sizeof(from);
+
+	for (int i = 0; i < 10; i++) {
+		memset(out, 'a' + i, sizeof(out));
+		CHECK(rsendto(a, out, size, 0, (struct sockaddr *)&to, sizeof(to)) ==
+		      (ssize_t)size);
+		name_size = sizeof(from);
+		CHECK(rrecvfrom(b, in, sizeof(in), 0, (struct sockaddr *)&from, &name_size) ==
+		      (ssize_t)size);
+		CHECK(!memcmp(in, out, size) && from.sin_port == name_of(a).sin_port);
+		CHECK(rsendto(b, "!", 1, 0, (struct sockaddr *)&from, name_size) == 1);
+		CHECK(rrecv(a, in, sizeof(in), 0) == 1 && in[0] == '!');
+	}
+}
+
+static void datagrams(void)
+{
+	int a = bound(SOCK_DGRAM), b = bound(SOCK_DGRAM), c = bound(SOCK_DGRAM), type = 0;
+	struct sockaddr_in to = name_of(b);
+	struct pollfd polled = {.fd = b, .events = POLLIN};
+	socklen_t size = sizeof(type);
+	char in[16], out[4096] = "0123456789";
+	struct iovec iov = {in, 4};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	CHECK(!rgetsockopt(a, SOL_SOCKET, SO_TYPE, &type, &size) && type == SOCK_DGRAM);
+	FAILS(rsend(a, out, 1, 0), EDESTADDRREQ);
+	FAILS(rlisten(a, 1), EOPNOTSUPP);
+	FAILS(rrecv(a, in, 1, MSG_DONTWAIT), EAGAIN);
+	exchange(a, b, 0);
+	exchange(a, b, 100);
+	exchange(a, b, 2000);
+	FAILS(rsendto(a, out, sizeof(out), 0, (struct sockaddr *)&to, sizeof(to)), EMSGSIZE);
+	CHECK(!rconnect(a, (struct sockaddr *)&to, sizeof(to)));
+	CHECK(rsend(a, out, 10, 0) == 10 && rsend(a, "x", 1, 0) == 1);
+	CHECK(rpoll(&polled, 1, 5000) == 1 && polled.revents == POLLIN);
+	CHECK(rrecvmsg(b, &msg, MSG_PEEK) == 4 && msg.msg_flags & MSG_TRUNC);
+	CHECK(rrecv(b, in, sizeof(in), 0) == 10 && rrecv(b, in, sizeof(in), 0) == 1);
+	/* A connected one hears its peer only. */
+	to = name_of(a);
+	CHECK(rsendto(c, "stranger", 8, 0, (struct sockaddr *)&to, sizeof(to)) == 8);
+	CHECK(rsendto(b, "peer", 4, 0, (struct sockaddr *)&to, sizeof(to)) == 4);
+	CHECK(rrecv(a, in, sizeof(in), 0) == 4 && !memcmp(in, "peer", 4));
+	CHECK(!rclose(a) && !rclose(b) && !rclose(c));
+}
+
+int main(void)
+{
+	char byte;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	FAILS(rsocket(AF_UNIX, SOCK_STREAM, 0), EAFNOSUPPORT);
+	FAILS(rsocket(AF_INET, SOCK_RAW, 0), ESOCKTNOSUPPORT);
+	FAILS(rsocket(AF_INET, SOCK_STREAM, IPPROTO_UDP), EPROTONOSUPPORT);
+	FAILS(rread(0, &byte, 1), EBADF);
+	streams();
+	datagrams();
+	return failed;
+}
