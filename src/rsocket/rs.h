@@ -84,9 +84,11 @@ enum {
 	RS_INLINE_LEAST = 24, /* struct rs_iomap */
 	RS_CHUNK_FIRST =
 		2048, /* bytes of a write: starts small, so that both sides copy at a time */
+	RS_CHUNK_BUSY = 16384,
 	RS_CHUNK_MAX = 65536,
 	RS_SIZE_LEAST = 4096, /* of a buffer */
 	RS_STAGE_NEXT = 64,
+	RS_LOOK_SENDS = 16,
 	RS_SEND_SGE = 4,
 	RS_LOOK_NS = 200000, /* between two looks of one who doesn't wait */
 	RS_DATAGRAM_PARTS = 64,

@@ -400,7 +400,11 @@ static ssize_t send_locked(struct rs *rs, const struct iovec *iov, size_t size, 
 
 	if (err)
 		return err;
-	rs->chunk = RS_CHUNK_FIRST;
+	/* Who only sends takes his completions now and then, or the engine thread must. */
+	if (rs->sent % RS_LOOK_SENDS == 0)
+		rs_progress(rs);
+	/* A peer that is busy with what came before gains nothing by a small beginning. */
+	rs->chunk = rs->sq_free == rs->sq_size ? RS_CHUNK_FIRST : RS_CHUNK_BUSY;
 	while (done < size) {
 		if (!send_ready(rs) || !rs_can_send(rs))
 			err = rs_wait(rs, send_ready, nonblocking,
