@@ -110,6 +110,12 @@ static void fill_path_record(const struct cm_id *id, uint8_t r[64])
 	r[56] = EXACTLY | LIFE_TIME;
 }
 
+static void fill_path_data(const struct cm_id *id, struct ib_path_rec_data *data)
+{
+	data->flags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
+	fill_path_record(id, (uint8_t *)data->path_rec);
+}
+
 static int query_path(const struct cm_id *id, struct cm_request *request, void *response)
 {
 	struct rdma_ucm_query_path_resp *resp = response;
@@ -123,8 +129,7 @@ static int query_path(const struct cm_id *id, struct cm_request *request, void *
 	if (request->room < sizeof(*resp) + sizeof(resp->path_data[0]))
 		return 0;
 	request->response_size += sizeof(resp->path_data[0]);
-	resp->path_data[0].flags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
-	fill_path_record(id, (uint8_t *)resp->path_data[0].path_rec);
+	fill_path_data(id, &resp->path_data[0]);
 	return 0;
 }
 
@@ -242,6 +247,66 @@ int cm_command_init_qp_attr(struct cm_request *request, void *response)
 	else
 		return -EINVAL;
 	return 0;
+}
+
+/* ------------------------------------------------------------------ beside an event */
+
+static void add_path(const struct cm_id *id, struct proto_cm_event *to)
+{
+	to->known |= PROTO_CM_KNOWS_PATH;
+	fill_path_data(id, &to->path);
+}
+
+static void add_addr(const struct cm_id *id, struct proto_cm_event *to)
+{
+	to->known |= PROTO_CM_KNOWS_ADDR;
+	query_addr(id, &to->addr);
+}
+
+/* Of a connected QP. Those for datagrams ask: their queue key isn't the event's to say. */
+static void add_init(const struct cm_id *id, struct proto_cm_event *to)
+{
+	if (id->type == CM_ID_UD || !id->has_device)
+		return;
+	to->known |= PROTO_CM_KNOWS_INIT;
+	to->init.qp_state = IBV_QPS_INIT;
+	attr_init(id, &to->init);
+}
+
+static void add_ready(const struct cm_id *id, struct proto_cm_event *to)
+{
+	if (id->type == CM_ID_UD || !id->has_device || !knows_peer(id))
+		return;
+	to->known |= PROTO_CM_KNOWS_READY;
+	to->rtr.qp_state = IBV_QPS_RTR;
+	attr_rtr(id, &to->rtr);
+	to->rts.qp_state = IBV_QPS_RTS;
+	attr_rts(id, &to->rts);
+}
+
+void cm_query_beside(const struct cm_id *id, struct proto_cm_event *to)
+{
+	switch (to->event.event) {
+	case REPORT_ADDR_RESOLVED:
+		add_addr(id, to);
+		add_init(id, to);
+		break;
+	case REPORT_ROUTE_RESOLVED:
+		add_path(id, to);
+		break;
+	case REPORT_CONNECT_REQUEST:
+		add_addr(id, to);
+		add_path(id, to);
+		add_init(id, to);
+		add_ready(id, to);
+		break;
+	case REPORT_CONNECT_RESPONSE:
+		add_init(id, to);
+		add_ready(id, to);
+		break;
+	default:
+		break;
+	}
 }
 
 /* ------------------------------------------------------------------ SET_OPTION */
