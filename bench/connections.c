@@ -37,7 +37,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { FEW = 100, SINGLES = 101, TIMEOUT_MS = 2000, TCP_BACKLOG = 128 };
+enum { FEW = 100, SINGLES = 101, TIMEOUT_MS = 2000, TCP_BACKLOG = 128, DEPTH = 128 };
 
 static int count = 3000, kept, window = 1, cores[2] = {-1, -1};
 static int daemon_pid, server_pid;
@@ -61,7 +61,10 @@ static void add_qp(struct rdma_cm_id *id)
 		.send_cq = cq,
 		.recv_cq = cq,
 		.qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
+		.cap = {.max_send_wr = DEPTH,
+			.max_recv_wr = DEPTH,
+			.max_send_sge = 1,
+			.max_recv_sge = 1},
 	};
 
 	must(!cq, "ibv_create_cq");
