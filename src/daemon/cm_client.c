@@ -114,6 +114,12 @@ void cm_client_close(struct cm_client *client)
 	free(client);
 }
 
+void cm_client_network_changed(struct cm_client *client)
+{
+	list_for_each(node, &client->objects[CM_KIND_ID])
+		cm_id_network_changed(container_of(node, struct cm_id, object.node));
+}
+
 /* A forked child may hold the connection open. */
 static int watch_death(struct cm_client *client)
 {

@@ -18,7 +18,7 @@ enum { PKEY = 0xffff, HOP_LIMIT = 64, LIFE_TIME = 16 };
 
 static uint32_t gid_index(const struct cm_id *id)
 {
-	const struct gids *gids = &cm_server(id->object.client)->devices.device[0].gids;
+	const struct gids *gids = &id->device->gids;
 
 	for (uint32_t i = 0; i < LIMIT_GIDS; i++) {
 		const struct host_address *entry = gids_get(gids, i);
@@ -26,7 +26,7 @@ static uint32_t gid_index(const struct cm_id *id)
 		if (entry && !memcmp(entry->gid, id->path.local, 16))
 			return i;
 	}
-	return 0;
+	return id->gid_index;
 }
 
 void cm_attr_fill_ah(const struct cm_id *id, struct ib_uverbs_ah_attr *attr)
@@ -47,14 +47,16 @@ static uint64_t node_guid(const struct cm_id *id)
 {
 	uint64_t word;
 
-	memcpy(&word, cm_server(id->object.client)->devices.device[0].guid, sizeof(word));
-	return id->has_device ? word : 0;
+	if (!id->device)
+		return 0;
+	memcpy(&word, id->device->guid, sizeof(word));
+	return word;
 }
 
 static void fill_device(const struct cm_id *id, struct rdma_ucm_query_addr_resp *resp)
 {
 	resp->node_guid = node_guid(id);
-	if (!id->has_device)
+	if (!id->device)
 		return;
 	resp->port_num = DEVICE_PORT;
 	resp->pkey = PKEY;
@@ -228,7 +230,7 @@ int cm_command_init_qp_attr(struct cm_request *request, void *response)
 	const struct cm_id *id = cm_id_find(request, body->id);
 	struct ib_uverbs_qp_attr *attr = response;
 
-	if (!id || !id->has_device)
+	if (!id || !id->device)
 		return -EINVAL;
 	attr->qp_state = body->qp_state;
 	/* Datagrams need nothing of a peer. */
@@ -266,7 +268,7 @@ static void add_addr(const struct cm_id *id, struct proto_cm_event *to)
 /* Of a connected QP. Those for datagrams ask: their queue key isn't the event's to say. */
 static void add_init(const struct cm_id *id, struct proto_cm_event *to)
 {
-	if (id->type == CM_ID_UD || !id->has_device)
+	if (id->type == CM_ID_UD || !id->device)
 		return;
 	to->known |= PROTO_CM_KNOWS_INIT;
 	to->init.qp_state = IBV_QPS_INIT;
@@ -275,7 +277,7 @@ static void add_init(const struct cm_id *id, struct proto_cm_event *to)
 
 static void add_ready(const struct cm_id *id, struct proto_cm_event *to)
 {
-	if (id->type == CM_ID_UD || !id->has_device || !knows_peer(id))
+	if (id->type == CM_ID_UD || !id->device || !knows_peer(id))
 		return;
 	to->known |= PROTO_CM_KNOWS_READY;
 	to->rtr.qp_state = IBV_QPS_RTR;

@@ -8,6 +8,8 @@
 #include <sys/random.h>
 
 #include "base/log.h"
+#include "daemon/cm_client.h"
+#include "daemon/conn.h"
 #include "daemon/server.h"
 
 /* A message that is to be received: one that stays on this host, or one that is held. */
@@ -174,6 +176,19 @@ static void on_timer(struct timer *timer)
 	cm_service_run(service);
 }
 
+void cm_service_network_changed(struct server *server)
+{
+	if (!server->cm)
+		return;
+	list_for_each(node, &server->conns) {
+		struct conn *conn = container_of(node, struct conn, node);
+
+		if (conn->cm)
+			cm_client_network_changed(conn->cm);
+	}
+	cm_service_run(server->cm);
+}
+
 void cm_service_open_wire(struct cm_service *service)
 {
 	struct server *server = service->server;
@@ -208,6 +223,7 @@ int cm_service_open(struct server *server)
 	list_init(&service->held);
 	timer_init(&service->timer, on_timer);
 	cm_wire_init(&service->wire);
+	neighbours_init(&service->neighbours, &server->loop);
 	int err = cm_init(&service->cm, &config, &cm_service_ops, service);
 
 	if (!err)
@@ -229,6 +245,7 @@ void cm_service_close(struct server *server)
 		return;
 	timer_cancel(&service->timer);
 	drop_held(service);
+	neighbours_fini(&service->neighbours);
 	cm_wire_close(&service->wire);
 	cm_fini(&service->cm);
 	cm_ports_fini(&service->ports);

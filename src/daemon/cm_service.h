@@ -21,6 +21,7 @@
 #include "daemon/cm_ports.h"
 #include "daemon/cm_wire.h"
 #include "daemon/loop.h"
+#include "daemon/neighbour.h"
 
 struct server;
 
@@ -29,6 +30,7 @@ struct cm_service {
 	struct cm cm;
 	struct cm_ports ports;
 	struct cm_wire wire;
+	struct neighbours neighbours;
 	struct timer timer;
 	struct list at_home; /* messages to this host's own */
 	struct list held;    /* requests that wait for a listener; the oldest first */
@@ -49,6 +51,9 @@ void cm_service_run(struct cm_service *service);
 /* A message from another host. */
 void cm_service_take(struct cm_service *service, const struct cm_path *path,
 		     const uint8_t mad[MAD_SIZE]);
+
+/* The devices are refreshed. Before there is a connection manager: nothing. */
+void cm_service_network_changed(struct server *server);
 
 /* Takes part in the wire if it can be opened, or is open. */
 void cm_service_open_wire(struct cm_service *service);
