@@ -369,8 +369,12 @@ static int on_request(void *arg, struct cm_endpoint *endpoint, const struct cm_m
 		cm_ip_decode(mad->private_data, &ip) ? find_listener(service, mad, &ip) : NULL;
 	struct cm_id *id;
 
-	if (!listener || !cm_id_has_backlog(listener) ||
-	    cm_id_make(listener->channel, listener->port_space, listener->type, &id))
+	service->nobody += !listener;
+	if (listener && !cm_id_has_backlog(listener)) {
+		service->backlog_full++;
+		return refusal(mad, false);
+	}
+	if (!listener || cm_id_make(listener->channel, listener->port_space, listener->type, &id))
 		return refusal(mad, !listener);
 	if (!fill_request(id, endpoint, mad, &ip)) {
 		cm_id_free(id);

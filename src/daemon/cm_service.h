@@ -37,7 +37,9 @@ struct cm_service {
 	uint32_t held_count;
 	bool force_wire; /* for tests: nothing is at home */
 	bool running;
-	uint64_t lost; /* messages for which there was no memory */
+	uint64_t lost;	       /* messages for which there was no memory */
+	uint64_t nobody;       /* requests for a port on which nobody listens */
+	uint64_t backlog_full; /* requests that a listener had no place for */
 };
 
 /* Sets server->cm. 0 or -ENOMEM. */

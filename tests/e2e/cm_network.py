@@ -138,6 +138,35 @@ def card_changes(stage):
     end(client, server)
 
 
+def counted(stage):
+    """verbena status says how many requests there were, and why which were refused."""
+    before = stage.status()["connections"]
+    port = PORTS.take()
+    server = stage.start(PROBE, "listen", "10.91.0.1", port)
+    says(server, f"listening {port} big")
+    client = stage.start(PROBE, "connect", "-", "10.91.0.1", port)
+    says(client, "ESTABLISHED 0 big")
+    nobody = stage.start(PROBE, "connect", "-", "10.91.0.1", PORTS.take())
+    says(nobody, "REJECTED 8 big")
+    now = stage.status()["connections"]
+
+    def grown(*names):
+        one, two = before, now
+        for name in names:
+            one, two = one.get(name, 0), two.get(name, 0)
+        return two - one
+    for way in ("sent", "received"):
+        got = {name: grown(way, name) for name in ("REQ", "REP", "RTU", "REJ", "DREQ")}
+        require(got == {"REQ": 2, "REP": 1, "RTU": 1, "REJ": 1, "DREQ": 0}, f"{way}: {got}")
+        ending = "sent" if way == "sent" else "received"
+        require(grown(f"rejects_{ending}", "8") == 1, f"reasons: {now}")
+    require(grown("nobody") == 1 and not grown("unexpected"), f"{now}")
+    text = stage.run(f"{BUILD}/bin/verbena", "status", plain=True)
+    for sentence in ("connections: ", "nobody listened at their port (REJ 8)"):
+        require(sentence in text, f"no '{sentence}' in\n{tail(text)}")
+    end(client, server, nobody)
+
+
 def device_goes(stage):
     """The interface is deleted: its device's ids hear it, and their peers that they are gone; who
     listens everywhere goes on."""
@@ -196,6 +225,7 @@ def main():
         suite.case("a silent host, link-local", silent, stage, "fe80::77%veba", 300)
         suite.case("hosts that answer", answers, stage)
         suite.case("a program that doesn't wait", gives_up, stage)
+        suite.case("what is counted", counted, stage)
         suite.case("another card", card_changes, stage)
         suite.case("the device goes", device_goes, stage)
         end_daemon(daemon)
