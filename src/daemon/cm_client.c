@@ -103,6 +103,7 @@ void cm_client_close(struct cm_client *client)
 
 	while (!list_empty(ids))
 		cm_id_free(container_of(ids->next, struct cm_id, object.node));
+	cm_ports_forget(&cm_server(client)->cm->ports, client);
 	while (!list_empty(channels))
 		cm_channel_free(container_of(channels->next, struct cm_channel, object.node));
 	loop_remove(&cm_server(client)->loop, &client->death);

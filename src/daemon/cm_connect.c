@@ -388,6 +388,8 @@ static int on_request(void *arg, struct cm_endpoint *endpoint, const struct cm_m
 	fill_private(&event, mad, CM_IP_HEADER, id->type == CM_ID_UD);
 	if (id->type != CM_ID_UD)
 		fill_conn(&event, mad);
+	listener->was_asked = true;
+	listener->asker = cm_service_asker(&endpoint->path, mad);
 	cm_id_add_request(listener, id);
 	if (!cm_channel_post(listener->channel, &event))
 		return 0;

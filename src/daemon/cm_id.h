@@ -69,6 +69,8 @@ struct cm_id {
 	uint32_t backlog;
 	struct list requests; /* identifiers whose CONNECT_REQUEST its program may not have read */
 	uint32_t request_count;
+	bool was_asked;
+	struct cm_asker asker; /* the last one */
 	/* A request's. */
 	struct cm_id *listener; /* on whose list it is; NULL: none */
 	struct list request_node;

@@ -6,9 +6,10 @@
  * Messages between two identifiers of this daemon don't leave it: they wait in a queue until the
  * command that caused them is done, and are then received by the same state machine.
  *
- * A request for a port whose listener ended a moment ago waits a little for the next one. Programs
- * listen, take one connection, and listen anew, while their peer connects again at once (perftest
- * does); over a network the request would take longer than that.
+ * A program may listen, take one connection, and listen anew, while its peer connects again at once
+ * (perftest does); over a network the request would take longer than that. So a request waits a
+ * little for the next listener, if its sender was heard by the last one on that port a moment ago,
+ * and that one's program goes on. All others for whom nobody listens are refused at once.
  */
 #ifndef VERBENA_DAEMON_CM_SERVICE_H
 #define VERBENA_DAEMON_CM_SERVICE_H
@@ -59,6 +60,9 @@ void cm_service_network_changed(struct server *server);
 
 /* Takes part in the wire if it can be opened, or is open. */
 void cm_service_open_wire(struct cm_service *service);
+
+/* Who sent this REQ or SIDR_REQ, seen from where it came. */
+struct cm_asker cm_service_asker(const struct cm_path *path, const struct cm_mad *mad);
 
 /* cm_connect.c: what the state machine says. */
 extern const struct cm_ops cm_service_ops;

@@ -434,6 +434,50 @@ static void test_reject(void **state)
 	close_pair(&p);
 }
 
+static void listen_again(struct pair *p)
+{
+	p->listens = new_id(&p->b, RDMA_PS_TCP, 100);
+	const struct rdma_ucm_listen body = {.id = p->listens, .backlog = 10};
+
+	assert_int_equal(bind_v4(&p->b, p->listens, INADDR_LOOPBACK, p->port), 0);
+	assert_int_equal(CM(&p->b, LISTEN, body), 0);
+}
+
+/* Between two listeners on one port: whom the first one heard waits for the second. */
+static void test_between_listeners(void **state)
+{
+	struct pair p;
+	struct client c;
+
+	(void)state;
+	open_pair(&p, 10);
+	open_client(&c);
+	/* The first one heard nobody: refused at once, though somebody listens right after. */
+	p.active = resolved(&p.a, RDMA_PS_TCP, 1, p.port);
+	destroy(&p.b, p.listens);
+	assert_int_equal(connect_with(&p.a, p.active, 0), 0);
+	listen_again(&p);
+	expect(p.a.events, REPORT_REJECTED, 8);
+	assert_false(is_readable(p.b.events, 0));
+	/* It heard this one. */
+	request(&p);
+	p.active = resolved(&p.a, RDMA_PS_TCP, 1, p.port);
+	destroy(&p.b, p.listens);
+	assert_int_equal(connect_with(&p.a, p.active, 0), 0);
+	listen_again(&p);
+	assert_int_equal(expect(p.b.events, REPORT_CONNECT_REQUEST, 0).uid, 100);
+	/* Its program ends: nobody needs to wait, and who waits is told. */
+	p.active = resolved(&p.a, RDMA_PS_TCP, 1, p.port);
+	destroy(&p.b, p.listens);
+	assert_int_equal(connect_with(&p.a, p.active, 0), 0);
+	close_client(&p.b);
+	expect(p.a.events, REPORT_REJECTED, 28); /* what it hadn't answered */
+	expect(p.a.events, REPORT_REJECTED, 28);
+	expect(p.a.events, REPORT_REJECTED, 8);
+	close_client(&p.a);
+	close_client(&c);
+}
+
 static void test_datagrams(void **state)
 {
 	struct client a, b;
@@ -951,7 +995,7 @@ int main(void)
 		cmocka_unit_test(test_listeners),    cmocka_unit_test(test_lengths),
 		cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_handles),
 		cmocka_unit_test(test_hello),	     cmocka_unit_test(test_options),
-		cmocka_unit_test(test_nothing_left),
+		cmocka_unit_test(test_nothing_left), cmocka_unit_test(test_between_listeners),
 	};
 
 	return cmocka_run_group_tests(tests, raw_server_start, raw_server_stop);
