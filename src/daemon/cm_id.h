@@ -58,7 +58,7 @@ struct cm_id {
 	uint32_t card_ifindex;		      /* of the interface that has path.local, */
 	uint8_t card_mac[6];		      /* as it was when the device was taken */
 	uint8_t gid_index;		      /* then, of path.local */
-	bool reuse, family_only, has_ack_timeout;
+	bool reuse, family_only, family_set, has_ack_timeout;
 	uint8_t tos, ack_timeout;
 	uint32_t qpn, psn;
 	struct cm_port port;

@@ -50,6 +50,10 @@ int cm_ports_init(struct cm_ports *ports)
 	*ports = (struct cm_ports){.first = 32768, .last = 60999, .unprivileged = 1024};
 	read_numbers("/proc/sys/net/ipv4/ip_local_port_range", &ports->first, &ports->last);
 	read_numbers("/proc/sys/net/ipv4/ip_unprivileged_port_start", &ports->unprivileged, NULL);
+	uint16_t v6_only = 0;
+
+	read_numbers("/proc/sys/net/ipv6/bindv6only", &v6_only, NULL);
+	ports->v6_only = v6_only;
 	if (!ports->first || ports->last < ports->first)
 		ports->first = ports->last = 32768;
 	return index_init(&ports->bindings);

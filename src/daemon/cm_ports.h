@@ -41,6 +41,7 @@ struct cm_ports {
 	uint32_t ended_next;
 	uint16_t first, last; /* ephemeral */
 	uint16_t unprivileged;
+	bool v6_only; /* the host's default for IPv6 addresses */
 };
 
 int cm_ports_init(struct cm_ports *ports);

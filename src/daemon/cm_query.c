@@ -325,7 +325,9 @@ static int set_id_option(struct cm_id *id, uint32_t name, const uint8_t *value, 
 		id->tos = id->path.traffic_class = value[0];
 		return 0;
 	case RDMA_OPTION_ID_REUSEADDR:
-		if (size != sizeof(int))
+		/* Who listens may no longer begin to share. */
+		if (size != sizeof(int) ||
+		    (id->state != ID_IDLE && (!word || id->state == ID_LISTEN)))
 			return -EINVAL;
 		id->reuse = word;
 		return 0;
@@ -333,9 +335,10 @@ static int set_id_option(struct cm_id *id, uint32_t name, const uint8_t *value, 
 		if (size != sizeof(int) || (id->state != ID_IDLE && id->state != ID_BOUND))
 			return -EINVAL;
 		id->family_only = word;
+		id->family_set = true;
 		return 0;
 	case RDMA_OPTION_ID_ACK_TIMEOUT:
-		if (size != 1 || value[0] > 31)
+		if (size != 1 || value[0] > 31 || id->type != CM_ID_RC)
 			return -EINVAL;
 		id->ack_timeout = value[0];
 		id->has_ack_timeout = true;
@@ -343,6 +346,31 @@ static int set_id_option(struct cm_id *id, uint32_t name, const uint8_t *value, 
 	default:
 		return -ENOSYS;
 	}
+}
+
+/*
+ * The way, instead of RESOLVE_ROUTE. Where packets go is the host's routing's to say, so the ends
+ * must be those that were resolved; of the rest, only what Ethernet has is taken.
+ */
+static int set_path(struct cm_id *id, const uint8_t *value, size_t size)
+{
+	enum { WANTED = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL };
+	struct ib_path_rec_data data = {0};
+
+	if (!size || size % sizeof(data))
+		return -EINVAL;
+	for (; size && data.flags != WANTED; size -= sizeof(data), value += sizeof(data))
+		memcpy(&data, value, sizeof(data));
+	const uint8_t *record = (const uint8_t *)data.path_rec;
+
+	if (data.flags != WANTED || id->state != ID_ADDR_RESOLVED ||
+	    memcmp(record + 8, id->path.remote, 16) != 0 ||
+	    memcmp(record + 24, id->path.local, 16) != 0)
+		return -EINVAL;
+	id->path.traffic_class = record[48];
+	id->state = ID_ROUTE_RESOLVED;
+	cm_id_event(id, REPORT_ROUTE_RESOLVED, 0);
+	return 0;
 }
 
 int cm_command_set_option(struct cm_request *request, void *response)
@@ -356,6 +384,7 @@ int cm_command_set_option(struct cm_request *request, void *response)
 		return -EINVAL;
 	if (body->level == RDMA_OPTION_ID)
 		return set_id_option(id, body->optname, request->extra, body->optlen);
-	/* RDMA_OPTION_IB_PATH: ways are found by routing, not set. */
+	if (body->level == RDMA_OPTION_IB && body->optname == RDMA_OPTION_IB_PATH)
+		return set_path(id, request->extra, body->optlen);
 	return -ENOSYS;
 }

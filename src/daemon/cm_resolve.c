@@ -46,6 +46,9 @@ static int bind_id(struct cm_id *id, const union cm_address *address)
 	if (id->state != ID_IDLE)
 		return -EINVAL;
 	id->source = *address;
+	if (!id->family_set)
+		id->family_only =
+			address->any.sa_family == AF_INET6 && cm_id_service(id)->ports.v6_only;
 	int err = cm_address_is_any(address) || take_device(id) == 0 ? 0 : -EADDRNOTAVAIL;
 
 	if (!err)

@@ -941,6 +941,57 @@ static void test_hello(void **state)
 	raw_detach(&process);
 }
 
+static int set_path(const struct client *c, uint32_t id, const struct ib_path_rec_data *paths,
+		    uint32_t size)
+{
+	struct {
+		struct rdma_ucm_set_option body;
+		uint8_t value[2 * sizeof(struct ib_path_rec_data)];
+	} request = {.body = {.id = id,
+			      .level = RDMA_OPTION_IB,
+			      .optname = RDMA_OPTION_IB_PATH,
+			      .optlen = size}};
+
+	memcpy(request.value, paths, size);
+	return cm(c, RDMA_USER_CM_CMD_SET_OPTION, &request, sizeof(request.body) + size, NULL, 0);
+}
+
+/* A way that is set instead of being found: that of another identifier with the same ends. */
+static void test_path(void **state)
+{
+	struct client c;
+	struct {
+		struct rdma_ucm_query_path_resp head;
+		struct ib_path_rec_data path;
+	} found;
+	struct ib_path_rec_data paths[2] = {{0}};
+
+	(void)state;
+	open_client(&c);
+	const struct rdma_ucm_query ask = {.id = resolved(&c, RDMA_PS_TCP, 1, 1234),
+					   .option = RDMA_USER_CM_QUERY_PATH};
+	uint32_t id = new_id(&c, RDMA_PS_TCP, 2);
+
+	assert_int_equal(CM_REPLY(&c, QUERY, ask, found), 0);
+	paths[1] = found.path;
+	assert_int_equal(set_path(&c, id, paths, sizeof(paths)), -EINVAL); /* no address yet */
+	assert_int_equal(resolve_addr(&c, id, INADDR_LOOPBACK, 1234), 0);
+	expect(c.events, REPORT_ADDR_RESOLVED, 0);
+	assert_int_equal(set_path(&c, id, paths, 0), -EINVAL);
+	assert_int_equal(set_path(&c, id, paths, sizeof(paths[0]) - 1), -EINVAL);
+	assert_int_equal(set_path(&c, id, paths, sizeof(paths[0])), -EINVAL); /* no such path */
+	((uint8_t *)paths[1].path_rec)[8 + 15]++;
+	assert_int_equal(set_path(&c, id, paths, sizeof(paths)), -EINVAL); /* to somebody else */
+	((uint8_t *)paths[1].path_rec)[8 + 15]--;
+	((uint8_t *)paths[1].path_rec)[48] = 0x68;
+	assert_int_equal(set_path(&c, id, paths, sizeof(paths)), 0);
+	assert_int_equal(expect(c.events, REPORT_ROUTE_RESOLVED, 0).id, id);
+	assert_int_equal(set_path(&c, id, paths, sizeof(paths)), -EINVAL);
+	assert_int_equal(connect_with(&c, id, 0), 0);
+	expect(c.events, REPORT_REJECTED, 8);
+	close_client(&c);
+}
+
 static void test_options(void **state)
 {
 	struct client c;
@@ -957,6 +1008,22 @@ static void test_options(void **state)
 	value[0] = 32;
 	assert_int_equal(set_option(&c, id, RDMA_OPTION_ID_ACK_TIMEOUT, value, 1), -EINVAL);
 	assert_int_equal(set_option(&c, id, 17, value, 1), -ENOSYS);
+
+	/* To be shared: said at any time but by who listens; taken back before there is a port. */
+	const int on = 1, off = 0;
+	const struct rdma_ucm_listen body = {.id = id};
+	uint32_t datagrams = new_id(&c, RDMA_PS_UDP, 2);
+
+	assert_int_equal(set_option(&c, id, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)), 0);
+	assert_int_equal(set_option(&c, id, RDMA_OPTION_ID_REUSEADDR, &off, sizeof(off)), 0);
+	assert_int_equal(bind_v4(&c, id, INADDR_ANY, 0), 0);
+	assert_int_equal(set_option(&c, id, RDMA_OPTION_ID_REUSEADDR, &off, sizeof(off)), -EINVAL);
+	assert_int_equal(set_option(&c, id, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)), 0);
+	assert_int_equal(CM(&c, LISTEN, body), 0);
+	assert_int_equal(set_option(&c, id, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)), -EINVAL);
+	assert_int_equal(set_option(&c, id, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)), -EINVAL);
+	value[0] = 14;
+	assert_int_equal(set_option(&c, datagrams, RDMA_OPTION_ID_ACK_TIMEOUT, value, 1), -EINVAL);
 	close_client(&c);
 }
 
@@ -987,15 +1054,25 @@ static void test_nothing_left(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_connection),   cmocka_unit_test(test_reject),
-		cmocka_unit_test(test_datagrams),    cmocka_unit_test(test_notify),
-		cmocka_unit_test(test_stale),	     cmocka_unit_test(test_backlog),
-		cmocka_unit_test(test_death),	     cmocka_unit_test(test_migrate),
-		cmocka_unit_test(test_many_events),  cmocka_unit_test(test_ports),
-		cmocka_unit_test(test_listeners),    cmocka_unit_test(test_lengths),
-		cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_handles),
-		cmocka_unit_test(test_hello),	     cmocka_unit_test(test_options),
-		cmocka_unit_test(test_nothing_left), cmocka_unit_test(test_between_listeners),
+		cmocka_unit_test(test_connection),
+		cmocka_unit_test(test_reject),
+		cmocka_unit_test(test_datagrams),
+		cmocka_unit_test(test_notify),
+		cmocka_unit_test(test_stale),
+		cmocka_unit_test(test_backlog),
+		cmocka_unit_test(test_death),
+		cmocka_unit_test(test_migrate),
+		cmocka_unit_test(test_many_events),
+		cmocka_unit_test(test_ports),
+		cmocka_unit_test(test_listeners),
+		cmocka_unit_test(test_lengths),
+		cmocka_unit_test(test_unsupported),
+		cmocka_unit_test(test_handles),
+		cmocka_unit_test(test_hello),
+		cmocka_unit_test(test_options),
+		cmocka_unit_test(test_nothing_left),
+		cmocka_unit_test(test_path),
+		cmocka_unit_test(test_between_listeners),
 	};
 
 	return cmocka_run_group_tests(tests, raw_server_start, raw_server_stop);
