@@ -242,6 +242,15 @@ static bool is_of(const struct object *object, struct channel *channel)
 	return __atomic_load_n(&id->pub.channel, __ATOMIC_ACQUIRE) == &channel->pub;
 }
 
+/* A negative errno, or a reason of the peer's. */
+static int status_of(const struct rdma_ucm_event_resp *resp)
+{
+	enum { ERRNO_MAX = 4095, REASON_MAX = UINT16_MAX };
+	int status = (int)resp->status;
+
+	return status >= -ERRNO_MAX && status <= REASON_MAX ? status : -EPROTO;
+}
+
 /* 1: `out` is for the program. 0: it is for nobody. */
 static int event_take(struct channel *channel, const struct proto_cm_event *packet,
 		      struct event **out)
@@ -261,7 +270,7 @@ static int event_take(struct channel *channel, const struct proto_cm_event *pack
 	if (event) {
 		event->owner = object;
 		event->pub.event = (enum rdma_cm_event_type)resp->event;
-		event->pub.status = (int)resp->status;
+		event->pub.status = status_of(resp);
 		wanted = object->kind == OBJECT_ID
 				 ? take_id_event(event, container_of(object, struct id, object),
 						 packet)
