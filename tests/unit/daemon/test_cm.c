@@ -598,6 +598,101 @@ static void test_backlog(void **state)
 	close_pair(&p);
 }
 
+/* Ends of connections that the daemon knows of, those that linger included. */
+static long endpoints(void)
+{
+	json_t *status = raw_ctl(&server, "{\"op\":\"status\"}\n");
+	long count = (long)json_integer_value(
+		json_object_get(json_object_get(status, "connections"), "endpoints"));
+
+	json_decref(status);
+	return count;
+}
+
+/* What a listener has no place for costs nothing: identifiers that stay, asked and refused again
+ * and again, by two processes at once. */
+static void test_flood(void **state)
+{
+	enum { COUNT = 3000, BACKLOG = 4 };
+	struct pair p;
+	struct client c;
+	long before = endpoints();
+
+	(void)state;
+	open_pair(&p, BACKLOG);
+	open_client(&c);
+	for (int i = 0; i < BACKLOG; i++)
+		assert_int_equal(connect_with(&p.a, resolved(&p.a, RDMA_PS_TCP, 1, p.port), 0), 0);
+	uint32_t one = resolved(&p.a, RDMA_PS_TCP, 1, p.port);
+	uint32_t two = resolved(&c, RDMA_PS_TCP, 1, p.port);
+	long rss = raw_daemon_rss(&server);
+
+	for (int i = 0; i < COUNT; i++) {
+		uint32_t *id = i % 2 ? &one : &two;
+		const struct client *who = i % 2 ? &p.a : &c;
+
+		assert_int_equal(connect_with(who, *id, 0), 0);
+		expect(who->events, REPORT_REJECTED, 28);
+		destroy(who, *id);
+		*id = resolved(who, RDMA_PS_TCP, 1, p.port);
+	}
+	/* Some of those before may have ended meanwhile. */
+	assert_true(endpoints() <= before + 2 * BACKLOG);
+#ifndef __SANITIZE_ADDRESS__
+	assert_true(raw_daemon_rss(&server) - rss < 1024);
+#endif
+	(void)rss;
+	/* The listener is none the worse for it. */
+	struct rdma_ucm_event_resp e = expect(p.b.events, REPORT_CONNECT_REQUEST, 0);
+
+	assert_int_equal(accept_with(&p.b, e.id, 2, 0), 0);
+	expect(p.a.events, REPORT_CONNECT_RESPONSE, 0);
+	close_client(&c);
+	close_pair(&p);
+}
+
+/* Deaths in the states that are left: half a connection, half an end, datagrams. */
+static void test_death_between(void **state)
+{
+	struct pair p;
+	uint16_t port;
+
+	(void)state;
+	/* who connects, before it confirmed */
+	open_pair(&p, 10);
+	request(&p);
+	assert_int_equal(accept_with(&p.b, p.passive, 2, 0), 0);
+	expect(p.a.events, REPORT_CONNECT_RESPONSE, 0);
+	close_client(&p.a);
+	assert_int_equal(expect(p.b.events, REPORT_REJECTED, 28).uid, 2);
+	close_client(&p.b);
+	/* who was asked to disconnect, and who asked */
+	for (int asks = 0; asks < 2; asks++) {
+		open_pair(&p, 10);
+		establish(&p);
+		assert_int_equal(disconnect(&p.a, p.active), 0);
+		expect(p.b.events, REPORT_DISCONNECTED, 0);
+		close_client(asks ? &p.a : &p.b);
+		if (asks) {
+			assert_int_equal(disconnect(&p.b, p.passive), 0);
+			expect(p.b.events, REPORT_TIMEWAIT_EXIT, 0);
+		} else {
+			expect(p.a.events, REPORT_DISCONNECTED, 0);
+			expect(p.a.events, REPORT_TIMEWAIT_EXIT, 0);
+		}
+		close_client(asks ? &p.b : &p.a);
+	}
+	/* whose datagrams' service was asked for */
+	open_client(&p.a);
+	open_client(&p.b);
+	listener(&p.b, RDMA_PS_UDP, 4, &port);
+	assert_int_equal(connect_with(&p.a, resolved(&p.a, RDMA_PS_UDP, 1, port), 0), 0);
+	expect(p.b.events, REPORT_CONNECT_REQUEST, 0);
+	close_client(&p.b);
+	expect(p.a.events, REPORT_UNREACHABLE, 2);
+	close_client(&p.a);
+}
+
 /* The peer hears of a death as if the program had destroyed its identifiers. */
 static void test_death(void **state)
 {
@@ -1071,6 +1166,8 @@ int main(void)
 		cmocka_unit_test(test_hello),
 		cmocka_unit_test(test_options),
 		cmocka_unit_test(test_nothing_left),
+		cmocka_unit_test(test_flood),
+		cmocka_unit_test(test_death_between),
 		cmocka_unit_test(test_path),
 		cmocka_unit_test(test_between_listeners),
 	};
