@@ -99,7 +99,7 @@ static const void *find_attribute(const struct rtattr *a, size_t left, uint16_t 
 /* By which interface, and to whom on its link. False: the link needn't be asked, or can't. */
 static bool find_link(struct neighbour_question *question)
 {
-	_Alignas(NLMSG_ALIGNTO) uint8_t answer[ANSWER_BYTES];
+	_Alignas(NLMSG_ALIGNTO) uint8_t answer[ANSWER_BYTES] = {0};
 	const union neighbour_address *to = &question->to;
 	size_t size = bits_size(to);
 	struct query q = {
@@ -155,7 +155,7 @@ static bool has_no_links(uint32_t ifindex)
 /* Whether its link address is known now, or can't be asked for. */
 static bool is_known(const struct neighbour_question *question)
 {
-	_Alignas(NLMSG_ALIGNTO) uint8_t answer[ANSWER_BYTES];
+	_Alignas(NLMSG_ALIGNTO) uint8_t answer[ANSWER_BYTES] = {0};
 	struct query q = {
 		.header = {.nlmsg_len = NLMSG_LENGTH(sizeof(q.neighbour)),
 			   .nlmsg_type = RTM_GETNEIGH,

@@ -324,7 +324,7 @@ int event_get(struct channel *channel, struct event **out)
 
 EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
 {
-	struct event *got;
+	struct event *got = NULL;
 
 	if (!event)
 		return cm_result(-EINVAL);

@@ -403,7 +403,7 @@ int id_migrate(struct id *id, struct channel *channel)
 	err = cm_call(id->generation, RDMA_USER_CM_CMD_MIGRATE_ID, &body, sizeof(body), &resp,
 		      sizeof(resp), NULL);
 	if (err) {
-		if (own)
+		if (!channel)
 			channel_destroy(own);
 		return err;
 	}
