@@ -4,17 +4,18 @@
  *
  * usage: cm_probe bind ADDRESS
  *        cm_probe resolve SOURCE|- DESTINATION TIMEOUT_MS
- *        cm_probe listen ADDRESS PORT
+ *        cm_probe listen|hear ADDRESS PORT
  *        cm_probe connect SOURCE|- DESTINATION PORT
  *
  * Prints a line for each event, "EVENT STATUS DEVICE", and for a call that fails "CALL ERRNO".
- * `listen` and `connect` go on until they are killed: they accept, and confirm, and never
- * disconnect.
+ * `listen`, `hear` and `connect` go on until they are killed: they accept (`hear` doesn't), and
+ * confirm, and never disconnect.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <rdma/rdma_cma.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,7 @@ static struct rdma_event_channel *channel;
 
 static _Noreturn void usage(void)
 {
-	fprintf(stderr, "usage: cm_probe bind|resolve|listen|connect ARGUMENT...\n");
+	fprintf(stderr, "usage: cm_probe bind|resolve|listen|hear|connect ARGUMENT...\n");
 	exit(2);
 }
 
@@ -82,7 +83,7 @@ static enum rdma_cm_event_type next_event(struct rdma_cm_id **id)
 	return type;
 }
 
-static void listen_for_ever(struct rdma_cm_id *id, char **argv)
+static void listen_for_ever(struct rdma_cm_id *id, char **argv, bool answers)
 {
 	struct rdma_conn_param usual = {.retry_count = 7, .rnr_retry_count = 7};
 
@@ -92,7 +93,7 @@ static void listen_for_ever(struct rdma_cm_id *id, char **argv)
 	for (;;) {
 		struct rdma_cm_id *peer;
 
-		if (next_event(&peer) != RDMA_CM_EVENT_CONNECT_REQUEST)
+		if (next_event(&peer) != RDMA_CM_EVENT_CONNECT_REQUEST || !answers)
 			continue;
 		add_qp(peer);
 		if (rdma_accept(peer, &usual))
@@ -137,7 +138,9 @@ int main(int argc, char **argv)
 	} else if (argc == 5 && !strcmp(argv[1], "resolve")) {
 		resolve(id, argv[2], argv[3], "7471", atoi(argv[4]));
 	} else if (argc == 4 && !strcmp(argv[1], "listen")) {
-		listen_for_ever(id, argv + 2);
+		listen_for_ever(id, argv + 2, true);
+	} else if (argc == 4 && !strcmp(argv[1], "hear")) {
+		listen_for_ever(id, argv + 2, false);
 	} else if (argc == 5 && !strcmp(argv[1], "connect")) {
 		connect_for_ever(id, argv + 2);
 	} else {
