@@ -21,7 +21,7 @@
 enum {
 	BURST_MAX = 65507 - 40, /* bytes that one send takes, by IPv6 as well */
 	SEGMENTS_MAX = 64,	/* packets likewise; newer kernels take 128 */
-	BUFFER = 2 * 65536,
+	BUFFER = BURST_MAX + 2 * WIRE_PACKET_MAX,
 	SEND_BUFFER = 4 << 20, /* as much as the system allows of it */
 	PATIENCE_MS = 2,       /* for a full socket: the interface below drains meanwhile */
 	HOP_LIMIT = 64,	       /* the host's own, as a rule */
@@ -284,7 +284,7 @@ static void send_one_by_one(struct net_sender *sender)
 {
 	const struct net_tap *tap = net_tap_at(&sender->tap);
 
-	for (uint32_t at = sender->start; at < sender->end; at += sender->segment) {
+	for (uint32_t at = 0; at < sender->end; at += sender->segment) {
 		uint32_t size = segment_size(sender, at);
 
 		icrc_write(icrc_begin(&sender->path->ip, size, 0), sender->buffer + at, size);
@@ -304,18 +304,16 @@ static bool cannot_cut(int err)
 
 static void burst_send(struct net_sender *sender)
 {
-	uint32_t size = sender->end - sender->start;
-
 	sender->counters.bursts++;
 	sender->counters.packets += sender->count;
-	sender->counters.bytes += size;
+	sender->counters.bytes += sender->end;
 	if (sender->count > 1 && sender->path->one_by_one) {
 		send_one_by_one(sender);
 		return;
 	}
 	const struct net_tap *tap = net_tap_at(&sender->tap);
 	uint64_t now = net_tap_time(tap);
-	int err = send_bytes(sender, sender->path, sender->buffer + sender->start, size,
+	int err = send_bytes(sender, sender->path, sender->buffer, sender->end,
 			     sender->count > 1 ? sender->segment : 0);
 
 	if (unlikely(err && sender->count > 1 && cannot_cut(err))) {
@@ -323,7 +321,7 @@ static void burst_send(struct net_sender *sender)
 		send_one_by_one(sender);
 		return;
 	}
-	show(sender, tap, now, sender->start, sender->count, err);
+	show(sender, tap, now, 0, sender->count, err);
 	if (unlikely(err))
 		lost(sender, err, sender->count);
 }
@@ -351,7 +349,7 @@ static void burst_flush(struct net_sender *sender)
 		burst_send(sender);
 		publish(sender);
 	}
-	sender->start = sender->end;
+	sender->end = 0;
 	sender->count = 0;
 	sender->closed = false;
 }
@@ -359,18 +357,29 @@ static void burst_flush(struct net_sender *sender)
 void net_begin(struct net_sender *sender, struct net_path *path)
 {
 	sender->path = path;
-	sender->start = sender->end = 0;
+	sender->end = 0;
 	sender->count = 0;
 	sender->closed = false;
 }
 
+bool net_between(const struct net_sender *sender)
+{
+	return !sender->count || sender->closed || sender->count == SEGMENTS_MAX ||
+	       sender->end + sender->segment > BURST_MAX;
+}
+
 uint8_t *net_room(struct net_sender *sender)
 {
-	if (unlikely(sender->end + WIRE_PACKET_MAX > BUFFER)) {
+	if (net_between(sender))
 		burst_flush(sender);
-		sender->start = sender->end = 0;
-	}
 	return sender->buffer + sender->end;
+}
+
+uint32_t net_burst(uint32_t size)
+{
+	uint32_t packets = BURST_MAX / (size + WIRE_ICRC);
+
+	return packets < SEGMENTS_MAX ? packets : SEGMENTS_MAX;
 }
 
 /* The ICRC of a packet's headers, which are the same for each burst but the place in it. */
@@ -392,13 +401,21 @@ static uint32_t icrc_headers(struct net_sender *sender, uint32_t size, uint32_t 
 	return sender->begun[place];
 }
 
+/* A packet that doesn't fit the burst begins the next one: it moves to the front, behind which
+ * everything is in the cache. */
+static void begin_with(struct net_sender *sender, uint32_t size)
+{
+	const uint8_t *packet = sender->buffer + sender->end;
+
+	burst_flush(sender);
+	memmove(sender->buffer, packet, size);
+}
+
 void net_add(struct net_sender *sender, uint32_t size)
 {
 	size += WIRE_ICRC;
-	if (sender->count &&
-	    (sender->closed || size > sender->segment || sender->count == SEGMENTS_MAX ||
-	     sender->end - sender->start + size > BURST_MAX))
-		burst_flush(sender); /* this packet stays where it is, and begins the next */
+	if (sender->count && (size > sender->segment || sender->end + size > BURST_MAX))
+		begin_with(sender, size - WIRE_ICRC);
 	if (!sender->count)
 		sender->segment = size;
 	icrc_write(icrc_headers(sender, size, sender->count), sender->buffer + sender->end, size);
