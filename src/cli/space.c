@@ -236,9 +236,9 @@ static int user_space_enter(const json_t *status)
  */
 static int sysfs_detach(void)
 {
-	if (mount(NULL, "/sys", NULL, MS_SLAVE, NULL) == 0)
+	if (mount(NULL, "/sys", "", MS_SLAVE, NULL) == 0)
 		return 0;
-	return mount(NULL, "/", NULL, MS_SLAVE | MS_REC, NULL) < 0 ? -errno : 0;
+	return mount(NULL, "/", "", MS_SLAVE | MS_REC, NULL) < 0 ? -errno : 0;
 }
 
 int space_enter(const json_t *status)

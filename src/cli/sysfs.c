@@ -285,7 +285,7 @@ static void bind_directory(struct place *place, int from, const char *name)
 	}
 	snprintf(source, sizeof(source), "/proc/self/fd/%d/%s", from, name);
 	snprintf(target, sizeof(target), "/proc/self/fd/%d/%s", place->fd, name);
-	if (mount(source, target, NULL, MS_BIND | MS_REC, NULL) < 0)
+	if (mount(source, target, "", MS_BIND | MS_REC, NULL) < 0)
 		fail(place);
 }
 
@@ -384,7 +384,7 @@ int sysfs_cover(const json_t *status)
 		error = -errno;
 	if (!error) {
 		error = fill(from, status);
-		if (!error && mount(NULL, CLASS, NULL, MS_REMOUNT | MS_RDONLY | flags, "mode=755"))
+		if (!error && mount(NULL, CLASS, "", MS_REMOUNT | MS_RDONLY | flags, "mode=755"))
 			error = -errno;
 		if (error)
 			umount2(CLASS, MNT_DETACH);
