@@ -16,7 +16,7 @@ enum {
 	COLD_AFTER = 2000,   /* looks in vain: about a millisecond of polling */
 	ACK_DELAY_NS = 8000, /* some system calls */
 	TURNS = 64,	     /* QPs that send in one pass */
-	TAKE_IN = 64,	     /* receives at most before a QP stops */
+	TAKE_IN = 1024, /* looks at most before a QP begins or stops: a socket may fill for ever */
 };
 
 /* ------------------------------------------------------------------ making, leaving */

@@ -118,7 +118,7 @@ bool wire_datagram(struct qp *qp, const struct send_wqe *wqe, const struct iovec
 /* ---- the engine's part; engine held */
 /* Takes in what has arrived, sends what is ready. Returns how much there was. */
 unsigned int wire_pass(struct wire *wire);
-/* What has arrived at this moment is taken in (before a QP stops receiving). */
+/* What has arrived at this moment is taken in: before a QP begins or stops receiving. */
 void wire_take_in(struct wire *wire);
 
 /* A packet came a moment ago, so the next is likely to come at once: sleeping and waking take

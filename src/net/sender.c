@@ -21,7 +21,7 @@
 enum {
 	BURST_MAX = 65507 - 40, /* bytes that one send takes, by IPv6 as well */
 	SEGMENTS_MAX = 64,	/* packets likewise; newer kernels take 128 */
-	BUFFER = BURST_MAX + 2 * WIRE_PACKET_MAX,
+	BUFFER = (BURST_MAX + WIRE_PACKET_MAX + 4095) / 4096 * 4096, /* whole pages */
 	SEND_BUFFER = 4 << 20, /* as much as the system allows of it */
 	PATIENCE_MS = 2,       /* for a full socket: the interface below drains meanwhile */
 	HOP_LIMIT = 64,	       /* the host's own, as a rule */
@@ -103,7 +103,16 @@ static int bound_port(int fd, uint16_t *port)
 	return 0;
 }
 
-static int socket_open(struct net_socket *s, bool ipv4, uint16_t port)
+/* QPs tend to have the same one, and saying it with each burst takes time. */
+static uint8_t usual_hop_limit(int fd, bool ipv4, uint8_t wanted)
+{
+	if (wanted && (ipv4 ? set(fd, IPPROTO_IP, IP_TTL, wanted)
+			    : set(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, wanted)) == 0)
+		return wanted;
+	return 0;
+}
+
+static int socket_open(struct net_socket *s, bool ipv4, uint16_t port, uint8_t hop_limit)
 {
 	int fd = socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
@@ -119,6 +128,7 @@ static int socket_open(struct net_socket *s, bool ipv4, uint16_t port)
 		close(fd);
 		return err;
 	}
+	s->hop_limit = usual_hop_limit(fd, ipv4, hop_limit);
 	s->fd = fd;
 	s->ipv4 = ipv4;
 	return 0;
@@ -135,7 +145,7 @@ int net_path_bind(struct net_sender *sender, struct net_path *path, uint32_t flo
 	struct net_socket *s = &sender->socket[i];
 
 	if (s->fd < 0) {
-		int err = socket_open(s, ipv4, port);
+		int err = socket_open(s, ipv4, port, path->hop_limit);
 
 		if (err)
 			return err;
@@ -166,7 +176,7 @@ static void *control_add(struct control *c, int level, int type, size_t size)
 	return CMSG_DATA(at);
 }
 
-static void control_ipv4(struct control *c, const struct net_path *path)
+static void control_ipv4(struct control *c, const struct net_path *path, uint8_t hop_limit)
 {
 	struct in_pktinfo from = {0};
 
@@ -174,11 +184,11 @@ static void control_ipv4(struct control *c, const struct net_path *path)
 	memcpy(control_add(c, IPPROTO_IP, IP_PKTINFO, sizeof(from)), &from, sizeof(from));
 	if (path->traffic_class)
 		*(int *)control_add(c, IPPROTO_IP, IP_TOS, sizeof(int)) = path->traffic_class;
-	if (path->hop_limit)
-		*(int *)control_add(c, IPPROTO_IP, IP_TTL, sizeof(int)) = path->hop_limit;
+	if (hop_limit)
+		*(int *)control_add(c, IPPROTO_IP, IP_TTL, sizeof(int)) = hop_limit;
 }
 
-static void control_ipv6(struct control *c, const struct net_path *path)
+static void control_ipv6(struct control *c, const struct net_path *path, uint8_t hop_limit)
 {
 	struct in6_pktinfo from = {0};
 
@@ -189,8 +199,8 @@ static void control_ipv6(struct control *c, const struct net_path *path)
 	if (path->traffic_class)
 		*(int *)control_add(c, IPPROTO_IPV6, IPV6_TCLASS, sizeof(int)) =
 			path->traffic_class;
-	if (path->hop_limit)
-		*(int *)control_add(c, IPPROTO_IPV6, IPV6_HOPLIMIT, sizeof(int)) = path->hop_limit;
+	if (hop_limit)
+		*(int *)control_add(c, IPPROTO_IPV6, IPV6_HOPLIMIT, sizeof(int)) = hop_limit;
 }
 
 /* One send of `size` bytes at `at`, cut into segments where segment isn't 0. 0 or an errno. */
@@ -207,10 +217,15 @@ static int send_bytes(struct net_sender *sender, const struct net_path *path, ui
 					     path->ifindex, s->ipv4 ? AF_INET : AF_INET6, &to);
 	if (unlikely(!c.message.msg_namelen))
 		return EHOSTUNREACH;
+	/* 0 is the host's own, unless the socket has another. */
+	uint8_t hop_limit = path->hop_limit ? path->hop_limit : HOP_LIMIT;
+
+	if (hop_limit == s->hop_limit || (!path->hop_limit && !s->hop_limit))
+		hop_limit = 0;
 	if (s->ipv4)
-		control_ipv4(&c, path);
+		control_ipv4(&c, path, hop_limit);
 	else
-		control_ipv6(&c, path);
+		control_ipv6(&c, path, hop_limit);
 	if (segment)
 		*(uint16_t *)control_add(&c, SOL_UDP, UDP_SEGMENT, sizeof(uint16_t)) =
 			(uint16_t)segment;

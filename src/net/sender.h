@@ -36,6 +36,7 @@ enum {
 struct net_socket {
 	int fd;
 	uint16_t port;
+	uint8_t hop_limit; /* of what doesn't say another */
 	bool ipv4;
 };
 
