@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# The connection manager's library: programs of our own for rdmacm.py, rsockets.py.
+# The connection manager's library: programs of our own for rdmacm.py, cm_network.py and rsockets.py.
 if(NOT TARGET rdmacm)
 	return()
 endif()
-foreach(name cm_churn rsock_calls)
-	add_executable(${name} ${name}.c)
-	target_link_libraries(${name} PRIVATE rdmacm ibverbs Threads::Threads)
-	set_target_properties(${name} PROPERTIES
+foreach(program cm_churn cm_probe rsock_calls)
+	add_executable(${program} ${program}.c)
+	target_link_libraries(${program} PRIVATE rdmacm ibverbs Threads::Threads)
+	set_target_properties(${program} PROPERTIES
 		RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
 endforeach()
