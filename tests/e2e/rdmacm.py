@@ -26,8 +26,8 @@ from lib import (BUILD, FULL, PORTS, SANITIZE, SANITIZER_RUNTIME, SKIPPED, SLOW,
 
 MIB = 1024 * 1024
 # What a client says that comes before its server listens; the last is rstream -T n.
-REFUSED = re.compile(r"REJECTED|refused|CM event 8|Connection refused|event 8|rpoll: Resource temp",
-                     re.IGNORECASE)
+REFUSED = re.compile(r"REJECTED|refused|CM event 8|Connection refused|event 8|rpoll: Resource temp|"
+                     r"rpoll: Operation now in progress", re.IGNORECASE)
 
 
 def resting(process):

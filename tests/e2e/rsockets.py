@@ -150,7 +150,7 @@ sys.exit(failed[0] if failed else 0)
 """
 
 EARLY = re.compile(r"ConnectionRefused|Connection refused|Failed to connect|unable to connect|"
-                   r"Couldn't connect|Operation now in progress", re.IGNORECASE)
+                   r"Couldn't connect|rpoll: ", re.IGNORECASE)
 
 
 def answers(stage):
