@@ -67,6 +67,7 @@ static void map_region(struct mapped *place, pid_t pid, const struct mr_view *vi
 		if (pages != MAP_FAILED) {
 			place->pages = pages;
 			place->size = skip + view->length;
+			place->length = view->length;
 			place->base = (uint8_t *)pages + skip;
 		}
 	}
@@ -143,7 +144,7 @@ static struct mapped *enter(struct link *link, uint32_t rkey, uint64_t key)
 }
 
 uint8_t *mapped_begin(struct link *link, uint32_t rkey, const struct mr_view *view, uint64_t at,
-		      struct mapped **use)
+		      uint64_t length, struct mapped **use)
 {
 	uint64_t key = (uint64_t)rkey << 32 | view->file_serial;
 
@@ -159,8 +160,15 @@ uint8_t *mapped_begin(struct link *link, uint32_t rkey, const struct mr_view *vi
 		mapped_end(place);
 		return NULL;
 	}
+	uint64_t from = at - (view->start + view->offset);
+
+	/* The peer may have changed its entry since it was mapped, and nothing else. */
+	if (unlikely(from > place->length || length > place->length - from)) {
+		mapped_end(place);
+		return NULL;
+	}
 	*use = place;
-	return place->base + (at - (view->start + view->offset));
+	return place->base + from;
 }
 
 void mapped_free(struct link *link)

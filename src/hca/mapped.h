@@ -23,16 +23,18 @@ struct mapped {
 	_Atomic uint64_t key; /* rkey << 32 | the region's file_serial; 0: nothing  [M1 with M2] */
 	_Atomic uint32_t users; /* threads that copy now */
 	uint8_t *base;		/* the region's first byte; NULL: it can't be mapped */
+	uint64_t length;	/* of the region as it was mapped */
 	void *pages;
 	size_t size;
 };
 
 /*
  * The address here of what `at` (an address of the peer's) is within the region `view`, which
- * `rkey` names; NULL: not mapped. Otherwise *use is to be given back. The hazard is set.
+ * `rkey` names, for `length` bytes; NULL: not mapped. Otherwise *use is to be given back. The
+ * hazard is set.
  */
 uint8_t *mapped_begin(struct link *link, uint32_t rkey, const struct mr_view *view, uint64_t at,
-		      struct mapped **use);
+		      uint64_t length, struct mapped **use);
 
 static inline void mapped_end(struct mapped *use)
 {

@@ -132,7 +132,7 @@ static int put(struct link *link, const struct send_wqe *wqe, const struct mr_vi
 {
 	struct mapped *use;
 	uint8_t *here = link->self ? (uint8_t *)(uintptr_t)to
-				   : mapped_begin(link, wqe->rkey, view, to, &use);
+				   : mapped_begin(link, wqe->rkey, view, to, wqe->length, &use);
 
 	if (!here)
 		return copy_to_process(link->pid, to, local, count, wqe->length);
@@ -148,7 +148,7 @@ static int get(struct link *link, const struct send_wqe *wqe, const struct mr_vi
 {
 	struct mapped *use;
 	uint8_t *here = link->self ? (uint8_t *)(uintptr_t)from
-				   : mapped_begin(link, wqe->rkey, view, from, &use);
+				   : mapped_begin(link, wqe->rkey, view, from, wqe->length, &use);
 
 	if (!here)
 		return copy_from_process(link->pid, from, local, count, wqe->length);
