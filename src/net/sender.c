@@ -58,7 +58,7 @@ static int set(int fd, int level, int option, int value)
 	return setsockopt(fd, level, option, &value, sizeof(value));
 }
 
-static int socket_options(int fd, bool ipv4)
+static int socket_options(int fd, bool ipv4, bool echo)
 {
 	/* Never fragmented by us: RoCE forbids it, and only then is the identification 0. */
 	int err = ipv4 ? set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
@@ -66,6 +66,9 @@ static int socket_options(int fd, bool ipv4)
 
 	if (!err && !ipv4)
 		err = set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+	if (!err)
+		err = ipv4 ? set(fd, IPPROTO_IP, IP_MULTICAST_LOOP, echo)
+			   : set(fd, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, echo);
 	if (err)
 		return -errno;
 	set(fd, SOL_SOCKET, SO_SNDBUF, SEND_BUFFER);
@@ -103,13 +106,13 @@ static int bound_port(int fd, uint16_t *port)
 	return 0;
 }
 
-static int socket_open(struct net_socket *s, bool ipv4, uint16_t port)
+static int socket_open(struct net_socket *s, bool ipv4, bool echo, uint16_t port)
 {
 	int fd = socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0)
 		return -errno;
-	int err = socket_options(fd, ipv4);
+	int err = socket_options(fd, ipv4, echo);
 
 	if (!err)
 		err = bind_near(fd, ipv4, port);
@@ -135,7 +138,7 @@ int net_path_bind(struct net_sender *sender, struct net_path *path, uint32_t flo
 	struct net_socket *s = &sender->socket[i];
 
 	if (s->fd < 0) {
-		int err = socket_open(s, ipv4, port);
+		int err = socket_open(s, ipv4, sender->echo, port);
 
 		if (err)
 			return err;
@@ -171,6 +174,8 @@ static void control_ipv4(struct control *c, const struct net_path *path)
 	struct in_pktinfo from = {0};
 
 	memcpy(&from.ipi_spec_dst, path->ip.source + 12, 4);
+	if (flow_is_multicast(path->ip.destination))
+		from.ipi_ifindex = (int)path->ifindex;
 	memcpy(control_add(c, IPPROTO_IP, IP_PKTINFO, sizeof(from)), &from, sizeof(from));
 	if (path->traffic_class)
 		*(int *)control_add(c, IPPROTO_IP, IP_TOS, sizeof(int)) = path->traffic_class;
@@ -183,7 +188,7 @@ static void control_ipv6(struct control *c, const struct net_path *path)
 	struct in6_pktinfo from = {0};
 
 	memcpy(&from.ipi6_addr, path->ip.source, 16);
-	if (flow_is_link_local(path->ip.destination))
+	if (flow_is_link_local(path->ip.destination) || flow_is_multicast(path->ip.destination))
 		from.ipi6_ifindex = path->ifindex;
 	memcpy(control_add(c, IPPROTO_IPV6, IPV6_PKTINFO, sizeof(from)), &from, sizeof(from));
 	if (path->traffic_class)
