@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "daemon/mcast.h"
 #include "daemon/server.h"
 
 /* Many addresses come at once when an interface comes up. */
@@ -26,6 +27,7 @@ static void refresh(struct devices *devices)
 	for (uint32_t i = 0; i < devices->count; i++)
 		device_refresh(&devices->device[i], list, (unsigned int)count);
 	free(list);
+	mcast_refresh(devices->server);
 }
 
 static void on_refresh(struct timer *timer)

@@ -28,6 +28,7 @@
 #include "daemon/wire.h"
 
 struct cm_service;
+struct mcast;
 struct user;
 
 struct server_options {
@@ -60,6 +61,7 @@ struct server {
 	struct roster roster;
 	struct share share;
 	struct cm_service *cm;
+	struct mcast *mcast;
 };
 
 /* Serves until told to stop or idle. 0, or -errno after a line in the log. */

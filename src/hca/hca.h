@@ -119,6 +119,7 @@ struct ah {
 	struct list held;
 	struct ib_uverbs_ah_attr request; /* as the daemon was told */
 	bool wire;			  /* to another host */
+	bool group;			  /* multicast: mcast.h */
 	uint32_t ifindex;		  /* of its source address */
 	struct record_ud to; /* what a request takes of it when it is posted; no Q_Key */
 };
@@ -215,7 +216,7 @@ struct send_wqe {
 	uint8_t opcode;	 /* enum ibv_wr_opcode */
 	uint8_t flags;	 /* enum send_flag */
 	uint8_t num_sge;
-	bool begun;   /* `psn` is set, and counted */
+	bool begun;   /* `psn` is set, and counted; to a group: qp.fanout is its */
 	uint32_t imm; /* network order; or the rkey to invalidate */
 	uint64_t remote_addr;
 	uint32_t rkey;
@@ -232,7 +233,7 @@ struct send_wqe {
 			struct record_ud to; /* a copy: the AH may end before */
 			uint32_t remote_qpn;
 			uint32_t ifindex;
-			bool wire;
+			bool wire, group;
 		} ud;
 	};
 	union {
@@ -293,6 +294,9 @@ struct qp {
 
 	struct send_queue sq;
 	struct recv_queue rq;
+
+	struct list groups;    /* that it is attached to; under engine (mcast.c) */
+	struct fanout *fanout; /* of a datagram to a group; NULL: it has sent none */
 
 	struct wire_qp *wire; /* the carrier to another host, else NULL; RC and UC: wire.h */
 	uint32_t ud_psn;      /* of the next datagram */
@@ -416,7 +420,8 @@ struct hca {
 
 	int doorbell; /* eventfd: peers and this process wake the engine thread by it */
 	struct lock engine;
-	struct qp **qps; /* by index; written under engine */
+	struct mcast *mcast; /* groups: mcast.h */
+	struct qp **qps;     /* by index; written under engine */
 	struct list links;
 	struct link *_Atomic link_by_slot[LIMIT_SLOTS];
 	struct link *self;
