@@ -387,10 +387,13 @@ unsigned int wire_pass(struct wire *wire)
 		n += send_ready(wire, wire->now);
 	if (likely(atomic_load_explicit(&wire->hot, memory_order_relaxed))) {
 		packets = net_receive(&wire->rx, on_packet, wire);
-		wire->vain = packets ? 0 : wire->vain + 1;
+		uint32_t vain =
+			packets ? 0 : atomic_load_explicit(&wire->vain, memory_order_relaxed) + 1;
+
+		atomic_store_explicit(&wire->vain, vain, memory_order_relaxed);
 		if (packets)
 			wire->heard = wire->now;
-		if (unlikely(wire->vain > COLD_AFTER))
+		if (unlikely(vain > COLD_AFTER))
 			wire_arm(wire);
 	}
 	expire_due(wire);
@@ -442,6 +445,6 @@ void wire_arm(struct wire *wire)
 
 void wire_woken(struct wire *wire)
 {
-	wire->vain = 0;
+	atomic_store_explicit(&wire->vain, 0, memory_order_relaxed);
 	atomic_store(&wire->hot, true);
 }
