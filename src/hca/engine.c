@@ -307,7 +307,7 @@ static bool pass_until_idle(struct hca *hca)
 		lock_take(&hca->engine);
 		n = pass(hca, &looked);
 		n += !list_empty(&hca->acks);
-		n += hca->wire && wire_warm(hca->wire);
+		n += hca->wire && (wire_warm(hca->wire) || wire_ready(hca->wire));
 		lock_give(&hca->engine);
 		if (!n)
 			return true;
@@ -543,7 +543,6 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 uint64_t engine_round(struct hca *hca, uint32_t *seen)
 {
 	bool watching = !atomic_load(&hca->pub->header.asleep);
-	uint64_t next;
 
 	link_ask_daemon(hca);
 	wake_unlisted(hca);
@@ -554,13 +553,16 @@ uint64_t engine_round(struct hca *hca, uint32_t *seen)
 		if (polls == *seen)
 			engine_release(hca);
 		*seen = polls;
-		next = scan_timers(hca);
 		watching = !atomic_load(&hca->pub->header.asleep);
 	} else {
 		engine_release(hca);
-		next = scan_timers(hca);
 	}
+	uint64_t next = scan_timers(hca);
+
 	link_reap(hca);
+	/* Timers that were left to who had the lease, and the lease has ended: once more. */
+	if (watching && atomic_load(&hca->pub->header.asleep))
+		return 0;
 	uint64_t watch = watching ? now_ns() + WATCH_NS : UINT64_MAX;
 
 	return watch < next ? watch : next;

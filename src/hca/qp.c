@@ -513,6 +513,10 @@ int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	if (resets || fails)
 		take_in_arrived(qp);
 	lock_take(&qp->hca->engine);
+	/* What came until now was sent to the QP's former life. A card has dropped it long since;
+	 * here it is still in the socket, and with PSNs like the new ones it would be believed. */
+	if (route.wire)
+		wire_take_in(qp->hca->wire);
 	lock_take(&qp->lock);
 	err = modify_locked(qp, attr, mask, &route);
 	lock_give(&qp->lock);

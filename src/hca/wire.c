@@ -17,7 +17,7 @@ enum {
 	COLD_AFTER = 2000,   /* looks in vain: about a millisecond of polling */
 	ACK_DELAY_NS = 8000, /* some system calls */
 	TURNS = 64,	     /* QPs that send in one pass */
-	TAKE_IN = 64,	     /* receives at most before a QP stops */
+	TAKE_IN = 1024, /* looks at most before a QP begins or stops: a socket may fill for ever */
 };
 
 /* ------------------------------------------------------------------ making, leaving */
@@ -265,27 +265,54 @@ static bool pkey_fits(uint16_t pkey)
 	return (pkey & 0x7fff) == (WIRE_PKEY & 0x7fff);
 }
 
+/* ECN, the lower two bits of the traffic class: a queue on the way was long. */
+static bool is_marked(const struct net_from *from)
+{
+	return (from->traffic_class & 3) == 3;
+}
+
+static bool fits_transport(const struct qp *qp, uint8_t opcode)
+{
+	uint8_t transport = packet_transport(opcode);
+
+	return transport == (qp->type == IBV_QPT_RC ? PACKET_RC : PACKET_UC) ||
+	       transport == PACKET_CNP;
+}
+
+/* A right packet from the peer. */
+static enum wire_drop take_in(struct wire_qp *w, const struct packet *packet, uint64_t now)
+{
+	struct qp *qp = w->qp;
+	uint64_t dropped = tp_counters(wire_tp(w))->dropped;
+
+	if (unlikely(packet_transport(packet->opcode) == PACKET_CNP))
+		tp_congested(wire_tp(w), now);
+	else
+		tp_packet(wire_tp(w), packet, now);
+	if (unlikely(!qp->wire))
+		return WIRE_TAKEN;
+	wire_note(w, now);
+	return likely(tp_counters(wire_tp(w))->dropped == dropped) ? WIRE_TAKEN : WIRE_DROP_STALE;
+}
+
 static enum wire_drop connected_packet(struct qp *qp, const struct packet *packet,
 				       const struct net_from *from, uint64_t now)
 {
 	struct wire_qp *w = qp->wire;
-	uint8_t transport = qp->type == IBV_QPT_RC ? PACKET_RC : PACKET_UC;
 
 	/* In ERR a request that was refused may come again: its answer was lost, and is repeated.
 	 */
 	if (unlikely(!w || !(execute_receiving(qp) || qp->state == IBV_QPS_ERR)))
 		return WIRE_DROP_STATE;
-	if (unlikely(packet_transport(packet->opcode) != transport))
+	if (unlikely(!fits_transport(qp, packet->opcode)))
 		return WIRE_DROP_TRANSPORT;
 	if (unlikely(!from_peer(w, from)))
 		return WIRE_DROP_HOST;
-	uint64_t dropped = tp_counters(wire_tp(w))->dropped;
-
-	tp_packet(wire_tp(w), packet, now);
-	if (unlikely(!qp->wire))
-		return WIRE_TAKEN;
-	wire_note(w, now);
-	return likely(tp_counters(wire_tp(w))->dropped == dropped) ? WIRE_TAKEN : WIRE_DROP_STALE;
+	if (unlikely(is_marked(from))) {
+		counters_rare(qp->hca, PUB_MARKED);
+		wire_notify(w, now);
+	}
+	return take_in(w, packet, now);
 }
 
 static enum wire_drop handle(struct wire *wire, struct qp *qp, const struct packet *packet,
@@ -383,7 +410,7 @@ unsigned int wire_pass(struct wire *wire)
 	unsigned int n = 0, packets = 0;
 
 	wire->now = now_ns();
-	if (atomic_load_explicit(&wire->has_ready, memory_order_relaxed))
+	if (wire_ready(wire))
 		n += send_ready(wire, wire->now);
 	if (likely(atomic_load_explicit(&wire->hot, memory_order_relaxed))) {
 		packets = net_receive(&wire->rx, on_packet, wire);
@@ -391,8 +418,10 @@ unsigned int wire_pass(struct wire *wire)
 			packets ? 0 : atomic_load_explicit(&wire->vain, memory_order_relaxed) + 1;
 
 		atomic_store_explicit(&wire->vain, vain, memory_order_relaxed);
-		if (packets)
+		if (packets) {
 			wire->heard = wire->now;
+			wire->bulk = packets >= WIRE_BULK;
+		}
 		if (unlikely(vain > COLD_AFTER))
 			wire_arm(wire);
 	}
@@ -406,6 +435,19 @@ void wire_take_in(struct wire *wire)
 	for (unsigned int i = 0; i < TAKE_IN && net_receive(&wire->rx, on_packet, wire); i++)
 		;
 	send_ready(wire, wire->now);
+}
+
+/* Until when the engine thread sleeps. schedule() writes the deadline and reads this, here it is
+ * the other way round: one of the two sees the other. */
+static uint64_t scheduled(struct wire *wire)
+{
+	uint64_t next;
+
+	do {
+		next = atomic_load(&wire->deadline);
+		atomic_store(&wire->scheduled, next);
+	} while (atomic_load(&wire->deadline) < next);
+	return next;
 }
 
 uint64_t wire_scan(struct wire *wire, uint64_t now)
@@ -424,10 +466,11 @@ uint64_t wire_scan(struct wire *wire, uint64_t now)
 		expire_due(wire);
 		lock_give(&wire->hca->engine);
 	}
-	uint64_t next = atomic_load(&wire->deadline);
-
-	atomic_store(&wire->scheduled, next);
-	return next;
+	/* What was taken in, or expired, may have opened a window. Whoever posts kicks this thread;
+	 * this thread goes on by itself. */
+	if (wire_ready(wire) && atomic_load(&wire->hca->pub->header.asleep))
+		return 0;
+	return scheduled(wire);
 }
 
 /* ------------------------------------------------------------------ the socket's lease */

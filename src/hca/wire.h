@@ -67,6 +67,7 @@ struct wire {
 	bool left;	/* a forked child: nothing is sent, the QPs are its parent's */
 	uint64_t now;	/* ns: when the packets that are being taken in came; under hca.engine */
 	uint64_t heard; /* ns: when there was a packet last; under hca.engine */
+	bool bulk;	/* those were many; under hca.engine */
 	_Atomic uint32_t vain; /* looks in vain since the last packet */
 };
 
@@ -74,6 +75,7 @@ struct wire_qp {
 	struct qp *qp;
 	struct list ready, timed;
 	struct net_path path;
+	uint64_t told_at;	     /* ns: the last CNP to the peer */
 	uint8_t patience;	     /* 0 to WIRE_PATIENCE: whether acknowledgements wait */
 	uint64_t ack_due;	     /* ns: one waits until then; 0: none does */
 	uint64_t ack_sent_at;	     /* ns: one that didn't wait went out */
@@ -116,22 +118,30 @@ bool wire_datagram(struct qp *qp, const struct send_wqe *wqe, const struct iovec
 /* ---- the engine's part; engine held */
 /* Takes in what has arrived, sends what is ready. Returns how much there was. */
 unsigned int wire_pass(struct wire *wire);
-/* What has arrived at this moment is taken in (before a QP stops receiving). */
+/* What has arrived at this moment is taken in: before a QP begins or stops receiving. */
 void wire_take_in(struct wire *wire);
 
 /* A packet came a moment ago, so the next is likely to come at once: sleeping and waking take
- * longer than that. Engine held. */
-enum { WIRE_WARM_NS = 20000 };
+ * longer than that. A sender of long messages pays for the waking, and comes again when it has
+ * read its acknowledgements. Engine held. */
+enum { WIRE_WARM_NS = 20000, WIRE_WARM_BULK_NS = 60000, WIRE_BULK = 8 /* packets at once */ };
 static inline bool wire_warm(const struct wire *wire)
 {
+	uint64_t warm = wire->bulk ? WIRE_WARM_BULK_NS : WIRE_WARM_NS;
+
 	return atomic_load_explicit(&wire->hot, memory_order_relaxed) &&
-	       wire->now - wire->heard < WIRE_WARM_NS;
+	       wire->now - wire->heard < warm;
+}
+
+/* A QP has something to send. */
+static inline bool wire_ready(const struct wire *wire)
+{
+	return atomic_load_explicit(&wire->has_ready, memory_order_relaxed);
 }
 
 static inline bool wire_busy(const struct wire *wire)
 {
-	return atomic_load_explicit(&wire->hot, memory_order_relaxed) ||
-	       atomic_load_explicit(&wire->has_ready, memory_order_relaxed);
+	return atomic_load_explicit(&wire->hot, memory_order_relaxed) || wire_ready(wire);
 }
 
 /* ---- without locks */
@@ -139,7 +149,8 @@ static inline bool wire_busy(const struct wire *wire)
 void wire_arm(struct wire *wire);
 /* The engine thread was woken by it. */
 void wire_woken(struct wire *wire);
-/* Deadlines that have passed. Returns the next one. */
+/* Deadlines that have passed. Returns the next one; 0: there is something to send now, and nobody
+ * else is there to do it. Engine thread. */
 uint64_t wire_scan(struct wire *wire, uint64_t now);
 
 /* ---- between wire.c and its parts; qp.lock held */
@@ -152,6 +163,8 @@ void wire_ack_travels(struct wire_qp *w, bool acks, uint64_t now);
 void wire_note(struct wire_qp *w, uint64_t now);
 /* Sends what may be sent, at most WIRE_QUOTA bytes. */
 void wire_transmit(struct wire_qp *w, uint64_t now);
+/* Tells the peer that its packets find a long queue on their way: now and then, not each time. */
+void wire_notify(struct wire_qp *w, uint64_t now);
 /* A packet for a UD QP. */
 enum wire_drop wire_receive_datagram(struct qp *qp, const struct packet *packet,
 				     const struct net_from *from);

@@ -35,13 +35,31 @@ static uint32_t next_answer(struct tp *tp, uint64_t now, uint8_t *to)
 	return tp_next_response(tp, to);
 }
 
-/* What `next` gives, until there is no more or `quota` bytes are reached. tx_lock held. */
+/* What `next` gives, until there is no more or `quota` bytes are reached and the burst is full.
+ * tx_lock held. */
 static void send_from(struct wire_qp *w, uint64_t now, uint32_t quota, next_packet *next)
 {
 	struct net_sender *tx = &w->qp->hca->wire->tx;
 	uint32_t size, sent = 0;
 
-	while (sent < quota && (size = next(wire_tp(w), now, net_room(tx)))) {
+	while ((sent < quota || !net_between(tx)) && (size = next(wire_tp(w), now, net_room(tx)))) {
+		net_add(tx, size);
+		sent += size;
+	}
+}
+
+/* Requests, but only what fills bursts. tx_lock held. */
+static void send_bursts(struct wire_qp *w, uint64_t now)
+{
+	struct net_sender *tx = &w->qp->hca->wire->tx;
+	uint32_t size, sent = 0, full = net_burst((128u << w->qp->attr.path_mtu) + WIRE_BTH);
+
+	for (;;) {
+		if (net_between(tx) && (sent >= WIRE_QUOTA || tp_unsent(wire_tp(w), full) < full))
+			return;
+		size = tp_next_request(wire_tp(w), now, net_room(tx));
+		if (!size)
+			return;
 		net_add(tx, size);
 		sent += size;
 	}
@@ -67,14 +85,37 @@ static void send_end(struct wire_qp *w)
 	lock_give(&wire->tx_lock);
 }
 
-/* Requests, at most `quota` bytes, then what is owed to the peer if `answers`. */
-static void burst(struct wire_qp *w, uint64_t now, uint32_t quota, bool answers)
+/* So much is under way that the peer is busy for longer than it takes until the next post or poll;
+ * and somebody polls. Then a burst waits until it is full: a call to send costs about as much as
+ * copying 32 KiB. */
+static bool has_time(struct wire_qp *w)
+{
+	enum { BUSY = 256 * 1024 };
+
+	return tp_under_way(wire_tp(w)) > BUSY &&
+	       !atomic_load_explicit(&w->qp->hca->pub->header.asleep, memory_order_relaxed);
+}
+
+/* Requests, then what is owed to the peer if `answers`. */
+static void burst(struct wire_qp *w, uint64_t now, bool answers)
 {
 	if (!send_begin(w))
 		return;
-	send_from(w, now, quota, tp_next_request);
+	if (has_time(w) && !answers)
+		send_bursts(w, now);
+	else
+		send_from(w, now, WIRE_QUOTA, tp_next_request);
 	if (answers)
 		send_from(w, now, UINT32_MAX, next_answer);
+	send_end(w);
+}
+
+/* What is owed to the peer. */
+static void answer(struct wire_qp *w, uint64_t now)
+{
+	if (!send_begin(w))
+		return;
+	send_from(w, now, UINT32_MAX, next_answer);
 	send_end(w);
 }
 
@@ -84,6 +125,34 @@ void wire_transmit(struct wire_qp *w, uint64_t now)
 		return;
 	send_from(w, now, WIRE_QUOTA, tp_next);
 	send_end(w);
+}
+
+static uint32_t encode_cnp(const struct qp *qp, uint8_t *to)
+{
+	const struct packet cnp = {
+		.opcode = PACKET_CNP | OP_CNP,
+		.becn = true,
+		.pkey = WIRE_PKEY,
+		.dest_qpn = qp->attr.dest_qp_num,
+		.length = WIRE_CNP_PAYLOAD,
+	};
+	uint32_t headers = packet_encode(&cnp, to);
+
+	memset(to + headers, 0, WIRE_CNP_PAYLOAD);
+	return headers + WIRE_CNP_PAYLOAD;
+}
+
+void wire_notify(struct wire_qp *w, uint64_t now)
+{
+	enum { PAUSE_NS = 50000 }; /* what cards do */
+	struct net_sender *tx = &w->qp->hca->wire->tx;
+
+	if ((w->told_at && now - w->told_at < PAUSE_NS) || !send_begin(w))
+		return;
+	w->told_at = now;
+	net_add(tx, encode_cnp(w->qp, net_room(tx)));
+	send_end(w);
+	counters_rare(w->qp->hca, PUB_CNPS_OUT);
 }
 
 /* What is left is the engine's, which must know if it sleeps. */
@@ -120,7 +189,7 @@ void wire_post(struct qp *qp)
 			      memory_order_relaxed);
 
 	wire_ack_travels(w, acks, now);
-	burst(w, now, WIRE_QUOTA, acks);
+	burst(w, now, acks);
 	note_and_kick(w, now);
 }
 
@@ -253,7 +322,7 @@ void wire_disconnect(struct qp *qp)
 	if (!w)
 		return;
 	/* What arrived has been acknowledged by a card long since. */
-	burst(w, now_ns(), 0, true);
+	answer(w, now_ns());
 	tp_stop(wire_tp(w), false);
 	drop_receive(qp);
 	lock_take(&wire->list_lock);

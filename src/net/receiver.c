@@ -212,30 +212,57 @@ static void publish(const struct net_receiver *receiver)
 				      memory_order_relaxed);
 }
 
+/* A place for a datagram, and for what comes beside it. */
+struct place {
+	struct sockaddr_storage name;
+	struct iovec bytes;
+	_Alignas(struct cmsghdr) uint8_t control[CONTROL];
+};
+
+static void place_message(const struct net_receiver *receiver, struct place *at, unsigned int i,
+			  struct msghdr *m)
+{
+	at->bytes = (struct iovec){receiver->buffers + (size_t)i * DATAGRAM_MAX, DATAGRAM_MAX};
+	*m = (struct msghdr){.msg_name = &at->name,
+			     .msg_namelen = sizeof(at->name),
+			     .msg_iov = &at->bytes,
+			     .msg_iovlen = 1,
+			     .msg_control = at->control,
+			     .msg_controllen = CONTROL};
+}
+
+/* Datagrams that came, or -1. Where the last look found no more than one packet, the next finds
+ * none or one as a rule: it isn't made to look for a second. */
+static int take(const struct net_receiver *receiver, struct mmsghdr *m, struct place *at)
+{
+	if (!receiver->many) {
+		place_message(receiver, at, 0, &m->msg_hdr);
+		ssize_t n = recvmsg(receiver->fd, &m->msg_hdr, MSG_DONTWAIT);
+
+		m->msg_len = n > 0 ? (unsigned int)n : 0;
+		return n < 0 ? -1 : 1;
+	}
+	for (unsigned int i = 0; i < DATAGRAMS; i++)
+		place_message(receiver, &at[i], i, &m[i].msg_hdr);
+	return recvmmsg(receiver->fd, m, DATAGRAMS, MSG_DONTWAIT, NULL);
+}
+
 unsigned int net_receive(struct net_receiver *receiver, net_handler *handler, void *arg)
 {
 	struct mmsghdr m[DATAGRAMS];
-	struct sockaddr_storage name[DATAGRAMS];
-	struct iovec bytes[DATAGRAMS];
-	_Alignas(struct cmsghdr) uint8_t control[DATAGRAMS][CONTROL];
+	struct place at[DATAGRAMS];
 	unsigned int packets = 0;
+	int n = take(receiver, m, at);
 
-	for (unsigned int i = 0; i < DATAGRAMS; i++) {
-		bytes[i] =
-			(struct iovec){receiver->buffers + (size_t)i * DATAGRAM_MAX, DATAGRAM_MAX};
-		m[i].msg_hdr = (struct msghdr){.msg_name = &name[i],
-					       .msg_namelen = sizeof(name[i]),
-					       .msg_iov = &bytes[i],
-					       .msg_iovlen = 1,
-					       .msg_control = control[i],
-					       .msg_controllen = CONTROL};
+	if (n < 0) {
+		receiver->many = false;
+		if (unlikely(errno != EAGAIN && errno != EINTR))
+			log_debug("wire: receiving: %s", strerror(errno));
+		return 0;
 	}
-	int n = recvmmsg(receiver->fd, m, DATAGRAMS, MSG_DONTWAIT, NULL);
-
-	if (unlikely(n < 0 && errno != EAGAIN && errno != EINTR))
-		log_debug("wire: recvmmsg: %s", strerror(errno));
 	for (int i = 0; i < n; i++)
-		packets += take_datagram(receiver, bytes[i].iov_base, &m[i], handler, arg);
+		packets += take_datagram(receiver, at[i].bytes.iov_base, &m[i], handler, arg);
+	receiver->many = packets > 1;
 	if (packets)
 		publish(receiver);
 	return packets;

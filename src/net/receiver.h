@@ -47,6 +47,7 @@ typedef const char *net_handler(void *arg, const struct packet *packet,
 struct net_receiver {
 	int fd;
 	uint8_t *buffers;
+	bool many; /* the last look found more than a packet */
 	struct net_received counters;
 	_Atomic uint64_t *published; /* a copy of `counters` for others; NULL: nobody reads it */
 	net_tap_place tap;	     /* sees what arrived; NULL: nobody */

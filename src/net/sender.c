@@ -21,7 +21,7 @@
 enum {
 	BURST_MAX = 65507 - 40, /* bytes that one send takes, by IPv6 as well */
 	SEGMENTS_MAX = 64,	/* packets likewise; newer kernels take 128 */
-	BUFFER = 2 * 65536,
+	BUFFER = (BURST_MAX + WIRE_PACKET_MAX + 4095) / 4096 * 4096, /* whole pages */
 	SEND_BUFFER = 4 << 20, /* as much as the system allows of it */
 	PATIENCE_MS = 2,       /* for a full socket: the interface below drains meanwhile */
 	HOP_LIMIT = 64,	       /* the host's own, as a rule */
@@ -106,7 +106,19 @@ static int bound_port(int fd, uint16_t *port)
 	return 0;
 }
 
-static int socket_open(struct net_socket *s, bool ipv4, bool echo, uint16_t port)
+/* QPs tend to have the same one, and saying it with each burst takes time. Groups have one of their
+ * own. */
+static uint8_t usual_hop_limit(int fd, bool ipv4, uint8_t wanted)
+{
+	int level = ipv4 ? IPPROTO_IP : IPPROTO_IPV6;
+
+	if (wanted && set(fd, level, ipv4 ? IP_TTL : IPV6_UNICAST_HOPS, wanted) == 0 &&
+	    set(fd, level, ipv4 ? IP_MULTICAST_TTL : IPV6_MULTICAST_HOPS, wanted) == 0)
+		return wanted;
+	return 0;
+}
+
+static int socket_open(struct net_socket *s, bool ipv4, bool echo, uint16_t port, uint8_t hop_limit)
 {
 	int fd = socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
@@ -122,6 +134,7 @@ static int socket_open(struct net_socket *s, bool ipv4, bool echo, uint16_t port
 		close(fd);
 		return err;
 	}
+	s->hop_limit = usual_hop_limit(fd, ipv4, hop_limit);
 	s->fd = fd;
 	s->ipv4 = ipv4;
 	return 0;
@@ -138,7 +151,7 @@ int net_path_bind(struct net_sender *sender, struct net_path *path, uint32_t flo
 	struct net_socket *s = &sender->socket[i];
 
 	if (s->fd < 0) {
-		int err = socket_open(s, ipv4, sender->echo, port);
+		int err = socket_open(s, ipv4, sender->echo, port, path->hop_limit);
 
 		if (err)
 			return err;
@@ -169,7 +182,7 @@ static void *control_add(struct control *c, int level, int type, size_t size)
 	return CMSG_DATA(at);
 }
 
-static void control_ipv4(struct control *c, const struct net_path *path)
+static void control_ipv4(struct control *c, const struct net_path *path, uint8_t hop_limit)
 {
 	struct in_pktinfo from = {0};
 
@@ -179,11 +192,11 @@ static void control_ipv4(struct control *c, const struct net_path *path)
 	memcpy(control_add(c, IPPROTO_IP, IP_PKTINFO, sizeof(from)), &from, sizeof(from));
 	if (path->traffic_class)
 		*(int *)control_add(c, IPPROTO_IP, IP_TOS, sizeof(int)) = path->traffic_class;
-	if (path->hop_limit)
-		*(int *)control_add(c, IPPROTO_IP, IP_TTL, sizeof(int)) = path->hop_limit;
+	if (hop_limit)
+		*(int *)control_add(c, IPPROTO_IP, IP_TTL, sizeof(int)) = hop_limit;
 }
 
-static void control_ipv6(struct control *c, const struct net_path *path)
+static void control_ipv6(struct control *c, const struct net_path *path, uint8_t hop_limit)
 {
 	struct in6_pktinfo from = {0};
 
@@ -194,8 +207,8 @@ static void control_ipv6(struct control *c, const struct net_path *path)
 	if (path->traffic_class)
 		*(int *)control_add(c, IPPROTO_IPV6, IPV6_TCLASS, sizeof(int)) =
 			path->traffic_class;
-	if (path->hop_limit)
-		*(int *)control_add(c, IPPROTO_IPV6, IPV6_HOPLIMIT, sizeof(int)) = path->hop_limit;
+	if (hop_limit)
+		*(int *)control_add(c, IPPROTO_IPV6, IPV6_HOPLIMIT, sizeof(int)) = hop_limit;
 }
 
 /* One send of `size` bytes at `at`, cut into segments where segment isn't 0. 0 or an errno. */
@@ -212,10 +225,15 @@ static int send_bytes(struct net_sender *sender, const struct net_path *path, ui
 					     path->ifindex, s->ipv4 ? AF_INET : AF_INET6, &to);
 	if (unlikely(!c.message.msg_namelen))
 		return EHOSTUNREACH;
+	/* 0 is the host's own, unless the socket has another. */
+	uint8_t hop_limit = path->hop_limit ? path->hop_limit : HOP_LIMIT;
+
+	if (hop_limit == s->hop_limit || (!path->hop_limit && !s->hop_limit))
+		hop_limit = 0;
 	if (s->ipv4)
-		control_ipv4(&c, path);
+		control_ipv4(&c, path, hop_limit);
 	else
-		control_ipv6(&c, path);
+		control_ipv6(&c, path, hop_limit);
 	if (segment)
 		*(uint16_t *)control_add(&c, SOL_UDP, UDP_SEGMENT, sizeof(uint16_t)) =
 			(uint16_t)segment;
@@ -289,7 +307,7 @@ static void send_one_by_one(struct net_sender *sender)
 {
 	const struct net_tap *tap = net_tap_at(&sender->tap);
 
-	for (uint32_t at = sender->start; at < sender->end; at += sender->segment) {
+	for (uint32_t at = 0; at < sender->end; at += sender->segment) {
 		uint32_t size = segment_size(sender, at);
 
 		icrc_write(icrc_begin(&sender->path->ip, size, 0), sender->buffer + at, size);
@@ -309,18 +327,16 @@ static bool cannot_cut(int err)
 
 static void burst_send(struct net_sender *sender)
 {
-	uint32_t size = sender->end - sender->start;
-
 	sender->counters.bursts++;
 	sender->counters.packets += sender->count;
-	sender->counters.bytes += size;
+	sender->counters.bytes += sender->end;
 	if (sender->count > 1 && sender->path->one_by_one) {
 		send_one_by_one(sender);
 		return;
 	}
 	const struct net_tap *tap = net_tap_at(&sender->tap);
 	uint64_t now = net_tap_time(tap);
-	int err = send_bytes(sender, sender->path, sender->buffer + sender->start, size,
+	int err = send_bytes(sender, sender->path, sender->buffer, sender->end,
 			     sender->count > 1 ? sender->segment : 0);
 
 	if (unlikely(err && sender->count > 1 && cannot_cut(err))) {
@@ -328,7 +344,7 @@ static void burst_send(struct net_sender *sender)
 		send_one_by_one(sender);
 		return;
 	}
-	show(sender, tap, now, sender->start, sender->count, err);
+	show(sender, tap, now, 0, sender->count, err);
 	if (unlikely(err))
 		lost(sender, err, sender->count);
 }
@@ -356,7 +372,7 @@ static void burst_flush(struct net_sender *sender)
 		burst_send(sender);
 		publish(sender);
 	}
-	sender->start = sender->end;
+	sender->end = 0;
 	sender->count = 0;
 	sender->closed = false;
 }
@@ -364,18 +380,29 @@ static void burst_flush(struct net_sender *sender)
 void net_begin(struct net_sender *sender, struct net_path *path)
 {
 	sender->path = path;
-	sender->start = sender->end = 0;
+	sender->end = 0;
 	sender->count = 0;
 	sender->closed = false;
 }
 
+bool net_between(const struct net_sender *sender)
+{
+	return !sender->count || sender->closed || sender->count == SEGMENTS_MAX ||
+	       sender->end + sender->segment > BURST_MAX;
+}
+
 uint8_t *net_room(struct net_sender *sender)
 {
-	if (unlikely(sender->end + WIRE_PACKET_MAX > BUFFER)) {
+	if (net_between(sender))
 		burst_flush(sender);
-		sender->start = sender->end = 0;
-	}
 	return sender->buffer + sender->end;
+}
+
+uint32_t net_burst(uint32_t size)
+{
+	uint32_t packets = BURST_MAX / (size + WIRE_ICRC);
+
+	return packets < SEGMENTS_MAX ? packets : SEGMENTS_MAX;
 }
 
 /* The ICRC of a packet's headers, which are the same for each burst but the place in it. */
@@ -397,13 +424,21 @@ static uint32_t icrc_headers(struct net_sender *sender, uint32_t size, uint32_t 
 	return sender->begun[place];
 }
 
+/* A packet that doesn't fit the burst begins the next one: it moves to the front, behind which
+ * everything is in the cache. */
+static void begin_with(struct net_sender *sender, uint32_t size)
+{
+	const uint8_t *packet = sender->buffer + sender->end;
+
+	burst_flush(sender);
+	memmove(sender->buffer, packet, size);
+}
+
 void net_add(struct net_sender *sender, uint32_t size)
 {
 	size += WIRE_ICRC;
-	if (sender->count &&
-	    (sender->closed || size > sender->segment || sender->count == SEGMENTS_MAX ||
-	     sender->end - sender->start + size > BURST_MAX))
-		burst_flush(sender); /* this packet stays where it is, and begins the next */
+	if (sender->count && (size > sender->segment || sender->end + size > BURST_MAX))
+		begin_with(sender, size - WIRE_ICRC);
 	if (!sender->count)
 		sender->segment = size;
 	icrc_write(icrc_headers(sender, size, sender->count), sender->buffer + sender->end, size);

@@ -36,6 +36,7 @@ enum {
 struct net_socket {
 	int fd;
 	uint16_t port;
+	uint8_t hop_limit; /* of what doesn't say another */
 	bool ipv4;
 };
 
@@ -51,7 +52,7 @@ struct net_sender {
 	bool echo; /* what goes to groups comes back to this host; set before the first path */
 	uint8_t *buffer;
 	struct net_path *path; /* of the burst */
-	uint32_t start, end;   /* the burst in the buffer */
+	uint32_t end;	       /* of the burst in the buffer */
 	uint32_t segment;      /* bytes of its first packet */
 	uint32_t count;
 	bool closed; /* its last packet was shorter: nothing may follow */
@@ -80,6 +81,10 @@ int net_path_bind(struct net_sender *sender, struct net_path *path, uint32_t flo
 		  uint32_t local_qpn, uint32_t remote_qpn);
 
 void net_begin(struct net_sender *sender, struct net_path *path);
+/* Whether the next packet begins a burst, as far as is known before it is there. */
+bool net_between(const struct net_sender *sender);
+/* How many packets of `size` bytes, without ICRC, make a full burst. */
+uint32_t net_burst(uint32_t size);
 /* Room for WIRE_PACKET_MAX bytes. */
 uint8_t *net_room(struct net_sender *sender);
 /* A packet of `size` bytes was written there, BTH to padding; four bytes of ICRC are added. */

@@ -48,6 +48,10 @@
 	X(TP_OUT_OF_SEQUENCE, "wire", "out_of_sequence")                                         \
 	X(TP_DUPLICATES, "wire", "duplicates")                                                   \
 	X(TP_CREDIT_WAITS, "wire", "credit_waits")                                               \
+	/* queues on the way */                                                                  \
+	X(TP_CONGESTED, "wire", "cnps_in")   /* our packets found one, their receiver says */    \
+	X(MARKED, "wire", "congestion_marks") /* packets that came with the mark of one */       \
+	X(CNPS_OUT, "wire", "cnps_out")                                                          \
 	/* within the host */                                                                    \
 	X(LOCAL_RNR_WAITS, "local", "rnr_waits")   /* messages that waited here for a receive */ \
 	X(LOCAL_RNR_TOLD, "local", "rnr_naks")	   /* our messages that waited at their peers */ \

@@ -115,6 +115,14 @@ void congestion_loss(struct congestion *c, uint64_t now)
 		c->step /= 2;
 }
 
+void congestion_marked(struct congestion *c, uint64_t now)
+{
+	if (c->cut_ns && now - c->cut_ns < c->rtt_ns)
+		return;
+	shrink(c, c->window - c->window / 8, now);
+	step_anew(c);
+}
+
 void congestion_silence(struct congestion *c, uint64_t now)
 {
 	shrink(c, c->window / 2, now);

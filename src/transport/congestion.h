@@ -12,6 +12,8 @@
  *                ago; else, since packets get lost without anybody's fault, by a 64th. Never below
  *                what the path is seen to carry (rate times its own round trip): less would only
  *                be slower.
+ *   mark         the network tells of a long queue (a CNP, or BECN): by an eighth, at most once a
+ *                round trip, and without that lower limit: it is the path that is full
  *   silence      when the transport timer ends, by half
  *
  * It never falls below CONGESTION_FLOOR: the path is given up by the transport timer's retries, not
@@ -51,6 +53,8 @@ void congestion_acknowledged(struct congestion *c, uint32_t bytes, bool filled);
 void congestion_round_trip(struct congestion *c, uint64_t ns, uint64_t bytes);
 /* A packet is missing there, though others come through. */
 void congestion_loss(struct congestion *c, uint64_t now);
+/* The network says that a queue is long; nothing is lost yet. */
+void congestion_marked(struct congestion *c, uint64_t now);
 /* Nothing came back for long. */
 void congestion_silence(struct congestion *c, uint64_t now);
 /* For how long after a repetition answers may still arrive that were under way before it. */

@@ -474,7 +474,7 @@ void requester_packet(struct tp *tp, const struct packet *p, uint64_t now)
 		return;
 	}
 	if (p->becn)
-		congestion_loss(&tp->congestion, now);
+		congestion_marked(&tp->congestion, now);
 	if (operation == OP_ACKNOWLEDGE) {
 		on_acknowledge(tp, p, psn, now);
 		return;
@@ -567,6 +567,24 @@ bool requester_may_send(const struct tp *tp, uint64_t now)
 	if (unlikely(q->limited && psn_before(q->limited_psn, q->next)))
 		return false;
 	return !wants_answer(request_at(q, q->cursor)) || q->answers_owed < q->max_answers;
+}
+
+/* A READ is one packet, or a few. */
+static uint32_t packets_to_send(const struct tp *tp, const struct tp_request *r)
+{
+	return wants_answer(r) ? 1 : packets_of(tp, r->length);
+}
+
+uint32_t requester_unsent(const struct tp *tp, uint32_t enough)
+{
+	const struct requester *q = &tp->requester;
+	uint32_t n = 0, count = q->cursor;
+
+	if (count != q->begun && !wants_answer(request_at(q, count)))
+		n = request_at(q, count++)->last_psn + 1 - q->next;
+	for (; count != q->posted && n < enough; count++)
+		n += packets_to_send(tp, request_at(q, count));
+	return n < enough ? n : enough;
 }
 
 /* Gives request `begun` its PSNs. */

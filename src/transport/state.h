@@ -142,6 +142,7 @@ void requester_expire(struct tp *tp, uint64_t now);
 uint64_t requester_deadline(const struct requester *q);
 bool requester_may_send(const struct tp *tp, uint64_t now);
 uint32_t requester_next(struct tp *tp, uint64_t now, uint8_t *to);
+uint32_t requester_unsent(const struct tp *tp, uint32_t enough);
 
 /* responder.c */
 void responder_start(struct tp *tp, const struct ibv_qp_attr *attr);

@@ -108,6 +108,12 @@ void tp_packet(struct tp *tp, const struct packet *packet, uint64_t now)
 		responder_packet(tp, packet);
 }
 
+void tp_congested(struct tp *tp, uint64_t now)
+{
+	tp->counters.congested++;
+	congestion_marked(&tp->congestion, now);
+}
+
 void tp_expire(struct tp *tp, uint64_t now)
 {
 	requester_expire(tp, now);
@@ -125,6 +131,16 @@ enum tp_need tp_need(const struct tp *tp, uint64_t now)
 	if (r->nak_owed || r->give != r->made || requester_may_send(tp, now))
 		return TP_SEND;
 	return r->ack_owed ? TP_ACKNOWLEDGE : TP_NOTHING;
+}
+
+uint32_t tp_under_way(const struct tp *tp)
+{
+	return tp->requester.flight;
+}
+
+uint32_t tp_unsent(const struct tp *tp, uint32_t enough)
+{
+	return requester_unsent(tp, enough);
 }
 
 bool tp_acknowledges(const struct tp *tp)

@@ -149,6 +149,7 @@ struct tp_counters {
 	uint64_t duplicates;	  /* requests that arrived again */
 	uint64_t dropped; /* packets that fit no state: stale, forged, malformed for the QP */
 	uint64_t credit_waits;
+	uint64_t congested; /* CNPs received */
 };
 
 struct tp_path {
@@ -191,6 +192,8 @@ void tp_post(struct tp *tp);
  * shrinks the window as a loss does. */
 void tp_packet(struct tp *tp, const struct packet *packet, uint64_t now);
 
+/* A CNP came: our packets find a long queue on their way. */
+void tp_congested(struct tp *tp, uint64_t now);
 /* Deadlines that have passed. */
 void tp_expire(struct tp *tp, uint64_t now);
 uint64_t tp_deadline(const struct tp *tp);
@@ -216,6 +219,11 @@ static inline bool tp_ready(const struct tp *tp, uint64_t now)
 {
 	return tp_need(tp, now) != TP_NOTHING;
 }
+
+/* Bytes of our requests that are under way: sent, not acknowledged. */
+uint32_t tp_under_way(const struct tp *tp);
+/* Packets of our requests that are posted and not sent; `enough` when there are more than that. */
+uint32_t tp_unsent(const struct tp *tp, uint32_t enough);
 
 /* Whether an acknowledgement is owed, and no other answer. */
 bool tp_acknowledges(const struct tp *tp);

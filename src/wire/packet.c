@@ -71,6 +71,7 @@ static const struct layout layouts[256] = {
 	SENDS_AND_WRITES(PACKET_UC),
 	OPCODE(PACKET_UD, OP_SEND_ONLY, HAS_DETH | HAS_PAYLOAD),
 	OPCODE(PACKET_UD, OP_SEND_ONLY_IMM, HAS_DETH | HAS_IMM | HAS_PAYLOAD),
+	OPCODE(PACKET_CNP, OP_CNP, HAS_PAYLOAD),
 };
 /* clang-format on */
 
@@ -213,6 +214,8 @@ enum packet_error packet_decode(const uint8_t *bytes, size_t size, struct packet
 		return PACKET_TOO_LONG;
 	if (padding != packet_padding(length) || (length && !(layout->headers & HAS_PAYLOAD)))
 		return PACKET_BAD_PAYLOAD;
+	if (bytes[0] == (PACKET_CNP | OP_CNP) && length != WIRE_CNP_PAYLOAD)
+		return PACKET_BAD_PAYLOAD;
 	*out = (struct packet){.payload = bytes + layout->size, .length = length};
 	decode_bth(bytes, out);
 	decode_extended(layout->headers, bytes + WIRE_BTH, out);
@@ -315,7 +318,9 @@ const char *packet_opcode_name(uint8_t opcode, char room[32])
 {
 	const char *transport = transport_names[packet_transport(opcode) >> 5];
 
-	if (layouts[opcode].headers)
+	if (opcode == (PACKET_CNP | OP_CNP))
+		snprintf(room, 32, "CNP");
+	else if (layouts[opcode].headers)
 		snprintf(room, 32, "%s %s", transport, operation_names[packet_operation(opcode)]);
 	else if (transport)
 		snprintf(room, 32, "%s 0x%02x?", transport, packet_operation(opcode));

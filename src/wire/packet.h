@@ -27,7 +27,13 @@
 #define WIRE_PACKET_MAX (WIRE_HEADERS_MAX + WIRE_MTU_MAX + 3 + WIRE_ICRC)
 
 /* BTH opcodes: the transport in the upper three bits, the operation in the lower five. */
-enum packet_transport { PACKET_RC = 0x00, PACKET_UC = 0x20, PACKET_UD = 0x60, PACKET_XRC = 0xa0 };
+enum packet_transport {
+	PACKET_RC = 0x00,
+	PACKET_UC = 0x20,
+	PACKET_UD = 0x60,
+	PACKET_CNP = 0x80,
+	PACKET_XRC = 0xa0
+};
 
 enum packet_operation {
 	OP_SEND_FIRST = 0,
@@ -53,7 +59,12 @@ enum packet_operation {
 	OP_FETCH_ADD = 20,
 	OP_SEND_LAST_INVALIDATE = 22,
 	OP_SEND_ONLY_INVALIDATE = 23,
+	OP_CNP = 1, /* of PACKET_CNP, which has no other */
 };
+
+/* A congestion notification (annex A17.9.3): "I get your packets with a mark that a queue on their
+ * way is long". BECN is set, the PSN is 0, and 16 reserved bytes are its payload. */
+#define WIRE_CNP_PAYLOAD 16
 
 enum packet_header {
 	HAS_DETH = 1,

@@ -606,6 +606,57 @@ static void dereg_under_receive(struct rig *rig)
 	}
 }
 
+/* The program sleeps until a completion comes. */
+static struct ibv_wc wc_asleep(struct end *end)
+{
+	struct ibv_wc wc;
+	struct ibv_cq *cq;
+	void *context;
+	int n;
+
+	while (!(n = ibv_poll_cq(end->rcq, 1, &wc))) {
+		OK(end->rig, ibv_req_notify_cq(end->rcq, 0));
+		if ((n = ibv_poll_cq(end->rcq, 1, &wc)))
+			break;
+		CHECK(end->rig, channel_readable(end->channel, RIG_SOON_MS));
+		OK(end->rig, ibv_get_cq_event(end->channel, &cq, &context));
+		ibv_ack_cq_events(cq, 1);
+	}
+	CHECK_EQ(end->rig, n, 1);
+	CHECK_EQ(end->rig, wc.status, IBV_WC_SUCCESS);
+	return wc;
+}
+
+/* Long messages back and forth while both programs sleep: whoever goes on with what is left of a
+ * message must not fall asleep itself. */
+static void long_asleep(struct rig *rig)
+{
+	static const struct end_options opt = {.bytes = 4 << 20, .one_cq = true};
+	enum { ROUNDS = 200, LENGTH = 4 << 20 };
+	struct end end;
+
+	end_pair(&end, rig, &opt);
+	OK(rig, end_recv(&end, 0, 0, LENGTH));
+	rig_sync(rig);
+	for (uint32_t got = 0, sent = 0; got < ROUNDS || sent < ROUNDS;) {
+		bool turn = got == sent + (uint32_t)rig->role;
+
+		if (turn && sent < ROUNDS) {
+			OK(rig, end_send(&end, IBV_WR_SEND, 1, 0, LENGTH, 0));
+			sent++;
+		}
+		if (got == ROUNDS)
+			continue;
+		while (wc_asleep(&end).opcode != IBV_WC_RECV)
+			;
+		OK(rig, end_recv(&end, 0, 0, LENGTH));
+		got++;
+	}
+	end_settle(&end);
+	rig_sync(rig);
+	end_close(&end);
+}
+
 const struct rig_test data_tests[] = {
 	{"send_rc", send_rc},
 	{"send_uc", send_uc},
@@ -615,6 +666,7 @@ const struct rig_test data_tests[] = {
 	{"pieces", pieces},
 	{"inline_data", inline_data},
 	{"unsignaled", unsignaled},
+	{"long_asleep", long_asleep},
 	{"fence", fence},
 	{"order", order},
 	{"last_byte", last_byte},

@@ -262,6 +262,26 @@ def started(hosts, *options, seconds=20):
     return pair
 
 
+def marked(hosts):
+    """A queue on the way marks packets (ECN): the receiver tells the sender, who slows down; nothing
+    is lost or sent again. Packets whose traffic class doesn't allow marks have none."""
+    hosts.relay.tell("mark 5%", "delay 100us")
+    try:
+        for tclass, happens in ((2, True), (8, False)):
+            before = [host.status()["counters"]["wire"] for host in hosts.hosts]
+            measure(hosts, "ib_send_bw", 64 * KIB, 400, f"--tclass={tclass}")
+            after = [host.status()["counters"]["wire"] for host in hosts.hosts]
+            (got, told, _), (_, _, heard) = (
+                [now[name] - then[name] for name in ("congestion_marks", "cnps_out", "cnps_in")]
+                for now, then in zip(after, before))
+            require((got > 20 and 5 < told <= got and heard == told) if happens else
+                    (got, told, heard) == (0, 0, 0),
+                    f"traffic class {tclass}: {got} marked, {told} notifications sent, "
+                    f"{heard} received")
+    finally:
+        hosts.relay.tell("mark 0", "delay 0")
+
+
 def cable_out(hosts, way, seconds):
     """The cable is out in traffic, for less time than the QPs retry: it goes on afterwards."""
     pair = started(hosts, "-n", 20000 if FULL else 6000, "-u", 18, "-q", 2)
@@ -346,6 +366,7 @@ def trouble(suite):
     for name, way in ways(hosts).items():
         suite.case(f"{name} in traffic, for 1.5 s", cable_out, hosts, way, 1.5)
         suite.case(f"{name} for longer than the retries", cable_gone, hosts, way)
+    suite.case("a long queue is told of", marked, hosts)
     suite.case("the peer is killed", peer_killed, hosts)
     hosts.use("ipv6")
     suite.case("no route", no_route, hosts)

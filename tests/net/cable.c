@@ -41,7 +41,7 @@ static double random_share(struct path *path)
 
 /* What a frame is to suffer; all values are drawn for each frame. */
 struct fate {
-	bool lost, duplicated, late, corrupted, bare;
+	bool lost, duplicated, late, corrupted, marked, bare;
 	double jitter; /* share of jitter_ns */
 	uint64_t where;
 };
@@ -58,6 +58,7 @@ static struct fate fate_draw(struct path *path, uint64_t now_ns)
 	fate.late = random_share(path) < faults->reorder;
 	fate.corrupted = random_share(path) < faults->corrupt;
 	fate.bare = random_share(path) < faults->bare;
+	fate.marked = random_share(path) < faults->mark;
 	fate.jitter = random_share(path);
 	fate.where = random_next(path);
 	if (burst && now_ns >= path->burst_until_ns)
@@ -118,6 +119,25 @@ static void frame_corrupt(uint8_t *frame, size_t length, size_t payload, uint64_
 	sum = ~sum & 0xffffu ? ~sum & 0xffffu : 0xffffu;
 	sum_at[0] = (uint8_t)(sum >> 8);
 	sum_at[1] = (uint8_t)sum;
+}
+
+/* A queue was long (ECN: both bits of the traffic class): of IPv4, whose header's checksum follows
+ * (RFC 1624). False: the sender doesn't want marks. */
+static bool frame_mark(uint8_t *frame)
+{
+	uint8_t *ip = frame + HEADER + ETHERNET;
+	uint32_t before, sum;
+
+	if (ip[0] >> 4 != 4 || !(ip[1] & 3) || (ip[1] & 3) == 3)
+		return false;
+	before = get16(ip);
+	ip[1] |= 3;
+	sum = (~get16(ip + 10) & 0xffffu) + (~before & 0xffffu) + get16(ip);
+	sum = (sum & 0xffffu) + (sum >> 16);
+	sum = (sum & 0xffffu) + (sum >> 16);
+	ip[10] = (uint8_t)(~sum >> 8);
+	ip[11] = (uint8_t)~sum;
+	return true;
 }
 
 /* Leaves the UDP checksum out, as other RoCEv2 senders do. False: it is still to be made. */
@@ -273,6 +293,8 @@ static struct fate frame_fate(struct path *path, uint8_t *frame, size_t length, 
 		frame_corrupt(frame, length, payload, fate.where);
 		path->counters.corrupted++;
 	}
+	if (fate.marked && payload != 0 && !fate.lost)
+		path->counters.marked += frame_mark(frame);
 	if (fate.bare && payload != 0 && !fate.lost)
 		path->counters.bared += frame_bare(frame, payload);
 	return fate;

@@ -26,6 +26,7 @@ struct path_faults {
 	double reorder;	     /* probability that a frame is held back by reorder_ns */
 	uint64_t reorder_ns; /* so that later ones overtake it */
 	double corrupt;	     /* probability that one bit of the UDP payload is turned over */
+	double mark; /* probability that a frame that may be is marked: a long queue (ECN) */
 	double bare; /* the UDP checksum is left out (only where the frame has one: no offloads) */
 	uint64_t delay_ns;    /* of every frame */
 	uint64_t jitter_ns;   /* and up to so much more, the order kept */
@@ -37,7 +38,7 @@ struct path_faults {
 
 struct path_counters {
 	uint64_t frames, bytes, roce; /* came in; those of RoCEv2 among them */
-	uint64_t lost, duplicated, reordered, corrupted, bared,
+	uint64_t lost, duplicated, reordered, corrupted, marked, bared,
 		overflowed; /* faults that happened */
 	uint64_t silenced;  /* while the path was silent */
 	uint64_t delivered; /* went out */

@@ -71,6 +71,7 @@ static const struct setting {
 	SETTING("reorder-by", TIME, reorder_ns, "for so long (200us, 5ms, 1s)"),
 	SETTING("corrupt", SHARE, corrupt, "one bit of the UDP payload is wrong"),
 	SETTING("bare", SHARE, bare, "the UDP checksum is left out (with --no-offloads)"),
+	SETTING("mark", SHARE, mark, "a mark says that a queue was long, if it may (ECN, IPv4)"),
 	SETTING("delay", TIME, delay_ns, "every frame takes so long"),
 	SETTING("jitter", TIME, jitter_ns, "and up to so much longer, the order kept"),
 	SETTING("rate", BYTES, bytes_per_s, "so many bytes a second at most (100M, 1G)"),
@@ -202,10 +203,11 @@ static void counters_print(const struct relay *relay)
 
 		printf(",\"%s\":{\"frames\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"roce\":%" PRIu64
 		       ",\"lost\":%" PRIu64 ",\"duplicated\":%" PRIu64 ",\"reordered\":%" PRIu64
-		       ",\"corrupted\":%" PRIu64 ",\"bared\":%" PRIu64 ",\"overflowed\":%" PRIu64
-		       ",\"silenced\":%" PRIu64 ",\"delivered\":%" PRIu64 ",\"waiting\":%zu}",
+		       ",\"corrupted\":%" PRIu64 ",\"marked\":%" PRIu64 ",\"bared\":%" PRIu64
+		       ",\"overflowed\":%" PRIu64 ",\"silenced\":%" PRIu64 ",\"delivered\":%" PRIu64
+		       ",\"waiting\":%zu}",
 		       names[i], c->frames, c->bytes, c->roce, c->lost, c->duplicated, c->reordered,
-		       c->corrupted, c->bared, c->overflowed, c->silenced, c->delivered,
+		       c->corrupted, c->marked, c->bared, c->overflowed, c->silenced, c->delivered,
 		       relay->path[i].waiting);
 	}
 	puts("}");

@@ -184,6 +184,8 @@ static void transmit(int from, const uint8_t *bytes, uint32_t size)
 	uint64_t cost = (uint64_t)(size + 62) * 1000 / c->megabytes;
 	uint64_t begin_at = bench.link_free[from] > bench.now ? bench.link_free[from] : bench.now;
 
+	if (bench.now > bench.sender_free[from])
+		bench.batch_left[from] = 0; /* it had paused: the batch went as it was */
 	bench.sender_free[from] = bench.now + cost / 2; /* twice as quick as the link */
 	if (size > bench.batch_left[from]) {
 		bench.batch_left[from] = BATCH;
@@ -283,6 +285,8 @@ static const struct path_case cases[] = {
 	{"write 64K, 1% of batches", W, 4096, 65536, 10000, 0, 50000, 3000, 1 << 22, 0.5},
 	{"write 64K, 5% of batches", W, 4096, 65536, 50000, 0, 50000, 3000, 1 << 22, 0.2},
 	{"write 64K, 1% of packets", W, 4096, 65536, 0, 10000, 50000, 3000, 1 << 22, 0.3},
+	{"write 64K, 600 MB/s", W, 4096, 65536, 0, 0, 50000, 600, 1 << 22, 0},
+	{"write 64K, 600 MB/s, 1% of packets", W, 4096, 65536, 0, 10000, 50000, 600, 1 << 22, 0.5},
 	{"write 64K, mtu 1024", W, 1024, 65536, 0, 0, 50000, 3000, 1 << 22, 0},
 	{"write 64K, mtu 1024, 1% of batches", W, 1024, 65536, 10000, 0, 50000, 3000, 1 << 22, 0.5},
 	{"write 64K, mtu 1024, 1% of packets", W, 1024, 65536, 0, 10000, 50000, 3000, 1 << 22, 0.1},

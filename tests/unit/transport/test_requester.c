@@ -401,6 +401,28 @@ static void probe_finds_lost_acknowledgement(void **state)
 	stage_end(s);
 }
 
+/* The window shrinks by an eighth, once a round trip however often it is said. */
+static void congestion_is_told(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+	struct congestion *c = &s->tp->congestion;
+
+	(void)state;
+	c->window = 1 << 20;
+	c->rtt_ns = 1000;
+	tp_congested(s->tp, 5000);
+	assert_int_equal(c->window, (1 << 20) - (1 << 17));
+	tp_congested(s->tp, 5999);
+	assert_int_equal(c->window, (1 << 20) - (1 << 17));
+	tp_congested(s->tp, 6000);
+	assert_int_equal(c->window, ((1 << 20) - (1 << 17)) / 8 * 7);
+	for (uint64_t now = 7000; now < 200000; now += 1000)
+		tp_congested(s->tp, now);
+	assert_int_equal(c->window, CONGESTION_FLOOR);
+	assert_int_equal(tp_counters(s->tp)->congested, 3 + 193);
+	stage_end(s);
+}
+
 static void read_in_pieces(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -737,6 +759,7 @@ int main(void)
 		cmocka_unit_test(probe_finds_lost_end),
 		cmocka_unit_test(probe_precedes_timeout),
 		cmocka_unit_test(probe_finds_lost_acknowledgement),
+		cmocka_unit_test(congestion_is_told),
 		cmocka_unit_test(read_in_pieces),
 		cmocka_unit_test(read_rest_is_asked_for),
 		cmocka_unit_test(implicit_nak),

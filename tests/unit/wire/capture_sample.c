@@ -56,7 +56,9 @@ static void put_packet(uint8_t opcode, uint32_t length, bool is_v6)
 				 .msn = number,
 				 .original = 3,
 				 .imm = 0x44332211,
-				 .length = packet_layout(opcode) & HAS_PAYLOAD ? length : 0};
+				 .length = packet_transport(opcode) == PACKET_CNP ? WIRE_CNP_PAYLOAD
+					   : packet_layout(opcode) & HAS_PAYLOAD  ? length
+										  : 0};
 	const struct icrc_path path = path_of(is_v6);
 	uint8_t bytes[WIRE_PACKET_MAX] = {0}, frame[FRAME_MAX], block[PCAPNG_ROOM + FRAME_MAX];
 	uint32_t headers = packet_encode(&p, bytes);
@@ -65,8 +67,8 @@ static void put_packet(uint8_t opcode, uint32_t length, bool is_v6)
 	memset(bytes + headers, 0xee, p.length);
 	snprintf(comment, sizeof(comment), "%s", packet_opcode_name(opcode, name));
 
-	size_t size =
-		frame_make(frame, &path, NULL, bytes, headers + p.length + packet_padding(p.length));
+	size_t size = frame_make(frame, &path, NULL, bytes,
+				 headers + p.length + packet_padding(p.length));
 	const struct pcapng_packet packet = {.interface = is_v6,
 					     .time_ns = 1700000000000000001 + number,
 					     .bytes = frame,

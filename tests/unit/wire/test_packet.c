@@ -48,6 +48,8 @@ static struct packet sample(uint8_t opcode, uint32_t length)
 	if (has & HAS_IETH)
 		p.rkey = 0xbadcab1e;
 	p.length = has & HAS_PAYLOAD ? length : 0;
+	if (packet_transport(opcode) == PACKET_CNP)
+		p.length = WIRE_CNP_PAYLOAD;
 	return p;
 }
 
@@ -112,7 +114,7 @@ static void test_round_trip(void **state)
 	int n = opcodes(all);
 
 	(void)state;
-	assert_int_equal(n, 23 + 12 + 2); /* RC, UC, UD */
+	assert_int_equal(n, 23 + 12 + 2 + 1); /* RC, UC, UD, CNP */
 	for (int i = 0; i < n; i++)
 		for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++) {
 			struct packet in = sample(all[i], lengths[l]), out;
@@ -256,6 +258,14 @@ static void test_refused(void **state)
 	assert_int_equal(decode_with(0x40 | OP_SEND_ONLY, 0, 60), PACKET_BAD_OPCODE);
 	assert_int_equal(decode_with(0x80, 0, 60), PACKET_BAD_OPCODE);
 	assert_int_equal(decode_with(PACKET_XRC | OP_SEND_ONLY, 0, 60), PACKET_BAD_OPCODE);
+	/* a congestion notification has 16 bytes, and no other operation exists beside it */
+	assert_int_equal(decode_with(PACKET_CNP | OP_CNP, 0, WIRE_BTH + 16 + WIRE_ICRC), PACKET_OK);
+	assert_int_equal(decode_with(PACKET_CNP | OP_CNP, 0, WIRE_BTH + WIRE_ICRC),
+			 PACKET_BAD_PAYLOAD);
+	assert_int_equal(decode_with(PACKET_CNP | OP_CNP, 0, WIRE_BTH + 20 + WIRE_ICRC),
+			 PACKET_BAD_PAYLOAD);
+	assert_int_equal(decode_with(PACKET_CNP | 2, 0, WIRE_BTH + 16 + WIRE_ICRC),
+			 PACKET_BAD_OPCODE);
 	/* payload on what has none */
 	assert_int_equal(decode_with(PACKET_RC | OP_ACKNOWLEDGE, 0, 20), PACKET_OK);
 	assert_int_equal(decode_with(PACKET_RC | OP_ACKNOWLEDGE, 0, 24), PACKET_BAD_PAYLOAD);
@@ -281,6 +291,7 @@ static void test_names(void **state)
 			    "RC SEND_ONLY_IMM");
 	assert_string_equal(packet_opcode_name(PACKET_UD | OP_SEND_ONLY, room), "UD SEND_ONLY");
 	assert_string_equal(packet_opcode_name(PACKET_RC | 0x1f, room), "RC 0x1f?");
+	assert_string_equal(packet_opcode_name(PACKET_CNP | OP_CNP, room), "CNP");
 	assert_string_equal(packet_opcode_name(0x4a, room), "0x4a?");
 	for (int opcode = 0; opcode < 256; opcode++) {
 		assert_true(strlen(packet_opcode_name(opcode, room)) < 32);
