@@ -55,7 +55,7 @@ void cm_mcast_leave_all(struct cm_id *id)
 /* What may join: one that has a device, and datagrams. 0 or -EINVAL. */
 static int check(const struct cm_id *id, const struct rdma_ucm_join_mcast *body)
 {
-	bool ready = id && id->has_device && id->type == CM_ID_UD &&
+	bool ready = id && id->device && id->type == CM_ID_UD &&
 		     (id->state == ID_BOUND || id->state == ID_ADDR_RESOLVED);
 
 	return ready && body->join_flags < RDMA_MC_JOIN_FLAG_RESERVED ? 0 : -EINVAL;

@@ -35,7 +35,7 @@ enum {
 };
 
 #define PAGE_SIZES 0xfffff000ull
-#define FIRMWARE (1ull << 16) /* 0.1.0: 16 bits each */
+#define FIRMWARE (1ull << 16) /* DEVICE_FIRMWARE: 16 bits each */
 
 /* Only what is so. */
 #define CAPABILITIES                                                                \
@@ -157,6 +157,14 @@ static void refresh_port(struct device *device, bool first)
 	tell(device, port.up ? EVENT_PORT_ACTIVE : EVENT_PORT_ERR);
 }
 
+static bool is_present(const struct device *device)
+{
+	for (uint32_t i = 0; device->bound && i < device->bound->count; i++)
+		if (if_nametoindex(device->bound->ifname[i]))
+			return true;
+	return !device->bound;
+}
+
 void device_refresh(struct device *device, const struct host_address *list, unsigned int count)
 {
 	bool first = !device->gids.used[0];
@@ -168,6 +176,7 @@ void device_refresh(struct device *device, const struct host_address *list, unsi
 			own[n++] = list[i];
 	/* An interface that was made anew has another number. */
 	device->first.ifindex = if_nametoindex(device->first.ifname);
+	device->present = is_present(device);
 	refresh_port(device, first);
 	if (own && gids_update(&device->gids, &device->first, own, n) && !first)
 		tell(device, EVENT_GID_CHANGE);
@@ -283,7 +292,7 @@ int command_query_port(struct request *request, void *response)
 	if (body->port_num != DEVICE_PORT)
 		return -EINVAL;
 	*resp = (struct ib_uverbs_query_port_resp){
-		.port_cap_flags = IB_UVERBS_PCF_CM_SUP | IB_UVERBS_PCF_IP_BASED_GIDS,
+		.port_cap_flags = DEVICE_PORT_CAPS,
 		.max_msg_sz = LIMIT_MSG_BYTES,
 		.gid_tbl_len = LIMIT_GIDS,
 		.pkey_tbl_len = LIMIT_PKEYS,

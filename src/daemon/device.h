@@ -3,6 +3,7 @@
 #ifndef VERBENA_DAEMON_DEVICE_H
 #define VERBENA_DAEMON_DEVICE_H
 
+#include <rdma/ib_user_ioctl_verbs.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -14,6 +15,10 @@
 #define DEVICE_NODE "uverbs0"  /* of the first */
 #define DEVICE_PORT 1
 
+#define DEVICE_FIRMWARE "0.1.0"
+#define DEVICE_RATE "100 Gb/sec (4X EDR)" /* as sysfs writes width and speed */
+#define DEVICE_PORT_CAPS (IB_UVERBS_PCF_CM_SUP | IB_UVERBS_PCF_IP_BASED_GIDS)
+
 struct server;
 
 struct device {
@@ -24,6 +29,7 @@ struct device {
 	uint8_t guid[8];		   /* as on the wire */
 	struct host_address first;	   /* GID 0, and the interface that is the port's */
 	bool seen_up;			   /* its interface was up before; see device_refresh() */
+	bool present;			   /* there is one of its interfaces */
 	struct host_port port;
 	struct gids gids;
 	struct watch listener; /* of its node; the first's is server->uverbs */

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/cm_show.h"
 #include "daemon/context.h"
 #include "daemon/counters.h"
 #include "daemon/mcast.h"
@@ -66,6 +67,9 @@ static void show_device(const struct device *device, struct text *out)
 	json_number(out, "port", DEVICE_PORT);
 	json_words(out, "state", device->port.up ? "ACTIVE" : "DOWN");
 	json_number(out, "mtu", 128u << device_mtu(device));
+	json_words(out, "rate", DEVICE_RATE);
+	json_number(out, "port_cap_flags", DEVICE_PORT_CAPS);
+	json_words(out, "fw_ver", DEVICE_FIRMWARE);
 	show_interfaces(device, out);
 	json_open(out, "gids", '[');
 	for (uint32_t i = 0; i < LIMIT_GIDS; i++) {
@@ -124,6 +128,8 @@ void show_status(const struct server *server, const struct show_for *who, struct
 		show_device(&server->devices.device[i], out);
 	json_close(out, ']');
 	counters_show_sum(server, who, out);
+	if (server->cm)
+		cm_show(server->cm, out);
 	json_open(out, "clients", '[');
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
 		if (may_see(who, server->slots.process[slot]))

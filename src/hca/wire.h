@@ -74,6 +74,9 @@ struct wire {
 struct wire_qp {
 	struct qp *qp;
 	struct list ready, timed;
+	/* In that list, or in the batch of one who goes through it. Changed under list_lock; read
+	 * without, under qp.lock: whoever takes the QP off looks at it afterwards, under that. */
+	_Atomic bool is_ready, is_timed;
 	struct net_path path;
 	uint64_t told_at;	     /* ns: the last CNP to the peer */
 	uint8_t patience;	     /* 0 to WIRE_PATIENCE: whether acknowledgements wait */
