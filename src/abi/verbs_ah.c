@@ -68,7 +68,9 @@ static int announce(struct context *context, struct ah *ah, const struct ibv_ah_
 	if (!err) {
 		ah->ibv.handle = resp.ah_handle;
 		fill_address(&ah->to, attr, resp.route.sgid);
-		ah->wire = route_is_wire(context->hca, &resp.route);
+		ah->group = resp.route.flags & PROTO_ROUTE_GROUP;
+		ah->wire = ah->group ? route_group_is_wire(context->hca, &resp.route)
+				     : route_is_wire(context->hca, &resp.route);
 		ah->ifindex = resp.route.ifindex;
 		books_add(context, HELD_AH, &ah->held);
 	}

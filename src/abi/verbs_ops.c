@@ -6,6 +6,7 @@
  */
 #include "abi/verbs_abi.h"
 #include "hca/cq.h"
+#include "hca/mcast.h"
 #include "hca/qp.h"
 #include "hca/srq.h"
 
@@ -76,14 +77,12 @@ EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
 
 EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	(void)qp, (void)gid, (void)lid;
-	return fail_errno(EOPNOTSUPP);
+	return fail_errno(mcast_attach(qp, gid, lid));
 }
 
 EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	(void)qp, (void)gid, (void)lid;
-	return fail_errno(EOPNOTSUPP);
+	return fail_errno(mcast_detach(qp, gid, lid));
 }
 
 EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)

@@ -94,6 +94,13 @@ static const struct resource resources[] = {
 	 "address handles",
 	 {FIELDS_OWNER, {"pd", "PD", FIELD_NUMBER}, {"dgid", "DESTINATION", FIELD_TEXT}}},
 	{"channel", "completion channels", {FIELDS_OWNER}},
+	{"mcast",
+	 "queue pairs in multicast groups",
+	 {{"pid", "PID", FIELD_NUMBER},
+	  {"comm", "PROGRAM", FIELD_TEXT},
+	  {"qpn", "QPN", FIELD_QPN},
+	  {"gid", "GROUP", FIELD_TEXT},
+	  {"interfaces", "INTERFACES", FIELD_TEXT}}},
 };
 
 struct filter {
@@ -266,7 +273,7 @@ static bool filter_parse_kinds(struct filter *filter, int argc, char **argv)
 	for (int i = optind; i < argc; i++) {
 		if (!filter_add_kind(filter, argv[i])) {
 			cli_error("there is no kind of resource `%s`; there are process, user, "
-				  "pd, mr, cq, qp, srq, ah and channel",
+				  "pd, mr, cq, qp, srq, ah, channel and mcast",
 				  argv[i]);
 			return false;
 		}
@@ -344,8 +351,9 @@ const struct cli_command command_resources = {
 	.summary = "show which process holds which objects",
 	.help = "usage: verbena resources [OPTION...] [KIND...]\n\n"
 		"Lists the objects that programs hold at the daemon. KIND is one or more of\n"
-		"process, user (what each has pinned), pd, mr, cq, qp, srq, ah, channel; without\n"
-		"one, all are listed.\n\n"
+		"process, user (what each has pinned), pd, mr, cq, qp, srq, ah, channel, mcast\n"
+		"(queue pairs attached to multicast groups, and the interfaces that listen for\n"
+		"these); without one, all are listed.\n\n"
 		"  -p, --pid PID   only what process PID holds\n"
 		"  -q, --qpn QPN   only the queue pair with this number (0x... allowed)\n"
 		"  -j, --json      for scripts: all that the daemon says of them\n"

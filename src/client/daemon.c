@@ -130,11 +130,14 @@ static int take_wire(struct proto_attach_resp *resp, int *fds, struct daemon_wir
 		wire->socket = fds[next++];
 	if (resp->wire & PROTO_WIRE_PARK)
 		wire->park = fds[next++];
+	if (resp->wire & PROTO_GROUPS && next < PROTO_MAX_FDS)
+		wire->groups = fds[next++];
 	wire->flags = resp->wire;
 	while (next < PROTO_MAX_FDS && fds[next] < 0)
 		next++;
 	bool right = (wire->socket >= 0) == !!(resp->wire & PROTO_WIRE) &&
-		     (wire->park >= 0) == !!(resp->wire & PROTO_WIRE_PARK) && next == PROTO_MAX_FDS;
+		     (wire->park >= 0) == !!(resp->wire & PROTO_WIRE_PARK) &&
+		     (wire->groups >= 0) == !!(resp->wire & PROTO_GROUPS) && next == PROTO_MAX_FDS;
 
 	return right ? 0 : -EPROTO;
 }
@@ -146,7 +149,7 @@ int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int 
 	const char *memlock = getenv("VERBENA_MEMLOCK");
 	struct proto_attach body = {0};
 
-	*wire = (struct daemon_wire){.socket = -1, .park = -1};
+	*wire = (struct daemon_wire){.socket = -1, .park = -1, .groups = -1};
 	if (old)
 		body = *old;
 	body.abi = PROTO_ABI;
@@ -177,7 +180,7 @@ int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int 
 	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
 		if (received[i] >= 0)
 			close(received[i]);
-	*wire = (struct daemon_wire){.socket = -1, .park = -1};
+	*wire = (struct daemon_wire){.socket = -1, .park = -1, .groups = -1};
 	return err;
 }
 
@@ -414,6 +417,22 @@ int daemon_destroy_qp(struct daemon_conn *conn, uint32_t handle)
 	struct ib_uverbs_destroy_qp_resp resp;
 
 	return simple(conn, IB_USER_VERBS_CMD_DESTROY_QP, &body, sizeof(body), &resp, sizeof(resp));
+}
+
+int daemon_attach_mcast(struct daemon_conn *conn, uint32_t qp, const uint8_t gid[16], uint16_t lid)
+{
+	struct ib_uverbs_attach_mcast body = {.qp_handle = qp, .mlid = lid};
+
+	memcpy(body.gid, gid, sizeof(body.gid));
+	return simple(conn, IB_USER_VERBS_CMD_ATTACH_MCAST, &body, sizeof(body), NULL, 0);
+}
+
+int daemon_detach_mcast(struct daemon_conn *conn, uint32_t qp, const uint8_t gid[16], uint16_t lid)
+{
+	struct ib_uverbs_detach_mcast body = {.qp_handle = qp, .mlid = lid};
+
+	memcpy(body.gid, gid, sizeof(body.gid));
+	return simple(conn, IB_USER_VERBS_CMD_DETACH_MCAST, &body, sizeof(body), NULL, 0);
 }
 
 int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, uint32_t max_sge,

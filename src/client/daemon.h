@@ -33,9 +33,10 @@ struct daemon_conn {
  */
 int daemon_list_devices(struct proto_device *list, unsigned int max);
 
-/* What a process has of the wire; see struct proto_attach_resp. */
+/* What a process has of the wire, and of groups; see struct proto_attach_resp. */
 struct daemon_wire {
 	int socket, park; /* -1: none. Close-on-exec; the process's to close */
+	int groups;	  /* the table of multicast groups, likewise */
 	uint32_t flags;	  /* enum proto_wire: of those that are there */
 };
 
@@ -115,6 +116,11 @@ int daemon_destroy_cq(struct daemon_conn *conn, uint32_t handle);
 int daemon_create_qp(struct daemon_conn *conn, const struct ib_uverbs_create_qp *cmd,
 		     struct ib_uverbs_create_qp_resp *resp);
 int daemon_destroy_qp(struct daemon_conn *conn, uint32_t handle);
+
+/* `gid` is a multicast one. 0, also when it is attached; -EINVAL it isn't of such a QP, or no such
+ * group; -ENOMEM as many as there may be. Detaching: -EINVAL it isn't attached. */
+int daemon_attach_mcast(struct daemon_conn *conn, uint32_t qp, const uint8_t gid[16], uint16_t lid);
+int daemon_detach_mcast(struct daemon_conn *conn, uint32_t qp, const uint8_t gid[16], uint16_t lid);
 
 int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, uint32_t max_sge,
 		      uint32_t *handle);

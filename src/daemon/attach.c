@@ -17,6 +17,7 @@
 #include "daemon/context.h"
 #include "daemon/dispatch.h"
 #include "daemon/link.h"
+#include "daemon/mcast.h"
 #include "daemon/process.h"
 #include "daemon/return.h"
 #include "daemon/server.h"
@@ -115,6 +116,17 @@ static void give_wire(struct request *request, struct proto_attach_resp *resp)
 		resp->wire |= PROTO_WIRE_PARK;
 }
 
+/* Without it the process sends to groups of other hosts only. */
+static void give_groups(struct request *request, struct proto_attach_resp *resp)
+{
+	int fd = mcast_table(request->conn->server);
+
+	if (fd < 0)
+		return;
+	reply_with(request, fd);
+	resp->wire |= PROTO_GROUPS;
+}
+
 /* ------------------------------------------------------------------ commands */
 
 int command_attach(struct request *request, void *response)
@@ -150,7 +162,12 @@ int command_attach(struct request *request, void *response)
 	reply_with(request, event_fd);
 	if (returning)
 		take_park(request);
+	bool had_wire = conn->server->wire.count;
+
 	give_wire(request, response);
+	give_groups(request, response);
+	if (!had_wire && conn->server->wire.count)
+		mcast_refresh(conn->server);
 	if (conn->server->wire.count)
 		cm_service_open_wire(conn->server->cm);
 	attach_resume(conn->server);

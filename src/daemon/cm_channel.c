@@ -15,6 +15,7 @@
 #include "daemon/cm_attr.h"
 #include "daemon/cm_client.h"
 #include "daemon/cm_id.h"
+#include "daemon/cm_mcast.h"
 #include "daemon/cm_numbers.h"
 #include "daemon/server.h"
 
@@ -25,13 +26,36 @@ struct waiting {
 	struct rdma_ucm_event_resp event;
 };
 
+/* The group that the event is of; NULL: of none, or it was left. */
+static struct cm_join *join_of(const struct cm_channel *channel,
+			       const struct rdma_ucm_event_resp *event)
+{
+	return cm_object_find(channel->object.client, CM_KIND_JOIN, event->id);
+}
+
 /* Whose event it is. NULL: it is gone. */
 static struct cm_id *owner_of(const struct cm_channel *channel,
 			      const struct rdma_ucm_event_resp *event)
 {
+	const struct cm_join *join = join_of(channel, event);
+
+	if (join)
+		return join->id;
 	struct cm_id *id = cm_object_find(channel->object.client, CM_KIND_ID, event->id);
 
 	return id && event->event == REPORT_CONNECT_REQUEST ? id->listener : id;
+}
+
+/* Where it is counted; NULL: nowhere. */
+static uint32_t *reported_of(const struct cm_channel *channel,
+			     const struct rdma_ucm_event_resp *event)
+{
+	struct cm_join *join = join_of(channel, event);
+	struct cm_id *owner = owner_of(channel, event);
+
+	if (join)
+		return &join->reported;
+	return owner ? &owner->reported : NULL;
 }
 
 /* ------------------------------------------------------------------ sending */
@@ -39,11 +63,11 @@ static struct cm_id *owner_of(const struct cm_channel *channel,
 static void was_sent(struct cm_channel *channel, const struct rdma_ucm_event_resp *event)
 {
 	struct cm_id *id = cm_object_find(channel->object.client, CM_KIND_ID, event->id);
-	struct cm_id *owner = owner_of(channel, event);
+	uint32_t *reported = reported_of(channel, event);
 
 	channel->sent++;
-	if (owner)
-		owner->reported++;
+	if (reported)
+		++*reported;
 	if (id && event->event == REPORT_CONNECT_REQUEST)
 		id->request_place = channel->sent;
 }
@@ -135,11 +159,11 @@ static int measure(struct cm_channel *channel)
 static void was_taken_back(struct cm_channel *channel, const struct rdma_ucm_event_resp *event)
 {
 	struct cm_id *id = cm_object_find(channel->object.client, CM_KIND_ID, event->id);
-	struct cm_id *owner = owner_of(channel, event);
+	uint32_t *reported = reported_of(channel, event);
 
 	channel->sent--;
-	if (owner)
-		owner->reported--;
+	if (reported)
+		--*reported;
 	if (id && event->event == REPORT_CONNECT_REQUEST)
 		id->request_place = 0;
 }
@@ -169,7 +193,9 @@ static void take_unread(struct cm_channel *channel)
 		list_add_tail(&channel->queue, list_pop(&taken));
 }
 
-void cm_channel_withdraw(struct cm_channel *channel, struct cm_id *owner, struct cm_channel *to)
+/* Those of an identifier, or of a group that it has joined. */
+static void withdraw(struct cm_channel *channel, const struct cm_id *owner,
+		     const struct cm_join *join, struct cm_channel *to)
 {
 	if (unread_cost(channel) == 0 && list_empty(&channel->queue))
 		return;
@@ -177,7 +203,8 @@ void cm_channel_withdraw(struct cm_channel *channel, struct cm_id *owner, struct
 	list_for_each(node, &channel->queue) {
 		struct waiting *w = container_of(node, struct waiting, node);
 
-		if (owner_of(channel, &w->event) != owner)
+		if (join ? join_of(channel, &w->event) != join
+			 : owner_of(channel, &w->event) != owner)
 			continue;
 		list_del(&w->node);
 		if (to)
@@ -188,6 +215,16 @@ void cm_channel_withdraw(struct cm_channel *channel, struct cm_id *owner, struct
 	flush(channel);
 	if (to)
 		flush(to);
+}
+
+void cm_channel_withdraw(struct cm_channel *channel, struct cm_id *owner, struct cm_channel *to)
+{
+	withdraw(channel, owner, NULL, to);
+}
+
+void cm_channel_withdraw_join(struct cm_channel *channel, const struct cm_join *join)
+{
+	withdraw(channel, NULL, join, NULL);
 }
 
 /* ------------------------------------------------------------------ life */

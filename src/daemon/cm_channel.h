@@ -18,6 +18,7 @@
 #include "daemon/loop.h"
 
 struct cm_id;
+struct cm_join;
 
 struct cm_channel {
 	struct cm_object object;
@@ -43,5 +44,7 @@ uint64_t cm_channel_read(const struct cm_channel *channel);
 /* Takes back what the program hasn't read of `owner`'s events; `to`: sends them there; NULL:
  * nowhere. */
 void cm_channel_withdraw(struct cm_channel *channel, struct cm_id *owner, struct cm_channel *to);
+/* Of the events of a group that an identifier has joined. */
+void cm_channel_withdraw_join(struct cm_channel *channel, const struct cm_join *join);
 
 #endif

@@ -50,6 +50,8 @@ cm_command cm_command_create_id, cm_command_destroy_id, cm_command_migrate_id;
 cm_command cm_command_bind, cm_command_resolve_addr, cm_command_resolve_route;
 /* cm_query.c */
 cm_command cm_command_query, cm_command_init_qp_attr, cm_command_set_option;
+/* cm_mcast.c */
+cm_command cm_command_join_mcast, cm_command_leave_mcast;
 /* cm_connect.c */
 cm_command cm_command_connect, cm_command_listen, cm_command_accept, cm_command_reject;
 cm_command cm_command_disconnect, cm_command_notify;

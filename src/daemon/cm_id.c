@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "daemon/cm_client.h"
+#include "daemon/cm_mcast.h"
 #include "daemon/cm_service.h"
 #include "daemon/loop.h"
 #include "daemon/server.h"
@@ -27,7 +28,7 @@ struct cm_id *cm_id_find(const struct cm_request *request, uint32_t handle)
 
 /* ------------------------------------------------------------------ events */
 
-static void post(struct cm_id *id, const struct rdma_ucm_event_resp *event)
+void cm_id_post(struct cm_id *id, const struct rdma_ucm_event_resp *event)
 {
 	if (cm_channel_post(id->channel, event))
 		log_error("no memory for an event of the RDMA CM: a program may wait in vain");
@@ -38,7 +39,7 @@ void cm_id_event_with(struct cm_id *id, struct rdma_ucm_event_resp *event)
 	event->uid = id->uid;
 	event->id = id->object.handle;
 	if (id->uid)
-		post(id, event);
+		cm_id_post(id, event);
 }
 
 void cm_id_event(struct cm_id *id, uint32_t type, int status)
@@ -119,6 +120,7 @@ int cm_id_make(struct cm_channel *channel, uint16_t port_space, uint8_t type, st
 	id->port_space = port_space;
 	id->type = type;
 	list_init(&id->requests);
+	list_init(&id->joins);
 	list_init(&id->request_node);
 	list_init(&id->port.node);
 	list_init(&id->question.node);
@@ -134,6 +136,7 @@ void cm_id_free(struct cm_id *id)
 	struct cm_service *service = cm_id_service(id);
 
 	drop_requests(id);
+	cm_mcast_leave_all(id);
 	cm_id_drop_request(id);
 	neighbour_forget(&service->neighbours, &id->question);
 	if (id->endpoint)

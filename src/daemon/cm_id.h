@@ -65,6 +65,7 @@ struct cm_id {
 	struct neighbour_question question; /* in ID_ADDR_QUERY */
 	struct cm_endpoint *endpoint;	    /* NULL: no connection yet */
 	uint32_t reported;		    /* events that its program got, or gets next */
+	struct list joins;		    /* struct cm_join.node (cm_mcast.h) */
 	/* A listener's. */
 	uint32_t backlog;
 	struct list requests; /* identifiers whose CONNECT_REQUEST its program may not have read */
@@ -86,6 +87,8 @@ void cm_id_free(struct cm_id *id);
 /* The event goes to its channel, with its handle and uid; nowhere if it has no uid yet. */
 void cm_id_event(struct cm_id *id, uint32_t type, int status);
 void cm_id_event_with(struct cm_id *id, struct rdma_ucm_event_resp *event);
+/* One that has a handle and uid already: those of a group that it has joined. */
+void cm_id_post(struct cm_id *id, const struct rdma_ucm_event_resp *event);
 
 /* Takes the device that has the address path.local. False: none has it. */
 bool cm_id_take_device(struct cm_id *id);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a client of the `rdma_cm` node names by a handle: channels and identifiers. */
+/* What a client of the `rdma_cm` node names by a handle: channels, identifiers, and groups that
+ * those have joined. */
 #ifndef VERBENA_DAEMON_CM_OBJECT_H
 #define VERBENA_DAEMON_CM_OBJECT_H
 
@@ -9,7 +10,7 @@
 
 struct cm_client;
 
-enum cm_kind { CM_KIND_CHANNEL, CM_KIND_ID, CM_KINDS };
+enum cm_kind { CM_KIND_CHANNEL, CM_KIND_ID, CM_KIND_JOIN, CM_KINDS };
 
 struct cm_object {
 	enum cm_kind kind;

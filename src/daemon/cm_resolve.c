@@ -21,6 +21,7 @@
 #include "daemon/route.h"
 #include "daemon/server.h"
 #include "daemon/user.h"
+#include "wire/flow.h"
 
 /* ------------------------------------------------------------------ the device */
 
@@ -139,6 +140,10 @@ static int find_way(struct cm_id *id)
 		return err;
 	cm_address_gid(&id->destination, id->path.remote);
 	id->path.traffic_class = id->tos;
+	/* Nobody is there to connect to; the datagrams' way is another (mcast.h). */
+	id->path.on_host = true;
+	if (flow_is_multicast(id->path.remote))
+		return 0;
 	id->path.on_host = route_is_local(server, id->path.remote);
 	if (id->path.on_host && service->force_wire && service->wire.service)
 		id->path.on_host = false;
@@ -146,6 +151,14 @@ static int find_way(struct cm_id *id)
 		return 0;
 	cm_service_open_wire(service);
 	return service->wire.service ? 0 : -ENODEV;
+}
+
+static bool is_group(const union cm_address *address)
+{
+	uint8_t gid[16];
+
+	cm_address_gid(address, gid);
+	return flow_is_multicast(gid);
 }
 
 static void resolved(struct cm_id *id, int status)
@@ -176,11 +189,14 @@ static int find_neighbour(struct cm_id *id, uint32_t timeout_ms)
 static int resolve(struct cm_id *id, const union cm_address *to, uint32_t timeout_ms)
 {
 	id->destination = *to;
-	if (!cm_address_port(to))
+	if (!cm_address_port(to) && !is_group(to))
 		return -EINVAL;
 	if (cm_address_is_any(to))
 		set_loopback(&id->destination);
-	int err = find_source(id, &id->destination);
+	/* With an address of its own it reaches groups on that interface, whatever the routes say.
+	 */
+	bool knows = is_group(to) && !cm_address_is_any(&id->source);
+	int err = knows ? 0 : find_source(id, &id->destination);
 
 	if (err)
 		return err;

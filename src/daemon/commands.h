@@ -32,6 +32,8 @@ command_fn command_create_cq, command_resize_cq, command_destroy_cq;
 command_fn command_create_srq, command_modify_srq, command_destroy_srq;
 /* qp.c */
 command_fn command_create_qp, command_destroy_qp;
+/* mcast.c */
+command_fn command_attach_mcast, command_detach_mcast;
 /* route.c */
 command_fn command_route;
 /* ah.c */

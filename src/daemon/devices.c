@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "daemon/cm_service.h"
+#include "daemon/mcast.h"
 #include "daemon/server.h"
 
 /* Many addresses come at once when an interface comes up. */
@@ -27,6 +28,7 @@ static void refresh(struct devices *devices)
 	for (uint32_t i = 0; i < devices->count; i++)
 		device_refresh(&devices->device[i], list, (unsigned int)count);
 	free(list);
+	mcast_refresh(devices->server);
 	cm_service_network_changed(devices->server);
 }
 

@@ -60,6 +60,10 @@ static const struct command commands[] = {
 					 RESPONSE(ib_uverbs_create_qp_resp), .makes = true},
 	[IB_USER_VERBS_CMD_DESTROY_QP] = {command_destroy_qp, REQUEST(ib_uverbs_destroy_qp),
 					  RESPONSE(ib_uverbs_destroy_qp_resp)},
+	/* Told anew by processes that return. */
+	[IB_USER_VERBS_CMD_ATTACH_MCAST] = {command_attach_mcast, REQUEST(ib_uverbs_attach_mcast),
+					    .makes = true},
+	[IB_USER_VERBS_CMD_DETACH_MCAST] = {command_detach_mcast, REQUEST(ib_uverbs_detach_mcast)},
 	[IB_USER_VERBS_CMD_CREATE_SRQ] = {command_create_srq, REQUEST(ib_uverbs_create_srq),
 					  RESPONSE(ib_uverbs_create_srq_resp), .makes = true},
 	[IB_USER_VERBS_CMD_MODIFY_SRQ] = {command_modify_srq, REQUEST(ib_uverbs_modify_srq)},

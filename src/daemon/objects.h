@@ -78,7 +78,8 @@ struct qp {
 	struct cq *send_cq, *recv_cq;
 	struct srq *srq; /* NULL: none */
 	uint32_t qpn;
-	uint8_t type; /* enum ib_uverbs_qp_type */
+	uint8_t type;	    /* enum ib_uverbs_qp_type */
+	struct list groups; /* struct attachment.by_qp (mcast.h) */
 };
 
 struct ah {

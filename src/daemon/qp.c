@@ -10,9 +10,11 @@
 #include "daemon/conn.h"
 #include "daemon/context.h"
 #include "daemon/dispatch.h"
+#include "daemon/mcast.h"
 #include "daemon/process.h"
 #include "daemon/user.h"
 #include "proto/limits.h"
+#include "wire/packet.h"
 
 /* What the command's handles lead to. */
 struct parts {
@@ -65,7 +67,7 @@ static int take_qpn(const struct request *request, uint32_t *qpn)
 
 	if (old) {
 		*qpn = old->number;
-		return *qpn >> LIMIT_QP_BITS != process->slot
+		return *qpn >> LIMIT_QP_BITS != process->slot || *qpn == WIRE_MULTICAST_QPN
 			       ? -EINVAL
 			       : ids_claim(&process->qpns, *qpn & (LIMIT_QPS_PER_SLOT - 1));
 	}
@@ -74,12 +76,21 @@ static int take_qpn(const struct request *request, uint32_t *qpn)
 	if (err)
 		return -ENOMEM;
 	*qpn = process->slot << LIMIT_QP_BITS | index;
-	return 0;
+	if (*qpn != WIRE_MULTICAST_QPN)
+		return 0;
+	/* The groups' number: the next one, then. */
+	uint32_t reserved = index;
+
+	err = ids_take(&process->qpns, &index);
+	ids_give(&process->qpns, reserved);
+	*qpn = process->slot << LIMIT_QP_BITS | index;
+	return err ? -ENOMEM : 0;
 }
 
 static void qp_fill(struct qp *qp, const struct parts *parts, uint8_t type)
 {
 	qp->type = type;
+	list_init(&qp->groups);
 	qp->pd = parts->pd;
 	qp->send_cq = parts->send_cq;
 	qp->recv_cq = parts->recv_cq;
@@ -130,6 +141,7 @@ int command_create_qp(struct request *request, void *response)
 
 void qp_release(struct qp *qp)
 {
+	mcast_detach_all(qp);
 	ids_give(&qp->object.context->process->qpns, qp->qpn & (LIMIT_QPS_PER_SLOT - 1));
 	if (qp->srq)
 		qp->srq->object.users--;

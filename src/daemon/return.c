@@ -14,6 +14,7 @@
 #include "daemon/context.h"
 #include "daemon/dispatch.h"
 #include "daemon/link.h"
+#include "daemon/mcast.h"
 #include "daemon/process.h"
 #include "daemon/server.h"
 #include "daemon/user.h"
@@ -159,6 +160,7 @@ int command_returned(struct request *request, void *response)
 	end_claims_of(process);
 	end_claims_on(process->server, process->slot);
 	serve_waiting(process->server, awaited_by, process->slot);
+	mcast_settle(process->server);
 	log_info("process %d (%s) is back with all that it holds", process->pid, process->comm);
 	return 0;
 }
@@ -168,6 +170,7 @@ void return_end(struct process *process)
 	end_claims_on(process->server, process->slot);
 	serve_waiting(process->server, process->awaited_by, process->slot);
 	free(process->claims);
+	mcast_settle(process->server);
 }
 
 /* ------------------------------------------------------------------ absents */
@@ -195,6 +198,7 @@ static void on_death(struct watch *watch, uint32_t events)
 	wire_slot_done(&server->wire, slot);
 	end_claims_on(server, slot);
 	serve_waiting(server, awaited_by, slot);
+	mcast_settle(server);
 	attach_resume(server);
 }
 

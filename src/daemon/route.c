@@ -17,6 +17,7 @@
 #include "daemon/dispatch.h"
 #include "daemon/server.h"
 #include "daemon/wire_socket.h"
+#include "wire/flow.h"
 
 union address {
 	struct sockaddr any;
@@ -99,6 +100,13 @@ int route_find(const struct device *device, uint32_t port, uint32_t sgid_index,
 		return -EINVAL;
 	*resp = (struct proto_route_resp){.ifindex = from->ifindex};
 	memcpy(resp->sgid, from->gid, sizeof(resp->sgid));
+	if (flow_is_multicast(dgid)) {
+		bool same = is_v4(from->gid) == is_v4(dgid);
+
+		resp->flags = PROTO_ROUTE_GROUP |
+			      (device->server->wire.count && same ? PROTO_ROUTE_WIRE : 0);
+		return 0;
+	}
 	bool local = route_is_local(device->server, dgid);
 
 	if (local)

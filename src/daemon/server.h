@@ -28,6 +28,7 @@
 #include "daemon/wire.h"
 
 struct cm_service;
+struct mcast;
 struct user;
 
 struct server_options {
@@ -38,7 +39,7 @@ struct server_options {
 struct server {
 	struct loop loop;
 	char dir[PATH_MAX];
-	int dir_fd, lock_fd, pid_fd, spare_fd; /* -1: not open */
+	int dir_fd, lock_fd, pid_fd, spare_fd;	    /* -1: not open */
 	struct watch uverbs, rdma_cm, ctl, signals; /* uverbs: the first device's node */
 	void (*node_ready)(struct watch *watch, uint32_t events); /* of the other devices' nodes */
 	bool keep_uverbs, keep_rdma_cm, keep_ctl; /* a service manager's: their files stay */
@@ -60,6 +61,7 @@ struct server {
 	struct roster roster;
 	struct share share;
 	struct cm_service *cm;
+	struct mcast *mcast;
 };
 
 /* Serves until told to stop or idle. 0, or -errno after a line in the log. */

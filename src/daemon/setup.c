@@ -22,6 +22,7 @@
 #include "daemon/activation.h"
 #include "daemon/attach.h"
 #include "daemon/cm_service.h"
+#include "daemon/mcast.h"
 #include "daemon/return.h"
 #include "daemon/server.h"
 #include "proto/cm.h"
@@ -377,6 +378,11 @@ int setup(struct server *server, const struct server_options *options)
 		log_error("can't keep the places of programs that are running: %s", strerror(-err));
 		goto out_undo;
 	}
+	err = mcast_open(server);
+	if (err) {
+		log_error("can't make the table of multicast groups: %s", strerror(-err));
+		goto out_undo;
+	}
 	devices_init(&server->devices, server);
 	err = cm_service_open(server);
 	if (err) {
@@ -426,6 +432,7 @@ void setup_undo(struct server *server)
 	close_watch(server, &server->rdma_cm, server->keep_rdma_cm ? NULL : PROTO_CM_NODE);
 	close_watch(server, &server->ctl, server->keep_ctl ? NULL : "ctl");
 	cm_service_close(server);
+	mcast_close(server);
 	for (uint32_t i = 1; i < server->devices.count; i++)
 		close_watch(server, &server->devices.device[i].listener,
 			    server->devices.device[i].node);

@@ -12,6 +12,7 @@
 #include "daemon/cm_show.h"
 #include "daemon/context.h"
 #include "daemon/counters.h"
+#include "daemon/mcast.h"
 #include "daemon/pinned.h"
 #include "daemon/process.h"
 #include "daemon/server.h"
@@ -239,6 +240,36 @@ static void show_kind(const struct process *process, enum object_kind kind, stru
 	}
 }
 
+/* What a queue pair is attached to. */
+static void show_groups(const struct qp *qp, struct text *out)
+{
+	char gid[INET6_ADDRSTRLEN], listening[128];
+
+	list_for_each(node, &qp->groups) {
+		const struct attachment *a = container_of(node, struct attachment, by_qp);
+
+		gid_format(gid, sizeof(gid), a->group->gid);
+		mcast_listening(a->group, listening, sizeof(listening));
+		json_open(out, NULL, '{');
+		json_number(out, "pid", (uint64_t)qp->object.context->process->pid);
+		json_words(out, "comm", qp->object.context->process->comm);
+		json_number(out, "qpn", qp->qpn);
+		json_words(out, "gid", gid);
+		json_words(out, "interfaces", listening);
+		json_close(out, '}');
+	}
+}
+
+static void show_attachments(const struct process *process, struct text *out)
+{
+	list_for_each(node, &process->contexts) {
+		struct context *context = container_of(node, struct context, node);
+
+		list_for_each(entry, &context->objects[OBJECT_QP])
+			show_groups(container_of(entry, struct qp, object.node), out);
+	}
+}
+
 static void show_process(const struct process *process, struct text *out)
 {
 	uint64_t limit = pinned_limit(process);
@@ -293,5 +324,10 @@ void show_resources(const struct server *server, const struct show_for *who, str
 				show_kind(server->slots.process[slot], (enum object_kind)kind, out);
 		json_close(out, ']');
 	}
+	json_open(out, "mcast", '[');
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
+		if (may_see(who, server->slots.process[slot]))
+			show_attachments(server->slots.process[slot], out);
+	json_close(out, ']');
 	json_close(out, '}');
 }

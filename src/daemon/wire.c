@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "daemon/activation.h"
 #include "daemon/loop.h"
+#include "daemon/wire_group.h"
 #include "daemon/wire_socket.h"
 
 enum { STEP = 16, OWNER_MS = 1000, FILES_SHARE = 4 };
@@ -325,6 +326,7 @@ static int prepare(struct wire *wire, uint32_t slot, uid_t uid)
 		err = wire_socket_lock(wire->fd[slot]);
 	if (err)
 		return err;
+	wire_group_leave_all(wire->fd[slot]);
 	wire_socket_reset(wire->fd[slot]);
 	wire_socket_room(wire->fd[slot], true);
 	return prove(wire, slot);
@@ -365,6 +367,7 @@ void wire_slot_done(struct wire *wire, uint32_t slot)
 {
 	if (wire->leaving || slot + 1 >= wire->count)
 		return;
+	wire_group_leave_all(wire->fd[slot]);
 	wire_socket_room(wire->fd[slot], false);
 	wire_socket_drain(wire->fd[slot]);
 	wire_socket_steer(wire->fd[0]);

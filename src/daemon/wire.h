@@ -23,6 +23,10 @@
  * before it is given out. Where that doesn't arrive, the slot goes without the wire, `verbena
  * status` says so, and the group is made anew when nobody is attached.
  *
+ * Datagrams to multicast groups come to each socket that is a member (mcast.h), past the program
+ * and the places. A process can make its socket a member of any group; so could it attach a queue
+ * pair, which needs no privilege either.
+ *
  * A process may have left a copy of its socket with another one when it ended. So a place that
  * somebody of another user had gets another socket before it is given out: the old one leaves the
  * group, and the last one of the group takes its place.

@@ -21,12 +21,16 @@
 #include <unistd.h>
 
 #include "proto/limits.h"
+#include "wire/packet.h"
 
 #ifndef UDP_GRO
 #define UDP_GRO 104
 #endif
 #ifndef UDP_NO_CHECK6_RX
 #define UDP_NO_CHECK6_RX 102
+#endif
+#ifndef IPV6_MULTICAST_ALL
+#define IPV6_MULTICAST_ALL 29 /* Linux 4.20 */
 #endif
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71 /* Linux 5.14 */
@@ -48,6 +52,11 @@ static int set_options(int fd, bool ipv6)
 {
 	int err = set(fd, IPPROTO_UDP, UDP_GRO, 1);
 
+	/* Of groups only what this socket has joined (wire_group.h), not what anybody has. */
+	if (!err)
+		err = set(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0);
+	if (!err && ipv6)
+		err = set(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
 	/* Both protocols' options also on a socket for both. Not to be fragmented: then the
 	 * identification of an IPv4 packet is 0, and the ICRC covers it. */
 	if (!err)
@@ -125,15 +134,15 @@ int wire_socket_guard(void)
 
 /* ------------------------------------------------------------------ filters */
 
-#define LOAD_SLOT(at)                                               \
-	BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (at)),                   \
-		BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, LIMIT_QP_BITS), \
-		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, LIMIT_SLOTS - 1)
-
 int wire_socket_steer(int fd)
 {
 	/* It sees the packet from its payload on. One that is too short gives 0, the daemon's. */
-	struct sock_filter code[] = {LOAD_SLOT(QPN_WORD), BPF_STMT(BPF_RET | BPF_A, 0)};
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, QPN_WORD),
+		BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, LIMIT_QP_BITS),
+		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, LIMIT_SLOTS - 1),
+		BPF_STMT(BPF_RET | BPF_A, 0),
+	};
 	const struct sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
 
 	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof(program)) < 0
@@ -143,9 +152,13 @@ int wire_socket_steer(int fd)
 
 int wire_socket_filter(int fd, uint32_t slot)
 {
-	/* This one sees the UDP header, too. */
+	/* This one sees the UDP header, too. What goes to a group comes to each socket that has
+	 * joined it, whatever its place. */
 	struct sock_filter code[] = {
-		LOAD_SLOT(UDP_HEADER + QPN_WORD),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, UDP_HEADER + QPN_WORD),
+		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, WIRE_MULTICAST_QPN),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, WIRE_MULTICAST_QPN, 2, 0),
+		BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, LIMIT_QP_BITS),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, slot, 0, 1),
 		BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
 		BPF_STMT(BPF_RET | BPF_K, 0),

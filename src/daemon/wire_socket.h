@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WIRE_PORT 4791
+#include "wire/packet.h" /* WIRE_PORT */
 
 /* Of AF_INET6 (for both protocols) or AF_INET, with its options, not bound. A descriptor or -errno.
  */
@@ -29,7 +29,7 @@ int wire_socket_guard(void);
 
 /* The program that finds the place of a packet's slot in the group of `fd`. 0 or -errno. */
 int wire_socket_steer(int fd);
-/* Only packets for QPNs of this slot get in. 0; -EPERM it is locked; -errno. */
+/* Only packets for QPNs of this slot, and for groups, get in. 0; -EPERM it is locked; -errno. */
 int wire_socket_filter(int fd, uint32_t slot);
 int wire_socket_lock(int fd); /* its filter stays as it is, for good */
 

@@ -131,6 +131,10 @@ static void dispatch(struct hca *hca, struct link *link, const struct ring_heade
 	uint32_t index = record_qpn(h->dst) & (LIMIT_QPS_PER_SLOT - 1);
 	struct qp *qp = hca->qps[index];
 
+	if (unlikely(h->kind == REC_UD && record_qpn(h->dst) == WIRE_MULTICAST_QPN)) {
+		responder_group(hca, h, payload, room);
+		return;
+	}
 	if (unlikely(!qp || h->kind >= REC_KINDS))
 		return; /* gone since; the peer's timer tells it */
 	lock_take(&qp->lock);

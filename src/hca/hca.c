@@ -21,6 +21,7 @@
 #include "hca/capture.h"
 #include "hca/engine.h"
 #include "hca/link.h"
+#include "hca/mcast.h"
 #include "hca/wire.h"
 
 static struct hca *_Atomic instance;
@@ -92,6 +93,13 @@ static int hca_attach(struct hca *hca)
 	hca->wire_fd = wire.socket;
 	hca->park_fd = wire.park;
 	hca->wire_flags = wire.flags;
+	err = mcast_make(hca, wire.groups);
+	if (wire.groups >= 0)
+		close(wire.groups);
+	if (err) {
+		daemon_close(&hca->conn);
+		return err;
+	}
 	start_stay();
 	hca->slot = resp.slot;
 	hca->cookie = resp.cookie;
@@ -103,6 +111,7 @@ static void hca_free(struct hca *hca)
 {
 	link_free_self(hca);
 	wire_unmake(hca);
+	mcast_unmake(hca);
 	if (hca->pub)
 		munmap(hca->pub, PUB_SIZE);
 	if (hca->event_fd >= 0)

@@ -128,6 +128,7 @@ struct ah {
 	struct list held;
 	struct ib_uverbs_ah_attr request; /* as the daemon was told */
 	bool wire;			  /* to another host */
+	bool group;			  /* multicast: mcast.h */
 	uint32_t ifindex;		  /* of its source address */
 	struct record_ud to; /* what a request takes of it when it is posted; no Q_Key */
 };
@@ -216,7 +217,7 @@ enum send_flag { /* struct send_wqe.flags */
 		 SEND_BLOCKING = 32,   /* counted in qp.blocking_out */
 		 SEND_ANSWERED = 64,   /* a READ's or atomic's data is in place */
 		 SEND_BY_RING = 128,   /* a WRITE that the peer must execute, though we reach it */
-		 SEND_BEGUN = 256,     /* `psn` is set, and counted */
+		 SEND_BEGUN = 256,     /* `psn` is set, and counted; to a group: qp.fanout is its */
 		 SEND_SETTLED = 512,   /* counted in qp.settled_out */
 		 SEND_BORROWED = 1024, /* inline, and in the program's memory: see sq_post() */
 };
@@ -244,7 +245,7 @@ struct send_wqe {
 			struct record_ud to; /* a copy: the AH may end before */
 			uint32_t remote_qpn;
 			uint32_t ifindex;
-			bool wire;
+			bool wire, group;
 		} ud;
 	};
 	union {
@@ -305,6 +306,9 @@ struct qp {
 
 	struct send_queue sq;
 	struct recv_queue rq;
+
+	struct list groups;    /* that it is attached to; under engine (mcast.c) */
+	struct fanout *fanout; /* of a datagram to a group; NULL: it has sent none */
 
 	struct wire_qp *wire; /* the carrier to another host, else NULL; RC and UC: wire.h */
 	uint32_t ud_psn;      /* of the next datagram */
@@ -434,7 +438,8 @@ struct hca {
 
 	int doorbell; /* eventfd: peers and this process wake the engine thread by it */
 	struct lock engine;
-	struct qp **qps; /* by index; written under engine */
+	struct mcast *mcast; /* groups: mcast.h */
+	struct qp **qps;     /* by index; written under engine */
 	struct list links;
 	struct link *_Atomic link_by_slot[LIMIT_SLOTS];
 	struct link *self;

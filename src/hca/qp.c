@@ -18,6 +18,8 @@
 
 void qp_ex_init(struct qp *qp);
 
+#define LINGER_NS 1000000000ull /* for what a UD QP has posted, when it ends */
+
 /* ------------------------------------------------------------------ creating */
 
 static int check_caps(const struct ibv_qp_cap *cap)
@@ -121,6 +123,7 @@ static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_a
 	list_init(&qp->inbound);
 	list_init(&qp->srq_wait);
 	list_init(&qp->rnr_node);
+	list_init(&qp->groups);
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
 		qp->has_ex = true;
 		qp_ex_init(qp);
@@ -140,6 +143,7 @@ static void qp_free(struct qp *qp)
 	if (qp->sq.wqes)
 		munmap(qp->sq.wqes, (size_t)(qp->sq.mask + 1) * qp->sq.stride);
 	rq_free(&qp->rq);
+	free(qp->fanout);
 	pthread_mutex_destroy(&qp->ibv.mutex);
 	pthread_cond_destroy(&qp->ibv.cond);
 	free(qp);
@@ -570,11 +574,34 @@ static void unpublish(struct qp *qp)
 	lock_give(&hca->engine);
 }
 
+static bool datagrams_wait(struct qp *qp)
+{
+	lock_take(&qp->lock);
+	bool yes = qp->type == IBV_QPT_UD && qp->state == IBV_QPS_RTS &&
+		   qp->sq.next != qp->sq.head && qp->hca->conn.fd >= 0;
+
+	lock_give(&qp->lock);
+	return yes;
+}
+
+/* A card has sent what was posted; here a datagram may wait for a link, because it is the first to
+ * its process. A program that asked for no completion ends its QP now. */
+static void send_last_datagrams(struct qp *qp)
+{
+	uint64_t until = now_ns() + LINGER_NS;
+
+	while (datagrams_wait(qp) && now_ns() < until)
+		engine_poll(qp->hca);
+}
+
 int qp_destroy(struct ibv_qp *ibv)
 {
 	struct qp *qp = qp_of(ibv);
 	uint32_t peer = peer_slot(qp);
 
+	if (!list_empty(&qp->groups))
+		return EBUSY;
+	send_last_datagrams(qp);
 	take_in_arrived(qp);
 	unpublish(qp);
 	wait_for_fetchers(qp, peer);

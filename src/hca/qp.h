@@ -67,6 +67,7 @@ static inline void qp_record(struct qp *qp, struct ring_header *h, enum record_k
 }
 
 /* ---- send queue (sq.c) */
+enum step { STEP_DONE, STEP_WAIT, STEP_FAILED };
 int sq_init(struct send_queue *sq, const struct ibv_qp_cap *cap);
 static inline struct send_wqe *sq_at(const struct send_queue *sq, uint32_t count)
 {
@@ -80,10 +81,15 @@ static inline void sq_address(struct send_wqe *wqe, const struct ah *ah, uint32_
 	wqe->ud.to.qkey = qkey;
 	wqe->ud.remote_qpn = qpn;
 	wqe->ud.wire = ah->wire;
+	wqe->ud.group = ah->group;
 	wqe->ud.ifindex = ah->ifindex;
 }
 /* Starts what may start, in order. Rings the peer. */
 void sq_run(struct qp *qp);
+/* Puts a datagram into a link's ring: STEP_WAIT when it isn't up or has no room, the QP is woken
+ * then; STEP_FAILED: its memory isn't there, it has failed. */
+enum step sq_put_datagram(struct qp *qp, struct send_wqe *wqe, struct link *link,
+			  const struct iovec *local, int count);
 /* Completes the oldest WQE with success (or an error, which fails the QP). */
 void sq_complete(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status);
 void sq_flush(struct qp *qp);
@@ -107,7 +113,6 @@ static inline uint32_t sq_packets(const struct qp *qp, const struct send_wqe *wq
 int sq_segments(struct qp *qp, const struct send_wqe *wqe, uint32_t access, struct iovec *out);
 
 /* ---- one-sided operations executed here (onesided.c) */
-enum step { STEP_DONE, STEP_WAIT, STEP_FAILED };
 /* A status that no completion has: the peer imported the region, and must execute it itself. */
 #define ASK_PEER ((enum ibv_wc_status)0x7fff)
 bool onesided_direct(const struct qp *qp);
@@ -132,6 +137,9 @@ void responder_request(struct qp *qp, const struct ring_header *h, const uint8_t
 		       uint32_t room);
 void responder_ud(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
 		  uint32_t room);
+/* A datagram for a group. qp.lock isn't held. */
+void responder_group(struct hca *hca, const struct ring_header *h, const uint8_t *payload,
+		     uint32_t room);
 /* Goes on with messages that waited (a receive was posted, the ring has room). */
 void responder_resume(struct qp *qp);
 void responder_drop_inbound(struct qp *qp);

@@ -18,7 +18,8 @@
  *   WRITE_DATA  a piece of an RDMA WRITE: struct record_remote, then bytes; imm is the immediate
  * data. Only the piece with REC_LAST is a request of its own. READ_REQ    struct record_remote
  *   ATOMIC_REQ  struct record_atomic
- *   UD          struct record_ud, then payload; no msn
+ *   UD          struct record_ud, then payload; no msn. To WIRE_MULTICAST_QPN: for each QP that is
+ *               attached to the group `dgid`
  * Responses (responder to requester):
  *   ACK         nothing but `ack`
  *   NAK         request msn failed; imm is enum ibv_wc_status for its completion

@@ -18,6 +18,7 @@
 #include "hca/cq.h"
 #include "hca/engine.h"
 #include "hca/link.h"
+#include "hca/mcast.h"
 #include "hca/mr.h"
 #include "hca/peer.h"
 #include "hca/qp.h"
@@ -285,6 +286,10 @@ static void drop_datagram(struct qp *qp)
 {
 	log_info("QP 0x%x: a datagram to QP 0x%x is dropped, its process doesn't take it",
 		 qp->ibv.qp_num, sq_at(&qp->sq, qp->sq.acked)->ud.remote_qpn);
+	if (sq_at(&qp->sq, qp->sq.acked)->ud.group) {
+		mcast_skip(qp);
+		return;
+	}
 	link_unwait(qp);
 	sq_complete(qp, sq_at(&qp->sq, qp->sq.acked), IBV_WC_SUCCESS);
 	sq_run(qp);

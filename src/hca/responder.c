@@ -15,6 +15,7 @@
 #include "hca/execute.h"
 #include "hca/foreign.h"
 #include "hca/link.h"
+#include "hca/mcast.h"
 #include "hca/mr.h"
 #include "hca/qp.h"
 #include "hca/srq.h"
@@ -637,20 +638,56 @@ uint64_t responder_scan(struct hca *hca, uint64_t now)
 
 /* ------------------------------------------------------------------ datagrams */
 
-void responder_ud(struct qp *qp, const struct ring_header *h, const uint8_t *payload, uint32_t room)
+/* What a record says. False: it is too short for it. */
+static bool read_datagram(const struct ring_header *h, const uint8_t *payload, uint32_t room,
+			  struct record_ud *ud)
 {
-	struct record_ud ud;
+	if (room < sizeof(*ud) || h->length > room - sizeof(*ud))
+		return false;
+	memcpy(ud, payload, sizeof(*ud));
+	return true;
+}
 
-	if (record_qpn(h->dst) != qp->ibv.qp_num || room < sizeof(ud) ||
-	    h->length > room - sizeof(ud))
-		return;
-	memcpy(&ud, payload, sizeof(ud));
+static void take_datagram(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
+			  const struct record_ud *ud)
+{
 	struct arrival arrival = arrival_of(h);
-
-	enum datagram_fate fate = datagram_execute(qp, &ud, &arrival, payload + sizeof(ud));
+	enum datagram_fate fate = datagram_execute(qp, ud, &arrival, payload + sizeof(*ud));
 
 	if (unlikely(fate == DATAGRAM_QKEY))
 		counters_rare(qp->hca, PUB_LOCAL_QKEY);
 	else if (unlikely(fate == DATAGRAM_NO_RECEIVE))
 		counters_rare(qp->hca, PUB_LOCAL_NO_RECEIVE);
+}
+
+void responder_ud(struct qp *qp, const struct ring_header *h, const uint8_t *payload, uint32_t room)
+{
+	struct record_ud ud;
+
+	if (record_qpn(h->dst) == qp->ibv.qp_num && read_datagram(h, payload, room, &ud))
+		take_datagram(qp, h, payload, &ud);
+}
+
+struct to_group {
+	const struct ring_header *h;
+	const uint8_t *payload;
+	struct record_ud ud;
+};
+
+static void take_one(struct qp *qp, void *arg)
+{
+	const struct to_group *to = arg;
+
+	lock_take(&qp->lock);
+	take_datagram(qp, to->h, to->payload, &to->ud);
+	lock_give(&qp->lock);
+}
+
+void responder_group(struct hca *hca, const struct ring_header *h, const uint8_t *payload,
+		     uint32_t room)
+{
+	struct to_group to = {.h = h, .payload = payload};
+
+	if (read_datagram(h, payload, room, &to.ud))
+		mcast_for_each(hca, to.ud.dgid, take_one, &to);
 }

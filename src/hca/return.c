@@ -27,6 +27,7 @@
 #include "hca/engine.h"
 #include "hca/foreign.h"
 #include "hca/link.h"
+#include "hca/mcast.h"
 #include "hca/qp.h"
 
 enum { RETURN_TRIES = 8 };
@@ -96,7 +97,9 @@ static int qp_again(struct daemon_conn *conn, struct list *held)
 	struct ib_uverbs_create_qp cmd = qp_create_command(container_of(held, struct qp, held));
 	struct ib_uverbs_create_qp_resp resp;
 
-	return daemon_create_qp(conn, &cmd, &resp);
+	int err = daemon_create_qp(conn, &cmd, &resp);
+
+	return err ? err : mcast_again(conn, container_of(held, struct qp, held));
 }
 
 static int ah_again(struct daemon_conn *conn, struct list *held)
@@ -267,6 +270,7 @@ static void take_wire(struct hca *hca, struct daemon_wire *wire)
 	keep_first(&hca->wire_fd, &wire->socket);
 	keep_first(&hca->park_fd, &wire->park);
 	hca->wire_flags |= wire->flags;
+	mcast_take_table(hca, wire->groups);
 }
 
 /* The new connections take the places of the old ones. */
@@ -309,6 +313,8 @@ static void fresh_close(struct fresh *fresh)
 		close(fresh->wire.socket);
 	if (fresh->wire.park >= 0)
 		close(fresh->wire.park);
+	if (fresh->wire.groups >= 0)
+		close(fresh->wire.groups);
 	for (size_t i = 0; i < fresh->count; i++)
 		daemon_close(&fresh->contexts[i]);
 	free(fresh->contexts);
@@ -318,7 +324,7 @@ static void fresh_close(struct fresh *fresh)
 /* Nobody has an entry in the books. */
 static int go_back(struct hca *hca)
 {
-	struct fresh fresh = {.event_fd = -1, .wire = {.socket = -1, .park = -1}};
+	struct fresh fresh = {.event_fd = -1, .wire = {.socket = -1, .park = -1, .groups = -1}};
 	int err = attach_again(hca, &fresh);
 
 	if (err)

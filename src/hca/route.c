@@ -36,6 +36,10 @@ int route_find(struct context *context, const struct ibv_global_route *grh, stru
 		log_warn("GID index %u is empty (ibv_devinfo -v lists the GIDs)", grh->sgid_index);
 		return EINVAL;
 	}
+	if (route->at.flags & PROTO_ROUTE_GROUP) {
+		log_warn("a connected QP can't have a multicast group for its destination");
+		return EINVAL;
+	}
 	route->wire = route_is_wire(context->hca, &route->at);
 	if (route->wire ? context->hca->wire != NULL : route->at.flags & PROTO_ROUTE_LOCAL)
 		return 0;

@@ -3,6 +3,8 @@
 #ifndef VERBENA_HCA_ROUTE_H
 #define VERBENA_HCA_ROUTE_H
 
+#include <netinet/in.h>
+
 #include "hca/hca.h"
 
 struct route {
@@ -22,6 +24,16 @@ static inline bool route_is_wire(const struct hca *hca, const struct proto_route
 	uint32_t way = at->flags & (PROTO_ROUTE_LOCAL | PROTO_ROUTE_WIRE);
 
 	return hca->wire_forced || (hca->wire && way == PROTO_ROUTE_WIRE);
+}
+
+/* Whether what goes to a group goes to other hosts as well (mcast.h). */
+static inline bool route_group_is_wire(const struct hca *hca, const struct proto_route_resp *at)
+{
+	const struct in6_addr *from = (const struct in6_addr *)at->sgid;
+	bool loopback =
+		IN6_IS_ADDR_V4MAPPED(from) ? at->sgid[12] == 127 : IN6_IS_ADDR_LOOPBACK(from);
+
+	return hca->wire && (at->flags & PROTO_ROUTE_WIRE) && (hca->wire_forced || !loopback);
 }
 
 #endif

@@ -17,6 +17,7 @@
 #include "hca/cq.h"
 #include "hca/engine.h"
 #include "hca/link.h"
+#include "hca/mcast.h"
 #include "hca/mr.h"
 #include "hca/qp.h"
 #include "hca/wire.h"
@@ -577,22 +578,9 @@ static enum step start_wire_datagram(struct qp *qp, struct send_wqe *wqe, const 
 	return STEP_DONE;
 }
 
-static enum step start_datagram(struct qp *qp, struct send_wqe *wqe)
+enum step sq_put_datagram(struct qp *qp, struct send_wqe *wqe, struct link *link,
+			  const struct iovec *local, int count)
 {
-	struct iovec local[LIMIT_SGE];
-	int count = sq_segments(qp, wqe, 0, local);
-
-	if (unlikely(wqe->length > 4096))
-		return fail_here(qp, wqe, IBV_WC_LOC_LEN_ERR);
-	if (unlikely(count < 0))
-		return fail_here(qp, wqe, IBV_WC_LOC_PROT_ERR);
-	if (unlikely(wqe->ud.wire))
-		return start_wire_datagram(qp, wqe, local, count);
-	uint32_t slot = wqe->ud.remote_qpn >> LIMIT_QP_BITS;
-	struct link *link = slot && slot < LIMIT_SLOTS ? link_get_datagram(qp->hca, slot) : NULL;
-
-	if (unlikely(!link || link_is(link, LINK_DOWN)))
-		return drop_datagram(qp, wqe);
 	uint32_t payload = sizeof(struct record_ud) + wqe->length;
 	struct ring_header *h = link_is(link, LINK_UP) ? link_begin(link, payload) : NULL;
 
@@ -617,13 +605,38 @@ static enum step start_datagram(struct qp *qp, struct send_wqe *wqe)
 		link_abandon(link, payload);
 		return fail_here(qp, wqe, IBV_WC_LOC_PROT_ERR);
 	}
-	if (capture_on(qp->hca))
+	if (capture_on(qp->hca) && !wqe->ud.group)
 		capture_show_datagram(qp, wqe, qp->ud_psn);
-	qp->ud_psn++;
 	link_send(link, h, payload);
 	link_notify(link);
-	sq_complete(qp, wqe, IBV_WC_SUCCESS);
 	return STEP_DONE;
+}
+
+static enum step start_datagram(struct qp *qp, struct send_wqe *wqe)
+{
+	struct iovec local[LIMIT_SGE];
+	int count = sq_segments(qp, wqe, 0, local);
+
+	if (unlikely(wqe->length > 4096))
+		return fail_here(qp, wqe, IBV_WC_LOC_LEN_ERR);
+	if (unlikely(count < 0))
+		return fail_here(qp, wqe, IBV_WC_LOC_PROT_ERR);
+	if (unlikely(wqe->ud.group))
+		return mcast_send(qp, wqe, local, count);
+	if (unlikely(wqe->ud.wire))
+		return start_wire_datagram(qp, wqe, local, count);
+	uint32_t slot = wqe->ud.remote_qpn >> LIMIT_QP_BITS;
+	struct link *link = slot && slot < LIMIT_SLOTS ? link_get_datagram(qp->hca, slot) : NULL;
+
+	if (unlikely(!link || link_is(link, LINK_DOWN)))
+		return drop_datagram(qp, wqe);
+	enum step step = sq_put_datagram(qp, wqe, link, local, count);
+
+	if (likely(step == STEP_DONE)) {
+		qp->ud_psn++;
+		sq_complete(qp, wqe, IBV_WC_SUCCESS);
+	}
+	return step;
 }
 
 void sq_run(struct qp *qp)

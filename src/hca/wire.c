@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "hca/counters.h"
 #include "hca/engine.h"
+#include "hca/mcast.h"
 
 enum {
 	COLD_AFTER = 2000,   /* looks in vain: about a millisecond of polling */
@@ -54,6 +55,8 @@ int wire_make(struct hca *hca)
 	/* The sender first: what wire_free() ends must have begun. */
 	int err = net_sender_init(&wire->tx);
 
+	/* Members on this host get theirs by the local carrier, see mcast.h. */
+	wire->tx.echo = hca->wire_forced;
 	if (!err)
 		err = net_receiver_init(&wire->rx, hca->wire_fd);
 	if (err) {
@@ -355,16 +358,62 @@ static enum wire_drop handle(struct wire *wire, struct qp *qp, const struct pack
 	return drop;
 }
 
+static void count_drop(struct wire *wire, enum wire_drop drop)
+{
+	pub_count(&wire->hca->pub->counters, PUB_DROP_QPN + drop - WIRE_DROP_QPN, 1);
+}
+
+struct to_group {
+	struct wire *wire;
+	const struct packet *packet;
+	const struct net_from *from;
+	enum wire_drop drop; /* WIRE_TAKEN once anybody took it */
+};
+
+static void take_one(struct qp *qp, void *arg)
+{
+	struct to_group *to = arg;
+
+	lock_take(&qp->lock);
+	enum wire_drop drop = wire_receive_datagram(qp, to->packet, to->from);
+
+	lock_give(&qp->lock);
+	if (drop != WIRE_TAKEN)
+		count_drop(to->wire, drop);
+	if (to->drop != WIRE_TAKEN)
+		to->drop = drop;
+}
+
+/* For each QP that is attached to it. */
+static const char *on_group(struct wire *wire, const struct packet *packet,
+			    const struct net_from *from)
+{
+	struct to_group to = {wire, packet, from, WIRE_DROP_QPN};
+
+	if (!pkey_fits(packet->pkey))
+		to.drop = WIRE_DROP_PKEY;
+	else if (packet_transport(packet->opcode) != PACKET_UD)
+		to.drop = WIRE_DROP_TRANSPORT;
+	if (to.drop == WIRE_DROP_QPN)
+		mcast_for_each(wire->hca, from->ip.destination, take_one, &to);
+	/* Nobody was asked. */
+	if (to.drop == WIRE_DROP_QPN || to.drop == WIRE_DROP_PKEY || to.drop == WIRE_DROP_TRANSPORT)
+		count_drop(wire, to.drop);
+	return drop_text[to.drop];
+}
+
 static const char *on_packet(void *arg, const struct packet *packet, const struct net_from *from)
 {
 	struct wire *wire = arg;
+	if (unlikely(packet->dest_qpn == WIRE_MULTICAST_QPN))
+		return on_group(wire, packet, from);
 	struct qp *qp = wire->hca->qps[packet->dest_qpn & (LIMIT_QPS_PER_SLOT - 1)];
 
 	enum wire_drop drop = handle(wire, qp, packet, from);
 
 	if (likely(drop == WIRE_TAKEN))
 		return NULL;
-	pub_count(&wire->hca->pub->counters, PUB_DROP_QPN + drop - WIRE_DROP_QPN, 1);
+	count_drop(wire, drop);
 	return drop_text[drop];
 }
 

@@ -68,7 +68,7 @@ struct wire {
 	uint64_t now;	/* ns: when the packets that are being taken in came; under hca.engine */
 	uint64_t heard; /* ns: when there was a packet last; under hca.engine */
 	bool bulk;	/* those were many; under hca.engine */
-	_Atomic uint32_t vain; /* looks in vain since the last packet; under hca.engine */
+	_Atomic uint32_t vain; /* looks in vain since the last packet */
 };
 
 struct wire_qp {

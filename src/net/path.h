@@ -10,7 +10,7 @@
 
 struct net_path {
 	struct icrc_path ip; /* the source port is that of `socket` */
-	uint32_t ifindex;    /* for link-local addresses */
+	uint32_t ifindex;    /* for link-local addresses and groups */
 	uint8_t hop_limit;   /* 0: the host's own */
 	uint8_t traffic_class;
 	bool one_by_one; /* the way doesn't take what the kernel would cut into packets */

@@ -58,7 +58,7 @@ static int set(int fd, int level, int option, int value)
 	return setsockopt(fd, level, option, &value, sizeof(value));
 }
 
-static int socket_options(int fd, bool ipv4)
+static int socket_options(int fd, bool ipv4, bool echo)
 {
 	/* Never fragmented by us: RoCE forbids it, and only then is the identification 0. */
 	int err = ipv4 ? set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
@@ -66,6 +66,9 @@ static int socket_options(int fd, bool ipv4)
 
 	if (!err && !ipv4)
 		err = set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+	if (!err)
+		err = ipv4 ? set(fd, IPPROTO_IP, IP_MULTICAST_LOOP, echo)
+			   : set(fd, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, echo);
 	if (err)
 		return -errno;
 	set(fd, SOL_SOCKET, SO_SNDBUF, SEND_BUFFER);
@@ -103,22 +106,25 @@ static int bound_port(int fd, uint16_t *port)
 	return 0;
 }
 
-/* QPs tend to have the same one, and saying it with each burst takes time. */
+/* QPs tend to have the same one, and saying it with each burst takes time. Groups have one of their
+ * own. */
 static uint8_t usual_hop_limit(int fd, bool ipv4, uint8_t wanted)
 {
-	if (wanted && (ipv4 ? set(fd, IPPROTO_IP, IP_TTL, wanted)
-			    : set(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, wanted)) == 0)
+	int level = ipv4 ? IPPROTO_IP : IPPROTO_IPV6;
+
+	if (wanted && set(fd, level, ipv4 ? IP_TTL : IPV6_UNICAST_HOPS, wanted) == 0 &&
+	    set(fd, level, ipv4 ? IP_MULTICAST_TTL : IPV6_MULTICAST_HOPS, wanted) == 0)
 		return wanted;
 	return 0;
 }
 
-static int socket_open(struct net_socket *s, bool ipv4, uint16_t port, uint8_t hop_limit)
+static int socket_open(struct net_socket *s, bool ipv4, bool echo, uint16_t port, uint8_t hop_limit)
 {
 	int fd = socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0)
 		return -errno;
-	int err = socket_options(fd, ipv4);
+	int err = socket_options(fd, ipv4, echo);
 
 	if (!err)
 		err = bind_near(fd, ipv4, port);
@@ -145,7 +151,7 @@ int net_path_bind(struct net_sender *sender, struct net_path *path, uint32_t flo
 	struct net_socket *s = &sender->socket[i];
 
 	if (s->fd < 0) {
-		int err = socket_open(s, ipv4, port, path->hop_limit);
+		int err = socket_open(s, ipv4, sender->echo, port, path->hop_limit);
 
 		if (err)
 			return err;
@@ -181,6 +187,8 @@ static void control_ipv4(struct control *c, const struct net_path *path, uint8_t
 	struct in_pktinfo from = {0};
 
 	memcpy(&from.ipi_spec_dst, path->ip.source + 12, 4);
+	if (flow_is_multicast(path->ip.destination))
+		from.ipi_ifindex = (int)path->ifindex;
 	memcpy(control_add(c, IPPROTO_IP, IP_PKTINFO, sizeof(from)), &from, sizeof(from));
 	if (path->traffic_class)
 		*(int *)control_add(c, IPPROTO_IP, IP_TOS, sizeof(int)) = path->traffic_class;
@@ -193,7 +201,7 @@ static void control_ipv6(struct control *c, const struct net_path *path, uint8_t
 	struct in6_pktinfo from = {0};
 
 	memcpy(&from.ipi6_addr, path->ip.source, 16);
-	if (flow_is_link_local(path->ip.destination))
+	if (flow_is_link_local(path->ip.destination) || flow_is_multicast(path->ip.destination))
 		from.ipi6_ifindex = path->ifindex;
 	memcpy(control_add(c, IPPROTO_IPV6, IPV6_PKTINFO, sizeof(from)), &from, sizeof(from));
 	if (path->traffic_class)

@@ -49,6 +49,7 @@ struct net_counters {
 
 struct net_sender {
 	struct net_socket socket[NET_SOCKETS];
+	bool echo; /* what goes to groups comes back to this host; set before the first path */
 	uint8_t *buffer;
 	struct net_path *path; /* of the burst */
 	uint32_t end;	       /* of the burst in the buffer */

@@ -37,6 +37,11 @@
 #define LIMIT_PKEYS 1u
 #define LIMIT_COMP_VECTORS 8u
 
+/* Multicast groups of the host, queue pairs in one, and attachments of all together. */
+#define LIMIT_MCAST_GROUPS 8192u
+#define LIMIT_MCAST_QPS 1024u
+#define LIMIT_MCAST_ATTACHED 65536u
+
 #define DEVICE_VENDOR_ID 0x766562u /* "veb": the bits say locally administered */
 #define DEVICE_PART_ID 4115u	   /* perftest offers inline and ibv_wr_* only for ids it knows */
 #define DEVICE_HW_VERSION 1u

@@ -29,7 +29,7 @@
 #include <rdma/ib_user_verbs.h>
 #include <stdint.h>
 
-#define PROTO_ABI 3u
+#define PROTO_ABI 4u
 #define PROTO_MAX_MESSAGE 4096u /* bytes of a request or a reply */
 #define PROTO_MAX_FDS 4u
 
@@ -82,9 +82,10 @@ enum proto_attach_flag {
 /*
  * Reply's descriptors: the event socket (SOCK_SEQPACKET, daemon to process). With PROTO_WIRE the
  * UDP socket of this process's slot follows: bound to port 4791, it gets the packets for the QPNs
- * of the slot. With PROTO_WIRE_PARK, last, what the process merely keeps open and hands to the next
+ * of the slot. With PROTO_WIRE_PARK what the process merely keeps open and hands to the next
  * daemon (as the fourth descriptor of PROTO_ATTACH_RETURN): the sockets of all slots are parked
- * there, so that they outlive a daemon, and no slot's place among them ever changes.
+ * there, so that they outlive a daemon, and no slot's place among them ever changes. With
+ * PROTO_GROUPS, last, the table of multicast groups (src/shm/groups.h), to be mapped read-only.
  */
 struct proto_attach_resp {
 	uint64_t cookie; /* names this process in GET_CONTEXT; not guessable */
@@ -96,6 +97,7 @@ enum proto_wire {
 	PROTO_WIRE = 1,
 	PROTO_WIRE_IPV6 = 2, /* the socket is of AF_INET6, for both; else of AF_INET */
 	PROTO_WIRE_PARK = 4,
+	PROTO_GROUPS = 8,
 };
 
 /* PROTO_LINK: introduce me to the process at `slot`. The reply says whether it can be; the
@@ -160,6 +162,8 @@ enum proto_route_flag {
 	PROTO_ROUTE_LOCAL =
 		1,	      /* an address of this host: its QPs are in processes of this daemon */
 	PROTO_ROUTE_WIRE = 2, /* packets can be sent there. Neither: nothing can be sent there */
+	PROTO_ROUTE_GROUP =
+		4, /* a multicast group: whatever else it says, members of this host are reached */
 };
 
 /* The response of CREATE_AH; what follows the handle stands where the kernel's drivers add theirs.

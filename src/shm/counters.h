@@ -49,7 +49,7 @@
 	X(TP_DUPLICATES, "wire", "duplicates")                                                   \
 	X(TP_CREDIT_WAITS, "wire", "credit_waits")                                               \
 	/* queues on the way */                                                                  \
-	X(TP_CONGESTED, "wire", "cnps_in")   /* our packets found one, their receiver says */    \
+	X(TP_CONGESTED, "wire", "cnps_in")    /* our packets found one, their receiver says */   \
 	X(MARKED, "wire", "congestion_marks") /* packets that came with the mark of one */       \
 	X(CNPS_OUT, "wire", "cnps_out")                                                          \
 	/* within the host */                                                                    \

@@ -13,6 +13,11 @@ bool flow_is_link_local(const uint8_t gid[16])
 	return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
 }
 
+bool flow_is_multicast(const uint8_t gid[16])
+{
+	return gid[0] == 0xff || (ip_is_v4(gid) && gid[12] >> 4 == 14);
+}
+
 static socklen_t address_v4(const uint8_t gid[16], uint16_t port, struct sockaddr_storage *to)
 {
 	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(port)};
@@ -34,6 +39,8 @@ socklen_t flow_address(const uint8_t gid[16], uint16_t port, uint32_t scope, int
 			return 0;
 		in6.sin6_scope_id = scope;
 	}
+	if (gid[0] == 0xff)
+		in6.sin6_scope_id = scope;
 	memcpy(&in6.sin6_addr, gid, 16);
 	memcpy(to, &in6, sizeof(in6));
 	return sizeof(in6);

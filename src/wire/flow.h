@@ -12,12 +12,14 @@
 
 /* Whether a GID is a link-local address (fe80::/10): it says nothing without an interface. */
 bool flow_is_link_local(const uint8_t gid[16]);
+/* Whether a GID is a multicast group: ff00::/8, or 224.0.0.0/4 mapped into IPv6. */
+bool flow_is_multicast(const uint8_t gid[16]);
 
 /*
  * The address to send to from a socket of `family` (AF_INET or AF_INET6; for the latter IPv4 is
- * mapped). `port` in host order. `scope`: the interface's index, used for link-local GIDs only.
- * Returns the address's size; 0: such a socket can't reach the GID (IPv6 from an AF_INET socket),
- * or the GID is link-local and scope is 0.
+ * mapped). `port` in host order. `scope`: the interface's index, used for link-local GIDs and IPv6
+ * groups only. Returns the address's size; 0: such a socket can't reach the GID (IPv6 from an
+ * AF_INET socket), or the GID is link-local and scope is 0.
  */
 socklen_t flow_address(const uint8_t gid[16], uint16_t port, uint32_t scope, int family,
 		       struct sockaddr_storage *to);

@@ -20,6 +20,7 @@
 #define WIRE_BTH 12
 #define WIRE_ICRC 4
 #define WIRE_PKEY 0xffffu
+#define WIRE_MULTICAST_QPN 0xffffffu /* of datagrams to a group; no queue pair has it */
 #define WIRE_MTU_MAX 4096
 /* The longest headers of any opcode, and the longest packet without IP and UDP. */
 #define WIRE_HEADERS_MAX 48

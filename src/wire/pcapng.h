@@ -2,8 +2,8 @@
 /*
  * Blocks of a pcapng file (IETF draft-ietf-opsawg-pcapng), which Wireshark and tcpdump read. Pure:
  * each function writes one block to the caller's memory; a file is a section, its interfaces
- * (numbered from 0 as they come), then packets, then statistics. In the byte order of this machine, as the format
- * allows.
+ * (numbered from 0 as they come), then packets, then statistics. In the byte order of this machine,
+ * as the format allows.
  */
 #ifndef VERBENA_WIRE_PCAPNG_H
 #define VERBENA_WIRE_PCAPNG_H

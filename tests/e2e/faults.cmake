@@ -16,3 +16,14 @@ endforeach()
 verbena_script_test(e2e.faults_wire TIMEOUT 600 LABELS e2e
 	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-network
 	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:faults> -c wire)
+
+# Multicast: what goes to a group leaves the host, so in a network of its own on every carrier.
+add_executable(groups groups.c rig.c end.c)
+target_link_libraries(groups PRIVATE ibverbs Threads::Threads)
+set_target_properties(groups PROPERTIES
+	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
+foreach(carrier self self2 local ring wire)
+	verbena_script_test(e2e.groups_${carrier} TIMEOUT 300 LABELS e2e
+		COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-network
+		${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:groups> -c ${carrier})
+endforeach()

@@ -224,7 +224,8 @@ class Process:
 def sanitizer_environment(environment):
     """What an unmodified program needs to load a sanitized library, with less to complain about:
     its own leaks, and what its signal handlers call, are not ours to report."""
-    more = {"ASAN_OPTIONS": "detect_leaks=0", "TSAN_OPTIONS": "report_signal_unsafe=0"}
+    more = {"ASAN_OPTIONS": "detect_leaks=0",
+            "TSAN_OPTIONS": "report_signal_unsafe=0:report_thread_leaks=0"}
     given = {name: environment.get(name, "") for name in more}
     return {"LD_PRELOAD": SANITIZER_RUNTIME,
             **{name: f"{given[name]}:{words}".strip(":") for name, words in more.items()}}

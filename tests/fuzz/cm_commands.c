@@ -284,6 +284,37 @@ static void act_reject(struct input *in)
 	CALL(c, REJECT, body);
 }
 
+/* A group, or none. The handles of joins are remembered with those of identifiers. */
+static void act_join(struct input *in)
+{
+	struct client *c = pick(in);
+	struct rdma_ucm_join_mcast body = {.uid = 1u + c->count, .id = pick_id(c, in)};
+	struct rdma_ucm_create_id_resp resp;
+	uint8_t how = input_u8(in);
+	const struct sockaddr_in four = {.sin_family = AF_INET,
+					 .sin_addr.s_addr = htonl(0xe0010200u + how)};
+	const struct sockaddr_in6 six = {
+		.sin6_family = AF_INET6,
+		.sin6_addr.s6_addr = {how < 250 ? 0xff : 0xfd, 0x0e, [15] = how}};
+
+	body.join_flags = how % 8 < 6 ? how % 2 : how;
+	body.addr_size = how & 16 ? sizeof(six) : sizeof(four);
+	memcpy(&body.addr, how & 16 ? (const void *)&six : (const void *)&four, body.addr_size);
+	if (how >= 224)
+		body.addr_size = input_u8(in);
+	if (call_it(c, RDMA_USER_CM_CMD_JOIN_MCAST, &body, sizeof(body), sizeof(resp), &resp))
+		learn_id(c, resp.id);
+}
+
+static void act_leave(struct input *in)
+{
+	struct client *c = pick(in);
+	const struct rdma_ucm_destroy_id body = {.id = pick_id(c, in)};
+	struct rdma_ucm_destroy_id_resp resp;
+
+	call_it(c, RDMA_USER_CM_CMD_LEAVE_MCAST, &body, sizeof(body), sizeof(resp), &resp);
+}
+
 static void act_scarce(struct input *in)
 {
 	uint8_t b = input_u8(in);
@@ -331,6 +362,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		act_destroy, act_close,	  act_attr,   act_query,  act_migrate,
 		act_time,    act_bytes,	  act_reject, act_scarce,
 	};
+	/* They came later, and have numbers of their own: what older inputs mean stays. */
+	enum { JOIN = 255, LEAVE = 254 };
 	static bool ready;
 	struct input in = {data, data + size};
 
@@ -338,8 +371,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		once();
 	ready = true;
 	server_check_begin();
-	for (int i = 0; i < 200 && input_left(&in); i++)
-		actions[input_u8(&in) % (sizeof(actions) / sizeof(actions[0]))](&in);
+	for (int i = 0; i < 200 && input_left(&in); i++) {
+		uint8_t which = input_u8(&in);
+
+		if (which == JOIN)
+			act_join(&in);
+		else if (which == LEAVE)
+			act_leave(&in);
+		else
+			actions[which % (sizeof(actions) / sizeof(actions[0]))](&in);
+	}
 	check_end();
 	return 0;
 }

@@ -174,6 +174,27 @@ static void body_route(struct packet *p, const struct client *c, struct input *i
 	ADD(p, body);
 }
 
+static const uint8_t groups[][16] = {
+	{[10] = 0xff, 0xff, 224, 1, 2, 3},
+	{[10] = 0xff, 0xff, 224, 1, 2, 4},
+	{0xff, 0x0e, [15] = 1},
+	{[10] = 0xff, 0xff, 10, 1, 2, 3}, /* none */
+};
+
+/* The same structure attaches and detaches. */
+static void body_mcast(struct packet *p, const struct client *c, struct input *in)
+{
+	struct ib_uverbs_attach_mcast body = {
+		.qp_handle = handle_of(c, IB_USER_VERBS_CMD_CREATE_QP, in)};
+	uint8_t b = input_u8(in);
+
+	memcpy(body.gid, groups[b % 4], sizeof(body.gid));
+	/* Many groups: there are limits. */
+	if (b >= 128)
+		body.gid[15] = input_u8(in);
+	add(p, &body, offsetof(struct ib_uverbs_attach_mcast, driver_data));
+}
+
 /* A handle alone, at the place that the kernel's structure has it. */
 static void body_destroy(struct packet *p, const struct client *c, struct input *in)
 {
@@ -302,10 +323,13 @@ static const struct {
 	{PROTO_QUERY_MR, body_query_mr, true, false},
 	{PROTO_IMPORT_MR, body_import_mr, true, true},
 	{PROTO_ROUTE, body_route, false, false},
+	{IB_USER_VERBS_CMD_ATTACH_MCAST, body_mcast, false, true},
+	{IB_USER_VERBS_CMD_DETACH_MCAST, body_mcast, false, false},
 };
 
-/* The last came later, and has a number of its own: what older inputs mean stays. */
-enum { COMMANDS = sizeof(commands) / sizeof(commands[0]), LAST = 255 };
+/* The last came later, and have numbers of their own, from 255 down: what older inputs mean stays.
+ */
+enum { COMMANDS = sizeof(commands) / sizeof(commands[0]), LATER = 3, LAST = 255 };
 
 enum { EX_HEADERS = sizeof(struct ib_uverbs_cmd_hdr) + sizeof(struct ib_uverbs_ex_cmd_hdr) };
 
@@ -327,7 +351,8 @@ void command_make(struct packet *packet, const struct client *client, const stru
 		  struct input *in)
 {
 	uint8_t which = input_u8(in);
-	unsigned int i = which == LAST ? COMMANDS - 1 : which % (COMMANDS - 1);
+	unsigned int i = which > LAST - LATER ? COMMANDS - LATER + (LAST - which)
+					      : which % (COMMANDS - LATER);
 	struct ib_uverbs_cmd_hdr header = {.command = commands[i].command, .out_words = 1024};
 
 	*packet = (struct packet){.size = sizeof(header)};
@@ -402,7 +427,7 @@ static void learn(struct client *client, uint32_t command, const uint8_t *body, 
 		return;
 	}
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-		if (commands[i].makes && commands[i].command == command)
+		if (commands[i].makes && commands[i].command == command && size)
 			learn_object(client, command, body, size);
 }
 

@@ -76,7 +76,7 @@ int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int 
 		  int *event_fd, struct daemon_wire *wire)
 {
 	(void)conn, (void)old, (void)table_fd, (void)regions_fd, (void)park;
-	*wire = (struct daemon_wire){.socket = -1, .park = -1};
+	*wire = (struct daemon_wire){.socket = -1, .park = -1, .groups = -1};
 	*resp = (struct proto_attach_resp){.cookie = 1, .slot = FAKE_SLOT};
 	*event_fd = dup(doorbell_fd); /* never looked at: there is no engine thread */
 	return *event_fd < 0 ? -errno : 0;
@@ -190,6 +190,18 @@ int daemon_destroy_qp(struct daemon_conn *conn, uint32_t handle)
 {
 	(void)conn, (void)handle;
 	return ended();
+}
+
+int daemon_attach_mcast(struct daemon_conn *conn, uint32_t qp, const uint8_t gid[16], uint16_t lid)
+{
+	(void)conn, (void)qp, (void)gid, (void)lid;
+	return 0;
+}
+
+int daemon_detach_mcast(struct daemon_conn *conn, uint32_t qp, const uint8_t gid[16], uint16_t lid)
+{
+	(void)conn, (void)qp, (void)gid, (void)lid;
+	return 0;
 }
 
 int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, uint32_t max_sge,

@@ -16,6 +16,7 @@
 #include "daemon/capture.h"
 #include "daemon/conn.h"
 #include "daemon/ctl.h"
+#include "daemon/mcast_net.h"
 #include "daemon/process.h"
 #include "daemon/setup.h"
 #include "input.h"
@@ -287,6 +288,7 @@ UNTRACED void server_check_end(bool restarted)
 	server_rounds(4);
 	MUST(list_empty(&server.conns) && list_empty(&server.ctls) && list_empty(&server.users));
 	MUST(!server.ctl_count && !server.slots.count);
+	MUST(!server.mcast->groups && !server.mcast->attached);
 	for (unsigned int i = 0; i < LIMIT_SLOTS; i++)
 		MUST(!server.slots.process[i] && (restarted || !server.slots.absent[i]));
 	if (restarted) {

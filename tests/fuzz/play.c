@@ -14,6 +14,7 @@
 #include "hca/qp.h"
 #include "hca/srq.h"
 #include "victim.h"
+#include "wire/packet.h"
 
 /* 0 for most bytes, else a small difference or anything. */
 static uint32_t off_by(struct input *in)
@@ -161,6 +162,12 @@ static uint32_t fill_payload(struct input *in, unsigned int qp, struct ring_head
 			ud.dgid[0] = 0;
 			ud.dgid[10] = ud.dgid[11] = 0xff;
 			memcpy(ud.sgid, ud.dgid, sizeof(ud.sgid));
+		} else if (ud.dgid[0] >= 120) { /* a group: the QP's, or another */
+			uint8_t other = ud.dgid[0] == 120;
+
+			memcpy(ud.dgid, victim_group, sizeof(ud.dgid));
+			ud.dgid[15] += other;
+			h->dst = WIRE_MULTICAST_QPN;
 		}
 		memcpy(payload, &ud, sizeof(ud));
 		n = h->length < 4096 ? h->length : 4096;

@@ -17,6 +17,7 @@ COMMAND, ATTACH, CONTEXT, END, CTL, READ, ROUNDS, TABLE, SCARCE, RESTART = (
 (PD, MR, CHANNEL, CQ, SRQ, QP, AH, REREG, RESIZE, MODIFY_SRQ, DEALLOC_PD, DEREG, DESTROY_AH,
  DESTROY_CQ, DESTROY_QP, DESTROY_SRQ, DESTROY_CHANNEL, LINK, EX_QUERY, LINK_RETURN, RETURNED) = range(21)
 IMPORT_PD, UNIMPORT_PD, QUERY_MR, ROUTE = 25, 26, 27, 255
+ATTACH_GROUP, DETACH_GROUP = 254, 253
 
 
 def command(client, which, *body, other=0, makes=None, cut=0):
@@ -64,7 +65,14 @@ def daemon_commands():
     yield two + objects(2) * 5
     yield (two + command(2, ROUTE, 1, 0, *[0] * 10, 255, 255, 127, 0, 0, 1)
            + command(2, ROUTE, 1, 1, 0xfe, 0x80, *[0] * 14) + command(2, ROUTE, 2, 7, *range(16)))
+    datagrams = command(2, QP, 0, 0, 0, 1, 0, 8, 8, 2, makes=7)
+    groups = sum((command(2, ATTACH_GROUP, 0, which, makes=7) for which in (0, 1, 2, 3)), [])
+    yield (two + objects(2) + datagrams + groups + command(2, DETACH_GROUP, 0, 1)
+           + command(2, DESTROY_QP, 0) + [CTL, 2] + command(2, DETACH_GROUP, 0, 1) + [END, 2, 0])
+    yield (two + objects(2) + datagrams + groups + back + datagrams + groups + returned
+           + command(2, ATTACH_GROUP, 0, 130, 77, makes=7) + [END, 0, 0])
     for n in (1, 2, 3, 5):
+        yield [SCARCE, n] + two + objects(2) + datagrams + groups + [END, 0, 180]
         yield [SCARCE, n] + two + objects(2) + link + [END, 0, 180]
 
 
@@ -81,6 +89,9 @@ def ring_entries():
         for op in range(7):
             yield ([vm, send, 0, op, 2, 0, 1, 0, 1, 0, 0, 237, 0, round_, serve, 0, 0, 0, round_, poll, 1,
                     time, 32, modify, 0, 6, region, 1, link, 7])
+    for to in (119, 120, 121):  # a datagram to a group: another, and the QP's
+        yield ([0] + post_recv(recv, 3) + [record, 3, 8, 4, 0, 0, 0, 0, 0, 1, 0, 0, 64, 0, to, 0, 1]
+               + [poll, 3, round_])
     yield from full_ring()
     for size in (64, 133, 131):
         yield from pulled(size, record, recv, serve, round_)
@@ -208,6 +219,11 @@ def cm_commands():
         talk = [connect, 1, 0, 5, 5, read, 0, accept, 0, 1, 5, read, 1, accept, 1, 0, 255, read, 0]
         for end in ([9, 1, 0, 9, 0, 1], [10, 1, 0], [11, 0], [12, 0, 1, 3], [13, 1, 0], [14, 0, 0, 1]):
             yield up + talk + end + [15, 10, read, 0, read, 1]
+    join, leave, close, migrate = 255, 254, 11, 14
+    bound = both + [make, 0, 1, bind, 0, 0, 0]
+    yield bound + [join, 0, 0, 1, join, 0, 0, 2, join, 0, 0, 17, read, 0, leave, 0, 1, leave, 0, 1, close, 0]
+    yield bound + [join, 0, 0, 0, join, 0, 0, 0, migrate, 0, 0, 1, 0, leave, 0, 1, 10, 0, 0, read, 0]
+    yield bound + [join, 0, 0, 6, join, 0, 0, 7, join, 0, 0, 251, 3, join, 0, 0, 255, 255, read, 0]
 
 
 def cm_daemon():

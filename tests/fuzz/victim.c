@@ -14,6 +14,7 @@
 #include "hca/completion.h"
 #include "hca/engine.h"
 #include "hca/link.h"
+#include "hca/mcast.h"
 #include "hca/qp.h"
 #include "hca/srq.h"
 #include "play.h"
@@ -357,6 +358,13 @@ void qp_connect(unsigned int index, enum ibv_qp_state until)
 				 : 0));
 }
 
+const uint8_t victim_group[16] = {0xff, 0x0e, [15] = 7};
+
+static const union ibv_gid *group(void)
+{
+	return (const union ibv_gid *)victim_group;
+}
+
 static void qp_make(unsigned int index)
 {
 	static const enum ibv_qp_type types[QPS] = {[QP_RC] = IBV_QPT_RC,
@@ -384,6 +392,8 @@ static void qp_make(unsigned int index)
 	victim.qp[index] = qp_of(qp);
 	peer_publish(index);
 	qp_connect(index, IBV_QPS_RTS);
+	if (index == QP_UD)
+		MUST(mcast_attach(qp, group(), 0) == 0);
 }
 
 /* ------------------------------------------------------------------ completions */
@@ -536,6 +546,10 @@ void victim_close(void)
 			region_deregister(i);
 	for (unsigned int i = 0; i < QPS; i++) {
 		victim.qp[i]->async_reported = 0;
+		if (i == QP_UD) {
+			MUST(qp_destroy(&victim.qp[i]->ibv) == EBUSY);
+			MUST(mcast_detach(&victim.qp[i]->ibv, group(), 0) == 0);
+		}
 		MUST(qp_destroy(&victim.qp[i]->ibv) == 0);
 	}
 	MUST(srq_destroy(victim.srq) == 0);

@@ -49,6 +49,8 @@ struct victim {
 };
 
 extern struct victim victim;
+/* To which its UD QP is attached. */
+extern const uint8_t victim_group[16];
 
 void victim_open(struct input *in);
 /* Ends everything, and checks that nothing is left and nothing was touched that mustn't be. */

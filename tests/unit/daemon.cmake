@@ -9,10 +9,10 @@ verbena_unit_test(daemon_wire SOURCES ${daemon_tests}/test_wire.c ${daemon_tests
 if(TARGET test_daemon_wire)
 	target_link_options(test_daemon_wire PRIVATE -Wl,--wrap=wire_socket_make)
 endif()
-foreach(name cm commands isolation memory return share start users wire_daemon)
+foreach(name cm commands isolation mcast memory return share start users wire_daemon)
 	verbena_unit_test(daemon_${name} SOURCES ${daemon_tests}/test_${name}.c ${daemon_tests}/raw.c
 		${daemon_tests}/netns.c
-		LIBS verbena_client PkgConfig::JANSSON TIMEOUT 300)
+		LIBS verbena_client verbena_shm PkgConfig::JANSSON TIMEOUT 300)
 	if(TEST unit.daemon_${name})
 		set_property(TEST unit.daemon_${name} APPEND PROPERTY ENVIRONMENT
 			VERBENA_DAEMON=$<TARGET_FILE:verbenad>)

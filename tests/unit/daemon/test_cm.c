@@ -946,8 +946,6 @@ static void test_unsupported(void **state)
 					RDMA_USER_CM_CMD_GET_EVENT,
 					RDMA_USER_CM_CMD_GET_OPTION,
 					RDMA_USER_CM_CMD_JOIN_IP_MCAST,
-					RDMA_USER_CM_CMD_LEAVE_MCAST,
-					RDMA_USER_CM_CMD_JOIN_MCAST,
 					RDMA_USER_CM_CMD_JOIN_MCAST + 1,
 					0x7f,
 					0x83,
@@ -1122,6 +1120,180 @@ static void test_options(void **state)
 	close_client(&c);
 }
 
+/* ------------------------------------------------------------------ tests: groups */
+
+static struct rdma_ucm_join_mcast join_body(uint32_t id, const char *group, uint16_t flags)
+{
+	struct sockaddr_in four = {.sin_family = AF_INET};
+	struct sockaddr_in6 six = {.sin6_family = AF_INET6};
+	struct rdma_ucm_join_mcast body = {.uid = 77, .id = id, .join_flags = flags};
+
+	if (inet_pton(AF_INET, group, &four.sin_addr) == 1) {
+		body.addr_size = sizeof(four);
+		memcpy(&body.addr, &four, sizeof(four));
+	} else {
+		assert_int_equal(inet_pton(AF_INET6, group, &six.sin6_addr), 1);
+		body.addr_size = sizeof(six);
+		memcpy(&body.addr, &six, sizeof(six));
+	}
+	return body;
+}
+
+static int join(const struct client *c, uint32_t id, const char *group, uint16_t flags,
+		uint32_t *handle)
+{
+	const struct rdma_ucm_join_mcast body = join_body(id, group, flags);
+	struct rdma_ucm_create_id_resp resp = {0};
+	int err = CM_REPLY(c, JOIN_MCAST, body, resp);
+
+	if (handle)
+		*handle = resp.id;
+	return err;
+}
+
+static int leave(const struct client *c, uint32_t handle, uint32_t *reported)
+{
+	const struct rdma_ucm_destroy_id body = {.id = handle};
+	struct rdma_ucm_destroy_id_resp resp = {0};
+	int err = CM_REPLY(c, LEAVE_MCAST, body, resp);
+
+	if (reported)
+		*reported = resp.events_reported;
+	return err;
+}
+
+static uint32_t bound(const struct client *c, uint16_t ps)
+{
+	uint32_t id = new_id(c, ps, 1);
+
+	assert_int_equal(bind_v4(c, id, INADDR_LOOPBACK, 0), 0);
+	return id;
+}
+
+/* The event says how to send to the group. */
+static void expect_join(const struct client *c, uint32_t handle, const char *gid)
+{
+	struct rdma_ucm_event_resp e = expect(c->events, REPORT_MULTICAST_JOIN, 0);
+	struct ib_uverbs_ah_attr ah;
+	uint8_t wanted[16];
+
+	assert_int_equal(e.uid, 77);
+	assert_int_equal(e.id, handle);
+	assert_int_equal(e.param.ud.qp_num, 0xffffff);
+	assert_int_equal(e.param.ud.qkey, 0x01234567);
+	memcpy(&ah, &e.param.ud.ah_attr, sizeof(ah));
+	assert_int_equal(inet_pton(AF_INET6, gid, wanted), 1);
+	assert_memory_equal(ah.grh.dgid, wanted, sizeof(wanted));
+	assert_int_equal(ah.is_global, 1);
+	assert_int_equal(ah.port_num, 1);
+	assert_int_equal(ah.grh.hop_limit, 64);
+}
+
+static void test_groups(void **state)
+{
+	struct client c;
+	uint32_t four, six, again, sender, reported;
+
+	(void)state;
+	open_client(&c);
+	uint32_t id = bound(&c, RDMA_PS_UDP);
+
+	assert_int_equal(join(&c, id, "224.1.2.3", 0, &four), 0);
+	expect_join(&c, four, "::ffff:224.1.2.3");
+	assert_int_equal(join(&c, id, "ff0e::17", 0, &six), 0);
+	expect_join(&c, six, "ff0e::17");
+	/* Once more is a join of its own, as in the kernel. */
+	assert_int_equal(join(&c, id, "224.1.2.3", 0, &again), 0);
+	expect_join(&c, again, "::ffff:224.1.2.3");
+	assert_int_equal(join(&c, id, "224.1.2.4", RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, &sender),
+			 0);
+	expect_join(&c, sender, "::ffff:224.1.2.4");
+	assert_int_equal(leave(&c, four, &reported), 0);
+	assert_int_equal(reported, 1);
+	assert_int_equal(leave(&c, four, NULL), -ENOENT);
+	assert_int_equal(leave(&c, sender, NULL), 0);
+	assert_int_equal(leave(&c, again, NULL), 0);
+	destroy(&c, id);
+	assert_int_equal(leave(&c, six, NULL), -ENOENT); /* it went with its identifier */
+	close_client(&c);
+}
+
+static void test_bad_groups(void **state)
+{
+	static const char *const none[] = {"127.0.0.1",	      "240.0.0.1", "0.0.0.0",
+					   "255.255.255.255", "::",	   "fe80::1"};
+	struct client c, other;
+	uint32_t handle;
+
+	(void)state;
+	open_client(&c);
+	open_client(&other);
+	uint32_t id = bound(&c, RDMA_PS_UDP), idle = new_id(&c, RDMA_PS_UDP, 1);
+	uint32_t anywhere = new_id(&c, RDMA_PS_UDP, 1);
+
+	for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++)
+		assert_int_equal(join(&c, id, none[i], 0, NULL), -EINVAL);
+	assert_int_equal(bind_v4(&c, anywhere, INADDR_ANY, 0), 0);
+	assert_int_equal(join(&c, anywhere, "224.1.1.1", 0, NULL), -EINVAL); /* no device */
+	assert_int_equal(join(&c, idle, "224.1.1.1", 0, NULL), -EINVAL);
+	assert_int_equal(join(&c, bound(&c, RDMA_PS_TCP), "224.1.1.1", 0, NULL), -EINVAL);
+	assert_int_equal(join(&c, id, "224.1.1.1", RDMA_MC_JOIN_FLAG_RESERVED, NULL), -EINVAL);
+	assert_int_equal(join(&c, id, "224.1.1.1", 0xffff, NULL), -EINVAL);
+	assert_int_equal(join(&c, id ^ 1, "224.1.1.1", 0, NULL), -EINVAL);
+	assert_int_equal(join(&other, id, "224.1.1.1", 0, NULL), -EINVAL);
+	struct rdma_ucm_join_mcast body = join_body(id, "224.1.1.1", 0);
+	struct rdma_ucm_create_id_resp resp;
+
+	for (unsigned int size = 0; size < 1024; size++) {
+		body.addr_size = (uint16_t)size;
+		if (size < sizeof(struct sockaddr_in) || size > sizeof(struct sockaddr_storage))
+			assert_int_equal(CM_REPLY(&c, JOIN_MCAST, body, resp), -EINVAL);
+	}
+	assert_false(is_readable(c.events, 0));
+	assert_int_equal(join(&c, id, "224.1.1.1", 0, &handle), 0);
+	assert_int_equal(leave(&other, handle, NULL), -ENOENT);
+	assert_int_equal(leave(&c, id, NULL), -ENOENT);
+	assert_int_equal(leave(&c, c.channel, NULL), -ENOENT);
+	assert_int_equal(leave(&c, 0, NULL), -ENOENT);
+	/* A group is nobody to connect to, but an address to send to. */
+	assert_int_equal(resolve_addr(&c, id, 0xe0010101, 0), 0);
+	expect(c.events, REPORT_MULTICAST_JOIN, 0);
+	expect(c.events, REPORT_ADDR_RESOLVED, 0);
+	assert_int_equal(join(&c, id, "224.1.1.1", 0, NULL), 0);
+	close_client(&c);
+	close_client(&other);
+}
+
+/* An event that wasn't read goes with its identifier, to another channel, or away with its group.
+ */
+static void test_group_events(void **state)
+{
+	struct client c;
+	int events;
+	uint32_t handle, reported;
+
+	(void)state;
+	open_client(&c);
+	uint32_t id = bound(&c, RDMA_PS_UDP);
+	const struct rdma_ucm_migrate_id body = {.id = id, .fd = new_channel(&c, &events)};
+	struct rdma_ucm_migrate_resp resp;
+
+	assert_int_equal(join(&c, id, "224.1.2.3", 0, &handle), 0);
+	assert_true(is_readable(c.events, 0));
+	assert_int_equal(CM_REPLY(&c, MIGRATE_ID, body, resp), 0);
+	assert_false(is_readable(c.events, 0));
+	assert_true(is_readable(events, 0));
+	assert_int_equal(leave(&c, handle, &reported), 0);
+	assert_int_equal(reported, 0);
+	assert_false(is_readable(events, 0));
+	assert_int_equal(join(&c, id, "224.1.2.3", 0, NULL), 0);
+	assert_true(is_readable(events, 0));
+	destroy(&c, id);
+	assert_false(is_readable(events, 0));
+	close(events);
+	close_client(&c);
+}
+
 /* Nothing is left when all are gone: no identifier, no channel. */
 static void test_nothing_left(void **state)
 {
@@ -1149,27 +1321,18 @@ static void test_nothing_left(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_connection),
-		cmocka_unit_test(test_reject),
-		cmocka_unit_test(test_datagrams),
-		cmocka_unit_test(test_notify),
-		cmocka_unit_test(test_stale),
-		cmocka_unit_test(test_backlog),
-		cmocka_unit_test(test_death),
-		cmocka_unit_test(test_migrate),
-		cmocka_unit_test(test_many_events),
-		cmocka_unit_test(test_ports),
-		cmocka_unit_test(test_listeners),
-		cmocka_unit_test(test_lengths),
-		cmocka_unit_test(test_unsupported),
-		cmocka_unit_test(test_handles),
-		cmocka_unit_test(test_hello),
-		cmocka_unit_test(test_options),
-		cmocka_unit_test(test_nothing_left),
-		cmocka_unit_test(test_flood),
-		cmocka_unit_test(test_death_between),
-		cmocka_unit_test(test_path),
-		cmocka_unit_test(test_between_listeners),
+		cmocka_unit_test(test_connection),   cmocka_unit_test(test_reject),
+		cmocka_unit_test(test_datagrams),    cmocka_unit_test(test_notify),
+		cmocka_unit_test(test_stale),	     cmocka_unit_test(test_backlog),
+		cmocka_unit_test(test_death),	     cmocka_unit_test(test_migrate),
+		cmocka_unit_test(test_many_events),  cmocka_unit_test(test_ports),
+		cmocka_unit_test(test_listeners),    cmocka_unit_test(test_lengths),
+		cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_handles),
+		cmocka_unit_test(test_hello),	     cmocka_unit_test(test_options),
+		cmocka_unit_test(test_groups),	     cmocka_unit_test(test_bad_groups),
+		cmocka_unit_test(test_group_events), cmocka_unit_test(test_nothing_left),
+		cmocka_unit_test(test_flood),	     cmocka_unit_test(test_death_between),
+		cmocka_unit_test(test_path),	     cmocka_unit_test(test_between_listeners),
 	};
 
 	return cmocka_run_group_tests(tests, raw_server_start, raw_server_stop);

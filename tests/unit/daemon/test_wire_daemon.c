@@ -75,6 +75,10 @@ static int answer(struct wired *w)
 		w->wire = fds[next++];
 	if (reply.resp.wire & PROTO_WIRE_PARK)
 		w->park = fds[next++];
+	/* Of no interest here. */
+	assert_true(reply.resp.wire & PROTO_GROUPS);
+	close(fds[next++]);
+	w->p.resp.wire &= ~PROTO_GROUPS;
 	assert_true(next == PROTO_MAX_FDS || fds[next] < 0);
 	return 0;
 }
@@ -410,7 +414,7 @@ static int route(int ctx, uint32_t port, uint32_t from, const char *to)
 
 static void routes(void **state)
 {
-	enum { LOCAL = PROTO_ROUTE_LOCAL, WIRE = PROTO_ROUTE_WIRE };
+	enum { LOCAL = PROTO_ROUTE_LOCAL, WIRE = PROTO_ROUTE_WIRE, GROUP = PROTO_ROUTE_GROUP };
 	struct wired w;
 
 	(void)state;
@@ -431,8 +435,9 @@ static void routes(void **state)
 	assert_int_equal(route(ctx, 1, lo, "::ffff:10.77.0.9"), 0);
 	assert_int_equal(route(ctx, 1, four, "::ffff:10.78.0.1"), 0); /* no route */
 	assert_int_equal(route(ctx, 1, six, "fd78::1"), 0);
-	assert_int_equal(route(ctx, 1, four, "::ffff:224.0.0.1"), 0);
-	assert_int_equal(route(ctx, 1, six, "ff02::1"), 0);
+	assert_int_equal(route(ctx, 1, four, "::ffff:224.0.0.1"), GROUP | WIRE);
+	assert_int_equal(route(ctx, 1, six, "ff02::1"), GROUP | WIRE);
+	assert_int_equal(route(ctx, 1, four, "ff02::1"), GROUP);
 	assert_int_equal(route(ctx, 1, four, "::"), 0);
 	assert_int_equal(route(ctx, 1, four, "::ffff:0.0.0.0"), 0);
 	assert_int_equal(route(ctx, 1, 200, "::1"), -EINVAL);

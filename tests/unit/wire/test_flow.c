@@ -19,6 +19,11 @@ static const uint8_t v6[16] = {0x20, 0x01, 0x0d, 0xb8, [15] = 7};
 static const uint8_t v6_peer[16] = {0x20, 0x01, 0x0d, 0xb8, [15] = 8};
 static const uint8_t local[16] = {0xfe, 0x80, [15] = 9};
 
+static const uint8_t v4_group[16] = {[10] = 0xff, 0xff, 224, 1, 2, 3};
+static const uint8_t v4_last[16] = {[10] = 0xff, 0xff, 239, 255, 255, 255};
+static const uint8_t v4_class_e[16] = {[10] = 0xff, 0xff, 240, 0, 0, 1};
+static const uint8_t v6_group[16] = {0xff, 0x0e, [15] = 1};
+
 static void there_and_back(const uint8_t gid[16], int family, socklen_t size, const char *text)
 {
 	struct sockaddr_storage address;
@@ -181,6 +186,24 @@ static void check_frame(const uint8_t *source, const uint8_t *destination, size_
 		assert_int_equal(get16(again + 4), 0x4711);
 }
 
+static void test_groups(void **state)
+{
+	struct sockaddr_storage address;
+	const struct sockaddr_in6 *in6 = (const void *)&address;
+
+	(void)state;
+	assert_true(flow_is_multicast(v4_group) && flow_is_multicast(v4_last));
+	assert_true(flow_is_multicast(v6_group));
+	assert_false(flow_is_multicast(v4) || flow_is_multicast(v4_class_e));
+	assert_false(flow_is_multicast(v6) || flow_is_multicast(local));
+	/* They say nothing of an interface, so that goes with them. */
+	assert_int_equal(flow_address(v6_group, 4791, 3, AF_INET6, &address), sizeof(*in6));
+	assert_int_equal(in6->sin6_scope_id, 3);
+	assert_int_equal(flow_address(v6_group, 4791, 0, AF_INET6, &address), sizeof(*in6));
+	assert_int_equal(flow_address(v6_group, 4791, 3, AF_INET, &address), 0);
+	there_and_back(v4_group, AF_INET, sizeof(struct sockaddr_in), "224.1.2.3");
+}
+
 static void test_frames(void **state)
 {
 	(void)state;
@@ -196,6 +219,7 @@ int main(void)
 		cmocka_unit_test(test_addresses),    cmocka_unit_test(test_link_local),
 		cmocka_unit_test(test_source_ports), cmocka_unit_test(test_grh_v4),
 		cmocka_unit_test(test_grh_v6),	     cmocka_unit_test(test_frames),
+		cmocka_unit_test(test_groups),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

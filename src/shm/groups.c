@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* See groups.h. No state but the table. */
+#include "shm/groups.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Neither the first half of an IPv6 multicast address (0xff...) nor of a mapped IPv4 one (0). */
+#define NO_GROUP 0x0101010101010101ull
+
+/* Two rounds of a multiplication that mixes well (the finalizer of splitmix64). */
+static uint64_t mix(uint64_t h)
+{
+	h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9ull;
+	h = (h ^ h >> 27) * 0x94d049bb133111ebull;
+	return h ^ h >> 31;
+}
+
+static uint32_t bucket_of(const struct groups *groups, const uint64_t key[2])
+{
+	uint64_t h = mix(mix(groups->seed ^ key[0]) ^ key[1]);
+
+	return (uint32_t)(h % GROUPS_BUCKETS) * GROUPS_WAYS;
+}
+
+static uint64_t load(const _Atomic uint64_t *word)
+{
+	return atomic_load_explicit(word, memory_order_acquire);
+}
+
+/* The group's place, or GROUPS_PLACES. */
+static uint32_t place_of(const struct groups *groups, const uint64_t key[2])
+{
+	uint32_t first = bucket_of(groups, key);
+
+	for (uint32_t i = first; i < first + GROUPS_WAYS; i++) {
+		uint64_t low = load(&groups->gid[i].word[0]), high = load(&groups->gid[i].word[1]);
+
+		if (low == key[0] && high == key[1])
+			return i;
+		if (!low && !high)
+			break;
+	}
+	return GROUPS_PLACES;
+}
+
+bool groups_find(const struct groups *groups, const uint8_t gid[16], uint64_t slots[GROUPS_WORDS])
+{
+	uint64_t key[2], any = 0;
+
+	memcpy(key, gid, sizeof(key));
+	uint32_t place = place_of(groups, key);
+
+	for (uint32_t i = 0; place < GROUPS_PLACES && i < GROUPS_WORDS; i++) {
+		uint64_t word = load(&groups->slots[place].word[i]);
+
+		slots[i] |= word;
+		any |= word;
+	}
+	return any;
+}
+
+static bool is_free(const struct groups *groups, uint32_t place)
+{
+	uint64_t any = 0;
+
+	for (uint32_t i = 0; i < GROUPS_WORDS; i++)
+		any |= load(&groups->slots[place].word[i]);
+	return !any;
+}
+
+/* A place for a group that has none, with its GID; GROUPS_PLACES: there is none. */
+static uint32_t take_place(struct groups *groups, const uint64_t key[2])
+{
+	uint32_t first = bucket_of(groups, key);
+
+	for (uint32_t i = first; i < first + GROUPS_WAYS; i++) {
+		struct groups_gid *gid = &groups->gid[i];
+
+		if (!is_free(groups, i))
+			continue;
+		atomic_store_explicit(&gid->word[0], NO_GROUP, memory_order_release);
+		atomic_store_explicit(&gid->word[1], key[1], memory_order_release);
+		atomic_store_explicit(&gid->word[0], key[0], memory_order_release);
+		return i;
+	}
+	return GROUPS_PLACES;
+}
+
+int groups_set(struct groups *groups, const uint8_t gid[16], uint32_t slot)
+{
+	uint64_t key[2];
+
+	memcpy(key, gid, sizeof(key));
+	uint32_t place = place_of(groups, key);
+
+	if (place == GROUPS_PLACES)
+		place = take_place(groups, key);
+	if (place == GROUPS_PLACES)
+		return -ENOMEM;
+	atomic_fetch_or(&groups->slots[place].word[slot / 64], 1ull << slot % 64);
+	return 0;
+}
+
+void groups_clear(struct groups *groups, const uint8_t gid[16], uint32_t slot)
+{
+	uint64_t key[2];
+
+	memcpy(key, gid, sizeof(key));
+	uint32_t place = place_of(groups, key);
+
+	if (place < GROUPS_PLACES)
+		atomic_fetch_and(&groups->slots[place].word[slot / 64], ~(1ull << slot % 64));
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The table of multicast groups: in which processes of the host queue pairs are attached to which
+ * group. A sender looks there with each datagram to a group, so that it asks nobody.
+ *
+ * One memory file, made by the daemon and mapped by each process that is attached, read-only (it is
+ * sealed, F_SEAL_FUTURE_WRITE and the others). A place has a group's GID and a bit for each slot. A
+ * group's place is one of those of a bucket, by a hash of its GID; a place whose bits are all 0 may
+ * be used for another group.
+ *
+ * Written by: the daemon's thread only. It sets a slot's bit before it answers the process that
+ * attaches, so whoever sends after that was said sends to this process, too.
+ * Read by: senders, at any time, without a lock. Nothing that they find there is relied upon: a
+ * datagram for a group that its receiver isn't attached to is dropped by the receiver. A place that
+ * changes its group has a GID meanwhile that no group has.
+ *
+ * The next daemon makes a new table, which lacks those who haven't returned yet, until it says
+ * `settled`: until then senders take the old one as well.
+ */
+#ifndef VERBENA_SHM_GROUPS_H
+#define VERBENA_SHM_GROUPS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/limits.h"
+
+#define GROUPS_MAGIC 0x766267726f757073ull
+#define GROUPS_VERSION 1u
+
+/* Twice as many places as there may be groups: the buckets fill unevenly. */
+enum { GROUPS_WAYS = 64, GROUPS_BUCKETS = 2 * LIMIT_MCAST_GROUPS / GROUPS_WAYS };
+enum { GROUPS_PLACES = GROUPS_BUCKETS * GROUPS_WAYS, GROUPS_WORDS = LIMIT_SLOTS / 64 };
+
+struct groups_gid {
+	_Atomic uint64_t word[2]; /* 0, 0: nobody has ever had this place, nor those after it */
+};
+
+struct groups_slots {
+	_Atomic uint64_t word[GROUPS_WORDS];
+};
+
+struct groups {
+	uint64_t magic;
+	uint32_t version;
+	_Atomic uint32_t settled; /* all processes of the last daemon are back, or have ended */
+	uint64_t seed;		  /* random: nobody chooses GIDs that fall into one bucket */
+	_Alignas(4096) struct groups_gid gid[GROUPS_PLACES];
+	_Alignas(4096) struct groups_slots slots[GROUPS_PLACES];
+};
+
+#define GROUPS_SIZE sizeof(struct groups)
+
+/* Adds (by "or") the slots that a group has to `slots`. False: it has none. */
+bool groups_find(const struct groups *groups, const uint8_t gid[16], uint64_t slots[GROUPS_WORDS]);
+
+/* The daemon's. `gid` is a multicast one. 0; -ENOMEM the group's bucket is full. */
+int groups_set(struct groups *groups, const uint8_t gid[16], uint32_t slot);
+/* Does nothing when it isn't set. */
+void groups_clear(struct groups *groups, const uint8_t gid[16], uint32_t slot);
+
+#endif

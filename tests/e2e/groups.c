@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Multicast by verbs alone: who is attached gets one copy each, nobody else gets any; wrong use has
+ * its errno. Each test over IPv4 groups and IPv6 groups, on every carrier. See rig.h.
+ *
+ * It has a program of its own, because it must run in a network of its own: what goes to a group
+ * leaves the host.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rig.h"
+
+enum { GRH = 40, SIZE = 256, MULTICAST_QPN = 0xffffff, DEEP = 512 };
+
+static const struct end_options ud = {.type = IBV_QPT_UD,
+				      .recv_depth = DEEP,
+				      .send_depth = DEEP,
+				      .cqe = 2 * DEEP,
+				      .bytes = 192 * 1024};
+
+/* ------------------------------------------------------------------ groups */
+
+/* Which family the test is about. */
+struct family {
+	bool v4;
+	uint8_t sgid_index;
+};
+
+static union ibv_gid group_of(const struct family *f, unsigned int number)
+{
+	union ibv_gid gid = {.raw = {0xff, 0x12}};
+
+	if (f->v4)
+		gid = (union ibv_gid){.raw = {[10] = 0xff, 0xff, 239, 77}};
+	gid.raw[14] = (uint8_t)(number >> 8);
+	gid.raw[15] = (uint8_t)number;
+	return gid;
+}
+
+static struct family family(struct rig *rig, bool v4)
+{
+	union ibv_gid gid;
+
+	if (!v4)
+		return (struct family){false, 0};
+	for (int i = 0; i < 32; i++)
+		if (!ibv_query_gid(rig->ctx, 1, i, &gid) && gid.raw[10] == 0xff &&
+		    gid.raw[11] == 0xff && gid.raw[12] != 127)
+			return (struct family){true, (uint8_t)i};
+	rig_fail(rig, __FILE__, __LINE__, "no GID is an IPv4 address of a card");
+}
+
+static struct ibv_ah *handle_for(struct end *end, const struct family *f, unsigned int number)
+{
+	struct ibv_ah_attr attr = {
+		.is_global = 1,
+		.port_num = 1,
+		.grh = {.dgid = group_of(f, number), .sgid_index = f->sgid_index, .hop_limit = 3}};
+	struct ibv_ah *ah = ibv_create_ah(end->pd, &attr);
+
+	CHECK(end->rig, ah);
+	return ah;
+}
+
+static int attach(struct end *end, const struct family *f, unsigned int number)
+{
+	union ibv_gid gid = group_of(f, number);
+
+	return ibv_attach_mcast(end->qp, &gid, 0);
+}
+
+static int detach(struct end *end, const struct family *f, unsigned int number)
+{
+	union ibv_gid gid = group_of(f, number);
+
+	return ibv_detach_mcast(end->qp, &gid, 0);
+}
+
+/* ------------------------------------------------------------------ datagrams */
+
+static void post(struct end *end, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey, uint64_t id,
+		 unsigned int flags)
+{
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge;
+
+	pattern_fill(end->buf, SIZE, (uint32_t)id);
+	end_request(end, IBV_WR_SEND_WITH_IMM, id, 0, SIZE, 0, &wr, &sge);
+	wr.send_flags = flags;
+	wr.imm_data = htonl((uint32_t)id);
+	wr.wr.ud.ah = ah;
+	wr.wr.ud.remote_qpn = qpn;
+	wr.wr.ud.remote_qkey = qkey;
+	OK(end->rig, ibv_post_send(end->qp, &wr, &bad));
+}
+
+static void say(struct end *end, struct ibv_ah *ah, uint64_t id)
+{
+	post(end, ah, MULTICAST_QPN, QKEY, id, IBV_SEND_SIGNALED);
+	wc_expect(end, end->scq, id, IBV_WC_SUCCESS);
+}
+
+enum { RECEIVE = 16384 }; /* where in the buffer */
+
+static void listen_for(struct end *end, unsigned int count)
+{
+	for (unsigned int i = 0; i < count; i++)
+		OK(end->rig, end_recv(end, i, RECEIVE + i * (GRH + SIZE), GRH + SIZE));
+}
+
+/* The next datagram is this one, and says that it was for the group. */
+static void hear(struct end *end, const struct family *f, unsigned int number, uint64_t id)
+{
+	const struct rig *rig = end->rig;
+	struct ibv_wc wc = wc_wait(end, end->rcq);
+	const uint8_t *at = end->buf + RECEIVE + wc.wr_id * (GRH + SIZE);
+	union ibv_gid gid = group_of(f, number);
+
+	CHECK_EQ(rig, wc.status, IBV_WC_SUCCESS);
+	CHECK_EQ(rig, wc.byte_len, GRH + SIZE);
+	CHECK_EQ(rig, ntohl(wc.imm_data), id);
+	CHECK(rig, wc.wc_flags & IBV_WC_GRH);
+	CHECK_EQ(rig, wc.qp_num, end->qp->qp_num);
+	CHECK(rig, f->v4 ? !memcmp(at + 36, gid.raw + 12, 4) : !memcmp(at + 24, gid.raw, 16));
+	CHECK(rig, pattern_holds(at + GRH, SIZE, (uint32_t)id));
+}
+
+/* ------------------------------------------------------------------ tests */
+
+/* Each end says something, and both hear it: the sender is attached, too. */
+static void everybody(struct rig *rig, bool v4)
+{
+	struct family f = family(rig, v4);
+	struct end end;
+
+	end_pair(&end, rig, &ud);
+	struct ibv_ah *ah = handle_for(&end, &f, 1);
+
+	listen_for(&end, 20);
+	OK(rig, attach(&end, &f, 1));
+	rig_sync(rig);
+	for (unsigned int i = 0; i < 20; i++) {
+		if (i % 2 == (unsigned int)rig->role)
+			say(&end, ah, 100 + i);
+		hear(&end, &f, 1, 100 + i);
+		rig_sync(rig);
+	}
+	wc_none(&end, end.rcq);
+	OK(rig, detach(&end, &f, 1));
+	OK(rig, ibv_destroy_ah(ah));
+	end_close(&end);
+}
+
+/* Of several queue pairs those that are attached get a copy each. */
+static void some(struct rig *rig, bool v4)
+{
+	struct family f = family(rig, v4);
+	struct end end[3];
+
+	for (int i = 0; i < 3; i++) {
+		end_pair(&end[i], rig, &ud);
+		listen_for(&end[i], 4);
+	}
+	struct ibv_ah *ah = handle_for(&end[0], &f, 2), *other = handle_for(&end[0], &f, 3);
+
+	if (rig->role == RIG_B) {
+		OK(rig, attach(&end[0], &f, 2));
+		OK(rig, attach(&end[2], &f, 2));
+		OK(rig, attach(&end[1], &f, 3));
+	}
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		say(&end[0], ah, 7);
+		say(&end[0], other, 8);
+	} else {
+		hear(&end[0], &f, 2, 7);
+		hear(&end[1], &f, 3, 8);
+		hear(&end[2], &f, 2, 7);
+	}
+	rig_sync(rig);
+	for (int i = 0; i < 3; i++)
+		wc_none(&end[i], end[i].rcq);
+	/* After it has left, a queue pair hears nothing; the other does. */
+	if (rig->role == RIG_B)
+		OK(rig, detach(&end[0], &f, 2));
+	rig_sync(rig);
+	if (rig->role == RIG_A)
+		say(&end[0], ah, 9);
+	else
+		hear(&end[2], &f, 2, 9);
+	wc_none(&end[0], end[0].rcq);
+	rig_sync(rig);
+	if (rig->role == RIG_B) {
+		OK(rig, detach(&end[2], &f, 2));
+		OK(rig, detach(&end[1], &f, 3));
+	}
+	OK(rig, ibv_destroy_ah(ah));
+	OK(rig, ibv_destroy_ah(other));
+	for (int i = 0; i < 3; i++)
+		end_close(&end[i]);
+}
+
+/* What isn't taken: another Q_Key, no receive, another number than the groups', an address that
+ * is no group. The next that is right is. */
+static void dropped(struct rig *rig, bool v4)
+{
+	struct family f = family(rig, v4);
+	struct end end;
+
+	end_pair(&end, rig, &ud);
+	struct ibv_ah *ah = handle_for(&end, &f, 4);
+
+	if (rig->role == RIG_B)
+		OK(rig, attach(&end, &f, 4));
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		say(&end, ah, 1); /* no receive */
+		rig_sync(rig);
+		rig_sync(rig);
+		post(&end, ah, MULTICAST_QPN, QKEY ^ 1, 2, IBV_SEND_SIGNALED);
+		post(&end, ah, end.peer.qpn, QKEY, 3, IBV_SEND_SIGNALED);
+		post(&end, end.ah, MULTICAST_QPN, QKEY, 4, IBV_SEND_SIGNALED);
+		for (uint64_t id = 2; id <= 4; id++)
+			wc_expect(&end, end.scq, id, IBV_WC_SUCCESS);
+		/* The controlled Q_Key stands for the QP's own. */
+		post(&end, ah, MULTICAST_QPN, 0x80000000, 5, IBV_SEND_SIGNALED);
+		wc_expect(&end, end.scq, 5, IBV_WC_SUCCESS);
+	} else {
+		rig_sync(rig);
+		wc_none(&end, end.rcq);
+		listen_for(&end, 4);
+		rig_sync(rig);
+		hear(&end, &f, 4, 5);
+		wc_none(&end, end.rcq);
+		OK(rig, detach(&end, &f, 4));
+	}
+	rig_sync(rig);
+	OK(rig, ibv_destroy_ah(ah));
+	end_close(&end);
+}
+
+/* A queue pair that is attached before it can receive. */
+static void too_early(struct rig *rig, bool v4)
+{
+	struct family f = family(rig, v4);
+	struct end end;
+
+	end_open(&end, rig, &ud);
+	struct ibv_ah *ah = handle_for(&end, &f, 5);
+
+	OK(rig, attach(&end, &f, 5)); /* in RESET */
+	end_init(&end);
+	listen_for(&end, 2);
+	end_meet(&end);
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		end_rtr(&end);
+		end_rts(&end);
+		say(&end, ah, 1);
+		hear(&end, &f, 5, 1);
+		rig_sync(rig);
+		rig_sync(rig);
+		say(&end, ah, 2);
+		hear(&end, &f, 5, 2);
+	} else {
+		rig_sync(rig);
+		wc_none(&end, end.rcq);
+		end_rtr(&end);
+		rig_sync(rig);
+		hear(&end, &f, 5, 2);
+	}
+	rig_sync(rig);
+	OK(rig, detach(&end, &f, 5));
+	OK(rig, ibv_destroy_ah(ah));
+	end_close(&end);
+}
+
+/* Many at once, of which none is lost on one host: a full ring holds its sender. */
+static void many(struct rig *rig, bool v4)
+{
+	struct family f = family(rig, v4);
+	struct end end;
+
+	end_pair(&end, rig, &ud);
+	struct ibv_ah *ah = handle_for(&end, &f, 6);
+
+	listen_for(&end, DEEP);
+	OK(rig, attach(&end, &f, 6));
+	rig_sync(rig);
+	/* A datagram's memory may be used again when it has completed: each says the same. */
+	for (unsigned int i = 0; rig->role == RIG_A && i < DEEP; i++)
+		post(&end, ah, MULTICAST_QPN, QKEY, 3, IBV_SEND_SIGNALED);
+	for (unsigned int i = 0; rig->role == RIG_A && i < DEEP; i++)
+		wc_expect(&end, end.scq, 3, IBV_WC_SUCCESS);
+	for (unsigned int i = 0; i < DEEP; i++)
+		hear(&end, &f, 6, 3);
+	rig_sync(rig);
+	OK(rig, detach(&end, &f, 6));
+	OK(rig, ibv_destroy_ah(ah));
+	end_close(&end);
+}
+
+/* Posted without a wish for completions, then the queue pair ends: they were sent. */
+static void last_words(struct rig *rig, bool v4)
+{
+	struct family f = family(rig, v4);
+	struct end end;
+
+	end_pair(&end, rig, &ud);
+	if (rig->role == RIG_B) {
+		listen_for(&end, 10);
+		OK(rig, attach(&end, &f, 7));
+	}
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		struct ibv_ah *ah = handle_for(&end, &f, 7);
+
+		for (unsigned int i = 0; i < 10; i++)
+			post(&end, ah, MULTICAST_QPN, QKEY, 11, 0);
+		OK(rig, ibv_destroy_ah(ah));
+	} else {
+		for (unsigned int i = 0; i < 10; i++)
+			hear(&end, &f, 7, 11);
+		OK(rig, detach(&end, &f, 7));
+	}
+	end_close(&end);
+}
+
+static void bad_input(struct rig *rig, bool v4)
+{
+	struct family f = family(rig, v4);
+	union ibv_gid gid = group_of(&f, 8);
+	struct ibv_device_attr attr;
+	struct end end, rc;
+
+	end_open(&end, rig, &ud);
+	end_open(&rc, rig, NULL);
+	OK(rig, ibv_query_device(rig->ctx, &attr));
+	CHECK(rig, attr.max_mcast_grp >= 1000 && attr.max_mcast_qp_attach >= 2 &&
+			   attr.max_total_mcast_qp_attach >= attr.max_mcast_grp);
+	CHECK_EQ(rig, ibv_attach_mcast(rc.qp, &gid, 0), EINVAL);
+	CHECK_EQ(rig, errno, EINVAL);
+	CHECK_EQ(rig, ibv_attach_mcast(end.qp, &end.gid, 0), EINVAL);
+	CHECK_EQ(rig, ibv_detach_mcast(end.qp, &gid, 0), EINVAL);
+	OK(rig, ibv_attach_mcast(end.qp, &gid, 0));
+	OK(rig, ibv_attach_mcast(end.qp, &gid, 0)); /* as the kernel */
+	CHECK_EQ(rig, ibv_destroy_qp(end.qp), EBUSY);
+	OK(rig, ibv_detach_mcast(end.qp, &gid, 0));
+	CHECK_EQ(rig, ibv_detach_mcast(end.qp, &gid, 0), EINVAL);
+	end_close(&rc);
+	end_close(&end);
+}
+
+/* A group is nobody to be connected to. */
+static void not_a_peer(struct rig *rig, bool v4)
+{
+	struct family f = family(rig, v4);
+	struct end end;
+
+	end_open(&end, rig, NULL);
+	end_init(&end);
+	end_meet(&end);
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
+				   .path_mtu = IBV_MTU_1024,
+				   .dest_qp_num = end.peer.qpn,
+				   .max_dest_rd_atomic = 1,
+				   .min_rnr_timer = 1,
+				   .ah_attr = {.is_global = 1,
+					       .port_num = 1,
+					       .grh = {.dgid = group_of(&f, 9),
+						       .sgid_index = f.sgid_index,
+						       .hop_limit = 3}}};
+	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+		   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+
+	CHECK_EQ(rig, ibv_modify_qp(end.qp, &attr, mask), EINVAL);
+	end_close(&end);
+}
+
+/* More than the kernel lets a socket be a member of. */
+static void a_thousand(struct rig *rig, bool v4)
+{
+	enum { FIRST = 1000, COUNT = 1000 };
+	static const unsigned int some_of_them[] = {0, 1, 19, 20, 21, 500, 999};
+	struct family f = family(rig, v4);
+	struct end end;
+
+	end_pair(&end, rig, &ud);
+	listen_for(&end, 16);
+	for (unsigned int i = 0; rig->role == RIG_B && i < COUNT; i++)
+		OK(rig, attach(&end, &f, FIRST + i));
+	rig_sync(rig);
+	for (unsigned int i = 0; i < sizeof(some_of_them) / sizeof(some_of_them[0]); i++) {
+		unsigned int number = FIRST + some_of_them[i];
+
+		if (rig->role == RIG_A) {
+			struct ibv_ah *ah = handle_for(&end, &f, number);
+
+			say(&end, ah, 50 + i);
+			OK(rig, ibv_destroy_ah(ah));
+		} else {
+			hear(&end, &f, number, 50 + i);
+		}
+	}
+	rig_sync(rig);
+	for (unsigned int i = 0; rig->role == RIG_B && i < COUNT; i++)
+		OK(rig, detach(&end, &f, FIRST + i));
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		struct ibv_ah *ah = handle_for(&end, &f, FIRST);
+
+		say(&end, ah, 99);
+		OK(rig, ibv_destroy_ah(ah));
+	}
+	wc_none(&end, end.rcq);
+	rig_sync(rig);
+	end_close(&end);
+}
+
+#define BOTH(name)                               \
+	static void name##_ipv4(struct rig *rig) \
+	{                                        \
+		name(rig, true);                 \
+	}                                        \
+	static void name##_ipv6(struct rig *rig) \
+	{                                        \
+		name(rig, false);                \
+	}
+BOTH(everybody)
+BOTH(some)
+BOTH(dropped)
+BOTH(too_early)
+BOTH(many)
+BOTH(last_words)
+BOTH(bad_input)
+BOTH(not_a_peer)
+BOTH(a_thousand)
+
+#define TEST(name)                         \
+	{#name "_ipv4", name##_ipv4},      \
+	{                                  \
+#name "_ipv6", name##_ipv6 \
+	}
+
+int main(int argc, char **argv)
+{
+	static const struct rig_test tests[] = {
+		TEST(everybody),  TEST(some),	   TEST(dropped),    TEST(too_early),  TEST(many),
+		TEST(last_words), TEST(bad_input), TEST(not_a_peer), TEST(a_thousand), {NULL, NULL},
+	};
+
+	rig_main(argc, argv, tests);
+}
