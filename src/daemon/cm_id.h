@@ -65,6 +65,7 @@ struct cm_id {
 	struct neighbour_question question; /* in ID_ADDR_QUERY */
 	struct cm_endpoint *endpoint;	    /* NULL: no connection yet */
 	uint32_t reported;		    /* events that its program got, or gets next */
+	uint64_t last_place;		    /* in the channel, of the last one that was sent */
 	/* A listener's. */
 	uint32_t backlog;
 	struct list requests; /* identifiers whose CONNECT_REQUEST its program may not have read */
