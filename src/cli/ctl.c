@@ -235,18 +235,27 @@ static void failure_report(const struct failure *failure, bool json)
 	json_decref(object);
 }
 
-static int request_any(json_t *request, bool json, json_t **reply, int *descriptor)
+/* The reply to `request` (stolen), or NULL with `failure` set. */
+static json_t *request_send(json_t *request, int *descriptor, struct failure *failure)
 {
-	struct failure failure = {.code = CLI_FAILURE, .text = "out of memory"};
 	char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;
 	char *line = NULL;
 	json_t *result = NULL;
 
+	*failure = (struct failure){.code = CLI_FAILURE, .text = "out of memory"};
 	json_decref(request);
 	if (text && asprintf(&line, "%s\n", text) > 0)
-		result = ctl_exchange(line, descriptor, &failure);
+		result = ctl_exchange(line, descriptor, failure);
 	free(line);
 	free(text);
+	return result;
+}
+
+static int request_any(json_t *request, bool json, json_t **reply, int *descriptor)
+{
+	struct failure failure;
+	json_t *result = request_send(request, descriptor, &failure);
+
 	if (!result) {
 		failure_report(&failure, json);
 		return failure.code;
@@ -258,6 +267,13 @@ static int request_any(json_t *request, bool json, json_t **reply, int *descript
 int ctl_request(json_t *request, bool json, json_t **reply)
 {
 	return request_any(request, json, reply, NULL);
+}
+
+json_t *ctl_ask(json_t *request)
+{
+	struct failure failure;
+
+	return request_send(request, NULL, &failure);
 }
 
 int ctl_request_fd(json_t *request, json_t **reply, int *fd)

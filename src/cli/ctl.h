@@ -20,7 +20,11 @@
  */
 int ctl_request(json_t *request, bool json, json_t **reply);
 
-/* The same, with the descriptor that comes beside the reply (-1: none), the caller's to close. */
+/* The same, but what goes wrong isn't said: NULL. */
+json_t *ctl_ask(json_t *request);
+
+/* As ctl_request(), with the descriptor that comes beside the reply (-1: none), the caller's to
+ * close. */
 int ctl_request_fd(json_t *request, json_t **reply, int *fd);
 
 /* Prints `value` for scripts: indented, keys in the daemon's order. Returns an exit code. */

@@ -2,18 +2,29 @@
 /*
  * `verbena run`: executes any program so that it loads our libibverbs.so.1 and librdmacm.so.1.
  *
- * Puts our library's directory in front of LD_LIBRARY_PATH, names the daemon in VERBENA_DAEMON, and
- * becomes the program. Nothing of this process stays. One thread.
+ * Puts our library's directory in front of LD_LIBRARY_PATH, names the daemon in VERBENA_DAEMON,
+ * shows the devices in /sys/class/infiniband (space.h, sysfs.h), and becomes the program. Nothing
+ * of this process stays. One thread.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "cli/cli.h"
+#include "cli/ctl.h"
 #include "cli/locate.h"
+#include "cli/space.h"
+#include "cli/sysfs.h"
+#include "client/start.h"
+
+/* VERBENA_SYSFS=off: as --no-sysfs. */
+#define SYSFS_VARIABLE "VERBENA_SYSFS"
+#define SYSFS_OFF "off"
 
 /* Puts `directory` first in LD_LIBRARY_PATH, once. Returns 0 or -errno. */
 static int library_path_prepend(const char *directory)
@@ -88,6 +99,53 @@ static void obstacle_warn(const char *path)
 	}
 }
 
+/*
+ * What the daemon says of itself, started if there was none. NULL: none can be had; then it is
+ * for the program's library to say why, if the program wants a device at all.
+ */
+static json_t *daemon_ask(void)
+{
+	int fd, silent = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+	if (silent >= 0)
+		log_open(silent, "verbena");
+	fd = start_connect(NULL);
+	log_open(STDERR_FILENO, "verbena");
+	if (silent >= 0)
+		close(silent);
+	if (fd < 0)
+		return NULL;
+
+	json_t *status = ctl_ask(json_pack("{s:s}", "op", "status"));
+
+	/* Only now: it may leave when nobody is connected. */
+	close(fd);
+	return status;
+}
+
+/* The program sees the devices in /sys/class/infiniband, or is told once that it can't. */
+static void sysfs_show(void)
+{
+	const char *wish = getenv(SYSFS_VARIABLE);
+	json_t *status = wish && !strcmp(wish, SYSFS_OFF) ? NULL : daemon_ask();
+
+	if (!status)
+		return;
+	int error = space_enter(status);
+
+	if (!error)
+		error = sysfs_cover(status);
+	/* One within another sees those of the outer. */
+	if (error && !sysfs_has_devices(status)) {
+		cli_error("warning: programs that look for devices in /sys/class/infiniband (UCX, "
+			  "pyverbs) find none there: a private mount namespace for it can't be "
+			  "had: %s; --no-sysfs or " SYSFS_VARIABLE "=" SYSFS_OFF " does without",
+			  strerror(-error));
+		setenv(SYSFS_VARIABLE, SYSFS_OFF, 1);
+	}
+	json_decref(status);
+}
+
 static int exec_failed(const char *name, int error)
 {
 	if (error == ENOENT) {
@@ -103,14 +161,19 @@ static int run_run(const struct cli_command *self, int argc, char **argv)
 {
 	static const struct option options[] = {
 		{"help", no_argument, NULL, 'h'},
+		{"no-sysfs", no_argument, NULL, 'n'},
 		{NULL, 0, NULL, 0},
 	};
 	char path[PATH_MAX];
+	bool sysfs = true;
 	int option, error;
 
 	/* "+": what follows the program's name is the program's. */
-	while ((option = getopt_long(argc, argv, "+h", options, NULL)) != -1)
-		return option == 'h' ? cli_help(self) : cli_usage(self);
+	while ((option = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
+		if (option != 'n')
+			return option == 'h' ? cli_help(self) : cli_usage(self);
+		sysfs = false;
+	}
 	if (optind == argc) {
 		cli_error("run what? Name a program");
 		return cli_usage(self);
@@ -123,6 +186,8 @@ static int run_run(const struct cli_command *self, int argc, char **argv)
 	if (error)
 		return exec_failed(argv[0], -error);
 	obstacle_warn(path);
+	if (sysfs)
+		sysfs_show();
 	execvp(argv[0], argv);
 	return exec_failed(argv[0], errno);
 }
@@ -130,11 +195,13 @@ static int run_run(const struct cli_command *self, int argc, char **argv)
 const struct cli_command command_run = {
 	.name = "run",
 	.summary = "run a program on Verbena",
-	.help = "usage: verbena run [--] PROGRAM [ARGUMENT...]\n\n"
+	.help = "usage: verbena run [--no-sysfs] [--] PROGRAM [ARGUMENT...]\n\n"
 		"Runs an unmodified verbs program with Verbena's libibverbs.so.1 and\n"
 		"librdmacm.so.1 in place of the system's: their directory goes first in\n"
-		"LD_LIBRARY_PATH. The daemon is started by the library when there is none.\n\n"
-		"  -h, --help   show this\n\n"
+		"LD_LIBRARY_PATH. In /sys/class/infiniband it sees the devices, in a mount\n"
+		"namespace of its own. The daemon is started when there is none.\n\n"
+		"      --no-sysfs   leave /sys/class as it is; no namespace\n"
+		"  -h, --help       show this\n\n"
 		"Ends as PROGRAM does; 127 when there is no such program, 126 when it cannot be "
 		"run.\n"
 		"Example: verbena run ibv_devinfo -v\n",

@@ -14,6 +14,10 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/user_space.h"
+
+/* Of users that a user namespace hasn't got, unless the administrator chose another. */
+#define OVERFLOW_UID 65534
 
 #define SYSTEM_NODE RUNDIR_SYSTEM "/uverbs0"
 
@@ -99,6 +103,23 @@ int rundir_find(char *buf, size_t len)
 	return put(buf, len, "/tmp/verbena-%u-%lu", (unsigned int)geteuid(), number);
 }
 
+/* In a user namespace root's files belong to nobody, as all strangers' do. */
+static bool is_vouched_for(const struct stat *st)
+{
+	const char *vouched = secure_getenv(RUNDIR_VOUCHED);
+	char text[RUNDIR_VOUCHED_BYTES];
+
+	rundir_vouch(st, text);
+	return vouched && !strcmp(vouched, text) && st->st_uid == OVERFLOW_UID &&
+	       !user_space_is_first(getpid());
+}
+
+void rundir_vouch(const struct stat *st, char text[RUNDIR_VOUCHED_BYTES])
+{
+	snprintf(text, RUNDIR_VOUCHED_BYTES, "%llx:%llx", (unsigned long long)st->st_dev,
+		 (unsigned long long)st->st_ino);
+}
+
 int rundir_check(const char *path)
 {
 	struct stat st;
@@ -109,7 +130,8 @@ int rundir_check(const char *path)
 		log_error("%s is not a directory; remove it or set VERBENA_RUNTIME_DIR", path);
 		return -ENOTDIR;
 	}
-	if (st.st_uid != geteuid() && st.st_uid != 0 && strcmp(path, RUNDIR_SYSTEM) != 0) {
+	if (st.st_uid != geteuid() && st.st_uid != 0 && strcmp(path, RUNDIR_SYSTEM) != 0 &&
+	    !is_vouched_for(&st)) {
 		log_error("%s belongs to user %u: whoever made it could pretend to be the daemon; "
 			  "remove it or set VERBENA_RUNTIME_DIR",
 			  path, (unsigned int)st.st_uid);

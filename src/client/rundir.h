@@ -9,6 +9,7 @@
 #define VERBENA_CLIENT_RUNDIR_H
 
 #include <stddef.h>
+#include <sys/stat.h>
 
 #define RUNDIR_MAX 96 /* bytes: a socket's path must fit into struct sockaddr_un */
 #define RUNDIR_MAX_TEXT "96"
@@ -27,6 +28,14 @@ int rundir_find(char *buf, size_t len);
  * in the log; -errno.
  */
 int rundir_check(const char *path);
+
+/*
+ * The environment's word for a directory that was checked before this process went into a user
+ * namespace: root's directory doesn't look like root's there. `text` is what the variable contains.
+ */
+#define RUNDIR_VOUCHED "VERBENA_RUNTIME_DIR_CHECKED"
+#define RUNDIR_VOUCHED_BYTES 40
+void rundir_vouch(const struct stat *st, char text[RUNDIR_VOUCHED_BYTES]);
 
 /* Makes it when it isn't there, then checks it. 0; as rundir_check(); -errno of mkdir. */
 int rundir_make(const char *path);

@@ -35,7 +35,7 @@ enum {
 };
 
 #define PAGE_SIZES 0xfffff000ull
-#define FIRMWARE (1ull << 16) /* 0.1.0: 16 bits each */
+#define FIRMWARE (1ull << 16) /* DEVICE_FIRMWARE: 16 bits each */
 
 /* Only what is so. */
 #define CAPABILITIES                                                                \
@@ -289,7 +289,7 @@ int command_query_port(struct request *request, void *response)
 	if (body->port_num != DEVICE_PORT)
 		return -EINVAL;
 	*resp = (struct ib_uverbs_query_port_resp){
-		.port_cap_flags = IB_UVERBS_PCF_CM_SUP | IB_UVERBS_PCF_IP_BASED_GIDS,
+		.port_cap_flags = DEVICE_PORT_CAPS,
 		.max_msg_sz = LIMIT_MSG_BYTES,
 		.gid_tbl_len = LIMIT_GIDS,
 		.pkey_tbl_len = LIMIT_PKEYS,

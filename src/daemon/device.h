@@ -3,6 +3,7 @@
 #ifndef VERBENA_DAEMON_DEVICE_H
 #define VERBENA_DAEMON_DEVICE_H
 
+#include <rdma/ib_user_ioctl_verbs.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -13,6 +14,10 @@
 #define DEVICE_NAME "verbena0" /* without configuration */
 #define DEVICE_NODE "uverbs0"  /* of the first */
 #define DEVICE_PORT 1
+
+#define DEVICE_FIRMWARE "0.1.0"
+#define DEVICE_RATE "100 Gb/sec (4X EDR)" /* as sysfs writes width and speed */
+#define DEVICE_PORT_CAPS (IB_UVERBS_PCF_CM_SUP | IB_UVERBS_PCF_IP_BASED_GIDS)
 
 struct server;
 

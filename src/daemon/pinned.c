@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/user_space.h"
 #include "daemon/process.h"
 #include "daemon/server.h"
 #include "daemon/user.h"
@@ -72,7 +73,7 @@ static bool may_lock(struct process *process)
 	if (now < process->may_lock_until_ms)
 		return true;
 	if (!proc_find(process->pid, "status", "CapEff:", value, sizeof(value)) ||
-	    !(strtoull(value, NULL, 16) >> CAP_IPC_LOCK & 1))
+	    !(strtoull(value, NULL, 16) >> CAP_IPC_LOCK & 1) || !user_space_is_first(process->pid))
 		return false;
 	process->may_lock_until_ms = now + MAY_LOCK_MS;
 	return true;

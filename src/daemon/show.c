@@ -66,6 +66,9 @@ static void show_device(const struct device *device, struct text *out)
 	json_number(out, "port", DEVICE_PORT);
 	json_words(out, "state", device->port.up ? "ACTIVE" : "DOWN");
 	json_number(out, "mtu", 128u << device_mtu(device));
+	json_words(out, "rate", DEVICE_RATE);
+	json_number(out, "port_cap_flags", DEVICE_PORT_CAPS);
+	json_words(out, "fw_ver", DEVICE_FIRMWARE);
 	show_interfaces(device, out);
 	json_open(out, "gids", '[');
 	for (uint32_t i = 0; i < LIMIT_GIDS; i++) {

@@ -313,12 +313,17 @@ EXPORT int rdma_resolve_addr(struct rdma_cm_id *pub, struct sockaddr *src_addr,
 		memcpy(&body.src_addr, src_addr, body.src_size);
 	memcpy(&body.dst_addr, dst_addr, body.dst_size);
 	id_forget_event(id);
+	/* Before it is asked for: another thread may take the event as soon as that is sent. */
+	struct sockaddr_storage before = pub->route.addr.dst_storage;
+
+	memcpy(&pub->route.addr.dst_storage, dst_addr, body.dst_size);
 	int err = cm_call(id->generation, RDMA_USER_CM_CMD_RESOLVE_ADDR, &body, sizeof(body), NULL,
 			  0, NULL);
 
-	if (err)
+	if (err) {
+		pub->route.addr.dst_storage = before;
 		return cm_result(err);
-	memcpy(&pub->route.addr.dst_storage, dst_addr, body.dst_size);
+	}
 	return cm_result(id_complete(id));
 }
 

@@ -16,12 +16,12 @@ import shutil
 import sys
 
 from lib import FULL, SKIPPED, SLOW, Failure, Stage, require, tail
-from pyverbs_later import LATER, OTHER_DEVICES
+from pyverbs_later import LATER, NEED_SYSFS, OTHER_DEVICES
 
 SOURCE = "/usr/share/doc/rdma-core/tests"
 # What must be there: a suite that lost one of these would pass without saying much.
 FILES = ("test_addr", "test_atomic", "test_cq", "test_cq_events", "test_cqex", "test_device",
-         "test_fork", "test_pd", "test_qp", "test_qpex", "test_relaxed_ordering")
+         "test_fork", "test_pd", "test_qp", "test_qpex", "test_rdmacm", "test_relaxed_ordering")
 LISTED = {pattern: reason for reason, patterns in LATER.items() for pattern in patterns}
 
 RESULT = re.compile(r"^test_\w+ \((?:tests\.)?([\w.]+)\)")
@@ -152,6 +152,8 @@ def main():
     stage = Stage(idle_ms=2000, VERBENA_LOG="error")
     wrong, found = [], {}
     try:
+        if stage.start("test", "-d", "/sys/class/infiniband").wait(20 * SLOW):
+            LISTED.update((pattern, "no /sys/class/infiniband here") for pattern in NEED_SYSFS)
         found = run_all(stage, only)
         wrong += judge(found) + (judge_completeness(found) if not only else [])
         stage.expect_no_clients()

@@ -20,11 +20,14 @@ import sys
 import time
 
 import pyverbs
-from lib import (BUILD, FULL, PORTS, SANITIZE, SANITIZER_RUNTIME, SKIPPED, SLOW, VERBENA, Failure,
-                 Stage, Suite, need_programs, port_listened, require, tail)
+from lib import (BUILD, FULL, PORTS, SANITIZE, SANITIZER_RUNTIME, SKIPPED, SLOW, Failure,
+                 Stage, Suite, need_programs, poll_until,
+                 port_listened, require, tail)
 
 MIB = 1024 * 1024
-REFUSED = re.compile(r"REJECTED|refused|CM event 8|Connection refused|event 8", re.IGNORECASE)
+# What a client says that comes before its server listens; the last is rstream -T n.
+REFUSED = re.compile(r"REJECTED|refused|CM event 8|Connection refused|event 8|rpoll: Resource temp",
+                     re.IGNORECASE)
 
 
 def resting(process):
@@ -57,15 +60,30 @@ def wait_at_rest(process):
             f"{process.title()} doesn't wait for a connection\n{tail(process.output())}")
 
 
+def address(stage):
+    """Where the server is. A stage may be two hosts (network.TwoHosts)."""
+    return getattr(stage, "address", "127.0.0.1")
+
+
+def client_of(stage):
+    """The Stage that clients start in."""
+    return getattr(stage, "client", stage)
+
+
+def server_of(stage):
+    """The Stage that servers start in."""
+    return getattr(stage, "server", stage)
+
+
 def pair(stage, server, client, seconds=20, status=0, server_ends=True, rest=False):
     """A server and its client. Nothing shows from outside when a server listens, and a client that
     comes too early is refused, at once: then it comes again. `rest`: it mustn't come too early."""
-    one = stage.start(*server)
+    one = server_of(stage).start(*server)
     if rest:
         wait_at_rest(one)
     end = time.monotonic() + seconds * SLOW
     while True:
-        two = stage.start(*client)
+        two = client_of(stage).start(*client)
         got = two.wait(max(0.1, end - time.monotonic()))
         early = got != status and REFUSED.search(two.output()) and one.running()
         if not early or time.monotonic() > end:
@@ -93,11 +111,11 @@ def rping(stage, address, count=20):
 
 def rping_persistent(stage):
     port = PORTS.take()
-    server = ("rping", "-s", "-P", "-a", "127.0.0.1", "-p", port)
-    one, _ = pair(stage, server, ("rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", 5),
-                  server_ends=False)
+    server = ("rping", "-s", "-P", "-a", address(stage), "-p", port)
+    client = ("rping", "-c", "-a", address(stage), "-p", port, "-C", 5)
+    one, _ = pair(stage, server, client, server_ends=False)
     for _ in range(5):
-        stage.run("rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", 5)
+        client_of(stage).run(*client)
     require(one.running(), f"the persistent server ended\n{tail(one.output())}")
     one.kill()
     one.wait(5)
@@ -107,14 +125,15 @@ def simple(stage, program, *options, server_options=None, needle=None):
     port = PORTS.take()
     more = options if server_options is None else server_options
     one, text = pair(stage, (program, "-p", port, *more),
-                     (program, "-s", "127.0.0.1", "-p", port, *options), seconds=40, rest=True)
+                     (program, "-s", address(stage), "-p", port, *options), seconds=40,
+                     rest=True)
     for output in (text, one.output()):
         require(needle is None or needle in output, f"no `{needle}`\n{tail(output)}")
 
 
 def udaddy(stage, *options):
     """Datagrams. Its port can't be chosen, but each stage has a connection manager of its own."""
-    one, text = pair(stage, ("udaddy", *options), ("udaddy", "-s", "127.0.0.1", *options),
+    one, text = pair(stage, ("udaddy", *options), ("udaddy", "-s", address(stage), *options),
                      rest=True)
     for output in (text, one.output()):
         require("return status 0" in output, f"no good end\n{tail(output)}")
@@ -123,14 +142,14 @@ def udaddy(stage, *options):
 def server_client(stage):
     port = PORTS.take()
     _, text = pair(stage, ("rdma_server", "-p", port),
-                   ("rdma_client", "-s", "127.0.0.1", "-p", port))
+                   ("rdma_client", "-s", address(stage), "-p", port))
     require("rdma_client: end 0" in text, f"it didn't say that it succeeded\n{tail(text)}")
 
 
 def cmtime(stage, count):
     port = PORTS.take()
-    one, text = pair(stage, ("cmtime", "-b", "127.0.0.1", "-p", port),
-                     ("cmtime", "-b", "127.0.0.1", "-s", "127.0.0.1", "-p", port, "-c", count),
+    one, text = pair(stage, ("cmtime", "-b", address(stage), "-p", port),
+                     ("cmtime", "-s", address(stage), "-p", port, "-c", count),
                      seconds=60, server_ends=False)
     for step in ("resolve addr", "connect", "disconnect"):
         require(re.search(rf"^{step} *: +[\d.]+", text, re.MULTILINE),
@@ -214,9 +233,9 @@ def perftest(stage, program, *options):
     server has to be seen at rest, waiting for an event, and not for a reply of the daemon's."""
     port = PORTS.take()
     words = (program, "-F", "-p", port, *options)
-    one = stage.start(*words)
+    one = server_of(stage).start(*words)
     wait_at_rest(one)
-    stage.finish_pair(one, stage.start(*words, "127.0.0.1"), seconds=30)
+    stage.finish_pair(one, client_of(stage).start(*words, address(stage)), seconds=30)
 
 
 def perftests(suite, stage):
@@ -233,7 +252,7 @@ def perftests(suite, stage):
 def rstream(stage, *options, program="rstream"):
     port = PORTS.take()
     one, text = pair(stage, (program, "-p", port, *options),
-                     (program, "-s", "127.0.0.1", "-p", port, *options), seconds=60)
+                     (program, "-s", address(stage), "-p", port, *options), seconds=60)
     for output in (text, one.output()):
         rows = re.findall(r"^\S+ +\S+ +\d+k? +\d+k? +\S+ +([\d.]+)s", output, re.MULTILINE)
         require(rows, f"no result row\n{tail(output)}")
@@ -241,8 +260,8 @@ def rstream(stage, *options, program="rstream"):
 
 def rcopy(stage, size):
     port = PORTS.take()
-    source = os.path.join(stage.directory, "source")
-    target = os.path.join(stage.directory, "target")
+    source = os.path.join(client_of(stage).directory, "source")
+    target = os.path.join(server_of(stage).directory, "target")
     digest = hashlib.sha256()
     with open(source, "wb") as file:
         for _ in range(size // MIB):
@@ -250,7 +269,8 @@ def rcopy(stage, size):
             digest.update(part)
             file.write(part)
     one, _ = pair(stage, ("rcopy", "-p", port),
-                  ("rcopy", source, f"127.0.0.1:{target}", "-p", port), seconds=60, server_ends=False)
+                  ("rcopy", source, f"{address(stage)}:{target}", "-p", port), seconds=60,
+                  server_ends=False)
     copied = hashlib.sha256()
     with open(target, "rb") as file:
         while part := file.read(MIB):
@@ -276,6 +296,61 @@ def rsockets(suite, stage):
     suite.case("riostream, verified", rstream, stage, "-T", "v", "-S", 4096, "-C", 10, "-I", 10,
                program="riostream")
     suite.case("rcopy", rcopy, stage, (1024 if FULL else 64) * MIB)
+
+
+# ---------------------------------------------------------------------------- qperf
+
+QPERF = ("rc_lat", "rc_rdma_read_bw", "rc_rdma_write_poll_lat", "ver_rc_compare_swap",
+         "ver_rc_fetch_add")
+QPERF_MORE = ("rc_bw", "rc_bi_bw", "rc_rdma_read_lat", "rc_rdma_write_bw", "rc_rdma_write_lat",
+              "rc_compare_swap_mr", "rc_fetch_add_mr")
+# They set up their QPs by LIDs, without a global route: no RoCE device's kernel accepts that.
+QPERF_REFUSED = ("rc_bw", "rc_rdma_write_lat", "uc_bw", "uc_lat", "uc_rdma_write_bw", "ud_bw",
+                 "ud_lat", "ver_rc_fetch_add")
+
+
+def qperf_server(stage):
+    """A server, and the words of its clients."""
+    port = PORTS.take()
+    server = server_of(stage).start("qperf", "-lp", port)
+    require(poll_until(lambda: not server.running() or port_listened(port, server.pid), 20) and
+            server.running(), f"no server\n{tail(server.output())}")
+    return server, ("qperf", "-lp", port, "-t", 1, "-to", 20 * SLOW)
+
+
+def qperf(stage, *names):
+    """Each measures, and what verifies finds nothing wrong. A server tells its port before it listens
+    there, so that a client may be refused: then it comes again."""
+    server, words = qperf_server(stage)
+    for name in names:
+        end = time.monotonic() + 40 * SLOW
+        while True:
+            client = client_of(stage).start(*words, "-cm", 1, address(stage), name)
+            status, text = client.wait(40 * SLOW), client.output()
+            if "Event rejected" not in text or time.monotonic() > end:
+                break
+        require(status == 0 and re.search(r"(?:bw|latency|msg_rate) += +[\d.]+", text),
+                f"{name}: no figure\n{tail(text)}\n{tail(server.output())}")
+    server.kill()
+    server.wait(5)
+
+
+def qperf_refused(stage, *names):
+    """Without the connection manager: as by the kernel, and the server goes on."""
+    server, words = qperf_server(stage)
+    for name in names:
+        client = client_of(stage).start(*words, address(stage), name)
+        status, text = client.wait(20 * SLOW), client.output()
+        require(status != 0 and "Invalid argument" in text,
+                f"{name} ended with {status}\n{tail(text)}")
+    server.kill()
+    server.wait(5)
+
+
+def qperfs(suite, stage):
+    for name in QPERF + (QPERF_MORE if FULL else ()):
+        suite.case(f"qperf -cm 1 {name}", qperf, stage, name)
+    suite.case("qperf without the connection manager", qperf_refused, stage, *QPERF_REFUSED)
 
 
 # ---------------------------------------------------------------------------- at random
@@ -325,19 +400,6 @@ def churns(suite, stage):
 
 # ---------------------------------------------------------------------------- pyverbs
 
-# In a mount namespace of its own: /sys/class as it is, and the device's interface in it.
-WITH_SYSFS = """
-set -e
-mkdir "$1/class"
-mount -t tmpfs none "$1/class"
-cp -a /sys/class/. "$1/class" 2>/dev/null || true
-mkdir -p "$1/class/infiniband/verbena0/device/net/$2"
-mount --bind "$1/class" /sys/class
-shift 2
-exec "$@"
-"""
-
-
 def interface():
     """An interface with a global IPv4 address, or None."""
     done = subprocess.run(["ip", "-o", "-4", "addr", "show", "up", "scope", "global"],
@@ -359,10 +421,8 @@ def pyverbs_suite(stage):
     directory = os.path.join(stage.directory, "suite")
     pyverbs.unpack(directory)
     process = stage.start(
-        "unshare", "-m", "sh", "-c", WITH_SYSFS, "sh", stage.directory, interface(),
-        VERBENA, "run", "/usr/bin/python3", os.path.join(directory, "run_tests.py"), "-v", "--dev",
-        "verbena0", "--port", 1, "--gid", gid_index(stage), "-k", "*.test_rdmacm.*", plain=True,
-        cwd=directory)
+        "/usr/bin/python3", os.path.join(directory, "run_tests.py"), "-v", "--dev", "verbena0",
+        "--port", 1, "--gid", gid_index(stage), "-k", "*.test_rdmacm.*", cwd=directory)
     process.wait(120 * SLOW)
     text = process.output()
     found = {name.rsplit(".", 1)[1]: outcome for name, outcome in pyverbs.results_of(text).items()}
@@ -373,9 +433,10 @@ def pyverbs_suite(stage):
 
 
 def pyverbs_tests(suite, stage):
-    if os.geteuid() or not interface() or not os.path.isdir(pyverbs.SOURCE):
-        print("      pyverbs is left out: it needs root, an interface with an address, and the "
-              "package rdma-core")
+    if not interface() or not os.path.isdir(pyverbs.SOURCE) or \
+            stage.start("test", "-d", "/sys/class/infiniband").wait(20 * SLOW):
+        print("      pyverbs is left out: it needs an interface with an address, the package "
+              "rdma-core, and a mount namespace for /sys/class/infiniband")
         return
     suite.case("pyverbs test_rdmacm", pyverbs_suite, stage)
 
@@ -476,7 +537,7 @@ def refusals(suite, stage):
                needle="Operation not supported")
 
 
-GROUPS = {"connections": connections, "perftest": perftests, "rsockets": rsockets,
+GROUPS = {"connections": connections, "perftest": perftests, "rsockets": rsockets, "qperf": qperfs,
           "refusals": refusals, "pyverbs": pyverbs_tests, "churn": churns,
           "preload": preloads}
 
@@ -492,7 +553,7 @@ def into_namespace(words):
 
 
 def main():
-    need_programs("rping", "ucmatose", "rstream", "ib_send_bw")
+    need_programs("rping", "ucmatose", "rstream", "ib_send_bw", "qperf")
     words = sys.argv[1:]
     if "--wire" in words:
         into_namespace([word for word in words if word != "--wire"])

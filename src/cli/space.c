@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A mount namespace of one's own; see space.h.
+ *
+ * The kernel lets a process reach into another's memory (process_vm_readv) only if both are in one
+ * user namespace, and Verbena's programs on one host copy by that. So all programs of a user that
+ * `verbena run` starts for one daemon share a user namespace, as long as one of them lives: it is
+ * found by the processes that the daemon serves, or by the one that was started last, whose pid is
+ * in the file `space` of the run-time directory. Who finds or makes one holds that file's lock. One
+ * thread.
+ */
+#include "cli/space.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/nsfs.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/ctl.h"
+#include "client/rundir.h"
+
+/* Programs that were started in a user namespace of ours, the oldest first. */
+enum { RECORD_PIDS = 256, RECORD_BYTES = (RECORD_PIDS + 1) * 12 };
+struct record {
+	unsigned int count;
+	pid_t pid[RECORD_PIDS];
+};
+
+/* Whether two descriptors are of one namespace. */
+static bool is_same(int one, int two)
+{
+	struct stat a, b;
+
+	return fstat(one, &a) == 0 && fstat(two, &b) == 0 && a.st_ino == b.st_ino &&
+	       a.st_dev == b.st_dev;
+}
+
+/* One user keeps its number, and there is nobody else: what user_space_new() makes. */
+static bool is_identity(pid_t pid, const char *file, unsigned int id)
+{
+	char path[64], text[128] = "";
+	unsigned int inside, outside, count, more;
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", pid, file);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return false;
+	ssize_t n = read(fd, text, sizeof(text) - 1);
+
+	close(fd);
+	return n > 0 && sscanf(text, "%u %u %u %u", &inside, &outside, &count, &more) == 3 &&
+	       inside == id && outside == id && count == 1;
+}
+
+/* Whether a user namespace is this user's, and a child of the one that we are in. */
+static bool is_ours(int space, int own)
+{
+	uid_t owner;
+	int parent;
+
+	if (is_same(space, own) || ioctl(space, NS_GET_OWNER_UID, &owner) < 0 || owner != geteuid())
+		return false;
+	parent = ioctl(space, NS_GET_PARENT);
+	if (parent < 0)
+		return false;
+
+	bool child = is_same(parent, own);
+
+	close(parent);
+	return child;
+}
+
+/* Into the user namespace of a process, if it is one of ours. */
+static int join(pid_t pid)
+{
+	char path[64];
+	int own, space, error = -ESRCH;
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/user", pid);
+	space = pid > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	own = open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC);
+	if (space >= 0 && own >= 0 && is_ours(space, own) &&
+	    is_identity(pid, "uid_map", geteuid()) && is_identity(pid, "gid_map", getegid()))
+		error = setns(space, CLONE_NEWUSER) < 0 ? -errno : 0;
+	if (space >= 0)
+		close(space);
+	if (own >= 0)
+		close(own);
+	return error;
+}
+
+static int write_file(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC), error = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (write(fd, text, strlen(text)) < 0)
+		error = -errno;
+	close(fd);
+	return error;
+}
+
+static int user_space_new(void)
+{
+	uid_t uid = geteuid();
+	gid_t gid = getegid();
+	char text[64];
+
+	if (unshare(CLONE_NEWUSER) < 0)
+		return -errno;
+	int error = write_file("/proc/self/setgroups", "deny");
+
+	if (error)
+		return error;
+	snprintf(text, sizeof(text), "%u %u 1", uid, uid);
+	error = write_file("/proc/self/uid_map", text);
+	if (error)
+		return error;
+	snprintf(text, sizeof(text), "%u %u 1", gid, gid);
+	return write_file("/proc/self/gid_map", text);
+}
+
+/* The file with the pids, locked; -1: there can be none (the
+ * directory belongs to somebody else). Without it two that start at once don't find each other. */
+static int record_open(const json_t *status)
+{
+	char path[PATH_MAX];
+	int fd;
+
+	if (snprintf(path, sizeof(path), "%s/space", ctl_string(status, "runtime_dir")) >=
+	    (int)sizeof(path))
+		return -1;
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	while (fd >= 0 && flock(fd, LOCK_EX) < 0)
+		if (errno != EINTR) {
+			close(fd);
+			fd = -1;
+		}
+	return fd;
+}
+
+static void record_read(int fd, struct record *record)
+{
+	char text[RECORD_BYTES];
+	ssize_t n = fd < 0 ? 0 : pread(fd, text, sizeof(text) - 1, 0);
+	char *next = text;
+
+	text[n > 0 ? n : 0] = 0;
+	record->count = 0;
+	for (char *line; record->count < RECORD_PIDS && (line = strsep(&next, "\n"));)
+		if (atoi(line) > 0)
+			record->pid[record->count++] = atoi(line);
+}
+
+/* Those that live, with ourselves; of too many the oldest are left out. */
+static void record_write(int fd, const struct record *record)
+{
+	char text[RECORD_BYTES];
+	size_t length = 0;
+
+	for (unsigned int i = record->count == RECORD_PIDS; i < record->count; i++)
+		if (kill(record->pid[i], 0) == 0)
+			length += (size_t)snprintf(text + length, sizeof(text) - length, "%d\n",
+						   record->pid[i]);
+	length += (size_t)snprintf(text + length, sizeof(text) - length, "%d\n", getpid());
+	/* Not written: the next one looks at the daemon's clients only. */
+	if (fd >= 0 && ftruncate(fd, 0) == 0 && pwrite(fd, text, length, 0) != (ssize_t)length)
+		return;
+}
+
+/* A process's user namespace is found when it is one of ours: whoever the number belongs to now. */
+static int join_any(const struct record *record, const json_t *status)
+{
+	const json_t *client;
+	int error = -ESRCH;
+	size_t i;
+
+	for (i = 0; error && i < record->count; i++)
+		error = join(record->pid[i]);
+	json_array_foreach(json_object_get(status, "clients"), i, client) {
+		if (!error)
+			break;
+		error = join((pid_t)ctl_integer(client, "pid"));
+	}
+	return error;
+}
+
+/* The run-time directory was found to be right when the daemon was asked. */
+static int directory_vouch(const char *path)
+{
+	char text[RUNDIR_VOUCHED_BYTES];
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		return -errno;
+	rundir_vouch(&st, text);
+	return setenv(RUNDIR_VOUCHED, text, 1) ? -errno : 0;
+}
+
+static int user_space_enter(const json_t *status)
+{
+	int fd = record_open(status);
+	struct record record;
+
+	record_read(fd, &record);
+
+	int error = join_any(&record, status);
+
+	if (error)
+		error = user_space_new();
+	if (!error)
+		error = directory_vouch(ctl_string(status, "runtime_dir"));
+	if (!error)
+		record_write(fd, &record);
+	if (fd >= 0)
+		close(fd);
+	return error;
+}
+
+/*
+ * In a mount namespace that isn't a new user namespace's, mounts still show outside, which is as it
+ * should be for what the program mounts. But not what we mount on sysfs.
+ */
+static int sysfs_detach(void)
+{
+	if (mount(NULL, "/sys", "", MS_SLAVE, NULL) == 0)
+		return 0;
+	return mount(NULL, "/", "", MS_SLAVE | MS_REC, NULL) < 0 ? -errno : 0;
+}
+
+int space_enter(const json_t *status)
+{
+	int error;
+
+	/* One that is both somebody and somebody else: leave it so. */
+	if (geteuid() != getuid() || getegid() != getgid())
+		return -EPERM;
+	if (unshare(CLONE_NEWNS) == 0)
+		return sysfs_detach();
+	if (errno != EPERM)
+		return -errno;
+	/* Root without rights would have fewer in a user namespace. */
+	if (geteuid() == 0)
+		return -EPERM;
+	error = user_space_enter(status);
+	if (error)
+		return error;
+	return unshare(CLONE_NEWNS) < 0 ? -errno : 0;
+}
