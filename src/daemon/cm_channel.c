@@ -63,11 +63,14 @@ static uint32_t *reported_of(const struct cm_channel *channel,
 static void was_sent(struct cm_channel *channel, const struct rdma_ucm_event_resp *event)
 {
 	struct cm_id *id = cm_object_find(channel->object.client, CM_KIND_ID, event->id);
+	struct cm_id *owner = owner_of(channel, event);
 	uint32_t *reported = reported_of(channel, event);
 
 	channel->sent++;
 	if (reported)
 		++*reported;
+	if (owner)
+		owner->last_place = channel->sent;
 	if (id && event->event == REPORT_CONNECT_REQUEST)
 		id->request_place = channel->sent;
 }
@@ -118,8 +121,10 @@ int cm_channel_post(struct cm_channel *channel, const struct rdma_ucm_event_resp
 	if (!w)
 		return -ENOMEM;
 	w->event = *event;
+	/* Where others wait already, the socket's room is waited for. */
+	if (list_empty(&channel->queue))
+		loop_change(&cm_server(channel->object.client)->loop, &channel->watch, EPOLLOUT);
 	list_add_tail(&channel->queue, &w->node);
-	flush(channel);
 	return 0;
 }
 
@@ -193,11 +198,23 @@ static void take_unread(struct cm_channel *channel)
 		list_add_tail(&channel->queue, list_pop(&taken));
 }
 
-/* Those of an identifier, or of a group that it has joined. */
+/* Whether the program hasn't read something of `owner`'s. Taking all back for nothing, and sending
+ * it again, would cost each of many identifiers that end what all of them have to read. */
+static bool has_unread(const struct cm_channel *channel, const struct cm_id *owner)
+{
+	if (owner->last_place > cm_channel_read(channel))
+		return true;
+	list_for_each(node, (struct list *)&channel->queue)
+		if (owner_of(channel, &container_of(node, struct waiting, node)->event) == owner)
+			return true;
+	return false;
+}
+
+/* Those of an identifier; of a group that it has joined, if `join` isn't NULL. */
 static void withdraw(struct cm_channel *channel, const struct cm_id *owner,
 		     const struct cm_join *join, struct cm_channel *to)
 {
-	if (unread_cost(channel) == 0 && list_empty(&channel->queue))
+	if (!has_unread(channel, owner))
 		return;
 	take_unread(channel);
 	list_for_each(node, &channel->queue) {
@@ -224,7 +241,7 @@ void cm_channel_withdraw(struct cm_channel *channel, struct cm_id *owner, struct
 
 void cm_channel_withdraw_join(struct cm_channel *channel, const struct cm_join *join)
 {
-	withdraw(channel, NULL, join, NULL);
+	withdraw(channel, join->id, join, NULL);
 }
 
 /* ------------------------------------------------------------------ life */

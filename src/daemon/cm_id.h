@@ -66,6 +66,7 @@ struct cm_id {
 	struct cm_endpoint *endpoint;	    /* NULL: no connection yet */
 	uint32_t reported;		    /* events that its program got, or gets next */
 	struct list joins;		    /* struct cm_join.node (cm_mcast.h) */
+	uint64_t last_place;		    /* in the channel, of the last one that was sent */
 	/* A listener's. */
 	uint32_t backlog;
 	struct list requests; /* identifiers whose CONNECT_REQUEST its program may not have read */

@@ -31,9 +31,13 @@ static _Noreturn void usage(void)
 	exit(2);
 }
 
-/* "-" is none; a link-local one may have its interface behind a %. */
+/* "-" is none; a link-local one may have its interface behind a %. Two of them at a time. */
 static struct sockaddr *address(const char *text, const char *port)
 {
+	static struct sockaddr_storage places[2];
+	static unsigned int next;
+	struct sockaddr_storage *place = &places[next++ % 2];
+
 	const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
 	struct addrinfo *found;
 
@@ -41,7 +45,9 @@ static struct sockaddr *address(const char *text, const char *port)
 		return NULL;
 	if (getaddrinfo(text, port, &hints, &found))
 		usage();
-	return found->ai_addr;
+	memcpy(place, found->ai_addr, found->ai_addrlen);
+	freeaddrinfo(found);
+	return (struct sockaddr *)place;
 }
 
 static const char *device_of(const struct rdma_cm_id *id)
