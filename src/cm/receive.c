@@ -475,10 +475,25 @@ static const struct {
 	[CM_SIDR_REP_SENT] = {forget, CM_IDLE},
 };
 
+/* One of the repeats before the first timeout; the next, or the timeout, is when it is anyway. */
+static void repeat_early(struct cm *cm, struct cm_endpoint *e, uint64_t now)
+{
+	uint32_t quarter = e->timeout_ms / 4;
+
+	e->early--;
+	endpoint_linger(cm, e,
+			now + (e->early ? quarter - e->timeout_ms / 16 : e->timeout_ms - quarter));
+	send_again(cm, e, NULL, now);
+}
+
 static void on_late(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 {
 	enum cm_state as = lates[e->state].as;
 
+	if (e->early) {
+		repeat_early(cm, e, now);
+		return;
+	}
 	if (as == CM_IDLE || !e->retries_left) {
 		lates[e->state].end(cm, e, now);
 		return;
