@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/connections.h"
 #include "cli/counters.h"
 #include "cli/ctl.h"
 #include "cli/format.h"
@@ -190,6 +191,7 @@ static int status_print(const json_t *reply)
 	}
 	clients_print(json_object_get(reply, "clients"), colour);
 	counters_print(reply, colour);
+	connections_print(reply);
 	return cli_finish(CLI_OK);
 }
 

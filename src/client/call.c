@@ -9,6 +9,8 @@
 
 #include "proto/proto.h"
 
+enum { ERRNO_MAX = 4095 };
+
 void packet_attach(struct msghdr *message, void *control, const int *fds, unsigned int count)
 {
 	message->msg_control = control;
@@ -116,7 +118,7 @@ int call(int socket, const void *request, size_t size, const int *fds, unsigned 
 	memcpy(&head, packet, sizeof(head));
 	if (head.result || (size_t)n < sizeof(head) + reply_size) {
 		close_all(received);
-		return head.result < 0 ? head.result : -EIO;
+		return head.result < 0 && head.result >= -ERRNO_MAX ? head.result : -EIO;
 	}
 	if (reply_size)
 		memcpy(reply, packet + sizeof(head), reply_size);

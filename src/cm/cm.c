@@ -240,6 +240,8 @@ void endpoint_send(struct cm *cm, const struct cm_path *path, const struct cm_ma
 
 	cm_mad_encode(mad, bytes);
 	cm->counters.sent[mad->message]++;
+	if (mad->message == CM_REJ)
+		cm->counters.rejects_sent[mad->reason < CM_REASONS ? mad->reason : 0]++;
 	cm->ops->send(cm->arg, path, bytes);
 }
 

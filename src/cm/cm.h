@@ -110,10 +110,16 @@ struct cm_ops {
 	int (*request)(void *arg, struct cm_endpoint *endpoint, const struct cm_mad *mad);
 };
 
+enum { CM_REASONS = 64 }; /* of REJs; [0]: any that isn't below */
+
 struct cm_counters {
 	uint64_t malformed[CM_MAD_ERRORS], received[CM_MESSAGES], sent[CM_MESSAGES];
 	uint64_t unexpected; /* for no endpoint, or not in its state */
 	uint64_t repeated;   /* sent again for lack of an answer */
+	uint64_t duplicates; /* came again: the peer hadn't heard the answer */
+	uint64_t stale;	     /* REQs of a QP whose last connection is still known here */
+	uint64_t given_up;   /* endpoints whose peer didn't answer at all */
+	uint64_t rejects_received[CM_REASONS], rejects_sent[CM_REASONS];
 };
 
 enum { CM_ORPHANS = 65536 };

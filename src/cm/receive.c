@@ -120,6 +120,7 @@ static void on_request(struct cm *cm, const struct cm_path *path, const struct c
 	}
 	/* The peer's queue pair begins anew: it forgot a connection that is still one here. */
 	if (mad->qpn && old) {
+		cm->counters.stale++;
 		refuse(cm, path, mad, CM_REJECT_STALE);
 		cm_disconnect(cm, old, now);
 		return;
@@ -172,10 +173,11 @@ static void on_sidr_request(struct cm *cm, const struct cm_path *path, const str
 
 typedef void act(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now);
 
-static void send_again(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
+static void answer_again(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad,
+			 uint64_t now)
 {
 	(void)mad, (void)now;
-	cm->counters.repeated++;
+	cm->counters.duplicates++;
 	cm->ops->send(cm->arg, &e->path, e->sent);
 }
 
@@ -183,6 +185,7 @@ static void ask_for_time(struct cm *cm, struct cm_endpoint *e, const struct cm_m
 			 uint64_t now)
 {
 	(void)mad, (void)now;
+	cm->counters.duplicates++;
 	e->state = e->passive ? CM_MRA_REQ_SENT : CM_MRA_REP_SENT;
 	endpoint_send_mra(cm, e, e->passive ? CM_ABOUT_REQ : CM_ABOUT_REP);
 }
@@ -190,6 +193,7 @@ static void ask_for_time(struct cm *cm, struct cm_endpoint *e, const struct cm_m
 static void say_stale(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
 {
 	(void)now;
+	cm->counters.stale++;
 	refuse(cm, &e->path, mad, CM_REJECT_STALE);
 }
 
@@ -235,7 +239,7 @@ static void confirm_again(struct cm *cm, struct cm_endpoint *e, const struct cm_
 			  uint64_t now)
 {
 	(void)mad, (void)now;
-	cm->counters.repeated++;
+	cm->counters.duplicates++;
 	if (!e->passive)
 		endpoint_send_short(cm, e, CM_RTU);
 }
@@ -334,12 +338,12 @@ static act *const acts[CM_STATES][CM_MESSAGES] = {
 	[CM_MRA_REQ_RCVD] = {[CM_MRA] = give_time, [CM_REP] = on_reply, [CM_REJ] = on_reject},
 	[CM_REQ_RCVD] = {[CM_REQ] = ask_for_time, [CM_REJ] = on_reject},
 	[CM_MRA_REQ_SENT] = {[CM_REQ] = ask_for_time, [CM_REJ] = on_reject},
-	[CM_REP_SENT] = {[CM_REQ] = send_again,
+	[CM_REP_SENT] = {[CM_REQ] = answer_again,
 			 [CM_MRA] = give_time,
 			 [CM_RTU] = on_ready,
 			 [CM_REJ] = on_reject,
 			 [CM_DREQ] = on_disconnect},
-	[CM_MRA_REP_RCVD] = {[CM_REQ] = send_again,
+	[CM_MRA_REP_RCVD] = {[CM_REQ] = answer_again,
 			     [CM_MRA] = give_time,
 			     [CM_RTU] = on_ready,
 			     [CM_REJ] = on_reject,
@@ -357,7 +361,7 @@ static act *const acts[CM_STATES][CM_MESSAGES] = {
 	[CM_IDLE] = {[CM_REP] = say_gone, [CM_RTU] = say_gone, [CM_DREQ] = answer_disconnect},
 	[CM_TIMEWAIT] = {[CM_REQ] = say_stale, [CM_RTU] = say_gone, [CM_DREQ] = answer_disconnect},
 	[CM_SIDR_REQ_SENT] = {[CM_SIDR_REP] = on_sidr_reply},
-	[CM_SIDR_REP_SENT] = {[CM_SIDR_REQ] = send_again},
+	[CM_SIDR_REP_SENT] = {[CM_SIDR_REQ] = answer_again},
 };
 
 /* ------------------------------------------------------------------ receiving */
@@ -409,6 +413,8 @@ void cm_receive(struct cm *cm, const struct cm_path *path, const uint8_t bytes[M
 		return;
 	}
 	cm->counters.received[mad.message]++;
+	if (mad.message == CM_REJ)
+		cm->counters.rejects_received[mad.reason < CM_REASONS ? mad.reason : 0]++;
 	struct cm_endpoint *e = find(cm, path, &mad);
 
 	if (e && !is_from_peer(e, path, &mad)) {
@@ -434,6 +440,7 @@ typedef void late(struct cm *cm, struct cm_endpoint *e, uint64_t now);
 static void late_answer(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 {
 	(void)now;
+	cm->counters.given_up++;
 	if (!state_is_sidr(e->state))
 		endpoint_send_reject(cm, e, CM_REJECT_TIMEOUT,
 				     e->passive ? CM_ABOUT_OTHER : CM_ABOUT_REQ, NULL);
@@ -443,6 +450,7 @@ static void late_answer(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 
 static void late_disconnect(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 {
+	cm->counters.given_up++;
 	endpoint_timewait(cm, e, now);
 	endpoint_disconnected(cm, e, -ETIMEDOUT);
 }
@@ -501,7 +509,8 @@ static void on_late(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 	e->retries_left--;
 	e->state = as;
 	endpoint_linger(cm, e, now + e->timeout_ms);
-	send_again(cm, e, NULL, now);
+	cm->counters.repeated++;
+	cm->ops->send(cm->arg, &e->path, e->sent);
 }
 
 bool cm_deadline(const struct cm *cm, uint64_t *at_ms)

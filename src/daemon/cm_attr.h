@@ -6,12 +6,16 @@
 #include <rdma/ib_user_verbs.h>
 
 struct cm_id;
+struct proto_cm_event;
 
 /* The queue key of the RDMA CM's datagrams (RDMA_UDP_QKEY). */
 #define CM_UDP_QKEY 0x01234567u
 
 /* The way to the peer. */
 void cm_attr_fill_ah(const struct cm_id *id, struct ib_uverbs_ah_attr *attr);
+
+/* What its program would ask next, given this event. `to`: zeros but for the event. */
+void cm_query_beside(const struct cm_id *id, struct proto_cm_event *to);
 
 /* Binds an identifier to all addresses and any port. 0 or as cm_ports_bind(). */
 int cm_bind_any(struct cm_id *id);

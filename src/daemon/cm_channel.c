@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "client/call.h"
+#include "daemon/cm_attr.h"
 #include "daemon/cm_client.h"
 #include "daemon/cm_id.h"
 #include "daemon/cm_numbers.h"
@@ -49,7 +50,12 @@ static void was_sent(struct cm_channel *channel, const struct rdma_ucm_event_res
 
 static int send_one(struct cm_channel *channel, const struct rdma_ucm_event_resp *event)
 {
-	int err = packet_send(channel->watch.fd, event, sizeof(*event), NULL, 0, MSG_DONTWAIT);
+	const struct cm_id *id = cm_object_find(channel->object.client, CM_KIND_ID, event->id);
+	struct proto_cm_event packet = {.event = *event};
+
+	if (id)
+		cm_query_beside(id, &packet);
+	int err = packet_send(channel->watch.fd, &packet, sizeof(packet), NULL, 0, MSG_DONTWAIT);
 
 	if (!err)
 		was_sent(channel, event);
@@ -113,7 +119,7 @@ uint64_t cm_channel_read(const struct cm_channel *channel)
 /* What one unread event counts: all have the same size. Before the program has its end. */
 static int measure(struct cm_channel *channel)
 {
-	struct rdma_ucm_event_resp event = {0};
+	struct proto_cm_event event = {0};
 	int err = packet_send(channel->watch.fd, &event, sizeof(event), NULL, 0, MSG_DONTWAIT);
 
 	if (err)
@@ -146,12 +152,14 @@ static void take_unread(struct cm_channel *channel)
 
 	list_init(&taken);
 	while ((w = malloc(sizeof(*w)))) {
-		ssize_t n = recv(channel->program_end, &w->event, sizeof(w->event), MSG_DONTWAIT);
+		struct proto_cm_event packet;
+		ssize_t n = recv(channel->program_end, &packet, sizeof(packet), MSG_DONTWAIT);
 
-		if (n != (ssize_t)sizeof(w->event)) {
+		if (n != (ssize_t)sizeof(packet)) {
 			free(w);
 			break;
 		}
+		w->event = packet.event;
 		was_taken_back(channel, &w->event);
 		list_add_tail(&taken, &w->node);
 	}

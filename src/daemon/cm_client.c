@@ -103,6 +103,7 @@ void cm_client_close(struct cm_client *client)
 
 	while (!list_empty(ids))
 		cm_id_free(container_of(ids->next, struct cm_id, object.node));
+	cm_ports_forget(&cm_server(client)->cm->ports, client);
 	while (!list_empty(channels))
 		cm_channel_free(container_of(channels->next, struct cm_channel, object.node));
 	loop_remove(&cm_server(client)->loop, &client->death);
@@ -112,6 +113,12 @@ void cm_client_close(struct cm_client *client)
 	cm_service_run(cm_server(client)->cm);
 	client->conn->cm = NULL;
 	free(client);
+}
+
+void cm_client_network_changed(struct cm_client *client)
+{
+	list_for_each(node, &client->objects[CM_KIND_ID])
+		cm_id_network_changed(container_of(node, struct cm_id, object.node));
 }
 
 /* A forked child may hold the connection open. */

@@ -57,6 +57,8 @@ cm_command cm_command_disconnect, cm_command_notify;
 /* 0; -ENOMEM. */
 int cm_client_open(struct conn *conn);
 void cm_client_close(struct cm_client *client);
+/* For each of its identifiers. */
+void cm_client_network_changed(struct cm_client *client);
 
 /* Answers one packet; as dispatch() does it. */
 bool cm_dispatch(struct conn *conn, const void *packet, size_t size, int *fds, struct reply *reply);

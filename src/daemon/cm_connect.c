@@ -346,7 +346,8 @@ static struct cm_id *find_listener(struct cm_service *service, const struct cm_m
 	return listener && listener->type == type ? listener : NULL;
 }
 
-static void fill_request(struct cm_id *id, const struct cm_endpoint *endpoint,
+/* False: it isn't for an address of any device. */
+static bool fill_request(struct cm_id *id, const struct cm_endpoint *endpoint,
 			 const struct cm_mad *mad, const struct cm_ip *ip)
 {
 	uint32_t scope = endpoint->path.ifindex;
@@ -355,8 +356,8 @@ static void fill_request(struct cm_id *id, const struct cm_endpoint *endpoint,
 			    &id->source);
 	cm_address_from_gid(ip->source, ip->version, ip->port, scope, &id->destination);
 	id->path = endpoint->path;
-	id->has_device = true;
 	id->state = ID_CONNECT;
+	return cm_id_take_device(id);
 }
 
 static int on_request(void *arg, struct cm_endpoint *endpoint, const struct cm_mad *mad)
@@ -368,10 +369,17 @@ static int on_request(void *arg, struct cm_endpoint *endpoint, const struct cm_m
 		cm_ip_decode(mad->private_data, &ip) ? find_listener(service, mad, &ip) : NULL;
 	struct cm_id *id;
 
-	if (!listener || !cm_id_has_backlog(listener) ||
-	    cm_id_make(listener->channel, listener->port_space, listener->type, &id))
+	service->nobody += !listener;
+	if (listener && !cm_id_has_backlog(listener)) {
+		service->backlog_full++;
+		return refusal(mad, false);
+	}
+	if (!listener || cm_id_make(listener->channel, listener->port_space, listener->type, &id))
 		return refusal(mad, !listener);
-	fill_request(id, endpoint, mad, &ip);
+	if (!fill_request(id, endpoint, mad, &ip)) {
+		cm_id_free(id);
+		return refusal(mad, true);
+	}
 	id->tos = listener->tos;
 	id->endpoint = endpoint;
 	endpoint->owner = id;
@@ -380,6 +388,8 @@ static int on_request(void *arg, struct cm_endpoint *endpoint, const struct cm_m
 	fill_private(&event, mad, CM_IP_HEADER, id->type == CM_ID_UD);
 	if (id->type != CM_ID_UD)
 		fill_conn(&event, mad);
+	listener->was_asked = true;
+	listener->asker = cm_service_asker(&endpoint->path, mad);
 	cm_id_add_request(listener, id);
 	if (!cm_channel_post(listener->channel, &event))
 		return 0;

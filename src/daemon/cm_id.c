@@ -13,6 +13,7 @@
 #include "daemon/cm_service.h"
 #include "daemon/loop.h"
 #include "daemon/server.h"
+#include "wire/ip.h"
 
 struct cm_service *cm_id_service(const struct cm_id *id)
 {
@@ -120,6 +121,7 @@ int cm_id_make(struct cm_channel *channel, uint16_t port_space, uint8_t type, st
 	list_init(&id->requests);
 	list_init(&id->request_node);
 	list_init(&id->port.node);
+	list_init(&id->question.node);
 	if (getrandom(&id->psn, sizeof(id->psn), 0) != sizeof(id->psn))
 		id->psn = id->object.handle;
 	id->psn &= 0xffffff;
@@ -133,12 +135,74 @@ void cm_id_free(struct cm_id *id)
 
 	drop_requests(id);
 	cm_id_drop_request(id);
+	neighbour_forget(&service->neighbours, &id->question);
 	if (id->endpoint)
 		cm_close(&service->cm, id->endpoint, now_ms());
 	cm_ports_unbind(&service->ports, id);
 	id->channel->ids--;
 	cm_object_leave(&id->object);
 	free(id);
+}
+
+/* ------------------------------------------------------------------ its device */
+
+static void note_card(struct cm_id *id, const struct host_address *entry)
+{
+	id->card_ifindex = entry->ifindex;
+	memcpy(id->card_mac, entry->mac, sizeof(id->card_mac));
+}
+
+static bool is_loopback(const uint8_t gid[16])
+{
+	return ip_is_v4(gid) ? gid[12] == 127 : IN6_IS_ADDR_LOOPBACK((const void *)gid);
+}
+
+bool cm_id_take_device(struct cm_id *id)
+{
+	static const uint8_t loopback[16] = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1};
+	const struct devices *devices = &cm_server(id->object.client)->devices;
+	const struct host_address *entry;
+
+	id->device = devices_find(devices, id->path.local, &entry);
+	/* All of 127.0.0.0/8 is the host's own, but only one of it is written down. */
+	if (!id->device && is_loopback(id->path.local))
+		id->device = devices_find(devices, loopback, &entry);
+	if (!id->device)
+		return false;
+	if (!id->path.ifindex)
+		id->path.ifindex = entry->ifindex;
+	id->gid_index = (uint8_t)(entry - id->device->gids.entry);
+	note_card(id, entry);
+	return true;
+}
+
+/* Nothing can be done with it any more; its peer is told as far as a way leads there. */
+static void remove_device(struct cm_id *id)
+{
+	neighbour_forget(&cm_id_service(id)->neighbours, &id->question);
+	if (id->endpoint)
+		cm_close(&cm_id_service(id)->cm, id->endpoint, now_ms());
+	id->endpoint = NULL;
+	id->state = ID_REMOVED;
+	cm_id_event(id, REPORT_DEVICE_REMOVAL, 0);
+}
+
+void cm_id_network_changed(struct cm_id *id)
+{
+	const struct host_address *entry;
+
+	if (!id->device || id->state == ID_REMOVED)
+		return;
+	if (!id->device->present) {
+		remove_device(id);
+		return;
+	}
+	if (!devices_find(&cm_server(id->object.client)->devices, id->path.local, &entry) ||
+	    (entry->ifindex == id->card_ifindex &&
+	     !memcmp(entry->mac, id->card_mac, sizeof(entry->mac))))
+		return;
+	note_card(id, entry);
+	cm_id_event(id, REPORT_ADDR_CHANGE, 0);
 }
 
 /* ------------------------------------------------------------------ commands */

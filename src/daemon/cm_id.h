@@ -16,9 +16,12 @@
 #include "daemon/cm_channel.h"
 #include "daemon/cm_object.h"
 #include "daemon/cm_ports.h"
+#include "daemon/neighbour.h"
 
 struct cm_request;
 struct cm_service;
+struct device;
+struct host_address;
 
 union cm_address {
 	struct sockaddr any;
@@ -34,10 +37,12 @@ enum cm_id_type { CM_ID_RC = 2, CM_ID_UC = 3, CM_ID_UD = 4 };
 enum cm_id_state {
 	ID_IDLE,
 	ID_BOUND,	   /* has a port; resolve an address, or listen */
+	ID_ADDR_QUERY,	   /* waits whether the host is there */
 	ID_ADDR_RESOLVED,  /* has a device; resolve a route */
 	ID_ROUTE_RESOLVED, /* connect */
 	ID_CONNECT,	   /* connecting, connected, or no more so */
 	ID_LISTEN,
+	ID_REMOVED, /* its device is gone: it can only end */
 };
 
 struct cm_id {
@@ -48,18 +53,24 @@ struct cm_id {
 	uint16_t port_space;		      /* enum rdma_ucm_port_space */
 	uint8_t type;			      /* enum cm_id_type */
 	union cm_address source, destination; /* family 0: none */
-	struct cm_path path;		      /* of the device, once `has_device` */
-	bool has_device;
-	bool reuse, family_only, has_ack_timeout;
+	const struct device *device;	      /* NULL: none yet */
+	struct cm_path path;		      /* of the device */
+	uint32_t card_ifindex;		      /* of the interface that has path.local, */
+	uint8_t card_mac[6];		      /* as it was when the device was taken */
+	uint8_t gid_index;		      /* then, of path.local */
+	bool reuse, family_only, family_set, has_ack_timeout;
 	uint8_t tos, ack_timeout;
 	uint32_t qpn, psn;
 	struct cm_port port;
-	struct cm_endpoint *endpoint; /* NULL: no connection yet */
-	uint32_t reported;	      /* events that its program got, or gets next */
+	struct neighbour_question question; /* in ID_ADDR_QUERY */
+	struct cm_endpoint *endpoint;	    /* NULL: no connection yet */
+	uint32_t reported;		    /* events that its program got, or gets next */
 	/* A listener's. */
 	uint32_t backlog;
 	struct list requests; /* identifiers whose CONNECT_REQUEST its program may not have read */
 	uint32_t request_count;
+	bool was_asked;
+	struct cm_asker asker; /* the last one */
 	/* A request's. */
 	struct cm_id *listener; /* on whose list it is; NULL: none */
 	struct list request_node;
@@ -75,6 +86,11 @@ void cm_id_free(struct cm_id *id);
 /* The event goes to its channel, with its handle and uid; nowhere if it has no uid yet. */
 void cm_id_event(struct cm_id *id, uint32_t type, int status);
 void cm_id_event_with(struct cm_id *id, struct rdma_ucm_event_resp *event);
+
+/* Takes the device that has the address path.local. False: none has it. */
+bool cm_id_take_device(struct cm_id *id);
+/* The host's interfaces may be others: tells the program what that means for the identifier. */
+void cm_id_network_changed(struct cm_id *id);
 
 /* A listener that takes another request now: its program has read, or has place for, those before.
  */

@@ -50,6 +50,10 @@ int cm_ports_init(struct cm_ports *ports)
 	*ports = (struct cm_ports){.first = 32768, .last = 60999, .unprivileged = 1024};
 	read_numbers("/proc/sys/net/ipv4/ip_local_port_range", &ports->first, &ports->last);
 	read_numbers("/proc/sys/net/ipv4/ip_unprivileged_port_start", &ports->unprivileged, NULL);
+	uint16_t v6_only = 0;
+
+	read_numbers("/proc/sys/net/ipv6/bindv6only", &v6_only, NULL);
+	ports->v6_only = v6_only;
 	if (!ports->first || ports->last < ports->first)
 		ports->first = ports->last = 32768;
 	return index_init(&ports->bindings);
@@ -140,9 +144,12 @@ void cm_ports_unbind(struct cm_ports *ports, struct cm_id *id)
 
 	if (!binding)
 		return;
-	if (id->state == ID_LISTEN)
+	if (id->state == ID_LISTEN && id->was_asked)
 		ports->ended[ports->ended_next++ % CM_ENDED_MAX] =
-			(struct cm_ended){now_ms(), (uint16_t)binding->node.key};
+			(struct cm_ended){.at_ms = now_ms(),
+					  .port = (uint16_t)binding->node.key,
+					  .client = id->object.client,
+					  .asker = id->asker};
 	list_del(&id->port.node);
 	id->port.binding = NULL;
 	if (!list_empty(&binding->ids))
@@ -198,13 +205,30 @@ struct cm_id *cm_ports_listener(const struct cm_ports *ports, uint16_t port_spac
 
 enum { MOMENT_MS = 5000 };
 
-bool cm_ports_listened(const struct cm_ports *ports, uint16_t port)
+/* Requests for datagrams don't say whose they are. */
+static bool may_be(const struct cm_asker *a, const struct cm_asker *b)
+{
+	return !memcmp(a->gid, b->gid, sizeof(a->gid)) &&
+	       (!a->slot || !b->slot || a->slot == b->slot);
+}
+
+bool cm_ports_heard(const struct cm_ports *ports, uint16_t port, const struct cm_asker *asker)
 {
 	uint64_t now = now_ms();
 
-	for (unsigned int i = 0; i < CM_ENDED_MAX; i++)
-		if (ports->ended[i].at_ms && ports->ended[i].port == port &&
-		    now - ports->ended[i].at_ms < MOMENT_MS)
+	for (unsigned int i = 0; i < CM_ENDED_MAX; i++) {
+		const struct cm_ended *e = &ports->ended[i];
+
+		if (e->at_ms && e->port == port && now - e->at_ms < MOMENT_MS &&
+		    may_be(&e->asker, asker))
 			return true;
+	}
 	return false;
+}
+
+void cm_ports_forget(struct cm_ports *ports, const struct cm_client *client)
+{
+	for (unsigned int i = 0; i < CM_ENDED_MAX; i++)
+		if (ports->ended[i].client == client)
+			ports->ended[i] = (struct cm_ended){0};
 }

@@ -10,6 +10,7 @@
 #include "base/list.h"
 #include "cm/index.h"
 
+struct cm_client;
 struct cm_id;
 
 /* In each identifier. */
@@ -18,10 +19,18 @@ struct cm_port {
 	struct cm_binding *binding; /* NULL: it has no port */
 };
 
-/* A listener that has ended. */
+/* Who asked for a connection, as far as can be told: an address, and on this host its process. */
+struct cm_asker {
+	uint8_t gid[16];
+	uint32_t slot; /* 0: of another host, or unknown */
+};
+
+/* A listener that has ended, though its program goes on. */
 struct cm_ended {
 	uint64_t at_ms; /* 0: none */
 	uint16_t port;
+	const struct cm_client *client; /* its program */
+	struct cm_asker asker;		/* the last one whom it heard */
 };
 
 enum { CM_ENDED_MAX = 64 };
@@ -32,6 +41,7 @@ struct cm_ports {
 	uint32_t ended_next;
 	uint16_t first, last; /* ephemeral */
 	uint16_t unprivileged;
+	bool v6_only; /* the host's default for IPv6 addresses */
 };
 
 int cm_ports_init(struct cm_ports *ports);
@@ -51,7 +61,10 @@ int cm_ports_check_listen(const struct cm_id *id);
 struct cm_id *cm_ports_listener(const struct cm_ports *ports, uint16_t port_space, uint16_t port,
 				const uint8_t gid[16]);
 
-/* Whether somebody listened there, in any port space, until a moment ago. */
-bool cm_ports_listened(const struct cm_ports *ports, uint16_t port);
+/* Whether the asker was heard there, in any port space, by a listener that has ended a moment ago,
+ * and whose program goes on. */
+bool cm_ports_heard(const struct cm_ports *ports, uint16_t port, const struct cm_asker *asker);
+/* The program doesn't go on. */
+void cm_ports_forget(struct cm_ports *ports, const struct cm_client *client);
 
 #endif

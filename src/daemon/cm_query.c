@@ -18,7 +18,7 @@ enum { PKEY = 0xffff, HOP_LIMIT = 64, LIFE_TIME = 16 };
 
 static uint32_t gid_index(const struct cm_id *id)
 {
-	const struct gids *gids = &cm_server(id->object.client)->devices.device[0].gids;
+	const struct gids *gids = &id->device->gids;
 
 	for (uint32_t i = 0; i < LIMIT_GIDS; i++) {
 		const struct host_address *entry = gids_get(gids, i);
@@ -26,7 +26,7 @@ static uint32_t gid_index(const struct cm_id *id)
 		if (entry && !memcmp(entry->gid, id->path.local, 16))
 			return i;
 	}
-	return 0;
+	return id->gid_index;
 }
 
 void cm_attr_fill_ah(const struct cm_id *id, struct ib_uverbs_ah_attr *attr)
@@ -47,14 +47,16 @@ static uint64_t node_guid(const struct cm_id *id)
 {
 	uint64_t word;
 
-	memcpy(&word, cm_server(id->object.client)->devices.device[0].guid, sizeof(word));
-	return id->has_device ? word : 0;
+	if (!id->device)
+		return 0;
+	memcpy(&word, id->device->guid, sizeof(word));
+	return word;
 }
 
 static void fill_device(const struct cm_id *id, struct rdma_ucm_query_addr_resp *resp)
 {
 	resp->node_guid = node_guid(id);
-	if (!id->has_device)
+	if (!id->device)
 		return;
 	resp->port_num = DEVICE_PORT;
 	resp->pkey = PKEY;
@@ -110,6 +112,12 @@ static void fill_path_record(const struct cm_id *id, uint8_t r[64])
 	r[56] = EXACTLY | LIFE_TIME;
 }
 
+static void fill_path_data(const struct cm_id *id, struct ib_path_rec_data *data)
+{
+	data->flags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
+	fill_path_record(id, (uint8_t *)data->path_rec);
+}
+
 static int query_path(const struct cm_id *id, struct cm_request *request, void *response)
 {
 	struct rdma_ucm_query_path_resp *resp = response;
@@ -123,8 +131,7 @@ static int query_path(const struct cm_id *id, struct cm_request *request, void *
 	if (request->room < sizeof(*resp) + sizeof(resp->path_data[0]))
 		return 0;
 	request->response_size += sizeof(resp->path_data[0]);
-	resp->path_data[0].flags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
-	fill_path_record(id, (uint8_t *)resp->path_data[0].path_rec);
+	fill_path_data(id, &resp->path_data[0]);
 	return 0;
 }
 
@@ -223,7 +230,7 @@ int cm_command_init_qp_attr(struct cm_request *request, void *response)
 	const struct cm_id *id = cm_id_find(request, body->id);
 	struct ib_uverbs_qp_attr *attr = response;
 
-	if (!id || !id->has_device)
+	if (!id || !id->device)
 		return -EINVAL;
 	attr->qp_state = body->qp_state;
 	/* Datagrams need nothing of a peer. */
@@ -244,6 +251,66 @@ int cm_command_init_qp_attr(struct cm_request *request, void *response)
 	return 0;
 }
 
+/* ------------------------------------------------------------------ beside an event */
+
+static void add_path(const struct cm_id *id, struct proto_cm_event *to)
+{
+	to->known |= PROTO_CM_KNOWS_PATH;
+	fill_path_data(id, &to->path);
+}
+
+static void add_addr(const struct cm_id *id, struct proto_cm_event *to)
+{
+	to->known |= PROTO_CM_KNOWS_ADDR;
+	query_addr(id, &to->addr);
+}
+
+/* Of a connected QP. Those for datagrams ask: their queue key isn't the event's to say. */
+static void add_init(const struct cm_id *id, struct proto_cm_event *to)
+{
+	if (id->type == CM_ID_UD || !id->device)
+		return;
+	to->known |= PROTO_CM_KNOWS_INIT;
+	to->init.qp_state = IBV_QPS_INIT;
+	attr_init(id, &to->init);
+}
+
+static void add_ready(const struct cm_id *id, struct proto_cm_event *to)
+{
+	if (id->type == CM_ID_UD || !id->device || !knows_peer(id))
+		return;
+	to->known |= PROTO_CM_KNOWS_READY;
+	to->rtr.qp_state = IBV_QPS_RTR;
+	attr_rtr(id, &to->rtr);
+	to->rts.qp_state = IBV_QPS_RTS;
+	attr_rts(id, &to->rts);
+}
+
+void cm_query_beside(const struct cm_id *id, struct proto_cm_event *to)
+{
+	switch (to->event.event) {
+	case REPORT_ADDR_RESOLVED:
+		add_addr(id, to);
+		add_init(id, to);
+		break;
+	case REPORT_ROUTE_RESOLVED:
+		add_path(id, to);
+		break;
+	case REPORT_CONNECT_REQUEST:
+		add_addr(id, to);
+		add_path(id, to);
+		add_init(id, to);
+		add_ready(id, to);
+		break;
+	case REPORT_CONNECT_RESPONSE:
+		add_init(id, to);
+		add_ready(id, to);
+		break;
+	default:
+		break;
+	}
+}
+
 /* ------------------------------------------------------------------ SET_OPTION */
 
 static int set_id_option(struct cm_id *id, uint32_t name, const uint8_t *value, size_t size)
@@ -258,7 +325,9 @@ static int set_id_option(struct cm_id *id, uint32_t name, const uint8_t *value, 
 		id->tos = id->path.traffic_class = value[0];
 		return 0;
 	case RDMA_OPTION_ID_REUSEADDR:
-		if (size != sizeof(int))
+		/* Who listens may no longer begin to share. */
+		if (size != sizeof(int) ||
+		    (id->state != ID_IDLE && (!word || id->state == ID_LISTEN)))
 			return -EINVAL;
 		id->reuse = word;
 		return 0;
@@ -266,9 +335,10 @@ static int set_id_option(struct cm_id *id, uint32_t name, const uint8_t *value, 
 		if (size != sizeof(int) || (id->state != ID_IDLE && id->state != ID_BOUND))
 			return -EINVAL;
 		id->family_only = word;
+		id->family_set = true;
 		return 0;
 	case RDMA_OPTION_ID_ACK_TIMEOUT:
-		if (size != 1 || value[0] > 31)
+		if (size != 1 || value[0] > 31 || id->type != CM_ID_RC)
 			return -EINVAL;
 		id->ack_timeout = value[0];
 		id->has_ack_timeout = true;
@@ -276,6 +346,31 @@ static int set_id_option(struct cm_id *id, uint32_t name, const uint8_t *value, 
 	default:
 		return -ENOSYS;
 	}
+}
+
+/*
+ * The way, instead of RESOLVE_ROUTE. Where packets go is the host's routing's to say, so the ends
+ * must be those that were resolved; of the rest, only what Ethernet has is taken.
+ */
+static int set_path(struct cm_id *id, const uint8_t *value, size_t size)
+{
+	enum { WANTED = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL };
+	struct ib_path_rec_data data = {0};
+
+	if (!size || size % sizeof(data))
+		return -EINVAL;
+	for (; size && data.flags != WANTED; size -= sizeof(data), value += sizeof(data))
+		memcpy(&data, value, sizeof(data));
+	const uint8_t *record = (const uint8_t *)data.path_rec;
+
+	if (data.flags != WANTED || id->state != ID_ADDR_RESOLVED ||
+	    memcmp(record + 8, id->path.remote, 16) != 0 ||
+	    memcmp(record + 24, id->path.local, 16) != 0)
+		return -EINVAL;
+	id->path.traffic_class = record[48];
+	id->state = ID_ROUTE_RESOLVED;
+	cm_id_event(id, REPORT_ROUTE_RESOLVED, 0);
+	return 0;
 }
 
 int cm_command_set_option(struct cm_request *request, void *response)
@@ -289,6 +384,7 @@ int cm_command_set_option(struct cm_request *request, void *response)
 		return -EINVAL;
 	if (body->level == RDMA_OPTION_ID)
 		return set_id_option(id, body->optname, request->extra, body->optlen);
-	/* RDMA_OPTION_IB_PATH: ways are found by routing, not set. */
+	if (body->level == RDMA_OPTION_IB && body->optname == RDMA_OPTION_IB_PATH)
+		return set_path(id, request->extra, body->optlen);
 	return -ENOSYS;
 }

@@ -2,8 +2,8 @@
 /*
  * BIND, RESOLVE_ADDR, RESOLVE_ROUTE: which of the host's addresses an identifier has. The host's
  * own routing decides: the kernel is asked by connecting a UDP socket, which sends nothing and
- * doesn't wait. So the events follow at once, and a host that isn't there shows when
- * connecting.
+ * doesn't wait. So the events follow at once, but for that of a host whose link address the kernel
+ * doesn't know yet (neighbour.h).
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -24,29 +24,12 @@
 
 /* ------------------------------------------------------------------ the device */
 
-static bool find_gid(const struct server *server, const uint8_t gid[16], uint32_t *ifindex)
-{
-	for (uint32_t i = 0; i < LIMIT_GIDS; i++) {
-		const struct host_address *entry = gids_get(&server->devices.device[0].gids, i);
-
-		if (!entry || memcmp(entry->gid, gid, sizeof(entry->gid)) != 0)
-			continue;
-		*ifindex = entry->ifindex;
-		return true;
-	}
-	return false;
-}
-
-/* The address isn't "any". 0; -ENODEV it is no GID of the device. */
+/* The address isn't "any". 0; -ENODEV it is no GID of any device. */
 static int take_device(struct cm_id *id)
 {
 	cm_address_gid(&id->source, id->path.local);
-	id->has_device = find_gid(cm_server(id->object.client), id->path.local, &id->path.ifindex);
-	if (!id->has_device)
-		return -ENODEV;
-	if (id->source.any.sa_family == AF_INET6 && id->source.six.sin6_scope_id)
-		id->path.ifindex = id->source.six.sin6_scope_id;
-	return 0;
+	id->path.ifindex = id->source.any.sa_family == AF_INET6 ? id->source.six.sin6_scope_id : 0;
+	return cm_id_take_device(id) ? 0 : -ENODEV;
 }
 
 /* ------------------------------------------------------------------ BIND */
@@ -63,13 +46,16 @@ static int bind_id(struct cm_id *id, const union cm_address *address)
 	if (id->state != ID_IDLE)
 		return -EINVAL;
 	id->source = *address;
+	if (!id->family_set)
+		id->family_only =
+			address->any.sa_family == AF_INET6 && cm_id_service(id)->ports.v6_only;
 	int err = cm_address_is_any(address) || take_device(id) == 0 ? 0 : -EADDRNOTAVAIL;
 
 	if (!err)
 		err = bind_port(id);
 	if (err) {
 		id->source.any.sa_family = AF_UNSPEC;
-		id->has_device = false;
+		id->device = NULL;
 		return err;
 	}
 	id->state = ID_BOUND;
@@ -162,7 +148,32 @@ static int find_way(struct cm_id *id)
 	return service->wire.service ? 0 : -ENODEV;
 }
 
-static int resolve(struct cm_id *id, const union cm_address *to)
+static void resolved(struct cm_id *id, int status)
+{
+	id->state = status ? ID_BOUND : ID_ADDR_RESOLVED;
+	if (status)
+		id->device = NULL;
+	cm_id_event(id, status ? REPORT_ADDR_ERROR : REPORT_ADDR_RESOLVED, status);
+}
+
+static void on_neighbour(struct neighbour_question *question, int status)
+{
+	resolved(container_of(question, struct cm_id, question), status);
+}
+
+/* Whether somebody is there, on the link that leads to the destination. -EINPROGRESS: the event
+ * follows. */
+static int find_neighbour(struct cm_id *id, uint32_t timeout_ms)
+{
+	if (id->path.on_host)
+		return 0;
+	id->question.answer = on_neighbour;
+	memcpy(&id->question.from, &id->source, sizeof(id->question.from));
+	memcpy(&id->question.to, &id->destination, sizeof(id->question.to));
+	return neighbour_ask(&cm_id_service(id)->neighbours, &id->question, timeout_ms);
+}
+
+static int resolve(struct cm_id *id, const union cm_address *to, uint32_t timeout_ms)
 {
 	id->destination = *to;
 	if (!cm_address_port(to))
@@ -173,14 +184,12 @@ static int resolve(struct cm_id *id, const union cm_address *to)
 
 	if (err)
 		return err;
+	id->state = ID_ADDR_QUERY;
 	err = find_way(id);
-	if (err) {
-		id->has_device = false;
-		cm_id_event(id, REPORT_ADDR_ERROR, err);
-		return 0;
-	}
-	id->state = ID_ADDR_RESOLVED;
-	cm_id_event(id, REPORT_ADDR_RESOLVED, 0);
+	if (!err)
+		err = find_neighbour(id, timeout_ms);
+	if (err != -EINPROGRESS)
+		resolved(id, err);
 	return 0;
 }
 
@@ -215,7 +224,7 @@ int cm_command_resolve_addr(struct cm_request *request, void *response)
 		return err;
 	if (id->state != ID_BOUND || id->source.any.sa_family != to.any.sa_family)
 		return -EINVAL;
-	return resolve(id, &to);
+	return resolve(id, &to, body->timeout_ms);
 }
 
 int cm_command_resolve_route(struct cm_request *request, void *response)
@@ -226,7 +235,13 @@ int cm_command_resolve_route(struct cm_request *request, void *response)
 	(void)response;
 	if (!id || id->state != ID_ADDR_RESOLVED)
 		return -EINVAL;
-	id->state = ID_ROUTE_RESOLVED;
-	cm_id_event(id, REPORT_ROUTE_RESOLVED, 0);
+	/* It may have gone since the address was resolved. */
+	union cm_address source = id->source;
+	int err = id->path.on_host ? 0 : find_source(id, &id->destination);
+
+	id->source = source;
+	if (!err)
+		id->state = ID_ROUTE_RESOLVED;
+	cm_id_event(id, err ? REPORT_ROUTE_ERROR : REPORT_ROUTE_RESOLVED, err);
 	return 0;
 }

@@ -8,7 +8,10 @@
 #include <sys/random.h>
 
 #include "base/log.h"
+#include "daemon/cm_client.h"
+#include "daemon/conn.h"
 #include "daemon/server.h"
+#include "proto/limits.h"
 
 /* A message that is to be received: one that stays on this host, or one that is held. */
 struct at_home {
@@ -72,26 +75,28 @@ static void set_timer(struct cm_service *service)
 /* ------------------------------------------------------------------ requests that come too early
  */
 
-static bool is_request(const struct at_home *m, uint16_t *port_space, uint16_t *port)
+struct cm_asker cm_service_asker(const struct cm_path *path, const struct cm_mad *mad)
+{
+	/* On this host a QPN says whose it is. */
+	struct cm_asker asker = {.slot = path->on_host ? mad->qpn >> LIMIT_QP_BITS : 0};
+
+	memcpy(asker.gid, path->remote, sizeof(asker.gid));
+	return asker;
+}
+
+/* Whether it shall wait: nobody listens, but somebody who heard the sender did. */
+static bool is_early(const struct cm_service *service, const struct at_home *m)
 {
 	struct cm_mad mad;
 
 	if (cm_mad_decode(m->mad, &mad) || (mad.message != CM_REQ && mad.message != CM_SIDR_REQ) ||
 	    mad.service_id >> 32)
 		return false;
-	*port_space = (uint16_t)(mad.service_id >> 16);
-	*port = (uint16_t)mad.service_id;
-	return true;
-}
+	uint16_t port_space = (uint16_t)(mad.service_id >> 16), port = (uint16_t)mad.service_id;
+	const struct cm_asker asker = cm_service_asker(&m->path, &mad);
 
-/* Whether it shall wait: nobody listens, but somebody did. */
-static bool is_early(const struct cm_service *service, const struct at_home *m)
-{
-	uint16_t port_space, port;
-
-	return is_request(m, &port_space, &port) &&
-	       !cm_ports_listener(&service->ports, port_space, port, m->path.local) &&
-	       cm_ports_listened(&service->ports, port);
+	return cm_ports_heard(&service->ports, port, &asker) &&
+	       !cm_ports_listener(&service->ports, port_space, port, m->path.local);
 }
 
 static bool hold(struct cm_service *service, struct at_home *m)
@@ -174,6 +179,19 @@ static void on_timer(struct timer *timer)
 	cm_service_run(service);
 }
 
+void cm_service_network_changed(struct server *server)
+{
+	if (!server->cm)
+		return;
+	list_for_each(node, &server->conns) {
+		struct conn *conn = container_of(node, struct conn, node);
+
+		if (conn->cm)
+			cm_client_network_changed(conn->cm);
+	}
+	cm_service_run(server->cm);
+}
+
 void cm_service_open_wire(struct cm_service *service)
 {
 	struct server *server = service->server;
@@ -208,6 +226,7 @@ int cm_service_open(struct server *server)
 	list_init(&service->held);
 	timer_init(&service->timer, on_timer);
 	cm_wire_init(&service->wire);
+	neighbours_init(&service->neighbours, &server->loop);
 	int err = cm_init(&service->cm, &config, &cm_service_ops, service);
 
 	if (!err)
@@ -229,6 +248,7 @@ void cm_service_close(struct server *server)
 		return;
 	timer_cancel(&service->timer);
 	drop_held(service);
+	neighbours_fini(&service->neighbours);
 	cm_wire_close(&service->wire);
 	cm_fini(&service->cm);
 	cm_ports_fini(&service->ports);

@@ -157,6 +157,14 @@ static void refresh_port(struct device *device, bool first)
 	tell(device, port.up ? EVENT_PORT_ACTIVE : EVENT_PORT_ERR);
 }
 
+static bool is_present(const struct device *device)
+{
+	for (uint32_t i = 0; device->bound && i < device->bound->count; i++)
+		if (if_nametoindex(device->bound->ifname[i]))
+			return true;
+	return !device->bound;
+}
+
 void device_refresh(struct device *device, const struct host_address *list, unsigned int count)
 {
 	bool first = !device->gids.used[0];
@@ -168,6 +176,7 @@ void device_refresh(struct device *device, const struct host_address *list, unsi
 			own[n++] = list[i];
 	/* An interface that was made anew has another number. */
 	device->first.ifindex = if_nametoindex(device->first.ifname);
+	device->present = is_present(device);
 	refresh_port(device, first);
 	if (own && gids_update(&device->gids, &device->first, own, n) && !first)
 		tell(device, EVENT_GID_CHANGE);

@@ -29,6 +29,7 @@ struct device {
 	uint8_t guid[8];		   /* as on the wire */
 	struct host_address first;	   /* GID 0, and the interface that is the port's */
 	bool seen_up;			   /* its interface was up before; see device_refresh() */
+	bool present;			   /* there is one of its interfaces */
 	struct host_port port;
 	struct gids gids;
 	struct watch listener; /* of its node; the first's is server->uverbs */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "daemon/cm_service.h"
 #include "daemon/server.h"
 
 /* Many addresses come at once when an interface comes up. */
@@ -26,6 +27,7 @@ static void refresh(struct devices *devices)
 	for (uint32_t i = 0; i < devices->count; i++)
 		device_refresh(&devices->device[i], list, (unsigned int)count);
 	free(list);
+	cm_service_network_changed(devices->server);
 }
 
 static void on_refresh(struct timer *timer)
@@ -87,16 +89,21 @@ static bool is_loopback(const uint8_t gid[16])
 	return IN6_IS_ADDR_LOOPBACK(address) || (IN6_IS_ADDR_V4MAPPED(address) && gid[12] == 127);
 }
 
-bool devices_have(const struct devices *devices, const uint8_t gid[16])
+const struct device *devices_find(const struct devices *devices, const uint8_t gid[16],
+				  const struct host_address **entry)
 {
-	if (is_loopback(gid))
-		return true;
 	for (uint32_t d = 0; d < devices->count; d++)
 		for (uint32_t i = 0; i < LIMIT_GIDS; i++) {
-			const struct host_address *entry = gids_get(&devices->device[d].gids, i);
-
-			if (entry && !memcmp(entry->gid, gid, sizeof(entry->gid)))
-				return true;
+			*entry = gids_get(&devices->device[d].gids, i);
+			if (*entry && !memcmp((*entry)->gid, gid, sizeof((*entry)->gid)))
+				return &devices->device[d];
 		}
-	return false;
+	return NULL;
+}
+
+bool devices_have(const struct devices *devices, const uint8_t gid[16])
+{
+	const struct host_address *entry;
+
+	return is_loopback(gid) || devices_find(devices, gid, &entry);
 }

@@ -23,4 +23,8 @@ void devices_fini(struct devices *devices);
 /* Any device has this address, or it is a loopback one. */
 bool devices_have(const struct devices *devices, const uint8_t gid[16]);
 
+/* The device that has this address, and its entry in that one's table. NULL: none has it. */
+const struct device *devices_find(const struct devices *devices, const uint8_t gid[16],
+				  const struct host_address **entry);
+
 #endif

@@ -12,12 +12,19 @@ const struct host_address *gids_get(const struct gids *gids, uint32_t index)
 	return index < LIMIT_GIDS && gids->used[index] ? &gids->entry[index] : NULL;
 }
 
-static bool is_wanted(const uint8_t *gid, const struct host_address *wanted, unsigned int count)
+/* The same address, on the same interface if it is there still. NULL: it is gone. */
+static const struct host_address *find_wanted(const struct host_address *entry,
+					      const struct host_address *wanted, unsigned int count)
 {
-	for (unsigned int i = 0; i < count; i++)
-		if (!memcmp(wanted[i].gid, gid, sizeof(wanted[i].gid)))
-			return true;
-	return false;
+	const struct host_address *found = NULL;
+
+	for (unsigned int i = 0; i < count; i++) {
+		if (memcmp(wanted[i].gid, entry->gid, sizeof(entry->gid)) != 0)
+			continue;
+		if (!found || wanted[i].ifindex == entry->ifindex)
+			found = &wanted[i];
+	}
+	return found;
 }
 
 /* The index of `gid`, or the first hole, or LIMIT_GIDS. */
@@ -45,8 +52,12 @@ static bool put(struct gids *gids, const struct host_address *address)
 		gids->full_said = true;
 		return false;
 	}
-	if (gids->used[i])
+	if (gids->used[i]) {
+		/* Its interface's card may be another one now. */
+		if (gids->entry[i].ifindex == address->ifindex)
+			gids->entry[i] = *address;
 		return false;
+	}
 	gids->used[i] = true;
 	gids->entry[i] = *address;
 	return true;
@@ -60,9 +71,14 @@ bool gids_update(struct gids *gids, const struct host_address *first,
 	gids->used[0] = true;
 	gids->entry[0] = *first;
 	for (unsigned int i = 1; i < LIMIT_GIDS; i++) {
-		if (!gids->used[i] || is_wanted(gids->entry[i].gid, wanted, count))
+		const struct host_address *now =
+			gids->used[i] ? find_wanted(&gids->entry[i], wanted, count) : NULL;
+
+		if (!gids->used[i] || (now && now->ifindex == gids->entry[i].ifindex))
 			continue;
-		gids->used[i] = false;
+		gids->used[i] = now;
+		if (now)
+			gids->entry[i] = *now; /* it moved to another interface */
 		changed = true;
 	}
 	for (unsigned int i = 0; i < count; i++)

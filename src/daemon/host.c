@@ -53,12 +53,24 @@ static int compare(const void *a, const void *b)
 	return x->order - y->order;
 }
 
-static void fill(struct found *f, const struct ifaddrs *i, int order)
+static void find_mac(const struct ifaddrs *all, const char *ifname, uint8_t mac[6])
+{
+	for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+		const struct sockaddr_ll *link = (const struct sockaddr_ll *)i->ifa_addr;
+
+		if (link && link->sll_family == AF_PACKET && link->sll_halen == 6 &&
+		    strcmp(i->ifa_name, ifname) == 0)
+			memcpy(mac, link->sll_addr, 6);
+	}
+}
+
+static void fill(struct found *f, const struct ifaddrs *all, const struct ifaddrs *i, int order)
 {
 	/* An alias ("eth0:1") is an address of its interface. */
 	snprintf(f->address.ifname, sizeof(f->address.ifname), "%.*s",
 		 (int)strcspn(i->ifa_name, ":"), i->ifa_name);
 	f->address.ifindex = if_nametoindex(f->address.ifname);
+	find_mac(all, f->address.ifname, f->address.mac);
 	f->loopback = i->ifa_flags & IFF_LOOPBACK;
 	f->v4 = i->ifa_addr->sa_family == AF_INET;
 	f->order = order;
@@ -80,7 +92,7 @@ int host_addresses(struct host_address **list)
 		if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) ||
 		    !gid_from(i->ifa_addr, found[count].address.gid))
 			continue;
-		fill(&found[count], i, count);
+		fill(&found[count], all, i, count);
 		count++;
 	}
 	freeifaddrs(all);

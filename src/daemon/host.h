@@ -11,6 +11,7 @@
 struct host_address {
 	uint8_t gid[16];
 	uint32_t ifindex;
+	uint8_t mac[6]; /* the interface's; zeros: it has none */
 	char ifname[IF_NAMESIZE];
 };
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/cm_show.h"
 #include "daemon/context.h"
 #include "daemon/counters.h"
 #include "daemon/pinned.h"
@@ -126,6 +127,8 @@ void show_status(const struct server *server, const struct show_for *who, struct
 		show_device(&server->devices.device[i], out);
 	json_close(out, ']');
 	counters_show_sum(server, who, out);
+	if (server->cm)
+		cm_show(server->cm, out);
 	json_open(out, "clients", '[');
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
 		if (may_see(who, server->slots.process[slot]))

@@ -214,22 +214,39 @@ void requester_response(struct qp *qp, const struct ring_header *h, const uint8_
 	}
 }
 
+/*
+ * A peer that isn't in RTR yet waits for nothing, and finds this QP ready when it comes there. Both
+ * sides publish their state, fence, and look at the other's: one of them sees the other at least.
+ */
+static bool peer_may_wait(const struct qp *qp)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	uint32_t state = pub_qp_state(atomic_load(&qp->remote->state));
+
+	return state >= IBV_QPS_RTR && state != IBV_QPS_ERR;
+}
+
+/* Tells the peer, once, that this QP is ready. */
+static void kick(struct qp *qp)
+{
+	/* Not qp_record: the peer's epoch isn't known yet, so no ACK may ride on it. */
+	struct ring_header h = {
+		.kind = REC_KICK,
+		.dst = record_address(qp->attr.dest_qp_num, 0),
+		.src = record_address(qp->ibv.qp_num, qp->epoch),
+	};
+
+	qp->kick_pending = false;
+	if (peer_may_wait(qp))
+		link_control(qp->link, &h, NULL, 0);
+}
+
 void qp_wake(struct qp *qp)
 {
 	if (qp->link && link_is(qp->link, LINK_UP)) {
 		qp_find_remote(qp);
-		if (qp->kick_pending) {
-			/* Not qp_record: the peer's epoch isn't known yet, so no ACK may ride on
-			 * it. */
-			struct ring_header h = {
-				.kind = REC_KICK,
-				.dst = record_address(qp->attr.dest_qp_num, 0),
-				.src = record_address(qp->ibv.qp_num, qp->epoch),
-			};
-
-			qp->kick_pending = false;
-			link_control(qp->link, &h, NULL, 0);
-		}
+		if (qp->kick_pending)
+			kick(qp);
 		if (qp->pulled)
 			stream(qp);
 		responder_resume(qp);

@@ -136,13 +136,21 @@ static void enter_lists(struct wire_qp *w, bool ready, bool timed)
 	struct wire *wire = w->qp->hca->wire;
 
 	lock_take(&wire->list_lock);
-	if (ready && list_empty(&w->ready)) {
+	if (ready && !w->is_ready) {
 		list_add_tail(&wire->ready, &w->ready);
+		w->is_ready = true;
 		atomic_store(&wire->has_ready, 1);
 	}
-	if (timed && list_empty(&w->timed))
+	if (timed && !w->is_timed) {
 		list_add_tail(&wire->timed, &w->timed);
+		w->is_timed = true;
+	}
 	lock_give(&wire->list_lock);
+}
+
+static bool is_in(_Atomic bool *list)
+{
+	return atomic_load_explicit(list, memory_order_relaxed);
 }
 
 void wire_note(struct wire_qp *w, uint64_t now)
@@ -150,9 +158,9 @@ void wire_note(struct wire_qp *w, uint64_t now)
 	struct wire *wire = w->qp->hca->wire;
 
 	counters_transport(w);
-	bool ready = tp_need(wire_tp(w), now) != TP_NOTHING && list_empty(&w->ready);
+	bool ready = tp_need(wire_tp(w), now) != TP_NOTHING && !is_in(&w->is_ready);
 	uint64_t deadline = tp_deadline(wire_tp(w));
-	bool timed = deadline != TP_NEVER && list_empty(&w->timed);
+	bool timed = deadline != TP_NEVER && !is_in(&w->is_timed);
 
 	if (ready || timed)
 		enter_lists(w, ready, timed);
@@ -160,14 +168,29 @@ void wire_note(struct wire_qp *w, uint64_t now)
 		schedule(wire, deadline);
 }
 
-/* The next QP of a batch, by its node at `offset`. A QP that ends takes itself off. */
-static struct wire_qp *next_of(struct wire *wire, struct list *batch, size_t offset)
+/* The next QP of a batch. A QP that ends takes itself off. */
+static struct wire_qp *next_ready(struct wire *wire, struct list *batch)
 {
 	lock_take(&wire->list_lock);
 	struct list *node = list_pop(batch);
+	struct wire_qp *w = node ? container_of(node, struct wire_qp, ready) : NULL;
 
+	if (w)
+		w->is_ready = false;
 	lock_give(&wire->list_lock);
-	return node ? (struct wire_qp *)((char *)node - offset) : NULL;
+	return w;
+}
+
+static struct wire_qp *next_timed(struct wire *wire, struct list *batch)
+{
+	lock_take(&wire->list_lock);
+	struct list *node = list_pop(batch);
+	struct wire_qp *w = node ? container_of(node, struct wire_qp, timed) : NULL;
+
+	if (w)
+		w->is_timed = false;
+	lock_give(&wire->list_lock);
+	return w;
 }
 
 /* One QP's turn. */
@@ -202,7 +225,7 @@ static unsigned int send_ready(struct wire *wire, uint64_t now)
 	if (list_empty(&wire->ready))
 		atomic_store(&wire->has_ready, 0);
 	lock_give(&wire->list_lock);
-	while ((w = next_of(wire, &batch, offsetof(struct wire_qp, ready)))) {
+	while ((w = next_ready(wire, &batch))) {
 		lock_take(&w->qp->lock);
 		send_one(w, now);
 		lock_give(&w->qp->lock);
@@ -234,7 +257,7 @@ static void expire(struct wire *wire, uint64_t now)
 	while ((node = list_pop(&wire->timed)))
 		list_add_tail(&batch, node);
 	lock_give(&wire->list_lock);
-	while ((w = next_of(wire, &batch, offsetof(struct wire_qp, timed))))
+	while ((w = next_timed(wire, &batch)))
 		expire_one(w, now);
 }
 
@@ -365,12 +388,15 @@ unsigned int wire_pass(struct wire *wire)
 		n += send_ready(wire, wire->now);
 	if (likely(atomic_load_explicit(&wire->hot, memory_order_relaxed))) {
 		packets = net_receive(&wire->rx, on_packet, wire);
-		wire->vain = packets ? 0 : wire->vain + 1;
+		uint32_t vain =
+			packets ? 0 : atomic_load_explicit(&wire->vain, memory_order_relaxed) + 1;
+
+		atomic_store_explicit(&wire->vain, vain, memory_order_relaxed);
 		if (packets) {
 			wire->heard = wire->now;
 			wire->bulk = packets >= WIRE_BULK;
 		}
-		if (unlikely(wire->vain > COLD_AFTER))
+		if (unlikely(vain > COLD_AFTER))
 			wire_arm(wire);
 	}
 	expire_due(wire);
@@ -436,6 +462,6 @@ void wire_arm(struct wire *wire)
 
 void wire_woken(struct wire *wire)
 {
-	wire->vain = 0;
+	atomic_store_explicit(&wire->vain, 0, memory_order_relaxed);
 	atomic_store(&wire->hot, true);
 }

@@ -68,12 +68,15 @@ struct wire {
 	uint64_t now;	/* ns: when the packets that are being taken in came; under hca.engine */
 	uint64_t heard; /* ns: when there was a packet last; under hca.engine */
 	bool bulk;	/* those were many; under hca.engine */
-	uint32_t vain;	/* looks in vain since the last packet; under hca.engine */
+	_Atomic uint32_t vain; /* looks in vain since the last packet; under hca.engine */
 };
 
 struct wire_qp {
 	struct qp *qp;
 	struct list ready, timed;
+	/* In that list, or in the batch of one who goes through it. Changed under list_lock; read
+	 * without, under qp.lock: whoever takes the QP off looks at it afterwards, under that. */
+	_Atomic bool is_ready, is_timed;
 	struct net_path path;
 	uint64_t told_at;	     /* ns: the last CNP to the peer */
 	uint8_t patience;	     /* 0 to WIRE_PATIENCE: whether acknowledgements wait */

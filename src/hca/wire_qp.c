@@ -161,7 +161,7 @@ static void note_and_kick(struct wire_qp *w, uint64_t now)
 	struct hca *hca = w->qp->hca;
 
 	wire_note(w, now);
-	if (unlikely(!list_empty(&w->ready) &&
+	if (unlikely(atomic_load_explicit(&w->is_ready, memory_order_relaxed) &&
 		     atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed)))
 		engine_kick(hca);
 }

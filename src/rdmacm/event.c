@@ -137,8 +137,9 @@ static void reject_unknown(struct id *id)
 
 /* An id for the request. What can't be told to the program is refused on its behalf. */
 static bool take_request(struct event *event, struct id *listener,
-			 const struct rdma_ucm_event_resp *resp)
+			 const struct proto_cm_event *packet)
 {
+	const struct rdma_ucm_event_resp *resp = &packet->event;
 	struct id *id;
 	int err = id_adopt(listener, resp->id, &id);
 
@@ -150,9 +151,9 @@ static bool take_request(struct event *event, struct id *listener,
 			&ignored, sizeof(ignored), NULL);
 		return false;
 	}
-	err = id_query_addr(id);
+	err = id_learn_addr(id, packet);
 	if (!err)
-		err = id_query_path(id);
+		err = id_learn_path(id, packet);
 	if (err) {
 		/* The peer may have given up already. */
 		log_info("rdma_cm: a connection request is refused: %s", strerror(-err));
@@ -162,6 +163,7 @@ static bool take_request(struct event *event, struct id *listener,
 	}
 	event->pub.id = &id->pub;
 	event->pub.listen_id = &listener->pub;
+	qp_learn(id, packet);
 	id->remote_ece = resp->ece;
 	if (id->pub.qp_type != IBV_QPT_UD) {
 		id->initiator_depth = resp->param.conn.initiator_depth;
@@ -185,21 +187,24 @@ static bool responded(struct event *event, struct id *id)
 }
 
 /* False: the program doesn't see it. */
-static bool take_id_event(struct event *event, struct id *id,
-			  const struct rdma_ucm_event_resp *resp)
+static bool take_id_event(struct event *event, struct id *id, const struct proto_cm_event *packet)
 {
+	const struct rdma_ucm_event_resp *resp = &packet->event;
+
 	event->pub.id = &id->pub;
 	take_param(event, id, resp);
 	switch (event->pub.event) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
-		resolved(event, id_query_addr(id), RDMA_CM_EVENT_ADDR_ERROR);
+		resolved(event, id_learn_addr(id, packet), RDMA_CM_EVENT_ADDR_ERROR);
+		qp_learn(id, packet);
 		break;
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
-		resolved(event, id_query_path(id), RDMA_CM_EVENT_ROUTE_ERROR);
+		resolved(event, id_learn_path(id, packet), RDMA_CM_EVENT_ROUTE_ERROR);
 		break;
 	case RDMA_CM_EVENT_CONNECT_REQUEST:
-		return take_request(event, id, resp);
+		return take_request(event, id, packet);
 	case RDMA_CM_EVENT_CONNECT_RESPONSE:
+		qp_learn(id, packet);
 		id->remote_ece = resp->ece;
 		return responded(event, id);
 	case RDMA_CM_EVENT_REJECTED:
@@ -237,10 +242,20 @@ static bool is_of(const struct object *object, struct channel *channel)
 	return __atomic_load_n(&id->pub.channel, __ATOMIC_ACQUIRE) == &channel->pub;
 }
 
+/* A negative errno, or a reason of the peer's. */
+static int status_of(const struct rdma_ucm_event_resp *resp)
+{
+	enum { ERRNO_MAX = 4095, REASON_MAX = UINT16_MAX };
+	int status = (int)resp->status;
+
+	return status >= -ERRNO_MAX && status <= REASON_MAX ? status : -EPROTO;
+}
+
 /* 1: `out` is for the program. 0: it is for nobody. */
-static int event_take(struct channel *channel, const struct rdma_ucm_event_resp *resp,
+static int event_take(struct channel *channel, const struct proto_cm_event *packet,
 		      struct event **out)
 {
+	const struct rdma_ucm_event_resp *resp = &packet->event;
 	struct object *object = registry_get(resp->uid);
 
 	if (!object)
@@ -255,10 +270,10 @@ static int event_take(struct channel *channel, const struct rdma_ucm_event_resp 
 	if (event) {
 		event->owner = object;
 		event->pub.event = (enum rdma_cm_event_type)resp->event;
-		event->pub.status = (int)resp->status;
+		event->pub.status = status_of(resp);
 		wanted = object->kind == OBJECT_ID
 				 ? take_id_event(event, container_of(object, struct id, object),
-						 resp)
+						 packet)
 				 : take_join_event(event, container_of(object, struct join, object),
 						   resp);
 	}
@@ -274,16 +289,16 @@ static int event_take(struct channel *channel, const struct rdma_ucm_event_resp 
 static int get(struct channel *channel, struct event **out)
 {
 	for (;;) {
-		struct rdma_ucm_event_resp resp;
-		ssize_t n = recv(channel->pub.fd, &resp, sizeof(resp), 0);
+		struct proto_cm_event packet;
+		ssize_t n = recv(channel->pub.fd, &packet, sizeof(packet), 0);
 
 		if (n < 0)
 			return errno == ECONNRESET ? -ENODEV : -errno;
 		if (n == 0)
 			return -ENODEV; /* the daemon ended */
-		if (n != sizeof(resp))
+		if (n != sizeof(packet))
 			return -EPROTO;
-		int taken = event_take(channel, &resp, out);
+		int taken = event_take(channel, &packet, out);
 
 		if (taken)
 			return taken < 0 ? taken : 0;
@@ -309,7 +324,7 @@ int event_get(struct channel *channel, struct event **out)
 
 EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
 {
-	struct event *got;
+	struct event *got = NULL;
 
 	if (!event)
 		return cm_result(-EINVAL);

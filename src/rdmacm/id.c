@@ -192,25 +192,34 @@ static int bind_to_device(struct id *id, __be64 guid, uint8_t port)
 	return 0;
 }
 
-int id_query_addr(struct id *id)
+static int take_addr(struct id *id, const struct rdma_ucm_query_addr_resp *resp)
 {
-	struct rdma_ucm_query_addr_resp resp;
 	struct rdma_addr *addr = &id->pub.route.addr;
-	int err = query(id, RDMA_USER_CM_QUERY_ADDR, &resp, sizeof(resp));
+	int err = 0;
 
-	if (err)
-		return err;
-	if (resp.src_size > sizeof(addr->src_storage) || resp.dst_size > sizeof(addr->dst_storage))
+	if (resp->src_size > sizeof(addr->src_storage) ||
+	    resp->dst_size > sizeof(addr->dst_storage))
 		return -EPROTO;
-	memcpy(&addr->src_storage, &resp.src_addr, resp.src_size);
-	memcpy(&addr->dst_storage, &resp.dst_addr, resp.dst_size);
-	if (!id->pub.verbs && resp.node_guid)
-		err = bind_to_device(id, (__be64)resp.node_guid, resp.port_num);
+	memcpy(&addr->src_storage, &resp->src_addr, resp->src_size);
+	memcpy(&addr->dst_storage, &resp->dst_addr, resp->dst_size);
+	if (!id->pub.verbs && resp->node_guid)
+		err = bind_to_device(id, (__be64)resp->node_guid, resp->port_num);
 	if (!err && id->pub.verbs)
 		addr->addr.ibaddr = (struct rdma_ib_addr){.sgid = gid_of(&addr->src_storage),
 							  .dgid = gid_of(&addr->dst_storage),
-							  .pkey = (__be16)resp.pkey};
+							  .pkey = (__be16)resp->pkey};
 	return err;
+}
+
+int id_learn_addr(struct id *id, const struct proto_cm_event *event)
+{
+	struct rdma_ucm_query_addr_resp resp;
+
+	if (event && event->known & PROTO_CM_KNOWS_ADDR)
+		return take_addr(id, &event->addr);
+	int err = query(id, RDMA_USER_CM_QUERY_ADDR, &resp, sizeof(resp));
+
+	return err ? err : take_addr(id, &resp);
 }
 
 /* A path record as the daemon says it to one field each. */
@@ -244,24 +253,31 @@ static struct ibv_sa_path_rec path_unpack(const struct ib_path_rec_data *data)
 	};
 }
 
-int id_query_path(struct id *id)
+static int take_path(struct id *id, const struct ib_path_rec_data *path)
+{
+	struct rdma_route *route = &id->pub.route;
+
+	if (!route->path_rec)
+		route->path_rec = malloc(sizeof(*route->path_rec));
+	if (!route->path_rec)
+		return -ENOMEM;
+	*route->path_rec = path_unpack(path);
+	route->num_paths = 1;
+	return 0;
+}
+
+int id_learn_path(struct id *id, const struct proto_cm_event *event)
 {
 	struct {
 		struct rdma_ucm_query_path_resp head;
 		struct ib_path_rec_data path;
 	} resp;
-	struct rdma_route *route = &id->pub.route;
+
+	if (event && event->known & PROTO_CM_KNOWS_PATH)
+		return take_path(id, &event->path);
 	int err = query(id, RDMA_USER_CM_QUERY_PATH, &resp, sizeof(resp));
 
-	if (err || !resp.head.num_paths)
-		return err;
-	if (!route->path_rec)
-		route->path_rec = malloc(sizeof(*route->path_rec));
-	if (!route->path_rec)
-		return -ENOMEM;
-	*route->path_rec = path_unpack(&resp.path);
-	route->num_paths = 1;
-	return 0;
+	return err || !resp.head.num_paths ? err : take_path(id, &resp.path);
 }
 
 /* ------------------------------------------------------------------ addresses and routes */
@@ -277,7 +293,7 @@ EXPORT int rdma_bind_addr(struct rdma_cm_id *pub, struct sockaddr *addr)
 	int err =
 		cm_call(id->generation, RDMA_USER_CM_CMD_BIND, &body, sizeof(body), NULL, 0, NULL);
 
-	return cm_result(err ? err : id_query_addr(id));
+	return cm_result(err ? err : id_learn_addr(id, NULL));
 }
 
 EXPORT int rdma_resolve_addr(struct rdma_cm_id *pub, struct sockaddr *src_addr,
@@ -297,12 +313,17 @@ EXPORT int rdma_resolve_addr(struct rdma_cm_id *pub, struct sockaddr *src_addr,
 		memcpy(&body.src_addr, src_addr, body.src_size);
 	memcpy(&body.dst_addr, dst_addr, body.dst_size);
 	id_forget_event(id);
+	/* Before it is asked for: another thread may take the event as soon as that is sent. */
+	struct sockaddr_storage before = pub->route.addr.dst_storage;
+
+	memcpy(&pub->route.addr.dst_storage, dst_addr, body.dst_size);
 	int err = cm_call(id->generation, RDMA_USER_CM_CMD_RESOLVE_ADDR, &body, sizeof(body), NULL,
 			  0, NULL);
 
-	if (err)
+	if (err) {
+		pub->route.addr.dst_storage = before;
 		return cm_result(err);
-	memcpy(&pub->route.addr.dst_storage, dst_addr, body.dst_size);
+	}
 	return cm_result(id_complete(id));
 }
 
@@ -326,7 +347,7 @@ EXPORT int rdma_listen(struct rdma_cm_id *pub, int backlog)
 			  NULL);
 
 	/* The port may have been chosen now. */
-	return cm_result(err ? err : id_query_addr(id));
+	return cm_result(err ? err : id_learn_addr(id, NULL));
 }
 
 static __be16 port_of(const struct sockaddr_storage *addr)
@@ -368,6 +389,7 @@ EXPORT int rdma_set_option(struct rdma_cm_id *pub, int level, int optname, void 
 	if (optlen > sizeof(body.value) || !optval)
 		return cm_result(-EINVAL);
 	memcpy(body.value, optval, optlen);
+	id->known = 0; /* it may change what a QP is to be like */
 	return cm_result(cm_call(id->generation, RDMA_USER_CM_CMD_SET_OPTION, &body,
 				 sizeof(body.head) + optlen, NULL, 0, NULL));
 }
@@ -386,7 +408,7 @@ int id_migrate(struct id *id, struct channel *channel)
 	err = cm_call(id->generation, RDMA_USER_CM_CMD_MIGRATE_ID, &body, sizeof(body), &resp,
 		      sizeof(resp), NULL);
 	if (err) {
-		if (own)
+		if (!channel)
 			channel_destroy(own);
 		return err;
 	}

@@ -15,30 +15,69 @@
 
 /* ------------------------------------------------------------------ states */
 
-int qp_init_attr(struct id *id, struct ibv_qp_attr *attr, int *mask)
+void qp_learn(struct id *id, const struct proto_cm_event *event)
 {
-	struct rdma_ucm_init_qp_attr body = {.id = id->handle, .qp_state = attr->qp_state};
-	struct ib_uverbs_qp_attr resp;
-	int err = cm_call(id->generation, RDMA_USER_CM_CMD_INIT_QP_ATTR, &body, sizeof(body), &resp,
-			  sizeof(resp), NULL);
+	id->known |= event->known & (PROTO_CM_KNOWS_INIT | PROTO_CM_KNOWS_READY);
+	if (event->known & PROTO_CM_KNOWS_INIT)
+		id->init = event->init;
+	if (event->known & PROTO_CM_KNOWS_READY) {
+		id->rtr = event->rtr;
+		id->rts = event->rts;
+	}
+}
+
+/* NULL: no event said so. */
+static const struct ib_uverbs_qp_attr *known_attr(const struct id *id, enum ibv_qp_state state)
+{
+	if (state == IBV_QPS_INIT)
+		return id->known & PROTO_CM_KNOWS_INIT ? &id->init : NULL;
+	if (!(id->known & PROTO_CM_KNOWS_READY))
+		return NULL;
+	return state == IBV_QPS_RTR ? &id->rtr : &id->rts;
+}
+
+static int ask_attr(struct id *id, enum ibv_qp_state state, struct ib_uverbs_qp_attr *attr)
+{
+	struct rdma_ucm_init_qp_attr body = {.id = id->handle, .qp_state = state};
+
+	return cm_call(id->generation, RDMA_USER_CM_CMD_INIT_QP_ATTR, &body, sizeof(body), attr,
+		       sizeof(*attr), NULL);
+}
+
+static int state_attr(struct id *id, enum ibv_qp_state state, struct ibv_qp_attr *attr, int *mask)
+{
+	const struct ib_uverbs_qp_attr *known = known_attr(id, state);
+	struct ib_uverbs_qp_attr asked;
+	int err = known ? 0 : ask_attr(id, state, &asked);
 
 	if (err)
 		return err;
-	ibv_copy_qp_attr_from_kern(attr, &resp);
-	*mask = (int)resp.qp_attr_mask;
+	if (!known)
+		known = &asked;
+	*attr = (struct ibv_qp_attr){0};
+	ibv_copy_qp_attr_from_kern(attr, known);
+	*mask = (int)known->qp_attr_mask;
 	return 0;
 }
 
+/* The program may do what it likes to its QPs and ask at any time: the daemon knows. */
 EXPORT int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp_attr, int *qp_attr_mask)
 {
-	return cm_result(qp_init_attr(id_of(id), qp_attr, qp_attr_mask));
+	struct ib_uverbs_qp_attr attr;
+	int err = ask_attr(id_of(id), qp_attr->qp_state, &attr);
+
+	if (err)
+		return cm_result(err);
+	ibv_copy_qp_attr_from_kern(qp_attr, &attr);
+	*qp_attr_mask = (int)attr.qp_attr_mask;
+	return 0;
 }
 
 static int move(struct id *id, struct ibv_qp *qp, enum ibv_qp_state state)
 {
-	struct ibv_qp_attr attr = {.qp_state = state};
+	struct ibv_qp_attr attr;
 	int mask;
-	int err = qp_init_attr(id, &attr, &mask);
+	int err = state_attr(id, state, &attr, &mask);
 
 	return err ? err : -ibv_modify_qp(qp, &attr, mask);
 }
@@ -63,13 +102,13 @@ int qp_to_init(struct id *id, struct ibv_qp *qp)
 
 int qp_to_rts(struct id *id, uint8_t responder_resources, uint8_t initiator_depth)
 {
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
+	struct ibv_qp_attr attr;
 	int mask;
 	/* The rights depend on what was agreed since the QP was made. */
 	int err = move(id, id->pub.qp, IBV_QPS_INIT);
 
 	if (!err)
-		err = qp_init_attr(id, &attr, &mask);
+		err = state_attr(id, IBV_QPS_RTR, &attr, &mask);
 	if (err)
 		return err;
 	if (responder_resources != RDMA_MAX_RESP_RES && mask & IBV_QP_MAX_DEST_RD_ATOMIC)
@@ -77,8 +116,7 @@ int qp_to_rts(struct id *id, uint8_t responder_resources, uint8_t initiator_dept
 	err = -ibv_modify_qp(id->pub.qp, &attr, mask);
 	if (err)
 		return err;
-	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS};
-	err = qp_init_attr(id, &attr, &mask);
+	err = state_attr(id, IBV_QPS_RTS, &attr, &mask);
 	if (err)
 		return err;
 	if (initiator_depth != RDMA_MAX_INIT_DEPTH && mask & IBV_QP_MAX_QP_RD_ATOMIC)

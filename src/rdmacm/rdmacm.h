@@ -114,6 +114,8 @@ struct id {
 	uint8_t initiator_depth, responder_resources;
 	struct rdma_ucm_ece local_ece, remote_ece;
 	bool ece_set;
+	uint32_t known; /* enum proto_cm_known: which of these came with an event */
+	struct ib_uverbs_qp_attr init, rtr, rts;
 	struct list joins; /* of struct join */
 	/* Endpoints: */
 	struct ibv_qp_init_attr *ep_init; /* for the QPs of a listener's connections */
@@ -148,9 +150,10 @@ int id_create(struct channel *channel, void *context, enum rdma_port_space ps,
 /* The id of a connection request: its handle is the daemon's already. */
 int id_adopt(struct id *listener, uint32_t handle, struct id **out);
 void id_destroy(struct id *id);
-/* Addresses, and the device that they belong to. */
-int id_query_addr(struct id *id);
-int id_query_path(struct id *id);
+/* Addresses, and the device that they belong to. `event`: what came with it, or NULL. What it
+ * doesn't say the daemon is asked for. */
+int id_learn_addr(struct id *id, const struct proto_cm_event *event);
+int id_learn_path(struct id *id, const struct proto_cm_event *event);
 int id_migrate(struct id *id, struct channel *channel);
 
 /*
@@ -163,11 +166,12 @@ void id_forget_event(struct id *id);
 
 /* ------------------------------------------------------------------ qp.c */
 
+/* Attributes that came with an event, for the QP's next states. */
+void qp_learn(struct id *id, const struct proto_cm_event *event);
 int qp_to_init(struct id *id, struct ibv_qp *qp);
 /* The limits: RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH leave the daemon's values. */
 int qp_to_rts(struct id *id, uint8_t responder_resources, uint8_t initiator_depth);
 void qp_to_error(struct id *id);
-int qp_init_attr(struct id *id, struct ibv_qp_attr *attr, int *mask);
 void qp_destroy(struct id *id);
 
 /* ------------------------------------------------------------------ connect.c */

@@ -13,7 +13,7 @@ import subprocess
 
 from lib import (BUILD, PORTS, VERBENA, Stage, Suite, need_programs, poll_until, require, tail)
 from network import own_network
-from strangers import forge, slot_of
+from strangers import ADDRESS, forge, forge_mad, request, slot_of
 
 
 def total(stage):
@@ -91,6 +91,41 @@ def strangers(stage):
             "what an ended process counted is lost")
 
 
+def requests(stage):
+    """Strangers' messages to the connection manager: malformed, repeated, for nobody."""
+    port = PORTS.take()
+    server = stage.start(os.path.join(BUILD, "tests", "e2e", "cm_probe"), "hear", ADDRESS, port)
+    require(poll_until(lambda: "listening" in server.output(), 20), tail(server.output()))
+    before = stage.status()["connections"]
+    for _ in range(3):
+        forge_mad(request(port, 4711))
+    forge_mad(request(port + 1, 4712))
+    forge_mad(request(port, 4713, class_=0x81))
+    forge_mad(request(port, 4713, method=1))
+    forge_mad(request(port, 4713, attribute=0x99))
+    forge_mad(request(port, 4713)[:200])
+    forge_mad(request(port, 4713), qkey=0x1234)
+    # A message of a connection that there isn't.
+    forge_mad(request(port, 4713, attribute=0x14))
+
+    def counted():
+        now = stage.status()["connections"]
+        return {name: now[name] - before[name]
+                for name in ("duplicates", "malformed", "nobody")} | {
+            "REQ": now["received"]["REQ"] - before["received"]["REQ"],
+            "RTU": now["received"]["RTU"] - before["received"]["RTU"],
+            "MRA": now["sent"]["MRA"] - before["sent"]["MRA"],
+            "REJ 8": now["rejects_sent"].get("8", 0) - before["rejects_sent"].get("8", 0)}
+    wanted = {"duplicates": 2, "malformed": 5, "nobody": 1, "REQ": 4, "RTU": 1, "MRA": 2, "REJ 8": 1}
+    require(poll_until(lambda: counted() == wanted, 20), f"{counted()} instead of {wanted}")
+    require(poll_until(lambda: "CONNECT_REQUEST" in server.output(), 20), "the listener heard nothing")
+    require(server.output().count("CONNECT_REQUEST") == 1, tail(server.output()))
+    explained(stage, "2 messages came again: the peer hadn't heard the answer")
+    explained(stage, "5 datagrams for QP 1 weren't messages of a connection manager")
+    server.kill(signal.SIGTERM)
+    server.wait(10)
+
+
 def refused(stage):
     """The host doesn't take packets: which, and why, is said."""
     port = PORTS.take()
@@ -129,6 +164,7 @@ def main():
     wire = Stage(idle_ms=3000, VERBENA_CARRIER="wire")
     suite.case("packets", packets, wire)
     suite.case("strangers", strangers, wire)
+    suite.case("messages to the connection manager", requests, wire)
     suite.case("refused by the host", refused, wire)
     suite.stage_closed(wire)
     here = Stage(idle_ms=3000)

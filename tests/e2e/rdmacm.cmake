@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# The connection manager's library: a program of our own for rdmacm.py.
+# The connection manager's library: programs of our own for rdmacm.py and cm_network.py.
 if(NOT TARGET rdmacm)
 	return()
 endif()
-add_executable(cm_churn cm_churn.c)
-target_link_libraries(cm_churn PRIVATE rdmacm ibverbs)
-set_target_properties(cm_churn PROPERTIES
-	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
+foreach(program cm_churn cm_probe)
+	add_executable(${program} ${program}.c)
+	target_link_libraries(${program} PRIVATE rdmacm ibverbs)
+	set_target_properties(${program} PROPERTIES
+		RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
+endforeach()

@@ -213,6 +213,10 @@ def connections(suite, stage):
                20, "-S", 4096, needle="return status 0")
     suite.case("ucmatose, migrated ids", simple, stage, "ucmatose", "-c", 10, "-m",
                needle="return status 0")
+    suite.case("ucmatose in the port space IB", simple, stage, "ucmatose", "-P", "ib",
+               needle="return status 0")
+    suite.case("ucmatose, ACK timeout and type of service", simple, stage, "ucmatose", "-a", 14, "-t",
+               32, needle="return status 0")
     suite.case("udaddy", udaddy, stage)
     suite.case("udaddy, 20 services", udaddy, stage, "-c", 20)
     suite.case("rdma_server, rdma_client", server_client, stage)
@@ -527,6 +531,8 @@ def refused(stage, *command, needle):
 def refusals(suite, stage):
     suite.case("mckey: no multicast", refused, stage, "mckey", "-m", "224.1.1.1", "-b", "127.0.0.1",
                needle="failure: ")
+    suite.case("ucmatose: no addresses of InfiniBand", refused, stage, "ucmatose", "-P", "ib", "-f",
+               "gid", "-b", "::ffff:127.0.0.1", needle="ai_family not supported")
     suite.case("udpong: no datagrams over rsockets", refused, stage, "udpong", "-p", PORTS.take(),
                needle="Operation not supported")
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Thousands of queue pairs in one process, a hundred thousand regions at one daemon, and hundreds of
-processes on one device.
+"""Thousands of queue pairs in one process, a hundred thousand regions at one daemon, a listener with a
+thousand connections, and hundreds of processes on one device.
 
 The programs are those of `make bench`, which says how fast and how small; here they only have to
 do their work, and to leave nothing behind. VERBENA_FULL=1 adds 200 processes, all to all.
@@ -13,6 +13,22 @@ from lib import BUILD, FULL, SANITIZE, Stage, Suite, require
 MANYQPS = os.path.join(BUILD, "bench", "manyqps")
 MANYOBJECTS = os.path.join(BUILD, "bench", "manyobjects")
 MANYPROCS = os.path.join(BUILD, "bench", "manyprocs")
+
+
+CONNECTIONS = os.path.join(BUILD, "bench", "connections")
+
+
+def established(stage, count):
+    """A listener with many connections: each is small, and none takes a descriptor anywhere."""
+    stage.run("ibv_devices")
+    text = stage.run(CONNECTIONS, "-n", 0, "-k", count, "-p", stage.daemons()[0], seconds=90,
+                     preload=False)
+    got = {words[0]: float(words[1]) for words in map(str.split, text.splitlines())}
+    # The memory of sanitized code says nothing.
+    require(SANITIZE or got["both_bytes"] < 65536, f"one takes {got['both_bytes']:.0f} bytes")
+    for who in ("server", "client", "daemon"):
+        require(not got[who + "_fds"], f"each takes descriptors: {who} {got[who + '_fds']}")
+    stage.expect_no_clients(10)
 
 
 def works(stage, *command, seconds):
@@ -36,6 +52,8 @@ def main():
                "-m", regions, "-q", pairs, seconds=90)
     suite.case(f"{processes} processes", works, stage, MANYPROCS, "-n", processes, "-k", 6,
                "-r", 2, seconds=90)
+    kept = 1000 if not SANITIZE else 200
+    suite.case(f"{kept} established connections", established, stage, kept)
     everybody = processes if FULL else processes // 5
     suite.case(f"{everybody} processes, all to all", works, stage, MANYPROCS, "-n", everybody,
                "-k", everybody, "-r", 2, seconds=120)

@@ -37,6 +37,11 @@ ssize_t fuzz_process_vm_writev(pid_t pid, const struct iovec *local, unsigned lo
 #define process_vm_writev fuzz_process_vm_writev
 #endif
 
+#ifdef FUZZ_RDMACM
+ssize_t fuzz_sendmsg(int fd, const struct msghdr *message, int flags);
+#define sendmsg fuzz_sendmsg
+#endif
+
 #ifdef FUZZ_DAEMON
 void *fuzz_malloc(size_t size);
 void *fuzz_calloc(size_t count, size_t size);

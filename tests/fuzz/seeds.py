@@ -210,8 +210,30 @@ def cm_commands():
             yield up + talk + end + [15, 10, read, 0, read, 1]
 
 
+def cm_daemon():
+    """Both sides of a connection; each step answered rightly or not, with the events that follow."""
+    bind, resolve, route, qp, connect, listen, accept, disconnect = (*range(128, 135), 136)
+    known, event, end, whole = 15, [40, 0, 0], 100, 100
+
+    def asks(how=0, *events):
+        """What the daemon makes of a request: it sends events to the first id, then answers."""
+        told = [byte for which in events for byte in (0, which, whole, 0, known, 0)]
+        return [len(events)] + told + [how]
+
+    def on(what, *made_of, which=0):
+        return [what, which, 0, 0] + sum(made_of, [])
+    # An id in the port space TCP, with a channel: HELLO, CREATE_CHANNEL (its descriptor), CREATE_ID.
+    first = [0, 0, 0, 0, 0, 0] + asks() + asks() + [0] + asks()
+    for how in (0, 190, 210, 230, 245, 252, 255):
+        yield (first + on(resolve, asks(how, 0)) + event + on(route, asks(how, 2)) + event + on(qp)
+               + on(connect, asks(how, 5, 9)) + event + asks() + event + on(disconnect, asks(how, 10, 15))
+               + event + event + [end, 0, 0])
+        yield (first + on(bind, asks(how), asks()) + on(listen, asks(how, 4, 4), asks()) + event + event
+               + on(qp, which=1) + on(accept, asks(how, 9), which=1) + event + [end, 1, 0] + [end, 0, 0])
+
+
 def main():
-    for make in (daemon_commands, ring_entries, shared_tables, packets, transport, cm_mads, cm_commands):
+    for make in (daemon_commands, ring_entries, shared_tables, packets, transport, cm_mads, cm_commands, cm_daemon):
         folder = pathlib.Path(sys.argv[1]) / make.__name__
         folder.mkdir(parents=True, exist_ok=True)
         for number, seed in enumerate(make()):

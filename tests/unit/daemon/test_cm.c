@@ -434,6 +434,50 @@ static void test_reject(void **state)
 	close_pair(&p);
 }
 
+static void listen_again(struct pair *p)
+{
+	p->listens = new_id(&p->b, RDMA_PS_TCP, 100);
+	const struct rdma_ucm_listen body = {.id = p->listens, .backlog = 10};
+
+	assert_int_equal(bind_v4(&p->b, p->listens, INADDR_LOOPBACK, p->port), 0);
+	assert_int_equal(CM(&p->b, LISTEN, body), 0);
+}
+
+/* Between two listeners on one port: whom the first one heard waits for the second. */
+static void test_between_listeners(void **state)
+{
+	struct pair p;
+	struct client c;
+
+	(void)state;
+	open_pair(&p, 10);
+	open_client(&c);
+	/* The first one heard nobody: refused at once, though somebody listens right after. */
+	p.active = resolved(&p.a, RDMA_PS_TCP, 1, p.port);
+	destroy(&p.b, p.listens);
+	assert_int_equal(connect_with(&p.a, p.active, 0), 0);
+	listen_again(&p);
+	expect(p.a.events, REPORT_REJECTED, 8);
+	assert_false(is_readable(p.b.events, 0));
+	/* It heard this one. */
+	request(&p);
+	p.active = resolved(&p.a, RDMA_PS_TCP, 1, p.port);
+	destroy(&p.b, p.listens);
+	assert_int_equal(connect_with(&p.a, p.active, 0), 0);
+	listen_again(&p);
+	assert_int_equal(expect(p.b.events, REPORT_CONNECT_REQUEST, 0).uid, 100);
+	/* Its program ends: nobody needs to wait, and who waits is told. */
+	p.active = resolved(&p.a, RDMA_PS_TCP, 1, p.port);
+	destroy(&p.b, p.listens);
+	assert_int_equal(connect_with(&p.a, p.active, 0), 0);
+	close_client(&p.b);
+	expect(p.a.events, REPORT_REJECTED, 28); /* what it hadn't answered */
+	expect(p.a.events, REPORT_REJECTED, 28);
+	expect(p.a.events, REPORT_REJECTED, 8);
+	close_client(&p.a);
+	close_client(&c);
+}
+
 static void test_datagrams(void **state)
 {
 	struct client a, b;
@@ -552,6 +596,101 @@ static void test_backlog(void **state)
 	expect(p.a.events, REPORT_REJECTED, 28);
 	assert_false(is_readable(p.a.events, 50));
 	close_pair(&p);
+}
+
+/* Ends of connections that the daemon knows of, those that linger included. */
+static long endpoints(void)
+{
+	json_t *status = raw_ctl(&server, "{\"op\":\"status\"}\n");
+	long count = (long)json_integer_value(
+		json_object_get(json_object_get(status, "connections"), "endpoints"));
+
+	json_decref(status);
+	return count;
+}
+
+/* What a listener has no place for costs nothing: identifiers that stay, asked and refused again
+ * and again, by two processes at once. */
+static void test_flood(void **state)
+{
+	enum { COUNT = 3000, BACKLOG = 4 };
+	struct pair p;
+	struct client c;
+	long before = endpoints();
+
+	(void)state;
+	open_pair(&p, BACKLOG);
+	open_client(&c);
+	for (int i = 0; i < BACKLOG; i++)
+		assert_int_equal(connect_with(&p.a, resolved(&p.a, RDMA_PS_TCP, 1, p.port), 0), 0);
+	uint32_t one = resolved(&p.a, RDMA_PS_TCP, 1, p.port);
+	uint32_t two = resolved(&c, RDMA_PS_TCP, 1, p.port);
+	long rss = raw_daemon_rss(&server);
+
+	for (int i = 0; i < COUNT; i++) {
+		uint32_t *id = i % 2 ? &one : &two;
+		const struct client *who = i % 2 ? &p.a : &c;
+
+		assert_int_equal(connect_with(who, *id, 0), 0);
+		expect(who->events, REPORT_REJECTED, 28);
+		destroy(who, *id);
+		*id = resolved(who, RDMA_PS_TCP, 1, p.port);
+	}
+	/* Some of those before may have ended meanwhile. */
+	assert_true(endpoints() <= before + 2 * BACKLOG);
+#ifndef __SANITIZE_ADDRESS__
+	assert_true(raw_daemon_rss(&server) - rss < 1024);
+#endif
+	(void)rss;
+	/* The listener is none the worse for it. */
+	struct rdma_ucm_event_resp e = expect(p.b.events, REPORT_CONNECT_REQUEST, 0);
+
+	assert_int_equal(accept_with(&p.b, e.id, 2, 0), 0);
+	expect(p.a.events, REPORT_CONNECT_RESPONSE, 0);
+	close_client(&c);
+	close_pair(&p);
+}
+
+/* Deaths in the states that are left: half a connection, half an end, datagrams. */
+static void test_death_between(void **state)
+{
+	struct pair p;
+	uint16_t port;
+
+	(void)state;
+	/* who connects, before it confirmed */
+	open_pair(&p, 10);
+	request(&p);
+	assert_int_equal(accept_with(&p.b, p.passive, 2, 0), 0);
+	expect(p.a.events, REPORT_CONNECT_RESPONSE, 0);
+	close_client(&p.a);
+	assert_int_equal(expect(p.b.events, REPORT_REJECTED, 28).uid, 2);
+	close_client(&p.b);
+	/* who was asked to disconnect, and who asked */
+	for (int asks = 0; asks < 2; asks++) {
+		open_pair(&p, 10);
+		establish(&p);
+		assert_int_equal(disconnect(&p.a, p.active), 0);
+		expect(p.b.events, REPORT_DISCONNECTED, 0);
+		close_client(asks ? &p.a : &p.b);
+		if (asks) {
+			assert_int_equal(disconnect(&p.b, p.passive), 0);
+			expect(p.b.events, REPORT_TIMEWAIT_EXIT, 0);
+		} else {
+			expect(p.a.events, REPORT_DISCONNECTED, 0);
+			expect(p.a.events, REPORT_TIMEWAIT_EXIT, 0);
+		}
+		close_client(asks ? &p.b : &p.a);
+	}
+	/* whose datagrams' service was asked for */
+	open_client(&p.a);
+	open_client(&p.b);
+	listener(&p.b, RDMA_PS_UDP, 4, &port);
+	assert_int_equal(connect_with(&p.a, resolved(&p.a, RDMA_PS_UDP, 1, port), 0), 0);
+	expect(p.b.events, REPORT_CONNECT_REQUEST, 0);
+	close_client(&p.b);
+	expect(p.a.events, REPORT_UNREACHABLE, 2);
+	close_client(&p.a);
 }
 
 /* The peer hears of a death as if the program had destroyed its identifiers. */
@@ -897,6 +1036,57 @@ static void test_hello(void **state)
 	raw_detach(&process);
 }
 
+static int set_path(const struct client *c, uint32_t id, const struct ib_path_rec_data *paths,
+		    uint32_t size)
+{
+	struct {
+		struct rdma_ucm_set_option body;
+		uint8_t value[2 * sizeof(struct ib_path_rec_data)];
+	} request = {.body = {.id = id,
+			      .level = RDMA_OPTION_IB,
+			      .optname = RDMA_OPTION_IB_PATH,
+			      .optlen = size}};
+
+	memcpy(request.value, paths, size);
+	return cm(c, RDMA_USER_CM_CMD_SET_OPTION, &request, sizeof(request.body) + size, NULL, 0);
+}
+
+/* A way that is set instead of being found: that of another identifier with the same ends. */
+static void test_path(void **state)
+{
+	struct client c;
+	struct {
+		struct rdma_ucm_query_path_resp head;
+		struct ib_path_rec_data path;
+	} found;
+	struct ib_path_rec_data paths[2] = {{0}};
+
+	(void)state;
+	open_client(&c);
+	const struct rdma_ucm_query ask = {.id = resolved(&c, RDMA_PS_TCP, 1, 1234),
+					   .option = RDMA_USER_CM_QUERY_PATH};
+	uint32_t id = new_id(&c, RDMA_PS_TCP, 2);
+
+	assert_int_equal(CM_REPLY(&c, QUERY, ask, found), 0);
+	paths[1] = found.path;
+	assert_int_equal(set_path(&c, id, paths, sizeof(paths)), -EINVAL); /* no address yet */
+	assert_int_equal(resolve_addr(&c, id, INADDR_LOOPBACK, 1234), 0);
+	expect(c.events, REPORT_ADDR_RESOLVED, 0);
+	assert_int_equal(set_path(&c, id, paths, 0), -EINVAL);
+	assert_int_equal(set_path(&c, id, paths, sizeof(paths[0]) - 1), -EINVAL);
+	assert_int_equal(set_path(&c, id, paths, sizeof(paths[0])), -EINVAL); /* no such path */
+	((uint8_t *)paths[1].path_rec)[8 + 15]++;
+	assert_int_equal(set_path(&c, id, paths, sizeof(paths)), -EINVAL); /* to somebody else */
+	((uint8_t *)paths[1].path_rec)[8 + 15]--;
+	((uint8_t *)paths[1].path_rec)[48] = 0x68;
+	assert_int_equal(set_path(&c, id, paths, sizeof(paths)), 0);
+	assert_int_equal(expect(c.events, REPORT_ROUTE_RESOLVED, 0).id, id);
+	assert_int_equal(set_path(&c, id, paths, sizeof(paths)), -EINVAL);
+	assert_int_equal(connect_with(&c, id, 0), 0);
+	expect(c.events, REPORT_REJECTED, 8);
+	close_client(&c);
+}
+
 static void test_options(void **state)
 {
 	struct client c;
@@ -913,6 +1103,22 @@ static void test_options(void **state)
 	value[0] = 32;
 	assert_int_equal(set_option(&c, id, RDMA_OPTION_ID_ACK_TIMEOUT, value, 1), -EINVAL);
 	assert_int_equal(set_option(&c, id, 17, value, 1), -ENOSYS);
+
+	/* To be shared: said at any time but by who listens; taken back before there is a port. */
+	const int on = 1, off = 0;
+	const struct rdma_ucm_listen body = {.id = id};
+	uint32_t datagrams = new_id(&c, RDMA_PS_UDP, 2);
+
+	assert_int_equal(set_option(&c, id, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)), 0);
+	assert_int_equal(set_option(&c, id, RDMA_OPTION_ID_REUSEADDR, &off, sizeof(off)), 0);
+	assert_int_equal(bind_v4(&c, id, INADDR_ANY, 0), 0);
+	assert_int_equal(set_option(&c, id, RDMA_OPTION_ID_REUSEADDR, &off, sizeof(off)), -EINVAL);
+	assert_int_equal(set_option(&c, id, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)), 0);
+	assert_int_equal(CM(&c, LISTEN, body), 0);
+	assert_int_equal(set_option(&c, id, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)), -EINVAL);
+	assert_int_equal(set_option(&c, id, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)), -EINVAL);
+	value[0] = 14;
+	assert_int_equal(set_option(&c, datagrams, RDMA_OPTION_ID_ACK_TIMEOUT, value, 1), -EINVAL);
 	close_client(&c);
 }
 
@@ -943,15 +1149,27 @@ static void test_nothing_left(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_connection),   cmocka_unit_test(test_reject),
-		cmocka_unit_test(test_datagrams),    cmocka_unit_test(test_notify),
-		cmocka_unit_test(test_stale),	     cmocka_unit_test(test_backlog),
-		cmocka_unit_test(test_death),	     cmocka_unit_test(test_migrate),
-		cmocka_unit_test(test_many_events),  cmocka_unit_test(test_ports),
-		cmocka_unit_test(test_listeners),    cmocka_unit_test(test_lengths),
-		cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_handles),
-		cmocka_unit_test(test_hello),	     cmocka_unit_test(test_options),
+		cmocka_unit_test(test_connection),
+		cmocka_unit_test(test_reject),
+		cmocka_unit_test(test_datagrams),
+		cmocka_unit_test(test_notify),
+		cmocka_unit_test(test_stale),
+		cmocka_unit_test(test_backlog),
+		cmocka_unit_test(test_death),
+		cmocka_unit_test(test_migrate),
+		cmocka_unit_test(test_many_events),
+		cmocka_unit_test(test_ports),
+		cmocka_unit_test(test_listeners),
+		cmocka_unit_test(test_lengths),
+		cmocka_unit_test(test_unsupported),
+		cmocka_unit_test(test_handles),
+		cmocka_unit_test(test_hello),
+		cmocka_unit_test(test_options),
 		cmocka_unit_test(test_nothing_left),
+		cmocka_unit_test(test_flood),
+		cmocka_unit_test(test_death_between),
+		cmocka_unit_test(test_path),
+		cmocka_unit_test(test_between_listeners),
 	};
 
 	return cmocka_run_group_tests(tests, raw_server_start, raw_server_stop);
