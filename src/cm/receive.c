@@ -483,6 +483,12 @@ static const struct {
 	[CM_SIDR_REP_SENT] = {forget, CM_IDLE},
 };
 
+static void repeat(struct cm *cm, const struct cm_endpoint *e)
+{
+	cm->counters.repeated++;
+	cm->ops->send(cm->arg, &e->path, e->sent);
+}
+
 /* One of the repeats before the first timeout; the next, or the timeout, is when it is anyway. */
 static void repeat_early(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 {
@@ -491,7 +497,7 @@ static void repeat_early(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 	e->early--;
 	endpoint_linger(cm, e,
 			now + (e->early ? quarter - e->timeout_ms / 16 : e->timeout_ms - quarter));
-	send_again(cm, e, NULL, now);
+	repeat(cm, e);
 }
 
 static void on_late(struct cm *cm, struct cm_endpoint *e, uint64_t now)
@@ -509,8 +515,7 @@ static void on_late(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 	e->retries_left--;
 	e->state = as;
 	endpoint_linger(cm, e, now + e->timeout_ms);
-	cm->counters.repeated++;
-	cm->ops->send(cm->arg, &e->path, e->sent);
+	repeat(cm, e);
 }
 
 bool cm_deadline(const struct cm *cm, uint64_t *at_ms)
