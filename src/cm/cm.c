@@ -188,6 +188,7 @@ void endpoint_enter(struct cm *cm, struct cm_endpoint *e, enum cm_state state)
 {
 	deadline_clear(&cm->deadlines, &e->deadline);
 	e->state = state;
+	e->early = 0;
 }
 
 bool endpoint_idle(struct cm *cm, struct cm_endpoint *e)
@@ -250,7 +251,8 @@ void endpoint_ask(struct cm *cm, struct cm_endpoint *e, enum cm_state state,
 	endpoint_enter(cm, e, state);
 	cm_mad_encode(mad, e->sent);
 	e->retries_left = e->max_retries;
-	deadline_set(&cm->deadlines, &e->deadline, now + e->timeout_ms);
+	e->early = e->timeout_ms < EARLY_MS_MIN ? 0 : EARLY_REPEATS;
+	endpoint_linger(cm, e, now + (e->early ? e->timeout_ms / 16 : e->timeout_ms));
 	cm->counters.sent[mad->message]++;
 	cm->ops->send(cm->arg, &e->path, e->sent);
 }

@@ -92,6 +92,7 @@ struct cm_endpoint {
 	struct cm_qp qp;
 	uint32_t timeout_ms;
 	uint8_t max_retries, retries_left;
+	uint8_t early;		/* repeats that come before the first timeout: see endpoint_ask() */
 	uint8_t sent[MAD_SIZE]; /* what is sent again until it is answered */
 	struct index_node by_id, by_peer, by_qpn;
 	struct deadline deadline;

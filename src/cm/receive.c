@@ -483,10 +483,31 @@ static const struct {
 	[CM_SIDR_REP_SENT] = {forget, CM_IDLE},
 };
 
+static void repeat(struct cm *cm, const struct cm_endpoint *e)
+{
+	cm->counters.repeated++;
+	cm->ops->send(cm->arg, &e->path, e->sent);
+}
+
+/* One of the repeats before the first timeout; the next, or the timeout, is when it is anyway. */
+static void repeat_early(struct cm *cm, struct cm_endpoint *e, uint64_t now)
+{
+	uint32_t quarter = e->timeout_ms / 4;
+
+	e->early--;
+	endpoint_linger(cm, e,
+			now + (e->early ? quarter - e->timeout_ms / 16 : e->timeout_ms - quarter));
+	repeat(cm, e);
+}
+
 static void on_late(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 {
 	enum cm_state as = lates[e->state].as;
 
+	if (e->early) {
+		repeat_early(cm, e, now);
+		return;
+	}
 	if (as == CM_IDLE || !e->retries_left) {
 		lates[e->state].end(cm, e, now);
 		return;
@@ -494,8 +515,7 @@ static void on_late(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 	e->retries_left--;
 	e->state = as;
 	endpoint_linger(cm, e, now + e->timeout_ms);
-	cm->counters.repeated++;
-	cm->ops->send(cm->arg, &e->path, e->sent);
+	repeat(cm, e);
 }
 
 bool cm_deadline(const struct cm *cm, uint64_t *at_ms)

@@ -9,7 +9,12 @@ enum { MRA_SERVICE_TIMEOUT = 24 }; /* 68 s: what the kernel's RDMA CM says */
 
 /* Encodes and sends it once. */
 void endpoint_send(struct cm *cm, const struct cm_path *path, const struct cm_mad *mad);
-/* Sends it, again and again until the state changes. */
+/*
+ * Sends it, again and again until the state changes: after each timeout, and twice within the
+ * first, after a sixteenth and a quarter of it. What is lost mustn't take longer than the retries
+ * of the queue pair of a peer that believes itself connected and sends already, as rsockets do.
+ */
+enum { EARLY_REPEATS = 2, EARLY_MS_MIN = 1000 };
 void endpoint_ask(struct cm *cm, struct cm_endpoint *e, enum cm_state state,
 		  const struct cm_mad *mad, uint64_t now);
 /* A message of this connection. */

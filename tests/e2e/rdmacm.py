@@ -345,7 +345,7 @@ def qperf_refused(stage, *names):
     for name in names:
         client = client_of(stage).start(*words, address(stage), name)
         status, text = client.wait(20 * SLOW), client.output()
-        require(status != 0 and "Invalid argument" in text,
+        require(status != 0 and "Invalid argument" in text + server.output(),
                 f"{name} ended with {status}\n{tail(text)}")
     server.kill()
     server.wait(5)
