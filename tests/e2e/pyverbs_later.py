@@ -38,7 +38,6 @@ LATER = {
     "on-demand paging comes later": ("test_odp.OdpTestCase.*",),
     "parent domains come later": ("test_parent_domain.ParentDomainTrafficTest.*",),
     "tag matching comes later": ("test_tag_matching.TMTest.*",),
-    "multicast comes later": ("test_rdmacm.CMTestCase.*multicast*",),
     "needs a graphics card to share memory with": (
         "test_mr.DmaBufMRTest.*",
         "test_mr.DmaBufTestCase.*",
