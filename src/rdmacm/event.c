@@ -219,6 +219,12 @@ static bool take_id_event(struct event *event, struct id *id, const struct proto
 	return true;
 }
 
+static bool is_of_group(const struct event *event)
+{
+	return event->pub.event == RDMA_CM_EVENT_MULTICAST_JOIN ||
+	       event->pub.event == RDMA_CM_EVENT_MULTICAST_ERROR;
+}
+
 static bool take_join_event(struct event *event, struct join *join,
 			    const struct rdma_ucm_event_resp *resp)
 {
@@ -271,11 +277,15 @@ static int event_take(struct channel *channel, const struct proto_cm_event *pack
 		event->owner = object;
 		event->pub.event = (enum rdma_cm_event_type)resp->event;
 		event->pub.status = status_of(resp);
-		wanted = object->kind == OBJECT_ID
-				 ? take_id_event(event, container_of(object, struct id, object),
-						 packet)
-				 : take_join_event(event, container_of(object, struct join, object),
-						   resp);
+		/* A daemon in its senses says nothing else of either. */
+		if ((object->kind == OBJECT_ID) == is_of_group(event))
+			wanted = false;
+		else if (object->kind == OBJECT_ID)
+			wanted = take_id_event(event, container_of(object, struct id, object),
+					       packet);
+		else
+			wanted = take_join_event(event, container_of(object, struct join, object),
+						 resp);
 	}
 	if (!wanted) {
 		registry_put(object);
