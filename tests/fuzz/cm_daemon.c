@@ -384,13 +384,15 @@ static void take_event(struct rdma_event_channel *channel)
 		seen += data[i]; /* it can be read */
 	if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST || !event->listen_id)
 		return;
+	struct rdma_cm_id *id = event->id;
+
 	for (int i = 0; i < IDS; i++)
 		if (!ids[i]) {
-			ids[i] = event->id;
+			ids[i] = id;
 			return;
 		}
 	ack_all();
-	called(rdma_destroy_id(event->id));
+	called(rdma_destroy_id(id));
 }
 
 static void end_id(struct rdma_cm_id **id)
