@@ -93,6 +93,7 @@ struct cm_endpoint {
 	uint32_t timeout_ms;
 	uint8_t max_retries, retries_left;
 	uint8_t early;		/* repeats that come before the first timeout: see endpoint_ask() */
+	uint64_t excused_until; /* ms: the peer takes its time (MRA) */
 	uint8_t sent[MAD_SIZE]; /* what is sent again until it is answered */
 	struct index_node by_id, by_peer, by_qpn;
 	struct deadline deadline;

@@ -204,6 +204,20 @@ static void say_gone(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *
 	refuse(cm, &e->path, mad, CM_REJECT_INVALID_ID);
 }
 
+/*
+ * Until the peer has taken its time. A REQ is answered by a REP, which is repeated; but nobody
+ * repeats an RTU: so a REP goes on being repeated, for which the peer says that it needs more time,
+ * or its RTU again.
+ */
+static void wait_for_peer(struct cm *cm, struct cm_endpoint *e, uint64_t now)
+{
+	uint64_t next = now + e->timeout_ms / 4;
+
+	if (!e->passive || next > e->excused_until)
+		next = e->excused_until;
+	endpoint_linger(cm, e, next);
+}
+
 /* The peer takes its time. */
 static void give_time(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
 {
@@ -211,8 +225,12 @@ static void give_time(struct cm *cm, struct cm_endpoint *e, const struct cm_mad 
 
 	if (mad->about != (passive ? CM_ABOUT_REP : CM_ABOUT_REQ))
 		return;
+	bool again = e->state == CM_MRA_REP_RCVD && now < e->excused_until;
+
 	endpoint_enter(cm, e, passive ? CM_MRA_REP_RCVD : CM_MRA_REQ_RCVD);
-	endpoint_linger(cm, e, now + cm_ms(mad->service_timeout) + cm_ms(cm->config.life_time));
+	if (!again) /* who always asks for more gets it once */
+		e->excused_until = now + cm_ms(mad->service_timeout) + cm_ms(cm->config.life_time);
+	wait_for_peer(cm, e, now);
 }
 
 static void on_reply(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
@@ -504,6 +522,11 @@ static void on_late(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 {
 	enum cm_state as = lates[e->state].as;
 
+	if (e->state == CM_MRA_REP_RCVD && now < e->excused_until) {
+		wait_for_peer(cm, e, now);
+		repeat(cm, e);
+		return;
+	}
 	if (e->early) {
 		repeat_early(cm, e, now);
 		return;

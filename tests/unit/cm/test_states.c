@@ -60,12 +60,29 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static void give(const struct cm_path *path, const struct cm_mad *mad)
+static void give_at(const struct cm_path *path, const struct cm_mad *mad, uint64_t now)
 {
 	uint8_t bytes[MAD_SIZE];
 
 	cm_mad_encode(mad, bytes);
-	cm_receive(&cm, path, bytes, 0);
+	cm_receive(&cm, path, bytes, now);
+}
+
+static void give(const struct cm_path *path, const struct cm_mad *mad)
+{
+	give_at(path, mad, 0);
+}
+
+/* What is due until then happens; after each message that gives rise to, `answer` comes. */
+static void pass_time(uint64_t until, const struct cm_mad *answer)
+{
+	for (uint64_t now; cm_deadline(&cm, &now) && now < until;) {
+		int before = sent_count;
+
+		cm_tick(&cm, now);
+		if (answer && sent_count > before)
+			give_at(&peer, answer, now);
+	}
 }
 
 /* The n-th message so far, and the only one of this step. */
@@ -94,6 +111,38 @@ static void test_repeated_request(void **state)
 	give(&peer, &request);
 	expect_sent(3, CM_REP);
 	assert_int_equal(cm.endpoints, 1);
+}
+
+/* After its MRA a peer's RTU may get lost, and it doesn't know: the REP is repeated, and confirmed
+ * again; all that time counts as one. */
+static void test_lost_rtu_after_mra(void **state)
+{
+	struct cm_mad mad = {
+		.message = CM_MRA, .about = CM_ABOUT_REP, .service_timeout = 24, .local_id = 77};
+	const struct cm_accept accept = {.qpn = 6};
+	struct cm_mad patient = request;
+
+	(void)state;
+	patient.max_retries = 15;
+	patient.local_timeout = 20; /* 4.3 s */
+	give(&peer, &patient);
+	assert_int_equal(cm_accept(&cm, passive, &accept, 0), 0);
+	expect_sent(1, CM_REP);
+	uint8_t retries = passive->retries_left;
+
+	mad.remote_id = passive->local_id;
+	give(&peer, &mad);
+	pass_time(60000, &mad);
+	assert_int_equal(passive->state, CM_MRA_REP_RCVD);
+	assert_true(sent_count > 10);
+	assert_int_equal(sent.message, CM_REP);
+	assert_int_equal(passive->retries_left, retries);
+	/* It isn't given time for ever: from here on the repeats are counted. */
+	pass_time(100000, NULL);
+	assert_true(passive->retries_left < retries);
+	mad.message = CM_RTU;
+	give(&peer, &mad);
+	assert_int_equal(passive->state, CM_ESTABLISHED);
 }
 
 static void test_stale(void **state)
@@ -221,8 +270,12 @@ static void test_nobody(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_repeated_request), TEST(test_stale),	TEST(test_strangers),
-		TEST(test_unknown),	     TEST(test_nobody),
+		TEST(test_repeated_request),
+		TEST(test_lost_rtu_after_mra),
+		TEST(test_stale),
+		TEST(test_strangers),
+		TEST(test_unknown),
+		TEST(test_nobody),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
