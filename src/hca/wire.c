@@ -17,7 +17,7 @@ enum {
 	COLD_AFTER = 2000,   /* looks in vain: about a millisecond of polling */
 	ACK_DELAY_NS = 8000, /* some system calls */
 	TURNS = 64,	     /* QPs that send in one pass */
-	TAKE_IN = 1024, /* looks at most before a QP begins or stops: a socket may fill for ever */
+	TAKE_IN = 1024,	     /* looks until a socket that has to be empty is taken for so */
 };
 
 /* ------------------------------------------------------------------ making, leaving */
@@ -134,26 +134,26 @@ static bool goes_now(struct wire_qp *w, enum tp_need need, uint64_t now)
 	return false;
 }
 
+/* list_lock held. Whether it wasn't in. */
+static bool enter(struct list *list, struct wire_entry *entry)
+{
+	if (entry->in)
+		return false;
+	list_add_tail(list, &entry->node);
+	entry->in = true;
+	return true;
+}
+
 static void enter_lists(struct wire_qp *w, bool ready, bool timed)
 {
 	struct wire *wire = w->qp->hca->wire;
 
 	lock_take(&wire->list_lock);
-	if (ready && !w->is_ready) {
-		list_add_tail(&wire->ready, &w->ready);
-		w->is_ready = true;
+	if (ready && enter(&wire->ready, &w->ready))
 		atomic_store(&wire->has_ready, 1);
-	}
-	if (timed && !w->is_timed) {
-		list_add_tail(&wire->timed, &w->timed);
-		w->is_timed = true;
-	}
+	if (timed)
+		enter(&wire->timed, &w->timed);
 	lock_give(&wire->list_lock);
-}
-
-static bool is_in(_Atomic bool *list)
-{
-	return atomic_load_explicit(list, memory_order_relaxed);
 }
 
 void wire_note(struct wire_qp *w, uint64_t now)
@@ -161,9 +161,9 @@ void wire_note(struct wire_qp *w, uint64_t now)
 	struct wire *wire = w->qp->hca->wire;
 
 	counters_transport(w);
-	bool ready = tp_need(wire_tp(w), now) != TP_NOTHING && !is_in(&w->is_ready);
+	bool ready = tp_ready(wire_tp(w), now) && !wire_entered(&w->ready);
 	uint64_t deadline = tp_deadline(wire_tp(w));
-	bool timed = deadline != TP_NEVER && !is_in(&w->is_timed);
+	bool timed = deadline != TP_NEVER && !wire_entered(&w->timed);
 
 	if (ready || timed)
 		enter_lists(w, ready, timed);
@@ -171,29 +171,17 @@ void wire_note(struct wire_qp *w, uint64_t now)
 		schedule(wire, deadline);
 }
 
-/* The next QP of a batch. A QP that ends takes itself off. */
-static struct wire_qp *next_ready(struct wire *wire, struct list *batch)
+/* The next one of a batch. A QP that ends takes itself off. */
+static struct wire_entry *next_of(struct wire *wire, struct list *batch)
 {
 	lock_take(&wire->list_lock);
 	struct list *node = list_pop(batch);
-	struct wire_qp *w = node ? container_of(node, struct wire_qp, ready) : NULL;
+	struct wire_entry *entry = node ? container_of(node, struct wire_entry, node) : NULL;
 
-	if (w)
-		w->is_ready = false;
+	if (entry)
+		entry->in = false;
 	lock_give(&wire->list_lock);
-	return w;
-}
-
-static struct wire_qp *next_timed(struct wire *wire, struct list *batch)
-{
-	lock_take(&wire->list_lock);
-	struct list *node = list_pop(batch);
-	struct wire_qp *w = node ? container_of(node, struct wire_qp, timed) : NULL;
-
-	if (w)
-		w->is_timed = false;
-	lock_give(&wire->list_lock);
-	return w;
+	return entry;
 }
 
 /* One QP's turn. */
@@ -216,7 +204,7 @@ static void send_one(struct wire_qp *w, uint64_t now)
 static unsigned int send_ready(struct wire *wire, uint64_t now)
 {
 	struct list batch, *node;
-	struct wire_qp *w;
+	struct wire_entry *entry;
 	unsigned int n = 0;
 
 	list_init(&batch);
@@ -228,7 +216,9 @@ static unsigned int send_ready(struct wire *wire, uint64_t now)
 	if (list_empty(&wire->ready))
 		atomic_store(&wire->has_ready, 0);
 	lock_give(&wire->list_lock);
-	while ((w = next_ready(wire, &batch))) {
+	while ((entry = next_of(wire, &batch))) {
+		struct wire_qp *w = container_of(entry, struct wire_qp, ready);
+
 		lock_take(&w->qp->lock);
 		send_one(w, now);
 		lock_give(&w->qp->lock);
@@ -252,7 +242,7 @@ static void expire_one(struct wire_qp *w, uint64_t now)
 static void expire(struct wire *wire, uint64_t now)
 {
 	struct list batch, *node;
-	struct wire_qp *w;
+	struct wire_entry *entry;
 
 	list_init(&batch);
 	lock_take(&wire->list_lock);
@@ -260,8 +250,8 @@ static void expire(struct wire *wire, uint64_t now)
 	while ((node = list_pop(&wire->timed)))
 		list_add_tail(&batch, node);
 	lock_give(&wire->list_lock);
-	while ((w = next_timed(wire, &batch)))
-		expire_one(w, now);
+	while ((entry = next_of(wire, &batch)))
+		expire_one(container_of(entry, struct wire_qp, timed), now);
 }
 
 /* ------------------------------------------------------------------ packets in */
@@ -417,14 +407,20 @@ static const char *on_packet(void *arg, const struct packet *packet, const struc
 	return drop_text[drop];
 }
 
+/* Takes in what is in the socket: not for ever, others may fill it as quickly. */
+static void empty_socket(struct wire *wire)
+{
+	for (unsigned int i = 0; i < TAKE_IN && net_receive(&wire->rx, on_packet, wire); i++)
+		;
+}
+
 /* Deadlines that have passed, once what is in the socket has been looked at: after a while without
  * a processor the answer is there, and nothing was lost. */
 static void expire_due(struct wire *wire)
 {
 	if (likely(atomic_load_explicit(&wire->deadline, memory_order_relaxed) > wire->now))
 		return;
-	for (unsigned int i = 0; i < TAKE_IN && net_receive(&wire->rx, on_packet, wire); i++)
-		;
+	empty_socket(wire);
 	expire(wire, wire->now);
 }
 
@@ -455,8 +451,7 @@ unsigned int wire_pass(struct wire *wire)
 void wire_take_in(struct wire *wire)
 {
 	wire->now = now_ns();
-	for (unsigned int i = 0; i < TAKE_IN && net_receive(&wire->rx, on_packet, wire); i++)
-		;
+	empty_socket(wire);
 	send_ready(wire, wire->now);
 }
 

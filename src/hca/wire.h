@@ -71,12 +71,22 @@ struct wire {
 	_Atomic uint32_t vain; /* looks in vain since the last packet */
 };
 
+/* A QP's place in one of the lists. `in`: in that list, or in the batch of one who goes through it.
+ * Changed under list_lock; read without, under qp.lock: whoever takes the QP off looks at it
+ * afterwards, under that. */
+struct wire_entry {
+	struct list node;
+	_Atomic bool in;
+};
+
+static inline bool wire_entered(const struct wire_entry *entry)
+{
+	return atomic_load_explicit(&entry->in, memory_order_relaxed);
+}
+
 struct wire_qp {
 	struct qp *qp;
-	struct list ready, timed;
-	/* In that list, or in the batch of one who goes through it. Changed under list_lock; read
-	 * without, under qp.lock: whoever takes the QP off looks at it afterwards, under that. */
-	_Atomic bool is_ready, is_timed;
+	struct wire_entry ready, timed;
 	struct net_path path;
 	uint64_t told_at;	     /* ns: the last CNP to the peer */
 	uint8_t patience;	     /* 0 to WIRE_PATIENCE: whether acknowledgements wait */

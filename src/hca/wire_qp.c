@@ -35,29 +35,19 @@ static uint32_t next_answer(struct tp *tp, uint64_t now, uint8_t *to)
 	return tp_next_response(tp, to);
 }
 
-/* What `next` gives, until there is no more or `quota` bytes are reached and the burst is full.
- * tx_lock held. */
-static void send_from(struct wire_qp *w, uint64_t now, uint32_t quota, next_packet *next)
+/* What `next` gives, until there is no more or `quota` bytes are reached and the burst is full. No
+ * burst begins for which there are less than `least` packets. tx_lock held. */
+static void send_from(struct wire_qp *w, uint64_t now, uint32_t quota, uint32_t least,
+		      next_packet *next)
 {
 	struct net_sender *tx = &w->qp->hca->wire->tx;
 	uint32_t size, sent = 0;
 
-	while ((sent < quota || !net_between(tx)) && (size = next(wire_tp(w), now, net_room(tx)))) {
-		net_add(tx, size);
-		sent += size;
-	}
-}
-
-/* Requests, but only what fills bursts. tx_lock held. */
-static void send_bursts(struct wire_qp *w, uint64_t now)
-{
-	struct net_sender *tx = &w->qp->hca->wire->tx;
-	uint32_t size, sent = 0, full = net_burst((128u << w->qp->attr.path_mtu) + WIRE_BTH);
-
 	for (;;) {
-		if (net_between(tx) && (sent >= WIRE_QUOTA || tp_unsent(wire_tp(w), full) < full))
+		if (net_between(tx) &&
+		    (sent >= quota || (least && tp_unsent(wire_tp(w), least) < least)))
 			return;
-		size = tp_next_request(wire_tp(w), now, net_room(tx));
+		size = next(wire_tp(w), now, net_room(tx));
 		if (!size)
 			return;
 		net_add(tx, size);
@@ -85,15 +75,17 @@ static void send_end(struct wire_qp *w)
 	lock_give(&wire->tx_lock);
 }
 
-/* So much is under way that the peer is busy for longer than it takes until the next post or poll;
- * and somebody polls. Then a burst waits until it is full: a call to send costs about as much as
- * copying 32 KiB. */
-static bool has_time(struct wire_qp *w)
+/* How many packets are worth a burst. So much may be under way that the peer is busy for longer
+ * than it takes until the next post or poll, and somebody polls: then a burst waits until it is
+ * full, since a call to send costs about as much as copying 32 KiB. */
+static uint32_t least_burst(struct wire_qp *w)
 {
 	enum { BUSY = 256 * 1024 };
 
-	return tp_under_way(wire_tp(w)) > BUSY &&
-	       !atomic_load_explicit(&w->qp->hca->pub->header.asleep, memory_order_relaxed);
+	if (tp_under_way(wire_tp(w)) <= BUSY ||
+	    atomic_load_explicit(&w->qp->hca->pub->header.asleep, memory_order_relaxed))
+		return 0;
+	return net_burst((128u << w->qp->attr.path_mtu) + WIRE_BTH);
 }
 
 /* Requests, then what is owed to the peer if `answers`. */
@@ -101,12 +93,9 @@ static void burst(struct wire_qp *w, uint64_t now, bool answers)
 {
 	if (!send_begin(w))
 		return;
-	if (has_time(w) && !answers)
-		send_bursts(w, now);
-	else
-		send_from(w, now, WIRE_QUOTA, tp_next_request);
+	send_from(w, now, WIRE_QUOTA, answers ? 0 : least_burst(w), tp_next_request);
 	if (answers)
-		send_from(w, now, UINT32_MAX, next_answer);
+		send_from(w, now, UINT32_MAX, 0, next_answer);
 	send_end(w);
 }
 
@@ -115,7 +104,7 @@ static void answer(struct wire_qp *w, uint64_t now)
 {
 	if (!send_begin(w))
 		return;
-	send_from(w, now, UINT32_MAX, next_answer);
+	send_from(w, now, UINT32_MAX, 0, next_answer);
 	send_end(w);
 }
 
@@ -123,7 +112,7 @@ void wire_transmit(struct wire_qp *w, uint64_t now)
 {
 	if (!send_begin(w))
 		return;
-	send_from(w, now, WIRE_QUOTA, tp_next);
+	send_from(w, now, WIRE_QUOTA, 0, tp_next);
 	send_end(w);
 }
 
@@ -161,7 +150,7 @@ static void note_and_kick(struct wire_qp *w, uint64_t now)
 	struct hca *hca = w->qp->hca;
 
 	wire_note(w, now);
-	if (unlikely(atomic_load_explicit(&w->is_ready, memory_order_relaxed) &&
+	if (unlikely(wire_entered(&w->ready) &&
 		     atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed)))
 		engine_kick(hca);
 }
@@ -208,8 +197,8 @@ static struct wire_qp *wire_qp_new(struct qp *qp)
 		return NULL;
 	w->qp = qp;
 	w->patience = WIRE_PATIENCE;
-	list_init(&w->ready);
-	list_init(&w->timed);
+	list_init(&w->ready.node);
+	list_init(&w->timed.node);
 	/* Anonymous memory: pages exist once they are used. */
 	void *p = mmap(NULL, requests_size(qp), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
 		       -1, 0);
@@ -326,8 +315,8 @@ void wire_disconnect(struct qp *qp)
 	tp_stop(wire_tp(w), false);
 	drop_receive(qp);
 	lock_take(&wire->list_lock);
-	list_del(&w->ready);
-	list_del(&w->timed);
+	list_del(&w->ready.node);
+	list_del(&w->timed.node);
 	lock_give(&wire->list_lock);
 	counters_transport(w);
 	qp->wire = NULL;
