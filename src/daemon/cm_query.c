@@ -19,14 +19,9 @@ enum { PKEY = 0xffff, HOP_LIMIT = 64, LIFE_TIME = 16 };
 static uint32_t gid_index(const struct cm_id *id)
 {
 	const struct gids *gids = &id->device->gids;
+	const struct host_address *entry = gids_find(gids, id->path.local);
 
-	for (uint32_t i = 0; i < LIMIT_GIDS; i++) {
-		const struct host_address *entry = gids_get(gids, i);
-
-		if (entry && !memcmp(entry->gid, id->path.local, 16))
-			return i;
-	}
-	return id->gid_index;
+	return entry ? (uint32_t)(entry - gids->entry) : id->gid_index;
 }
 
 void cm_attr_fill_ah(const struct cm_id *id, struct ib_uverbs_ah_attr *attr)
