@@ -128,11 +128,6 @@ static void set_path(struct message *m, const uint8_t *source, const uint8_t *de
 	m->path.destination_port = WIRE_PORT;
 }
 
-static uint8_t hop_limit_of(uint8_t wanted)
-{
-	return wanted ? wanted : 64;
-}
-
 /* A message of a connected QP: its requests, or what comes back. */
 static void message_init(struct message *m, struct qp *qp, const struct send_wqe *wqe, bool out)
 {
@@ -141,7 +136,7 @@ static void message_init(struct message *m, struct qp *qp, const struct send_wqe
 
 	m->out = out;
 	m->ip = (struct frame_ip){.traffic_class = grh->traffic_class,
-				  .hop_limit = hop_limit_of(grh->hop_limit)};
+				  .hop_limit = ip_hop_limit(grh->hop_limit)};
 	if (out)
 		set_path(m, qp->sgid, grh->dgid.raw, grh->flow_label, here, there);
 	else
@@ -359,7 +354,7 @@ void capture_show_datagram(struct qp *qp, const struct send_wqe *wqe, uint32_t p
 	if (!m.c)
 		return;
 	m.ip = (struct frame_ip){.traffic_class = to->traffic_class,
-				 .hop_limit = hop_limit_of(to->hop_limit)};
+				 .hop_limit = ip_hop_limit(to->hop_limit)};
 	set_path(&m, to->sgid, to->dgid, to->flow_label, qp->ibv.qp_num, wqe->ud.remote_qpn);
 	m.count = sq_segments(qp, wqe, 0, m.local);
 	show(&m, &packet, 0);
