@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -41,14 +40,6 @@ struct capture {
 _Static_assert(FRAME_MAX <= TAP_PACKET_MAX, "every packet has a place in a ring");
 
 /* ------------------------------------------------------------------ into the rings */
-
-static uint64_t wall_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
 
 /* The first `captured` bytes of a packet are in c->frame. */
 static void put(struct capture *c, uint64_t time_ns, size_t captured, size_t size, bool out,
@@ -114,7 +105,7 @@ static void show(struct message *m, const struct packet *packet, uint32_t offset
 	size_t size = frame_make(c->frame, &m->path, &m->ip, c->packet,
 				 headers + packet->length + padding);
 
-	put(c, wall_ns(), size, size, m->out, "local");
+	put(c, net_tap_time(&c->net), size, size, m->out, "local");
 }
 
 static void set_path(struct message *m, const uint8_t *source, const uint8_t *destination,
@@ -334,22 +325,11 @@ void capture_show_rnr(struct qp *qp, const struct send_wqe *wqe, uint32_t msn)
 	show_answer(qp, wqe, msn, AETH_RNR_NAK | (qp->peer_rnr_timer & AETH_VALUE));
 }
 
-void capture_show_datagram(struct qp *qp, const struct send_wqe *wqe, uint32_t psn)
+void capture_show_datagram(struct qp *qp, const struct send_wqe *wqe)
 {
 	const struct record_ud *to = &wqe->ud.to;
 	struct message m = {.c = enter(qp->hca), .out = true};
-	struct packet packet = {
-		.opcode = PACKET_UD |
-			  (wqe->opcode == IBV_WR_SEND_WITH_IMM ? OP_SEND_ONLY_IMM : OP_SEND_ONLY),
-		.solicited = wqe->flags & SEND_SOLICITED,
-		.pkey = WIRE_PKEY,
-		.dest_qpn = wqe->ud.remote_qpn & 0xffffff,
-		.psn = psn & 0xffffff,
-		.qkey = to->qkey & 0x80000000u ? qp->attr.qkey : to->qkey,
-		.src_qpn = qp->ibv.qp_num,
-		.imm = wqe->imm,
-		.length = wqe->length,
-	};
+	const struct packet packet = wire_datagram_packet(qp, wqe);
 
 	if (!m.c)
 		return;
