@@ -67,35 +67,35 @@ int mr_publish(struct hca *hca, struct mr *mr)
 	return 0;
 }
 
-_Atomic uint64_t *hazard_set(struct hca *hca, uint32_t slot, uint32_t rkey)
+/* A free place among the `count` from `first` on, beginning with the one at *hint. */
+static inline _Atomic uint64_t *take_place(struct hca *hca, uint64_t value, unsigned int first,
+					   unsigned int count, unsigned int *hint)
 {
-	static _Thread_local unsigned int hint __attribute__((tls_model("initial-exec")));
-	uint64_t value = (uint64_t)slot << 32 | rkey;
-
-	for (;; hint++) {
-		_Atomic uint64_t *h = &hca->regions->hazard[hint % OUTER_HAZARDS].target;
+	for (;; ++*hint) {
+		unsigned int i = *hint % count;
+		_Atomic uint64_t *h = &hca->regions->hazard[first + i].target;
 		uint64_t none = 0;
 
 		if (atomic_compare_exchange_strong(h, &none, value)) /* [H1] */
 			return h;
-		if (hint % OUTER_HAZARDS == OUTER_HAZARDS - 1)
+		if (i == count - 1)
 			sched_yield(); /* more copying threads than places */
 	}
 }
 
+_Atomic uint64_t *hazard_set(struct hca *hca, uint32_t slot, uint32_t rkey)
+{
+	static _Thread_local unsigned int hint __attribute__((tls_model("initial-exec")));
+
+	return take_place(hca, (uint64_t)slot << 32 | rkey, 0, OUTER_HAZARDS, &hint);
+}
+
 _Atomic uint64_t *hazard_set_inner(struct hca *hca, uint32_t slot, uint32_t rkey)
 {
-	uint64_t value = (uint64_t)slot << 32 | rkey;
+	unsigned int hint = 0;
 
-	for (unsigned int i = OUTER_HAZARDS;; i = i + 1 < PUB_HAZARDS ? i + 1 : OUTER_HAZARDS) {
-		_Atomic uint64_t *h = &hca->regions->hazard[i].target;
-		uint64_t none = 0;
-
-		if (atomic_compare_exchange_strong(h, &none, value)) /* [H1] */
-			return h;
-		if (i == PUB_HAZARDS - 1)
-			sched_yield();
-	}
+	return take_place(hca, (uint64_t)slot << 32 | rkey, OUTER_HAZARDS,
+			  PUB_HAZARDS - OUTER_HAZARDS, &hint);
 }
 
 static bool named_by(const struct pub_regions *regions, uint64_t value)
