@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory regions. See mr.h. Entries of the regions' file are written by the thread that
- * registers or deregisters; the count of regions is atomic. */
+/* Memory regions. See mr.h. Entries of the regions' file are written by the thread that registers
+ * or deregisters. */
 #include "hca/mr.h"
 
 #include <errno.h>
@@ -18,13 +18,6 @@
 
 /* The others are for those who have one of these: they never wait for one another. */
 enum { OUTER_HAZARDS = PUB_HAZARDS - 8 };
-
-static _Atomic unsigned int regions;
-
-bool mr_any(void)
-{
-	return atomic_load(&regions) != 0;
-}
 
 static void publish_file(struct pub_mr *e, const struct mr_file *file)
 {
@@ -62,7 +55,6 @@ int mr_publish(struct hca *hca, struct mr *mr)
 	atomic_store_explicit(&e->pd, pd, memory_order_relaxed);
 	atomic_store_explicit(&e->rkey_access, (uint64_t)access << 32 | mr->ibv.rkey,
 			      memory_order_release);
-	atomic_fetch_add(&regions, 1);
 	guard_install();
 	return 0;
 }
@@ -172,7 +164,6 @@ void mr_revoke(struct hca *hca, struct mr *mr)
 			wait_for_hazard(link, value);
 	}
 	pthread_mutex_unlock(&hca->lock);
-	atomic_fetch_sub(&regions, 1);
 }
 
 void hazard_wait_qp(struct hca *hca, uint32_t slot, uint32_t qpn)
