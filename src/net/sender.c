@@ -333,7 +333,6 @@ static bool cannot_cut(int err)
 
 static void burst_send(struct net_sender *sender)
 {
-	sender->counters.bursts++;
 	sender->counters.packets += sender->count;
 	sender->counters.bytes += sender->end;
 	if (sender->count > 1 && sender->path->one_by_one) {
