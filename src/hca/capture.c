@@ -418,7 +418,8 @@ static void ring_drop(struct capture *c, unsigned int i)
 	c->ring[i] = c->ring[--c->rings];
 }
 
-void capture_end(struct hca *hca, uint64_t id)
+/* `id` NULL: all. */
+static void end(struct hca *hca, const uint64_t *id)
 {
 	struct capture *c = atomic_load(&hca->captures);
 
@@ -426,24 +427,21 @@ void capture_end(struct hca *hca, uint64_t id)
 		return;
 	lock_take(&c->lock);
 	for (unsigned int i = 0; i < c->rings; i++)
-		if (c->ring[i].id == id)
+		if (!id || c->ring[i].id == *id)
 			ring_drop(c, i--);
 	if (!c->rings)
 		switch_on(hca, NULL);
 	lock_give(&c->lock);
 }
 
+void capture_end(struct hca *hca, uint64_t id)
+{
+	end(hca, &id);
+}
+
 void capture_end_all(struct hca *hca)
 {
-	struct capture *c = atomic_load(&hca->captures);
-
-	if (!c)
-		return;
-	lock_take(&c->lock);
-	while (c->rings)
-		ring_drop(c, 0);
-	switch_on(hca, NULL);
-	lock_give(&c->lock);
+	end(hca, NULL);
 }
 
 void capture_leave(struct hca *hca)
