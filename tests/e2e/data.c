@@ -108,9 +108,9 @@ static void write_round(struct end *end, uint32_t size, uint32_t round)
 	if (end->opt.type == IBV_QPT_RC || imm)
 		rig_sync(rig);
 	else
-		for (double until = now_ms() + RIG_SOON_MS;
+		for (struct patience patience = patience_of(RIG_SOON_MS);
 		     !pattern_holds(end->buf + HALF, size, seed_of(!rig->role, round));)
-			CHECK(rig, now_ms() < until);
+			CHECK(rig, !patience_over(&patience));
 	CHECK(rig, pattern_holds(end->buf + HALF, size, seed_of(!rig->role, round)));
 	CHECK_EQ(rig, end->buf[HALF + size], 0xee);
 	rig_sync(rig);
@@ -354,9 +354,9 @@ static void last_byte(struct rig *rig)
 			OK(rig, end_send(&end, IBV_WR_RDMA_WRITE, round, 0, size, HALF));
 			wc_expect(&end, end.scq, round, IBV_WC_SUCCESS);
 		} else {
-			for (double until = now_ms() + RIG_SOON_MS;
+			for (struct patience patience = patience_of(RIG_SOON_MS);
 			     __atomic_load_n(last, __ATOMIC_ACQUIRE) == 0;)
-				CHECK(rig, now_ms() < until);
+				CHECK(rig, !patience_over(&patience));
 			CHECK_EQ(rig, *last, round % 255 + 1);
 			CHECK(rig, pattern_holds(end.buf + HALF, size - 1, round));
 		}

@@ -282,11 +282,11 @@ int end_send(struct end *end, enum ibv_wr_opcode opcode, uint64_t id, size_t off
 /* Polls until there is one or the time is over; whether there is one. */
 static bool wc_within(struct end *end, struct ibv_cq *cq, struct ibv_wc *wc, int ms)
 {
-	double until = now_ms() + ms;
+	struct patience patience = patience_of(ms);
 	int got;
 
 	while ((got = ibv_poll_cq(cq, 1, wc)) == 0) {
-		if (now_ms() > until)
+		if (patience_over(&patience))
 			return false;
 	}
 	CHECK_EQ(end->rig, got, 1);

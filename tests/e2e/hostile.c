@@ -322,10 +322,10 @@ static void hostile_again(struct rig *rig)
 		OK(rig, end_send(&end, IBV_WR_SEND, 3, 0, 8, 0));
 		wc_expect(&end, end.scq, 3, IBV_WC_RETRY_EXC_ERR);
 	} else {
-		double until = now_ms() + RIG_SOON_MS;
+		struct patience patience = patience_of(RIG_SOON_MS);
 		struct ibv_wc wc;
 
-		while (end_state(&end) != IBV_QPS_ERR && now_ms() < until)
+		while (end_state(&end) != IBV_QPS_ERR && !patience_over(&patience))
 			ibv_poll_cq(end.scq, 1, &wc);
 		CHECK_EQ(rig, end_state(&end), IBV_QPS_ERR);
 		rig_sync(rig);

@@ -57,6 +57,20 @@ double now_ms(void)
 	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
+struct patience patience_of(double ms)
+{
+	return (struct patience){.left = ms, .looked = now_ms()};
+}
+
+bool patience_over(struct patience *patience)
+{
+	double now = now_ms(), passed = now - patience->looked;
+
+	patience->looked = now;
+	patience->left -= passed < PATIENCE_STEP_MS ? passed : PATIENCE_STEP_MS;
+	return patience->left < 0;
+}
+
 void rig_fail(const struct rig *rig, const char *file, int line, const char *format, ...)
 {
 	const char *slash = strrchr(file, '/');
@@ -169,10 +183,10 @@ static bool event_find(struct rig *rig, enum ibv_event_type type, const void *el
 
 bool event_seen(struct rig *rig, enum ibv_event_type type, const void *element, int ms)
 {
-	double end = now_ms() + ms;
+	struct patience patience = patience_of(ms);
 
 	while (!event_find(rig, type, element)) {
-		if (now_ms() > end)
+		if (patience_over(&patience))
 			return false;
 		usleep(500);
 	}
@@ -337,13 +351,13 @@ static pid_t child_start(const struct rig_test *test, enum rig_carrier carrier, 
 	exit(0);
 }
 
-/* Waits for a child until the instant; it is ended then. Whether it ended well. */
-static bool child_wait(pid_t pid, double until, const char *what)
+/* Waits for a child as long as there is patience; it is ended then. Whether it ended well. */
+static bool child_wait(pid_t pid, struct patience *patience, const char *what)
 {
 	int status;
 
 	while (waitpid(pid, &status, WNOHANG) == 0) {
-		if (now_ms() > until) {
+		if (patience_over(patience)) {
 			fprintf(stderr, "  %s hangs\n", what);
 			if (getenv("RIG_HOLD")) {
 				fprintf(stderr, "  (RIG_HOLD: pid %d is left for a debugger)\n",
@@ -366,7 +380,7 @@ static bool child_wait(pid_t pid, double until, const char *what)
 
 bool rig_run(const struct rig_test *test, enum rig_carrier carrier)
 {
-	double until = now_ms() + TEST_SECONDS * 1000.0 * rig_slowness();
+	struct patience patience = patience_of(TEST_SECONDS * 1000.0 * rig_slowness());
 	bool threads = carrier == RIG_SELF || carrier == RIG_SELF_TWO;
 	pid_t pid[2] = {-1, -1};
 	int sock[2];
@@ -387,9 +401,11 @@ bool rig_run(const struct rig_test *test, enum rig_carrier carrier)
 		pid[1] = child_start(test, carrier, RIG_B, sock);
 	close(sock[0]);
 	close(sock[1]);
-	fine = child_wait(pid[0], until, threads ? "the process" : "end A");
+	fine = child_wait(pid[0], &patience, threads ? "the process" : "end A");
+	if (!fine)
+		patience = patience_of(2000);
 	if (!threads)
-		fine &= child_wait(pid[1], fine ? until : now_ms() + 2000, "end B");
+		fine &= child_wait(pid[1], &patience, "end B");
 	return fine;
 }
 

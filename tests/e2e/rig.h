@@ -208,4 +208,17 @@ bool pattern_holds(const uint8_t *at, size_t length, uint32_t seed);
 /* Milliseconds of the monotonic clock. */
 double now_ms(void);
 
+/*
+ * How long to wait for what must happen, for who looks again and again. A machine that stood still
+ * meanwhile (a paused VM, frozen processes) makes nobody late: from one look to the next at most
+ * PATIENCE_STEP_MS count.
+ */
+struct patience {
+	double left, looked; /* ms; when it was looked at */
+};
+enum { PATIENCE_STEP_MS = 100 };
+struct patience patience_of(double ms);
+/* To be called at each look. */
+bool patience_over(struct patience *patience);
+
 #endif
