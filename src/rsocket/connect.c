@@ -44,6 +44,7 @@ static struct rs *rs_new(int family, const struct rs *like)
 	rs->nodelay = like ? like->nodelay : 0;
 	rs->shutdown_due = -1;
 	pthread_mutex_init(&rs->lock, NULL);
+	pthread_cond_init(&rs->left, NULL);
 	list_init(&rs->waiters);
 	list_init(&rs->mapped);
 	list_init(&rs->pending);
@@ -71,6 +72,7 @@ static void rs_free(struct rs *rs)
 	if (rs->channel)
 		rdma_destroy_event_channel(rs->channel);
 	pthread_mutex_destroy(&rs->lock);
+	pthread_cond_destroy(&rs->left);
 	free(rs->route);
 	free(rs);
 }
@@ -534,6 +536,8 @@ EXPORT int rclose(int socket)
 		rs_wait(rs, ds_sends_done, false, CLOSE_WAIT_MS);
 	else if (rs->state == RS_CONNECTED || rs->state == RS_CLOSED)
 		rs_wait(rs, rs_sends_done, false, CLOSE_WAIT_MS);
+	rs_table_clear(socket);
+	rs_dismiss(rs);
 	pthread_mutex_unlock(&rs->lock);
 	rs_free(rs);
 	return 0;

@@ -23,7 +23,7 @@
  * Threads: any thread may use any rsocket; `lock` guards one. Nobody holds it while he waits. A
  * thread that takes completions or events tells the others who wait for the same rsocket
  * (rs_wake()), because what they wait for may be over with that. No two rsockets are locked
- * together.
+ * together. rclose() tells them, too, and goes on when they have left (rs_dismiss()).
  *
  * An rsocket's number is the descriptor of its event channel.
  */
@@ -128,6 +128,8 @@ struct rs {
 	bool gone;		    /* the peer's queue pair, or ours, takes nothing more */
 	int error;		    /* SO_ERROR */
 	struct list waiters;	    /* of struct rs_waiter */
+	bool closed;		    /* rclose() waits until they have left */
+	pthread_cond_t left;
 
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *id;
@@ -186,7 +188,8 @@ struct rs_mapping {
 	uint32_t index;
 };
 
-/* One who waits: an eventfd that rs_wake() counts up. */
+/* One who waits: an eventfd that rs_wake() counts up. While it is in the list, the rsocket stays:
+ * who waits has nothing else that keeps it. */
 struct rs_waiter {
 	struct list node;
 	int event_fd;
@@ -260,13 +263,16 @@ int64_t rs_now_ns(void);
 int rs_timeout_ms(const struct timeval *timeout);
 /* Locked: tells those who wait. */
 void rs_wake(struct rs *rs);
+/* Locked: who waits is told that it is closed. Returns when the last one has left, to whom it is
+ * nothing but a lock to give back. */
+void rs_dismiss(struct rs *rs);
 /* Locked: takes what has come; the descriptors, which cost system calls, not each time. */
 void rs_look(struct rs *rs);
 /* Locked: takes what has happened, without waiting. */
 void rs_advance(struct rs *rs);
 /*
  * Locked, and again when it returns: waits until `ready` holds. 0; -EAGAIN: it doesn't, and
- * `nonblocking`; -EINTR; -ETIMEDOUT (`timeout_ms` >= 0).
+ * `nonblocking`; -EINTR; -ETIMEDOUT (`timeout_ms` >= 0); -EBADF: it was closed meanwhile.
  */
 int rs_wait(struct rs *rs, bool (*ready)(const struct rs *), bool nonblocking, int timeout_ms);
 

@@ -59,6 +59,22 @@ void rs_wake(struct rs *rs)
 	}
 }
 
+void rs_dismiss(struct rs *rs)
+{
+	rs->closed = true;
+	rs_wake(rs);
+	while (!list_empty(&rs->waiters))
+		pthread_cond_wait(&rs->left, &rs->lock);
+}
+
+/* Locked. The rsocket may be gone once the lock is given back. */
+static void leave(struct rs *rs, struct rs_waiter *waiter)
+{
+	list_del(&waiter->node);
+	if (rs->closed)
+		pthread_cond_signal(&rs->left);
+}
+
 static void drain(int event_fd)
 {
 	uint64_t count;
@@ -202,6 +218,8 @@ int rs_wait(struct rs *rs, bool (*ready)(const struct rs *), bool nonblocking, i
 		arm(rs);
 		if (ready(rs))
 			return 0;
+		if (rs->closed)
+			return -EBADF;
 		if (end >= 0 && rs_now_ns() >= end)
 			return -ETIMEDOUT;
 		unsigned int count = watch(rs, fds);
@@ -213,7 +231,7 @@ int rs_wait(struct rs *rs, bool (*ready)(const struct rs *), bool nonblocking, i
 		int err = n < 0 ? -errno : 0;
 
 		pthread_mutex_lock(&rs->lock);
-		list_del(&waiter.node);
+		leave(rs, &waiter);
 		drain(waiter.event_fd);
 		woken(rs);
 		if (err) {
@@ -225,11 +243,18 @@ int rs_wait(struct rs *rs, bool (*ready)(const struct rs *), bool nonblocking, i
 
 /* ------------------------------------------------------------------ rpoll */
 
+/* One of the descriptors, while it is waited for. */
+struct awaited {
+	struct rs *rs; /* in whose list `waiter` is; NULL: none */
+	struct rs_waiter waiter;
+	bool closed; /* it was an rsocket, whoever may have its number by now */
+};
+
 struct polling {
 	struct pollfd *fds; /* the program's */
 	nfds_t count;
 	struct pollfd *all; /* for poll(): up to two for each, and the eventfd */
-	struct rs_waiter *waiters;
+	struct awaited *awaited;
 	int event_fd;
 };
 
@@ -257,11 +282,14 @@ static int check(struct polling *p, bool sleep_next)
 
 	for (nfds_t i = 0; i < p->count; i++) {
 		struct pollfd *fd = &p->fds[i];
-		struct rs *rs = rs_table_get(fd->fd);
+		struct awaited *a = &p->awaited[i];
+		struct rs *rs = a->closed ? NULL : a->rs ? a->rs : rs_table_get(fd->fd);
 
-		fd->revents = rs ? check_rsocket(rs, fd->events, sleep_next) : 0;
-		p->all[i] = (struct pollfd){rs ? -1 : fd->fd, fd->events, 0};
-		others += !rs;
+		fd->revents = a->closed ? POLLNVAL
+			      : rs	? check_rsocket(rs, fd->events, sleep_next)
+					: 0;
+		p->all[i] = (struct pollfd){rs || a->closed ? -1 : fd->fd, fd->events, 0};
+		others += p->all[i].fd >= 0;
 	}
 	if (others && poll(p->all, p->count, 0) < 0)
 		return -errno;
@@ -272,24 +300,38 @@ static int check(struct polling *p, bool sleep_next)
 	return ready;
 }
 
-static void register_all(struct polling *p, bool add)
+static void enter_all(struct polling *p)
 {
 	for (nfds_t i = 0; i < p->count; i++) {
-		struct rs_waiter *waiter = &p->waiters[i];
-		struct rs *rs = rs_table_get(p->fds[i].fd);
+		struct awaited *a = &p->awaited[i];
+		struct rs *rs = a->closed ? NULL : rs_table_get(p->fds[i].fd);
 
-		if (add)
-			list_init(&waiter->node);
-		waiter->event_fd = p->event_fd;
+		a->waiter.event_fd = p->event_fd;
 		if (!rs)
 			continue;
 		pthread_mutex_lock(&rs->lock);
-		if (add) {
-			list_add_tail(&rs->waiters, &waiter->node);
-		} else {
-			list_del(&waiter->node);
-			woken(rs);
+		if (!rs->closed) {
+			list_add_tail(&rs->waiters, &a->waiter.node);
+			a->rs = rs;
 		}
+		pthread_mutex_unlock(&rs->lock);
+	}
+}
+
+/* The rsockets that were entered; the table may know others by their numbers now. */
+static void leave_all(struct polling *p)
+{
+	for (nfds_t i = 0; i < p->count; i++) {
+		struct awaited *a = &p->awaited[i];
+		struct rs *rs = a->rs;
+
+		a->rs = NULL;
+		if (!rs)
+			continue;
+		pthread_mutex_lock(&rs->lock);
+		a->closed = rs->closed;
+		leave(rs, &a->waiter);
+		woken(rs);
 		pthread_mutex_unlock(&rs->lock);
 	}
 }
@@ -300,12 +342,15 @@ static nfds_t gather_fds(struct polling *p)
 	nfds_t n = 0;
 
 	for (nfds_t i = 0; i < p->count; i++) {
-		struct rs *rs = rs_table_get(p->fds[i].fd);
+		struct rs *rs = p->awaited[i].rs;
 
-		if (rs)
-			n += watch(rs, &p->all[n]);
-		else
+		if (!rs) {
 			p->all[n++] = (struct pollfd){p->fds[i].fd, p->fds[i].events, 0};
+			continue;
+		}
+		pthread_mutex_lock(&rs->lock);
+		n += watch(rs, &p->all[n]);
+		pthread_mutex_unlock(&rs->lock);
 	}
 	p->all[n++] = (struct pollfd){.fd = p->event_fd, .events = POLLIN};
 	return n;
@@ -323,13 +368,13 @@ static int poll_all(struct polling *p, int timeout_ms)
 			return ready;
 	} while (rs_now_ns() < spin_end);
 	for (;;) {
-		register_all(p, true);
+		enter_all(p);
 		ready = check(p, true);
 		int left = sleep_ms(end), err = 0;
 
 		if (!ready && poll(p->all, gather_fds(p), left) < 0)
 			err = -errno;
-		register_all(p, false);
+		leave_all(p);
 		drain(p->event_fd);
 		if (!ready && !err)
 			ready = check(p, true);
@@ -361,11 +406,11 @@ EXPORT int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
 		return -1;
 	}
 	p.all = malloc((2 * nfds + 1) * sizeof(*p.all));
-	p.waiters = malloc(nfds * sizeof(*p.waiters));
-	if (p.all && p.waiters)
+	p.awaited = calloc(nfds, sizeof(*p.awaited));
+	if (p.all && p.awaited)
 		n = poll_all(&p, timeout);
 	free(p.all);
-	free(p.waiters);
+	free(p.awaited);
 	if (n >= 0)
 		return n;
 	errno = -n;

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -270,6 +271,92 @@ static void datagrams(void)
 	CHECK(!rclose(a) && !rclose(b) && !rclose(c));
 }
 
+/* ------------------------------------------------------------------ closing what is waited for */
+
+struct sleeper {
+	int fd;
+	_Atomic pid_t tid;
+	int result, error;
+	short revents;
+};
+
+static void *poll_until_closed(void *arg)
+{
+	struct sleeper *me = arg;
+	struct pollfd polled = {.fd = me->fd, .events = POLLIN};
+
+	me->tid = gettid();
+	me->result = rpoll(&polled, 1, 20000);
+	me->revents = polled.revents;
+	return NULL;
+}
+
+static void *accept_until_closed(void *arg)
+{
+	struct sleeper *me = arg;
+
+	me->tid = gettid();
+	me->result = raccept(me->fd, NULL, NULL);
+	me->error = errno;
+	return NULL;
+}
+
+/* In the call in which rsockets sleep. */
+static bool sleeps(pid_t tid)
+{
+	char path[64];
+	long number = -1;
+
+	if (!tid)
+		return false;
+	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", (int)tid);
+	FILE *file = fopen(path, "re");
+
+	if (!file || fscanf(file, "%ld", &number) != 1)
+		number = -1;
+	if (file)
+		fclose(file);
+#ifdef SYS_poll
+	if (number == SYS_poll)
+		return true;
+#endif
+	return number == SYS_ppoll;
+}
+
+/* Closes an rsocket in which `count` threads sleep, and opens another one, which may get its
+ * number and is none of theirs. */
+static void close_under(void *(*body)(void *), struct sleeper *sleepers, int count)
+{
+	pthread_t threads[4];
+	int fd = bound(SOCK_STREAM);
+
+	CHECK(!rlisten(fd, 1));
+	for (int i = 0; i < count; i++) {
+		sleepers[i].fd = fd;
+		CHECK(!pthread_create(&threads[i], NULL, body, &sleepers[i]));
+	}
+	for (int i = 0; i < count; i++)
+		while (!sleeps(sleepers[i].tid))
+			usleep(1000);
+	CHECK(!rclose(fd));
+	fd = bound(SOCK_STREAM);
+	CHECK(!rlisten(fd, 1));
+	for (int i = 0; i < count; i++)
+		CHECK(!pthread_join(threads[i], NULL));
+	CHECK(!rclose(fd));
+}
+
+static void closed_meanwhile(void)
+{
+	struct sleeper pollers[4] = {0}, accepting[1] = {0};
+
+	close_under(poll_until_closed, pollers, 4);
+	for (int i = 0; i < 4; i++)
+		CHECK(pollers[i].result == 1 && pollers[i].revents == POLLNVAL);
+	close_under(accept_until_closed, accepting, 1);
+	CHECK(accepting[0].result == -1 && accepting[0].error == EBADF);
+}
+
 int main(void)
 {
 	char byte;
@@ -281,5 +368,6 @@ int main(void)
 	FAILS(rread(0, &byte, 1), EBADF);
 	streams();
 	datagrams();
+	closed_meanwhile();
 	return failed;
 }
