@@ -563,7 +563,9 @@ uint64_t engine_round(struct hca *hca, uint32_t *seen)
 	/* Timers that were left to who had the lease, and the lease has ended: once more. */
 	if (watching && atomic_load(&hca->pub->header.asleep))
 		return 0;
-	uint64_t watch = watching ? now_ns() + WATCH_NS : UINT64_MAX;
+	/* Also for a link that link_reap() found in use: nobody calls when it no longer is. */
+	bool soon = watching || atomic_load(&hca->link_deaths);
+	uint64_t watch = soon ? now_ns() + WATCH_NS : UINT64_MAX;
 
 	return watch < next ? watch : next;
 }
