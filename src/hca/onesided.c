@@ -136,10 +136,11 @@ static int put(struct link *link, const struct send_wqe *wqe, const struct mr_vi
 
 	if (!here)
 		return copy_to_process(link->pid, to, local, count, wqe->length);
-	bool done = copy_gather_ordered(here, local, count, wqe->length);
+	if (link->self)
+		return copy_gather_ordered(here, local, count, wqe->length) ? 0 : -EFAULT;
+	bool done = copy_gather_far(here, local, count, wqe->length);
 
-	if (!link->self)
-		mapped_end(use);
+	mapped_end(use);
 	return done ? 0 : -EFAULT;
 }
 
