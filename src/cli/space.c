@@ -27,6 +27,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/proc_file.h"
 #include "cli/ctl.h"
 #include "client/rundir.h"
 
@@ -49,19 +50,12 @@ static bool is_same(int one, int two)
 /* One user keeps its number, and there is nobody else: what user_space_new() makes. */
 static bool is_identity(pid_t pid, const char *file, unsigned int id)
 {
-	char path[64], text[128] = "";
+	char text[128];
 	unsigned int inside, outside, count, more;
 
-	snprintf(path, sizeof(path), "/proc/%d/%s", pid, file);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-	if (fd < 0)
-		return false;
-	ssize_t n = read(fd, text, sizeof(text) - 1);
-
-	close(fd);
-	return n > 0 && sscanf(text, "%u %u %u %u", &inside, &outside, &count, &more) == 3 &&
-	       inside == id && outside == id && count == 1;
+	return proc_file_read(pid, file, text, sizeof(text)) &&
+	       sscanf(text, "%u %u %u %u", &inside, &outside, &count, &more) == 3 && inside == id &&
+	       outside == id && count == 1;
 }
 
 /* Whether a user namespace is this user's, and a child of the one that we are in. */

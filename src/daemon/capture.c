@@ -4,15 +4,14 @@
 #include "daemon/capture.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "daemon/events.h"
+#include "daemon/memory.h"
 #include "daemon/process.h"
 #include "daemon/server.h"
 #include "daemon/user.h"
@@ -36,23 +35,6 @@ static uint64_t tap_id(const struct capture *capture, uint32_t slot)
 	return capture->id * LIMIT_SLOTS + slot;
 }
 
-/* Sealed memory of a ring, all zero. A descriptor or -errno. */
-static int ring_make(void)
-{
-	int fd = memfd_create("verbena-capture", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-	if (fd < 0)
-		return -errno;
-	if (ftruncate(fd, TAP_SIZE) < 0 ||
-	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
-		int err = -errno;
-
-		close(fd);
-		return err;
-	}
-	return fd;
-}
-
 static void tell_end(struct events *events, const struct capture *capture, uint32_t slot)
 {
 	const struct proto_event event = {
@@ -72,7 +54,7 @@ static int introduce(struct capture *capture, struct process *process)
 		.uid = process->user->uid,
 		.value = capture->snap,
 	};
-	const int fds[2] = {ring_make(), capture->bell};
+	const int fds[2] = {memory_make("verbena-capture", TAP_SIZE), capture->bell};
 
 	if (fds[0] < 0)
 		return fds[0];

@@ -13,20 +13,16 @@
 #include "daemon/cm_service.h"
 #include "daemon/device.h"
 #include "daemon/server.h"
+#include "wire/ip.h"
 
-enum { PKEY = 0xffff, HOP_LIMIT = 64, LIFE_TIME = 16 };
+enum { PKEY = 0xffff, LIFE_TIME = 16 };
 
 static uint32_t gid_index(const struct cm_id *id)
 {
 	const struct gids *gids = &id->device->gids;
+	const struct host_address *entry = gids_find(gids, id->path.local);
 
-	for (uint32_t i = 0; i < LIMIT_GIDS; i++) {
-		const struct host_address *entry = gids_get(gids, i);
-
-		if (entry && !memcmp(entry->gid, id->path.local, 16))
-			return i;
-	}
-	return id->gid_index;
+	return entry ? (uint32_t)(entry - gids->entry) : id->gid_index;
 }
 
 void cm_attr_fill_ah(const struct cm_id *id, struct ib_uverbs_ah_attr *attr)
@@ -35,7 +31,7 @@ void cm_attr_fill_ah(const struct cm_id *id, struct ib_uverbs_ah_attr *attr)
 		.is_global = 1,
 		.port_num = DEVICE_PORT,
 		.grh = {.sgid_index = (uint8_t)gid_index(id),
-			.hop_limit = HOP_LIMIT,
+			.hop_limit = IP_HOP_LIMIT,
 			.traffic_class = id->path.traffic_class},
 	};
 	memcpy(attr->grh.dgid, id->path.remote, 16);
@@ -102,7 +98,7 @@ static void fill_path_record(const struct cm_id *id, uint8_t r[64])
 	memset(r, 0, 64);
 	memcpy(r + 8, id->path.remote, 16);
 	memcpy(r + 24, id->path.local, 16);
-	r[47] = HOP_LIMIT;
+	r[47] = IP_HOP_LIMIT;
 	r[48] = id->path.traffic_class;
 	r[49] = 1 << 7 | 1; /* reversible, one path */
 	r[50] = PKEY >> 8;

@@ -94,12 +94,11 @@ static bool is_loopback(const uint8_t gid[16])
 const struct device *devices_find(const struct devices *devices, const uint8_t gid[16],
 				  const struct host_address **entry)
 {
-	for (uint32_t d = 0; d < devices->count; d++)
-		for (uint32_t i = 0; i < LIMIT_GIDS; i++) {
-			*entry = gids_get(&devices->device[d].gids, i);
-			if (*entry && !memcmp((*entry)->gid, gid, sizeof((*entry)->gid)))
-				return &devices->device[d];
-		}
+	for (uint32_t i = 0; i < devices->count; i++) {
+		*entry = gids_find(&devices->device[i].gids, gid);
+		if (*entry)
+			return &devices->device[i];
+	}
 	return NULL;
 }
 

@@ -12,6 +12,14 @@ const struct host_address *gids_get(const struct gids *gids, uint32_t index)
 	return index < LIMIT_GIDS && gids->used[index] ? &gids->entry[index] : NULL;
 }
 
+const struct host_address *gids_find(const struct gids *gids, const uint8_t gid[16])
+{
+	for (uint32_t i = 0; i < LIMIT_GIDS; i++)
+		if (gids->used[i] && !memcmp(gids->entry[i].gid, gid, sizeof(gids->entry[i].gid)))
+			return &gids->entry[i];
+	return NULL;
+}
+
 /* The same address, on the same interface if it is there still. NULL: it is gone. */
 static const struct host_address *find_wanted(const struct host_address *entry,
 					      const struct host_address *wanted, unsigned int count)
@@ -30,15 +38,14 @@ static const struct host_address *find_wanted(const struct host_address *entry,
 /* The index of `gid`, or the first hole, or LIMIT_GIDS. */
 static unsigned int place_for(const struct gids *gids, const uint8_t *gid)
 {
-	unsigned int hole = LIMIT_GIDS;
+	const struct host_address *there = gids_find(gids, gid);
+	unsigned int i = 0;
 
-	for (unsigned int i = 0; i < LIMIT_GIDS; i++) {
-		if (gids->used[i] && !memcmp(gids->entry[i].gid, gid, sizeof(gids->entry[i].gid)))
-			return i;
-		if (!gids->used[i] && hole == LIMIT_GIDS)
-			hole = i;
-	}
-	return hole;
+	if (there)
+		return (unsigned int)(there - gids->entry);
+	while (i < LIMIT_GIDS && gids->used[i])
+		i++;
+	return i;
 }
 
 static bool put(struct gids *gids, const struct host_address *address)

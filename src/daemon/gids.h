@@ -22,6 +22,8 @@ struct gids {
 
 /* NULL: there is no entry at this index. */
 const struct host_address *gids_get(const struct gids *gids, uint32_t index);
+/* The entry with this address; its index is its place in `entry`. NULL: there is none. */
+const struct host_address *gids_find(const struct gids *gids, const uint8_t gid[16]);
 
 /* `first` stays at index 0; the others follow `wanted`. Returns whether anything changed. */
 bool gids_update(struct gids *gids, const struct host_address *first,

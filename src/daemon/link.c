@@ -3,13 +3,12 @@
 #include "daemon/link.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "daemon/events.h"
+#include "daemon/memory.h"
 #include "daemon/process.h"
 #include "daemon/return.h"
 #include "daemon/server.h"
@@ -31,23 +30,6 @@ static bool is_same_user(const struct process *one, const struct process *two)
 {
 	return one->user == two->user && one->regions >= 0 && two->regions >= 0 &&
 	       process_uid_now(one) == one->user->uid && process_uid_now(two) == two->user->uid;
-}
-
-/* Sealed memory of the link's size, all zero. A descriptor or -errno. */
-static int memory_make(void)
-{
-	int fd = memfd_create("verbena-link", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-	if (fd < 0)
-		return -errno;
-	if (ftruncate(fd, LINK_SIZE) < 0 ||
-	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
-		int err = -errno;
-
-		close(fd);
-		return err;
-	}
-	return fd;
 }
 
 static int links_room(struct process *process)
@@ -129,7 +111,7 @@ int link_make(struct process *process, uint32_t slot)
 
 	if (!link)
 		return -ENOMEM;
-	link->memory = memory_make();
+	link->memory = memory_make("verbena-link", LINK_SIZE);
 	if (link->memory < 0) {
 		int err = link->memory;
 

@@ -215,17 +215,12 @@ static bool want(struct mcast_group *group, uint32_t ifindex)
 /* The device's interface to which the host's routes for the group lead, or its first. */
 static uint32_t interface_for(const struct mcast_group *group, const struct device *device)
 {
+	const struct host_address *entry = NULL;
 	uint8_t source[16];
 
-	if (wire_group_source(group->gid, source))
-		return device->first.ifindex;
-	for (uint32_t i = 0; i < LIMIT_GIDS; i++) {
-		const struct host_address *entry = gids_get(&device->gids, i);
-
-		if (entry && !memcmp(entry->gid, source, sizeof(source)))
-			return entry->ifindex;
-	}
-	return device->first.ifindex;
+	if (wire_group_source(group->gid, source) == 0)
+		entry = gids_find(&device->gids, source);
+	return entry ? entry->ifindex : device->first.ifindex;
 }
 
 static bool want_all(struct mcast_group *group)

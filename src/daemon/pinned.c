@@ -3,15 +3,14 @@
 #include "daemon/pinned.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/capability.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
+#include "base/proc_file.h"
 #include "base/user_space.h"
 #include "daemon/process.h"
 #include "daemon/server.h"
@@ -29,15 +28,9 @@ uint64_t pinned_bytes(uint64_t start, uint64_t length)
 /* The text after `label` in a file of /proc/PID; false when there is none. */
 static bool proc_find(pid_t pid, const char *file, const char *label, char *value, size_t size)
 {
-	char path[64], text[4096];
+	char text[4096];
 
-	snprintf(path, sizeof(path), "/proc/%d/%s", pid, file);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-
-	if (fd >= 0)
-		close(fd);
-	text[n > 0 ? n : 0] = 0;
+	proc_file_read(pid, file, text, sizeof(text));
 	char *line = strstr(text, label);
 
 	if (!line)

@@ -18,6 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/proc_file.h"
 #include "daemon/capture.h"
 #include "daemon/conn.h"
 #include "daemon/context.h"
@@ -94,15 +95,7 @@ static bool doorbell_is_sound(int fd)
 
 static void read_comm(struct process *process)
 {
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/%d/comm", process->pid);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? 0 : read(fd, process->comm, sizeof(process->comm) - 1);
-
-	if (fd >= 0)
-		close(fd);
-	process->comm[n > 0 ? n : 0] = 0;
+	proc_file_read(process->pid, "comm", process->comm, sizeof(process->comm));
 	process->comm[strcspn(process->comm, "\n")] = 0;
 }
 
@@ -112,15 +105,7 @@ enum { STATUS_BYTES = 4096 };
  * chooses its name, but /proc escapes a newline in it. */
 static char *read_status(const struct process *process, const char *name, char text[STATUS_BYTES])
 {
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/%d/status", process->pid);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? 0 : read(fd, text, STATUS_BYTES - 1);
-
-	if (fd >= 0)
-		close(fd);
-	text[n > 0 ? n : 0] = 0;
+	proc_file_read(process->pid, "status", text, STATUS_BYTES);
 	char *line = strstr(text, name);
 
 	if (!line)

@@ -5,13 +5,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/proc_file.h"
 #include "daemon/process.h"
 #include "daemon/server.h"
 #include "daemon/user.h"
@@ -23,15 +23,9 @@
 /* Start time in clock ticks since boot: the 22nd field of /proc/PID/stat; 0: no such process. */
 static uint64_t born(pid_t pid)
 {
-	char path[64], text[1024];
+	char text[1024];
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-
-	if (fd >= 0)
-		close(fd);
-	text[n > 0 ? n : 0] = 0;
+	proc_file_read(pid, "stat", text, sizeof(text));
 	/* The second field is a name in parentheses that may hold anything. */
 	char *at = strrchr(text, ')');
 

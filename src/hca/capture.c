@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -41,14 +40,6 @@ struct capture {
 _Static_assert(FRAME_MAX <= TAP_PACKET_MAX, "every packet has a place in a ring");
 
 /* ------------------------------------------------------------------ into the rings */
-
-static uint64_t wall_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
 
 /* The first `captured` bytes of a packet are in c->frame. */
 static void put(struct capture *c, uint64_t time_ns, size_t captured, size_t size, bool out,
@@ -114,7 +105,7 @@ static void show(struct message *m, const struct packet *packet, uint32_t offset
 	size_t size = frame_make(c->frame, &m->path, &m->ip, c->packet,
 				 headers + packet->length + padding);
 
-	put(c, wall_ns(), size, size, m->out, "local");
+	put(c, net_tap_time(&c->net), size, size, m->out, "local");
 }
 
 static void set_path(struct message *m, const uint8_t *source, const uint8_t *destination,
@@ -128,11 +119,6 @@ static void set_path(struct message *m, const uint8_t *source, const uint8_t *de
 	m->path.destination_port = WIRE_PORT;
 }
 
-static uint8_t hop_limit_of(uint8_t wanted)
-{
-	return wanted ? wanted : 64;
-}
-
 /* A message of a connected QP: its requests, or what comes back. */
 static void message_init(struct message *m, struct qp *qp, const struct send_wqe *wqe, bool out)
 {
@@ -141,7 +127,7 @@ static void message_init(struct message *m, struct qp *qp, const struct send_wqe
 
 	m->out = out;
 	m->ip = (struct frame_ip){.traffic_class = grh->traffic_class,
-				  .hop_limit = hop_limit_of(grh->hop_limit)};
+				  .hop_limit = ip_hop_limit(grh->hop_limit)};
 	if (out)
 		set_path(m, qp->sgid, grh->dgid.raw, grh->flow_label, here, there);
 	else
@@ -339,27 +325,16 @@ void capture_show_rnr(struct qp *qp, const struct send_wqe *wqe, uint32_t msn)
 	show_answer(qp, wqe, msn, AETH_RNR_NAK | (qp->peer_rnr_timer & AETH_VALUE));
 }
 
-void capture_show_datagram(struct qp *qp, const struct send_wqe *wqe, uint32_t psn)
+void capture_show_datagram(struct qp *qp, const struct send_wqe *wqe)
 {
 	const struct record_ud *to = &wqe->ud.to;
 	struct message m = {.c = enter(qp->hca), .out = true};
-	struct packet packet = {
-		.opcode = PACKET_UD |
-			  (wqe->opcode == IBV_WR_SEND_WITH_IMM ? OP_SEND_ONLY_IMM : OP_SEND_ONLY),
-		.solicited = wqe->flags & SEND_SOLICITED,
-		.pkey = WIRE_PKEY,
-		.dest_qpn = wqe->ud.remote_qpn & 0xffffff,
-		.psn = psn & 0xffffff,
-		.qkey = to->qkey & 0x80000000u ? qp->attr.qkey : to->qkey,
-		.src_qpn = qp->ibv.qp_num,
-		.imm = wqe->imm,
-		.length = wqe->length,
-	};
+	const struct packet packet = wire_datagram_packet(qp, wqe);
 
 	if (!m.c)
 		return;
 	m.ip = (struct frame_ip){.traffic_class = to->traffic_class,
-				 .hop_limit = hop_limit_of(to->hop_limit)};
+				 .hop_limit = ip_hop_limit(to->hop_limit)};
 	set_path(&m, to->sgid, to->dgid, to->flow_label, qp->ibv.qp_num, wqe->ud.remote_qpn);
 	m.count = sq_segments(qp, wqe, 0, m.local);
 	show(&m, &packet, 0);
@@ -443,7 +418,8 @@ static void ring_drop(struct capture *c, unsigned int i)
 	c->ring[i] = c->ring[--c->rings];
 }
 
-void capture_end(struct hca *hca, uint64_t id)
+/* `id` NULL: all. */
+static void end(struct hca *hca, const uint64_t *id)
 {
 	struct capture *c = atomic_load(&hca->captures);
 
@@ -451,24 +427,21 @@ void capture_end(struct hca *hca, uint64_t id)
 		return;
 	lock_take(&c->lock);
 	for (unsigned int i = 0; i < c->rings; i++)
-		if (c->ring[i].id == id)
+		if (!id || c->ring[i].id == *id)
 			ring_drop(c, i--);
 	if (!c->rings)
 		switch_on(hca, NULL);
 	lock_give(&c->lock);
 }
 
+void capture_end(struct hca *hca, uint64_t id)
+{
+	end(hca, &id);
+}
+
 void capture_end_all(struct hca *hca)
 {
-	struct capture *c = atomic_load(&hca->captures);
-
-	if (!c)
-		return;
-	lock_take(&c->lock);
-	while (c->rings)
-		ring_drop(c, 0);
-	switch_on(hca, NULL);
-	lock_give(&c->lock);
+	end(hca, NULL);
 }
 
 void capture_leave(struct hca *hca)

@@ -33,7 +33,7 @@ void capture_show_request(struct qp *qp, const struct send_wqe *wqe);
 void capture_show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn,
 			 enum ibv_wc_status status);
 void capture_show_rnr(struct qp *qp, const struct send_wqe *wqe, uint32_t msn);
-void capture_show_datagram(struct qp *qp, const struct send_wqe *wqe, uint32_t psn);
+void capture_show_datagram(struct qp *qp, const struct send_wqe *wqe);
 
 static inline bool capture_on(const struct hca *hca)
 {

@@ -271,7 +271,7 @@ static bool begin(struct qp *qp, struct send_wqe *wqe, const struct iovec *local
 			return false;
 	} else {
 		if (capture_on(hca))
-			capture_show_datagram(qp, wqe, qp->ud_psn);
+			capture_show_datagram(qp, wqe);
 		qp->ud_psn++;
 	}
 	wqe->flags |= SEND_BEGUN;

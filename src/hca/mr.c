@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory regions. See mr.h. Entries of the regions' file are written by the thread that
- * registers or deregisters; the count of regions is atomic. */
+/* Memory regions. See mr.h. Entries of the regions' file are written by the thread that registers
+ * or deregisters. */
 #include "hca/mr.h"
 
 #include <errno.h>
@@ -18,13 +18,6 @@
 
 /* The others are for those who have one of these: they never wait for one another. */
 enum { OUTER_HAZARDS = PUB_HAZARDS - 8 };
-
-static _Atomic unsigned int regions;
-
-bool mr_any(void)
-{
-	return atomic_load(&regions) != 0;
-}
 
 static void publish_file(struct pub_mr *e, const struct mr_file *file)
 {
@@ -62,40 +55,39 @@ int mr_publish(struct hca *hca, struct mr *mr)
 	atomic_store_explicit(&e->pd, pd, memory_order_relaxed);
 	atomic_store_explicit(&e->rkey_access, (uint64_t)access << 32 | mr->ibv.rkey,
 			      memory_order_release);
-	atomic_fetch_add(&regions, 1);
 	guard_install();
 	return 0;
+}
+
+/* A free place among the `count` from `first` on, beginning with the one at *hint. */
+static inline _Atomic uint64_t *take_place(struct hca *hca, uint64_t value, unsigned int first,
+					   unsigned int count, unsigned int *hint)
+{
+	for (;; ++*hint) {
+		unsigned int i = *hint % count;
+		_Atomic uint64_t *h = &hca->regions->hazard[first + i].target;
+		uint64_t none = 0;
+
+		if (atomic_compare_exchange_strong(h, &none, value)) /* [H1] */
+			return h;
+		if (i == count - 1)
+			sched_yield(); /* more copying threads than places */
+	}
 }
 
 _Atomic uint64_t *hazard_set(struct hca *hca, uint32_t slot, uint32_t rkey)
 {
 	static _Thread_local unsigned int hint __attribute__((tls_model("initial-exec")));
-	uint64_t value = (uint64_t)slot << 32 | rkey;
 
-	for (;; hint++) {
-		_Atomic uint64_t *h = &hca->regions->hazard[hint % OUTER_HAZARDS].target;
-		uint64_t none = 0;
-
-		if (atomic_compare_exchange_strong(h, &none, value)) /* [H1] */
-			return h;
-		if (hint % OUTER_HAZARDS == OUTER_HAZARDS - 1)
-			sched_yield(); /* more copying threads than places */
-	}
+	return take_place(hca, (uint64_t)slot << 32 | rkey, 0, OUTER_HAZARDS, &hint);
 }
 
 _Atomic uint64_t *hazard_set_inner(struct hca *hca, uint32_t slot, uint32_t rkey)
 {
-	uint64_t value = (uint64_t)slot << 32 | rkey;
+	unsigned int hint = 0;
 
-	for (unsigned int i = OUTER_HAZARDS;; i = i + 1 < PUB_HAZARDS ? i + 1 : OUTER_HAZARDS) {
-		_Atomic uint64_t *h = &hca->regions->hazard[i].target;
-		uint64_t none = 0;
-
-		if (atomic_compare_exchange_strong(h, &none, value)) /* [H1] */
-			return h;
-		if (i == PUB_HAZARDS - 1)
-			sched_yield();
-	}
+	return take_place(hca, (uint64_t)slot << 32 | rkey, OUTER_HAZARDS,
+			  PUB_HAZARDS - OUTER_HAZARDS, &hint);
 }
 
 static bool named_by(const struct pub_regions *regions, uint64_t value)
@@ -172,7 +164,6 @@ void mr_revoke(struct hca *hca, struct mr *mr)
 			wait_for_hazard(link, value);
 	}
 	pthread_mutex_unlock(&hca->lock);
-	atomic_fetch_sub(&regions, 1);
 }
 
 void hazard_wait_qp(struct hca *hca, uint32_t slot, uint32_t qpn)

@@ -23,9 +23,6 @@ int mr_publish(struct hca *hca, struct mr *mr);
  */
 void mr_revoke(struct hca *hca, struct mr *mr);
 
-/* True when at least one region is registered (ibv_fork_init is too late then). */
-bool mr_any(void);
-
 /* A copy of one entry, read once. */
 struct mr_view {
 	uint64_t start, length, offset, file_offset;

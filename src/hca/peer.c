@@ -9,25 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first line of a file of /proc; false when it can't be read. */
-static bool read_line(const char *path, char *line, int size)
-{
-	FILE *f = fopen(path, "re");
-
-	if (!f)
-		return false;
-	bool ok = fgets(line, size, f) != NULL;
-
-	fclose(f);
-	return ok;
-}
+#include "base/proc_file.h"
 
 char peer_state(int32_t pid)
 {
-	char path[32], line[512];
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	char *end = pid > 0 && read_line(path, line, sizeof(line)) ? strrchr(line, ')') : NULL;
+	char line[512];
+	char *end = pid > 0 && proc_file_read(pid, "stat", line, sizeof(line)) ? strrchr(line, ')')
+									       : NULL;
 
 	return end && end[1] ? end[2] : 0;
 }
@@ -56,8 +44,9 @@ bool peer_stopped_in_calls(int32_t pid)
 			continue;
 		/* "-1 ..." is a thread that was stopped in its own code, "running" one that wasn't.
 		 */
-		snprintf(path, sizeof(path), "/proc/%d/task/%d/syscall", pid, tid);
-		all = read_line(path, line, sizeof(line)) && line[0] >= '0' && line[0] <= '9';
+		snprintf(path, sizeof(path), "task/%d/syscall", tid);
+		all = proc_file_read(pid, path, line, sizeof(line)) && line[0] >= '0' &&
+		      line[0] <= '9';
 	}
 	if (tasks)
 		closedir(tasks);

@@ -394,7 +394,6 @@ static int connect_qp(struct qp *qp, const struct route *route)
 	return 0;
 }
 
-/* The new state's own work. Engine and qp.lock held. */
 /* What the wire's core is to know of a change. */
 static void enter_on_wire(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 {
@@ -406,6 +405,7 @@ static void enter_on_wire(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_sta
 		wire_drain(qp);
 }
 
+/* The new state's own work. Engine and qp.lock held. */
 static int enter(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, int mask,
 		 const struct route *route)
 {

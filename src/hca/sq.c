@@ -606,7 +606,7 @@ enum step sq_put_datagram(struct qp *qp, struct send_wqe *wqe, struct link *link
 		return fail_here(qp, wqe, IBV_WC_LOC_PROT_ERR);
 	}
 	if (capture_on(qp->hca) && !wqe->ud.group)
-		capture_show_datagram(qp, wqe, qp->ud_psn);
+		capture_show_datagram(qp, wqe);
 	link_send(link, h, payload);
 	link_notify(link);
 	return STEP_DONE;

@@ -125,6 +125,8 @@ void wire_disconnect(struct qp *qp);
 
 /* Starts what is posted. qp.lock held. */
 void wire_post(struct qp *qp);
+/* A datagram's headers, with the QP's next PSN. qp.lock held. */
+struct packet wire_datagram_packet(const struct qp *qp, const struct send_wqe *wqe);
 /* A datagram; false: its memory isn't there. qp.lock held. */
 bool wire_datagram(struct qp *qp, const struct send_wqe *wqe, const struct iovec *local, int count);
 

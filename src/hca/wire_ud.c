@@ -23,7 +23,7 @@ static int datagram_path(struct wire *wire, const struct qp *qp, const struct se
 	return net_path_bind(&wire->tx, path, to->flow_label, qp->ibv.qp_num, wqe->ud.remote_qpn);
 }
 
-static struct packet datagram_packet(struct qp *qp, const struct send_wqe *wqe)
+struct packet wire_datagram_packet(const struct qp *qp, const struct send_wqe *wqe)
 {
 	bool has_imm = wqe->opcode == IBV_WR_SEND_WITH_IMM;
 	uint32_t qkey = wqe->ud.to.qkey;
@@ -33,7 +33,7 @@ static struct packet datagram_packet(struct qp *qp, const struct send_wqe *wqe)
 		.solicited = wqe->flags & SEND_SOLICITED,
 		.pkey = WIRE_PKEY,
 		.dest_qpn = wqe->ud.remote_qpn & 0xffffff,
-		.psn = qp->ud_psn++ & 0xffffff,
+		.psn = qp->ud_psn & 0xffffff,
 		/* The controlled Q_Key (top bit) stands for the QP's own: 10.2.5. */
 		.qkey = qkey & 0x80000000u ? qp->attr.qkey : qkey,
 		.src_qpn = qp->ibv.qp_num,
@@ -49,10 +49,11 @@ bool wire_datagram(struct qp *qp, const struct send_wqe *wqe, const struct iovec
 	/* Dropped, as unreliable messages may be: forced where there is no wire, or in a child. */
 	if (unlikely(!wire || wire->left))
 		return true;
-	struct packet packet = datagram_packet(qp, wqe);
+	const struct packet packet = wire_datagram_packet(qp, wqe);
 	struct net_path path;
 	bool ok = true;
 
+	qp->ud_psn++;
 	lock_take(&wire->tx_lock);
 	int err = datagram_path(wire, qp, wqe, &path);
 

@@ -192,7 +192,6 @@ static unsigned int take_datagram(struct net_receiver *receiver, const uint8_t *
 		take_packet(receiver, &from, bytes + at, left < segment ? left : segment, n,
 			    handler, arg);
 	}
-	receiver->counters.datagrams++;
 	receiver->counters.bytes += m->msg_len;
 	return n ? n : 1; /* an empty datagram is one too */
 }

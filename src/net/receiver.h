@@ -26,7 +26,7 @@ struct net_from {
 };
 
 struct net_received {
-	uint64_t datagrams, packets, bytes;
+	uint64_t packets, bytes;
 	uint64_t bad_icrc;
 	uint64_t malformed[PACKET_ERRORS];
 };

@@ -24,7 +24,6 @@ enum {
 	BUFFER = (BURST_MAX + WIRE_PACKET_MAX + 4095) / 4096 * 4096, /* whole pages */
 	SEND_BUFFER = 4 << 20, /* as much as the system allows of it */
 	PATIENCE_MS = 2,       /* for a full socket: the interface below drains meanwhile */
-	HOP_LIMIT = 64,	       /* the host's own, as a rule */
 };
 
 int net_sender_init(struct net_sender *sender)
@@ -211,6 +210,16 @@ static void control_ipv6(struct control *c, const struct net_path *path, uint8_t
 		*(int *)control_add(c, IPPROTO_IPV6, IPV6_HOPLIMIT, sizeof(int)) = hop_limit;
 }
 
+/* The hop limit that a send must say; 0: the socket has the right one. */
+static uint8_t said_hop_limit(const struct net_socket *s, uint8_t wanted)
+{
+	if (!wanted && !s->hop_limit)
+		return 0; /* the host's own, whatever it is */
+	uint8_t hop_limit = ip_hop_limit(wanted);
+
+	return hop_limit == s->hop_limit ? 0 : hop_limit;
+}
+
 /* One send of `size` bytes at `at`, cut into segments where segment isn't 0. 0 or an errno. */
 static int send_bytes(struct net_sender *sender, const struct net_path *path, uint8_t *at,
 		      uint32_t size, uint32_t segment)
@@ -225,11 +234,8 @@ static int send_bytes(struct net_sender *sender, const struct net_path *path, ui
 					     path->ifindex, s->ipv4 ? AF_INET : AF_INET6, &to);
 	if (unlikely(!c.message.msg_namelen))
 		return EHOSTUNREACH;
-	/* 0 is the host's own, unless the socket has another. */
-	uint8_t hop_limit = path->hop_limit ? path->hop_limit : HOP_LIMIT;
+	uint8_t hop_limit = said_hop_limit(s, path->hop_limit);
 
-	if (hop_limit == s->hop_limit || (!path->hop_limit && !s->hop_limit))
-		hop_limit = 0;
 	if (s->ipv4)
 		control_ipv4(&c, path, hop_limit);
 	else
@@ -277,7 +283,7 @@ static void show(struct net_sender *sender, const struct net_tap *tap, uint64_t 
 			.time_ns = time_ns,
 			.ip = {.id = ip_is_v4(path->ip.source) ? (uint16_t)i : 0,
 			       .traffic_class = path->traffic_class,
-			       .hop_limit = path->hop_limit ? path->hop_limit : HOP_LIMIT},
+			       .hop_limit = ip_hop_limit(path->hop_limit)},
 			.bytes = sender->buffer + at,
 			.size = segment_size(sender, at),
 			.out = true,
@@ -327,7 +333,6 @@ static bool cannot_cut(int err)
 
 static void burst_send(struct net_sender *sender)
 {
-	sender->counters.bursts++;
 	sender->counters.packets += sender->count;
 	sender->counters.bytes += sender->end;
 	if (sender->count > 1 && sender->path->one_by_one) {

@@ -41,7 +41,7 @@ struct net_socket {
 };
 
 struct net_counters {
-	uint64_t bursts, packets, bytes;
+	uint64_t packets, bytes;
 	uint64_t refused; /* packets that the host didn't take: no route, too long, forbidden */
 	uint64_t no_room; /* packets that found the socket's buffer full for too long */
 	int last_error;	  /* errno of the latest that was refused */

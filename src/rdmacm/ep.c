@@ -93,8 +93,8 @@ EXPORT void rdma_destroy_ep(struct rdma_cm_id *id)
 	id_destroy(id_of(id));
 }
 
-/* The request's id, with a QP where the listener knows what it shall be like. */
-static int take_request(struct id *listener, struct event *event, struct id **out)
+/* A request, whose id gets a QP where the listener knows what it shall be like. */
+static int take_request(struct id *listener, struct event *event)
 {
 	if (event->pub.status)
 		return -abs(event->pub.status);
@@ -111,15 +111,13 @@ static int take_request(struct id *listener, struct event *event, struct id **ou
 	if (err) {
 		rdma_reject(&id->pub, NULL, 0);
 		id_destroy(id);
-		return err;
 	}
-	*out = id;
-	return 0;
+	return err;
 }
 
 EXPORT int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **out)
 {
-	struct id *listener = id_of(listen), *id;
+	struct id *listener = id_of(listen);
 	struct event *event;
 
 	if (!listener->sync)
@@ -129,12 +127,12 @@ EXPORT int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **out)
 
 	if (err)
 		return cm_result(err);
-	err = take_request(listener, event, &id);
+	err = take_request(listener, event);
 	if (err) {
 		rdma_ack_cm_event(&event->pub);
 		return cm_result(err);
 	}
-	id->pub.event = &event->pub;
-	*out = &id->pub;
+	event->pub.id->event = &event->pub;
+	*out = event->pub.id;
 	return 0;
 }

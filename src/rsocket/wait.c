@@ -233,23 +233,40 @@ struct polling {
 	int event_fd;
 };
 
-/* What rsockets among them are ready for; the number of those that are. */
-static int check_rsockets(struct polling *p, bool sleep_next)
+/* What this one is ready for. */
+static short check_rsocket(struct rs *rs, short events, bool sleep_next)
 {
+	short ready;
+
+	pthread_mutex_lock(&rs->lock);
+	if (sleep_next)
+		arm(rs);
+	else
+		rs_look(rs);
+	ready = rs_ready(rs) & (short)(events | POLLERR | POLLHUP);
+	pthread_mutex_unlock(&rs->lock);
+	return ready;
+}
+
+/* The number of those that are ready, now. What is a rsocket is asked once for each: others may
+ * open and close meanwhile. poll() leaves out its place (fd -1). */
+static int check(struct polling *p, bool sleep_next)
+{
+	nfds_t others = 0;
 	int ready = 0;
 
 	for (nfds_t i = 0; i < p->count; i++) {
-		struct rs *rs = rs_table_get(p->fds[i].fd);
+		struct pollfd *fd = &p->fds[i];
+		struct rs *rs = rs_table_get(fd->fd);
 
-		if (!rs)
-			continue;
-		pthread_mutex_lock(&rs->lock);
-		if (sleep_next)
-			arm(rs);
-		else
-			rs_look(rs);
-		p->fds[i].revents = rs_ready(rs) & (short)(p->fds[i].events | POLLERR | POLLHUP);
-		pthread_mutex_unlock(&rs->lock);
+		fd->revents = rs ? check_rsocket(rs, fd->events, sleep_next) : 0;
+		p->all[i] = (struct pollfd){rs ? -1 : fd->fd, fd->events, 0};
+		others += !rs;
+	}
+	if (others && poll(p->all, p->count, 0) < 0)
+		return -errno;
+	for (nfds_t i = 0; i < p->count; i++) {
+		p->fds[i].revents |= p->all[i].revents;
 		ready += p->fds[i].revents != 0;
 	}
 	return ready;
@@ -277,7 +294,7 @@ static void register_all(struct polling *p, bool add)
 	}
 }
 
-/* All descriptors, in order; where each of the program's begins is found again by the same walk. */
+/* Everything that may end the sleep. */
 static nfds_t gather_fds(struct polling *p)
 {
 	nfds_t n = 0;
@@ -292,36 +309,6 @@ static nfds_t gather_fds(struct polling *p)
 	}
 	p->all[n++] = (struct pollfd){.fd = p->event_fd, .events = POLLIN};
 	return n;
-}
-
-/* What poll() said of those that are no rsockets. */
-static int check_others(struct polling *p, int timeout_ms)
-{
-	nfds_t n = 0;
-	int ready = 0;
-
-	for (nfds_t i = 0; i < p->count; i++)
-		if (!rs_table_get(p->fds[i].fd))
-			p->all[n++] = (struct pollfd){p->fds[i].fd, p->fds[i].events, 0};
-	if (!n)
-		return 0;
-	if (poll(p->all, n, timeout_ms) < 0)
-		return -errno;
-	for (nfds_t i = 0, k = 0; i < p->count; i++) {
-		if (rs_table_get(p->fds[i].fd))
-			continue;
-		p->fds[i].revents = p->all[k++].revents;
-		ready += p->fds[i].revents != 0;
-	}
-	return ready;
-}
-
-/* The number of those that are ready, now. */
-static int check(struct polling *p, bool sleep_next)
-{
-	int rsockets = check_rsockets(p, sleep_next), others = check_others(p, 0);
-
-	return others < 0 ? others : rsockets + others;
 }
 
 static int poll_all(struct polling *p, int timeout_ms)

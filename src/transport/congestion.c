@@ -93,6 +93,12 @@ static void shrink(struct congestion *c, uint64_t to, uint64_t now)
 	c->peak_rtt_ns = 0;
 }
 
+/* What comes within a round trip of a cut says nothing new: it was on its way before. */
+static bool cut_lately(const struct congestion *c, uint64_t now)
+{
+	return c->cut_ns && now - c->cut_ns < c->rtt_ns;
+}
+
 static void step_anew(struct congestion *c)
 {
 	c->step = CONGESTION_STEP_MIN;
@@ -101,9 +107,9 @@ static void step_anew(struct congestion *c)
 
 void congestion_loss(struct congestion *c, uint64_t now)
 {
-	uint64_t carried = c->rate * c->own_rtt_ns / 1000000;
-	if (c->cut_ns && now - c->cut_ns < c->rtt_ns)
+	if (cut_lately(c, now))
 		return;
+	uint64_t carried = c->rate * c->own_rtt_ns / 1000000;
 	bool queued = c->peak_rtt_ns > c->own_rtt_ns + c->own_rtt_ns / 2;
 	bool often = c->since_cut < c->window;
 	uint64_t to = c->window - c->window / (queued || often ? 8 : 64);
@@ -117,7 +123,7 @@ void congestion_loss(struct congestion *c, uint64_t now)
 
 void congestion_marked(struct congestion *c, uint64_t now)
 {
-	if (c->cut_ns && now - c->cut_ns < c->rtt_ns)
+	if (cut_lately(c, now))
 		return;
 	shrink(c, c->window - c->window / 8, now);
 	step_anew(c);

@@ -189,7 +189,7 @@ void tp_stop(struct tp *tp, bool keep_answer);
 void tp_post(struct tp *tp);
 
 /* A packet for this QP whose ICRC, addresses, P_Key and dest_qpn were right. A response with BECN
- * shrinks the window as a loss does. */
+ * shrinks the window as a CNP does. */
 void tp_packet(struct tp *tp, const struct packet *packet, uint64_t now);
 
 /* A CNP came: our packets find a long queue on their way. */

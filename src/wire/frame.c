@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-enum { HOP_LIMIT = 64 };
-
 static uint8_t *write_headers(uint8_t *to, const struct icrc_path *path, const struct frame_ip *ip,
 			      size_t size)
 {
@@ -35,7 +33,7 @@ size_t frame_wrap(uint8_t *to, const struct icrc_path *path, const struct frame_
 size_t frame_make(uint8_t *to, const struct icrc_path *path, const struct frame_ip *ip,
 		  const uint8_t *packet, size_t size)
 {
-	static const struct frame_ip usual = {.hop_limit = HOP_LIMIT};
+	static const struct frame_ip usual = {.hop_limit = IP_HOP_LIMIT};
 	size_t whole = size + WIRE_ICRC;
 	const struct frame_ip *used = ip ? ip : &usual;
 	uint8_t *at = write_headers(to, path, used, whole);

@@ -12,6 +12,8 @@
 #include <stdint.h>
 
 enum { IP_V4_HEADER = 20, IP_V6_HEADER = 40, IP_HEADER_MAX = IP_V6_HEADER, UDP_HEADER = 8 };
+/* The host's own, as a rule: of what asks for none. */
+enum { IP_HOP_LIMIT = 64 };
 
 /* What an IP header says beside its size. Addresses as GIDs, IPv4 mapped; the destination decides
  * which IP it is. */
@@ -24,6 +26,12 @@ struct ip_fields {
 
 /* Whether a GID is an IPv4 address (::ffff:a.b.c.d). */
 bool ip_is_v4(const uint8_t gid[16]);
+
+/* What `wanted` means, 0 being the host's own. */
+static inline uint8_t ip_hop_limit(uint8_t wanted)
+{
+	return wanted ? wanted : IP_HOP_LIMIT;
+}
 
 /* Writes the header of a UDP datagram with `size` bytes after the UDP header; IPv4's checksum is 0.
  * Returns the header's end. */

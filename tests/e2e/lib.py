@@ -423,6 +423,13 @@ def device_mtu():
         return int(re.search(r"active_mtu:\s*(\d+)", stage.run("ibv_devinfo")).group(1))
 
 
+def chosen(groups, usual=None, words=None):
+    """What a command line names: the groups of cases (or the usual ones, or all), and the cases."""
+    words = sys.argv[1:] if words is None else words
+    return ([word for word in words if word in groups] or list(usual or groups),
+            [word for word in words if word not in groups])
+
+
 class Suite:
     """Named cases of one test program, run in order."""
 

@@ -17,7 +17,8 @@ import socket
 import subprocess
 import sys
 
-from lib import (BUILD, SLOW, VERBENA, Stage, Suite, need_programs, poll_until, require, tail)
+from lib import (BUILD, SLOW, VERBENA, Stage, Suite, chosen, need_programs, poll_until, require,
+                 tail)
 from network import TwoHosts, ip, own_network
 
 ADDRESSES = {"ipv4": "10.9.9.1", "ipv6": "fd09:9::1"}
@@ -241,9 +242,8 @@ GROUPS = {"host": host, "wire": wire, "hosts": between_hosts}
 def main():
     """The groups that the command line names, or all."""
     need_programs("mckey", "ip")
-    groups = [word for word in sys.argv[1:] if word in GROUPS] or list(GROUPS)
-    suite = Suite("multicast: " + " ".join(groups), only=[word for word in sys.argv[1:]
-                                                         if word not in GROUPS])
+    groups, cases = chosen(GROUPS)
+    suite = Suite("multicast: " + " ".join(groups), only=cases)
     for name in groups:
         GROUPS[name](suite)
     suite.end()

@@ -12,8 +12,8 @@ import os
 import re
 import sys
 
-from lib import (FULL, PORTS, SANITIZE, SLOW, Stage, Suite, device_mtu, need_programs, require,
-                 tail)
+from lib import (FULL, PORTS, SANITIZE, SLOW, Stage, Suite, chosen, device_mtu, need_programs,
+                 require, tail)
 
 MIB = 1024 * 1024
 WIRE = os.environ.get("VERBENA_CARRIER") == "wire"
@@ -210,10 +210,8 @@ GROUPS = {"basics": basics, "latency": options_of_latency, "bandwidth": options_
 def main():
     """The groups that the command line names, or all."""
     need_programs("ib_send_bw", "ib_atomic_lat")
-    groups = [word for word in sys.argv[1:] if word in GROUPS] or [
-        group for group in GROUPS if group != "brief"]
-    suite = Suite("perftest " + " ".join(groups), only=[word for word in sys.argv[1:]
-                                                        if word not in GROUPS])
+    groups, cases = chosen(GROUPS, usual=[group for group in GROUPS if group != "brief"])
+    suite = Suite("perftest " + " ".join(groups), only=cases)
     stage = Stage()
     for group in groups:
         GROUPS[group](suite, stage)

@@ -21,7 +21,7 @@ import time
 
 import pyverbs
 from lib import (BUILD, FULL, PORTS, SANITIZE, SANITIZER_RUNTIME, SKIPPED, SLOW, Failure,
-                 Stage, Suite, need_programs, poll_until,
+                 Stage, Suite, chosen, need_programs, poll_until,
                  port_listened, require, tail)
 from network import own_network
 
@@ -560,11 +560,11 @@ def main():
     words = sys.argv[1:]
     if "--wire" in words:
         into_namespace([word for word in words if word != "--wire"])
-    chosen = [name for name in GROUPS if name in words] or list(GROUPS)
-    suite = Suite("rdmacm", only=[word for word in words if word not in GROUPS])
+    groups, cases = chosen(GROUPS, words=words)
+    suite = Suite("rdmacm", only=cases)
     stage = Stage()
     try:
-        for name in chosen:
+        for name in groups:
             GROUPS[name](suite, stage)
     finally:
         suite.stage_closed(stage)

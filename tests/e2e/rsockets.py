@@ -16,8 +16,8 @@ import shutil
 import sys
 import time
 
-from lib import (BUILD, FULL, PORTS, SANITIZE, SLOW, Stage, Suite, need_programs, poll_until,
-                 port_listened, require, tail)
+from lib import (BUILD, FULL, PORTS, SANITIZE, SLOW, Stage, Suite, chosen, need_programs,
+                 poll_until, port_listened, require, tail)
 from network import Host, TwoHosts, own_network
 from rdmacm import MIB, pair, preloaded
 
@@ -346,11 +346,11 @@ def main():
         words.remove("--wire")
         own_network()
         environment["VERBENA_CARRIER"] = "wire"
-    chosen = [name for name in GROUPS if name in words] or list(GROUPS)
-    suite = Suite("rsockets", only=[word for word in words if word not in GROUPS])
+    groups, cases = chosen(GROUPS, words=words)
+    suite = Suite("rsockets", only=cases)
     stage = Stage(**environment)
     try:
-        for name in chosen:
+        for name in groups:
             GROUPS[name](suite, stage)
     finally:
         suite.stage_closed(stage)

@@ -17,8 +17,8 @@ import sys
 import time
 
 import perftest
-from lib import (BUILD, FULL, PORTS, SLOW, Failure, Suite, need_programs, poll_until, port_listened,
-                 require, tail)
+from lib import (BUILD, FULL, PORTS, SLOW, Failure, Suite, chosen, need_programs, poll_until,
+                 port_listened, require, tail)
 from network import TwoHosts
 from pingpong import KIB, MIB, exchange, left_alone, words
 
@@ -380,9 +380,8 @@ GROUPS = {"pingpong": pingpong, "perftest": perftests, "faults": faults, "exact"
 def main():
     """The groups that the command line names, or all."""
     need_programs("ib_send_bw", "ibv_rc_pingpong", "ip")
-    groups = [word for word in sys.argv[1:] if word in GROUPS] or list(GROUPS)
-    suite = Suite("two hosts: " + " ".join(groups), only=[word for word in sys.argv[1:]
-                                                         if word not in GROUPS])
+    groups, cases = chosen(GROUPS)
+    suite = Suite("two hosts: " + " ".join(groups), only=cases)
     for group in groups:
         GROUPS[group](suite)
     suite.end()

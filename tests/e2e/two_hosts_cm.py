@@ -8,10 +8,9 @@ manager's as well as the data's), and of their cases those whose name has a WORD
 takes more of everything.
 """
 import re
-import sys
 
 import rdmacm
-from lib import FULL, PORTS, Failure, Suite, need_programs, require, tail
+from lib import FULL, PORTS, Failure, Suite, chosen, need_programs, require, tail
 from network import TwoHosts
 from pingpong import left_alone
 
@@ -126,9 +125,8 @@ GROUPS = {"cm": clean, "cm_loss": lossy}
 def main():
     """The groups that the command line names, or all."""
     need_programs("rping", "ucmatose", "rstream", "ib_send_bw", "qperf", "ip")
-    groups = [word for word in sys.argv[1:] if word in GROUPS] or list(GROUPS)
-    suite = Suite("two hosts: " + " ".join(groups),
-                  only=[word for word in sys.argv[1:] if word not in GROUPS])
+    groups, cases = chosen(GROUPS)
+    suite = Suite("two hosts: " + " ".join(groups), only=cases)
     for group in groups:
         GROUPS[group](suite)
     suite.end()

@@ -272,18 +272,23 @@ int raw_memory(size_t size)
 	return fd;
 }
 
-int raw_attach_fds(int fd, const struct proto_attach *body, const int *fds, unsigned int count,
-		   struct proto_attach_resp *resp, int *event_fd)
+void raw_attach_send(int fd, const struct proto_attach *body, const int *fds, unsigned int count)
 {
 	struct {
 		struct ib_uverbs_cmd_hdr header;
 		struct proto_attach body;
 	} packet = {.header = {.command = PROTO_ATTACH,
 			       .in_words = sizeof(packet) / 4,
-			       .out_words = sizeof(*resp) / 4},
+			       .out_words = sizeof(struct proto_attach_resp) / 4},
 		    .body = *body};
 
 	assert_int_equal(raw_send(fd, &packet, sizeof(packet), fds, count), 0);
+}
+
+int raw_attach_fds(int fd, const struct proto_attach *body, const int *fds, unsigned int count,
+		   struct proto_attach_resp *resp, int *event_fd)
+{
+	raw_attach_send(fd, body, fds, count);
 	return raw_receive(fd, resp, sizeof(*resp), event_fd);
 }
 

@@ -58,6 +58,8 @@ struct raw_process {
 
 int raw_table(void); /* a sealed table as the library makes it */
 int raw_memory(size_t size);
+/* Asks only; the answer waits in `fd`. */
+void raw_attach_send(int fd, const struct proto_attach *body, const int *fds, unsigned int count);
 /* The result of attaching over `fd` with these descriptors (-1: leave out the rest). */
 int raw_attach_with(int fd, int table, int doorbell, struct proto_attach_resp *resp, int *event_fd);
 int raw_attach_body(int fd, const struct proto_attach *body, int table, int doorbell,

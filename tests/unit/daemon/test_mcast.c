@@ -43,17 +43,10 @@ struct member {
 
 static void send_attach(struct member *m, const struct proto_attach *body)
 {
-	struct {
-		struct ib_uverbs_cmd_hdr header;
-		struct proto_attach body;
-	} packet = {.header = {.command = PROTO_ATTACH,
-			       .in_words = sizeof(packet) / 4,
-			       .out_words = sizeof(m->p.resp) / 4},
-		    .body = *body};
 	const int fds[] = {m->p.table, m->p.doorbell, m->regions, m->park};
 
 	m->p.fd = raw_connect(&server);
-	assert_int_equal(raw_send(m->p.fd, &packet, sizeof(packet), fds, m->park < 0 ? 3 : 4), 0);
+	raw_attach_send(m->p.fd, body, fds, m->park < 0 ? 3 : 4);
 }
 
 static void take_answer(struct member *m)

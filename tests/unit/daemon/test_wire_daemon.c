@@ -40,17 +40,10 @@ struct wired {
 
 static void ask(struct wired *w, const struct proto_attach *body, int park)
 {
-	struct {
-		struct ib_uverbs_cmd_hdr header;
-		struct proto_attach body;
-	} packet = {.header = {.command = PROTO_ATTACH,
-			       .in_words = sizeof(packet) / 4,
-			       .out_words = sizeof(w->p.resp) / 4},
-		    .body = *body};
 	const int fds[] = {w->p.table, w->p.doorbell, w->regions, park};
 
 	w->p.fd = raw_connect(&server);
-	assert_int_equal(raw_send(w->p.fd, &packet, sizeof(packet), fds, park < 0 ? 3 : 4), 0);
+	raw_attach_send(w->p.fd, body, fds, park < 0 ? 3 : 4);
 }
 
 static int answer(struct wired *w)
