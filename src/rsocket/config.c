@@ -10,7 +10,7 @@
 #define DIRECTORY "/etc/rdma/rsocket/"
 
 static struct rs_config config = {
-	.mem = 1 << 18,
+	.mem = 1 << 17,
 	.wmem = 1 << 17,
 	.sqsize = 384,
 	.rqsize = 384,
