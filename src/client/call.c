@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/soon.h"
 #include "proto/proto.h"
 
 enum { ERRNO_MAX = 4095 };
@@ -97,6 +98,18 @@ ssize_t packet_receive(int socket, void *data, size_t size, int *fds, int flags)
 	return n;
 }
 
+/* The daemon answers within microseconds, or has much to do. */
+static ssize_t receive_reply(int socket, void *data, size_t size, int *fds)
+{
+	struct soon wait = {0};
+	ssize_t n;
+
+	do
+		n = packet_receive(socket, data, size, fds, MSG_DONTWAIT);
+	while (n == -EAGAIN && soon(&wait));
+	return n == -EAGAIN ? packet_receive(socket, data, size, fds, 0) : n;
+}
+
 int call(int socket, const void *request, size_t size, const int *fds, unsigned int fd_count,
 	 void *reply, size_t reply_size, int *reply_fds)
 {
@@ -107,7 +120,7 @@ int call(int socket, const void *request, size_t size, const int *fds, unsigned 
 
 	if (err)
 		return err == -EPIPE || err == -ECONNRESET ? -EIO : err;
-	ssize_t n = packet_receive(socket, packet, sizeof(packet), received, 0);
+	ssize_t n = receive_reply(socket, packet, sizeof(packet), received);
 
 	if (n == -EMFILE)
 		return (int)n;

@@ -38,12 +38,14 @@ struct loop {
 	struct list timers;
 	struct epoll_event batch[LOOP_BATCH];
 	int batch_size;
+	uint64_t shared_until_ms; /* others want this processor: sleep without looking */
 };
 
 int loop_init(struct loop *loop);
 void loop_fini(struct loop *loop);
 
-/* Runs until loop->stop. 0 or the -errno of a broken epoll. */
+/* Runs until loop->stop. After each batch it looks for some microseconds before it sleeps (soon.h).
+ * 0 or the -errno of a broken epoll. */
 int loop_run(struct loop *loop);
 /* Waits for events, `limit_ms` at most, and handles a batch of them. Their number or -errno. */
 int loop_round(struct loop *loop, int limit_ms);

@@ -8,6 +8,7 @@
 
 #include "hca/foreign.h"
 #include "hca/guard.h"
+#include "hca/streaming.h"
 #include "proto/limits.h"
 
 enum { BOUNCE_BYTES = 16384 };
@@ -78,6 +79,29 @@ GUARDED static bool gather_ordered(void *to, const struct iovec *from, int count
 	return true;
 }
 
+/* As gather_ordered(), past the caches: a fence where that relies on the processor's order. */
+GUARDED static bool gather_far(void *to, const struct iovec *from, int count, size_t length)
+{
+	uint8_t *out = to;
+	uint8_t last;
+
+	for (size_t left = length - 1; left; from++, count--) {
+		size_t n = from->iov_len < left ? from->iov_len : left;
+
+		if (likely(!foreign_is(from->iov_base)))
+			streaming_copy(out, from->iov_base, n);
+		else if (!foreign_get(out, from->iov_base, n))
+			return false;
+		out += n;
+		left -= n;
+		if (!left && !gather(&last, from, count, n, 1))
+			return false;
+	}
+	streaming_end();
+	__atomic_store_n(out, last, __ATOMIC_RELEASE);
+	return true;
+}
+
 bool copy_gather(void *to, const struct iovec *from, int count, size_t offset, size_t length)
 {
 	guard_place_t place;
@@ -112,6 +136,21 @@ bool copy_gather_ordered(void *to, const struct iovec *from, int count, size_t l
 		return false;
 	guard_enter(place);
 	bool ok = gather_ordered(to, from, count, length);
+
+	guard_leave();
+	return ok;
+}
+
+bool copy_gather_far(void *to, const struct iovec *from, int count, size_t length)
+{
+	guard_place_t place;
+
+	if (length < STREAMING_LEAST)
+		return copy_gather_ordered(to, from, count, length);
+	if (GUARD_SET(place))
+		return false;
+	guard_enter(place);
+	bool ok = gather_far(to, from, count, length);
 
 	guard_leave();
 	return ok;

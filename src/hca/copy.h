@@ -27,6 +27,10 @@ bool copy_scatter(const struct iovec *to, int count, size_t offset, const void *
 bool copy_gather_ordered(void *to, const struct iovec *from, int count, size_t length)
 	__attribute__((warn_unused_result));
 
+/* The same into memory that a program on another core reads: a long one past the caches. */
+bool copy_gather_far(void *to, const struct iovec *from, int count, size_t length)
+	__attribute__((warn_unused_result));
+
 /*
  * A segment list here to flat memory of another process (and back): 0, -EFAULT (one side isn't
  * mapped as it should be), -EPERM, -ESRCH. Remote memory is written in order, its last byte last.

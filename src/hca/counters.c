@@ -59,6 +59,7 @@ void counters_transport_slow(struct wire_qp *w, uint64_t rare)
 	add(w, PUB_TP_RNR_NAKS, c->rnr_naks, &before->rnr_naks);
 	add(w, PUB_TP_RNR_NAKS_SENT, c->rnr_naks_sent, &before->rnr_naks_sent);
 	add(w, PUB_TP_OUT_OF_SEQUENCE, c->out_of_sequence, &before->out_of_sequence);
+	add(w, PUB_TP_KEPT, c->kept, &before->kept);
 	add(w, PUB_TP_DUPLICATES, c->duplicates, &before->duplicates);
 	add(w, PUB_TP_CREDIT_WAITS, c->credit_waits, &before->credit_waits);
 	add(w, PUB_TP_CONGESTED, c->congested, &before->congested);

@@ -18,8 +18,8 @@ static inline void counters_transport(struct wire_qp *w)
 {
 	const struct tp_counters *c = tp_counters(wire_tp(w));
 	uint64_t rare = c->resent + c->timeouts + c->sequence_naks + c->rnr_naks +
-			c->rnr_naks_sent + c->out_of_sequence + c->duplicates + c->credit_waits +
-			c->congested;
+			c->rnr_naks_sent + c->out_of_sequence + c->kept + c->duplicates +
+			c->credit_waits + c->congested;
 
 	if (unlikely(rare != w->counted_sum))
 		counters_transport_slow(w, rare);

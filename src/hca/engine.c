@@ -50,6 +50,7 @@ enum {
 	ROUNDS =
 		1024, /* passes before the engine thread looks at the daemon and the timers again */
 	BATCH = 64,   /* records of a link in one pass: bounds how long the lock is held */
+	WIRE_LOOKS = 8,	   /* what a look at the socket counts for, by the time it takes */
 	LEASE_AFTER = 16,  /* rings looked at in vain by somebody who polls without pause */
 	LEASE_FOUND = 8,   /* or polls that did what the engine thread would have been woken for */
 	YIELD_AFTER = 256, /* some microseconds, longer than a round trip */
@@ -289,8 +290,10 @@ static unsigned int pass(struct hca *hca, unsigned int *looked)
 		if (ring_ready(&link->rx))
 			n += drain(hca, link);
 	}
-	if (unlikely(hca->wire && wire_busy(hca->wire)))
+	if (unlikely(hca->wire && wire_busy(hca->wire))) {
 		n += wire_pass(hca->wire);
+		*looked += WIRE_LOOKS;
+	}
 	if (n)
 		atomic_store_explicit(&hca->handled,
 				      atomic_load_explicit(&hca->handled, memory_order_relaxed) + 1,
@@ -306,11 +309,14 @@ static bool pass_until_idle(struct hca *hca)
 	for (unsigned int rounds = 0; rounds < ROUNDS; rounds++) {
 		lock_take(&hca->engine);
 		n = pass(hca, &looked);
+		bool vain = !n;
 		n += !list_empty(&hca->acks);
 		n += hca->wire && (wire_warm(hca->wire) || wire_ready(hca->wire));
 		lock_give(&hca->engine);
 		if (!n)
 			return true;
+		if (vain)
+			sched_yield();
 	}
 	return false;
 }

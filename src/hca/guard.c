@@ -37,6 +37,8 @@ static void pass_on(const struct sigaction *action, int number, siginfo_t *info,
 		signal(number, SIG_DFL); /* the instruction faults again */
 		return;
 	}
+	/* What it wants blocked; the mask is as before when on_fault() returns. */
+	pthread_sigmask(SIG_BLOCK, &action->sa_mask, NULL);
 	if (action->sa_flags & SA_SIGINFO)
 		action->sa_sigaction(number, info, context);
 	else
@@ -64,7 +66,9 @@ static void install(unsigned int i)
 		return;
 	before[i] = action;
 	/* On the alternative stack if there is one: a handler of stack overflows depends on it.
-	 * Not blocked while it runs, because a copy that faulted doesn't return from it. */
+	 * Nothing is blocked while it runs, because a copy that faulted doesn't return from it, and
+	 * whatever was would stay so. (signal() has a handler's own signal blocked.) */
+	sigemptyset(&action.sa_mask);
 	action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | (action.sa_flags & SA_RESTART);
 	action.sa_sigaction = on_fault;
 	if (sigaction(caught[i], &action, NULL) < 0)

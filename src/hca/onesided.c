@@ -120,9 +120,14 @@ static int transfer(struct link *link, const struct send_wqe *wqe, const struct 
 	if (!here)
 		return write ? copy_to_process(link->pid, there, local, count, wqe->length)
 			     : copy_from_process(link->pid, there, local, count, wqe->length);
-	bool done = write ? copy_gather_ordered(here, local, count, wqe->length)
-			  : copy_scatter(local, count, 0, here, wqe->length);
+	bool done;
 
+	if (!write)
+		done = copy_scatter(local, count, 0, here, wqe->length);
+	else if (link->self)
+		done = copy_gather_ordered(here, local, count, wqe->length);
+	else
+		done = copy_gather_far(here, local, count, wqe->length);
 	if (use)
 		mapped_end(use);
 	return done ? 0 : -EFAULT;

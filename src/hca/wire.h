@@ -92,6 +92,7 @@ struct wire_qp {
 	uint8_t patience;	     /* 0 to WIRE_PATIENCE: whether acknowledgements wait */
 	uint64_t ack_due;	     /* ns: one waits until then; 0: none does */
 	uint64_t ack_sent_at;	     /* ns: one that didn't wait went out */
+	void *early;		     /* TP_EARLY_BYTES, the beginning of a mapping; then: */
 	struct tp_request *requests; /* sq.mask + 1 places */
 	struct tp_counters counted;  /* of its transport's, what is published (counters.h) */
 	uint64_t counted_sum;

@@ -184,9 +184,10 @@ void wire_post(struct qp *qp)
 
 /* ------------------------------------------------------------------ connecting */
 
-static size_t requests_size(const struct qp *qp)
+/* Packets that come too early, and requests. */
+static size_t rings_size(const struct qp *qp)
 {
-	return (size_t)(qp->sq.mask + 1) * sizeof(struct tp_request);
+	return TP_EARLY_BYTES + (size_t)(qp->sq.mask + 1) * sizeof(struct tp_request);
 }
 
 static struct wire_qp *wire_qp_new(struct qp *qp)
@@ -200,20 +201,21 @@ static struct wire_qp *wire_qp_new(struct qp *qp)
 	list_init(&w->ready.node);
 	list_init(&w->timed.node);
 	/* Anonymous memory: pages exist once they are used. */
-	void *p = mmap(NULL, requests_size(qp), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-		       -1, 0);
+	void *p = mmap(NULL, rings_size(qp), PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (p == MAP_FAILED) {
 		free(w);
 		return NULL;
 	}
-	w->requests = p;
+	w->early = p;
+	w->requests = (struct tp_request *)((char *)p + TP_EARLY_BYTES);
 	return w;
 }
 
 static void wire_qp_free(struct wire_qp *w)
 {
-	munmap(w->requests, requests_size(w->qp));
+	munmap(w->early, rings_size(w->qp));
 	free(w);
 }
 
@@ -259,6 +261,7 @@ int wire_connect(struct qp *qp, const struct proto_route_resp *route)
 	};
 
 	tp_init(wire_tp(w), qp->type, &wire_world, w, w->requests, qp->sq.mask + 1);
+	tp_keep_early(wire_tp(w), w->early);
 	tp_receive_ready(wire_tp(w), &path, &qp->attr);
 	qp->wire = w;
 	return 0;

@@ -46,6 +46,7 @@
 	X(TP_RNR_NAKS, "wire", "rnr_naks")                                                       \
 	X(TP_RNR_NAKS_SENT, "wire", "rnr_naks_sent")                                             \
 	X(TP_OUT_OF_SEQUENCE, "wire", "out_of_sequence")                                         \
+	X(TP_KEPT, "wire", "kept")                                                               \
 	X(TP_DUPLICATES, "wire", "duplicates")                                                   \
 	X(TP_CREDIT_WAITS, "wire", "credit_waits")                                               \
 	/* queues on the way */                                                                  \

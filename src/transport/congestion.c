@@ -105,14 +105,16 @@ static void step_anew(struct congestion *c)
 	c->rounds = c->round_bytes = 0;
 }
 
-void congestion_loss(struct congestion *c, uint64_t now)
+void congestion_loss(struct congestion *c, bool costly, uint64_t now)
 {
 	if (cut_lately(c, now))
 		return;
-	uint64_t carried = c->rate * c->own_rtt_ns / 1000000;
 	bool queued = c->peak_rtt_ns > c->own_rtt_ns + c->own_rtt_ns / 2;
 	bool often = c->since_cut < c->window;
-	uint64_t to = c->window - c->window / (queued || often ? 8 : 64);
+	uint32_t part = queued || often ? (costly ? 8 : 16) : 64;
+	uint64_t to = c->window - c->window / part;
+	uint64_t turn = costly ? c->own_rtt_ns : ((uint64_t)c->own_rtt_ns + c->rtt_ns) / 2;
+	uint64_t carried = c->rate * turn / 1000000;
 
 	shrink(c, to > carried ? to : carried, now);
 	if (queued)

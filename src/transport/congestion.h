@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * How many bytes a requester may have under way: a window that grows while acknowledgements come
- * and shrinks when packets are lost. RC repeats everything after a lost packet (go-back-N), so all
- * that is under way beyond what the path holds is paid for twice.
+ * and shrinks when packets are lost. To most peers RC repeats everything after a lost packet
+ * (go-back-N), so all that is under way beyond what the path holds is paid for twice: such a loss
+ * is "costly"; to those that keep what comes after it (early.h) only that packet.
  *
  *   slow start   the window grows by what is acknowledged, up to `threshold`
  *   avoidance    it grows by `step` a round trip, which begins small where a queue overflowed and
  *                doubles every few round trips
  *   loss         at most once a round trip the window shrinks: by an eighth if the round trip had
  *                grown by half (a queue is full somewhere) or the last loss was less than a window
- *                ago; else, since packets get lost without anybody's fault, by a 64th. Never below
- *                what the path is seen to carry (rate times its own round trip): less would only
- *                be slower.
+ *                ago, by a 16th if it wasn't costly; else, since packets get lost without
+ *                anybody's fault, by a 64th. Never below what the path is seen to carry (rate times
+ *                its own round trip): less would only be slower. If the loss wasn't costly, half of
+ *                what the round trip has grown by counts for the path's own: ends that wait for
+ *                their processors look like a queue, too.
  *   mark         the network tells of a long queue (a CNP, or BECN): by an eighth, at most once a
  *                round trip, and without that lower limit: it is the path that is full
  *   silence      when the transport timer ends, by half
@@ -51,8 +54,8 @@ void congestion_start(struct congestion *c);
 void congestion_acknowledged(struct congestion *c, uint32_t bytes, bool filled);
 /* An answer came after `ns`, and meanwhile `bytes` were acknowledged. */
 void congestion_round_trip(struct congestion *c, uint64_t ns, uint64_t bytes);
-/* A packet is missing there, though others come through. */
-void congestion_loss(struct congestion *c, uint64_t now);
+/* A packet is missing there, though others come through; `costly`: those are repeated, too. */
+void congestion_loss(struct congestion *c, bool costly, uint64_t now);
 /* The network says that a queue is long; nothing is lost yet. */
 void congestion_marked(struct congestion *c, uint64_t now);
 /* Nothing came back for long. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The requester (IBTA 9.7.2 to 9.7.7): cuts requests into packets, keeps them until they are
- * acknowledged, and repeats from the oldest one that isn't (go-back-N).
+ * acknowledged, and repeats from the oldest one that isn't (go-back-N), or, where the peer keeps
+ * what comes after that (early.h), that one alone.
  *
  *   first          cursor         begun          posted      requests
  *     |  answered in order |  to be sent |  no PSN yet |
@@ -98,6 +99,7 @@ void requester_start(struct tp *tp, const struct ibv_qp_attr *attr)
 	q->timeout = attr->timeout & 31;
 	q->retry_cnt = q->retries = attr->retry_cnt;
 	q->rnr_retry = q->rnr_retries = attr->rnr_retry;
+	q->repairs_failed = 0;
 	q->active = true;
 	congestion_start(&tp->congestion);
 }
@@ -113,7 +115,7 @@ void requester_stop(struct tp *tp)
 {
 	struct requester *q = &tp->requester;
 
-	q->active = q->draining = q->broken = q->limited = q->probed = false;
+	q->active = q->draining = q->broken = q->limited = q->probed = q->repairing = false;
 	q->first = q->cursor = q->begun = q->posted;
 	q->una = q->next = q->top = q->assigned;
 	q->flight = q->answers_owed = q->open = 0;
@@ -167,24 +169,62 @@ static void rewind_to_una(struct tp *tp, uint64_t now)
 	q->asked = UINT32_MAX / 2; /* the next packet asks for an acknowledgement */
 	q->timing = false;
 	q->probe_at = TP_NEVER; /* from the next packet on */
-	q->probe_due = q->probed = false;
+	q->probe_due = q->probed = q->repairing = false;
 	q->rewound = true;
 	q->rewound_psn = q->una;
 	q->rewound_at = now;
 }
 
-/* The peer misses packet `una`. What says so may have been under way for `echo_ns` when we went
- * back the last time. */
+/* Whether news that packet `una` is missing is news: it may have been under way for `echo_ns` when
+ * we went back the last time. */
+static bool is_loss(const struct requester *q, uint64_t echo_ns, uint64_t now)
+{
+	if (q->next == q->una || q->rnr_until != TP_NEVER)
+		return false;
+	return !q->rewound || q->rewound_psn != q->una || now - q->rewound_at >= echo_ns;
+}
+
 static void go_back(struct tp *tp, uint64_t echo_ns, uint64_t now)
+{
+	if (!is_loss(&tp->requester, echo_ns, now))
+		return;
+	rewind_to_una(tp, now);
+	congestion_loss(&tp->congestion, true, now);
+}
+
+/* The peer has got later packets than `una`. If it keeps them, `una` is all that it needs: we
+ * repeat that, go on with what is new, and see from the acknowledgement whether that was right
+ * (progressed). Answers are found missing here, not there: for those we go back. */
+static void repair(struct tp *tp, uint64_t echo_ns, uint64_t now)
 {
 	struct requester *q = &tp->requester;
 
-	if (q->next == q->una || q->rnr_until != TP_NEVER)
+	if (q->repairs_failed >= TP_REPAIRS_MAX || wants_answer(request_at(q, q->first))) {
+		go_back(tp, echo_ns, now);
 		return;
-	if (q->rewound && q->rewound_psn == q->una && now - q->rewound_at < echo_ns)
+	}
+	if (!is_loss(q, echo_ns, now))
 		return;
-	rewind_to_una(tp, now);
-	congestion_loss(&tp->congestion, now);
+	q->repairing = q->probe_due = true;
+	q->probe_at = TP_NEVER; /* from when it is sent */
+	q->timing = false;
+	q->rewound = true;
+	q->rewound_psn = q->una;
+	q->rewound_at = now;
+	congestion_loss(&tp->congestion, false, now);
+}
+
+/* The packet that was missing has arrived; `probed`: because it was repeated, which hadn't happened
+ * yet else; `alone`: and nothing after it had. */
+static void repaired(struct requester *q, bool probed, bool alone)
+{
+	q->repairing = false;
+	if (!probed)
+		return;
+	if (!alone)
+		q->repairs_failed = 0;
+	else if (q->repairs_failed < TP_REPAIRS_MAX)
+		q->repairs_failed++;
 }
 
 static uint64_t timeout_ns(const struct requester *q)
@@ -254,12 +294,14 @@ static void progressed(struct tp *tp, uint32_t was_una, uint32_t was_flight, uin
 {
 	struct requester *q = &tp->requester;
 	uint32_t bytes = was_flight > q->flight ? was_flight - q->flight : 0;
-	bool alone = q->probed && q->una == q->probed_end;
+	bool probed = q->probed, alone = probed && q->una == q->probed_end;
 
 	if (q->una == was_una)
 		return;
 	q->delivered += bytes;
-	q->probed = q->probed && psn_before(q->una, q->probed_end);
+	q->probed = probed && psn_before(q->una, q->probed_end);
+	if (unlikely(q->repairing))
+		repaired(q, probed, alone);
 	if (psn_before(q->next, q->una)) { /* it came after all, before it was repeated */
 		q->next = q->una;
 		q->cursor = q->first;
@@ -340,7 +382,7 @@ static void on_nak(struct tp *tp, const struct packet *p, uint64_t now)
 	case NAK_SEQUENCE:
 		tp->counters.sequence_naks++;
 		/* One for each loss; sooner than in a round trip it is a copy of the last one. */
-		go_back(tp, tp->congestion.rtt_ns / 2, now);
+		repair(tp, tp->congestion.rtt_ns / 2, now);
 		return;
 	case NAK_INVALID_REQUEST:
 		fail_first(tp, IBV_WC_REM_INV_REQ_ERR);
@@ -731,7 +773,7 @@ static void sent(struct tp *tp, const struct tp_request *r, uint32_t after, bool
 	q->answers_owed += wants_answer(r);
 	if (psn_before(q->next, q->top)) {
 		tp->counters.resent++;
-	} else if (asked && !q->timing) {
+	} else if (asked && !q->timing && !q->repairing) {
 		q->timing = true;
 		q->timed_psn = q->next;
 		q->timed_at = now;

@@ -10,6 +10,9 @@
  * READs aren't answered when they arrive, but packet by packet by responder_next; so what waits is
  * a struct answer, max_dest_rd_atomic of them, and not data. The same entries serve repetitions:
  * a READ is read again, an atomic has its result kept.
+ *
+ * RC's packets that come too early are kept (early.h); when the missing one has been executed, they
+ * are, in their turn.
  */
 #include <string.h>
 
@@ -48,6 +51,7 @@ void responder_stop(struct tp *tp, bool keep_answer)
 	struct responder *r = &tp->responder;
 
 	r->active = r->taken = false;
+	early_forget(&tp->early);
 	r->kind = MESSAGE_NONE;
 	r->ack_owed = false;
 	if (keep_answer && r->faulted)
@@ -454,15 +458,57 @@ static void duplicate(struct tp *tp, const struct packet *p)
 
 /* One NAK says it, until the peer has gone back and the packet got lost again: then PSNs that were
  * here already come before the one that is missing. */
-static void too_early(struct tp *tp, uint32_t psn)
+static void too_early(struct tp *tp, const struct packet *p, uint32_t ahead)
 {
 	struct responder *r = &tp->responder;
 
 	tp->counters.out_of_sequence++;
+	early_keep(&tp->early, p, ahead);
 	if (!r->nak_said ||
-	    (r->nak == (AETH_NAK | NAK_SEQUENCE) && psn_diff(psn, r->too_early) < 0))
+	    (r->nak == (AETH_NAK | NAK_SEQUENCE) && psn_diff(p->psn, r->too_early) < 0))
 		owe_nak(r, AETH_NAK | NAK_SEQUENCE);
-	r->too_early = psn;
+	r->too_early = p->psn;
+}
+
+/* Executes the expected packet. False: it wasn't. */
+static bool take(struct tp *tp, const struct packet *p)
+{
+	struct responder *r = &tp->responder;
+
+	r->nak_said = false;
+	enum verdict verdict = execute(tp, p);
+
+	if (likely(verdict == DONE)) {
+		if (likely(r->active)) /* the owner may have stopped us at the completion */
+			executed(tp, p);
+		return r->active;
+	}
+	early_forget(&tp->early);
+	if (verdict == NOT_READY) {
+		owe_nak(r, AETH_RNR_NAK | r->rnr_timer);
+		r->too_early = r->expected;
+		tp->counters.rnr_naks_sent++;
+	} else {
+		refuse_for(tp, verdict);
+	}
+	return false;
+}
+
+/* A packet that was missing has come: what follows it may be here, up to the next gap, which is
+ * told at once. If nothing follows it, its neighbour is missing, too, and may be under way. */
+static void take_early(struct tp *tp)
+{
+	struct responder *r = &tp->responder;
+	const struct packet *p;
+	bool took = false;
+
+	for (; (p = early_take(&tp->early, r->expected)); took = true) {
+		tp->counters.kept++;
+		if (!take(tp, p))
+			return;
+	}
+	if (took && tp->early.count)
+		owe_nak(r, AETH_NAK | NAK_SEQUENCE);
 }
 
 void responder_packet(struct tp *tp, const struct packet *p)
@@ -482,22 +528,11 @@ void responder_packet(struct tp *tp, const struct packet *p)
 			duplicate(tp, p);
 			return;
 		}
-		too_early(tp, p->psn);
+		too_early(tp, p, (uint32_t)early);
 		return;
 	}
-	r->nak_said = false;
-	enum verdict verdict = execute(tp, p);
-
-	if (likely(verdict == DONE)) {
-		if (likely(r->active)) /* the owner may have stopped us at the completion */
-			executed(tp, p);
-	} else if (verdict == NOT_READY) {
-		owe_nak(r, AETH_RNR_NAK | r->rnr_timer);
-		r->too_early = r->expected;
-		tp->counters.rnr_naks_sent++;
-	} else {
-		refuse_for(tp, verdict);
-	}
+	if (take(tp, p) && unlikely(tp->early.count))
+		take_early(tp);
 }
 
 /* ------------------------------------------------------------------ UC */

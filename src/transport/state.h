@@ -11,6 +11,7 @@
 #define VERBENA_TRANSPORT_STATE_H
 
 #include "transport/congestion.h"
+#include "transport/early.h"
 #include "transport/psn.h"
 #include "transport/transport.h"
 
@@ -24,6 +25,8 @@ enum {
 	TP_PACKET_COST = 64,
 	/* Responses in a row while requests wait, too. */
 	TP_TURN = 16,
+	/* Tries to repeat one packet alone, until the peer is taken for one that keeps nothing. */
+	TP_REPAIRS_MAX = 4,
 	/* Longest message (the device's max_msg_sz). */
 	TP_MESSAGE_MAX = 1u << 31,
 };
@@ -66,10 +69,13 @@ struct requester {
 	bool probe_due;	 /* packet `una` is to be repeated alone */
 	bool probed;	 /* it was, with the packets before... */
 	uint32_t probed_end;
-	uint64_t rewound_at;  /* when it last went back, ... */
+	uint64_t rewound_at;  /* when it last went back, or repeated a packet alone, ... */
 	uint32_t rewound_psn; /* ... to here */
 	bool rewound;
-	bool timing; /* the answer to timed_psn, sent at timed_at, gives a round trip */
+	/* Packet `una` is missing there, and is repeated alone: does the peer have the others? */
+	bool repairing;
+	uint8_t repairs_failed; /* in a row: it hadn't */
+	bool timing;		/* the answer to timed_psn, sent at timed_at, gives a round trip */
 	uint32_t timed_psn;
 	uint64_t timed_at;
 	uint64_t delivered, timed_delivered; /* bytes acknowledged: in all; when it was sent */
@@ -128,6 +134,7 @@ struct tp {
 	struct congestion congestion;
 	struct requester requester;
 	struct responder responder;
+	struct early early;
 };
 
 /* requester.c */

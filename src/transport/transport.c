@@ -24,10 +24,16 @@ void tp_init(struct tp *tp, enum ibv_qp_type type, const struct tp_world *world,
 	requester_init(tp, requests, max_requests);
 }
 
+void tp_keep_early(struct tp *tp, void *memory)
+{
+	tp->early.memory = memory;
+}
+
 void tp_receive_ready(struct tp *tp, const struct tp_path *path, const struct ibv_qp_attr *attr)
 {
 	tp->path = *path;
 	tp->mtu_shift = (uint8_t)__builtin_ctz(path->mtu);
+	early_start(&tp->early, path->mtu);
 	responder_start(tp, attr);
 }
 

@@ -32,8 +32,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "transport/early.h"
 #include "wire/packet.h"
 
+#define TP_EARLY_BYTES EARLY_BYTES
 #define TP_NEVER UINT64_MAX
 
 struct tp;
@@ -145,7 +147,8 @@ struct tp_counters {
 	uint64_t sequence_naks; /* received */
 	uint64_t rnr_naks;	/* received */
 	uint64_t rnr_naks_sent;
-	uint64_t out_of_sequence; /* packets that arrived too early */
+	uint64_t out_of_sequence; /* packets that arrived too early... */
+	uint64_t kept;		  /* ... and were executed in their turn */
 	uint64_t duplicates;	  /* requests that arrived again */
 	uint64_t dropped; /* packets that fit no state: stale, forged, malformed for the QP */
 	uint64_t credit_waits;
@@ -168,6 +171,9 @@ size_t tp_size(void);
  * State as after RESET: call tp_receive_ready (RTR), then tp_send_ready (RTS). */
 void tp_init(struct tp *tp, enum ibv_qp_type type, const struct tp_world *world, void *owner,
 	     struct tp_request *requests, uint32_t max_requests);
+/* RC: memory for packets that come too early (early.h), TP_EARLY_BYTES, untouched until one is
+ * lost. Without it they are dropped, and the peer repeats them. Before tp_receive_ready. */
+void tp_keep_early(struct tp *tp, void *memory);
 
 /* INIT to RTR: what ibv_modify_qp brings then: dest_qp_num and path_mtu are in `path`; of `attr`
  * rq_psn, max_dest_rd_atomic, min_rnr_timer. */

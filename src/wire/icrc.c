@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The ICRC by ISA-L's CRC-32. crc32_gzip_refl() is the one that fits: Ethernet's polynomial, least
- * significant bit first, complemented before and after, and what it returns can be given to it
- * again with the bytes that follow (crc32_ieee() is the same polynomial, most significant bit
- * first). No state but a cache of constants that every thread computes alike.
+ * The ICRC by CRC-32 (crc32.h). No state but a cache of constants that every thread computes alike.
  *
  * What is covered, and counts as ones where routers may change it:
  *   8 bytes of ones (they stand where InfiniBand has its local route header)
@@ -28,10 +25,10 @@
 #include "wire/icrc.h"
 
 #include <endian.h>
-#include <isa-l/crc.h>
 #include <stdatomic.h>
 #include <string.h>
 
+#include "wire/crc32.h"
 #include "wire/ip.h"
 #include "wire/packet.h"
 
@@ -61,7 +58,7 @@ uint32_t icrc_begin(const struct icrc_path *path, size_t size, uint16_t id)
 		memset(head + ONES + 10, 0xff, 2); /* the checksum */
 	to = udp_write(to, path->source_port, path->destination_port, size);
 	memset(to - 2, 0xff, 2); /* UDP's */
-	return crc32_gzip_refl(0, head, to - head);
+	return crc32(0, head, to - head);
 }
 
 /*
@@ -81,9 +78,9 @@ uint32_t icrc_packet(uint32_t begun, const uint8_t *packet, size_t size)
 	memcpy(&first, packet, sizeof(first)); /* so much there is, with the ICRC */
 	first |= mask;
 	if (covered <= cut)
-		return crc32_gzip_refl(begun, (const uint8_t *)&first, covered);
-	begun = crc32_gzip_refl(begun, (const uint8_t *)&first, cut);
-	return crc32_gzip_refl(begun, packet + cut, covered - cut);
+		return crc32(begun, (const uint8_t *)&first, covered);
+	begun = crc32(begun, (const uint8_t *)&first, cut);
+	return crc32(begun, packet + cut, covered - cut);
 }
 
 void icrc_write(uint32_t begun, uint8_t *packet, size_t size)

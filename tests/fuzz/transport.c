@@ -33,6 +33,7 @@ struct fuzz {
 	uint32_t posted, completed, receives;
 	uint32_t mtu, sq_psn, rq_psn;
 	uint8_t *memory;
+	uint8_t *early;
 	uint8_t faults; /* how often the world fails: of 256 */
 	bool over, taken, draining, stopped;
 	uint64_t granted_addr;
@@ -410,6 +411,7 @@ static void setting(struct fuzz *f, bool is_uc)
 	f->faults = retries & 0x80 ? input_u8(&f->in) : 0;
 	f->receives = input_u8(&f->in);
 	tp_init(f->tp, is_uc ? IBV_QPT_UC : IBV_QPT_RC, &world, f, f->ring, PLACES);
+	tp_keep_early(f->tp, retries & 0x40 ? f->early : NULL);
 	tp_receive_ready(f->tp, &path, &attr);
 	tp_send_ready(f->tp, &attr);
 }
@@ -421,7 +423,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	f.tp = malloc(tp_size());
 	f.memory = calloc(1, MEMORY);
-	if (!f.tp || !f.memory)
+	f.early = malloc(TP_EARLY_BYTES);
+	if (!f.tp || !f.memory || !f.early)
 		abort();
 	setting(&f, is_uc);
 	while (input_left(&f.in)) {
@@ -446,6 +449,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		}
 	}
 	free(f.memory);
+	free(f.early);
 	free(f.tp);
 	return 0;
 }

@@ -25,6 +25,7 @@ struct path_case {
 	uint32_t megabytes; /* a second */
 	uint32_t queue;	    /* bytes that wait for the link, at most; the rest is lost */
 	double least;	    /* of the loss-free goodput of the case before; 0: is one */
+	bool drops;	    /* the responder drops what comes too early */
 };
 
 struct arrival {
@@ -38,6 +39,7 @@ struct bench {
 	struct rng rng;
 	struct tp *tp[2];
 	struct tp_request ring[2][DEPTH];
+	_Alignas(struct packet) uint8_t early[2][TP_EARLY_BYTES];
 	uint64_t now, completed;
 	uint64_t sender_free[2], link_free[2]; /* a sender's processor; the link */
 	uint32_t batch_left[2];
@@ -172,6 +174,8 @@ static void begin(const struct path_case *c)
 			abort();
 		ends[i].posted = 0;
 		tp_init(bench.tp[i], IBV_QPT_RC, &world, &ends[i], bench.ring[i], DEPTH);
+		if (!c->drops)
+			tp_keep_early(bench.tp[i], bench.early[i]);
 		tp_receive_ready(bench.tp[i], &path, &attr);
 		tp_send_ready(bench.tp[i], &attr);
 	}
@@ -281,26 +285,34 @@ static double run(const struct path_case *c, uint64_t ns)
 #define W IBV_WR_RDMA_WRITE
 #define R IBV_WR_RDMA_READ
 static const struct path_case cases[] = {
-	{"write 64K", W, 4096, 65536, 0, 0, 50000, 3000, 1 << 22, 0},
-	{"write 64K, 1% of batches", W, 4096, 65536, 10000, 0, 50000, 3000, 1 << 22, 0.5},
-	{"write 64K, 5% of batches", W, 4096, 65536, 50000, 0, 50000, 3000, 1 << 22, 0.2},
-	{"write 64K, 1% of packets", W, 4096, 65536, 0, 10000, 50000, 3000, 1 << 22, 0.3},
-	{"write 64K, 600 MB/s", W, 4096, 65536, 0, 0, 50000, 600, 1 << 22, 0},
-	{"write 64K, 600 MB/s, 1% of packets", W, 4096, 65536, 0, 10000, 50000, 600, 1 << 22, 0.5},
-	{"write 64K, mtu 1024", W, 1024, 65536, 0, 0, 50000, 3000, 1 << 22, 0},
-	{"write 64K, mtu 1024, 1% of batches", W, 1024, 65536, 10000, 0, 50000, 3000, 1 << 22, 0.5},
-	{"write 64K, mtu 1024, 1% of packets", W, 1024, 65536, 0, 10000, 50000, 3000, 1 << 22, 0.1},
-	{"read 64K", R, 4096, 65536, 0, 0, 50000, 3000, 1 << 22, 0},
-	{"read 64K, 1% of batches", R, 4096, 65536, 10000, 0, 50000, 3000, 1 << 22, 0.5},
-	{"read 1M", R, 4096, 1 << 20, 0, 0, 50000, 3000, 1 << 22, 0},
-	{"read 1M, 1% of batches", R, 4096, 1 << 20, 10000, 0, 50000, 3000, 1 << 22, 0.5},
-	{"write 64K, 10 us", W, 4096, 65536, 0, 0, 5000, 3000, 1 << 22, 0},
-	{"write 64K, 10 us, 1% of batches", W, 4096, 65536, 10000, 0, 5000, 3000, 1 << 22, 0.5},
-	{"write 64K, 10 us, queue 208K", W, 4096, 65536, 0, 0, 5000, 3000, 212992, 0.7},
-	{"write 64K, 100 us, queue 208K", W, 4096, 65536, 0, 0, 50000, 3000, 212992, 0.6},
-	{"write 64K, 10 ms", W, 4096, 65536, 0, 0, 5000000, 1000, 1 << 22, 0},
-	{"write 64K, 10 ms, 1% of batches", W, 4096, 65536, 10000, 0, 5000000, 1000, 1 << 22, 0.3},
-	{"write 8", W, 4096, 8, 0, 0, 5000, 3000, 1 << 22, 0},
+	{"write 64K", W, 4096, 65536, 0, 0, 50000, 3000, 1 << 22, 0, false},
+	{"write 64K, 1% of batches", W, 4096, 65536, 10000, 0, 50000, 3000, 1 << 22, 0.5, false},
+	{"write 64K, 5% of batches", W, 4096, 65536, 50000, 0, 50000, 3000, 1 << 22, 0.2, false},
+	{"write 64K, 1% of packets", W, 4096, 65536, 0, 10000, 50000, 3000, 1 << 22, 0.3, false},
+	{"the same, which are dropped early", W, 4096, 65536, 0, 10000, 50000, 3000, 1 << 22, 0.3,
+	 true},
+	{"write 64K, 600 MB/s", W, 4096, 65536, 0, 0, 50000, 600, 1 << 22, 0, false},
+	{"write 64K, 600 MB/s, 1% of packets", W, 4096, 65536, 0, 10000, 50000, 600, 1 << 22, 0.5,
+	 false},
+	{"the same, dropped", W, 4096, 65536, 0, 10000, 50000, 600, 1 << 22, 0.5, true},
+	{"write 64K, mtu 1024", W, 1024, 65536, 0, 0, 50000, 3000, 1 << 22, 0, false},
+	{"write 64K, mtu 1024, 1% of batches", W, 1024, 65536, 10000, 0, 50000, 3000, 1 << 22, 0.5,
+	 false},
+	{"write 64K, mtu 1024, 1% of packets", W, 1024, 65536, 0, 10000, 50000, 3000, 1 << 22, 0.1,
+	 false},
+	{"read 64K", R, 4096, 65536, 0, 0, 50000, 3000, 1 << 22, 0, false},
+	{"read 64K, 1% of batches", R, 4096, 65536, 10000, 0, 50000, 3000, 1 << 22, 0.5, false},
+	{"read 1M", R, 4096, 1 << 20, 0, 0, 50000, 3000, 1 << 22, 0, false},
+	{"read 1M, 1% of batches", R, 4096, 1 << 20, 10000, 0, 50000, 3000, 1 << 22, 0.5, false},
+	{"write 64K, 10 us", W, 4096, 65536, 0, 0, 5000, 3000, 1 << 22, 0, false},
+	{"write 64K, 10 us, 1% of batches", W, 4096, 65536, 10000, 0, 5000, 3000, 1 << 22, 0.5,
+	 false},
+	{"write 64K, 10 us, queue 208K", W, 4096, 65536, 0, 0, 5000, 3000, 212992, 0.7, false},
+	{"write 64K, 100 us, queue 208K", W, 4096, 65536, 0, 0, 50000, 3000, 212992, 0.6, false},
+	{"write 64K, 10 ms", W, 4096, 65536, 0, 0, 5000000, 1000, 1 << 22, 0, false},
+	{"write 64K, 10 ms, 1% of batches", W, 4096, 65536, 10000, 0, 5000000, 1000, 1 << 22, 0.3,
+	 false},
+	{"write 8", W, 4096, 8, 0, 0, 5000, 3000, 1 << 22, 0, false},
 };
 
 int main(void)

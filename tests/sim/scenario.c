@@ -99,6 +99,8 @@ void plan_make(struct plan *plan, uint64_t seed)
 		plan->side[!i].attr.rq_psn = attr->sq_psn;
 		plan->side[!i].attr.max_dest_rd_atomic = attr->max_rd_atomic;
 	}
+	for (int i = 0; i < 2; i++)
+		plan->side[i].keeps = rng_below(&rng, 3);
 	/* Nobody gives up: then everything must succeed. */
 	for (int i = 0; i < 2 && patient && !plan->hostile; i++) {
 		plan->side[i].errors = 0;
@@ -122,11 +124,11 @@ void plan_print(const struct plan *plan)
 	for (int i = 0; i < 2; i++) {
 		const struct side_plan *s = &plan->side[i];
 
-		printf("%c: works %u depth %u receives %u%s%s%s max %u errors %u rd_atomic %u "
+		printf("%c: works %u depth %u receives %u%s%s%s%s max %u errors %u rd_atomic %u "
 		       "rnr timer %u retry %u, timeout %u retry %u\n",
 		       'A' + i, s->works, s->depth, s->receives, s->late_receives ? " late" : "",
-		       s->srq ? " srq" : "", s->drains ? " drains" : "", s->max_length, s->errors,
-		       s->attr.max_rd_atomic, s->attr.min_rnr_timer, s->attr.rnr_retry,
-		       s->attr.timeout, s->attr.retry_cnt);
+		       s->srq ? " srq" : "", s->drains ? " drains" : "", s->keeps ? " keeps" : "",
+		       s->max_length, s->errors, s->attr.max_rd_atomic, s->attr.min_rnr_timer,
+		       s->attr.rnr_retry, s->attr.timeout, s->attr.retry_cnt);
 	}
 }

@@ -599,11 +599,14 @@ void side_begin(struct sim *sim, struct side *side, const struct side_plan *plan
 	side->plan = plan;
 	side->tp = malloc(tp_size());
 	side->memory = malloc(AREA_SIZE);
-	if (!side->tp || !side->memory)
+	side->early = plan->keeps ? malloc(TP_EARLY_BYTES) : NULL;
+	if (!side->tp || !side->memory || (plan->keeps && !side->early))
 		abort();
 	memcpy(side->memory + AREA_WRITE, initial_memory(side), AREA_WRITE_SIZE);
 	memset(side->memory + AREA_ATOMIC, 0, AREA_ATOMIC_SIZE);
 	tp_init(side->tp, sim->plan.type, &sim_world, side, side->ring, plan->depth);
+	if (plan->keeps)
+		tp_keep_early(side->tp, side->early);
 	tp_receive_ready(side->tp, &path, &plan->attr);
 	tp_send_ready(side->tp, &plan->attr);
 }
@@ -613,5 +616,6 @@ void side_end(struct side *side)
 	for (uint32_t i = 0; i < side->posted; i++)
 		free(side->works[i].answer);
 	free(side->tp);
+	free(side->early);
 	free(side->memory);
 }

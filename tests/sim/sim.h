@@ -58,7 +58,7 @@ struct side_plan {
 	uint32_t receives;     /* kept posted at most */
 	uint32_t max_length;
 	uint32_t errors; /* millionths of requests that must fail */
-	bool late_receives, srq, drains;
+	bool late_receives, srq, drains, keeps;
 	struct ibv_qp_attr attr;
 };
 
@@ -119,6 +119,7 @@ struct side {
 	uint8_t index;
 	struct tp *tp;
 	struct tp_request ring[DEPTH_MAX];
+	void *early;	 /* packets that came too early, if it keeps them */
 	uint8_t *memory; /* AREA_SIZE, of which AREA_READ is nowhere: see initial_byte() */
 	/* Requests. */
 	struct work works[WORKS_MAX];

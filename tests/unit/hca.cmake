@@ -13,3 +13,5 @@ endforeach()
 verbena_unit_test(hca_fork SOURCES ${hca_tests}/test_fork.c ${abi_src}/verbs_fork.c LIBS verbena_base)
 verbena_unit_test(hca_ah SOURCES ${hca_tests}/test_ah.c ${hca_tests}/fake_books.c
 	${abi_src}/verbs_ah.c LIBS verbena_base)
+verbena_unit_test(hca_copy SOURCES ${hca_tests}/test_copy.c ${hca_src}/copy.c ${hca_src}/streaming.c
+	${hca_src}/guard.c LIBS verbena_base)

@@ -206,7 +206,7 @@ static const struct tp_world world = {
 	.established = world_established,
 };
 
-struct stage *stage_with(enum ibv_qp_type type, const struct ibv_qp_attr *attr)
+static struct stage *begin(enum ibv_qp_type type, const struct ibv_qp_attr *attr, bool keeps)
 {
 	static const struct tp_path path = {
 		.mtu = MTU, .local_qpn = 0x11, .remote_qpn = 0x22, .pkey = WIRE_PKEY};
@@ -219,9 +219,29 @@ struct stage *stage_with(enum ibv_qp_type type, const struct ibv_qp_attr *attr)
 	s->room = 1024;
 	s->stops = true;
 	tp_init(s->tp, type, &world, s, s->ring, PLACES);
+	if (keeps) {
+		s->early = malloc(TP_EARLY_BYTES);
+		assert_non_null(s->early);
+		tp_keep_early(s->tp, s->early);
+	}
 	tp_receive_ready(s->tp, &path, attr);
 	tp_send_ready(s->tp, attr);
 	return s;
+}
+
+struct stage *stage_with(enum ibv_qp_type type, const struct ibv_qp_attr *attr)
+{
+	return begin(type, attr, false);
+}
+
+struct stage *stage_keeping(void)
+{
+	return begin(IBV_QPT_RC, &stage_attr, true);
+}
+
+void peer_drops(struct stage *s)
+{
+	s->tp->requester.repairs_failed = TP_REPAIRS_MAX;
 }
 
 struct stage *stage_begin(enum ibv_qp_type type)
@@ -233,6 +253,7 @@ void stage_end(struct stage *s)
 {
 	assert_string_equal(s->said, ""); /* nothing that the test didn't ask for */
 	free(s->tp);
+	free(s->early);
 	free(s);
 }
 

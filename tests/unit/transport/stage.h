@@ -25,6 +25,7 @@ enum { MTU = 256, PLACES = 64, MEMORY = 1 << 16, SQ_PSN = 0x1000, RQ_PSN = 0x200
 
 struct stage {
 	struct tp *tp;
+	void *early;
 	struct tp_request ring[PLACES];
 	uint32_t posted;
 	uint64_t now;
@@ -44,6 +45,10 @@ struct stage {
 /* RC with SQ_PSN, RQ_PSN, 4 READs, timeout 14, 7 retries, rnr_retry 7, rnr timer 12. */
 struct stage *stage_begin(enum ibv_qp_type type);
 struct stage *stage_with(enum ibv_qp_type type, const struct ibv_qp_attr *attr);
+/* RC that keeps packets that come too early; without, they are dropped. */
+struct stage *stage_keeping(void);
+/* The peer drops packets that come too early, and the requester knows. */
+void peer_drops(struct stage *s);
 void stage_end(struct stage *s);
 extern const struct ibv_qp_attr stage_attr;
 

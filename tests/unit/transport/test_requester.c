@@ -56,6 +56,7 @@ static void psn_wraps(void **state)
 	attr.sq_psn = 0xfffffe;
 	struct stage *s = stage_with(IBV_QPT_RC, &attr);
 
+	peer_drops(s);
 	post(s, IBV_WR_SEND, 4 * MTU, 0);
 	post(s, IBV_WR_RDMA_READ, 2 * MTU, 0);
 	sends(s, OP_SEND_FIRST, 0xfffffe);
@@ -79,6 +80,7 @@ static void goes_back_once(void **state)
 	struct stage *s = stage_begin(IBV_QPT_RC);
 
 	(void)state;
+	peer_drops(s);
 	for (int i = 0; i < 4; i++)
 		post(s, IBV_WR_SEND, 1, 0);
 	for (uint32_t i = 0; i < 4; i++)
@@ -100,6 +102,87 @@ static void goes_back_once(void **state)
 	acknowledges(s, P(3), ACK, 4);
 	says(s, "done 1 0, done 2 0, done 3 0");
 	assert_int_equal(tp_counters(s->tp)->resent, 3);
+	stage_end(s);
+}
+
+/* A peer that keeps what comes too early needs the missing packet, and nothing else. */
+static void repeats_one_alone(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	for (int i = 0; i < 5; i++)
+		post(s, IBV_WR_SEND, 1, 0);
+	for (uint32_t i = 0; i < 5; i++)
+		sends(s, OP_SEND_ONLY, P(i));
+	s->now += 100000;
+	acknowledges(s, P(1), AETH_NAK | NAK_SEQUENCE, 1);
+	says(s, "done 0 0");
+	post(s, IBV_WR_SEND, 1, 0);
+	sends(s, OP_SEND_ONLY, P(1));
+	assert_true(s->out.ack_request);
+	sends(s, OP_SEND_ONLY, P(5));			   /* what is new goes on */
+	acknowledges(s, P(1), AETH_NAK | NAK_SEQUENCE, 1); /* a copy of the NAK */
+	sends_nothing(s);
+	acknowledges(s, P(3), AETH_NAK | NAK_SEQUENCE, 3); /* the next gap */
+	says(s, "done 1 0, done 2 0");
+	sends(s, OP_SEND_ONLY, P(3));
+	sends_nothing(s);
+	acknowledges(s, P(5), ACK, 6);
+	says(s, "done 3 0, done 4 0, done 5 0");
+	assert_int_equal(tp_counters(s->tp)->resent, 2);
+	assert_int_equal(tp_deadline(s->tp), TP_NEVER);
+	stage_end(s);
+}
+
+/* One that drops it has nothing after the packet that was repeated: all is sent again, and after a
+ * few such losses at once. */
+static void learns_that_the_peer_drops(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+	uint32_t psn = 0;
+
+	(void)state;
+	for (int tries = 0; tries <= TP_REPAIRS_MAX; tries++, psn += 3) {
+		for (int i = 0; i < 3; i++)
+			post(s, IBV_WR_RDMA_WRITE, 1, 0);
+		for (uint32_t i = 0; i < 3; i++)
+			sends(s, OP_WRITE_ONLY, P(psn + i));
+		s->now += MS;
+		acknowledges(s, P(psn), AETH_NAK | NAK_SEQUENCE, 0);
+		sends(s, OP_WRITE_ONLY, P(psn));
+		if (tries < TP_REPAIRS_MAX) {
+			sends_nothing(s);
+			acknowledges(s, P(psn), ACK, 1);
+		}
+		sends(s, OP_WRITE_ONLY, P(psn + 1));
+		sends(s, OP_WRITE_ONLY, P(psn + 2));
+		sends_nothing(s);
+		acknowledges(s, P(psn + 2), ACK, 3);
+		s->said[0] = '\0';
+	}
+	stage_end(s);
+}
+
+/* The repeated packet gets lost, too: the probe repeats it, and nothing else. */
+static void repairs_again(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		post(s, IBV_WR_SEND, 1, 0);
+	for (uint32_t i = 0; i < 3; i++)
+		sends(s, OP_SEND_ONLY, P(i));
+	acknowledges(s, P(0), AETH_NAK | NAK_SEQUENCE, 0);
+	sends(s, OP_SEND_ONLY, P(0));
+	sends_nothing(s);
+	passes(s, TIMEOUT_NS);
+	sends(s, OP_SEND_ONLY, P(0));
+	sends_nothing(s);
+	acknowledges(s, P(2), ACK, 3);
+	says(s, "done 0 0, done 1 0, done 2 0");
+	assert_int_equal(tp_counters(s->tp)->timeouts, 0);
 	stage_end(s);
 }
 
@@ -747,6 +830,9 @@ int main(void)
 		cmocka_unit_test(segments),
 		cmocka_unit_test(psn_wraps),
 		cmocka_unit_test(goes_back_once),
+		cmocka_unit_test(repeats_one_alone),
+		cmocka_unit_test(learns_that_the_peer_drops),
+		cmocka_unit_test(repairs_again),
 		cmocka_unit_test(nak_ends_it),
 		cmocka_unit_test(rnr_waits_and_gives_up),
 		cmocka_unit_test(rnr_retries_begin_anew),

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The responder, rule by rule: what a request does here, and what is answered. */
+#include <string.h>
+
 #include "stage.h"
 
 #define R(n) (RQ_PSN + (n))
@@ -114,6 +116,121 @@ static void late_packet_takes_nak_back(void **state)
 	acked(s, R(1), ACK, 2);
 	sends_nothing(s);
 	says(s, "take, place 0+4 last, receive 4 0, take, place 0+4 last, receive 4 0");
+	stage_end(s);
+}
+
+#define TAKEN "take, place 0+4 last, receive 4 0"
+
+/* Early packets are executed in their turn, each once; the next gap is told at once. */
+static void early_packets_wait(void **state)
+{
+	struct stage *s = stage_keeping();
+
+	(void)state;
+	s->receives = 9;
+	send_only(s, R(0));
+	send_only(s, R(2));
+	send_only(s, R(2)); /* twice */
+	send_only(s, R(4));
+	acked(s, R(1), SEQUENCE, 1);
+	says(s, TAKEN);
+	send_only(s, R(1));
+	says(s, TAKEN ", " TAKEN);
+	acked(s, R(3), SEQUENCE, 3);
+	send_only(s, R(2)); /* here already */
+	acked(s, R(3), SEQUENCE, 3);
+	send_only(s, R(3));
+	says(s, TAKEN ", " TAKEN);
+	acked(s, R(4), ACK, 5);
+	sends_nothing(s);
+	assert_int_equal(tp_counters(s->tp)->kept, 2);
+	stage_end(s);
+}
+
+/* Two are missing: who repeats one alone learns that; who repeats all isn't disturbed. */
+static void early_packets_wait_for_two(void **state)
+{
+	struct stage *s = stage_keeping();
+
+	(void)state;
+	s->receives = 9;
+	send_only(s, R(2));
+	acked(s, R(0), SEQUENCE, 0);
+	send_only(s, R(0));
+	acked(s, R(0), ACK, 1);
+	send_only(s, R(1));
+	acked(s, R(2), ACK, 3);
+	says(s, TAKEN ", " TAKEN ", " TAKEN);
+	stage_end(s);
+}
+
+/* A message's parts, and what isn't a message, keep their order. */
+static void early_parts(void **state)
+{
+	struct stage *s = stage_keeping();
+
+	(void)state;
+	fetch_add(s, R(3));
+	ARRIVES(s, .opcode = OP_WRITE_LAST, .psn = R(2), PAYLOAD(1));
+	ARRIVES(s, .opcode = OP_WRITE_MIDDLE, .psn = R(1), PAYLOAD(MTU));
+	says(s, "");
+	ARRIVES(s, .opcode = OP_WRITE_FIRST, .psn = R(0), .addr = 1000, .dma_length = 2 * MTU + 1,
+		PAYLOAD(MTU));
+	says(s, "write 1000+256, write 1256+256, write 1512+1 last, atomic 64");
+	sends(s, OP_ATOMIC_ACKNOWLEDGE, R(3));
+	sends_nothing(s);
+	stage_end(s);
+}
+
+/* What isn't executed makes the peer send all again: nothing is kept then. */
+static void early_packets_are_forgotten(void **state)
+{
+	struct stage *s = stage_keeping();
+
+	(void)state;
+	send_only(s, R(1));
+	acked(s, R(0), SEQUENCE, 0);
+	send_only(s, R(0));
+	sends(s, OP_ACKNOWLEDGE, R(0));
+	assert_int_equal(s->out.syndrome, AETH_RNR_NAK | 12);
+	s->receives = 9;
+	send_only(s, R(0));
+	acked(s, R(0), ACK, 1);
+	says(s, TAKEN);
+	send_only(s, R(2));
+	s->access = TP_ACCESS_REFUSED;
+	ARRIVES(s, .opcode = OP_WRITE_ONLY, .psn = R(1), .addr = 8, .dma_length = 4, PAYLOAD(4));
+	says(s, "refused 3"); /* and no receive is taken */
+	acked(s, R(1), AETH_NAK | NAK_REMOTE_ACCESS, 1);
+	assert_int_equal(s->tp->early.count, 0);
+	stage_end(s);
+}
+
+/* No further than there are places; and a place may hold what is old. */
+static void early_places(void **state)
+{
+	struct stage *s = stage_keeping();
+	uint32_t places = s->tp->early.places;
+
+	(void)state;
+	assert_int_equal(places, EARLY_MAX);
+	s->receives = 9;
+	send_only(s, R(places));
+	assert_int_equal(s->tp->early.count, 0);
+	send_only(s, R(2)); /* is never expected, since... */
+	assert_int_equal(s->tp->early.count, 1);
+	read_request(s, R(0), 0, 4 * MTU);
+	send_only(s, R(4));
+	says(s, TAKEN);
+	send_only(s, R(places + 2)); /* has the same place */
+	assert_int_equal(s->tp->early.count, 1);
+	for (uint32_t i = 5; i < places + 2; i++)
+		ARRIVES(s, .opcode = OP_WRITE_ONLY, .psn = R(i), .addr = 8, .dma_length = 4,
+			PAYLOAD(4));
+	assert_int_equal(s->tp->early.count, 0);
+	assert_int_equal(s->tp->responder.expected, R(places + 3));
+	assert_string_equal(s->said + strlen(s->said) - strlen(TAKEN), TAKEN);
+	s->said[0] = '\0';
 	stage_end(s);
 }
 
@@ -583,6 +700,11 @@ int main(void)
 		cmocka_unit_test(sequence_nak_once),
 		cmocka_unit_test(sequence_nak_again),
 		cmocka_unit_test(late_packet_takes_nak_back),
+		cmocka_unit_test(early_packets_wait),
+		cmocka_unit_test(early_packets_wait_for_two),
+		cmocka_unit_test(early_parts),
+		cmocka_unit_test(early_packets_are_forgotten),
+		cmocka_unit_test(early_places),
 		cmocka_unit_test(duplicates_are_not_executed),
 		cmocka_unit_test(rnr_nak),
 		cmocka_unit_test(read_is_answered),

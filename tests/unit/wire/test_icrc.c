@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "wire/crc32.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
 
@@ -170,9 +171,34 @@ static void test_other_path(void **state)
 	assert_false(icrc_matches(&ipv4, packet, 64, &id));
 }
 
+/* Whichever is chosen here, both are right: at each length and place, whole and in two pieces. */
+static void both_ways(crc32_fn *function)
+{
+	uint8_t bytes[320];
+
+	fill(bytes, sizeof(bytes));
+	for (size_t size = 0; size < 300; size++) {
+		const uint8_t *at = bytes + size % 16;
+		uint32_t whole = slow_crc(0, at, size);
+
+		assert_int_equal(function(0, at, size), whole);
+		assert_int_equal(
+			function(function(0, at, size / 3), at + size / 3, size - size / 3), whole);
+	}
+}
+
+static void test_isal_and_tables(void **state)
+{
+	(void)state;
+	both_ways(crc32_by_isal);
+	both_ways(crc32_by_tables);
+	both_ways(crc32);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_isal_and_tables),
 		cmocka_unit_test(test_like_bit_by_bit),
 		cmocka_unit_test(test_ipv6_like_bit_by_bit),
 		cmocka_unit_test(test_finds_identification),

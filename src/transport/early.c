@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Packets that came too early, see early.h. */
+#include "transport/early.h"
+
+#include <string.h>
+
+#include "base/cpu.h"
+
+enum { PAYLOAD_BYTES = 1 << 19, WORD = 64 };
+
+/* At every MTU: all places with their payloads. */
+_Static_assert(EARLY_BYTES == PAYLOAD_BYTES + EARLY_MAX * sizeof(struct packet), "early.h");
+_Static_assert(sizeof(struct packet) % _Alignof(struct packet) == 0 && EARLY_MAX % WORD == 0,
+	       "places");
+
+static uint32_t place_of(const struct early *early, uint32_t psn)
+{
+	return psn & (early->places - 1);
+}
+
+static struct packet *packet_at(const struct early *early, uint32_t place)
+{
+	return (struct packet *)(void *)(early->memory +
+					 (size_t)place * (sizeof(struct packet) + early->mtu));
+}
+
+static bool is_used(const struct early *early, uint32_t place)
+{
+	return early->used[place / WORD] >> place % WORD & 1;
+}
+
+void early_start(struct early *early, uint32_t mtu)
+{
+	uint32_t places = PAYLOAD_BYTES / mtu;
+
+	early->mtu = mtu;
+	early->places = !early->memory ? 0 : places < EARLY_MAX ? places : EARLY_MAX;
+	early_forget(early);
+}
+
+void early_forget(struct early *early)
+{
+	if (!early->count)
+		return;
+	early->count = 0;
+	memset(early->used, 0, sizeof(early->used));
+}
+
+void early_keep(struct early *early, const struct packet *p, uint32_t ahead)
+{
+	if (ahead >= early->places || p->length > early->mtu)
+		return;
+	uint32_t place = place_of(early, p->psn);
+	struct packet *kept = packet_at(early, place);
+
+	if (is_used(early, place)) {
+		if (kept->psn == p->psn)
+			return;
+	} else {
+		early->used[place / WORD] |= 1ull << place % WORD;
+		early->count++;
+	}
+	*kept = *p;
+	kept->payload = (const uint8_t *)(kept + 1);
+	if (p->length)
+		memcpy(kept + 1, p->payload, p->length);
+}
+
+const struct packet *early_take(struct early *early, uint32_t psn)
+{
+	uint32_t place = place_of(early, psn);
+
+	if (!early->count || !is_used(early, place))
+		return NULL;
+	const struct packet *kept = packet_at(early, place);
+
+	early->used[place / WORD] &= ~(1ull << place % WORD);
+	early->count--;
+	return kept->psn == psn ? kept : NULL;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * CRC-32. See crc32.h. Owns the tables and the choice; whoever comes first makes both, and others
+ * that come at the same time wait for it.
+ *
+ * By tables: eight bytes at a time. A CRC is linear, so each of the eight contributes by itself:
+ * table[n][b] is what byte b does to the register when n more bytes follow.
+ */
+#include "wire/crc32.h"
+
+#include <endian.h>
+#include <isa-l/crc.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+	POLYNOMIAL = (int)0xedb88320,
+	TRIAL_BYTES = 4096, /* a packet */
+	TRIALS = 4,
+};
+
+static uint32_t table[8][256];
+static pthread_once_t tables_made = PTHREAD_ONCE_INIT;
+
+static void make_tables(void)
+{
+	for (uint32_t b = 0; b < 256; b++) {
+		uint32_t crc = b;
+
+		for (int bit = 0; bit < 8; bit++)
+			crc = crc >> 1 ^ ((uint32_t)POLYNOMIAL & -(crc & 1));
+		table[0][b] = crc;
+	}
+	for (int n = 1; n < 8; n++)
+		for (uint32_t b = 0; b < 256; b++)
+			table[n][b] = table[n - 1][b] >> 8 ^ table[0][table[n - 1][b] & 0xff];
+}
+
+static uint32_t add_eight(uint32_t crc, const uint8_t *bytes)
+{
+	uint64_t word;
+
+	memcpy(&word, bytes, sizeof(word));
+	word = le64toh(word) ^ crc;
+	return table[7][word & 0xff] ^ table[6][word >> 8 & 0xff] ^ table[5][word >> 16 & 0xff] ^
+	       table[4][word >> 24 & 0xff] ^ table[3][word >> 32 & 0xff] ^
+	       table[2][word >> 40 & 0xff] ^ table[1][word >> 48 & 0xff] ^ table[0][word >> 56];
+}
+
+static uint32_t add(uint32_t crc, const uint8_t *bytes, size_t size)
+{
+	crc = ~crc;
+	for (; size >= 8; size -= 8, bytes += 8)
+		crc = add_eight(crc, bytes);
+	for (; size; size--)
+		crc = crc >> 8 ^ table[0][(crc ^ *bytes++) & 0xff];
+	return ~crc;
+}
+
+uint32_t crc32_by_tables(uint32_t crc, const uint8_t *bytes, size_t size)
+{
+	pthread_once(&tables_made, make_tables);
+	return add(crc, bytes, size);
+}
+
+/* Of ISA-L's, crc32_gzip_refl() is the one that fits; crc32_ieee() is the same polynomial, most
+ * significant bit first. */
+uint32_t crc32_by_isal(uint32_t crc, const uint8_t *bytes, size_t size)
+{
+	return crc32_gzip_refl(crc, bytes, size);
+}
+
+/* ------------------------------------------------------------------ the choice */
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+/* The shortest of some trials. */
+static uint64_t time_of(crc32_fn *function)
+{
+	uint8_t packet[TRIAL_BYTES] = {0};
+	uint64_t least = UINT64_MAX;
+
+	for (int i = 0; i < TRIALS; i++) {
+		uint64_t begin = now_ns();
+
+		packet[0] += (uint8_t)function(0, packet, sizeof(packet));
+		uint64_t took = now_ns() - begin;
+
+		least = took < least ? took : least;
+	}
+	return least;
+}
+
+/* On a processor ISA-L is ten times as quick, so chance doesn't decide. */
+static void choose(void)
+{
+	crc32_fn *best = time_of(crc32_by_isal) <= time_of(crc32_by_tables) ? crc32_by_isal : add;
+
+	atomic_store_explicit(&crc32_chosen, best, memory_order_release);
+}
+
+static uint32_t first_use(uint32_t crc, const uint8_t *bytes, size_t size)
+{
+	static pthread_once_t chosen = PTHREAD_ONCE_INIT;
+
+	pthread_once(&chosen, choose);
+	return crc32(crc, bytes, size);
+}
+
+crc32_fn *_Atomic crc32_chosen = first_use;

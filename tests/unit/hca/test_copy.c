@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What is copied into a peer's memory past the caches: every byte of every segment, nothing beside
+ * it, and false where a segment isn't mapped. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <cmocka.h>
+
+#include "hca/copy.h"
+#include "hca/foreign.h"
+#include "hca/guard.h"
+#include "hca/streaming.h"
+
+/* No region is another process's here. */
+bool foreign_get(void *to, const void *marked, size_t length)
+{
+	(void)to, (void)marked, (void)length;
+	return false;
+}
+
+bool foreign_put(void *marked, const void *from, size_t length)
+{
+	(void)marked, (void)from, (void)length;
+	return false;
+}
+
+bool foreign_among(const struct iovec *list, int count)
+{
+	(void)list, (void)count;
+	return false;
+}
+
+enum { MARGIN = 64, MOST = 3 * STREAMING_LEAST, FILL = 0xa5 };
+
+static uint8_t from[MOST + MARGIN], to[MOST + 2 * MARGIN];
+
+/* Neighbours differ, and so do bytes that are a line or a page apart. */
+static void fill_source(void)
+{
+	for (size_t i = 0; i < sizeof(from); i++)
+		from[i] = (uint8_t)(i * 31 + i / 251);
+}
+
+/* `length` bytes from the list arrive at to + MARGIN + shift. */
+static void check(const struct iovec *list, int count, size_t shift, size_t length)
+{
+	uint8_t *out = to + MARGIN + shift;
+	size_t at = 0;
+
+	memset(to, FILL, sizeof(to));
+	assert_true(copy_gather_far(out, list, count, length));
+	for (int i = 0; i < count; at += list[i++].iov_len)
+		assert_memory_equal(out + at, list[i].iov_base, list[i].iov_len);
+	assert_int_equal(at, length);
+	for (const uint8_t *p = to; p < out; p++)
+		assert_int_equal(*p, FILL);
+	for (const uint8_t *p = out + length; p < to + sizeof(to); p++)
+		assert_int_equal(*p, FILL);
+}
+
+static void any_alignment_and_length(void **state)
+{
+	static const size_t lengths[] = {1,
+					 100,
+					 STREAMING_LEAST - 1,
+					 STREAMING_LEAST,
+					 STREAMING_LEAST + 1,
+					 STREAMING_LEAST + 63,
+					 STREAMING_LEAST + 64,
+					 STREAMING_LEAST + 65,
+					 MOST};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
+		for (size_t shift = 0; shift < MARGIN; shift += 7) {
+			struct iovec whole = {from + (shift * 5) % MARGIN, lengths[i]};
+
+			check(&whole, 1, shift, lengths[i]);
+		}
+}
+
+static void any_segments(void **state)
+{
+	struct iovec list[] = {{from + 1, 1},	{from + 2, 0},
+			       {from + 77, 63}, {from + 5000, STREAMING_LEAST},
+			       {from, 65},	{from + 300, 1}};
+
+	(void)state;
+	check(list, 6, 3, 1 + 63 + STREAMING_LEAST + 65 + 1);
+	/* The last byte is a segment's only one, or not. */
+	check(list, 5, 60, 1 + 63 + STREAMING_LEAST + 65);
+}
+
+static void what_is_not_mapped(void **state)
+{
+	uint8_t *gone = mmap(NULL, STREAMING_LEAST, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct iovec list[] = {{from, STREAMING_LEAST}, {gone, STREAMING_LEAST}};
+
+	(void)state;
+	signal(SIGSEGV, SIG_DFL); /* with a mask of its own, which must not become ours */
+	guard_install();
+	assert_ptr_not_equal(gone, MAP_FAILED);
+	assert_false(copy_gather_far(to, list, 2, 2 * STREAMING_LEAST));
+	assert_false(copy_gather_far(gone, list, 1, STREAMING_LEAST));
+	munmap(gone, STREAMING_LEAST);
+	/* And on it goes. */
+	check(list, 1, 0, STREAMING_LEAST);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(any_alignment_and_length),
+		cmocka_unit_test(any_segments),
+		cmocka_unit_test(what_is_not_mapped),
+	};
+
+	fill_source();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
