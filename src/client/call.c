@@ -101,13 +101,16 @@ ssize_t packet_receive(int socket, void *data, size_t size, int *fds, int flags)
 /* The daemon answers within microseconds, or has much to do. */
 static ssize_t receive_reply(int socket, void *data, size_t size, int *fds)
 {
+	static soon_pause_t pause;
 	struct soon wait = {0};
-	ssize_t n;
 
-	do
-		n = packet_receive(socket, data, size, fds, MSG_DONTWAIT);
-	while (n == -EAGAIN && soon(&wait));
-	return n == -EAGAIN ? packet_receive(socket, data, size, fds, 0) : n;
+	while (soon(&wait, &pause)) {
+		ssize_t n = packet_receive(socket, data, size, fds, MSG_DONTWAIT);
+
+		if (n != -EAGAIN)
+			return n;
+	}
+	return packet_receive(socket, data, size, fds, 0);
 }
 
 int call(int socket, const void *request, size_t size, const int *fds, unsigned int fd_count,

@@ -6,10 +6,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/soon.h"
-
-enum { SHARED_MS = 100 };
-
 uint64_t now_ms(void)
 {
 	struct timespec t;
@@ -145,18 +141,14 @@ int loop_round(struct loop *loop, int limit_ms)
 	return n > 0 ? n : 0;
 }
 
-/* Who has asked something often asks the next thing at once. Where others want this processor, it
- * is better to be woken, and that stays so for some time. */
+/* Who has asked something often asks the next thing at once. */
 static int look(struct loop *loop)
 {
 	struct soon wait = {0};
-	int n;
+	int n = 0;
 
-	do
+	while (!n && !loop->stop && soon(&wait, &loop->pause))
 		n = loop_round(loop, 0);
-	while (!n && !loop->stop && now_ms() >= loop->shared_until_ms && soon(&wait));
-	if (!n && wait.shared)
-		loop->shared_until_ms = now_ms() + SHARED_MS;
 	return n;
 }
 

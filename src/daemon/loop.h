@@ -14,6 +14,7 @@
 #include <sys/epoll.h>
 
 #include "base/list.h"
+#include "base/soon.h"
 
 #define LOOP_BATCH 64
 
@@ -38,7 +39,7 @@ struct loop {
 	struct list timers;
 	struct epoll_event batch[LOOP_BATCH];
 	int batch_size;
-	uint64_t shared_until_ms; /* others want this processor: sleep without looking */
+	soon_pause_t pause; /* others want this processor: sleep without looking */
 };
 
 int loop_init(struct loop *loop);

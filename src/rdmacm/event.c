@@ -301,6 +301,7 @@ static int event_take(struct channel *channel, const struct proto_cm_event *pack
 /* One packet. Who waits in here is in the middle of a connection's steps, as a rule. */
 static ssize_t receive(int fd, void *packet, size_t size)
 {
+	static soon_pause_t pause;
 	struct soon wait = {0};
 	ssize_t n = recv(fd, packet, size, MSG_DONTWAIT);
 
@@ -312,7 +313,7 @@ static ssize_t receive(int fd, void *packet, size_t size)
 		errno = EAGAIN;
 		return -1;
 	}
-	while (n < 0 && errno == EAGAIN && soon(&wait))
+	while (n < 0 && errno == EAGAIN && soon(&wait, &pause))
 		n = recv(fd, packet, size, MSG_DONTWAIT);
 	return n < 0 && errno == EAGAIN ? recv(fd, packet, size, 0) : n;
 }
