@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/soon.h"
 #include "proto/proto.h"
 
 enum { ERRNO_MAX = 4095 };
@@ -98,21 +97,6 @@ ssize_t packet_receive(int socket, void *data, size_t size, int *fds, int flags)
 	return n;
 }
 
-/* The daemon answers within microseconds, or has much to do. */
-static ssize_t receive_reply(int socket, void *data, size_t size, int *fds)
-{
-	static soon_pause_t pause;
-	struct soon wait = {0};
-
-	while (soon(&wait, &pause)) {
-		ssize_t n = packet_receive(socket, data, size, fds, MSG_DONTWAIT);
-
-		if (n != -EAGAIN)
-			return n;
-	}
-	return packet_receive(socket, data, size, fds, 0);
-}
-
 int call(int socket, const void *request, size_t size, const int *fds, unsigned int fd_count,
 	 void *reply, size_t reply_size, int *reply_fds)
 {
@@ -123,7 +107,7 @@ int call(int socket, const void *request, size_t size, const int *fds, unsigned 
 
 	if (err)
 		return err == -EPIPE || err == -ECONNRESET ? -EIO : err;
-	ssize_t n = receive_reply(socket, packet, sizeof(packet), received);
+	ssize_t n = packet_receive(socket, packet, sizeof(packet), received, 0);
 
 	if (n == -EMFILE)
 		return (int)n;

@@ -141,26 +141,11 @@ int loop_round(struct loop *loop, int limit_ms)
 	return n > 0 ? n : 0;
 }
 
-/* Who has asked something often asks the next thing at once. */
-static int look(struct loop *loop)
-{
-	struct soon wait = {0};
-	int n = 0;
-
-	while (!n && !loop->stop && soon(&wait, &loop->pause))
-		n = loop_round(loop, 0);
-	return n;
-}
-
 int loop_run(struct loop *loop)
 {
 	int n = 0;
 
-	while (!loop->stop && n >= 0) {
-		if (n > 0)
-			n = look(loop);
-		if (n == 0 && !loop->stop)
-			n = loop_round(loop, time_left(loop));
-	}
+	while (!loop->stop && n >= 0)
+		n = loop_round(loop, time_left(loop));
 	return n < 0 ? n : 0;
 }

@@ -14,7 +14,6 @@
 #include <sys/epoll.h>
 
 #include "base/list.h"
-#include "base/soon.h"
 
 #define LOOP_BATCH 64
 
@@ -39,14 +38,12 @@ struct loop {
 	struct list timers;
 	struct epoll_event batch[LOOP_BATCH];
 	int batch_size;
-	soon_pause_t pause; /* others want this processor: sleep without looking */
 };
 
 int loop_init(struct loop *loop);
 void loop_fini(struct loop *loop);
 
-/* Runs until loop->stop. After each batch it looks for some microseconds before it sleeps (soon.h).
- * 0 or the -errno of a broken epoll. */
+/* Runs until loop->stop. 0 or the -errno of a broken epoll. */
 int loop_run(struct loop *loop);
 /* Waits for events, `limit_ms` at most, and handles a batch of them. Their number or -errno. */
 int loop_round(struct loop *loop, int limit_ms);

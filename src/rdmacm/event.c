@@ -12,7 +12,6 @@
  */
 #include "rdmacm/rdmacm.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -20,7 +19,6 @@
 
 #include "abi/marshall.h"
 #include "base/log.h"
-#include "base/soon.h"
 
 /* ------------------------------------------------------------------ channels */
 
@@ -298,31 +296,11 @@ static int event_take(struct channel *channel, const struct proto_cm_event *pack
 	return 1;
 }
 
-/* One packet. Who waits in here is in the middle of a connection's steps, as a rule. */
-static ssize_t receive(int fd, void *packet, size_t size)
-{
-	static soon_pause_t pause;
-	struct soon wait = {0};
-	ssize_t n = recv(fd, packet, size, MSG_DONTWAIT);
-
-	if (n >= 0 || errno != EAGAIN)
-		return n;
-	int flags = fcntl(fd, F_GETFL);
-
-	if (flags >= 0 && flags & O_NONBLOCK) {
-		errno = EAGAIN;
-		return -1;
-	}
-	while (n < 0 && errno == EAGAIN && soon(&wait, &pause))
-		n = recv(fd, packet, size, MSG_DONTWAIT);
-	return n < 0 && errno == EAGAIN ? recv(fd, packet, size, 0) : n;
-}
-
 static int get(struct channel *channel, struct event **out)
 {
 	for (;;) {
 		struct proto_cm_event packet;
-		ssize_t n = receive(channel->pub.fd, &packet, sizeof(packet));
+		ssize_t n = recv(channel->pub.fd, &packet, sizeof(packet), 0);
 
 		if (n < 0)
 			return errno == ECONNRESET ? -ENODEV : -errno;
