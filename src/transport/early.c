@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "base/cpu.h"
-
 enum { PAYLOAD_BYTES = 1 << 19, WORD = 64 };
 
 /* At every MTU: all places with their payloads. */

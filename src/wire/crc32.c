@@ -11,7 +11,6 @@
 #include <endian.h>
 #include <isa-l/crc.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <string.h>
 #include <time.h>
 
