@@ -15,14 +15,16 @@
 #include "client/call.h"
 #include "client/start.h"
 
+struct packet {
+	struct ib_uverbs_cmd_hdr header;
+	uint8_t body[512];
+};
+
 static int exchange(struct daemon_conn *conn, uint32_t command, const void *body, size_t size,
 		    const int *fds, unsigned int fd_count, void *reply, size_t reply_size,
 		    int *reply_fds)
 {
-	struct {
-		struct ib_uverbs_cmd_hdr header;
-		uint8_t body[512];
-	} request;
+	struct packet request;
 
 	if (size > sizeof(request.body) || size % 4)
 		return -EINVAL;
@@ -62,6 +64,20 @@ static int simple(struct daemon_conn *conn, uint32_t command, const void *body, 
 	if (calls)
 		calls->leave(owner);
 	return err;
+}
+
+/* Not answered; without a daemon there is nothing that it could end. */
+static void post(struct daemon_conn *conn, uint32_t command, const void *body, size_t size)
+{
+	struct packet request = {.header = {.command = command | PROTO_POSTED}};
+
+	memcpy(request.body, body, size);
+	size += sizeof(request.header);
+	request.header.in_words = size / 4;
+	pthread_mutex_lock(&conn->lock);
+	if (conn->fd >= 0)
+		packet_send(conn->fd, &request, size, NULL, 0, 0);
+	pthread_mutex_unlock(&conn->lock);
 }
 
 static int conn_open(struct daemon_conn *conn, const char *node)
@@ -368,11 +384,11 @@ int daemon_create_channel(struct daemon_conn *conn, uint32_t *handle)
 	return err;
 }
 
-int daemon_destroy_channel(struct daemon_conn *conn, uint32_t handle)
+void daemon_destroy_channel(struct daemon_conn *conn, uint32_t handle)
 {
 	const struct proto_handle body = {.handle = handle};
 
-	return simple(conn, PROTO_DESTROY_CHANNEL, &body, sizeof(body), NULL, 0);
+	post(conn, PROTO_DESTROY_CHANNEL, &body, sizeof(body));
 }
 
 int daemon_create_cq(struct daemon_conn *conn, uint32_t cqe, int64_t channel, uint32_t comp_vector,
@@ -389,6 +405,14 @@ int daemon_create_cq(struct daemon_conn *conn, uint32_t cqe, int64_t channel, ui
 	return err;
 }
 
+int daemon_create_channel_cq(struct daemon_conn *conn, uint32_t cqe, uint32_t comp_vector,
+			     struct proto_create_channel_cq_resp *resp)
+{
+	const struct ib_uverbs_create_cq body = {.cqe = cqe, .comp_vector = comp_vector};
+
+	return simple(conn, PROTO_CREATE_CHANNEL_CQ, &body, sizeof(body), resp, sizeof(*resp));
+}
+
 int daemon_resize_cq(struct daemon_conn *conn, uint32_t handle, uint32_t cqe)
 {
 	const struct ib_uverbs_resize_cq body = {.cq_handle = handle, .cqe = cqe};
@@ -397,12 +421,11 @@ int daemon_resize_cq(struct daemon_conn *conn, uint32_t handle, uint32_t cqe)
 	return simple(conn, IB_USER_VERBS_CMD_RESIZE_CQ, &body, sizeof(body), &resp, sizeof(resp));
 }
 
-int daemon_destroy_cq(struct daemon_conn *conn, uint32_t handle)
+void daemon_destroy_cq(struct daemon_conn *conn, uint32_t handle)
 {
 	const struct ib_uverbs_destroy_cq body = {.cq_handle = handle};
-	struct ib_uverbs_destroy_cq_resp resp;
 
-	return simple(conn, IB_USER_VERBS_CMD_DESTROY_CQ, &body, sizeof(body), &resp, sizeof(resp));
+	post(conn, IB_USER_VERBS_CMD_DESTROY_CQ, &body, sizeof(body));
 }
 
 int daemon_create_qp(struct daemon_conn *conn, const struct ib_uverbs_create_qp *cmd,
@@ -411,12 +434,11 @@ int daemon_create_qp(struct daemon_conn *conn, const struct ib_uverbs_create_qp 
 	return simple(conn, IB_USER_VERBS_CMD_CREATE_QP, cmd, sizeof(*cmd), resp, sizeof(*resp));
 }
 
-int daemon_destroy_qp(struct daemon_conn *conn, uint32_t handle)
+void daemon_destroy_qp(struct daemon_conn *conn, uint32_t handle)
 {
 	const struct ib_uverbs_destroy_qp body = {.qp_handle = handle};
-	struct ib_uverbs_destroy_qp_resp resp;
 
-	return simple(conn, IB_USER_VERBS_CMD_DESTROY_QP, &body, sizeof(body), &resp, sizeof(resp));
+	post(conn, IB_USER_VERBS_CMD_DESTROY_QP, &body, sizeof(body));
 }
 
 int daemon_attach_mcast(struct daemon_conn *conn, uint32_t qp, const uint8_t gid[16], uint16_t lid)

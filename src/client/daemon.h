@@ -6,6 +6,10 @@
  * Threads: calls on one struct daemon_conn are serialized by its lock; different connections are
  * independent. Every function returns 0 (or what is said) or a negative errno; output parameters
  * are written only on success. A daemon that hangs up gives -EIO (logged once).
+ *
+ * What returns nothing is posted (PROTO_POSTED): the daemon gets it before the connection's later
+ * commands, and the caller doesn't wait. He knows that nothing uses the object; where there is no
+ * daemon, there is no object either.
  */
 #ifndef VERBENA_CLIENT_DAEMON_H
 #define VERBENA_CLIENT_DAEMON_H
@@ -104,18 +108,21 @@ int daemon_rereg_mr(struct daemon_conn *conn, uint32_t handle, uint32_t flags, u
 int daemon_dereg_mr(struct daemon_conn *conn, uint32_t handle);
 
 int daemon_create_channel(struct daemon_conn *conn, uint32_t *handle);
-int daemon_destroy_channel(struct daemon_conn *conn, uint32_t handle);
+void daemon_destroy_channel(struct daemon_conn *conn, uint32_t handle);
 
 /* `channel` is a handle, or -1. */
 int daemon_create_cq(struct daemon_conn *conn, uint32_t cqe, int64_t channel, uint32_t comp_vector,
 		     uint32_t *handle);
+/* Both at once. */
+int daemon_create_channel_cq(struct daemon_conn *conn, uint32_t cqe, uint32_t comp_vector,
+			     struct proto_create_channel_cq_resp *resp);
 int daemon_resize_cq(struct daemon_conn *conn, uint32_t handle, uint32_t cqe);
-int daemon_destroy_cq(struct daemon_conn *conn, uint32_t handle);
+void daemon_destroy_cq(struct daemon_conn *conn, uint32_t handle);
 
 /* `srq` is a handle, or -1. resp->qpn's upper bits are this process's slot. */
 int daemon_create_qp(struct daemon_conn *conn, const struct ib_uverbs_create_qp *cmd,
 		     struct ib_uverbs_create_qp_resp *resp);
-int daemon_destroy_qp(struct daemon_conn *conn, uint32_t handle);
+void daemon_destroy_qp(struct daemon_conn *conn, uint32_t handle);
 
 /* `gid` is a multicast one. 0, also when it is attached; -EINVAL it isn't of such a QP, or no such
  * group; -ENOMEM as many as there may be. Detaching: -EINVAL it isn't attached. */

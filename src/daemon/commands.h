@@ -26,7 +26,7 @@ command_fn command_alloc_pd, command_dealloc_pd, command_import_pd, command_unim
 command_fn command_reg_mr, command_rereg_mr, command_dereg_mr, command_query_mr;
 command_fn command_import_mr;
 /* cq.c */
-command_fn command_create_channel, command_destroy_channel;
+command_fn command_create_channel, command_destroy_channel, command_create_channel_cq;
 command_fn command_create_cq, command_resize_cq, command_destroy_cq;
 /* srq.c */
 command_fn command_create_srq, command_modify_srq, command_destroy_srq;

@@ -74,6 +74,8 @@ static void close_sent(const int *fds, unsigned int count)
 /* 0; -EAGAIN kept; else the connection is useless. Takes the reply's descriptors over. */
 static int send_reply(struct conn *conn, struct reply *reply)
 {
+	if (!reply->size) /* to what was posted */
+		return 0;
 	int err = packet_send(conn->watch.fd, reply->data, reply->size, reply->fds, reply->fd_count,
 			      MSG_DONTWAIT);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Completion channels and completion queues. The queues themselves are in the process. */
 #include <errno.h>
+#include <stdbool.h>
 
 #include "daemon/commands.h"
 #include "daemon/conn.h"
@@ -27,22 +28,17 @@ int command_destroy_channel(struct request *request, void *response)
 	return object_destroy_handle(request->conn->context, OBJECT_CHANNEL, body->handle);
 }
 
-int command_create_cq(struct request *request, void *response)
+static int check_cq(const struct ib_uverbs_create_cq *body)
+{
+	bool right = body->cqe && body->cqe <= LIMIT_CQE && body->comp_vector < LIMIT_COMP_VECTORS;
+
+	return right ? 0 : -EINVAL;
+}
+
+static int make_cq(struct request *request, struct channel *channel, struct cq **out)
 {
 	const struct ib_uverbs_create_cq *body = request->body;
-	struct ib_uverbs_create_cq_resp *resp = response;
-	struct context *context = request->conn->context;
-	struct channel *channel = NULL;
 	struct object *object;
-
-	if (!body->cqe || body->cqe > LIMIT_CQE || body->comp_vector >= LIMIT_COMP_VECTORS)
-		return -EINVAL;
-	if (body->comp_channel >= 0) {
-		channel = (struct channel *)object_find(context, OBJECT_CHANNEL,
-							(uint32_t)body->comp_channel);
-		if (!channel)
-			return -EINVAL;
-	}
 	int err = object_make(request, OBJECT_CQ, sizeof(struct cq), &object);
 
 	if (err)
@@ -54,8 +50,51 @@ int command_create_cq(struct request *request, void *response)
 	cq->channel = channel;
 	if (channel)
 		channel->object.users++;
-	resp->cq_handle = object->handle;
+	*out = cq;
+	return 0;
+}
+
+int command_create_cq(struct request *request, void *response)
+{
+	const struct ib_uverbs_create_cq *body = request->body;
+	struct ib_uverbs_create_cq_resp *resp = response;
+	struct channel *channel = NULL;
+	struct cq *cq;
+	int err = check_cq(body);
+
+	if (err)
+		return err;
+	if (body->comp_channel >= 0) {
+		channel = (struct channel *)object_find(request->conn->context, OBJECT_CHANNEL,
+							(uint32_t)body->comp_channel);
+		if (!channel)
+			return -EINVAL;
+	}
+	err = make_cq(request, channel, &cq);
+	if (err)
+		return err;
+	resp->cq_handle = cq->object.handle;
 	resp->cqe = cq->cqe;
+	return 0;
+}
+
+int command_create_channel_cq(struct request *request, void *response)
+{
+	struct proto_create_channel_cq_resp *resp = response;
+	struct object *channel;
+	struct cq *cq;
+	int err = check_cq(request->body);
+
+	if (!err)
+		err = object_make(request, OBJECT_CHANNEL, sizeof(struct channel), &channel);
+	if (err)
+		return err;
+	err = make_cq(request, (struct channel *)channel, &cq);
+	if (err) {
+		object_free(channel);
+		return err;
+	}
+	*resp = (struct proto_create_channel_cq_resp){channel->handle, cq->object.handle};
 	return 0;
 }
 

@@ -13,6 +13,7 @@
 #include "daemon/commands.h"
 #include "daemon/conn.h"
 #include "daemon/dispatch.h"
+#include "daemon/mcast.h"
 #include "daemon/process.h"
 #include "daemon/server.h"
 #include "proto/limits.h"
@@ -178,6 +179,7 @@ void device_refresh(struct device *device, const struct host_address *list, unsi
 	device->first.ifindex = if_nametoindex(device->first.ifname);
 	device->present = is_present(device);
 	refresh_port(device, first);
+	mcast_addresses_changed(device->server);
 	if (own && gids_update(&device->gids, &device->first, own, n) && !first)
 		tell(device, EVENT_GID_CHANGE);
 	free(own);

@@ -21,6 +21,7 @@ struct command {
 	uint16_t request_size, response_size; /* bytes, without the packet's headers */
 	uint8_t where, fds;		      /* fds: descriptors that may come along */
 	bool makes;			      /* an object: may come with struct proto_return */
+	bool ends;			      /* an object: may be posted */
 	/* Extended commands: how much of the response a client must at least have room for. */
 	uint16_t response_min;
 };
@@ -55,11 +56,11 @@ static const struct command commands[] = {
 	[IB_USER_VERBS_CMD_RESIZE_CQ] = {command_resize_cq, REQUEST(ib_uverbs_resize_cq),
 					 RESPONSE(ib_uverbs_resize_cq_resp)},
 	[IB_USER_VERBS_CMD_DESTROY_CQ] = {command_destroy_cq, REQUEST(ib_uverbs_destroy_cq),
-					  RESPONSE(ib_uverbs_destroy_cq_resp)},
+					  RESPONSE(ib_uverbs_destroy_cq_resp), .ends = true},
 	[IB_USER_VERBS_CMD_CREATE_QP] = {command_create_qp, REQUEST(ib_uverbs_create_qp),
 					 RESPONSE(ib_uverbs_create_qp_resp), .makes = true},
 	[IB_USER_VERBS_CMD_DESTROY_QP] = {command_destroy_qp, REQUEST(ib_uverbs_destroy_qp),
-					  RESPONSE(ib_uverbs_destroy_qp_resp)},
+					  RESPONSE(ib_uverbs_destroy_qp_resp), .ends = true},
 	/* Told anew by processes that return. */
 	[IB_USER_VERBS_CMD_ATTACH_MCAST] = {command_attach_mcast, REQUEST(ib_uverbs_attach_mcast),
 					    .makes = true},
@@ -73,7 +74,9 @@ static const struct command commands[] = {
 			  .where = ON_NEW, .fds = 4},
 	[PROTO_LINK] = {command_link, REQUEST(proto_link), .where = ON_PROCESS},
 	[PROTO_UNLINK] = {command_unlink, REQUEST(proto_unlink), .where = ON_PROCESS},
-	[PROTO_DESTROY_CHANNEL] = {command_destroy_channel, REQUEST(proto_handle)},
+	[PROTO_DESTROY_CHANNEL] = {command_destroy_channel, REQUEST(proto_handle), .ends = true},
+	[PROTO_CREATE_CHANNEL_CQ] = {command_create_channel_cq, REQUEST(ib_uverbs_create_cq),
+				     RESPONSE(proto_create_channel_cq_resp)},
 	[PROTO_QUERY_GID] = {command_query_gid, REQUEST(proto_query_gid),
 			     RESPONSE(proto_query_gid_resp)},
 	[PROTO_LIST_DEVICES] = {command_list_devices, RESPONSE(proto_list_devices_resp),
@@ -130,7 +133,7 @@ static int parse_legacy(struct request *r, const struct command *command, const 
 	memcpy(&header, packet, sizeof(header));
 	if ((size_t)header.in_words * 4 != size || size < sizeof(header) + command->request_size)
 		return -EINVAL;
-	if ((size_t)header.out_words * 4 < command->response_size)
+	if ((size_t)header.out_words * 4 < command->response_size && !r->posted)
 		return -ENOSPC;
 	r->body = packet + sizeof(header);
 	r->size = command->request_size;
@@ -212,7 +215,8 @@ static int check_fds(const struct command *command, const int *fds)
 
 static int parse(struct request *r, const struct command **out, const uint8_t *packet, size_t size)
 {
-	const uint32_t known = IB_USER_VERBS_CMD_COMMAND_MASK | IB_USER_VERBS_CMD_FLAG_EXTENDED;
+	const uint32_t known =
+		IB_USER_VERBS_CMD_COMMAND_MASK | IB_USER_VERBS_CMD_FLAG_EXTENDED | PROTO_POSTED;
 	struct ib_uverbs_cmd_hdr header;
 
 	if (size < sizeof(header))
@@ -224,6 +228,9 @@ static int parse(struct request *r, const struct command **out, const uint8_t *p
 
 	if (!command)
 		return -EOPNOTSUPP;
+	if (header.command & PROTO_POSTED && !command->ends)
+		return -EINVAL;
+	r->posted = header.command & PROTO_POSTED;
 	int err = header.command & IB_USER_VERBS_CMD_FLAG_EXTENDED
 			  ? parse_extended(r, command, packet, size)
 			  : parse_legacy(r, command, packet, size);
@@ -238,6 +245,13 @@ static int parse(struct request *r, const struct command **out, const uint8_t *p
 	return err;
 }
 
+static void fill_reply(struct reply *reply, const struct request *request)
+{
+	reply->size = sizeof(struct proto_reply) + request->response_size;
+	reply->fd_count = request->reply_fd_count;
+	memcpy(reply->fds, request->reply_fds, sizeof(reply->fds));
+}
+
 bool dispatch(struct conn *conn, const void *packet, size_t size, int *fds, struct reply *reply)
 {
 	struct request request = {.conn = conn, .fds = fds};
@@ -247,21 +261,17 @@ bool dispatch(struct conn *conn, const void *packet, size_t size, int *fds, stru
 	if (err) {
 		complain(conn->user, "process %d sent a request of %zu bytes that isn't right: %s",
 			 conn->pid, size, strerror(-err));
-		reply_error(reply, err);
-		return true;
+	} else {
+		memset(reply->data + sizeof(struct proto_reply), 0, command->response_size);
+		err = command->run(&request, reply->data + sizeof(struct proto_reply));
 	}
 	_Static_assert(sizeof(struct proto_list_devices_resp) + sizeof(struct proto_reply) <=
 			       PROTO_MAX_MESSAGE,
 		       "the largest response fits a packet");
-	reply_error(reply, 0);
-	memset(reply->data + sizeof(struct proto_reply), 0, command->response_size);
-	err = command->run(&request, reply->data + sizeof(struct proto_reply));
-	if (err) {
-		reply_error(reply, err);
-		return !request.later;
-	}
-	reply->size = sizeof(struct proto_reply) + request.response_size;
-	reply->fd_count = request.reply_fd_count;
-	memcpy(reply->fds, request.reply_fds, sizeof(reply->fds));
-	return true;
+	reply_error(reply, err);
+	if (request.posted)
+		reply->size = 0;
+	else if (!err)
+		fill_reply(reply, &request);
+	return !request.later;
 }

@@ -29,6 +29,7 @@ struct request {
 	/* Set by a command that answers with descriptors; closed after sending. */
 	int reply_fds[PROTO_MAX_FDS];
 	unsigned int reply_fd_count;
+	bool posted; /* nobody waits for an answer */
 	bool later; /* set by a command that can't be answered now: it comes again, see conn.h */
 };
 
@@ -40,7 +41,7 @@ struct reply {
 };
 
 /* Answers one packet. `fds`: see struct request; the caller closes what is left in it. Returns
- * whether there is an answer now. */
+ * whether there is an answer now; one of no bytes isn't sent. */
 bool dispatch(struct conn *conn, const void *packet, size_t size, int *fds, struct reply *reply);
 
 /* A reply that only says `result`. */

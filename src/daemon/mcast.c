@@ -48,8 +48,12 @@ static int table_make(struct mcast *mcast)
 	mcast->table = at;
 	mcast->table->magic = GROUPS_MAGIC;
 	mcast->table->version = GROUPS_VERSION;
-	if (getrandom(&mcast->table->seed, sizeof(mcast->table->seed), 0) < 0)
+	uint64_t random[2] = {0, (uintptr_t)at ^ (uint64_t)getpid()};
+
+	if (getrandom(random, sizeof(random), 0) != sizeof(random))
 		log_debug("no random seed for the table of groups");
+	mcast->table->seed = random[0];
+	atomic_store(&mcast->table->addresses, random[1] | 1);
 	return 0;
 }
 
@@ -88,6 +92,12 @@ int mcast_table(const struct server *server)
 	int fd = fcntl(server->mcast->fd, F_DUPFD_CLOEXEC, 0);
 
 	return fd < 0 ? -errno : fd;
+}
+
+void mcast_addresses_changed(struct server *server)
+{
+	if (server->mcast)
+		atomic_fetch_add(&server->mcast->table->addresses, 2); /* never 0 */
 }
 
 void mcast_settle(struct server *server)

@@ -81,6 +81,8 @@ void mcast_close(struct server *server);
 int mcast_table(const struct server *server);
 /* Processes of the last daemon may have come back or ended: says in the table when all have. */
 void mcast_settle(struct server *server);
+/* The table says so. Every change of what PROTO_ROUTE answers of the host's own addresses. */
+void mcast_addresses_changed(struct server *server);
 /* Interfaces or addresses have changed. */
 void mcast_refresh(struct server *server);
 

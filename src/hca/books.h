@@ -8,7 +8,7 @@
  * threads may have one at a time. Returning needs that nobody has: so the lists and the daemon
  * agree then, and an object that is being made or ended is wholly there or not at all.
  * An entry may be nested. No lock of hca.h's list may be held when the outermost one begins, except
- * the public mutex of a CQ.
+ * the public mutex of a CQ and channel.first.
  *
  * A command that finds the daemon gone returns to the next one and is sent again, within its entry
  * (handles stay the same, so what it names is still right).

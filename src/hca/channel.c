@@ -17,37 +17,24 @@ static struct channel *channel_of(struct ibv_comp_channel *ibv)
 	return container_of(ibv, struct channel, ibv);
 }
 
-static int register_channel(struct channel *channel, struct context *context)
-{
-	books_enter(context->hca);
-	int err = daemon_create_channel(&context->conn, &channel->handle);
-
-	if (!err)
-		books_add(context, HELD_CHANNEL, &channel->held);
-	books_leave(context->hca);
-	return err;
-}
-
-struct ibv_comp_channel *channel_create(struct ibv_context *context)
+struct ibv_comp_channel *channel_create(struct ibv_context *ibv)
 {
 	struct channel *channel = calloc(1, sizeof(*channel));
+	struct context *context = context_of(ibv);
 	int err = channel ? event_queue_init(&channel->queue) : -ENOMEM;
 
-	if (err)
-		goto out_free;
-	err = register_channel(channel, context_of(context));
-	if (err)
-		goto out_queue;
-	channel->ibv.context = context;
+	if (err) {
+		free(channel);
+		errno = -err;
+		return NULL;
+	}
+	pthread_mutex_init(&channel->first, NULL);
+	channel->ibv.context = ibv;
 	channel->ibv.fd = channel->queue.fd;
+	books_enter(context->hca);
+	books_add(context, HELD_CHANNEL, &channel->held);
+	books_leave(context->hca);
 	return &channel->ibv;
-
-out_queue:
-	event_queue_destroy(&channel->queue);
-out_free:
-	free(channel);
-	errno = -err;
-	return NULL;
 }
 
 int channel_destroy(struct ibv_comp_channel *ibv)
@@ -63,15 +50,10 @@ int channel_destroy(struct ibv_comp_channel *ibv)
 	struct context *context = context_of(ibv->context);
 
 	books_enter(context->hca);
-	int err = daemon_destroy_channel(&context->conn, channel->handle);
-
-	if (err == -EIO) /* without a daemon there is nothing left there to destroy */
-		err = 0;
-	if (!err)
-		books_drop(context, &channel->held);
+	if (channel->registered)
+		daemon_destroy_channel(&context->conn, channel->handle);
+	books_drop(context, &channel->held);
 	books_leave(context->hca);
-	if (err)
-		return -err;
 	event_queue_destroy(&channel->queue);
 	free(channel);
 	return 0;

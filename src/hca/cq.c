@@ -274,13 +274,30 @@ static void channel_count(struct ibv_comp_channel *channel, int change)
 	pthread_mutex_unlock(&channel->context->mutex);
 }
 
-static int register_cq(struct cq *cq, int64_t channel)
+/* The channel's first CQ: the daemon learns of both. */
+static int create_both(struct cq *cq, struct channel *channel)
+{
+	struct proto_create_channel_cq_resp resp;
+	int err = daemon_create_channel_cq(&cq->context->conn, cq->depth, cq->comp_vector, &resp);
+
+	if (err)
+		return err;
+	channel->handle = resp.channel;
+	channel->registered = true;
+	cq->handle = resp.cq;
+	return 0;
+}
+
+static int register_on(struct cq *cq, struct channel *channel)
 {
 	struct hca *hca = cq->context->hca;
 
 	books_enter(hca);
-	int err = daemon_create_cq(&cq->context->conn, cq->depth, channel, cq->comp_vector,
-				   &cq->handle);
+	int err = channel && !channel->registered
+			  ? create_both(cq, channel)
+			  : daemon_create_cq(&cq->context->conn, cq->depth,
+					     channel ? (int64_t)channel->handle : -1,
+					     cq->comp_vector, &cq->handle);
 
 	if (!err) {
 		cq->ibv.handle = cq->handle;
@@ -290,9 +307,21 @@ static int register_cq(struct cq *cq, int64_t channel)
 	return err;
 }
 
+static int register_cq(struct cq *cq)
+{
+	struct channel *channel = cq->ibv.channel ? cq_channel(cq) : NULL;
+
+	if (!channel)
+		return register_on(cq, NULL);
+	pthread_mutex_lock(&channel->first);
+	int err = register_on(cq, channel);
+
+	pthread_mutex_unlock(&channel->first);
+	return err;
+}
+
 struct ibv_cq *cq_create(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
 {
-	int64_t channel = -1;
 	uint32_t places;
 	int err = -check_attributes(context, attr);
 
@@ -308,10 +337,8 @@ struct ibv_cq *cq_create(struct ibv_context *context, const struct ibv_cq_init_a
 	if (!o->cq.ring)
 		goto out_memory;
 	o->cq.mask = places - 1;
-	if (attr->channel)
-		channel = container_of(attr->channel, struct channel, ibv)->handle;
 	object_init(o, context, attr);
-	err = register_cq(&o->cq, channel);
+	err = register_cq(&o->cq);
 	if (err)
 		goto out_free;
 	channel_count(attr->channel, 1);
@@ -425,16 +452,12 @@ int cq_destroy(struct ibv_cq *ibv)
 	struct cq *cq = cq_of(ibv);
 	struct hca *hca = cq->context->hca;
 
+	if (atomic_load(&cq->users))
+		return EBUSY;
 	books_enter(hca);
-	int err = daemon_destroy_cq(&cq->context->conn, ibv->handle);
-
-	if (err == -EIO) /* without a daemon there is nothing left there to destroy */
-		err = 0;
-	if (!err)
-		books_drop(cq->context, &cq->held);
+	daemon_destroy_cq(&cq->context->conn, ibv->handle);
+	books_drop(cq->context, &cq->held);
 	books_leave(hca);
-	if (err)
-		return -err;
 	settle_events(cq);
 	channel_count(ibv->channel, -1);
 	pthread_mutex_destroy(&ibv->mutex);

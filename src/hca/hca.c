@@ -293,9 +293,16 @@ static void leave_qp(struct qp *qp)
 	qp->inbound_count = 0;
 }
 
+static void leave_channel(struct channel *channel)
+{
+	leave_queue(&channel->queue);
+	pthread_mutex_init(&channel->first, NULL);
+}
+
 static void leave_context(struct context *context)
 {
 	daemon_leave(&context->conn);
+	context->own_route = (struct own_route){0};
 	leave_queue(&context->async);
 	pthread_mutex_init(&context->verbs.context.mutex, NULL);
 	list_for_each(held, &context->held[HELD_CQ])
@@ -305,7 +312,7 @@ static void leave_context(struct context *context)
 	list_for_each(held, &context->held[HELD_QP])
 		leave_qp(container_of(held, struct qp, held));
 	list_for_each(held, &context->held[HELD_CHANNEL])
-		leave_queue(&container_of(held, struct channel, held)->queue);
+		leave_channel(container_of(held, struct channel, held));
 }
 
 static void leave_lists(struct hca *hca)

@@ -63,8 +63,12 @@ struct event {
 struct channel {
 	struct ibv_comp_channel ibv;
 	struct event_queue queue;
+	/* The daemon learns of it with its first CQ, in one round trip. Changes under `first`,
+	 * which is taken before an entry (books.h) begins, and within the entry. */
+	pthread_mutex_t first;
+	bool registered;
 	uint32_t handle;
-	struct list held;
+	struct list held; /* always in the books */
 };
 
 /* What a context holds at the daemon, users after what they use; see books.h. */
@@ -81,6 +85,14 @@ enum held_kind {
 
 /* ------------------------------------------------------------------ context, PD, MR, AH */
 
+/* What the daemon said last of an address of this host; see route.c. */
+struct own_route {
+	uint64_t addresses; /* mcast_addresses() of then; 0: nothing */
+	uint32_t sgid_index;
+	uint8_t dgid[16];
+	struct proto_route_resp at;
+};
+
 struct context {
 	struct verbs_context verbs; /* public part; ibv_context is its last member */
 	struct hca *hca;
@@ -89,7 +101,8 @@ struct context {
 	uint64_t token[2];     /* who knows it may share; cmd_fd says it */
 	int cmd_fd;	       /* a memory file: verbs_share.c */
 	struct event_queue async;
-	struct list node; /* on hca.contexts */
+	struct own_route own_route; /* under hca.lock */
+	struct list node;	    /* on hca.contexts */
 	struct list held[HELD_KINDS];
 };
 
@@ -166,6 +179,7 @@ struct cq {
 	_Atomic uint32_t head, tail; /* produced, consumed; free-running */
 	uint32_t handle;
 	uint32_t comp_vector;
+	_Atomic uint32_t users; /* QPs' sides that complete to it */
 	struct list held;
 	uint32_t comp_reported;	 /* events given out, under the channel's queue lock */
 	uint32_t async_reported; /* under the context's async queue lock */

@@ -111,6 +111,13 @@ void mcast_take_table(struct hca *hca, int fd)
 	unmap(gone);
 }
 
+uint64_t mcast_addresses(const struct hca *hca)
+{
+	const struct groups *table = hca->mcast ? atomic_load(&hca->mcast->table) : NULL;
+
+	return table ? atomic_load(&table->addresses) : 0;
+}
+
 /* Which processes have a member. False: none. */
 static bool find_processes(const struct mcast *mcast, const uint8_t gid[16],
 			   uint64_t slots[GROUPS_WORDS])

@@ -30,6 +30,10 @@ void mcast_unmake(struct hca *hca);
 /* The next daemon's table. Under hca.lock. */
 void mcast_take_table(struct hca *hca, int table);
 
+/* Changes with the host's addresses (struct groups.addresses); 0: nobody says so. Within an entry.
+ */
+uint64_t mcast_addresses(const struct hca *hca);
+
 /* ---- the program's calls: 0 or a positive errno */
 /* 0 also when it is attached; EINVAL the QP isn't of type UD, the GID no group; ENOMEM as many as
  * there may be. The LID has no meaning here. */

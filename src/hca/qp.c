@@ -187,6 +187,12 @@ static int register_qp(struct qp *qp)
 	return -err;
 }
 
+static void use_cqs(struct qp *qp, int change)
+{
+	atomic_fetch_add(&cq_of(qp->ibv.send_cq)->users, change);
+	atomic_fetch_add(&cq_of(qp->ibv.recv_cq)->users, change);
+}
+
 struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
 	struct qp *qp = NULL;
@@ -202,6 +208,7 @@ struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_qp_init_attr_ex
 		errno = err;
 		return NULL;
 	}
+	use_cqs(qp, 1);
 	/* A number's earlier owner left its epoch: records for it are not for us. */
 	qp->epoch = pub_qp_epoch(atomic_load(&qp->hca->pub->qp[qp->index].state)) + 1;
 	lock_take(&qp->hca->engine);
@@ -606,12 +613,10 @@ int qp_destroy(struct ibv_qp *ibv)
 	unpublish(qp);
 	wait_for_fetchers(qp, peer);
 	books_enter(qp->hca);
-	int err = daemon_destroy_qp(&qp->context->conn, qp->handle);
-
+	daemon_destroy_qp(&qp->context->conn, qp->handle);
 	books_drop(qp->context, &qp->held);
 	books_leave(qp->hca);
-	if (err) /* the daemon's bookkeeping is its own affair: here the QP is gone */
-		log_debug("QP 0x%x: verbenad says %s", ibv->qp_num, strerror(-err));
+	use_cqs(qp, -1);
 	cq_forget_qp(cq_of(ibv->send_cq), ibv->qp_num);
 	if (ibv->recv_cq != ibv->send_cq)
 		cq_forget_qp(cq_of(ibv->recv_cq), ibv->qp_num);

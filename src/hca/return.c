@@ -54,10 +54,10 @@ static int pd_again(struct daemon_conn *conn, struct list *held)
 
 static int channel_again(struct daemon_conn *conn, struct list *held)
 {
+	const struct channel *channel = container_of(held, struct channel, held);
 	uint32_t handle;
 
-	(void)held;
-	return daemon_create_channel(conn, &handle);
+	return channel->registered ? daemon_create_channel(conn, &handle) : 0;
 }
 
 static int cq_again(struct daemon_conn *conn, struct list *held)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Which carrier leads to a GID. No state: addresses come and go, and connecting is not a fast path.
+/*
+ * Which carrier leads to a GID. The daemon is asked, since addresses come and go. What it said last
+ * of an address of this host holds until the host's addresses change (struct own_route): who
+ * connects to its own host again and again spares the round trip.
  */
 #include "hca/route.h"
 
@@ -8,6 +11,8 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "hca/books.h"
+#include "hca/mcast.h"
 
 static void say_unreachable(const struct hca *hca, const struct ibv_global_route *grh)
 {
@@ -25,12 +30,58 @@ static void say_unreachable(const struct hca *hca, const struct ibv_global_route
 					 : "it isn't an address of this host");
 }
 
+static bool remembered(struct context *context, const struct proto_route *request,
+		       uint64_t addresses, struct proto_route_resp *at)
+{
+	const struct own_route *own = &context->own_route;
+
+	pthread_mutex_lock(&context->hca->lock);
+	bool yes = addresses && own->addresses == addresses &&
+		   own->sgid_index == request->sgid_index &&
+		   !memcmp(own->dgid, request->dgid, sizeof(own->dgid));
+
+	if (yes)
+		*at = own->at;
+	pthread_mutex_unlock(&context->hca->lock);
+	return yes;
+}
+
+/* `addresses` is from before the daemon was asked. */
+static void remember(struct context *context, const struct proto_route *request, uint64_t addresses,
+		     const struct proto_route_resp *at)
+{
+	struct own_route own = {
+		.addresses = addresses, .sgid_index = request->sgid_index, .at = *at};
+
+	memcpy(own.dgid, request->dgid, sizeof(own.dgid));
+	pthread_mutex_lock(&context->hca->lock);
+	context->own_route = own;
+	pthread_mutex_unlock(&context->hca->lock);
+}
+
+static int ask(struct context *context, const struct proto_route *request,
+	       struct proto_route_resp *at)
+{
+	int err = 0;
+
+	books_enter(context->hca);
+	uint64_t addresses = mcast_addresses(context->hca);
+
+	if (!remembered(context, request, addresses, at)) {
+		err = daemon_route(&context->conn, request, at);
+		if (!err && at->flags & PROTO_ROUTE_LOCAL && !route_is_wire(context->hca, at))
+			remember(context, request, addresses, at);
+	}
+	books_leave(context->hca);
+	return err;
+}
+
 int route_find(struct context *context, const struct ibv_global_route *grh, struct route *route)
 {
 	struct proto_route request = {.port = 1, .sgid_index = grh->sgid_index};
 
 	memcpy(request.dgid, grh->dgid.raw, sizeof(request.dgid));
-	int err = daemon_route(&context->conn, &request, &route->at);
+	int err = ask(context, &request, &route->at);
 
 	if (err) {
 		log_warn("GID index %u is empty (ibv_devinfo -v lists the GIDs)", grh->sgid_index);

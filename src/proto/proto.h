@@ -10,8 +10,10 @@
  * negative errno), then the kernel's response structure, then the response's udata; nothing
  * follows a negative result. Descriptors travel by SCM_RIGHTS beside the packet that names them.
  *
- * Requests of one connection are answered in order. Both sides run on one host and one ABI;
- * integers are in host order.
+ * Requests of one connection are answered in order. What only ends an object may be *posted*
+ * (PROTO_POSTED in the header's command): it is executed in its turn, too, but never answered.
+ * Whoever posts knows by himself that nothing speaks against it, and doesn't wait. Both sides run
+ * on one host and one ABI; integers are in host order.
  *
  * A process has one *process connection* (its first request is PROTO_ATTACH) and a connection
  * for each context that it opens (first request: GET_CONTEXT, with the process's cookie as
@@ -51,11 +53,22 @@ enum proto_command {
 	PROTO_UNLINK = 0x8a,	  /* process connection: struct proto_unlink */
 	PROTO_ROUTE = 0x8b,	  /* context: struct proto_route */
 	PROTO_IMPORT_MR = 0x8c,	  /* context: struct proto_import_mr, a region of another process */
+	PROTO_CREATE_CHANNEL_CQ = 0x8d, /* context: struct ib_uverbs_create_cq; see below */
 };
+
+/* A bit of ib_uverbs_cmd_hdr.command, and of rdma_ucm_cmd_hdr.cmd, that the kernel doesn't use. */
+#define PROTO_POSTED 0x40000000u
 
 struct proto_reply {
 	int32_t result;
 	uint32_t reserved;
+};
+
+/* PROTO_CREATE_CHANNEL_CQ: CREATE_COMP_CHANNEL, and CREATE_CQ on that channel (the request's
+ * `comp_channel` has no meaning), in one round trip. Both or none. */
+struct proto_create_channel_cq_resp {
+	uint32_t channel;
+	uint32_t cq;
 };
 
 #define PROTO_ATTACH_FDS 3u /* table, doorbell, regions; with PROTO_ATTACH_RETURN then the park */

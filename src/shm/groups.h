@@ -14,6 +14,10 @@
  * datagram for a group that its receiver isn't attached to is dropped by the receiver. A place that
  * changes its group has a GID meanwhile that no group has.
  *
+ * Beside the groups stands a number that changes with the host's addresses (`addresses`): what the
+ * daemon said of its own addresses (PROTO_ROUTE) holds as long as the number stays. It is read
+ * before the daemon is asked. A new table begins with a random one.
+ *
  * The next daemon makes a new table, which lacks those who haven't returned yet, until it says
  * `settled`: until then senders take the old one as well.
  */
@@ -27,7 +31,7 @@
 #include "proto/limits.h"
 
 #define GROUPS_MAGIC 0x766267726f757073ull
-#define GROUPS_VERSION 1u
+#define GROUPS_VERSION 2u
 
 /* Twice as many places as there may be groups: the buckets fill unevenly. */
 enum { GROUPS_WAYS = 64, GROUPS_BUCKETS = 2 * LIMIT_MCAST_GROUPS / GROUPS_WAYS };
@@ -46,6 +50,7 @@ struct groups {
 	uint32_t version;
 	_Atomic uint32_t settled; /* all processes of the last daemon are back, or have ended */
 	uint64_t seed;		  /* random: nobody chooses GIDs that fall into one bucket */
+	_Atomic uint64_t addresses;
 	_Alignas(4096) struct groups_gid gid[GROUPS_PLACES];
 	_Alignas(4096) struct groups_slots slots[GROUPS_PLACES];
 };

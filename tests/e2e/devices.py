@@ -5,6 +5,7 @@
 Runs in a network namespace of its own, with two veth interfaces, whose other ends are cables that can
 be pulled.
 """
+import errno
 import ipaddress
 import os
 import re
@@ -194,6 +195,28 @@ def common_device(stage):
     watch.wait(5 * SLOW)
 
 
+def own_address(stage):
+    """Whether an address is the host's own is known without asking again, but not for too long."""
+    def says(*errors):
+        words = [str(error) for error in errors]
+        require(poll_until(lambda: re.findall(r"^(\d+)$", probe.output(), re.M) == words, 10),
+                f"not {words}:\n{tail(probe.output())}")
+
+    address = ("203.0.113.9/32", "dev", "veba")
+    ip("address", "add", *address)
+    require(poll_until(lambda: "203.0.113.9" in str(stage.status()["devices"][0]["gids"]), 10),
+            "no GID of the new address")
+    probe = stage.start(os.path.join(BUILD, "tests", "e2e", "own_route"), "203.0.113.9")
+    says(0, 0)
+    ip("address", "del", *address)
+    says(0, 0, errno.EHOSTUNREACH)
+    ip("address", "add", *address)
+    says(0, 0, errno.EHOSTUNREACH, 0)
+    probe.kill(15)
+    probe.wait(5 * SLOW)
+    ip("address", "del", *address)
+
+
 def lonely_device(stage):
     """A host without a network: the device is up, for this host."""
     info = devinfo(stage, "verbena0")
@@ -229,6 +252,7 @@ def main():
     with Stage() as stage:
         daemon = start_daemon(stage, "")
         suite.case("the device of all interfaces", common_device, stage)
+        suite.case("an address of the host's comes and goes", own_address, stage)
         end_daemon(daemon)
     for name in MACS:
         ip("link", "set", name, "down")

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -95,6 +96,7 @@ static const struct known on_context[] = {
 	ROW(PROTO_ROUTE, proto_route, proto_route_resp),
 	ROW(PROTO_QUERY_MR, proto_handle, proto_query_mr_resp),
 	ROW(PROTO_IMPORT_MR, proto_import_mr, proto_import_mr_resp),
+	ROW(PROTO_CREATE_CHANNEL_CQ, ib_uverbs_create_cq, proto_create_channel_cq_resp),
 };
 #define ON_CONTEXT (sizeof(on_context) / sizeof(on_context[0]))
 
@@ -341,6 +343,75 @@ static void handles_in_order(const struct set *s, uint32_t handles[DESTROYERS])
 	const uint32_t list[DESTROYERS] = {s->ah, s->qp, s->srq, s->mr, s->cq, s->channel, s->pd};
 
 	memcpy(handles, list, sizeof(list));
+}
+
+/* Nothing is answered: what is answered next is the next request. */
+static void post(int fd, uint32_t command, uint32_t handle)
+{
+	const struct {
+		struct ib_uverbs_cmd_hdr header;
+		uint32_t words[4];
+	} early = {{.command = command | PROTO_POSTED, .in_words = 6}, {handle}},
+	  late = {{.command = command | PROTO_POSTED, .in_words = 6}, {0, 0, handle}};
+	bool is_late =
+		command == IB_USER_VERBS_CMD_DESTROY_CQ || command == IB_USER_VERBS_CMD_DESTROY_QP;
+
+	assert_int_equal(raw_send(fd, is_late ? &late : &early, sizeof(early), NULL, 0), 0);
+}
+
+static void posted_is_done_and_not_answered(void **state)
+{
+	struct set s = make_set(ctx);
+
+	(void)state;
+	/* One in use stays, and what isn't there does no harm. */
+	post(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, s.cq);
+	post(ctx, PROTO_DESTROY_CHANNEL, s.channel);
+	post(ctx, IB_USER_VERBS_CMD_DESTROY_QP, 0xffffff);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, s.cq), -EBUSY);
+	assert_int_equal(raw_destroy(ctx, PROTO_DESTROY_CHANNEL, s.channel), -EBUSY);
+	post(ctx, IB_USER_VERBS_CMD_DESTROY_QP, s.qp);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_QP, s.qp), -EINVAL);
+	post(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, s.cq);
+	post(ctx, PROTO_DESTROY_CHANNEL, s.channel);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, s.cq), -EINVAL);
+	assert_int_equal(raw_destroy(ctx, PROTO_DESTROY_CHANNEL, s.channel), -EINVAL);
+	/* What makes an object is answered always, and so is what may fail. */
+	assert_int_equal(send_words(ctx, IB_USER_VERBS_CMD_CREATE_CQ | PROTO_POSTED, 40, 10, 4),
+			 -EINVAL);
+	assert_int_equal(send_words(ctx, IB_USER_VERBS_CMD_DEALLOC_PD | PROTO_POSTED, 12, 3, 0),
+			 -EINVAL);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_AH, s.ah), 0);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_SRQ, s.srq), 0);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEREG_MR, s.mr), 0);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEALLOC_PD, s.pd), 0);
+}
+
+static void channel_with_its_first_cq(void **state)
+{
+	struct ib_uverbs_create_cq body = {.cqe = 16, .comp_channel = -1};
+	struct proto_create_channel_cq_resp resp;
+
+	(void)state;
+	assert_int_equal(
+		raw_call(ctx, PROTO_CREATE_CHANNEL_CQ, &body, sizeof(body), &resp, sizeof(resp)),
+		0);
+	uint32_t other = raw_cq(ctx, (int32_t)resp.channel);
+
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, resp.cq), 0);
+	assert_int_equal(raw_destroy(ctx, PROTO_DESTROY_CHANNEL, resp.channel), -EBUSY);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, other), 0);
+	assert_int_equal(raw_destroy(ctx, PROTO_DESTROY_CHANNEL, resp.channel), 0);
+	/* None without the other. */
+	body.cqe = LIMIT_CQE + 1;
+	assert_int_equal(
+		raw_call(ctx, PROTO_CREATE_CHANNEL_CQ, &body, sizeof(body), &resp, sizeof(resp)),
+		-EINVAL);
+	raw_expect_count(&server, "clients", 1);
+	json_t *resources = raw_ctl(&server, "{\"op\":\"resources\"}\n");
+
+	assert_int_equal(json_array_size(json_object_get(resources, "channel")), 0);
+	json_decref(resources);
 }
 
 static void in_use_is_busy(void **state)
@@ -631,6 +702,8 @@ int main(void)
 		TEST(extended_query_device),
 		TEST(device_and_port),
 		TEST(gids),
+		TEST(posted_is_done_and_not_answered),
+		TEST(channel_with_its_first_cq),
 		TEST(in_use_is_busy),
 		TEST(srq_in_use_is_busy),
 		TEST(wrong_handles),

@@ -57,29 +57,27 @@ int daemon_resize_cq(struct daemon_conn *conn, uint32_t handle, uint32_t cqe)
 	return fakes.daemon_result;
 }
 
-int daemon_destroy_cq(struct daemon_conn *conn, uint32_t handle)
+int daemon_create_channel_cq(struct daemon_conn *conn, uint32_t cqe, uint32_t comp_vector,
+			     struct proto_create_channel_cq_resp *resp)
 {
-	(void)conn, (void)handle;
-	if (!fakes.daemon_result)
-		fakes.daemon_cqs--;
-	return fakes.daemon_result;
-}
-
-int daemon_create_channel(struct daemon_conn *conn, uint32_t *handle)
-{
-	(void)conn;
+	(void)conn, (void)cqe, (void)comp_vector;
 	if (fakes.daemon_result)
 		return fakes.daemon_result;
-	*handle = ++fakes.daemon_channels;
+	resp->channel = ++fakes.daemon_channels;
+	resp->cq = ++fakes.daemon_cqs;
 	return 0;
 }
 
-int daemon_destroy_channel(struct daemon_conn *conn, uint32_t handle)
+void daemon_destroy_cq(struct daemon_conn *conn, uint32_t handle)
 {
 	(void)conn, (void)handle;
-	if (!fakes.daemon_result)
-		fakes.daemon_channels--;
-	return fakes.daemon_result;
+	fakes.daemon_cqs--;
+}
+
+void daemon_destroy_channel(struct daemon_conn *conn, uint32_t handle)
+{
+	(void)conn, (void)handle;
+	fakes.daemon_channels--;
 }
 
 struct ibv_context *fake_open(void)

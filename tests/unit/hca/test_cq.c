@@ -324,9 +324,10 @@ static void busy_things_stay(void **state)
 
 	(void)state;
 	assert_int_equal(channel_destroy(channel), EBUSY);
-	fakes.daemon_result = -EBUSY;
+	atomic_store(&cq->users, 1);
 	assert_int_equal(cq_destroy(&cq->ibv), EBUSY);
-	fakes.daemon_result = 0;
+	assert_int_equal(fakes.daemon_cqs, 1);
+	atomic_store(&cq->users, 0);
 	cq_req_notify(&cq->ibv, 0);
 	end(cq); /* still armed, with an event that nobody will read: */
 	cq = fake_cq(context, 2, channel);
