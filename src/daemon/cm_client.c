@@ -215,6 +215,7 @@ static const struct {
 	uint16_t size, least; /* bytes of the request's structure */
 	uint16_t response_size;
 	bool more; /* something may follow it */
+	bool postable;
 } commands[] = {
 	[RDMA_USER_CM_CMD_CREATE_ID] = {cm_command_create_id, BODY(rdma_ucm_create_id),
 					RESPONSE(rdma_ucm_create_id_resp)},
@@ -225,7 +226,8 @@ static const struct {
 	[RDMA_USER_CM_CMD_LISTEN] = {cm_command_listen, BODY(rdma_ucm_listen)},
 	[RDMA_USER_CM_CMD_ACCEPT] = {cm_command_accept, BODY_SINCE(rdma_ucm_accept, ece)},
 	[RDMA_USER_CM_CMD_REJECT] = {cm_command_reject, BODY(rdma_ucm_reject)},
-	[RDMA_USER_CM_CMD_DISCONNECT] = {cm_command_disconnect, BODY(rdma_ucm_disconnect)},
+	[RDMA_USER_CM_CMD_DISCONNECT] = {cm_command_disconnect, BODY(rdma_ucm_disconnect),
+					 .postable = true},
 	[RDMA_USER_CM_CMD_INIT_QP_ATTR] = {cm_command_init_qp_attr, BODY(rdma_ucm_init_qp_attr),
 					   RESPONSE(ib_uverbs_qp_attr)},
 	[RDMA_USER_CM_CMD_SET_OPTION] = {cm_command_set_option, BODY(rdma_ucm_set_option),
@@ -262,10 +264,16 @@ static int parse(struct cm_request *r, uint32_t *number, const uint8_t *packet, 
 		return -EINVAL;
 	memcpy(&header, packet, sizeof(header));
 	size -= sizeof(header);
+	bool posted = header.cmd & PROTO_POSTED;
+
+	header.cmd &= ~PROTO_POSTED;
 	if (header.in != size || size > PROTO_CM_MAX_MESSAGE)
 		return -EINVAL;
 	if (header.cmd >= sizeof(commands) / sizeof(commands[0]) || !commands[header.cmd].run)
 		return -EOPNOTSUPP;
+	if (posted && !commands[header.cmd].postable)
+		return -EINVAL;
+	r->posted = posted;
 	if (!r->client->said_hello && header.cmd != PROTO_CM_HELLO)
 		return -EINVAL;
 	size_t whole = commands[header.cmd].size;
@@ -301,16 +309,15 @@ bool cm_dispatch(struct conn *conn, const void *packet, size_t size, int *fds, s
 	if (err) {
 		complain(conn->user, "process %d sent a request of %zu bytes that isn't right: %s",
 			 conn->pid, size, strerror(-err));
-		reply_error(reply, err);
-		return true;
+	} else {
+		memset(reply->data + sizeof(struct proto_reply), 0, RESPONSE_MAX);
+		err = commands[number].run(&request, reply->data + sizeof(struct proto_reply));
+		cm_service_run(conn->server->cm);
 	}
-	reply_error(reply, 0);
-	memset(reply->data + sizeof(struct proto_reply), 0, RESPONSE_MAX);
-	err = commands[number].run(&request, reply->data + sizeof(struct proto_reply));
-	if (err)
-		reply_error(reply, err);
-	else
+	reply_error(reply, err);
+	if (request.posted)
+		reply->size = 0;
+	else if (!err)
 		fill_reply(reply, &request);
-	cm_service_run(conn->server->cm);
 	return true;
 }

@@ -38,6 +38,7 @@ struct cm_request {
 	size_t room;	      /* bytes of response that the client takes */
 	size_t response_size; /* set by the table; a command may set another */
 	int reply_fd;	      /* to be sent and closed; -1: none */
+	bool posted;	      /* nobody waits for an answer */
 };
 
 typedef int cm_command(struct cm_request *request, void *response);

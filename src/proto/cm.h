@@ -10,6 +10,7 @@
  * follows a negative result.
  *
  * What differs from the kernel's, and why:
+ *   - DISCONNECT may be posted (PROTO_POSTED): nothing is answered then.
  *   - The first request is PROTO_CM_HELLO, which names the process by the cookie of PROTO_ATTACH if
  * it has one (a process may use the CM before it opens a device: 0, and again HELLO later).
  *   - PROTO_CM_CREATE_CHANNEL makes an event channel and brings its descriptor: a SOCK_SEQPACKET

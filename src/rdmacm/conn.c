@@ -44,22 +44,33 @@ __attribute__((constructor)) static void watch_forks(void)
 	pthread_atfork(NULL, NULL, after_fork_in_child);
 }
 
+struct packet {
+	struct rdma_ucm_cmd_hdr header;
+	uint8_t body[PROTO_CM_MAX_MESSAGE - sizeof(struct rdma_ucm_cmd_hdr)];
+};
+
+static int fill(struct packet *packet, uint32_t command, const void *body, size_t size,
+		size_t reply_size)
+{
+	if (size > sizeof(packet->body))
+		return -EINVAL;
+	packet->header = (struct rdma_ucm_cmd_hdr){command, size, reply_size};
+	if (size)
+		memcpy(packet->body, body, size);
+	return 0;
+}
+
 static int exchange_locked(uint32_t command, const void *body, size_t size, void *reply,
 			   size_t reply_size, int *fd)
 {
-	struct {
-		struct rdma_ucm_cmd_hdr header;
-		uint8_t body[PROTO_CM_MAX_MESSAGE - sizeof(struct rdma_ucm_cmd_hdr)];
-	} request;
+	struct packet request;
 	int fds[PROTO_MAX_FDS];
+	int err = fill(&request, command, body, size, reply_size);
 
-	if (size > sizeof(request.body))
-		return -EINVAL;
-	request.header = (struct rdma_ucm_cmd_hdr){command, size, reply_size};
-	if (size)
-		memcpy(request.body, body, size);
-	int err = call(conn.fd, &request, sizeof(request.header) + size, NULL, 0, reply, reply_size,
-		       fd ? fds : NULL);
+	if (err)
+		return err;
+	err = call(conn.fd, &request, sizeof(request.header) + size, NULL, 0, reply, reply_size,
+		   fd ? fds : NULL);
 
 	if (!err && fd) {
 		*fd = fds[0];
@@ -116,6 +127,21 @@ int cm_call(uint32_t generation, uint32_t command, const void *body, size_t size
 		disconnect_locked();
 		err = -ENODEV;
 	}
+	pthread_mutex_unlock(&conn.lock);
+	return err;
+}
+
+int cm_post(uint32_t generation, uint32_t command, const void *body, size_t size)
+{
+	struct packet packet;
+	int err = fill(&packet, command | PROTO_POSTED, body, size, 0);
+
+	if (err)
+		return err;
+	pthread_mutex_lock(&conn.lock);
+	if (conn.fd < 0 || conn.generation != generation ||
+	    packet_send(conn.fd, &packet, sizeof(packet.header) + size, NULL, 0, 0))
+		err = -ENODEV;
 	pthread_mutex_unlock(&conn.lock);
 	return err;
 }

@@ -235,15 +235,25 @@ EXPORT int rdma_notify(struct rdma_cm_id *pub, enum ibv_event_type event)
 
 /* ------------------------------------------------------------------ either side */
 
+/* Of a connection that was there it can't fail, whoever ended it meanwhile. */
+static int tell_disconnected(struct id *id)
+{
+	struct rdma_ucm_disconnect body = {.id = id->handle};
+
+	if (!id->established)
+		return cm_call(id->generation, RDMA_USER_CM_CMD_DISCONNECT, &body, sizeof(body),
+			       NULL, 0, NULL);
+	id->established = false;
+	return cm_post(id->generation, RDMA_USER_CM_CMD_DISCONNECT, &body, sizeof(body));
+}
+
 EXPORT int rdma_disconnect(struct rdma_cm_id *pub)
 {
 	struct id *id = id_of(pub);
-	struct rdma_ucm_disconnect body = {.id = id->handle};
 
 	qp_to_error(id);
 	id_forget_event(id);
-	int err = cm_call(id->generation, RDMA_USER_CM_CMD_DISCONNECT, &body, sizeof(body), NULL, 0,
-			  NULL);
+	int err = tell_disconnected(id);
 
 	return cm_result(err ? err : id_complete(id));
 }

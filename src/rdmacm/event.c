@@ -182,6 +182,7 @@ static bool responded(struct event *event, struct id *id)
 	if (err == -EALREADY)
 		return false;
 	event->pub.event = err ? RDMA_CM_EVENT_CONNECT_ERROR : RDMA_CM_EVENT_ESTABLISHED;
+	id->established = !err;
 	event->pub.status = err;
 	return true;
 }
@@ -207,6 +208,9 @@ static bool take_id_event(struct event *event, struct id *id, const struct proto
 		qp_learn(id, packet);
 		id->remote_ece = resp->ece;
 		return responded(event, id);
+	case RDMA_CM_EVENT_ESTABLISHED:
+		id->established = id->pub.qp_type != IBV_QPT_UD;
+		break;
 	case RDMA_CM_EVENT_REJECTED:
 	case RDMA_CM_EVENT_CONNECT_ERROR:
 	case RDMA_CM_EVENT_UNREACHABLE:

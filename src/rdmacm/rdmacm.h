@@ -57,6 +57,11 @@ static inline int cm_result(int err)
  */
 int cm_call(uint32_t generation, uint32_t command, const void *body, size_t size, void *reply,
 	    size_t reply_size, int *fd);
+/*
+ * A command that can't fail (PROTO_POSTED), so nobody waits for its answer: it is executed before
+ * the later ones. 0; -ENODEV as above.
+ */
+int cm_post(uint32_t generation, uint32_t command, const void *body, size_t size);
 /* The connection for something new; made when there is none. 0 or -errno. */
 int cm_connect(uint32_t *generation);
 
@@ -109,8 +114,9 @@ struct id {
 	struct object object;
 	uint32_t handle, generation;
 	struct device *device;
-	bool sync;	/* the channel is the id's own */
-	bool connected; /* accept() or connect() moved the QP: an error ends it */
+	bool sync;	  /* the channel is the id's own */
+	bool connected;	  /* accept() or connect() moved the QP: an error ends it */
+	bool established; /* the event said so, and the program hasn't disconnected since */
 	uint8_t initiator_depth, responder_resources;
 	struct rdma_ucm_ece local_ece, remote_ece;
 	bool ece_set;

@@ -21,6 +21,7 @@
 
 #include "daemon/cm_numbers.h"
 #include "proto/cm.h"
+#include "proto/proto.h"
 #include "raw.h"
 
 /* ------------------------------------------------------------------ a client */
@@ -903,6 +904,38 @@ static const struct {
 	{PROTO_CM_HELLO, sizeof(struct proto_cm_hello), 0, 0, 0},
 };
 
+/* DISCONNECT may be posted: done before the next request, and never answered. The others may not.
+ */
+static void test_posted(void **state)
+{
+	const struct rdma_ucm_cmd_hdr header = {.cmd = RDMA_USER_CM_CMD_DISCONNECT | PROTO_POSTED,
+						.in = sizeof(struct rdma_ucm_disconnect)};
+	uint8_t packet[sizeof(header) + sizeof(struct rdma_ucm_disconnect)];
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, 10);
+	establish(&p);
+	const struct rdma_ucm_disconnect body = {.id = p.active}, nobody = {.id = 0xffffff};
+
+	memcpy(packet, &header, sizeof(header));
+	memcpy(packet + sizeof(header), &nobody, sizeof(nobody));
+	assert_int_equal(raw_send(p.a.fd, packet, sizeof(packet), NULL, 0), 0);
+	memcpy(packet + sizeof(header), &body, sizeof(body));
+	assert_int_equal(raw_send(p.a.fd, packet, sizeof(packet), NULL, 0), 0);
+	assert_int_equal(expect(p.b.events, REPORT_DISCONNECTED, 0).uid, 2);
+	assert_int_equal(attr(&p.a, p.active, IBV_QPS_INIT).qp_state, IBV_QPS_INIT);
+	assert_int_equal(
+		cm(&p.a, RDMA_USER_CM_CMD_LISTEN | PROTO_POSTED, &body, sizeof(body), NULL, 0),
+		-EINVAL);
+	assert_int_equal(disconnect(&p.b, p.passive), 0);
+	assert_int_equal(expect(p.a.events, REPORT_DISCONNECTED, 0).uid, 1);
+	destroy(&p.a, p.active);
+	destroy(&p.b, p.passive);
+	destroy(&p.b, p.listens);
+	close_pair(&p);
+}
+
 static void test_lengths(void **state)
 {
 	uint8_t body[2048] = {0};
@@ -1321,18 +1354,31 @@ static void test_nothing_left(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_connection),   cmocka_unit_test(test_reject),
-		cmocka_unit_test(test_datagrams),    cmocka_unit_test(test_notify),
-		cmocka_unit_test(test_stale),	     cmocka_unit_test(test_backlog),
-		cmocka_unit_test(test_death),	     cmocka_unit_test(test_migrate),
-		cmocka_unit_test(test_many_events),  cmocka_unit_test(test_ports),
-		cmocka_unit_test(test_listeners),    cmocka_unit_test(test_lengths),
-		cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_handles),
-		cmocka_unit_test(test_hello),	     cmocka_unit_test(test_options),
-		cmocka_unit_test(test_groups),	     cmocka_unit_test(test_bad_groups),
-		cmocka_unit_test(test_group_events), cmocka_unit_test(test_nothing_left),
-		cmocka_unit_test(test_flood),	     cmocka_unit_test(test_death_between),
-		cmocka_unit_test(test_path),	     cmocka_unit_test(test_between_listeners),
+		cmocka_unit_test(test_connection),
+		cmocka_unit_test(test_reject),
+		cmocka_unit_test(test_posted),
+		cmocka_unit_test(test_datagrams),
+		cmocka_unit_test(test_notify),
+		cmocka_unit_test(test_stale),
+		cmocka_unit_test(test_backlog),
+		cmocka_unit_test(test_death),
+		cmocka_unit_test(test_migrate),
+		cmocka_unit_test(test_many_events),
+		cmocka_unit_test(test_ports),
+		cmocka_unit_test(test_listeners),
+		cmocka_unit_test(test_lengths),
+		cmocka_unit_test(test_unsupported),
+		cmocka_unit_test(test_handles),
+		cmocka_unit_test(test_hello),
+		cmocka_unit_test(test_options),
+		cmocka_unit_test(test_groups),
+		cmocka_unit_test(test_bad_groups),
+		cmocka_unit_test(test_group_events),
+		cmocka_unit_test(test_nothing_left),
+		cmocka_unit_test(test_flood),
+		cmocka_unit_test(test_death_between),
+		cmocka_unit_test(test_path),
+		cmocka_unit_test(test_between_listeners),
 	};
 
 	return cmocka_run_group_tests(tests, raw_server_start, raw_server_stop);
