@@ -119,6 +119,7 @@ int cm_call(uint32_t generation, uint32_t command, const void *body, size_t size
 {
 	int err = -ENODEV;
 
+	registry_pass();
 	pthread_mutex_lock(&conn.lock);
 	if (conn.fd >= 0 && conn.generation == generation)
 		err = exchange_locked(command, body, size, reply, reply_size, fd);
@@ -138,6 +139,7 @@ int cm_post(uint32_t generation, uint32_t command, const void *body, size_t size
 
 	if (err)
 		return err;
+	registry_pass();
 	pthread_mutex_lock(&conn.lock);
 	if (conn.fd < 0 || conn.generation != generation ||
 	    packet_send(conn.fd, &packet, sizeof(packet.header) + size, NULL, 0, 0))

@@ -100,6 +100,12 @@ void registry_wait(struct object *object);
 /* The object, with one more event to acknowledge; NULL: it is gone. */
 struct object *registry_get(uint64_t uid);
 void registry_put(struct object *object);
+/*
+ * What this thread wrote of an object is seen by whoever gets it from now on. The daemon stands
+ * between a command and its event, so that it is seen in any case; but that is an order which
+ * neither C nor a race detector knows of.
+ */
+void registry_pass(void);
 
 /* ------------------------------------------------------------------ id.c */
 

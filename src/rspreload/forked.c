@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,12 +27,14 @@ enum { COME_MS = 10000 }; /* for a client that was told where */
 
 bool fork_wanted(void)
 {
-	static int wanted = -1;
+	static _Atomic int known = -1;
+	int wanted = atomic_load_explicit(&known, memory_order_relaxed);
 
 	if (wanted < 0) {
 		const char *text = getenv("RDMAV_FORK_SAFE");
 
 		wanted = text && atoi(text) != 0;
+		atomic_store_explicit(&known, wanted, memory_order_relaxed);
 	}
 	return wanted > 0;
 }
