@@ -111,14 +111,17 @@ static uint32_t stored_icrc(const uint8_t *packet, uint32_t size)
  * A burst of ours has identifications 0, 1, 2, ..., and is likely to arrive as it was sent: that
  * one is tried first. Any other explains the ICRC too, see icrc.h.
  */
-static bool icrc_right(const struct net_from *from, const uint8_t *packet, uint32_t size,
-		       uint32_t place, uint16_t *id)
+static bool icrc_right(struct net_receiver *receiver, const struct net_from *from,
+		       const uint8_t *packet, uint32_t size, uint32_t place, uint16_t *id)
 {
+	const struct icrc_path *path = &from->ip;
+	struct net_begun *begun = &receiver->begun;
+
 	*id = (uint16_t)place;
-	if (place && icrc_packet(icrc_begin(&from->ip, size, *id), packet, size) ==
+	if (place && icrc_packet(net_begun(begun, path, size, place), packet, size) ==
 			     stored_icrc(packet, size))
 		return true;
-	return icrc_matches(&from->ip, packet, size, id);
+	return icrc_matches_begun(path, net_begun(begun, path, size, 0), packet, size, id);
 }
 
 /* For who watches, when it is known what became of the packet. */
@@ -156,7 +159,7 @@ static const char *judge(struct net_receiver *receiver, const struct net_from *f
 		receiver->counters.malformed[error]++;
 		return packet_error_name(error);
 	}
-	if (unlikely(!icrc_right(from, bytes, size, place, id))) {
+	if (unlikely(!icrc_right(receiver, from, bytes, size, place, id))) {
 		receiver->counters.bad_icrc++;
 		return "its ICRC is wrong";
 	}

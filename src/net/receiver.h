@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "net/begun.h"
 #include "net/tap.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
@@ -48,6 +49,7 @@ struct net_receiver {
 	int fd;
 	uint8_t *buffers;
 	bool many; /* the last look found more than a packet */
+	struct net_begun begun;
 	struct net_received counters;
 	_Atomic uint64_t *published; /* a copy of `counters` for others; NULL: nobody reads it */
 	net_tap_place tap;	     /* sees what arrived; NULL: nobody */
