@@ -17,6 +17,7 @@
 
 enum {
 	DATAGRAMS = 4, /* a system call: a burst or two; what waits longer waits in the kernel */
+	STREAM = 4,    /* looks in a row that find something: more waits behind it */
 	DATAGRAM_MAX = 65536,
 	CONTROL = 256,
 };
@@ -233,8 +234,8 @@ static void place_message(const struct net_receiver *receiver, struct place *at,
 			     .msg_controllen = CONTROL};
 }
 
-/* Datagrams that came, or -1. Where the last look found no more than one packet, the next finds
- * none or one as a rule: it isn't made to look for a second. */
+/* Datagrams that came, or -1. Several where the last look found more than a packet, or each of the
+ * last ones found something; else there is none or one as a rule, and no second is looked for. */
 static int take(const struct net_receiver *receiver, struct mmsghdr *m, struct place *at)
 {
 	if (!receiver->many) {
@@ -258,13 +259,15 @@ unsigned int net_receive(struct net_receiver *receiver, net_handler *handler, vo
 
 	if (n < 0) {
 		receiver->many = false;
+		receiver->found = 0;
 		if (unlikely(errno != EAGAIN && errno != EINTR))
 			log_debug("wire: receiving: %s", strerror(errno));
 		return 0;
 	}
 	for (int i = 0; i < n; i++)
 		packets += take_datagram(receiver, at[i].bytes.iov_base, &m[i], handler, arg);
-	receiver->many = packets > 1;
+	receiver->found += receiver->found < STREAM;
+	receiver->many = packets > 1 || receiver->found == STREAM;
 	if (packets)
 		publish(receiver);
 	return packets;
