@@ -11,7 +11,25 @@
 #include "hca/streaming.h"
 #include "proto/limits.h"
 
-enum { BOUNCE_BYTES = 16384 };
+enum {
+	BOUNCE_BYTES = 16384,
+	VECTOR_BYTES = 2048, /* memcpy() moves so much by vectors */
+};
+
+/*
+ * A packet's payload. glibc moves more than 2 KiB by `rep movsb`, which AMD's processors (Zen 4)
+ * do fifteen times as slowly where `to` is less than 16 bytes ahead of `from`, modulo 4096: as is
+ * the payload behind a header at a page's beginning, against a buffer that begins with a page.
+ */
+static inline void copy(uint8_t *to, const uint8_t *from, size_t n)
+{
+	if (n <= VECTOR_BYTES || n > 2 * VECTOR_BYTES) {
+		memcpy(to, from, n);
+		return;
+	}
+	memcpy(to, from, VECTOR_BYTES);
+	memcpy(to + VECTOR_BYTES, from + VECTOR_BYTES, n - VECTOR_BYTES);
+}
 
 GUARDED static bool gather(void *to, const struct iovec *from, int count, size_t offset,
 			   size_t length)
@@ -30,7 +48,7 @@ GUARDED static bool gather(void *to, const struct iovec *from, int count, size_t
 		const uint8_t *at = (const uint8_t *)from[i].iov_base + offset;
 
 		if (likely(!foreign_is(at)))
-			memcpy(out, at, n);
+			copy(out, at, n);
 		else if (!foreign_get(out, at, n))
 			return false;
 		out += n;
@@ -57,7 +75,7 @@ GUARDED static bool scatter(const struct iovec *to, int count, size_t offset, co
 		uint8_t *at = (uint8_t *)to[i].iov_base + offset;
 
 		if (likely(!foreign_is(at)))
-			memcpy(at, in, n);
+			copy(at, in, n);
 		else if (!foreign_put(at, in, n))
 			return false;
 		in += n;

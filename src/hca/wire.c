@@ -437,10 +437,10 @@ unsigned int wire_pass(struct wire *wire)
 			packets ? 0 : atomic_load_explicit(&wire->vain, memory_order_relaxed) + 1;
 
 		atomic_store_explicit(&wire->vain, vain, memory_order_relaxed);
-		if (packets) {
+		if (packets)
 			wire->heard = wire->now;
-			wire->bulk = packets >= WIRE_BULK;
-		}
+		if (packets >= WIRE_BULK)
+			wire->bulk = wire->now;
 		if (unlikely(vain > COLD_AFTER))
 			wire_arm(wire);
 	}

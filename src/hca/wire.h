@@ -67,7 +67,7 @@ struct wire {
 	bool left;	/* a forked child: nothing is sent, the QPs are its parent's */
 	uint64_t now;	/* ns: when the packets that are being taken in came; under hca.engine */
 	uint64_t heard; /* ns: when there was a packet last; under hca.engine */
-	bool bulk;	/* those were many; under hca.engine */
+	uint64_t bulk;	/* ns: when there were many at once; under hca.engine */
 	_Atomic uint32_t vain; /* looks in vain since the last packet */
 };
 
@@ -143,10 +143,9 @@ void wire_take_in(struct wire *wire);
 enum { WIRE_WARM_NS = 20000, WIRE_WARM_BULK_NS = 60000, WIRE_BULK = 8 /* packets at once */ };
 static inline bool wire_warm(const struct wire *wire)
 {
-	uint64_t warm = wire->bulk ? WIRE_WARM_BULK_NS : WIRE_WARM_NS;
-
 	return atomic_load_explicit(&wire->hot, memory_order_relaxed) &&
-	       wire->now - wire->heard < warm;
+	       (wire->now - wire->heard < WIRE_WARM_NS ||
+		wire->now - wire->bulk < WIRE_WARM_BULK_NS);
 }
 
 /* A QP has something to send. */

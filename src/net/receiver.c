@@ -17,6 +17,7 @@
 
 enum {
 	DATAGRAMS = 4, /* a system call: a burst or two; what waits longer waits in the kernel */
+	STREAM = 4,    /* looks in a row that find something: more waits behind it */
 	DATAGRAM_MAX = 65536,
 	CONTROL = 256,
 };
@@ -111,14 +112,17 @@ static uint32_t stored_icrc(const uint8_t *packet, uint32_t size)
  * A burst of ours has identifications 0, 1, 2, ..., and is likely to arrive as it was sent: that
  * one is tried first. Any other explains the ICRC too, see icrc.h.
  */
-static bool icrc_right(const struct net_from *from, const uint8_t *packet, uint32_t size,
-		       uint32_t place, uint16_t *id)
+static bool icrc_right(struct net_receiver *receiver, const struct net_from *from,
+		       const uint8_t *packet, uint32_t size, uint32_t place, uint16_t *id)
 {
+	const struct icrc_path *path = &from->ip;
+	struct net_begun *begun = &receiver->begun;
+
 	*id = (uint16_t)place;
-	if (place && icrc_packet(icrc_begin(&from->ip, size, *id), packet, size) ==
+	if (place && icrc_packet(net_begun(begun, path, size, place), packet, size) ==
 			     stored_icrc(packet, size))
 		return true;
-	return icrc_matches(&from->ip, packet, size, id);
+	return icrc_matches_begun(path, net_begun(begun, path, size, 0), packet, size, id);
 }
 
 /* For who watches, when it is known what became of the packet. */
@@ -156,7 +160,7 @@ static const char *judge(struct net_receiver *receiver, const struct net_from *f
 		receiver->counters.malformed[error]++;
 		return packet_error_name(error);
 	}
-	if (unlikely(!icrc_right(from, bytes, size, place, id))) {
+	if (unlikely(!icrc_right(receiver, from, bytes, size, place, id))) {
 		receiver->counters.bad_icrc++;
 		return "its ICRC is wrong";
 	}
@@ -230,8 +234,8 @@ static void place_message(const struct net_receiver *receiver, struct place *at,
 			     .msg_controllen = CONTROL};
 }
 
-/* Datagrams that came, or -1. Where the last look found no more than one packet, the next finds
- * none or one as a rule: it isn't made to look for a second. */
+/* Datagrams that came, or -1. Several where the last look found more than a packet, or each of the
+ * last ones found something; else there is none or one as a rule, and no second is looked for. */
 static int take(const struct net_receiver *receiver, struct mmsghdr *m, struct place *at)
 {
 	if (!receiver->many) {
@@ -255,13 +259,15 @@ unsigned int net_receive(struct net_receiver *receiver, net_handler *handler, vo
 
 	if (n < 0) {
 		receiver->many = false;
+		receiver->found = 0;
 		if (unlikely(errno != EAGAIN && errno != EINTR))
 			log_debug("wire: receiving: %s", strerror(errno));
 		return 0;
 	}
 	for (int i = 0; i < n; i++)
 		packets += take_datagram(receiver, at[i].bytes.iov_base, &m[i], handler, arg);
-	receiver->many = packets > 1;
+	receiver->found += receiver->found < STREAM;
+	receiver->many = packets > 1 || receiver->found == STREAM;
 	if (packets)
 		publish(receiver);
 	return packets;

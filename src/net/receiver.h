@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "net/begun.h"
 #include "net/tap.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
@@ -47,7 +48,9 @@ typedef const char *net_handler(void *arg, const struct packet *packet,
 struct net_receiver {
 	int fd;
 	uint8_t *buffers;
-	bool many; /* the last look found more than a packet */
+	uint8_t found; /* looks in a row that found something, counted up to a few */
+	bool many;     /* more than one packet is likely to be there */
+	struct net_begun begun;
 	struct net_received counters;
 	_Atomic uint64_t *published; /* a copy of `counters` for others; NULL: nobody reads it */
 	net_tap_place tap;	     /* sees what arrived; NULL: nobody */

@@ -410,25 +410,6 @@ uint32_t net_burst(uint32_t size)
 	return packets < SEGMENTS_MAX ? packets : SEGMENTS_MAX;
 }
 
-/* The ICRC of a packet's headers, which are the same for each burst but the place in it. */
-static uint32_t icrc_headers(struct net_sender *sender, uint32_t size, uint32_t place)
-{
-	const struct icrc_path *ip = &sender->path->ip;
-
-	if (unlikely(size != sender->begun_size ||
-		     memcmp(ip, &sender->begun_path, sizeof(*ip)) != 0)) {
-		sender->begun_path = *ip;
-		sender->begun_size = size;
-		sender->begun_count = 0;
-	}
-	while (sender->begun_count <= place) {
-		sender->begun[sender->begun_count] =
-			icrc_begin(ip, size, (uint16_t)sender->begun_count);
-		sender->begun_count++;
-	}
-	return sender->begun[place];
-}
-
 /* A packet that doesn't fit the burst begins the next one: it moves to the front, behind which
  * everything is in the cache. */
 static void begin_with(struct net_sender *sender, uint32_t size)
@@ -446,7 +427,8 @@ void net_add(struct net_sender *sender, uint32_t size)
 		begin_with(sender, size - WIRE_ICRC);
 	if (!sender->count)
 		sender->segment = size;
-	icrc_write(icrc_headers(sender, size, sender->count), sender->buffer + sender->end, size);
+	icrc_write(net_begun(&sender->begun, &sender->path->ip, size, sender->count),
+		   sender->buffer + sender->end, size);
 	sender->closed = size < sender->segment;
 	sender->end += size;
 	sender->count++;

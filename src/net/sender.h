@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "net/begun.h"
 #include "net/path.h"
 #include "net/tap.h"
 #include "wire/packet.h"
@@ -56,11 +57,7 @@ struct net_sender {
 	uint32_t segment;      /* bytes of its first packet */
 	uint32_t count;
 	bool closed; /* its last packet was shorter: nothing may follow */
-	/* ICRC of the headers, by place in the burst, for packets of `begun_size` on `begun_path`
-	 */
-	struct icrc_path begun_path;
-	uint32_t begun_size, begun_count;
-	uint32_t begun[128];
+	struct net_begun begun;
 	struct net_counters counters;
 	_Atomic uint64_t *published; /* a copy of `counters` for others; NULL: nobody reads it */
 	net_tap_place tap;	     /* sees what is sent; NULL: nobody */

@@ -592,6 +592,18 @@ static bool probe_pending(const struct requester *q)
 	return q->probe_due && q->first != q->begun && q->next != q->una;
 }
 
+/* Whether the window has room: for a packet, or, after it was full, for a burst, or
+ * acknowledgements would cut what follows into small ones. A quarter is enough, since an
+ * acknowledgement is asked for with each (asks): so one is always on its way that opens it. */
+static bool has_room(const struct tp *tp)
+{
+	const struct requester *q = &tp->requester;
+	uint32_t window = tp->congestion.window;
+	uint32_t burst = window / 4 < TP_BURST ? window / 4 : TP_BURST;
+
+	return q->flight < window && !(q->closed && q->flight + burst > window);
+}
+
 bool requester_may_send(const struct tp *tp, uint64_t now)
 {
 	const struct requester *q = &tp->requester;
@@ -600,7 +612,7 @@ bool requester_may_send(const struct tp *tp, uint64_t now)
 		return false;
 	if (unlikely(probe_pending(q)))
 		return true;
-	if (q->flight >= tp->congestion.window && tp->type == IBV_QPT_RC)
+	if (tp->type == IBV_QPT_RC && !has_room(tp))
 		return false;
 	if (q->cursor == q->begun && !may_begin(q))
 		return false;
@@ -769,6 +781,7 @@ static void sent(struct tp *tp, const struct tp_request *r, uint32_t after, bool
 	uint32_t bytes = bytes_between(tp, r, q->next, after);
 
 	q->flight += bytes;
+	q->closed = q->flight >= tp->congestion.window;
 	q->asked = asked ? 0 : q->asked + bytes;
 	q->answers_owed += wants_answer(r);
 	if (psn_before(q->next, q->top)) {

@@ -23,6 +23,8 @@ enum {
 	TP_READ_PIECE = 1 << 20,
 	/* What a packet costs the window beside its payload. */
 	TP_PACKET_COST = 64,
+	/* A window that was full opens again when it has room for so much. */
+	TP_BURST = 1 << 16,
 	/* Responses in a row while requests wait, too. */
 	TP_TURN = 16,
 	/* Tries to repeat one packet alone, until the peer is taken for one that keeps nothing. */
@@ -48,6 +50,7 @@ struct requester {
 	uint32_t una, next, top, assigned;
 	uint32_t flight;       /* bytes sent since `una`, see bytes_between() */
 	uint32_t asked;	       /* of them, since the last AckReq */
+	bool closed;	       /* the window was full, and has no room for a burst yet */
 	uint32_t answers_owed; /* READ pieces and atomics sent and not answered */
 	uint32_t open;	       /* READs and atomics begun and not over: the fence waits for them */
 	bool broken; /* request `broken_at` can't be sent: nothing from it on is, and it fails */

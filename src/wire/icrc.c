@@ -166,11 +166,17 @@ static bool find_id(uint32_t difference, size_t size, uint16_t *id)
 
 bool icrc_matches(const struct icrc_path *path, const uint8_t *packet, size_t size, uint16_t *id)
 {
+	return icrc_matches_begun(path, icrc_begin(path, size, 0), packet, size, id);
+}
+
+bool icrc_matches_begun(const struct icrc_path *path, uint32_t begun, const uint8_t *packet,
+			size_t size, uint16_t *id)
+{
 	uint32_t there;
 
 	memcpy(&there, packet + size - WIRE_ICRC, sizeof(there));
 
-	uint32_t difference = le32toh(there) ^ icrc_packet(icrc_begin(path, size, 0), packet, size);
+	uint32_t difference = le32toh(there) ^ icrc_packet(begun, packet, size);
 
 	*id = 0;
 	if (!difference)

@@ -41,4 +41,8 @@ void icrc_write(uint32_t begun, uint8_t *packet, size_t size);
  * the only one there is (*id is 0). `size` at least WIRE_BTH + WIRE_ICRC. */
 bool icrc_matches(const struct icrc_path *path, const uint8_t *packet, size_t size, uint16_t *id);
 
+/* The same for who has icrc_begin() of identification 0 already. */
+bool icrc_matches_begun(const struct icrc_path *path, uint32_t begun, const uint8_t *packet,
+			size_t size, uint16_t *id);
+
 #endif

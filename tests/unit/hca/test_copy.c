@@ -97,6 +97,33 @@ static void any_segments(void **state)
 	check(list, 5, 60, 1 + 63 + STREAMING_LEAST + 65);
 }
 
+/* Payloads: lengths about those where copying is done in two pieces, at places as in a packet. */
+static void payloads(void **state)
+{
+	static const size_t lengths[] = {1, 2047, 2048, 2049, 2304, 4095, 4096, 4097};
+	static const size_t shifts[] = {0, 12, 28};
+
+	(void)state;
+	fill_source();
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
+		for (size_t k = 0; k < sizeof(shifts) / sizeof(shifts[0]); k++) {
+			struct iovec source = {from, lengths[i]};
+			uint8_t *out = to + MARGIN + shifts[k];
+			struct iovec target = {out, lengths[i]};
+
+			memset(to, FILL, sizeof(to));
+			assert_true(copy_gather(out, &source, 1, 0, lengths[i]));
+			assert_memory_equal(out, from, lengths[i]);
+			assert_int_equal(out[-1], FILL);
+			assert_int_equal(out[lengths[i]], FILL);
+			memset(to, FILL, sizeof(to));
+			assert_true(copy_scatter(&target, 1, 0, from, lengths[i]));
+			assert_memory_equal(out, from, lengths[i]);
+			assert_int_equal(out[-1], FILL);
+			assert_int_equal(out[lengths[i]], FILL);
+		}
+}
+
 static void what_is_not_mapped(void **state)
 {
 	uint8_t *gone = mmap(NULL, STREAMING_LEAST, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -118,6 +145,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(any_alignment_and_length),
 		cmocka_unit_test(any_segments),
+		cmocka_unit_test(payloads),
 		cmocka_unit_test(what_is_not_mapped),
 	};
 

@@ -824,6 +824,51 @@ static void window_holds_back(void **state)
 	stage_end(s);
 }
 
+/* Room for a packet or two doesn't open a window that was full: acknowledgements of small messages
+ * would cut what follows into as small bursts. */
+static void window_opens_for_a_burst(void **state)
+{
+	enum { COST = MTU + TP_PACKET_COST };
+	struct stage *s = stage_begin(IBV_QPT_RC);
+	uint8_t packet[WIRE_PACKET_MAX];
+	uint32_t packets = 0, acked = 0, burst = 0;
+
+	(void)state;
+	s->tp->congestion.threshold = CONGESTION_FIRST; /* it hardly grows */
+	post(s, IBV_WR_RDMA_WRITE, 1 << 24, 0);
+	while (tp_next(s->tp, s->now, packet))
+		packets++;
+	while (!tp_ready(s->tp, s->now)) {
+		assert_true(acked < packets);
+		acknowledges(s, P(acked++), ACK, 0);
+	}
+	assert_in_range(acked * COST, TP_BURST - 4 * COST, TP_BURST + COST);
+	while (tp_next(s->tp, s->now, packet))
+		burst++;
+	assert_true(burst * COST >= TP_BURST);
+	stage_end(s);
+}
+
+/* Nor does a small window wait for more than what is asked to be acknowledged. */
+static void small_window_opens(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+	uint8_t packet[WIRE_PACKET_MAX];
+	uint32_t asked = 0;
+
+	(void)state;
+	s->tp->congestion.window = s->tp->congestion.threshold = CONGESTION_FLOOR;
+	post(s, IBV_WR_RDMA_WRITE, 1 << 20, 0);
+	for (uint32_t n = 0; tp_next(s->tp, s->now, packet); n++)
+		if (packet[8] & 0x80)
+			asked = n;
+	assert_true(asked > 0);
+	assert_false(tp_ready(s->tp, s->now));
+	acknowledges(s, P(asked), ACK, 0);
+	assert_true(tp_ready(s->tp, s->now));
+	stage_end(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -861,6 +906,8 @@ int main(void)
 		cmocka_unit_test(stops),
 		cmocka_unit_test(uc_is_over_when_sent),
 		cmocka_unit_test(window_holds_back),
+		cmocka_unit_test(window_opens_for_a_burst),
+		cmocka_unit_test(small_window_opens),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
