@@ -287,8 +287,8 @@ static double run(const struct path_case *c, uint64_t ns)
 static const struct path_case cases[] = {
 	{"write 64K", W, 4096, 65536, 0, 0, 50000, 3000, 1 << 22, 0, false},
 	{"write 64K, 1% of batches", W, 4096, 65536, 10000, 0, 50000, 3000, 1 << 22, 0.5, false},
-	{"write 64K, 5% of batches", W, 4096, 65536, 50000, 0, 50000, 3000, 1 << 22, 0.2, false},
-	{"write 64K, 1% of packets", W, 4096, 65536, 0, 10000, 50000, 3000, 1 << 22, 0.3, false},
+	{"write 64K, 5% of batches", W, 4096, 65536, 50000, 0, 50000, 3000, 1 << 22, 0.5, false},
+	{"write 64K, 1% of packets", W, 4096, 65536, 0, 10000, 50000, 3000, 1 << 22, 0.5, false},
 	{"the same, which are dropped early", W, 4096, 65536, 0, 10000, 50000, 3000, 1 << 22, 0.3,
 	 true},
 	{"write 64K, 600 MB/s", W, 4096, 65536, 0, 0, 50000, 600, 1 << 22, 0, false},
