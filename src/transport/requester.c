@@ -104,6 +104,7 @@ void requester_start(struct tp *tp, const struct ibv_qp_attr *attr)
 	q->was_near = q->widened = false;
 	q->active = true;
 	congestion_start(&tp->congestion);
+	tp->pacer = (struct pacer){0};
 }
 
 static void timers_off(struct requester *q)
@@ -638,17 +639,11 @@ void requester_packet(struct tp *tp, const struct packet *p, uint64_t now)
 
 /* ------------------------------------------------------------------ time */
 
-uint64_t requester_deadline(const struct requester *q)
-{
-	uint64_t at = q->timer_at < q->probe_at ? q->timer_at : q->probe_at;
-
-	return at < q->rnr_until ? at : q->rnr_until;
-}
-
 void requester_expire(struct tp *tp, uint64_t now)
 {
 	struct requester *q = &tp->requester;
 
+	pacer_expire(&tp->pacer, &tp->congestion, now);
 	if (q->rnr_until <= now)
 		q->rnr_until = TP_NEVER;
 	if (q->timer_at <= now) {
@@ -704,14 +699,11 @@ static bool may_go_on(const struct tp *tp)
 	       psn_before(q->next, q->una + early_room(tp->path.mtu));
 }
 
-bool requester_may_send(const struct tp *tp, uint64_t now)
+/* Whether there is a packet that may go out now, but for the pacer. */
+static bool may_go_out(const struct tp *tp)
 {
 	const struct requester *q = &tp->requester;
 
-	if (!q->active || (q->rnr_until != TP_NEVER && now < q->rnr_until))
-		return false;
-	if (unlikely(probe_pending(q)))
-		return true;
 	if (q->flight >= tp->congestion.window && tp->type == IBV_QPT_RC && !may_go_on(tp))
 		return false;
 	if (q->cursor == q->begun && !may_begin(q))
@@ -721,6 +713,31 @@ bool requester_may_send(const struct tp *tp, uint64_t now)
 	if (unlikely(q->limited && psn_before(q->limited_psn, q->next)))
 		return false;
 	return !wants_answer(request_at(q, q->cursor)) || q->answers_owed < q->max_answers;
+}
+
+bool requester_may_send(const struct tp *tp, uint64_t now)
+{
+	const struct requester *q = &tp->requester;
+
+	if (!q->active || (q->rnr_until != TP_NEVER && now < q->rnr_until))
+		return false;
+	if (unlikely(probe_pending(q)))
+		return true;
+	return may_go_out(tp) && likely(!pacer_holds(&tp->pacer, &tp->congestion, now));
+}
+
+uint64_t requester_deadline(const struct tp *tp)
+{
+	const struct requester *q = &tp->requester;
+	uint64_t at = q->timer_at < q->probe_at ? q->timer_at : q->probe_at;
+
+	if (q->rnr_until < at)
+		at = q->rnr_until;
+	/* While the pacer is what holds. */
+	if (unlikely(pacer_holds(&tp->pacer, &tp->congestion, 0)) && tp->pacer.at < at &&
+	    q->active && q->rnr_until == TP_NEVER && may_go_out(tp))
+		at = tp->pacer.at;
+	return at;
 }
 
 /* A READ is one packet, or a few. */
@@ -890,6 +907,8 @@ static void sent(struct tp *tp, const struct tp_request *r, uint32_t after, bool
 		q->asked = 0;
 	}
 	q->answers_owed += wants_answer(r);
+	if (unlikely(pacer_runs(&tp->congestion)) && !wants_answer(r))
+		pacer_sent(&tp->pacer, &tp->congestion, bytes, now);
 	if (psn_before(q->next, q->top)) {
 		tp->counters.resent++;
 	} else if (asked && !q->timing && !q->repairing) {

@@ -12,6 +12,7 @@
 
 #include "transport/congestion.h"
 #include "transport/early.h"
+#include "transport/pacer.h"
 #include "transport/psn.h"
 #include "transport/transport.h"
 
@@ -146,6 +147,7 @@ struct tp {
 	struct tp_path path;
 	struct tp_counters counters;
 	struct congestion congestion;
+	struct pacer pacer;
 	struct requester requester;
 	struct responder responder;
 	struct early early;
@@ -160,7 +162,7 @@ void requester_check_drained(struct tp *tp);
 /* A response, whatever it claims to answer. */
 void requester_packet(struct tp *tp, const struct packet *p, uint64_t now);
 void requester_expire(struct tp *tp, uint64_t now);
-uint64_t requester_deadline(const struct requester *q);
+uint64_t requester_deadline(const struct tp *tp);
 bool requester_may_send(const struct tp *tp, uint64_t now);
 uint32_t requester_next(struct tp *tp, uint64_t now, uint8_t *to);
 uint32_t requester_unsent(const struct tp *tp, uint32_t enough);

@@ -575,6 +575,45 @@ static void sends_what_is_not_kept(void **state)
 	stage_end(s);
 }
 
+/* Where the round trip is long a window goes out in bursts, spread over it; else at once. */
+static void paces(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+	struct congestion *c = &s->tp->congestion;
+	const uint32_t packets = 1024;
+	uint32_t sent = 0, bursts = 0;
+
+	(void)state;
+	s->now = 1000 * MS;
+	c->window = c->threshold = packets * (MTU + TP_PACKET_COST);
+	c->rtt_ns = c->own_rtt_ns = 10 * MS;
+	post(s, IBV_WR_RDMA_WRITE, packets * MTU, 0);
+	for (uint64_t end = s->now + 11 * MS; s->now < end && sent < packets; bursts++) {
+		uint32_t before = sent;
+
+		while (tp_next(s->tp, s->now, s->sent))
+			sent++;
+		assert_true(sent > before);
+		assert_true((sent - before - 1) * (MTU + TP_PACKET_COST) < 2 * PACER_BURST);
+		if (sent == packets)
+			break;
+		assert_false(tp_ready(s->tp, s->now));
+		assert_true(tp_deadline(s->tp) > s->now);
+		s->now = tp_deadline(s->tp);
+		tp_expire(s->tp, s->now);
+	}
+	assert_int_equal(sent, packets);
+	assert_true(bursts > 5);
+	acknowledges(s, P(packets - 1), ACK, 1);
+	c->own_rtt_ns = PACER_RTT_NS - 1;
+	c->window = packets * (MTU + TP_PACKET_COST);
+	post(s, IBV_WR_RDMA_WRITE, packets * MTU, 0);
+	for (uint32_t i = 0; i < packets; i++)
+		assert_true(tp_next(s->tp, s->now, s->sent) != 0);
+	s->said[0] = '\0';
+	stage_end(s);
+}
+
 /* The window shrinks by an eighth, once a round trip however often it is said. */
 static void congestion_is_told(void **state)
 {
@@ -923,6 +962,7 @@ int main(void)
 		cmocka_unit_test(goes_back_once),
 		cmocka_unit_test(repeats_one_alone),
 		cmocka_unit_test(repeats_a_hole),
+		cmocka_unit_test(paces),
 		cmocka_unit_test(goes_on_meanwhile),
 		cmocka_unit_test(sends_what_is_not_kept),
 		cmocka_unit_test(learns_that_the_peer_drops),
