@@ -900,9 +900,11 @@ static void sent(struct tp *tp, const struct tp_request *r, uint32_t after, bool
 	q->flight += bytes;
 	q->asked += bytes;
 	if (asked) {
+		if (q->asked > TP_WINDOW_MAX) /* the first one after going back says nothing */
+			q->asked = q->ask_span;
 		if (!q->ask_span)
 			q->ask_span = q->asked;
-		else if (q->asked < TP_WINDOW_MAX) /* not the first one after going back */
+		else
 			q->ask_span += ((int32_t)q->asked - (int32_t)q->ask_span) / 8;
 		q->asked = 0;
 	}
