@@ -35,6 +35,7 @@ static void count_rounds(struct congestion *c, uint32_t bytes)
 void congestion_acknowledged(struct congestion *c, uint32_t bytes, bool filled)
 {
 	c->since_cut += bytes;
+	c->passed += bytes;
 	if (!filled || c->window >= TP_WINDOW_MAX)
 		return;
 	uint64_t grown = c->window;
@@ -105,16 +106,29 @@ static void step_anew(struct congestion *c)
 	c->rounds = c->round_bytes = 0;
 }
 
-void congestion_loss(struct congestion *c, bool costly, uint64_t now)
+/* Counts a loss. Whether so few are that they are nobody's fault, or not worth more care. */
+static bool is_rare(struct congestion *c, uint32_t bytes)
 {
+	if (c->passed > (uint64_t)CONGESTION_MEMORY * c->window) {
+		c->passed /= 2;
+		c->lost /= 2;
+	}
+	c->lost += bytes;
+	return c->lost * CONGESTION_RARE < c->passed;
+}
+
+void congestion_loss(struct congestion *c, uint32_t bytes, bool costly, uint64_t now)
+{
+	bool rare = is_rare(c, bytes) && !costly;
+
 	if (cut_lately(c, now))
 		return;
 	bool queued = c->peak_rtt_ns > c->own_rtt_ns + c->own_rtt_ns / 2;
 	bool often = c->since_cut < c->window;
-	uint32_t part = queued || often ? (costly ? 8 : 16) : 64;
+	uint32_t part = (queued || often) && !rare ? (costly ? 8 : 16) : 64;
 	uint64_t to = c->window - c->window / part;
 	uint64_t turn = costly ? c->own_rtt_ns : ((uint64_t)c->own_rtt_ns + c->rtt_ns) / 2;
-	uint64_t carried = c->rate * turn / 1000000;
+	uint64_t carried = c->rate * (rare ? c->rtt_ns : turn) / 1000000;
 
 	shrink(c, to > carried ? to : carried, now);
 	if (queued)

@@ -11,10 +11,11 @@
  *   loss         at most once a round trip the window shrinks: by an eighth if the round trip had
  *                grown by half (a queue is full somewhere) or the last loss was less than a window
  *                ago, by a 16th if it wasn't costly; else, since packets get lost without
- *                anybody's fault, by a 64th. Never below what the path is seen to carry (rate times
- *                its own round trip): less would only be slower. If the loss wasn't costly, half of
- *                what the round trip has grown by counts for the path's own: ends that wait for
- *                their processors look like a queue, too.
+ *                anybody's fault, by a 64th; so, too, if it wasn't costly and losses are rare (less
+ *                than one in CONGESTION_RARE). Never below what the path is seen to carry (rate
+ *                times its own round trip): less would only be slower. If the loss wasn't costly,
+ *                half of what the round trip has grown by counts for the path's own: ends that wait
+ *                for their processors look like a queue, too; all of it if losses are rare
  *   mark         the network tells of a long queue (a CNP, or BECN): by an eighth, at most once a
  *                round trip, and without that lower limit: it is the path that is full
  *   silence      when the transport timer ends, by half
@@ -33,7 +34,9 @@ enum {
 	CONGESTION_FIRST = 1 << 18,
 	CONGESTION_STEP_MIN = 1 << 11,
 	CONGESTION_STEP_MAX = 1 << 16,
-	CONGESTION_ROUNDS = 4, /* until the step doubles */
+	CONGESTION_ROUNDS = 4,	/* until the step doubles */
+	CONGESTION_MEMORY = 16, /* windows, in which losses are counted */
+	CONGESTION_RARE = 50,	/* one lost in more than so many is rare */
 };
 
 struct congestion {
@@ -42,11 +45,12 @@ struct congestion {
 	uint32_t rounds, round_bytes; /* round trips with this step; acknowledged in this one */
 	uint32_t rtt_ns;	      /* smoothed; 0: not measured yet */
 	uint32_t deviation_ns;
-	uint32_t peak_rtt_ns; /* the longest since the window shrank */
-	uint32_t own_rtt_ns;  /* the shortest, which slowly grows */
-	uint64_t rate;	      /* the highest lately, bytes a millisecond */
-	uint64_t cut_ns;      /* when the window shrank last */
-	uint64_t since_cut;   /* bytes acknowledged */
+	uint32_t peak_rtt_ns;  /* the longest since the window shrank */
+	uint32_t own_rtt_ns;   /* the shortest, which slowly grows */
+	uint64_t rate;	       /* the highest lately, bytes a millisecond */
+	uint64_t cut_ns;       /* when the window shrank last */
+	uint64_t since_cut;    /* bytes acknowledged */
+	uint64_t passed, lost; /* bytes lately */
 };
 
 void congestion_start(struct congestion *c);
@@ -54,8 +58,8 @@ void congestion_start(struct congestion *c);
 void congestion_acknowledged(struct congestion *c, uint32_t bytes, bool filled);
 /* An answer came after `ns`, and meanwhile `bytes` were acknowledged. */
 void congestion_round_trip(struct congestion *c, uint64_t ns, uint64_t bytes);
-/* A packet is missing there, though others come through; `costly`: those are repeated, too. */
-void congestion_loss(struct congestion *c, bool costly, uint64_t now);
+/* `bytes` are missing there, though others come through; `costly`: those are repeated, too. */
+void congestion_loss(struct congestion *c, uint32_t bytes, bool costly, uint64_t now);
 /* The network says that a queue is long; nothing is lost yet. */
 void congestion_marked(struct congestion *c, uint64_t now);
 /* Nothing came back for long. */

@@ -4,10 +4,8 @@
 
 #include <string.h>
 
-enum { PAYLOAD_BYTES = 1 << 19, WORD = 64 };
+enum { WORD = 64 };
 
-/* At every MTU: all places with their payloads. */
-_Static_assert(EARLY_BYTES == PAYLOAD_BYTES + EARLY_MAX * sizeof(struct packet), "early.h");
 _Static_assert(sizeof(struct packet) % _Alignof(struct packet) == 0 && EARLY_MAX % WORD == 0,
 	       "places");
 
@@ -29,10 +27,8 @@ static bool is_used(const struct early *early, uint32_t place)
 
 void early_start(struct early *early, uint32_t mtu)
 {
-	uint32_t places = PAYLOAD_BYTES / mtu;
-
 	early->mtu = mtu;
-	early->places = !early->memory ? 0 : places < EARLY_MAX ? places : EARLY_MAX;
+	early->places = early->memory ? early_room(mtu) : 0;
 	early_forget(early);
 }
 
@@ -44,16 +40,16 @@ void early_forget(struct early *early)
 	memset(early->used, 0, sizeof(early->used));
 }
 
-void early_keep(struct early *early, const struct packet *p, uint32_t ahead)
+bool early_keep(struct early *early, const struct packet *p, uint32_t ahead)
 {
 	if (ahead >= early->places || p->length > early->mtu)
-		return;
+		return false;
 	uint32_t place = place_of(early, p->psn);
 	struct packet *kept = packet_at(early, place);
 
 	if (is_used(early, place)) {
 		if (kept->psn == p->psn)
-			return;
+			return true;
 	} else {
 		early->used[place / WORD] |= 1ull << place % WORD;
 		early->count++;
@@ -62,6 +58,7 @@ void early_keep(struct early *early, const struct packet *p, uint32_t ahead)
 	kept->payload = (const uint8_t *)(kept + 1);
 	if (p->length)
 		memcpy(kept + 1, p->payload, p->length);
+	return true;
 }
 
 const struct packet *early_take(struct early *early, uint32_t psn)

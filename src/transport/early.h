@@ -4,7 +4,10 @@
  * responder drop them, since the requester repeats everything from the missing one on (go-back-N);
  * but they are here, and when the missing one comes, they can be executed at once, as if they had
  * arrived just then. A requester that finds its peer to be like that repeats only what is missing
- * (requester.c); others see nothing of it but an acknowledgement that comes sooner.
+ * (requester.c); others see nothing of it but an acknowledgement that comes sooner, and some that
+ * come again: while a packet is missing, each one that is kept and asks for an acknowledgement gets
+ * the last one once more, which the requester counts, to go on meanwhile. Whoever goes back drops
+ * them as stale.
  *
  * Invariants:
  *   - a packet is kept only if its PSN lies less than `places` after the expected one, at the place
@@ -19,13 +22,17 @@
 #ifndef VERBENA_TRANSPORT_EARLY_H
 #define VERBENA_TRANSPORT_EARLY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "wire/packet.h"
 
-enum { EARLY_MAX = 512 /* packets; fewer where 512 KiB of payload are reached */ };
-#define EARLY_BYTES ((1u << 19) + EARLY_MAX * sizeof(struct packet))
+enum {
+	EARLY_PAYLOAD = 1 << 19, /* bytes */
+	EARLY_MAX = 512,	 /* packets; fewer where so much payload is reached */
+};
+#define EARLY_BYTES (EARLY_PAYLOAD + EARLY_MAX * sizeof(struct packet))
 
 struct early {
 	uint8_t *memory; /* EARLY_BYTES, aligned as a struct packet; NULL: nothing is kept */
@@ -36,8 +43,15 @@ struct early {
 /* A connection begins; `mtu` is a power of two, 256 to WIRE_MTU_MAX. */
 void early_start(struct early *early, uint32_t mtu);
 void early_forget(struct early *early);
-/* `ahead`: how far its PSN lies after the expected one, from 1. */
-void early_keep(struct early *early, const struct packet *p, uint32_t ahead);
+/* How far ahead of the missing packet others may be. */
+static inline uint32_t early_room(uint32_t mtu)
+{
+	uint32_t places = EARLY_PAYLOAD / mtu;
+
+	return places < EARLY_MAX ? places : EARLY_MAX;
+}
+/* `ahead`: how far its PSN lies after the expected one, from 1. False: it isn't kept. */
+bool early_keep(struct early *early, const struct packet *p, uint32_t ahead);
 /* The packet with this PSN, which is the expected one now; its payload stays until early_keep is
  * called. NULL: it isn't here. */
 const struct packet *early_take(struct early *early, uint32_t psn);

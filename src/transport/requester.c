@@ -2,7 +2,8 @@
 /*
  * The requester (IBTA 9.7.2 to 9.7.7): cuts requests into packets, keeps them until they are
  * acknowledged, and repeats from the oldest one that isn't (go-back-N), or, where the peer keeps
- * what comes after that (early.h), that one alone.
+ * what comes after that (early.h), only what is missing: that one alone; if that isn't enough, or
+ * holes were large lately, as much as a burst holds. Meanwhile new packets go on.
  *
  *   first          cursor         begun          posted      requests
  *     |  answered in order |  to be sent |  no PSN yet |
@@ -99,9 +100,11 @@ void requester_start(struct tp *tp, const struct ibv_qp_attr *attr)
 	q->timeout = attr->timeout & 31;
 	q->retry_cnt = q->retries = attr->retry_cnt;
 	q->rnr_retry = q->rnr_retries = attr->rnr_retry;
-	q->repairs_failed = 0;
+	q->repairs_failed = q->wide_holes = 0;
+	q->was_near = q->widened = false;
 	q->active = true;
 	congestion_start(&tp->congestion);
+	tp->pacer = (struct pacer){0};
 }
 
 static void timers_off(struct requester *q)
@@ -116,6 +119,7 @@ void requester_stop(struct tp *tp)
 	struct requester *q = &tp->requester;
 
 	q->active = q->draining = q->broken = q->limited = q->probed = q->repairing = false;
+	q->arrived = 0;
 	q->first = q->cursor = q->begun = q->posted;
 	q->una = q->next = q->top = q->assigned;
 	q->flight = q->answers_owed = q->open = 0;
@@ -165,7 +169,7 @@ static void rewind_to_una(struct tp *tp, uint64_t now)
 
 	q->next = q->una;
 	q->cursor = q->first;
-	q->flight = q->answers_owed = 0;
+	q->flight = q->answers_owed = q->arrived = 0;
 	q->asked = UINT32_MAX / 2; /* the next packet asks for an acknowledgement */
 	q->timing = false;
 	q->probe_at = TP_NEVER; /* from the next packet on */
@@ -189,12 +193,73 @@ static void go_back(struct tp *tp, uint64_t echo_ns, uint64_t now)
 	if (!is_loss(&tp->requester, echo_ns, now))
 		return;
 	rewind_to_una(tp, now);
-	congestion_loss(&tp->congestion, true, now);
+	congestion_loss(&tp->congestion, tp->path.mtu, true, now);
+}
+
+/* Packets of a burst. */
+static uint32_t hole_max(const struct tp *tp)
+{
+	return (uint32_t)TP_HOLE_MAX >> tp->mtu_shift;
+}
+
+/* `una`, and what follows it up to a burst's end if `wide`, goes out again next. */
+static void repeat(struct tp *tp, bool wide)
+{
+	struct requester *q = &tp->requester;
+
+	q->probe_due = true;
+	q->probe_at = TP_NEVER; /* from when it is sent */
+	q->again = q->una;
+	q->again_of = q->first;
+	q->again_end = q->una + (wide ? hole_max(tp) : 1);
+}
+
+/* Packet `una` is missing there. What is further ahead of it than the peer can keep has been
+ * dropped or will be: it is sent again, from there on. */
+static void send_unkept(struct tp *tp)
+{
+	struct requester *q = &tp->requester;
+	uint32_t end = q->una + early_room(tp->path.mtu), count = q->first, bytes = 0;
+
+	if (!psn_before(end, q->next) || q->open)
+		return;
+	for (uint32_t at = q->una; at != end;) {
+		const struct tp_request *r = request_at(q, count);
+		uint32_t to = psn_before(r->last_psn, end) ? r->last_psn + 1 : end;
+
+		bytes += bytes_between(tp, r, at, to);
+		count += to == r->last_psn + 1;
+		at = to;
+	}
+	q->next = end;
+	q->cursor = count;
+	q->flight = bytes;
+}
+
+static void repeat_hole(struct tp *tp, bool wide, uint64_t now)
+{
+	struct requester *q = &tp->requester;
+
+	send_unkept(tp);
+	repeat(tp, wide);
+	q->repairing = true;
+	q->wide = wide;
+	q->timing = false;
+	q->rewound = true;
+	q->rewound_psn = q->una;
+	q->rewound_at = now;
+}
+
+/* Whether `una` belongs to what was repeated, or will be, but not first. */
+static bool repeated_lately(const struct requester *q, uint64_t echo_ns, uint64_t now)
+{
+	return q->repairing && q->wide && psn_before(q->una, q->again_end) &&
+	       now - q->rewound_at < echo_ns;
 }
 
 /* The peer has got later packets than `una`. If it keeps them, `una` is all that it needs: we
  * repeat that, go on with what is new, and see from the acknowledgement whether that was right
- * (progressed). Answers are found missing here, not there: for those we go back. */
+ * (repaired). Answers are found missing here, not there: for those we go back. */
 static void repair(struct tp *tp, uint64_t echo_ns, uint64_t now)
 {
 	struct requester *q = &tp->requester;
@@ -203,28 +268,64 @@ static void repair(struct tp *tp, uint64_t echo_ns, uint64_t now)
 		go_back(tp, echo_ns, now);
 		return;
 	}
-	if (!is_loss(q, echo_ns, now))
+	if (!is_loss(q, echo_ns, now) || repeated_lately(q, echo_ns, now))
 		return;
-	q->repairing = q->probe_due = true;
-	q->probe_at = TP_NEVER; /* from when it is sent */
-	q->timing = false;
-	q->rewound = true;
-	q->rewound_psn = q->una;
-	q->rewound_at = now;
-	congestion_loss(&tp->congestion, false, now);
+	repeat_hole(tp, q->wide_holes, now);
+	q->wide_holes -= q->wide;
+	congestion_loss(&tp->congestion, (q->again_end - q->again) << tp->mtu_shift, false, now);
 }
 
-/* The packet that was missing has arrived; `probed`: because it was repeated, which hadn't happened
- * yet else; `alone`: and nothing after it had. */
-static void repaired(struct requester *q, bool probed, bool alone)
+/* What the last hole lets expect of the next ones: as large, or many near to each other. */
+static void expect_holes(struct tp *tp, bool widened)
 {
-	q->repairing = false;
+	struct requester *q = &tp->requester;
+	bool is_near = q->una - q->rewound_psn < hole_max(tp);
+
+	if (widened)
+		q->wide_holes = TP_WIDE_HOLES;
+	else if (is_near && q->was_near && !q->wide_holes)
+		q->wide_holes = 1;
+	q->was_near = is_near;
+}
+
+/* What was missing has arrived; `probed`: because it was repeated, which hadn't happened yet else;
+ * `alone`: and nothing after it had. That may be because more is missing: then that is repeated,
+ * and the answer is true. */
+static bool repaired(struct tp *tp, bool probed, bool alone, uint64_t now)
+{
+	struct requester *q = &tp->requester;
+	bool was_wide = q->wide, was_widened = q->widened;
+
+	if (probed && (q->probed || (alone && q->probe_due)))
+		return q->probe_due; /* the rest of it is on its way, or to come */
+	q->repairing = q->wide = q->widened = false;
 	if (!probed)
-		return;
-	if (!alone)
+		return false;
+	if (alone && !was_wide && q->next != q->una && !wants_answer(request_at(q, q->first))) {
+		repeat_hole(tp, true, now);
+		q->widened = true;
+		return true;
+	}
+	if (!alone) {
 		q->repairs_failed = 0;
-	else if (q->repairs_failed < TP_REPAIRS_MAX)
+		expect_holes(tp, was_widened);
+	} else if (q->repairs_failed < TP_REPAIRS_MAX) {
 		q->repairs_failed++;
+	}
+	return false;
+}
+
+/* While a packet is missing there, the peer acknowledges the one before it again as others arrive:
+ * those aren't under way any more, and as much that is new may be. Not more than it can keep. */
+static void kept_there(struct tp *tp)
+{
+	struct requester *q = &tp->requester;
+
+	if (!q->repairing || q->repairs_failed)
+		return;
+	q->arrived += q->ask_span;
+	if (q->arrived > tp->congestion.window)
+		q->arrived = tp->congestion.window;
 }
 
 static uint64_t timeout_ns(const struct requester *q)
@@ -295,13 +396,14 @@ static void progressed(struct tp *tp, uint32_t was_una, uint32_t was_flight, uin
 	struct requester *q = &tp->requester;
 	uint32_t bytes = was_flight > q->flight ? was_flight - q->flight : 0;
 	bool probed = q->probed, alone = probed && q->una == q->probed_end;
+	bool repeating = false;
 
 	if (q->una == was_una)
 		return;
 	q->delivered += bytes;
+	q->arrived -= q->arrived < bytes ? q->arrived : bytes;
 	q->probed = probed && psn_before(q->una, q->probed_end);
-	if (unlikely(q->repairing))
-		repaired(q, probed, alone);
+	repeating = unlikely(q->repairing) && repaired(tp, probed, alone, now);
 	if (psn_before(q->next, q->una)) { /* it came after all, before it was repeated */
 		q->next = q->una;
 		q->cursor = q->first;
@@ -321,8 +423,9 @@ static void progressed(struct tp *tp, uint32_t was_una, uint32_t was_flight, uin
 	timers_off(q);
 	if (q->next == q->una)
 		return;
-	/* Of all that is under way the peer had no more than the packet that was repeated. */
-	if (alone)
+	q->probe_due = repeating;
+	/* Of all that is under way the peer had no more than what was repeated. */
+	if (alone && !repeating)
 		go_back(tp, 0, now);
 	timers_arm(tp, now);
 }
@@ -509,10 +612,12 @@ void requester_packet(struct tp *tp, const struct packet *p, uint64_t now)
 		/* Repeated, stale or made up; but the newest acknowledgement may come again
 		 * because there are receives now. */
 		if (q->active && psn + 1 == q->una && operation == OP_ACKNOWLEDGE &&
-		    (p->syndrome & AETH_KIND) == AETH_ACK)
+		    (p->syndrome & AETH_KIND) == AETH_ACK) {
 			credits_update(q, p);
-		else
+			kept_there(tp);
+		} else {
 			tp->counters.dropped++;
+		}
 		return;
 	}
 	if (p->becn)
@@ -534,17 +639,11 @@ void requester_packet(struct tp *tp, const struct packet *p, uint64_t now)
 
 /* ------------------------------------------------------------------ time */
 
-uint64_t requester_deadline(const struct requester *q)
-{
-	uint64_t at = q->timer_at < q->probe_at ? q->timer_at : q->probe_at;
-
-	return at < q->rnr_until ? at : q->rnr_until;
-}
-
 void requester_expire(struct tp *tp, uint64_t now)
 {
 	struct requester *q = &tp->requester;
 
+	pacer_expire(&tp->pacer, &tp->congestion, now);
 	if (q->rnr_until <= now)
 		q->rnr_until = TP_NEVER;
 	if (q->timer_at <= now) {
@@ -559,8 +658,7 @@ void requester_expire(struct tp *tp, uint64_t now)
 		q->probe_at = now; /* repeats */
 	}
 	if (q->probe_at <= now) {
-		q->probe_due = true;
-		q->probe_at = TP_NEVER; /* again when it is sent */
+		repeat(tp, q->repairing && q->wide);
 		q->probes += q->probes < PROBES_MAX;
 	}
 }
@@ -601,7 +699,32 @@ static bool has_room(const struct tp *tp)
 	uint32_t window = tp->congestion.window;
 	uint32_t burst = window / 4 < TP_BURST ? window / 4 : TP_BURST;
 
-	return q->flight < window && !(q->closed && q->flight + burst > window);
+	return q->flight < window && !(q->closed && !q->arrived && q->flight + burst > window);
+}
+
+/* The window is full. While a packet is missing there: of others only. */
+static bool may_go_on(const struct tp *tp)
+{
+	const struct requester *q = &tp->requester;
+
+	return q->arrived && q->flight - tp->congestion.window < q->arrived &&
+	       psn_before(q->next, q->una + early_room(tp->path.mtu));
+}
+
+/* Whether there is a packet that may go out now, but for the pacer. */
+static bool may_go_out(const struct tp *tp)
+{
+	const struct requester *q = &tp->requester;
+
+	if (tp->type == IBV_QPT_RC && !has_room(tp) && !may_go_on(tp))
+		return false;
+	if (q->cursor == q->begun && !may_begin(q))
+		return false;
+	if (unlikely(q->broken && q->cursor == q->broken_at))
+		return false;
+	if (unlikely(q->limited && psn_before(q->limited_psn, q->next)))
+		return false;
+	return !wants_answer(request_at(q, q->cursor)) || q->answers_owed < q->max_answers;
 }
 
 bool requester_may_send(const struct tp *tp, uint64_t now)
@@ -612,15 +735,21 @@ bool requester_may_send(const struct tp *tp, uint64_t now)
 		return false;
 	if (unlikely(probe_pending(q)))
 		return true;
-	if (tp->type == IBV_QPT_RC && !has_room(tp))
-		return false;
-	if (q->cursor == q->begun && !may_begin(q))
-		return false;
-	if (unlikely(q->broken && q->cursor == q->broken_at))
-		return false;
-	if (unlikely(q->limited && psn_before(q->limited_psn, q->next)))
-		return false;
-	return !wants_answer(request_at(q, q->cursor)) || q->answers_owed < q->max_answers;
+	return may_go_out(tp) && likely(!pacer_holds(&tp->pacer, &tp->congestion, now));
+}
+
+uint64_t requester_deadline(const struct tp *tp)
+{
+	const struct requester *q = &tp->requester;
+	uint64_t at = q->timer_at < q->probe_at ? q->timer_at : q->probe_at;
+
+	if (q->rnr_until < at)
+		at = q->rnr_until;
+	/* While the pacer is what holds. */
+	if (unlikely(pacer_holds(&tp->pacer, &tp->congestion, 0)) && tp->pacer.at < at &&
+	    q->active && q->rnr_until == TP_NEVER && may_go_out(tp))
+		at = tp->pacer.at;
+	return at;
 }
 
 /* A READ is one packet, or a few. */
@@ -774,6 +903,18 @@ static bool asks(const struct tp *tp, const struct tp_request *r, uint32_t psn)
 	       q->asked + tp->path.mtu >= tp->congestion.window / 4;
 }
 
+/* An acknowledgement is asked for again: how much goes between two of them? */
+static void note_span(struct requester *q)
+{
+	if (q->asked > TP_WINDOW_MAX) /* the first one after going back says nothing */
+		q->asked = q->ask_span;
+	if (!q->ask_span)
+		q->ask_span = q->asked;
+	else
+		q->ask_span += ((int32_t)q->asked - (int32_t)q->ask_span) / 8;
+	q->asked = 0;
+}
+
 static void sent(struct tp *tp, const struct tp_request *r, uint32_t after, bool asked,
 		 uint64_t now)
 {
@@ -782,8 +923,12 @@ static void sent(struct tp *tp, const struct tp_request *r, uint32_t after, bool
 
 	q->flight += bytes;
 	q->closed = q->flight >= tp->congestion.window;
-	q->asked = asked ? 0 : q->asked + bytes;
+	q->asked += bytes;
+	if (asked)
+		note_span(q);
 	q->answers_owed += wants_answer(r);
+	if (unlikely(pacer_runs(&tp->congestion)) && !wants_answer(r))
+		pacer_sent(&tp->pacer, &tp->congestion, bytes, now);
 	if (psn_before(q->next, q->top)) {
 		tp->counters.resent++;
 	} else if (asked && !q->timing && !q->repairing) {
@@ -813,16 +958,35 @@ static void sent_unacknowledged(struct tp *tp)
 		complete_first(tp);
 }
 
+/* Whether nothing of [again, again_end) follows packet `again`. */
+static bool is_last_again(const struct requester *q)
+{
+	uint32_t after = q->again + 1;
+
+	if (after == q->again_end || !psn_before(after, q->next))
+		return true;
+	return after == request_at(q, q->again_of)->last_psn + 1 &&
+	       wants_answer(request_at(q, q->again_of + 1));
+}
+
 static uint32_t send_probe(struct tp *tp, uint64_t now, uint8_t *to)
 {
 	struct requester *q = &tp->requester;
-	uint32_t size;
 
-	q->probe_due = false;
-	q->probed = true;
-	size = build(tp, q->first, q->una, true, to, &q->probed_end);
+	if (psn_before(q->again, q->una)) {
+		q->again = q->una;
+		q->again_of = q->first;
+	}
+	bool last = wants_answer(request_at(q, q->again_of)) || is_last_again(q);
+	uint32_t count = q->again_of;
+	uint32_t size = build(tp, count, q->again, last, to, &q->again);
+
 	if (!size || !q->active)
-		return break_at(tp, q->first, IBV_WC_LOC_PROT_ERR);
+		return break_at(tp, count, IBV_WC_LOC_PROT_ERR);
+	q->again_of += q->again == request_at(q, count)->last_psn + 1;
+	q->probe_due = !last;
+	q->probed = true;
+	q->probed_end = q->again;
 	tp->counters.resent++;
 	timers_arm(tp, now);
 	return size;

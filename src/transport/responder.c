@@ -457,16 +457,21 @@ static void duplicate(struct tp *tp, const struct packet *p)
 }
 
 /* One NAK says it, until the peer has gone back and the packet got lost again: then PSNs that were
- * here already come before the one that is missing. */
+ * here already come before the one that is missing. What is kept meanwhile and asks for an
+ * acknowledgement gets the last one again: to a requester that goes back it is stale, one that
+ * doesn't sees by it that packets go on arriving. */
 static void too_early(struct tp *tp, const struct packet *p, uint32_t ahead)
 {
 	struct responder *r = &tp->responder;
 
 	tp->counters.out_of_sequence++;
-	early_keep(&tp->early, p, ahead);
-	if (!r->nak_said ||
-	    (r->nak == (AETH_NAK | NAK_SEQUENCE) && psn_diff(p->psn, r->too_early) < 0))
+	bool kept = early_keep(&tp->early, p, ahead);
+	bool missing_said = r->nak_said && r->nak == (AETH_NAK | NAK_SEQUENCE);
+
+	if (!r->nak_said || (missing_said && psn_diff(p->psn, r->too_early) < 0))
 		owe_nak(r, AETH_NAK | NAK_SEQUENCE);
+	else if (missing_said && kept)
+		r->ack_owed |= p->ack_request;
 	r->too_early = p->psn;
 }
 

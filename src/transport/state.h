@@ -12,6 +12,7 @@
 
 #include "transport/congestion.h"
 #include "transport/early.h"
+#include "transport/pacer.h"
 #include "transport/psn.h"
 #include "transport/transport.h"
 
@@ -27,7 +28,12 @@ enum {
 	TP_BURST = 1 << 16,
 	/* Responses in a row while requests wait, too. */
 	TP_TURN = 16,
-	/* Tries to repeat one packet alone, until the peer is taken for one that keeps nothing. */
+	/* What is missing may be a burst that the kernel sent at once: so many bytes. */
+	TP_HOLE_MAX = 1 << 16,
+	/* After such a hole, so many are taken to be as large. */
+	TP_WIDE_HOLES = 3,
+	/* Tries to repeat only what is missing, until the peer is taken for one that keeps nothing.
+	 */
 	TP_REPAIRS_MAX = 4,
 	/* Longest message (the device's max_msg_sz). */
 	TP_MESSAGE_MAX = 1u << 31,
@@ -69,15 +75,24 @@ struct requester {
 	/* Times, TP_NEVER when they don't run. */
 	uint64_t timer_at, probe_at, rnr_until;
 	uint32_t probes; /* in a row: each waits twice as long as the one before */
-	bool probe_due;	 /* packet `una` is to be repeated alone */
-	bool probed;	 /* it was, with the packets before... */
+	/* Packets [again, again_end), from `una` on, are to be repeated without going back: one, or
+	 * a hole's. The first of them is of request `again_of`. */
+	bool probe_due;
+	uint32_t again, again_end, again_of;
+	bool probed; /* they were, as far as the packets before... */
 	uint32_t probed_end;
 	uint64_t rewound_at;  /* when it last went back, or repeated a packet alone, ... */
 	uint32_t rewound_psn; /* ... to here */
 	bool rewound;
-	/* Packet `una` is missing there, and is repeated alone: does the peer have the others? */
-	bool repairing;
+	/* Packet `una` is missing there, and is repeated alone, or with a burst (`wide`), maybe
+	 * after it alone wasn't enough (`widened`): does the peer have the others? */
+	bool repairing, wide, widened;
+	bool was_near;		/* little was between the last two holes */
+	uint8_t wide_holes;	/* so many are expected */
 	uint8_t repairs_failed; /* in a row: it hadn't */
+	uint32_t arrived;	/* bytes that the peer is seen to keep after `una`, see
+				   kept_there() */
+	uint32_t ask_span;	/* bytes from one AckReq to the next, smoothed */
 	bool timing;		/* the answer to timed_psn, sent at timed_at, gives a round trip */
 	uint32_t timed_psn;
 	uint64_t timed_at;
@@ -135,6 +150,7 @@ struct tp {
 	struct tp_path path;
 	struct tp_counters counters;
 	struct congestion congestion;
+	struct pacer pacer;
 	struct requester requester;
 	struct responder responder;
 	struct early early;
@@ -149,7 +165,7 @@ void requester_check_drained(struct tp *tp);
 /* A response, whatever it claims to answer. */
 void requester_packet(struct tp *tp, const struct packet *p, uint64_t now);
 void requester_expire(struct tp *tp, uint64_t now);
-uint64_t requester_deadline(const struct requester *q);
+uint64_t requester_deadline(const struct tp *tp);
 bool requester_may_send(const struct tp *tp, uint64_t now);
 uint32_t requester_next(struct tp *tp, uint64_t now, uint8_t *to);
 uint32_t requester_unsent(const struct tp *tp, uint32_t enough);

@@ -127,7 +127,7 @@ void tp_expire(struct tp *tp, uint64_t now)
 
 uint64_t tp_deadline(const struct tp *tp)
 {
-	return requester_deadline(&tp->requester);
+	return requester_deadline(tp);
 }
 
 enum tp_need tp_need(const struct tp *tp, uint64_t now)

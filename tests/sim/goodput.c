@@ -15,6 +15,12 @@
 
 enum { BATCH = 65536, DEPTH = 128, HEAP = 1 << 13 };
 
+enum oddity {
+	NOTHING,
+	DROPS,	 /* the responder drops what comes too early */
+	UNPACED, /* the pacer doesn't hold */
+};
+
 struct path_case {
 	const char *name;
 	uint8_t opcode;
@@ -25,7 +31,7 @@ struct path_case {
 	uint32_t megabytes; /* a second */
 	uint32_t queue;	    /* bytes that wait for the link, at most; the rest is lost */
 	double least;	    /* of the loss-free goodput of the case before; 0: is one */
-	bool drops;	    /* the responder drops what comes too early */
+	enum oddity oddity;
 };
 
 struct arrival {
@@ -40,7 +46,7 @@ struct bench {
 	struct tp *tp[2];
 	struct tp_request ring[2][DEPTH];
 	_Alignas(struct packet) uint8_t early[2][TP_EARLY_BYTES];
-	uint64_t now, completed;
+	uint64_t now, completed, overflowed;
 	uint64_t sender_free[2], link_free[2]; /* a sender's processor; the link */
 	uint32_t batch_left[2];
 	bool batch_lost[2];
@@ -174,7 +180,7 @@ static void begin(const struct path_case *c)
 			abort();
 		ends[i].posted = 0;
 		tp_init(bench.tp[i], IBV_QPT_RC, &world, &ends[i], bench.ring[i], DEPTH);
-		if (!c->drops)
+		if (c->oddity != DROPS)
 			tp_keep_early(bench.tp[i], bench.early[i]);
 		tp_receive_ready(bench.tp[i], &path, &attr);
 		tp_send_ready(bench.tp[i], &attr);
@@ -196,9 +202,12 @@ static void transmit(int from, const uint8_t *bytes, uint32_t size)
 		bench.batch_lost[from] = rng_chance(&bench.rng, c->lose);
 	}
 	bench.batch_left[from] -= size;
-	if (bench.batch_lost[from] || rng_chance(&bench.rng, c->lose_packets) ||
-	    (begin_at - bench.now) * c->megabytes / 1000 > c->queue)
+	if (bench.batch_lost[from] || rng_chance(&bench.rng, c->lose_packets))
 		return;
+	if ((begin_at - bench.now) * c->megabytes / 1000 > c->queue) {
+		bench.overflowed++;
+		return;
+	}
 	struct arrival *a = &bench.queue[!from][bench.tail[!from]++ % HEAP];
 
 	if (bench.tail[!from] - bench.head[!from] >= HEAP)
@@ -214,6 +223,8 @@ static void send(int i)
 	static uint8_t packet[WIRE_PACKET_MAX];
 
 	while (bench.sender_free[i] <= bench.now) {
+		if (bench.c->oddity == UNPACED)
+			bench.tp[i]->pacer.left = UINT32_MAX;
 		uint32_t size = tp_next(bench.tp[i], bench.now, packet);
 
 		if (!size) {
@@ -285,34 +296,42 @@ static double run(const struct path_case *c, uint64_t ns)
 #define W IBV_WR_RDMA_WRITE
 #define R IBV_WR_RDMA_READ
 static const struct path_case cases[] = {
-	{"write 64K", W, 4096, 65536, 0, 0, 50000, 3000, 1 << 22, 0, false},
-	{"write 64K, 1% of batches", W, 4096, 65536, 10000, 0, 50000, 3000, 1 << 22, 0.5, false},
-	{"write 64K, 5% of batches", W, 4096, 65536, 50000, 0, 50000, 3000, 1 << 22, 0.2, false},
-	{"write 64K, 1% of packets", W, 4096, 65536, 0, 10000, 50000, 3000, 1 << 22, 0.3, false},
+	{"write 64K", W, 4096, 65536, 0, 0, 50000, 3000, 1 << 22, 0, NOTHING},
+	{"write 64K, 1% of batches", W, 4096, 65536, 10000, 0, 50000, 3000, 1 << 22, 0.5, NOTHING},
+	{"write 64K, 5% of batches", W, 4096, 65536, 50000, 0, 50000, 3000, 1 << 22, 0.5, NOTHING},
+	{"write 64K, 1% of packets", W, 4096, 65536, 0, 10000, 50000, 3000, 1 << 22, 0.5, NOTHING},
 	{"the same, which are dropped early", W, 4096, 65536, 0, 10000, 50000, 3000, 1 << 22, 0.3,
-	 true},
-	{"write 64K, 600 MB/s", W, 4096, 65536, 0, 0, 50000, 600, 1 << 22, 0, false},
+	 DROPS},
+	{"write 64K, 600 MB/s", W, 4096, 65536, 0, 0, 50000, 600, 1 << 22, 0, NOTHING},
 	{"write 64K, 600 MB/s, 1% of packets", W, 4096, 65536, 0, 10000, 50000, 600, 1 << 22, 0.5,
-	 false},
-	{"the same, dropped", W, 4096, 65536, 0, 10000, 50000, 600, 1 << 22, 0.5, true},
-	{"write 64K, mtu 1024", W, 1024, 65536, 0, 0, 50000, 3000, 1 << 22, 0, false},
+	 NOTHING},
+	{"the same, dropped", W, 4096, 65536, 0, 10000, 50000, 600, 1 << 22, 0.5, DROPS},
+	{"write 64K, mtu 1024", W, 1024, 65536, 0, 0, 50000, 3000, 1 << 22, 0, NOTHING},
 	{"write 64K, mtu 1024, 1% of batches", W, 1024, 65536, 10000, 0, 50000, 3000, 1 << 22, 0.5,
-	 false},
+	 NOTHING},
 	{"write 64K, mtu 1024, 1% of packets", W, 1024, 65536, 0, 10000, 50000, 3000, 1 << 22, 0.1,
-	 false},
-	{"read 64K", R, 4096, 65536, 0, 0, 50000, 3000, 1 << 22, 0, false},
-	{"read 64K, 1% of batches", R, 4096, 65536, 10000, 0, 50000, 3000, 1 << 22, 0.5, false},
-	{"read 1M", R, 4096, 1 << 20, 0, 0, 50000, 3000, 1 << 22, 0, false},
-	{"read 1M, 1% of batches", R, 4096, 1 << 20, 10000, 0, 50000, 3000, 1 << 22, 0.5, false},
-	{"write 64K, 10 us", W, 4096, 65536, 0, 0, 5000, 3000, 1 << 22, 0, false},
+	 NOTHING},
+	{"read 64K", R, 4096, 65536, 0, 0, 50000, 3000, 1 << 22, 0, NOTHING},
+	{"read 64K, 1% of batches", R, 4096, 65536, 10000, 0, 50000, 3000, 1 << 22, 0.5, NOTHING},
+	{"read 1M", R, 4096, 1 << 20, 0, 0, 50000, 3000, 1 << 22, 0, NOTHING},
+	{"read 1M, 1% of batches", R, 4096, 1 << 20, 10000, 0, 50000, 3000, 1 << 22, 0.5, NOTHING},
+	{"write 64K, 10 us", W, 4096, 65536, 0, 0, 5000, 3000, 1 << 22, 0, NOTHING},
 	{"write 64K, 10 us, 1% of batches", W, 4096, 65536, 10000, 0, 5000, 3000, 1 << 22, 0.5,
-	 false},
-	{"write 64K, 10 us, queue 208K", W, 4096, 65536, 0, 0, 5000, 3000, 212992, 0.7, false},
-	{"write 64K, 100 us, queue 208K", W, 4096, 65536, 0, 0, 50000, 3000, 212992, 0.6, false},
-	{"write 64K, 10 ms", W, 4096, 65536, 0, 0, 5000000, 1000, 1 << 22, 0, false},
+	 NOTHING},
+	{"write 64K, 10 us, queue 208K", W, 4096, 65536, 0, 0, 5000, 3000, 212992, 0.7, NOTHING},
+	{"write 64K, 100 us, queue 208K", W, 4096, 65536, 0, 0, 50000, 3000, 212992, 0.6, NOTHING},
+	{"write 64K, 10 ms", W, 4096, 65536, 0, 0, 5000000, 1000, 1 << 22, 0, NOTHING},
 	{"write 64K, 10 ms, 1% of batches", W, 4096, 65536, 10000, 0, 5000000, 1000, 1 << 22, 0.3,
-	 false},
-	{"write 8", W, 4096, 8, 0, 0, 5000, 3000, 1 << 22, 0, false},
+	 NOTHING},
+	{"write 64K, 10 ms, queue 4M", W, 4096, 65536, 0, 0, 5000000, 100, 1 << 22, 0, NOTHING},
+	{"the same, queue 256K, unpaced", W, 4096, 65536, 0, 0, 5000000, 100, 1 << 18, 0.1,
+	 UNPACED},
+	{"the same, queue 256K", W, 4096, 65536, 0, 0, 5000000, 100, 1 << 18, 0.5, NOTHING},
+	{"write 64K, 40 ms, queue 4M", W, 4096, 65536, 0, 0, 20000000, 50, 1 << 22, 0, NOTHING},
+	{"the same, queue 128K, unpaced", W, 4096, 65536, 0, 0, 20000000, 50, 1 << 17, 0.1,
+	 UNPACED},
+	{"the same, queue 128K", W, 4096, 65536, 0, 0, 20000000, 50, 1 << 17, 0.4, NOTHING},
+	{"write 8", W, 4096, 8, 0, 0, 5000, 3000, 1 << 22, 0, NOTHING},
 };
 
 int main(void)
@@ -326,8 +345,8 @@ int main(void)
 
 		if (c->least == 0)
 			whole = rate;
-		printf("%-36s %7.3f GB/s  %.2f  rtt %u us window %u KB\n", c->name, rate,
-		       rate / whole, rtt_us, window_kb);
+		printf("%-36s %7.3f GB/s  %.2f  rtt %u us window %u KB overflowed %u\n", c->name,
+		       rate, rate / whole, rtt_us, window_kb, (uint32_t)bench.overflowed);
 		if (c->least != 0 && rate < c->least * whole) {
 			printf("  less than %.2f\n", c->least);
 			failed = 1;

@@ -484,6 +484,136 @@ static void probe_finds_lost_acknowledgement(void **state)
 	stage_end(s);
 }
 
+/* More than one packet is missing: a burst's worth is repeated, and after the next loss at once. */
+static void repeats_a_hole(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+	const uint32_t packets = TP_HOLE_MAX / MTU + 9;
+
+	(void)state;
+	s->tp->congestion.window = TP_WINDOW_MAX;
+	s->tp->congestion.rtt_ns = MS;
+	post(s, IBV_WR_RDMA_WRITE, packets * MTU, 0);
+	sends(s, OP_WRITE_FIRST, P(0));
+	for (uint32_t i = 1; i < packets - 1; i++)
+		sends(s, OP_WRITE_MIDDLE, P(i));
+	sends(s, OP_WRITE_LAST, P(packets - 1));
+	acknowledges(s, P(1), AETH_NAK | NAK_SEQUENCE, 0);
+	sends(s, OP_WRITE_MIDDLE, P(1));
+	sends_nothing(s);
+	acknowledges(s, P(1), ACK, 0);
+	for (uint32_t i = 2; i < TP_HOLE_MAX / MTU + 2; i++) {
+		sends(s, OP_WRITE_MIDDLE, P(i));
+		assert_int_equal(s->out.ack_request, i == TP_HOLE_MAX / MTU + 1);
+		if (i == 5) /* on its way already */
+			acknowledges(s, P(3), AETH_NAK | NAK_SEQUENCE, 0);
+	}
+	sends_nothing(s);
+	acknowledges(s, P(TP_HOLE_MAX / MTU + 4), AETH_NAK | NAK_SEQUENCE, 0);
+	for (uint32_t i = TP_HOLE_MAX / MTU + 4; i < packets - 1; i++)
+		sends(s, OP_WRITE_MIDDLE, P(i));
+	sends(s, OP_WRITE_LAST, P(packets - 1));
+	sends_nothing(s);
+	acknowledges(s, P(packets - 1), ACK, 1);
+	says(s, "done 0 0");
+	stage_end(s);
+}
+
+/* While one is missing, an acknowledgement that comes again says that others arrive. */
+static void goes_on_meanwhile(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	s->tp->congestion.window = 4 * (MTU + TP_PACKET_COST);
+	for (int i = 0; i < 9; i++)
+		post(s, IBV_WR_SEND, MTU, 0);
+	for (uint32_t i = 0; i < 4; i++)
+		sends(s, OP_SEND_ONLY, P(i));
+	sends_nothing(s);
+	acknowledges(s, P(0), AETH_NAK | NAK_SEQUENCE, 0);
+	s->tp->congestion.window = 4 * (MTU + TP_PACKET_COST);
+	sends(s, OP_SEND_ONLY, P(0));
+	sends_nothing(s);
+	acknowledges(s, P(-1), ACK, 0);
+	sends(s, OP_SEND_ONLY, P(4));
+	sends_nothing(s);
+	for (int i = 0; i < 9; i++)
+		acknowledges(s, P(-1), ACK, 0);
+	for (uint32_t i = 5; i < 8; i++)
+		sends(s, OP_SEND_ONLY, P(i));
+	sends_nothing(s); /* as much again as the window, no more */
+	acknowledges(s, P(7), ACK, 8);
+	s->said[0] = '\0';
+	sends(s, OP_SEND_ONLY, P(8));
+	acknowledges(s, P(8), ACK, 9);
+	says(s, "done 8 0");
+	stage_end(s);
+}
+
+/* What the peer has no room for while a packet is missing is sent again without being asked for. */
+static void sends_what_is_not_kept(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	s->tp->congestion.window = TP_WINDOW_MAX;
+	post(s, IBV_WR_RDMA_WRITE, (EARLY_MAX + 5) * MTU, 0);
+	sends(s, OP_WRITE_FIRST, P(0));
+	for (uint32_t i = 1; i < EARLY_MAX + 4; i++)
+		sends(s, OP_WRITE_MIDDLE, P(i));
+	sends(s, OP_WRITE_LAST, P(EARLY_MAX + 4));
+	acknowledges(s, P(2), AETH_NAK | NAK_SEQUENCE, 0);
+	sends(s, OP_WRITE_MIDDLE, P(2));
+	for (uint32_t i = EARLY_MAX + 2; i < EARLY_MAX + 4; i++)
+		sends(s, OP_WRITE_MIDDLE, P(i));
+	sends(s, OP_WRITE_LAST, P(EARLY_MAX + 4));
+	sends_nothing(s);
+	acknowledges(s, P(EARLY_MAX + 4), ACK, 1);
+	says(s, "done 0 0");
+	assert_int_equal(tp_under_way(s->tp), 0);
+	stage_end(s);
+}
+
+/* Where the round trip is long a window goes out in bursts, spread over it; else at once. */
+static void paces(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+	struct congestion *c = &s->tp->congestion;
+	const uint32_t packets = 1024;
+	uint32_t sent = 0, bursts = 0;
+
+	(void)state;
+	s->now = 1000 * MS;
+	c->window = c->threshold = packets * (MTU + TP_PACKET_COST);
+	c->rtt_ns = c->own_rtt_ns = 10 * MS;
+	post(s, IBV_WR_RDMA_WRITE, packets * MTU, 0);
+	for (uint64_t end = s->now + 11 * MS; s->now < end && sent < packets; bursts++) {
+		uint32_t before = sent;
+
+		while (tp_next(s->tp, s->now, s->sent))
+			sent++;
+		assert_true(sent > before);
+		assert_true((sent - before - 1) * (MTU + TP_PACKET_COST) < 2 * PACER_BURST);
+		if (sent == packets)
+			break;
+		assert_false(tp_ready(s->tp, s->now));
+		assert_true(tp_deadline(s->tp) > s->now);
+		s->now = tp_deadline(s->tp);
+		tp_expire(s->tp, s->now);
+	}
+	assert_int_equal(sent, packets);
+	assert_true(bursts > 5);
+	acknowledges(s, P(packets - 1), ACK, 1);
+	c->own_rtt_ns = PACER_RTT_NS - 1;
+	c->window = packets * (MTU + TP_PACKET_COST);
+	post(s, IBV_WR_RDMA_WRITE, packets * MTU, 0);
+	for (uint32_t i = 0; i < packets; i++)
+		assert_true(tp_next(s->tp, s->now, s->sent) != 0);
+	s->said[0] = '\0';
+	stage_end(s);
+}
+
 /* The window shrinks by an eighth, once a round trip however often it is said. */
 static void congestion_is_told(void **state)
 {
@@ -876,6 +1006,10 @@ int main(void)
 		cmocka_unit_test(psn_wraps),
 		cmocka_unit_test(goes_back_once),
 		cmocka_unit_test(repeats_one_alone),
+		cmocka_unit_test(repeats_a_hole),
+		cmocka_unit_test(paces),
+		cmocka_unit_test(goes_on_meanwhile),
+		cmocka_unit_test(sends_what_is_not_kept),
 		cmocka_unit_test(learns_that_the_peer_drops),
 		cmocka_unit_test(repairs_again),
 		cmocka_unit_test(nak_ends_it),

@@ -147,6 +147,27 @@ static void early_packets_wait(void **state)
 	stage_end(s);
 }
 
+/* The peer sees that packets go on arriving, if it asks. */
+static void early_packets_are_acknowledged(void **state)
+{
+	struct stage *s = stage_keeping();
+
+	(void)state;
+	s->receives = 9;
+	send_only(s, R(0));
+	acked(s, R(0), ACK, 1);
+	send_only(s, R(2));
+	acked(s, R(1), SEQUENCE, 1);
+	send_only(s, R(3));
+	acked(s, R(0), ACK, 1);
+	send_only(s, R(1 + EARLY_MAX)); /* no room */
+	sends_nothing(s);
+	send_only(s, R(1));
+	acked(s, R(3), ACK, 4);
+	s->said[0] = '\0';
+	stage_end(s);
+}
+
 /* Two are missing: who repeats one alone learns that; who repeats all isn't disturbed. */
 static void early_packets_wait_for_two(void **state)
 {
@@ -701,6 +722,7 @@ int main(void)
 		cmocka_unit_test(sequence_nak_again),
 		cmocka_unit_test(late_packet_takes_nak_back),
 		cmocka_unit_test(early_packets_wait),
+		cmocka_unit_test(early_packets_are_acknowledged),
 		cmocka_unit_test(early_packets_wait_for_two),
 		cmocka_unit_test(early_parts),
 		cmocka_unit_test(early_packets_are_forgotten),
