@@ -434,6 +434,12 @@ int daemon_create_qp(struct daemon_conn *conn, const struct ib_uverbs_create_qp 
 	return simple(conn, IB_USER_VERBS_CMD_CREATE_QP, cmd, sizeof(*cmd), resp, sizeof(*resp));
 }
 
+int daemon_create_qp_cqs(struct daemon_conn *conn, const struct proto_create_qp_cqs *cmd,
+			 struct proto_create_qp_cqs_resp *resp)
+{
+	return simple(conn, PROTO_CREATE_QP_CQS, cmd, sizeof(*cmd), resp, sizeof(*resp));
+}
+
 void daemon_destroy_qp(struct daemon_conn *conn, uint32_t handle)
 {
 	const struct ib_uverbs_destroy_qp body = {.qp_handle = handle};

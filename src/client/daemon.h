@@ -122,6 +122,9 @@ void daemon_destroy_cq(struct daemon_conn *conn, uint32_t handle);
 /* `srq` is a handle, or -1. resp->qpn's upper bits are this process's slot. */
 int daemon_create_qp(struct daemon_conn *conn, const struct ib_uverbs_create_qp *cmd,
 		     struct ib_uverbs_create_qp_resp *resp);
+/* With one or both of its CQs. */
+int daemon_create_qp_cqs(struct daemon_conn *conn, const struct proto_create_qp_cqs *cmd,
+			 struct proto_create_qp_cqs_resp *resp);
 void daemon_destroy_qp(struct daemon_conn *conn, uint32_t handle);
 
 /* `gid` is a multicast one. 0, also when it is attached; -EINVAL it isn't of such a QP, or no such

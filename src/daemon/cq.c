@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Completion channels and completion queues. The queues themselves are in the process. */
 #include <errno.h>
-#include <stdbool.h>
 
 #include "daemon/commands.h"
 #include "daemon/conn.h"
@@ -28,25 +27,21 @@ int command_destroy_channel(struct request *request, void *response)
 	return object_destroy_handle(request->conn->context, OBJECT_CHANNEL, body->handle);
 }
 
-static int check_cq(const struct ib_uverbs_create_cq *body)
+static int make_cq(struct request *request, uint32_t cqe, uint32_t comp_vector,
+		   struct channel *channel, struct cq **out)
 {
-	bool right = body->cqe && body->cqe <= LIMIT_CQE && body->comp_vector < LIMIT_COMP_VECTORS;
-
-	return right ? 0 : -EINVAL;
-}
-
-static int make_cq(struct request *request, struct channel *channel, struct cq **out)
-{
-	const struct ib_uverbs_create_cq *body = request->body;
 	struct object *object;
+
+	if (!cqe || cqe > LIMIT_CQE || comp_vector >= LIMIT_COMP_VECTORS)
+		return -EINVAL;
 	int err = object_make(request, OBJECT_CQ, sizeof(struct cq), &object);
 
 	if (err)
 		return err;
 	struct cq *cq = (struct cq *)object;
 
-	cq->cqe = body->cqe;
-	cq->comp_vector = body->comp_vector;
+	cq->cqe = cqe;
+	cq->comp_vector = comp_vector;
 	cq->channel = channel;
 	if (channel)
 		channel->object.users++;
@@ -60,17 +55,15 @@ int command_create_cq(struct request *request, void *response)
 	struct ib_uverbs_create_cq_resp *resp = response;
 	struct channel *channel = NULL;
 	struct cq *cq;
-	int err = check_cq(body);
 
-	if (err)
-		return err;
 	if (body->comp_channel >= 0) {
 		channel = (struct channel *)object_find(request->conn->context, OBJECT_CHANNEL,
 							(uint32_t)body->comp_channel);
 		if (!channel)
 			return -EINVAL;
 	}
-	err = make_cq(request, channel, &cq);
+	int err = make_cq(request, body->cqe, body->comp_vector, channel, &cq);
+
 	if (err)
 		return err;
 	resp->cq_handle = cq->object.handle;
@@ -78,24 +71,39 @@ int command_create_cq(struct request *request, void *response)
 	return 0;
 }
 
-int command_create_channel_cq(struct request *request, void *response)
+int cq_make_with_channel(struct request *request, uint32_t cqe, uint32_t comp_vector,
+			 struct cq **out)
 {
-	struct proto_create_channel_cq_resp *resp = response;
 	struct object *channel;
-	struct cq *cq;
-	int err = check_cq(request->body);
+	int err = object_make(request, OBJECT_CHANNEL, sizeof(struct channel), &channel);
 
-	if (!err)
-		err = object_make(request, OBJECT_CHANNEL, sizeof(struct channel), &channel);
 	if (err)
 		return err;
-	err = make_cq(request, (struct channel *)channel, &cq);
-	if (err) {
+	err = make_cq(request, cqe, comp_vector, (struct channel *)channel, out);
+	if (err)
 		object_free(channel);
-		return err;
-	}
-	*resp = (struct proto_create_channel_cq_resp){channel->handle, cq->object.handle};
-	return 0;
+	return err;
+}
+
+void cq_unmake_with_channel(struct cq *cq)
+{
+	struct channel *channel = cq->channel;
+
+	object_destroy(&cq->object);
+	object_destroy(&channel->object);
+}
+
+int command_create_channel_cq(struct request *request, void *response)
+{
+	const struct ib_uverbs_create_cq *body = request->body;
+	struct proto_create_channel_cq_resp *resp = response;
+	struct cq *cq;
+	int err = cq_make_with_channel(request, body->cqe, body->comp_vector, &cq);
+
+	if (!err)
+		*resp = (struct proto_create_channel_cq_resp){cq->channel->object.handle,
+							      cq->object.handle};
+	return err;
 }
 
 int command_resize_cq(struct request *request, void *response)

@@ -75,6 +75,8 @@ static const struct command commands[] = {
 	[PROTO_LINK] = {command_link, REQUEST(proto_link), .where = ON_PROCESS},
 	[PROTO_UNLINK] = {command_unlink, REQUEST(proto_unlink), .where = ON_PROCESS},
 	[PROTO_DESTROY_CHANNEL] = {command_destroy_channel, REQUEST(proto_handle), .ends = true},
+	[PROTO_CREATE_QP_CQS] = {command_create_qp_cqs, REQUEST(proto_create_qp_cqs),
+				 RESPONSE(proto_create_qp_cqs_resp)},
 	[PROTO_CREATE_CHANNEL_CQ] = {command_create_channel_cq, REQUEST(ib_uverbs_create_cq),
 				     RESPONSE(proto_create_channel_cq_resp)},
 	[PROTO_QUERY_GID] = {command_query_gid, REQUEST(proto_query_gid),

@@ -102,10 +102,9 @@ static void qp_fill(struct qp *qp, const struct parts *parts, uint8_t type)
 		qp->srq->object.users++;
 }
 
-int command_create_qp(struct request *request, void *response)
+static int create(struct request *request, const struct ib_uverbs_create_qp *body,
+		  struct ib_uverbs_create_qp_resp *resp)
 {
-	const struct ib_uverbs_create_qp *body = request->body;
-	struct ib_uverbs_create_qp_resp *resp = response;
 	struct context *context = request->conn->context;
 	struct object *object;
 	struct parts parts;
@@ -137,6 +136,48 @@ int command_create_qp(struct request *request, void *response)
 		.max_inline_data = body->max_inline_data,
 	};
 	return 0;
+}
+
+int command_create_qp(struct request *request, void *response)
+{
+	return create(request, request->body, response);
+}
+
+/* One of its CQs, if it is to be made: in *cq, else NULL. */
+static int make_own_cq(struct request *request, const struct proto_new_cq *wanted, struct cq **cq,
+		       struct proto_create_channel_cq_resp *resp, uint32_t *handle)
+{
+	*cq = NULL;
+	if (!wanted->cqe)
+		return 0;
+	int err = cq_make_with_channel(request, wanted->cqe, wanted->comp_vector, cq);
+
+	if (err)
+		return err;
+	*handle = resp->cq = (*cq)->object.handle;
+	resp->channel = (*cq)->channel->object.handle;
+	return 0;
+}
+
+int command_create_qp_cqs(struct request *request, void *response)
+{
+	const struct proto_create_qp_cqs *body = request->body;
+	struct proto_create_qp_cqs_resp *resp = response;
+	struct ib_uverbs_create_qp qp = body->qp;
+	struct cq *send = NULL, *recv = NULL;
+	int err = make_own_cq(request, &body->send, &send, &resp->send, &qp.send_cq_handle);
+
+	if (!err)
+		err = make_own_cq(request, &body->recv, &recv, &resp->recv, &qp.recv_cq_handle);
+	if (!err)
+		err = create(request, &qp, &resp->qp);
+	if (!err)
+		return 0;
+	if (recv)
+		cq_unmake_with_channel(recv);
+	if (send)
+		cq_unmake_with_channel(send);
+	return err;
 }
 
 void qp_release(struct qp *qp)

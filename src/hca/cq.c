@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "abi/cq_with_qp.h"
 #include "base/cpu.h"
 #include "base/log.h"
 #include "hca/books.h"
@@ -220,7 +221,11 @@ static int check_attributes(struct ibv_context *context, const struct ibv_cq_ini
 {
 	if (attr->wc_flags & ~(uint64_t)CQ_WC_FLAGS)
 		return EOPNOTSUPP;
-	if (attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))
+	if (attr->comp_mask &
+	    ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD | CQ_WITH_QP))
+		return EINVAL;
+	if (attr->comp_mask & CQ_WITH_QP &&
+	    (!attr->channel || container_of(attr->channel, struct channel, ibv)->registered))
 		return EINVAL;
 	if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) && attr->parent_domain)
 		return EOPNOTSUPP;
@@ -300,6 +305,7 @@ static int register_on(struct cq *cq, struct channel *channel)
 					     cq->comp_vector, &cq->handle);
 
 	if (!err) {
+		cq->registered = true;
 		cq->ibv.handle = cq->handle;
 		books_add(cq->context, HELD_CQ, &cq->held);
 	}
@@ -307,10 +313,29 @@ static int register_on(struct cq *cq, struct channel *channel)
 	return err;
 }
 
-static int register_cq(struct cq *cq)
+static void register_later(struct cq *cq)
+{
+	books_enter(cq->context->hca);
+	books_add(cq->context, HELD_CQ, &cq->held);
+	books_leave(cq->context->hca);
+}
+
+void cq_came(struct cq *cq, const struct proto_create_channel_cq_resp *resp)
+{
+	cq_channel(cq)->handle = resp->channel;
+	cq_channel(cq)->registered = true;
+	cq->ibv.handle = cq->handle = resp->cq;
+	cq->registered = true;
+}
+
+static int register_cq(struct cq *cq, bool later)
 {
 	struct channel *channel = cq->ibv.channel ? cq_channel(cq) : NULL;
 
+	if (later) {
+		register_later(cq);
+		return 0;
+	}
 	if (!channel)
 		return register_on(cq, NULL);
 	pthread_mutex_lock(&channel->first);
@@ -338,7 +363,7 @@ struct ibv_cq *cq_create(struct ibv_context *context, const struct ibv_cq_init_a
 		goto out_memory;
 	o->cq.mask = places - 1;
 	object_init(o, context, attr);
-	err = register_cq(&o->cq);
+	err = register_cq(&o->cq, attr->comp_mask & CQ_WITH_QP);
 	if (err)
 		goto out_free;
 	channel_count(attr->channel, 1);
@@ -455,7 +480,8 @@ int cq_destroy(struct ibv_cq *ibv)
 	if (atomic_load(&cq->users))
 		return EBUSY;
 	books_enter(hca);
-	daemon_destroy_cq(&cq->context->conn, ibv->handle);
+	if (cq->registered)
+		daemon_destroy_cq(&cq->context->conn, ibv->handle);
 	books_drop(cq->context, &cq->held);
 	books_leave(hca);
 	settle_events(cq);

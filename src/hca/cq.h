@@ -18,6 +18,9 @@ int cq_req_notify(struct ibv_cq *cq, int solicited_only);     /* ops.req_notify_
 /* Takes the completions of a QP off (ibv_destroy_qp, RESET): they'd name a QP that is no more. */
 void cq_forget_qp(struct cq *cq, uint32_t qp_num);
 
+/* The daemon knows it and its channel now, since it knows the QP. Within an entry (books.h). */
+void cq_came(struct cq *cq, const struct proto_create_channel_cq_resp *resp);
+
 /* ---- events */
 int event_queue_init(struct event_queue *queue);
 void event_queue_destroy(struct event_queue *queue);

@@ -168,13 +168,44 @@ struct ib_uverbs_create_qp qp_create_command(const struct qp *qp)
 	};
 }
 
+static struct proto_new_cq new_cq(const struct cq *cq)
+{
+	return cq->registered ? (struct proto_new_cq){0}
+			      : (struct proto_new_cq){cq->depth, cq->comp_vector};
+}
+
+/* The CQs that it is to come with (cq_with_qp.h), and itself. */
+static int create_with_cqs(struct qp *qp, struct ib_uverbs_create_qp_resp *out)
+{
+	struct cq *send = cq_of(qp->ibv.send_cq), *recv = cq_of(qp->ibv.recv_cq);
+	struct proto_create_qp_cqs cmd = {.send = new_cq(send), .qp = qp_create_command(qp)};
+	struct proto_create_qp_cqs_resp resp;
+
+	if (recv != send)
+		cmd.recv = new_cq(recv);
+	else if (!send->registered)
+		return -EINVAL; /* it is for one side */
+	int err = daemon_create_qp_cqs(&qp->context->conn, &cmd, &resp);
+
+	if (err)
+		return err;
+	if (cmd.send.cqe)
+		cq_came(send, &resp.send);
+	if (cmd.recv.cqe)
+		cq_came(recv, &resp.recv);
+	*out = resp.qp;
+	return 0;
+}
+
 static int register_qp(struct qp *qp)
 {
 	struct ib_uverbs_create_qp cmd = qp_create_command(qp);
 	struct ib_uverbs_create_qp_resp resp;
 
 	books_enter(qp->hca);
-	int err = daemon_create_qp(&qp->context->conn, &cmd, &resp);
+	bool alone = cq_of(qp->ibv.send_cq)->registered && cq_of(qp->ibv.recv_cq)->registered;
+	int err = alone ? daemon_create_qp(&qp->context->conn, &cmd, &resp)
+			: create_with_cqs(qp, &resp);
 
 	if (!err) {
 		qp->ibv.handle = qp->handle = resp.qp_handle;

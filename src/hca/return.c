@@ -66,6 +66,8 @@ static int cq_again(struct daemon_conn *conn, struct list *held)
 	struct ibv_comp_channel *ibv = cq->ibv.channel;
 	uint32_t handle;
 
+	if (!cq->registered)
+		return 0;
 	return daemon_create_cq(conn, cq->depth,
 				ibv ? (int64_t)container_of(ibv, struct channel, ibv)->handle : -1,
 				cq->comp_vector, &handle);

@@ -54,6 +54,7 @@ enum proto_command {
 	PROTO_ROUTE = 0x8b,	  /* context: struct proto_route */
 	PROTO_IMPORT_MR = 0x8c,	  /* context: struct proto_import_mr, a region of another process */
 	PROTO_CREATE_CHANNEL_CQ = 0x8d, /* context: struct ib_uverbs_create_cq; see below */
+	PROTO_CREATE_QP_CQS = 0x8e,	/* context: struct proto_create_qp_cqs */
 };
 
 /* A bit of ib_uverbs_cmd_hdr.command, and of rdma_ucm_cmd_hdr.cmd, that the kernel doesn't use. */
@@ -69,6 +70,23 @@ struct proto_reply {
 struct proto_create_channel_cq_resp {
 	uint32_t channel;
 	uint32_t cq;
+};
+
+/* PROTO_CREATE_QP_CQS: CREATE_QP, and before it the CQs that it completes to, each with a channel
+ * of its own. All or nothing. */
+struct proto_new_cq {
+	uint32_t cqe; /* 0: there is one already, which the QP's request names */
+	uint32_t comp_vector;
+};
+
+struct proto_create_qp_cqs {
+	struct proto_new_cq send, recv;
+	struct ib_uverbs_create_qp qp;
+};
+
+struct proto_create_qp_cqs_resp {
+	struct proto_create_channel_cq_resp send, recv; /* of those that were made */
+	struct ib_uverbs_create_qp_resp qp;
 };
 
 #define PROTO_ATTACH_FDS 3u /* table, doorbell, regions; with PROTO_ATTACH_RETURN then the park */

@@ -194,6 +194,16 @@ int daemon_create_qp(struct daemon_conn *conn, const struct ib_uverbs_create_qp 
 	return made(&resp->qp_handle);
 }
 
+int daemon_create_qp_cqs(struct daemon_conn *conn, const struct proto_create_qp_cqs *cmd,
+			 struct proto_create_qp_cqs_resp *resp)
+{
+	if (cmd->send.cqe)
+		made(&resp->send.cq), made(&resp->send.channel);
+	if (cmd->recv.cqe)
+		made(&resp->recv.cq), made(&resp->recv.channel);
+	return daemon_create_qp(conn, &cmd->qp, &resp->qp);
+}
+
 void daemon_destroy_qp(struct daemon_conn *conn, uint32_t handle)
 {
 	(void)conn, (void)handle;

@@ -97,6 +97,7 @@ static const struct known on_context[] = {
 	ROW(PROTO_QUERY_MR, proto_handle, proto_query_mr_resp),
 	ROW(PROTO_IMPORT_MR, proto_import_mr, proto_import_mr_resp),
 	ROW(PROTO_CREATE_CHANNEL_CQ, ib_uverbs_create_cq, proto_create_channel_cq_resp),
+	ROW(PROTO_CREATE_QP_CQS, proto_create_qp_cqs, proto_create_qp_cqs_resp),
 };
 #define ON_CONTEXT (sizeof(on_context) / sizeof(on_context[0]))
 
@@ -387,6 +388,16 @@ static void posted_is_done_and_not_answered(void **state)
 	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEALLOC_PD, s.pd), 0);
 }
 
+static void expect_objects(size_t channels, size_t cqs, size_t qps)
+{
+	json_t *resources = raw_ctl(&server, "{\"op\":\"resources\"}\n");
+
+	assert_int_equal(json_array_size(json_object_get(resources, "channel")), channels);
+	assert_int_equal(json_array_size(json_object_get(resources, "cq")), cqs);
+	assert_int_equal(json_array_size(json_object_get(resources, "qp")), qps);
+	json_decref(resources);
+}
+
 static void channel_with_its_first_cq(void **state)
 {
 	struct ib_uverbs_create_cq body = {.cqe = 16, .comp_channel = -1};
@@ -407,11 +418,51 @@ static void channel_with_its_first_cq(void **state)
 	assert_int_equal(
 		raw_call(ctx, PROTO_CREATE_CHANNEL_CQ, &body, sizeof(body), &resp, sizeof(resp)),
 		-EINVAL);
-	raw_expect_count(&server, "clients", 1);
-	json_t *resources = raw_ctl(&server, "{\"op\":\"resources\"}\n");
+	expect_objects(0, 0, 0);
+}
 
-	assert_int_equal(json_array_size(json_object_get(resources, "channel")), 0);
-	json_decref(resources);
+static void qp_with_its_cqs(void **state)
+{
+	struct proto_create_qp_cqs body = {.send = {.cqe = 16},
+					   .recv = {.cqe = 32},
+					   .qp = {.pd_handle = raw_pd(ctx), .qp_type = 2}};
+	struct proto_create_qp_cqs_resp resp;
+
+	(void)state;
+	assert_int_equal(
+		raw_call(ctx, PROTO_CREATE_QP_CQS, &body, sizeof(body), &resp, sizeof(resp)), 0);
+	expect_objects(2, 2, 1);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, resp.send.cq), -EBUSY);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, resp.recv.cq), -EBUSY);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_QP, resp.qp.qp_handle), 0);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, resp.send.cq), 0);
+	assert_int_equal(raw_destroy(ctx, PROTO_DESTROY_CHANNEL, resp.send.channel), 0);
+	/* The other one serves another QP, which brings only one of its own. */
+	body.recv.cqe = 0;
+	body.qp.recv_cq_handle = resp.recv.cq;
+	const uint32_t old = resp.recv.cq, channel = resp.recv.channel;
+
+	assert_int_equal(
+		raw_call(ctx, PROTO_CREATE_QP_CQS, &body, sizeof(body), &resp, sizeof(resp)), 0);
+	expect_objects(2, 2, 1);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_QP, resp.qp.qp_handle), 0);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, resp.send.cq), 0);
+	assert_int_equal(raw_destroy(ctx, PROTO_DESTROY_CHANNEL, resp.send.channel), 0);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, old), 0);
+	assert_int_equal(raw_destroy(ctx, PROTO_DESTROY_CHANNEL, channel), 0);
+	/* All or nothing. */
+	for (int i = 0; i < 4; i++) {
+		struct proto_create_qp_cqs wrong = {
+			.send = {.cqe = i == 0 ? LIMIT_CQE + 1 : 16},
+			.recv = {.cqe = i == 1 ? 0 : 16, .comp_vector = i == 2 ? 4096 : 0},
+			.qp = {.pd_handle = i == 3 ? 0xffffff : body.qp.pd_handle, .qp_type = 2}};
+
+		wrong.qp.recv_cq_handle = 0xffffff;
+		assert_int_equal(raw_call(ctx, PROTO_CREATE_QP_CQS, &wrong, sizeof(wrong), &resp,
+					  sizeof(resp)),
+				 -EINVAL);
+		expect_objects(0, 0, 0);
+	}
 }
 
 static void in_use_is_busy(void **state)
@@ -704,6 +755,7 @@ int main(void)
 		TEST(gids),
 		TEST(posted_is_done_and_not_answered),
 		TEST(channel_with_its_first_cq),
+		TEST(qp_with_its_cqs),
 		TEST(in_use_is_busy),
 		TEST(srq_in_use_is_busy),
 		TEST(wrong_handles),
