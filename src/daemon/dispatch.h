@@ -30,7 +30,7 @@ struct request {
 	int reply_fds[PROTO_MAX_FDS];
 	unsigned int reply_fd_count;
 	bool posted; /* nobody waits for an answer */
-	bool later; /* set by a command that can't be answered now: it comes again, see conn.h */
+	bool later;  /* set by a command that can't be answered now: it comes again, see conn.h */
 };
 
 struct reply {
