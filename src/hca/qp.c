@@ -647,10 +647,10 @@ int qp_destroy(struct ibv_qp *ibv)
 	daemon_destroy_qp(&qp->context->conn, qp->handle);
 	books_drop(qp->context, &qp->held);
 	books_leave(qp->hca);
-	use_cqs(qp, -1);
 	cq_forget_qp(cq_of(ibv->send_cq), ibv->qp_num);
 	if (ibv->recv_cq != ibv->send_cq)
 		cq_forget_qp(cq_of(ibv->recv_cq), ibv->qp_num);
+	use_cqs(qp, -1); /* from now on they may end */
 	event_queue_forget(&qp->context->async, qp);
 	pthread_mutex_lock(&ibv->mutex);
 	while (ibv->events_completed != qp->async_reported)
