@@ -72,7 +72,7 @@ int command_create_cq(struct request *request, void *response)
 }
 
 int cq_make_with_channel(struct request *request, uint32_t cqe, uint32_t comp_vector,
-			 struct cq **out)
+			 struct proto_create_channel_cq_resp *resp, struct cq **out)
 {
 	struct object *channel;
 	int err = object_make(request, OBJECT_CHANNEL, sizeof(struct channel), &channel);
@@ -80,9 +80,12 @@ int cq_make_with_channel(struct request *request, uint32_t cqe, uint32_t comp_ve
 	if (err)
 		return err;
 	err = make_cq(request, cqe, comp_vector, (struct channel *)channel, out);
-	if (err)
+	if (err) {
 		object_free(channel);
-	return err;
+		return err;
+	}
+	*resp = (struct proto_create_channel_cq_resp){channel->handle, (*out)->object.handle};
+	return 0;
 }
 
 void cq_unmake_with_channel(struct cq *cq)
@@ -96,14 +99,9 @@ void cq_unmake_with_channel(struct cq *cq)
 int command_create_channel_cq(struct request *request, void *response)
 {
 	const struct ib_uverbs_create_cq *body = request->body;
-	struct proto_create_channel_cq_resp *resp = response;
 	struct cq *cq;
-	int err = cq_make_with_channel(request, body->cqe, body->comp_vector, &cq);
 
-	if (!err)
-		*resp = (struct proto_create_channel_cq_resp){cq->channel->object.handle,
-							      cq->object.handle};
-	return err;
+	return cq_make_with_channel(request, body->cqe, body->comp_vector, response, &cq);
 }
 
 int command_resize_cq(struct request *request, void *response)

@@ -17,6 +17,7 @@
 
 struct context;
 struct domain;
+struct proto_create_channel_cq_resp;
 struct request;
 
 /* In the order in which a context's objects are freed: nothing before its users. */
@@ -101,9 +102,10 @@ int object_make(struct request *request, enum object_kind kind, size_t size, str
 /* The context's object with this handle; NULL when there is none or it is of another kind. */
 struct object *object_find(struct context *context, enum object_kind kind, uint32_t handle);
 
-/* A CQ together with a channel of its own. 0, or as object_make(); -EINVAL: there can't be such. */
+/* A CQ together with a channel of its own, and their handles. 0, or as object_make(); -EINVAL:
+ * there can't be such. */
 int cq_make_with_channel(struct request *request, uint32_t cqe, uint32_t comp_vector,
-			 struct cq **out);
+			 struct proto_create_channel_cq_resp *resp, struct cq **out);
 /* Both again, before anybody heard of them. */
 void cq_unmake_with_channel(struct cq *cq);
 

@@ -143,20 +143,17 @@ int command_create_qp(struct request *request, void *response)
 	return create(request, request->body, response);
 }
 
-/* One of its CQs, if it is to be made: in *cq, else NULL. */
+/* One of its CQs, if it is to be made: in *cq then. */
 static int make_own_cq(struct request *request, const struct proto_new_cq *wanted, struct cq **cq,
 		       struct proto_create_channel_cq_resp *resp, uint32_t *handle)
 {
-	*cq = NULL;
 	if (!wanted->cqe)
 		return 0;
-	int err = cq_make_with_channel(request, wanted->cqe, wanted->comp_vector, cq);
+	int err = cq_make_with_channel(request, wanted->cqe, wanted->comp_vector, resp, cq);
 
-	if (err)
-		return err;
-	*handle = resp->cq = (*cq)->object.handle;
-	resp->channel = (*cq)->channel->object.handle;
-	return 0;
+	if (!err)
+		*handle = resp->cq;
+	return err;
 }
 
 int command_create_qp_cqs(struct request *request, void *response)

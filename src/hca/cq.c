@@ -279,69 +279,61 @@ static void channel_count(struct ibv_comp_channel *channel, int change)
 	pthread_mutex_unlock(&channel->context->mutex);
 }
 
-/* The channel's first CQ: the daemon learns of both. */
-static int create_both(struct cq *cq, struct channel *channel)
+static void registered(struct cq *cq, uint32_t handle)
 {
-	struct proto_create_channel_cq_resp resp;
-	int err = daemon_create_channel_cq(&cq->context->conn, cq->depth, cq->comp_vector, &resp);
-
-	if (err)
-		return err;
-	channel->handle = resp.channel;
-	channel->registered = true;
-	cq->handle = resp.cq;
-	return 0;
-}
-
-static int register_on(struct cq *cq, struct channel *channel)
-{
-	struct hca *hca = cq->context->hca;
-
-	books_enter(hca);
-	int err = channel && !channel->registered
-			  ? create_both(cq, channel)
-			  : daemon_create_cq(&cq->context->conn, cq->depth,
-					     channel ? (int64_t)channel->handle : -1,
-					     cq->comp_vector, &cq->handle);
-
-	if (!err) {
-		cq->registered = true;
-		cq->ibv.handle = cq->handle;
-		books_add(cq->context, HELD_CQ, &cq->held);
-	}
-	books_leave(hca);
-	return err;
-}
-
-static void register_later(struct cq *cq)
-{
-	books_enter(cq->context->hca);
-	books_add(cq->context, HELD_CQ, &cq->held);
-	books_leave(cq->context->hca);
+	cq->ibv.handle = cq->handle = handle;
+	cq->registered = true;
 }
 
 void cq_came(struct cq *cq, const struct proto_create_channel_cq_resp *resp)
 {
 	cq_channel(cq)->handle = resp->channel;
 	cq_channel(cq)->registered = true;
-	cq->ibv.handle = cq->handle = resp->cq;
-	cq->registered = true;
+	registered(cq, resp->cq);
 }
 
+/* The channel's first CQ: the daemon learns of both. */
+static int tell_both(struct cq *cq)
+{
+	struct proto_create_channel_cq_resp resp;
+	int err = daemon_create_channel_cq(&cq->context->conn, cq->depth, cq->comp_vector, &resp);
+
+	if (!err)
+		cq_came(cq, &resp);
+	return err;
+}
+
+static int tell_daemon(struct cq *cq, const struct channel *channel)
+{
+	uint32_t handle;
+
+	if (channel && !channel->registered)
+		return tell_both(cq);
+	int err =
+		daemon_create_cq(&cq->context->conn, cq->depth,
+				 channel ? (int64_t)channel->handle : -1, cq->comp_vector, &handle);
+
+	if (!err)
+		registered(cq, handle);
+	return err;
+}
+
+/* `later`: the daemon learns of it with its QP. */
 static int register_cq(struct cq *cq, bool later)
 {
 	struct channel *channel = cq->ibv.channel ? cq_channel(cq) : NULL;
+	struct hca *hca = cq->context->hca;
 
-	if (later) {
-		register_later(cq);
-		return 0;
-	}
-	if (!channel)
-		return register_on(cq, NULL);
-	pthread_mutex_lock(&channel->first);
-	int err = register_on(cq, channel);
+	if (channel)
+		pthread_mutex_lock(&channel->first);
+	books_enter(hca);
+	int err = later ? 0 : tell_daemon(cq, channel);
 
-	pthread_mutex_unlock(&channel->first);
+	if (!err)
+		books_add(cq->context, HELD_CQ, &cq->held);
+	books_leave(hca);
+	if (channel)
+		pthread_mutex_unlock(&channel->first);
 	return err;
 }
 

@@ -88,8 +88,7 @@ enum held_kind {
 /* What the daemon said last of an address of this host; see route.c. */
 struct own_route {
 	uint64_t addresses; /* mcast_addresses() of then; 0: nothing */
-	uint32_t sgid_index;
-	uint8_t dgid[16];
+	struct proto_route request;
 	struct proto_route_resp at;
 };
 

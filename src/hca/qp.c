@@ -175,10 +175,11 @@ static struct proto_new_cq new_cq(const struct cq *cq)
 }
 
 /* The CQs that it is to come with (cq_with_qp.h), and itself. */
-static int create_with_cqs(struct qp *qp, struct ib_uverbs_create_qp_resp *out)
+static int create_with_cqs(struct qp *qp, const struct ib_uverbs_create_qp *alone,
+			   struct ib_uverbs_create_qp_resp *out)
 {
 	struct cq *send = cq_of(qp->ibv.send_cq), *recv = cq_of(qp->ibv.recv_cq);
-	struct proto_create_qp_cqs cmd = {.send = new_cq(send), .qp = qp_create_command(qp)};
+	struct proto_create_qp_cqs cmd = {.send = new_cq(send), .qp = *alone};
 	struct proto_create_qp_cqs_resp resp;
 
 	if (recv != send)
@@ -205,7 +206,7 @@ static int register_qp(struct qp *qp)
 	books_enter(qp->hca);
 	bool alone = cq_of(qp->ibv.send_cq)->registered && cq_of(qp->ibv.recv_cq)->registered;
 	int err = alone ? daemon_create_qp(&qp->context->conn, &cmd, &resp)
-			: create_with_cqs(qp, &resp);
+			: create_with_cqs(qp, &cmd, &resp);
 
 	if (!err) {
 		qp->ibv.handle = qp->handle = resp.qp_handle;

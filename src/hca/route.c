@@ -37,8 +37,7 @@ static bool remembered(struct context *context, const struct proto_route *reques
 
 	pthread_mutex_lock(&context->hca->lock);
 	bool yes = addresses && own->addresses == addresses &&
-		   own->sgid_index == request->sgid_index &&
-		   !memcmp(own->dgid, request->dgid, sizeof(own->dgid));
+		   !memcmp(&own->request, request, sizeof(*request));
 
 	if (yes)
 		*at = own->at;
@@ -50,12 +49,8 @@ static bool remembered(struct context *context, const struct proto_route *reques
 static void remember(struct context *context, const struct proto_route *request, uint64_t addresses,
 		     const struct proto_route_resp *at)
 {
-	struct own_route own = {
-		.addresses = addresses, .sgid_index = request->sgid_index, .at = *at};
-
-	memcpy(own.dgid, request->dgid, sizeof(own.dgid));
 	pthread_mutex_lock(&context->hca->lock);
-	context->own_route = own;
+	context->own_route = (struct own_route){addresses, *request, *at};
 	pthread_mutex_unlock(&context->hca->lock);
 }
 

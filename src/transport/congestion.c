@@ -127,8 +127,10 @@ void congestion_loss(struct congestion *c, uint32_t bytes, bool costly, uint64_t
 	bool often = c->since_cut < c->window;
 	uint32_t part = (queued || often) && !rare ? (costly ? 8 : 16) : 64;
 	uint64_t to = c->window - c->window / part;
-	uint64_t turn = costly ? c->own_rtt_ns : ((uint64_t)c->own_rtt_ns + c->rtt_ns) / 2;
-	uint64_t carried = c->rate * (rare ? c->rtt_ns : turn) / 1000000;
+	uint64_t turn = rare	 ? c->rtt_ns
+			: costly ? c->own_rtt_ns
+				 : ((uint64_t)c->own_rtt_ns + c->rtt_ns) / 2;
+	uint64_t carried = c->rate * turn / 1000000;
 
 	shrink(c, to > carried ? to : carried, now);
 	if (queued)

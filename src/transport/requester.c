@@ -199,7 +199,7 @@ static void go_back(struct tp *tp, uint64_t echo_ns, uint64_t now)
 /* Packets of a burst. */
 static uint32_t hole_max(const struct tp *tp)
 {
-	return (uint32_t)TP_HOLE_MAX >> tp->mtu_shift;
+	return (uint32_t)TP_BURST >> tp->mtu_shift;
 }
 
 /* `una`, and what follows it up to a burst's end if `wide`, goes out again next. */
@@ -396,14 +396,13 @@ static void progressed(struct tp *tp, uint32_t was_una, uint32_t was_flight, uin
 	struct requester *q = &tp->requester;
 	uint32_t bytes = was_flight > q->flight ? was_flight - q->flight : 0;
 	bool probed = q->probed, alone = probed && q->una == q->probed_end;
-	bool repeating = false;
 
 	if (q->una == was_una)
 		return;
 	q->delivered += bytes;
 	q->arrived -= q->arrived < bytes ? q->arrived : bytes;
 	q->probed = probed && psn_before(q->una, q->probed_end);
-	repeating = unlikely(q->repairing) && repaired(tp, probed, alone, now);
+	bool repeating = unlikely(q->repairing) && repaired(tp, probed, alone, now);
 	if (psn_before(q->next, q->una)) { /* it came after all, before it was repeated */
 		q->next = q->una;
 		q->cursor = q->first;

@@ -24,13 +24,12 @@ enum {
 	TP_READ_PIECE = 1 << 20,
 	/* What a packet costs the window beside its payload. */
 	TP_PACKET_COST = 64,
-	/* A window that was full opens again when it has room for so much. */
+	/* Bytes that the kernel sends at once, and so loses at once. A window that was full opens
+	 * again when it has room for them; a hole may be as large. */
 	TP_BURST = 1 << 16,
 	/* Responses in a row while requests wait, too. */
 	TP_TURN = 16,
-	/* What is missing may be a burst that the kernel sent at once: so many bytes. */
-	TP_HOLE_MAX = 1 << 16,
-	/* After such a hole, so many are taken to be as large. */
+	/* After a hole of a burst, so many are taken to be as large. */
 	TP_WIDE_HOLES = 3,
 	/* Tries to repeat only what is missing, until the peer is taken for one that keeps nothing.
 	 */

@@ -488,7 +488,7 @@ static void probe_finds_lost_acknowledgement(void **state)
 static void repeats_a_hole(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
-	const uint32_t packets = TP_HOLE_MAX / MTU + 9;
+	const uint32_t packets = TP_BURST / MTU + 9;
 
 	(void)state;
 	s->tp->congestion.window = TP_WINDOW_MAX;
@@ -502,15 +502,15 @@ static void repeats_a_hole(void **state)
 	sends(s, OP_WRITE_MIDDLE, P(1));
 	sends_nothing(s);
 	acknowledges(s, P(1), ACK, 0);
-	for (uint32_t i = 2; i < TP_HOLE_MAX / MTU + 2; i++) {
+	for (uint32_t i = 2; i < TP_BURST / MTU + 2; i++) {
 		sends(s, OP_WRITE_MIDDLE, P(i));
-		assert_int_equal(s->out.ack_request, i == TP_HOLE_MAX / MTU + 1);
+		assert_int_equal(s->out.ack_request, i == TP_BURST / MTU + 1);
 		if (i == 5) /* on its way already */
 			acknowledges(s, P(3), AETH_NAK | NAK_SEQUENCE, 0);
 	}
 	sends_nothing(s);
-	acknowledges(s, P(TP_HOLE_MAX / MTU + 4), AETH_NAK | NAK_SEQUENCE, 0);
-	for (uint32_t i = TP_HOLE_MAX / MTU + 4; i < packets - 1; i++)
+	acknowledges(s, P(TP_BURST / MTU + 4), AETH_NAK | NAK_SEQUENCE, 0);
+	for (uint32_t i = TP_BURST / MTU + 4; i < packets - 1; i++)
 		sends(s, OP_WRITE_MIDDLE, P(i));
 	sends(s, OP_WRITE_LAST, P(packets - 1));
 	sends_nothing(s);
