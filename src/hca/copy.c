@@ -6,29 +6,32 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "base/string_move.h"
 #include "hca/foreign.h"
 #include "hca/guard.h"
 #include "hca/streaming.h"
 #include "proto/limits.h"
 
-enum {
-	BOUNCE_BYTES = 16384,
-	VECTOR_BYTES = 2048, /* memcpy() moves so much by vectors */
-};
+enum { BOUNCE_BYTES = 16384 };
 
 /*
- * A packet's payload. glibc moves more than 2 KiB by `rep movsb`, which AMD's processors (Zen 4)
- * do fifteen times as slowly where `to` is less than 16 bytes ahead of `from`, modulo 4096: as is
- * the payload behind a header at a page's beginning, against a buffer that begins with a page.
+ * glibc moves more than 2 KiB as a string, which some processors (string_move.h) always do slowly,
+ * and AMD's (Zen 4) do fifteen times as slowly where `to` is less than 16 bytes ahead of `from`,
+ * modulo 4096: as is a packet's payload behind a header at a page's beginning, against a buffer
+ * that begins with a page.
  */
 static inline void copy(uint8_t *to, const uint8_t *from, size_t n)
 {
-	if (n <= VECTOR_BYTES || n > 2 * VECTOR_BYTES) {
+	if (n > 2 * STRING_MOVE_NEVER && likely(!string_move_is_slow())) {
 		memcpy(to, from, n);
 		return;
 	}
-	memcpy(to, from, VECTOR_BYTES);
-	memcpy(to + VECTOR_BYTES, from + VECTOR_BYTES, n - VECTOR_BYTES);
+	for (; n > STRING_MOVE_NEVER; n -= STRING_MOVE_NEVER) {
+		memcpy(to, from, STRING_MOVE_NEVER);
+		to += STRING_MOVE_NEVER;
+		from += STRING_MOVE_NEVER;
+	}
+	memcpy(to, from, n);
 }
 
 GUARDED static bool gather(void *to, const struct iovec *from, int count, size_t offset,

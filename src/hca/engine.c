@@ -9,8 +9,11 @@
  * The lease. pub->header.asleep says whether peers shall ring:
  *   asleep = 1   nobody polls. Peers ring the doorbell after each batch [S1]; the engine thread
  *                sleeps for as long as no timer is due.
- *   asleep = 0   some thread polls without pause. The engine thread looks every WATCH_NS whether
- *                hca.polls still moves; when it doesn't, it sets asleep = 1 and drains once more.
+ *   asleep = 0   some thread polls without pause, and now and then sets the watchdog (a timer) back
+ *                to WATCH_NS. So the engine thread isn't woken meanwhile: that costs the program
+ *                more than the call. When the watchdog does go off, the engine thread looks
+ *                whether hca.polls has moved since the time before; if it hasn't, it sets
+ *                asleep = 1 and drains once more.
  * Setting asleep is followed by a full fence and then a look at all rings; a peer stores its
  * record, fences, then reads asleep: one of the two sees the other, so no record waits unseen. [S2]
  * While a CQ owes an event (armed), polls take no lease: a program that arms and then blocks in its
@@ -35,9 +38,11 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "hca/books.h"
 #include "hca/capture.h"
@@ -54,7 +59,10 @@ enum {
 	LEASE_AFTER = 16,  /* rings looked at in vain by somebody who polls without pause */
 	LEASE_FOUND = 8,   /* or polls that did what the engine thread would have been woken for */
 	YIELD_AFTER = 256, /* some microseconds, longer than a round trip */
+	WARM_NS = 60000,   /* the engine thread stays awake for: what waking it takes */
 	WATCH_NS = 500000,
+	PET_NS = 150000, /* after so long the watchdog is set back, */
+	PET_POLLS = 8,	 /* once so many polls were made: that often the clock is read */
 	PATIENCE_NS = 1000000,
 	NAP_PART = 16,
 	NAP_MAX_NS = 2000000,
@@ -62,10 +70,7 @@ enum {
 
 uint64_t now_ns(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000ull + t.tv_nsec;
+	return clock_ns();
 }
 
 void engine_kick(struct hca *hca)
@@ -177,8 +182,10 @@ static unsigned int drain(struct hca *hca, struct link *link)
 		log_error("process %d wrote nonsense into its ring; link given up", link->pid);
 		link_break(link);
 	}
-	if (n && ring_publish_lazily(&link->rx))
-		link_ring(link);
+	if (n && ring_publish_lazily(&link->rx)) {
+		hca->filled = true;
+		link_notify(link); /* who polls there looks at who waits for room anyway */
+	}
 	return n;
 }
 
@@ -301,17 +308,37 @@ static unsigned int pass(struct hca *hca, unsigned int *looked)
 	return n;
 }
 
+/* Nothing was found, `since` when (0: just now). But a peer had filled its ring, so the next
+ * records are likely to come soon: it would have to wait until this thread has fallen asleep and
+ * woken. */
+static bool is_warm(const struct hca *hca, uint64_t *since)
+{
+	if (likely(!hca->filled))
+		return false;
+	uint64_t now = now_ns();
+
+	if (!*since)
+		*since = now;
+	return now - *since < WARM_NS;
+}
+
 /* False: there may be more, but others want their turn too. */
 static bool pass_until_idle(struct hca *hca)
 {
-	unsigned int n, looked = 0;
+	unsigned int looked = 0;
+	uint64_t since = 0;
 
 	for (unsigned int rounds = 0; rounds < ROUNDS; rounds++) {
 		lock_take(&hca->engine);
-		n = pass(hca, &looked);
+		hca->filled = hca->filled && rounds;
+		unsigned int n = pass(hca, &looked);
 		bool vain = !n;
+
 		n += !list_empty(&hca->acks);
 		n += hca->wire && (wire_warm(hca->wire) || wire_ready(hca->wire));
+		if (!vain)
+			since = 0;
+		n += vain && is_warm(hca, &since);
 		lock_give(&hca->engine);
 		if (!n)
 			return true;
@@ -337,6 +364,8 @@ struct poller {
 	unsigned int found;   /* polls that found something while nobody had the lease */
 	unsigned int handled; /* hca.handled when the waiting began */
 	uint64_t since;	      /* ns, when the waiting began; 0: it has not */
+	unsigned int polls;
+	uint64_t petted; /* ns, when it set the watchdog back */
 	bool napping;
 };
 
@@ -364,10 +393,48 @@ static void give_way(struct hca *hca, struct poller *p)
 	nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
 }
 
-static void take_lease(struct hca *hca)
+/* Somebody who naps between polls: the engine thread may have found what it waits for. If that came
+ * soon, what follows is likely to, and is better polled for. */
+static void look_up(const struct hca *hca, struct poller *p)
+{
+	unsigned int handled = atomic_load_explicit(&hca->handled, memory_order_relaxed);
+
+	if (p->handled == handled)
+		return;
+	uint64_t now = now_ns();
+
+	p->napping = now - p->since > PATIENCE_NS;
+	p->since = now;
+	p->handled = handled;
+}
+
+/* The watchdog goes off in WATCH_NS, if it isn't set back. */
+static void watchdog_set(const struct hca *hca)
+{
+	const struct itimerspec in = {.it_value.tv_nsec = WATCH_NS};
+
+	if (timerfd_settime(hca->watchdog, 0, &in, NULL) < 0)
+		log_error("engine's watchdog: %s", strerror(errno));
+}
+
+/* The lease's holder still polls. */
+static void watchdog_pet(const struct hca *hca, struct poller *p)
+{
+	uint64_t now = now_ns();
+
+	if (now - p->petted < PET_NS)
+		return;
+	p->petted = now;
+	watchdog_set(hca);
+}
+
+static void take_lease(struct hca *hca, struct poller *p)
 {
 	atomic_store(&hca->pub->header.asleep, 0);
-	engine_kick(hca); /* the engine thread begins to watch */
+	if (unlikely(hca->watchdog < 0))
+		return; /* nobody watches: a fork's, or without an engine thread */
+	p->petted = now_ns();
+	watchdog_set(hca);
 }
 
 void engine_poll(struct hca *hca)
@@ -385,6 +452,8 @@ void engine_poll(struct hca *hca)
 			      memory_order_relaxed);
 	bool asleep = atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed);
 
+	if (unlikely(!(++p.polls % PET_POLLS)) && !asleep && likely(hca->watchdog >= 0))
+		watchdog_pet(hca, &p);
 	if (n) {
 		p.empty = 0;
 		p.since = 0;
@@ -392,17 +461,19 @@ void engine_poll(struct hca *hca)
 		if (unlikely(asleep) && ++p.found > LEASE_FOUND &&
 		    !atomic_load_explicit(&hca->armed_cqs, memory_order_relaxed)) {
 			p.found = 0;
-			take_lease(hca);
+			take_lease(hca, &p);
 		}
 		return;
 	}
 	p.empty += looked;
+	if (unlikely(p.napping))
+		look_up(hca, &p);
 
 	if (unlikely(atomic_load_explicit(&hca->armed_cqs, memory_order_relaxed))) {
 		if (!asleep)
 			engine_release(hca);
 	} else if (unlikely(asleep && p.empty > LEASE_AFTER && !p.napping)) {
-		take_lease(hca);
+		take_lease(hca, &p);
 	}
 	if (unlikely(p.empty >= YIELD_AFTER)) {
 		p.empty = LEASE_AFTER + 1;
@@ -486,10 +557,14 @@ static uint64_t scan_timers(struct hca *hca)
 	uint64_t now = now_ns();
 	uint64_t next = requester_scan(hca, now);
 
-	lock_take(&hca->engine);
-	uint64_t rnr = responder_scan(hca, now);
+	uint64_t rnr = UINT64_MAX;
 
-	lock_give(&hca->engine);
+	/* Who polls holds the engine's lock most of the time: it isn't taken for nothing. */
+	if (unlikely(atomic_load(&hca->has_rnr))) {
+		lock_take(&hca->engine);
+		rnr = responder_scan(hca, now);
+		lock_give(&hca->engine);
+	}
 	uint64_t wire = hca->wire ? wire_scan(hca->wire, now) : UINT64_MAX;
 
 	if (rnr < next)
@@ -539,11 +614,32 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 			engine_daemon_events(hca);
 		else if (hca->wire && events[i].data.fd == hca->wire_fd)
 			wire_woken(hca->wire);
+		else if (events[i].data.fd == hca->watchdog)
+			hca->watch_due = read(hca->watchdog, &count, sizeof(count)) > 0;
 		else if (events[i].data.fd != hca->doorbell)
 			return_watched(hca);
 		else if (read(hca->doorbell, &count, sizeof(count)) < 0 && errno != EAGAIN)
 			log_error("engine's doorbell: %s", strerror(errno));
 	}
+}
+
+/* The watchdog went off. False: nobody has polled since it was looked at last, the lease ends. */
+static bool still_polled(struct hca *hca, uint32_t *seen)
+{
+	uint32_t polls = atomic_load_explicit(&hca->polls, memory_order_relaxed);
+	bool moved = polls != *seen;
+
+	*seen = polls;
+	if (!moved)
+		engine_release(hca);
+	bool polled = !atomic_load(&hca->pub->header.asleep);
+
+	if (hca->watchdog >= 0) {
+		hca->watch_due = false;
+		if (polled)
+			watchdog_set(hca);
+	}
+	return polled;
 }
 
 uint64_t engine_round(struct hca *hca, uint32_t *seen)
@@ -553,16 +649,10 @@ uint64_t engine_round(struct hca *hca, uint32_t *seen)
 	link_ask_daemon(hca);
 	wake_unlisted(hca);
 	fail_overrun(hca);
-	if (watching) {
-		uint32_t polls = atomic_load_explicit(&hca->polls, memory_order_relaxed);
-
-		if (polls == *seen)
-			engine_release(hca);
-		*seen = polls;
-		watching = !atomic_load(&hca->pub->header.asleep);
-	} else {
+	if (!watching)
 		engine_release(hca);
-	}
+	else if (hca->watch_due)
+		watching = still_polled(hca, seen);
 	uint64_t next = scan_timers(hca);
 
 	link_reap(hca);
@@ -570,7 +660,7 @@ uint64_t engine_round(struct hca *hca, uint32_t *seen)
 	if (watching && atomic_load(&hca->pub->header.asleep))
 		return 0;
 	/* Also for a link that link_reap() found in use: nobody calls when it no longer is. */
-	bool soon = watching || atomic_load(&hca->link_deaths);
+	bool soon = atomic_load(&hca->link_deaths);
 	uint64_t watch = soon ? now_ns() + WATCH_NS : UINT64_MAX;
 
 	return watch < next ? watch : next;
@@ -601,12 +691,15 @@ int engine_start(struct hca *hca)
 
 	if (epoll < 0)
 		return -errno;
-	if (watch_fd(epoll, hca->doorbell) < 0 || watch_fd(epoll, hca->event_fd) < 0) {
+	hca->watchdog = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	if (hca->watchdog < 0 || watch_fd(epoll, hca->watchdog) < 0 ||
+	    watch_fd(epoll, hca->doorbell) < 0 || watch_fd(epoll, hca->event_fd) < 0) {
 		int err = -errno;
 
 		close(epoll);
 		return err;
 	}
+	hca->watch_due = false;
 	hca->epoll = epoll;
 	sigfillset(&all);
 	sigdelset(&all, SIGSEGV); /* guard.h */

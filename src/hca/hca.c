@@ -22,6 +22,7 @@
 #include "hca/engine.h"
 #include "hca/link.h"
 #include "hca/mcast.h"
+#include "hca/way.h"
 #include "hca/wire.h"
 
 static struct hca *_Atomic instance;
@@ -122,6 +123,8 @@ static void hca_free(struct hca *hca)
 		close(hca->park_fd);
 	if (hca->doorbell >= 0)
 		close(hca->doorbell);
+	if (hca->watchdog >= 0)
+		close(hca->watchdog);
 	if (hca->table_fd >= 0)
 		close(hca->table_fd);
 	if (hca->regions)
@@ -149,7 +152,9 @@ static struct hca *hca_make(void)
 	pthread_mutex_init(&hca->events_lock, NULL);
 	hca->doorbell = hca->table_fd = hca->regions_fd = -1;
 	hca->event_fd = hca->watch_fd = -1;
-	hca->wire_fd = hca->park_fd = -1;
+	hca->wire_fd = hca->park_fd = hca->watchdog = -1;
+	hca->watch_due = true;
+	hca->long_by_ring = way_long_by_ring();
 	hca->qps = calloc(LIMIT_QPS_PER_SLOT, sizeof(*hca->qps));
 	int err = hca->qps ? hca_attach(hca) : -ENOMEM;
 
@@ -349,6 +354,7 @@ static void after_fork_in_child(void)
 	let_go(&hca->regions_fd);
 	let_go(&hca->watch_fd);
 	let_go(&hca->epoll);
+	let_go(&hca->watchdog);
 	wire_leave(hca);
 	capture_leave(hca);
 	own_eventfd(hca->doorbell, EFD_NONBLOCK);

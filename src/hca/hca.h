@@ -459,10 +459,12 @@ struct hca {
 	struct link *self;
 	struct wire *wire;		  /* NULL: the daemon has no port 4791 */
 	bool wire_forced;		  /* VERBENA_CARRIER=wire: also to QPs of this host */
+	bool long_by_ring;		  /* see way.h */
 	struct capture *_Atomic capture;  /* NULL: nobody captures; else is `captures` */
 	struct capture *_Atomic captures; /* NULL: nobody ever did; engine thread */
 	struct list acks;		  /* struct qp.ack_node; under engine */
 	struct list rnr;		  /* struct qp.rnr_node; under engine */
+	_Atomic bool has_rnr;		  /* there may be one; written under engine */
 	struct lock active_lock;
 	struct list active;
 	_Atomic bool link_requests;
@@ -472,9 +474,12 @@ struct hca {
 	/* the lease: see engine.c */
 	_Atomic uint32_t polls;	    /* counts empty polls; the engine thread watches it */
 	_Atomic uint32_t handled;   /* counts passes that found records; written under engine */
+	bool filled;		    /* a peer's ring was full; under engine */
 	_Atomic uint32_t armed_cqs; /* CQs that owe an event */
 	pthread_t thread;
-	int epoll; /* the engine thread sleeps in it */
+	int epoll;	/* the engine thread sleeps in it */
+	int watchdog;	/* a timer: nobody has polled for a while; -1: nobody watches */
+	bool watch_due; /* it went off; engine thread's */
 	_Atomic bool stop;
 };
 

@@ -23,6 +23,14 @@ bool onesided_direct(const struct qp *qp)
 	return qp->link->self || link_direct(qp->link);
 }
 
+bool onesided_is_mapped(const struct qp *qp, const struct send_wqe *wqe)
+{
+	struct mr_view view;
+
+	return qp->link->regions && mr_read(qp->link->regions, wqe->rkey, &view) &&
+	       view.file_serial;
+}
+
 /* The peer's QP goes to the error state for what we tried on it. */
 static void tell_peer(struct qp *qp, enum ibv_event_type event)
 {

@@ -116,6 +116,8 @@ int sq_segments(struct qp *qp, const struct send_wqe *wqe, uint32_t access, stru
 /* A status that no completion has: the peer imported the region, and must execute it itself. */
 #define ASK_PEER ((enum ibv_wc_status)0x7fff)
 bool onesided_direct(const struct qp *qp);
+/* Whether the region that the request names is in a memory file, so that it can be mapped here. */
+bool onesided_is_mapped(const struct qp *qp, const struct send_wqe *wqe);
 /* Whether nothing speaks against the WRITE; tells nobody. */
 bool onesided_may_write(struct qp *qp, const struct send_wqe *wqe);
 enum ibv_wc_status onesided_write(struct qp *qp, const struct send_wqe *wqe);

@@ -425,7 +425,11 @@ uint64_t requester_scan(struct hca *hca, uint64_t now)
 	lock_take(&hca->active_lock);
 	while ((node = list_pop(&hca->active)))
 		list_add_tail(&batch, node);
+	bool none = list_empty(&batch);
+
 	lock_give(&hca->active_lock);
+	if (none)
+		return next;
 	do {
 		/* Ending a QP takes the engine's lock too: none ends while it is on no list. */
 		lock_take(&hca->engine);

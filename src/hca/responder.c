@@ -19,6 +19,7 @@
 #include "hca/mr.h"
 #include "hca/qp.h"
 #include "hca/srq.h"
+#include "hca/way.h"
 #include "transport/transport.h"
 
 enum { INBOUND_MAX = 2 * LIMIT_QP_WR }; /* no honest requester has more outstanding */
@@ -191,6 +192,7 @@ static enum outcome not_ready(struct qp *qp, const struct ring_header *h, const 
 	answer(qp, REC_RNR, h->msn, 0);
 	if (list_empty(&qp->rnr_node))
 		list_add_tail(&qp->hca->rnr, &qp->rnr_node);
+	atomic_store(&qp->hca->has_rnr, true);
 	engine_kick(qp->hca); /* its timer */
 	return HOLD;
 }
@@ -309,6 +311,12 @@ static enum outcome pull_failed(struct qp *qp, const struct ring_header *h,
 	return DEAD;
 }
 
+/* Whether a message's bytes are fetched from the sender's memory, else it streams them. */
+static bool fetches(const struct qp *qp, const struct ring_header *h)
+{
+	return qp->link->can_vm && likely(!qp->hca->long_by_ring || h->length < WAY_LONG);
+}
+
 static enum outcome do_send_ref(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
 				uint32_t room, struct inbound *in)
 {
@@ -331,7 +339,7 @@ static enum outcome do_send_ref(struct qp *qp, const struct ring_header *h, cons
 
 	if (unlikely(count < 0))
 		return fail_receive(qp, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
-	if ((!qp->link->self && !qp->link->can_vm) || foreign_among(remote, remote_count))
+	if ((!qp->link->self && !fetches(qp, h)) || foreign_among(remote, remote_count))
 		return ask_for_data(qp, h, payload, room, in, wqe);
 	/* The sender doesn't end its QP, and so gives no memory back, while this names it. Nothing
 	 * of what is there afterwards may get into the receive, not even of a message that fails.
@@ -633,6 +641,7 @@ uint64_t responder_scan(struct hca *hca, uint64_t now)
 			next = in->rnr_deadline;
 		lock_give(&qp->lock);
 	}
+	atomic_store(&hca->has_rnr, !list_empty(&hca->rnr));
 	return next;
 }
 

@@ -20,6 +20,7 @@
 #include "hca/mcast.h"
 #include "hca/mr.h"
 #include "hca/qp.h"
+#include "hca/way.h"
 #include "hca/wire.h"
 
 /* Payloads up to this go through the ring: two copies, but no system call. */
@@ -405,8 +406,18 @@ static bool may_follow(struct qp *qp, const struct send_wqe *wqe)
 	       !unsettled(qp) && onesided_may_write(qp, wqe);
 }
 
+/* Through the ring though the kernel could copy (way.h). Memory that is mapped here needs neither,
+ * and what is borrowed can't wait. */
+static bool is_long(const struct qp *qp, const struct send_wqe *wqe)
+{
+	return wqe->length >= WAY_LONG && !qp->link->self && !(wqe->flags & SEND_BORROWED) &&
+	       !onesided_is_mapped(qp, wqe);
+}
+
 static enum step start_write_direct(struct qp *qp, struct send_wqe *wqe)
 {
+	if (unlikely(qp->hca->long_by_ring) && !wqe->progress && is_long(qp, wqe))
+		wqe->flags |= SEND_BY_RING;
 	if (unlikely(wqe->flags & SEND_BY_RING))
 		return start_write_ring(qp, wqe);
 	if (!wqe->progress) {
@@ -465,7 +476,9 @@ static enum step start_read(struct qp *qp, struct send_wqe *wqe)
 {
 	struct iovec local[LIMIT_SGE];
 
-	if (likely(onesided_direct(qp))) {
+	bool by_ring = unlikely(qp->hca->long_by_ring) && is_long(qp, wqe);
+
+	if (likely(!by_ring && onesided_direct(qp))) {
 		if (outstanding(qp))
 			return STEP_WAIT;
 		begin(qp, wqe);
@@ -473,7 +486,7 @@ static enum step start_read(struct qp *qp, struct send_wqe *wqe)
 
 		if (likely(status != ASK_PEER))
 			return finish_direct(qp, wqe, status);
-	} else if (unlikely(qp->link->can_vm)) {
+	} else if (unlikely(!by_ring && qp->link->can_vm)) {
 		return wait_for_peer(qp);
 	}
 	if (!may_read(qp))

@@ -23,6 +23,7 @@ static bool has_room(struct ring_tx *tx, uint32_t slots)
 	/* Any thread may look: whoever finds the ring full has other locks than its reader. */
 	atomic_store_explicit(&tx->broken, tx->limit - tx->pos > RING_SLOTS, memory_order_relaxed);
 	tx->limit = tx->pos; /* full, whatever the consumer claims */
+	tx->full_at = consumed;
 	return false;
 found:
 	if (atomic_load_explicit(&tx->ctl->want_space, memory_order_relaxed))

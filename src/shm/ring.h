@@ -76,6 +76,7 @@ struct ring_tx {
 	uint32_t pos;		/* next free slot */
 	uint32_t limit;		/* pos may not pass this: consumed + RING_SLOTS, as last read */
 	_Atomic bool broken;	/* the consumer claims to have read what wasn't written */
+	uint32_t full_at;	/* what was consumed when it was found full */
 	bool stale[RING_SLOTS]; /* by slot: its first bytes are payload of an earlier record */
 };
 
@@ -95,6 +96,12 @@ static inline uint8_t *ring_at(uint8_t *slots, uint32_t pos)
 static inline uint32_t ring_slots_for(uint32_t payload)
 {
 	return (RING_HEADER + payload + RING_SLOT - 1) / RING_SLOT;
+}
+
+/* Whether the consumer has moved since the ring was found full. */
+static inline bool ring_moved(const struct ring_tx *tx)
+{
+	return atomic_load_explicit(&tx->ctl->consumed, memory_order_seq_cst) != tx->full_at;
 }
 
 /* Slow half of ring_reserve: looks at the consumer's position, pads the lap's end. */

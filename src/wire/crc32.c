@@ -12,7 +12,8 @@
 #include <isa-l/crc.h>
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
+
+#include "base/clock.h"
 
 enum {
 	POLYNOMIAL = (int)0xedb88320,
@@ -73,14 +74,6 @@ uint32_t crc32_by_isal(uint32_t crc, const uint8_t *bytes, size_t size)
 
 /* ------------------------------------------------------------------ the choice */
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000ull + t.tv_nsec;
-}
-
 /* The shortest of some trials. */
 static uint64_t time_of(crc32_fn *function)
 {
@@ -88,10 +81,10 @@ static uint64_t time_of(crc32_fn *function)
 	uint64_t least = UINT64_MAX;
 
 	for (int i = 0; i < TRIALS; i++) {
-		uint64_t begin = now_ns();
+		uint64_t begin = clock_ns();
 
 		packet[0] += (uint8_t)function(0, packet, sizeof(packet));
-		uint64_t took = now_ns() - begin;
+		uint64_t took = clock_ns() - begin;
 
 		least = took < least ? took : least;
 	}

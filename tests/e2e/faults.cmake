@@ -7,7 +7,7 @@ target_link_libraries(faults PRIVATE ibverbs Threads::Threads)
 set_target_properties(faults PROPERTIES
 	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
 
-foreach(carrier self self2 local ring)
+foreach(carrier self self2 local ring split)
 	verbena_script_test(e2e.faults_${carrier} TIMEOUT 600 LABELS e2e
 		COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:faults> -c ${carrier})
 endforeach()

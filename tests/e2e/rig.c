@@ -25,7 +25,8 @@
 
 #include "rig.h"
 
-const char *const rig_carrier_names[RIG_CARRIERS] = {"self", "self2", "local", "ring", "wire"};
+const char *const rig_carrier_names[RIG_CARRIERS] = {"self", "self2", "local",
+						     "ring", "split", "wire"};
 
 enum { TEST_SECONDS = 20, EVENTS_KEPT = 64, EXIT_FAILED = 1, EXIT_PEER_GONE = 2 };
 
@@ -388,8 +389,8 @@ bool rig_run(const struct rig_test *test, enum rig_carrier carrier)
 
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, sock))
 		return false;
-	if (carrier == RIG_RING)
-		setenv("VERBENA_LOCAL_COPY", "ring", 1);
+	if (carrier == RIG_RING || carrier == RIG_SPLIT)
+		setenv("VERBENA_LOCAL_COPY", rig_carrier_names[carrier], 1);
 	else
 		unsetenv("VERBENA_LOCAL_COPY");
 	if (carrier == RIG_WIRE)
@@ -414,7 +415,7 @@ bool rig_run(const struct rig_test *test, enum rig_carrier carrier)
 static _Noreturn void usage(const char *program, const struct rig_test *tests)
 {
 	fprintf(stderr,
-		"usage: %s [-c self|self2|local|ring|wire]... [-n TIMES] [PATTERN...]\n"
+		"usage: %s [-c self|self2|local|ring|split|wire]... [-n TIMES] [PATTERN...]\n"
 		"RIG_HOLD=1 leaves a test that fails or hangs for a debugger. Tests:\n",
 		program);
 	for (; tests->name; tests++)

@@ -29,6 +29,7 @@ enum rig_carrier {
 	RIG_SELF_TWO, /* one process, a device context for each end */
 	RIG_LOCAL,    /* two processes */
 	RIG_RING,     /* two processes that may not reach into each other's memory */
+	RIG_SPLIT,    /* two processes, long messages as over RIG_RING, others as over RIG_LOCAL */
 	RIG_WIRE,     /* two processes that talk as two hosts do */
 	RIG_CARRIERS,
 };

@@ -12,10 +12,19 @@
 
 #include <cmocka.h>
 
+#include "base/string_move.h"
 #include "hca/copy.h"
 #include "hca/foreign.h"
 #include "hca/guard.h"
 #include "hca/streaming.h"
+
+/* Processors that move strings slowly, and others: the same bytes. */
+static bool moves_slowly;
+
+bool string_move_is_slow(void)
+{
+	return moves_slowly;
+}
 
 /* No region is another process's here. */
 bool foreign_get(void *to, const void *marked, size_t length)
@@ -100,10 +109,11 @@ static void any_segments(void **state)
 /* Payloads: lengths about those where copying is done in two pieces, at places as in a packet. */
 static void payloads(void **state)
 {
-	static const size_t lengths[] = {1, 2047, 2048, 2049, 2304, 4095, 4096, 4097};
+	static const size_t lengths[] = {1,    2047, 2048, 2049, 2304, 4095,
+					 4096, 4097, 6144, 8160, MOST};
 	static const size_t shifts[] = {0, 12, 28};
 
-	(void)state;
+	moves_slowly = *state;
 	fill_source();
 	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
 		for (size_t k = 0; k < sizeof(shifts) / sizeof(shifts[0]); k++) {
@@ -146,6 +156,7 @@ int main(void)
 		cmocka_unit_test(any_alignment_and_length),
 		cmocka_unit_test(any_segments),
 		cmocka_unit_test(payloads),
+		{"payloads, strings move slowly", payloads, NULL, NULL, &moves_slowly},
 		cmocka_unit_test(what_is_not_mapped),
 	};
 
