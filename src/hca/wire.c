@@ -15,9 +15,10 @@
 
 enum {
 	COLD_AFTER = 2000,   /* looks in vain: about a millisecond of polling */
-	ACK_DELAY_NS = 8000, /* some system calls */
-	TURNS = 64,	     /* QPs that send in one pass */
-	TAKE_IN = 1024,	     /* looks until a socket that has to be empty is taken for so */
+	ACK_DELAY_NS = 8000, /* two calls to send, on a quick machine; at least so long */
+	ACK_DELAY_MAX_NS = 200000,
+	TURNS = 64,	/* QPs that send in one pass */
+	TAKE_IN = 1024, /* looks until a socket that has to be empty is taken for so */
 };
 
 /* ------------------------------------------------------------------ making, leaving */
@@ -110,10 +111,21 @@ static void schedule(struct wire *wire, uint64_t deadline)
 	}
 }
 
+/* How long an acknowledgement waits: a program's answer takes about as long as two calls to send.
+ * Shorter, and it goes alone just before the answer: both ends pay for it. */
+static uint64_t ack_delay(const struct wire *wire)
+{
+	uint64_t delay = 2 * (uint64_t)net_call_ns(&wire->tx);
+
+	if (delay < ACK_DELAY_NS)
+		return ACK_DELAY_NS;
+	return delay < ACK_DELAY_MAX_NS ? delay : ACK_DELAY_MAX_NS;
+}
+
 void wire_ack_travels(struct wire_qp *w, bool acks, uint64_t now)
 {
 	/* Also when the last one would have, had it waited. */
-	bool pays = acks || now - w->ack_sent_at < ACK_DELAY_NS;
+	bool pays = acks || now - w->ack_sent_at < ack_delay(w->qp->hca->wire);
 
 	w->ack_due = 0;
 	w->ack_sent_at = 0;
@@ -130,7 +142,7 @@ static bool goes_now(struct wire_qp *w, enum tp_need need, uint64_t now)
 		return now >= w->ack_due;
 	if (!w->patience)
 		return true;
-	w->ack_due = now + ACK_DELAY_NS;
+	w->ack_due = now + ack_delay(w->qp->hca->wire);
 	return false;
 }
 

@@ -16,7 +16,7 @@
  *   - timers: whoever polls, else the engine thread
  *
  * An acknowledgement by itself costs a system call at either end, and a program that is about to
- * post its answer has it travel along for nothing. So it waits a little (ACK_DELAY_NS), as long as
+ * post its answer has it travel along for nothing. So it waits a little (ack_delay()), as long as
  * that pays: `patience` counts up when an acknowledgement found a request to travel with, down when
  * it waited in vain. It also keeps programs that poll memory (for an RDMA WRITE's last byte) and
  * their own completions by turns in step: their peer's data comes while they still poll for the

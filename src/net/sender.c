@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/log.h"
 #include "wire/flow.h"
@@ -331,6 +332,34 @@ static bool cannot_cut(int err)
 	return err == EIO || err == EINVAL || err == EMSGSIZE || err == EOPNOTSUPP;
 }
 
+static void time_call(struct net_calls *calls, uint64_t took)
+{
+	enum { OF = 4 };
+
+	if (!calls->timed || took < calls->least)
+		calls->least = took;
+	if (++calls->timed < OF)
+		return;
+	calls->timed = 0;
+	atomic_store_explicit(&calls->ns, calls->least < UINT32_MAX ? calls->least : UINT32_MAX,
+			      memory_order_relaxed);
+}
+
+/* send_bytes() of the burst; a short packet's call is timed now and then. */
+static int send_timed(struct net_sender *sender)
+{
+	enum { SHORT = 256, EVERY = 16 };
+	uint32_t segment = sender->count > 1 ? sender->segment : 0;
+
+	if (likely(sender->end > SHORT || ++sender->calls.count % EVERY))
+		return send_bytes(sender, sender->path, sender->buffer, sender->end, segment);
+	uint64_t began = clock_ns();
+	int err = send_bytes(sender, sender->path, sender->buffer, sender->end, segment);
+
+	time_call(&sender->calls, clock_ns() - began);
+	return err;
+}
+
 static void burst_send(struct net_sender *sender)
 {
 	sender->counters.packets += sender->count;
@@ -341,8 +370,7 @@ static void burst_send(struct net_sender *sender)
 	}
 	const struct net_tap *tap = net_tap_at(&sender->tap);
 	uint64_t now = net_tap_time(tap);
-	int err = send_bytes(sender, sender->path, sender->buffer, sender->end,
-			     sender->count > 1 ? sender->segment : 0);
+	int err = send_timed(sender);
 
 	if (unlikely(err && sender->count > 1 && cannot_cut(err))) {
 		sender->path->one_by_one = true;

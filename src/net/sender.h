@@ -13,6 +13,7 @@
 #ifndef VERBENA_NET_SENDER_H
 #define VERBENA_NET_SENDER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -48,6 +49,14 @@ struct net_counters {
 	int last_error;	  /* errno of the latest that was refused */
 };
 
+/* How long a call takes that sends a short packet: the shortest of a few, now and then. */
+struct net_calls {
+	uint32_t count;	     /* of such calls */
+	uint32_t timed;	     /* of those, since `ns` was known anew */
+	uint64_t least;	     /* ns, of these */
+	_Atomic uint32_t ns; /* 0: not known yet */
+};
+
 struct net_sender {
 	struct net_socket socket[NET_SOCKETS];
 	bool echo; /* what goes to groups comes back to this host; set before the first path */
@@ -59,6 +68,7 @@ struct net_sender {
 	bool closed; /* its last packet was shorter: nothing may follow */
 	struct net_begun begun;
 	struct net_counters counters;
+	struct net_calls calls;
 	_Atomic uint64_t *published; /* a copy of `counters` for others; NULL: nobody reads it */
 	net_tap_place tap;	     /* sees what is sent; NULL: nobody */
 };
@@ -88,5 +98,11 @@ uint8_t *net_room(struct net_sender *sender);
 void net_add(struct net_sender *sender, uint32_t size);
 /* Sends what isn't sent yet. */
 void net_end(struct net_sender *sender);
+
+/* ns that a call takes which sends a short packet, 0: not known. From any thread. */
+static inline uint32_t net_call_ns(const struct net_sender *sender)
+{
+	return atomic_load_explicit(&sender->calls.ns, memory_order_relaxed);
+}
 
 #endif
