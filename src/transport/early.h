@@ -4,7 +4,7 @@
  * responder drop them, since the requester repeats everything from the missing one on (go-back-N);
  * but they are here, and when the missing one comes, they can be executed at once, as if they had
  * arrived just then. A requester that finds its peer to be like that repeats only what is missing
- * (requester.c); others see nothing of it but an acknowledgement that comes sooner, and some that
+ * (repair.h); others see nothing of it but an acknowledgement that comes sooner, and some that
  * come again: while a packet is missing, each one that is kept and asks for an acknowledgement gets
  * the last one once more, which the requester counts, to go on meanwhile. Whoever goes back drops
  * them as stale.

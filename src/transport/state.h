@@ -90,7 +90,7 @@ struct requester {
 	uint8_t wide_holes;	/* so many are expected */
 	uint8_t repairs_failed; /* in a row: it hadn't */
 	uint32_t arrived;	/* bytes that the peer is seen to keep after `una`, see
-				   kept_there() */
+				   repair_kept() */
 	uint32_t ask_span;	/* bytes from one AckReq to the next, smoothed */
 	bool timing;		/* the answer to timed_psn, sent at timed_at, gives a round trip */
 	uint32_t timed_psn;
@@ -161,9 +161,12 @@ void requester_limit_answers(struct tp *tp, const struct ibv_qp_attr *attr);
 void requester_start(struct tp *tp, const struct ibv_qp_attr *attr);
 void requester_stop(struct tp *tp);
 void requester_check_drained(struct tp *tp);
-/* A response, whatever it claims to answer. */
-void requester_packet(struct tp *tp, const struct packet *p, uint64_t now);
 void requester_expire(struct tp *tp, uint64_t now);
+
+/* requester_responses.c: a response, whatever it claims to answer. */
+void requester_packet(struct tp *tp, const struct packet *p, uint64_t now);
+
+/* requester_send.c */
 uint64_t requester_deadline(const struct tp *tp);
 bool requester_may_send(const struct tp *tp, uint64_t now);
 uint32_t requester_next(struct tp *tp, uint64_t now, uint8_t *to);

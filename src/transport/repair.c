@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What goes out again because it was lost, see repair.h. */
+#include "transport/repair.h"
+
+#include "transport/requester.h"
+
+void repair_rewind(struct tp *tp, uint64_t now)
+{
+	struct requester *q = &tp->requester;
+
+	q->next = q->una;
+	q->cursor = q->first;
+	q->flight = q->answers_owed = q->arrived = 0;
+	q->asked = UINT32_MAX / 2; /* the next packet asks for an acknowledgement */
+	q->timing = false;
+	q->probe_at = TP_NEVER; /* from the next packet on */
+	q->probe_due = q->probed = q->repairing = false;
+	q->rewound = true;
+	q->rewound_psn = q->una;
+	q->rewound_at = now;
+}
+
+/* Whether news that packet `una` is missing is news: it may have been under way for `echo_ns` when
+ * we went back the last time. */
+static bool is_loss(const struct requester *q, uint64_t echo_ns, uint64_t now)
+{
+	if (q->next == q->una || q->rnr_until != TP_NEVER)
+		return false;
+	return !q->rewound || q->rewound_psn != q->una || now - q->rewound_at >= echo_ns;
+}
+
+void repair_go_back(struct tp *tp, uint64_t echo_ns, uint64_t now)
+{
+	if (!is_loss(&tp->requester, echo_ns, now))
+		return;
+	repair_rewind(tp, now);
+	congestion_loss(&tp->congestion, tp->path.mtu, true, now);
+}
+
+/* Packets of a burst. */
+static uint32_t hole_max(const struct tp *tp)
+{
+	return (uint32_t)TP_BURST >> tp->mtu_shift;
+}
+
+/* `una`, and what follows it up to a burst's end if `wide`, goes out again next. */
+static void repeat(struct tp *tp, bool wide)
+{
+	struct requester *q = &tp->requester;
+
+	q->probe_due = true;
+	q->probe_at = TP_NEVER; /* from when it is sent */
+	q->again = q->una;
+	q->again_of = q->first;
+	q->again_end = q->una + (wide ? hole_max(tp) : 1);
+}
+
+void repair_probe(struct tp *tp)
+{
+	repeat(tp, tp->requester.repairing && tp->requester.wide);
+}
+
+/* Packet `una` is missing there. What is further ahead of it than the peer can keep has been
+ * dropped or will be: it is sent again, from there on. */
+static void send_unkept(struct tp *tp)
+{
+	struct requester *q = &tp->requester;
+	uint32_t end = q->una + early_room(tp->path.mtu), count = q->first, bytes = 0;
+
+	if (!psn_before(end, q->next) || q->open)
+		return;
+	for (uint32_t at = q->una; at != end;) {
+		const struct tp_request *r = request_at(q, count);
+		uint32_t to = psn_before(r->last_psn, end) ? r->last_psn + 1 : end;
+
+		bytes += bytes_between(tp, r, at, to);
+		count += to == r->last_psn + 1;
+		at = to;
+	}
+	q->next = end;
+	q->cursor = count;
+	q->flight = bytes;
+}
+
+static void repeat_hole(struct tp *tp, bool wide, uint64_t now)
+{
+	struct requester *q = &tp->requester;
+
+	send_unkept(tp);
+	repeat(tp, wide);
+	q->repairing = true;
+	q->wide = wide;
+	q->timing = false;
+	q->rewound = true;
+	q->rewound_psn = q->una;
+	q->rewound_at = now;
+}
+
+/* Whether `una` belongs to what was repeated, or will be, but not first. */
+static bool repeated_lately(const struct requester *q, uint64_t echo_ns, uint64_t now)
+{
+	return q->repairing && q->wide && psn_before(q->una, q->again_end) &&
+	       now - q->rewound_at < echo_ns;
+}
+
+/* The peer has got later packets than `una`. If it keeps them, `una` is all that it needs: we
+ * repeat that, go on with what is new, and see from the acknowledgement whether that was right
+ * (repair_arrived). Answers are found missing here, not there: for those we go back. */
+void repair_missing(struct tp *tp, uint64_t echo_ns, uint64_t now)
+{
+	struct requester *q = &tp->requester;
+
+	if (q->repairs_failed >= TP_REPAIRS_MAX || wants_answer(request_at(q, q->first))) {
+		repair_go_back(tp, echo_ns, now);
+		return;
+	}
+	if (!is_loss(q, echo_ns, now) || repeated_lately(q, echo_ns, now))
+		return;
+	repeat_hole(tp, q->wide_holes, now);
+	q->wide_holes -= q->wide;
+	congestion_loss(&tp->congestion, (q->again_end - q->again) << tp->mtu_shift, false, now);
+}
+
+/* What the last hole lets expect of the next ones: as large, or many near to each other. */
+static void expect_holes(struct tp *tp, bool widened)
+{
+	struct requester *q = &tp->requester;
+	bool is_near = q->una - q->rewound_psn < hole_max(tp);
+
+	if (widened)
+		q->wide_holes = TP_WIDE_HOLES;
+	else if (is_near && q->was_near && !q->wide_holes)
+		q->wide_holes = 1;
+	q->was_near = is_near;
+}
+
+bool repair_arrived(struct tp *tp, bool probed, bool alone, uint64_t now)
+{
+	struct requester *q = &tp->requester;
+	bool was_wide = q->wide, was_widened = q->widened;
+
+	if (probed && (q->probed || (alone && q->probe_due)))
+		return q->probe_due; /* the rest of it is on its way, or to come */
+	q->repairing = q->wide = q->widened = false;
+	if (!probed)
+		return false;
+	if (alone && !was_wide && q->next != q->una && !wants_answer(request_at(q, q->first))) {
+		repeat_hole(tp, true, now);
+		q->widened = true;
+		return true;
+	}
+	if (!alone) {
+		q->repairs_failed = 0;
+		expect_holes(tp, was_widened);
+	} else if (q->repairs_failed < TP_REPAIRS_MAX) {
+		q->repairs_failed++;
+	}
+	return false;
+}
+
+/* While a packet is missing there, the peer acknowledges the one before it again as others arrive:
+ * those aren't under way any more, and as much that is new may be. Not more than it can keep. */
+void repair_kept(struct tp *tp)
+{
+	struct requester *q = &tp->requester;
+
+	if (!q->repairing || q->repairs_failed)
+		return;
+	q->arrived += q->ask_span;
+	if (q->arrived > tp->congestion.window)
+		q->arrived = tp->congestion.window;
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The requester's responses, see requester.h: what an arriving acknowledgement, NAK, READ response
+ * or atomic acknowledgement means for the requests under way. Each also says that all before it was
+ * executed; a request that ought to have an answer then, and has none, has lost it.
+ *
+ * Here `una` moves on (UC has no responses: there it follows `next`), and the peer's credits are
+ * noted. What the peer misses, or we do, is for repair.c.
+ */
+#include <string.h>
+
+#include "base/cpu.h"
+#include "transport/repair.h"
+#include "transport/requester.h"
+
+/* ------------------------------------------------------------------ acknowledgements */
+
+enum walk { WALK_REACHED, WALK_GAP, WALK_OVER };
+
+/* The peer has everything before `end`. Completes what is complete with that, in order. GAP: a READ
+ * or an atomic before it has no answer, which has been lost, then. OVER: the requester stopped. */
+static enum walk acknowledge(struct tp *tp, uint32_t end)
+{
+	struct requester *q = &tp->requester;
+
+	while (q->first != q->begun && psn_before(q->una, end)) {
+		const struct tp_request *r = request_at(q, q->first);
+
+		if (wants_answer(r))
+			return WALK_GAP;
+		uint32_t to = psn_before(r->last_psn, end) ? r->last_psn + 1 : end;
+		uint32_t bytes = bytes_between(tp, r, q->una, to);
+
+		q->flight = q->flight > bytes ? q->flight - bytes : 0;
+		q->una = to;
+		if (to == r->last_psn + 1 && !requester_complete_first(tp))
+			return WALK_OVER;
+	}
+	return WALK_REACHED;
+}
+
+/* After `una` moved: what depends on progress. `was`: una and flight before. */
+static void progressed(struct tp *tp, uint32_t was_una, uint32_t was_flight, uint64_t now)
+{
+	struct requester *q = &tp->requester;
+	uint32_t bytes = was_flight > q->flight ? was_flight - q->flight : 0;
+	bool probed = q->probed, alone = probed && q->una == q->probed_end;
+
+	if (q->una == was_una)
+		return;
+	q->delivered += bytes;
+	q->arrived -= q->arrived < bytes ? q->arrived : bytes;
+	q->probed = probed && psn_before(q->una, q->probed_end);
+	bool repeating = unlikely(q->repairing) && repair_arrived(tp, probed, alone, now);
+	if (psn_before(q->next, q->una)) { /* it came after all, before it was repeated */
+		q->next = q->una;
+		q->cursor = q->first;
+		q->flight = q->answers_owed = 0;
+	}
+	if (q->timing && psn_before(q->timed_psn, q->una)) {
+		q->timing = false;
+		/* `now` may be when the packet was taken in, and another thread have sent since. */
+		if (now > q->timed_at)
+			congestion_round_trip(&tp->congestion, now - q->timed_at,
+					      q->delivered - q->timed_delivered);
+	}
+	congestion_acknowledged(&tp->congestion, bytes, was_flight >= tp->congestion.window / 2);
+	q->retries = q->retry_cnt;
+	q->rnr_retries = q->rnr_retry;
+	q->limited = q->limited && !psn_before(q->limited_psn, q->una);
+	requester_timers_off(q);
+	if (q->next == q->una)
+		return;
+	q->probe_due = repeating;
+	/* Of all that is under way the peer had no more than what was repeated. */
+	if (alone && !repeating)
+		repair_go_back(tp, 0, now);
+	requester_timers_arm(tp, now);
+}
+
+/* Everything before `end` is there; what isn't although it ought to be, is asked for again. */
+static bool reach(struct tp *tp, uint32_t end, uint64_t now)
+{
+	struct requester *q = &tp->requester;
+	uint32_t was_una = q->una, was_flight = q->flight;
+	enum walk walk = acknowledge(tp, end);
+
+	if (unlikely(walk == WALK_OVER))
+		return false;
+	progressed(tp, was_una, was_flight, now);
+	/* A whole stream of answers may follow the one that is missing. */
+	if (unlikely(walk == WALK_GAP))
+		repair_go_back(tp, congestion_echo_ns(&tp->congestion), now);
+	return walk == WALK_REACHED;
+}
+
+/* The limit up to which messages may take receives (IBTA 9.7.7.2.5). */
+static void credits_update(struct requester *q, const struct packet *p)
+{
+	uint8_t code = p->syndrome & AETH_VALUE;
+
+	if (psn_diff(p->msn, q->msn) < 0)
+		return;
+	q->msn = p->msn;
+	q->counted = code != AETH_NO_CREDITS;
+	if (q->counted)
+		q->lsn = psn_add(p->msn, credits_decode(code));
+	if (!q->counted || psn_diff(q->ssn, q->lsn) <= 0)
+		q->limited = false;
+}
+
+static void on_rnr_nak(struct tp *tp, uint8_t code, uint64_t now)
+{
+	struct requester *q = &tp->requester;
+
+	tp->counters.rnr_naks++;
+	if (q->rnr_until != TP_NEVER || q->next == q->una)
+		return;
+	if (q->rnr_retry != 7 && !q->rnr_retries) {
+		requester_fail_first(tp, IBV_WC_RNR_RETRY_EXC_ERR);
+		return;
+	}
+	q->rnr_retries -= q->rnr_retry != 7;
+	q->retries = q->retry_cnt; /* the peer is there: this isn't what that counts */
+	repair_rewind(tp, now);
+	requester_timers_off(q);
+	q->rnr_until = now + tp_rnr_ns(code);
+}
+
+static void on_nak(struct tp *tp, const struct packet *p, uint64_t now)
+{
+	switch (p->syndrome & AETH_VALUE) {
+	case NAK_SEQUENCE:
+		tp->counters.sequence_naks++;
+		/* One for each loss; sooner than in a round trip it is a copy of the last one. */
+		repair_missing(tp, tp->congestion.rtt_ns / 2, now);
+		return;
+	case NAK_INVALID_REQUEST:
+		requester_fail_first(tp, IBV_WC_REM_INV_REQ_ERR);
+		return;
+	case NAK_REMOTE_ACCESS:
+		requester_fail_first(tp, IBV_WC_REM_ACCESS_ERR);
+		return;
+	case NAK_REMOTE_OPERATION:
+		requester_fail_first(tp, IBV_WC_REM_OP_ERR);
+		return;
+	default:
+		tp->counters.dropped++;
+	}
+}
+
+static void on_acknowledge(struct tp *tp, const struct packet *p, uint32_t psn, uint64_t now)
+{
+	struct requester *q = &tp->requester;
+
+	switch (p->syndrome & AETH_KIND) {
+	case AETH_ACK:
+		credits_update(q, p);
+		reach(tp, psn + 1, now);
+		return;
+	case AETH_RNR_NAK:
+	case AETH_NAK:
+		if (!reach(tp, psn, now) || q->una != psn)
+			return;
+		if ((p->syndrome & AETH_KIND) == AETH_NAK)
+			on_nak(tp, p, now);
+		else
+			on_rnr_nak(tp, p->syndrome & AETH_VALUE, now);
+		return;
+	default:
+		tp->counters.dropped++;
+	}
+}
+
+/* ------------------------------------------------------------------ answers */
+
+/* Whether the packet is what the answer to piece [.., end) has at `una`. */
+static bool right_read_response(const struct tp *tp, const struct tp_request *r, uint32_t end,
+				const struct packet *p)
+{
+	const struct requester *q = &tp->requester;
+	uint8_t operation = packet_operation(p->opcode);
+	bool is_end = operation == OP_READ_RESPONSE_LAST || operation == OP_READ_RESPONSE_ONLY;
+	uint32_t left = r->length - r->done;
+
+	if (is_end != (q->una + 1 == end))
+		return false;
+	return p->length == (left < tp->path.mtu ? left : tp->path.mtu);
+}
+
+static void answered(struct tp *tp, const struct tp_request *r, uint32_t end, uint64_t now)
+{
+	struct requester *q = &tp->requester;
+	uint32_t was_una = q->una, was_flight = q->flight;
+	uint32_t bytes = bytes_between(tp, r, was_una, was_una + 1);
+
+	q->una++;
+	q->flight = q->flight > bytes ? q->flight - bytes : 0;
+	if (q->una == end && q->answers_owed)
+		q->answers_owed--;
+	if (q->una == r->last_psn + 1 && !requester_complete_first(tp))
+		return;
+	progressed(tp, was_una, was_flight, now);
+}
+
+static void on_read_response(struct tp *tp, const struct packet *p, uint64_t now)
+{
+	struct requester *q = &tp->requester;
+	struct tp_request *r = request_at(q, q->first);
+
+	if (q->first == q->begun || r->opcode != IBV_WR_RDMA_READ) {
+		tp->counters.dropped++;
+		return;
+	}
+	uint32_t end = piece_end(tp, r, q->una);
+
+	if (unlikely(!right_read_response(tp, r, end, p))) {
+		requester_fail_first(tp, IBV_WC_BAD_RESP_ERR);
+		return;
+	}
+	if (unlikely(!tp->world->deliver(tp->owner, q->first, r->done, p->payload, p->length,
+					 q->una == r->last_psn))) {
+		if (q->active)
+			requester_fail_first(tp, IBV_WC_LOC_PROT_ERR);
+		return;
+	}
+	if (unlikely(!q->active))
+		return;
+	r->done += p->length;
+	answered(tp, r, end, now);
+}
+
+static void on_atomic_acknowledge(struct tp *tp, const struct packet *p, uint64_t now)
+{
+	struct requester *q = &tp->requester;
+	const struct tp_request *r = request_at(q, q->first);
+	uint8_t value[8];
+
+	if (q->first == q->begun || !wants_answer(r) || r->opcode == IBV_WR_RDMA_READ) {
+		tp->counters.dropped++;
+		return;
+	}
+	memcpy(value, &p->original, sizeof(value));
+	if (unlikely(!tp->world->deliver(tp->owner, q->first, 0, value, sizeof(value), true))) {
+		if (q->active)
+			requester_fail_first(tp, IBV_WC_LOC_PROT_ERR);
+		return;
+	}
+	if (q->active)
+		answered(tp, r, r->last_psn + 1, now);
+}
+
+void requester_packet(struct tp *tp, const struct packet *p, uint64_t now)
+{
+	struct requester *q = &tp->requester;
+	uint32_t psn = psn_widen(p->psn, q->una);
+	uint8_t operation = packet_operation(p->opcode);
+
+	if (unlikely(!q->active || !psn_before(psn, q->top) || psn_before(psn, q->una))) {
+		/* Repeated, stale or made up; but the newest acknowledgement may come again
+		 * because there are receives now. */
+		if (q->active && psn + 1 == q->una && operation == OP_ACKNOWLEDGE &&
+		    (p->syndrome & AETH_KIND) == AETH_ACK) {
+			credits_update(q, p);
+			repair_kept(tp);
+		} else {
+			tp->counters.dropped++;
+		}
+		return;
+	}
+	if (p->becn)
+		congestion_marked(&tp->congestion, now);
+	if (operation == OP_ACKNOWLEDGE) {
+		on_acknowledge(tp, p, psn, now);
+		return;
+	}
+	/* An answer says that all before it was executed. */
+	if (packet_layout(p->opcode) & HAS_AETH && (p->syndrome & AETH_KIND) == AETH_ACK)
+		credits_update(q, p);
+	if (!reach(tp, psn, now) || q->una != psn)
+		return;
+	if (operation == OP_ATOMIC_ACKNOWLEDGE)
+		on_atomic_acknowledge(tp, p, now);
+	else
+		on_read_response(tp, p, now);
+}
