@@ -316,15 +316,16 @@ static void sent_unacknowledged(struct tp *tp)
 		requester_complete_first(tp);
 }
 
-/* Whether nothing of [again, again_end) follows packet `again`. */
+/* Whether nothing of [again, again_end) follows packet `again`, or what does isn't repeated. */
 static bool is_last_again(const struct requester *q)
 {
-	uint32_t after = q->again + 1;
+	uint32_t after = q->again + 1, following = q->again_of + 1;
 
 	if (after == q->again_end || !psn_before(after, q->next))
 		return true;
 	return after == request_at(q, q->again_of)->last_psn + 1 &&
-	       wants_answer(request_at(q, q->again_of + 1));
+	       (wants_answer(request_at(q, following)) ||
+		(q->broken && q->broken_at == following));
 }
 
 static uint32_t send_probe(struct tp *tp, uint64_t now, uint8_t *to)
@@ -339,8 +340,10 @@ static uint32_t send_probe(struct tp *tp, uint64_t now, uint8_t *to)
 	uint32_t count = q->again_of;
 	uint32_t size = build(tp, count, q->again, last, to, &q->again);
 
-	if (!size || !q->active)
+	if (!size || !q->active) {
+		q->probe_due = false; /* nor is what follows repeated */
 		return break_at(tp, count, IBV_WC_LOC_PROT_ERR);
+	}
 	q->again_of += q->again == request_at(q, count)->last_psn + 1;
 	q->probe_due = !last;
 	q->probed = true;

@@ -519,6 +519,35 @@ static void repeats_a_hole(void **state)
 	stage_end(s);
 }
 
+/* The memory of a request in the hole is gone when it is to be repeated: it isn't, nor is what
+ * follows, and nobody is told that there is something to send. The request fails in its turn. */
+static void repeats_what_is_there(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	s->tp->congestion.window = TP_WINDOW_MAX;
+	for (uint32_t i = 0; i < 4; i++) {
+		post(s, IBV_WR_SEND, MTU, 0);
+		sends(s, OP_SEND_ONLY, P(i));
+	}
+	acknowledges(s, P(0), AETH_NAK | NAK_SEQUENCE, 0);
+	sends(s, OP_SEND_ONLY, P(0));
+	acknowledges(s, P(0), ACK, 1);
+	says(s, "done 0 0");
+	sends(s, OP_SEND_ONLY, P(1));
+	s->no_fetch = true;
+	sends_nothing(s);
+	s->no_fetch = false;
+	passes(s, 1000 * MS);
+	sends(s, OP_SEND_ONLY, P(1));
+	assert_true(s->out.ack_request);
+	sends_nothing(s);
+	acknowledges(s, P(1), ACK, 2);
+	says(s, "done 1 0, done 2 4");
+	stage_end(s);
+}
+
 /* While one is missing, an acknowledgement that comes again says that others arrive. */
 static void goes_on_meanwhile(void **state)
 {
@@ -1008,6 +1037,7 @@ int main(void)
 		cmocka_unit_test(repeats_one_alone),
 		cmocka_unit_test(repeats_a_hole),
 		cmocka_unit_test(paces),
+		cmocka_unit_test(repeats_what_is_there),
 		cmocka_unit_test(goes_on_meanwhile),
 		cmocka_unit_test(sends_what_is_not_kept),
 		cmocka_unit_test(learns_that_the_peer_drops),
