@@ -74,7 +74,7 @@ static bool may_go_out(const struct tp *tp)
 		return false;
 	if (q->cursor == q->begun && !may_begin(q))
 		return false;
-	if (unlikely(q->broken && q->cursor == q->broken_at))
+	if (unlikely(q->broken && (int32_t)(q->cursor - q->broken_at) >= 0))
 		return false;
 	if (unlikely(q->limited && psn_before(q->limited_psn, q->next)))
 		return false;

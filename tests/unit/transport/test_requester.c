@@ -539,6 +539,8 @@ static void repeats_what_is_there(void **state)
 	s->no_fetch = true;
 	sends_nothing(s);
 	s->no_fetch = false;
+	post(s, IBV_WR_SEND, MTU, 0);
+	sends_nothing(s); /* the peer would drop it */
 	passes(s, 1000 * MS);
 	sends(s, OP_SEND_ONLY, P(1));
 	assert_true(s->out.ack_request);
