@@ -61,8 +61,8 @@ enum {
 	YIELD_AFTER = 256, /* some microseconds, longer than a round trip */
 	WARM_NS = 60000,   /* the engine thread stays awake for: what waking it takes */
 	WATCH_NS = 500000,
-	PET_NS = 150000, /* after so long the watchdog is set back, */
-	PET_POLLS = 8,	 /* once so many polls were made: that often the clock is read */
+	PET_NS = 150000, /* after so long the watchdog is set back */
+	PET_POLLS = 8,	 /* looks at the clock for that, unless they take so long */
 	PATIENCE_NS = 1000000,
 	NAP_PART = 16,
 	NAP_MAX_NS = 2000000,
@@ -360,12 +360,14 @@ void engine_release(struct hca *hca)
 
 /* What a thread remembers from poll to poll. */
 struct poller {
-	unsigned int empty;   /* rings looked at in vain */
-	unsigned int found;   /* polls that found something while nobody had the lease */
-	unsigned int handled; /* hca.handled when the waiting began */
-	uint64_t since;	      /* ns, when the waiting began; 0: it has not */
-	unsigned int polls;
-	uint64_t petted; /* ns, when it set the watchdog back */
+	unsigned int empty;	/* rings looked at in vain */
+	unsigned int found;	/* polls that found something while nobody had the lease */
+	unsigned int handled;	/* hca.handled when the waiting began */
+	uint64_t since;		/* ns, when the waiting began; 0: it has not */
+	unsigned int unclocked; /* polls since it looked at the clock */
+	bool slow;		/* the next one looks again: that was long ago */
+	uint64_t clocked;	/* ns, when */
+	uint64_t petted;	/* ns, when it set the watchdog back */
 	bool napping;
 };
 
@@ -422,6 +424,9 @@ static void watchdog_pet(const struct hca *hca, struct poller *p)
 {
 	uint64_t now = now_ns();
 
+	p->unclocked = 0;
+	p->slow = now - p->clocked > PET_NS / 2;
+	p->clocked = now;
 	if (now - p->petted < PET_NS)
 		return;
 	p->petted = now;
@@ -452,7 +457,7 @@ void engine_poll(struct hca *hca)
 			      memory_order_relaxed);
 	bool asleep = atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed);
 
-	if (unlikely(!(++p.polls % PET_POLLS)) && !asleep && likely(hca->watchdog >= 0))
+	if (unlikely(++p.unclocked >= PET_POLLS || p.slow) && !asleep && likely(hca->watchdog >= 0))
 		watchdog_pet(hca, &p);
 	if (n) {
 		p.empty = 0;

@@ -453,8 +453,10 @@ unsigned int wire_pass(struct wire *wire)
 			wire->heard = wire->now;
 		if (packets >= WIRE_BULK)
 			wire->bulk = wire->now;
-		if (unlikely(vain > COLD_AFTER))
+		if (unlikely(vain > COLD_AFTER)) {
 			wire_arm(wire);
+			engine_kick(wire->hca); /* the timers are the engine thread's now */
+		}
 	}
 	expire_due(wire);
 	return n + packets;
