@@ -566,12 +566,14 @@ void link_wait(struct link *link, struct qp *qp)
 		list_add_tail(&link->waiters, &qp->tx_wait);
 		qp->wait_link = link;
 	}
+	uint32_t full_at = link->tx.full_at;
+
 	lock_give(&link->tx_lock);
 	atomic_store(&link->has_waiters, true);
 	/* The peer made room, and this process's engine looked for who waits, since the ring was
 	 * found full: nobody would look again. */
 	if (link_is(link, LINK_UP) && atomic_load(&qp->hca->pub->header.asleep) &&
-	    ring_moved(&link->tx))
+	    ring_consumed(&link->tx) != full_at)
 		engine_kick(qp->hca);
 }
 

@@ -98,10 +98,10 @@ static inline uint32_t ring_slots_for(uint32_t payload)
 	return (RING_HEADER + payload + RING_SLOT - 1) / RING_SLOT;
 }
 
-/* Whether the consumer has moved since the ring was found full. */
-static inline bool ring_moved(const struct ring_tx *tx)
+/* How far the consumer says it is. */
+static inline uint32_t ring_consumed(const struct ring_tx *tx)
 {
-	return atomic_load_explicit(&tx->ctl->consumed, memory_order_seq_cst) != tx->full_at;
+	return atomic_load_explicit(&tx->ctl->consumed, memory_order_seq_cst);
 }
 
 /* Slow half of ring_reserve: looks at the consumer's position, pads the lap's end. */
