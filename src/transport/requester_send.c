@@ -324,8 +324,7 @@ static bool is_last_again(const struct requester *q)
 	if (after == q->again_end || !psn_before(after, q->next))
 		return true;
 	return after == request_at(q, q->again_of)->last_psn + 1 &&
-	       (wants_answer(request_at(q, following)) ||
-		(q->broken && q->broken_at == following));
+	       (wants_answer(request_at(q, following)) || (q->broken && q->broken_at == following));
 }
 
 static uint32_t send_probe(struct tp *tp, uint64_t now, uint8_t *to)
