@@ -420,6 +420,7 @@ struct link {
 	struct ring_tx tx;
 	struct list backlog; /* struct backlog, before anything else may be sent; under tx_lock */
 	uint32_t backlog_count;
+	bool stuck; /* the peer made no room for it while an ending QP waited; under tx_lock */
 	struct list waiters; /* struct qp.tx_wait; under tx_lock */
 	_Atomic bool has_waiters;
 	struct ring_rx rx; /* under engine */

@@ -16,6 +16,7 @@
 #include "hca/mapped.h"
 #include "hca/way.h"
 
+#define LAST_NS 20000000ull /* for a peer that reads what a QP's end makes us say */
 #define REFUSED_NS                                                                    \
 	100000000ull /* datagrams to an empty slot don't ask the daemon again so long \
 		      */
@@ -553,10 +554,29 @@ bool link_flush_backlog(struct link *link)
 		sent = true;
 	}
 	empty = list_empty(&link->backlog);
+	link->stuck = link->stuck && !sent;
 	lock_give(&link->tx_lock);
 	if (sent)
 		link_notify(link);
 	return empty;
+}
+
+static bool waits_for_room(struct link *link, bool patient)
+{
+	lock_take(&link->tx_lock);
+	bool waits = link_is(link, LINK_UP) && !list_empty(&link->backlog) && !link->stuck;
+
+	link->stuck = link->stuck || (waits && !patient);
+	lock_give(&link->tx_lock);
+	return waits && patient;
+}
+
+void link_send_last(struct link *link)
+{
+	uint64_t until = now_ns() + LAST_NS;
+
+	while (waits_for_room(link, now_ns() < until))
+		engine_poll(link->hca); /* moves it */
 }
 
 void link_wait(struct link *link, struct qp *qp)

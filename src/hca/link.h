@@ -116,6 +116,13 @@ void link_unwait(struct qp *qp);
 /* The peer broke the rules of the rings: the link ends, and the engine ends its QPs. */
 void link_break(struct link *link);
 
+/*
+ * A QP ends, and its last records may be in the backlog: waits until they are in the ring, or the
+ * peer hasn't made room for some milliseconds (it isn't waited for again until it does). No locks
+ * are held.
+ */
+void link_send_last(struct link *link);
+
 /* Moves the backlog into the ring, as far as it goes. True when it is empty. */
 bool link_flush_backlog(struct link *link);
 

@@ -637,12 +637,15 @@ int qp_destroy(struct ibv_qp *ibv)
 {
 	struct qp *qp = qp_of(ibv);
 	uint32_t peer = peer_slot(qp);
+	struct link *link = qp->link;
 
 	if (!list_empty(&qp->groups))
 		return EBUSY;
 	send_last_datagrams(qp);
 	take_in_arrived(qp);
 	unpublish(qp);
+	if (link)
+		link_send_last(link);
 	wait_for_fetchers(qp, peer);
 	books_enter(qp->hca);
 	daemon_destroy_qp(&qp->context->conn, qp->handle);
