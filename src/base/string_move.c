@@ -13,7 +13,6 @@
 
 enum {
 	TRIAL_BYTES = 4096,
-	TRIALS = 4,
 	/* Processors need between half and twice the time that vectors do, emulators eight times.
 	 */
 	SLOW = 4,
@@ -21,39 +20,35 @@ enum {
 
 static bool slow;
 
-static void as_string(void *to, const void *from, size_t n)
+struct trial {
+	uint8_t from[TRIAL_BYTES], to[TRIAL_BYTES];
+};
+
+static void as_string(void *arg)
 {
+	struct trial *trial = arg;
+	void *to = trial->to;
+	const void *from = trial->from;
+	size_t n = TRIAL_BYTES;
+
 	__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(n) : : "memory");
 }
 
-static void by_vectors(void *to, const void *from, size_t n)
+static void by_vectors(void *arg)
 {
-	for (size_t at = 0; at < n; at += STRING_MOVE_NEVER)
-		memcpy((char *)to + at, (const char *)from + at, STRING_MOVE_NEVER);
-	__asm__ volatile("" : : "r"(to) : "memory");
-}
+	struct trial *trial = arg;
 
-/* The shortest of some trials: chance only ever adds. */
-static uint64_t time_of(void (*move)(void *, const void *, size_t))
-{
-	static uint8_t from[TRIAL_BYTES], to[TRIAL_BYTES];
-	uint64_t least = UINT64_MAX;
-
-	for (int i = 0; i < TRIALS; i++) {
-		uint64_t begin = clock_ns();
-
-		move(to, from, sizeof(to));
-		uint64_t took = clock_ns() - begin;
-
-		least = took < least ? took : least;
-	}
-	return least;
+	for (size_t at = 0; at < TRIAL_BYTES; at += STRING_MOVE_NEVER)
+		memcpy(trial->to + at, trial->from + at, STRING_MOVE_NEVER);
+	__asm__ volatile("" : : "r"(trial) : "memory");
 }
 
 static void measure(void)
 {
+	static struct trial trial;
+
 	/* What reading the clock takes is part of both, and hides nothing of what matters. */
-	slow = time_of(as_string) > SLOW * time_of(by_vectors);
+	slow = clock_shortest(as_string, &trial) > SLOW * clock_shortest(by_vectors, &trial);
 }
 
 bool string_move_is_slow(void)

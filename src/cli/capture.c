@@ -12,9 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/capture_session.h"
 #include "cli/cli.h"
 #include "cli/ctl.h"
@@ -180,12 +180,7 @@ static int say_end(const struct capture_session *session, const struct wish *wis
 
 static uint64_t end_of(uint64_t seconds)
 {
-	struct timespec t;
-
-	if (!seconds)
-		return UINT64_MAX;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return ((uint64_t)t.tv_sec + seconds) * 1000000000ull + (uint64_t)t.tv_nsec;
+	return seconds ? clock_ns() + seconds * 1000000000ull : UINT64_MAX;
 }
 
 static int capture(struct capture_file *file, const struct wish *wish)

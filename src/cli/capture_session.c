@@ -11,9 +11,9 @@
 #include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/ctl.h"
 #include "cli/format.h"
@@ -33,14 +33,6 @@ struct capture_source {
 	struct tap_record head;
 	const uint8_t *bytes;
 };
-
-static uint64_t clock_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
-}
 
 /* ------------------------------------------------------------------ sources */
 

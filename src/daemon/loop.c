@@ -3,15 +3,13 @@
 #include "daemon/loop.h"
 
 #include <errno.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 uint64_t now_ms(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+	return clock_ns() / 1000000;
 }
 
 int loop_init(struct loop *loop)

@@ -233,7 +233,7 @@ static bool comes(int fd, uint64_t until)
 	uint64_t now = clock_ns();
 	struct pollfd watch = {.fd = fd, .events = POLLIN};
 
-	return now < until && poll(&watch, 1, (int)((until - now) / 1000000) + 1) > 0;
+	return now < until && poll(&watch, 1, (int)((until - now) / 1000000) + 1) != 0;
 }
 
 int wire_socket_probe(int from, int fd, uint32_t slot)

@@ -665,10 +665,9 @@ uint64_t engine_round(struct hca *hca, uint32_t *seen)
 	if (watching && atomic_load(&hca->pub->header.asleep))
 		return 0;
 	/* Also for a link that link_reap() found in use: nobody calls when it no longer is. */
-	bool soon = atomic_load(&hca->link_deaths);
-	uint64_t watch = soon ? now_ns() + WATCH_NS : UINT64_MAX;
+	uint64_t again = atomic_load(&hca->link_deaths) ? now_ns() + WATCH_NS : UINT64_MAX;
 
-	return watch < next ? watch : next;
+	return again < next ? again : next;
 }
 
 static void *engine_thread(void *arg)

@@ -314,7 +314,7 @@ static enum outcome pull_failed(struct qp *qp, const struct ring_header *h,
 /* Whether a message's bytes are fetched from the sender's memory, else it streams them. */
 static bool fetches(const struct qp *qp, const struct ring_header *h)
 {
-	return qp->link->can_vm && likely(!qp->hca->long_by_ring || h->length < WAY_LONG);
+	return qp->link->can_vm && !way_by_ring(qp->hca, h->length);
 }
 
 static enum outcome do_send_ref(struct qp *qp, const struct ring_header *h, const uint8_t *payload,

@@ -408,15 +408,15 @@ static bool may_follow(struct qp *qp, const struct send_wqe *wqe)
 
 /* Through the ring though the kernel could copy (way.h). Memory that is mapped here needs neither,
  * and what is borrowed can't wait. */
-static bool is_long(const struct qp *qp, const struct send_wqe *wqe)
+static bool goes_by_ring(const struct qp *qp, const struct send_wqe *wqe)
 {
-	return wqe->length >= WAY_LONG && !qp->link->self && !(wqe->flags & SEND_BORROWED) &&
-	       !onesided_is_mapped(qp, wqe);
+	return way_by_ring(qp->hca, wqe->length) && !qp->link->self &&
+	       !(wqe->flags & SEND_BORROWED) && !onesided_is_mapped(qp, wqe);
 }
 
 static enum step start_write_direct(struct qp *qp, struct send_wqe *wqe)
 {
-	if (unlikely(qp->hca->long_by_ring) && !wqe->progress && is_long(qp, wqe))
+	if (!wqe->progress && goes_by_ring(qp, wqe))
 		wqe->flags |= SEND_BY_RING;
 	if (unlikely(wqe->flags & SEND_BY_RING))
 		return start_write_ring(qp, wqe);
@@ -475,8 +475,7 @@ static bool may_read(const struct qp *qp)
 static enum step start_read(struct qp *qp, struct send_wqe *wqe)
 {
 	struct iovec local[LIMIT_SGE];
-
-	bool by_ring = unlikely(qp->hca->long_by_ring) && is_long(qp, wqe);
+	bool by_ring = goes_by_ring(qp, wqe);
 
 	if (likely(!by_ring && onesided_direct(qp))) {
 		if (outstanding(qp))

@@ -10,7 +10,7 @@
 #ifndef VERBENA_HCA_WAY_H
 #define VERBENA_HCA_WAY_H
 
-#include <stdbool.h>
+#include "hca/hca.h"
 
 /* Below, a system call's copy is the quicker one in any case: nobody has to wake. */
 enum { WAY_LONG = 16384 };
@@ -18,7 +18,13 @@ enum { WAY_LONG = 16384 };
 /* Whether process_vm_* is used where it is permitted. */
 bool way_by_kernel(void);
 
-/* Whether long messages go through the ring nevertheless. */
+/* Whether long messages go through the ring nevertheless: hca.long_by_ring. */
 bool way_long_by_ring(void);
+
+/* Whether a message of `length` bytes is such a one. */
+static inline bool way_by_ring(const struct hca *hca, uint32_t length)
+{
+	return unlikely(hca->long_by_ring) && length >= WAY_LONG;
+}
 
 #endif

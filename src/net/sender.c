@@ -349,14 +349,13 @@ static void time_call(struct net_calls *calls, uint64_t took)
 static int send_timed(struct net_sender *sender)
 {
 	enum { SHORT = 256, EVERY = 16 };
-	uint32_t segment = sender->count > 1 ? sender->segment : 0;
+	bool timed = sender->end <= SHORT && !(++sender->calls.count % EVERY);
+	uint64_t began = unlikely(timed) ? clock_ns() : 0;
+	int err = send_bytes(sender, sender->path, sender->buffer, sender->end,
+			     sender->count > 1 ? sender->segment : 0);
 
-	if (likely(sender->end > SHORT || ++sender->calls.count % EVERY))
-		return send_bytes(sender, sender->path, sender->buffer, sender->end, segment);
-	uint64_t began = clock_ns();
-	int err = send_bytes(sender, sender->path, sender->buffer, sender->end, segment);
-
-	time_call(&sender->calls, clock_ns() - began);
+	if (unlikely(timed))
+		time_call(&sender->calls, clock_ns() - began);
 	return err;
 }
 

@@ -10,10 +10,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "abi/export.h"
+#include "base/clock.h"
 #include "rsocket/rs.h"
 
 /* ------------------------------------------------------------------ who waits */
@@ -87,10 +87,7 @@ static void drain(int event_fd)
 
 int64_t rs_now_ns(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ll + t.tv_nsec;
+	return (int64_t)clock_ns();
 }
 
 /* What poll() may sleep until `end` (-1: for ever), in ms, rounded up. */

@@ -17,6 +17,7 @@
 #include <sys/eventfd.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/fork.h"
 #include "rspreload/preload.h"
 
@@ -297,10 +298,7 @@ static int collect(int epfd, const struct waiting *w, struct epoll_event *events
 
 static int64_t now_ms(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000ll + t.tv_nsec / 1000000;
+	return (int64_t)(clock_ns() / 1000000);
 }
 
 static int wait_for(int epfd, struct waiting *w, struct epoll_event *events, int max, int timeout)

@@ -18,7 +18,6 @@
 enum {
 	POLYNOMIAL = (int)0xedb88320,
 	TRIAL_BYTES = 4096, /* a packet */
-	TRIALS = 4,
 };
 
 static uint32_t table[8][256];
@@ -74,21 +73,23 @@ uint32_t crc32_by_isal(uint32_t crc, const uint8_t *bytes, size_t size)
 
 /* ------------------------------------------------------------------ the choice */
 
-/* The shortest of some trials. */
+struct trial {
+	crc32_fn *function;
+	uint8_t packet[TRIAL_BYTES];
+};
+
+static void compute(void *arg)
+{
+	struct trial *trial = arg;
+
+	trial->packet[0] += (uint8_t)trial->function(0, trial->packet, TRIAL_BYTES);
+}
+
 static uint64_t time_of(crc32_fn *function)
 {
-	uint8_t packet[TRIAL_BYTES] = {0};
-	uint64_t least = UINT64_MAX;
+	struct trial trial = {.function = function};
 
-	for (int i = 0; i < TRIALS; i++) {
-		uint64_t begin = clock_ns();
-
-		packet[0] += (uint8_t)function(0, packet, sizeof(packet));
-		uint64_t took = clock_ns() - begin;
-
-		least = took < least ? took : least;
-	}
-	return least;
+	return clock_shortest(compute, &trial);
 }
 
 /* On a processor ISA-L is ten times as quick, so chance doesn't decide. */
