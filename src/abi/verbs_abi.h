@@ -11,7 +11,7 @@
 #include <sys/types.h>
 
 #include "abi/export.h"
-#include "hca/hca.h"
+#include "hca/process/hca.h"
 
 /* A device as the program sees it: one structure per device for as long as a list or a context
  * refers to it, so that pointers to one device compare equal. */

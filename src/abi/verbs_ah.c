@@ -12,8 +12,8 @@
 
 #include "abi/verbs_abi.h"
 #include "base/log.h"
-#include "hca/books.h"
-#include "hca/route.h"
+#include "hca/process/books.h"
+#include "hca/verbs/route.h"
 
 enum {
 	GRH_BYTES = 40,
@@ -69,8 +69,8 @@ static int announce(struct context *context, struct ah *ah, const struct ibv_ah_
 		ah->ibv.handle = resp.ah_handle;
 		fill_address(&ah->to, attr, resp.route.sgid);
 		ah->group = resp.route.flags & PROTO_ROUTE_GROUP;
-		ah->wire = ah->group ? route_group_is_wire(context->hca, &resp.route)
-				     : route_is_wire(context->hca, &resp.route);
+		ah->roce = ah->group ? route_group_is_roce(context->hca, &resp.route)
+				     : route_is_roce(context->hca, &resp.route);
 		ah->ifindex = resp.route.ifindex;
 		books_add(context, HELD_AH, &ah->held);
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Completion queues, completion channels and events: entry points of hca/completion.h. */
+/* Completion queues, completion channels and events: entry points of hca/verbs/completion.h. */
 #include "abi/verbs_abi.h"
-#include "hca/completion.h"
+#include "hca/verbs/completion.h"
 
 static struct ibv_cq *create_cq(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
 {

@@ -12,9 +12,9 @@
 #include "abi/verbs_abi.h"
 #include "base/fork.h"
 #include "base/log.h"
-#include "hca/books.h"
-#include "hca/cq.h"
-#include "hca/qp.h"
+#include "hca/process/books.h"
+#include "hca/verbs/cq.h"
+#include "hca/verbs/qp.h"
 
 #undef ibv_get_device_list
 

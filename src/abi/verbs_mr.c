@@ -15,8 +15,8 @@
 #include "abi/populate.h"
 #include "abi/verbs_abi.h"
 #include "base/log.h"
-#include "hca/books.h"
-#include "hca/mr.h"
+#include "hca/mem/mr.h"
+#include "hca/process/books.h"
 
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
@@ -172,7 +172,8 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 
 /*
  * A soft device's memory is a host's, so what this call takes are memory files (memfd_create), not
- * buffers of other devices. The file mustn't shrink (F_SEAL_SHRINK): peers map it (hca/mapped.h).
+ * buffers of other devices. The file mustn't shrink (F_SEAL_SHRINK): peers map it
+ * (hca/mem/mapped.h).
  */
 static int check_file(int fd, uint64_t end)
 {

@@ -5,10 +5,10 @@
  * function answer EOPNOTSUPP; the slots that are called unseen get functions that say the same.
  */
 #include "abi/verbs_abi.h"
-#include "hca/cq.h"
-#include "hca/mcast.h"
-#include "hca/qp.h"
-#include "hca/srq.h"
+#include "hca/exec/mcast.h"
+#include "hca/verbs/cq.h"
+#include "hca/verbs/qp.h"
+#include "hca/verbs/srq.h"
 
 #undef ibv_query_port
 

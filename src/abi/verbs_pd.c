@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "abi/verbs_abi.h"
-#include "hca/books.h"
+#include "hca/process/books.h"
 
 EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *ibv)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Queue pairs and shared receive queues: entry points of hca/qp.h and hca/srq.h. */
+/* Queue pairs and shared receive queues: entry points of hca/verbs/qp.h and hca/verbs/srq.h. */
 #include <string.h>
 
 #include "abi/verbs_abi.h"
-#include "hca/qp.h"
-#include "hca/srq.h"
+#include "hca/verbs/qp.h"
+#include "hca/verbs/srq.h"
 
 struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {

@@ -4,12 +4,12 @@
  *
  * cmd_fd is a sealed memory file with the context's token. Having the descriptor is the right to
  * share, as having the kernel's is: it travels by SCM_RIGHTS, and it survives a daemon. A context
- * that is imported is an ordinary one of this process with the same token (daemon/share.h).
+ * that is imported is an ordinary one of this process with the same token (daemon/objects/share.h).
  *
  * A PD that is imported is a sibling of the original at the daemon. In this process all siblings
  * have one number (struct pd.id), so that a queue pair of the one may use the other's regions.
  * A region that is imported is a copy of what its owner sees; that of another process has keys of
- * this process's own, and leads to the other's memory (hca/foreign.h).
+ * this process's own, and leads to the other's memory (hca/mem/foreign.h).
  *
  * ibv_unimport_pd() can't fail, but the objects that were made in the PD may live on: then the PD
  * stays until they are ended (context_count).
@@ -24,9 +24,9 @@
 
 #include "abi/verbs_abi.h"
 #include "base/log.h"
-#include "hca/books.h"
-#include "hca/foreign.h"
-#include "hca/mr.h"
+#include "hca/mem/foreign.h"
+#include "hca/mem/mr.h"
+#include "hca/process/books.h"
 
 #undef ibv_get_device_list
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A capture under way: the rings of the captured processes, which the daemon announces on an event
- * socket (daemon/capture.h), and the loop that moves packets from them into the file, by time. One
- * thread. Captured processes are strangers: what a ring says is checked (shm/tap.h).
+ * socket (daemon/core/capture.h), and the loop that moves packets from them into the file, by time.
+ * One thread. Captured processes are strangers: what a ring says is checked (shm/tap.h).
  */
 #ifndef VERBENA_CLI_CAPTURE_SESSION_H
 #define VERBENA_CLI_CAPTURE_SESSION_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* See connections.h. Numbers and reasons are named in daemon/cm_show.c. */
+/* See connections.h. Numbers and reasons are named in daemon/cm/cm_show.c. */
 #include "cli/connections.h"
 
 #include <inttypes.h>

@@ -18,7 +18,7 @@
 #include <pthread.h>
 #include <stdint.h>
 
-/* Around each command of a connection that somebody keeps books of (hca/books.h). */
+/* Around each command of a connection that somebody keeps books of (hca/process/books.h). */
 struct daemon_owner {
 	void (*enter)(void *owner);
 	void (*leave)(void *owner);

@@ -2,7 +2,7 @@
 /*
  * What a process counts for people, in its published table: the process adds, the daemon reads and
  * shows (`verbena status`). An enum of places and their names; the order of the groups that other
- * parts fill as a whole is theirs, too (src/hca/counters.c asserts it).
+ * parts fill as a whole is theirs, too (src/hca/process/counters.c asserts it).
  *
  * Written by the owner: relaxed stores under a lock that it holds anyway, or atomic additions where
  * that is rare. Read by the daemon at any time, each number by itself.

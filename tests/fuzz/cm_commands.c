@@ -16,8 +16,8 @@
 
 #include "base/log.h"
 #include "client/call.h"
-#include "daemon/cm_service.h"
-#include "daemon/conn.h"
+#include "daemon/cm/cm_service.h"
+#include "daemon/core/conn.h"
 #include "fuzz_server.h"
 #include "input.h"
 #include "proto/cm.h"

@@ -19,11 +19,11 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "daemon/conn.h"
-#include "daemon/ctl.h"
-#include "daemon/process.h"
-#include "daemon/return.h"
-#include "daemon/user.h"
+#include "daemon/core/conn.h"
+#include "daemon/core/ctl.h"
+#include "daemon/core/process.h"
+#include "daemon/core/return.h"
+#include "daemon/core/user.h"
 #include "fuzz_server.h"
 #include "input.h"
 #include "shm/pub.h"

@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "client/start.h"
-#include "hca/books.h"
-#include "hca/guard.h"
-#include "hca/peer.h"
+#include "hca/local/peer.h"
+#include "hca/mem/guard.h"
+#include "hca/process/books.h"
 
 struct fake_daemon fake_daemon;
 
@@ -73,10 +73,10 @@ void return_watched(struct hca *hca)
 
 int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int table_fd,
 		  int doorbell_fd, int regions_fd, int park, struct proto_attach_resp *resp,
-		  int *event_fd, struct daemon_wire *wire)
+		  int *event_fd, struct daemon_wire *roce)
 {
 	(void)conn, (void)old, (void)table_fd, (void)regions_fd, (void)park;
-	*wire = (struct daemon_wire){.socket = -1, .park = -1, .groups = -1};
+	*roce = (struct daemon_wire){.socket = -1, .park = -1, .groups = -1};
 	*resp = (struct proto_attach_resp){.cookie = 1, .slot = FAKE_SLOT};
 	*event_fd = dup(doorbell_fd); /* never looked at: there is no engine thread */
 	return *event_fd < 0 ? -errno : 0;

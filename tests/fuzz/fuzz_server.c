@@ -13,12 +13,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/capture.h"
-#include "daemon/conn.h"
-#include "daemon/ctl.h"
-#include "daemon/mcast_net.h"
-#include "daemon/process.h"
-#include "daemon/setup.h"
+#include "daemon/core/capture.h"
+#include "daemon/core/conn.h"
+#include "daemon/core/ctl.h"
+#include "daemon/core/process.h"
+#include "daemon/core/setup.h"
+#include "daemon/net/mcast_net.h"
 #include "input.h"
 
 enum { USER_OBJECTS = 24 }; /* a quota that an input can use up */

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/server.h"
+#include "daemon/core/server.h"
 
 void server_begin(void);
 struct server *server_now(void);

@@ -8,11 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "hca/cq.h"
-#include "hca/engine.h"
-#include "hca/link.h"
-#include "hca/qp.h"
-#include "hca/srq.h"
+#include "hca/engine/engine.h"
+#include "hca/local/link.h"
+#include "hca/verbs/cq.h"
+#include "hca/verbs/qp.h"
+#include "hca/verbs/srq.h"
 #include "victim.h"
 #include "wire/packet.h"
 

@@ -11,12 +11,12 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "hca/completion.h"
-#include "hca/engine.h"
-#include "hca/link.h"
-#include "hca/mcast.h"
-#include "hca/qp.h"
-#include "hca/srq.h"
+#include "hca/engine/engine.h"
+#include "hca/exec/mcast.h"
+#include "hca/local/link.h"
+#include "hca/verbs/completion.h"
+#include "hca/verbs/qp.h"
+#include "hca/verbs/srq.h"
 #include "play.h"
 
 #if defined(__SANITIZE_ADDRESS__)

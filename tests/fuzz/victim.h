@@ -11,9 +11,9 @@
 #define VERBENA_TESTS_FUZZ_VICTIM_H
 
 #include "fake_daemon.h"
-#include "hca/hca.h"
-#include "hca/mr.h"
-#include "hca/record.h"
+#include "hca/local/record.h"
+#include "hca/mem/mr.h"
+#include "hca/process/hca.h"
 #include "input.h"
 
 enum { REGION_LOCAL, REGION_REMOTE, REGION_CONST, REGION_FOREIGN, REGIONS };

@@ -4,7 +4,8 @@
 set(hca_src ${PROJECT_SOURCE_DIR}/src/hca)
 set(abi_src ${PROJECT_SOURCE_DIR}/src/abi)
 set(hca_tests ${CMAKE_CURRENT_LIST_DIR}/hca)
-set(hca_completion ${hca_src}/cq.c ${hca_src}/cq_ex.c ${hca_src}/event.c ${hca_src}/channel.c
+set(hca_completion ${hca_src}/verbs/cq.c ${hca_src}/verbs/cq_ex.c ${hca_src}/verbs/event.c
+	${hca_src}/verbs/channel.c
 	${hca_tests}/fakes.c ${hca_tests}/fake_books.c)
 foreach(name event cq cq_ex)
 	verbena_unit_test(hca_${name} SOURCES ${hca_tests}/test_${name}.c ${hca_completion}
@@ -13,5 +14,5 @@ endforeach()
 verbena_unit_test(hca_fork SOURCES ${hca_tests}/test_fork.c ${abi_src}/verbs_fork.c LIBS verbena_base)
 verbena_unit_test(hca_ah SOURCES ${hca_tests}/test_ah.c ${hca_tests}/fake_books.c
 	${abi_src}/verbs_ah.c LIBS verbena_base)
-verbena_unit_test(hca_copy SOURCES ${hca_tests}/test_copy.c ${hca_src}/copy.c ${hca_src}/streaming.c
-	${hca_src}/guard.c LIBS verbena_base)
+verbena_unit_test(hca_copy SOURCES ${hca_tests}/test_copy.c ${hca_src}/mem/copy.c ${hca_src}/mem/streaming.c
+	${hca_src}/mem/guard.c LIBS verbena_base)

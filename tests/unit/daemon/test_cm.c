@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/cm_numbers.h"
+#include "daemon/cm/cm_numbers.h"
 #include "proto/cm.h"
 #include "proto/proto.h"
 #include "raw.h"

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/config.h"
+#include "daemon/core/config.h"
 #include "proto/limits.h"
 
 static char error[512];

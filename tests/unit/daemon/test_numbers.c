@@ -10,11 +10,11 @@
 
 #include <cmocka.h>
 
-#include "daemon/gids.h"
-#include "daemon/ids.h"
-#include "daemon/keys.h"
-#include "daemon/table.h"
-#include "daemon/text.h"
+#include "daemon/core/ids.h"
+#include "daemon/core/table.h"
+#include "daemon/core/text.h"
+#include "daemon/net/gids.h"
+#include "daemon/objects/keys.h"
 #include "proto/limits.h"
 
 /* ------------------------------------------------------------------ ids */

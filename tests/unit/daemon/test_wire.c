@@ -21,39 +21,39 @@
 
 #include <cmocka.h>
 
-#include "daemon/wire.h"
-#include "daemon/wire_socket.h"
+#include "daemon/net/slot_socket.h"
+#include "daemon/net/udp_slots.h"
 #include "netns.h"
 
 static struct wire wire;
 
 /* A kernel without IPv6, if a test says so (the linker puts this in between). */
 static bool no_ipv6;
-int __wrap_wire_socket_make(bool ipv6);
-int __real_wire_socket_make(bool ipv6);
+int __wrap_slot_socket_make(bool ipv6);
+int __real_slot_socket_make(bool ipv6);
 
-int __wrap_wire_socket_make(bool ipv6)
+int __wrap_slot_socket_make(bool ipv6)
 {
-	return ipv6 && no_ipv6 ? -EAFNOSUPPORT : __real_wire_socket_make(ipv6);
+	return ipv6 && no_ipv6 ? -EAFNOSUPPORT : __real_slot_socket_make(ipv6);
 }
 
 /* For processes of one user. */
 static int slot_of(struct wire *of, uint32_t slot, bool returning)
 {
-	return wire_slot(of, slot, 1000, returning);
+	return udp_slots_slot(of, slot, 1000, returning);
 }
 
 static int set_up(void **state)
 {
 	(void)state;
-	wire_init(&wire, false, false);
+	udp_slots_init(&wire, false, false);
 	return 0;
 }
 
 static int tear_down(void **state)
 {
 	(void)state;
-	wire_close(&wire);
+	udp_slots_close(&wire);
 	no_ipv6 = false;
 	return 0;
 }
@@ -153,7 +153,7 @@ static void all_slots(void **state)
 {
 	(void)state;
 	assert_true(slot_of(&wire, LIMIT_SLOTS - 1, false) >= 0);
-	assert_int_equal(wire.count, WIRE_PLACES);
+	assert_int_equal(wire.count, UDP_SLOTS_PLACES);
 	assert_int_equal(slot_of(&wire, LIMIT_SLOTS, false), -EINVAL);
 	assert_int_equal(slot_of(&wire, 0, false), -EINVAL);
 	assert_int_equal(slot_of(&wire, 1, false), wire.fd[1]);
@@ -189,7 +189,7 @@ static void reuse_drains(void **state)
 	assert_true(fd >= 0);
 	for (uint32_t i = 0; i < 100; i++)
 		send_to(qpn_of(5, 1), i);
-	wire_slot_done(&wire, 5);
+	udp_slots_slot_done(&wire, 5);
 	send_to(qpn_of(5, 1), 200);
 	assert_int_equal(slot_of(&wire, 5, false), fd);
 	assert_int_equal(next(fd), -1);
@@ -213,15 +213,15 @@ static void another_user_gets_another_socket(void **state)
 
 	(void)state;
 	for (uint32_t slot = 1; slot < SLOTS; slot++)
-		assert_true(wire_slot(&wire, slot, 1000, false) >= 0);
+		assert_true(udp_slots_slot(&wire, slot, 1000, false) >= 0);
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		uint32_t slot = 1 + i * 7 % (SLOTS - 1);
 
 		old[i] = dup(wire.fd[slot]);
 		if (i % 3 == 1)
 			assert_int_equal(by_connect(old[i]), 0);
-		wire_slot_done(&wire, slot);
-		assert_true(wire_slot(&wire, slot, 1001 + i, false) >= 0);
+		udp_slots_slot_done(&wire, slot);
+		assert_true(udp_slots_slot(&wire, slot, 1001 + i, false) >= 0);
 		assert_in_range(wire.count, SLOTS + 1, 64);
 		for (uint32_t k = 1; k < SLOTS; k++)
 			expect_delivery(k);
@@ -229,8 +229,8 @@ static void another_user_gets_another_socket(void **state)
 	/* The same user's: the same socket, again and again. */
 	int fd = dup(wire.fd[3]);
 
-	wire_slot_done(&wire, 3);
-	assert_true(wire_slot(&wire, 3, wire.owner[3], false) >= 0);
+	udp_slots_slot_done(&wire, 3);
+	assert_true(udp_slots_slot(&wire, 3, wire.owner[3], false) >= 0);
 	expect_delivery(3);
 	send_to(qpn_of(3, 9), 5);
 	assert_int_equal(next(fd), 5);
@@ -238,8 +238,8 @@ static void another_user_gets_another_socket(void **state)
 	/* The next daemon finds them as they are now. */
 	int kept = dup(wire.park.out);
 
-	wire_close(&wire);
-	assert_int_equal(wire_adopt(&wire, kept), 0);
+	udp_slots_close(&wire);
+	assert_int_equal(udp_slots_adopt(&wire, kept), 0);
 	for (uint32_t k = 1; k < SLOTS; k++)
 		expect_delivery(k);
 	for (uint32_t i = 0; i < ROUNDS; i++) {
@@ -256,10 +256,10 @@ static void leaving_takes_nothing(void **state)
 
 	for (uint32_t i = 0; i < 50; i++)
 		send_to(qpn_of(5, 1), i);
-	wire_leave(&wire);
-	wire_slot_done(&wire, 5);
-	wire_all_done(&wire);
-	wire_close(&wire);
+	udp_slots_leave(&wire);
+	udp_slots_slot_done(&wire, 5);
+	udp_slots_all_done(&wire);
+	udp_slots_close(&wire);
 	for (uint32_t i = 50; i < 100; i++)
 		send_to(qpn_of(5, 1), i);
 	for (uint32_t i = 0; i < 100; i++)
@@ -275,7 +275,7 @@ static void nobodys_socket_keeps_little(void **state)
 	(void)state;
 	int fd = slot_of(&wire, 5, false);
 
-	wire_slot_done(&wire, 5);
+	udp_slots_slot_done(&wire, 5);
 	for (uint32_t i = 0; i < 1000; i++)
 		send_to(qpn_of(5, 1), i);
 	while (next(fd) >= 0)
@@ -295,7 +295,7 @@ static void second_group(void **state)
 	static struct wire other;
 
 	(void)state;
-	wire_init(&other, false, false);
+	udp_slots_init(&other, false, false);
 	assert_true(slot_of(&wire, 1, false) >= 0);
 	assert_int_equal(slot_of(&other, 1, false), -EADDRINUSE);
 	assert_int_equal(other.count, 0);
@@ -305,10 +305,10 @@ static void second_group(void **state)
 	assert_int_equal(slot_of(&other, 1, false), -EADDRINUSE);
 	expect_delivery(1);
 	expect_delivery(30);
-	wire_close(&wire);
+	udp_slots_close(&wire);
 	assert_true(slot_of(&other, 1, false) >= 0);
 	assert_string_equal(other.why, "");
-	wire_close(&other);
+	udp_slots_close(&other);
 }
 
 static void nobody_joins(void **state)
@@ -316,10 +316,10 @@ static void nobody_joins(void **state)
 	(void)state;
 	assert_true(slot_of(&wire, 1, false) >= 0);
 	for (int ipv6 = 0; ipv6 < 2; ipv6++) {
-		int fd = __real_wire_socket_make(ipv6);
+		int fd = __real_slot_socket_make(ipv6);
 
 		assert_true(fd >= 0);
-		int err = wire_socket_bind(fd, ipv6, true);
+		int err = slot_socket_bind(fd, ipv6, true);
 
 		close(fd);
 		assert_int_equal(err, -EADDRINUSE);
@@ -352,7 +352,7 @@ static void few_descriptors(void **state)
 static void off_by_configuration(void **state)
 {
 	(void)state;
-	wire_init(&wire, true, false);
+	udp_slots_init(&wire, true, false);
 	assert_int_equal(slot_of(&wire, 1, false), -ENODEV);
 	assert_string_equal(wire.why, "it is turned off (wire = off, --wire off)");
 }
@@ -369,13 +369,13 @@ static void parked(void **state)
 	int kept = dup(wire.park.out), own = dup(wire.fd[4]);
 
 	send_to(qpn_of(4, 1), 1);
-	wire_close(&wire);
+	udp_slots_close(&wire);
 	send_to(qpn_of(4, 1), 2);
 	/* Twice: whoever looks leaves it as it is, and the second adds to it. */
-	wire_init(&next_one, false, false);
-	assert_int_equal(wire_adopt(&next_one, dup(kept)), 0);
-	wire_close(&next_one);
-	assert_int_equal(wire_adopt(&wire, kept), 0);
+	udp_slots_init(&next_one, false, false);
+	assert_int_equal(udp_slots_adopt(&next_one, dup(kept)), 0);
+	udp_slots_close(&next_one);
+	assert_int_equal(udp_slots_adopt(&wire, kept), 0);
 	assert_int_equal(wire.count, 48);
 	assert_true(slot_of(&wire, 4, true) >= 0);
 	assert_int_equal(next(wire.fd[4]), 1);
@@ -383,8 +383,8 @@ static void parked(void **state)
 	assert_true(slot_of(&wire, 41, false) >= 0);
 	assert_true(slot_of(&wire, 60, false) >= 0);
 	kept = dup(wire.park.out);
-	wire_close(&wire);
-	assert_int_equal(wire_adopt(&wire, kept), 0);
+	udp_slots_close(&wire);
+	assert_int_equal(udp_slots_adopt(&wire, kept), 0);
 	assert_int_equal(wire.count, 64);
 	static const uint32_t slots[] = {1, 4, 40, 41, 60};
 
@@ -399,7 +399,7 @@ static void no_group_beside_survivors(void **state)
 	(void)state;
 	int own = dup(slot_of(&wire, 4, false)), kept = dup(wire.park.out);
 
-	wire_close(&wire);
+	udp_slots_close(&wire);
 	assert_int_equal(slot_of(&wire, 1, false), -EADDRINUSE);
 	close(own);
 	assert_int_equal(slot_of(&wire, 1, false), -EADDRINUSE); /* those in the park */
@@ -409,11 +409,11 @@ static void no_group_beside_survivors(void **state)
 
 static void expect_refused(int fd)
 {
-	assert_true(wire_adopt(&wire, fd) < 0);
+	assert_true(udp_slots_adopt(&wire, fd) < 0);
 	assert_int_equal(wire.count, 0);
 	close(fd);
 	assert_true(slot_of(&wire, 1, false) >= 0);
-	wire_close(&wire);
+	udp_slots_close(&wire);
 }
 
 static void what_is_no_park(void **state)
@@ -474,7 +474,7 @@ static void detached_program(void **state)
 	for (uint32_t i = 0; i < 200; i++)
 		send_to(qpn_of(3, i), i);
 	assert_int_equal(next(fd), -1);
-	wire_socket_drain(wire.fd[3]);
+	slot_socket_drain(wire.fd[3]);
 	assert_true(slot_of(&wire, 4, false) >= 0);
 	expect_delivery(3);
 	expect_delivery(2);
@@ -494,7 +494,7 @@ static void left_group(int (*leave)(int fd))
 			expect_delivery(slot);
 	assert_int_equal(next(fd), -1);
 	/* And it is seen when the slot is given out again, and for slots that come after. */
-	wire_slot_done(&wire, 2);
+	udp_slots_slot_done(&wire, 2);
 	assert_int_equal(slot_of(&wire, 2, false), -ENODEV);
 	assert_non_null(strstr(wire.why, "slot 2 gets nothing"));
 	assert_int_equal(slot_of(&wire, 20, false), -ENODEV);
@@ -530,7 +530,7 @@ static void first_in_the_list(void **state)
 	/* Whoever comes then is told so, unless it is so no longer. */
 	assert_true((slot_of(&wire, 4, false) >= 0) == (got == 1));
 	assert_int_equal(wire.broken, got != 1);
-	wire_all_done(&wire);
+	udp_slots_all_done(&wire);
 	assert_int_equal(wire.count == 0, got != 1);
 }
 
@@ -571,7 +571,7 @@ static void options_are_reset(void **state)
 	assert_int_equal(setsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &big, sizeof(big)), 0);
 	assert_int_equal(setsockopt(fd, IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof(on)), 0);
 	assert_true(slot_of(&wire, 30, false) >= 0);
-	wire_slot_done(&wire, 2);
+	udp_slots_slot_done(&wire, 2);
 	assert_int_equal(slot_of(&wire, 2, false), fd);
 	assert_int_equal(getsockopt(fd, IPPROTO_UDP, UDP_GRO, &on, &size), 0);
 	assert_int_equal(on, 1);

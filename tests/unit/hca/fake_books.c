@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Books that nobody keeps: for tests of objects without a daemon. */
 #include "abi/verbs_abi.h"
-#include "hca/books.h"
+#include "hca/process/books.h"
 
 void books_enter(struct hca *hca)
 {

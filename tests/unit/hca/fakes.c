@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "hca/engine.h"
+#include "hca/engine/engine.h"
 
 struct fakes fakes;
 

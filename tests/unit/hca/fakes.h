@@ -3,7 +3,7 @@
 #ifndef VERBENA_TESTS_FAKES_H
 #define VERBENA_TESTS_FAKES_H
 
-#include "hca/completion.h"
+#include "hca/verbs/completion.h"
 
 struct fakes {
 	unsigned int polls, releases;

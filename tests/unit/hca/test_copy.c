@@ -13,10 +13,10 @@
 #include <cmocka.h>
 
 #include "base/string_move.h"
-#include "hca/copy.h"
-#include "hca/foreign.h"
-#include "hca/guard.h"
-#include "hca/streaming.h"
+#include "hca/mem/copy.h"
+#include "hca/mem/foreign.h"
+#include "hca/mem/guard.h"
+#include "hca/mem/streaming.h"
 
 /* Processors that move strings slowly, and others: the same bytes. */
 static bool moves_slowly;

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "hca/qp.h"
+#include "hca/verbs/qp.h"
 
 #define S IBV_QP_STATE
 #define RC_INIT (S | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)

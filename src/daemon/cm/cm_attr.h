@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What a queue pair of an identifier's connection needs to know. */
+#ifndef VERBENA_DAEMON_CM_CM_ATTR_H
+#define VERBENA_DAEMON_CM_CM_ATTR_H
+
+#include <rdma/ib_user_verbs.h>
+
+struct cm_id;
+struct proto_cm_event;
+
+/* The queue key of the RDMA CM's datagrams (RDMA_UDP_QKEY). */
+#define CM_UDP_QKEY 0x01234567u
+
+/* The way to the peer. */
+void cm_attr_fill_ah(const struct cm_id *id, struct ib_uverbs_ah_attr *attr);
+
+/* What its program would ask next, given this event. `to`: zeros but for the event. */
+void cm_query_beside(const struct cm_id *id, struct proto_cm_event *to);
+
+/* Binds an identifier to all addresses and any port. 0 or as cm_ports_bind(). */
+int cm_bind_any(struct cm_id *id);
+
+#endif

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Event channels. See cm_channel.h. */
+#include "daemon/cm/cm_channel.h"
+
+#include <errno.h>
+#include <linux/sockios.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "client/call.h"
+#include "daemon/cm/cm_attr.h"
+#include "daemon/cm/cm_client.h"
+#include "daemon/cm/cm_id.h"
+#include "daemon/cm/cm_mcast.h"
+#include "daemon/cm/cm_numbers.h"
+#include "daemon/core/server.h"
+
+enum { BUFFER_BYTES = 65536 };
+
+struct waiting {
+	struct list node;
+	struct rdma_ucm_event_resp event;
+};
+
+/* The group that the event is of; NULL: of none, or it was left. */
+static struct cm_join *join_of(const struct cm_channel *channel,
+			       const struct rdma_ucm_event_resp *event)
+{
+	return cm_object_find(channel->object.client, CM_KIND_JOIN, event->id);
+}
+
+/* Whose event it is. NULL: it is gone. */
+static struct cm_id *owner_of(const struct cm_channel *channel,
+			      const struct rdma_ucm_event_resp *event)
+{
+	const struct cm_join *join = join_of(channel, event);
+
+	if (join)
+		return join->id;
+	struct cm_id *id = cm_object_find(channel->object.client, CM_KIND_ID, event->id);
+
+	return id && event->event == REPORT_CONNECT_REQUEST ? id->listener : id;
+}
+
+/* Where it is counted; NULL: nowhere. */
+static uint32_t *reported_of(const struct cm_channel *channel,
+			     const struct rdma_ucm_event_resp *event)
+{
+	struct cm_join *join = join_of(channel, event);
+	struct cm_id *owner = owner_of(channel, event);
+
+	if (join)
+		return &join->reported;
+	return owner ? &owner->reported : NULL;
+}
+
+/* ------------------------------------------------------------------ sending */
+
+static void was_sent(struct cm_channel *channel, const struct rdma_ucm_event_resp *event)
+{
+	struct cm_id *id = cm_object_find(channel->object.client, CM_KIND_ID, event->id);
+	struct cm_id *owner = owner_of(channel, event);
+	uint32_t *reported = reported_of(channel, event);
+
+	channel->sent++;
+	if (reported)
+		++*reported;
+	if (owner)
+		owner->last_place = channel->sent;
+	if (id && event->event == REPORT_CONNECT_REQUEST)
+		id->request_place = channel->sent;
+}
+
+static int send_one(struct cm_channel *channel, const struct rdma_ucm_event_resp *event)
+{
+	const struct cm_id *id = cm_object_find(channel->object.client, CM_KIND_ID, event->id);
+	struct proto_cm_event packet = {.event = *event};
+
+	if (id)
+		cm_query_beside(id, &packet);
+	int err = packet_send(channel->watch.fd, &packet, sizeof(packet), NULL, 0, MSG_DONTWAIT);
+
+	if (!err)
+		was_sent(channel, event);
+	return err;
+}
+
+static void flush(struct cm_channel *channel)
+{
+	struct loop *loop = &cm_server(channel->object.client)->loop;
+
+	while (!list_empty(&channel->queue)) {
+		struct waiting *w = container_of(channel->queue.next, struct waiting, node);
+
+		if (send_one(channel, &w->event)) {
+			loop_change(loop, &channel->watch, EPOLLOUT);
+			return;
+		}
+		list_del(&w->node);
+		free(w);
+	}
+	loop_change(loop, &channel->watch, 0);
+}
+
+static void on_ready(struct watch *watch, uint32_t events)
+{
+	(void)events;
+	flush(container_of(watch, struct cm_channel, watch));
+}
+
+int cm_channel_post(struct cm_channel *channel, const struct rdma_ucm_event_resp *event)
+{
+	if (list_empty(&channel->queue) && send_one(channel, event) == 0)
+		return 0;
+	struct waiting *w = malloc(sizeof(*w));
+
+	if (!w)
+		return -ENOMEM;
+	w->event = *event;
+	/* Where others wait already, the socket's room is waited for. */
+	if (list_empty(&channel->queue))
+		loop_change(&cm_server(channel->object.client)->loop, &channel->watch, EPOLLOUT);
+	list_add_tail(&channel->queue, &w->node);
+	return 0;
+}
+
+/* ------------------------------------------------------------------ what was read */
+
+static int unread_cost(const struct cm_channel *channel)
+{
+	int cost = 0;
+
+	ioctl(channel->watch.fd, SIOCOUTQ, &cost);
+	return cost;
+}
+
+uint64_t cm_channel_read(const struct cm_channel *channel)
+{
+	uint64_t unread = (uint64_t)(unread_cost(channel) / channel->packet_cost);
+
+	return unread < channel->sent ? channel->sent - unread : 0;
+}
+
+/* What one unread event counts: all have the same size. Before the program has its end. */
+static int measure(struct cm_channel *channel)
+{
+	struct proto_cm_event event = {0};
+	int err = packet_send(channel->watch.fd, &event, sizeof(event), NULL, 0, MSG_DONTWAIT);
+
+	if (err)
+		return err;
+	channel->packet_cost = unread_cost(channel);
+	if (recv(channel->program_end, &event, sizeof(event), MSG_DONTWAIT) < 0)
+		return -errno;
+	return channel->packet_cost > 0 ? 0 : -EIO;
+}
+
+/* ------------------------------------------------------------------ taking back */
+
+static void was_taken_back(struct cm_channel *channel, const struct rdma_ucm_event_resp *event)
+{
+	struct cm_id *id = cm_object_find(channel->object.client, CM_KIND_ID, event->id);
+	uint32_t *reported = reported_of(channel, event);
+
+	channel->sent--;
+	if (reported)
+		--*reported;
+	if (id && event->event == REPORT_CONNECT_REQUEST)
+		id->request_place = 0;
+}
+
+/* All that is unread goes before the queue, as it was before it was sent. */
+static void take_unread(struct cm_channel *channel)
+{
+	struct waiting *w;
+	struct list taken;
+
+	list_init(&taken);
+	while ((w = malloc(sizeof(*w)))) {
+		struct proto_cm_event packet;
+		ssize_t n = recv(channel->program_end, &packet, sizeof(packet), MSG_DONTWAIT);
+
+		if (n != (ssize_t)sizeof(packet)) {
+			free(w);
+			break;
+		}
+		w->event = packet.event;
+		was_taken_back(channel, &w->event);
+		list_add_tail(&taken, &w->node);
+	}
+	while (!list_empty(&channel->queue))
+		list_add_tail(&taken, list_pop(&channel->queue));
+	while (!list_empty(&taken))
+		list_add_tail(&channel->queue, list_pop(&taken));
+}
+
+/* Whether the program hasn't read something of `owner`'s. Taking all back for nothing, and sending
+ * it again, would cost each of many identifiers that end what all of them have to read. */
+static bool has_unread(const struct cm_channel *channel, const struct cm_id *owner)
+{
+	if (owner->last_place > cm_channel_read(channel))
+		return true;
+	list_for_each(node, (struct list *)&channel->queue)
+		if (owner_of(channel, &container_of(node, struct waiting, node)->event) == owner)
+			return true;
+	return false;
+}
+
+/* Those of an identifier; of a group that it has joined, if `join` isn't NULL. */
+static void withdraw(struct cm_channel *channel, const struct cm_id *owner,
+		     const struct cm_join *join, struct cm_channel *to)
+{
+	if (!has_unread(channel, owner))
+		return;
+	take_unread(channel);
+	list_for_each(node, &channel->queue) {
+		struct waiting *w = container_of(node, struct waiting, node);
+
+		if (join ? join_of(channel, &w->event) != join
+			 : owner_of(channel, &w->event) != owner)
+			continue;
+		list_del(&w->node);
+		if (to)
+			list_add_tail(&to->queue, &w->node);
+		else
+			free(w);
+	}
+	flush(channel);
+	if (to)
+		flush(to);
+}
+
+void cm_channel_withdraw(struct cm_channel *channel, struct cm_id *owner, struct cm_channel *to)
+{
+	withdraw(channel, owner, NULL, to);
+}
+
+void cm_channel_withdraw_join(struct cm_channel *channel, const struct cm_join *join)
+{
+	withdraw(channel, join->id, join, NULL);
+}
+
+/* ------------------------------------------------------------------ life */
+
+static int open_socket(struct cm_channel *channel)
+{
+	int pair[2], size = BUFFER_BYTES;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return -errno;
+	setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	channel->program_end = pair[1];
+	int err = loop_add(&cm_server(channel->object.client)->loop, &channel->watch, pair[0], 0);
+
+	if (err)
+		close(pair[0]);
+	else
+		err = measure(channel);
+	return err;
+}
+
+int cm_channel_make(struct cm_client *client, struct cm_channel **out)
+{
+	struct cm_channel *channel = calloc(1, sizeof(*channel));
+	int err = channel ? cm_object_enter(client, &channel->object, CM_KIND_CHANNEL) : -ENOMEM;
+
+	if (err) {
+		free(channel);
+		return err;
+	}
+	list_init(&channel->queue);
+	channel->program_end = -1;
+	channel->watch = (struct watch){.fd = -1, .ready = on_ready};
+	err = open_socket(channel);
+	if (err)
+		cm_channel_free(channel);
+	else
+		*out = channel;
+	return err;
+}
+
+void cm_channel_free(struct cm_channel *channel)
+{
+	int fd = channel->watch.fd;
+	struct list *node;
+
+	loop_remove(&cm_server(channel->object.client)->loop, &channel->watch);
+	if (fd >= 0)
+		close(fd);
+	if (channel->program_end >= 0)
+		close(channel->program_end);
+	while ((node = list_pop(&channel->queue)))
+		free(container_of(node, struct waiting, node));
+	cm_object_leave(&channel->object);
+	free(channel);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * An event channel of the RDMA CM: a socket whose packets are events (proto/cm.h). What the socket
+ * can't take waits in a queue, which needs no limit of its own: an identifier has few events in its
+ * life, and identifiers are limited.
+ *
+ * The daemon keeps the program's end as well: of an identifier that is destroyed or goes to another
+ * channel, it takes those events back that the program hasn't read yet.
+ */
+#ifndef VERBENA_DAEMON_CM_CM_CHANNEL_H
+#define VERBENA_DAEMON_CM_CM_CHANNEL_H
+
+#include <rdma/rdma_user_cm.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "daemon/cm/cm_object.h"
+#include "daemon/core/loop.h"
+
+struct cm_id;
+struct cm_join;
+
+struct cm_channel {
+	struct cm_object object;
+	int program_end;
+	struct watch watch; /* our end */
+	struct list queue;
+	uint32_t ids;	 /* identifiers on it */
+	uint64_t sent;	 /* packets, without those that were taken back */
+	int packet_cost; /* what an unread packet counts in SIOCOUTQ */
+};
+
+/* 0 or -errno. */
+int cm_channel_make(struct cm_client *client, struct cm_channel **out);
+/* No identifier is on it. */
+void cm_channel_free(struct cm_channel *channel);
+
+/* `owner`: whose event it is (that of a CONNECT_REQUEST is the listener). 0 or -ENOMEM. */
+int cm_channel_post(struct cm_channel *channel, const struct rdma_ucm_event_resp *event);
+
+/* How many of the packets that were sent the program has read. */
+uint64_t cm_channel_read(const struct cm_channel *channel);
+
+/* Takes back what the program hasn't read of `owner`'s events; `to`: sends them there; NULL:
+ * nowhere. */
+void cm_channel_withdraw(struct cm_channel *channel, struct cm_id *owner, struct cm_channel *to);
+/* Of the events of a group that an identifier has joined. */
+void cm_channel_withdraw_join(struct cm_channel *channel, const struct cm_join *join);
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A connection to the `rdma_cm` node: its requests, its handles. It lives as long as the connection
+ * (conn.h) and its process, whichever ends first.
+ */
+#ifndef VERBENA_DAEMON_CM_CM_CLIENT_H
+#define VERBENA_DAEMON_CM_CM_CLIENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/cm/cm_object.h"
+#include "daemon/core/loop.h"
+#include "daemon/core/table.h"
+#include "proto/cm.h"
+
+struct conn;
+struct reply;
+struct server;
+
+struct cm_client {
+	struct conn *conn;
+	bool said_hello;
+	uint64_t cookie; /* of its process; 0: it has opened no device yet */
+	struct table table;
+	struct list objects[CM_KINDS];
+	uint32_t count;
+	struct watch death; /* pidfd */
+};
+
+/* A request, on its way through a command. */
+struct cm_request {
+	struct cm_client *client;
+	const void *body; /* the command's structure, aligned; zeros where the packet was shorter */
+	const void *extra; /* what follows it */
+	size_t extra_size;
+	size_t room;	      /* bytes of response that the client takes */
+	size_t response_size; /* set by the table; a command may set another */
+	int reply_fd;	      /* to be sent and closed; -1: none */
+	bool posted;	      /* nobody waits for an answer */
+};
+
+typedef int cm_command(struct cm_request *request, void *response);
+
+/* cm_client.c */
+cm_command cm_command_hello, cm_command_create_channel, cm_command_destroy_channel;
+/* cm_id.c */
+cm_command cm_command_create_id, cm_command_destroy_id, cm_command_migrate_id;
+/* cm_resolve.c */
+cm_command cm_command_bind, cm_command_resolve_addr, cm_command_resolve_route;
+/* cm_query.c */
+cm_command cm_command_query, cm_command_init_qp_attr, cm_command_set_option;
+/* cm_mcast.c */
+cm_command cm_command_join_mcast, cm_command_leave_mcast;
+/* cm_connect.c */
+cm_command cm_command_connect, cm_command_listen, cm_command_accept, cm_command_reject;
+cm_command cm_command_disconnect, cm_command_notify;
+
+/* 0; -ENOMEM. */
+int cm_client_open(struct conn *conn);
+void cm_client_close(struct cm_client *client);
+/* For each of its identifiers. */
+void cm_client_network_changed(struct cm_client *client);
+
+/* Answers one packet; as dispatch() does it. */
+bool cm_dispatch(struct conn *conn, const void *packet, size_t size, int *fds, struct reply *reply);
+
+struct server *cm_server(const struct cm_client *client);
+/* Of the process that it is; 0: unknown. */
+uint32_t cm_client_slot(const struct cm_client *client);
+
+#endif

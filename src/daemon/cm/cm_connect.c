@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Connections: what programs wish of the state machine (CONNECT, LISTEN, ACCEPT, REJECT,
+ * DISCONNECT, NOTIFY), and what it tells them.
+ */
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <net/if.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "daemon/cm/cm_attr.h"
+#include "daemon/cm/cm_client.h"
+#include "daemon/cm/cm_id.h"
+#include "daemon/cm/cm_numbers.h"
+#include "daemon/cm/cm_service.h"
+#include "daemon/core/conn.h"
+#include "daemon/core/loop.h"
+#include "daemon/core/process.h"
+#include "daemon/core/server.h"
+#include "proto/limits.h"
+
+enum { BACKLOG_MAX = 1024, RETRIES_MAX = 7 };
+
+static struct cm *machine(const struct cm_id *id)
+{
+	return &cm_id_service(id)->cm;
+}
+
+static uint64_t service_id(uint16_t port_space, uint16_t port)
+{
+	return (uint64_t)port_space << 16 | port;
+}
+
+/* ------------------------------------------------------------------ LISTEN */
+
+int cm_command_listen(struct cm_request *request, void *response)
+{
+	const struct rdma_ucm_listen *body = request->body;
+	struct cm_id *id = cm_id_find(request, body->id);
+	int32_t backlog = (int32_t)body->backlog;
+
+	(void)response;
+	if (!id || (id->state != ID_BOUND && id->state != ID_IDLE))
+		return -EINVAL;
+	int err = id->state == ID_IDLE ? cm_bind_any(id) : 0;
+
+	if (!err)
+		err = cm_ports_check_listen(id);
+	if (err)
+		return err;
+	id->backlog = backlog > 0 && backlog < BACKLOG_MAX ? (uint32_t)backlog : BACKLOG_MAX;
+	id->state = ID_LISTEN;
+	return 0;
+}
+
+/* ------------------------------------------------------------------ CONNECT */
+
+/* librdmacm doesn't know the cookie, which is libibverbs' own: the kernel says who both are. */
+static bool is_same(const struct process *process, const struct cm_client *client)
+{
+	return process->pid == client->conn->pid && process->user == client->conn->user;
+}
+
+/* A queue pair of the client's own process; of no other at least, if it hasn't said which it is.
+ * Else one program could make another's connections look stale. */
+static int check_qpn(const struct cm_id *id, uint32_t qpn)
+{
+	uint32_t slot = cm_client_slot(id->object.client), of = qpn >> LIMIT_QP_BITS;
+
+	if (qpn >> 24)
+		return -EINVAL;
+	if (!qpn || of == slot)
+		return 0;
+	const struct process *owner = process_by_slot(cm_server(id->object.client), of);
+
+	return slot || (owner && !is_same(owner, id->object.client)) ? -EINVAL : 0;
+}
+
+/* The IP header, then the program's own data. The bytes of both, or -EINVAL. */
+static int put_private(const struct cm_id *id, const struct rdma_ucm_conn_param *param,
+		       uint8_t room[CM_PRIVATE_MAX])
+{
+	struct cm_ip ip = {
+		.version = id->source.any.sa_family == AF_INET ? 4 : 6,
+		.port = cm_address_port(&id->source),
+	};
+
+	if (CM_IP_HEADER + param->private_data_len > CM_PRIVATE_MAX)
+		return -EINVAL;
+	cm_address_gid(&id->source, ip.source);
+	cm_address_gid(&id->destination, ip.destination);
+	cm_ip_encode(&ip, room);
+	memcpy(room + CM_IP_HEADER, param->private_data, param->private_data_len);
+	return CM_IP_HEADER + param->private_data_len;
+}
+
+/* The largest packet's payload that a way takes, after the headers around it. */
+static uint8_t path_mtu(const struct cm_id *id)
+{
+	enum { HEADERS = 96 };
+	static const uint32_t bytes[] = {0, 256, 512, 1024, 2048, 4096};
+	struct ifreq request = {0};
+	int fd = -1;
+	uint8_t mtu = IBV_MTU_4096;
+
+	if (id->path.on_host)
+		return mtu;
+	if (if_indextoname(id->path.ifindex, request.ifr_name))
+		fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd >= 0 && ioctl(fd, SIOCGIFMTU, &request) == 0)
+		while (mtu > IBV_MTU_256 && (int)(bytes[mtu] + HEADERS) > request.ifr_mtu)
+			mtu--;
+	else
+		mtu = IBV_MTU_1024;
+	if (fd >= 0)
+		close(fd);
+	return mtu;
+}
+
+static uint8_t at_most(uint8_t value, uint8_t max)
+{
+	return value < max ? value : max;
+}
+
+static int connect_rc(struct cm_id *id, const struct rdma_ucm_connect *body,
+		      const struct cm_private *private_data)
+{
+	const struct rdma_ucm_conn_param *param = &body->conn_param;
+	const struct cm_connect connect = {
+		.path = id->path,
+		.service_id = service_id(id->port_space, cm_address_port(&id->destination)),
+		.qp = {.transport = id->type == CM_ID_UC ? CM_TRANSPORT_UC : CM_TRANSPORT_RC,
+		       .local_qpn = param->qp_num,
+		       .local_psn = id->psn,
+		       .responder_resources = param->responder_resources,
+		       .initiator_depth = param->initiator_depth,
+		       .retry_count = at_most(param->retry_count, RETRIES_MAX),
+		       .rnr_retry = at_most(param->rnr_retry_count, RETRIES_MAX),
+		       .mtu = path_mtu(id),
+		       .ack_timeout = id->has_ack_timeout ? id->ack_timeout : 0,
+		       .traffic_class = id->tos},
+		.flow_control = param->flow_control,
+		.srq = param->srq,
+		.vendor_id = body->ece.vendor_id,
+		.vendor_option = body->ece.attr_mod,
+		.private_data = *private_data,
+	};
+
+	return cm_connect(machine(id), id->endpoint, &connect, now_ms());
+}
+
+int cm_command_connect(struct cm_request *request, void *response)
+{
+	const struct rdma_ucm_connect *body = request->body;
+	struct cm_id *id = cm_id_find(request, body->id);
+	uint8_t room[CM_PRIVATE_MAX];
+
+	(void)response;
+	if (!id || !body->conn_param.valid || body->reserved || id->state != ID_ROUTE_RESOLVED ||
+	    check_qpn(id, body->conn_param.qp_num))
+		return -EINVAL;
+	int size = put_private(id, &body->conn_param, room);
+
+	if (size < 0)
+		return size;
+	if (!id->endpoint)
+		id->endpoint = cm_open(machine(id), id);
+	if (!id->endpoint)
+		return -ENOMEM;
+	const struct cm_private private_data = {room, (uint32_t)size};
+	int err = id->type == CM_ID_UD
+			  ? cm_sidr_request(
+				    machine(id), id->endpoint, &id->path,
+				    service_id(id->port_space, cm_address_port(&id->destination)),
+				    &private_data, now_ms())
+			  : connect_rc(id, body, &private_data);
+
+	if (err)
+		return err;
+	id->qpn = body->conn_param.qp_num;
+	id->state = ID_CONNECT;
+	return 0;
+}
+
+/* ------------------------------------------------------------------ ACCEPT */
+
+static int accept_rc(struct cm_id *id, const struct rdma_ucm_accept *body,
+		     const struct cm_private *private_data)
+{
+	const struct rdma_ucm_conn_param *param = &body->conn_param;
+	const struct cm_accept accept = {
+		.qpn = param->qp_num,
+		.psn = id->psn,
+		.responder_resources = param->responder_resources,
+		.initiator_depth = param->initiator_depth,
+		.rnr_retry = at_most(param->rnr_retry_count, RETRIES_MAX),
+		.flow_control = param->flow_control,
+		.srq = param->srq,
+		.vendor_id = body->ece.vendor_id,
+		.vendor_option = body->ece.attr_mod,
+		.private_data = *private_data,
+	};
+
+	return cm_accept(machine(id), id->endpoint, &accept, now_ms());
+}
+
+/* The passive side's answer. */
+static int accept_request(struct cm_id *id, const struct rdma_ucm_accept *body)
+{
+	const struct rdma_ucm_conn_param *param = &body->conn_param;
+	const struct cm_private private_data = {param->private_data, param->private_data_len};
+
+	if (check_qpn(id, param->qp_num) || !body->uid)
+		return -EINVAL;
+	int err = id->type == CM_ID_UD
+			  ? cm_sidr_answer(machine(id), id->endpoint, CM_SIDR_SUCCESS,
+					   param->qp_num, CM_UDP_QKEY, &private_data, now_ms())
+			  : accept_rc(id, body, &private_data);
+
+	if (err)
+		return err;
+	id->uid = body->uid;
+	id->qpn = param->qp_num;
+	cm_id_drop_request(id);
+	return 0;
+}
+
+int cm_command_accept(struct cm_request *request, void *response)
+{
+	const struct rdma_ucm_accept *body = request->body;
+	struct cm_id *id = cm_id_find(request, body->id);
+
+	(void)response;
+	if (!id || body->reserved || id->state != ID_CONNECT || !id->endpoint)
+		return -EINVAL;
+	if (!body->conn_param.valid)
+		return cm_confirm(machine(id), id->endpoint);
+	return accept_request(id, body);
+}
+
+/* ------------------------------------------------------------------ the others */
+
+int cm_command_reject(struct cm_request *request, void *response)
+{
+	const struct rdma_ucm_reject *body = request->body;
+	struct cm_id *id = cm_id_find(request, body->id);
+	const struct cm_private private_data = {body->private_data, body->private_data_len};
+	uint8_t reason = body->reason ? body->reason : CM_REJECT_CONSUMER;
+
+	(void)response;
+	if (!id || !id->endpoint ||
+	    (reason != CM_REJECT_CONSUMER && reason != CM_REJECT_VENDOR_OPTION))
+		return -EINVAL;
+	int err = id->type == CM_ID_UD
+			  ? cm_sidr_answer(machine(id), id->endpoint, CM_SIDR_REJECT, 0, 0,
+					   &private_data, now_ms())
+			  : cm_reject(machine(id), id->endpoint, reason, &private_data, now_ms());
+
+	if (!err)
+		cm_id_drop_request(id);
+	return err;
+}
+
+int cm_command_disconnect(struct cm_request *request, void *response)
+{
+	const struct rdma_ucm_disconnect *body = request->body;
+	struct cm_id *id = cm_id_find(request, body->id);
+
+	(void)response;
+	if (!id || !id->endpoint || id->type == CM_ID_UD)
+		return -EINVAL;
+	cm_disconnect(machine(id), id->endpoint, now_ms()); /* over already: well, then */
+	return 0;
+}
+
+int cm_command_notify(struct cm_request *request, void *response)
+{
+	const struct rdma_ucm_notify *body = request->body;
+	struct cm_id *id = cm_id_find(request, body->id);
+
+	(void)response;
+	if (!id || !id->endpoint || body->event != IBV_EVENT_COMM_EST)
+		return -EINVAL;
+	return cm_establish(machine(id), id->endpoint);
+}
+
+/* ------------------------------------------------------------------ requests from peers */
+
+static void fill_private(struct rdma_ucm_event_resp *event, const struct cm_mad *mad, uint32_t skip,
+			 bool ud)
+{
+	uint32_t size = cm_private_size(mad->message) - skip;
+
+	if (ud) {
+		memcpy(event->param.ud.private_data, mad->private_data + skip, size);
+		event->param.ud.private_data_len = (uint8_t)size;
+	} else {
+		memcpy(event->param.conn.private_data, mad->private_data + skip, size);
+		event->param.conn.private_data_len = (uint8_t)size;
+	}
+}
+
+/* What the peer offers is what we may ask for, and the other way round. */
+static void fill_conn(struct rdma_ucm_event_resp *event, const struct cm_mad *mad)
+{
+	struct rdma_ucm_conn_param *conn = &event->param.conn;
+
+	conn->responder_resources = (uint8_t)mad->initiator_depth;
+	conn->initiator_depth = (uint8_t)mad->responder_resources;
+	conn->flow_control = (uint8_t)mad->flow_control;
+	conn->retry_count = (uint8_t)mad->retry_count;
+	conn->rnr_retry_count = (uint8_t)mad->rnr_retry;
+	conn->srq = (uint8_t)mad->srq;
+	conn->qp_num = mad->qpn;
+	event->ece.vendor_id =
+		mad->message == CM_REQ
+			? mad->vendor_id
+			: mad->vendor_id_h << 16 | mad->vendor_id_m << 8 | mad->vendor_id_l;
+	event->ece.attr_mod = mad->attribute_modifier;
+}
+
+static int refusal(const struct cm_mad *mad, bool nobody)
+{
+	if (mad->message == CM_SIDR_REQ)
+		return nobody ? CM_SIDR_UNSUPPORTED : CM_SIDR_REJECT;
+	return nobody ? CM_REJECT_SERVICE_ID : CM_REJECT_CONSUMER;
+}
+
+/* Who listens for it. NULL: nobody. */
+static struct cm_id *find_listener(struct cm_service *service, const struct cm_mad *mad,
+				   const struct cm_ip *ip)
+{
+	uint16_t port_space = (uint16_t)(mad->service_id >> 16);
+	uint8_t type = mad->message == CM_SIDR_REQ	   ? CM_ID_UD
+		       : mad->transport == CM_TRANSPORT_UC ? CM_ID_UC
+							   : CM_ID_RC;
+
+	if (mad->service_id >> 32)
+		return NULL;
+	struct cm_id *listener = cm_ports_listener(&service->ports, port_space,
+						   (uint16_t)mad->service_id, ip->destination);
+
+	return listener && listener->type == type ? listener : NULL;
+}
+
+/* False: it isn't for an address of any device. */
+static bool fill_request(struct cm_id *id, const struct cm_endpoint *endpoint,
+			 const struct cm_mad *mad, const struct cm_ip *ip)
+{
+	uint32_t scope = endpoint->path.ifindex;
+
+	cm_address_from_gid(ip->destination, ip->version, (uint16_t)mad->service_id, scope,
+			    &id->source);
+	cm_address_from_gid(ip->source, ip->version, ip->port, scope, &id->destination);
+	id->path = endpoint->path;
+	id->state = ID_CONNECT;
+	return cm_id_take_device(id);
+}
+
+static int on_request(void *arg, struct cm_endpoint *endpoint, const struct cm_mad *mad)
+{
+	struct cm_service *service = arg;
+	struct rdma_ucm_event_resp event = {.event = REPORT_CONNECT_REQUEST};
+	struct cm_ip ip;
+	struct cm_id *listener =
+		cm_ip_decode(mad->private_data, &ip) ? find_listener(service, mad, &ip) : NULL;
+	struct cm_id *id;
+
+	service->nobody += !listener;
+	if (listener && !cm_id_has_backlog(listener)) {
+		service->backlog_full++;
+		return refusal(mad, false);
+	}
+	if (!listener || cm_id_make(listener->channel, listener->port_space, listener->type, &id))
+		return refusal(mad, !listener);
+	if (!fill_request(id, endpoint, mad, &ip)) {
+		cm_id_free(id);
+		return refusal(mad, true);
+	}
+	id->tos = listener->tos;
+	id->endpoint = endpoint;
+	endpoint->owner = id;
+	event.uid = listener->uid;
+	event.id = id->object.handle;
+	fill_private(&event, mad, CM_IP_HEADER, id->type == CM_ID_UD);
+	if (id->type != CM_ID_UD)
+		fill_conn(&event, mad);
+	listener->was_asked = true;
+	listener->asker = cm_service_asker(&endpoint->path, mad);
+	cm_id_add_request(listener, id);
+	if (!cm_channel_post(listener->channel, &event))
+		return 0;
+	id->endpoint = NULL; /* the caller's again */
+	cm_id_free(id);
+	return refusal(mad, false);
+}
+
+/* ------------------------------------------------------------------ what happens to connections */
+
+static void on_sidr_reply(struct cm_id *id, const struct cm_mad *mad)
+{
+	struct rdma_ucm_event_resp event = {
+		.event = mad->reason ? REPORT_UNREACHABLE : REPORT_ESTABLISHED,
+		.status = mad->reason,
+	};
+
+	fill_private(&event, mad, 0, true);
+	if (!mad->reason) {
+		event.param.ud.qp_num = mad->qpn;
+		event.param.ud.qkey = mad->qkey;
+		cm_attr_fill_ah(id, &event.param.ud.ah_attr);
+	}
+	cm_id_event_with(id, &event);
+}
+
+static void on_event(void *arg, struct cm_endpoint *endpoint, const struct cm_event *e)
+{
+	struct cm_id *id = endpoint->owner;
+	struct rdma_ucm_event_resp event = {.status = (uint32_t)e->status};
+
+	(void)arg;
+	switch (e->type) {
+	case CM_EVENT_REP:
+		event.event = REPORT_CONNECT_RESPONSE;
+		fill_private(&event, e->mad, 0, false);
+		fill_conn(&event, e->mad);
+		break;
+	case CM_EVENT_ESTABLISHED:
+		event.event = REPORT_ESTABLISHED;
+		break;
+	case CM_EVENT_REJECTED:
+		event.event = REPORT_REJECTED;
+		fill_private(&event, e->mad, 0, false);
+		break;
+	case CM_EVENT_UNREACHABLE:
+		event.event = REPORT_UNREACHABLE;
+		break;
+	case CM_EVENT_DISCONNECTED:
+		event.event = REPORT_DISCONNECTED;
+		break;
+	case CM_EVENT_TIMEWAIT_EXIT:
+		event.event = REPORT_TIMEWAIT_EXIT;
+		break;
+	case CM_EVENT_SIDR_REP:
+		on_sidr_reply(id, e->mad);
+		return;
+	}
+	cm_id_event_with(id, &event);
+}
+
+const struct cm_ops cm_service_ops = {
+	.send = cm_service_send,
+	.event = on_event,
+	.request = on_request,
+};

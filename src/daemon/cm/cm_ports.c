@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Port spaces. See cm_ports.h. */
+#include "daemon/cm/cm_ports.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "daemon/cm/cm_id.h"
+#include "daemon/core/loop.h"
+#include "wire/ip.h"
+
+/* A port that somebody has. */
+struct cm_binding {
+	struct index_node node;
+	struct list ids;
+};
+
+static uint64_t key_of(uint16_t port_space, uint16_t port)
+{
+	return (uint64_t)port_space << 16 | port;
+}
+
+static struct cm_binding *find(const struct cm_ports *ports, uint16_t port_space, uint16_t port)
+{
+	struct index_node *node = index_first(&ports->bindings, key_of(port_space, port));
+
+	return node ? container_of(node, struct cm_binding, node) : NULL;
+}
+
+/* Numbers of a file of the network namespace; what isn't there stays. */
+static void read_numbers(const char *path, uint16_t *first, uint16_t *second)
+{
+	FILE *file = fopen(path, "re");
+	unsigned int a, b;
+	int n = file ? fscanf(file, "%u %u", &a, &b) : 0;
+
+	if (file)
+		fclose(file);
+	if (n > 0 && a <= UINT16_MAX)
+		*first = (uint16_t)a;
+	if (n > 1 && second && b <= UINT16_MAX)
+		*second = (uint16_t)b;
+}
+
+int cm_ports_init(struct cm_ports *ports)
+{
+	*ports = (struct cm_ports){.first = 32768, .last = 60999, .unprivileged = 1024};
+	read_numbers("/proc/sys/net/ipv4/ip_local_port_range", &ports->first, &ports->last);
+	read_numbers("/proc/sys/net/ipv4/ip_unprivileged_port_start", &ports->unprivileged, NULL);
+	uint16_t v6_only = 0;
+
+	read_numbers("/proc/sys/net/ipv6/bindv6only", &v6_only, NULL);
+	ports->v6_only = v6_only;
+	if (!ports->first || ports->last < ports->first)
+		ports->first = ports->last = 32768;
+	return index_init(&ports->bindings);
+}
+
+void cm_ports_fini(struct cm_ports *ports)
+{
+	index_fini(&ports->bindings);
+}
+
+/* ------------------------------------------------------------------ binding */
+
+static int bind_to(struct cm_ports *ports, struct cm_id *id, uint16_t port)
+{
+	struct cm_binding *binding = find(ports, id->port_space, port);
+
+	if (!binding) {
+		binding = calloc(1, sizeof(*binding));
+		if (!binding)
+			return -ENOMEM;
+		list_init(&binding->ids);
+		index_add(&ports->bindings, &binding->node, key_of(id->port_space, port));
+	}
+	list_add_tail(&binding->ids, &id->port.node);
+	id->port.binding = binding;
+	cm_address_set_port(&id->source, port);
+	return 0;
+}
+
+static bool overlap(const struct cm_id *a, const struct cm_id *b)
+{
+	uint8_t x[16], y[16];
+
+	if (a->source.any.sa_family != b->source.any.sa_family && a->family_only && b->family_only)
+		return false;
+	if (cm_address_is_any(&a->source) || cm_address_is_any(&b->source))
+		return true;
+	cm_address_gid(&a->source, x);
+	cm_address_gid(&b->source, y);
+	return !memcmp(x, y, sizeof(x));
+}
+
+static int check(const struct cm_binding *binding, const struct cm_id *id, bool reuse)
+{
+	list_for_each(node, (struct list *)&binding->ids) {
+		const struct cm_id *other = container_of(node, struct cm_id, port.node);
+
+		if (other == id || (reuse && other->reuse && other->state != ID_LISTEN))
+			continue;
+		if (overlap(id, other))
+			return -EADDRINUSE;
+	}
+	return 0;
+}
+
+static int bind_any(struct cm_ports *ports, struct cm_id *id)
+{
+	uint32_t count = (uint32_t)ports->last - ports->first + 1, start = 0;
+
+	if (getrandom(&start, sizeof(start), 0) != sizeof(start))
+		start = id->object.handle;
+	for (uint32_t i = 0; i < count; i++) {
+		uint16_t port = (uint16_t)(ports->first + (start + i) % count);
+
+		if (!find(ports, id->port_space, port))
+			return bind_to(ports, id, port);
+	}
+	return -EADDRNOTAVAIL;
+}
+
+int cm_ports_bind(struct cm_ports *ports, struct cm_id *id, bool privileged)
+{
+	uint16_t port = cm_address_port(&id->source);
+
+	if (!port)
+		return bind_any(ports, id);
+	if (port < ports->unprivileged && !privileged)
+		return -EACCES;
+	struct cm_binding *binding = find(ports, id->port_space, port);
+	int err = binding ? check(binding, id, id->reuse) : 0;
+
+	return err ? err : bind_to(ports, id, port);
+}
+
+void cm_ports_unbind(struct cm_ports *ports, struct cm_id *id)
+{
+	struct cm_binding *binding = id->port.binding;
+
+	if (!binding)
+		return;
+	if (id->state == ID_LISTEN && id->was_asked)
+		ports->ended[ports->ended_next++ % CM_ENDED_MAX] =
+			(struct cm_ended){.at_ms = now_ms(),
+					  .port = (uint16_t)binding->node.key,
+					  .client = id->object.client,
+					  .asker = id->asker};
+	list_del(&id->port.node);
+	id->port.binding = NULL;
+	if (!list_empty(&binding->ids))
+		return;
+	index_remove(&ports->bindings, &binding->node);
+	free(binding);
+}
+
+int cm_ports_check_listen(const struct cm_id *id)
+{
+	return check(id->port.binding, id, false);
+}
+
+/* ------------------------------------------------------------------ listeners */
+
+/* How well it fits: 0 not at all, 1 because it listens for all addresses, 2 for this one. */
+static int fit(const struct cm_id *id, const uint8_t gid[16])
+{
+	bool v4 = ip_is_v4(gid);
+	uint8_t own[16];
+
+	if (id->state != ID_LISTEN)
+		return 0;
+	if (cm_address_is_any(&id->source)) {
+		bool same = v4 == (id->source.any.sa_family == AF_INET);
+
+		return same || (v4 && !id->family_only);
+	}
+	cm_address_gid(&id->source, own);
+	return memcmp(own, gid, sizeof(own)) ? 0 : 2;
+}
+
+struct cm_id *cm_ports_listener(const struct cm_ports *ports, uint16_t port_space, uint16_t port,
+				const uint8_t gid[16])
+{
+	struct cm_binding *binding = find(ports, port_space, port);
+	struct cm_id *best = NULL;
+	int best_fit = 0;
+
+	if (!binding)
+		return NULL;
+	list_for_each(node, &binding->ids) {
+		struct cm_id *id = container_of(node, struct cm_id, port.node);
+		int f = fit(id, gid);
+
+		if (f > best_fit) {
+			best = id;
+			best_fit = f;
+		}
+	}
+	return best;
+}
+
+enum { MOMENT_MS = 5000 };
+
+/* Requests for datagrams don't say whose they are. */
+static bool may_be(const struct cm_asker *a, const struct cm_asker *b)
+{
+	return !memcmp(a->gid, b->gid, sizeof(a->gid)) &&
+	       (!a->slot || !b->slot || a->slot == b->slot);
+}
+
+bool cm_ports_heard(const struct cm_ports *ports, uint16_t port, const struct cm_asker *asker)
+{
+	uint64_t now = now_ms();
+
+	for (unsigned int i = 0; i < CM_ENDED_MAX; i++) {
+		const struct cm_ended *e = &ports->ended[i];
+
+		if (e->at_ms && e->port == port && now - e->at_ms < MOMENT_MS &&
+		    may_be(&e->asker, asker))
+			return true;
+	}
+	return false;
+}
+
+void cm_ports_forget(struct cm_ports *ports, const struct cm_client *client)
+{
+	for (unsigned int i = 0; i < CM_ENDED_MAX; i++)
+		if (ports->ended[i].client == client)
+			ports->ended[i] = (struct cm_ended){0};
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * BIND, RESOLVE_ADDR, RESOLVE_ROUTE: which of the host's addresses an identifier has. The host's
+ * own routing decides: the kernel is asked by connecting a UDP socket, which sends nothing and
+ * doesn't wait. So the events follow at once, but for that of a host whose link address the kernel
+ * doesn't know yet (neighbour.h).
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "daemon/cm/cm_attr.h"
+#include "daemon/cm/cm_client.h"
+#include "daemon/cm/cm_id.h"
+#include "daemon/cm/cm_numbers.h"
+#include "daemon/cm/cm_service.h"
+#include "daemon/core/conn.h"
+#include "daemon/core/server.h"
+#include "daemon/core/user.h"
+#include "daemon/net/device.h"
+#include "daemon/net/route.h"
+#include "wire/flow.h"
+
+/* ------------------------------------------------------------------ the device */
+
+/* The address isn't "any". 0; -ENODEV it is no GID of any device. */
+static int take_device(struct cm_id *id)
+{
+	cm_address_gid(&id->source, id->path.local);
+	id->path.ifindex = id->source.any.sa_family == AF_INET6 ? id->source.six.sin6_scope_id : 0;
+	return cm_id_take_device(id) ? 0 : -ENODEV;
+}
+
+/* ------------------------------------------------------------------ BIND */
+
+static int bind_port(struct cm_id *id)
+{
+	const struct cm_client *client = id->object.client;
+
+	return cm_ports_bind(&cm_id_service(id)->ports, id, client->conn->user->uid == 0);
+}
+
+static int bind_id(struct cm_id *id, const union cm_address *address)
+{
+	if (id->state != ID_IDLE)
+		return -EINVAL;
+	id->source = *address;
+	if (!id->family_set)
+		id->family_only =
+			address->any.sa_family == AF_INET6 && cm_id_service(id)->ports.v6_only;
+	int err = cm_address_is_any(address) || take_device(id) == 0 ? 0 : -EADDRNOTAVAIL;
+
+	if (!err)
+		err = bind_port(id);
+	if (err) {
+		id->source.any.sa_family = AF_UNSPEC;
+		id->device = NULL;
+		return err;
+	}
+	id->state = ID_BOUND;
+	return 0;
+}
+
+int cm_bind_any(struct cm_id *id)
+{
+	const union cm_address any = {.any.sa_family = AF_INET};
+
+	return bind_id(id, &any);
+}
+
+int cm_command_bind(struct cm_request *request, void *response)
+{
+	const struct rdma_ucm_bind *body = request->body;
+	struct cm_id *id = cm_id_find(request, body->id);
+	union cm_address address;
+
+	(void)response;
+	if (!id || body->reserved)
+		return -EINVAL;
+	if (body->addr_size > sizeof(body->addr) ||
+	    !cm_address_take(&body->addr, body->addr_size, &address))
+		return -EAFNOSUPPORT;
+	return bind_id(id, &address);
+}
+
+/* ------------------------------------------------------------------ RESOLVE_ADDR */
+
+static void set_loopback(union cm_address *address)
+{
+	if (address->any.sa_family == AF_INET)
+		address->four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	else
+		address->six.sin6_addr = in6addr_loopback;
+}
+
+static int ask_route(int fd, const union cm_address *from, const union cm_address *to,
+		     union cm_address *source)
+{
+	union cm_address local = *from;
+	socklen_t size = sizeof(*source);
+
+	cm_address_set_port(&local, 0);
+	if (!cm_address_is_any(from) && bind(fd, &local.any, cm_address_size(&local)) < 0)
+		return -errno;
+	if (connect(fd, &to->any, cm_address_size(to)) < 0 ||
+	    getsockname(fd, &source->any, &size) < 0)
+		return -errno;
+	return 0;
+}
+
+/* The address that packets to `to` come from. 0; -ENETUNREACH, -EHOSTUNREACH, ... */
+static int find_source(struct cm_id *id, const union cm_address *to)
+{
+	union cm_address source = {0};
+	uint16_t port = cm_address_port(&id->source);
+	int fd = socket(to->any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return -errno;
+	int err = ask_route(fd, &id->source, to, &source);
+
+	close(fd);
+	if (err)
+		return err;
+	cm_address_set_port(&source, port);
+	id->source = source;
+	return 0;
+}
+
+/* 0, or the status of ADDR_ERROR. */
+static int find_way(struct cm_id *id)
+{
+	struct server *server = cm_server(id->object.client);
+	struct cm_service *service = server->cm;
+	int err = take_device(id);
+
+	if (err)
+		return err;
+	cm_address_gid(&id->destination, id->path.remote);
+	id->path.traffic_class = id->tos;
+	/* Nobody is there to connect to; the datagrams' way is another (mcast.h). */
+	id->path.on_host = true;
+	if (flow_is_multicast(id->path.remote))
+		return 0;
+	id->path.on_host = route_is_local(server, id->path.remote);
+	if (id->path.on_host && service->force_wire && service->wire.service)
+		id->path.on_host = false;
+	if (id->path.on_host)
+		return 0;
+	cm_service_open_udp(service);
+	return service->wire.service ? 0 : -ENODEV;
+}
+
+static bool is_group(const union cm_address *address)
+{
+	uint8_t gid[16];
+
+	cm_address_gid(address, gid);
+	return flow_is_multicast(gid);
+}
+
+static void resolved(struct cm_id *id, int status)
+{
+	id->state = status ? ID_BOUND : ID_ADDR_RESOLVED;
+	if (status)
+		id->device = NULL;
+	cm_id_event(id, status ? REPORT_ADDR_ERROR : REPORT_ADDR_RESOLVED, status);
+}
+
+static void on_neighbour(struct neighbour_question *question, int status)
+{
+	resolved(container_of(question, struct cm_id, question), status);
+}
+
+/* Whether somebody is there, on the link that leads to the destination. -EINPROGRESS: the event
+ * follows. */
+static int find_neighbour(struct cm_id *id, uint32_t timeout_ms)
+{
+	if (id->path.on_host)
+		return 0;
+	id->question.answer = on_neighbour;
+	memcpy(&id->question.from, &id->source, sizeof(id->question.from));
+	memcpy(&id->question.to, &id->destination, sizeof(id->question.to));
+	return neighbour_ask(&cm_id_service(id)->neighbours, &id->question, timeout_ms);
+}
+
+static int resolve(struct cm_id *id, const union cm_address *to, uint32_t timeout_ms)
+{
+	id->destination = *to;
+	if (!cm_address_port(to) && !is_group(to))
+		return -EINVAL;
+	if (cm_address_is_any(to))
+		set_loopback(&id->destination);
+	/* With an address of its own it reaches groups on that interface, whatever the routes say.
+	 */
+	bool knows = is_group(to) && !cm_address_is_any(&id->source);
+	int err = knows ? 0 : find_source(id, &id->destination);
+
+	if (err)
+		return err;
+	id->state = ID_ADDR_QUERY;
+	err = find_way(id);
+	if (!err)
+		err = find_neighbour(id, timeout_ms);
+	if (err != -EINPROGRESS)
+		resolved(id, err);
+	return 0;
+}
+
+/* An identifier that isn't bound is: to the given address, or to any of the family. */
+static int bind_source(struct cm_id *id, const union cm_address *from, sa_family_t family)
+{
+	union cm_address any = {.any.sa_family = family};
+
+	if (id->state != ID_IDLE)
+		return 0;
+	return bind_id(id, from->any.sa_family ? from : &any);
+}
+
+int cm_command_resolve_addr(struct cm_request *request, void *response)
+{
+	const struct rdma_ucm_resolve_addr *body = request->body;
+	struct cm_id *id = cm_id_find(request, body->id);
+	union cm_address from = {0}, to;
+
+	(void)response;
+	if (!id || body->reserved)
+		return -EINVAL;
+	if (body->dst_size > sizeof(body->dst_addr) || body->src_size > sizeof(body->src_addr) ||
+	    !cm_address_take(&body->dst_addr, body->dst_size, &to) ||
+	    (body->src_size && !cm_address_take(&body->src_addr, body->src_size, &from)))
+		return -EAFNOSUPPORT;
+	if (from.any.sa_family && from.any.sa_family != to.any.sa_family)
+		return -EINVAL;
+	int err = bind_source(id, &from, to.any.sa_family);
+
+	if (err)
+		return err;
+	if (id->state != ID_BOUND || id->source.any.sa_family != to.any.sa_family)
+		return -EINVAL;
+	return resolve(id, &to, body->timeout_ms);
+}
+
+int cm_command_resolve_route(struct cm_request *request, void *response)
+{
+	const struct rdma_ucm_resolve_route *body = request->body;
+	struct cm_id *id = cm_id_find(request, body->id);
+
+	(void)response;
+	if (!id || id->state != ID_ADDR_RESOLVED)
+		return -EINVAL;
+	/* It may have gone since the address was resolved. */
+	union cm_address source = id->source;
+	int err = id->path.on_host ? 0 : find_source(id, &id->destination);
+
+	id->source = source;
+	if (!err)
+		id->state = ID_ROUTE_RESOLVED;
+	cm_id_event(id, err ? REPORT_ROUTE_ERROR : REPORT_ROUTE_RESOLVED, err);
+	return 0;
+}

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* See cm_service.h. */
+#include "daemon/cm/cm_service.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/log.h"
+#include "daemon/cm/cm_client.h"
+#include "daemon/core/conn.h"
+#include "daemon/core/server.h"
+#include "proto/limits.h"
+
+/* A message that is to be received: one that stays on this host, or one that is held. */
+struct at_home {
+	struct list node;
+	struct cm_path path; /* as its receiver sees it */
+	uint64_t until_ms;   /* held: how long at most; else 0 */
+	uint8_t mad[MAD_SIZE];
+};
+
+enum { HOLD_MS = 1000, HELD_MAX = 256 };
+
+static struct at_home *message_new(const struct cm_path *path, const uint8_t mad[MAD_SIZE])
+{
+	struct at_home *m = malloc(sizeof(*m));
+
+	if (!m)
+		return NULL;
+	m->until_ms = 0;
+	m->path = *path;
+	memcpy(m->mad, mad, MAD_SIZE);
+	return m;
+}
+
+void cm_service_send(void *arg, const struct cm_path *path, const uint8_t mad[MAD_SIZE])
+{
+	struct cm_service *service = arg;
+
+	if (!path->on_host) {
+		cm_udp_send(&service->wire, path, mad);
+		return;
+	}
+	struct at_home *m = message_new(path, mad);
+
+	if (!m) {
+		service->lost++; /* as a packet may be: it is sent again */
+		return;
+	}
+	memcpy(m->path.local, path->remote, 16);
+	memcpy(m->path.remote, path->local, 16);
+	list_add_tail(&service->at_home, &m->node);
+}
+
+static void set_timer(struct cm_service *service)
+{
+	uint64_t at, now = now_ms();
+
+	bool any = cm_deadline(&service->cm, &at);
+
+	if (!list_empty(&service->held)) {
+		uint64_t until = container_of(service->held.next, struct at_home, node)->until_ms;
+
+		at = any && at < until ? at : until;
+		any = true;
+	}
+	if (!any)
+		timer_cancel(&service->timer);
+	else
+		timer_set(&service->server->loop, &service->timer, at > now ? at - now : 0);
+}
+
+/* ------------------------------------------------------------------ requests that come too early
+ */
+
+struct cm_asker cm_service_asker(const struct cm_path *path, const struct cm_mad *mad)
+{
+	/* On this host a QPN says whose it is. */
+	struct cm_asker asker = {.slot = path->on_host ? mad->qpn >> LIMIT_QP_BITS : 0};
+
+	memcpy(asker.gid, path->remote, sizeof(asker.gid));
+	return asker;
+}
+
+/* Whether it shall wait: nobody listens, but somebody who heard the sender did. */
+static bool is_early(const struct cm_service *service, const struct at_home *m)
+{
+	struct cm_mad mad;
+
+	if (cm_mad_decode(m->mad, &mad) || (mad.message != CM_REQ && mad.message != CM_SIDR_REQ) ||
+	    mad.service_id >> 32)
+		return false;
+	uint16_t port_space = (uint16_t)(mad.service_id >> 16), port = (uint16_t)mad.service_id;
+	const struct cm_asker asker = cm_service_asker(&m->path, &mad);
+
+	return cm_ports_heard(&service->ports, port, &asker) &&
+	       !cm_ports_listener(&service->ports, port_space, port, m->path.local);
+}
+
+static bool hold(struct cm_service *service, struct at_home *m)
+{
+	if (m->until_ms || service->held_count == HELD_MAX || !is_early(service, m))
+		return false;
+	m->until_ms = now_ms() + HOLD_MS;
+	service->held_count++;
+	list_add_tail(&service->held, &m->node);
+	return true;
+}
+
+/* Those that needn't, or mustn't, wait any longer. */
+static void release(struct cm_service *service)
+{
+	uint64_t now = now_ms();
+
+	list_for_each(node, &service->held) {
+		struct at_home *m = container_of(node, struct at_home, node);
+
+		if (now < m->until_ms && is_early(service, m))
+			continue;
+		list_del(node);
+		service->held_count--;
+		list_add_tail(&service->at_home, node);
+	}
+}
+
+static void drop_held(struct cm_service *service)
+{
+	struct list *node;
+
+	while ((node = list_pop(&service->held)))
+		free(container_of(node, struct at_home, node));
+}
+
+void cm_service_take(struct cm_service *service, const struct cm_path *path,
+		     const uint8_t mad[MAD_SIZE])
+{
+	struct at_home *m = message_new(path, mad);
+
+	if (!m) {
+		service->lost++;
+		return;
+	}
+	if (hold(service, m))
+		return;
+	cm_receive(&service->cm, path, mad, now_ms());
+	free(m);
+}
+
+/* ------------------------------------------------------------------ */
+
+void cm_service_run(struct cm_service *service)
+{
+	struct list *node;
+
+	if (service->running)
+		return;
+	service->running = true;
+	release(service);
+	/* It ends: a message causes one other at most, until a program does something. */
+	while ((node = list_pop(&service->at_home))) {
+		struct at_home *m = container_of(node, struct at_home, node);
+
+		if (hold(service, m))
+			continue;
+		cm_receive(&service->cm, &m->path, m->mad, now_ms());
+		free(m);
+	}
+	service->running = false;
+	set_timer(service);
+}
+
+static void on_timer(struct timer *timer)
+{
+	struct cm_service *service = container_of(timer, struct cm_service, timer);
+
+	cm_tick(&service->cm, now_ms());
+	cm_service_run(service);
+}
+
+void cm_service_network_changed(struct server *server)
+{
+	if (!server->cm)
+		return;
+	list_for_each(node, &server->conns) {
+		struct conn *conn = container_of(node, struct conn, node);
+
+		if (conn->cm)
+			cm_client_network_changed(conn->cm);
+	}
+	cm_service_run(server->cm);
+}
+
+void cm_service_open_udp(struct cm_service *service)
+{
+	struct server *server = service->server;
+
+	if (udp_slots_open(&server->wire) == 0)
+		cm_udp_open(&service->wire, service, server->wire.fd[0]);
+}
+
+static uint64_t guid_word(const uint8_t guid[8])
+{
+	uint64_t word = 0;
+
+	for (int i = 0; i < 8; i++)
+		word = word << 8 | guid[i];
+	return word;
+}
+
+int cm_service_open(struct server *server)
+{
+	struct cm_service *service = calloc(1, sizeof(*service));
+	struct cm_config config = {CM_CONFIG_DEFAULT,
+				   .guid = guid_word(server->devices.device[0].guid)};
+	const char *carrier = getenv("VERBENA_CARRIER");
+
+	if (!service || getrandom(&config.seed, sizeof(config.seed), 0) != sizeof(config.seed)) {
+		free(service);
+		return -ENOMEM;
+	}
+	service->server = server;
+	service->force_wire = carrier && !strcmp(carrier, "wire");
+	list_init(&service->at_home);
+	list_init(&service->held);
+	timer_init(&service->timer, on_timer);
+	cm_udp_init(&service->wire);
+	neighbours_init(&service->neighbours, &server->loop);
+	int err = cm_init(&service->cm, &config, &cm_service_ops, service);
+
+	if (!err)
+		err = cm_ports_init(&service->ports);
+	if (err) {
+		cm_fini(&service->cm);
+		free(service);
+		return err;
+	}
+	server->cm = service;
+	return 0;
+}
+
+void cm_service_close(struct server *server)
+{
+	struct cm_service *service = server->cm;
+
+	if (!service)
+		return;
+	timer_cancel(&service->timer);
+	drop_held(service);
+	neighbours_fini(&service->neighbours);
+	cm_udp_close(&service->wire);
+	cm_fini(&service->cm);
+	cm_ports_fini(&service->ports);
+	free(service);
+	server->cm = NULL;
+}

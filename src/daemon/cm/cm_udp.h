@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * CM messages to and from other hosts: UD packets from QP 1 to QP 1 (IBTA volume 1, 13.5; annex
+ * A17). They come by slot 0's socket of the RoCEv2 port, which belongs to struct wire, and go out
+ * by sockets of their own.
+ */
+#ifndef VERBENA_DAEMON_CM_CM_UDP_H
+#define VERBENA_DAEMON_CM_CM_UDP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cm/cm.h"
+#include "daemon/core/loop.h"
+#include "net/receiver.h"
+#include "net/sender.h"
+
+struct cm_service;
+
+struct cm_udp {
+	struct cm_service *service; /* NULL: not open */
+	struct watch watch;
+	struct net_sender sender;
+	struct net_receiver receiver;
+	uint32_t psn;
+	struct {
+		uint64_t taken, not_mads, bad_key, unsent;
+	} counters;
+};
+
+void cm_udp_init(struct cm_udp *wire);
+/* `socket`: slot 0's. Does nothing if it is open. */
+void cm_udp_open(struct cm_udp *wire, struct cm_service *service, int socket);
+void cm_udp_close(struct cm_udp *wire);
+
+/* A message that can't be sent is lost, as any packet may be. */
+void cm_udp_send(struct cm_udp *wire, const struct cm_path *path, const uint8_t mad[MAD_SIZE]);
+
+#endif

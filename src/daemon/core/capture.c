@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Captures. See capture.h. On server->captures; what is captured is no state here: each attached
+ * process is, under the number that tap_id() makes of both. */
+#include "daemon/core/capture.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "daemon/core/events.h"
+#include "daemon/core/memory.h"
+#include "daemon/core/process.h"
+#include "daemon/core/server.h"
+#include "daemon/core/user.h"
+#include "shm/tap.h"
+
+enum { CAPTURES_MAX = 8 };
+
+struct capture {
+	struct server *server;
+	struct list node;     /* on server->captures */
+	struct events events; /* to the capturing program */
+	struct timer over;    /* it is gone: ended outside of the calls that noticed */
+	uint64_t id;
+	int bell; /* the eventfd on which it sleeps */
+	uint32_t snap;
+};
+
+/* A capture's number for one process. */
+static uint64_t tap_id(const struct capture *capture, uint32_t slot)
+{
+	return capture->id * LIMIT_SLOTS + slot;
+}
+
+static void tell_end(struct events *events, const struct capture *capture, uint32_t slot)
+{
+	const struct proto_event event = {
+		.type = PROTO_EVENT_CAPTURE_END, .slot = slot, .link_id = tap_id(capture, slot)};
+
+	events_capture(events, &event, NULL);
+}
+
+/* Both get the ring, or neither uses it. */
+static int introduce(struct capture *capture, struct process *process)
+{
+	const struct proto_event event = {
+		.type = PROTO_EVENT_CAPTURE,
+		.slot = process->slot,
+		.link_id = tap_id(capture, process->slot),
+		.pid = process->pid,
+		.uid = process->user->uid,
+		.value = capture->snap,
+	};
+	const int fds[2] = {memory_make("verbena-capture", TAP_SIZE), capture->bell};
+
+	if (fds[0] < 0)
+		return fds[0];
+	int err = events_capture(&process->events, &event, fds);
+
+	if (!err) {
+		err = events_capture(&capture->events, &event, fds);
+		if (err)
+			tell_end(&process->events, capture, process->slot);
+	}
+	close(fds[0]);
+	return err;
+}
+
+static void begin(struct capture *capture, struct process *process)
+{
+	int err = introduce(capture, process);
+
+	if (err && err != -EPIPE)
+		log_warn("process %d (%s) isn't captured: %s", process->pid, process->comm,
+			 strerror(-err));
+}
+
+static void capture_free(struct capture *capture)
+{
+	struct server *server = capture->server;
+
+	capture->events.gone = NULL;
+	timer_cancel(&capture->over);
+	events_close(&capture->events);
+	list_del(&capture->node);
+	server->capture_count--;
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
+		if (server->slots.process[slot])
+			tell_end(&server->slots.process[slot]->events, capture, slot);
+	close(capture->bell);
+	free(capture);
+	server_left(server);
+}
+
+static void on_over(struct timer *timer)
+{
+	log_info("a capture is over");
+	capture_free(container_of(timer, struct capture, over));
+}
+
+static void on_gone(struct events *events)
+{
+	struct capture *capture = container_of(events, struct capture, events);
+
+	timer_set(&capture->server->loop, &capture->over, 0);
+}
+
+static struct capture *capture_new(struct server *server, uint32_t snap)
+{
+	struct capture *capture = calloc(1, sizeof(*capture));
+
+	if (!capture)
+		return NULL;
+	capture->server = server;
+	capture->snap = snap;
+	capture->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	timer_init(&capture->over, on_over);
+	if (capture->bell < 0) {
+		free(capture);
+		return NULL;
+	}
+	return capture;
+}
+
+int capture_open(struct server *server, uint32_t snap, int *program_fd)
+{
+	if (server->capture_count >= CAPTURES_MAX)
+		return -EBUSY;
+	struct capture *capture = capture_new(server, snap);
+
+	if (!capture)
+		return -ENOMEM;
+	int err = events_open(&capture->events, &server->loop, program_fd);
+
+	if (err) {
+		close(capture->bell);
+		free(capture);
+		return err;
+	}
+	capture->events.gone = on_gone;
+	capture->id = ++server->last_capture_id;
+	list_add_tail(&server->captures, &capture->node);
+	server->capture_count++;
+	timer_cancel(&server->idle);
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
+		if (server->slots.process[slot])
+			begin(capture, server->slots.process[slot]);
+	return 0;
+}
+
+void capture_attached(struct process *process)
+{
+	list_for_each(node, &process->server->captures)
+		begin(container_of(node, struct capture, node), process);
+}
+
+void capture_left(struct process *process)
+{
+	list_for_each(node, &process->server->captures) {
+		struct capture *capture = container_of(node, struct capture, node);
+
+		tell_end(&capture->events, capture, process->slot);
+	}
+}
+
+void capture_close_all(struct server *server)
+{
+	while (!list_empty(&server->captures))
+		capture_free(container_of(server->captures.next, struct capture, node));
+}

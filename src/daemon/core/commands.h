@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The commands, one function each, named after the kernel's. `response` is the command's response
+ * structure, zeroed; it is sent when 0 is returned, else the negative errno is.
+ *
+ * Results that all share: -EINVAL wrong handle or argument, -EBUSY still in use, -ENOMEM no memory
+ * or quota reached, -EOPNOTSUPP not offered (and not advertised).
+ */
+#ifndef VERBENA_DAEMON_CORE_COMMANDS_H
+#define VERBENA_DAEMON_CORE_COMMANDS_H
+
+struct request;
+
+typedef int command_fn(struct request *request, void *response);
+
+/* device.c */
+command_fn command_list_devices, command_query_device, command_query_port, command_query_gid;
+command_fn command_ex_query_device;
+/* attach.c */
+command_fn command_attach, command_link, command_unlink, command_get_context;
+/* return.c */
+command_fn command_link_return, command_returned;
+/* pd.c */
+command_fn command_alloc_pd, command_dealloc_pd, command_import_pd, command_unimport_pd;
+/* mr.c */
+command_fn command_reg_mr, command_rereg_mr, command_dereg_mr, command_query_mr;
+command_fn command_import_mr;
+/* cq.c */
+command_fn command_create_channel, command_destroy_channel, command_create_channel_cq;
+command_fn command_create_cq, command_resize_cq, command_destroy_cq;
+/* srq.c */
+command_fn command_create_srq, command_modify_srq, command_destroy_srq;
+/* qp.c */
+command_fn command_create_qp_cqs, command_create_qp, command_destroy_qp;
+/* mcast.c */
+command_fn command_attach_mcast, command_detach_mcast;
+/* route.c */
+command_fn command_route;
+/* ah.c */
+command_fn command_create_ah, command_destroy_ah;
+
+#endif

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The configuration file. See config.h. Lines of `key = value`; `#` begins a comment. No state. */
+#include "daemon/core/config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "client/rundir.h"
+#include "proto/limits.h"
+
+enum { IDLE_MS = 10000, USER_OBJECTS = 1 << 20, ERROR_BYTES = 512 };
+
+void config_init(struct config *config, bool system)
+{
+	const mode_t mode = system ? 0666 : 0600;
+	const struct node_rule rule = {mode, (uid_t)-1, (gid_t)-1};
+
+	*config = (struct config){
+		.system = system,
+		.idle_ms = system ? -1 : IDLE_MS,
+		.memlock = true,
+		.wire = true,
+		.node = rule,
+		.ctl = rule,
+		/* No user can take the places of all others. */
+		.user_processes = system ? LIMIT_SLOTS / 2 : CONFIG_UNLIMITED,
+		.user_objects = system ? USER_OBJECTS : CONFIG_UNLIMITED,
+	};
+	if (system)
+		strcpy(config->runtime_dir, RUNDIR_SYSTEM);
+}
+
+bool config_is_shared(const struct config *config)
+{
+	return (config->node.mode | config->ctl.mode) & 077;
+}
+
+/* ------------------------------------------------------------------ values */
+
+static bool number_parse(const char *text, int base, int64_t min, int64_t max, int64_t *number)
+{
+	char *end;
+	long long value;
+
+	errno = 0;
+	value = strtoll(text, &end, base);
+	if (errno || end == text || *end || value < min || value > max)
+		return false;
+	*number = value;
+	return true;
+}
+
+bool config_idle_parse(const char *text, int64_t *ms)
+{
+	if (!strcmp(text, "never")) {
+		*ms = -1;
+		return true;
+	}
+	return number_parse(text, 10, -1, INT32_MAX, ms);
+}
+
+/* Each of these: NULL, or what a value must be, as the end of a sentence. */
+
+static const char *read_directory(void *to, const char *text)
+{
+	if (*text != '/' || strlen(text) > RUNDIR_MAX)
+		return "wants an absolute path of at most " RUNDIR_MAX_TEXT " bytes";
+	strcpy(to, text);
+	return NULL;
+}
+
+static const char *read_idle(void *to, const char *text)
+{
+	return config_idle_parse(text, to) ? NULL : "wants milliseconds, or never";
+}
+
+static const char *read_switch(void *to, const char *text)
+{
+	bool on = !strcmp(text, "on");
+
+	if (!on && strcmp(text, "off") != 0)
+		return "wants on or off";
+	*(bool *)to = on;
+	return NULL;
+}
+
+static const char *read_mode(void *to, const char *text)
+{
+	int64_t mode;
+
+	if (!isdigit((unsigned char)*text) || !number_parse(text, 8, 0, 0777, &mode))
+		return "wants an octal mode from 0 to 0777, for example 0660";
+	*(mode_t *)to = (mode_t)mode;
+	return NULL;
+}
+
+static const char *read_owner(void *to, const char *text)
+{
+	const struct passwd *user;
+	int64_t number;
+
+	if (number_parse(text, 10, 0, UINT32_MAX - 1, &number)) {
+		*(uid_t *)to = (uid_t)number;
+		return NULL;
+	}
+	user = getpwnam(text);
+	if (!user)
+		return "wants a user that exists on this machine (see getent passwd), or a number";
+	*(uid_t *)to = user->pw_uid;
+	return NULL;
+}
+
+static const char *read_group(void *to, const char *text)
+{
+	const struct group *group;
+	int64_t number;
+
+	if (number_parse(text, 10, 0, UINT32_MAX - 1, &number)) {
+		*(gid_t *)to = (gid_t)number;
+		return NULL;
+	}
+	group = getgrnam(text);
+	if (!group)
+		return "wants a group that exists on this machine (groupadd --system makes one), "
+		       "or a number";
+	*(gid_t *)to = group->gr_gid;
+	return NULL;
+}
+
+static const char *read_quota(void *to, const char *text)
+{
+	int64_t number = CONFIG_UNLIMITED;
+
+	if (strcmp(text, "unlimited") != 0 && !number_parse(text, 10, 0, INT32_MAX, &number))
+		return "wants a number, or unlimited";
+	*(uint32_t *)to = (uint32_t)number;
+	return NULL;
+}
+
+/* Letters, digits, and what a program may take for neither a path nor a list. */
+static bool is_name(const char *text, size_t max)
+{
+	size_t length = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				     "0123456789_-.@:");
+
+	return length && length < max && !text[length] && text[0] != '.';
+}
+
+static bool is_taken(const struct config *config, const char *name, const char *ifname)
+{
+	for (uint32_t i = 0; i < config->device_count; i++) {
+		const struct config_device *device = &config->device[i];
+
+		if (!strcmp(device->name, name))
+			return true;
+		for (uint32_t k = 0; ifname && k < device->count; k++)
+			if (!strcmp(device->ifname[k], ifname))
+				return true;
+	}
+	return false;
+}
+
+static const char *read_device(void *to, const char *text)
+{
+	struct config *config = to;
+	struct config_device device = {0};
+	char words[512], *rest = words, *word;
+
+	if (config->device_count == CONFIG_DEVICES)
+		return "may be there 16 times";
+	if (snprintf(words, sizeof(words), "%s", text) >= (int)sizeof(words))
+		return "wants fewer interfaces";
+	word = strsep(&rest, " \t");
+	if (!is_name(word, sizeof(device.name)) || is_taken(config, word, NULL))
+		return "wants a name that no other device has (letters, digits, _ and -), then the "
+		       "interfaces";
+	strcpy(device.name, word);
+	while ((word = strsep(&rest, " \t"))) {
+		if (!*word)
+			continue;
+		if (device.count == CONFIG_INTERFACES || !is_name(word, IF_NAMESIZE) ||
+		    is_taken(config, "", word))
+			return "wants names of at most 8 interfaces that no other device has";
+		strcpy(device.ifname[device.count++], word);
+	}
+	if (!device.count)
+		return "wants a name and at least one interface, for example verbena0 eth0";
+	config->device[config->device_count++] = device;
+	return NULL;
+}
+
+static const struct key {
+	const char *name;
+	const char *(*read)(void *to, const char *text);
+	size_t at;
+} keys[] = {
+	{"runtime-dir", read_directory, offsetof(struct config, runtime_dir)},
+	{"idle-ms", read_idle, offsetof(struct config, idle_ms)},
+	{"memlock", read_switch, offsetof(struct config, memlock)},
+	{"wire", read_switch, offsetof(struct config, wire)},
+	{"node-mode", read_mode, offsetof(struct config, node.mode)},
+	{"node-owner", read_owner, offsetof(struct config, node.owner)},
+	{"node-group", read_group, offsetof(struct config, node.group)},
+	{"ctl-mode", read_mode, offsetof(struct config, ctl.mode)},
+	{"ctl-owner", read_owner, offsetof(struct config, ctl.owner)},
+	{"ctl-group", read_group, offsetof(struct config, ctl.group)},
+	{"device", read_device, 0},
+	{"user-processes", read_quota, offsetof(struct config, user_processes)},
+	{"user-objects", read_quota, offsetof(struct config, user_objects)},
+};
+
+enum { KEYS = sizeof(keys) / sizeof(keys[0]) };
+
+/* ------------------------------------------------------------------ lines */
+
+struct decoder {
+	struct config *config;
+	const char *name;
+	unsigned int line;
+	unsigned int seen[KEYS]; /* in which line; 0: not yet */
+	char *error;
+	size_t size;
+};
+
+static int wrong(const struct decoder *d, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static int wrong(const struct decoder *d, const char *format, ...)
+{
+	int n = snprintf(d->error, d->size, "%s:%u: ", d->name, d->line);
+	va_list args;
+
+	va_start(args, format);
+	if (n > 0 && (size_t)n < d->size)
+		vsnprintf(d->error + n, d->size - (size_t)n, format, args);
+	va_end(args);
+	return -EINVAL;
+}
+
+/* Without the blanks at both ends. */
+static char *trim(char *text)
+{
+	char *end = text + strlen(text);
+
+	while (end > text && isspace((unsigned char)end[-1]))
+		*--end = 0;
+	while (isspace((unsigned char)*text))
+		text++;
+	return text;
+}
+
+static const struct key *key_find(const char *name)
+{
+	for (size_t i = 0; i < KEYS; i++)
+		if (!strcmp(keys[i].name, name))
+			return &keys[i];
+	return NULL;
+}
+
+static int decode_line(struct decoder *d, char *line)
+{
+	line[strcspn(line, "#")] = 0;
+	line = trim(line);
+	if (!*line)
+		return 0;
+	char *value = strchr(line, '=');
+
+	if (!value)
+		return wrong(d, "\"%s\" is not a line of the form key = value", line);
+	*value++ = 0;
+	line = trim(line);
+	value = trim(value);
+	const struct key *key = key_find(line);
+
+	if (!key)
+		return wrong(d, "there is no key \"%s\"; verbenad.conf(5) lists them", line);
+	unsigned int *seen = &d->seen[key - keys];
+
+	if (*seen && key->read != read_device) /* there may be several devices */
+		return wrong(d, "%s is set in line %u already; remove one of the two", line, *seen);
+	*seen = d->line;
+	const char *wants = key->read((char *)d->config + key->at, value);
+
+	return wants ? wrong(d, "%s %s, not \"%s\"", line, wants, value) : 0;
+}
+
+int config_decode(struct config *config, FILE *file, const char *name, char *error, size_t size)
+{
+	struct decoder d = {.config = config, .name = name, .error = error, .size = size};
+	char *line = NULL;
+	size_t room = 0;
+	int err = 0;
+	ssize_t n;
+
+	while (!err && (n = getline(&line, &room, file)) >= 0) {
+		d.line++;
+		err = strlen(line) == (size_t)n ? decode_line(&d, line)
+						: wrong(&d, "there is a zero byte in this line");
+	}
+	if (!err && ferror(file))
+		err = wrong(&d, "can't be read on: %s", strerror(errno));
+	free(line);
+	return err;
+}
+
+/* Who may write the file decides who may open the nodes. */
+static int check_file(int fd, const char *path)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+		log_error("%s is not a file", path);
+		return -EINVAL;
+	}
+	if ((st.st_uid != 0 && st.st_uid != geteuid()) || (st.st_mode & 022)) {
+		log_error("%s may be changed by others (owner %u, mode %04o): chown it to root and "
+			  "chmod go-w it",
+			  path, (unsigned int)st.st_uid, (unsigned int)st.st_mode & 07777);
+		return -EPERM;
+	}
+	return 0;
+}
+
+int config_read(struct config *config, const char *path)
+{
+	char error[ERROR_BYTES];
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0) {
+		int err = -errno;
+
+		if (err != -ENOENT)
+			log_error("can't read %s: %s", path, strerror(-err));
+		return err;
+	}
+	int err = check_file(fd, path);
+	FILE *file = err ? NULL : fdopen(fd, "r");
+
+	if (!file) {
+		close(fd);
+		return err ? err : -ENOMEM;
+	}
+	err = config_decode(config, file, path, error, sizeof(error));
+	fclose(file);
+	if (err)
+		log_error("%s", error);
+	return err;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Connections. See conn.h. Owns the socket, and the reply that waits with its descriptor. */
+#include "daemon/core/conn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "client/call.h"
+#include "daemon/cm/cm_client.h"
+#include "daemon/core/dispatch.h"
+#include "daemon/core/process.h"
+#include "daemon/core/server.h"
+#include "daemon/core/user.h"
+#include "daemon/objects/context.h"
+#include "proto/proto.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* Linux 6.5 */
+#endif
+
+struct unsent_reply {
+	size_t size;
+	int fds[PROTO_MAX_FDS];
+	unsigned int fd_count;
+	uint8_t data[];
+};
+
+/* A request that is answered later. */
+struct postponed {
+	size_t size;
+	int fds[PROTO_MAX_FDS];
+	_Alignas(8) uint8_t packet[];
+};
+
+int conn_pidfd(const struct conn *conn)
+{
+	socklen_t size = sizeof(int);
+	int fd;
+
+	if (getsockopt(conn->watch.fd, SOL_SOCKET, SO_PEERPIDFD, &fd, &size) == 0)
+		return fd;
+	fd = (int)syscall(SYS_pidfd_open, conn->pid, 0);
+	return fd < 0 ? -errno : fd;
+}
+
+/* Keeps what the socket doesn't take, and stops reading until it does. */
+static int keep_reply(struct conn *conn, const struct reply *reply)
+{
+	struct unsent_reply *unsent = malloc(sizeof(*unsent) + reply->size);
+
+	if (!unsent)
+		return -ENOMEM;
+	unsent->size = reply->size;
+	unsent->fd_count = reply->fd_count;
+	memcpy(unsent->fds, reply->fds, sizeof(unsent->fds));
+	memcpy(unsent->data, reply->data, reply->size);
+	conn->unsent = unsent;
+	loop_change(&conn->server->loop, &conn->watch, EPOLLOUT);
+	return 0;
+}
+
+static void close_sent(const int *fds, unsigned int count)
+{
+	for (unsigned int i = 0; i < count; i++)
+		close(fds[i]);
+}
+
+/* 0; -EAGAIN kept; else the connection is useless. Takes the reply's descriptors over. */
+static int send_reply(struct conn *conn, struct reply *reply)
+{
+	if (!reply->size) /* to what was posted */
+		return 0;
+	int err = packet_send(conn->watch.fd, reply->data, reply->size, reply->fds, reply->fd_count,
+			      MSG_DONTWAIT);
+
+	if (err == -EAGAIN) {
+		err = keep_reply(conn, reply);
+		if (!err)
+			return -EAGAIN;
+	}
+	close_sent(reply->fds, reply->fd_count);
+	return err;
+}
+
+static int send_unsent(struct conn *conn)
+{
+	struct unsent_reply *unsent = conn->unsent;
+	int err = packet_send(conn->watch.fd, unsent->data, unsent->size, unsent->fds,
+			      unsent->fd_count, MSG_DONTWAIT);
+
+	if (err)
+		return err;
+	close_sent(unsent->fds, unsent->fd_count);
+	free(unsent);
+	conn->unsent = NULL;
+	loop_change(&conn->server->loop, &conn->watch, EPOLLIN);
+	return 0;
+}
+
+static void close_fds(int *fds)
+{
+	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
+/* Keeps the request, and reads no further one. Takes the descriptors over. */
+static int postpone(struct conn *conn, const void *packet, size_t size, int *fds)
+{
+	struct postponed *kept = malloc(sizeof(*kept) + size);
+
+	if (!kept) {
+		close_fds(fds);
+		return -ENOMEM;
+	}
+	kept->size = size;
+	memcpy(kept->packet, packet, size);
+	memcpy(kept->fds, fds, sizeof(kept->fds));
+	conn->postponed = kept;
+	loop_change(&conn->server->loop, &conn->watch, 0);
+	return 0;
+}
+
+static void forget_postponed(struct conn *conn)
+{
+	if (conn->postponed)
+		close_fds(conn->postponed->fds);
+	free(conn->postponed);
+	conn->postponed = NULL;
+}
+
+/* One request. 0; -EAGAIN no more now; else the connection is over. */
+static int serve_one(struct conn *conn)
+{
+	_Alignas(8) uint8_t packet[PROTO_MAX_MESSAGE];
+	int fds[PROTO_MAX_FDS];
+	struct reply reply;
+	ssize_t n = packet_receive(conn->watch.fd, packet, sizeof(packet), fds, MSG_DONTWAIT);
+
+	if (n == -EMSGSIZE || n == -EMFILE) {
+		complain(conn->user,
+			 "process %d sent a request of more than %u bytes or with more descriptors "
+			 "than %u (or than this daemon may have)",
+			 conn->pid, PROTO_MAX_MESSAGE, PROTO_MAX_FDS);
+		reply_error(&reply, n == -EMFILE ? -EMFILE : -EINVAL);
+		return send_reply(conn, &reply);
+	}
+	if (n <= 0)
+		return n ? (int)n : -EPIPE;
+	if (!conn->serve(conn, packet, (size_t)n, fds, &reply))
+		return postpone(conn, packet, (size_t)n, fds);
+	close_fds(fds);
+	return send_reply(conn, &reply);
+}
+
+/* The request that was postponed, again. As serve_one(). */
+static int serve_postponed(struct conn *conn)
+{
+	struct postponed *kept = conn->postponed;
+	struct reply reply;
+
+	if (!conn->serve(conn, kept->packet, kept->size, kept->fds, &reply))
+		return 0;
+	forget_postponed(conn);
+	loop_change(&conn->server->loop, &conn->watch, EPOLLIN);
+	return send_reply(conn, &reply);
+}
+
+void conn_resume(struct server *server)
+{
+	struct list *next;
+
+	for (struct list *node = server->conns.next; node != &server->conns; node = next) {
+		struct conn *conn = container_of(node, struct conn, node);
+		int err = conn->postponed ? serve_postponed(conn) : 0;
+
+		next = node->next;
+		if (err && err != -EAGAIN)
+			conn_close(conn);
+	}
+}
+
+static void on_ready(struct watch *watch, uint32_t events)
+{
+	struct conn *conn = container_of(watch, struct conn, watch);
+	int err = 0;
+
+	if (conn->unsent && (events & EPOLLOUT))
+		err = send_unsent(conn);
+	/* A client that left after its last request may have left requests in the socket;
+	 * nobody waits for their answers, and all that they could make would be freed at once. */
+	if (!err && (events & (EPOLLHUP | EPOLLERR)))
+		err = -EPIPE;
+	/* Then it is others' turn: who asks and waits has no second one, and who floods waits for
+	 * all others after each. */
+	if (!err && !conn->unsent && !conn->postponed)
+		err = serve_one(conn);
+	if (err && err != -EAGAIN)
+		conn_close(conn);
+}
+
+/* Hangs up on whoever could be admitted, but not served. */
+static void on_refused(struct watch *watch, uint32_t events)
+{
+	(void)events;
+	conn_close(container_of(watch, struct conn, watch));
+}
+
+int conn_open(struct server *server, int fd, struct device *device)
+{
+	struct ucred cred;
+	socklen_t size = sizeof(cred);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) < 0)
+		return -errno;
+	struct conn *conn = calloc(1, sizeof(*conn));
+
+	if (!conn)
+		return -ENOMEM;
+	conn->server = server;
+	conn->device = device;
+	conn->pid = cred.pid;
+	conn->serve = dispatch;
+	conn->watch = (struct watch){.fd = -1, .stranger = true, .ready = on_ready};
+	int err = server_admit(server, cred.uid, &conn->user);
+
+	if (!err) {
+		err = loop_add(&server->loop, &conn->watch, fd, EPOLLIN);
+		if (err) {
+			user_put(conn->user);
+			server_left(server);
+		}
+	}
+	if (err) {
+		free(conn);
+		return err;
+	}
+	list_add_tail(&server->conns, &conn->node);
+	return 0;
+}
+
+int conn_open_cm(struct server *server, int fd)
+{
+	int err = conn_open(server, fd, NULL);
+
+	if (err)
+		return err;
+	struct conn *conn = container_of(server->conns.prev, struct conn, node);
+
+	conn->serve = cm_dispatch;
+	err = cm_client_open(conn);
+	if (err) {
+		conn->watch.ready = on_refused;
+		log_error("no memory for a client of the RDMA CM");
+	}
+	return 0;
+}
+
+void conn_close(struct conn *conn)
+{
+	int fd = conn->watch.fd;
+
+	if (conn->process)
+		process_free(conn->process);
+	if (conn->context)
+		context_free(conn->context);
+	if (conn->cm)
+		cm_client_close(conn->cm);
+	loop_remove(&conn->server->loop, &conn->watch);
+	close(fd);
+	if (conn->unsent)
+		close_sent(conn->unsent->fds, conn->unsent->fd_count);
+	free(conn->unsent);
+	forget_postponed(conn);
+	list_del(&conn->node);
+	user_put(conn->user);
+	server_left(conn->server);
+	free(conn);
+}

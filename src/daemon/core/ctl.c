@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The control socket. See ctl.h. What is answered is written by show.c. */
+#include "daemon/core/ctl.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "client/call.h"
+#include "daemon/core/capture.h"
+#include "daemon/core/server.h"
+#include "daemon/core/show.h"
+#include "daemon/core/text.h"
+#include "daemon/core/user.h"
+
+enum { CLIENTS_MAX = 64, REQUEST_MAX = 4096, TIME_LIMIT_MS = 10000 };
+
+struct ctl {
+	struct server *server;
+	struct user *user;
+	struct list node; /* on server->ctls */
+	struct watch watch;
+	struct timer timer;
+	size_t received;
+	char request[REQUEST_MAX];
+	struct text reply;
+	size_t sent;
+	bool answered, stop; /* stop: end the daemon after the reply */
+	int fd;		     /* goes with the reply; -1: none */
+};
+
+static void ctl_close(struct ctl *ctl)
+{
+	struct server *server = ctl->server;
+	int fd = ctl->watch.fd;
+
+	timer_cancel(&ctl->timer);
+	loop_remove(&server->loop, &ctl->watch);
+	close(fd);
+	if (ctl->fd >= 0)
+		close(ctl->fd);
+	list_del(&ctl->node);
+	server->ctl_count--;
+	user_put(ctl->user);
+	text_free(&ctl->reply);
+	if (ctl->stop)
+		server_stop(server);
+	server_left(server);
+	free(ctl);
+}
+
+static void refuse(struct ctl *ctl, const char *why)
+{
+	json_open(&ctl->reply, NULL, '{');
+	json_flag(&ctl->reply, "ok", false);
+	json_words(&ctl->reply, "error", why);
+	json_close(&ctl->reply, '}');
+}
+
+static void answer_stop(struct ctl *ctl, bool force)
+{
+	uint32_t clients = ctl->server->slots.count;
+	char why[128];
+
+	if (ctl->user->uid != geteuid() && ctl->user->uid != 0) {
+		refuse(ctl, "only the user that the daemon runs as, or root, may stop it");
+		return;
+	}
+	if (clients && !force) {
+		snprintf(why, sizeof(why), "%u program%s still use%s it", clients,
+			 clients == 1 ? "" : "s", clients == 1 ? "s" : "");
+		refuse(ctl, why);
+		return;
+	}
+	log_info("user %u stops the daemon", ctl->user->uid);
+	json_open(&ctl->reply, NULL, '{');
+	json_flag(&ctl->reply, "ok", true);
+	json_number(&ctl->reply, "clients", clients);
+	json_close(&ctl->reply, '}');
+	ctl->stop = true;
+}
+
+/* Who captures sees what all programs send: only who could as well look into the daemon. */
+static void answer_capture(struct ctl *ctl, const json_t *request)
+{
+	json_int_t snap = json_integer_value(json_object_get(request, "snap"));
+
+	if (ctl->user->uid != geteuid() && ctl->user->uid != 0) {
+		refuse(ctl, "only the user that the daemon runs as, or root, may capture");
+		return;
+	}
+	int err = capture_open(ctl->server, snap > 0 && snap < UINT32_MAX ? (uint32_t)snap : 0,
+			       &ctl->fd);
+
+	if (err) {
+		refuse(ctl, err == -EBUSY ? "too many captures are under way already"
+					  : "the daemon has no memory or descriptors for it");
+		return;
+	}
+	log_info("user %u captures", ctl->user->uid);
+	json_open(&ctl->reply, NULL, '{');
+	json_flag(&ctl->reply, "ok", true);
+	json_close(&ctl->reply, '}');
+}
+
+static void answer(struct ctl *ctl)
+{
+	json_t *request = json_loadb(ctl->request, ctl->received, 0, NULL);
+	const char *op = json_string_value(json_object_get(request, "op"));
+	const struct show_for who = {.uid = ctl->user->uid,
+				     .all = ctl->user->uid == 0 || ctl->user->uid == geteuid()};
+
+	if (op && !strcmp(op, "status"))
+		show_status(ctl->server, &who, &ctl->reply);
+	else if (op && !strcmp(op, "resources"))
+		show_resources(ctl->server, &who, &ctl->reply);
+	else if (op && !strcmp(op, "stop"))
+		answer_stop(ctl, json_is_true(json_object_get(request, "force")));
+	else if (op && !strcmp(op, "capture"))
+		answer_capture(ctl, request);
+	else
+		refuse(ctl, "not a request that this daemon knows");
+	json_decref(request);
+	if (ctl->reply.failed) {
+		text_free(&ctl->reply);
+		refuse(ctl, "the daemon has no memory for the answer");
+	}
+	text_add(&ctl->reply, "\n");
+	ctl->answered = true;
+}
+
+/* The next bytes of the reply, its descriptor beside the first. As send(). */
+static ssize_t send_some(struct ctl *ctl)
+{
+	struct iovec bytes = {ctl->reply.data + ctl->sent, ctl->reply.length - ctl->sent};
+	_Alignas(struct cmsghdr) uint8_t control[CMSG_SPACE(sizeof(int))] = {0};
+	struct msghdr message = {.msg_iov = &bytes, .msg_iovlen = 1};
+
+	if (ctl->fd >= 0)
+		packet_attach(&message, control, &ctl->fd, 1);
+	ssize_t n = sendmsg(ctl->watch.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+	if (n > 0 && ctl->fd >= 0) {
+		close(ctl->fd);
+		ctl->fd = -1;
+	}
+	return n;
+}
+
+/* 0: more to send later; else it is over. */
+static int send_reply(struct ctl *ctl)
+{
+	while (ctl->sent < ctl->reply.length) {
+		ssize_t n = send_some(ctl);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN) {
+			loop_change(&ctl->server->loop, &ctl->watch, EPOLLOUT);
+			return 0;
+		}
+		if (n < 0)
+			return -errno;
+		ctl->sent += (size_t)n;
+	}
+	return 1;
+}
+
+/* Reads until the request is complete: a newline or the end. 0: more to come. */
+static int receive(struct ctl *ctl)
+{
+	ssize_t n = recv(ctl->watch.fd, ctl->request + ctl->received,
+			 sizeof(ctl->request) - ctl->received, MSG_DONTWAIT);
+
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+	bool line = n > 0 && memchr(ctl->request + ctl->received, '\n', (size_t)n);
+
+	ctl->received += (size_t)n;
+	if (n > 0 && !line && ctl->received < sizeof(ctl->request))
+		return 0;
+	if (!ctl->received)
+		return -EPIPE;
+	answer(ctl);
+	return 0;
+}
+
+static void on_ready(struct watch *watch, uint32_t events)
+{
+	struct ctl *ctl = container_of(watch, struct ctl, watch);
+	int err = 0;
+
+	(void)events;
+	if (!ctl->answered)
+		err = receive(ctl);
+	if (!err && ctl->answered)
+		err = send_reply(ctl);
+	if (err)
+		ctl_close(ctl);
+}
+
+static void on_late(struct timer *timer)
+{
+	ctl_close(container_of(timer, struct ctl, timer));
+}
+
+int ctl_open(struct server *server, int fd)
+{
+	struct ucred cred;
+	socklen_t size = sizeof(cred);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) < 0)
+		return -errno;
+	struct ctl *ctl = server->ctl_count < CLIENTS_MAX ? calloc(1, sizeof(*ctl)) : NULL;
+
+	if (!ctl)
+		return -ENOMEM;
+	ctl->server = server;
+	ctl->fd = -1;
+	ctl->watch = (struct watch){.fd = -1, .stranger = true, .ready = on_ready};
+	timer_init(&ctl->timer, on_late);
+	int err = server_admit(server, cred.uid, &ctl->user);
+
+	if (err) {
+		free(ctl);
+		return err;
+	}
+	err = loop_add(&server->loop, &ctl->watch, fd, EPOLLIN);
+	if (err) {
+		user_put(ctl->user);
+		server_left(server);
+		free(ctl);
+		return err;
+	}
+	list_add_tail(&server->ctls, &ctl->node);
+	server->ctl_count++;
+	timer_set(&server->loop, &ctl->timer, TIME_LIMIT_MS);
+	return 0;
+}
+
+void ctl_close_all(struct server *server)
+{
+	while (!list_empty(&server->ctls))
+		ctl_close(container_of(server->ctls.next, struct ctl, node));
+}

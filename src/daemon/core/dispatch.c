@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The command tables and the header's checks. See dispatch.h. No state. */
+#include "daemon/core/dispatch.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "daemon/core/commands.h"
+#include "daemon/core/conn.h"
+#include "daemon/core/process.h"
+#include "daemon/core/user.h"
+#include "daemon/objects/context.h"
+
+/* On which connections a command may come. Processes that return send only what makes objects, and
+ * the commands of ON_RETURN. */
+enum where { ON_CONTEXT, ON_PROCESS, ON_NEW, ON_ANY, ON_RETURN };
+
+struct command {
+	command_fn *run;		      /* NULL: no such command */
+	uint16_t request_size, response_size; /* bytes, without the packet's headers */
+	uint8_t where, fds;		      /* fds: descriptors that may come along */
+	bool makes;			      /* an object: may come with struct proto_return */
+	bool ends;			      /* an object: may be posted */
+	/* Extended commands: how much of the response a client must at least have room for. */
+	uint16_t response_min;
+};
+
+#define REQUEST(name) .request_size = sizeof(struct name)
+#define RESPONSE(name) .response_size = sizeof(struct name)
+
+static const struct command commands[] = {
+	[IB_USER_VERBS_CMD_GET_CONTEXT] = {command_get_context, REQUEST(ib_uverbs_get_context),
+					   RESPONSE(ib_uverbs_get_context_resp), .where = ON_NEW},
+	[IB_USER_VERBS_CMD_QUERY_DEVICE] = {command_query_device, REQUEST(ib_uverbs_query_device),
+					    RESPONSE(ib_uverbs_query_device_resp)},
+	[IB_USER_VERBS_CMD_QUERY_PORT] = {command_query_port, REQUEST(ib_uverbs_query_port),
+					  RESPONSE(ib_uverbs_query_port_resp)},
+	[IB_USER_VERBS_CMD_ALLOC_PD] = {command_alloc_pd, REQUEST(ib_uverbs_alloc_pd),
+					RESPONSE(ib_uverbs_alloc_pd_resp), .makes = true},
+	[IB_USER_VERBS_CMD_DEALLOC_PD] = {command_dealloc_pd, REQUEST(ib_uverbs_dealloc_pd)},
+	[IB_USER_VERBS_CMD_CREATE_AH] = {command_create_ah, REQUEST(ib_uverbs_create_ah),
+					 RESPONSE(proto_create_ah_resp), .makes = true},
+	[IB_USER_VERBS_CMD_DESTROY_AH] = {command_destroy_ah, REQUEST(ib_uverbs_destroy_ah)},
+	[IB_USER_VERBS_CMD_REG_MR] = {command_reg_mr, REQUEST(ib_uverbs_reg_mr),
+				      RESPONSE(ib_uverbs_reg_mr_resp), .makes = true},
+	[IB_USER_VERBS_CMD_REREG_MR] = {command_rereg_mr, REQUEST(ib_uverbs_rereg_mr),
+					RESPONSE(ib_uverbs_rereg_mr_resp)},
+	[IB_USER_VERBS_CMD_DEREG_MR] = {command_dereg_mr, REQUEST(ib_uverbs_dereg_mr)},
+	[IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL] = {command_create_channel,
+						   REQUEST(ib_uverbs_create_comp_channel),
+						   RESPONSE(ib_uverbs_create_comp_channel_resp),
+						   .makes = true},
+	[IB_USER_VERBS_CMD_CREATE_CQ] = {command_create_cq, REQUEST(ib_uverbs_create_cq),
+					 RESPONSE(ib_uverbs_create_cq_resp), .makes = true},
+	[IB_USER_VERBS_CMD_RESIZE_CQ] = {command_resize_cq, REQUEST(ib_uverbs_resize_cq),
+					 RESPONSE(ib_uverbs_resize_cq_resp)},
+	[IB_USER_VERBS_CMD_DESTROY_CQ] = {command_destroy_cq, REQUEST(ib_uverbs_destroy_cq),
+					  RESPONSE(ib_uverbs_destroy_cq_resp), .ends = true},
+	[IB_USER_VERBS_CMD_CREATE_QP] = {command_create_qp, REQUEST(ib_uverbs_create_qp),
+					 RESPONSE(ib_uverbs_create_qp_resp), .makes = true},
+	[IB_USER_VERBS_CMD_DESTROY_QP] = {command_destroy_qp, REQUEST(ib_uverbs_destroy_qp),
+					  RESPONSE(ib_uverbs_destroy_qp_resp), .ends = true},
+	/* Told anew by processes that return. */
+	[IB_USER_VERBS_CMD_ATTACH_MCAST] = {command_attach_mcast, REQUEST(ib_uverbs_attach_mcast),
+					    .makes = true},
+	[IB_USER_VERBS_CMD_DETACH_MCAST] = {command_detach_mcast, REQUEST(ib_uverbs_detach_mcast)},
+	[IB_USER_VERBS_CMD_CREATE_SRQ] = {command_create_srq, REQUEST(ib_uverbs_create_srq),
+					  RESPONSE(ib_uverbs_create_srq_resp), .makes = true},
+	[IB_USER_VERBS_CMD_MODIFY_SRQ] = {command_modify_srq, REQUEST(ib_uverbs_modify_srq)},
+	[IB_USER_VERBS_CMD_DESTROY_SRQ] = {command_destroy_srq, REQUEST(ib_uverbs_destroy_srq),
+					   RESPONSE(ib_uverbs_destroy_srq_resp)},
+	[PROTO_ATTACH] = {command_attach, REQUEST(proto_attach), RESPONSE(proto_attach_resp),
+			  .where = ON_NEW, .fds = 4},
+	[PROTO_LINK] = {command_link, REQUEST(proto_link), .where = ON_PROCESS},
+	[PROTO_UNLINK] = {command_unlink, REQUEST(proto_unlink), .where = ON_PROCESS},
+	[PROTO_DESTROY_CHANNEL] = {command_destroy_channel, REQUEST(proto_handle), .ends = true},
+	[PROTO_CREATE_QP_CQS] = {command_create_qp_cqs, REQUEST(proto_create_qp_cqs),
+				 RESPONSE(proto_create_qp_cqs_resp)},
+	[PROTO_CREATE_CHANNEL_CQ] = {command_create_channel_cq, REQUEST(ib_uverbs_create_cq),
+				     RESPONSE(proto_create_channel_cq_resp)},
+	[PROTO_QUERY_GID] = {command_query_gid, REQUEST(proto_query_gid),
+			     RESPONSE(proto_query_gid_resp)},
+	[PROTO_LIST_DEVICES] = {command_list_devices, RESPONSE(proto_list_devices_resp),
+				.where = ON_ANY},
+	[PROTO_LINK_RETURN] = {command_link_return, REQUEST(proto_link_return), .where = ON_RETURN},
+	[PROTO_IMPORT_PD] = {command_import_pd, REQUEST(proto_handle),
+			     RESPONSE(proto_import_pd_resp), .makes = true},
+	[PROTO_UNIMPORT_PD] = {command_unimport_pd, REQUEST(proto_handle)},
+	[PROTO_IMPORT_MR] = {command_import_mr, REQUEST(proto_import_mr),
+			     RESPONSE(proto_import_mr_resp), .makes = true},
+	[PROTO_QUERY_MR] = {command_query_mr, REQUEST(proto_handle), RESPONSE(proto_query_mr_resp)},
+	[PROTO_ROUTE] = {command_route, REQUEST(proto_route), RESPONSE(proto_route_resp)},
+	[PROTO_RETURNED] = {command_returned, .where = ON_RETURN},
+};
+
+static const struct command ex_commands[] = {
+	[IB_USER_VERBS_EX_CMD_QUERY_DEVICE] =
+		{command_ex_query_device, REQUEST(ib_uverbs_ex_query_device),
+		 RESPONSE(ib_uverbs_ex_query_device_resp),
+		 .response_min = offsetof(struct ib_uverbs_ex_query_device_resp, odp_caps)},
+};
+
+#define ENTRIES(table) (sizeof(table) / sizeof((table)[0]))
+
+void reply_error(struct reply *reply, int result)
+{
+	const struct proto_reply head = {.result = result};
+
+	memcpy(reply->data, &head, sizeof(head));
+	reply->size = sizeof(head);
+	reply->fd_count = 0;
+}
+
+/* The command that a header names; NULL: none. */
+static const struct command *find(uint32_t word)
+{
+	uint32_t number = word & IB_USER_VERBS_CMD_COMMAND_MASK;
+	bool extended = word & IB_USER_VERBS_CMD_FLAG_EXTENDED;
+	size_t count = extended ? ENTRIES(ex_commands) : ENTRIES(commands);
+
+	if (number >= count)
+		return NULL;
+	const struct command *command = extended ? &ex_commands[number] : &commands[number];
+
+	return command->run ? command : NULL;
+}
+
+/* The legacy form: lengths are in words of four bytes and include the header. */
+static int parse_legacy(struct request *r, const struct command *command, const uint8_t *packet,
+			size_t size)
+{
+	struct ib_uverbs_cmd_hdr header;
+
+	memcpy(&header, packet, sizeof(header));
+	if ((size_t)header.in_words * 4 != size || size < sizeof(header) + command->request_size)
+		return -EINVAL;
+	if ((size_t)header.out_words * 4 < command->response_size && !r->posted)
+		return -ENOSPC;
+	r->body = packet + sizeof(header);
+	r->size = command->request_size;
+	r->udata = packet + sizeof(header) + r->size;
+	r->udata_size = size - sizeof(header) - r->size;
+	r->response_size = command->response_size;
+	return 0;
+}
+
+/* The extended form: lengths are in words of eight bytes, without headers, udata apart. */
+static int parse_extended(struct request *r, const struct command *command, const uint8_t *packet,
+			  size_t size)
+{
+	struct ib_uverbs_cmd_hdr header;
+	struct ib_uverbs_ex_cmd_hdr ex;
+	const size_t headers = sizeof(header) + sizeof(ex);
+
+	if (size < headers)
+		return -EINVAL;
+	memcpy(&header, packet, sizeof(header));
+	memcpy(&ex, packet + sizeof(header), sizeof(ex));
+	size_t core = (size_t)header.in_words * 8, udata = (size_t)ex.provider_in_words * 8;
+
+	if (core + udata != size - headers || ex.cmd_hdr_reserved || core < command->request_size)
+		return -EINVAL;
+	/* A newer client's structure may be longer, if it doesn't ask for anything there. */
+	for (size_t i = command->request_size; i < core; i++)
+		if (packet[headers + i])
+			return -EOPNOTSUPP;
+	size_t room = (size_t)header.out_words * 8;
+
+	if (room < command->response_min)
+		return -ENOSPC;
+	r->body = packet + headers;
+	r->size = command->request_size;
+	r->udata = packet + headers + core;
+	r->udata_size = udata;
+	r->response_size = room < command->response_size ? room : command->response_size;
+	return 0;
+}
+
+static bool returning(const struct conn *conn)
+{
+	return (conn->process && conn->process->returning) ||
+	       (conn->context && conn->context->process->returning);
+}
+
+static int check_place(const struct conn *conn, const struct command *command)
+{
+	static const enum conn_kind wanted[] = {[ON_CONTEXT] = CONN_CONTEXT,
+						[ON_PROCESS] = CONN_PROCESS,
+						[ON_RETURN] = CONN_PROCESS,
+						[ON_NEW] = CONN_NEW};
+
+	if (command->where == ON_ANY)
+		return 0;
+	if (conn->kind != wanted[command->where])
+		return -EINVAL;
+	if (returning(conn))
+		return command->where == ON_RETURN || command->makes ? 0 : -EINVAL;
+	return command->where == ON_RETURN ? -EINVAL : 0;
+}
+
+/* The object's old handle and number. */
+static int find_old(struct request *r, const struct command *command)
+{
+	if (!command->makes || !returning(r->conn))
+		return 0;
+	if (r->udata_size < sizeof(*r->old))
+		return -EINVAL;
+	r->old = r->udata;
+	return 0;
+}
+
+static int check_fds(const struct command *command, const int *fds)
+{
+	return command->fds >= PROTO_MAX_FDS || fds[command->fds] < 0 ? 0 : -EINVAL;
+}
+
+static int parse(struct request *r, const struct command **out, const uint8_t *packet, size_t size)
+{
+	const uint32_t known =
+		IB_USER_VERBS_CMD_COMMAND_MASK | IB_USER_VERBS_CMD_FLAG_EXTENDED | PROTO_POSTED;
+	struct ib_uverbs_cmd_hdr header;
+
+	if (size < sizeof(header))
+		return -EINVAL;
+	memcpy(&header, packet, sizeof(header));
+	if (header.command & ~known)
+		return -EINVAL;
+	const struct command *command = find(header.command);
+
+	if (!command)
+		return -EOPNOTSUPP;
+	if (header.command & PROTO_POSTED && !command->ends)
+		return -EINVAL;
+	r->posted = header.command & PROTO_POSTED;
+	int err = header.command & IB_USER_VERBS_CMD_FLAG_EXTENDED
+			  ? parse_extended(r, command, packet, size)
+			  : parse_legacy(r, command, packet, size);
+
+	if (!err)
+		err = check_place(r->conn, command);
+	if (!err)
+		err = check_fds(command, r->fds);
+	if (!err)
+		err = find_old(r, command);
+	*out = command;
+	return err;
+}
+
+static void fill_reply(struct reply *reply, const struct request *request)
+{
+	reply->size = sizeof(struct proto_reply) + request->response_size;
+	reply->fd_count = request->reply_fd_count;
+	memcpy(reply->fds, request->reply_fds, sizeof(reply->fds));
+}
+
+bool dispatch(struct conn *conn, const void *packet, size_t size, int *fds, struct reply *reply)
+{
+	struct request request = {.conn = conn, .fds = fds};
+	const struct command *command;
+	int err = parse(&request, &command, packet, size);
+
+	if (err) {
+		complain(conn->user, "process %d sent a request of %zu bytes that isn't right: %s",
+			 conn->pid, size, strerror(-err));
+	} else {
+		memset(reply->data + sizeof(struct proto_reply), 0, command->response_size);
+		err = command->run(&request, reply->data + sizeof(struct proto_reply));
+	}
+	_Static_assert(sizeof(struct proto_list_devices_resp) + sizeof(struct proto_reply) <=
+			       PROTO_MAX_MESSAGE,
+		       "the largest response fits a packet");
+	reply_error(reply, err);
+	if (request.posted)
+		reply->size = 0;
+	else if (!err)
+		fill_reply(reply, &request);
+	return !request.later;
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Event sockets. See events.h. */
+#include "daemon/core/events.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "client/call.h"
+#include "daemon/core/process.h"
+#include "daemon/net/link.h"
+
+/* A small buffer: descriptors under way count against limits of the host. */
+enum { BUFFER_BYTES = 16384, RETRY_MS = 100 };
+
+/* enum ibv_event_type */
+enum { EVENT_PORT_ACTIVE = 9, EVENT_PORT_ERR = 10 };
+
+struct waiting {
+	struct list node;
+	struct link *link; /* LINK: whose event it is */
+	int fds[2];	   /* CAPTURE: its own; -1: none */
+	struct proto_event event;
+};
+
+bool events_alive(const struct events *events)
+{
+	return events->watch.fd >= 0;
+}
+
+/* It is off the queue: sent, or never to be. */
+static void waiting_free(struct waiting *w)
+{
+	if (w->link)
+		link_event_done(w->link);
+	for (int i = 0; i < 2; i++)
+		if (w->fds[i] >= 0)
+			close(w->fds[i]);
+	free(w);
+}
+
+static void drop_all(struct events *events)
+{
+	struct list *node;
+
+	while ((node = list_pop(&events->queue)))
+		waiting_free(container_of(node, struct waiting, node));
+}
+
+static void hang_up(struct events *events)
+{
+	int fd = events->watch.fd;
+
+	timer_cancel(&events->retry);
+	loop_remove(events->loop, &events->watch);
+	if (fd >= 0)
+		close(fd);
+	drop_all(events);
+	if (fd >= 0 && events->gone)
+		events->gone(events);
+}
+
+static int send_one(struct events *events, const struct waiting *w)
+{
+	int fds[PROTO_MAX_FDS];
+
+	if (!w->link)
+		return packet_send(events->watch.fd, &w->event, sizeof(w->event), w->fds,
+				   w->fds[0] < 0 ? 0 : 2, MSG_DONTWAIT);
+	const struct process *peer = w->link->process[!w->event.side];
+
+	fds[0] = w->link->memory;
+	fds[1] = peer->table;
+	fds[2] = peer->doorbell;
+	fds[3] = peer->regions;
+	return packet_send(events->watch.fd, &w->event, sizeof(w->event), fds,
+			   w->link->same_user ? 4 : 3, MSG_DONTWAIT);
+}
+
+/* Sends what the socket takes. */
+static void flush(struct events *events)
+{
+	while (!list_empty(&events->queue)) {
+		struct waiting *w = container_of(events->queue.next, struct waiting, node);
+		int err = send_one(events, w);
+
+		if (err == -EAGAIN) {
+			loop_change(events->loop, &events->watch, EPOLLOUT);
+			return;
+		}
+		if (err == -ETOOMANYREFS || err == -ENOMEM || err == -ENOBUFS) {
+			timer_set(events->loop, &events->retry, RETRY_MS);
+			loop_change(events->loop, &events->watch, 0);
+			return;
+		}
+		if (err) {
+			hang_up(events);
+			return;
+		}
+		list_del(&w->node);
+		waiting_free(w);
+	}
+	loop_change(events->loop, &events->watch, 0);
+}
+
+static void on_ready(struct watch *watch, uint32_t ready)
+{
+	struct events *events = container_of(watch, struct events, watch);
+
+	if (ready & (EPOLLHUP | EPOLLERR))
+		hang_up(events);
+	else
+		flush(events);
+}
+
+static void on_retry(struct timer *timer)
+{
+	flush(container_of(timer, struct events, retry));
+}
+
+int events_open(struct events *events, struct loop *loop, int *peer_fd)
+{
+	int pair[2], size = BUFFER_BYTES;
+
+	*events = (struct events){.loop = loop, .watch = {.fd = -1, .ready = on_ready}};
+	list_init(&events->queue);
+	timer_init(&events->retry, on_retry);
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+		return -errno;
+	setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	int err = loop_add(loop, &events->watch, pair[0], 0);
+
+	if (err) {
+		close(pair[0]);
+		close(pair[1]);
+		return err;
+	}
+	*peer_fd = pair[1];
+	return 0;
+}
+
+void events_close(struct events *events)
+{
+	hang_up(events);
+}
+
+static struct waiting *waiting_new(struct link *link, const struct proto_event *event)
+{
+	struct waiting *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return NULL;
+	w->link = link;
+	w->event = *event;
+	w->fds[0] = w->fds[1] = -1;
+	return w;
+}
+
+static int enqueue(struct events *events, struct link *link, const struct proto_event *event)
+{
+	if (!events_alive(events))
+		return -EPIPE;
+	struct waiting *w = waiting_new(link, event);
+
+	if (!w)
+		return -ENOMEM;
+	list_add_tail(&events->queue, &w->node);
+	flush(events);
+	return 0;
+}
+
+int events_capture(struct events *events, const struct proto_event *event, const int *fds)
+{
+	if (!events_alive(events))
+		return -EPIPE;
+	struct waiting *w = waiting_new(NULL, event);
+
+	if (!w)
+		return -ENOMEM;
+	for (int i = 0; fds && i < 2; i++)
+		w->fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
+	if (fds && (w->fds[0] < 0 || w->fds[1] < 0)) {
+		waiting_free(w);
+		return -EMFILE;
+	}
+	list_add_tail(&events->queue, &w->node);
+	flush(events);
+	return 0;
+}
+
+int events_link(struct events *events, struct link *link, unsigned int side)
+{
+	const struct process *self = link->process[side], *peer = link->process[!side];
+	const struct proto_event event = {
+		.type = PROTO_EVENT_LINK,
+		.slot = peer->slot,
+		.link_id = link->id,
+		.side = side,
+		.pid = process_pid_seen(self, peer),
+		.uid = link_uid(link, !side),
+	};
+
+	return enqueue(events, link, &event);
+}
+
+/* Takes the link's event off the queue. Returns whether it was there. */
+static bool unqueue(struct events *events, struct link *link)
+{
+	list_for_each(node, &events->queue) {
+		struct waiting *w = container_of(node, struct waiting, node);
+
+		if (w->link != link)
+			continue;
+		list_del(&w->node);
+		waiting_free(w);
+		return true;
+	}
+	return false;
+}
+
+void events_link_forget(struct events *events, struct link *link)
+{
+	unqueue(events, link);
+}
+
+/* Whether the same waits already. */
+static bool is_queued(const struct events *events, const struct proto_event *event)
+{
+	list_for_each(node, &events->queue) {
+		struct waiting *w = container_of(node, struct waiting, node);
+
+		if (!w->link && w->fds[0] < 0 && !memcmp(&w->event, event, sizeof(*event)))
+			return true;
+	}
+	return false;
+}
+
+void events_down(struct events *events, uint32_t slot, uint64_t id)
+{
+	const struct proto_event event = {
+		.type = PROTO_EVENT_LINK_DOWN, .slot = slot, .link_id = id};
+
+	if (!id && is_queued(events, &event))
+		return;
+	if (enqueue(events, NULL, &event) == -ENOMEM) {
+		/* A process that isn't told would wait for its peer for ever. */
+		log_error("no memory to tell a process that its peer is gone; it loses its device");
+		hang_up(events);
+	}
+}
+
+void events_link_down(struct events *events, struct link *link, unsigned int side)
+{
+	uint32_t slot = link->process[!side]->slot;
+
+	if (!unqueue(events, link))
+		events_down(events, slot, link->id);
+	else if (side == LINK_ASKER) /* it never heard of the link, but waits for it */
+		events_down(events, slot, 0);
+}
+
+/* Of the port's going down and coming back only the last counts. */
+static void unqueue_port(struct events *events, uint32_t device)
+{
+	for (struct list *node = events->queue.next, *next; node != &events->queue; node = next) {
+		struct waiting *w = container_of(node, struct waiting, node);
+
+		next = node->next;
+		if (w->link || w->event.type != PROTO_EVENT_DEVICE || w->event.slot != device ||
+		    (w->event.value != EVENT_PORT_ACTIVE && w->event.value != EVENT_PORT_ERR))
+			continue;
+		list_del(&w->node);
+		free(w);
+	}
+}
+
+int events_device(struct events *events, uint32_t type, uint32_t device, uint32_t port)
+{
+	const struct proto_event event = {
+		.type = PROTO_EVENT_DEVICE, .slot = device, .value = type, .port = port};
+
+	if (type == EVENT_PORT_ACTIVE || type == EVENT_PORT_ERR)
+		unqueue_port(events, device);
+	return is_queued(events, &event) ? 0 : enqueue(events, NULL, &event);
+}

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Attached processes. See process.h. The table is read with pread(), never mapped: whatever its
+ * owner does to it, the daemon can't get a SIGBUS from it.
+ */
+#include "daemon/core/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/proc_file.h"
+#include "daemon/core/capture.h"
+#include "daemon/core/conn.h"
+#include "daemon/core/counters.h"
+#include "daemon/core/return.h"
+#include "daemon/core/server.h"
+#include "daemon/core/user.h"
+#include "daemon/net/link.h"
+#include "daemon/objects/context.h"
+
+/* QPN indices are reused as late as can be: a packet on its way carries nothing else. */
+enum { QPN_FIRST = 1, QPN_AGE = LIMIT_QPS_PER_SLOT, SLOT_FIRST = 1, SLOT_AGE = LIMIT_SLOTS };
+
+void slots_init(struct slots *slots, uint32_t next)
+{
+	*slots = (struct slots){0};
+	/* Slot 0 is the daemon's. */
+	ids_init(&slots->ids, SLOT_FIRST, LIMIT_SLOTS - SLOT_FIRST, SLOT_AGE, next - SLOT_FIRST);
+}
+
+void slots_fini(struct slots *slots)
+{
+	ids_fini(&slots->ids);
+}
+
+struct process *process_by_slot(struct server *server, uint32_t slot)
+{
+	return slot < LIMIT_SLOTS ? server->slots.process[slot] : NULL;
+}
+
+struct process *process_by_cookie(struct server *server, uint64_t cookie)
+{
+	struct process *process = process_by_slot(server, cookie & (LIMIT_SLOTS - 1));
+
+	return process && process->cookie == cookie ? process : NULL;
+}
+
+bool process_uses(const struct process *process, const struct device *device)
+{
+	list_for_each(node, &process->contexts)
+		if (container_of(node, struct context, node)->conn->device == device)
+			return true;
+	return false;
+}
+
+/* ------------------------------------------------------------------ what a process says */
+
+/* The kernel's answer, not the process's: a memory file of the right size that is sealed so that
+ * only mappings which exist already can write it and nobody can shrink it. */
+static bool table_is_sound(int fd, size_t size)
+{
+	const int needed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+	struct stat st;
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	return seals >= 0 && (seals & needed) == needed && fstat(fd, &st) == 0 &&
+	       S_ISREG(st.st_mode) && st.st_size == (off_t)size;
+}
+
+/* Peers write to it: it must be something whose write doesn't do anything else. */
+static bool doorbell_is_sound(int fd)
+{
+	char path[64], target[64];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	ssize_t n = readlink(path, target, sizeof(target) - 1);
+
+	if (n < 0)
+		return false;
+	target[n] = 0;
+	int flags = fcntl(fd, F_GETFL);
+
+	return !strcmp(target, "anon_inode:[eventfd]") && flags >= 0 && (flags & O_NONBLOCK);
+}
+
+static void read_comm(struct process *process)
+{
+	proc_file_read(process->pid, "comm", process->comm, sizeof(process->comm));
+	process->comm[strcspn(process->comm, "\n")] = 0;
+}
+
+enum { STATUS_BYTES = 4096 };
+
+/* The values of a line of /proc/PID/status, found in `text`; NULL: there is none. The program
+ * chooses its name, but /proc escapes a newline in it. */
+static char *read_status(const struct process *process, const char *name, char text[STATUS_BYTES])
+{
+	proc_file_read(process->pid, "status", text, STATUS_BYTES);
+	char *line = strstr(text, name);
+
+	if (!line)
+		return NULL;
+	line += strlen(name);
+	line[strcspn(line, "\n")] = 0;
+	return line;
+}
+
+/* Which PID namespace, and the pid there: the last number of the line "NSpid:". */
+static void read_pid_ns(struct process *process)
+{
+	char path[64], text[STATUS_BYTES];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/pid", process->pid);
+	process->pid_ns = stat(path, &st) == 0 ? st.st_ino : 0;
+	char *line = read_status(process, "\nNSpid:", text);
+	char *last = line ? strrchr(line, '\t') : NULL;
+
+	process->pid_in_ns = last ? (pid_t)strtol(last, NULL, 10) : 0;
+}
+
+uid_t process_uid_now(const struct process *process)
+{
+	char text[STATUS_BYTES];
+	const char *line = read_status(process, "\nUid:", text);
+	unsigned int effective;
+
+	return line && sscanf(line, "%*u %u", &effective) == 1 ? effective : (uid_t)-1;
+}
+
+pid_t process_pid_seen(const struct process *process, const struct process *peer)
+{
+	/* A process with the same number inside and outside of its namespace is in the daemon's
+	 * (or can't be told from it, and then the number is right in both). */
+	bool outer = process->pid_in_ns == process->pid;
+
+	if (outer && (process->pid_ns == 0 || process->pid_ns == process->server->pid_ns))
+		return peer->pid;
+	return process->pid_ns && process->pid_ns == peer->pid_ns ? peer->pid_in_ns : 0;
+}
+
+struct pub_qp_view process_read_qp(const struct process *process, uint32_t qpn)
+{
+	struct pub_qp_view view = {0};
+	uint64_t words[2];
+	off_t at = (off_t)(offsetof(struct pub, qp) +
+			   (size_t)(qpn & (LIMIT_QPS_PER_SLOT - 1)) * sizeof(struct pub_qp));
+
+	_Static_assert(offsetof(struct pub_qp, state) == 0 && offsetof(struct pub_qp, peer) == 8,
+		       "the first two words are what is read here");
+	if (pread(process->table, words, sizeof(words), at) == sizeof(words))
+		view = (struct pub_qp_view){words[0], words[1]};
+	return view;
+}
+
+/* ------------------------------------------------------------------ attach and end */
+
+static void on_death(struct watch *watch, uint32_t events)
+{
+	struct process *process = container_of(watch, struct process, death);
+
+	(void)events;
+	log_info("process %d (%s) at slot %u ended", process->pid, process->comm, process->slot);
+	conn_close(process->conn);
+}
+
+/* A process that has no pid here (of another PID namespace) is only known by its sockets. */
+static int watch_death(struct process *process)
+{
+	int fd = conn_pidfd(process->conn);
+
+	if (fd == -ESRCH || fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM)
+		return fd;
+	if (fd < 0) {
+		log_info("no pidfd for process %d (%s): its end shows when its sockets close",
+			 process->pid, strerror(-fd));
+		return 0;
+	}
+	int err = loop_add(&process->server->loop, &process->death, fd, EPOLLIN);
+
+	if (err)
+		close(fd);
+	return err;
+}
+
+static int take_slot(struct process *process)
+{
+	struct slots *slots = &process->server->slots;
+
+	if (getrandom(&process->cookie, sizeof(process->cookie), 0) != sizeof(process->cookie))
+		return -EAGAIN;
+	int err = ids_take(&slots->ids, &process->slot);
+
+	if (err == -ENOSPC)
+		complain(process->user, "%u programs are attached already; no place for process %d",
+			 LIMIT_SLOTS - 1, process->pid);
+	process->cookie = (process->cookie & ~(uint64_t)(LIMIT_SLOTS - 1)) | process->slot;
+	return err;
+}
+
+static int refuse_process(const struct process *process)
+{
+	complain(process->user,
+		 "process %d (%s) may not attach: user %u has %u processes here, the most that "
+		 "user-processes in verbenad.conf allows",
+		 process->pid, process->comm, process->user->uid, process->user->processes);
+	return -EMFILE;
+}
+
+/* Slot, cookie and number ranges: new ones, or those that it had at another daemon. */
+static int take_numbers(struct process *process, const struct proto_attach *body)
+{
+	struct slots *slots = &process->server->slots;
+	uint8_t seed;
+	int err;
+
+	if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+		return -EAGAIN;
+	if (body->flags & PROTO_ATTACH_RETURN)
+		err = return_begin(process, body);
+	else if (process->user->processes >= process->server->config.user_processes)
+		err = refuse_process(process);
+	else
+		err = take_slot(process);
+	if (err)
+		return err;
+	ids_init(&process->qpns, QPN_FIRST, LIMIT_QPS_PER_SLOT - QPN_FIRST, QPN_AGE,
+		 process->returning ? body->qpn_index - QPN_FIRST
+				    : slots->qpn_start[process->slot]);
+	keys_init(&process->keys,
+		  process->returning ? body->key_index - KEYS_FIRST
+				     : slots->key_start[process->slot],
+		  seed);
+	slots->process[process->slot] = process;
+	slots->count++;
+	process->user->processes++;
+	roster_enter(&process->server->roster, process);
+	return 0;
+}
+
+static void give_numbers(struct process *process)
+{
+	struct slots *slots = &process->server->slots;
+
+	slots->qpn_start[process->slot] = ids_mark(&process->qpns);
+	slots->key_start[process->slot] = ids_mark(&process->keys.ids);
+	roster_leave(&process->server->roster, process);
+	ids_fini(&process->qpns);
+	keys_fini(&process->keys);
+	slots->process[process->slot] = NULL;
+	slots->count--;
+	process->user->processes--;
+	udp_slots_slot_done(&process->server->wire, process->slot);
+	ids_give(&slots->ids, process->slot);
+	if (!slots->count)
+		udp_slots_all_done(&process->server->wire);
+}
+
+static struct process *process_new(struct conn *conn)
+{
+	struct process *process = calloc(1, sizeof(*process));
+
+	if (!process)
+		return NULL;
+	process->server = conn->server;
+	process->conn = conn;
+	process->user = conn->user;
+	process->pid = conn->pid;
+	process->table = -1;
+	process->doorbell = -1;
+	process->regions = -1;
+	process->death = (struct watch){.fd = -1, .ready = on_death};
+	list_init(&process->contexts);
+	read_comm(process);
+	read_pid_ns(process);
+	return process;
+}
+
+static int check_fds(const struct process *process, const int *fds)
+{
+	if (fds[0] < 0 || fds[1] < 0) {
+		complain(process->user, "process %d (%s) attached without its descriptors",
+			 process->pid, process->comm);
+		return -EINVAL;
+	}
+	if (!table_is_sound(fds[0], PUB_SIZE) ||
+	    (fds[2] >= 0 && !table_is_sound(fds[2], PUB_REGIONS_SIZE))) {
+		complain(process->user,
+			 "process %d (%s) attached with a table that isn't a sealed memory file of "
+			 "%zu (regions: %zu) bytes; does its library belong to this daemon?",
+			 process->pid, process->comm, PUB_SIZE, PUB_REGIONS_SIZE);
+		return -EINVAL;
+	}
+	if (!doorbell_is_sound(fds[1])) {
+		complain(process->user,
+			 "process %d (%s) attached with a doorbell that isn't a non-blocking "
+			 "eventfd",
+			 process->pid, process->comm);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+int process_attach(struct conn *conn, const struct proto_attach *body, int *fds,
+		   struct proto_attach_resp *resp, int *event_fd)
+{
+	struct process *process = process_new(conn);
+	int err = process ? check_fds(process, fds) : -ENOMEM;
+
+	if (err)
+		goto out_free;
+	err = take_numbers(process, body);
+	if (err)
+		goto out_free;
+	err = watch_death(process);
+	if (err)
+		goto out_numbers;
+	err = events_open(&process->events, &process->server->loop, event_fd);
+	if (err)
+		goto out_death;
+	process->table = fds[0];
+	process->doorbell = fds[1];
+	process->regions = fds[2];
+	fds[0] = fds[1] = fds[2] = -1;
+	conn->kind = CONN_PROCESS;
+	conn->process = process;
+	resp->cookie = process->cookie;
+	resp->slot = process->slot;
+	log_info("process %d (%s) of user %u %s slot %u", process->pid, process->comm,
+		 process->user->uid, process->returning ? "comes back to" : "attached at",
+		 process->slot);
+	return 0;
+
+out_death:;
+	int pidfd = process->death.fd;
+
+	loop_remove(&process->server->loop, &process->death);
+	if (pidfd >= 0)
+		close(pidfd);
+out_numbers:
+	give_numbers(process);
+	return_end(process);
+out_free:
+	free(process);
+	return err;
+}
+
+void process_free(struct process *process)
+{
+	int pidfd = process->death.fd;
+
+	while (!list_empty(&process->contexts)) {
+		struct context *context =
+			container_of(process->contexts.next, struct context, node);
+
+		conn_close(context->conn); /* frees the context */
+	}
+	link_free_all(process);
+	capture_left(process);
+	counters_keep(process);
+	events_close(&process->events);
+	loop_remove(&process->server->loop, &process->death);
+	if (pidfd >= 0)
+		close(pidfd);
+	close(process->table);
+	close(process->doorbell);
+	if (process->regions >= 0)
+		close(process->regions);
+	give_numbers(process);
+	return_end(process);
+	process->conn->process = NULL;
+	process->conn->kind = CONN_NEW;
+	free(process->links);
+	free(process);
+}

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Writes what the daemon knows. See show.h. No keys that give access to another's memory are
+ * shown to other users than its own, the daemon's and root. */
+#include "daemon/core/show.h"
+
+#include <arpa/inet.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/cm/cm_show.h"
+#include "daemon/core/counters.h"
+#include "daemon/core/process.h"
+#include "daemon/core/server.h"
+#include "daemon/core/text.h"
+#include "daemon/core/user.h"
+#include "daemon/net/mcast.h"
+#include "daemon/net/slot_socket.h"
+#include "daemon/objects/context.h"
+#include "daemon/objects/pinned.h"
+
+/* ------------------------------------------------------------------ status */
+
+static void gid_format(char *buffer, size_t size, const uint8_t *gid)
+{
+	if (!inet_ntop(AF_INET6, gid, buffer, (socklen_t)size))
+		buffer[0] = 0;
+}
+
+/* Those it is bound to, or the one whose state is the port's. */
+static void show_interfaces(const struct device *device, struct text *out)
+{
+	json_open(out, "interfaces", '[');
+	if (!device->bound)
+		json_words(out, NULL, device->first.ifname);
+	for (uint32_t i = 0; device->bound && i < device->bound->count; i++)
+		json_words(out, NULL, device->bound->ifname[i]);
+	json_close(out, ']');
+}
+
+static void show_wire(const struct wire *wire, struct text *out)
+{
+	json_open(out, "wire", '{');
+	json_words(out, "state", wire->count ? "open" : wire->off ? "off" : "closed");
+	if (wire->count) {
+		json_flag(out, "ipv6", wire->ipv6);
+		json_number(out, "port", WIRE_PORT);
+		json_number(out, "sockets", wire->count);
+	}
+	if (wire->why[0])
+		json_words(out, "why", wire->why);
+	json_close(out, '}');
+}
+
+static void show_device(const struct device *device, struct text *out)
+{
+	const uint8_t *g = device->guid;
+	char text[INET6_ADDRSTRLEN];
+
+	json_open(out, NULL, '{');
+	json_words(out, "name", device->name);
+	json_words(out, "node", device->node);
+	snprintf(text, sizeof(text), "%02x%02x:%02x%02x:%02x%02x:%02x%02x", g[0], g[1], g[2], g[3],
+		 g[4], g[5], g[6], g[7]);
+	json_words(out, "guid", text);
+	json_number(out, "port", DEVICE_PORT);
+	json_words(out, "state", device->port.up ? "ACTIVE" : "DOWN");
+	json_number(out, "mtu", 128u << device_mtu(device));
+	json_words(out, "rate", DEVICE_RATE);
+	json_number(out, "port_cap_flags", DEVICE_PORT_CAPS);
+	json_words(out, "fw_ver", DEVICE_FIRMWARE);
+	show_interfaces(device, out);
+	json_open(out, "gids", '[');
+	for (uint32_t i = 0; i < LIMIT_GIDS; i++) {
+		const struct host_address *entry = gids_get(&device->gids, i);
+
+		if (!entry)
+			continue;
+		gid_format(text, sizeof(text), entry->gid);
+		json_open(out, NULL, '{');
+		json_number(out, "index", i);
+		json_words(out, "gid", text);
+		json_words(out, "type", "RoCE v2");
+		json_words(out, "ifname", entry->ifname);
+		json_close(out, '}');
+	}
+	json_close(out, ']');
+	json_close(out, '}');
+}
+
+static void show_client(const struct process *process, struct text *out)
+{
+	json_open(out, NULL, '{');
+	json_number(out, "pid", (uint64_t)process->pid);
+	json_number(out, "uid", process->user->uid);
+	json_words(out, "comm", process->comm);
+	json_number(out, "slot", process->slot);
+	json_number(out, "contexts", process->context_count);
+	json_open(out, "objects", '{');
+	for (int kind = 0; kind < OBJECT_KINDS; kind++)
+		json_number(out, object_kind_name((enum object_kind)kind), process->objects[kind]);
+	json_close(out, '}');
+	json_number(out, "links", process->link_count);
+	json_number(out, "pinned_bytes", process->pinned);
+	counters_show_process(process, out);
+	json_close(out, '}');
+}
+
+static bool may_see(const struct show_for *who, const struct process *process)
+{
+	return process && (who->all || process->user->uid == who->uid);
+}
+
+void show_status(const struct server *server, const struct show_for *who, struct text *out)
+{
+	json_open(out, NULL, '{');
+	json_flag(out, "ok", true);
+	json_words(out, "version", VERBENA_VERSION);
+	json_number(out, "pid", (uint64_t)getpid());
+	json_number(out, "uid", geteuid());
+	json_number(out, "netns", server->net_ns);
+	json_number(out, "uptime_ms", now_ms() - server->started_ms);
+	json_words(out, "runtime_dir", server->dir);
+	show_wire(&server->wire, out);
+	json_open(out, "devices", '[');
+	for (uint32_t i = 0; i < server->devices.count; i++)
+		show_device(&server->devices.device[i], out);
+	json_close(out, ']');
+	counters_show_sum(server, who, out);
+	if (server->cm)
+		cm_show(server->cm, out);
+	json_open(out, "clients", '[');
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
+		if (may_see(who, server->slots.process[slot]))
+			show_client(server->slots.process[slot], out);
+	json_close(out, ']');
+	json_close(out, '}');
+}
+
+/* ------------------------------------------------------------------ resources */
+
+static void show_mr(const struct mr *mr, struct text *out)
+{
+	json_number(out, "pd", mr->pd->object.handle);
+	json_number(out, "addr", mr->addr);
+	json_number(out, "length", mr->length);
+	json_number(out, "iova", mr->iova);
+	json_number(out, "access", mr->access);
+	json_number(out, "rkey", mr->rkey);
+}
+
+static void show_cq(const struct cq *cq, struct text *out)
+{
+	json_number(out, "cqe", cq->cqe);
+	json_number(out, "comp_vector", cq->comp_vector);
+	if (cq->channel)
+		json_number(out, "channel", cq->channel->object.handle);
+	json_number(out, "users", cq->object.users);
+}
+
+static void show_qp(const struct qp *qp, struct text *out)
+{
+	static const char *const states[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+	static const char *const types[] = {
+		[IB_UVERBS_QPT_RC] = "RC", [IB_UVERBS_QPT_UC] = "UC", [IB_UVERBS_QPT_UD] = "UD"};
+	/* What its owner says. */
+	struct pub_qp_view view = process_read_qp(qp->object.context->process, qp->qpn);
+	uint32_t state = pub_qp_state(view.state);
+
+	json_number(out, "qpn", qp->qpn);
+	json_words(out, "type", types[qp->type]);
+	json_words(out, "state",
+		   state < sizeof(states) / sizeof(states[0]) ? states[state] : "UNKNOWN");
+	json_number(out, "pd", qp->pd->object.handle);
+	json_number(out, "send_cq", qp->send_cq->object.handle);
+	json_number(out, "recv_cq", qp->recv_cq->object.handle);
+	if (qp->srq)
+		json_number(out, "srq", qp->srq->object.handle);
+	if (view.peer && qp->type != IB_UVERBS_QPT_UD)
+		json_number(out, "remote_qpn", view.peer & 0xffffff);
+}
+
+static void show_ah(const struct ah *ah, struct text *out)
+{
+	char dgid[INET6_ADDRSTRLEN];
+
+	gid_format(dgid, sizeof(dgid), ah->attr.grh.dgid);
+	json_number(out, "pd", ah->pd->object.handle);
+	json_words(out, "dgid", dgid);
+	json_number(out, "sgid_index", ah->attr.grh.sgid_index);
+}
+
+static void show_srq(const struct srq *srq, struct text *out)
+{
+	json_number(out, "pd", srq->pd->object.handle);
+	json_number(out, "max_wr", srq->max_wr);
+	json_number(out, "max_sge", srq->max_sge);
+}
+
+static void show_object(const struct object *object, struct text *out)
+{
+	json_open(out, NULL, '{');
+	json_number(out, "pid", (uint64_t)object->context->process->pid);
+	json_words(out, "comm", object->context->process->comm);
+	json_number(out, "handle", object->handle);
+	switch (object->kind) {
+	case OBJECT_MR:
+		show_mr((const struct mr *)object, out);
+		break;
+	case OBJECT_CQ:
+		show_cq((const struct cq *)object, out);
+		break;
+	case OBJECT_QP:
+		show_qp((const struct qp *)object, out);
+		break;
+	case OBJECT_SRQ:
+		show_srq((const struct srq *)object, out);
+		break;
+	case OBJECT_AH:
+		show_ah((const struct ah *)object, out);
+		break;
+	case OBJECT_PD:
+	case OBJECT_CHANNEL:
+		json_number(out, "users", object->users);
+		break;
+	case OBJECT_KINDS:
+		break;
+	}
+	json_close(out, '}');
+}
+
+static void show_kind(const struct process *process, enum object_kind kind, struct text *out)
+{
+	list_for_each(node, &process->contexts) {
+		struct context *context = container_of(node, struct context, node);
+
+		list_for_each(entry, &context->objects[kind])
+			show_object(container_of(entry, struct object, node), out);
+	}
+}
+
+/* What a queue pair is attached to. */
+static void show_groups(const struct qp *qp, struct text *out)
+{
+	char gid[INET6_ADDRSTRLEN], listening[128];
+
+	list_for_each(node, &qp->groups) {
+		const struct attachment *a = container_of(node, struct attachment, by_qp);
+
+		gid_format(gid, sizeof(gid), a->group->gid);
+		mcast_listening(a->group, listening, sizeof(listening));
+		json_open(out, NULL, '{');
+		json_number(out, "pid", (uint64_t)qp->object.context->process->pid);
+		json_words(out, "comm", qp->object.context->process->comm);
+		json_number(out, "qpn", qp->qpn);
+		json_words(out, "gid", gid);
+		json_words(out, "interfaces", listening);
+		json_close(out, '}');
+	}
+}
+
+static void show_attachments(const struct process *process, struct text *out)
+{
+	list_for_each(node, &process->contexts) {
+		struct context *context = container_of(node, struct context, node);
+
+		list_for_each(entry, &context->objects[OBJECT_QP])
+			show_groups(container_of(entry, struct qp, object.node), out);
+	}
+}
+
+static void show_process(const struct process *process, struct text *out)
+{
+	uint64_t limit = pinned_limit(process);
+
+	json_open(out, NULL, '{');
+	json_number(out, "pid", (uint64_t)process->pid);
+	json_words(out, "comm", process->comm);
+	json_number(out, "uid", process->user->uid);
+	json_number(out, "pinned_bytes", process->pinned);
+	if (limit != UINT64_MAX)
+		json_number(out, "memlock_bytes", limit);
+	json_close(out, '}');
+}
+
+static void show_user(const struct user *user, struct text *out)
+{
+	json_open(out, NULL, '{');
+	json_number(out, "uid", user->uid);
+	json_number(out, "processes", user->processes);
+	json_number(out, "objects", user->objects);
+	json_number(out, "pinned_bytes", user->pinned);
+	json_close(out, '}');
+}
+
+/* What each process and each user has pinned. */
+static void show_accounts(const struct server *server, const struct show_for *who, struct text *out)
+{
+	json_open(out, "process", '[');
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
+		if (may_see(who, server->slots.process[slot]))
+			show_process(server->slots.process[slot], out);
+	json_close(out, ']');
+	json_open(out, "user", '[');
+	list_for_each(node, &server->users) {
+		const struct user *user = container_of(node, struct user, node);
+
+		if (user->processes && (who->all || who->uid == user->uid))
+			show_user(user, out);
+	}
+	json_close(out, ']');
+}
+
+void show_resources(const struct server *server, const struct show_for *who, struct text *out)
+{
+	json_open(out, NULL, '{');
+	json_flag(out, "ok", true);
+	show_accounts(server, who, out);
+	for (int kind = 0; kind < OBJECT_KINDS; kind++) {
+		json_open(out, object_kind_name((enum object_kind)kind), '[');
+		for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
+			if (may_see(who, server->slots.process[slot]))
+				show_kind(server->slots.process[slot], (enum object_kind)kind, out);
+		json_close(out, ']');
+	}
+	json_open(out, "mcast", '[');
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
+		if (may_see(who, server->slots.process[slot]))
+			show_attachments(server->slots.process[slot], out);
+	json_close(out, ']');
+	json_close(out, '}');
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What `verbena status` and `verbena resources` show, as JSON. */
+#ifndef VERBENA_DAEMON_CORE_SHOW_H
+#define VERBENA_DAEMON_CORE_SHOW_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct server;
+struct text;
+
+/* Who asks: sees its own user's programs, or all. */
+struct show_for {
+	uid_t uid;
+	bool all;
+};
+
+void show_status(const struct server *server, const struct show_for *who, struct text *out);
+void show_resources(const struct server *server, const struct show_for *who, struct text *out);
+
+#endif

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Opaque 32-bit handles for a client's objects. One table a context, for objects of all kinds, so
+ * that a handle means one object at most. A handle is never an address, and never one that
+ * another client could profit from: it only means something in its own table.
+ *
+ * A handle is a place in the table and that place's generation, which changes at every reuse. Bit
+ * 31 is 0 (some commands carry a handle in a signed field) and 0 is no handle. All O(1).
+ */
+#ifndef VERBENA_DAEMON_CORE_TABLE_H
+#define VERBENA_DAEMON_CORE_TABLE_H
+
+#include <stdint.h>
+
+#include "daemon/core/ids.h"
+
+#define TABLE_INDEX_BITS 22
+#define TABLE_GENERATION_BITS 9
+
+struct table_entry {
+	void *object; /* NULL: nobody has this place */
+	uint32_t generation;
+};
+
+struct table {
+	struct table_entry *entries;
+	uint32_t room;
+	uint32_t first_generation; /* of every place; set it while the table is empty */
+	struct ids ids;
+};
+
+void table_init(struct table *table);
+/* The objects are the caller's. */
+void table_fini(struct table *table);
+
+/* 0; -ENOSPC the table is full; -ENOMEM. */
+int table_add(struct table *table, void *object, uint32_t *handle);
+/*
+ * As ids_claim() and ids_claimed(): an object with the handle that it had at another daemon. A
+ * table that is filled so may have TABLE_CLAIM_MAX places. -EINVAL, -EEXIST, -ENOMEM.
+ */
+#define TABLE_CLAIM_MAX (1u << 21)
+int table_claim(struct table *table, void *object, uint32_t handle);
+void table_claimed(struct table *table);
+/* NULL: no such handle (now). */
+void *table_find(const struct table *table, uint32_t handle);
+/* `handle` is valid. */
+void table_remove(struct table *table, uint32_t handle);
+
+#endif

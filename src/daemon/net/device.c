@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A device and the queries about it. See device.h. */
+#include "daemon/net/device.h"
+
+#include <errno.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "daemon/core/commands.h"
+#include "daemon/core/conn.h"
+#include "daemon/core/dispatch.h"
+#include "daemon/core/process.h"
+#include "daemon/core/server.h"
+#include "daemon/net/mcast.h"
+#include "proto/limits.h"
+
+/* Numbers of the specification and of <infiniband/verbs.h>. */
+enum {
+	MTU_4096 = 5,
+	STATE_DOWN = 1,
+	STATE_ACTIVE = 4,
+	PHYS_DISABLED = 3,
+	PHYS_LINK_UP = 5,
+	WIDTH_4X = 2,
+	SPEED_EDR = 32,
+	LAYER_ETHERNET = 2,
+	ATOMIC_HCA = 1,
+	EVENT_PORT_ACTIVE = 9,
+	EVENT_PORT_ERR = 10,
+	EVENT_GID_CHANGE = 18,
+	ACK_DELAY = 15, /* 4.096 us * 2^15: 134 ms, a process may have to wait for a processor */
+};
+
+#define PAGE_SIZES 0xfffff000ull
+#define FIRMWARE (1ull << 16) /* DEVICE_FIRMWARE: 16 bits each */
+
+/* Only what is so. */
+#define CAPABILITIES                                                                \
+	(IB_UVERBS_DEVICE_UD_AV_PORT_ENFORCE | IB_UVERBS_DEVICE_CURR_QP_STATE_MOD | \
+	 IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT | IB_UVERBS_DEVICE_SYS_IMAGE_GUID |     \
+	 IB_UVERBS_DEVICE_RC_RNR_NAK_GEN | IB_UVERBS_DEVICE_SRQ_RESIZE)
+
+/* What kernel Soft-RoCE takes off the interface's MTU for all headers that there can be. */
+enum { HEADERS_BYTES = 80, MTU_BYTES_MIN = 256, MTU_BYTES_MAX = 4096 };
+
+/* ------------------------------------------------------------------ who it is */
+
+/* A modified EUI-64: of a card's address. */
+static void guid_from_card(struct device *device, const struct host_card *card)
+{
+	const uint8_t guid[8] = {card->mac[0] ^ 2, card->mac[1], card->mac[2], 0xff, 0xfe,
+				 card->mac[3],	   card->mac[4], card->mac[5]};
+
+	memcpy(device->guid, guid, sizeof(guid));
+	device->first.ifindex = card->ifindex;
+	memcpy(device->first.ifname, card->ifname, sizeof(card->ifname));
+}
+
+/* One that isn't anybody's. */
+static void guid_from_host(struct device *device)
+{
+	uint64_t number = host_number();
+	uint8_t *g = device->guid;
+
+	memcpy(g, &number, sizeof(number));
+	g[0] &= 0xfc; /* no vendor's, not a group's */
+	g[6] ^= (uint8_t)device->index;
+	g[7] |= 1; /* never all zero */
+	snprintf(device->first.ifname, sizeof(device->first.ifname), "%s",
+		 device->bound ? device->bound->ifname[0] : "lo");
+	device->first.ifindex = if_nametoindex(device->first.ifname);
+}
+
+void device_init(struct device *device, struct server *server, uint32_t index,
+		 const struct config_device *bound)
+{
+	struct host_card card;
+
+	*device = (struct device){
+		.server = server, .index = index, .bound = bound, .listener = {.fd = -1}};
+	snprintf(device->name, sizeof(device->name), "%s", bound ? bound->name : DEVICE_NAME);
+	snprintf(device->node, sizeof(device->node), "uverbs%u", index);
+	if (host_card(bound ? bound->ifname[0] : NULL, &card) == 0)
+		guid_from_card(device, &card);
+	else
+		guid_from_host(device);
+	memcpy(device->first.gid, (const uint8_t[]){0xfe, 0x80}, 2);
+	memcpy(device->first.gid + 8, device->guid, sizeof(device->guid));
+}
+
+/* ------------------------------------------------------------------ what it has now */
+
+/* Every process that has a context on it. */
+static void tell(const struct device *device, uint32_t event)
+{
+	const struct slots *slots = &device->server->slots;
+
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
+		if (slots->process[slot] && process_uses(slots->process[slot], device))
+			events_device(&slots->process[slot]->events, event, device->index,
+				      DEVICE_PORT);
+}
+
+static bool is_bound_to(const struct device *device, const char *ifname)
+{
+	for (uint32_t i = 0; device->bound && i < device->bound->count; i++)
+		if (!strcmp(device->bound->ifname[i], ifname))
+			return true;
+	return !device->bound;
+}
+
+/* Up while one of its interfaces is; as large as the smallest of those. */
+static struct host_port bound_port(const struct device *device)
+{
+	struct host_port sum = {0};
+
+	for (uint32_t i = 0; i < device->bound->count; i++) {
+		struct host_port port = host_port(device->bound->ifname[i]);
+
+		if (!port.up)
+			continue;
+		if (!sum.up || port.mtu < sum.mtu)
+			sum.mtu = port.mtu;
+		sum.up = true;
+	}
+	return sum;
+}
+
+/*
+ * The device of all interfaces goes by its card's, but not before that was up once: a host without
+ * a network, or whose cable isn't plugged in yet, is one to itself.
+ */
+static struct host_port common_port(struct device *device)
+{
+	struct host_port port = host_port(device->first.ifname);
+
+	device->seen_up |= port.up;
+	if (!device->seen_up)
+		port = (struct host_port){.up = true, .mtu = MTU_BYTES_MAX + HEADERS_BYTES};
+	return port;
+}
+
+static void refresh_port(struct device *device, bool first)
+{
+	struct host_port port = device->bound ? bound_port(device) : common_port(device);
+	bool changed = port.up != device->port.up;
+
+	if (!port.mtu)
+		port.mtu = device->port.mtu;
+	device->port = port;
+	if (!changed || first)
+		return;
+	log_info("the port of %s is %s", device->name, port.up ? "up" : "down");
+	tell(device, port.up ? EVENT_PORT_ACTIVE : EVENT_PORT_ERR);
+}
+
+static bool is_present(const struct device *device)
+{
+	for (uint32_t i = 0; device->bound && i < device->bound->count; i++)
+		if (if_nametoindex(device->bound->ifname[i]))
+			return true;
+	return !device->bound;
+}
+
+void device_refresh(struct device *device, const struct host_address *list, unsigned int count)
+{
+	bool first = !device->gids.used[0];
+	struct host_address *own = calloc((size_t)count + 1, sizeof(*own));
+	unsigned int n = 0;
+
+	for (unsigned int i = 0; own && i < count; i++)
+		if (is_bound_to(device, list[i].ifname))
+			own[n++] = list[i];
+	/* An interface that was made anew has another number. */
+	device->first.ifindex = if_nametoindex(device->first.ifname);
+	device->present = is_present(device);
+	refresh_port(device, first);
+	mcast_addresses_changed(device->server);
+	if (own && gids_update(&device->gids, &device->first, own, n) && !first)
+		tell(device, EVENT_GID_CHANGE);
+	free(own);
+}
+
+unsigned int device_mtu(const struct device *device)
+{
+	unsigned int bytes = MTU_BYTES_MAX, mtu = MTU_4096;
+
+	while (bytes > MTU_BYTES_MIN && bytes + HEADERS_BYTES > device->port.mtu) {
+		bytes /= 2;
+		mtu--;
+	}
+	return mtu;
+}
+
+/* ------------------------------------------------------------------ queries */
+
+static uint64_t guid_word(const struct device *device)
+{
+	uint64_t word;
+
+	memcpy(&word, device->guid, sizeof(word));
+	return word;
+}
+
+int command_list_devices(struct request *request, void *response)
+{
+	struct proto_list_devices_resp *resp = response;
+
+	const struct devices *devices = &request->conn->server->devices;
+
+	resp->count = devices->count;
+	for (uint32_t i = 0; i < devices->count; i++) {
+		const struct device *device = &devices->device[i];
+		struct proto_device *to = &resp->device[i];
+
+		to->node_guid = guid_word(device);
+		to->index = i;
+		to->ports = 1;
+		snprintf(to->name, sizeof(to->name), "%s", device->name);
+		snprintf(to->node, sizeof(to->node), "%s", device->node);
+	}
+	return 0;
+}
+
+static void fill_device(const struct device *device, struct ib_uverbs_query_device_resp *resp)
+{
+	*resp = (struct ib_uverbs_query_device_resp){
+		.fw_ver = FIRMWARE,
+		.node_guid = guid_word(device),
+		.sys_image_guid = guid_word(device),
+		.max_mr_size = LIMIT_MR_BYTES,
+		.page_size_cap = PAGE_SIZES,
+		.vendor_id = DEVICE_VENDOR_ID,
+		.vendor_part_id = DEVICE_PART_ID,
+		.hw_ver = DEVICE_HW_VERSION,
+		.max_qp = LIMIT_QP,
+		.max_qp_wr = LIMIT_QP_WR,
+		.device_cap_flags = CAPABILITIES,
+		.max_sge = LIMIT_SGE,
+		.max_sge_rd = LIMIT_SGE,
+		.max_cq = LIMIT_CQ,
+		.max_cqe = LIMIT_CQE,
+		.max_mr = LIMIT_MRS_PER_SLOT - 1,
+		.max_pd = LIMIT_PD,
+		.max_qp_rd_atom = LIMIT_RD_ATOM,
+		.max_res_rd_atom = LIMIT_RD_ATOM * LIMIT_QP,
+		.max_qp_init_rd_atom = LIMIT_RD_ATOM,
+		.atomic_cap = ATOMIC_HCA,
+		.max_mcast_grp = LIMIT_MCAST_GROUPS,
+		.max_mcast_qp_attach = LIMIT_MCAST_QPS,
+		.max_total_mcast_qp_attach = LIMIT_MCAST_ATTACHED,
+		.max_ah = LIMIT_AH,
+		.max_srq = LIMIT_SRQ,
+		.max_srq_wr = LIMIT_SRQ_WR,
+		.max_srq_sge = LIMIT_SGE,
+		.max_pkeys = LIMIT_PKEYS,
+		.local_ca_ack_delay = ACK_DELAY,
+		.phys_port_cnt = 1,
+	};
+}
+
+int command_query_device(struct request *request, void *response)
+{
+	fill_device(request->conn->device, response);
+	return 0;
+}
+
+int command_ex_query_device(struct request *request, void *response)
+{
+	const struct ib_uverbs_ex_query_device *body = request->body;
+	struct ib_uverbs_ex_query_device_resp *resp = response;
+
+	if (body->comp_mask || body->reserved)
+		return -EINVAL;
+	fill_device(request->conn->device, &resp->base);
+	resp->response_length = (uint32_t)request->response_size;
+	resp->timestamp_mask = UINT64_MAX; /* completions carry CLOCK_MONOTONIC */
+	resp->hca_core_clock = 1000000;	   /* kHz */
+	resp->device_cap_flags_ex = CAPABILITIES;
+	return 0;
+}
+
+int command_query_port(struct request *request, void *response)
+{
+	const struct ib_uverbs_query_port *body = request->body;
+	struct ib_uverbs_query_port_resp *resp = response;
+
+	const struct device *device = request->conn->device;
+
+	if (body->port_num != DEVICE_PORT)
+		return -EINVAL;
+	*resp = (struct ib_uverbs_query_port_resp){
+		.port_cap_flags = DEVICE_PORT_CAPS,
+		.max_msg_sz = LIMIT_MSG_BYTES,
+		.gid_tbl_len = LIMIT_GIDS,
+		.pkey_tbl_len = LIMIT_PKEYS,
+		.state = device->port.up ? STATE_ACTIVE : STATE_DOWN,
+		.max_mtu = MTU_4096,
+		.active_mtu = (uint8_t)device_mtu(device),
+		.max_vl_num = 1,
+		.active_width = WIDTH_4X,
+		.active_speed = SPEED_EDR,
+		.phys_state = device->port.up ? PHYS_LINK_UP : PHYS_DISABLED,
+		.link_layer = LAYER_ETHERNET,
+		.flags = IB_UVERBS_QPF_GRH_REQUIRED,
+	};
+	return 0;
+}
+
+int command_query_gid(struct request *request, void *response)
+{
+	const struct proto_query_gid *body = request->body;
+	struct proto_query_gid_resp *resp = response;
+
+	if (body->port != DEVICE_PORT || body->index >= LIMIT_GIDS)
+		return -EINVAL;
+	const struct host_address *entry = gids_get(&request->conn->device->gids, body->index);
+
+	if (!entry)
+		return -ENODATA;
+	memcpy(resp->gid, entry->gid, sizeof(resp->gid));
+	resp->type = IB_UVERBS_GID_TYPE_ROCE_V2;
+	resp->ifindex = entry->ifindex;
+	return 0;
+}

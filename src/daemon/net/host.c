@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The host's interfaces. See host.h. No state. */
+#include "daemon/net/host.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <net/if_arp.h>
+#include <netinet/in.h>
+#include <netpacket/packet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------------ addresses */
+
+struct found {
+	struct host_address address;
+	bool loopback, v4;
+	int order; /* as listed */
+};
+
+static bool gid_from(const struct sockaddr *sa, uint8_t *gid)
+{
+	if (sa->sa_family == AF_INET6) {
+		memcpy(gid, &((const struct sockaddr_in6 *)sa)->sin6_addr, 16);
+		return true;
+	}
+	if (sa->sa_family != AF_INET)
+		return false;
+	memset(gid, 0, 10);
+	memset(gid + 10, 0xff, 2);
+	memcpy(gid + 12, &((const struct sockaddr_in *)sa)->sin_addr, 4);
+	return true;
+}
+
+static int compare(const void *a, const void *b)
+{
+	const struct found *x = a, *y = b;
+
+	if (x->loopback != y->loopback)
+		return x->loopback - y->loopback;
+	if (x->address.ifindex != y->address.ifindex)
+		return x->address.ifindex < y->address.ifindex ? -1 : 1;
+	if (x->v4 != y->v4)
+		return x->v4 - y->v4;
+	return x->order - y->order;
+}
+
+static void find_mac(const struct ifaddrs *all, const char *ifname, uint8_t mac[6])
+{
+	for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+		const struct sockaddr_ll *link = (const struct sockaddr_ll *)i->ifa_addr;
+
+		if (link && link->sll_family == AF_PACKET && link->sll_halen == 6 &&
+		    strcmp(i->ifa_name, ifname) == 0)
+			memcpy(mac, link->sll_addr, 6);
+	}
+}
+
+static void fill(struct found *f, const struct ifaddrs *all, const struct ifaddrs *i, int order)
+{
+	/* An alias ("eth0:1") is an address of its interface. */
+	snprintf(f->address.ifname, sizeof(f->address.ifname), "%.*s",
+		 (int)strcspn(i->ifa_name, ":"), i->ifa_name);
+	f->address.ifindex = if_nametoindex(f->address.ifname);
+	find_mac(all, f->address.ifname, f->address.mac);
+	f->loopback = i->ifa_flags & IFF_LOOPBACK;
+	f->v4 = i->ifa_addr->sa_family == AF_INET;
+	f->order = order;
+}
+
+int host_addresses(struct host_address **list)
+{
+	struct ifaddrs *all;
+	int count = 0, places = 0;
+
+	if (getifaddrs(&all) < 0)
+		return -errno;
+	for (struct ifaddrs *i = all; i; i = i->ifa_next)
+		places++;
+	struct found *found = calloc((size_t)places + 1, sizeof(*found));
+	struct host_address *out = calloc((size_t)places + 1, sizeof(*out));
+
+	for (struct ifaddrs *i = all; found && out && i; i = i->ifa_next) {
+		if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) ||
+		    !gid_from(i->ifa_addr, found[count].address.gid))
+			continue;
+		fill(&found[count], all, i, count);
+		count++;
+	}
+	freeifaddrs(all);
+	if (!found || !out) {
+		free(found);
+		free(out);
+		return -ENOMEM;
+	}
+	qsort(found, (size_t)count, sizeof(*found), compare);
+	for (int i = 0; i < count; i++)
+		out[i] = found[i].address;
+	free(found);
+	*list = out;
+	return count;
+}
+
+/* ------------------------------------------------------------------ who this host is */
+
+static bool is_card(const struct ifaddrs *i)
+{
+	static const uint8_t none[6];
+	const struct sockaddr_ll *link = (const struct sockaddr_ll *)i->ifa_addr;
+
+	return link && link->sll_family == AF_PACKET && link->sll_hatype == ARPHRD_ETHER &&
+	       link->sll_halen == sizeof(none) && memcmp(link->sll_addr, none, sizeof(none)) != 0;
+}
+
+static bool has_address(const struct ifaddrs *all, const char *ifname)
+{
+	for (const struct ifaddrs *i = all; i; i = i->ifa_next)
+		if (i->ifa_addr && i->ifa_addr->sa_family != AF_PACKET &&
+		    strcmp(i->ifa_name, ifname) == 0)
+			return true;
+	return false;
+}
+
+/* How likely a card is the one that packets come by: one without addresses is a bridge's leg. */
+static int rank(const struct ifaddrs *all, const struct ifaddrs *card)
+{
+	return 2 * !!(card->ifa_flags & IFF_UP) + has_address(all, card->ifa_name);
+}
+
+int host_card(const char *name, struct host_card *card)
+{
+	struct ifaddrs *all;
+	int best = -1;
+
+	if (getifaddrs(&all) < 0)
+		return -errno;
+	card->ifindex = 0;
+	for (struct ifaddrs *i = all; i; i = i->ifa_next) {
+		const struct sockaddr_ll *link = (const struct sockaddr_ll *)i->ifa_addr;
+
+		if (!is_card(i) || (name && strcmp(name, i->ifa_name) != 0))
+			continue;
+		int this = rank(all, i);
+
+		if (this < best || (this == best && (uint32_t)link->sll_ifindex > card->ifindex))
+			continue;
+		best = this;
+		card->ifindex = (uint32_t)link->sll_ifindex;
+		memcpy(card->mac, link->sll_addr, sizeof(card->mac));
+		snprintf(card->ifname, sizeof(card->ifname), "%s", i->ifa_name);
+	}
+	freeifaddrs(all);
+	return card->ifindex ? 0 : -ENODEV;
+}
+
+struct host_port host_port(const char *name)
+{
+	struct host_port port = {0};
+	struct ifreq request = {0};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return port;
+	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", name);
+	if (ioctl(fd, SIOCGIFFLAGS, &request) == 0)
+		port.up = (request.ifr_flags & IFF_UP) && (request.ifr_flags & IFF_RUNNING);
+	if (ioctl(fd, SIOCGIFMTU, &request) == 0)
+		port.mtu = (uint32_t)request.ifr_mtu;
+	close(fd);
+	return port;
+}
+
+/* FNV-1a */
+static uint64_t hash(uint64_t h, const void *data, size_t size)
+{
+	for (size_t i = 0; i < size; i++)
+		h = (h ^ ((const uint8_t *)data)[i]) * 0x100000001b3ull;
+	return h;
+}
+
+static uint64_t hash_file(uint64_t h, const char *path)
+{
+	char text[128];
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text));
+
+	if (fd >= 0)
+		close(fd);
+	return n > 0 ? hash(h, text, (size_t)n) : h;
+}
+
+uint64_t host_number(void)
+{
+	struct stat st;
+	uint64_t h = 0xcbf29ce484222325ull, before = h;
+
+	h = hash_file(h, "/etc/machine-id");
+	if (h == before)
+		h = hash_file(h, "/proc/sys/kernel/random/boot_id");
+	if (stat("/proc/self/ns/net", &st) == 0)
+		h = hash(h, &st.st_ino, sizeof(st.st_ino));
+	return h;
+}
+
+/* ------------------------------------------------------------------ changes */
+
+int host_watch_open(void)
+{
+	const struct sockaddr_nl address = {.nl_family = AF_NETLINK,
+					    .nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR |
+							 RTMGRP_IPV6_IFADDR};
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
+
+	if (fd < 0)
+		return -errno;
+	if (bind(fd, (const struct sockaddr *)&address, sizeof(address)) < 0) {
+		int err = -errno;
+
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+/* What changed isn't parsed: the list is read anew. A full buffer (ENOBUFS) is a change, too. */
+void host_watch_drain(int fd)
+{
+	char buffer[8192];
+
+	while (recv(fd, buffer, sizeof(buffer), 0) >= 0 || errno == EINTR || errno == ENOBUFS)
+		;
+}

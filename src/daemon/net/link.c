@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Links. See link.h. Both processes' `links` arrays point to it, each at the other's slot. */
+#include "daemon/net/link.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "daemon/core/events.h"
+#include "daemon/core/memory.h"
+#include "daemon/core/process.h"
+#include "daemon/core/return.h"
+#include "daemon/core/server.h"
+#include "daemon/core/user.h"
+#include "shm/link.h"
+
+uid_t link_uid(const struct link *link, unsigned int side)
+{
+	return link->process[side]->user->uid;
+}
+
+/*
+ * Another user learns a key from its owner, or not at all. A process counts as the user that it was
+ * when it connected, as with a node of the kernel's, and what it has it keeps; but who has become
+ * somebody else since then (a server that gave up root) gets no more of that user's secrets.
+ * Decided once for both sides: who shows its regions must see the other's hazards.
+ */
+static bool is_same_user(const struct process *one, const struct process *two)
+{
+	return one->user == two->user && one->regions >= 0 && two->regions >= 0 &&
+	       process_uid_now(one) == one->user->uid && process_uid_now(two) == two->user->uid;
+}
+
+static int links_room(struct process *process)
+{
+	if (!process->links)
+		process->links = calloc(LIMIT_SLOTS, sizeof(struct link *));
+	return process->links ? 0 : -ENOMEM;
+}
+
+void link_event_done(struct link *link)
+{
+	if (--link->unsent)
+		return;
+	close(link->memory);
+	link->memory = -1;
+}
+
+static void link_forget(struct link *link)
+{
+	for (unsigned int side = 0; side < 2; side++) {
+		struct process *self = link->process[side], *peer = link->process[!side];
+
+		self->links[peer->slot] = NULL;
+		self->link_count--;
+	}
+	free(link);
+}
+
+static void link_announce(struct link *link)
+{
+	/* One more, so that the memory outlives the first event until the second is queued. */
+	link->unsent = 3;
+	for (unsigned int side = 0; side < 2; side++)
+		if (events_link(&link->process[side]->events, link, side))
+			link_event_done(link);
+	link_event_done(link);
+}
+
+static void link_enter(struct link *link)
+{
+	for (unsigned int side = 0; side < 2; side++) {
+		struct process *self = link->process[side], *peer = link->process[!side];
+
+		self->links[peer->slot] = link;
+		self->link_count++;
+	}
+}
+
+int link_again(struct process *process, struct process *peer, unsigned int side, uint64_t id)
+{
+	struct link *link =
+		links_room(process) || links_room(peer) ? NULL : calloc(1, sizeof(*link));
+
+	if (!link)
+		return -ENOMEM;
+	link->id = id;
+	link->memory = -1; /* both have it */
+	link->process[side] = process;
+	link->process[!side] = peer;
+	link_enter(link);
+	return 0;
+}
+
+int link_make(struct process *process, uint32_t slot)
+{
+	struct process *peer = process_by_slot(process->server, slot);
+
+	if (peer == process)
+		return -EINVAL;
+	if (slot < LIMIT_SLOTS && (!peer || peer->returning) && !return_await(process, slot))
+		return 0;
+	if (!peer || !events_alive(&peer->events) || !events_alive(&process->events))
+		return -ENOENT;
+	if (links_room(process) || links_room(peer))
+		return -ENOMEM;
+	if (process->links[slot])
+		return -EALREADY;
+	struct link *link = calloc(1, sizeof(*link));
+
+	if (!link)
+		return -ENOMEM;
+	link->memory = memory_make("verbena-link", LINK_SIZE);
+	if (link->memory < 0) {
+		int err = link->memory;
+
+		complain(process->user,
+			 "no memory for a link between processes %d and %d: error %d", process->pid,
+			 peer->pid, -err);
+		free(link);
+		return err;
+	}
+	link->id = ++process->server->last_link_id;
+	link->process[LINK_ASKER] = process;
+	link->process[!LINK_ASKER] = peer;
+	link->same_user = is_same_user(process, peer);
+	link_enter(link);
+	log_debug("link %llu between processes %d and %d", (unsigned long long)link->id,
+		  process->pid, peer->pid);
+	link_announce(link);
+	return 0;
+}
+
+/* `process` ends, or ends the link: it hears no more of it, the peer that it is down. */
+static void link_end(struct link *link, struct process *process)
+{
+	unsigned int peer_side = link->process[0] == process;
+
+	events_link_down(&link->process[peer_side]->events, link, peer_side);
+	events_link_forget(&process->events, link);
+	link_forget(link);
+}
+
+int link_give_up(struct process *process, uint32_t slot, uint64_t id)
+{
+	struct link *link = process->links && slot < LIMIT_SLOTS ? process->links[slot] : NULL;
+
+	if (!link || link->id != id)
+		return -ENOENT;
+	log_debug("link %llu is given up by process %d", (unsigned long long)id, process->pid);
+	link_end(link, process);
+	return 0;
+}
+
+void link_free_all(struct process *process)
+{
+	for (uint32_t slot = 0; process->links && slot < LIMIT_SLOTS; slot++)
+		if (process->links[slot])
+			link_end(process->links[slot], process);
+}

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Groups, who is attached to them, and the table. See mcast.h. Owns all but what mcast_net.c does.
+ */
+#include "daemon/net/mcast.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "daemon/core/commands.h"
+#include "daemon/core/conn.h"
+#include "daemon/core/dispatch.h"
+#include "daemon/core/process.h"
+#include "daemon/core/server.h"
+#include "daemon/core/user.h"
+#include "daemon/net/mcast_net.h"
+#include "daemon/objects/context.h"
+#include "shm/groups.h"
+#include "wire/flow.h"
+
+#include <rdma/ib_user_ioctl_verbs.h>
+
+/* ------------------------------------------------------------------ the table */
+
+static int table_make(struct mcast *mcast)
+{
+	const int seals = F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+	void *at = MAP_FAILED;
+
+	mcast->fd = memfd_create("verbena-groups", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (mcast->fd < 0)
+		return -errno;
+	if (ftruncate(mcast->fd, (off_t)GROUPS_SIZE) == 0)
+		at = mmap(NULL, GROUPS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, mcast->fd, 0);
+	if (at == MAP_FAILED || fcntl(mcast->fd, F_ADD_SEALS, seals) < 0) {
+		int err = -errno;
+
+		if (at != MAP_FAILED)
+			munmap(at, GROUPS_SIZE);
+		close(mcast->fd);
+		return err;
+	}
+	mcast->table = at;
+	mcast->table->magic = GROUPS_MAGIC;
+	mcast->table->version = GROUPS_VERSION;
+	uint64_t random[2] = {0, (uintptr_t)at ^ (uint64_t)getpid()};
+
+	if (getrandom(random, sizeof(random), 0) != sizeof(random))
+		log_debug("no random seed for the table of groups");
+	mcast->table->seed = random[0];
+	atomic_store(&mcast->table->addresses, random[1] | 1);
+	return 0;
+}
+
+int mcast_open(struct server *server)
+{
+	struct mcast *mcast = calloc(1, sizeof(*mcast));
+
+	if (!mcast)
+		return -ENOMEM;
+	mcast->server = server;
+	for (unsigned int i = 0; i < MCAST_BUCKETS; i++)
+		list_init(&mcast->buckets[i]);
+	int err = table_make(mcast);
+
+	if (err) {
+		free(mcast);
+		return err;
+	}
+	server->mcast = mcast;
+	mcast_settle(server);
+	return 0;
+}
+
+void mcast_close(struct server *server)
+{
+	if (!server->mcast)
+		return;
+	munmap(server->mcast->table, GROUPS_SIZE);
+	close(server->mcast->fd);
+	free(server->mcast);
+	server->mcast = NULL;
+}
+
+int mcast_table(const struct server *server)
+{
+	int fd = fcntl(server->mcast->fd, F_DUPFD_CLOEXEC, 0);
+
+	return fd < 0 ? -errno : fd;
+}
+
+void mcast_addresses_changed(struct server *server)
+{
+	if (server->mcast)
+		atomic_fetch_add(&server->mcast->table->addresses, 2); /* never 0 */
+}
+
+void mcast_settle(struct server *server)
+{
+	const struct slots *slots = &server->slots;
+
+	if (!server->mcast || server->mcast->settled)
+		return;
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
+		if (slots->absent[slot] ||
+		    (slots->process[slot] && slots->process[slot]->returning))
+			return;
+	server->mcast->settled = true;
+	atomic_store(&server->mcast->table->settled, 1);
+}
+
+/* ------------------------------------------------------------------ groups */
+
+static struct list *bucket_of(struct mcast *mcast, const uint8_t gid[16])
+{
+	uint32_t h = 0x811c9dc5; /* FNV-1a */
+
+	for (int i = 0; i < 16; i++)
+		h = (h ^ gid[i]) * 0x01000193;
+	return &mcast->buckets[h % MCAST_BUCKETS];
+}
+
+static struct mcast_group *group_find(struct mcast *mcast, const uint8_t gid[16])
+{
+	list_for_each(node, bucket_of(mcast, gid)) {
+		struct mcast_group *group = container_of(node, struct mcast_group, node);
+
+		if (!memcmp(group->gid, gid, sizeof(group->gid)))
+			return group;
+	}
+	return NULL;
+}
+
+/* The group, made if there is none; NULL: there are too many, or no memory. */
+static struct mcast_group *group_get(struct mcast *mcast, const uint8_t gid[16])
+{
+	struct mcast_group *group = group_find(mcast, gid);
+
+	if (group || mcast->groups >= LIMIT_MCAST_GROUPS)
+		return group;
+	group = calloc(1, sizeof(*group));
+	if (!group)
+		return NULL;
+	group->mcast = mcast;
+	memcpy(group->gid, gid, sizeof(group->gid));
+	list_init(&group->attachments);
+	list_init(&group->joins);
+	list_init(&group->listening);
+	list_add_tail(bucket_of(mcast, gid), &group->node);
+	mcast->groups++;
+	return group;
+}
+
+/* Something of it has ended: interfaces may cease to listen, and the group may end. */
+static void group_put(struct mcast_group *group)
+{
+	if (!list_empty(&group->attachments) || !list_empty(&group->joins)) {
+		mcast_net_update(group);
+		return;
+	}
+	mcast_net_end(group);
+	list_del(&group->node);
+	group->mcast->groups--;
+	free(group);
+}
+
+/* What is scarce doesn't matter here: it is tried again at the next change. */
+void mcast_refresh(struct server *server)
+{
+	for (unsigned int i = 0; server->mcast && i < MCAST_BUCKETS; i++)
+		list_for_each(node, &server->mcast->buckets[i])
+			mcast_net_update(container_of(node, struct mcast_group, node));
+}
+
+/* ------------------------------------------------------------------ attaching */
+
+static struct process *process_of(const struct qp *qp)
+{
+	return qp->object.context->process;
+}
+
+static struct attachment *attachment_find(const struct qp *qp, const uint8_t gid[16])
+{
+	list_for_each(node, &qp->groups) {
+		struct attachment *a = container_of(node, struct attachment, by_qp);
+
+		if (!memcmp(a->group->gid, gid, sizeof(a->group->gid)))
+			return a;
+	}
+	return NULL;
+}
+
+static bool is_attached(const struct mcast_group *group, const struct process *process)
+{
+	list_for_each(node, &group->attachments)
+		if (process_of(container_of(node, struct attachment, by_group)->qp) == process)
+			return true;
+	return false;
+}
+
+static int check_room(const struct qp *qp, const struct mcast_group *group, bool returning)
+{
+	const struct process *process = process_of(qp);
+
+	if (group->attached >= LIMIT_MCAST_QPS || group->mcast->attached >= LIMIT_MCAST_ATTACHED)
+		return -ENOMEM;
+	if (process->user->objects >= process->server->config.user_objects && !returning) {
+		complain(process->user,
+			 "process %d (%s) may not attach another queue pair to a group: user %u "
+			 "has %u objects, the most that user-objects in verbenad.conf allows",
+			 process->pid, process->comm, process->user->uid, process->user->objects);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+static void attachment_enter(struct attachment *a, struct mcast_group *group, struct qp *qp)
+{
+	a->group = group;
+	a->qp = qp;
+	a->alone = list_empty(&group->joins);
+	list_add_tail(&group->attachments, &a->by_group);
+	list_add_tail(&qp->groups, &a->by_qp);
+	group->attached++;
+	group->mcast->attached++;
+	process_of(qp)->user->objects++;
+	qp->object.users++;
+}
+
+static void attachment_end(struct attachment *a)
+{
+	struct mcast_group *group = a->group;
+	const struct process *process = process_of(a->qp);
+
+	list_del(&a->by_group);
+	list_del(&a->by_qp);
+	group->attached--;
+	group->mcast->attached--;
+	process->user->objects--;
+	a->qp->object.users--;
+	free(a);
+	if (!is_attached(group, process)) {
+		groups_clear(group->mcast->table, group->gid, process->slot);
+		mcast_net_leave(group, process);
+	}
+	group_put(group);
+}
+
+static int attach_to(struct mcast_group *group, struct qp *qp, bool returning)
+{
+	struct process *process = process_of(qp);
+	int err = check_room(qp, group, returning);
+	struct attachment *a = err ? NULL : calloc(1, sizeof(*a));
+
+	if (!a)
+		return err ? err : -ENOMEM;
+	attachment_enter(a, group, qp);
+	mcast_net_enter(group, process);
+	err = mcast_net_update(group);
+	/* An interface that can't listen is no error: this host's processes reach one another. */
+	if (!err)
+		err = groups_set(group->mcast->table, group->gid, process->slot);
+	if (err)
+		attachment_end(a);
+	return err;
+}
+
+int mcast_attach(struct qp *qp, const uint8_t gid[16], bool returning)
+{
+	struct mcast *mcast = process_of(qp)->server->mcast;
+
+	if (attachment_find(qp, gid))
+		return 0;
+	struct mcast_group *group = group_get(mcast, gid);
+
+	if (!group)
+		return -ENOMEM;
+	int err = attach_to(group, qp, returning);
+
+	/* A group that was made for this has ended with the attachment, if there was one. */
+	group = err ? group_find(mcast, gid) : NULL;
+	if (group)
+		group_put(group);
+	return err;
+}
+
+int mcast_detach(struct qp *qp, const uint8_t gid[16])
+{
+	struct attachment *a = attachment_find(qp, gid);
+
+	if (!a)
+		return -EINVAL;
+	attachment_end(a);
+	return 0;
+}
+
+void mcast_detach_all(struct qp *qp)
+{
+	while (!list_empty(&qp->groups))
+		attachment_end(container_of(qp->groups.next, struct attachment, by_qp));
+}
+
+/* ------------------------------------------------------------------ joining */
+
+int mcast_join(struct server *server, struct mcast_join *join, const uint8_t gid[16],
+	       uint32_t ifindex)
+{
+	struct mcast_group *group = group_get(server->mcast, gid);
+
+	if (!group)
+		return -ENOMEM;
+	join->group = group;
+	join->ifindex = ifindex;
+	list_add_tail(&group->joins, &join->node);
+	int err = mcast_net_update(group);
+
+	if (!err && !mcast_net_listens(group, ifindex))
+		err = -ENODEV;
+	if (err)
+		mcast_leave(join);
+	return err;
+}
+
+void mcast_leave(struct mcast_join *join)
+{
+	struct mcast_group *group = join->group;
+
+	if (!group)
+		return;
+	list_del(&join->node);
+	join->group = NULL;
+	group_put(group);
+}
+
+/* ------------------------------------------------------------------ commands */
+
+/* The queue pair that may be a member of such a group; NULL: none. The LID has no meaning on
+ * Ethernet (IBTA volume 1, annex A16). */
+static struct qp *find_qp(const struct request *request, uint32_t handle, const uint8_t gid[16])
+{
+	struct qp *qp = (struct qp *)object_find(request->conn->context, OBJECT_QP, handle);
+
+	return qp && qp->type == IB_UVERBS_QPT_UD && flow_is_multicast(gid) ? qp : NULL;
+}
+
+int command_attach_mcast(struct request *request, void *response)
+{
+	const struct ib_uverbs_attach_mcast *body = request->body;
+	struct qp *qp = find_qp(request, body->qp_handle, body->gid);
+
+	(void)response;
+	return qp ? mcast_attach(qp, body->gid, request->old != NULL) : -EINVAL;
+}
+
+int command_detach_mcast(struct request *request, void *response)
+{
+	const struct ib_uverbs_detach_mcast *body = request->body;
+	struct qp *qp = find_qp(request, body->qp_handle, body->gid);
+
+	(void)response;
+	return qp ? mcast_detach(qp, body->gid) : -EINVAL;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Where a GID is: on this host, behind a route, or nowhere. */
+#ifndef VERBENA_DAEMON_NET_ROUTE_H
+#define VERBENA_DAEMON_NET_ROUTE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/proto.h"
+
+struct device;
+struct server;
+
+/* From the source GID at this index. 0, also when nothing can be sent there; -EINVAL there is no
+ * such source. */
+int route_find(const struct device *device, uint32_t port, uint32_t sgid_index,
+	       const uint8_t dgid[16], struct proto_route_resp *resp);
+
+/* Whether it is an address of this host. */
+bool route_is_local(const struct server *server, const uint8_t gid[16]);
+
+#endif

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * See slot_socket.h. No state.
+ *
+ * A process that has such a socket can set options on it, so nothing here relies on them later. The
+ * filter can't be taken off (SO_LOCK_FILTER): whatever happens to the group's order, no process
+ * reads another's packets.
+ */
+#include "daemon/net/slot_socket.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "proto/limits.h"
+#include "wire/packet.h"
+
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+#ifndef UDP_NO_CHECK6_RX
+#define UDP_NO_CHECK6_RX 102
+#endif
+#ifndef IPV6_MULTICAST_ALL
+#define IPV6_MULTICAST_ALL 29 /* Linux 4.20 */
+#endif
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71 /* Linux 5.14 */
+#endif
+
+enum { ROOM_BYTES = 8 << 20, DRAIN_MAX = 65536, PROBE_NS = 20000000 };
+
+/* Where the word with the destination QPN is: 4 bytes into the base transport header. */
+enum { QPN_WORD = 4, UDP_HEADER = 8 };
+
+static int set(int fd, int level, int name, int value)
+{
+	return setsockopt(fd, level, name, &value, sizeof(value)) < 0 ? -errno : 0;
+}
+
+/* ------------------------------------------------------------------ making */
+
+static int set_options(int fd, bool ipv6)
+{
+	int err = set(fd, IPPROTO_UDP, UDP_GRO, 1);
+
+	/* Of groups only what this socket has joined (udp_group.h), not what anybody has. */
+	if (!err)
+		err = set(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0);
+	if (!err && ipv6)
+		err = set(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
+	/* Both protocols' options also on a socket for both. Not to be fragmented: then the
+	 * identification of an IPv4 packet is 0, and the ICRC covers it. */
+	if (!err)
+		err = set(fd, IPPROTO_IP, IP_PKTINFO, 1);
+	if (!err)
+		err = set(fd, IPPROTO_IP, IP_RECVTOS, 1);
+	if (!err)
+		err = set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+	if (!err && ipv6)
+		err = set(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
+	if (!err && ipv6)
+		err = set(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+	/* RoCEv2 senders leave the UDP checksum out, the kernel's Soft-RoCE among them: the ICRC is
+	 * better. Over IPv6 such a datagram must be asked for. */
+	if (!err && ipv6)
+		err = set(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
+	if (!err && ipv6)
+		err = set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+	return err;
+}
+
+int slot_socket_make(bool ipv6)
+{
+	int fd = socket(ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
+			IPPROTO_UDP);
+
+	if (fd < 0)
+		return -errno;
+	int err = ipv6 ? set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0) : 0;
+
+	if (!err)
+		err = set_options(fd, ipv6);
+	if (err) {
+		close(fd);
+		return err;
+	}
+	slot_socket_room(fd, false);
+	return fd;
+}
+
+int slot_socket_share(int fd, bool on)
+{
+	return set(fd, SOL_SOCKET, SO_REUSEPORT, on);
+}
+
+int slot_socket_bind(int fd, bool ipv6, bool shared)
+{
+	const struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(WIRE_PORT)};
+	const struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(WIRE_PORT)};
+	int err = slot_socket_share(fd, shared);
+
+	if (err)
+		return err;
+	err = ipv6 ? bind(fd, (const struct sockaddr *)&six, sizeof(six))
+		   : bind(fd, (const struct sockaddr *)&four, sizeof(four));
+	return err < 0 ? -errno : 0;
+}
+
+int slot_socket_guard(void)
+{
+	int fd = slot_socket_make(false);
+
+	if (fd < 0)
+		return fd;
+	int err = set(fd, SOL_SOCKET, SO_BINDTOIFINDEX, INT32_MAX);
+
+	if (!err)
+		err = slot_socket_bind(fd, false, true);
+	if (!err)
+		err = slot_socket_share(fd, false);
+	if (err)
+		close(fd);
+	return err ? err : fd;
+}
+
+/* ------------------------------------------------------------------ filters */
+
+int slot_socket_steer(int fd)
+{
+	/* It sees the packet from its payload on. One that is too short gives 0, the daemon's. */
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, QPN_WORD),
+		BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, LIMIT_QP_BITS),
+		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, LIMIT_SLOTS - 1),
+		BPF_STMT(BPF_RET | BPF_A, 0),
+	};
+	const struct sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
+
+	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof(program)) < 0
+		       ? -errno
+		       : 0;
+}
+
+int slot_socket_filter(int fd, uint32_t slot)
+{
+	/* This one sees the UDP header, too. What goes to a group comes to each socket that has
+	 * joined it, whatever its place. */
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, UDP_HEADER + QPN_WORD),
+		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, WIRE_MULTICAST_QPN),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, WIRE_MULTICAST_QPN, 2, 0),
+		BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, LIMIT_QP_BITS),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, slot, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
+		BPF_STMT(BPF_RET | BPF_K, 0),
+	};
+	const struct sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
+
+	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) < 0 ? -errno
+											   : 0;
+}
+
+int slot_socket_lock(int fd)
+{
+	return set(fd, SOL_SOCKET, SO_LOCK_FILTER, 1);
+}
+
+/* As bound to another interface than the others it is of another group; there is no such
+ * interface. One that its holder has bound to another interface before left then. */
+void slot_socket_retire(int fd)
+{
+	set(fd, SOL_SOCKET, SO_BINDTOIFINDEX, INT32_MAX);
+}
+
+/* ------------------------------------------------------------------ handing out */
+
+void slot_socket_room(int fd, bool much)
+{
+	int bytes = much ? ROOM_BYTES : 1; /* the kernel rounds up */
+
+	/* Without the privilege it is cut to net.core.{r,w}mem_max. */
+	if (set(fd, SOL_SOCKET, SO_RCVBUFFORCE, bytes))
+		set(fd, SOL_SOCKET, SO_RCVBUF, bytes);
+	if (much && set(fd, SOL_SOCKET, SO_SNDBUFFORCE, bytes))
+		set(fd, SOL_SOCKET, SO_SNDBUF, bytes);
+}
+
+void slot_socket_drain(int fd)
+{
+	char byte;
+
+	for (int i = 0; i < DRAIN_MAX; i++)
+		if (recv(fd, &byte, sizeof(byte), MSG_DONTWAIT | MSG_TRUNC) < 0 &&
+		    (errno == EAGAIN || errno == EBADF))
+			return;
+}
+
+void slot_socket_reset(int fd)
+{
+	socklen_t size = sizeof(int);
+	int domain = 0;
+
+	getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size);
+	slot_socket_share(fd, true);
+	set_options(fd, domain == AF_INET6);
+	set(fd, SOL_SOCKET, SO_BROADCAST, 0);
+	set(fd, SOL_SOCKET, SO_TIMESTAMPNS, 0);
+	set(fd, SOL_SOCKET, SO_BUSY_POLL, 0);
+	set(fd, SOL_SOCKET, SO_PEEK_OFF, -1);
+	set(fd, IPPROTO_UDP, UDP_SEGMENT, 0);
+	set(fd, IPPROTO_UDP, UDP_CORK, 0);
+	set(fd, IPPROTO_IP, IP_TOS, 0);
+	set(fd, IPPROTO_IP, IP_RECVERR, 0);
+	if (domain == AF_INET6)
+		set(fd, IPPROTO_IPV6, IPV6_RECVERR, 0);
+}
+
+/* Loopback delivers before send() returns, as a rule; on a processor that has got behind with its
+ * packets a kernel thread does, a little later. False: nothing comes. */
+static bool comes(int fd, uint64_t until)
+{
+	uint64_t now = clock_ns();
+	struct pollfd watch = {.fd = fd, .events = POLLIN};
+
+	return now < until && poll(&watch, 1, (int)((until - now) / 1000000) + 1) != 0;
+}
+
+int slot_socket_probe(int from, int fd, uint32_t slot)
+{
+	const struct sockaddr_in four = {.sin_family = AF_INET,
+					 .sin_port = htons(WIRE_PORT),
+					 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in6 six = {.sin6_family = AF_INET6,
+				   .sin6_port = htons(WIRE_PORT),
+				   .sin6_addr.s6_addr = {[10] = 0xff, 0xff, 127, 0, 0, 1}};
+	/* No opcode that anybody uses; the rest can't be guessed. */
+	uint32_t sent[5] = {htonl(0xff00ffff), htonl(slot << LIMIT_QP_BITS)}, got[5];
+	socklen_t size = sizeof(int);
+	int domain = 0;
+	ssize_t n;
+
+	if (getrandom(&sent[3], 8, 0) != 8 ||
+	    getsockopt(from, SOL_SOCKET, SO_DOMAIN, &domain, &size) < 0)
+		return -EAGAIN;
+	n = domain == AF_INET6
+		    ? sendto(from, sent, sizeof(sent), MSG_DONTWAIT, (void *)&six, sizeof(six))
+		    : sendto(from, sent, sizeof(sent), MSG_DONTWAIT, (void *)&four, sizeof(four));
+	if (n != (ssize_t)sizeof(sent))
+		return -EAGAIN;
+	uint64_t until = clock_ns() + PROBE_NS;
+
+	/* Others may have sent there meanwhile. */
+	for (int i = 0; i < DRAIN_MAX; i++) {
+		n = recv(fd, got, sizeof(got), MSG_DONTWAIT | MSG_TRUNC);
+		if (n < 0 && errno != EINTR && !comes(fd, until))
+			return -ENOENT;
+		if (n == (ssize_t)sizeof(got) && !memcmp(sent, got, sizeof(got)))
+			return 0;
+	}
+	return -ENOENT;
+}
+
+/* ------------------------------------------------------------------ strangers */
+
+static uint64_t namespace_of(int fd)
+{
+	uint64_t cookie = 0;
+	socklen_t size = sizeof(cookie);
+
+	return getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) < 0 ? 0 : cookie;
+}
+
+static bool is_here(int fd)
+{
+	int own = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool here = own >= 0 && namespace_of(own) == namespace_of(fd);
+
+	if (own >= 0)
+		close(own);
+	return here;
+}
+
+static int get(int fd, int name)
+{
+	socklen_t size = sizeof(int);
+	int value;
+
+	return getsockopt(fd, SOL_SOCKET, name, &value, &size) < 0 ? -1 : value;
+}
+
+bool slot_socket_is_one(int fd, bool *ipv6)
+{
+	union {
+		struct sockaddr_storage any;
+		struct sockaddr_in four;
+		struct sockaddr_in6 six;
+	} name = {0};
+	socklen_t size = sizeof(name);
+	int domain = get(fd, SO_DOMAIN);
+
+	if (get(fd, SO_TYPE) != SOCK_DGRAM || get(fd, SO_PROTOCOL) != IPPROTO_UDP ||
+	    (domain != AF_INET && domain != AF_INET6) ||
+	    getsockname(fd, (struct sockaddr *)&name, &size) < 0 || !is_here(fd))
+		return false;
+	*ipv6 = domain == AF_INET6;
+	return *ipv6 ? name.six.sin6_port == htons(WIRE_PORT)
+		     : name.four.sin_port == htons(WIRE_PORT);
+}
+
+/* Lines of /proc/net/udp: "  sl: address:port address:port state queues timer retransmits uid
+ * timeout inode ..." A socket of the kernel's own has no inode. */
+static bool find_owner(const char *path, unsigned int *uid, unsigned long *inode)
+{
+	FILE *file = fopen(path, "re");
+	char line[512];
+	bool found = false;
+
+	while (file && !found && fgets(line, sizeof(line), file)) {
+		unsigned int port;
+
+		found = sscanf(line, " %*u: %*[0-9A-Fa-f]:%x %*s %*s %*s %*s %*s %u %*s %lu", &port,
+			       uid, inode) == 3 &&
+			port == WIRE_PORT;
+	}
+	if (file)
+		fclose(file);
+	return found;
+}
+
+void slot_socket_owner(char *text, size_t size)
+{
+	unsigned int uid = 0;
+	unsigned long inode = 0;
+
+	if (!find_owner("/proc/self/net/udp6", &uid, &inode) &&
+	    !find_owner("/proc/self/net/udp", &uid, &inode))
+		snprintf(text, size, "somebody");
+	else if (!inode)
+		snprintf(text, size, "the kernel (rdma_rxe)");
+	else
+		snprintf(text, size, "a program of user %u", uid);
+}

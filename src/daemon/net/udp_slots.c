@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* See wire.h. Only called by the daemon's thread. */
+#include "daemon/net/udp_slots.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "daemon/core/activation.h"
+#include "daemon/core/loop.h"
+#include "daemon/net/slot_socket.h"
+#include "daemon/net/udp_group.h"
+
+enum { STEP = 16, OWNER_MS = 1000, FILES_SHARE = 4 };
+
+static void explain(struct wire *wire, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static void explain(struct wire *wire, const char *format, ...)
+{
+	char text[sizeof(wire->why)];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	if (strcmp(text, wire->why) != 0)
+		log_info("%s", text);
+	memcpy(wire->why, text, sizeof(text));
+}
+
+void udp_slots_init(struct wire *wire, bool off, bool managed)
+{
+	*wire = (struct wire){.off = off, .managed = managed, .guard = -1};
+	park_init(&wire->park);
+	if (off)
+		snprintf(wire->why, sizeof(wire->why), "it is turned off (wire = off, --wire off)");
+}
+
+static void let_in(struct wire *wire, bool yes)
+{
+	if (wire->guard >= 0)
+		close(wire->guard);
+	wire->guard = yes ? -1 : slot_socket_guard();
+	if (!yes && wire->guard < 0)
+		log_info("UDP port %d isn't guarded: %s", WIRE_PORT, strerror(-wire->guard));
+}
+
+static void close_sockets(struct wire *wire)
+{
+	let_in(wire, true);
+	while (wire->count)
+		close(wire->fd[--wire->count]);
+}
+
+void udp_slots_close(struct wire *wire)
+{
+	close_sockets(wire);
+	park_close(&wire->park);
+}
+
+/* ------------------------------------------------------------------ binding */
+
+static int add(struct wire *wire)
+{
+	int fd = slot_socket_make(wire->ipv6);
+
+	if (fd < 0)
+		return fd;
+	uint32_t place = wire->count;
+	/* Before it is bound, so that no packet gets in that isn't for it. */
+	int err = slot_socket_filter(fd, place);
+
+	if (!err)
+		err = slot_socket_bind(fd, wire->ipv6, place > 0);
+	/* A group begins with one that is bound to a free port, and becomes shared afterwards. */
+	if (!err && !place)
+		err = slot_socket_share(fd, true);
+	if (err) {
+		close(fd);
+		return err;
+	}
+	wire->owner[place] = UDP_SLOTS_NOBODY;
+	wire->fd[wire->count++] = fd;
+	return 0;
+}
+
+/* It is of no use to anybody any more. */
+static void end_park(struct wire *wire)
+{
+	park_clear(&wire->park);
+	park_close(&wire->park);
+	if (wire->managed)
+		activation_forget();
+}
+
+/* Not fatal: the sockets only won't outlive this daemon. A part of them would be of no use. */
+static void park(struct wire *wire)
+{
+	int err = wire->park.in < 0 ? 0 : park_put(&wire->park, wire->fd, wire->count);
+
+	if (!err)
+		return;
+	log_warn("the sockets of UDP port %d can't be kept for the next daemon: %s%s", WIRE_PORT,
+		 strerror(-err),
+		 err == -ETOOMANYREFS ? " (see the limit of open files, prlimit(1))" : "");
+	end_park(wire);
+}
+
+/* Programs need descriptors, too: so many sockets and no more. */
+static bool may_have(uint32_t count)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_NOFILE, &limit) < 0 || count <= limit.rlim_cur / FILES_SHARE;
+}
+
+/* Places up to `count`. */
+static int grow(struct wire *wire, uint32_t count)
+{
+	int err = 0;
+
+	if (!may_have(count))
+		return -EMFILE;
+	let_in(wire, true);
+	/* Whoever has one may have changed that. */
+	for (uint32_t i = 0; i < wire->count; i++)
+		slot_socket_share(wire->fd[i], true);
+	while (!err && wire->count < count)
+		err = add(wire);
+	if (wire->count > 1) {
+		int steer = slot_socket_steer(wire->fd[0]);
+
+		err = err ? err : steer;
+		park(wire);
+		let_in(wire, false);
+	}
+	return err;
+}
+
+/* Looking it up takes long where there are many sockets, and many programs may ask at once. */
+static const char *owner_of_port(struct wire *wire)
+{
+	uint64_t now = now_ms();
+
+	if (!wire->owner_at_ms || now - wire->owner_at_ms > OWNER_MS)
+		slot_socket_owner(wire->owner_text, sizeof(wire->owner_text));
+	wire->owner_at_ms = now;
+	return wire->owner_text;
+}
+
+static void explain_error(struct wire *wire, int err)
+{
+	if (err == -EADDRINUSE)
+		explain(wire, "UDP port %d is used by %s: only this host can be reached", WIRE_PORT,
+			owner_of_port(wire));
+	else
+		explain(wire, "UDP port %d can't be opened: %s", WIRE_PORT, strerror(-err));
+}
+
+/* ------------------------------------------------------------------ opening */
+
+static void try_loopback(struct wire *wire)
+{
+	wire->unproved = slot_socket_probe(wire->fd[0], wire->fd[1], 1) != 0;
+	if (wire->unproved)
+		log_info("the loopback interface doesn't deliver: the order of the sockets of UDP "
+			 "port %d can't be tried",
+			 WIRE_PORT);
+}
+
+static int open_group(struct wire *wire)
+{
+	int err;
+
+	wire->ipv6 = true;
+	err = grow(wire, STEP);
+	if (err == -EAFNOSUPPORT || err == -EADDRNOTAVAIL) {
+		close_sockets(wire);
+		wire->ipv6 = false;
+		err = grow(wire, STEP);
+	}
+	if (err)
+		goto out_sockets;
+	err = park_make(&wire->park);
+	if (!err)
+		park(wire);
+	if (!err && wire->managed && wire->park.out >= 0)
+		activation_store(wire->park.out);
+	if (err)
+		log_warn("no place to keep the sockets for the next daemon: %s", strerror(-err));
+	try_loopback(wire);
+	wire->broken = false;
+	wire->why[0] = 0;
+	log_info("UDP port %d is open, for IPv4%s", WIRE_PORT, wire->ipv6 ? " and IPv6" : "");
+	return 0;
+
+out_sockets:
+	close_sockets(wire);
+	explain_error(wire, err);
+	return err;
+}
+
+/* Different sockets of one kind, on the port. */
+static bool is_group(struct wire *wire)
+{
+	for (uint32_t i = 0; i < wire->count; i++) {
+		bool ipv6;
+
+		if (!slot_socket_is_one(wire->fd[i], &ipv6))
+			return false;
+		if (!i)
+			wire->ipv6 = ipv6;
+		if (ipv6 != wire->ipv6)
+			return false;
+	}
+	return wire->count > 1;
+}
+
+int udp_slots_adopt(struct wire *wire, int out)
+{
+	if (wire->off || wire->count)
+		return wire->off ? -ENODEV : -EALREADY;
+	int n = park_take(&wire->park, out, wire->fd, UDP_SLOTS_PLACES);
+
+	if (n < 0)
+		return n;
+	wire->count = (uint32_t)n;
+	if (!is_group(wire)) {
+		wire->park.out = -1; /* the caller's again */
+		udp_slots_close(wire);
+		return -EINVAL;
+	}
+	slot_socket_steer(wire->fd[0]);
+	let_in(wire, false);
+	/* All but the last, which is nobody's. */
+	for (uint32_t i = 0; i < wire->count; i++)
+		wire->owner[i] = i + 1 < wire->count ? UDP_SLOTS_SOMEBODY : UDP_SLOTS_NOBODY;
+	wire->unproved = wire->broken = false;
+	wire->why[0] = 0;
+	log_info("the sockets of UDP port %d are those of the last daemon: %u places", WIRE_PORT,
+		 wire->count);
+	return 0;
+}
+
+/* ------------------------------------------------------------------ slots */
+
+static uint32_t round_up(uint32_t places)
+{
+	places = (places + STEP - 1) / STEP * STEP;
+	return places < UDP_SLOTS_PLACES ? places : UDP_SLOTS_PLACES;
+}
+
+/* Places up to what is needed for this slot: the last isn't given out. */
+static int provide(struct wire *wire, uint32_t slot)
+{
+	uint32_t top = slot;
+
+	for (uint32_t i = slot + 1; i < wire->count; i++)
+		if (wire->owner[i] != UDP_SLOTS_NOBODY)
+			top = i;
+	if (top + 2 <= wire->count)
+		return 0;
+	int err = grow(wire, round_up(top + 2));
+
+	if (!err && !wire->broken)
+		wire->why[0] = 0;
+	if (slot + 2 <= wire->count)
+		return 0;
+	explain_error(wire, err);
+	return err;
+}
+
+/* Another socket at this place, which nobody has. */
+static int renew(struct wire *wire, uint32_t slot)
+{
+	int old = wire->fd[slot];
+	uint32_t last = wire->count - 1;
+	int err = last > slot ? slot_socket_filter(wire->fd[last], slot) : -EINVAL;
+
+	if (err)
+		return err;
+	slot_socket_retire(old);
+	close(old);
+	wire->fd[slot] = wire->fd[last];
+	wire->owner[slot] = UDP_SLOTS_NOBODY;
+	wire->count--;
+	park_clear(&wire->park);
+	err = provide(wire, slot);
+	park(wire);
+	return err;
+}
+
+/* Does it get what it should? */
+static int prove(struct wire *wire, uint32_t slot)
+{
+	int fd = wire->fd[slot];
+
+	slot_socket_drain(fd);
+	if (wire->unproved || slot_socket_probe(wire->fd[0], fd, slot) != -ENOENT)
+		return 0;
+	wire->broken = true;
+	explain(wire,
+		"a program changed the order of the sockets of UDP port %d: slot %u gets nothing; "
+		"end all programs that use the device, then it is made anew",
+		WIRE_PORT, slot);
+	slot_socket_room(fd, false);
+	return -ENODEV;
+}
+
+/* Nobody has it now. */
+static int prepare(struct wire *wire, uint32_t slot, uid_t uid)
+{
+	int err = 0;
+
+	if (wire->owner[slot] != UDP_SLOTS_NOBODY && wire->owner[slot] != uid)
+		err = renew(wire, slot);
+	if (err)
+		explain_error(wire, err);
+	if (!err && wire->owner[slot] == UDP_SLOTS_NOBODY)
+		err = slot_socket_lock(wire->fd[slot]);
+	if (err)
+		return err;
+	udp_group_leave_all(wire->fd[slot]);
+	slot_socket_reset(wire->fd[slot]);
+	slot_socket_room(wire->fd[slot], true);
+	return prove(wire, slot);
+}
+
+int udp_slots_open(struct wire *wire)
+{
+	if (wire->off)
+		return -ENODEV;
+	return wire->count ? 0 : open_group(wire);
+}
+
+int udp_slots_slot(struct wire *wire, uint32_t slot, uid_t uid, bool returning)
+{
+	int err = !slot || slot >= LIMIT_SLOTS ? -EINVAL : udp_slots_open(wire);
+
+	if (!err)
+		err = provide(wire, slot);
+	if (err)
+		return err;
+	slot_socket_steer(wire->fd[0]);
+	if (returning)
+		slot_socket_room(wire->fd[slot], true);
+	else
+		err = prepare(wire, slot, uid);
+	if (err)
+		return err;
+	wire->owner[slot] = uid;
+	return wire->fd[slot];
+}
+
+void udp_slots_leave(struct wire *wire)
+{
+	wire->leaving = true;
+}
+
+void udp_slots_slot_done(struct wire *wire, uint32_t slot)
+{
+	if (wire->leaving || slot + 1 >= wire->count)
+		return;
+	udp_group_leave_all(wire->fd[slot]);
+	slot_socket_room(wire->fd[slot], false);
+	slot_socket_drain(wire->fd[slot]);
+	slot_socket_steer(wire->fd[0]);
+}
+
+void udp_slots_all_done(struct wire *wire)
+{
+	if (wire->broken && !wire->leaving) {
+		end_park(wire);
+		udp_slots_close(wire);
+	}
+	wire->broken = false;
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Contexts and their objects' lives. See context.h and objects.h. */
+#include "daemon/objects/context.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "daemon/core/conn.h"
+#include "daemon/core/dispatch.h"
+#include "daemon/core/process.h"
+#include "daemon/core/server.h"
+#include "daemon/core/user.h"
+#include "daemon/objects/share.h"
+#include "proto/limits.h"
+
+enum { CONTEXTS_MAX = 1024 };
+
+static const char *const kind_names[] = {
+	[OBJECT_AH] = "ah", [OBJECT_QP] = "qp",		  [OBJECT_SRQ] = "srq", [OBJECT_MR] = "mr",
+	[OBJECT_CQ] = "cq", [OBJECT_CHANNEL] = "channel", [OBJECT_PD] = "pd",
+};
+_Static_assert(sizeof(kind_names) / sizeof(kind_names[0]) == OBJECT_KINDS, "every kind has a name");
+
+/* How many of a kind one process may hold. */
+static const uint32_t quotas[] = {
+	[OBJECT_AH] = LIMIT_AH,	  [OBJECT_QP] = LIMIT_QPS_PER_SLOT - 1,
+	[OBJECT_SRQ] = LIMIT_SRQ, [OBJECT_MR] = LIMIT_MRS_PER_SLOT - 1,
+	[OBJECT_CQ] = LIMIT_CQ,	  [OBJECT_CHANNEL] = LIMIT_CQ,
+	[OBJECT_PD] = LIMIT_PD,
+};
+_Static_assert(sizeof(quotas) / sizeof(quotas[0]) == OBJECT_KINDS, "every kind has a quota");
+
+const char *object_kind_name(enum object_kind kind)
+{
+	return kind_names[kind];
+}
+
+int context_make(struct process *process, struct conn *conn, const uint64_t token[2],
+		 struct context **out)
+{
+	if (process->context_count >= CONTEXTS_MAX) {
+		complain(process->user,
+			 "process %d (%s) may not open the device more than %d times at once",
+			 process->pid, process->comm, CONTEXTS_MAX);
+		return -ENOMEM;
+	}
+	struct context *context = calloc(1, sizeof(*context));
+
+	if (!context)
+		return -ENOMEM;
+	context->process = process;
+	context->conn = conn;
+	table_init(&context->table);
+	for (int kind = 0; kind < OBJECT_KINDS; kind++)
+		list_init(&context->objects[kind]);
+	share_enter(context, token);
+	list_add_tail(&process->contexts, &context->node);
+	process->context_count++;
+	*out = context;
+	return 0;
+}
+
+void context_free(struct context *context)
+{
+	for (int kind = 0; kind < OBJECT_KINDS; kind++)
+		while (!list_empty(&context->objects[kind]))
+			object_destroy(
+				container_of(context->objects[kind].next, struct object, node));
+	share_leave(context);
+	list_del(&context->node);
+	context->process->context_count--;
+	table_fini(&context->table);
+	free(context);
+}
+
+/* The handle: a new one, or the old one of an object that returns. */
+static int name_object(struct object *object, const struct proto_return *old)
+{
+	if (!old)
+		return table_add(&object->context->table, object, &object->handle) ? -ENOMEM : 0;
+	object->handle = old->handle;
+	return table_claim(&object->context->table, object, old->handle);
+}
+
+int object_make(struct request *request, enum object_kind kind, size_t size, struct object **out)
+{
+	struct context *context = request->conn->context;
+	struct process *process = context->process;
+
+	if (process->objects[kind] >= quotas[kind]) {
+		complain(process->user,
+			 "process %d (%s) may not make more than %u objects of kind %s",
+			 process->pid, process->comm, quotas[kind], kind_names[kind]);
+		return -ENOMEM;
+	}
+	if (process->user->objects >= process->server->config.user_objects && !request->old) {
+		complain(process->user,
+			 "process %d (%s) may not make another %s: user %u has %u objects, the "
+			 "most that user-objects in verbenad.conf allows",
+			 process->pid, process->comm, kind_names[kind], process->user->uid,
+			 process->user->objects);
+		return -ENOMEM;
+	}
+	struct object *object = calloc(1, size);
+
+	if (!object)
+		return -ENOMEM;
+	object->kind = kind;
+	object->context = context;
+	int err = name_object(object, request->old);
+
+	if (err) {
+		free(object);
+		return err;
+	}
+	list_add_tail(&context->objects[kind], &object->node);
+	process->objects[kind]++;
+	process->user->objects++;
+	*out = object;
+	return 0;
+}
+
+struct object *object_find(struct context *context, enum object_kind kind, uint32_t handle)
+{
+	struct object *object = table_find(&context->table, handle);
+
+	return object && object->kind == kind ? object : NULL;
+}
+
+void object_free(struct object *object)
+{
+	struct context *context = object->context;
+
+	table_remove(&context->table, object->handle);
+	list_del(&object->node);
+	context->process->objects[object->kind]--;
+	context->process->user->objects--;
+	free(object);
+}
+
+void object_destroy(struct object *object)
+{
+	switch (object->kind) {
+	case OBJECT_AH:
+		ah_release((struct ah *)object);
+		break;
+	case OBJECT_QP:
+		qp_release((struct qp *)object);
+		break;
+	case OBJECT_SRQ:
+		srq_release((struct srq *)object);
+		break;
+	case OBJECT_MR:
+		mr_release((struct mr *)object);
+		break;
+	case OBJECT_CQ:
+		cq_release((struct cq *)object);
+		break;
+	case OBJECT_PD:
+		pd_release((struct pd *)object);
+		break;
+	case OBJECT_CHANNEL:
+	case OBJECT_KINDS:
+		break; /* they hold nothing */
+	}
+	object_free(object);
+}
+
+int object_destroy_handle(struct context *context, enum object_kind kind, uint32_t handle)
+{
+	struct object *object = object_find(context, kind, handle);
+
+	if (!object)
+		return -EINVAL;
+	if (object->users)
+		return -EBUSY;
+	object_destroy(object);
+	return 0;
+}

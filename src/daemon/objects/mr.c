@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory regions: keys and what is pinned. The daemon never touches the memory; the
+ * process publishes the region itself, in a table that only leads to its own memory.
+ */
+#include <errno.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+
+#include "daemon/core/commands.h"
+#include "daemon/core/conn.h"
+#include "daemon/core/dispatch.h"
+#include "daemon/core/process.h"
+#include "daemon/objects/context.h"
+#include "daemon/objects/pinned.h"
+#include "daemon/objects/share.h"
+#include "proto/limits.h"
+
+#define PAGE 4096ull
+
+/* The kernel's header has the structure, but not the bits of its flags. */
+enum {
+	REREG_TRANSLATION = 1,
+	REREG_PD = 2,
+	REREG_ACCESS = 4,
+	REREG_KNOWN = REREG_TRANSLATION | REREG_PD | REREG_ACCESS,
+};
+
+enum {
+	NEEDS_LOCAL_WRITE = IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_ATOMIC,
+	KNOWN = IB_UVERBS_ACCESS_LOCAL_WRITE | IB_UVERBS_ACCESS_REMOTE_WRITE |
+		IB_UVERBS_ACCESS_REMOTE_READ | IB_UVERBS_ACCESS_REMOTE_ATOMIC |
+		IB_UVERBS_ACCESS_MW_BIND | IB_UVERBS_ACCESS_ZERO_BASED | IB_UVERBS_ACCESS_HUGETLB |
+		IB_UVERBS_ACCESS_OPTIONAL_RANGE,
+};
+
+static int check_access(uint32_t access)
+{
+	if (access & IB_UVERBS_ACCESS_ON_DEMAND)
+		return -EOPNOTSUPP;
+	if (access & ~(uint32_t)KNOWN)
+		return -EINVAL;
+	if ((access & NEEDS_LOCAL_WRITE) && !(access & IB_UVERBS_ACCESS_LOCAL_WRITE))
+		return -EINVAL;
+	return 0;
+}
+
+static int check_range(uint64_t start, uint64_t length, uint64_t iova, uint32_t access)
+{
+	uint64_t end;
+
+	if (!length || length > LIMIT_MR_BYTES || __builtin_add_overflow(start, length, &end) ||
+	    __builtin_add_overflow(end, PAGE - 1, &end) ||
+	    __builtin_add_overflow(iova, length, &end))
+		return -EINVAL;
+	/* As the kernel: both names of a byte lie at the same place of a page. */
+	if (!(access & IB_UVERBS_ACCESS_ZERO_BASED) && (start ^ iova) & (PAGE - 1))
+		return -EINVAL;
+	return 0;
+}
+
+static int take_keys(const struct request *request, struct mr *mr)
+{
+	struct keys *keys = &request->conn->context->process->keys;
+
+	if (!request->old)
+		return keys_take(keys, &mr->lkey, &mr->rkey) ? -ENOMEM : 0;
+	mr->lkey = request->old->number;
+	mr->rkey = mr->lkey + 1;
+	return keys_claim(keys, mr->lkey);
+}
+
+int command_reg_mr(struct request *request, void *response)
+{
+	const struct ib_uverbs_reg_mr *body = request->body;
+	struct ib_uverbs_reg_mr_resp *resp = response;
+	struct context *context = request->conn->context;
+	struct process *process = context->process;
+	struct pd *pd = pd_find(context, body->pd_handle);
+	struct object *object;
+	int err = pd ? check_access(body->access_flags) : -EINVAL;
+
+	if (!err)
+		err = check_range(body->start, body->length, body->hca_va, body->access_flags);
+	if (!err)
+		err = object_make(request, OBJECT_MR, sizeof(struct mr), &object);
+	if (err)
+		return err;
+	struct mr *mr = (struct mr *)object;
+
+	mr->pinned = pinned_bytes(body->start, body->length);
+	err = pinned_add(process, mr->pinned);
+	if (err)
+		goto out_object;
+	err = take_keys(request, mr);
+	if (err)
+		goto out_pinned;
+	mr->pd = pd;
+	pd->object.users++;
+	mr->addr = body->start;
+	mr->length = body->length;
+	mr->iova = body->hca_va;
+	mr->access = body->access_flags;
+	*resp = (struct ib_uverbs_reg_mr_resp){
+		.mr_handle = object->handle, .lkey = mr->lkey, .rkey = mr->rkey};
+	return 0;
+
+out_pinned:
+	pinned_sub(process, mr->pinned);
+out_object:
+	object_free(object);
+	return err;
+}
+
+/* What the region shall be after IB_USER_VERBS_CMD_REREG_MR. 0 or -EINVAL, -EOPNOTSUPP. */
+static int rereg_wanted(struct context *context, const struct ib_uverbs_rereg_mr *body,
+			struct mr *wanted)
+{
+	if (!body->flags || body->flags & ~(uint32_t)REREG_KNOWN)
+		return -EINVAL;
+	if (body->flags & REREG_PD)
+		wanted->pd = pd_find(context, body->pd_handle);
+	if (!wanted->pd)
+		return -EINVAL;
+	if (body->flags & REREG_ACCESS)
+		wanted->access = body->access_flags;
+	if (body->flags & REREG_TRANSLATION) {
+		wanted->addr = body->start;
+		wanted->length = body->length;
+		wanted->iova = body->hca_va;
+	}
+	int err = check_access(wanted->access);
+
+	return err ? err : check_range(wanted->addr, wanted->length, wanted->iova, wanted->access);
+}
+
+/* The keys stay: the process has ended all access before it asked. */
+int command_rereg_mr(struct request *request, void *response)
+{
+	const struct ib_uverbs_rereg_mr *body = request->body;
+	struct ib_uverbs_rereg_mr_resp *resp = response;
+	struct context *context = request->conn->context;
+	struct mr *mr = (struct mr *)object_find(context, OBJECT_MR, body->mr_handle);
+
+	if (!mr || mr->imported)
+		return -EINVAL;
+	struct mr wanted = *mr;
+	int err = rereg_wanted(context, body, &wanted);
+
+	if (err)
+		return err;
+	if (body->flags & REREG_TRANSLATION) {
+		/* As the kernel: the new pages are pinned before the old ones are let go. */
+		wanted.pinned = pinned_bytes(wanted.addr, wanted.length);
+		err = pinned_add(context->process, wanted.pinned);
+		if (err)
+			return err;
+		pinned_sub(context->process, mr->pinned);
+	}
+	mr->pd->object.users--;
+	wanted.pd->object.users++;
+	mr->pd = wanted.pd;
+	mr->addr = wanted.addr;
+	mr->length = wanted.length;
+	mr->iova = wanted.iova;
+	mr->access = wanted.access;
+	mr->pinned = wanted.pinned;
+	*resp = (struct ib_uverbs_rereg_mr_resp){.lkey = mr->lkey, .rkey = mr->rkey};
+	return 0;
+}
+
+void mr_release(struct mr *mr)
+{
+	struct process *process = mr->object.context->process;
+
+	pinned_sub(process, mr->pinned);
+	keys_give(&process->keys, mr->lkey);
+	mr->pd->object.users--;
+}
+
+int command_dereg_mr(struct request *request, void *response)
+{
+	const struct ib_uverbs_dereg_mr *body = request->body;
+
+	(void)response;
+	return object_destroy_handle(request->conn->context, OBJECT_MR, body->mr_handle);
+}
+
+/* A region that its own process imports is nothing of its own, as in the kernel. Another process
+ * has use for it only with keys of its own, and must import it. */
+int command_query_mr(struct request *request, void *response)
+{
+	const struct proto_handle *body = request->body;
+	struct proto_query_mr_resp *resp = response;
+	struct context *context = request->conn->context;
+	struct object *object;
+	int err = body->reserved ? -EINVAL : share_find(context, OBJECT_MR, body->handle, &object);
+
+	if (err)
+		return err;
+	if (object->context->process != context->process)
+		return -EOPNOTSUPP;
+	const struct mr *mr = (const struct mr *)object;
+
+	*resp = (struct proto_query_mr_resp){.addr = mr->addr,
+					     .length = mr->length,
+					     .iova = mr->iova,
+					     .lkey = mr->lkey,
+					     .rkey = mr->rkey,
+					     .access = mr->access};
+	return 0;
+}
+
+/* What `shared` names for the request's process, which isn't its owner. *out stays NULL for one
+ * that returns: then its owner may not be back, or have ended. */
+static int find_foreign(const struct request *request, const struct pd *pd, uint32_t shared,
+			const struct mr **out)
+{
+	const struct context *context = request->conn->context;
+	struct object *object;
+
+	if (request->old)
+		return 0;
+	int err = share_find(context, OBJECT_MR, shared, &object);
+
+	if (err)
+		return err;
+	const struct mr *mr = (const struct mr *)object;
+	const struct process *owner = object->context->process;
+
+	if (owner == context->process || !pd->domain || mr->pd->domain != pd->domain)
+		return -EINVAL;
+	if (owner->user != context->process->user)
+		return -EOPNOTSUPP;
+	*out = mr;
+	return 0;
+}
+
+int command_import_mr(struct request *request, void *response)
+{
+	const struct proto_import_mr *body = request->body;
+	struct proto_import_mr_resp *resp = response;
+	struct context *context = request->conn->context;
+	struct pd *pd = pd_find(context, body->pd);
+	const struct mr *original = NULL;
+	struct object *object;
+	int err = pd ? find_foreign(request, pd, body->shared, &original) : -EINVAL;
+
+	if (!err)
+		err = object_make(request, OBJECT_MR, sizeof(struct mr), &object);
+	if (err)
+		return err;
+	struct mr *mr = (struct mr *)object;
+
+	err = take_keys(request, mr);
+	if (err) {
+		object_free(object);
+		return err;
+	}
+	mr->imported = true;
+	mr->pd = pd;
+	pd->object.users++;
+	*resp = (struct proto_import_mr_resp){
+		.handle = object->handle, .lkey = mr->lkey, .rkey = mr->rkey};
+	if (!original)
+		return 0;
+	mr->addr = original->addr;
+	mr->length = original->length;
+	mr->iova = original->iova;
+	mr->access = original->access;
+	resp->owner_slot = original->object.context->process->slot;
+	resp->owner_rkey = original->rkey;
+	return 0;
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a context holds: protection domains, regions, queues. Each object belongs to one context
+ * and is named by a handle of that context's table; nobody else's handle leads to it.
+ *
+ * `users` counts the objects that need this one (a PD's regions, a CQ's queue pairs, ...); while
+ * it isn't 0 destroying gives -EBUSY. A context that ends frees its objects users first.
+ */
+#ifndef VERBENA_DAEMON_OBJECTS_OBJECTS_H
+#define VERBENA_DAEMON_OBJECTS_OBJECTS_H
+
+#include <rdma/ib_user_verbs.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+
+struct context;
+struct domain;
+struct proto_create_channel_cq_resp;
+struct request;
+
+/* In the order in which a context's objects are freed: nothing before its users. */
+enum object_kind {
+	OBJECT_AH,
+	OBJECT_QP,
+	OBJECT_SRQ,
+	OBJECT_MR,
+	OBJECT_CQ,
+	OBJECT_CHANNEL,
+	OBJECT_PD,
+	OBJECT_KINDS,
+};
+
+struct object {
+	enum object_kind kind;
+	uint32_t handle;
+	uint32_t users;
+	struct context *context;
+	struct list node; /* on context->objects[kind] */
+};
+
+struct pd {
+	struct object object;
+	struct domain *domain; /* what it shares with others; NULL: nothing (share.h) */
+	struct list sibling;   /* on domain->pds */
+	bool imported;	       /* made by PROTO_IMPORT_PD */
+};
+
+struct channel {
+	struct object object;
+};
+
+struct mr {
+	struct object object;
+	struct pd *pd;
+	uint64_t addr, length, iova;
+	uint64_t pinned; /* bytes, whole pages */
+	uint32_t access; /* enum ib_uverbs_access_flags */
+	uint32_t lkey, rkey;
+	bool imported; /* made by PROTO_IMPORT_MR: nothing but keys */
+};
+
+struct cq {
+	struct object object;
+	struct channel *channel; /* NULL: none */
+	uint32_t cqe, comp_vector;
+};
+
+struct srq {
+	struct object object;
+	struct pd *pd;
+	uint32_t max_wr, max_sge;
+};
+
+struct qp {
+	struct object object;
+	struct pd *pd;
+	struct cq *send_cq, *recv_cq;
+	struct srq *srq; /* NULL: none */
+	uint32_t qpn;
+	uint8_t type;	    /* enum ib_uverbs_qp_type */
+	struct list groups; /* struct attachment.by_qp (mcast.h) */
+};
+
+struct ah {
+	struct object object;
+	struct pd *pd;
+	struct ib_uverbs_ah_attr attr;
+};
+
+/* "pd", "mr", ...: the words of the control protocol. */
+const char *object_kind_name(enum object_kind kind);
+
+/*
+ * Makes an object of `size` bytes, all zero after its struct object, in the request's context, and
+ * gives it a handle (that of request->old, if it isn't new). 0; -ENOMEM no memory or the process
+ * has as many as it may (said in the log); -EINVAL, -EEXIST the old handle can't be.
+ */
+int object_make(struct request *request, enum object_kind kind, size_t size, struct object **out);
+
+/* The context's object with this handle; NULL when there is none or it is of another kind. */
+struct object *object_find(struct context *context, enum object_kind kind, uint32_t handle);
+
+/* A CQ together with a channel of its own, and their handles. 0, or as object_make(); -EINVAL:
+ * there can't be such. */
+int cq_make_with_channel(struct request *request, uint32_t cqe, uint32_t comp_vector,
+			 struct proto_create_channel_cq_resp *resp, struct cq **out);
+/* Both again, before anybody heard of them. */
+void cq_unmake_with_channel(struct cq *cq);
+
+/* The context's PD with this handle, for something new in it; NULL: none, or it has ended. */
+struct pd *pd_find(struct context *context, uint32_t handle);
+
+/* Gives its handle back and frees it. Drop what it holds first. */
+void object_free(struct object *object);
+
+/* Frees it together with what its kind holds (numbers, others' use counts). */
+void object_destroy(struct object *object);
+
+/* As the commands do it: 0, -EINVAL no such handle, -EBUSY in use. */
+int object_destroy_handle(struct context *context, enum object_kind kind, uint32_t handle);
+
+/* What each kind does in object_destroy(), besides freeing the structure. */
+void mr_release(struct mr *mr);
+void pd_release(struct pd *pd);
+void cq_release(struct cq *cq);
+void srq_release(struct srq *srq);
+void qp_release(struct qp *qp);
+void ah_release(struct ah *ah);
+
+#endif

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Queue pairs: the number, and that what a queue pair uses stays. The state machine is in the
+ * process, as a card's is on the card.
+ */
+#include <errno.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+
+#include "daemon/core/commands.h"
+#include "daemon/core/conn.h"
+#include "daemon/core/dispatch.h"
+#include "daemon/core/process.h"
+#include "daemon/core/user.h"
+#include "daemon/net/mcast.h"
+#include "daemon/objects/context.h"
+#include "proto/limits.h"
+#include "wire/packet.h"
+
+/* What the command's handles lead to. */
+struct parts {
+	struct pd *pd;
+	struct cq *send_cq, *recv_cq;
+	struct srq *srq;
+};
+
+static int find_parts(struct context *context, const struct ib_uverbs_create_qp *body,
+		      struct parts *parts)
+{
+	*parts = (struct parts){
+		.pd = pd_find(context, body->pd_handle),
+		.send_cq = (struct cq *)object_find(context, OBJECT_CQ, body->send_cq_handle),
+		.recv_cq = (struct cq *)object_find(context, OBJECT_CQ, body->recv_cq_handle),
+	};
+	if (body->is_srq)
+		parts->srq = (struct srq *)object_find(context, OBJECT_SRQ, body->srq_handle);
+	if (!parts->pd || !parts->send_cq || !parts->recv_cq || (body->is_srq && !parts->srq))
+		return -EINVAL;
+	return 0;
+}
+
+static int check_type(uint8_t type)
+{
+	switch (type) {
+	case IB_UVERBS_QPT_RC:
+	case IB_UVERBS_QPT_UC:
+	case IB_UVERBS_QPT_UD:
+		return 0;
+	default:
+		return -EOPNOTSUPP;
+	}
+}
+
+static int check_caps(const struct ib_uverbs_create_qp *body)
+{
+	if (body->max_send_wr > LIMIT_QP_WR || body->max_recv_wr > LIMIT_QP_WR ||
+	    body->max_send_sge > LIMIT_SGE || body->max_recv_sge > LIMIT_SGE ||
+	    body->max_inline_data > LIMIT_INLINE)
+		return -EINVAL;
+	return 0;
+}
+
+static int take_qpn(const struct request *request, uint32_t *qpn)
+{
+	struct process *process = request->conn->context->process;
+	const struct proto_return *old = request->old;
+	uint32_t index;
+
+	if (old) {
+		*qpn = old->number;
+		return *qpn >> LIMIT_QP_BITS != process->slot || *qpn == WIRE_MULTICAST_QPN
+			       ? -EINVAL
+			       : ids_claim(&process->qpns, *qpn & (LIMIT_QPS_PER_SLOT - 1));
+	}
+	int err = ids_take(&process->qpns, &index);
+
+	if (err)
+		return -ENOMEM;
+	*qpn = process->slot << LIMIT_QP_BITS | index;
+	if (*qpn != WIRE_MULTICAST_QPN)
+		return 0;
+	/* The groups' number: the next one, then. */
+	uint32_t reserved = index;
+
+	err = ids_take(&process->qpns, &index);
+	ids_give(&process->qpns, reserved);
+	*qpn = process->slot << LIMIT_QP_BITS | index;
+	return err ? -ENOMEM : 0;
+}
+
+static void qp_fill(struct qp *qp, const struct parts *parts, uint8_t type)
+{
+	qp->type = type;
+	list_init(&qp->groups);
+	qp->pd = parts->pd;
+	qp->send_cq = parts->send_cq;
+	qp->recv_cq = parts->recv_cq;
+	qp->srq = parts->srq;
+	qp->pd->object.users++;
+	qp->send_cq->object.users++;
+	qp->recv_cq->object.users++;
+	if (qp->srq)
+		qp->srq->object.users++;
+}
+
+static int create(struct request *request, const struct ib_uverbs_create_qp *body,
+		  struct ib_uverbs_create_qp_resp *resp)
+{
+	struct context *context = request->conn->context;
+	struct object *object;
+	struct parts parts;
+	int err = check_type(body->qp_type);
+
+	if (!err)
+		err = check_caps(body);
+	if (!err)
+		err = find_parts(context, body, &parts);
+	if (!err)
+		err = object_make(request, OBJECT_QP, sizeof(struct qp), &object);
+	if (err)
+		return err;
+	struct qp *qp = (struct qp *)object;
+
+	err = take_qpn(request, &qp->qpn);
+	if (err) {
+		object_free(object);
+		return err;
+	}
+	qp_fill(qp, &parts, body->qp_type);
+	*resp = (struct ib_uverbs_create_qp_resp){
+		.qp_handle = object->handle,
+		.qpn = qp->qpn,
+		.max_send_wr = body->max_send_wr,
+		.max_recv_wr = body->max_recv_wr,
+		.max_send_sge = body->max_send_sge,
+		.max_recv_sge = body->max_recv_sge,
+		.max_inline_data = body->max_inline_data,
+	};
+	return 0;
+}
+
+int command_create_qp(struct request *request, void *response)
+{
+	return create(request, request->body, response);
+}
+
+/* One of its CQs, if it is to be made: in *cq then. */
+static int make_own_cq(struct request *request, const struct proto_new_cq *wanted, struct cq **cq,
+		       struct proto_create_channel_cq_resp *resp, uint32_t *handle)
+{
+	if (!wanted->cqe)
+		return 0;
+	int err = cq_make_with_channel(request, wanted->cqe, wanted->comp_vector, resp, cq);
+
+	if (!err)
+		*handle = resp->cq;
+	return err;
+}
+
+int command_create_qp_cqs(struct request *request, void *response)
+{
+	const struct proto_create_qp_cqs *body = request->body;
+	struct proto_create_qp_cqs_resp *resp = response;
+	struct ib_uverbs_create_qp qp = body->qp;
+	struct cq *send = NULL, *recv = NULL;
+	int err = make_own_cq(request, &body->send, &send, &resp->send, &qp.send_cq_handle);
+
+	if (!err)
+		err = make_own_cq(request, &body->recv, &recv, &resp->recv, &qp.recv_cq_handle);
+	if (!err)
+		err = create(request, &qp, &resp->qp);
+	if (!err)
+		return 0;
+	if (recv)
+		cq_unmake_with_channel(recv);
+	if (send)
+		cq_unmake_with_channel(send);
+	return err;
+}
+
+void qp_release(struct qp *qp)
+{
+	mcast_detach_all(qp);
+	ids_give(&qp->object.context->process->qpns, qp->qpn & (LIMIT_QPS_PER_SLOT - 1));
+	if (qp->srq)
+		qp->srq->object.users--;
+	qp->recv_cq->object.users--;
+	qp->send_cq->object.users--;
+	qp->pd->object.users--;
+}
+
+int command_destroy_qp(struct request *request, void *response)
+{
+	const struct ib_uverbs_destroy_qp *body = request->body;
+
+	(void)response; /* events are counted in the process */
+	return object_destroy_handle(request->conn->context, OBJECT_QP, body->qp_handle);
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Shared receive queues. The queues themselves are in the process. */
+#include <errno.h>
+
+#include "daemon/core/commands.h"
+#include "daemon/core/conn.h"
+#include "daemon/core/dispatch.h"
+#include "daemon/objects/context.h"
+#include "proto/limits.h"
+
+/* enum ibv_srq_attr_mask */
+enum { SRQ_MAX_WR = 1, SRQ_LIMIT = 2 };
+
+int command_create_srq(struct request *request, void *response)
+{
+	const struct ib_uverbs_create_srq *body = request->body;
+	struct ib_uverbs_create_srq_resp *resp = response;
+	struct context *context = request->conn->context;
+	struct pd *pd = pd_find(context, body->pd_handle);
+	struct object *object;
+
+	if (!pd || !body->max_wr || body->max_wr > LIMIT_SRQ_WR || body->max_sge > LIMIT_SGE ||
+	    body->srq_limit > body->max_wr)
+		return -EINVAL;
+	int err = object_make(request, OBJECT_SRQ, sizeof(struct srq), &object);
+
+	if (err)
+		return err;
+	struct srq *srq = (struct srq *)object;
+
+	srq->pd = pd;
+	pd->object.users++;
+	srq->max_wr = body->max_wr;
+	srq->max_sge = body->max_sge;
+	resp->srq_handle = object->handle;
+	resp->max_wr = srq->max_wr;
+	resp->max_sge = srq->max_sge;
+	return 0;
+}
+
+int command_modify_srq(struct request *request, void *response)
+{
+	const struct ib_uverbs_modify_srq *body = request->body;
+	struct srq *srq =
+		(struct srq *)object_find(request->conn->context, OBJECT_SRQ, body->srq_handle);
+	uint32_t max_wr;
+
+	(void)response;
+	if (!srq || (body->attr_mask & ~(uint32_t)(SRQ_MAX_WR | SRQ_LIMIT)))
+		return -EINVAL;
+	max_wr = body->attr_mask & SRQ_MAX_WR ? body->max_wr : srq->max_wr;
+	if (!max_wr || max_wr > LIMIT_SRQ_WR)
+		return -EINVAL;
+	if ((body->attr_mask & SRQ_LIMIT) && body->srq_limit > max_wr)
+		return -EINVAL;
+	srq->max_wr = max_wr;
+	return 0;
+}
+
+void srq_release(struct srq *srq)
+{
+	srq->pd->object.users--;
+}
+
+int command_destroy_srq(struct request *request, void *response)
+{
+	const struct ib_uverbs_destroy_srq *body = request->body;
+
+	(void)response; /* events are counted in the process */
+	return object_destroy_handle(request->conn->context, OBJECT_SRQ, body->srq_handle);
+}

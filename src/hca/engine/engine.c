@@ -1,0 +1,721 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The engine: who makes progress.
+ *
+ * Work arrives in the rings of the links. Whoever holds hca.engine may drain them: a thread that
+ * polls an empty CQ does (engine_poll), and so gets its message without any wake-up. When nobody
+ * polls, the engine thread does, asleep in epoll until a peer rings the doorbell.
+ *
+ * The lease. pub->header.asleep says whether peers shall ring:
+ *   asleep = 1   nobody polls. Peers ring the doorbell after each batch [S1]; the engine thread
+ *                sleeps for as long as no timer is due.
+ *   asleep = 0   some thread polls without pause, and now and then sets the watchdog (a timer) back
+ *                to WATCH_NS. So the engine thread isn't woken meanwhile: that costs the program
+ *                more than the call. When the watchdog does go off, the engine thread looks
+ *                whether hca.polls has moved since the time before; if it hasn't, it sets
+ *                asleep = 1 and drains once more.
+ * Setting asleep is followed by a full fence and then a look at all rings; a peer stores its
+ * record, fences, then reads asleep: one of the two sees the other, so no record waits unseen. [S2]
+ * While a CQ owes an event (armed), polls take no lease: a program that arms and then blocks in its
+ * own epoll must be woken at once.
+ *
+ * Acknowledgements wait for a record to travel with only under a lease (the thread that polls, or
+ * the engine thread when it takes over, flushes them at its next pass); else they go before the
+ * engine's lock is given back (engine_leave).
+ *
+ * A poller that has looked at YIELD_AFTER rings in vain yields the processor, so that two processes
+ * on one core take turns quickly. Among many that is not enough: a few yielding processes can keep
+ * one that has work to do from its core for seconds (seen with verbenad, Linux 6.18). So who has
+ * polled in vain for PATIENCE_NS gives the lease back, and naps between its polls for a small part
+ * of the time that it has waited already; peers ring, and the engine thread takes what comes.
+ */
+#include "hca/engine/engine.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "hca/local/link.h"
+#include "hca/process/books.h"
+#include "hca/process/capture.h"
+#include "hca/roce/roce.h"
+#include "hca/verbs/cq.h"
+#include "hca/verbs/qp.h"
+
+enum {
+	ROUNDS =
+		1024, /* passes before the engine thread looks at the daemon and the timers again */
+	BATCH = 64,   /* records of a link in one pass: bounds how long the lock is held */
+	ROCE_LOOKS = 8,	   /* what a look at the socket counts for, by the time it takes */
+	LEASE_AFTER = 16,  /* rings looked at in vain by somebody who polls without pause */
+	LEASE_FOUND = 8,   /* or polls that did what the engine thread would have been woken for */
+	YIELD_AFTER = 256, /* some microseconds, longer than a round trip */
+	WARM_NS = 60000,   /* the engine thread stays awake for: what waking it takes */
+	WATCH_NS = 500000,
+	PET_NS = 150000, /* after so long the watchdog is set back */
+	PET_POLLS = 8,	 /* looks at the clock for that, unless they take so long */
+	PATIENCE_NS = 1000000,
+	NAP_PART = 16,
+	NAP_MAX_NS = 2000000,
+};
+
+uint64_t now_ns(void)
+{
+	return clock_ns();
+}
+
+void engine_kick(struct hca *hca)
+{
+	uint64_t one = 1;
+
+	if (write(hca->doorbell, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		log_error("engine's doorbell: %s", strerror(errno));
+}
+
+void engine_watch_qp_slow(struct qp *qp)
+{
+	struct hca *hca = qp->hca;
+
+	lock_take(&hca->active_lock);
+	bool first = list_empty(&hca->active);
+
+	if (list_empty(&qp->active))
+		list_add_tail(&hca->active, &qp->active);
+	atomic_store(&qp->is_active, true);
+	lock_give(&hca->active_lock);
+	if (first)
+		engine_kick(hca);
+}
+
+void engine_owe_ack(struct qp *qp)
+{
+	atomic_store_explicit(&qp->ack_pending, true, memory_order_relaxed);
+	if (list_empty(&qp->ack_node))
+		list_add_tail(&qp->hca->acks, &qp->ack_node);
+}
+
+/* Acknowledgements that found no record to travel with since the last pass. */
+static void flush_acks(struct hca *hca)
+{
+	struct list *node;
+
+	while ((node = list_pop(&hca->acks))) {
+		struct qp *qp = container_of(node, struct qp, ack_node);
+
+		if (likely(!atomic_load_explicit(&qp->ack_pending, memory_order_relaxed)))
+			continue; /* it went with a record */
+		lock_take(&qp->lock);
+		if (qp->ack_pending && qp->link) {
+			struct ring_header h = {0};
+
+			qp_record(qp, &h, REC_ACK, 0);
+			link_control(qp->link, &h, NULL, 0);
+		}
+		lock_give(&qp->lock);
+	}
+}
+
+void engine_leave(struct hca *hca)
+{
+	if (unlikely(!list_empty(&hca->acks)) && atomic_load(&hca->pub->header.asleep))
+		flush_acks(hca);
+	lock_give(&hca->engine);
+}
+
+static void dispatch(struct hca *hca, struct link *link, const struct ring_header *h,
+		     const uint8_t *payload, uint32_t room)
+{
+	uint32_t index = record_qpn(h->dst) & (LIMIT_QPS_PER_SLOT - 1);
+	struct qp *qp = hca->qps[index];
+
+	if (unlikely(h->kind == REC_UD && record_qpn(h->dst) == WIRE_MULTICAST_QPN)) {
+		responder_group(hca, h, payload, room);
+		return;
+	}
+	if (unlikely(!qp || h->kind >= REC_KINDS))
+		return; /* gone since; the peer's timer tells it */
+	lock_take(&qp->lock);
+	if (h->kind == REC_UD) {
+		responder_ud(qp, h, payload, room);
+		lock_give(&qp->lock);
+		return;
+	}
+	if (unlikely(qp->link != link || record_qpn(h->src) != qp->attr.dest_qp_num)) {
+		log_debug("QP 0x%x: record from a QP it isn't connected to, dropped",
+			  qp->ibv.qp_num);
+	} else if (unlikely(h->kind == REC_KICK)) {
+		qp_wake(qp);
+	} else if (likely(record_epoch(h->dst) == (uint8_t)qp->epoch)) {
+		if (h->flags & REC_ACKS)
+			requester_ack(qp, h->ack);
+		if (h->kind >= REC_ACK)
+			requester_response(qp, h, payload, room);
+		else
+			responder_request(qp, h, payload, room);
+	}
+	lock_give(&qp->lock);
+}
+
+static unsigned int drain(struct hca *hca, struct link *link)
+{
+	struct ring_header h;
+	const uint8_t *payload;
+	uint32_t room;
+	int error = 0;
+	unsigned int n = 0;
+
+	while (n < BATCH && (payload = ring_peek(&link->rx, &h, &room, &error))) {
+		dispatch(hca, link, &h, payload, room);
+		ring_pop(&link->rx, &h);
+		n++;
+	}
+	if (unlikely(error)) {
+		log_error("process %d wrote nonsense into its ring; link given up", link->pid);
+		link_break(link);
+	}
+	if (n && ring_publish_lazily(&link->rx)) {
+		hca->filled = true;
+		link_notify(link); /* who polls there looks at who waits for room anyway */
+	}
+	return n;
+}
+
+void engine_drain(struct hca *hca, struct link *link)
+{
+	lock_take(&hca->engine);
+	for (unsigned int n = 0; n < RING_SLOTS && link_is(link, LINK_UP) && ring_ready(&link->rx);)
+		n += drain(hca, link);
+	engine_leave(hca);
+}
+
+void engine_take_in(struct hca *hca)
+{
+	lock_take(&hca->engine);
+	roce_take_in(hca->roce);
+	engine_leave(hca);
+}
+
+static bool cq_overran(const struct qp *qp)
+{
+	return atomic_load(&cq_of(qp->ibv.send_cq)->overrun) ||
+	       atomic_load(&cq_of(qp->ibv.recv_cq)->overrun);
+}
+
+/* The QPs of a link whose peer broke the rules or, without a link, of CQs that overran.
+ * hca.engine is held. */
+static void fail_qps(struct hca *hca, const struct link *link)
+{
+	for (uint32_t i = 0; i < LIMIT_QPS_PER_SLOT; i++) {
+		struct qp *qp = hca->qps[i];
+
+		if (!qp)
+			continue;
+		lock_take(&qp->lock);
+		if (qp->state != IBV_QPS_RESET && qp->state != IBV_QPS_ERR &&
+		    (link ? qp->link == link : cq_overran(qp))) {
+			log_warn("QP 0x%x fails: %s", qp->ibv.qp_num,
+				 link ? "its peer broke the rules of their link"
+				      : "a CQ that it completes to has overrun");
+			qp_fail(qp, IBV_EVENT_QP_FATAL);
+		}
+		lock_give(&qp->lock);
+	}
+}
+
+static void fail_overrun(struct hca *hca)
+{
+	if (!atomic_exchange(&hca->overruns, false))
+		return;
+	lock_take(&hca->engine);
+	fail_qps(hca, NULL);
+	lock_give(&hca->engine);
+}
+
+/* Every QP that waited for the link gets another try; those that must wait again re-enter. */
+static void wake_waiters(struct link *link)
+{
+	struct list batch, *node;
+
+	atomic_store(&link->has_waiters, false);
+	if (unlikely(atomic_load_explicit(&link->tx.broken, memory_order_relaxed) &&
+		     link_is(link, LINK_UP))) {
+		log_error("process %d claims to have read what wasn't written; link given up",
+			  link->pid);
+		link_break(link);
+	}
+	if (link_pending(link) || (link_is(link, LINK_UP) && !link_flush_backlog(link))) {
+		atomic_store(&link->has_waiters, true);
+		return;
+	}
+	list_init(&batch);
+	lock_take(&link->tx_lock);
+	while ((node = list_pop(&link->waiters)))
+		list_add_tail(&batch, node);
+	node = list_pop(&batch);
+	lock_give(&link->tx_lock);
+	while (node) {
+		struct qp *qp = container_of(node, struct qp, tx_wait);
+
+		lock_take(&qp->lock);
+		qp_wake(qp);
+		lock_give(&qp->lock);
+		lock_take(&link->tx_lock);
+		node = list_pop(&batch);
+		lock_give(&link->tx_lock);
+	}
+}
+
+/* One round over everything. hca.engine is held. Returns how many records were handled; adds to
+ * *looked at how many rings. */
+static unsigned int pass(struct hca *hca, unsigned int *looked)
+{
+	unsigned int n = 0;
+
+	if (unlikely(!list_empty(&hca->acks)))
+		flush_acks(hca);
+	list_for_each(node, &hca->links) {
+		struct link *link = container_of(node, struct link, node);
+
+		++*looked;
+		if (unlikely(atomic_load_explicit(&link->has_waiters, memory_order_relaxed)))
+			wake_waiters(link);
+		if (unlikely(!link_is(link, LINK_UP))) {
+			list_del(&link->node);
+			if (atomic_load(&link->broken))
+				fail_qps(hca, link);
+			continue;
+		}
+		if (ring_ready(&link->rx))
+			n += drain(hca, link);
+	}
+	if (unlikely(hca->roce && roce_busy(hca->roce))) {
+		n += roce_pass(hca->roce);
+		*looked += ROCE_LOOKS;
+	}
+	if (n)
+		atomic_store_explicit(&hca->handled,
+				      atomic_load_explicit(&hca->handled, memory_order_relaxed) + 1,
+				      memory_order_relaxed);
+	return n;
+}
+
+/* Nothing was found, `since` when (0: just now). But a peer had filled its ring, so the next
+ * records are likely to come soon: it would have to wait until this thread has fallen asleep and
+ * woken. */
+static bool is_warm(const struct hca *hca, uint64_t *since)
+{
+	if (likely(!hca->filled))
+		return false;
+	uint64_t now = now_ns();
+
+	if (!*since)
+		*since = now;
+	return now - *since < WARM_NS;
+}
+
+/* False: there may be more, but others want their turn too. */
+static bool pass_until_idle(struct hca *hca)
+{
+	unsigned int looked = 0;
+	uint64_t since = 0;
+
+	for (unsigned int rounds = 0; rounds < ROUNDS; rounds++) {
+		lock_take(&hca->engine);
+		hca->filled = hca->filled && rounds;
+		unsigned int n = pass(hca, &looked);
+		bool vain = !n;
+
+		n += !list_empty(&hca->acks);
+		n += hca->roce && (roce_warm(hca->roce) || roce_ready(hca->roce));
+		if (!vain)
+			since = 0;
+		n += vain && is_warm(hca, &since);
+		lock_give(&hca->engine);
+		if (!n)
+			return true;
+		if (vain)
+			sched_yield();
+	}
+	return false;
+}
+
+void engine_release(struct hca *hca)
+{
+	atomic_store(&hca->pub->header.asleep, 1);
+	atomic_thread_fence(memory_order_seq_cst); /* [S2] */
+	if (!pass_until_idle(hca))
+		engine_kick(hca);
+	if (hca->roce)
+		roce_arm(hca->roce);
+}
+
+/* What a thread remembers from poll to poll. */
+struct poller {
+	unsigned int empty;	/* rings looked at in vain */
+	unsigned int found;	/* polls that found something while nobody had the lease */
+	unsigned int handled;	/* hca.handled when the waiting began */
+	uint64_t since;		/* ns, when the waiting began; 0: it has not */
+	unsigned int unclocked; /* polls since it looked at the clock */
+	bool slow;		/* the next one looks again: that was long ago */
+	uint64_t clocked;	/* ns, when */
+	uint64_t petted;	/* ns, when it set the watchdog back */
+	bool napping;
+};
+
+/* Lets others run. */
+static void give_way(struct hca *hca, struct poller *p)
+{
+	unsigned int handled = atomic_load_explicit(&hca->handled, memory_order_relaxed);
+	uint64_t now = now_ns();
+
+	if (!p->since || p->handled != handled) {
+		p->since = now;
+		p->handled = handled;
+	}
+	uint64_t waited = now - p->since;
+
+	p->napping = waited > PATIENCE_NS;
+	if (!p->napping) {
+		sched_yield();
+		return;
+	}
+	uint64_t nap = waited / NAP_PART < NAP_MAX_NS ? waited / NAP_PART : NAP_MAX_NS;
+
+	if (!atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed))
+		engine_release(hca);
+	nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
+}
+
+/* Somebody who naps between polls: the engine thread may have found what it waits for. If that came
+ * soon, what follows is likely to, and is better polled for. */
+static void look_up(const struct hca *hca, struct poller *p)
+{
+	unsigned int handled = atomic_load_explicit(&hca->handled, memory_order_relaxed);
+
+	if (p->handled == handled)
+		return;
+	uint64_t now = now_ns();
+
+	p->napping = now - p->since > PATIENCE_NS;
+	p->since = now;
+	p->handled = handled;
+}
+
+/* The watchdog goes off in WATCH_NS, if it isn't set back. */
+static void watchdog_set(const struct hca *hca)
+{
+	const struct itimerspec in = {.it_value.tv_nsec = WATCH_NS};
+
+	if (timerfd_settime(hca->watchdog, 0, &in, NULL) < 0)
+		log_error("engine's watchdog: %s", strerror(errno));
+}
+
+/* The lease's holder still polls. */
+static void watchdog_pet(const struct hca *hca, struct poller *p)
+{
+	uint64_t now = now_ns();
+
+	p->unclocked = 0;
+	p->slow = now - p->clocked > PET_NS / 2;
+	p->clocked = now;
+	if (now - p->petted < PET_NS)
+		return;
+	p->petted = now;
+	watchdog_set(hca);
+}
+
+static void take_lease(struct hca *hca, struct poller *p)
+{
+	atomic_store(&hca->pub->header.asleep, 0);
+	if (unlikely(hca->watchdog < 0))
+		return; /* nobody watches: a fork's, or without an engine thread */
+	p->petted = now_ns();
+	watchdog_set(hca);
+}
+
+void engine_poll(struct hca *hca)
+{
+	/* initial-exec: one instruction instead of a call for each poll */
+	static _Thread_local struct poller p __attribute__((tls_model("initial-exec")));
+	unsigned int n = 0, looked = 1;
+
+	if (likely(lock_try(&hca->engine))) {
+		n = pass(hca, &looked);
+		engine_leave(hca);
+	}
+	atomic_store_explicit(&hca->polls,
+			      atomic_load_explicit(&hca->polls, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+	bool asleep = atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed);
+
+	if (unlikely(++p.unclocked >= PET_POLLS || p.slow) && !asleep && likely(hca->watchdog >= 0))
+		watchdog_pet(hca, &p);
+	if (n) {
+		p.empty = 0;
+		p.since = 0;
+		p.napping = false;
+		if (unlikely(asleep) && ++p.found > LEASE_FOUND &&
+		    !atomic_load_explicit(&hca->armed_cqs, memory_order_relaxed)) {
+			p.found = 0;
+			take_lease(hca, &p);
+		}
+		return;
+	}
+	p.empty += looked;
+	if (unlikely(p.napping))
+		look_up(hca, &p);
+
+	if (unlikely(atomic_load_explicit(&hca->armed_cqs, memory_order_relaxed))) {
+		if (!asleep)
+			engine_release(hca);
+	} else if (unlikely(asleep && p.empty > LEASE_AFTER && !p.napping)) {
+		take_lease(hca, &p);
+	}
+	if (unlikely(p.empty >= YIELD_AFTER)) {
+		p.empty = LEASE_AFTER + 1;
+		give_way(hca, &p);
+	}
+}
+
+/* ------------------------------------------------------------------ the engine thread */
+
+/* The daemon hung up, unless another thread has returned to the next one meanwhile. */
+static void daemon_lost(struct hca *hca, uint32_t seen)
+{
+	pthread_mutex_lock(&hca->events_lock);
+	bool lost = hca->generation == seen;
+
+	if (lost) {
+		epoll_ctl(hca->epoll, EPOLL_CTL_DEL, hca->event_fd, NULL);
+		return_watch(hca);
+	}
+	pthread_mutex_unlock(&hca->events_lock);
+	if (!lost)
+		return;
+	capture_end_all(hca);
+	log_info("verbenad is gone: connections go on; what needs a daemon starts the next one");
+	return_seek(hca, false); /* it may be there already */
+}
+
+/* What the daemon has said. -EAGAIN: that was all; or the daemon is gone. */
+static int take_events(struct hca *hca)
+{
+	struct proto_event event;
+	int fds[PROTO_MAX_FDS], err;
+
+	while ((err = daemon_event_next(hca->event_fd, &event, fds)) == 0) {
+		if (event.type == PROTO_EVENT_LINK && event.slot < LIMIT_SLOTS)
+			link_install(hca, &event, fds);
+		else if (event.type == PROTO_EVENT_LINK_DOWN && event.slot < LIMIT_SLOTS)
+			link_down(hca, event.slot, event.link_id);
+		else if (event.type == PROTO_EVENT_DEVICE)
+			async_device(hca, event.value, event.slot, event.port);
+		else if (event.type == PROTO_EVENT_CAPTURE)
+			capture_begin(hca, &event, fds);
+		else if (event.type == PROTO_EVENT_CAPTURE_END)
+			capture_end(hca, event.link_id);
+	}
+	return err;
+}
+
+void engine_first_events(struct hca *hca)
+{
+	take_events(hca);
+}
+
+void engine_daemon_events(struct hca *hca)
+{
+	pthread_mutex_lock(&hca->events_lock);
+	uint32_t seen = hca->generation;
+
+	pthread_mutex_unlock(&hca->events_lock);
+	if (take_events(hca) != -EAGAIN)
+		daemon_lost(hca, seen);
+}
+
+/* A link that isn't asked for yet keeps its waiters; those of links that are no longer listed
+ * (asked, or down before they were up) are looked at here. */
+static void wake_unlisted(struct hca *hca)
+{
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
+		struct link *link = atomic_load(&hca->link_by_slot[slot]);
+
+		if (!link || link_pending(link) || !atomic_load(&link->has_waiters))
+			continue;
+		lock_take(&hca->engine);
+		wake_waiters(link);
+		lock_give(&hca->engine);
+	}
+}
+
+static uint64_t scan_timers(struct hca *hca)
+{
+	uint64_t now = now_ns();
+	uint64_t next = requester_scan(hca, now);
+
+	uint64_t rnr = UINT64_MAX;
+
+	/* Who polls holds the engine's lock most of the time: it isn't taken for nothing. */
+	if (unlikely(atomic_load(&hca->has_rnr))) {
+		lock_take(&hca->engine);
+		rnr = responder_scan(hca, now);
+		lock_give(&hca->engine);
+	}
+	uint64_t roce = hca->roce ? roce_scan(hca->roce, now) : UINT64_MAX;
+
+	if (rnr < next)
+		next = rnr;
+	return roce < next ? roce : next;
+}
+
+/* epoll_pwait2, or what comes near it where that is not to be had: kernels before 5.11, system call
+ * filters, valgrind. `limit` is NULL for no limit. Engine thread only. */
+static int wait_for_events(int epoll, struct epoll_event *events, int max,
+			   const struct timespec *limit)
+{
+	static bool unknown;
+
+	if (likely(!unknown)) {
+		int n = epoll_pwait2(epoll, events, max, limit, NULL);
+
+		unknown = n < 0 && (errno == ENOSYS || errno == EPERM);
+		if (!unknown)
+			return n;
+	}
+	if (!limit)
+		return epoll_wait(epoll, events, max, -1);
+	/* Rounded up: too early would mean to look in vain, again and again. */
+	uint64_t ms = limit->tv_sec * 1000ull + (limit->tv_nsec + 999999) / 1000000;
+
+	return epoll_wait(epoll, events, max, ms < INT_MAX ? (int)ms : INT_MAX);
+}
+
+/* Blocks until something happens or `until` (ns, UINT64_MAX: no limit). */
+static void sleep_until(struct hca *hca, int epoll, uint64_t until)
+{
+	struct epoll_event events[4];
+	struct timespec timeout, *limit = NULL;
+	uint64_t count;
+
+	if (until != UINT64_MAX) {
+		uint64_t now = now_ns(), left = until > now ? until - now : 0;
+
+		timeout = (struct timespec){left / 1000000000ull, left % 1000000000ull};
+		limit = &timeout;
+	}
+	int n = wait_for_events(epoll, events, 4, limit);
+
+	for (int i = 0; i < n; i++) {
+		if (events[i].data.fd == hca->event_fd)
+			engine_daemon_events(hca);
+		else if (hca->roce && events[i].data.fd == hca->roce_fd)
+			roce_woken(hca->roce);
+		else if (events[i].data.fd == hca->watchdog)
+			hca->watch_due = read(hca->watchdog, &count, sizeof(count)) > 0;
+		else if (events[i].data.fd != hca->doorbell)
+			return_watched(hca);
+		else if (read(hca->doorbell, &count, sizeof(count)) < 0 && errno != EAGAIN)
+			log_error("engine's doorbell: %s", strerror(errno));
+	}
+}
+
+/* The watchdog went off. False: nobody has polled since it was looked at last, the lease ends. */
+static bool still_polled(struct hca *hca, uint32_t *seen)
+{
+	uint32_t polls = atomic_load_explicit(&hca->polls, memory_order_relaxed);
+	bool moved = polls != *seen;
+
+	*seen = polls;
+	if (!moved)
+		engine_release(hca);
+	bool polled = !atomic_load(&hca->pub->header.asleep);
+
+	if (hca->watchdog >= 0) {
+		hca->watch_due = false;
+		if (polled)
+			watchdog_set(hca);
+	}
+	return polled;
+}
+
+uint64_t engine_round(struct hca *hca, uint32_t *seen)
+{
+	bool watching = !atomic_load(&hca->pub->header.asleep);
+
+	link_ask_daemon(hca);
+	wake_unlisted(hca);
+	fail_overrun(hca);
+	if (!watching)
+		engine_release(hca);
+	else if (hca->watch_due)
+		watching = still_polled(hca, seen);
+	uint64_t next = scan_timers(hca);
+
+	link_reap(hca);
+	/* Timers that were left to who had the lease, and the lease has ended: once more. */
+	if (watching && atomic_load(&hca->pub->header.asleep))
+		return 0;
+	/* Also for a link that link_reap() found in use: nobody calls when it no longer is. */
+	uint64_t again = atomic_load(&hca->link_deaths) ? now_ns() + WATCH_NS : UINT64_MAX;
+
+	return again < next ? again : next;
+}
+
+static void *engine_thread(void *arg)
+{
+	struct hca *hca = arg;
+	int epoll = hca->epoll;
+	uint32_t seen = 0;
+
+	while (!atomic_load(&hca->stop))
+		sleep_until(hca, epoll, engine_round(hca, &seen));
+	return NULL;
+}
+
+static int watch_fd(int epoll, int fd)
+{
+	struct epoll_event e = {.events = EPOLLIN, .data.fd = fd};
+
+	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e);
+}
+
+int engine_start(struct hca *hca)
+{
+	sigset_t all, old;
+	int epoll = epoll_create1(EPOLL_CLOEXEC);
+
+	if (epoll < 0)
+		return -errno;
+	hca->watchdog = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	if (hca->watchdog < 0 || watch_fd(epoll, hca->watchdog) < 0 ||
+	    watch_fd(epoll, hca->doorbell) < 0 || watch_fd(epoll, hca->event_fd) < 0) {
+		int err = -errno;
+
+		close(epoll);
+		return err;
+	}
+	hca->watch_due = false;
+	hca->epoll = epoll;
+	sigfillset(&all);
+	sigdelset(&all, SIGSEGV); /* guard.h */
+	sigdelset(&all, SIGBUS);
+	pthread_sigmask(SIG_SETMASK, &all, &old); /* the program's handlers stay on its threads */
+	int err = pthread_create(&hca->thread, NULL, engine_thread, hca);
+
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (err) {
+		close(epoll);
+		return -err;
+	}
+	pthread_setname_np(hca->thread, "verbena-engine");
+	return 0;
+}

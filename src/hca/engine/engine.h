@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Who makes progress, and when. See engine.c for the lease. */
+#ifndef VERBENA_HCA_ENGINE_ENGINE_H
+#define VERBENA_HCA_ENGINE_ENGINE_H
+
+#include "hca/process/hca.h"
+
+int engine_start(struct hca *hca);
+
+/*
+ * What the engine thread does between two sleeps: everything that is due. Returns when it must look
+ * again (ns; UINT64_MAX: when it is woken). `seen` is its memory of hca.polls, 0 at first. Only for
+ * the engine thread, or who drives an engine that has none.
+ */
+uint64_t engine_round(struct hca *hca, uint32_t *seen);
+
+/* An empty poll: makes progress if nobody else does, and yields the processor now and then. */
+void engine_poll(struct hca *hca);
+
+/* About to block or just armed a CQ: peers shall ring the doorbell from now on. */
+void engine_release(struct hca *hca);
+
+/* Gives hca.engine back; acknowledgements that nobody else would send go first. */
+void engine_leave(struct hca *hca);
+
+/* Takes in what the daemon has said by itself: links, their ends, asynchronous events. Engine
+ * thread only. */
+void engine_daemon_events(struct hca *hca);
+/* The same, of what came with the attachment, before there is an engine thread: a capture that is
+ * under way sees the first packet. */
+void engine_first_events(struct hca *hca);
+
+/* Handles what is in the ring of a link now (bounded: a peer may go on writing). */
+void engine_drain(struct hca *hca, struct link *link);
+
+/* What other hosts sent until now is taken in. */
+void engine_take_in(struct hca *hca);
+
+/* Wakes the engine thread: there is something for it to look at. Callable under any lock. */
+void engine_kick(struct hca *hca);
+
+/* A QP has requests outstanding: its timer runs. Cheap when it is known already. */
+void engine_watch_qp_slow(struct qp *qp);
+static inline void engine_watch_qp(struct qp *qp)
+{
+	if (__builtin_expect(!atomic_load_explicit(&qp->is_active, memory_order_relaxed), 0))
+		engine_watch_qp_slow(qp);
+}
+
+uint64_t now_ns(void); /* CLOCK_MONOTONIC */
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a datagram means at the QP that it is for. Whatever doesn't fit is dropped, as unreliable
+ * messages may be; only a receive that can't take what it was posted for fails. No state.
+ */
+#include <string.h>
+
+#include "base/log.h"
+#include "hca/exec/execute.h"
+#include "hca/mem/copy.h"
+#include "hca/verbs/cq.h"
+#include "wire/grh.h"
+#include "wire/packet.h"
+
+/* The IP header of the packet that the datagram is, or would have been, on the wire. */
+static void make_grh(struct ibv_grh *grh, const struct record_ud *ud, const struct arrival *arrival)
+{
+	const struct ip_fields ip = {
+		.source = ud->sgid,
+		.destination = ud->dgid,
+		.flow_label = ud->flow_label,
+		.traffic_class = ud->traffic_class,
+		.hop_limit = ud->hop_limit,
+	};
+	uint8_t opcode = PACKET_UD | (arrival->has_imm ? OP_SEND_ONLY_IMM : OP_SEND_ONLY);
+
+	_Static_assert(sizeof(*grh) == GRH_SIZE, "the program's GRH");
+	grh_write((uint8_t *)grh, &ip,
+		  packet_headers_size(opcode) + arrival->length + packet_padding(arrival->length) +
+			  WIRE_ICRC);
+}
+
+static void complete(struct qp *qp, const struct recv_wqe *wqe, const struct arrival *arrival,
+		     enum ibv_wc_status status)
+{
+	struct cqe cqe = {
+		.wr_id = wqe->wr_id,
+		.status = status,
+		.opcode = IBV_WC_RECV,
+		.byte_len = arrival->length + sizeof(struct ibv_grh),
+		.imm = arrival->imm,
+		.qp_num = qp->ibv.qp_num,
+		.src_qp = arrival->src_qpn,
+		.wc_flags = IBV_WC_GRH | (arrival->has_imm ? IBV_WC_WITH_IMM : 0),
+	};
+
+	cq_push(cq_of(qp->ibv.recv_cq), &cqe, arrival->solicited || status != IBV_WC_SUCCESS);
+	if (status != IBV_WC_SUCCESS)
+		qp_fail(qp, -1);
+}
+
+static bool place(struct qp *qp, const struct recv_wqe *wqe, const struct record_ud *ud,
+		  const struct arrival *arrival, const uint8_t *payload)
+{
+	struct iovec local[LIMIT_SGE];
+	struct ibv_grh grh;
+	int count = receive_segments(qp, wqe, local);
+
+	make_grh(&grh, ud, arrival);
+	return count >= 0 && copy_scatter(local, count, 0, &grh, sizeof(grh)) &&
+	       copy_scatter(local, count, sizeof(grh), payload, arrival->length);
+}
+
+enum datagram_fate datagram_execute(struct qp *qp, const struct record_ud *ud,
+				    const struct arrival *arrival, const uint8_t *payload)
+{
+	struct receive buffer;
+
+	if (qp->type != IBV_QPT_UD || !execute_receiving(qp))
+		return DATAGRAM_STATE;
+	if (ud->qkey != qp->attr.qkey) {
+		log_info("QP 0x%x: datagram from QP 0x%x has another Q_Key, dropped",
+			 qp->ibv.qp_num, arrival->src_qpn);
+		return DATAGRAM_QKEY;
+	}
+	const struct recv_wqe *wqe = receive_take(qp, &buffer);
+
+	if (!wqe)
+		return DATAGRAM_NO_RECEIVE;
+	if (arrival->length + sizeof(struct ibv_grh) > wqe->length)
+		complete(qp, wqe, arrival, IBV_WC_LOC_LEN_ERR);
+	else if (!place(qp, wqe, ud, arrival, payload))
+		complete(qp, wqe, arrival, IBV_WC_LOC_PROT_ERR);
+	else
+		complete(qp, wqe, arrival, IBV_WC_SUCCESS);
+	return DATAGRAM_TAKEN;
+}

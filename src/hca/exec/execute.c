@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Receives, as every carrier takes and completes them. See execute.h. No state of its own. */
+#include "hca/exec/execute.h"
+
+#include "base/log.h"
+#include "hca/verbs/cq.h"
+#include "hca/verbs/srq.h"
+
+const struct recv_wqe *receive_take(struct qp *qp, struct receive *room)
+{
+	if (qp->srq)
+		return srq_take(qp->srq, &room->wqe) ? &room->wqe : NULL;
+	if (unlikely(qp->rq.tail == qp->rq.head))
+		return NULL;
+	return rq_at(&qp->rq, qp->rq.tail++); /* stays as it is while qp.lock is held */
+}
+
+void receive_give_back(struct qp *qp, const struct recv_wqe *wqe)
+{
+	if (!qp->srq) {
+		qp->rq.tail--; /* messages come in order: it was the last one taken */
+		qp->rq.held = 0;
+	} else if (!srq_give_back(qp->srq, wqe)) {
+		log_warn("QP 0x%x: a receive of its SRQ is lost with a message that never ended",
+			 qp->ibv.qp_num);
+	}
+}
+
+void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct arrival *arrival,
+		      enum ibv_wc_status status)
+{
+	struct cqe cqe = {
+		.wr_id = wqe->wr_id,
+		.status = status,
+		.opcode = arrival->is_write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
+		.byte_len = arrival->length,
+		.imm = arrival->imm,
+		.qp_num = qp->ibv.qp_num,
+		.src_qp = arrival->src_qpn,
+		.wc_flags = arrival->has_imm ? IBV_WC_WITH_IMM : 0,
+	};
+
+	cq_push(cq_of(qp->ibv.recv_cq), &cqe, arrival->solicited || status != IBV_WC_SUCCESS);
+}

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* See mcast.h. */
+#include "hca/exec/mcast.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+#include "hca/engine/engine.h"
+#include "hca/local/link.h"
+#include "hca/process/books.h"
+#include "hca/process/capture.h"
+#include "hca/roce/roce.h"
+#include "wire/packet.h"
+
+enum { BUCKETS = 512 };
+
+/* A QP that is attached to a group. */
+struct member {
+	struct list node;  /* in a bucket, by its GID */
+	struct list by_qp; /* on qp.groups */
+	struct qp *qp;
+	uint8_t gid[16];
+};
+
+struct mcast {
+	struct list buckets[BUCKETS]; /* under hca.engine */
+	/* Read under any QP's lock. `old`: of the daemon before, as long as this one's isn't
+	 * settled. */
+	const struct groups *_Atomic table, *_Atomic old;
+};
+
+/* The processes that the datagram at sq.next has yet to go to. */
+struct fanout {
+	uint64_t left[GROUPS_WORDS];
+};
+
+/* ------------------------------------------------------------------ the table */
+
+static const struct groups *map(int fd)
+{
+	const struct groups *table =
+		fd < 0 ? MAP_FAILED
+		       : mmap(NULL, GROUPS_SIZE, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
+
+	if (table == MAP_FAILED)
+		return NULL;
+	if (table->magic == GROUPS_MAGIC && table->version == GROUPS_VERSION)
+		return table;
+	munmap((void *)table, GROUPS_SIZE);
+	return NULL;
+}
+
+static void unmap(const struct groups *table)
+{
+	if (table)
+		munmap((void *)table, GROUPS_SIZE);
+}
+
+int mcast_make(struct hca *hca, int fd)
+{
+	struct mcast *mcast = calloc(1, sizeof(*mcast));
+
+	if (!mcast)
+		return -ENOMEM;
+	for (unsigned int i = 0; i < BUCKETS; i++)
+		list_init(&mcast->buckets[i]);
+	atomic_store(&mcast->table, map(fd));
+	if (!mcast->table)
+		log_warn("the table of multicast groups is missing: datagrams to groups don't "
+			 "reach processes of this host");
+	hca->mcast = mcast;
+	return 0;
+}
+
+void mcast_unmake(struct hca *hca)
+{
+	if (!hca->mcast)
+		return;
+	unmap(hca->mcast->table);
+	free(hca->mcast);
+	hca->mcast = NULL;
+}
+
+/* Once each QP's lock was free, nobody looks at what was there before. */
+static void pass_locks(struct hca *hca)
+{
+	lock_take(&hca->engine);
+	for (uint32_t i = 0; i < LIMIT_QPS_PER_SLOT; i++) {
+		if (!hca->qps[i])
+			continue;
+		lock_take(&hca->qps[i]->lock);
+		lock_give(&hca->qps[i]->lock);
+	}
+	lock_give(&hca->engine);
+}
+
+void mcast_take_table(struct hca *hca, int fd)
+{
+	struct mcast *mcast = hca->mcast;
+	const struct groups *fresh = map(fd);
+
+	if (!fresh)
+		return;
+	const struct groups *gone = atomic_exchange(&mcast->old, mcast->table);
+
+	atomic_store(&mcast->table, fresh);
+	pass_locks(hca);
+	unmap(gone);
+}
+
+uint64_t mcast_addresses(const struct hca *hca)
+{
+	const struct groups *table = hca->mcast ? atomic_load(&hca->mcast->table) : NULL;
+
+	return table ? atomic_load(&table->addresses) : 0;
+}
+
+/* Which processes have a member. False: none. */
+static bool find_processes(const struct mcast *mcast, const uint8_t gid[16],
+			   uint64_t slots[GROUPS_WORDS])
+{
+	const struct groups *table = atomic_load(&mcast->table);
+	const struct groups *old = atomic_load(&mcast->old);
+
+	memset(slots, 0, GROUPS_WORDS * sizeof(slots[0]));
+	bool any = table && groups_find(table, gid, slots);
+
+	if (unlikely(old && table && !atomic_load(&table->settled)))
+		any |= groups_find(old, gid, slots);
+	return any;
+}
+
+/* ------------------------------------------------------------------ attaching */
+
+static struct list *bucket_of(struct mcast *mcast, const uint8_t gid[16])
+{
+	uint32_t h = 0x811c9dc5; /* FNV-1a */
+
+	for (int i = 0; i < 16; i++)
+		h = (h ^ gid[i]) * 0x01000193;
+	return &mcast->buckets[h % BUCKETS];
+}
+
+static struct member *member_find(const struct qp *qp, const uint8_t gid[16])
+{
+	list_for_each(node, &qp->groups) {
+		struct member *m = container_of(node, struct member, by_qp);
+
+		if (!memcmp(m->gid, gid, sizeof(m->gid)))
+			return m;
+	}
+	return NULL;
+}
+
+static bool is_member(struct qp *qp, const uint8_t gid[16])
+{
+	lock_take(&qp->hca->engine);
+	bool yes = member_find(qp, gid) != NULL;
+
+	lock_give(&qp->hca->engine);
+	return yes;
+}
+
+/* Another thread may have been quicker. */
+static void member_enter(struct member *m)
+{
+	struct hca *hca = m->qp->hca;
+
+	lock_take(&hca->engine);
+	bool fresh = !member_find(m->qp, m->gid);
+
+	if (fresh) {
+		list_add_tail(bucket_of(hca->mcast, m->gid), &m->node);
+		list_add_tail(&m->qp->groups, &m->by_qp);
+	}
+	lock_give(&hca->engine);
+	if (!fresh)
+		free(m);
+}
+
+int mcast_attach(struct ibv_qp *ibv, const union ibv_gid *gid, uint16_t lid)
+{
+	struct qp *qp = qp_of(ibv);
+
+	if (is_member(qp, gid->raw))
+		return 0;
+	struct member *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		return ENOMEM;
+	m->qp = qp;
+	memcpy(m->gid, gid->raw, sizeof(m->gid));
+	books_enter(qp->hca);
+	int err = -daemon_attach_mcast(&qp->context->conn, qp->handle, gid->raw, lid);
+
+	if (!err)
+		member_enter(m);
+	books_leave(qp->hca);
+	if (err)
+		free(m);
+	return err;
+}
+
+int mcast_detach(struct ibv_qp *ibv, const union ibv_gid *gid, uint16_t lid)
+{
+	struct qp *qp = qp_of(ibv);
+	struct hca *hca = qp->hca;
+
+	books_enter(hca);
+	int err = -daemon_detach_mcast(&qp->context->conn, qp->handle, gid->raw, lid);
+
+	lock_take(&hca->engine);
+	/* Without a daemon it ends here, and the next one isn't told. */
+	struct member *m = !err || err == EIO ? member_find(qp, gid->raw) : NULL;
+
+	if (m) {
+		list_del(&m->node);
+		list_del(&m->by_qp);
+		err = 0;
+	}
+	lock_give(&hca->engine);
+	books_leave(hca);
+	free(m);
+	return err;
+}
+
+int mcast_again(struct daemon_conn *conn, const struct qp *qp)
+{
+	int err = 0;
+
+	list_for_each(node, &qp->groups)
+		if (!err)
+			err = daemon_attach_mcast(conn, qp->handle,
+						  container_of(node, struct member, by_qp)->gid, 0);
+	return err;
+}
+
+void mcast_for_each(struct hca *hca, const uint8_t gid[16], void (*visit)(struct qp *qp, void *arg),
+		    void *arg)
+{
+	list_for_each(node, bucket_of(hca->mcast, gid)) {
+		struct member *m = container_of(node, struct member, node);
+
+		if (!memcmp(m->gid, gid, sizeof(m->gid)))
+			visit(m->qp, arg);
+	}
+}
+
+/* ------------------------------------------------------------------ sending */
+
+/* The next process that has yet to get it; LIMIT_SLOTS: none. */
+static uint32_t next_slot(const struct fanout *fanout)
+{
+	for (uint32_t i = 0; i < GROUPS_WORDS; i++)
+		if (fanout->left[i])
+			return i * 64 + (uint32_t)__builtin_ctzll(fanout->left[i]);
+	return LIMIT_SLOTS;
+}
+
+static void strike(struct fanout *fanout, uint32_t slot)
+{
+	fanout->left[slot / 64] &= ~(1ull << slot % 64);
+}
+
+/* To the wire, and who of this host is to get it. False: its memory isn't there. */
+static bool begin(struct qp *qp, struct send_wqe *wqe, const struct iovec *local, int count)
+{
+	struct hca *hca = qp->hca;
+	struct fanout *fanout = qp->fanout;
+
+	if (!find_processes(hca->mcast, wqe->ud.to.dgid, fanout->left) || hca->roce_forced)
+		memset(fanout->left, 0, sizeof(fanout->left));
+	if (wqe->ud.roce) {
+		if (!roce_datagram(qp, wqe, local, count))
+			return false;
+	} else {
+		if (capture_on(hca))
+			capture_show_datagram(qp, wqe);
+		qp->ud_psn++;
+	}
+	wqe->flags |= SEND_BEGUN;
+	return true;
+}
+
+/* One process after the other, while there is room on its link. */
+static enum step go_on(struct qp *qp, struct send_wqe *wqe, const struct iovec *local, int count)
+{
+	uint32_t slot;
+
+	while ((slot = next_slot(qp->fanout)) < LIMIT_SLOTS) {
+		struct link *link = slot ? link_get_datagram(qp->hca, slot) : NULL;
+		enum step step = STEP_DONE;
+
+		if (likely(link && !link_is(link, LINK_DOWN)))
+			step = sq_put_datagram(qp, wqe, link, local, count);
+		if (step != STEP_DONE)
+			return step;
+		strike(qp->fanout, slot);
+	}
+	sq_complete(qp, wqe, IBV_WC_SUCCESS);
+	return STEP_DONE;
+}
+
+enum step mcast_send(struct qp *qp, struct send_wqe *wqe, const struct iovec *local, int count)
+{
+	if (unlikely(!qp->fanout))
+		qp->fanout = calloc(1, sizeof(*qp->fanout));
+	/* Groups have this number only (IBTA volume 1, 9.6.1.2): else its receivers would drop it.
+	 */
+	if (unlikely(!qp->fanout || (wqe->ud.remote_qpn & 0xffffff) != WIRE_MULTICAST_QPN)) {
+		sq_complete(qp, wqe, IBV_WC_SUCCESS);
+		return STEP_DONE;
+	}
+	if (!(wqe->flags & SEND_BEGUN) && !begin(qp, wqe, local, count)) {
+		sq_fail_local(qp, wqe, IBV_WC_LOC_PROT_ERR);
+		return STEP_FAILED;
+	}
+	return go_on(qp, wqe, local, count);
+}
+
+void mcast_skip(struct qp *qp)
+{
+	uint32_t slot = qp->fanout ? next_slot(qp->fanout) : LIMIT_SLOTS;
+
+	if (slot < LIMIT_SLOTS)
+		strike(qp->fanout, slot);
+	link_unwait(qp);
+	sq_run(qp);
+}

@@ -1,0 +1,608 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Links. See link.h. Owns the links' mappings and doorbells; hca.link_by_slot changes under
+ * hca.lock, hca.links under hca.engine. */
+#include "hca/local/link.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "hca/engine/engine.h"
+#include "hca/local/way.h"
+#include "hca/mem/mapped.h"
+#include "hca/process/books.h"
+
+#define LAST_NS 20000000ull /* for a peer that reads what a QP's end makes us say */
+#define REFUSED_NS                                                                    \
+	100000000ull /* datagrams to an empty slot don't ask the daemon again so long \
+		      */
+
+enum { BACKLOG_MAX = 65536 }; /* a peer that makes us answer more than this is not sane */
+
+static struct link *link_new(struct hca *hca, uint32_t slot)
+{
+	struct link *link = calloc(1, sizeof(*link));
+
+	if (!link)
+		return NULL;
+	link->hca = hca;
+	link->slot = slot;
+	link->doorbell = -1;
+	lock_init(&link->tx_lock);
+	lock_init(&link->places_lock);
+	list_init(&link->backlog);
+	list_init(&link->waiters);
+	list_init(&link->node);
+	return link;
+}
+
+struct link *link_get(struct hca *hca, uint32_t slot)
+{
+	struct link *link = atomic_load_explicit(&hca->link_by_slot[slot], memory_order_acquire);
+
+	if (likely(link && !link_is(link, LINK_DOWN)))
+		return link;
+	if (!link) {
+		struct link *fresh = link_new(hca, slot);
+
+		if (!fresh)
+			return NULL;
+		if (!atomic_compare_exchange_strong(&hca->link_by_slot[slot], &link, fresh)) {
+			free(fresh);
+			return link; /* somebody else asked in the meantime */
+		}
+		link = fresh;
+	} else {
+		uint32_t down = LINK_DOWN;
+
+		/* The last one's memory must go first: link_reap() looks at `wanted` after that. */
+		atomic_store(&link->wanted, atomic_load(&link->mapped));
+		if (atomic_load(&link->mapped) ||
+		    !atomic_compare_exchange_strong(&link->state, &down, LINK_ASKED))
+			return link;
+	}
+	atomic_store(&hca->link_requests, true);
+	engine_kick(hca);
+	return link;
+}
+
+struct link *link_get_datagram(struct hca *hca, uint32_t slot)
+{
+	struct link *link = atomic_load_explicit(&hca->link_by_slot[slot], memory_order_acquire);
+
+	if (unlikely(link && link_is(link, LINK_DOWN) &&
+		     now_ns() - atomic_load(&link->refused_at) < REFUSED_NS))
+		return NULL;
+	return link_get(hca, slot);
+}
+
+/* Nobody is there, or the link can't be mapped. Engine thread. */
+static void refused(struct link *link)
+{
+	link->id = 0;
+	atomic_store(&link->refused_at, now_ns());
+	atomic_store(&link->state, LINK_DOWN);
+	atomic_store(&link->has_waiters, true);
+}
+
+int link_make_self(struct hca *hca)
+{
+	struct link *link = link_new(hca, hca->slot);
+
+	if (!link)
+		return -ENOMEM;
+	link->memory =
+		mmap(NULL, LINK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (link->memory == MAP_FAILED) {
+		free(link);
+		return -ENOMEM;
+	}
+	link->self = true;
+	link->can_vm = false;
+	link->pid = getpid();
+	link->doorbell = hca->doorbell;
+	link->peer = hca->pub;
+	link->regions = hca->regions;
+	ring_tx_init(&link->tx, link->memory->ring[0], &link->memory->ctl[0]);
+	ring_rx_init(&link->rx, link->memory->ring[0], &link->memory->ctl[0]);
+	atomic_store(&link->state, LINK_UP);
+	list_add_tail(&hca->links, &link->node);
+	atomic_store(&hca->link_by_slot[hca->slot], link);
+	hca->self = link;
+	return 0;
+}
+
+void link_free_self(struct hca *hca)
+{
+	if (!hca->self)
+		return;
+	munmap(hca->self->memory, LINK_SIZE);
+	free(hca->self);
+}
+
+static void ask(struct hca *hca, struct link *link)
+{
+	link->id = UINT64_MAX; /* asked; the event brings the real one */
+	books_enter(hca);
+	int err = daemon_link(&hca->conn, link->slot);
+
+	books_leave(hca);
+	if (err == -EIO) { /* asked again when there is a daemon */
+		link->id = 0;
+		/* The peer may have asked, too, and the link be the daemon's last word. */
+		engine_daemon_events(hca);
+		if (link_is(link, LINK_ASKED))
+			return_seek(hca, true);
+	} else if (err && err != -EALREADY) {
+		log_info("no process at slot %u to talk to: %s", link->slot, strerror(-err));
+		refused(link);
+	}
+}
+
+/* A daemon that is gone meanwhile needs no word: the next one hears of living links only. */
+static void give_up(struct hca *hca, struct link *link)
+{
+	uint64_t id = link->given_up;
+
+	link->given_up = 0;
+	books_enter(hca);
+	daemon_unlink(&hca->conn, link->slot, id);
+	books_leave(hca);
+}
+
+void link_ask_daemon(struct hca *hca)
+{
+	if (!atomic_exchange(&hca->link_requests, false))
+		return;
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
+		struct link *link = atomic_load(&hca->link_by_slot[slot]);
+
+		if (!link)
+			continue;
+		if (link->given_up)
+			give_up(hca, link);
+		if (link_is(link, LINK_ASKED) && link->id != UINT64_MAX)
+			ask(hca, link);
+	}
+}
+
+/*
+ * May we use process_vm_*? Reads a random number where the peer says that it is. Never with another
+ * user's program, not even where the kernel would allow it (root): there the peer's own engine
+ * decides what a registration grants.
+ */
+static bool probe_vm(int32_t pid, uint32_t uid, const struct pub_regions *peer)
+{
+	uint64_t value = 0;
+	struct iovec local = {&value, sizeof(value)};
+	struct iovec remote = {(void *)(uintptr_t)peer->probe_addr, sizeof(value)};
+
+	if (pid <= 0 || uid != geteuid() || !way_by_kernel())
+		return false;
+	if (process_vm_readv(pid, &local, 1, &remote, 1, 0) == sizeof(value) &&
+	    value == peer->probe)
+		return true;
+	log_info("process %d can't be reached by process_vm_readv (%s): data goes through the ring",
+		 pid, strerror(errno));
+	return false;
+}
+
+static const struct pub *map_table(int fd)
+{
+	const struct pub *pub = mmap(NULL, PUB_SIZE, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
+
+	if (pub == MAP_FAILED)
+		return NULL;
+	if (pub->header.magic != PUB_MAGIC || pub->header.version != PUB_VERSION) {
+		log_warn("a peer's table has another version of Verbena's layout; not linked");
+		munmap((void *)pub, PUB_SIZE);
+		return NULL;
+	}
+	return pub;
+}
+
+static const struct pub_regions *map_regions(int fd)
+{
+	const struct pub_regions *regions =
+		mmap(NULL, PUB_REGIONS_SIZE, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
+
+	return regions == MAP_FAILED ? NULL : regions;
+}
+
+static void close_all(const int *fds)
+{
+	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
+static void unmap_all(struct link_memory *memory, const struct pub *peer,
+		      const struct pub_regions *regions)
+{
+	if (memory)
+		munmap(memory, LINK_SIZE);
+	if (peer)
+		munmap((void *)peer, PUB_SIZE);
+	if (regions)
+		munmap((void *)regions, PUB_REGIONS_SIZE);
+}
+
+/* Maps what the event brought. The regions are mapped if they came, used or not: the peer got ours,
+ * so we must see its hazards. */
+static bool map_all(struct link *link, const int *fds)
+{
+	struct link_memory *memory =
+		mmap(NULL, LINK_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
+	const struct pub *peer = map_table(fds[1]);
+	const struct pub_regions *regions = fds[3] < 0 ? NULL : map_regions(fds[3]);
+
+	memory = memory == MAP_FAILED ? NULL : memory;
+	if (!memory || !peer || (fds[3] >= 0 && !regions)) {
+		unmap_all(memory, peer, regions);
+		return false;
+	}
+	link->memory = memory;
+	link->peer = peer;
+	link->regions = regions;
+	return true;
+}
+
+/* QPs that were connected while the link before this one was about to go: their KICKs went with it.
+ * hca.engine is held. */
+static void kick_again(struct hca *hca, struct link *link)
+{
+	for (uint32_t i = 0; i < LIMIT_QPS_PER_SLOT; i++) {
+		struct qp *qp = hca->qps[i];
+
+		if (!qp)
+			continue;
+		lock_take(&qp->lock);
+		if (qp->link == link && qp->state >= IBV_QPS_RTR && qp->state != IBV_QPS_ERR) {
+			qp->kick_pending = true;
+			link_wait(link, qp);
+		}
+		lock_give(&qp->lock);
+	}
+}
+
+static void link_up(struct hca *hca, struct link *link, const struct proto_event *event)
+{
+	uint32_t mine = event->side, theirs = !event->side;
+	struct link_memory *memory = link->memory;
+
+	link->id = event->link_id;
+	link->side = event->side;
+	link->pid = event->pid;
+	link->can_vm = link->regions && probe_vm(event->pid, event->uid, link->regions);
+	ring_tx_init(&link->tx, memory->ring[mine], &memory->ctl[mine]);
+	ring_rx_init(&link->rx, memory->ring[theirs], &memory->ctl[theirs]);
+	atomic_store(&link->direct, false);
+	atomic_store(&link->broken, false);
+	atomic_store(&link->mapped, true);
+	lock_take(&hca->engine);
+	list_add_tail(&hca->links, &link->node);
+	atomic_store(&link->state, LINK_UP);
+	atomic_store(&memory->installed[mine], 1); /* [I1], before any KICK */
+	kick_again(hca, link);
+	lock_give(&hca->engine);
+	atomic_store(&link->has_waiters, true);
+	log_debug("link to process %d at slot %u is up%s", link->pid, link->slot,
+		  link->can_vm ? "" : " (ring copies)");
+}
+
+bool link_direct_slow(struct link *link)
+{
+	if (!atomic_load(&link->can_vm) || !atomic_load(&link->memory->installed[!link->side]))
+		return false; /* [I2] */
+	atomic_store(&link->direct, true);
+	return true;
+}
+
+/* A link's event that came before the one before it was forgotten. */
+struct link_offer {
+	struct proto_event event;
+	int fds[PROTO_MAX_FDS];
+};
+
+void link_forget_next(struct link *link)
+{
+	if (link->next)
+		close_all(link->next->fds);
+	free(link->next);
+	link->next = NULL;
+}
+
+static bool keep_offer(struct link *link, const struct proto_event *event, const int *fds)
+{
+	link_forget_next(link);
+	link->next = malloc(sizeof(*link->next));
+	if (!link->next)
+		return false;
+	link->next->event = *event;
+	memcpy(link->next->fds, fds, sizeof(link->next->fds));
+	return true;
+}
+
+/* The peer has it, perhaps, and must not touch what we don't guard. */
+static void give_back(struct hca *hca, struct link *link, uint64_t id)
+{
+	link->given_up = id;
+	atomic_store(&hca->link_requests, true);
+	engine_kick(hca);
+}
+
+void link_install(struct hca *hca, const struct proto_event *event, int *fds)
+{
+	struct link *link = link_get(hca, event->slot);
+
+	if (!link || event->side > 1)
+		goto out;
+	/* The peer was quicker to forget the last link and to wish for this one. */
+	if (link_is(link, LINK_DOWN) && atomic_load(&link->mapped) && keep_offer(link, event, fds))
+		return;
+	if (!link_is(link, LINK_ASKED))
+		goto out;
+	if (fds[2] >= 0 && map_all(link, fds)) {
+		link->doorbell = fds[2];
+		fds[2] = -1;
+		link_up(hca, link, event);
+	} else {
+		log_error("can't map the link to process %d: %s", event->pid, strerror(errno));
+		refused(link);
+		give_back(hca, link, event->link_id);
+	}
+out:
+	close_all(fds);
+}
+
+/* The last link's memory is given back: now there is room for the one that came meanwhile. */
+static void install_next(struct hca *hca, struct link *link)
+{
+	struct link_offer *next = link->next;
+
+	link->next = NULL;
+	if (next)
+		link_install(hca, &next->event, next->fds);
+	free(next);
+}
+
+void link_down(struct hca *hca, uint32_t slot, uint64_t id)
+{
+	struct link *link = atomic_load(&hca->link_by_slot[slot]);
+
+	if (link && !id && link_is(link, LINK_ASKED)) {
+		log_info("no process at slot %u to talk to any more", slot);
+		atomic_store(&link->state, LINK_DOWN);
+		atomic_store(&link->has_waiters, true);
+		return;
+	}
+	if (link && link->next && link->next->event.link_id == id)
+		link_forget_next(link);
+	if (!link || link->id != id || !link_is(link, LINK_UP))
+		return;
+	/* What the peer wrote before it ended counts: its last acknowledgements, above all. */
+	engine_drain(hca, link);
+	log_debug("process %d at slot %u is gone", link->pid, slot);
+	atomic_store(&link->state, LINK_DOWN);
+	atomic_store(&hca->link_deaths, true);
+}
+
+/*
+ * Whoever uses a link's memory has seen it UP under a QP's lock or the engine's, and still holds
+ * that lock; so once each lock was free after the link went DOWN, nobody uses it any more.
+ */
+static void forget_peer(struct hca *hca, const struct link *link)
+{
+	for (uint32_t i = 0; i < LIMIT_QPS_PER_SLOT; i++) {
+		struct qp *qp = hca->qps[i];
+
+		if (!qp)
+			continue;
+		lock_take(&qp->lock);
+		if (qp->link == link) {
+			qp->remote = NULL;
+			qp->peer_ready = false;
+		}
+		lock_give(&qp->lock);
+	}
+}
+
+static void unmap(struct link *link)
+{
+	struct list *node;
+
+	mapped_free(link);
+	unmap_all(link->memory, link->peer, link->regions);
+	close(link->doorbell);
+	while ((node = list_pop(&link->backlog)))
+		free(container_of(node, struct backlog, node));
+	link->backlog_count = 0;
+	link->memory = NULL;
+	link->peer = NULL;
+	link->regions = NULL;
+	link->doorbell = -1;
+	if (atomic_load(&link->broken)) /* link_ask_daemon() tells the daemon first */
+		give_back(link->hca, link, link->id);
+	link->id = 0;
+	atomic_store(&link->mapped, false);
+}
+
+void link_reap(struct hca *hca)
+{
+	if (!atomic_exchange(&hca->link_deaths, false))
+		return;
+	/* ibv_dereg_mr reads peers' tables under it. */
+	if (pthread_mutex_trylock(&hca->lock)) {
+		atomic_store(&hca->link_deaths, true);
+		return;
+	}
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
+		struct link *link = atomic_load(&hca->link_by_slot[slot]);
+
+		if (!link || !link_is(link, LINK_DOWN) || !atomic_load(&link->mapped))
+			continue;
+		lock_take(&hca->engine);
+		bool listed = !list_empty(&link->node);
+
+		if (!listed)
+			forget_peer(hca, link);
+		lock_give(&hca->engine);
+		if (listed)
+			atomic_store(&hca->link_deaths, true); /* the next pass takes it off */
+		else {
+			unmap(link);
+			install_next(hca, link);
+			if (atomic_exchange(&link->wanted, false))
+				link_get(hca, slot);
+		}
+	}
+	pthread_mutex_unlock(&hca->lock);
+}
+
+void link_break(struct link *link)
+{
+	atomic_store(&link->broken, true);
+	atomic_store(&link->state, LINK_DOWN);
+	atomic_store(&link->hca->link_deaths, true);
+	engine_kick(link->hca);
+}
+
+void link_ring(struct link *link)
+{
+	uint64_t one = 1;
+
+	if (write(link->doorbell, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		log_debug("doorbell of process %d: %s", link->pid, strerror(errno));
+}
+
+static bool backlog_add(struct link *link, const struct ring_header *header, const void *payload,
+			uint32_t size)
+{
+	struct backlog *b = link->backlog_count < BACKLOG_MAX ? malloc(sizeof(*b) + size) : NULL;
+
+	if (!b)
+		return false;
+	b->header = *header;
+	b->size = size;
+	if (size)
+		memcpy(b->payload, payload, size);
+	list_add_tail(&link->backlog, &b->node);
+	link->backlog_count++;
+	return true;
+}
+
+static void fill(struct ring_header *to, const struct ring_header *from)
+{
+	to->kind = from->kind;
+	to->flags = from->flags;
+	to->dst = from->dst;
+	to->src = from->src;
+	to->msn = from->msn;
+	to->ack = from->ack;
+	to->imm = from->imm;
+	to->length = from->length;
+}
+
+void link_control(struct link *link, const struct ring_header *header, const void *payload,
+		  uint32_t size)
+{
+	if (!link_is(link, LINK_UP))
+		return;
+	struct ring_header *h = link_begin(link, size);
+
+	if (likely(h != NULL)) {
+		fill(h, header);
+		if (size)
+			memcpy((uint8_t *)h + RING_HEADER, payload, size);
+		link_send(link, h, size);
+	} else {
+		lock_take(&link->tx_lock);
+		bool ok = backlog_add(link, header, payload, size);
+
+		lock_give(&link->tx_lock);
+		if (!ok) {
+			log_error("process %d doesn't read what it makes us answer; link given up",
+				  link->pid);
+			link_break(link);
+		}
+		atomic_store(&link->has_waiters, true);
+	}
+	link_notify(link);
+}
+
+bool link_flush_backlog(struct link *link)
+{
+	bool sent = false, empty;
+
+	lock_take(&link->tx_lock);
+	while (!list_empty(&link->backlog)) {
+		struct backlog *b = container_of(link->backlog.next, struct backlog, node);
+		struct ring_header *h = ring_reserve(&link->tx, b->size);
+
+		if (!h)
+			break;
+		fill(h, &b->header);
+		memcpy((uint8_t *)h + RING_HEADER, b->payload, b->size);
+		ring_commit(&link->tx, h, b->size);
+		list_del(&b->node);
+		link->backlog_count--;
+		free(b);
+		sent = true;
+	}
+	empty = list_empty(&link->backlog);
+	link->stuck = link->stuck && !sent;
+	lock_give(&link->tx_lock);
+	if (sent)
+		link_notify(link);
+	return empty;
+}
+
+static bool waits_for_room(struct link *link, bool patient)
+{
+	lock_take(&link->tx_lock);
+	bool waits = link_is(link, LINK_UP) && !list_empty(&link->backlog) && !link->stuck;
+
+	link->stuck = link->stuck || (waits && !patient);
+	lock_give(&link->tx_lock);
+	return waits && patient;
+}
+
+void link_send_last(struct link *link)
+{
+	uint64_t until = now_ns() + LAST_NS;
+
+	while (waits_for_room(link, now_ns() < until))
+		engine_poll(link->hca); /* moves it */
+}
+
+void link_wait(struct link *link, struct qp *qp)
+{
+	lock_take(&link->tx_lock);
+	if (list_empty(&qp->tx_wait)) {
+		list_add_tail(&link->waiters, &qp->tx_wait);
+		qp->wait_link = link;
+	}
+	uint32_t full_at = link->tx.full_at;
+
+	lock_give(&link->tx_lock);
+	atomic_store(&link->has_waiters, true);
+	/* The peer made room, and this process's engine looked for who waits, since the ring was
+	 * found full: nobody would look again. */
+	if (link_is(link, LINK_UP) && atomic_load(&qp->hca->pub->header.asleep) &&
+	    ring_consumed(&link->tx) != full_at)
+		engine_kick(qp->hca);
+}
+
+void link_unwait(struct qp *qp)
+{
+	if (!qp->wait_link)
+		return;
+	lock_take(&qp->wait_link->tx_lock);
+	list_del(&qp->tx_wait);
+	lock_give(&qp->wait_link->tx_lock);
+	qp->wait_link = NULL;
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Links: this process's half of what connects it to another process of the host (or to itself).
+ *
+ * A link is made at the first wish to talk to a slot (state ASKED); the engine thread asks the
+ * daemon, the daemon's event brings the memory (UP). DOWN: the peer is gone (or was never there).
+ * The memory is given back once nobody uses it; the structure stays for those who still point to
+ * it, and serves the next process at the slot (slots are reused late).
+ */
+#ifndef VERBENA_HCA_LOCAL_LINK_H
+#define VERBENA_HCA_LOCAL_LINK_H
+
+#include "base/cpu.h"
+#include "hca/local/record.h"
+#include "hca/process/hca.h"
+
+/* The link to `slot`, made when there is none. NULL: out of memory. Any lock may be held above
+ * hca.active_lock. */
+struct link *link_get(struct hca *hca, uint32_t slot);
+
+/* The same for a datagram: NULL also when nobody was at the slot a moment ago. */
+struct link *link_get_datagram(struct hca *hca, uint32_t slot);
+
+/* The link of this process to itself; -ENOMEM. */
+int link_make_self(struct hca *hca);
+/* Of an HCA that couldn't be made. */
+void link_free_self(struct hca *hca);
+
+/* The daemon's events (engine thread only). */
+/* Takes the event's descriptors over. */
+void link_install(struct hca *hca, const struct proto_event *event, int *fds);
+void link_down(struct hca *hca, uint32_t slot, uint64_t id);
+/* In a forked child: a link that came and isn't installed yet is the parent's. */
+void link_forget_next(struct link *link);
+
+/* Gives back the memory of links that are down (engine thread only). */
+void link_reap(struct hca *hca);
+
+/* Sends the wishes that link_get noted (engine thread only; blocks for round trips). */
+void link_ask_daemon(struct hca *hca);
+
+static inline bool link_is(const struct link *link, enum link_state state)
+{
+	return atomic_load_explicit(&link->state, memory_order_acquire) == state;
+}
+
+/* It isn't up, but it will be, or it will be known that it can't: worth waiting for. */
+static inline bool link_pending(const struct link *link)
+{
+	return link_is(link, LINK_ASKED) ||
+	       (link_is(link, LINK_DOWN) && atomic_load(&link->wanted));
+}
+
+/*
+ * We may copy: process_vm_* reaches the peer, and it has this link, too, so its deregistrations
+ * wait for our hazards. Until then one-sided requests wait; the peer's KICK comes after that. The
+ * link is up, and the QP's lock held.
+ */
+bool link_direct_slow(struct link *link);
+static inline bool link_direct(struct link *link)
+{
+	return likely(atomic_load_explicit(&link->direct, memory_order_acquire)) ||
+	       link_direct_slow(link);
+}
+
+/*
+ * Room for a record with `payload` bytes. On success tx_lock is held and link_send must follow.
+ * NULL: full, or older records wait; the caller arranges to be woken (link_wait).
+ */
+static inline struct ring_header *link_begin(struct link *link, uint32_t payload)
+{
+	lock_take(&link->tx_lock);
+	if (likely(list_empty(&link->backlog))) {
+		struct ring_header *h = ring_reserve(&link->tx, payload);
+
+		if (likely(h != NULL))
+			return h;
+	}
+	lock_give(&link->tx_lock);
+	return NULL;
+}
+
+static inline void link_send(struct link *link, struct ring_header *h, uint32_t payload)
+{
+	ring_commit(&link->tx, h, payload);
+	lock_give(&link->tx_lock);
+}
+
+/* The record that link_begin made room for isn't sent. */
+static inline void link_abandon(struct link *link, uint32_t payload)
+{
+	ring_abandon(&link->tx, payload);
+	lock_give(&link->tx_lock);
+}
+
+/* Rings the peer's doorbell if it asked for that. After a batch of link_send.    [S1 with S2] */
+void link_ring(struct link *link);
+static inline void link_notify(struct link *link)
+{
+	atomic_thread_fence(memory_order_seq_cst); /* the records before the look at asleep */
+	if (unlikely(atomic_load_explicit(&link->peer->header.asleep, memory_order_relaxed)))
+		link_ring(link);
+}
+
+/* A small record that must go: through the ring, or the backlog when that is full. Notifies. */
+void link_control(struct link *link, const struct ring_header *header, const void *payload,
+		  uint32_t size);
+
+/* The engine will look at the QP again when the link is up or the ring has room. qp.lock is held.
+ */
+void link_wait(struct link *link, struct qp *qp);
+
+/* Takes the QP off the list of the link that it waits for, if it does. qp.lock is held. */
+void link_unwait(struct qp *qp);
+
+/* The peer broke the rules of the rings: the link ends, and the engine ends its QPs. */
+void link_break(struct link *link);
+
+/*
+ * A QP ends, and its last records may be in the backlog: waits until they are in the ring, or the
+ * peer hasn't made room for some milliseconds (it isn't waited for again until it does). No locks
+ * are held.
+ */
+void link_send_last(struct link *link);
+
+/* Moves the backlog into the ring, as far as it goes. True when it is empty. */
+bool link_flush_backlog(struct link *link);
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the records of a link mean: the local carrier's packets. Headers are struct ring_header.
+ *
+ *   dst, src   QPN in the low 24 bits, the low 8 bits of that QP's epoch above: a record for (or
+ *              from) a QP that has been reset since is dropped.
+ *   msn        which request of the sending QP: requests are numbered from 0 after RESET, they are
+ *              executed in order, and `ack` (with REC_ACKS) says that all below it are done.
+ *   length     bytes of the whole message; NAK, RNR: the code of the responder's RNR timer
+ *   imm        immediate data, or what the kind says
+ *
+ * Requests (requester to responder):
+ *   SEND        payload follows
+ *   SEND_REF    payload is the list of the sender's segments (struct record_segment): the receiver
+ *               copies from there (process_vm_readv) or answers PULL
+ *   SEND_DATA   a piece of a pulled message; imm is its offset
+ *   WRITE_IMM   the data is in place already; consumes a receive
+ *   WRITE_DATA  a piece of an RDMA WRITE: struct record_remote, then bytes; imm is the immediate
+ * data. Only the piece with REC_LAST is a request of its own. READ_REQ    struct record_remote
+ *   ATOMIC_REQ  struct record_atomic
+ *   UD          struct record_ud, then payload; no msn. To WIRE_MULTICAST_QPN: for each QP that is
+ *               attached to the group `dgid`
+ * Responses (responder to requester):
+ *   ACK         nothing but `ack`
+ *   NAK         request msn failed; imm is enum ibv_wc_status for its completion
+ *   RNR         request msn waits for a receive: your timer stops
+ *   PULL        stream me request msn
+ *   READ_DATA   a piece; imm is its offset; REC_LAST completes request msn
+ *   ATOMIC_RESP the value before
+ * Both ways:
+ *   KICK        my QP became ready: look again
+ *   FATAL       your QP broke a rule towards me while I executed a one-sided operation:
+ *               imm is enum ibv_event_type to raise; it goes to the error state
+ */
+#ifndef VERBENA_HCA_LOCAL_RECORD_H
+#define VERBENA_HCA_LOCAL_RECORD_H
+
+#include "shm/ring.h"
+
+enum record_kind {
+	REC_SEND = RING_KIND_FIRST,
+	REC_SEND_REF,
+	REC_SEND_DATA,
+	REC_WRITE_IMM,
+	REC_WRITE_DATA,
+	REC_READ_REQ,
+	REC_ATOMIC_REQ,
+	REC_UD,
+	REC_ACK,
+	REC_NAK,
+	REC_RNR,
+	REC_PULL,
+	REC_READ_DATA,
+	REC_ATOMIC_RESP,
+	REC_KICK,
+	REC_FATAL,
+	REC_KINDS
+};
+
+enum record_flag {
+	REC_ACKS = 1,
+	REC_SOLICITED = 2,
+	REC_IMM = 4,
+	REC_LAST = 8,
+	REC_RNR_SHIFT = 5, /* the requester's rnr_retry in bits 5 to 7 */
+};
+
+struct record_segment {
+	uint64_t addr;
+	uint64_t length;
+};
+
+struct record_remote {
+	uint64_t addr;
+	uint32_t rkey;
+	uint32_t reserved;
+};
+
+struct record_atomic {
+	uint64_t addr;
+	uint32_t rkey;
+	uint32_t is_swap; /* else fetch and add */
+	uint64_t compare_add;
+	uint64_t swap;
+};
+
+struct record_ud {
+	uint8_t sgid[16];
+	uint8_t dgid[16];
+	uint32_t qkey;
+	uint32_t flow_label;
+	uint8_t hop_limit;
+	uint8_t traffic_class;
+	uint8_t sl;
+	uint8_t reserved[5];
+};
+
+static inline uint32_t record_qpn(uint32_t address)
+{
+	return address & 0xffffff;
+}
+
+static inline uint8_t record_epoch(uint32_t address)
+{
+	return address >> 24;
+}
+
+static inline uint32_t record_address(uint32_t qpn, uint32_t epoch)
+{
+	return (qpn & 0xffffff) | epoch << 24;
+}
+
+#endif

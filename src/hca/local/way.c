@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Which way data goes on one host. See way.h. No state but the environment's. */
+#include "hca/local/way.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/string_move.h"
+
+static bool told(const char *what)
+{
+	const char *how = getenv("VERBENA_LOCAL_COPY");
+
+	return how && !strcmp(how, what);
+}
+
+bool way_by_kernel(void)
+{
+	return !told("ring");
+}
+
+bool way_long_by_ring(void)
+{
+	if (told("split"))
+		return true;
+	/* Linux copies between processes as a string. */
+	if (told("process_vm") || !string_move_is_slow())
+		return false;
+	log_info("this processor moves strings byte by byte: long messages go through the ring");
+	return true;
+}

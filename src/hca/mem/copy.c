@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Moving bytes. See copy.h. No state. */
+#include "hca/mem/copy.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "base/string_move.h"
+#include "hca/mem/foreign.h"
+#include "hca/mem/guard.h"
+#include "hca/mem/streaming.h"
+#include "proto/limits.h"
+
+enum { BOUNCE_BYTES = 16384 };
+
+/*
+ * glibc moves more than 2 KiB as a string, which some processors (string_move.h) always do slowly,
+ * and AMD's (Zen 4) do fifteen times as slowly where `to` is less than 16 bytes ahead of `from`,
+ * modulo 4096: as is a packet's payload behind a header at a page's beginning, against a buffer
+ * that begins with a page.
+ */
+static inline void copy(uint8_t *to, const uint8_t *from, size_t n)
+{
+	if (n > 2 * STRING_MOVE_NEVER && likely(!string_move_is_slow())) {
+		memcpy(to, from, n);
+		return;
+	}
+	for (; n > STRING_MOVE_NEVER; n -= STRING_MOVE_NEVER) {
+		memcpy(to, from, STRING_MOVE_NEVER);
+		to += STRING_MOVE_NEVER;
+		from += STRING_MOVE_NEVER;
+	}
+	memcpy(to, from, n);
+}
+
+GUARDED static bool gather(void *to, const struct iovec *from, int count, size_t offset,
+			   size_t length)
+{
+	uint8_t *out = to;
+
+	for (int i = 0; i < count && length; i++) {
+		if (offset >= from[i].iov_len) {
+			offset -= from[i].iov_len;
+			continue;
+		}
+		size_t n = from[i].iov_len - offset;
+
+		if (n > length)
+			n = length;
+		const uint8_t *at = (const uint8_t *)from[i].iov_base + offset;
+
+		if (likely(!foreign_is(at)))
+			copy(out, at, n);
+		else if (!foreign_get(out, at, n))
+			return false;
+		out += n;
+		length -= n;
+		offset = 0;
+	}
+	return true;
+}
+
+GUARDED static bool scatter(const struct iovec *to, int count, size_t offset, const void *from,
+			    size_t length)
+{
+	const uint8_t *in = from;
+
+	for (int i = 0; i < count && length; i++) {
+		if (offset >= to[i].iov_len) {
+			offset -= to[i].iov_len;
+			continue;
+		}
+		size_t n = to[i].iov_len - offset;
+
+		if (n > length)
+			n = length;
+		uint8_t *at = (uint8_t *)to[i].iov_base + offset;
+
+		if (likely(!foreign_is(at)))
+			copy(at, in, n);
+		else if (!foreign_put(at, in, n))
+			return false;
+		in += n;
+		length -= n;
+		offset = 0;
+	}
+	return true;
+}
+
+GUARDED static bool gather_ordered(void *to, const struct iovec *from, int count, size_t length)
+{
+	uint8_t last;
+
+	if (!length)
+		return true;
+	if (!gather(to, from, count, 0, length - 1) || !gather(&last, from, count, length - 1, 1))
+		return false;
+	__atomic_store_n((uint8_t *)to + length - 1, last, __ATOMIC_RELEASE);
+	return true;
+}
+
+/* As gather_ordered(), past the caches: a fence where that relies on the processor's order. */
+GUARDED static bool gather_far(void *to, const struct iovec *from, int count, size_t length)
+{
+	uint8_t *out = to;
+	uint8_t last;
+
+	for (size_t left = length - 1; left; from++, count--) {
+		size_t n = from->iov_len < left ? from->iov_len : left;
+
+		if (likely(!foreign_is(from->iov_base)))
+			streaming_copy(out, from->iov_base, n);
+		else if (!foreign_get(out, from->iov_base, n))
+			return false;
+		out += n;
+		left -= n;
+		if (!left && !gather(&last, from, count, n, 1))
+			return false;
+	}
+	streaming_end();
+	__atomic_store_n(out, last, __ATOMIC_RELEASE);
+	return true;
+}
+
+bool copy_gather(void *to, const struct iovec *from, int count, size_t offset, size_t length)
+{
+	guard_place_t place;
+
+	if (GUARD_SET(place))
+		return false;
+	guard_enter(place);
+	bool ok = gather(to, from, count, offset, length);
+
+	guard_leave();
+	return ok;
+}
+
+bool copy_scatter(const struct iovec *to, int count, size_t offset, const void *from, size_t length)
+{
+	guard_place_t place;
+
+	if (GUARD_SET(place))
+		return false;
+	guard_enter(place);
+	bool ok = scatter(to, count, offset, from, length);
+
+	guard_leave();
+	return ok;
+}
+
+bool copy_gather_ordered(void *to, const struct iovec *from, int count, size_t length)
+{
+	guard_place_t place;
+
+	if (GUARD_SET(place))
+		return false;
+	guard_enter(place);
+	bool ok = gather_ordered(to, from, count, length);
+
+	guard_leave();
+	return ok;
+}
+
+bool copy_gather_far(void *to, const struct iovec *from, int count, size_t length)
+{
+	guard_place_t place;
+
+	if (length < STREAMING_LEAST)
+		return copy_gather_ordered(to, from, count, length);
+	if (GUARD_SET(place))
+		return false;
+	guard_enter(place);
+	bool ok = gather_far(to, from, count, length);
+
+	guard_leave();
+	return ok;
+}
+
+/* Where byte `offset` of the list is; the list from there on is copied to `out`. */
+static int list_from(const struct iovec *list, int count, size_t offset, struct iovec *out)
+{
+	int n = 0;
+
+	for (int i = 0; i < count; i++) {
+		if (offset >= list[i].iov_len) {
+			offset -= list[i].iov_len;
+			continue;
+		}
+		out[n].iov_base = (uint8_t *)list[i].iov_base + offset;
+		out[n++].iov_len = list[i].iov_len - offset;
+		offset = 0;
+	}
+	return n;
+}
+
+/*
+ * The list with its final byte split off. The kernel copies one local segment after the other, each
+ * by a copy of its own, and x86 keeps separate copies in order; the remote side stays one segment,
+ * so the split costs no second page lookup.
+ */
+static int split_last(const struct iovec *list, int count, struct iovec *out)
+{
+	memcpy(out, list, count * sizeof(*list));
+	struct iovec *last = &out[count - 1];
+
+	if (last->iov_len < 2)
+		return count;
+	last->iov_len--;
+	out[count] = (struct iovec){(uint8_t *)last->iov_base + last->iov_len, 1};
+	return count + 1;
+}
+
+typedef ssize_t transfer_fn(pid_t, const struct iovec *, unsigned long, const struct iovec *,
+			    unsigned long, unsigned long);
+
+/* process_vm_* may stop early at a segment's end; goes on until all is done or nothing moves. */
+static int transfer(transfer_fn *call, pid_t pid, const struct iovec *local, int local_count,
+		    const struct iovec *remote, int remote_count, size_t length)
+{
+	ssize_t n = call(pid, local, local_count, remote, remote_count, 0);
+
+	if (__builtin_expect(n == (ssize_t)length, 1))
+		return 0;
+	size_t done = 0;
+	struct iovec l[LIMIT_SGE + 1], r[LIMIT_SGE + 1];
+
+	while (n > 0) {
+		done += n;
+		if (done == length)
+			return 0;
+		n = call(pid, l, list_from(local, local_count, done, l), r,
+			 list_from(remote, remote_count, done, r), 0);
+	}
+	return n < 0 ? -errno : -EFAULT;
+}
+
+/* Segments of which some are foreign: none of this process's memory, so piece by piece. */
+static int bounce(transfer_fn *call, pid_t pid, const struct iovec *local, int count,
+		  const struct iovec *remote, int remote_count, size_t length)
+{
+	uint8_t buffer[BOUNCE_BYTES];
+	struct iovec r[LIMIT_SGE + 1], ordered[2], whole = {buffer, 0};
+	size_t at, n;
+	int err = 0;
+
+	for (at = 0; !err && at < length; at += n) {
+		n = length - at < sizeof(buffer) ? length - at : sizeof(buffer);
+		whole.iov_len = n;
+		int from = list_from(remote, remote_count, at, r);
+
+		if (call == process_vm_writev && !copy_gather(buffer, local, count, at, n))
+			return -EFAULT;
+		err = transfer(call, pid, ordered, split_last(&whole, 1, ordered), r, from, n);
+		if (!err && call == process_vm_readv && !copy_scatter(local, count, at, buffer, n))
+			return -EFAULT;
+	}
+	return err;
+}
+
+int copy_to_process(pid_t pid, uint64_t remote, const struct iovec *local, int count, size_t length)
+{
+	struct iovec ordered[LIMIT_SGE + 1];
+	struct iovec r = {(void *)(uintptr_t)remote, length};
+	int err = transfer(process_vm_writev, pid, ordered, split_last(local, count, ordered), &r,
+			   1, length);
+
+	if (unlikely(err == -EFAULT && foreign_among(local, count)))
+		err = bounce(process_vm_writev, pid, local, count, &r, 1, length);
+	return err;
+}
+
+int copy_from_process(pid_t pid, uint64_t remote, const struct iovec *local, int count,
+		      size_t length)
+{
+	struct iovec r = {(void *)(uintptr_t)remote, length};
+
+	return copy_lists_from_process(pid, &r, 1, local, count, length);
+}
+
+int copy_lists_from_process(pid_t pid, const struct iovec *remote, int remote_count,
+			    const struct iovec *local, int count, size_t length)
+{
+	int err = transfer(process_vm_readv, pid, local, count, remote, remote_count, length);
+
+	if (unlikely(err == -EFAULT && foreign_among(local, count)))
+		err = bounce(process_vm_readv, pid, local, count, remote, remote_count, length);
+	return err;
+}
+
+/* One byte, by a call that doesn't fault. */
+static bool byte_there(const void *at)
+{
+	uint8_t byte;
+	struct iovec probe = {&byte, 1}, there = {(void *)at, 1};
+
+	return foreign_is(at) ? foreign_get(&byte, at, 1)
+			      : process_vm_readv(getpid(), &probe, 1, &there, 1, 0) == 1;
+}
+
+bool copy_reachable(const struct iovec *local, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (!byte_there(local[i].iov_base) ||
+		    !byte_there((uint8_t *)local[i].iov_base + local[i].iov_len - 1))
+			return false;
+	return true;
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Foreign regions. See foreign.h. Owns the list of places: each is taken and given back with one
+ * atomic operation, and holds the region's rkey in this process. */
+#include "hca/mem/foreign.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "hca/engine/engine.h"
+#include "hca/local/link.h"
+#include "hca/mem/copy.h"
+#include "hca/mem/mr.h"
+
+/* A marked address: the sign bit, 16 bits for the place, 47 for the owner's address. */
+#define MARK (1ull << 63)
+#define ADDRESS_BITS 47
+#define ADDRESS_MAX ((1ull << ADDRESS_BITS) - 1)
+enum { PLACES = 4096 };
+_Static_assert(PLACES <= 1 << 16, "a place is 16 bits of an address");
+
+#define FIND_NS 5000000000ull
+
+static _Atomic uint32_t places[PLACES]; /* 0: free */
+static _Atomic uint32_t next_place;
+static struct hca *_Atomic importer; /* the process's, once it has imported */
+
+/* What an entry says of its owner. */
+struct owner {
+	struct mr_view here; /* the entry itself */
+	uint32_t slot, rkey, pd;
+	uint64_t link;
+};
+
+/* ------------------------------------------------------------------ importing */
+
+/* Reused as late as can be: what still names a place that was given back finds nothing there. */
+static int take_place(uint32_t rkey, uint32_t *place)
+{
+	for (uint32_t i = 0; i < PLACES; i++) {
+		uint32_t at = atomic_fetch_add(&next_place, 1) % PLACES, none = 0;
+
+		if (!atomic_compare_exchange_strong(&places[at], &none, rkey))
+			continue;
+		*place = at;
+		return 0;
+	}
+	log_warn("ibv_import_mr: this process has imported %d regions, more can't be", PLACES);
+	return -ENOMEM;
+}
+
+/* One look: -EAGAIN as long as the link isn't there. hca.lock is held: tables stay mapped. */
+static int look(struct hca *hca, struct mr *mr)
+{
+	struct foreign *foreign = mr->foreign;
+	struct link *link = link_get_datagram(hca, foreign->slot);
+	struct mr_view view;
+
+	if (link && link_pending(link))
+		return -EAGAIN;
+	if (!link || !link_is(link, LINK_UP))
+		return -EINVAL;
+	if (link->self || !atomic_load(&link->can_vm))
+		return -EOPNOTSUPP;
+	if (!link_direct(link))
+		return -EAGAIN;
+	if (!mr_read(link->regions, foreign->rkey, &view) || view.access & PUB_MR_FOREIGN)
+		return -EINVAL;
+	if (view.start + view.offset > ADDRESS_MAX ||
+	    view.start + view.offset + view.length > ADDRESS_MAX)
+		return -EOPNOTSUPP;
+	mr->iova = view.start;
+	mr->ibv.length = view.length;
+	mr->access = view.access;
+	foreign->offset = view.offset;
+	foreign->pd = view.pd;
+	foreign->link = link->id;
+	return 0;
+}
+
+/* No event says that the owner has its half of a link: it needn't for anything else. */
+int foreign_find(struct hca *hca, struct mr *mr)
+{
+	uint64_t give_up = now_ns() + FIND_NS;
+	int err;
+
+	atomic_store(&importer, hca);
+	for (;;) {
+		pthread_mutex_lock(&hca->lock);
+		err = look(hca, mr);
+		pthread_mutex_unlock(&hca->lock);
+		if (err != -EAGAIN)
+			break;
+		if (now_ns() > give_up)
+			return -ETIMEDOUT;
+		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+	}
+	return err ? err : take_place(mr->ibv.rkey, &mr->foreign->place);
+}
+
+void foreign_publish(struct pub_mr *entry, const struct mr *mr)
+{
+	const struct foreign *foreign = mr->foreign;
+
+	atomic_store_explicit(&entry->offset, foreign->offset, memory_order_relaxed);
+	atomic_store_explicit(&entry->owner_slot, foreign->slot, memory_order_relaxed);
+	atomic_store_explicit(&entry->owner_link, foreign->link, memory_order_relaxed);
+	atomic_store_explicit(&entry->owner_rkey, foreign->rkey, memory_order_relaxed);
+	atomic_store_explicit(&entry->owner_pd, foreign->pd, memory_order_relaxed);
+	atomic_store_explicit(&entry->place, foreign->place, memory_order_relaxed);
+}
+
+void foreign_forget(struct mr *mr)
+{
+	atomic_store(&places[mr->foreign->place], 0);
+}
+
+/* ------------------------------------------------------------------ naming */
+
+bool foreign_among(const struct iovec *list, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (foreign_is(list[i].iov_base))
+			return true;
+	return false;
+}
+
+/* Whose memory a marked address is in. */
+static bool find_owner(const struct hca *hca, uint64_t marked, struct owner *out)
+{
+	uint32_t rkey = atomic_load(&places[(marked & ~MARK) >> ADDRESS_BITS & (PLACES - 1)]);
+
+	if (!mr_read(hca->regions, rkey, &out->here))
+		return false;
+	const struct pub_mr *e = &hca->regions->mr[rkey >> LIMIT_KEY_TAG_BITS];
+
+	out->slot = atomic_load_explicit(&e->owner_slot, memory_order_relaxed);
+	out->rkey = atomic_load_explicit(&e->owner_rkey, memory_order_relaxed);
+	out->pd = atomic_load_explicit(&e->owner_pd, memory_order_relaxed);
+	out->link = atomic_load_explicit(&e->owner_link, memory_order_relaxed);
+	return out->slot < LIMIT_SLOTS;
+}
+
+/* The region is still what was imported. */
+static bool still_there(const struct link *link, const struct owner *owner)
+{
+	struct mr_view there;
+
+	return mr_read(link->regions, owner->rkey, &there) && there.pd == owner->pd &&
+	       there.start == owner->here.start && there.length == owner->here.length &&
+	       there.offset == owner->here.offset &&
+	       foreign_access(there.access) == owner->here.access;
+}
+
+/* NULL: it has ended. */
+static struct link *link_to(const struct hca *hca, const struct owner *owner)
+{
+	struct link *link = atomic_load(&hca->link_by_slot[owner->slot]);
+
+	return link && link_is(link, LINK_UP) && link->id == owner->link ? link : NULL;
+}
+
+uint64_t foreign_resolve(const struct hca *hca, uint32_t pd, uint64_t addr, uint64_t length,
+			 uint32_t rkey, uint32_t access)
+{
+	uint64_t at = mr_resolve(hca->regions, pd | PUB_MR_FOREIGN, addr, length, rkey,
+				 access | PUB_MR_FOREIGN);
+
+	if (!at)
+		return 0;
+	const struct pub_mr *e = &hca->regions->mr[rkey >> LIMIT_KEY_TAG_BITS];
+	uint64_t place = atomic_load_explicit(&e->place, memory_order_relaxed);
+	uint64_t marked = MARK | place << ADDRESS_BITS | at;
+	struct owner owner;
+
+	/* Looked at again with each copy; but what is over already shall fail before it is sent. */
+	if (!find_owner(hca, marked, &owner))
+		return 0;
+	const struct link *link = link_to(hca, &owner);
+
+	return link && still_there(link, &owner) ? marked : 0;
+}
+
+/* ------------------------------------------------------------------ copying */
+
+static bool move(uint64_t marked, void *local, size_t length, bool put)
+{
+	struct hca *hca = atomic_load_explicit(&importer, memory_order_acquire);
+	uint64_t at = marked & ADDRESS_MAX;
+	struct iovec segment = {local, length};
+	struct owner owner;
+
+	if (!length)
+		return true;
+	if (!hca || !find_owner(hca, marked, &owner) ||
+	    !mr_covers(&owner.here, at - owner.here.offset, length) ||
+	    (put && !(owner.here.access & IBV_ACCESS_LOCAL_WRITE)))
+		return false;
+	const struct link *link = link_to(hca, &owner);
+
+	if (!link)
+		return false;
+	_Atomic uint64_t *hazard = hazard_set_inner(hca, owner.slot, owner.rkey);
+	bool ok = still_there(link, &owner) &&
+		  !(put ? copy_to_process(link->pid, at, &segment, 1, length)
+			: copy_from_process(link->pid, at, &segment, 1, length));
+
+	hazard_clear(hazard);
+	return ok;
+}
+
+bool foreign_get(void *to, const void *from, size_t length)
+{
+	return move((uintptr_t)from, to, length, false);
+}
+
+bool foreign_put(void *to, const void *from, size_t length)
+{
+	return move((uintptr_t)to, (void *)from, length, true);
+}

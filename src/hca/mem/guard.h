@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Copies that may fault. A program may unmap memory that is registered; an adapter, which has the
+ * pages pinned, would not notice, but an instruction here faults. So a thread that is about to
+ * touch registered memory notes where to go on from, and the handler of SIGSEGV and SIGBUS goes
+ * there. Faults anywhere else are the program's: its handler gets them, or the default action.
+ *
+ * guard_install() is called at each registration: a program that has installed a handler of its
+ * own since finds ours before it again, and ours calls its.
+ *
+ *	guard_place_t place;
+ *
+ *	if (GUARD_SET(place))
+ *		return false;           // faulted; nothing is noted any more
+ *	guard_enter(place);
+ *	copy(...);                      // a GUARDED function that doesn't do the same itself
+ *	guard_leave();
+ *	return true;
+ *
+ * GUARDED keeps the call a call: without one the compiler sees no way back to GUARD_SET(), and
+ * drops what is there.
+ *
+ * The mask of signals must let both signals through, or the kernel ends the process.
+ */
+#ifndef VERBENA_HCA_MEM_GUARD_H
+#define VERBENA_HCA_MEM_GUARD_H
+
+#include <stdatomic.h>
+
+#define GUARDED __attribute__((noinline, noclone))
+
+/* A few instructions. The thread sanitizer must see that a handler is left, which costs more. */
+#ifdef __SANITIZE_THREAD__
+#include <setjmp.h>
+typedef sigjmp_buf guard_place_t;
+#define GUARD_SET(place) sigsetjmp(place, 1)
+#define GUARD_GO(place) siglongjmp(*(sigjmp_buf *)(place), 1)
+#else
+typedef void *guard_place_t[5]; /* what __builtin_setjmp() wants */
+#define GUARD_SET(place) __builtin_setjmp(place)
+#define GUARD_GO(place) __builtin_longjmp(place, 1)
+#endif
+
+extern _Thread_local void **guard_place __attribute__((tls_model("initial-exec")));
+
+void guard_install(void);
+
+static inline void guard_enter(void *place)
+{
+	guard_place = place;
+	atomic_signal_fence(memory_order_seq_cst);
+}
+
+static inline void guard_leave(void)
+{
+	atomic_signal_fence(memory_order_seq_cst);
+	guard_place = (void **)0;
+}
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory regions: publishing them, revoking them, and turning (key, address, length) into memory.
+ *
+ * A region's only data-path state is its entry in the process's regions' file (shm/pub.h); local
+ * keys are looked up there as well. lkey has an even tag, rkey is lkey + 1, so neither is valid as
+ * the other.
+ */
+#ifndef VERBENA_HCA_MEM_MR_H
+#define VERBENA_HCA_MEM_MR_H
+
+#include <sys/uio.h>
+
+#include "base/cpu.h"
+#include "hca/process/hca.h"
+
+/* Makes mr (ibv.addr, length, lkey, rkey, pd, iova, access filled) known. 0 or -EINVAL. */
+int mr_publish(struct hca *hca, struct mr *mr);
+
+/*
+ * Ends all access to the region: when this returns, no copy by anyone reaches it any more. Waits
+ * for copies under way in peers (their hazards) and in this process's engine.
+ */
+void mr_revoke(struct hca *hca, struct mr *mr);
+
+/* A copy of one entry, read once. */
+struct mr_view {
+	uint64_t start, length, offset, file_offset;
+	uint32_t access, pd, file_fd, file_serial;
+};
+
+static inline bool mr_read(const struct pub_regions *regions, uint32_t rkey, struct mr_view *view)
+{
+	if (unlikely(rkey >> LIMIT_KEY_TAG_BITS >= LIMIT_MRS_PER_SLOT))
+		return false;
+	const struct pub_mr *e = &regions->mr[rkey >> LIMIT_KEY_TAG_BITS];
+	uint64_t word = atomic_load_explicit(&e->rkey_access, memory_order_acquire);
+
+	if (unlikely((uint32_t)word != rkey || !rkey))
+		return false;
+	view->access = word >> 32;
+	view->start = atomic_load_explicit(&e->start, memory_order_relaxed);
+	view->length = atomic_load_explicit(&e->length, memory_order_relaxed);
+	view->offset = atomic_load_explicit(&e->offset, memory_order_relaxed);
+	view->pd = atomic_load_explicit(&e->pd, memory_order_relaxed);
+	view->file_serial = atomic_load_explicit(&e->file_serial, memory_order_relaxed);
+	view->file_fd = atomic_load_explicit(&e->file_fd, memory_order_relaxed);
+	view->file_offset = atomic_load_explicit(&e->file_offset, memory_order_relaxed);
+	return true;
+}
+
+static inline bool mr_covers(const struct mr_view *view, uint64_t addr, uint64_t length)
+{
+	return addr >= view->start && length <= view->length &&
+	       addr - view->start <= view->length - length;
+}
+
+/*
+ * The owner's address of [addr, addr + length) as `rkey` names it, or 0 when the key, the range,
+ * the PD or the access right is wrong. `regions` are the owner's.
+ */
+static inline uint64_t mr_resolve(const struct pub_regions *regions, uint32_t pd, uint64_t addr,
+				  uint64_t length, uint32_t rkey, uint32_t access)
+{
+	struct mr_view view;
+
+	if (unlikely(!mr_read(regions, rkey, &view) || view.pd != pd ||
+		     (view.access & access) != access || !mr_covers(&view, addr, length)))
+		return 0;
+	return addr + view.offset;
+}
+
+/* The same for a local segment; access is 0 or IBV_ACCESS_LOCAL_WRITE. */
+static inline uint64_t mr_resolve_local(const struct hca *hca, uint32_t pd,
+					const struct ibv_sge *sge, uint32_t access)
+{
+	return mr_resolve(hca->regions, pd, sge->addr, sge->length, sge->lkey + 1, access);
+}
+
+/*
+ * Local segments to an iovec (segments of length 0 are left out). Returns their number, or
+ * -EFAULT when a key, range or right is wrong. Of foreign regions the addresses are marked
+ * (foreign.h).
+ */
+int mr_resolve_list(const struct hca *hca, uint32_t pd, const struct ibv_sge *sge, uint32_t count,
+		    uint32_t access, struct iovec *out);
+
+/* Hazards: see struct pub_hazard. The place must be given back. */
+_Atomic uint64_t *hazard_set(struct hca *hca, uint32_t slot, uint32_t rkey);
+/* The same within a copy that has set one: no wait for those who wait for this copy's end. */
+_Atomic uint64_t *hazard_set_inner(struct hca *hca, uint32_t slot, uint32_t rkey);
+/* What names a QP whose message is being fetched: even, as no rkey is. */
+static inline uint32_t hazard_of_qp(uint32_t qpn)
+{
+	return (qpn & (LIMIT_QPS_PER_SLOT - 1)) << LIMIT_KEY_TAG_BITS;
+}
+/* Waits until the process at the other end of `slot` fetches no message of our QP any more: its
+ * state says already that it sends none. */
+void hazard_wait_qp(struct hca *hca, uint32_t slot, uint32_t qpn);
+static inline void hazard_clear(_Atomic uint64_t *hazard)
+{
+	atomic_store_explicit(hazard, 0, memory_order_release);
+}
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Copying past the caches. See streaming.h. No state. Whole lines are streamed, since the processor
+ * gathers a line's stores before it sends them off; what is left at either end is memcpy()'s. */
+#include "hca/mem/streaming.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+enum { LINE = 64 };
+
+__attribute__((target("avx"))) static void lines_avx(uint8_t *to, const uint8_t *from, size_t bytes)
+{
+	for (size_t at = 0; at < bytes; at += LINE) {
+		__m256i low = _mm256_loadu_si256((const __m256i *)(from + at));
+		__m256i high = _mm256_loadu_si256((const __m256i *)(from + at + LINE / 2));
+
+		_mm256_stream_si256((__m256i *)(to + at), low);
+		_mm256_stream_si256((__m256i *)(to + at + LINE / 2), high);
+	}
+}
+
+static void lines_sse2(uint8_t *to, const uint8_t *from, size_t bytes)
+{
+	for (size_t at = 0; at < bytes; at += sizeof(__m128i))
+		_mm_stream_si128((__m128i *)(to + at),
+				 _mm_loadu_si128((const __m128i *)(from + at)));
+}
+
+void streaming_copy(void *to, const void *from, size_t length)
+{
+	size_t head = -(uintptr_t)to % LINE;
+
+	if (head >= length) {
+		memcpy(to, from, length);
+		return;
+	}
+	uint8_t *out = (uint8_t *)to + head;
+	const uint8_t *in = (const uint8_t *)from + head;
+	size_t bytes = (length - head) / LINE * LINE;
+
+	memcpy(to, from, head);
+	if (__builtin_cpu_supports("avx"))
+		lines_avx(out, in, bytes);
+	else
+		lines_sse2(out, in, bytes);
+	memcpy(out + bytes, in + bytes, length - head - bytes);
+}
+
+void streaming_end(void)
+{
+	_mm_sfence();
+}
+
+#else
+
+void streaming_copy(void *to, const void *from, size_t length)
+{
+	memcpy(to, from, length);
+}
+
+void streaming_end(void)
+{
+}
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The books. See books.h. Lists are under hca.lock; entries are readers of hca.books. */
+#include "hca/process/books.h"
+
+#include <errno.h>
+
+static _Thread_local unsigned int depth __attribute__((tls_model("initial-exec")));
+
+void books_enter(struct hca *hca)
+{
+	if (!depth++)
+		pthread_rwlock_rdlock(&hca->books);
+}
+
+void books_leave(struct hca *hca)
+{
+	if (!--depth)
+		pthread_rwlock_unlock(&hca->books);
+}
+
+void books_add(struct context *context, enum held_kind kind, struct list *held)
+{
+	pthread_mutex_lock(&context->hca->lock);
+	list_add_tail(&context->held[kind], held);
+	pthread_mutex_unlock(&context->hca->lock);
+}
+
+void books_drop(struct context *context, struct list *held)
+{
+	pthread_mutex_lock(&context->hca->lock);
+	list_del(held);
+	pthread_mutex_unlock(&context->hca->lock);
+}
+
+/* ------------------------------------------------------------------ commands */
+
+static void enter(void *owner)
+{
+	books_enter(owner);
+}
+
+static void leave(void *owner)
+{
+	books_leave(owner);
+}
+
+/* Within an entry: the daemon is gone. The entry is interrupted for the return. */
+static int lost(void *owner)
+{
+	struct hca *hca = owner;
+	uint32_t seen = hca->generation;
+
+	pthread_rwlock_unlock(&hca->books);
+	int err = return_to_daemon(hca, seen, true);
+
+	pthread_rwlock_rdlock(&hca->books);
+	return err;
+}
+
+static const struct daemon_owner owner_calls = {.enter = enter, .leave = leave, .lost = lost};
+
+void books_own(struct hca *hca, struct daemon_conn *conn)
+{
+	conn->owner = hca;
+	conn->owner_calls = &owner_calls;
+}
+
+int books_open_context(struct hca *hca, struct context *context, const char *node,
+		       uint32_t *num_comp_vectors)
+{
+	books_enter(hca);
+	int err = daemon_context_open(&context->conn, node, hca->cookie, context->token,
+				      num_comp_vectors);
+
+	/* -ESTALE: a daemon that doesn't know this process, because it is new. */
+	if ((err == -EIO || err == -ESTALE) && !lost(hca))
+		err = daemon_context_open(&context->conn, node, hca->cookie, context->token,
+					  num_comp_vectors);
+	if (!err)
+		books_own(hca, &context->conn);
+	books_leave(hca);
+	return err;
+}

@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Captures of this process. See capture.h. */
+#include "hca/process/capture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "hca/mem/copy.h"
+#include "hca/roce/roce.h"
+#include "hca/verbs/qp.h"
+#include "net/tap.h"
+#include "shm/tap.h"
+#include "wire/flow.h"
+#include "wire/frame.h"
+
+enum { RINGS_MAX = 8 }; /* captures at once; the daemon begins no more */
+
+struct capture_ring {
+	struct tap_writer writer;
+	int bell;
+	uint64_t id;
+};
+
+/* Made with the first capture, and kept: whoever has seen hca.capture may still look at it. */
+struct capture {
+	struct net_tap net;
+	struct hca *hca;
+	struct lock lock;
+	struct capture_ring ring[RINGS_MAX];
+	unsigned int rings;
+	uint8_t packet[WIRE_PACKET_MAX], frame[FRAME_MAX];
+};
+
+_Static_assert(FRAME_MAX <= TAP_PACKET_MAX, "every packet has a place in a ring");
+
+/* ------------------------------------------------------------------ into the rings */
+
+/* The first `captured` bytes of a packet are in c->frame. */
+static void put(struct capture *c, uint64_t time_ns, size_t captured, size_t size, bool out,
+		const char *comment)
+{
+	const struct tap_packet packet = {
+		.time_ns = time_ns,
+		.bytes = c->frame,
+		.captured = (uint32_t)captured,
+		.size = (uint32_t)size,
+		.direction = out ? TAP_OUT : TAP_IN,
+		.comment = comment,
+	};
+	const uint64_t one = 1;
+
+	for (unsigned int i = 0; i < c->rings; i++)
+		if (tap_write(&c->ring[i].writer, &packet) &&
+		    write(c->ring[i].bell, &one, sizeof(one)) < 0 && errno != EAGAIN)
+			log_debug("capture's bell: %s", strerror(errno));
+}
+
+/* ------------------------------------------------------------------ the wire */
+
+static void on_seen(const struct net_tap *tap, const struct net_seen *seen)
+{
+	struct capture *c = container_of(tap, struct capture, net);
+	uint32_t kept = seen->size < WIRE_PACKET_MAX ? seen->size : WIRE_PACKET_MAX;
+	char comment[TAP_COMMENT_MAX];
+
+	if (seen->dropped)
+		snprintf(comment, sizeof(comment), "dropped: %s", seen->dropped);
+	lock_take(&c->lock);
+	size_t size = frame_wrap(c->frame, seen->path, &seen->ip, seen->bytes, kept);
+
+	put(c, seen->time_ns, size, size + seen->size - kept, seen->out,
+	    seen->dropped ? comment : NULL);
+	lock_give(&c->lock);
+}
+
+/* ------------------------------------------------------------------ local packets */
+
+/* What all packets of one message have in common. */
+struct message {
+	struct capture *c;
+	struct icrc_path path; /* of the packets */
+	struct frame_ip ip;
+	bool out;
+	struct iovec local[LIMIT_SGE];
+	int count; /* segments of `local`; negative: the memory isn't there */
+};
+
+/* Payload from `offset` on of the message's segments. */
+static void show(struct message *m, const struct packet *packet, uint32_t offset)
+{
+	struct capture *c = m->c;
+	uint32_t headers = packet_encode(packet, c->packet);
+	uint32_t padding = packet_padding(packet->length);
+
+	if (packet->length && (m->count < 0 || !copy_gather(c->packet + headers, m->local, m->count,
+							    offset, packet->length)))
+		return; /* its program took the memory away meanwhile */
+	memset(c->packet + headers + packet->length, 0, padding);
+	size_t size = frame_make(c->frame, &m->path, &m->ip, c->packet,
+				 headers + packet->length + padding);
+
+	put(c, net_tap_time(&c->net), size, size, m->out, "local");
+}
+
+static void set_path(struct message *m, const uint8_t *source, const uint8_t *destination,
+		     uint32_t flow_label, uint32_t source_qpn, uint32_t destination_qpn)
+{
+	uint32_t label = flow_label ? flow_label : flow_label_of_qps(source_qpn, destination_qpn);
+
+	memcpy(m->path.source, source, 16);
+	memcpy(m->path.destination, destination, 16);
+	m->path.source_port = flow_source_port(label);
+	m->path.destination_port = WIRE_PORT;
+}
+
+/* A message of a connected QP: its requests, or what comes back. */
+static void message_init(struct message *m, struct qp *qp, const struct send_wqe *wqe, bool out)
+{
+	const struct ibv_global_route *grh = &qp->attr.ah_attr.grh;
+	uint32_t here = qp->ibv.qp_num, there = qp->attr.dest_qp_num;
+
+	m->out = out;
+	m->ip = (struct frame_ip){.traffic_class = grh->traffic_class,
+				  .hop_limit = ip_hop_limit(grh->hop_limit)};
+	if (out)
+		set_path(m, qp->sgid, grh->dgid.raw, grh->flow_label, here, there);
+	else
+		set_path(m, grh->dgid.raw, qp->sgid, 0, there, here);
+	m->count = sq_segments(qp, wqe, 0, m->local);
+}
+
+/* The capture, locked, or NULL when it has just ended. */
+static struct capture *enter(struct hca *hca)
+{
+	struct capture *c = atomic_load_explicit(&hca->capture, memory_order_acquire);
+
+	if (c)
+		lock_take(&c->lock);
+	return c;
+}
+
+/* Operations of the packets of one message: the first, those in the middle, the last, and one
+ * that is first and last. */
+struct operations {
+	uint8_t first, middle, last, only;
+};
+
+static const struct operations send_operations = {OP_SEND_FIRST, OP_SEND_MIDDLE, OP_SEND_LAST,
+						  OP_SEND_ONLY};
+static const struct operations send_imm_operations = {OP_SEND_FIRST, OP_SEND_MIDDLE,
+						      OP_SEND_LAST_IMM, OP_SEND_ONLY_IMM};
+static const struct operations write_operations = {OP_WRITE_FIRST, OP_WRITE_MIDDLE, OP_WRITE_LAST,
+						   OP_WRITE_ONLY};
+static const struct operations write_imm_operations = {OP_WRITE_FIRST, OP_WRITE_MIDDLE,
+						       OP_WRITE_LAST_IMM, OP_WRITE_ONLY_IMM};
+static const struct operations read_operations = {OP_READ_RESPONSE_FIRST, OP_READ_RESPONSE_MIDDLE,
+						  OP_READ_RESPONSE_LAST, OP_READ_RESPONSE_ONLY};
+
+/* `length` bytes in packets of the path MTU, from PSN packet->psn on. */
+static void show_pieces(struct message *m, struct packet *packet, const struct operations *as,
+			uint32_t length, uint32_t mtu)
+{
+	uint8_t transport = packet_transport(packet->opcode);
+	bool solicited = packet->solicited, asks = packet->ack_request;
+	uint32_t offset = 0;
+
+	do {
+		uint32_t left = length - offset;
+		bool first = !offset, last = left <= mtu;
+
+		packet->opcode = transport | (first && last ? as->only
+					      : first	    ? as->first
+					      : last	    ? as->last
+							    : as->middle);
+		packet->length = last ? left : mtu;
+		packet->solicited = last && solicited;
+		packet->ack_request = last && asks;
+		show(m, packet, offset);
+		packet->psn = (packet->psn + 1) & 0xffffff;
+		offset += packet->length;
+	} while (offset < length);
+}
+
+static uint32_t mtu_of(const struct qp *qp)
+{
+	return 1u << sq_mtu_shift(qp);
+}
+
+static void show_read_request(struct message *m, struct packet *packet, const struct send_wqe *wqe)
+{
+	packet->opcode |= OP_READ_REQUEST;
+	packet->dma_length = wqe->length;
+	show(m, packet, 0);
+}
+
+static void show_atomic_request(struct message *m, struct packet *packet,
+				const struct send_wqe *wqe)
+{
+	bool swap = wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+
+	packet->opcode |= swap ? OP_COMPARE_SWAP : OP_FETCH_ADD;
+	packet->swap_add = swap ? wqe->atomic.swap : wqe->atomic.compare_add;
+	packet->compare = swap ? wqe->atomic.compare_add : 0;
+	show(m, packet, 0);
+}
+
+void capture_show_request(struct qp *qp, const struct send_wqe *wqe)
+{
+	struct message m = {.c = enter(qp->hca)};
+	struct packet packet = {
+		.opcode = qp->type == IBV_QPT_RC ? PACKET_RC : PACKET_UC,
+		.solicited = wqe->flags & SEND_SOLICITED,
+		.ack_request = qp->type == IBV_QPT_RC,
+		.pkey = WIRE_PKEY,
+		.dest_qpn = qp->attr.dest_qp_num,
+		.psn = wqe->psn,
+		.addr = wqe->remote_addr,
+		.rkey = wqe->rkey,
+		.dma_length = wqe->length,
+		.imm = wqe->imm,
+	};
+
+	if (!m.c)
+		return;
+	message_init(&m, qp, wqe, true);
+	switch (wqe->opcode) {
+	case IBV_WR_RDMA_READ:
+		show_read_request(&m, &packet, wqe);
+		break;
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		show_atomic_request(&m, &packet, wqe);
+		break;
+	case IBV_WR_RDMA_WRITE:
+		show_pieces(&m, &packet, &write_operations, wqe->length, mtu_of(qp));
+		break;
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		show_pieces(&m, &packet, &write_imm_operations, wqe->length, mtu_of(qp));
+		break;
+	case IBV_WR_SEND_WITH_IMM:
+		show_pieces(&m, &packet, &send_imm_operations, wqe->length, mtu_of(qp));
+		break;
+	default:
+		show_pieces(&m, &packet, &send_operations, wqe->length, mtu_of(qp));
+	}
+	lock_give(&m.c->lock);
+}
+
+/* The syndrome that becomes this completion at the requester; negative: nothing answered. */
+static int syndrome_of(enum ibv_wc_status status, uint8_t rnr_timer)
+{
+	switch (status) {
+	case IBV_WC_SUCCESS:
+		return AETH_ACK | AETH_NO_CREDITS;
+	case IBV_WC_REM_INV_REQ_ERR:
+		return AETH_NAK | NAK_INVALID_REQUEST;
+	case IBV_WC_REM_ACCESS_ERR:
+		return AETH_NAK | NAK_REMOTE_ACCESS;
+	case IBV_WC_REM_OP_ERR:
+		return AETH_NAK | NAK_REMOTE_OPERATION;
+	case IBV_WC_RNR_RETRY_EXC_ERR:
+		return AETH_RNR_NAK | (rnr_timer & AETH_VALUE);
+	default:
+		return -1;
+	}
+}
+
+static void show_atomic_answer(struct message *m, struct packet *packet)
+{
+	uint64_t original;
+
+	if (m->count < 0 || !copy_gather(&original, m->local, m->count, 0, sizeof(original)))
+		return;
+	packet->opcode = PACKET_RC | OP_ATOMIC_ACKNOWLEDGE;
+	packet->original = original;
+	show(m, packet, 0);
+}
+
+static void show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn, int syndrome)
+{
+	struct message m = {.c = enter(qp->hca)};
+	uint32_t last = (wqe->psn + sq_packets(qp, wqe) - 1) & 0xffffff;
+	bool good = (syndrome & AETH_KIND) == AETH_ACK;
+	struct packet packet = {
+		.opcode = PACKET_RC | OP_ACKNOWLEDGE,
+		.pkey = WIRE_PKEY,
+		.dest_qpn = qp->ibv.qp_num,
+		.psn = good ? last : wqe->psn,
+		.syndrome = (uint8_t)syndrome,
+		.msn = msn & 0xffffff,
+	};
+
+	if (!m.c)
+		return;
+	message_init(&m, qp, wqe, false);
+	if (good && wqe->opcode == IBV_WR_RDMA_READ) {
+		packet.psn = wqe->psn;
+		show_pieces(&m, &packet, &read_operations, wqe->length, mtu_of(qp));
+	} else if (good && (wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+			    wqe->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)) {
+		show_atomic_answer(&m, &packet);
+	} else {
+		show(&m, &packet, 0);
+	}
+	lock_give(&m.c->lock);
+}
+
+void capture_show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn,
+			 enum ibv_wc_status status)
+{
+	int syndrome = syndrome_of(status, qp->peer_rnr_timer);
+
+	if (qp->type == IBV_QPT_RC && syndrome >= 0)
+		show_answer(qp, wqe, status == IBV_WC_SUCCESS ? msn : msn - 1, syndrome);
+}
+
+void capture_show_rnr(struct qp *qp, const struct send_wqe *wqe, uint32_t msn)
+{
+	show_answer(qp, wqe, msn, AETH_RNR_NAK | (qp->peer_rnr_timer & AETH_VALUE));
+}
+
+void capture_show_datagram(struct qp *qp, const struct send_wqe *wqe)
+{
+	const struct record_ud *to = &wqe->ud.to;
+	struct message m = {.c = enter(qp->hca), .out = true};
+	const struct packet packet = roce_datagram_packet(qp, wqe);
+
+	if (!m.c)
+		return;
+	m.ip = (struct frame_ip){.traffic_class = to->traffic_class,
+				 .hop_limit = ip_hop_limit(to->hop_limit)};
+	set_path(&m, to->sgid, to->dgid, to->flow_label, qp->ibv.qp_num, wqe->ud.remote_qpn);
+	m.count = sq_segments(qp, wqe, 0, m.local);
+	show(&m, &packet, 0);
+	lock_give(&m.c->lock);
+}
+
+/* ------------------------------------------------------------------ rings come and go */
+
+static struct capture *capture_make(struct hca *hca)
+{
+	struct capture *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->hca = hca;
+	c->net.seen = on_seen;
+	lock_init(&c->lock);
+	return c;
+}
+
+static void switch_on(struct hca *hca, struct capture *c)
+{
+	if (hca->roce) {
+		atomic_store(&hca->roce->tx.tap, c ? &c->net : NULL);
+		atomic_store(&hca->roce->rx.tap, c ? &c->net : NULL);
+	}
+	atomic_store(&hca->capture, c);
+}
+
+/* All of its pages exist from now on: writing to it can't fail, whatever memory others take. */
+static struct tap_memory *ring_map(int fd)
+{
+	if (fallocate(fd, 0, 0, TAP_SIZE) < 0)
+		return NULL;
+	void *at = mmap(NULL, TAP_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	return at == MAP_FAILED ? NULL : at;
+}
+
+static bool ring_add(struct capture *c, const struct proto_event *event, int *fds)
+{
+	struct tap_memory *memory = fds[0] < 0 || fds[1] < 0 ? NULL : ring_map(fds[0]);
+	bool room = false;
+
+	if (!memory)
+		return false;
+	lock_take(&c->lock);
+	room = c->rings < RINGS_MAX;
+	if (room) {
+		struct capture_ring *ring = &c->ring[c->rings++];
+
+		tap_writer_init(&ring->writer, memory, event->value);
+		ring->id = event->link_id;
+		ring->bell = fds[1];
+		fds[1] = -1;
+		switch_on(c->hca, c);
+	}
+	lock_give(&c->lock);
+	if (!room)
+		munmap(memory, TAP_SIZE);
+	return room;
+}
+
+void capture_begin(struct hca *hca, const struct proto_event *event, int *fds)
+{
+	struct capture *c = atomic_load(&hca->captures);
+
+	if (!c)
+		atomic_store(&hca->captures, c = capture_make(hca));
+	if (!c || !ring_add(c, event, fds))
+		log_warn("this process can't be captured: %s", strerror(errno));
+	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
+static void ring_drop(struct capture *c, unsigned int i)
+{
+	munmap(c->ring[i].writer.memory, TAP_SIZE);
+	close(c->ring[i].bell);
+	c->ring[i] = c->ring[--c->rings];
+}
+
+/* `id` NULL: all. */
+static void end(struct hca *hca, const uint64_t *id)
+{
+	struct capture *c = atomic_load(&hca->captures);
+
+	if (!c)
+		return;
+	lock_take(&c->lock);
+	for (unsigned int i = 0; i < c->rings; i++)
+		if (!id || c->ring[i].id == *id)
+			ring_drop(c, i--);
+	if (!c->rings)
+		switch_on(hca, NULL);
+	lock_give(&c->lock);
+}
+
+void capture_end(struct hca *hca, uint64_t id)
+{
+	end(hca, &id);
+}
+
+void capture_end_all(struct hca *hca)
+{
+	end(hca, NULL);
+}
+
+void capture_leave(struct hca *hca)
+{
+	struct capture *c = atomic_load(&hca->captures);
+
+	if (!c)
+		return;
+	lock_init(&c->lock);
+	capture_end_all(hca);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Captures of this process's traffic (`verbena capture`, see daemon/core/capture.h): what goes over
+ * the wire as it is, what stays on the host as the RoCEv2 packets that it would have been.
+ *
+ * Local traffic is shown by the side whose requests it is, because one-sided operations are
+ * executed there and their target takes no part: requests go out, what answers them comes in, and
+ * each packet is shown once. PSNs are those that a wire would have counted (begin() in sq.c
+ * keeps the count, captured or not). A message that waits for a receive is shown once, with the
+ * RNR NAK that it met; each message has an acknowledgement of its own.
+ *
+ * Nobody captures: hca.capture is NULL, and each hook is one load and branch. A captured process
+ * never waits for a capturing program: what its ring (shm/tap.h) can't take is counted as lost.
+ *
+ * Locks: capture.lock, inside all others. Rings come and go by the engine's thread.
+ */
+#ifndef VERBENA_HCA_PROCESS_CAPTURE_H
+#define VERBENA_HCA_PROCESS_CAPTURE_H
+
+#include "base/cpu.h"
+#include "hca/process/hca.h"
+
+/* The daemon's events. `fds`: the ring and its bell; taken over. */
+void capture_begin(struct hca *hca, const struct proto_event *event, int *fds);
+void capture_end(struct hca *hca, uint64_t id);
+/* The daemon is gone, and with it whoever would say that a capture ends. */
+void capture_end_all(struct hca *hca);
+/* In a forked child: nothing of it is captured. */
+void capture_leave(struct hca *hca);
+
+void capture_show_request(struct qp *qp, const struct send_wqe *wqe);
+/* It is over; `msn`: how many requests the responder has executed then. */
+void capture_show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn,
+			 enum ibv_wc_status status);
+void capture_show_rnr(struct qp *qp, const struct send_wqe *wqe, uint32_t msn);
+void capture_show_datagram(struct qp *qp, const struct send_wqe *wqe);
+
+static inline bool capture_on(const struct hca *hca)
+{
+	return unlikely(atomic_load_explicit(&hca->capture, memory_order_relaxed) != NULL);
+}
+
+/* Hooks of the local carriers; qp.lock is held. A request of a connected QP has begun. */
+static inline void capture_request(struct qp *qp, const struct send_wqe *wqe)
+{
+	if (capture_on(qp->hca))
+		capture_show_request(qp, wqe);
+}
+
+#endif

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The process's HCA: making it (attach to the daemon, published table, self link, engine thread)
+ * and leaving it behind in a forked child. Owns the one struct hca; `instance` changes under
+ * `instance_lock`, and in the child of a fork, where only one thread exists.
+ */
+#include "hca/process/hca.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "client/start.h"
+#include "hca/engine/engine.h"
+#include "hca/exec/mcast.h"
+#include "hca/local/link.h"
+#include "hca/local/way.h"
+#include "hca/process/books.h"
+#include "hca/process/capture.h"
+#include "hca/roce/roce.h"
+
+static struct hca *_Atomic instance;
+static pthread_mutex_t instance_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Published memory: a sealed memory file, mapped here for writing. NULL: errno says why. */
+static void *memory_make(const char *name, size_t size, int *fd)
+{
+	void *at = MAP_FAILED;
+
+	*fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (*fd < 0)
+		return NULL;
+	if (ftruncate(*fd, (off_t)size) == 0)
+		at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, *fd, 0);
+	if (at == MAP_FAILED)
+		return NULL;
+	if (fcntl(*fd, F_ADD_SEALS,
+		  F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0) {
+		munmap(at, size);
+		return NULL;
+	}
+	return at;
+}
+
+static void table_fill(struct pub *pub)
+{
+	pub->header.magic = PUB_MAGIC;
+	pub->header.version = PUB_VERSION;
+	atomic_store(&pub->header.asleep, 1);
+}
+
+static void regions_fill(struct pub_regions *regions)
+{
+	if (getrandom(&regions->probe, sizeof(regions->probe), 0) < 0)
+		regions->probe = (uintptr_t)regions ^ getpid();
+	regions->probe_addr = (uintptr_t)&regions->probe;
+}
+
+/* hca_free() undoes it, also half of it. */
+static int tables_make(struct hca *hca)
+{
+	hca->pub = memory_make("verbena-table", PUB_SIZE, &hca->table_fd);
+	if (!hca->pub)
+		return -errno;
+	table_fill(hca->pub);
+	hca->regions = memory_make("verbena-regions", PUB_REGIONS_SIZE, &hca->regions_fd);
+	if (!hca->regions)
+		return -errno;
+	regions_fill(hca->regions);
+	return 0;
+}
+
+static int hca_attach(struct hca *hca)
+{
+	struct proto_attach_resp resp;
+	struct daemon_wire roce;
+	int err = tables_make(hca);
+
+	if (err)
+		return err;
+	hca->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	err = hca->doorbell < 0 ? -errno : 0;
+	if (!err)
+		err = daemon_attach(&hca->conn, NULL, hca->table_fd, hca->doorbell, hca->regions_fd,
+				    -1, &resp, &hca->event_fd, &roce);
+	if (err)
+		return err;
+	hca->roce_fd = roce.socket;
+	hca->park_fd = roce.park;
+	hca->roce_flags = roce.flags;
+	err = mcast_make(hca, roce.groups);
+	if (roce.groups >= 0)
+		close(roce.groups);
+	if (err) {
+		daemon_close(&hca->conn);
+		return err;
+	}
+	start_stay();
+	hca->slot = resp.slot;
+	hca->cookie = resp.cookie;
+	hca->pub->header.slot = resp.slot;
+	return 0;
+}
+
+static void hca_free(struct hca *hca)
+{
+	link_free_self(hca);
+	roce_unmake(hca);
+	mcast_unmake(hca);
+	if (hca->pub)
+		munmap(hca->pub, PUB_SIZE);
+	if (hca->event_fd >= 0)
+		close(hca->event_fd);
+	if (hca->roce_fd >= 0)
+		close(hca->roce_fd);
+	if (hca->park_fd >= 0)
+		close(hca->park_fd);
+	if (hca->doorbell >= 0)
+		close(hca->doorbell);
+	if (hca->watchdog >= 0)
+		close(hca->watchdog);
+	if (hca->table_fd >= 0)
+		close(hca->table_fd);
+	if (hca->regions)
+		munmap(hca->regions, PUB_REGIONS_SIZE);
+	if (hca->regions_fd >= 0)
+		close(hca->regions_fd);
+	free(hca->qps);
+	free(hca);
+}
+
+static struct hca *hca_make(void)
+{
+	struct hca *hca = calloc(1, sizeof(*hca));
+
+	if (!hca)
+		return NULL;
+	pthread_mutex_init(&hca->lock, NULL);
+	pthread_mutex_init(&hca->release_lock, NULL);
+	list_init(&hca->contexts);
+	list_init(&hca->links);
+	list_init(&hca->acks);
+	list_init(&hca->rnr);
+	list_init(&hca->active);
+	pthread_rwlock_init(&hca->books, NULL);
+	pthread_mutex_init(&hca->events_lock, NULL);
+	hca->doorbell = hca->table_fd = hca->regions_fd = -1;
+	hca->event_fd = hca->watch_fd = -1;
+	hca->roce_fd = hca->park_fd = hca->watchdog = -1;
+	hca->watch_due = true;
+	hca->long_by_ring = way_long_by_ring();
+	hca->qps = calloc(LIMIT_QPS_PER_SLOT, sizeof(*hca->qps));
+	int err = hca->qps ? hca_attach(hca) : -ENOMEM;
+
+	if (!err) {
+		err = link_make_self(hca);
+		if (!err)
+			err = roce_make(hca);
+		if (!err) {
+			engine_first_events(hca);
+			err = engine_start(hca);
+		}
+		if (err)
+			daemon_close(&hca->conn);
+	}
+	if (err) {
+		log_error("can't attach to verbenad: %s", strerror(-err));
+		hca_free(hca);
+		errno = -err;
+		return NULL;
+	}
+	return hca;
+}
+
+/*
+ * A forked child owns none of the parent's objects. The structures stay, so that pointers to them
+ * don't dangle, but nothing leads from them to the parent any more: what the two would share
+ * (rings, tables, descriptors that count events) is replaced by the child's own, the daemon's
+ * connections are closed (they keep the parent alive in its eyes, and two can't speak over one),
+ * all links are down, and no thread drives anything. Locks are new: threads that held them are not
+ * here. What the child posts never starts; completions and events that wait are the parent's, and
+ * the child sees none; what it ends, ends here only. A device that it opens is a new HCA's.
+ *
+ * fork() waits for hca.lock, under which the lists of objects change: the child walks them.
+ */
+static _Thread_local struct hca *forking __attribute__((tls_model("initial-exec")));
+
+static void before_fork(void)
+{
+	forking = instance;
+	if (forking)
+		pthread_mutex_lock(&forking->lock);
+}
+
+static void after_fork_in_parent(void)
+{
+	if (forking)
+		pthread_mutex_unlock(&forking->lock);
+}
+
+static void own_memory(const void *at, size_t size)
+{
+	if (mmap((void *)at, size, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+		log_error("a forked child can't let go of its parent's memory: %s",
+			  strerror(errno));
+}
+
+/* The number stays taken, but what it is for is the child's own. */
+static void own_eventfd(int fd, int flags)
+{
+	int own = eventfd(0, flags);
+
+	if (own < 0 || dup3(own, fd, O_CLOEXEC) < 0)
+		close(fd);
+	if (own >= 0)
+		close(own);
+}
+
+static void let_go(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+static void leave_link(struct link *link)
+{
+	lock_init(&link->tx_lock);
+	lock_init(&link->places_lock);
+	list_init(&link->node);
+	list_init(&link->waiters);
+	atomic_store(&link->has_waiters, false);
+	link->can_vm = link->direct = false;
+	if (link->memory && !link->self) {
+		own_memory(link->memory, LINK_SIZE);
+		own_memory(link->peer, PUB_SIZE);
+		if (link->regions)
+			own_memory(link->regions, PUB_REGIONS_SIZE);
+		let_go(&link->doorbell);
+	}
+	link_forget_next(link);
+	atomic_store(&link->state, LINK_DOWN);
+}
+
+static void leave_queue(struct event_queue *queue)
+{
+	lock_init(&queue->lock);
+	list_init(&queue->events);
+	own_eventfd(queue->fd, EFD_SEMAPHORE | (fcntl(queue->fd, F_GETFL) & O_NONBLOCK));
+}
+
+/* An object's public half. Events that the parent hasn't acknowledged yet hold up nobody here. */
+static void leave_public(pthread_mutex_t *mutex, pthread_cond_t *cond)
+{
+	pthread_mutex_init(mutex, NULL);
+	pthread_cond_init(cond, NULL);
+}
+
+static void leave_cq(struct cq *cq)
+{
+	lock_init(&cq->lock);
+	leave_public(&cq->ibv.mutex, &cq->ibv.cond);
+	cq->ibv.comp_events_completed = cq->comp_reported;
+	cq->ibv.async_events_completed = cq->async_reported;
+	atomic_store(&cq->tail, atomic_load(&cq->head));
+	atomic_store(&cq->armed, CQ_UNARMED);
+}
+
+static void leave_srq(struct srq *srq)
+{
+	lock_init(&srq->lock);
+	leave_public(&srq->ibv.mutex, &srq->ibv.cond);
+	srq->ibv.events_completed = srq->async_reported;
+	list_init(&srq->waiters);
+	atomic_store(&srq->has_waiters, 0);
+}
+
+static void leave_qp(struct qp *qp)
+{
+	lock_init(&qp->lock);
+	leave_public(&qp->ibv.mutex, &qp->ibv.cond);
+	qp->ibv.events_completed = qp->async_reported;
+	list_init(&qp->tx_wait);
+	list_init(&qp->active);
+	atomic_store(&qp->is_active, false);
+	list_init(&qp->ack_node);
+	list_init(&qp->srq_wait);
+	list_init(&qp->rnr_node);
+	list_init(&qp->inbound);
+	qp->wait_link = NULL;
+	qp->inbound_count = 0;
+}
+
+static void leave_channel(struct channel *channel)
+{
+	leave_queue(&channel->queue);
+	pthread_mutex_init(&channel->first, NULL);
+}
+
+static void leave_context(struct context *context)
+{
+	daemon_leave(&context->conn);
+	context->own_route = (struct own_route){0};
+	leave_queue(&context->async);
+	pthread_mutex_init(&context->verbs.context.mutex, NULL);
+	list_for_each(held, &context->held[HELD_CQ])
+		leave_cq(container_of(held, struct cq, held));
+	list_for_each(held, &context->held[HELD_SRQ])
+		leave_srq(container_of(held, struct srq, held));
+	list_for_each(held, &context->held[HELD_QP])
+		leave_qp(container_of(held, struct qp, held));
+	list_for_each(held, &context->held[HELD_CHANNEL])
+		leave_channel(container_of(held, struct channel, held));
+}
+
+static void leave_lists(struct hca *hca)
+{
+	list_init(&hca->links);
+	list_init(&hca->acks);
+	list_init(&hca->rnr);
+	list_init(&hca->active);
+	atomic_store(&hca->armed_cqs, 0);
+	atomic_store(&hca->link_deaths, false);
+	atomic_store(&hca->overruns, false);
+}
+
+static void after_fork_in_child(void)
+{
+	struct hca *hca = forking;
+
+	pthread_mutex_init(&instance_lock, NULL);
+	instance = NULL;
+	forking = NULL;
+	if (!hca)
+		return;
+	pthread_mutex_init(&hca->lock, NULL);
+	pthread_mutex_init(&hca->release_lock, NULL);
+	pthread_mutex_init(&hca->events_lock, NULL);
+	pthread_rwlock_init(&hca->books, NULL);
+	lock_init(&hca->engine);
+	lock_init(&hca->active_lock);
+	daemon_leave(&hca->conn);
+	let_go(&hca->event_fd);
+	let_go(&hca->roce_fd);
+	let_go(&hca->park_fd);
+	let_go(&hca->table_fd);
+	let_go(&hca->regions_fd);
+	let_go(&hca->watch_fd);
+	let_go(&hca->epoll);
+	let_go(&hca->watchdog);
+	roce_leave(hca);
+	capture_leave(hca);
+	own_eventfd(hca->doorbell, EFD_NONBLOCK);
+	own_memory(hca->pub, PUB_SIZE);
+	own_memory(hca->regions, PUB_REGIONS_SIZE);
+	leave_lists(hca);
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
+		if (atomic_load(&hca->link_by_slot[slot]))
+			leave_link(atomic_load(&hca->link_by_slot[slot]));
+	list_for_each(node, &hca->contexts)
+		leave_context(container_of(node, struct context, node));
+}
+
+struct hca *hca_get(void)
+{
+	static bool registered;
+
+	pthread_mutex_lock(&instance_lock);
+	if (!registered)
+		registered =
+			pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
+	if (!instance)
+		instance = hca_make();
+	struct hca *hca = instance;
+
+	pthread_mutex_unlock(&instance_lock);
+	return hca;
+}

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Returning to the next daemon. See books.h for when, proto/proto.h for what is said.
+ *
+ * Connections that are established need no daemon, and go on all the while. New connections are
+ * made beside the old ones; only when the daemon has taken everything do their descriptors take
+ * the old ones' places, so that a return that fails has changed nothing.
+ *
+ * Who returns: a thread whose command finds the daemon gone, which starts the next one if there is
+ * none; and, when another process has started one, a short-lived thread, because the engine thread
+ * must not wait. It learns of a new daemon by inotify on the run-time directory.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "client/start.h"
+#include "hca/engine/engine.h"
+#include "hca/exec/mcast.h"
+#include "hca/local/link.h"
+#include "hca/mem/foreign.h"
+#include "hca/process/books.h"
+#include "hca/process/capture.h"
+#include "hca/verbs/qp.h"
+
+enum { RETURN_TRIES = 8 };
+
+/* The new connections. */
+struct fresh {
+	struct daemon_conn process;
+	int event_fd;
+	struct daemon_wire roce;
+	struct daemon_conn *contexts; /* in the order of hca.contexts */
+	size_t count;		      /* of those that are open */
+};
+
+/* ------------------------------------------------------------------ objects */
+
+static int pd_again(struct daemon_conn *conn, struct list *held)
+{
+	const struct pd *pd = container_of(held, struct pd, held);
+	uint32_t handle;
+
+	return pd->imported ? daemon_import_pd(conn, pd->ibv.handle, &handle)
+			    : daemon_alloc_pd(conn, &handle);
+}
+
+static int channel_again(struct daemon_conn *conn, struct list *held)
+{
+	const struct channel *channel = container_of(held, struct channel, held);
+	uint32_t handle;
+
+	return channel->registered ? daemon_create_channel(conn, &handle) : 0;
+}
+
+static int cq_again(struct daemon_conn *conn, struct list *held)
+{
+	const struct cq *cq = container_of(held, struct cq, held);
+	struct ibv_comp_channel *ibv = cq->ibv.channel;
+	uint32_t handle;
+
+	if (!cq->registered)
+		return 0;
+	return daemon_create_cq(conn, cq->depth,
+				ibv ? (int64_t)container_of(ibv, struct channel, ibv)->handle : -1,
+				cq->comp_vector, &handle);
+}
+
+static int srq_again(struct daemon_conn *conn, struct list *held)
+{
+	const struct srq *srq = container_of(held, struct srq, held);
+	uint32_t handle;
+
+	return daemon_create_srq(conn, pd_of(srq->ibv.pd)->handle, srq->rq.max_wr, srq->rq.max_sge,
+				 &handle);
+}
+
+static int mr_again(struct daemon_conn *conn, struct list *held)
+{
+	const struct mr *mr = container_of(held, struct mr, held);
+	struct ib_uverbs_reg_mr_resp resp;
+	struct proto_import_mr_resp imported;
+
+	if (mr->foreign)
+		return daemon_import_mr(conn, pd_of(mr->ibv.pd)->handle, mr->ibv.handle, &imported);
+	return daemon_reg_mr(conn, pd_of(mr->ibv.pd)->handle, (uintptr_t)mr->ibv.addr,
+			     mr->ibv.length, mr->iova, mr->access, &resp);
+}
+
+static int qp_again(struct daemon_conn *conn, struct list *held)
+{
+	struct ib_uverbs_create_qp cmd = qp_create_command(container_of(held, struct qp, held));
+	struct ib_uverbs_create_qp_resp resp;
+
+	int err = daemon_create_qp(conn, &cmd, &resp);
+
+	return err ? err : mcast_again(conn, container_of(held, struct qp, held));
+}
+
+static int ah_again(struct daemon_conn *conn, struct list *held)
+{
+	const struct ah *ah = container_of(held, struct ah, held);
+	struct proto_create_ah_resp resp;
+	int err = daemon_create_ah(conn, pd_of(ah->ibv.pd)->handle, &ah->request, &resp);
+
+	/* Its address may be gone; the handle then only misses at the daemon. */
+	return err == -EINVAL ? 0 : err;
+}
+
+static struct proto_return old_names(enum held_kind kind, const struct list *held)
+{
+	switch (kind) {
+	case HELD_PD:
+		return (struct proto_return){container_of(held, struct pd, held)->handle, 0};
+	case HELD_CHANNEL:
+		return (struct proto_return){container_of(held, struct channel, held)->handle, 0};
+	case HELD_CQ:
+		return (struct proto_return){container_of(held, struct cq, held)->handle, 0};
+	case HELD_SRQ:
+		return (struct proto_return){container_of(held, struct srq, held)->ibv.handle, 0};
+	case HELD_AH:
+		return (struct proto_return){container_of(held, struct ah, held)->ibv.handle, 0};
+	case HELD_MR: {
+		const struct mr *mr = container_of(held, struct mr, held);
+
+		return (struct proto_return){mr->foreign ? mr->foreign->handle : mr->ibv.handle,
+					     mr->ibv.lkey};
+	}
+	case HELD_QP: {
+		const struct qp *qp = container_of(held, struct qp, held);
+
+		return (struct proto_return){qp->handle, qp->ibv.qp_num};
+	}
+	case HELD_KINDS:
+		break;
+	}
+	abort();
+}
+
+/* In the order of enum held_kind: nothing before what it needs. */
+static int objects_again(struct daemon_conn *conn, struct context *context)
+{
+	static int (*const again[])(struct daemon_conn * conn, struct list * held) = {
+		[HELD_PD] = pd_again,	[HELD_CHANNEL] = channel_again, [HELD_CQ] = cq_again,
+		[HELD_SRQ] = srq_again, [HELD_MR] = mr_again,		[HELD_QP] = qp_again,
+		[HELD_AH] = ah_again,
+	};
+	int err = 0;
+
+	for (unsigned int kind = 0; kind < HELD_KINDS; kind++) {
+		list_for_each(held, &context->held[kind]) {
+			struct proto_return old = old_names((enum held_kind)kind, held);
+
+			conn->old = &old;
+			err = again[kind](conn, held);
+			conn->old = NULL;
+			if (err)
+				return err;
+		}
+	}
+	return 0;
+}
+
+/* ------------------------------------------------------------------ the return */
+
+/* Where the process's numbers begin: the lowest that is in use, or the next one. */
+static void number_marks(struct hca *hca, struct proto_attach *body)
+{
+	uint32_t qpn = UINT32_MAX, key = UINT32_MAX;
+
+	list_for_each(node, &hca->contexts) {
+		struct context *context = container_of(node, struct context, node);
+
+		list_for_each(held, &context->held[HELD_QP]) {
+			uint32_t index = container_of(held, struct qp, held)->index;
+
+			qpn = index < qpn ? index : qpn;
+		}
+		list_for_each(held, &context->held[HELD_MR]) {
+			uint32_t index =
+				container_of(held, struct mr, held)->ibv.lkey >> LIMIT_KEY_TAG_BITS;
+
+			key = index < key ? index : key;
+		}
+	}
+	if (qpn == UINT32_MAX)
+		qpn = atomic_load(&hca->last_qp_index) % (LIMIT_QPS_PER_SLOT - 1) + 1;
+	if (key == UINT32_MAX)
+		key = atomic_load(&hca->last_key_index) % (LIMIT_MRS_PER_SLOT - 1) + 1;
+	body->qpn_index = qpn;
+	body->key_index = key;
+}
+
+static int attach_again(struct hca *hca, struct fresh *fresh)
+{
+	struct proto_attach body = {
+		.flags = PROTO_ATTACH_RETURN, .cookie = hca->cookie, .slot = hca->slot};
+	struct proto_attach_resp resp;
+
+	number_marks(hca, &body);
+	return daemon_attach(&fresh->process, &body, hca->table_fd, hca->doorbell, hca->regions_fd,
+			     hca->park_fd, &resp, &fresh->event_fd, &fresh->roce);
+}
+
+static int contexts_again(struct hca *hca, struct fresh *fresh)
+{
+	size_t count = 0;
+
+	list_for_each(node, &hca->contexts)
+		count++;
+	fresh->contexts = calloc(count + 1, sizeof(*fresh->contexts));
+	if (!fresh->contexts)
+		return -ENOMEM;
+	list_for_each(node, &hca->contexts) {
+		struct context *context = container_of(node, struct context, node);
+		struct daemon_conn *conn = &fresh->contexts[fresh->count];
+		uint32_t vectors;
+		int err = daemon_context_open(conn, context->verbs.context.device->dev_name,
+					      hca->cookie, context->token, &vectors);
+
+		if (err)
+			return err;
+		fresh->count++;
+		err = objects_again(conn, context);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static int links_again(struct hca *hca, struct fresh *fresh)
+{
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
+		struct link *link = atomic_load(&hca->link_by_slot[slot]);
+
+		if (!link || link->self || !link_is(link, LINK_UP))
+			continue;
+		int err = daemon_link_return(&fresh->process, link->id, slot, link->side);
+
+		if (err)
+			return err;
+	}
+	return daemon_returned(&fresh->process);
+}
+
+static void replace_fd(int *old, int *with)
+{
+	if (dup3(*with, *old, O_CLOEXEC) < 0)
+		log_error("a descriptor can't be replaced: %s", strerror(errno));
+	close(*with);
+	*with = -1;
+}
+
+/* One that there was is the same as the new one: the place in the group, and the park, are. */
+static void keep_first(int *old, int *with)
+{
+	if (*old < 0) {
+		*old = *with;
+		*with = -1;
+	}
+}
+
+static void take_wire(struct hca *hca, struct daemon_wire *roce)
+{
+	keep_first(&hca->roce_fd, &roce->socket);
+	keep_first(&hca->park_fd, &roce->park);
+	hca->roce_flags |= roce->flags;
+	mcast_take_table(hca, roce->groups);
+}
+
+/* The new connections take the places of the old ones. */
+static void take_over(struct hca *hca, struct fresh *fresh)
+{
+	struct epoll_event e = {.events = EPOLLIN, .data.fd = hca->event_fd};
+	size_t i = 0;
+
+	pthread_mutex_lock(&hca->events_lock);
+	epoll_ctl(hca->epoll, EPOLL_CTL_DEL, hca->event_fd, NULL);
+	capture_end_all(hca);
+	replace_fd(&hca->event_fd, &fresh->event_fd);
+	epoll_ctl(hca->epoll, EPOLL_CTL_ADD, hca->event_fd, &e);
+	if (hca->watch_fd >= 0)
+		close(hca->watch_fd);
+	hca->watch_fd = -1;
+	take_wire(hca, &fresh->roce);
+	hca->generation++;
+	pthread_mutex_unlock(&hca->events_lock);
+	replace_fd(&hca->conn.fd, &fresh->process.fd);
+	list_for_each(node, &hca->contexts)
+		replace_fd(&container_of(node, struct context, node)->conn.fd,
+			   &fresh->contexts[i++].fd);
+	/* Wishes for links that the old daemon didn't answer. */
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
+		struct link *link = atomic_load(&hca->link_by_slot[slot]);
+
+		if (link && link_is(link, LINK_ASKED))
+			link->id = 0;
+	}
+	atomic_store(&hca->link_requests, true);
+	engine_kick(hca);
+}
+
+static void fresh_close(struct fresh *fresh)
+{
+	if (fresh->event_fd >= 0)
+		close(fresh->event_fd);
+	if (fresh->roce.socket >= 0)
+		close(fresh->roce.socket);
+	if (fresh->roce.park >= 0)
+		close(fresh->roce.park);
+	if (fresh->roce.groups >= 0)
+		close(fresh->roce.groups);
+	for (size_t i = 0; i < fresh->count; i++)
+		daemon_close(&fresh->contexts[i]);
+	free(fresh->contexts);
+	daemon_close(&fresh->process);
+}
+
+/* Nobody has an entry in the books. */
+static int go_back(struct hca *hca)
+{
+	struct fresh fresh = {.event_fd = -1, .roce = {.socket = -1, .park = -1, .groups = -1}};
+	int err = attach_again(hca, &fresh);
+
+	if (err)
+		return err;
+	err = contexts_again(hca, &fresh);
+	if (!err)
+		err = links_again(hca, &fresh);
+	if (!err)
+		take_over(hca, &fresh);
+	fresh_close(&fresh);
+	return err;
+}
+
+int return_to_daemon(struct hca *hca, uint32_t seen, bool may_start)
+{
+	int err = 0;
+
+	start_join_only(!may_start);
+
+	pthread_rwlock_wrlock(&hca->books);
+	pthread_mutex_lock(&hca->lock);
+	if (hca->generation == seen) {
+		/* -EIO: that daemon is gone as well, while it was told. */
+		for (int i = 0; i < RETURN_TRIES && (!i || err == -EIO); i++)
+			err = go_back(hca);
+		if (err && !may_start)
+			log_debug("the next daemon can't be joined: %s", strerror(-err));
+		else if (err)
+			log_warn(
+				"verbenad is gone, and this process can't go on with another (%s): "
+				"connections go on, new objects can't be made",
+				strerror(-err));
+		else
+			log_info("verbenad was replaced: this process goes on with the new one");
+	}
+	pthread_mutex_unlock(&hca->lock);
+	pthread_rwlock_unlock(&hca->books);
+	start_join_only(false);
+	return err;
+}
+
+/* ------------------------------------------------------------------ waiting for the next daemon */
+
+static void *seek_thread(void *arg)
+{
+	struct hca *hca = arg;
+
+	for (;;) {
+		pthread_mutex_lock(&hca->events_lock);
+		bool wanted = hca->seek, start = hca->seek_start;
+		uint32_t seen = hca->generation;
+		bool lost = hca->watch_fd >= 0 || start;
+
+		hca->seek = hca->seek_start = false;
+		hca->seeking = wanted;
+		pthread_mutex_unlock(&hca->events_lock);
+		if (!wanted)
+			return NULL;
+		/* One that is killed still listens for a moment: seen there, it isn't the next. */
+		if (lost && (start || start_is_there()))
+			return_to_daemon(hca, seen, start);
+	}
+}
+
+void return_seek(struct hca *hca, bool start)
+{
+	pthread_attr_t attr;
+	sigset_t all, old;
+	pthread_t thread;
+
+	pthread_mutex_lock(&hca->events_lock);
+	hca->seek = true;
+	hca->seek_start |= start;
+	if (!hca->seeking) {
+		pthread_attr_init(&attr);
+		pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+		sigfillset(&all);
+		pthread_sigmask(SIG_SETMASK, &all, &old);
+		hca->seeking = pthread_create(&thread, &attr, seek_thread, hca) == 0;
+		pthread_sigmask(SIG_SETMASK, &old, NULL);
+		pthread_attr_destroy(&attr);
+	}
+	pthread_mutex_unlock(&hca->events_lock);
+}
+
+void return_watch(struct hca *hca)
+{
+	char dir[PATH_MAX];
+
+	if (hca->watch_fd >= 0)
+		return;
+	hca->watch_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	struct epoll_event e = {.events = EPOLLIN, .data.fd = hca->watch_fd};
+
+	/* A daemon makes its sockets, and whoever starts it closes `lock` once it listens. */
+	if (hca->watch_fd < 0 || start_directory(dir, sizeof(dir)) ||
+	    inotify_add_watch(hca->watch_fd, dir, IN_CREATE | IN_MOVED_TO | IN_CLOSE_WRITE) < 0 ||
+	    epoll_ctl(hca->epoll, EPOLL_CTL_ADD, hca->watch_fd, &e) < 0)
+		log_info("the next daemon will only be noticed when it is needed: %s",
+			 strerror(errno));
+}
+
+void return_watched(struct hca *hca)
+{
+	_Alignas(struct inotify_event) char events[4096];
+
+	pthread_mutex_lock(&hca->events_lock);
+	while (hca->watch_fd >= 0 && read(hca->watch_fd, events, sizeof(events)) > 0)
+		;
+	pthread_mutex_unlock(&hca->events_lock);
+	return_seek(hca, false);
+}

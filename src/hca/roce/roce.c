@@ -1,0 +1,525 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The wire carrier's engine: packets in, timers, who polls the socket. See wire.h. */
+#include "hca/roce/roce.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "hca/engine/engine.h"
+#include "hca/exec/mcast.h"
+#include "hca/process/counters.h"
+
+enum {
+	COLD_AFTER = 2000,   /* looks in vain: about a millisecond of polling */
+	ACK_DELAY_NS = 8000, /* two calls to send, on a quick machine; at least so long */
+	ACK_DELAY_MAX_NS = 200000,
+	TURNS = 64,	/* QPs that send in one pass */
+	TAKE_IN = 1024, /* looks until a socket that has to be empty is taken for so */
+};
+
+/* ------------------------------------------------------------------ making, leaving */
+
+static bool forced(void)
+{
+	const char *text = getenv("VERBENA_CARRIER");
+
+	return text && !strcmp(text, "wire");
+}
+
+static void roce_free(struct roce *roce)
+{
+	net_receiver_fini(&roce->rx);
+	net_sender_fini(&roce->tx);
+	free(roce);
+}
+
+int roce_make(struct hca *hca)
+{
+	hca->roce_forced = forced();
+	if (hca->roce_fd < 0)
+		return 0;
+	struct roce *roce = calloc(1, sizeof(*roce));
+
+	if (!roce)
+		return -ENOMEM;
+	roce->hca = hca;
+	lock_init(&roce->tx_lock);
+	lock_init(&roce->list_lock);
+	list_init(&roce->ready);
+	list_init(&roce->timed);
+	atomic_store(&roce->deadline, TP_NEVER);
+	atomic_store(&roce->scheduled, TP_NEVER);
+	/* The sender first: what roce_free() ends must have begun. */
+	int err = net_sender_init(&roce->tx);
+
+	/* Members on this host get theirs by the local carrier, see mcast.h. */
+	roce->tx.echo = hca->roce_forced;
+	if (!err)
+		err = net_receiver_init(&roce->rx, hca->roce_fd);
+	if (err) {
+		roce_free(roce);
+		return err;
+	}
+	hca->roce = roce;
+	counters_attach(hca);
+	return 0;
+}
+
+void roce_unmake(struct hca *hca)
+{
+	if (hca->roce)
+		roce_free(hca->roce);
+	hca->roce = NULL;
+}
+
+void roce_leave(struct hca *hca)
+{
+	struct roce *roce = hca->roce;
+
+	if (!roce)
+		return;
+	lock_init(&roce->tx_lock);
+	lock_init(&roce->list_lock);
+	list_init(&roce->ready);
+	list_init(&roce->timed);
+	net_sender_leave(&roce->tx);
+	counters_leave(hca);
+	roce->rx.fd = -1;
+	roce->left = true;
+	atomic_store(&roce->hot, false);
+	atomic_store(&roce->has_ready, 0);
+}
+
+/* ------------------------------------------------------------------ what is to be sent, and when
+ */
+
+/* The engine thread sleeps past this instant: wakes it. Not for each step: what it looks at later
+ * by itself is soon enough. */
+static void schedule(struct roce *roce, uint64_t deadline)
+{
+	uint64_t known = atomic_load_explicit(&roce->deadline, memory_order_relaxed);
+
+	while (deadline < known && !atomic_compare_exchange_weak(&roce->deadline, &known, deadline))
+		;
+	if (unlikely(deadline < atomic_load(&roce->scheduled))) {
+		atomic_store(&roce->scheduled, deadline);
+		engine_kick(roce->hca);
+	}
+}
+
+/* How long an acknowledgement waits: a program's answer takes about as long as two calls to send.
+ * Shorter, and it goes alone just before the answer: both ends pay for it. */
+static uint64_t ack_delay(const struct roce *roce)
+{
+	uint64_t delay = 2 * (uint64_t)net_call_ns(&roce->tx);
+
+	if (delay < ACK_DELAY_NS)
+		return ACK_DELAY_NS;
+	return delay < ACK_DELAY_MAX_NS ? delay : ACK_DELAY_MAX_NS;
+}
+
+void roce_ack_travels(struct roce_qp *w, bool acks, uint64_t now)
+{
+	/* Also when the last one would have, had it waited. */
+	bool pays = acks || now - w->ack_sent_at < ack_delay(w->qp->hca->roce);
+
+	w->ack_due = 0;
+	w->ack_sent_at = 0;
+	if (pays && w->patience < ROCE_PATIENCE)
+		w->patience++;
+}
+
+/* Whether what there is to send goes now. */
+static bool goes_now(struct roce_qp *w, enum tp_need need, uint64_t now)
+{
+	if (need == TP_SEND)
+		return true;
+	if (w->ack_due)
+		return now >= w->ack_due;
+	if (!w->patience)
+		return true;
+	w->ack_due = now + ack_delay(w->qp->hca->roce);
+	return false;
+}
+
+/* list_lock held. Whether it wasn't in. */
+static bool enter(struct list *list, struct roce_entry *entry)
+{
+	if (entry->in)
+		return false;
+	list_add_tail(list, &entry->node);
+	entry->in = true;
+	return true;
+}
+
+static void enter_lists(struct roce_qp *w, bool ready, bool timed)
+{
+	struct roce *roce = w->qp->hca->roce;
+
+	lock_take(&roce->list_lock);
+	if (ready && enter(&roce->ready, &w->ready))
+		atomic_store(&roce->has_ready, 1);
+	if (timed)
+		enter(&roce->timed, &w->timed);
+	lock_give(&roce->list_lock);
+}
+
+void roce_note(struct roce_qp *w, uint64_t now)
+{
+	struct roce *roce = w->qp->hca->roce;
+
+	counters_transport(w);
+	bool ready = tp_ready(roce_tp(w), now) && !roce_entered(&w->ready);
+	uint64_t deadline = tp_deadline(roce_tp(w));
+	bool timed = deadline != TP_NEVER && !roce_entered(&w->timed);
+
+	if (ready || timed)
+		enter_lists(w, ready, timed);
+	if (deadline < atomic_load_explicit(&roce->deadline, memory_order_relaxed))
+		schedule(roce, deadline);
+}
+
+/* The next one of a batch. A QP that ends takes itself off. */
+static struct roce_entry *next_of(struct roce *roce, struct list *batch)
+{
+	lock_take(&roce->list_lock);
+	struct list *node = list_pop(batch);
+	struct roce_entry *entry = node ? container_of(node, struct roce_entry, node) : NULL;
+
+	if (entry)
+		entry->in = false;
+	lock_give(&roce->list_lock);
+	return entry;
+}
+
+/* One QP's turn. */
+static void send_one(struct roce_qp *w, uint64_t now)
+{
+	enum tp_need need = tp_need(roce_tp(w), now);
+
+	if (need != TP_NOTHING && goes_now(w, need, now)) {
+		if (need == TP_ACKNOWLEDGE) {
+			w->patience -= w->ack_due && w->patience; /* it waited in vain */
+			w->ack_sent_at = now;
+			w->ack_due = 0;
+		}
+		roce_transmit(w, now);
+	}
+	roce_note(w, now);
+}
+
+/* Engine held: no QP ends meanwhile. Each QP has one turn. */
+static unsigned int send_ready(struct roce *roce, uint64_t now)
+{
+	struct list batch, *node;
+	struct roce_entry *entry;
+	unsigned int n = 0;
+
+	list_init(&batch);
+	lock_take(&roce->list_lock);
+	while (n < TURNS && (node = list_pop(&roce->ready))) {
+		list_add_tail(&batch, node);
+		n++;
+	}
+	if (list_empty(&roce->ready))
+		atomic_store(&roce->has_ready, 0);
+	lock_give(&roce->list_lock);
+	while ((entry = next_of(roce, &batch))) {
+		struct roce_qp *w = container_of(entry, struct roce_qp, ready);
+
+		lock_take(&w->qp->lock);
+		send_one(w, now);
+		lock_give(&w->qp->lock);
+	}
+	return n;
+}
+
+static void expire_one(struct roce_qp *w, uint64_t now)
+{
+	lock_take(&w->qp->lock);
+	if (tp_deadline(roce_tp(w)) <= now) {
+		tp_expire(roce_tp(w), now);
+		if (tp_need(roce_tp(w), now) == TP_SEND)
+			roce_transmit(w, now);
+	}
+	roce_note(w, now);
+	lock_give(&w->qp->lock);
+}
+
+/* Engine held. Each QP enters the list again that still has a deadline. */
+static void expire(struct roce *roce, uint64_t now)
+{
+	struct list batch, *node;
+	struct roce_entry *entry;
+
+	list_init(&batch);
+	lock_take(&roce->list_lock);
+	atomic_store(&roce->deadline, TP_NEVER);
+	while ((node = list_pop(&roce->timed)))
+		list_add_tail(&batch, node);
+	lock_give(&roce->list_lock);
+	while ((entry = next_of(roce, &batch)))
+		expire_one(container_of(entry, struct roce_qp, timed), now);
+}
+
+/* ------------------------------------------------------------------ packets in */
+
+static const char *const drop_text[ROCE_DROPS] = {
+	[ROCE_DROP_QPN] = "no QP has this number",
+	[ROCE_DROP_HOST] = "from another host than the QP is connected to",
+	[ROCE_DROP_PKEY] = "another P_Key",
+	[ROCE_DROP_QKEY] = "another Q_Key",
+	[ROCE_DROP_TRANSPORT] = "of another transport than the QP",
+	[ROCE_DROP_STATE] = "the QP isn't in a state to receive",
+	[ROCE_DROP_STALE] = "fits no state of the connection: stale, forged or malformed",
+	[ROCE_DROP_NO_RECEIVE] = "no receive is posted",
+};
+
+static bool from_peer(const struct roce_qp *w, const struct net_from *from)
+{
+	return !memcmp(w->path.ip.destination, from->ip.source, 16) &&
+	       !memcmp(w->path.ip.source, from->ip.destination, 16);
+}
+
+static bool pkey_fits(uint16_t pkey)
+{
+	return (pkey & 0x7fff) == (WIRE_PKEY & 0x7fff);
+}
+
+/* ECN, the lower two bits of the traffic class: a queue on the way was long. */
+static bool is_marked(const struct net_from *from)
+{
+	return (from->traffic_class & 3) == 3;
+}
+
+static bool fits_transport(const struct qp *qp, uint8_t opcode)
+{
+	uint8_t transport = packet_transport(opcode);
+
+	return transport == (qp->type == IBV_QPT_RC ? PACKET_RC : PACKET_UC) ||
+	       transport == PACKET_CNP;
+}
+
+/* A right packet from the peer. */
+static enum roce_drop take_in(struct roce_qp *w, const struct packet *packet, uint64_t now)
+{
+	struct qp *qp = w->qp;
+	uint64_t dropped = tp_counters(roce_tp(w))->dropped;
+
+	if (unlikely(packet_transport(packet->opcode) == PACKET_CNP))
+		tp_congested(roce_tp(w), now);
+	else
+		tp_packet(roce_tp(w), packet, now);
+	if (unlikely(!qp->roce))
+		return ROCE_TAKEN;
+	roce_note(w, now);
+	return likely(tp_counters(roce_tp(w))->dropped == dropped) ? ROCE_TAKEN : ROCE_DROP_STALE;
+}
+
+static enum roce_drop connected_packet(struct qp *qp, const struct packet *packet,
+				       const struct net_from *from, uint64_t now)
+{
+	struct roce_qp *w = qp->roce;
+
+	/* In ERR a request that was refused may come again: its answer was lost, and is repeated.
+	 */
+	if (unlikely(!w || !(execute_receiving(qp) || qp->state == IBV_QPS_ERR)))
+		return ROCE_DROP_STATE;
+	if (unlikely(!fits_transport(qp, packet->opcode)))
+		return ROCE_DROP_TRANSPORT;
+	if (unlikely(!from_peer(w, from)))
+		return ROCE_DROP_HOST;
+	if (unlikely(is_marked(from))) {
+		counters_rare(qp->hca, PUB_MARKED);
+		roce_notify(w, now);
+	}
+	return take_in(w, packet, now);
+}
+
+static enum roce_drop handle(struct roce *roce, struct qp *qp, const struct packet *packet,
+			     const struct net_from *from)
+{
+	enum roce_drop drop;
+
+	if (unlikely(!qp || qp->ibv.qp_num != packet->dest_qpn))
+		return ROCE_DROP_QPN;
+	if (unlikely(!pkey_fits(packet->pkey)))
+		return ROCE_DROP_PKEY;
+	lock_take(&qp->lock);
+	if (qp->type != IBV_QPT_UD)
+		drop = connected_packet(qp, packet, from, roce->now);
+	else if (packet_transport(packet->opcode) == PACKET_UD)
+		drop = roce_receive_datagram(qp, packet, from);
+	else
+		drop = ROCE_DROP_TRANSPORT;
+	lock_give(&qp->lock);
+	return drop;
+}
+
+static void count_drop(struct roce *roce, enum roce_drop drop)
+{
+	pub_count(&roce->hca->pub->counters, PUB_DROP_QPN + drop - ROCE_DROP_QPN, 1);
+}
+
+struct to_group {
+	struct roce *roce;
+	const struct packet *packet;
+	const struct net_from *from;
+	enum roce_drop drop; /* ROCE_TAKEN once anybody took it */
+};
+
+static void take_one(struct qp *qp, void *arg)
+{
+	struct to_group *to = arg;
+
+	lock_take(&qp->lock);
+	enum roce_drop drop = roce_receive_datagram(qp, to->packet, to->from);
+
+	lock_give(&qp->lock);
+	if (drop != ROCE_TAKEN)
+		count_drop(to->roce, drop);
+	if (to->drop != ROCE_TAKEN)
+		to->drop = drop;
+}
+
+/* For each QP that is attached to it. */
+static const char *on_group(struct roce *roce, const struct packet *packet,
+			    const struct net_from *from)
+{
+	struct to_group to = {roce, packet, from, ROCE_DROP_QPN};
+
+	if (!pkey_fits(packet->pkey))
+		to.drop = ROCE_DROP_PKEY;
+	else if (packet_transport(packet->opcode) != PACKET_UD)
+		to.drop = ROCE_DROP_TRANSPORT;
+	if (to.drop == ROCE_DROP_QPN)
+		mcast_for_each(roce->hca, from->ip.destination, take_one, &to);
+	/* Nobody was asked. */
+	if (to.drop == ROCE_DROP_QPN || to.drop == ROCE_DROP_PKEY || to.drop == ROCE_DROP_TRANSPORT)
+		count_drop(roce, to.drop);
+	return drop_text[to.drop];
+}
+
+static const char *on_packet(void *arg, const struct packet *packet, const struct net_from *from)
+{
+	struct roce *roce = arg;
+	if (unlikely(packet->dest_qpn == WIRE_MULTICAST_QPN))
+		return on_group(roce, packet, from);
+	struct qp *qp = roce->hca->qps[packet->dest_qpn & (LIMIT_QPS_PER_SLOT - 1)];
+
+	enum roce_drop drop = handle(roce, qp, packet, from);
+
+	if (likely(drop == ROCE_TAKEN))
+		return NULL;
+	count_drop(roce, drop);
+	return drop_text[drop];
+}
+
+/* Takes in what is in the socket: not for ever, others may fill it as quickly. */
+static void empty_socket(struct roce *roce)
+{
+	for (unsigned int i = 0; i < TAKE_IN && net_receive(&roce->rx, on_packet, roce); i++)
+		;
+}
+
+/* Deadlines that have passed, once what is in the socket has been looked at: after a while without
+ * a processor the answer is there, and nothing was lost. */
+static void expire_due(struct roce *roce)
+{
+	if (likely(atomic_load_explicit(&roce->deadline, memory_order_relaxed) > roce->now))
+		return;
+	empty_socket(roce);
+	expire(roce, roce->now);
+}
+
+unsigned int roce_pass(struct roce *roce)
+{
+	unsigned int n = 0, packets = 0;
+
+	roce->now = now_ns();
+	if (roce_ready(roce))
+		n += send_ready(roce, roce->now);
+	if (likely(atomic_load_explicit(&roce->hot, memory_order_relaxed))) {
+		packets = net_receive(&roce->rx, on_packet, roce);
+		uint32_t vain =
+			packets ? 0 : atomic_load_explicit(&roce->vain, memory_order_relaxed) + 1;
+
+		atomic_store_explicit(&roce->vain, vain, memory_order_relaxed);
+		if (packets)
+			roce->heard = roce->now;
+		if (packets >= ROCE_BULK)
+			roce->bulk = roce->now;
+		if (unlikely(vain > COLD_AFTER)) {
+			roce_arm(roce);
+			engine_kick(roce->hca); /* the timers are the engine thread's now */
+		}
+	}
+	expire_due(roce);
+	return n + packets;
+}
+
+void roce_take_in(struct roce *roce)
+{
+	roce->now = now_ns();
+	empty_socket(roce);
+	send_ready(roce, roce->now);
+}
+
+/* Until when the engine thread sleeps. schedule() writes the deadline and reads this, here it is
+ * the other way round: one of the two sees the other. */
+static uint64_t scheduled(struct roce *roce)
+{
+	uint64_t next;
+
+	do {
+		next = atomic_load(&roce->deadline);
+		atomic_store(&roce->scheduled, next);
+	} while (atomic_load(&roce->deadline) < next);
+	return next;
+}
+
+uint64_t roce_scan(struct roce *roce, uint64_t now)
+{
+	/* Who has the lease sees to the timers as well, and needs nobody to hold the engine's lock.
+	 */
+	bool polled = !atomic_load(&roce->hca->pub->header.asleep) && atomic_load(&roce->hot);
+
+	if (polled) {
+		atomic_store(&roce->scheduled, 0);
+		return TP_NEVER;
+	}
+	if (atomic_load(&roce->deadline) <= now) {
+		lock_take(&roce->hca->engine);
+		roce->now = now;
+		expire_due(roce);
+		lock_give(&roce->hca->engine);
+	}
+	/* What was taken in, or expired, may have opened a window. Whoever posts kicks this thread;
+	 * this thread goes on by itself. */
+	if (roce_ready(roce) && atomic_load(&roce->hca->pub->header.asleep))
+		return 0;
+	return scheduled(roce);
+}
+
+/* ------------------------------------------------------------------ the socket's lease */
+
+void roce_arm(struct roce *roce)
+{
+	struct epoll_event e = {.events = EPOLLIN | EPOLLONESHOT, .data.fd = roce->rx.fd};
+
+	atomic_store(&roce->hot, false);
+	/* What is in the socket already counts: EPOLLIN is a level. */
+	if (epoll_ctl(roce->hca->epoll, EPOLL_CTL_MOD, roce->rx.fd, &e) < 0 &&
+	    epoll_ctl(roce->hca->epoll, EPOLL_CTL_ADD, roce->rx.fd, &e) < 0)
+		log_error("wire: epoll: %s", strerror(errno));
+}
+
+void roce_woken(struct roce *roce)
+{
+	atomic_store_explicit(&roce->vain, 0, memory_order_relaxed);
+	atomic_store(&roce->hot, true);
+}

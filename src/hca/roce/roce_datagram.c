@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Datagrams on the wire: one packet each, no state but the QP's next PSN. */
+#include <string.h>
+
+#include "base/log.h"
+#include "hca/engine/engine.h"
+#include "hca/mem/copy.h"
+#include "hca/roce/roce.h"
+
+static int datagram_path(struct roce *roce, const struct qp *qp, const struct send_wqe *wqe,
+			 struct net_path *path)
+{
+	const struct record_ud *to = &wqe->ud.to;
+
+	*path = (struct net_path){
+		.ifindex = wqe->ud.ifindex,
+		.hop_limit = to->hop_limit,
+		.traffic_class = to->traffic_class,
+		.socket = -1,
+	};
+	memcpy(path->ip.source, to->sgid, 16);
+	memcpy(path->ip.destination, to->dgid, 16);
+	return net_path_bind(&roce->tx, path, to->flow_label, qp->ibv.qp_num, wqe->ud.remote_qpn);
+}
+
+struct packet roce_datagram_packet(const struct qp *qp, const struct send_wqe *wqe)
+{
+	bool has_imm = wqe->opcode == IBV_WR_SEND_WITH_IMM;
+	uint32_t qkey = wqe->ud.to.qkey;
+
+	return (struct packet){
+		.opcode = PACKET_UD | (has_imm ? OP_SEND_ONLY_IMM : OP_SEND_ONLY),
+		.solicited = wqe->flags & SEND_SOLICITED,
+		.pkey = WIRE_PKEY,
+		.dest_qpn = wqe->ud.remote_qpn & 0xffffff,
+		.psn = qp->ud_psn & 0xffffff,
+		/* The controlled Q_Key (top bit) stands for the QP's own: 10.2.5. */
+		.qkey = qkey & 0x80000000u ? qp->attr.qkey : qkey,
+		.src_qpn = qp->ibv.qp_num,
+		.imm = wqe->imm,
+		.length = wqe->length,
+	};
+}
+
+bool roce_datagram(struct qp *qp, const struct send_wqe *wqe, const struct iovec *local, int count)
+{
+	struct roce *roce = qp->hca->roce;
+
+	/* Dropped, as unreliable messages may be: forced where there is no wire, or in a child. */
+	if (unlikely(!roce || roce->left))
+		return true;
+	const struct packet packet = roce_datagram_packet(qp, wqe);
+	struct net_path path;
+	bool ok = true;
+
+	qp->ud_psn++;
+	lock_take(&roce->tx_lock);
+	int err = datagram_path(roce, qp, wqe, &path);
+
+	if (likely(!err)) {
+		net_begin(&roce->tx, &path);
+		uint8_t *at = net_room(&roce->tx);
+		uint32_t headers = packet_encode(&packet, at);
+		uint32_t padding = packet_padding(packet.length);
+
+		ok = copy_gather(at + headers, local, count, 0, packet.length);
+		if (ok) {
+			memset(at + headers + packet.length, 0, padding);
+			net_add(&roce->tx, headers + packet.length + padding);
+		}
+		net_end(&roce->tx);
+	}
+	lock_give(&roce->tx_lock);
+	return ok;
+}
+
+enum roce_drop roce_receive_datagram(struct qp *qp, const struct packet *packet,
+				     const struct net_from *from)
+{
+	bool has_imm = packet_operation(packet->opcode) == OP_SEND_ONLY_IMM;
+	struct record_ud ud = {
+		.qkey = packet->qkey,
+		.hop_limit = from->hop_limit,
+		.traffic_class = from->traffic_class,
+	};
+	const struct arrival arrival = {
+		.length = packet->length,
+		.imm = packet->imm,
+		.src_qpn = packet->src_qpn,
+		.has_imm = has_imm,
+		.solicited = packet->solicited,
+	};
+
+	memcpy(ud.sgid, from->ip.source, 16);
+	memcpy(ud.dgid, from->ip.destination, 16);
+	switch (datagram_execute(qp, &ud, &arrival, packet->payload)) {
+	case DATAGRAM_TAKEN:
+		return ROCE_TAKEN;
+	case DATAGRAM_QKEY:
+		return ROCE_DROP_QKEY;
+	case DATAGRAM_NO_RECEIVE:
+		return ROCE_DROP_NO_RECEIVE;
+	default:
+		return ROCE_DROP_STATE;
+	}
+}

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A connected QP on the wire: its path, its requests, and sending. See wire.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+#include "hca/engine/engine.h"
+#include "hca/process/counters.h"
+#include "hca/roce/roce.h"
+
+/* ------------------------------------------------------------------ sending */
+
+static void fill(struct tp_request *r, const struct send_wqe *wqe)
+{
+	*r = (struct tp_request){
+		.remote_addr = wqe->remote_addr,
+		.compare_add = wqe->atomic.compare_add,
+		.swap = wqe->atomic.swap,
+		.rkey = wqe->rkey,
+		.length = wqe->length,
+		.imm = wqe->imm,
+		.opcode = wqe->opcode,
+		.flags = (wqe->flags & SEND_SOLICITED ? TP_SOLICITED : 0) |
+			 (wqe->flags & SEND_FENCE ? TP_FENCE : 0),
+	};
+}
+
+typedef uint32_t next_packet(struct tp *tp, uint64_t now, uint8_t *to);
+
+static uint32_t next_answer(struct tp *tp, uint64_t now, uint8_t *to)
+{
+	(void)now;
+	return tp_next_response(tp, to);
+}
+
+/* What `next` gives, until there is no more or `quota` bytes are reached and the burst is full. No
+ * burst begins for which there are less than `least` packets. tx_lock held. */
+static void send_from(struct roce_qp *w, uint64_t now, uint32_t quota, uint32_t least,
+		      next_packet *next)
+{
+	struct net_sender *tx = &w->qp->hca->roce->tx;
+	uint32_t size, sent = 0;
+
+	for (;;) {
+		if (net_between(tx) &&
+		    (sent >= quota || (least && tp_unsent(roce_tp(w), least) < least)))
+			return;
+		size = next(roce_tp(w), now, net_room(tx));
+		if (!size)
+			return;
+		net_add(tx, size);
+		sent += size;
+	}
+}
+
+/* False: nothing is sent from here. Else send_end() follows. */
+static bool send_begin(struct roce_qp *w)
+{
+	struct roce *roce = w->qp->hca->roce;
+
+	if (unlikely(roce->left))
+		return false;
+	lock_take(&roce->tx_lock);
+	net_begin(&roce->tx, &w->path);
+	return true;
+}
+
+static void send_end(struct roce_qp *w)
+{
+	struct roce *roce = w->qp->hca->roce;
+
+	net_end(&roce->tx);
+	lock_give(&roce->tx_lock);
+}
+
+/* How many packets are worth a burst. So much may be under way that the peer is busy for longer
+ * than it takes until the next post or poll, and somebody polls: then a burst waits until it is
+ * full, since a call to send costs about as much as copying 32 KiB. */
+static uint32_t least_burst(struct roce_qp *w)
+{
+	enum { BUSY = 256 * 1024 };
+
+	if (tp_under_way(roce_tp(w)) <= BUSY ||
+	    atomic_load_explicit(&w->qp->hca->pub->header.asleep, memory_order_relaxed))
+		return 0;
+	return net_burst((128u << w->qp->attr.path_mtu) + WIRE_BTH);
+}
+
+/* Requests, then what is owed to the peer if `answers`. */
+static void burst(struct roce_qp *w, uint64_t now, bool answers)
+{
+	if (!send_begin(w))
+		return;
+	send_from(w, now, ROCE_QUOTA, answers ? 0 : least_burst(w), tp_next_request);
+	if (answers)
+		send_from(w, now, UINT32_MAX, 0, next_answer);
+	send_end(w);
+}
+
+/* What is owed to the peer. */
+static void answer(struct roce_qp *w, uint64_t now)
+{
+	if (!send_begin(w))
+		return;
+	send_from(w, now, UINT32_MAX, 0, next_answer);
+	send_end(w);
+}
+
+void roce_transmit(struct roce_qp *w, uint64_t now)
+{
+	if (!send_begin(w))
+		return;
+	send_from(w, now, ROCE_QUOTA, 0, tp_next);
+	send_end(w);
+}
+
+static uint32_t encode_cnp(const struct qp *qp, uint8_t *to)
+{
+	const struct packet cnp = {
+		.opcode = PACKET_CNP | OP_CNP,
+		.becn = true,
+		.pkey = WIRE_PKEY,
+		.dest_qpn = qp->attr.dest_qp_num,
+		.length = WIRE_CNP_PAYLOAD,
+	};
+	uint32_t headers = packet_encode(&cnp, to);
+
+	memset(to + headers, 0, WIRE_CNP_PAYLOAD);
+	return headers + WIRE_CNP_PAYLOAD;
+}
+
+void roce_notify(struct roce_qp *w, uint64_t now)
+{
+	enum { PAUSE_NS = 50000 }; /* what cards do */
+	struct net_sender *tx = &w->qp->hca->roce->tx;
+
+	if ((w->told_at && now - w->told_at < PAUSE_NS) || !send_begin(w))
+		return;
+	w->told_at = now;
+	net_add(tx, encode_cnp(w->qp, net_room(tx)));
+	send_end(w);
+	counters_rare(w->qp->hca, PUB_CNPS_OUT);
+}
+
+/* What is left is the engine's, which must know if it sleeps. */
+static void note_and_kick(struct roce_qp *w, uint64_t now)
+{
+	struct hca *hca = w->qp->hca;
+
+	roce_note(w, now);
+	if (unlikely(roce_entered(&w->ready) &&
+		     atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed)))
+		engine_kick(hca);
+}
+
+/*
+ * Sends the requests, and in the same burst the acknowledgement that waited for them (roce_note). A
+ * long answer to a READ is left to the engine.
+ */
+void roce_post(struct qp *qp)
+{
+	struct roce_qp *w = qp->roce;
+	struct tp *tp = roce_tp(w);
+
+	while (qp->sq.next != qp->sq.head && qp->state == IBV_QPS_RTS) {
+		fill(&w->requests[qp->sq.next & qp->sq.mask], sq_at(&qp->sq, qp->sq.next));
+		qp->sq.next++;
+		tp_post(tp);
+	}
+	uint64_t now = now_ns();
+	bool acks = tp_acknowledges(tp);
+	_Atomic uint32_t *polls = &qp->hca->polls;
+
+	/* Who sends may be at it for longer than the engine thread waits for a poll. */
+	atomic_store_explicit(polls, atomic_load_explicit(polls, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+
+	roce_ack_travels(w, acks, now);
+	burst(w, now, acks);
+	note_and_kick(w, now);
+}
+
+/* ------------------------------------------------------------------ connecting */
+
+/* Packets that come too early, and requests. */
+static size_t rings_size(const struct qp *qp)
+{
+	return TP_EARLY_BYTES + (size_t)(qp->sq.mask + 1) * sizeof(struct tp_request);
+}
+
+static struct roce_qp *roce_qp_new(struct qp *qp)
+{
+	struct roce_qp *w = calloc(1, sizeof(*w) + tp_size());
+
+	if (!w)
+		return NULL;
+	w->qp = qp;
+	w->patience = ROCE_PATIENCE;
+	list_init(&w->ready.node);
+	list_init(&w->timed.node);
+	/* Anonymous memory: pages exist once they are used. */
+	void *p = mmap(NULL, rings_size(qp), PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED) {
+		free(w);
+		return NULL;
+	}
+	w->early = p;
+	w->requests = (struct tp_request *)((char *)p + TP_EARLY_BYTES);
+	return w;
+}
+
+static void roce_qp_free(struct roce_qp *w)
+{
+	munmap(w->early, rings_size(w->qp));
+	free(w);
+}
+
+static int set_path(struct roce_qp *w, const struct proto_route_resp *route)
+{
+	struct qp *qp = w->qp;
+	struct roce *roce = qp->hca->roce;
+	const struct ibv_global_route *grh = &qp->attr.ah_attr.grh;
+
+	memcpy(w->path.ip.source, route->sgid, 16);
+	memcpy(w->path.ip.destination, grh->dgid.raw, 16);
+	w->path.ifindex = route->ifindex;
+	w->path.hop_limit = grh->hop_limit;
+	w->path.traffic_class = grh->traffic_class;
+	w->path.socket = -1;
+	lock_take(&roce->tx_lock);
+	int err = net_path_bind(&roce->tx, &w->path, grh->flow_label, qp->ibv.qp_num,
+				qp->attr.dest_qp_num);
+
+	lock_give(&roce->tx_lock);
+	if (err)
+		log_warn("QP 0x%x: no UDP socket for its path: %s", qp->ibv.qp_num, strerror(-err));
+	return -err;
+}
+
+int roce_connect(struct qp *qp, const struct proto_route_resp *route)
+{
+	struct roce_qp *w = roce_qp_new(qp);
+
+	if (!w)
+		return ENOMEM;
+	int err = set_path(w, route);
+
+	if (err) {
+		roce_qp_free(w);
+		return err;
+	}
+	const struct tp_path path = {
+		.mtu = 128u << qp->attr.path_mtu,
+		.local_qpn = qp->ibv.qp_num,
+		.remote_qpn = qp->attr.dest_qp_num,
+		.pkey = WIRE_PKEY,
+	};
+
+	tp_init(roce_tp(w), qp->type, &roce_world, w, w->requests, qp->sq.mask + 1);
+	tp_keep_early(roce_tp(w), w->early);
+	tp_receive_ready(roce_tp(w), &path, &qp->attr);
+	qp->roce = w;
+	return 0;
+}
+
+void roce_send_ready(struct qp *qp, enum ibv_qp_state from)
+{
+	if (from == IBV_QPS_SQE)
+		tp_realign(roce_tp(qp->roce), qp->sq.next);
+	if (from == IBV_QPS_SQD || from == IBV_QPS_SQE)
+		tp_resume(roce_tp(qp->roce));
+	else
+		tp_send_ready(roce_tp(qp->roce), &qp->attr);
+	roce_post(qp);
+}
+
+void roce_drain(struct qp *qp)
+{
+	tp_drain(roce_tp(qp->roce));
+}
+
+void roce_change(struct qp *qp, int mask)
+{
+	tp_change(roce_tp(qp->roce), &qp->attr, mask);
+}
+
+/* A receive that a message was coming into is flushed with the others. */
+static void drop_receive(struct qp *qp)
+{
+	struct roce_qp *w = qp->roce;
+
+	if (!w->taken)
+		return;
+	w->taken = false;
+	receive_give_back(qp, &w->receive.wqe);
+}
+
+void roce_stop(struct qp *qp)
+{
+	tp_stop(roce_tp(qp->roce), true);
+	drop_receive(qp);
+	note_and_kick(qp->roce, now_ns());
+}
+
+void roce_disconnect(struct qp *qp)
+{
+	struct roce_qp *w = qp->roce;
+	struct roce *roce = qp->hca->roce;
+
+	if (!w)
+		return;
+	/* What arrived has been acknowledged by a card long since. */
+	answer(w, now_ns());
+	tp_stop(roce_tp(w), false);
+	drop_receive(qp);
+	lock_take(&roce->list_lock);
+	list_del(&w->ready.node);
+	list_del(&w->timed.node);
+	lock_give(&roce->list_lock);
+	counters_transport(w);
+	qp->roce = NULL;
+	roce_qp_free(w);
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the transport core asks of the rest of the HCA: a QP's segments and receives, memory by
+ * rkey, completions. What an operation means is execute.h's, as for every carrier.
+ *
+ * Threads: qp.lock is held in each; hca.engine too in all that the responder calls but `read`,
+ * which a posting thread may come to when it sends: so that one sets a hazard (see mr_revoke).
+ */
+#include "hca/roce/roce.h"
+
+#include "base/log.h"
+#include "hca/engine/engine.h"
+
+/* ------------------------------------------------------------------ requester */
+
+static struct qp *qp_from(void *owner)
+{
+	return ((struct roce_qp *)owner)->qp;
+}
+
+static bool fetch(void *owner, uint32_t count, uint32_t offset, uint8_t *to, uint32_t n)
+{
+	struct qp *qp = qp_from(owner);
+	struct iovec local[LIMIT_SGE];
+	int segments = sq_segments(qp, sq_at(&qp->sq, count), 0, local);
+
+	return segments >= 0 && copy_gather(to, local, segments, offset, n);
+}
+
+static enum ibv_wc_status check(void *owner, uint32_t count)
+{
+	struct qp *qp = qp_from(owner);
+	const struct send_wqe *wqe = sq_at(&qp->sq, count);
+	struct iovec local[LIMIT_SGE];
+
+	if (unlikely(sq_segments(qp, wqe, IBV_ACCESS_LOCAL_WRITE, local) < 0))
+		return IBV_WC_LOC_PROT_ERR;
+	if (unlikely(wqe->opcode != IBV_WR_RDMA_READ && wqe->length != 8))
+		return IBV_WC_LOC_LEN_ERR;
+	return IBV_WC_SUCCESS;
+}
+
+static bool deliver(void *owner, uint32_t count, uint32_t offset, const uint8_t *from, uint32_t n,
+		    bool last)
+{
+	struct qp *qp = qp_from(owner);
+	struct iovec local[LIMIT_SGE];
+	int segments = sq_segments(qp, sq_at(&qp->sq, count), IBV_ACCESS_LOCAL_WRITE, local);
+
+	(void)last; /* a READ's end is told by its completion */
+	return segments >= 0 && copy_scatter(local, segments, offset, from, n);
+}
+
+static void complete(void *owner, uint32_t count, enum ibv_wc_status status)
+{
+	struct qp *qp = qp_from(owner);
+
+	if (unlikely(count != qp->sq.acked || count == qp->sq.next))
+		return; /* flushed meanwhile */
+	if (unlikely(status != IBV_WC_SUCCESS && qp->type != IBV_QPT_RC)) {
+		qp->sq.next = count;
+		sq_fail_local(qp, sq_at(&qp->sq, count), status);
+		return;
+	}
+	sq_complete(qp, sq_at(&qp->sq, count), status);
+}
+
+static void drained(void *owner)
+{
+	struct qp *qp = qp_from(owner);
+
+	if (!qp->sqd_notify)
+		return;
+	qp->sqd_notify = false;
+	async_qp(qp, IBV_EVENT_SQ_DRAINED);
+}
+
+/* ------------------------------------------------------------------ receives */
+
+static enum tp_take take(void *owner, uint32_t *room)
+{
+	struct roce_qp *w = owner;
+	struct qp *qp = w->qp;
+	const struct recv_wqe *wqe = receive_take(qp, &w->receive);
+
+	if (!wqe)
+		return TP_NO_RECEIVE;
+	if (!qp->srq) {
+		/* The message may come in many packets; its place in the ring stays taken. */
+		memcpy(&w->receive, wqe, sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]));
+		qp->rq.held = 1;
+	}
+	w->taken = true;
+	*room = w->receive.wqe.length;
+	return TP_TAKEN;
+}
+
+static bool place(void *owner, uint32_t offset, const uint8_t *from, uint32_t n, bool last)
+{
+	struct roce_qp *w = owner;
+	struct iovec local[LIMIT_SGE];
+	int count = receive_segments(w->qp, &w->receive.wqe, local);
+
+	(void)last;
+	return count >= 0 && copy_scatter(local, count, offset, from, n);
+}
+
+static void done(void *owner, const struct tp_message *message, enum ibv_wc_status status)
+{
+	struct roce_qp *w = owner;
+	const struct arrival arrival = {
+		.length = message->length,
+		.imm = message->imm,
+		.src_qpn = w->qp->attr.dest_qp_num,
+		.has_imm = message->has_imm,
+		.solicited = message->solicited,
+		.is_write = message->is_write,
+	};
+
+	w->taken = false;
+	w->qp->rq.held = 0;
+	if (unlikely(status != IBV_WC_SUCCESS))
+		log_info("QP 0x%x: a message of %u bytes can't be received (%s; the receive has %u "
+			 "bytes)",
+			 w->qp->ibv.qp_num, message->length, ibv_wc_status_str(status),
+			 w->receive.wqe.length);
+	receive_complete(w->qp, &w->receive.wqe, &arrival, status);
+}
+
+static void back(void *owner)
+{
+	struct roce_qp *w = owner;
+
+	w->taken = false;
+	receive_give_back(w->qp, &w->receive.wqe);
+}
+
+static uint32_t left(void *owner)
+{
+	const struct qp *qp = qp_from(owner);
+
+	return qp->srq ? UINT32_MAX : qp->rq.head - qp->rq.tail;
+}
+
+/* ------------------------------------------------------------------ memory by rkey */
+
+static enum tp_access may(void *owner, uint64_t addr, uint32_t length, uint32_t rkey,
+			  uint32_t right)
+{
+	struct qp *qp = qp_from(owner);
+
+	if (!(qp_remote_access(qp) & right))
+		return TP_ACCESS_INVALID;
+	if (right == IBV_ACCESS_REMOTE_ATOMIC && addr % 8)
+		return TP_ACCESS_INVALID;
+	if (!length || remote_resolve(qp, addr, length, rkey, right))
+		return TP_ACCESS_OK;
+	log_info("QP 0x%x: remote access to 0x%llx, %u bytes, rkey 0x%x refused", qp->ibv.qp_num,
+		 (unsigned long long)addr, length, rkey);
+	return TP_ACCESS_REFUSED;
+}
+
+static bool write_in(void *owner, uint64_t addr, uint32_t rkey, const uint8_t *from, uint32_t n,
+		     bool last)
+{
+	uint64_t at = remote_resolve(qp_from(owner), addr, n, rkey, IBV_ACCESS_REMOTE_WRITE);
+
+	return at && remote_write(at, from, n, last);
+}
+
+static bool read_out(void *owner, uint64_t addr, uint32_t rkey, uint8_t *to, uint32_t n)
+{
+	struct qp *qp = qp_from(owner);
+	_Atomic uint64_t *hazard = hazard_set(qp->hca, qp->hca->slot, rkey);
+	uint64_t at = remote_resolve(qp, addr, n, rkey, IBV_ACCESS_REMOTE_READ);
+	bool ok = at && remote_read(at, to, n);
+
+	hazard_clear(hazard);
+	return ok;
+}
+
+static bool atomic(void *owner, uint64_t addr, uint32_t rkey, bool is_swap, uint64_t compare_add,
+		   uint64_t swap, uint64_t *old)
+{
+	const struct record_atomic op = {.addr = addr,
+					 .rkey = rkey,
+					 .is_swap = is_swap,
+					 .compare_add = compare_add,
+					 .swap = swap};
+	uint64_t at = remote_resolve(qp_from(owner), addr, 8, rkey, IBV_ACCESS_REMOTE_ATOMIC);
+
+	return at && atomic_execute(at, &op, old);
+}
+
+static enum tp_access invalidate(void *owner, uint32_t rkey)
+{
+	(void)owner;
+	(void)rkey;
+	return TP_ACCESS_REFUSED; /* there are no memory windows yet, and regions aren't the peer's
+				     to take away */
+}
+
+static void refused(void *owner, int event)
+{
+	struct qp *qp = qp_from(owner);
+
+	log_info("QP 0x%x: a request from QP 0x%x was refused", qp->ibv.qp_num,
+		 qp->attr.dest_qp_num);
+	qp_fail(qp, event);
+}
+
+static void established(void *owner)
+{
+	execute_established(qp_from(owner));
+}
+
+const struct tp_world roce_world = {
+	.fetch = fetch,
+	.check = check,
+	.deliver = deliver,
+	.complete = complete,
+	.drained = drained,
+	.receive_take = take,
+	.receive_place = place,
+	.receive_done = done,
+	.receive_back = back,
+	.receives_left = left,
+	.access = may,
+	.write = write_in,
+	.read = read_out,
+	.atomic = atomic,
+	.invalidate = invalidate,
+	.refused = refused,
+	.established = established,
+};

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the program calls on completion queues, completion channels and asynchronous events.
+ * Pointers come back as NULL with errno, numbers as 0 or a positive errno, unless it is said
+ * otherwise; which errno for what is in the manual page of the ibv_ call of the same name.
+ */
+#ifndef VERBENA_HCA_VERBS_COMPLETION_H
+#define VERBENA_HCA_VERBS_COMPLETION_H
+
+#include "hca/verbs/cq.h"
+
+/* What ibv_create_cq_ex() may be asked to report, and the flags that it takes. */
+#define CQ_WC_FLAGS                                                             \
+	(IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM | \
+	 IBV_WC_EX_WITH_SRC_QP | IBV_WC_EX_WITH_SLID | IBV_WC_EX_WITH_SL |      \
+	 IBV_WC_EX_WITH_DLID_PATH_BITS | CQ_WC_TIMESTAMPS)
+#define CQ_WC_TIMESTAMPS \
+	(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
+#define CQ_FLAGS (IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN)
+
+/*
+ * A CQ as cq_create() makes it. A program may call anything between ibv_start_poll() and
+ * ibv_end_poll(), also what adds completions to this CQ or takes a QP's off; so cq.lock isn't held
+ * meanwhile. The completion under the reader's eyes is a copy, taken off the ring, and `turn` keeps
+ * other readers out until the end of the batch. Order: turn before every other lock.
+ */
+struct cq_object {
+	struct cq cq;
+	struct lock turn;
+	struct cqe current; /* under turn */
+	bool ignore_overrun;
+};
+
+static inline struct cq_object *cq_object_of(struct cq *cq)
+{
+	return container_of(cq, struct cq_object, cq);
+}
+
+/* cq->cqe is what was asked for, never more. */
+struct ibv_cq *cq_create(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr);
+int cq_resize(struct ibv_cq *cq, int cqe);
+/* Blocks until every event of the CQ that was given out is acknowledged. */
+int cq_destroy(struct ibv_cq *cq);
+void cq_ack_events(struct ibv_cq *cq, unsigned int count);
+
+/* Takes the oldest completion off; false when there is none. Takes cq.lock. */
+bool cq_take(struct cq *cq, struct cqe *out);
+
+/* Fills the function pointers of struct ibv_cq_ex. */
+void cq_ex_init(struct cq *cq);
+
+struct ibv_comp_channel *channel_create(struct ibv_context *context);
+int channel_destroy(struct ibv_comp_channel *channel);
+/* 0, or -1 with errno (EAGAIN when the descriptor is O_NONBLOCK and there is no event). */
+int channel_get_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context);
+
+int async_get_event(struct ibv_context *context, struct ibv_async_event *event); /* 0 or -1 */
+void async_ack_event(const struct ibv_async_event *event);
+
+#endif

@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Completion queues: a ring of completions with free-running counts of what was produced (head) and
+ * consumed (tail). Entries and counts change under cq.lock; a poller that finds the counts equal
+ * goes away without it.
+ *
+ * Arming: an armed CQ owes its channel one event, for a completion that is added after the arming.
+ * hca.armed_cqs counts the CQs that owe one, because the engine hands out no lease meanwhile: a
+ * program that arms and then sleeps must be woken by a doorbell.
+ *
+ * Overrun: a completion that finds the ring full is lost, and so is every later one; what was in
+ * the ring before can still be polled. The QPs that complete to it fail (the engine thread sees to
+ * that: whoever finds the ring full is in the middle of one of them). With
+ * IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN the oldest entry gives way.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "abi/cq_with_qp.h"
+#include "base/cpu.h"
+#include "base/log.h"
+#include "hca/engine/engine.h"
+#include "hca/process/books.h"
+#include "hca/verbs/completion.h"
+
+static inline bool cq_empty(const struct cq *cq)
+{
+	return atomic_load_explicit(&cq->head, memory_order_acquire) ==
+	       atomic_load_explicit(&cq->tail, memory_order_relaxed);
+}
+
+static struct channel *cq_channel(const struct cq *cq)
+{
+	return container_of(cq->ibv.channel, struct channel, ibv);
+}
+
+/* cq.lock is held. */
+static void set_armed(struct cq *cq, enum cq_arm arm)
+{
+	enum cq_arm old = atomic_load_explicit(&cq->armed, memory_order_relaxed);
+
+	if (old == arm)
+		return;
+	if (old == CQ_UNARMED)
+		atomic_fetch_add(&cq->context->hca->armed_cqs, 1);
+	else if (arm == CQ_UNARMED)
+		atomic_fetch_sub(&cq->context->hca->armed_cqs, 1);
+	atomic_store_explicit(&cq->armed, arm, memory_order_relaxed);
+}
+
+/* The ring is full, or was once. cq.lock is held; true when there is room now. */
+static bool make_room(struct cq *cq, bool *raise)
+{
+	if (cq_object_of(cq)->ignore_overrun) {
+		atomic_fetch_add_explicit(&cq->tail, 1, memory_order_relaxed);
+		return true;
+	}
+	*raise = !cq->overrun;
+	cq->overrun = true;
+	return false;
+}
+
+static bool push_overrun(struct cq *cq, bool raise)
+{
+	if (raise) {
+		log_warn(
+			"a CQ of %u entries overran: completions are lost, the CQ is unusable now; "
+			"make it as large as the queues that complete to it",
+			cq->depth);
+		async_cq(cq, IBV_EVENT_CQ_ERR);
+		atomic_store(&cq->context->hca->overruns, true);
+		engine_kick(cq->context->hca); /* its QPs fail */
+	}
+	return false;
+}
+
+bool cq_push(struct cq *cq, const struct cqe *cqe, bool solicited)
+{
+	bool event = false, raise = false;
+
+	lock_take(&cq->lock);
+	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed);
+	uint32_t used = head - atomic_load_explicit(&cq->tail, memory_order_relaxed);
+
+	if (unlikely(cq->overrun || used >= cq->depth) && !make_room(cq, &raise)) {
+		lock_give(&cq->lock);
+		return push_overrun(cq, raise);
+	}
+	struct cqe *place = &cq->ring[head & cq->mask];
+
+	*place = *cqe;
+	if (unlikely(cq->timestamps))
+		place->timestamp = now_ns();
+	atomic_store_explicit(&cq->head, head + 1, memory_order_release);
+
+	enum cq_arm arm = atomic_load_explicit(&cq->armed, memory_order_relaxed);
+
+	if (unlikely(arm != CQ_UNARMED)) {
+		event = arm == CQ_ARMED || solicited || cqe->status != IBV_WC_SUCCESS;
+		if (event)
+			set_armed(cq, CQ_UNARMED);
+	}
+	lock_give(&cq->lock);
+	if (unlikely(event))
+		event_queue_push(&cq_channel(cq)->queue, cq, NULL, &cq->comp_reported);
+	return true;
+}
+
+static inline void wc_fill(struct ibv_wc *wc, const struct cqe *cqe)
+{
+	*wc = (struct ibv_wc){
+		.wr_id = cqe->wr_id,
+		.status = cqe->status,
+		.opcode = cqe->opcode,
+		.vendor_err = cqe->vendor_err,
+		.byte_len = cqe->byte_len,
+		.imm_data = cqe->imm,
+		.qp_num = cqe->qp_num,
+		.src_qp = cqe->src_qp,
+		.wc_flags = cqe->wc_flags,
+	};
+}
+
+static int take_batch(struct cq *cq, int count, struct ibv_wc *wc)
+{
+	lock_take(&cq->lock);
+	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	uint32_t n = atomic_load_explicit(&cq->head, memory_order_relaxed) - tail;
+
+	if (n > (uint32_t)count)
+		n = count;
+	for (uint32_t i = 0; i < n; i++)
+		wc_fill(&wc[i], &cq->ring[(tail + i) & cq->mask]);
+	atomic_store_explicit(&cq->tail, tail + n, memory_order_relaxed);
+	lock_give(&cq->lock);
+	return n;
+}
+
+int cq_poll(struct ibv_cq *ibv, int count, struct ibv_wc *wc)
+{
+	struct cq *cq = cq_of(ibv);
+
+	if (unlikely(count <= 0))
+		return 0;
+	if (cq_empty(cq)) {
+		engine_poll(cq->context->hca);
+		if (cq_empty(cq))
+			return 0;
+	}
+	return take_batch(cq, count, wc);
+}
+
+bool cq_take(struct cq *cq, struct cqe *out)
+{
+	if (cq_empty(cq))
+		return false;
+	lock_take(&cq->lock);
+	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	bool any = atomic_load_explicit(&cq->head, memory_order_relaxed) != tail;
+
+	if (likely(any)) {
+		*out = cq->ring[tail & cq->mask];
+		atomic_store_explicit(&cq->tail, tail + 1, memory_order_relaxed);
+	}
+	lock_give(&cq->lock);
+	return any;
+}
+
+int cq_req_notify(struct ibv_cq *ibv, int solicited_only)
+{
+	struct cq *cq = cq_of(ibv);
+	enum cq_arm want = solicited_only ? CQ_ARMED_SOLICITED : CQ_ARMED;
+
+	if (!ibv->channel)
+		return 0; /* nobody whom an event could reach */
+	lock_take(&cq->lock);
+	enum cq_arm old = atomic_load_explicit(&cq->armed, memory_order_relaxed);
+
+	if (want > old)
+		set_armed(cq, want);
+	lock_give(&cq->lock);
+	if (old == CQ_UNARMED)
+		engine_release(cq->context->hca);
+	return 0;
+}
+
+void cq_forget_qp(struct cq *cq, uint32_t qp_num)
+{
+	lock_take(&cq->lock);
+	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed);
+	uint32_t kept = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+
+	for (uint32_t i = kept; i != head; i++) {
+		const struct cqe *cqe = &cq->ring[i & cq->mask];
+
+		if (cqe->qp_num == qp_num)
+			continue;
+		if (i != kept)
+			cq->ring[kept & cq->mask] = *cqe;
+		kept++;
+	}
+	atomic_store_explicit(&cq->head, kept, memory_order_release);
+	lock_give(&cq->lock);
+}
+
+/* ------------------------------------------------------------------ making, resizing, ending */
+
+/* A ring with at least `cqe` places; its size in *places. Untouched memory, so it costs little
+ * until it is used. */
+static struct cqe *ring_make(uint32_t cqe, uint32_t *places)
+{
+	*places = 1;
+	while (*places < cqe)
+		*places <<= 1;
+	return malloc((size_t)*places * sizeof(struct cqe));
+}
+
+/* 0 or the errno for attributes that can't be. */
+static int check_attributes(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
+{
+	if (attr->wc_flags & ~(uint64_t)CQ_WC_FLAGS)
+		return EOPNOTSUPP;
+	if (attr->comp_mask &
+	    ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD | CQ_WITH_QP))
+		return EINVAL;
+	if (attr->comp_mask & CQ_WITH_QP &&
+	    (!attr->channel || container_of(attr->channel, struct channel, ibv)->registered))
+		return EINVAL;
+	if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) && attr->parent_domain)
+		return EOPNOTSUPP;
+	if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) && (attr->flags & ~(uint32_t)CQ_FLAGS))
+		return EOPNOTSUPP;
+	if (!attr->cqe || attr->cqe > LIMIT_CQE) {
+		log_warn("a CQ of %u entries can't be made: 1 to %u can", attr->cqe, LIMIT_CQE);
+		return EINVAL;
+	}
+	if (attr->comp_vector >= (uint32_t)context->num_comp_vectors) {
+		log_warn("a CQ can't use completion vector %u: there are %d", attr->comp_vector,
+			 context->num_comp_vectors);
+		return EINVAL;
+	}
+	if (attr->channel && attr->channel->context != context) {
+		log_warn("a CQ can't use the completion channel of another context");
+		return EINVAL;
+	}
+	return 0;
+}
+
+static void object_init(struct cq_object *o, struct ibv_context *context,
+			const struct ibv_cq_init_attr_ex *attr)
+{
+	uint32_t flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;
+	struct cq *cq = &o->cq;
+
+	cq->ibv.context = context;
+	cq->ibv.channel = attr->channel;
+	cq->ibv.cq_context = attr->cq_context;
+	cq->ibv.cqe = attr->cqe;
+	cq->comp_vector = attr->comp_vector;
+	pthread_mutex_init(&cq->ibv.mutex, NULL);
+	pthread_cond_init(&cq->ibv.cond, NULL);
+	cq_ex_init(cq);
+	lock_init(&cq->lock);
+	cq->single_threaded = flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+	cq->timestamps = attr->wc_flags & CQ_WC_TIMESTAMPS;
+	cq->depth = attr->cqe;
+	cq->context = context_of(context);
+	lock_init(&o->turn);
+	o->ignore_overrun = flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+}
+
+static void channel_count(struct ibv_comp_channel *channel, int change)
+{
+	if (!channel)
+		return;
+	pthread_mutex_lock(&channel->context->mutex);
+	channel->refcnt += change;
+	pthread_mutex_unlock(&channel->context->mutex);
+}
+
+static void registered(struct cq *cq, uint32_t handle)
+{
+	cq->ibv.handle = cq->handle = handle;
+	cq->registered = true;
+}
+
+void cq_came(struct cq *cq, const struct proto_create_channel_cq_resp *resp)
+{
+	cq_channel(cq)->handle = resp->channel;
+	cq_channel(cq)->registered = true;
+	registered(cq, resp->cq);
+}
+
+/* The channel's first CQ: the daemon learns of both. */
+static int tell_both(struct cq *cq)
+{
+	struct proto_create_channel_cq_resp resp;
+	int err = daemon_create_channel_cq(&cq->context->conn, cq->depth, cq->comp_vector, &resp);
+
+	if (!err)
+		cq_came(cq, &resp);
+	return err;
+}
+
+static int tell_daemon(struct cq *cq, const struct channel *channel)
+{
+	uint32_t handle;
+
+	if (channel && !channel->registered)
+		return tell_both(cq);
+	int err =
+		daemon_create_cq(&cq->context->conn, cq->depth,
+				 channel ? (int64_t)channel->handle : -1, cq->comp_vector, &handle);
+
+	if (!err)
+		registered(cq, handle);
+	return err;
+}
+
+/* `later`: the daemon learns of it with its QP. */
+static int register_cq(struct cq *cq, bool later)
+{
+	struct channel *channel = cq->ibv.channel ? cq_channel(cq) : NULL;
+	struct hca *hca = cq->context->hca;
+
+	if (channel)
+		pthread_mutex_lock(&channel->first);
+	books_enter(hca);
+	int err = later ? 0 : tell_daemon(cq, channel);
+
+	if (!err)
+		books_add(cq->context, HELD_CQ, &cq->held);
+	books_leave(hca);
+	if (channel)
+		pthread_mutex_unlock(&channel->first);
+	return err;
+}
+
+struct ibv_cq *cq_create(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
+{
+	uint32_t places;
+	int err = -check_attributes(context, attr);
+
+	if (err) {
+		errno = -err;
+		return NULL;
+	}
+	struct cq_object *o = calloc(1, sizeof(*o));
+
+	if (!o)
+		goto out_memory;
+	o->cq.ring = ring_make(attr->cqe, &places);
+	if (!o->cq.ring)
+		goto out_memory;
+	o->cq.mask = places - 1;
+	object_init(o, context, attr);
+	err = register_cq(&o->cq, attr->comp_mask & CQ_WITH_QP);
+	if (err)
+		goto out_free;
+	channel_count(attr->channel, 1);
+	return &o->cq.ibv;
+
+out_memory:
+	err = -ENOMEM;
+out_free:
+	if (o)
+		free(o->cq.ring);
+	free(o);
+	errno = -err;
+	return NULL;
+}
+
+/* Moves the completions into another ring, which becomes the CQ's; the old one is in *ring then. */
+static int swap_ring(struct cq *cq, struct cqe **ring, uint32_t places, uint32_t cqe)
+{
+	int err = EINVAL;
+
+	lock_take(&cq->lock);
+	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed);
+	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+
+	if (head - tail <= cqe) {
+		struct cqe *old = cq->ring;
+
+		for (uint32_t i = tail; i != head; i++)
+			(*ring)[i & (places - 1)] = old[i & cq->mask];
+		cq->ring = *ring;
+		*ring = old;
+		cq->mask = places - 1;
+		cq->depth = cqe;
+		cq->ibv.cqe = cqe;
+		err = 0;
+	}
+	lock_give(&cq->lock);
+	return err;
+}
+
+static bool holds_more_than(struct cq *cq, uint32_t cqe)
+{
+	lock_take(&cq->lock);
+	uint32_t used = atomic_load_explicit(&cq->head, memory_order_relaxed) -
+			atomic_load_explicit(&cq->tail, memory_order_relaxed);
+
+	lock_give(&cq->lock);
+	return used > cqe;
+}
+
+int cq_resize(struct ibv_cq *ibv, int cqe)
+{
+	struct cq *cq = cq_of(ibv);
+	struct daemon_conn *conn = &cq->context->conn;
+	uint32_t places;
+
+	if (cqe < 1 || (uint32_t)cqe > LIMIT_CQE || holds_more_than(cq, cqe))
+		return EINVAL;
+	struct cqe *ring = ring_make(cqe, &places);
+
+	if (!ring)
+		return ENOMEM;
+	pthread_mutex_lock(&ibv->mutex); /* one resize at a time */
+	books_enter(cq->context->hca);
+	int err = -daemon_resize_cq(conn, ibv->handle, cqe);
+
+	if (!err) {
+		uint32_t old = cq->depth;
+
+		err = swap_ring(cq, &ring, places, cqe);
+		if (err) /* completions came meanwhile */
+			daemon_resize_cq(conn, ibv->handle, old);
+	}
+	books_leave(cq->context->hca);
+	pthread_mutex_unlock(&ibv->mutex);
+	free(ring);
+	return err;
+}
+
+void cq_ack_events(struct ibv_cq *cq, unsigned int count)
+{
+	if (!count)
+		return;
+	pthread_mutex_lock(&cq->mutex);
+	cq->comp_events_completed += count;
+	pthread_cond_broadcast(&cq->cond);
+	pthread_mutex_unlock(&cq->mutex);
+}
+
+/* Events that nobody has read are dropped; those that were read must be acknowledged. */
+static void settle_events(struct cq *cq)
+{
+	struct ibv_cq *ibv = &cq->ibv;
+
+	lock_take(&cq->lock);
+	set_armed(cq, CQ_UNARMED);
+	lock_give(&cq->lock);
+	if (ibv->channel)
+		event_queue_forget(&cq_channel(cq)->queue, cq);
+	event_queue_forget(&cq->context->async, cq);
+
+	pthread_mutex_lock(&ibv->mutex);
+	while (ibv->comp_events_completed != cq->comp_reported ||
+	       ibv->async_events_completed != cq->async_reported)
+		pthread_cond_wait(&ibv->cond, &ibv->mutex);
+	pthread_mutex_unlock(&ibv->mutex);
+}
+
+int cq_destroy(struct ibv_cq *ibv)
+{
+	struct cq *cq = cq_of(ibv);
+	struct hca *hca = cq->context->hca;
+
+	if (atomic_load(&cq->users))
+		return EBUSY;
+	books_enter(hca);
+	if (cq->registered)
+		daemon_destroy_cq(&cq->context->conn, ibv->handle);
+	books_drop(cq->context, &cq->held);
+	books_leave(hca);
+	settle_events(cq);
+	channel_count(ibv->channel, -1);
+	pthread_mutex_destroy(&ibv->mutex);
+	pthread_cond_destroy(&ibv->cond);
+	free(cq->ring);
+	free(cq_object_of(cq));
+	return 0;
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Queues of events behind a descriptor, and raising asynchronous events.
+ *
+ * The descriptor is an eventfd in semaphore mode: a read takes one count and blocks (or says
+ *EAGAIN) when there is none. Invariant, whenever the queue's lock is free:
+ *
+ *	count of the eventfd + readers that took a count and not yet an event == events on the list
+ *
+ * so the descriptor is readable only while there is an event for whoever reads it.
+ *   - Adding appends and counts up within one hold of the lock.
+ *   - Reading takes a count first (this is where it may block), then an event under the lock.
+ *   - Forgetting takes k events off the list and up to k counts back. Where it finds fewer counts,
+ *     readers hold the missing ones; the left side may then exceed the right, and that many readers
+ *     find the list empty and go back to read().
+ * The taking back must not block whatever mode the program has given the descriptor: RWF_NOWAIT.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "hca/verbs/cq.h"
+
+int event_queue_init(struct event_queue *queue)
+{
+	queue->fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+	if (queue->fd < 0)
+		return -errno;
+	lock_init(&queue->lock);
+	list_init(&queue->events);
+	return 0;
+}
+
+void event_queue_destroy(struct event_queue *queue)
+{
+	struct list *node;
+
+	while ((node = list_pop(&queue->events)))
+		free(container_of(node, struct event, node));
+	close(queue->fd);
+	queue->fd = -1;
+}
+
+void event_queue_push(struct event_queue *queue, void *object, const struct ibv_async_event *async,
+		      uint32_t *reported)
+{
+	struct event *event = malloc(sizeof(*event));
+	uint64_t one = 1;
+
+	if (!event) {
+		log_error("out of memory: an event of the program's is lost");
+		return;
+	}
+	*event = (struct event){.object = object, .reported = reported};
+	if (async)
+		event->async = *async;
+	lock_take(&queue->lock);
+	list_add_tail(&queue->events, &event->node);
+	if (write(queue->fd, &one, sizeof(one)) < 0)
+		log_error(
+			"descriptor %d of an event queue can't be written to (%s): did the program "
+			"close it?",
+			queue->fd, strerror(errno));
+	lock_give(&queue->lock);
+}
+
+int event_queue_read(struct event_queue *queue, struct event *out)
+{
+	uint64_t count;
+
+	for (;;) {
+		if (read(queue->fd, &count, sizeof(count)) < 0)
+			return -1;
+		lock_take(&queue->lock);
+		struct list *node = list_pop(&queue->events);
+
+		if (node) {
+			struct event *event = container_of(node, struct event, node);
+
+			if (event->reported)
+				++*event->reported;
+			lock_give(&queue->lock);
+			*out = *event;
+			free(event);
+			return 0;
+		}
+		lock_give(&queue->lock); /* our event was forgotten: back to sleep */
+	}
+}
+
+/* Takes one count back without blocking; false when there is none. */
+static bool take_count(const struct event_queue *queue)
+{
+	uint64_t count;
+	struct iovec iov = {&count, sizeof(count)};
+
+	return preadv2(queue->fd, &iov, 1, -1, RWF_NOWAIT) == sizeof(count);
+}
+
+void event_queue_forget(struct event_queue *queue, void *object)
+{
+	bool counts = true;
+
+	lock_take(&queue->lock);
+	list_for_each(node, &queue->events) {
+		struct event *event = container_of(node, struct event, node);
+
+		if (event->object != object)
+			continue;
+		list_del(node);
+		free(event);
+		counts = counts && take_count(queue);
+	}
+	lock_give(&queue->lock);
+}
+
+/* ------------------------------------------------------------------ asynchronous events */
+
+void async_qp(struct qp *qp, enum ibv_event_type type)
+{
+	struct ibv_async_event async = {.element.qp = &qp->ibv, .event_type = type};
+
+	event_queue_push(&qp->context->async, qp, &async, &qp->async_reported);
+}
+
+void async_cq(struct cq *cq, enum ibv_event_type type)
+{
+	struct ibv_async_event async = {.element.cq = &cq->ibv, .event_type = type};
+
+	event_queue_push(&cq->context->async, cq, &async, &cq->async_reported);
+}
+
+void async_srq(struct srq *srq, enum ibv_event_type type)
+{
+	struct ibv_async_event async = {.element.srq = &srq->ibv, .event_type = type};
+
+	event_queue_push(&context_of(srq->ibv.context)->async, srq, &async, &srq->async_reported);
+}
+
+void async_device(struct hca *hca, enum ibv_event_type type, uint32_t device, int port)
+{
+	struct ibv_async_event async = {.element.port_num = port, .event_type = type};
+
+	pthread_mutex_lock(&hca->lock);
+	list_for_each(node, &hca->contexts) {
+		struct context *context = container_of(node, struct context, node);
+
+		if (context->device_index == device)
+			event_queue_push(&context->async, NULL, &async, NULL);
+	}
+	pthread_mutex_unlock(&hca->lock);
+}

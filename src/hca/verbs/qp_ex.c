@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The builder interface, ibv_wr_*: each call fills the next place of the send ring directly;
+ * ibv_wr_complete posts all of them or, after a mistake, none. qp.lock is held from ibv_wr_start
+ * to ibv_wr_complete or ibv_wr_abort, as the manual page allows. wr_head counts what is built.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "hca/verbs/qp.h"
+
+static struct qp *qp_of_ex(struct ibv_qp_ex *ex)
+{
+	return container_of(ex, struct qp, ex);
+}
+
+static void wr_start(struct ibv_qp_ex *ex)
+{
+	struct qp *qp = qp_of_ex(ex);
+
+	lock_take(&qp->lock);
+	qp->wr_head = qp->sq.head;
+	qp->wr_error = qp->state < IBV_QPS_RTS ? EINVAL : 0;
+	qp->wr_current = NULL;
+}
+
+static void wr_abort(struct ibv_qp_ex *ex)
+{
+	lock_give(&qp_of_ex(ex)->lock);
+}
+
+static int wr_complete(struct ibv_qp_ex *ex)
+{
+	struct qp *qp = qp_of_ex(ex);
+	int err = qp->wr_error;
+
+	if (likely(!err)) {
+		qp->sq.head = qp->wr_head;
+		if (likely(qp->state == IBV_QPS_RTS))
+			sq_run(qp);
+		else if (qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE)
+			sq_flush(qp);
+	}
+	lock_give(&qp->lock);
+	return err;
+}
+
+/* The next place, with what all operations have; NULL once something was wrong. */
+static struct send_wqe *wr_begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode)
+{
+	struct qp *qp = qp_of_ex(ex);
+
+	if (unlikely(qp->wr_error))
+		return NULL;
+	if (unlikely(qp->wr_head - qp->sq.acked >= qp->sq.max_wr)) {
+		qp->wr_error = ENOMEM;
+		qp->wr_current = NULL;
+		return NULL;
+	}
+	struct send_wqe *wqe = sq_at(&qp->sq, qp->wr_head++);
+	unsigned int flags = ex->wr_flags;
+
+	wqe->wr_id = ex->wr_id;
+	wqe->opcode = opcode;
+	wqe->flags = (flags & IBV_SEND_SIGNALED || qp->sq_sig_all ? SEND_SIGNALED : 0) |
+		     (flags & IBV_SEND_SOLICITED ? SEND_SOLICITED : 0) |
+		     (flags & IBV_SEND_FENCE ? SEND_FENCE : 0);
+	wqe->length = wqe->num_sge = wqe->progress = wqe->imm = 0;
+	qp->wr_current = wqe;
+	return wqe;
+}
+
+static struct send_wqe *wr_begin_remote(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode,
+					uint32_t rkey, uint64_t addr)
+{
+	struct send_wqe *wqe = wr_begin(ex, opcode);
+
+	if (wqe) {
+		wqe->rkey = rkey;
+		wqe->remote_addr = addr;
+	}
+	return wqe;
+}
+
+static void wr_send(struct ibv_qp_ex *ex)
+{
+	wr_begin(ex, IBV_WR_SEND);
+}
+
+static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm)
+{
+	struct send_wqe *wqe = wr_begin(ex, IBV_WR_SEND_WITH_IMM);
+
+	if (wqe)
+		wqe->imm = imm;
+}
+
+static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr)
+{
+	wr_begin_remote(ex, IBV_WR_RDMA_WRITE, rkey, addr);
+}
+
+static void wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, __be32 imm)
+{
+	struct send_wqe *wqe = wr_begin_remote(ex, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, addr);
+
+	if (wqe)
+		wqe->imm = imm;
+}
+
+static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr)
+{
+	wr_begin_remote(ex, IBV_WR_RDMA_READ, rkey, addr);
+}
+
+static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t compare,
+			      uint64_t swap)
+{
+	struct send_wqe *wqe = wr_begin_remote(ex, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, addr);
+
+	if (wqe) {
+		wqe->atomic.compare_add = compare;
+		wqe->atomic.swap = swap;
+	}
+}
+
+static void wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t add)
+{
+	struct send_wqe *wqe = wr_begin_remote(ex, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, addr);
+
+	if (wqe)
+		wqe->atomic.compare_add = add;
+}
+
+static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
+{
+	struct send_wqe *wqe = qp_of_ex(ex)->wr_current;
+
+	if (wqe)
+		sq_address(wqe, ah_of(ah), qpn, qkey);
+}
+
+static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_sge *list)
+{
+	struct qp *qp = qp_of_ex(ex);
+	struct send_wqe *wqe = qp->wr_current;
+	uint64_t length = 0;
+
+	if (unlikely(!wqe))
+		return;
+	for (size_t i = 0; count <= qp->sq.max_sge && i < count; i++) {
+		wqe->sge[i] = list[i];
+		length += list[i].length;
+	}
+	if (unlikely(count > qp->sq.max_sge || length > LIMIT_MSG_BYTES)) {
+		qp->wr_error = EINVAL;
+		return;
+	}
+	wqe->num_sge = count;
+	wqe->length = length;
+}
+
+static void wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t addr, uint32_t length)
+{
+	struct ibv_sge sge = {.addr = addr, .length = length, .lkey = lkey};
+
+	wr_set_sge_list(ex, 1, &sge);
+}
+
+static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count,
+				    const struct ibv_data_buf *list)
+{
+	struct qp *qp = qp_of_ex(ex);
+	struct send_wqe *wqe = qp->wr_current;
+	size_t length = 0;
+
+	if (unlikely(!wqe))
+		return;
+	for (size_t i = 0; i < count; i++) {
+		if (unlikely(list[i].length > qp->sq.max_inline - length)) {
+			qp->wr_error = EINVAL;
+			return;
+		}
+		memcpy(wqe->data + length, list[i].addr, list[i].length);
+		length += list[i].length;
+	}
+	wqe->flags |= SEND_INLINE;
+	wqe->length = length;
+}
+
+static void wr_set_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
+{
+	struct ibv_data_buf buf = {.addr = addr, .length = length};
+
+	wr_set_inline_data_list(ex, 1, &buf);
+}
+
+/* Fills the calls that the QP asked for. What a type hasn't got was refused at creation. */
+void qp_ex_init(struct qp *qp)
+{
+	struct ibv_qp_ex *ex = &qp->ex;
+
+	ex->wr_start = wr_start;
+	ex->wr_complete = wr_complete;
+	ex->wr_abort = wr_abort;
+	ex->wr_send = wr_send;
+	ex->wr_send_imm = wr_send_imm;
+	ex->wr_set_sge = wr_set_sge;
+	ex->wr_set_sge_list = wr_set_sge_list;
+	ex->wr_set_inline_data = wr_set_inline_data;
+	ex->wr_set_inline_data_list = wr_set_inline_data_list;
+	if (qp->type == IBV_QPT_UD) {
+		ex->wr_set_ud_addr = wr_set_ud_addr;
+		return;
+	}
+	ex->wr_rdma_write = wr_rdma_write;
+	ex->wr_rdma_write_imm = wr_rdma_write_imm;
+	if (qp->type == IBV_QPT_UC)
+		return;
+	ex->wr_rdma_read = wr_rdma_read;
+	ex->wr_atomic_cmp_swp = wr_atomic_cmp_swp;
+	ex->wr_atomic_fetch_add = wr_atomic_fetch_add;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Which carrier leads to a GID. The daemon is asked, since addresses come and go. What it said last
+ * of an address of this host holds until the host's addresses change (struct own_route): who
+ * connects to its own host again and again spares the round trip.
+ */
+#include "hca/verbs/route.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "hca/exec/mcast.h"
+#include "hca/process/books.h"
+
+static void say_unreachable(const struct hca *hca, const struct ibv_global_route *grh)
+{
+	char text[INET6_ADDRSTRLEN];
+
+	inet_ntop(AF_INET6, grh->dgid.raw, text, sizeof(text));
+	if (hca->roce)
+		log_warn("destination GID %s: no route leads there", text);
+	else
+		log_warn(
+			"destination GID %s: %s, and the daemon hasn't got UDP port 4791 ('verbena "
+			"status' says why)",
+			text,
+			hca->roce_forced ? "VERBENA_CARRIER=wire asks for the wire"
+					 : "it isn't an address of this host");
+}
+
+static bool remembered(struct context *context, const struct proto_route *request,
+		       uint64_t addresses, struct proto_route_resp *at)
+{
+	const struct own_route *own = &context->own_route;
+
+	pthread_mutex_lock(&context->hca->lock);
+	bool yes = addresses && own->addresses == addresses &&
+		   !memcmp(&own->request, request, sizeof(*request));
+
+	if (yes)
+		*at = own->at;
+	pthread_mutex_unlock(&context->hca->lock);
+	return yes;
+}
+
+/* `addresses` is from before the daemon was asked. */
+static void remember(struct context *context, const struct proto_route *request, uint64_t addresses,
+		     const struct proto_route_resp *at)
+{
+	pthread_mutex_lock(&context->hca->lock);
+	context->own_route = (struct own_route){addresses, *request, *at};
+	pthread_mutex_unlock(&context->hca->lock);
+}
+
+static int ask(struct context *context, const struct proto_route *request,
+	       struct proto_route_resp *at)
+{
+	int err = 0;
+
+	books_enter(context->hca);
+	uint64_t addresses = mcast_addresses(context->hca);
+
+	if (!remembered(context, request, addresses, at)) {
+		err = daemon_route(&context->conn, request, at);
+		if (!err && at->flags & PROTO_ROUTE_LOCAL && !route_is_roce(context->hca, at))
+			remember(context, request, addresses, at);
+	}
+	books_leave(context->hca);
+	return err;
+}
+
+int route_find(struct context *context, const struct ibv_global_route *grh, struct route *route)
+{
+	struct proto_route request = {.port = 1, .sgid_index = grh->sgid_index};
+
+	memcpy(request.dgid, grh->dgid.raw, sizeof(request.dgid));
+	int err = ask(context, &request, &route->at);
+
+	if (err) {
+		log_warn("GID index %u is empty (ibv_devinfo -v lists the GIDs)", grh->sgid_index);
+		return EINVAL;
+	}
+	if (route->at.flags & PROTO_ROUTE_GROUP) {
+		log_warn("a connected QP can't have a multicast group for its destination");
+		return EINVAL;
+	}
+	route->roce = route_is_roce(context->hca, &route->at);
+	if (route->roce ? context->hca->roce != NULL : route->at.flags & PROTO_ROUTE_LOCAL)
+		return 0;
+	say_unreachable(context->hca, grh);
+	return EHOSTUNREACH;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Where a destination is, and so which carrier leads there. */
+#ifndef VERBENA_HCA_VERBS_ROUTE_H
+#define VERBENA_HCA_VERBS_ROUTE_H
+
+#include <netinet/in.h>
+
+#include "hca/process/hca.h"
+
+struct route {
+	bool roce; /* else self or local: a process of this host */
+	struct proto_route_resp at;
+};
+
+/*
+ * Asks the daemon, which knows the host's addresses. 0; EINVAL: there is no such source GID;
+ * EHOSTUNREACH: nothing can be sent there (both are said in the log).
+ */
+int route_find(struct context *context, const struct ibv_global_route *grh, struct route *route);
+
+/* Which carrier leads where the daemon says. */
+static inline bool route_is_roce(const struct hca *hca, const struct proto_route_resp *at)
+{
+	uint32_t way = at->flags & (PROTO_ROUTE_LOCAL | PROTO_ROUTE_WIRE);
+
+	return hca->roce_forced || (hca->roce && way == PROTO_ROUTE_WIRE);
+}
+
+/* Whether what goes to a group goes to other hosts as well (mcast.h). */
+static inline bool route_group_is_roce(const struct hca *hca, const struct proto_route_resp *at)
+{
+	const struct in6_addr *from = (const struct in6_addr *)at->sgid;
+	bool loopback =
+		IN6_IS_ADDR_V4MAPPED(from) ? at->sgid[12] == 127 : IN6_IS_ADDR_LOOPBACK(from);
+
+	return hca->roce && (at->flags & PROTO_ROUTE_WIRE) && (hca->roce_forced || !loopback);
+}
+
+#endif

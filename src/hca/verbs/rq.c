@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Receive queues of QPs, and the ring that SRQs share. Under the owner's lock. */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "hca/engine/engine.h"
+#include "hca/verbs/cq.h"
+#include "hca/verbs/qp.h"
+
+static uint32_t power_of_two(uint32_t n)
+{
+	uint32_t p = 1;
+
+	while (p < n)
+		p <<= 1;
+	return p;
+}
+
+int rq_init(struct recv_queue *rq, uint32_t max_wr, uint32_t max_sge)
+{
+	uint32_t places = power_of_two(max_wr ? max_wr : 1);
+
+	rq->stride = sizeof(struct recv_wqe) + (max_sge ? max_sge : 1) * sizeof(struct ibv_sge);
+	rq->mask = places - 1;
+	rq->max_wr = max_wr;
+	rq->max_sge = max_sge;
+	rq->head = rq->tail = rq->held = 0;
+	rq->wqes = NULL;
+	if (!max_wr)
+		return 0;
+	/* Anonymous memory: pages exist once they are used. */
+	void *p = mmap(NULL, (size_t)places * rq->stride, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		return ENOMEM;
+	rq->wqes = p;
+	return 0;
+}
+
+void rq_free(struct recv_queue *rq)
+{
+	if (rq->wqes)
+		munmap(rq->wqes, (size_t)(rq->mask + 1) * rq->stride);
+	rq->wqes = NULL;
+}
+
+static int rq_add_one(struct recv_queue *rq, const struct ibv_recv_wr *wr)
+{
+	if (unlikely(rq->head - rq->tail + rq->held >= rq->max_wr))
+		return ENOMEM;
+	if (unlikely(wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->max_sge))
+		return EINVAL;
+	struct recv_wqe *wqe = rq_at(rq, rq->head);
+	uint64_t length = 0;
+
+	wqe->wr_id = wr->wr_id;
+	wqe->num_sge = wr->num_sge;
+	for (int i = 0; i < wr->num_sge; i++) {
+		wqe->sge[i] = wr->sg_list[i];
+		length += wr->sg_list[i].length;
+	}
+	wqe->length = length < UINT32_MAX ? length : UINT32_MAX;
+	rq->head++;
+	return 0;
+}
+
+int rq_add(struct recv_queue *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	for (; wr; wr = wr->next) {
+		int err = rq_add_one(rq, wr);
+
+		if (unlikely(err)) {
+			*bad = wr;
+			return err;
+		}
+	}
+	return 0;
+}
+
+void rq_flush(struct qp *qp)
+{
+	if (qp->srq)
+		return;
+	for (; qp->rq.tail != qp->rq.head; qp->rq.tail++) {
+		struct cqe cqe = {
+			.wr_id = rq_at(&qp->rq, qp->rq.tail)->wr_id,
+			.status = IBV_WC_WR_FLUSH_ERR,
+			.opcode = IBV_WC_RECV,
+			.qp_num = qp->ibv.qp_num,
+		};
+
+		cq_push(cq_of(qp->ibv.recv_cq), &cqe, true);
+	}
+}
+
+/* Messages that waited for a receive go on; they need the engine's lock, which comes first. */
+static void resume_inbound(struct qp *qp)
+{
+	lock_take(&qp->hca->engine);
+	lock_take(&qp->lock);
+	responder_resume(qp);
+	lock_give(&qp->lock);
+	engine_leave(qp->hca);
+}
+
+/* The peer's view of how many there are comes late rather than often: it shares the line that the
+ * peer looks at for each of its requests. */
+static void tell_receives(struct qp *qp)
+{
+	struct recv_queue *rq = &qp->rq;
+
+	if (rq->head - rq->told < (rq->max_wr + 3) / 4)
+		return;
+	rq->told = rq->head;
+	atomic_store_explicit(&qp->hca->pub->qp[qp->index].receives, rq->told,
+			      memory_order_release);
+}
+
+int rq_post(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct qp *qp = qp_of(ibv);
+	bool waiting;
+	int err;
+
+	lock_take(&qp->lock);
+	if (unlikely(qp->srq || qp->state == IBV_QPS_RESET)) {
+		*bad = wr;
+		err = EINVAL;
+	} else {
+		err = rq_add(&qp->rq, wr, bad);
+		tell_receives(qp);
+		if (unlikely(qp->state == IBV_QPS_ERR))
+			rq_flush(qp);
+	}
+	waiting = !list_empty(&qp->inbound);
+	lock_give(&qp->lock);
+	if (unlikely(waiting))
+		resume_inbound(qp);
+	return err;
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Shared receive queues. srq.lock guards the ring and the limit; the list of QPs that wait for a
+ * receive is the engine's. */
+#include "hca/verbs/srq.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hca/engine/engine.h"
+#include "hca/process/books.h"
+#include "hca/verbs/cq.h"
+#include "hca/verbs/qp.h"
+
+static int register_srq(struct srq *srq, struct context *context)
+{
+	books_enter(context->hca);
+	int err = daemon_create_srq(&context->conn, pd_of(srq->ibv.pd)->handle, srq->rq.max_wr,
+				    srq->rq.max_sge, &srq->ibv.handle);
+
+	if (!err)
+		books_add(context, HELD_SRQ, &srq->held);
+	books_leave(context->hca);
+	return -err;
+}
+
+struct ibv_srq *srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
+{
+	struct context *context = context_of(pd->context);
+	uint32_t max_wr = init->attr.max_wr, max_sge = init->attr.max_sge;
+	int err;
+
+	if (!max_wr || max_wr > LIMIT_SRQ_WR || max_sge > LIMIT_SGE) {
+		errno = EINVAL;
+		return NULL;
+	}
+	struct srq *srq = calloc(1, sizeof(*srq));
+
+	if (!srq) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	srq->ibv.pd = pd;
+	err = rq_init(&srq->rq, max_wr, max_sge ? max_sge : 1);
+	if (!err)
+		err = register_srq(srq, context);
+	if (err) {
+		rq_free(&srq->rq);
+		free(srq);
+		errno = err;
+		return NULL;
+	}
+	srq->ibv.context = pd->context;
+	srq->ibv.srq_context = init->srq_context;
+	pthread_mutex_init(&srq->ibv.mutex, NULL);
+	pthread_cond_init(&srq->ibv.cond, NULL);
+	srq->pd_id = pd_of(pd)->id;
+	lock_init(&srq->lock);
+	list_init(&srq->waiters);
+	return &srq->ibv;
+}
+
+/* Moves the posted receives into a ring of another size. */
+static int srq_resize(struct srq *srq, uint32_t max_wr)
+{
+	struct recv_queue bigger;
+
+	if (!max_wr || max_wr > LIMIT_SRQ_WR || srq->rq.head - srq->rq.tail > max_wr)
+		return EINVAL;
+	int err = rq_init(&bigger, max_wr, srq->rq.max_sge);
+
+	if (err)
+		return err;
+	for (; srq->rq.tail != srq->rq.head; srq->rq.tail++)
+		memcpy(rq_at(&bigger, bigger.head++), rq_at(&srq->rq, srq->rq.tail),
+		       srq->rq.stride);
+	rq_free(&srq->rq);
+	srq->rq = bigger;
+	return 0;
+}
+
+int srq_modify(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask)
+{
+	struct srq *srq = srq_of(ibv);
+	struct context *context = context_of(ibv->context);
+	int err = 0;
+
+	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
+		return EINVAL;
+	books_enter(context->hca);
+	if (mask & IBV_SRQ_MAX_WR)
+		err = -daemon_modify_srq(&context->conn, ibv->handle, attr->max_wr);
+	lock_take(&srq->lock);
+	if (!err && (mask & IBV_SRQ_MAX_WR))
+		err = srq_resize(srq, attr->max_wr);
+	if (!err && (mask & IBV_SRQ_LIMIT)) {
+		if (attr->srq_limit > srq->rq.max_wr)
+			err = EINVAL;
+		else
+			srq->limit = attr->srq_limit;
+	}
+	lock_give(&srq->lock);
+	books_leave(context->hca);
+	return err;
+}
+
+int srq_query(struct ibv_srq *ibv, struct ibv_srq_attr *attr)
+{
+	struct srq *srq = srq_of(ibv);
+
+	lock_take(&srq->lock);
+	*attr = (struct ibv_srq_attr){
+		.max_wr = srq->rq.max_wr, .max_sge = srq->rq.max_sge, .srq_limit = srq->limit};
+	lock_give(&srq->lock);
+	return 0;
+}
+
+int srq_destroy(struct ibv_srq *ibv)
+{
+	struct srq *srq = srq_of(ibv);
+	struct context *context = context_of(ibv->context);
+
+	books_enter(context->hca);
+	int err = -daemon_destroy_srq(&context->conn, ibv->handle);
+
+	if (err == EIO) /* without a daemon there is nothing left there to destroy */
+		err = 0;
+	if (!err)
+		books_drop(context, &srq->held);
+	books_leave(context->hca);
+	if (err)
+		return err;
+	event_queue_forget(&context->async, srq);
+	pthread_mutex_lock(&ibv->mutex);
+	while (ibv->events_completed != srq->async_reported)
+		pthread_cond_wait(&ibv->cond, &ibv->mutex);
+	pthread_mutex_unlock(&ibv->mutex);
+	pthread_mutex_destroy(&ibv->mutex);
+	pthread_cond_destroy(&ibv->cond);
+	rq_free(&srq->rq);
+	free(srq);
+	return 0;
+}
+
+static void resume_waiters(struct srq *srq)
+{
+	struct hca *hca = context_of(srq->ibv.context)->hca;
+	struct list batch, *node;
+
+	lock_take(&hca->engine);
+	atomic_store(&srq->has_waiters, 0);
+	list_init(&batch);
+	while ((node = list_pop(&srq->waiters)))
+		list_add_tail(&batch, node);
+	while ((node = list_pop(&batch))) {
+		struct qp *qp = container_of(node, struct qp, srq_wait);
+
+		lock_take(&qp->lock);
+		responder_resume(qp); /* waits again when the SRQ ran empty */
+		lock_give(&qp->lock);
+	}
+	engine_leave(hca);
+}
+
+int srq_post(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct srq *srq = srq_of(ibv);
+
+	lock_take(&srq->lock);
+	int err = rq_add(&srq->rq, wr, bad);
+
+	lock_give(&srq->lock);
+	if (unlikely(atomic_load(&srq->has_waiters)))
+		resume_waiters(srq);
+	return err;
+}
+
+bool srq_take(struct srq *srq, struct recv_wqe *out)
+{
+	bool taken = false, event = false;
+
+	lock_take(&srq->lock);
+	if (srq->rq.tail != srq->rq.head) {
+		struct recv_wqe *wqe = rq_at(&srq->rq, srq->rq.tail);
+
+		memcpy(out, wqe, sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]));
+		srq->rq.tail++;
+		taken = true;
+		event = srq->limit && srq->rq.head - srq->rq.tail < srq->limit;
+		if (event)
+			srq->limit = 0; /* armed once */
+	}
+	lock_give(&srq->lock);
+	if (event)
+		async_srq(srq, IBV_EVENT_SRQ_LIMIT_REACHED);
+	return taken;
+}
+
+bool srq_give_back(struct srq *srq, const struct recv_wqe *wqe)
+{
+	lock_take(&srq->lock);
+	bool room = srq->rq.head - srq->rq.tail <= srq->rq.mask;
+
+	if (room)
+		memcpy(rq_at(&srq->rq, --srq->rq.tail), wqe,
+		       sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]));
+	lock_give(&srq->lock);
+	return room;
+}

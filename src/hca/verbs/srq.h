@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Shared receive queues: the program's calls (0 or a positive errno) and the responder's. */
+#ifndef VERBENA_HCA_VERBS_SRQ_H
+#define VERBENA_HCA_VERBS_SRQ_H
+
+#include "hca/process/hca.h"
+
+struct ibv_srq *srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
+int srq_modify(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask);
+int srq_query(struct ibv_srq *srq, struct ibv_srq_attr *attr);
+int srq_destroy(struct ibv_srq *srq);
+int srq_post(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/*
+ * Takes the next receive into `out` (room for LIMIT_SGE segments); false when there is none.
+ * Raises the limit event. Takes srq.lock.
+ */
+bool srq_take(struct srq *srq, struct recv_wqe *out);
+
+/* Puts a taken receive back as the next one; false when its place has been posted to since. */
+bool srq_give_back(struct srq *srq, const struct recv_wqe *wqe);
+
+#endif
