@@ -8,9 +8,11 @@
 #define VERBENA_ABI_VERBS_ABI_H
 
 #include <errno.h>
+#include <infiniband/verbs.h>
 #include <sys/types.h>
 
 #include "abi/export.h"
+#include "hca/process/context.h"
 #include "hca/process/hca.h"
 
 /* A device as the program sees it: one structure per device for as long as a list or a context

@@ -12,7 +12,10 @@
 
 #include "abi/verbs_abi.h"
 #include "base/log.h"
+#include "hca/mem/pd.h"
 #include "hca/process/books.h"
+#include "hca/process/context.h"
+#include "hca/verbs/ah.h"
 #include "hca/verbs/route.h"
 
 enum {

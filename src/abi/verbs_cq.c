@@ -2,6 +2,7 @@
 /* Completion queues, completion channels and events: entry points of hca/verbs/completion.h. */
 #include "abi/verbs_abi.h"
 #include "hca/verbs/completion.h"
+#include "hca/verbs/cq.h"
 
 static struct ibv_cq *create_cq(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
 {

@@ -13,7 +13,10 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "hca/process/books.h"
+#include "hca/process/context.h"
+#include "hca/process/hca.h"
 #include "hca/verbs/cq.h"
+#include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
 
 #undef ibv_get_device_list

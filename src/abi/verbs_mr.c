@@ -16,7 +16,10 @@
 #include "abi/verbs_abi.h"
 #include "base/log.h"
 #include "hca/mem/mr.h"
+#include "hca/mem/pd.h"
 #include "hca/process/books.h"
+#include "hca/process/context.h"
+#include "hca/process/hca.h"
 
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova

@@ -4,7 +4,10 @@
 #include <stdlib.h>
 
 #include "abi/verbs_abi.h"
+#include "hca/mem/pd.h"
 #include "hca/process/books.h"
+#include "hca/process/context.h"
+#include "hca/process/hca.h"
 
 EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *ibv)
 {

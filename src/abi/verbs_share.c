@@ -26,7 +26,10 @@
 #include "base/log.h"
 #include "hca/mem/foreign.h"
 #include "hca/mem/mr.h"
+#include "hca/mem/pd.h"
 #include "hca/process/books.h"
+#include "hca/process/context.h"
+#include "hca/process/hca.h"
 
 #undef ibv_get_device_list
 

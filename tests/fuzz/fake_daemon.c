@@ -13,6 +13,7 @@
 #include "hca/local/peer.h"
 #include "hca/mem/guard.h"
 #include "hca/process/books.h"
+#include "proto/limits.h"
 
 struct fake_daemon fake_daemon;
 

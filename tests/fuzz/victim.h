@@ -11,9 +11,14 @@
 #define VERBENA_TESTS_FUZZ_VICTIM_H
 
 #include "fake_daemon.h"
+#include "hca/local/link.h"
 #include "hca/local/record.h"
 #include "hca/mem/mr.h"
+#include "hca/mem/pd.h"
+#include "hca/process/context.h"
 #include "hca/process/hca.h"
+#include "hca/verbs/ah.h"
+#include "hca/verbs/qp.h"
 #include "input.h"
 
 enum { REGION_LOCAL, REGION_REMOTE, REGION_CONST, REGION_FOREIGN, REGIONS };

@@ -47,8 +47,10 @@
 #include "hca/local/link.h"
 #include "hca/process/books.h"
 #include "hca/process/capture.h"
+#include "hca/process/hca.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/cq.h"
+#include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
 
 enum {

@@ -3,7 +3,13 @@
 #ifndef VERBENA_HCA_ENGINE_ENGINE_H
 #define VERBENA_HCA_ENGINE_ENGINE_H
 
-#include "hca/process/hca.h"
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "hca/verbs/qp.h"
+
+struct hca;
+struct link;
 
 int engine_start(struct hca *hca);
 

@@ -9,6 +9,7 @@
 #include "hca/exec/execute.h"
 #include "hca/mem/copy.h"
 #include "hca/verbs/cq.h"
+#include "hca/verbs/qp.h"
 #include "wire/grh.h"
 #include "wire/packet.h"
 

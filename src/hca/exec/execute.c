@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "hca/verbs/cq.h"
+#include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
 
 const struct recv_wqe *receive_take(struct qp *qp, struct receive *room)

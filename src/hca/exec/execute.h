@@ -11,7 +11,9 @@
 #include "hca/mem/copy.h"
 #include "hca/mem/foreign.h"
 #include "hca/mem/mr.h"
+#include "hca/process/hca.h"
 #include "hca/verbs/cq.h"
+#include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
 
 /* A receive with room for its segments. */

@@ -12,7 +12,10 @@
 #include "hca/local/link.h"
 #include "hca/process/books.h"
 #include "hca/process/capture.h"
+#include "hca/process/context.h"
+#include "hca/process/hca.h"
 #include "hca/roce/roce.h"
+#include "hca/verbs/qp.h"
 #include "wire/packet.h"
 
 enum { BUCKETS = 512 };

@@ -20,9 +20,10 @@
 
 #include <sys/uio.h>
 
-#include "hca/process/hca.h"
 #include "hca/verbs/qp.h"
 #include "shm/groups.h"
+
+struct hca;
 
 /* Makes hca.mcast. `table`: the daemon's, or -1; stays the caller's. 0 or -errno. */
 int mcast_make(struct hca *hca, int table);

@@ -15,6 +15,8 @@
 #include "hca/local/way.h"
 #include "hca/mem/mapped.h"
 #include "hca/process/books.h"
+#include "hca/process/hca.h"
+#include "hca/verbs/qp.h"
 
 #define LAST_NS 20000000ull /* for a peer that reads what a QP's end makes us say */
 #define REFUSED_NS                                                                    \

@@ -10,9 +10,65 @@
 #ifndef VERBENA_HCA_LOCAL_LINK_H
 #define VERBENA_HCA_LOCAL_LINK_H
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "base/cpu.h"
+#include "base/list.h"
+#include "base/lock.h"
+#include "client/daemon.h"
 #include "hca/local/record.h"
 #include "hca/process/hca.h"
+#include "shm/link.h"
+#include "shm/pub.h"
+
+struct qp;
+
+enum link_state { LINK_ASKED, LINK_UP, LINK_DOWN };
+
+/* A record that found the ring full. */
+struct backlog {
+	struct list node;
+	struct ring_header header;
+	uint32_t size;
+	uint8_t payload[];
+};
+
+struct link {
+	struct hca *hca;
+	uint32_t slot;		/* the peer's */
+	_Atomic uint32_t state; /* enum link_state */
+	bool self;	     /* both ends are this process: copies are memcpy, atomics are direct */
+	_Atomic bool can_vm; /* process_vm_* reaches the peer */
+	_Atomic bool direct; /* can_vm, and the peer waits for our hazards: see link_direct() */
+	_Atomic bool mapped; /* memory, peer and doorbell exist */
+	_Atomic bool wanted; /* down and still mapped, but somebody wishes for the next one */
+	_Atomic uint64_t refused_at; /* ns: nobody was there */
+	_Atomic bool broken;	     /* the peer broke the ring's rules: our QPs are to be told */
+	uint64_t id;
+	struct link_offer
+		*next;	   /* the following link, while this one's memory is in use; or NULL */
+	uint64_t given_up; /* the id of a broken link that the daemon hasn't been told of; else 0 */
+	uint32_t side;	   /* mine */
+	int32_t pid;
+	int doorbell; /* the peer's eventfd */
+	const struct pub *peer;
+	struct mapped_regions *_Atomic places; /* regions of the peer's that are mapped here */
+	struct lock places_lock;	       /* who changes them */
+	const struct pub_regions *regions;     /* the peer's; NULL: of another user, so no can_vm */
+	struct link_memory *memory;
+	struct lock tx_lock;
+	struct ring_tx tx;
+	struct list backlog; /* struct backlog, before anything else may be sent; under tx_lock */
+	uint32_t backlog_count;
+	bool stuck; /* the peer made no room for it while an ending QP waited; under tx_lock */
+	struct list waiters; /* struct qp.tx_wait; under tx_lock */
+	_Atomic bool has_waiters;
+	struct ring_rx rx; /* under engine */
+	struct list node;  /* on hca.links; under engine */
+};
 
 /* The link to `slot`, made when there is none. NULL: out of memory. Any lock may be held above
  * hca.active_lock. */

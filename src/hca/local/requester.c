@@ -20,7 +20,9 @@
 #include "hca/mem/mr.h"
 #include "hca/process/capture.h"
 #include "hca/process/counters.h"
+#include "hca/process/hca.h"
 #include "hca/verbs/cq.h"
+#include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
 
 #define GRACE_NS 20000000000ull

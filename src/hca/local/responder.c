@@ -17,6 +17,7 @@
 #include "hca/mem/foreign.h"
 #include "hca/mem/mr.h"
 #include "hca/process/counters.h"
+#include "hca/process/hca.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"

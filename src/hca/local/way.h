@@ -10,6 +10,10 @@
 #ifndef VERBENA_HCA_LOCAL_WAY_H
 #define VERBENA_HCA_LOCAL_WAY_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/cpu.h"
 #include "hca/process/hca.h"
 
 /* Below, a system call's copy is the quicker one in any case: nobody has to wake. */

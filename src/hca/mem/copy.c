@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "base/cpu.h"
 #include "base/string_move.h"
 #include "hca/mem/foreign.h"
 #include "hca/mem/guard.h"

@@ -11,6 +11,7 @@
 #include "hca/local/link.h"
 #include "hca/mem/copy.h"
 #include "hca/mem/mr.h"
+#include "hca/process/hca.h"
 
 /* A marked address: the sign bit, 16 bits for the place, 47 for the owner's address. */
 #define MARK (1ull << 63)

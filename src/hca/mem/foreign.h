@@ -18,11 +18,15 @@
 #ifndef VERBENA_HCA_MEM_FOREIGN_H
 #define VERBENA_HCA_MEM_FOREIGN_H
 
+#include <infiniband/verbs.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/uio.h>
 
-#include "hca/process/hca.h"
+#include "shm/pub.h"
+
+struct hca;
+struct mr;
 
 /* What an import is of; belongs to its struct mr. */
 struct foreign {

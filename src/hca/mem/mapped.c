@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "hca/local/link.h"
+#include "hca/mem/mr.h"
 
 enum { PLACES = 256 };
 

@@ -10,9 +10,12 @@
 
 #include "base/log.h"
 #include "hca/engine/engine.h"
+#include "hca/local/link.h"
 #include "hca/local/peer.h"
 #include "hca/mem/foreign.h"
 #include "hca/mem/guard.h"
+#include "hca/mem/pd.h"
+#include "hca/process/hca.h"
 
 #define STOPPED_NS 1000000000ull /* for a stopped peer's operation */
 

@@ -9,10 +9,36 @@
 #ifndef VERBENA_HCA_MEM_MR_H
 #define VERBENA_HCA_MEM_MR_H
 
+#include <infiniband/verbs.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <sys/uio.h>
 
 #include "base/cpu.h"
+#include "base/list.h"
 #include "hca/process/hca.h"
+#include "shm/pub.h"
+
+/* An MR's data-path state is its entry of the published table; local keys are looked up there too.
+ */
+struct mr_file {
+	int fd;		 /* ours; peers take it by its number (mapped.h) */
+	uint64_t offset; /* where the region begins */
+	void *pages;	 /* mapped here */
+	size_t size;
+};
+
+struct mr {
+	struct ibv_mr ibv;
+	uint64_t iova;
+	uint32_t access;
+	bool imported;		 /* another registration's region */
+	struct foreign *foreign; /* imported from another process; else an imported one has no entry
+				    of its own anywhere (foreign.h) */
+	struct mr_file *file;	 /* NULL: the program's memory, whatever it is */
+	struct list held;
+};
 
 /* Makes mr (ibv.addr, length, lkey, rkey, pd, iova, access filled) known. 0 or -EINVAL. */
 int mr_publish(struct hca *hca, struct mr *mr);

@@ -4,6 +4,9 @@
 
 #include <errno.h>
 
+#include "hca/process/context.h"
+#include "hca/process/hca.h"
+
 static _Thread_local unsigned int depth __attribute__((tls_model("initial-exec")));
 
 void books_enter(struct hca *hca)

@@ -16,7 +16,9 @@
 #ifndef VERBENA_HCA_PROCESS_BOOKS_H
 #define VERBENA_HCA_PROCESS_BOOKS_H
 
-#include "hca/process/hca.h"
+#include "hca/process/context.h"
+
+struct hca;
 
 void books_enter(struct hca *hca);
 void books_leave(struct hca *hca);

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "hca/mem/copy.h"
+#include "hca/process/hca.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/qp.h"
 #include "net/tap.h"

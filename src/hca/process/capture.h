@@ -17,8 +17,12 @@
 #ifndef VERBENA_HCA_PROCESS_CAPTURE_H
 #define VERBENA_HCA_PROCESS_CAPTURE_H
 
+#include <infiniband/verbs.h>
+
 #include "base/cpu.h"
 #include "hca/process/hca.h"
+#include "hca/verbs/qp.h"
+#include "hca/verbs/send_queue.h"
 
 /* The daemon's events. `fds`: the ring and its bell; taken over. */
 void capture_begin(struct hca *hca, const struct proto_event *event, int *fds);

@@ -2,6 +2,9 @@
 /* See counters.h. */
 #include "hca/process/counters.h"
 
+#include "hca/process/hca.h"
+#include "hca/verbs/qp.h"
+
 /* The groups have the order of those who fill them. */
 #define SAME(place, group, other) \
 	_Static_assert((int)(PUB_##place) - (int)(PUB_##group) == (int)(other), #place)

@@ -23,7 +23,12 @@
 #include "hca/local/way.h"
 #include "hca/process/books.h"
 #include "hca/process/capture.h"
+#include "hca/process/context.h"
 #include "hca/roce/roce.h"
+#include "hca/verbs/channel.h"
+#include "hca/verbs/cq.h"
+#include "hca/verbs/qp.h"
+#include "hca/verbs/srq.h"
 
 static struct hca *_Atomic instance;
 static pthread_mutex_t instance_lock = PTHREAD_MUTEX_INITIALIZER;

@@ -26,9 +26,17 @@
 #include "hca/exec/mcast.h"
 #include "hca/local/link.h"
 #include "hca/mem/foreign.h"
+#include "hca/mem/mr.h"
+#include "hca/mem/pd.h"
 #include "hca/process/books.h"
 #include "hca/process/capture.h"
+#include "hca/process/context.h"
+#include "hca/process/hca.h"
+#include "hca/verbs/ah.h"
+#include "hca/verbs/channel.h"
+#include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
+#include "hca/verbs/srq.h"
 
 enum { RETURN_TRIES = 8 };
 

@@ -12,6 +12,8 @@
 #include "hca/engine/engine.h"
 #include "hca/exec/mcast.h"
 #include "hca/process/counters.h"
+#include "hca/process/hca.h"
+#include "hca/verbs/qp.h"
 
 enum {
 	COLD_AFTER = 2000,   /* looks in vain: about a millisecond of polling */

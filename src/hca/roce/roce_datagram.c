@@ -5,7 +5,9 @@
 #include "base/log.h"
 #include "hca/engine/engine.h"
 #include "hca/mem/copy.h"
+#include "hca/process/hca.h"
 #include "hca/roce/roce.h"
+#include "hca/verbs/qp.h"
 
 static int datagram_path(struct roce *roce, const struct qp *qp, const struct send_wqe *wqe,
 			 struct net_path *path)

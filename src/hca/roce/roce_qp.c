@@ -8,7 +8,9 @@
 #include "base/log.h"
 #include "hca/engine/engine.h"
 #include "hca/process/counters.h"
+#include "hca/process/hca.h"
 #include "hca/roce/roce.h"
+#include "hca/verbs/qp.h"
 
 /* ------------------------------------------------------------------ sending */
 

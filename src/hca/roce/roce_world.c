@@ -10,6 +10,10 @@
 
 #include "base/log.h"
 #include "hca/engine/engine.h"
+#include "hca/mem/mr.h"
+#include "hca/process/hca.h"
+#include "hca/verbs/event.h"
+#include "hca/verbs/qp.h"
 
 /* ------------------------------------------------------------------ requester */
 

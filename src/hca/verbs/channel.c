@@ -10,7 +10,13 @@
 
 #include "hca/engine/engine.h"
 #include "hca/process/books.h"
+#include "hca/process/context.h"
+#include "hca/verbs/channel.h"
 #include "hca/verbs/completion.h"
+#include "hca/verbs/cq.h"
+#include "hca/verbs/event.h"
+#include "hca/verbs/qp.h"
+#include "hca/verbs/srq.h"
 
 static struct channel *channel_of(struct ibv_comp_channel *ibv)
 {

@@ -22,7 +22,12 @@
 #include "base/log.h"
 #include "hca/engine/engine.h"
 #include "hca/process/books.h"
+#include "hca/process/context.h"
+#include "hca/process/hca.h"
+#include "hca/verbs/channel.h"
 #include "hca/verbs/completion.h"
+#include "hca/verbs/cq.h"
+#include "hca/verbs/event.h"
 
 static inline bool cq_empty(const struct cq *cq)
 {

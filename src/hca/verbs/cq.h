@@ -3,7 +3,60 @@
 #ifndef VERBENA_HCA_VERBS_CQ_H
 #define VERBENA_HCA_VERBS_CQ_H
 
-#include "hca/process/hca.h"
+#include <infiniband/verbs.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "base/lock.h"
+#include "client/daemon.h"
+
+struct context;
+
+struct cqe {
+	uint64_t wr_id;
+	uint32_t status; /* enum ibv_wc_status */
+	uint32_t opcode; /* enum ibv_wc_opcode */
+	uint32_t byte_len;
+	uint32_t imm; /* immediate (network order) or invalidated rkey */
+	uint32_t qp_num;
+	uint32_t src_qp;
+	uint32_t wc_flags;
+	uint32_t vendor_err; /* enum reason: why, for people */
+	uint64_t timestamp;  /* ns, only kept when the CQ asks for it */
+};
+
+enum cq_arm { CQ_UNARMED, CQ_ARMED_SOLICITED, CQ_ARMED };
+
+struct cq {
+	union {
+		struct ibv_cq ibv;
+		struct ibv_cq_ex ex;
+	};
+	struct lock lock;
+	bool single_threaded;
+	bool timestamps;
+	_Atomic bool overrun;	/* changes under lock */
+	_Atomic uint32_t armed; /* enum cq_arm; changes under lock */
+	struct cqe *ring;
+	uint32_t mask;		     /* ring places - 1; at least ibv.cqe */
+	uint32_t depth;		     /* completions that it may hold: ibv.cqe */
+	_Atomic uint32_t head, tail; /* produced, consumed; free-running */
+	uint32_t handle;
+	uint32_t comp_vector;
+	_Atomic uint32_t users; /* QPs' sides that complete to it */
+	bool registered;	/* the daemon knows it; else it comes with its QP (cq_with_qp.h) */
+	struct list held;
+	uint32_t comp_reported;	 /* events given out, under the channel's queue lock */
+	uint32_t async_reported; /* under the context's async queue lock */
+	struct context *context;
+};
+
+static inline struct cq *cq_of(struct ibv_cq *ibv)
+{
+	return container_of(ibv, struct cq, ibv);
+}
 
 /*
  * Adds a completion; `solicited` says whether it satisfies a solicited-only arming (errors always
@@ -20,24 +73,5 @@ void cq_forget_qp(struct cq *cq, uint32_t qp_num);
 
 /* The daemon knows it and its channel now, since it knows the QP. Within an entry (books.h). */
 void cq_came(struct cq *cq, const struct proto_create_channel_cq_resp *resp);
-
-/* ---- events */
-int event_queue_init(struct event_queue *queue);
-void event_queue_destroy(struct event_queue *queue);
-/* Appends an event about `object`; `reported` (may be NULL) is counted up when it is read. */
-void event_queue_push(struct event_queue *queue, void *object, const struct ibv_async_event *async,
-		      uint32_t *reported);
-/* Reads one as the descriptor's mode says: 0, or -1 with errno (EAGAIN, EINTR). */
-int event_queue_read(struct event_queue *queue, struct event *out);
-/* Drops the unread events of an object that ends. */
-void event_queue_forget(struct event_queue *queue, void *object);
-
-/* Raises an asynchronous event of a QP, CQ, SRQ or port on its context. Any locks may be held
- * above channel.lock. */
-void async_qp(struct qp *qp, enum ibv_event_type type);
-void async_cq(struct cq *cq, enum ibv_event_type type);
-void async_srq(struct srq *srq, enum ibv_event_type type);
-/* On each context of one device (device and port events). Takes hca.lock. */
-void async_device(struct hca *hca, enum ibv_event_type type, uint32_t device, int port);
 
 #endif

@@ -11,7 +11,9 @@
 
 #include "base/cpu.h"
 #include "hca/engine/engine.h"
+#include "hca/process/context.h"
 #include "hca/verbs/completion.h"
+#include "hca/verbs/cq.h"
 
 static inline struct cq_object *object_of(struct ibv_cq_ex *ex)
 {

@@ -23,7 +23,12 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "hca/process/context.h"
+#include "hca/process/hca.h"
 #include "hca/verbs/cq.h"
+#include "hca/verbs/event.h"
+#include "hca/verbs/qp.h"
+#include "hca/verbs/srq.h"
 
 int event_queue_init(struct event_queue *queue)
 {

@@ -11,10 +11,15 @@
 #include "hca/engine/engine.h"
 #include "hca/local/link.h"
 #include "hca/mem/mr.h"
+#include "hca/mem/pd.h"
 #include "hca/process/books.h"
+#include "hca/process/context.h"
+#include "hca/process/hca.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/cq.h"
+#include "hca/verbs/event.h"
 #include "hca/verbs/route.h"
+#include "hca/verbs/srq.h"
 
 void qp_ex_init(struct qp *qp);
 

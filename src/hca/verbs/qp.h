@@ -6,10 +6,128 @@
 #ifndef VERBENA_HCA_VERBS_QP_H
 #define VERBENA_HCA_VERBS_QP_H
 
+#include <infiniband/verbs.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <sys/uio.h>
 
+#include "base/cpu.h"
+#include "base/list.h"
+#include "base/lock.h"
+#include "client/daemon.h"
+#include "hca/local/link.h"
 #include "hca/local/record.h"
-#include "hca/process/hca.h"
+#include "hca/verbs/ah.h"
+#include "hca/verbs/recv_queue.h"
+#include "hca/verbs/send_queue.h"
+
+struct context;
+struct fanout;
+struct hca;
+struct roce_qp;
+struct srq;
+
+/* A message that arrived and can't be executed yet: no receive posted, or its data is on the way.
+ */
+struct inbound {
+	struct list node;
+	struct ring_header header; /* the checked private copy */
+	uint64_t rnr_deadline;	   /* ns; 0: not waiting for a receive */
+	uint32_t done;		   /* bytes of a streamed message that have arrived or gone out */
+	struct recv_wqe *taken;	   /* the receive that a pulled message fills: a copy, or NULL */
+	uint32_t size;
+	uint8_t payload[];
+};
+
+struct qp {
+	union {
+		struct ibv_qp ibv;
+		struct ibv_qp_ex ex;
+	};
+	struct lock lock;
+	struct hca *hca;
+	struct context *context;
+	struct srq *srq;
+	uint32_t pd_id;
+	uint32_t index; /* in hca.qps and in the published table */
+	uint32_t handle;
+	struct list held;
+	uint8_t type;  /* enum ibv_qp_type */
+	uint8_t state; /* enum ibv_qp_state; ibv.state follows it */
+	bool sq_sig_all;
+	bool has_ex;
+	struct ibv_qp_attr attr; /* as last set by ibv_modify_qp */
+	struct ibv_qp_cap cap;
+	uint32_t epoch; /* low 8 bits travel in records */
+
+	struct send_queue sq;
+	struct recv_queue rq;
+
+	struct list groups;    /* that it is attached to; under engine (mcast.c) */
+	struct fanout *fanout; /* of a datagram to a group; NULL: it has sent none */
+
+	struct roce_qp *roce; /* the carrier to another host, else NULL; RC and UC: wire.h */
+	uint32_t ud_psn;      /* of the next datagram */
+	uint8_t sgid[16];     /* RC and UC: of its path */
+
+	/* requester */
+	uint32_t next_psn;     /* of the next request, had all gone over a wire; local carriers */
+	struct link *link;     /* to the peer's process; RC and UC */
+	struct pub_qp *remote; /* the peer QP's entry in its published table, once the link is up */
+	bool peer_ready;       /* remote was seen ready: its epoch is in remote_epoch */
+	bool must_notify;      /* it put records into the ring since it last rang the peer */
+	bool sqd_notify;
+	uint8_t remote_epoch;
+	uint32_t next_msn;	/* of the next record that wants an acknowledgement */
+	struct list tx_wait;	/* on link.waiters: ring full or link not up; under link.tx_lock */
+	struct link *wait_link; /* the link that it waits, or last waited, for */
+	uint32_t scan_acked;	/* timer: sq.acked at the last scan */
+	uint32_t scan_head;
+	uint64_t stalled_since; /* timer: ns when progress stopped; 0: it didn't */
+	uint64_t grace_until;	/* timer: a starved peer is given this long */
+	struct list
+		active; /* on hca.active: has or had outstanding requests; under hca.active_lock */
+	_Atomic bool is_active;
+	bool rnr_waiting; /* the peer said that it waits for a receive: its timer counts, not ours
+			   */
+	bool pulled;	  /* the peer asked for the payload of request pull_msn */
+	uint32_t pull_msn;
+	uint8_t peer_rnr_timer; /* that it named when it said so */
+	bool kick_pending;	/* became ready, the peer hasn't been told */
+	uint32_t reads_out; /* READs and atomics among [acked, next): max_rd_atomic bounds them */
+	uint32_t blocking_out; /* requests among them that may wait at the responder */
+	/* Those of [acked, next) that are executed but for taking a receive, and there is one for
+	 * them: nothing that comes later needs to wait for their acknowledgement. */
+	uint32_t settled_out;
+	uint32_t receives_used, receives_seen; /* of the peer's: taken by us; it told us of */
+
+	/* responder */
+	uint32_t arrived_msn;	  /* of the next request to arrive */
+	uint32_t done_msn;	  /* all requests below it are executed: what ACKs say */
+	_Atomic bool ack_pending; /* written under qp.lock */
+	bool halted;		  /* a request was answered with an error: none after it counts */
+	bool comm_established;	  /* IBV_EVENT_COMM_EST was raised */
+	uint32_t write_done;	  /* bytes of an RDMA WRITE that comes in pieces */
+	bool write_void;	  /* its pieces are ignored: an unreliable one was refused */
+	struct list ack_node;	  /* on hca.acks; under engine */
+	struct list inbound;	  /* struct inbound; under engine and qp.lock */
+	uint32_t inbound_count;
+	struct list srq_wait; /* on srq.waiters */
+	struct list rnr_node; /* on hca.rnr: the first inbound has a deadline; under engine */
+
+	/* ibv_wr_* being built */
+	uint32_t wr_head;
+	int wr_error;
+	struct send_wqe *wr_current;
+
+	uint32_t async_reported;
+};
+
+static inline struct qp *qp_of(struct ibv_qp *ibv)
+{
+	return container_of(ibv, struct qp, ibv);
+}
 
 /* ---- the program's calls */
 struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
@@ -68,11 +186,6 @@ static inline void qp_record(struct qp *qp, struct ring_header *h, enum record_k
 
 /* ---- send queue (sq.c) */
 enum step { STEP_DONE, STEP_WAIT, STEP_FAILED };
-int sq_init(struct send_queue *sq, const struct ibv_qp_cap *cap);
-static inline struct send_wqe *sq_at(const struct send_queue *sq, uint32_t count)
-{
-	return (struct send_wqe *)(sq->wqes + (size_t)(count & sq->mask) * sq->stride);
-}
 /* Where a datagram goes: a copy of the handle, which may end before it is sent. */
 static inline void sq_address(struct send_wqe *wqe, const struct ah *ah, uint32_t qpn,
 			      uint32_t qkey)
@@ -150,15 +263,7 @@ uint64_t responder_scan(struct hca *hca, uint64_t now);
 /* ---- engine (engine.c) */
 void engine_owe_ack(struct qp *qp); /* engine held */
 
-/* ---- receive queues (rq.c) */
-int rq_init(struct recv_queue *rq, uint32_t max_wr, uint32_t max_sge);
-void rq_free(struct recv_queue *rq);
-/* Adds receives; on failure *bad is the one that wasn't taken. Owner's lock held. */
-int rq_add(struct recv_queue *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
-static inline struct recv_wqe *rq_at(const struct recv_queue *rq, uint32_t count)
-{
-	return (struct recv_wqe *)(rq->wqes + (size_t)(count & rq->mask) * rq->stride);
-}
+/* ---- receive queue (rq.c) */
 void rq_flush(struct qp *qp);
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/cpu.h"
+#include "hca/verbs/ah.h"
 #include "hca/verbs/qp.h"
 
 static struct qp *qp_of_ex(struct ibv_qp_ex *ex)

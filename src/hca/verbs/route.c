@@ -13,6 +13,8 @@
 #include "base/log.h"
 #include "hca/exec/mcast.h"
 #include "hca/process/books.h"
+#include "hca/process/context.h"
+#include "hca/process/hca.h"
 
 static void say_unreachable(const struct hca *hca, const struct ibv_global_route *grh)
 {

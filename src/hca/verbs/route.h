@@ -5,6 +5,7 @@
 
 #include <netinet/in.h>
 
+#include "hca/process/context.h"
 #include "hca/process/hca.h"
 
 struct route {

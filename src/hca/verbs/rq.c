@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "hca/engine/engine.h"
+#include "hca/process/hca.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
 

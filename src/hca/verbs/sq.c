@@ -20,6 +20,7 @@
 #include "hca/process/capture.h"
 #include "hca/process/counters.h"
 #include "hca/roce/roce.h"
+#include "hca/verbs/ah.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
 

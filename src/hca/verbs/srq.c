@@ -8,8 +8,12 @@
 #include <string.h>
 
 #include "hca/engine/engine.h"
+#include "hca/mem/pd.h"
 #include "hca/process/books.h"
+#include "hca/process/context.h"
+#include "hca/process/hca.h"
 #include "hca/verbs/cq.h"
+#include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
 
 static int register_srq(struct srq *srq, struct context *context)

@@ -3,7 +3,32 @@
 #ifndef VERBENA_HCA_VERBS_SRQ_H
 #define VERBENA_HCA_VERBS_SRQ_H
 
-#include "hca/process/hca.h"
+#include <infiniband/verbs.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "base/lock.h"
+#include "hca/verbs/recv_queue.h"
+
+struct srq {
+	struct ibv_srq ibv;
+	struct lock lock;
+	struct recv_queue rq;
+	struct list held;
+	uint32_t limit; /* 0: not armed */
+	uint32_t pd_id;
+	uint32_t async_reported;
+	struct list
+		waiters; /* struct qp.srq_wait: QPs with a message and no receive; under engine */
+	_Atomic uint32_t has_waiters;
+};
+
+static inline struct srq *srq_of(struct ibv_srq *ibv)
+{
+	return container_of(ibv, struct srq, ibv);
+}
 
 struct ibv_srq *srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
 int srq_modify(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask);

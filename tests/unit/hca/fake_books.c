@@ -2,6 +2,8 @@
 /* Books that nobody keeps: for tests of objects without a daemon. */
 #include "abi/verbs_abi.h"
 #include "hca/process/books.h"
+#include "hca/process/context.h"
+#include "hca/process/hca.h"
 
 void books_enter(struct hca *hca)
 {

@@ -12,6 +12,10 @@
 #include <cmocka.h>
 
 #include "hca/engine/engine.h"
+#include "hca/process/context.h"
+#include "hca/process/hca.h"
+#include "hca/verbs/cq.h"
+#include "hca/verbs/event.h"
 
 struct fakes fakes;
 

@@ -4,6 +4,7 @@
 #define VERBENA_TESTS_FAKES_H
 
 #include "hca/verbs/completion.h"
+#include "hca/verbs/cq.h"
 
 struct fakes {
 	unsigned int polls, releases;

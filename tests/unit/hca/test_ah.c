@@ -11,6 +11,9 @@
 #include <cmocka.h>
 
 #include "abi/verbs_abi.h"
+#include "hca/mem/pd.h"
+#include "hca/process/hca.h"
+#include "hca/verbs/ah.h"
 
 static const uint8_t gids[3][16] = {
 	{0xfe, 0x80, [15] = 1}, {[10] = 0xff, 0xff, 10, 0, 0, 1}, {0}, /* an empty place */

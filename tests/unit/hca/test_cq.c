@@ -11,6 +11,9 @@
 #include <cmocka.h>
 
 #include "fakes.h"
+#include "hca/process/context.h"
+#include "hca/process/hca.h"
+#include "hca/verbs/cq.h"
 
 static struct cq *engine_cq;
 

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "fakes.h"
+#include "hca/verbs/cq.h"
 
 static struct ibv_poll_cq_attr no_attr;
 

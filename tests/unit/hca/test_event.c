@@ -12,6 +12,8 @@
 #include <cmocka.h>
 
 #include "fakes.h"
+#include "hca/process/context.h"
+#include "hca/verbs/event.h"
 
 static int a, b; /* two objects */
 

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Queues of events, and raising asynchronous events. */
+#ifndef VERBENA_HCA_VERBS_EVENT_H
+#define VERBENA_HCA_VERBS_EVENT_H
+
+#include <infiniband/verbs.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "base/lock.h"
+
+/*
+ * A queue of events with a descriptor: eventfd in semaphore mode, one count for each event, so that
+ * a read blocks exactly while there is none, whatever poll(), epoll or O_NONBLOCK do with it.
+ */
+struct event_queue {
+	int fd;
+	struct lock lock;
+	struct list events; /* struct event */
+};
+
+struct event {
+	struct list node;
+	void *object; /* struct ibv_cq* for a completion channel */
+	struct ibv_async_event async;
+	uint32_t *reported; /* the object's count of events given out; under the queue's lock */
+};
+
+struct cq;
+struct hca;
+struct qp;
+struct srq;
+
+int event_queue_init(struct event_queue *queue);
+void event_queue_destroy(struct event_queue *queue);
+/* Appends an event about `object`; `reported` (may be NULL) is counted up when it is read. */
+void event_queue_push(struct event_queue *queue, void *object, const struct ibv_async_event *async,
+		      uint32_t *reported);
+/* Reads one as the descriptor's mode says: 0, or -1 with errno (EAGAIN, EINTR). */
+int event_queue_read(struct event_queue *queue, struct event *out);
+/* Drops the unread events of an object that ends. */
+void event_queue_forget(struct event_queue *queue, void *object);
+
+/* Raises an asynchronous event of a QP, CQ, SRQ or port on its context. Any locks may be held
+ * above channel.lock. */
+void async_qp(struct qp *qp, enum ibv_event_type type);
+void async_cq(struct cq *cq, enum ibv_event_type type);
+void async_srq(struct srq *srq, enum ibv_event_type type);
+/* On each context of one device (device and port events). Takes hca.lock. */
+void async_device(struct hca *hca, enum ibv_event_type type, uint32_t device, int port);
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Rings of posted receives, of QPs and SRQs. */
+#ifndef VERBENA_HCA_VERBS_RECV_QUEUE_H
+#define VERBENA_HCA_VERBS_RECV_QUEUE_H
+
+#include <infiniband/verbs.h>
+#include <stdint.h>
+
+struct recv_wqe {
+	uint64_t wr_id;
+	uint32_t num_sge;
+	uint32_t length; /* bytes, all SGEs together */
+	struct ibv_sge sge[];
+};
+
+/* A ring of receive WQEs, of a QP or an SRQ. Under its owner's lock. */
+struct recv_queue {
+	uint8_t *wqes;
+	uint32_t stride; /* bytes */
+	uint32_t mask;	 /* places - 1 */
+	uint32_t max_wr; /* what was asked for; no more than these may be posted */
+	uint32_t max_sge;
+	uint32_t head, tail; /* posted, taken; free-running */
+	uint32_t held; /* taken, but it may be given back: its place isn't free yet (0 or 1) */
+	uint32_t told; /* the published count of those that were posted (a QP's own queue) */
+};
+
+int rq_init(struct recv_queue *rq, uint32_t max_wr, uint32_t max_sge);
+void rq_free(struct recv_queue *rq);
+/* Adds receives; on failure *bad is the one that wasn't taken. Owner's lock held. */
+int rq_add(struct recv_queue *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+static inline struct recv_wqe *rq_at(const struct recv_queue *rq, uint32_t count)
+{
+	return (struct recv_wqe *)(rq->wqes + (size_t)(count & rq->mask) * rq->stride);
+}
+
+#endif

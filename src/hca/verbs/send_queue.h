@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Rings of posted send requests. */
+#ifndef VERBENA_HCA_VERBS_SEND_QUEUE_H
+#define VERBENA_HCA_VERBS_SEND_QUEUE_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "hca/local/record.h"
+
+enum send_flag { /* struct send_wqe.flags */
+		 SEND_SIGNALED = 1,
+		 SEND_SOLICITED = 2,
+		 SEND_INLINE = 4,
+		 SEND_FENCE = 8,
+		 SEND_READS = 16,      /* counted in qp.reads_out */
+		 SEND_BLOCKING = 32,   /* counted in qp.blocking_out */
+		 SEND_ANSWERED = 64,   /* a READ's or atomic's data is in place */
+		 SEND_BY_RING = 128,   /* a WRITE that the peer must execute, though we reach it */
+		 SEND_BEGUN = 256,     /* `psn` is set, and counted; to a group: qp.fanout is its */
+		 SEND_SETTLED = 512,   /* counted in qp.settled_out */
+		 SEND_BORROWED = 1024, /* inline, and in the program's memory: see sq_post() */
+};
+
+struct send_wqe {
+	uint64_t wr_id;
+	uint32_t length; /* bytes of payload */
+	uint32_t msn;	 /* of the record that carries it, when it needed one */
+	uint8_t opcode;	 /* enum ibv_wr_opcode */
+	uint8_t num_sge;
+	uint16_t flags; /* enum send_flag */
+	uint32_t imm;	/* network order; or the rkey to invalidate */
+	uint64_t remote_addr;
+	uint32_t rkey;
+	uint32_t progress; /* bytes already streamed through the ring */
+	union {
+		struct { /* RC and UC */
+			struct {
+				uint64_t compare_add, swap;
+			} atomic;
+			/* Of its first packet, had it gone over a wire; local carriers. */
+			uint32_t psn;
+		};
+		struct {
+			struct record_ud to; /* a copy: the AH may end before */
+			uint32_t remote_qpn;
+			uint32_t ifindex;
+			bool roce, group;
+		} ud;
+	};
+	union {
+		struct ibv_sge sge[0];
+		uint8_t data[0]; /* SEND_INLINE */
+	};
+};
+
+/*
+ * A ring of send WQEs under qp.lock. Free-running counts, acked <= next <= head:
+ *   [acked, next)  executed, waiting for the peer's acknowledgement
+ *   [next, head)   posted, not started
+ */
+struct send_queue {
+	uint8_t *wqes;
+	uint32_t stride; /* bytes */
+	uint32_t mask;
+	uint32_t max_wr;
+	uint32_t max_sge;
+	uint32_t max_inline;
+	uint32_t head, next, acked;
+};
+
+int sq_init(struct send_queue *sq, const struct ibv_qp_cap *cap);
+static inline struct send_wqe *sq_at(const struct send_queue *sq, uint32_t count)
+{
+	return (struct send_wqe *)(sq->wqes + (size_t)(count & sq->mask) * sq->stride);
+}
+
+#endif
