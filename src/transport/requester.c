@@ -7,7 +7,7 @@
  * acknowledgement. The answer says what is missing there: the end of a window that was lost costs
  * milliseconds and not the transport timer; and a peer that is merely slow isn't flooded.
  *
- * Only from here the world is told that a request is over.
+ * Only here requests end, and the owner's events of that are made.
  */
 #include "transport/requester.h"
 
@@ -72,10 +72,10 @@ void requester_stop(struct tp *tp)
 
 void requester_fail_first(struct tp *tp, enum ibv_wc_status status)
 {
-	uint32_t count = tp->requester.first;
-
+	event_failed(&tp->events, tp->requester.first, status);
 	requester_stop(tp);
-	tp->world->complete(tp->owner, count, status);
+	if (tp->type == IBV_QPT_RC) /* UC goes on receiving */
+		responder_stop(tp, true);
 }
 
 void requester_check_drained(struct tp *tp)
@@ -85,7 +85,7 @@ void requester_check_drained(struct tp *tp)
 	if (!q->draining || q->drained_told || q->first != q->begun)
 		return;
 	q->drained_told = true;
-	tp->world->drained(tp->owner);
+	event_drained(&tp->events);
 }
 
 bool requester_complete_first(struct tp *tp)
@@ -95,8 +95,8 @@ bool requester_complete_first(struct tp *tp)
 
 	if (wants_answer(request_at(q, count)))
 		q->open--;
-	tp->world->complete(tp->owner, count, IBV_WC_SUCCESS);
-	if (q->active && q->broken && q->first == q->broken_at)
+	event_completed(&tp->events, count);
+	if (q->broken && q->first == q->broken_at)
 		requester_fail_first(tp, q->broken_status);
 	if (q->active)
 		requester_check_drained(tp);

@@ -220,12 +220,9 @@ static void on_read_response(struct tp *tp, const struct packet *p, uint64_t now
 	}
 	if (unlikely(!tp->world->deliver(tp->owner, q->first, r->done, p->payload, p->length,
 					 q->una == r->last_psn))) {
-		if (q->active)
-			requester_fail_first(tp, IBV_WC_LOC_PROT_ERR);
+		requester_fail_first(tp, IBV_WC_LOC_PROT_ERR);
 		return;
 	}
-	if (unlikely(!q->active))
-		return;
 	r->done += p->length;
 	answered(tp, r, end, now);
 }
@@ -242,12 +239,10 @@ static void on_atomic_acknowledge(struct tp *tp, const struct packet *p, uint64_
 	}
 	memcpy(value, &p->original, sizeof(value));
 	if (unlikely(!tp->world->deliver(tp->owner, q->first, 0, value, sizeof(value), true))) {
-		if (q->active)
-			requester_fail_first(tp, IBV_WC_LOC_PROT_ERR);
+		requester_fail_first(tp, IBV_WC_LOC_PROT_ERR);
 		return;
 	}
-	if (q->active)
-		answered(tp, r, r->last_psn + 1, now);
+	answered(tp, r, r->last_psn + 1, now);
 }
 
 void requester_packet(struct tp *tp, const struct packet *p, uint64_t now)

@@ -241,8 +241,6 @@ static uint32_t break_at(struct tp *tp, uint32_t count, enum ibv_wc_status statu
 {
 	struct requester *q = &tp->requester;
 
-	if (!q->active)
-		return 0;
 	q->broken = true;
 	q->broken_at = count;
 	q->broken_status = status;
@@ -339,7 +337,7 @@ static uint32_t send_probe(struct tp *tp, uint64_t now, uint8_t *to)
 	uint32_t count = q->again_of;
 	uint32_t size = build(tp, count, q->again, last, to, &q->again);
 
-	if (!size || !q->active) {
+	if (!size) {
 		q->probe_due = false; /* nor is what follows repeated */
 		return break_at(tp, count, IBV_WC_LOC_PROT_ERR);
 	}
@@ -378,7 +376,7 @@ uint32_t requester_next(struct tp *tp, uint64_t now, uint8_t *to)
 	bool ask = asks(tp, r, q->next) && tp->type == IBV_QPT_RC;
 	uint32_t size = build(tp, q->cursor, q->next, ask, to, &after);
 
-	if (unlikely(!size || !q->active))
+	if (unlikely(!size))
 		return break_at(tp, q->cursor, IBV_WC_LOC_PROT_ERR);
 	sent(tp, r, after, ask || wants_answer(r), now);
 	if (tp->type == IBV_QPT_UC)

@@ -50,7 +50,7 @@ void responder_stop(struct tp *tp, bool keep_answer)
 {
 	struct responder *r = &tp->responder;
 
-	r->active = r->taken = false;
+	r->active = r->taken = r->going_on = false;
 	early_forget(&tp->early);
 	r->kind = MESSAGE_NONE;
 	r->ack_owed = false;
@@ -74,7 +74,7 @@ static enum verdict take_receive(struct tp *tp)
 	case TP_NO_RECEIVE:
 		return NOT_READY;
 	default:
-		tp->world->receive_done(tp->owner, &nothing, IBV_WC_LOC_PROT_ERR);
+		event_received(&tp->events, &nothing, IBV_WC_LOC_PROT_ERR);
 		return BAD_RECEIVE;
 	}
 }
@@ -84,7 +84,7 @@ static enum verdict fail_receive(struct tp *tp, enum ibv_wc_status status)
 	struct tp_message message = {.length = tp->responder.offset};
 
 	tp->responder.taken = false;
-	tp->world->receive_done(tp->owner, &message, status);
+	event_received(&tp->events, &message, status);
 	return status == IBV_WC_LOC_LEN_ERR ? TOO_LONG : BAD_RECEIVE;
 }
 
@@ -109,7 +109,7 @@ static void receive_done(struct tp *tp, const struct packet *p, bool is_write)
 	};
 
 	tp->responder.taken = false;
-	tp->world->receive_done(tp->owner, &message, IBV_WC_SUCCESS);
+	event_received(&tp->events, &message, IBV_WC_SUCCESS);
 }
 
 /* ------------------------------------------------------------------ messages */
@@ -353,10 +353,10 @@ static void refuse(struct tp *tp, uint8_t nak, int event)
 
 	owe_nak(r, AETH_NAK | nak);
 	give_back(tp);
-	r->active = false;
 	r->faulted = true;
-	r->ack_owed = false;
-	tp->world->refused(tp->owner, event);
+	requester_stop(tp);
+	responder_stop(tp, true);
+	event_refused(&tp->events, event);
 }
 
 static void refuse_for(struct tp *tp, enum verdict verdict)
@@ -484,9 +484,8 @@ static bool take(struct tp *tp, const struct packet *p)
 	enum verdict verdict = execute(tp, p);
 
 	if (likely(verdict == DONE)) {
-		if (likely(r->active)) /* the owner may have stopped us at the completion */
-			executed(tp, p);
-		return r->active;
+		executed(tp, p);
+		return true;
 	}
 	early_forget(&tp->early);
 	if (verdict == NOT_READY) {
@@ -500,20 +499,27 @@ static bool take(struct tp *tp, const struct packet *p)
 }
 
 /* A packet that was missing has come: what follows it may be here, up to the next gap, which is
- * told at once. If nothing follows it, its neighbour is missing, too, and may be under way. */
-static void take_early(struct tp *tp)
+ * told at once. If nothing follows it, its neighbour is missing, too, and may be under way. The
+ * owner pulls the event of each before the next one is executed: it has one receive taken, and may
+ * stop. */
+void responder_go_on(struct tp *tp)
 {
 	struct responder *r = &tp->responder;
-	const struct packet *p;
-	bool took = false;
 
-	for (; (p = early_take(&tp->early, r->expected)); took = true) {
-		tp->counters.kept++;
-		if (!take(tp, p))
+	while (r->going_on && !tp->events.waiting) {
+		const struct packet *p = early_take(&tp->early, r->expected);
+
+		if (!p) {
+			r->going_on = false;
+			if (r->went_on && tp->early.count)
+				owe_nak(r, AETH_NAK | NAK_SEQUENCE);
 			return;
+		}
+		tp->counters.kept++;
+		r->went_on = true;
+		if (!take(tp, p))
+			r->going_on = false;
 	}
-	if (took && tp->early.count)
-		owe_nak(r, AETH_NAK | NAK_SEQUENCE);
 }
 
 void responder_packet(struct tp *tp, const struct packet *p)
@@ -536,8 +542,11 @@ void responder_packet(struct tp *tp, const struct packet *p)
 		too_early(tp, p, (uint32_t)early);
 		return;
 	}
-	if (take(tp, p) && unlikely(tp->early.count))
-		take_early(tp);
+	if (take(tp, p) && unlikely(tp->early.count)) {
+		r->going_on = true;
+		r->went_on = false;
+		responder_go_on(tp);
+	}
 }
 
 /* ------------------------------------------------------------------ UC */
@@ -577,7 +586,8 @@ void responder_packet_uc(struct tp *tp, const struct packet *p)
 	if (verdict != TOO_LONG && verdict != BAD_RECEIVE)
 		return;
 	r->active = false; /* the receive's error ends the QP */
-	tp->world->refused(tp->owner, -1);
+	requester_stop(tp);
+	event_refused(&tp->events, -1);
 }
 
 /* ------------------------------------------------------------------ answers */

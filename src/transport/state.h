@@ -12,6 +12,7 @@
 
 #include "transport/congestion.h"
 #include "transport/early.h"
+#include "transport/events.h"
 #include "transport/pacer.h"
 #include "transport/psn.h"
 #include "transport/transport.h"
@@ -121,6 +122,8 @@ struct responder {
 	bool established;
 	bool faulted;  /* stopped by a request that was refused: its NAK is repeated */
 	bool taken;    /* a receive */
+	bool going_on; /* kept packets may have their turn (responder_go_on)... */
+	bool went_on;  /* ... and one has been executed */
 	bool nak_said; /* nothing more is said until packet `expected` comes */
 	bool nak_owed, ack_owed;
 	uint8_t nak;  /* syndrome */
@@ -150,6 +153,7 @@ struct tp {
 	struct tp_counters counters;
 	struct congestion congestion;
 	struct pacer pacer;
+	struct events events;
 	struct requester requester;
 	struct responder responder;
 	struct early early;
@@ -178,6 +182,8 @@ void responder_stop(struct tp *tp, bool keep_answer);
 /* A request. */
 void responder_packet(struct tp *tp, const struct packet *p);
 void responder_packet_uc(struct tp *tp, const struct packet *p);
+/* Kept packets whose turn has come, until one has made an event. */
+void responder_go_on(struct tp *tp);
 bool responder_may_send(const struct responder *r);
 uint32_t responder_next(struct tp *tp, uint8_t *to);
 

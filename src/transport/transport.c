@@ -80,6 +80,7 @@ void tp_stop(struct tp *tp, bool keep_answer)
 {
 	requester_stop(tp);
 	responder_stop(tp, keep_answer);
+	tp->events.waiting = 0;
 }
 
 void tp_post(struct tp *tp)
@@ -96,6 +97,7 @@ void tp_packet(struct tp *tp, const struct packet *packet, uint64_t now)
 {
 	struct responder *r = &tp->responder;
 
+	assert(!tp->events.waiting);
 	tp->counters.packets_in++;
 	if (unlikely(packet_transport(packet->opcode) != tp->transport)) {
 		tp->counters.dropped++;
@@ -104,7 +106,7 @@ void tp_packet(struct tp *tp, const struct packet *packet, uint64_t now)
 	if (unlikely(!r->established) && r->active) {
 		r->established = true;
 		if (!tp->requester.active)
-			tp->world->established(tp->owner);
+			event_established(&tp->events);
 	}
 	if (tp->type == IBV_QPT_UC)
 		responder_packet_uc(tp, packet);
@@ -112,6 +114,16 @@ void tp_packet(struct tp *tp, const struct packet *packet, uint64_t now)
 		requester_packet(tp, packet, now);
 	else
 		responder_packet(tp, packet);
+}
+
+bool tp_next_event(struct tp *tp, struct tp_event *event)
+{
+	if (unlikely(tp->responder.going_on) && !tp->events.waiting)
+		responder_go_on(tp);
+	if (!tp->events.waiting)
+		return false;
+	*event = event_pull(&tp->events);
+	return true;
 }
 
 void tp_congested(struct tp *tp, uint64_t now)
@@ -122,6 +134,7 @@ void tp_congested(struct tp *tp, uint64_t now)
 
 void tp_expire(struct tp *tp, uint64_t now)
 {
+	assert(!tp->events.waiting);
 	requester_expire(tp, now);
 }
 

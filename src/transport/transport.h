@@ -1,23 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The transport core: RC and UC on the wire as state machines (IBTA volume 1, chapter 9). No I/O,
- * no clock, no threads, no allocation per packet: packets and the time go in; packets, completions
- * and the next deadline come out. So the same code runs in the soft HCA (src/hca/wire*.c) and in
- * the simulator (tests/sim).
+ * no clock, no threads, no allocation per packet: packets and the time go in; packets, events and
+ * the next deadline come out. So the same code runs in the soft HCA (src/hca/roce) and in the
+ * simulator (tests/sim).
  *
  * Contract:
- *   inputs   tp_post, tp_packet, tp_expire, tp_drain, tp_change, tp_stop: change state, call the
- *            world, but emit nothing
- *   output   tp_next: the next packet to send, until it returns 0. Whoever called an input calls
- *            it, and also when the send path has room again
+ *   inputs   tp_post, tp_packet, tp_expire, tp_drain, tp_change, tp_stop: change state and emit
+ *            nothing
+ *   outputs  tp_next_event: what the owner has to do: completions, receives, errors. The owner
+ *            pulls events until there is none, after every input and after the packets that it
+ *            took from tp_next, before its next input.
+ *            tp_next: the next packet to send, until it returns 0. The owner calls it after an
+ *            input, and also when the send path has room again
  *   time     `now` is monotonic ns, an argument everywhere. tp_deadline() is the earliest instant
  *            at which tp_expire (and tp_next, for pacing) is to be called; TP_NEVER: none
- *   world    struct tp_world: memory, receives, completions; called only from inside the inputs and
- *            tp_next. It may call tp_stop() on the same struct tp (an error completion takes the QP
- *            to its error state), and nothing else of the core; not while `access`, `write`,
- *            `receive_take` and `receive_place` run, which return an error instead
- * The caller serialises everything on one struct tp (qp.lock). What a world call means is the same
- * for every carrier; the core decides only when and in which order.
+ *   world    struct tp_world: questions whose answer the core needs at once, and copies of payload.
+ *            Asked from inside tp_packet, tp_next and tp_next_event. A question has no effect on
+ *            the QP's state, and no function of the core is called from inside one
+ *   storage  all that waits is inside struct tp: at most one event of each kind (events.h)
+ * The caller serialises everything on one struct tp (qp.lock). What a question or an event means is
+ * the same for every carrier; the core decides only when and in which order.
  *
  * Requests are numbered by free-running counts from 0 as they are posted; the ring of struct
  * tp_request is the caller's memory, max_requests (a power of two) places; it is touched only where
@@ -82,7 +85,7 @@ enum tp_access {
 			      NAK_INVALID_REQUEST */
 };
 
-/* The rest of the HCA. `owner` is what tp_init was given. */
+/* What the core asks of the rest of the HCA. `owner` is what tp_init was given. */
 struct tp_world {
 	/* --- requester */
 	/* Payload bytes [offset, offset + n) of request `count` to `to`. False: that memory isn't
@@ -96,22 +99,14 @@ struct tp_world {
 	 * request's segments. `last`: its final byte goes last. False as above. */
 	bool (*deliver)(void *owner, uint32_t count, uint32_t offset, const uint8_t *from,
 			uint32_t n, bool last);
-	/* Request `count` is over. Called once for each, in order. With an error: nothing after it
-	 * was or will be executed, the core has stopped; the owner flushes what follows. */
-	void (*complete)(void *owner, uint32_t count, enum ibv_wc_status status);
-	/* The send queue's last request in SQD is over (tp_drain). */
-	void (*drained)(void *owner);
 
 	/* --- responder */
 	/* Takes the next receive for a message that arrives; *room its bytes. It stays taken until
-	 * receive_done, receive_back or tp_stop. A bad one is taken, too: receive_done follows. */
+	 * TP_RECEIVED, receive_back or tp_stop. A bad one is taken, too: TP_RECEIVED follows. */
 	enum tp_take (*receive_take)(void *owner, uint32_t *room);
 	/* Payload into the taken receive. False: its memory isn't there. */
 	bool (*receive_place)(void *owner, uint32_t offset, const uint8_t *from, uint32_t n,
 			      bool last);
-	/* The taken receive is completed: a message with success, or an error here. */
-	void (*receive_done)(void *owner, const struct tp_message *message,
-			     enum ibv_wc_status status);
 	/* The message won't be completed (UC lost its end): the next one may have the receive. */
 	void (*receive_back)(void *owner);
 	/* How many receives are posted, for end-to-end credits; UINT32_MAX: don't count (an SRQ).
@@ -131,12 +126,33 @@ struct tp_world {
 		       uint64_t compare_add, uint64_t swap, uint64_t *old);
 	/* A send with invalidate names this key: takes its memory window away. */
 	enum tp_access (*invalidate)(void *owner, uint32_t rkey);
-	/* The peer's request was refused, or can't be served, in a way that ends the QP here:
-	 * IBV_EVENT_QP_REQ_ERR, _ACCESS_ERR or _FATAL; negative: no event of its own (the receive's
-	 * error completion says it). The core has stopped receiving; its NAK still goes out. */
-	void (*refused)(void *owner, int event);
+};
+
+/* What the owner is told, in this order when several wait. */
+enum tp_event_kind {
 	/* The first packet arrived in RTR. */
-	void (*established)(void *owner);
+	TP_ESTABLISHED,
+	/* Request `count` is over. Told once for each, in order. With an error: nothing after it
+	 * was or will be executed; RC has stopped (tp_stop with keep_answer), UC sends nothing any
+	 * more until tp_resume. The owner flushes what follows. */
+	TP_COMPLETED,
+	/* The send queue's last request in SQD is over (tp_drain). */
+	TP_DRAINED,
+	/* The taken receive is completed: `message` with success, or an error here. */
+	TP_RECEIVED,
+	/* The peer's request was refused, or can't be served, in a way that ends the QP here.
+	 * `async` is IBV_EVENT_QP_REQ_ERR, _ACCESS_ERR or _FATAL; negative: no event of its own
+	 * (the error of the receive, told before, says it). The core has stopped; its NAK still
+	 * goes out. */
+	TP_REFUSED,
+};
+
+struct tp_event {
+	enum tp_event_kind kind;
+	enum ibv_wc_status status; /* COMPLETED, RECEIVED */
+	uint32_t count;		   /* COMPLETED */
+	int async;		   /* REFUSED */
+	struct tp_message message; /* RECEIVED */
 };
 
 /* Everything that is counted, for people (`verbena status`, ibv_query counters). */
@@ -182,12 +198,12 @@ void tp_receive_ready(struct tp *tp, const struct tp_path *path, const struct ib
 void tp_send_ready(struct tp *tp, const struct ibv_qp_attr *attr);
 /* What may be changed later (rnr timer, in SQD also timeouts and depths). */
 void tp_change(struct tp *tp, const struct ibv_qp_attr *attr, int mask);
-/* SQD: requests that haven't begun wait; tp_send_ready's counterpart is tp_resume. world.drained is
- * called when what had begun is over (also at once, from inside). */
+/* SQD: requests that haven't begun wait; tp_send_ready's counterpart is tp_resume. TP_DRAINED is
+ * told when what had begun is over (also at once). */
 void tp_drain(struct tp *tp);
 void tp_resume(struct tp *tp);
-/* RESET or ERR: forgets everything outstanding without completing it, sends no requests any more.
- * In ERR a NAK that is owed still goes out (`keep_answer`). */
+/* RESET or ERR: forgets everything outstanding without completing it, and the events that wait;
+ * sends no requests any more. In ERR a NAK that is owed still goes out (`keep_answer`). */
 void tp_stop(struct tp *tp, bool keep_answer);
 
 /* Enters a request; its place is requests[count & (max_requests - 1)], filled by the caller before.
@@ -198,6 +214,10 @@ void tp_post(struct tp *tp);
  * shrinks the window as a CNP does. */
 void tp_packet(struct tp *tp, const struct packet *packet, uint64_t now);
 
+/* The next event. False: none waits. Packets that had come too early, and whose turn has come, are
+ * executed from in here, one after the other, as the event of the one before is pulled. */
+bool tp_next_event(struct tp *tp, struct tp_event *event);
+
 /* A CNP came: our packets find a long queue on their way. */
 void tp_congested(struct tp *tp, uint64_t now);
 /* Deadlines that have passed. */
@@ -207,7 +227,8 @@ uint64_t tp_deadline(const struct tp *tp);
 /*
  * Writes the next packet, BTH to padding, without ICRC, to `to` (WIRE_PACKET_MAX bytes). Returns
  * its size; 0: nothing may be sent now. Responses go before requests; acknowledgements are merged:
- * call it after a batch of packets, not after each. A fetch that fails is completed from in here.
+ * call it after a batch of packets, not after each. It makes events: requests whose memory isn't
+ * there, READs that can't be answered any more, UC's requests that were sent.
  */
 uint32_t tp_next(struct tp *tp, uint64_t now, uint8_t *to);
 /* The same, of our own requests only: for who has just posted some, and whose peer waits for them

@@ -92,15 +92,18 @@ static void post(struct end *end)
 
 static uint32_t to_post, rtt_us, window_kb; /* at the end of a run */
 
-static void complete(void *owner, uint32_t count, enum ibv_wc_status status)
+static void pull_events(int i)
 {
-	struct end *end = owner;
+	struct tp_event e;
 
-	(void)count;
-	if (status != IBV_WC_SUCCESS)
-		abort();
-	end->bench->completed += end->bench->c->message;
-	to_post++;
+	while (tp_next_event(bench.tp[i], &e)) {
+		if (e.kind != TP_COMPLETED)
+			continue;
+		if (e.status != IBV_WC_SUCCESS)
+			abort();
+		bench.completed += bench.c->message;
+		to_post++;
+	}
 }
 
 static enum tp_take receive_take(void *owner, uint32_t *room)
@@ -114,11 +117,6 @@ static bool receive_place(void *owner, uint32_t offset, const uint8_t *from, uin
 {
 	(void)owner, (void)offset, (void)from, (void)n, (void)last;
 	return true;
-}
-
-static void receive_done(void *owner, const struct tp_message *m, enum ibv_wc_status status)
-{
-	(void)owner, (void)m, (void)status;
 }
 
 static uint32_t receives_left(void *owner)
@@ -151,10 +149,8 @@ static const struct tp_world world = {
 	.fetch = fetch,
 	.check = check,
 	.deliver = deliver,
-	.complete = complete,
 	.receive_take = receive_take,
 	.receive_place = receive_place,
-	.receive_done = receive_done,
 	.receives_left = receives_left,
 	.access = access_granted,
 	.write = write_here,
@@ -227,6 +223,7 @@ static void send(int i)
 			bench.tp[i]->pacer.left = UINT32_MAX;
 		uint32_t size = tp_next(bench.tp[i], bench.now, packet);
 
+		pull_events(i);
 		if (!size) {
 			bench.batch_left[i] = 0; /* the batch goes as it is */
 			return;
@@ -245,9 +242,11 @@ static void arrive(int i)
 
 		if (packet_decode(a->bytes, a->size + WIRE_ICRC, &p) == PACKET_OK)
 			tp_packet(bench.tp[i], &p, now);
+		pull_events(i);
 	}
 	if (tp_deadline(bench.tp[i]) <= now)
 		tp_expire(bench.tp[i], now);
+	pull_events(i);
 }
 
 static uint64_t next_event(void)

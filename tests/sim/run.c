@@ -34,6 +34,7 @@ static void arrive(struct sim *sim)
 		side->arriving = flight.request;
 		if (error == PACKET_OK)
 			tp_packet(side->tp, &p, sim->now);
+		side_pull_events(side);
 	}
 	free(flight.bytes);
 }
@@ -45,6 +46,7 @@ static void expire(struct side *side)
 	if (tp_deadline(side->tp) > sim->now)
 		return;
 	tp_expire(side->tp, sim->now);
+	side_pull_events(side);
 	SIM_MUST(sim, tp_deadline(side->tp) > sim->now, "%c: a deadline doesn't pass",
 		 'A' + side->index);
 }
@@ -59,6 +61,7 @@ static void send(struct side *side)
 		uint32_t request = side->tp->requester.cursor, begun = side->tp->requester.begun;
 		uint32_t size = tp_next(side->tp, sim->now, packet);
 
+		side_pull_events(side);
 		SIM_MUST(sim, ready || !size, "%c: sends and wasn't ready", 'A' + side->index);
 		if (!size) {
 			SIM_MUST(sim, !tp_ready(side->tp, sim->now),

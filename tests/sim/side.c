@@ -50,8 +50,10 @@ static bool world_deliver(void *owner, uint32_t count, uint32_t offset, const ui
 	struct work *w = &side->works[count];
 	char name = 'A' + side->index;
 
-	SIM_MUST(side->sim, count == side->completed && count < side->posted && !side->over,
+	/* Those before it are over; which the events tell, that come next. */
+	SIM_MUST(side->sim, count >= side->completed && count < side->posted && !side->over,
 		 "%c: an answer to request %u", name, count);
+	side->answering = count;
 	SIM_MUST(side->sim, work_wants_answer(w), "%c: request %u has no answer", name, count);
 	SIM_MUST(side->sim, offset == w->delivered && n <= w->length - offset,
 		 "%c: %u bytes at %u of request %u, %u are there", name, n, offset, count,
@@ -80,10 +82,10 @@ static void stop(struct side *side)
 	tp_stop(side->tp, true);
 }
 
-static void world_complete(void *owner, uint32_t count, enum ibv_wc_status status)
-{
-	struct side *side = owner;
+/* ------------------------------------------------------------------ requester's events */
 
+static void completed(struct side *side, uint32_t count, enum ibv_wc_status status)
+{
 	sim_trace(side->sim, "%c request %u completes, status %d", 'A' + side->index, count,
 		  status);
 	oracle_completion(side, count, status);
@@ -97,10 +99,8 @@ static void world_complete(void *owner, uint32_t count, enum ibv_wc_status statu
 	stop(side);
 }
 
-static void world_drained(void *owner)
+static void drained(struct side *side)
 {
-	struct side *side = owner;
-
 	SIM_MUST(side->sim, side->draining && !side->resume_at, "%c: drained unasked",
 		 'A' + side->index);
 	sim_totals.drained++;
@@ -204,11 +204,8 @@ static void check_message(struct side *side, const struct tp_message *m)
 	oracle_executed(side, w, true);
 }
 
-static void world_receive_done(void *owner, const struct tp_message *message,
-			       enum ibv_wc_status status)
+static void received(struct side *side, const struct tp_message *message, enum ibv_wc_status status)
 {
-	struct side *side = owner;
-
 	SIM_MUST(side->sim, side->taken && !side->dead, "%c: a receive completes that wasn't taken",
 		 'A' + side->index);
 	side->taken = false;
@@ -352,29 +349,12 @@ static enum tp_access world_invalidate(void *owner, uint32_t rkey)
 	return rkey == KEY_TO_INVALIDATE ? TP_ACCESS_OK : TP_ACCESS_REFUSED;
 }
 
-static void world_refused(void *owner, int event)
-{
-	struct side *side = owner;
-
-	sim_trace(side->sim, "%c refuses, event %d", 'A' + side->index, event);
-	SIM_MUST(side->sim, !side->dead, "%c: refuses twice", 'A' + side->index);
-	stop(side);
-}
-
-static void world_established(void *owner)
-{
-	(void)owner;
-}
-
 const struct tp_world sim_world = {
 	.fetch = world_fetch,
 	.check = world_check,
 	.deliver = world_deliver,
-	.complete = world_complete,
-	.drained = world_drained,
 	.receive_take = world_receive_take,
 	.receive_place = world_receive_place,
-	.receive_done = world_receive_done,
 	.receive_back = world_receive_back,
 	.receives_left = world_receives_left,
 	.access = world_access,
@@ -382,9 +362,46 @@ const struct tp_world sim_world = {
 	.read = world_read,
 	.atomic = world_atomic,
 	.invalidate = world_invalidate,
-	.refused = world_refused,
-	.established = world_established,
 };
+
+/* ------------------------------------------------------------------ events */
+
+static void refused(struct side *side, int event)
+{
+	sim_trace(side->sim, "%c refuses, event %d", 'A' + side->index, event);
+	SIM_MUST(side->sim, !side->dead, "%c: refuses twice", 'A' + side->index);
+	stop(side);
+}
+
+static void on_event(struct side *side, const struct tp_event *e)
+{
+	switch (e->kind) {
+	case TP_ESTABLISHED:
+		return;
+	case TP_COMPLETED:
+		completed(side, e->count, e->status);
+		return;
+	case TP_DRAINED:
+		drained(side);
+		return;
+	case TP_RECEIVED:
+		received(side, &e->message, e->status);
+		return;
+	case TP_REFUSED:
+		refused(side, e->async);
+	}
+}
+
+void side_pull_events(struct side *side)
+{
+	struct tp_event e;
+
+	while (tp_next_event(side->tp, &e))
+		on_event(side, &e);
+	SIM_MUST(side->sim, side->over || side->answering <= side->completed,
+		 "%c: an answer to request %u, and request %u isn't over", 'A' + side->index,
+		 side->answering, side->completed);
+}
 
 /* ------------------------------------------------------------------ the program */
 
@@ -548,6 +565,7 @@ static void drain_or_resume(struct side *side)
 	} else if (!side->draining && side->plan->drains && !rng_below(&side->sim->rng, 8)) {
 		side->draining = true;
 		tp_drain(side->tp);
+		side_pull_events(side);
 	}
 }
 

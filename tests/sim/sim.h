@@ -124,9 +124,10 @@ struct side {
 	/* Requests. */
 	struct work works[WORKS_MAX];
 	uint32_t posted, completed;
-	bool failed; /* the requester is over, with an error completion */
-	bool dead;   /* the responder is over */
-	bool over;   /* stopped, by either */
+	uint32_t answering; /* the request whose answer came last */
+	bool failed;	    /* the requester is over, with an error completion */
+	bool dead;	    /* the responder is over */
+	bool over;	    /* stopped, by either */
 	bool draining;
 	uint64_t resume_at;
 	/* What the peer's requests did here: the next one, and how much of it. */
@@ -200,6 +201,8 @@ void side_begin(struct sim *sim, struct side *side, const struct side_plan *plan
 void side_end(struct side *side);
 /* The program's turn: posts, drains, resumes. */
 void side_app(struct side *side);
+/* What the core tells, after each of its inputs and outputs. */
+void side_pull_events(struct side *side);
 bool side_finished(const struct side *side);
 
 bool work_wants_receive(const struct work *w);

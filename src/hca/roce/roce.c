@@ -245,6 +245,7 @@ static void expire_one(struct roce_qp *w, uint64_t now)
 	lock_take(&w->qp->lock);
 	if (tp_deadline(roce_tp(w)) <= now) {
 		tp_expire(roce_tp(w), now);
+		roce_pull_events(w);
 		if (tp_need(roce_tp(w), now) == TP_SEND)
 			roce_transmit(w, now);
 	}
@@ -309,15 +310,13 @@ static bool fits_transport(const struct qp *qp, uint8_t opcode)
 /* A right packet from the peer. */
 static enum roce_drop take_in(struct roce_qp *w, const struct packet *packet, uint64_t now)
 {
-	struct qp *qp = w->qp;
 	uint64_t dropped = tp_counters(roce_tp(w))->dropped;
 
 	if (unlikely(packet_transport(packet->opcode) == PACKET_CNP))
 		tp_congested(roce_tp(w), now);
 	else
 		tp_packet(roce_tp(w), packet, now);
-	if (unlikely(!qp->roce))
-		return ROCE_TAKEN;
+	roce_pull_events(w);
 	roce_note(w, now);
 	return likely(tp_counters(roce_tp(w))->dropped == dropped) ? ROCE_TAKEN : ROCE_DROP_STALE;
 }

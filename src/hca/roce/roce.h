@@ -170,6 +170,8 @@ uint64_t roce_scan(struct roce *roce, uint64_t now);
 
 /* ---- between wire.c and its parts; qp.lock held */
 extern const struct tp_world roce_world;
+/* After each call of the transport core's inputs, and after a burst. */
+void roce_pull_events(struct roce_qp *w);
 /* What a QP sends before others have their turn: bytes. */
 enum { ROCE_QUOTA = 128 * 1024, ROCE_PATIENCE = 3 };
 /* Requests are about to go: `acks`, with an acknowledgement. */

@@ -57,7 +57,7 @@ static void send_from(struct roce_qp *w, uint64_t now, uint32_t quota, uint32_t 
 	}
 }
 
-/* False: nothing is sent from here. Else send_end() follows. */
+/* False: nothing is sent from here. Else send_end() follows, and roce_pull_events(). */
 static bool send_begin(struct roce_qp *w)
 {
 	struct roce *roce = w->qp->hca->roce;
@@ -99,9 +99,10 @@ static void burst(struct roce_qp *w, uint64_t now, bool answers)
 	if (answers)
 		send_from(w, now, UINT32_MAX, 0, next_answer);
 	send_end(w);
+	roce_pull_events(w);
 }
 
-/* What is owed to the peer. */
+/* What is owed to the peer of a QP that ends: its events are forgotten with it. */
 static void answer(struct roce_qp *w, uint64_t now)
 {
 	if (!send_begin(w))
@@ -116,6 +117,7 @@ void roce_transmit(struct roce_qp *w, uint64_t now)
 		return;
 	send_from(w, now, ROCE_QUOTA, 0, tp_next);
 	send_end(w);
+	roce_pull_events(w);
 }
 
 static uint32_t encode_cnp(const struct qp *qp, uint8_t *to)
@@ -283,6 +285,7 @@ void roce_send_ready(struct qp *qp, enum ibv_qp_state from)
 void roce_drain(struct qp *qp)
 {
 	tp_drain(roce_tp(qp->roce));
+	roce_pull_events(qp->roce);
 }
 
 void roce_change(struct qp *qp, int mask)

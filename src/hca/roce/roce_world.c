@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the transport core asks of the rest of the HCA: a QP's segments and receives, memory by
- * rkey, completions. What an operation means is execute.h's, as for every carrier.
+ * rkey. What it tells is in roce_events.c.
  *
  * Threads: qp.lock is held in each; hca.engine too in all that the responder calls but `read`,
  * which a posting thread may come to when it sends: so that one sets a hazard (see mr_revoke).
@@ -55,30 +55,6 @@ static bool deliver(void *owner, uint32_t count, uint32_t offset, const uint8_t 
 	return segments >= 0 && copy_scatter(local, segments, offset, from, n);
 }
 
-static void complete(void *owner, uint32_t count, enum ibv_wc_status status)
-{
-	struct qp *qp = qp_from(owner);
-
-	if (unlikely(count != qp->sq.acked || count == qp->sq.next))
-		return; /* flushed meanwhile */
-	if (unlikely(status != IBV_WC_SUCCESS && qp->type != IBV_QPT_RC)) {
-		qp->sq.next = count;
-		sq_fail_local(qp, sq_at(&qp->sq, count), status);
-		return;
-	}
-	sq_complete(qp, sq_at(&qp->sq, count), status);
-}
-
-static void drained(void *owner)
-{
-	struct qp *qp = qp_from(owner);
-
-	if (!qp->sqd_notify)
-		return;
-	qp->sqd_notify = false;
-	async_qp(qp, IBV_EVENT_SQ_DRAINED);
-}
-
 /* ------------------------------------------------------------------ receives */
 
 static enum tp_take take(void *owner, uint32_t *room)
@@ -107,28 +83,6 @@ static bool place(void *owner, uint32_t offset, const uint8_t *from, uint32_t n,
 
 	(void)last;
 	return count >= 0 && copy_scatter(local, count, offset, from, n);
-}
-
-static void done(void *owner, const struct tp_message *message, enum ibv_wc_status status)
-{
-	struct roce_qp *w = owner;
-	const struct arrival arrival = {
-		.length = message->length,
-		.imm = message->imm,
-		.src_qpn = w->qp->attr.dest_qp_num,
-		.has_imm = message->has_imm,
-		.solicited = message->solicited,
-		.is_write = message->is_write,
-	};
-
-	w->taken = false;
-	w->qp->rq.held = 0;
-	if (unlikely(status != IBV_WC_SUCCESS))
-		log_info("QP 0x%x: a message of %u bytes can't be received (%s; the receive has %u "
-			 "bytes)",
-			 w->qp->ibv.qp_num, message->length, ibv_wc_status_str(status),
-			 w->receive.wqe.length);
-	receive_complete(w->qp, &w->receive.wqe, &arrival, status);
 }
 
 static void back(void *owner)
@@ -204,29 +158,12 @@ static enum tp_access invalidate(void *owner, uint32_t rkey)
 				     to take away */
 }
 
-static void refused(void *owner, int event)
-{
-	struct qp *qp = qp_from(owner);
-
-	log_info("QP 0x%x: a request from QP 0x%x was refused", qp->ibv.qp_num,
-		 qp->attr.dest_qp_num);
-	qp_fail(qp, event);
-}
-
-static void established(void *owner)
-{
-	execute_established(qp_from(owner));
-}
-
 const struct tp_world roce_world = {
 	.fetch = fetch,
 	.check = check,
 	.deliver = deliver,
-	.complete = complete,
-	.drained = drained,
 	.receive_take = take,
 	.receive_place = place,
-	.receive_done = done,
 	.receive_back = back,
 	.receives_left = left,
 	.access = may,
@@ -234,6 +171,4 @@ const struct tp_world roce_world = {
 	.read = read_out,
 	.atomic = atomic,
 	.invalidate = invalidate,
-	.refused = refused,
-	.established = established,
 };

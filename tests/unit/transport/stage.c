@@ -49,26 +49,12 @@ static bool world_deliver(void *owner, uint32_t count, uint32_t offset, const ui
 	return !s->no_deliver;
 }
 
-static void world_complete(void *owner, uint32_t count, enum ibv_wc_status status)
-{
-	struct stage *s = owner;
-
-	say(s, "done %u %d", count, status);
-	if (status != IBV_WC_SUCCESS && s->stops)
-		tp_stop(s->tp, true);
-}
-
 static enum ibv_wc_status world_check(void *owner, uint32_t count)
 {
 	const struct stage *s = owner;
 
 	(void)count;
 	return s->bad_segments ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS;
-}
-
-static void world_drained(void *owner)
-{
-	say(owner, "drained");
 }
 
 static enum tp_take world_receive_take(void *owner, uint32_t *room)
@@ -91,16 +77,6 @@ static bool world_receive_place(void *owner, uint32_t offset, const uint8_t *fro
 	(void)from;
 	say(s, "place %u+%u%s", offset, n, last ? " last" : "");
 	return !s->no_place;
-}
-
-static void world_receive_done(void *owner, const struct tp_message *m, enum ibv_wc_status status)
-{
-	struct stage *s = owner;
-
-	say(s, "receive %u %d%s%s%s", m->length, status, m->has_imm ? " imm" : "",
-	    m->is_write ? " write" : "", m->solicited ? " solicited" : "");
-	if (s->stops_at_receive)
-		tp_stop(s->tp, true);
 }
 
 static void world_receive_back(void *owner)
@@ -172,29 +148,12 @@ static enum tp_access world_invalidate(void *owner, uint32_t rkey)
 	return s->access;
 }
 
-static void world_refused(void *owner, int event)
-{
-	struct stage *s = owner;
-
-	say(s, "refused %d", event);
-	if (s->stops)
-		tp_stop(s->tp, true);
-}
-
-static void world_established(void *owner)
-{
-	say(owner, "established");
-}
-
 static const struct tp_world world = {
 	.fetch = world_fetch,
 	.check = world_check,
 	.deliver = world_deliver,
-	.complete = world_complete,
-	.drained = world_drained,
 	.receive_take = world_receive_take,
 	.receive_place = world_receive_place,
-	.receive_done = world_receive_done,
 	.receive_back = world_receive_back,
 	.receives_left = world_receives_left,
 	.access = world_access,
@@ -202,9 +161,44 @@ static const struct tp_world world = {
 	.read = world_read,
 	.atomic = world_atomic,
 	.invalidate = world_invalidate,
-	.refused = world_refused,
-	.established = world_established,
 };
+
+/* What an owner does with an event: errors take its QP to the error state. */
+static void on_event(struct stage *s, const struct tp_event *e)
+{
+	const struct tp_message *m = &e->message;
+
+	switch (e->kind) {
+	case TP_ESTABLISHED:
+		say(s, "established");
+		return;
+	case TP_COMPLETED:
+		say(s, "done %u %d", e->count, e->status);
+		if (e->status != IBV_WC_SUCCESS && s->tp->type == IBV_QPT_RC)
+			tp_stop(s->tp, true);
+		return;
+	case TP_DRAINED:
+		say(s, "drained");
+		return;
+	case TP_RECEIVED:
+		say(s, "receive %u %d%s%s%s", m->length, e->status, m->has_imm ? " imm" : "",
+		    m->is_write ? " write" : "", m->solicited ? " solicited" : "");
+		if (s->stops_at_receive)
+			tp_stop(s->tp, true);
+		return;
+	case TP_REFUSED:
+		say(s, "refused %d", e->async);
+		tp_stop(s->tp, true);
+	}
+}
+
+void pull_events(struct stage *s)
+{
+	struct tp_event e;
+
+	while (tp_next_event(s->tp, &e))
+		on_event(s, &e);
+}
 
 static struct stage *begin(enum ibv_qp_type type, const struct ibv_qp_attr *attr, bool keeps)
 {
@@ -217,7 +211,6 @@ static struct stage *begin(enum ibv_qp_type type, const struct ibv_qp_attr *attr
 	assert_non_null(s->tp);
 	s->now = 1000000000;
 	s->room = 1024;
-	s->stops = true;
 	tp_init(s->tp, type, &world, s, s->ring, PLACES);
 	if (keeps) {
 		s->early = malloc(TP_EARLY_BYTES);
@@ -283,6 +276,7 @@ void arrives(struct stage *s, struct packet p)
 
 	assert_int_equal(packet_decode(bytes, size + WIRE_ICRC, &decoded), PACKET_OK);
 	tp_packet(s->tp, &decoded, s->now);
+	pull_events(s);
 }
 
 void acknowledges(struct stage *s, uint32_t psn, uint8_t syndrome, uint32_t msn)
@@ -295,6 +289,7 @@ void sends(struct stage *s, uint8_t operation, uint32_t psn)
 	assert_true(tp_ready(s->tp, s->now));
 	uint32_t size = tp_next(s->tp, s->now, s->sent);
 
+	pull_events(s);
 	assert_int_not_equal(size, 0);
 	assert_int_equal(packet_decode(s->sent, size + WIRE_ICRC, &s->out), PACKET_OK);
 	assert_int_equal(packet_operation(s->out.opcode), operation);
@@ -305,6 +300,7 @@ void sends(struct stage *s, uint8_t operation, uint32_t psn)
 void sends_nothing(struct stage *s)
 {
 	assert_int_equal(tp_next(s->tp, s->now, s->sent), 0);
+	pull_events(s);
 	assert_false(tp_ready(s->tp, s->now));
 }
 
@@ -321,6 +317,7 @@ void passes(struct stage *s, uint64_t ns)
 	while (tp_deadline(s->tp) <= until) {
 		s->now = tp_deadline(s->tp);
 		tp_expire(s->tp, s->now);
+		pull_events(s);
 		assert_true(tp_deadline(s->tp) > s->now);
 		if (tp_ready(s->tp, s->now))
 			return; /* there is something to send: the test looks */

@@ -37,7 +37,6 @@ struct stage {
 	enum tp_access access; /* of addresses beyond MEMORY: TP_ACCESS_REFUSED */
 	uint64_t word;	       /* what atomics work on */
 	bool stops_at_receive; /* ... also when a receive completes */
-	bool stops;	       /* the owner calls tp_stop on errors, as it must */
 	uint8_t sent[WIRE_PACKET_MAX + WIRE_ICRC];
 	struct packet out; /* what tp_next gave last */
 };
@@ -60,6 +59,9 @@ void arrives(struct stage *s, struct packet p);
 /* Payload of that length. */
 extern const uint8_t stage_payload[WIRE_MTU_MAX];
 #define PAYLOAD(n) .payload = stage_payload, .length = (n)
+
+/* What the core has to tell is said; after what isn't called here (tp_drain). */
+void pull_events(struct stage *s);
 
 void acknowledges(struct stage *s, uint32_t psn, uint8_t syndrome, uint32_t msn);
 

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the transport core tells (tp_next_event): completions, receives, errors that end the QP.
+ * Each call of an input of the core, and each burst that was taken from it, is followed by
+ * roce_pull_events(). What an operation means is execute.h's, as for every carrier.
+ *
+ * The caller holds qp.lock, and neither the sender's lock nor the lists': an event may take the QP
+ * to its error state, which flushes its queues into their CQs.
+ */
+#include "base/log.h"
+#include "hca/roce/roce.h"
+
+static void completed(struct qp *qp, uint32_t count, enum ibv_wc_status status)
+{
+	if (unlikely(count != qp->sq.acked || count == qp->sq.next))
+		return; /* flushed meanwhile */
+	if (unlikely(status != IBV_WC_SUCCESS && qp->type != IBV_QPT_RC)) {
+		qp->sq.next = count;
+		sq_fail_local(qp, sq_at(&qp->sq, count), status);
+		return;
+	}
+	sq_complete(qp, sq_at(&qp->sq, count), status);
+}
+
+static void drained(struct qp *qp)
+{
+	if (!qp->sqd_notify)
+		return;
+	qp->sqd_notify = false;
+	async_qp(qp, IBV_EVENT_SQ_DRAINED);
+}
+
+static void received(struct roce_qp *w, const struct tp_message *message, enum ibv_wc_status status)
+{
+	const struct arrival arrival = {
+		.length = message->length,
+		.imm = message->imm,
+		.src_qpn = w->qp->attr.dest_qp_num,
+		.has_imm = message->has_imm,
+		.solicited = message->solicited,
+		.is_write = message->is_write,
+	};
+
+	w->taken = false;
+	w->qp->rq.held = 0;
+	if (unlikely(status != IBV_WC_SUCCESS))
+		log_info("QP 0x%x: a message of %u bytes can't be received (%s; the receive has %u "
+			 "bytes)",
+			 w->qp->ibv.qp_num, message->length, ibv_wc_status_str(status),
+			 w->receive.wqe.length);
+	receive_complete(w->qp, &w->receive.wqe, &arrival, status);
+}
+
+static void refused(struct qp *qp, int event)
+{
+	log_info("QP 0x%x: a request from QP 0x%x was refused", qp->ibv.qp_num,
+		 qp->attr.dest_qp_num);
+	qp_fail(qp, event);
+}
+
+static void on_event(struct roce_qp *w, const struct tp_event *event)
+{
+	switch (event->kind) {
+	case TP_ESTABLISHED:
+		execute_established(w->qp);
+		return;
+	case TP_COMPLETED:
+		completed(w->qp, event->count, event->status);
+		return;
+	case TP_DRAINED:
+		drained(w->qp);
+		return;
+	case TP_RECEIVED:
+		received(w, &event->message, event->status);
+		return;
+	case TP_REFUSED:
+		refused(w->qp, event->async);
+	}
+}
+
+void roce_pull_events(struct roce_qp *w)
+{
+	struct tp_event event;
+
+	while (tp_next_event(roce_tp(w), &event))
+		on_event(w, &event);
+}
