@@ -479,3 +479,13 @@ int start_connect(const char *node)
 		fd = may_start(dir) ? start_locked(dir, node) : -ENODEV;
 	return fd;
 }
+
+int start_one(void)
+{
+	int fd = start_connect(NULL);
+
+	if (fd < 0)
+		return fd;
+	close(fd);
+	return 0;
+}

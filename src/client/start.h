@@ -23,5 +23,8 @@ void start_stay(void);
 int start_directory(char *buf, size_t len);
 /* Whether a daemon listens now. Starts none. */
 bool start_is_there(void);
+/* Starts a daemon when none listens. 0: one does. -errno as start_connect(). Takes seconds: no lock
+ * may be held. */
+int start_one(void);
 
 #endif

@@ -62,7 +62,17 @@ void return_seek(struct hca *hca, bool start)
 	(void)hca, (void)start;
 }
 
-void return_watch(struct hca *hca)
+void return_for_link(struct hca *hca)
+{
+	(void)hca;
+}
+
+void return_sought(struct hca *hca)
+{
+	(void)hca;
+}
+
+void return_leave(struct hca *hca)
 {
 	(void)hca;
 }

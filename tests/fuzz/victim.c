@@ -271,7 +271,7 @@ void link_make(void)
 
 	victim.link = link;
 	MUST(link && memory >= 0 && ftruncate(memory, LINK_SIZE) == 0);
-	if (!link_is(link, LINK_ASKED)) {
+	if (!link_introducing(link)) {
 		close(memory);
 		return;
 	}

@@ -498,14 +498,14 @@ static void daemon_lost(struct hca *hca, uint32_t seen)
 
 	if (lost) {
 		epoll_ctl(hca->epoll, EPOLL_CTL_DEL, hca->event_fd, NULL);
-		return_watch(hca);
+		hca->lost = true;
 	}
 	pthread_mutex_unlock(&hca->events_lock);
 	if (!lost)
 		return;
 	capture_end_all(hca);
 	log_info("verbenad is gone: connections go on; what needs a daemon starts the next one");
-	return_seek(hca, false); /* it may be there already */
+	return_seek(hca, link_any_wished(hca)); /* it may be there already */
 }
 
 /* What the daemon has said. -EAGAIN: that was all; or the daemon is gone. */
@@ -534,7 +534,8 @@ void engine_first_events(struct hca *hca)
 	take_events(hca);
 }
 
-void engine_daemon_events(struct hca *hca)
+/* What the daemon has said by itself: links, their ends, asynchronous events. */
+static void daemon_events(struct hca *hca)
 {
 	pthread_mutex_lock(&hca->events_lock);
 	uint32_t seen = hca->generation;
@@ -618,7 +619,7 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 
 	for (int i = 0; i < n; i++) {
 		if (events[i].data.fd == hca->event_fd)
-			engine_daemon_events(hca);
+			daemon_events(hca);
 		else if (hca->roce && events[i].data.fd == hca->roce_fd)
 			roce_woken(hca->roce);
 		else if (events[i].data.fd == hca->watchdog)
@@ -653,7 +654,7 @@ uint64_t engine_round(struct hca *hca, uint32_t *seen)
 {
 	bool watching = !atomic_load(&hca->pub->header.asleep);
 
-	link_ask_daemon(hca);
+	link_take_refusals(hca);
 	wake_unlisted(hca);
 	fail_overrun(hca);
 	if (!watching)

@@ -29,9 +29,6 @@ void engine_release(struct hca *hca);
 /* Gives hca.engine back; acknowledgements that nobody else would send go first. */
 void engine_leave(struct hca *hca);
 
-/* Takes in what the daemon has said by itself: links, their ends, asynchronous events. Engine
- * thread only. */
-void engine_daemon_events(struct hca *hca);
 /* The same, of what came with the attachment, before there is an engine thread: a capture that is
  * under way sees the first packet. */
 void engine_first_events(struct hca *hca);

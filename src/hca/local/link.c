@@ -15,6 +15,7 @@
 #include "hca/local/way.h"
 #include "hca/mem/mapped.h"
 #include "hca/process/books.h"
+#include "hca/process/control.h"
 #include "hca/process/hca.h"
 #include "hca/verbs/qp.h"
 
@@ -42,6 +43,13 @@ static struct link *link_new(struct hca *hca, uint32_t slot)
 	return link;
 }
 
+/* The control thread has something to ask or to tell. */
+static void request(struct hca *hca)
+{
+	atomic_store(&hca->link_requests, true);
+	control_wake(hca);
+}
+
 struct link *link_get(struct hca *hca, uint32_t slot)
 {
 	struct link *link = atomic_load_explicit(&hca->link_by_slot[slot], memory_order_acquire);
@@ -64,11 +72,10 @@ struct link *link_get(struct hca *hca, uint32_t slot)
 		/* The last one's memory must go first: link_reap() looks at `wanted` after that. */
 		atomic_store(&link->wanted, atomic_load(&link->mapped));
 		if (atomic_load(&link->mapped) ||
-		    !atomic_compare_exchange_strong(&link->state, &down, LINK_ASKED))
+		    !atomic_compare_exchange_strong(&link->state, &down, LINK_WISHED))
 			return link;
 	}
-	atomic_store(&hca->link_requests, true);
-	engine_kick(hca);
+	request(hca);
 	return link;
 }
 
@@ -126,31 +133,33 @@ void link_free_self(struct hca *hca)
 	free(hca->self);
 }
 
+/* Control thread. A daemon that is gone is no answer: the next one is asked. */
 static void ask(struct hca *hca, struct link *link)
 {
-	link->id = UINT64_MAX; /* asked; the event brings the real one */
-	books_enter(hca);
-	int err = daemon_link(&hca->conn, link->slot);
+	uint32_t state = LINK_WISHED;
+	int err = 0;
 
+	books_enter(hca); /* a return makes ASKED WISHED again: not between these two */
+	bool mine = atomic_compare_exchange_strong(&link->state, &state, LINK_ASKED);
+
+	if (mine)
+		err = daemon_link(&hca->conn, link->slot);
 	books_leave(hca);
-	if (err == -EIO) { /* asked again when there is a daemon */
-		link->id = 0;
-		/* The peer may have asked, too, and the link be the daemon's last word. */
-		engine_daemon_events(hca);
-		if (link_is(link, LINK_ASKED))
-			return_seek(hca, true);
+	if (err == -EIO) {
+		state = LINK_ASKED;
+		if (atomic_compare_exchange_strong(&link->state, &state, LINK_WISHED))
+			return_for_link(hca);
 	} else if (err && err != -EALREADY) {
 		log_info("no process at slot %u to talk to: %s", link->slot, strerror(-err));
-		refused(link);
+		atomic_store(&link->refused, true);
+		atomic_store(&hca->link_refusals, true);
+		engine_kick(hca);
 	}
 }
 
 /* A daemon that is gone meanwhile needs no word: the next one hears of living links only. */
-static void give_up(struct hca *hca, struct link *link)
+static void give_up(struct hca *hca, const struct link *link, uint64_t id)
 {
-	uint64_t id = link->given_up;
-
-	link->given_up = 0;
 	books_enter(hca);
 	daemon_unlink(&hca->conn, link->slot, id);
 	books_leave(hca);
@@ -165,10 +174,38 @@ void link_ask_daemon(struct hca *hca)
 
 		if (!link)
 			continue;
-		if (link->given_up)
-			give_up(hca, link);
-		if (link_is(link, LINK_ASKED) && link->id != UINT64_MAX)
+		bool wished = link_is(link, LINK_WISHED); /* before given_up: see there */
+		uint64_t id = atomic_exchange(&link->given_up, 0);
+
+		if (id)
+			give_up(hca, link, id);
+		if (wished)
 			ask(hca, link);
+	}
+}
+
+bool link_any_wished(struct hca *hca)
+{
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
+		const struct link *link = atomic_load(&hca->link_by_slot[slot]);
+
+		if (link && link_is(link, LINK_WISHED))
+			return true;
+	}
+	return false;
+}
+
+void link_take_refusals(struct hca *hca)
+{
+	if (likely(!atomic_load(&hca->link_refusals)) ||
+	    !atomic_exchange(&hca->link_refusals, false))
+		return;
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
+		struct link *link = atomic_load(&hca->link_by_slot[slot]);
+
+		/* The peer may have come, and have asked for the link, since. */
+		if (link && atomic_exchange(&link->refused, false) && link_is(link, LINK_ASKED))
+			refused(link);
 	}
 }
 
@@ -332,9 +369,8 @@ static bool keep_offer(struct link *link, const struct proto_event *event, const
 /* The peer has it, perhaps, and must not touch what we don't guard. */
 static void give_back(struct hca *hca, struct link *link, uint64_t id)
 {
-	link->given_up = id;
-	atomic_store(&hca->link_requests, true);
-	engine_kick(hca);
+	atomic_store(&link->given_up, id);
+	request(hca);
 }
 
 void link_install(struct hca *hca, const struct proto_event *event, int *fds)
@@ -346,7 +382,7 @@ void link_install(struct hca *hca, const struct proto_event *event, int *fds)
 	/* The peer was quicker to forget the last link and to wish for this one. */
 	if (link_is(link, LINK_DOWN) && atomic_load(&link->mapped) && keep_offer(link, event, fds))
 		return;
-	if (!link_is(link, LINK_ASKED))
+	if (!link_introducing(link))
 		goto out;
 	if (fds[2] >= 0 && map_all(link, fds)) {
 		link->doorbell = fds[2];
@@ -354,8 +390,8 @@ void link_install(struct hca *hca, const struct proto_event *event, int *fds)
 		link_up(hca, link, event);
 	} else {
 		log_error("can't map the link to process %d: %s", event->pid, strerror(errno));
-		refused(link);
 		give_back(hca, link, event->link_id);
+		refused(link);
 	}
 out:
 	close_all(fds);
@@ -376,7 +412,7 @@ void link_down(struct hca *hca, uint32_t slot, uint64_t id)
 {
 	struct link *link = atomic_load(&hca->link_by_slot[slot]);
 
-	if (link && !id && link_is(link, LINK_ASKED)) {
+	if (link && !id && link_introducing(link)) {
 		log_info("no process at slot %u to talk to any more", slot);
 		atomic_store(&link->state, LINK_DOWN);
 		atomic_store(&link->has_waiters, true);
@@ -427,7 +463,7 @@ static void unmap(struct link *link)
 	link->peer = NULL;
 	link->regions = NULL;
 	link->doorbell = -1;
-	if (atomic_load(&link->broken)) /* link_ask_daemon() tells the daemon first */
+	if (atomic_load(&link->broken)) /* the daemon is told before the next wish */
 		give_back(link->hca, link, link->id);
 	link->id = 0;
 	atomic_store(&link->mapped, false);

@@ -2,10 +2,19 @@
 /*
  * Links: this process's half of what connects it to another process of the host (or to itself).
  *
- * A link is made at the first wish to talk to a slot (state ASKED); the engine thread asks the
- * daemon, the daemon's event brings the memory (UP). DOWN: the peer is gone (or was never there).
- * The memory is given back once nobody uses it; the structure stays for those who still point to
- * it, and serves the next process at the slot (slots are reused late).
+ * A link is made at the first wish to talk to a slot. Its states:
+ *
+ *   WISHED  the daemon is to be asked      -> ASKED  the control thread is about to ask
+ *   ASKED   the daemon is being asked      -> WISHED the daemon is gone: the next one is asked
+ *   WISHED, ASKED                          -> UP     the daemon's event brought the memory (the
+ * peer may have asked first)
+ *                                          -> DOWN   nobody is at the slot
+ *   UP                                     -> DOWN   the peer is gone, or broke the ring's rules
+ *   DOWN                                   -> WISHED somebody wants to talk to the slot again
+ *
+ * The control thread (process/control.h) does what waits for the daemon; every other change but the
+ * last is the engine thread's. The memory is given back once nobody uses it; the structure stays
+ * for those who still point to it, and serves the next process at the slot (slots are reused late).
  */
 #ifndef VERBENA_HCA_LOCAL_LINK_H
 #define VERBENA_HCA_LOCAL_LINK_H
@@ -26,7 +35,7 @@
 
 struct qp;
 
-enum link_state { LINK_ASKED, LINK_UP, LINK_DOWN };
+enum link_state { LINK_WISHED, LINK_ASKED, LINK_UP, LINK_DOWN };
 
 /* A record that found the ring full. */
 struct backlog {
@@ -49,9 +58,13 @@ struct link {
 	_Atomic bool broken;	     /* the peer broke the ring's rules: our QPs are to be told */
 	uint64_t id;
 	struct link_offer
-		*next;	   /* the following link, while this one's memory is in use; or NULL */
-	uint64_t given_up; /* the id of a broken link that the daemon hasn't been told of; else 0 */
-	uint32_t side;	   /* mine */
+		*next; /* the following link, while this one's memory is in use; or NULL */
+	/* The id of a broken link that the daemon hasn't been told of; else 0. Set before WISHED,
+	 * so the control thread, which looks at the state first, gives it back before it asks
+	 * again. */
+	_Atomic uint64_t given_up;
+	_Atomic bool refused; /* the daemon said that nobody is there; the engine thread takes it */
+	uint32_t side;	      /* mine */
 	int32_t pid;
 	int doorbell; /* the peer's eventfd */
 	const struct pub *peer;
@@ -92,19 +105,30 @@ void link_forget_next(struct link *link);
 /* Gives back the memory of links that are down (engine thread only). */
 void link_reap(struct hca *hca);
 
-/* Sends the wishes that link_get noted (engine thread only; blocks for round trips). */
+/* Sends the wishes that link_get noted (control thread only; blocks for round trips). */
 void link_ask_daemon(struct hca *hca);
+/* Takes the daemon's refusals of them (engine thread only). */
+void link_take_refusals(struct hca *hca);
+/* Whether the daemon is still to be asked for some link. */
+bool link_any_wished(struct hca *hca);
 
 static inline bool link_is(const struct link *link, enum link_state state)
 {
 	return atomic_load_explicit(&link->state, memory_order_acquire) == state;
 }
 
+/* Its state says that the daemon has not answered yet. */
+static inline bool link_introducing(const struct link *link)
+{
+	uint32_t state = atomic_load_explicit(&link->state, memory_order_acquire);
+
+	return state == LINK_WISHED || state == LINK_ASKED;
+}
+
 /* It isn't up, but it will be, or it will be known that it can't: worth waiting for. */
 static inline bool link_pending(const struct link *link)
 {
-	return link_is(link, LINK_ASKED) ||
-	       (link_is(link, LINK_DOWN) && atomic_load(&link->wanted));
+	return link_introducing(link) || (link_is(link, LINK_DOWN) && atomic_load(&link->wanted));
 }
 
 /*

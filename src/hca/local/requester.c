@@ -343,7 +343,7 @@ static bool excused(const struct qp *qp, uint64_t now)
 		return false;
 	if (qp->rnr_waiting && qp->attr.rnr_retry == 7)
 		return true;
-	return link_is(qp->link, LINK_ASKED) && now < qp->grace_until;
+	return link_introducing(qp->link) && now < qp->grace_until;
 }
 
 /* One QP at a scan: false when it needs no timer any more. qp.lock held. */

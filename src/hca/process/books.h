@@ -42,14 +42,23 @@ int books_open_context(struct hca *hca, struct context *context, const char *nod
 int return_to_daemon(struct hca *hca, uint32_t seen, bool may_start);
 
 /*
- * The engine thread found the daemon gone, or needs one (`start`), or something happens in the
- * run-time directory: a thread of its own sees to it.
+ * The daemon is gone (hca.lost): the control thread watches for the next one and joins it; with
+ * `start` it starts one. Doesn't wait.
  */
 void return_seek(struct hca *hca, bool start);
-
-/* Watches the run-time directory for the next daemon. hca.events_lock is held. */
-void return_watch(struct hca *hca);
-/* Something happened there. */
+/* Something happened in the run-time directory, which is watched. Engine thread. */
 void return_watched(struct hca *hca);
+
+/* The control thread's part: what return_seek() asked for, if it did. */
+void return_sought(struct hca *hca);
+/*
+ * A wish for a link found the daemon gone, and is WISHED again: the next daemon is started. Not
+ * before the engine thread has taken what the last daemon said (hca.lost), since the link may be
+ * among that; the engine thread then looks for wishes itself. Control thread.
+ */
+void return_for_link(struct hca *hca);
+
+/* In a forked child: connections of a return that was under way are closed. */
+void return_leave(struct hca *hca);
 
 #endif

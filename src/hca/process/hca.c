@@ -24,6 +24,7 @@
 #include "hca/process/books.h"
 #include "hca/process/capture.h"
 #include "hca/process/context.h"
+#include "hca/process/control.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/channel.h"
 #include "hca/verbs/cq.h"
@@ -169,7 +170,12 @@ static struct hca *hca_make(void)
 			err = roce_make(hca);
 		if (!err) {
 			engine_first_events(hca);
+			err = control_start(hca);
+		}
+		if (!err) {
 			err = engine_start(hca);
+			if (err)
+				control_stop(hca);
 		}
 		if (err)
 			daemon_close(&hca->conn);
@@ -360,6 +366,7 @@ static void after_fork_in_child(void)
 	let_go(&hca->watch_fd);
 	let_go(&hca->epoll);
 	let_go(&hca->watchdog);
+	return_leave(hca);
 	roce_leave(hca);
 	capture_leave(hca);
 	own_eventfd(hca->doorbell, EFD_NONBLOCK);

@@ -11,7 +11,8 @@
  * Locks, in the order in which they nest:
  *   hca.release_lock ending imported PDs that were given back before their users
  *   hca.books      a call to the daemon with what it changes here (books.h); returning to another
- *   hca.lock       making and ending contexts, their lists of objects, PD numbers (slow path only)
+ *   hca.lock       making and ending contexts, their lists of objects, PD numbers (slow path only).
+ *                  fork() takes it, so it is never held across a call to the daemon
  *   hca.events_lock the daemon's event socket and its replacement (slow path only)
  *   hca.engine     whoever drives the engine: incoming records, the QP table's readers, timers.
  *                  Ending a QP takes it, so that the engine never meets a QP that is gone.
@@ -30,6 +31,7 @@
 #define VERBENA_HCA_PROCESS_HCA_H
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,6 +43,7 @@
 #include "shm/pub.h"
 
 struct capture;
+struct fresh;
 struct link;
 struct mcast;
 struct qp;
@@ -61,7 +64,12 @@ struct hca {
 	uint32_t generation; /* how many daemons came after the first; written under both locks */
 	pthread_mutex_t events_lock;
 	int watch_fd; /* inotify: waiting for the next daemon; -1: this one lives */
-	bool seek, seek_start, seeking; /* return_seek(): wanted, may start one, under way */
+	bool lost;    /* this daemon is gone, and the engine thread has taken what it said last */
+	bool seek, seek_start;	     /* return_seek(): wanted; may start a daemon */
+	struct fresh *_Atomic fresh; /* connections of a return that is under way: return.c */
+	pthread_t control_thread;
+	sem_t control; /* wakes it: control.c */
+	_Atomic bool control_woken;
 	_Atomic uint32_t last_qp_index, last_key_index; /* that the daemon gave */
 	uint64_t cookie;
 	uint32_t slot;
@@ -85,9 +93,10 @@ struct hca {
 	_Atomic bool has_rnr;		  /* there may be one; written under engine */
 	struct lock active_lock;
 	struct list active;
-	_Atomic bool link_requests;
-	_Atomic bool link_deaths; /* a link went down: its memory is to be given back */
-	_Atomic bool overruns;	  /* a CQ has overrun: its QPs are to fail */
+	_Atomic bool link_requests; /* for the control thread: links to ask for, or to give back */
+	_Atomic bool link_refusals; /* for the engine thread: the daemon refused a link */
+	_Atomic bool link_deaths;   /* a link went down: its memory is to be given back */
+	_Atomic bool overruns;	    /* a CQ has overrun: its QPs are to fail */
 
 	/* the lease: see engine.c */
 	_Atomic uint32_t polls;	    /* counts empty polls; the engine thread watches it */

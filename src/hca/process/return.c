@@ -7,13 +7,17 @@
  * the old ones' places, so that a return that fails has changed nothing.
  *
  * Who returns: a thread whose command finds the daemon gone, which starts the next one if there is
- * none; and, when another process has started one, a short-lived thread, because the engine thread
- * must not wait. It learns of a new daemon by inotify on the run-time directory.
+ * none; and the control thread (control.h), when a link is wanted, or when another process has
+ * started a daemon. The engine thread learns of a new daemon by inotify on the run-time directory.
+ *
+ * Locks. Starting a daemon takes seconds, so it is done before any lock is taken. Returning to one
+ * that is there writes hca.books: no entry is open, so no list of objects changes. hca.lock is not
+ * taken: fork() and the data path never wait for a daemon. A child that is forked meanwhile closes
+ * the new connections (return_leave()).
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -31,6 +35,7 @@
 #include "hca/process/books.h"
 #include "hca/process/capture.h"
 #include "hca/process/context.h"
+#include "hca/process/control.h"
 #include "hca/process/hca.h"
 #include "hca/verbs/ah.h"
 #include "hca/verbs/channel.h"
@@ -226,6 +231,8 @@ static int contexts_again(struct hca *hca, struct fresh *fresh)
 	fresh->contexts = calloc(count + 1, sizeof(*fresh->contexts));
 	if (!fresh->contexts)
 		return -ENOMEM;
+	for (size_t i = 0; i <= count; i++)
+		fresh->contexts[i].fd = -1;
 	list_for_each(node, &hca->contexts) {
 		struct context *context = container_of(node, struct context, node);
 		struct daemon_conn *conn = &fresh->contexts[fresh->count];
@@ -297,6 +304,7 @@ static void take_over(struct hca *hca, struct fresh *fresh)
 	if (hca->watch_fd >= 0)
 		close(hca->watch_fd);
 	hca->watch_fd = -1;
+	hca->lost = false;
 	take_wire(hca, &fresh->roce);
 	hca->generation++;
 	pthread_mutex_unlock(&hca->events_lock);
@@ -308,11 +316,14 @@ static void take_over(struct hca *hca, struct fresh *fresh)
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
 		struct link *link = atomic_load(&hca->link_by_slot[slot]);
 
-		if (link && link_is(link, LINK_ASKED))
-			link->id = 0;
+		uint32_t asked = LINK_ASKED;
+
+		if (link)
+			atomic_compare_exchange_strong(&link->state, &asked, LINK_WISHED);
 	}
 	atomic_store(&hca->link_requests, true);
-	engine_kick(hca);
+	control_wake(hca);
+	engine_kick(hca); /* a new socket of the wire, and events that came already */
 }
 
 static void fresh_close(struct fresh *fresh)
@@ -331,110 +342,151 @@ static void fresh_close(struct fresh *fresh)
 	daemon_close(&fresh->process);
 }
 
-/* Nobody has an entry in the books. */
+/* hca.books is write-locked. */
 static int go_back(struct hca *hca)
 {
-	struct fresh fresh = {.event_fd = -1, .roce = {.socket = -1, .park = -1, .groups = -1}};
+	struct fresh fresh = {
+		.process.fd = -1, .event_fd = -1, .roce = {.socket = -1, .park = -1, .groups = -1}};
+
+	atomic_store(&hca->fresh, &fresh);
 	int err = attach_again(hca, &fresh);
 
-	if (err)
-		return err;
-	err = contexts_again(hca, &fresh);
+	if (!err)
+		err = contexts_again(hca, &fresh);
 	if (!err)
 		err = links_again(hca, &fresh);
 	if (!err)
 		take_over(hca, &fresh);
+	atomic_store(&hca->fresh, NULL);
 	fresh_close(&fresh);
+	return err;
+}
+
+/* The daemon that was there is gone again, or there is none. */
+static bool is_gone(int err)
+{
+	return err == -EIO || err == -ECONNREFUSED || err == -ENOENT;
+}
+
+/* Joins a daemon that is there. 0 also when another thread has returned meanwhile. */
+static int join(struct hca *hca, uint32_t seen)
+{
+	int err = 0;
+
+	pthread_rwlock_wrlock(&hca->books);
+	if (hca->generation == seen) {
+		start_join_only(true);
+		err = go_back(hca);
+		start_join_only(false);
+		if (!err)
+			log_info("verbenad was replaced: this process goes on with the new one");
+	}
+	pthread_rwlock_unlock(&hca->books);
 	return err;
 }
 
 int return_to_daemon(struct hca *hca, uint32_t seen, bool may_start)
 {
-	int err = 0;
+	int err = -EIO;
 
-	start_join_only(!may_start);
-
-	pthread_rwlock_wrlock(&hca->books);
-	pthread_mutex_lock(&hca->lock);
-	if (hca->generation == seen) {
-		/* -EIO: that daemon is gone as well, while it was told. */
-		for (int i = 0; i < RETURN_TRIES && (!i || err == -EIO); i++)
-			err = go_back(hca);
-		if (err && !may_start)
-			log_debug("the next daemon can't be joined: %s", strerror(-err));
-		else if (err)
-			log_warn(
-				"verbenad is gone, and this process can't go on with another (%s): "
-				"connections go on, new objects can't be made",
-				strerror(-err));
-		else
-			log_info("verbenad was replaced: this process goes on with the new one");
+	for (int i = 0; i < RETURN_TRIES && is_gone(err); i++) {
+		err = may_start ? start_one() : 0;
+		if (!err)
+			err = join(hca, seen);
+		if (is_gone(err) && !may_start)
+			break;
 	}
-	pthread_mutex_unlock(&hca->lock);
-	pthread_rwlock_unlock(&hca->books);
-	start_join_only(false);
+	if (err && !may_start)
+		log_debug("the next daemon can't be joined: %s", strerror(-err));
+	else if (err)
+		log_warn("verbenad is gone, and this process can't go on with another (%s): "
+			 "connections go on, new objects can't be made",
+			 strerror(-err));
 	return err;
+}
+
+void return_leave(struct hca *hca)
+{
+	struct fresh *fresh = atomic_exchange(&hca->fresh, NULL);
+
+	if (!fresh)
+		return;
+	const int fds[] = {fresh->event_fd, fresh->roce.socket, fresh->roce.park,
+			   fresh->roce.groups, fresh->process.fd};
+
+	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	/* The last one is being opened, or there is none. */
+	for (size_t i = 0; fresh->contexts && i <= fresh->count; i++)
+		if (fresh->contexts[i].fd >= 0)
+			close(fresh->contexts[i].fd);
 }
 
 /* ------------------------------------------------------------------ waiting for the next daemon */
 
-static void *seek_thread(void *arg)
+/* Watches the run-time directory for the next daemon, which the engine thread then tells of. */
+static void watch(struct hca *hca)
 {
-	struct hca *hca = arg;
+	char dir[PATH_MAX];
 
-	for (;;) {
-		pthread_mutex_lock(&hca->events_lock);
-		bool wanted = hca->seek, start = hca->seek_start;
-		uint32_t seen = hca->generation;
-		bool lost = hca->watch_fd >= 0 || start;
+	int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	struct epoll_event e = {.events = EPOLLIN, .data.fd = fd};
 
-		hca->seek = hca->seek_start = false;
-		hca->seeking = wanted;
-		pthread_mutex_unlock(&hca->events_lock);
-		if (!wanted)
-			return NULL;
-		/* One that is killed still listens for a moment: seen there, it isn't the next. */
-		if (lost && (start || start_is_there()))
-			return_to_daemon(hca, seen, start);
+	/* A daemon makes its sockets, and whoever starts it closes `lock` once it listens. */
+	if (fd < 0 || start_directory(dir, sizeof(dir)) ||
+	    inotify_add_watch(fd, dir, IN_CREATE | IN_MOVED_TO | IN_CLOSE_WRITE) < 0) {
+		log_info("the next daemon will only be noticed when it is needed: %s",
+			 strerror(errno));
+		if (fd >= 0)
+			close(fd);
+		return;
 	}
+	pthread_mutex_lock(&hca->events_lock);
+	if (hca->lost && hca->watch_fd < 0 && epoll_ctl(hca->epoll, EPOLL_CTL_ADD, fd, &e) == 0) {
+		hca->watch_fd = fd;
+		fd = -1;
+	}
+	pthread_mutex_unlock(&hca->events_lock);
+	if (fd >= 0)
+		close(fd); /* another thread has returned meanwhile */
+}
+
+void return_sought(struct hca *hca)
+{
+	pthread_mutex_lock(&hca->events_lock);
+	bool wanted = hca->seek, start = hca->seek_start;
+	bool lost = hca->lost, watched = hca->watch_fd >= 0;
+	uint32_t seen = hca->generation;
+
+	hca->seek = hca->seek_start = false;
+	pthread_mutex_unlock(&hca->events_lock);
+	if (!wanted || !lost)
+		return;
+	if (!watched)
+		watch(hca); /* before the look: a daemon that comes after it is noticed */
+	/* One that is killed still listens for a moment: seen there, it isn't the next. */
+	if (start || start_is_there())
+		return_to_daemon(hca, seen, start);
 }
 
 void return_seek(struct hca *hca, bool start)
 {
-	pthread_attr_t attr;
-	sigset_t all, old;
-	pthread_t thread;
-
 	pthread_mutex_lock(&hca->events_lock);
 	hca->seek = true;
 	hca->seek_start |= start;
-	if (!hca->seeking) {
-		pthread_attr_init(&attr);
-		pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-		sigfillset(&all);
-		pthread_sigmask(SIG_SETMASK, &all, &old);
-		hca->seeking = pthread_create(&thread, &attr, seek_thread, hca) == 0;
-		pthread_sigmask(SIG_SETMASK, &old, NULL);
-		pthread_attr_destroy(&attr);
-	}
 	pthread_mutex_unlock(&hca->events_lock);
+	control_wake(hca);
 }
 
-void return_watch(struct hca *hca)
+void return_for_link(struct hca *hca)
 {
-	char dir[PATH_MAX];
+	pthread_mutex_lock(&hca->events_lock);
+	bool lost = hca->lost;
 
-	if (hca->watch_fd >= 0)
-		return;
-	hca->watch_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-	struct epoll_event e = {.events = EPOLLIN, .data.fd = hca->watch_fd};
-
-	/* A daemon makes its sockets, and whoever starts it closes `lock` once it listens. */
-	if (hca->watch_fd < 0 || start_directory(dir, sizeof(dir)) ||
-	    inotify_add_watch(hca->watch_fd, dir, IN_CREATE | IN_MOVED_TO | IN_CLOSE_WRITE) < 0 ||
-	    epoll_ctl(hca->epoll, EPOLL_CTL_ADD, hca->watch_fd, &e) < 0)
-		log_info("the next daemon will only be noticed when it is needed: %s",
-			 strerror(errno));
+	pthread_mutex_unlock(&hca->events_lock);
+	if (lost)
+		return_seek(hca, true);
 }
 
 void return_watched(struct hca *hca)

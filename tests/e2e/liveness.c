@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A daemon that stands still, starts slowly, or never answers: what needs no daemon doesn't wait
+ * for it. See rig.h. Both ends are threads of one process, so they share its engine.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "rig.h"
+
+enum { ROUNDS = 50, NOBODYS_QPN = 900 << 14 | 5 };
+
+/* The daemon -------------------------------------------------------------------------------- */
+
+static const char *in_run_time_directory(char path[108], const char *name)
+{
+	snprintf(path, 108, "%s/%s", getenv("VERBENA_RUNTIME_DIR"), name);
+	return path;
+}
+
+static struct sockaddr_un node(void)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+
+	in_run_time_directory(at.sun_path, "uverbs0");
+	return at;
+}
+
+static pid_t daemon_pid(struct rig *rig)
+{
+	struct sockaddr_un at = node();
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	struct ucred who;
+	socklen_t size = sizeof(who);
+
+	OK(rig, connect(fd, (struct sockaddr *)&at, sizeof(at)));
+	OK(rig, getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size));
+	close(fd);
+	return who.pid;
+}
+
+/* Returns when nothing listens any more. */
+static void daemon_kill(struct rig *rig)
+{
+	struct patience patience = patience_of(RIG_SOON_MS);
+	struct sockaddr_un at = node();
+	bool gone = false;
+
+	OK(rig, kill(daemon_pid(rig), SIGKILL));
+	while (!gone) {
+		int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+		gone = connect(fd, (struct sockaddr *)&at, sizeof(at)) < 0;
+		close(fd);
+		CHECK(rig, !patience_over(&patience));
+	}
+}
+
+/* Calls that may hang ------------------------------------------------------------------------ */
+
+struct work {
+	pthread_t thread;
+	struct rig *rig;
+	void (*run)(struct work *work);
+	struct end *end;
+};
+
+static void *work_thread(void *arg)
+{
+	struct work *work = arg;
+
+	work->run(work);
+	return NULL;
+}
+
+static void work_start(struct work *work, void (*run)(struct work *work))
+{
+	work->run = run;
+	OK(work->rig, pthread_create(&work->thread, NULL, work_thread, work));
+}
+
+/* Whether it is over within ms. */
+static bool work_over(struct work *work, int ms)
+{
+	struct patience patience = patience_of(ms);
+	int err;
+
+	while ((err = pthread_tryjoin_np(work->thread, NULL)) == EBUSY && !patience_over(&patience))
+		usleep(1000);
+	return !err;
+}
+
+/* Needs the daemon. */
+static void make_cq(struct work *work)
+{
+	struct ibv_cq *cq = ibv_create_cq(work->rig->ctx, 16, NULL, NULL, 0);
+
+	CHECK(work->rig, cq);
+	OK(work->rig, ibv_destroy_cq(cq));
+}
+
+static void fork_once(struct work *work)
+{
+	pid_t child = fork();
+	int status;
+
+	CHECK(work->rig, child >= 0);
+	if (!child)
+		_exit(0);
+	CHECK_EQ(work->rig, waitpid(child, &status, 0), child);
+	CHECK_EQ(work->rig, status, 0);
+}
+
+static void end_qp(struct work *work)
+{
+	OK(work->rig, end_move(work->end, IBV_QPS_ERR));
+}
+
+static void fork_and_end_qp(struct rig *rig, struct end *end)
+{
+	struct work forks = {.rig = rig}, ends = {.rig = rig, .end = end};
+
+	work_start(&forks, fork_once);
+	CHECK(rig, work_over(&forks, RIG_SOON_MS));
+	work_start(&ends, end_qp);
+	CHECK(rig, work_over(&ends, RIG_SOON_MS));
+}
+
+/* Messages that come as events, so that only the engine thread can bring them. */
+static void messages_by_event(struct end *end)
+{
+	struct rig *rig = end->rig;
+
+	for (uint64_t i = 0; i < ROUNDS; i++) {
+		if (rig->role == RIG_B) {
+			OK(rig, end_recv(end, i, 0, 64));
+			OK(rig, ibv_req_notify_cq(end->rcq, 0));
+		}
+		rig_sync(rig);
+		if (rig->role == RIG_A) {
+			OK(rig, end_send(end, IBV_WR_SEND, i, 0, 64, 0));
+		} else {
+			struct ibv_cq *cq;
+			void *context;
+			struct ibv_wc wc;
+
+			CHECK(rig, channel_readable(end->channel, RIG_SOON_MS));
+			OK(rig, ibv_get_cq_event(end->channel, &cq, &context));
+			ibv_ack_cq_events(cq, 1);
+			CHECK_EQ(rig, ibv_poll_cq(end->rcq, 1, &wc), 1);
+			CHECK_EQ(rig, wc.status, IBV_WC_SUCCESS);
+		}
+		rig_sync(rig);
+		if (rig->role == RIG_A)
+			wc_expect(end, end->scq, i, IBV_WC_SUCCESS);
+	}
+}
+
+/* Tests -------------------------------------------------------------------------------------- */
+
+/* One QP wants a link while the daemon stands still: established ones go on. */
+static void link_is_wanted(struct rig *rig)
+{
+	struct end end, lonely;
+	pid_t pid = 0;
+
+	end_pair(&end, rig, NULL);
+	messages_by_event(&end);
+	end_open(&lonely, rig, NULL);
+	end_init(&lonely);
+	if (rig->role == RIG_A) {
+		lonely.peer = end.peer;
+		lonely.peer.qpn = NOBODYS_QPN;
+		pid = daemon_pid(rig);
+		OK(rig, kill(pid, SIGSTOP));
+		end_rtr(&lonely);
+	}
+	rig_sync(rig);
+	messages_by_event(&end);
+	if (rig->role == RIG_A)
+		OK(rig, kill(pid, SIGCONT));
+	rig_sync(rig);
+	end_close(&lonely);
+	end_close(&end);
+}
+
+/* A daemon that waits for a word before it starts; `release` gives it. */
+static void slow_daemon(struct rig *rig)
+{
+	char path[108], fifo[108];
+	FILE *script = fopen(in_run_time_directory(path, "slow-daemon"), "we");
+
+	CHECK(rig, script && getenv("VERBENA_DAEMON"));
+	OK(rig, mkfifo(in_run_time_directory(fifo, "slow-fifo"), 0600));
+	fprintf(script, "#!/bin/sh\nread word <%s\nexec %s \"$@\"\n", fifo,
+		getenv("VERBENA_DAEMON"));
+	OK(rig, fclose(script));
+	OK(rig, chmod(path, 0700));
+	OK(rig, setenv("VERBENA_DAEMON", path, 1));
+}
+
+static void release(struct rig *rig)
+{
+	char fifo[108];
+	FILE *word = fopen(in_run_time_directory(fifo, "slow-fifo"), "we");
+
+	CHECK(rig, word && fputs("go\n", word) >= 0);
+	OK(rig, fclose(word));
+}
+
+static void daemon_starts_slowly(struct rig *rig)
+{
+	struct work maker = {.rig = rig};
+	struct end end;
+
+	end_pair(&end, rig, NULL);
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		daemon_kill(rig);
+		slow_daemon(rig);
+		work_start(&maker, make_cq);
+		CHECK(rig, !work_over(&maker, RIG_NEVER_MS));
+		fork_and_end_qp(rig, &end);
+		CHECK(rig, !work_over(&maker, RIG_NEVER_MS));
+		release(rig);
+		CHECK(rig, work_over(&maker, RIG_SOON_MS));
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
+/* What listens takes connections and says nothing, so that the process's return to it doesn't end.
+ */
+static int silent_daemon(struct rig *rig)
+{
+	struct sockaddr_un at = node();
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	unlink(at.sun_path);
+	OK(rig, bind(fd, (struct sockaddr *)&at, sizeof(at)));
+	OK(rig, listen(fd, 16));
+	return fd;
+}
+
+static void daemon_never_answers(struct rig *rig)
+{
+	struct work maker = {.rig = rig};
+	struct end end;
+
+	end_pair(&end, rig, NULL);
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		daemon_kill(rig);
+		int fd = silent_daemon(rig);
+
+		work_start(&maker, make_cq);
+		CHECK(rig, !work_over(&maker, RIG_NEVER_MS));
+		fork_and_end_qp(rig, &end);
+		CHECK(rig, !work_over(&maker, RIG_NEVER_MS));
+		close(fd); /* with all connections that wait there: nobody listens any more */
+		CHECK(rig, work_over(&maker, RIG_SOON_MS));
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct rig_test tests[] = {
+		{"link_is_wanted", link_is_wanted},
+		{"daemon_starts_slowly", daemon_starts_slowly},
+		{"daemon_never_answers", daemon_never_answers},
+		{NULL, NULL},
+	};
+
+	rig_main(argc, argv, tests);
+}
