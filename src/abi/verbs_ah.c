@@ -71,9 +71,8 @@ static int announce(struct context *context, struct ah *ah, const struct ibv_ah_
 	if (!err) {
 		ah->ibv.handle = resp.ah_handle;
 		fill_address(&ah->to, attr, resp.route.sgid);
-		ah->group = resp.route.flags & PROTO_ROUTE_GROUP;
-		ah->roce = ah->group ? route_group_is_roce(context->hca, &resp.route)
-				     : route_is_roce(context->hca, &resp.route);
+		ah->carrier = route_of_datagrams(context->hca, &resp.route);
+		ah->beyond = route_group_is_roce(context->hca, &resp.route);
 		ah->ifindex = resp.route.ifindex;
 		books_add(context, HELD_AH, &ah->held);
 	}

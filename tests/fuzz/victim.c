@@ -19,6 +19,7 @@
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
 #include "hca/verbs/ah.h"
+#include "hca/verbs/carrier.h"
 #include "hca/verbs/completion.h"
 #include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
@@ -491,7 +492,7 @@ static void context_make(void)
 		victim.pd[i] = (struct pd){.id = 7 + i};
 		victim.pd[i].ibv.context = &context->verbs.context;
 	}
-	victim.ah = (struct ah){0};
+	victim.ah = (struct ah){.carrier = &datagram_local};
 	victim.ah.ibv.context = &context->verbs.context;
 }
 

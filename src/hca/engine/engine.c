@@ -45,10 +45,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "hca/local/link.h"
+#include "hca/local/local_carrier.h"
 #include "hca/process/books.h"
 #include "hca/process/capture.h"
 #include "hca/process/hca.h"
 #include "hca/roce/roce.h"
+#include "hca/verbs/carrier.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
@@ -98,73 +100,11 @@ void engine_watch_qp_slow(struct qp *qp)
 		engine_kick(hca);
 }
 
-void engine_owe_ack(struct qp *qp)
-{
-	atomic_store_explicit(&qp->ack_pending, true, memory_order_relaxed);
-	if (list_empty(&qp->ack_node))
-		list_add_tail(&qp->hca->acks, &qp->ack_node);
-}
-
-/* Acknowledgements that found no record to travel with since the last pass. */
-static void flush_acks(struct hca *hca)
-{
-	struct list *node;
-
-	while ((node = list_pop(&hca->acks))) {
-		struct qp *qp = container_of(node, struct qp, ack_node);
-
-		if (likely(!atomic_load_explicit(&qp->ack_pending, memory_order_relaxed)))
-			continue; /* it went with a record */
-		lock_take(&qp->lock);
-		if (qp->ack_pending && qp->link) {
-			struct ring_header h = {0};
-
-			qp_record(qp, &h, REC_ACK, 0);
-			link_control(qp->link, &h, NULL, 0);
-		}
-		lock_give(&qp->lock);
-	}
-}
-
 void engine_leave(struct hca *hca)
 {
 	if (unlikely(!list_empty(&hca->acks)) && atomic_load(&hca->pub->header.asleep))
-		flush_acks(hca);
+		local_flush_acks(hca);
 	lock_give(&hca->engine);
-}
-
-static void dispatch(struct hca *hca, struct link *link, const struct ring_header *h,
-		     const uint8_t *payload, uint32_t room)
-{
-	uint32_t index = record_qpn(h->dst) & (LIMIT_QPS_PER_SLOT - 1);
-	struct qp *qp = hca->qps[index];
-
-	if (unlikely(h->kind == REC_UD && record_qpn(h->dst) == WIRE_MULTICAST_QPN)) {
-		responder_group(hca, h, payload, room);
-		return;
-	}
-	if (unlikely(!qp || h->kind >= REC_KINDS))
-		return; /* gone since; the peer's timer tells it */
-	lock_take(&qp->lock);
-	if (h->kind == REC_UD) {
-		responder_ud(qp, h, payload, room);
-		lock_give(&qp->lock);
-		return;
-	}
-	if (unlikely(qp->link != link || record_qpn(h->src) != qp->attr.dest_qp_num)) {
-		log_debug("QP 0x%x: record from a QP it isn't connected to, dropped",
-			  qp->ibv.qp_num);
-	} else if (unlikely(h->kind == REC_KICK)) {
-		qp_wake(qp);
-	} else if (likely(record_epoch(h->dst) == (uint8_t)qp->epoch)) {
-		if (h->flags & REC_ACKS)
-			requester_ack(qp, h->ack);
-		if (h->kind >= REC_ACK)
-			requester_response(qp, h, payload, room);
-		else
-			responder_request(qp, h, payload, room);
-	}
-	lock_give(&qp->lock);
 }
 
 static unsigned int drain(struct hca *hca, struct link *link)
@@ -176,7 +116,7 @@ static unsigned int drain(struct hca *hca, struct link *link)
 	unsigned int n = 0;
 
 	while (n < BATCH && (payload = ring_peek(&link->rx, &h, &room, &error))) {
-		dispatch(hca, link, &h, payload, room);
+		local_take_record(hca, link, &h, payload, room);
 		ring_pop(&link->rx, &h);
 		n++;
 	}
@@ -268,7 +208,7 @@ static void wake_waiters(struct link *link)
 		struct qp *qp = container_of(node, struct qp, tx_wait);
 
 		lock_take(&qp->lock);
-		qp_wake(qp);
+		qp->carrier->resume(qp);
 		lock_give(&qp->lock);
 		lock_take(&link->tx_lock);
 		node = list_pop(&batch);
@@ -283,7 +223,7 @@ static unsigned int pass(struct hca *hca, unsigned int *looked)
 	unsigned int n = 0;
 
 	if (unlikely(!list_empty(&hca->acks)))
-		flush_acks(hca);
+		local_flush_acks(hca);
 	list_for_each(node, &hca->links) {
 		struct link *link = container_of(node, struct link, node);
 
@@ -563,7 +503,7 @@ static void wake_unlisted(struct hca *hca)
 static uint64_t scan_timers(struct hca *hca)
 {
 	uint64_t now = now_ns();
-	uint64_t next = requester_scan(hca, now);
+	uint64_t next = qp_timers_scan(hca, now);
 
 	uint64_t rnr = UINT64_MAX;
 

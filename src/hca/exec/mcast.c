@@ -9,7 +9,9 @@
 
 #include "base/log.h"
 #include "hca/engine/engine.h"
+#include "hca/exec/datagram_send.h"
 #include "hca/local/link.h"
+#include "hca/local/local_datagram.h"
 #include "hca/process/books.h"
 #include "hca/process/capture.h"
 #include "hca/process/context.h"
@@ -276,7 +278,7 @@ static bool begin(struct qp *qp, struct send_wqe *wqe, const struct iovec *local
 
 	if (!find_processes(hca->mcast, wqe->ud.to.dgid, fanout->left) || hca->roce_forced)
 		memset(fanout->left, 0, sizeof(fanout->left));
-	if (wqe->ud.roce) {
+	if (wqe->ud.beyond) {
 		if (!roce_datagram(qp, wqe, local, count))
 			return false;
 	} else {
@@ -298,38 +300,40 @@ static enum step go_on(struct qp *qp, struct send_wqe *wqe, const struct iovec *
 		enum step step = STEP_DONE;
 
 		if (likely(link && !link_is(link, LINK_DOWN)))
-			step = sq_put_datagram(qp, wqe, link, local, count);
+			step = local_datagram_put(qp, wqe, link, local, count);
 		if (step != STEP_DONE)
 			return step;
 		strike(qp->fanout, slot);
 	}
-	sq_complete(qp, wqe, IBV_WC_SUCCESS);
-	return STEP_DONE;
+	return datagram_sent(qp, wqe);
 }
 
-enum step mcast_send(struct qp *qp, struct send_wqe *wqe, const struct iovec *local, int count)
+static enum step group_send(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
+			    int count)
 {
 	if (unlikely(!qp->fanout))
 		qp->fanout = calloc(1, sizeof(*qp->fanout));
 	/* Groups have this number only (IBTA volume 1, 9.6.1.2): else its receivers would drop it.
 	 */
-	if (unlikely(!qp->fanout || (wqe->ud.remote_qpn & 0xffffff) != WIRE_MULTICAST_QPN)) {
-		sq_complete(qp, wqe, IBV_WC_SUCCESS);
-		return STEP_DONE;
-	}
-	if (!(wqe->flags & SEND_BEGUN) && !begin(qp, wqe, local, count)) {
-		sq_fail_local(qp, wqe, IBV_WC_LOC_PROT_ERR);
-		return STEP_FAILED;
-	}
+	if (unlikely(!qp->fanout || (wqe->ud.remote_qpn & 0xffffff) != WIRE_MULTICAST_QPN))
+		return datagram_sent(qp, wqe);
+	if (!(wqe->flags & SEND_BEGUN) && !begin(qp, wqe, local, count))
+		return datagram_fail(qp, wqe, IBV_WC_LOC_PROT_ERR);
 	return go_on(qp, wqe, local, count);
 }
 
-void mcast_skip(struct qp *qp)
+/* The process that this waits for doesn't take it: the others get theirs. */
+static void group_skip(struct qp *qp, struct send_wqe *wqe)
 {
 	uint32_t slot = qp->fanout ? next_slot(qp->fanout) : LIMIT_SLOTS;
 
+	(void)wqe;
 	if (slot < LIMIT_SLOTS)
 		strike(qp->fanout, slot);
-	link_unwait(qp);
-	sq_run(qp);
 }
+
+const struct datagram_carrier datagram_group = {
+	.name = "group",
+	.send = group_send,
+	.skip = group_skip,
+};

@@ -49,9 +49,4 @@ int mcast_again(struct daemon_conn *conn, const struct qp *qp);
 void mcast_for_each(struct hca *hca, const uint8_t gid[16], void (*visit)(struct qp *qp, void *arg),
 		    void *arg);
 
-/* Sends a datagram to a group, or goes on with it. qp.lock held. */
-enum step mcast_send(struct qp *qp, struct send_wqe *wqe, const struct iovec *local, int count);
-/* The process that this waits for doesn't take it: the others get theirs. */
-void mcast_skip(struct qp *qp);
-
 #endif

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "hca/local/link.h"
+#include "hca/local/local_carrier.h"
 #include "hca/mem/copy.h"
 #include "hca/mem/guard.h"
 #include "hca/mem/mapped.h"
@@ -38,7 +39,7 @@ static void tell_peer(struct qp *qp, enum ibv_event_type event)
 
 	if (qp->type != IBV_QPT_RC)
 		return; /* unreliable: dropped without a word */
-	qp_record(qp, &h, REC_FATAL, 0);
+	local_record(qp, &h, REC_FATAL, 0);
 	link_control(qp->link, &h, NULL, 0);
 }
 

@@ -13,8 +13,8 @@
 
 #include "base/log.h"
 #include "hca/engine/engine.h"
-#include "hca/exec/mcast.h"
 #include "hca/local/link.h"
+#include "hca/local/local_carrier.h"
 #include "hca/local/peer.h"
 #include "hca/mem/copy.h"
 #include "hca/mem/mr.h"
@@ -35,10 +35,8 @@
 
 static void check_drained(struct qp *qp)
 {
-	if (likely(qp->state != IBV_QPS_SQD) || !qp->sqd_notify || qp->sq.acked != qp->sq.next)
-		return;
-	qp->sqd_notify = false;
-	async_qp(qp, IBV_EVENT_SQ_DRAINED);
+	if (unlikely(qp->state == IBV_QPS_SQD) && qp->sq.acked == qp->sq.next)
+		qp_drained(qp);
 }
 
 void requester_ack(struct qp *qp, uint32_t ack)
@@ -51,7 +49,7 @@ void requester_ack(struct qp *qp, uint32_t ack)
 		if (unlikely((wqe->flags & (SEND_READS | SEND_ANSWERED)) == SEND_READS))
 			break; /* acknowledged without its data: not by an honest peer */
 		qp->rnr_waiting = false;
-		sq_complete(qp, wqe, IBV_WC_SUCCESS);
+		local_complete(qp, wqe, IBV_WC_SUCCESS);
 	}
 	if (unlikely(qp->sq.next != qp->sq.head))
 		sq_run(qp);
@@ -89,7 +87,7 @@ static void on_nak(struct qp *qp, const struct ring_header *h)
 	qp->peer_rnr_timer = h->length & 31;
 	if (status == IBV_WC_SUCCESS || status > IBV_WC_GENERAL_ERR)
 		status = IBV_WC_REM_OP_ERR;
-	sq_complete(qp, wqe, qp->type == IBV_QPT_RC ? status : IBV_WC_SUCCESS);
+	local_complete(qp, wqe, qp->type == IBV_QPT_RC ? status : IBV_WC_SUCCESS);
 }
 
 /* The peer has no receive for the request, which waits there. */
@@ -111,7 +109,7 @@ static void fail_memory(struct qp *qp, uint32_t msn)
 	struct send_wqe *wqe = in_turn(qp, msn);
 
 	if (wqe)
-		sq_complete(qp, wqe, IBV_WC_LOC_PROT_ERR);
+		local_complete(qp, wqe, IBV_WC_LOC_PROT_ERR);
 }
 
 /* Streams what the responder can't copy from here itself; goes on when the ring has room. */
@@ -138,7 +136,7 @@ static void stream(struct qp *qp)
 			link_wait(qp->link, qp);
 			break;
 		}
-		qp_record(qp, h, REC_SEND_DATA, n == left ? REC_LAST : 0);
+		local_record(qp, h, REC_SEND_DATA, n == left ? REC_LAST : 0);
 		h->msn = qp->pull_msn;
 		h->imm = wqe->progress;
 		h->length = n;
@@ -244,17 +242,13 @@ static void kick(struct qp *qp)
 		link_control(qp->link, &h, NULL, 0);
 }
 
-void qp_wake(struct qp *qp)
+void requester_resume(struct qp *qp)
 {
-	if (qp->link && link_is(qp->link, LINK_UP)) {
-		qp_find_remote(qp);
-		if (qp->kick_pending)
-			kick(qp);
-		if (qp->pulled)
-			stream(qp);
-		responder_resume(qp);
-	}
-	sq_run(qp);
+	local_find_remote(qp);
+	if (qp->kick_pending)
+		kick(qp);
+	if (qp->pulled)
+		stream(qp);
 }
 
 /* ------------------------------------------------------------------ the timer */
@@ -283,31 +277,17 @@ static uint64_t timeout_ns(const struct qp *qp)
 	return (4096ull << qp->attr.timeout) * (qp->attr.retry_cnt + 1);
 }
 
-/* The process at the other end of the link that a datagram waits for is stopped, or hostile. */
-static void drop_datagram(struct qp *qp)
-{
-	log_info("QP 0x%x: a datagram to QP 0x%x is dropped, its process doesn't take it",
-		 qp->ibv.qp_num, sq_at(&qp->sq, qp->sq.acked)->ud.remote_qpn);
-	if (sq_at(&qp->sq, qp->sq.acked)->ud.group) {
-		mcast_skip(qp);
-		return;
-	}
-	link_unwait(qp);
-	sq_complete(qp, sq_at(&qp->sq, qp->sq.acked), IBV_WC_SUCCESS);
-	sq_run(qp);
-}
-
 static void give_up(struct qp *qp, const char *why)
 {
 	struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.acked);
 
 	log_info("QP 0x%x to QP 0x%x: no answer, %s", qp->ibv.qp_num, qp->attr.dest_qp_num, why);
 	if (qp->type == IBV_QPT_RC) {
-		sq_complete(qp, wqe, IBV_WC_RETRY_EXC_ERR);
+		local_complete(qp, wqe, IBV_WC_RETRY_EXC_ERR);
 		return;
 	}
 	while (qp->sq.acked != qp->sq.head)
-		sq_complete(qp, sq_at(&qp->sq, qp->sq.acked), IBV_WC_SUCCESS);
+		local_complete(qp, sq_at(&qp->sq, qp->sq.acked), IBV_WC_SUCCESS);
 }
 
 /* Why the peer's QP doesn't take our requests, for the log. */
@@ -346,8 +326,7 @@ static bool excused(const struct qp *qp, uint64_t now)
 	return link_introducing(qp->link) && now < qp->grace_until;
 }
 
-/* One QP at a scan: false when it needs no timer any more. qp.lock held. */
-static bool scan_qp(struct qp *qp, uint64_t now, uint64_t *next)
+bool local_expire(struct qp *qp, uint64_t now, uint64_t *next)
 {
 	/* In SQD what isn't started stays so: only what is on its way is waited for. */
 	bool busy = qp->sq.acked != (qp->state == IBV_QPS_SQD ? qp->sq.next : qp->sq.head);
@@ -355,11 +334,11 @@ static bool scan_qp(struct qp *qp, uint64_t now, uint64_t *next)
 
 	if (!busy || !alive)
 		return false;
-	bool dead = qp->link && link_is(qp->link, LINK_DOWN);
+	bool dead = link_is(qp->link, LINK_DOWN);
 	uint64_t limit = timeout_ns(qp);
 
 	/* A card doesn't know that its peer died: the error comes when the QP's time is up, and a
-	 * program that is about to leave too never sees it. But nobody waits for ever. */
+	 * program that is about to leave too never sees it. But no request waits for ever. */
 	if (dead && limit > DEAD_LIMIT_NS)
 		limit = DEAD_LIMIT_NS;
 	uint64_t look = limit / 4 < SCAN_MIN_NS	  ? SCAN_MIN_NS
@@ -368,9 +347,7 @@ static bool scan_qp(struct qp *qp, uint64_t now, uint64_t *next)
 
 	if (now + look < *next)
 		*next = now + look;
-	if (qp->sq.acked != qp->scan_acked || !qp->stalled_since) {
-		qp->scan_acked = qp->sq.acked;
-		qp->stalled_since = now;
+	if (!qp_stalled_ns(qp, now)) {
 		qp->grace_until = now + GRACE_NS;
 		return true;
 	}
@@ -378,67 +355,8 @@ static bool scan_qp(struct qp *qp, uint64_t now, uint64_t *next)
 		qp->stalled_since = now;
 	if (limit == UINT64_MAX || now - qp->stalled_since < limit)
 		return true;
-	if (qp->type == IBV_QPT_UD) {
-		drop_datagram(qp);
-		return true; /* the next scan sees whether more is waiting */
-	}
 	if (!dead && now < qp->grace_until && peer_starved(qp))
 		return true;
 	give_up(qp, not_ready_reason(qp));
 	return false;
-}
-
-/* The next QP of the batch that a scan looks at, or NULL. */
-static struct qp *next_of(struct hca *hca, struct list *batch)
-{
-	lock_take(&hca->active_lock);
-	struct list *node = list_pop(batch);
-
-	lock_give(&hca->active_lock);
-	return node ? container_of(node, struct qp, active) : NULL;
-}
-
-/* Looks at the QP; back to the list if that is to be repeated. Engine held. */
-static void scan_and_return(struct qp *qp, uint64_t now, uint64_t *next)
-{
-	struct hca *hca = qp->hca;
-
-	lock_take(&qp->lock);
-	bool keep = scan_qp(qp, now, next);
-
-	if (!keep)
-		qp->stalled_since = 0;
-	lock_take(&hca->active_lock);
-	/* Cleared under qp.lock: whoever posts next enters the list again. */
-	atomic_store(&qp->is_active, keep);
-	if (keep)
-		list_add_tail(&hca->active, &qp->active);
-	lock_give(&hca->active_lock);
-	lock_give(&qp->lock);
-}
-
-uint64_t requester_scan(struct hca *hca, uint64_t now)
-{
-	struct list batch, *node;
-	uint64_t next = UINT64_MAX;
-	struct qp *qp;
-
-	list_init(&batch);
-	lock_take(&hca->active_lock);
-	while ((node = list_pop(&hca->active)))
-		list_add_tail(&batch, node);
-	bool none = list_empty(&batch);
-
-	lock_give(&hca->active_lock);
-	if (none)
-		return next;
-	do {
-		/* Ending a QP takes the engine's lock too: none ends while it is on no list. */
-		lock_take(&hca->engine);
-		qp = next_of(hca, &batch);
-		if (qp)
-			scan_and_return(qp, now, &next);
-		lock_give(&hca->engine);
-	} while (qp);
-	return next;
 }

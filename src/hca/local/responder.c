@@ -12,6 +12,7 @@
 #include "hca/exec/execute.h"
 #include "hca/exec/mcast.h"
 #include "hca/local/link.h"
+#include "hca/local/local_carrier.h"
 #include "hca/local/way.h"
 #include "hca/mem/copy.h"
 #include "hca/mem/foreign.h"
@@ -33,7 +34,7 @@ static void answer(struct qp *qp, enum record_kind kind, uint32_t msn, uint32_t 
 {
 	struct ring_header h = {0};
 
-	qp_record(qp, &h, kind, 0);
+	local_record(qp, &h, kind, 0);
 	h.msn = msn;
 	h.imm = imm;
 	h.length = qp->attr.min_rnr_timer & 31;
@@ -50,7 +51,7 @@ static void nak(struct qp *qp, uint32_t msn, enum ibv_wc_status status)
 static enum outcome done(struct qp *qp)
 {
 	qp->done_msn++;
-	engine_owe_ack(qp);
+	local_owe_ack(qp);
 	return DONE;
 }
 
@@ -98,7 +99,7 @@ static enum outcome fail_receive(struct qp *qp, const struct recv_wqe *wqe,
 	if (qp->type == IBV_QPT_RC)
 		nak(qp, h->msn, there);
 	else
-		engine_owe_ack(qp);
+		local_owe_ack(qp);
 	qp_fail(qp, -1);
 	return DEAD;
 }
@@ -125,13 +126,14 @@ static struct inbound *hold(struct qp *qp, const struct ring_header *h, const ui
 	in->taken = NULL;
 	list_add_tail(&qp->inbound, &in->node);
 	qp->inbound_count++;
+	qp->starved = true;
 	return in;
 }
 
 static void release(struct qp *qp, struct inbound *in)
 {
 	list_del(&in->node);
-	qp->inbound_count--;
+	qp->starved = --qp->inbound_count != 0;
 	free(in->taken);
 	free(in);
 }
@@ -155,7 +157,7 @@ static bool sender_there(struct qp *qp)
 {
 	if (!link_is(qp->link, LINK_UP))
 		return false;
-	qp_find_remote(qp);
+	local_find_remote(qp);
 	uint64_t word = atomic_load_explicit(&qp->remote->state, memory_order_acquire);
 	uint32_t state = pub_qp_state(word);
 
@@ -510,7 +512,7 @@ static enum outcome do_read(struct qp *qp, const struct ring_header *h, const ui
 			link_notify(qp->link);
 			return HOLD;
 		}
-		qp_record(qp, out, REC_READ_DATA, n == left ? REC_LAST : 0);
+		local_record(qp, out, REC_READ_DATA, n == left ? REC_LAST : 0);
 		out->msn = h->msn;
 		out->imm = at;
 		out->length = n;
@@ -547,7 +549,7 @@ static enum outcome do_atomic(struct qp *qp, const struct ring_header *h, const 
 	if (!atomic_execute(at, &op, &old))
 		return refuse_access(qp, h, IBV_ACCESS_REMOTE_ATOMIC);
 	qp->done_msn++;
-	qp_record(qp, &out, REC_ATOMIC_RESP, REC_LAST);
+	local_record(qp, &out, REC_ATOMIC_RESP, REC_LAST);
 	out.msn = h->msn;
 	out.length = sizeof(old);
 	link_control(qp->link, &out, &old, sizeof(old));

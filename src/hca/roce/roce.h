@@ -113,19 +113,7 @@ void roce_unmake(struct hca *hca);
 /* In a forked child: lets go of what is the parent's. */
 void roce_leave(struct hca *hca);
 
-/* ---- a QP's life; qp.lock held, engine too but for roce_post */
-/* RTR: to attr.ah_attr's destination, from the GID `sgid` of interface `ifindex`. 0 or an errno. */
-int roce_connect(struct qp *qp, const struct proto_route_resp *route);
-void roce_send_ready(struct qp *qp, enum ibv_qp_state from); /* RTS */
-void roce_drain(struct qp *qp);				     /* SQD */
-void roce_change(struct qp *qp, int mask);
-/* The error state: nothing is sent any more but the answer that is owed. */
-void roce_stop(struct qp *qp);
-/* RESET, or the QP's end: sends what is owed, forgets the connection. */
-void roce_disconnect(struct qp *qp);
-
-/* Starts what is posted. qp.lock held. */
-void roce_post(struct qp *qp);
+/* ---- datagrams (roce_datagram.c); a connected QP's operations are in carrier_roce */
 /* A datagram's headers, with the QP's next PSN. qp.lock held. */
 struct packet roce_datagram_packet(const struct qp *qp, const struct send_wqe *wqe);
 /* A datagram; false: its memory isn't there. qp.lock held. */

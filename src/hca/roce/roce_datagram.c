@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "hca/engine/engine.h"
+#include "hca/exec/datagram_send.h"
 #include "hca/mem/copy.h"
 #include "hca/process/hca.h"
 #include "hca/roce/roce.h"
@@ -106,3 +107,22 @@ enum roce_drop roce_receive_datagram(struct qp *qp, const struct packet *packet,
 		return ROCE_DROP_STATE;
 	}
 }
+
+static enum step roce_send(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
+			   int count)
+{
+	if (!roce_datagram(qp, wqe, local, count))
+		return datagram_fail(qp, wqe, IBV_WC_LOC_PROT_ERR);
+	return datagram_sent(qp, wqe);
+}
+
+static void roce_skip(struct qp *qp, struct send_wqe *wqe)
+{
+	datagram_sent(qp, wqe);
+}
+
+const struct datagram_carrier datagram_roce = {
+	.name = "roce",
+	.send = roce_send,
+	.skip = roce_skip,
+};

@@ -22,14 +22,6 @@ static void completed(struct qp *qp, uint32_t count, enum ibv_wc_status status)
 	sq_complete(qp, sq_at(&qp->sq, count), status);
 }
 
-static void drained(struct qp *qp)
-{
-	if (!qp->sqd_notify)
-		return;
-	qp->sqd_notify = false;
-	async_qp(qp, IBV_EVENT_SQ_DRAINED);
-}
-
 static void received(struct roce_qp *w, const struct tp_message *message, enum ibv_wc_status status)
 {
 	const struct arrival arrival = {
@@ -68,7 +60,7 @@ static void on_event(struct roce_qp *w, const struct tp_event *event)
 		completed(w->qp, event->count, event->status);
 		return;
 	case TP_DRAINED:
-		drained(w->qp);
+		qp_drained(w->qp);
 		return;
 	case TP_RECEIVED:
 		received(w, &event->message, event->status);

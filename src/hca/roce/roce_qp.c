@@ -10,7 +10,9 @@
 #include "hca/process/counters.h"
 #include "hca/process/hca.h"
 #include "hca/roce/roce.h"
+#include "hca/verbs/carrier.h"
 #include "hca/verbs/qp.h"
+#include "hca/verbs/route.h"
 
 /* ------------------------------------------------------------------ sending */
 
@@ -163,7 +165,7 @@ static void note_and_kick(struct roce_qp *w, uint64_t now)
  * Sends the requests, and in the same burst the acknowledgement that waited for them (roce_note). A
  * long answer to a READ is left to the engine.
  */
-void roce_post(struct qp *qp)
+static void roce_post(struct qp *qp)
 {
 	struct roce_qp *w = qp->roce;
 	struct tp *tp = roce_tp(w);
@@ -245,13 +247,13 @@ static int set_path(struct roce_qp *w, const struct proto_route_resp *route)
 	return -err;
 }
 
-int roce_connect(struct qp *qp, const struct proto_route_resp *route)
+static int roce_connect(struct qp *qp, const struct route *route)
 {
 	struct roce_qp *w = roce_qp_new(qp);
 
 	if (!w)
 		return ENOMEM;
-	int err = set_path(w, route);
+	int err = set_path(w, &route->at);
 
 	if (err) {
 		roce_qp_free(w);
@@ -271,7 +273,7 @@ int roce_connect(struct qp *qp, const struct proto_route_resp *route)
 	return 0;
 }
 
-void roce_send_ready(struct qp *qp, enum ibv_qp_state from)
+static void roce_send_ready(struct qp *qp, enum ibv_qp_state from)
 {
 	if (from == IBV_QPS_SQE)
 		tp_realign(roce_tp(qp->roce), qp->sq.next);
@@ -282,13 +284,13 @@ void roce_send_ready(struct qp *qp, enum ibv_qp_state from)
 	roce_post(qp);
 }
 
-void roce_drain(struct qp *qp)
+static void roce_drain(struct qp *qp)
 {
 	tp_drain(roce_tp(qp->roce));
 	roce_pull_events(qp->roce);
 }
 
-void roce_change(struct qp *qp, int mask)
+static void roce_change(struct qp *qp, int mask)
 {
 	tp_change(roce_tp(qp->roce), &qp->attr, mask);
 }
@@ -304,20 +306,18 @@ static void drop_receive(struct qp *qp)
 	receive_give_back(qp, &w->receive.wqe);
 }
 
-void roce_stop(struct qp *qp)
+static void roce_stop(struct qp *qp)
 {
 	tp_stop(roce_tp(qp->roce), true);
 	drop_receive(qp);
 	note_and_kick(qp->roce, now_ns());
 }
 
-void roce_disconnect(struct qp *qp)
+static void roce_disconnect(struct qp *qp)
 {
 	struct roce_qp *w = qp->roce;
 	struct roce *roce = qp->hca->roce;
 
-	if (!w)
-		return;
 	/* What arrived has been acknowledged by a card long since. */
 	answer(w, now_ns());
 	tp_stop(roce_tp(w), false);
@@ -330,3 +330,41 @@ void roce_disconnect(struct qp *qp)
 	qp->roce = NULL;
 	roce_qp_free(w);
 }
+
+static void roce_take_in_former(struct hca *hca)
+{
+	/* A card has dropped it long since; here it is still in the socket, and with PSNs like the
+	 * new ones it would be believed. */
+	roce_take_in(hca->roce);
+}
+
+static void roce_take_in_arrived(struct qp *qp)
+{
+	engine_take_in(qp->hca);
+}
+
+/* Packets leave on their own: no timer of the QP's list, nothing that waits for a link. */
+static bool roce_expire(struct qp *qp, uint64_t now, uint64_t *next)
+{
+	(void)qp, (void)now, (void)next;
+	return false;
+}
+
+const struct carrier carrier_roce = {
+	.name = "roce",
+	.take_in_former = roce_take_in_former,
+	.connect = roce_connect,
+	.receive_ready = carrier_ignores,
+	.send_ready = roce_send_ready,
+	.drain = roce_drain,
+	.change = roce_change,
+	.stop = roce_stop,
+	.disconnect = roce_disconnect,
+	.receive_posted = carrier_ignores,
+	.resume = sq_run,
+	.expire = roce_expire,
+	.post = roce_post,
+	.take_in = roce_take_in_arrived,
+	.linger = carrier_ignores,
+	.settle = carrier_ignores_settling,
+};

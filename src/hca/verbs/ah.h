@@ -11,13 +11,15 @@
 #include "base/list.h"
 #include "hca/local/record.h"
 
+struct datagram_carrier;
+
 struct ah {
 	struct ibv_ah ibv;
 	struct list held;
-	struct ib_uverbs_ah_attr request; /* as the daemon was told */
-	bool roce;			  /* to another host */
-	bool group;			  /* multicast: mcast.h */
-	uint32_t ifindex;		  /* of its source address */
+	struct ib_uverbs_ah_attr request;	/* as the daemon was told */
+	const struct datagram_carrier *carrier; /* the way of its datagrams: carrier.h */
+	bool beyond;				/* a group: other hosts get it, too */
+	uint32_t ifindex;			/* of its source address */
 	struct record_ud to; /* what a request takes of it when it is posted; no Q_Key */
 };
 

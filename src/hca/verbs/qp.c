@@ -9,21 +9,17 @@
 
 #include "base/log.h"
 #include "hca/engine/engine.h"
-#include "hca/local/link.h"
-#include "hca/mem/mr.h"
 #include "hca/mem/pd.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
-#include "hca/roce/roce.h"
+#include "hca/verbs/carrier.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/event.h"
 #include "hca/verbs/route.h"
 #include "hca/verbs/srq.h"
 
 void qp_ex_init(struct qp *qp);
-
-#define LINGER_NS 1000000000ull /* for what a UD QP has posted, when it ends */
 
 /* ------------------------------------------------------------------ creating */
 
@@ -121,6 +117,7 @@ static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_a
 	qp->sq_sig_all = attr->sq_sig_all;
 	qp->cap = grant(attr);
 	qp->epoch = 1;
+	qp->carrier = &carrier_none;
 	lock_init(&qp->lock);
 	list_init(&qp->tx_wait);
 	list_init(&qp->active);
@@ -289,9 +286,8 @@ void qp_fail(struct qp *qp, int event)
 	qp_publish(qp);
 	sq_flush(qp);
 	/* First what gives a receive back, which is flushed then. */
-	responder_drop_inbound(qp);
-	if (qp->roce)
-		roce_stop(qp);
+	qp->carrier->stop(qp);
+	qp->starved = false;
 	rq_flush(qp);
 	if (event >= 0)
 		async_qp(qp, event);
@@ -299,29 +295,20 @@ void qp_fail(struct qp *qp, int event)
 		async_qp(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
-/* Takes the QP off every list. Engine and qp.lock held. */
-static void leave_lists(struct qp *qp)
+void qp_drained(struct qp *qp)
 {
-	list_del(&qp->ack_node);
-	list_del(&qp->srq_wait);
-	list_del(&qp->rnr_node);
-	responder_drop_inbound(qp);
-	link_unwait(qp);
-	lock_take(&qp->hca->active_lock);
-	list_del(&qp->active);
-	atomic_store(&qp->is_active, false);
-	lock_give(&qp->hca->active_lock);
+	if (!qp->sqd_notify)
+		return;
+	qp->sqd_notify = false;
+	async_qp(qp, IBV_EVENT_SQ_DRAINED);
 }
 
-/* What arrived and was executed has been acknowledged by a card long since. */
-static void send_last_ack(struct qp *qp)
+/* Takes the QP off every list. Engine and qp.lock held. */
+static void disconnect(struct qp *qp)
 {
-	if (!qp->ack_pending || !qp->link)
-		return;
-	struct ring_header h = {0};
-
-	qp_record(qp, &h, REC_ACK, 0);
-	link_control(qp->link, &h, NULL, 0);
+	qp->carrier->disconnect(qp);
+	qp->carrier = &carrier_none;
+	qp->starved = false;
 }
 
 /* Back to the beginning: queues empty, numbers 0. Engine and qp.lock held. */
@@ -329,23 +316,10 @@ static void reset(struct qp *qp)
 {
 	struct ibv_qp_attr none = {.cap = qp->cap, .port_num = 1};
 
-	send_last_ack(qp);
-	roce_disconnect(qp);
-	leave_lists(qp);
+	disconnect(qp);
 	qp->sq.head = qp->sq.next = qp->sq.acked = 0;
 	qp->rq.head = qp->rq.tail = qp->rq.held = qp->rq.told = 0;
-	qp->reads_out = qp->blocking_out = qp->settled_out = 0;
-	qp->receives_used = qp->receives_seen = 0;
-	qp->next_msn = qp->arrived_msn = qp->done_msn = 0;
-	qp->link = NULL;
-	qp->remote = NULL;
-	qp->peer_ready = qp->kick_pending = qp->pulled = qp->rnr_waiting = false;
-	qp->halted = qp->comm_established = qp->sqd_notify = false;
-	atomic_store_explicit(&qp->ack_pending, false, memory_order_relaxed);
-	qp->write_void = false;
-	qp->write_done = 0;
-	qp->stalled_since = 0;
-	qp->ud_psn = qp->next_psn = 0;
+	qp->comm_established = qp->sqd_notify = false;
 	qp->attr = none;
 	qp->epoch++;
 	qp->state = qp->ibv.state = IBV_QPS_RESET;
@@ -421,60 +395,48 @@ static void store(struct qp *qp, const struct ibv_qp_attr *attr, int mask)
 	COPY(IBV_QP_PATH_MIG_STATE, path_mig_state);
 }
 
-/* RTR of a connected QP: learns its peer, and tells it. */
+/* RTR: from now on the QP has a carrier. */
 static int connect_qp(struct qp *qp, const struct route *route)
 {
-	memcpy(qp->sgid, route->at.sgid, sizeof(qp->sgid));
-	if (route->roce)
-		return roce_connect(qp, &route->at);
-	uint32_t slot = qp->attr.dest_qp_num >> LIMIT_QP_BITS;
-	struct link *link = link_get(qp->hca, slot);
+	const struct carrier *carrier =
+		carrier_choose(qp->hca, qp->type, qp->attr.dest_qp_num, route);
 
-	if (!link)
-		return ENOMEM;
-	qp->link = link;
-	qp->kick_pending = true;
-	link_wait(link, qp);
-	return 0;
+	memcpy(qp->sgid, route->at.sgid, sizeof(qp->sgid));
+	int err = carrier->connect(qp, route);
+
+	if (!err)
+		qp->carrier = carrier;
+	return err;
 }
 
-/* What the wire's core is to know of a change. */
-static void enter_on_roce(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, int mask)
+/* The carrier's part of a new state, or of changed attributes. */
+static void tell_carrier(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 {
 	if (from == to || from == IBV_QPS_SQD)
-		roce_change(qp, mask);
-	if (to == IBV_QPS_RTS && from != to)
-		roce_send_ready(qp, from);
-	else if (to == IBV_QPS_SQD && from == IBV_QPS_RTS)
-		roce_drain(qp);
+		qp->carrier->change(qp, mask);
+	if (from == to)
+		return;
+	if (to == IBV_QPS_RTR)
+		qp->carrier->receive_ready(qp);
+	else if (to == IBV_QPS_RTS)
+		qp->carrier->send_ready(qp, from);
+	else if (to == IBV_QPS_SQD)
+		qp->carrier->drain(qp);
 }
 
 /* The new state's own work. Engine and qp.lock held. */
 static int enter(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, int mask,
 		 const struct route *route)
 {
-	int err = 0;
+	int err = to == IBV_QPS_RTR && from == IBV_QPS_INIT ? connect_qp(qp, route) : 0;
 
-	if (to == IBV_QPS_RTR && from == IBV_QPS_INIT && qp->type != IBV_QPT_UD)
-		err = connect_qp(qp, route);
 	if (err)
 		return err;
 	qp->state = qp->ibv.state = to;
 	qp_publish(qp);
-	if (to == IBV_QPS_RTS && from == IBV_QPS_RTR)
-		qp->ud_psn = qp->next_psn = qp->attr.sq_psn;
 	if (to == IBV_QPS_SQD && from == IBV_QPS_RTS)
 		qp->sqd_notify = qp->attr.en_sqd_async_notify;
-	if (qp->roce) {
-		enter_on_roce(qp, from, to, mask);
-		return 0;
-	}
-	if (to == IBV_QPS_RTR || to == IBV_QPS_RTS) {
-		qp_wake(qp);
-	} else if (qp->sqd_notify && qp->sq.acked == qp->sq.next) {
-		qp->sqd_notify = false;
-		async_qp(qp, IBV_EVENT_SQ_DRAINED);
-	}
+	tell_carrier(qp, from, to, mask);
 	return 0;
 }
 
@@ -507,37 +469,20 @@ static int modify_locked(struct qp *qp, const struct ibv_qp_attr *attr, int mask
 	return enter(qp, from, to, mask, route);
 }
 
-/*
- * A card takes messages in when they arrive, whatever the program does; here they may still be in
- * the ring. Before a QP stops to receive they are taken in, or the peer would miss its
- * acknowledgement.
- */
-static void take_in_arrived(struct qp *qp)
-{
-	struct link *link = qp->link;
+/* Which carrier a QP has, and who is at its other end: for what must be done when it has none any
+ * more. */
+struct connection {
+	const struct carrier *carrier;
+	uint32_t peer_qpn;
+};
 
-	if (link && link_is(link, LINK_UP))
-		engine_drain(qp->hca, link);
-	if (qp->roce)
-		engine_take_in(qp->hca);
-}
-
-/* The slot of a connected QP's peer, 0: none. */
-static uint32_t peer_slot(struct qp *qp)
+static struct connection connection_of(struct qp *qp)
 {
 	lock_take(&qp->lock);
-	uint32_t slot = qp->link ? qp->link->slot : 0;
+	struct connection c = {qp->carrier, qp->attr.dest_qp_num};
 
 	lock_give(&qp->lock);
-	return slot;
-}
-
-/* The QP has left the states in which it sends: when this returns, its requests' memory may be
- * used for something else. */
-static void wait_for_fetchers(struct qp *qp, uint32_t peer)
-{
-	if (peer)
-		hazard_wait_qp(qp->hca, peer, qp->ibv.qp_num);
+	return c;
 }
 
 int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
@@ -554,21 +499,22 @@ int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		return err;
 	bool resets = (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET;
 	bool fails = (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_ERR;
-	uint32_t peer = resets || fails ? peer_slot(qp) : 0;
+	struct connection old = connection_of(qp);
 
 	if (resets || fails)
-		take_in_arrived(qp);
+		old.carrier->take_in(qp);
 	lock_take(&qp->hca->engine);
-	/* What came until now was sent to the QP's former life. A card has dropped it long since;
-	 * here it is still in the socket, and with PSNs like the new ones it would be believed. */
-	if (route.roce)
-		roce_take_in(qp->hca->roce);
+	if (mask & IBV_QP_AV)
+		carrier_choose(qp->hca, qp->type, attr->dest_qp_num, &route)
+			->take_in_former(qp->hca);
 	lock_take(&qp->lock);
 	err = modify_locked(qp, attr, mask, &route);
 	lock_give(&qp->lock);
 	engine_leave(qp->hca);
-	if (!err)
-		wait_for_fetchers(qp, peer);
+	/* The QP has left the states in which it sends: when this returns, its requests' memory
+	 * may be used for something else. */
+	if (!err && (resets || fails))
+		old.carrier->settle(qp->hca, ibv->qp_num, old.peer_qpn, false);
 	if (!err && resets) {
 		cq_forget_qp(cq_of(ibv->send_cq), ibv->qp_num);
 		if (ibv->recv_cq != ibv->send_cq)
@@ -608,9 +554,7 @@ static void unpublish(struct qp *qp)
 
 	lock_take(&hca->engine);
 	lock_take(&qp->lock);
-	send_last_ack(qp);
-	roce_disconnect(qp);
-	leave_lists(qp);
+	disconnect(qp);
 	hca->qps[qp->index] = NULL;
 	/* The epoch stays: the number's next owner goes on from it. */
 	atomic_store(&hca->pub->qp[qp->index].state, (uint64_t)(qp->epoch + 1) << 32);
@@ -618,40 +562,17 @@ static void unpublish(struct qp *qp)
 	lock_give(&hca->engine);
 }
 
-static bool datagrams_wait(struct qp *qp)
-{
-	lock_take(&qp->lock);
-	bool yes = qp->type == IBV_QPT_UD && qp->state == IBV_QPS_RTS &&
-		   qp->sq.next != qp->sq.head && qp->hca->conn.fd >= 0;
-
-	lock_give(&qp->lock);
-	return yes;
-}
-
-/* A card has sent what was posted; here a datagram may wait for a link, because it is the first to
- * its process. A program that asked for no completion ends its QP now. */
-static void send_last_datagrams(struct qp *qp)
-{
-	uint64_t until = now_ns() + LINGER_NS;
-
-	while (datagrams_wait(qp) && now_ns() < until)
-		engine_poll(qp->hca);
-}
-
 int qp_destroy(struct ibv_qp *ibv)
 {
 	struct qp *qp = qp_of(ibv);
-	uint32_t peer = peer_slot(qp);
-	struct link *link = qp->link;
+	struct connection old = connection_of(qp);
 
 	if (!list_empty(&qp->groups))
 		return EBUSY;
-	send_last_datagrams(qp);
-	take_in_arrived(qp);
+	old.carrier->linger(qp);
+	old.carrier->take_in(qp);
 	unpublish(qp);
-	if (link)
-		link_send_last(link);
-	wait_for_fetchers(qp, peer);
+	old.carrier->settle(qp->hca, ibv->qp_num, old.peer_qpn, true);
 	books_enter(qp->hca);
 	daemon_destroy_qp(&qp->context->conn, qp->handle);
 	books_drop(qp->context, &qp->held);

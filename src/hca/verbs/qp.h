@@ -22,6 +22,7 @@
 #include "hca/verbs/recv_queue.h"
 #include "hca/verbs/send_queue.h"
 
+struct carrier;
 struct context;
 struct fanout;
 struct hca;
@@ -67,9 +68,11 @@ struct qp {
 	struct list groups;    /* that it is attached to; under engine (mcast.c) */
 	struct fanout *fanout; /* of a datagram to a group; NULL: it has sent none */
 
-	struct roce_qp *roce; /* the carrier to another host, else NULL; RC and UC: wire.h */
-	uint32_t ud_psn;      /* of the next datagram */
-	uint8_t sgid[16];     /* RC and UC: of its path */
+	const struct carrier *carrier; /* never NULL: carrier.h */
+	bool starved;		       /* a message waits for a receive: carrier.receive_posted */
+	struct roce_qp *roce;	       /* what carrier_roce remembers, else NULL: roce.h */
+	uint32_t ud_psn;	       /* of the next datagram */
+	uint8_t sgid[16];	       /* RC and UC: of its path */
 
 	/* requester */
 	uint32_t next_psn;     /* of the next request, had all gone over a wire; local carriers */
@@ -155,37 +158,23 @@ static inline uint32_t qp_remote_access(const struct qp *qp)
 		       ? qp->attr.qp_access_flags
 		       : qp->attr.qp_access_flags & (unsigned int)IBV_ACCESS_REMOTE_WRITE;
 }
-/* Learns where the peer QP's published entry is; the link is up. */
-static inline void qp_find_remote(struct qp *qp)
-{
-	uint32_t index = qp->attr.dest_qp_num & (LIMIT_QPS_PER_SLOT - 1);
-
-	if (!qp->remote)
-		qp->remote = (struct pub_qp *)&qp->link->peer->qp[index];
-}
 /* Writes the QP's published entry. */
 void qp_publish(struct qp *qp);
 /* To the error state: flushes both queues; raises `event` unless it is negative. */
 void qp_fail(struct qp *qp, int event);
-/* The link is up, or has room, or the peer became ready: goes on with what waited. Engine held. */
-void qp_wake(struct qp *qp);
-/* Fills what every record of a QP carries, with the pending acknowledgement. */
-static inline void qp_record(struct qp *qp, struct ring_header *h, enum record_kind kind,
-			     uint8_t flags)
-{
-	bool acks = atomic_load_explicit(&qp->ack_pending, memory_order_relaxed);
+/* SQD: the last request that was on its way is over. Raises the event that was asked for, once. */
+void qp_drained(struct qp *qp);
 
-	h->kind = kind;
-	h->flags = flags | (acks ? REC_ACKS : 0);
-	h->dst = record_address(qp->attr.dest_qp_num, qp->remote_epoch);
-	h->src = record_address(qp->ibv.qp_num, qp->epoch);
-	h->ack = qp->done_msn;
-	if (acks)
-		atomic_store_explicit(&qp->ack_pending, false, memory_order_relaxed);
-}
+/* ---- timers (qp_timer.c) */
+/* How long the oldest request has been the oldest (ns); 0 at the first look. */
+uint64_t qp_stalled_ns(struct qp *qp, uint64_t now);
+/* The QP needs no timer any more. Engine held, too. */
+void qp_timer_stop(struct qp *qp);
+/* Timers of all QPs with requests that aren't completed. Returns when to look again (ns;
+ * UINT64_MAX: never). No lock is held. */
+uint64_t qp_timers_scan(struct hca *hca, uint64_t now);
 
 /* ---- send queue (sq.c) */
-enum step { STEP_DONE, STEP_WAIT, STEP_FAILED };
 /* Where a datagram goes: a copy of the handle, which may end before it is sent. */
 static inline void sq_address(struct send_wqe *wqe, const struct ah *ah, uint32_t qpn,
 			      uint32_t qkey)
@@ -193,23 +182,17 @@ static inline void sq_address(struct send_wqe *wqe, const struct ah *ah, uint32_
 	wqe->ud.to = ah->to;
 	wqe->ud.to.qkey = qkey;
 	wqe->ud.remote_qpn = qpn;
-	wqe->ud.roce = ah->roce;
-	wqe->ud.group = ah->group;
+	wqe->ud.carrier = ah->carrier;
+	wqe->ud.beyond = ah->beyond;
 	wqe->ud.ifindex = ah->ifindex;
 }
 /* Starts what may start, in order. Rings the peer. */
 void sq_run(struct qp *qp);
-/* Puts a datagram into a link's ring: STEP_WAIT when it isn't up or has no room, the QP is woken
- * then; STEP_FAILED: its memory isn't there, it has failed. */
-enum step sq_put_datagram(struct qp *qp, struct send_wqe *wqe, struct link *link,
-			  const struct iovec *local, int count);
 /* Completes the oldest WQE with success (or an error, which fails the QP). */
 void sq_complete(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status);
 void sq_flush(struct qp *qp);
 /* The WQE at sq.next failed here before anything was sent: ERR, or SQE for UC and UD. */
 void sq_fail_local(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status);
-/* True once the peer's QP was seen ready for us. The link is up. */
-bool sq_peer_ready(struct qp *qp);
 /* How many packets a request, or a READ's answer, is on a wire. */
 static inline uint32_t sq_mtu_shift(const struct qp *qp)
 {
@@ -225,43 +208,9 @@ static inline uint32_t sq_packets(const struct qp *qp, const struct send_wqe *wq
 }
 int sq_segments(struct qp *qp, const struct send_wqe *wqe, uint32_t access, struct iovec *out);
 
-/* ---- one-sided operations executed here (onesided.c) */
-/* A status that no completion has: the peer imported the region, and must execute it itself. */
-#define ASK_PEER ((enum ibv_wc_status)0x7fff)
-bool onesided_direct(const struct qp *qp);
-/* Whether the region that the request names is in a memory file, so that it can be mapped here. */
-bool onesided_is_mapped(const struct qp *qp, const struct send_wqe *wqe);
-/* Whether nothing speaks against the WRITE; tells nobody. */
-bool onesided_may_write(struct qp *qp, const struct send_wqe *wqe);
-enum ibv_wc_status onesided_write(struct qp *qp, const struct send_wqe *wqe);
-enum ibv_wc_status onesided_read(struct qp *qp, const struct send_wqe *wqe);
-enum ibv_wc_status onesided_atomic(struct qp *qp, const struct send_wqe *wqe);
-/* The operation itself, on memory of this process that is granted. False: it isn't mapped. */
+/* ---- one-sided operations on this process's memory (onesided.c) */
+/* An atomic on memory that is granted. False: it isn't mapped. */
 bool atomic_execute(uint64_t addr, const struct record_atomic *op, uint64_t *old);
-
-/* ---- requester (requester.c): responses that arrive; engine and qp.lock held */
-void requester_ack(struct qp *qp, uint32_t ack);
-void requester_response(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
-			uint32_t room);
-/* Timers of all QPs with outstanding requests. Returns when to look again (ns; UINT64_MAX: never).
- */
-uint64_t requester_scan(struct hca *hca, uint64_t now);
-
-/* ---- responder (responder.c): requests that arrive; engine and qp.lock held */
-void responder_request(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
-		       uint32_t room);
-void responder_ud(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
-		  uint32_t room);
-/* A datagram for a group. qp.lock isn't held. */
-void responder_group(struct hca *hca, const struct ring_header *h, const uint8_t *payload,
-		     uint32_t room);
-/* Goes on with messages that waited (a receive was posted, the ring has room). */
-void responder_resume(struct qp *qp);
-void responder_drop_inbound(struct qp *qp);
-uint64_t responder_scan(struct hca *hca, uint64_t now);
-
-/* ---- engine (engine.c) */
-void engine_owe_ack(struct qp *qp); /* engine held */
 
 /* ---- receive queue (rq.c) */
 void rq_flush(struct qp *qp);

@@ -7,6 +7,7 @@
 
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
+#include "hca/verbs/carrier.h"
 
 struct route {
 	bool roce; /* else self or local: a process of this host */
@@ -25,6 +26,15 @@ static inline bool route_is_roce(const struct hca *hca, const struct proto_route
 	uint32_t way = at->flags & (PROTO_ROUTE_LOCAL | PROTO_ROUTE_WIRE);
 
 	return hca->roce_forced || (hca->roce && way == PROTO_ROUTE_WIRE);
+}
+
+/* The way of datagrams to where the daemon says. */
+static inline const struct datagram_carrier *route_of_datagrams(const struct hca *hca,
+								const struct proto_route_resp *at)
+{
+	if (at->flags & PROTO_ROUTE_GROUP)
+		return &datagram_group;
+	return route_is_roce(hca, at) ? &datagram_roce : &datagram_local;
 }
 
 /* Whether what goes to a group goes to other hosts as well (mcast.h). */

@@ -6,6 +6,7 @@
 
 #include "hca/engine/engine.h"
 #include "hca/process/hca.h"
+#include "hca/verbs/carrier.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
 
@@ -101,7 +102,7 @@ static void resume_inbound(struct qp *qp)
 {
 	lock_take(&qp->hca->engine);
 	lock_take(&qp->lock);
-	responder_resume(qp);
+	qp->carrier->receive_posted(qp);
 	lock_give(&qp->lock);
 	engine_leave(qp->hca);
 }
@@ -135,7 +136,7 @@ int rq_post(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad
 		if (unlikely(qp->state == IBV_QPS_ERR))
 			rq_flush(qp);
 	}
-	waiting = !list_empty(&qp->inbound);
+	waiting = qp->starved;
 	lock_give(&qp->lock);
 	if (unlikely(waiting))
 		resume_inbound(qp);

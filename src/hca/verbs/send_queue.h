@@ -10,6 +10,8 @@
 
 #include "hca/local/record.h"
 
+struct datagram_carrier;
+
 enum send_flag { /* struct send_wqe.flags */
 		 SEND_SIGNALED = 1,
 		 SEND_SOLICITED = 2,
@@ -47,7 +49,8 @@ struct send_wqe {
 			struct record_ud to; /* a copy: the AH may end before */
 			uint32_t remote_qpn;
 			uint32_t ifindex;
-			bool roce, group;
+			const struct datagram_carrier *carrier; /* carrier.h */
+			bool beyond; /* to a group: other hosts get it, too */
 		} ud;
 	};
 	union {

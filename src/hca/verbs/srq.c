@@ -12,6 +12,7 @@
 #include "hca/process/books.h"
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
+#include "hca/verbs/carrier.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
@@ -160,7 +161,7 @@ static void resume_waiters(struct srq *srq)
 		struct qp *qp = container_of(node, struct qp, srq_wait);
 
 		lock_take(&qp->lock);
-		responder_resume(qp); /* waits again when the SRQ ran empty */
+		qp->carrier->receive_posted(qp); /* waits again when the SRQ ran empty */
 		lock_give(&qp->lock);
 	}
 	engine_leave(hca);

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The carrier of UD QPs: each request goes the way that its address handle named when it was posted
+ * (struct datagram_carrier). Requests start in order; one that must wait (its link isn't up, or has
+ * no room) holds up those behind it, but not for longer than UNRELIABLE_NS without progress.
+ */
+#include "hca/exec/datagram_send.h"
+#include "base/log.h"
+#include "hca/engine/engine.h"
+#include "hca/local/link.h"
+#include "hca/process/hca.h"
+#include "hca/verbs/carrier.h"
+#include "hca/verbs/qp.h"
+
+enum { DATAGRAM_BYTES = 4096 };
+
+#define UNRELIABLE_NS 1000000000ull
+#define LINGER_NS 1000000000ull /* for what a UD QP has posted, when it ends */
+
+enum step datagram_fail(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
+{
+	sq_fail_local(qp, wqe, status);
+	return STEP_FAILED;
+}
+
+enum step datagram_sent(struct qp *qp, struct send_wqe *wqe)
+{
+	sq_complete(qp, wqe, IBV_WC_SUCCESS);
+	return STEP_DONE;
+}
+
+static enum step datagram_start(struct qp *qp, struct send_wqe *wqe)
+{
+	struct iovec local[LIMIT_SGE];
+	int count = sq_segments(qp, wqe, 0, local);
+
+	if (unlikely(wqe->length > DATAGRAM_BYTES))
+		return datagram_fail(qp, wqe, IBV_WC_LOC_LEN_ERR);
+	if (unlikely(count < 0))
+		return datagram_fail(qp, wqe, IBV_WC_LOC_PROT_ERR);
+	return wqe->ud.carrier->send(qp, wqe, local, count);
+}
+
+static void datagram_post(struct qp *qp)
+{
+	enum step step = STEP_DONE;
+
+	while (step == STEP_DONE && qp->sq.next != qp->sq.head && qp->state == IBV_QPS_RTS)
+		step = datagram_start(qp, sq_at(&qp->sq, qp->sq.next));
+}
+
+static int datagram_connect(struct qp *qp, const struct route *route)
+{
+	(void)qp, (void)route;
+	return 0; /* there is nobody to connect to */
+}
+
+static void datagram_send_ready(struct qp *qp, enum ibv_qp_state from)
+{
+	if (from == IBV_QPS_RTR)
+		qp->ud_psn = qp->attr.sq_psn;
+	sq_run(qp);
+}
+
+static void datagram_drain(struct qp *qp)
+{
+	if (qp->sq.acked == qp->sq.next)
+		qp_drained(qp);
+}
+
+static void datagram_disconnect(struct qp *qp)
+{
+	link_unwait(qp);
+	qp_timer_stop(qp);
+	qp->ud_psn = 0;
+}
+
+/* The process that the oldest request waits for is stopped, or hostile. */
+static void drop_oldest(struct qp *qp)
+{
+	struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.acked);
+
+	log_info("QP 0x%x: a datagram to QP 0x%x is dropped, its process doesn't take it",
+		 qp->ibv.qp_num, wqe->ud.remote_qpn);
+	link_unwait(qp);
+	wqe->ud.carrier->skip(qp, wqe);
+	sq_run(qp);
+}
+
+static bool datagram_expire(struct qp *qp, uint64_t now, uint64_t *next)
+{
+	/* In SQD what isn't started stays so. */
+	if (qp->state != IBV_QPS_RTS || qp->sq.acked == qp->sq.head)
+		return false;
+	if (qp_stalled_ns(qp, now) >= UNRELIABLE_NS)
+		drop_oldest(qp); /* the next look sees whether more is waiting */
+	if (now + UNRELIABLE_NS / 4 < *next)
+		*next = now + UNRELIABLE_NS / 4;
+	return true;
+}
+
+static bool datagrams_wait(struct qp *qp)
+{
+	lock_take(&qp->lock);
+	bool yes = qp->state == IBV_QPS_RTS && qp->sq.next != qp->sq.head && qp->hca->conn.fd >= 0;
+
+	lock_give(&qp->lock);
+	return yes;
+}
+
+/* A card has sent what was posted; here a datagram may wait for a link, because it is the first to
+ * its process. A program that asked for no completion ends its QP now. */
+static void datagram_linger(struct qp *qp)
+{
+	uint64_t until = now_ns() + LINGER_NS;
+
+	while (datagrams_wait(qp) && now_ns() < until)
+		engine_poll(qp->hca);
+}
+
+const struct carrier carrier_datagram = {
+	.name = "datagram",
+	.take_in_former = carrier_ignores_former,
+	.connect = datagram_connect,
+	.receive_ready = carrier_ignores,
+	.send_ready = datagram_send_ready,
+	.drain = datagram_drain,
+	.change = carrier_ignores_change,
+	.stop = carrier_ignores,
+	.disconnect = datagram_disconnect,
+	.receive_posted = carrier_ignores,
+	.resume = sq_run,
+	.expire = datagram_expire,
+	.post = datagram_post,
+	.take_in = carrier_ignores,
+	.linger = datagram_linger,
+	.settle = carrier_ignores_settling,
+};

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Datagrams to processes of this host, by their links. qp.lock is held. */
+#ifndef VERBENA_HCA_LOCAL_LOCAL_DATAGRAM_H
+#define VERBENA_HCA_LOCAL_LOCAL_DATAGRAM_H
+
+#include "hca/verbs/carrier.h"
+
+struct link;
+
+/* Puts a datagram into a link's ring: STEP_WAIT when the link isn't up or has no room, the QP is
+ * resumed then; STEP_FAILED: its memory isn't there, it has failed. The request isn't completed. */
+enum step local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *link,
+			     const struct iovec *local, int count);
+
+#endif

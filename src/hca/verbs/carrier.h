@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Carriers: what moves a queue pair's requests to its peer.
+ *
+ * A QP has exactly one carrier at any time (qp->carrier), chosen when it goes to RTR:
+ *   carrier_none       RESET and INIT: nothing is sent or received
+ *   carrier_self       RC and UC whose peer belongs to this process     (local/local_carrier.c)
+ *   carrier_local      RC and UC whose peer belongs to another process  (local/local_carrier.c)
+ *   carrier_roce       RC and UC whose peer is on another host          (roce/roce_qp.c)
+ *   carrier_datagram   UD: each request goes the way that its address handle names
+ *                      (struct datagram_carrier below)                  (exec/datagram_send.c)
+ * What a carrier remembers about a QP is a structure of its own (struct local_qp, struct roce_qp),
+ * which `connect` makes and `disconnect` frees. A further carrier (XRC, raw packets, another
+ * fabric) adds an instance and a case in carrier_choose(), and touches no other carrier.
+ *
+ * The locks that the caller holds are said for each operation. "State" is qp->state, which has
+ * changed, and is published, before the operation is called.
+ */
+#ifndef VERBENA_HCA_VERBS_CARRIER_H
+#define VERBENA_HCA_VERBS_CARRIER_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+struct hca;
+struct qp;
+struct route;
+struct send_wqe;
+
+struct carrier {
+	const char *name;
+	/* Whether a request that is started when nothing is in its way is executed before `post`
+	 * returns: then a program's own memory may be lent to it (sq_post()). */
+	bool executes_at_post;
+
+	/* ---- hca.engine is held, qp.lock isn't */
+	/* A QP is about to connect: what arrived until now was meant for its number's former life.
+	 */
+	void (*take_in_former)(struct hca *hca);
+
+	/* ---- hca.engine and qp.lock are held */
+	/* INIT to RTR, before the state changes: makes what the carrier remembers of the QP.
+	 * 0 or a positive errno; then the QP stays as it was. */
+	int (*connect)(struct qp *qp, const struct route *route);
+	void (*receive_ready)(struct qp *qp);			   /* the state became RTR */
+	void (*send_ready)(struct qp *qp, enum ibv_qp_state from); /* the state became RTS */
+	void (*drain)(struct qp *qp);				   /* the state became SQD */
+	/* Attributes of `mask` (enum ibv_qp_attr_mask) changed, while connected. */
+	void (*change)(struct qp *qp, int mask);
+	/* The state became ERR: nothing is executed any more in either direction; receives that
+	 * were taken for messages which won't come are given back. An answer that is owed may
+	 * still be sent. */
+	void (*stop)(struct qp *qp);
+	/* RESET, or the QP's end: sends the acknowledgement that is owed, leaves all lists, and
+	 * frees what `connect` made. */
+	void (*disconnect)(struct qp *qp);
+	/* A receive was posted, and qp->starved said that a message waits for one. */
+	void (*receive_posted)(struct qp *qp);
+	/* What the QP waited for (a link, room) is there. */
+	void (*resume)(struct qp *qp);
+	/* The timer of a QP that engine_watch_qp() named. Lowers *next to when it must be called
+	 * again (ns). False: it needs no timer any more. */
+	bool (*expire)(struct qp *qp, uint64_t now, uint64_t *next);
+
+	/* ---- qp.lock is held */
+	/* Starts what was posted, in order, as far as it may be started. The state is RTS. */
+	void (*post)(struct qp *qp);
+
+	/* ---- no lock is held */
+	/* The QP is about to stop receiving: takes in what has arrived until now. */
+	void (*take_in)(struct qp *qp);
+	/* The program ends the QP: waits, bounded, until what was posted is on its way. */
+	void (*linger)(struct qp *qp);
+	/* The QP with number `qpn`, connected to `peer_qpn`, has been disconnected or stopped:
+	 * waits until the peer reads no memory of its requests any more. `ends`: and until its last
+	 * answers are on their way (bounded). */
+	void (*settle)(struct hca *hca, uint32_t qpn, uint32_t peer_qpn, bool ends);
+};
+
+extern const struct carrier carrier_none, carrier_self, carrier_local, carrier_roce,
+	carrier_datagram;
+
+/* The carrier of a QP of this type that goes this way. `route` is only looked at for RC and UC. */
+const struct carrier *carrier_choose(const struct hca *hca, enum ibv_qp_type type,
+				     uint32_t peer_qpn, const struct route *route);
+
+/* Operations of carriers that have nothing to do there. */
+void carrier_ignores(struct qp *qp);
+void carrier_ignores_former(struct hca *hca);
+void carrier_ignores_change(struct qp *qp, int mask);
+void carrier_ignores_settling(struct hca *hca, uint32_t qpn, uint32_t peer_qpn, bool ends);
+
+/* What starting a request came to. */
+enum step {
+	STEP_DONE,
+	STEP_WAIT,  /* it stays the next one to start */
+	STEP_FAILED /* it has completed with an error; nothing after it is started */
+};
+
+/*
+ * The way of one datagram; an address handle names it. `send` starts the UD request at sq.next,
+ * whose memory is `local`: it completes the request, or waits (the QP is resumed then). `skip`: the
+ * destination has not taken it for too long, it is dropped. qp.lock is held.
+ */
+struct datagram_carrier {
+	const char *name;
+	enum step (*send)(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
+			  int count);
+	void (*skip)(struct qp *qp, struct send_wqe *wqe);
+};
+
+extern const struct datagram_carrier datagram_local, datagram_roce, datagram_group;
+
+#endif

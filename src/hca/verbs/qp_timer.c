@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Timers of QPs with requests that are not completed. There is no clock on the fast path: a scan
+ * remembers how far each QP was, and a QP that made no progress between two scans began to stall at
+ * the first. What a stall means is the carrier's business (carrier.expire).
+ *
+ * hca.active lists the QPs; qp.is_active says without a lock whether a QP is on it, or in the batch
+ * of the scan that is under way.
+ */
+#include "hca/engine/engine.h"
+#include "hca/process/hca.h"
+#include "hca/verbs/carrier.h"
+#include "hca/verbs/qp.h"
+
+uint64_t qp_stalled_ns(struct qp *qp, uint64_t now)
+{
+	if (qp->sq.acked != qp->scan_acked || !qp->stalled_since) {
+		qp->scan_acked = qp->sq.acked;
+		qp->stalled_since = now;
+	}
+	return now - qp->stalled_since;
+}
+
+/* The next QP of the batch that a scan looks at, or NULL. */
+static struct qp *next_of(struct hca *hca, struct list *batch)
+{
+	lock_take(&hca->active_lock);
+	struct list *node = list_pop(batch);
+
+	lock_give(&hca->active_lock);
+	return node ? container_of(node, struct qp, active) : NULL;
+}
+
+/* Looks at the QP; back to the list if that is to be repeated. Engine held. */
+static void scan_and_return(struct qp *qp, uint64_t now, uint64_t *next)
+{
+	struct hca *hca = qp->hca;
+
+	lock_take(&qp->lock);
+	bool keep = qp->carrier->expire(qp, now, next);
+
+	if (!keep)
+		qp->stalled_since = 0;
+	lock_take(&hca->active_lock);
+	/* Cleared under qp.lock: whoever posts next enters the list again. */
+	atomic_store(&qp->is_active, keep);
+	if (keep)
+		list_add_tail(&hca->active, &qp->active);
+	lock_give(&hca->active_lock);
+	lock_give(&qp->lock);
+}
+
+uint64_t qp_timers_scan(struct hca *hca, uint64_t now)
+{
+	struct list batch, *node;
+	uint64_t next = UINT64_MAX;
+	struct qp *qp;
+
+	list_init(&batch);
+	lock_take(&hca->active_lock);
+	while ((node = list_pop(&hca->active)))
+		list_add_tail(&batch, node);
+	bool none = list_empty(&batch);
+
+	lock_give(&hca->active_lock);
+	if (none)
+		return next;
+	do {
+		/* Ending a QP takes the engine's lock too: none ends while it is on no list. */
+		lock_take(&hca->engine);
+		qp = next_of(hca, &batch);
+		if (qp)
+			scan_and_return(qp, now, &next);
+		lock_give(&hca->engine);
+	} while (qp);
+	return next;
+}
+
+void qp_timer_stop(struct qp *qp)
+{
+	lock_take(&qp->hca->active_lock);
+	list_del(&qp->active);
+	atomic_store(&qp->is_active, false);
+	lock_give(&qp->hca->active_lock);
+	qp->stalled_since = 0;
+}
