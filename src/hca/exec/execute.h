@@ -8,6 +8,7 @@
 #ifndef VERBENA_HCA_EXEC_EXECUTE_H
 #define VERBENA_HCA_EXEC_EXECUTE_H
 
+#include "hca/exec/arrival.h"
 #include "hca/mem/copy.h"
 #include "hca/mem/foreign.h"
 #include "hca/mem/mr.h"
@@ -15,22 +16,6 @@
 #include "hca/verbs/cq.h"
 #include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
-
-/* A receive with room for its segments. */
-struct receive {
-	struct recv_wqe wqe;
-	struct ibv_sge sge[LIMIT_SGE];
-};
-
-/* What a receive's completion says of its message. */
-struct arrival {
-	uint32_t length;
-	uint32_t imm; /* network order */
-	uint32_t src_qpn;
-	bool has_imm;
-	bool solicited;
-	bool is_write; /* RDMA WRITE with immediate */
-};
 
 /* What may be sent to a QP is taken in. */
 static inline bool execute_receiving(const struct qp *qp)

@@ -6,11 +6,19 @@
 #include <infiniband/verbs.h>
 #include <stdint.h>
 
+#include "proto/limits.h"
+
 struct recv_wqe {
 	uint64_t wr_id;
 	uint32_t num_sge;
 	uint32_t length; /* bytes, all SGEs together */
 	struct ibv_sge sge[];
+};
+
+/* A receive with room for its segments. */
+struct receive {
+	struct recv_wqe wqe;
+	struct ibv_sge sge[LIMIT_SGE];
 };
 
 /* A ring of receive WQEs, of a QP or an SRQ. Under its owner's lock. */

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What a message says to the receive that takes it. */
+#ifndef VERBENA_HCA_EXEC_ARRIVAL_H
+#define VERBENA_HCA_EXEC_ARRIVAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What a receive's completion says of its message. */
+struct arrival {
+	uint32_t length;
+	uint32_t imm; /* network order */
+	uint32_t src_qpn;
+	bool has_imm;
+	bool solicited;
+	bool is_write; /* RDMA WRITE with immediate */
+};
+
+#endif

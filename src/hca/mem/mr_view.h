@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Looking a region up in a regions' file (shm/pub.h): one's own, or a peer's. */
+#ifndef VERBENA_HCA_MEM_MR_VIEW_H
+#define VERBENA_HCA_MEM_MR_VIEW_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/cpu.h"
+#include "shm/pub.h"
+
+/* A copy of one entry, read once. */
+struct mr_view {
+	uint64_t start, length, offset, file_offset;
+	uint32_t access, pd, file_fd, file_serial;
+};
+
+static inline bool mr_read(const struct pub_regions *regions, uint32_t rkey, struct mr_view *view)
+{
+	if (unlikely(rkey >> LIMIT_KEY_TAG_BITS >= LIMIT_MRS_PER_SLOT))
+		return false;
+	const struct pub_mr *e = &regions->mr[rkey >> LIMIT_KEY_TAG_BITS];
+	uint64_t word = atomic_load_explicit(&e->rkey_access, memory_order_acquire);
+
+	if (unlikely((uint32_t)word != rkey || !rkey))
+		return false;
+	view->access = word >> 32;
+	view->start = atomic_load_explicit(&e->start, memory_order_relaxed);
+	view->length = atomic_load_explicit(&e->length, memory_order_relaxed);
+	view->offset = atomic_load_explicit(&e->offset, memory_order_relaxed);
+	view->pd = atomic_load_explicit(&e->pd, memory_order_relaxed);
+	view->file_serial = atomic_load_explicit(&e->file_serial, memory_order_relaxed);
+	view->file_fd = atomic_load_explicit(&e->file_fd, memory_order_relaxed);
+	view->file_offset = atomic_load_explicit(&e->file_offset, memory_order_relaxed);
+	return true;
+}
+
+static inline bool mr_covers(const struct mr_view *view, uint64_t addr, uint64_t length)
+{
+	return addr >= view->start && length <= view->length &&
+	       addr - view->start <= view->length - length;
+}
+
+/*
+ * The owner's address of [addr, addr + length) as `rkey` names it, or 0 when the key, the range,
+ * the PD or the access right is wrong. `regions` are the owner's.
+ */
+static inline uint64_t mr_resolve(const struct pub_regions *regions, uint32_t pd, uint64_t addr,
+				  uint64_t length, uint32_t rkey, uint32_t access)
+{
+	struct mr_view view;
+
+	if (unlikely(!mr_read(regions, rkey, &view) || view.pd != pd ||
+		     (view.access & access) != access || !mr_covers(&view, addr, length)))
+		return 0;
+	return addr + view.offset;
+}
+
+#endif
