@@ -12,10 +12,10 @@ void repair_rewind(struct tp *tp, uint64_t now)
 	q->cursor = q->first;
 	q->flight = q->answers_owed = q->arrived = 0;
 	q->asked = UINT32_MAX / 2; /* the next packet asks for an acknowledgement */
-	q->timing = false;
+	q->timed_at = TP_NEVER;
 	q->probe_at = TP_NEVER; /* from the next packet on */
-	q->probe_due = q->probed = q->repairing = false;
-	q->rewound = true;
+	q->repeat = REPEAT_NONE;
+	q->hole = HOLE_NONE;
 	q->rewound_psn = q->una;
 	q->rewound_at = now;
 }
@@ -26,7 +26,8 @@ static bool is_loss(const struct requester *q, uint64_t echo_ns, uint64_t now)
 {
 	if (q->next == q->una || q->rnr_until != TP_NEVER)
 		return false;
-	return !q->rewound || q->rewound_psn != q->una || now - q->rewound_at >= echo_ns;
+	return q->rewound_at == TP_NEVER || q->rewound_psn != q->una ||
+	       now - q->rewound_at >= echo_ns;
 }
 
 void repair_go_back(struct tp *tp, uint64_t echo_ns, uint64_t now)
@@ -48,7 +49,7 @@ static void repeat(struct tp *tp, bool wide)
 {
 	struct requester *q = &tp->requester;
 
-	q->probe_due = true;
+	repeat_begin(q);
 	q->probe_at = TP_NEVER; /* from when it is sent */
 	q->again = q->una;
 	q->again_of = q->first;
@@ -57,7 +58,7 @@ static void repeat(struct tp *tp, bool wide)
 
 void repair_probe(struct tp *tp)
 {
-	repeat(tp, tp->requester.repairing && tp->requester.wide);
+	repeat(tp, tp->requester.hole == HOLE_WIDE);
 }
 
 /* Packet `una` is missing there. What is further ahead of it than the peer can keep has been
@@ -82,16 +83,14 @@ static void send_unkept(struct tp *tp)
 	q->flight = bytes;
 }
 
-static void repeat_hole(struct tp *tp, bool wide, uint64_t now)
+static void repeat_hole(struct tp *tp, enum hole hole, uint64_t now)
 {
 	struct requester *q = &tp->requester;
 
 	send_unkept(tp);
-	repeat(tp, wide);
-	q->repairing = true;
-	q->wide = wide;
-	q->timing = false;
-	q->rewound = true;
+	q->hole = hole;
+	repeat(tp, q->hole == HOLE_WIDE);
+	q->timed_at = TP_NEVER;
 	q->rewound_psn = q->una;
 	q->rewound_at = now;
 }
@@ -99,7 +98,7 @@ static void repeat_hole(struct tp *tp, bool wide, uint64_t now)
 /* Whether `una` belongs to what was repeated, or will be, but not first. */
 static bool repeated_lately(const struct requester *q, uint64_t echo_ns, uint64_t now)
 {
-	return q->repairing && q->wide && psn_before(q->una, q->again_end) &&
+	return q->hole == HOLE_WIDE && psn_before(q->una, q->again_end) &&
 	       now - q->rewound_at < echo_ns;
 }
 
@@ -116,8 +115,8 @@ void repair_missing(struct tp *tp, uint64_t echo_ns, uint64_t now)
 	}
 	if (!is_loss(q, echo_ns, now) || repeated_lately(q, echo_ns, now))
 		return;
-	repeat_hole(tp, q->wide_holes, now);
-	q->wide_holes -= q->wide;
+	repeat_hole(tp, q->wide_holes ? HOLE_WIDE : HOLE_NARROW, now);
+	q->wide_holes -= q->wide_holes != 0;
 	congestion_loss(&tp->congestion, (q->again_end - q->again) << tp->mtu_shift, false, now);
 }
 
@@ -134,18 +133,21 @@ static void expect_holes(struct tp *tp, bool widened)
 	q->was_near = is_near;
 }
 
-bool repair_arrived(struct tp *tp, bool probed, bool alone, uint64_t now)
+bool repair_arrived(struct tp *tp, bool repeated, bool alone, uint64_t now)
 {
 	struct requester *q = &tp->requester;
-	bool was_wide = q->wide, was_widened = q->widened;
+	enum hole was = q->hole;
+	bool was_widened = q->widened;
 
-	if (probed && (q->probed || (alone && q->probe_due)))
-		return q->probe_due; /* the rest of it is on its way, or to come */
-	q->repairing = q->wide = q->widened = false;
-	if (!probed)
+	if (repeated && (repeat_was_sent(q) || (alone && repeat_is_due(q))))
+		return repeat_is_due(q); /* the rest of it is on its way, or to come */
+	q->hole = HOLE_NONE;
+	q->widened = false;
+	if (!repeated)
 		return false;
-	if (alone && !was_wide && q->next != q->una && !wants_answer(request_at(q, q->first))) {
-		repeat_hole(tp, true, now);
+	if (alone && was == HOLE_NARROW && q->next != q->una &&
+	    !wants_answer(request_at(q, q->first))) {
+		repeat_hole(tp, HOLE_WIDE, now);
 		q->widened = true;
 		return true;
 	}
@@ -164,7 +166,7 @@ void repair_kept(struct tp *tp)
 {
 	struct requester *q = &tp->requester;
 
-	if (!q->repairing || q->repairs_failed)
+	if (q->hole == HOLE_NONE || q->repairs_failed)
 		return;
 	q->arrived += q->ask_span;
 	if (q->arrived > tp->congestion.window)

@@ -6,8 +6,8 @@
  * lately, as much as a burst holds. Meanwhile new packets go on.
  *
  * Here it is decided what goes out again, and whether news of a loss is news; requester_send.c
- * sends it. What is remembered for that are the fields of struct requester from `probe_due` to
- * `arrived`. No timers, threads or locks: whoever learns of a loss calls.
+ * sends it. What is remembered for that are the fields of struct requester from `again` to
+ * `arrived`, `hole` and `repeat`. No timers, threads or locks: whoever learns of a loss calls.
  */
 #ifndef VERBENA_TRANSPORT_REPAIR_H
 #define VERBENA_TRANSPORT_REPAIR_H
@@ -26,10 +26,10 @@ void repair_go_back(struct tp *tp, uint64_t echo_ns, uint64_t now);
 void repair_missing(struct tp *tp, uint64_t echo_ns, uint64_t now);
 /* Nothing was heard for a while: `una`, or the hole that begins with it, goes out again next. */
 void repair_probe(struct tp *tp);
-/* While q->repairing: what was missing has arrived; `probed`: because it was repeated, which hadn't
- * happened yet else; `alone`: and nothing after it had. That may be because more is missing: then
- * that is repeated, and the answer is true. */
-bool repair_arrived(struct tp *tp, bool probed, bool alone, uint64_t now);
+/* While a hole is known: what was missing has arrived; `repeated`: because it was repeated, which
+ * hadn't happened yet else; `alone`: and nothing after it had. That may be because more is missing:
+ * then that is repeated, and the answer is true. */
+bool repair_arrived(struct tp *tp, bool repeated, bool alone, uint64_t now);
 /* The peer acknowledged once more what it had acknowledged. */
 void repair_kept(struct tp *tp);
 

@@ -29,6 +29,8 @@ void requester_init(struct tp *tp, struct tp_request *ring, uint32_t places)
 		.timer_at = TP_NEVER,
 		.probe_at = TP_NEVER,
 		.rnr_until = TP_NEVER,
+		.timed_at = TP_NEVER,
+		.rewound_at = TP_NEVER,
 	};
 }
 
@@ -44,14 +46,14 @@ void requester_start(struct tp *tp, const struct ibv_qp_attr *attr)
 
 	q->una = q->next = q->top = q->assigned = attr->sq_psn & PSN_MASK;
 	q->ssn = q->msn = 0;
-	q->counted = q->limited = false;
+	q->credit = CREDIT_UNCOUNTED;
 	requester_limit_answers(tp, attr);
 	q->timeout = attr->timeout & 31;
 	q->retry_cnt = q->retries = attr->retry_cnt;
 	q->rnr_retry = q->rnr_retries = attr->rnr_retry;
 	q->repairs_failed = q->wide_holes = 0;
 	q->was_near = q->widened = false;
-	q->active = true;
+	q->state = REQUESTER_SENDS;
 	congestion_start(&tp->congestion);
 	tp->pacer = (struct pacer){0};
 }
@@ -60,7 +62,10 @@ void requester_stop(struct tp *tp)
 {
 	struct requester *q = &tp->requester;
 
-	q->active = q->draining = q->broken = q->limited = q->probed = q->repairing = false;
+	q->state = REQUESTER_OFF;
+	q->credit = CREDIT_UNCOUNTED;
+	q->hole = HOLE_NONE;
+	q->repeat = REPEAT_NONE;
 	q->arrived = 0;
 	q->first = q->cursor = q->begun = q->posted;
 	q->una = q->next = q->top = q->assigned;
@@ -78,14 +83,24 @@ void requester_fail_first(struct tp *tp, enum ibv_wc_status status)
 		responder_stop(tp, true);
 }
 
-void requester_check_drained(struct tp *tp)
+static void check_drained(struct tp *tp)
 {
 	struct requester *q = &tp->requester;
 
-	if (!q->draining || q->drained_told || q->first != q->begun)
+	if (q->state != REQUESTER_DRAINS || q->first != q->begun)
 		return;
-	q->drained_told = true;
+	q->state = REQUESTER_DRAINED;
 	event_drained(&tp->events);
+}
+
+void requester_drain(struct tp *tp)
+{
+	struct requester *q = &tp->requester;
+
+	if (q->state == REQUESTER_OFF || q->state == REQUESTER_BREAKS)
+		return;
+	q->state = REQUESTER_DRAINS;
+	check_drained(tp);
 }
 
 bool requester_complete_first(struct tp *tp)
@@ -96,11 +111,10 @@ bool requester_complete_first(struct tp *tp)
 	if (wants_answer(request_at(q, count)))
 		q->open--;
 	event_completed(&tp->events, count);
-	if (q->broken && q->first == q->broken_at)
+	if (unlikely(q->state == REQUESTER_BREAKS) && q->first == q->broken_at)
 		requester_fail_first(tp, q->broken_status);
-	if (q->active)
-		requester_check_drained(tp);
-	return q->active;
+	check_drained(tp);
+	return q->state != REQUESTER_OFF;
 }
 
 /* ------------------------------------------------------------------ time */

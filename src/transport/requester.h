@@ -15,6 +15,37 @@
  * Going back moves `next` and `cursor` to `una` and `first`; they walk forward again, so no call
  * looks at more requests than it ends or sends.
  *
+ * Four states, each independent of the others:
+ *
+ *   state     meaning                                  left by
+ *   OFF       before RTS, after an error or the end;   start: SENDS; UC: tp_resume: SENDS
+ *             nothing is outstanding
+ *   SENDS     RTS                                      tp_drain: DRAINS; a request that can't be
+ *                                                      sent: BREAKS; stop, error: OFF
+ *   DRAINS    SQD: no request begins; those that have  all are over: DRAINED; tp_resume: SENDS;
+ *             go on                                    can't be sent: BREAKS; stop, error: OFF
+ *   DRAINED   SQD: none is outstanding, and the owner  tp_resume: SENDS; tp_drain: DRAINS;
+ *             has been told                            stop: OFF
+ *   BREAKS    request `broken_at` can't be sent, so    the requests before it are over, it
+ *             nothing from it on is                    fails: OFF; stop, error: OFF
+ *
+ *   hole      what is known to be missing at the peer  left by (all: going back, stop: NONE)
+ *   NONE      nothing, or all from `una` on
+ *   NARROW    packet `una`, which is repeated alone    it arrived: NONE; others are missing: WIDE
+ *   WIDE      `una`, which is repeated with a burst    the burst arrived: NONE
+ *
+ *   repeat    of packets [again, again_end)            left by
+ *   NONE      none is to be repeated
+ *   DUE       the first of them is the next packet     sent: SENT or GOES_ON; progress: NONE
+ *   GOES_ON   some were, the others are next           the last is sent: SENT; progress: SENT, NONE
+ *   SENT      all were; the answer is awaited          it came: NONE; the timer: GOES_ON
+ *
+ *   credit    the peer's receives (IBTA 9.7.7.2)       left by
+ *   UNCOUNTED the peer doesn't count them              an ACK with a count: COUNTED
+ *   COUNTED   messages up to `lsn` may be sent         one more begins: LIMITED
+ *   LIMITED   a message beyond `lsn` has begun; only   its packet is acknowledged, `lsn` is higher:
+ *             its first packet goes out                COUNTED
+ *
  * All of them work on the one struct requester (state.h), and whoever calls the core serialises
  * that (transport.h). What every packet needs is inline here, or in the file that handles it.
  */
@@ -57,11 +88,39 @@ static inline uint32_t piece_end(const struct tp *tp, const struct tp_request *r
 	return psn_before(r->last_psn, end) ? r->last_psn + 1 : end;
 }
 
+/* Whether packets are to be repeated, and whether some have been. */
+static inline bool repeat_is_due(const struct requester *q)
+{
+	return q->repeat == REPEAT_DUE || q->repeat == REPEAT_GOES_ON;
+}
+
+static inline bool repeat_was_sent(const struct requester *q)
+{
+	return q->repeat == REPEAT_SENT || q->repeat == REPEAT_GOES_ON;
+}
+
+static inline void repeat_begin(struct requester *q)
+{
+	q->repeat = repeat_was_sent(q) ? REPEAT_GOES_ON : REPEAT_DUE;
+}
+
+/* What hasn't been repeated won't be. */
+static inline void repeat_cut(struct requester *q)
+{
+	q->repeat = repeat_was_sent(q) ? REPEAT_SENT : REPEAT_NONE;
+}
+
+/* What has been repeated has arrived, or nothing else is to be said about it. */
+static inline void repeat_forget_sent(struct requester *q)
+{
+	q->repeat = repeat_is_due(q) ? REPEAT_DUE : REPEAT_NONE;
+}
+
 static inline void requester_timers_off(struct requester *q)
 {
 	q->timer_at = q->probe_at = q->rnr_until = TP_NEVER;
 	q->probes = 0;
-	q->probe_due = false;
+	repeat_cut(q);
 }
 
 /* requester.c */

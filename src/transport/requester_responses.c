@@ -44,34 +44,37 @@ static void progressed(struct tp *tp, uint32_t was_una, uint32_t was_flight, uin
 {
 	struct requester *q = &tp->requester;
 	uint32_t bytes = was_flight > q->flight ? was_flight - q->flight : 0;
-	bool probed = q->probed, alone = probed && q->una == q->probed_end;
+	bool repeated = repeat_was_sent(q), alone = repeated && q->una == q->repeated_end;
 
 	if (q->una == was_una)
 		return;
 	q->delivered += bytes;
 	q->arrived -= q->arrived < bytes ? q->arrived : bytes;
-	q->probed = probed && psn_before(q->una, q->probed_end);
-	bool repeating = unlikely(q->repairing) && repair_arrived(tp, probed, alone, now);
+	if (unlikely(repeated) && !psn_before(q->una, q->repeated_end))
+		repeat_forget_sent(q);
+	bool repeating = unlikely(q->hole != HOLE_NONE) && repair_arrived(tp, repeated, alone, now);
 	if (psn_before(q->next, q->una)) { /* it came after all, before it was repeated */
 		q->next = q->una;
 		q->cursor = q->first;
 		q->flight = q->answers_owed = 0;
 	}
-	if (q->timing && psn_before(q->timed_psn, q->una)) {
-		q->timing = false;
+	if (q->timed_at != TP_NEVER && psn_before(q->timed_psn, q->una)) {
 		/* `now` may be when the packet was taken in, and another thread have sent since. */
 		if (now > q->timed_at)
 			congestion_round_trip(&tp->congestion, now - q->timed_at,
 					      q->delivered - q->timed_delivered);
+		q->timed_at = TP_NEVER;
 	}
 	congestion_acknowledged(&tp->congestion, bytes, was_flight >= tp->congestion.window / 2);
 	q->retries = q->retry_cnt;
 	q->rnr_retries = q->rnr_retry;
-	q->limited = q->limited && !psn_before(q->limited_psn, q->una);
+	if (q->credit == CREDIT_LIMITED && psn_before(q->limited_psn, q->una))
+		q->credit = CREDIT_COUNTED;
 	requester_timers_off(q);
 	if (q->next == q->una)
 		return;
-	q->probe_due = repeating;
+	if (repeating)
+		repeat_begin(q);
 	/* Of all that is under way the peer had no more than what was repeated. */
 	if (alone && !repeating)
 		repair_go_back(tp, 0, now);
@@ -102,11 +105,13 @@ static void credits_update(struct requester *q, const struct packet *p)
 	if (psn_diff(p->msn, q->msn) < 0)
 		return;
 	q->msn = p->msn;
-	q->counted = code != AETH_NO_CREDITS;
-	if (q->counted)
-		q->lsn = psn_add(p->msn, credits_decode(code));
-	if (!q->counted || psn_diff(q->ssn, q->lsn) <= 0)
-		q->limited = false;
+	if (code == AETH_NO_CREDITS) {
+		q->credit = CREDIT_UNCOUNTED;
+		return;
+	}
+	q->lsn = psn_add(p->msn, credits_decode(code));
+	if (q->credit == CREDIT_UNCOUNTED || psn_diff(q->ssn, q->lsn) <= 0)
+		q->credit = CREDIT_COUNTED;
 }
 
 static void on_rnr_nak(struct tp *tp, uint8_t code, uint64_t now)
@@ -251,10 +256,12 @@ void requester_packet(struct tp *tp, const struct packet *p, uint64_t now)
 	uint32_t psn = psn_widen(p->psn, q->una);
 	uint8_t operation = packet_operation(p->opcode);
 
-	if (unlikely(!q->active || !psn_before(psn, q->top) || psn_before(psn, q->una))) {
+	bool active = q->state != REQUESTER_OFF;
+
+	if (unlikely(!active || !psn_before(psn, q->top) || psn_before(psn, q->una))) {
 		/* Repeated, stale or made up; but the newest acknowledgement may come again
 		 * because there are receives now. */
-		if (q->active && psn + 1 == q->una && operation == OP_ACKNOWLEDGE &&
+		if (active && psn + 1 == q->una && operation == OP_ACKNOWLEDGE &&
 		    (p->syndrome & AETH_KIND) == AETH_ACK) {
 			credits_update(q, p);
 			repair_kept(tp);

@@ -21,16 +21,16 @@ static bool wants_receive(const struct tp_request *r)
 
 static bool has_credit(const struct requester *q)
 {
-	if (!q->counted || q->first == q->begun)
+	if (q->credit == CREDIT_UNCOUNTED || q->first == q->begun)
 		return true;
 	/* One message more than there are receives, as far as its first packet. */
-	return psn_diff(psn_add(q->ssn, 1), q->lsn) <= !q->limited;
+	return psn_diff(psn_add(q->ssn, 1), q->lsn) <= (q->credit != CREDIT_LIMITED);
 }
 
 /* Whether request `begun` may begin. */
 static bool may_begin(const struct requester *q)
 {
-	if (q->begun == q->posted || q->draining)
+	if (q->begun == q->posted || q->state != REQUESTER_SENDS)
 		return false;
 	const struct tp_request *r = request_at(q, q->begun);
 
@@ -41,7 +41,7 @@ static bool may_begin(const struct requester *q)
 
 static bool probe_pending(const struct requester *q)
 {
-	return q->probe_due && q->first != q->begun && q->next != q->una;
+	return repeat_is_due(q) && q->first != q->begun && q->next != q->una;
 }
 
 /* Whether the window has room: for a packet, or, after it was full, for a burst, or
@@ -74,9 +74,9 @@ static bool may_go_out(const struct tp *tp)
 		return false;
 	if (q->cursor == q->begun && !may_begin(q))
 		return false;
-	if (unlikely(q->broken && (int32_t)(q->cursor - q->broken_at) >= 0))
+	if (unlikely(q->state == REQUESTER_BREAKS && (int32_t)(q->cursor - q->broken_at) >= 0))
 		return false;
-	if (unlikely(q->limited && psn_before(q->limited_psn, q->next)))
+	if (unlikely(q->credit == CREDIT_LIMITED && psn_before(q->limited_psn, q->next)))
 		return false;
 	return !wants_answer(request_at(q, q->cursor)) || q->answers_owed < q->max_answers;
 }
@@ -85,7 +85,7 @@ bool requester_may_send(const struct tp *tp, uint64_t now)
 {
 	const struct requester *q = &tp->requester;
 
-	if (!q->active || (q->rnr_until != TP_NEVER && now < q->rnr_until))
+	if (q->state == REQUESTER_OFF || (q->rnr_until != TP_NEVER && now < q->rnr_until))
 		return false;
 	if (unlikely(probe_pending(q)))
 		return true;
@@ -101,7 +101,7 @@ uint64_t requester_deadline(const struct tp *tp)
 		at = q->rnr_until;
 	/* While the pacer is what holds. */
 	if (unlikely(pacer_holds(&tp->pacer, &tp->congestion, 0)) && tp->pacer.at < at &&
-	    q->active && q->rnr_until == TP_NEVER && may_go_out(tp))
+	    q->state != REQUESTER_OFF && q->rnr_until == TP_NEVER && may_go_out(tp))
 		at = tp->pacer.at;
 	return at;
 }
@@ -143,8 +143,8 @@ static void begin(struct tp *tp)
 	if (r->opcode == IBV_WR_RDMA_READ && r->length)
 		messages = (uint32_t)(((uint64_t)r->length + TP_READ_PIECE - 1) / TP_READ_PIECE);
 	q->ssn = psn_add(q->ssn, messages);
-	if (q->counted && wants_receive(r) && psn_diff(q->ssn, q->lsn) > 0) {
-		q->limited = true;
+	if (q->credit != CREDIT_UNCOUNTED && wants_receive(r) && psn_diff(q->ssn, q->lsn) > 0) {
+		q->credit = CREDIT_LIMITED;
 		q->limited_psn = r->first_psn;
 		tp->counters.credit_waits++;
 	}
@@ -241,7 +241,7 @@ static uint32_t break_at(struct tp *tp, uint32_t count, enum ibv_wc_status statu
 {
 	struct requester *q = &tp->requester;
 
-	q->broken = true;
+	q->state = REQUESTER_BREAKS;
 	q->broken_at = count;
 	q->broken_status = status;
 	if (count == q->first)
@@ -255,7 +255,7 @@ static bool asks(const struct tp *tp, const struct tp_request *r, uint32_t psn)
 {
 	const struct requester *q = &tp->requester;
 
-	return psn == r->last_psn || (q->limited && psn == q->limited_psn) ||
+	return psn == r->last_psn || (q->credit == CREDIT_LIMITED && psn == q->limited_psn) ||
 	       q->asked + tp->path.mtu >= tp->congestion.window / 4;
 }
 
@@ -287,8 +287,7 @@ static void sent(struct tp *tp, const struct tp_request *r, uint32_t after, bool
 		pacer_sent(&tp->pacer, &tp->congestion, bytes, now);
 	if (psn_before(q->next, q->top)) {
 		tp->counters.resent++;
-	} else if (asked && !q->timing && !q->repairing) {
-		q->timing = true;
+	} else if (asked && q->timed_at == TP_NEVER && q->hole == HOLE_NONE) {
 		q->timed_psn = q->next;
 		q->timed_at = now;
 		q->timed_delivered = q->delivered;
@@ -309,7 +308,7 @@ static void sent_unacknowledged(struct tp *tp)
 	q->una = q->next;
 	q->flight = 0;
 	requester_timers_off(q);
-	q->timing = false;
+	q->timed_at = TP_NEVER;
 	if (q->cursor != q->first)
 		requester_complete_first(tp);
 }
@@ -322,7 +321,8 @@ static bool is_last_again(const struct requester *q)
 	if (after == q->again_end || !psn_before(after, q->next))
 		return true;
 	return after == request_at(q, q->again_of)->last_psn + 1 &&
-	       (wants_answer(request_at(q, following)) || (q->broken && q->broken_at == following));
+	       (wants_answer(request_at(q, following)) ||
+		(q->state == REQUESTER_BREAKS && q->broken_at == following));
 }
 
 static uint32_t send_probe(struct tp *tp, uint64_t now, uint8_t *to)
@@ -338,13 +338,12 @@ static uint32_t send_probe(struct tp *tp, uint64_t now, uint8_t *to)
 	uint32_t size = build(tp, count, q->again, last, to, &q->again);
 
 	if (!size) {
-		q->probe_due = false; /* nor is what follows repeated */
+		repeat_cut(q); /* nor is what follows repeated */
 		return break_at(tp, count, IBV_WC_LOC_PROT_ERR);
 	}
 	q->again_of += q->again == request_at(q, count)->last_psn + 1;
-	q->probe_due = !last;
-	q->probed = true;
-	q->probed_end = q->again;
+	q->repeat = last ? REPEAT_SENT : REPEAT_GOES_ON;
+	q->repeated_end = q->again;
 	tp->counters.resent++;
 	requester_timers_arm(tp, now);
 	return size;

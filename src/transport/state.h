@@ -43,11 +43,25 @@ enum {
  * 2^23 that PSNs can tell apart; so nothing counts packets under way. */
 _Static_assert(TP_WINDOW_MAX / TP_PACKET_COST + TP_READ_PIECE / 256 < 1 << 22, "PSN window");
 
+/* The requester's states; requester.h has the table. */
+enum requester_state {
+	REQUESTER_OFF,
+	REQUESTER_SENDS,
+	REQUESTER_DRAINS,
+	REQUESTER_DRAINED,
+	REQUESTER_BREAKS,
+};
+enum hole { HOLE_NONE, HOLE_NARROW, HOLE_WIDE };
+enum repeat { REPEAT_NONE, REPEAT_DUE, REPEAT_SENT, REPEAT_GOES_ON };
+enum credit { CREDIT_UNCOUNTED, CREDIT_COUNTED, CREDIT_LIMITED };
+
 struct requester {
 	struct tp_request *ring;
 	uint32_t mask; /* of counts, to places */
-	bool active;   /* RTS (or draining) */
-	bool draining, drained_told;
+	enum requester_state state;
+	enum hole hole;
+	enum repeat repeat;
+	enum credit credit;
 	/* Requests: first <= cursor <= begun <= posted. Those before `begun` have PSNs. */
 	uint32_t first, cursor, begun, posted;
 	/* Packets: una, the oldest that isn't acknowledged; next, to be sent (of request `cursor`,
@@ -59,15 +73,11 @@ struct requester {
 	bool closed;	       /* the window was full, and has no room for a burst yet */
 	uint32_t answers_owed; /* READ pieces and atomics sent and not answered */
 	uint32_t open;	       /* READs and atomics begun and not over: the fence waits for them */
-	bool broken; /* request `broken_at` can't be sent: nothing from it on is, and it fails */
-	uint32_t broken_at;
+	uint32_t broken_at;    /* BREAKS: the request that can't be sent */
 	enum ibv_wc_status broken_status;
 	/* End-to-end credits (IBTA 9.7.7.2). */
 	uint32_t ssn, lsn, msn; /* 24 bits: messages begun; limit; the peer's newest MSN */
-	bool counted;		/* the peer counts its receives */
-	bool limited;		/* a message beyond the limit has begun: its first packet is... */
-	uint32_t limited_psn;
-	bool credit_waiting;
+	uint32_t limited_psn;	/* LIMITED: the first packet of the message beyond the limit */
 	/* What the program wants. */
 	uint32_t max_answers; /* max_rd_atomic */
 	uint8_t timeout, retry_cnt, rnr_retry;
@@ -75,27 +85,22 @@ struct requester {
 	/* Times, TP_NEVER when they don't run. */
 	uint64_t timer_at, probe_at, rnr_until;
 	uint32_t probes; /* in a row: each waits twice as long as the one before */
-	/* Packets [again, again_end), from `una` on, are to be repeated without going back: one, or
-	 * a hole's. The first of them is of request `again_of`. */
-	bool probe_due;
+	/* DUE, GOES_ON: packets [again, again_end), from `una` on, are to be repeated without going
+	 * back: one, or a hole's. The first of them is of request `again_of`. */
 	uint32_t again, again_end, again_of;
-	bool probed; /* they were, as far as the packets before... */
-	uint32_t probed_end;
-	uint64_t rewound_at;  /* when it last went back, or repeated a packet alone, ... */
-	uint32_t rewound_psn; /* ... to here */
-	bool rewound;
-	/* Packet `una` is missing there, and is repeated alone, or with a burst (`wide`), maybe
-	 * after it alone wasn't enough (`widened`): does the peer have the others? */
-	bool repairing, wide, widened;
-	bool was_near;		/* little was between the last two holes */
+	uint32_t repeated_end; /* SENT, GOES_ON: packets before it were repeated */
+	uint64_t rewound_at;   /* when it last went back or repeated a hole; TP_NEVER: it hasn't */
+	uint32_t rewound_psn;  /* ... to here */
+	/* What the last holes let expect (expect_holes): little was between two; repeating the
+	 * first packet of one wasn't enough. */
+	bool was_near, widened;
 	uint8_t wide_holes;	/* so many are expected */
 	uint8_t repairs_failed; /* in a row: it hadn't */
 	uint32_t arrived;	/* bytes that the peer is seen to keep after `una`, see
 				   repair_kept() */
 	uint32_t ask_span;	/* bytes from one AckReq to the next, smoothed */
-	bool timing;		/* the answer to timed_psn, sent at timed_at, gives a round trip */
-	uint32_t timed_psn;
-	uint64_t timed_at;
+	uint32_t timed_psn;	/* the answer to it, sent at timed_at, gives a round trip */
+	uint64_t timed_at;	/* TP_NEVER: no packet is timed */
 	uint64_t delivered, timed_delivered; /* bytes acknowledged: in all; when it was sent */
 };
 
@@ -164,7 +169,7 @@ void requester_init(struct tp *tp, struct tp_request *ring, uint32_t places);
 void requester_limit_answers(struct tp *tp, const struct ibv_qp_attr *attr);
 void requester_start(struct tp *tp, const struct ibv_qp_attr *attr);
 void requester_stop(struct tp *tp);
-void requester_check_drained(struct tp *tp);
+void requester_drain(struct tp *tp);
 void requester_expire(struct tp *tp, uint64_t now);
 
 /* requester_responses.c: a response, whatever it claims to answer. */

@@ -65,15 +65,13 @@ void tp_change(struct tp *tp, const struct ibv_qp_attr *attr, int mask)
 
 void tp_drain(struct tp *tp)
 {
-	tp->requester.draining = true;
-	tp->requester.drained_told = false;
-	requester_check_drained(tp);
+	requester_drain(tp);
 }
 
 void tp_resume(struct tp *tp)
 {
-	tp->requester.draining = false;
-	tp->requester.active = true; /* UC: also after an error of the send queue (SQE) */
+	if (tp->requester.state != REQUESTER_BREAKS)
+		tp->requester.state = REQUESTER_SENDS;
 }
 
 void tp_stop(struct tp *tp, bool keep_answer)
@@ -105,7 +103,7 @@ void tp_packet(struct tp *tp, const struct packet *packet, uint64_t now)
 	}
 	if (unlikely(!r->established) && r->active) {
 		r->established = true;
-		if (!tp->requester.active)
+		if (tp->requester.state == REQUESTER_OFF)
 			event_established(&tp->events);
 	}
 	if (tp->type == IBV_QPT_UC)
