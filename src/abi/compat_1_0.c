@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "abi/export.h"
+#include "base/export.h"
 
 /*
  * Defines old_NAME, exported as NAME@IBVERBS_1.0. (The formatter takes the body for an

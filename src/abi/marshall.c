@@ -13,8 +13,8 @@
 #include <rdma/ib_user_sa.h>
 #include <rdma/ib_user_verbs.h>
 
-#include "abi/export.h"
 #include "abi/marshall.h"
+#include "base/export.h"
 
 EXPORT void ibv_copy_ah_attr_from_kern(struct ibv_ah_attr *out, const struct ib_uverbs_ah_attr *in)
 {

@@ -7,7 +7,7 @@
  */
 #include <infiniband/verbs.h>
 
-#include "abi/export.h"
+#include "base/export.h"
 
 #define COUNT_OF(table) (sizeof(table) / sizeof((table)[0]))
 

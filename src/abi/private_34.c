@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "abi/export.h"
+#include "base/export.h"
 
 /* The commands: 0 or a positive errno value. */
 #define PRIVATE_COMMAND(name)      \

@@ -19,7 +19,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "abi/export.h"
+#include "base/export.h"
 #include "base/log.h"
 
 static char sysfs_root[IBV_SYSFS_PATH_MAX] = "/sys";

@@ -11,7 +11,7 @@
 #include <infiniband/verbs.h>
 #include <sys/types.h>
 
-#include "abi/export.h"
+#include "base/export.h"
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
 

@@ -1,16 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Completion queues, completion channels and events: entry points of hca/verbs/completion.h. */
+#include "abi/private.h"
 #include "abi/verbs_abi.h"
 #include "hca/verbs/completion.h"
 #include "hca/verbs/cq.h"
 
-static struct ibv_cq *create_cq(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
+static struct ibv_cq *created(struct ibv_context *context, struct ibv_cq *cq)
 {
-	struct ibv_cq *cq = cq_create(context, attr);
-
 	if (cq)
 		context_count(context, 1);
 	return cq;
+}
+
+static struct ibv_cq *create_cq(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
+{
+	return created(context, cq_create(context, attr));
+}
+
+EXPORT struct ibv_cq *verbena_create_cq_for_qp(struct ibv_context *context,
+					       const struct ibv_cq_init_attr_ex *attr)
+{
+	return created(context, cq_create_for_qp(context, attr));
 }
 
 EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,

@@ -11,7 +11,6 @@
 #include <rdma/rdma_verbs.h>
 #include <stdlib.h>
 
-#include "abi/cq_with_qp.h"
 #include "abi/marshall.h"
 
 /* ------------------------------------------------------------------ states */
@@ -146,24 +145,31 @@ static void destroy_cq(struct ibv_cq **cq, struct ibv_comp_channel **channel)
 	*channel = NULL;
 }
 
-/* With a channel of its own, and the id as context, as rdma_get_send_comp() expects. `mask`:
- * CQ_WITH_QP if it is for a QP's use only, else 0. */
-static int create_cq(struct id *id, uint32_t entries, uint32_t mask, struct ibv_cq **cq,
-		     struct ibv_comp_channel **channel)
+typedef struct ibv_cq *create_cq_function(struct ibv_context *context,
+					  struct ibv_cq_init_attr_ex *attr);
+
+static struct ibv_cq *create_cq_for_any(struct ibv_context *context,
+					struct ibv_cq_init_attr_ex *attr)
+{
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(context, attr);
+
+	return cq ? ibv_cq_ex_to_cq(cq) : NULL;
+}
+
+/* With a channel of its own, and the id as context, as rdma_get_send_comp() expects. `create`:
+ * private_create_cq_for_qp if it is for a QP's use only. */
+static int create_cq(struct id *id, uint32_t entries, create_cq_function *create,
+		     struct ibv_cq **cq, struct ibv_comp_channel **channel)
 {
 	*channel = ibv_create_comp_channel(id->pub.verbs);
 	if (!*channel)
 		return -errno;
-	struct ibv_cq_init_attr_ex attr = {.cqe = entries ? entries : 1,
-					   .cq_context = &id->pub,
-					   .channel = *channel,
-					   .comp_mask = mask};
-	struct ibv_cq_ex *made = ibv_create_cq_ex(id->pub.verbs, &attr);
+	struct ibv_cq_init_attr_ex attr = {
+		.cqe = entries ? entries : 1, .cq_context = &id->pub, .channel = *channel};
 
-	if (made) {
-		*cq = ibv_cq_ex_to_cq(made);
+	*cq = create(id->pub.verbs, &attr);
+	if (*cq)
 		return 0;
-	}
 	int err = -errno;
 
 	ibv_destroy_comp_channel(*channel);
@@ -189,12 +195,12 @@ static int create_cqs(struct id *id, struct ibv_qp_init_attr_ex *attr)
 	if (!attr->recv_cq && pub->recv_cq)
 		attr->recv_cq = pub->recv_cq;
 	if (!attr->recv_cq) {
-		err = create_cq(id, attr->cap.max_recv_wr, CQ_WITH_QP, &pub->recv_cq,
+		err = create_cq(id, attr->cap.max_recv_wr, private_create_cq_for_qp, &pub->recv_cq,
 				&pub->recv_cq_channel);
 		attr->recv_cq = pub->recv_cq;
 	}
 	if (!err && !attr->send_cq) {
-		err = create_cq(id, attr->cap.max_send_wr, CQ_WITH_QP, &pub->send_cq,
+		err = create_cq(id, attr->cap.max_send_wr, private_create_cq_for_qp, &pub->send_cq,
 				&pub->send_cq_channel);
 		attr->send_cq = pub->send_cq;
 	}
@@ -303,7 +309,7 @@ static int create_srq(struct id *id, struct ibv_srq_init_attr_ex *attr)
 	attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
 	attr->pd = pd;
 	if (extended && !(attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ && attr->cq)) {
-		err = create_cq(id, attr->attr.max_wr, 0, &id->pub.recv_cq,
+		err = create_cq(id, attr->attr.max_wr, create_cq_for_any, &id->pub.recv_cq,
 				&id->pub.recv_cq_channel);
 		if (err)
 			return err;

@@ -11,6 +11,7 @@
  *   registry.c  ids and joins by the number that the daemon puts into events
  *   id.c        create, destroy, migrate, addresses, routes, options
  *   qp.c        QPs, SRQs and CQs of an id, and a QP's states
+ *   private.c   what only our own libibverbs has
  *   connect.c   connect, accept, reject, disconnect, ECE
  *   event.c     channels and events
  *   multicast.c joins
@@ -36,7 +37,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "abi/export.h"
+#include "base/export.h"
 #include "base/list.h"
 
 /* The program's convention, from ours. */
@@ -185,6 +186,10 @@ int qp_to_init(struct id *id, struct ibv_qp *qp);
 int qp_to_rts(struct id *id, uint8_t responder_resources, uint8_t initiator_depth);
 void qp_to_error(struct id *id);
 void qp_destroy(struct id *id);
+
+/* private.c: a CQ for one QP only (abi/private.h); beside another libibverbs an ordinary one. */
+struct ibv_cq *private_create_cq_for_qp(struct ibv_context *context,
+					struct ibv_cq_init_attr_ex *attr);
 
 /* ------------------------------------------------------------------ connect.c */
 

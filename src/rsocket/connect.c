@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "abi/export.h"
+#include "base/export.h"
 #include "rsocket/datagram.h"
 
 /* The peer needn't read for us to be done; only the last message waits for it. */

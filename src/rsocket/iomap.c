@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "abi/export.h"
+#include "base/export.h"
 #include "rsocket/rs.h"
 
 static int result(int err)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "abi/export.h"
+#include "base/export.h"
 #include "rsocket/datagram.h"
 
 static int result(int err)

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#include "abi/export.h"
+#include "base/export.h"
 #include "rsocket/datagram.h"
 
 /* ------------------------------------------------------------------ what a completion is of */

@@ -12,8 +12,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "abi/export.h"
 #include "base/clock.h"
+#include "base/export.h"
 #include "rsocket/rs.h"
 
 /* ------------------------------------------------------------------ who waits */

@@ -31,7 +31,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include "abi/export.h"
+#include "base/export.h"
 
 enum { FDS_MAX = 1 << 16 };
 

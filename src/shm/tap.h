@@ -5,9 +5,9 @@
  *
  *   The process writes records (struct tap_record, the packet's bytes, its comment), never waits,
  *   and counts what finds no room. Its calls are serialised by its caller.
- *   The capturing program reads them. It stores `asleep` before it sleeps on the ring's bell
- *   (shm/bell.h), then looks once more; the process stores its position, then looks at `asleep`,
- *   each with a full fence between, so no record waits unseen.                     [T1 with T2]
+ *   The capturing program reads them. It stores `asleep` before it sleeps on the capture's
+ *   eventfd, then looks once more; the process stores its position, then looks at `asleep`, each
+ *   with a full fence between, so no record waits unseen.                          [T1 with T2]
  *
  * Positions are free-running counts of bytes, records are multiples of 8 bytes and never wrap: a
  * record without a packet (TAP_PAD) fills the end of a lap. Neither side trusts the other: the

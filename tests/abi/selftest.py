@@ -169,7 +169,10 @@ def check_symbols(debians, work):
     for name, (wrong, needle) in mistakes.items():
         found = "\n".join(symbols.differences(library(work, name, wrong), debians))
         must_mention(found, needle, f"the library with the mistake `{name}`")
-    return len(mistakes)
+    own = symbols.OWN["libibverbs.so.1"]
+    found = "\n".join(symbols.differences(library(work, "ownless", table), debians, own))
+    must_mention(found, "which is our own, is missing", "the library without our own symbols")
+    return len(mistakes) + 1
 
 
 def main(our_include, their_include, their_library):

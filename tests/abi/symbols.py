@@ -4,6 +4,7 @@
 
 Our library exports what Debian's exports: the same names under the same version nodes,
 with the same default, as the same kind, objects in the same size; and the nodes inherit alike.
+Beyond that our libibverbs has what OWN says (src/abi/private.h), and nothing else.
 Fails at the first difference. Exit code 77: Debian's library is not installed.
 """
 import os
@@ -11,6 +12,13 @@ import re
 import sys
 
 from header_facts import Failure, run
+
+
+# SONAME -> what only our library has: (name, node).
+OWN = {
+    "libibverbs.so.1": {("VERBENA_PRIVATE_1", ""),
+                        ("verbena_create_cq_for_qp", "VERBENA_PRIVATE_1")},
+}
 
 
 def exported(library):
@@ -58,8 +66,8 @@ def spelled(key):
     return "@".join(part for part in key if part)
 
 
-def differences(ours, theirs):
-    """All differences between two libraries, as sentences."""
+def differences(ours, theirs, own=frozenset()):
+    """All differences between two libraries, as sentences; `own` is what only ours must have."""
     if soname(ours) != soname(theirs):
         yield f"The SONAME is {soname(ours)} in our library and {soname(theirs)} in Debian's."
     our_symbols, their_symbols = exported(ours), exported(theirs)
@@ -74,7 +82,9 @@ def differences(ours, theirs):
             if our[what] != value:
                 yield (f"{spelled(key)}: its {what} is {our[what]} in our library and {value} in "
                        f"Debian's.")
-    for key in sorted(our_symbols.keys() - their_symbols.keys()):
+    for key in sorted(own - our_symbols.keys()):
+        yield f"{spelled(key)}, which is our own, is missing from our library."
+    for key in sorted(our_symbols.keys() - their_symbols.keys() - own):
         yield f"{spelled(key)} is exported by our library and unknown to Debian's."
     our_nodes, their_nodes = inheritance(ours), inheritance(theirs)
     for node, parents in their_nodes.items():
@@ -91,7 +101,7 @@ def main(ours, theirs):
         print("Both files are the same one: that compares nothing.")
         return 1
     try:
-        found = list(differences(ours, theirs))
+        found = list(differences(ours, theirs, OWN.get(soname(ours), frozenset())))
     except Failure as failure:
         found = [str(failure)]
     if found:

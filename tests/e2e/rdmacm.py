@@ -528,6 +528,64 @@ def preloads(suite, stage):
 
 # ---------------------------------------------------------------------------- what isn't there
 
+# ---------------------------------------------------------------------------- other libibverbs
+
+DEBIANS_VERBS = "/usr/lib/x86_64-linux-gnu/libibverbs.so.1"
+PRIVATE = b"VERBENA_PRIVATE_1"
+
+
+def beside(stage, verbs):
+    """What stands before a command that has our librdmacm.so.1 beside that libibverbs.so.1."""
+    directory = os.path.join(stage.directory, f"libraries{stage.serial()}")
+    os.mkdir(directory)
+    shutil.copy(os.path.join(BUILD, "lib", "librdmacm.so.1"), directory)
+    with open(os.path.join(directory, "libibverbs.so.1"), "wb") as file:
+        file.write(verbs)
+    return ("env", f"LD_LIBRARY_PATH={directory}", "LD_DEBUG=bindings",
+            f"VERBENA_DAEMON={os.path.join(BUILD, 'bin', 'verbenad')}")
+
+
+def our_verbs():
+    with open(os.path.join(BUILD, "lib", "libibverbs.so.1"), "rb") as file:
+        return file.read()
+
+
+def beside_verbs(stage, verbs, binds):
+    """Connections work; `binds`: with our private symbol, as the dynamic linker reports."""
+    over = beside(stage, verbs)
+    port = PORTS.take()
+    # They leave it to the library to make their CQs.
+    server, _ = pair(stage, (*over, "rdma_server", "-p", port),
+                     (*over, "rdma_client", "-s", "127.0.0.1", "-p", port))
+    bound = re.search(r"librdmacm\.so\S* \[0\] to \S*libibverbs\S* \[0\]: normal symbol "
+                      r"`verbena_create_cq_for_qp' \[VERBENA_PRIVATE_1\]", server.output())
+    require(bool(bound) == binds, f"the private symbol is {'not ' if binds else ''}bound")
+
+
+def without_private(stage):
+    """A libibverbs with the same devices and without what is only ours."""
+    verbs = our_verbs()
+    require(PRIVATE in verbs, f"no {PRIVATE} in libibverbs.so.1")
+    beside_verbs(stage, verbs.replace(PRIVATE, PRIVATE[:-1] + b"0"), False)
+
+
+def debians(stage):
+    """rdma-core's own libibverbs, which has none of our devices: a clean error."""
+    if not os.path.exists(DEBIANS_VERBS):
+        return
+    with open(DEBIANS_VERBS, "rb") as file:
+        over = beside(stage, file.read())
+    process = stage.start(*over, "rping", "-s", "-a", "127.0.0.1", "-p", PORTS.take())
+    status, output = process.wait(20 * SLOW), process.output()
+    require(status > 0 and "No such device" in output, f"ended with {status}\n{tail(output)}")
+
+
+def foreign(suite, stage):
+    suite.case("our libibverbs", beside_verbs, stage, our_verbs(), True)
+    suite.case("a libibverbs without our private symbols", without_private, stage)
+    suite.case("rdma-core's libibverbs", debians, stage)
+
+
 def refused(stage, *command, needle):
     process = stage.start(*command)
     status = process.wait(20 * SLOW)
@@ -542,7 +600,7 @@ def refusals(suite, stage):
 
 GROUPS = {"connections": connections, "perftest": perftests, "rsockets": rsockets, "qperf": qperfs,
           "refusals": refusals, "churn": churns, "preload": preloads,
-          "pyverbs": pyverbs_tests}
+          "pyverbs": pyverbs_tests, "foreign": foreign}
 
 
 def into_namespace(words):

@@ -38,6 +38,9 @@ static inline struct cq_object *cq_object_of(struct cq *cq)
 
 /* cq->cqe is what was asked for, never more. */
 struct ibv_cq *cq_create(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr);
+/* The same for one QP's use; the daemon learns of it with that QP (verbena_create_cq_for_qp). */
+struct ibv_cq *cq_create_for_qp(struct ibv_context *context,
+				const struct ibv_cq_init_attr_ex *attr);
 int cq_resize(struct ibv_cq *cq, int cqe);
 /* Blocks until every event of the CQ that was given out is acknowledged. */
 int cq_destroy(struct ibv_cq *cq);

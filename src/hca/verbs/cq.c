@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "abi/cq_with_qp.h"
 #include "base/cpu.h"
 #include "base/log.h"
 #include "hca/engine/engine.h"
@@ -226,11 +225,7 @@ static int check_attributes(struct ibv_context *context, const struct ibv_cq_ini
 {
 	if (attr->wc_flags & ~(uint64_t)CQ_WC_FLAGS)
 		return EOPNOTSUPP;
-	if (attr->comp_mask &
-	    ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD | CQ_WITH_QP))
-		return EINVAL;
-	if (attr->comp_mask & CQ_WITH_QP &&
-	    (!attr->channel || container_of(attr->channel, struct channel, ibv)->registered))
+	if (attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))
 		return EINVAL;
 	if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) && attr->parent_domain)
 		return EOPNOTSUPP;
@@ -342,7 +337,8 @@ static int register_cq(struct cq *cq, bool later)
 	return err;
 }
 
-struct ibv_cq *cq_create(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
+static struct ibv_cq *create(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr,
+			     bool for_qp)
 {
 	uint32_t places;
 	int err = -check_attributes(context, attr);
@@ -360,7 +356,7 @@ struct ibv_cq *cq_create(struct ibv_context *context, const struct ibv_cq_init_a
 		goto out_memory;
 	o->cq.mask = places - 1;
 	object_init(o, context, attr);
-	err = register_cq(&o->cq, attr->comp_mask & CQ_WITH_QP);
+	err = register_cq(&o->cq, for_qp);
 	if (err)
 		goto out_free;
 	channel_count(attr->channel, 1);
@@ -374,6 +370,20 @@ out_free:
 	free(o);
 	errno = -err;
 	return NULL;
+}
+
+struct ibv_cq *cq_create(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
+{
+	return create(context, attr, false);
+}
+
+struct ibv_cq *cq_create_for_qp(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
+{
+	if (!attr->channel || container_of(attr->channel, struct channel, ibv)->registered) {
+		errno = EINVAL;
+		return NULL;
+	}
+	return create(context, attr, true);
 }
 
 /* Moves the completions into another ring, which becomes the CQ's; the old one is in *ring then. */

@@ -46,7 +46,7 @@ struct cq {
 	uint32_t handle;
 	uint32_t comp_vector;
 	_Atomic uint32_t users; /* QPs' sides that complete to it */
-	bool registered;	/* the daemon knows it; else it comes with its QP (cq_with_qp.h) */
+	bool registered; /* the daemon knows it; else it comes with its QP (cq_create_for_qp) */
 	struct list held;
 	uint32_t comp_reported;	 /* events given out, under the channel's queue lock */
 	uint32_t async_reported; /* under the context's async queue lock */

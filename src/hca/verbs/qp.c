@@ -176,7 +176,7 @@ static struct proto_new_cq new_cq(const struct cq *cq)
 			      : (struct proto_new_cq){cq->depth, cq->comp_vector};
 }
 
-/* The CQs that it is to come with (cq_with_qp.h), and itself. */
+/* The CQs that it is to come with (cq_create_for_qp), and itself. */
 static int create_with_cqs(struct qp *qp, const struct ib_uverbs_create_qp *alone,
 			   struct ib_uverbs_create_qp_resp *out)
 {

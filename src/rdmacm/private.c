@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What only our own libibverbs.so.1 has (abi/private.h). It is looked up once, by name and version,
+ * because a reference with that version would keep librdmacm.so.1 from being loaded beside any
+ * other libibverbs.so.1; there the ordinary verbs do the same in more round trips.
+ */
+#include "abi/private.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include "rdmacm/rdmacm.h"
+
+static __typeof__(verbena_create_cq_for_qp) *create_cq_for_qp;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void look_up(void)
+{
+	*(void **)&create_cq_for_qp =
+		dlvsym(RTLD_DEFAULT, "verbena_create_cq_for_qp", VERBENA_PRIVATE);
+}
+
+struct ibv_cq *private_create_cq_for_qp(struct ibv_context *context,
+					struct ibv_cq_init_attr_ex *attr)
+{
+	pthread_once(&once, look_up);
+	if (create_cq_for_qp)
+		return create_cq_for_qp(context, attr);
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(context, attr);
+
+	return cq ? ibv_cq_ex_to_cq(cq) : NULL;
+}
