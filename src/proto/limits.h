@@ -25,7 +25,7 @@
 #define LIMIT_SGE 32u
 #define LIMIT_INLINE 1024u
 #define LIMIT_CQ (1u << 18)
-#define LIMIT_CQE 131072u
+#define LIMIT_CQE (1u << 22) /* pages exist once they are written */
 #define LIMIT_SRQ 65536u
 #define LIMIT_SRQ_WR 32768u
 #define LIMIT_PD 65536u

@@ -103,6 +103,16 @@ static int append(struct rdma_addrinfo ***tail, const struct addrinfo *found,
 	return err ? err : take_hints(info, hints);
 }
 
+/* Upstream's library looks at ai_family with and without RAI_FAMILY, and so do its callers:
+ * perftest asks for IPv4 that way. AF_IB is no family of getaddrinfo(); without RAI_FAMILY it is a
+ * wish of the port space's, which an IP address serves as well. */
+static int family_wanted(const struct rdma_addrinfo *hints)
+{
+	if (!hints || (hints->ai_family == AF_IB && !(hints->ai_flags & RAI_FAMILY)))
+		return AF_UNSPEC;
+	return hints->ai_family;
+}
+
 static int look_up(const char *node, const char *service, const struct rdma_addrinfo *hints,
 		   struct rdma_addrinfo **res)
 {
@@ -112,7 +122,7 @@ static int look_up(const char *node, const char *service, const struct rdma_addr
 		.ai_socktype = SOCK_STREAM,
 		.ai_flags = (flags & RAI_PASSIVE ? AI_PASSIVE : 0) |
 			    (flags & RAI_NUMERICHOST ? AI_NUMERICHOST : 0),
-		.ai_family = flags & RAI_FAMILY ? hints->ai_family : AF_UNSPEC,
+		.ai_family = family_wanted(hints),
 	};
 	struct addrinfo *found;
 	struct rdma_addrinfo **tail = res;

@@ -189,8 +189,6 @@ static int find_neighbour(struct cm_id *id, uint32_t timeout_ms)
 static int resolve(struct cm_id *id, const union cm_address *to, uint32_t timeout_ms)
 {
 	id->destination = *to;
-	if (!cm_address_port(to) && !is_group(to))
-		return -EINVAL;
 	if (cm_address_is_any(to))
 		set_loopback(&id->destination);
 	/* With an address of its own it reaches groups on that interface, whatever the routes say.

@@ -432,6 +432,11 @@ static void test_reject(void **state)
 	destroy(&p.b, p.listens);
 	assert_int_equal(connect_with(&p.a, p.active, 0), 0);
 	expect(p.a.events, REPORT_REJECTED, 8);
+	/* Port 0 is as good an address as any (programs resolve only to learn the device); no
+	 * listener can have it. */
+	p.active = resolved(&p.a, RDMA_PS_TCP, 1, 0);
+	assert_int_equal(connect_with(&p.a, p.active, 0), 0);
+	expect(p.a.events, REPORT_REJECTED, 8);
 	close_pair(&p);
 }
 
