@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/wc_status.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/execute.h"
 #include "hca/exec/mcast.h"
@@ -58,7 +59,7 @@ static enum outcome done(struct qp *qp)
 /* Refuses request `msn`; an unreliable QP says nothing, the request counts as done. */
 static enum outcome refuse(struct qp *qp, uint32_t msn, enum ibv_wc_status status, int event)
 {
-	log_info("QP 0x%x: request refused: %s", qp->ibv.qp_num, ibv_wc_status_str(status));
+	log_info("QP 0x%x: request refused: %s", qp->ibv.qp_num, wc_status_text(status));
 	if (qp->type != IBV_QPT_RC)
 		return done(qp);
 	nak(qp, msn, status);
@@ -94,7 +95,7 @@ static enum outcome fail_receive(struct qp *qp, const struct recv_wqe *wqe,
 				 enum ibv_wc_status there)
 {
 	log_info("QP 0x%x: a message of %u bytes can't be received (%s; the receive has %u bytes)",
-		 qp->ibv.qp_num, h->length, ibv_wc_status_str(here), wqe->length);
+		 qp->ibv.qp_num, h->length, wc_status_text(here), wqe->length);
 	complete_receive(qp, wqe, h, here);
 	if (qp->type == IBV_QPT_RC)
 		nak(qp, h->msn, there);

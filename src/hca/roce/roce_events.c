@@ -8,6 +8,7 @@
  * to its error state, which flushes its queues into their CQs.
  */
 #include "base/log.h"
+#include "base/wc_status.h"
 #include "hca/roce/roce.h"
 
 static void completed(struct qp *qp, uint32_t count, enum ibv_wc_status status)
@@ -38,7 +39,7 @@ static void received(struct roce_qp *w, const struct tp_message *message, enum i
 	if (unlikely(status != IBV_WC_SUCCESS))
 		log_info("QP 0x%x: a message of %u bytes can't be received (%s; the receive has %u "
 			 "bytes)",
-			 w->qp->ibv.qp_num, message->length, ibv_wc_status_str(status),
+			 w->qp->ibv.qp_num, message->length, wc_status_text(status),
 			 w->receive.wqe.length);
 	receive_complete(w->qp, &w->receive.wqe, &arrival, status);
 }
