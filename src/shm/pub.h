@@ -27,10 +27,14 @@
 #define PUB_HAZARDS 64u
 
 /*
- * One-sided operations run in the initiator. Before it looks a region up, it stores what it is
- * about to touch here, in its own regions' file (seq_cst), and clears it after the copy;
- * deregistration revokes the entry (seq_cst), then waits until no peer's hazard names it.      [H1
- * with H2]
+ * One-sided operations run in the initiator. It says in its own regions' file what it is about to
+ * touch; the owner looks there before it lets go of memory:
+ *
+ *   Initiator: hazard := target [H1], reads the region's rkey_access [H2], copies, hazard := 0 [H5]
+ *   Owner:     rkey_access := 0 [H3], then reads the hazards until none names the region [H4]
+ *
+ * [H1] to [H4] are seq_cst: the owner sees the hazard, or the initiator sees that the key is gone.
+ * [H5] is a release: whoever no longer sees the hazard comes after the copy.
  */
 struct pub_hazard {
 	_Alignas(64) _Atomic uint64_t target; /* slot of the target << 32 | rkey; 0: none */

@@ -5,30 +5,34 @@
 #include <errno.h>
 #include <string.h>
 
+/* Whether the consumer has read so much that `slots` and one more fit in. */
+static bool fits(struct ring_tx *tx, uint32_t consumed, uint32_t slots)
+{
+	tx->limit = consumed + RING_SLOTS;
+	return tx->limit - tx->pos > slots && tx->limit - tx->pos <= RING_SLOTS;
+}
+
 static bool has_room(struct ring_tx *tx, uint32_t slots)
 {
 	if (tx->limit - tx->pos > slots)
 		return true;
-	/* [R2'] A consumer that lies about its position only lets itself be overwritten. */
+	/* [R4], pairs with [R3]. A consumer that lies about its position only lets itself be
+	 * overwritten. */
 	uint32_t consumed = atomic_load_explicit(&tx->ctl->consumed, memory_order_acquire);
 
-	tx->limit = consumed + RING_SLOTS;
-	if (tx->limit - tx->pos > slots && tx->limit - tx->pos <= RING_SLOTS)
-		goto found;
-	atomic_store_explicit(&tx->ctl->want_space, 1, memory_order_seq_cst); /* [W2] */
+	if (fits(tx, consumed, slots))
+		return true;
+	/* [W3], pairs with [W2] */
+	atomic_store_explicit(&tx->ctl->want_space, 1, memory_order_seq_cst);
+	/* [W4], pairs with [W1] */
 	consumed = atomic_load_explicit(&tx->ctl->consumed, memory_order_seq_cst);
-	tx->limit = consumed + RING_SLOTS;
-	if (tx->limit - tx->pos > slots && tx->limit - tx->pos <= RING_SLOTS)
-		goto found;
-	/* Any thread may look: whoever finds the ring full has other locks than its reader. */
+	if (fits(tx, consumed, slots))
+		return true;
+	/* Any thread may look: the one that finds the ring full has other locks than its reader. */
 	atomic_store_explicit(&tx->broken, tx->limit - tx->pos > RING_SLOTS, memory_order_relaxed);
 	tx->limit = tx->pos; /* full, whatever the consumer claims */
 	tx->full_at = consumed;
 	return false;
-found:
-	if (atomic_load_explicit(&tx->ctl->want_space, memory_order_relaxed))
-		atomic_store_explicit(&tx->ctl->want_space, 0, memory_order_relaxed);
-	return true;
 }
 
 struct ring_header *ring_reserve_slow(struct ring_tx *tx, uint32_t slots)
@@ -84,7 +88,8 @@ const uint8_t *ring_peek(struct ring_rx *rx, struct ring_header *out, uint32_t *
 
 void ring_tx_init(struct ring_tx *tx, uint8_t *slots, struct ring_ctl *ctl)
 {
-	*tx = (struct ring_tx){.slots = slots, .ctl = ctl, .pos = 0, .limit = RING_SLOTS};
+	*tx = (struct ring_tx){
+		.slots = slots, .ctl = ctl, .limit = RING_SLOTS, .full_at = RING_NEVER_FULL};
 }
 
 void ring_rx_init(struct ring_rx *rx, uint8_t *slots, struct ring_ctl *ctl)

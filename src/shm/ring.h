@@ -8,9 +8,19 @@
  *
  *   Producer writes: record bodies, then (where old payload lies there) the *following* header's
  *                    seq := 0, then this header's seq := position + 1 (release)     [R1]
- *   Consumer reads:  seq at its position (acquire), and only then the record        [R1']
- *   Consumer writes: ctl->consumed := its position (release), when it has read      [R2]
- *   Producer reads:  ctl->consumed (acquire) before it writes over old slots        [R2']
+ *   Consumer reads:  seq at its position (acquire), and only then the record        [R2]
+ *   Consumer writes: ctl->consumed := its position (release), when it has read      [R3]
+ *   Producer reads:  ctl->consumed (acquire) before it writes over old slots        [R4]
+ *
+ * A producer that finds no room asks to be told of it, and stays so until it tries again:
+ *
+ *   Producer: ctl->want_space := 1 [W3], then reads ctl->consumed once more [W4]
+ *   Consumer: ctl->consumed := its position [W1], then reads ctl->want_space [W2]
+ *
+ * All four are seq_cst: the producer sees the room, or the consumer sees that it is wanted. Several
+ * threads may produce, one after the other, and wait together; that one of them finds room for a
+ * short record doesn't help another, which waits with a long one. So want_space is cleared only
+ * when all that wait are about to try again (ring_retry).
  *
  * Zeroing first means that old payload bytes are never taken for a header, whatever they hold. An
  * old header can't be mistaken (its number is of another lap), so the producer remembers which
@@ -42,6 +52,10 @@
 #define RING_BYTES (RING_SLOTS * RING_SLOT)
 /* The largest payload of a record; an eighth of a ring, so that producer and consumer overlap. */
 #define RING_PAYLOAD_MAX (8192u - RING_HEADER)
+
+/* ring_tx.full_at at first: not what is consumed then, so who waits beside a ring that was never
+ * found full (its link just came up) knows that there is room. */
+#define RING_NEVER_FULL UINT32_MAX
 
 enum ring_kind {
 	RING_PAD, /* rest of the lap; the ring's own */
@@ -109,8 +123,8 @@ struct ring_header *ring_reserve_slow(struct ring_tx *tx, uint32_t slots);
 
 /*
  * Room for a record with `payload` bytes (at most RING_PAYLOAD_MAX), or NULL when the ring is full
- * (then want_space is set, and the consumer rings). Fill everything but seq and slots, then commit.
- * One slot more than the record is kept free, for the next header's zero.
+ * (then want_space is set until ring_retry(), and the consumer rings). Fill everything but seq and
+ * slots, then commit. One slot more than the record is kept free, for the next header's zero.
  */
 static inline struct ring_header *ring_reserve(struct ring_tx *tx, uint32_t payload)
 {
@@ -137,8 +151,15 @@ static inline void ring_commit(struct ring_tx *tx, struct ring_header *h, uint32
 		atomic_store_explicit(&next->seq, 0, memory_order_relaxed);
 		tx->stale[following] = false;
 	}
-	atomic_store_explicit(&h->seq, tx->pos + 1, memory_order_release); /* [R1] */
+	atomic_store_explicit(&h->seq, tx->pos + 1,
+			      memory_order_release); /* [R1], pairs with [R2] */
 	tx->pos += n;
+}
+
+/* All who found the ring full are about to try again; who fails again asks for space again. */
+static inline void ring_retry(struct ring_tx *tx)
+{
+	atomic_store_explicit(&tx->ctl->want_space, 0, memory_order_relaxed);
 }
 
 /* The reserved record won't be: what was written of its payload may not pass for a header. */
@@ -153,7 +174,8 @@ static inline bool ring_ready(const struct ring_rx *rx)
 {
 	struct ring_header *h = (struct ring_header *)ring_at(rx->slots, rx->pos);
 
-	return atomic_load_explicit(&h->seq, memory_order_acquire) == rx->pos + 1; /* [R1'] */
+	/* [R2], pairs with [R1] */
+	return atomic_load_explicit(&h->seq, memory_order_acquire) == rx->pos + 1;
 }
 
 /*
@@ -174,9 +196,9 @@ static inline bool ring_publish(struct ring_rx *rx)
 	if (rx->published == rx->pos)
 		return false;
 	rx->published = rx->pos;
-	/* seq_cst with the producer's want_space store, then re-read of consumed: one of the two
-	 * sees the other. [W1 with W2] */
+	/* [W1], pairs with [W4]; also [R3], pairs with [R4] */
 	atomic_store_explicit(&rx->ctl->consumed, rx->pos, memory_order_seq_cst);
+	/* [W2], pairs with [W3] */
 	return atomic_load_explicit(&rx->ctl->want_space, memory_order_seq_cst) != 0;
 }
 

@@ -200,6 +200,8 @@ static void wake_waiters(struct link *link)
 	}
 	list_init(&batch);
 	lock_take(&link->tx_lock);
+	if (link_is(link, LINK_UP)) /* then its memory stays while hca.engine is held */
+		ring_retry(&link->tx);
 	while ((node = list_pop(&link->waiters)))
 		list_add_tail(&batch, node);
 	node = list_pop(&batch);
@@ -293,7 +295,7 @@ static bool pass_until_idle(struct hca *hca)
 void engine_release(struct hca *hca)
 {
 	atomic_store(&hca->pub->header.asleep, 1);
-	atomic_thread_fence(memory_order_seq_cst); /* [S2] */
+	atomic_thread_fence(memory_order_seq_cst); /* [S2], pairs with [S1] */
 	if (!pass_until_idle(hca))
 		engine_kick(hca);
 	if (hca->roce)

@@ -317,7 +317,9 @@ static void link_up(struct hca *hca, struct link *link, const struct proto_event
 	link->side = event->side;
 	link->pid = event->pid;
 	link->can_vm = link->regions && probe_vm(event->pid, event->uid, link->regions);
+	lock_take(&link->tx_lock); /* link_wait() looks at it before the link is up */
 	ring_tx_init(&link->tx, memory->ring[mine], &memory->ctl[mine]);
+	lock_give(&link->tx_lock);
 	ring_rx_init(&link->rx, memory->ring[theirs], &memory->ctl[theirs]);
 	atomic_store(&link->direct, false);
 	atomic_store(&link->broken, false);
@@ -628,8 +630,8 @@ void link_wait(struct link *link, struct qp *qp)
 
 	lock_give(&link->tx_lock);
 	atomic_store(&link->has_waiters, true);
-	/* The peer made room, and this process's engine looked for who waits, since the ring was
-	 * found full: nobody would look again. */
+	/* The peer made room, or the link came up, and this process's engine looked for waiting QPs
+	 * before this one was among them: it wouldn't look again. */
 	if (link_is(link, LINK_UP) && atomic_load(&qp->hca->pub->header.asleep) &&
 	    ring_consumed(&link->tx) != full_at)
 		engine_kick(qp->hca);

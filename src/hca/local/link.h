@@ -173,11 +173,12 @@ static inline void link_abandon(struct link *link, uint32_t payload)
 	lock_give(&link->tx_lock);
 }
 
-/* Rings the peer's doorbell if it asked for that. After a batch of link_send.    [S1 with S2] */
+/* Rings the peer's doorbell if it asked for that. After a batch of link_send. */
 void link_ring(struct link *link);
 static inline void link_notify(struct link *link)
 {
-	atomic_thread_fence(memory_order_seq_cst); /* the records before the look at asleep */
+	/* [S1], pairs with [S2]: the records before the look at asleep */
+	atomic_thread_fence(memory_order_seq_cst);
 	if (unlikely(atomic_load_explicit(&link->peer->header.asleep, memory_order_relaxed)))
 		link_ring(link);
 }

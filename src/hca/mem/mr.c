@@ -56,6 +56,7 @@ int mr_publish(struct hca *hca, struct mr *mr)
 		pd |= PUB_MR_FOREIGN;
 	}
 	atomic_store_explicit(&e->pd, pd, memory_order_relaxed);
+	/* [K1], pairs with [H2] */
 	atomic_store_explicit(&e->rkey_access, (uint64_t)access << 32 | mr->ibv.rkey,
 			      memory_order_release);
 	guard_install();
@@ -71,7 +72,7 @@ static inline _Atomic uint64_t *take_place(struct hca *hca, uint64_t value, unsi
 		_Atomic uint64_t *h = &hca->regions->hazard[first + i].target;
 		uint64_t none = 0;
 
-		if (atomic_compare_exchange_strong(h, &none, value)) /* [H1] */
+		if (atomic_compare_exchange_strong(h, &none, value)) /* [H1], pairs with [H4] */
 			return h;
 		if (i == count - 1)
 			sched_yield(); /* more copying threads than places */
@@ -96,6 +97,7 @@ _Atomic uint64_t *hazard_set_inner(struct hca *hca, uint32_t slot, uint32_t rkey
 static bool named_by(const struct pub_regions *regions, uint64_t value)
 {
 	for (unsigned int i = 0; i < PUB_HAZARDS; i++)
+		/* [H4], pairs with [H1] and, to see that a copy is over, with [H5] */
 		if (atomic_load(&regions->hazard[i].target) == value)
 			return true;
 	return false;
@@ -155,7 +157,7 @@ void mr_revoke(struct hca *hca, struct mr *mr)
 	struct pub_mr *e = &hca->regions->mr[mr->ibv.rkey >> LIMIT_KEY_TAG_BITS];
 	uint64_t value = (uint64_t)hca->slot << 32 | mr->ibv.rkey;
 
-	atomic_store(&e->rkey_access, 0); /* [H2] */
+	atomic_store(&e->rkey_access, 0); /* [H3], pairs with [H2] */
 	/* This process's engine copies under its lock. */
 	lock_take(&hca->engine);
 	lock_give(&hca->engine);

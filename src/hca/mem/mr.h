@@ -79,7 +79,7 @@ static inline uint32_t hazard_of_qp(uint32_t qpn)
 void hazard_wait_qp(struct hca *hca, uint32_t slot, uint32_t qpn);
 static inline void hazard_clear(_Atomic uint64_t *hazard)
 {
-	atomic_store_explicit(hazard, 0, memory_order_release);
+	atomic_store_explicit(hazard, 0, memory_order_release); /* [H5], pairs with [H4] */
 }
 
 #endif

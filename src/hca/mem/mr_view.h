@@ -21,7 +21,9 @@ static inline bool mr_read(const struct pub_regions *regions, uint32_t rkey, str
 	if (unlikely(rkey >> LIMIT_KEY_TAG_BITS >= LIMIT_MRS_PER_SLOT))
 		return false;
 	const struct pub_mr *e = &regions->mr[rkey >> LIMIT_KEY_TAG_BITS];
-	uint64_t word = atomic_load_explicit(&e->rkey_access, memory_order_acquire);
+	/* [H2], pairs with [H3] and with mr_publish()'s [K1]; seq_cst for the caller's hazard: an
+	 * acquire load alone may be done before the hazard can be seen. */
+	uint64_t word = atomic_load_explicit(&e->rkey_access, memory_order_seq_cst);
 
 	if (unlikely((uint32_t)word != rkey || !rkey))
 		return false;

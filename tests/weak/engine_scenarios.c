@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Doorbells, waiting for room, and the lease: that no record and no room waits unseen by a process
+ * that sleeps. One process ("ours") with its engine; the peer's side is played by a thread.
+ */
+#include "scenarios.h"
+
+#include "hca/engine/engine.c"
+#include "hca/verbs/carrier.h"
+
+enum { OURS, THEIRS }; /* doorbells, and the sides of the link */
+
+static struct hca hca;
+static struct qp *no_qps[LIMIT_QPS_PER_SLOT];
+static struct pub our_pub_memory, their_pub;
+static struct link_memory memory;
+static struct link ours, back; /* ours to the peer; the peer's to us */
+static struct qp big, small;
+/* What a QP does that is given another try. */
+static void wake(struct qp *qp);
+static const struct carrier woken = {.resume = wake};
+static unsigned int taken; /* by the peer */
+static bool done;
+
+/* ------------------------------------------------------------------ the two processes */
+
+static void begin(void)
+{
+	memset(&hca, 0, sizeof(hca));
+	scenario_link_init(&ours, &hca);
+	scenario_link_init(&back, NULL);
+	memset(memory.ctl, 0, sizeof(memory.ctl));
+	memset(memory.ring[THEIRS], 0, 4 * RING_SLOT); /* what an execution writes */
+	memset(&big, 0, sizeof(big));
+	memset(&small, 0, sizeof(small));
+	our_pub_memory.header.asleep = their_pub.header.asleep = 1;
+	hca.qps = no_qps;
+	hca.pub = &our_pub_memory;
+	hca.doorbell = OURS;
+	hca.watchdog = -1;
+	list_init(&hca.links);
+	list_init(&hca.acks);
+	ours.memory = back.memory = &memory;
+	ours.peer = &their_pub;
+	ours.doorbell = THEIRS;
+	back.peer = &our_pub_memory;
+	back.doorbell = OURS;
+	ring_tx_init(&ours.tx, memory.ring[OURS], &memory.ctl[OURS]);
+	ring_rx_init(&ours.rx, memory.ring[THEIRS], &memory.ctl[THEIRS]);
+	ring_tx_init(&back.tx, memory.ring[THEIRS], &memory.ctl[THEIRS]);
+	ring_rx_init(&back.rx, memory.ring[OURS], &memory.ctl[OURS]);
+	atomic_store(&ours.state, LINK_UP);
+	atomic_store(&back.state, LINK_UP);
+	list_add_tail(&hca.links, &ours.node);
+	list_init(&big.tx_wait);
+	list_init(&small.tx_wait);
+	big.hca = small.hca = &hca;
+	big.carrier = small.carrier = &woken;
+	taken = 0;
+	done = false;
+}
+
+static void name_words(void)
+{
+	model_word(&our_pub_memory.header.asleep, 4, "asleep");
+	model_memory(&memory, sizeof(memory));
+}
+
+static bool send(struct link *by, uint32_t slots)
+{
+	uint32_t bytes = slots * RING_SLOT - RING_HEADER;
+	struct ring_header *h = link_begin(by, bytes);
+
+	if (!h)
+		return false;
+	h->kind = REC_KINDS; /* nothing: the engine drops it */
+	link_send(by, h, bytes);
+	link_notify(by);
+	return true;
+}
+
+/* ------------------------------------------------------------------ doorbells */
+
+static struct ring_header *incoming(uint32_t pos)
+{
+	return (struct ring_header *)ring_at(memory.ring[THEIRS], pos);
+}
+
+static void doorbell_setup(void)
+{
+	begin();
+	name_words();
+	model_word(&incoming(0)->seq, 4, "seq[0]");
+	model_word(&incoming(1)->seq, 4, "seq[1]");
+}
+
+static void peer_sends_two(void)
+{
+	send(&back, 1);
+	send(&back, 1);
+}
+
+/* The engine thread as it is between two sleeps. */
+static void engine_takes_two(void)
+{
+	for (;;) {
+		engine_release(&hca);
+		if (ours.rx.pos == 2)
+			return;
+		model_event_wait(OURS);
+	}
+}
+
+/* A lease is taken, given back, and the records that came meanwhile are found. */
+static void lease_then_engine(void)
+{
+	struct poller p = {0};
+
+	take_lease(&hca, &p);
+	engine_takes_two();
+}
+
+/* ------------------------------------------------------------------ room */
+
+/* Seven records and some: 21 slots are free, one of which is always kept. */
+static void room_fill(void)
+{
+	begin();
+	for (unsigned int i = 0; i < 8; i++) {
+		uint32_t bytes = (i < 7 ? 128 : 107) * RING_SLOT - RING_HEADER;
+		struct ring_header *h = ring_reserve(&ours.tx, bytes);
+
+		h->kind = REC_KINDS;
+		ring_commit(&ours.tx, h, bytes);
+	}
+	atomic_store(&their_pub.header.asleep, 0);
+	model_word(&memory.ctl[OURS].consumed, 4, "consumed");
+	model_word(&memory.ctl[OURS].want_space, 4, "want_space");
+}
+
+static void room_setup(void)
+{
+	room_fill();
+	model_word(&our_pub_memory.header.asleep, 4, "asleep");
+	model_word(&ours.has_waiters, 1, "has_waiters");
+}
+
+/* Takes what it needs for the longest record, as engine.c's drain() does. */
+static void peer_takes(void)
+{
+	struct ring_header h;
+	uint32_t room;
+	int error;
+
+	while (taken < 2) {
+		if (!ring_peek(&back.rx, &h, &room, &error))
+			model_fail("what was there isn't seen");
+		ring_pop(&back.rx, &h);
+		taken++;
+		if (ring_publish_lazily(&back.rx))
+			link_notify(&back);
+	}
+}
+
+static void big_tries(void)
+{
+	if (send(&ours, 128))
+		done = true;
+	else
+		link_wait(&ours, &big);
+}
+
+static void big_sends(void)
+{
+	model_lock(&big.lock);
+	big_tries();
+	bool sent = done;
+
+	model_unlock(&big.lock);
+	if (sent)
+		model_event_set(OURS); /* only ends engine_until_sent() */
+}
+
+static void small_sends(void)
+{
+	send(&ours, 1);
+}
+
+static void wake(struct qp *qp)
+{
+	if (qp == &big)
+		big_tries();
+}
+
+static void engine_until_sent(void)
+{
+	for (;;) {
+		engine_release(&hca);
+		if (done)
+			return;
+		model_event_wait(OURS);
+	}
+}
+
+const struct model_scenario engine_scenarios[] = {
+	{"doorbell", doorbell_setup, {peer_sends_two, engine_takes_two}, NULL},
+	{"lease", doorbell_setup, {peer_sends_two, lease_then_engine}, NULL},
+	{"room.one", room_setup, {big_sends, peer_takes, engine_until_sent}, NULL},
+	{"room.two", room_fill, {big_sends, peer_takes, engine_until_sent, small_sends}, NULL},
+	{0},
+};

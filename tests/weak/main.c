@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Runs the scenarios. First the litmus tests, which show that the checker tells right from wrong.
+ * Then the protocol's, as the source is: none may fail. Then for each labelled operation that was
+ * reached, all of them with this one relaxed, and again, if it is seq_cst, with acquire and release
+ * only: some scenario must fail. A label whose operation can be weakened unnoticed names a barrier
+ * that isn't needed, or a scenario is missing.
+ *
+ * usage: weak [-v] [SCENARIO]      -v: prints what fails as it should, too
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "scenarios.h"
+
+/* In src/abi, which isn't part of this. */
+const char *ibv_wc_status_str(int status);
+const char *ibv_wc_status_str(int status)
+{
+	return status ? "error" : "success";
+}
+
+static const struct model_scenario *const lists[] = {ring_scenarios, mr_scenarios, link_scenarios,
+						     engine_scenarios};
+static const char *only;
+static bool verbose;
+
+/* How many didn't do as their name says. */
+static unsigned int run_list(const struct model_scenario *s)
+{
+	unsigned int wrong = 0;
+
+	for (; s->name; s++) {
+		if (only && strcmp(only, s->name))
+			continue;
+		bool must_fail = strchr(s->name, '!') != NULL;
+		struct model_result r =
+			model_explore(s, NULL, MODEL_AS_IT_IS, !must_fail || verbose);
+
+		printf("%-20s %8llu executions%s%s\n", s->name, (unsigned long long)r.executions,
+		       r.failed ? ", fails: " : "", r.message);
+		wrong += r.failed != must_fail;
+		if (r.failed != must_fail)
+			printf("%s: WRONG\n", s->name);
+	}
+	return wrong;
+}
+
+/* A scenario that fails with the site's operation weakened, or NULL. */
+static const struct model_scenario *
+catcher(const struct model_site *site, enum model_weakening weakening, struct model_result *result)
+{
+	for (unsigned int l = 0; l < sizeof(lists) / sizeof(lists[0]); l++) {
+		for (const struct model_scenario *s = lists[l]; s->name; s++) {
+			*result = model_explore(s, site, weakening, verbose);
+			if (result->failed)
+				return s;
+		}
+	}
+	return NULL;
+}
+
+static unsigned int weaken(const struct model_site *site, enum model_weakening weakening)
+{
+	const char *how = weakening == MODEL_RELAXED ? "relaxed" : "acquire/release";
+	const char *file = strstr(site->file, "src/");
+	struct model_result result;
+	const struct model_scenario *by = catcher(site, weakening, &result);
+
+	printf("[%s] %s, %s:%d: ", site->label, how, file ? file : site->file, site->line);
+	printf("%s%s%s\n", by ? by->name : "NOTHING", " fails: ", by ? result.message : "");
+	return !by;
+}
+
+static unsigned int run_mutations(void)
+{
+	unsigned int survived = 0;
+
+	for (const struct model_site *site = model_sites(); site; site = site->next) {
+		survived += weaken(site, MODEL_RELAXED);
+		if (site->is_seq_cst)
+			survived += weaken(site, MODEL_ACQUIRE_RELEASE);
+	}
+	return survived;
+}
+
+int main(int argc, char **argv)
+{
+	int at = 1;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (at < argc && !strcmp(argv[at], "-v")) {
+		verbose = true;
+		at++;
+	}
+	only = at < argc ? argv[at] : NULL;
+	unsigned int wrong = run_list(litmus_scenarios);
+
+	for (unsigned int l = 0; l < sizeof(lists) / sizeof(lists[0]); l++)
+		wrong += run_list(lists[l]);
+	if (!wrong && !only)
+		wrong = run_mutations();
+	printf(wrong ? "%u WRONG\n" : "all right\n", wrong);
+	return wrong != 0;
+}

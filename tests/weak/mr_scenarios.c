@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Regions and hazards: a peer that copies, and an owner that registers, deregisters and then uses
+ * the memory for something else. Thread 0 is the owner's, thread 1 the initiator's.
+ */
+#include "scenarios.h"
+
+#include "hca/mem/mr.c"
+
+enum { OWNER_SLOT = 2, PEER_SLOT = 3, INDEX = 5, RKEY = INDEX << LIMIT_KEY_TAG_BITS | 1 };
+
+static struct hca owner, initiator;
+static struct pub_regions owner_regions, initiator_regions;
+static struct pub owner_pub;
+static struct link link_to_peer, link_to_owner;
+static struct pd domain;
+static struct mr region;
+static uint64_t bytes[4]; /* the region */
+
+static void begin(void)
+{
+	memset(&owner_regions.mr[INDEX], 0, sizeof(owner_regions.mr[0]));
+	memset(initiator_regions.hazard, 0, sizeof(initiator_regions.hazard));
+	memset(&region, 0, sizeof(region));
+	memset(bytes, 0, sizeof(bytes));
+	owner.slot = OWNER_SLOT;
+	owner.regions = &owner_regions;
+	owner.pub = &owner_pub;
+	initiator.slot = PEER_SLOT;
+	initiator.regions = &initiator_regions;
+	link_to_peer.slot = PEER_SLOT;
+	link_to_peer.regions = &initiator_regions;
+	link_to_owner.slot = OWNER_SLOT;
+	link_to_owner.regions = &owner_regions;
+	atomic_store(&link_to_peer.state, LINK_UP);
+	atomic_store(&owner.link_by_slot[PEER_SLOT], &link_to_peer);
+	domain.id = 7;
+	region.ibv.addr = bytes;
+	region.ibv.length = sizeof(bytes);
+	region.ibv.lkey = RKEY - 1;
+	region.ibv.rkey = RKEY;
+	region.ibv.pd = &domain.ibv;
+	region.iova = (uintptr_t)bytes;
+	region.access = 4;
+}
+
+static void name_words(void)
+{
+	struct pub_mr *e = &owner_regions.mr[INDEX];
+
+	model_word(&e->rkey_access, 8, "rkey_access");
+	model_word(&e->start, 8, "start");
+	model_word(&e->length, 8, "length");
+	model_word(&initiator_regions.hazard[0].target, 8, "hazard");
+	model_memory(bytes, sizeof(bytes));
+}
+
+static void registered_setup(void)
+{
+	begin();
+	mr_publish(&owner, &region);
+	name_words();
+}
+
+static void unregistered_setup(void)
+{
+	begin();
+	name_words();
+}
+
+/* An initiator's copy, as onesided.c makes it. */
+static void copy(uint32_t rkey)
+{
+	struct mr_view view;
+	_Atomic uint64_t *hazard = hazard_set(&initiator, OWNER_SLOT, rkey);
+
+	if (mr_read(link_to_owner.regions, rkey, &view)) {
+		if (view.start != (uintptr_t)bytes || view.length != sizeof(bytes))
+			model_fail("half of a region's entry was read");
+		bytes[1]++;
+	}
+	hazard_clear(hazard);
+}
+
+static void copy_once(void)
+{
+	copy(RKEY);
+}
+
+static void revoke_and_use(void)
+{
+	mr_revoke(&owner, &region);
+	bytes[1] = 1;
+}
+
+static void publish(void)
+{
+	bytes[1] = 1;
+	mr_publish(&owner, &region);
+}
+
+static void publish_and_revoke(void)
+{
+	publish();
+	mr_revoke(&owner, &region);
+	bytes[1] = 2;
+}
+
+const struct model_scenario mr_scenarios[] = {
+	{"mr.publish", unregistered_setup, {publish, copy_once}, NULL},
+	{"mr.revoke", registered_setup, {revoke_and_use, copy_once}, NULL},
+	{"mr.both", unregistered_setup, {publish_and_revoke, copy_once}, NULL},
+	{0},
+};

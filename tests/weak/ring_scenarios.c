@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Rings: that records arrive whole and in order, that old payload is never taken for a header, and
+ * that who waits for room is woken. Thread 0 is the producer, thread 1 the consumer.
+ */
+#include "scenarios.h"
+#include "shm/ring.c"
+
+enum { SEQ_BYTES = 4, OLD = 0x01010101, BELL = 0 };
+
+static struct {
+	struct ring_ctl ctl;
+	_Alignas(64) uint8_t slots[RING_BYTES];
+} memory;
+static struct ring_tx tx;
+static struct ring_rx rx;
+static unsigned int got;
+
+static struct ring_header *header_at(uint32_t pos)
+{
+	return (struct ring_header *)ring_at(memory.slots, pos);
+}
+
+/* The word that a payload of `value` has at the beginning of each of its slots but the first. */
+static uint32_t *payload_word(uint8_t *payload, uint32_t slot)
+{
+	return (uint32_t *)(payload + slot * RING_SLOT - (slot ? RING_HEADER : 0));
+}
+
+static bool produce(uint32_t slots, uint32_t number)
+{
+	uint32_t bytes = slots * RING_SLOT - RING_HEADER;
+	struct ring_header *h = ring_reserve(&tx, bytes);
+
+	if (!h)
+		return false;
+	h->kind = RING_KIND_FIRST;
+	h->dst = h->msn = number;
+	for (uint32_t i = 0; i < slots; i++)
+		*payload_word((uint8_t *)h + RING_HEADER, i) = number;
+	ring_commit(&tx, h, bytes);
+	return true;
+}
+
+/* True: a record was there, and it is the one numbered `number`. */
+static bool consume(uint32_t number)
+{
+	struct ring_header h;
+	uint32_t room;
+	int error = 0;
+	const uint8_t *payload = ring_peek(&rx, &h, &room, &error);
+
+	if (error)
+		model_fail("the consumer was shown nonsense");
+	if (!payload)
+		return false;
+	if (h.dst != number || h.msn != number || h.kind != RING_KIND_FIRST)
+		model_fail("the header of %u is that of %u", number, h.dst);
+	for (uint32_t i = 0; i < h.slots; i++)
+		if (*payload_word((uint8_t *)payload, i) != number)
+			model_fail("the payload of %u isn't whole", number);
+	ring_pop(&rx, &h);
+	got++;
+	return true;
+}
+
+static void begin(uint32_t pos)
+{
+	memset(&memory, 0, sizeof(memory));
+	ring_tx_init(&tx, memory.slots, &memory.ctl);
+	ring_rx_init(&rx, memory.slots, &memory.ctl);
+	tx.pos = rx.pos = rx.published = pos;
+	tx.limit = pos + RING_SLOTS;
+	atomic_store(&memory.ctl.consumed, pos);
+	got = 0;
+}
+
+static void share(void)
+{
+	model_word(&memory.ctl.consumed, SEQ_BYTES, "consumed");
+	model_word(&memory.ctl.want_space, SEQ_BYTES, "want_space");
+	model_memory(memory.slots, RING_BYTES);
+}
+
+/* ------------------------------------------------------------------ records where payload was */
+
+/* Two slots, then one, over old payload that looks like the headers which are waited for. */
+static void pass_setup(void)
+{
+	begin(RING_SLOTS + 4);
+	for (uint32_t i = 1; i < 8; i++) {
+		tx.stale[4 + i] = true;
+		atomic_store(&header_at(4 + i)->seq, RING_SLOTS + 4 + i + 1);
+		header_at(4 + i)->kind = RING_KIND_FIRST;
+		header_at(4 + i)->slots = 1;
+	}
+	share();
+	model_word(&header_at(4)->seq, SEQ_BYTES, "seq[4]");
+	model_word(&header_at(6)->seq, SEQ_BYTES, "seq[6]");
+	model_word(&header_at(7)->seq, SEQ_BYTES, "seq[7]");
+}
+
+static void pass_producer(void)
+{
+	produce(2, 1);
+	produce(1, 2);
+}
+
+static void pass_consumer(void)
+{
+	for (unsigned int i = 0; i < 4; i++)
+		consume(got + 1);
+}
+
+/* ------------------------------------------------------------------ full, wrapping */
+
+/* Eight records fill the ring up to its last slot; the next needs a pad there, and then goes where
+ * the first lay. */
+static void full_setup(void)
+{
+	begin(0);
+	for (uint32_t i = 0; i < 8; i++)
+		produce(i < 7 ? 128 : 127, i + 1);
+	share();
+	model_word(&header_at(0)->seq, SEQ_BYTES, "seq[0]");
+	model_word(&header_at(RING_SLOTS - 1)->seq, SEQ_BYTES, "seq[1023]");
+}
+
+static void full_producer(void)
+{
+	while (!produce(2, 9))
+		model_event_wait(BELL);
+}
+
+static void full_consumer(void)
+{
+	if (!consume(1))
+		model_fail("what was there before isn't seen");
+	if (ring_publish(&rx))
+		model_event_set(BELL);
+}
+
+/* The same, and the producer only looks: it never asks to be woken. */
+static void look_producer(void)
+{
+	produce(2, 9);
+	produce(2, 10);
+}
+
+const struct model_scenario ring_scenarios[] = {
+	{"ring.pass", pass_setup, {pass_producer, pass_consumer}, NULL},
+	{"ring.full", full_setup, {full_producer, full_consumer}, NULL},
+	{"ring.look", full_setup, {look_producer, full_consumer}, NULL},
+	{0},
+};
