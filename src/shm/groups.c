@@ -25,7 +25,7 @@ static uint32_t bucket_of(const struct groups *groups, const uint64_t key[2])
 
 static uint64_t load(const _Atomic uint64_t *word)
 {
-	return atomic_load_explicit(word, memory_order_acquire);
+	return atomic_load_explicit(word, memory_order_relaxed);
 }
 
 /* The group's place, or GROUPS_PLACES. */
@@ -79,9 +79,9 @@ static uint32_t take_place(struct groups *groups, const uint64_t key[2])
 
 		if (!is_free(groups, i))
 			continue;
-		atomic_store_explicit(&gid->word[0], NO_GROUP, memory_order_release);
-		atomic_store_explicit(&gid->word[1], key[1], memory_order_release);
-		atomic_store_explicit(&gid->word[0], key[0], memory_order_release);
+		atomic_store_explicit(&gid->word[0], NO_GROUP, memory_order_relaxed);
+		atomic_store_explicit(&gid->word[1], key[1], memory_order_relaxed);
+		atomic_store_explicit(&gid->word[0], key[0], memory_order_relaxed);
 		return i;
 	}
 	return GROUPS_PLACES;
@@ -98,7 +98,8 @@ int groups_set(struct groups *groups, const uint8_t gid[16], uint32_t slot)
 		place = take_place(groups, key);
 	if (place == GROUPS_PLACES)
 		return -ENOMEM;
-	atomic_fetch_or(&groups->slots[place].word[slot / 64], 1ull << slot % 64);
+	atomic_fetch_or_explicit(&groups->slots[place].word[slot / 64], 1ull << slot % 64,
+				 memory_order_relaxed);
 	return 0;
 }
 
@@ -110,5 +111,6 @@ void groups_clear(struct groups *groups, const uint8_t gid[16], uint32_t slot)
 	uint32_t place = place_of(groups, key);
 
 	if (place < GROUPS_PLACES)
-		atomic_fetch_and(&groups->slots[place].word[slot / 64], ~(1ull << slot % 64));
+		atomic_fetch_and_explicit(&groups->slots[place].word[slot / 64],
+					  ~(1ull << slot % 64), memory_order_relaxed);
 }

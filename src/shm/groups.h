@@ -12,7 +12,9 @@
  * attaches, so whoever sends after that was said sends to this process, too.
  * Read by: senders, at any time, without a lock. Nothing that they find there is relied upon: a
  * datagram for a group that its receiver isn't attached to is dropped by the receiver. A place that
- * changes its group has a GID meanwhile that no group has.
+ * changes its group has a GID meanwhile that no group has. So all accesses are relaxed: what a
+ * sender must see, the daemon has written before it answered, and the answer's system calls order
+ * that.
  *
  * Beside the groups stands a number that changes with the host's addresses (`addresses`): what the
  * daemon said of its own addresses (PROTO_ROUTE) holds as long as the number stays. It is read

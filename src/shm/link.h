@@ -12,7 +12,9 @@
 struct link_memory {
 	struct ring_ctl ctl[2];
 	/* Side s has the link and looks for the other's hazards. Written by side s, once, after its
-	 * link is up; read by the other before its first copy.                       [I1 with I2]
+	 * link is up; read by the other before its first copy                        [I1 with I2].
+	 * Written also before side s looks whether the other's QPs wait for its KICK [Q2], and read
+	 * after these have published their state [Q1]: the one that is late learns of the other.
 	 */
 	_Alignas(64) _Atomic uint32_t installed[2];
 	_Alignas(4096) uint8_t ring[2][RING_BYTES];

@@ -113,6 +113,26 @@ struct pub_regions {
 #define PUB_SIZE sizeof(struct pub)
 #define PUB_REGIONS_SIZE sizeof(struct pub_regions)
 
+/*
+ * A QP's state is written last, and read first [Q1 with Q2]. Both are seq_cst, for those who write
+ * one word and then read another:
+ *
+ *   Both ends of a connection become ready: each writes its state, then reads the other's; the one
+ *   that is late at least sees the other, and sends it a KICK.
+ *   A puller sets a hazard [H1], then reads the sender's state; the sender ends [Q1], then reads
+ *   hazards [H4].
+ */
+static inline void pub_qp_write_state(struct pub_qp *entry, uint64_t word)
+{
+	/* [Q1], pairs with [Q2] */
+	atomic_store_explicit(&entry->state, word, memory_order_seq_cst);
+}
+static inline uint64_t pub_qp_read_state(const struct pub_qp *entry)
+{
+	/* [Q2], pairs with [Q1] */
+	return atomic_load_explicit(&entry->state, memory_order_seq_cst);
+}
+
 static inline uint32_t pub_qp_state(uint64_t word)
 {
 	return word & 0xff;

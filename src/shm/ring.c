@@ -16,7 +16,7 @@ static bool has_room(struct ring_tx *tx, uint32_t slots)
 {
 	if (tx->limit - tx->pos > slots)
 		return true;
-	/* [R4], pairs with [R3]. A consumer that lies about its position only lets itself be
+	/* [W5], pairs with [W1]. A consumer that lies about its position only lets itself be
 	 * overwritten. */
 	uint32_t consumed = atomic_load_explicit(&tx->ctl->consumed, memory_order_acquire);
 

@@ -9,18 +9,18 @@
  *   Producer writes: record bodies, then (where old payload lies there) the *following* header's
  *                    seq := 0, then this header's seq := position + 1 (release)     [R1]
  *   Consumer reads:  seq at its position (acquire), and only then the record        [R2]
- *   Consumer writes: ctl->consumed := its position (release), when it has read      [R3]
- *   Producer reads:  ctl->consumed (acquire) before it writes over old slots        [R4]
+ *   Consumer writes: ctl->consumed := its position (release), when it has read      [W1]
+ *   Producer reads:  ctl->consumed (acquire) before it writes over old slots        [W5]
  *
  * A producer that finds no room asks to be told of it, and stays so until it tries again:
  *
  *   Producer: ctl->want_space := 1 [W3], then reads ctl->consumed once more [W4]
  *   Consumer: ctl->consumed := its position [W1], then reads ctl->want_space [W2]
  *
- * All four are seq_cst: the producer sees the room, or the consumer sees that it is wanted. Several
- * threads may produce, one after the other, and wait together; that one of them finds room for a
- * short record doesn't help another, which waits with a long one. So want_space is cleared only
- * when all that wait are about to try again (ring_retry).
+ * These four are seq_cst: the producer sees the room, or the consumer sees that it is wanted.
+ * Several threads may produce, one after the other, and wait together; that one of them finds room
+ * for a short record doesn't help another, which waits with a long one. So want_space is cleared
+ * only when all that wait are about to try again (ring_retry).
  *
  * Zeroing first means that old payload bytes are never taken for a header, whatever they hold. An
  * old header can't be mistaken (its number is of another lap), so the producer remembers which
@@ -112,10 +112,10 @@ static inline uint32_t ring_slots_for(uint32_t payload)
 	return (RING_HEADER + payload + RING_SLOT - 1) / RING_SLOT;
 }
 
-/* How far the consumer says it is. */
+/* How far the consumer says it is; for a caller with a fence of its own. */
 static inline uint32_t ring_consumed(const struct ring_tx *tx)
 {
-	return atomic_load_explicit(&tx->ctl->consumed, memory_order_seq_cst);
+	return atomic_load_explicit(&tx->ctl->consumed, memory_order_relaxed);
 }
 
 /* Slow half of ring_reserve: looks at the consumer's position, pads the lap's end. */
@@ -196,7 +196,7 @@ static inline bool ring_publish(struct ring_rx *rx)
 	if (rx->published == rx->pos)
 		return false;
 	rx->published = rx->pos;
-	/* [W1], pairs with [W4]; also [R3], pairs with [R4] */
+	/* [W1], pairs with [W4], [W5] and link_wait()'s [A1] */
 	atomic_store_explicit(&rx->ctl->consumed, rx->pos, memory_order_seq_cst);
 	/* [W2], pairs with [W3] */
 	return atomic_load_explicit(&rx->ctl->want_space, memory_order_seq_cst) != 0;

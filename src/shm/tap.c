@@ -32,6 +32,7 @@ static uint8_t *writer_place(const struct tap_writer *writer)
 /* Room for `bytes` in one piece at the writer's position, past a pad if need be. */
 static bool make_room(struct tap_writer *writer, uint32_t bytes)
 {
+	/* [T6], pairs with [T5] */
 	uint64_t used =
 		writer->at - atomic_load_explicit(&writer->memory->read, memory_order_acquire);
 	uint32_t to_end = TAP_BYTES - (writer->at & (TAP_BYTES - 1));
@@ -83,11 +84,12 @@ bool tap_write(struct tap_writer *writer, const struct tap_packet *packet)
 			memcpy(at + sizeof(head) + captured, packet->comment, comment);
 		writer->at += head.bytes;
 		writer->unsaid = 0;
+		/* [T3], pairs with [T4] */
 		atomic_store_explicit(&memory->written, writer->at, memory_order_release);
 	}
-	atomic_thread_fence(memory_order_seq_cst); /* [T1] */
+	atomic_thread_fence(memory_order_seq_cst); /* [T1], pairs with [T2] */
 	return unlikely(atomic_load_explicit(&memory->asleep, memory_order_relaxed)) &&
-	       atomic_exchange(&memory->asleep, 0);
+	       atomic_exchange_explicit(&memory->asleep, 0, memory_order_relaxed);
 }
 
 /* ------------------------------------------------------------------ the reader's side */
@@ -112,6 +114,7 @@ static bool head_is_sound(const struct tap_record *head, uint64_t there, uint32_
 int tap_peek(struct tap_reader *reader, struct tap_record *head, const uint8_t **bytes)
 {
 	for (;;) {
+		/* [T4], pairs with [T3] */
 		uint64_t there =
 			atomic_load_explicit(&reader->memory->written, memory_order_acquire) -
 			reader->at;
@@ -137,14 +140,15 @@ int tap_peek(struct tap_reader *reader, struct tap_record *head, const uint8_t *
 void tap_pop(struct tap_reader *reader, const struct tap_record *head)
 {
 	reader->at += head->bytes;
+	/* [T5], pairs with [T6] */
 	atomic_store_explicit(&reader->memory->read, reader->at, memory_order_release);
 }
 
 bool tap_sleep(struct tap_reader *reader)
 {
 	atomic_store_explicit(&reader->memory->asleep, 1, memory_order_relaxed);
-	atomic_thread_fence(memory_order_seq_cst); /* [T2] */
-	return atomic_load_explicit(&reader->memory->written, memory_order_acquire) == reader->at;
+	atomic_thread_fence(memory_order_seq_cst); /* [T2], pairs with [T1] */
+	return atomic_load_explicit(&reader->memory->written, memory_order_relaxed) == reader->at;
 }
 
 void tap_wake(struct tap_reader *reader)

@@ -8,6 +8,8 @@
  *   The capturing program reads them. It stores `asleep` before it sleeps on the capture's
  *   eventfd, then looks once more; the process stores its position, then looks at `asleep`, each
  *   with a full fence between, so no record waits unseen.                          [T1 with T2]
+ *   A record's bytes come before the position that shows them [T3 with T4], and are read before the
+ *   position that gives their place back [T5 with T6].
  *
  * Positions are free-running counts of bytes, records are multiples of 8 bytes and never wrap: a
  * record without a packet (TAP_PAD) fills the end of a lap. Neither side trusts the other: the

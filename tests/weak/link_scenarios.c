@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Links: a request that waits for a link which comes up meanwhile, and the first copy over a link.
- * Thread 1 is the engine thread of the process whose link it is. */
+/* Links: a request that waits for a link which comes up meanwhile, the first copy over a link, and
+ * how the ends of a connection learn that the other is ready. */
 #include "scenarios.h"
 
 #include "hca/local/link.c"
+#include "hca/mem/mr.h"
+#include "hca/mem/pd.h"
 #include "hca/verbs/carrier.h"
 
 enum { BELL };
@@ -87,7 +89,148 @@ static void link_comes_up(void)
 	}
 }
 
+/* ------------------------------------------------------------------ the first copy, and KICKs */
+
+enum { KICK_A = 1, KICK_B, PEER_SLOT = 3, RKEY = 5 << LIMIT_KEY_TAG_BITS | 1 };
+
+static struct hca peer_hca;
+static struct pub_regions our_regions, peer_regions;
+static struct link theirs; /* the peer's half */
+static struct pd domain;
+static struct mr region;
+static uint64_t bytes[4];
+
+static struct pub_qp *our_entry(void)
+{
+	return &pub.qp[1];
+}
+
+static struct pub_qp *their_entry(void)
+{
+	return &peer.qp[1];
+}
+
+/* Our link is about to come up; the peer's is. Our region is registered. */
+static void installed_setup(void)
+{
+	up_setup();
+	memset(&theirs, 0, sizeof(theirs));
+	memset(peer_regions.hazard, 0, sizeof(peer_regions.hazard));
+	memset(&region, 0, sizeof(region));
+	atomic_store(&memory.installed[0], 0);
+	atomic_store(&our_entry()->state, IBV_QPS_INIT);
+	atomic_store(&their_entry()->state, IBV_QPS_INIT);
+	hca.regions = &our_regions;
+	peer_hca.regions = &peer_regions;
+	ours.slot = PEER_SLOT;
+	atomic_store(&hca.link_by_slot[PEER_SLOT], &ours);
+	theirs.memory = &memory;
+	theirs.regions = &our_regions;
+	theirs.side = 1;
+	atomic_store(&theirs.can_vm, true);
+	region.ibv.addr = bytes;
+	region.ibv.length = sizeof(bytes);
+	region.ibv.lkey = RKEY - 1;
+	region.ibv.rkey = RKEY;
+	region.ibv.pd = &domain.ibv;
+	mr_publish(&hca, &region);
+	model_word(&memory.installed[0], 4, "installed");
+	model_word(&our_entry()->state, 8, "our state");
+	model_word(&their_entry()->state, 8, "their state");
+}
+
+static void copy_setup(void)
+{
+	installed_setup();
+	model_word(&our_regions.mr[RKEY >> LIMIT_KEY_TAG_BITS].rkey_access, 8, "rkey_access");
+	model_word(&peer_regions.hazard[0].target, 8, "hazard");
+	model_memory(bytes, sizeof(bytes));
+}
+
+static void revoke_and_use(void)
+{
+	mr_revoke(&hca, &region);
+	bytes[1] = 1;
+}
+
+static void come_up(void)
+{
+	const struct proto_event event = {.side = 0};
+
+	ours.regions = &peer_regions;
+	link_up(&hca, &ours, &event);
+}
+
+static void copy_if_direct(void)
+{
+	struct mr_view view;
+	static uint64_t copy;
+
+	if (!link_direct(&theirs))
+		return;
+	_Atomic uint64_t *hazard = hazard_set(&peer_hca, 0, RKEY);
+
+	if (mr_read(&our_regions, RKEY, &view))
+		copy += bytes[1];
+	hazard_clear(hazard);
+}
+
+/* As requester.c's kick(): only a peer's QP that may wait is told. */
+static void kick_if_ready(const struct pub_qp *entry, unsigned int bell)
+{
+	if (pub_qp_state(pub_qp_read_state(entry)) >= IBV_QPS_RTR)
+		model_event_set(bell);
+}
+
+static void come_up_and_kick(void)
+{
+	come_up();
+	kick_if_ready(their_entry(), KICK_B);
+}
+
+static void wait_for_direct(void)
+{
+	pub_qp_write_state(their_entry(), IBV_QPS_RTR);
+	while (!link_direct(&theirs))
+		model_event_wait(KICK_B);
+}
+
+/* Both ends of a connection become ready to receive. */
+static void become_ready(struct pub_qp *mine, const struct pub_qp *other, unsigned int my_bell,
+			 unsigned int other_bell)
+{
+	atomic_store_explicit(&mine->peer, 1, memory_order_relaxed);
+	pub_qp_write_state(mine, IBV_QPS_RTR);
+	kick_if_ready(other, other_bell);
+	while (pub_qp_state(pub_qp_read_state(other)) < IBV_QPS_RTR)
+		model_event_wait(my_bell);
+	if (atomic_load_explicit(&other->peer, memory_order_relaxed) != 1)
+		model_fail("half of a QP's entry was read");
+}
+
+static void ready_a(void)
+{
+	become_ready(our_entry(), their_entry(), KICK_A, KICK_B);
+}
+
+static void ready_b(void)
+{
+	become_ready(their_entry(), our_entry(), KICK_B, KICK_A);
+}
+
+static void ready_setup(void)
+{
+	installed_setup();
+	atomic_store(&our_entry()->peer, 0);
+	atomic_store(&their_entry()->peer, 0);
+	model_word(&our_entry()->peer, 8, "our peer");
+	model_word(&their_entry()->peer, 8, "their peer");
+}
+
 const struct model_scenario link_scenarios[] = {
 	{"link.up", up_setup, {wait_for_link, link_comes_up}, NULL},
+	{"link.kick", installed_setup, {wait_for_direct, come_up_and_kick}, NULL},
+	{"link.ready", ready_setup, {ready_a, ready_b}, NULL},
+	{"link.copy", copy_setup, {revoke_and_use, come_up, copy_if_direct}, NULL},
 	{0},
 };

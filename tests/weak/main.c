@@ -20,8 +20,9 @@ const char *ibv_wc_status_str(int status)
 	return status ? "error" : "success";
 }
 
-static const struct model_scenario *const lists[] = {ring_scenarios, mr_scenarios, link_scenarios,
-						     engine_scenarios};
+static const struct model_scenario *const lists[] = {
+	ring_scenarios, tap_scenarios,	groups_scenarios, mcast_scenarios,
+	mr_scenarios,	link_scenarios, engine_scenarios};
 static const char *only;
 static bool verbose;
 

@@ -106,9 +106,46 @@ static void publish_and_revoke(void)
 	bytes[1] = 2;
 }
 
+/* ------------------------------------------------------------------ messages that are fetched */
+
+enum { QPN = OWNER_SLOT << LIMIT_QP_BITS | 9 };
+
+static struct pub_qp *sender(void)
+{
+	return &owner_pub.qp[QPN & (LIMIT_QPS_PER_SLOT - 1)];
+}
+
+static void pull_setup(void)
+{
+	begin();
+	atomic_store(&sender()->state, IBV_QPS_RTS);
+	model_word(&sender()->state, 8, "state");
+	name_words();
+}
+
+/* The sender's QP ends, and its program uses the message's memory again. */
+static void end_and_use(void)
+{
+	pub_qp_write_state(sender(), IBV_QPS_ERR);
+	hazard_wait_qp(&owner, PEER_SLOT, QPN);
+	bytes[1] = 1;
+}
+
+/* As responder.c fetches a message. */
+static void pull(void)
+{
+	_Atomic uint64_t *hazard = hazard_set(&initiator, OWNER_SLOT, hazard_of_qp(QPN));
+	static uint64_t copy;
+
+	if (pub_qp_state(pub_qp_read_state(sender())) == IBV_QPS_RTS)
+		copy += bytes[1];
+	hazard_clear(hazard);
+}
+
 const struct model_scenario mr_scenarios[] = {
 	{"mr.publish", unregistered_setup, {publish, copy_once}, NULL},
 	{"mr.revoke", registered_setup, {revoke_and_use, copy_once}, NULL},
+	{"qp.pull", pull_setup, {end_and_use, pull}, NULL},
 	{"mr.both", unregistered_setup, {publish_and_revoke, copy_once}, NULL},
 	{0},
 };

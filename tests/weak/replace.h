@@ -57,6 +57,8 @@
 #undef atomic_fetch_sub
 #undef atomic_fetch_sub_explicit
 #undef atomic_fetch_or
+#undef atomic_fetch_or_explicit
+#undef atomic_fetch_and_explicit
 #undef atomic_fetch_and
 #undef atomic_thread_fence
 
@@ -72,6 +74,8 @@
 #define atomic_fetch_add(p, value) MODEL_RMW(p, MODEL_ADD, value, memory_order_seq_cst)
 #define atomic_fetch_sub_explicit(p, value, order) MODEL_RMW(p, MODEL_SUB, value, order)
 #define atomic_fetch_sub(p, value) MODEL_RMW(p, MODEL_SUB, value, memory_order_seq_cst)
+#define atomic_fetch_or_explicit(p, value, order) MODEL_RMW(p, MODEL_OR, value, order)
+#define atomic_fetch_and_explicit(p, value, order) MODEL_RMW(p, MODEL_AND, value, order)
 #define atomic_fetch_or(p, value) MODEL_RMW(p, MODEL_OR, value, memory_order_seq_cst)
 #define atomic_fetch_and(p, value) MODEL_RMW(p, MODEL_AND, value, memory_order_seq_cst)
 #define atomic_compare_exchange_strong_explicit(p, expected, value, order, otherwise) \

@@ -53,7 +53,7 @@ static int table_make(struct mcast *mcast)
 	if (getrandom(random, sizeof(random), 0) != sizeof(random))
 		log_debug("no random seed for the table of groups");
 	mcast->table->seed = random[0];
-	atomic_store(&mcast->table->addresses, random[1] | 1);
+	atomic_store_explicit(&mcast->table->addresses, random[1] | 1, memory_order_relaxed);
 	return 0;
 }
 
@@ -97,7 +97,8 @@ int mcast_table(const struct server *server)
 void mcast_addresses_changed(struct server *server)
 {
 	if (server->mcast)
-		atomic_fetch_add(&server->mcast->table->addresses, 2); /* never 0 */
+		atomic_fetch_add_explicit(&server->mcast->table->addresses, 2,
+					  memory_order_relaxed); /* never 0 */
 }
 
 void mcast_settle(struct server *server)
@@ -111,7 +112,8 @@ void mcast_settle(struct server *server)
 		    (slots->process[slot] && slots->process[slot]->returning))
 			return;
 	server->mcast->settled = true;
-	atomic_store(&server->mcast->table->settled, 1);
+	/* [G1], pairs with [G2]: the slots of all that returned are in the table */
+	atomic_store_explicit(&server->mcast->table->settled, 1, memory_order_release);
 }
 
 /* ------------------------------------------------------------------ groups */

@@ -102,7 +102,7 @@ void engine_watch_qp_slow(struct qp *qp)
 
 void engine_leave(struct hca *hca)
 {
-	if (unlikely(!list_empty(&hca->acks)) && atomic_load(&hca->pub->header.asleep))
+	if (unlikely(!list_empty(&hca->acks)) && engine_asleep(hca))
 		local_flush_acks(hca);
 	lock_give(&hca->engine);
 }
@@ -294,8 +294,9 @@ static bool pass_until_idle(struct hca *hca)
 
 void engine_release(struct hca *hca)
 {
-	atomic_store(&hca->pub->header.asleep, 1);
-	atomic_thread_fence(memory_order_seq_cst); /* [S2], pairs with [S1] */
+	atomic_store_explicit(&hca->pub->header.asleep, 1, memory_order_relaxed);
+	/* [S2], pairs with [S1] and [A1]: asleep before the look at the rings and at who waits */
+	atomic_thread_fence(memory_order_seq_cst);
 	if (!pass_until_idle(hca))
 		engine_kick(hca);
 	if (hca->roce)
@@ -379,7 +380,7 @@ static void watchdog_pet(const struct hca *hca, struct poller *p)
 
 static void take_lease(struct hca *hca, struct poller *p)
 {
-	atomic_store(&hca->pub->header.asleep, 0);
+	atomic_store_explicit(&hca->pub->header.asleep, 0, memory_order_relaxed);
 	if (unlikely(hca->watchdog < 0))
 		return; /* nobody watches: a fork's, or without an engine thread */
 	p->petted = now_ns();
@@ -582,7 +583,7 @@ static bool still_polled(struct hca *hca, uint32_t *seen)
 	*seen = polls;
 	if (!moved)
 		engine_release(hca);
-	bool polled = !atomic_load(&hca->pub->header.asleep);
+	bool polled = !engine_asleep(hca);
 
 	if (hca->watchdog >= 0) {
 		hca->watch_due = false;
@@ -594,7 +595,7 @@ static bool still_polled(struct hca *hca, uint32_t *seen)
 
 uint64_t engine_round(struct hca *hca, uint32_t *seen)
 {
-	bool watching = !atomic_load(&hca->pub->header.asleep);
+	bool watching = !engine_asleep(hca);
 
 	link_take_refusals(hca);
 	wake_unlisted(hca);
@@ -607,7 +608,7 @@ uint64_t engine_round(struct hca *hca, uint32_t *seen)
 
 	link_reap(hca);
 	/* Timers that were left to who had the lease, and the lease has ended: once more. */
-	if (watching && atomic_load(&hca->pub->header.asleep))
+	if (watching && engine_asleep(hca))
 		return 0;
 	/* Also for a link that link_reap() found in use: nobody calls when it no longer is. */
 	uint64_t again = atomic_load(&hca->link_deaths) ? now_ns() + WATCH_NS : UINT64_MAX;

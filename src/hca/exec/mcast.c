@@ -120,7 +120,15 @@ uint64_t mcast_addresses(const struct hca *hca)
 {
 	const struct groups *table = hca->mcast ? atomic_load(&hca->mcast->table) : NULL;
 
-	return table ? atomic_load(&table->addresses) : 0;
+	return table ? atomic_load_explicit(&table->addresses, memory_order_relaxed) : 0;
+}
+
+/* All processes of the last daemon are in the table, or have ended. Asked before the table is read:
+ * what it then lacks isn't attached. */
+static bool is_settled(const struct groups *table)
+{
+	/* [G2], pairs with [G1] */
+	return atomic_load_explicit(&table->settled, memory_order_acquire);
 }
 
 /* Which processes have a member. False: none. */
@@ -130,10 +138,12 @@ static bool find_processes(const struct mcast *mcast, const uint8_t gid[16],
 	const struct groups *table = atomic_load(&mcast->table);
 	const struct groups *old = atomic_load(&mcast->old);
 
+	bool old_too = unlikely(old && table) && !is_settled(table);
+
 	memset(slots, 0, GROUPS_WORDS * sizeof(slots[0]));
 	bool any = table && groups_find(table, gid, slots);
 
-	if (unlikely(old && table && !atomic_load(&table->settled)))
+	if (old_too)
 		any |= groups_find(old, gid, slots);
 	return any;
 }

@@ -327,7 +327,8 @@ static void link_up(struct hca *hca, struct link *link, const struct proto_event
 	lock_take(&hca->engine);
 	list_add_tail(&hca->links, &link->node);
 	atomic_store(&link->state, LINK_UP);
-	atomic_store(&memory->installed[mine], 1); /* [I1], before any KICK */
+	/* [I1], pairs with [I2]. Before any KICK. */
+	atomic_store(&memory->installed[mine], 1);
 	kick_again(hca, link);
 	lock_give(&hca->engine);
 	atomic_store(&link->has_waiters, true);
@@ -337,8 +338,9 @@ static void link_up(struct hca *hca, struct link *link, const struct proto_event
 
 bool link_direct_slow(struct link *link)
 {
+	/* [I2], pairs with [I1] */
 	if (!atomic_load(&link->can_vm) || !atomic_load(&link->memory->installed[!link->side]))
-		return false; /* [I2] */
+		return false;
 	atomic_store(&link->direct, true);
 	return true;
 }
@@ -629,11 +631,13 @@ void link_wait(struct link *link, struct qp *qp)
 	uint32_t full_at = link->tx.full_at;
 
 	lock_give(&link->tx_lock);
-	atomic_store(&link->has_waiters, true);
+	atomic_store_explicit(&link->has_waiters, true, memory_order_relaxed);
+	/* [A1], pairs with [S2] and [W1]: the engine that falls asleep sees who waits, or this
+	 * thread that it sleeps; the peer that makes room rings, or this thread sees the room. */
+	atomic_thread_fence(memory_order_seq_cst);
 	/* The peer made room, or the link came up, and this process's engine looked for waiting QPs
 	 * before this one was among them: it wouldn't look again. */
-	if (link_is(link, LINK_UP) && atomic_load(&qp->hca->pub->header.asleep) &&
-	    ring_consumed(&link->tx) != full_at)
+	if (link_is(link, LINK_UP) && engine_asleep(qp->hca) && ring_consumed(&link->tx) != full_at)
 		engine_kick(qp->hca);
 }
 

@@ -58,7 +58,8 @@ static enum ibv_wc_status refuse(struct qp *qp, const struct send_wqe *wqe,
 static bool is_imported(const struct qp *qp, const struct mr_view *mr, uint32_t access)
 {
 	return mr->access & PUB_MR_FOREIGN && access != IBV_ACCESS_REMOTE_ATOMIC &&
-	       mr->pd == (atomic_load(&qp->remote->pd) | PUB_MR_FOREIGN);
+	       mr->pd == (atomic_load_explicit(&qp->remote->pd, memory_order_relaxed) |
+			  PUB_MR_FOREIGN);
 }
 
 /*
@@ -69,7 +70,7 @@ static bool is_imported(const struct qp *qp, const struct mr_view *mr, uint32_t 
 static enum ibv_wc_status why_not(const struct qp *qp, const struct send_wqe *wqe, uint32_t length,
 				  uint32_t access, struct mr_view *view, const char **why)
 {
-	uint64_t word = atomic_load_explicit(&qp->remote->state, memory_order_acquire);
+	uint64_t word = pub_qp_read_state(qp->remote);
 
 	*why = NULL;
 	if (unlikely((uint8_t)pub_qp_epoch(word) != qp->remote_epoch ||
@@ -186,8 +187,10 @@ GUARDED static uint64_t atomic_apply(_Atomic uint64_t *word, const struct record
 {
 	uint64_t old = op->compare_add;
 
+	/* [X1], pairs with the program's own atomic operations */
 	if (!op->is_swap)
 		return atomic_fetch_add(word, op->compare_add);
+	/* [X1], pairs with the program's own atomic operations */
 	atomic_compare_exchange_strong(word, &old, op->swap);
 	return old;
 }

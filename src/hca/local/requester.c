@@ -221,8 +221,7 @@ void requester_response(struct qp *qp, const struct ring_header *h, const uint8_
  */
 static bool peer_may_wait(const struct qp *qp)
 {
-	atomic_thread_fence(memory_order_seq_cst);
-	uint32_t state = pub_qp_state(atomic_load(&qp->remote->state));
+	uint32_t state = pub_qp_state(pub_qp_read_state(qp->remote));
 
 	return state >= IBV_QPS_RTR && state != IBV_QPS_ERR;
 }
@@ -258,7 +257,7 @@ static bool peer_starved(const struct qp *qp)
 {
 	if (!qp->link || !link_is(qp->link, LINK_UP) || !qp->remote || !qp->peer_ready)
 		return false;
-	uint64_t word = atomic_load(&qp->remote->state);
+	uint64_t word = pub_qp_read_state(qp->remote);
 
 	if ((uint8_t)pub_qp_epoch(word) != qp->remote_epoch || pub_qp_state(word) < IBV_QPS_RTR ||
 	    pub_qp_state(word) == IBV_QPS_ERR)
@@ -297,7 +296,7 @@ static const char *not_ready_reason(const struct qp *qp)
 		return "the peer's process has ended";
 	if (!qp->remote)
 		return "there is no process with that QP number";
-	uint64_t word = atomic_load(&qp->remote->state);
+	uint64_t word = pub_qp_read_state(qp->remote);
 
 	if (!word)
 		return "the peer's QP doesn't exist";
@@ -305,9 +304,10 @@ static const char *not_ready_reason(const struct qp *qp)
 		return "the peer's QP isn't in a state to receive";
 	if (pub_qp_type(word) != qp->type)
 		return "the peer's QP is of another type";
-	if (atomic_load(&qp->remote->peer) != qp->ibv.qp_num)
+	if (atomic_load_explicit(&qp->remote->peer, memory_order_relaxed) != qp->ibv.qp_num)
 		return "the peer's QP is connected to another QP";
-	if (!qp->peer_ready && atomic_load(&qp->remote->rq_psn) != qp->attr.sq_psn)
+	if (!qp->peer_ready &&
+	    atomic_load_explicit(&qp->remote->rq_psn, memory_order_relaxed) != qp->attr.sq_psn)
 		return "our first PSN (sq_psn) isn't the one that the peer expects (rq_psn)";
 	return "the peer's process doesn't run (stopped?)";
 }

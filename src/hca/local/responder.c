@@ -159,7 +159,7 @@ static bool sender_there(struct qp *qp)
 	if (!link_is(qp->link, LINK_UP))
 		return false;
 	local_find_remote(qp);
-	uint64_t word = atomic_load_explicit(&qp->remote->state, memory_order_acquire);
+	uint64_t word = pub_qp_read_state(qp->remote);
 	uint32_t state = pub_qp_state(word);
 
 	return (uint8_t)pub_qp_epoch(word) == qp->remote_epoch &&

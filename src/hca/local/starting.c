@@ -90,7 +90,7 @@ static bool takes_receive(struct qp *qp)
 
 	if (unlikely((int32_t)(qp->receives_seen - used) <= 0))
 		qp->receives_seen =
-			atomic_load_explicit(&qp->remote->receives, memory_order_acquire);
+			atomic_load_explicit(&qp->remote->receives, memory_order_relaxed);
 	return (int32_t)(qp->receives_seen - used) > 0;
 }
 
@@ -99,13 +99,14 @@ bool local_peer_ready(struct qp *qp)
 	if (likely(qp->peer_ready))
 		return true;
 	local_find_remote(qp); /* the link may be up before the engine has woken its QPs */
-	uint64_t word = atomic_load_explicit(&qp->remote->state, memory_order_acquire);
+	uint64_t word = pub_qp_read_state(qp->remote);
 	uint32_t state = pub_qp_state(word);
 
 	if ((state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_SQD &&
 	     state != IBV_QPS_SQE) ||
-	    pub_qp_type(word) != qp->type || atomic_load(&qp->remote->peer) != qp->ibv.qp_num ||
-	    atomic_load(&qp->remote->rq_psn) != qp->attr.sq_psn)
+	    pub_qp_type(word) != qp->type ||
+	    atomic_load_explicit(&qp->remote->peer, memory_order_relaxed) != qp->ibv.qp_num ||
+	    atomic_load_explicit(&qp->remote->rq_psn, memory_order_relaxed) != qp->attr.sq_psn)
 		return false;
 	qp->remote_epoch = pub_qp_epoch(word);
 	qp->peer_ready = true;

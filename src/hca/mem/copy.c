@@ -97,6 +97,7 @@ GUARDED static bool gather_ordered(void *to, const struct iovec *from, int count
 		return true;
 	if (!gather(to, from, count, 0, length - 1) || !gather(&last, from, count, length - 1, 1))
 		return false;
+	/* [L1], pairs with the program's look at its last byte */
 	__atomic_store_n((uint8_t *)to + length - 1, last, __ATOMIC_RELEASE);
 	return true;
 }
@@ -120,6 +121,7 @@ GUARDED static bool gather_far(void *to, const struct iovec *from, int count, si
 			return false;
 	}
 	streaming_end();
+	/* [L1], pairs with the program's look at its last byte */
 	__atomic_store_n(out, last, __ATOMIC_RELEASE);
 	return true;
 }

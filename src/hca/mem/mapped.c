@@ -103,7 +103,7 @@ static void change(struct link *link, struct mapped *place, uint64_t key,
 
 	if (before == key)
 		return;
-	atomic_store(&place->key, 0); /* [M1] */
+	atomic_store(&place->key, 0); /* [M1], pairs with [M2] */
 	if (atomic_load(&place->users)) {
 		atomic_store(&place->key, before);
 		return;
@@ -139,7 +139,7 @@ static struct mapped *enter(struct link *link, uint32_t rkey, uint64_t key)
 	struct mapped *place = place_of(table, rkey);
 
 	atomic_fetch_add(&place->users, 1);
-	if (likely(atomic_load(&place->key) == key)) /* [M2] */
+	if (likely(atomic_load(&place->key) == key)) /* [M2], pairs with [M1] */
 		return place;
 	mapped_end(place);
 	return NULL;

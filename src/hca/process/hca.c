@@ -58,7 +58,7 @@ static void table_fill(struct pub *pub)
 {
 	pub->header.magic = PUB_MAGIC;
 	pub->header.version = PUB_VERSION;
-	atomic_store(&pub->header.asleep, 1);
+	atomic_store_explicit(&pub->header.asleep, 1, memory_order_relaxed);
 }
 
 static void regions_fill(struct pub_regions *regions)

@@ -487,7 +487,7 @@ uint64_t roce_scan(struct roce *roce, uint64_t now)
 {
 	/* Who has the lease sees to the timers as well, and needs nobody to hold the engine's lock.
 	 */
-	bool polled = !atomic_load(&roce->hca->pub->header.asleep) && atomic_load(&roce->hot);
+	bool polled = !engine_asleep(roce->hca) && atomic_load(&roce->hot);
 
 	if (polled) {
 		atomic_store(&roce->scheduled, 0);
@@ -501,7 +501,7 @@ uint64_t roce_scan(struct roce *roce, uint64_t now)
 	}
 	/* What was taken in, or expired, may have opened a window. Whoever posts kicks this thread;
 	 * this thread goes on by itself. */
-	if (roce_ready(roce) && atomic_load(&roce->hca->pub->header.asleep))
+	if (roce_ready(roce) && engine_asleep(roce->hca))
 		return 0;
 	return scheduled(roce);
 }

@@ -244,7 +244,7 @@ struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_qp_init_attr_ex
 	}
 	use_cqs(qp, 1);
 	/* A number's earlier owner left its epoch: records for it are not for us. */
-	qp->epoch = pub_qp_epoch(atomic_load(&qp->hca->pub->qp[qp->index].state)) + 1;
+	qp->epoch = pub_qp_epoch(pub_qp_read_state(&qp->hca->pub->qp[qp->index])) + 1;
 	lock_take(&qp->hca->engine);
 	lock_take(&qp->lock);
 	qp_publish(qp);
@@ -275,7 +275,7 @@ void qp_publish(struct qp *qp)
 	atomic_store_explicit(&e->rq_psn, qp->attr.rq_psn, memory_order_relaxed);
 	atomic_store_explicit(&e->receives, qp->rq.told, memory_order_relaxed);
 	/* Before anything that follows: the program may reuse what a failed QP's requests named. */
-	atomic_store(&e->state, word);
+	pub_qp_write_state(e, word);
 }
 
 void qp_fail(struct qp *qp, int event)
@@ -557,7 +557,7 @@ static void unpublish(struct qp *qp)
 	disconnect(qp);
 	hca->qps[qp->index] = NULL;
 	/* The epoch stays: the number's next owner goes on from it. */
-	atomic_store(&hca->pub->qp[qp->index].state, (uint64_t)(qp->epoch + 1) << 32);
+	pub_qp_write_state(&hca->pub->qp[qp->index], (uint64_t)(qp->epoch + 1) << 32);
 	lock_give(&qp->lock);
 	lock_give(&hca->engine);
 }

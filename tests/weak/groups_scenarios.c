@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The table of groups. Thread 0 is the daemon's; thread 1 a sender: a member that the daemon has
+ * said is attached is found. Nothing else of the table is relied upon (groups.h).
+ */
+#include "scenarios.h"
+
+#include "shm/groups.c"
+
+enum { TOLD, NEW_SLOT = 5 };
+
+static struct groups table;
+static const uint8_t old_gid[16] = {0xff, 0x0e, [15] = 1}, new_gid[16] = {0xff, 0x0e, [15] = 2};
+static uint32_t place;
+
+/* The old group's last member has gone; its place is the new one's. */
+static void setup(void)
+{
+	uint64_t key[2];
+
+	memcpy(key, new_gid, sizeof(key));
+	memset(table.gid, 0, sizeof(table.gid));
+	memset(table.slots, 0, sizeof(table.slots));
+	place = bucket_of(&table, key);
+	memcpy(key, old_gid, sizeof(key));
+	atomic_store(&table.gid[place].word[0], key[0]);
+	atomic_store(&table.gid[place].word[1], key[1]);
+	model_word(&table.gid[place].word[0], 8, "gid[0]");
+	model_word(&table.gid[place].word[1], 8, "gid[1]");
+	model_word(&table.slots[place].word[0], 8, "slots");
+}
+
+static void attach(void)
+{
+	if (groups_set(&table, new_gid, NEW_SLOT))
+		model_fail("there is no room");
+	model_event_set(TOLD);
+}
+
+static void send_once_told(void)
+{
+	uint64_t slots[GROUPS_WORDS] = {0};
+
+	model_event_wait(TOLD);
+	if (!groups_find(&table, new_gid, slots) || slots[0] != 1ull << NEW_SLOT)
+		model_fail("who is attached isn't found");
+}
+
+const struct model_scenario groups_scenarios[] = {
+	{"groups.told", setup, {attach, send_once_told}, NULL},
+	{0},
+};
