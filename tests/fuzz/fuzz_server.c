@@ -132,6 +132,7 @@ static void start(void)
 	server.ctl.ready = never;
 	server.signals.ready = never;
 	timer_init(&server.idle, never_idle);
+	timer_init(&server.accept_again, never_idle);
 	MUST(setup(&server, &options) == 0);
 	server.last_link_id = last_link_id;
 	/* The fuzzer wants its signals. */

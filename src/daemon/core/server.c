@@ -17,7 +17,7 @@
 #include "daemon/core/user.h"
 
 /* Connections that are accepted before others get their turn; when a starter is busy: retry. */
-enum { ACCEPTS_A_TURN = 2, LEAVE_RETRY_MS = 100, COMPLAIN_MS = 1000 };
+enum { ACCEPTS_A_TURN = 2, LEAVE_RETRY_MS = 100, ACCEPT_PAUSE_MS = 100, COMPLAIN_MS = 1000 };
 
 /* ------------------------------------------------------------------ coming */
 
@@ -38,9 +38,28 @@ int server_admit(struct server *server, uid_t uid, struct user **out)
 	return 0;
 }
 
-/* No descriptor is left: take the connection with the spare one, to close it. Otherwise it would
- * stay at the head of the queue and wake the loop for ever. */
-static void refuse_one(struct server *server, int listener)
+static void listen_for(struct server *server, uint32_t events)
+{
+	loop_change(&server->loop, &server->uverbs, events);
+	for (uint32_t i = 1; i < server->devices.count; i++)
+		loop_change(&server->loop, &server->devices.device[i].listener, events);
+	loop_change(&server->loop, &server->rdma_cm, events);
+	loop_change(&server->loop, &server->ctl, events);
+}
+
+static void on_accept_again(struct timer *timer)
+{
+	struct server *server = container_of(timer, struct server, accept_again);
+
+	if (server->spare_fd < 0)
+		server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	listen_for(server, EPOLLIN);
+}
+
+/* No descriptor is left: the spare one takes the connection, to close it. Otherwise the connection
+ * would stay at the head of the queue and wake the loop for ever. False: not even the spare one
+ * could be used (the limit was lowered, or the whole system has none left). */
+static bool refuse_one(struct server *server, int listener)
 {
 	uint64_t now = now_ms();
 
@@ -49,12 +68,15 @@ static void refuse_one(struct server *server, int listener)
 			  "(raise the hard limit of open files, see prlimit(1))");
 		server->accept_said_ms = now;
 	}
-	close(server->spare_fd);
+	if (server->spare_fd >= 0)
+		close(server->spare_fd);
 	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	bool lacking = fd < 0 && (errno == EMFILE || errno == ENFILE);
 
 	if (fd >= 0)
 		close(fd);
 	server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	return !lacking;
 }
 
 /* What takes an accepted connection over; `device`: whose node it is, if it is one. */
@@ -78,8 +100,11 @@ static void accept_some(struct server *server, int listener, opener *open, struc
 		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-			refuse_one(server, listener);
-			continue;
+			if (refuse_one(server, listener))
+				continue;
+			listen_for(server, 0);
+			timer_set(&server->loop, &server->accept_again, ACCEPT_PAUSE_MS);
+			return;
 		}
 		if (fd < 0 && errno != EINTR && errno != ECONNABORTED)
 			return;
@@ -208,6 +233,7 @@ int server_run(const struct server_options *options)
 	server.uverbs.stranger = server.rdma_cm.stranger = server.ctl.stranger = true;
 	server.signals.ready = on_signal;
 	timer_init(&server.idle, on_idle);
+	timer_init(&server.accept_again, on_accept_again);
 	int err = setup(&server, options);
 
 	if (err)

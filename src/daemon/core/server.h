@@ -44,6 +44,7 @@ struct server {
 	void (*node_ready)(struct watch *watch, uint32_t events); /* of the other devices' nodes */
 	bool keep_uverbs, keep_rdma_cm, keep_ctl; /* a service manager's: their files stay */
 	struct timer idle;
+	struct timer accept_again; /* runs while no descriptor is left for new connections */
 	struct config config;
 	uint64_t started_ms;
 	uint64_t accept_said_ms;

@@ -440,6 +440,7 @@ void setup_undo(struct server *server)
 		devices_fini(&server->devices);
 	close_watch(server, &server->signals, NULL);
 	timer_cancel(&server->idle);
+	timer_cancel(&server->accept_again);
 	timer_cancel(&server->resume);
 	returns_close(server);
 	slots_fini(&server->slots);

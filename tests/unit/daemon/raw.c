@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -69,6 +70,8 @@ void raw_daemon_exec(struct raw_daemon *daemon, const char *const *options)
 	daemon->pid = fork();
 	assert_true(daemon->pid >= 0);
 	if (daemon->pid == 0) {
+		/* A test that fails ends its process without raw_daemon_stop(). */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		fcntl(ready[1], F_SETFD, 0);
 		become_daemon(daemon, ready[1], options);
 	}

@@ -11,10 +11,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -678,6 +680,55 @@ static void stop_needs_force_while_there_are_clients(void **state)
 	raw_detach(&p);
 }
 
+/* Whether the daemon is asleep at one of many looks: a loop that is woken for ever never
+ * is. */
+static bool daemon_sleeps(void)
+{
+	for (int i = 0; i < 200; i++) {
+		char path[64], text[256] = "";
+
+		snprintf(path, sizeof(path), "/proc/%d/stat", server.pid);
+		int fd = open(path, O_RDONLY);
+		ssize_t n = read(fd, text, sizeof(text) - 1);
+		const char *state = n > 0 ? strrchr(text, ')') : NULL;
+
+		close(fd);
+		if (state && state[2] == 'S')
+			return true;
+		raw_nap();
+	}
+	return false;
+}
+
+/* The limit is lowered below what the daemon has open: not even its spare descriptor helps.
+ */
+static void no_descriptor_at_all(void **state)
+{
+	struct rlimit before_it, none = {.rlim_cur = 3, .rlim_max = 0};
+
+	(void)state;
+	assert_int_equal(prlimit(server.pid, RLIMIT_NOFILE, NULL, &before_it), 0);
+	none.rlim_max = before_it.rlim_max;
+	assert_int_equal(prlimit(server.pid, RLIMIT_NOFILE, &none, NULL), 0);
+	int fd = raw_connect(&server);
+
+	raw_nap();
+	bool sleeps = daemon_sleeps();
+
+	assert_int_equal(prlimit(server.pid, RLIMIT_NOFILE, &before_it, NULL), 0);
+	assert_true(sleeps);
+	/* And it goes on when there are some again: the connection that waited is served.
+	 */
+	struct proto_attach_resp resp;
+	int event_fd, table = raw_table(), bell = eventfd(0, EFD_NONBLOCK);
+
+	assert_int_equal(raw_attach_with(fd, table, bell, &resp, &event_fd), 0);
+	close(event_fd);
+	close(table);
+	close(bell);
+	close(fd);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, before, after)
@@ -703,6 +754,7 @@ int main(void)
 		TEST(too_many_contexts),
 		TEST(control_nonsense),
 		TEST(stop_needs_force_while_there_are_clients),
+		TEST(no_descriptor_at_all),
 	};
 
 	return cmocka_run_group_tests(tests, raw_server_start, raw_server_stop);
