@@ -29,7 +29,7 @@ static uint64_t dropped_of(const json_t *counters)
 	static const char *const names[] = {
 		"bad_icrc",	   "too_short",	    "too_long",	  "bad_version", "bad_opcode",
 		"bad_payload",	   "no_such_qp",    "other_host", "other_pkey",	 "other_qkey",
-		"other_transport", "not_receiving", "stale",	  "no_receive"};
+		"other_transport", "not_receiving", "stale",	  "no_receive",	 "short_receive"};
 	uint64_t sum = 0;
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -124,6 +124,8 @@ static const struct sentence sentences[] = {
 	{"wire", "not_receiving", "came for a QP that isn't connected, or failed", PACKETS},
 	{"wire", "stale", "fitted no state of their QP: late, forged or malformed", PACKETS},
 	{"wire", "no_receive", "found no receive posted, and were lost (datagrams)", PACKETS},
+	{"wire", "short_receive", "were longer than the next receive, and were lost (datagrams)",
+	 PACKETS},
 	{"wire", "congestion_marks",
 	 "came with a mark: a queue on their way was long (their senders were told)", PACKETS},
 	{"wire", "cnps_in", "told of long queues on the way of ours, which go more slowly then",
@@ -132,6 +134,9 @@ static const struct sentence sentences[] = {
 	 "datagram", "datagrams"},
 	{"local", "no_receive", "within this host found no receive posted, and were lost",
 	 "datagram", "datagrams"},
+	{"local", "short_receive",
+	 "within this host were longer than the next receive, and were lost", "datagram",
+	 "datagrams"},
 	{"requests", "retry_exceeded", "got no answer and ended with IBV_WC_RETRY_EXC_ERR",
 	 REQUESTS},
 	{"requests", "rnr_retry_exceeded",
@@ -176,8 +181,9 @@ void counters_print(const json_t *reply, bool colour)
 {
 	const json_t *sum = json_object_get(reply, "counters");
 
-	if (!sum || (is_quiet(sum) && !value_of(sum, "local", "other_qkey") &&
-		     !value_of(sum, "local", "no_receive")))
+	if (!sum ||
+	    (is_quiet(sum) && !value_of(sum, "local", "other_qkey") &&
+	     !value_of(sum, "local", "no_receive") && !value_of(sum, "local", "short_receive")))
 		return;
 	table_of(reply, sum, colour);
 	explain(sum);

@@ -39,6 +39,7 @@
 	X(DROP_STATE, "wire", "not_receiving")                                                   \
 	X(DROP_STALE, "wire", "stale")                                                           \
 	X(DROP_NO_RECEIVE, "wire", "no_receive")                                                 \
+	X(DROP_SHORT_RECEIVE, "wire", "short_receive")                                           \
 	/* the transport of all QPs, by struct tp_counters */                                    \
 	X(TP_RESENT, "wire", "resent")                                                           \
 	X(TP_TIMEOUTS, "wire", "timeouts")                                                       \
@@ -58,6 +59,7 @@
 	X(LOCAL_RNR_TOLD, "local", "rnr_naks")	   /* our messages that waited at their peers */ \
 	X(LOCAL_QKEY, "local", "other_qkey")	   /* datagrams dropped */                       \
 	X(LOCAL_NO_RECEIVE, "local", "no_receive") /* datagrams dropped */                       \
+	X(LOCAL_SHORT_RECEIVE, "local", "short_receive") /* datagrams dropped */                 \
 	/* requests that ended like this, on every carrier */                                    \
 	X(RETRY_EXCEEDED, "requests", "retry_exceeded")                                          \
 	X(RNR_RETRY_EXCEEDED, "requests", "rnr_retry_exceeded")

@@ -24,7 +24,7 @@ enum verdict {
 	NOT_READY,   /* no receive; nothing was executed */
 	BAD_REQUEST, /* NAK invalid request, and an event */
 	BAD_ACCESS,  /* NAK remote access: not granted, or granted and not mapped any more */
-	TOO_LONG,    /* for the receive, which has completed with that: NAK invalid request */
+	TOO_LONG,    /* for the receive. RC: it has completed with that; NAK invalid request */
 	BAD_RECEIVE, /* completed with an error: NAK remote operational error */
 };
 
@@ -86,6 +86,12 @@ static enum verdict fail_receive(struct tp *tp, enum ibv_wc_status status)
 	tp->responder.taken = false;
 	event_received(&tp->events, &message, status);
 	return status == IBV_WC_LOC_LEN_ERR ? TOO_LONG : BAD_RECEIVE;
+}
+
+/* UC drops the message and keeps the receive, like all that is lost. */
+static enum verdict too_long(struct tp *tp)
+{
+	return tp->type == IBV_QPT_UC ? TOO_LONG : fail_receive(tp, IBV_WC_LOC_LEN_ERR);
 }
 
 static void give_back(struct tp *tp)
@@ -190,7 +196,7 @@ static enum verdict execute_send(struct tp *tp, const struct packet *p, struct p
 		r->offset = 0;
 	}
 	if (unlikely(p->length > r->room - r->offset))
-		return fail_receive(tp, IBV_WC_LOC_LEN_ERR);
+		return too_long(tp);
 	if (p->length && unlikely(!tp->world->receive_place(tp->owner, r->offset, p->payload,
 							    p->length, part.is_last)))
 		return fail_receive(tp, IBV_WC_LOC_PROT_ERR);
@@ -583,9 +589,9 @@ void responder_packet_uc(struct tp *tp, const struct packet *p)
 	if (likely(verdict == DONE))
 		return;
 	drop_message(tp);
-	if (verdict != TOO_LONG && verdict != BAD_RECEIVE)
+	if (verdict != BAD_RECEIVE)
 		return;
-	r->active = false; /* the receive's error ends the QP */
+	r->active = false; /* the receive's memory isn't valid: that ends the QP */
 	requester_stop(tp);
 	event_refused(&tp->events, -1);
 }

@@ -125,34 +125,31 @@ static void ud_dropped(struct rig *rig)
 	end_close(&end);
 }
 
-/* To a receive that is too small, or wrong: the receiver's error. */
-static void ud_receive_faults(struct rig *rig)
+/* To a receive whose memory isn't the receiver's to give: the receiver's error. */
+static void ud_receive_lkey(struct rig *rig)
 {
 	struct end end;
 
-	for (int round = 0; round < 2; round++) {
-		end_pair(&end, rig, &ud);
-		if (rig->role == RIG_B) {
-			struct ibv_sge sge = end_sge(&end, 0, round ? 128 : GRH + 7);
-			struct ibv_recv_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1}, *bad;
+	end_pair(&end, rig, &ud);
+	if (rig->role == RIG_B) {
+		struct ibv_sge sge = end_sge(&end, 0, 128);
+		struct ibv_recv_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1}, *bad;
 
-			sge.lkey ^= round ? 0x40 : 0;
-			OK(rig, ibv_post_recv(end.qp, &wr, &bad));
-			OK(rig, end_recv(&end, 2, 0, 64));
-		}
-		rig_sync(rig);
-		if (rig->role == RIG_A) {
-			ud_send(&end, end.peer.qpn, QKEY);
-			CHECK_EQ(rig, end_state(&end), IBV_QPS_RTS);
-		} else {
-			wc_expect(&end, end.rcq, 1,
-				  round ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_LEN_ERR);
-			wc_expect(&end, end.rcq, 2, IBV_WC_WR_FLUSH_ERR);
-			CHECK_EQ(rig, end_state(&end), IBV_QPS_ERR);
-		}
-		rig_sync(rig);
-		end_close(&end);
+		sge.lkey ^= 0x40;
+		OK(rig, ibv_post_recv(end.qp, &wr, &bad));
+		OK(rig, end_recv(&end, 2, 0, 64));
 	}
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		ud_send(&end, end.peer.qpn, QKEY);
+		CHECK_EQ(rig, end_state(&end), IBV_QPS_RTS);
+	} else {
+		wc_expect(&end, end.rcq, 1, IBV_WC_LOC_PROT_ERR);
+		wc_expect(&end, end.rcq, 2, IBV_WC_WR_FLUSH_ERR);
+		CHECK_EQ(rig, end_state(&end), IBV_QPS_ERR);
+	}
+	rig_sync(rig);
+	end_close(&end);
 }
 
 /* A local fault puts the send queue alone into error; it can be brought back. */
@@ -413,20 +410,26 @@ static void uc_refused_silently(struct rig *rig)
 	end_close(&end);
 }
 
-/* Too long for its receive: the receiver fails, the sender doesn't know. */
-static void uc_receive_short(struct rig *rig)
+/* To a receive whose memory isn't the receiver's to give: the receiver fails, the sender doesn't
+ * know. */
+static void uc_receive_lkey(struct rig *rig)
 {
 	struct end end;
 
 	end_pair(&end, rig, &uc);
-	if (rig->role == RIG_B)
-		OK(rig, end_recv(&end, 5, 0, 64));
+	if (rig->role == RIG_B) {
+		struct ibv_sge sge = end_sge(&end, 0, 64);
+		struct ibv_recv_wr wr = {.wr_id = 5, .sg_list = &sge, .num_sge = 1}, *bad;
+
+		sge.lkey ^= 0x40;
+		OK(rig, ibv_post_recv(end.qp, &wr, &bad));
+	}
 	rig_sync(rig);
 	if (rig->role == RIG_A) {
-		OK(rig, end_send(&end, IBV_WR_SEND, 1, 0, 65, 0));
+		OK(rig, end_send(&end, IBV_WR_SEND, 1, 0, 64, 0));
 		wc_expect(&end, end.scq, 1, IBV_WC_SUCCESS);
 	} else {
-		wc_expect(&end, end.rcq, 5, IBV_WC_LOC_LEN_ERR);
+		wc_expect(&end, end.rcq, 5, IBV_WC_LOC_PROT_ERR);
 		CHECK_EQ(rig, end_state(&end), IBV_QPS_ERR);
 	}
 	rig_sync(rig);
@@ -447,7 +450,7 @@ static void uc_receive_short(struct rig *rig)
 const struct rig_test loose_tests[] = {
 	{"ud_data", ud_data},
 	{"ud_dropped", ud_dropped},
-	{"ud_receive_faults", ud_receive_faults},
+	{"ud_receive_lkey", ud_receive_lkey},
 	{"ud_send_queue_error", ud_send_queue_error},
 	{"ud_too_long", ud_too_long},
 	{"ud_refused", ud_refused},
@@ -456,7 +459,7 @@ const struct rig_test loose_tests[] = {
 	{"uc_send_queue_error", uc_send_queue_error},
 	{"uc_lossy", uc_lossy},
 	{"uc_refused_silently", uc_refused_silently},
-	{"uc_receive_short", uc_receive_short},
+	{"uc_receive_lkey", uc_receive_lkey},
 	{"uc_flood", uc_flood},
 	{NULL, NULL},
 };

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a datagram means at the QP that it is for. Whatever doesn't fit is dropped, as unreliable
- * messages may be; only a receive that can't take what it was posted for fails. No state.
+ * What a datagram means at the QP that it is for. A datagram that doesn't fit (another Q_Key, no
+ * receive, longer than the next receive) is dropped, and leaves the QP and its receives as they
+ * were: any process that knows the Q_Key may send one, so it must not be able to stop the QP
+ * (docs/behaviour.md). Only a receive whose own memory isn't valid fails, and the QP with it: that
+ * is the receiving program's error. No state.
  */
 #include <string.h>
 
@@ -74,15 +77,22 @@ enum datagram_fate datagram_execute(struct qp *qp, const struct record_ud *ud,
 			 qp->ibv.qp_num, arrival->src_qpn);
 		return DATAGRAM_QKEY;
 	}
-	const struct recv_wqe *wqe = receive_take(qp, &buffer);
+	const struct recv_wqe *wqe;
+	uint32_t needed = arrival->length + sizeof(struct ibv_grh);
 
-	if (!wqe)
+	switch (receive_take_fitting(qp, &buffer, needed, &wqe)) {
+	case RECEIVE_NONE:
 		return DATAGRAM_NO_RECEIVE;
-	if (arrival->length + sizeof(struct ibv_grh) > wqe->length)
-		complete(qp, wqe, arrival, IBV_WC_LOC_LEN_ERR);
-	else if (!place(qp, wqe, ud, arrival, payload))
-		complete(qp, wqe, arrival, IBV_WC_LOC_PROT_ERR);
-	else
-		complete(qp, wqe, arrival, IBV_WC_SUCCESS);
+	case RECEIVE_TOO_SHORT:
+		log_info("QP 0x%x: datagram from QP 0x%x of %u bytes, 40 of them for its header, "
+			 "is longer than the next receive, dropped",
+			 qp->ibv.qp_num, arrival->src_qpn, needed);
+		return DATAGRAM_TOO_LONG;
+	default:
+		break;
+	}
+	bool placed = place(qp, wqe, ud, arrival, payload);
+
+	complete(qp, wqe, arrival, placed ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR);
 	return DATAGRAM_TAKEN;
 }

@@ -7,13 +7,27 @@
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
 
+enum receive_fit receive_take_fitting(struct qp *qp, struct receive *room, uint32_t length,
+				      const struct recv_wqe **wqe)
+{
+	if (qp->srq) {
+		*wqe = &room->wqe;
+		return srq_take(qp->srq, length, &room->wqe);
+	}
+	if (unlikely(qp->rq.tail == qp->rq.head))
+		return RECEIVE_NONE;
+	*wqe = rq_at(&qp->rq, qp->rq.tail); /* stays as it is while qp.lock is held */
+	if (unlikely((*wqe)->length < length))
+		return RECEIVE_TOO_SHORT;
+	qp->rq.tail++;
+	return RECEIVE_FITS;
+}
+
 const struct recv_wqe *receive_take(struct qp *qp, struct receive *room)
 {
-	if (qp->srq)
-		return srq_take(qp->srq, &room->wqe) ? &room->wqe : NULL;
-	if (unlikely(qp->rq.tail == qp->rq.head))
-		return NULL;
-	return rq_at(&qp->rq, qp->rq.tail++); /* stays as it is while qp.lock is held */
+	const struct recv_wqe *wqe;
+
+	return likely(receive_take_fitting(qp, room, 0, &wqe) == RECEIVE_FITS) ? wqe : NULL;
 }
 
 void receive_give_back(struct qp *qp, const struct recv_wqe *wqe)

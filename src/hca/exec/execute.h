@@ -16,6 +16,7 @@
 #include "hca/verbs/cq.h"
 #include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
+#include "hca/verbs/srq.h"
 
 /* What may be sent to a QP is taken in. */
 static inline bool execute_receiving(const struct qp *qp)
@@ -27,15 +28,24 @@ static inline bool execute_receiving(const struct qp *qp)
 /* The next receive (of the SRQ: copied to `room`), NULL when there is none. */
 const struct recv_wqe *receive_take(struct qp *qp, struct receive *room);
 
+/* The same for a message of an unreliable QP, which must not use a receive up that is too short
+ * for its `length` bytes: that one stays the next one. */
+enum receive_fit receive_take_fitting(struct qp *qp, struct receive *room, uint32_t length,
+				      const struct recv_wqe **wqe);
+
 /* The message that this receive was taken for won't come: the next one may have it. */
 void receive_give_back(struct qp *qp, const struct recv_wqe *wqe);
 
-/* The receive's memory: its segments as an iovec, or -EFAULT. */
+/*
+ * The receive's memory: its segments as an iovec, or -EFAULT. Their local keys belong to the
+ * protection domain of the queue that they were posted to: an SRQ's own, which need not be the QP's
+ * (10.2.9.4; ibv_create_srq(3)).
+ */
 static inline int receive_segments(const struct qp *qp, const struct recv_wqe *wqe,
 				   struct iovec *out)
 {
-	return mr_resolve_list(qp->hca, qp->pd_id, wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE,
-			       out);
+	return mr_resolve_list(qp->hca, qp->srq ? qp->srq->pd_id : qp->pd_id, wqe->sge,
+			       wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, out);
 }
 
 void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct arrival *arrival,
@@ -97,7 +107,13 @@ static inline void execute_established(struct qp *qp)
 	async_qp(qp, IBV_EVENT_COMM_EST);
 }
 
-enum datagram_fate { DATAGRAM_TAKEN, DATAGRAM_QKEY, DATAGRAM_NO_RECEIVE, DATAGRAM_STATE };
+enum datagram_fate {
+	DATAGRAM_TAKEN,
+	DATAGRAM_QKEY,
+	DATAGRAM_NO_RECEIVE,
+	DATAGRAM_TOO_LONG, /* for the next receive, which stays */
+	DATAGRAM_STATE,
+};
 
 /* A datagram: header of 40 bytes and payload into the next receive, or dropped (datagram.c). */
 enum datagram_fate datagram_execute(struct qp *qp, const struct record_ud *ud,

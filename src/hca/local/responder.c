@@ -105,6 +105,18 @@ static enum outcome fail_receive(struct qp *qp, const struct recv_wqe *wqe,
 	return DEAD;
 }
 
+/* A message is longer than its receive. A connected, reliable one fails both QPs; an unreliable one
+ * is dropped, and the receive stays for the next one (docs/behaviour.md). */
+static enum outcome too_long(struct qp *qp, const struct recv_wqe *wqe, const struct ring_header *h)
+{
+	if (qp->type == IBV_QPT_RC)
+		return fail_receive(qp, wqe, h, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR);
+	log_info("QP 0x%x: a message of %u bytes is longer than its receive (%u), dropped",
+		 qp->ibv.qp_num, h->length, wqe->length);
+	receive_give_back(qp, wqe);
+	return done(qp);
+}
+
 /* ------------------------------------------------------------------ holding */
 
 static struct inbound *hold(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
@@ -232,7 +244,7 @@ static enum outcome do_send(struct qp *qp, const struct ring_header *h, const ui
 	if (unlikely(!wqe))
 		return not_ready(qp, h, payload, h->length, in);
 	if (unlikely(h->length > wqe->length))
-		return fail_receive(qp, wqe, h, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR);
+		return too_long(qp, wqe, h);
 	int count = receive_segments(qp, wqe, local);
 
 	if (unlikely(count < 0 || !copy_scatter(local, count, 0, payload, h->length)))
@@ -338,7 +350,7 @@ static enum outcome do_send_ref(struct qp *qp, const struct ring_header *h, cons
 	if (unlikely(!wqe))
 		return not_ready(qp, h, payload, room, in);
 	if (unlikely(h->length > wqe->length))
-		return fail_receive(qp, wqe, h, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR);
+		return too_long(qp, wqe, h);
 	int count = receive_segments(qp, wqe, local);
 
 	if (unlikely(count < 0))
@@ -671,6 +683,8 @@ static void take_datagram(struct qp *qp, const struct ring_header *h, const uint
 		counters_rare(qp->hca, PUB_LOCAL_QKEY);
 	else if (unlikely(fate == DATAGRAM_NO_RECEIVE))
 		counters_rare(qp->hca, PUB_LOCAL_NO_RECEIVE);
+	else if (unlikely(fate == DATAGRAM_TOO_LONG))
+		counters_rare(qp->hca, PUB_LOCAL_SHORT_RECEIVE);
 }
 
 void responder_ud(struct qp *qp, const struct ring_header *h, const uint8_t *payload, uint32_t room)

@@ -280,6 +280,7 @@ static const char *const drop_text[ROCE_DROPS] = {
 	[ROCE_DROP_STATE] = "the QP isn't in a state to receive",
 	[ROCE_DROP_STALE] = "fits no state of the connection: stale, forged or malformed",
 	[ROCE_DROP_NO_RECEIVE] = "no receive is posted",
+	[ROCE_DROP_SHORT_RECEIVE] = "longer than the next receive",
 };
 
 static bool from_peer(const struct roce_qp *w, const struct net_from *from)

@@ -44,11 +44,12 @@ enum roce_drop {
 	ROCE_DROP_QPN,	/* for no QP */
 	ROCE_DROP_HOST, /* not from the QP's peer */
 	ROCE_DROP_PKEY,
-	ROCE_DROP_QKEY,	      /* a datagram */
-	ROCE_DROP_TRANSPORT,  /* the QP is of another type */
-	ROCE_DROP_STATE,      /* the QP doesn't receive */
-	ROCE_DROP_STALE,      /* by the transport core; it counts them, too */
-	ROCE_DROP_NO_RECEIVE, /* a datagram */
+	ROCE_DROP_QKEY,		 /* a datagram */
+	ROCE_DROP_TRANSPORT,	 /* the QP is of another type */
+	ROCE_DROP_STATE,	 /* the QP doesn't receive */
+	ROCE_DROP_STALE,	 /* by the transport core; it counts them, too */
+	ROCE_DROP_NO_RECEIVE,	 /* a datagram */
+	ROCE_DROP_SHORT_RECEIVE, /* a datagram */
 	ROCE_DROPS
 };
 

@@ -103,6 +103,8 @@ enum roce_drop roce_receive_datagram(struct qp *qp, const struct packet *packet,
 		return ROCE_DROP_QKEY;
 	case DATAGRAM_NO_RECEIVE:
 		return ROCE_DROP_NO_RECEIVE;
+	case DATAGRAM_TOO_LONG:
+		return ROCE_DROP_SHORT_RECEIVE;
 	default:
 		return ROCE_DROP_STATE;
 	}

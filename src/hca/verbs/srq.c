@@ -180,17 +180,19 @@ int srq_post(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **b
 	return err;
 }
 
-bool srq_take(struct srq *srq, struct recv_wqe *out)
+enum receive_fit srq_take(struct srq *srq, uint32_t length, struct recv_wqe *out)
 {
-	bool taken = false, event = false;
+	enum receive_fit fit = RECEIVE_NONE;
+	bool event = false;
 
 	lock_take(&srq->lock);
-	if (srq->rq.tail != srq->rq.head) {
-		struct recv_wqe *wqe = rq_at(&srq->rq, srq->rq.tail);
+	const struct recv_wqe *wqe = rq_at(&srq->rq, srq->rq.tail);
 
+	if (likely(srq->rq.tail != srq->rq.head))
+		fit = wqe->length < length ? RECEIVE_TOO_SHORT : RECEIVE_FITS;
+	if (likely(fit == RECEIVE_FITS)) {
 		memcpy(out, wqe, sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]));
 		srq->rq.tail++;
-		taken = true;
 		event = srq->limit && srq->rq.head - srq->rq.tail < srq->limit;
 		if (event)
 			srq->limit = 0; /* armed once */
@@ -198,7 +200,7 @@ bool srq_take(struct srq *srq, struct recv_wqe *out)
 	lock_give(&srq->lock);
 	if (event)
 		async_srq(srq, IBV_EVENT_SRQ_LIMIT_REACHED);
-	return taken;
+	return fit;
 }
 
 bool srq_give_back(struct srq *srq, const struct recv_wqe *wqe)

@@ -741,9 +741,11 @@ static void uc_drops(void **state)
 	says(s, "take, place 0+4 last, receive 4 0");
 	s->receives = 1;
 	s->room = 3;
-	send_only(s, R(4));
-	says(s, "take, receive 0 1, refused -1");
+	send_only(s, R(4)); /* longer than the receive, which stays for the next message */
+	says(s, "take, back");
+	s->room = 4;
 	send_only(s, R(5));
+	says(s, "take, place 0+4 last, receive 4 0");
 	sends_nothing(s);
 	stage_end(s);
 }
