@@ -11,7 +11,9 @@
 #include <infiniband/verbs.h>
 #include <sys/types.h>
 
+#include "base/cpu.h"
 #include "base/export.h"
+#include "base/log.h"
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
 
@@ -71,6 +73,20 @@ static inline void *fail_null(int err)
 {
 	errno = err;
 	return NULL;
+}
+
+/*
+ * libibverbs passes the field `handle` of the program's objects on to the kernel, which answers a
+ * number that names no object with ENOENT. A program that has overwritten the field gets the same
+ * from us, also where the number names another object (docs/behaviour.md). 0 or ENOENT.
+ */
+static inline int handle_check(const char *call, uint32_t shown, uint32_t handle)
+{
+	if (likely(shown == handle))
+		return 0;
+	log_warn("%s: the object's handle is %u, not %u: the program has overwritten it", call,
+		 handle, shown);
+	return ENOENT;
 }
 
 /*

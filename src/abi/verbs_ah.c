@@ -69,7 +69,7 @@ static int announce(struct context *context, struct ah *ah, const struct ibv_ah_
 	int err = -daemon_create_ah(&context->conn, pd_of(ah->ibv.pd)->handle, &ah->request, &resp);
 
 	if (!err) {
-		ah->ibv.handle = resp.ah_handle;
+		ah->ibv.handle = ah->handle = resp.ah_handle;
 		fill_address(&ah->to, attr, resp.route.sgid);
 		ah->carrier = route_of_datagrams(context->hca, &resp.route);
 		ah->beyond = route_group_is_roce(context->hca, &resp.route);
@@ -86,6 +86,9 @@ static int announce(struct context *context, struct ah *ah, const struct ibv_ah_
 EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	struct context *context = context_of(pd->context);
+
+	if (handle_check("ibv_create_ah", pd->handle, pd_of(pd)->shown))
+		return fail_null(ENOENT);
 	struct ah *ah = calloc(1, sizeof(*ah));
 
 	if (!ah)
@@ -104,10 +107,14 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 
 EXPORT int ibv_destroy_ah(struct ibv_ah *ibv)
 {
+	int bad = handle_check("ibv_destroy_ah", ibv->handle, ah_of(ibv)->handle);
+
+	if (bad)
+		return fail_errno(bad);
 	struct context *context = context_of(ibv->context);
 
 	books_enter(context->hca);
-	int err = daemon_destroy_ah(&context->conn, ibv->handle);
+	int err = daemon_destroy_ah(&context->conn, ah_of(ibv)->handle);
 
 	if (err == -EIO) /* without a daemon there is nothing left there to destroy */
 		err = 0;

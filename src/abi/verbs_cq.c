@@ -45,11 +45,19 @@ struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *context, struct ibv_cq_
 
 EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
+	int bad = handle_check("ibv_resize_cq", cq->handle, cq_of(cq)->handle);
+
+	if (bad)
+		return fail_errno(bad);
 	return fail_errno(cq_resize(cq, cqe));
 }
 
 EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 {
+	int bad = handle_check("ibv_destroy_cq", cq->handle, cq_of(cq)->handle);
+
+	if (bad)
+		return fail_errno(bad);
 	struct ibv_context *context = cq->context;
 	int err = cq_destroy(cq);
 

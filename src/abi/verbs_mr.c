@@ -49,8 +49,10 @@ static int check_region(const void *addr, size_t length, uint64_t iova, unsigned
 		log_warn("a region that others may write needs IBV_ACCESS_LOCAL_WRITE as well");
 		return EINVAL;
 	}
-	if (!length || length > LIMIT_MR_BYTES ||
-	    __builtin_add_overflow((uintptr_t)addr, length, &end) ||
+	/* As the kernel: a region without bytes is one if its address lies within a page, because
+	 * the kernel then has a page to pin. */
+	if ((!length && !((uintptr_t)addr % (uintptr_t)sysconf(_SC_PAGESIZE))) ||
+	    length > LIMIT_MR_BYTES || __builtin_add_overflow((uintptr_t)addr, length, &end) ||
 	    __builtin_add_overflow(iova, length, &iova_end)) {
 		log_warn("a region can't have %zu bytes at %p", length, addr);
 		return EINVAL;
@@ -78,9 +80,9 @@ static void explain_limit(size_t length)
 static void fill_region(struct mr *mr, const struct ib_uverbs_reg_mr_resp *resp)
 {
 	mr->ibv.context = mr->ibv.pd->context;
-	mr->ibv.handle = resp->mr_handle;
+	mr->ibv.handle = mr->handle = resp->mr_handle;
 	mr->ibv.lkey = resp->lkey;
-	mr->ibv.rkey = resp->rkey;
+	mr->ibv.rkey = mr->rkey = resp->rkey;
 }
 
 /* Registers what mr's pd, addr, length, iova and access say. 0 or a negative errno. */
@@ -122,11 +124,13 @@ out_fork:
 static struct ibv_mr *region_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 				      unsigned int access, struct mr_file *file)
 {
+	int err = handle_check("ibv_reg_mr", pd->handle, pd_of(pd)->shown);
+
 	access &= ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
 	if (access & IBV_ACCESS_ZERO_BASED)
 		iova = 0;
-	int err = check_region(addr, length, iova, access);
-
+	if (!err)
+		err = check_region(addr, length, iova, access);
 	if (err)
 		return fail_null(err);
 	struct mr *mr = calloc(1, sizeof(*mr));
@@ -295,7 +299,7 @@ static int region_change(struct mr *mr, const struct mr *wanted, int flags)
 	int err = -populate(ibv->addr, ibv->length, wanted->access & IBV_ACCESS_LOCAL_WRITE);
 
 	if (!err)
-		err = daemon_rereg_mr(conn_of(ibv->context), ibv->handle, flags,
+		err = daemon_rereg_mr(conn_of(ibv->context), wanted->handle, flags,
 				      (uintptr_t)ibv->addr, ibv->length, wanted->iova,
 				      pd_of(ibv->pd)->handle, wanted->access, &resp);
 	if (err == -ENOMEM)
@@ -309,7 +313,7 @@ static int region_change(struct mr *mr, const struct mr *wanted, int flags)
 	mr->iova = wanted->iova;
 	mr->access = wanted->access;
 	mr->ibv.lkey = resp.lkey;
-	mr->ibv.rkey = resp.rkey;
+	mr->ibv.rkey = mr->rkey = resp.rkey;
 	return 0;
 }
 
@@ -320,8 +324,12 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *
 	struct hca *hca = context_of(ibv->context)->hca;
 	struct mr wanted = region_changed(mr, flags, pd, addr, length, access), old = *mr;
 	bool moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
-	int err = check_rereg(&wanted, flags);
+	int err = handle_check("ibv_rereg_mr", ibv->handle, mr->handle);
 
+	if (!err && flags & IBV_REREG_MR_CHANGE_PD && pd)
+		err = handle_check("ibv_rereg_mr", pd->handle, pd_of(pd)->shown);
+	if (!err)
+		err = check_rereg(&wanted, flags);
 	if (err) {
 		errno = err;
 		return IBV_REREG_MR_ERR_INPUT;
@@ -354,10 +362,13 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
 		return fail_errno(EINVAL);
 	}
 	struct hca *hca = context_of(ibv->context)->hca;
+	int err = handle_check("ibv_dereg_mr", ibv->handle, mr->handle);
 
+	if (err)
+		return fail_errno(err); /* and the region stays, as in the kernel */
 	mr_revoke(hca, mr);
 	books_enter(hca);
-	int err = daemon_dereg_mr(conn_of(ibv->context), ibv->handle);
+	err = daemon_dereg_mr(conn_of(ibv->context), mr->handle);
 
 	if (err == -EIO) /* without a daemon there is nothing left there to end */
 		err = 0;

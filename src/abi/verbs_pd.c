@@ -27,7 +27,7 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *ibv)
 		return fail_null(-err);
 	}
 	pd->ibv.context = ibv;
-	pd->ibv.handle = pd->handle;
+	pd->ibv.handle = pd->shown = pd->handle;
 	pthread_mutex_lock(&hca->lock);
 	pd->id = ++hca->next_pd_id;
 	pthread_mutex_unlock(&hca->lock);
@@ -37,6 +37,10 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *ibv)
 
 EXPORT int ibv_dealloc_pd(struct ibv_pd *ibv)
 {
+	int bad = handle_check("ibv_dealloc_pd", ibv->handle, pd_of(ibv)->shown);
+
+	if (bad)
+		return fail_errno(bad);
 	struct context *context = context_of(ibv->context);
 
 	books_enter(context->hca);

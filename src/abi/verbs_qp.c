@@ -3,11 +3,33 @@
 #include <string.h>
 
 #include "abi/verbs_abi.h"
+#include "hca/mem/pd.h"
+#include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
 
+/* What a QP is made of: 0 or ENOENT. What is missing is qp_create()'s question. */
+static int check_parts(const struct ibv_qp_init_attr_ex *attr)
+{
+	static const char call[] = "ibv_create_qp";
+	const struct ibv_pd *pd = attr->comp_mask & IBV_QP_INIT_ATTR_PD ? attr->pd : NULL;
+	int bad = 0;
+
+	if (pd)
+		bad = handle_check(call, pd->handle, pd_of(attr->pd)->shown);
+	if (!bad && attr->send_cq)
+		bad = handle_check(call, attr->send_cq->handle, cq_of(attr->send_cq)->handle);
+	if (!bad && attr->recv_cq)
+		bad = handle_check(call, attr->recv_cq->handle, cq_of(attr->recv_cq)->handle);
+	if (!bad && attr->srq)
+		bad = handle_check(call, attr->srq->handle, srq_of(attr->srq)->handle);
+	return bad;
+}
+
 struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
+	if (check_parts(attr))
+		return fail_null(ENOENT);
 	struct ibv_qp *qp = qp_create(context, attr);
 
 	if (qp)
@@ -42,17 +64,29 @@ EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 
 EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)
 {
+	int bad = handle_check("ibv_modify_qp", qp->handle, qp_of(qp)->handle);
+
+	if (bad)
+		return fail_errno(bad);
 	return fail_errno(qp_modify(qp, attr, attr_mask));
 }
 
 EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
 			struct ibv_qp_init_attr *init_attr)
 {
+	int bad = handle_check("ibv_query_qp", qp->handle, qp_of(qp)->handle);
+
+	if (bad)
+		return fail_errno(bad);
 	return fail_errno(qp_query(qp, attr, attr_mask, init_attr));
 }
 
 EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
+	int bad = handle_check("ibv_destroy_qp", qp->handle, qp_of(qp)->handle);
+
+	if (bad)
+		return fail_errno(bad);
 	struct ibv_context *context = qp->context;
 	int err = qp_destroy(qp);
 
@@ -63,6 +97,8 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 
 EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
+	if (handle_check("ibv_create_srq", pd->handle, pd_of(pd)->shown))
+		return fail_null(ENOENT);
 	struct ibv_srq *srq = srq_create(pd, attr);
 
 	if (srq)
@@ -91,16 +127,28 @@ struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context, struct ibv_srq_
 
 EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int attr_mask)
 {
+	int bad = handle_check("ibv_modify_srq", srq->handle, srq_of(srq)->handle);
+
+	if (bad)
+		return fail_errno(bad);
 	return fail_errno(srq_modify(srq, attr, attr_mask));
 }
 
 EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 {
+	int bad = handle_check("ibv_query_srq", srq->handle, srq_of(srq)->handle);
+
+	if (bad)
+		return fail_errno(bad);
 	return fail_errno(srq_query(srq, attr));
 }
 
 EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 {
+	int bad = handle_check("ibv_destroy_srq", srq->handle, srq_of(srq)->handle);
+
+	if (bad)
+		return fail_errno(bad);
 	struct ibv_context *context = srq->context;
 	int err = srq_destroy(srq);
 

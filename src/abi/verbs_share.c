@@ -118,7 +118,7 @@ EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 
 static bool same_domain(const struct pd *pd, const struct pd *other)
 {
-	return other != pd && other->ibv.handle == pd->ibv.handle;
+	return other != pd && other->shown == pd->shown;
 }
 
 /* The number of the domain in this process: that of a sibling, or a new one. */
@@ -150,7 +150,7 @@ EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *ibv, uint32_t handle)
 	if (!pd)
 		return fail_null(ENOMEM);
 	pd->ibv.context = ibv;
-	pd->ibv.handle = handle;
+	pd->ibv.handle = pd->shown = handle;
 	pd->imported = true;
 	books_enter(context->hca);
 	int err = daemon_import_pd(&context->conn, handle, &pd->handle);
@@ -246,14 +246,13 @@ static int foreign_begin(struct mr *mr)
 	struct proto_import_mr_resp resp;
 
 	books_enter(context->hca);
-	int err =
-		daemon_import_mr(&context->conn, pd_of(mr->ibv.pd)->handle, mr->ibv.handle, &resp);
+	int err = daemon_import_mr(&context->conn, pd_of(mr->ibv.pd)->handle, mr->handle, &resp);
 
 	if (!err) {
 		*mr->foreign = (struct foreign){
 			.handle = resp.handle, .slot = resp.owner_slot, .rkey = resp.owner_rkey};
 		mr->ibv.lkey = resp.lkey;
-		mr->ibv.rkey = resp.rkey;
+		mr->ibv.rkey = mr->rkey = resp.rkey;
 		books_add(context, HELD_MR, &mr->held);
 		atomic_store(&context->hca->last_key_index, resp.lkey >> LIMIT_KEY_TAG_BITS);
 	}
@@ -312,7 +311,7 @@ static void import_own(struct mr *mr, const struct proto_query_mr_resp *resp)
 {
 	mr->ibv.length = resp->length;
 	mr->ibv.lkey = resp->lkey;
-	mr->ibv.rkey = resp->rkey;
+	mr->ibv.rkey = mr->rkey = resp->rkey;
 	mr->iova = resp->iova;
 	mr->access = resp->access;
 }
@@ -330,6 +329,7 @@ EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
 		return fail_null(ENOMEM);
 	/* The address stays NULL: the manual page promises none. */
 	mr->ibv = (struct ibv_mr){.context = pd->context, .pd = pd, .handle = handle};
+	mr->handle = handle;
 	mr->imported = true;
 	if (!err)
 		import_own(mr, &resp);

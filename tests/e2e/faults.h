@@ -14,4 +14,6 @@ extern const struct rig_test unmapped_tests[]; /* memory that isn't there any mo
 extern const struct rig_test foreign_tests[];  /* regions that another process imports */
 extern const struct rig_test file_tests[];     /* memory files; writes that follow one another */
 
+extern const struct rig_test behaviour_tests[]; /* what docs/behaviour.md decides */
+
 #endif

@@ -115,7 +115,7 @@ void region_register(unsigned int region)
 	mr->ibv.addr = region_at(region);
 	mr->ibv.length = REGION_BYTES;
 	mr->ibv.lkey = lkey;
-	mr->ibv.rkey = lkey + 1;
+	mr->ibv.rkey = mr->rkey = lkey + 1;
 	/* Names that differ from the addresses, for one of them. */
 	mr->iova = region == REGION_REMOTE ? 0x10000 : (uintptr_t)mr->ibv.addr;
 	MUST(mr_publish(victim.hca, mr) == 0);

@@ -171,7 +171,7 @@ int object_destroy_handle(struct context *context, enum object_kind kind, uint32
 	struct object *object = object_find(context, kind, handle);
 
 	if (!object)
-		return -EINVAL;
+		return -ENOENT; /* as the kernel, which says EINVAL where an object is used */
 	if (object->users)
 		return -EBUSY;
 	object_destroy(object);

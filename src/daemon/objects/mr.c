@@ -48,9 +48,12 @@ static int check_range(uint64_t start, uint64_t length, uint64_t iova, uint32_t 
 {
 	uint64_t end;
 
-	if (!length || length > LIMIT_MR_BYTES || __builtin_add_overflow(start, length, &end) ||
+	if (length > LIMIT_MR_BYTES || __builtin_add_overflow(start, length, &end) ||
 	    __builtin_add_overflow(end, PAGE - 1, &end) ||
 	    __builtin_add_overflow(iova, length, &end))
+		return -EINVAL;
+	/* As the kernel: without bytes it is a region only if there is a page to pin. */
+	if (!pinned_bytes(start, length))
 		return -EINVAL;
 	/* As the kernel: both names of a byte lie at the same place of a page. */
 	if (!(access & IB_UVERBS_ACCESS_ZERO_BASED) && (start ^ iova) & (PAGE - 1))
@@ -142,7 +145,7 @@ int command_rereg_mr(struct request *request, void *response)
 	struct mr *mr = (struct mr *)object_find(context, OBJECT_MR, body->mr_handle);
 
 	if (!mr || mr->imported)
-		return -EINVAL;
+		return mr ? -EINVAL : -ENOENT;
 	struct mr wanted = *mr;
 	int err = rereg_wanted(context, body, &wanted);
 

@@ -47,7 +47,7 @@ int command_dealloc_pd(struct request *request, void *response)
 
 	(void)response;
 	if (!pd)
-		return -EINVAL;
+		return -ENOENT;
 	if (pd->object.users || (pd->domain && domain_busy(pd->domain)))
 		return -EBUSY;
 	if (pd->domain)

@@ -39,7 +39,7 @@ void receive_give_back(struct qp *qp, const struct recv_wqe *wqe);
 /*
  * The receive's memory: its segments as an iovec, or -EFAULT. Their local keys belong to the
  * protection domain of the queue that they were posted to: an SRQ's own, which need not be the QP's
- * (10.2.9.4; ibv_create_srq(3)).
+ * (10.2.9).
  */
 static inline int receive_segments(const struct qp *qp, const struct recv_wqe *wqe,
 				   struct iovec *out)

@@ -96,7 +96,7 @@ int foreign_find(struct hca *hca, struct mr *mr)
 			return -ETIMEDOUT;
 		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 	}
-	return err ? err : take_place(mr->ibv.rkey, &mr->foreign->place);
+	return err ? err : take_place(mr->rkey, &mr->foreign->place);
 }
 
 void foreign_publish(struct pub_mr *entry, const struct mr *mr)

@@ -38,9 +38,9 @@ static void publish_file(struct pub_mr *e, const struct mr_file *file)
 
 int mr_publish(struct hca *hca, struct mr *mr)
 {
-	uint32_t index = mr->ibv.rkey >> LIMIT_KEY_TAG_BITS;
+	uint32_t index = mr->rkey >> LIMIT_KEY_TAG_BITS;
 
-	if (index >= LIMIT_MRS_PER_SLOT || mr->ibv.rkey != mr->ibv.lkey + 1)
+	if (index >= LIMIT_MRS_PER_SLOT || !(mr->rkey & 1))
 		return -EINVAL;
 	struct pub_mr *e = &hca->regions->mr[index];
 	uint32_t access = mr->access, pd = pd_of(mr->ibv.pd)->id;
@@ -57,7 +57,7 @@ int mr_publish(struct hca *hca, struct mr *mr)
 	}
 	atomic_store_explicit(&e->pd, pd, memory_order_relaxed);
 	/* [K1], pairs with [H2] */
-	atomic_store_explicit(&e->rkey_access, (uint64_t)access << 32 | mr->ibv.rkey,
+	atomic_store_explicit(&e->rkey_access, (uint64_t)access << 32 | mr->rkey,
 			      memory_order_release);
 	guard_install();
 	return 0;
@@ -154,8 +154,8 @@ static void wait_for_hazard(const struct link *link, uint64_t value)
 
 void mr_revoke(struct hca *hca, struct mr *mr)
 {
-	struct pub_mr *e = &hca->regions->mr[mr->ibv.rkey >> LIMIT_KEY_TAG_BITS];
-	uint64_t value = (uint64_t)hca->slot << 32 | mr->ibv.rkey;
+	struct pub_mr *e = &hca->regions->mr[mr->rkey >> LIMIT_KEY_TAG_BITS];
+	uint64_t value = (uint64_t)hca->slot << 32 | mr->rkey;
 
 	atomic_store(&e->rkey_access, 0); /* [H3], pairs with [H2] */
 	/* This process's engine copies under its lock. */

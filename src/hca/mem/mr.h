@@ -32,6 +32,8 @@ struct mr_file {
 
 struct mr {
 	struct ibv_mr ibv;
+	uint32_t handle; /* ibv.handle as it was made: of an imported one the original's */
+	uint32_t rkey;	 /* as it was made (see pd.h); lkey is rkey - 1 */
 	uint64_t iova;
 	uint32_t access;
 	bool imported;		 /* another registration's region */
@@ -41,7 +43,7 @@ struct mr {
 	struct list held;
 };
 
-/* Makes mr (ibv.addr, length, lkey, rkey, pd, iova, access filled) known. 0 or -EINVAL. */
+/* Makes mr (ibv.addr, length, pd, and rkey, iova, access filled) known. 0 or -EINVAL. */
 int mr_publish(struct hca *hca, struct mr *mr);
 
 /*

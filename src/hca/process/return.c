@@ -61,7 +61,7 @@ static int pd_again(struct daemon_conn *conn, struct list *held)
 	const struct pd *pd = container_of(held, struct pd, held);
 	uint32_t handle;
 
-	return pd->imported ? daemon_import_pd(conn, pd->ibv.handle, &handle)
+	return pd->imported ? daemon_import_pd(conn, pd->shown, &handle)
 			    : daemon_alloc_pd(conn, &handle);
 }
 
@@ -102,7 +102,7 @@ static int mr_again(struct daemon_conn *conn, struct list *held)
 	struct proto_import_mr_resp imported;
 
 	if (mr->foreign)
-		return daemon_import_mr(conn, pd_of(mr->ibv.pd)->handle, mr->ibv.handle, &imported);
+		return daemon_import_mr(conn, pd_of(mr->ibv.pd)->handle, mr->handle, &imported);
 	return daemon_reg_mr(conn, pd_of(mr->ibv.pd)->handle, (uintptr_t)mr->ibv.addr,
 			     mr->ibv.length, mr->iova, mr->access, &resp);
 }
@@ -137,14 +137,14 @@ static struct proto_return old_names(enum held_kind kind, const struct list *hel
 	case HELD_CQ:
 		return (struct proto_return){container_of(held, struct cq, held)->handle, 0};
 	case HELD_SRQ:
-		return (struct proto_return){container_of(held, struct srq, held)->ibv.handle, 0};
+		return (struct proto_return){container_of(held, struct srq, held)->handle, 0};
 	case HELD_AH:
-		return (struct proto_return){container_of(held, struct ah, held)->ibv.handle, 0};
+		return (struct proto_return){container_of(held, struct ah, held)->handle, 0};
 	case HELD_MR: {
 		const struct mr *mr = container_of(held, struct mr, held);
 
-		return (struct proto_return){mr->foreign ? mr->foreign->handle : mr->ibv.handle,
-					     mr->ibv.lkey};
+		return (struct proto_return){mr->foreign ? mr->foreign->handle : mr->handle,
+					     mr->rkey - 1};
 	}
 	case HELD_QP: {
 		const struct qp *qp = container_of(held, struct qp, held);
@@ -198,7 +198,7 @@ static void number_marks(struct hca *hca, struct proto_attach *body)
 		}
 		list_for_each(held, &context->held[HELD_MR]) {
 			uint32_t index =
-				container_of(held, struct mr, held)->ibv.lkey >> LIMIT_KEY_TAG_BITS;
+				container_of(held, struct mr, held)->rkey >> LIMIT_KEY_TAG_BITS;
 
 			key = index < key ? index : key;
 		}

@@ -37,10 +37,10 @@ static enum ibv_wc_status check(void *owner, uint32_t count)
 	const struct send_wqe *wqe = sq_at(&qp->sq, count);
 	struct iovec local[LIMIT_SGE];
 
-	if (unlikely(sq_segments(qp, wqe, IBV_ACCESS_LOCAL_WRITE, local) < 0))
-		return IBV_WC_LOC_PROT_ERR;
 	if (unlikely(wqe->opcode != IBV_WR_RDMA_READ && wqe->length != 8))
 		return IBV_WC_LOC_LEN_ERR;
+	if (unlikely(sq_segments(qp, wqe, IBV_ACCESS_LOCAL_WRITE, local) < 0))
+		return IBV_WC_LOC_PROT_ERR;
 	return IBV_WC_SUCCESS;
 }
 
@@ -109,10 +109,14 @@ static enum tp_access may(void *owner, uint64_t addr, uint32_t length, uint32_t 
 
 	if (!(qp_remote_access(qp) & right))
 		return TP_ACCESS_INVALID;
-	if (right == IBV_ACCESS_REMOTE_ATOMIC && addr % 8)
-		return TP_ACCESS_INVALID;
-	if (!length || remote_resolve(qp, addr, length, rkey, right))
-		return TP_ACCESS_OK;
+	if (!length)
+		return TP_ACCESS_OK; /* no key is looked at */
+	uint64_t at = remote_resolve(qp, addr, length, rkey, right);
+
+	/* The key comes before the alignment, and what must be aligned is the memory itself. */
+	if (likely(at))
+		return right == IBV_ACCESS_REMOTE_ATOMIC && at % 8 ? TP_ACCESS_INVALID
+								   : TP_ACCESS_OK;
 	log_info("QP 0x%x: remote access to 0x%llx, %u bytes, rkey 0x%x refused", qp->ibv.qp_num,
 		 (unsigned long long)addr, length, rkey);
 	return TP_ACCESS_REFUSED;

@@ -15,6 +15,7 @@ struct datagram_carrier;
 
 struct ah {
 	struct ibv_ah ibv;
+	uint32_t handle;
 	struct list held;
 	struct ib_uverbs_ah_attr request;	/* as the daemon was told */
 	const struct datagram_carrier *carrier; /* the way of its datagrams: carrier.h */

@@ -435,14 +435,14 @@ int cq_resize(struct ibv_cq *ibv, int cqe)
 		return ENOMEM;
 	pthread_mutex_lock(&ibv->mutex); /* one resize at a time */
 	books_enter(cq->context->hca);
-	int err = -daemon_resize_cq(conn, ibv->handle, cqe);
+	int err = -daemon_resize_cq(conn, cq->handle, cqe);
 
 	if (!err) {
 		uint32_t old = cq->depth;
 
 		err = swap_ring(cq, &ring, places, cqe);
 		if (err) /* completions came meanwhile */
-			daemon_resize_cq(conn, ibv->handle, old);
+			daemon_resize_cq(conn, cq->handle, old);
 	}
 	books_leave(cq->context->hca);
 	pthread_mutex_unlock(&ibv->mutex);
@@ -488,7 +488,7 @@ int cq_destroy(struct ibv_cq *ibv)
 		return EBUSY;
 	books_enter(hca);
 	if (cq->registered)
-		daemon_destroy_cq(&cq->context->conn, ibv->handle);
+		daemon_destroy_cq(&cq->context->conn, cq->handle);
 	books_drop(cq->context, &cq->held);
 	books_leave(hca);
 	settle_events(cq);

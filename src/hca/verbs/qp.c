@@ -158,7 +158,7 @@ struct ib_uverbs_create_qp qp_create_command(const struct qp *qp)
 		.pd_handle = pd_of(qp->ibv.pd)->handle,
 		.send_cq_handle = cq_of(qp->ibv.send_cq)->handle,
 		.recv_cq_handle = cq_of(qp->ibv.recv_cq)->handle,
-		.srq_handle = qp->srq ? qp->ibv.srq->handle : 0,
+		.srq_handle = qp->srq ? qp->srq->handle : 0,
 		.max_send_wr = qp->cap.max_send_wr,
 		.max_recv_wr = qp->cap.max_recv_wr,
 		.max_send_sge = qp->cap.max_send_sge,

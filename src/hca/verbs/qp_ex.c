@@ -178,6 +178,11 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count,
 
 	if (unlikely(!wqe))
 		return;
+	if (unlikely(wqe->opcode == IBV_WR_RDMA_READ || wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+		     wqe->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)) {
+		qp->wr_error = EINVAL; /* as ibv_post_send() says: nothing of it is sent */
+		return;
+	}
 	for (size_t i = 0; i < count; i++) {
 		if (unlikely(list[i].length > qp->sq.max_inline - length)) {
 			qp->wr_error = EINVAL;

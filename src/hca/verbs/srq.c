@@ -26,6 +26,7 @@ static int register_srq(struct srq *srq, struct context *context)
 	if (!err)
 		books_add(context, HELD_SRQ, &srq->held);
 	books_leave(context->hca);
+	srq->handle = srq->ibv.handle;
 	return -err;
 }
 
@@ -94,7 +95,7 @@ int srq_modify(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask)
 		return EINVAL;
 	books_enter(context->hca);
 	if (mask & IBV_SRQ_MAX_WR)
-		err = -daemon_modify_srq(&context->conn, ibv->handle, attr->max_wr);
+		err = -daemon_modify_srq(&context->conn, srq->handle, attr->max_wr);
 	lock_take(&srq->lock);
 	if (!err && (mask & IBV_SRQ_MAX_WR))
 		err = srq_resize(srq, attr->max_wr);
@@ -126,7 +127,7 @@ int srq_destroy(struct ibv_srq *ibv)
 	struct context *context = context_of(ibv->context);
 
 	books_enter(context->hca);
-	int err = -daemon_destroy_srq(&context->conn, ibv->handle);
+	int err = -daemon_destroy_srq(&context->conn, srq->handle);
 
 	if (err == EIO) /* without a daemon there is nothing left there to destroy */
 		err = 0;

@@ -14,6 +14,7 @@
 
 struct srq {
 	struct ibv_srq ibv;
+	uint32_t handle;
 	struct lock lock;
 	struct recv_queue rq;
 	struct list held;

@@ -372,11 +372,11 @@ static void posted_is_done_and_not_answered(void **state)
 	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, s.cq), -EBUSY);
 	assert_int_equal(raw_destroy(ctx, PROTO_DESTROY_CHANNEL, s.channel), -EBUSY);
 	post(ctx, IB_USER_VERBS_CMD_DESTROY_QP, s.qp);
-	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_QP, s.qp), -EINVAL);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_QP, s.qp), -ENOENT);
 	post(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, s.cq);
 	post(ctx, PROTO_DESTROY_CHANNEL, s.channel);
-	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, s.cq), -EINVAL);
-	assert_int_equal(raw_destroy(ctx, PROTO_DESTROY_CHANNEL, s.channel), -EINVAL);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, s.cq), -ENOENT);
+	assert_int_equal(raw_destroy(ctx, PROTO_DESTROY_CHANNEL, s.channel), -ENOENT);
 	/* What makes an object is answered always, and so is what may fail. */
 	assert_int_equal(send_words(ctx, IB_USER_VERBS_CMD_CREATE_CQ | PROTO_POSTED, 40, 10, 4),
 			 -EINVAL);
@@ -479,7 +479,7 @@ static void in_use_is_busy(void **state)
 	handles_in_order(&s, handles);
 	for (int i = 0; i < DESTROYERS; i++) {
 		assert_int_equal(raw_destroy(ctx, destroyers[i], handles[i]), 0);
-		assert_int_equal(raw_destroy(ctx, destroyers[i], handles[i]), -EINVAL);
+		assert_int_equal(raw_destroy(ctx, destroyers[i], handles[i]), -ENOENT);
 	}
 }
 
@@ -515,12 +515,12 @@ static void wrong_handles(void **state)
 		for (int j = 0; j < DESTROYERS; j++)
 			if (i != j)
 				assert_int_equal(raw_destroy(ctx, destroyers[i], handles[j]),
-						 -EINVAL);
-		assert_int_equal(raw_destroy(ctx, destroyers[i], 0), -EINVAL);
-		assert_int_equal(raw_destroy(ctx, destroyers[i], UINT32_MAX), -EINVAL);
-		assert_int_equal(raw_destroy(ctx, destroyers[i], handles[i] + 100), -EINVAL);
-		assert_int_equal(raw_destroy(ctx, destroyers[i], handles[i] | 1u << 31), -EINVAL);
-		assert_int_equal(raw_destroy(ctx, destroyers[i], handles[i] + (1u << 22)), -EINVAL);
+						 -ENOENT);
+		assert_int_equal(raw_destroy(ctx, destroyers[i], 0), -ENOENT);
+		assert_int_equal(raw_destroy(ctx, destroyers[i], UINT32_MAX), -ENOENT);
+		assert_int_equal(raw_destroy(ctx, destroyers[i], handles[i] + 100), -ENOENT);
+		assert_int_equal(raw_destroy(ctx, destroyers[i], handles[i] | 1u << 31), -ENOENT);
+		assert_int_equal(raw_destroy(ctx, destroyers[i], handles[i] + (1u << 22)), -ENOENT);
 	}
 	assert_int_equal(raw_count(&server, "qp"), 1);
 	assert_int_equal(raw_count(&server, "pd"), 1);
@@ -546,10 +546,10 @@ static void others_handles(void **state)
 
 		/* Our own object may have the same handle; then it is ours that went. */
 		if (destroyers[i] != IB_USER_VERBS_CMD_DEALLOC_PD)
-			assert_int_equal(result, -EINVAL);
+			assert_int_equal(result, -ENOENT);
 		result = raw_destroy(second, destroyers[i], handles[i]);
 		if (destroyers[i] != IB_USER_VERBS_CMD_DEALLOC_PD)
-			assert_int_equal(result, -EINVAL);
+			assert_int_equal(result, -ENOENT);
 	}
 	/* All of theirs is still there. */
 	for (int i = 0; i < DESTROYERS; i++)

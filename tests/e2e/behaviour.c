@@ -1,0 +1,594 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Decisions on behaviour: cases in which the specification leaves a choice, or in which adapters
+ * and kernel Soft-RoCE differ. docs/behaviour.md says what was decided and why, and names the test
+ * of each. End A is the requester, end B the responder. See rig.h.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "faults.h"
+
+enum { GRH = 40, RECEIVE = 100, BAD_KEY = 0x40, SEED = 5 };
+
+static const struct end_options ud = {.type = IBV_QPT_UD};
+static const struct end_options uc = {.type = IBV_QPT_UC};
+
+/* A: a message, whose sender sees no fault. */
+static void send_well(struct end *end, uint32_t length)
+{
+	OK(end->rig, end_send(end, IBV_WR_SEND, 1, 0, length, 0));
+	wc_expect(end, end->scq, 1, IBV_WC_SUCCESS);
+}
+
+/* Receives that are too short --------------------------------------------------------------- */
+
+/* An unreliable message that is longer than the next receive: the message is lost; the receive and
+ * the QP stay, because nothing but a sender's word says that the message is meant for them. */
+static void dropped_if_too_long(struct rig *rig, const struct end_options *base, unsigned int srq,
+				uint32_t room)
+{
+	struct end_options opt = *base;
+	uint32_t header = opt.type == IBV_QPT_UD ? GRH : 0;
+	struct end end;
+
+	opt.srq_depth = srq;
+	end_pair(&end, rig, &opt);
+	if (rig->role == RIG_B)
+		OK(rig, end_recv(&end, RECEIVE, 0, header + room));
+	else
+		pattern_fill(end.buf, room + 1, SEED);
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		send_well(&end, room + 1);
+		send_well(&end, room);
+	} else {
+		CHECK_EQ(rig, wc_expect(&end, end.rcq, RECEIVE, IBV_WC_SUCCESS).byte_len,
+			 header + room);
+		CHECK(rig, pattern_holds(end.buf + header, room, SEED));
+		wc_none(&end, end.rcq);
+		CHECK_EQ(rig, end_state(&end), IBV_QPS_RTS);
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
+static void ud_receive_short(struct rig *rig)
+{
+	for (unsigned int srq = 0; srq <= 16; srq += 16) {
+		dropped_if_too_long(rig, &ud, srq, 0);
+		dropped_if_too_long(rig, &ud, srq, 7);
+		dropped_if_too_long(rig, &ud, srq, 4000);
+	}
+}
+
+static void uc_receive_short(struct rig *rig)
+{
+	for (unsigned int srq = 0; srq <= 16; srq += 16) {
+		dropped_if_too_long(rig, &uc, srq, 8);
+		dropped_if_too_long(rig, &uc, srq, 49999);
+	}
+}
+
+/* An SRQ's protection domain ---------------------------------------------------------------- */
+
+/* B's SRQ stays in the domain of its region; the QP is made anew in another one. */
+static struct ibv_pd *move_qp_to_other_domain(struct end *end)
+{
+	struct ibv_qp_init_attr attr = {
+		.send_cq = end->scq,
+		.recv_cq = end->rcq,
+		.srq = end->srq,
+		.qp_type = end->opt.type,
+		.cap = {.max_send_wr = 4, .max_send_sge = 1},
+	};
+	struct ibv_pd *pd = ibv_alloc_pd(end->rig->ctx);
+
+	OK(end->rig, ibv_destroy_qp(end->qp));
+	CHECK(end->rig, pd && (end->qp = ibv_create_qp(pd, &attr)));
+	return pd;
+}
+
+/* B's receive names a region of the SRQ's domain (which holds it), or of the QP's (which must not).
+ */
+static void receive_by_srq(struct rig *rig, enum ibv_qp_type type, uint32_t length, bool right)
+{
+	struct end_options opt = {.type = type, .srq_depth = rig->role == RIG_B ? 4 : 0};
+	struct ibv_recv_wr wr = {.wr_id = RECEIVE, .num_sge = 1}, *bad;
+	struct ibv_pd *pd = NULL;
+	struct ibv_mr *other = NULL;
+	struct ibv_sge sge;
+	struct end end;
+
+	end_open(&end, rig, &opt);
+	if (rig->role == RIG_B) {
+		pd = move_qp_to_other_domain(&end);
+		other = ibv_reg_mr(pd, end.buf, end.opt.bytes, IBV_ACCESS_LOCAL_WRITE);
+		CHECK(rig, other);
+		sge = end_sge(&end, 0, length + GRH);
+		sge.lkey = right ? end.mr->lkey : other->lkey;
+		wr.sg_list = &sge;
+		OK(rig, ibv_post_srq_recv(end.srq, &wr, &bad));
+	}
+	end_connect(&end);
+	if (rig->role == RIG_A) {
+		OK(rig, end_send(&end, IBV_WR_SEND, 1, 0, length, 0));
+		wc_expect(&end, end.scq, 1,
+			  right || type != IBV_QPT_RC ? IBV_WC_SUCCESS : IBV_WC_REM_OP_ERR);
+	} else {
+		wc_expect(&end, end.rcq, RECEIVE, right ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR);
+		CHECK_EQ(rig, end_state(&end), right ? IBV_QPS_RTS : IBV_QPS_ERR);
+	}
+	rig_sync(rig);
+	if (pd) {
+		OK(rig, ibv_dereg_mr(other));
+		OK(rig, ibv_destroy_qp(end.qp));
+		OK(rig, ibv_dealloc_pd(pd));
+		end.qp = NULL;
+	}
+	end_close(&end);
+}
+
+static void srq_own_domain(struct rig *rig)
+{
+	static const enum ibv_qp_type types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
+
+	for (int i = 0; i < 3; i++) {
+		for (int right = 1; right >= 0; right--) {
+			receive_by_srq(rig, types[i], 64, right);
+			if (types[i] != IBV_QPT_UD)
+				receive_by_srq(rig, types[i], 50000, right);
+		}
+	}
+}
+
+/* RDMA WRITE with immediate data ------------------------------------------------------------ */
+
+/* Refused by its key: no receive is used up for it; B's receives are flushed with its QP, an SRQ's
+ * stay. It doesn't wait for a receive, either. */
+static void write_imm_refused(struct rig *rig, uint32_t length, unsigned int srq, bool receives)
+{
+	struct end_options opt = {.srq_depth = srq};
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge;
+	struct end end;
+
+	end_pair(&end, rig, &opt);
+	for (uint64_t id = 0; receives && id < 2; id++)
+		OK(rig, end_recv(&end, RECEIVE + id, 0, 64));
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		end_request(&end, IBV_WR_RDMA_WRITE_WITH_IMM, 1, 0, length, 0, &wr, &sge);
+		wr.wr.rdma.rkey ^= BAD_KEY;
+		OK(rig, ibv_post_send(end.qp, &wr, &bad));
+		wc_expect(&end, end.scq, 1, IBV_WC_REM_ACCESS_ERR);
+	} else {
+		event_expect(rig, IBV_EVENT_QP_ACCESS_ERR, end.qp);
+		for (uint64_t id = 0; receives && !srq && id < 2; id++)
+			wc_expect(&end, end.rcq, RECEIVE + id, IBV_WC_WR_FLUSH_ERR);
+		wc_none(&end, end.rcq);
+		CHECK_EQ(rig, end_state(&end), IBV_QPS_ERR);
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
+static void write_imm_bad_key(struct rig *rig)
+{
+	for (unsigned int srq = 0; srq <= 4; srq += 4) {
+		write_imm_refused(rig, 8, srq, true);
+		write_imm_refused(rig, 50000, srq, true);
+		write_imm_refused(rig, 8, srq, false);
+	}
+}
+
+/* Nothing ----------------------------------------------------------------------------------- */
+
+/* A request of no bytes looks at no key, neither here nor there. */
+static void nothing_needs_no_key(struct rig *rig)
+{
+	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_SEND, IBV_WR_RDMA_WRITE,
+						     IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE_WITH_IMM};
+	struct ibv_sge sge = {.addr = 8, .lkey = 1};
+	struct ibv_recv_wr receive = {.wr_id = RECEIVE, .sg_list = &sge, .num_sge = 1}, *bad_recv;
+	struct ibv_send_wr wr, *bad;
+	struct end end;
+
+	end_pair(&end, rig, NULL);
+	for (int i = 0; i < 2; i++)
+		OK(rig, ibv_post_recv(end.qp, &receive, &bad_recv));
+	rig_sync(rig);
+	for (uint64_t i = 0; rig->role == RIG_A && i < 4; i++) {
+		end_request(&end, opcodes[i], i, 0, 0, 0, &wr, &sge);
+		sge = (struct ibv_sge){.addr = 8, .lkey = 1};
+		wr.wr.rdma.remote_addr = 8;
+		wr.wr.rdma.rkey = 1;
+		OK(rig, ibv_post_send(end.qp, &wr, &bad));
+		wc_expect(&end, end.scq, i, IBV_WC_SUCCESS);
+	}
+	for (int i = 0; rig->role == RIG_B && i < 2; i++)
+		CHECK_EQ(rig, wc_expect(&end, end.rcq, RECEIVE, IBV_WC_SUCCESS).byte_len, 0);
+	rig_sync(rig);
+	end_close(&end);
+}
+
+/* But the QP must be set up for it. */
+static void nothing_needs_the_right(struct rig *rig)
+{
+	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
+						     IBV_WR_RDMA_WRITE_WITH_IMM};
+	struct end_options opt = {.qp_access = QP_NONE};
+	struct end end;
+
+	for (int i = 0; i < 3; i++) {
+		end_pair(&end, rig, &opt);
+		if (rig->role == RIG_A) {
+			OK(rig, end_send(&end, opcodes[i], 1, 0, 0, 0));
+			wc_expect(&end, end.scq, 1, IBV_WC_REM_INV_REQ_ERR);
+		} else {
+			event_expect(rig, IBV_EVENT_QP_REQ_ERR, end.qp);
+		}
+		rig_sync(rig);
+		end_close(&end);
+	}
+}
+
+/* A region without bytes: the kernel makes one where there is a page to pin. */
+static void region_of_nothing(struct rig *rig)
+{
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	struct ibv_send_wr wr, *bad;
+	struct ibv_mr *mr;
+	struct ibv_sge sge;
+	struct end end;
+	struct {
+		uint64_t addr;
+		uint32_t rkey;
+	} mine, theirs;
+
+	end_pair(&end, rig, NULL);
+	CHECK(rig, !ibv_reg_mr(end.pd, end.buf, 0, access) && errno == EINVAL);
+	CHECK(rig, !ibv_reg_mr(end.pd, (void *)8, 0, access) && errno == EFAULT);
+	CHECK(rig, (mr = ibv_reg_mr(end.pd, end.buf + 16, 0, access)));
+	CHECK_EQ(rig, mr->length, 0);
+	mine.addr = (uintptr_t)mr->addr;
+	mine.rkey = mr->rkey;
+	rig_swap(rig, &mine, &theirs, sizeof(mine));
+	if (rig->role == RIG_A) {
+		for (uint32_t length = 0; length <= 1; length++) {
+			end_request(&end, IBV_WR_RDMA_WRITE, length, 0, length, 0, &wr, &sge);
+			wr.wr.rdma.remote_addr = theirs.addr;
+			wr.wr.rdma.rkey = theirs.rkey;
+			OK(rig, ibv_post_send(end.qp, &wr, &bad));
+			wc_expect(&end, end.scq, length,
+				  length ? IBV_WC_REM_ACCESS_ERR : IBV_WC_SUCCESS);
+		}
+	} else {
+		event_expect(rig, IBV_EVENT_QP_ACCESS_ERR, end.qp);
+	}
+	rig_sync(rig);
+	CHECK_EQ(rig, end.buf[16], 0);
+	OK(rig, ibv_dereg_mr(mr));
+	end_close(&end);
+}
+
+/* Handles ----------------------------------------------------------------------------------- */
+
+enum { GARBLED = 0x5eadbeef };
+
+/* Calls fail with `wanted` while the object's handle isn't its own, and leave it as it was. */
+#define WHILE_GARBLED(rig, object, call, wanted) \
+	do {                                     \
+		(object)->handle ^= GARBLED;     \
+		CHECK_EQ(rig, call, wanted);     \
+		(object)->handle ^= GARBLED;     \
+	} while (0)
+
+static int made(const void *object)
+{
+	return object ? 0 : errno;
+}
+
+static void handles_of_queues(struct rig *rig, struct end *end)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	struct ibv_srq_attr limit = {.srq_limit = 1};
+	struct ibv_qp_init_attr init = {
+		.send_cq = end->scq,
+		.recv_cq = end->rcq,
+		.srq = end->srq,
+		.qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = 1, .max_send_sge = 1},
+	};
+	struct ibv_qp_init_attr got;
+
+	WHILE_GARBLED(rig, end->qp, ibv_modify_qp(end->qp, &attr, IBV_QP_STATE), ENOENT);
+	WHILE_GARBLED(rig, end->qp, ibv_query_qp(end->qp, &attr, IBV_QP_STATE, &got), ENOENT);
+	WHILE_GARBLED(rig, end->qp, ibv_destroy_qp(end->qp), ENOENT);
+	WHILE_GARBLED(rig, end->scq, ibv_resize_cq(end->scq, 300), ENOENT);
+	WHILE_GARBLED(rig, end->scq, ibv_destroy_cq(end->scq), ENOENT);
+	WHILE_GARBLED(rig, end->srq, ibv_modify_srq(end->srq, &limit, IBV_SRQ_LIMIT), ENOENT);
+	WHILE_GARBLED(rig, end->srq, ibv_query_srq(end->srq, &limit), ENOENT);
+	WHILE_GARBLED(rig, end->srq, ibv_destroy_srq(end->srq), ENOENT);
+	WHILE_GARBLED(rig, end->scq, made(ibv_create_qp(end->pd, &init)), ENOENT);
+	WHILE_GARBLED(rig, end->rcq, made(ibv_create_qp(end->pd, &init)), ENOENT);
+	WHILE_GARBLED(rig, end->srq, made(ibv_create_qp(end->pd, &init)), ENOENT);
+	WHILE_GARBLED(rig, end->pd, made(ibv_create_qp(end->pd, &init)), ENOENT);
+}
+
+static void handles_of_memory(struct rig *rig, struct end *end)
+{
+	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 1, .max_sge = 1}};
+	struct ibv_ah_attr to = {.is_global = 1, .port_num = 1, .grh = {.dgid = end->gid}};
+	struct ibv_pd *pd = ibv_alloc_pd(rig->ctx);
+	struct ibv_mr *mr = ibv_reg_mr(end->pd, end->buf, 4096, IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_ah *ah = ibv_create_ah(end->pd, &to);
+
+	CHECK(rig, pd && mr && ah);
+	WHILE_GARBLED(rig, pd, made(ibv_reg_mr(pd, end->buf, 8, 0)), ENOENT);
+	WHILE_GARBLED(rig, pd, made(ibv_create_srq(pd, &srq)), ENOENT);
+	WHILE_GARBLED(rig, pd, made(ibv_create_ah(pd, &to)), ENOENT);
+	WHILE_GARBLED(rig, pd, ibv_dealloc_pd(pd), ENOENT);
+	WHILE_GARBLED(rig, ah, ibv_destroy_ah(ah), ENOENT);
+	WHILE_GARBLED(rig, mr, ibv_dereg_mr(mr), ENOENT);
+	WHILE_GARBLED(rig, mr,
+		      (ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0), errno),
+		      ENOENT);
+	/* The keys are the program's to write to as well; what they were still ends. */
+	mr->lkey = mr->rkey = UINT32_MAX;
+	OK(rig, ibv_dereg_mr(mr));
+	OK(rig, ibv_destroy_ah(ah));
+	OK(rig, ibv_dealloc_pd(pd));
+}
+
+static void handles_garbled(struct rig *rig)
+{
+	struct end_options opt = {.srq_depth = 4};
+	struct end end;
+
+	end_pair(&end, rig, &opt);
+	handles_of_queues(rig, &end);
+	handles_of_memory(rig, &end);
+	/* Nothing has changed. */
+	OK(rig, end_recv(&end, RECEIVE, 0, 64));
+	rig_sync(rig);
+	send_well(&end, 8);
+	wc_expect(&end, end.rcq, RECEIVE, IBV_WC_SUCCESS);
+	rig_sync(rig);
+	end_close(&end);
+}
+
+/* Opcodes ----------------------------------------------------------------------------------- */
+
+/* What a QP's type hasn't got is refused when it is posted, what comes before it in the list is
+ * executed, and the QP goes on. */
+static void refused_at_posting(struct end *end, unsigned int opcode, int wanted)
+{
+	struct ibv_send_wr first, second, *bad = NULL;
+	struct ibv_sge one, two;
+	struct rig *rig = end->rig;
+
+	end_request(end, IBV_WR_SEND, 1, 0, 8, 0, &first, &one);
+	end_request(end, (enum ibv_wr_opcode)opcode, 2, 0, 8, 0, &second, &two);
+	first.next = &second;
+	CHECK_EQ(rig, ibv_post_send(end->qp, &first, &bad), wanted);
+	CHECK(rig, bad == &second);
+	wc_expect(end, end->scq, 1, IBV_WC_SUCCESS);
+	wc_none(end, end->scq);
+	CHECK_EQ(rig, end_state(end), IBV_QPS_RTS);
+}
+
+static void opcodes_of_types(struct rig *rig)
+{
+	static const struct {
+		enum ibv_qp_type type;
+		unsigned int opcode;
+	} lacking[] = {
+		{IBV_QPT_RC, IBV_WR_LOCAL_INV},
+		{IBV_QPT_RC, IBV_WR_BIND_MW},
+		{IBV_QPT_RC, IBV_WR_SEND_WITH_INV},
+		{IBV_QPT_RC, IBV_WR_TSO},
+		{IBV_QPT_UC, IBV_WR_RDMA_READ},
+		{IBV_QPT_UC, IBV_WR_ATOMIC_FETCH_AND_ADD},
+		{IBV_QPT_UC, IBV_WR_ATOMIC_CMP_AND_SWP},
+		{IBV_QPT_UD, IBV_WR_RDMA_WRITE},
+		{IBV_QPT_UD, IBV_WR_RDMA_WRITE_WITH_IMM},
+		{IBV_QPT_UD, IBV_WR_RDMA_READ},
+		{IBV_QPT_UD, IBV_WR_ATOMIC_FETCH_AND_ADD},
+	};
+	struct end end;
+
+	for (unsigned int i = 0; i < sizeof(lacking) / sizeof(lacking[0]); i++) {
+		struct end_options opt = {.type = lacking[i].type};
+
+		end_pair(&end, rig, &opt);
+		for (uint64_t id = 0; id < 3; id++)
+			OK(rig, end_recv(&end, id, 0, 64));
+		rig_sync(rig);
+		if (rig->role == RIG_A) {
+			refused_at_posting(&end, lacking[i].opcode, EOPNOTSUPP);
+			refused_at_posting(&end, 31, EOPNOTSUPP);
+			refused_at_posting(&end, 0x7fffffff, EINVAL);
+		}
+		rig_sync(rig);
+		end_close(&end);
+	}
+}
+
+/* Inline data is a payload that leaves; a READ's and an atomic's comes. (For ibv_post_send():
+ * queue.c, send_refused.) */
+static void inline_without_payload(struct rig *rig)
+{
+	struct ibv_qp_init_attr_ex attr = {
+		.qp_type = IBV_QPT_RC,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+				  IBV_QP_EX_WITH_SEND,
+		.cap = {.max_send_wr = 4,
+			.max_recv_wr = 4,
+			.max_send_sge = 1,
+			.max_recv_sge = 1,
+			.max_inline_data = 64},
+	};
+	struct end end;
+
+	end_open(&end, rig, NULL);
+	OK(rig, ibv_destroy_qp(end.qp));
+	attr.pd = end.pd;
+	attr.send_cq = end.scq;
+	attr.recv_cq = end.rcq;
+	CHECK(rig, (end.qp = ibv_create_qp_ex(rig->ctx, &attr)));
+	end_connect(&end);
+	for (int i = 0; rig->role == RIG_A && i < 2; i++) {
+		struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(end.qp);
+
+		ibv_wr_start(ex);
+		ex->wr_flags = IBV_SEND_SIGNALED;
+		if (i)
+			ibv_wr_rdma_read(ex, end.peer.rkey, end.peer.addr);
+		else
+			ibv_wr_atomic_fetch_add(ex, end.peer.rkey, end.peer.addr, 1);
+		ibv_wr_set_inline_data(ex, end.buf, 8);
+		CHECK_EQ(rig, ibv_wr_complete(ex), EINVAL);
+		wc_none(&end, end.scq);
+		CHECK_EQ(rig, end_state(&end), IBV_QPS_RTS);
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
+/* Atomics ----------------------------------------------------------------------------------- */
+
+/* Two faults at once: the key's comes before the alignment's, the length's before the local key's.
+ */
+static void atomic_faults_at_once(struct rig *rig)
+{
+	static const struct {
+		uint32_t key, offset, length, lkey;
+		enum ibv_wc_status status;
+		int event;
+	} cases[] = {
+		{BAD_KEY, 0, 8, 0, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR},
+		{BAD_KEY, 4, 8, 0, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR},
+		{0, 4, 8, 0, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR},
+		{0, 65532, 8, 0, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR},
+		{0, 4, 16, 0, IBV_WC_LOC_LEN_ERR, -1},
+		{BAD_KEY, 4, 16, BAD_KEY, IBV_WC_LOC_LEN_ERR, -1},
+		{BAD_KEY, 4, 8, BAD_KEY, IBV_WC_LOC_PROT_ERR, -1},
+	};
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge;
+	struct end end;
+
+	for (unsigned int i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		end_pair(&end, rig, NULL);
+		if (rig->role == RIG_A) {
+			end_request(&end, IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 0, cases[i].length,
+				    cases[i].offset, &wr, &sge);
+			wr.wr.atomic.rkey ^= cases[i].key;
+			sge.lkey ^= cases[i].lkey;
+			OK(rig, ibv_post_send(end.qp, &wr, &bad));
+			wc_expect(&end, end.scq, 1, cases[i].status);
+		} else if (cases[i].event >= 0) {
+			event_expect(rig, (enum ibv_event_type)cases[i].event, end.qp);
+		}
+		rig_sync(rig);
+		end_close(&end);
+	}
+}
+
+/* Order ------------------------------------------------------------------------------------- */
+
+/* READs whose bytes a later WRITE of the same QP changes. With a fence the READ has the bytes from
+ * before. Without one it may have either's, byte by byte, and nothing else. */
+static void read_meets_write(struct rig *rig)
+{
+	enum { BYTES = 30000, ROUNDS = 30, BEFORE = 0x11, AFTER = 0x22 };
+	struct ibv_send_wr read, write, *bad;
+	struct ibv_sge into, from;
+	struct end end;
+
+	end_pair(&end, rig, NULL);
+	for (int round = 0; round < ROUNDS; round++) {
+		bool fence = round % 2;
+
+		memset(end.buf, rig->role == RIG_A ? AFTER : BEFORE, BYTES);
+		rig_sync(rig);
+		if (rig->role == RIG_A) {
+			end_request(&end, IBV_WR_RDMA_READ, 1, BYTES, BYTES, 0, &read, &into);
+			end_request(&end, IBV_WR_RDMA_WRITE, 2, 0, BYTES, 0, &write, &from);
+			write.send_flags |= fence ? IBV_SEND_FENCE : 0;
+			read.next = &write;
+			OK(rig, ibv_post_send(end.qp, &read, &bad));
+			wc_expect(&end, end.scq, 1, IBV_WC_SUCCESS);
+			wc_expect(&end, end.scq, 2, IBV_WC_SUCCESS);
+			for (int i = 0; i < BYTES; i++)
+				CHECK(rig, end.buf[BYTES + i] == BEFORE ||
+						   (!fence && end.buf[BYTES + i] == AFTER));
+		}
+		rig_sync(rig);
+		if (rig->role == RIG_B)
+			for (int i = 0; i < BYTES; i++)
+				CHECK_EQ(rig, end.buf[i], AFTER);
+	}
+	end_close(&end);
+}
+
+/* States ------------------------------------------------------------------------------------ */
+
+/* Which posts each state takes: with 0, and what becomes of them is in state.c and loose.c. */
+static void posting_by_type(struct rig *rig, enum ibv_qp_type type)
+{
+	struct end_options opt = {.type = type};
+	struct end end;
+
+	end_open(&end, rig, &opt);
+	CHECK_EQ(rig, end_recv(&end, 1, 0, 64), EINVAL);
+	end_init(&end);
+	OK(rig, end_recv(&end, RECEIVE, 0, 64));
+	end_meet(&end);
+	end_rtr(&end);
+	end_rts(&end);
+	rig_sync(rig);
+	OK(rig, end_move(&end, IBV_QPS_SQD));
+	OK(rig, end_recv(&end, RECEIVE + 1, 0, 64));
+	OK(rig, end_move(&end, IBV_QPS_ERR));
+	wc_expect(&end, end.rcq, RECEIVE, IBV_WC_WR_FLUSH_ERR);
+	wc_expect(&end, end.rcq, RECEIVE + 1, IBV_WC_WR_FLUSH_ERR);
+	OK(rig, end_recv(&end, RECEIVE + 2, 0, 64));
+	wc_expect(&end, end.rcq, RECEIVE + 2, IBV_WC_WR_FLUSH_ERR);
+	if (type != IBV_QPT_UD) {
+		OK(rig, end_send(&end, IBV_WR_SEND, 1, 0, 8, 0));
+		wc_expect(&end, end.scq, 1, IBV_WC_WR_FLUSH_ERR);
+	}
+	OK(rig, end_move(&end, IBV_QPS_RESET));
+	CHECK_EQ(rig, end_recv(&end, 1, 0, 64), EINVAL);
+	if (type != IBV_QPT_UD)
+		CHECK_EQ(rig, end_send(&end, IBV_WR_SEND, 1, 0, 8, 0), EINVAL);
+	rig_sync(rig);
+	end_close(&end);
+}
+
+static void posting_in_states(struct rig *rig)
+{
+	posting_by_type(rig, IBV_QPT_RC);
+	posting_by_type(rig, IBV_QPT_UC);
+	posting_by_type(rig, IBV_QPT_UD);
+}
+
+const struct rig_test behaviour_tests[] = {
+	{"ud_receive_short", ud_receive_short},
+	{"uc_receive_short", uc_receive_short},
+	{"srq_own_domain", srq_own_domain},
+	{"write_imm_bad_key", write_imm_bad_key},
+	{"nothing_needs_no_key", nothing_needs_no_key},
+	{"nothing_needs_the_right", nothing_needs_the_right},
+	{"region_of_nothing", region_of_nothing},
+	{"handles_garbled", handles_garbled},
+	{"opcodes_of_types", opcodes_of_types},
+	{"inline_without_payload", inline_without_payload},
+	{"atomic_faults_at_once", atomic_faults_at_once},
+	{"read_meets_write", read_meets_write},
+	{"posting_in_states", posting_in_states},
+	{NULL, NULL},
+};
