@@ -26,7 +26,8 @@ void engine_poll(struct hca *hca);
 /* About to block or just armed a CQ: peers shall ring the doorbell from now on. */
 void engine_release(struct hca *hca);
 
-/* What this process has told its peers; only those who wait for them to act on it need a barrier. */
+/* What this process has told its peers; only those who wait for them to act on it need a barrier.
+ */
 static inline bool engine_asleep(const struct hca *hca)
 {
 	return atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed);
