@@ -189,7 +189,7 @@ static int capture(struct capture_file *file, const struct wish *wish)
 		.file = file,
 		.only = wish->device,
 		.events = -1,
-		.bell = -1,
+		.bells = -1,
 		.left = wish->count ? wish->count : UINT64_MAX,
 		.progress = isatty(STDERR_FILENO),
 	};

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -18,6 +19,7 @@
 #include "cli/ctl.h"
 #include "cli/format.h"
 #include "client/daemon.h"
+#include "shm/bell.h"
 
 enum { TURN = 2048 /* packets before signals and events are looked at */ };
 #define SECOND_NS 1000000000ull
@@ -27,6 +29,7 @@ struct capture_source {
 	struct tap_reader reader;
 	uint64_t id;
 	int pid;
+	int bell;	/* rung by its process; shm/bell.h */
 	bool ended;	/* its process is gone: what is in the ring is all */
 	uint64_t until; /* nothing from this position on is wanted */
 	int there;	/* `head` is that of its next packet */
@@ -62,10 +65,28 @@ static bool make_room(struct capture_session *session)
 	return true;
 }
 
+/* Makes it wake the program. 0 or -1 with errno. */
+static int bell_hear(struct capture_session *session, int bell)
+{
+	struct epoll_event e = {.events = EPOLLIN, .data.fd = bell};
+
+	if (!bell_is_one(bell)) {
+		errno = EBADF;
+		return -1;
+	}
+	if (session->bells < 0)
+		session->bells = epoll_create1(EPOLL_CLOEXEC);
+	return session->bells < 0 ? -1 : epoll_ctl(session->bells, EPOLL_CTL_ADD, bell, &e);
+}
+
 static void source_add(struct capture_session *session, const struct proto_event *event, int *fds)
 {
 	struct tap_memory *memory = make_room(session) ? ring_map(fds[0]) : NULL;
 
+	if (memory && bell_hear(session, fds[1]) < 0) {
+		munmap(memory, TAP_SIZE);
+		memory = NULL;
+	}
 	if (!memory) {
 		cli_error("process %d isn't captured: %s", event->pid,
 			  fds[0] < 0 ? "no descriptors are left (see ulimit -n)" : strerror(errno));
@@ -73,13 +94,14 @@ static void source_add(struct capture_session *session, const struct proto_event
 		struct capture_source *source = &session->sources[session->count++];
 
 		*source = (struct capture_source){
-			.id = event->link_id, .pid = event->pid, .until = UINT64_MAX};
+			.id = event->link_id,
+			.pid = event->pid,
+			.bell = fds[1],
+			.until = UINT64_MAX,
+		};
+		fds[1] = -1;
 		tap_reader_init(&source->reader, memory);
 		session->processes++;
-	}
-	if (session->bell < 0) {
-		session->bell = fds[1];
-		fds[1] = -1;
 	}
 	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
 		if (fds[i] >= 0)
@@ -90,6 +112,9 @@ static void source_drop(struct capture_session *session, size_t i)
 {
 	session->lost += tap_lost(&session->sources[i].reader);
 	munmap(session->sources[i].reader.memory, TAP_SIZE);
+	/* The process may hold the bell open, so closing it here doesn't take it off. */
+	epoll_ctl(session->bells, EPOLL_CTL_DEL, session->sources[i].bell, NULL);
+	close(session->sources[i].bell);
 	session->sources[i] = session->sources[--session->count];
 }
 
@@ -241,14 +266,23 @@ static int patience(const struct capture_session *session, uint64_t now)
 	return ms < INT32_MAX ? (int)ms : INT32_MAX;
 }
 
+/* The bells that ring don't any more: what was written is looked at next. */
+static void quiet_bells(const struct capture_session *session)
+{
+	struct epoll_event ringing[64];
+	int n = epoll_wait(session->bells, ringing, 64, 0);
+
+	for (int i = 0; i < n; i++)
+		bell_quiet(ringing[i].data.fd);
+}
+
 /* Until somebody calls: a process, the daemon, a signal. True: a signal came. */
 static bool wait_for_calls(struct capture_session *session, int signals)
 {
 	struct pollfd fds[3] = {{.fd = signals, .events = POLLIN},
 				{.fd = session->events, .events = POLLIN},
-				{.fd = session->bell, .events = POLLIN}};
+				{.fd = session->bells, .events = POLLIN}};
 	bool quiet = true;
-	uint64_t count;
 
 	for (size_t i = 0; i < session->count; i++)
 		quiet &= session->sources[i].until == 0 || tap_sleep(&session->sources[i].reader);
@@ -256,9 +290,8 @@ static bool wait_for_calls(struct capture_session *session, int signals)
 
 	for (size_t i = 0; i < session->count; i++)
 		tap_wake(&session->sources[i].reader);
-	if (n > 0 && fds[2].revents && read(session->bell, &count, sizeof(count)) < 0 &&
-	    errno != EAGAIN)
-		cli_error("the capture's bell: %s", strerror(errno));
+	if (n > 0 && fds[2].revents)
+		quiet_bells(session);
 	return n > 0 && fds[0].revents;
 }
 
@@ -330,8 +363,8 @@ void capture_session_free(struct capture_session *session)
 	while (session->count)
 		source_drop(session, 0);
 	free(session->sources);
-	if (session->bell >= 0)
-		close(session->bell);
+	if (session->bells >= 0)
+		close(session->bells);
 	if (session->events >= 0)
 		close(session->events);
 }

@@ -17,7 +17,7 @@ struct capture_session {
 	struct capture_file *file;
 	const char *only; /* the device that is captured; NULL: all */
 	int events;	  /* the daemon's event socket */
-	int bell;	  /* rung by processes; -1: there was none yet */
+	int bells;	  /* epoll: those of all sources; -1: there was none yet */
 	struct capture_source *sources;
 	size_t count, room;
 	uint32_t processes;   /* that were captured, altogether */

@@ -31,7 +31,7 @@
 #include <rdma/ib_user_verbs.h>
 #include <stdint.h>
 
-#define PROTO_ABI 4u
+#define PROTO_ABI 5u
 #define PROTO_MAX_MESSAGE 4096u /* bytes of a request or a reply */
 #define PROTO_MAX_FDS 4u
 
@@ -255,17 +255,23 @@ struct proto_list_devices_resp {
 
 enum proto_event_type {
 	/* fds: link memory, the peer's table (read-only), its doorbell; and its regions (read-only)
-	 * if it is a program of the same user. */
+	 * if both have handed some in. With PROTO_LINK_BELLS, between different users, instead of
+	 * the last two: the bell that the peer hears, the bell that this process hears
+	 * (src/shm/bell.h). */
 	PROTO_EVENT_LINK = 1,
 	PROTO_EVENT_LINK_DOWN = 2, /* the peer is gone; link_id 0: there will be no link */
 	/* Something to tell each context of a device: value is enum ibv_event_type. */
 	PROTO_EVENT_DEVICE = 3,
 	/* A capture begins for a process. To the process and to the capturing program; fds: the
-	 * ring (struct tap_memory), the capture's eventfd. */
+	 * ring (struct tap_memory), its bell (src/shm/bell.h), on which the program sleeps. */
 	PROTO_EVENT_CAPTURE = 4,
 	/* Capture link_id is over: to the process when the capturing program ended, to that one
 	 * when the process did. */
 	PROTO_EVENT_CAPTURE_END = 5,
+};
+
+enum proto_link_flag {
+	PROTO_LINK_BELLS = 1,
 };
 
 /* One packet of the event socket. */
@@ -278,7 +284,8 @@ struct proto_event {
 	int32_t pid;	  /* LINK: the peer's pid as this process sees it, 0 when it can't;
 			   * CAPTURE: the process's as the daemon sees it */
 	uint32_t uid;	  /* LINK: the peer's; CAPTURE: the process's */
-	uint32_t value;	  /* DEVICE: event type; CAPTURE: bytes to keep of a packet, 0 for all */
+	uint32_t value;	  /* LINK: enum proto_link_flag; DEVICE: event type; CAPTURE: bytes to keep
+			   * of a packet, 0 for all */
 	uint32_t port;	  /* DEVICE: port number */
 	uint32_t reserved;
 };

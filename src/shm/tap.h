@@ -5,9 +5,9 @@
  *
  *   The process writes records (struct tap_record, the packet's bytes, its comment), never waits,
  *   and counts what finds no room. Its calls are serialised by its caller.
- *   The capturing program reads them. It stores `asleep` before it sleeps on the capture's
- *   eventfd, then looks once more; the process stores its position, then looks at `asleep`, each
- *   with a full fence between, so no record waits unseen.                          [T1 with T2]
+ *   The capturing program reads them. It stores `asleep` before it sleeps on the ring's bell
+ *   (shm/bell.h), then looks once more; the process stores its position, then looks at `asleep`,
+ *   each with a full fence between, so no record waits unseen.                     [T1 with T2]
  *   A record's bytes come before the position that shows them [T3 with T4], and are read before the
  *   position that gives their place back [T5 with T6].
  *

@@ -4,10 +4,14 @@
  * and tries for what A did not register for it. What A granted works; every other attempt fails,
  * and not a byte of A's changes or arrives at B. See rig.h.
  */
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -304,6 +308,94 @@ static void keys_are_not_shown(struct rig *rig)
 	look_for_keys(rig);
 }
 
+/* ------------------------------------------------------------------ who stands still */
+
+static _Noreturn void stand_still(int signal)
+{
+	(void)signal;
+	for (;;)
+		pause();
+}
+
+/* The library's thread takes nothing any more. It lets this signal through. */
+static void stop_engine(struct rig *rig)
+{
+	const struct sigaction action = {.sa_handler = stand_still};
+	DIR *tasks = opendir("/proc/self/task");
+	struct dirent *task;
+	bool found = false;
+
+	CHECK(rig, tasks != NULL);
+	OK(rig, sigaction(SIGBUS, &action, NULL));
+	while ((task = readdir(tasks))) {
+		char path[300], name[32] = {0};
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", task->d_name);
+		FILE *file = fopen(path, "r");
+
+		if (file && fgets(name, sizeof(name), file) && !strcmp(name, "verbena-engine\n")) {
+			OK(rig, tgkill(getpid(), atoi(task->d_name), SIGBUS));
+			found = true;
+		}
+		if (file)
+			fclose(file);
+	}
+	closedir(tasks);
+	CHECK(rig, found);
+}
+
+/* Every descriptor of this process that a peer might write to blocks who does. */
+static void block_writers(void)
+{
+	for (int fd = 3; fd < 1024; fd++) {
+		const uint64_t full = UINT64_MAX - 1;
+		char path[64], target[64] = {0};
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		if (readlink(path, target, sizeof(target) - 1) < 0)
+			continue;
+		if (!strstr(target, "eventfd") && !strstr(target, "timerfd"))
+			continue;
+		int flags = fcntl(fd, F_GETFL);
+		eventfd_t value;
+
+		fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+		(void)!read(fd, &value, sizeof(value));
+		(void)!write(fd, &full, sizeof(full)); /* a timer refuses */
+		fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+	}
+}
+
+/*
+ * B sleeps, as far as A knows, and has made its descriptors so that to ring it means to wait for
+ * it. A posts and polls on, whatever B does.
+ */
+static void no_stranger_stops_the_other(struct rig *rig)
+{
+	const struct end_options options = {.timeout = TIMEOUT_NONE};
+	struct end end;
+
+	end_pair(&end, rig, &options);
+	if (rig->role == RIG_B) {
+		OK(rig, ibv_req_notify_cq(end.rcq, 0)); /* from now on A must ring */
+		stop_engine(rig);
+		block_writers();
+	}
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		for (int i = 0; i < 32; i++) {
+			OK(rig, end_send(&end, IBV_WR_SEND, 1, 0, 64, 0));
+			CHECK_EQ(rig, ibv_poll_cq(end.scq, 1, &(struct ibv_wc){0}), 0);
+		}
+		end_close(&end);
+	}
+	rig_sync(rig);
+	if (rig->role == RIG_B) {
+		rig_sync(rig); /* the one after each body */
+		_exit(0);      /* nothing in this process works any more */
+	}
+}
+
 /* Both begin as one user, but B has become another one by the time that the two meet. */
 static void who_became_another_sees_no_keys(struct rig *rig)
 {
@@ -320,6 +412,7 @@ int main(int argc, char **argv)
 	static const struct rig_test tests[] = {
 		{"only_what_is_granted", only_what_is_granted},
 		{"keys_are_not_shown", keys_are_not_shown},
+		{"no_stranger_stops_the_other", no_stranger_stops_the_other},
 		{"who_became_another_sees_no_keys", who_became_another_sees_no_keys},
 		{NULL, NULL},
 	};

@@ -168,7 +168,8 @@ def main():
         suite.case("root and a user", exchange, stage, ALICE, ROOT, "ib_read_bw", "-F", "-n", 200)
         suite.case("a user and root", exchange, stage, ROOT, ALICE, "ib_write_bw", "-F", "-n", 200)
         for users in ((ALICE, BOB), (ROOT, ALICE), (ALICE, ROOT)):
-            for test in ("only_what_is_granted", "keys_are_not_shown"):
+            for test in ("only_what_is_granted", "keys_are_not_shown",
+                         "no_stranger_stops_the_other"):
                 suite.case(f"{test}, users {users}", attempts, stage, users, test)
         suite.case("one that was root before it met root", attempts, stage, (ROOT, ROOT),
                    "who_became_another_sees_no_keys")

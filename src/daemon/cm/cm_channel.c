@@ -253,6 +253,8 @@ static int open_socket(struct cm_channel *channel)
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return -errno;
 	setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	/* The daemon reads nothing there, and wants no descriptors that it would have to close. */
+	shutdown(pair[0], SHUT_RD);
 	channel->program_end = pair[1];
 	int err = loop_add(&cm_server(channel->object.client)->loop, &channel->watch, pair[0], 0);
 

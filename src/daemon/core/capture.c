@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -15,6 +14,7 @@
 #include "daemon/core/process.h"
 #include "daemon/core/server.h"
 #include "daemon/core/user.h"
+#include "shm/bell.h"
 #include "shm/tap.h"
 
 enum { CAPTURES_MAX = 8 };
@@ -25,7 +25,6 @@ struct capture {
 	struct events events; /* to the capturing program */
 	struct timer over;    /* it is gone: ended outside of the calls that noticed */
 	uint64_t id;
-	int bell; /* the eventfd on which it sleeps */
 	uint32_t snap;
 };
 
@@ -54,18 +53,20 @@ static int introduce(struct capture *capture, struct process *process)
 		.uid = process->user->uid,
 		.value = capture->snap,
 	};
-	const int fds[2] = {memory_make("verbena-capture", TAP_SIZE), capture->bell};
+	/* A bell for each process: nobody wakes, or hushes, the capturing program for another. */
+	const int fds[2] = {memory_make("verbena-capture", TAP_SIZE), bell_make()};
+	int err = fds[0] < 0 ? fds[0] : fds[1] < 0 ? fds[1] : 0;
 
-	if (fds[0] < 0)
-		return fds[0];
-	int err = events_capture(&process->events, &event, fds);
-
+	if (!err)
+		err = events_capture(&process->events, &event, fds);
 	if (!err) {
 		err = events_capture(&capture->events, &event, fds);
 		if (err)
 			tell_end(&process->events, capture, process->slot);
 	}
-	close(fds[0]);
+	for (int i = 0; i < 2; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
 	return err;
 }
 
@@ -90,7 +91,6 @@ static void capture_free(struct capture *capture)
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
 		if (server->slots.process[slot])
 			tell_end(&server->slots.process[slot]->events, capture, slot);
-	close(capture->bell);
 	free(capture);
 	server_left(server);
 }
@@ -116,12 +116,7 @@ static struct capture *capture_new(struct server *server, uint32_t snap)
 		return NULL;
 	capture->server = server;
 	capture->snap = snap;
-	capture->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	timer_init(&capture->over, on_over);
-	if (capture->bell < 0) {
-		free(capture);
-		return NULL;
-	}
 	return capture;
 }
 
@@ -136,7 +131,6 @@ int capture_open(struct server *server, uint32_t snap, int *program_fd)
 	int err = events_open(&capture->events, &server->loop, program_fd);
 
 	if (err) {
-		close(capture->bell);
 		free(capture);
 		return err;
 	}

@@ -75,10 +75,10 @@ static int send_one(struct events *events, const struct waiting *w)
 
 	fds[0] = w->link->memory;
 	fds[1] = peer->table;
-	fds[2] = peer->doorbell;
-	fds[3] = peer->regions;
+	fds[2] = w->link->strangers ? w->link->bell[!w->event.side] : peer->doorbell;
+	fds[3] = w->link->strangers ? w->link->bell[w->event.side] : peer->regions;
 	return packet_send(events->watch.fd, &w->event, sizeof(w->event), fds,
-			   w->link->same_user ? 4 : 3, MSG_DONTWAIT);
+			   w->link->strangers || w->link->show_regions ? 4 : 3, MSG_DONTWAIT);
 }
 
 /* Sends what the socket takes. */
@@ -132,6 +132,8 @@ int events_open(struct events *events, struct loop *loop, int *peer_fd)
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
 		return -errno;
 	setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	/* The daemon reads nothing there, and wants no descriptors that it would have to close. */
+	shutdown(pair[0], SHUT_RD);
 	int err = loop_add(loop, &events->watch, pair[0], 0);
 
 	if (err) {
@@ -202,6 +204,7 @@ int events_link(struct events *events, struct link *link, unsigned int side)
 		.side = side,
 		.pid = process_pid_seen(self, peer),
 		.uid = link_uid(link, !side),
+		.value = link->strangers ? PROTO_LINK_BELLS : 0,
 	};
 
 	return enqueue(events, link, &event);

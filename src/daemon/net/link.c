@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -13,6 +14,7 @@
 #include "daemon/core/return.h"
 #include "daemon/core/server.h"
 #include "daemon/core/user.h"
+#include "shm/bell.h"
 #include "shm/link.h"
 
 uid_t link_uid(const struct link *link, unsigned int side)
@@ -24,12 +26,11 @@ uid_t link_uid(const struct link *link, unsigned int side)
  * Another user learns a key from its owner, or not at all. A process counts as the user that it was
  * when it connected, as with a node of the kernel's, and what it has it keeps; but who has become
  * somebody else since then (a server that gave up root) gets no more of that user's secrets.
- * Decided once for both sides: who shows its regions must see the other's hazards.
  */
-static bool is_same_user(const struct process *one, const struct process *two)
+static bool are_strangers(const struct process *one, const struct process *two)
 {
-	return one->user == two->user && one->regions >= 0 && two->regions >= 0 &&
-	       process_uid_now(one) == one->user->uid && process_uid_now(two) == two->user->uid;
+	return one->user != two->user || process_uid_now(one) != one->user->uid ||
+	       process_uid_now(two) != two->user->uid;
 }
 
 static int links_room(struct process *process)
@@ -39,12 +40,21 @@ static int links_room(struct process *process)
 	return process->links ? 0 : -ENOMEM;
 }
 
+static void close_fds(struct link *link)
+{
+	int *const fds[] = {&link->memory, &link->bell[0], &link->bell[1]};
+
+	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
+		if (*fds[i] >= 0)
+			close(*fds[i]);
+		*fds[i] = -1;
+	}
+}
+
 void link_event_done(struct link *link)
 {
-	if (--link->unsent)
-		return;
-	close(link->memory);
-	link->memory = -1;
+	if (!--link->unsent)
+		close_fds(link);
 }
 
 static void link_forget(struct link *link)
@@ -60,7 +70,7 @@ static void link_forget(struct link *link)
 
 static void link_announce(struct link *link)
 {
-	/* One more, so that the memory outlives the first event until the second is queued. */
+	/* One more: the descriptors outlive the first event until the second is queued. */
 	link->unsent = 3;
 	for (unsigned int side = 0; side < 2; side++)
 		if (events_link(&link->process[side]->events, link, side))
@@ -86,11 +96,42 @@ int link_again(struct process *process, struct process *peer, unsigned int side,
 	if (!link)
 		return -ENOMEM;
 	link->id = id;
-	link->memory = -1; /* both have it */
+	link->memory = link->bell[0] = link->bell[1] = -1; /* both have them */
 	link->process[side] = process;
 	link->process[!side] = peer;
 	link_enter(link);
 	return 0;
+}
+
+/* The link's memory, and its bells if the two are of different users. 0 or -errno. */
+static int make_fds(struct link *link)
+{
+	link->memory = memory_make("verbena-link", LINK_SIZE);
+	int err = link->memory < 0 ? link->memory : 0;
+
+	for (unsigned int side = 0; !err && link->strangers && side < 2; side++) {
+		link->bell[side] = bell_make();
+		err = link->bell[side] < 0 ? link->bell[side] : 0;
+	}
+	if (err)
+		close_fds(link);
+	return err;
+}
+
+/* NULL: no memory. */
+static struct link *link_new(struct process *asker, struct process *peer)
+{
+	struct link *link = calloc(1, sizeof(*link));
+
+	if (!link)
+		return NULL;
+	link->memory = link->bell[0] = link->bell[1] = -1;
+	link->process[LINK_ASKER] = asker;
+	link->process[!LINK_ASKER] = peer;
+	link->strangers = are_strangers(asker, peer);
+	/* Decided once for both sides: who shows its regions must see the other's hazards. */
+	link->show_regions = !link->strangers && asker->regions >= 0 && peer->regions >= 0;
+	return link;
 }
 
 int link_make(struct process *process, uint32_t slot)
@@ -107,24 +148,20 @@ int link_make(struct process *process, uint32_t slot)
 		return -ENOMEM;
 	if (process->links[slot])
 		return -EALREADY;
-	struct link *link = calloc(1, sizeof(*link));
+	struct link *link = link_new(process, peer);
 
 	if (!link)
 		return -ENOMEM;
-	link->memory = memory_make("verbena-link", LINK_SIZE);
-	if (link->memory < 0) {
-		int err = link->memory;
+	int err = make_fds(link);
 
+	if (err) {
 		complain(process->user,
-			 "no memory for a link between processes %d and %d: error %d", process->pid,
-			 peer->pid, -err);
+			 "no memory or descriptors for a link between processes %d and %d: %s",
+			 process->pid, peer->pid, strerror(-err));
 		free(link);
 		return err;
 	}
 	link->id = ++process->server->last_link_id;
-	link->process[LINK_ASKER] = process;
-	link->process[!LINK_ASKER] = peer;
-	link->same_user = is_same_user(process, peer);
 	link_enter(link);
 	log_debug("link %llu between processes %d and %d", (unsigned long long)link->id,
 		  process->pid, peer->pid);

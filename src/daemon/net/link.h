@@ -18,9 +18,11 @@ enum { LINK_ASKER = 0 };
 struct link {
 	uint64_t id;
 	struct process *process[2];
-	int memory;	     /* -1 once both events are out */
-	unsigned int unsent; /* events that still need the memory */
-	bool same_user;	     /* each gets the other's regions, too */
+	int memory;  /* -1 once both events are out */
+	int bell[2]; /* that side s hears (shm/bell.h); -1: as `memory`, or not of strangers */
+	unsigned int unsent; /* events that still need the descriptors */
+	bool strangers;	     /* two users: they wake each other by bells of this link */
+	bool show_regions;   /* each gets the other's, too */
 };
 
 /*

@@ -54,6 +54,7 @@
 #include "hca/verbs/cq.h"
 #include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
+#include "shm/bell.h"
 
 enum {
 	ROUNDS =
@@ -433,6 +434,9 @@ void engine_poll(struct hca *hca)
 
 /* ------------------------------------------------------------------ the engine thread */
 
+/* In an event's data: the descriptor below is a bell. */
+#define BELL (1ull << 32)
+
 /* The daemon hung up, unless another thread has returned to the next one meanwhile. */
 static void daemon_lost(struct hca *hca, uint32_t seen)
 {
@@ -561,7 +565,9 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 	int n = wait_for_events(epoll, events, 4, limit);
 
 	for (int i = 0; i < n; i++) {
-		if (events[i].data.fd == hca->event_fd)
+		if (events[i].data.u64 & BELL)
+			bell_quiet(events[i].data.fd); /* the next pass looks at the rings */
+		else if (events[i].data.fd == hca->event_fd)
 			daemon_events(hca);
 		else if (hca->roce && events[i].data.fd == hca->roce_fd)
 			roce_woken(hca->roce);
@@ -627,6 +633,30 @@ static void *engine_thread(void *arg)
 	return NULL;
 }
 
+void engine_hear(struct hca *hca, int bell)
+{
+	struct epoll_event e = {.events = EPOLLIN, .data.u64 = BELL | (uint32_t)bell};
+
+	/* Before engine_start() there is no epoll; it takes all that there are. */
+	if (hca->epoll >= 0 && epoll_ctl(hca->epoll, EPOLL_CTL_ADD, bell, &e) < 0)
+		log_error("a peer of another user won't wake this process: %s", strerror(errno));
+}
+
+void engine_unhear(struct hca *hca, int bell)
+{
+	epoll_ctl(hca->epoll, EPOLL_CTL_DEL, bell, NULL);
+}
+
+static void hear_first(struct hca *hca)
+{
+	list_for_each(node, &hca->links) {
+		const struct link *link = container_of(node, struct link, node);
+
+		if (link->hear >= 0)
+			engine_hear(hca, link->hear);
+	}
+}
+
 static int watch_fd(int epoll, int fd)
 {
 	struct epoll_event e = {.events = EPOLLIN, .data.fd = fd};
@@ -651,6 +681,7 @@ int engine_start(struct hca *hca)
 	}
 	hca->watch_due = false;
 	hca->epoll = epoll;
+	hear_first(hca);
 	sigfillset(&all);
 	sigdelset(&all, SIGSEGV); /* guard.h */
 	sigdelset(&all, SIGBUS);

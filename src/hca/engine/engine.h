@@ -40,6 +40,11 @@ void engine_leave(struct hca *hca);
  * under way sees the first packet. */
 void engine_first_events(struct hca *hca);
 
+/* The engine thread wakes up, and quiets it, when this bell rings (shm/bell.h). Engine thread. */
+void engine_hear(struct hca *hca, int bell);
+/* Before the bell is closed: the stranger who shares it would keep it in the epoll. */
+void engine_unhear(struct hca *hca, int bell);
+
 /* Handles what is in the ring of a link now (bounded: a peer may go on writing). */
 void engine_drain(struct hca *hca, struct link *link);
 

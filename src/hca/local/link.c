@@ -18,6 +18,7 @@
 #include "hca/process/control.h"
 #include "hca/process/hca.h"
 #include "hca/verbs/qp.h"
+#include "shm/bell.h"
 
 #define LAST_NS 20000000ull /* for a peer that reads what a QP's end makes us say */
 #define REFUSED_NS                                                                    \
@@ -34,7 +35,7 @@ static struct link *link_new(struct hca *hca, uint32_t slot)
 		return NULL;
 	link->hca = hca;
 	link->slot = slot;
-	link->doorbell = -1;
+	link->doorbell = link->hear = -1;
 	lock_init(&link->tx_lock);
 	lock_init(&link->places_lock);
 	list_init(&link->backlog);
@@ -270,17 +271,37 @@ static void unmap_all(struct link_memory *memory, const struct pub *peer,
 		munmap((void *)regions, PUB_REGIONS_SIZE);
 }
 
+/* Whether the event brought what wakes the peer, and of a stranger what wakes this process. */
+static bool bells_are_right(const struct proto_event *event, const int *fds)
+{
+	if (event->value & ~(uint32_t)PROTO_LINK_BELLS || fds[2] < 0)
+		return false;
+	return !(event->value & PROTO_LINK_BELLS) || (bell_is_one(fds[2]) && bell_is_one(fds[3]));
+}
+
+/* Takes the two descriptors over. The regions' place holds the bell that this process hears. */
+static void take_bells(struct link *link, const struct proto_event *event, int *fds)
+{
+	link->doorbell = fds[2];
+	fds[2] = -1;
+	if (event->value & PROTO_LINK_BELLS) {
+		link->hear = fds[3];
+		fds[3] = -1;
+		engine_hear(link->hca, link->hear);
+	}
+}
+
 /* Maps what the event brought. The regions are mapped if they came, used or not: the peer got ours,
- * so we must see its hazards. */
-static bool map_all(struct link *link, const int *fds)
+ * so we must see its hazards. `regions_fd` -1: none came. */
+static bool map_all(struct link *link, const int *fds, int regions_fd)
 {
 	struct link_memory *memory =
 		mmap(NULL, LINK_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
 	const struct pub *peer = map_table(fds[1]);
-	const struct pub_regions *regions = fds[3] < 0 ? NULL : map_regions(fds[3]);
+	const struct pub_regions *regions = regions_fd < 0 ? NULL : map_regions(regions_fd);
 
 	memory = memory == MAP_FAILED ? NULL : memory;
-	if (!memory || !peer || (fds[3] >= 0 && !regions)) {
+	if (!memory || !peer || (regions_fd >= 0 && !regions)) {
 		unmap_all(memory, peer, regions);
 		return false;
 	}
@@ -388,9 +409,9 @@ void link_install(struct hca *hca, const struct proto_event *event, int *fds)
 		return;
 	if (!link_introducing(link))
 		goto out;
-	if (fds[2] >= 0 && map_all(link, fds)) {
-		link->doorbell = fds[2];
-		fds[2] = -1;
+	if (bells_are_right(event, fds) &&
+	    map_all(link, fds, event->value & PROTO_LINK_BELLS ? -1 : fds[3])) {
+		take_bells(link, event, fds);
 		link_up(hca, link, event);
 	} else {
 		log_error("can't map the link to process %d: %s", event->pid, strerror(errno));
@@ -460,13 +481,17 @@ static void unmap(struct link *link)
 	mapped_free(link);
 	unmap_all(link->memory, link->peer, link->regions);
 	close(link->doorbell);
+	if (link->hear >= 0) {
+		engine_unhear(link->hca, link->hear);
+		close(link->hear);
+	}
 	while ((node = list_pop(&link->backlog)))
 		free(container_of(node, struct backlog, node));
 	link->backlog_count = 0;
 	link->memory = NULL;
 	link->peer = NULL;
 	link->regions = NULL;
-	link->doorbell = -1;
+	link->doorbell = link->hear = -1;
 	if (atomic_load(&link->broken)) /* the daemon is told before the next wish */
 		give_back(link->hca, link, link->id);
 	link->id = 0;
@@ -516,9 +541,14 @@ void link_break(struct link *link)
 void link_ring(struct link *link)
 {
 	uint64_t one = 1;
+	int err = 0;
 
-	if (write(link->doorbell, &one, sizeof(one)) < 0 && errno != EAGAIN)
-		log_debug("doorbell of process %d: %s", link->pid, strerror(errno));
+	if (unlikely(link->hear >= 0)) /* a stranger: nothing that may block */
+		err = bell_ring(link->doorbell);
+	else if (write(link->doorbell, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		err = -errno;
+	if (unlikely(err))
+		log_debug("doorbell of process %d: %s", link->pid, strerror(-err));
 }
 
 static bool backlog_add(struct link *link, const struct ring_header *header, const void *payload,

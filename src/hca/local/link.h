@@ -66,7 +66,8 @@ struct link {
 	_Atomic bool refused; /* the daemon said that nobody is there; the engine thread takes it */
 	uint32_t side;	      /* mine */
 	int32_t pid;
-	int doorbell; /* the peer's eventfd */
+	int doorbell; /* wakes the peer: its eventfd, or the bell that it hears (`hear` >= 0) */
+	int hear;     /* a stranger's link: the bell that wakes this process; else -1 */
 	const struct pub *peer;
 	struct mapped_regions *_Atomic places; /* regions of the peer's that are mapped here */
 	struct lock places_lock;	       /* who changes them */

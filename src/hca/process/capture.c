@@ -16,6 +16,7 @@
 #include "hca/roce/roce.h"
 #include "hca/verbs/qp.h"
 #include "net/tap.h"
+#include "shm/bell.h"
 #include "shm/tap.h"
 #include "wire/flow.h"
 #include "wire/frame.h"
@@ -54,12 +55,12 @@ static void put(struct capture *c, uint64_t time_ns, size_t captured, size_t siz
 		.direction = out ? TAP_OUT : TAP_IN,
 		.comment = comment,
 	};
-	const uint64_t one = 1;
+	int err;
 
 	for (unsigned int i = 0; i < c->rings; i++)
 		if (tap_write(&c->ring[i].writer, &packet) &&
-		    write(c->ring[i].bell, &one, sizeof(one)) < 0 && errno != EAGAIN)
-			log_debug("capture's bell: %s", strerror(errno));
+		    (err = bell_ring(c->ring[i].bell)) != 0)
+			log_debug("capture's bell: %s", strerror(-err));
 }
 
 /* ------------------------------------------------------------------ the wire */

@@ -158,7 +158,7 @@ static struct hca *hca_make(void)
 	pthread_mutex_init(&hca->events_lock, NULL);
 	hca->doorbell = hca->table_fd = hca->regions_fd = -1;
 	hca->event_fd = hca->watch_fd = -1;
-	hca->roce_fd = hca->park_fd = hca->watchdog = -1;
+	hca->roce_fd = hca->park_fd = hca->watchdog = hca->epoll = -1;
 	hca->watch_due = true;
 	hca->long_by_ring = way_long_by_ring();
 	hca->qps = calloc(LIMIT_QPS_PER_SLOT, sizeof(*hca->qps));
@@ -255,6 +255,7 @@ static void leave_link(struct link *link)
 		if (link->regions)
 			own_memory(link->regions, PUB_REGIONS_SIZE);
 		let_go(&link->doorbell);
+		let_go(&link->hear);
 	}
 	link_forget_next(link);
 	atomic_store(&link->state, LINK_DOWN);

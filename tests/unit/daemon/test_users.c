@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -25,6 +26,7 @@
 #include <cmocka.h>
 
 #include "raw.h"
+#include "shm/bell.h"
 
 /* Numbers without names will do. */
 enum { ALICE = 60001, BOB = 60002, GUESTS = 60003 };
@@ -110,6 +112,13 @@ static void nodes_are_as_configured(void **state)
 	assert_int_equal(try_connect("ctl", SOCK_STREAM), -EACCES);
 	become(0, 0);
 	stop();
+}
+
+static bool readable(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	return poll(&p, 1, 100) == 1;
 }
 
 /* An attached process of a user with one object of most kinds. */
@@ -330,6 +339,48 @@ static void quotas_are_per_user(void **state)
 	stop();
 }
 
+/* What wakes the one is nothing that the other may fill, block or keep for a third. */
+static void strangers_share_bells_of_their_own(void **state)
+{
+	struct raw_process alice, also, bob;
+	struct proto_event to_alice, to_bob;
+	int fa[PROTO_MAX_FDS], fb[PROTO_MAX_FDS];
+
+	(void)state;
+	start(OPEN_TO_ALL);
+	AS(ALICE, raw_attach(&server, &alice); raw_attach(&server, &also));
+	AS(BOB, raw_attach(&server, &bob));
+	const struct proto_link wish = {.slot = bob.resp.slot}, own = {.slot = also.resp.slot};
+
+	assert_int_equal(raw_call(alice.fd, PROTO_LINK, &wish, sizeof(wish), NULL, 0), 0);
+	assert_int_equal(raw_event_all(&alice, &to_alice, fa), 0);
+	assert_int_equal(raw_event_all(&bob, &to_bob, fb), 0);
+	assert_int_equal(to_alice.value, PROTO_LINK_BELLS);
+	assert_int_equal(to_bob.value, PROTO_LINK_BELLS);
+	/* Each rings what the other hears. */
+	assert_int_equal(bell_ring(fa[2]), 0);
+	assert_true(readable(fb[3]));
+	assert_false(readable(fa[3]));
+	assert_int_equal(bell_ring(fb[2]), 0);
+	assert_true(readable(fa[3]));
+	for (int i = 0; i < (int)PROTO_MAX_FDS; i++) {
+		close(fa[i]);
+		close(fb[i]);
+	}
+	/* The daemon looks at who they are when they meet. */
+	AS(ALICE, assert_int_equal(raw_call(alice.fd, PROTO_LINK, &own, sizeof(own), NULL, 0), 0));
+	assert_int_equal(raw_event(&alice, &to_alice, fa), 0);
+	assert_int_equal(to_alice.value, 0);
+	assert_int_equal(eventfd_write(fa[2], 1), 0);
+	assert_true(readable(also.doorbell));
+	for (int i = 0; i < 3; i++)
+		close(fa[i]);
+	raw_detach(&alice);
+	raw_detach(&also);
+	raw_detach(&bob);
+	stop();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -339,6 +390,7 @@ int main(void)
 		cmocka_unit_test(numbers_of_others_are_worthless),
 		cmocka_unit_test(places_of_others_stay_theirs),
 		cmocka_unit_test(quotas_are_per_user),
+		cmocka_unit_test(strangers_share_bells_of_their_own),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
