@@ -73,6 +73,18 @@ clean: ## remove what was built
 	@rm -rf $(BUILD) build-asan build-tsan
 
 # configure_and_build DIRECTORY FLAGS
+# A tree that was copied or moved with its build folder: CMake refuses another folder's cache.
+# What fails for want of a package says so.
 define configure_and_build
-cmake -S . -B $(1) -G Ninja $(2) $(CMAKE_FLAGS) --log-level=WARNING >/dev/null && ninja -C $(1) -j $(JOBS)
+home=$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' $(1)/CMakeCache.txt 2>/dev/null); \
+if [ -n "$$home" ] && [ "$$home" != "$$(pwd -P)" ]; then \
+	echo "make: $(1)/ was configured for $$home; it is configured anew for this folder"; \
+	rm -rf $(1)/CMakeCache.txt $(1)/CMakeFiles $(1)/build.ninja $(1)/.ninja_deps $(1)/.ninja_log; \
+fi; \
+if ! command -v cmake >/dev/null || ! command -v ninja >/dev/null || \
+		! cmake -S . -B $(1) -G Ninja $(2) $(CMAKE_FLAGS) --log-level=WARNING >/dev/null; then \
+	tools/deps --check build || echo "make: 'make deps' installs what is missing" >&2; \
+	exit 1; \
+fi; \
+ninja -C $(1) -j $(JOBS)
 endef
