@@ -19,6 +19,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "base/env.h"
 #include "base/export.h"
 #include "base/log.h"
 
@@ -28,7 +29,7 @@ static pthread_once_t sysfs_root_once = PTHREAD_ONCE_INIT;
 /* A set-uid program must not be led to read files of its caller's choice. */
 static void sysfs_root_choose(void)
 {
-	const char *env = getuid() == geteuid() ? getenv("SYSFS_PATH") : NULL;
+	const char *env = env_get("SYSFS_PATH");
 	size_t len = env ? strlen(env) : 0;
 
 	while (len && env[len - 1] == '/')

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "abi/verbs_abi.h"
+#include "base/env.h"
 #include "base/fork.h"
 #include "base/log.h"
 #include "hca/process/books.h"
@@ -89,10 +90,10 @@ static void device_put(struct device *device)
 /* RDMAV_FORK_SAFE and IBV_FORK_SAFE count once, when a program first asks for devices. */
 static void evaluate_environment(void)
 {
-	const char *safe = getenv("RDMAV_FORK_SAFE");
+	const char *safe = env_get("RDMAV_FORK_SAFE");
 
 	if (!safe)
-		safe = getenv("IBV_FORK_SAFE");
+		safe = env_get("IBV_FORK_SAFE");
 	if (!safe || !strcmp(safe, "0"))
 		return;
 	int err = ibv_fork_init();

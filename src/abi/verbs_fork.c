@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "abi/verbs_abi.h"
+#include "base/env.h"
 #include "base/fork.h"
 #include "base/log.h"
 
@@ -260,7 +261,7 @@ EXPORT int ibv_fork_init(void)
 		err = EINVAL;
 	} else if (!enabled) {
 		enabled = true;
-		huge_pages = getenv("RDMAV_HUGEPAGES_SAFE") != NULL;
+		huge_pages = env_get("RDMAV_HUGEPAGES_SAFE") != NULL;
 	}
 	pthread_mutex_unlock(&lock);
 	return fail_errno(err);

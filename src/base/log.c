@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/env.h"
+
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 static _Atomic int threshold = -1;
 static _Atomic int log_fd = STDERR_FILENO;
@@ -22,7 +24,7 @@ static int threshold_get(void)
 
 	if (t >= 0)
 		return t;
-	const char *env = getenv("VERBENA_LOG");
+	const char *env = env_get("VERBENA_LOG");
 
 	t = LOG_LEVEL_WARN;
 	for (int i = 0; env && i <= LOG_LEVEL_DEBUG; i++)

@@ -16,6 +16,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "base/env.h"
+
 struct layout {
 	const char *library_dir;
 	const char *daemon;
@@ -108,7 +110,7 @@ static int program_check(const char *path)
 
 int program_find(const char *name, char path[PATH_MAX])
 {
-	const char *search = getenv("PATH");
+	const char *search = env_get("PATH");
 	int result = -ENOENT;
 
 	if (strchr(name, '/')) {

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/ctl.h"
@@ -29,7 +30,7 @@
 /* Puts `directory` first in LD_LIBRARY_PATH, once. Returns 0 or -errno. */
 static int library_path_prepend(const char *directory)
 {
-	const char *old = getenv("LD_LIBRARY_PATH");
+	const char *old = env_get("LD_LIBRARY_PATH");
 	size_t length = strlen(directory);
 	char *path;
 	int result;
@@ -126,7 +127,7 @@ static json_t *daemon_ask(void)
 /* The program sees the devices in /sys/class/infiniband, or is told once that it can't. */
 static void sysfs_show(void)
 {
-	const char *wish = getenv(SYSFS_VARIABLE);
+	const char *wish = env_get(SYSFS_VARIABLE);
 	json_t *status = wish && !strcmp(wish, SYSFS_OFF) ? NULL : daemon_ask();
 
 	if (!status)

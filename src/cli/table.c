@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "cli/cli.h"
 
 #define GAP 2 /* spaces between columns */
@@ -145,8 +146,8 @@ void table_print(const struct table *table, FILE *out, bool colour)
 
 bool table_colour_wanted(FILE *out)
 {
-	const char *no_color = getenv("NO_COLOR");
-	const char *term = getenv("TERM");
+	const char *no_color = env_get("NO_COLOR");
+	const char *term = env_get("TERM");
 
 	if (no_color && *no_color)
 		return false;

@@ -6,14 +6,18 @@
 #include "client/daemon.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/env.h"
+#include "base/log.h"
 #include "client/call.h"
 #include "client/start.h"
+#include "proto/limits.h"
 
 struct packet {
 	struct ib_uverbs_cmd_hdr header;
@@ -49,6 +53,47 @@ static int exchange(struct daemon_conn *conn, uint32_t command, const void *body
 /* A command whose daemon was killed is sent to the next ones. */
 enum { LOST_TRIES = 3 };
 
+/* What a process may have at most of what a command makes; NULL: it makes nothing that is counted.
+ */
+static const char *limit_of(uint32_t command, uint32_t *limit)
+{
+	static const struct {
+		uint32_t command, limit;
+		const char *name;
+	} limits[] = {
+		{IB_USER_VERBS_CMD_ALLOC_PD, LIMIT_PD, "protection domains"},
+		{IB_USER_VERBS_CMD_REG_MR, LIMIT_MR, "memory regions"},
+		{IB_USER_VERBS_CMD_CREATE_AH, LIMIT_AH, "address handles"},
+		{IB_USER_VERBS_CMD_CREATE_CQ, LIMIT_CQ, "completion queues"},
+		{IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, LIMIT_CQ, "completion channels"},
+		{PROTO_CREATE_CHANNEL_CQ, LIMIT_CQ, "completion queues"},
+		{IB_USER_VERBS_CMD_CREATE_SRQ, LIMIT_SRQ, "shared receive queues"},
+		{IB_USER_VERBS_CMD_CREATE_QP, LIMIT_QP, "queue pairs"},
+		{PROTO_CREATE_QP_CQS, LIMIT_QP, "queue pairs"},
+	};
+
+	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
+		if (limits[i].command == command) {
+			*limit = limits[i].limit;
+			return limits[i].name;
+		}
+	return NULL;
+}
+
+/* Once for a program that tries again and again; the daemon's log has each, with its number. */
+static void explain_refusal(uint32_t command)
+{
+	static _Atomic bool said;
+	uint32_t limit;
+	const char *name = limit_of(command, &limit);
+
+	if (name && !atomic_exchange(&said, true))
+		log_warn("verbenad makes no more %s for this process: it may have %u, its user "
+			 "what user-objects in verbenad.conf allows, memory regions also what "
+			 "RLIMIT_MEMLOCK does; the daemon's log says which it was",
+			 name, limit);
+}
+
 static int simple(struct daemon_conn *conn, uint32_t command, const void *body, size_t size,
 		  void *reply, size_t reply_size)
 {
@@ -63,6 +108,8 @@ static int simple(struct daemon_conn *conn, uint32_t command, const void *body, 
 		err = exchange(conn, command, body, size, NULL, 0, reply, reply_size, NULL);
 	if (calls)
 		calls->leave(owner);
+	if (err == -ENOMEM)
+		explain_refusal(command);
 	return err;
 }
 
@@ -162,7 +209,7 @@ int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int 
 		  int doorbell_fd, int regions_fd, int park, struct proto_attach_resp *resp,
 		  int *event_fd, struct daemon_wire *wire)
 {
-	const char *memlock = getenv("VERBENA_MEMLOCK");
+	const char *memlock = env_get("VERBENA_MEMLOCK");
 	struct proto_attach body = {0};
 
 	*wire = (struct daemon_wire){.socket = -1, .park = -1, .groups = -1};

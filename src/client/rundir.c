@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "base/log.h"
 #include "base/user_space.h"
 
@@ -86,7 +87,7 @@ static int put_absolute(char *buf, size_t len, const char *path)
 
 int rundir_find(char *buf, size_t len)
 {
-	const char *env = secure_getenv("VERBENA_RUNTIME_DIR");
+	const char *env = env_get("VERBENA_RUNTIME_DIR");
 	struct stat netns;
 
 	if (env && *env)
@@ -97,7 +98,7 @@ int rundir_find(char *buf, size_t len)
 		return -errno;
 	unsigned long number = (unsigned long)netns.st_ino;
 
-	env = secure_getenv("XDG_RUNTIME_DIR");
+	env = env_get("XDG_RUNTIME_DIR");
 	if (env && is_own_directory(env))
 		return put(buf, len, "%s/verbena-%lu", env, number);
 	return put(buf, len, "/tmp/verbena-%u-%lu", (unsigned int)geteuid(), number);
@@ -106,7 +107,7 @@ int rundir_find(char *buf, size_t len)
 /* In a user namespace root's files belong to nobody, as all strangers' do. */
 static bool is_vouched_for(const struct stat *st)
 {
-	const char *vouched = secure_getenv(RUNDIR_VOUCHED);
+	const char *vouched = env_get(RUNDIR_VOUCHED);
 	char text[RUNDIR_VOUCHED_BYTES];
 
 	rundir_vouch(st, text);
@@ -155,4 +156,59 @@ int rundir_make(const char *path)
 		return err;
 	}
 	return rundir_check(path);
+}
+
+/* ------------------------------------------------------------------ network namespaces */
+
+enum { NETNS_BYTES = 48 };
+
+static bool netns_name(char text[NETNS_BYTES])
+{
+	struct stat st;
+
+	if (stat("/proc/self/ns/net", &st) < 0)
+		return false;
+	snprintf(text, NETNS_BYTES, "%llx:%llx\n", (unsigned long long)st.st_dev,
+		 (unsigned long long)st.st_ino);
+	return true;
+}
+
+int rundir_netns_write(int dir_fd)
+{
+	char text[NETNS_BYTES];
+
+	if (!netns_name(text))
+		return 0;
+	/* Anew: who could open an old one, or made a link there, has no part in it. */
+	if (unlinkat(dir_fd, RUNDIR_NETNS, 0) < 0 && errno != ENOENT)
+		return -errno;
+	int fd = openat(dir_fd, RUNDIR_NETNS, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+
+	if (fd < 0)
+		return -errno;
+	ssize_t size = (ssize_t)strlen(text);
+	int err = fchmod(fd, 0644) < 0 || write(fd, text, (size_t)size) != size ? -EIO : 0;
+
+	close(fd);
+	return err;
+}
+
+int rundir_netns_check(const char *path)
+{
+	char file[PATH_MAX], own[NETNS_BYTES], its[NETNS_BYTES] = {0};
+
+	if (put(file, sizeof(file), "%s/" RUNDIR_NETNS, path) || !netns_name(own))
+		return 0;
+	int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	ssize_t n = fd < 0 ? -1 : read(fd, its, sizeof(its) - 1);
+
+	if (fd >= 0)
+		close(fd);
+	if (n <= 0 || !strcmp(own, its))
+		return 0;
+	log_error("the daemon of %s serves another network namespace than this program's, that is "
+		  "another host: unset VERBENA_RUNTIME_DIR, or give each namespace a directory of "
+		  "its own",
+		  path);
+	return -EXDEV;
 }

@@ -38,6 +38,15 @@ int rundir_check(const char *path);
 void rundir_vouch(const struct stat *st, char text[RUNDIR_VOUCHED_BYTES]);
 
 /* Makes it when it isn't there, then checks it. 0; as rundir_check(); -errno of mkdir. */
+/*
+ * Which network namespace the daemon of a directory serves stands in its file `netns`, written by
+ * the daemon before it listens (rundir_netns_write), compared by who connects. -EXDEV, after a line
+ * in the log: another one than this process's. 0: this one, or it isn't known.
+ */
+#define RUNDIR_NETNS "netns"
+int rundir_netns_write(int dir_fd);
+int rundir_netns_check(const char *path);
+
 int rundir_make(const char *path);
 
 #endif

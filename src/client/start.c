@@ -35,6 +35,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "base/fork.h"
 #include "base/log.h"
 #include "client/rundir.h"
@@ -98,7 +99,7 @@ static int find_daemon(char *path, size_t len)
 {
 	static const char *const places[] = {"../bin/verbenad", "../../libexec/verbena/verbenad",
 					     "verbenad", "../libexec/verbena/verbenad"};
-	const char *env = secure_getenv("VERBENA_DAEMON");
+	const char *env = env_get("VERBENA_DAEMON");
 	char self[PATH_MAX];
 	Dl_info info;
 
@@ -181,8 +182,16 @@ static void exec_daemon(const struct launch *l)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	umask(077);
+	/* All of its user, not only for now: nobody else may send it signals. */
+	gid_t group = getegid();
+	uid_t user = geteuid();
+
+	if (syscall(SYS_setresgid, group, group, group) < 0 ||
+	    syscall(SYS_setresuid, user, user, user) < 0)
+		goto failed;
 	if (chdir("/") == 0)
 		execve(l->path, argv, l->environment);
+failed:;
 	unsigned char failed = (unsigned char)(EXEC_FAILED | errno);
 
 	if (write(READY_FD, &failed, 1) < 0)
@@ -442,6 +451,16 @@ static bool may_start(const char *dir)
 {
 	struct stat st;
 
+	/* The daemon would be a child of the caller, who may send it signals and has chosen its
+	 * limits, and then serve all programs of this user. */
+	if (env_is_callers()) {
+		log_error("no daemon serves in %s, and this program has rights that its caller "
+			  "doesn't have (set-user-ID, say), so it starts none: start verbenad, or "
+			  "any ordinary program, as user %u first",
+			  dir, (unsigned int)geteuid());
+		return false;
+	}
+
 	if (geteuid() == 0 || stat(dir, &st) < 0 || st.st_uid == geteuid())
 		return true;
 	log_error("no daemon serves in %s, and only user %u can start one there: ask the "
@@ -471,12 +490,16 @@ int start_connect(const char *node)
 		return err;
 	int fd = try_connect(dir, node);
 
+	if (fd >= 0 && (err = rundir_netns_check(dir)) != 0) {
+		close(fd);
+		return err;
+	}
 	if (fd == -EACCES)
 		explain_access(dir, node ? node : "uverbs0");
 	else if (fd == -ENAMETOOLONG)
 		log_error("the run-time directory's name is too long for a socket: %s", dir);
 	else if (nobody_there(fd) && !join_only)
-		fd = may_start(dir) ? start_locked(dir, node) : -ENODEV;
+		fd = may_start(dir) ? start_locked(dir, node) : env_is_callers() ? -EPERM : -ENODEV;
 	return fd;
 }
 

@@ -20,7 +20,12 @@
 #define LIMIT_MRS_PER_SLOT (1u << LIMIT_MR_BITS)
 #define LIMIT_KEY_TAG_BITS 8
 
-#define LIMIT_QP (1u << 18)
+/*
+ * What a device is said to have is what one process can make; the daemon refuses more, and says so
+ * in its log. Indices begin at 1, and one of slot 1023 is the multicast groups' (0xffffff).
+ */
+#define LIMIT_QP (LIMIT_QPS_PER_SLOT - 2)
+#define LIMIT_MR (LIMIT_MRS_PER_SLOT - 1)
 #define LIMIT_QP_WR 32768u
 #define LIMIT_SGE 32u
 #define LIMIT_INLINE 1024u

@@ -12,15 +12,19 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "base/fork.h"
+#include "base/log.h"
 #include "rspreload/preload.h"
 
 enum { COME_MS = 10000 }; /* for a client that was told where */
@@ -31,7 +35,7 @@ bool fork_wanted(void)
 	int wanted = atomic_load_explicit(&known, memory_order_relaxed);
 
 	if (wanted < 0) {
-		const char *text = getenv("RDMAV_FORK_SAFE");
+		const char *text = env_get("RDMAV_FORK_SAFE");
 
 		wanted = text && atoi(text) != 0;
 		atomic_store_explicit(&known, wanted, memory_order_relaxed);
@@ -60,11 +64,39 @@ static void become(int fd, int rs)
 	table_set(fd, rs);
 }
 
+/* A directory that is this user's alone: what is in it, nobody else made, and nobody else opens. */
+static bool is_private(const char *path)
+{
+	struct stat st;
+
+	return *path == '/' && lstat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
+	       st.st_uid == geteuid() && !(st.st_mode & 077);
+}
+
+/* Where the user's programs meet. In a folder that all may write to, another user may have taken
+ * the name: then there is no place, and the connection stays one of TCP. */
+static bool find_place(char *path, size_t size)
+{
+	const char *run = env_get("XDG_RUNTIME_DIR");
+
+	if (run && is_private(run))
+		return snprintf(path, size, "%s", run) < (int)size;
+	snprintf(path, size, "/tmp/verbena-rsocket-%u", geteuid());
+	if ((mkdir(path, 0700) == 0 || errno == EEXIST) && is_private(path))
+		return true;
+	log_warn("%s isn't a directory of user %u alone (mode 0700): connections for children "
+		 "can't be made; remove it, or set XDG_RUNTIME_DIR",
+		 path, geteuid());
+	return false;
+}
+
 static int take_host_lock(void)
 {
-	char name[64];
+	char place[PATH_MAX - 32], name[PATH_MAX];
 
-	snprintf(name, sizeof(name), "/dev/shm/verbena-rsocket-fork.%u", geteuid());
+	if (!find_place(place, sizeof(place)))
+		return -1;
+	snprintf(name, sizeof(name), "%s/verbena-rsocket-fork", place);
 	int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
 	while (fd >= 0 && flock(fd, LOCK_EX) < 0) {

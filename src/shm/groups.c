@@ -114,3 +114,34 @@ void groups_clear(struct groups *groups, const uint8_t gid[16], uint32_t slot)
 		atomic_fetch_and_explicit(&groups->slots[place].word[slot / 64],
 					  ~(1ull << slot % 64), memory_order_relaxed);
 }
+
+bool groups_is_own(const struct groups *groups, const uint8_t gid[16])
+{
+	uint32_t count = atomic_load_explicit(&groups->own_count, memory_order_acquire);
+	uint64_t key[2];
+
+	memcpy(key, gid, sizeof(key));
+	for (uint32_t i = 0; i < count && i < GROUPS_OWN; i++)
+		if (load(&groups->own[i].word[0]) == key[0] &&
+		    load(&groups->own[i].word[1]) == key[1])
+			return true;
+	return false;
+}
+
+void groups_set_own(struct groups *groups, const uint8_t (*gids)[16], uint32_t count)
+{
+	count = count < GROUPS_OWN ? count : GROUPS_OWN;
+	for (uint32_t i = 0; i < count; i++) {
+		struct groups_gid *own = &groups->own[i];
+		uint64_t key[2];
+
+		memcpy(key, gids[i], sizeof(key));
+		if (load(&own->word[0]) == key[0] && load(&own->word[1]) == key[1])
+			continue;
+		atomic_store_explicit(&own->word[0], NO_GROUP, memory_order_release);
+		atomic_store_explicit(&own->word[1], key[1], memory_order_release);
+		atomic_store_explicit(&own->word[0], key[0], memory_order_release);
+	}
+	atomic_store_explicit(&groups->own_count, count, memory_order_release);
+	atomic_fetch_add(&groups->addresses, 2); /* [A1]; never 0 */
+}

@@ -18,7 +18,10 @@
  *
  * Beside the groups stands a number that changes with the host's addresses (`addresses`): what the
  * daemon said of its own addresses (PROTO_ROUTE) holds as long as the number stays. It is read
- * before the daemon is asked. A new table begins with a random one.
+ * before the daemon is asked. A new table begins with a random one. And there are these addresses
+ * themselves, the GIDs of all devices: what a datagram of this host gives as its source is one of
+ * them. The daemon changes them first and the number then; a receiver reads the number [A1] before
+ * it looks for a GID, so an answer that it keeps with that number is never older.
  *
  * The next daemon makes a new table, which lacks those who haven't returned yet, until it says
  * `settled`: until then senders take the old one as well.
@@ -33,7 +36,10 @@
 #include "proto/limits.h"
 
 #define GROUPS_MAGIC 0x766267726f757073ull
-#define GROUPS_VERSION 2u
+#define GROUPS_VERSION 3u
+
+/* GIDs of the host: a device has LIMIT_GIDS at most, devices share addresses. */
+enum { GROUPS_OWN = 2048 };
 
 /* Twice as many places as there may be groups: the buckets fill unevenly. */
 enum { GROUPS_WAYS = 64, GROUPS_BUCKETS = 2 * LIMIT_MCAST_GROUPS / GROUPS_WAYS };
@@ -53,6 +59,8 @@ struct groups {
 	_Atomic uint32_t settled; /* all processes of the last daemon are back, or have ended */
 	uint64_t seed;		  /* random: nobody chooses GIDs that fall into one bucket */
 	_Atomic uint64_t addresses;
+	_Atomic uint32_t own_count;
+	_Alignas(4096) struct groups_gid own[GROUPS_OWN];
 	_Alignas(4096) struct groups_gid gid[GROUPS_PLACES];
 	_Alignas(4096) struct groups_slots slots[GROUPS_PLACES];
 };
@@ -61,6 +69,19 @@ struct groups {
 
 /* Adds (by "or") the slots that a group has to `slots`. False: it has none. */
 bool groups_find(const struct groups *groups, const uint8_t gid[16], uint64_t slots[GROUPS_WORDS]);
+
+/* An address that the host has, and the number of its addresses at which that was so; 0: none. */
+struct groups_known {
+	uint64_t addresses;
+	uint8_t gid[16];
+};
+
+/* Whether the host has this address. */
+bool groups_is_own(const struct groups *groups, const uint8_t gid[16]);
+
+/* The daemon's. All addresses of the host, `count` GIDs; those beyond GROUPS_OWN are
+ * left out. Changes the number, too. */
+void groups_set_own(struct groups *groups, const uint8_t (*gids)[16], uint32_t count);
 
 /* The daemon's. `gid` is a multicast one. 0; -ENOMEM the group's bucket is full. */
 int groups_set(struct groups *groups, const uint8_t gid[16], uint32_t slot);

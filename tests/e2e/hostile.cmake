@@ -23,3 +23,7 @@ endif()
 add_executable(users users.c rig.c end.c)
 target_link_libraries(users PRIVATE ibverbs Threads::Threads)
 set_target_properties(users PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
+# Made set-user-ID by users.py.
+add_executable(opens opens.c)
+target_link_libraries(opens PRIVATE ibverbs)
+set_target_properties(opens PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)

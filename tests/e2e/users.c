@@ -396,6 +396,76 @@ static void no_stranger_stops_the_other(struct rig *rig)
 	}
 }
 
+/* ------------------------------------------------------------------ who says to be another */
+
+/* The address handle's own source address, where the library keeps it behind the public part, the
+ * destination after it. Here they are the same. */
+static uint8_t *find_source(struct rig *rig, struct ibv_ah *ah, const union ibv_gid *gid)
+{
+	enum { REACH = 256 };
+	uint8_t *at = (uint8_t *)ah + sizeof(*ah);
+
+	for (size_t i = 0; i < REACH; i++)
+		if (!memcmp(at + i, gid, sizeof(*gid)) &&
+		    !memcmp(at + i + sizeof(*gid), gid, sizeof(*gid)))
+			return at + i;
+	CHECK(rig, !"the source address is somewhere near");
+	return NULL;
+}
+
+static int datagram(struct end *end, uint32_t imm)
+{
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge;
+
+	end_request(end, IBV_WR_SEND_WITH_IMM, imm, 0, 64, 0, &wr, &sge);
+	wr.imm_data = imm;
+	wr.send_flags = 0;
+	return ibv_post_send(end->qp, &wr, &bad);
+}
+
+/* B's datagrams as they are arrive; those that name another QP or an address that the host doesn't
+ * have don't, and later ones that are honest do again. */
+static void nobody_is_taken_for_another(struct rig *rig)
+{
+	const struct end_options options = {.type = IBV_QPT_UD};
+	struct end end;
+	uint32_t mine, theirs = 0;
+
+	end_pair(&end, rig, &options);
+	mine = end.qp->qp_num;
+	rig_swap(rig, &mine, &theirs, sizeof(mine));
+	for (int round = 0; round < 2; round++) {
+		if (rig->role == RIG_A)
+			OK(rig, end_recv(&end, (uint64_t)round, 0, 256));
+		rig_sync(rig);
+		if (rig->role == RIG_A) {
+			struct ibv_wc wc =
+				wc_expect(&end, end.rcq, (uint64_t)round, IBV_WC_SUCCESS);
+
+			CHECK_EQ(rig, wc.src_qp, theirs);
+			CHECK_EQ(rig, wc.imm_data, (uint32_t)round);
+		} else if (round) {
+			uint8_t *source = find_source(rig, end.ah, &end.gid), real[16];
+
+			end.qp->qp_num = theirs; /* A's own */
+			OK(rig, datagram(&end, 77));
+			end.qp->qp_num = mine ^ 1 << 14; /* of a third process */
+			OK(rig, datagram(&end, 78));
+			end.qp->qp_num = mine;
+			memcpy(real, source, sizeof(real));
+			memset(source, 0x5a, sizeof(real));
+			OK(rig, datagram(&end, 79));
+			memcpy(source, real, sizeof(real));
+			OK(rig, datagram(&end, (uint32_t)round));
+		} else {
+			OK(rig, datagram(&end, (uint32_t)round));
+		}
+		rig_sync(rig);
+	}
+	end_close(&end);
+}
+
 /* Both begin as one user, but B has become another one by the time that the two meet. */
 static void who_became_another_sees_no_keys(struct rig *rig)
 {
@@ -413,6 +483,7 @@ int main(int argc, char **argv)
 		{"only_what_is_granted", only_what_is_granted},
 		{"keys_are_not_shown", keys_are_not_shown},
 		{"no_stranger_stops_the_other", no_stranger_stops_the_other},
+		{"nobody_is_taken_for_another", nobody_is_taken_for_another},
 		{"who_became_another_sees_no_keys", who_became_another_sees_no_keys},
 		{NULL, NULL},
 	};

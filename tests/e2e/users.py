@@ -7,6 +7,7 @@ other stays its own (users.c); nobody enters who may not. Needs root, to become 
 """
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -127,6 +128,25 @@ def refused(stage):
     require("verbena0" in text, f"the group is refused, too\n{tail(text)}")
 
 
+def set_user_id(stage):
+    """A program with rights that its caller lacks: it starts no daemon, which the caller could
+    stop, and believes none of the caller's variables."""
+    program = os.path.join(stage.directory, "opens")
+    shutil.copy(os.path.join(BUILD, "tests", "e2e", "opens"), program)
+    os.chown(program, ALICE, ALICE)
+    os.chmod(program, 0o4755)
+    own = f"/tmp/verbena-{ALICE}-{os.stat('/proc/self/ns/net').st_ino}"
+    environment = dict(stage.environment, VERBENA_LOG="debug", VERBENA_IDLE_MS="1")
+    done = subprocess.run(as_user(BOB, program), env=environment, capture_output=True, check=False,
+                          timeout=30 * SLOW)
+    text = (done.stdout + done.stderr).decode(errors="replace")
+    require(done.returncode == 1 and "starts none" in text, f"{done.returncode}\n{tail(text)}")
+    require(stage.runtime not in text and " debug:" not in text,
+            f"it believed its caller's environment\n{tail(text)}")
+    require(not os.path.exists(os.path.join(own, "verbenad.pid")), "it started a daemon")
+    subprocess.run(["rm", "-rf", own], check=False)
+
+
 def nobody_serves(stage):
     """Without a daemon, others are told who can start one, and start none."""
     stage.daemon.kill(15)
@@ -169,11 +189,12 @@ def main():
         suite.case("a user and root", exchange, stage, ROOT, ALICE, "ib_write_bw", "-F", "-n", 200)
         for users in ((ALICE, BOB), (ROOT, ALICE), (ALICE, ROOT)):
             for test in ("only_what_is_granted", "keys_are_not_shown",
-                         "no_stranger_stops_the_other"):
+                         "no_stranger_stops_the_other", "nobody_is_taken_for_another"):
                 suite.case(f"{test}, users {users}", attempts, stage, users, test)
         suite.case("one that was root before it met root", attempts, stage, (ROOT, ROOT),
                    "who_became_another_sees_no_keys")
         suite.case("neither sees nor ends the other", privacy, stage)
+        suite.case("a set-user-ID program", set_user_id, stage)
         suite.stage_closed(stage)
         stage = Machine(config=f"node-mode = 0660\nnode-group = {ALICE}\n"
                         f"ctl-mode = 0660\nctl-group = {ALICE}\n")

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/env.h"
 #include "base/log.h"
 #include "daemon/cm/cm_client.h"
 #include "daemon/core/conn.h"
@@ -214,7 +215,7 @@ int cm_service_open(struct server *server)
 	struct cm_service *service = calloc(1, sizeof(*service));
 	struct cm_config config = {CM_CONFIG_DEFAULT,
 				   .guid = guid_word(server->devices.device[0].guid)};
-	const char *carrier = getenv("VERBENA_CARRIER");
+	const char *carrier = env_get("VERBENA_CARRIER");
 
 	if (!service || getrandom(&config.seed, sizeof(config.seed), 0) != sizeof(config.seed)) {
 		free(service);

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "base/log.h"
 #include "client/call.h"
 #include "daemon/net/device.h"
@@ -24,7 +25,7 @@ enum { FIRST_FD = 3, FDS_MAX = 64 };
 /* How many descriptors, from FIRST_FD on, are meant for this process. */
 static int count_given(void)
 {
-	const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
+	const char *pid = env_get("LISTEN_PID"), *count = env_get("LISTEN_FDS");
 	long n = pid && count && strtol(pid, NULL, 10) == getpid() ? strtol(count, NULL, 10) : 0;
 
 	return n < 0 || n > FDS_MAX ? 0 : (int)n;
@@ -110,7 +111,7 @@ static int take_one(struct activation *a, int fd, const char *name)
 int activation_take(struct activation *activation)
 {
 	int count = count_given(), err = 0;
-	const char *names = getenv("LISTEN_FDNAMES");
+	const char *names = env_get("LISTEN_FDNAMES");
 
 	*activation = (struct activation){.uverbs = -1, .rdma_cm = -1, .ctl = -1, .park = -1};
 	for (int i = 0; !err && i < count; i++) {
@@ -143,7 +144,7 @@ void activation_close(struct activation *activation)
 /* `stored`: goes along; -1: nothing. */
 static void tell(const char *state, int stored)
 {
-	const char *path = getenv("NOTIFY_SOCKET");
+	const char *path = env_get("NOTIFY_SOCKET");
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
 	size_t length = path ? strlen(path) : 0;
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};

@@ -17,7 +17,11 @@
 #include "daemon/core/text.h"
 #include "daemon/core/user.h"
 
-enum { CLIENTS_MAX = 64, REQUEST_MAX = 4096, TIME_LIMIT_MS = 10000 };
+/*
+ * Root and the daemon's own user may have all connections; whatever the others do, RESERVED of them
+ * stay for these two, and of what the others may have a user gets USER_MAX.
+ */
+enum { CLIENTS_MAX = 64, RESERVED = 16, USER_MAX = 8, REQUEST_MAX = 4096, TIME_LIMIT_MS = 10000 };
 
 struct ctl {
 	struct server *server;
@@ -33,6 +37,26 @@ struct ctl {
 	int fd;		     /* goes with the reply; -1: none */
 };
 
+/* Who may do to the daemon what he likes. */
+static bool is_trusted(const struct user *user)
+{
+	return user->uid == geteuid() || user->uid == 0;
+}
+
+static bool has_room(const struct server *server, const struct user *user)
+{
+	if (is_trusted(user))
+		return server->ctl_count < CLIENTS_MAX;
+	return user->ctls < USER_MAX && server->ctl_strangers < CLIENTS_MAX - RESERVED;
+}
+
+static void count(struct server *server, struct user *user, uint32_t more)
+{
+	server->ctl_count += more;
+	server->ctl_strangers += is_trusted(user) ? 0 : more;
+	user->ctls += more;
+}
+
 static void ctl_close(struct ctl *ctl)
 {
 	struct server *server = ctl->server;
@@ -44,7 +68,7 @@ static void ctl_close(struct ctl *ctl)
 	if (ctl->fd >= 0)
 		close(ctl->fd);
 	list_del(&ctl->node);
-	server->ctl_count--;
+	count(server, ctl->user, (uint32_t)-1);
 	user_put(ctl->user);
 	text_free(&ctl->reply);
 	if (ctl->stop)
@@ -66,7 +90,7 @@ static void answer_stop(struct ctl *ctl, bool force)
 	uint32_t clients = ctl->server->slots.count;
 	char why[128];
 
-	if (ctl->user->uid != geteuid() && ctl->user->uid != 0) {
+	if (!is_trusted(ctl->user)) {
 		refuse(ctl, "only the user that the daemon runs as, or root, may stop it");
 		return;
 	}
@@ -89,7 +113,7 @@ static void answer_capture(struct ctl *ctl, const json_t *request)
 {
 	json_int_t snap = json_integer_value(json_object_get(request, "snap"));
 
-	if (ctl->user->uid != geteuid() && ctl->user->uid != 0) {
+	if (!is_trusted(ctl->user)) {
 		refuse(ctl, "only the user that the daemon runs as, or root, may capture");
 		return;
 	}
@@ -111,8 +135,7 @@ static void answer(struct ctl *ctl)
 {
 	json_t *request = json_loadb(ctl->request, ctl->received, 0, NULL);
 	const char *op = json_string_value(json_object_get(request, "op"));
-	const struct show_for who = {.uid = ctl->user->uid,
-				     .all = ctl->user->uid == 0 || ctl->user->uid == geteuid()};
+	const struct show_for who = {.uid = ctl->user->uid, .all = is_trusted(ctl->user)};
 
 	if (op && !strcmp(op, "status"))
 		show_status(ctl->server, &who, &ctl->reply);
@@ -215,7 +238,7 @@ int ctl_open(struct server *server, int fd)
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) < 0)
 		return -errno;
-	struct ctl *ctl = server->ctl_count < CLIENTS_MAX ? calloc(1, sizeof(*ctl)) : NULL;
+	struct ctl *ctl = calloc(1, sizeof(*ctl));
 
 	if (!ctl)
 		return -ENOMEM;
@@ -229,7 +252,8 @@ int ctl_open(struct server *server, int fd)
 		free(ctl);
 		return err;
 	}
-	err = loop_add(&server->loop, &ctl->watch, fd, EPOLLIN);
+	err = has_room(server, ctl->user) ? loop_add(&server->loop, &ctl->watch, fd, EPOLLIN)
+					  : -EMFILE;
 	if (err) {
 		user_put(ctl->user);
 		server_left(server);
@@ -237,7 +261,7 @@ int ctl_open(struct server *server, int fd)
 		return err;
 	}
 	list_add_tail(&server->ctls, &ctl->node);
-	server->ctl_count++;
+	count(server, ctl->user, 1);
 	timer_set(&server->loop, &ctl->timer, TIME_LIMIT_MS);
 	return 0;
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "base/log.h"
 #include "client/rundir.h"
 #include "daemon/core/config.h"
@@ -54,7 +55,7 @@ static const struct option names[] = {
 
 static void idle_from_environment(struct config *config)
 {
-	const char *text = getenv("VERBENA_IDLE_MS");
+	const char *text = env_get("VERBENA_IDLE_MS");
 
 	if (text && *text && !config_idle_parse(text, &config->idle_ms))
 		log_warn("VERBENA_IDLE_MS=%s is not a number of milliseconds (or -1); taking %lld",

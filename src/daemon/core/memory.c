@@ -4,7 +4,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 int memory_make(const char *name, size_t size)
@@ -21,4 +24,16 @@ int memory_make(const char *name, size_t size)
 		return err;
 	}
 	return fd;
+}
+
+bool memory_is_sound(int fd, size_t size)
+{
+	const int needed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+	struct statfs fs;
+	struct stat st;
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	return seals >= 0 && (seals & needed) == needed && fstatfs(fd, &fs) == 0 &&
+	       fs.f_type == TMPFS_MAGIC && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+	       st.st_size == (off_t)size;
 }

@@ -22,6 +22,7 @@
 #include "daemon/core/capture.h"
 #include "daemon/core/conn.h"
 #include "daemon/core/counters.h"
+#include "daemon/core/memory.h"
 #include "daemon/core/return.h"
 #include "daemon/core/server.h"
 #include "daemon/core/user.h"
@@ -64,18 +65,6 @@ bool process_uses(const struct process *process, const struct device *device)
 }
 
 /* ------------------------------------------------------------------ what a process says */
-
-/* The kernel's answer, not the process's: a memory file of the right size that is sealed so that
- * only mappings which exist already can write it and nobody can shrink it. */
-static bool table_is_sound(int fd, size_t size)
-{
-	const int needed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
-	struct stat st;
-	int seals = fcntl(fd, F_GET_SEALS);
-
-	return seals >= 0 && (seals & needed) == needed && fstat(fd, &st) == 0 &&
-	       S_ISREG(st.st_mode) && st.st_size == (off_t)size;
-}
 
 /* Peers write to it: it must be something whose write doesn't do anything else. */
 static bool doorbell_is_sound(int fd)
@@ -293,8 +282,8 @@ static int check_fds(const struct process *process, const int *fds)
 			 process->pid, process->comm);
 		return -EINVAL;
 	}
-	if (!table_is_sound(fds[0], PUB_SIZE) ||
-	    (fds[2] >= 0 && !table_is_sound(fds[2], PUB_REGIONS_SIZE))) {
+	if (!memory_is_sound(fds[0], PUB_SIZE) ||
+	    (fds[2] >= 0 && !memory_is_sound(fds[2], PUB_REGIONS_SIZE))) {
 		complain(process->user,
 			 "process %d (%s) attached with a table that isn't a sealed memory file of "
 			 "%zu (regions: %zu) bytes; does its library belong to this daemon?",

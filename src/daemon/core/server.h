@@ -24,6 +24,7 @@
 #include "daemon/core/process.h"
 #include "daemon/core/roster.h"
 #include "daemon/net/devices.h"
+#include "daemon/net/route_cache.h"
 #include "daemon/net/udp_slots.h"
 #include "daemon/objects/share.h"
 
@@ -50,10 +51,12 @@ struct server {
 	uint64_t accept_said_ms;
 	struct list conns, ctls, users, captures;
 	uint32_t ctl_count, capture_count;
+	uint32_t ctl_strangers;	  /* of ctl_count: neither root's nor the daemon's own user's */
 	uint32_t connections_max; /* of a user that isn't the daemon's own */
 	uint64_t pid_ns, net_ns;
 	uint64_t last_link_id, last_capture_id;
 	struct devices devices;
+	struct route_cache routes;
 	struct slots slots;
 	struct counters ended; /* what processes counted that have ended */
 	struct wire wire;

@@ -300,7 +300,7 @@ static void init(struct server *server, const struct server_options *options)
 	server->dir_fd = server->lock_fd = server->pid_fd = -1;
 	server->uverbs.fd = server->rdma_cm.fd = -1;
 	server->ctl.fd = server->signals.fd = -1;
-	server->roster.fd = -1;
+	server->roster.fd = server->routes.fd = -1;
 	server->last_link_id = realtime_ns();
 	server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	server->config = options->config;
@@ -332,7 +332,13 @@ static void say_ready(int fd)
 static int listen_at_all(struct server *server, struct activation *given)
 {
 	const struct config *config = &server->config;
-	int err = listen_at(server, &server->ctl, "ctl", SOCK_STREAM, &config->ctl, &given->ctl);
+	int err = rundir_netns_write(server->dir_fd);
+
+	if (err)
+		log_warn("%s/" RUNDIR_NETNS " can't be written (%s): programs of other network "
+			 "namespaces won't be told that they are wrong here",
+			 server->dir, strerror(-err));
+	err = listen_at(server, &server->ctl, "ctl", SOCK_STREAM, &config->ctl, &given->ctl);
 
 	for (uint32_t i = 1; !err && i < server->devices.count; i++) {
 		struct device *device = &server->devices.device[i];
@@ -383,6 +389,7 @@ int setup(struct server *server, const struct server_options *options)
 		log_error("can't make the table of multicast groups: %s", strerror(-err));
 		goto out_undo;
 	}
+	route_cache_open(&server->routes);
 	devices_init(&server->devices, server);
 	err = cm_service_open(server);
 	if (err) {
@@ -436,6 +443,7 @@ void setup_undo(struct server *server)
 	for (uint32_t i = 1; i < server->devices.count; i++)
 		close_watch(server, &server->devices.device[i].listener,
 			    server->devices.device[i].node);
+	route_cache_close(&server->routes);
 	if (server->devices.server)
 		devices_fini(&server->devices);
 	close_watch(server, &server->signals, NULL);
@@ -446,6 +454,8 @@ void setup_undo(struct server *server)
 	slots_fini(&server->slots);
 	udp_slots_close(&server->wire);
 	loop_fini(&server->loop);
+	if (server->pid_fd >= 0) /* or the directory is another daemon's */
+		unlinkat(server->dir_fd, RUNDIR_NETNS, 0);
 	if (server->pid_fd >= 0 && ftruncate(server->pid_fd, 0) < 0)
 		log_debug("%s/" PID_FILE " can't be emptied: %s", server->dir, strerror(errno));
 	close_fd(&server->spare_fd);

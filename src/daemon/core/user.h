@@ -18,6 +18,7 @@ struct user {
 	uid_t uid;
 	uint32_t connections; /* of all kinds; the user goes with the last */
 	uint32_t processes;   /* attached */
+	uint32_t ctls;	      /* of the connections: to `ctl` */
 	uint32_t objects;     /* of all kinds, by all processes */
 	uint64_t pinned;      /* bytes, by all processes */
 	uint64_t lines_at_ms; /* when `lines` was last filled up */

@@ -226,6 +226,14 @@ int command_list_devices(struct request *request, void *response)
 	return 0;
 }
 
+/* The administrator may allow a user fewer objects than the device has places for. */
+static uint32_t allowed(const struct device *device, uint32_t limit)
+{
+	uint32_t objects = device->server->config.user_objects;
+
+	return limit < objects ? limit : objects;
+}
+
 static void fill_device(const struct device *device, struct ib_uverbs_query_device_resp *resp)
 {
 	*resp = (struct ib_uverbs_query_device_resp){
@@ -237,24 +245,24 @@ static void fill_device(const struct device *device, struct ib_uverbs_query_devi
 		.vendor_id = DEVICE_VENDOR_ID,
 		.vendor_part_id = DEVICE_PART_ID,
 		.hw_ver = DEVICE_HW_VERSION,
-		.max_qp = LIMIT_QP,
+		.max_qp = allowed(device, LIMIT_QP),
 		.max_qp_wr = LIMIT_QP_WR,
 		.device_cap_flags = CAPABILITIES,
 		.max_sge = LIMIT_SGE,
 		.max_sge_rd = LIMIT_SGE,
-		.max_cq = LIMIT_CQ,
+		.max_cq = allowed(device, LIMIT_CQ),
 		.max_cqe = LIMIT_CQE,
-		.max_mr = LIMIT_MRS_PER_SLOT - 1,
-		.max_pd = LIMIT_PD,
+		.max_mr = allowed(device, LIMIT_MR),
+		.max_pd = allowed(device, LIMIT_PD),
 		.max_qp_rd_atom = LIMIT_RD_ATOM,
-		.max_res_rd_atom = LIMIT_RD_ATOM * LIMIT_QP,
+		.max_res_rd_atom = LIMIT_RD_ATOM * allowed(device, LIMIT_QP),
 		.max_qp_init_rd_atom = LIMIT_RD_ATOM,
 		.atomic_cap = ATOMIC_HCA,
 		.max_mcast_grp = LIMIT_MCAST_GROUPS,
 		.max_mcast_qp_attach = LIMIT_MCAST_QPS,
 		.max_total_mcast_qp_attach = LIMIT_MCAST_ATTACHED,
-		.max_ah = LIMIT_AH,
-		.max_srq = LIMIT_SRQ,
+		.max_ah = allowed(device, LIMIT_AH),
+		.max_srq = allowed(device, LIMIT_SRQ),
 		.max_srq_wr = LIMIT_SRQ_WR,
 		.max_srq_sge = LIMIT_SGE,
 		.max_pkeys = LIMIT_PKEYS,

@@ -28,6 +28,7 @@ static void refresh(struct devices *devices)
 	for (uint32_t i = 0; i < devices->count; i++)
 		device_refresh(&devices->device[i], list, (unsigned int)count);
 	free(list);
+	mcast_publish_addresses(devices->server);
 	mcast_refresh(devices->server);
 	cm_service_network_changed(devices->server);
 }

@@ -76,6 +76,30 @@ static void fill(struct found *f, const struct ifaddrs *all, const struct ifaddr
 	f->order = order;
 }
 
+/*
+ * Whether another host may have the address: the kernel is still asking (duplicate address
+ * detection), or was told so. Packets from it can't be sent yet; when they can, the news of the
+ * address comes again. An optimistic address may be used meanwhile.
+ */
+static bool is_tentative(FILE *table, const struct ifaddrs *i)
+{
+	const struct sockaddr_in6 *sa = (const struct sockaddr_in6 *)i->ifa_addr;
+	char line[128], hex[33], wanted[33], ifname[IF_NAMESIZE];
+	unsigned int flags;
+
+	if (!table || sa->sin6_family != AF_INET6)
+		return false;
+	for (int n = 0; n < 16; n++)
+		snprintf(wanted + 2 * n, 3, "%02x", sa->sin6_addr.s6_addr[n]);
+	rewind(table);
+	while (fgets(line, sizeof(line), table))
+		if (sscanf(line, "%32s %*x %*x %*x %x %15s", hex, &flags, ifname) == 3 &&
+		    !strcmp(hex, wanted) && !strcmp(ifname, i->ifa_name))
+			return (flags & IFA_F_DADFAILED) ||
+			       ((flags & IFA_F_TENTATIVE) && !(flags & IFA_F_OPTIMISTIC));
+	return false;
+}
+
 int host_addresses(struct host_address **list)
 {
 	struct ifaddrs *all;
@@ -87,15 +111,18 @@ int host_addresses(struct host_address **list)
 		places++;
 	struct found *found = calloc((size_t)places + 1, sizeof(*found));
 	struct host_address *out = calloc((size_t)places + 1, sizeof(*out));
+	FILE *six = fopen("/proc/self/net/if_inet6", "re"); /* NULL: no IPv6 */
 
 	for (struct ifaddrs *i = all; found && out && i; i = i->ifa_next) {
-		if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) ||
+		if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || is_tentative(six, i) ||
 		    !gid_from(i->ifa_addr, found[count].address.gid))
 			continue;
 		fill(&found[count], all, i, count);
 		count++;
 	}
 	freeifaddrs(all);
+	if (six)
+		fclose(six);
 	if (!found || !out) {
 		free(found);
 		free(out);

@@ -3,11 +3,13 @@
 #include "daemon/net/link.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/proc_file.h"
 #include "daemon/core/events.h"
 #include "daemon/core/memory.h"
 #include "daemon/core/process.h"
@@ -31,6 +33,55 @@ static bool are_strangers(const struct process *one, const struct process *two)
 {
 	return one->user != two->user || process_uid_now(one) != one->user->uid ||
 	       process_uid_now(two) != two->user->uid;
+}
+
+/*
+ * What strangers may take of a process that didn't ask for them. A link costs it two descriptors;
+ * SHARE of its (soft) limit goes to links that other users' processes wished for, and no user gets
+ * more than half of what the other strangers leave.
+ */
+#define SHARE_LINKS(files) ((files) / 8 * 3)
+
+static uint32_t files_limit(const struct process *process)
+{
+	enum { BYTES = 4096, USUAL = 1024 };
+	char text[BYTES];
+	unsigned int soft;
+
+	proc_file_read(process->pid, "limits", text, sizeof(text));
+	const char *line = strstr(text, "Max open files");
+
+	return line && sscanf(line, "Max open files %u", &soft) == 1 ? soft : USUAL;
+}
+
+static bool is_imposed(const struct link *link, const struct process *process)
+{
+	return link && link->strangers && link->process[!LINK_ASKER] == process;
+}
+
+static int check_share(const struct process *asker, const struct process *peer)
+{
+	uint32_t all = SHARE_LINKS(files_limit(peer)), others = 0, own = 0;
+
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
+		const struct link *link = peer->links[slot];
+
+		if (!is_imposed(link, peer))
+			continue;
+		if (link->process[LINK_ASKER]->user == asker->user)
+			own++;
+		else
+			others++;
+	}
+	if (others < all && own + 1 <= (all - others + 1) / 2)
+		return 0;
+	complain(asker->user,
+		 "process %d (%s) of user %u gets no link to process %d (%s): %u of that user's "
+		 "and %u of other strangers' have one, which leaves none for them of its %u "
+		 "descriptors (see prlimit(1))",
+		 asker->pid, asker->comm, asker->user->uid, peer->pid, peer->comm, own, others,
+		 files_limit(peer));
+	return -EMFILE;
 }
 
 static int links_room(struct process *process)
@@ -152,7 +203,13 @@ int link_make(struct process *process, uint32_t slot)
 
 	if (!link)
 		return -ENOMEM;
-	int err = make_fds(link);
+	int err = link->strangers ? check_share(process, peer) : 0;
+
+	if (err) {
+		free(link);
+		return err;
+	}
+	err = make_fds(link);
 
 	if (err) {
 		complain(process->user,

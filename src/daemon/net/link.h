@@ -27,7 +27,8 @@ struct link {
 
 /*
  * Introduces `process` to the one at `slot`. 0; -ENOENT nobody there; -EINVAL that's itself;
- * -EALREADY they were introduced; -ENOMEM, -EMFILE.
+ * -EALREADY they were introduced; -ENOMEM; -EMFILE no descriptors, or strangers have their share of
+ * the peer's.
  */
 int link_make(struct process *process, uint32_t slot);
 

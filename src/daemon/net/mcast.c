@@ -101,6 +101,24 @@ void mcast_addresses_changed(struct server *server)
 					  memory_order_relaxed); /* never 0 */
 }
 
+void mcast_publish_addresses(struct server *server)
+{
+	static uint8_t gids[GROUPS_OWN][16];
+	uint32_t count = 0;
+
+	if (!server->mcast)
+		return;
+	for (uint32_t d = 0; d < server->devices.count; d++)
+		for (uint32_t i = 0; i < LIMIT_GIDS && count < GROUPS_OWN; i++) {
+			const struct host_address *entry =
+				gids_get(&server->devices.device[d].gids, i);
+
+			if (entry)
+				memcpy(gids[count++], entry->gid, sizeof(gids[0]));
+		}
+	groups_set_own(server->mcast->table, (const uint8_t(*)[16])gids, count);
+}
+
 void mcast_settle(struct server *server)
 {
 	const struct slots *slots = &server->slots;

@@ -83,6 +83,8 @@ int mcast_table(const struct server *server);
 void mcast_settle(struct server *server);
 /* The table says so. Every change of what PROTO_ROUTE answers of the host's own addresses. */
 void mcast_addresses_changed(struct server *server);
+/* The devices have their GIDs: all of them go into the table. */
+void mcast_publish_addresses(struct server *server);
 /* Interfaces or addresses have changed. */
 void mcast_refresh(struct server *server);
 

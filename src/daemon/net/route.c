@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * See route.h. No state. The kernel is asked by connecting a UDP socket, which sends nothing and
- * doesn't wait: what it answers is what it will do with packets from that source.
+ * See route.h. The kernel is asked by connecting a UDP socket, which sends nothing and doesn't
+ * wait: what it answers is what it will do with packets from that source. What it said is
+ * remembered in the server's route_cache.
  */
 #include "daemon/net/route.h"
 
@@ -61,21 +62,17 @@ static socklen_t address_from(const uint8_t gid[16], uint32_t ifindex, uint16_t 
 	return sizeof(out->six);
 }
 
-/* `bound`: packets must leave by the interface of the source. */
-static bool has_route(const struct host_address *from, const uint8_t dgid[16], bool bound)
+/* `bound`: packets must leave by the interface of the source. 1, 0; -errno: it can't be asked. */
+static int ask_kernel(const struct host_address *from, const uint8_t dgid[16], bool bound)
 {
 	int ifindex = (int)from->ifindex;
 	union address source, destination;
-
-	if (is_v4(from->gid) != is_v4(dgid) || !is_unicast(dgid) ||
-	    (is_loopback(from->gid) && !is_loopback(dgid)))
-		return false;
 	socklen_t source_size = address_from(from->gid, from->ifindex, 0, &source);
 	socklen_t size = address_from(dgid, from->ifindex, WIRE_PORT, &destination);
 	int fd = socket(source.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0)
-		return false;
+		return -errno;
 	bool yes = (!bound ||
 		    setsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &ifindex, sizeof(ifindex)) == 0) &&
 		   bind(fd, &source.any, source_size) == 0 &&
@@ -83,6 +80,26 @@ static bool has_route(const struct host_address *from, const uint8_t dgid[16], b
 
 	close(fd);
 	return yes;
+}
+
+static bool has_route(struct route_cache *cache, const struct host_address *from,
+		      const uint8_t dgid[16], bool bound)
+{
+	struct route_question question = {.ifindex = from->ifindex, .bound = bound};
+	bool yes;
+
+	if (is_v4(from->gid) != is_v4(dgid) || !is_unicast(dgid) ||
+	    (is_loopback(from->gid) && !is_loopback(dgid)))
+		return false;
+	memcpy(question.from, from->gid, sizeof(question.from));
+	memcpy(question.to, dgid, sizeof(question.to));
+	if (route_cache_find(cache, &question, &yes))
+		return yes;
+	int answer = ask_kernel(from, dgid, bound);
+
+	if (answer >= 0)
+		route_cache_keep(cache, &question, answer);
+	return answer > 0;
 }
 
 bool route_is_local(const struct server *server, const uint8_t gid[16])
@@ -112,7 +129,8 @@ int route_find(const struct device *device, uint32_t port, uint32_t sgid_index,
 	if (local)
 		resp->flags |= PROTO_ROUTE_LOCAL;
 	/* The kernel brings what is for this host by the loopback interface. */
-	if (device->server->wire.count && has_route(from, dgid, device->bound && !local))
+	if (device->server->wire.count &&
+	    has_route(&device->server->routes, from, dgid, device->bound && !local))
 		resp->flags |= PROTO_ROUTE_WIRE;
 	return 0;
 }

@@ -24,7 +24,7 @@ _Static_assert(sizeof(kind_names) / sizeof(kind_names[0]) == OBJECT_KINDS, "ever
 /* How many of a kind one process may hold. */
 static const uint32_t quotas[] = {
 	[OBJECT_AH] = LIMIT_AH,	  [OBJECT_QP] = LIMIT_QPS_PER_SLOT - 1,
-	[OBJECT_SRQ] = LIMIT_SRQ, [OBJECT_MR] = LIMIT_MRS_PER_SLOT - 1,
+	[OBJECT_SRQ] = LIMIT_SRQ, [OBJECT_MR] = LIMIT_MR,
 	[OBJECT_CQ] = LIMIT_CQ,	  [OBJECT_CHANNEL] = LIMIT_CQ,
 	[OBJECT_PD] = LIMIT_PD,
 };

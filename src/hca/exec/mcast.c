@@ -131,6 +131,22 @@ static bool is_settled(const struct groups *table)
 	return atomic_load_explicit(&table->settled, memory_order_acquire);
 }
 
+bool mcast_is_own(const struct hca *hca, const uint8_t gid[16], struct groups_known *last)
+{
+	const struct groups *table = hca->mcast ? atomic_load(&hca->mcast->table) : NULL;
+	uint64_t addresses = table ? atomic_load(&table->addresses) : 0; /* [A1] */
+
+	if (unlikely(!addresses))
+		return true;
+	if (likely(last->addresses == addresses && !memcmp(last->gid, gid, sizeof(last->gid))))
+		return true;
+	if (!groups_is_own(table, gid))
+		return false;
+	last->addresses = addresses;
+	memcpy(last->gid, gid, sizeof(last->gid));
+	return true;
+}
+
 /* Which processes have a member. False: none. */
 static bool find_processes(const struct mcast *mcast, const uint8_t gid[16],
 			   uint64_t slots[GROUPS_WORDS])

@@ -35,6 +35,10 @@ void mcast_take_table(struct hca *hca, int table);
  */
 uint64_t mcast_addresses(const struct hca *hca);
 
+/* Whether this host has the address; also true when nothing says so. `last`: the caller's memory of
+ * its last question. hca.engine is held. */
+bool mcast_is_own(const struct hca *hca, const uint8_t gid[16], struct groups_known *last);
+
 /* ---- the program's calls: 0 or a positive errno */
 /* 0 also when it is attached; EINVAL the QP isn't of type UD, the GID no group; ENOMEM as many as
  * there may be. The LID has no meaning here. */

@@ -30,6 +30,7 @@
 #include "client/daemon.h"
 #include "hca/local/record.h"
 #include "hca/process/hca.h"
+#include "shm/groups.h"
 #include "shm/link.h"
 #include "shm/pub.h"
 
@@ -80,8 +81,9 @@ struct link {
 	bool stuck; /* the peer made no room for it while an ending QP waited; under tx_lock */
 	struct list waiters; /* struct qp.tx_wait; under tx_lock */
 	_Atomic bool has_waiters;
-	struct ring_rx rx; /* under engine */
-	struct list node;  /* on hca.links; under engine */
+	struct ring_rx rx;	    /* under engine */
+	struct groups_known source; /* of the peer's last datagram; under engine */
+	struct list node;	    /* on hca.links; under engine */
 };
 
 /* The link to `slot`, made when there is none. NULL: out of memory. Any lock may be held above

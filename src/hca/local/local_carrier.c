@@ -39,14 +39,14 @@ void local_take_record(struct hca *hca, struct link *link, const struct ring_hea
 	struct qp *qp = hca->qps[index];
 
 	if (unlikely(h->kind == REC_UD && record_qpn(h->dst) == WIRE_MULTICAST_QPN)) {
-		responder_group(hca, h, payload, room);
+		responder_group(link, h, payload, room);
 		return;
 	}
 	if (unlikely(!qp || h->kind >= REC_KINDS))
 		return; /* it has ended; the peer's timer tells its program */
 	lock_take(&qp->lock);
 	if (h->kind == REC_UD)
-		responder_ud(qp, h, payload, room);
+		responder_ud(qp, link, h, payload, room);
 	else
 		take_connected(qp, link, h, payload, room);
 	lock_give(&qp->lock);

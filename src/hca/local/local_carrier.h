@@ -43,10 +43,10 @@ bool local_expire(struct qp *qp, uint64_t now, uint64_t *next);
 /* ---- responder.c: requests that arrive; engine and qp.lock held */
 void responder_request(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
 		       uint32_t room);
-void responder_ud(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
-		  uint32_t room);
+void responder_ud(struct qp *qp, struct link *link, const struct ring_header *h,
+		  const uint8_t *payload, uint32_t room);
 /* A datagram for a group. qp.lock isn't held. */
-void responder_group(struct hca *hca, const struct ring_header *h, const uint8_t *payload,
+void responder_group(struct link *link, const struct ring_header *h, const uint8_t *payload,
 		     uint32_t room);
 /* Goes on with messages that waited (a receive was posted, the ring has room). */
 void responder_resume(struct qp *qp);

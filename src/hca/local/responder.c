@@ -687,11 +687,29 @@ static void take_datagram(struct qp *qp, const struct ring_header *h, const uint
 		counters_rare(qp->hca, PUB_LOCAL_SHORT_RECEIVE);
 }
 
-void responder_ud(struct qp *qp, const struct ring_header *h, const uint8_t *payload, uint32_t room)
+/*
+ * Whether the sender is who it says: its QP is in the process at the link's other end, its address
+ * is one that this host has. Another process of the host may lie about both; on the wire the kernel
+ * keeps it from that.
+ */
+static bool is_from_peer(struct link *link, const struct ring_header *h, const struct record_ud *ud)
+{
+	if (likely(record_qpn(h->src) >> LIMIT_QP_BITS == link->slot &&
+		   mcast_is_own(link->hca, ud->sgid, &link->source)))
+		return true;
+	log_info("process %d sent a datagram as QP 0x%x, or from an address, that isn't its own: "
+		 "dropped",
+		 link->pid, record_qpn(h->src));
+	return false;
+}
+
+void responder_ud(struct qp *qp, struct link *link, const struct ring_header *h,
+		  const uint8_t *payload, uint32_t room)
 {
 	struct record_ud ud;
 
-	if (record_qpn(h->dst) == qp->ibv.qp_num && read_datagram(h, payload, room, &ud))
+	if (record_qpn(h->dst) == qp->ibv.qp_num && read_datagram(h, payload, room, &ud) &&
+	    is_from_peer(link, h, &ud))
 		take_datagram(qp, h, payload, &ud);
 }
 
@@ -710,11 +728,11 @@ static void take_one(struct qp *qp, void *arg)
 	lock_give(&qp->lock);
 }
 
-void responder_group(struct hca *hca, const struct ring_header *h, const uint8_t *payload,
+void responder_group(struct link *link, const struct ring_header *h, const uint8_t *payload,
 		     uint32_t room)
 {
 	struct to_group to = {.h = h, .payload = payload};
 
-	if (read_datagram(h, payload, room, &to.ud))
-		mcast_for_each(hca, to.ud.dgid, take_one, &to);
+	if (read_datagram(h, payload, room, &to.ud) && is_from_peer(link, h, &to.ud))
+		mcast_for_each(link->hca, to.ud.dgid, take_one, &to);
 }

@@ -5,12 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/env.h"
 #include "base/log.h"
 #include "base/string_move.h"
 
 static bool told(const char *what)
 {
-	const char *how = getenv("VERBENA_LOCAL_COPY");
+	const char *how = env_get("VERBENA_LOCAL_COPY");
 
 	return how && !strcmp(how, what);
 }

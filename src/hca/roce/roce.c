@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "base/log.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/mcast.h"
@@ -27,7 +28,7 @@ enum {
 
 static bool forced(void)
 {
-	const char *text = getenv("VERBENA_CARRIER");
+	const char *text = env_get("VERBENA_CARRIER");
 
 	return text && !strcmp(text, "wire");
 }

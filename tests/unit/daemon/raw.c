@@ -198,6 +198,11 @@ int raw_connect_cm(const struct raw_daemon *daemon)
 	return connect_to(daemon, "rdma_cm", SOCK_SEQPACKET);
 }
 
+int raw_connect_ctl(const struct raw_daemon *daemon)
+{
+	return connect_to(daemon, "ctl", SOCK_STREAM);
+}
+
 /* Not packet_send(): any number of descriptors. */
 int raw_send(int fd, const void *packet, size_t size, const int *fds, unsigned int count)
 {

@@ -90,6 +90,7 @@ int raw_event(const struct raw_process *process, struct proto_event *event, int 
 int raw_event_all(const struct raw_process *process, struct proto_event *event,
 		  int fds[PROTO_MAX_FDS]);
 
+int raw_connect_ctl(const struct raw_daemon *daemon);
 /* Sends a line to the control socket; the parsed reply is the caller's. NULL: no reply. */
 json_t *raw_ctl(const struct raw_daemon *daemon, const char *line);
 /* A sum over all clients of status: "clients", "contexts", or a kind of object. */

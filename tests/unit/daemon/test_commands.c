@@ -743,6 +743,37 @@ static void resources_are_shown(void **state)
 	json_decref(reply);
 }
 
+/* What the device says it has, one process can make; no less is said than it can. */
+static void claims_are_limits(void **state)
+{
+	const struct ib_uverbs_query_device body = {0};
+	struct ib_uverbs_query_device_resp resp;
+	uint32_t pd = raw_pd(ctx), cq = raw_cq(ctx, -1), qpn;
+
+	(void)state;
+	assert_int_equal(raw_call(ctx, IB_USER_VERBS_CMD_QUERY_DEVICE, &body, sizeof(body), &resp,
+				  sizeof(resp)),
+			 0);
+	/* Of one slot, a number is the multicast groups'. */
+	assert_int_equal(resp.max_qp, LIMIT_QPS_PER_SLOT - 2);
+	assert_int_equal(resp.max_res_rd_atom, resp.max_qp * LIMIT_RD_ATOM);
+	for (uint32_t i = 0; i < resp.max_qp; i++)
+		raw_qp(ctx, pd, cq, &qpn);
+	assert_int_equal(resp.max_ah, LIMIT_AH);
+	for (uint32_t i = 0; i < resp.max_ah; i++)
+		raw_ah(ctx, pd);
+	const struct ib_uverbs_create_ah ah = {.pd_handle = pd,
+					       .attr = {.is_global = 1, .port_num = 1}};
+
+	assert_int_equal(raw_call(ctx, IB_USER_VERBS_CMD_CREATE_AH, &ah, sizeof(ah), NULL, 0),
+			 -ENOMEM);
+	/* Nothing is said of the others that is no quota of a process (context.c). */
+	assert_int_equal(resp.max_cq, LIMIT_CQ);
+	assert_int_equal(resp.max_pd, LIMIT_PD);
+	assert_int_equal(resp.max_srq, LIMIT_SRQ);
+	assert_int_equal(resp.max_mr, LIMIT_MRS_PER_SLOT - 1);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_context, close_context)
@@ -765,6 +796,7 @@ int main(void)
 		TEST(srq_attributes),
 		TEST(ah_attributes),
 		TEST(all_qp_numbers),
+		TEST(claims_are_limits),
 		TEST(resources_are_shown),
 	};
 

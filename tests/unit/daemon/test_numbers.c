@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* verbenad's numbers: that they age, that keys change on reuse, that handles name one object. */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "daemon/core/ids.h"
+#include "daemon/core/memory.h"
 #include "daemon/core/table.h"
 #include "daemon/core/text.h"
 #include "daemon/net/gids.h"
@@ -302,6 +306,46 @@ static void json_is_escaped(void **state)
 	text_free(&text);
 }
 
+static int sealed(unsigned int flags, size_t size, int seals)
+{
+	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
+
+	if (fd >= 0) {
+		assert_int_equal(ftruncate(fd, (off_t)size), 0);
+		assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+	}
+	return fd;
+}
+
+static bool is_sound(int fd, size_t size)
+{
+	bool sound = memory_is_sound(fd, size);
+
+	if (fd >= 0)
+		close(fd);
+	return sound;
+}
+
+/* Huge pages have the size and the seals, too, but a hole in them can't be read without the pool.
+ */
+static void only_sealed_memory_of_small_pages_is_sound(void **state)
+{
+	enum { SIZE = 4 << 20 };
+	const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+
+	(void)state;
+	assert_true(is_sound(sealed(0, SIZE, seals), SIZE));
+	assert_false(is_sound(sealed(0, SIZE, seals), SIZE + 1));
+	assert_false(is_sound(sealed(0, SIZE, seals & ~F_SEAL_SHRINK), SIZE));
+	assert_false(is_sound(sealed(0, SIZE, seals & ~F_SEAL_FUTURE_WRITE), SIZE));
+	assert_false(is_sound(open("/dev/null", O_RDONLY | O_CLOEXEC), SIZE));
+	assert_false(is_sound(-1, SIZE));
+	int huge = sealed(MFD_HUGETLB, SIZE, seals);
+
+	if (huge >= 0) /* the kernel has them */
+		assert_false(is_sound(huge, SIZE));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -317,6 +361,7 @@ int main(void)
 		cmocka_unit_test(gids_keep_their_places),
 		cmocka_unit_test(gids_end_with_the_table),
 		cmocka_unit_test(json_is_escaped),
+		cmocka_unit_test(only_sealed_memory_of_small_pages_is_sound),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

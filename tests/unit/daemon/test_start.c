@@ -25,6 +25,7 @@
 #include "client/daemon.h"
 #include "client/rundir.h"
 #include "client/start.h"
+#include "netns.h"
 #include "raw.h"
 
 static struct raw_daemon here; /* only its directory is used here */
@@ -353,9 +354,9 @@ static void the_program_notices_nothing(void **state)
 	pid_t pid = daemon_pid();
 
 	/* Of the program's: nothing. Its own: 0-2, directory, pid file, roster, spare, epoll,
-	 * signals, netlink, three sockets, the table of groups. */
+	 * signals, two of netlink, three sockets, the table of groups. */
 	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
-	assert_in_range(open_descriptors(path), 8, 15);
+	assert_in_range(open_descriptors(path), 8, 16);
 	assert_int_not_equal(getsid(pid), getsid(0));
 	signal(SIGCHLD, SIG_DFL);
 	signal(SIGUSR1, SIG_DFL);
@@ -396,6 +397,28 @@ static void few_descriptors_are_an_error(void **state)
 	assert_int_equal(daemon_list_devices(list, 4), 1);
 }
 
+/* Another network namespace is another host: its programs are told, and not served. */
+static void a_daemon_of_another_host_is_refused(void **state)
+{
+	struct proto_device list[4];
+	int status;
+
+	(void)state;
+	assert_int_equal(daemon_list_devices(list, 4), 1);
+	pid_t child = fork();
+
+	if (child == 0) {
+		if (netns_enter(1))
+			_exit(77);
+		_exit(daemon_list_devices(list, 4) == -EXDEV ? 0 : 1);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	if (WEXITSTATUS(status) == 77)
+		skip();
+	assert_int_equal(status, 0);
+	assert_int_equal(daemon_list_devices(list, 4), 1);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_directory)
@@ -413,6 +436,7 @@ int main(void)
 		TEST(the_program_notices_nothing),
 		TEST(closed_standard_descriptors_stay_closed),
 		TEST(few_descriptors_are_an_error),
+		TEST(a_daemon_of_another_host_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -381,6 +382,112 @@ static void strangers_share_bells_of_their_own(void **state)
 	stop();
 }
 
+/* One user keeps all connections of `ctl` that it can get: the others are answered still. */
+static void ctl_is_shared_out(void **state)
+{
+	enum { FLOOD = 200 };
+	int held[FLOOD];
+	json_t *reply;
+
+	(void)state;
+	start(OPEN_TO_ALL);
+	for (int i = 0; i < FLOOD; i++)
+		AS(BOB, held[i] = raw_connect_ctl(&server));
+	AS(ALICE, reply = raw_ctl(&server, "{\"op\":\"status\"}\n"));
+	assert_non_null(reply);
+	json_decref(reply);
+	reply = raw_ctl(&server, "{\"op\":\"status\"}\n");
+	assert_non_null(reply);
+	json_decref(reply);
+	/* So do many users together: root is answered. */
+	for (int i = 0; i < FLOOD; i++) {
+		close(held[i]);
+		AS(BOB + 10 + i % 50, held[i] = raw_connect_ctl(&server));
+	}
+	reply = raw_ctl(&server, "{\"op\":\"status\"}\n");
+	assert_non_null(reply);
+	json_decref(reply);
+	for (int i = 0; i < FLOOD; i++)
+		close(held[i]);
+	stop();
+}
+
+/* Attached with nothing kept open but the two sockets. */
+static void attach_small(struct raw_process *process, uid_t user)
+{
+	AS(user, raw_attach(&server, process));
+	close(process->table);
+	close(process->doorbell);
+}
+
+static void detach_small(const struct raw_process *process)
+{
+	close(process->fd);
+	close(process->event_fd);
+}
+
+/* What came is closed: descriptors under way count, too. */
+static void drop_event(const struct raw_process *process)
+{
+	struct proto_event event;
+	int fds[PROTO_MAX_FDS];
+
+	assert_int_equal(raw_event_all(process, &event, fds), 0);
+	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
+/* The result of wishing for a link. */
+static int wish(const struct raw_process *process, const struct raw_process *peer)
+{
+	const struct proto_link body = {.slot = peer->resp.slot};
+	int err = raw_call(process->fd, PROTO_LINK, &body, sizeof(body), NULL, 0);
+
+	if (!err) {
+		drop_event(process);
+		drop_event(peer);
+	}
+	return err;
+}
+
+/* Links that strangers wish for take a share of a process's descriptors, and no stranger all of
+ * that. What the process itself wishes for isn't limited. */
+static void strangers_leave_room_for_others(void **state)
+{
+	enum { CAROL = 60004, FILES = 240, SHARE = FILES / 8 * 3, HALF = SHARE / 2 };
+	static struct raw_process bob[HALF + 1];
+	struct raw_process alice, carol;
+	struct rlimit old, few;
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	start(OPEN_TO_ALL);
+	few = (struct rlimit){.rlim_cur = FILES, .rlim_max = old.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	attach_small(&alice, ALICE);
+	attach_small(&carol, CAROL);
+	for (int i = 0; i <= HALF; i++) {
+		attach_small(&bob[i], BOB);
+		assert_int_equal(wish(&bob[i], &alice), i < HALF ? 0 : -EMFILE);
+	}
+	assert_int_equal(wish(&carol, &alice), 0);
+	assert_int_equal(wish(&alice, &bob[HALF]), 0);
+	/* Who leaves makes room. */
+	detach_small(&bob[0]);
+	detach_small(&bob[HALF]);
+	drop_event(&alice);
+	drop_event(&alice);
+	attach_small(&bob[HALF], BOB);
+	assert_int_equal(wish(&bob[HALF], &alice), 0);
+	for (int i = 1; i <= HALF; i++)
+		detach_small(&bob[i]);
+	detach_small(&alice);
+	detach_small(&carol);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+	stop();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -391,6 +498,8 @@ int main(void)
 		cmocka_unit_test(places_of_others_stay_theirs),
 		cmocka_unit_test(quotas_are_per_user),
 		cmocka_unit_test(strangers_share_bells_of_their_own),
+		cmocka_unit_test(ctl_is_shared_out),
+		cmocka_unit_test(strangers_leave_room_for_others),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

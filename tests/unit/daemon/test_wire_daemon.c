@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -440,6 +441,105 @@ static void routes(void **state)
 	end(&w);
 }
 
+/* What was answered before doesn't outlive a change of the kernel's, be it a moment old. */
+static void routes_change(void **state)
+{
+	enum { WIRE = PROTO_ROUTE_WIRE };
+	struct wired w;
+
+	(void)state;
+	if (system("ip address add 10.79.0.1/24 dev lo"))
+		fail_msg("no address");
+	attach(&w);
+	int ctx = raw_context(&server, &w.p);
+	uint32_t four = index_of(ctx, "::ffff:10.79.0.1");
+
+	for (int i = 0; i < 20; i++) {
+		assert_int_equal(route(ctx, 1, four, "::ffff:10.80.0.9"), 0);
+		assert_int_equal(route(ctx, 1, four, "::ffff:10.80.0.9"), 0);
+		assert_int_equal(system("ip route add 10.80.0.0/24 dev lo"), 0);
+		assert_int_equal(route(ctx, 1, four, "::ffff:10.80.0.9"), WIRE);
+		assert_int_equal(route(ctx, 1, four, "::ffff:10.80.0.9"), WIRE);
+		assert_int_equal(route(ctx, 1, four, "::ffff:10.80.1.9"), 0);
+		assert_int_equal(system("ip route del 10.80.0.0/24"), 0);
+	}
+	close(ctx);
+	end(&w);
+}
+
+/* Made once: the second question costs the daemon no socket. */
+static void routes_are_remembered(void **state)
+{
+	struct wired w;
+
+	(void)state;
+	attach(&w);
+	int ctx = raw_context(&server, &w.p);
+	uint32_t lo = index_of(ctx, "::ffff:127.0.0.1");
+
+	/* A descriptor's number tells: with no room for one the kernel can't be asked. */
+	assert_int_equal(route(ctx, 1, lo, "::ffff:127.5.5.5"),
+			 PROTO_ROUTE_LOCAL | PROTO_ROUTE_WIRE);
+	struct rlimit old, none = {0};
+
+	assert_int_equal(prlimit(server.pid, RLIMIT_NOFILE, NULL, &old), 0);
+	none.rlim_max = old.rlim_max;
+	assert_int_equal(prlimit(server.pid, RLIMIT_NOFILE, &none, NULL), 0);
+	assert_int_equal(route(ctx, 1, lo, "::ffff:127.5.5.5"),
+			 PROTO_ROUTE_LOCAL | PROTO_ROUTE_WIRE);
+	assert_int_equal(route(ctx, 1, lo, "::ffff:127.5.5.6"), PROTO_ROUTE_LOCAL);
+	assert_int_equal(prlimit(server.pid, RLIMIT_NOFILE, &old, NULL), 0);
+	close(ctx);
+	end(&w);
+}
+
+static bool has_gid(int ctx, const char *text)
+{
+	uint8_t wanted[16];
+
+	assert_int_equal(inet_pton(AF_INET6, text, wanted), 1);
+	for (uint32_t i = 0; i < LIMIT_GIDS; i++) {
+		const struct proto_query_gid body = {.port = 1, .index = i};
+		struct proto_query_gid_resp resp;
+
+		if (raw_call(ctx, PROTO_QUERY_GID, &body, sizeof(body), &resp, sizeof(resp)) == 0 &&
+		    !memcmp(resp.gid, wanted, sizeof(wanted)))
+			return true;
+	}
+	return false;
+}
+
+/* While the kernel asks whether somebody has an address already, nothing can be sent from it. */
+static void a_tentative_address_is_no_gid(void **state)
+{
+	struct wired w;
+
+	(void)state;
+	if (system("ip link add dad0 type veth peer name dad1 && ip link set dad1 up && "
+		   "ip link set dad0 up && "
+		   "echo 1000 >/proc/sys/net/ipv6/conf/dad0/dad_transmits && "
+		   "ip -6 address add fd79::1/64 dev dad0 && "
+		   "ip -6 address add fd79::2/64 dev dad0 nodad"))
+		fail_msg("no interfaces");
+	attach(&w);
+	int ctx = raw_context(&server, &w.p);
+
+	for (int i = 0; i < 1000 && !has_gid(ctx, "fd79::2"); i++)
+		raw_nap();
+	assert_true(has_gid(ctx, "fd79::2"));
+	assert_false(has_gid(ctx, "fd79::1"));
+	/* The news that it is there comes by itself. */
+	assert_int_equal(system("echo 0 >/proc/sys/net/ipv6/conf/dad0/dad_transmits && "
+				"ip -6 address add fd79::3/64 dev dad0"),
+			 0);
+	for (int i = 0; i < 2000 && !has_gid(ctx, "fd79::3"); i++)
+		raw_nap();
+	assert_true(has_gid(ctx, "fd79::3"));
+	assert_int_equal(system("ip link del dad0"), 0);
+	close(ctx);
+	end(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -457,6 +557,11 @@ int main(void)
 		cmocka_unit_test_setup_teardown(only_who_returns_brings_one, raw_server_start,
 						raw_server_stop),
 		cmocka_unit_test_setup_teardown(routes, raw_server_start, raw_server_stop),
+		cmocka_unit_test_setup_teardown(routes_change, raw_server_start, raw_server_stop),
+		cmocka_unit_test_setup_teardown(routes_are_remembered, raw_server_start,
+						raw_server_stop),
+		cmocka_unit_test_setup_teardown(a_tentative_address_is_no_gid, raw_server_start,
+						raw_server_stop),
 	};
 	int err = netns_enter(1);
 

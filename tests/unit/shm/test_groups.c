@@ -144,6 +144,29 @@ static void too_many(void **state)
 		assert_true(has(i, 3));
 }
 
+/* The host's own addresses: exactly those of the last time, and the number changes each time. */
+static void own_addresses(void **state)
+{
+	static uint8_t gids[GROUPS_OWN + 1][16];
+
+	(void)state;
+	for (uint32_t i = 0; i <= GROUPS_OWN; i++)
+		memcpy(gids[i], &(const uint32_t){i + 1}, sizeof(uint32_t));
+	uint64_t before = table->addresses;
+
+	assert_false(groups_is_own(table, gids[0]));
+	groups_set_own(table, (const uint8_t(*)[16])gids, 3);
+	assert_true(table->addresses != before);
+	assert_true(groups_is_own(table, gids[0]) && groups_is_own(table, gids[2]));
+	assert_false(groups_is_own(table, gids[3]));
+	groups_set_own(table, (const uint8_t(*)[16])(gids + 1), 1);
+	assert_false(groups_is_own(table, gids[0]) || groups_is_own(table, gids[2]));
+	assert_true(groups_is_own(table, gids[1]));
+	groups_set_own(table, (const uint8_t(*)[16])gids, GROUPS_OWN + 1);
+	assert_true(groups_is_own(table, gids[GROUPS_OWN - 1]));
+	assert_false(groups_is_own(table, gids[GROUPS_OWN]));
+}
+
 static _Atomic bool done;
 static _Atomic uint32_t looks, missing, strange;
 
@@ -184,6 +207,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(slots_of_a_group, make_table, free_table),
 		cmocka_unit_test_setup_teardown(all_groups, make_table, free_table),
+		cmocka_unit_test_setup_teardown(own_addresses, make_table, free_table),
 		cmocka_unit_test_setup_teardown(too_many, make_table, free_table),
 		cmocka_unit_test_setup_teardown(read_while_written, make_table, free_table),
 	};
