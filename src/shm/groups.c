@@ -115,15 +115,26 @@ void groups_clear(struct groups *groups, const uint8_t gid[16], uint32_t slot)
 					  ~(1ull << slot % 64), memory_order_relaxed);
 }
 
+uint64_t groups_addresses(const struct groups *groups)
+{
+	/* [G4], pairs with [G3]: the addresses that are looked for after it are no older */
+	return atomic_load_explicit(&groups->addresses, memory_order_acquire);
+}
+
+static uint64_t peek(const _Atomic uint64_t *word)
+{
+	return atomic_load_explicit(word, memory_order_relaxed);
+}
+
 bool groups_is_own(const struct groups *groups, const uint8_t gid[16])
 {
-	uint32_t count = atomic_load_explicit(&groups->own_count, memory_order_acquire);
+	uint32_t count = atomic_load_explicit(&groups->own_count, memory_order_relaxed);
 	uint64_t key[2];
 
 	memcpy(key, gid, sizeof(key));
 	for (uint32_t i = 0; i < count && i < GROUPS_OWN; i++)
-		if (load(&groups->own[i].word[0]) == key[0] &&
-		    load(&groups->own[i].word[1]) == key[1])
+		if (peek(&groups->own[i].word[0]) == key[0] &&
+		    peek(&groups->own[i].word[1]) == key[1])
 			return true;
 	return false;
 }
@@ -132,16 +143,14 @@ void groups_set_own(struct groups *groups, const uint8_t (*gids)[16], uint32_t c
 {
 	count = count < GROUPS_OWN ? count : GROUPS_OWN;
 	for (uint32_t i = 0; i < count; i++) {
-		struct groups_gid *own = &groups->own[i];
 		uint64_t key[2];
 
 		memcpy(key, gids[i], sizeof(key));
-		if (load(&own->word[0]) == key[0] && load(&own->word[1]) == key[1])
-			continue;
-		atomic_store_explicit(&own->word[0], NO_GROUP, memory_order_release);
-		atomic_store_explicit(&own->word[1], key[1], memory_order_release);
-		atomic_store_explicit(&own->word[0], key[0], memory_order_release);
+		for (int w = 0; w < 2; w++)
+			atomic_store_explicit(&groups->own[i].word[w], key[w],
+					      memory_order_relaxed);
 	}
-	atomic_store_explicit(&groups->own_count, count, memory_order_release);
-	atomic_fetch_add(&groups->addresses, 2); /* [A1]; never 0 */
+	atomic_store_explicit(&groups->own_count, count, memory_order_relaxed);
+	/* [G3], pairs with [G4]: who sees the new number sees these addresses. Never 0. */
+	atomic_fetch_add_explicit(&groups->addresses, 2, memory_order_release);
 }

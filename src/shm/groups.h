@@ -20,8 +20,9 @@
  * daemon said of its own addresses (PROTO_ROUTE) holds as long as the number stays. It is read
  * before the daemon is asked. A new table begins with a random one. And there are these addresses
  * themselves, the GIDs of all devices: what a datagram of this host gives as its source is one of
- * them. The daemon changes them first and the number then; a receiver reads the number [A1] before
- * it looks for a GID, so an answer that it keeps with that number is never older.
+ * them. The daemon changes them first and the number then [G3]; a receiver reads the number [G4]
+ * before it looks for a GID, so an answer that it keeps with that number is never older. While an
+ * address is being written a receiver may find half of it: that answer is kept with the old number.
  *
  * The next daemon makes a new table, which lacks those who haven't returned yet, until it says
  * `settled`: until then senders take the old one as well.
@@ -76,6 +77,8 @@ struct groups_known {
 	uint8_t gid[16];
 };
 
+/* The number of the host's addresses; to be read before groups_is_own(). */
+uint64_t groups_addresses(const struct groups *groups);
 /* Whether the host has this address. */
 bool groups_is_own(const struct groups *groups, const uint8_t gid[16]);
 

@@ -46,7 +46,34 @@ static void send_once_told(void)
 		model_fail("who is attached isn't found");
 }
 
+/* An address has gone from the host. Who sees the new number doesn't find it any more. */
+static const uint8_t gone_gid[16] = {1}, there_gid[16] = {2};
+
+static void setup_own(void)
+{
+	memset(table.own, 0, sizeof(table.own));
+	atomic_store(&table.own_count, 1);
+	atomic_store(&table.addresses, 1);
+	memcpy(&table.own[0], gone_gid, sizeof(gone_gid));
+	model_word(&table.own[0].word[0], 8, "own[0]");
+	model_word(&table.own[0].word[1], 8, "own[1]");
+	model_word(&table.addresses, 8, "addresses");
+	model_word(&table.own_count, 4, "own_count");
+}
+
+static void change_own(void)
+{
+	groups_set_own(&table, &there_gid, 1);
+}
+
+static void look_for_own(void)
+{
+	if (groups_addresses(&table) != 1 && groups_is_own(&table, gone_gid))
+		model_fail("an address that is gone is found with the new number");
+}
+
 const struct model_scenario groups_scenarios[] = {
 	{"groups.told", setup, {attach, send_once_told}, NULL},
+	{"groups.own", setup_own, {change_own, look_for_own}, NULL},
 	{0},
 };

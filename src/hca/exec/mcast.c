@@ -134,7 +134,7 @@ static bool is_settled(const struct groups *table)
 bool mcast_is_own(const struct hca *hca, const uint8_t gid[16], struct groups_known *last)
 {
 	const struct groups *table = hca->mcast ? atomic_load(&hca->mcast->table) : NULL;
-	uint64_t addresses = table ? atomic_load(&table->addresses) : 0; /* [A1] */
+	uint64_t addresses = table ? groups_addresses(table) : 0;
 
 	if (unlikely(!addresses))
 		return true;
