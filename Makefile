@@ -15,13 +15,13 @@ CMAKE_FLAGS += -DVERBENA_WERROR=$(WERROR)
 endif
 
 .DEFAULT_GOAL := build
-.PHONY: build demo check bench install lint asan tsan valgrind deps format clean help \
+.PHONY: build demo check bench install lint asan tsan valgrind cross-aarch64 deps format clean help \
 	deps-demo deps-check deps-lint
 .NOTPARALLEL:
 
 help: ## list these targets
 	@echo "make TARGET, where TARGET is"
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
 	@echo "Variables: BUILD=$(BUILD) PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) JOBS=$(JOBS) WERROR=ON|OFF"
 
 # cmake runs each time: it is quick, and it notices packages that were installed since.
@@ -51,6 +51,9 @@ tsan: deps-check ## the tests under the thread sanitizer
 	@$(call configure_and_build,build-tsan,-DVERBENA_SANITIZE=thread)
 	@tools/run-tests build-tsan
 
+cross-aarch64: ## build for aarch64, and run its tests that need no daemon under QEMU
+	@tools/cross-aarch64
+
 valgrind: deps-check build ## a part of the tests under valgrind (some minutes)
 	@tools/valgrind-tests $(BUILD)
 
@@ -70,7 +73,7 @@ format: ## lay the source out as .clang-format says
 	@find src include tests bench -name '*.[ch]' 2>/dev/null | xargs -r clang-format -i
 
 clean: ## remove what was built
-	@rm -rf $(BUILD) build-asan build-tsan
+	@rm -rf $(BUILD) build-asan build-tsan build-aarch64
 
 # configure_and_build DIRECTORY FLAGS
 # A tree that was copied or moved with its build folder: CMake refuses another folder's cache.

@@ -16,3 +16,9 @@ verbena_unit_test(hca_ah SOURCES ${hca_tests}/test_ah.c ${hca_tests}/fake_books.
 	${abi_src}/verbs_ah.c LIBS verbena_base)
 verbena_unit_test(hca_copy SOURCES ${hca_tests}/test_copy.c ${hca_src}/mem/copy.c ${hca_src}/mem/streaming.c
 	${hca_src}/mem/guard.c LIBS verbena_base)
+# The same as on a processor that doesn't keep a thread's copies in order.
+verbena_unit_test(hca_copy_fenced SOURCES ${hca_tests}/test_copy.c ${hca_src}/mem/copy.c
+	${hca_src}/mem/streaming.c ${hca_src}/mem/guard.c LIBS verbena_base)
+if(TARGET test_hca_copy_fenced)
+	target_compile_definitions(test_hca_copy_fenced PRIVATE COPIES_STAY_IN_ORDER=false)
+endif()

@@ -238,12 +238,48 @@ static int transfer(transfer_fn *call, pid_t pid, const struct iovec *local, int
 	return n < 0 ? -errno : -EFAULT;
 }
 
+/* Whether the processor shows copies of one thread to others in the order in which they were made.
+ * Where it doesn't, the last byte goes by a call of its own, behind a fence. */
+#ifndef COPIES_STAY_IN_ORDER
+#if defined(__x86_64__) || defined(__i386__)
+#define COPIES_STAY_IN_ORDER true
+#else
+#define COPIES_STAY_IN_ORDER false
+#endif
+#endif
+
+/* Writes the list, its final byte last. */
+static int write_ordered(pid_t pid, const struct iovec *local, int count,
+			 const struct iovec *remote, int remote_count, size_t length)
+{
+	struct iovec ordered[LIMIT_SGE + 1], end[LIMIT_SGE + 1];
+
+	while (count > 1 && !local[count - 1].iov_len)
+		count--;
+	int n = split_last(local, count, ordered);
+
+	if (COPIES_STAY_IN_ORDER || length < 2)
+		return transfer(process_vm_writev, pid, ordered, n, remote, remote_count, length);
+	n = n > count ? count : count - 1;
+
+	struct iovec last = {(uint8_t *)local[count - 1].iov_base + local[count - 1].iov_len - 1,
+			     1};
+	int err = transfer(process_vm_writev, pid, ordered, n, remote, remote_count, length - 1);
+
+	if (err)
+		return err;
+	/* [L1], pairs with the program's look at its last byte */
+	atomic_thread_fence(memory_order_seq_cst);
+	return transfer(process_vm_writev, pid, &last, 1, end,
+			list_from(remote, remote_count, length - 1, end), 1);
+}
+
 /* Segments of which some are foreign: none of this process's memory, so piece by piece. */
 static int bounce(transfer_fn *call, pid_t pid, const struct iovec *local, int count,
 		  const struct iovec *remote, int remote_count, size_t length)
 {
 	uint8_t buffer[BOUNCE_BYTES];
-	struct iovec r[LIMIT_SGE + 1], ordered[2], whole = {buffer, 0};
+	struct iovec r[LIMIT_SGE + 1], whole = {buffer, 0};
 	size_t at, n;
 	int err = 0;
 
@@ -254,7 +290,8 @@ static int bounce(transfer_fn *call, pid_t pid, const struct iovec *local, int c
 
 		if (call == process_vm_writev && !copy_gather(buffer, local, count, at, n))
 			return -EFAULT;
-		err = transfer(call, pid, ordered, split_last(&whole, 1, ordered), r, from, n);
+		err = call == process_vm_writev ? write_ordered(pid, &whole, 1, r, from, n)
+						: transfer(call, pid, &whole, 1, r, from, n);
 		if (!err && call == process_vm_readv && !copy_scatter(local, count, at, buffer, n))
 			return -EFAULT;
 	}
@@ -263,10 +300,8 @@ static int bounce(transfer_fn *call, pid_t pid, const struct iovec *local, int c
 
 int copy_to_process(pid_t pid, uint64_t remote, const struct iovec *local, int count, size_t length)
 {
-	struct iovec ordered[LIMIT_SGE + 1];
 	struct iovec r = {(void *)(uintptr_t)remote, length};
-	int err = transfer(process_vm_writev, pid, ordered, split_last(local, count, ordered), &r,
-			   1, length);
+	int err = write_ordered(pid, local, count, &r, 1, length);
 
 	if (unlikely(err == -EFAULT && foreign_among(local, count)))
 		err = bounce(process_vm_writev, pid, local, count, &r, 1, length);

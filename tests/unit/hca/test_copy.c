@@ -134,6 +134,35 @@ static void payloads(void **state)
 		}
 }
 
+/* By the kernel, to this process; the last byte is a segment's only one, or not, or an empty
+ * segment follows it. */
+static void to_a_process(void **state)
+{
+	struct iovec list[] = {{from + 1, 100}, {from + 200, 1}, {from + 300, 5000}, {from, 0}};
+	static const int firsts[] = {0, 1, 1, 2, 0}, counts[] = {3, 1, 3, 2, 2};
+
+	(void)state;
+	fill_source();
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+		const struct iovec *segment = list + firsts[i];
+		size_t length = 0, at = 0;
+		uint8_t *out = to + MARGIN + i;
+
+		for (int k = 0; k < counts[i]; k++)
+			length += segment[k].iov_len;
+		memset(to, FILL, sizeof(to));
+		int err = copy_to_process(getpid(), (uintptr_t)out, segment, counts[i], length);
+
+		if (err == -ENOSYS || err == -EPERM)
+			skip(); /* an emulator; or not allowed */
+		assert_int_equal(err, 0);
+		for (int k = 0; k < counts[i]; at += segment[k++].iov_len)
+			assert_memory_equal(out + at, segment[k].iov_base, segment[k].iov_len);
+		assert_int_equal(out[-1], FILL);
+		assert_int_equal(out[length], FILL);
+	}
+}
+
 static void what_is_not_mapped(void **state)
 {
 	uint8_t *gone = mmap(NULL, STREAMING_LEAST, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -157,6 +186,7 @@ int main(void)
 		cmocka_unit_test(any_segments),
 		cmocka_unit_test(payloads),
 		{"payloads, strings move slowly", payloads, NULL, NULL, &moves_slowly},
+		cmocka_unit_test(to_a_process),
 		cmocka_unit_test(what_is_not_mapped),
 	};
 
