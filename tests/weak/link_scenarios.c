@@ -131,9 +131,10 @@ static void installed_setup(void)
 	region.ibv.addr = bytes;
 	region.ibv.length = sizeof(bytes);
 	region.ibv.lkey = RKEY - 1;
-	region.ibv.rkey = RKEY;
+	region.ibv.rkey = region.rkey = RKEY;
 	region.ibv.pd = &domain.ibv;
-	mr_publish(&hca, &region);
+	if (mr_publish(&hca, &region))
+		model_fail("the region isn't published");
 	model_word(&memory.installed[0], 4, "installed");
 	model_word(&our_entry()->state, 8, "our state");
 	model_word(&their_entry()->state, 8, "their state");

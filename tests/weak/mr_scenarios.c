@@ -38,7 +38,7 @@ static void begin(void)
 	region.ibv.addr = bytes;
 	region.ibv.length = sizeof(bytes);
 	region.ibv.lkey = RKEY - 1;
-	region.ibv.rkey = RKEY;
+	region.ibv.rkey = region.rkey = RKEY;
 	region.ibv.pd = &domain.ibv;
 	region.iova = (uintptr_t)bytes;
 	region.access = 4;
@@ -58,7 +58,8 @@ static void name_words(void)
 static void registered_setup(void)
 {
 	begin();
-	mr_publish(&owner, &region);
+	if (mr_publish(&owner, &region))
+		model_fail("the region isn't published");
 	name_words();
 }
 
@@ -96,7 +97,8 @@ static void revoke_and_use(void)
 static void publish(void)
 {
 	bytes[1] = 1;
-	mr_publish(&owner, &region);
+	if (mr_publish(&owner, &region))
+		model_fail("the region isn't published");
 }
 
 static void publish_and_revoke(void)
