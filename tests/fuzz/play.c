@@ -10,6 +10,7 @@
 
 #include "hca/engine/engine.h"
 #include "hca/local/link.h"
+#include "hca/local/local_conn.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
@@ -86,16 +87,18 @@ static struct ring_header head_for(struct input *in, unsigned int qp)
 	const struct qp *q = victim.qp[qp];
 	const struct send_wqe *oldest =
 		q->sq.acked != q->sq.next ? sq_at(&q->sq, q->sq.acked) : NULL;
+	uint32_t arrived = q->local ? q->local->core.arrived_msn : 0;
+	uint32_t next = q->local ? q->local->core.next_msn : 0;
 	uint8_t kind = input_u8(in);
-	bool response = kind % (REC_KINDS + 2) >= REC_ACK;
+	bool response = kind % (REC_KINDS + 1) >= REC_ACK;
 
 	return (struct ring_header){
-		.kind = kind < 240 ? kind % (REC_KINDS + 2) : kind,
+		.kind = kind < 240 ? kind % (REC_KINDS + 1) : kind,
 		.flags = input_u8(in),
 		.dst = record_address(q->ibv.qp_num, q->epoch) + off_by(in),
 		.src = record_address(peer_qpn(qp), 1) + off_by(in),
-		.msn = (response && oldest ? oldest->msn : q->arrived_msn) + off_by(in),
-		.ack = (oldest ? oldest->msn : q->next_msn) + off_by(in),
+		.msn = (response && oldest ? oldest->msn : arrived) + off_by(in),
+		.ack = (oldest ? oldest->msn : next) + off_by(in),
 		.imm = input_u8(in),
 	};
 }
@@ -103,15 +106,16 @@ static struct ring_header head_for(struct input *in, unsigned int qp)
 /* Makes `h` the next piece of the message that the QP pulls, if it does. */
 static bool aim_at_pull(struct input *in, unsigned int qp, struct ring_header *h)
 {
-	const struct list *all = &victim.qp[qp]->inbound;
-	const struct inbound *first = container_of(all->next, struct inbound, node);
+	const struct local_conn *conn = victim.qp[qp]->local;
 
-	if (list_empty(all) || !first->taken)
+	if (!conn || conn->core.responder != LOCAL_WAIT_DATA)
 		return false;
-	uint32_t left = first->header.length - first->done;
+	const struct local_held *first =
+		container_of(conn->core.held.next, struct local_held, node);
+	uint32_t left = first->header.length - conn->core.stream_done;
 
 	h->msn = first->header.msn + off_by(in);
-	h->imm = first->done + off_by(in);
+	h->imm = conn->core.stream_done + off_by(in);
 	h->length = left < RING_PAYLOAD_MAX ? left : RING_PAYLOAD_MAX;
 	return true;
 }
@@ -132,10 +136,10 @@ static uint32_t fill_payload(struct input *in, unsigned int qp, struct ring_head
 	case REC_SEND_REF:
 		n = 1 + input_u8(in) % 40;
 		for (uint32_t i = 0; i < n; i++) {
-			segment = (struct record_segment){peer_address(in), length(in)};
+			segment = (struct record_segment){peer_address(in), length(in), 0x100};
 			memcpy(payload + i * sizeof(segment), &segment, sizeof(segment));
 			if (!i && n == 1)
-				h->length = (uint32_t)segment.length;
+				h->length = segment.length;
 		}
 		return n * (uint32_t)sizeof(segment);
 	case REC_WRITE_DATA:

@@ -14,6 +14,7 @@
 #include "hca/engine/engine.h"
 #include "hca/exec/mcast.h"
 #include "hca/local/link.h"
+#include "hca/local/local_conn.h"
 #include "hca/mem/mr.h"
 #include "hca/mem/pd.h"
 #include "hca/process/context.h"
@@ -578,6 +579,16 @@ void victim_close(void)
 	     list_empty(&victim.hca->rnr) && list_empty(&victim.hca->active));
 }
 
+/* What must hold of a QP's core after each action. */
+static void core_check(const struct local_conn *conn)
+{
+	if (!conn)
+		return;
+	MUST((int32_t)(conn->core.arrived_msn - conn->core.done_msn) >= 0);
+	MUST(conn->core.held_bytes <= LOCAL_HELD_BYTES);
+	MUST(conn->core.responder != LOCAL_WAIT_DATA || !list_empty(&conn->core.held));
+}
+
 void victim_play(struct input *in, action_fn *const *actions, unsigned int count)
 {
 	/* A long input is many short ones, which the fuzzer finds more in. */
@@ -586,6 +597,6 @@ void victim_play(struct input *in, action_fn *const *actions, unsigned int count
 		MUST(victim.link->mapped || !victim.link->memory);
 		/* No request is done twice, or before it has come. */
 		for (unsigned int q = 0; q < QPS; q++)
-			MUST((int32_t)(victim.qp[q]->arrived_msn - victim.qp[q]->done_msn) >= 0);
+			core_check(victim.qp[q]->local);
 	}
 }

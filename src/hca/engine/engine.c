@@ -46,6 +46,7 @@
 #include "base/log.h"
 #include "hca/local/link.h"
 #include "hca/local/local_carrier.h"
+#include "hca/local/local_conn.h"
 #include "hca/process/books.h"
 #include "hca/process/capture.h"
 #include "hca/process/hca.h"
@@ -164,7 +165,7 @@ static void fail_qps(struct hca *hca, const struct link *link)
 			continue;
 		lock_take(&qp->lock);
 		if (qp->state != IBV_QPS_RESET && qp->state != IBV_QPS_ERR &&
-		    (link ? qp->link == link : cq_overran(qp))) {
+		    (link ? local_link_of(qp) == link : cq_overran(qp))) {
 			log_warn("QP 0x%x fails: %s", qp->ibv.qp_num,
 				 link ? "its peer broke the rules of their link"
 				      : "a CQ that it completes to has overrun");
@@ -517,7 +518,7 @@ static uint64_t scan_timers(struct hca *hca)
 	/* Who polls holds the engine's lock most of the time: it isn't taken for nothing. */
 	if (unlikely(atomic_load(&hca->has_rnr))) {
 		lock_take(&hca->engine);
-		rnr = responder_scan(hca, now);
+		rnr = local_scan_receivers(hca, now);
 		lock_give(&hca->engine);
 	}
 	uint64_t roce = hca->roce ? roce_scan(hca->roce, now) : UINT64_MAX;

@@ -6,9 +6,9 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "hca/process/hca.h"
 #include "hca/verbs/qp.h"
 
-struct hca;
 struct link;
 
 int engine_start(struct hca *hca);

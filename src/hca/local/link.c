@@ -12,6 +12,8 @@
 
 #include "base/log.h"
 #include "hca/engine/engine.h"
+#include "hca/local/local_carrier.h"
+#include "hca/local/local_conn.h"
 #include "hca/local/way.h"
 #include "hca/mem/mapped.h"
 #include "hca/process/books.h"
@@ -112,6 +114,7 @@ int link_make_self(struct hca *hca)
 		return -ENOMEM;
 	}
 	link->self = true;
+	link->uid = geteuid();
 	link->can_vm = false;
 	link->pid = getpid();
 	link->doorbell = hca->doorbell;
@@ -321,8 +324,8 @@ static void kick_again(struct hca *hca, struct link *link)
 		if (!qp)
 			continue;
 		lock_take(&qp->lock);
-		if (qp->link == link && qp->state >= IBV_QPS_RTR && qp->state != IBV_QPS_ERR) {
-			qp->kick_pending = true;
+		if (local_link_of(qp) == link && qp->state != IBV_QPS_ERR) {
+			local_relink(qp);
 			link_wait(link, qp);
 		}
 		lock_give(&qp->lock);
@@ -337,6 +340,7 @@ static void link_up(struct hca *hca, struct link *link, const struct proto_event
 	link->id = event->link_id;
 	link->side = event->side;
 	link->pid = event->pid;
+	link->uid = event->uid;
 	link->can_vm = link->regions && probe_vm(event->pid, event->uid, link->regions);
 	lock_take(&link->tx_lock); /* link_wait() looks at it before the link is up */
 	ring_tx_init(&link->tx, memory->ring[mine], &memory->ctl[mine]);
@@ -466,10 +470,8 @@ static void forget_peer(struct hca *hca, const struct link *link)
 		if (!qp)
 			continue;
 		lock_take(&qp->lock);
-		if (qp->link == link) {
-			qp->remote = NULL;
-			qp->peer_ready = false;
-		}
+		if (local_link_of(qp) == link)
+			local_relink(qp);
 		lock_give(&qp->lock);
 	}
 }

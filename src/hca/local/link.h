@@ -67,6 +67,8 @@ struct link {
 	_Atomic bool refused; /* the daemon said that nobody is there; the engine thread takes it */
 	uint32_t side;	      /* mine */
 	int32_t pid;
+	uint32_t uid;	     /* the peer's user */
+	uint64_t held_bytes; /* of messages that came by it and wait for receives; under engine */
 	int doorbell; /* wakes the peer: its eventfd, or the bell that it hears (`hear` >= 0) */
 	int hear;     /* a stranger's link: the bell that wakes this process; else -1 */
 	const struct pub *peer;

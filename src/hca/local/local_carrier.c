@@ -1,36 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The local carrier's operations, and the records of a link to their QPs. See local_carrier.h. */
+/* The local carrier's operations, and the way of a link's records to their QPs. See
+ * local_carrier.h. Owns each QP's struct local_conn. */
 #include "hca/local/local_carrier.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
-#include "base/log.h"
 #include "hca/engine/engine.h"
 #include "hca/local/link.h"
+#include "hca/local/local_conn.h"
+#include "hca/local/local_datagram.h"
 #include "hca/mem/mr.h"
 #include "hca/process/hca.h"
 #include "wire/packet.h"
 
 /* ------------------------------------------------------------------ records */
-
-/* A record for a connected QP. */
-static void take_connected(struct qp *qp, struct link *link, const struct ring_header *h,
-			   const uint8_t *payload, uint32_t room)
-{
-	if (unlikely(qp->link != link || record_qpn(h->src) != qp->attr.dest_qp_num)) {
-		log_debug("QP 0x%x: record from a QP it isn't connected to, dropped",
-			  qp->ibv.qp_num);
-	} else if (unlikely(h->kind == REC_KICK)) {
-		qp->carrier->resume(qp);
-	} else if (likely(record_epoch(h->dst) == (uint8_t)qp->epoch)) {
-		if (h->flags & REC_ACKS)
-			requester_ack(qp, h->ack);
-		if (h->kind >= REC_ACK)
-			requester_response(qp, h, payload, room);
-		else
-			responder_request(qp, h, payload, room);
-	}
-}
 
 void local_take_record(struct hca *hca, struct link *link, const struct ring_header *h,
 		       const uint8_t *payload, uint32_t room)
@@ -39,55 +23,17 @@ void local_take_record(struct hca *hca, struct link *link, const struct ring_hea
 	struct qp *qp = hca->qps[index];
 
 	if (unlikely(h->kind == REC_UD && record_qpn(h->dst) == WIRE_MULTICAST_QPN)) {
-		responder_group(link, h, payload, room);
+		local_datagram_take_group(link, h, payload, room);
 		return;
 	}
 	if (unlikely(!qp || h->kind >= REC_KINDS))
 		return; /* it has ended; the peer's timer tells its program */
 	lock_take(&qp->lock);
 	if (h->kind == REC_UD)
-		responder_ud(qp, link, h, payload, room);
-	else
-		take_connected(qp, link, h, payload, room);
+		local_datagram_take(qp, link, h, payload, room);
+	else if (likely(local_link_of(qp) == link))
+		local_qp_record(&qp->local->core, h, payload, room);
 	lock_give(&qp->lock);
-}
-
-void local_find_remote(struct qp *qp)
-{
-	uint32_t index = qp->attr.dest_qp_num & (LIMIT_QPS_PER_SLOT - 1);
-
-	if (!qp->remote)
-		qp->remote = (struct pub_qp *)&qp->link->peer->qp[index];
-}
-
-void local_record(struct qp *qp, struct ring_header *h, enum record_kind kind, uint8_t flags)
-{
-	bool acks = atomic_load_explicit(&qp->ack_pending, memory_order_relaxed);
-
-	h->kind = kind;
-	h->flags = flags | (acks ? REC_ACKS : 0);
-	h->dst = record_address(qp->attr.dest_qp_num, qp->remote_epoch);
-	h->src = record_address(qp->ibv.qp_num, qp->epoch);
-	h->ack = qp->done_msn;
-	if (acks)
-		atomic_store_explicit(&qp->ack_pending, false, memory_order_relaxed);
-}
-
-void local_owe_ack(struct qp *qp)
-{
-	atomic_store_explicit(&qp->ack_pending, true, memory_order_relaxed);
-	if (list_empty(&qp->ack_node))
-		list_add_tail(&qp->hca->acks, &qp->ack_node);
-}
-
-static void send_ack(struct qp *qp)
-{
-	struct ring_header h = {0};
-
-	if (!qp->ack_pending || !qp->link)
-		return;
-	local_record(qp, &h, REC_ACK, 0);
-	link_control(qp->link, &h, NULL, 0);
 }
 
 void local_flush_acks(struct hca *hca)
@@ -95,14 +41,32 @@ void local_flush_acks(struct hca *hca)
 	struct list *node;
 
 	while ((node = list_pop(&hca->acks))) {
-		struct qp *qp = container_of(node, struct qp, ack_node);
+		struct local_conn *conn = container_of(node, struct local_conn, ack_node);
+		struct qp *qp = conn->qp;
 
-		if (likely(!atomic_load_explicit(&qp->ack_pending, memory_order_relaxed)))
+		if (likely(!atomic_load_explicit(&conn->core.ack_pending, memory_order_relaxed)))
 			continue; /* it went with a record */
 		lock_take(&qp->lock);
-		send_ack(qp);
+		local_qp_flush_ack(&conn->core);
 		lock_give(&qp->lock);
 	}
+}
+
+uint64_t local_scan_receivers(struct hca *hca, uint64_t now)
+{
+	uint64_t next = UINT64_MAX;
+
+	list_for_each(node, &hca->rnr) {
+		struct local_conn *conn = container_of(node, struct local_conn, rnr_node);
+		struct qp *qp = conn->qp;
+
+		lock_take(&qp->lock);
+		if (!local_qp_expire_receive(&conn->core, now, &next))
+			list_del(&conn->rnr_node);
+		lock_give(&qp->lock);
+	}
+	atomic_store(&hca->has_rnr, !list_empty(&hca->rnr));
+	return next;
 }
 
 /* ------------------------------------------------------------------ the carrier */
@@ -110,65 +74,88 @@ void local_flush_acks(struct hca *hca)
 static int local_connect(struct qp *qp, const struct route *route)
 {
 	struct link *link = link_get(qp->hca, qp->attr.dest_qp_num >> LIMIT_QP_BITS);
+	struct local_conn *conn = link ? local_conn_new(qp, link) : NULL;
 
 	(void)route;
-	if (!link)
+	if (!conn)
 		return ENOMEM;
-	qp->link = link;
-	qp->kick_pending = true;
+	qp->local = conn;
 	link_wait(link, qp);
 	return 0;
 }
 
 static void local_resume(struct qp *qp)
 {
-	if (qp->link && link_is(qp->link, LINK_UP)) {
-		requester_resume(qp);
-		responder_resume(qp);
-	}
-	sq_run(qp);
+	qp->local->core.state = qp->state;
+	local_qp_resume(&qp->local->core);
 }
 
 static void local_send_ready(struct qp *qp, enum ibv_qp_state from)
 {
 	if (from == IBV_QPS_RTR)
-		qp->next_psn = qp->attr.sq_psn;
+		qp->local->core.next_psn = qp->attr.sq_psn;
 	local_resume(qp);
 }
 
 static void local_drain(struct qp *qp)
 {
-	if (qp->sq.acked == qp->sq.next)
-		qp_drained(qp);
+	qp->local->core.state = qp->state;
+	local_qp_drain(&qp->local->core);
 }
 
 static void local_stop(struct qp *qp)
 {
-	qp->reads_out = qp->blocking_out = qp->settled_out = 0;
-	responder_drop_inbound(qp);
+	qp->local->core.state = qp->state;
+	local_qp_stop(&qp->local->core);
 }
 
-/* What arrived and was executed has been acknowledged by a card long since. */
 static void local_disconnect(struct qp *qp)
 {
-	send_ack(qp);
-	list_del(&qp->ack_node);
+	struct local_conn *conn = qp->local;
+
+	local_qp_close(&conn->core);
+	list_del(&conn->ack_node);
+	list_del(&conn->rnr_node);
 	list_del(&qp->srq_wait);
-	list_del(&qp->rnr_node);
-	responder_drop_inbound(qp);
 	link_unwait(qp);
 	qp_timer_stop(qp);
-	qp->reads_out = qp->blocking_out = qp->settled_out = 0;
-	qp->receives_used = qp->receives_seen = 0;
-	qp->next_msn = qp->arrived_msn = qp->done_msn = 0;
-	qp->link = NULL;
-	qp->remote = NULL;
-	qp->peer_ready = qp->kick_pending = qp->pulled = qp->rnr_waiting = false;
-	qp->halted = false;
-	atomic_store_explicit(&qp->ack_pending, false, memory_order_relaxed);
-	qp->write_void = false;
-	qp->write_done = 0;
-	qp->next_psn = 0;
+	qp->local = NULL;
+	free(conn);
+}
+
+void local_relink(struct qp *qp)
+{
+	local_qp_relink(&qp->local->core);
+}
+
+static void local_receive_posted(struct qp *qp)
+{
+	local_qp_receive_posted(&qp->local->core);
+}
+
+static bool local_expire(struct qp *qp, uint64_t now, uint64_t *next)
+{
+	qp->local->core.state = qp->state;
+	return local_qp_expire(&qp->local->core, now, next);
+}
+
+static void local_post(struct qp *qp)
+{
+	local_qp_post(&qp->local->core);
+}
+
+static void local_withdraw(struct qp *qp, struct send_wqe *wqe)
+{
+	local_qp_withdraw(&qp->local->core, wqe);
+}
+
+static void local_leave(struct qp *qp)
+{
+	struct local_conn *conn = qp->local;
+
+	list_init(&conn->ack_node);
+	list_init(&conn->rnr_node);
+	local_qp_leave(&conn->core);
 }
 
 /* A card takes messages in when they arrive, whatever the program does; here they may still be in
@@ -176,8 +163,10 @@ static void local_disconnect(struct qp *qp)
  * acknowledgement. */
 static void local_take_in(struct qp *qp)
 {
-	struct link *link = qp->link;
+	lock_take(&qp->lock);
+	struct link *link = local_link_of(qp);
 
+	lock_give(&qp->lock);
 	if (link && link_is(link, LINK_UP))
 		engine_drain(qp->hca, link);
 }
@@ -196,9 +185,10 @@ static void local_settle(struct hca *hca, uint32_t qpn, uint32_t peer_qpn, bool 
 	.executes_at_post = true, .take_in_former = carrier_ignores_former,                      \
 	.connect = local_connect, .receive_ready = local_resume, .send_ready = local_send_ready, \
 	.drain = local_drain, .change = carrier_ignores_change, .stop = local_stop,              \
-	.disconnect = local_disconnect, .receive_posted = responder_resume,                      \
+	.disconnect = local_disconnect, .receive_posted = local_receive_posted,                  \
 	.resume = local_resume, .expire = local_expire, .post = local_post,                      \
-	.take_in = local_take_in, .linger = carrier_ignores, .settle = local_settle
+	.withdraw = local_withdraw, .leave = local_leave, .take_in = local_take_in,              \
+	.linger = carrier_ignores, .settle = local_settle
 
 const struct carrier carrier_self = {.name = "self", LOCAL_OPERATIONS};
 const struct carrier carrier_local = {.name = "local", LOCAL_OPERATIONS};

@@ -3,6 +3,7 @@
 #ifndef VERBENA_HCA_LOCAL_LOCAL_DATAGRAM_H
 #define VERBENA_HCA_LOCAL_LOCAL_DATAGRAM_H
 
+#include "hca/local/record.h"
 #include "hca/verbs/carrier.h"
 
 struct link;
@@ -11,5 +12,12 @@ struct link;
  * resumed then; STEP_FAILED: its memory isn't there, it has failed. The request isn't completed. */
 enum step local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *link,
 			     const struct iovec *local, int count);
+
+/* A datagram that arrived for this QP. Engine held, too. */
+void local_datagram_take(struct qp *qp, struct link *link, const struct ring_header *h,
+			 const uint8_t *payload, uint32_t room);
+/* A datagram for a group. Engine held; qp.lock isn't. */
+void local_datagram_take_group(struct link *link, const struct ring_header *h,
+			       const uint8_t *payload, uint32_t room);
 
 #endif

@@ -12,7 +12,7 @@
  * Requests (requester to responder):
  *   SEND        payload follows
  *   SEND_REF    payload is the list of the sender's segments (struct record_segment): the receiver
- *               copies from there (process_vm_readv) or answers PULL
+ *               looks their keys up and copies from there (process_vm_readv) or answers PULL
  *   SEND_DATA   a piece of a pulled message; imm is its offset
  *   WRITE_IMM   the data is in place already; consumes a receive
  *   WRITE_DATA  a piece of an RDMA WRITE: struct record_remote, then bytes; imm is the immediate
@@ -24,6 +24,7 @@
  *   ACK         nothing but `ack`
  *   NAK         request msn failed; imm is enum ibv_wc_status for its completion
  *   RNR         request msn waits for a receive: your timer stops
+ *   AGAIN       requests from msn on were not taken for want of room: send them again
  *   PULL        stream me request msn
  *   READ_DATA   a piece; imm is its offset; REC_LAST completes request msn
  *   ATOMIC_RESP the value before
@@ -54,6 +55,7 @@ enum record_kind {
 	REC_ATOMIC_RESP,
 	REC_KICK,
 	REC_FATAL,
+	REC_AGAIN,
 	REC_KINDS
 };
 
@@ -65,9 +67,11 @@ enum record_flag {
 	REC_RNR_SHIFT = 5, /* the requester's rnr_retry in bits 5 to 7 */
 };
 
+/* As the sender's program posted it: the receiver looks the key up in the sender's regions. */
 struct record_segment {
 	uint64_t addr;
-	uint64_t length;
+	uint32_t length;
+	uint32_t lkey;
 };
 
 struct record_remote {

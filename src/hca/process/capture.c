@@ -314,17 +314,17 @@ static void show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn,
 }
 
 void capture_show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn,
-			 enum ibv_wc_status status)
+			 enum ibv_wc_status status, uint8_t rnr_timer)
 {
-	int syndrome = syndrome_of(status, qp->peer_rnr_timer);
+	int syndrome = syndrome_of(status, rnr_timer);
 
 	if (qp->type == IBV_QPT_RC && syndrome >= 0)
 		show_answer(qp, wqe, status == IBV_WC_SUCCESS ? msn : msn - 1, syndrome);
 }
 
-void capture_show_rnr(struct qp *qp, const struct send_wqe *wqe, uint32_t msn)
+void capture_show_rnr(struct qp *qp, const struct send_wqe *wqe, uint32_t msn, uint8_t rnr_timer)
 {
-	show_answer(qp, wqe, msn, AETH_RNR_NAK | (qp->peer_rnr_timer & AETH_VALUE));
+	show_answer(qp, wqe, msn, AETH_RNR_NAK | (rnr_timer & AETH_VALUE));
 }
 
 void capture_show_datagram(struct qp *qp, const struct send_wqe *wqe)

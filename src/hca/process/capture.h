@@ -35,20 +35,13 @@ void capture_leave(struct hca *hca);
 void capture_show_request(struct qp *qp, const struct send_wqe *wqe);
 /* It is over; `msn`: how many requests the responder has executed then. */
 void capture_show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn,
-			 enum ibv_wc_status status);
-void capture_show_rnr(struct qp *qp, const struct send_wqe *wqe, uint32_t msn);
+			 enum ibv_wc_status status, uint8_t rnr_timer);
+void capture_show_rnr(struct qp *qp, const struct send_wqe *wqe, uint32_t msn, uint8_t rnr_timer);
 void capture_show_datagram(struct qp *qp, const struct send_wqe *wqe);
 
 static inline bool capture_on(const struct hca *hca)
 {
 	return unlikely(atomic_load_explicit(&hca->capture, memory_order_relaxed) != NULL);
-}
-
-/* Hooks of the local carriers; qp.lock is held. A request of a connected QP has begun. */
-static inline void capture_request(struct qp *qp, const struct send_wqe *wqe)
-{
-	if (capture_on(qp->hca))
-		capture_show_request(qp, wqe);
 }
 
 #endif

@@ -26,6 +26,7 @@
 #include "hca/process/context.h"
 #include "hca/process/control.h"
 #include "hca/roce/roce.h"
+#include "hca/verbs/carrier.h"
 #include "hca/verbs/channel.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
@@ -302,12 +303,10 @@ static void leave_qp(struct qp *qp)
 	list_init(&qp->tx_wait);
 	list_init(&qp->active);
 	atomic_store(&qp->is_active, false);
-	list_init(&qp->ack_node);
 	list_init(&qp->srq_wait);
-	list_init(&qp->rnr_node);
-	list_init(&qp->inbound);
 	qp->wait_link = NULL;
-	qp->inbound_count = 0;
+	qp->starved = false;
+	qp->carrier->leave(qp);
 }
 
 static void leave_channel(struct channel *channel)

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "hca/engine/engine.h"
+#include "hca/mem/atomic.h"
 #include "hca/mem/mr.h"
 #include "hca/process/hca.h"
 #include "hca/verbs/event.h"

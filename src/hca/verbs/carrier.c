@@ -18,6 +18,11 @@ void carrier_ignores_former(struct hca *hca)
 	(void)hca;
 }
 
+void carrier_ignores_request(struct qp *qp, struct send_wqe *wqe)
+{
+	(void)qp, (void)wqe;
+}
+
 void carrier_ignores_change(struct qp *qp, int mask)
 {
 	(void)qp, (void)mask;
@@ -59,6 +64,8 @@ const struct carrier carrier_none = {
 	.resume = carrier_ignores,
 	.expire = none_expire,
 	.post = carrier_ignores,
+	.withdraw = carrier_ignores_request,
+	.leave = carrier_ignores,
 	.take_in = carrier_ignores,
 	.linger = carrier_ignores,
 	.settle = carrier_ignores_settling,

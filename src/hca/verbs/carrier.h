@@ -24,6 +24,8 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "hca/verbs/send_queue.h"
+
 struct hca;
 struct qp;
 struct route;
@@ -68,6 +70,14 @@ struct carrier {
 	/* Starts what was posted, in order, as far as it may be started. The state is RTS. */
 	void (*post)(struct qp *qp);
 
+	/* executes_at_post: the last request that was posted, which is the next to start, won't be
+	 * executed now, and is taken back. */
+	void (*withdraw)(struct qp *qp, struct send_wqe *wqe);
+
+	/* ---- in a forked child, which has no other thread */
+	/* The connection is the parent's: its lists are empty here, nothing is sent. */
+	void (*leave)(struct qp *qp);
+
 	/* ---- no lock is held */
 	/* The QP is about to stop receiving: takes in what has arrived until now. */
 	void (*take_in)(struct qp *qp);
@@ -89,15 +99,9 @@ const struct carrier *carrier_choose(const struct hca *hca, enum ibv_qp_type typ
 /* Operations of carriers that have nothing to do there. */
 void carrier_ignores(struct qp *qp);
 void carrier_ignores_former(struct hca *hca);
+void carrier_ignores_request(struct qp *qp, struct send_wqe *wqe);
 void carrier_ignores_change(struct qp *qp, int mask);
 void carrier_ignores_settling(struct hca *hca, uint32_t qpn, uint32_t peer_qpn, bool ends);
-
-/* What starting a request came to. */
-enum step {
-	STEP_DONE,
-	STEP_WAIT,  /* it stays the next one to start */
-	STEP_FAILED /* it has completed with an error; nothing after it is started */
-};
 
 /*
  * The way of one datagram; an address handle names it. `send` starts the UD request at sq.next,

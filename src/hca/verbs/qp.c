@@ -121,10 +121,7 @@ static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_a
 	lock_init(&qp->lock);
 	list_init(&qp->tx_wait);
 	list_init(&qp->active);
-	list_init(&qp->ack_node);
-	list_init(&qp->inbound);
 	list_init(&qp->srq_wait);
-	list_init(&qp->rnr_node);
 	list_init(&qp->groups);
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
 		qp->has_ex = true;

@@ -16,7 +16,6 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "client/daemon.h"
-#include "hca/local/link.h"
 #include "hca/local/record.h"
 #include "hca/verbs/ah.h"
 #include "hca/verbs/recv_queue.h"
@@ -26,20 +25,10 @@ struct carrier;
 struct context;
 struct fanout;
 struct hca;
+struct link;
+struct local_conn;
 struct roce_qp;
 struct srq;
-
-/* A message that arrived and can't be executed yet: no receive posted, or its data is on the way.
- */
-struct inbound {
-	struct list node;
-	struct ring_header header; /* the checked private copy */
-	uint64_t rnr_deadline;	   /* ns; 0: not waiting for a receive */
-	uint32_t done;		   /* bytes of a streamed message that have arrived or gone out */
-	struct recv_wqe *taken;	   /* the receive that a pulled message fills: a copy, or NULL */
-	uint32_t size;
-	uint8_t payload[];
-};
 
 struct qp {
 	union {
@@ -58,6 +47,8 @@ struct qp {
 	uint8_t state; /* enum ibv_qp_state; ibv.state follows it */
 	bool sq_sig_all;
 	bool has_ex;
+	bool sqd_notify;	 /* SQD: the program wants to hear that it is drained */
+	bool comm_established;	 /* IBV_EVENT_COMM_EST was raised */
 	struct ibv_qp_attr attr; /* as last set by ibv_modify_qp */
 	struct ibv_qp_cap cap;
 	uint32_t epoch; /* low 8 bits travel in records */
@@ -70,54 +61,20 @@ struct qp {
 
 	const struct carrier *carrier; /* never NULL: carrier.h */
 	bool starved;		       /* a message waits for a receive: carrier.receive_posted */
+	struct local_conn *local;      /* what carrier_self and carrier_local remember, else NULL */
 	struct roce_qp *roce;	       /* what carrier_roce remembers, else NULL: roce.h */
 	uint32_t ud_psn;	       /* of the next datagram */
 	uint8_t sgid[16];	       /* RC and UC: of its path */
 
-	/* requester */
-	uint32_t next_psn;     /* of the next request, had all gone over a wire; local carriers */
-	struct link *link;     /* to the peer's process; RC and UC */
-	struct pub_qp *remote; /* the peer QP's entry in its published table, once the link is up */
-	bool peer_ready;       /* remote was seen ready: its epoch is in remote_epoch */
-	bool must_notify;      /* it put records into the ring since it last rang the peer */
-	bool sqd_notify;
-	uint8_t remote_epoch;
-	uint32_t next_msn;	/* of the next record that wants an acknowledgement */
+	struct list srq_wait; /* on srq.waiters: a message waits for a receive; under engine */
+
+	/* ---- for carriers that wait for links, or have requests that may stall (qp_timer.c) */
 	struct list tx_wait;	/* on link.waiters: ring full or link not up; under link.tx_lock */
 	struct link *wait_link; /* the link that it waits, or last waited, for */
-	uint32_t scan_acked;	/* timer: sq.acked at the last scan */
-	uint32_t scan_head;
-	uint64_t stalled_since; /* timer: ns when progress stopped; 0: it didn't */
-	uint64_t grace_until;	/* timer: a starved peer is given this long */
-	struct list
-		active; /* on hca.active: has or had outstanding requests; under hca.active_lock */
+	struct list active;	/* on hca.active; under hca.active_lock */
 	_Atomic bool is_active;
-	bool rnr_waiting; /* the peer said that it waits for a receive: its timer counts, not ours
-			   */
-	bool pulled;	  /* the peer asked for the payload of request pull_msn */
-	uint32_t pull_msn;
-	uint8_t peer_rnr_timer; /* that it named when it said so */
-	bool kick_pending;	/* became ready, the peer hasn't been told */
-	uint32_t reads_out; /* READs and atomics among [acked, next): max_rd_atomic bounds them */
-	uint32_t blocking_out; /* requests among them that may wait at the responder */
-	/* Those of [acked, next) that are executed but for taking a receive, and there is one for
-	 * them: nothing that comes later needs to wait for their acknowledgement. */
-	uint32_t settled_out;
-	uint32_t receives_used, receives_seen; /* of the peer's: taken by us; it told us of */
-
-	/* responder */
-	uint32_t arrived_msn;	  /* of the next request to arrive */
-	uint32_t done_msn;	  /* all requests below it are executed: what ACKs say */
-	_Atomic bool ack_pending; /* written under qp.lock */
-	bool halted;		  /* a request was answered with an error: none after it counts */
-	bool comm_established;	  /* IBV_EVENT_COMM_EST was raised */
-	uint32_t write_done;	  /* bytes of an RDMA WRITE that comes in pieces */
-	bool write_void;	  /* its pieces are ignored: an unreliable one was refused */
-	struct list ack_node;	  /* on hca.acks; under engine */
-	struct list inbound;	  /* struct inbound; under engine and qp.lock */
-	uint32_t inbound_count;
-	struct list srq_wait; /* on srq.waiters */
-	struct list rnr_node; /* on hca.rnr: the first inbound has a deadline; under engine */
+	uint32_t scan_acked;	/* sq.acked at the last scan */
+	uint64_t stalled_since; /* ns when progress stopped; 0: it didn't */
 
 	/* ibv_wr_* being built */
 	uint32_t wr_head;
@@ -207,10 +164,6 @@ static inline uint32_t sq_packets(const struct qp *qp, const struct send_wqe *wq
 		       : (uint32_t)(((uint64_t)wqe->length + (1u << shift) - 1) >> shift);
 }
 int sq_segments(struct qp *qp, const struct send_wqe *wqe, uint32_t access, struct iovec *out);
-
-/* ---- one-sided operations on this process's memory (onesided.c) */
-/* An atomic on memory that is granted. False: it isn't mapped. */
-bool atomic_execute(uint64_t addr, const struct record_atomic *op, uint64_t *old);
 
 /* ---- receive queue (rq.c) */
 void rq_flush(struct qp *qp);

@@ -74,6 +74,13 @@ struct send_queue {
 	uint32_t head, next, acked;
 };
 
+/* What starting a request came to. */
+enum step {
+	STEP_DONE,
+	STEP_WAIT,  /* it stays the next one to start */
+	STEP_FAILED /* it has completed with an error; nothing after it is started */
+};
+
 int sq_init(struct send_queue *sq, const struct ibv_qp_cap *cap);
 static inline struct send_wqe *sq_at(const struct send_queue *sq, uint32_t count)
 {

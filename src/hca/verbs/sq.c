@@ -212,8 +212,7 @@ static int run_borrowed(struct qp *qp)
 		return 0; /* what is left of it is its notification */
 	if (qp->state != IBV_QPS_RTS)
 		return 0;
-	if (wqe->flags & SEND_BEGUN)
-		qp->next_psn = wqe->psn;
+	qp->carrier->withdraw(qp, wqe);
 	qp->sq.head--;
 	return EINVAL;
 }

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The local carrier's core: a QP's life, and the records that arrive for it. See local_qp.h. */
+#include "hca/local/core/local_qp.h"
+
+#include <string.h>
+
+#include "hca/local/core/state.h"
+
+void local_qp_init(struct local_qp *lq, enum ibv_qp_type type, uint32_t qpn, uint8_t epoch,
+		   bool self, struct send_queue *sq, const struct ibv_qp_attr *attr)
+{
+	memset(lq, 0, sizeof(*lq));
+	lq->sq = sq;
+	lq->attr = attr;
+	lq->qpn = qpn;
+	lq->type = type;
+	lq->state = IBV_QPS_INIT;
+	lq->epoch = epoch;
+	lq->self = self;
+	list_init(&lq->held);
+}
+
+void local_qp_stop(struct local_qp *lq)
+{
+	lq->reads_out = lq->blocking_out = lq->settled_out = 0;
+	lq->wait = LOCAL_RUNS;
+	local_drop_held(lq);
+}
+
+void local_qp_close(struct local_qp *lq)
+{
+	/* What arrived and was executed has been acknowledged by a card long since. */
+	local_qp_flush_ack(lq);
+	local_qp_stop(lq);
+}
+
+void local_qp_leave(struct local_qp *lq)
+{
+	list_init(&lq->held);
+	lq->responder = LOCAL_HALTED;
+	lq->flow = LOCAL_TAKES;
+	lq->ack_pending = false;
+}
+
+void local_qp_relink(struct local_qp *lq)
+{
+	lq->peer = LOCAL_PEER_UNTOLD;
+}
+
+void local_qp_resume(struct local_qp *lq)
+{
+	if (local_link_up(lq)) {
+		if (lq->peer == LOCAL_PEER_UNTOLD)
+			local_kick(lq);
+		if (lq->wait == LOCAL_STREAMS)
+			local_stream(lq);
+		local_execute_held(lq);
+	}
+	local_run(lq);
+}
+
+void local_qp_receive_posted(struct local_qp *lq)
+{
+	local_execute_held(lq);
+}
+
+void local_qp_flush_ack(struct local_qp *lq)
+{
+	struct ring_header h = {0};
+
+	if (!atomic_load_explicit(&lq->ack_pending, memory_order_relaxed))
+		return;
+	local_fill_record(lq, &h, REC_ACK, 0, lq->sender_epoch);
+	world_ring_control(lq, &h, NULL, 0);
+}
+
+void local_qp_record(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
+		     uint32_t room)
+{
+	if (unlikely(record_qpn(h->src) != lq->attr->dest_qp_num)) {
+		world_log(lq, "record from QP 0x%x, which it isn't connected to, dropped",
+			  record_qpn(h->src));
+	} else if (unlikely(h->kind == REC_KICK)) {
+		local_qp_resume(lq);
+	} else if (likely(record_epoch(h->dst) == lq->epoch)) {
+		if (h->flags & REC_ACKS)
+			local_take_ack(lq, h->ack);
+		if (h->kind >= REC_ACK)
+			local_take_response(lq, h, payload, room);
+		else
+			local_take_request(lq, h, payload, room);
+	}
+}

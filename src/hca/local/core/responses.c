@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The local carrier's requester, second half: what responses do to the send queue, and its
+ * transport timer.
+ *
+ * The timer has no clock on the fast path: a scan remembers how far the QP was, and a QP that made
+ * no progress between two scans began to stall at the first. Lack of progress for timeout x
+ * (retries + 1) ends the QP with RETRY_EXC_ERR, as with a card; but a peer process that merely
+ * waits for a processor would have been served by its card, so such a peer gets GRACE_NS. An
+ * unreliable message by reference that the peer doesn't fetch is given up after UNRELIABLE_NS.
+ */
+#include "hca/local/core/state.h"
+
+#define GRACE_NS 20000000000ull
+#define DEAD_LIMIT_NS 2000000000ull
+#define UNRELIABLE_NS 1000000000ull
+#define SCAN_MIN_NS 1000000ull
+#define SCAN_MAX_NS 250000000ull
+
+/* ------------------------------------------------------------------ acknowledgements */
+
+static void check_drained(struct local_qp *lq)
+{
+	if (unlikely(lq->state == IBV_QPS_SQD) && lq->sq->acked == lq->resend_until)
+		world_drained(lq);
+}
+
+void local_qp_drain(struct local_qp *lq)
+{
+	lq->resend_until = lq->sq->next;
+	check_drained(lq);
+}
+
+void local_take_ack(struct local_qp *lq, uint32_t ack)
+{
+	while (lq->sq->acked != lq->sq->next) {
+		struct send_wqe *wqe = sq_at(lq->sq, lq->sq->acked);
+
+		if ((int32_t)(wqe->msn - ack) >= 0)
+			break;
+		if (unlikely((wqe->flags & (SEND_READS | SEND_ANSWERED)) == SEND_READS))
+			break; /* acknowledged without its data: not by an honest peer */
+		if (unlikely(lq->wait == LOCAL_RNR))
+			lq->wait = LOCAL_RUNS;
+		local_complete(lq, wqe, IBV_WC_SUCCESS);
+	}
+	local_run(lq);
+	check_drained(lq);
+}
+
+/* The place in the send queue of the outstanding request with number `msn`. Their numbers are
+ * consecutive. False: there is none. */
+static bool find_place(const struct local_qp *lq, uint32_t msn, uint32_t *place)
+{
+	if (lq->sq->acked == lq->sq->next)
+		return false;
+	uint32_t ahead = msn - sq_at(lq->sq, lq->sq->acked)->msn;
+
+	*place = lq->sq->acked + ahead;
+	return ahead < lq->sq->next - lq->sq->acked;
+}
+
+static struct send_wqe *find_request(const struct local_qp *lq, uint32_t msn)
+{
+	uint32_t place;
+
+	return find_place(lq, msn, &place) ? sq_at(lq->sq, place) : NULL;
+}
+
+/* Request `msn`, after those before it have completed. NULL: it isn't outstanding, or one before it
+ * still waits for its data; an honest peer answers in order. */
+static struct send_wqe *request_in_turn(struct local_qp *lq, uint32_t msn)
+{
+	local_take_ack(lq, msn);
+	struct send_wqe *wqe = find_request(lq, msn);
+
+	return wqe && wqe == sq_at(lq->sq, lq->sq->acked) ? wqe : NULL;
+}
+
+static void on_nak(struct local_qp *lq, const struct ring_header *h)
+{
+	struct send_wqe *wqe = request_in_turn(lq, h->msn);
+
+	if (!wqe)
+		return;
+	enum ibv_wc_status status = h->imm;
+
+	lq->peer_rnr_timer = h->length & 31;
+	if (status == IBV_WC_SUCCESS || status > IBV_WC_GENERAL_ERR)
+		status = IBV_WC_REM_OP_ERR;
+	local_complete(lq, wqe, lq->type == IBV_QPT_RC ? status : IBV_WC_SUCCESS);
+}
+
+/* The peer has no receive for the request, which waits. */
+static void on_rnr(struct local_qp *lq, const struct ring_header *h)
+{
+	uint32_t place;
+
+	world_count(lq, PUB_LOCAL_RNR_TOLD);
+	lq->peer_rnr_timer = h->length & 31;
+	if (!find_place(lq, h->msn, &place))
+		return;
+	if (lq->wait != LOCAL_STREAMS)
+		lq->wait = LOCAL_RNR;
+	if (world_captures(lq))
+		world_capture_rnr(lq, sq_at(lq->sq, place), place);
+}
+
+static bool uses_receive(const struct send_wqe *wqe)
+{
+	return wqe->opcode == IBV_WR_SEND || wqe->opcode == IBV_WR_SEND_WITH_IMM ||
+	       wqe->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+/* The request wasn't taken by the peer: it is as it was before it was sent. What a WRITE has
+ * written to the peer's memory itself is not written again. */
+static void take_back(struct local_qp *lq, struct send_wqe *wqe)
+{
+	local_uncount(lq, wqe);
+	wqe->flags &= (uint16_t) ~(SEND_READS | SEND_BLOCKING | SEND_SETTLED | SEND_ANSWERED);
+	lq->receives_used -= uses_receive(wqe);
+	if (wqe->opcode != IBV_WR_RDMA_WRITE_WITH_IMM || wqe->flags & SEND_BY_RING)
+		wqe->progress = 0;
+}
+
+/* The peer had no room for request `msn`, nor for those after it, and has now: they are sent again.
+ */
+static void on_again(struct local_qp *lq, const struct ring_header *h)
+{
+	uint32_t first;
+
+	if (lq->type != IBV_QPT_RC || !find_place(lq, h->msn, &first))
+		return;
+	for (uint32_t place = first; place != lq->sq->next; place++)
+		take_back(lq, sq_at(lq->sq, place));
+	lq->sq->next = first;
+	lq->next_msn = h->msn;
+	if (lq->wait == LOCAL_RNR || (int32_t)(lq->pull_msn - h->msn) >= 0)
+		lq->wait = LOCAL_RUNS;
+	local_run(lq);
+}
+
+/* ------------------------------------------------------------------ data */
+
+/* The memory of request `msn` was deregistered, or isn't mapped any more. */
+static void fail_memory(struct local_qp *lq, uint32_t msn)
+{
+	struct send_wqe *wqe = request_in_turn(lq, msn);
+
+	if (wqe)
+		local_complete(lq, wqe, IBV_WC_LOC_PROT_ERR);
+}
+
+/* One piece of the message that is streamed, its keys looked up anew: true when there may be more
+ * to do. */
+static bool stream_piece(struct local_qp *lq, struct send_wqe *wqe)
+{
+	WORLD_MEMORY(memory, lq);
+	struct iovec local[LIMIT_SGE];
+	uint32_t left = wqe->length - wqe->progress;
+	uint32_t n = left < RING_PAYLOAD_MAX ? left : RING_PAYLOAD_MAX;
+	struct ring_header *h = world_ring_reserve(lq, n);
+
+	if (!h) {
+		world_ring_wait(lq);
+		return false;
+	}
+	int count = world_request_segments(lq, wqe, 0, local);
+
+	if (count < 0 || !world_gather(lq, local_body(h), local, count, wqe->progress, n)) {
+		world_ring_abandon(lq, n);
+		lq->wait = LOCAL_RUNS;
+		fail_memory(lq, lq->pull_msn);
+		return false;
+	}
+	local_fill_record(lq, h, REC_SEND_DATA, n == left ? REC_LAST : 0, lq->peer_epoch);
+	h->msn = lq->pull_msn;
+	h->imm = wqe->progress;
+	h->length = n;
+	world_ring_commit(lq, h, n);
+	wqe->progress += n;
+	if (n == left)
+		lq->wait = LOCAL_RUNS;
+	return n != left;
+}
+
+void local_stream(struct local_qp *lq)
+{
+	struct send_wqe *wqe = find_request(lq, lq->pull_msn);
+
+	if (!wqe)
+		lq->wait = LOCAL_RUNS;
+	while (lq->wait == LOCAL_STREAMS && stream_piece(lq, wqe))
+		;
+	if (local_link_up(lq))
+		world_ring_notify(lq);
+}
+
+static void on_pull(struct local_qp *lq, const struct ring_header *h)
+{
+	struct send_wqe *wqe = find_request(lq, h->msn);
+
+	if (!wqe || (wqe->opcode != IBV_WR_SEND && wqe->opcode != IBV_WR_SEND_WITH_IMM))
+		return;
+	lq->pull_msn = h->msn;
+	lq->wait = LOCAL_STREAMS;
+	wqe->progress = 0;
+	local_stream(lq);
+}
+
+/* Bytes of a READ or an atomic, from `offset` of the request's segments on. */
+static bool place_answer(struct local_qp *lq, const struct send_wqe *wqe, uint32_t offset,
+			 const uint8_t *payload, uint32_t length)
+{
+	WORLD_MEMORY(memory, lq);
+	struct iovec local[LIMIT_SGE];
+	int count = world_request_segments(lq, wqe, IBV_ACCESS_LOCAL_WRITE, local);
+
+	return count >= 0 && world_scatter(lq, local, count, offset, payload, length);
+}
+
+static void on_data(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
+		    uint32_t room)
+{
+	struct send_wqe *wqe = find_request(lq, h->msn);
+
+	if (!wqe || !(wqe->flags & SEND_READS) || h->length > room || h->imm > wqe->length ||
+	    h->length > wqe->length - h->imm)
+		return;
+	if (!place_answer(lq, wqe, h->imm, payload, h->length)) {
+		fail_memory(lq, h->msn);
+		return;
+	}
+	if (h->flags & REC_LAST) {
+		wqe->flags |= SEND_ANSWERED;
+		local_take_ack(lq, h->msn + 1);
+	}
+}
+
+void local_take_response(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
+			 uint32_t room)
+{
+	switch (h->kind) {
+	case REC_NAK:
+		on_nak(lq, h);
+		break;
+	case REC_RNR:
+		on_rnr(lq, h);
+		break;
+	case REC_AGAIN:
+		on_again(lq, h);
+		break;
+	case REC_PULL:
+		on_pull(lq, h);
+		break;
+	case REC_READ_DATA:
+	case REC_ATOMIC_RESP:
+		on_data(lq, h, payload, room);
+		break;
+	case REC_FATAL:
+		if (h->imm == IBV_EVENT_QP_ACCESS_ERR || h->imm == IBV_EVENT_QP_REQ_ERR)
+			world_fail(lq, h->imm);
+		break;
+	default: /* an ACK has nothing but its number, which has been looked at */
+		break;
+	}
+}
+
+/* ------------------------------------------------------------------ being ready */
+
+/*
+ * A peer that isn't in RTR yet waits for nothing, and finds this QP ready when it comes there. Both
+ * sides publish their state and then look at the other's: one of them sees the other at least.
+ */
+void local_kick(struct local_qp *lq)
+{
+	/* The peer's epoch isn't known yet, so no acknowledgement may ride on it. */
+	struct ring_header h = {
+		.kind = REC_KICK,
+		.dst = record_address(lq->attr->dest_qp_num, 0),
+		.src = record_address(lq->qpn, lq->epoch),
+	};
+
+	lq->peer = LOCAL_PEER_TOLD;
+	uint32_t state = pub_qp_state(world_peer_word(lq));
+
+	if (state >= IBV_QPS_RTR && state != IBV_QPS_ERR)
+		world_ring_control(lq, &h, NULL, 0);
+}
+
+/* ------------------------------------------------------------------ the timer */
+
+/* Whether the life of the peer's QP that this QP sends to is there and receives. */
+static bool peer_lives(struct local_qp *lq)
+{
+	uint64_t word = world_peer_word(lq);
+
+	return lq->peer == LOCAL_PEER_READY && (uint8_t)pub_qp_epoch(word) == lq->peer_epoch &&
+	       pub_qp_state(word) >= IBV_QPS_RTR && pub_qp_state(word) != IBV_QPS_ERR;
+}
+
+static uint64_t timeout_ns(const struct local_qp *lq)
+{
+	if (lq->type != IBV_QPT_RC)
+		return UNRELIABLE_NS;
+	if (!lq->attr->timeout)
+		return UINT64_MAX;
+	return (4096ull << lq->attr->timeout) * (lq->attr->retry_cnt + 1);
+}
+
+/* Why the peer's QP doesn't take our requests, for the log. */
+static const char *not_ready_reason(struct local_qp *lq)
+{
+	if (world_link(lq) == WORLD_LINK_DOWN)
+		return "the peer's process has ended";
+	uint64_t word = world_peer_word(lq);
+
+	if (!word)
+		return "the peer's QP doesn't exist";
+	if (pub_qp_state(word) < IBV_QPS_RTR || pub_qp_state(word) == IBV_QPS_ERR)
+		return "the peer's QP isn't in a state to receive";
+	if (pub_qp_type(word) != lq->type)
+		return "the peer's QP is of another type";
+	if (world_peer_partner(lq) != lq->qpn)
+		return "the peer's QP is connected to another QP";
+	if (lq->peer != LOCAL_PEER_READY && world_peer_rq_psn(lq) != lq->attr->sq_psn)
+		return "our first PSN (sq_psn) isn't the one that the peer expects (rq_psn)";
+	return "the peer's process doesn't run (stopped?)";
+}
+
+static void give_up(struct local_qp *lq)
+{
+	world_log(lq, "no answer from QP 0x%x: %s", lq->attr->dest_qp_num, not_ready_reason(lq));
+	if (lq->type == IBV_QPT_RC) {
+		local_complete(lq, sq_at(lq->sq, lq->sq->acked), IBV_WC_RETRY_EXC_ERR);
+		return;
+	}
+	while (lq->sq->acked != lq->sq->head)
+		local_complete(lq, sq_at(lq->sq, lq->sq->acked), IBV_WC_SUCCESS);
+}
+
+/*
+ * Whether the time that passes isn't counted: the daemon is introducing the two processes (a card
+ * needs no introduction); or the peer said that it has no receive, this QP retries for ever, and
+ * the peer's QP is still there: as with a card, even when its program is stopped. With fewer
+ * retries the peer counts them, unless it can't.
+ */
+static bool time_excused(struct local_qp *lq, enum world_link link, uint64_t now)
+{
+	if (link == WORLD_LINK_UP)
+		return lq->wait == LOCAL_RNR && lq->attr->rnr_retry == 7 && peer_lives(lq);
+	return link == WORLD_LINK_COMING && now < lq->grace_until;
+}
+
+/* How long requests may go without progress; and when to look again. */
+static uint64_t patience_ns(const struct local_qp *lq, enum world_link link, uint64_t now,
+			    uint64_t *next)
+{
+	uint64_t limit = timeout_ns(lq);
+
+	/* A card doesn't know that its peer died: the error comes when the QP's time is up, and a
+	 * program that is about to leave too never sees it. But no request waits for ever. */
+	if (link == WORLD_LINK_DOWN && limit > DEAD_LIMIT_NS)
+		limit = DEAD_LIMIT_NS;
+	uint64_t look = limit / 4 < SCAN_MIN_NS	  ? SCAN_MIN_NS
+			: limit / 4 > SCAN_MAX_NS ? SCAN_MAX_NS
+						  : limit / 4;
+
+	if (now + look < *next)
+		*next = now + look;
+	return limit;
+}
+
+bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next)
+{
+	/* In SQD what isn't started stays so: only what is on its way is waited for. */
+	bool busy = lq->sq->acked != (lq->state == IBV_QPS_SQD ? lq->resend_until : lq->sq->head);
+	enum world_link link = world_link(lq);
+
+	if (!busy || (lq->state != IBV_QPS_RTS && lq->state != IBV_QPS_SQD)) {
+		lq->stalled_since = 0;
+		return false;
+	}
+	uint64_t limit = patience_ns(lq, link, now, next);
+
+	if (lq->sq->acked != lq->scan_acked || !lq->stalled_since) {
+		lq->scan_acked = lq->sq->acked;
+		lq->stalled_since = now;
+		lq->grace_until = now + GRACE_NS;
+		return true;
+	}
+	if (time_excused(lq, link, now))
+		lq->stalled_since = now;
+	if (limit == UINT64_MAX || now - lq->stalled_since < limit)
+		return true;
+	if (link == WORLD_LINK_UP && now < lq->grace_until && peer_lives(lq) && world_peer_runs(lq))
+		return true;
+	give_up(lq);
+	lq->stalled_since = 0;
+	return false;
+}

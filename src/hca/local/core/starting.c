@@ -1,0 +1,535 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The local carrier's requester, first half: starting requests, in order.
+ *
+ * A request is started when all that must come before it has: sends and ring requests may follow
+ * one another unacknowledged; an operation that is executed here (WRITE, READ on mapped or
+ * reachable memory) waits until everything before it is acknowledged, because nothing may execute
+ * after an error.
+ */
+#include "hca/local/core/state.h"
+
+/* Payloads up to this go through the ring: two copies, but no system call. */
+#define EAGER_MAX RING_PAYLOAD_MAX
+
+#define BIT(opcode) (1u << (opcode))
+#define WITH_IMM (BIT(IBV_WR_SEND_WITH_IMM) | BIT(IBV_WR_RDMA_WRITE_WITH_IMM))
+
+/* ------------------------------------------------------------------ completing */
+
+void local_uncount(struct local_qp *lq, const struct send_wqe *wqe)
+{
+	lq->reads_out -= !!(wqe->flags & SEND_READS);
+	lq->blocking_out -= !!(wqe->flags & SEND_BLOCKING);
+	lq->settled_out -= !!(wqe->flags & SEND_SETTLED);
+}
+
+/* How many packets a request, or a READ's answer, would be on a wire. */
+static uint32_t packets_of(const struct local_qp *lq, const struct send_wqe *wqe)
+{
+	uint32_t shift = 7 + lq->attr->path_mtu;
+
+	return likely(wqe->length >> shift == 0)
+		       ? 1
+		       : (uint32_t)(((uint64_t)wqe->length + (1u << shift) - 1) >> shift);
+}
+
+/* A request begins: the packets that it would have been on a wire count, captured or not, so that a
+ * capture that begins later shows the right PSNs. Before the peer can see anything of it, or its
+ * answers would be captured earlier. */
+static void request_begins(struct local_qp *lq, struct send_wqe *wqe)
+{
+	if (unlikely(wqe->flags & SEND_BEGUN))
+		return;
+	wqe->flags |= SEND_BEGUN;
+	wqe->psn = lq->next_psn;
+	lq->next_psn = (lq->next_psn + packets_of(lq, wqe)) & 0xffffff;
+	if (unlikely(world_captures(lq)))
+		world_capture_request(lq, wqe);
+}
+
+/* Whether a request with this outcome went as far as the responder. */
+static bool was_sent(enum ibv_wc_status status)
+{
+	return likely(status == IBV_WC_SUCCESS) ||
+	       (status != IBV_WC_LOC_PROT_ERR && status != IBV_WC_LOC_LEN_ERR &&
+		status != IBV_WC_RETRY_EXC_ERR);
+}
+
+void local_complete(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status)
+{
+	bool sent = was_sent(status);
+
+	local_uncount(lq, wqe);
+	if (lq->sq->next == lq->sq->acked && likely(sent))
+		request_begins(lq, wqe); /* executed here, at once */
+	if (unlikely(world_captures(lq)) && sent)
+		world_capture_answer(lq, wqe, lq->sq->acked + 1, status);
+	world_complete(lq, wqe, status);
+}
+
+/* ------------------------------------------------------------------ what it waits for */
+
+static bool outstanding(const struct local_qp *lq)
+{
+	return lq->sq->acked != lq->sq->next;
+}
+
+/* Some earlier request may still fail, or wait for a receive. */
+static bool unsettled(const struct local_qp *lq)
+{
+	return lq->sq->next - lq->sq->acked != lq->settled_out;
+}
+
+/* The next record takes one of the peer's receives. Whether it has been posted already: each record
+ * of these kinds takes one, in order. */
+static bool takes_receive(struct local_qp *lq)
+{
+	uint32_t used = lq->receives_used++;
+
+	if (unlikely((int32_t)(lq->receives_seen - used) <= 0))
+		lq->receives_seen = world_peer_receives(lq);
+	return (int32_t)(lq->receives_seen - used) > 0;
+}
+
+static bool peer_receives(uint32_t state)
+{
+	return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD ||
+	       state == IBV_QPS_SQE;
+}
+
+/* Whether the peer's QP was seen ready for us. The link is up. */
+static bool peer_ready(struct local_qp *lq)
+{
+	if (likely(lq->peer == LOCAL_PEER_READY))
+		return true;
+	if (lq->peer == LOCAL_PEER_UNTOLD)
+		local_kick(lq); /* the link is up before the engine has resumed its QPs */
+	uint64_t word = world_peer_word(lq);
+
+	if (!peer_receives(pub_qp_state(word)) || pub_qp_type(word) != lq->type ||
+	    world_peer_partner(lq) != lq->qpn || world_peer_rq_psn(lq) != lq->attr->sq_psn)
+		return false;
+	lq->peer_epoch = pub_qp_epoch(word);
+	lq->peer = LOCAL_PEER_READY;
+	return true;
+}
+
+static enum step wait_for_link(struct local_qp *lq)
+{
+	world_ring_wait(lq);
+	world_watch(lq);
+	return STEP_WAIT;
+}
+
+/* The peer's QP isn't ready, or its process hasn't got the link yet; the KICK that it then sends,
+ * or the timer, ends this. */
+static enum step wait_for_peer(struct local_qp *lq)
+{
+	world_watch(lq);
+	return STEP_WAIT;
+}
+
+/* The peer's QP was ready, and isn't any more: the timer decides. */
+static enum step wait_for_lost_peer(struct local_qp *lq)
+{
+	lq->peer = LOCAL_PEER_TOLD;
+	return wait_for_peer(lq);
+}
+
+/* Errors of this side complete in their turn: not before what was sent earlier. */
+static enum step fail_in_turn(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status)
+{
+	if (outstanding(lq))
+		return STEP_WAIT;
+	if (lq->type == IBV_QPT_RC)
+		local_complete(lq, wqe, status);
+	else
+		world_fail_request(lq, wqe, status);
+	return STEP_FAILED;
+}
+
+/* ------------------------------------------------------------------ records */
+
+static uint8_t message_flags(const struct local_qp *lq, const struct send_wqe *wqe)
+{
+	return (wqe->flags & SEND_SOLICITED ? REC_SOLICITED : 0) |
+	       (BIT(wqe->opcode) & WITH_IMM ? REC_IMM : 0) | lq->attr->rnr_retry << REC_RNR_SHIFT;
+}
+
+static void fill_request(struct local_qp *lq, struct ring_header *h, const struct send_wqe *wqe,
+			 enum record_kind kind, uint8_t flags)
+{
+	local_fill_record(lq, h, kind, flags, lq->peer_epoch);
+	h->msn = lq->next_msn;
+	h->imm = wqe->imm;
+	h->length = wqe->length;
+	lq->must_notify = true;
+}
+
+/* Accounts for a request that is in the ring now. */
+static void request_sent(struct local_qp *lq, struct send_wqe *wqe, uint16_t counted)
+{
+	wqe->msn = lq->next_msn++;
+	wqe->flags |= counted;
+	lq->reads_out += !!(counted & SEND_READS);
+	lq->blocking_out += !!(counted & SEND_BLOCKING);
+	lq->settled_out += !!(counted & SEND_SETTLED);
+	lq->sq->next++;
+	world_watch(lq);
+}
+
+/* An unreliable message needs no answer once its bytes are out of the program's memory. */
+static void message_sent(struct local_qp *lq, struct send_wqe *wqe, uint16_t counted, bool copied)
+{
+	bool alone = !outstanding(lq);
+
+	request_sent(lq, wqe, counted);
+	if (lq->type == IBV_QPT_UC && copied && alone)
+		local_complete(lq, wqe, IBV_WC_SUCCESS);
+}
+
+/* The request's own memory isn't mapped any more: the record isn't sent, but the acknowledgement
+ * that it was to carry is. */
+static enum step fail_unmapped(struct local_qp *lq, struct send_wqe *wqe,
+			       const struct ring_header *h, uint32_t payload)
+{
+	bool acks = h->flags & REC_ACKS;
+
+	world_ring_abandon(lq, payload);
+	if (acks) {
+		atomic_store_explicit(&lq->ack_pending, true, memory_order_relaxed);
+		local_qp_flush_ack(lq);
+	}
+	return fail_in_turn(lq, wqe, IBV_WC_LOC_PROT_ERR);
+}
+
+/* ------------------------------------------------------------------ SEND */
+
+/* The receiver copies from the request's segments itself, or asks for their bytes: it gets their
+ * names, and looks the keys up when it copies. */
+static uint32_t put_segments(struct record_segment *to, const struct send_wqe *wqe)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < wqe->num_sge; i++)
+		if (wqe->sge[i].length)
+			to[n++] = (struct record_segment){wqe->sge[i].addr, wqe->sge[i].length,
+							  wqe->sge[i].lkey};
+	return n;
+}
+
+static enum step start_send_by_reference(struct local_qp *lq, struct send_wqe *wqe, int count)
+{
+	uint32_t payload = count * sizeof(struct record_segment);
+	struct ring_header *h = world_ring_reserve(lq, payload);
+
+	if (unlikely(!h))
+		return wait_for_link(lq);
+	fill_request(lq, h, wqe, REC_SEND_REF, message_flags(lq, wqe));
+	put_segments(local_body(h), wqe);
+	request_begins(lq, wqe);
+	world_ring_commit(lq, h, payload);
+	takes_receive(lq);
+	message_sent(lq, wqe, SEND_BLOCKING, false);
+	return STEP_DONE;
+}
+
+static enum step start_send(struct local_qp *lq, struct send_wqe *wqe)
+{
+	WORLD_MEMORY(memory, lq);
+	struct iovec local[LIMIT_SGE];
+	int count = world_request_segments(lq, wqe, 0, local);
+
+	if (unlikely(count < 0))
+		return fail_in_turn(lq, wqe, IBV_WC_LOC_PROT_ERR);
+	if (unlikely(wqe->length > EAGER_MAX))
+		return start_send_by_reference(lq, wqe, count);
+	struct ring_header *h = world_ring_reserve(lq, wqe->length);
+
+	if (unlikely(!h))
+		return wait_for_link(lq);
+	fill_request(lq, h, wqe, REC_SEND, message_flags(lq, wqe));
+	if (unlikely(!world_gather(lq, local_body(h), local, count, 0, wqe->length)))
+		return fail_unmapped(lq, wqe, h, wqe->length);
+	request_begins(lq, wqe);
+	world_ring_commit(lq, h, wqe->length);
+	takes_receive(lq);
+	message_sent(lq, wqe, SEND_BLOCKING, true);
+	return STEP_DONE;
+}
+
+/* ------------------------------------------------------------------ RDMA WRITE */
+
+/* The data is in the peer's memory; its receive is consumed by this record. */
+static enum step start_write_imm(struct local_qp *lq, struct send_wqe *wqe)
+{
+	struct ring_header *h = world_ring_reserve(lq, 0);
+
+	if (unlikely(!h))
+		return wait_for_link(lq);
+	fill_request(lq, h, wqe, REC_WRITE_IMM, message_flags(lq, wqe));
+	request_begins(lq, wqe);
+	world_ring_commit(lq, h, 0);
+	message_sent(lq, wqe, SEND_BLOCKING | (takes_receive(lq) ? SEND_SETTLED : 0), true);
+	return STEP_DONE;
+}
+
+/* RDMA WRITE piece by piece through the ring. Nothing before it may still have to wait there. */
+static enum step start_write_by_ring(struct local_qp *lq, struct send_wqe *wqe)
+{
+	WORLD_MEMORY(memory, lq);
+	struct iovec local[LIMIT_SGE];
+	int count = world_request_segments(lq, wqe, 0, local);
+
+	if (lq->blocking_out)
+		return STEP_WAIT;
+	if (unlikely(count < 0))
+		return fail_in_turn(lq, wqe, IBV_WC_LOC_PROT_ERR);
+	do {
+		uint32_t left = wqe->length - wqe->progress;
+		uint32_t room = RING_PAYLOAD_MAX - sizeof(struct record_remote);
+		uint32_t n = left < room ? left : room;
+		struct ring_header *h = world_ring_reserve(lq, n + sizeof(struct record_remote));
+
+		if (unlikely(!h))
+			return wait_for_link(lq);
+		fill_request(lq, h, wqe, REC_WRITE_DATA,
+			     message_flags(lq, wqe) | (n == left ? REC_LAST : 0));
+		struct record_remote *remote = local_body(h);
+
+		*remote = (struct record_remote){wqe->remote_addr + wqe->progress, wqe->rkey, n};
+		if (unlikely(!world_gather(lq, remote + 1, local, count, wqe->progress, n)))
+			return fail_unmapped(lq, wqe, h, n + sizeof(*remote));
+		request_begins(lq, wqe);
+		world_ring_commit(lq, h, n + sizeof(*remote));
+		wqe->progress += n;
+	} while (wqe->progress < wqe->length);
+	if (wqe->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
+		takes_receive(lq);
+	message_sent(lq, wqe, wqe->opcode == IBV_WR_RDMA_WRITE ? 0 : SEND_BLOCKING, true);
+	return STEP_DONE;
+}
+
+/* Whether a WRITE needn't wait for those before it: none of them can fail any more, and neither can
+ * this one, which completes with its notification. */
+static bool may_follow(struct local_qp *lq, const struct send_wqe *wqe)
+{
+	return wqe->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && lq->type == IBV_QPT_RC &&
+	       !unsettled(lq) && local_may_write(lq, wqe);
+}
+
+/* Through the ring though the kernel could copy (way.h). Memory that is mapped here needs neither,
+ * and what is borrowed can't wait. */
+static bool goes_by_ring(struct local_qp *lq, const struct send_wqe *wqe)
+{
+	return unlikely(world_link_prefers_ring(lq, wqe->length)) && !lq->self &&
+	       !(wqe->flags & SEND_BORROWED) && !local_region_is_mapped(lq, wqe);
+}
+
+/* What a WRITE that was executed here came to. STEP_DONE with *placed: its notification is left. */
+static enum step finish_write(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status,
+			      bool *placed)
+{
+	if (unlikely(status != IBV_WC_SUCCESS && outstanding(lq)))
+		return STEP_WAIT; /* it fails in its turn */
+	if (unlikely(status == LOCAL_ASK_PEER)) {
+		if (wqe->flags & SEND_BORROWED)
+			return STEP_WAIT;
+		wqe->flags |= SEND_BY_RING;
+		return start_write_by_ring(lq, wqe);
+	}
+	if (unlikely(status == IBV_WC_LOC_PROT_ERR))
+		return fail_in_turn(lq, wqe, status);
+	if (unlikely(status == IBV_WC_RETRY_EXC_ERR && lq->type == IBV_QPT_RC))
+		return wait_for_lost_peer(lq);
+	if (unlikely(status != IBV_WC_SUCCESS && lq->type == IBV_QPT_RC)) {
+		local_complete(lq, wqe, status);
+		return STEP_FAILED;
+	}
+	*placed = status == IBV_WC_SUCCESS && wqe->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+	if (!*placed)
+		local_complete(lq, wqe, IBV_WC_SUCCESS);
+	return STEP_DONE;
+}
+
+static enum step start_write_direct(struct local_qp *lq, struct send_wqe *wqe)
+{
+	if (!wqe->progress && goes_by_ring(lq, wqe))
+		wqe->flags |= SEND_BY_RING;
+	if (unlikely(wqe->flags & SEND_BY_RING))
+		return start_write_by_ring(lq, wqe);
+	if (!wqe->progress) {
+		bool placed = false;
+
+		if (outstanding(lq) && !may_follow(lq, wqe))
+			return STEP_WAIT;
+		request_begins(lq, wqe);
+		enum step step = finish_write(lq, wqe, local_write_to_peer(lq, wqe), &placed);
+
+		if (!placed)
+			return step;
+		wqe->progress = 1; /* written: what is left is the notification */
+	}
+	return start_write_imm(lq, wqe);
+}
+
+static enum step start_write(struct local_qp *lq, struct send_wqe *wqe)
+{
+	if (likely(lq->self || world_link_guarded(lq)))
+		return start_write_direct(lq, wqe);
+	if (wqe->flags & SEND_BORROWED)
+		return STEP_WAIT;
+	return unlikely(world_link_copies(lq)) ? wait_for_peer(lq) : start_write_by_ring(lq, wqe);
+}
+
+/* ------------------------------------------------------------------ READ and atomics */
+
+static enum step finish_direct(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status)
+{
+	if (unlikely(status == IBV_WC_RETRY_EXC_ERR))
+		return wait_for_lost_peer(lq);
+	local_complete(lq, wqe, status);
+	return status == IBV_WC_SUCCESS ? STEP_DONE : STEP_FAILED;
+}
+
+static bool may_read(const struct local_qp *lq)
+{
+	uint32_t max = lq->attr->max_rd_atomic ? lq->attr->max_rd_atomic : 1;
+
+	return lq->reads_out < max;
+}
+
+/* The peer's engine executes it, and answers. `body` is what the record of this kind carries. */
+static enum step start_by_peer(struct local_qp *lq, struct send_wqe *wqe, enum record_kind kind,
+			       const void *body, uint32_t size)
+{
+	WORLD_MEMORY(memory, lq);
+	struct iovec local[LIMIT_SGE];
+
+	if (!may_read(lq))
+		return STEP_WAIT;
+	if (unlikely(world_request_segments(lq, wqe, IBV_ACCESS_LOCAL_WRITE, local) < 0))
+		return fail_in_turn(lq, wqe, IBV_WC_LOC_PROT_ERR);
+	struct ring_header *h = world_ring_reserve(lq, size);
+
+	if (unlikely(!h))
+		return wait_for_link(lq);
+	fill_request(lq, h, wqe, kind, message_flags(lq, wqe));
+	__builtin_memcpy(local_body(h), body, size);
+	request_begins(lq, wqe);
+	world_ring_commit(lq, h, size);
+	request_sent(lq, wqe, SEND_READS | SEND_BLOCKING);
+	return STEP_DONE;
+}
+
+static enum step start_read(struct local_qp *lq, struct send_wqe *wqe)
+{
+	const struct record_remote remote = {wqe->remote_addr, wqe->rkey, wqe->length};
+	bool by_ring = goes_by_ring(lq, wqe);
+
+	if (likely(!by_ring && (lq->self || world_link_guarded(lq)))) {
+		if (outstanding(lq))
+			return STEP_WAIT;
+		request_begins(lq, wqe);
+		enum ibv_wc_status status = local_read_from_peer(lq, wqe);
+
+		if (likely(status != LOCAL_ASK_PEER))
+			return finish_direct(lq, wqe, status);
+	} else if (unlikely(!by_ring && world_link_copies(lq))) {
+		return wait_for_peer(lq);
+	}
+	return start_by_peer(lq, wqe, REC_READ_REQ, &remote, sizeof(remote));
+}
+
+static enum step start_atomic(struct local_qp *lq, struct send_wqe *wqe)
+{
+	const struct record_atomic op = {
+		.addr = wqe->remote_addr,
+		.rkey = wqe->rkey,
+		.is_swap = wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP,
+		.compare_add = wqe->atomic.compare_add,
+		.swap = wqe->atomic.swap,
+	};
+
+	if (unlikely(wqe->length != 8))
+		return fail_in_turn(lq, wqe, IBV_WC_LOC_LEN_ERR);
+	if (!lq->self)
+		return start_by_peer(lq, wqe, REC_ATOMIC_REQ, &op, sizeof(op));
+	if (outstanding(lq))
+		return STEP_WAIT;
+	request_begins(lq, wqe);
+	return finish_direct(lq, wqe, local_atomic_on_self(lq, wqe));
+}
+
+/* ------------------------------------------------------------------ all of them */
+
+/* The link isn't up, or the peer isn't ready. */
+static enum step start_unconnected(struct local_qp *lq, struct send_wqe *wqe, enum world_link link)
+{
+	if (link == WORLD_LINK_COMING)
+		return wait_for_link(lq);
+	if (lq->type == IBV_QPT_UC && !outstanding(lq)) {
+		local_complete(lq, wqe, IBV_WC_SUCCESS); /* sent; there was no receiver */
+		return STEP_DONE;
+	}
+	return wait_for_peer(lq);
+}
+
+static enum step start_request(struct local_qp *lq, struct send_wqe *wqe)
+{
+	enum world_link link = world_link(lq);
+
+	if (unlikely(link != WORLD_LINK_UP || !peer_ready(lq)))
+		return start_unconnected(lq, wqe, link);
+	if (unlikely((wqe->flags & SEND_FENCE) && lq->reads_out))
+		return STEP_WAIT;
+	switch (wqe->opcode) {
+	case IBV_WR_SEND:
+	case IBV_WR_SEND_WITH_IMM:
+		return start_send(lq, wqe);
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return start_write(lq, wqe);
+	case IBV_WR_RDMA_READ:
+		return start_read(lq, wqe);
+	default:
+		return start_atomic(lq, wqe);
+	}
+}
+
+/* In SQD only what the peer asked for again is sent: it had been started before. */
+static bool may_start(const struct local_qp *lq)
+{
+	if (lq->sq->next == lq->sq->head)
+		return false;
+	return likely(lq->state == IBV_QPS_RTS) ||
+	       (lq->state == IBV_QPS_SQD && (int32_t)(lq->resend_until - lq->sq->next) > 0);
+}
+
+void local_qp_post(struct local_qp *lq)
+{
+	enum step step = STEP_DONE;
+
+	while (step == STEP_DONE && may_start(lq))
+		step = start_request(lq, sq_at(lq->sq, lq->sq->next));
+	/* Also after a wait: part of a message may be in the ring already. What was executed here
+	 * doesn't concern the peer's engine: it may sleep on. */
+	if (lq->must_notify) {
+		lq->must_notify = false;
+		if (local_link_up(lq))
+			world_ring_notify(lq);
+	}
+}
+
+void local_qp_withdraw(struct local_qp *lq, struct send_wqe *wqe)
+{
+	if (wqe->flags & SEND_BEGUN)
+		lq->next_psn = wqe->psn;
+}
+
+void local_run(struct local_qp *lq)
+{
+	if (unlikely(may_start(lq)))
+		local_qp_post(lq);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the local carrier remembers of a connected QP, from RTR to RESET: the core's state machine
+ * (core/local_qp.h) and its places in this process's lists. Changes under qp.lock; what else holds
+ * is said beside it.
+ */
+#ifndef VERBENA_HCA_LOCAL_LOCAL_CONN_H
+#define VERBENA_HCA_LOCAL_LOCAL_CONN_H
+
+#include "hca/local/core/local_qp.h"
+#include "hca/verbs/carrier.h"
+#include "hca/verbs/qp.h"
+
+struct local_conn {
+	struct qp *qp;
+	struct link *link;    /* to the peer's process */
+	struct list ack_node; /* on hca.acks: an acknowledgement is owed; under engine */
+	struct list rnr_node; /* on hca.rnr: a responder's timer runs; under engine */
+	struct local_qp core;
+};
+
+static inline struct local_conn *local_conn_of(const struct local_qp *lq)
+{
+	return container_of(lq, struct local_conn, core);
+}
+
+/* NULL: out of memory. Freed by free(). */
+struct local_conn *local_conn_new(struct qp *qp, struct link *link);
+
+/* The link of a QP that has this carrier, else NULL. */
+static inline struct link *local_link_of(const struct qp *qp)
+{
+	return qp->local ? qp->local->link : NULL;
+}
+
+#endif

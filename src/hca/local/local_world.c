@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the local carrier's core needs of the soft HCA (core/world.h): links, regions, receives,
+ * completions, timers. Compiled in as one with the core by link-time optimization. No state of its
+ * own, but for the count of bytes that wait for receives (link.held_bytes).
+ *
+ * A link's memory is mapped as long as a thread that has seen it UP under a QP's lock holds that
+ * lock (link.c); so only the calls that are the first to look at a peer check the link's state.
+ */
+#include "hca/local/core/world.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "hca/engine/engine.h"
+#include "hca/exec/execute.h"
+#include "hca/local/link.h"
+#include "hca/local/local_conn.h"
+#include "hca/local/peer.h"
+#include "hca/local/way.h"
+#include "hca/mem/atomic.h"
+#include "hca/mem/copy.h"
+#include "hca/mem/foreign.h"
+#include "hca/mem/mapped.h"
+#include "hca/mem/mr.h"
+#include "hca/process/capture.h"
+#include "hca/process/counters.h"
+#include "hca/process/hca.h"
+#include "hca/verbs/srq.h"
+
+/* What may wait for receives here: of one link, and of one user's processes together. A QP's own
+ * bound is LOCAL_HELD_BYTES. */
+enum { LINK_HELD_BYTES = 4 << 20, USER_HELD_BYTES = 32 << 20 };
+
+struct local_conn *local_conn_new(struct qp *qp, struct link *link)
+{
+	struct local_conn *conn = calloc(1, sizeof(*conn));
+
+	if (!conn)
+		return NULL;
+	conn->qp = qp;
+	conn->link = link;
+	list_init(&conn->ack_node);
+	list_init(&conn->rnr_node);
+	local_qp_init(&conn->core, qp->type, qp->ibv.qp_num, (uint8_t)qp->epoch, link->self,
+		      &qp->sq, &qp->attr);
+	return conn;
+}
+
+static inline struct qp *qp_from(const struct local_qp *lq)
+{
+	return local_conn_of(lq)->qp;
+}
+
+static inline struct link *link_from(const struct local_qp *lq)
+{
+	return local_conn_of(lq)->link;
+}
+
+/* ------------------------------------------------------------------ the link */
+
+enum world_link world_link(const struct local_qp *lq)
+{
+	const struct link *link = link_from(lq);
+
+	if (likely(link_is(link, LINK_UP)))
+		return WORLD_LINK_UP;
+	return link_pending(link) ? WORLD_LINK_COMING : WORLD_LINK_DOWN;
+}
+
+bool world_link_copies(const struct local_qp *lq)
+{
+	return atomic_load_explicit(&link_from(lq)->can_vm, memory_order_relaxed);
+}
+
+bool world_link_guarded(struct local_qp *lq)
+{
+	return link_direct(link_from(lq));
+}
+
+bool world_link_prefers_ring(const struct local_qp *lq, uint32_t length)
+{
+	return way_by_ring(qp_from(lq)->hca, length);
+}
+
+struct ring_header *world_ring_reserve(struct local_qp *lq, uint32_t payload)
+{
+	return link_begin(link_from(lq), payload);
+}
+
+void world_ring_commit(struct local_qp *lq, struct ring_header *h, uint32_t payload)
+{
+	link_send(link_from(lq), h, payload);
+}
+
+void world_ring_abandon(struct local_qp *lq, uint32_t payload)
+{
+	link_abandon(link_from(lq), payload);
+}
+
+void world_ring_control(struct local_qp *lq, const struct ring_header *h, const void *payload,
+			uint32_t size)
+{
+	link_control(link_from(lq), h, payload, size);
+}
+
+void world_ring_notify(struct local_qp *lq)
+{
+	link_notify(link_from(lq));
+}
+
+void world_ring_wait(struct local_qp *lq)
+{
+	link_wait(link_from(lq), qp_from(lq));
+}
+
+/* ------------------------------------------------------------------ published entries */
+
+/* The link was seen up in this call of the core. */
+static inline const struct pub_qp *peer_entry(const struct local_qp *lq)
+{
+	return &link_from(lq)->peer->qp[lq->attr->dest_qp_num & (LIMIT_QPS_PER_SLOT - 1)];
+}
+
+uint64_t world_peer_word(struct local_qp *lq)
+{
+	if (unlikely(!link_is(link_from(lq), LINK_UP)))
+		return 0;
+	return pub_qp_read_state(peer_entry(lq));
+}
+
+uint32_t world_peer_partner(struct local_qp *lq)
+{
+	return (uint32_t)atomic_load_explicit(&peer_entry(lq)->peer, memory_order_relaxed);
+}
+
+uint32_t world_peer_rq_psn(struct local_qp *lq)
+{
+	return atomic_load_explicit(&peer_entry(lq)->rq_psn, memory_order_relaxed);
+}
+
+uint32_t world_peer_pd(struct local_qp *lq)
+{
+	return atomic_load_explicit(&peer_entry(lq)->pd, memory_order_relaxed);
+}
+
+uint32_t world_peer_receives(struct local_qp *lq)
+{
+	return atomic_load_explicit(&peer_entry(lq)->receives, memory_order_relaxed);
+}
+
+bool world_peer_region(struct local_qp *lq, uint32_t rkey, struct mr_view *view)
+{
+	const struct pub_regions *regions = link_from(lq)->regions;
+
+	return likely(regions != NULL) && mr_read(regions, rkey, view);
+}
+
+bool world_peer_runs(const struct local_qp *lq)
+{
+	char state = peer_state(link_from(lq)->pid);
+
+	return state == 'R' || state == 'S' || state == 'D';
+}
+
+/* ------------------------------------------------------------------ hazards */
+
+world_hazard *world_hazard_region(struct local_qp *lq, uint32_t rkey)
+{
+	return hazard_set(qp_from(lq)->hca, link_from(lq)->slot, rkey);
+}
+
+world_hazard *world_hazard_qp(struct local_qp *lq)
+{
+	return hazard_set(qp_from(lq)->hca, link_from(lq)->slot,
+			  hazard_of_qp(lq->attr->dest_qp_num));
+}
+
+world_hazard *world_hazard_region_inner(struct local_qp *lq, uint32_t rkey)
+{
+	return hazard_set_inner(qp_from(lq)->hca, link_from(lq)->slot, rkey);
+}
+
+void world_hazard_clear(world_hazard *hazard)
+{
+	hazard_clear(hazard);
+}
+
+/* ------------------------------------------------------------------ memory of this process */
+
+uint32_t world_memory_mark(struct local_qp *lq)
+{
+	(void)lq;
+	return 0;
+}
+
+void world_memory_release(struct local_qp *lq, uint32_t mark)
+{
+	(void)lq, (void)mark;
+}
+
+int world_request_segments(struct local_qp *lq, const struct send_wqe *wqe, uint32_t access,
+			   struct iovec *out)
+{
+	return sq_segments(qp_from(lq), wqe, access, out);
+}
+
+int world_receive_segments(struct local_qp *lq, const struct recv_wqe *wqe, struct iovec *out)
+{
+	return receive_segments(qp_from(lq), wqe, out);
+}
+
+bool world_gather(struct local_qp *lq, void *to, const struct iovec *from, int count, size_t offset,
+		  size_t length)
+{
+	(void)lq;
+	return copy_gather(to, from, count, offset, length);
+}
+
+bool world_scatter(struct local_qp *lq, const struct iovec *to, int count, size_t offset,
+		   const void *from, size_t length)
+{
+	(void)lq;
+	return copy_scatter(to, count, offset, from, length);
+}
+
+bool world_reachable(const struct iovec *local, int count)
+{
+	return copy_reachable(local, count);
+}
+
+uint64_t world_own_region(struct local_qp *lq, uint64_t addr, uint32_t length, uint32_t rkey,
+			  uint32_t access)
+{
+	return remote_resolve(qp_from(lq), addr, length, rkey, access);
+}
+
+bool world_own_write(struct local_qp *lq, uint64_t at, const uint8_t *from, uint32_t n, bool last)
+{
+	(void)lq;
+	return remote_write(at, from, n, last);
+}
+
+bool world_own_read(struct local_qp *lq, uint64_t at, uint8_t *to, uint32_t n)
+{
+	(void)lq;
+	return remote_read(at, to, n);
+}
+
+bool world_own_atomic(struct local_qp *lq, uint64_t at, const struct record_atomic *op,
+		      uint64_t *old)
+{
+	(void)lq;
+	return atomic_execute(at, op, old);
+}
+
+/* ------------------------------------------------------------------ memory of the peer */
+
+/* Where the peer's address `there` is mapped here, or NULL. *use is to be given back, if set. */
+static inline uint8_t *mapped_here(struct local_qp *lq, uint32_t rkey, const struct mr_view *view,
+				   uint64_t there, size_t length, struct mapped **use)
+{
+	*use = NULL;
+	return lq->self ? (uint8_t *)(uintptr_t)there
+			: mapped_begin(link_from(lq), rkey, view, there, length, use);
+}
+
+int world_peer_put(struct local_qp *lq, uint32_t rkey, const struct mr_view *view, uint64_t there,
+		   const struct iovec *local, int count, size_t length)
+{
+	struct mapped *use;
+	uint8_t *here = mapped_here(lq, rkey, view, there, length, &use);
+
+	if (!here)
+		return copy_to_process(link_from(lq)->pid, there, local, count, length);
+	bool done = lq->self ? copy_gather_ordered(here, local, count, length)
+			     : copy_gather_far(here, local, count, length);
+
+	if (use)
+		mapped_end(use);
+	return done ? 0 : -EFAULT;
+}
+
+int world_peer_get(struct local_qp *lq, uint32_t rkey, const struct mr_view *view, uint64_t there,
+		   const struct iovec *local, int count, size_t length)
+{
+	struct mapped *use;
+	uint8_t *here = mapped_here(lq, rkey, view, there, length, &use);
+
+	if (!here)
+		return copy_from_process(link_from(lq)->pid, there, local, count, length);
+	bool done = copy_scatter(local, count, 0, here, length);
+
+	if (use)
+		mapped_end(use);
+	return done ? 0 : -EFAULT;
+}
+
+int world_peer_fetch(struct local_qp *lq, const struct iovec *remote, int remote_count,
+		     const struct iovec *local, int count, size_t length)
+{
+	size_t at = 0;
+
+	if (!lq->self)
+		return copy_lists_from_process(link_from(lq)->pid, remote, remote_count, local,
+					       count, length);
+	for (int i = 0; i < remote_count; at += remote[i++].iov_len)
+		if (!copy_scatter(local, count, at, remote[i].iov_base, remote[i].iov_len))
+			return -EFAULT;
+	return 0;
+}
+
+/* ------------------------------------------------------------------ receives */
+
+const struct recv_wqe *world_receive_take(struct local_qp *lq, struct receive *room)
+{
+	return receive_take(qp_from(lq), room);
+}
+
+void world_receive_back(struct local_qp *lq, const struct recv_wqe *wqe)
+{
+	receive_give_back(qp_from(lq), wqe);
+}
+
+void world_receive_keep(struct local_qp *lq)
+{
+	qp_from(lq)->rq.held = 1;
+}
+
+void world_receive_complete(struct local_qp *lq, const struct recv_wqe *wqe,
+			    const struct arrival *arrival, enum ibv_wc_status status)
+{
+	struct qp *qp = qp_from(lq);
+
+	qp->rq.held = 0;
+	receive_complete(qp, wqe, arrival, status);
+}
+
+void world_receive_wait(struct local_qp *lq, bool waits)
+{
+	struct qp *qp = qp_from(lq);
+
+	qp->starved = waits;
+	if (!qp->srq)
+		return;
+	if (!waits) {
+		list_del(&qp->srq_wait);
+		return;
+	}
+	if (list_empty(&qp->srq_wait))
+		list_add_tail(&qp->srq->waiters, &qp->srq_wait);
+	atomic_store(&qp->srq->has_waiters, 1);
+}
+
+/* ------------------------------------------------------------------ completions and events */
+
+void world_complete(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status)
+{
+	sq_complete(qp_from(lq), wqe, status);
+}
+
+void world_fail_request(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status)
+{
+	struct qp *qp = qp_from(lq);
+
+	sq_fail_local(qp, wqe, status);
+	lq->state = qp->state;
+}
+
+void world_fail(struct local_qp *lq, int event)
+{
+	qp_fail(qp_from(lq), event);
+}
+
+void world_drained(struct local_qp *lq)
+{
+	qp_drained(qp_from(lq));
+}
+
+void world_established(struct local_qp *lq)
+{
+	execute_established(qp_from(lq));
+}
+
+/* ------------------------------------------------------------------ storage */
+
+/* What the processes of the link's user have waiting here. Engine held. */
+static uint64_t user_held(const struct link *link)
+{
+	uint64_t sum = 0;
+
+	list_for_each(node, &link->hca->links) {
+		const struct link *other = container_of(node, struct link, node);
+
+		if (other->uid == link->uid)
+			sum += other->held_bytes;
+	}
+	return sum;
+}
+
+struct local_held *world_hold(struct local_qp *lq, uint32_t size)
+{
+	struct link *link = link_from(lq);
+	size_t bytes = sizeof(struct local_held) + size;
+
+	if (link->held_bytes + bytes > LINK_HELD_BYTES || user_held(link) + bytes > USER_HELD_BYTES)
+		return NULL;
+	struct local_held *held = malloc(bytes);
+
+	if (held)
+		link->held_bytes += bytes;
+	return held;
+}
+
+void world_release(struct local_qp *lq, struct local_held *held)
+{
+	link_from(lq)->held_bytes -= sizeof(*held) + held->size;
+	free(held);
+}
+
+/* ------------------------------------------------------------------ timers */
+
+void world_watch(struct local_qp *lq)
+{
+	engine_watch_qp(qp_from(lq));
+}
+
+void world_watch_receive(struct local_qp *lq)
+{
+	struct local_conn *conn = local_conn_of(lq);
+	struct hca *hca = conn->qp->hca;
+
+	if (list_empty(&conn->rnr_node))
+		list_add_tail(&hca->rnr, &conn->rnr_node);
+	atomic_store(&hca->has_rnr, true);
+	engine_kick(hca); /* its timer */
+}
+
+void world_owe_ack(struct local_qp *lq)
+{
+	struct local_conn *conn = local_conn_of(lq);
+
+	atomic_store_explicit(&lq->ack_pending, true, memory_order_relaxed);
+	if (list_empty(&conn->ack_node))
+		list_add_tail(&conn->qp->hca->acks, &conn->ack_node);
+}
+
+/* ------------------------------------------------------------------ for people */
+
+bool world_captures(const struct local_qp *lq)
+{
+	return capture_on(qp_from(lq)->hca);
+}
+
+void world_capture_request(struct local_qp *lq, const struct send_wqe *wqe)
+{
+	capture_show_request(qp_from(lq), wqe);
+}
+
+void world_capture_answer(struct local_qp *lq, const struct send_wqe *wqe, uint32_t msn,
+			  enum ibv_wc_status status)
+{
+	capture_show_answer(qp_from(lq), wqe, msn, status, lq->peer_rnr_timer);
+}
+
+void world_capture_rnr(struct local_qp *lq, const struct send_wqe *wqe, uint32_t msn)
+{
+	capture_show_rnr(qp_from(lq), wqe, msn, lq->peer_rnr_timer);
+}
+
+void world_count(struct local_qp *lq, unsigned int counter)
+{
+	counters_rare(qp_from(lq)->hca, counter);
+}
+
+void world_log(const struct local_qp *lq, const char *format, ...)
+{
+	char text[256];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	log_info("QP 0x%x: %s", lq->qpn, text);
+}
