@@ -314,9 +314,8 @@ static bool map_all(struct link *link, const int *fds, int regions_fd)
 	return true;
 }
 
-/* QPs that were connected while the link before this one was about to go: their KICKs went with it.
- * hca.engine is held. */
-static void kick_again(struct hca *hca, struct link *link)
+/* `what` for each QP that is connected by the link. hca.engine is held. */
+static void for_each_qp(struct hca *hca, struct link *link, void (*what)(struct qp *qp))
 {
 	for (uint32_t i = 0; i < LIMIT_QPS_PER_SLOT; i++) {
 		struct qp *qp = hca->qps[i];
@@ -324,12 +323,18 @@ static void kick_again(struct hca *hca, struct link *link)
 		if (!qp)
 			continue;
 		lock_take(&qp->lock);
-		if (local_link_of(qp) == link && qp->state != IBV_QPS_ERR) {
-			local_relink(qp);
-			link_wait(link, qp);
-		}
+		if (local_link_of(qp) == link && qp->state != IBV_QPS_ERR)
+			what(qp);
 		lock_give(&qp->lock);
 	}
+}
+
+/* QPs that were connected while the link before this one was about to go know another peer,
+ * perhaps, and their KICKs went with it. Before the link is up, so that no thread uses it first. */
+static void relink(struct qp *qp)
+{
+	local_relink(qp);
+	link_wait(local_link_of(qp), qp);
 }
 
 static void link_up(struct hca *hca, struct link *link, const struct proto_event *event)
@@ -351,10 +356,12 @@ static void link_up(struct hca *hca, struct link *link, const struct proto_event
 	atomic_store(&link->mapped, true);
 	lock_take(&hca->engine);
 	list_add_tail(&hca->links, &link->node);
+	for_each_qp(hca, link, relink);
 	atomic_store(&link->state, LINK_UP);
-	/* [I1], pairs with [I2]. Before any KICK. */
+	/* [I1], pairs with [I2]. A thread that posted since the link is up may have sent a KICK too
+	 * early: the peer is told once more. */
 	atomic_store(&memory->installed[mine], 1);
-	kick_again(hca, link);
+	for_each_qp(hca, link, local_announce);
 	lock_give(&hca->engine);
 	atomic_store(&link->has_waiters, true);
 	log_debug("link to process %d at slot %u is up%s", link->pid, link->slot,

@@ -128,6 +128,11 @@ void local_relink(struct qp *qp)
 	local_qp_relink(&qp->local->core);
 }
 
+void local_announce(struct qp *qp)
+{
+	local_qp_announce(&qp->local->core);
+}
+
 static void local_receive_posted(struct qp *qp)
 {
 	local_qp_receive_posted(&qp->local->core);

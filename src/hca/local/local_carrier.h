@@ -30,5 +30,7 @@ uint64_t local_scan_receivers(struct hca *hca, uint64_t now);
 /* The link's memory is another one than before, or goes: the peer must be told again that the QP
  * is ready. */
 void local_relink(struct qp *qp);
+/* From now on the peer may copy by the link: it is told again. */
+void local_announce(struct qp *qp);
 
 #endif

@@ -45,6 +45,18 @@ void local_qp_leave(struct local_qp *lq)
 void local_qp_relink(struct local_qp *lq)
 {
 	lq->peer = LOCAL_PEER_UNTOLD;
+	/* What the peer held is lost with the link that it came by. */
+	if (lq->wait == LOCAL_RNR)
+		lq->wait = LOCAL_RUNS;
+}
+
+void local_qp_announce(struct local_qp *lq)
+{
+	uint8_t peer = lq->peer;
+
+	local_kick(lq);
+	if (peer == LOCAL_PEER_READY)
+		lq->peer = LOCAL_PEER_READY;
 }
 
 void local_qp_resume(struct local_qp *lq)

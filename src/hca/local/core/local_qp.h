@@ -73,10 +73,13 @@ enum local_responder {
 enum local_flow { LOCAL_TAKES, LOCAL_REFUSES, LOCAL_LOSES };
 enum local_write { LOCAL_WRITE_NONE, LOCAL_WRITE_PLACING, LOCAL_WRITE_VOID };
 
+/* What may wait with one QP: bytes of records, headers included. At least one whole record. The
+ * simulator has fewer. */
+#ifndef LOCAL_HELD_BYTES
+#define LOCAL_HELD_BYTES 131072u
+#endif
+
 enum {
-	/* What may wait with one QP: bytes of records, headers included. At least one whole record.
-	 */
-	LOCAL_HELD_BYTES = 131072,
 	/* Payload that the oldest message may keep without storage of the world's: all that READ,
 	 * ATOMIC, WRITE_IMM and a message that is streamed need. */
 	LOCAL_FIRST_BYTES = 64,
@@ -114,8 +117,9 @@ struct local_qp {
 	bool must_notify;      /* records were put into the ring since the peer was last notified */
 	uint32_t resend_until; /* SQD: requests before it had been sent, and may be again */
 	uint32_t next_msn;     /* of the next record that wants an acknowledgement */
-	uint32_t next_psn;     /* of the next request, had all gone over a wire */
-	uint32_t pull_msn;     /* STREAMS: the request whose payload is asked for */
+	uint32_t acked_msn; /* UC: all below are executed, or lost, though they completed before */
+	uint32_t next_psn;  /* of the next request, had all gone over a wire */
+	uint32_t pull_msn;  /* STREAMS: the request whose payload is asked for */
 	uint32_t reads_out; /* READs and atomics among [acked, next): max_rd_atomic bounds them */
 	uint32_t blocking_out; /* requests among them that may wait at the responder */
 	/* Those of [acked, next) that are executed but for taking a receive, and there is one for
@@ -170,8 +174,11 @@ void local_qp_withdraw(struct local_qp *lq, struct send_wqe *wqe);
 void local_qp_resume(struct local_qp *lq);
 /* The state became SQD: nothing more is started. Tells world_drained() when all is over. */
 void local_qp_drain(struct local_qp *lq);
-/* The link is another one than before: the peer must be told again that this QP is ready. */
+/* The link will be another one than before, and isn't up yet: the peer must be told again that this
+ * QP is ready. */
 void local_qp_relink(struct local_qp *lq);
+/* From now on the peer may copy by the link: it looks again. The link is up. Engine. */
+void local_qp_announce(struct local_qp *lq);
 /* A record by the QP's link. `payload` is shared memory, at most `room` bytes. Engine. */
 void local_qp_record(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 		     uint32_t room);

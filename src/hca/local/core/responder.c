@@ -781,7 +781,7 @@ void local_take_request(struct local_qp *lq, const struct ring_header *h, const 
 	if (unlikely(h->msn != lq->arrived_msn))
 		return; /* not the next one: what follows a refused one, or not an honest peer's */
 	if (unlikely(record_epoch(h->src) != lq->sender_epoch)) {
-		if (lq->arrived_msn)
+		if (lq->arrived_msn || lq->write != LOCAL_WRITE_NONE)
 			return; /* of another life than what came before it */
 		lq->sender_epoch = record_epoch(h->src); /* answers go to the QP that asked */
 	}

@@ -33,6 +33,8 @@ void local_qp_drain(struct local_qp *lq)
 
 void local_take_ack(struct local_qp *lq, uint32_t ack)
 {
+	if (lq->type == IBV_QPT_UC && ack - lq->acked_msn <= lq->next_msn - lq->acked_msn)
+		lq->acked_msn = ack;
 	while (lq->sq->acked != lq->sq->next) {
 		struct send_wqe *wqe = sq_at(lq->sq, lq->sq->acked);
 

@@ -110,6 +110,9 @@ static bool peer_ready(struct local_qp *lq)
 	if (!peer_receives(pub_qp_state(word)) || pub_qp_type(word) != lq->type ||
 	    world_peer_partner(lq) != lq->qpn || world_peer_rq_psn(lq) != lq->attr->sq_psn)
 		return false;
+	/* What it began with one life of the peer's QP, it doesn't go on with the next one. */
+	if (lq->type == IBV_QPT_RC && lq->sq->next && (uint8_t)pub_qp_epoch(word) != lq->peer_epoch)
+		return false;
 	lq->peer_epoch = pub_qp_epoch(word);
 	lq->peer = LOCAL_PEER_READY;
 	return true;
@@ -353,9 +356,16 @@ static enum step finish_write(struct local_qp *lq, struct send_wqe *wqe, enum ib
 	return STEP_DONE;
 }
 
+/* An unreliable request completes when it is in the ring. What is executed here would overtake
+ * those that the peer hasn't executed yet. */
+static bool would_overtake(const struct local_qp *lq)
+{
+	return unlikely(lq->type == IBV_QPT_UC) && lq->next_msn != lq->acked_msn;
+}
+
 static enum step start_write_direct(struct local_qp *lq, struct send_wqe *wqe)
 {
-	if (!wqe->progress && goes_by_ring(lq, wqe))
+	if (!wqe->progress && (goes_by_ring(lq, wqe) || would_overtake(lq)))
 		wqe->flags |= SEND_BY_RING;
 	if (unlikely(wqe->flags & SEND_BY_RING))
 		return start_write_by_ring(lq, wqe);
