@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Links: the real rings (src/shm/ring.c) on plain memory, the backlog behind a full one, those who
+ * wait for room, and a daemon that introduces two processes some time after one wished for it, and
+ * tells the living of a death some time later. As src/hca/local/link.c has it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim_local.h"
+
+enum { OFFERS = 32 };
+
+/* What the daemon says to a process. */
+struct offer {
+	bool used, up;
+	uint64_t due; /* ns */
+	uint32_t to, peer, side, generation;
+	struct link_shared *shared;
+};
+
+static struct offer offers[OFFERS];
+/* Every link of a run has memory of its own: the next link's peers don't meet the last one's. */
+static struct link_shared shared[8];
+static uint32_t shared_used, generation;
+static uint64_t last_due[PROCESSES];
+
+/* ------------------------------------------------------------------ the daemon */
+
+/* In order for each process: they come by one socket. */
+static void tell(struct offer offer)
+{
+	if (offer.due <= last_due[offer.to])
+		offer.due = last_due[offer.to] + 1;
+	last_due[offer.to] = offer.due;
+	for (uint32_t i = 0; i < OFFERS; i++)
+		if (!offers[i].used) {
+			offers[i] = offer;
+			offers[i].used = true;
+			return;
+		}
+	fail("the daemon has too much to say");
+}
+
+static bool is_offered(uint32_t a, uint32_t b)
+{
+	for (uint32_t i = 0; i < OFFERS; i++)
+		if (offers[i].used && offers[i].up && offers[i].to == a && offers[i].peer == b)
+			return true;
+	return false;
+}
+
+static uint64_t soon(uint32_t ns)
+{
+	return sim.now + rng_below(&sim.rng, ns);
+}
+
+static void introduce(uint32_t a, uint32_t b)
+{
+	if (sim.process[b].dead) {
+		tell((struct offer){.due = soon(20000), .to = a, .peer = b});
+		return;
+	}
+	if (is_offered(a, b) || shared_used == sizeof(shared) / sizeof(shared[0]))
+		return;
+	struct link_shared *memory = &shared[shared_used++];
+
+	memset(memory, 0, sizeof(*memory));
+	generation++;
+	for (uint32_t side = 0; side < 2; side++)
+		tell((struct offer){
+			.up = true,
+			.due = soon(20000),
+			.to = side ? b : a,
+			.peer = side ? a : b,
+			.side = side,
+			.generation = generation,
+			.shared = memory,
+		});
+}
+
+void daemon_death(struct process *process)
+{
+	for (uint32_t i = 0; i < sim.plan.processes; i++)
+		if (&sim.process[i] != process && !sim.process[i].dead)
+			tell((struct offer){.due = soon(3000000),
+					    .to = i,
+					    .peer = process->number,
+					    .generation = UINT32_MAX});
+}
+
+/* Two living processes lose their link: a daemon has come back to which only one named it. */
+void daemon_cut(void)
+{
+	const struct link *a = &sim.process[0].link[1], *b = &sim.process[1].link[0];
+
+	if (a->state != SIM_LINK_UP || b->state != SIM_LINK_UP || a->generation != b->generation)
+		return;
+	for (uint32_t i = 0; i < 2; i++)
+		tell((struct offer){.due = soon(50000),
+				    .to = i,
+				    .peer = !i,
+				    .generation = sim.process[i].link[!i].generation});
+	totals.cuts++;
+	sim.disturbed = ~0u;
+	sim.last_fault = sim.now;
+}
+
+static bool is_due(const struct offer *o)
+{
+	return o->used && o->due <= sim.now;
+}
+
+uint64_t daemon_run(void)
+{
+	uint64_t next = UINT64_MAX;
+
+	for (uint32_t i = 0; i < OFFERS; i++) {
+		if (!offers[i].used)
+			continue;
+		if (sim.process[offers[i].to].dead)
+			offers[i].used = false;
+		else if (is_due(&offers[i]))
+			engine_kick(&sim.process[offers[i].to]);
+		else if (offers[i].due < next)
+			next = offers[i].due;
+	}
+	return next;
+}
+
+bool link_has_events(const struct process *p)
+{
+	for (uint32_t i = 0; i < OFFERS; i++)
+		if (offers[i].to == p->number && is_due(&offers[i]))
+			return true;
+	return false;
+}
+
+/* ------------------------------------------------------------------ up and down */
+
+void links_init(void)
+{
+	memset(offers, 0, sizeof(offers));
+	memset(last_due, 0, sizeof(last_due));
+	shared_used = generation = 0;
+	for (uint32_t i = 0; i < sim.plan.processes; i++)
+		for (uint32_t k = 0; k < sim.plan.processes; k++) {
+			struct link *link = &sim.process[i].link[k];
+
+			*link = (struct link){.process = &sim.process[i],
+					      .peer = &sim.process[k],
+					      .self = i == k,
+					      .copies = i != k && sim.plan.copies[i][k]};
+			list_init(&link->backlog);
+			if (i != k)
+				continue;
+			link->shared = &shared[shared_used++];
+			memset(link->shared, 0, sizeof(*link->shared));
+			ring_tx_init(&link->tx, link->shared->ring[0], &link->shared->ctl[0]);
+			ring_rx_init(&link->rx, link->shared->ring[0], &link->shared->ctl[0]);
+			link->state = SIM_LINK_UP;
+		}
+}
+
+struct link *link_get(struct process *process, struct process *peer)
+{
+	struct link *link = &process->link[peer->number];
+
+	if (link->state == SIM_LINK_NONE || link->state == SIM_LINK_DOWN) {
+		link->state = SIM_LINK_COMING;
+		introduce(process->number, peer->number);
+	}
+	return link;
+}
+
+static void for_each_qp(struct link *link, void (*what)(struct qp *qp))
+{
+	for (uint32_t i = 0; i < QPS; i++) {
+		struct qp *qp = &link->process->qp[i];
+
+		if (!qp->exists)
+			continue;
+		mutex_take(&qp->lock);
+		if (qp->connected && qp->link == link && qp->state != IBV_QPS_ERR)
+			what(qp);
+		mutex_give(&qp->lock);
+	}
+}
+
+static void relink(struct qp *qp)
+{
+	local_qp_relink(&qp->lq);
+	link_wait(qp->link, qp->index);
+}
+
+static void announce(struct qp *qp)
+{
+	local_qp_announce(&qp->lq);
+}
+
+static void drop_backlog(struct link *link)
+{
+	struct list *node;
+
+	while ((node = list_pop(&link->backlog)))
+		free(container_of(node, struct backlog, node));
+	link->backlog_count = 0;
+}
+
+static void install(struct link *link, const struct offer *o)
+{
+	struct process *p = link->process;
+
+	if (link->state == SIM_LINK_UP)
+		return;
+	link->state = SIM_LINK_COMING; /* the daemon isn't asked again meanwhile */
+	trace("link %u to process %u is up, side %u", o->generation, o->peer, o->side);
+	mutex_take(&p->engine);
+	mutex_take(&link->tx_lock);
+	drop_backlog(link);
+	link->shared = o->shared;
+	link->side = o->side;
+	link->generation = o->generation;
+	link->broken = false;
+	ring_tx_init(&link->tx, o->shared->ring[o->side], &o->shared->ctl[o->side]);
+	ring_rx_init(&link->rx, o->shared->ring[!o->side], &o->shared->ctl[!o->side]);
+	mutex_give(&link->tx_lock);
+	for_each_qp(link, relink);
+	link->state = SIM_LINK_UP;
+	task_yield("link is up");
+	o->shared->installed[o->side] = true;
+	task_yield("link is installed");
+	for_each_qp(link, announce);
+	link->has_waiters = true;
+	mutex_give(&p->engine);
+}
+
+static void take_down(struct link *link, const struct offer *o)
+{
+	if (link->state == SIM_LINK_NONE || link->state == SIM_LINK_DOWN ||
+	    (link->state == SIM_LINK_UP && o->generation != UINT32_MAX &&
+	     o->generation != link->generation))
+		return;
+	if (link->state == SIM_LINK_UP)
+		engine_drain(link->process, link);
+	trace("link to process %u is down", o->peer);
+	link->state = SIM_LINK_DOWN;
+	link->has_waiters = true;
+}
+
+/* What came first. */
+static struct offer *next_offer(const struct process *p)
+{
+	struct offer *first = NULL;
+
+	for (uint32_t i = 0; i < OFFERS; i++)
+		if (offers[i].to == p->number && is_due(&offers[i]) &&
+		    (!first || offers[i].due < first->due))
+			first = &offers[i];
+	return first;
+}
+
+void link_take_events(struct process *p)
+{
+	struct offer *next;
+
+	while ((next = next_offer(p))) {
+		struct offer o = *next;
+
+		next->used = false;
+		if (o.up)
+			install(&p->link[o.peer], &o);
+		else
+			take_down(&p->link[o.peer], &o);
+	}
+}
+
+/* The peer broke the rules of the ring. */
+void link_break(struct link *link)
+{
+	if (!sim.plan.hostile)
+		fail("the link is given up, and nobody lies");
+	link->broken = true;
+	link->state = SIM_LINK_DOWN;
+	engine_kick(link->process);
+}
+
+/* ------------------------------------------------------------------ the ring */
+
+struct ring_header *link_begin(struct link *link, uint32_t payload)
+{
+	mutex_take(&link->tx_lock);
+	if (list_empty(&link->backlog)) {
+		struct ring_header *h = ring_reserve(&link->tx, payload);
+
+		if (h)
+			return h;
+	}
+	totals.ring_full++;
+	mutex_give(&link->tx_lock);
+	return NULL;
+}
+
+/* What a liar does to its records. */
+static void mutate(struct ring_header *h, uint32_t payload)
+{
+	if (!rng_chance(&sim.rng, 60))
+		return;
+	totals.hostile++;
+	switch (rng_below(&sim.rng, 8)) {
+	case 0:
+		h->kind = (uint8_t)rng_below(&sim.rng, REC_KINDS + 1);
+		if (h->kind == RING_PAD)
+			h->kind = REC_SEND;
+		break;
+	case 1:
+		h->flags ^= (uint8_t)(1u << rng_below(&sim.rng, 8));
+		break;
+	case 2:
+		h->msn += rng_below(&sim.rng, 5) - 2;
+		break;
+	case 3:
+		h->ack += rng_below(&sim.rng, 5) - 2;
+		break;
+	case 4:
+		h->imm = rng_below(&sim.rng, 24);
+		break;
+	case 5:
+		h->length = rng_chance(&sim.rng, 500) ? (uint32_t)rng_next(&sim.rng)
+						      : rng_below(&sim.rng, 1200);
+		break;
+	case 6:
+		h->src ^= 1u << rng_below(&sim.rng, 32);
+		break;
+	default:
+		if (payload)
+			((uint8_t *)h)[RING_HEADER + rng_below(&sim.rng, payload)] ^=
+				(uint8_t)(1u << rng_below(&sim.rng, 8));
+	}
+}
+
+void link_send(struct link *link, struct ring_header *h, uint32_t payload)
+{
+	if (sim.plan.hostile == link->process->number + 1)
+		mutate(h, payload);
+	totals.kinds[h->kind < REC_KINDS ? h->kind : REC_KINDS]++;
+	trace("to process %u: kind %u flags 0x%x dst 0x%x src 0x%x msn %u ack %u imm %u length %u",
+	      link->peer->number, h->kind, h->flags, h->dst, h->src, h->msn, h->ack, h->imm,
+	      h->length);
+	ring_commit(&link->tx, h, payload);
+	mutex_give(&link->tx_lock);
+}
+
+void link_abandon(struct link *link, uint32_t payload)
+{
+	ring_abandon(&link->tx, payload);
+	mutex_give(&link->tx_lock);
+}
+
+static void fill(struct ring_header *to, const struct ring_header *from)
+{
+	to->kind = from->kind;
+	to->flags = from->flags;
+	to->dst = from->dst;
+	to->src = from->src;
+	to->msn = from->msn;
+	to->ack = from->ack;
+	to->imm = from->imm;
+	to->length = from->length;
+}
+
+void link_control(struct link *link, const struct ring_header *header, const void *payload,
+		  uint32_t size)
+{
+	if (link->state != SIM_LINK_UP)
+		return;
+	struct ring_header *h = link_begin(link, size);
+
+	if (h) {
+		fill(h, header);
+		if (size)
+			memcpy((uint8_t *)h + RING_HEADER, payload, size);
+		link_send(link, h, size);
+	} else {
+		struct backlog *b = malloc(sizeof(*b));
+
+		if (!b || size > sizeof(b->payload))
+			fail("a control record of %u bytes", size);
+		b->header = *header;
+		b->size = size;
+		if (size)
+			memcpy(b->payload, payload, size);
+		mutex_take(&link->tx_lock);
+		list_add_tail(&link->backlog, &b->node);
+		link->backlog_count++;
+		mutex_give(&link->tx_lock);
+		link->has_waiters = true;
+	}
+	link_notify(link);
+}
+
+bool link_flush_backlog(struct link *link)
+{
+	bool sent = false, empty;
+
+	mutex_take(&link->tx_lock);
+	while (!list_empty(&link->backlog)) {
+		struct backlog *b = container_of(link->backlog.next, struct backlog, node);
+		struct ring_header *h = ring_reserve(&link->tx, b->size);
+
+		if (!h)
+			break;
+		fill(h, &b->header);
+		memcpy((uint8_t *)h + RING_HEADER, b->payload, b->size);
+		trace("from the backlog: kind %u msn %u ack %u", h->kind, h->msn, h->ack);
+		ring_commit(&link->tx, h, b->size);
+		list_del(&b->node);
+		link->backlog_count--;
+		free(b);
+		sent = true;
+	}
+	empty = list_empty(&link->backlog);
+	mutex_give(&link->tx_lock);
+	if (sent)
+		link_notify(link);
+	return empty;
+}
+
+void link_notify(struct link *link)
+{
+	task_yield("looks whether the peer sleeps");
+	engine_kick(link->peer);
+}
+
+void link_wait(struct link *link, uint32_t qp)
+{
+	mutex_take(&link->tx_lock);
+	link->waits[qp] = true;
+	uint32_t full_at = link->tx.full_at;
+
+	mutex_give(&link->tx_lock);
+	link->has_waiters = true;
+	task_yield("waits for room");
+	if (link->state == SIM_LINK_UP && ring_consumed(&link->tx) != full_at)
+		engine_kick(link->process);
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * usage: sim_local [--from SEED] COUNT     runs seeds, the first to fail ends it
+ *        sim_local --seed SEED [-v]        one seed; -v prints every step
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim_local.h"
+
+struct sim sim;
+
+/* ------------------------------------------------------------------ one run */
+
+static void process_init(uint32_t number)
+{
+	struct process *p = &sim.process[number];
+
+	memset(p, 0, offsetof(struct process, arena));
+	p->number = number;
+	p->slot = number + 1;
+	p->timer_at = UINT64_MAX;
+	p->srq = (struct receive_queue){.shared = true};
+	for (uint32_t i = 0; i < QPS; i++) {
+		struct qp *qp = &p->qp[i];
+
+		qp->process = p;
+		qp->index = i;
+		qp->qpn = p->slot << LIMIT_QP_BITS | i;
+		qp->pair = i / 2;
+		qp->side = i % 2;
+		qp->rq = &qp->own_rq;
+		qp->epoch = 1;
+	}
+}
+
+/* What waits with the QPs that are left. */
+static void free_held(void)
+{
+	for (uint32_t i = 0; i < sim.plan.processes; i++) {
+		for (uint32_t k = 0; k < QPS; k++) {
+			struct qp *qp = &sim.process[i].qp[k];
+			struct list *node;
+
+			if (!qp->lq.held.next)
+				continue;
+			while ((node = list_pop(&qp->lq.held)))
+				if (node != &qp->lq.first.held.node)
+					free(container_of(node, struct local_held, node));
+		}
+		for (uint32_t k = 0; k < sim.plan.processes; k++) {
+			struct list *node;
+
+			while ((node = list_pop(&sim.process[i].link[k].backlog)))
+				free(container_of(node, struct backlog, node));
+		}
+	}
+}
+
+void sim_run(uint64_t seed, bool verbose)
+{
+	plan_make(&sim.plan, seed);
+	sim.rng.state = seed;
+	sim.verbose = verbose;
+	sim.now = 1000;
+	sim.last_fault = sim.now;
+	sim.step = sim.disturbed = 0;
+	sim.over = false;
+	for (uint32_t i = 0; i < sim.plan.processes; i++)
+		process_init(i);
+	oracle_init();
+	memory_init();
+	links_init();
+	tasks_init();
+	if (verbose)
+		plan_print(&sim.plan);
+	tasks_run();
+	oracle_end();
+	free_held();
+	totals.calm += sim.plan.calm;
+}
+
+/* ------------------------------------------------------------------ what many runs met */
+
+static bool totals_print(void)
+{
+	static const enum ibv_wc_status statuses[] = {
+		IBV_WC_SUCCESS,		IBV_WC_LOC_PROT_ERR,	  IBV_WC_WR_FLUSH_ERR,
+		IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_ACCESS_ERR,	  IBV_WC_REM_OP_ERR,
+		IBV_WC_RETRY_EXC_ERR,	IBV_WC_RNR_RETRY_EXC_ERR,
+	};
+	const struct {
+		const char *name;
+		uint64_t count;
+	} met[] = {
+		{"steps", totals.steps},
+		{"switches", totals.switches},
+		{"requests", totals.requests},
+		{"messages received", totals.receives},
+		{"deregistrations", totals.deregistrations},
+		{"that waited", totals.dereg_waits},
+		{"QPs to ERR", totals.errors},
+		{"QPs reset", totals.resets},
+		{"QPs destroyed", totals.destroys},
+		{"processes killed", totals.kills},
+		{"processes stopped", totals.stops},
+		{"links lost", totals.cuts},
+		{"records mutated", totals.hostile},
+		{"full rings", totals.ring_full},
+		{"no receive", totals.rnr},
+		{"messages held", totals.holds},
+		{"no storage", totals.hold_refused},
+	};
+	bool all = true;
+
+	for (size_t i = 0; i < sizeof(met) / sizeof(met[0]); i++) {
+		printf("%-22s %llu\n", met[i].name, (unsigned long long)met[i].count);
+		all = all && met[i].count;
+	}
+	for (uint32_t kind = REC_SEND; kind < REC_KINDS; kind++) {
+		printf("records of kind %-6u %llu\n", kind, (unsigned long long)totals.kinds[kind]);
+		all = all && (totals.kinds[kind] || kind == REC_UD);
+	}
+	for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
+		printf("status %-15d %llu\n", statuses[i],
+		       (unsigned long long)totals.status[statuses[i]]);
+		all = all && totals.status[statuses[i]];
+	}
+	return all;
+}
+
+/* ------------------------------------------------------------------ seeds */
+
+static int usage(void)
+{
+	fprintf(stderr, "usage: sim_local [--from SEED] COUNT | sim_local --seed SEED [-v]\n");
+	return 2;
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t from = 1, count = 0;
+	bool verbose = false;
+
+	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], "-v")) {
+			verbose = true;
+		} else if (!strcmp(argv[i], "--seed") && i + 1 < argc) {
+			from = strtoull(argv[++i], NULL, 0);
+			count = 1;
+		} else if (!strcmp(argv[i], "--from") && i + 1 < argc) {
+			from = strtoull(argv[++i], NULL, 0);
+		} else if (!count) {
+			count = strtoull(argv[i], NULL, 0);
+		} else {
+			return usage();
+		}
+	}
+	if (!count)
+		return usage();
+	for (uint64_t seed = from; seed < from + count; seed++) {
+		sim_run(seed, verbose);
+		if ((seed - from + 1) % 10000 == 0) {
+			printf("%llu seeds\n", (unsigned long long)(seed - from + 1));
+			fflush(stdout);
+		}
+	}
+	if (count >= 1000 && !totals_print()) {
+		fprintf(stderr, "something wasn't met at all\n");
+		return 1;
+	}
+	printf("%llu seeds from %llu: all hold\n", (unsigned long long)count,
+	       (unsigned long long)from);
+	return 0;
+}

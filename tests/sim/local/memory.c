@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Address spaces, regions, hazards and copies. An address that the core gets from a key names the
+ * process and the registration (a serial number) as well as the byte, so that an access by a key
+ * that has ended shows, even if the memory has been registered anew. Copies are made in a few
+ * steps, between which other threads run.
+ *
+ *   address   bit 62, process (bits 56-57), registration (bits 32-47), byte of the arena (0-31)
+ *   iova      IOVA + byte of the arena: what programs and records say
+ */
+#include <string.h>
+
+#include "sim_local.h"
+
+#define MARK (1ull << 62)
+#define IOVA 0x1000000ull
+
+enum { CHUNK = 300, LOCAL_PD = 7 };
+
+static struct region regions[SERIALS];
+static uint32_t serials;
+
+/* ------------------------------------------------------------------ regions */
+
+static uint64_t address_of(uint32_t process, uint32_t serial, uint32_t at)
+{
+	return MARK | (uint64_t)process << 56 | (uint64_t)serial << 32 | at;
+}
+
+struct place memory_place(uint64_t address)
+{
+	uint32_t at = (uint32_t)address, number = address >> 56 & 3;
+
+	if (!(address & MARK) || number >= sim.plan.processes || at >= ARENA)
+		fail("address 0x%llx is nobody's", (unsigned long long)address);
+	struct process *p = &sim.process[number];
+
+	return (struct place){p, &p->block[at / BLOCK], at % BLOCK, address >> 32 & 0xffff};
+}
+
+void memory_init(void)
+{
+	serials = 1;
+	for (uint32_t i = 0; i < sim.plan.processes; i++)
+		for (uint32_t place = 0; place < REGIONS; place++)
+			region_register(&sim.process[i], place);
+}
+
+static bool is_target(uint32_t place)
+{
+	return place < TARGETS;
+}
+
+uint32_t region_register(struct process *p, uint32_t place)
+{
+	static const uint32_t rights[3] = {
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+			IBV_ACCESS_REMOTE_ATOMIC,
+	};
+
+	if (serials == SERIALS)
+		return 0;
+	uint32_t serial = serials++, first = place * REGION_BLOCKS * BLOCK;
+	uint32_t lkey = (place + 1) << LIMIT_KEY_TAG_BITS | (p->tag[place] += 2);
+
+	regions[serial] = (struct region){
+		.process = p->number,
+		.place = place,
+		.state = REGION_LIVE,
+		.lkey = lkey,
+		.access = is_target(place) ? rights[0] : IBV_ACCESS_LOCAL_WRITE,
+		.first_block = place * REGION_BLOCKS,
+	};
+	for (uint32_t i = 0; i < REGION_BLOCKS; i++) {
+		p->block[place * REGION_BLOCKS + i] = (struct block){0};
+		block_spoil(p, &p->block[place * REGION_BLOCKS + i]);
+	}
+	p->serial[place] = serial;
+	p->entry[place] = (struct entry){
+		.rkey = lkey + 1,
+		.access = regions[serial].access,
+		.pd = LOCAL_PD,
+		.start = IOVA + first,
+		.length = REGION_BLOCKS * BLOCK,
+		.offset = address_of(p->number, serial, first) - (IOVA + first),
+	};
+	return serial;
+}
+
+struct region *region_at(const struct process *p, uint32_t place)
+{
+	return &regions[p->serial[place]];
+}
+
+uint32_t region_serial(const struct process *p, const struct block *block)
+{
+	return p->serial[block_index(p, block) / REGION_BLOCKS];
+}
+
+bool region_hurt(uint32_t serial)
+{
+	return serial && regions[serial].hurt;
+}
+
+/* ------------------------------------------------------------------ hazards */
+
+struct hazard_wait {
+	struct process *owner;
+	const struct process *by; /* NULL: own hazards */
+	uint64_t value;
+};
+
+static bool own_clear(void *arg)
+{
+	const struct hazard_wait *wait = arg;
+
+	for (uint32_t q = 0; q < QPS; q++) {
+		const struct qp *qp = &wait->owner->qp[q];
+
+		for (uint32_t i = 0; i < qp->own_count; i++)
+			if (qp->own_hazards[i] == (uint32_t)wait->value)
+				return false;
+	}
+	return true;
+}
+
+static bool peer_clear(void *arg)
+{
+	const struct hazard_wait *wait = arg;
+
+	for (uint32_t i = 0; i < HAZARDS; i++)
+		if (atomic_load(&wait->by->hazard[i]) == wait->value)
+			return wait->by->dead;
+	return true;
+}
+
+static void wait_for(struct hazard_wait *wait, bool (*clear)(void *), const char *where)
+{
+	task_yield(where);
+	if (!clear(wait))
+		totals.dereg_waits++;
+	while (!clear(wait)) /* a killed process's hazard: looked at now and then */
+		task_wait(clear, wait, sim.now + 1000000, where);
+}
+
+void hazard_wait_qp(struct process *p, struct process *peer, uint32_t qpn)
+{
+	struct hazard_wait wait = {p, peer,
+				   (uint64_t)p->slot << 32 | (qpn & (LIMIT_QPS_PER_SLOT - 1))
+								     << LIMIT_KEY_TAG_BITS};
+
+	if (p != peer && p->link[peer->number].state == SIM_LINK_UP)
+		wait_for(&wait, peer_clear, "waits for a hazard on its QP");
+}
+
+static void wait_for_hazards(struct process *p, uint32_t rkey)
+{
+	struct hazard_wait wait = {p, NULL, (uint64_t)p->slot << 32 | rkey};
+
+	wait_for(&wait, own_clear, "dereg: own hazards");
+	mutex_take(&p->engine);
+	mutex_give(&p->engine);
+	for (uint32_t i = 0; i < sim.plan.processes; i++) {
+		wait.by = &sim.process[i];
+		if (p->link[i].shared || i == p->number)
+			wait_for(&wait, peer_clear, "dereg: a peer's hazards");
+	}
+}
+
+void region_deregister(struct process *p, uint32_t place)
+{
+	struct region *region = region_at(p, place);
+	uint32_t rkey = p->entry[place].rkey;
+
+	trace("deregisters region 0x%x", region->lkey);
+	totals.deregistrations++;
+	region->state = REGION_ENDING;
+	region->hurt = true;
+	p->regions_hurt += !is_target(place);
+	p->entry[place].rkey = 0; /* [H2] */
+	wait_for_hazards(p, rkey);
+	region->state = REGION_ENDED;
+	for (uint32_t i = 0; i < REGION_BLOCKS; i++) {
+		block_spoil(p, &p->block[region->first_block + i]);
+		p->block[region->first_block + i].unmapped = false;
+	}
+	sim.last_fault = sim.now;
+}
+
+/* ------------------------------------------------------------------ blocks */
+
+uint32_t block_index(const struct process *p, const struct block *block)
+{
+	return (uint32_t)(block - p->block);
+}
+
+uint8_t *block_bytes(struct process *p, const struct block *block)
+{
+	return p->arena + (size_t)block_index(p, block) * BLOCK;
+}
+
+uint64_t block_iova(const struct process *p, const struct block *block)
+{
+	return IOVA + (uint64_t)block_index(p, block) * BLOCK;
+}
+
+struct region *block_region(const struct process *p, const struct block *block)
+{
+	return region_at(p, block_index(p, block) / REGION_BLOCKS);
+}
+
+void block_spoil(struct process *p, struct block *block)
+{
+	memset(block_bytes(p, block), 0xdb, BLOCK);
+}
+
+struct block *block_take(struct process *p, enum block_use use)
+{
+	static const struct {
+		uint8_t first, end; /* regions */
+	} of[] = {
+		[BLOCK_TARGET] = {0, TARGETS},
+		[BLOCK_SEND] = {TARGETS, TARGETS + SENDERS},
+		[BLOCK_RECEIVE] = {TARGETS + SENDERS, REGIONS},
+	};
+	uint32_t first = of[use].first * REGION_BLOCKS;
+	uint32_t count = of[use].end * REGION_BLOCKS - first;
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct block *b = &p->block[first + p->next_block[use]++ % count];
+
+		if (b->use == BLOCK_FREE && !b->unmapped &&
+		    block_region(p, b)->state == REGION_LIVE) {
+			*b = (struct block){.use = use};
+			return b;
+		}
+	}
+	return NULL;
+}
+
+/* ------------------------------------------------------------------ keys */
+
+const struct entry *entry_find(const struct process *owner, uint32_t rkey)
+{
+	uint32_t place = (rkey >> LIMIT_KEY_TAG_BITS) - 1;
+
+	if (place >= REGIONS || !rkey || owner->entry[place].rkey != rkey)
+		return NULL;
+	return &owner->entry[place];
+}
+
+uint64_t entry_resolve(const struct process *owner, uint64_t addr, uint64_t length, uint32_t rkey,
+		       uint32_t access)
+{
+	const struct entry *e = entry_find(owner, rkey);
+
+	if (!e || (e->access & access) != access || e->pd != LOCAL_PD || addr < e->start ||
+	    length > e->length || addr - e->start > e->length - length)
+		return 0;
+	return addr + e->offset;
+}
+
+/* ------------------------------------------------------------------ copies */
+
+bool memory_mapped(uint64_t address, size_t length)
+{
+	if (!(address & MARK))
+		return true;
+	struct place at = memory_place(address);
+
+	return !at.block->unmapped &&
+	       !memory_place(address + (length ? length - 1 : 0)).block->unmapped;
+}
+
+/* The rules of one step of a copy. */
+static void check_access(const struct place *at, uint32_t n, enum side_of_copy side,
+			 const char *where)
+{
+	const struct region *region = &regions[at->serial];
+	uint32_t block = block_index(at->process, at->block);
+	struct process *self = task_self()->process;
+
+	if (at->process->dead)
+		fail("%s: process %u is dead and its memory is somebody else's", where,
+		     at->process->number);
+	if (region->process != at->process->number || block / REGION_BLOCKS != region->place ||
+	    at->offset + n > BLOCK)
+		fail("%s: bytes outside of the region", where);
+	if (region->state == REGION_ENDED)
+		fail("%s: block %u of process %u %s after ibv_dereg_mr() returned (by process %u)",
+		     where, block, at->process->number, side == COPY_READS ? "read" : "written",
+		     self->number);
+	if (sim.plan.hostile)
+		return;
+	if (side == COPY_WRITES && at->block->use != BLOCK_TARGET &&
+	    !(at->block->use == BLOCK_RECEIVE || at->block->use == BLOCK_SEND))
+		fail("%s: block %u of process %u is written, but the program has it back", where,
+		     block, at->process->number);
+	if (side == COPY_READS && at->block->use == BLOCK_FREE && at->block->returned)
+		fail("%s: block %u of process %u is read after its QP's end returned", where, block,
+		     at->process->number);
+}
+
+bool memory_copy(uint64_t address, void *flat, size_t length, enum side_of_copy side,
+		 const char *where)
+{
+	uint8_t *bytes = flat;
+
+	if (!(address & MARK)) { /* inline data */
+		memcpy(bytes, (void *)(uintptr_t)address, length);
+		return true;
+	}
+	for (size_t n; length; address += n, bytes += n, length -= n) {
+		n = length < CHUNK || sim.plan.fast_copies ? length : CHUNK;
+		struct place at = memory_place(address);
+
+		if (at.process->dead || at.block->unmapped)
+			return false;
+		check_access(&at, n, side, where);
+		if (side == COPY_READS)
+			memcpy(bytes, at.process->arena + (uint32_t)address, n);
+		else
+			memcpy(at.process->arena + (uint32_t)address, bytes, n);
+		if (length > n)
+			task_yield(where);
+	}
+	return true;
+}

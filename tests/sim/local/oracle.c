@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What must hold. Each posted request has a number, which its bytes, its immediate data and the
+ * target's memory name; so each effect at the responder is known to be whose it is.
+ *
+ *   order      a request of RC takes effect only if all earlier ones of its QP's life have; one of
+ *              UC never after a later one
+ *   once       no request takes effect twice, none completes twice; completions in posting order
+ *   errors     after a completion with an error nothing of that life takes effect any more; but a
+ *              responder that didn't answer in time (RETRY_EXC_ERR), or whose answer found no
+ *              memory here, does what was sent before
+ *   lives      a responder's life executes requests of one life of the sender
+ *   bytes      what arrives is what was posted; program memory becomes garbage at its completion
+ *   statuses   success means executed; an error needs a cause
+ *   memory     (memory.c) nothing after deregistration, nothing that the program has back
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "sim_local.h"
+
+static struct request requests[REQUESTS];
+static struct life lives[LIVES];
+static struct receive_state receives[RECEIVES];
+static uint32_t request_count, life_count, receive_count;
+
+struct totals totals;
+
+void oracle_init(void)
+{
+	request_count = life_count = receive_count = 1;
+}
+
+struct request *oracle_get(uint32_t number)
+{
+	if (!number || number >= request_count)
+		fail("no request has the number %u", number);
+	return &requests[number];
+}
+
+struct life *oracle_life(struct qp *qp)
+{
+	if (life_count == LIVES)
+		fail("too many lives");
+	struct life *life = &lives[life_count];
+
+	*life = (struct life){.number = life_count++,
+			      .process = qp->process->number,
+			      .qp = qp->index,
+			      .pair = qp->pair,
+			      .side = qp->side,
+			      .epoch = qp->epoch};
+	return life;
+}
+
+struct request *oracle_request(struct qp *qp)
+{
+	struct life *life = qp->life;
+
+	if (!life || request_count == REQUESTS ||
+	    life->posted == sizeof(life->request) / sizeof(life->request[0]))
+		return NULL;
+	struct request *r = &requests[request_count];
+
+	*r = (struct request){.number = request_count++,
+			      .life = life->number,
+			      .seq = life->posted,
+			      .process = (uint8_t)qp->process->number,
+			      .pair = (uint8_t)qp->pair,
+			      .side = (uint8_t)qp->side,
+			      .block = UINT32_MAX,
+			      .target_block = UINT32_MAX};
+	life->request[life->posted++] = r->number;
+	totals.requests++;
+	return r;
+}
+
+/* ------------------------------------------------------------------ bytes */
+
+static uint64_t word_of(uint32_t request, uint32_t word)
+{
+	uint64_t x = ((uint64_t)request << 20 | word) * 0x9e3779b97f4a7c15ull;
+
+	return word ? x ^ x >> 29 : 0x5eedull << 48 | request;
+}
+
+void oracle_fill(uint32_t request, uint32_t from, uint8_t *to, uint32_t length)
+{
+	for (uint32_t i = 0; i < length;) {
+		uint64_t word = word_of(request, (from + i) / 8);
+		uint32_t at = (from + i) % 8, n = 8 - at < length - i ? 8 - at : length - i;
+
+		memcpy(to + i, (uint8_t *)&word + at, n);
+		i += n;
+	}
+}
+
+static bool bytes_are(uint32_t request, uint32_t from, const uint8_t *bytes, uint32_t length)
+{
+	uint8_t expected[BLOCK];
+
+	oracle_fill(request, from, expected, length);
+	return !memcmp(expected, bytes, length);
+}
+
+/* ------------------------------------------------------------------ order */
+
+static bool one_sided(const struct request *r)
+{
+	return r->opcode != IBV_WR_SEND && r->opcode != IBV_WR_SEND_WITH_IMM;
+}
+
+/* Takes no effect that can be seen. */
+static bool silent(const struct request *r)
+{
+	return !r->length && (r->opcode == IBV_WR_RDMA_WRITE || r->opcode == IBV_WR_RDMA_READ);
+}
+
+static bool takes_receive(const struct request *r)
+{
+	return r->opcode != IBV_WR_RDMA_READ && r->opcode != IBV_WR_RDMA_WRITE &&
+	       r->opcode < IBV_WR_ATOMIC_CMP_AND_SWP;
+}
+
+static bool is_rc(const struct request *r)
+{
+	return sim.plan.pair[r->pair].type == IBV_QPT_RC;
+}
+
+/* `placing`: the bytes of a WRITE with immediate may be placed once those before it are. */
+static void check_order(const struct request *r, bool placing)
+{
+	struct life *life = &lives[r->life];
+
+	if (r->executed)
+		fail("request %u is executed twice", r->number);
+	if (!is_rc(r)) {
+		if (r->seq < life->unreliable)
+			fail("unreliable request %u is executed after a later one", r->number);
+		return;
+	}
+	if (life->refused && r->seq >= life->failed_seq)
+		fail("request %u is executed, though request %u before it has failed", r->number,
+		     life->request[life->failed_seq]);
+	if (r->bad)
+		fail("request %u is executed, which isn't granted", r->number);
+	for (uint32_t i = life->executed; i < r->seq; i++) {
+		const struct request *before = &requests[life->request[i]];
+
+		if (before->executed || silent(before) ||
+		    (placing && (before->placed || !before->length) &&
+		     before->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)) {
+			life->executed += i == life->executed && !placing;
+			continue;
+		}
+		fail("request %u is executed, request %u before it isn't", r->number,
+		     before->number);
+	}
+}
+
+static void executed(struct request *r)
+{
+	struct life *life = &lives[r->life];
+
+	r->executed = true;
+	life->unreliable = r->seq + 1;
+	trace("request %u (life %u, %u) is executed", r->number, r->life, r->seq);
+}
+
+/* The responder's life knows one life of the sender. */
+static void check_lives(struct qp *qp, const struct request *r)
+{
+	if (r->pair != qp->pair || r->side == qp->side)
+		fail("QP 0x%x executes request %u, which is another pair's", qp->qpn, r->number);
+	if (qp->life->sender && qp->life->sender != r->life + 1)
+		fail("QP 0x%x executes request %u of life %u after requests of life %u", qp->qpn,
+		     r->number, r->life, qp->life->sender - 1);
+	qp->life->sender = r->life + 1;
+}
+
+/* ------------------------------------------------------------------ one-sided */
+
+struct request *oracle_at(struct qp *qp, uint64_t address, uint32_t *offset)
+{
+	struct place at = memory_place(address);
+
+	*offset = at.offset;
+	if (sim.plan.hostile)
+		return NULL;
+	if (at.block->use != BLOCK_TARGET)
+		fail("QP 0x%x reaches block %u, which is for no request", qp->qpn,
+		     block_index(at.process, at.block));
+	struct request *r = oracle_get(at.block->request);
+
+	check_lives(qp, r);
+	return r;
+}
+
+void oracle_placing(struct request *r, uint32_t offset, const uint8_t *from, uint32_t length)
+{
+	if (sim.plan.hostile)
+		return;
+	check_order(r, true);
+	if (offset + length > r->length || !bytes_are(r->number, offset, from, length))
+		fail("request %u: an RDMA WRITE of other bytes", r->number);
+}
+
+void oracle_reading(struct request *r, uint32_t offset, uint32_t length)
+{
+	if (sim.plan.hostile)
+		return;
+	check_order(r, false);
+	if (offset + length > r->length)
+		fail("request %u reads too much", r->number);
+}
+
+void oracle_moved(struct request *r, uint32_t end)
+{
+	if (sim.plan.hostile || end != r->length)
+		return;
+	r->placed = true;
+	if (r->opcode != IBV_WR_RDMA_WRITE_WITH_IMM)
+		executed(r);
+}
+
+void oracle_atomic(struct request *r, uint64_t old)
+{
+	if (sim.plan.hostile)
+		return;
+	check_order(r, false);
+	r->old = old;
+	executed(r);
+}
+
+/* ------------------------------------------------------------------ receives */
+
+uint32_t oracle_receive(struct qp *qp, struct block *block, uint32_t length)
+{
+	if (receive_count == RECEIVES)
+		return 0;
+	receives[receive_count] = (struct receive_state){
+		.posted = true,
+		.process = (uint8_t)qp->process->number,
+		.block = block_index(qp->process, block),
+		.length = length,
+	};
+	block->receive = receive_count;
+	return receive_count++;
+}
+
+static struct block *block_of_receive(uint32_t number)
+{
+	return &sim.process[receives[number].process].block[receives[number].block];
+}
+
+/* The program has its memory back. */
+void oracle_receive_gone(uint32_t number)
+{
+	struct receive_state *s = &receives[number];
+	struct block *block = block_of_receive(number);
+
+	if (s->done)
+		fail("receive %u is over twice", number);
+	s->done = true;
+	if (block->receive == number && block->use == BLOCK_RECEIVE) {
+		block_spoil(&sim.process[s->process], block);
+		block->use = BLOCK_FREE;
+	}
+}
+
+/* Whose message it is. */
+static struct request *message_of(const struct arrival *arrival, const uint8_t *bytes)
+{
+	uint64_t first;
+
+	if (arrival->has_imm)
+		return oracle_get(arrival->imm);
+	memcpy(&first, bytes, sizeof(first));
+	if (first >> 48 != 0x5eed)
+		fail("a message of %u bytes that nobody sent (0x%llx)", arrival->length,
+		     (unsigned long long)first);
+	return oracle_get((uint32_t)first);
+}
+
+static void check_message(struct qp *qp, uint32_t number, const struct arrival *arrival)
+{
+	struct process *p = qp->process;
+	const uint8_t *bytes = block_bytes(p, block_of_receive(number));
+	struct request *r = message_of(arrival, bytes);
+
+	check_lives(qp, r);
+	check_order(r, false);
+	if (arrival->length != r->length || arrival->is_write != one_sided(r))
+		fail("request %u arrives as something else", r->number);
+	if (!takes_receive(r))
+		fail("request %u takes a receive", r->number);
+	if (one_sided(r) && r->length && !r->placed)
+		fail("request %u: immediate data before the data", r->number);
+	if (!one_sided(r) &&
+	    (r->length > receives[number].length || !bytes_are(r->number, 0, bytes, r->length)))
+		fail("request %u arrives with other bytes than were posted", r->number);
+	executed(r);
+	totals.receives++;
+}
+
+void oracle_received(struct qp *qp, uint32_t number, const struct arrival *arrival,
+		     enum ibv_wc_status status)
+{
+	const struct receive_state *s = &receives[number];
+
+	trace("QP 0x%x: receive %u completes, status %u", qp->qpn, number, status);
+	if (!number || number >= receive_count || s->done)
+		fail("receive %u completes twice", number);
+	if (!sim.plan.hostile && status == IBV_WC_SUCCESS)
+		check_message(qp, number, arrival);
+	if (status == IBV_WC_WR_FLUSH_ERR && qp->state != IBV_QPS_ERR)
+		fail("receive %u is flushed, but the QP isn't in ERR", number);
+	if (status == IBV_WC_SUCCESS && qp->state == IBV_QPS_ERR)
+		fail("receive %u succeeds, but the QP is in ERR", number);
+	if (!sim.plan.hostile && status == IBV_WC_LOC_LEN_ERR && !sim.plan.long_sends)
+		fail("receive %u is too short, and no message is that long", number);
+	if (!sim.plan.hostile && status == IBV_WC_LOC_PROT_ERR && !qp->process->regions_hurt)
+		fail("receive %u has no memory, and all memory is there", number);
+	oracle_receive_gone(number);
+}
+
+/* ------------------------------------------------------------------ completions */
+
+static void check_success(struct qp *qp, const struct request *r)
+{
+	struct process *p = qp->process;
+	const uint8_t *bytes = r->block == UINT32_MAX ? NULL : block_bytes(p, &p->block[r->block]);
+	uint64_t old;
+
+	if (!is_rc(r))
+		return;
+	if (r->bad || (!r->executed && !silent(r)))
+		fail("request %u succeeds and wasn't executed", r->number);
+	if (region_hurt(r->region))
+		bytes = NULL; /* the program has taken its memory back meanwhile */
+	if (r->opcode == IBV_WR_RDMA_READ && r->length && bytes &&
+	    !bytes_are(r->number, 0, bytes, r->length))
+		fail("request %u succeeds, but its memory hasn't the bytes read", r->number);
+	if (bytes && r->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP) {
+		memcpy(&old, bytes, sizeof(old));
+		if (old != r->old)
+			fail("request %u: an atomic's answer isn't what was there", r->number);
+	}
+	if (r->target_block != UINT32_MAX && r->opcode != IBV_WR_RDMA_READ && r->length != 8) {
+		struct process *peer = &sim.process[r->peer];
+		struct block *target = &peer->block[r->target_block];
+
+		if (target->use == BLOCK_TARGET && target->request == r->number &&
+		    block_region(peer, target)->state == REGION_LIVE &&
+		    !bytes_are(r->number, 0, block_bytes(peer, target), r->length))
+			fail("request %u succeeds, but its bytes aren't there", r->number);
+	}
+}
+
+/* An error needs a cause. */
+static bool has_cause(const struct qp *qp, const struct request *r, enum ibv_wc_status status)
+{
+	const struct process *peer = &sim.process[r->peer];
+	bool denied = sim.plan.copy_fails_at && sim.step >= sim.plan.copy_fails_at;
+
+	switch (status) {
+	case IBV_WC_WR_FLUSH_ERR:
+		return qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE;
+	case IBV_WC_LOC_PROT_ERR:
+		return region_hurt(r->region) || denied || qp->process->regions_hurt;
+	case IBV_WC_RETRY_EXC_ERR:
+		return sim.disturbed & 1u << r->pair;
+	case IBV_WC_REM_ACCESS_ERR:
+		return r->bad || denied || region_hurt(r->target);
+	case IBV_WC_REM_INV_REQ_ERR:
+		return sim.plan.long_sends && !r->executed;
+	case IBV_WC_REM_OP_ERR:
+		return peer->regions_hurt != 0;
+	case IBV_WC_RNR_RETRY_EXC_ERR:
+		return qp->attr.rnr_retry != 7 && qp_peer(qp)->starved;
+	default:
+		return false;
+	}
+}
+
+static void check_error(struct qp *qp, const struct request *r, enum ibv_wc_status status)
+{
+	struct life *life = &lives[r->life];
+	bool reads = r->opcode == IBV_WR_RDMA_READ || r->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP;
+
+	if (!has_cause(qp, r, status))
+		fail("request %u (opcode %u) fails with status %u without a cause", r->number,
+		     r->opcode, status);
+	if (status == IBV_WC_WR_FLUSH_ERR)
+		return;
+	if (life->failed && is_rc(r))
+		fail("request %u fails with status %u after request %u did", r->number, status,
+		     life->request[life->failed_seq]);
+	/* What the responder did but couldn't acknowledge, and what came back to memory that was
+	 * gone, has been executed. */
+	if (r->executed && status != IBV_WC_RETRY_EXC_ERR &&
+	    !(reads && status == IBV_WC_LOC_PROT_ERR) && is_rc(r))
+		fail("request %u fails with status %u and was executed", r->number, status);
+	life->failed = true;
+	life->refused = status != IBV_WC_RETRY_EXC_ERR && !(reads && status == IBV_WC_LOC_PROT_ERR);
+	life->failed_seq = r->seq;
+}
+
+/* What was its memory becomes garbage, so that whoever reads it late shows. */
+static void take_memory_back(struct process *p, struct request *r, bool success)
+{
+	if (r->block != UINT32_MAX && p->block[r->block].request == r->number &&
+	    p->block[r->block].use == BLOCK_SEND) {
+		block_spoil(p, &p->block[r->block]);
+		p->block[r->block].use = BLOCK_FREE;
+	}
+	if (r->target_block == UINT32_MAX || !success)
+		return;
+	struct process *peer = &sim.process[r->peer];
+	struct block *target = &peer->block[r->target_block];
+
+	if (target->use == BLOCK_TARGET && target->request == r->number &&
+	    (is_rc(r) || r->executed)) {
+		block_spoil(peer, target);
+		target->use = BLOCK_FREE;
+	}
+}
+
+void oracle_completed(struct qp *qp, uint32_t number, enum ibv_wc_status status)
+{
+	struct request *r = oracle_get(number);
+	struct life *life = &lives[r->life];
+	bool gone = status == IBV_WC_GENERAL_ERR; /* RESET: no completion */
+
+	trace("QP 0x%x: request %u (life %u, %u) completes, status %u", qp->qpn, number, r->life,
+	      r->seq, status);
+	if (r->completed)
+		fail("request %u completes twice", number);
+	if (life != qp->life || r->seq != life->completed)
+		fail("request %u completes out of order", number);
+	life->completed++;
+	r->completed = true;
+	r->status = (uint8_t)status;
+	totals.status[status < 32 ? status : 31]++;
+	if (!sim.plan.hostile && status == IBV_WC_SUCCESS) {
+		if (life->failed && is_rc(r))
+			fail("request %u succeeds after an error", number);
+		check_success(qp, r);
+	} else if (!sim.plan.hostile && !gone) {
+		check_error(qp, r, status);
+	}
+	take_memory_back(qp->process, r, status == IBV_WC_SUCCESS);
+}
+
+/* ------------------------------------------------------------------ the end */
+
+static bool is_open(const struct request *r)
+{
+	return !r->completed && !sim.process[r->process].dead && !lives[r->life].over;
+}
+
+bool oracle_quiet(void)
+{
+	for (uint32_t i = 1; i < request_count; i++)
+		if (is_open(&requests[i]))
+			return false;
+	return true;
+}
+
+void oracle_print_open(void)
+{
+	for (uint32_t i = 1; i < request_count; i++) {
+		const struct request *r = &requests[i];
+
+		if (is_open(r))
+			printf("  request %u of process %u (pair %u, life %u, place %u, opcode %u, "
+			       "%u bytes) is open\n",
+			       i, r->process, r->pair, r->life, r->seq, r->opcode, r->length);
+	}
+}
+
+bool oracle_others_quiet(uint32_t pair)
+{
+	for (uint32_t i = 1; i < request_count; i++)
+		if (is_open(&requests[i]) && requests[i].pair != pair &&
+		    !sim.plan.pair[requests[i].pair].starves)
+			return false;
+	return true;
+}
+
+void oracle_end(void)
+{
+	if (sim.plan.hostile)
+		return; /* it may have ended in the middle */
+	for (uint32_t i = 0; i < sim.plan.processes; i++) {
+		struct process *p = &sim.process[i];
+
+		if (p->dead || p->stopped || !p->task[0].waiting || !p->sleeps)
+			continue; /* it may be in the middle of something */
+		for (uint32_t k = 0; k < HAZARDS; k++)
+			if (atomic_load(&p->hazard[k]))
+				fail("a hazard of process %u is left", i);
+		for (uint32_t k = 0; k < QPS; k++) {
+			if (p->qp[k].own_count)
+				fail("an own hazard of process %u is left", i);
+			if (p->qp[k].state == IBV_QPS_ERR && p->qp[k].held_bytes)
+				fail("QP 0x%x is in ERR and holds %u bytes", p->qp[k].qpn,
+				     p->qp[k].held_bytes);
+		}
+	}
+}

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the programs do: each thread has the QPs of some pairs, and does one thing after another
+ * until it has done enough; then it posts receives until all that was posted is completed. */
+#include <string.h>
+
+#include "sim_local.h"
+
+enum { STRIDE = 256, PAUSE_NS = 50000, PAUSE_MAX_NS = 200000000 };
+
+union space {
+	struct send_wqe wqe;
+	uint8_t bytes[STRIDE];
+};
+
+static bool never(void *arg)
+{
+	(void)arg;
+	return false;
+}
+
+static void pause_for(uint64_t ns)
+{
+	task_wait(never, NULL, sim.now + ns, "the program sleeps");
+}
+
+static bool mine(const struct task *task, const struct qp *qp)
+{
+	const struct pair_plan *pair = &sim.plan.pair[qp->pair];
+
+	return qp->pair < sim.plan.pairs && pair->process[qp->side] == task->process->number &&
+	       qp->pair % sim.plan.programs == task->number - 1;
+}
+
+/* One of the thread's QPs; NULL: it has none. */
+static struct qp *some_qp(const struct task *task)
+{
+	struct qp *list[QPS];
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < QPS; i++)
+		if (mine(task, &task->process->qp[i]))
+			list[n++] = &task->process->qp[i];
+	return n ? list[rng_below(&sim.rng, n)] : NULL;
+}
+
+/* ------------------------------------------------------------------ requests */
+
+static uint32_t random_length(void)
+{
+	uint32_t max = sim.plan.max_length;
+
+	switch (rng_below(&sim.rng, 6)) {
+	case 0:
+		return 0;
+	case 1:
+		return 8 + rng_below(&sim.rng, INLINE_MAX - 8);
+	case 2:
+	case 3:
+		return 8 + rng_below(&sim.rng, RING_PAYLOAD_MAX - 8);
+	default:
+		return 8 + rng_below(&sim.rng, max - 8);
+	}
+}
+
+/* One or two segments. */
+static void set_segments(struct send_wqe *wqe, const struct process *p, const struct block *block)
+{
+	uint32_t first = wqe->length > 1 && rng_chance(&sim.rng, 300)
+				 ? 1 + rng_below(&sim.rng, wqe->length - 1)
+				 : wqe->length;
+	uint32_t lkey = block_region(p, block)->lkey;
+
+	wqe->num_sge = first == wqe->length ? 1 : 2;
+	wqe->sge[0] = (struct ibv_sge){block_iova(p, block), first, lkey};
+	wqe->sge[1] = (struct ibv_sge){block_iova(p, block) + first, wqe->length - first, lkey};
+}
+
+static bool needs_target(const struct send_wqe *wqe)
+{
+	return wqe->opcode != IBV_WR_SEND && wqe->opcode != IBV_WR_SEND_WITH_IMM;
+}
+
+static bool writes_here(const struct send_wqe *wqe)
+{
+	return wqe->opcode == IBV_WR_RDMA_READ || wqe->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP;
+}
+
+static uint8_t random_opcode(const struct qp *qp)
+{
+	static const uint8_t rc[] = {
+		IBV_WR_SEND,	  IBV_WR_SEND,	     IBV_WR_SEND_WITH_IMM,
+		IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
+		IBV_WR_SEND,	  IBV_WR_RDMA_WRITE, IBV_WR_ATOMIC_FETCH_AND_ADD,
+	};
+	static const uint8_t uc[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE,
+				     IBV_WR_RDMA_WRITE_WITH_IMM};
+
+	return qp->type == IBV_QPT_RC ? rc[rng_below(&sim.rng, sizeof(rc))]
+				      : uc[rng_below(&sim.rng, sizeof(uc))];
+}
+
+/* The peer's memory that it names. */
+static void set_target(struct qp *qp, struct request *r, struct send_wqe *wqe, struct block *target)
+{
+	struct process *peer = qp_peer(qp)->process;
+
+	target->request = r->number;
+	r->target_block = block_index(peer, target);
+	r->target = region_serial(peer, target);
+	wqe->remote_addr = block_iova(peer, target);
+	wqe->rkey = block_region(peer, target)->lkey + 1;
+	if (r->opcode == IBV_WR_RDMA_READ)
+		oracle_fill(r->number, 0, block_bytes(peer, target), r->length);
+	if (wqe->length && rng_chance(&sim.rng, sim.plan.bad_key)) {
+		r->bad = true;
+		wqe->rkey ^= rng_chance(&sim.rng, 500) ? 1 : 0x40;
+	}
+}
+
+static void set_memory(struct qp *qp, struct request *r, struct send_wqe *wqe, struct block *block)
+{
+	struct process *p = qp->process;
+
+	if (!writes_here(wqe) && wqe->length <= INLINE_MAX && rng_chance(&sim.rng, 300)) {
+		wqe->flags |= SEND_INLINE;
+		oracle_fill(r->number, 0, wqe->data, wqe->length);
+		block->use = BLOCK_FREE;
+		return;
+	}
+	block->request = r->number;
+	r->block = block_index(p, block);
+	r->region = region_serial(p, block);
+	if (!writes_here(wqe))
+		oracle_fill(r->number, 0, block_bytes(p, block), wqe->length);
+	set_segments(wqe, p, block);
+}
+
+static void post_request(struct qp *qp)
+{
+	union space space = {0};
+	struct send_wqe *wqe = &space.wqe;
+	struct process *p = qp->process, *peer = qp_peer(qp)->process;
+	struct block *block = NULL, *target = NULL;
+	struct request *r = NULL;
+
+	mutex_take(&qp->lock);
+	if (!qp->exists || !qp->connected || qp->state < IBV_QPS_RTS ||
+	    qp->sq.head - qp->sq.acked >= DEPTH)
+		goto out;
+	wqe->opcode = random_opcode(qp);
+	wqe->length = wqe->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP ? 8 : random_length();
+	if (!wqe->length && wqe->opcode == IBV_WR_SEND)
+		wqe->opcode = IBV_WR_SEND_WITH_IMM;
+	wqe->flags = SEND_SIGNALED | (rng_chance(&sim.rng, 100) ? SEND_FENCE : 0);
+	block = block_take(p, BLOCK_SEND);
+	if (needs_target(wqe))
+		target = block_take(peer, BLOCK_TARGET);
+	if (block && (target || !needs_target(wqe)))
+		r = oracle_request(qp);
+	if (!r)
+		goto out;
+	r->opcode = wqe->opcode;
+	r->length = (uint16_t)wqe->length;
+	r->peer = (uint8_t)peer->number;
+	wqe->wr_id = r->number;
+	wqe->imm = r->number;
+	set_memory(qp, r, wqe, block);
+	if (target)
+		set_target(qp, r, wqe, target);
+	qp_post(qp, wqe);
+	block = target = NULL;
+out:
+	if (block)
+		block->use = BLOCK_FREE;
+	if (target)
+		target->use = BLOCK_FREE;
+	mutex_give(&qp->lock);
+}
+
+/* ------------------------------------------------------------------ receives */
+
+static void post_receive(struct qp *qp)
+{
+	uint32_t length = MESSAGE_MAX;
+
+	if (!qp->exists || !qp->connected ||
+	    (sim.plan.pair[qp->pair].starves && !oracle_others_quiet(qp->pair)) ||
+	    qp->rq->head - qp->rq->tail + qp->rq->held + qp->rq->back_count >= RECV_DEPTH)
+		return;
+	struct block *block = block_take(qp->process, BLOCK_RECEIVE);
+
+	if (!block)
+		return;
+	if (rng_chance(&sim.rng, sim.plan.long_sends))
+		length = 8 + rng_below(&sim.rng, MESSAGE_MAX - 8);
+	uint32_t number = oracle_receive(qp, block, length);
+	/* The region may end before it is posted. */
+	struct ibv_sge sge = {block_iova(qp->process, block), length,
+			      block_region(qp->process, block)->lkey};
+
+	if (!number)
+		block->use = BLOCK_FREE;
+	else if (!qp_post_receive(qp, &sge, number))
+		oracle_receive_gone(number);
+}
+
+/* ------------------------------------------------------------------ trouble */
+
+static void reconnect(struct qp *qp)
+{
+	uint32_t peer = qp_peer(qp)->generation;
+
+	if (qp->generation > 5)
+		return;
+	if (!qp->exists)
+		qp_create(qp);
+	else if (qp->state != IBV_QPS_RESET)
+		qp_to_reset(qp);
+	qp->generation = peer > qp->generation ? peer : qp->generation + 1;
+	qp_connect(qp, true);
+}
+
+static bool in_use(const struct process *p, uint32_t place)
+{
+	for (uint32_t i = 0; i < REGION_BLOCKS; i++)
+		if (p->block[place * REGION_BLOCKS + i].use != BLOCK_FREE)
+			return true;
+	return false;
+}
+
+/* Rather one that is in use. */
+static void end_region(struct process *p)
+{
+	uint32_t place = rng_below(&sim.rng, REGIONS);
+
+	for (uint32_t i = 0; i < REGIONS && !in_use(p, place); i++)
+		place = (place + 1) % REGIONS;
+	if (region_at(p, place)->state != REGION_LIVE)
+		return;
+	region_deregister(p, place);
+	if (rng_chance(&sim.rng, 300))
+		pause_for(rng_below(&sim.rng, PAUSE_NS));
+	region_register(p, place);
+}
+
+static void unmap(struct process *p)
+{
+	uint32_t block = rng_below(&sim.rng, BLOCKS);
+
+	p->block[block].unmapped = true;
+	block_region(p, &p->block[block])->hurt = true;
+	p->regions_hurt++;
+	trace("block %u isn't mapped any more", block);
+}
+
+static bool trouble(struct qp *qp, uint32_t dice)
+{
+	const struct plan *plan = &sim.plan;
+	uint32_t at = 0;
+	bool alive = qp->exists && qp->connected;
+
+	if (dice < (at += plan->err)) {
+		if (alive && qp->state != IBV_QPS_ERR)
+			qp_to_error(qp);
+	} else if (dice < (at += plan->reset)) {
+		if (alive)
+			qp_to_reset(qp);
+	} else if (dice < (at += plan->destroy)) {
+		if (qp->exists)
+			qp_destroy(qp);
+	} else if (dice < (at += plan->reconnect)) {
+		reconnect(qp);
+	} else if (dice < (at += plan->dereg)) {
+		end_region(qp->process);
+	} else if (dice < (at += plan->unmap)) {
+		unmap(qp->process);
+	} else {
+		return false;
+	}
+	return true;
+}
+
+/* ------------------------------------------------------------------ the thread */
+
+static void poll_once(struct process *p)
+{
+	if (!mutex_try(&p->engine))
+		return;
+	engine_pass(p);
+	engine_leave(p);
+}
+
+static void act(struct task *task)
+{
+	struct qp *qp = some_qp(task);
+	uint32_t dice = rng_below(&sim.rng, 1000);
+
+	if (!qp) {
+		pause_for(PAUSE_NS);
+		return;
+	}
+	if (trouble(qp, dice))
+		return;
+	if (qp->state == IBV_QPS_SQE && rng_chance(&sim.rng, 300))
+		qp_rts(qp);
+	dice = rng_below(&sim.rng, 1000);
+	if (dice < sim.plan.receives)
+		post_receive(qp);
+	else if (dice < 850)
+		post_request(qp);
+	else if (dice < 930)
+		poll_once(task->process);
+	else
+		pause_for(rng_below(&sim.rng, PAUSE_NS));
+}
+
+static void begin(struct task *task)
+{
+	for (uint32_t i = 0; i < QPS; i++) {
+		struct qp *qp = &task->process->qp[i];
+
+		if (!mine(task, qp))
+			continue;
+		qp_create(qp);
+		for (uint32_t k = rng_below(&sim.rng, 4); k; k--)
+			post_receive(qp);
+		qp_connect(qp, true);
+	}
+}
+
+static void map_again(struct process *p)
+{
+	for (uint32_t i = 0; i < BLOCKS; i++)
+		if (p->block[i].use == BLOCK_FREE)
+			p->block[i].unmapped = false;
+}
+
+static bool some_act(void)
+{
+	for (uint32_t i = 0; i < sim.plan.processes; i++)
+		for (uint32_t k = 1; k <= sim.plan.programs; k++)
+			if (!sim.process[i].dead && !sim.process[i].task[k].finishes)
+				return true;
+	return false;
+}
+
+/* Receives for those that still send, until all is over. */
+static void finish(struct task *task)
+{
+	uint64_t pause = PAUSE_NS;
+
+	task->finishes = true;
+	while (some_act() || !oracle_quiet()) {
+		for (uint32_t i = 0; i < QPS; i++) {
+			struct qp *qp = &task->process->qp[i];
+
+			if (!mine(task, qp))
+				continue;
+			if (qp->state == IBV_QPS_SQE)
+				qp_rts(qp);
+			if (qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS)
+				for (uint32_t k = 0; k < 3; k++)
+					post_receive(qp);
+		}
+		map_again(task->process);
+		pause_for(pause);
+		pause = pause * 2 < PAUSE_MAX_NS ? pause * 2 : PAUSE_MAX_NS;
+	}
+}
+
+void program_body(struct task *task)
+{
+	begin(task);
+	for (uint32_t i = 0; i < sim.plan.actions; i++)
+		act(task);
+	finish(task);
+}

@@ -1,0 +1,695 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the local carrier's core asks for, as the simulator has it: src/hca/local/core/world.h. A
+ * switch to another thread is possible in each call that touches what is shared. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim_local.h"
+
+/* ------------------------------------------------------------------ the link */
+
+enum world_link world_link(const struct local_qp *lq)
+{
+	task_yield("world_link");
+	switch (qp_of(lq)->link->state) {
+	case SIM_LINK_UP:
+		return WORLD_LINK_UP;
+	case SIM_LINK_COMING:
+		return WORLD_LINK_COMING;
+	default:
+		return WORLD_LINK_DOWN;
+	}
+}
+
+bool world_link_copies(const struct local_qp *lq)
+{
+	return qp_of(lq)->link->copies;
+}
+
+bool world_link_guarded(struct local_qp *lq)
+{
+	const struct link *link = qp_of(lq)->link;
+
+	task_yield("world_link_guarded");
+	return link->copies && link->state == SIM_LINK_UP && link->shared->installed[!link->side];
+}
+
+bool world_link_prefers_ring(const struct local_qp *lq, uint32_t length)
+{
+	(void)lq;
+	return sim.plan.by_ring && length > RING_PAYLOAD_MAX;
+}
+
+struct ring_header *world_ring_reserve(struct local_qp *lq, uint32_t payload)
+{
+	task_yield("world_ring_reserve");
+	return link_begin(qp_of(lq)->link, payload);
+}
+
+void world_ring_commit(struct local_qp *lq, struct ring_header *h, uint32_t payload)
+{
+	task_yield("world_ring_commit");
+	link_send(qp_of(lq)->link, h, payload);
+}
+
+void world_ring_abandon(struct local_qp *lq, uint32_t payload)
+{
+	link_abandon(qp_of(lq)->link, payload);
+}
+
+void world_ring_control(struct local_qp *lq, const struct ring_header *h, const void *payload,
+			uint32_t size)
+{
+	task_yield("world_ring_control");
+	link_control(qp_of(lq)->link, h, payload, size);
+}
+
+void world_ring_notify(struct local_qp *lq)
+{
+	link_notify(qp_of(lq)->link);
+}
+
+void world_ring_wait(struct local_qp *lq)
+{
+	link_wait(qp_of(lq)->link, qp_of(lq)->index);
+}
+
+/* ------------------------------------------------------------------ published entries */
+
+/* The peer's entry. A process that has died is still shown as it was, and what is mapped stays so
+ * as long as the QP's lock is held. */
+static const struct qp *seen(struct local_qp *lq, const char *where)
+{
+	task_yield(where);
+	return qp_peer(qp_of(lq));
+}
+
+uint64_t world_peer_word(struct local_qp *lq)
+{
+	const struct qp *peer = seen(lq, "world_peer_word");
+
+	return qp_of(lq)->link->state == SIM_LINK_UP ? peer->word : 0;
+}
+
+uint32_t world_peer_partner(struct local_qp *lq)
+{
+	return seen(lq, "world_peer_partner")->partner;
+}
+
+uint32_t world_peer_rq_psn(struct local_qp *lq)
+{
+	return seen(lq, "world_peer_rq_psn")->rq_psn;
+}
+
+uint32_t world_peer_pd(struct local_qp *lq)
+{
+	return seen(lq, "world_peer_pd")->pd;
+}
+
+uint32_t world_peer_receives(struct local_qp *lq)
+{
+	return seen(lq, "world_peer_receives")->receives;
+}
+
+bool world_peer_region(struct local_qp *lq, uint32_t rkey, struct mr_view *view)
+{
+	const struct link *link = qp_of(lq)->link;
+
+	task_yield("world_peer_region");
+	if (!link->copies && !link->self)
+		return false;
+	const struct entry *e = entry_find(link->peer, rkey);
+
+	if (!e)
+		return false;
+	*view = (struct mr_view){.start = e->start,
+				 .length = e->length,
+				 .offset = e->offset,
+				 .access = e->access,
+				 .pd = e->pd};
+	return true;
+}
+
+void world_fence(struct local_qp *lq)
+{
+	(void)lq;
+	task_yield("world_fence");
+}
+
+bool world_peer_runs(const struct local_qp *lq)
+{
+	const struct process *peer = qp_of(lq)->link->peer;
+
+	return !peer->dead && !peer->stopped;
+}
+
+/* ------------------------------------------------------------------ hazards */
+
+static bool any_free(void *arg)
+{
+	const struct process *p = arg;
+
+	for (uint32_t i = 0; i < HAZARDS; i++)
+		if (!atomic_load(&p->hazard[i]))
+			return true;
+	return false;
+}
+
+static world_hazard *hazard_set(struct qp *qp, uint64_t key)
+{
+	struct process *p = qp->process;
+
+	task_yield("before a hazard");
+	while (!any_free(p))
+		task_wait(any_free, p, UINT64_MAX, "waits for a place for a hazard");
+	for (uint32_t i = 0; i < HAZARDS; i++)
+		if (!atomic_load(&p->hazard[i])) {
+			atomic_store(&p->hazard[i], (uint64_t)qp->link->peer->slot << 32 | key);
+			task_yield("hazard is set");
+			return &p->hazard[i];
+		}
+	abort();
+}
+
+world_hazard *world_hazard_region(struct local_qp *lq, uint32_t rkey)
+{
+	return hazard_set(qp_of(lq), rkey);
+}
+
+world_hazard *world_hazard_region_inner(struct local_qp *lq, uint32_t rkey)
+{
+	return hazard_set(qp_of(lq), rkey);
+}
+
+world_hazard *world_hazard_qp(struct local_qp *lq)
+{
+	struct qp *qp = qp_of(lq);
+
+	return hazard_set(qp, (qp->attr.dest_qp_num & (LIMIT_QPS_PER_SLOT - 1))
+				      << LIMIT_KEY_TAG_BITS);
+}
+
+void world_hazard_clear(world_hazard *hazard)
+{
+	atomic_store(hazard, 0);
+	task_yield("hazard is cleared");
+}
+
+/* ------------------------------------------------------------------ memory of this process */
+
+uint32_t world_memory_mark(struct local_qp *lq)
+{
+	return qp_of(lq)->own_count;
+}
+
+void world_memory_release(struct local_qp *lq, uint32_t mark)
+{
+	qp_of(lq)->own_count = mark;
+	task_yield("memory is released");
+}
+
+static void hold_key(struct qp *qp, uint32_t rkey)
+{
+	if (qp->own_count == OWN_HAZARDS)
+		fail("too many own hazards");
+	qp->own_hazards[qp->own_count++] = rkey;
+}
+
+static int segments(struct qp *qp, const struct ibv_sge *sge, uint32_t count, uint32_t access,
+		    struct iovec *out)
+{
+	int n = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		if (sge[i].length)
+			hold_key(qp, sge[i].lkey + 1);
+	task_yield("looks keys up");
+	for (uint32_t i = 0; i < count; i++) {
+		if (!sge[i].length)
+			continue;
+		uint64_t at = entry_resolve(qp->process, sge[i].addr, sge[i].length,
+					    sge[i].lkey + 1, access);
+
+		if (!at)
+			return -EFAULT;
+		out[n++] = (struct iovec){(void *)(uintptr_t)at, sge[i].length};
+		task_yield("looked a key up");
+	}
+	return n;
+}
+
+int world_request_segments(struct local_qp *lq, const struct send_wqe *wqe, uint32_t access,
+			   struct iovec *out)
+{
+	if (wqe->flags & SEND_INLINE) {
+		out[0] = (struct iovec){(void *)wqe->data, wqe->length};
+		return wqe->length != 0;
+	}
+	return segments(qp_of(lq), wqe->sge, wqe->num_sge, access, out);
+}
+
+int world_receive_segments(struct local_qp *lq, const struct recv_wqe *wqe, struct iovec *out)
+{
+	return segments(qp_of(lq), wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, out);
+}
+
+/* `length` bytes of segments, `offset` into them, from or to `flat`. */
+static bool move(const struct iovec *list, int count, size_t offset, uint8_t *flat, size_t length,
+		 enum side_of_copy side, const char *where)
+{
+	for (int i = 0; i < count && length; i++) {
+		if (offset >= list[i].iov_len) {
+			offset -= list[i].iov_len;
+			continue;
+		}
+		size_t n = list[i].iov_len - offset;
+
+		n = n < length ? n : length;
+		if (!memory_copy((uint64_t)(uintptr_t)list[i].iov_base + offset, flat, n, side,
+				 where))
+			return false;
+		task_yield(where);
+		flat += n;
+		length -= n;
+		offset = 0;
+	}
+	return true;
+}
+
+bool world_gather(struct local_qp *lq, void *to, const struct iovec *from, int count, size_t offset,
+		  size_t length)
+{
+	(void)lq;
+	return move(from, count, offset, to, length, COPY_READS, "world_gather");
+}
+
+bool world_scatter(struct local_qp *lq, const struct iovec *to, int count, size_t offset,
+		   const void *from, size_t length)
+{
+	(void)lq;
+	return move(to, count, offset, (uint8_t *)(uintptr_t)from, length, COPY_WRITES,
+		    "world_scatter");
+}
+
+bool world_reachable(const struct iovec *local, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (!memory_mapped((uint64_t)(uintptr_t)local[i].iov_base, local[i].iov_len))
+			return false;
+	return true;
+}
+
+bool world_imported(const struct iovec *list, int count)
+{
+	(void)list;
+	(void)count;
+	return false;
+}
+
+/* The request that is executed here: the next one. */
+static struct request *executing(struct qp *qp)
+{
+	return oracle_get((uint32_t)sq_at(&qp->sq, qp->sq.next)->wr_id);
+}
+
+uint64_t world_own_region(struct local_qp *lq, uint64_t addr, uint32_t length, uint32_t rkey,
+			  uint32_t access)
+{
+	struct qp *qp = qp_of(lq);
+
+	hold_key(qp, rkey);
+	task_yield("world_own_region");
+	return entry_resolve(qp->process, addr, length, rkey, access);
+}
+
+bool world_own_write(struct local_qp *lq, uint64_t at, const uint8_t *from, uint32_t n, bool last)
+{
+	uint8_t piece[RING_PAYLOAD_MAX];
+	uint32_t offset;
+	struct request *r = oracle_at(qp_of(lq), at, &offset);
+
+	(void)last;
+	memcpy(piece, from, n); /* the peer may still change it */
+	if (r)
+		oracle_placing(r, offset, piece, n);
+	if (!memory_copy(at, piece, n, COPY_WRITES, "world_own_write"))
+		return false;
+	if (r)
+		oracle_moved(r, offset + n);
+	task_yield("wrote");
+	return true;
+}
+
+bool world_own_read(struct local_qp *lq, uint64_t at, uint8_t *to, uint32_t n)
+{
+	uint32_t offset;
+
+	if (!n)
+		return true;
+	struct request *r = oracle_at(qp_of(lq), at, &offset);
+
+	if (r)
+		oracle_reading(r, offset, n);
+	if (!memory_copy(at, to, n, COPY_READS, "world_own_read"))
+		return false;
+	if (r)
+		oracle_moved(r, offset + n);
+	return true;
+}
+
+bool world_own_atomic(struct local_qp *lq, uint64_t at, const struct record_atomic *op,
+		      uint64_t *old)
+{
+	uint32_t offset;
+	/* Within one process the requester executes it. */
+	struct request *r = lq->self ? executing(qp_of(lq)) : oracle_at(qp_of(lq), at, &offset);
+	uint64_t value;
+
+	task_yield("world_own_atomic");
+	bool there = memory_mapped(at, 8);
+
+	/* No switch between these: it is one instruction. */
+	if (!there || !memory_copy(at, &value, 8, COPY_READS, "atomic"))
+		return false;
+	*old = value;
+	if (r)
+		oracle_atomic(r, value);
+	if (!op->is_swap)
+		value += op->compare_add;
+	else if (value == op->compare_add)
+		value = op->swap;
+	return memory_copy(at, &value, 8, COPY_WRITES, "atomic");
+}
+
+/* ------------------------------------------------------------------ memory of the peer */
+
+static int copy_denied(struct qp *qp)
+{
+	struct process *peer = qp->link->peer;
+
+	if (peer->dead)
+		return -ESRCH;
+	if (sim.plan.copy_fails_at && sim.step >= sim.plan.copy_fails_at)
+		return -EPERM;
+	return 0;
+}
+
+static int why_failed(struct qp *qp)
+{
+	return qp->link->peer->dead ? -ESRCH : -EFAULT;
+}
+
+int world_peer_put(struct local_qp *lq, uint32_t rkey, const struct mr_view *view, uint64_t there,
+		   const struct iovec *local, int count, size_t length)
+{
+	uint8_t flat[BLOCK];
+	struct qp *qp = qp_of(lq);
+	struct request *r = executing(qp);
+	int err = qp->link->self ? 0 : copy_denied(qp);
+
+	(void)rkey;
+	(void)view;
+	task_yield("world_peer_put");
+	if (err)
+		return err;
+	if (!move(local, count, 0, flat, length, COPY_READS, "world_peer_put"))
+		return -EFAULT;
+	oracle_placing(r, 0, flat, (uint32_t)length);
+	if (length > 1 && !memory_copy(there, flat, length - 1, COPY_WRITES, "world_peer_put"))
+		return why_failed(qp);
+	task_yield("before the last byte");
+	if (!memory_copy(there + length - 1, flat + length - 1, 1, COPY_WRITES, "world_peer_put"))
+		return why_failed(qp);
+	oracle_moved(r, (uint32_t)length);
+	task_yield("put");
+	return 0;
+}
+
+int world_peer_get(struct local_qp *lq, uint32_t rkey, const struct mr_view *view, uint64_t there,
+		   const struct iovec *local, int count, size_t length)
+{
+	uint8_t flat[BLOCK];
+	struct qp *qp = qp_of(lq);
+	struct request *r = executing(qp);
+	int err = qp->link->self ? 0 : copy_denied(qp);
+
+	(void)rkey;
+	(void)view;
+	task_yield("world_peer_get");
+	if (err)
+		return err;
+	oracle_reading(r, 0, (uint32_t)length);
+	if (!memory_copy(there, flat, length, COPY_READS, "world_peer_get"))
+		return why_failed(qp);
+	oracle_moved(r, (uint32_t)length);
+	return move(local, count, 0, flat, length, COPY_WRITES, "world_peer_get") ? 0 : -EFAULT;
+}
+
+int world_peer_fetch(struct local_qp *lq, const struct iovec *remote, int remote_count,
+		     const struct iovec *local, int count, size_t length)
+{
+	uint8_t flat[BLOCK];
+	struct qp *qp = qp_of(lq);
+	int err = qp->link->self ? 0 : copy_denied(qp);
+
+	task_yield("world_peer_fetch");
+	if (err)
+		return err;
+	if (!move(remote, remote_count, 0, flat, length, COPY_READS, "world_peer_fetch"))
+		return why_failed(qp);
+	return move(local, count, 0, flat, length, COPY_WRITES, "world_peer_fetch") ? 0 : -EFAULT;
+}
+
+/* ------------------------------------------------------------------ receives */
+
+const struct recv_wqe *world_receive_take(struct local_qp *lq, struct receive *room)
+{
+	struct qp *qp = qp_of(lq);
+	struct receive_queue *rq = qp->rq;
+	const struct recv_wqe *wqe = NULL;
+
+	if (rq->shared) {
+		mutex_take(&rq->lock);
+		if (rq->back_count)
+			*room = rq->back[--rq->back_count], wqe = &room->wqe;
+		else if (rq->tail != rq->head)
+			*room = rq->at[rq->tail++ % (2 * RECV_DEPTH)], wqe = &room->wqe;
+		mutex_give(&rq->lock);
+	} else if (rq->tail != rq->head) {
+		wqe = &rq->at[rq->tail++ % (2 * RECV_DEPTH)].wqe;
+	}
+	qp->starved |= !wqe;
+	totals.rnr += !wqe;
+	return wqe;
+}
+
+void world_receive_back(struct local_qp *lq, const struct recv_wqe *wqe)
+{
+	struct qp *qp = qp_of(lq);
+	struct receive_queue *rq = qp->rq;
+
+	if (!rq->shared) {
+		if (rq->at[--rq->tail % (2 * RECV_DEPTH)].wqe.wr_id != wqe->wr_id)
+			fail("a receive is given back that isn't the last one taken");
+		rq->held = 0;
+		return;
+	}
+	mutex_take(&rq->lock);
+	if (rq->back_count == RECV_DEPTH)
+		fail("more receives are given back than there were");
+	memcpy(&rq->back[rq->back_count++], wqe, sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]));
+	mutex_give(&rq->lock);
+}
+
+void world_receive_keep(struct local_qp *lq)
+{
+	if (!qp_of(lq)->rq->shared)
+		qp_of(lq)->rq->held = 1;
+}
+
+void world_receive_complete(struct local_qp *lq, const struct recv_wqe *wqe,
+			    const struct arrival *arrival, enum ibv_wc_status status)
+{
+	struct qp *qp = qp_of(lq);
+
+	if (!qp->rq->shared)
+		qp->rq->held = 0;
+	oracle_received(qp, (uint32_t)wqe->wr_id, arrival, status);
+}
+
+void world_receive_wait(struct local_qp *lq, bool waits)
+{
+	struct qp *qp = qp_of(lq);
+
+	qp->receive_waits = waits && !qp->rq->shared;
+	if (qp->rq->shared) {
+		mutex_take(&qp->rq->lock);
+		qp->rq->waiters[qp->index] = waits;
+		mutex_give(&qp->rq->lock);
+	}
+	task_yield("world_receive_wait");
+}
+
+/* ------------------------------------------------------------------ completions and events */
+
+void world_complete(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status)
+{
+	struct qp *qp = qp_of(lq);
+
+	if (wqe != sq_at(&qp->sq, qp->sq.acked))
+		fail("QP 0x%x: a request completes that isn't the oldest", qp->qpn);
+	qp_complete(qp, wqe, status);
+	task_yield("world_complete");
+}
+
+void world_fail_request(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status)
+{
+	struct qp *qp = qp_of(lq);
+
+	qp->sq.next++;
+	qp->sq.acked++;
+	oracle_completed(qp, (uint32_t)wqe->wr_id, status);
+	qp->state = qp->lq.state = IBV_QPS_SQE;
+	qp_publish(qp);
+	qp_flush_requests(qp);
+}
+
+void world_fail(struct local_qp *lq, int event)
+{
+	(void)event;
+	qp_fail(qp_of(lq));
+}
+
+void world_drained(struct local_qp *lq)
+{
+	(void)lq;
+}
+
+void world_established(struct local_qp *lq)
+{
+	(void)lq;
+}
+
+/* ------------------------------------------------------------------ storage */
+
+struct local_held *world_hold(struct local_qp *lq, uint32_t size)
+{
+	struct qp *qp = qp_of(lq);
+	struct process *p = qp->process;
+	uint32_t bytes = (uint32_t)sizeof(struct local_held) + size;
+
+	if (p->held_bytes + bytes > sim.plan.hold_bytes || rng_chance(&sim.rng, sim.plan.no_hold)) {
+		totals.hold_refused++;
+		trace("QP 0x%x: no storage for %u bytes", qp->qpn, size);
+		return NULL;
+	}
+	totals.holds++;
+	p->held_bytes += bytes;
+	qp->held_bytes += bytes;
+	qp->held_count++;
+	if (qp->held_bytes > LOCAL_HELD_BYTES)
+		fail("QP 0x%x holds %u bytes", qp->qpn, qp->held_bytes);
+	struct local_held *held = malloc(bytes);
+
+	if (!held)
+		fail("no memory");
+	return held;
+}
+
+void world_release(struct local_qp *lq, struct local_held *held)
+{
+	struct qp *qp = qp_of(lq);
+	uint32_t bytes = (uint32_t)sizeof(struct local_held) + held->size;
+
+	if (bytes > qp->held_bytes)
+		fail("QP 0x%x gives back more than it holds", qp->qpn);
+	qp->process->held_bytes -= bytes;
+	qp->held_bytes -= bytes;
+	qp->held_count--;
+	free(held);
+}
+
+/* ------------------------------------------------------------------ timers */
+
+static void timer_soon(struct process *p)
+{
+	p->timer_at = sim.now;
+	engine_kick(p);
+}
+
+void world_watch(struct local_qp *lq)
+{
+	struct qp *qp = qp_of(lq);
+
+	if (!qp->watched)
+		timer_soon(qp->process);
+	qp->watched = true;
+}
+
+void world_watch_receive(struct local_qp *lq)
+{
+	struct qp *qp = qp_of(lq);
+
+	qp->watched_receive = true;
+	timer_soon(qp->process);
+}
+
+void world_owe_ack(struct local_qp *lq)
+{
+	struct qp *qp = qp_of(lq);
+
+	atomic_store_explicit(&lq->ack_pending, true, memory_order_relaxed);
+	qp->process->acks[qp->index] = true;
+}
+
+/* ------------------------------------------------------------------ for people */
+
+bool world_captures(const struct local_qp *lq)
+{
+	(void)lq;
+	return false;
+}
+
+void world_capture_request(struct local_qp *lq, const struct send_wqe *wqe)
+{
+	(void)lq;
+	(void)wqe;
+}
+
+void world_capture_answer(struct local_qp *lq, const struct send_wqe *wqe, uint32_t msn,
+			  enum ibv_wc_status status)
+{
+	(void)lq;
+	(void)wqe;
+	(void)msn;
+	(void)status;
+}
+
+void world_capture_rnr(struct local_qp *lq, const struct send_wqe *wqe, uint32_t msn)
+{
+	(void)lq;
+	(void)wqe;
+	(void)msn;
+}
+
+void world_count(struct local_qp *lq, unsigned int counter)
+{
+	(void)lq;
+	(void)counter;
+}
+
+void world_log(const struct local_qp *lq, const char *format, ...)
+{
+	char line[160];
+	va_list args;
+
+	if (!sim.verbose)
+		return;
+	va_start(args, format);
+	vsnprintf(line, sizeof(line), format, args);
+	va_end(args);
+	trace_print("QP 0x%x: %s", lq->qpn, line);
+}
