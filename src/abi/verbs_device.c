@@ -13,6 +13,7 @@
 #include "base/env.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
@@ -24,7 +25,7 @@
 
 enum { DEVICES_MAX = 16 };
 
-static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mutex devices_lock = MUTEX_INITIALIZER(RANK_DEVICES);
 FORK_KEEP(devices_lock);
 static struct list devices = {&devices, &devices};
 
@@ -82,9 +83,9 @@ static void device_put_locked(struct device *device)
 
 static void device_put(struct device *device)
 {
-	pthread_mutex_lock(&devices_lock);
+	mutex_take(&devices_lock);
 	device_put_locked(device);
-	pthread_mutex_unlock(&devices_lock);
+	mutex_give(&devices_lock);
 }
 
 /* RDMAV_FORK_SAFE and IBV_FORK_SAFE count once, when a program first asks for devices. */
@@ -119,7 +120,7 @@ EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 
 	if (!list)
 		return fail_null(ENOMEM);
-	pthread_mutex_lock(&devices_lock);
+	mutex_take(&devices_lock);
 	for (int i = 0; i < n; i++) {
 		struct device *device = device_get(&info[i]);
 
@@ -127,13 +128,13 @@ EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 			goto out_memory;
 		list[i] = &device->ibv;
 	}
-	pthread_mutex_unlock(&devices_lock);
+	mutex_give(&devices_lock);
 	if (num_devices)
 		*num_devices = n;
 	return list;
 
 out_memory:
-	pthread_mutex_unlock(&devices_lock);
+	mutex_give(&devices_lock);
 	ibv_free_device_list(list);
 	return fail_null(ENOMEM);
 }
@@ -142,10 +143,10 @@ EXPORT void ibv_free_device_list(struct ibv_device **list)
 {
 	if (!list)
 		return;
-	pthread_mutex_lock(&devices_lock);
+	mutex_take(&devices_lock);
 	for (unsigned int i = 0; list[i]; i++)
 		device_put_locked(device_of(list[i]));
-	pthread_mutex_unlock(&devices_lock);
+	mutex_give(&devices_lock);
 	free(list);
 }
 
@@ -183,9 +184,9 @@ static void context_init(struct context *context, struct hca *hca, struct ibv_de
 	verbs_ops_fill(&context->verbs);
 	for (unsigned int kind = 0; kind < HELD_KINDS; kind++)
 		list_init(&context->held[kind]);
-	pthread_mutex_lock(&hca->lock);
+	mutex_take(&hca->lock);
 	list_add_tail(&hca->contexts, &context->node);
-	pthread_mutex_unlock(&hca->lock);
+	mutex_give(&hca->lock);
 }
 
 struct ibv_context *context_open(struct ibv_device *device, int cmd_fd, const uint64_t token[2])
@@ -213,9 +214,9 @@ struct ibv_context *context_open(struct ibv_device *device, int cmd_fd, const ui
 	books_leave(hca);
 	if (err)
 		goto out_queue;
-	pthread_mutex_lock(&devices_lock);
+	mutex_take(&devices_lock);
 	device_of(device)->refs++;
-	pthread_mutex_unlock(&devices_lock);
+	mutex_give(&devices_lock);
 	return &context->verbs.context;
 
 out_queue:
@@ -281,9 +282,9 @@ EXPORT int ibv_close_device(struct ibv_context *ibv)
 	if (objects)
 		reset_qps(context);
 	books_enter(context->hca);
-	pthread_mutex_lock(&context->hca->lock);
+	mutex_take(&context->hca->lock);
 	list_del(&context->node);
-	pthread_mutex_unlock(&context->hca->lock);
+	mutex_give(&context->hca->lock);
 	daemon_close(&context->conn);
 	close(context->cmd_fd);
 	books_leave(context->hca);

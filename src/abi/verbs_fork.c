@@ -18,13 +18,14 @@
 #include "base/env.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/mutex.h"
 
 struct range {
 	uintptr_t start, end;
 	unsigned int refs;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mutex lock = MUTEX_INITIALIZER(RANK_FORK_PAGES);
 FORK_KEEP(lock);
 static bool enabled;
 static bool huge_pages; /* RDMAV_HUGEPAGES_SAFE: mappings may have larger pages */
@@ -217,37 +218,37 @@ static int change(int (*what)(uintptr_t, uintptr_t), const void *base, size_t si
 
 int fork_register(void *addr, size_t length)
 {
-	pthread_mutex_lock(&lock);
+	mutex_take(&lock);
 	int err = change(range_add, addr, length);
 
 	too_late |= !enabled;
-	pthread_mutex_unlock(&lock);
+	mutex_give(&lock);
 	return err;
 }
 
 void fork_unregister(void *addr, size_t length)
 {
-	pthread_mutex_lock(&lock);
+	mutex_take(&lock);
 	change(range_remove, addr, length); /* fails only where the memory is gone already */
-	pthread_mutex_unlock(&lock);
+	mutex_give(&lock);
 }
 
 /* These two are for programs that look after memory of their own: 0, or -1 with errno. */
 EXPORT int ibv_dontfork_range(void *base, size_t size)
 {
-	pthread_mutex_lock(&lock);
+	mutex_take(&lock);
 	int err = change(range_add, base, size);
 
-	pthread_mutex_unlock(&lock);
+	mutex_give(&lock);
 	return fail_errno(err) ? -1 : 0;
 }
 
 EXPORT int ibv_dofork_range(void *base, size_t size)
 {
-	pthread_mutex_lock(&lock);
+	mutex_take(&lock);
 	int err = change(range_remove, base, size);
 
-	pthread_mutex_unlock(&lock);
+	mutex_give(&lock);
 	return fail_errno(err) ? -1 : 0;
 }
 
@@ -255,7 +256,7 @@ EXPORT int ibv_fork_init(void)
 {
 	int err = 0;
 
-	pthread_mutex_lock(&lock);
+	mutex_take(&lock);
 	if (!enabled && too_late) {
 		log_info("ibv_fork_init: too late, memory regions have been registered before");
 		err = EINVAL;
@@ -263,15 +264,15 @@ EXPORT int ibv_fork_init(void)
 		enabled = true;
 		huge_pages = env_get("RDMAV_HUGEPAGES_SAFE") != NULL;
 	}
-	pthread_mutex_unlock(&lock);
+	mutex_give(&lock);
 	return fail_errno(err);
 }
 
 EXPORT enum ibv_fork_status ibv_is_fork_initialized(void)
 {
-	pthread_mutex_lock(&lock);
+	mutex_take(&lock);
 	enum ibv_fork_status status = enabled ? IBV_FORK_ENABLED : IBV_FORK_DISABLED;
 
-	pthread_mutex_unlock(&lock);
+	mutex_give(&lock);
 	return status;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "abi/verbs_abi.h"
+#include "base/mutex.h"
 #include "hca/mem/pd.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
@@ -28,9 +29,9 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *ibv)
 	}
 	pd->ibv.context = ibv;
 	pd->ibv.handle = pd->shown = pd->handle;
-	pthread_mutex_lock(&hca->lock);
+	mutex_take(&hca->lock);
 	pd->id = ++hca->next_pd_id;
-	pthread_mutex_unlock(&hca->lock);
+	mutex_give(&hca->lock);
 	context_count(ibv, 1);
 	return &pd->ibv;
 }

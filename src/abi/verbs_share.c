@@ -24,6 +24,7 @@
 
 #include "abi/verbs_abi.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "hca/mem/foreign.h"
 #include "hca/mem/mr.h"
 #include "hca/mem/pd.h"
@@ -126,7 +127,7 @@ static uint32_t domain_number(struct hca *hca, const struct context *context, co
 {
 	uint32_t id = 0;
 
-	pthread_mutex_lock(&hca->lock);
+	mutex_take(&hca->lock);
 	list_for_each(node, &hca->contexts) {
 		const struct context *other = container_of(node, struct context, node);
 
@@ -138,7 +139,7 @@ static uint32_t domain_number(struct hca *hca, const struct context *context, co
 	}
 	if (!id)
 		id = ++hca->next_pd_id;
-	pthread_mutex_unlock(&hca->lock);
+	mutex_give(&hca->lock);
 	return id;
 }
 
@@ -204,7 +205,7 @@ static struct pd *take_released(struct context *context)
 {
 	struct pd *first = NULL;
 
-	pthread_mutex_lock(&context->hca->lock);
+	mutex_take(&context->hca->lock);
 	list_for_each(held, &context->held[HELD_PD]) {
 		struct pd *pd = container_of(held, struct pd, held);
 
@@ -213,7 +214,7 @@ static struct pd *take_released(struct context *context)
 		pd->next_released = first;
 		first = pd;
 	}
-	pthread_mutex_unlock(&context->hca->lock);
+	mutex_give(&context->hca->lock);
 	return first;
 }
 
@@ -223,7 +224,7 @@ void share_end_released(struct open_context *open)
 	struct pd *pd, *next;
 
 	/* Whoever ends the last user comes after those who still saw it. */
-	pthread_mutex_lock(&hca->release_lock);
+	mutex_take(&hca->release_lock);
 	for (pd = take_released(&open->context); pd; pd = next) {
 		next = pd->next_released;
 		if (pd_give_back(pd)) {
@@ -234,7 +235,7 @@ void share_end_released(struct open_context *open)
 		atomic_fetch_sub(&open->objects, 1);
 		free(pd);
 	}
-	pthread_mutex_unlock(&hca->release_lock);
+	mutex_give(&hca->release_lock);
 }
 
 /* ------------------------------------------------------------------ regions */

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* See fork.h. The list is written by constructors only, that is by one thread. */
+/* See fork.h. The list is written by constructors only, that is by one thread. Nothing else is
+ * taken while they are held, so they have no rank here: their order is that of the constructors. */
 #include "base/fork.h"
 
 #include <stdlib.h>
 
 enum { KEPT_MAX = 8 };
 
-static pthread_mutex_t *kept[KEPT_MAX];
+static struct mutex *kept[KEPT_MAX];
 static unsigned int count;
 
 static void before_fork(void)
 {
 	for (unsigned int i = 0; i < count; i++)
-		pthread_mutex_lock(kept[i]);
+		pthread_mutex_lock(&kept[i]->pthread);
 }
 
 static void after_fork(void)
 {
 	for (unsigned int i = count; i-- > 0;)
-		pthread_mutex_unlock(kept[i]);
+		pthread_mutex_unlock(&kept[i]->pthread);
 }
 
-void fork_keep(pthread_mutex_t *mutex)
+void fork_keep(struct mutex *mutex)
 {
 	if (!count)
 		pthread_atfork(before_fork, after_fork, after_fork);

@@ -8,10 +8,10 @@
 #ifndef VERBENA_BASE_FORK_H
 #define VERBENA_BASE_FORK_H
 
-#include <pthread.h>
+#include "base/mutex.h"
 
 /* For constructors: `mutex` exists as long as the process. */
-void fork_keep(pthread_mutex_t *mutex);
+void fork_keep(struct mutex *mutex);
 
 #define FORK_KEEP(mutex)                                                 \
 	__attribute__((constructor)) static void fork_keep_##mutex(void) \

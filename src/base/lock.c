@@ -16,7 +16,8 @@ void lock_wait(struct lock *lock)
 {
 	for (int i = 0; i < SPINS; i++) {
 		cpu_relax();
-		if (atomic_load_explicit(&lock->word, memory_order_relaxed) == 0 && lock_try(lock))
+		if (atomic_load_explicit(&lock->word, memory_order_relaxed) == 0 &&
+		    lock_word_try(lock))
 			return;
 	}
 	while (atomic_exchange_explicit(&lock->word, 2, memory_order_acquire) != 0)

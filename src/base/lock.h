@@ -5,7 +5,7 @@
  * glibc's mutex costs about three times as much uncontended, which is more than a small message.
  * Not recursive, not shared between processes, not fair.
  *
- * word: 0 free, 1 held, 2 held and somebody sleeps (or may).
+ * word: 0 free, 1 held, 2 held and somebody sleeps (or may). Ranks: lock_rank.h.
  */
 #ifndef VERBENA_BASE_LOCK_H
 #define VERBENA_BASE_LOCK_H
@@ -14,19 +14,30 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct lock {
+#include "base/lock_rank.h"
+
+struct CAPABILITY("lock") lock {
 	_Atomic uint32_t word;
+	LOCK_RANK_MEMBER
 };
 
 void lock_wait(struct lock *lock); /* out of line: taken by somebody else */
 void lock_wake(struct lock *lock);
 
-static inline void lock_init(struct lock *lock)
+/* What is being made is nobody else's: the rest of the function counts as holding the lock. */
+static inline void lock_init(struct lock *lock, enum lock_rank rank) ASSERT_HELD(*lock);
+static inline void lock_init(struct lock *lock, enum lock_rank rank)
 {
 	atomic_init(&lock->word, 0);
+	rank_forget(lock);
+#ifdef VERBENA_LOCK_RANKS
+	lock->rank = (uint8_t)rank;
+#else
+	(void)rank;
+#endif
 }
 
-static inline bool lock_try(struct lock *lock)
+static inline bool lock_word_try(struct lock *lock)
 {
 	uint32_t free = 0;
 
@@ -34,17 +45,40 @@ static inline bool lock_try(struct lock *lock)
 						       memory_order_relaxed);
 }
 
-static inline void lock_take(struct lock *lock)
+/* The bodies of these are the locks themselves: nothing is to be analysed in them. */
+static inline bool lock_try(struct lock *lock) TRY_ACQUIRE(true, *lock) NO_THREAD_SAFETY_ANALYSIS;
+static inline bool lock_try(struct lock *lock)
 {
-	if (__builtin_expect(!lock_try(lock), 0))
-		lock_wait(lock);
+	bool taken = lock_word_try(lock);
+
+	if (taken)
+		rank_taken(lock, (enum lock_rank)lock->rank);
+	return taken;
 }
 
+static inline void lock_take(struct lock *lock) ACQUIRE(*lock) NO_THREAD_SAFETY_ANALYSIS;
+static inline void lock_take(struct lock *lock)
+{
+	rank_check(lock, (enum lock_rank)lock->rank);
+	if (__builtin_expect(!lock_word_try(lock), 0))
+		lock_wait(lock);
+	rank_taken(lock, (enum lock_rank)lock->rank);
+}
+
+static inline void lock_give(struct lock *lock) RELEASE(*lock) NO_THREAD_SAFETY_ANALYSIS;
 static inline void lock_give(struct lock *lock)
 {
+	rank_given(lock);
 	if (__builtin_expect(atomic_exchange_explicit(&lock->word, 0, memory_order_release) == 2,
 			     0))
 		lock_wake(lock);
+}
+
+/* For what the analysis can't follow: the caller holds it. */
+static inline void lock_assert_held(struct lock *lock) ASSERT_HELD(*lock);
+static inline void lock_assert_held(struct lock *lock)
+{
+	rank_must_hold(lock, (enum lock_rank)lock->rank);
 }
 
 #endif

@@ -15,6 +15,7 @@
 
 #include "base/env.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "client/call.h"
 #include "client/start.h"
 #include "proto/limits.h"
@@ -41,12 +42,12 @@ static int exchange(struct daemon_conn *conn, uint32_t command, const void *body
 	request.header.command = command;
 	request.header.in_words = (sizeof(request.header) + size) / 4;
 	request.header.out_words = reply_size / 4;
-	pthread_mutex_lock(&conn->lock);
+	mutex_take(&conn->lock);
 	int err = conn->fd < 0 ? -EIO
 			       : call(conn->fd, &request, sizeof(request.header) + size, fds,
 				      fd_count, reply, reply_size, reply_fds);
 
-	pthread_mutex_unlock(&conn->lock);
+	mutex_give(&conn->lock);
 	return err;
 }
 
@@ -121,10 +122,10 @@ static void post(struct daemon_conn *conn, uint32_t command, const void *body, s
 	memcpy(request.body, body, size);
 	size += sizeof(request.header);
 	request.header.in_words = size / 4;
-	pthread_mutex_lock(&conn->lock);
+	mutex_take(&conn->lock);
 	if (conn->fd >= 0)
 		packet_send(conn->fd, &request, size, NULL, 0, 0);
-	pthread_mutex_unlock(&conn->lock);
+	mutex_give(&conn->lock);
 }
 
 static int conn_open(struct daemon_conn *conn, const char *node)
@@ -134,7 +135,7 @@ static int conn_open(struct daemon_conn *conn, const char *node)
 	if (fd < 0)
 		return fd;
 	*conn = (struct daemon_conn){.fd = fd};
-	pthread_mutex_init(&conn->lock, NULL);
+	mutex_init(&conn->lock, RANK_DAEMON_CONN);
 	return 0;
 }
 
@@ -144,17 +145,17 @@ void daemon_leave(struct daemon_conn *conn)
 		close(conn->fd);
 	conn->fd = -1;
 	conn->owner_calls = NULL;
-	pthread_mutex_init(&conn->lock, NULL);
+	mutex_init(&conn->lock, RANK_DAEMON_CONN);
 }
 
 void daemon_close(struct daemon_conn *conn)
 {
-	pthread_mutex_lock(&conn->lock);
+	mutex_take(&conn->lock);
 	if (conn->fd >= 0)
 		close(conn->fd);
 	conn->fd = -1;
-	pthread_mutex_unlock(&conn->lock);
-	pthread_mutex_destroy(&conn->lock);
+	mutex_give(&conn->lock);
+	mutex_destroy(&conn->lock);
 }
 
 /* A daemon that leaves because it was idle may hang up on a connection it hadn't looked at yet. */

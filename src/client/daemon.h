@@ -14,6 +14,7 @@
 #ifndef VERBENA_CLIENT_DAEMON_H
 #define VERBENA_CLIENT_DAEMON_H
 
+#include "base/mutex.h"
 #include "proto/proto.h"
 #include <pthread.h>
 #include <stdint.h>
@@ -27,7 +28,7 @@ struct daemon_owner {
 
 struct daemon_conn {
 	int fd;
-	pthread_mutex_t lock;			/* held from a request's send to its reply */
+	struct mutex lock;			/* held from a request's send to its reply */
 	const struct daemon_owner *owner_calls; /* NULL: nobody's */
 	void *owner;
 	const struct proto_return *old; /* what is made has these names; NULL: new ones */

@@ -38,6 +38,7 @@
 #include "base/env.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "client/rundir.h"
 
 /* A machine with many programs and few processors is slow, but this is not for ever. */
@@ -392,8 +393,8 @@ static int start_locked(const char *dir, const char *node)
 }
 
 /* The directory that this process stays with; empty: none yet. Written once, under the lock. */
-static char kept[PATH_MAX];
-static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mutex kept_lock = MUTEX_INITIALIZER(RANK_DAEMON_KEPT);
+static char kept[PATH_MAX] GUARDED_BY(kept_lock);
 FORK_KEEP(kept_lock);
 
 void start_stay(void)
@@ -402,17 +403,17 @@ void start_stay(void)
 
 	if (rundir_find(dir, sizeof(dir)))
 		return;
-	pthread_mutex_lock(&kept_lock);
+	mutex_take(&kept_lock);
 	strcpy(kept, dir);
-	pthread_mutex_unlock(&kept_lock);
+	mutex_give(&kept_lock);
 }
 
 int start_directory(char *buf, size_t len)
 {
-	pthread_mutex_lock(&kept_lock);
+	mutex_take(&kept_lock);
 	int n = kept[0] ? snprintf(buf, len, "%s", kept) : 0;
 
-	pthread_mutex_unlock(&kept_lock);
+	mutex_give(&kept_lock);
 	if (n)
 		return (size_t)n < len ? 0 : -ENAMETOOLONG;
 	return rundir_find(buf, len);

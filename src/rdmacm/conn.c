@@ -16,16 +16,17 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "client/call.h"
 #include "client/start.h"
 
 static struct {
-	pthread_mutex_t lock;
-	int fd; /* -1: none */
-	uint32_t generation;
-} conn = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .generation = 1};
+	struct mutex lock;
+	int fd GUARDED_BY(lock); /* -1: none */
+	uint32_t generation GUARDED_BY(lock);
+} conn = {.lock = MUTEX_INITIALIZER(RANK_RDMACM_CONN), .fd = -1, .generation = 1};
 
-static void disconnect_locked(void)
+static void disconnect_locked(void) REQUIRES(conn.lock)
 {
 	if (conn.fd >= 0)
 		close(conn.fd);
@@ -35,7 +36,7 @@ static void disconnect_locked(void)
 
 static void after_fork_in_child(void)
 {
-	pthread_mutex_init(&conn.lock, NULL);
+	mutex_init(&conn.lock, RANK_RDMACM_CONN);
 	disconnect_locked();
 }
 
@@ -61,7 +62,7 @@ static int fill(struct packet *packet, uint32_t command, const void *body, size_
 }
 
 static int exchange_locked(uint32_t command, const void *body, size_t size, void *reply,
-			   size_t reply_size, int *fd)
+			   size_t reply_size, int *fd) REQUIRES(conn.lock)
 {
 	struct packet request;
 	int fds[PROTO_MAX_FDS];
@@ -81,7 +82,7 @@ static int exchange_locked(uint32_t command, const void *body, size_t size, void
 	return err;
 }
 
-static int hello_locked(void)
+static int hello_locked(void) REQUIRES(conn.lock)
 {
 	struct proto_cm_hello hello = {.abi = PROTO_ABI};
 
@@ -104,12 +105,12 @@ enum { HELLO_TRIES = 5 };
 
 int cm_connect(uint32_t *generation)
 {
-	pthread_mutex_lock(&conn.lock);
+	mutex_take(&conn.lock);
 	int err = conn.fd < 0 ? -EIO : 0;
 	for (int i = 0; i < HELLO_TRIES && err == -EIO; i++)
 		err = hello_locked();
 	*generation = conn.generation;
-	pthread_mutex_unlock(&conn.lock);
+	mutex_give(&conn.lock);
 	/* As where the kernel has no connection manager. */
 	return err == -EIO || err == -ECONNREFUSED || err == -ENOENT ? -ENODEV : err;
 }
@@ -120,7 +121,7 @@ int cm_call(uint32_t generation, uint32_t command, const void *body, size_t size
 	int err = -ENODEV;
 
 	registry_pass();
-	pthread_mutex_lock(&conn.lock);
+	mutex_take(&conn.lock);
 	if (conn.fd >= 0 && conn.generation == generation)
 		err = exchange_locked(command, body, size, reply, reply_size, fd);
 	if (err == -EIO) {
@@ -128,7 +129,7 @@ int cm_call(uint32_t generation, uint32_t command, const void *body, size_t size
 		disconnect_locked();
 		err = -ENODEV;
 	}
-	pthread_mutex_unlock(&conn.lock);
+	mutex_give(&conn.lock);
 	return err;
 }
 
@@ -140,10 +141,10 @@ int cm_post(uint32_t generation, uint32_t command, const void *body, size_t size
 	if (err)
 		return err;
 	registry_pass();
-	pthread_mutex_lock(&conn.lock);
+	mutex_take(&conn.lock);
 	if (conn.fd < 0 || conn.generation != generation ||
 	    packet_send(conn.fd, &packet, sizeof(packet.header) + size, NULL, 0, 0))
 		err = -ENODEV;
-	pthread_mutex_unlock(&conn.lock);
+	mutex_give(&conn.lock);
 	return err;
 }

@@ -5,19 +5,20 @@
  *
  * Owns the list of open devices, its lock, and their default protection domains.
  */
+#include "base/mutex.h"
 #include "rdmacm/rdmacm.h"
 
 #include <stdlib.h>
 
-static struct device *devices;
-static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mutex devices_lock = MUTEX_INITIALIZER(RANK_RDMACM_DEVICES);
+static struct device *devices GUARDED_BY(devices_lock);
 
 static uint8_t limit(int value)
 {
 	return value < UINT8_MAX ? (uint8_t)value : UINT8_MAX;
 }
 
-static struct device *open_locked(struct ibv_device *ibv, __be64 guid)
+static struct device *open_locked(struct ibv_device *ibv, __be64 guid) REQUIRES(devices_lock)
 {
 	struct ibv_device_attr attr;
 	struct device *device = calloc(1, sizeof(*device));
@@ -47,7 +48,7 @@ out_free:
 	return NULL;
 }
 
-static struct device *get_locked(struct ibv_device *ibv)
+static struct device *get_locked(struct ibv_device *ibv) REQUIRES(devices_lock)
 {
 	__be64 guid = ibv_get_device_guid(ibv);
 
@@ -57,7 +58,7 @@ static struct device *get_locked(struct ibv_device *ibv)
 	return open_locked(ibv, guid);
 }
 
-static struct device *find_locked(__be64 guid)
+static struct device *find_locked(__be64 guid) REQUIRES(devices_lock)
 {
 	for (struct device *d = devices; d; d = d->next)
 		if (d->guid == guid)
@@ -79,21 +80,21 @@ static struct device *find_locked(__be64 guid)
 
 struct device *device_of_guid(__be64 guid)
 {
-	pthread_mutex_lock(&devices_lock);
+	mutex_take(&devices_lock);
 	struct device *device = find_locked(guid);
 
-	pthread_mutex_unlock(&devices_lock);
+	mutex_give(&devices_lock);
 	return device;
 }
 
 struct ibv_pd *device_pd(struct device *device)
 {
-	pthread_mutex_lock(&devices_lock);
+	mutex_take(&devices_lock);
 	if (!device->pd)
 		device->pd = ibv_alloc_pd(device->verbs);
 	struct ibv_pd *pd = device->pd;
 
-	pthread_mutex_unlock(&devices_lock);
+	mutex_give(&devices_lock);
 	return pd;
 }
 
@@ -108,14 +109,14 @@ EXPORT struct ibv_context **rdma_get_devices(int *num_devices)
 		return NULL;
 	struct ibv_context **contexts = calloc((size_t)count + 1, sizeof(struct ibv_context *));
 
-	pthread_mutex_lock(&devices_lock);
+	mutex_take(&devices_lock);
 	for (int i = 0; contexts && i < count; i++) {
 		struct device *device = get_locked(list[i]);
 
 		if (device)
 			contexts[opened++] = device->verbs;
 	}
-	pthread_mutex_unlock(&devices_lock);
+	mutex_give(&devices_lock);
 	ibv_free_device_list(list);
 	if (!contexts || (count && !opened)) {
 		free(contexts);

@@ -11,8 +11,9 @@
 #include <string.h>
 
 #include "base/fork.h"
+#include "base/mutex.h"
 
-static pthread_mutex_t joins_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mutex joins_lock = MUTEX_INITIALIZER(RANK_RDMACM_JOINS);
 
 FORK_KEEP(joins_lock);
 
@@ -32,23 +33,23 @@ int join_attach(struct join *join, const struct ibv_ah_attr *group)
 
 static void list_add(struct join *join)
 {
-	pthread_mutex_lock(&joins_lock);
+	mutex_take(&joins_lock);
 	list_add_tail(&join->id->joins, &join->node);
-	pthread_mutex_unlock(&joins_lock);
+	mutex_give(&joins_lock);
 }
 
 static void list_remove(struct join *join)
 {
-	pthread_mutex_lock(&joins_lock);
+	mutex_take(&joins_lock);
 	list_del(&join->node);
-	pthread_mutex_unlock(&joins_lock);
+	mutex_give(&joins_lock);
 }
 
 static struct join *list_take(struct id *id, const struct sockaddr *addr)
 {
 	struct join *found = NULL;
 
-	pthread_mutex_lock(&joins_lock);
+	mutex_take(&joins_lock);
 	list_for_each(node, &id->joins) {
 		struct join *join = container_of(node, struct join, node);
 
@@ -57,7 +58,7 @@ static struct join *list_take(struct id *id, const struct sockaddr *addr)
 	}
 	if (found)
 		list_del(&found->node);
-	pthread_mutex_unlock(&joins_lock);
+	mutex_give(&joins_lock);
 	return found;
 }
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "base/fork.h"
+#include "base/mutex.h"
 
 struct place {
 	struct object *object; /* NULL: free */
@@ -23,14 +24,15 @@ struct place {
 enum { FIRST_PLACES = 64 };
 #define NO_PLACE UINT32_MAX
 
-static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mutex registry_lock = MUTEX_INITIALIZER(RANK_RDMACM_REGISTRY);
 static pthread_cond_t acknowledged = PTHREAD_COND_INITIALIZER;
-static struct place *places;
-static uint32_t place_count, first_free = NO_PLACE;
+static struct place *places GUARDED_BY(registry_lock);
+static uint32_t place_count GUARDED_BY(registry_lock);
+static uint32_t first_free GUARDED_BY(registry_lock) = NO_PLACE;
 
 FORK_KEEP(registry_lock);
 
-static int grow_locked(void)
+static int grow_locked(void) REQUIRES(registry_lock)
 {
 	uint32_t count = place_count ? 2 * place_count : FIRST_PLACES;
 	struct place *more = realloc(places, count * sizeof(*more));
@@ -47,7 +49,7 @@ static int grow_locked(void)
 
 int registry_add(struct object *object)
 {
-	pthread_mutex_lock(&registry_lock);
+	mutex_take(&registry_lock);
 	int err = first_free == NO_PLACE ? grow_locked() : 0;
 
 	if (!err) {
@@ -60,19 +62,19 @@ int registry_add(struct object *object)
 		object->unacknowledged = 0;
 		object->uid = (uint64_t)place->uses << 32 | (index + 1);
 	}
-	pthread_mutex_unlock(&registry_lock);
+	mutex_give(&registry_lock);
 	return err;
 }
 
-static void wait_locked(struct object *object)
+static void wait_locked(struct object *object) REQUIRES(registry_lock)
 {
 	while (object->unacknowledged)
-		pthread_cond_wait(&acknowledged, &registry_lock);
+		mutex_wait(&registry_lock, &acknowledged);
 }
 
 void registry_remove(struct object *object)
 {
-	pthread_mutex_lock(&registry_lock);
+	mutex_take(&registry_lock);
 	if (object->uid) {
 		uint32_t index = (uint32_t)object->uid - 1;
 
@@ -82,14 +84,14 @@ void registry_remove(struct object *object)
 		object->uid = 0;
 	}
 	wait_locked(object);
-	pthread_mutex_unlock(&registry_lock);
+	mutex_give(&registry_lock);
 }
 
 void registry_wait(struct object *object)
 {
-	pthread_mutex_lock(&registry_lock);
+	mutex_take(&registry_lock);
 	wait_locked(object);
-	pthread_mutex_unlock(&registry_lock);
+	mutex_give(&registry_lock);
 }
 
 struct object *registry_get(uint64_t uid)
@@ -97,25 +99,25 @@ struct object *registry_get(uint64_t uid)
 	uint32_t index = (uint32_t)uid - 1;
 	struct object *object = NULL;
 
-	pthread_mutex_lock(&registry_lock);
+	mutex_take(&registry_lock);
 	if (index < place_count && places[index].object && places[index].object->uid == uid) {
 		object = places[index].object;
 		object->unacknowledged++;
 	}
-	pthread_mutex_unlock(&registry_lock);
+	mutex_give(&registry_lock);
 	return object;
 }
 
 void registry_put(struct object *object)
 {
-	pthread_mutex_lock(&registry_lock);
+	mutex_take(&registry_lock);
 	object->unacknowledged--;
 	pthread_cond_broadcast(&acknowledged);
-	pthread_mutex_unlock(&registry_lock);
+	mutex_give(&registry_lock);
 }
 
 void registry_pass(void)
 {
-	pthread_mutex_lock(&registry_lock);
-	pthread_mutex_unlock(&registry_lock);
+	mutex_take(&registry_lock);
+	mutex_give(&registry_lock);
 }

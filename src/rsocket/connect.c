@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/export.h"
+#include "base/mutex.h"
 #include "rsocket/datagram.h"
 
 /* The peer needn't read for us to be done; only the last message waits for it. */
@@ -43,7 +44,7 @@ static struct rs *rs_new(int family, const struct rs *like)
 	rs->iomap_size = like ? like->iomap_size : config->iomap_size;
 	rs->nodelay = like ? like->nodelay : 0;
 	rs->shutdown_due = -1;
-	pthread_mutex_init(&rs->lock, NULL);
+	mutex_init(&rs->lock, RANK_RSOCKET);
 	pthread_cond_init(&rs->left, NULL);
 	list_init(&rs->waiters);
 	list_init(&rs->mapped);
@@ -71,7 +72,7 @@ static void rs_free(struct rs *rs)
 		close(rs->fd);
 	if (rs->channel)
 		rdma_destroy_event_channel(rs->channel);
-	pthread_mutex_destroy(&rs->lock);
+	mutex_destroy(&rs->lock);
 	pthread_cond_destroy(&rs->left);
 	free(rs->route);
 	free(rs);
@@ -188,7 +189,7 @@ static int established(struct rs *rs, const struct rdma_cm_event *event)
 }
 
 /* What was sent before is there by now. */
-static void disconnected(struct rs *rs)
+static void disconnected(struct rs *rs) REQUIRES(rs->lock)
 {
 	rs_progress(rs);
 	if (rs->state == RS_CONNECTED)
@@ -211,7 +212,7 @@ static int failure(const struct rdma_cm_event *event)
 }
 
 /* 0, or what ends the rsocket. */
-static int take_event(struct rs *rs, const struct rdma_cm_event *event)
+static int take_event(struct rs *rs, const struct rdma_cm_event *event) REQUIRES(rs->lock)
 {
 	switch (event->event) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -275,6 +276,7 @@ static int set_reuse(struct rs *rs)
 }
 
 static int bind_locked(struct rs *rs, const struct sockaddr *addr, socklen_t addrlen)
+	REQUIRES(rs->lock)
 {
 	if (rs->state != RS_OPEN)
 		return -EINVAL;
@@ -300,10 +302,10 @@ static int with_address(int socket, const struct sockaddr *addr, socklen_t addrl
 		return result(-EBADF);
 	if (!addr || addrlen < sizeof(struct sockaddr_in))
 		return result(-EINVAL);
-	pthread_mutex_lock(&rs->lock);
+	mutex_take(&rs->lock);
 	int err = locked(rs, addr, addrlen);
 
-	pthread_mutex_unlock(&rs->lock);
+	mutex_give(&rs->lock);
 	return result(err);
 }
 
@@ -318,6 +320,7 @@ static bool connect_over(const struct rs *rs)
 }
 
 static int connect_locked(struct rs *rs, const struct sockaddr *addr, socklen_t addrlen)
+	REQUIRES(rs->lock)
 {
 	if (rs->ds)
 		return ds_connect(rs, addr, addrlen);
@@ -367,14 +370,14 @@ EXPORT int rlisten(int socket, int backlog)
 		return result(-EBADF);
 	if (rs->ds)
 		return result(-EOPNOTSUPP);
-	pthread_mutex_lock(&rs->lock);
+	mutex_take(&rs->lock);
 	if (rs->state > RS_LISTENING)
 		err = -EINVAL;
 	else if (rs->state != RS_LISTENING && rdma_listen(rs->id, backlog))
 		err = -errno;
 	if (!err)
 		rs->state = RS_LISTENING;
-	pthread_mutex_unlock(&rs->lock);
+	mutex_give(&rs->lock);
 	return result(err);
 }
 
@@ -427,7 +430,7 @@ static int take_request(struct rs *listener, struct rdma_cm_event *request, stru
 	return err;
 }
 
-static int accept_locked(struct rs *listener, struct rs **out)
+static int accept_locked(struct rs *listener, struct rs **out) REQUIRES(listener->lock)
 {
 	for (;;) {
 		int err = rs_wait(listener, has_request, listener->nonblocking, -1);
@@ -456,10 +459,10 @@ EXPORT int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen)
 		return result(-EOPNOTSUPP);
 	if (listener->state != RS_LISTENING)
 		return result(-EINVAL);
-	pthread_mutex_lock(&listener->lock);
+	mutex_take(&listener->lock);
 	int err = accept_locked(listener, &rs);
 
-	pthread_mutex_unlock(&listener->lock);
+	mutex_give(&listener->lock);
 	if (err)
 		return result(err);
 	if (addr && addrlen)
@@ -475,7 +478,7 @@ bool rs_sends_done(const struct rs *rs)
 	       (rs->shutdown_due < 0 && !rs->control && rs->sq_free == rs->sq_size);
 }
 
-static int shutdown_locked(struct rs *rs, int how)
+static int shutdown_locked(struct rs *rs, int how) REQUIRES(rs->lock)
 {
 	if (rs->ds)
 		return shutdown(rs->fd, how) ? -errno : 0;
@@ -507,10 +510,10 @@ EXPORT int rshutdown(int socket, int how)
 		return result(-EBADF);
 	if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR)
 		return result(-EINVAL);
-	pthread_mutex_lock(&rs->lock);
+	mutex_take(&rs->lock);
 	int err = shutdown_locked(rs, how);
 
-	pthread_mutex_unlock(&rs->lock);
+	mutex_give(&rs->lock);
 	return result(err);
 }
 
@@ -529,7 +532,7 @@ EXPORT int rclose(int socket)
 
 	if (!rs)
 		return result(close_inherited(socket));
-	pthread_mutex_lock(&rs->lock);
+	mutex_take(&rs->lock);
 	if (!rs->ds && rs->state == RS_CONNECTED)
 		shutdown_locked(rs, SHUT_RDWR);
 	if (rs->ds)
@@ -538,7 +541,7 @@ EXPORT int rclose(int socket)
 		rs_wait(rs, rs_sends_done, false, CLOSE_WAIT_MS);
 	rs_table_clear(socket);
 	rs_dismiss(rs);
-	pthread_mutex_unlock(&rs->lock);
+	mutex_give(&rs->lock);
 	rs_free(rs);
 	return 0;
 }

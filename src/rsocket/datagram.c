@@ -170,7 +170,7 @@ static size_t total_of(const struct msghdr *msg)
 
 /* By the queue pair: a copy in sbuf, behind the header. */
 static ssize_t send_rdma(struct rs *rs, const struct ds_peer *peer, const struct msghdr *msg,
-			 uint32_t size, bool nonblocking)
+			 uint32_t size, bool nonblocking) REQUIRES(rs->lock)
 {
 	struct ds *ds = rs->ds;
 	int err = can_send(rs) ? 0 : rs_wait(rs, can_send, nonblocking, -1);

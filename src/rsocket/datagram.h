@@ -132,11 +132,11 @@ bool ds_same(const union ds_addr *a, const union ds_addr *b);
 int ds_open(struct rs *rs, int flags);
 /* Appends to the inbox; false: it isn't taken. */
 bool ds_deliver(struct rs *rs, const struct ds_message *message);
-void ds_progress(struct rs *rs);
+void ds_progress(struct rs *rs) REQUIRES(rs->lock);
 short ds_ready(const struct rs *rs);
 int ds_connect(struct rs *rs, const struct sockaddr *addr, socklen_t size);
-ssize_t ds_send(struct rs *rs, const struct msghdr *msg, int flags);
-ssize_t ds_receive(struct rs *rs, struct msghdr *msg, int flags);
+ssize_t ds_send(struct rs *rs, const struct msghdr *msg, int flags) REQUIRES(rs->lock);
+ssize_t ds_receive(struct rs *rs, struct msghdr *msg, int flags) REQUIRES(rs->lock);
 bool ds_sends_done(const struct rs *rs);
 
 #endif

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/export.h"
+#include "base/mutex.h"
 #include "rsocket/rs.h"
 
 static int result(int err)
@@ -75,6 +76,7 @@ static int choose_index(const struct rs *rs, uint32_t *index)
 }
 
 static int map_locked(struct rs *rs, void *buf, size_t size, int prot, int64_t *offset)
+	REQUIRES(rs->lock)
 {
 	struct rs_mapping *mapping;
 	uint32_t index = 0;
@@ -117,10 +119,10 @@ EXPORT off_t riomap(int socket, void *buf, size_t len, int prot, int flags, off_
 		return result(-EOPNOTSUPP);
 	if (!buf || !len || len > UINT32_MAX || flags || prot & ~(PROT_WRITE | PROT_NONE))
 		return result(-EINVAL);
-	pthread_mutex_lock(&rs->lock);
+	mutex_take(&rs->lock);
 	int err = map_locked(rs, buf, len, prot, &at);
 
-	pthread_mutex_unlock(&rs->lock);
+	mutex_give(&rs->lock);
 	return err ? result(err) : (off_t)at;
 }
 
@@ -145,7 +147,7 @@ EXPORT int riounmap(int socket, void *buf, size_t len)
 
 	if (!rs)
 		return result(-EBADF);
-	pthread_mutex_lock(&rs->lock);
+	mutex_take(&rs->lock);
 	list_for_each(node, &rs->mapped) {
 		struct rs_mapping *mapping = container_of(node, struct rs_mapping, node);
 
@@ -155,7 +157,7 @@ EXPORT int riounmap(int socket, void *buf, size_t len)
 			err = 0;
 		}
 	}
-	pthread_mutex_unlock(&rs->lock);
+	mutex_give(&rs->lock);
 	return result(err);
 }
 
@@ -185,7 +187,7 @@ static bool write_ready(const struct rs *rs)
 }
 
 static ssize_t write_locked(struct rs *rs, const void *buf, size_t size, uint64_t offset,
-			    bool nonblocking)
+			    bool nonblocking) REQUIRES(rs->lock)
 {
 	struct iovec vector = {(void *)buf, size};
 	const struct iovec *iov = &vector;
@@ -229,10 +231,10 @@ EXPORT size_t riowrite(int socket, const void *buf, size_t count, off_t offset, 
 		return (size_t)result(-EBADF);
 	if (rs->ds || rs->state != RS_CONNECTED)
 		return (size_t)result(rs->ds ? -EOPNOTSUPP : -ENOTCONN);
-	pthread_mutex_lock(&rs->lock);
+	mutex_take(&rs->lock);
 	ssize_t n = write_locked(rs, buf, count, (uint64_t)offset,
 				 rs->nonblocking || flags & MSG_DONTWAIT);
 
-	pthread_mutex_unlock(&rs->lock);
+	mutex_give(&rs->lock);
 	return n < 0 ? (size_t)result((int)n) : (size_t)n;
 }

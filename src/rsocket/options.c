@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/export.h"
+#include "base/mutex.h"
 #include "rsocket/datagram.h"
 
 static int result(int err)
@@ -121,6 +122,7 @@ static int set_rdma(struct rs *rs, int name, int value, const void *raw, socklen
 }
 
 static int set_locked(struct rs *rs, int level, int name, const void *raw, socklen_t size)
+	REQUIRES(rs->lock)
 {
 	int value = 0;
 
@@ -158,16 +160,16 @@ EXPORT int rsetsockopt(int socket, int level, int optname, const void *optval, s
 
 	if (!rs)
 		return result(-EBADF);
-	pthread_mutex_lock(&rs->lock);
+	mutex_take(&rs->lock);
 	int err = set_locked(rs, level, optname, optval, optlen);
 
-	pthread_mutex_unlock(&rs->lock);
+	mutex_give(&rs->lock);
 	return result(err);
 }
 
 /* ------------------------------------------------------------------ getting */
 
-static int get_socket(struct rs *rs, int name, int *value)
+static int get_socket(struct rs *rs, int name, int *value) REQUIRES(rs->lock)
 {
 	switch (name) {
 	case SO_ERROR:
@@ -246,6 +248,7 @@ static int give(const void *what, size_t size, void *optval, socklen_t *optlen)
 }
 
 static int get_locked(struct rs *rs, int level, int name, void *optval, socklen_t *optlen)
+	REQUIRES(rs->lock)
 {
 	int value, err = -ENOPROTOOPT;
 
@@ -275,10 +278,10 @@ EXPORT int rgetsockopt(int socket, int level, int optname, void *optval, socklen
 		return result(-EBADF);
 	if (!optval || !optlen)
 		return result(-EFAULT);
-	pthread_mutex_lock(&rs->lock);
+	mutex_take(&rs->lock);
 	int err = get_locked(rs, level, optname, optval, optlen);
 
-	pthread_mutex_unlock(&rs->lock);
+	mutex_give(&rs->lock);
 	return result(err);
 }
 

@@ -38,6 +38,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "base/mutex.h"
 
 /* The upper three bits of immediate data. */
 enum rs_op {
@@ -121,14 +122,14 @@ struct rs {
 	uint32_t generation; /* of the process that made it: see rs_table_get() */
 	struct ds *ds;	     /* datagrams; NULL: a stream */
 	int family;
-	pthread_mutex_t lock;
+	struct mutex lock;
 	enum rs_state state;
 	bool nonblocking;
 	bool may_send, may_receive; /* CONNECTED: neither side has ended this direction */
 	bool gone;		    /* the peer's queue pair, or ours, takes nothing more */
 	int error;		    /* SO_ERROR */
-	struct list waiters;	    /* of struct rs_waiter */
-	bool closed;		    /* rclose() waits until they have left */
+	struct list waiters GUARDED_BY(lock); /* of struct rs_waiter */
+	bool closed GUARDED_BY(lock);	      /* rclose() waits until they have left */
 	pthread_cond_t left;
 
 	struct rdma_event_channel *channel;
@@ -219,14 +220,14 @@ int rs_hello_take(struct rs *rs, const void *data, size_t size);
 /* ------------------------------------------------------------------ connect.c; locked */
 
 /* Takes the channel's events, without waiting. */
-void rs_events(struct rs *rs);
-void rs_fail(struct rs *rs, int error);
+void rs_events(struct rs *rs) REQUIRES(rs->lock);
+void rs_fail(struct rs *rs, int error) REQUIRES(rs->lock);
 bool rs_sends_done(const struct rs *rs);
 
 /* ------------------------------------------------------------------ stream.c; locked */
 
 /* Takes completions; sends what control is due. Whether there was something. */
-bool rs_progress(struct rs *rs);
+bool rs_progress(struct rs *rs) REQUIRES(rs->lock);
 bool rs_can_send(const struct rs *rs);
 /* poll()'s bits that hold now. */
 short rs_ready(const struct rs *rs);
@@ -262,23 +263,24 @@ int64_t rs_now_ns(void);
 /* SO_RCVTIMEO's and SO_SNDTIMEO's; -1: for ever. */
 int rs_timeout_ms(const struct timeval *timeout);
 /* Locked: tells those who wait. */
-void rs_wake(struct rs *rs);
+void rs_wake(struct rs *rs) REQUIRES(rs->lock);
 /* Locked: who waits is told that it is closed. Returns when the last one has left, to whom it is
  * nothing but a lock to give back. */
-void rs_dismiss(struct rs *rs);
+void rs_dismiss(struct rs *rs) REQUIRES(rs->lock);
 /* Locked: takes what has come; the descriptors, which cost system calls, not each time. */
-void rs_look(struct rs *rs);
+void rs_look(struct rs *rs) REQUIRES(rs->lock);
 /* Locked: takes what has happened, without waiting. */
-void rs_advance(struct rs *rs);
+void rs_advance(struct rs *rs) REQUIRES(rs->lock);
 /*
  * Locked, and again when it returns: waits until `ready` holds. 0; -EAGAIN: it doesn't, and
  * `nonblocking`; -EINTR; -ETIMEDOUT (`timeout_ms` >= 0); -EBADF: it was closed meanwhile.
  */
-int rs_wait(struct rs *rs, bool (*ready)(const struct rs *), bool nonblocking, int timeout_ms);
+int rs_wait(struct rs *rs, bool (*ready)(const struct rs *), bool nonblocking, int timeout_ms)
+	REQUIRES(rs->lock);
 
 /* ------------------------------------------------------------------ iomap.c; locked */
 
-void rs_iomap_tell(struct rs *rs);
+void rs_iomap_tell(struct rs *rs) REQUIRES(rs->lock);
 void rs_iomap_free(struct rs *rs);
 
 #endif

@@ -13,6 +13,7 @@
 #include <sys/uio.h>
 
 #include "base/export.h"
+#include "base/mutex.h"
 #include "rsocket/datagram.h"
 
 /* ------------------------------------------------------------------ what a completion is of */
@@ -54,7 +55,7 @@ static bool may_control(const struct rs *rs)
 }
 
 static void post_control(struct rs *rs, struct ibv_sge *sge, uint32_t message, uint64_t addr,
-			 uint32_t key)
+			 uint32_t key) REQUIRES(rs->lock)
 {
 	int err = rs_post_write(rs, sge, sge ? 1 : 0, &message, sge ? IBV_SEND_INLINE : 0, addr,
 				key, rs_wr_control());
@@ -66,7 +67,7 @@ static void post_control(struct rs *rs, struct ibv_sge *sge, uint32_t message, u
 }
 
 /* The peer may send as many messages as we have receives, and into a half that is read. */
-static void grant(struct rs *rs)
+static void grant(struct rs *rs) REQUIRES(rs->lock)
 {
 	uint32_t half = rs->rbuf_size / 2;
 	bool memory = rs->rbuf_free >= half;
@@ -91,7 +92,7 @@ static void grant(struct rs *rs)
 	rs->rbuf_offer = (rs->rbuf_offer + half) % rs->rbuf_size;
 }
 
-static void send_due(struct rs *rs)
+static void send_due(struct rs *rs) REQUIRES(rs->lock)
 {
 	rs_iomap_tell(rs);
 	grant(rs);
@@ -135,7 +136,7 @@ static void take_control(struct rs *rs, uint32_t what)
 	}
 }
 
-static void take_message(struct rs *rs, uint32_t message)
+static void take_message(struct rs *rs, uint32_t message) REQUIRES(rs->lock)
 {
 	uint32_t value = message & RS_VALUE_MASK;
 
@@ -161,7 +162,7 @@ static void take_message(struct rs *rs, uint32_t message)
 	}
 }
 
-static void take_completion(struct rs *rs, const struct ibv_wc *wc)
+static void take_completion(struct rs *rs, const struct ibv_wc *wc) REQUIRES(rs->lock)
 {
 	if (wc->status != IBV_WC_SUCCESS) {
 		rs->gone = true;
@@ -354,6 +355,7 @@ static ssize_t send_copy(struct rs *rs, const struct iovec **iov, size_t *at, ui
 
 /* One write of at most `left` bytes. Their number, or -errno. */
 static ssize_t send_chunk(struct rs *rs, const struct iovec **iov, size_t *at, size_t left)
+	REQUIRES(rs->lock)
 {
 	struct rs_sge *target = &rs->target[rs->target_now];
 	uint32_t bytes = left < rs->chunk ? (uint32_t)left : rs->chunk;
@@ -392,6 +394,7 @@ static size_t vector_size(const struct iovec *iov, size_t count)
 }
 
 static ssize_t send_locked(struct rs *rs, const struct iovec *iov, size_t size, bool nonblocking)
+	REQUIRES(rs->lock)
 {
 	size_t done = 0, at = 0;
 	if (rs->state < RS_RESOLVING_ADDR)
@@ -448,13 +451,13 @@ static ssize_t send_message(int fd, const struct msghdr *msg, int flags)
 		return result(-EOPNOTSUPP);
 	if (!rs->ds && (msg->msg_name || msg->msg_namelen))
 		return result(-EISCONN);
-	pthread_mutex_lock(&rs->lock);
+	mutex_take(&rs->lock);
 	if (rs->ds)
 		n = ds_send(rs, msg, flags);
 	else
 		n = send_locked(rs, iov, vector_size(iov, msg->msg_iovlen),
 				rs->nonblocking || flags & MSG_DONTWAIT);
-	pthread_mutex_unlock(&rs->lock);
+	mutex_give(&rs->lock);
 	return result(n);
 }
 
@@ -501,7 +504,7 @@ static bool receive_ready(const struct rs *rs)
 }
 
 /* Copies what there is; `peek` leaves it. */
-static size_t take_bytes(struct rs *rs, void *buf, size_t size, bool peek)
+static size_t take_bytes(struct rs *rs, void *buf, size_t size, bool peek) REQUIRES(rs->lock)
 {
 	size_t bytes = size < rs->rbuf_ready ? size : rs->rbuf_ready;
 	size_t end = rs->rbuf_size - rs->rbuf_next, first = bytes < end ? bytes : end;
@@ -518,7 +521,7 @@ static size_t take_bytes(struct rs *rs, void *buf, size_t size, bool peek)
 	return bytes;
 }
 
-static ssize_t receive_locked(struct rs *rs, void *buf, size_t size, int flags)
+static ssize_t receive_locked(struct rs *rs, void *buf, size_t size, int flags) REQUIRES(rs->lock)
 {
 	bool nonblocking = rs->nonblocking || flags & MSG_DONTWAIT, all = flags & MSG_WAITALL;
 	size_t done = 0;
@@ -553,10 +556,10 @@ static ssize_t receive(int fd, void *buf, size_t size, int flags)
 		return -EOPNOTSUPP;
 	if (!size)
 		return 0;
-	pthread_mutex_lock(&rs->lock);
+	mutex_take(&rs->lock);
 	ssize_t n = receive_locked(rs, buf, size, flags);
 
-	pthread_mutex_unlock(&rs->lock);
+	mutex_give(&rs->lock);
 	return n;
 }
 
@@ -599,10 +602,10 @@ static ssize_t receive_message(int fd, struct msghdr *msg, int flags)
 	}
 	if (flags & MSG_OOB)
 		return -EOPNOTSUPP;
-	pthread_mutex_lock(&rs->lock);
+	mutex_take(&rs->lock);
 	ssize_t n = ds_receive(rs, msg, flags);
 
-	pthread_mutex_unlock(&rs->lock);
+	mutex_give(&rs->lock);
 	return n;
 }
 

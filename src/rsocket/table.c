@@ -10,12 +10,13 @@
 #include <stdlib.h>
 
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "rsocket/rs.h"
 
 enum { PAGE_BITS = 10, PAGE_ENTRIES = 1 << PAGE_BITS, PAGES = 1024 };
 
 static struct rs **pages[PAGES];
-static pthread_mutex_t pages_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mutex pages_lock = MUTEX_INITIALIZER(RANK_RSOCKET_PAGES);
 static uint32_t generation; /* changes in a forked child, which has one thread */
 
 static void in_child(void)
@@ -39,14 +40,14 @@ int rs_table_set(int fd, struct rs *rs)
 {
 	if (fd < 0 || fd >= PAGES * PAGE_ENTRIES)
 		return -EMFILE;
-	pthread_mutex_lock(&pages_lock);
+	mutex_take(&pages_lock);
 	struct rs **page = page_of((unsigned int)fd);
 
 	if (!page) {
 		page = calloc(PAGE_ENTRIES, sizeof(*page));
 		__atomic_store_n(&pages[fd >> PAGE_BITS], page, __ATOMIC_RELEASE);
 	}
-	pthread_mutex_unlock(&pages_lock);
+	mutex_give(&pages_lock);
 	if (!page)
 		return -ENOMEM;
 	rs->generation = generation;

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/export.h"
+#include "base/mutex.h"
 #include "rsocket/rs.h"
 
 /* ------------------------------------------------------------------ who waits */
@@ -64,11 +65,11 @@ void rs_dismiss(struct rs *rs)
 	rs->closed = true;
 	rs_wake(rs);
 	while (!list_empty(&rs->waiters))
-		pthread_cond_wait(&rs->left, &rs->lock);
+		mutex_wait(&rs->lock, &rs->left);
 }
 
 /* Locked. The rsocket may be gone once the lock is given back. */
-static void leave(struct rs *rs, struct rs_waiter *waiter)
+static void leave(struct rs *rs, struct rs_waiter *waiter) REQUIRES(rs->lock)
 {
 	list_del(&waiter->node);
 	if (rs->closed)
@@ -110,7 +111,7 @@ static int64_t end_of(int timeout_ms)
 /* ------------------------------------------------------------------ one rsocket's part */
 
 /* Connected ones look at their event channel only when there is nothing else to do. */
-static void look(struct rs *rs)
+static void look(struct rs *rs) REQUIRES(rs->lock)
 {
 	rs_progress(rs);
 	if (rs->state != RS_CONNECTED && !rs->ds)
@@ -123,7 +124,7 @@ void rs_advance(struct rs *rs)
 	rs_events(rs);
 }
 
-static void arm(struct rs *rs)
+static void arm(struct rs *rs) REQUIRES(rs->lock)
 {
 	if (rs->cq)
 		ibv_req_notify_cq(rs->cq, 0);
@@ -140,7 +141,7 @@ static unsigned int watch(const struct rs *rs, struct pollfd *fds)
 	return 2;
 }
 
-static void woken(struct rs *rs)
+static void woken(struct rs *rs) REQUIRES(rs->lock)
 {
 	struct ibv_cq *cq;
 	void *context;
@@ -152,7 +153,7 @@ static void woken(struct rs *rs)
 }
 
 /* Spins as long as the configuration says. Whether it's ready. */
-static bool spin(struct rs *rs, bool (*ready)(const struct rs *))
+static bool spin(struct rs *rs, bool (*ready)(const struct rs *)) REQUIRES(rs->lock)
 {
 	int64_t end = rs_now_ns() + rs_config()->polling_us * 1000ll;
 
@@ -166,7 +167,7 @@ static bool spin(struct rs *rs, bool (*ready)(const struct rs *))
 
 /* Programs that try again and again, rather than wait, don't pay for a system call each time. What
  * the event channel says about a connection isn't urgent: ends come with the data. */
-static void look_now_and_then(struct rs *rs)
+static void look_now_and_then(struct rs *rs) REQUIRES(rs->lock)
 {
 	int64_t now = rs_now_ns();
 
@@ -223,11 +224,11 @@ int rs_wait(struct rs *rs, bool (*ready)(const struct rs *), bool nonblocking, i
 
 		fds[count++] = (struct pollfd){.fd = waiter.event_fd, .events = POLLIN};
 		list_add_tail(&rs->waiters, &waiter.node);
-		pthread_mutex_unlock(&rs->lock);
+		mutex_give(&rs->lock);
 		int n = poll(fds, count, sleep_ms(end));
 		int err = n < 0 ? -errno : 0;
 
-		pthread_mutex_lock(&rs->lock);
+		mutex_take(&rs->lock);
 		leave(rs, &waiter);
 		drain(waiter.event_fd);
 		woken(rs);
@@ -260,13 +261,13 @@ static short check_rsocket(struct rs *rs, short events, bool sleep_next)
 {
 	short ready;
 
-	pthread_mutex_lock(&rs->lock);
+	mutex_take(&rs->lock);
 	if (sleep_next)
 		arm(rs);
 	else
 		rs_look(rs);
 	ready = rs_ready(rs) & (short)(events | POLLERR | POLLHUP);
-	pthread_mutex_unlock(&rs->lock);
+	mutex_give(&rs->lock);
 	return ready;
 }
 
@@ -306,12 +307,12 @@ static void enter_all(struct polling *p)
 		a->waiter.event_fd = p->event_fd;
 		if (!rs)
 			continue;
-		pthread_mutex_lock(&rs->lock);
+		mutex_take(&rs->lock);
 		if (!rs->closed) {
 			list_add_tail(&rs->waiters, &a->waiter.node);
 			a->rs = rs;
 		}
-		pthread_mutex_unlock(&rs->lock);
+		mutex_give(&rs->lock);
 	}
 }
 
@@ -325,11 +326,11 @@ static void leave_all(struct polling *p)
 		a->rs = NULL;
 		if (!rs)
 			continue;
-		pthread_mutex_lock(&rs->lock);
+		mutex_take(&rs->lock);
 		a->closed = rs->closed;
 		leave(rs, &a->waiter);
 		woken(rs);
-		pthread_mutex_unlock(&rs->lock);
+		mutex_give(&rs->lock);
 	}
 }
 
@@ -345,9 +346,9 @@ static nfds_t gather_fds(struct polling *p)
 			p->all[n++] = (struct pollfd){p->fds[i].fd, p->fds[i].events, 0};
 			continue;
 		}
-		pthread_mutex_lock(&rs->lock);
+		mutex_take(&rs->lock);
 		n += watch(rs, &p->all[n]);
-		pthread_mutex_unlock(&rs->lock);
+		mutex_give(&rs->lock);
 	}
 	p->all[n++] = (struct pollfd){.fd = p->event_fd, .events = POLLIN};
 	return n;

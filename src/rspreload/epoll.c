@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "rspreload/preload.h"
 
 struct watch {
@@ -40,7 +41,7 @@ struct waiting {
 };
 
 static struct set *sets[FDS_MAX];
-static pthread_mutex_t sets_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mutex sets_lock = MUTEX_INITIALIZER(RANK_PRELOAD_SETS);
 
 FORK_KEEP(sets_lock);
 
@@ -148,10 +149,10 @@ EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 		errno = EFAULT;
 		return -1;
 	}
-	pthread_mutex_lock(&sets_lock);
+	mutex_take(&sets_lock);
 	int err = change(epfd, op, fd, event);
 
-	pthread_mutex_unlock(&sets_lock);
+	mutex_give(&sets_lock);
 	if (!err)
 		return 0;
 	errno = err;
@@ -164,7 +165,7 @@ void epoll_forget(int fd)
 
 	if (!set && !(fd >= 0 && fd < FDS_MAX && table[fd].polled))
 		return;
-	pthread_mutex_lock(&sets_lock);
+	mutex_take(&sets_lock);
 	if (set) {
 		__atomic_store_n(&sets[fd], NULL, __ATOMIC_RELEASE);
 		real.close(set->wake);
@@ -178,7 +179,7 @@ void epoll_forget(int fd)
 			drop(sets[i], watch);
 	}
 	table[fd].polled = 0;
-	pthread_mutex_unlock(&sets_lock);
+	mutex_give(&sets_lock);
 }
 
 /* ------------------------------------------------------------------ waiting */
@@ -224,7 +225,7 @@ static bool gather(int epfd, struct waiting *w)
 {
 	bool ok = false;
 
-	pthread_mutex_lock(&sets_lock);
+	mutex_take(&sets_lock);
 	struct set *set = set_of(epfd);
 
 	w->count = 0;
@@ -241,7 +242,7 @@ static bool gather(int epfd, struct waiting *w)
 		w->fds[w->count] = (struct pollfd){epfd, POLLIN, 0};
 		ok = true;
 	}
-	pthread_mutex_unlock(&sets_lock);
+	mutex_give(&sets_lock);
 	return ok;
 }
 
@@ -284,7 +285,7 @@ static int collect(int epfd, const struct waiting *w, struct epoll_event *events
 {
 	int n = 0;
 
-	pthread_mutex_lock(&sets_lock);
+	mutex_take(&sets_lock);
 	struct set *set = set_of(epfd);
 
 	if (set && w->fds[w->count].revents)
@@ -292,7 +293,7 @@ static int collect(int epfd, const struct waiting *w, struct epoll_event *events
 	for (unsigned int i = 0; set && i < w->count && n < max; i++)
 		if (w->fds[i].revents && report(set, w->numbers[i], w->fds[i].revents, &events[n]))
 			n++;
-	pthread_mutex_unlock(&sets_lock);
+	mutex_give(&sets_lock);
 	return n;
 }
 

@@ -25,6 +25,7 @@
 #include "base/env.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "rspreload/preload.h"
 
 enum { COME_MS = 10000 }; /* for a client that was told where */
@@ -43,7 +44,7 @@ bool fork_wanted(void)
 	return wanted > 0;
 }
 
-static pthread_mutex_t change_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mutex change_lock = MUTEX_INITIALIZER(RANK_PRELOAD_FORKED);
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
 FORK_KEEP(change_lock);
@@ -187,15 +188,15 @@ static int change(int fd)
 {
 	int error = errno;
 
-	pthread_mutex_lock(&change_lock);
+	mutex_take(&change_lock);
 	while (later_of(fd) == LATER_CHANGING)
-		pthread_cond_wait(&changed, &change_lock);
+		mutex_wait(&change_lock, &changed);
 	enum later later = later_of(fd);
 	bool mine = later == LATER_ACCEPTED || (later == LATER_CONNECTED && is_connected(fd));
 
 	if (mine)
 		later_set(fd, LATER_CHANGING);
-	pthread_mutex_unlock(&change_lock);
+	mutex_give(&change_lock);
 	if (mine) {
 		/* Without the lock: this waits for the other end, which may wait for another of
 		 * this process's connections. */
@@ -203,10 +204,10 @@ static int change(int fd)
 
 		if (rs >= 0)
 			become(fd, rs);
-		pthread_mutex_lock(&change_lock);
+		mutex_take(&change_lock);
 		later_set(fd, LATER_NONE);
 		pthread_cond_broadcast(&changed);
-		pthread_mutex_unlock(&change_lock);
+		mutex_give(&change_lock);
 	}
 	errno = error;
 	return rs_of(fd);

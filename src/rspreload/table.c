@@ -4,18 +4,19 @@
 #include <fcntl.h>
 
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "rspreload/preload.h"
 
 struct entry table[FDS_MAX];
 __thread int inside;
 
-static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mutex table_lock = MUTEX_INITIALIZER(RANK_PRELOAD_TABLE);
 
 FORK_KEEP(table_lock);
 
 int table_take(int fd)
 {
-	pthread_mutex_lock(&table_lock);
+	mutex_take(&table_lock);
 	int rs = rs_of(fd), last = rs;
 
 	table_set(fd, -1);
@@ -23,7 +24,7 @@ int table_take(int fd)
 	for (int i = 0; last >= 0 && i < FDS_MAX; i++)
 		if (table[i].rs == rs + 1)
 			last = -1;
-	pthread_mutex_unlock(&table_lock);
+	mutex_give(&table_lock);
 	return last;
 }
 
@@ -51,8 +52,8 @@ void table_copy(int from, int to)
 {
 	if (from < 0 || to < 0 || from >= FDS_MAX || to >= FDS_MAX)
 		return;
-	pthread_mutex_lock(&table_lock);
+	mutex_take(&table_lock);
 	table_set(to, rs_of(from));
 	later_set(to, later_of(from));
-	pthread_mutex_unlock(&table_lock);
+	mutex_give(&table_lock);
 }

@@ -142,7 +142,7 @@ int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 	return 0;
 }
 
-void fork_keep(pthread_mutex_t *mutex)
+void fork_keep(struct mutex *mutex)
 {
 	(void)mutex;
 }

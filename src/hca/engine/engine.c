@@ -44,6 +44,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "hca/local/link.h"
 #include "hca/local/local_carrier.h"
 #include "hca/local/local_conn.h"
@@ -441,14 +442,14 @@ void engine_poll(struct hca *hca)
 /* The daemon hung up, unless another thread has returned to the next one meanwhile. */
 static void daemon_lost(struct hca *hca, uint32_t seen)
 {
-	pthread_mutex_lock(&hca->events_lock);
+	mutex_take(&hca->events_lock);
 	bool lost = hca->generation == seen;
 
 	if (lost) {
 		epoll_ctl(hca->epoll, EPOLL_CTL_DEL, hca->event_fd, NULL);
 		hca->lost = true;
 	}
-	pthread_mutex_unlock(&hca->events_lock);
+	mutex_give(&hca->events_lock);
 	if (!lost)
 		return;
 	capture_end_all(hca);
@@ -485,10 +486,10 @@ void engine_first_events(struct hca *hca)
 /* What the daemon has said by itself: links, their ends, asynchronous events. */
 static void daemon_events(struct hca *hca)
 {
-	pthread_mutex_lock(&hca->events_lock);
+	mutex_take(&hca->events_lock);
 	uint32_t seen = hca->generation;
 
-	pthread_mutex_unlock(&hca->events_lock);
+	mutex_give(&hca->events_lock);
 	if (take_events(hca) != -EAGAIN)
 		daemon_lost(hca, seen);
 }

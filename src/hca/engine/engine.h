@@ -34,7 +34,7 @@ static inline bool engine_asleep(const struct hca *hca)
 }
 
 /* Gives hca.engine back; acknowledgements that nobody else would send go first. */
-void engine_leave(struct hca *hca);
+void engine_leave(struct hca *hca) RELEASE(hca->engine);
 
 /* The same, of what came with the attachment, before there is an engine thread: a capture that is
  * under way sees the first packet. */

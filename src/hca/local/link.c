@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "hca/engine/engine.h"
 #include "hca/local/local_carrier.h"
 #include "hca/local/local_conn.h"
@@ -38,8 +39,8 @@ static struct link *link_new(struct hca *hca, uint32_t slot)
 	link->hca = hca;
 	link->slot = slot;
 	link->doorbell = link->hear = -1;
-	lock_init(&link->tx_lock);
-	lock_init(&link->places_lock);
+	lock_init(&link->tx_lock, RANK_LINK_TX);
+	lock_init(&link->places_lock, RANK_LINK_PLACES);
 	list_init(&link->backlog);
 	list_init(&link->waiters);
 	list_init(&link->node);
@@ -494,9 +495,11 @@ static void unmap(struct link *link)
 		engine_unhear(link->hca, link->hear);
 		close(link->hear);
 	}
+	lock_take(&link->tx_lock);
 	while ((node = list_pop(&link->backlog)))
 		free(container_of(node, struct backlog, node));
 	link->backlog_count = 0;
+	lock_give(&link->tx_lock);
 	link->memory = NULL;
 	link->peer = NULL;
 	link->regions = NULL;
@@ -512,7 +515,7 @@ void link_reap(struct hca *hca)
 	if (!atomic_exchange(&hca->link_deaths, false))
 		return;
 	/* ibv_dereg_mr reads peers' tables under it. */
-	if (pthread_mutex_trylock(&hca->lock)) {
+	if (!mutex_try(&hca->lock)) {
 		atomic_store(&hca->link_deaths, true);
 		return;
 	}
@@ -536,7 +539,7 @@ void link_reap(struct hca *hca)
 				link_get(hca, slot);
 		}
 	}
-	pthread_mutex_unlock(&hca->lock);
+	mutex_give(&hca->lock);
 }
 
 void link_break(struct link *link)
@@ -561,7 +564,7 @@ void link_ring(struct link *link)
 }
 
 static bool backlog_add(struct link *link, const struct ring_header *header, const void *payload,
-			uint32_t size)
+			uint32_t size) REQUIRES(link->tx_lock)
 {
 	struct backlog *b = link->backlog_count < BACKLOG_MAX ? malloc(sizeof(*b) + size) : NULL;
 
@@ -595,7 +598,7 @@ void link_control(struct link *link, const struct ring_header *header, const voi
 		return;
 	struct ring_header *h = link_begin(link, size);
 
-	if (likely(h != NULL)) {
+	if (likely(h)) {
 		fill(h, header);
 		if (size)
 			memcpy((uint8_t *)h + RING_HEADER, payload, size);

@@ -78,10 +78,11 @@ struct link {
 	struct link_memory *memory;
 	struct lock tx_lock;
 	struct ring_tx tx;
-	struct list backlog; /* struct backlog, before anything else may be sent; under tx_lock */
-	uint32_t backlog_count;
+	struct list
+		backlog GUARDED_BY(tx_lock); /* struct backlog, before anything else may be sent */
+	uint32_t backlog_count GUARDED_BY(tx_lock);
 	bool stuck; /* the peer made no room for it while an ending QP waited; under tx_lock */
-	struct list waiters; /* struct qp.tx_wait; under tx_lock */
+	struct list waiters GUARDED_BY(tx_lock); /* struct qp.tx_wait */
 	_Atomic bool has_waiters;
 	struct ring_rx rx;	    /* under engine */
 	struct groups_known source; /* of the peer's last datagram; under engine */
@@ -152,7 +153,9 @@ static inline bool link_direct(struct link *link)
  * Room for a record with `payload` bytes. On success tx_lock is held and link_send must follow.
  * NULL: full, or older records wait; the caller arranges to be woken (link_wait).
  */
+/* Not analysed inside: the lock stays taken on one of two ways out. */
 static inline struct ring_header *link_begin(struct link *link, uint32_t payload)
+	TRY_ACQUIRE(true, link->tx_lock) NO_THREAD_SAFETY_ANALYSIS
 {
 	lock_take(&link->tx_lock);
 	if (likely(list_empty(&link->backlog))) {
@@ -166,13 +169,14 @@ static inline struct ring_header *link_begin(struct link *link, uint32_t payload
 }
 
 static inline void link_send(struct link *link, struct ring_header *h, uint32_t payload)
+	RELEASE(link->tx_lock)
 {
 	ring_commit(&link->tx, h, payload);
 	lock_give(&link->tx_lock);
 }
 
 /* The record that link_begin made room for isn't sent. */
-static inline void link_abandon(struct link *link, uint32_t payload)
+static inline void link_abandon(struct link *link, uint32_t payload) RELEASE(link->tx_lock)
 {
 	ring_abandon(&link->tx, payload);
 	lock_give(&link->tx_lock);

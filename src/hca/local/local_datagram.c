@@ -14,18 +14,24 @@
 #include "hca/verbs/qp.h"
 
 /* ------------------------------------------------------------------ sending */
+static enum step wait_for_room(struct qp *qp, struct link *link)
+{
+	link_wait(link, qp);
+	engine_watch_qp(qp); /* a peer that never reads doesn't hold up the others */
+	return STEP_WAIT;
+}
 
 enum step local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *link,
 			     const struct iovec *local, int count)
 {
 	uint32_t payload = sizeof(struct record_ud) + wqe->length;
-	struct ring_header *h = link_is(link, LINK_UP) ? link_begin(link, payload) : NULL;
 
-	if (unlikely(!h)) {
-		link_wait(link, qp);
-		engine_watch_qp(qp); /* a peer that never reads doesn't hold up the others */
-		return STEP_WAIT;
-	}
+	if (unlikely(!link_is(link, LINK_UP)))
+		return wait_for_room(qp, link);
+	struct ring_header *h = link_begin(link, payload);
+
+	if (unlikely(!h))
+		return wait_for_room(qp, link);
 	struct record_ud *ud = (struct record_ud *)((uint8_t *)h + RING_HEADER);
 
 	h->kind = REC_UD;

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "hca/engine/engine.h"
 #include "hca/local/link.h"
 #include "hca/mem/copy.h"
@@ -87,9 +88,9 @@ int foreign_find(struct hca *hca, struct mr *mr)
 
 	atomic_store(&importer, hca);
 	for (;;) {
-		pthread_mutex_lock(&hca->lock);
+		mutex_take(&hca->lock);
 		err = look(hca, mr);
-		pthread_mutex_unlock(&hca->lock);
+		mutex_give(&hca->lock);
 		if (err != -EAGAIN)
 			break;
 		if (now_ns() > give_up)

@@ -10,6 +10,7 @@
 
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/mutex.h"
 
 /* Two handlers that take each other for the one before would call each other without end: that
  * shows as calls that get ever deeper. (A handler that leaves by siglongjmp() doesn't come back
@@ -22,7 +23,7 @@ static _Thread_local unsigned int deeper __attribute__((tls_model("initial-exec"
 static _Thread_local char *last_frame __attribute__((tls_model("initial-exec")));
 static const int caught[] = {SIGSEGV, SIGBUS};
 static struct sigaction before[2];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mutex lock = MUTEX_INITIALIZER(RANK_GUARD);
 FORK_KEEP(lock);
 
 /* What would have happened without us. */
@@ -77,8 +78,8 @@ static void install(unsigned int i)
 
 void guard_install(void)
 {
-	pthread_mutex_lock(&lock);
+	mutex_take(&lock);
 	for (unsigned int i = 0; i < sizeof(caught) / sizeof(caught[0]); i++)
 		install(i);
-	pthread_mutex_unlock(&lock);
+	mutex_give(&lock);
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "hca/engine/engine.h"
 #include "hca/local/link.h"
 #include "hca/local/peer.h"
@@ -161,24 +162,24 @@ void mr_revoke(struct hca *hca, struct mr *mr)
 	/* This process's engine copies under its lock. */
 	lock_take(&hca->engine);
 	lock_give(&hca->engine);
-	pthread_mutex_lock(&hca->lock); /* the peers' tables stay mapped */
+	mutex_take(&hca->lock); /* the peers' tables stay mapped */
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
 		struct link *link = atomic_load(&hca->link_by_slot[slot]);
 
 		if (link && atomic_load(&link->state) == LINK_UP && may_copy(link))
 			wait_for_hazard(link, value);
 	}
-	pthread_mutex_unlock(&hca->lock);
+	mutex_give(&hca->lock);
 }
 
 void hazard_wait_qp(struct hca *hca, uint32_t slot, uint32_t qpn)
 {
-	pthread_mutex_lock(&hca->lock); /* links and their tables stay */
+	mutex_take(&hca->lock); /* links and their tables stay */
 	struct link *link = atomic_load(&hca->link_by_slot[slot]);
 
 	if (link && !link->self && atomic_load(&link->state) == LINK_UP && may_copy(link))
 		wait_for_hazard(link, (uint64_t)hca->slot << 32 | hazard_of_qp(qpn));
-	pthread_mutex_unlock(&hca->lock);
+	mutex_give(&hca->lock);
 }
 
 int mr_resolve_list(const struct hca *hca, uint32_t pd, const struct ibv_sge *sge, uint32_t count,

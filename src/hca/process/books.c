@@ -4,35 +4,37 @@
 
 #include <errno.h>
 
+#include "base/mutex.h"
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
 
 static _Thread_local unsigned int depth __attribute__((tls_model("initial-exec")));
 
-void books_enter(struct hca *hca)
+/* Not analysed, nor is books_leave(): a thread takes the lock with the first of its entries. */
+void books_enter(struct hca *hca) NO_THREAD_SAFETY_ANALYSIS
 {
 	if (!depth++)
-		pthread_rwlock_rdlock(&hca->books);
+		rwlock_read(&hca->books);
 }
 
-void books_leave(struct hca *hca)
+void books_leave(struct hca *hca) NO_THREAD_SAFETY_ANALYSIS
 {
 	if (!--depth)
-		pthread_rwlock_unlock(&hca->books);
+		rwlock_give(&hca->books);
 }
 
 void books_add(struct context *context, enum held_kind kind, struct list *held)
 {
-	pthread_mutex_lock(&context->hca->lock);
+	mutex_take(&context->hca->lock);
 	list_add_tail(&context->held[kind], held);
-	pthread_mutex_unlock(&context->hca->lock);
+	mutex_give(&context->hca->lock);
 }
 
 void books_drop(struct context *context, struct list *held)
 {
-	pthread_mutex_lock(&context->hca->lock);
+	mutex_take(&context->hca->lock);
 	list_del(held);
-	pthread_mutex_unlock(&context->hca->lock);
+	mutex_give(&context->hca->lock);
 }
 
 /* ------------------------------------------------------------------ commands */
@@ -47,16 +49,17 @@ static void leave(void *owner)
 	books_leave(owner);
 }
 
-/* Within an entry: the daemon is gone. The entry is interrupted for the return. */
-static int lost(void *owner)
+/* Within an entry: the daemon is gone. The entry is interrupted for the return. Not analysed: the
+ * lock is the entry's. */
+static int lost(void *owner) NO_THREAD_SAFETY_ANALYSIS
 {
 	struct hca *hca = owner;
 	uint32_t seen = hca->generation;
 
-	pthread_rwlock_unlock(&hca->books);
+	rwlock_give(&hca->books);
 	int err = return_to_daemon(hca, seen, true);
 
-	pthread_rwlock_rdlock(&hca->books);
+	rwlock_read(&hca->books);
 	return err;
 }
 

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "client/start.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/mcast.h"
@@ -33,7 +34,7 @@
 #include "hca/verbs/srq.h"
 
 static struct hca *_Atomic instance;
-static pthread_mutex_t instance_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mutex instance_lock = MUTEX_INITIALIZER(RANK_INSTANCE);
 
 /* Published memory: a sealed memory file, mapped here for writing. NULL: errno says why. */
 static void *memory_make(const char *name, size_t size, int *fd)
@@ -148,15 +149,12 @@ static struct hca *hca_make(void)
 
 	if (!hca)
 		return NULL;
-	pthread_mutex_init(&hca->lock, NULL);
-	pthread_mutex_init(&hca->release_lock, NULL);
+	hca_init_locks(hca);
 	list_init(&hca->contexts);
 	list_init(&hca->links);
 	list_init(&hca->acks);
 	list_init(&hca->rnr);
 	list_init(&hca->active);
-	pthread_rwlock_init(&hca->books, NULL);
-	pthread_mutex_init(&hca->events_lock, NULL);
 	hca->doorbell = hca->table_fd = hca->regions_fd = -1;
 	hca->event_fd = hca->watch_fd = -1;
 	hca->roce_fd = hca->park_fd = hca->watchdog = hca->epoll = -1;
@@ -203,17 +201,18 @@ static struct hca *hca_make(void)
  */
 static _Thread_local struct hca *forking __attribute__((tls_model("initial-exec")));
 
-static void before_fork(void)
+/* Not analysed, nor is after_fork_in_parent(): the lock is held across fork(). */
+static void before_fork(void) NO_THREAD_SAFETY_ANALYSIS
 {
 	forking = instance;
 	if (forking)
-		pthread_mutex_lock(&forking->lock);
+		mutex_take(&forking->lock);
 }
 
-static void after_fork_in_parent(void)
+static void after_fork_in_parent(void) NO_THREAD_SAFETY_ANALYSIS
 {
 	if (forking)
-		pthread_mutex_unlock(&forking->lock);
+		mutex_give(&forking->lock);
 }
 
 static void own_memory(const void *at, size_t size)
@@ -244,8 +243,8 @@ static void let_go(int *fd)
 
 static void leave_link(struct link *link)
 {
-	lock_init(&link->tx_lock);
-	lock_init(&link->places_lock);
+	lock_init(&link->tx_lock, RANK_LINK_TX);
+	lock_init(&link->places_lock, RANK_LINK_PLACES);
 	list_init(&link->node);
 	list_init(&link->waiters);
 	atomic_store(&link->has_waiters, false);
@@ -264,7 +263,7 @@ static void leave_link(struct link *link)
 
 static void leave_queue(struct event_queue *queue)
 {
-	lock_init(&queue->lock);
+	lock_init(&queue->lock, RANK_EVENT_QUEUE);
 	list_init(&queue->events);
 	own_eventfd(queue->fd, EFD_SEMAPHORE | (fcntl(queue->fd, F_GETFL) & O_NONBLOCK));
 }
@@ -278,7 +277,7 @@ static void leave_public(pthread_mutex_t *mutex, pthread_cond_t *cond)
 
 static void leave_cq(struct cq *cq)
 {
-	lock_init(&cq->lock);
+	lock_init(&cq->lock, RANK_CQ);
 	leave_public(&cq->ibv.mutex, &cq->ibv.cond);
 	cq->ibv.comp_events_completed = cq->comp_reported;
 	cq->ibv.async_events_completed = cq->async_reported;
@@ -288,7 +287,7 @@ static void leave_cq(struct cq *cq)
 
 static void leave_srq(struct srq *srq)
 {
-	lock_init(&srq->lock);
+	lock_init(&srq->lock, RANK_SRQ);
 	leave_public(&srq->ibv.mutex, &srq->ibv.cond);
 	srq->ibv.events_completed = srq->async_reported;
 	list_init(&srq->waiters);
@@ -297,7 +296,7 @@ static void leave_srq(struct srq *srq)
 
 static void leave_qp(struct qp *qp)
 {
-	lock_init(&qp->lock);
+	lock_init(&qp->lock, RANK_QP);
 	leave_public(&qp->ibv.mutex, &qp->ibv.cond);
 	qp->ibv.events_completed = qp->async_reported;
 	list_init(&qp->tx_wait);
@@ -312,7 +311,7 @@ static void leave_qp(struct qp *qp)
 static void leave_channel(struct channel *channel)
 {
 	leave_queue(&channel->queue);
-	pthread_mutex_init(&channel->first, NULL);
+	mutex_init(&channel->first, RANK_CHANNEL_FIRST);
 }
 
 static void leave_context(struct context *context)
@@ -331,7 +330,7 @@ static void leave_context(struct context *context)
 		leave_channel(container_of(held, struct channel, held));
 }
 
-static void leave_lists(struct hca *hca)
+static void leave_lists(struct hca *hca) REQUIRES(hca->active_lock)
 {
 	list_init(&hca->links);
 	list_init(&hca->acks);
@@ -346,17 +345,12 @@ static void after_fork_in_child(void)
 {
 	struct hca *hca = forking;
 
-	pthread_mutex_init(&instance_lock, NULL);
+	mutex_init(&instance_lock, RANK_INSTANCE);
 	instance = NULL;
 	forking = NULL;
 	if (!hca)
 		return;
-	pthread_mutex_init(&hca->lock, NULL);
-	pthread_mutex_init(&hca->release_lock, NULL);
-	pthread_mutex_init(&hca->events_lock, NULL);
-	pthread_rwlock_init(&hca->books, NULL);
-	lock_init(&hca->engine);
-	lock_init(&hca->active_lock);
+	hca_init_locks(hca);
 	daemon_leave(&hca->conn);
 	let_go(&hca->event_fd);
 	let_go(&hca->roce_fd);
@@ -384,7 +378,7 @@ struct hca *hca_get(void)
 {
 	static bool registered;
 
-	pthread_mutex_lock(&instance_lock);
+	mutex_take(&instance_lock);
 	if (!registered)
 		registered =
 			pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
@@ -392,6 +386,6 @@ struct hca *hca_get(void)
 		instance = hca_make();
 	struct hca *hca = instance;
 
-	pthread_mutex_unlock(&instance_lock);
+	mutex_give(&instance_lock);
 	return hca;
 }

@@ -8,14 +8,13 @@
  * process's published table, its links to other processes, the table of QPs by number, and the
  * engine thread. Contexts, PDs, CQs, QPs, SRQs, MRs and AHs belong to the program that made them.
  *
- * Locks, in the order in which they nest:
- *   hca.release_lock ending imported PDs that were given back before their users
- *   hca.books      a call to the daemon with what it changes here (books.h); returning to another
- *   hca.lock       making and ending contexts, their lists of objects, PD numbers (slow path only).
- *                  fork() takes it, so it is never held across a call to the daemon
- *   hca.events_lock the daemon's event socket and its replacement (slow path only)
- *   hca.engine     whoever drives the engine: incoming records, the QP table's readers, timers.
- *                  Ending a QP takes it, so that the engine never meets a QP that is gone.
+ * Locks, in the order in which they nest (base/lock_rank.h has the ranks, which debug builds
+ * check): hca.release_lock ending imported PDs that were given back before their users hca.books a
+ * call to the daemon with what it changes here (books.h); returning to another hca.lock making and
+ * ending contexts, their lists of objects, PD numbers (slow path only). fork() takes it, so it is
+ * never held across a call to the daemon hca.events_lock the daemon's event socket and its
+ * replacement (slow path only) hca.engine     whoever drives the engine: incoming records, the QP
+ * table's readers, timers. Ending a QP takes it, so that the engine never meets a QP that is gone.
  *   qp.lock        one QP: both queues, its state, its published entry
  *   srq.lock       one SRQ
  *   cq.lock        one CQ
@@ -38,6 +37,7 @@
 
 #include "base/list.h"
 #include "base/lock.h"
+#include "base/mutex.h"
 #include "client/daemon.h"
 #include "proto/limits.h"
 #include "shm/pub.h"
@@ -50,19 +50,19 @@ struct qp;
 struct roce;
 
 struct hca {
-	pthread_mutex_t lock;
+	struct mutex lock;
 	struct list contexts;
 	unsigned int next_pd_id;
-	pthread_mutex_t release_lock;
+	struct mutex release_lock;
 
 	struct daemon_conn conn;
 	int table_fd, regions_fd; /* of `pub` and `regions`: the next daemon wants them as well */
 	int event_fd;
 	int roce_fd, park_fd; /* what the daemon gave of the wire, see struct daemon_wire; or -1 */
 	uint32_t roce_flags;  /* enum proto_wire. All three change with `generation` only */
-	pthread_rwlock_t books;
+	struct rwlock books;
 	uint32_t generation; /* how many daemons came after the first; written under both locks */
-	pthread_mutex_t events_lock;
+	struct mutex events_lock;
 	int watch_fd; /* inotify: waiting for the next daemon; -1: this one lives */
 	bool lost;    /* this daemon is gone, and the engine thread has taken what it said last */
 	bool seek, seek_start;	     /* return_seek(): wanted; may start a daemon */
@@ -92,7 +92,7 @@ struct hca {
 	struct list rnr;		  /* struct qp.rnr_node; under engine */
 	_Atomic bool has_rnr;		  /* there may be one; written under engine */
 	struct lock active_lock;
-	struct list active;
+	struct list active GUARDED_BY(active_lock);
 	_Atomic bool link_requests; /* for the control thread: links to ask for, or to give back */
 	_Atomic bool link_refusals; /* for the engine thread: the daemon refused a link */
 	_Atomic bool link_deaths;   /* a link went down: its memory is to be given back */
@@ -109,6 +109,18 @@ struct hca {
 	bool watch_due; /* it went off; engine thread's */
 	_Atomic bool stop;
 };
+
+/* A new HCA's, and once more a forked child's. */
+static inline void hca_init_locks(struct hca *hca) ASSERT_HELD(hca->active_lock);
+static inline void hca_init_locks(struct hca *hca)
+{
+	mutex_init(&hca->lock, RANK_HCA);
+	mutex_init(&hca->release_lock, RANK_RELEASE);
+	mutex_init(&hca->events_lock, RANK_EVENTS);
+	rwlock_init(&hca->books, RANK_BOOKS);
+	lock_init(&hca->engine, RANK_ENGINE);
+	lock_init(&hca->active_lock, RANK_ACTIVE);
+}
 
 /* The process's HCA; made (daemon started, thread started) at the first call. NULL with errno. */
 struct hca *hca_get(void);

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "client/start.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/mcast.h"
@@ -296,7 +297,7 @@ static void take_over(struct hca *hca, struct fresh *fresh)
 	struct epoll_event e = {.events = EPOLLIN, .data.fd = hca->event_fd};
 	size_t i = 0;
 
-	pthread_mutex_lock(&hca->events_lock);
+	mutex_take(&hca->events_lock);
 	epoll_ctl(hca->epoll, EPOLL_CTL_DEL, hca->event_fd, NULL);
 	capture_end_all(hca);
 	replace_fd(&hca->event_fd, &fresh->event_fd);
@@ -307,7 +308,7 @@ static void take_over(struct hca *hca, struct fresh *fresh)
 	hca->lost = false;
 	take_wire(hca, &fresh->roce);
 	hca->generation++;
-	pthread_mutex_unlock(&hca->events_lock);
+	mutex_give(&hca->events_lock);
 	replace_fd(&hca->conn.fd, &fresh->process.fd);
 	list_for_each(node, &hca->contexts)
 		replace_fd(&container_of(node, struct context, node)->conn.fd,
@@ -373,7 +374,7 @@ static int join(struct hca *hca, uint32_t seen)
 {
 	int err = 0;
 
-	pthread_rwlock_wrlock(&hca->books);
+	rwlock_write(&hca->books);
 	if (hca->generation == seen) {
 		start_join_only(true);
 		err = go_back(hca);
@@ -381,7 +382,7 @@ static int join(struct hca *hca, uint32_t seen)
 		if (!err)
 			log_info("verbenad was replaced: this process goes on with the new one");
 	}
-	pthread_rwlock_unlock(&hca->books);
+	rwlock_give(&hca->books);
 	return err;
 }
 
@@ -442,25 +443,25 @@ static void watch(struct hca *hca)
 			close(fd);
 		return;
 	}
-	pthread_mutex_lock(&hca->events_lock);
+	mutex_take(&hca->events_lock);
 	if (hca->lost && hca->watch_fd < 0 && epoll_ctl(hca->epoll, EPOLL_CTL_ADD, fd, &e) == 0) {
 		hca->watch_fd = fd;
 		fd = -1;
 	}
-	pthread_mutex_unlock(&hca->events_lock);
+	mutex_give(&hca->events_lock);
 	if (fd >= 0)
 		close(fd); /* another thread has returned meanwhile */
 }
 
 void return_sought(struct hca *hca)
 {
-	pthread_mutex_lock(&hca->events_lock);
+	mutex_take(&hca->events_lock);
 	bool wanted = hca->seek, start = hca->seek_start;
 	bool lost = hca->lost, watched = hca->watch_fd >= 0;
 	uint32_t seen = hca->generation;
 
 	hca->seek = hca->seek_start = false;
-	pthread_mutex_unlock(&hca->events_lock);
+	mutex_give(&hca->events_lock);
 	if (!wanted || !lost)
 		return;
 	if (!watched)
@@ -472,19 +473,19 @@ void return_sought(struct hca *hca)
 
 void return_seek(struct hca *hca, bool start)
 {
-	pthread_mutex_lock(&hca->events_lock);
+	mutex_take(&hca->events_lock);
 	hca->seek = true;
 	hca->seek_start |= start;
-	pthread_mutex_unlock(&hca->events_lock);
+	mutex_give(&hca->events_lock);
 	control_wake(hca);
 }
 
 void return_for_link(struct hca *hca)
 {
-	pthread_mutex_lock(&hca->events_lock);
+	mutex_take(&hca->events_lock);
 	bool lost = hca->lost;
 
-	pthread_mutex_unlock(&hca->events_lock);
+	mutex_give(&hca->events_lock);
 	if (lost)
 		return_seek(hca, true);
 }
@@ -493,9 +494,9 @@ void return_watched(struct hca *hca)
 {
 	_Alignas(struct inotify_event) char events[4096];
 
-	pthread_mutex_lock(&hca->events_lock);
+	mutex_take(&hca->events_lock);
 	while (hca->watch_fd >= 0 && read(hca->watch_fd, events, sizeof(events)) > 0)
 		;
-	pthread_mutex_unlock(&hca->events_lock);
+	mutex_give(&hca->events_lock);
 	return_seek(hca, false);
 }

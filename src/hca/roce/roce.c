@@ -50,8 +50,8 @@ int roce_make(struct hca *hca)
 	if (!roce)
 		return -ENOMEM;
 	roce->hca = hca;
-	lock_init(&roce->tx_lock);
-	lock_init(&roce->list_lock);
+	lock_init(&roce->tx_lock, RANK_ROCE_TX);
+	lock_init(&roce->list_lock, RANK_ROCE_LIST);
 	list_init(&roce->ready);
 	list_init(&roce->timed);
 	atomic_store(&roce->deadline, TP_NEVER);
@@ -85,8 +85,8 @@ void roce_leave(struct hca *hca)
 
 	if (!roce)
 		return;
-	lock_init(&roce->tx_lock);
-	lock_init(&roce->list_lock);
+	lock_init(&roce->tx_lock, RANK_ROCE_TX);
+	lock_init(&roce->list_lock, RANK_ROCE_LIST);
 	list_init(&roce->ready);
 	list_init(&roce->timed);
 	net_sender_leave(&roce->tx);

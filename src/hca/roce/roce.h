@@ -59,8 +59,8 @@ struct roce {
 	struct lock tx_lock;
 	struct net_sender tx;
 	struct lock list_lock;
-	struct list ready; /* struct roce_qp.ready: something to send */
-	struct list timed; /* struct roce_qp.timed: a deadline, or had one */
+	struct list ready GUARDED_BY(list_lock); /* struct roce_qp.ready: something to send */
+	struct list timed GUARDED_BY(list_lock); /* struct roce_qp.timed: a deadline, or had one */
 	_Atomic uint32_t has_ready;
 	_Atomic uint64_t deadline;  /* ns: no earlier one is due; TP_NEVER: none */
 	_Atomic uint64_t scheduled; /* ns: when the engine thread looks by itself */

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/mutex.h"
 #include "hca/engine/engine.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
@@ -34,7 +35,7 @@ struct ibv_comp_channel *channel_create(struct ibv_context *ibv)
 		errno = -err;
 		return NULL;
 	}
-	pthread_mutex_init(&channel->first, NULL);
+	mutex_init(&channel->first, RANK_CHANNEL_FIRST);
 	channel->ibv.context = ibv;
 	channel->ibv.fd = channel->queue.fd;
 	books_enter(context->hca);

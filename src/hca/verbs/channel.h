@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "base/mutex.h"
 #include "hca/verbs/event.h"
 
 struct channel {
@@ -16,7 +17,7 @@ struct channel {
 	struct event_queue queue;
 	/* The daemon learns of it with its first CQ, in one round trip. Changes under `first`,
 	 * which is taken before an entry (books.h) begins, and within the entry. */
-	pthread_mutex_t first;
+	struct mutex first;
 	bool registered;
 	uint32_t handle;
 	struct list held; /* always in the books */

@@ -19,6 +19,7 @@
 
 #include "base/cpu.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "hca/engine/engine.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
@@ -261,12 +262,12 @@ static void object_init(struct cq_object *o, struct ibv_context *context,
 	pthread_mutex_init(&cq->ibv.mutex, NULL);
 	pthread_cond_init(&cq->ibv.cond, NULL);
 	cq_ex_init(cq);
-	lock_init(&cq->lock);
+	lock_init(&cq->lock, RANK_CQ);
 	cq->single_threaded = flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
 	cq->timestamps = attr->wc_flags & CQ_WC_TIMESTAMPS;
 	cq->depth = attr->cqe;
 	cq->context = context_of(context);
-	lock_init(&o->turn);
+	lock_init(&o->turn, RANK_CQ_TURN);
 	o->ignore_overrun = flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 }
 
@@ -318,22 +319,28 @@ static int tell_daemon(struct cq *cq, const struct channel *channel)
 	return err;
 }
 
-/* `later`: the daemon learns of it with its QP. */
-static int register_cq(struct cq *cq, bool later)
+static int register_with(struct cq *cq, const struct channel *channel, bool later)
 {
-	struct channel *channel = cq->ibv.channel ? cq_channel(cq) : NULL;
-	struct hca *hca = cq->context->hca;
-
-	if (channel)
-		pthread_mutex_lock(&channel->first);
-	books_enter(hca);
+	books_enter(cq->context->hca);
 	int err = later ? 0 : tell_daemon(cq, channel);
 
 	if (!err)
 		books_add(cq->context, HELD_CQ, &cq->held);
-	books_leave(hca);
-	if (channel)
-		pthread_mutex_unlock(&channel->first);
+	books_leave(cq->context->hca);
+	return err;
+}
+
+/* `later`: the daemon learns of it with its QP. */
+static int register_cq(struct cq *cq, bool later)
+{
+	if (!cq->ibv.channel)
+		return register_with(cq, NULL, later);
+	struct channel *channel = cq_channel(cq);
+
+	mutex_take(&channel->first);
+	int err = register_with(cq, channel, later);
+
+	mutex_give(&channel->first);
 	return err;
 }
 

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
 #include "hca/verbs/cq.h"
@@ -35,7 +36,7 @@ int event_queue_init(struct event_queue *queue)
 	queue->fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
 	if (queue->fd < 0)
 		return -errno;
-	lock_init(&queue->lock);
+	lock_init(&queue->lock, RANK_EVENT_QUEUE);
 	list_init(&queue->events);
 	return 0;
 }
@@ -44,8 +45,10 @@ void event_queue_destroy(struct event_queue *queue)
 {
 	struct list *node;
 
+	lock_take(&queue->lock);
 	while ((node = list_pop(&queue->events)))
 		free(container_of(node, struct event, node));
+	lock_give(&queue->lock);
 	close(queue->fd);
 	queue->fd = -1;
 }
@@ -150,12 +153,12 @@ void async_device(struct hca *hca, enum ibv_event_type type, uint32_t device, in
 {
 	struct ibv_async_event async = {.element.port_num = port, .event_type = type};
 
-	pthread_mutex_lock(&hca->lock);
+	mutex_take(&hca->lock);
 	list_for_each(node, &hca->contexts) {
 		struct context *context = container_of(node, struct context, node);
 
 		if (context->device_index == device)
 			event_queue_push(&context->async, NULL, &async, NULL);
 	}
-	pthread_mutex_unlock(&hca->lock);
+	mutex_give(&hca->lock);
 }

@@ -16,7 +16,7 @@
 struct event_queue {
 	int fd;
 	struct lock lock;
-	struct list events; /* struct event */
+	struct list events GUARDED_BY(lock); /* struct event */
 };
 
 struct event {

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "hca/engine/engine.h"
 #include "hca/mem/pd.h"
 #include "hca/process/books.h"
@@ -118,7 +119,7 @@ static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_a
 	qp->cap = grant(attr);
 	qp->epoch = 1;
 	qp->carrier = &carrier_none;
-	lock_init(&qp->lock);
+	lock_init(&qp->lock, RANK_QP);
 	list_init(&qp->tx_wait);
 	list_init(&qp->active);
 	list_init(&qp->srq_wait);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "hca/exec/mcast.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
@@ -37,13 +38,13 @@ static bool remembered(struct context *context, const struct proto_route *reques
 {
 	const struct own_route *own = &context->own_route;
 
-	pthread_mutex_lock(&context->hca->lock);
+	mutex_take(&context->hca->lock);
 	bool yes = addresses && own->addresses == addresses &&
 		   !memcmp(&own->request, request, sizeof(*request));
 
 	if (yes)
 		*at = own->at;
-	pthread_mutex_unlock(&context->hca->lock);
+	mutex_give(&context->hca->lock);
 	return yes;
 }
 
@@ -51,9 +52,9 @@ static bool remembered(struct context *context, const struct proto_route *reques
 static void remember(struct context *context, const struct proto_route *request, uint64_t addresses,
 		     const struct proto_route_resp *at)
 {
-	pthread_mutex_lock(&context->hca->lock);
+	mutex_take(&context->hca->lock);
 	context->own_route = (struct own_route){addresses, *request, *at};
-	pthread_mutex_unlock(&context->hca->lock);
+	mutex_give(&context->hca->lock);
 }
 
 static int ask(struct context *context, const struct proto_route *request,

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mutex.h"
 #include "hca/engine/engine.h"
 #include "hca/mem/pd.h"
 #include "hca/process/books.h"
@@ -61,7 +62,7 @@ struct ibv_srq *srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 	pthread_mutex_init(&srq->ibv.mutex, NULL);
 	pthread_cond_init(&srq->ibv.cond, NULL);
 	srq->pd_id = pd_of(pd)->id;
-	lock_init(&srq->lock);
+	lock_init(&srq->lock, RANK_SRQ);
 	list_init(&srq->waiters);
 	return &srq->ibv;
 }

@@ -92,7 +92,7 @@ struct ibv_context *fake_open(void)
 	assert_non_null(hca);
 	assert_non_null(context);
 	fakes = (struct fakes){0};
-	pthread_mutex_init(&hca->lock, NULL);
+	hca_init_locks(hca);
 	list_init(&hca->contexts);
 	list_add_tail(&hca->contexts, &context->node);
 	context->hca = hca;

@@ -62,6 +62,7 @@ static int setup(void **state)
 {
 	(void)state;
 	opened.context.hca = &hca;
+	hca_init_locks(&hca);
 	opened.context.verbs.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 	pd.ibv.context = &opened.context.verbs.context;
 	return 0;

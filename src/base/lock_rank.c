@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Checks the order of locks, see lock_rank.h. Each thread notes which locks it holds; nothing is
+ * shared, and nothing is allocated.
+ */
+#include "base/lock_rank.h"
+
+#ifdef VERBENA_LOCK_RANKS
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { HELD_MAX = 32 };
+
+struct held {
+	const void *lock;
+	enum lock_rank rank;
+};
+
+static _Thread_local struct held held[HELD_MAX];
+static _Thread_local unsigned int count;
+
+#define LOCK_RANK_NAME(rank, name) [rank] = (name),
+static const char *const names[] = {[RANK_NONE] = "(a lock without a rank)",
+				    LOCK_RANKS(LOCK_RANK_NAME)};
+
+static _Noreturn void fail(const char *what, enum lock_rank wanted, const char *behind)
+{
+	fprintf(stderr, "verbena: lock ranks: %s %s%s%s\n", what, names[wanted],
+		behind ? " while holding " : "", behind ? behind : "");
+	abort();
+}
+
+void rank_check(const void *lock, enum lock_rank rank)
+{
+	if (rank == RANK_NONE)
+		fail("takes", rank, NULL);
+	for (unsigned int i = 0; i < count; i++) {
+		if (held[i].lock == lock)
+			fail("takes again", rank, NULL);
+		/* The program may read several CQs at once. */
+		if (held[i].rank > rank || (held[i].rank == rank && rank != RANK_CQ_TURN))
+			fail("takes", rank, names[held[i].rank]);
+	}
+}
+
+void rank_taken(const void *lock, enum lock_rank rank)
+{
+	if (count == HELD_MAX)
+		fail("has too many locks to take", rank, NULL);
+	held[count++] = (struct held){lock, rank};
+}
+
+void rank_forget(const void *lock)
+{
+	for (unsigned int i = count; i-- > 0;)
+		if (held[i].lock == lock) {
+			held[i] = held[--count];
+			return;
+		}
+}
+
+void rank_given(const void *lock)
+{
+	unsigned int before = count;
+
+	rank_forget(lock);
+	if (count != before)
+		return;
+	fprintf(stderr, "verbena: lock ranks: gives back a lock that it doesn't hold\n");
+	abort();
+}
+
+void rank_must_hold(const void *lock, enum lock_rank rank)
+{
+	for (unsigned int i = 0; i < count; i++)
+		if (held[i].lock == lock)
+			return;
+	fail("doesn't hold", rank, NULL);
+}
+
+#else
+typedef int iso_c_wants_something;
+#endif

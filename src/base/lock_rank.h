@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The order in which locks nest. Each lock has a rank; a thread takes locks of rising ranks only,
+ * and never two of one rank. In a build with VERBENA_LOCK_RANKS (the sanitizers' builds) each lock
+ * checks that when it is taken, and a wrong order aborts with both names; otherwise a rank is
+ * nothing. What is only tried (lock_try, mutex_try) can't wait for ever, and may be of any rank.
+ *
+ * Each of our libraries (libibverbs, librdmacm, librspreload) checks its own locks: they share no
+ * data. The mutexes in the public structures of verbs (ibv_context.mutex and such) are the
+ * program's as well, and have no rank.
+ */
+#ifndef VERBENA_BASE_LOCK_RANK_H
+#define VERBENA_BASE_LOCK_RANK_H
+
+#ifdef VERBENA_LOCK_RANKS
+#include <stdint.h>
+#endif
+
+#include "base/thread_safety.h"
+
+/* From the outermost to the innermost: name, what it guards. */
+#define LOCK_RANKS(X)                                                                       \
+	/* librspreload.so */                                                               \
+	X(RANK_PRELOAD_FORKED, "rspreload.change_lock") /* a listener's children */         \
+	X(RANK_PRELOAD_SETS, "rspreload.sets_lock")	/* epoll sets with rsockets */      \
+	X(RANK_PRELOAD_TABLE, "rspreload.table_lock")	/* descriptors that are rsockets */ \
+	/* librdmacm.so.1 */                                                                \
+	X(RANK_RSOCKET, "rsocket.lock")		   /* one rsocket */                        \
+	X(RANK_RSOCKET_PAGES, "rsocket.pages")	   /* the table of rsockets grows */        \
+	X(RANK_RDMACM_DEVICES, "rdmacm.devices")   /* open devices */                       \
+	X(RANK_RDMACM_JOINS, "rdmacm.joins")	   /* multicast joins */                    \
+	X(RANK_RDMACM_CONN, "rdmacm.conn")	   /* the connection to the daemon */       \
+	X(RANK_RDMACM_REGISTRY, "rdmacm.registry") /* ids by number */                      \
+	/* libibverbs.so.1 */                                                               \
+	X(RANK_DEVICES, "abi.devices")	       /* the list of devices */                    \
+	X(RANK_INSTANCE, "hca.instance")       /* making the process's HCA */               \
+	X(RANK_CHANNEL_FIRST, "channel.first") /* registering a channel's first CQ */       \
+	X(RANK_RELEASE, "hca.release_lock")    /* ending imported PDs */                    \
+	X(RANK_BOOKS, "hca.books")	       /* calls to the daemon: books.h */           \
+	X(RANK_HCA, "hca.lock")		       /* contexts, their objects */                \
+	X(RANK_EVENTS, "hca.events_lock")      /* the daemon's event socket */              \
+	X(RANK_CQ_TURN, "cq.turn")	       /* ibv_start_poll() to ibv_end_poll() */     \
+	X(RANK_ENGINE, "hca.engine")	       /* the engine */                             \
+	X(RANK_QP, "qp.lock")                                                               \
+	X(RANK_SRQ, "srq.lock")                                                             \
+	X(RANK_ACTIVE, "hca.active_lock") /* QPs with a timer */                            \
+	X(RANK_CQ, "cq.lock")                                                               \
+	X(RANK_ROCE_LIST, "roce.list_lock")	/* QPs with something to send */            \
+	X(RANK_ROCE_TX, "roce.tx_lock")		/* the sender */                            \
+	X(RANK_LINK_PLACES, "link.places_lock") /* what of the peer's is mapped */          \
+	X(RANK_LINK_TX, "link.tx_lock")		/* the producer's side of a ring */         \
+	X(RANK_CAPTURE, "capture.lock")                                                     \
+	X(RANK_EVENT_QUEUE, "channel.lock") /* a queue of events */                         \
+	X(RANK_FORK_PAGES, "abi.fork")	    /* ibv_dontfork_range()'s pages */              \
+	X(RANK_GUARD, "mem.guard")	    /* the signal handler's installation */         \
+	/* everywhere */                                                                    \
+	X(RANK_DAEMON_CONN, "client.conn") /* one connection to the daemon */               \
+	X(RANK_DAEMON_KEPT, "client.kept") /* the socket that is kept for the next start */
+
+#define LOCK_RANK_ENUM(rank, name) rank,
+/* RANK_NONE: the lock wasn't initialised; it can't be taken. */
+enum lock_rank { RANK_NONE, LOCK_RANKS(LOCK_RANK_ENUM) LOCK_RANK_COUNT };
+#undef LOCK_RANK_ENUM
+
+#ifdef VERBENA_LOCK_RANKS
+/* A member of each lock. */
+#define LOCK_RANK_MEMBER uint8_t rank;
+#define LOCK_RANK_INIT(of) .rank = (uint8_t)(of),
+/* `lock` is about to be taken and waited for: aborts if the calling thread holds one of the same
+ * rank or an inner one. */
+void rank_check(const void *lock, enum lock_rank rank);
+/* It was taken; is given back; is made anew (a forked child makes the locks that it holds). */
+void rank_taken(const void *lock, enum lock_rank rank);
+void rank_given(const void *lock);
+void rank_forget(const void *lock);
+/* Aborts if the calling thread doesn't hold it. */
+void rank_must_hold(const void *lock, enum lock_rank rank);
+#else
+#define LOCK_RANK_MEMBER
+#define LOCK_RANK_INIT(of)
+#define rank_check(lock, rank) ((void)(lock))
+#define rank_taken(lock, rank) ((void)(lock))
+#define rank_given(lock) ((void)(lock))
+#define rank_forget(lock) ((void)(lock))
+#define rank_must_hold(lock, rank) ((void)(lock))
+#endif
+
+#endif
