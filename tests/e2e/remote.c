@@ -619,6 +619,63 @@ static void peer_left(struct rig *rig)
 			peer_left_by(rig, ways[way], i % 2, every_opcode[i]);
 }
 
+/* A waits for a receive of B's, for as long as B's QP is there; then it is told. */
+static void rnr_peer_left(struct rig *rig)
+{
+	static const int ways[] = {-1, IBV_QPS_RESET, IBV_QPS_ERR};
+	struct end_options opt = {.timeout = 14, .retry_cnt = 2};
+	struct end end;
+
+	for (unsigned int way = 0; way < 3; way++) {
+		end_pair(&end, rig, &opt);
+		if (rig->role == RIG_A) {
+			OK(rig, end_send(&end, IBV_WR_SEND, 1, 0, 8, 0));
+			wc_none(&end, end.scq);
+		}
+		rig_sync(rig);
+		if (rig->role == RIG_B) {
+			if (ways[way] < 0) {
+				OK(rig, ibv_destroy_qp(end.qp));
+				end.qp = NULL;
+			} else {
+				OK(rig, end_move(&end, (enum ibv_qp_state)ways[way]));
+			}
+		} else {
+			wc_expect(&end, end.scq, 1, IBV_WC_RETRY_EXC_ERR);
+		}
+		rig_sync(rig);
+		end_close(&end);
+	}
+}
+
+/* More waits for receives than the receiver keeps: the rest stays with the sender, and all of it
+ * arrives, once and in order. */
+static void rnr_many(struct rig *rig)
+{
+	enum { MANY = 200, SIZE = 8000 };
+	struct end_options opt = {.send_depth = MANY, .recv_depth = MANY, .cqe = MANY};
+	struct end end;
+
+	end_pair(&end, rig, &opt);
+	if (rig->role == RIG_A) {
+		for (uint64_t id = 1; id <= MANY; id++)
+			OK(rig, end_send(&end, IBV_WR_SEND, id, 0, id % 3 ? SIZE : 40000, 0));
+		wc_none(&end, end.scq);
+		rig_sync(rig);
+		for (uint64_t id = 1; id <= MANY; id++)
+			wc_expect(&end, end.scq, id, IBV_WC_SUCCESS);
+	} else {
+		rig_sync(rig);
+		for (uint64_t id = 1; id <= MANY; id++) {
+			OK(rig, end_recv(&end, id, 0, 65536));
+			CHECK_EQ(rig, wc_expect(&end, end.rcq, id, IBV_WC_SUCCESS).byte_len,
+				 id % 3 ? SIZE : 40000);
+		}
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
 static void peer_unknown(struct rig *rig)
 {
 	static const uint32_t qpns[] = {0x3ff, 0xfffffe, 0x0007, 0xe00001};
@@ -692,6 +749,8 @@ const struct rig_test remote_tests[] = {
 	{"rnr_exceeded", rnr_exceeded},
 	{"rnr_waits", rnr_waits},
 	{"rnr_in_time", rnr_in_time},
+	{"rnr_peer_left", rnr_peer_left},
+	{"rnr_many", rnr_many},
 	{"peer_in_reset", peer_in_reset},
 	{"peer_in_init", peer_in_init},
 	{"peer_in_error", peer_in_error},
