@@ -626,6 +626,8 @@ static void rnr_peer_left(struct rig *rig)
 	struct end_options opt = {.timeout = 14, .retry_cnt = 2};
 	struct end end;
 
+	if (rig->carrier == RIG_WIRE)
+		return; /* of the local carriers: the transport's timers are peer_left's */
 	for (unsigned int way = 0; way < 3; way++) {
 		end_pair(&end, rig, &opt);
 		if (rig->role == RIG_A) {
