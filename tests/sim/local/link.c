@@ -304,7 +304,7 @@ struct ring_header *link_begin(struct link *link, uint32_t payload)
 /* What a liar does to its records. */
 static void mutate(struct ring_header *h, uint32_t payload)
 {
-	if (!rng_chance(&sim.rng, 60))
+	if (!rng_chance(&sim.rng, 100))
 		return;
 	totals.hostile++;
 	switch (rng_below(&sim.rng, 8)) {

@@ -283,8 +283,12 @@ static void check_access(const struct place *at, uint32_t n, enum side_of_copy s
 	if (at->process->dead)
 		fail("%s: process %u is dead and its memory is somebody else's", where,
 		     at->process->number);
+	uint32_t end = block * BLOCK + at->offset + n;
+
+	/* A liar may name any bytes of a region. */
 	if (region->process != at->process->number || block / REGION_BLOCKS != region->place ||
-	    at->offset + n > BLOCK)
+	    end > (region->first_block + REGION_BLOCKS) * BLOCK ||
+	    (!sim.plan.hostile && at->offset + n > BLOCK))
 		fail("%s: bytes outside of the region", where);
 	if (region->state == REGION_ENDED)
 		fail("%s: block %u of process %u %s after ibv_dereg_mr() returned (by process %u)",

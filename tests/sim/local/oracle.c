@@ -139,7 +139,10 @@ static void check_order(const struct request *r, bool placing)
 			fail("unreliable request %u is executed after a later one", r->number);
 		return;
 	}
-	if (life->refused && r->seq >= life->failed_seq)
+	/* Pieces of a WRITE that are in the ring when the rest of its memory goes are placed. */
+	bool piece = placing && r->status == IBV_WC_LOC_PROT_ERR;
+
+	if (life->refused && r->seq >= life->failed_seq + piece)
 		fail("request %u is executed, though request %u before it has failed", r->number,
 		     life->request[life->failed_seq]);
 	if (r->bad)
@@ -162,6 +165,9 @@ static void executed(struct request *r)
 {
 	struct life *life = &lives[r->life];
 
+	if (is_rc(r) && r->completed && r->status == IBV_WC_LOC_PROT_ERR &&
+	    r->opcode < IBV_WR_RDMA_READ)
+		fail("request %u is executed after it has failed", r->number);
 	r->executed = true;
 	life->unreliable = r->seq + 1;
 	trace("request %u (life %u, %u) is executed", r->number, r->life, r->seq);
@@ -176,6 +182,20 @@ static void check_lives(struct qp *qp, const struct request *r)
 		fail("QP 0x%x executes request %u of life %u after requests of life %u", qp->qpn,
 		     r->number, r->life, qp->life->sender - 1);
 	qp->life->sender = r->life + 1;
+}
+
+/* The requester's life has to do with one life of its peer. */
+void oracle_meets(const struct request *r, uint8_t peer_epoch)
+{
+	struct life *life = &lives[r->life];
+
+	if (!is_rc(r))
+		return;
+	if (life->met && life->peer_epoch != peer_epoch)
+		fail("request %u goes to life %u of its peer, those before it went to life %u",
+		     r->number, peer_epoch, life->peer_epoch);
+	life->met = true;
+	life->peer_epoch = peer_epoch;
 }
 
 /* ------------------------------------------------------------------ one-sided */

@@ -90,7 +90,7 @@ static void plan_faults(struct plan *plan, struct rng *rng)
 		plan->copy_fails_at = 1 + rng_below(rng, span);
 	if (rng_chance(rng, 50))
 		plan->down_at = 1 + rng_below(rng, span);
-	if (rng_chance(rng, 50))
+	if (rng_chance(rng, 100))
 		plan->hostile = 1 + rng_below(rng, plan->processes);
 }
 

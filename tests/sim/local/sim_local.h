@@ -370,6 +370,8 @@ struct request {
 struct life {
 	uint32_t number, process, qp, pair, side, epoch;
 	bool over, failed, refused;
+	bool met; /* requester: its peer's QP, in this life: */
+	uint8_t peer_epoch;
 	uint32_t failed_seq, posted, completed, executed;
 	uint32_t unreliable; /* UC: the place behind the last that took effect */
 	uint32_t sender;     /* responder: the life whose requests it executes, + 1; 0: none yet */
@@ -398,6 +400,8 @@ void oracle_fill(uint32_t request, uint32_t from, uint8_t *to, uint32_t length);
 void oracle_completed(struct qp *qp, uint32_t request, enum ibv_wc_status status);
 void oracle_received(struct qp *qp, uint32_t receive, const struct arrival *arrival,
 		     enum ibv_wc_status status);
+/* It is sent to, or executed at, this life of the peer's QP. */
+void oracle_meets(const struct request *request, uint8_t peer_epoch);
 /* Bytes of a one-sided operation at the target. */
 void oracle_placing(struct request *request, uint32_t offset, const uint8_t *from, uint32_t length);
 void oracle_reading(struct request *request, uint32_t offset, uint32_t length);

@@ -27,8 +27,11 @@ static struct task *current;
 
 /* ------------------------------------------------------------------ switching */
 
-/* The address sanitizer must know on which stack a thread is. */
+/* The address sanitizer must know on which stack a thread is; it doesn't when a stack is left, so
+ * what leaves one isn't instrumented. */
+#define LEAVES_STACK __attribute__((noinline, noclone, no_sanitize("address")))
 #ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 
 static const void *home_stack;
@@ -39,6 +42,12 @@ static void leave_stack(void **fake, const struct task *to)
 	const void *stack = to ? stacks[to->process->number * THREADS + to->number] : home_stack;
 
 	__sanitizer_start_switch_fiber(fake, stack, to ? STACK : home_size);
+}
+
+/* What a thread of the last run left on its stack. */
+static void clean_stack(const void *stack)
+{
+	__asan_unpoison_memory_region(stack, STACK);
 }
 
 static void enter_stack(void *fake)
@@ -57,22 +66,28 @@ static void leave_stack(void **fake, const struct task *to)
 	(void)to;
 }
 
+static void clean_stack(const void *stack)
+{
+	(void)stack;
+}
+
 static void enter_stack(void *fake)
 {
 	(void)fake;
 }
 #endif
 
-static __attribute__((noinline, noclone)) void jump(void **place)
+static LEAVES_STACK void jump(void **place)
 {
 	__builtin_longjmp(place, 1);
 }
 
-static __attribute__((noinline, noclone)) void task_start(struct task *task)
+static LEAVES_STACK void task_start(struct task *task)
 {
-	ucontext_t fresh;
+	static ucontext_t fresh;
 
 	task->started = true;
+	clean_stack(stacks[task->process->number * THREADS + task->number]);
 	getcontext(&fresh);
 	fresh.uc_stack.ss_sp = stacks[task->process->number * THREADS + task->number];
 	fresh.uc_stack.ss_size = STACK;
@@ -81,7 +96,7 @@ static __attribute__((noinline, noclone)) void task_start(struct task *task)
 	setcontext(&fresh);
 }
 
-static __attribute__((noinline, noclone)) void switch_from(void **from, struct task *to)
+static LEAVES_STACK void switch_from(void **from, struct task *to)
 {
 	totals.switches++;
 	current = to;

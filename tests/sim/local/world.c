@@ -51,6 +51,12 @@ struct ring_header *world_ring_reserve(struct local_qp *lq, uint32_t payload)
 
 void world_ring_commit(struct local_qp *lq, struct ring_header *h, uint32_t payload)
 {
+	struct qp *qp = qp_of(lq);
+
+	/* A request is the next one; SEND_DATA is the answer to PULL. */
+	if (h->kind < REC_ACK && h->kind != REC_SEND_DATA)
+		oracle_meets(oracle_get((uint32_t)sq_at(&qp->sq, qp->sq.next)->wr_id),
+			     record_epoch(h->dst));
 	task_yield("world_ring_commit");
 	link_send(qp_of(lq)->link, h, payload);
 }
@@ -415,6 +421,7 @@ int world_peer_put(struct local_qp *lq, uint32_t rkey, const struct mr_view *vie
 	task_yield("world_peer_put");
 	if (err)
 		return err;
+	oracle_meets(r, lq->peer_epoch);
 	if (!move(local, count, 0, flat, length, COPY_READS, "world_peer_put"))
 		return -EFAULT;
 	oracle_placing(r, 0, flat, (uint32_t)length);
@@ -441,6 +448,7 @@ int world_peer_get(struct local_qp *lq, uint32_t rkey, const struct mr_view *vie
 	task_yield("world_peer_get");
 	if (err)
 		return err;
+	oracle_meets(r, lq->peer_epoch);
 	oracle_reading(r, 0, (uint32_t)length);
 	if (!memory_copy(there, flat, length, COPY_READS, "world_peer_get"))
 		return why_failed(qp);
