@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/sys.h"
 
 /* From here on looking at the mappings is quicker than populating; with the text, which has a line
  * for each mapping of the process up to ours, only from the second on. */
@@ -64,7 +65,7 @@ static int read_end(struct walk *walk, uintptr_t at, uintptr_t *end)
 	bool whole = true;
 
 	if (!walk->text)
-		walk->text = fdopen(walk->fd, "r");
+		walk->text = fdopen(walk->fd, "rc");
 	if (!walk->text)
 		return EOPNOTSUPP;
 	*end = 0;
@@ -118,7 +119,7 @@ static int populate_ends(struct walk *walk, uintptr_t start, uintptr_t end, bool
 static int look(uintptr_t start, uintptr_t end, size_t page, bool write)
 {
 	/* Not kept open: it stays that of the process that opened it, also in a forked child. */
-	struct walk walk = {.fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), .page = page};
+	struct walk walk = {.fd = sys_open("/proc/self/maps", O_RDONLY | O_CLOEXEC), .page = page};
 
 	if (walk.fd < 0)
 		return EOPNOTSUPP;
@@ -127,7 +128,7 @@ static int look(uintptr_t start, uintptr_t end, size_t page, bool write)
 	if (walk.text)
 		fclose(walk.text);
 	else
-		close(walk.fd);
+		sys_close(walk.fd);
 	return err;
 }
 

@@ -22,6 +22,7 @@
 #include "base/env.h"
 #include "base/export.h"
 #include "base/log.h"
+#include "base/sys.h"
 
 static char sysfs_root[IBV_SYSFS_PATH_MAX] = "/sys";
 static pthread_once_t sysfs_root_once = PTHREAD_ONCE_INIT;
@@ -52,7 +53,7 @@ static ssize_t file_read(int fd, char *value, size_t size)
 	size_t done = 0;
 
 	while (done < size) {
-		ssize_t n = read(fd, value + done, size - done);
+		ssize_t n = sys_read(fd, value + done, size - done);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -91,14 +92,14 @@ EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *value, s
 		errno = ENAMETOOLONG;
 		return -1;
 	}
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = sys_open(path, O_RDONLY | O_CLOEXEC);
 
 	if (fd < 0)
 		return -1;
 	ssize_t len = file_read(fd, value, size);
 	int err = errno;
 
-	close(fd);
+	sys_close(fd);
 	errno = err;
 	if (len < 0)
 		return -1;

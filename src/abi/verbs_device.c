@@ -14,6 +14,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/sys.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
@@ -238,7 +239,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	if (!ibv) {
 		int err = errno;
 
-		close(fd);
+		sys_close(fd);
 		errno = err;
 	}
 	return ibv;
@@ -286,7 +287,7 @@ EXPORT int ibv_close_device(struct ibv_context *ibv)
 	list_del(&context->node);
 	mutex_give(&context->hca->lock);
 	daemon_close(&context->conn);
-	close(context->cmd_fd);
+	sys_close(context->cmd_fd);
 	books_leave(context->hca);
 	if (objects) {
 		/* They still point to it, and so may the program. */

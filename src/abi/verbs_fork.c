@@ -179,7 +179,7 @@ static int range_remove(uintptr_t start, uintptr_t end)
 static size_t page_size(uintptr_t start, uintptr_t end)
 {
 	size_t largest = (size_t)sysconf(_SC_PAGESIZE);
-	FILE *file = huge_pages ? fopen("/proc/self/smaps", "re") : NULL;
+	FILE *file = huge_pages ? fopen("/proc/self/smaps", "rce") : NULL;
 	bool ours = false;
 	char line[512];
 

@@ -15,6 +15,7 @@
 #include "abi/populate.h"
 #include "abi/verbs_abi.h"
 #include "base/log.h"
+#include "base/sys.h"
 #include "hca/mem/mr.h"
 #include "hca/mem/pd.h"
 #include "hca/process/books.h"
@@ -204,7 +205,7 @@ static void file_free(struct mr_file *file)
 	if (file->pages)
 		munmap(file->pages, file->size);
 	if (file->fd >= 0)
-		close(file->fd);
+		sys_close(file->fd);
 	free(file);
 }
 

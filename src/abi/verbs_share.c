@@ -25,6 +25,7 @@
 #include "abi/verbs_abi.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/sys.h"
 #include "hca/mem/foreign.h"
 #include "hca/mem/mr.h"
 #include "hca/mem/pd.h"
@@ -52,17 +53,17 @@ int share_file_make(const char *node, uint64_t token[2])
 
 	memcpy(content.magic, share_magic, sizeof(content.magic));
 	strncpy(content.node, node, sizeof(content.node) - 1);
-	if (getrandom(content.token, sizeof(content.token), 0) != sizeof(content.token))
+	if (sys_getrandom(content.token, sizeof(content.token), 0) != sizeof(content.token))
 		return -EAGAIN;
 	int fd = memfd_create(share_magic, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	if (fd < 0)
 		return -errno;
-	if (write(fd, &content, sizeof(content)) != sizeof(content) ||
+	if (sys_write(fd, &content, sizeof(content)) != sizeof(content) ||
 	    fcntl(fd, F_ADD_SEALS, SEALS) < 0) {
 		int err = errno ? -errno : -EIO;
 
-		close(fd);
+		sys_close(fd);
 		return err;
 	}
 	memcpy(token, content.token, sizeof(content.token));
@@ -77,7 +78,7 @@ int share_file_read(int fd, char node[SHARE_NODE_SIZE], uint64_t token[2])
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	if (fcntl(fd, F_GET_SEALS) != SEALS || st.st_size != sizeof(content) ||
-	    pread(fd, &content, sizeof(content), 0) != sizeof(content) ||
+	    sys_pread(fd, &content, sizeof(content), 0) != sizeof(content) ||
 	    memcmp(content.magic, share_magic, sizeof(share_magic)) ||
 	    content.node[sizeof(content.node) - 1]) {
 		log_warn("ibv_import_device: descriptor %d isn't the cmd_fd of a Verbena context",

@@ -3,6 +3,7 @@
  * set once, before threads, or racing setters write the same values. */
 #include "base/log.h"
 
+#include "base/sys.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -61,7 +62,7 @@ void log_line(enum log_level level, const char *format, ...)
 	if (n > (int)sizeof(line) - 2)
 		n = sizeof(line) - 2;
 	line[n++] = '\n';
-	if (write(atomic_load(&log_fd), line, n) < 0) {
+	if (sys_write(atomic_load(&log_fd), line, n) < 0) {
 		/* nowhere to say it */
 	}
 	errno = saved;

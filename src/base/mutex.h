@@ -8,9 +8,11 @@
 #define VERBENA_BASE_MUTEX_H
 
 #include <pthread.h>
+
 #include <stdbool.h>
 
 #include "base/lock_rank.h"
+#include "base/sys.h"
 
 struct CAPABILITY("mutex") mutex {
 	pthread_mutex_t pthread;
@@ -76,7 +78,8 @@ static inline void mutex_give(struct mutex *mutex)
 static inline void mutex_wait(struct mutex *mutex, pthread_cond_t *condition) REQUIRES(*mutex);
 static inline void mutex_wait(struct mutex *mutex, pthread_cond_t *condition)
 {
-	pthread_cond_wait(condition, &mutex->pthread);
+	sys_cond_wait(condition,
+		      &mutex->pthread); /* no cancellation: it would leave the mutex taken */
 }
 
 static inline void rwlock_init(struct rwlock *rwlock, enum lock_rank rank)

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/sys.h"
 #include "proto/proto.h"
 
 enum { ERRNO_MAX = 4095 };
@@ -40,7 +41,7 @@ int packet_send(int socket, const void *data, size_t size, const int *fds, unsig
 	ssize_t n;
 
 	do
-		n = sendmsg(socket, &m, MSG_NOSIGNAL | flags);
+		n = sys_sendmsg(socket, &m, MSG_NOSIGNAL | flags);
 	while (n < 0 && errno == EINTR);
 	return n < 0 ? -errno : 0;
 }
@@ -61,7 +62,7 @@ static void close_all(int *fds)
 {
 	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++) {
 		if (fds[i] >= 0)
-			close(fds[i]);
+			sys_close(fds[i]);
 		fds[i] = -1;
 	}
 }
@@ -82,7 +83,7 @@ ssize_t packet_receive(int socket, void *data, size_t size, int *fds, int flags)
 	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
 		fds[i] = -1;
 	do
-		n = recvmsg(socket, &m, MSG_CMSG_CLOEXEC | flags);
+		n = sys_recvmsg(socket, &m, MSG_CMSG_CLOEXEC | flags);
 	while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return -errno;

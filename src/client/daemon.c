@@ -16,6 +16,7 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/sys.h"
 #include "client/call.h"
 #include "client/start.h"
 #include "proto/limits.h"
@@ -142,7 +143,7 @@ static int conn_open(struct daemon_conn *conn, const char *node)
 void daemon_leave(struct daemon_conn *conn)
 {
 	if (conn->fd >= 0)
-		close(conn->fd);
+		sys_close(conn->fd);
 	conn->fd = -1;
 	conn->owner_calls = NULL;
 	mutex_init(&conn->lock, RANK_DAEMON_CONN);
@@ -152,7 +153,7 @@ void daemon_close(struct daemon_conn *conn)
 {
 	mutex_take(&conn->lock);
 	if (conn->fd >= 0)
-		close(conn->fd);
+		sys_close(conn->fd);
 	conn->fd = -1;
 	mutex_give(&conn->lock);
 	mutex_destroy(&conn->lock);
@@ -243,7 +244,7 @@ int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int 
 	}
 	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
 		if (received[i] >= 0)
-			close(received[i]);
+			sys_close(received[i]);
 	*wire = (struct daemon_wire){.socket = -1, .park = -1, .groups = -1};
 	return err;
 }
@@ -283,7 +284,7 @@ int daemon_event_next(int event_fd, struct proto_event *event, int *fds)
 		return 0;
 	for (unsigned int i = 0; n > 0 && i < PROTO_MAX_FDS; i++)
 		if (fds[i] >= 0)
-			close(fds[i]);
+			sys_close(fds[i]);
 	return n == 0 || n == -ECONNRESET ? -EPIPE : n < 0 ? (int)n : -EPROTO;
 }
 

@@ -49,7 +49,7 @@ static bool system_daemon_serves(void)
 	/* A directory that this user may not search has a daemon for others, perhaps. */
 	if (access(SYSTEM_NODE, F_OK) != 0 && errno != EACCES)
 		return false;
-	FILE *sockets = fopen("/proc/self/net/unix", "re");
+	FILE *sockets = fopen("/proc/self/net/unix", "rce");
 
 	while (sockets && !found && getline(&line, &room, sockets) > 0) {
 		char *path = strchr(line, '/');

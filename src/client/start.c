@@ -39,6 +39,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/sys.h"
 #include "client/rundir.h"
 
 /* A machine with many programs and few processors is slow, but this is not for ever. */
@@ -61,7 +62,7 @@ static int above_standard(int fd)
 	int moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 	int err = -errno;
 
-	close(fd);
+	sys_close(fd);
 	return moved < 0 ? err : moved;
 }
 
@@ -79,10 +80,10 @@ static int try_connect(const char *dir, const char *node)
 	int err;
 
 	do
-		err = connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 ? -errno : 0;
+		err = sys_connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 ? -errno : 0;
 	while (err == -EINTR);
 	if (err) {
-		close(fd);
+		sys_close(fd);
 		return err;
 	}
 	return above_standard(fd);
@@ -156,7 +157,7 @@ static void close_inherited(void)
 	if (close_range(FIRST_FREE_FD, ~0u, 0) == 0)
 		return;
 	for (int fd = FIRST_FREE_FD; fd < 65536; fd++)
-		close(fd);
+		sys_close(fd);
 }
 
 /* Whatever wraps _exit() (a sanitizer does, to flush the program's output once more) stays out. */
@@ -195,7 +196,7 @@ static void exec_daemon(const struct launch *l)
 failed:;
 	unsigned char failed = (unsigned char)(EXEC_FAILED | errno);
 
-	if (write(READY_FD, &failed, 1) < 0)
+	if (sys_write(READY_FD, &failed, 1) < 0)
 		leave(126);
 	leave(127);
 }
@@ -219,7 +220,7 @@ static int spawn(const struct launch *l)
 
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (child > 0)
-		while (waitpid(child, NULL, __WCLONE) < 0 && errno == EINTR)
+		while (sys_waitpid(child, NULL, __WCLONE) < 0 && errno == EINTR)
 			;
 	return err;
 }
@@ -232,12 +233,12 @@ static int wait_ready(int fd)
 	ssize_t n;
 
 	do
-		n = poll(&p, 1, READY_TIMEOUT_MS);
+		n = sys_poll(&p, 1, READY_TIMEOUT_MS);
 	while (n < 0 && errno == EINTR);
 	if (n == 0)
 		return -ETIMEDOUT;
 	do
-		n = read(fd, &byte, 1);
+		n = sys_read(fd, &byte, 1);
 	while (n < 0 && errno == EINTR);
 	if (n != 1)
 		return -ENODEV;
@@ -252,7 +253,7 @@ static int move_up(int fd)
 	int moved = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_FREE_FD);
 	int err = -errno;
 
-	close(fd);
+	sys_close(fd);
 	return moved < 0 ? err : moved;
 }
 
@@ -262,7 +263,7 @@ static void launch_close(struct launch *l)
 
 	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
 		if (*fds[i] >= 0)
-			close(*fds[i]);
+			sys_close(*fds[i]);
 	free(l->environment);
 }
 
@@ -274,11 +275,11 @@ static int open_log(const char *dir)
 
 	if (n < 0 || n >= (int)sizeof(path))
 		return -ENAMETOOLONG;
-	fd = move_up(open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+	fd = move_up(sys_open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
 	if (fd >= 0)
 		return fd;
 	log_warn("the daemon will have no log: can't open %s: %s", path, strerror(-fd));
-	return move_up(open("/dev/null", O_WRONLY | O_CLOEXEC));
+	return move_up(sys_open("/dev/null", O_WRONLY | O_CLOEXEC));
 }
 
 static int launch_open(struct launch *l, const char *dir)
@@ -290,7 +291,7 @@ static int launch_open(struct launch *l, const char *dir)
 	l->environment = daemon_environment();
 	if (!l->environment)
 		return -ENOMEM;
-	l->null_fd = move_up(open("/dev/null", O_RDWR | O_CLOEXEC));
+	l->null_fd = move_up(sys_open("/dev/null", O_RDWR | O_CLOEXEC));
 	if (l->null_fd < 0)
 		return l->null_fd;
 	l->log_fd = open_log(dir);
@@ -310,7 +311,7 @@ static int launch(struct launch *l, const char *dir)
 	if (!err)
 		err = spawn(l);
 	if (!err) {
-		close(l->ready_fd); /* or the pipe would never end */
+		sys_close(l->ready_fd); /* or the pipe would never end */
 		l->ready_fd = -1;
 		err = wait_ready(l->wait_fd);
 	}
@@ -371,7 +372,7 @@ static int start_locked(const char *dir, const char *node)
 
 	if (snprintf(path, sizeof(path), "%s/lock", dir) >= (int)sizeof(path))
 		return -ENAMETOOLONG;
-	int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int lock = sys_open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
 	if (lock < 0) {
 		int err = -errno;
@@ -388,7 +389,7 @@ static int start_locked(const char *dir, const char *node)
 
 	if (!err && nobody_there(fd))
 		fd = start_and_connect(dir, node);
-	close(lock);
+	sys_close(lock);
 	return fd;
 }
 
@@ -425,7 +426,7 @@ bool start_is_there(void)
 	int fd = start_directory(dir, sizeof(dir)) ? -1 : try_connect(dir, NULL);
 
 	if (fd >= 0)
-		close(fd);
+		sys_close(fd);
 	return fd >= 0;
 }
 
@@ -510,6 +511,6 @@ int start_one(void)
 
 	if (fd < 0)
 		return fd;
-	close(fd);
+	sys_close(fd);
 	return 0;
 }

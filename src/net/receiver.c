@@ -13,6 +13,7 @@
 
 #include "base/cpu.h"
 #include "base/log.h"
+#include "base/sys.h"
 #include "wire/flow.h"
 
 enum {
@@ -240,14 +241,14 @@ static int take(const struct net_receiver *receiver, struct mmsghdr *m, struct p
 {
 	if (!receiver->many) {
 		place_message(receiver, at, 0, &m->msg_hdr);
-		ssize_t n = recvmsg(receiver->fd, &m->msg_hdr, MSG_DONTWAIT);
+		ssize_t n = sys_recvmsg(receiver->fd, &m->msg_hdr, MSG_DONTWAIT);
 
 		m->msg_len = n > 0 ? (unsigned int)n : 0;
 		return n < 0 ? -1 : 1;
 	}
 	for (unsigned int i = 0; i < DATAGRAMS; i++)
 		place_message(receiver, &at[i], i, &m[i].msg_hdr);
-	return recvmmsg(receiver->fd, m, DATAGRAMS, MSG_DONTWAIT, NULL);
+	return sys_recvmmsg(receiver->fd, m, DATAGRAMS, MSG_DONTWAIT, NULL);
 }
 
 unsigned int net_receive(struct net_receiver *receiver, net_handler *handler, void *arg)

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/log.h"
+#include "base/sys.h"
 #include "wire/flow.h"
 #include "wire/ip.h"
 
@@ -40,7 +41,7 @@ void net_sender_leave(struct net_sender *sender)
 {
 	for (unsigned int i = 0; i < NET_SOCKETS; i++) {
 		if (sender->socket[i].fd >= 0)
-			close(sender->socket[i].fd);
+			sys_close(sender->socket[i].fd);
 		sender->socket[i].fd = -1;
 	}
 }
@@ -131,7 +132,7 @@ static int socket_open(struct net_socket *s, bool ipv4, bool echo, uint16_t port
 	if (!err)
 		err = bound_port(fd, &s->port);
 	if (err) {
-		close(fd);
+		sys_close(fd);
 		return err;
 	}
 	s->hop_limit = usual_hop_limit(fd, ipv4, hop_limit);
@@ -245,13 +246,13 @@ static int send_bytes(struct net_sender *sender, const struct net_path *path, ui
 		*(uint16_t *)control_add(&c, SOL_UDP, UDP_SEGMENT, sizeof(uint16_t)) =
 			(uint16_t)segment;
 	for (int tries = 0;; tries++) {
-		if (likely(sendmsg(s->fd, &c.message, 0) >= 0))
+		if (likely(sys_sendmsg(s->fd, &c.message, 0) >= 0))
 			return 0;
 		if (errno != EAGAIN || tries)
 			return errno == ENOBUFS ? EAGAIN : errno;
 		struct pollfd room = {.fd = s->fd, .events = POLLOUT};
 
-		poll(&room, 1, PATIENCE_MS);
+		sys_poll(&room, 1, PATIENCE_MS);
 	}
 }
 

@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/sys.h"
 #include "client/call.h"
 #include "client/start.h"
 
@@ -29,7 +30,7 @@ static struct {
 static void disconnect_locked(void) REQUIRES(conn.lock)
 {
 	if (conn.fd >= 0)
-		close(conn.fd);
+		sys_close(conn.fd);
 	conn.fd = -1;
 	conn.generation++;
 }
@@ -77,7 +78,7 @@ static int exchange_locked(uint32_t command, const void *body, size_t size, void
 		*fd = fds[0];
 		for (unsigned int i = 1; i < PROTO_MAX_FDS; i++)
 			if (fds[i] >= 0)
-				close(fds[i]);
+				sys_close(fds[i]);
 	}
 	return err;
 }

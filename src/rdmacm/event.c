@@ -19,6 +19,7 @@
 
 #include "abi/marshall.h"
 #include "base/log.h"
+#include "base/sys.h"
 
 /* ------------------------------------------------------------------ channels */
 
@@ -52,11 +53,11 @@ void channel_destroy(struct channel *channel)
 	struct proto_cm_channel body = {.channel = channel->handle};
 
 	if (__atomic_load_n(&channel->readers, __ATOMIC_SEQ_CST)) {
-		close(channel->pub.fd);
+		sys_close(channel->pub.fd);
 		return;
 	}
 	cm_call(channel->generation, PROTO_CM_DESTROY_CHANNEL, &body, sizeof(body), NULL, 0, NULL);
-	close(channel->pub.fd);
+	sys_close(channel->pub.fd);
 	free(channel);
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/fork.h"
 #include "base/mutex.h"
+#include "base/sys.h"
 
 struct place {
 	struct object *object; /* NULL: free */

@@ -5,3 +5,11 @@ target_link_libraries(liveness PRIVATE ibverbs Threads::Threads)
 set_target_properties(liveness PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
 verbena_script_test(e2e.liveness TIMEOUT 300 LABELS e2e
 	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:liveness> -c self)
+
+# Threads that are cancelled.
+add_executable(cancel cancel.c rig.c end.c)
+target_link_libraries(cancel PRIVATE ibverbs Threads::Threads)
+set_target_properties(cancel PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
+verbena_script_test(e2e.cancel TIMEOUT 300 LABELS e2e
+	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-network
+	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:cancel> -c self -c local -c ring -c wire)

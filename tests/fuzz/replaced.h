@@ -15,6 +15,8 @@
 #include <sys/uio.h>
 #include <time.h>
 
+#include "base/sys.h"
+
 #ifdef FUZZ_HCA
 int fuzz_clock_gettime(clockid_t clock, struct timespec *out);
 int fuzz_nanosleep(const struct timespec *wanted, struct timespec *left);
@@ -29,7 +31,7 @@ ssize_t fuzz_process_vm_writev(pid_t pid, const struct iovec *local, unsigned lo
 			       const struct iovec *remote, unsigned long remote_count,
 			       unsigned long flags);
 #define clock_gettime fuzz_clock_gettime
-#define nanosleep fuzz_nanosleep
+#define sys_nanosleep fuzz_nanosleep
 #define sched_yield fuzz_sched_yield
 #define pthread_create fuzz_pthread_create
 #define pthread_setname_np fuzz_pthread_setname_np
@@ -39,7 +41,7 @@ ssize_t fuzz_process_vm_writev(pid_t pid, const struct iovec *local, unsigned lo
 
 #ifdef FUZZ_RDMACM
 ssize_t fuzz_sendmsg(int fd, const struct msghdr *message, int flags);
-#define sendmsg fuzz_sendmsg
+#define sys_sendmsg fuzz_sendmsg
 #endif
 
 #ifdef FUZZ_DAEMON

@@ -45,6 +45,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/sys.h"
 #include "hca/local/link.h"
 #include "hca/local/local_carrier.h"
 #include "hca/local/local_conn.h"
@@ -84,7 +85,7 @@ void engine_kick(struct hca *hca)
 {
 	uint64_t one = 1;
 
-	if (write(hca->doorbell, &one, sizeof(one)) < 0 && errno != EAGAIN)
+	if (sys_write(hca->doorbell, &one, sizeof(one)) < 0 && errno != EAGAIN)
 		log_error("engine's doorbell: %s", strerror(errno));
 }
 
@@ -340,7 +341,7 @@ static void give_way(struct hca *hca, struct poller *p)
 
 	if (!atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed))
 		engine_release(hca);
-	nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
+	sys_nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
 }
 
 /* Somebody who naps between polls: the engine thread may have found what it waits for. If that came
@@ -574,10 +575,10 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 		else if (hca->roce && events[i].data.fd == hca->roce_fd)
 			roce_woken(hca->roce);
 		else if (events[i].data.fd == hca->watchdog)
-			hca->watch_due = read(hca->watchdog, &count, sizeof(count)) > 0;
+			hca->watch_due = sys_read(hca->watchdog, &count, sizeof(count)) > 0;
 		else if (events[i].data.fd != hca->doorbell)
 			return_watched(hca);
-		else if (read(hca->doorbell, &count, sizeof(count)) < 0 && errno != EAGAIN)
+		else if (sys_read(hca->doorbell, &count, sizeof(count)) < 0 && errno != EAGAIN)
 			log_error("engine's doorbell: %s", strerror(errno));
 	}
 }
@@ -678,7 +679,7 @@ int engine_start(struct hca *hca)
 	    watch_fd(epoll, hca->doorbell) < 0 || watch_fd(epoll, hca->event_fd) < 0) {
 		int err = -errno;
 
-		close(epoll);
+		sys_close(epoll);
 		return err;
 	}
 	hca->watch_due = false;
@@ -692,7 +693,7 @@ int engine_start(struct hca *hca)
 
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (err) {
-		close(epoll);
+		sys_close(epoll);
 		return -err;
 	}
 	pthread_setname_np(hca->thread, "verbena-engine");

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/sys.h"
 #include "hca/engine/engine.h"
 #include "hca/local/local_carrier.h"
 #include "hca/local/local_conn.h"
@@ -261,7 +262,7 @@ static void close_all(const int *fds)
 {
 	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
 		if (fds[i] >= 0)
-			close(fds[i]);
+			sys_close(fds[i]);
 }
 
 static void unmap_all(struct link_memory *memory, const struct pub *peer,
@@ -490,10 +491,10 @@ static void unmap(struct link *link)
 
 	mapped_free(link);
 	unmap_all(link->memory, link->peer, link->regions);
-	close(link->doorbell);
+	sys_close(link->doorbell);
 	if (link->hear >= 0) {
 		engine_unhear(link->hca, link->hear);
-		close(link->hear);
+		sys_close(link->hear);
 	}
 	lock_take(&link->tx_lock);
 	while ((node = list_pop(&link->backlog)))
@@ -557,7 +558,7 @@ void link_ring(struct link *link)
 
 	if (unlikely(link->hear >= 0)) /* a stranger: nothing that may block */
 		err = bell_ring(link->doorbell);
-	else if (write(link->doorbell, &one, sizeof(one)) < 0 && errno != EAGAIN)
+	else if (sys_write(link->doorbell, &one, sizeof(one)) < 0 && errno != EAGAIN)
 		err = -errno;
 	if (unlikely(err))
 		log_debug("doorbell of process %d: %s", link->pid, strerror(-err));

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/sys.h"
 #include "hca/engine/engine.h"
 #include "hca/local/link.h"
 #include "hca/mem/copy.h"
@@ -95,7 +96,7 @@ int foreign_find(struct hca *hca, struct mr *mr)
 			break;
 		if (now_ns() > give_up)
 			return -ETIMEDOUT;
-		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+		sys_nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 	}
 	return err ? err : take_place(mr->rkey, &mr->foreign->place);
 }

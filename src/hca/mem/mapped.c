@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/sys.h"
 #include "hca/local/link.h"
 #include "hca/mem/mr.h"
 
@@ -35,7 +36,7 @@ static int fetch_descriptor(pid_t pid, int fd)
 		return -1;
 	int own = (int)syscall(SYS_pidfd_getfd, process, fd, 0);
 
-	close(process);
+	sys_close(process);
 	return own;
 }
 
@@ -73,7 +74,7 @@ static void map_region(struct mapped *place, pid_t pid, const struct mr_view *vi
 			place->base = (uint8_t *)pages + skip;
 		}
 	}
-	close(fd);
+	sys_close(fd);
 }
 
 static void unmap(struct mapped *place)

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/sys.h"
 #include "hca/engine/engine.h"
 #include "hca/local/link.h"
 #include "hca/local/peer.h"
@@ -149,7 +150,7 @@ static void wait_for_hazard(const struct link *link, uint64_t value)
 		}
 		if (!link->self && i % 16 == 0 && copy_is_over(link, now_ns(), give_up))
 			return;
-		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+		sys_nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 	}
 }
 

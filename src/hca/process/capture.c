@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/sys.h"
 #include "hca/mem/copy.h"
 #include "hca/process/hca.h"
 #include "hca/roce/roce.h"
@@ -371,7 +372,7 @@ static void switch_on(struct hca *hca, struct capture *c)
 /* All of its pages exist from now on: writing to it can't fail, whatever memory others take. */
 static struct tap_memory *ring_map(int fd)
 {
-	if (fallocate(fd, 0, 0, TAP_SIZE) < 0)
+	if (sys_fallocate(fd, 0, 0, TAP_SIZE) < 0)
 		return NULL;
 	void *at = mmap(NULL, TAP_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
@@ -412,13 +413,13 @@ void capture_begin(struct hca *hca, const struct proto_event *event, int *fds)
 		log_warn("this process can't be captured: %s", strerror(errno));
 	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
 		if (fds[i] >= 0)
-			close(fds[i]);
+			sys_close(fds[i]);
 }
 
 static void ring_drop(struct capture *c, unsigned int i)
 {
 	munmap(c->ring[i].writer.memory, TAP_SIZE);
-	close(c->ring[i].bell);
+	sys_close(c->ring[i].bell);
 	c->ring[i] = c->ring[--c->rings];
 }
 

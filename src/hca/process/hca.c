@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/sys.h"
 #include "client/start.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/mcast.h"
@@ -65,7 +66,7 @@ static void table_fill(struct pub *pub)
 
 static void regions_fill(struct pub_regions *regions)
 {
-	if (getrandom(&regions->probe, sizeof(regions->probe), 0) < 0)
+	if (sys_getrandom(&regions->probe, sizeof(regions->probe), 0) < 0)
 		regions->probe = (uintptr_t)regions ^ getpid();
 	regions->probe_addr = (uintptr_t)&regions->probe;
 }
@@ -104,7 +105,7 @@ static int hca_attach(struct hca *hca)
 	hca->roce_flags = roce.flags;
 	err = mcast_make(hca, roce.groups);
 	if (roce.groups >= 0)
-		close(roce.groups);
+		sys_close(roce.groups);
 	if (err) {
 		daemon_close(&hca->conn);
 		return err;
@@ -124,21 +125,21 @@ static void hca_free(struct hca *hca)
 	if (hca->pub)
 		munmap(hca->pub, PUB_SIZE);
 	if (hca->event_fd >= 0)
-		close(hca->event_fd);
+		sys_close(hca->event_fd);
 	if (hca->roce_fd >= 0)
-		close(hca->roce_fd);
+		sys_close(hca->roce_fd);
 	if (hca->park_fd >= 0)
-		close(hca->park_fd);
+		sys_close(hca->park_fd);
 	if (hca->doorbell >= 0)
-		close(hca->doorbell);
+		sys_close(hca->doorbell);
 	if (hca->watchdog >= 0)
-		close(hca->watchdog);
+		sys_close(hca->watchdog);
 	if (hca->table_fd >= 0)
-		close(hca->table_fd);
+		sys_close(hca->table_fd);
 	if (hca->regions)
 		munmap(hca->regions, PUB_REGIONS_SIZE);
 	if (hca->regions_fd >= 0)
-		close(hca->regions_fd);
+		sys_close(hca->regions_fd);
 	free(hca->qps);
 	free(hca);
 }
@@ -229,15 +230,15 @@ static void own_eventfd(int fd, int flags)
 	int own = eventfd(0, flags);
 
 	if (own < 0 || dup3(own, fd, O_CLOEXEC) < 0)
-		close(fd);
+		sys_close(fd);
 	if (own >= 0)
-		close(own);
+		sys_close(own);
 }
 
 static void let_go(int *fd)
 {
 	if (*fd >= 0)
-		close(*fd);
+		sys_close(*fd);
 	*fd = -1;
 }
 

@@ -26,6 +26,7 @@
 
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/sys.h"
 #include "client/start.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/mcast.h"
@@ -270,7 +271,7 @@ static void replace_fd(int *old, int *with)
 {
 	if (dup3(*with, *old, O_CLOEXEC) < 0)
 		log_error("a descriptor can't be replaced: %s", strerror(errno));
-	close(*with);
+	sys_close(*with);
 	*with = -1;
 }
 
@@ -303,7 +304,7 @@ static void take_over(struct hca *hca, struct fresh *fresh)
 	replace_fd(&hca->event_fd, &fresh->event_fd);
 	epoll_ctl(hca->epoll, EPOLL_CTL_ADD, hca->event_fd, &e);
 	if (hca->watch_fd >= 0)
-		close(hca->watch_fd);
+		sys_close(hca->watch_fd);
 	hca->watch_fd = -1;
 	hca->lost = false;
 	take_wire(hca, &fresh->roce);
@@ -330,13 +331,13 @@ static void take_over(struct hca *hca, struct fresh *fresh)
 static void fresh_close(struct fresh *fresh)
 {
 	if (fresh->event_fd >= 0)
-		close(fresh->event_fd);
+		sys_close(fresh->event_fd);
 	if (fresh->roce.socket >= 0)
-		close(fresh->roce.socket);
+		sys_close(fresh->roce.socket);
 	if (fresh->roce.park >= 0)
-		close(fresh->roce.park);
+		sys_close(fresh->roce.park);
 	if (fresh->roce.groups >= 0)
-		close(fresh->roce.groups);
+		sys_close(fresh->roce.groups);
 	for (size_t i = 0; i < fresh->count; i++)
 		daemon_close(&fresh->contexts[i]);
 	free(fresh->contexts);
@@ -417,11 +418,11 @@ void return_leave(struct hca *hca)
 
 	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
 		if (fds[i] >= 0)
-			close(fds[i]);
+			sys_close(fds[i]);
 	/* The last one is being opened, or there is none. */
 	for (size_t i = 0; fresh->contexts && i <= fresh->count; i++)
 		if (fresh->contexts[i].fd >= 0)
-			close(fresh->contexts[i].fd);
+			sys_close(fresh->contexts[i].fd);
 }
 
 /* ------------------------------------------------------------------ waiting for the next daemon */
@@ -440,7 +441,7 @@ static void watch(struct hca *hca)
 		log_info("the next daemon will only be noticed when it is needed: %s",
 			 strerror(errno));
 		if (fd >= 0)
-			close(fd);
+			sys_close(fd);
 		return;
 	}
 	mutex_take(&hca->events_lock);
@@ -450,7 +451,7 @@ static void watch(struct hca *hca)
 	}
 	mutex_give(&hca->events_lock);
 	if (fd >= 0)
-		close(fd); /* another thread has returned meanwhile */
+		sys_close(fd); /* another thread has returned meanwhile */
 }
 
 void return_sought(struct hca *hca)
@@ -495,7 +496,7 @@ void return_watched(struct hca *hca)
 	_Alignas(struct inotify_event) char events[4096];
 
 	mutex_take(&hca->events_lock);
-	while (hca->watch_fd >= 0 && read(hca->watch_fd, events, sizeof(events)) > 0)
+	while (hca->watch_fd >= 0 && sys_read(hca->watch_fd, events, sizeof(events)) > 0)
 		;
 	mutex_give(&hca->events_lock);
 	return_seek(hca, false);

@@ -20,6 +20,7 @@
 #include "base/cpu.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/sys.h"
 #include "hca/engine/engine.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
@@ -482,7 +483,7 @@ static void settle_events(struct cq *cq)
 	pthread_mutex_lock(&ibv->mutex);
 	while (ibv->comp_events_completed != cq->comp_reported ||
 	       ibv->async_events_completed != cq->async_reported)
-		pthread_cond_wait(&ibv->cond, &ibv->mutex);
+		sys_cond_wait(&ibv->cond, &ibv->mutex);
 	pthread_mutex_unlock(&ibv->mutex);
 }
 

@@ -24,6 +24,7 @@
 
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/sys.h"
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
 #include "hca/verbs/cq.h"
@@ -49,7 +50,7 @@ void event_queue_destroy(struct event_queue *queue)
 	while ((node = list_pop(&queue->events)))
 		free(container_of(node, struct event, node));
 	lock_give(&queue->lock);
-	close(queue->fd);
+	sys_close(queue->fd);
 	queue->fd = -1;
 }
 
@@ -68,7 +69,7 @@ void event_queue_push(struct event_queue *queue, void *object, const struct ibv_
 		event->async = *async;
 	lock_take(&queue->lock);
 	list_add_tail(&queue->events, &event->node);
-	if (write(queue->fd, &one, sizeof(one)) < 0)
+	if (sys_write(queue->fd, &one, sizeof(one)) < 0)
 		log_error(
 			"descriptor %d of an event queue can't be written to (%s): did the program "
 			"close it?",
@@ -106,7 +107,7 @@ static bool take_count(const struct event_queue *queue)
 	uint64_t count;
 	struct iovec iov = {&count, sizeof(count)};
 
-	return preadv2(queue->fd, &iov, 1, -1, RWF_NOWAIT) == sizeof(count);
+	return sys_preadv2(queue->fd, &iov, 1, -1, RWF_NOWAIT) == sizeof(count);
 }
 
 void event_queue_forget(struct event_queue *queue, void *object)

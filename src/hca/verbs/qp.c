@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/sys.h"
 #include "hca/engine/engine.h"
 #include "hca/mem/pd.h"
 #include "hca/process/books.h"
@@ -582,7 +583,7 @@ int qp_destroy(struct ibv_qp *ibv)
 	event_queue_forget(&qp->context->async, qp);
 	pthread_mutex_lock(&ibv->mutex);
 	while (ibv->events_completed != qp->async_reported)
-		pthread_cond_wait(&ibv->cond, &ibv->mutex);
+		sys_cond_wait(&ibv->cond, &ibv->mutex);
 	pthread_mutex_unlock(&ibv->mutex);
 	qp_free(qp);
 	return 0;

@@ -2,6 +2,7 @@
 /* Shared receive queues. srq.lock guards the ring and the limit; the list of QPs that wait for a
  * receive is the engine's. */
 #include "hca/verbs/srq.h"
+#include "base/sys.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -140,7 +141,7 @@ int srq_destroy(struct ibv_srq *ibv)
 	event_queue_forget(&context->async, srq);
 	pthread_mutex_lock(&ibv->mutex);
 	while (ibv->events_completed != srq->async_reported)
-		pthread_cond_wait(&ibv->cond, &ibv->mutex);
+		sys_cond_wait(&ibv->cond, &ibv->mutex);
 	pthread_mutex_unlock(&ibv->mutex);
 	pthread_mutex_destroy(&ibv->mutex);
 	pthread_cond_destroy(&ibv->cond);

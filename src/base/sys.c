@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* See sys.h. No state. Only calls that x86-64 and aarch64 both have. */
+#include "base/sys.h"
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+ssize_t sys_read(int fd, void *to, size_t size)
+{
+	return syscall(SYS_read, fd, to, size);
+}
+
+ssize_t sys_pread(int fd, void *to, size_t size, off_t offset)
+{
+	return syscall(SYS_pread64, fd, to, size, offset);
+}
+
+/* The kernel takes the offset in two halves; the upper one is 0 where a long has 64 bits. */
+ssize_t sys_preadv2(int fd, const struct iovec *to, int count, off_t offset, int flags)
+{
+	return syscall(SYS_preadv2, fd, to, (long)count, offset, 0L, flags);
+}
+
+ssize_t sys_write(int fd, const void *from, size_t size)
+{
+	return syscall(SYS_write, fd, from, size);
+}
+
+int sys_open(const char *path, int flags, ...)
+{
+	va_list args;
+	int mode = 0;
+
+	if (flags & O_CREAT) {
+		va_start(args, flags);
+		mode = va_arg(args, int);
+		va_end(args);
+	}
+	return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+int sys_close(int fd)
+{
+	return (int)syscall(SYS_close, fd);
+}
+
+int sys_connect(int fd, const struct sockaddr *to, socklen_t size)
+{
+	return (int)syscall(SYS_connect, fd, to, size);
+}
+
+ssize_t sys_sendmsg(int fd, const struct msghdr *message, int flags)
+{
+	return syscall(SYS_sendmsg, fd, message, flags);
+}
+
+ssize_t sys_recvmsg(int fd, struct msghdr *message, int flags)
+{
+	return syscall(SYS_recvmsg, fd, message, flags);
+}
+
+int sys_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
+		 const struct timespec *limit)
+{
+	return (int)syscall(SYS_recvmmsg, fd, messages, count, flags, limit);
+}
+
+int sys_poll(struct pollfd *fds, nfds_t count, int ms)
+{
+	struct timespec limit = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
+
+	return (int)syscall(SYS_ppoll, fds, count, ms < 0 ? NULL : &limit, NULL, (size_t)0);
+}
+
+int sys_nanosleep(const struct timespec *wanted, struct timespec *left)
+{
+	return (int)syscall(SYS_nanosleep, wanted, left);
+}
+
+ssize_t sys_getrandom(void *to, size_t size, unsigned int flags)
+{
+	return syscall(SYS_getrandom, to, size, flags);
+}
+
+int sys_fallocate(int fd, int mode, off_t offset, off_t size)
+{
+	return (int)syscall(SYS_fallocate, fd, mode, offset, size);
+}
+
+pid_t sys_waitpid(pid_t pid, int *status, int options)
+{
+	return (pid_t)syscall(SYS_wait4, pid, status, options, NULL);
+}
+
+void sys_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
+{
+	int old;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
+	pthread_cond_wait(cond, mutex);
+	pthread_setcancelstate(old, NULL);
+}

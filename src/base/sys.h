@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * System calls that are no cancellation points.
+ *
+ * A program may cancel a thread that is in one of our calls. POSIX lets it end at any cancellation
+ * point there; the C library's write(), close(), recvmsg() and so on are such points, and a thread
+ * that ends there leaves the lock that it holds taken for good. So no code of the library calls
+ * those: it calls these, which make the same system call and end no thread.
+ *
+ * The exceptions wait for the program's sake, hold no lock, and stay cancellable:
+ * ibv_get_cq_event(), ibv_get_async_event(), rdma_get_cm_event(). tools/check-cancel holds the
+ * list.
+ *
+ * Results and errno are those of the C library's functions.
+ */
+#ifndef VERBENA_BASE_SYS_H
+#define VERBENA_BASE_SYS_H
+
+#include <poll.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <time.h>
+
+ssize_t sys_read(int fd, void *to, size_t size);
+ssize_t sys_pread(int fd, void *to, size_t size, off_t offset);
+ssize_t sys_preadv2(int fd, const struct iovec *to, int count, off_t offset, int flags);
+ssize_t sys_write(int fd, const void *from, size_t size);
+int sys_open(const char *path, int flags, ...);
+int sys_close(int fd);
+int sys_connect(int fd, const struct sockaddr *to, socklen_t size);
+ssize_t sys_sendmsg(int fd, const struct msghdr *message, int flags);
+ssize_t sys_recvmsg(int fd, struct msghdr *message, int flags);
+int sys_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
+		 const struct timespec *limit);
+/* `ms` as poll(): -1 for no limit. */
+int sys_poll(struct pollfd *fds, nfds_t count, int ms);
+int sys_nanosleep(const struct timespec *wanted, struct timespec *left);
+ssize_t sys_getrandom(void *to, size_t size, unsigned int flags);
+int sys_fallocate(int fd, int mode, off_t offset, off_t size);
+pid_t sys_waitpid(pid_t pid, int *status, int options);
+/* pthread_cond_wait(). */
+void sys_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);
+
+#endif
