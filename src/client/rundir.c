@@ -15,6 +15,7 @@
 
 #include "base/env.h"
 #include "base/log.h"
+#include "base/sys.h"
 #include "base/user_space.h"
 
 /* Of users that a user namespace hasn't got, unless the administrator chose another. */
@@ -187,9 +188,9 @@ int rundir_netns_write(int dir_fd)
 	if (fd < 0)
 		return -errno;
 	ssize_t size = (ssize_t)strlen(text);
-	int err = fchmod(fd, 0644) < 0 || write(fd, text, (size_t)size) != size ? -EIO : 0;
+	int err = fchmod(fd, 0644) < 0 || sys_write(fd, text, (size_t)size) != size ? -EIO : 0;
 
-	close(fd);
+	sys_close(fd);
 	return err;
 }
 
@@ -199,11 +200,11 @@ int rundir_netns_check(const char *path)
 
 	if (put(file, sizeof(file), "%s/" RUNDIR_NETNS, path) || !netns_name(own))
 		return 0;
-	int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	ssize_t n = fd < 0 ? -1 : read(fd, its, sizeof(its) - 1);
+	int fd = sys_open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	ssize_t n = fd < 0 ? -1 : sys_read(fd, its, sizeof(its) - 1);
 
 	if (fd >= 0)
-		close(fd);
+		sys_close(fd);
 	if (n <= 0 || !strcmp(own, its))
 		return 0;
 	log_error("the daemon of %s serves another network namespace than this program's, that is "

@@ -493,7 +493,7 @@ int start_connect(const char *node)
 	int fd = try_connect(dir, node);
 
 	if (fd >= 0 && (err = rundir_netns_check(dir)) != 0) {
-		close(fd);
+		sys_close(fd);
 		return err;
 	}
 	if (fd == -EACCES)

@@ -177,6 +177,7 @@ static void link_is_wanted(struct rig *rig)
 	messages_by_event(&end);
 	end_open(&lonely, rig, NULL);
 	end_init(&lonely);
+	rig_sync(rig); /* nobody needs the daemon now */
 	if (rig->role == RIG_A) {
 		lonely.peer = end.peer;
 		lonely.peer.qpn = NOBODYS_QPN;
