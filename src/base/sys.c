@@ -46,7 +46,7 @@ int sys_close(int fd)
 	return (int)syscall(SYS_close, fd);
 }
 
-int sys_connect(int fd, const struct sockaddr *to, socklen_t size)
+int sys_connect(int fd, const struct sockaddr *to, unsigned int size)
 {
 	return (int)syscall(SYS_connect, fd, to, size);
 }

@@ -19,10 +19,13 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stddef.h>
-#include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <time.h>
+
+struct mmsghdr;
+struct msghdr;
+struct sockaddr;
 
 ssize_t sys_read(int fd, void *to, size_t size);
 ssize_t sys_pread(int fd, void *to, size_t size, off_t offset);
@@ -30,7 +33,7 @@ ssize_t sys_preadv2(int fd, const struct iovec *to, int count, off_t offset, int
 ssize_t sys_write(int fd, const void *from, size_t size);
 int sys_open(const char *path, int flags, ...);
 int sys_close(int fd);
-int sys_connect(int fd, const struct sockaddr *to, socklen_t size);
+int sys_connect(int fd, const struct sockaddr *to, unsigned int size); /* a socklen_t */
 ssize_t sys_sendmsg(int fd, const struct msghdr *message, int flags);
 ssize_t sys_recvmsg(int fd, struct msghdr *message, int flags);
 int sys_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
