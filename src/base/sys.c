@@ -28,6 +28,19 @@ ssize_t sys_write(int fd, const void *from, size_t size)
 	return syscall(SYS_write, fd, from, size);
 }
 
+int sys_openat(int dir, const char *path, int flags, ...)
+{
+	va_list args;
+	int mode = 0;
+
+	if (flags & O_CREAT) {
+		va_start(args, flags);
+		mode = va_arg(args, int);
+		va_end(args);
+	}
+	return (int)syscall(SYS_openat, dir, path, flags, mode);
+}
+
 int sys_open(const char *path, int flags, ...)
 {
 	va_list args;
@@ -38,7 +51,7 @@ int sys_open(const char *path, int flags, ...)
 		mode = va_arg(args, int);
 		va_end(args);
 	}
-	return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+	return sys_openat(AT_FDCWD, path, flags, mode);
 }
 
 int sys_close(int fd)

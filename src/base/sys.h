@@ -32,6 +32,7 @@ ssize_t sys_pread(int fd, void *to, size_t size, off_t offset);
 ssize_t sys_preadv2(int fd, const struct iovec *to, int count, off_t offset, int flags);
 ssize_t sys_write(int fd, const void *from, size_t size);
 int sys_open(const char *path, int flags, ...);
+int sys_openat(int dir, const char *path, int flags, ...);
 int sys_close(int fd);
 int sys_connect(int fd, const struct sockaddr *to, unsigned int size); /* a socklen_t */
 ssize_t sys_sendmsg(int fd, const struct msghdr *message, int flags);

@@ -183,7 +183,7 @@ int rundir_netns_write(int dir_fd)
 	/* Anew: who could open an old one, or made a link there, has no part in it. */
 	if (unlinkat(dir_fd, RUNDIR_NETNS, 0) < 0 && errno != ENOENT)
 		return -errno;
-	int fd = openat(dir_fd, RUNDIR_NETNS, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	int fd = sys_openat(dir_fd, RUNDIR_NETNS, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 
 	if (fd < 0)
 		return -errno;
