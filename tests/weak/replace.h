@@ -95,8 +95,8 @@
 #define pthread_mutex_trylock model_mutex_trylock
 #define pthread_mutex_unlock model_mutex_unlock
 #define sched_yield model_sched_yield
-#define nanosleep model_nanosleep
-#define write(fd, bytes, size) model_write(fd, bytes, size)
+#define sys_nanosleep model_nanosleep
+#define sys_write(fd, bytes, size) model_write(fd, bytes, size)
 
 static inline int model_mutex_lock(pthread_mutex_t *mutex)
 {
