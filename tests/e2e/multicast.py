@@ -153,7 +153,7 @@ def refused(stage, needle, *words):
 def refusals(suite, stage):
     suite.case("an address that no interface has", refused, stage, "Cannot assign requested address",
                "-m", "224.77.1.1", "-b", "198.51.100.1")
-    suite.case("no group", refused, stage, "Invalid argument", "-m", "10.9.9.7", "-b", "10.9.9.1")
+    suite.case("no group", refused, stage, "Invalid argument", "-m", "10.9.9.1", "-b", "10.9.9.1")
     suite.case("no route to the group", refused, stage, "Network is unreachable", "-m", "224.77.1.1")
 
 
