@@ -105,8 +105,8 @@ static inline void world_memory_end(struct world_memory *memory)
 {
 	world_memory_release(memory->lq, memory->mark);
 }
-#define WORLD_MEMORY(name, lq)                                                  \
-	__attribute__((cleanup(world_memory_end))) struct world_memory name = { \
+#define WORLD_MEMORY(name, lq)                                                          \
+	__attribute__((cleanup(world_memory_end), unused)) struct world_memory name = { \
 		lq, world_memory_mark(lq)}
 
 /* The memory of a request (`access` 0 or IBV_ACCESS_LOCAL_WRITE), or of a receive, as its keys
