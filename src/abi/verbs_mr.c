@@ -339,9 +339,10 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_DONT_FORK_NEW;
 	}
+	err = mr_revoke(hca, mr);
 	books_enter(hca);
-	mr_revoke(hca, mr);
-	err = region_change(mr, &wanted, flags);
+	if (!err)
+		err = region_change(mr, &wanted, flags);
 	mr_publish(hca, mr); /* as it is now: the new region, or the old one after a failure */
 	books_leave(hca);
 	if (moves)
@@ -367,7 +368,9 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
 
 	if (err)
 		return fail_errno(err); /* and the region stays, as in the kernel */
-	mr_revoke(hca, mr);
+	err = mr_revoke(hca, mr);
+	if (err) /* registered as before, but nobody may begin to use it */
+		return fail_errno(-err);
 	books_enter(hca);
 	err = daemon_dereg_mr(conn_of(ibv->context), mr->handle);
 

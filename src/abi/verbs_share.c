@@ -351,7 +351,10 @@ EXPORT void ibv_unimport_mr(struct ibv_mr *ibv)
 	struct ibv_context *context = ibv->context;
 
 	if (mr->foreign) {
-		mr_revoke(context_of(context)->hca, mr);
+		/* A copy that doesn't end keeps the import and its key, which can't be given back.
+		 */
+		if (mr_revoke(context_of(context)->hca, mr))
+			return;
 		foreign_forget(mr);
 		foreign_end(mr);
 		free(mr->foreign);

@@ -176,6 +176,27 @@ static void clients_print(const json_t *clients, bool colour)
 	table_free(&table);
 }
 
+/* Deregistrations that don't end, and whose copy is to blame. */
+static void held_up_print(const json_t *clients)
+{
+	const json_t *client;
+	size_t i;
+
+	json_array_foreach(clients, i, client) {
+		const json_t *by = json_object_get(client, "held_up");
+
+		if (!by)
+			continue;
+		printf("\nprocess %" JSON_INTEGER_FORMAT
+		       ": ibv_dereg_mr is held up by a copy of process %" JSON_INTEGER_FORMAT
+		       ", key %s",
+		       ctl_integer(client, "pid"), ctl_integer(by, "pid"), ctl_string(by, "key"));
+		if (ctl_integer(by, "thread"))
+			printf(", thread %" JSON_INTEGER_FORMAT, ctl_integer(by, "thread"));
+		putchar('\n');
+	}
+}
+
 static int status_print(const json_t *reply)
 {
 	bool colour = table_colour_wanted(stdout);
@@ -190,6 +211,7 @@ static int status_print(const json_t *reply)
 		puts("\nno devices");
 	}
 	clients_print(json_object_get(reply, "clients"), colour);
+	held_up_print(json_object_get(reply, "clients"));
 	counters_print(reply, colour);
 	connections_print(reply);
 	return cli_finish(CLI_OK);

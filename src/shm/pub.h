@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 #define PUB_MAGIC 0x766272626e61ull
-#define PUB_VERSION 4u
+#define PUB_VERSION 5u
 #define PUB_HAZARDS 64u
 
 /*
@@ -34,10 +34,19 @@
  *   Owner:     rkey_access := 0 [H3], then reads the hazards until none names the region [H4]
  *
  * [H1] to [H4] are seq_cst: the owner sees the hazard, or the initiator sees that the key is gone.
- * [H5] is a release: whoever no longer sees the hazard comes after the copy.
+ * [H5] is a release: whoever no longer sees the hazard comes after the copy. All of it, and the
+ * wait: hca/mem/hazard.h.
  */
 struct pub_hazard {
 	_Alignas(64) _Atomic uint64_t target; /* slot of the target << 32 | rkey; 0: none */
+	_Atomic uint32_t thread;	      /* of the initiator; for people */
+};
+
+/* What holds up a deregistration of this process; for people. */
+struct pub_held_up {
+	_Alignas(64) _Atomic uint32_t pid; /* whose copy doesn't end; 0: nothing is held up */
+	_Atomic uint32_t thread;	   /* of that process; 0: not known */
+	_Atomic uint32_t key;
 };
 
 struct pub_header {
@@ -94,6 +103,7 @@ _Static_assert(sizeof(struct pub_mr) == 64, "one cache line a region");
 
 struct pub {
 	struct pub_header header;
+	struct pub_held_up held_up;
 	_Alignas(4096) struct pub_qp qp[LIMIT_QPS_PER_SLOT];
 	_Alignas(4096) struct pub_counters counters; /* for the daemon, who shows them */
 };

@@ -30,6 +30,7 @@ enum { SURVIVORS = 4, QPS = 12, WINDOW = 16, RECEIVES = 32, SLOT = 65536, LATE_M
 struct page {
 	unsigned int started;  /* processes in traffic; atomic */
 	_Atomic double struck; /* when the victim was killed or stopped; 0: not yet */
+	_Atomic bool stopping; /* it is to be stopped for long */
 	_Atomic bool enough;   /* stop posting */
 };
 
@@ -234,6 +235,19 @@ static struct ibv_context *device(struct rig *rig)
 	return ctx;
 }
 
+/* Whether the region could be deregistered: a peer that was stopped within a copy hasn't ended it,
+ * and says so only when it goes on. */
+static bool region_ends(struct end *end)
+{
+	int error = ibv_dereg_mr(end->mr);
+
+	if (error == EBUSY && page->stopping)
+		return false;
+	OK(end->rig, error);
+	end->mr = NULL;
+	return true;
+}
+
 /* A process: QPs over each socket (one socket for each peer), traffic, the end. */
 static void process_run(const struct plan *plan, int role, const int *socks, unsigned int peers)
 {
@@ -253,8 +267,11 @@ static void process_run(const struct plan *plan, int role, const int *socks, uns
 		}
 	}
 	flows_run(flows, count, plan);
-	for (unsigned int i = 0; i < count; i++)
+	for (unsigned int i = 0; i < count; i++) {
+		if (!region_ends(&flows[i].end))
+			exit(0);
 		end_close(&flows[i].end);
+	}
 	OK(&rig[0], ibv_close_device(rig[0].ctx));
 	free(flows);
 	exit(0);
@@ -400,6 +417,7 @@ static bool round_stop_long(void)
 	group_start(&group, &plan);
 	fine = all_in_traffic(&plan);
 	usleep(chance(10000));
+	page->stopping = true;
 	page->struck = now_ms();
 	kill(group.victim, SIGSTOP);
 	fine &= survivors_fine(&group, true);

@@ -35,9 +35,9 @@ bool peer_ended(int32_t pid)
 	return !fake_daemon.peer_state;
 }
 
-bool peer_stopped_in_calls(int32_t pid)
+bool peer_stopped_in_call(int32_t pid, uint32_t thread)
 {
-	(void)pid;
+	(void)pid, (void)thread;
 	return false;
 }
 

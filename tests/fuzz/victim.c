@@ -125,7 +125,7 @@ void region_register(unsigned int region)
 
 void region_deregister(unsigned int region)
 {
-	mr_revoke(victim.hca, &victim.mr[region]);
+	(void)!mr_revoke(victim.hca, &victim.mr[region]);
 	victim.registered[region] = false;
 }
 
@@ -299,6 +299,8 @@ void link_make(void)
 
 void link_end(void)
 {
+	/* A process that has ended copies no more. */
+	memset(victim.regions->hazard, 0, sizeof(victim.regions->hazard));
 	link_down(victim.hca, FAKE_PEER_SLOT, victim.link->id);
 	for (int i = 0; i < 3; i++)
 		engine_round(victim.hca, &victim.seen);

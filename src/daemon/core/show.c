@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <rdma/ib_user_ioctl_verbs.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 #include "daemon/net/slot_socket.h"
 #include "daemon/objects/context.h"
 #include "daemon/objects/pinned.h"
+#include "shm/pub.h"
 
 /* ------------------------------------------------------------------ status */
 
@@ -89,6 +91,24 @@ static void show_device(const struct device *device, struct text *out)
 	json_close(out, '}');
 }
 
+/* Whose copy keeps a deregistration of the process from ending, as the process says. */
+static void show_held_up(const struct process *process, struct text *out)
+{
+	struct pub_held_up held_up;
+	char key[16];
+
+	if (pread(process->table, &held_up, sizeof(held_up), offsetof(struct pub, held_up)) !=
+		    sizeof(held_up) ||
+	    !held_up.pid)
+		return;
+	snprintf(key, sizeof(key), "0x%x", held_up.key);
+	json_open(out, "held_up", '{');
+	json_number(out, "pid", held_up.pid);
+	json_number(out, "thread", held_up.thread);
+	json_words(out, "key", key);
+	json_close(out, '}');
+}
+
 static void show_client(const struct process *process, struct text *out)
 {
 	json_open(out, NULL, '{');
@@ -103,6 +123,7 @@ static void show_client(const struct process *process, struct text *out)
 	json_close(out, '}');
 	json_number(out, "links", process->link_count);
 	json_number(out, "pinned_bytes", process->pinned);
+	show_held_up(process, out);
 	counters_show_process(process, out);
 	json_close(out, '}');
 }

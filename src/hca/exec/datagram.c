@@ -56,9 +56,10 @@ static void complete(struct qp *qp, const struct recv_wqe *wqe, const struct arr
 static bool place(struct qp *qp, const struct recv_wqe *wqe, const struct record_ud *ud,
 		  const struct arrival *arrival, const uint8_t *payload)
 {
+	HAZARD_SCOPE(holds, qp);
 	struct iovec local[LIMIT_SGE];
 	struct ibv_grh grh;
-	int count = receive_segments(qp, wqe, local);
+	int count = receive_segments(qp, wqe, local, &holds);
 
 	make_grh(&grh, ud, arrival);
 	return count >= 0 && copy_scatter(local, count, 0, &grh, sizeof(grh)) &&

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "hca/engine/engine.h"
 #include "hca/local/link.h"
+#include "hca/mem/hazard.h"
 #include "hca/process/hca.h"
 #include "hca/verbs/carrier.h"
 #include "hca/verbs/qp.h"
@@ -31,8 +32,9 @@ enum step datagram_sent(struct qp *qp, struct send_wqe *wqe)
 
 static enum step datagram_start(struct qp *qp, struct send_wqe *wqe)
 {
+	HAZARD_SCOPE(holds, qp);
 	struct iovec local[LIMIT_SGE];
-	int count = sq_segments(qp, wqe, 0, local);
+	int count = sq_segments(qp, wqe, 0, local, &holds);
 
 	if (unlikely(wqe->length > DATAGRAM_BYTES))
 		return datagram_fail(qp, wqe, IBV_WC_LOC_LEN_ERR);

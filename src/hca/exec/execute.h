@@ -39,24 +39,27 @@ void receive_give_back(struct qp *qp, const struct recv_wqe *wqe);
 /*
  * The receive's memory: its segments as an iovec, or -EFAULT. Their local keys belong to the
  * protection domain of the queue that they were posted to: an SRQ's own, which need not be the QP's
- * (10.2.9).
+ * (10.2.9). They are held until `scope` ends.
  */
 static inline int receive_segments(const struct qp *qp, const struct recv_wqe *wqe,
-				   struct iovec *out)
+				   struct iovec *out, const struct hazard_scope *scope)
 {
 	return mr_resolve_list(qp->hca, qp->srq ? qp->srq->pd_id : qp->pd_id, wqe->sge,
-			       wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, out);
+			       wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, out, scope);
 }
 
 void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct arrival *arrival,
 		      enum ibv_wc_status status);
 
-/* Our address (marked, if the region is foreign) of what the peer names, or 0. */
+/* Our address (marked, if the region is foreign) of what the peer names, or 0. The region is held
+ * until `scope` ends. */
 static inline uint64_t remote_resolve(const struct qp *qp, uint64_t addr, uint32_t length,
-				      uint32_t rkey, uint32_t access)
+				      uint32_t rkey, uint32_t access,
+				      const struct hazard_scope *scope)
 {
-	if (unlikely(!(qp_remote_access(qp) & access)))
+	if (unlikely(!(qp_remote_access(qp) & access) || !hazard_push(scope, rkey)))
 		return 0;
+	hazard_publish();
 	uint64_t at = mr_resolve(qp->hca->regions, qp->pd_id, addr, length, rkey, access);
 
 	return likely(at != 0) ? at

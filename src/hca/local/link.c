@@ -17,6 +17,7 @@
 #include "hca/local/local_carrier.h"
 #include "hca/local/local_conn.h"
 #include "hca/local/way.h"
+#include "hca/mem/hazard.h"
 #include "hca/mem/mapped.h"
 #include "hca/process/books.h"
 #include "hca/process/control.h"
@@ -511,6 +512,20 @@ static void unmap(struct link *link)
 	atomic_store(&link->mapped, false);
 }
 
+/*
+ * A deregistration looks at the peer's hazards, or will have to: the peer was not told yet that the
+ * link has ended, or doesn't obey, and may still copy to or from memory of this process. As long as
+ * it may, the tables stay mapped.
+ */
+static bool is_watched(struct hca *hca, struct link *link)
+{
+	if (!atomic_load(&link->watchers) && !hazard_from_peer(link))
+		return false;
+	if (atomic_exchange(&link->broken, false)) /* the peer must hear of it now */
+		give_back(hca, link, link->id);
+	return true;
+}
+
 void link_reap(struct hca *hca)
 {
 	if (!atomic_exchange(&hca->link_deaths, false))
@@ -531,8 +546,8 @@ void link_reap(struct hca *hca)
 		if (!listed)
 			forget_peer(hca, link);
 		lock_give(&hca->engine);
-		if (listed)
-			atomic_store(&hca->link_deaths, true); /* the next pass takes it off */
+		if (listed || is_watched(hca, link))
+			atomic_store(&hca->link_deaths, true); /* looked at again soon */
 		else {
 			unmap(link);
 			install_next(hca, link);

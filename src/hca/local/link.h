@@ -54,7 +54,8 @@ struct link {
 	_Atomic bool can_vm; /* process_vm_* reaches the peer */
 	_Atomic bool direct; /* can_vm, and the peer waits for our hazards: see link_direct() */
 	_Atomic bool mapped; /* memory, peer and doorbell exist */
-	_Atomic bool wanted; /* down and still mapped, but somebody wishes for the next one */
+	_Atomic uint32_t watchers; /* threads that look at the peer's hazards: it stays mapped */
+	_Atomic bool wanted;	   /* down and still mapped, but somebody wishes for the next one */
 	_Atomic uint64_t refused_at; /* ns: nobody was there */
 	_Atomic bool broken;	     /* the peer broke the ring's rules: our QPs are to be told */
 	uint64_t id;

@@ -23,6 +23,7 @@
 #include "hca/mem/atomic.h"
 #include "hca/mem/copy.h"
 #include "hca/mem/foreign.h"
+#include "hca/mem/hazard.h"
 #include "hca/mem/mapped.h"
 #include "hca/mem/mr.h"
 #include "hca/process/capture.h"
@@ -194,26 +195,37 @@ void world_hazard_clear(world_hazard *hazard)
 
 /* ------------------------------------------------------------------ memory of this process */
 
+/* What the core resolves is held (mem/hazard.h) from the mark until it is released. */
+static inline struct hazard_scope scope_of(const struct local_qp *lq)
+{
+	return hazard_scope_begin(qp_from(lq)->hazards);
+}
+
 uint32_t world_memory_mark(struct local_qp *lq)
 {
-	(void)lq;
-	return 0;
+	return scope_of(lq).mark;
 }
 
 void world_memory_release(struct local_qp *lq, uint32_t mark)
 {
-	(void)lq, (void)mark;
+	struct hazard_scope scope = {qp_from(lq)->hazards, mark};
+
+	hazard_scope_end(&scope);
 }
 
 int world_request_segments(struct local_qp *lq, const struct send_wqe *wqe, uint32_t access,
 			   struct iovec *out)
 {
-	return sq_segments(qp_from(lq), wqe, access, out);
+	const struct hazard_scope scope = scope_of(lq);
+
+	return sq_segments(qp_from(lq), wqe, access, out, &scope);
 }
 
 int world_receive_segments(struct local_qp *lq, const struct recv_wqe *wqe, struct iovec *out)
 {
-	return receive_segments(qp_from(lq), wqe, out);
+	const struct hazard_scope scope = scope_of(lq);
+
+	return receive_segments(qp_from(lq), wqe, out, &scope);
 }
 
 bool world_gather(struct local_qp *lq, void *to, const struct iovec *from, int count, size_t offset,
@@ -238,7 +250,9 @@ bool world_reachable(const struct iovec *local, int count)
 uint64_t world_own_region(struct local_qp *lq, uint64_t addr, uint32_t length, uint32_t rkey,
 			  uint32_t access)
 {
-	return remote_resolve(qp_from(lq), addr, length, rkey, access);
+	const struct hazard_scope scope = scope_of(lq);
+
+	return remote_resolve(qp_from(lq), addr, length, rkey, access, &scope);
 }
 
 bool world_own_write(struct local_qp *lq, uint64_t at, const uint8_t *from, uint32_t n, bool last)

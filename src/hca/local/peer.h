@@ -12,8 +12,8 @@ char peer_state(int32_t pid);
 /* No such process any more, or only what its parent has not collected. */
 bool peer_ended(int32_t pid);
 
-/* A stopped process all of whose threads stand at the end of a system call: none is about to begin
- * one that was decided on before. */
-bool peer_stopped_in_calls(int32_t pid);
+/* A stopped process whose thread stands at the end of a system call: it isn't about to begin one
+ * that was decided on before. */
+bool peer_stopped_in_call(int32_t pid, uint32_t thread);
 
 #endif

@@ -17,6 +17,7 @@
 
 #include "base/cpu.h"
 #include "base/list.h"
+#include "hca/mem/hazard.h"
 #include "hca/mem/mr_view.h"
 #include "hca/process/hca.h"
 #include "shm/pub.h"
@@ -47,10 +48,10 @@ struct mr {
 int mr_publish(struct hca *hca, struct mr *mr);
 
 /*
- * Ends all access to the region: when this returns, no copy by anyone reaches it any more. Waits
- * for copies under way in peers (their hazards) and in this process's engine.
+ * Ends all access to the region: when this returns 0, no copy by any thread of any process reaches
+ * its memory any more (hazard.h). -EBUSY: a copy that is under way doesn't end; no new one begins.
  */
-void mr_revoke(struct hca *hca, struct mr *mr);
+int mr_revoke(struct hca *hca, struct mr *mr) __attribute__((warn_unused_result));
 
 /* The same for a local segment; access is 0 or IBV_ACCESS_LOCAL_WRITE. */
 static inline uint64_t mr_resolve_local(const struct hca *hca, uint32_t pd,
@@ -62,26 +63,9 @@ static inline uint64_t mr_resolve_local(const struct hca *hca, uint32_t pd,
 /*
  * Local segments to an iovec (segments of length 0 are left out). Returns their number, or
  * -EFAULT when a key, range or right is wrong. Of foreign regions the addresses are marked
- * (foreign.h).
+ * (foreign.h). The regions are held until `scope` ends.
  */
 int mr_resolve_list(const struct hca *hca, uint32_t pd, const struct ibv_sge *sge, uint32_t count,
-		    uint32_t access, struct iovec *out);
-
-/* Hazards: see struct pub_hazard. The place must be given back. */
-_Atomic uint64_t *hazard_set(struct hca *hca, uint32_t slot, uint32_t rkey);
-/* The same within a copy that has set one: no wait for those who wait for this copy's end. */
-_Atomic uint64_t *hazard_set_inner(struct hca *hca, uint32_t slot, uint32_t rkey);
-/* What names a QP whose message is being fetched: even, as no rkey is. */
-static inline uint32_t hazard_of_qp(uint32_t qpn)
-{
-	return (qpn & (LIMIT_QPS_PER_SLOT - 1)) << LIMIT_KEY_TAG_BITS;
-}
-/* Waits until the process at the other end of `slot` fetches no message of our QP any more: its
- * state says already that it sends none. */
-void hazard_wait_qp(struct hca *hca, uint32_t slot, uint32_t qpn);
-static inline void hazard_clear(_Atomic uint64_t *hazard)
-{
-	atomic_store_explicit(hazard, 0, memory_order_release); /* [H5], pairs with [H4] */
-}
+		    uint32_t access, struct iovec *out, const struct hazard_scope *scope);
 
 #endif

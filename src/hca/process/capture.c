@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "hca/mem/copy.h"
+#include "hca/mem/hazard.h"
 #include "hca/process/hca.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/qp.h"
@@ -123,7 +124,8 @@ static void set_path(struct message *m, const uint8_t *source, const uint8_t *de
 }
 
 /* A message of a connected QP: its requests, or what comes back. */
-static void message_init(struct message *m, struct qp *qp, const struct send_wqe *wqe, bool out)
+static void message_init(struct message *m, struct qp *qp, const struct send_wqe *wqe, bool out,
+			 const struct hazard_scope *holds)
 {
 	const struct ibv_global_route *grh = &qp->attr.ah_attr.grh;
 	uint32_t here = qp->ibv.qp_num, there = qp->attr.dest_qp_num;
@@ -135,7 +137,7 @@ static void message_init(struct message *m, struct qp *qp, const struct send_wqe
 		set_path(m, qp->sgid, grh->dgid.raw, grh->flow_label, here, there);
 	else
 		set_path(m, grh->dgid.raw, qp->sgid, 0, there, here);
-	m->count = sq_segments(qp, wqe, 0, m->local);
+	m->count = sq_segments(qp, wqe, 0, m->local, holds);
 }
 
 /* The capture, locked, or NULL when it has just ended. Not analysed, nor are the hooks below, which
@@ -216,6 +218,7 @@ static void show_atomic_request(struct message *m, struct packet *packet,
 
 void capture_show_request(struct qp *qp, const struct send_wqe *wqe) NO_THREAD_SAFETY_ANALYSIS
 {
+	HAZARD_SCOPE(holds, qp);
 	struct message m = {.c = enter(qp->hca)};
 	struct packet packet = {
 		.opcode = qp->type == IBV_QPT_RC ? PACKET_RC : PACKET_UC,
@@ -232,7 +235,7 @@ void capture_show_request(struct qp *qp, const struct send_wqe *wqe) NO_THREAD_S
 
 	if (!m.c)
 		return;
-	message_init(&m, qp, wqe, true);
+	message_init(&m, qp, wqe, true, &holds);
 	switch (wqe->opcode) {
 	case IBV_WR_RDMA_READ:
 		show_read_request(&m, &packet, wqe);
@@ -289,6 +292,7 @@ static void show_atomic_answer(struct message *m, struct packet *packet)
 static void show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn,
 			int syndrome) NO_THREAD_SAFETY_ANALYSIS
 {
+	HAZARD_SCOPE(holds, qp);
 	struct message m = {.c = enter(qp->hca)};
 	uint32_t last = (wqe->psn + sq_packets(qp, wqe) - 1) & 0xffffff;
 	bool good = (syndrome & AETH_KIND) == AETH_ACK;
@@ -303,7 +307,7 @@ static void show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn,
 
 	if (!m.c)
 		return;
-	message_init(&m, qp, wqe, false);
+	message_init(&m, qp, wqe, false, &holds);
 	if (good && wqe->opcode == IBV_WR_RDMA_READ) {
 		packet.psn = wqe->psn;
 		show_pieces(&m, &packet, &read_operations, wqe->length, mtu_of(qp));
@@ -332,6 +336,7 @@ void capture_show_rnr(struct qp *qp, const struct send_wqe *wqe, uint32_t msn, u
 
 void capture_show_datagram(struct qp *qp, const struct send_wqe *wqe) NO_THREAD_SAFETY_ANALYSIS
 {
+	HAZARD_SCOPE(holds, qp);
 	const struct record_ud *to = &wqe->ud.to;
 	struct message m = {.c = enter(qp->hca), .out = true};
 	const struct packet packet = roce_datagram_packet(qp, wqe);
@@ -341,7 +346,7 @@ void capture_show_datagram(struct qp *qp, const struct send_wqe *wqe) NO_THREAD_
 	m.ip = (struct frame_ip){.traffic_class = to->traffic_class,
 				 .hop_limit = ip_hop_limit(to->hop_limit)};
 	set_path(&m, to->sgid, to->dgid, to->flow_label, qp->ibv.qp_num, wqe->ud.remote_qpn);
-	m.count = sq_segments(qp, wqe, 0, m.local);
+	m.count = sq_segments(qp, wqe, 0, m.local, &holds);
 	show(&m, &packet, 0);
 	lock_give(&m.c->lock);
 }

@@ -23,6 +23,7 @@
 #include "hca/exec/mcast.h"
 #include "hca/local/link.h"
 #include "hca/local/way.h"
+#include "hca/mem/hazard.h"
 #include "hca/process/books.h"
 #include "hca/process/capture.h"
 #include "hca/process/context.h"
@@ -140,6 +141,7 @@ static void hca_free(struct hca *hca)
 		munmap(hca->regions, PUB_REGIONS_SIZE);
 	if (hca->regions_fd >= 0)
 		sys_close(hca->regions_fd);
+	hazard_unmake(hca);
 	free(hca->qps);
 	free(hca);
 }
@@ -162,7 +164,10 @@ static struct hca *hca_make(void)
 	hca->watch_due = true;
 	hca->long_by_ring = way_long_by_ring();
 	hca->qps = calloc(LIMIT_QPS_PER_SLOT, sizeof(*hca->qps));
-	int err = hca->qps ? hca_attach(hca) : -ENOMEM;
+	int err = hca->qps ? hazard_make(hca) : -ENOMEM;
+
+	if (!err)
+		err = hca_attach(hca);
 
 	if (!err) {
 		err = link_make_self(hca);
@@ -368,6 +373,7 @@ static void after_fork_in_child(void)
 	own_memory(hca->pub, PUB_SIZE);
 	own_memory(hca->regions, PUB_REGIONS_SIZE);
 	leave_lists(hca);
+	hazard_leave(hca);
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
 		if (atomic_load(&hca->link_by_slot[slot]))
 			leave_link(atomic_load(&hca->link_by_slot[slot]));

@@ -46,6 +46,7 @@ struct capture;
 struct fresh;
 struct link;
 struct mcast;
+struct own_hazards;
 struct qp;
 struct roce;
 
@@ -75,6 +76,8 @@ struct hca {
 	uint32_t slot;
 	struct pub *pub; /* this process's published table */
 	struct pub_regions *regions;
+	struct own_hazards *own_hazards;   /* by QPs' indices (mem/hazard.h) */
+	_Atomic uint32_t own_hazards_used; /* how many QPs' at most; grows under engine */
 
 	int doorbell; /* eventfd: peers and this process wake the engine thread by it */
 	struct lock engine;

@@ -4,7 +4,7 @@
  * rkey. What it tells is in roce_events.c.
  *
  * Threads: qp.lock is held in each; hca.engine too in all that the responder calls but `read`,
- * which a posting thread may come to when it sends: so that one sets a hazard (see mr_revoke).
+ * which a posting thread may come to when it sends. Memory is copied under the QP's own hazards.
  */
 #include "hca/roce/roce.h"
 
@@ -26,8 +26,9 @@ static struct qp *qp_from(void *owner)
 static bool fetch(void *owner, uint32_t count, uint32_t offset, uint8_t *to, uint32_t n)
 {
 	struct qp *qp = qp_from(owner);
+	HAZARD_SCOPE(holds, qp);
 	struct iovec local[LIMIT_SGE];
-	int segments = sq_segments(qp, sq_at(&qp->sq, count), 0, local);
+	int segments = sq_segments(qp, sq_at(&qp->sq, count), 0, local, &holds);
 
 	return segments >= 0 && copy_gather(to, local, segments, offset, n);
 }
@@ -35,12 +36,13 @@ static bool fetch(void *owner, uint32_t count, uint32_t offset, uint8_t *to, uin
 static enum ibv_wc_status check(void *owner, uint32_t count)
 {
 	struct qp *qp = qp_from(owner);
+	HAZARD_SCOPE(holds, qp);
 	const struct send_wqe *wqe = sq_at(&qp->sq, count);
 	struct iovec local[LIMIT_SGE];
 
 	if (unlikely(wqe->opcode != IBV_WR_RDMA_READ && wqe->length != 8))
 		return IBV_WC_LOC_LEN_ERR;
-	if (unlikely(sq_segments(qp, wqe, IBV_ACCESS_LOCAL_WRITE, local) < 0))
+	if (unlikely(sq_segments(qp, wqe, IBV_ACCESS_LOCAL_WRITE, local, &holds) < 0))
 		return IBV_WC_LOC_PROT_ERR;
 	return IBV_WC_SUCCESS;
 }
@@ -49,8 +51,10 @@ static bool deliver(void *owner, uint32_t count, uint32_t offset, const uint8_t 
 		    bool last)
 {
 	struct qp *qp = qp_from(owner);
+	HAZARD_SCOPE(holds, qp);
 	struct iovec local[LIMIT_SGE];
-	int segments = sq_segments(qp, sq_at(&qp->sq, count), IBV_ACCESS_LOCAL_WRITE, local);
+	int segments =
+		sq_segments(qp, sq_at(&qp->sq, count), IBV_ACCESS_LOCAL_WRITE, local, &holds);
 
 	(void)last; /* a READ's end is told by its completion */
 	return segments >= 0 && copy_scatter(local, segments, offset, from, n);
@@ -79,8 +83,9 @@ static enum tp_take take(void *owner, uint32_t *room)
 static bool place(void *owner, uint32_t offset, const uint8_t *from, uint32_t n, bool last)
 {
 	struct roce_qp *w = owner;
+	HAZARD_SCOPE(holds, w->qp);
 	struct iovec local[LIMIT_SGE];
-	int count = receive_segments(w->qp, &w->receive.wqe, local);
+	int count = receive_segments(w->qp, &w->receive.wqe, local, &holds);
 
 	(void)last;
 	return count >= 0 && copy_scatter(local, count, offset, from, n);
@@ -107,12 +112,13 @@ static enum tp_access may(void *owner, uint64_t addr, uint32_t length, uint32_t 
 			  uint32_t right)
 {
 	struct qp *qp = qp_from(owner);
+	HAZARD_SCOPE(holds, qp);
 
 	if (!(qp_remote_access(qp) & right))
 		return TP_ACCESS_INVALID;
 	if (!length)
 		return TP_ACCESS_OK; /* no key is looked at */
-	uint64_t at = remote_resolve(qp, addr, length, rkey, right);
+	uint64_t at = remote_resolve(qp, addr, length, rkey, right, &holds);
 
 	/* The key comes before the alignment, and what must be aligned is the memory itself. */
 	if (likely(at))
@@ -126,7 +132,9 @@ static enum tp_access may(void *owner, uint64_t addr, uint32_t length, uint32_t 
 static bool write_in(void *owner, uint64_t addr, uint32_t rkey, const uint8_t *from, uint32_t n,
 		     bool last)
 {
-	uint64_t at = remote_resolve(qp_from(owner), addr, n, rkey, IBV_ACCESS_REMOTE_WRITE);
+	struct qp *qp = qp_from(owner);
+	HAZARD_SCOPE(holds, qp);
+	uint64_t at = remote_resolve(qp, addr, n, rkey, IBV_ACCESS_REMOTE_WRITE, &holds);
 
 	return at && remote_write(at, from, n, last);
 }
@@ -134,23 +142,23 @@ static bool write_in(void *owner, uint64_t addr, uint32_t rkey, const uint8_t *f
 static bool read_out(void *owner, uint64_t addr, uint32_t rkey, uint8_t *to, uint32_t n)
 {
 	struct qp *qp = qp_from(owner);
-	_Atomic uint64_t *hazard = hazard_set(qp->hca, qp->hca->slot, rkey);
-	uint64_t at = remote_resolve(qp, addr, n, rkey, IBV_ACCESS_REMOTE_READ);
-	bool ok = at && remote_read(at, to, n);
+	HAZARD_SCOPE(holds, qp);
+	uint64_t at = remote_resolve(qp, addr, n, rkey, IBV_ACCESS_REMOTE_READ, &holds);
 
-	hazard_clear(hazard);
-	return ok;
+	return at && remote_read(at, to, n);
 }
 
 static bool atomic(void *owner, uint64_t addr, uint32_t rkey, bool is_swap, uint64_t compare_add,
 		   uint64_t swap, uint64_t *old)
 {
+	struct qp *qp = qp_from(owner);
+	HAZARD_SCOPE(holds, qp);
 	const struct record_atomic op = {.addr = addr,
 					 .rkey = rkey,
 					 .is_swap = is_swap,
 					 .compare_add = compare_add,
 					 .swap = swap};
-	uint64_t at = remote_resolve(qp_from(owner), addr, 8, rkey, IBV_ACCESS_REMOTE_ATOMIC);
+	uint64_t at = remote_resolve(qp, addr, 8, rkey, IBV_ACCESS_REMOTE_ATOMIC, &holds);
 
 	return at && atomic_execute(at, &op, old);
 }

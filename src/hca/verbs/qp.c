@@ -11,6 +11,7 @@
 #include "base/mutex.h"
 #include "base/sys.h"
 #include "hca/engine/engine.h"
+#include "hca/mem/hazard.h"
 #include "hca/mem/pd.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
@@ -245,6 +246,7 @@ struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_qp_init_attr_ex
 	/* A number's earlier owner left its epoch: records for it are not for us. */
 	qp->epoch = pub_qp_epoch(pub_qp_read_state(&qp->hca->pub->qp[qp->index])) + 1;
 	lock_take(&qp->hca->engine);
+	qp->hazards = hazard_own(qp->hca, qp->index);
 	lock_take(&qp->lock);
 	qp_publish(qp);
 	lock_give(&qp->lock);

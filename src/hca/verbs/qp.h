@@ -24,9 +24,11 @@
 struct carrier;
 struct context;
 struct fanout;
+struct hazard_scope;
 struct hca;
 struct link;
 struct local_conn;
+struct own_hazards;
 struct roce_qp;
 struct srq;
 
@@ -53,6 +55,7 @@ struct qp {
 	struct ibv_qp_cap cap;
 	uint32_t epoch; /* low 8 bits travel in records */
 
+	struct own_hazards *hazards; /* regions that are copied to or from now (mem/hazard.h) */
 	struct send_queue sq;
 	struct recv_queue rq;
 
@@ -163,7 +166,10 @@ static inline uint32_t sq_packets(const struct qp *qp, const struct send_wqe *wq
 		       ? 1
 		       : (uint32_t)(((uint64_t)wqe->length + (1u << shift) - 1) >> shift);
 }
-int sq_segments(struct qp *qp, const struct send_wqe *wqe, uint32_t access, struct iovec *out);
+/* The segments of a request's own memory, as mr_resolve_list() gives them; or of its inline data.
+ */
+int sq_segments(struct qp *qp, const struct send_wqe *wqe, uint32_t access, struct iovec *out,
+		const struct hazard_scope *scope);
 
 /* ---- receive queue (rq.c) */
 void rq_flush(struct qp *qp);

@@ -125,7 +125,8 @@ void sq_fail_local(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status statu
 	sq_flush(qp);
 }
 
-int sq_segments(struct qp *qp, const struct send_wqe *wqe, uint32_t access, struct iovec *out)
+int sq_segments(struct qp *qp, const struct send_wqe *wqe, uint32_t access, struct iovec *out,
+		const struct hazard_scope *scope)
 {
 	if (wqe->flags & SEND_INLINE && likely(!(wqe->flags & SEND_BORROWED))) {
 		out[0] = (struct iovec){(void *)wqe->data, wqe->length};
@@ -137,7 +138,7 @@ int sq_segments(struct qp *qp, const struct send_wqe *wqe, uint32_t access, stru
 						wqe->sge[i].length};
 		return wqe->num_sge;
 	}
-	return mr_resolve_list(qp->hca, qp->pd_id, wqe->sge, wqe->num_sge, access, out);
+	return mr_resolve_list(qp->hca, qp->pd_id, wqe->sge, wqe->num_sge, access, out, scope);
 }
 
 void sq_run(struct qp *qp)

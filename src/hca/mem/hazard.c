@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Hazards. See hazard.h. Owns the own hazards of all QPs (hca.own_hazards) and the places in this
+ * process's regions' file.
+ */
+#include "hca/mem/hazard.h"
+
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/sys.h"
+#include "hca/engine/engine.h"
+#include "hca/local/link.h"
+#include "hca/local/peer.h"
+#include "hca/process/hca.h"
+
+/* The others are for those who have one of these: they never wait for one another. */
+enum { OUTER_HAZARDS = PUB_HAZARDS - 8 };
+
+enum { SPINS = 64, NAP_NS = 100000, NAPS_A_LOOK = 16 };
+
+bool hazard_fences;
+
+/* ------------------------------------------------------------------ own hazards */
+
+static bool barrier_register(void)
+{
+	return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 &&
+	       syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
+}
+
+int hazard_make(struct hca *hca)
+{
+	void *at = mmap(NULL, LIMIT_QPS_PER_SLOT * sizeof(*hca->own_hazards),
+			PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (at == MAP_FAILED)
+		return -ENOMEM;
+	hca->own_hazards = at;
+	hazard_fences = !barrier_register();
+	if (hazard_fences)
+		log_info("membarrier() can't be used: each copy has a fence of its own");
+	return 0;
+}
+
+void hazard_unmake(struct hca *hca)
+{
+	if (hca->own_hazards)
+		munmap(hca->own_hazards, LIMIT_QPS_PER_SLOT * sizeof(*hca->own_hazards));
+	hca->own_hazards = NULL;
+}
+
+struct own_hazards *hazard_own(struct hca *hca, uint32_t index)
+{
+	if (index >= atomic_load(&hca->own_hazards_used))
+		atomic_store(&hca->own_hazards_used, index + 1);
+	return &hca->own_hazards[index];
+}
+
+void hazard_leave(struct hca *hca)
+{
+	for (uint32_t i = 0; i < atomic_load(&hca->own_hazards_used); i++)
+		atomic_store(&hca->own_hazards[i].count, 0);
+}
+
+/* Every thread of this process is past what it stored before its own lookup of a key, or will see
+ * what this thread has stored.                                                          [H4] */
+static void barrier_all(void)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	if (!hazard_fences)
+		syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+}
+
+static bool own_names(const struct own_hazards *own, uint32_t rkey)
+{
+	uint32_t count = atomic_load_explicit(&own->count, memory_order_acquire); /* [H5] */
+
+	for (uint32_t i = 0; i < count && i < OWN_HAZARDS_MAX; i++)
+		if (atomic_load_explicit(&own->key[i], memory_order_relaxed) == rkey)
+			return true;
+	return false;
+}
+
+/* ------------------------------------------------------------------ peers' hazards */
+
+/* A free place among the `count` from `first` on, beginning with the one at *hint. */
+static inline _Atomic uint64_t *take_place(struct hca *hca, uint64_t value, unsigned int first,
+					   unsigned int count, unsigned int *hint)
+{
+	static _Thread_local int32_t thread __attribute__((tls_model("initial-exec")));
+
+	if (unlikely(!thread))
+		thread = (int32_t)gettid();
+	for (;; ++*hint) {
+		unsigned int i = *hint % count;
+		struct pub_hazard *h = &hca->regions->hazard[first + i];
+		uint64_t none = 0;
+
+		if (atomic_compare_exchange_strong(&h->target, &none, value)) { /* [H1] */
+			atomic_store_explicit(&h->thread, thread, memory_order_relaxed);
+			return &h->target;
+		}
+		if (i == count - 1)
+			sched_yield(); /* more copying threads than places */
+	}
+}
+
+_Atomic uint64_t *hazard_set(struct hca *hca, uint32_t slot, uint32_t rkey)
+{
+	static _Thread_local unsigned int hint __attribute__((tls_model("initial-exec")));
+
+	return take_place(hca, (uint64_t)slot << 32 | rkey, 0, OUTER_HAZARDS, &hint);
+}
+
+_Atomic uint64_t *hazard_set_inner(struct hca *hca, uint32_t slot, uint32_t rkey)
+{
+	unsigned int hint = 0;
+
+	return take_place(hca, (uint64_t)slot << 32 | rkey, OUTER_HAZARDS,
+			  PUB_HAZARDS - OUTER_HAZARDS, &hint);
+}
+
+/* The hazard that names the region or QP; NULL: none. */
+static const struct pub_hazard *find(const struct pub_regions *regions, uint64_t value)
+{
+	for (unsigned int i = 0; i < PUB_HAZARDS; i++)
+		if (atomic_load(&regions->hazard[i].target) == value) /* [H2] [H5] */
+			return &regions->hazard[i];
+	return NULL;
+}
+
+/* A process that doesn't see our regions doesn't touch them, shows us no hazards, and can't make us
+ * wait. */
+static bool may_copy(const struct link *link)
+{
+	return link->self || (atomic_load(&link->mapped) && link->regions);
+}
+
+bool hazard_from_peer(const struct link *link)
+{
+	if (!link->regions)
+		return false;
+	for (unsigned int i = 0; i < PUB_HAZARDS; i++)
+		if (atomic_load(&link->regions->hazard[i].target) >> 32 == link->hca->slot)
+			return !peer_ended(link->pid);
+	return false;
+}
+
+/* ------------------------------------------------------------------ waiting */
+
+/* What a wait is for, and how far it is. */
+struct wait {
+	struct hca *hca;
+	uint64_t value;			      /* slot << 32 | key, as hazards name it */
+	uint64_t begun, until, until_stopped; /* ns */
+	unsigned int looks;
+};
+
+static struct wait wait_for(struct hca *hca, uint32_t key)
+{
+	uint64_t now = now_ns();
+
+	return (struct wait){.hca = hca,
+			     .value = (uint64_t)hca->slot << 32 | key,
+			     .begun = now,
+			     .until = now + HAZARD_PATIENCE_NS,
+			     .until_stopped = now + HAZARD_STOPPED_NS};
+}
+
+/* Lets time pass. Now and then true: what costs more than a look is to be looked at. */
+static bool pause_between_looks(struct wait *wait)
+{
+	unsigned int i = wait->looks++;
+
+	if (i < SPINS) {
+		sched_yield();
+		return false;
+	}
+	sys_nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+	return i % NAPS_A_LOOK == 0;
+}
+
+/* For `verbena status`: what the wait is held up by; pid 0: by nothing any more. */
+static void show_culprit(const struct wait *wait, int32_t pid, uint32_t thread)
+{
+	struct pub_held_up *shown = &wait->hca->pub->held_up;
+
+	atomic_store_explicit(&shown->pid, 0, memory_order_release);
+	if (!pid)
+		return;
+	atomic_store_explicit(&shown->thread, thread, memory_order_relaxed);
+	atomic_store_explicit(&shown->key, (uint32_t)wait->value, memory_order_relaxed);
+	atomic_store_explicit(&shown->pid, (uint32_t)pid, memory_order_release);
+}
+
+/* A thread of this process copies without end (its memory is on a file system that stands still, or
+ * a debugger holds the thread). */
+static int own_stuck(const struct wait *wait)
+{
+	log_error("deregistration: a thread of this process has been copying to or from region "
+		  "0x%x for %llu s; the memory must not be reused",
+		  (uint32_t)wait->value, HAZARD_PATIENCE_NS / 1000000000ull);
+	show_culprit(wait, getpid(), 0);
+	return -EBUSY;
+}
+
+static int wait_for_own(struct wait *wait)
+{
+	uint32_t count = atomic_load(&wait->hca->own_hazards_used);
+
+	barrier_all();
+	for (uint32_t i = 0; i < count; i++) {
+		const struct own_hazards *own = &wait->hca->own_hazards[i];
+
+		while (unlikely(own_names(own, (uint32_t)wait->value)))
+			if (pause_between_looks(wait) && now_ns() > wait->until)
+				return own_stuck(wait);
+	}
+	return 0;
+}
+
+/* The peer lives, and its hazard stays set. */
+static int peer_stuck(const struct wait *wait, struct link *link, uint32_t thread, uint64_t now)
+{
+	log_error("deregistration: process %d (thread %u) has been copying to or from %s 0x%x of "
+		  "this process for %llu s%s; the link to it is given up, and the memory must not "
+		  "be reused while that process lives",
+		  link->pid, thread, wait->value & 1 ? "region" : "the QP with key",
+		  (uint32_t)wait->value, (unsigned long long)(now - wait->begun) / 1000000000ull,
+		  peer_state(link->pid) == 'T' ? " and is stopped" : "");
+	show_culprit(wait, link->pid, thread);
+	if (link_is(link, LINK_UP))
+		link_break(link);
+	return -EBUSY;
+}
+
+/*
+ * Waits until the link's process no longer copies. The copy is one system call of that process or a
+ * few instructions more, so the wait is short; it publishes no event for the end, which would cost
+ * every copy a system call, hence the naps.
+ *
+ * A process that is stopped meanwhile has left the system call (it can't be stopped within), but
+ * can't say so. One that was stopped in the few instructions around the system call isn't waited
+ * for as long as one that runs.
+ */
+static int wait_for_peer(struct wait *wait, struct link *link)
+{
+	const struct pub_hazard *hazard;
+
+	while ((hazard = find(link->regions, wait->value))) {
+		uint32_t thread = atomic_load_explicit(&hazard->thread, memory_order_relaxed);
+
+		if (!pause_between_looks(wait))
+			continue;
+		if (link->self) {
+			if (now_ns() > wait->until)
+				return own_stuck(wait);
+			continue;
+		}
+		if (peer_ended(link->pid) || peer_stopped_in_call(link->pid, thread))
+			return 0;
+		uint64_t now = now_ns();
+
+		if (now > wait->until ||
+		    (now > wait->until_stopped && peer_state(link->pid) == 'T'))
+			return peer_stuck(wait, link, thread, now);
+	}
+	return 0;
+}
+
+/* The link to `slot` whose process names what is waited for, or NULL. Its tables stay mapped until
+ * link_unwatch(). */
+static struct link *watch_culprit(const struct wait *wait, uint32_t slot)
+{
+	struct link *link = atomic_load(&wait->hca->link_by_slot[slot]);
+	bool named = false;
+
+	if (likely(!link))
+		return NULL;
+	mutex_take(&wait->hca->lock); /* link_reap() unmaps under it */
+	named = may_copy(link) && find(link->regions, wait->value);
+	if (named)
+		atomic_fetch_add(&link->watchers, 1);
+	mutex_give(&wait->hca->lock);
+	return named ? link : NULL;
+}
+
+static int wait_for_slot(struct wait *wait, uint32_t slot)
+{
+	struct link *link = watch_culprit(wait, slot);
+
+	if (likely(!link))
+		return 0;
+	int err = wait_for_peer(wait, link);
+
+	atomic_fetch_sub(&link->watchers, 1);
+	return err;
+}
+
+int hazard_wait_region(struct hca *hca, uint32_t rkey)
+{
+	struct wait wait = wait_for(hca, rkey);
+	int err = wait_for_own(&wait);
+
+	/* A SEND by reference within this process is copied from under the engine's lock, by
+	 * address. */
+	lock_take(&hca->engine);
+	lock_give(&hca->engine);
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
+		int held = wait_for_slot(&wait, slot);
+
+		err = err ? err : held;
+	}
+	if (!err && atomic_load(&hca->pub->held_up.pid) &&
+	    atomic_load(&hca->pub->held_up.key) == rkey)
+		show_culprit(&wait, 0, 0);
+	return err;
+}
+
+void hazard_wait_qp(struct hca *hca, uint32_t slot, uint32_t qpn)
+{
+	struct wait wait = wait_for(hca, hazard_of_qp(qpn));
+
+	if (slot != hca->slot)
+		wait_for_slot(&wait, slot);
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The end of a region: once ibv_dereg_mr() has returned, no thread and no peer reads or writes the
+ * memory, whichever side of an operation it was on; and a peer that doesn't end its copy holds up
+ * neither ibv_dereg_mr() nor fork() without end. See rig.h.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "faults.h"
+
+enum { BYTES = 64 << 20, OLD = 0x55, REUSED = 0xaa };
+
+/* ------------------------------------------------------------------ the requester's own memory */
+
+/* Posting may take as long as the copy. */
+struct posting {
+	pthread_t thread;
+	struct end *end;
+	enum ibv_wr_opcode opcode;
+	int error;
+};
+
+static void *post(void *arg)
+{
+	struct posting *p = arg;
+
+	p->error = end_send(p->end, p->opcode, 1, 0, BYTES, 0);
+	return NULL;
+}
+
+static void posting_begin(struct posting *p, struct end *end, enum ibv_wr_opcode opcode)
+{
+	*p = (struct posting){.end = end, .opcode = opcode};
+	OK(end->rig, pthread_create(&p->thread, NULL, post, p));
+}
+
+/* The request has ended, in one way or the other. */
+static void posting_end(struct posting *p)
+{
+	struct rig *rig = p->end->rig;
+
+	OK(rig, pthread_join(p->thread, NULL));
+	OK(rig, p->error);
+	struct ibv_wc wc = wc_wait(p->end, p->end->scq);
+
+	CHECK(rig, wc.status == IBV_WC_SUCCESS || wc.status == IBV_WC_LOC_PROT_ERR);
+}
+
+static void wait_for_byte(struct end *end, uint8_t wanted)
+{
+	struct patience patience = patience_of(RIG_SOON_MS);
+
+	while (*(volatile uint8_t *)end->buf != wanted)
+		CHECK(end->rig, !patience_over(&patience));
+}
+
+static bool all_are(const uint8_t *at, size_t length, uint8_t value)
+{
+	return *at == value && !memcmp(at, at + 1, length - 1);
+}
+
+static void dereg_now(struct end *end)
+{
+	OK(end->rig, ibv_dereg_mr(end->mr));
+	end->mr = NULL;
+}
+
+/* A ends the region that its READ writes into, and uses the memory for something else. */
+static void dereg_under_own_read(struct rig *rig)
+{
+	struct end_options opt = {.bytes = BYTES, .timeout = 18};
+	struct posting posting;
+	struct end end;
+
+	end_pair(&end, rig, &opt);
+	memset(end.buf, rig->role == RIG_B ? OLD : 0, BYTES);
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		posting_begin(&posting, &end, IBV_WR_RDMA_READ);
+		wait_for_byte(&end, OLD);
+		dereg_now(&end);
+		memset(end.buf + BYTES / 2, REUSED, BYTES / 2);
+		posting_end(&posting);
+		CHECK(rig, all_are(end.buf + BYTES / 2, BYTES / 2, REUSED));
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
+/* A ends the region that its WRITE reads from. */
+static void dereg_under_own_write(struct rig *rig)
+{
+	struct end_options opt = {.bytes = BYTES, .timeout = 18};
+	struct posting posting;
+	struct end end;
+
+	end_pair(&end, rig, &opt);
+	memset(end.buf, rig->role == RIG_A ? OLD : 0, BYTES);
+	rig_sync(rig);
+	if (rig->role == RIG_A)
+		posting_begin(&posting, &end, IBV_WR_RDMA_WRITE);
+	else
+		wait_for_byte(&end, OLD);
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		dereg_now(&end);
+		memset(end.buf, REUSED, BYTES);
+		posting_end(&posting);
+	}
+	rig_sync(rig);
+	if (rig->role == RIG_B)
+		CHECK(rig, !memchr(end.buf, REUSED, BYTES));
+	end_close(&end);
+}
+
+/* B ends the region into which a message is being received. */
+static void dereg_under_own_receive(struct rig *rig)
+{
+	struct end_options opt = {.bytes = BYTES, .timeout = 18};
+	struct end end;
+
+	end_pair(&end, rig, &opt);
+	memset(end.buf, rig->role == RIG_A ? OLD : 0, BYTES);
+	if (rig->role == RIG_B)
+		OK(rig, end_recv(&end, 100, 0, BYTES));
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		OK(rig, end_send(&end, IBV_WR_SEND, 1, 0, BYTES, 0));
+		wc_wait(&end, end.scq);
+	} else {
+		wait_for_byte(&end, OLD);
+		dereg_now(&end);
+		memset(end.buf + BYTES / 2, REUSED, BYTES / 2);
+		wc_wait(&end, end.rcq);
+		CHECK(rig, all_are(end.buf + BYTES / 2, BYTES / 2, REUSED));
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
+/* ------------------------------------------------------------------ a peer that never ends */
+
+/* As in src/shm/pub.h and src/proto/limits.h. */
+enum { HAZARDS_AT = 64, HAZARD = 64, LAST_HAZARD = 55, QP_BITS = 14 };
+
+/* Of this process's regions' file, which its peers read. */
+static _Atomic uint64_t *own_hazard(struct rig *rig)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	unsigned long start = 0;
+	char line[512];
+
+	CHECK(rig, maps);
+	while (fgets(line, sizeof(line), maps))
+		if (strstr(line, "memfd:verbena-regions") && strstr(line, " rw-s "))
+			start = strtoul(line, NULL, 16);
+	fclose(maps);
+	CHECK(rig, start);
+	return (_Atomic uint64_t *)(start + HAZARDS_AT + LAST_HAZARD * HAZARD); /* NOLINT */
+}
+
+static void *dereg(void *arg)
+{
+	return (void *)(intptr_t)ibv_dereg_mr(arg); /* NOLINT */
+}
+
+/* fork() isn't held up by a deregistration. */
+static void fork_once(struct rig *rig)
+{
+	int status;
+	pid_t child = fork();
+
+	CHECK(rig, child >= 0);
+	if (!child)
+		_exit(0);
+	CHECK(rig, waitpid(child, &status, 0) == child && !status);
+}
+
+/* `verbena status` names the culprit. */
+static void status_names(struct rig *rig, pid_t culprit)
+{
+	const char *build = getenv("VERBENA_BUILD_DIR");
+	char command[512];
+
+	if (!build)
+		return;
+	snprintf(command, sizeof(command),
+		 "%s/bin/verbena status | grep -q 'held up by a copy of process %d, key 0x'", build,
+		 culprit);
+	CHECK_EQ(rig, system(command), 0); /* NOLINT */
+}
+
+static void dereg_held_up(struct end *end, pid_t culprit)
+{
+	struct rig *rig = end->rig;
+	pthread_t thread;
+	void *result;
+
+	OK(rig, pthread_create(&thread, NULL, dereg, end->mr));
+	for (int i = 0; i < 10; i++) {
+		fork_once(rig);
+		usleep(20000);
+	}
+	CHECK_EQ(rig, pthread_tryjoin_np(thread, &result), EBUSY); /* it still waits */
+	OK(rig, pthread_join(thread, &result));
+	CHECK_EQ(rig, (intptr_t)result, EBUSY);
+	status_names(rig, culprit);
+	/* The two don't talk any more. */
+	OK(rig, end_send(end, IBV_WR_RDMA_WRITE, 1, 0, 0, 0));
+	CHECK(rig, wc_wait(end, end->scq).status != IBV_WC_SUCCESS);
+}
+
+/* B's hazard stays set, though B runs: A is told, and may try again. */
+static void dereg_with_stuck_peer(struct rig *rig)
+{
+	_Atomic uint64_t *hazard = NULL;
+	pid_t mine = getpid(), theirs;
+	struct end end;
+
+	if (rig->carrier != RIG_LOCAL)
+		return;
+	end_pair(&end, rig, NULL);
+	end_warm(&end);
+	rig_swap(rig, &mine, &theirs, sizeof(mine));
+	if (rig->role == RIG_B) {
+		hazard = own_hazard(rig);
+		*hazard = (uint64_t)(end.peer.qpn >> QP_BITS) << 32 | end.peer.rkey;
+	}
+	rig_sync(rig);
+	if (rig->role == RIG_A)
+		dereg_held_up(&end, theirs);
+	rig_sync(rig);
+	if (rig->role == RIG_B)
+		*hazard = 0;
+	rig_sync(rig);
+	if (rig->role == RIG_A)
+		dereg_now(&end);
+	end_close(&end);
+}
+
+const struct rig_test dereg_tests[] = {
+	{"dereg_under_own_read", dereg_under_own_read},
+	{"dereg_under_own_write", dereg_under_own_write},
+	{"dereg_under_own_receive", dereg_under_own_receive},
+	{"dereg_with_stuck_peer", dereg_with_stuck_peer},
+	{NULL, NULL},
+};
