@@ -45,10 +45,9 @@
 	X(RANK_SRQ, "srq.lock")                                                             \
 	X(RANK_ACTIVE, "hca.active_lock") /* QPs with a timer */                            \
 	X(RANK_CQ, "cq.lock")                                                               \
-	X(RANK_ROCE_LIST, "roce.list_lock")	/* QPs with something to send */            \
-	X(RANK_ROCE_TX, "roce.tx_lock")		/* the sender */                            \
-	X(RANK_LINK_PLACES, "link.places_lock") /* what of the peer's is mapped */          \
-	X(RANK_LINK_TX, "link.tx_lock")		/* the producer's side of a ring */         \
+	X(RANK_ROCE_LIST, "roce.list_lock") /* QPs with something to send */                \
+	X(RANK_ROCE_TX, "roce.tx_lock")	    /* the sender */                                \
+	X(RANK_LINK_TX, "link.tx_lock")	    /* the producer's side of a ring */             \
 	X(RANK_CAPTURE, "capture.lock")                                                     \
 	X(RANK_EVENT_QUEUE, "channel.lock") /* a queue of events */                         \
 	X(RANK_FORK_PAGES, "abi.fork")	    /* ibv_dontfork_range()'s pages */              \

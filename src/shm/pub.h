@@ -19,6 +19,7 @@
 
 #include "proto/limits.h"
 #include "shm/counters.h"
+#include "shm/life.h"
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -54,6 +55,7 @@ struct pub_header {
 	uint32_t version;
 	uint32_t slot;
 	_Alignas(64) _Atomic uint32_t asleep; /* nobody polls: ring my doorbell   [S1 with S2] */
+	struct process_life life;	      /* the engine thread's */
 };
 
 /* A queue pair, at the place that the low bits of its number name. */

@@ -27,3 +27,12 @@ foreach(carrier self self2 local ring wire)
 		COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-network
 		${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:groups> -c ${carrier})
 endforeach()
+
+# A process number that comes again, and exec(): in a PID namespace, where numbers can be chosen.
+add_executable(reborn reborn.c)
+target_link_libraries(reborn PRIVATE ibverbs)
+set_target_properties(reborn PROPERTIES
+	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
+verbena_script_test(e2e.reborn TIMEOUT 300 LABELS e2e
+	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon
+	${CMAKE_CURRENT_SOURCE_DIR}/own-pids $<TARGET_FILE:reborn>)

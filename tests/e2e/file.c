@@ -6,9 +6,11 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "faults.h"
@@ -277,12 +279,91 @@ static void inline_large(struct rig *rig)
 	end_close(&end);
 }
 
+/* A sparse region: far more than what may be allocated of it. */
+enum { SPARSE_BYTES = 4 << 20, ALLOCATED_MAX = 1 << 20 };
+
+static int make_sparse(struct rig *rig)
+{
+	int fd = memfd_create("sparse", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	CHECK(rig, fd >= 0);
+	OK(rig, ftruncate(fd, SPARSE_BYTES));
+	OK(rig, fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK));
+	CHECK_EQ(rig, pwrite(fd, "owner", 5, 8192), 5);
+	return fd;
+}
+
+static bool maps_sparse(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	char line[512];
+	bool found = false;
+
+	while (maps && fgets(line, sizeof(line), maps))
+		found |= strstr(line, "memfd:sparse") != NULL;
+	if (maps)
+		fclose(maps);
+	return found;
+}
+
+static void write_at(struct end *end, const struct file_region *file, uint64_t at)
+{
+	OK(end->rig, request(end, file, IBV_WR_RDMA_WRITE, 1, 8, at));
+	wc_expect(end, end->scq, 1, IBV_WC_SUCCESS);
+}
+
+/* A's operations map B's region sooner or later; pages that B never touched stay what they are. */
+static void sparse_initiate(struct end *end, const struct file_region *file)
+{
+	struct rig *rig = end->rig;
+	struct patience patience = patience_of(RIG_SOON_MS);
+
+	pattern_fill(end->buf, 8, SEED);
+	do {
+		CHECK(rig, !patience_over(&patience));
+		write_at(end, file, 0);
+	} while (rig->carrier == RIG_LOCAL && !maps_sparse());
+	write_at(end, file, SPARSE_BYTES / 2);
+	OK(rig, request(end, file, IBV_WR_RDMA_READ, 2, 5, 8192));
+	wc_expect(end, end->scq, 2, IBV_WC_SUCCESS);
+	CHECK(rig, !memcmp(end->buf, "owner", 5));
+}
+
+static void sparse_check(struct rig *rig, int fd)
+{
+	struct stat status;
+	uint8_t bytes[8];
+
+	OK(rig, fstat(fd, &status));
+	CHECK(rig, status.st_blocks * 512 <= ALLOCATED_MAX);
+	CHECK_EQ(rig, pread(fd, bytes, 8, SPARSE_BYTES / 2), 8);
+	CHECK(rig, pattern_holds(bytes, 8, SEED));
+}
+
+static void file_sparse(struct rig *rig)
+{
+	struct file_region file = {.fd = make_sparse(rig)};
+	struct end end;
+
+	end_pair(&end, rig, NULL);
+	file.mr = ibv_reg_dmabuf_mr(end.pd, 0, SPARSE_BYTES, 0, file.fd, (int)every_access);
+	CHECK(rig, file.mr);
+	file.mine.rkey = file.mr->rkey;
+	rig_swap(rig, &file.mine, &file.theirs, sizeof(file.mine));
+	if (rig->role == RIG_A)
+		sparse_initiate(&end, &file);
+	rig_sync(rig);
+	if (rig->role == RIG_B)
+		sparse_check(rig, file.fd);
+	rig_sync(rig);
+	OK(rig, ibv_dereg_mr(file.mr));
+	close(file.fd);
+	end_close(&end);
+}
+
 const struct rig_test file_tests[] = {
-	{"file_moves", file_moves},
-	{"file_ends", file_ends},
-	{"file_refused", file_refused},
-	{"imm_in_order", imm_in_order},
-	{"imm_stream", imm_stream},
-	{"inline_large", inline_large},
-	{NULL, NULL},
+	{"file_moves", file_moves},	{"file_ends", file_ends},
+	{"file_refused", file_refused}, {"file_sparse", file_sparse},
+	{"imm_in_order", imm_in_order}, {"imm_stream", imm_stream},
+	{"inline_large", inline_large}, {NULL, NULL},
 };

@@ -23,21 +23,39 @@ void guard_install(void)
 {
 }
 
-char peer_state(int32_t pid)
+void peer_open(struct peer_process *peer, int32_t pid, const struct pub *table,
+	       const struct pub_regions *regions)
 {
-	(void)pid;
+	*peer = (struct peer_process){.pid = pid, .fd = -1, .life = &table->header.life};
+	(void)regions;
+}
+
+void peer_close(struct peer_process *peer)
+{
+	(void)peer;
+}
+
+int peer_descriptor(const struct peer_process *peer, int fd)
+{
+	(void)peer, (void)fd;
+	return -1;
+}
+
+char peer_state(const struct peer_process *peer)
+{
+	(void)peer;
 	return fake_daemon.peer_state;
 }
 
-bool peer_ended(int32_t pid)
+bool peer_ended(const struct peer_process *peer)
 {
-	(void)pid;
+	(void)peer;
 	return !fake_daemon.peer_state;
 }
 
-bool peer_stopped_in_call(int32_t pid, uint32_t thread)
+bool peer_stopped_in_call(const struct peer_process *peer, uint32_t thread)
 {
-	(void)pid, (void)thread;
+	(void)peer, (void)thread;
 	return false;
 }
 

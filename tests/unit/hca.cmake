@@ -22,3 +22,4 @@ verbena_unit_test(hca_copy_fenced SOURCES ${hca_tests}/test_copy.c ${hca_src}/me
 if(TARGET test_hca_copy_fenced)
 	target_compile_definitions(test_hca_copy_fenced PRIVATE COPIES_STAY_IN_ORDER=false)
 endif()
+verbena_unit_test(hca_hazard SOURCES ${hca_tests}/test_hazard.c ${hca_src}/mem/hazard.c LIBS verbena_base)

@@ -150,7 +150,8 @@ static void copy_setup(void)
 
 static void revoke_and_use(void)
 {
-	mr_revoke(&hca, &region);
+	if (mr_revoke(&hca, &region))
+		model_fail("a region that nobody copies can't be ended");
 	bytes[1] = 1;
 }
 

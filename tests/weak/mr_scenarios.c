@@ -5,6 +5,7 @@
  */
 #include "scenarios.h"
 
+#include "hca/mem/hazard.c"
 #include "hca/mem/mr.c"
 
 enum { OWNER_SLOT = 2, PEER_SLOT = 3, INDEX = 5, RKEY = INDEX << LIMIT_KEY_TAG_BITS | 1 };
@@ -23,6 +24,8 @@ static void begin(void)
 	memset(initiator_regions.hazard, 0, sizeof(initiator_regions.hazard));
 	memset(&region, 0, sizeof(region));
 	memset(bytes, 0, sizeof(bytes));
+	hazard_fences = false;
+	atomic_store(&owner.own_hazards_used, 0);
 	owner.slot = OWNER_SLOT;
 	owner.regions = &owner_regions;
 	owner.pub = &owner_pub;
@@ -32,6 +35,8 @@ static void begin(void)
 	link_to_peer.regions = &initiator_regions;
 	link_to_owner.slot = OWNER_SLOT;
 	link_to_owner.regions = &owner_regions;
+	link_to_peer.hca = &owner;
+	atomic_store(&link_to_peer.mapped, true);
 	atomic_store(&link_to_peer.state, LINK_UP);
 	atomic_store(&owner.link_by_slot[PEER_SLOT], &link_to_peer);
 	domain.id = 7;
@@ -90,7 +95,8 @@ static void copy_once(void)
 
 static void revoke_and_use(void)
 {
-	mr_revoke(&owner, &region);
+	if (mr_revoke(&owner, &region))
+		model_fail("a region that nobody copies can't be ended");
 	bytes[1] = 1;
 }
 
@@ -104,8 +110,37 @@ static void publish(void)
 static void publish_and_revoke(void)
 {
 	publish();
-	mr_revoke(&owner, &region);
+	if (mr_revoke(&owner, &region))
+		model_fail("a region that nobody copies can't be ended");
 	bytes[1] = 2;
+}
+
+/* ------------------------------------------------------------------ a process's own copies */
+
+static struct own_hazards own;
+
+/* As where membarrier() is refused: the model has fences only. */
+static void own_setup(void)
+{
+	registered_setup();
+	memset(&own, 0, sizeof(own));
+	hazard_fences = true;
+	owner.own_hazards = &own;
+	atomic_store(&owner.own_hazards_used, 1);
+	model_word(&own.count, 4, "own.count");
+}
+
+/* As sq.c and execute.h make it. */
+static void own_copy(void)
+{
+	struct hazard_scope scope = hazard_scope_begin(&own);
+	struct mr_view view;
+
+	hazard_push(&scope, RKEY);
+	hazard_publish();
+	if (mr_read(owner.regions, RKEY, &view))
+		bytes[1]++;
+	hazard_scope_end(&scope);
 }
 
 /* ------------------------------------------------------------------ messages that are fetched */
@@ -147,6 +182,7 @@ static void pull(void)
 const struct model_scenario mr_scenarios[] = {
 	{"mr.publish", unregistered_setup, {publish, copy_once}, NULL},
 	{"mr.revoke", registered_setup, {revoke_and_use, copy_once}, NULL},
+	{"mr.own", own_setup, {revoke_and_use, own_copy}, NULL},
 	{"qp.pull", pull_setup, {end_and_use, pull}, NULL},
 	{"mr.both", unregistered_setup, {publish_and_revoke, copy_once}, NULL},
 	{0},

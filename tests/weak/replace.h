@@ -61,6 +61,7 @@
 #undef atomic_fetch_and_explicit
 #undef atomic_fetch_and
 #undef atomic_thread_fence
+#undef atomic_signal_fence
 
 #define atomic_load_explicit(p, order) \
 	MODEL_VALUE(p, model_load(MODEL_SITE(), (p), sizeof(*(p)), (order)))
@@ -84,6 +85,7 @@
 	atomic_compare_exchange_strong_explicit(p, expected, value, memory_order_seq_cst, \
 						memory_order_seq_cst)
 #define atomic_thread_fence(order) model_fence(MODEL_SITE(), (order))
+#define atomic_signal_fence(order) ((void)(order)) /* one thread does one step after the other */
 
 #define memcpy model_memcpy
 #define memset model_memset

@@ -630,6 +630,10 @@ static void *engine_thread(void *arg)
 	struct hca *hca = arg;
 	int epoll = hca->epoll;
 	uint32_t seen = 0;
+	int err = life_begin(&hca->pub->header.life); /* before any link is installed */
+
+	if (err)
+		log_error("peers won't learn of this process's end: %s", strerror(-err));
 
 	while (!atomic_load(&hca->stop))
 		sleep_until(hca, epoll, engine_round(hca, &seen));

@@ -17,6 +17,7 @@
 #include "hca/local/local_carrier.h"
 #include "hca/local/local_conn.h"
 #include "hca/local/way.h"
+#include "hca/mem/copy.h"
 #include "hca/mem/hazard.h"
 #include "hca/mem/mapped.h"
 #include "hca/process/books.h"
@@ -40,9 +41,8 @@ static struct link *link_new(struct hca *hca, uint32_t slot)
 		return NULL;
 	link->hca = hca;
 	link->slot = slot;
-	link->doorbell = link->hear = -1;
+	link->doorbell = link->hear = link->process.fd = -1;
 	lock_init(&link->tx_lock, RANK_LINK_TX);
-	lock_init(&link->places_lock, RANK_LINK_PLACES);
 	list_init(&link->backlog);
 	list_init(&link->waiters);
 	list_init(&link->node);
@@ -119,7 +119,8 @@ int link_make_self(struct hca *hca)
 	link->self = true;
 	link->uid = geteuid();
 	link->can_vm = false;
-	link->pid = getpid();
+	link->pid = link->process.pid = getpid();
+	link->process.life = &hca->pub->header.life;
 	link->doorbell = hca->doorbell;
 	link->peer = hca->pub;
 	link->regions = hca->regions;
@@ -221,19 +222,20 @@ void link_take_refusals(struct hca *hca)
  * user's program, not even where the kernel would allow it (root): there the peer's own engine
  * decides what a registration grants.
  */
-static bool probe_vm(int32_t pid, uint32_t uid, const struct pub_regions *peer)
+static bool probe_vm(const struct link *link, uint32_t uid)
 {
 	uint64_t value = 0;
 	struct iovec local = {&value, sizeof(value)};
-	struct iovec remote = {(void *)(uintptr_t)peer->probe_addr, sizeof(value)};
 
-	if (pid <= 0 || uid != geteuid() || !way_by_kernel())
+	if (!link->regions || link->process.pid <= 0 || uid != geteuid() || !way_by_kernel())
 		return false;
-	if (process_vm_readv(pid, &local, 1, &remote, 1, 0) == sizeof(value) &&
-	    value == peer->probe)
+	int err = copy_from_process(&link->process, link->regions->probe_addr, &local, 1,
+				    sizeof(value));
+
+	if (!err && value == link->regions->probe)
 		return true;
 	log_info("process %d can't be reached by process_vm_readv (%s): data goes through the ring",
-		 pid, strerror(errno));
+		 link->pid, strerror(-err));
 	return false;
 }
 
@@ -349,7 +351,8 @@ static void link_up(struct hca *hca, struct link *link, const struct proto_event
 	link->side = event->side;
 	link->pid = event->pid;
 	link->uid = event->uid;
-	link->can_vm = link->regions && probe_vm(event->pid, event->uid, link->regions);
+	peer_open(&link->process, event->pid, link->peer, link->regions);
+	link->can_vm = probe_vm(link, event->uid);
 	lock_take(&link->tx_lock); /* link_wait() looks at it before the link is up */
 	ring_tx_init(&link->tx, memory->ring[mine], &memory->ctl[mine]);
 	lock_give(&link->tx_lock);
@@ -491,6 +494,7 @@ static void unmap(struct link *link)
 	struct list *node;
 
 	mapped_free(link);
+	peer_close(&link->process);
 	unmap_all(link->memory, link->peer, link->regions);
 	sys_close(link->doorbell);
 	if (link->hear >= 0) {
@@ -505,7 +509,7 @@ static void unmap(struct link *link)
 	link->memory = NULL;
 	link->peer = NULL;
 	link->regions = NULL;
-	link->doorbell = link->hear = -1;
+	link->doorbell = link->hear = link->process.fd = -1;
 	if (atomic_load(&link->broken)) /* the daemon is told before the next wish */
 		give_back(link->hca, link, link->id);
 	link->id = 0;

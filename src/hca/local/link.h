@@ -28,7 +28,9 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "client/daemon.h"
+#include "hca/local/peer.h"
 #include "hca/local/record.h"
+#include "hca/mem/mapped.h"
 #include "hca/process/hca.h"
 #include "shm/groups.h"
 #include "shm/link.h"
@@ -67,14 +69,15 @@ struct link {
 	_Atomic uint64_t given_up;
 	_Atomic bool refused; /* the daemon said that nobody is there; the engine thread takes it */
 	uint32_t side;	      /* mine */
-	int32_t pid;
+	int32_t pid;	      /* for people; who it is: */
+	struct peer_process process;
 	uint32_t uid;	     /* the peer's user */
 	uint64_t held_bytes; /* of messages that came by it and wait for receives; under engine */
 	int doorbell; /* wakes the peer: its eventfd, or the bell that it hears (`hear` >= 0) */
 	int hear;     /* a stranger's link: the bell that wakes this process; else -1 */
 	const struct pub *peer;
 	struct mapped_regions *_Atomic places; /* regions of the peer's that are mapped here */
-	struct lock places_lock;	       /* who changes them */
+	struct mapped_wishes wishes;	       /* that are to be; see mapped.h */
 	const struct pub_regions *regions;     /* the peer's; NULL: of another user, so no can_vm */
 	struct link_memory *memory;
 	struct lock tx_lock;

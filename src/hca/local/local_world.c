@@ -165,7 +165,7 @@ bool world_peer_region(struct local_qp *lq, uint32_t rkey, struct mr_view *view)
 
 bool world_peer_runs(const struct local_qp *lq)
 {
-	char state = peer_state(link_from(lq)->pid);
+	char state = peer_state(&link_from(lq)->process);
 
 	return state == 'R' || state == 'S' || state == 'D';
 }
@@ -292,7 +292,7 @@ int world_peer_put(struct local_qp *lq, uint32_t rkey, const struct mr_view *vie
 	uint8_t *here = mapped_here(lq, rkey, view, there, length, &use);
 
 	if (!here)
-		return copy_to_process(link_from(lq)->pid, there, local, count, length);
+		return copy_to_process(&link_from(lq)->process, there, local, count, length);
 	bool done = lq->self ? copy_gather_ordered(here, local, count, length)
 			     : copy_gather_far(here, local, count, length);
 
@@ -308,7 +308,7 @@ int world_peer_get(struct local_qp *lq, uint32_t rkey, const struct mr_view *vie
 	uint8_t *here = mapped_here(lq, rkey, view, there, length, &use);
 
 	if (!here)
-		return copy_from_process(link_from(lq)->pid, there, local, count, length);
+		return copy_from_process(&link_from(lq)->process, there, local, count, length);
 	bool done = copy_scatter(local, count, 0, here, length);
 
 	if (use)
@@ -322,7 +322,7 @@ int world_peer_fetch(struct local_qp *lq, const struct iovec *remote, int remote
 	size_t at = 0;
 
 	if (!lq->self)
-		return copy_lists_from_process(link_from(lq)->pid, remote, remote_count, local,
+		return copy_lists_from_process(&link_from(lq)->process, remote, remote_count, local,
 					       count, length);
 	for (int i = 0; i < remote_count; at += remote[i++].iov_len)
 		if (!copy_scatter(local, count, at, remote[i].iov_base, remote[i].iov_len))

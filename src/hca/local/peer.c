@@ -1,37 +1,125 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A peer's process, as /proc shows it. See peer.h. No state. */
+/* A peer's process. See peer.h. No state. */
 #include "hca/local/peer.h"
 
-#include <errno.h>
-#include <signal.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include "base/log.h"
 #include "base/proc_file.h"
+#include "base/sys.h"
 
-char peer_state(int32_t pid)
+/* Whether `fd` is the address space in which the peer's regions' file is
+ * mapped. */
+static bool is_memory_of(int fd, const struct pub_regions *regions)
+{
+	uint64_t value = 0;
+
+	return sys_pread(fd, &value, sizeof(value), (off_t)regions->probe_addr) == sizeof(value) &&
+	       value == regions->probe;
+}
+
+static int open_memory(int32_t pid, const struct pub_regions *regions)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/mem", pid);
+	int fd = sys_open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd >= 0 && !is_memory_of(fd, regions)) {
+		sys_close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+/* A number that still is the peer's when it has been opened was the peer's
+ * then. */
+static int open_pidfd(const struct peer_process *peer)
+{
+	int fd = (int)syscall(SYS_pidfd_open, peer->pid, 0);
+
+	if (fd >= 0 && !peer_alive(peer)) {
+		sys_close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+void peer_open(struct peer_process *peer, int32_t pid, const struct pub *table,
+	       const struct pub_regions *regions)
+{
+	*peer = (struct peer_process){.pid = pid, .fd = -1, .life = &table->header.life};
+	/* A process that doesn't see our regions' file copies nothing: no need to
+	 * know its end. */
+	if (pid <= 0 || !regions)
+		return;
+	peer->probe_addr = regions->probe_addr;
+	peer->fd = open_memory(pid, regions);
+	peer->is_memory = peer->fd >= 0;
+	if (peer->fd < 0)
+		peer->fd = open_pidfd(peer);
+	if (peer->fd < 0)
+		log_debug("process %d has no descriptor here: %m", pid);
+}
+
+void peer_close(struct peer_process *peer)
+{
+	if (peer->fd >= 0)
+		sys_close(peer->fd);
+	peer->fd = -1;
+}
+
+char peer_state(const struct peer_process *peer)
 {
 	char line[512];
-	char *end = pid > 0 && proc_file_read(pid, "stat", line, sizeof(line)) ? strrchr(line, ')')
-									       : NULL;
+	char *end = peer->pid > 0 && proc_file_read(peer->pid, "stat", line, sizeof(line))
+			    ? strrchr(line, ')')
+			    : NULL;
+	char state = end && end[1] ? end[2] : 0;
 
-	return end && end[1] ? end[2] : 0;
+	return peer_alive(peer) ? state : 0;
 }
 
-bool peer_ended(int32_t pid)
+bool peer_ended(const struct peer_process *peer)
 {
-	char state = peer_state(pid);
+	struct pollfd pidfd = {.fd = peer->fd, .events = POLLIN};
+	uint8_t byte;
 
-	return state == 'Z' || state == 'X' ||
-	       (!state && pid > 0 && kill(pid, 0) < 0 && errno == ESRCH);
+	if (peer_alive(peer))
+		return false;
+	if (peer->fd < 0)
+		return true;
+	return peer->is_memory ? sys_pread(peer->fd, &byte, 1, (off_t)peer->probe_addr) == 0
+			       : sys_poll(&pidfd, 1, 0) == 1;
 }
 
-bool peer_stopped_in_call(int32_t pid, uint32_t thread)
+bool peer_stopped_in_call(const struct peer_process *peer, uint32_t thread)
 {
 	char path[64], line[256];
 
 	/* "-1 ..." is a thread that was stopped in its own code, "running" one that wasn't. */
 	snprintf(path, sizeof(path), "task/%u/syscall", thread);
-	return thread && proc_file_read(pid, path, line, sizeof(line)) && line[0] >= '0' &&
-	       line[0] <= '9' && peer_state(pid) == 'T';
+	return thread && proc_file_read(peer->pid, path, line, sizeof(line)) && line[0] >= '0' &&
+	       line[0] <= '9' && peer_state(peer) == 'T';
+}
+
+int peer_descriptor(const struct peer_process *peer, int fd)
+{
+	int process = (int)syscall(SYS_pidfd_open, peer->pid, 0);
+
+	if (process < 0)
+		return -1;
+	int own = (int)syscall(SYS_pidfd_getfd, process, fd, 0);
+
+	sys_close(process);
+	if (own >= 0 && !peer_alive(peer)) {
+		sys_close(own);
+		own = -1;
+	}
+	return own;
 }

@@ -8,6 +8,7 @@
 
 #include "base/cpu.h"
 #include "base/string_move.h"
+#include "hca/local/peer.h"
 #include "hca/mem/foreign.h"
 #include "hca/mem/guard.h"
 #include "hca/mem/streaming.h"
@@ -217,11 +218,26 @@ static int split_last(const struct iovec *list, int count, struct iovec *out)
 typedef ssize_t transfer_fn(pid_t, const struct iovec *, unsigned long, const struct iovec *,
 			    unsigned long, unsigned long);
 
-/* process_vm_* may stop early at a segment's end; goes on until all is done or nothing moves. */
-static int transfer(transfer_fn *call, pid_t pid, const struct iovec *local, int local_count,
-		    const struct iovec *remote, int remote_count, size_t length)
+/* One call, if the peer is alive before; its result, if it is alive after it (peer.h). */
+static ssize_t call_alive(transfer_fn *call, const struct peer_process *peer,
+			  const struct iovec *local, int local_count, const struct iovec *remote,
+			  int remote_count)
 {
-	ssize_t n = call(pid, local, local_count, remote, remote_count, 0);
+	ssize_t n = -1;
+
+	if (likely(peer_alive(peer)))
+		n = call(peer->pid, local, local_count, remote, remote_count, 0);
+	if (likely(peer_alive(peer)))
+		return n;
+	errno = ESRCH;
+	return -1;
+}
+
+/* process_vm_* may stop early at a segment's end; goes on until all is done or nothing moves. */
+static int transfer(transfer_fn *call, const struct peer_process *peer, const struct iovec *local,
+		    int local_count, const struct iovec *remote, int remote_count, size_t length)
+{
+	ssize_t n = call_alive(call, peer, local, local_count, remote, remote_count);
 
 	if (__builtin_expect(n == (ssize_t)length, 1))
 		return 0;
@@ -232,8 +248,9 @@ static int transfer(transfer_fn *call, pid_t pid, const struct iovec *local, int
 		done += n;
 		if (done == length)
 			return 0;
-		n = call(pid, l, list_from(local, local_count, done, l), r,
-			 list_from(remote, remote_count, done, r), 0);
+		int left = list_from(local, local_count, done, l);
+
+		n = call_alive(call, peer, l, left, r, list_from(remote, remote_count, done, r));
 	}
 	return n < 0 ? -errno : -EFAULT;
 }
@@ -249,7 +266,7 @@ static int transfer(transfer_fn *call, pid_t pid, const struct iovec *local, int
 #endif
 
 /* Writes the list, its final byte last. */
-static int write_ordered(pid_t pid, const struct iovec *local, int count,
+static int write_ordered(const struct peer_process *peer, const struct iovec *local, int count,
 			 const struct iovec *remote, int remote_count, size_t length)
 {
 	struct iovec ordered[LIMIT_SGE + 1], end[LIMIT_SGE + 1];
@@ -259,24 +276,24 @@ static int write_ordered(pid_t pid, const struct iovec *local, int count,
 	int n = split_last(local, count, ordered);
 
 	if (COPIES_STAY_IN_ORDER || length < 2)
-		return transfer(process_vm_writev, pid, ordered, n, remote, remote_count, length);
+		return transfer(process_vm_writev, peer, ordered, n, remote, remote_count, length);
 	n = n > count ? count : count - 1;
 
 	struct iovec last = {(uint8_t *)local[count - 1].iov_base + local[count - 1].iov_len - 1,
 			     1};
-	int err = transfer(process_vm_writev, pid, ordered, n, remote, remote_count, length - 1);
+	int err = transfer(process_vm_writev, peer, ordered, n, remote, remote_count, length - 1);
 
 	if (err)
 		return err;
 	/* [L1], pairs with the program's look at its last byte */
 	atomic_thread_fence(memory_order_seq_cst);
-	return transfer(process_vm_writev, pid, &last, 1, end,
+	return transfer(process_vm_writev, peer, &last, 1, end,
 			list_from(remote, remote_count, length - 1, end), 1);
 }
 
 /* Segments of which some are foreign: none of this process's memory, so piece by piece. */
-static int bounce(transfer_fn *call, pid_t pid, const struct iovec *local, int count,
-		  const struct iovec *remote, int remote_count, size_t length)
+static int bounce(transfer_fn *call, const struct peer_process *peer, const struct iovec *local,
+		  int count, const struct iovec *remote, int remote_count, size_t length)
 {
 	uint8_t buffer[BOUNCE_BYTES];
 	struct iovec r[LIMIT_SGE + 1], whole = {buffer, 0};
@@ -290,39 +307,40 @@ static int bounce(transfer_fn *call, pid_t pid, const struct iovec *local, int c
 
 		if (call == process_vm_writev && !copy_gather(buffer, local, count, at, n))
 			return -EFAULT;
-		err = call == process_vm_writev ? write_ordered(pid, &whole, 1, r, from, n)
-						: transfer(call, pid, &whole, 1, r, from, n);
+		err = call == process_vm_writev ? write_ordered(peer, &whole, 1, r, from, n)
+						: transfer(call, peer, &whole, 1, r, from, n);
 		if (!err && call == process_vm_readv && !copy_scatter(local, count, at, buffer, n))
 			return -EFAULT;
 	}
 	return err;
 }
 
-int copy_to_process(pid_t pid, uint64_t remote, const struct iovec *local, int count, size_t length)
+int copy_to_process(const struct peer_process *peer, uint64_t remote, const struct iovec *local,
+		    int count, size_t length)
 {
 	struct iovec r = {(void *)(uintptr_t)remote, length};
-	int err = write_ordered(pid, local, count, &r, 1, length);
+	int err = write_ordered(peer, local, count, &r, 1, length);
 
 	if (unlikely(err == -EFAULT && foreign_among(local, count)))
-		err = bounce(process_vm_writev, pid, local, count, &r, 1, length);
+		err = bounce(process_vm_writev, peer, local, count, &r, 1, length);
 	return err;
 }
 
-int copy_from_process(pid_t pid, uint64_t remote, const struct iovec *local, int count,
-		      size_t length)
+int copy_from_process(const struct peer_process *peer, uint64_t remote, const struct iovec *local,
+		      int count, size_t length)
 {
 	struct iovec r = {(void *)(uintptr_t)remote, length};
 
-	return copy_lists_from_process(pid, &r, 1, local, count, length);
+	return copy_lists_from_process(peer, &r, 1, local, count, length);
 }
 
-int copy_lists_from_process(pid_t pid, const struct iovec *remote, int remote_count,
-			    const struct iovec *local, int count, size_t length)
+int copy_lists_from_process(const struct peer_process *peer, const struct iovec *remote,
+			    int remote_count, const struct iovec *local, int count, size_t length)
 {
-	int err = transfer(process_vm_readv, pid, local, count, remote, remote_count, length);
+	int err = transfer(process_vm_readv, peer, local, count, remote, remote_count, length);
 
 	if (unlikely(err == -EFAULT && foreign_among(local, count)))
-		err = bounce(process_vm_readv, pid, local, count, remote, remote_count, length);
+		err = bounce(process_vm_readv, peer, local, count, remote, remote_count, length);
 	return err;
 }
 

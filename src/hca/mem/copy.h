@@ -11,8 +11,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/types.h>
 #include <sys/uio.h>
+
+struct peer_process;
 
 /*
  * Flat bytes from (to) a list of segments, starting `offset` bytes into the list. False: some of
@@ -33,15 +34,16 @@ bool copy_gather_far(void *to, const struct iovec *from, int count, size_t lengt
 
 /*
  * A segment list here to flat memory of another process (and back): 0, -EFAULT (one side isn't
- * mapped as it should be), -EPERM, -ESRCH. Remote memory is written in order, its last byte last.
+ * mapped as it should be), -EPERM, -ESRCH (the peer has ended or is ending, see peer.h). Remote
+ * memory is written in order, its last byte last.
  */
-int copy_to_process(pid_t pid, uint64_t remote, const struct iovec *local, int count,
-		    size_t length);
-int copy_from_process(pid_t pid, uint64_t remote, const struct iovec *local, int count,
-		      size_t length);
+int copy_to_process(const struct peer_process *peer, uint64_t remote, const struct iovec *local,
+		    int count, size_t length);
+int copy_from_process(const struct peer_process *peer, uint64_t remote, const struct iovec *local,
+		      int count, size_t length);
 /* From a list of segments there to a list here. */
-int copy_lists_from_process(pid_t pid, const struct iovec *remote, int remote_count,
-			    const struct iovec *local, int count, size_t length);
+int copy_lists_from_process(const struct peer_process *peer, const struct iovec *remote,
+			    int remote_count, const struct iovec *local, int count, size_t length);
 
 /* After an -EFAULT: whether this process's own segments are mapped (looks at their ends). */
 bool copy_reachable(const struct iovec *local, int count);

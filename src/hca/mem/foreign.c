@@ -205,8 +205,8 @@ static bool move(uint64_t marked, void *local, size_t length, bool put)
 		return false;
 	_Atomic uint64_t *hazard = hazard_set_inner(hca, owner.slot, owner.rkey);
 	bool ok = still_there(link, &owner) &&
-		  !(put ? copy_to_process(link->pid, at, &segment, 1, length)
-			: copy_from_process(link->pid, at, &segment, 1, length));
+		  !(put ? copy_to_process(&link->process, at, &segment, 1, length)
+			: copy_from_process(&link->process, at, &segment, 1, length));
 
 	hazard_clear(hazard);
 	return ok;

@@ -71,18 +71,20 @@ void hazard_leave(struct hca *hca)
 		atomic_store(&hca->own_hazards[i].count, 0);
 }
 
-/* Every thread of this process is past what it stored before its own lookup of a key, or will see
- * what this thread has stored.                                                          [H4] */
+/* Every thread of this process is past what it stored before its lookup of a key, or its lookup
+ * will see what this thread has stored. */
 static void barrier_all(void)
 {
-	atomic_thread_fence(memory_order_seq_cst);
-	if (!hazard_fences)
+	if (hazard_fences)
+		atomic_thread_fence(memory_order_seq_cst); /* [O2], pairs with [O1] */
+	else
 		syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 }
 
 static bool own_names(const struct own_hazards *own, uint32_t rkey)
 {
-	uint32_t count = atomic_load_explicit(&own->count, memory_order_acquire); /* [H5] */
+	uint32_t count =
+		atomic_load_explicit(&own->count, memory_order_acquire); /* [O4], pairs with [O3] */
 
 	for (uint32_t i = 0; i < count && i < OWN_HAZARDS_MAX; i++)
 		if (atomic_load_explicit(&own->key[i], memory_order_relaxed) == rkey)
@@ -105,7 +107,8 @@ static inline _Atomic uint64_t *take_place(struct hca *hca, uint64_t value, unsi
 		struct pub_hazard *h = &hca->regions->hazard[first + i];
 		uint64_t none = 0;
 
-		if (atomic_compare_exchange_strong(&h->target, &none, value)) { /* [H1] */
+		if (atomic_compare_exchange_strong(&h->target, &none,
+						   value)) { /* [H1], pairs with [H4] */
 			atomic_store_explicit(&h->thread, thread, memory_order_relaxed);
 			return &h->target;
 		}
@@ -133,7 +136,8 @@ _Atomic uint64_t *hazard_set_inner(struct hca *hca, uint32_t slot, uint32_t rkey
 static const struct pub_hazard *find(const struct pub_regions *regions, uint64_t value)
 {
 	for (unsigned int i = 0; i < PUB_HAZARDS; i++)
-		if (atomic_load(&regions->hazard[i].target) == value) /* [H2] [H5] */
+		if (atomic_load(&regions->hazard[i].target) ==
+		    value) /* [H4], pairs with [H1], [H5] */
 			return &regions->hazard[i];
 	return NULL;
 }
@@ -150,8 +154,9 @@ bool hazard_from_peer(const struct link *link)
 	if (!link->regions)
 		return false;
 	for (unsigned int i = 0; i < PUB_HAZARDS; i++)
+		/* [H4], pairs with [H5] */
 		if (atomic_load(&link->regions->hazard[i].target) >> 32 == link->hca->slot)
-			return !peer_ended(link->pid);
+			return !peer_ended(&link->process);
 	return false;
 }
 
@@ -194,12 +199,12 @@ static void show_culprit(const struct wait *wait, int32_t pid, uint32_t thread)
 {
 	struct pub_held_up *shown = &wait->hca->pub->held_up;
 
-	atomic_store_explicit(&shown->pid, 0, memory_order_release);
+	atomic_store_explicit(&shown->pid, 0, memory_order_relaxed);
 	if (!pid)
 		return;
 	atomic_store_explicit(&shown->thread, thread, memory_order_relaxed);
 	atomic_store_explicit(&shown->key, (uint32_t)wait->value, memory_order_relaxed);
-	atomic_store_explicit(&shown->pid, (uint32_t)pid, memory_order_release);
+	atomic_store_explicit(&shown->pid, (uint32_t)pid, memory_order_relaxed);
 }
 
 /* A thread of this process copies without end (its memory is on a file system that stands still, or
@@ -236,7 +241,7 @@ static int peer_stuck(const struct wait *wait, struct link *link, uint32_t threa
 		  "be reused while that process lives",
 		  link->pid, thread, wait->value & 1 ? "region" : "the QP with key",
 		  (uint32_t)wait->value, (unsigned long long)(now - wait->begun) / 1000000000ull,
-		  peer_state(link->pid) == 'T' ? " and is stopped" : "");
+		  peer_state(&link->process) == 'T' ? " and is stopped" : "");
 	show_culprit(wait, link->pid, thread);
 	if (link_is(link, LINK_UP))
 		link_break(link);
@@ -266,12 +271,12 @@ static int wait_for_peer(struct wait *wait, struct link *link)
 				return own_stuck(wait);
 			continue;
 		}
-		if (peer_ended(link->pid) || peer_stopped_in_call(link->pid, thread))
+		if (peer_ended(&link->process) || peer_stopped_in_call(&link->process, thread))
 			return 0;
 		uint64_t now = now_ns();
 
 		if (now > wait->until ||
-		    (now > wait->until_stopped && peer_state(link->pid) == 'T'))
+		    (now > wait->until_stopped && peer_state(&link->process) == 'T'))
 			return peer_stuck(wait, link, thread, now);
 	}
 	return 0;
@@ -320,8 +325,8 @@ int hazard_wait_region(struct hca *hca, uint32_t rkey)
 
 		err = err ? err : held;
 	}
-	if (!err && atomic_load(&hca->pub->held_up.pid) &&
-	    atomic_load(&hca->pub->held_up.key) == rkey)
+	if (!err && atomic_load_explicit(&hca->pub->held_up.pid, memory_order_relaxed) &&
+	    atomic_load_explicit(&hca->pub->held_up.key, memory_order_relaxed) == rkey)
 		show_culprit(&wait, 0, 0);
 	return err;
 }

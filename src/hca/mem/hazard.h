@@ -17,12 +17,11 @@
  *                   compare-and-swap and given back with a release store.
  *      read by      threads of the target process, in hazard_wait_*(), through their read-only
  *                   mapping.
- *      pairs        [H1] the compare-and-swap (seq_cst) that takes the place, before the lookup of
- *                        the key (acquire);
- *                   [H2] the store (seq_cst) of 0 to pub_mr.rkey_access, before the loads (seq_cst)
- *                        of the hazards.
- *                   [H5] the release store that clears the place, after the copy, with the loads
- *                        of [H2]: what was copied happened before the wait's end.
+ *      pairs        [H1] the compare-and-swap (seq_cst) that takes the place, then [H2] the lookup
+ * of the key (seq_cst); [H3] the store (seq_cst) of 0 to pub_mr.rkey_access, then [H4] the loads
+ *                        (seq_cst) of the hazards.
+ *                   [H5] the release store that clears the place, after the copy, pairs with [H4]:
+ *                        what was copied happened before the wait's end.
  *      deaths       The copying process may be killed at any instruction; its hazard then stays
  *                   set. The target asks the kernel whether the process has ended (peer_ended()):
  *                   a process that has ended copies nothing. The target may be killed as well:
@@ -38,22 +37,22 @@
  *                   request, a foreign region within a list) push on top and pop back to where they
  *                   began. HAZARD_SCOPE pops when its block is left.
  *      read by      threads of this process, in hazard_wait_region().
- *      pairs        [H3] stores of key and count, then a compiler barrier, then the lookup of the
+ *      pairs        [O1] stores of key and count, then a compiler barrier, then the lookup of the
  *                        key;
- *                   [H4] the store of 0 to pub_mr.rkey_access, then membarrier(
- *                        MEMBARRIER_CMD_PRIVATE_EXPEDITED), then the loads of count and keys.
- *                        membarrier() executes a full barrier on every processor that runs a thread
- *                        of this process, at some instruction between the store and the loads. If
- *                        the copying thread is past [H3]'s stores then, the loads see them; else
- * its lookup comes after the barrier and sees the 0. Where membarrier() is refused, `hazard_fences`
- * is true and [H3] has a full fence. [H5] as above: the pop is a release store. deaths       A
- * thread that ends within a copy would leave the QP locked as well. A copy that faults (guard.h)
- * jumps to the copying function itself, which returns false; the scope ends as always. fork(): the
- * child has none of the copying threads; hazard_leave() empties all. A handler of signals never
- * runs within a scope and ends a region: ibv_dereg_mr() isn't async-signal-safe.
+ *                   [O2] after the store [H3], membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED), then
+ *                        the loads of count and keys. membarrier() executes a full barrier on every
+ *                        processor that runs a thread of this process, at some instruction between
+ *                        the store and the loads. If the copying thread is past [O1]'s stores then,
+ *                        the loads see them; else its lookup comes after the barrier and sees the
+ * 0. Where membarrier() is refused, `hazard_fences` is true and [O1] has a full fence. [O3] the pop
+ * is a release store and pairs with the loads of [O2]. deaths       A thread that ends within a
+ * copy would leave the QP locked as well. A copy that faults (guard.h) jumps to the copying
+ * function itself, which returns false; the scope ends as always. fork(): the child has none of the
+ * copying threads; hazard_leave() empties all. No handler of signals ends a region within a scope:
+ *                   ibv_dereg_mr() isn't async-signal-safe.
  *
- * The thread sanitizer knows [H5], which is what orders a copy before the program's use of the
- * memory; [H1] to [H4] decide only whether a copy begins.
+ * The thread sanitizer knows [H5] and [O3], which order a copy before the program's use of the
+ * memory; the others decide only whether a copy begins.
  *
  * The wait has a bound, HAZARD_PATIENCE_NS (HAZARD_STOPPED_NS for a stopped peer), since a peer's
  * hazard may stay set by a fault of that process. It holds no lock: a link that is looked at is
@@ -112,15 +111,16 @@ static inline struct hazard_scope hazard_scope_begin(struct own_hazards *own)
 
 static inline void hazard_scope_end(struct hazard_scope *scope)
 {
-	atomic_store_explicit(&scope->own->count, scope->mark, memory_order_release); /* [H5] */
+	atomic_store_explicit(&scope->own->count, scope->mark,
+			      memory_order_release); /* [O3], pairs with [O4] */
 }
 
 /*
  * The keys that are resolved with this scope are held until the end of the block that declares it;
  * so resolving and copying happen within the block. The caller holds qp.lock.
  */
-#define HAZARD_SCOPE(name, qp)                                                \
-	__attribute__((cleanup(hazard_scope_end))) struct hazard_scope name = \
+#define HAZARD_SCOPE(name, qp)                                                        \
+	__attribute__((cleanup(hazard_scope_end), unused)) struct hazard_scope name = \
 		hazard_scope_begin((qp)->hazards)
 
 /* One more key. False: there are too many, which no well-formed request has. hazard_publish() must
@@ -132,15 +132,15 @@ static inline bool hazard_push(const struct hazard_scope *scope, uint32_t rkey)
 	if (unlikely(n == OWN_HAZARDS_MAX))
 		return false;
 	atomic_store_explicit(&scope->own->key[n], rkey, memory_order_relaxed);
-	atomic_store_explicit(&scope->own->count, n + 1, memory_order_release);
+	atomic_store_explicit(&scope->own->count, n + 1, memory_order_relaxed);
 	return true;
 }
 
 static inline void hazard_publish(void)
 {
-	atomic_signal_fence(memory_order_seq_cst); /* [H3] */
+	atomic_signal_fence(memory_order_seq_cst);
 	if (unlikely(hazard_fences))
-		atomic_thread_fence(memory_order_seq_cst);
+		atomic_thread_fence(memory_order_seq_cst); /* [O1], pairs with [O2] */
 }
 
 /* Of an HCA: memory for all QPs, touched as they come. 0 or -ENOMEM. Finds out whether membarrier()
@@ -161,7 +161,7 @@ _Atomic uint64_t *hazard_set_inner(struct hca *hca, uint32_t slot, uint32_t rkey
 
 static inline void hazard_clear(_Atomic uint64_t *hazard)
 {
-	atomic_store_explicit(hazard, 0, memory_order_release); /* [H5] */
+	atomic_store_explicit(hazard, 0, memory_order_release); /* [H5], pairs with [H4] */
 }
 
 /* What names a QP whose message is being fetched: even, as no rkey is. */

@@ -1,46 +1,45 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Peers' regions mapped here. See mapped.h. Owns the mappings, by link; link.places_lock is taken
- * when one is made.
+ * Peers' regions mapped here. See mapped.h. Owns the mappings, by link; the
+ * control thread makes and removes them, the thread that unmaps the link
+ * removes the rest.
  *
- * A user counts itself in, then looks at the key; who changes a place takes its key away, then
- * looks at the users. Both in one order (seq_cst), so one of them sees the other.    [M1 with M2]
+ * A user counts itself in, then looks at the key; the control thread takes a
+ * place's key away, then looks at the users. Both in one order (seq_cst), so
+ * one of them sees the other. [M1 with M2]
  */
 #include "hca/mem/mapped.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/sys.h"
 #include "hca/local/link.h"
-#include "hca/mem/mr.h"
+#include "hca/process/control.h"
 
-enum { PLACES = 256 };
+/* So much is populated between two looks at whether the link still is up. */
+#define PIECE (64ull << 20)
 
 struct mapped_regions {
-	struct mapped place[PLACES];
+	struct mapped place[MAPPED_PLACES];
 };
 
-/* The peer's descriptor, as one of ours; -1. */
-static int fetch_descriptor(pid_t pid, int fd)
-{
-	int process = (int)syscall(SYS_pidfd_open, pid, 0);
+/* Of the process. */
+static _Atomic uint32_t mapped_count;
+static _Atomic uint64_t mapped_bytes;
 
-	if (process < 0)
-		return -1;
-	int own = (int)syscall(SYS_pidfd_getfd, process, fd, 0);
+/* ------------------------------------------------------------------ making
+ * (control thread) */
 
-	sys_close(process);
-	return own;
-}
-
-/* A file that can shrink under us, or isn't as long as its owner says, is none to map. */
+/* A file that can shrink under us, or isn't as long as its owner says, is none
+ * to map. */
 static bool is_sound(int fd, uint64_t end)
 {
 	struct stat status;
@@ -50,100 +49,246 @@ static bool is_sound(int fd, uint64_t end)
 	       end <= (uint64_t)status.st_size;
 }
 
-/* Maps the region into the empty place; without success its base is NULL. */
-static void map_region(struct mapped *place, pid_t pid, const struct mr_view *view)
+static bool is_up(const struct link *link)
 {
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), skip = view->file_offset % page, end;
-	int fd = fetch_descriptor(pid, (int)view->file_fd);
+	return link_is(link, LINK_UP);
+}
 
-	place->base = NULL;
-	place->pages = NULL;
-	if (fd < 0) {
-		log_debug("a memory file of process %d can't be had: %m", pid);
+/* Maps the pages that exist in file[from, to), which is at `at`, into this
+ * process's page table. */
+static void populate(const struct link *link, uint8_t *at, uint64_t from, uint64_t to)
+{
+	while (from < to && is_up(link)) {
+		uint64_t n = to - from < PIECE ? to - from : PIECE;
+
+		if (madvise(at, n, MADV_POPULATE_WRITE) < 0)
+			return; /* faults will do it */
+		at += n;
+		from += n;
+	}
+}
+
+/* Those of file[begin, end) that exist. The owner's descriptor isn't to be
+ * moved: SEEK_DATA needs an open file of our own. */
+static void populate_existing(const struct link *link, int fd, uint8_t *pages, uint64_t begin,
+			      uint64_t end)
+{
+	char path[64];
+	off_t data, hole = (off_t)begin;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	int own = sys_open(path, O_RDWR | O_CLOEXEC);
+
+	if (own < 0)
 		return;
-	}
-	if (!__builtin_add_overflow(view->file_offset, view->length, &end) && is_sound(fd, end)) {
-		void *pages =
-			mmap(NULL, skip + view->length, PROT_READ | PROT_WRITE,
-			     MAP_SHARED | MAP_POPULATE, fd, (off_t)(view->file_offset - skip));
+	while ((data = lseek(own, hole, SEEK_DATA)) >= 0 && (uint64_t)data < end) {
+		hole = lseek(own, data, SEEK_HOLE);
+		if (hole < 0)
+			break;
+		uint64_t to = (uint64_t)hole < end ? (uint64_t)hole : end;
 
-		if (pages != MAP_FAILED) {
-			place->pages = pages;
-			place->size = skip + view->length;
-			place->length = view->length;
-			place->base = (uint8_t *)pages + skip;
-		}
+		populate(link, pages + ((uint64_t)data - begin), (uint64_t)data, to);
 	}
-	sys_close(fd);
+	sys_close(own);
+}
+
+/* Whether the process may map so much more; then it is counted. */
+static bool reserve(uint64_t size)
+{
+	if (atomic_fetch_add(&mapped_count, 1) < MAPPED_MAX) {
+		if (size <= MAPPED_BYTES_MAX &&
+		    atomic_fetch_add(&mapped_bytes, size) <= MAPPED_BYTES_MAX - size)
+			return true;
+		if (size <= MAPPED_BYTES_MAX)
+			atomic_fetch_sub(&mapped_bytes, size);
+	}
+	atomic_fetch_sub(&mapped_count, 1);
+	return false;
+}
+
+static void give_up(uint64_t size)
+{
+	atomic_fetch_sub(&mapped_bytes, size);
+	atomic_fetch_sub(&mapped_count, 1);
 }
 
 static void unmap(struct mapped *place)
 {
-	if (place->pages)
+	if (place->pages) {
 		munmap(place->pages, place->size);
+		give_up(place->size);
+	}
 	place->pages = NULL;
 	place->base = NULL;
+}
+
+/* The region's file, while the region is registered: so the number is that of
+ * this file. -1. */
+static int fetch_file(struct link *link, uint64_t key, struct mr_view *view)
+{
+	uint32_t rkey = key >> 32;
+	_Atomic uint64_t *hazard = hazard_set(link->hca, link->slot, rkey);
+	bool there = mr_read(link->regions, rkey, view) && view->file_serial == (uint32_t)key;
+	int fd = there ? peer_descriptor(&link->process, (int)view->file_fd) : -1;
+
+	hazard_clear(hazard);
+	return fd;
+}
+
+/* Maps the file's part into the empty place; without success its base is NULL.
+ */
+static void map_file(const struct link *link, struct mapped *place, int fd,
+		     const struct mr_view *view)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), skip = view->file_offset % page, end;
+	uint64_t begin = view->file_offset - skip;
+
+	if (__builtin_add_overflow(view->file_offset, view->length, &end) || !is_sound(fd, end) ||
+	    !reserve(skip + view->length))
+		return;
+	void *pages = mmap(NULL, skip + view->length, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+			   (off_t)begin);
+
+	if (pages == MAP_FAILED) {
+		give_up(skip + view->length);
+		return;
+	}
+	populate_existing(link, fd, pages, begin, end);
+	place->pages = pages;
+	place->size = skip + view->length;
+	place->length = view->length;
+	place->base = (uint8_t *)pages + skip;
+}
+
+static bool is_registered(const struct link *link, uint64_t key)
+{
+	struct mr_view view;
+
+	return mr_read(link->regions, key >> 32, &view) && view.file_serial == (uint32_t)key;
+}
+
+/* Empties the place, unless its region is still registered or somebody copies.
+ */
+static bool clear(struct link *link, struct mapped *place)
+{
+	uint64_t before = atomic_load(&place->key);
+
+	if (!before)
+		return true;
+	if (is_registered(link, before))
+		return false;
+	atomic_store(&place->key, 0); /* [M1], pairs with [M2] */
+	if (atomic_load(&place->users)) {
+		atomic_store(&place->key, before);
+		return false;
+	}
+	unmap(place);
+	return true;
+}
+
+static struct mapped *place_of(struct mapped_regions *table, uint64_t key)
+{
+	return &table->place[(key >> (32 + LIMIT_KEY_TAG_BITS)) % MAPPED_PLACES];
+}
+
+static void grant(struct link *link, struct mapped_regions *table, uint64_t key)
+{
+	struct mapped *place = place_of(table, key);
+	struct mr_view view;
+
+	if (atomic_load(&place->key) == key || !clear(link, place))
+		return;
+	if (atomic_load(&mapped_count) >= MAPPED_MAX / 2)
+		for (unsigned int i = 0; i < MAPPED_PLACES; i++)
+			clear(link, &table->place[i]);
+	int fd = fetch_file(link, key, &view);
+
+	if (fd < 0) {
+		log_debug("a memory file of process %d can't be had", link->pid);
+	} else {
+		map_file(link, place, fd, &view);
+		sys_close(fd);
+	}
+	atomic_store(&place->key, key);
 }
 
 static struct mapped_regions *table_of(struct link *link)
 {
 	struct mapped_regions *table = atomic_load_explicit(&link->places, memory_order_acquire);
 
-	if (likely(table != NULL))
+	if (table)
 		return table;
 	table = calloc(1, sizeof(*table));
 	atomic_store_explicit(&link->places, table, memory_order_release);
 	return table;
 }
 
-/* The place is somebody else's, or new: it becomes the region's if nobody uses it. */
-static void change(struct link *link, struct mapped *place, uint64_t key,
-		   const struct mr_view *view)
+static void serve(struct link *link)
 {
-	uint64_t before = atomic_load(&place->key);
-
-	if (before == key)
-		return;
-	atomic_store(&place->key, 0); /* [M1], pairs with [M2] */
-	if (atomic_load(&place->users)) {
-		atomic_store(&place->key, before);
-		return;
-	}
-	unmap(place);
-	map_region(place, link->pid, view);
-	atomic_store(&place->key, key);
-}
-
-static struct mapped *place_of(struct mapped_regions *table, uint32_t rkey)
-{
-	return &table->place[(rkey >> LIMIT_KEY_TAG_BITS) % PLACES];
-}
-
-/* First use of a region: what the fast path then finds. */
-static bool make(struct link *link, uint32_t rkey, uint64_t key, const struct mr_view *view)
-{
-	lock_take(&link->places_lock);
 	struct mapped_regions *table = table_of(link);
 
-	if (table)
-		change(link, place_of(table, rkey), key, view);
-	lock_give(&link->places_lock);
-	return table && atomic_load(&place_of(table, rkey)->key) == key;
+	for (unsigned int i = 0; table && i < MAPPED_WISHES; i++) {
+		uint64_t key = atomic_load(&link->wishes.key[i]);
+
+		if (key)
+			grant(link, table, key);
+	}
 }
 
-static struct mapped *enter(struct link *link, uint32_t rkey, uint64_t key)
+/* The link's tables stay mapped until link.watchers is counted down. */
+static bool watch(struct hca *hca, struct link *link)
+{
+	mutex_take(&hca->lock);
+	bool up = is_up(link) && !link->self;
+
+	if (up)
+		atomic_fetch_add(&link->watchers, 1);
+	mutex_give(&hca->lock);
+	return up;
+}
+
+void mapped_serve(struct hca *hca)
+{
+	if (!atomic_exchange(&hca->mapping_wished, false))
+		return;
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
+		struct link *link = atomic_load(&hca->link_by_slot[slot]);
+
+		if (!link || !atomic_exchange(&link->wishes.fresh, false) || !watch(hca, link))
+			continue;
+		serve(link);
+		atomic_fetch_sub(&link->watchers, 1);
+	}
+}
+
+/* ------------------------------------------------------------------ using */
+
+static struct mapped *enter(struct link *link, uint64_t key)
 {
 	struct mapped_regions *table = atomic_load_explicit(&link->places, memory_order_acquire);
 
 	if (unlikely(!table))
 		return NULL;
-	struct mapped *place = place_of(table, rkey);
+	struct mapped *place = place_of(table, key);
 
 	atomic_fetch_add(&place->users, 1);
 	if (likely(atomic_load(&place->key) == key)) /* [M2], pairs with [M1] */
 		return place;
 	mapped_end(place);
 	return NULL;
+}
+
+__attribute__((cold)) static void wish(struct link *link, uint64_t key)
+{
+	_Atomic uint64_t *place =
+		&link->wishes.key[(key >> (32 + LIMIT_KEY_TAG_BITS)) % MAPPED_WISHES];
+
+	if (atomic_load_explicit(place, memory_order_relaxed) == key)
+		return;
+	atomic_store(place, key);
+	atomic_store(&link->wishes.fresh, true);
+	atomic_store(&link->hca->mapping_wished, true);
+	control_wake(link->hca);
 }
 
 uint8_t *mapped_begin(struct link *link, uint32_t rkey, const struct mr_view *view, uint64_t at,
@@ -153,19 +298,20 @@ uint8_t *mapped_begin(struct link *link, uint32_t rkey, const struct mr_view *vi
 
 	if (likely(!view->file_serial))
 		return NULL;
-	struct mapped *place = enter(link, rkey, key);
+	struct mapped *place = enter(link, key);
 
-	if (unlikely(!place) && make(link, rkey, key, view))
-		place = enter(link, rkey, key);
-	if (unlikely(!place))
+	if (unlikely(!place)) {
+		wish(link, key);
 		return NULL;
+	}
 	if (unlikely(!place->base)) {
 		mapped_end(place);
 		return NULL;
 	}
 	uint64_t from = at - (view->start + view->offset);
 
-	/* The peer may have changed its entry since it was mapped, and nothing else. */
+	/* The peer may have changed its entry since it was mapped, and nothing else.
+	 */
 	if (unlikely(from > place->length || length > place->length - from)) {
 		mapped_end(place);
 		return NULL;
@@ -178,9 +324,11 @@ void mapped_free(struct link *link)
 {
 	struct mapped_regions *table = atomic_load(&link->places);
 
+	for (unsigned int i = 0; i < MAPPED_WISHES; i++)
+		atomic_store(&link->wishes.key[i], 0);
 	if (!table)
 		return;
-	for (unsigned int i = 0; i < PLACES; i++)
+	for (unsigned int i = 0; i < MAPPED_PLACES; i++)
 		unmap(&table->place[i]);
 	atomic_store(&link->places, NULL);
 	free(table);

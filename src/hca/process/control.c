@@ -10,6 +10,7 @@
 
 #include "client/call.h"
 #include "hca/local/link.h"
+#include "hca/mem/mapped.h"
 #include "hca/process/books.h"
 #include "hca/process/hca.h"
 
@@ -21,6 +22,7 @@ static void *control_thread(void *arg)
 		while (sem_wait(&hca->control) < 0)
 			;
 		atomic_store(&hca->control_woken, false);
+		mapped_serve(hca);
 		link_ask_daemon(hca);
 		return_sought(hca);
 	}

@@ -2,8 +2,8 @@
 /*
  * The control thread: makes the calls to the daemon that no thread of the program makes, so that
  * the engine thread never waits for the daemon. It asks for links, gives broken links back, and
- * returns to the next daemon. Its answers reach the engine as events: a link's event on
- * hca.event_fd, or link.refused and a kick.
+ * returns to the next daemon. It also maps peers' regions (mem/mapped.h), which takes time too. Its
+ * answers reach the engine as events: a link's event on hca.event_fd, or link.refused and a kick.
  *
  * It starts with the engine thread and sleeps while there is nothing to do. A forked child has
  * none.

@@ -250,7 +250,6 @@ static void let_go(int *fd)
 static void leave_link(struct link *link)
 {
 	lock_init(&link->tx_lock, RANK_LINK_TX);
-	lock_init(&link->places_lock, RANK_LINK_PLACES);
 	list_init(&link->node);
 	list_init(&link->waiters);
 	atomic_store(&link->has_waiters, false);
@@ -262,6 +261,7 @@ static void leave_link(struct link *link)
 			own_memory(link->regions, PUB_REGIONS_SIZE);
 		let_go(&link->doorbell);
 		let_go(&link->hear);
+		peer_close(&link->process);
 	}
 	link_forget_next(link);
 	atomic_store(&link->state, LINK_DOWN);

@@ -19,7 +19,6 @@
  *   srq.lock       one SRQ
  *   cq.lock        one CQ
  *   wire.list_lock, wire.tx_lock  what the wire carrier has to send; the sender (wire.h)
- *   link.places_lock what of the peer's is mapped here (mapped.h)
  *   link.tx_lock   the producer's side of a link's ring, its backlog and its list of waiting QPs
  *   capture.lock   the rings of captures (capture.h)
  *   channel.lock   a queue of events (completion channel or asynchronous)
@@ -96,10 +95,11 @@ struct hca {
 	_Atomic bool has_rnr;		  /* there may be one; written under engine */
 	struct lock active_lock;
 	struct list active GUARDED_BY(active_lock);
-	_Atomic bool link_requests; /* for the control thread: links to ask for, or to give back */
-	_Atomic bool link_refusals; /* for the engine thread: the daemon refused a link */
-	_Atomic bool link_deaths;   /* a link went down: its memory is to be given back */
-	_Atomic bool overruns;	    /* a CQ has overrun: its QPs are to fail */
+	_Atomic bool link_requests;  /* for the control thread: links to ask for, or to give back */
+	_Atomic bool mapping_wished; /* a link has fresh wishes: mem/mapped.h */
+	_Atomic bool link_refusals;  /* for the engine thread: the daemon refused a link */
+	_Atomic bool link_deaths;    /* a link went down: its memory is to be given back */
+	_Atomic bool overruns;	     /* a CQ has overrun: its QPs are to fail */
 
 	/* the lease: see engine.c */
 	_Atomic uint32_t polls;	    /* counts empty polls; the engine thread watches it */

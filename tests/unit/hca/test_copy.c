@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/string_move.h"
+#include "hca/local/peer.h"
 #include "hca/mem/copy.h"
 #include "hca/mem/foreign.h"
 #include "hca/mem/guard.h"
@@ -138,6 +139,8 @@ static void payloads(void **state)
  * segment follows it. */
 static void to_a_process(void **state)
 {
+	static const struct process_life alive;
+	const struct peer_process self = {.pid = getpid(), .life = &alive};
 	struct iovec list[] = {{from + 1, 100}, {from + 200, 1}, {from + 300, 5000}, {from, 0}};
 	static const int firsts[] = {0, 1, 1, 2, 0}, counts[] = {3, 1, 3, 2, 2};
 
@@ -151,7 +154,7 @@ static void to_a_process(void **state)
 		for (int k = 0; k < counts[i]; k++)
 			length += segment[k].iov_len;
 		memset(to, FILL, sizeof(to));
-		int err = copy_to_process(getpid(), (uintptr_t)out, segment, counts[i], length);
+		int err = copy_to_process(&self, (uintptr_t)out, segment, counts[i], length);
 
 		if (err == -ENOSYS || err == -EPERM)
 			skip(); /* an emulator; or not allowed */
