@@ -369,7 +369,7 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
 	if (err)
 		return fail_errno(err); /* and the region stays, as in the kernel */
 	err = mr_revoke(hca, mr);
-	if (err) /* registered as before, but nobody may begin to use it */
+	if (err) /* registered as before, but no new use of it begins */
 		return fail_errno(-err);
 	books_enter(hca);
 	err = daemon_dereg_mr(conn_of(ibv->context), mr->handle);

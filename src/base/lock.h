@@ -24,7 +24,7 @@ struct CAPABILITY("lock") lock {
 void lock_wait(struct lock *lock); /* out of line: taken by somebody else */
 void lock_wake(struct lock *lock);
 
-/* What is being made is nobody else's: the rest of the function counts as holding the lock. */
+/* No other thread knows an object that is being made: the rest counts as holding its lock. */
 static inline void lock_init(struct lock *lock, enum lock_rank rank) ASSERT_HELD(*lock);
 static inline void lock_init(struct lock *lock, enum lock_rank rank)
 {

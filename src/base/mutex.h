@@ -31,7 +31,7 @@ struct CAPABILITY("rwlock") rwlock {
 
 /* The bodies of these are the locks themselves: nothing is to be analysed in them. */
 
-/* What is being made is nobody else's: the rest of the function counts as holding the lock. */
+/* No other thread knows an object that is being made: the rest counts as holding its lock. */
 static inline void mutex_init(struct mutex *mutex, enum lock_rank rank) ASSERT_HELD(*mutex);
 static inline void mutex_init(struct mutex *mutex, enum lock_rank rank)
 {
