@@ -345,27 +345,39 @@ static void forget_queues(struct qp *qp)
 	qp->receive_waits = false;
 }
 
+/* What RESET and the QP's end begin with: both locks are held afterwards. */
+static void begin_end(struct qp *qp)
+{
+	take_in(qp);
+	mutex_take(&qp->process->engine);
+	mutex_take(&qp->lock);
+	disconnect(qp);
+	if (qp->life)
+		qp->life->over = true;
+}
+
+/* And what they end with, without locks. */
+static void finish_end(struct qp *qp)
+{
+	settle(qp);
+	forget_queues(qp);
+	give_back(qp);
+	qp->life = NULL;
+}
+
 void qp_to_reset(struct qp *qp)
 {
 	struct process *p = qp->process;
 
 	totals.resets++;
-	take_in(qp);
-	mutex_take(&p->engine);
-	mutex_take(&qp->lock);
-	disconnect(qp);
-	if (qp->life)
-		qp->life->over = true;
+	begin_end(qp);
 	qp->epoch++;
 	qp->attr = (struct ibv_qp_attr){0};
 	qp->state = IBV_QPS_RESET;
 	qp_publish(qp);
 	mutex_give(&qp->lock);
 	engine_leave(p);
-	settle(qp);
-	forget_queues(qp);
-	give_back(qp);
-	qp->life = NULL;
+	finish_end(qp);
 	sim.disturbed |= 1u << qp->pair;
 	sim.last_fault = sim.now;
 }
@@ -382,12 +394,7 @@ void qp_destroy(struct qp *qp)
 	struct process *p = qp->process;
 
 	totals.destroys++;
-	take_in(qp);
-	mutex_take(&p->engine);
-	mutex_take(&qp->lock);
-	disconnect(qp);
-	if (qp->life)
-		qp->life->over = true;
+	begin_end(qp);
 	qp->exists = false;
 	qp->epoch++;
 	task_yield("unpublishes a QP");
@@ -396,10 +403,7 @@ void qp_destroy(struct qp *qp)
 	mutex_give(&p->engine);
 	if (qp->link)
 		task_wait(backlog_gone, qp->link, sim.now + 20000000, "sends its last records");
-	settle(qp);
-	forget_queues(qp);
-	give_back(qp);
-	qp->life = NULL;
+	finish_end(qp);
 	qp->link = NULL;
 	sim.disturbed |= 1u << qp->pair;
 	sim.last_fault = sim.now;
