@@ -24,7 +24,7 @@ void local_kick(struct local_qp *lq);
 /* STREAMS: puts further pieces into the ring. */
 void local_stream(struct local_qp *lq);
 
-/* ---- responder.c */
+/* ---- responder.c, waiting.c */
 void local_take_request(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 			uint32_t room);
 /* Goes on with the messages that wait. */

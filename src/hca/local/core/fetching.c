@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The responder's SEND by reference: the record names the sender's segments. Their bytes are copied
+ * from the sender's memory, key by key under a hazard each; where that isn't possible or isn't
+ * better (local/way.h), PULL asks the sender to stream them through the ring.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/wc_status.h"
+#include "hca/local/core/responder.h"
+
+/* The sender's segments as it named them, checked: their number, or -1 when they aren't `length`
+ * bytes. */
+static int read_segments(const uint8_t *payload, uint32_t room, uint32_t length,
+			 struct record_segment *out)
+{
+	uint64_t total = 0;
+	int n = 0;
+
+	while (total < length) {
+		struct record_segment s;
+
+		if (n == LIMIT_SGE || (n + 1) * sizeof(s) > room)
+			return -1;
+		memcpy(&s, payload + n * sizeof(s), sizeof(s));
+		if (!s.length || s.length > length - total)
+			return -1;
+		total += s.length;
+		out[n++] = s;
+	}
+	return n;
+}
+
+/* Of `list`, the `length` bytes from *at and *done (within segment *at) on. Both advance. */
+static int slice(const struct iovec *list, int count, int *at, size_t *done, size_t length,
+		 struct iovec *out)
+{
+	int n = 0;
+
+	while (length && *at < count) {
+		size_t left = list[*at].iov_len - *done, part = left < length ? left : length;
+
+		out[n++] = (struct iovec){(uint8_t *)list[*at].iov_base + *done, part};
+		length -= part;
+		*done += part;
+		if (part == left)
+			++*at, *done = 0;
+	}
+	return n;
+}
+
+enum fetch {
+	FETCHED,
+	FETCH_FAULT,	/* one side's memory isn't mapped */
+	FETCH_REVOKED,	/* the sender has deregistered it */
+	FETCH_GONE,	/* the sender's process */
+	FETCH_IMPORTED, /* it is a third process's: only the sender can read it */
+};
+
+/* Segments of one key, in one copy. The hazard is set for the key; so the key is looked up now. */
+static enum fetch fetch_region(struct local_qp *lq, const struct record_segment *from, int n,
+			       const struct iovec *local, int count, size_t length)
+{
+	struct iovec remote[LIMIT_SGE];
+	struct mr_view view;
+
+	if (!world_peer_region(lq, from->lkey + 1, &view))
+		return FETCH_REVOKED;
+	if (view.access & PUB_MR_FOREIGN)
+		return FETCH_IMPORTED;
+	if (view.pd != world_peer_pd(lq))
+		return FETCH_REVOKED;
+	for (int i = 0; i < n; i++) {
+		if (!mr_covers(&view, from[i].addr, from[i].length))
+			return FETCH_REVOKED;
+		remote[i] = (struct iovec){(void *)(uintptr_t)(from[i].addr + view.offset),
+					   from[i].length};
+	}
+	int err = world_peer_fetch(lq, remote, n, local, count, length);
+
+	return likely(!err) ? FETCHED : err == -ESRCH ? FETCH_GONE : FETCH_FAULT;
+}
+
+/* All segments, key by key: each key has a hazard while its bytes are copied, so that the sender's
+ * deregistration waits for that. */
+static enum fetch fetch_segments(struct local_qp *lq, const struct record_segment *from, int n,
+				 const struct iovec *local, int count)
+{
+	struct iovec part[LIMIT_SGE];
+	enum fetch result = FETCHED;
+	size_t done = 0;
+	int at = 0;
+
+	for (int i = 0, same; i < n && result == FETCHED; i += same) {
+		size_t length = from[i].length;
+
+		for (same = 1; i + same < n && from[i + same].lkey == from[i].lkey; same++)
+			length += from[i + same].length;
+		int parts = slice(local, count, &at, &done, length, part);
+		world_hazard *hazard = world_hazard_region_inner(lq, from[i].lkey + 1);
+
+		result = fetch_region(lq, from + i, same, part, parts, length);
+		world_hazard_clear(hazard);
+	}
+	return result;
+}
+
+/* Asks for the data to be streamed; the receive stays taken meanwhile. The names of the segments
+ * aren't needed any more. */
+static enum local_outcome ask_for_data(struct local_qp *lq, const struct ring_header *h,
+				       struct local_held *held, const struct recv_wqe *wqe)
+{
+	if (wqe != &lq->taken.wqe)
+		memcpy(&lq->taken, wqe, sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]));
+	world_receive_keep(lq);
+	if (!held)
+		local_hold(lq, h, NULL, 0); /* the first one's place is free */
+	local_wait_ends(lq);
+	lq->responder = LOCAL_WAIT_DATA;
+	lq->stream_done = 0;
+	local_answer(lq, REC_PULL, h->msn, 0);
+	return LOCAL_REQUEST_HOLD;
+}
+
+/* A message's bytes couldn't be fetched, or not before its sender flushed it: whose fault? */
+static enum local_outcome fetch_failed(struct local_qp *lq, const struct ring_header *h,
+				       const struct recv_wqe *wqe, const struct iovec *local,
+				       int count, enum fetch result)
+{
+	bool gone = result == FETCH_GONE || !local_sender_there(lq);
+
+	if (!gone && result == FETCH_FAULT && !world_reachable(local, count))
+		return local_fail_receive(lq, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
+	world_receive_back(lq, wqe);
+	if (gone) { /* it is lost, and so is what was sent after it */
+		lq->responder = LOCAL_HALTED;
+		return LOCAL_REQUEST_REFUSED;
+	}
+	world_log(lq, "the memory of a message from QP 0x%x isn't %s there any more",
+		  record_qpn(h->src), result == FETCH_REVOKED ? "registered" : "mapped");
+	if (lq->type != IBV_QPT_RC)
+		return local_request_done(lq);
+	local_send_nak(lq, h->msn, IBV_WC_LOC_PROT_ERR);
+	return LOCAL_REQUEST_REFUSED;
+}
+
+/* Whether a message's bytes are fetched from the sender's memory, else it streams them. */
+static bool fetches(struct local_qp *lq, const struct ring_header *h)
+{
+	return lq->self || (world_link_copies(lq) && !world_link_prefers_ring(lq, h->length));
+}
+
+static enum local_outcome fetch_message(struct local_qp *lq, const struct ring_header *h,
+					const struct record_segment *from, int n,
+					const struct recv_wqe *wqe, struct local_held *held)
+{
+	WORLD_MEMORY(memory, lq);
+	struct iovec local[LIMIT_SGE];
+	int count = world_receive_segments(lq, wqe, local);
+
+	if (unlikely(count < 0))
+		return local_fail_receive(lq, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
+	/* The sender doesn't end its QP, and so gives no memory back, while this names it. Nothing
+	 * of what is there afterwards may get into the receive, not even of a message that fails.
+	 */
+	world_hazard *hazard = world_hazard_qp(lq);
+	enum fetch result =
+		local_sender_there(lq) ? fetch_segments(lq, from, n, local, count) : FETCH_GONE;
+
+	world_hazard_clear(hazard);
+	if (unlikely(result == FETCH_IMPORTED))
+		return ask_for_data(lq, h, held, wqe);
+	if (unlikely(result != FETCHED || !local_sender_there(lq)))
+		return fetch_failed(lq, h, wqe, local, count, result);
+	local_complete_receive(lq, wqe, h, IBV_WC_SUCCESS);
+	return local_request_done(lq);
+}
+
+enum local_outcome local_execute_send_by_reference(struct local_qp *lq, const struct ring_header *h,
+						   const uint8_t *payload, uint32_t room,
+						   struct local_held *held)
+{
+	struct receive buffer;
+	struct record_segment from[LIMIT_SGE];
+
+	if (lq->responder == LOCAL_WAIT_DATA)
+		return LOCAL_REQUEST_HOLD;
+	int n = read_segments(payload, room, h->length, from);
+
+	if (unlikely(n < 0))
+		return LOCAL_REQUEST_REFUSED;
+	const struct recv_wqe *wqe = local_take_receive(lq, &buffer);
+
+	if (unlikely(!wqe))
+		return local_wait_for_receive(lq, h, payload, n * sizeof(from[0]), held);
+	if (unlikely(h->length > wqe->length))
+		return local_message_too_long(lq, wqe, h);
+	if (!fetches(lq, h))
+		return ask_for_data(lq, h, held, wqe);
+	return fetch_message(lq, h, from, n, wqe, held);
+}
+
+/* A piece of what ask_for_data() asked for. */
+void local_take_send_data(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
+			  uint32_t room)
+{
+	struct local_held *held = local_oldest_held(lq);
+
+	if (lq->responder != LOCAL_WAIT_DATA || held->header.msn != h->msn ||
+	    h->imm != lq->stream_done || h->length > room ||
+	    h->length > held->header.length - lq->stream_done)
+		return;
+	if (!local_place_payload(lq, &lq->taken.wqe, h->imm, payload, h->length)) {
+		lq->responder = LOCAL_HALTED; /* the receive completes here */
+		local_fail_receive(lq, &lq->taken.wqe, &held->header, IBV_WC_LOC_PROT_ERR,
+				   IBV_WC_REM_OP_ERR);
+		return;
+	}
+	lq->stream_done += h->length;
+	if (lq->stream_done < held->header.length)
+		return;
+	local_complete_receive(lq, &lq->taken.wqe, &held->header, IBV_WC_SUCCESS);
+	lq->responder = LOCAL_OPEN;
+	local_request_done(lq);
+	local_release_held(lq, held);
+	local_execute_held(lq);
+}

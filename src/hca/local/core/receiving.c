@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The responder's requests that consume a receive and bring their payload with them: SEND, and what
+ * is left of an RDMA WRITE with immediate data when its bytes are in place. How a request meets its
+ * receive: the receive completes, is too short, fails, or is missing.
+ */
+#include "base/wc_status.h"
+#include "hca/local/core/responder.h"
+
+void local_complete_receive(struct local_qp *lq, const struct recv_wqe *wqe,
+			    const struct ring_header *h, enum ibv_wc_status status)
+{
+	const struct arrival arrival = {
+		.length = h->length,
+		.imm = h->imm,
+		.src_qpn = record_qpn(h->src),
+		.has_imm = h->flags & REC_IMM,
+		.solicited = h->flags & REC_SOLICITED,
+		.is_write = h->kind == REC_WRITE_IMM || h->kind == REC_WRITE_DATA,
+	};
+
+	world_receive_complete(lq, wqe, &arrival, status);
+}
+
+/* A message met a receive that can't hold it. */
+enum local_outcome local_fail_receive(struct local_qp *lq, const struct recv_wqe *wqe,
+				      const struct ring_header *h, enum ibv_wc_status here,
+				      enum ibv_wc_status there)
+{
+	world_log(lq, "a message of %u bytes can't be received (%s; the receive has %u bytes)",
+		  h->length, wc_status_text(here), wqe->length);
+	local_complete_receive(lq, wqe, h, here);
+	if (lq->type == IBV_QPT_RC)
+		local_send_nak(lq, h->msn, there);
+	else
+		world_owe_ack(lq);
+	world_fail(lq, -1);
+	return LOCAL_REQUEST_REFUSED;
+}
+
+/* A message is longer than its receive. A connected, reliable one fails both QPs; an unreliable one
+ * is dropped, and the receive stays for the next one (docs/behaviour.md). */
+enum local_outcome local_message_too_long(struct local_qp *lq, const struct recv_wqe *wqe,
+					  const struct ring_header *h)
+{
+	if (lq->type == IBV_QPT_RC)
+		return local_fail_receive(lq, wqe, h, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR);
+	world_log(lq, "a message of %u bytes is longer than its receive (%u), dropped", h->length,
+		  wqe->length);
+	world_receive_back(lq, wqe);
+	return local_request_done(lq);
+}
+
+/* No receive for request `h`, held already, or not yet. */
+enum local_outcome local_wait_for_receive(struct local_qp *lq, const struct ring_header *h,
+					  const uint8_t *payload, uint32_t size,
+					  struct local_held *held)
+{
+	bool waited = lq->responder == LOCAL_WAIT_RECEIVE;
+
+	if (lq->type != IBV_QPT_RC)
+		return local_request_done(lq); /* lost, as an unreliable message may be */
+	if (h->flags >> REC_RNR_SHIFT == 0) {
+		local_send_nak(lq, h->msn, IBV_WC_RNR_RETRY_EXC_ERR);
+		return LOCAL_REQUEST_REFUSED;
+	}
+	if (held && waited)
+		return LOCAL_REQUEST_HOLD;
+	lq->responder = LOCAL_WAIT_RECEIVE;
+	if (!held)
+		local_hold(lq, h, payload, size);
+	local_answer(lq, REC_RNR, h->msn, 0);
+	if (waited)
+		return LOCAL_REQUEST_HOLD;	/* at its sender; its time goes on */
+	lq->first.held.header.flags = h->flags; /* its retries, wherever it waits */
+	lq->rnr_deadline = 0;
+	world_count(lq, PUB_LOCAL_RNR_WAITS);
+	world_watch_receive(lq);
+	return LOCAL_REQUEST_HOLD;
+}
+
+/* The next receive. NULL: none, and RC is told when one is posted. */
+const struct recv_wqe *local_take_receive(struct local_qp *lq, struct receive *room)
+{
+	const struct recv_wqe *wqe = world_receive_take(lq, room);
+
+	if (likely(wqe || lq->type != IBV_QPT_RC))
+		return wqe;
+	world_receive_wait(lq, true);
+	wqe = world_receive_take(lq, room);
+	if (wqe)
+		world_receive_wait(lq, false);
+	return wqe;
+}
+
+/* ------------------------------------------------------------------ SEND */
+
+bool local_place_payload(struct local_qp *lq, const struct recv_wqe *wqe, uint32_t offset,
+			 const uint8_t *payload, uint32_t length)
+{
+	WORLD_MEMORY(memory, lq);
+	struct iovec local[LIMIT_SGE];
+	int count = world_receive_segments(lq, wqe, local);
+
+	return likely(count >= 0) && world_scatter(lq, local, count, offset, payload, length);
+}
+
+enum local_outcome local_execute_send(struct local_qp *lq, const struct ring_header *h,
+				      const uint8_t *payload, uint32_t room,
+				      struct local_held *held)
+{
+	struct receive buffer;
+
+	if (unlikely(h->length > room))
+		return LOCAL_REQUEST_REFUSED;
+	const struct recv_wqe *wqe = local_take_receive(lq, &buffer);
+
+	if (unlikely(!wqe))
+		return local_wait_for_receive(lq, h, payload, h->length, held);
+	if (unlikely(h->length > wqe->length))
+		return local_message_too_long(lq, wqe, h);
+	if (unlikely(!local_place_payload(lq, wqe, 0, payload, h->length)))
+		return local_fail_receive(lq, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
+	local_complete_receive(lq, wqe, h, IBV_WC_SUCCESS);
+	return local_request_done(lq);
+}
+
+enum local_outcome local_execute_write_imm(struct local_qp *lq, const struct ring_header *h,
+					   struct local_held *held)
+{
+	struct receive buffer;
+	const struct recv_wqe *wqe = local_take_receive(lq, &buffer);
+
+	if (unlikely(!wqe))
+		return local_wait_for_receive(lq, h, NULL, 0, held);
+	local_complete_receive(lq, wqe, h, IBV_WC_SUCCESS);
+	return local_request_done(lq);
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The responder's one-sided requests: READ, WRITE and atomics that the initiator can't execute
+ * itself (onesided.c), and that this engine therefore executes on this process's memory.
+ */
+#include <string.h>
+
+#include "hca/local/core/responder.h"
+
+/*
+ * A piece of an RDMA WRITE. The first one is checked for the whole message, so that a refused one
+ * leaves no trace; each is checked again, since the region may go meanwhile. The final byte of the
+ * message is written last.
+ */
+static bool write_piece(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
+			uint32_t room)
+{
+	WORLD_MEMORY(memory, lq);
+	struct record_remote r;
+
+	if (room < sizeof(r))
+		return false;
+	memcpy(&r, payload, sizeof(r));
+	uint32_t n = r.reserved;
+
+	if (n > room - sizeof(r) || n > h->length - lq->write_done)
+		return false;
+	if (!n)
+		return local_qp_rights(lq) & IBV_ACCESS_REMOTE_WRITE;
+	if (!lq->write_done &&
+	    !world_own_region(lq, r.addr, h->length, r.rkey, IBV_ACCESS_REMOTE_WRITE))
+		return false;
+	uint64_t to = world_own_region(lq, r.addr, n, r.rkey, IBV_ACCESS_REMOTE_WRITE);
+
+	if (!to)
+		return false;
+	lq->write = LOCAL_WRITE_PLACING;
+	lq->write_done += n;
+	return world_own_write(lq, to, payload + sizeof(r), n, h->flags & REC_LAST);
+}
+
+/* A piece that others follow: no request of its own. */
+void local_take_write_part(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
+			   uint32_t room)
+{
+	if (lq->write == LOCAL_WRITE_VOID)
+		return;
+	if (list_empty(&lq->held) && write_piece(lq, h, payload, room))
+		return;
+	if (lq->type == IBV_QPT_RC)
+		local_refuse_access(lq, h, IBV_ACCESS_REMOTE_WRITE);
+	else
+		lq->write = LOCAL_WRITE_VOID; /* lost, with all that follows */
+}
+
+enum local_outcome local_execute_write(struct local_qp *lq, const struct ring_header *h,
+				       const uint8_t *payload, uint32_t room,
+				       struct local_held *held)
+{
+	bool written = lq->write != LOCAL_WRITE_VOID && write_piece(lq, h, payload, room);
+	struct ring_header imm = *h;
+
+	lq->write_done = 0;
+	lq->write = LOCAL_WRITE_NONE;
+	if (!written)
+		return local_refuse_access(lq, h, IBV_ACCESS_REMOTE_WRITE);
+	if (!(h->flags & REC_IMM))
+		return local_request_done(lq);
+	imm.kind = REC_WRITE_IMM; /* written: what is left is to wait for a receive */
+	if (held)
+		held->header = imm;
+	return local_execute_write_imm(lq, &imm, held);
+}
+
+/* One piece of a READ's answer, `at` bytes into it. False: the memory isn't granted (any more), or
+ * isn't mapped. *n: its bytes; 0: the ring has no room. */
+static bool answer_read_piece(struct local_qp *lq, const struct ring_header *h,
+			      const struct record_remote *r, uint32_t at, uint32_t *n)
+{
+	WORLD_MEMORY(memory, lq);
+	uint64_t from = h->length ? world_own_region(lq, r->addr, h->length, r->rkey,
+						     IBV_ACCESS_REMOTE_READ)
+				  : 0;
+	uint32_t left = h->length - at;
+	uint32_t size = left < RING_PAYLOAD_MAX ? left : RING_PAYLOAD_MAX;
+
+	*n = 0;
+	if (h->length ? !from : !(local_qp_rights(lq) & IBV_ACCESS_REMOTE_READ))
+		return false;
+	struct ring_header *out = world_ring_reserve(lq, size);
+
+	if (!out) {
+		*n = UINT32_MAX;
+		return true;
+	}
+	if (!world_own_read(lq, from + at, local_body(out), size)) {
+		world_ring_abandon(lq, size);
+		return false;
+	}
+	local_fill_record(lq, out, REC_READ_DATA, size == left ? REC_LAST : 0, lq->sender_epoch);
+	out->msn = h->msn;
+	out->imm = at;
+	out->length = size;
+	world_ring_commit(lq, out, size);
+	*n = size;
+	return true;
+}
+
+/* Streams the answer; from stream_done on when the ring was full before. */
+enum local_outcome local_execute_read(struct local_qp *lq, const struct ring_header *h,
+				      const uint8_t *payload, uint32_t room,
+				      struct local_held *held)
+{
+	struct record_remote r;
+	uint32_t at = lq->responder == LOCAL_WAIT_ROOM ? lq->stream_done : 0, n;
+
+	if (room < sizeof(r))
+		return LOCAL_REQUEST_REFUSED;
+	memcpy(&r, payload, sizeof(r));
+	do {
+		if (!answer_read_piece(lq, h, &r, at, &n))
+			return local_refuse_access(lq, h, IBV_ACCESS_REMOTE_READ);
+		if (n == UINT32_MAX) {
+			if (!held)
+				local_hold(lq, h, payload,
+					   sizeof(r)); /* the first one's place is free */
+			lq->responder = LOCAL_WAIT_ROOM;
+			lq->stream_done = at;
+			world_ring_wait(lq);
+			world_ring_notify(lq);
+			return LOCAL_REQUEST_HOLD;
+		}
+		at += n;
+	} while (at < h->length);
+	world_ring_notify(lq);
+	lq->done_msn++;
+	return LOCAL_REQUEST_DONE;
+}
+
+enum local_outcome local_execute_atomic(struct local_qp *lq, const struct ring_header *h,
+					const uint8_t *payload, uint32_t room)
+{
+	WORLD_MEMORY(memory, lq);
+	struct record_atomic op;
+	struct ring_header out = {0};
+	uint64_t old;
+
+	if (room < sizeof(op))
+		return LOCAL_REQUEST_REFUSED;
+	memcpy(&op, payload, sizeof(op));
+	uint64_t at = world_own_region(lq, op.addr, 8, op.rkey, IBV_ACCESS_REMOTE_ATOMIC);
+
+	if (!at)
+		return local_refuse_access(lq, h, IBV_ACCESS_REMOTE_ATOMIC);
+	if (at % 8)
+		return local_refuse_request(lq, h->msn, IBV_WC_REM_INV_REQ_ERR,
+					    IBV_EVENT_QP_REQ_ERR);
+	if (!world_own_atomic(lq, at, &op, &old))
+		return local_refuse_access(lq, h, IBV_ACCESS_REMOTE_ATOMIC);
+	lq->done_msn++;
+	local_fill_record(lq, &out, REC_ATOMIC_RESP, REC_LAST, lq->sender_epoch);
+	out.msn = h->msn;
+	out.length = sizeof(old);
+	world_ring_control(lq, &out, &old, sizeof(old));
+	return LOCAL_REQUEST_DONE;
+}
