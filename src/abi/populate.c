@@ -116,7 +116,7 @@ static int populate_ends(struct walk *walk, uintptr_t start, uintptr_t end, bool
 	return err;
 }
 
-static int look(uintptr_t start, uintptr_t end, size_t page, bool write)
+static int mapping_examine(uintptr_t start, uintptr_t end, size_t page, bool write)
 {
 	/* Not kept open: it stays that of the process that opened it, also in a forked child. */
 	struct walk walk = {.fd = sys_open("/proc/self/maps", O_RDONLY | O_CLOEXEC), .page = page};
@@ -140,7 +140,7 @@ int populate(void *addr, size_t length, bool write)
 	int err = EOPNOTSUPP;
 
 	if ((end - start) / page >= LOOK_PAGES_MIN)
-		err = look(start, end, page, write);
+		err = mapping_examine(start, end, page, write);
 	if (err == EOPNOTSUPP)
 		err = populate_pages(start, end - start, write);
 	if (err != EFAULT)

@@ -28,7 +28,7 @@ struct device {
 	uint32_t ports;
 };
 
-static inline struct device *device_of(struct ibv_device *ibv)
+static inline struct device *device_from_ibv(struct ibv_device *ibv)
 {
 	return container_of(ibv, struct device, ibv);
 }

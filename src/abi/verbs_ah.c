@@ -28,7 +28,7 @@ enum {
 
 /* ------------------------------------------------------------------ making and ending */
 
-static void fill_request(struct ib_uverbs_ah_attr *out, const struct ibv_ah_attr *attr)
+static void ah_fill_request(struct ib_uverbs_ah_attr *out, const struct ibv_ah_attr *attr)
 {
 	*out = (struct ib_uverbs_ah_attr){
 		.grh.flow_label = attr->grh.flow_label,
@@ -56,7 +56,7 @@ static void fill_address(struct record_ud *to, const struct ibv_ah_attr *attr, c
 }
 
 /* Makes it at the daemon, which says what its source GID is. A positive errno. */
-static int announce(struct context *context, struct ah *ah, const struct ibv_ah_attr *attr)
+static int ah_announce(struct context *context, struct ah *ah, const struct ibv_ah_attr *attr)
 {
 	struct proto_create_ah_resp resp;
 
@@ -64,7 +64,7 @@ static int announce(struct context *context, struct ah *ah, const struct ibv_ah_
 		log_warn("an address handle on an Ethernet port needs a GRH (is_global = 1)");
 		return EINVAL;
 	}
-	fill_request(&ah->request, attr);
+	ah_fill_request(&ah->request, attr);
 	books_enter(context->hca);
 	int err = -daemon_create_ah(&context->conn, pd_of(ah->ibv.pd)->handle, &ah->request, &resp);
 
@@ -95,7 +95,7 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 		return fail_null(ENOMEM);
 	ah->ibv.pd = pd;
 	ah->ibv.context = pd->context;
-	int err = announce(context, ah, attr);
+	int err = ah_announce(context, ah, attr);
 
 	if (err) {
 		free(ah);
@@ -160,7 +160,7 @@ static bool is_ipv4(const uint8_t *bytes)
 	return bytes[0] >> 4 != 6 || ipv4_checksum_fits(header);
 }
 
-static void map_ipv4(union ibv_gid *gid, const uint8_t *address)
+static void gid_from_ipv4(union ibv_gid *gid, const uint8_t *address)
 {
 	memset(gid, 0, sizeof(*gid));
 	gid->raw[10] = gid->raw[11] = 0xff;
@@ -176,8 +176,8 @@ static void parse_sender(const struct ibv_grh *grh, struct sender *out)
 	if (is_ipv4(bytes)) {
 		out->traffic_class = ipv4[1];
 		out->hop_limit = ipv4[8];
-		map_ipv4(&out->source, ipv4 + 12);
-		map_ipv4(&out->destination, ipv4 + 16);
+		gid_from_ipv4(&out->source, ipv4 + 12);
+		gid_from_ipv4(&out->destination, ipv4 + 16);
 	} else {
 		uint32_t word = ntohl(grh->version_tclass_flow);
 
@@ -192,7 +192,7 @@ static void parse_sender(const struct ibv_grh *grh, struct sender *out)
 }
 
 /* The place of `gid` in the port's table, or a negative errno. */
-static int gid_index(struct ibv_context *context, uint8_t port, const union ibv_gid *gid)
+static int gid_index_find(struct ibv_context *context, uint8_t port, const union ibv_gid *gid)
 {
 	for (uint32_t i = 0; i < LIMIT_GIDS; i++) {
 		struct proto_query_gid_resp resp;
@@ -220,7 +220,7 @@ EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num, st
 	if (!(wc->wc_flags & IBV_WC_GRH))
 		return 0;
 	parse_sender(grh, &sender);
-	int index = gid_index(context, port_num, &sender.destination);
+	int index = gid_index_find(context, port_num, &sender.destination);
 
 	if (index < 0) {
 		errno = -index;
@@ -249,7 +249,7 @@ EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc
 
 /* ------------------------------------------------------------------ Ethernet addresses */
 
-static bool has_address(const struct ifaddrs *i, const union ibv_gid *gid)
+static bool ifaddr_has_gid(const struct ifaddrs *i, const union ibv_gid *gid)
 {
 	union ibv_gid own = {0};
 
@@ -258,7 +258,7 @@ static bool has_address(const struct ifaddrs *i, const union ibv_gid *gid)
 	if (i->ifa_addr->sa_family == AF_INET) {
 		const struct sockaddr_in *in = (const struct sockaddr_in *)i->ifa_addr;
 
-		map_ipv4(&own, (const uint8_t *)&in->sin_addr);
+		gid_from_ipv4(&own, (const uint8_t *)&in->sin_addr);
 	} else if (i->ifa_addr->sa_family == AF_INET6) {
 		const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)i->ifa_addr;
 
@@ -298,7 +298,7 @@ EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_a
 	if (getifaddrs(&list) < 0)
 		return errno;
 	for (const struct ifaddrs *i = list; i && !name; i = i->ifa_next)
-		if (has_address(i, &attr->grh.dgid))
+		if (ifaddr_has_gid(i, &attr->grh.dgid))
 			name = i->ifa_name;
 	for (const struct ifaddrs *i = list; i && name && !found; i = i->ifa_next)
 		found = copy_mac(i, name, eth_mac);

@@ -5,7 +5,7 @@
 #include "hca/verbs/completion.h"
 #include "hca/verbs/cq.h"
 
-static struct ibv_cq *created(struct ibv_context *context, struct ibv_cq *cq)
+static struct ibv_cq *cq_created(struct ibv_context *context, struct ibv_cq *cq)
 {
 	if (cq)
 		context_count(context, 1);
@@ -14,13 +14,13 @@ static struct ibv_cq *created(struct ibv_context *context, struct ibv_cq *cq)
 
 static struct ibv_cq *create_cq(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
 {
-	return created(context, cq_create(context, attr));
+	return cq_created(context, cq_create(context, attr));
 }
 
 EXPORT struct ibv_cq *verbena_create_cq_for_qp(struct ibv_context *context,
 					       const struct ibv_cq_init_attr_ex *attr)
 {
-	return created(context, cq_create_for_qp(context, attr));
+	return cq_created(context, cq_create_for_qp(context, attr));
 }
 
 EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,

@@ -146,7 +146,7 @@ EXPORT void ibv_free_device_list(struct ibv_device **list)
 		return;
 	mutex_take(&devices_lock);
 	for (unsigned int i = 0; list[i]; i++)
-		device_put_locked(device_of(list[i]));
+		device_put_locked(device_from_ibv(list[i]));
 	mutex_give(&devices_lock);
 	free(list);
 }
@@ -158,12 +158,12 @@ EXPORT const char *ibv_get_device_name(struct ibv_device *device)
 
 EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
 {
-	return device_of(device)->guid;
+	return device_from_ibv(device)->guid;
 }
 
 EXPORT int ibv_get_device_index(struct ibv_device *device)
 {
-	return (int)device_of(device)->index;
+	return (int)device_from_ibv(device)->index;
 }
 
 /* ------------------------------------------------------------------ contexts */
@@ -174,7 +174,7 @@ static void context_init(struct context *context, struct hca *hca, struct ibv_de
 	struct ibv_context *ibv = &context->verbs.context;
 
 	context->hca = hca;
-	context->device_index = device_of(device)->index;
+	context->device_index = device_from_ibv(device)->index;
 	ibv->device = device;
 	ibv->cmd_fd = context->cmd_fd = cmd_fd;
 	ibv->async_fd = context->async.fd;
@@ -216,7 +216,7 @@ struct ibv_context *context_open(struct ibv_device *device, int cmd_fd, const ui
 	if (err)
 		goto out_queue;
 	mutex_take(&devices_lock);
-	device_of(device)->refs++;
+	device_from_ibv(device)->refs++;
 	mutex_give(&devices_lock);
 	return &context->verbs.context;
 
@@ -277,7 +277,7 @@ EXPORT int ibv_close_device(struct ibv_context *ibv)
 {
 	struct context *context = context_of(ibv);
 	struct open_context *open = container_of(context, struct open_context, context);
-	struct device *device = device_of(ibv->device);
+	struct device *device = device_from_ibv(ibv->device);
 	unsigned int objects = atomic_load(&open->objects);
 
 	if (objects)

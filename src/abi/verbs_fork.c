@@ -35,7 +35,7 @@ static size_t count, space;
 
 /* ------------------------------------------------------------------ the array of ranges */
 
-static bool reserve(size_t more)
+static bool ranges_reserve(size_t more)
 {
 	if (count + more <= space)
 		return true;
@@ -50,7 +50,7 @@ static bool reserve(size_t more)
 }
 
 /* Index of the first range that ends above `addr`. */
-static size_t find(uintptr_t addr)
+static size_t range_find(uintptr_t addr)
 {
 	size_t low = 0, high = count;
 
@@ -66,39 +66,39 @@ static size_t find(uintptr_t addr)
 }
 
 /* There must be room. */
-static void insert(size_t at, uintptr_t start, uintptr_t end, unsigned int refs)
+static void range_insert(size_t at, uintptr_t start, uintptr_t end, unsigned int refs)
 {
 	memmove(&ranges[at + 1], &ranges[at], (count - at) * sizeof(*ranges));
 	ranges[at] = (struct range){start, end, refs};
 	count++;
 }
 
-static void erase(size_t at)
+static void range_erase(size_t at)
 {
 	count--;
 	memmove(&ranges[at], &ranges[at + 1], (count - at) * sizeof(*ranges));
 }
 
 /* Makes `addr` a boundary, if it is inside a range. There must be room. */
-static void split(uintptr_t addr)
+static void range_split(uintptr_t addr)
 {
-	size_t i = find(addr);
+	size_t i = range_find(addr);
 
 	if (i == count || ranges[i].start >= addr)
 		return;
-	insert(i + 1, addr, ranges[i].end, ranges[i].refs);
+	range_insert(i + 1, addr, ranges[i].end, ranges[i].refs);
 	ranges[i].end = addr;
 }
 
 /* Joins equal neighbours from the range before `start` to the one after `end`. */
-static void join(uintptr_t start, uintptr_t end)
+static void ranges_join(uintptr_t start, uintptr_t end)
 {
-	size_t i = find(start ? start - 1 : 0);
+	size_t i = range_find(start ? start - 1 : 0);
 
 	while (i + 1 < count && ranges[i].start <= end) {
 		if (ranges[i].end == ranges[i + 1].start && ranges[i].refs == ranges[i + 1].refs) {
 			ranges[i].end = ranges[i + 1].end;
-			erase(i + 1);
+			range_erase(i + 1);
 		} else {
 			i++;
 		}
@@ -108,7 +108,7 @@ static void join(uintptr_t start, uintptr_t end)
 /* Calls madvise() on the parts of [start, end) that belong to no range. */
 static int advise_gaps(uintptr_t start, uintptr_t end, int advice)
 {
-	for (size_t i = find(start); start < end; i++) {
+	for (size_t i = range_find(start); start < end; i++) {
 		uintptr_t stop = i < count && ranges[i].start < end ? ranges[i].start : end;
 
 		if (stop > start && madvise((void *)start, stop - start, advice) < 0)
@@ -122,9 +122,9 @@ static int range_add(uintptr_t start, uintptr_t end)
 {
 	size_t inside = 0;
 
-	for (size_t i = find(start); i < count && ranges[i].start < end; i++)
+	for (size_t i = range_find(start); i < count && ranges[i].start < end; i++)
 		inside++;
-	if (!reserve(inside + 3)) /* a gap before each, one after, two splits less those */
+	if (!ranges_reserve(inside + 3)) /* a gap before each, one after, two splits less those */
 		return ENOMEM;
 	int err = advise_gaps(start, end, MADV_DONTFORK);
 
@@ -132,22 +132,22 @@ static int range_add(uintptr_t start, uintptr_t end)
 		advise_gaps(start, end, MADV_DOFORK);
 		return err;
 	}
-	split(start);
-	split(end);
+	range_split(start);
+	range_split(end);
 	uintptr_t at = start;
 
-	for (size_t i = find(start); at < end; i++) {
+	for (size_t i = range_find(start); at < end; i++) {
 		uintptr_t stop = i < count && ranges[i].start < end ? ranges[i].start : end;
 
 		if (stop > at) {
-			insert(i, at, stop, 1);
+			range_insert(i, at, stop, 1);
 			at = stop;
 		} else {
 			ranges[i].refs++;
 			at = ranges[i].end;
 		}
 	}
-	join(start, end);
+	ranges_join(start, end);
 	return 0;
 }
 
@@ -155,11 +155,11 @@ static int range_remove(uintptr_t start, uintptr_t end)
 {
 	int err = 0;
 
-	if (!reserve(2))
+	if (!ranges_reserve(2))
 		return ENOMEM;
-	split(start);
-	split(end);
-	for (size_t i = find(start); i < count && ranges[i].start < end;) {
+	range_split(start);
+	range_split(end);
+	for (size_t i = range_find(start); i < count && ranges[i].start < end;) {
 		if (--ranges[i].refs) {
 			i++;
 			continue;
@@ -167,9 +167,9 @@ static int range_remove(uintptr_t start, uintptr_t end)
 		if (madvise((void *)ranges[i].start, ranges[i].end - ranges[i].start, MADV_DOFORK) <
 		    0)
 			err = errno; /* unmapped meanwhile: nothing to inherit there any more */
-		erase(i);
+		range_erase(i);
 	}
-	join(start, end);
+	ranges_join(start, end);
 	return err;
 }
 
@@ -199,7 +199,7 @@ static size_t page_size(uintptr_t start, uintptr_t end)
 }
 
 /* Does one of the two to the pages of [base, base + size). lock is held. */
-static int change(int (*what)(uintptr_t, uintptr_t), const void *base, size_t size)
+static int ranges_advise(int (*what)(uintptr_t, uintptr_t), const void *base, size_t size)
 {
 	uintptr_t start = (uintptr_t)base, end;
 
@@ -219,7 +219,7 @@ static int change(int (*what)(uintptr_t, uintptr_t), const void *base, size_t si
 int fork_register(void *addr, size_t length)
 {
 	mutex_take(&lock);
-	int err = change(range_add, addr, length);
+	int err = ranges_advise(range_add, addr, length);
 
 	too_late |= !enabled;
 	mutex_give(&lock);
@@ -229,7 +229,7 @@ int fork_register(void *addr, size_t length)
 void fork_unregister(void *addr, size_t length)
 {
 	mutex_take(&lock);
-	change(range_remove, addr, length); /* fails only where the memory is gone already */
+	ranges_advise(range_remove, addr, length); /* fails only where the memory is gone already */
 	mutex_give(&lock);
 }
 
@@ -237,7 +237,7 @@ void fork_unregister(void *addr, size_t length)
 EXPORT int ibv_dontfork_range(void *base, size_t size)
 {
 	mutex_take(&lock);
-	int err = change(range_add, base, size);
+	int err = ranges_advise(range_add, base, size);
 
 	mutex_give(&lock);
 	return fail_errno(err) ? -1 : 0;
@@ -246,7 +246,7 @@ EXPORT int ibv_dontfork_range(void *base, size_t size)
 EXPORT int ibv_dofork_range(void *base, size_t size)
 {
 	mutex_take(&lock);
-	int err = change(range_remove, base, size);
+	int err = ranges_advise(range_remove, base, size);
 
 	mutex_give(&lock);
 	return fail_errno(err) ? -1 : 0;

@@ -34,7 +34,7 @@ static _Atomic uint64_t registered;
 	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |     \
 	 IBV_ACCESS_HUGETLB)
 
-static int check_region(const void *addr, size_t length, uint64_t iova, unsigned int access)
+static int mr_check_arguments(const void *addr, size_t length, uint64_t iova, unsigned int access)
 {
 	unsigned int remote = access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
 	uintptr_t end;
@@ -131,7 +131,7 @@ static struct ibv_mr *region_register(struct ibv_pd *pd, void *addr, size_t leng
 	if (access & IBV_ACCESS_ZERO_BASED)
 		iova = 0;
 	if (!err)
-		err = check_region(addr, length, iova, access);
+		err = mr_check_arguments(addr, length, iova, access);
 	if (err)
 		return fail_null(err);
 	struct mr *mr = calloc(1, sizeof(*mr));
@@ -183,7 +183,7 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
  * buffers of other devices. The file mustn't shrink (F_SEAL_SHRINK): peers map it
  * (hca/mem/mapped.h).
  */
-static int check_file(int fd, uint64_t end)
+static int mr_check_file(int fd, uint64_t end)
 {
 	struct stat status;
 	int seals = fcntl(fd, F_GET_SEALS);
@@ -241,7 +241,7 @@ EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 
 	if (!length || __builtin_add_overflow(offset, length, &end) || end > INT64_MAX)
 		return fail_null(EINVAL);
-	int err = check_file(fd, end);
+	int err = mr_check_file(fd, end);
 
 	if (err)
 		return fail_null(err);
@@ -289,7 +289,8 @@ static int check_rereg(const struct mr *wanted, int flags)
 	if (wanted->imported || !flags || flags & ~REREG_FLAGS || !wanted->ibv.pd ||
 	    wanted->ibv.pd->context != wanted->ibv.context)
 		return EINVAL;
-	return check_region(wanted->ibv.addr, wanted->ibv.length, wanted->iova, wanted->access);
+	return mr_check_arguments(wanted->ibv.addr, wanted->ibv.length, wanted->iova,
+				  wanted->access);
 }
 
 /* The daemon's part and the pages. Nobody has access meanwhile. 0 or a negative errno. */

@@ -177,8 +177,8 @@ EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num,
 
 /* ------------------------------------------------------------------ GIDs */
 
-static int query_gid(struct ibv_context *context, uint32_t port, uint32_t index,
-		     struct ibv_gid_entry *entry)
+static int gid_query_entry(struct ibv_context *context, uint32_t port, uint32_t index,
+			   struct ibv_gid_entry *entry)
 {
 	struct proto_query_gid_resp resp;
 	int err = -daemon_query_gid(conn_of(context), port, index, &resp);
@@ -199,7 +199,7 @@ EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int inde
 			 union ibv_gid *gid)
 {
 	struct ibv_gid_entry entry = {0};
-	int err = index < 0 ? EINVAL : query_gid(context, port_num, index, &entry);
+	int err = index < 0 ? EINVAL : gid_query_entry(context, port_num, index, &entry);
 
 	if (err && err != ENODATA) { /* an empty place of the table is a GID of zeros */
 		errno = err;
@@ -213,7 +213,7 @@ EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigne
 			      int *type)
 {
 	struct ibv_gid_entry entry = {.gid_type = IBV_GID_TYPE_ROCE_V1};
-	int err = query_gid(context, port, index, &entry);
+	int err = gid_query_entry(context, port, index, &entry);
 
 	if (err && err != ENODATA) {
 		errno = err;
@@ -230,7 +230,7 @@ EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uin
 
 	if (flags)
 		return fail_errno(EOPNOTSUPP);
-	int err = query_gid(context, port_num, gid_index, &full);
+	int err = gid_query_entry(context, port_num, gid_index, &full);
 
 	if (!err)
 		copy_sized(entry, entry_size, &full, sizeof(full));
@@ -246,7 +246,7 @@ static ssize_t gid_table_of(struct ibv_context *context, uint32_t port, char *en
 
 	for (int i = 0; !err && i < attr.gid_tbl_len; i++) {
 		struct ibv_gid_entry full;
-		int e = query_gid(context, port, i, &full);
+		int e = gid_query_entry(context, port, i, &full);
 
 		if (e == ENODATA)
 			continue;
@@ -268,7 +268,7 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_
 		return -EOPNOTSUPP;
 	if (!max_entries || !entry_size)
 		return -EINVAL;
-	for (uint32_t port = 1; n >= 0 && port <= device_of(context->device)->ports; port++)
+	for (uint32_t port = 1; n >= 0 && port <= device_from_ibv(context->device)->ports; port++)
 		n = gid_table_of(context, port, (char *)entries, n, max_entries, entry_size);
 	return n;
 }
@@ -277,7 +277,7 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_
 
 EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
 {
-	if (!port_num || port_num > device_of(context->device)->ports || index < 0 ||
+	if (!port_num || port_num > device_from_ibv(context->device)->ports || index < 0 ||
 	    index >= (int)LIMIT_PKEYS) {
 		errno = EINVAL;
 		return -1;

@@ -10,7 +10,7 @@ enum { KEPT_MAX = 8 };
 static struct mutex *kept[KEPT_MAX];
 static unsigned int count;
 
-static void before_fork(void)
+static void fork_count(void)
 {
 	for (unsigned int i = 0; i < count; i++)
 		pthread_mutex_lock(&kept[i]->pthread);
@@ -25,7 +25,7 @@ static void after_fork(void)
 void fork_keep(struct mutex *mutex)
 {
 	if (!count)
-		pthread_atfork(before_fork, after_fork, after_fork);
+		pthread_atfork(fork_count, after_fork, after_fork);
 	if (count == KEPT_MAX)
 		abort();
 	kept[count++] = mutex;

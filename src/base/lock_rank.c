@@ -24,7 +24,7 @@ static _Thread_local unsigned int count;
 static const char *const names[] = {[RANK_NONE] = "(a lock without a rank)",
 				    LOCK_RANKS(LOCK_RANK_NAME)};
 
-static _Noreturn void fail(const char *what, enum lock_rank wanted, const char *behind)
+static _Noreturn void lock_rank_abort(const char *what, enum lock_rank wanted, const char *behind)
 {
 	fprintf(stderr, "verbena: lock ranks: %s %s%s%s\n", what, names[wanted],
 		behind ? " while holding " : "", behind ? behind : "");
@@ -34,20 +34,20 @@ static _Noreturn void fail(const char *what, enum lock_rank wanted, const char *
 void rank_check(const void *lock, enum lock_rank rank)
 {
 	if (rank == RANK_NONE)
-		fail("takes", rank, NULL);
+		lock_rank_abort("takes", rank, NULL);
 	for (unsigned int i = 0; i < count; i++) {
 		if (held[i].lock == lock)
-			fail("takes again", rank, NULL);
+			lock_rank_abort("takes again", rank, NULL);
 		/* The program may read several CQs at once. */
 		if (held[i].rank > rank || (held[i].rank == rank && rank != RANK_CQ_TURN))
-			fail("takes", rank, names[held[i].rank]);
+			lock_rank_abort("takes", rank, names[held[i].rank]);
 	}
 }
 
 void rank_taken(const void *lock, enum lock_rank rank)
 {
 	if (count == HELD_MAX)
-		fail("has too many locks to take", rank, NULL);
+		lock_rank_abort("has too many locks to take", rank, NULL);
 	held[count++] = (struct held){lock, rank};
 }
 
@@ -76,7 +76,7 @@ void rank_must_hold(const void *lock, enum lock_rank rank)
 	for (unsigned int i = 0; i < count; i++)
 		if (held[i].lock == lock)
 			return;
-	fail("doesn't hold", rank, NULL);
+	lock_rank_abort("doesn't hold", rank, NULL);
 }
 
 #else

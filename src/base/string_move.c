@@ -43,7 +43,7 @@ static void by_vectors(void *arg)
 	__asm__ volatile("" : : "r"(trial) : "memory");
 }
 
-static void measure(void)
+static void string_move_measure(void)
 {
 	static struct trial trial;
 
@@ -55,7 +55,7 @@ bool string_move_is_slow(void)
 {
 	static pthread_once_t measured = PTHREAD_ONCE_INIT;
 
-	pthread_once(&measured, measure);
+	pthread_once(&measured, string_move_measure);
 	return slow;
 }
 

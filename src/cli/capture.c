@@ -28,7 +28,7 @@ struct wish {
 };
 
 /* A number from 1 to `max`. */
-static bool number(const char *text, uint64_t max, uint64_t *out)
+static bool number_parse_max(const char *text, uint64_t max, uint64_t *out)
 {
 	char *end;
 
@@ -43,7 +43,7 @@ static bool number(const char *text, uint64_t max, uint64_t *out)
 
 static bool take_number(const char *what, uint64_t max, uint64_t *out)
 {
-	if (number(optarg, max, out))
+	if (number_parse_max(optarg, max, out))
 		return true;
 	cli_error("%s is a number from 1 to %" PRIu64 ", not `%s`", what, max, optarg);
 	return false;
@@ -107,7 +107,7 @@ static int learn_devices(struct capture_file *file, const struct wish *wish)
 	return code;
 }
 
-static int ask(const struct wish *wish, int *events)
+static int capture_ask_daemon(const struct wish *wish, int *events)
 {
 	json_t *reply;
 	json_t *request = json_pack("{s:s, s:I}", "op", "capture", "snap", (json_int_t)wish->snap);
@@ -133,7 +133,7 @@ static int begin_file(struct capture_file *file, const struct wish *wish)
 }
 
 /* A daemon that is there, and stays while we ask: the connection to it. */
-static int find_daemon(int *connection)
+static int capture_find_daemon(int *connection)
 {
 	*connection = start_connect(NULL);
 	if (*connection >= 0)
@@ -142,15 +142,15 @@ static int find_daemon(int *connection)
 	return CLI_FAILURE;
 }
 
-static int begin(struct capture_session *session, const struct wish *wish)
+static int capture_session_begin(struct capture_session *session, const struct wish *wish)
 {
-	int connection, code = find_daemon(&connection);
+	int connection, code = capture_find_daemon(&connection);
 
 	if (code != CLI_OK)
 		return code;
 	code = learn_devices(session->file, wish);
 	if (code == CLI_OK)
-		code = ask(wish, &session->events);
+		code = capture_ask_daemon(wish, &session->events);
 	if (code == CLI_OK)
 		code = begin_file(session->file, wish);
 	close(connection);
@@ -178,12 +178,12 @@ static int say_end(const struct capture_session *session, const struct wish *wis
 	return end == CAPTURE_DONE ? CLI_OK : CLI_FAILURE;
 }
 
-static uint64_t end_of(uint64_t seconds)
+static uint64_t deadline_after_s(uint64_t seconds)
 {
 	return seconds ? clock_ns() + seconds * 1000000000ull : UINT64_MAX;
 }
 
-static int capture(struct capture_file *file, const struct wish *wish)
+static int capture_write_file(struct capture_file *file, const struct wish *wish)
 {
 	struct capture_session session = {
 		.file = file,
@@ -201,12 +201,12 @@ static int capture(struct capture_file *file, const struct wish *wish)
 	sigaddset(&stop, SIGTERM);
 	sigaddset(&stop, SIGHUP);
 	sigprocmask(SIG_BLOCK, &stop, NULL);
-	code = begin(&session, wish);
+	code = capture_session_begin(&session, wish);
 	if (code == CLI_OK) {
 		fprintf(stderr, "capturing %s into %s\n",
 			wish->device ? wish->device : "all devices",
 			file->is_stdout ? "standard output" : wish->path);
-		session.end_ns = end_of(wish->seconds);
+		session.end_ns = deadline_after_s(wish->seconds);
 		enum capture_end end = capture_session_run(&session, &stop, &err);
 
 		code = say_end(&session, wish, end, err);
@@ -243,7 +243,7 @@ static int capture_run(const struct cli_command *self, int argc, char **argv)
 		cli_error("cannot open %s: %s", wish.path, strerror(-err));
 		return CLI_FAILURE;
 	}
-	int code = capture(&file, &wish);
+	int code = capture_write_file(&file, &wish);
 
 	capture_file_close(&file);
 	return code;

@@ -58,7 +58,7 @@ int capture_file_flush(struct capture_file *file)
 
 /* ------------------------------------------------------------------ devices */
 
-static struct capture_device *device_of(struct capture_file *file, const char *name)
+static struct capture_device *capture_device_find(struct capture_file *file, const char *name)
 {
 	for (uint32_t i = 0; i < file->devices; i++)
 		if (!strcmp(file->device[i].name, name))
@@ -87,7 +87,7 @@ int capture_file_devices(struct capture_file *file, const json_t *devices, const
 
 	json_array_foreach(devices, i, one) {
 		const char *name = ctl_string(one, "name");
-		struct capture_device *device = device_of(file, name);
+		struct capture_device *device = capture_device_find(file, name);
 
 		if (!device && first && file->devices < CAPTURE_DEVICES) {
 			device = &file->device[file->devices++];
@@ -97,7 +97,7 @@ int capture_file_devices(struct capture_file *file, const json_t *devices, const
 		if (device)
 			learn_gids(device, json_object_get(one, "gids"));
 	}
-	return only && !device_of(file, only) ? -ENODEV : 0;
+	return only && !capture_device_find(file, only) ? -ENODEV : 0;
 }
 
 static int device_with(const struct capture_file *file, const uint8_t gid[16])
@@ -130,7 +130,7 @@ int capture_file_device(const struct capture_file *file, const struct tap_record
 /* ------------------------------------------------------------------ blocks */
 
 /* Room for one block, or NULL: *err says why. */
-static uint8_t *room(struct capture_file *file, int *err)
+static uint8_t *capture_file_room(struct capture_file *file, int *err)
 {
 	*err = file->used + BLOCK_MAX > BUFFER ? capture_file_flush(file) : 0;
 	return *err ? NULL : file->buffer + file->used;
@@ -149,7 +149,7 @@ static uint32_t interface_of(const struct capture_file *file, int device)
 int capture_file_begin(struct capture_file *file, uint32_t snap)
 {
 	int err;
-	uint8_t *at = room(file, &err);
+	uint8_t *at = capture_file_room(file, &err);
 
 	if (err)
 		return err;
@@ -157,7 +157,7 @@ int capture_file_begin(struct capture_file *file, uint32_t snap)
 	for (uint32_t i = 0; i < file->devices; i++) {
 		if (!file->device[i].wanted)
 			continue;
-		at = room(file, &err);
+		at = capture_file_room(file, &err);
 		if (err)
 			return err;
 		file->used +=
@@ -181,7 +181,7 @@ int capture_file_packet(struct capture_file *file, int device, const struct tap_
 		.dropped = head->lost,
 	};
 	int err;
-	uint8_t *at = room(file, &err);
+	uint8_t *at = capture_file_room(file, &err);
 
 	if (err)
 		return err;
@@ -204,7 +204,7 @@ int capture_file_end(struct capture_file *file, uint64_t lost)
 
 		if (!device->wanted)
 			continue;
-		uint8_t *at = room(file, &err);
+		uint8_t *at = capture_file_room(file, &err);
 
 		if (err)
 			return err;

@@ -39,7 +39,7 @@ struct capture_source {
 
 /* ------------------------------------------------------------------ sources */
 
-static struct tap_memory *ring_map(int fd)
+static struct tap_memory *capture_ring_map(int fd)
 {
 	struct stat st;
 
@@ -50,7 +50,7 @@ static struct tap_memory *ring_map(int fd)
 	return at == MAP_FAILED ? NULL : at;
 }
 
-static bool make_room(struct capture_session *session)
+static bool session_make_room(struct capture_session *session)
 {
 	size_t room = session->room ? session->room * 2 : 16;
 
@@ -81,7 +81,7 @@ static int bell_hear(struct capture_session *session, int bell)
 
 static void source_add(struct capture_session *session, const struct proto_event *event, int *fds)
 {
-	struct tap_memory *memory = make_room(session) ? ring_map(fds[0]) : NULL;
+	struct tap_memory *memory = session_make_room(session) ? capture_ring_map(fds[0]) : NULL;
 
 	if (memory && bell_hear(session, fds[1]) < 0) {
 		munmap(memory, TAP_SIZE);
@@ -119,7 +119,7 @@ static void source_drop(struct capture_session *session, size_t i)
 }
 
 /* What the daemon says. False: it is gone. */
-static bool take_events(struct capture_session *session)
+static bool session_take_events(struct capture_session *session)
 {
 	struct proto_event event;
 	int fds[PROTO_MAX_FDS], err;
@@ -137,7 +137,7 @@ static bool take_events(struct capture_session *session)
 /* ------------------------------------------------------------------ packets */
 
 /* Looks at the source's next packet. */
-static void look(struct capture_session *session, size_t i)
+static void session_look(struct capture_session *session, size_t i)
 {
 	struct capture_source *source = &session->sources[i];
 
@@ -153,7 +153,7 @@ static void look(struct capture_session *session, size_t i)
 }
 
 /* The source with the earliest packet, or NULL. */
-static struct capture_source *earliest(struct capture_session *session)
+static struct capture_source *session_earliest(struct capture_session *session)
 {
 	struct capture_source *best = NULL;
 
@@ -199,20 +199,20 @@ static int write_one(struct capture_session *session, const struct capture_sourc
 }
 
 /* Moves packets, at most a turn's. Returns how many, or -errno. */
-static int move(struct capture_session *session)
+static int session_move_packet(struct capture_session *session)
 {
 	struct capture_source *source;
 	int n = 0;
 
 	for (size_t i = 0; i < session->count; i++)
-		look(session, i);
-	while (n < TURN && session->left && (source = earliest(session))) {
+		session_look(session, i);
+	while (n < TURN && session->left && (source = session_earliest(session))) {
 		int err = write_one(session, source);
 
 		if (err)
 			return err;
 		tap_pop(&source->reader, &source->head);
-		look(session, (size_t)(source - session->sources));
+		session_look(session, (size_t)(source - session->sources));
 		n++;
 	}
 	for (size_t i = session->count; i-- > 0;)
@@ -233,7 +233,7 @@ static int move_rest(struct capture_session *session)
 		source->until = written < source->until ? written : source->until;
 	}
 	do
-		n = move(session);
+		n = session_move_packet(session);
 	while (n > 0 && session->left);
 	return n < 0 ? n : 0;
 }
@@ -253,7 +253,7 @@ static void show_progress(struct capture_session *session, uint64_t now)
 }
 
 /* How long there is nothing to do but wait for others: ms, -1 for ever. */
-static int patience(const struct capture_session *session, uint64_t now)
+static int session_timeout_ms(const struct capture_session *session, uint64_t now)
 {
 	uint64_t until = session->end_ns;
 
@@ -286,7 +286,7 @@ static bool wait_for_calls(struct capture_session *session, int signals)
 
 	for (size_t i = 0; i < session->count; i++)
 		quiet &= session->sources[i].until == 0 || tap_sleep(&session->sources[i].reader);
-	int n = poll(fds, 3, quiet ? patience(session, clock_ns()) : 0);
+	int n = poll(fds, 3, quiet ? session_timeout_ms(session, clock_ns()) : 0);
 
 	for (size_t i = 0; i < session->count; i++)
 		tap_wake(&session->sources[i].reader);
@@ -301,14 +301,14 @@ static bool is_over(const struct capture_session *session, bool told)
 }
 
 /* Until it is over: whether the daemon lives, and *err. */
-static bool loop(struct capture_session *session, int signals, int *err)
+static bool session_loop(struct capture_session *session, int signals, int *err)
 {
 	struct pollfd signal_fd = {.fd = signals, .events = POLLIN};
 	bool told = false, alive = true;
 
 	while (alive && !is_over(session, told)) {
-		alive = take_events(session);
-		int n = move(session);
+		alive = session_take_events(session);
+		int n = session_move_packet(session);
 
 		*err = n < 0 ? n : 0;
 		if (!n)
@@ -334,12 +334,12 @@ enum capture_end capture_session_run(struct capture_session *session, const sigs
 		*err = -errno;
 		return CAPTURE_FAILED;
 	}
-	bool alive = loop(session, signals, err);
+	bool alive = session_loop(session, signals, err);
 
 	close(signals);
 	/* Of whom the daemon has told meanwhile. */
 	if (alive)
-		alive = take_events(session);
+		alive = session_take_events(session);
 	if (!*err)
 		*err = move_rest(session);
 	if (!*err)

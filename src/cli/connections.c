@@ -8,16 +8,16 @@
 
 #include "cli/ctl.h"
 
-static uint64_t number(const json_t *object, const char *name)
+static uint64_t json_number_of(const json_t *object, const char *name)
 {
 	json_int_t value = ctl_integer(object, name);
 
 	return value > 0 ? (uint64_t)value : 0;
 }
 
-static uint64_t message(const json_t *connections, const char *way, const char *name)
+static uint64_t json_message_count(const json_t *connections, const char *way, const char *name)
 {
-	return number(json_object_get(connections, way), name);
+	return json_number_of(json_object_get(connections, way), name);
 }
 
 /* ------------------------------------------------------------------ reasons */
@@ -47,7 +47,7 @@ static void say_rejects(const json_t *rejects, const char *one, const char *many
 
 	json_object_foreach((json_t *)rejects, reason, value) {
 		const char *why = "of another reason";
-		uint64_t count = number(rejects, reason);
+		uint64_t count = json_number_of(rejects, reason);
 
 		(void)value;
 		for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
@@ -85,16 +85,16 @@ void connections_print(const json_t *reply)
 	uint64_t out = 0, in = 0;
 
 	for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
-		out += message(all, "sent", asked[i]);
-		in += message(all, "received", asked[i]);
+		out += json_message_count(all, "sent", asked[i]);
+		in += json_message_count(all, "received", asked[i]);
 	}
-	if (!out && !in && !number(all, "malformed") && !number(all, "unexpected"))
+	if (!out && !in && !json_number_of(all, "malformed") && !json_number_of(all, "unexpected"))
 		return;
 	printf("\nconnections: %" PRIu64 " requests sent, %" PRIu64 " received; %" PRIu64
 	       " ends are there now\n",
-	       out, in, number(all, "endpoints"));
+	       out, in, json_number_of(all, "endpoints"));
 	for (size_t i = 0; i < sizeof(sentences) / sizeof(sentences[0]); i++) {
-		uint64_t count = number(all, sentences[i].name);
+		uint64_t count = json_number_of(all, sentences[i].name);
 
 		if (count)
 			printf("%" PRIu64 " %s %s\n", count,

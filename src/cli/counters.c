@@ -9,16 +9,16 @@
 #include "cli/ctl.h"
 #include "cli/table.h"
 
-static uint64_t value_of(const json_t *counters, const char *group, const char *name)
+static uint64_t counters_value(const json_t *counters, const char *group, const char *name)
 {
 	json_int_t value = ctl_integer(json_object_get(counters, group), name);
 
 	return value > 0 ? (uint64_t)value : 0;
 }
 
-static uint64_t wire(const json_t *counters, const char *name)
+static uint64_t counters_wire_value(const json_t *counters, const char *name)
 {
-	return value_of(counters, "wire", name);
+	return counters_value(counters, "wire", name);
 }
 
 /* ------------------------------------------------------------------ the table */
@@ -33,33 +33,37 @@ static uint64_t dropped_of(const json_t *counters)
 	uint64_t sum = 0;
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		sum += wire(counters, names[i]);
+		sum += counters_wire_value(counters, names[i]);
 	return sum;
 }
 
-static bool is_quiet(const json_t *counters)
+static bool counters_are_zero(const json_t *counters)
 {
-	return !wire(counters, "packets_out") && !wire(counters, "packets_in") &&
-	       !value_of(counters, "local", "rnr_waits") &&
-	       !value_of(counters, "local", "rnr_naks") &&
-	       !value_of(counters, "requests", "retry_exceeded") &&
-	       !value_of(counters, "requests", "rnr_retry_exceeded");
+	return !counters_wire_value(counters, "packets_out") &&
+	       !counters_wire_value(counters, "packets_in") &&
+	       !counters_value(counters, "local", "rnr_waits") &&
+	       !counters_value(counters, "local", "rnr_naks") &&
+	       !counters_value(counters, "requests", "retry_exceeded") &&
+	       !counters_value(counters, "requests", "rnr_retry_exceeded");
 }
 
-static void row(struct table *table, const char *pid, const char *program, const json_t *counters)
+static void counters_add_row(struct table *table, const char *pid, const char *program,
+			     const json_t *counters)
 {
 	const uint64_t values[] = {
-		wire(counters, "packets_out"),
-		wire(counters, "packets_in"),
-		wire(counters, "refused") + wire(counters, "no_room"),
+		counters_wire_value(counters, "packets_out"),
+		counters_wire_value(counters, "packets_in"),
+		counters_wire_value(counters, "refused") + counters_wire_value(counters, "no_room"),
 		dropped_of(counters),
-		wire(counters, "resent"),
-		wire(counters, "timeouts"),
-		wire(counters, "sequence_naks"),
-		wire(counters, "rnr_naks_sent") + value_of(counters, "local", "rnr_waits"),
-		wire(counters, "rnr_naks") + value_of(counters, "local", "rnr_naks"),
-		value_of(counters, "requests", "retry_exceeded") +
-			value_of(counters, "requests", "rnr_retry_exceeded"),
+		counters_wire_value(counters, "resent"),
+		counters_wire_value(counters, "timeouts"),
+		counters_wire_value(counters, "sequence_naks"),
+		counters_wire_value(counters, "rnr_naks_sent") +
+			counters_value(counters, "local", "rnr_waits"),
+		counters_wire_value(counters, "rnr_naks") +
+			counters_value(counters, "local", "rnr_naks"),
+		counters_value(counters, "requests", "retry_exceeded") +
+			counters_value(counters, "requests", "rnr_retry_exceeded"),
 	};
 
 	table_add(table, TABLE_PLAIN, "%s", pid);
@@ -68,7 +72,7 @@ static void row(struct table *table, const char *pid, const char *program, const
 		table_add(table, TABLE_PLAIN, "%" PRIu64, values[i]);
 }
 
-static void table_of(const json_t *reply, const json_t *sum, bool colour)
+static void counters_table(const json_t *reply, const json_t *sum, bool colour)
 {
 	static const struct table_column columns[] = {
 		{"PID", true},	  {"PROGRAM", false}, {"OUT", true},	 {"IN", true},
@@ -84,12 +88,12 @@ static void table_of(const json_t *reply, const json_t *sum, bool colour)
 	json_array_foreach(json_object_get(reply, "clients"), i, client) {
 		const json_t *counters = json_object_get(client, "counters");
 
-		if (is_quiet(counters))
+		if (counters_are_zero(counters))
 			continue;
 		snprintf(pid, sizeof(pid), "%" JSON_INTEGER_FORMAT, ctl_integer(client, "pid"));
-		row(&table, pid, ctl_string(client, "comm"), counters);
+		counters_add_row(&table, pid, ctl_string(client, "comm"), counters);
 	}
-	row(&table, "all", "since the daemon began", sum);
+	counters_add_row(&table, "all", "since the daemon began", sum);
 	putchar('\n');
 	table_print(&table, stdout, colour);
 	table_free(&table);
@@ -144,29 +148,31 @@ static const struct sentence sentences[] = {
 };
 
 /* An empty line goes before the first. */
-static void say(bool *said, uint64_t count, const char *one, const char *many, const char *text)
+static void sentence_print(bool *said, uint64_t count, const char *one, const char *many,
+			   const char *text)
 {
 	printf("%s%" PRIu64 " %s %s\n", *said ? "" : "\n", count, count == 1 ? one : many, text);
 	*said = true;
 }
 
-static void explain(const json_t *sum)
+static void counters_explain(const json_t *sum)
 {
-	uint64_t refused = wire(sum, "refused"), out = wire(sum, "packets_out");
-	uint64_t resent = wire(sum, "resent");
+	uint64_t refused = counters_wire_value(sum, "refused"),
+		 out = counters_wire_value(sum, "packets_out");
+	uint64_t resent = counters_wire_value(sum, "resent");
 	char text[160];
 	bool said = false;
 
 	snprintf(text, sizeof(text), "refused by the host: %s",
-		 strerror((int)wire(sum, "last_error")));
+		 strerror((int)counters_wire_value(sum, "last_error")));
 	if (refused)
-		say(&said, refused, "packet was", "packets were", text);
+		sentence_print(&said, refused, "packet was", "packets were", text);
 	for (size_t i = 0; i < sizeof(sentences) / sizeof(sentences[0]); i++) {
 		const struct sentence *s = &sentences[i];
-		uint64_t count = value_of(sum, s->group, s->name);
+		uint64_t count = counters_value(sum, s->group, s->name);
 
 		if (count)
-			say(&said, count, s->one, s->many, s->text);
+			sentence_print(&said, count, s->one, s->many, s->text);
 	}
 	/* One in a hundred: the network loses packets, or is slower than it seems. */
 	snprintf(text, sizeof(text),
@@ -174,17 +180,17 @@ static void explain(const json_t *sum)
 		 "overloaded",
 		 out);
 	if (resent && resent > out / 100)
-		say(&said, resent, PACKETS, text);
+		sentence_print(&said, resent, PACKETS, text);
 }
 
 void counters_print(const json_t *reply, bool colour)
 {
 	const json_t *sum = json_object_get(reply, "counters");
 
-	if (!sum ||
-	    (is_quiet(sum) && !value_of(sum, "local", "other_qkey") &&
-	     !value_of(sum, "local", "no_receive") && !value_of(sum, "local", "short_receive")))
+	if (!sum || (counters_are_zero(sum) && !counters_value(sum, "local", "other_qkey") &&
+		     !counters_value(sum, "local", "no_receive") &&
+		     !counters_value(sum, "local", "short_receive")))
 		return;
-	table_of(reply, sum, colour);
-	explain(sum);
+	counters_table(reply, sum, colour);
+	counters_explain(sum);
 }

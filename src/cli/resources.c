@@ -238,7 +238,7 @@ static int resources_print(const json_t *reply)
 }
 
 /* A number in decimal or 0x; at most `max`. Returns whether `text` is one. */
-static bool number_parse(const char *text, json_int_t max, json_int_t *number)
+static bool json_number_parse(const char *text, json_int_t max, json_int_t *number)
 {
 	char *end;
 	long long value;
@@ -282,7 +282,7 @@ static bool filter_parse_kinds(struct filter *filter, int argc, char **argv)
 }
 
 /* Returns CLI_OK to go on, CLI_USAGE after a message, or -1 when help was asked for. */
-static int options_parse(int argc, char **argv, struct filter *filter, bool *json)
+static int resources_parse_options(int argc, char **argv, struct filter *filter, bool *json)
 {
 	static const struct option options[] = {
 		{"json", no_argument, NULL, 'j'},
@@ -299,13 +299,14 @@ static int options_parse(int argc, char **argv, struct filter *filter, bool *jso
 			*json = true;
 			break;
 		case 'p':
-			if (!number_parse(optarg, INT32_MAX, &filter->pid) || filter->pid == 0) {
+			if (!json_number_parse(optarg, INT32_MAX, &filter->pid) ||
+			    filter->pid == 0) {
 				cli_error("--pid wants a process's number, not `%s`", optarg);
 				return CLI_USAGE;
 			}
 			break;
 		case 'q':
-			if (!number_parse(optarg, 0xffffff, &filter->qpn)) {
+			if (!json_number_parse(optarg, 0xffffff, &filter->qpn)) {
 				cli_error("--qpn wants a QP number up to 0xffffff, not `%s`",
 					  optarg);
 				return CLI_USAGE;
@@ -325,7 +326,7 @@ static int resources_run(const struct cli_command *self, int argc, char **argv)
 	struct filter filter = {.qpn = -1};
 	bool json = false;
 	json_t *reply, *kept;
-	int code = options_parse(argc, argv, &filter, &json);
+	int code = resources_parse_options(argc, argv, &filter, &json);
 
 	if (code == -1)
 		return cli_help(self);

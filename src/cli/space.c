@@ -39,7 +39,7 @@ struct record {
 };
 
 /* Whether two descriptors are of one namespace. */
-static bool is_same(int one, int two)
+static bool space_is_same(int one, int two)
 {
 	struct stat a, b;
 
@@ -59,25 +59,26 @@ static bool is_identity(pid_t pid, const char *file, unsigned int id)
 }
 
 /* Whether a user namespace is this user's, and a child of the one that we are in. */
-static bool is_ours(int space, int own)
+static bool space_is_ours(int space, int own)
 {
 	uid_t owner;
 	int parent;
 
-	if (is_same(space, own) || ioctl(space, NS_GET_OWNER_UID, &owner) < 0 || owner != geteuid())
+	if (space_is_same(space, own) || ioctl(space, NS_GET_OWNER_UID, &owner) < 0 ||
+	    owner != geteuid())
 		return false;
 	parent = ioctl(space, NS_GET_PARENT);
 	if (parent < 0)
 		return false;
 
-	bool child = is_same(parent, own);
+	bool child = space_is_same(parent, own);
 
 	close(parent);
 	return child;
 }
 
 /* Into the user namespace of a process, if it is one of ours. */
-static int join(pid_t pid)
+static int space_join(pid_t pid)
 {
 	char path[64];
 	int own, space, error = -ESRCH;
@@ -85,7 +86,7 @@ static int join(pid_t pid)
 	snprintf(path, sizeof(path), "/proc/%d/ns/user", pid);
 	space = pid > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 	own = open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC);
-	if (space >= 0 && own >= 0 && is_ours(space, own) &&
+	if (space >= 0 && own >= 0 && space_is_ours(space, own) &&
 	    is_identity(pid, "uid_map", geteuid()) && is_identity(pid, "gid_map", getegid()))
 		error = setns(space, CLONE_NEWUSER) < 0 ? -errno : 0;
 	if (space >= 0)
@@ -183,11 +184,11 @@ static int join_any(const struct record *record, const json_t *status)
 	size_t i;
 
 	for (i = 0; error && i < record->count; i++)
-		error = join(record->pid[i]);
+		error = space_join(record->pid[i]);
 	json_array_foreach(json_object_get(status, "clients"), i, client) {
 		if (!error)
 			break;
-		error = join((pid_t)ctl_integer(client, "pid"));
+		error = space_join((pid_t)ctl_integer(client, "pid"));
 	}
 	return error;
 }

@@ -41,28 +41,28 @@ struct place {
 	int error;
 };
 
-static void fail(struct place *place)
+static void place_fail(struct place *place)
 {
 	if (!place->error)
 		place->error = -errno;
 }
 
-/* A new directory in `parent`, or one that is there. Ended by leave(). */
-static struct place enter(struct place *parent, const char *name)
+/* A new directory in `parent`, or one that is there. Ended by place_leave(). */
+static struct place place_enter(struct place *parent, const char *name)
 {
 	struct place place = {.fd = -1, .error = parent->error};
 
 	if (place.error)
 		return place;
 	if (mkdirat(parent->fd, name, 0755) < 0 && errno != EEXIST)
-		fail(&place);
+		place_fail(&place);
 	place.fd = openat(parent->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (place.fd < 0)
-		fail(&place);
+		place_fail(&place);
 	return place;
 }
 
-static void leave(struct place *parent, struct place *place)
+static void place_leave(struct place *parent, struct place *place)
 {
 	if (place->fd >= 0)
 		close(place->fd);
@@ -71,10 +71,10 @@ static void leave(struct place *parent, struct place *place)
 }
 
 /* An attribute: a line of text. */
-static void put(struct place *place, const char *name, const char *format, ...)
+static void place_put(struct place *place, const char *name, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-static void put(struct place *place, const char *name, const char *format, ...)
+static void place_put(struct place *place, const char *name, const char *format, ...)
 {
 	char text[256];
 	va_list args;
@@ -91,7 +91,7 @@ static void put(struct place *place, const char *name, const char *format, ...)
 	text[length++] = '\n';
 	fd = openat(place->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
 	if (fd < 0 || write(fd, text, (size_t)length) != length)
-		fail(place);
+		place_fail(place);
 	if (fd >= 0)
 		close(fd);
 }
@@ -99,23 +99,24 @@ static void put(struct place *place, const char *name, const char *format, ...)
 static void put_link(struct place *place, const char *name, const char *target)
 {
 	if (!place->error && symlinkat(target, place->fd, name) < 0)
-		fail(place);
+		place_fail(place);
 }
 
 /* ------------------------------------------------------------------ a port */
 
 static void put_gid(struct place *place, const char *name, const uint8_t gid[16])
 {
-	put(place, name, "%02x%02x:%02x%02x:%02x%02x:%02x%02x:%02x%02x:%02x%02x:%02x%02x:%02x%02x",
-	    gid[0], gid[1], gid[2], gid[3], gid[4], gid[5], gid[6], gid[7], gid[8], gid[9], gid[10],
-	    gid[11], gid[12], gid[13], gid[14], gid[15]);
+	place_put(place, name,
+		  "%02x%02x:%02x%02x:%02x%02x:%02x%02x:%02x%02x:%02x%02x:%02x%02x:%02x%02x", gid[0],
+		  gid[1], gid[2], gid[3], gid[4], gid[5], gid[6], gid[7], gid[8], gid[9], gid[10],
+		  gid[11], gid[12], gid[13], gid[14], gid[15]);
 }
 
 /* The table's holes are zero; they have no type and no interface, where a kernel gives EINVAL. */
 static void put_gids(struct place *port, const json_t *list)
 {
-	struct place gids = enter(port, "gids"), attrs = enter(port, "gid_attrs");
-	struct place types = enter(&attrs, "types"), ndevs = enter(&attrs, "ndevs");
+	struct place gids = place_enter(port, "gids"), attrs = place_enter(port, "gid_attrs");
+	struct place types = place_enter(&attrs, "types"), ndevs = place_enter(&attrs, "ndevs");
 	bool used[LIMIT_GIDS] = {false};
 	uint8_t gid[16] = {0};
 	const json_t *entry;
@@ -131,8 +132,8 @@ static void put_gids(struct place *port, const json_t *list)
 		used[index] = true;
 		snprintf(name, sizeof(name), "%d", (int)index);
 		put_gid(&gids, name, gid);
-		put(&types, name, "%s", ctl_string(entry, "type"));
-		put(&ndevs, name, "%s", ctl_string(entry, "ifname"));
+		place_put(&types, name, "%s", ctl_string(entry, "type"));
+		place_put(&ndevs, name, "%s", ctl_string(entry, "ifname"));
 	}
 	memset(gid, 0, sizeof(gid));
 	for (i = 0; i < LIMIT_GIDS; i++) {
@@ -140,10 +141,10 @@ static void put_gids(struct place *port, const json_t *list)
 		if (!used[i])
 			put_gid(&gids, name, gid);
 	}
-	leave(&attrs, &ndevs);
-	leave(&attrs, &types);
-	leave(port, &attrs);
-	leave(port, &gids);
+	place_leave(&attrs, &ndevs);
+	place_leave(&attrs, &types);
+	place_leave(port, &attrs);
+	place_leave(port, &gids);
 }
 
 static void put_port(struct place *ports, const json_t *device)
@@ -153,22 +154,22 @@ static void put_port(struct place *ports, const json_t *device)
 
 	snprintf(name, sizeof(name), "%d", (int)ctl_integer(device, "port"));
 
-	struct place port = enter(ports, name), pkeys = enter(&port, "pkeys");
+	struct place port = place_enter(ports, name), pkeys = place_enter(&port, "pkeys");
 
-	put(&port, "state", up ? "4: ACTIVE" : "1: DOWN");
-	put(&port, "phys_state", up ? "5: LinkUp" : "3: Disabled");
-	put(&port, "link_layer", "Ethernet");
-	put(&port, "rate", "%s", ctl_string(device, "rate"));
-	put(&port, "cap_mask", "0x%08x", (unsigned int)ctl_integer(device, "port_cap_flags"));
+	place_put(&port, "state", up ? "4: ACTIVE" : "1: DOWN");
+	place_put(&port, "phys_state", up ? "5: LinkUp" : "3: Disabled");
+	place_put(&port, "link_layer", "Ethernet");
+	place_put(&port, "rate", "%s", ctl_string(device, "rate"));
+	place_put(&port, "cap_mask", "0x%08x", (unsigned int)ctl_integer(device, "port_cap_flags"));
 	/* RoCE has no subnet manager. */
-	put(&port, "lid", "0x0");
-	put(&port, "lid_mask_count", "0");
-	put(&port, "sm_lid", "0x0");
-	put(&port, "sm_sl", "0");
-	put(&pkeys, "0", "0xffff");
+	place_put(&port, "lid", "0x0");
+	place_put(&port, "lid_mask_count", "0");
+	place_put(&port, "sm_lid", "0x0");
+	place_put(&port, "sm_sl", "0");
+	place_put(&pkeys, "0", "0xffff");
 	put_gids(&port, json_object_get(device, "gids"));
-	leave(&port, &pkeys);
-	leave(ports, &port);
+	place_leave(&port, &pkeys);
+	place_leave(ports, &port);
 }
 
 /* ------------------------------------------------------------------ a device */
@@ -193,12 +194,12 @@ static bool is_in_sysfs(const char *ifname, unsigned int index)
 /* As a card's directory: its interfaces. */
 static void put_parent(struct place *device, const json_t *facts)
 {
-	struct place parent = enter(device, "device"), net = enter(&parent, "net");
+	struct place parent = place_enter(device, "device"), net = place_enter(&parent, "net");
 	const json_t *name;
 	size_t i;
 
 	/* No memory is nearer to it than another. */
-	put(&parent, "numa_node", "-1");
+	place_put(&parent, "numa_node", "-1");
 	json_array_foreach(json_object_get(facts, "interfaces"), i, name) {
 		const char *ifname = json_string_value(name);
 		unsigned int index = ifname ? if_nametoindex(ifname) : 0;
@@ -212,44 +213,44 @@ static void put_parent(struct place *device, const json_t *facts)
 			continue;
 		}
 		/* This sysfs is another network namespace's: just what is needed to find it. */
-		struct place interface = enter(&net, ifname);
+		struct place interface = place_enter(&net, ifname);
 
-		put(&interface, "ifindex", "%u", index);
-		leave(&net, &interface);
+		place_put(&interface, "ifindex", "%u", index);
+		place_leave(&net, &interface);
 	}
-	leave(&parent, &net);
-	leave(device, &parent);
+	place_leave(&parent, &net);
+	place_leave(device, &parent);
 }
 
 /* A GUID in sysfs is written by fours; the daemon says it so. */
 static void put_device(struct place *class, const json_t *facts)
 {
-	struct place device = enter(class, ctl_string(facts, "name"));
-	struct place ports = enter(&device, "ports");
+	struct place device = place_enter(class, ctl_string(facts, "name"));
+	struct place ports = place_enter(&device, "ports");
 
-	put(&device, "node_type", "1: CA");
-	put(&device, "node_guid", "%s", ctl_string(facts, "guid"));
-	put(&device, "sys_image_guid", "%s", ctl_string(facts, "guid"));
-	put(&device, "node_desc", "%s", ctl_string(facts, "name"));
-	put(&device, "fw_ver", "%s", ctl_string(facts, "fw_ver"));
-	put(&device, "hw_rev", "%d", DEVICE_HW_VERSION);
-	put(&device, "hca_type", "Verbena");
+	place_put(&device, "node_type", "1: CA");
+	place_put(&device, "node_guid", "%s", ctl_string(facts, "guid"));
+	place_put(&device, "sys_image_guid", "%s", ctl_string(facts, "guid"));
+	place_put(&device, "node_desc", "%s", ctl_string(facts, "name"));
+	place_put(&device, "fw_ver", "%s", ctl_string(facts, "fw_ver"));
+	place_put(&device, "hw_rev", "%d", DEVICE_HW_VERSION);
+	place_put(&device, "hca_type", "Verbena");
 	put_port(&ports, facts);
 	put_parent(&device, facts);
-	leave(&device, &ports);
-	leave(class, &device);
+	place_leave(&device, &ports);
+	place_leave(class, &device);
 }
 
 static void put_node(struct place *class, const json_t *facts)
 {
-	struct place node = enter(class, ctl_string(facts, "node"));
+	struct place node = place_enter(class, ctl_string(facts, "node"));
 	char target[PATH_MAX];
 
 	snprintf(target, sizeof(target), "../../infiniband/%s/device", ctl_string(facts, "name"));
-	put(&node, "ibdev", "%s", ctl_string(facts, "name"));
-	put(&node, "abi_version", "1");
+	place_put(&node, "ibdev", "%s", ctl_string(facts, "name"));
+	place_put(&node, "abi_version", "1");
 	put_link(&node, "device", target);
-	leave(class, &node);
+	place_leave(class, &node);
 }
 
 /* ------------------------------------------------------------------ the rest of /sys/class */
@@ -280,13 +281,13 @@ static void bind_directory(struct place *place, int from, const char *name)
 	char source[PATH_MAX], target[PATH_MAX];
 
 	if (mkdirat(place->fd, name, 0755) < 0) {
-		fail(place);
+		place_fail(place);
 		return;
 	}
 	snprintf(source, sizeof(source), "/proc/self/fd/%d/%s", from, name);
 	snprintf(target, sizeof(target), "/proc/self/fd/%d/%s", place->fd, name);
 	if (mount(source, target, "", MS_BIND | MS_REC, NULL) < 0)
-		fail(place);
+		place_fail(place);
 }
 
 static void copy_link(struct place *place, int from, const char *name)
@@ -295,7 +296,7 @@ static void copy_link(struct place *place, int from, const char *name)
 	ssize_t n = readlinkat(from, name, target, sizeof(target) - 1);
 
 	if (n < 0) {
-		fail(place);
+		place_fail(place);
 		return;
 	}
 	target[n] = 0;
@@ -310,7 +311,7 @@ static void carry_over(struct place *place, int from)
 	const struct dirent *entry;
 
 	if (!directory) {
-		fail(place);
+		place_fail(place);
 		if (fd >= 0)
 			close(fd);
 		return;
@@ -334,7 +335,7 @@ static void carry_over(struct place *place, int from)
 static void put_class(struct place *root, int from, const char *name, const json_t *devices,
 		      void (*put_one)(struct place *, const json_t *))
 {
-	struct place class = enter(root, name);
+	struct place class = place_enter(root, name);
 	int host = openat(from, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	const json_t *device;
 	size_t i;
@@ -345,15 +346,15 @@ static void put_class(struct place *root, int from, const char *name, const json
 			put_one(&class, device);
 	}
 	if (!strcmp(name, "infiniband_verbs"))
-		put(&class, "abi_version", "%d", VERBS_ABI_VERSION);
+		place_put(&class, "abi_version", "%d", VERBS_ABI_VERSION);
 	if (host >= 0) {
 		carry_over(&class, host);
 		close(host);
 	}
-	leave(root, &class);
+	place_leave(root, &class);
 }
 
-static int fill(int from, const json_t *status)
+static int place_fill(int from, const json_t *status)
 {
 	static const char *const classes[] = {"infiniband", "infiniband_verbs"};
 	const json_t *devices = json_object_get(status, "devices");
@@ -363,9 +364,9 @@ static int fill(int from, const json_t *status)
 		return -errno;
 	/* Ours are there before the host's, but empty: a device leads to its interface in net. */
 	for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]); i++) {
-		struct place class = enter(&root, classes[i]);
+		struct place class = place_enter(&root, classes[i]);
 
-		leave(&root, &class);
+		place_leave(&root, &class);
 	}
 	carry_over(&root, from);
 	put_class(&root, from, classes[0], devices, put_device);
@@ -383,7 +384,7 @@ int sysfs_cover(const json_t *status)
 	if (from < 0 || mount("verbena", CLASS, "tmpfs", flags, "mode=755") < 0)
 		error = -errno;
 	if (!error) {
-		error = fill(from, status);
+		error = place_fill(from, status);
 		if (!error && mount(NULL, CLASS, "", MS_REMOUNT | MS_RDONLY | flags, "mode=755"))
 			error = -errno;
 		if (error)

@@ -58,7 +58,7 @@ static void take_fds(struct msghdr *m, int *fds)
 	memcpy(fds, CMSG_DATA(c), (count < PROTO_MAX_FDS ? count : PROTO_MAX_FDS) * sizeof(int));
 }
 
-static void close_all(int *fds)
+static void fds_close_all(int *fds)
 {
 	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++) {
 		if (fds[i] >= 0)
@@ -90,9 +90,9 @@ ssize_t packet_receive(int socket, void *data, size_t size, int *fds, int flags)
 	take_fds(&m, fds);
 	/* An empty packet looks like the end, but may have brought descriptors. */
 	if (n == 0)
-		close_all(fds);
+		fds_close_all(fds);
 	if (m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
-		close_all(fds);
+		fds_close_all(fds);
 		return m.msg_flags & MSG_TRUNC ? -EMSGSIZE : -EMFILE;
 	}
 	return n;
@@ -113,12 +113,12 @@ int call(int socket, const void *request, size_t size, const int *fds, unsigned 
 	if (n == -EMFILE)
 		return (int)n;
 	if (n < (ssize_t)sizeof(head)) {
-		close_all(received);
+		fds_close_all(received);
 		return -EIO;
 	}
 	memcpy(&head, packet, sizeof(head));
 	if (head.result || (size_t)n < sizeof(head) + reply_size) {
-		close_all(received);
+		fds_close_all(received);
 		return head.result < 0 && head.result >= -ERRNO_MAX ? head.result : -EIO;
 	}
 	if (reply_size)
@@ -126,6 +126,6 @@ int call(int socket, const void *request, size_t size, const int *fds, unsigned 
 	if (reply_fds)
 		memcpy(reply_fds, received, sizeof(received));
 	else
-		close_all(received);
+		fds_close_all(received);
 	return 0;
 }

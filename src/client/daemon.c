@@ -26,9 +26,9 @@ struct packet {
 	uint8_t body[512];
 };
 
-static int exchange(struct daemon_conn *conn, uint32_t command, const void *body, size_t size,
-		    const int *fds, unsigned int fd_count, void *reply, size_t reply_size,
-		    int *reply_fds)
+static int conn_exchange(struct daemon_conn *conn, uint32_t command, const void *body, size_t size,
+			 const int *fds, unsigned int fd_count, void *reply, size_t reply_size,
+			 int *reply_fds)
 {
 	struct packet request;
 
@@ -96,18 +96,18 @@ static void explain_refusal(uint32_t command)
 			 name, limit);
 }
 
-static int simple(struct daemon_conn *conn, uint32_t command, const void *body, size_t size,
-		  void *reply, size_t reply_size)
+static int conn_exchange_simple(struct daemon_conn *conn, uint32_t command, const void *body,
+				size_t size, void *reply, size_t reply_size)
 {
 	const struct daemon_owner *calls = conn->owner_calls;
 	void *owner = conn->owner;
 
 	if (calls)
 		calls->enter(owner);
-	int err = exchange(conn, command, body, size, NULL, 0, reply, reply_size, NULL);
+	int err = conn_exchange(conn, command, body, size, NULL, 0, reply, reply_size, NULL);
 
 	for (int i = 0; err == -EIO && calls && i < LOST_TRIES && !calls->lost(owner); i++)
-		err = exchange(conn, command, body, size, NULL, 0, reply, reply_size, NULL);
+		err = conn_exchange(conn, command, body, size, NULL, 0, reply, reply_size, NULL);
 	if (calls)
 		calls->leave(owner);
 	if (err == -ENOMEM)
@@ -116,7 +116,7 @@ static int simple(struct daemon_conn *conn, uint32_t command, const void *body, 
 }
 
 /* Not answered; without a daemon there is nothing that it could end. */
-static void post(struct daemon_conn *conn, uint32_t command, const void *body, size_t size)
+static void conn_post(struct daemon_conn *conn, uint32_t command, const void *body, size_t size)
 {
 	struct packet request = {.header = {.command = command | PROTO_POSTED}};
 
@@ -129,7 +129,7 @@ static void post(struct daemon_conn *conn, uint32_t command, const void *body, s
 	mutex_give(&conn->lock);
 }
 
-static int conn_open(struct daemon_conn *conn, const char *node)
+static int conn_open_node(struct daemon_conn *conn, const char *node)
 {
 	int fd = start_connect(node);
 
@@ -169,11 +169,11 @@ int daemon_list_devices(struct proto_device *list, unsigned int max)
 	int err = -EIO;
 
 	for (int i = 0; i < OPEN_TRIES && err == -EIO; i++) {
-		err = conn_open(&conn, NULL);
+		err = conn_open_node(&conn, NULL);
 		if (err)
 			return err;
-		err = exchange(&conn, PROTO_LIST_DEVICES, NULL, 0, NULL, 0, &resp, sizeof(resp),
-			       NULL);
+		err = conn_exchange(&conn, PROTO_LIST_DEVICES, NULL, 0, NULL, 0, &resp,
+				    sizeof(resp), NULL);
 		daemon_close(&conn);
 	}
 	if (err)
@@ -187,7 +187,7 @@ int daemon_list_devices(struct proto_device *list, unsigned int max)
 }
 
 /* Descriptors that the reply says there are, in this order. Others are closed. */
-static int take_wire(struct proto_attach_resp *resp, int *fds, struct daemon_wire *wire)
+static int attach_take_wire(struct proto_attach_resp *resp, int *fds, struct daemon_wire *wire)
 {
 	unsigned int next = 1;
 
@@ -226,15 +226,15 @@ int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int 
 	int err = -EIO;
 
 	for (int i = 0; i < OPEN_TRIES && err == -EIO; i++) {
-		err = conn_open(conn, NULL);
+		err = conn_open_node(conn, NULL);
 		if (err)
 			return err;
-		err = exchange(conn, PROTO_ATTACH, &body, sizeof(body), fds, count, resp,
-			       sizeof(*resp), received);
+		err = conn_exchange(conn, PROTO_ATTACH, &body, sizeof(body), fds, count, resp,
+				    sizeof(*resp), received);
 		if (!err && received[0] < 0)
 			err = -EPROTO;
 		if (!err)
-			err = take_wire(resp, received, wire);
+			err = attach_take_wire(resp, received, wire);
 		if (err)
 			daemon_close(conn);
 	}
@@ -253,26 +253,26 @@ int daemon_link(struct daemon_conn *conn, uint32_t slot)
 {
 	const struct proto_link body = {.slot = slot};
 
-	return simple(conn, PROTO_LINK, &body, sizeof(body), NULL, 0);
+	return conn_exchange_simple(conn, PROTO_LINK, &body, sizeof(body), NULL, 0);
 }
 
 int daemon_unlink(struct daemon_conn *conn, uint32_t slot, uint64_t link_id)
 {
 	const struct proto_unlink body = {.slot = slot, .link_id = link_id};
 
-	return simple(conn, PROTO_UNLINK, &body, sizeof(body), NULL, 0);
+	return conn_exchange_simple(conn, PROTO_UNLINK, &body, sizeof(body), NULL, 0);
 }
 
 int daemon_link_return(struct daemon_conn *conn, uint64_t link_id, uint32_t slot, uint32_t side)
 {
 	const struct proto_link_return body = {.link_id = link_id, .slot = slot, .side = side};
 
-	return simple(conn, PROTO_LINK_RETURN, &body, sizeof(body), NULL, 0);
+	return conn_exchange_simple(conn, PROTO_LINK_RETURN, &body, sizeof(body), NULL, 0);
 }
 
 int daemon_returned(struct daemon_conn *conn)
 {
-	return simple(conn, PROTO_RETURNED, NULL, 0, NULL, 0);
+	return conn_exchange_simple(conn, PROTO_RETURNED, NULL, 0, NULL, 0);
 }
 
 int daemon_event_next(int event_fd, struct proto_event *event, int *fds)
@@ -296,11 +296,12 @@ int daemon_context_open(struct daemon_conn *conn, const char *node, uint64_t coo
 		struct proto_get_context udata;
 	} body = {.udata = {.cookie = cookie, .token = {token[0], token[1]}}};
 	struct ib_uverbs_get_context_resp resp;
-	int err = conn_open(conn, node);
+	int err = conn_open_node(conn, node);
 
 	if (err)
 		return err;
-	err = simple(conn, IB_USER_VERBS_CMD_GET_CONTEXT, &body, sizeof(body), &resp, sizeof(resp));
+	err = conn_exchange_simple(conn, IB_USER_VERBS_CMD_GET_CONTEXT, &body, sizeof(body), &resp,
+				   sizeof(resp));
 	if (err) {
 		daemon_close(conn);
 		return err;
@@ -313,8 +314,8 @@ int daemon_query_device(struct daemon_conn *conn, struct ib_uverbs_query_device_
 {
 	const struct ib_uverbs_query_device body = {0};
 
-	return simple(conn, IB_USER_VERBS_CMD_QUERY_DEVICE, &body, sizeof(body), resp,
-		      sizeof(*resp));
+	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_QUERY_DEVICE, &body, sizeof(body), resp,
+				    sizeof(*resp));
 }
 
 int daemon_query_port(struct daemon_conn *conn, uint8_t port,
@@ -322,7 +323,8 @@ int daemon_query_port(struct daemon_conn *conn, uint8_t port,
 {
 	const struct ib_uverbs_query_port body = {.port_num = port};
 
-	return simple(conn, IB_USER_VERBS_CMD_QUERY_PORT, &body, sizeof(body), resp, sizeof(*resp));
+	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_QUERY_PORT, &body, sizeof(body), resp,
+				    sizeof(*resp));
 }
 
 int daemon_query_gid(struct daemon_conn *conn, uint32_t port, uint32_t index,
@@ -330,7 +332,8 @@ int daemon_query_gid(struct daemon_conn *conn, uint32_t port, uint32_t index,
 {
 	const struct proto_query_gid body = {.port = port, .index = index};
 
-	return simple(conn, PROTO_QUERY_GID, &body, sizeof(body), resp, sizeof(*resp));
+	return conn_exchange_simple(conn, PROTO_QUERY_GID, &body, sizeof(body), resp,
+				    sizeof(*resp));
 }
 
 /* ------------------------------------------------------------------ objects */
@@ -339,8 +342,8 @@ int daemon_alloc_pd(struct daemon_conn *conn, uint32_t *handle)
 {
 	const struct ib_uverbs_alloc_pd body = {0};
 	struct ib_uverbs_alloc_pd_resp resp;
-	int err =
-		simple(conn, IB_USER_VERBS_CMD_ALLOC_PD, &body, sizeof(body), &resp, sizeof(resp));
+	int err = conn_exchange_simple(conn, IB_USER_VERBS_CMD_ALLOC_PD, &body, sizeof(body), &resp,
+				       sizeof(resp));
 
 	if (!err)
 		*handle = resp.pd_handle;
@@ -351,14 +354,16 @@ int daemon_dealloc_pd(struct daemon_conn *conn, uint32_t handle)
 {
 	const struct ib_uverbs_dealloc_pd body = {.pd_handle = handle};
 
-	return simple(conn, IB_USER_VERBS_CMD_DEALLOC_PD, &body, sizeof(body), NULL, 0);
+	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_DEALLOC_PD, &body, sizeof(body), NULL,
+				    0);
 }
 
 int daemon_import_pd(struct daemon_conn *conn, uint32_t shared, uint32_t *handle)
 {
 	const struct proto_handle body = {.handle = shared};
 	struct proto_import_pd_resp resp;
-	int err = simple(conn, PROTO_IMPORT_PD, &body, sizeof(body), &resp, sizeof(resp));
+	int err = conn_exchange_simple(conn, PROTO_IMPORT_PD, &body, sizeof(body), &resp,
+				       sizeof(resp));
 
 	if (!err)
 		*handle = resp.handle;
@@ -369,14 +374,14 @@ int daemon_unimport_pd(struct daemon_conn *conn, uint32_t handle)
 {
 	const struct proto_handle body = {.handle = handle};
 
-	return simple(conn, PROTO_UNIMPORT_PD, &body, sizeof(body), NULL, 0);
+	return conn_exchange_simple(conn, PROTO_UNIMPORT_PD, &body, sizeof(body), NULL, 0);
 }
 
 int daemon_query_mr(struct daemon_conn *conn, uint32_t shared, struct proto_query_mr_resp *resp)
 {
 	const struct proto_handle body = {.handle = shared};
 
-	return simple(conn, PROTO_QUERY_MR, &body, sizeof(body), resp, sizeof(*resp));
+	return conn_exchange_simple(conn, PROTO_QUERY_MR, &body, sizeof(body), resp, sizeof(*resp));
 }
 
 int daemon_import_mr(struct daemon_conn *conn, uint32_t pd, uint32_t shared,
@@ -384,7 +389,8 @@ int daemon_import_mr(struct daemon_conn *conn, uint32_t pd, uint32_t shared,
 {
 	const struct proto_import_mr body = {.pd = pd, .shared = shared};
 
-	return simple(conn, PROTO_IMPORT_MR, &body, sizeof(body), resp, sizeof(*resp));
+	return conn_exchange_simple(conn, PROTO_IMPORT_MR, &body, sizeof(body), resp,
+				    sizeof(*resp));
 }
 
 int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t length,
@@ -396,7 +402,8 @@ int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t
 					      .pd_handle = pd,
 					      .access_flags = access};
 
-	return simple(conn, IB_USER_VERBS_CMD_REG_MR, &body, sizeof(body), resp, sizeof(*resp));
+	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_REG_MR, &body, sizeof(body), resp,
+				    sizeof(*resp));
 }
 
 int daemon_rereg_mr(struct daemon_conn *conn, uint32_t handle, uint32_t flags, uint64_t addr,
@@ -411,22 +418,23 @@ int daemon_rereg_mr(struct daemon_conn *conn, uint32_t handle, uint32_t flags, u
 						.pd_handle = pd,
 						.access_flags = access};
 
-	return simple(conn, IB_USER_VERBS_CMD_REREG_MR, &body, sizeof(body), resp, sizeof(*resp));
+	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_REREG_MR, &body, sizeof(body), resp,
+				    sizeof(*resp));
 }
 
 int daemon_dereg_mr(struct daemon_conn *conn, uint32_t handle)
 {
 	const struct ib_uverbs_dereg_mr body = {.mr_handle = handle};
 
-	return simple(conn, IB_USER_VERBS_CMD_DEREG_MR, &body, sizeof(body), NULL, 0);
+	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_DEREG_MR, &body, sizeof(body), NULL, 0);
 }
 
 int daemon_create_channel(struct daemon_conn *conn, uint32_t *handle)
 {
 	const struct ib_uverbs_create_comp_channel body = {0};
 	struct ib_uverbs_create_comp_channel_resp resp;
-	int err = simple(conn, IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, &body, sizeof(body), &resp,
-			 sizeof(resp));
+	int err = conn_exchange_simple(conn, IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, &body,
+				       sizeof(body), &resp, sizeof(resp));
 
 	if (!err)
 		*handle = resp.fd; /* a handle here; the descriptor is the process's own */
@@ -437,7 +445,7 @@ void daemon_destroy_channel(struct daemon_conn *conn, uint32_t handle)
 {
 	const struct proto_handle body = {.handle = handle};
 
-	post(conn, PROTO_DESTROY_CHANNEL, &body, sizeof(body));
+	conn_post(conn, PROTO_DESTROY_CHANNEL, &body, sizeof(body));
 }
 
 int daemon_create_cq(struct daemon_conn *conn, uint32_t cqe, int64_t channel, uint32_t comp_vector,
@@ -446,8 +454,8 @@ int daemon_create_cq(struct daemon_conn *conn, uint32_t cqe, int64_t channel, ui
 	const struct ib_uverbs_create_cq body = {
 		.cqe = cqe, .comp_vector = comp_vector, .comp_channel = channel};
 	struct ib_uverbs_create_cq_resp resp;
-	int err =
-		simple(conn, IB_USER_VERBS_CMD_CREATE_CQ, &body, sizeof(body), &resp, sizeof(resp));
+	int err = conn_exchange_simple(conn, IB_USER_VERBS_CMD_CREATE_CQ, &body, sizeof(body),
+				       &resp, sizeof(resp));
 
 	if (!err)
 		*handle = resp.cq_handle;
@@ -459,7 +467,8 @@ int daemon_create_channel_cq(struct daemon_conn *conn, uint32_t cqe, uint32_t co
 {
 	const struct ib_uverbs_create_cq body = {.cqe = cqe, .comp_vector = comp_vector};
 
-	return simple(conn, PROTO_CREATE_CHANNEL_CQ, &body, sizeof(body), resp, sizeof(*resp));
+	return conn_exchange_simple(conn, PROTO_CREATE_CHANNEL_CQ, &body, sizeof(body), resp,
+				    sizeof(*resp));
 }
 
 int daemon_resize_cq(struct daemon_conn *conn, uint32_t handle, uint32_t cqe)
@@ -467,33 +476,36 @@ int daemon_resize_cq(struct daemon_conn *conn, uint32_t handle, uint32_t cqe)
 	const struct ib_uverbs_resize_cq body = {.cq_handle = handle, .cqe = cqe};
 	struct ib_uverbs_resize_cq_resp resp;
 
-	return simple(conn, IB_USER_VERBS_CMD_RESIZE_CQ, &body, sizeof(body), &resp, sizeof(resp));
+	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_RESIZE_CQ, &body, sizeof(body), &resp,
+				    sizeof(resp));
 }
 
 void daemon_destroy_cq(struct daemon_conn *conn, uint32_t handle)
 {
 	const struct ib_uverbs_destroy_cq body = {.cq_handle = handle};
 
-	post(conn, IB_USER_VERBS_CMD_DESTROY_CQ, &body, sizeof(body));
+	conn_post(conn, IB_USER_VERBS_CMD_DESTROY_CQ, &body, sizeof(body));
 }
 
 int daemon_create_qp(struct daemon_conn *conn, const struct ib_uverbs_create_qp *cmd,
 		     struct ib_uverbs_create_qp_resp *resp)
 {
-	return simple(conn, IB_USER_VERBS_CMD_CREATE_QP, cmd, sizeof(*cmd), resp, sizeof(*resp));
+	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_CREATE_QP, cmd, sizeof(*cmd), resp,
+				    sizeof(*resp));
 }
 
 int daemon_create_qp_cqs(struct daemon_conn *conn, const struct proto_create_qp_cqs *cmd,
 			 struct proto_create_qp_cqs_resp *resp)
 {
-	return simple(conn, PROTO_CREATE_QP_CQS, cmd, sizeof(*cmd), resp, sizeof(*resp));
+	return conn_exchange_simple(conn, PROTO_CREATE_QP_CQS, cmd, sizeof(*cmd), resp,
+				    sizeof(*resp));
 }
 
 void daemon_destroy_qp(struct daemon_conn *conn, uint32_t handle)
 {
 	const struct ib_uverbs_destroy_qp body = {.qp_handle = handle};
 
-	post(conn, IB_USER_VERBS_CMD_DESTROY_QP, &body, sizeof(body));
+	conn_post(conn, IB_USER_VERBS_CMD_DESTROY_QP, &body, sizeof(body));
 }
 
 int daemon_attach_mcast(struct daemon_conn *conn, uint32_t qp, const uint8_t gid[16], uint16_t lid)
@@ -501,7 +513,8 @@ int daemon_attach_mcast(struct daemon_conn *conn, uint32_t qp, const uint8_t gid
 	struct ib_uverbs_attach_mcast body = {.qp_handle = qp, .mlid = lid};
 
 	memcpy(body.gid, gid, sizeof(body.gid));
-	return simple(conn, IB_USER_VERBS_CMD_ATTACH_MCAST, &body, sizeof(body), NULL, 0);
+	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_ATTACH_MCAST, &body, sizeof(body), NULL,
+				    0);
 }
 
 int daemon_detach_mcast(struct daemon_conn *conn, uint32_t qp, const uint8_t gid[16], uint16_t lid)
@@ -509,7 +522,8 @@ int daemon_detach_mcast(struct daemon_conn *conn, uint32_t qp, const uint8_t gid
 	struct ib_uverbs_detach_mcast body = {.qp_handle = qp, .mlid = lid};
 
 	memcpy(body.gid, gid, sizeof(body.gid));
-	return simple(conn, IB_USER_VERBS_CMD_DETACH_MCAST, &body, sizeof(body), NULL, 0);
+	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_DETACH_MCAST, &body, sizeof(body), NULL,
+				    0);
 }
 
 int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, uint32_t max_sge,
@@ -518,8 +532,8 @@ int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, ui
 	const struct ib_uverbs_create_srq body = {
 		.pd_handle = pd, .max_wr = max_wr, .max_sge = max_sge};
 	struct ib_uverbs_create_srq_resp resp;
-	int err = simple(conn, IB_USER_VERBS_CMD_CREATE_SRQ, &body, sizeof(body), &resp,
-			 sizeof(resp));
+	int err = conn_exchange_simple(conn, IB_USER_VERBS_CMD_CREATE_SRQ, &body, sizeof(body),
+				       &resp, sizeof(resp));
 
 	if (!err)
 		*handle = resp.srq_handle;
@@ -532,7 +546,8 @@ int daemon_modify_srq(struct daemon_conn *conn, uint32_t handle, uint32_t max_wr
 						  .attr_mask = 1, /* IB_SRQ_MAX_WR */
 						  .max_wr = max_wr};
 
-	return simple(conn, IB_USER_VERBS_CMD_MODIFY_SRQ, &body, sizeof(body), NULL, 0);
+	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_MODIFY_SRQ, &body, sizeof(body), NULL,
+				    0);
 }
 
 int daemon_destroy_srq(struct daemon_conn *conn, uint32_t handle)
@@ -540,14 +555,15 @@ int daemon_destroy_srq(struct daemon_conn *conn, uint32_t handle)
 	const struct ib_uverbs_destroy_srq body = {.srq_handle = handle};
 	struct ib_uverbs_destroy_srq_resp resp;
 
-	return simple(conn, IB_USER_VERBS_CMD_DESTROY_SRQ, &body, sizeof(body), &resp,
-		      sizeof(resp));
+	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_DESTROY_SRQ, &body, sizeof(body), &resp,
+				    sizeof(resp));
 }
 
 int daemon_route(struct daemon_conn *conn, const struct proto_route *request,
 		 struct proto_route_resp *resp)
 {
-	return simple(conn, PROTO_ROUTE, request, sizeof(*request), resp, sizeof(*resp));
+	return conn_exchange_simple(conn, PROTO_ROUTE, request, sizeof(*request), resp,
+				    sizeof(*resp));
 }
 
 int daemon_create_ah(struct daemon_conn *conn, uint32_t pd, const struct ib_uverbs_ah_attr *attr,
@@ -556,12 +572,14 @@ int daemon_create_ah(struct daemon_conn *conn, uint32_t pd, const struct ib_uver
 	struct ib_uverbs_create_ah body = {.pd_handle = pd};
 
 	body.attr = *attr;
-	return simple(conn, IB_USER_VERBS_CMD_CREATE_AH, &body, sizeof(body), resp, sizeof(*resp));
+	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_CREATE_AH, &body, sizeof(body), resp,
+				    sizeof(*resp));
 }
 
 int daemon_destroy_ah(struct daemon_conn *conn, uint32_t handle)
 {
 	const struct ib_uverbs_destroy_ah body = {.ah_handle = handle};
 
-	return simple(conn, IB_USER_VERBS_CMD_DESTROY_AH, &body, sizeof(body), NULL, 0);
+	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_DESTROY_AH, &body, sizeof(body), NULL,
+				    0);
 }

@@ -23,10 +23,10 @@
 
 #define SYSTEM_NODE RUNDIR_SYSTEM "/uverbs0"
 
-static int put(char *buf, size_t len, const char *format, ...)
+static int path_format(char *buf, size_t len, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-static int put(char *buf, size_t len, const char *format, ...)
+static int path_format(char *buf, size_t len, const char *format, ...)
 {
 	va_list args;
 
@@ -80,10 +80,10 @@ static int put_absolute(char *buf, size_t len, const char *path)
 	char here[PATH_MAX];
 
 	if (*path == '/')
-		return put(buf, len, "%s", path);
+		return path_format(buf, len, "%s", path);
 	if (!getcwd(here, sizeof(here)))
 		return -errno;
-	return put(buf, len, "%s/%s", here, path);
+	return path_format(buf, len, "%s/%s", here, path);
 }
 
 int rundir_find(char *buf, size_t len)
@@ -94,15 +94,15 @@ int rundir_find(char *buf, size_t len)
 	if (env && *env)
 		return put_absolute(buf, len, env);
 	if (system_daemon_serves())
-		return put(buf, len, "%s", RUNDIR_SYSTEM);
+		return path_format(buf, len, "%s", RUNDIR_SYSTEM);
 	if (stat("/proc/self/ns/net", &netns) < 0)
 		return -errno;
 	unsigned long number = (unsigned long)netns.st_ino;
 
 	env = env_get("XDG_RUNTIME_DIR");
 	if (env && is_own_directory(env))
-		return put(buf, len, "%s/verbena-%lu", env, number);
-	return put(buf, len, "/tmp/verbena-%u-%lu", (unsigned int)geteuid(), number);
+		return path_format(buf, len, "%s/verbena-%lu", env, number);
+	return path_format(buf, len, "/tmp/verbena-%u-%lu", (unsigned int)geteuid(), number);
 }
 
 /* In a user namespace root's files belong to nobody, as all strangers' do. */
@@ -198,7 +198,7 @@ int rundir_netns_check(const char *path)
 {
 	char file[PATH_MAX], own[NETNS_BYTES], its[NETNS_BYTES] = {0};
 
-	if (put(file, sizeof(file), "%s/" RUNDIR_NETNS, path) || !netns_name(own))
+	if (path_format(file, sizeof(file), "%s/" RUNDIR_NETNS, path) || !netns_name(own))
 		return 0;
 	int fd = sys_open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	ssize_t n = fd < 0 ? -1 : sys_read(fd, its, sizeof(its) - 1);

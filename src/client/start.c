@@ -97,7 +97,7 @@ static bool nobody_there(int err)
 /* ------------------------------------------------------------------ starting */
 
 /* verbenad's path: $VERBENA_DAEMON, or where it is relative to this library or program. */
-static int find_daemon(char *path, size_t len)
+static int daemon_find_program(char *path, size_t len)
 {
 	static const char *const places[] = {"../bin/verbenad", "../../libexec/verbena/verbenad",
 					     "verbenad", "../libexec/verbena/verbenad"};
@@ -110,7 +110,7 @@ static int find_daemon(char *path, size_t len)
 			return -errno;
 		return access(path, X_OK) == 0 ? 0 : -errno;
 	}
-	if (!dladdr((void *)(uintptr_t)find_daemon, &info) || !info.dli_fname ||
+	if (!dladdr((void *)(uintptr_t)daemon_find_program, &info) || !info.dli_fname ||
 	    !realpath(info.dli_fname, self))
 		return -ENOENT;
 	const char *dir = dirname(self);
@@ -152,7 +152,7 @@ static pid_t clone_quietly(void)
 	return (pid_t)syscall(SYS_clone, 0L, NULL, NULL, NULL, 0L);
 }
 
-static void close_inherited(void)
+static void launch_close_inherited(void)
 {
 	if (close_range(FIRST_FREE_FD, ~0u, 0) == 0)
 		return;
@@ -161,7 +161,7 @@ static void close_inherited(void)
 }
 
 /* Whatever wraps _exit() (a sanitizer does, to flush the program's output once more) stays out. */
-static _Noreturn void leave(int status)
+static _Noreturn void launch_leave(int status)
 {
 	for (;;)
 		syscall(SYS_exit_group, status);
@@ -178,7 +178,7 @@ static void exec_daemon(const struct launch *l)
 	dup2(l->null_fd, STDOUT_FILENO);
 	dup2(l->log_fd, STDERR_FILENO);
 	dup2(l->ready_fd, READY_FD);
-	close_inherited();
+	launch_close_inherited();
 	for (int s = 1; s < NSIG; s++)
 		signal(s, SIG_DFL);
 	sigemptyset(&none);
@@ -197,12 +197,12 @@ failed:;
 	unsigned char failed = (unsigned char)(EXEC_FAILED | errno);
 
 	if (sys_write(READY_FD, &failed, 1) < 0)
-		leave(126);
-	leave(127);
+		launch_leave(126);
+	launch_leave(127);
 }
 
 /* Signals stay blocked from before the first clone until exec_daemon() has reset their handlers. */
-static int spawn(const struct launch *l)
+static int launch_spawn(const struct launch *l)
 {
 	sigset_t all, old;
 	pid_t child;
@@ -214,7 +214,7 @@ static int spawn(const struct launch *l)
 		setsid();
 		if (clone_quietly() == 0)
 			exec_daemon(l);
-		leave(0);
+		launch_leave(0);
 	}
 	int err = child < 0 ? -errno : 0;
 
@@ -304,12 +304,12 @@ static int launch_open(struct launch *l, const char *dir)
 	return l->ready_fd < 0 ? l->ready_fd : 0;
 }
 
-static int launch(struct launch *l, const char *dir)
+static int launch_daemon(struct launch *l, const char *dir)
 {
 	int err = launch_open(l, dir);
 
 	if (!err)
-		err = spawn(l);
+		err = launch_spawn(l);
 	if (!err) {
 		sys_close(l->ready_fd); /* or the pipe would never end */
 		l->ready_fd = -1;
@@ -328,7 +328,7 @@ static bool is_full(const char *dir)
 	       ((fs.f_blocks && !fs.f_bavail) || (fs.f_files && !fs.f_favail));
 }
 
-static void explain(const struct launch *l, int err)
+static void launch_explain(const struct launch *l, int err)
 {
 	if (err == -ENODEV && is_full(l->dir))
 		log_error("verbenad (%s) ended at once: the file system of %s is full; make room "
@@ -347,7 +347,7 @@ static void explain(const struct launch *l, int err)
 static int start_and_connect(const char *dir, const char *node)
 {
 	struct launch l;
-	int err = find_daemon(l.path, sizeof(l.path));
+	int err = daemon_find_program(l.path, sizeof(l.path));
 
 	if (err) {
 		log_error("can't find verbenad (%s); set VERBENA_DAEMON to its path",
@@ -357,12 +357,12 @@ static int start_and_connect(const char *dir, const char *node)
 	/* One that ends before it is ready may have been killed, which needn't happen again. */
 	err = -ENODEV;
 	for (int i = 0; err == -ENODEV && i < LAUNCH_TRIES; i++)
-		err = launch(&l, dir);
+		err = launch_daemon(&l, dir);
 	/* Also after a failure: a daemon that was started by hand may have been quicker. */
 	int fd = try_connect(dir, node);
 
 	if (fd < 0 && err)
-		explain(&l, err);
+		launch_explain(&l, err);
 	return fd < 0 && err ? err : fd;
 }
 
@@ -449,7 +449,7 @@ static void explain_access(const char *dir, const char *node)
 }
 
 /* Nobody listens in a directory that isn't this user's: whoever it belongs to starts the daemon. */
-static bool may_start(const char *dir)
+static bool daemon_may_start(const char *dir)
 {
 	struct stat st;
 
@@ -501,7 +501,9 @@ int start_connect(const char *node)
 	else if (fd == -ENAMETOOLONG)
 		log_error("the run-time directory's name is too long for a socket: %s", dir);
 	else if (nobody_there(fd) && !join_only)
-		fd = may_start(dir) ? start_locked(dir, node) : env_is_callers() ? -EPERM : -ENODEV;
+		fd = daemon_may_start(dir) ? start_locked(dir, node)
+		     : env_is_callers()	   ? -EPERM
+					   : -ENODEV;
 	return fd;
 }
 

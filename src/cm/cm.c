@@ -267,7 +267,7 @@ struct cm_mad endpoint_mad(const struct cm_endpoint *e, enum cm_message message)
 	};
 }
 
-static int put_private(struct cm_mad *mad, uint32_t at, const struct cm_private *p)
+static int mad_put_private(struct cm_mad *mad, uint32_t at, const struct cm_private *p)
 {
 	if (!p || !p->size)
 		return 0;
@@ -285,7 +285,7 @@ void endpoint_send_reject(struct cm *cm, struct cm_endpoint *e, enum cm_reject r
 
 	mad.reason = reason;
 	mad.about = about;
-	put_private(&mad, 0, private_data);
+	mad_put_private(&mad, 0, private_data);
 	if (reason == CM_REJECT_TIMEOUT) {
 		mad.info_length = 8;
 		for (int i = 0; i < 8; i++)
@@ -339,7 +339,7 @@ int cm_connect(struct cm *cm, struct cm_endpoint *e, const struct cm_connect *c,
 	const struct cm_config *config = &cm->config;
 	struct cm_mad mad = endpoint_mad(e, CM_REQ);
 
-	if (e->state != CM_IDLE || put_private(&mad, 0, &c->private_data))
+	if (e->state != CM_IDLE || mad_put_private(&mad, 0, &c->private_data))
 		return -EINVAL;
 	e->path = c->path;
 	e->qp = c->qp;
@@ -376,7 +376,7 @@ int cm_accept(struct cm *cm, struct cm_endpoint *e, const struct cm_accept *a, u
 	struct cm_mad mad = endpoint_mad(e, CM_REP);
 
 	if ((e->state != CM_REQ_RCVD && e->state != CM_MRA_REQ_SENT) ||
-	    put_private(&mad, 0, &a->private_data))
+	    mad_put_private(&mad, 0, &a->private_data))
 		return -EINVAL;
 	e->qp.local_qpn = a->qpn;
 	e->qp.local_psn = a->psn;
@@ -472,7 +472,7 @@ int cm_sidr_request(struct cm *cm, struct cm_endpoint *e, const struct cm_path *
 {
 	struct cm_mad mad = endpoint_mad(e, CM_SIDR_REQ);
 
-	if (e->state != CM_IDLE || put_private(&mad, 0, private_data))
+	if (e->state != CM_IDLE || mad_put_private(&mad, 0, private_data))
 		return -EINVAL;
 	e->path = *path;
 	e->service_id = service_id;
@@ -488,7 +488,7 @@ int cm_sidr_answer(struct cm *cm, struct cm_endpoint *e, enum cm_sidr_status sta
 {
 	struct cm_mad mad = endpoint_mad(e, CM_SIDR_REP);
 
-	if (e->state != CM_SIDR_REQ_RCVD || put_private(&mad, 0, private_data))
+	if (e->state != CM_SIDR_REQ_RCVD || mad_put_private(&mad, 0, private_data))
 		return -EINVAL;
 	mad.local_id = e->remote_id;
 	mad.reason = status;

@@ -31,17 +31,17 @@ void deadlines_fini(struct deadlines *d)
 	*d = (struct deadlines){0};
 }
 
-static void put(struct deadlines *d, uint32_t place, struct deadline *deadline)
+static void deadlines_put(struct deadlines *d, uint32_t place, struct deadline *deadline)
 {
 	d->heap[place] = deadline;
 	deadline->place = place;
 }
 
 /* Up or down from `place`, which is free, to where `deadline` belongs. */
-static void settle(struct deadlines *d, uint32_t place, struct deadline *deadline)
+static void deadlines_settle(struct deadlines *d, uint32_t place, struct deadline *deadline)
 {
 	while (place > 1 && d->heap[place / 2]->at_ms > deadline->at_ms) {
-		put(d, place, d->heap[place / 2]);
+		deadlines_put(d, place, d->heap[place / 2]);
 		place /= 2;
 	}
 	for (uint32_t child; (child = place * 2) <= d->count; place = child) {
@@ -49,15 +49,15 @@ static void settle(struct deadlines *d, uint32_t place, struct deadline *deadlin
 			child++;
 		if (d->heap[child]->at_ms >= deadline->at_ms)
 			break;
-		put(d, place, d->heap[child]);
+		deadlines_put(d, place, d->heap[child]);
 	}
-	put(d, place, deadline);
+	deadlines_put(d, place, deadline);
 }
 
 void deadline_set(struct deadlines *d, struct deadline *deadline, uint64_t at_ms)
 {
 	deadline->at_ms = at_ms;
-	settle(d, deadline->place ? deadline->place : ++d->count, deadline);
+	deadlines_settle(d, deadline->place ? deadline->place : ++d->count, deadline);
 }
 
 void deadline_clear(struct deadlines *d, struct deadline *deadline)
@@ -69,7 +69,7 @@ void deadline_clear(struct deadlines *d, struct deadline *deadline)
 	struct deadline *last = d->heap[d->count--];
 
 	if (last != deadline)
-		settle(d, place, last);
+		deadlines_settle(d, place, last);
 	deadline->place = 0;
 }
 

@@ -28,20 +28,20 @@ void index_fini(struct index *index)
 	index->buckets = NULL;
 }
 
-static struct index_node **bucket(const struct index *index, uint64_t key)
+static struct index_node **index_bucket(const struct index *index, uint64_t key)
 {
 	return &index->buckets[index_mix(key) & (index->size - 1)];
 }
 
-static void push(struct index *index, struct index_node *node)
+static void index_push(struct index *index, struct index_node *node)
 {
-	struct index_node **head = bucket(index, node->key);
+	struct index_node **head = index_bucket(index, node->key);
 
 	node->next = *head;
 	*head = node;
 }
 
-static void grow(struct index *index)
+static void index_grow(struct index *index)
 {
 	struct index larger = {.size = index->size * 2};
 
@@ -53,7 +53,7 @@ static void grow(struct index *index)
 
 		for (struct index_node *node = index->buckets[i]; node; node = next) {
 			next = node->next;
-			push(&larger, node);
+			index_push(&larger, node);
 		}
 	}
 	free(index->buckets);
@@ -64,10 +64,10 @@ static void grow(struct index *index)
 void index_add(struct index *index, struct index_node *node, uint64_t key)
 {
 	if (index->count >= index->size)
-		grow(index);
+		index_grow(index);
 	node->key = key;
 	node->in = true;
-	push(index, node);
+	index_push(index, node);
 	index->count++;
 }
 
@@ -75,7 +75,7 @@ void index_remove(struct index *index, struct index_node *node)
 {
 	if (!node->in)
 		return;
-	struct index_node **at = bucket(index, node->key);
+	struct index_node **at = index_bucket(index, node->key);
 
 	while (*at != node)
 		at = &(*at)->next;
@@ -93,7 +93,7 @@ static struct index_node *with_key(struct index_node *node, uint64_t key)
 
 struct index_node *index_first(const struct index *index, uint64_t key)
 {
-	return with_key(*bucket(index, key), key);
+	return with_key(*index_bucket(index, key), key);
 }
 
 struct index_node *index_next(const struct index_node *node)

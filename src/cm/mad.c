@@ -187,7 +187,7 @@ static uint64_t get(const uint8_t *from, unsigned int bytes)
 	return value;
 }
 
-static void put(uint8_t *to, unsigned int bytes, uint64_t value)
+static void mad_put_bytes(uint8_t *to, unsigned int bytes, uint64_t value)
 {
 	for (unsigned int i = bytes; i-- > 0; value >>= 8)
 		to[i] = (uint8_t)value;
@@ -236,7 +236,8 @@ static void field_encode(const struct field *f, const uint8_t *mad, uint8_t *bod
 		memcpy(&word, mad + f->member, sizeof(word));
 		value = word;
 	}
-	put(body + s.first, s.bytes, get(body + s.first, s.bytes) | (value & s.mask) << s.shift);
+	mad_put_bytes(body + s.first, s.bytes,
+		      get(body + s.first, s.bytes) | (value & s.mask) << s.shift);
 }
 
 /* ------------------------------------------------------------------ messages */
@@ -270,9 +271,9 @@ void cm_mad_encode(const struct cm_mad *mad, uint8_t bytes[MAD_SIZE])
 	bytes[1] = CLASS_CM;
 	bytes[2] = CLASS_VERSION;
 	bytes[3] = METHOD_SEND;
-	put(bytes + 8, 8, mad->transaction);
-	put(bytes + ATTRIBUTE, 2, FIRST_ATTRIBUTE + mad->message);
-	put(bytes + 20, 4, mad->attribute_modifier);
+	mad_put_bytes(bytes + 8, 8, mad->transaction);
+	mad_put_bytes(bytes + ATTRIBUTE, 2, FIRST_ATTRIBUTE + mad->message);
+	mad_put_bytes(bytes + 20, 4, mad->attribute_modifier);
 	for (const struct field *f = messages[mad->message].fields; f->bits; f++)
 		field_encode(f, (const uint8_t *)mad, bytes + MAD_HEADER);
 }
@@ -308,7 +309,7 @@ void cm_ip_encode(const struct cm_ip *ip, uint8_t bytes[CM_IP_HEADER])
 
 	memset(bytes, 0, CM_IP_HEADER);
 	bytes[1] = (uint8_t)(ip->version << 4);
-	put(bytes + 2, 2, ip->port);
+	mad_put_bytes(bytes + 2, 2, ip->port);
 	memcpy(bytes + 4 + skip, ip->source + skip, 16 - skip);
 	memcpy(bytes + 20 + skip, ip->destination + skip, 16 - skip);
 }

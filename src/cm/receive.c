@@ -11,16 +11,16 @@
 
 /* ------------------------------------------------------------------ answers without an endpoint */
 
-static void answer(struct cm *cm, const struct cm_path *path, const struct cm_mad *to,
-		   struct cm_mad *mad)
+static void mad_answer(struct cm *cm, const struct cm_path *path, const struct cm_mad *to,
+		       struct cm_mad *mad)
 {
 	mad->transaction = to->transaction;
 	mad->remote_id = to->local_id;
 	endpoint_send(cm, path, mad);
 }
 
-static void refuse(struct cm *cm, const struct cm_path *path, const struct cm_mad *to,
-		   uint32_t reason)
+static void mad_refuse(struct cm *cm, const struct cm_path *path, const struct cm_mad *to,
+		       uint32_t reason)
 {
 	struct cm_mad mad = {
 		.message = CM_REJ,
@@ -29,7 +29,7 @@ static void refuse(struct cm *cm, const struct cm_path *path, const struct cm_ma
 		.local_id = to->remote_id, /* 0 for a REQ: it has none */
 	};
 
-	answer(cm, path, to, &mad);
+	mad_answer(cm, path, to, &mad);
 }
 
 /* For those who didn't hear that a connection is over. */
@@ -41,16 +41,16 @@ static void answer_unknown(struct cm *cm, const struct cm_path *path, const stru
 	switch (mad->message) {
 	case CM_REP:
 	case CM_RTU:
-		refuse(cm, path, mad, CM_REJECT_INVALID_ID);
+		mad_refuse(cm, path, mad, CM_REJECT_INVALID_ID);
 		break;
 	case CM_DREQ:
 		reply.message = CM_DREP;
-		answer(cm, path, mad, &reply);
+		mad_answer(cm, path, mad, &reply);
 		break;
 	case CM_LAP:
 		reply.message = CM_APR;
 		reply.reason = 1; /* invalid communication id */
-		answer(cm, path, mad, &reply);
+		mad_answer(cm, path, mad, &reply);
 		break;
 	default:
 		break;
@@ -60,7 +60,7 @@ static void answer_unknown(struct cm *cm, const struct cm_path *path, const stru
 /* ------------------------------------------------------------------ requests */
 
 /* What both sides say of the queue pairs, seen from here. */
-static void take_request(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad)
+static void endpoint_take_request(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad)
 {
 	e->service_id = mad->service_id;
 	e->transaction = mad->transaction;
@@ -109,19 +109,19 @@ static bool request_is_sound(const struct cm_mad *mad)
 	       !mad->extended_transport;
 }
 
-static void on_request(struct cm *cm, const struct cm_path *path, const struct cm_mad *mad,
-		       uint64_t now)
+static void cm_on_request(struct cm *cm, const struct cm_path *path, const struct cm_mad *mad,
+			  uint64_t now)
 {
 	struct cm_endpoint *old = endpoint_by_qpn(cm, path, mad->qpn, mad->ca_guid);
 
 	if (!request_is_sound(mad)) {
-		refuse(cm, path, mad, CM_REJECT_UNSUPPORTED);
+		mad_refuse(cm, path, mad, CM_REJECT_UNSUPPORTED);
 		return;
 	}
 	/* The peer's queue pair begins anew: it forgot a connection that is still one here. */
 	if (mad->qpn && old) {
 		cm->counters.stale++;
-		refuse(cm, path, mad, CM_REJECT_STALE);
+		mad_refuse(cm, path, mad, CM_REJECT_STALE);
 		cm_disconnect(cm, old, now);
 		return;
 	}
@@ -129,12 +129,12 @@ static void on_request(struct cm *cm, const struct cm_path *path, const struct c
 
 	if (!e)
 		return;
-	take_request(cm, e, mad);
+	endpoint_take_request(cm, e, mad);
 	endpoint_set_peer(cm, e, mad->local_id, mad->ca_guid, mad->qpn);
 	int reason = cm->ops->request(cm->arg, e, mad);
 
 	if (reason > 0)
-		refuse(cm, path, mad, (uint32_t)reason);
+		mad_refuse(cm, path, mad, (uint32_t)reason);
 	if (reason)
 		drop_passive(cm, e);
 }
@@ -194,14 +194,14 @@ static void say_stale(struct cm *cm, struct cm_endpoint *e, const struct cm_mad 
 {
 	(void)now;
 	cm->counters.stale++;
-	refuse(cm, &e->path, mad, CM_REJECT_STALE);
+	mad_refuse(cm, &e->path, mad, CM_REJECT_STALE);
 }
 
 /* The peer believes in a connection that is none any more. */
 static void say_gone(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
 {
 	(void)now;
-	refuse(cm, &e->path, mad, CM_REJECT_INVALID_ID);
+	mad_refuse(cm, &e->path, mad, CM_REJECT_INVALID_ID);
 }
 
 /*
@@ -209,7 +209,7 @@ static void say_gone(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *
  * repeats an RTU: so a REP goes on being repeated, for which the peer says that it needs more time,
  * or its RTU again.
  */
-static void wait_for_peer(struct cm *cm, struct cm_endpoint *e, uint64_t now)
+static void endpoint_wait_for_peer(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 {
 	uint64_t next = now + e->timeout_ms / 4;
 
@@ -230,14 +230,14 @@ static void give_time(struct cm *cm, struct cm_endpoint *e, const struct cm_mad 
 	endpoint_enter(cm, e, passive ? CM_MRA_REP_RCVD : CM_MRA_REQ_RCVD);
 	if (!again) /* who always asks for more gets it once */
 		e->excused_until = now + cm_ms(mad->service_timeout) + cm_ms(cm->config.life_time);
-	wait_for_peer(cm, e, now);
+	endpoint_wait_for_peer(cm, e, now);
 }
 
 static void on_reply(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
 {
 	(void)now;
 	if (mad->qpn && endpoint_by_qpn(cm, &e->path, mad->qpn, mad->ca_guid)) {
-		refuse(cm, &e->path, mad, CM_REJECT_STALE);
+		mad_refuse(cm, &e->path, mad, CM_REJECT_STALE);
 		if (endpoint_idle(cm, e))
 			endpoint_event(cm, e, CM_EVENT_UNREACHABLE, -ECONNRESET, NULL);
 		return;
@@ -262,7 +262,8 @@ static void confirm_again(struct cm *cm, struct cm_endpoint *e, const struct cm_
 		endpoint_send_short(cm, e, CM_RTU);
 }
 
-static void on_ready(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
+static void endpoint_on_ready(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad,
+			      uint64_t now)
 {
 	(void)mad, (void)now;
 	endpoint_enter(cm, e, CM_ESTABLISHED);
@@ -327,8 +328,8 @@ static void on_disconnected(struct cm *cm, struct cm_endpoint *e, const struct c
 	endpoint_disconnected(cm, e, 0);
 }
 
-static void on_sidr_reply(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad,
-			  uint64_t now)
+static void endpoint_on_sidr_reply(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad,
+				   uint64_t now)
 {
 	(void)now;
 	if (mad->service_id != e->service_id && mad->reason == CM_SIDR_SUCCESS) {
@@ -358,12 +359,12 @@ static act *const acts[CM_STATES][CM_MESSAGES] = {
 	[CM_MRA_REQ_SENT] = {[CM_REQ] = ask_for_time, [CM_REJ] = on_reject},
 	[CM_REP_SENT] = {[CM_REQ] = answer_again,
 			 [CM_MRA] = give_time,
-			 [CM_RTU] = on_ready,
+			 [CM_RTU] = endpoint_on_ready,
 			 [CM_REJ] = on_reject,
 			 [CM_DREQ] = on_disconnect},
 	[CM_MRA_REP_RCVD] = {[CM_REQ] = answer_again,
 			     [CM_MRA] = give_time,
-			     [CM_RTU] = on_ready,
+			     [CM_RTU] = endpoint_on_ready,
 			     [CM_REJ] = on_reject,
 			     [CM_DREQ] = on_disconnect},
 	[CM_REP_RCVD] = {[CM_REP] = ask_for_time, [CM_REJ] = on_reject},
@@ -378,15 +379,15 @@ static act *const acts[CM_STATES][CM_MESSAGES] = {
 	[CM_DREQ_RCVD] = {[CM_DREP] = on_disconnected},
 	[CM_IDLE] = {[CM_REP] = say_gone, [CM_RTU] = say_gone, [CM_DREQ] = answer_disconnect},
 	[CM_TIMEWAIT] = {[CM_REQ] = say_stale, [CM_RTU] = say_gone, [CM_DREQ] = answer_disconnect},
-	[CM_SIDR_REQ_SENT] = {[CM_SIDR_REP] = on_sidr_reply},
+	[CM_SIDR_REQ_SENT] = {[CM_SIDR_REP] = endpoint_on_sidr_reply},
 	[CM_SIDR_REP_SENT] = {[CM_SIDR_REQ] = answer_again},
 };
 
 /* ------------------------------------------------------------------ receiving */
 
 /* Whom a message is for. A REJ for want of time may only know its own side's id. */
-static struct cm_endpoint *find(const struct cm *cm, const struct cm_path *path,
-				const struct cm_mad *mad)
+static struct cm_endpoint *endpoint_find_for(const struct cm *cm, const struct cm_path *path,
+					     const struct cm_mad *mad)
 {
 	uint64_t guid = 0;
 
@@ -410,8 +411,8 @@ static struct cm_endpoint *find(const struct cm *cm, const struct cm_path *path,
 }
 
 /* Whether the message can be of this endpoint's peer. */
-static bool is_from_peer(const struct cm_endpoint *e, const struct cm_path *path,
-			 const struct cm_mad *mad)
+static bool endpoint_is_from_peer(const struct cm_endpoint *e, const struct cm_path *path,
+				  const struct cm_mad *mad)
 {
 	bool request = mad->message == CM_REQ || mad->message == CM_SIDR_REQ;
 	bool knows_peer = e->by_peer.in && mad->message != CM_SIDR_REP;
@@ -433,9 +434,9 @@ void cm_receive(struct cm *cm, const struct cm_path *path, const uint8_t bytes[M
 	cm->counters.received[mad.message]++;
 	if (mad.message == CM_REJ)
 		cm->counters.rejects_received[mad.reason < CM_REASONS ? mad.reason : 0]++;
-	struct cm_endpoint *e = find(cm, path, &mad);
+	struct cm_endpoint *e = endpoint_find_for(cm, path, &mad);
 
-	if (e && !is_from_peer(e, path, &mad)) {
+	if (e && !endpoint_is_from_peer(e, path, &mad)) {
 		cm->counters.unexpected++;
 		return;
 	}
@@ -444,7 +445,7 @@ void cm_receive(struct cm *cm, const struct cm_path *path, const uint8_t bytes[M
 	else if (e)
 		cm->counters.unexpected++;
 	else if (mad.message == CM_REQ)
-		on_request(cm, path, &mad, now);
+		cm_on_request(cm, path, &mad, now);
 	else if (mad.message == CM_SIDR_REQ)
 		on_sidr_request(cm, path, &mad, now);
 	else
@@ -480,7 +481,7 @@ static void end_timewait(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 		endpoint_event(cm, e, CM_EVENT_TIMEWAIT_EXIT, 0, NULL);
 }
 
-static void forget(struct cm *cm, struct cm_endpoint *e, uint64_t now)
+static void endpoint_forget(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 {
 	(void)now;
 	endpoint_idle(cm, e);
@@ -498,10 +499,10 @@ static const struct {
 	[CM_DREQ_SENT] = {late_disconnect, CM_DREQ_SENT},
 	[CM_TIMEWAIT] = {end_timewait, CM_IDLE},
 	[CM_SIDR_REQ_SENT] = {late_answer, CM_SIDR_REQ_SENT},
-	[CM_SIDR_REP_SENT] = {forget, CM_IDLE},
+	[CM_SIDR_REP_SENT] = {endpoint_forget, CM_IDLE},
 };
 
-static void repeat(struct cm *cm, const struct cm_endpoint *e)
+static void endpoint_repeat(struct cm *cm, const struct cm_endpoint *e)
 {
 	cm->counters.repeated++;
 	cm->ops->send(cm->arg, &e->path, e->sent);
@@ -515,16 +516,16 @@ static void repeat_early(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 	e->early--;
 	endpoint_linger(cm, e,
 			now + (e->early ? quarter - e->timeout_ms / 16 : e->timeout_ms - quarter));
-	repeat(cm, e);
+	endpoint_repeat(cm, e);
 }
 
-static void on_late(struct cm *cm, struct cm_endpoint *e, uint64_t now)
+static void endpoint_on_deadline(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 {
 	enum cm_state as = lates[e->state].as;
 
 	if (e->state == CM_MRA_REP_RCVD && now < e->excused_until) {
-		wait_for_peer(cm, e, now);
-		repeat(cm, e);
+		endpoint_wait_for_peer(cm, e, now);
+		endpoint_repeat(cm, e);
 		return;
 	}
 	if (e->early) {
@@ -538,7 +539,7 @@ static void on_late(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 	e->retries_left--;
 	e->state = as;
 	endpoint_linger(cm, e, now + e->timeout_ms);
-	repeat(cm, e);
+	endpoint_repeat(cm, e);
 }
 
 bool cm_deadline(const struct cm *cm, uint64_t *at_ms)
@@ -558,6 +559,6 @@ void cm_tick(struct cm *cm, uint64_t now)
 		struct cm_endpoint *e = container_of(first, struct cm_endpoint, deadline);
 
 		deadline_clear(&cm->deadlines, first);
-		on_late(cm, e, now);
+		endpoint_on_deadline(cm, e, now);
 	}
 }

@@ -13,8 +13,8 @@ static bool is_for(const struct net_begun_size *kept, const struct icrc_path *pa
 }
 
 /* The one for such packets; where there is none yet, in place of the one that wasn't used last. */
-static struct net_begun_size *find(struct net_begun *all, const struct icrc_path *path,
-				   uint32_t size)
+static struct net_begun_size *begun_find_size(struct net_begun *all, const struct icrc_path *path,
+					      uint32_t size)
 {
 	struct net_begun_size *kept = &all->kept[all->last];
 
@@ -35,7 +35,7 @@ uint32_t net_begun(struct net_begun *all, const struct icrc_path *path, uint32_t
 {
 	if (unlikely(place >= NET_BEGUN_PLACES))
 		return icrc_begin(path, size, (uint16_t)place);
-	struct net_begun_size *kept = find(all, path, size);
+	struct net_begun_size *kept = begun_find_size(all, path, size);
 
 	for (; kept->count <= place; kept->count++)
 		kept->begun[kept->count] = icrc_begin(path, size, (uint16_t)kept->count);

@@ -44,7 +44,7 @@ void net_receiver_fini(struct net_receiver *receiver)
 
 /* ------------------------------------------------------------------ beside a datagram */
 
-static void map_ipv4(uint8_t *gid, const struct in_addr *address)
+static void gid_map_ipv4(uint8_t *gid, const struct in_addr *address)
 {
 	memset(gid, 0, 10);
 	gid[10] = gid[11] = 0xff;
@@ -57,7 +57,7 @@ static void read_ipv4(struct net_from *from, const struct cmsghdr *c)
 
 	if (c->cmsg_type == IP_PKTINFO) {
 		memcpy(&info, CMSG_DATA(c), sizeof(info));
-		map_ipv4(from->ip.destination, &info.ipi_addr);
+		gid_map_ipv4(from->ip.destination, &info.ipi_addr);
 		from->ifindex = (uint32_t)info.ipi_ifindex;
 	} else if (c->cmsg_type == IP_TOS) {
 		from->traffic_class = *CMSG_DATA(c);
@@ -127,8 +127,9 @@ static bool icrc_right(struct net_receiver *receiver, const struct net_from *fro
 }
 
 /* For who watches, when it is known what became of the packet. */
-static void show(struct net_receiver *receiver, const struct net_from *from, const uint8_t *bytes,
-		 uint32_t size, uint16_t id, const char *dropped)
+static void receiver_show_packet(struct net_receiver *receiver, const struct net_from *from,
+				 const uint8_t *bytes, uint32_t size, uint16_t id,
+				 const char *dropped)
 {
 	const struct net_tap *tap = net_tap_at(&receiver->tap);
 
@@ -149,9 +150,9 @@ static void show(struct net_receiver *receiver, const struct net_from *from, con
 }
 
 /* NULL, or why the packet was dropped. */
-static const char *judge(struct net_receiver *receiver, const struct net_from *from,
-			 const uint8_t *bytes, uint32_t size, uint32_t place, uint16_t *id,
-			 net_handler *handler, void *arg)
+static const char *receiver_judge(struct net_receiver *receiver, const struct net_from *from,
+				  const uint8_t *bytes, uint32_t size, uint32_t place, uint16_t *id,
+				  net_handler *handler, void *arg)
 {
 	struct packet packet;
 	enum packet_error error = packet_decode(bytes, size, &packet);
@@ -168,18 +169,18 @@ static const char *judge(struct net_receiver *receiver, const struct net_from *f
 	return handler(arg, &packet, from);
 }
 
-static void take_packet(struct net_receiver *receiver, const struct net_from *from,
-			const uint8_t *bytes, uint32_t size, uint32_t place, net_handler *handler,
-			void *arg)
+static void receiver_take_packet(struct net_receiver *receiver, const struct net_from *from,
+				 const uint8_t *bytes, uint32_t size, uint32_t place,
+				 net_handler *handler, void *arg)
 {
 	uint16_t id = 0;
-	const char *dropped = judge(receiver, from, bytes, size, place, &id, handler, arg);
+	const char *dropped = receiver_judge(receiver, from, bytes, size, place, &id, handler, arg);
 
-	show(receiver, from, bytes, size, id, dropped);
+	receiver_show_packet(receiver, from, bytes, size, id, dropped);
 }
 
-static unsigned int take_datagram(struct net_receiver *receiver, const uint8_t *bytes,
-				  struct mmsghdr *m, net_handler *handler, void *arg)
+static unsigned int receiver_take_batch(struct net_receiver *receiver, const uint8_t *bytes,
+					struct mmsghdr *m, net_handler *handler, void *arg)
 {
 	struct net_from from = {.ip.destination_port = WIRE_PORT};
 	unsigned int n = 0;
@@ -194,14 +195,14 @@ static unsigned int take_datagram(struct net_receiver *receiver, const uint8_t *
 	for (uint32_t at = 0; at < m->msg_len; at += segment, n++) {
 		uint32_t left = m->msg_len - at;
 
-		take_packet(receiver, &from, bytes + at, left < segment ? left : segment, n,
-			    handler, arg);
+		receiver_take_packet(receiver, &from, bytes + at, left < segment ? left : segment,
+				     n, handler, arg);
 	}
 	receiver->counters.bytes += m->msg_len;
 	return n ? n : 1; /* an empty datagram is one too */
 }
 
-static void publish(const struct net_receiver *receiver)
+static void receiver_publish_counters(const struct net_receiver *receiver)
 {
 	const struct net_received *c = &receiver->counters;
 	_Atomic uint64_t *to = receiver->published;
@@ -237,7 +238,8 @@ static void place_message(const struct net_receiver *receiver, struct place *at,
 
 /* Datagrams that came, or -1. Several where the last look found more than a packet, or each of the
  * last ones found something; else there is none or one as a rule, and no second is looked for. */
-static int take(const struct net_receiver *receiver, struct mmsghdr *m, struct place *at)
+static int receiver_recvmmsg(const struct net_receiver *receiver, struct mmsghdr *m,
+			     struct place *at)
 {
 	if (!receiver->many) {
 		place_message(receiver, at, 0, &m->msg_hdr);
@@ -256,7 +258,7 @@ unsigned int net_receive(struct net_receiver *receiver, net_handler *handler, vo
 	struct mmsghdr m[DATAGRAMS];
 	struct place at[DATAGRAMS];
 	unsigned int packets = 0;
-	int n = take(receiver, m, at);
+	int n = receiver_recvmmsg(receiver, m, at);
 
 	if (n < 0) {
 		receiver->many = false;
@@ -266,10 +268,10 @@ unsigned int net_receive(struct net_receiver *receiver, net_handler *handler, vo
 		return 0;
 	}
 	for (int i = 0; i < n; i++)
-		packets += take_datagram(receiver, at[i].bytes.iov_base, &m[i], handler, arg);
+		packets += receiver_take_batch(receiver, at[i].bytes.iov_base, &m[i], handler, arg);
 	receiver->found += receiver->found < STREAM;
 	receiver->many = packets > 1 || receiver->found == STREAM;
 	if (packets)
-		publish(receiver);
+		receiver_publish_counters(receiver);
 	return packets;
 }

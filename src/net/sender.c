@@ -54,7 +54,7 @@ void net_sender_fini(struct net_sender *sender)
 
 /* ------------------------------------------------------------------ sockets */
 
-static int set(int fd, int level, int option, int value)
+static int sender_set_option(int fd, int level, int option, int value)
 {
 	return setsockopt(fd, level, option, &value, sizeof(value));
 }
@@ -62,20 +62,20 @@ static int set(int fd, int level, int option, int value)
 static int socket_options(int fd, bool ipv4, bool echo)
 {
 	/* Never fragmented by us: RoCE forbids it, and only then is the identification 0. */
-	int err = ipv4 ? set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
-		       : set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+	int err = ipv4 ? sender_set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
+		       : sender_set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
 
 	if (!err && !ipv4)
-		err = set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+		err = sender_set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
 	if (!err)
-		err = ipv4 ? set(fd, IPPROTO_IP, IP_MULTICAST_LOOP, echo)
-			   : set(fd, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, echo);
+		err = ipv4 ? sender_set_option(fd, IPPROTO_IP, IP_MULTICAST_LOOP, echo)
+			   : sender_set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, echo);
 	if (err)
 		return -errno;
-	set(fd, SOL_SOCKET, SO_SNDBUF, SEND_BUFFER);
-	if (set(fd, SOL_SOCKET, SO_SNDBUFFORCE, SEND_BUFFER) < 0 && errno != EPERM)
+	sender_set_option(fd, SOL_SOCKET, SO_SNDBUF, SEND_BUFFER);
+	if (sender_set_option(fd, SOL_SOCKET, SO_SNDBUFFORCE, SEND_BUFFER) < 0 && errno != EPERM)
 		log_debug("SO_SNDBUFFORCE: %s", strerror(errno));
-	set(fd, SOL_SOCKET, SO_RCVBUF, 0); /* nothing comes back here */
+	sender_set_option(fd, SOL_SOCKET, SO_RCVBUF, 0); /* nothing comes back here */
 	return 0;
 }
 
@@ -94,7 +94,7 @@ static int bind_near(int fd, bool ipv4, uint16_t port)
 	return bind_near(fd, ipv4, 0);
 }
 
-static int bound_port(int fd, uint16_t *port)
+static int sender_bound_port(int fd, uint16_t *port)
 {
 	struct sockaddr_storage at = {0};
 	socklen_t size = sizeof(at);
@@ -113,8 +113,10 @@ static uint8_t usual_hop_limit(int fd, bool ipv4, uint8_t wanted)
 {
 	int level = ipv4 ? IPPROTO_IP : IPPROTO_IPV6;
 
-	if (wanted && set(fd, level, ipv4 ? IP_TTL : IPV6_UNICAST_HOPS, wanted) == 0 &&
-	    set(fd, level, ipv4 ? IP_MULTICAST_TTL : IPV6_MULTICAST_HOPS, wanted) == 0)
+	if (wanted &&
+	    sender_set_option(fd, level, ipv4 ? IP_TTL : IPV6_UNICAST_HOPS, wanted) == 0 &&
+	    sender_set_option(fd, level, ipv4 ? IP_MULTICAST_TTL : IPV6_MULTICAST_HOPS, wanted) ==
+		    0)
 		return wanted;
 	return 0;
 }
@@ -130,7 +132,7 @@ static int socket_open(struct net_socket *s, bool ipv4, bool echo, uint16_t port
 	if (!err)
 		err = bind_near(fd, ipv4, port);
 	if (!err)
-		err = bound_port(fd, &s->port);
+		err = sender_bound_port(fd, &s->port);
 	if (err) {
 		sys_close(fd);
 		return err;
@@ -273,8 +275,8 @@ static const char *why_lost(int err, char *room, size_t size)
 
 /* The burst's packets from `at` on, `packets` of them, for who watches. They went out as segments
  * of one send, or each by itself: that decides their identifications. */
-static void show(struct net_sender *sender, const struct net_tap *tap, uint64_t time_ns,
-		 uint32_t at, uint32_t packets, int err)
+static void sender_show_packets(struct net_sender *sender, const struct net_tap *tap,
+				uint64_t time_ns, uint32_t at, uint32_t packets, int err)
 {
 	const struct net_path *path = sender->path;
 	char why[128];
@@ -297,7 +299,7 @@ static void show(struct net_sender *sender, const struct net_tap *tap, uint64_t 
 	}
 }
 
-static void lost(struct net_sender *sender, int err, uint32_t packets)
+static void sender_note_loss(struct net_sender *sender, int err, uint32_t packets)
 {
 	if (err == EAGAIN) {
 		sender->counters.no_room += packets;
@@ -322,9 +324,9 @@ static void send_one_by_one(struct net_sender *sender)
 		uint64_t now = net_tap_time(tap);
 		int err = send_bytes(sender, sender->path, sender->buffer + at, size, 0);
 
-		show(sender, tap, now, at, 1, err);
+		sender_show_packets(sender, tap, now, at, 1, err);
 		if (err)
-			lost(sender, err, 1);
+			sender_note_loss(sender, err, 1);
 	}
 }
 
@@ -377,14 +379,14 @@ static void burst_send(struct net_sender *sender)
 		send_one_by_one(sender);
 		return;
 	}
-	show(sender, tap, now, 0, sender->count, err);
+	sender_show_packets(sender, tap, now, 0, sender->count, err);
 	if (unlikely(err))
-		lost(sender, err, sender->count);
+		sender_note_loss(sender, err, sender->count);
 }
 
 /* ------------------------------------------------------------------ bursts */
 
-static void publish(const struct net_sender *sender)
+static void sender_publish_counters(const struct net_sender *sender)
 {
 	const struct net_counters *c = &sender->counters;
 	const uint64_t now[NET_SENT_COUNTERS] = {
@@ -403,7 +405,7 @@ static void burst_flush(struct net_sender *sender)
 {
 	if (sender->count) {
 		burst_send(sender);
-		publish(sender);
+		sender_publish_counters(sender);
 	}
 	sender->end = 0;
 	sender->count = 0;

@@ -13,7 +13,7 @@
 enum { FLAGS = RAI_PASSIVE | RAI_NUMERICHOST | RAI_NOROUTE | RAI_FAMILY };
 
 /* 0 or EAI_*. */
-static int copy(void **out, const void *in, size_t size)
+static int addrinfo_copy_bytes(void **out, const void *in, size_t size)
 {
 	*out = in && size ? malloc(size) : NULL;
 	if (!*out)
@@ -26,7 +26,7 @@ static int copy_addr(struct sockaddr **out, socklen_t *out_size, const struct so
 		     socklen_t size)
 {
 	void *bytes;
-	int err = copy(&bytes, in, size);
+	int err = addrinfo_copy_bytes(&bytes, in, size);
 
 	if (!err && bytes) {
 		*out = bytes;
@@ -61,11 +61,12 @@ static int take_hints(struct rdma_addrinfo *info, const struct rdma_addrinfo *hi
 	if (err || !hints)
 		return err;
 	info->ai_flags = hints->ai_flags;
-	err = copy(&info->ai_route, hints->ai_route, hints->ai_route_len);
+	err = addrinfo_copy_bytes(&info->ai_route, hints->ai_route, hints->ai_route_len);
 	if (!err && info->ai_route)
 		info->ai_route_len = hints->ai_route_len;
 	if (!err)
-		err = copy(&info->ai_connect, hints->ai_connect, hints->ai_connect_len);
+		err = addrinfo_copy_bytes(&info->ai_connect, hints->ai_connect,
+					  hints->ai_connect_len);
 	if (!err && info->ai_connect)
 		info->ai_connect_len = hints->ai_connect_len;
 	if (!err && !info->ai_src_addr)
@@ -78,8 +79,8 @@ static int take_hints(struct rdma_addrinfo *info, const struct rdma_addrinfo *hi
 }
 
 /* One answer of the C library's, appended. */
-static int append(struct rdma_addrinfo ***tail, const struct addrinfo *found,
-		  const struct rdma_addrinfo *hints)
+static int addrinfo_append(struct rdma_addrinfo ***tail, const struct addrinfo *found,
+			   const struct rdma_addrinfo *hints)
 {
 	bool is_source = hints && hints->ai_flags & RAI_PASSIVE;
 	struct rdma_addrinfo *info = calloc(1, sizeof(*info));
@@ -113,8 +114,8 @@ static int family_wanted(const struct rdma_addrinfo *hints)
 	return hints->ai_family;
 }
 
-static int look_up(const char *node, const char *service, const struct rdma_addrinfo *hints,
-		   struct rdma_addrinfo **res)
+static int addrinfo_look_up(const char *node, const char *service,
+			    const struct rdma_addrinfo *hints, struct rdma_addrinfo **res)
 {
 	int flags = hints ? hints->ai_flags : 0;
 	struct addrinfo wish = {
@@ -135,7 +136,7 @@ static int look_up(const char *node, const char *service, const struct rdma_addr
 		return err;
 	for (const struct addrinfo *a = found; a && !err; a = a->ai_next)
 		if (a->ai_family == AF_INET || a->ai_family == AF_INET6)
-			err = append(&tail, a, hints);
+			err = addrinfo_append(&tail, a, hints);
 	freeaddrinfo(found);
 	return err;
 }
@@ -162,7 +163,8 @@ EXPORT int rdma_getaddrinfo(const char *node, const char *service,
 		return cm_result(-EINVAL);
 	if (hints && hints->ai_flags & ~FLAGS)
 		return EAI_BADFLAGS;
-	err = node || service ? look_up(node, service, hints, &found) : from_hints(hints, &found);
+	err = node || service ? addrinfo_look_up(node, service, hints, &found)
+			      : from_hints(hints, &found);
 	if (!err && !found)
 		err = EAI_NONAME;
 	if (err)

@@ -35,15 +35,15 @@ static void disconnect_locked(void) REQUIRES(conn.lock)
 	conn.generation++;
 }
 
-static void after_fork_in_child(void)
+static void conn_after_fork_in_child(void)
 {
 	mutex_init(&conn.lock, RANK_RDMACM_CONN);
 	disconnect_locked();
 }
 
-__attribute__((constructor)) static void watch_forks(void)
+__attribute__((constructor)) static void conn_watch_forks(void)
 {
-	pthread_atfork(NULL, NULL, after_fork_in_child);
+	pthread_atfork(NULL, NULL, conn_after_fork_in_child);
 }
 
 struct packet {
@@ -51,8 +51,8 @@ struct packet {
 	uint8_t body[PROTO_CM_MAX_MESSAGE - sizeof(struct rdma_ucm_cmd_hdr)];
 };
 
-static int fill(struct packet *packet, uint32_t command, const void *body, size_t size,
-		size_t reply_size)
+static int packet_fill(struct packet *packet, uint32_t command, const void *body, size_t size,
+		       size_t reply_size)
 {
 	if (size > sizeof(packet->body))
 		return -EINVAL;
@@ -67,7 +67,7 @@ static int exchange_locked(uint32_t command, const void *body, size_t size, void
 {
 	struct packet request;
 	int fds[PROTO_MAX_FDS];
-	int err = fill(&request, command, body, size, reply_size);
+	int err = packet_fill(&request, command, body, size, reply_size);
 
 	if (err)
 		return err;
@@ -104,7 +104,7 @@ static int hello_locked(void) REQUIRES(conn.lock)
 /* A daemon that leaves because it was idle may hang up on a connection it hadn't looked at yet. */
 enum { HELLO_TRIES = 5 };
 
-int cm_connect(uint32_t *generation)
+int cm_conn_open(uint32_t *generation)
 {
 	mutex_take(&conn.lock);
 	int err = conn.fd < 0 ? -EIO : 0;
@@ -137,7 +137,7 @@ int cm_call(uint32_t generation, uint32_t command, const void *body, size_t size
 int cm_post(uint32_t generation, uint32_t command, const void *body, size_t size)
 {
 	struct packet packet;
-	int err = fill(&packet, command | PROTO_POSTED, body, size, 0);
+	int err = packet_fill(&packet, command | PROTO_POSTED, body, size, 0);
 
 	if (err)
 		return err;

@@ -50,7 +50,7 @@ static int put_param(const struct id *id, struct rdma_ucm_conn_param *out,
 }
 
 /* `max`: the value that means the device's limit. Above that, the device can't. */
-static int limit(uint8_t wanted, uint8_t device, uint8_t *out)
+static int depth_limit(uint8_t wanted, uint8_t device, uint8_t *out)
 {
 	if (wanted != UINT8_MAX && wanted > device)
 		return -EINVAL;
@@ -64,11 +64,11 @@ static int take_limits(struct id *id, const struct rdma_conn_param *param)
 
 	if (id->pub.qp_type == IBV_QPT_UD)
 		return 0;
-	int err =
-		limit(param->responder_resources, id->device->max_responder_resources, &resources);
+	int err = depth_limit(param->responder_resources, id->device->max_responder_resources,
+			      &resources);
 
 	if (!err)
-		err = limit(param->initiator_depth, id->device->max_initiator_depth, &depth);
+		err = depth_limit(param->initiator_depth, id->device->max_initiator_depth, &depth);
 	if (err)
 		return err;
 	id->responder_resources = resources;
@@ -116,7 +116,7 @@ EXPORT int rdma_connect(struct rdma_cm_id *pub, struct rdma_conn_param *conn_par
 }
 
 /* ACCEPT without parameters is the confirmation. */
-static int confirm(struct id *id)
+static int request_confirm(struct id *id)
 {
 	struct rdma_ucm_accept body = {.uid = id->object.uid, .id = id->handle};
 
@@ -128,7 +128,7 @@ int connect_finish(struct id *id)
 	int err = qp_to_rts(id, RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH);
 
 	if (!err)
-		err = confirm(id);
+		err = request_confirm(id);
 	if (err) {
 		/* The peer shall not wait for the confirmation. */
 		struct rdma_ucm_reject body = {.id = id->handle, .reason = REJECT_CONSUMER};
@@ -143,7 +143,7 @@ int connect_finish(struct id *id)
 
 EXPORT int rdma_establish(struct rdma_cm_id *id)
 {
-	return cm_result(id->qp ? -EINVAL : confirm(id_of(id)));
+	return cm_result(id->qp ? -EINVAL : request_confirm(id_of(id)));
 }
 
 /* ------------------------------------------------------------------ the passive side */
@@ -202,7 +202,7 @@ out_error:
 	return cm_result(err);
 }
 
-static int reject(struct id *id, const void *data, uint8_t size, uint8_t reason)
+static int request_reject(struct id *id, const void *data, uint8_t size, uint8_t reason)
 {
 	struct rdma_ucm_reject body = {.id = id->handle, .reason = reason};
 	int err = put_private_data(id, body.private_data, &body.private_data_len, data, size);
@@ -215,13 +215,15 @@ static int reject(struct id *id, const void *data, uint8_t size, uint8_t reason)
 
 EXPORT int rdma_reject(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)
 {
-	return cm_result(reject(id_of(id), private_data, private_data_len, REJECT_CONSUMER));
+	return cm_result(
+		request_reject(id_of(id), private_data, private_data_len, REJECT_CONSUMER));
 }
 
 EXPORT int rdma_reject_ece(struct rdma_cm_id *id, const void *private_data,
 			   uint8_t private_data_len)
 {
-	return cm_result(reject(id_of(id), private_data, private_data_len, REJECT_VENDOR_OPTION));
+	return cm_result(
+		request_reject(id_of(id), private_data, private_data_len, REJECT_VENDOR_OPTION));
 }
 
 EXPORT int rdma_notify(struct rdma_cm_id *pub, enum ibv_event_type event)

@@ -13,7 +13,7 @@
 static struct mutex devices_lock = MUTEX_INITIALIZER(RANK_RDMACM_DEVICES);
 static struct device *devices GUARDED_BY(devices_lock);
 
-static uint8_t limit(int value)
+static uint8_t depth_from_int(int value)
 {
 	return value < UINT8_MAX ? (uint8_t)value : UINT8_MAX;
 }
@@ -35,8 +35,8 @@ static struct device *open_locked(struct ibv_device *ibv, __be64 guid) REQUIRES(
 		errno = err;
 		goto out_close;
 	}
-	device->max_initiator_depth = limit(attr.max_qp_init_rd_atom);
-	device->max_responder_resources = limit(attr.max_qp_rd_atom);
+	device->max_initiator_depth = depth_from_int(attr.max_qp_init_rd_atom);
+	device->max_responder_resources = depth_from_int(attr.max_qp_rd_atom);
 	device->next = devices;
 	devices = device;
 	return device;
@@ -48,7 +48,7 @@ out_free:
 	return NULL;
 }
 
-static struct device *get_locked(struct ibv_device *ibv) REQUIRES(devices_lock)
+static struct device *device_get_locked(struct ibv_device *ibv) REQUIRES(devices_lock)
 {
 	__be64 guid = ibv_get_device_guid(ibv);
 
@@ -111,7 +111,7 @@ EXPORT struct ibv_context **rdma_get_devices(int *num_devices)
 
 	mutex_take(&devices_lock);
 	for (int i = 0; contexts && i < count; i++) {
-		struct device *device = get_locked(list[i]);
+		struct device *device = device_get_locked(list[i]);
 
 		if (device)
 			contexts[opened++] = device->verbs;

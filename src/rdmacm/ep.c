@@ -24,8 +24,8 @@ static int keep_prefix(struct id *id, const struct rdma_addrinfo *res)
 	return 0;
 }
 
-static int passive(struct id *id, const struct rdma_addrinfo *res, struct ibv_pd *pd,
-		   const struct ibv_qp_init_attr *init)
+static int ep_make_passive(struct id *id, const struct rdma_addrinfo *res, struct ibv_pd *pd,
+			   const struct ibv_qp_init_attr *init)
 {
 	if (rdma_bind_addr(&id->pub, res->ai_src_addr))
 		return -errno;
@@ -49,8 +49,8 @@ static int set_route(struct id *id, const struct rdma_addrinfo *res)
 	return id_complete(id);
 }
 
-static int active(struct id *id, const struct rdma_addrinfo *res, struct ibv_pd *pd,
-		  struct ibv_qp_init_attr *init)
+static int ep_make_active(struct id *id, const struct rdma_addrinfo *res, struct ibv_pd *pd,
+			  struct ibv_qp_init_attr *init)
 {
 	int err;
 
@@ -77,8 +77,8 @@ EXPORT int rdma_create_ep(struct rdma_cm_id **out, struct rdma_addrinfo *res, st
 		return cm_result(err);
 	err = keep_prefix(id, res);
 	if (!err)
-		err = res->ai_flags & RAI_PASSIVE ? passive(id, res, pd, qp_init_attr)
-						  : active(id, res, pd, qp_init_attr);
+		err = res->ai_flags & RAI_PASSIVE ? ep_make_passive(id, res, pd, qp_init_attr)
+						  : ep_make_active(id, res, pd, qp_init_attr);
 	if (err)
 		id_destroy(id);
 	else
@@ -94,7 +94,7 @@ EXPORT void rdma_destroy_ep(struct rdma_cm_id *id)
 }
 
 /* A request, whose id gets a QP where the listener knows what it shall be like. */
-static int take_request(struct id *listener, struct event *event)
+static int ep_take_request(struct id *listener, struct event *event)
 {
 	if (event->pub.status)
 		return -abs(event->pub.status);
@@ -123,11 +123,11 @@ EXPORT int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **out)
 	if (!listener->sync)
 		return cm_result(-EINVAL);
 	id_forget_event(listener);
-	int err = event_get(channel_of(listen->channel), &event);
+	int err = event_get(event_channel_of(listen->channel), &event);
 
 	if (err)
 		return cm_result(err);
-	err = take_request(listener, event);
+	err = ep_take_request(listener, event);
 	if (err) {
 		rdma_ack_cm_event(&event->pub);
 		return cm_result(err);

@@ -23,11 +23,11 @@
 
 /* ------------------------------------------------------------------ channels */
 
-int channel_create(struct channel **out)
+int event_channel_create(struct channel **out)
 {
 	struct proto_cm_create_channel_resp resp;
 	struct channel *channel = calloc(1, sizeof(*channel));
-	int err = channel ? cm_connect(&channel->generation) : -ENOMEM;
+	int err = channel ? cm_conn_open(&channel->generation) : -ENOMEM;
 
 	if (!err)
 		err = cm_call(channel->generation, PROTO_CM_CREATE_CHANNEL, NULL, 0, &resp,
@@ -48,7 +48,7 @@ int channel_create(struct channel **out)
  * would in the kernel: programs leave such a thread behind when they end, and would take an error
  * for one. So the daemon keeps the channel then, and its memory stays.
  */
-void channel_destroy(struct channel *channel)
+void event_channel_destroy(struct channel *channel)
 {
 	struct proto_cm_channel body = {.channel = channel->handle};
 
@@ -65,12 +65,12 @@ EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
 {
 	struct channel *channel = NULL;
 
-	return cm_result(channel_create(&channel)) ? NULL : &channel->pub;
+	return cm_result(event_channel_create(&channel)) ? NULL : &channel->pub;
 }
 
 EXPORT void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 {
-	channel_destroy(channel_of(channel));
+	event_channel_destroy(event_channel_of(channel));
 }
 
 /* ------------------------------------------------------------------ parameters */
@@ -121,7 +121,7 @@ static void take_param(struct event *event, const struct id *id,
 /* ------------------------------------------------------------------ one event */
 
 /* What couldn't be asked for makes the event an error. */
-static void resolved(struct event *event, int err, enum rdma_cm_event_type failed)
+static void event_resolved(struct event *event, int err, enum rdma_cm_event_type failed)
 {
 	if (!err)
 		return;
@@ -137,8 +137,8 @@ static void reject_unknown(struct id *id)
 }
 
 /* An id for the request. What can't be told to the program is refused on its behalf. */
-static bool take_request(struct event *event, struct id *listener,
-			 const struct proto_cm_event *packet)
+static bool event_take_request(struct event *event, struct id *listener,
+			       const struct proto_cm_event *packet)
 {
 	const struct rdma_ucm_event_resp *resp = &packet->event;
 	struct id *id;
@@ -174,7 +174,7 @@ static bool take_request(struct event *event, struct id *listener,
 }
 
 /* False: the connection ended meanwhile, of which another event tells. */
-static bool responded(struct event *event, struct id *id)
+static bool event_responded(struct event *event, struct id *id)
 {
 	if (!id->pub.qp)
 		return true; /* rdma_establish() */
@@ -197,18 +197,18 @@ static bool take_id_event(struct event *event, struct id *id, const struct proto
 	take_param(event, id, resp);
 	switch (event->pub.event) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
-		resolved(event, id_learn_addr(id, packet), RDMA_CM_EVENT_ADDR_ERROR);
+		event_resolved(event, id_learn_addr(id, packet), RDMA_CM_EVENT_ADDR_ERROR);
 		qp_learn(id, packet);
 		break;
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
-		resolved(event, id_learn_path(id, packet), RDMA_CM_EVENT_ROUTE_ERROR);
+		event_resolved(event, id_learn_path(id, packet), RDMA_CM_EVENT_ROUTE_ERROR);
 		break;
 	case RDMA_CM_EVENT_CONNECT_REQUEST:
-		return take_request(event, id, packet);
+		return event_take_request(event, id, packet);
 	case RDMA_CM_EVENT_CONNECT_RESPONSE:
 		qp_learn(id, packet);
 		id->remote_ece = resp->ece;
-		return responded(event, id);
+		return event_responded(event, id);
 	case RDMA_CM_EVENT_ESTABLISHED:
 		id->established = id->pub.qp_type != IBV_QPT_UD;
 		break;
@@ -236,8 +236,8 @@ static bool take_join_event(struct event *event, struct join *join,
 	event->pub.id = &join->id->pub;
 	take_ud(event, &resp->param.ud);
 	if (event->pub.event == RDMA_CM_EVENT_MULTICAST_JOIN)
-		resolved(event, join_attach(join, &event->pub.param.ud.ah_attr),
-			 RDMA_CM_EVENT_MULTICAST_ERROR);
+		event_resolved(event, join_attach(join, &event->pub.param.ud.ah_attr),
+			       RDMA_CM_EVENT_MULTICAST_ERROR);
 	event->pub.param.ud.private_data = join->context;
 	event->pub.param.ud.private_data_len = 0;
 	return true;
@@ -343,7 +343,7 @@ EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_
 
 	if (!event)
 		return cm_result(-EINVAL);
-	int err = event_get(channel_of(channel), &got);
+	int err = event_get(event_channel_of(channel), &got);
 
 	if (!err)
 		*event = &got->pub;

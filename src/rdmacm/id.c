@@ -63,7 +63,7 @@ int id_create(struct channel *channel, void *context, enum rdma_port_space ps,
 	      enum ibv_qp_type type, struct id **out)
 {
 	struct channel *own = NULL;
-	int err = channel ? 0 : channel_create(&own);
+	int err = channel ? 0 : event_channel_create(&own);
 
 	if (err)
 		return err;
@@ -88,13 +88,13 @@ out_free:
 	free(id);
 out_channel:
 	if (own)
-		channel_destroy(own);
+		event_channel_destroy(own);
 	return err;
 }
 
 int id_adopt(struct id *listener, uint32_t handle, struct id **out)
 {
-	struct id *id = id_alloc(channel_of(listener->pub.channel), listener->pub.context,
+	struct id *id = id_alloc(event_channel_of(listener->pub.channel), listener->pub.context,
 				 listener->pub.ps, listener->pub.qp_type);
 
 	if (!id)
@@ -127,7 +127,7 @@ void id_destroy(struct id *id)
 	join_free_all(id);
 	registry_remove(&id->object);
 	if (id->sync)
-		channel_destroy(channel_of(id->pub.channel));
+		event_channel_destroy(event_channel_of(id->pub.channel));
 	free(id->pub.route.path_rec);
 	free(id->ep_init);
 	free(id->prefix);
@@ -138,8 +138,8 @@ EXPORT int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id 
 			  enum rdma_port_space ps)
 {
 	struct id *made;
-	int err = id_create(channel ? channel_of(channel) : NULL, context, ps, id_default_type(ps),
-			    &made);
+	int err = id_create(channel ? event_channel_of(channel) : NULL, context, ps,
+			    id_default_type(ps), &made);
 
 	if (!err)
 		*id = &made->pub;
@@ -154,7 +154,7 @@ EXPORT int rdma_destroy_id(struct rdma_cm_id *id)
 
 /* ------------------------------------------------------------------ what the daemon knows of it */
 
-static int query(struct id *id, uint32_t option, void *resp, size_t size)
+static int id_query_kernel(struct id *id, uint32_t option, void *resp, size_t size)
 {
 	struct rdma_ucm_query body = {.id = id->handle, .option = option};
 
@@ -217,7 +217,7 @@ int id_learn_addr(struct id *id, const struct proto_cm_event *event)
 
 	if (event && event->known & PROTO_CM_KNOWS_ADDR)
 		return take_addr(id, &event->addr);
-	int err = query(id, RDMA_USER_CM_QUERY_ADDR, &resp, sizeof(resp));
+	int err = id_query_kernel(id, RDMA_USER_CM_QUERY_ADDR, &resp, sizeof(resp));
 
 	return err ? err : take_addr(id, &resp);
 }
@@ -275,7 +275,7 @@ int id_learn_path(struct id *id, const struct proto_cm_event *event)
 
 	if (event && event->known & PROTO_CM_KNOWS_PATH)
 		return take_path(id, &event->path);
-	int err = query(id, RDMA_USER_CM_QUERY_PATH, &resp, sizeof(resp));
+	int err = id_query_kernel(id, RDMA_USER_CM_QUERY_PATH, &resp, sizeof(resp));
 
 	return err || !resp.head.num_paths ? err : take_path(id, &resp.path);
 }
@@ -396,9 +396,9 @@ EXPORT int rdma_set_option(struct rdma_cm_id *pub, int level, int optname, void 
 
 int id_migrate(struct id *id, struct channel *channel)
 {
-	struct channel *old = channel_of(id->pub.channel), *own = NULL;
+	struct channel *old = event_channel_of(id->pub.channel), *own = NULL;
 	struct rdma_ucm_migrate_resp resp;
-	int err = channel ? 0 : channel_create(&own);
+	int err = channel ? 0 : event_channel_create(&own);
 
 	if (err)
 		return err;
@@ -409,14 +409,14 @@ int id_migrate(struct id *id, struct channel *channel)
 		      sizeof(resp), NULL);
 	if (err) {
 		if (!channel)
-			channel_destroy(own);
+			event_channel_destroy(own);
 		return err;
 	}
 	/* Events that were still under way in the old channel are in the new one now. */
 	__atomic_store_n(&id->pub.channel, &to->pub, __ATOMIC_RELEASE);
 	registry_wait(&id->object);
 	if (id->sync)
-		channel_destroy(old);
+		event_channel_destroy(old);
 	id->sync = !channel;
 	return 0;
 }
@@ -428,7 +428,7 @@ EXPORT int rdma_migrate_id(struct rdma_cm_id *pub, struct rdma_event_channel *ch
 	if (id->sync && !channel)
 		return cm_result(-EINVAL);
 	id_forget_event(id);
-	return cm_result(id_migrate(id, channel ? channel_of(channel) : NULL));
+	return cm_result(id_migrate(id, channel ? event_channel_of(channel) : NULL));
 }
 
 void id_forget_event(struct id *id)
@@ -457,7 +457,7 @@ int id_complete(struct id *id)
 	if (!id->sync)
 		return 0;
 	id_forget_event(id);
-	int err = event_get(channel_of(id->pub.channel), &event);
+	int err = event_get(event_channel_of(id->pub.channel), &event);
 
 	if (err)
 		return err;

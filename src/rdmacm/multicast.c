@@ -62,7 +62,7 @@ static struct join *list_take(struct id *id, const struct sockaddr *addr)
 	return found;
 }
 
-static void join_free(struct join *join)
+static void multicast_join_free(struct join *join)
 {
 	registry_remove(&join->object);
 	free(join);
@@ -73,7 +73,7 @@ void join_free_all(struct id *id)
 	struct join *join;
 
 	while ((join = list_take(id, NULL)))
-		join_free(join);
+		multicast_join_free(join);
 }
 
 static int join_at_daemon(struct join *join)
@@ -171,6 +171,6 @@ EXPORT int rdma_leave_multicast(struct rdma_cm_id *pub, struct sockaddr *addr)
 		ibv_detach_mcast(pub->qp, &join->gid, join->lid);
 	int err = leave_at_daemon(join);
 
-	join_free(join);
+	multicast_join_free(join);
 	return cm_result(err);
 }

@@ -14,7 +14,7 @@
 static __typeof__(verbena_create_cq_for_qp) *create_cq_for_qp;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void look_up(void)
+static void private_look_up(void)
 {
 	*(void **)&create_cq_for_qp =
 		dlvsym(RTLD_DEFAULT, "verbena_create_cq_for_qp", VERBENA_PRIVATE);
@@ -23,7 +23,7 @@ static void look_up(void)
 struct ibv_cq *private_create_cq_for_qp(struct ibv_context *context,
 					struct ibv_cq_init_attr_ex *attr)
 {
-	pthread_once(&once, look_up);
+	pthread_once(&once, private_look_up);
 	if (create_cq_for_qp)
 		return create_cq_for_qp(context, attr);
 	struct ibv_cq_ex *cq = ibv_create_cq_ex(context, attr);

@@ -73,7 +73,7 @@ EXPORT int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp_attr,
 	return 0;
 }
 
-static int move(struct id *id, struct ibv_qp *qp, enum ibv_qp_state state)
+static int id_move_qp(struct id *id, struct ibv_qp *qp, enum ibv_qp_state state)
 {
 	struct ibv_qp_attr attr;
 	int mask;
@@ -95,7 +95,7 @@ static int datagrams_ready(struct ibv_qp *qp)
 
 int qp_to_init(struct id *id, struct ibv_qp *qp)
 {
-	int err = move(id, qp, IBV_QPS_INIT);
+	int err = id_move_qp(id, qp, IBV_QPS_INIT);
 
 	return err || id->pub.qp_type != IBV_QPT_UD ? err : datagrams_ready(qp);
 }
@@ -105,7 +105,7 @@ int qp_to_rts(struct id *id, uint8_t responder_resources, uint8_t initiator_dept
 	struct ibv_qp_attr attr;
 	int mask;
 	/* The rights depend on what was agreed since the QP was made. */
-	int err = move(id, id->pub.qp, IBV_QPS_INIT);
+	int err = id_move_qp(id, id->pub.qp, IBV_QPS_INIT);
 
 	if (!err)
 		err = state_attr(id, IBV_QPS_RTR, &attr, &mask);
@@ -280,7 +280,7 @@ EXPORT int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
 	return cm_result(err);
 }
 
-void qp_destroy(struct id *id)
+void id_destroy_qp(struct id *id)
 {
 	if (id->pub.qp)
 		ibv_destroy_qp(id->pub.qp);
@@ -291,7 +291,7 @@ void qp_destroy(struct id *id)
 
 EXPORT void rdma_destroy_qp(struct rdma_cm_id *id)
 {
-	qp_destroy(id_of(id));
+	id_destroy_qp(id_of(id));
 }
 
 /* ------------------------------------------------------------------ shared receive queues */

@@ -64,7 +64,7 @@ int cm_call(uint32_t generation, uint32_t command, const void *body, size_t size
  */
 int cm_post(uint32_t generation, uint32_t command, const void *body, size_t size);
 /* The connection for something new; made when there is none. 0 or -errno. */
-int cm_connect(uint32_t *generation);
+int cm_conn_open(uint32_t *generation);
 
 /* ------------------------------------------------------------------ device.c */
 
@@ -148,13 +148,13 @@ static inline struct id *id_of(struct rdma_cm_id *id)
 	return container_of(id, struct id, pub);
 }
 
-static inline struct channel *channel_of(struct rdma_event_channel *channel)
+static inline struct channel *event_channel_of(struct rdma_event_channel *channel)
 {
 	return container_of(channel, struct channel, pub);
 }
 
-int channel_create(struct channel **channel);
-void channel_destroy(struct channel *channel);
+int event_channel_create(struct channel **channel);
+void event_channel_destroy(struct channel *channel);
 
 /* Connected QPs for RDMA_PS_TCP and RDMA_PS_IB, datagrams for the others. */
 enum ibv_qp_type id_default_type(enum rdma_port_space ps);
@@ -185,7 +185,7 @@ int qp_to_init(struct id *id, struct ibv_qp *qp);
 /* The limits: RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH leave the daemon's values. */
 int qp_to_rts(struct id *id, uint8_t responder_resources, uint8_t initiator_depth);
 void qp_to_error(struct id *id);
-void qp_destroy(struct id *id);
+void id_destroy_qp(struct id *id);
 
 /* private.c: a CQ for one QP only (abi/private.h); beside another libibverbs an ordinary one. */
 struct ibv_cq *private_create_cq_for_qp(struct ibv_context *context,

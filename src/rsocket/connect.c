@@ -17,7 +17,7 @@
 /* The peer needn't read for us to be done; only the last message waits for it. */
 enum { CLOSE_WAIT_MS = 2000, RESOLVE_TIMEOUT_MS = 5000 };
 
-static int result(int err)
+static int connect_result(int err)
 {
 	if (!err)
 		return 0;
@@ -105,20 +105,20 @@ EXPORT int rsocket(int domain, int type, int protocol)
 
 	type &= ~flags;
 	if (domain != AF_INET && domain != AF_INET6)
-		return result(-EAFNOSUPPORT);
+		return connect_result(-EAFNOSUPPORT);
 	if (type != SOCK_STREAM && type != SOCK_DGRAM)
-		return result(-ESOCKTNOSUPPORT);
+		return connect_result(-ESOCKTNOSUPPORT);
 	if (protocol && protocol != (type == SOCK_STREAM ? IPPROTO_TCP : IPPROTO_UDP))
-		return result(-EPROTONOSUPPORT);
+		return connect_result(-EPROTONOSUPPORT);
 	struct rs *rs = rs_new(domain, NULL);
 
 	if (!rs)
-		return result(-ENOMEM);
+		return connect_result(-ENOMEM);
 	int err = type == SOCK_STREAM ? stream_open(rs) : ds_open(rs, flags);
 
 	if (err) {
 		rs_free(rs);
-		return result(err);
+		return connect_result(err);
 	}
 	rs->nonblocking = flags & SOCK_NONBLOCK;
 	return rs->fd;
@@ -145,7 +145,7 @@ static struct rdma_conn_param param_of(const struct rs_hello *hello)
 	};
 }
 
-static void connected(struct rs *rs)
+static void rs_connected(struct rs *rs)
 {
 	rs->state = RS_CONNECTED;
 	rs->may_send = rs->may_receive = true;
@@ -176,7 +176,7 @@ static int begin_route(struct rs *rs)
 	return rdma_resolve_route(rs->id, RESOLVE_TIMEOUT_MS) ? -errno : 0;
 }
 
-static int established(struct rs *rs, const struct rdma_cm_event *event)
+static int rs_established(struct rs *rs, const struct rdma_cm_event *event)
 {
 	if (rs->state != RS_CONNECTING)
 		return 0;
@@ -184,12 +184,12 @@ static int established(struct rs *rs, const struct rdma_cm_event *event)
 				event->param.conn.private_data_len);
 
 	if (!err)
-		connected(rs);
+		rs_connected(rs);
 	return err;
 }
 
 /* What was sent before is there by now. */
-static void disconnected(struct rs *rs) REQUIRES(rs->lock)
+static void rs_disconnected(struct rs *rs) REQUIRES(rs->lock)
 {
 	rs_progress(rs);
 	if (rs->state == RS_CONNECTED)
@@ -199,7 +199,7 @@ static void disconnected(struct rs *rs) REQUIRES(rs->lock)
 	rdma_disconnect(rs->id);
 }
 
-static int failure(const struct rdma_cm_event *event)
+static int cm_event_error(const struct rdma_cm_event *event)
 {
 	switch (event->event) {
 	case RDMA_CM_EVENT_REJECTED:
@@ -220,16 +220,16 @@ static int take_event(struct rs *rs, const struct rdma_cm_event *event) REQUIRES
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
 		return begin_connect(rs);
 	case RDMA_CM_EVENT_ESTABLISHED:
-		return established(rs, event);
+		return rs_established(rs, event);
 	case RDMA_CM_EVENT_DISCONNECTED:
-		disconnected(rs);
+		rs_disconnected(rs);
 		return 0;
 	case RDMA_CM_EVENT_ADDR_ERROR:
 	case RDMA_CM_EVENT_ROUTE_ERROR:
 	case RDMA_CM_EVENT_CONNECT_ERROR:
 	case RDMA_CM_EVENT_UNREACHABLE:
 	case RDMA_CM_EVENT_REJECTED:
-		return failure(event);
+		return cm_event_error(event);
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
 		return -ENODEV;
 	default:
@@ -299,14 +299,14 @@ static int with_address(int socket, const struct sockaddr *addr, socklen_t addrl
 	struct rs *rs = rs_table_get(socket);
 
 	if (!rs)
-		return result(-EBADF);
+		return connect_result(-EBADF);
 	if (!addr || addrlen < sizeof(struct sockaddr_in))
-		return result(-EINVAL);
+		return connect_result(-EINVAL);
 	mutex_take(&rs->lock);
 	int err = locked(rs, addr, addrlen);
 
 	mutex_give(&rs->lock);
-	return result(err);
+	return connect_result(err);
 }
 
 EXPORT int rbind(int socket, const struct sockaddr *addr, socklen_t addrlen)
@@ -314,7 +314,7 @@ EXPORT int rbind(int socket, const struct sockaddr *addr, socklen_t addrlen)
 	return with_address(socket, addr, addrlen, bind_locked);
 }
 
-static bool connect_over(const struct rs *rs)
+static bool rs_connect_is_over(const struct rs *rs)
 {
 	return rs->state >= RS_CONNECTED;
 }
@@ -334,7 +334,7 @@ static int connect_locked(struct rs *rs, const struct sockaddr *addr, socklen_t 
 	case RS_RESOLVING_ROUTE:
 	case RS_CONNECTING:
 		rs_events(rs);
-		return connect_over(rs) ? 0 : -EALREADY;
+		return rs_connect_is_over(rs) ? 0 : -EALREADY;
 	default:
 		return -EISCONN;
 	}
@@ -343,7 +343,7 @@ static int connect_locked(struct rs *rs, const struct sockaddr *addr, socklen_t 
 		rs->state = RS_FAILED;
 		return -errno;
 	}
-	int err = rs_wait(rs, connect_over, rs->nonblocking, -1);
+	int err = rs_wait(rs, rs_connect_is_over, rs->nonblocking, -1);
 
 	if (err)
 		return err == -EAGAIN ? -EINPROGRESS : err;
@@ -367,9 +367,9 @@ EXPORT int rlisten(int socket, int backlog)
 	int err = 0;
 
 	if (!rs)
-		return result(-EBADF);
+		return connect_result(-EBADF);
 	if (rs->ds)
-		return result(-EOPNOTSUPP);
+		return connect_result(-EOPNOTSUPP);
 	mutex_take(&rs->lock);
 	if (rs->state > RS_LISTENING)
 		err = -EINVAL;
@@ -378,7 +378,7 @@ EXPORT int rlisten(int socket, int backlog)
 	if (!err)
 		rs->state = RS_LISTENING;
 	mutex_give(&rs->lock);
-	return result(err);
+	return connect_result(err);
 }
 
 static bool has_request(const struct rs *rs)
@@ -387,7 +387,7 @@ static bool has_request(const struct rs *rs)
 }
 
 /* What the request wants, on the new rsocket. */
-static int answer(struct rs *rs, const struct rdma_cm_event *request)
+static int rs_answer_request(struct rs *rs, const struct rdma_cm_event *request)
 {
 	struct rs_hello hello;
 	int err = make_channel(rs);
@@ -410,14 +410,14 @@ static int answer(struct rs *rs, const struct rdma_cm_event *request)
 	if (rdma_accept(rs->id, &param))
 		return -errno;
 	/* The QP is ready; the peer's will be before it confirms. */
-	connected(rs);
+	rs_connected(rs);
 	return 0;
 }
 
-static int take_request(struct rs *listener, struct rdma_cm_event *request, struct rs **out)
+static int rs_take_request(struct rs *listener, struct rdma_cm_event *request, struct rs **out)
 {
 	struct rs *rs = rs_new(listener->family, listener);
-	int err = rs ? answer(rs, request) : -ENOMEM;
+	int err = rs ? rs_answer_request(rs, request) : -ENOMEM;
 
 	if (err)
 		rdma_reject(request->id, NULL, 0);
@@ -442,7 +442,7 @@ static int accept_locked(struct rs *listener, struct rs **out) REQUIRES(listener
 		struct rdma_cm_event *request = listener->request;
 
 		listener->request = NULL;
-		err = take_request(listener, request, out);
+		err = rs_take_request(listener, request, out);
 		/* A peer that gave up, or is no rsocket, is none of the program's business. */
 		if (!err || err == -EMFILE || err == -ENFILE || err == -ENOMEM)
 			return err;
@@ -454,17 +454,17 @@ EXPORT int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen)
 	struct rs *listener = rs_table_get(socket), *rs;
 
 	if (!listener)
-		return result(-EBADF);
+		return connect_result(-EBADF);
 	if (listener->ds)
-		return result(-EOPNOTSUPP);
+		return connect_result(-EOPNOTSUPP);
 	if (listener->state != RS_LISTENING)
-		return result(-EINVAL);
+		return connect_result(-EINVAL);
 	mutex_take(&listener->lock);
 	int err = accept_locked(listener, &rs);
 
 	mutex_give(&listener->lock);
 	if (err)
-		return result(err);
+		return connect_result(err);
 	if (addr && addrlen)
 		rgetpeername(rs->fd, addr, addrlen);
 	return rs->fd;
@@ -507,18 +507,18 @@ EXPORT int rshutdown(int socket, int how)
 	struct rs *rs = rs_table_get(socket);
 
 	if (!rs)
-		return result(-EBADF);
+		return connect_result(-EBADF);
 	if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR)
-		return result(-EINVAL);
+		return connect_result(-EINVAL);
 	mutex_take(&rs->lock);
 	int err = shutdown_locked(rs, how);
 
 	mutex_give(&rs->lock);
-	return result(err);
+	return connect_result(err);
 }
 
 /* A child's copy of its parent's descriptor; the rest is the parent's. */
-static int close_inherited(int socket)
+static int rs_close_inherited(int socket)
 {
 	if (!rs_table_get_inherited(socket))
 		return -EBADF;
@@ -531,7 +531,7 @@ EXPORT int rclose(int socket)
 	struct rs *rs = rs_table_get(socket);
 
 	if (!rs)
-		return result(close_inherited(socket));
+		return connect_result(rs_close_inherited(socket));
 	mutex_take(&rs->lock);
 	if (!rs->ds && rs->state == RS_CONNECTED)
 		shutdown_locked(rs, SHUT_RDWR);

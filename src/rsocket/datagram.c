@@ -111,7 +111,7 @@ static struct ds_qp *qp_numbered(const struct ds *ds, uint32_t qpn)
 	return NULL;
 }
 
-static void take_completion(struct rs *rs, const struct ibv_wc *wc)
+static void ds_take_completion(struct rs *rs, const struct ibv_wc *wc)
 {
 	struct ds *ds = rs->ds;
 	struct ds_qp *qp = qp_numbered(ds, wc->qp_num);
@@ -140,7 +140,7 @@ void ds_progress(struct rs *rs)
 	do {
 		n = ibv_poll_cq(rs->cq, 16, wc);
 		for (int i = 0; i < n; i++)
-			take_completion(rs, &wc[i]);
+			ds_take_completion(rs, &wc[i]);
 		any |= n > 0;
 	} while (n == 16);
 	if (any)
@@ -206,7 +206,7 @@ static ssize_t send_rdma(struct rs *rs, const struct ds_peer *peer, const struct
 }
 
 /* Where it goes. A socket without an address gets one now, because peers answer to it. */
-static int destination(struct rs *rs, const struct msghdr *msg, struct ds_peer **peer)
+static int ds_find_destination(struct rs *rs, const struct msghdr *msg, struct ds_peer **peer)
 {
 	struct ds *ds = rs->ds;
 	union ds_addr to = {0}, own;
@@ -248,7 +248,7 @@ ssize_t ds_send(struct rs *rs, const struct msghdr *msg, int flags)
 	bool nonblocking = rs->nonblocking || flags & MSG_DONTWAIT;
 	struct ds_peer *peer = rs->ds->last;
 	size_t size = total_of(msg);
-	int err = is_last(rs->ds, msg) ? 0 : destination(rs, msg, &peer);
+	int err = is_last(rs->ds, msg) ? 0 : ds_find_destination(rs, msg, &peer);
 
 	if (err)
 		return err;
@@ -268,7 +268,7 @@ static bool has_message(const struct rs *rs)
 	return rs->ds->inbox_count || rs->error;
 }
 
-static size_t scatter(const struct msghdr *msg, const uint8_t *data, size_t size)
+static size_t msg_scatter(const struct msghdr *msg, const uint8_t *data, size_t size)
 {
 	size_t done = 0;
 
@@ -324,7 +324,7 @@ ssize_t ds_receive(struct rs *rs, struct msghdr *msg, int flags)
 	const uint8_t *data = message->qp ? message->qp->rbuf + (size_t)message->slot * DS_RECEIVE +
 						    message->offset
 					  : message->copy;
-	size_t n = scatter(msg, data, length);
+	size_t n = msg_scatter(msg, data, length);
 
 	give_name(msg, &message->from);
 	msg->msg_flags = n < length ? MSG_TRUNC : 0;

@@ -17,12 +17,12 @@ enum { UDP_BATCH = 64, RESOLVE_MS = 2000 };
 
 /* ------------------------------------------------------------------ addresses */
 
-static socklen_t size_of(const union ds_addr *addr)
+static socklen_t ds_addr_size(const union ds_addr *addr)
 {
 	return addr->sa.sa_family == AF_INET6 ? sizeof(addr->in6) : sizeof(addr->in);
 }
 
-static int compare(const void *one, const void *two)
+static int ds_addr_compare(const void *one, const void *two)
 {
 	const union ds_addr *a = one, *b = two;
 
@@ -40,11 +40,11 @@ static int compare(const void *one, const void *two)
 
 bool ds_same(const union ds_addr *a, const union ds_addr *b)
 {
-	return !compare(a, b);
+	return !ds_addr_compare(a, b);
 }
 
 /* An IPv4 address in IPv6's form is one of IPv4 to a device. */
-static union ds_addr plain(const union ds_addr *addr)
+static union ds_addr ds_addr_plain(const union ds_addr *addr)
 {
 	union ds_addr out = *addr;
 
@@ -79,7 +79,7 @@ static int source_for(struct rs *rs, const union ds_addr *to, union ds_addr *sou
 	if (probe < 0)
 		return -errno;
 	size = sizeof(*source);
-	if (connect(probe, &to->sa, size_of(to)) || getsockname(probe, &source->sa, &size))
+	if (connect(probe, &to->sa, ds_addr_size(to)) || getsockname(probe, &source->sa, &size))
 		err = -errno;
 	close(probe);
 	source->in.sin_port = port;
@@ -88,7 +88,7 @@ static int source_for(struct rs *rs, const union ds_addr *to, union ds_addr *sou
 
 static struct ds_header header_of(const union ds_addr *source)
 {
-	union ds_addr addr = plain(source);
+	union ds_addr addr = ds_addr_plain(source);
 	struct ds_header header = {.port = addr.in.sin_port};
 
 	if (addr.sa.sa_family == AF_INET) {
@@ -166,14 +166,14 @@ void ds_post_receive(struct ds_qp *qp, uint32_t slot)
 
 /* ------------------------------------------------------------------ queue pairs */
 
-static int make_cq(struct rs *rs, struct ibv_context *verbs)
+static int ds_make_cq(struct rs *rs, struct ibv_context *verbs)
 {
 	if (rs->cq)
 		return rs->cq->context == verbs ? 0 : -EOPNOTSUPP;
 	return rs_make_cq(rs, verbs, (int)(DS_QPS * (rs->sq_size + rs->rq_size)));
 }
 
-static int make_qp(struct rs *rs, struct ds_qp *qp)
+static int ds_make_qp(struct rs *rs, struct ds_qp *qp)
 {
 	struct ibv_port_attr port;
 	struct ibv_qp_init_attr attr = {
@@ -200,7 +200,7 @@ static int make_qp(struct rs *rs, struct ds_qp *qp)
 	return 0;
 }
 
-static void qp_free(struct ds_qp *qp)
+static void ds_qp_free(struct ds_qp *qp)
 {
 	if (qp->id && qp->id->qp)
 		rdma_destroy_qp(qp->id);
@@ -217,7 +217,7 @@ static void qp_free(struct ds_qp *qp)
 static int qp_make(struct rs *rs, const union ds_addr *source, struct ds_qp **out)
 {
 	struct ds_qp *qp = calloc(1, sizeof(*qp));
-	union ds_addr addr = plain(source);
+	union ds_addr addr = ds_addr_plain(source);
 	int err = 0;
 
 	if (!qp)
@@ -230,13 +230,13 @@ static int qp_make(struct rs *rs, const union ds_addr *source, struct ds_qp **ou
 	if (!err && !qp->id->verbs)
 		err = -ENODEV;
 	if (!err)
-		err = make_cq(rs, qp->id->verbs);
+		err = ds_make_cq(rs, qp->id->verbs);
 	if (!err)
 		err = register_buffers(rs, qp);
 	if (!err)
-		err = make_qp(rs, qp);
+		err = ds_make_qp(rs, qp);
 	if (err)
-		qp_free(qp);
+		ds_qp_free(qp);
 	else
 		*out = qp;
 	return err;
@@ -285,7 +285,7 @@ int ds_peer_get(struct rs *rs, const union ds_addr *addr, struct ds_peer **out)
 		*out = ds->last;
 		return 0;
 	}
-	struct ds_peer **found = tfind(addr, &ds->peers, compare);
+	struct ds_peer **found = tfind(addr, &ds->peers, ds_addr_compare);
 
 	if (found) {
 		*out = *found;
@@ -304,7 +304,7 @@ int ds_peer_get(struct rs *rs, const union ds_addr *addr, struct ds_peer **out)
 		return -ENOMEM;
 	peer->addr = *addr;
 	peer->qp = qp_for(rs, &source);
-	if (!tsearch(peer, &ds->peers, compare)) {
+	if (!tsearch(peer, &ds->peers, ds_addr_compare)) {
 		free(peer);
 		return -ENOMEM;
 	}
@@ -313,7 +313,7 @@ int ds_peer_get(struct rs *rs, const union ds_addr *addr, struct ds_peer **out)
 	return 0;
 }
 
-static bool gid_index(struct ds_qp *qp, const union ibv_gid *gid, uint8_t *index)
+static bool ds_gid_index(struct ds_qp *qp, const union ibv_gid *gid, uint8_t *index)
 {
 	struct ibv_port_attr port;
 	union ibv_gid one;
@@ -338,7 +338,7 @@ static struct ibv_ah *make_ah(struct ds_qp *qp, struct rdma_cm_id *id)
 		.grh = {.dgid = id->route.addr.addr.ibaddr.dgid, .hop_limit = 64},
 	};
 
-	return gid_index(qp, &id->route.addr.addr.ibaddr.sgid, &attr.grh.sgid_index)
+	return ds_gid_index(qp, &id->route.addr.addr.ibaddr.sgid, &attr.grh.sgid_index)
 		       ? ibv_create_ah(qp->id->pd, &attr)
 		       : NULL;
 }
@@ -354,8 +354,8 @@ static void peer_found(struct ds_peer *peer, uint32_t qpn)
 	peer->qpn = qpn;
 	if (peer->ah)
 		return; /* the same way, to another queue pair */
-	from = plain(&peer->qp->source);
-	to = plain(&peer->addr);
+	from = ds_addr_plain(&peer->qp->source);
+	to = ds_addr_plain(&peer->addr);
 	from.in.sin_port = 0;
 	if (rdma_create_id(NULL, &id, NULL, RDMA_PS_UDP))
 		return;
@@ -389,7 +389,7 @@ ssize_t ds_send_udp(struct rs *rs, const struct ds_peer *peer, const struct iove
 		memcpy(&all[1], iov, count * sizeof(*iov));
 	if (peer != rs->ds->connected) {
 		msg.msg_name = (void *)&peer->addr;
-		msg.msg_namelen = size_of(&peer->addr);
+		msg.msg_namelen = ds_addr_size(&peer->addr);
 	}
 	ssize_t n = sendmsg(rs->fd, &msg, (flags & MSG_DONTWAIT) | MSG_NOSIGNAL);
 
@@ -419,7 +419,8 @@ static void take_data(struct rs *rs, const union ds_addr *from, const uint8_t *d
 		free(message.copy);
 }
 
-static void take_packet(struct rs *rs, const union ds_addr *from, const uint8_t *data, size_t size)
+static void ds_take_packet(struct rs *rs, const union ds_addr *from, const uint8_t *data,
+			   size_t size)
 {
 	struct ds_udp_header header = {0};
 	struct ds_peer *peer;
@@ -455,7 +456,7 @@ void ds_events(struct rs *rs)
 			rs->error = ECONNREFUSED;
 		if (n < 0)
 			return;
-		take_packet(rs, &from, packet, (size_t)n);
+		ds_take_packet(rs, &from, packet, (size_t)n);
 	}
 }
 
@@ -467,7 +468,7 @@ void ds_close(struct rs *rs)
 
 	forget_all(ds);
 	while (ds->qp_count)
-		qp_free(ds->qps[--ds->qp_count]);
+		ds_qp_free(ds->qps[--ds->qp_count]);
 	for (; ds->inbox_count; ds->inbox_count--) {
 		free(ds->inbox[ds->inbox_head].copy);
 		ds->inbox_head = (ds->inbox_head + 1) % ds->inbox_size;

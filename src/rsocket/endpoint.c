@@ -12,7 +12,7 @@
 
 /* ------------------------------------------------------------------ memory */
 
-static size_t round_up(size_t size)
+static size_t size_round_up(size_t size)
 {
 	enum { PAGE = 4096 };
 
@@ -21,7 +21,7 @@ static size_t round_up(size_t size)
 
 static uint8_t *alloc_pages(size_t size)
 {
-	void *memory = aligned_alloc(round_up(1), round_up(size));
+	void *memory = aligned_alloc(size_round_up(1), size_round_up(size));
 
 	if (memory)
 		memset(memory, 0, size);
@@ -50,7 +50,7 @@ static int make_file(size_t size)
  * What the peer writes to, `size` bytes at rs->rbuf, is in a memory file: a peer on this host maps
  * that, and its writes are copies without a system call.
  */
-static struct ibv_mr *make_shared(struct rs *rs, size_t size, int access)
+static struct ibv_mr *rs_make_shared(struct rs *rs, size_t size, int access)
 {
 	int fd = make_file(size);
 	struct ibv_mr *mr = NULL;
@@ -74,10 +74,10 @@ static struct ibv_mr *make_shared(struct rs *rs, size_t size, int access)
 /* The receive buffer and the table behind it. */
 static int make_target(struct rs *rs)
 {
-	size_t size = round_up(rs->rbuf_size) + table_size(rs);
+	size_t size = size_round_up(rs->rbuf_size) + table_size(rs);
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
-	rs->rmr = make_shared(rs, size, access);
+	rs->rmr = rs_make_shared(rs, size, access);
 	if (!rs->rmr) {
 		rs->rbuf = alloc_pages(size);
 		if (!rs->rbuf)
@@ -86,7 +86,7 @@ static int make_target(struct rs *rs)
 	}
 	if (!rs->rmr)
 		return -errno;
-	rs->table = (struct rs_sge *)(void *)(rs->rbuf + round_up(rs->rbuf_size));
+	rs->table = (struct rs_sge *)(void *)(rs->rbuf + size_round_up(rs->rbuf_size));
 	rs->iomap = (struct rs_iomap *)(rs->table + RS_SGL_SIZE);
 	return 0;
 }
@@ -149,7 +149,7 @@ int rs_make_cq(struct rs *rs, struct ibv_context *verbs, int entries)
 	return -ibv_req_notify_cq(rs->cq, 0);
 }
 
-static int make_qp(struct rs *rs)
+static int rs_make_qp(struct rs *rs)
 {
 	uint32_t inline_size =
 		rs->inline_size > RS_INLINE_LEAST ? rs->inline_size : RS_INLINE_LEAST;
@@ -187,7 +187,7 @@ int rs_endpoint_make(struct rs *rs)
 	int err = rs_make_cq(rs, rs->id->verbs, (int)(rs->sq_size + rs->rq_size + RS_CONTROL_MAX));
 
 	if (!err)
-		err = make_qp(rs);
+		err = rs_make_qp(rs);
 	if (!err)
 		err = make_memory(rs);
 	if (!err)
@@ -217,12 +217,12 @@ void rs_endpoint_free(struct rs *rs)
 /* ------------------------------------------------------------------ hello */
 
 /* A table's size in eight bits: up to 128 as it is, beyond that in units of 256. */
-static uint8_t scale(uint32_t value)
+static uint8_t size_scale(uint32_t value)
 {
 	return (uint8_t)(value <= 128 ? value : 128 | value >> 8);
 }
 
-static uint32_t unscale(uint8_t value)
+static uint32_t size_unscale(uint8_t value)
 {
 	return value <= 128 ? value : (uint32_t)(value & 127) << 8;
 }
@@ -238,7 +238,7 @@ void rs_hello_make(const struct rs *rs, struct rs_hello *hello)
 		.version = RS_VERSION,
 		.flags = RS_HELLO_IOMAP | (__BYTE_ORDER == __BIG_ENDIAN ? RS_HELLO_BIG_ENDIAN : 0),
 		.credits = htobe16((uint16_t)rs->rq_size),
-		.iomap_size = scale(rs->iomap_size),
+		.iomap_size = size_scale(rs->iomap_size),
 		.sgl = sge_swap((struct rs_sge){(uintptr_t)rs->table, rs->rmr->rkey, RS_SGL_SIZE}),
 		.buffer = sge_swap(
 			(struct rs_sge){(uintptr_t)rs->rbuf, rs->rmr->rkey, rs->rbuf_size / 2}),
@@ -260,7 +260,7 @@ int rs_hello_take(struct rs *rs, const void *data, size_t size)
 		return -EPROTO;
 	rs->peer_entry = rs->peer_sgl.length > 1;
 	if (hello.flags & RS_HELLO_IOMAP)
-		rs->peer_iomap_size = unscale(hello.iomap_size);
+		rs->peer_iomap_size = size_unscale(hello.iomap_size);
 	rs->target[0] = sge_swap(hello.buffer);
 	rs->target_next = 1;
 	rs->credit = be16toh(hello.credits);

@@ -15,7 +15,7 @@
 #include "base/mutex.h"
 #include "rsocket/rs.h"
 
-static int result(int err)
+static int iomap_result(int err)
 {
 	if (!err)
 		return 0;
@@ -25,7 +25,7 @@ static int result(int err)
 
 /* ------------------------------------------------------------------ mapping */
 
-static int tell(struct rs *rs, const struct rs_mapping *mapping)
+static int iomap_tell_peer(struct rs *rs, const struct rs_mapping *mapping)
 {
 	struct rs_iomap entry = {
 		.offset = mapping->offset,
@@ -45,7 +45,7 @@ void rs_iomap_tell(struct rs *rs)
 {
 	while (!list_empty(&rs->pending) && rs->control < RS_CONTROL_MAX) {
 		struct list *node = list_pop(&rs->pending);
-		int err = tell(rs, container_of(node, struct rs_mapping, node));
+		int err = iomap_tell_peer(rs, container_of(node, struct rs_mapping, node));
 
 		list_add_tail(&rs->mapped, node);
 		if (err) {
@@ -56,7 +56,7 @@ void rs_iomap_tell(struct rs *rs)
 	}
 }
 
-static bool told(const struct rs *rs)
+static bool iomap_peer_is_told(const struct rs *rs)
 {
 	return list_empty(&rs->pending) || rs->state != RS_CONNECTED;
 }
@@ -105,7 +105,7 @@ static int map_locked(struct rs *rs, void *buf, size_t size, int prot, int64_t *
 	mapping->index = prot & PROT_WRITE ? index : UINT32_MAX;
 	list_add_tail(prot & PROT_WRITE ? &rs->pending : &rs->mapped, &mapping->node);
 	rs_progress(rs);
-	return rs_wait(rs, told, false, -1);
+	return rs_wait(rs, iomap_peer_is_told, false, -1);
 }
 
 EXPORT off_t riomap(int socket, void *buf, size_t len, int prot, int flags, off_t offset)
@@ -114,16 +114,16 @@ EXPORT off_t riomap(int socket, void *buf, size_t len, int prot, int flags, off_
 	int64_t at = offset;
 
 	if (!rs)
-		return result(-EBADF);
+		return iomap_result(-EBADF);
 	if (rs->ds)
-		return result(-EOPNOTSUPP);
+		return iomap_result(-EOPNOTSUPP);
 	if (!buf || !len || len > UINT32_MAX || flags || prot & ~(PROT_WRITE | PROT_NONE))
-		return result(-EINVAL);
+		return iomap_result(-EINVAL);
 	mutex_take(&rs->lock);
 	int err = map_locked(rs, buf, len, prot, &at);
 
 	mutex_give(&rs->lock);
-	return err ? result(err) : (off_t)at;
+	return err ? iomap_result(err) : (off_t)at;
 }
 
 static void mapping_free(struct rs_mapping *mapping)
@@ -146,7 +146,7 @@ EXPORT int riounmap(int socket, void *buf, size_t len)
 	int err = -EINVAL;
 
 	if (!rs)
-		return result(-EBADF);
+		return iomap_result(-EBADF);
 	mutex_take(&rs->lock);
 	list_for_each(node, &rs->mapped) {
 		struct rs_mapping *mapping = container_of(node, struct rs_mapping, node);
@@ -158,13 +158,13 @@ EXPORT int riounmap(int socket, void *buf, size_t len)
 		}
 	}
 	mutex_give(&rs->lock);
-	return result(err);
+	return iomap_result(err);
 }
 
 /* ------------------------------------------------------------------ writing */
 
 /* Where the peer has this offset: the address, and how much follows. */
-static bool find(const struct rs *rs, uint64_t offset, struct rs_sge *out)
+static bool iomap_find(const struct rs *rs, uint64_t offset, struct rs_sge *out)
 {
 	for (uint32_t i = 0; i < rs->iomap_size; i++) {
 		struct rs_iomap entry = rs->iomap[i];
@@ -200,7 +200,7 @@ static ssize_t write_locked(struct rs *rs, const void *buf, size_t size, uint64_
 
 		if (!err && (rs->state != RS_CONNECTED || !rs->may_send))
 			err = -EPIPE;
-		if (!err && !find(rs, offset + done, &target))
+		if (!err && !iomap_find(rs, offset + done, &target))
 			err = -EINVAL;
 		if (err)
 			return done ? (ssize_t)done : err;
@@ -228,13 +228,13 @@ EXPORT size_t riowrite(int socket, const void *buf, size_t count, off_t offset, 
 	struct rs *rs = rs_table_get(socket);
 
 	if (!rs)
-		return (size_t)result(-EBADF);
+		return (size_t)iomap_result(-EBADF);
 	if (rs->ds || rs->state != RS_CONNECTED)
-		return (size_t)result(rs->ds ? -EOPNOTSUPP : -ENOTCONN);
+		return (size_t)iomap_result(rs->ds ? -EOPNOTSUPP : -ENOTCONN);
 	mutex_take(&rs->lock);
 	ssize_t n = write_locked(rs, buf, count, (uint64_t)offset,
 				 rs->nonblocking || flags & MSG_DONTWAIT);
 
 	mutex_give(&rs->lock);
-	return n < 0 ? (size_t)result((int)n) : (size_t)n;
+	return n < 0 ? (size_t)iomap_result((int)n) : (size_t)n;
 }

@@ -11,7 +11,7 @@
 #include "base/mutex.h"
 #include "rsocket/datagram.h"
 
-static int result(int err)
+static int option_result(int err)
 {
 	if (!err)
 		return 0;
@@ -26,7 +26,7 @@ static uint32_t buffer_size(int wanted)
 }
 
 /* Sizes are fixed when the connection begins. */
-static bool is_early(const struct rs *rs)
+static bool rs_is_early(const struct rs *rs)
 {
 	if (rs->ds)
 		return !rs->ds->sized;
@@ -35,7 +35,7 @@ static bool is_early(const struct rs *rs)
 
 static int set_size(struct rs *rs, uint32_t *size, int value, uint32_t most)
 {
-	if (!is_early(rs) || value < 0 || (uint32_t)value > most)
+	if (!rs_is_early(rs) || value < 0 || (uint32_t)value > most)
 		return -EINVAL;
 	*size = (uint32_t)value;
 	return 0;
@@ -66,11 +66,11 @@ static int set_socket(struct rs *rs, int name, int value, const void *raw, sockl
 	case SO_BROADCAST:
 		return rs->ds ? set_udp(rs, SOL_SOCKET, name, value) : 0;
 	case SO_RCVBUF:
-		if (is_early(rs))
+		if (rs_is_early(rs))
 			rs->rbuf_size = buffer_size(value);
 		return 0;
 	case SO_SNDBUF:
-		if (is_early(rs))
+		if (rs_is_early(rs))
 			rs->sbuf_size = buffer_size(value);
 		return 0;
 	case SO_LINGER:
@@ -107,7 +107,7 @@ static int set_rdma(struct rs *rs, int name, int value, const void *raw, socklen
 		return set_size(rs, &rs->iomap_size, value > 128 ? (value + 255) & ~255 : value,
 				127 * 256);
 	case RDMA_ROUTE:
-		if (!is_early(rs) || !size)
+		if (!rs_is_early(rs) || !size)
 			return -EINVAL;
 		free(rs->route);
 		rs->route = malloc(size);
@@ -159,12 +159,12 @@ EXPORT int rsetsockopt(int socket, int level, int optname, const void *optval, s
 	struct rs *rs = rs_table_get(socket);
 
 	if (!rs)
-		return result(-EBADF);
+		return option_result(-EBADF);
 	mutex_take(&rs->lock);
 	int err = set_locked(rs, level, optname, optval, optlen);
 
 	mutex_give(&rs->lock);
-	return result(err);
+	return option_result(err);
 }
 
 /* ------------------------------------------------------------------ getting */
@@ -239,7 +239,7 @@ static int get_tcp(const struct rs *rs, int name, int *value)
 	return 0;
 }
 
-static int give(const void *what, size_t size, void *optval, socklen_t *optlen)
+static int option_give(const void *what, size_t size, void *optval, socklen_t *optlen)
 {
 	if (*optlen > size)
 		*optlen = (socklen_t)size;
@@ -247,16 +247,16 @@ static int give(const void *what, size_t size, void *optval, socklen_t *optlen)
 	return 0;
 }
 
-static int get_locked(struct rs *rs, int level, int name, void *optval, socklen_t *optlen)
+static int option_get_locked(struct rs *rs, int level, int name, void *optval, socklen_t *optlen)
 	REQUIRES(rs->lock)
 {
 	int value, err = -ENOPROTOOPT;
 
 	if (level == SOL_SOCKET && name == SO_LINGER)
-		return give(&rs->linger, sizeof(rs->linger), optval, optlen);
+		return option_give(&rs->linger, sizeof(rs->linger), optval, optlen);
 	if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO))
-		return give(name == SO_RCVTIMEO ? &rs->receive_timeout : &rs->send_timeout,
-			    sizeof(rs->send_timeout), optval, optlen);
+		return option_give(name == SO_RCVTIMEO ? &rs->receive_timeout : &rs->send_timeout,
+				   sizeof(rs->send_timeout), optval, optlen);
 	if (level == SOL_SOCKET)
 		err = get_socket(rs, name, &value);
 	else if (level == SOL_RDMA)
@@ -267,7 +267,7 @@ static int get_locked(struct rs *rs, int level, int name, void *optval, socklen_
 		value = rs->v6only;
 		err = 0;
 	}
-	return err ? err : give(&value, sizeof(value), optval, optlen);
+	return err ? err : option_give(&value, sizeof(value), optval, optlen);
 }
 
 EXPORT int rgetsockopt(int socket, int level, int optname, void *optval, socklen_t *optlen)
@@ -275,14 +275,14 @@ EXPORT int rgetsockopt(int socket, int level, int optname, void *optval, socklen
 	struct rs *rs = rs_table_get(socket);
 
 	if (!rs)
-		return result(-EBADF);
+		return option_result(-EBADF);
 	if (!optval || !optlen)
-		return result(-EFAULT);
+		return option_result(-EFAULT);
 	mutex_take(&rs->lock);
-	int err = get_locked(rs, level, optname, optval, optlen);
+	int err = option_get_locked(rs, level, optname, optval, optlen);
 
 	mutex_give(&rs->lock);
-	return result(err);
+	return option_result(err);
 }
 
 EXPORT int rfcntl(int socket, int cmd, ...)
@@ -291,7 +291,7 @@ EXPORT int rfcntl(int socket, int cmd, ...)
 	va_list args;
 
 	if (!rs)
-		return result(-EBADF);
+		return option_result(-EBADF);
 	va_start(args, cmd);
 	long arg = va_arg(args, long);
 
@@ -306,7 +306,7 @@ EXPORT int rfcntl(int socket, int cmd, ...)
 	case F_SETFD:
 		return fcntl(rs->fd, cmd, arg);
 	default:
-		return result(-EINVAL);
+		return option_result(-EINVAL);
 	}
 }
 
@@ -327,13 +327,13 @@ EXPORT int rgetpeername(int socket, struct sockaddr *addr, socklen_t *addrlen)
 	struct rs *rs = rs_table_get(socket);
 
 	if (!rs)
-		return result(-EBADF);
+		return option_result(-EBADF);
 	if (rs->ds)
 		return getpeername(rs->fd, addr, addrlen);
 	const struct sockaddr *peer = rdma_get_peer_addr(rs->id);
 
 	if (rs->state < RS_CONNECTED || rs->state == RS_FAILED || !peer->sa_family)
-		return result(-ENOTCONN);
+		return option_result(-ENOTCONN);
 	return give_addr(peer, addr, addrlen);
 }
 
@@ -343,7 +343,7 @@ EXPORT int rgetsockname(int socket, struct sockaddr *addr, socklen_t *addrlen)
 	struct sockaddr_storage none = {.ss_family = AF_UNSPEC};
 
 	if (!rs)
-		return result(-EBADF);
+		return option_result(-EBADF);
 	if (rs->ds)
 		return getsockname(rs->fd, addr, addrlen);
 	const struct sockaddr *own = rdma_get_local_addr(rs->id);

@@ -67,7 +67,7 @@ static void post_control(struct rs *rs, struct ibv_sge *sge, uint32_t message, u
 }
 
 /* The peer may send as many messages as we have receives, and into a half that is read. */
-static void grant(struct rs *rs) REQUIRES(rs->lock)
+static void rs_grant_credits(struct rs *rs) REQUIRES(rs->lock)
 {
 	uint32_t half = rs->rbuf_size / 2;
 	bool memory = rs->rbuf_free >= half;
@@ -95,7 +95,7 @@ static void grant(struct rs *rs) REQUIRES(rs->lock)
 static void send_due(struct rs *rs) REQUIRES(rs->lock)
 {
 	rs_iomap_tell(rs);
-	grant(rs);
+	rs_grant_credits(rs);
 	if (rs->shutdown_due < 0 || !may_control(rs))
 		return;
 	uint32_t what = (uint32_t)rs->shutdown_due;
@@ -162,7 +162,7 @@ static void take_message(struct rs *rs, uint32_t message) REQUIRES(rs->lock)
 	}
 }
 
-static void take_completion(struct rs *rs, const struct ibv_wc *wc) REQUIRES(rs->lock)
+static void rs_take_completion(struct rs *rs, const struct ibv_wc *wc) REQUIRES(rs->lock)
 {
 	if (wc->status != IBV_WC_SUCCESS) {
 		rs->gone = true;
@@ -196,7 +196,7 @@ bool rs_progress(struct rs *rs)
 	do {
 		n = ibv_poll_cq(rs->cq, 16, wc);
 		for (int i = 0; i < n; i++)
-			take_completion(rs, &wc[i]);
+			rs_take_completion(rs, &wc[i]);
 		any |= n > 0;
 	} while (n == 16);
 	if (rs->state == RS_CONNECTED)
@@ -214,13 +214,13 @@ bool rs_can_send(const struct rs *rs)
 
 /* ------------------------------------------------------------------ sending */
 
-static bool send_ready(const struct rs *rs)
+static bool rs_send_is_ready(const struct rs *rs)
 {
 	return rs->state > RS_CONNECTED ||
 	       (rs->state == RS_CONNECTED && (!rs->may_send || rs_can_send(rs)));
 }
 
-static bool connect_over(const struct rs *rs)
+static bool rs_connect_has_ended(const struct rs *rs)
 {
 	return rs->state >= RS_CONNECTED;
 }
@@ -245,7 +245,7 @@ static int send_error(struct rs *rs)
 }
 
 /* Copies `bytes` out of the vector; moves on in it. */
-static void gather(uint8_t *out, const struct iovec **iov, size_t *at, uint32_t bytes)
+static void iov_gather(uint8_t *out, const struct iovec **iov, size_t *at, uint32_t bytes)
 {
 	while (bytes) {
 		size_t n = (*iov)->iov_len - *at;
@@ -268,10 +268,10 @@ int rs_stage(struct rs *rs, const struct iovec **iov, size_t *at, uint32_t bytes
 {
 	uint32_t end = rs->sbuf_size - rs->sbuf_next, first = bytes < end ? bytes : end;
 
-	gather(rs->sbuf + rs->sbuf_next, iov, at, first);
+	iov_gather(rs->sbuf + rs->sbuf_next, iov, at, first);
 	sge[0] = (struct ibv_sge){(uintptr_t)rs->sbuf + rs->sbuf_next, first, rs->smr->lkey};
 	if (bytes > first) {
-		gather(rs->sbuf, iov, at, bytes - first);
+		iov_gather(rs->sbuf, iov, at, bytes - first);
 		sge[1] = (struct ibv_sge){(uintptr_t)rs->sbuf, bytes - first, rs->smr->lkey};
 	}
 	rs->sbuf_next = (rs->sbuf_next + bytes) % rs->sbuf_size;
@@ -280,7 +280,7 @@ int rs_stage(struct rs *rs, const struct iovec **iov, size_t *at, uint32_t bytes
 }
 
 /* Moves on in the vector. */
-static void skip(const struct iovec **iov, size_t *at, size_t bytes)
+static void iov_skip(const struct iovec **iov, size_t *at, size_t bytes)
 {
 	while (bytes >= (*iov)->iov_len - *at) {
 		bytes -= (*iov)->iov_len - *at;
@@ -328,7 +328,7 @@ static ssize_t send_direct(struct rs *rs, const struct iovec **iov, size_t *at, 
 		rs->stage_next = RS_STAGE_NEXT;
 		return 0;
 	}
-	skip(iov, at, total);
+	iov_skip(iov, at, total);
 	return total;
 }
 
@@ -342,7 +342,7 @@ static ssize_t send_copy(struct rs *rs, const struct iovec **iov, size_t *at, ui
 	if (bytes > rs->sbuf_free)
 		bytes = rs->sbuf_free;
 	if (bytes <= rs->inline_size && bytes <= sizeof(copy)) {
-		gather(copy, iov, at, bytes);
+		iov_gather(copy, iov, at, bytes);
 		sge[0] = (struct ibv_sge){(uintptr_t)copy, bytes, 0};
 		err = post_data(rs, sge, 1, bytes, IBV_SEND_INLINE, 0);
 	} else {
@@ -399,7 +399,7 @@ static ssize_t send_locked(struct rs *rs, const struct iovec *iov, size_t size, 
 	size_t done = 0, at = 0;
 	if (rs->state < RS_RESOLVING_ADDR)
 		return -ENOTCONN;
-	int err = rs_wait(rs, connect_over, nonblocking, -1);
+	int err = rs_wait(rs, rs_connect_has_ended, nonblocking, -1);
 
 	if (err)
 		return err;
@@ -409,8 +409,8 @@ static ssize_t send_locked(struct rs *rs, const struct iovec *iov, size_t size, 
 	/* A peer that is busy with what came before gains nothing by a small beginning. */
 	rs->chunk = rs->sq_free == rs->sq_size ? RS_CHUNK_FIRST : RS_CHUNK_BUSY;
 	while (done < size) {
-		if (!send_ready(rs) || !rs_can_send(rs))
-			err = rs_wait(rs, send_ready, nonblocking,
+		if (!rs_send_is_ready(rs) || !rs_can_send(rs))
+			err = rs_wait(rs, rs_send_is_ready, nonblocking,
 				      rs_timeout_ms(&rs->send_timeout));
 		if (err == -ETIMEDOUT)
 			err = -EAGAIN;
@@ -431,7 +431,7 @@ static ssize_t send_locked(struct rs *rs, const struct iovec *iov, size_t size, 
 	return (ssize_t)done;
 }
 
-static ssize_t result(ssize_t n)
+static ssize_t stream_result(ssize_t n)
 {
 	if (n >= 0)
 		return n;
@@ -446,11 +446,11 @@ static ssize_t send_message(int fd, const struct msghdr *msg, int flags)
 	ssize_t n;
 
 	if (!rs)
-		return result(-EBADF);
+		return stream_result(-EBADF);
 	if (flags & MSG_OOB || (msg->msg_control && msg->msg_controllen))
-		return result(-EOPNOTSUPP);
+		return stream_result(-EOPNOTSUPP);
 	if (!rs->ds && (msg->msg_name || msg->msg_namelen))
-		return result(-EISCONN);
+		return stream_result(-EISCONN);
 	mutex_take(&rs->lock);
 	if (rs->ds)
 		n = ds_send(rs, msg, flags);
@@ -458,7 +458,7 @@ static ssize_t send_message(int fd, const struct msghdr *msg, int flags)
 		n = send_locked(rs, iov, vector_size(iov, msg->msg_iovlen),
 				rs->nonblocking || flags & MSG_DONTWAIT);
 	mutex_give(&rs->lock);
-	return result(n);
+	return stream_result(n);
 }
 
 EXPORT ssize_t rsend(int socket, const void *buf, size_t len, int flags)
@@ -492,7 +492,7 @@ EXPORT ssize_t rwritev(int socket, const struct iovec *iov, int iovcnt)
 {
 	struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)iovcnt};
 
-	return iovcnt < 0 ? result(-EINVAL) : send_message(socket, &msg, 0);
+	return iovcnt < 0 ? stream_result(-EINVAL) : send_message(socket, &msg, 0);
 }
 
 /* ------------------------------------------------------------------ receiving */
@@ -516,7 +516,7 @@ static size_t take_bytes(struct rs *rs, void *buf, size_t size, bool peek) REQUI
 		rs->rbuf_ready -= (uint32_t)bytes;
 		rs->rbuf_free += (uint32_t)bytes;
 		if (rs->state == RS_CONNECTED)
-			grant(rs);
+			rs_grant_credits(rs);
 	}
 	return bytes;
 }
@@ -546,7 +546,7 @@ static ssize_t receive_locked(struct rs *rs, void *buf, size_t size, int flags) 
 	return (ssize_t)done;
 }
 
-static ssize_t receive(int fd, void *buf, size_t size, int flags)
+static ssize_t rs_receive(int fd, void *buf, size_t size, int flags)
 {
 	struct rs *rs = rs_table_get(fd);
 
@@ -572,7 +572,7 @@ static ssize_t receive_vector(int fd, const struct iovec *iov, size_t count, int
 		count = 1;
 	for (size_t i = 0; i < count; i++) {
 		int how = done && !(flags & MSG_WAITALL) ? flags | MSG_DONTWAIT : flags;
-		ssize_t n = receive(fd, iov[i].iov_base, iov[i].iov_len, how);
+		ssize_t n = rs_receive(fd, iov[i].iov_base, iov[i].iov_len, how);
 
 		if (n < 0)
 			return done ? done : n;
@@ -626,12 +626,12 @@ EXPORT ssize_t rrecvfrom(int socket, void *buf, size_t len, int flags, struct so
 
 	if (n >= 0 && src_addr && addrlen)
 		*addrlen = msg.msg_namelen;
-	return result(n);
+	return stream_result(n);
 }
 
 EXPORT ssize_t rrecvmsg(int socket, struct msghdr *msg, int flags)
 {
-	return result(receive_message(socket, msg, flags));
+	return stream_result(receive_message(socket, msg, flags));
 }
 
 EXPORT ssize_t rread(int socket, void *buf, size_t count)
@@ -643,7 +643,7 @@ EXPORT ssize_t rreadv(int socket, const struct iovec *iov, int iovcnt)
 {
 	struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)iovcnt};
 
-	return result(iovcnt < 0 ? -EINVAL : receive_message(socket, &msg, 0));
+	return stream_result(iovcnt < 0 ? -EINVAL : receive_message(socket, &msg, 0));
 }
 
 /* ------------------------------------------------------------------ readiness */

@@ -24,7 +24,7 @@ static void in_child(void)
 	generation++;
 }
 
-__attribute__((constructor)) static void watch_forks(void)
+__attribute__((constructor)) static void table_watch_forks(void)
 {
 	pthread_atfork(NULL, NULL, in_child);
 }
@@ -61,7 +61,7 @@ void rs_table_clear(int fd)
 			 __ATOMIC_RELEASE);
 }
 
-static struct rs *lookup(int fd)
+static struct rs *rs_lookup_locked(int fd)
 {
 	if (fd < 0 || fd >= PAGES * PAGE_ENTRIES)
 		return NULL;
@@ -72,14 +72,14 @@ static struct rs *lookup(int fd)
 
 struct rs *rs_table_get(int fd)
 {
-	struct rs *rs = lookup(fd);
+	struct rs *rs = rs_lookup_locked(fd);
 
 	return rs && rs->generation == generation ? rs : NULL;
 }
 
 struct rs *rs_table_get_inherited(int fd)
 {
-	struct rs *rs = lookup(fd);
+	struct rs *rs = rs_lookup_locked(fd);
 
 	return rs && rs->generation != generation ? rs : NULL;
 }

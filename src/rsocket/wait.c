@@ -69,14 +69,14 @@ void rs_dismiss(struct rs *rs)
 }
 
 /* Locked. The rsocket may be gone once the lock is given back. */
-static void leave(struct rs *rs, struct rs_waiter *waiter) REQUIRES(rs->lock)
+static void waiter_leave(struct rs *rs, struct rs_waiter *waiter) REQUIRES(rs->lock)
 {
 	list_del(&waiter->node);
 	if (rs->closed)
 		pthread_cond_signal(&rs->left);
 }
 
-static void drain(int event_fd)
+static void event_fd_drain(int event_fd)
 {
 	uint64_t count;
 
@@ -103,7 +103,7 @@ static int sleep_ms(int64_t end)
 	return left < 0 ? 0 : left < most ? (int)left : most;
 }
 
-static int64_t end_of(int timeout_ms)
+static int64_t wait_end_ns(int timeout_ms)
 {
 	return timeout_ms < 0 ? -1 : rs_now_ns() + timeout_ms * 1000000ll;
 }
@@ -111,7 +111,7 @@ static int64_t end_of(int timeout_ms)
 /* ------------------------------------------------------------------ one rsocket's part */
 
 /* Connected ones look at their event channel only when there is nothing else to do. */
-static void look(struct rs *rs) REQUIRES(rs->lock)
+static void rs_look_for_events(struct rs *rs) REQUIRES(rs->lock)
 {
 	rs_progress(rs);
 	if (rs->state != RS_CONNECTED && !rs->ds)
@@ -124,7 +124,7 @@ void rs_advance(struct rs *rs)
 	rs_events(rs);
 }
 
-static void arm(struct rs *rs) REQUIRES(rs->lock)
+static void rs_arm(struct rs *rs) REQUIRES(rs->lock)
 {
 	if (rs->cq)
 		ibv_req_notify_cq(rs->cq, 0);
@@ -132,7 +132,7 @@ static void arm(struct rs *rs) REQUIRES(rs->lock)
 }
 
 /* Its descriptors, from `fds` on; their number. */
-static unsigned int watch(const struct rs *rs, struct pollfd *fds)
+static unsigned int rs_watch(const struct rs *rs, struct pollfd *fds)
 {
 	fds[0] = (struct pollfd){.fd = rs->fd, .events = POLLIN};
 	if (!rs->completions)
@@ -141,7 +141,7 @@ static unsigned int watch(const struct rs *rs, struct pollfd *fds)
 	return 2;
 }
 
-static void woken(struct rs *rs) REQUIRES(rs->lock)
+static void rs_woken(struct rs *rs) REQUIRES(rs->lock)
 {
 	struct ibv_cq *cq;
 	void *context;
@@ -153,7 +153,7 @@ static void woken(struct rs *rs) REQUIRES(rs->lock)
 }
 
 /* Spins as long as the configuration says. Whether it's ready. */
-static bool spin(struct rs *rs, bool (*ready)(const struct rs *)) REQUIRES(rs->lock)
+static bool rs_spin(struct rs *rs, bool (*ready)(const struct rs *)) REQUIRES(rs->lock)
 {
 	int64_t end = rs_now_ns() + rs_config()->polling_us * 1000ll;
 
@@ -197,30 +197,30 @@ int rs_wait(struct rs *rs, bool (*ready)(const struct rs *), bool nonblocking, i
 	struct rs_waiter waiter;
 	int64_t end = -1;
 
-	look(rs);
+	rs_look_for_events(rs);
 	if (ready(rs))
 		return 0;
 	if (nonblocking) {
 		look_now_and_then(rs);
 		return ready(rs) ? 0 : -EAGAIN;
 	}
-	if (spin(rs, ready))
+	if (rs_spin(rs, ready))
 		return 0;
 	waiter.event_fd = own_event();
 	if (waiter.event_fd < 0)
 		return waiter.event_fd;
-	end = end_of(timeout_ms);
+	end = wait_end_ns(timeout_ms);
 	for (;;) {
 		struct pollfd fds[3];
 
-		arm(rs);
+		rs_arm(rs);
 		if (ready(rs))
 			return 0;
 		if (rs->closed)
 			return -EBADF;
 		if (end >= 0 && rs_now_ns() >= end)
 			return -ETIMEDOUT;
-		unsigned int count = watch(rs, fds);
+		unsigned int count = rs_watch(rs, fds);
 
 		fds[count++] = (struct pollfd){.fd = waiter.event_fd, .events = POLLIN};
 		list_add_tail(&rs->waiters, &waiter.node);
@@ -229,11 +229,11 @@ int rs_wait(struct rs *rs, bool (*ready)(const struct rs *), bool nonblocking, i
 		int err = n < 0 ? -errno : 0;
 
 		mutex_take(&rs->lock);
-		leave(rs, &waiter);
-		drain(waiter.event_fd);
-		woken(rs);
+		waiter_leave(rs, &waiter);
+		event_fd_drain(waiter.event_fd);
+		rs_woken(rs);
 		if (err) {
-			look(rs);
+			rs_look_for_events(rs);
 			return ready(rs) ? 0 : err;
 		}
 	}
@@ -263,7 +263,7 @@ static short check_rsocket(struct rs *rs, short events, bool sleep_next)
 
 	mutex_take(&rs->lock);
 	if (sleep_next)
-		arm(rs);
+		rs_arm(rs);
 	else
 		rs_look(rs);
 	ready = rs_ready(rs) & (short)(events | POLLERR | POLLHUP);
@@ -273,7 +273,7 @@ static short check_rsocket(struct rs *rs, short events, bool sleep_next)
 
 /* The number of those that are ready, now. What is a rsocket is asked once for each: others may
  * open and close meanwhile. poll() leaves out its place (fd -1). */
-static int check(struct polling *p, bool sleep_next)
+static int polling_check(struct polling *p, bool sleep_next)
 {
 	nfds_t others = 0;
 	int ready = 0;
@@ -328,8 +328,8 @@ static void leave_all(struct polling *p)
 			continue;
 		mutex_take(&rs->lock);
 		a->closed = rs->closed;
-		leave(rs, &a->waiter);
-		woken(rs);
+		waiter_leave(rs, &a->waiter);
+		rs_woken(rs);
 		mutex_give(&rs->lock);
 	}
 }
@@ -347,7 +347,7 @@ static nfds_t gather_fds(struct polling *p)
 			continue;
 		}
 		mutex_take(&rs->lock);
-		n += watch(rs, &p->all[n]);
+		n += rs_watch(rs, &p->all[n]);
 		mutex_give(&rs->lock);
 	}
 	p->all[n++] = (struct pollfd){.fd = p->event_fd, .events = POLLIN};
@@ -356,26 +356,26 @@ static nfds_t gather_fds(struct polling *p)
 
 static int poll_all(struct polling *p, int timeout_ms)
 {
-	int64_t end = end_of(timeout_ms);
+	int64_t end = wait_end_ns(timeout_ms);
 	int64_t spin_end = rs_now_ns() + rs_config()->polling_us * 1000ll;
 	int ready;
 
 	do {
-		ready = check(p, false);
+		ready = polling_check(p, false);
 		if (ready || !timeout_ms)
 			return ready;
 	} while (rs_now_ns() < spin_end);
 	for (;;) {
 		enter_all(p);
-		ready = check(p, true);
+		ready = polling_check(p, true);
 		int left = sleep_ms(end), err = 0;
 
 		if (!ready && poll(p->all, gather_fds(p), left) < 0)
 			err = -errno;
 		leave_all(p);
-		drain(p->event_fd);
+		event_fd_drain(p->event_fd);
 		if (!ready && !err)
-			ready = check(p, true);
+			ready = polling_check(p, true);
 		if (ready || err)
 			return ready ? ready : err;
 		if (end >= 0 && rs_now_ns() >= end)
@@ -438,7 +438,7 @@ static struct pollfd *from_sets(int nfds, const fd_set *readfds, const fd_set *w
 	return fds;
 }
 
-static int put(fd_set *set, int fd, bool is_ready)
+static int fd_set_put(fd_set *set, int fd, bool is_ready)
 {
 	if (!set || !FD_ISSET(fd, set))
 		return 0;
@@ -471,9 +471,9 @@ EXPORT int rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfd
 			n = -1;
 			break;
 		}
-		total += put(readfds, fds[i].fd, ready & (POLLIN | POLLHUP | POLLERR));
-		total += put(writefds, fds[i].fd, ready & (POLLOUT | POLLERR));
-		total += put(exceptfds, fds[i].fd, ready & POLLPRI);
+		total += fd_set_put(readfds, fds[i].fd, ready & (POLLIN | POLLHUP | POLLERR));
+		total += fd_set_put(writefds, fds[i].fd, ready & (POLLOUT | POLLERR));
+		total += fd_set_put(exceptfds, fds[i].fd, ready & POLLPRI);
 	}
 	free(fds);
 	return n < 0 ? -1 : total;

@@ -34,7 +34,7 @@ static const struct word {
   protocols[] = {{"TCP", IPPROTO_TCP}, {"UDP", IPPROTO_UDP}, {NULL, 0}};
 
 /* "INET" or "AF_INET" or "PF_INET", and so on; "*" is 0. False: none of them. */
-static bool value_of(const char *text, const struct word *words, int *value)
+static bool word_value(const char *text, const struct word *words, int *value)
 {
 	const char *end = strrchr(text, '_');
 
@@ -57,8 +57,8 @@ static void read_line(const char *line)
 
 	if (line[0] == '#' ||
 	    sscanf(line, "%63s%63s%63s%63s", program, domain, type, protocol) != 4 ||
-	    !value_of(domain, domains, &rule.domain) || !value_of(type, types, &rule.type) ||
-	    !value_of(protocol, protocols, &rule.protocol) || rule_count == RULES_MAX)
+	    !word_value(domain, domains, &rule.domain) || !word_value(type, types, &rule.type) ||
+	    !word_value(protocol, protocols, &rule.protocol) || rule_count == RULES_MAX)
 		return;
 	if (strcmp(program, "*"))
 		memcpy(rule.program, program, sizeof(rule.program));
@@ -79,7 +79,7 @@ static void read_file(void)
 	present = rule_count != 0;
 }
 
-static bool fits(const struct rule *rule, int domain, int type, int protocol)
+static bool rule_fits(const struct rule *rule, int domain, int type, int protocol)
 {
 	if (strncasecmp(rule->program, program_invocation_short_name, strlen(rule->program)) != 0)
 		return false;
@@ -106,7 +106,7 @@ bool config_wants(int domain, int type, int protocol)
 	if (!present)
 		return type == SOCK_STREAM;
 	for (unsigned int i = 0; i < rule_count; i++)
-		if (fits(&rules[i], domain, type, protocol))
+		if (rule_fits(&rules[i], domain, type, protocol))
 			return true;
 	return false;
 }

@@ -86,7 +86,7 @@ static struct watch *watch_of(const struct set *set, int fd)
 	return NULL;
 }
 
-static void wake(const struct set *set)
+static void set_wake(const struct set *set)
 {
 	uint64_t one = 1;
 
@@ -95,7 +95,7 @@ static void wake(const struct set *set)
 		return;
 }
 
-static int add(struct set *set, int fd, const struct epoll_event *event)
+static int watch_add(struct set *set, int fd, const struct epoll_event *event)
 {
 	if (set->count == set->room) {
 		unsigned int room = set->room ? 2 * set->room : 16;
@@ -112,12 +112,12 @@ static int add(struct set *set, int fd, const struct epoll_event *event)
 	return 0;
 }
 
-static void drop(struct set *set, struct watch *watch)
+static void watch_drop(struct set *set, struct watch *watch)
 {
 	*watch = set->watches[--set->count];
 }
 
-static int change(int epfd, int op, int fd, const struct epoll_event *event)
+static int watch_change(int epfd, int op, int fd, const struct epoll_event *event)
 {
 	struct set *set = set_make(epfd);
 
@@ -127,16 +127,16 @@ static int change(int epfd, int op, int fd, const struct epoll_event *event)
 	int err = 0;
 
 	if (op == EPOLL_CTL_ADD)
-		err = watch ? EEXIST : add(set, fd, event);
+		err = watch ? EEXIST : watch_add(set, fd, event);
 	else if (!watch)
 		err = ENOENT;
 	else if (op == EPOLL_CTL_DEL)
-		drop(set, watch);
+		watch_drop(set, watch);
 	else
 		watch->event = *event;
 	if (op == EPOLL_CTL_MOD)
 		table[fd].quiet = 0;
-	wake(set);
+	set_wake(set);
 	return err;
 }
 
@@ -150,7 +150,7 @@ EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 		return -1;
 	}
 	mutex_take(&sets_lock);
-	int err = change(epfd, op, fd, event);
+	int err = watch_change(epfd, op, fd, event);
 
 	mutex_give(&sets_lock);
 	if (!err)
@@ -176,7 +176,7 @@ void epoll_forget(int fd)
 		struct watch *watch = sets[i] ? watch_of(sets[i], fd) : NULL;
 
 		if (watch)
-			drop(sets[i], watch);
+			watch_drop(sets[i], watch);
 	}
 	table[fd].polled = 0;
 	mutex_give(&sets_lock);
@@ -185,7 +185,7 @@ void epoll_forget(int fd)
 /* ------------------------------------------------------------------ waiting */
 
 /* poll()'s bits are epoll's. */
-static short wanted(const struct watch *watch)
+static short watch_wanted(const struct watch *watch)
 {
 	uint32_t events = watch->event.events & (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI);
 	uint8_t quiet = table[watch->fd].quiet;
@@ -199,13 +199,13 @@ static short wanted(const struct watch *watch)
 	return (short)events;
 }
 
-static bool is_quiet(const struct watch *watch)
+static bool watch_is_quiet(const struct watch *watch)
 {
-	return !watch->event.events || (watch->event.events & EPOLLET && !wanted(watch) &&
+	return !watch->event.events || (watch->event.events & EPOLLET && !watch_wanted(watch) &&
 					table[watch->fd].quiet & QUIET_END);
 }
 
-static bool grow(struct waiting *w, unsigned int room)
+static bool waiting_grow(struct waiting *w, unsigned int room)
 {
 	if (room <= w->room)
 		return true;
@@ -221,7 +221,7 @@ static bool grow(struct waiting *w, unsigned int room)
 }
 
 /* What there is to wait for, now. */
-static bool gather(int epfd, struct waiting *w)
+static bool waiting_gather(int epfd, struct waiting *w)
 {
 	bool ok = false;
 
@@ -229,15 +229,15 @@ static bool gather(int epfd, struct waiting *w)
 	struct set *set = set_of(epfd);
 
 	w->count = 0;
-	if (set && grow(w, set->count + 1)) {
+	if (set && waiting_grow(w, set->count + 1)) {
 		for (unsigned int i = 0; i < set->count; i++) {
 			const struct watch *watch = &set->watches[i];
 			int rs = rs_of(watch->fd);
 
-			if (rs < 0 || is_quiet(watch))
+			if (rs < 0 || watch_is_quiet(watch))
 				continue;
 			w->numbers[w->count] = watch->fd;
-			w->fds[w->count++] = (struct pollfd){rs, wanted(watch), 0};
+			w->fds[w->count++] = (struct pollfd){rs, watch_wanted(watch), 0};
 		}
 		w->fds[w->count] = (struct pollfd){epfd, POLLIN, 0};
 		ok = true;
@@ -247,7 +247,7 @@ static bool gather(int epfd, struct waiting *w)
 }
 
 /* One event; what the trigger wants happens to the watch. sets_lock held. */
-static bool report(struct set *set, int fd, short ready, struct epoll_event *out)
+static bool set_report(struct set *set, int fd, short ready, struct epoll_event *out)
 {
 	struct watch *watch = watch_of(set, fd);
 
@@ -281,7 +281,7 @@ static int kernel_events(int epfd, struct set *set, struct epoll_event *events, 
 	return kept;
 }
 
-static int collect(int epfd, const struct waiting *w, struct epoll_event *events, int max)
+static int waiting_collect(int epfd, const struct waiting *w, struct epoll_event *events, int max)
 {
 	int n = 0;
 
@@ -291,25 +291,27 @@ static int collect(int epfd, const struct waiting *w, struct epoll_event *events
 	if (set && w->fds[w->count].revents)
 		n = kernel_events(epfd, set, events, max);
 	for (unsigned int i = 0; set && i < w->count && n < max; i++)
-		if (w->fds[i].revents && report(set, w->numbers[i], w->fds[i].revents, &events[n]))
+		if (w->fds[i].revents &&
+		    set_report(set, w->numbers[i], w->fds[i].revents, &events[n]))
 			n++;
 	mutex_give(&sets_lock);
 	return n;
 }
 
-static int64_t now_ms(void)
+static int64_t epoll_now_ms(void)
 {
 	return (int64_t)(clock_ns() / 1000000);
 }
 
-static int wait_for(int epfd, struct waiting *w, struct epoll_event *events, int max, int timeout)
+static int waiting_wait(int epfd, struct waiting *w, struct epoll_event *events, int max,
+			int timeout)
 {
-	int64_t end = timeout < 0 ? -1 : now_ms() + timeout;
+	int64_t end = timeout < 0 ? -1 : epoll_now_ms() + timeout;
 
 	for (;;) {
-		int64_t left = end < 0 ? -1 : end - now_ms();
+		int64_t left = end < 0 ? -1 : end - epoll_now_ms();
 
-		if (!gather(epfd, w)) {
+		if (!waiting_gather(epfd, w)) {
 			errno = ENOMEM;
 			return -1;
 		}
@@ -317,8 +319,8 @@ static int wait_for(int epfd, struct waiting *w, struct epoll_event *events, int
 
 		if (n < 0)
 			return -1;
-		n = n ? collect(epfd, w, events, max) : 0;
-		if (n || (end >= 0 && now_ms() >= end))
+		n = n ? waiting_collect(epfd, w, events, max) : 0;
+		if (n || (end >= 0 && epoll_now_ms() >= end))
 			return n;
 	}
 }
@@ -333,7 +335,7 @@ EXPORT int epoll_wait(int epfd, struct epoll_event *events, int max, int timeout
 		errno = EINVAL;
 		return -1;
 	}
-	int n = wait_for(epfd, &w, events, max, timeout), error = errno;
+	int n = waiting_wait(epfd, &w, events, max, timeout), error = errno;
 
 	free(w.fds);
 	free(w.numbers);

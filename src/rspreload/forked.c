@@ -50,7 +50,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 FORK_KEEP(change_lock);
 
 /* The number stands for the rsocket from now on; what it was is closed. */
-static void become(int fd, int rs)
+static void socket_become_rs(int fd, int rs)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	int flags = real.fcntl(fd, F_GETFL, 0);
@@ -76,7 +76,7 @@ static bool is_private(const char *path)
 
 /* Where the user's programs meet. In a folder that all may write to, another user may have taken
  * the name: then there is no place, and the connection stays one of TCP. */
-static bool find_place(char *path, size_t size)
+static bool socket_path_find(char *path, size_t size)
 {
 	const char *run = env_get("XDG_RUNTIME_DIR");
 
@@ -95,7 +95,7 @@ static int take_host_lock(void)
 {
 	char place[PATH_MAX - 32], name[PATH_MAX];
 
-	if (!find_place(place, sizeof(place)))
+	if (!socket_path_find(place, sizeof(place)))
 		return -1;
 	snprintf(name, sizeof(name), "%s/verbena-rsocket-fork", place);
 	int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -184,7 +184,7 @@ static bool is_connected(int fd)
 }
 
 /* The number's connection becomes an rsocket, once. */
-static int change(int fd)
+static int socket_change(int fd)
 {
 	int error = errno;
 
@@ -203,7 +203,7 @@ static int change(int fd)
 		int rs = later == LATER_ACCEPTED ? accept_again(fd) : connect_again(fd);
 
 		if (rs >= 0)
-			become(fd, rs);
+			socket_become_rs(fd, rs);
 		mutex_take(&change_lock);
 		later_set(fd, LATER_NONE);
 		pthread_cond_broadcast(&changed);
@@ -217,7 +217,8 @@ int rs_used(int fd)
 {
 	int rs = rs_of(fd);
 
-	return __builtin_expect(rs < 0 && later_of(fd) >= LATER_CONNECTED, 0) ? change(fd) : rs;
+	return __builtin_expect(rs < 0 && later_of(fd) >= LATER_CONNECTED, 0) ? socket_change(fd)
+									      : rs;
 }
 
 /* A client waits for something to read only after a server that it expects to speak first. */
@@ -227,5 +228,5 @@ int rs_awaited(int fd, short events)
 
 	if (__builtin_expect(rs >= 0 || later_of(fd) < LATER_CONNECTED, 1))
 		return rs;
-	return later_of(fd) == LATER_ACCEPTED || events & POLLIN ? change(fd) : rs;
+	return later_of(fd) == LATER_ACCEPTED || events & POLLIN ? socket_change(fd) : rs;
 }

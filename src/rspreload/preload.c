@@ -187,7 +187,7 @@ EXPORT int close(int fd)
 
 /* ------------------------------------------------------------------ copies of numbers */
 
-static int copied(int from, int to)
+static int socket_copied(int from, int to)
 {
 	if (to >= 0)
 		table_copy(from, to);
@@ -197,11 +197,11 @@ static int copied(int from, int to)
 EXPORT int dup(int fd)
 {
 	rs_used(fd);
-	return copied(fd, real.dup(fd));
+	return socket_copied(fd, real.dup(fd));
 }
 
 /* What the number stood for ends first; the kernel does that to its part by itself. */
-static void make_room(int to)
+static void socket_make_room(int to)
 {
 	later_set(to, LATER_NONE);
 	if (rs_of(to) >= 0)
@@ -212,35 +212,35 @@ EXPORT int dup2(int from, int to)
 {
 	rs_used(from);
 	if (from != to)
-		make_room(to);
+		socket_make_room(to);
 	int got = real.dup2(from, to);
 
-	return from == to ? got : copied(from, got);
+	return from == to ? got : socket_copied(from, got);
 }
 
 EXPORT int dup3(int from, int to, int flags)
 {
 	rs_used(from);
 	if (from != to)
-		make_room(to);
-	return copied(from, real.dup3(from, to, flags));
+		socket_make_room(to);
+	return socket_copied(from, real.dup3(from, to, flags));
 }
 
 /* ------------------------------------------------------------------ receiving */
 
 /* The rsocket that is read from: an edge-triggered epoll may report it again. */
-static int reading(int fd)
+static int socket_reading(int fd)
 {
 	int rs = rs_used(fd);
 
 	if (rs >= 0)
-		loud(fd, QUIET_IN);
+		socket_loud(fd, QUIET_IN);
 	return rs;
 }
 
 EXPORT ssize_t recv(int fd, void *buf, size_t len, int flags)
 {
-	int rs = reading(fd);
+	int rs = socket_reading(fd);
 
 	return rs < 0 ? real.recv(fd, buf, len, flags) : RS(rrecv(rs, buf, len, flags));
 }
@@ -248,7 +248,7 @@ EXPORT ssize_t recv(int fd, void *buf, size_t len, int flags)
 EXPORT ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *addr,
 			socklen_t *addrlen)
 {
-	int rs = reading(fd);
+	int rs = socket_reading(fd);
 
 	return rs < 0 ? real.recvfrom(fd, buf, len, flags, addr, addrlen)
 		      : RS(rrecvfrom(rs, buf, len, flags, addr, addrlen));
@@ -256,7 +256,7 @@ EXPORT ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockadd
 
 EXPORT ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 {
-	int rs = reading(fd);
+	int rs = socket_reading(fd);
 
 	if (rs < 0)
 		return real.recvmsg(fd, msg, flags);
@@ -275,14 +275,14 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 
 EXPORT ssize_t read(int fd, void *buf, size_t count)
 {
-	int rs = reading(fd);
+	int rs = socket_reading(fd);
 
 	return rs < 0 ? real.read(fd, buf, count) : RS(rread(rs, buf, count));
 }
 
 EXPORT ssize_t readv(int fd, const struct iovec *iov, int count)
 {
-	int rs = reading(fd);
+	int rs = socket_reading(fd);
 
 	return rs < 0 ? real.readv(fd, iov, count) : RS(rreadv(rs, iov, count));
 }
@@ -316,18 +316,18 @@ EXPORT ssize_t __recvfrom_chk(int fd, void *buf, size_t len, size_t room, int fl
 
 /* ------------------------------------------------------------------ sending */
 
-static int writing(int fd)
+static int socket_writing(int fd)
 {
 	int rs = rs_used(fd);
 
 	if (rs >= 0)
-		loud(fd, QUIET_OUT);
+		socket_loud(fd, QUIET_OUT);
 	return rs;
 }
 
 EXPORT ssize_t send(int fd, const void *buf, size_t len, int flags)
 {
-	int rs = writing(fd);
+	int rs = socket_writing(fd);
 
 	return rs < 0 ? real.send(fd, buf, len, flags) : RS(rsend(rs, buf, len, flags));
 }
@@ -335,7 +335,7 @@ EXPORT ssize_t send(int fd, const void *buf, size_t len, int flags)
 EXPORT ssize_t sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr,
 		      socklen_t addrlen)
 {
-	int rs = writing(fd);
+	int rs = socket_writing(fd);
 
 	return rs < 0 ? real.sendto(fd, buf, len, flags, addr, addrlen)
 		      : RS(rsendto(rs, buf, len, flags, addr, addrlen));
@@ -343,21 +343,21 @@ EXPORT ssize_t sendto(int fd, const void *buf, size_t len, int flags, const stru
 
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
-	int rs = writing(fd);
+	int rs = socket_writing(fd);
 
 	return rs < 0 ? real.sendmsg(fd, msg, flags) : RS(rsendmsg(rs, msg, flags));
 }
 
 EXPORT ssize_t write(int fd, const void *buf, size_t count)
 {
-	int rs = writing(fd);
+	int rs = socket_writing(fd);
 
 	return rs < 0 ? real.write(fd, buf, count) : RS(rwrite(rs, buf, count));
 }
 
 EXPORT ssize_t writev(int fd, const struct iovec *iov, int count)
 {
-	int rs = writing(fd);
+	int rs = socket_writing(fd);
 
 	return rs < 0 ? real.writev(fd, iov, count) : RS(rwritev(rs, iov, count));
 }
@@ -392,7 +392,7 @@ static ssize_t copy_file(int rs, int in, off_t *offset, size_t count)
 ssize_t sendfile(int out, int in, off_t *offset, size_t count);
 EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t count)
 {
-	int rs = writing(out);
+	int rs = socket_writing(out);
 
 	return rs < 0 ? real.sendfile(out, in, offset, count) : copy_file(rs, in, offset, count);
 }
@@ -407,7 +407,7 @@ EXPORT ssize_t sendfile64(int out, int in, off_t *offset, size_t count)
 static ssize_t splice_part(int in, int out, size_t count)
 {
 	char part[PART];
-	int from = reading(in), to = writing(out);
+	int from = socket_reading(in), to = socket_writing(out);
 	struct pollfd room = {.fd = out, .events = POLLOUT};
 
 	/* What was read must be written: so there is room first, for what a pipe takes at once. */
@@ -484,13 +484,13 @@ EXPORT int getsockopt(int fd, int level, int name, void *value, socklen_t *size)
 		      : RS(rgetsockopt(rs, level, name, value, size));
 }
 
-static int control(int fd, int cmd, long arg)
+static int socket_control(int fd, int cmd, long arg)
 {
 	int rs = rs_of(fd);
 
 	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC) {
 		rs_used(fd);
-		return copied(fd, real.fcntl(fd, cmd, arg));
+		return socket_copied(fd, real.fcntl(fd, cmd, arg));
 	}
 	if (rs < 0 || cmd == F_GETFD || cmd == F_SETFD)
 		return real.fcntl(fd, cmd, arg);
@@ -508,7 +508,7 @@ EXPORT int fcntl(int fd, int cmd, ...)
 	long arg = va_arg(args, long);
 
 	va_end(args);
-	return control(fd, cmd, arg);
+	return socket_control(fd, cmd, arg);
 }
 
 int fcntl64(int fd, int cmd, ...);
@@ -520,7 +520,7 @@ EXPORT int fcntl64(int fd, int cmd, ...)
 	long arg = va_arg(args, long);
 
 	va_end(args);
-	return control(fd, cmd, arg);
+	return socket_control(fd, cmd, arg);
 }
 
 /* Bytes that can be read now; more than a part's count as one. */

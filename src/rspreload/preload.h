@@ -132,7 +132,7 @@ static inline void later_set(int fd, enum later later)
 		__atomic_store_n(&table[fd].later, (uint8_t)later, __ATOMIC_RELEASE);
 }
 
-static inline void loud(int fd, uint8_t bits)
+static inline void socket_loud(int fd, uint8_t bits)
 {
 	if (table[fd].quiet & bits)
 		__atomic_and_fetch(&table[fd].quiet, (uint8_t)~bits, __ATOMIC_RELAXED);

@@ -7,7 +7,7 @@
 
 struct real real;
 
-static void find(void *place, const char *name)
+static void real_find(void *place, const char *name)
 {
 	void *function = dlsym(RTLD_NEXT, name);
 
@@ -16,7 +16,7 @@ static void find(void *place, const char *name)
 
 static void find_all(void)
 {
-#define FIND(name) find(&real.name, #name)
+#define FIND(name) real_find(&real.name, #name)
 	FIND(socket);
 	FIND(bind);
 	FIND(listen);

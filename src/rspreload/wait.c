@@ -40,7 +40,7 @@ EXPORT int poll(struct pollfd *fds, nfds_t count, int timeout)
 	return n;
 }
 
-static short wanted(int fd, const fd_set *in, const fd_set *out, const fd_set *except)
+static short select_wanted(int fd, const fd_set *in, const fd_set *out, const fd_set *except)
 {
 	short events = 0;
 
@@ -53,7 +53,7 @@ static short wanted(int fd, const fd_set *in, const fd_set *out, const fd_set *e
 	return events;
 }
 
-static int keep(fd_set *set, int fd, bool ready)
+static int select_keep(fd_set *set, int fd, bool ready)
 {
 	if (!set || !FD_ISSET(fd, set))
 		return 0;
@@ -71,7 +71,7 @@ static int select_by_poll(int nfds, fd_set *in, fd_set *out, fd_set *except,
 	int total = 0;
 
 	for (int fd = 0; fd < nfds && fd < FD_SETSIZE; fd++) {
-		short events = wanted(fd, in, out, except);
+		short events = select_wanted(fd, in, out, except);
 
 		if (events)
 			fds[count++] = (struct pollfd){fd, events, 0};
@@ -86,9 +86,9 @@ static int select_by_poll(int nfds, fd_set *in, fd_set *out, fd_set *except,
 			errno = EBADF;
 			return -1;
 		}
-		total += keep(in, fds[i].fd, ready & (POLLIN | POLLHUP | POLLERR));
-		total += keep(out, fds[i].fd, ready & (POLLOUT | POLLERR));
-		total += keep(except, fds[i].fd, ready & POLLPRI);
+		total += select_keep(in, fds[i].fd, ready & (POLLIN | POLLHUP | POLLERR));
+		total += select_keep(out, fds[i].fd, ready & (POLLOUT | POLLERR));
+		total += select_keep(except, fds[i].fd, ready & POLLPRI);
 	}
 	return n < 0 ? -1 : total;
 }
@@ -98,7 +98,7 @@ static bool any_in_sets(int nfds, const fd_set *in, const fd_set *out, const fd_
 	bool any = false;
 
 	for (int fd = 0; fd < nfds; fd++) {
-		short events = wanted(fd, in, out, except);
+		short events = select_wanted(fd, in, out, except);
 
 		any |= events && rs_awaited(fd, events) >= 0;
 	}

@@ -9,32 +9,33 @@
 #define NO_GROUP 0x0101010101010101ull
 
 /* Two rounds of a multiplication that mixes well (the finalizer of splitmix64). */
-static uint64_t mix(uint64_t h)
+static uint64_t groups_mix(uint64_t h)
 {
 	h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9ull;
 	h = (h ^ h >> 27) * 0x94d049bb133111ebull;
 	return h ^ h >> 31;
 }
 
-static uint32_t bucket_of(const struct groups *groups, const uint64_t key[2])
+static uint32_t groups_bucket(const struct groups *groups, const uint64_t key[2])
 {
-	uint64_t h = mix(mix(groups->seed ^ key[0]) ^ key[1]);
+	uint64_t h = groups_mix(groups_mix(groups->seed ^ key[0]) ^ key[1]);
 
 	return (uint32_t)(h % GROUPS_BUCKETS) * GROUPS_WAYS;
 }
 
-static uint64_t load(const _Atomic uint64_t *word)
+static uint64_t groups_load(const _Atomic uint64_t *word)
 {
 	return atomic_load_explicit(word, memory_order_relaxed);
 }
 
 /* The group's place, or GROUPS_PLACES. */
-static uint32_t place_of(const struct groups *groups, const uint64_t key[2])
+static uint32_t groups_place(const struct groups *groups, const uint64_t key[2])
 {
-	uint32_t first = bucket_of(groups, key);
+	uint32_t first = groups_bucket(groups, key);
 
 	for (uint32_t i = first; i < first + GROUPS_WAYS; i++) {
-		uint64_t low = load(&groups->gid[i].word[0]), high = load(&groups->gid[i].word[1]);
+		uint64_t low = groups_load(&groups->gid[i].word[0]),
+			 high = groups_load(&groups->gid[i].word[1]);
 
 		if (low == key[0] && high == key[1])
 			return i;
@@ -49,10 +50,10 @@ bool groups_find(const struct groups *groups, const uint8_t gid[16], uint64_t sl
 	uint64_t key[2], any = 0;
 
 	memcpy(key, gid, sizeof(key));
-	uint32_t place = place_of(groups, key);
+	uint32_t place = groups_place(groups, key);
 
 	for (uint32_t i = 0; place < GROUPS_PLACES && i < GROUPS_WORDS; i++) {
-		uint64_t word = load(&groups->slots[place].word[i]);
+		uint64_t word = groups_load(&groups->slots[place].word[i]);
 
 		slots[i] |= word;
 		any |= word;
@@ -65,14 +66,14 @@ static bool is_free(const struct groups *groups, uint32_t place)
 	uint64_t any = 0;
 
 	for (uint32_t i = 0; i < GROUPS_WORDS; i++)
-		any |= load(&groups->slots[place].word[i]);
+		any |= groups_load(&groups->slots[place].word[i]);
 	return !any;
 }
 
 /* A place for a group that has none, with its GID; GROUPS_PLACES: there is none. */
-static uint32_t take_place(struct groups *groups, const uint64_t key[2])
+static uint32_t groups_take_place(struct groups *groups, const uint64_t key[2])
 {
-	uint32_t first = bucket_of(groups, key);
+	uint32_t first = groups_bucket(groups, key);
 
 	for (uint32_t i = first; i < first + GROUPS_WAYS; i++) {
 		struct groups_gid *gid = &groups->gid[i];
@@ -92,10 +93,10 @@ int groups_set(struct groups *groups, const uint8_t gid[16], uint32_t slot)
 	uint64_t key[2];
 
 	memcpy(key, gid, sizeof(key));
-	uint32_t place = place_of(groups, key);
+	uint32_t place = groups_place(groups, key);
 
 	if (place == GROUPS_PLACES)
-		place = take_place(groups, key);
+		place = groups_take_place(groups, key);
 	if (place == GROUPS_PLACES)
 		return -ENOMEM;
 	atomic_fetch_or_explicit(&groups->slots[place].word[slot / 64], 1ull << slot % 64,
@@ -108,7 +109,7 @@ void groups_clear(struct groups *groups, const uint8_t gid[16], uint32_t slot)
 	uint64_t key[2];
 
 	memcpy(key, gid, sizeof(key));
-	uint32_t place = place_of(groups, key);
+	uint32_t place = groups_place(groups, key);
 
 	if (place < GROUPS_PLACES)
 		atomic_fetch_and_explicit(&groups->slots[place].word[slot / 64],
@@ -121,7 +122,7 @@ uint64_t groups_addresses(const struct groups *groups)
 	return atomic_load_explicit(&groups->addresses, memory_order_acquire);
 }
 
-static uint64_t peek(const _Atomic uint64_t *word)
+static uint64_t groups_peek(const _Atomic uint64_t *word)
 {
 	return atomic_load_explicit(word, memory_order_relaxed);
 }
@@ -133,8 +134,8 @@ bool groups_is_own(const struct groups *groups, const uint8_t gid[16])
 
 	memcpy(key, gid, sizeof(key));
 	for (uint32_t i = 0; i < count && i < GROUPS_OWN; i++)
-		if (peek(&groups->own[i].word[0]) == key[0] &&
-		    peek(&groups->own[i].word[1]) == key[1])
+		if (groups_peek(&groups->own[i].word[0]) == key[0] &&
+		    groups_peek(&groups->own[i].word[1]) == key[1])
 			return true;
 	return false;
 }

@@ -6,13 +6,13 @@
 #include <string.h>
 
 /* Whether the consumer has read so much that `slots` and one more fit in. */
-static bool fits(struct ring_tx *tx, uint32_t consumed, uint32_t slots)
+static bool ring_fits(struct ring_tx *tx, uint32_t consumed, uint32_t slots)
 {
 	tx->limit = consumed + RING_SLOTS;
 	return tx->limit - tx->pos > slots && tx->limit - tx->pos <= RING_SLOTS;
 }
 
-static bool has_room(struct ring_tx *tx, uint32_t slots)
+static bool ring_has_room(struct ring_tx *tx, uint32_t slots)
 {
 	if (tx->limit - tx->pos > slots)
 		return true;
@@ -20,13 +20,13 @@ static bool has_room(struct ring_tx *tx, uint32_t slots)
 	 * overwritten. */
 	uint32_t consumed = atomic_load_explicit(&tx->ctl->consumed, memory_order_acquire);
 
-	if (fits(tx, consumed, slots))
+	if (ring_fits(tx, consumed, slots))
 		return true;
 	/* [W3], pairs with [W2] */
 	atomic_store_explicit(&tx->ctl->want_space, 1, memory_order_seq_cst);
 	/* [W4], pairs with [W1] */
 	consumed = atomic_load_explicit(&tx->ctl->consumed, memory_order_seq_cst);
-	if (fits(tx, consumed, slots))
+	if (ring_fits(tx, consumed, slots))
 		return true;
 	/* Any thread may look: the one that finds the ring full has other locks than its reader. */
 	atomic_store_explicit(&tx->broken, tx->limit - tx->pos > RING_SLOTS, memory_order_relaxed);
@@ -42,7 +42,7 @@ struct ring_header *ring_reserve_slow(struct ring_tx *tx, uint32_t slots)
 	if (slots > left) {
 		/* The pad and the record after it need room together, or the pad alone would
 		 * be published again and again. */
-		if (!has_room(tx, left + slots))
+		if (!ring_has_room(tx, left + slots))
 			return NULL;
 		struct ring_header *pad = (struct ring_header *)ring_at(tx->slots, tx->pos);
 		uint32_t payload = left * RING_SLOT - RING_HEADER;
@@ -50,7 +50,7 @@ struct ring_header *ring_reserve_slow(struct ring_tx *tx, uint32_t slots)
 		pad->kind = RING_PAD;
 		pad->flags = 0;
 		ring_commit(tx, pad, payload);
-	} else if (!has_room(tx, slots)) {
+	} else if (!ring_has_room(tx, slots)) {
 		return NULL;
 	}
 	return (struct ring_header *)ring_at(tx->slots, tx->pos);

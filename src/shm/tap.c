@@ -9,7 +9,7 @@
 
 _Static_assert((TAP_BYTES & (TAP_BYTES - 1)) == 0, "positions are masked");
 
-static uint32_t whole(uint32_t captured, uint32_t comment)
+static uint32_t tap_whole_size(uint32_t captured, uint32_t comment)
 {
 	return (uint32_t)(sizeof(struct tap_record) + captured + comment + 7) & ~7u;
 }
@@ -30,7 +30,7 @@ static uint8_t *writer_place(const struct tap_writer *writer)
 }
 
 /* Room for `bytes` in one piece at the writer's position, past a pad if need be. */
-static bool make_room(struct tap_writer *writer, uint32_t bytes)
+static bool tap_make_room(struct tap_writer *writer, uint32_t bytes)
 {
 	/* [T6], pairs with [T5] */
 	uint64_t used =
@@ -50,7 +50,7 @@ static bool make_room(struct tap_writer *writer, uint32_t bytes)
 	return true;
 }
 
-static void lose(struct tap_writer *writer)
+static void tap_lose(struct tap_writer *writer)
 {
 	writer->lost++;
 	writer->unsaid++;
@@ -63,7 +63,7 @@ bool tap_write(struct tap_writer *writer, const struct tap_packet *packet)
 	uint32_t captured = packet->captured < writer->snap ? packet->captured : writer->snap;
 	size_t comment = packet->comment ? strnlen(packet->comment, TAP_COMMENT_MAX) : 0;
 	const struct tap_record head = {
-		.bytes = whole(captured, (uint32_t)comment),
+		.bytes = tap_whole_size(captured, (uint32_t)comment),
 		.captured = (uint16_t)captured,
 		.size = (uint16_t)packet->size,
 		.kind = TAP_PACKET,
@@ -73,8 +73,8 @@ bool tap_write(struct tap_writer *writer, const struct tap_packet *packet)
 		.time_ns = packet->time_ns,
 	};
 
-	if (unlikely(!make_room(writer, head.bytes))) {
-		lose(writer);
+	if (unlikely(!tap_make_room(writer, head.bytes))) {
+		tap_lose(writer);
 	} else {
 		uint8_t *at = writer_place(writer);
 
@@ -108,7 +108,7 @@ static bool head_is_sound(const struct tap_record *head, uint64_t there, uint32_
 	return head->kind == TAP_PACKET && head->captured <= TAP_PACKET_MAX &&
 	       head->captured <= head->size && head->comment <= TAP_COMMENT_MAX &&
 	       (head->direction == TAP_IN || head->direction == TAP_OUT) &&
-	       head->bytes == whole(head->captured, head->comment);
+	       head->bytes == tap_whole_size(head->captured, head->comment);
 }
 
 int tap_peek(struct tap_reader *reader, struct tap_record *head, const uint8_t **bytes)

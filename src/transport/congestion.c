@@ -82,7 +82,7 @@ void congestion_round_trip(struct congestion *c, uint64_t ns, uint64_t bytes)
 	c->rtt_ns = c->rtt_ns - c->rtt_ns / 8 + sample / 8;
 }
 
-static void shrink(struct congestion *c, uint64_t to, uint64_t now)
+static void congestion_shrink(struct congestion *c, uint64_t to, uint64_t now)
 {
 	if (to < CONGESTION_FLOOR)
 		to = CONGESTION_FLOOR;
@@ -132,7 +132,7 @@ void congestion_loss(struct congestion *c, uint32_t bytes, bool costly, uint64_t
 				 : ((uint64_t)c->own_rtt_ns + c->rtt_ns) / 2;
 	uint64_t carried = c->rate * turn / 1000000;
 
-	shrink(c, to > carried ? to : carried, now);
+	congestion_shrink(c, to > carried ? to : carried, now);
 	if (queued)
 		step_anew(c);
 	else if (c->step > CONGESTION_STEP_MIN)
@@ -143,13 +143,13 @@ void congestion_marked(struct congestion *c, uint64_t now)
 {
 	if (cut_lately(c, now))
 		return;
-	shrink(c, c->window - c->window / 8, now);
+	congestion_shrink(c, c->window - c->window / 8, now);
 	step_anew(c);
 }
 
 void congestion_silence(struct congestion *c, uint64_t now)
 {
-	shrink(c, c->window / 2, now);
+	congestion_shrink(c, c->window / 2, now);
 	step_anew(c);
 	c->rate = 0;
 }

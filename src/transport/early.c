@@ -9,7 +9,7 @@ enum { WORD = 64 };
 _Static_assert(sizeof(struct packet) % _Alignof(struct packet) == 0 && EARLY_MAX % WORD == 0,
 	       "places");
 
-static uint32_t place_of(const struct early *early, uint32_t psn)
+static uint32_t early_place(const struct early *early, uint32_t psn)
 {
 	return psn & (early->places - 1);
 }
@@ -44,7 +44,7 @@ bool early_keep(struct early *early, const struct packet *p, uint32_t ahead)
 {
 	if (ahead >= early->places || p->length > early->mtu)
 		return false;
-	uint32_t place = place_of(early, p->psn);
+	uint32_t place = early_place(early, p->psn);
 	struct packet *kept = packet_at(early, place);
 
 	if (is_used(early, place)) {
@@ -63,7 +63,7 @@ bool early_keep(struct early *early, const struct packet *p, uint32_t ahead)
 
 const struct packet *early_take(struct early *early, uint32_t psn)
 {
-	uint32_t place = place_of(early, psn);
+	uint32_t place = early_place(early, psn);
 
 	if (!early->count || !is_used(early, place))
 		return NULL;

@@ -45,7 +45,7 @@ static uint32_t hole_max(const struct tp *tp)
 }
 
 /* `una`, and what follows it up to a burst's end if `wide`, goes out again next. */
-static void repeat(struct tp *tp, bool wide)
+static void repair_repeat(struct tp *tp, bool wide)
 {
 	struct requester *q = &tp->requester;
 
@@ -58,7 +58,7 @@ static void repeat(struct tp *tp, bool wide)
 
 void repair_probe(struct tp *tp)
 {
-	repeat(tp, tp->requester.hole == HOLE_WIDE);
+	repair_repeat(tp, tp->requester.hole == HOLE_WIDE);
 }
 
 /* Packet `una` is missing there. What is further ahead of it than the peer can keep has been
@@ -89,7 +89,7 @@ static void repeat_hole(struct tp *tp, enum hole hole, uint64_t now)
 
 	send_unkept(tp);
 	q->hole = hole;
-	repeat(tp, q->hole == HOLE_WIDE);
+	repair_repeat(tp, q->hole == HOLE_WIDE);
 	q->timed_at = TP_NEVER;
 	q->rewound_psn = q->una;
 	q->rewound_at = now;

@@ -83,7 +83,7 @@ void requester_fail_first(struct tp *tp, enum ibv_wc_status status)
 		responder_stop(tp, true);
 }
 
-static void check_drained(struct tp *tp)
+static void requester_check_drained(struct tp *tp)
 {
 	struct requester *q = &tp->requester;
 
@@ -100,7 +100,7 @@ void requester_drain(struct tp *tp)
 	if (q->state == REQUESTER_OFF || q->state == REQUESTER_BREAKS)
 		return;
 	q->state = REQUESTER_DRAINS;
-	check_drained(tp);
+	requester_check_drained(tp);
 }
 
 bool requester_complete_first(struct tp *tp)
@@ -113,13 +113,13 @@ bool requester_complete_first(struct tp *tp)
 	event_completed(&tp->events, count);
 	if (unlikely(q->state == REQUESTER_BREAKS) && q->first == q->broken_at)
 		requester_fail_first(tp, q->broken_status);
-	check_drained(tp);
+	requester_check_drained(tp);
 	return q->state != REQUESTER_OFF;
 }
 
 /* ------------------------------------------------------------------ time */
 
-static uint64_t timeout_ns(const struct requester *q)
+static uint64_t requester_timeout_ns(const struct requester *q)
 {
 	return 4096ull << q->timeout;
 }
@@ -129,7 +129,7 @@ static uint64_t timeout_ns(const struct requester *q)
  * card ever would. */
 static uint64_t timeout_at(const struct requester *q, uint64_t now)
 {
-	uint64_t ns = timeout_ns(q);
+	uint64_t ns = requester_timeout_ns(q);
 
 	if (!q->timeout)
 		return TP_NEVER;
@@ -142,7 +142,7 @@ static uint64_t probe_ns(const struct tp *tp)
 	const struct requester *q = &tp->requester;
 	uint64_t ns = congestion_patience_ns(&tp->congestion) << q->probes;
 
-	return q->timeout && ns > timeout_ns(q) / 2 ? timeout_ns(q) / 2 : ns;
+	return q->timeout && ns > requester_timeout_ns(q) / 2 ? requester_timeout_ns(q) / 2 : ns;
 }
 
 void requester_timers_arm(struct tp *tp, uint64_t now)

@@ -19,7 +19,7 @@ enum walk { WALK_REACHED, WALK_GAP, WALK_OVER };
 
 /* The peer has everything before `end`. Completes what is complete with that, in order. GAP: a READ
  * or an atomic before it has no answer, which has been lost, then. OVER: the requester stopped. */
-static enum walk acknowledge(struct tp *tp, uint32_t end)
+static enum walk requests_acknowledge(struct tp *tp, uint32_t end)
 {
 	struct requester *q = &tp->requester;
 
@@ -40,7 +40,7 @@ static enum walk acknowledge(struct tp *tp, uint32_t end)
 }
 
 /* After `una` moved: what depends on progress. `was`: una and flight before. */
-static void progressed(struct tp *tp, uint32_t was_una, uint32_t was_flight, uint64_t now)
+static void requester_progressed(struct tp *tp, uint32_t was_una, uint32_t was_flight, uint64_t now)
 {
 	struct requester *q = &tp->requester;
 	uint32_t bytes = was_flight > q->flight ? was_flight - q->flight : 0;
@@ -82,15 +82,15 @@ static void progressed(struct tp *tp, uint32_t was_una, uint32_t was_flight, uin
 }
 
 /* Everything before `end` is there; what isn't although it ought to be, is asked for again. */
-static bool reach(struct tp *tp, uint32_t end, uint64_t now)
+static bool requester_reach(struct tp *tp, uint32_t end, uint64_t now)
 {
 	struct requester *q = &tp->requester;
 	uint32_t was_una = q->una, was_flight = q->flight;
-	enum walk walk = acknowledge(tp, end);
+	enum walk walk = requests_acknowledge(tp, end);
 
 	if (unlikely(walk == WALK_OVER))
 		return false;
-	progressed(tp, was_una, was_flight, now);
+	requester_progressed(tp, was_una, was_flight, now);
 	/* A whole stream of answers may follow the one that is missing. */
 	if (unlikely(walk == WALK_GAP))
 		repair_go_back(tp, congestion_echo_ns(&tp->congestion), now);
@@ -132,7 +132,7 @@ static void on_rnr_nak(struct tp *tp, uint8_t code, uint64_t now)
 	q->rnr_until = now + tp_rnr_ns(code);
 }
 
-static void on_nak(struct tp *tp, const struct packet *p, uint64_t now)
+static void requester_on_nak(struct tp *tp, const struct packet *p, uint64_t now)
 {
 	switch (p->syndrome & AETH_VALUE) {
 	case NAK_SEQUENCE:
@@ -161,14 +161,14 @@ static void on_acknowledge(struct tp *tp, const struct packet *p, uint32_t psn, 
 	switch (p->syndrome & AETH_KIND) {
 	case AETH_ACK:
 		credits_update(q, p);
-		reach(tp, psn + 1, now);
+		requester_reach(tp, psn + 1, now);
 		return;
 	case AETH_RNR_NAK:
 	case AETH_NAK:
-		if (!reach(tp, psn, now) || q->una != psn)
+		if (!requester_reach(tp, psn, now) || q->una != psn)
 			return;
 		if ((p->syndrome & AETH_KIND) == AETH_NAK)
-			on_nak(tp, p, now);
+			requester_on_nak(tp, p, now);
 		else
 			on_rnr_nak(tp, p->syndrome & AETH_VALUE, now);
 		return;
@@ -193,7 +193,8 @@ static bool right_read_response(const struct tp *tp, const struct tp_request *r,
 	return p->length == (left < tp->path.mtu ? left : tp->path.mtu);
 }
 
-static void answered(struct tp *tp, const struct tp_request *r, uint32_t end, uint64_t now)
+static void requester_answered(struct tp *tp, const struct tp_request *r, uint32_t end,
+			       uint64_t now)
 {
 	struct requester *q = &tp->requester;
 	uint32_t was_una = q->una, was_flight = q->flight;
@@ -205,7 +206,7 @@ static void answered(struct tp *tp, const struct tp_request *r, uint32_t end, ui
 		q->answers_owed--;
 	if (q->una == r->last_psn + 1 && !requester_complete_first(tp))
 		return;
-	progressed(tp, was_una, was_flight, now);
+	requester_progressed(tp, was_una, was_flight, now);
 }
 
 static void on_read_response(struct tp *tp, const struct packet *p, uint64_t now)
@@ -229,7 +230,7 @@ static void on_read_response(struct tp *tp, const struct packet *p, uint64_t now
 		return;
 	}
 	r->done += p->length;
-	answered(tp, r, end, now);
+	requester_answered(tp, r, end, now);
 }
 
 static void on_atomic_acknowledge(struct tp *tp, const struct packet *p, uint64_t now)
@@ -247,7 +248,7 @@ static void on_atomic_acknowledge(struct tp *tp, const struct packet *p, uint64_
 		requester_fail_first(tp, IBV_WC_LOC_PROT_ERR);
 		return;
 	}
-	answered(tp, r, r->last_psn + 1, now);
+	requester_answered(tp, r, r->last_psn + 1, now);
 }
 
 void requester_packet(struct tp *tp, const struct packet *p, uint64_t now)
@@ -279,7 +280,7 @@ void requester_packet(struct tp *tp, const struct packet *p, uint64_t now)
 	/* An answer says that all before it was executed. */
 	if (packet_layout(p->opcode) & HAS_AETH && (p->syndrome & AETH_KIND) == AETH_ACK)
 		credits_update(q, p);
-	if (!reach(tp, psn, now) || q->una != psn)
+	if (!requester_reach(tp, psn, now) || q->una != psn)
 		return;
 	if (operation == OP_ATOMIC_ACKNOWLEDGE)
 		on_atomic_acknowledge(tp, p, now);

@@ -47,7 +47,7 @@ static bool probe_pending(const struct requester *q)
 /* Whether the window has room: for a packet, or, after it was full, for a burst, or
  * acknowledgements would cut what follows into small ones. A quarter is enough, since an
  * acknowledgement is asked for with each (asks): so one is always on its way that opens it. */
-static bool has_room(const struct tp *tp)
+static bool requester_has_room(const struct tp *tp)
 {
 	const struct requester *q = &tp->requester;
 	uint32_t window = tp->congestion.window;
@@ -70,7 +70,7 @@ static bool may_go_out(const struct tp *tp)
 {
 	const struct requester *q = &tp->requester;
 
-	if (tp->type == IBV_QPT_RC && !has_room(tp) && !may_go_on(tp))
+	if (tp->type == IBV_QPT_RC && !requester_has_room(tp) && !may_go_on(tp))
 		return false;
 	if (q->cursor == q->begun && !may_begin(q))
 		return false;
@@ -109,7 +109,7 @@ uint64_t requester_deadline(const struct tp *tp)
 /* A READ is one packet, or a few. */
 static uint32_t packets_to_send(const struct tp *tp, const struct tp_request *r)
 {
-	return wants_answer(r) ? 1 : packets_of(tp, r->length);
+	return wants_answer(r) ? 1 : tp_packets_of(tp, r->length);
 }
 
 uint32_t requester_unsent(const struct tp *tp, uint32_t enough)
@@ -127,7 +127,7 @@ uint32_t requester_unsent(const struct tp *tp, uint32_t enough)
 /* ------------------------------------------------------------------ packets */
 
 /* Gives request `begun` its PSNs. */
-static void begin(struct tp *tp)
+static void request_begin(struct tp *tp)
 {
 	struct requester *q = &tp->requester;
 	struct tp_request *r = request_at(q, q->begun++);
@@ -137,7 +137,7 @@ static void begin(struct tp *tp)
 		r->length = 8;
 	r->done = 0;
 	r->first_psn = q->assigned;
-	r->last_psn = q->assigned + packets_of(tp, r->length) - 1;
+	r->last_psn = q->assigned + tp_packets_of(tp, r->length) - 1;
 	q->assigned = r->last_psn + 1;
 	q->open += wants_answer(r);
 	if (r->opcode == IBV_WR_RDMA_READ && r->length)
@@ -213,8 +213,8 @@ static uint32_t build_atomic(const struct tp *tp, const struct tp_request *r, st
 }
 
 /* Packet `psn`, of request `count`. *after: the PSN after what it stands for. */
-static uint32_t build(struct tp *tp, uint32_t count, uint32_t psn, bool ask, uint8_t *to,
-		      uint32_t *after)
+static uint32_t packets_build(struct tp *tp, uint32_t count, uint32_t psn, bool ask, uint8_t *to,
+			      uint32_t *after)
 {
 	const struct tp_request *r = request_at(&tp->requester, count);
 	struct packet p = {
@@ -251,7 +251,7 @@ static uint32_t break_at(struct tp *tp, uint32_t count, enum ibv_wc_status statu
 
 /* Whether packet `psn` asks for an acknowledgement: the last of a message; some on the way, so that
  * the window never stands still for want of one. */
-static bool asks(const struct tp *tp, const struct tp_request *r, uint32_t psn)
+static bool request_asks_ack(const struct tp *tp, const struct tp_request *r, uint32_t psn)
 {
 	const struct requester *q = &tp->requester;
 
@@ -271,8 +271,8 @@ static void note_span(struct requester *q)
 	q->asked = 0;
 }
 
-static void sent(struct tp *tp, const struct tp_request *r, uint32_t after, bool asked,
-		 uint64_t now)
+static void packets_sent(struct tp *tp, const struct tp_request *r, uint32_t after, bool asked,
+			 uint64_t now)
 {
 	struct requester *q = &tp->requester;
 	uint32_t bytes = bytes_between(tp, r, q->next, after);
@@ -335,7 +335,7 @@ static uint32_t send_probe(struct tp *tp, uint64_t now, uint8_t *to)
 	}
 	bool last = wants_answer(request_at(q, q->again_of)) || is_last_again(q);
 	uint32_t count = q->again_of;
-	uint32_t size = build(tp, count, q->again, last, to, &q->again);
+	uint32_t size = packets_build(tp, count, q->again, last, to, &q->again);
 
 	if (!size) {
 		repeat_cut(q); /* nor is what follows repeated */
@@ -362,7 +362,7 @@ uint32_t requester_next(struct tp *tp, uint64_t now, uint8_t *to)
 	bool begins = q->cursor == q->begun;
 
 	if (begins)
-		begin(tp);
+		request_begin(tp);
 	const struct tp_request *r = request_at(q, q->cursor);
 
 	/* What takes an answer isn't fetched, so nobody has looked at its memory yet. */
@@ -372,12 +372,12 @@ uint32_t requester_next(struct tp *tp, uint64_t now, uint8_t *to)
 		if (unlikely(status != IBV_WC_SUCCESS))
 			return break_at(tp, q->cursor, status);
 	}
-	bool ask = asks(tp, r, q->next) && tp->type == IBV_QPT_RC;
-	uint32_t size = build(tp, q->cursor, q->next, ask, to, &after);
+	bool ask = request_asks_ack(tp, r, q->next) && tp->type == IBV_QPT_RC;
+	uint32_t size = packets_build(tp, q->cursor, q->next, ask, to, &after);
 
 	if (unlikely(!size))
 		return break_at(tp, q->cursor, IBV_WC_LOC_PROT_ERR);
-	sent(tp, r, after, ask || wants_answer(r), now);
+	packets_sent(tp, r, after, ask || wants_answer(r), now);
 	if (tp->type == IBV_QPT_UC)
 		sent_unacknowledged(tp);
 	return size;

@@ -79,7 +79,7 @@ static enum verdict take_receive(struct tp *tp)
 	}
 }
 
-static enum verdict fail_receive(struct tp *tp, enum ibv_wc_status status)
+static enum verdict tp_fail_receive(struct tp *tp, enum ibv_wc_status status)
 {
 	struct tp_message message = {.length = tp->responder.offset};
 
@@ -89,12 +89,12 @@ static enum verdict fail_receive(struct tp *tp, enum ibv_wc_status status)
 }
 
 /* UC drops the message and keeps the receive, like all that is lost. */
-static enum verdict too_long(struct tp *tp)
+static enum verdict tp_receive_too_long(struct tp *tp)
 {
-	return tp->type == IBV_QPT_UC ? TOO_LONG : fail_receive(tp, IBV_WC_LOC_LEN_ERR);
+	return tp->type == IBV_QPT_UC ? TOO_LONG : tp_fail_receive(tp, IBV_WC_LOC_LEN_ERR);
 }
 
-static void give_back(struct tp *tp)
+static void tp_give_back_receive(struct tp *tp)
 {
 	if (!tp->responder.taken)
 		return;
@@ -184,7 +184,7 @@ static bool shape_fits(const struct tp *tp, const struct packet *p, struct part 
 	return part.is_last ? p->length == left : p->length < left;
 }
 
-static enum verdict execute_send(struct tp *tp, const struct packet *p, struct part part)
+static enum verdict tp_execute_send(struct tp *tp, const struct packet *p, struct part part)
 {
 	struct responder *r = &tp->responder;
 
@@ -196,10 +196,10 @@ static enum verdict execute_send(struct tp *tp, const struct packet *p, struct p
 		r->offset = 0;
 	}
 	if (unlikely(p->length > r->room - r->offset))
-		return too_long(tp);
+		return tp_receive_too_long(tp);
 	if (p->length && unlikely(!tp->world->receive_place(tp->owner, r->offset, p->payload,
 							    p->length, part.is_last)))
-		return fail_receive(tp, IBV_WC_LOC_PROT_ERR);
+		return tp_fail_receive(tp, IBV_WC_LOC_PROT_ERR);
 	r->offset += p->length;
 	r->kind = part.is_last ? MESSAGE_NONE : MESSAGE_SEND;
 	if (!part.is_last)
@@ -227,7 +227,7 @@ static enum verdict ask_access(struct tp *tp, uint64_t addr, uint32_t length, ui
 	}
 }
 
-static enum verdict execute_write(struct tp *tp, const struct packet *p, struct part part)
+static enum verdict tp_execute_write(struct tp *tp, const struct packet *p, struct part part)
 {
 	struct responder *r = &tp->responder;
 	uint64_t addr = part.is_first ? p->addr : r->addr;
@@ -276,7 +276,7 @@ static struct answer *answer_new(struct responder *r)
 	return answer_at(r, r->made);
 }
 
-static enum verdict execute_read(struct tp *tp, const struct packet *p)
+static enum verdict tp_execute_read(struct tp *tp, const struct packet *p)
 {
 	struct responder *r = &tp->responder;
 
@@ -293,14 +293,14 @@ static enum verdict execute_read(struct tp *tp, const struct packet *p)
 		.rkey = p->rkey,
 		.length = p->dma_length,
 		.psn = p->psn,
-		.packets = packets_of(tp, p->dma_length),
+		.packets = tp_packets_of(tp, p->dma_length),
 		.state = ANSWER_FRESH,
 	};
 	r->made++;
 	return DONE;
 }
 
-static enum verdict execute_atomic(struct tp *tp, const struct packet *p)
+static enum verdict tp_execute_atomic(struct tp *tp, const struct packet *p)
 {
 	struct responder *r = &tp->responder;
 	bool is_swap = packet_operation(p->opcode) == OP_COMPARE_SWAP;
@@ -329,7 +329,7 @@ static enum verdict execute_atomic(struct tp *tp, const struct packet *p)
 
 /* ------------------------------------------------------------------ RC */
 
-static enum verdict execute(struct tp *tp, const struct packet *p)
+static enum verdict tp_execute(struct tp *tp, const struct packet *p)
 {
 	uint8_t operation = packet_operation(p->opcode);
 	struct part part;
@@ -337,12 +337,12 @@ static enum verdict execute(struct tp *tp, const struct packet *p)
 	if (likely(part_of(operation, &part))) {
 		if (unlikely(!shape_fits(tp, p, part)))
 			return BAD_REQUEST;
-		return part.is_write ? execute_write(tp, p, part) : execute_send(tp, p, part);
+		return part.is_write ? tp_execute_write(tp, p, part) : tp_execute_send(tp, p, part);
 	}
 	if (operation == OP_READ_REQUEST)
-		return execute_read(tp, p);
+		return tp_execute_read(tp, p);
 	if (operation == OP_COMPARE_SWAP || operation == OP_FETCH_ADD)
-		return execute_atomic(tp, p);
+		return tp_execute_atomic(tp, p);
 	return BAD_REQUEST;
 }
 
@@ -353,12 +353,12 @@ static void owe_nak(struct responder *r, uint8_t syndrome)
 }
 
 /* The peer's request ends the QP: its NAK goes out, nothing is received any more. */
-static void refuse(struct tp *tp, uint8_t nak, int event)
+static void tp_refuse(struct tp *tp, uint8_t nak, int event)
 {
 	struct responder *r = &tp->responder;
 
 	owe_nak(r, AETH_NAK | nak);
-	give_back(tp);
+	tp_give_back_receive(tp);
 	r->faulted = true;
 	requester_stop(tp);
 	responder_stop(tp, true);
@@ -369,16 +369,16 @@ static void refuse_for(struct tp *tp, enum verdict verdict)
 {
 	switch (verdict) {
 	case BAD_REQUEST:
-		refuse(tp, NAK_INVALID_REQUEST, IBV_EVENT_QP_REQ_ERR);
+		tp_refuse(tp, NAK_INVALID_REQUEST, IBV_EVENT_QP_REQ_ERR);
 		return;
 	case BAD_ACCESS:
-		refuse(tp, NAK_REMOTE_ACCESS, IBV_EVENT_QP_ACCESS_ERR);
+		tp_refuse(tp, NAK_REMOTE_ACCESS, IBV_EVENT_QP_ACCESS_ERR);
 		return;
 	case TOO_LONG:
-		refuse(tp, NAK_INVALID_REQUEST, -1);
+		tp_refuse(tp, NAK_INVALID_REQUEST, -1);
 		return;
 	default:
-		refuse(tp, NAK_REMOTE_OPERATION, -1);
+		tp_refuse(tp, NAK_REMOTE_OPERATION, -1);
 	}
 }
 
@@ -389,14 +389,14 @@ static bool ends_message(uint8_t operation)
 	return !part_of(operation, &part) || part.is_last;
 }
 
-static void executed(struct tp *tp, const struct packet *p)
+static void tp_packet_executed(struct tp *tp, const struct packet *p)
 {
 	struct responder *r = &tp->responder;
 	uint8_t operation = packet_operation(p->opcode);
 	uint32_t packets = 1;
 
 	if (operation == OP_READ_REQUEST)
-		packets = packets_of(tp, p->dma_length);
+		packets = tp_packets_of(tp, p->dma_length);
 	r->expected = psn_add(r->expected, packets);
 	if (ends_message(operation))
 		r->msn = psn_add(r->msn, 1);
@@ -447,7 +447,7 @@ static void duplicate_answer(struct tp *tp, const struct packet *p)
 	tp->counters.dropped++;
 }
 
-static void duplicate(struct tp *tp, const struct packet *p)
+static void tp_duplicate(struct tp *tp, const struct packet *p)
 {
 	struct responder *r = &tp->responder;
 	uint8_t operation = packet_operation(p->opcode);
@@ -482,15 +482,15 @@ static void too_early(struct tp *tp, const struct packet *p, uint32_t ahead)
 }
 
 /* Executes the expected packet. False: it wasn't. */
-static bool take(struct tp *tp, const struct packet *p)
+static bool tp_take_packet(struct tp *tp, const struct packet *p)
 {
 	struct responder *r = &tp->responder;
 
 	r->nak_said = false;
-	enum verdict verdict = execute(tp, p);
+	enum verdict verdict = tp_execute(tp, p);
 
 	if (likely(verdict == DONE)) {
-		executed(tp, p);
+		tp_packet_executed(tp, p);
 		return true;
 	}
 	early_forget(&tp->early);
@@ -523,7 +523,7 @@ void responder_go_on(struct tp *tp)
 		}
 		tp->counters.kept++;
 		r->went_on = true;
-		if (!take(tp, p))
+		if (!tp_take_packet(tp, p))
 			r->going_on = false;
 	}
 }
@@ -542,13 +542,13 @@ void responder_packet(struct tp *tp, const struct packet *p)
 	}
 	if (unlikely(early)) {
 		if (early < 0) {
-			duplicate(tp, p);
+			tp_duplicate(tp, p);
 			return;
 		}
 		too_early(tp, p, (uint32_t)early);
 		return;
 	}
-	if (take(tp, p) && unlikely(tp->early.count)) {
+	if (tp_take_packet(tp, p) && unlikely(tp->early.count)) {
 		r->going_on = true;
 		r->went_on = false;
 		responder_go_on(tp);
@@ -559,7 +559,7 @@ void responder_packet(struct tp *tp, const struct packet *p)
 
 static void drop_message(struct tp *tp)
 {
-	give_back(tp);
+	tp_give_back_receive(tp);
 	tp->responder.kind = MESSAGE_NONE;
 	tp->counters.dropped++;
 }
@@ -585,7 +585,8 @@ void responder_packet_uc(struct tp *tp, const struct packet *p)
 	enum verdict verdict = BAD_REQUEST;
 
 	if (shape_fits(tp, p, part))
-		verdict = part.is_write ? execute_write(tp, p, part) : execute_send(tp, p, part);
+		verdict = part.is_write ? tp_execute_write(tp, p, part)
+					: tp_execute_send(tp, p, part);
 	if (likely(verdict == DONE))
 		return;
 	drop_message(tp);

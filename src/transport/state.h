@@ -196,7 +196,7 @@ uint32_t responder_next(struct tp *tp, uint8_t *to);
 uint8_t credits_encode(uint32_t receives);
 uint32_t credits_decode(uint8_t code);
 
-static inline uint32_t packets_of(const struct tp *tp, uint32_t length)
+static inline uint32_t tp_packets_of(const struct tp *tp, uint32_t length)
 {
 	return length ? (uint32_t)(((uint64_t)length + tp->path.mtu - 1) >> tp->mtu_shift) : 1;
 }

@@ -48,7 +48,7 @@ static uint32_t add_eight(uint32_t crc, const uint8_t *bytes)
 	       table[2][word >> 40 & 0xff] ^ table[1][word >> 48 & 0xff] ^ table[0][word >> 56];
 }
 
-static uint32_t add(uint32_t crc, const uint8_t *bytes, size_t size)
+static uint32_t crc32_add_bytes(uint32_t crc, const uint8_t *bytes, size_t size)
 {
 	crc = ~crc;
 	for (; size >= 8; size -= 8, bytes += 8)
@@ -61,7 +61,7 @@ static uint32_t add(uint32_t crc, const uint8_t *bytes, size_t size)
 uint32_t crc32_by_tables(uint32_t crc, const uint8_t *bytes, size_t size)
 {
 	pthread_once(&tables_made, make_tables);
-	return add(crc, bytes, size);
+	return crc32_add_bytes(crc, bytes, size);
 }
 
 /* Of ISA-L's, crc32_gzip_refl() is the one that fits; crc32_ieee() is the same polynomial, most
@@ -78,7 +78,7 @@ struct trial {
 	uint8_t packet[TRIAL_BYTES];
 };
 
-static void compute(void *arg)
+static void crc32_tables_compute(void *arg)
 {
 	struct trial *trial = arg;
 
@@ -89,13 +89,14 @@ static uint64_t time_of(crc32_fn *function)
 {
 	struct trial trial = {.function = function};
 
-	return clock_shortest(compute, &trial);
+	return clock_shortest(crc32_tables_compute, &trial);
 }
 
 /* On a processor ISA-L is ten times as quick, so chance doesn't decide. */
-static void choose(void)
+static void crc32_choose(void)
 {
-	crc32_fn *best = time_of(crc32_by_isal) <= time_of(crc32_by_tables) ? crc32_by_isal : add;
+	crc32_fn *best = time_of(crc32_by_isal) <= time_of(crc32_by_tables) ? crc32_by_isal
+									    : crc32_add_bytes;
 
 	atomic_store_explicit(&crc32_chosen, best, memory_order_release);
 }
@@ -104,7 +105,7 @@ static uint32_t first_use(uint32_t crc, const uint8_t *bytes, size_t size)
 {
 	static pthread_once_t chosen = PTHREAD_ONCE_INIT;
 
-	pthread_once(&chosen, choose);
+	pthread_once(&chosen, crc32_choose);
 	return crc32(crc, bytes, size);
 }
 

@@ -98,7 +98,7 @@ void icrc_write(uint32_t begun, uint8_t *packet, size_t size)
  */
 enum { POLYNOMIAL = (int)0xedb88320 };
 
-static uint32_t multiply(uint32_t a, uint32_t b)
+static uint32_t crc_multiply(uint32_t a, uint32_t b)
 {
 	uint32_t product = 0;
 
@@ -126,8 +126,8 @@ static uint32_t power_back(uint32_t n)
 		square = divide_by_x(square);
 	for (n += 4; n; n >>= 1) {
 		if (n & 1)
-			result = multiply(result, square);
-		square = multiply(square, square);
+			result = crc_multiply(result, square);
+		square = crc_multiply(square, square);
 	}
 	return result;
 }
@@ -154,7 +154,7 @@ static uint32_t power_back_kept(size_t size)
 /* Whether an identification explains that the ICRC differs by this from that for 0. */
 static bool find_id(uint32_t difference, size_t size, uint16_t *id)
 {
-	uint32_t d = multiply(difference, power_back_kept(size));
+	uint32_t d = crc_multiply(difference, power_back_kept(size));
 
 	/* d(x) has the identification's last bit to be sent at x^0, thus in bit 31: its bytes, each
 	 * with the least significant bit first, are the word's upper two. */

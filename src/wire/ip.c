@@ -14,7 +14,7 @@ bool ip_is_v4(const uint8_t gid[16])
 	return !memcmp(gid, mapped, sizeof(mapped));
 }
 
-static void put16(uint8_t *to, uint16_t value)
+static void ip_put16(uint8_t *to, uint16_t value)
 {
 	to[0] = value >> 8;
 	to[1] = value & 0xff;
@@ -24,12 +24,12 @@ static uint8_t *write_v4(uint8_t *to, const struct ip_fields *ip, size_t size)
 {
 	to[0] = 0x45;
 	to[1] = ip->traffic_class;
-	put16(to + 2, IP_V4_HEADER + UDP_HEADER + size);
-	put16(to + 4, ip->id);
-	put16(to + 6, DONT_FRAGMENT);
+	ip_put16(to + 2, IP_V4_HEADER + UDP_HEADER + size);
+	ip_put16(to + 4, ip->id);
+	ip_put16(to + 6, DONT_FRAGMENT);
 	to[8] = ip->hop_limit;
 	to[9] = IPPROTO_UDP;
-	put16(to + CHECKSUM, 0);
+	ip_put16(to + CHECKSUM, 0);
 	memcpy(to + 12, ip->source + 12, 4);
 	memcpy(to + 16, ip->destination + 12, 4);
 	return to + IP_V4_HEADER;
@@ -37,9 +37,9 @@ static uint8_t *write_v4(uint8_t *to, const struct ip_fields *ip, size_t size)
 
 static uint8_t *write_v6(uint8_t *to, const struct ip_fields *ip, size_t size)
 {
-	put16(to, 0x6000 | ip->traffic_class << 4 | (ip->flow_label >> 16 & 0xf));
-	put16(to + 2, ip->flow_label);
-	put16(to + 4, UDP_HEADER + size);
+	ip_put16(to, 0x6000 | ip->traffic_class << 4 | (ip->flow_label >> 16 & 0xf));
+	ip_put16(to + 2, ip->flow_label);
+	ip_put16(to + 4, UDP_HEADER + size);
 	to[6] = IPPROTO_UDP;
 	to[7] = ip->hop_limit;
 	memcpy(to + 8, ip->source, 16);
@@ -54,10 +54,10 @@ uint8_t *ip_write(uint8_t *to, const struct ip_fields *ip, size_t size)
 
 uint8_t *udp_write(uint8_t *to, uint16_t source_port, uint16_t destination_port, size_t size)
 {
-	put16(to, source_port);
-	put16(to + 2, destination_port);
-	put16(to + 4, UDP_HEADER + size);
-	put16(to + 6, 0);
+	ip_put16(to, source_port);
+	ip_put16(to + 2, destination_port);
+	ip_put16(to + 4, UDP_HEADER + size);
+	ip_put16(to + 6, 0);
 	return to + UDP_HEADER;
 }
 
@@ -81,7 +81,7 @@ static uint16_t sum_end(uint64_t sum)
 void ip_checksum(uint8_t *header)
 {
 	if (header[0] >> 4 == 4)
-		put16(header + CHECKSUM, sum_end(sum_words(0, header, IP_V4_HEADER)));
+		ip_put16(header + CHECKSUM, sum_end(sum_words(0, header, IP_V4_HEADER)));
 }
 
 void udp_checksum(uint8_t *ip_packet, size_t size)
@@ -91,10 +91,10 @@ void udp_checksum(uint8_t *ip_packet, size_t size)
 	uint8_t *udp = ip_packet + (is_v4 ? IP_V4_HEADER : IP_V6_HEADER);
 	uint64_t sum = IPPROTO_UDP + UDP_HEADER + size;
 
-	put16(udp + 6, 0);
+	ip_put16(udp + 6, 0);
 	sum = sum_words(sum, udp - addresses, addresses);
 
 	uint16_t checksum = sum_end(sum_words(sum, udp, UDP_HEADER + size));
 
-	put16(udp + 6, checksum ? checksum : 0xffff); /* 0 would say that there is none */
+	ip_put16(udp + 6, checksum ? checksum : 0xffff); /* 0 would say that there is none */
 }

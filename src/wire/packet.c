@@ -87,7 +87,7 @@ uint32_t packet_headers_size(uint8_t opcode)
 
 /* ------------------------------------------------------------------ big-endian fields */
 
-static uint16_t get16(const uint8_t *from)
+static uint16_t packet_get16(const uint8_t *from)
 {
 	uint16_t value;
 
@@ -95,7 +95,7 @@ static uint16_t get16(const uint8_t *from)
 	return be16toh(value);
 }
 
-static uint32_t get32(const uint8_t *from)
+static uint32_t packet_get32(const uint8_t *from)
 {
 	uint32_t value;
 
@@ -103,12 +103,12 @@ static uint32_t get32(const uint8_t *from)
 	return be32toh(value);
 }
 
-static uint32_t get24(const uint8_t *from)
+static uint32_t packet_get24(const uint8_t *from)
 {
 	return (uint32_t)from[0] << 16 | (uint32_t)from[1] << 8 | from[2];
 }
 
-static uint64_t get64(const uint8_t *from)
+static uint64_t packet_get64(const uint8_t *from)
 {
 	uint64_t value;
 
@@ -116,13 +116,13 @@ static uint64_t get64(const uint8_t *from)
 	return be64toh(value);
 }
 
-static void put16(uint8_t *to, uint16_t value)
+static void packet_put16(uint8_t *to, uint16_t value)
 {
 	value = htobe16(value);
 	memcpy(to, &value, sizeof(value));
 }
 
-static void put32(uint8_t *to, uint32_t value)
+static void packet_put32(uint8_t *to, uint32_t value)
 {
 	value = htobe32(value);
 	memcpy(to, &value, sizeof(value));
@@ -131,10 +131,10 @@ static void put32(uint8_t *to, uint32_t value)
 /* A byte and the 24 bits after it. */
 static void put8_24(uint8_t *to, uint8_t byte, uint32_t value)
 {
-	put32(to, (uint32_t)byte << 24 | (value & 0xffffff));
+	packet_put32(to, (uint32_t)byte << 24 | (value & 0xffffff));
 }
 
-static void put64(uint8_t *to, uint64_t value)
+static void packet_put64(uint8_t *to, uint64_t value)
 {
 	value = htobe64(value);
 	memcpy(to, &value, sizeof(value));
@@ -147,42 +147,42 @@ static void decode_bth(const uint8_t *at, struct packet *p)
 	p->opcode = at[0];
 	p->solicited = at[1] & 0x80;
 	p->migreq = at[1] & 0x40;
-	p->pkey = get16(at + 2);
+	p->pkey = packet_get16(at + 2);
 	p->fecn = at[4] & 0x80;
 	p->becn = at[4] & 0x40;
-	p->dest_qpn = get24(at + 5);
+	p->dest_qpn = packet_get24(at + 5);
 	p->ack_request = at[8] & 0x80;
-	p->psn = get24(at + 9);
+	p->psn = packet_get24(at + 9);
 }
 
 /* The extended headers, all of which are there. */
 static void decode_extended(uint8_t headers, const uint8_t *at, struct packet *p)
 {
 	if (headers & HAS_DETH) {
-		p->qkey = get32(at);
-		p->src_qpn = get24(at + 5);
+		p->qkey = packet_get32(at);
+		p->src_qpn = packet_get24(at + 5);
 		at += DETH;
 	}
 	if (headers & (HAS_RETH | HAS_ATOMIC)) {
-		p->addr = get64(at);
-		p->rkey = get32(at + 8);
+		p->addr = packet_get64(at);
+		p->rkey = packet_get32(at + 8);
 	}
 	if (headers & HAS_RETH) {
-		p->dma_length = get32(at + 12);
+		p->dma_length = packet_get32(at + 12);
 		at += RETH;
 	}
 	if (headers & HAS_ATOMIC) {
-		p->swap_add = get64(at + 12);
-		p->compare = get64(at + 20);
+		p->swap_add = packet_get64(at + 12);
+		p->compare = packet_get64(at + 20);
 		at += ATOMIC;
 	}
 	if (headers & HAS_AETH) {
 		p->syndrome = at[0];
-		p->msn = get24(at + 1);
+		p->msn = packet_get24(at + 1);
 		at += AETH;
 	}
 	if (headers & HAS_ATOMIC_ACK) {
-		p->original = get64(at);
+		p->original = packet_get64(at);
 		at += ATOMIC_ACK;
 	}
 	if (headers & HAS_IMM) {
@@ -190,7 +190,7 @@ static void decode_extended(uint8_t headers, const uint8_t *at, struct packet *p
 		at += IMM;
 	}
 	if (headers & HAS_IETH)
-		p->rkey = get32(at);
+		p->rkey = packet_get32(at);
 }
 
 enum packet_error packet_decode(const uint8_t *bytes, size_t size, struct packet *out)
@@ -228,7 +228,7 @@ static void encode_bth(const struct packet *p, uint8_t *to, uint32_t padding)
 {
 	to[0] = p->opcode;
 	to[1] = p->solicited << 7 | p->migreq << 6 | padding << 4;
-	put16(to + 2, p->pkey);
+	packet_put16(to + 2, p->pkey);
 	put8_24(to + 4, p->fecn << 7 | p->becn << 6, p->dest_qpn);
 	put8_24(to + 8, p->ack_request << 7, p->psn);
 }
@@ -236,21 +236,21 @@ static void encode_bth(const struct packet *p, uint8_t *to, uint32_t padding)
 static void encode_extended(uint8_t headers, const struct packet *p, uint8_t *to)
 {
 	if (headers & HAS_DETH) {
-		put32(to, p->qkey);
+		packet_put32(to, p->qkey);
 		put8_24(to + 4, 0, p->src_qpn);
 		to += DETH;
 	}
 	if (headers & (HAS_RETH | HAS_ATOMIC)) {
-		put64(to, p->addr);
-		put32(to + 8, p->rkey);
+		packet_put64(to, p->addr);
+		packet_put32(to + 8, p->rkey);
 	}
 	if (headers & HAS_RETH) {
-		put32(to + 12, p->dma_length);
+		packet_put32(to + 12, p->dma_length);
 		to += RETH;
 	}
 	if (headers & HAS_ATOMIC) {
-		put64(to + 12, p->swap_add);
-		put64(to + 20, p->compare);
+		packet_put64(to + 12, p->swap_add);
+		packet_put64(to + 20, p->compare);
 		to += ATOMIC;
 	}
 	if (headers & HAS_AETH) {
@@ -258,7 +258,7 @@ static void encode_extended(uint8_t headers, const struct packet *p, uint8_t *to
 		to += AETH;
 	}
 	if (headers & HAS_ATOMIC_ACK) {
-		put64(to, p->original);
+		packet_put64(to, p->original);
 		to += ATOMIC_ACK;
 	}
 	if (headers & HAS_IMM) {
@@ -266,7 +266,7 @@ static void encode_extended(uint8_t headers, const struct packet *p, uint8_t *to
 		to += IMM;
 	}
 	if (headers & HAS_IETH)
-		put32(to, p->rkey);
+		packet_put32(to, p->rkey);
 }
 
 uint32_t packet_encode(const struct packet *p, uint8_t *to)

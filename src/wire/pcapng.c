@@ -38,7 +38,7 @@ struct block {
 	size_t room, size;
 };
 
-static void put(struct block *b, const void *bytes, size_t size)
+static void block_put(struct block *b, const void *bytes, size_t size)
 {
 	static const uint8_t zeros[4];
 	size_t padding = -size & 3;
@@ -50,17 +50,17 @@ static void put(struct block *b, const void *bytes, size_t size)
 	b->size += size + padding;
 }
 
-static void put32(struct block *b, uint32_t value)
+static void block_put32(struct block *b, uint32_t value)
 {
-	put(b, &value, sizeof(value));
+	block_put(b, &value, sizeof(value));
 }
 
-static void option(struct block *b, uint16_t code, const void *value, uint16_t size)
+static void block_put_option(struct block *b, uint16_t code, const void *value, uint16_t size)
 {
 	uint16_t head[2] = {code, size};
 
-	put(b, head, sizeof(head));
-	put(b, value, size);
+	block_put(b, head, sizeof(head));
+	block_put(b, value, size);
 }
 
 /* UTF-8: a character that would be cut goes as a whole. */
@@ -73,23 +73,23 @@ static void option_text(struct block *b, uint16_t code, const char *text)
 	if (length > PCAPNG_TEXT_MAX)
 		for (length = PCAPNG_TEXT_MAX; length && (text[length] & 0xc0) == 0x80;)
 			length--;
-	option(b, code, text, length);
+	block_put_option(b, code, text, length);
 }
 
-static void begin(struct block *b, uint8_t *to, size_t room, uint32_t type)
+static void block_begin(struct block *b, uint8_t *to, size_t room, uint32_t type)
 {
 	*b = (struct block){to, room, 0};
-	put32(b, type);
-	put32(b, 0); /* the size, when it is known */
+	block_put32(b, type);
+	block_put32(b, 0); /* the size, when it is known */
 }
 
-static size_t end(struct block *b)
+static size_t block_end(struct block *b)
 {
-	option(b, OPTION_END, NULL, 0);
+	block_put_option(b, OPTION_END, NULL, 0);
 
 	uint32_t size = b->size + sizeof(size);
 
-	put32(b, size);
+	block_put32(b, size);
 	if (b->size > b->room)
 		return 0;
 	memcpy(b->begin + sizeof(uint32_t), &size, sizeof(size));
@@ -102,12 +102,12 @@ size_t pcapng_section(uint8_t *to, size_t room, const char *program)
 	static const int64_t unknown_length = -1;
 	struct block b;
 
-	begin(&b, to, room, BLOCK_SECTION);
-	put32(&b, BYTE_ORDER_MAGIC);
-	put(&b, version, sizeof(version));
-	put(&b, &unknown_length, sizeof(unknown_length));
+	block_begin(&b, to, room, BLOCK_SECTION);
+	block_put32(&b, BYTE_ORDER_MAGIC);
+	block_put(&b, version, sizeof(version));
+	block_put(&b, &unknown_length, sizeof(unknown_length));
 	option_text(&b, SECTION_PROGRAM, program);
-	return end(&b);
+	return block_end(&b);
 }
 
 size_t pcapng_interface(uint8_t *to, size_t room, enum pcapng_link link, uint32_t snap,
@@ -117,13 +117,13 @@ size_t pcapng_interface(uint8_t *to, size_t room, enum pcapng_link link, uint32_
 	uint16_t head[2] = {link, 0};
 	struct block b;
 
-	begin(&b, to, room, BLOCK_INTERFACE);
-	put(&b, head, sizeof(head));
-	put32(&b, snap);
+	block_begin(&b, to, room, BLOCK_INTERFACE);
+	block_put(&b, head, sizeof(head));
+	block_put32(&b, snap);
 	option_text(&b, INTERFACE_NAME, name);
 	option_text(&b, INTERFACE_DESCRIPTION, description);
-	option(&b, INTERFACE_RESOLUTION, &resolution, sizeof(resolution));
-	return end(&b);
+	block_put_option(&b, INTERFACE_RESOLUTION, &resolution, sizeof(resolution));
+	return block_end(&b);
 }
 
 size_t pcapng_packet(uint8_t *to, size_t room, const struct pcapng_packet *packet)
@@ -131,19 +131,19 @@ size_t pcapng_packet(uint8_t *to, size_t room, const struct pcapng_packet *packe
 	uint32_t flags = packet->direction;
 	struct block b;
 
-	begin(&b, to, room, BLOCK_PACKET);
-	put32(&b, packet->interface);
-	put32(&b, packet->time_ns >> 32);
-	put32(&b, packet->time_ns);
-	put32(&b, packet->captured);
-	put32(&b, packet->size);
-	put(&b, packet->bytes, packet->captured);
+	block_begin(&b, to, room, BLOCK_PACKET);
+	block_put32(&b, packet->interface);
+	block_put32(&b, packet->time_ns >> 32);
+	block_put32(&b, packet->time_ns);
+	block_put32(&b, packet->captured);
+	block_put32(&b, packet->size);
+	block_put(&b, packet->bytes, packet->captured);
 	option_text(&b, OPTION_COMMENT, packet->comment);
 	if (flags)
-		option(&b, PACKET_FLAGS, &flags, sizeof(flags));
+		block_put_option(&b, PACKET_FLAGS, &flags, sizeof(flags));
 	if (packet->dropped)
-		option(&b, PACKET_DROPPED, &packet->dropped, sizeof(packet->dropped));
-	return end(&b);
+		block_put_option(&b, PACKET_DROPPED, &packet->dropped, sizeof(packet->dropped));
+	return block_end(&b);
 }
 
 size_t pcapng_statistics(uint8_t *to, size_t room, uint32_t interface, uint64_t time_ns,
@@ -151,11 +151,11 @@ size_t pcapng_statistics(uint8_t *to, size_t room, uint32_t interface, uint64_t 
 {
 	struct block b;
 
-	begin(&b, to, room, BLOCK_STATISTICS);
-	put32(&b, interface);
-	put32(&b, time_ns >> 32);
-	put32(&b, time_ns);
-	option(&b, STATISTICS_RECEIVED, &received, sizeof(received));
-	option(&b, STATISTICS_DROPPED, &dropped, sizeof(dropped));
-	return end(&b);
+	block_begin(&b, to, room, BLOCK_STATISTICS);
+	block_put32(&b, interface);
+	block_put32(&b, time_ns >> 32);
+	block_put32(&b, time_ns);
+	block_put_option(&b, STATISTICS_RECEIVED, &received, sizeof(received));
+	block_put_option(&b, STATISTICS_DROPPED, &dropped, sizeof(dropped));
+	return block_end(&b);
 }

@@ -21,7 +21,7 @@ static void setup(void)
 	memcpy(key, new_gid, sizeof(key));
 	memset(table.gid, 0, sizeof(table.gid));
 	memset(table.slots, 0, sizeof(table.slots));
-	place = bucket_of(&table, key);
+	place = groups_bucket(&table, key);
 	memcpy(key, old_gid, sizeof(key));
 	atomic_store(&table.gid[place].word[0], key[0]);
 	atomic_store(&table.gid[place].word[1], key[1]);
