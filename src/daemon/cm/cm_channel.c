@@ -34,8 +34,8 @@ static struct cm_join *join_of(const struct cm_channel *channel,
 }
 
 /* Whose event it is. NULL: it is gone. */
-static struct cm_id *owner_of(const struct cm_channel *channel,
-			      const struct rdma_ucm_event_resp *event)
+static struct cm_id *cm_event_owner(const struct cm_channel *channel,
+				    const struct rdma_ucm_event_resp *event)
 {
 	const struct cm_join *join = join_of(channel, event);
 
@@ -51,7 +51,7 @@ static uint32_t *reported_of(const struct cm_channel *channel,
 			     const struct rdma_ucm_event_resp *event)
 {
 	struct cm_join *join = join_of(channel, event);
-	struct cm_id *owner = owner_of(channel, event);
+	struct cm_id *owner = cm_event_owner(channel, event);
 
 	if (join)
 		return &join->reported;
@@ -60,10 +60,10 @@ static uint32_t *reported_of(const struct cm_channel *channel,
 
 /* ------------------------------------------------------------------ sending */
 
-static void was_sent(struct cm_channel *channel, const struct rdma_ucm_event_resp *event)
+static void cm_event_was_sent(struct cm_channel *channel, const struct rdma_ucm_event_resp *event)
 {
 	struct cm_id *id = cm_object_find(channel->object.client, CM_KIND_ID, event->id);
-	struct cm_id *owner = owner_of(channel, event);
+	struct cm_id *owner = cm_event_owner(channel, event);
 	uint32_t *reported = reported_of(channel, event);
 
 	channel->sent++;
@@ -75,7 +75,8 @@ static void was_sent(struct cm_channel *channel, const struct rdma_ucm_event_res
 		id->request_place = channel->sent;
 }
 
-static int send_one(struct cm_channel *channel, const struct rdma_ucm_event_resp *event)
+static int cm_channel_send_event(struct cm_channel *channel,
+				 const struct rdma_ucm_event_resp *event)
 {
 	const struct cm_id *id = cm_object_find(channel->object.client, CM_KIND_ID, event->id);
 	struct proto_cm_event packet = {.event = *event};
@@ -85,18 +86,18 @@ static int send_one(struct cm_channel *channel, const struct rdma_ucm_event_resp
 	int err = packet_send(channel->watch.fd, &packet, sizeof(packet), NULL, 0, MSG_DONTWAIT);
 
 	if (!err)
-		was_sent(channel, event);
+		cm_event_was_sent(channel, event);
 	return err;
 }
 
-static void flush(struct cm_channel *channel)
+static void cm_channel_flush(struct cm_channel *channel)
 {
 	struct loop *loop = &cm_server(channel->object.client)->loop;
 
 	while (!list_empty(&channel->queue)) {
 		struct waiting *w = container_of(channel->queue.next, struct waiting, node);
 
-		if (send_one(channel, &w->event)) {
+		if (cm_channel_send_event(channel, &w->event)) {
 			loop_change(loop, &channel->watch, EPOLLOUT);
 			return;
 		}
@@ -106,15 +107,15 @@ static void flush(struct cm_channel *channel)
 	loop_change(loop, &channel->watch, 0);
 }
 
-static void on_ready(struct watch *watch, uint32_t events)
+static void cm_channel_on_ready(struct watch *watch, uint32_t events)
 {
 	(void)events;
-	flush(container_of(watch, struct cm_channel, watch));
+	cm_channel_flush(container_of(watch, struct cm_channel, watch));
 }
 
 int cm_channel_post(struct cm_channel *channel, const struct rdma_ucm_event_resp *event)
 {
-	if (list_empty(&channel->queue) && send_one(channel, event) == 0)
+	if (list_empty(&channel->queue) && cm_channel_send_event(channel, event) == 0)
 		return 0;
 	struct waiting *w = malloc(sizeof(*w));
 
@@ -146,7 +147,7 @@ uint64_t cm_channel_read(const struct cm_channel *channel)
 }
 
 /* What one unread event counts: all have the same size. Before the program has its end. */
-static int measure(struct cm_channel *channel)
+static int cm_channel_count_events(struct cm_channel *channel)
 {
 	struct proto_cm_event event = {0};
 	int err = packet_send(channel->watch.fd, &event, sizeof(event), NULL, 0, MSG_DONTWAIT);
@@ -205,14 +206,15 @@ static bool has_unread(const struct cm_channel *channel, const struct cm_id *own
 	if (owner->last_place > cm_channel_read(channel))
 		return true;
 	list_for_each(node, (struct list *)&channel->queue)
-		if (owner_of(channel, &container_of(node, struct waiting, node)->event) == owner)
+		if (cm_event_owner(channel, &container_of(node, struct waiting, node)->event) ==
+		    owner)
 			return true;
 	return false;
 }
 
 /* Those of an identifier; of a group that it has joined, if `join` isn't NULL. */
-static void withdraw(struct cm_channel *channel, const struct cm_id *owner,
-		     const struct cm_join *join, struct cm_channel *to)
+static void cm_channel_take_events(struct cm_channel *channel, const struct cm_id *owner,
+				   const struct cm_join *join, struct cm_channel *to)
 {
 	if (!has_unread(channel, owner))
 		return;
@@ -221,7 +223,7 @@ static void withdraw(struct cm_channel *channel, const struct cm_id *owner,
 		struct waiting *w = container_of(node, struct waiting, node);
 
 		if (join ? join_of(channel, &w->event) != join
-			 : owner_of(channel, &w->event) != owner)
+			 : cm_event_owner(channel, &w->event) != owner)
 			continue;
 		list_del(&w->node);
 		if (to)
@@ -229,19 +231,19 @@ static void withdraw(struct cm_channel *channel, const struct cm_id *owner,
 		else
 			free(w);
 	}
-	flush(channel);
+	cm_channel_flush(channel);
 	if (to)
-		flush(to);
+		cm_channel_flush(to);
 }
 
 void cm_channel_withdraw(struct cm_channel *channel, struct cm_id *owner, struct cm_channel *to)
 {
-	withdraw(channel, owner, NULL, to);
+	cm_channel_take_events(channel, owner, NULL, to);
 }
 
 void cm_channel_withdraw_join(struct cm_channel *channel, const struct cm_join *join)
 {
-	withdraw(channel, join->id, join, NULL);
+	cm_channel_take_events(channel, join->id, join, NULL);
 }
 
 /* ------------------------------------------------------------------ life */
@@ -261,7 +263,7 @@ static int open_socket(struct cm_channel *channel)
 	if (err)
 		close(pair[0]);
 	else
-		err = measure(channel);
+		err = cm_channel_count_events(channel);
 	return err;
 }
 
@@ -276,7 +278,7 @@ int cm_channel_make(struct cm_client *client, struct cm_channel **out)
 	}
 	list_init(&channel->queue);
 	channel->program_end = -1;
-	channel->watch = (struct watch){.fd = -1, .ready = on_ready};
+	channel->watch = (struct watch){.fd = -1, .ready = cm_channel_on_ready};
 	err = open_socket(channel);
 	if (err)
 		cm_channel_free(channel);

@@ -74,7 +74,7 @@ void *cm_object_find(const struct cm_client *client, enum cm_kind kind, uint32_t
 
 /* ------------------------------------------------------------------ life */
 
-static void on_death(struct watch *watch, uint32_t events)
+static void cm_client_on_death(struct watch *watch, uint32_t events)
 {
 	(void)events;
 	conn_close(container_of(watch, struct cm_client, death)->conn);
@@ -87,7 +87,7 @@ int cm_client_open(struct conn *conn)
 	if (!client)
 		return -ENOMEM;
 	client->conn = conn;
-	client->death = (struct watch){.fd = -1, .ready = on_death};
+	client->death = (struct watch){.fd = -1, .ready = cm_client_on_death};
 	table_init(&client->table);
 	for (int kind = 0; kind < CM_KINDS; kind++)
 		list_init(&client->objects[kind]);
@@ -122,7 +122,7 @@ void cm_client_network_changed(struct cm_client *client)
 }
 
 /* A forked child may hold the connection open. */
-static int watch_death(struct cm_client *client)
+static int cm_client_watch_death(struct cm_client *client)
 {
 	int fd = conn_pidfd(client->conn);
 
@@ -157,7 +157,7 @@ int cm_command_hello(struct cm_request *request, void *response)
 			return -ESTALE;
 	}
 	if (!client->said_hello) {
-		int err = watch_death(client);
+		int err = cm_client_watch_death(client);
 
 		if (err)
 			return err;
@@ -255,8 +255,8 @@ _Static_assert(sizeof(struct rdma_ucm_query_addr_resp) <= RESPONSE_MAX,
 	       "the largest response fits");
 
 /* `body`: zeroed. */
-static int parse(struct cm_request *r, uint32_t *number, const uint8_t *packet, size_t size,
-		 uint8_t *body)
+static int cm_request_parse(struct cm_request *r, uint32_t *number, const uint8_t *packet,
+			    size_t size, uint8_t *body)
 {
 	struct rdma_ucm_cmd_hdr header;
 
@@ -292,7 +292,7 @@ static int parse(struct cm_request *r, uint32_t *number, const uint8_t *packet, 
 	return 0;
 }
 
-static void fill_reply(struct reply *reply, const struct cm_request *r)
+static void cm_reply_fill(struct reply *reply, const struct cm_request *r)
 {
 	reply->size = sizeof(struct proto_reply) + r->response_size;
 	if (r->reply_fd >= 0)
@@ -304,7 +304,7 @@ bool cm_dispatch(struct conn *conn, const void *packet, size_t size, int *fds, s
 	_Alignas(8) uint8_t body[BODY_MAX] = {0};
 	struct cm_request request = {.client = conn->cm, .reply_fd = -1};
 	uint32_t number;
-	int err = fds[0] >= 0 ? -EINVAL : parse(&request, &number, packet, size, body);
+	int err = fds[0] >= 0 ? -EINVAL : cm_request_parse(&request, &number, packet, size, body);
 
 	if (err) {
 		complain(conn->user, "process %d sent a request of %zu bytes that isn't right: %s",
@@ -318,6 +318,6 @@ bool cm_dispatch(struct conn *conn, const void *packet, size_t size, int *fds, s
 	if (request.posted)
 		reply->size = 0;
 	else if (!err)
-		fill_reply(reply, &request);
+		cm_reply_fill(reply, &request);
 	return true;
 }

@@ -24,7 +24,7 @@
 
 enum { BACKLOG_MAX = 1024, RETRIES_MAX = 7 };
 
-static struct cm *machine(const struct cm_id *id)
+static struct cm *cm_id_machine(const struct cm_id *id)
 {
 	return &cm_id_service(id)->cm;
 }
@@ -59,7 +59,7 @@ int cm_command_listen(struct cm_request *request, void *response)
 /* ------------------------------------------------------------------ CONNECT */
 
 /* librdmacm doesn't know the cookie, which is libibverbs' own: the kernel says who both are. */
-static bool is_same(const struct process *process, const struct cm_client *client)
+static bool cm_client_is_of_process(const struct process *process, const struct cm_client *client)
 {
 	return process->pid == client->conn->pid && process->user == client->conn->user;
 }
@@ -76,12 +76,12 @@ static int check_qpn(const struct cm_id *id, uint32_t qpn)
 		return 0;
 	const struct process *owner = process_by_slot(cm_server(id->object.client), of);
 
-	return slot || (owner && !is_same(owner, id->object.client)) ? -EINVAL : 0;
+	return slot || (owner && !cm_client_is_of_process(owner, id->object.client)) ? -EINVAL : 0;
 }
 
 /* The IP header, then the program's own data. The bytes of both, or -EINVAL. */
-static int put_private(const struct cm_id *id, const struct rdma_ucm_conn_param *param,
-		       uint8_t room[CM_PRIVATE_MAX])
+static int cm_id_private_data(const struct cm_id *id, const struct rdma_ucm_conn_param *param,
+			      uint8_t room[CM_PRIVATE_MAX])
 {
 	struct cm_ip ip = {
 		.version = id->source.any.sa_family == AF_INET ? 4 : 6,
@@ -149,7 +149,7 @@ static int connect_rc(struct cm_id *id, const struct rdma_ucm_connect *body,
 		.private_data = *private_data,
 	};
 
-	return cm_connect(machine(id), id->endpoint, &connect, now_ms());
+	return cm_connect(cm_id_machine(id), id->endpoint, &connect, now_ms());
 }
 
 int cm_command_connect(struct cm_request *request, void *response)
@@ -162,18 +162,18 @@ int cm_command_connect(struct cm_request *request, void *response)
 	if (!id || !body->conn_param.valid || body->reserved || id->state != ID_ROUTE_RESOLVED ||
 	    check_qpn(id, body->conn_param.qp_num))
 		return -EINVAL;
-	int size = put_private(id, &body->conn_param, room);
+	int size = cm_id_private_data(id, &body->conn_param, room);
 
 	if (size < 0)
 		return size;
 	if (!id->endpoint)
-		id->endpoint = cm_open(machine(id), id);
+		id->endpoint = cm_open(cm_id_machine(id), id);
 	if (!id->endpoint)
 		return -ENOMEM;
 	const struct cm_private private_data = {room, (uint32_t)size};
 	int err = id->type == CM_ID_UD
 			  ? cm_sidr_request(
-				    machine(id), id->endpoint, &id->path,
+				    cm_id_machine(id), id->endpoint, &id->path,
 				    service_id(id->port_space, cm_address_port(&id->destination)),
 				    &private_data, now_ms())
 			  : connect_rc(id, body, &private_data);
@@ -204,7 +204,7 @@ static int accept_rc(struct cm_id *id, const struct rdma_ucm_accept *body,
 		.private_data = *private_data,
 	};
 
-	return cm_accept(machine(id), id->endpoint, &accept, now_ms());
+	return cm_accept(cm_id_machine(id), id->endpoint, &accept, now_ms());
 }
 
 /* The passive side's answer. */
@@ -216,7 +216,7 @@ static int accept_request(struct cm_id *id, const struct rdma_ucm_accept *body)
 	if (check_qpn(id, param->qp_num) || !body->uid)
 		return -EINVAL;
 	int err = id->type == CM_ID_UD
-			  ? cm_sidr_answer(machine(id), id->endpoint, CM_SIDR_SUCCESS,
+			  ? cm_sidr_answer(cm_id_machine(id), id->endpoint, CM_SIDR_SUCCESS,
 					   param->qp_num, CM_UDP_QKEY, &private_data, now_ms())
 			  : accept_rc(id, body, &private_data);
 
@@ -237,7 +237,7 @@ int cm_command_accept(struct cm_request *request, void *response)
 	if (!id || body->reserved || id->state != ID_CONNECT || !id->endpoint)
 		return -EINVAL;
 	if (!body->conn_param.valid)
-		return cm_confirm(machine(id), id->endpoint);
+		return cm_confirm(cm_id_machine(id), id->endpoint);
 	return accept_request(id, body);
 }
 
@@ -255,9 +255,10 @@ int cm_command_reject(struct cm_request *request, void *response)
 	    (reason != CM_REJECT_CONSUMER && reason != CM_REJECT_VENDOR_OPTION))
 		return -EINVAL;
 	int err = id->type == CM_ID_UD
-			  ? cm_sidr_answer(machine(id), id->endpoint, CM_SIDR_REJECT, 0, 0,
+			  ? cm_sidr_answer(cm_id_machine(id), id->endpoint, CM_SIDR_REJECT, 0, 0,
 					   &private_data, now_ms())
-			  : cm_reject(machine(id), id->endpoint, reason, &private_data, now_ms());
+			  : cm_reject(cm_id_machine(id), id->endpoint, reason, &private_data,
+				      now_ms());
 
 	if (!err)
 		cm_id_drop_request(id);
@@ -272,7 +273,7 @@ int cm_command_disconnect(struct cm_request *request, void *response)
 	(void)response;
 	if (!id || !id->endpoint || id->type == CM_ID_UD)
 		return -EINVAL;
-	cm_disconnect(machine(id), id->endpoint, now_ms()); /* over already: well, then */
+	cm_disconnect(cm_id_machine(id), id->endpoint, now_ms()); /* over already: well, then */
 	return 0;
 }
 
@@ -284,7 +285,7 @@ int cm_command_notify(struct cm_request *request, void *response)
 	(void)response;
 	if (!id || !id->endpoint || body->event != IBV_EVENT_COMM_EST)
 		return -EINVAL;
-	return cm_establish(machine(id), id->endpoint);
+	return cm_establish(cm_id_machine(id), id->endpoint);
 }
 
 /* ------------------------------------------------------------------ requests from peers */
@@ -322,7 +323,7 @@ static void fill_conn(struct rdma_ucm_event_resp *event, const struct cm_mad *ma
 	event->ece.attr_mod = mad->attribute_modifier;
 }
 
-static int refusal(const struct cm_mad *mad, bool nobody)
+static int cm_mad_refusal(const struct cm_mad *mad, bool nobody)
 {
 	if (mad->message == CM_SIDR_REQ)
 		return nobody ? CM_SIDR_UNSUPPORTED : CM_SIDR_REJECT;
@@ -347,8 +348,8 @@ static struct cm_id *find_listener(struct cm_service *service, const struct cm_m
 }
 
 /* False: it isn't for an address of any device. */
-static bool fill_request(struct cm_id *id, const struct cm_endpoint *endpoint,
-			 const struct cm_mad *mad, const struct cm_ip *ip)
+static bool cm_id_fill_request(struct cm_id *id, const struct cm_endpoint *endpoint,
+			       const struct cm_mad *mad, const struct cm_ip *ip)
 {
 	uint32_t scope = endpoint->path.ifindex;
 
@@ -360,7 +361,7 @@ static bool fill_request(struct cm_id *id, const struct cm_endpoint *endpoint,
 	return cm_id_take_device(id);
 }
 
-static int on_request(void *arg, struct cm_endpoint *endpoint, const struct cm_mad *mad)
+static int cm_id_on_request(void *arg, struct cm_endpoint *endpoint, const struct cm_mad *mad)
 {
 	struct cm_service *service = arg;
 	struct rdma_ucm_event_resp event = {.event = REPORT_CONNECT_REQUEST};
@@ -372,13 +373,13 @@ static int on_request(void *arg, struct cm_endpoint *endpoint, const struct cm_m
 	service->nobody += !listener;
 	if (listener && !cm_id_has_backlog(listener)) {
 		service->backlog_full++;
-		return refusal(mad, false);
+		return cm_mad_refusal(mad, false);
 	}
 	if (!listener || cm_id_make(listener->channel, listener->port_space, listener->type, &id))
-		return refusal(mad, !listener);
-	if (!fill_request(id, endpoint, mad, &ip)) {
+		return cm_mad_refusal(mad, !listener);
+	if (!cm_id_fill_request(id, endpoint, mad, &ip)) {
 		cm_id_free(id);
-		return refusal(mad, true);
+		return cm_mad_refusal(mad, true);
 	}
 	id->tos = listener->tos;
 	id->endpoint = endpoint;
@@ -395,12 +396,12 @@ static int on_request(void *arg, struct cm_endpoint *endpoint, const struct cm_m
 		return 0;
 	id->endpoint = NULL; /* the caller's again */
 	cm_id_free(id);
-	return refusal(mad, false);
+	return cm_mad_refusal(mad, false);
 }
 
 /* ------------------------------------------------------------------ what happens to connections */
 
-static void on_sidr_reply(struct cm_id *id, const struct cm_mad *mad)
+static void cm_id_on_sidr_reply(struct cm_id *id, const struct cm_mad *mad)
 {
 	struct rdma_ucm_event_resp event = {
 		.event = mad->reason ? REPORT_UNREACHABLE : REPORT_ESTABLISHED,
@@ -416,7 +417,7 @@ static void on_sidr_reply(struct cm_id *id, const struct cm_mad *mad)
 	cm_id_event_with(id, &event);
 }
 
-static void on_event(void *arg, struct cm_endpoint *endpoint, const struct cm_event *e)
+static void cm_id_on_event(void *arg, struct cm_endpoint *endpoint, const struct cm_event *e)
 {
 	struct cm_id *id = endpoint->owner;
 	struct rdma_ucm_event_resp event = {.status = (uint32_t)e->status};
@@ -445,7 +446,7 @@ static void on_event(void *arg, struct cm_endpoint *endpoint, const struct cm_ev
 		event.event = REPORT_TIMEWAIT_EXIT;
 		break;
 	case CM_EVENT_SIDR_REP:
-		on_sidr_reply(id, e->mad);
+		cm_id_on_sidr_reply(id, e->mad);
 		return;
 	}
 	cm_id_event_with(id, &event);
@@ -453,6 +454,6 @@ static void on_event(void *arg, struct cm_endpoint *endpoint, const struct cm_ev
 
 const struct cm_ops cm_service_ops = {
 	.send = cm_service_send,
-	.event = on_event,
-	.request = on_request,
+	.event = cm_id_on_event,
+	.request = cm_id_on_request,
 };

@@ -155,7 +155,7 @@ static void note_card(struct cm_id *id, const struct host_address *entry)
 	memcpy(id->card_mac, entry->mac, sizeof(id->card_mac));
 }
 
-static bool is_loopback(const uint8_t gid[16])
+static bool cm_gid_is_loopback(const uint8_t gid[16])
 {
 	return ip_is_v4(gid) ? gid[12] == 127 : IN6_IS_ADDR_LOOPBACK((const void *)gid);
 }
@@ -168,7 +168,7 @@ bool cm_id_take_device(struct cm_id *id)
 
 	id->device = devices_find(devices, id->path.local, &entry);
 	/* All of 127.0.0.0/8 is the host's own, but only one of it is written down. */
-	if (!id->device && is_loopback(id->path.local))
+	if (!id->device && cm_gid_is_loopback(id->path.local))
 		id->device = devices_find(devices, loopback, &entry);
 	if (!id->device)
 		return false;

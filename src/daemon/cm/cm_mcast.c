@@ -23,7 +23,7 @@
 #include "wire/flow.h"
 #include "wire/packet.h"
 
-static void report(struct cm_join *join, uint64_t uid)
+static void cm_join_report(struct cm_join *join, uint64_t uid)
 {
 	struct rdma_ucm_event_resp event = {
 		.event = REPORT_MULTICAST_JOIN, .uid = uid, .id = join->object.handle};
@@ -38,7 +38,7 @@ static void report(struct cm_join *join, uint64_t uid)
 	cm_id_post(join->id, &event);
 }
 
-static void join_free(struct cm_join *join)
+static void cm_join_free(struct cm_join *join)
 {
 	mcast_leave(&join->member);
 	list_del(&join->node);
@@ -49,11 +49,11 @@ static void join_free(struct cm_join *join)
 void cm_mcast_leave_all(struct cm_id *id)
 {
 	while (!list_empty(&id->joins))
-		join_free(container_of(id->joins.next, struct cm_join, node));
+		cm_join_free(container_of(id->joins.next, struct cm_join, node));
 }
 
 /* What may join: one that has a device, and datagrams. 0 or -EINVAL. */
-static int check(const struct cm_id *id, const struct rdma_ucm_join_mcast *body)
+static int cm_join_check(const struct cm_id *id, const struct rdma_ucm_join_mcast *body)
 {
 	bool ready = id && id->device && id->type == CM_ID_UD &&
 		     (id->state == ID_BOUND || id->state == ID_ADDR_RESOLVED);
@@ -88,7 +88,7 @@ static int join_make(struct cm_id *id, bool full, const uint8_t gid[16], struct 
 		err = mcast_join(cm_server(id->object.client), &join->member, gid,
 				 id->path.ifindex);
 	if (err)
-		join_free(join);
+		cm_join_free(join);
 	else
 		*out = join;
 	return err;
@@ -101,7 +101,7 @@ int cm_command_join_mcast(struct cm_request *request, void *response)
 	struct cm_id *id = cm_id_find(request, body->id);
 	struct cm_join *join;
 	uint8_t gid[16];
-	int err = check(id, body);
+	int err = cm_join_check(id, body);
 
 	if (!err)
 		err = take_group(body, gid);
@@ -110,7 +110,7 @@ int cm_command_join_mcast(struct cm_request *request, void *response)
 	if (err)
 		return err;
 	resp->id = join->object.handle;
-	report(join, body->uid);
+	cm_join_report(join, body->uid);
 	return 0;
 }
 
@@ -124,6 +124,6 @@ int cm_command_leave_mcast(struct cm_request *request, void *response)
 		return -ENOENT;
 	cm_channel_withdraw_join(join->id->channel, join);
 	resp->events_reported = join->reported;
-	join_free(join);
+	cm_join_free(join);
 	return 0;
 }

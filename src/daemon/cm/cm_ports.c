@@ -23,7 +23,8 @@ static uint64_t key_of(uint16_t port_space, uint16_t port)
 	return (uint64_t)port_space << 16 | port;
 }
 
-static struct cm_binding *find(const struct cm_ports *ports, uint16_t port_space, uint16_t port)
+static struct cm_binding *cm_binding_find(const struct cm_ports *ports, uint16_t port_space,
+					  uint16_t port)
 {
 	struct index_node *node = index_first(&ports->bindings, key_of(port_space, port));
 
@@ -68,7 +69,7 @@ void cm_ports_fini(struct cm_ports *ports)
 
 static int bind_to(struct cm_ports *ports, struct cm_id *id, uint16_t port)
 {
-	struct cm_binding *binding = find(ports, id->port_space, port);
+	struct cm_binding *binding = cm_binding_find(ports, id->port_space, port);
 
 	if (!binding) {
 		binding = calloc(1, sizeof(*binding));
@@ -83,7 +84,7 @@ static int bind_to(struct cm_ports *ports, struct cm_id *id, uint16_t port)
 	return 0;
 }
 
-static bool overlap(const struct cm_id *a, const struct cm_id *b)
+static bool cm_ids_overlap(const struct cm_id *a, const struct cm_id *b)
 {
 	uint8_t x[16], y[16];
 
@@ -96,14 +97,14 @@ static bool overlap(const struct cm_id *a, const struct cm_id *b)
 	return !memcmp(x, y, sizeof(x));
 }
 
-static int check(const struct cm_binding *binding, const struct cm_id *id, bool reuse)
+static int cm_binding_check(const struct cm_binding *binding, const struct cm_id *id, bool reuse)
 {
 	list_for_each(node, (struct list *)&binding->ids) {
 		const struct cm_id *other = container_of(node, struct cm_id, port.node);
 
 		if (other == id || (reuse && other->reuse && other->state != ID_LISTEN))
 			continue;
-		if (overlap(id, other))
+		if (cm_ids_overlap(id, other))
 			return -EADDRINUSE;
 	}
 	return 0;
@@ -118,7 +119,7 @@ static int bind_any(struct cm_ports *ports, struct cm_id *id)
 	for (uint32_t i = 0; i < count; i++) {
 		uint16_t port = (uint16_t)(ports->first + (start + i) % count);
 
-		if (!find(ports, id->port_space, port))
+		if (!cm_binding_find(ports, id->port_space, port))
 			return bind_to(ports, id, port);
 	}
 	return -EADDRNOTAVAIL;
@@ -132,8 +133,8 @@ int cm_ports_bind(struct cm_ports *ports, struct cm_id *id, bool privileged)
 		return bind_any(ports, id);
 	if (port < ports->unprivileged && !privileged)
 		return -EACCES;
-	struct cm_binding *binding = find(ports, id->port_space, port);
-	int err = binding ? check(binding, id, id->reuse) : 0;
+	struct cm_binding *binding = cm_binding_find(ports, id->port_space, port);
+	int err = binding ? cm_binding_check(binding, id, id->reuse) : 0;
 
 	return err ? err : bind_to(ports, id, port);
 }
@@ -160,13 +161,13 @@ void cm_ports_unbind(struct cm_ports *ports, struct cm_id *id)
 
 int cm_ports_check_listen(const struct cm_id *id)
 {
-	return check(id->port.binding, id, false);
+	return cm_binding_check(id->port.binding, id, false);
 }
 
 /* ------------------------------------------------------------------ listeners */
 
 /* How well it fits: 0 not at all, 1 because it listens for all addresses, 2 for this one. */
-static int fit(const struct cm_id *id, const uint8_t gid[16])
+static int cm_id_fits_gid(const struct cm_id *id, const uint8_t gid[16])
 {
 	bool v4 = ip_is_v4(gid);
 	uint8_t own[16];
@@ -185,7 +186,7 @@ static int fit(const struct cm_id *id, const uint8_t gid[16])
 struct cm_id *cm_ports_listener(const struct cm_ports *ports, uint16_t port_space, uint16_t port,
 				const uint8_t gid[16])
 {
-	struct cm_binding *binding = find(ports, port_space, port);
+	struct cm_binding *binding = cm_binding_find(ports, port_space, port);
 	struct cm_id *best = NULL;
 	int best_fit = 0;
 
@@ -193,7 +194,7 @@ struct cm_id *cm_ports_listener(const struct cm_ports *ports, uint16_t port_spac
 		return NULL;
 	list_for_each(node, &binding->ids) {
 		struct cm_id *id = container_of(node, struct cm_id, port.node);
-		int f = fit(id, gid);
+		int f = cm_id_fits_gid(id, gid);
 
 		if (f > best_fit) {
 			best = id;

@@ -17,7 +17,7 @@
 
 enum { PKEY = 0xffff, LIFE_TIME = 16 };
 
-static uint32_t gid_index(const struct cm_id *id)
+static uint32_t cm_id_gid_index(const struct cm_id *id)
 {
 	const struct gids *gids = &id->device->gids;
 	const struct host_address *entry = gids_find(gids, id->path.local);
@@ -30,7 +30,7 @@ void cm_attr_fill_ah(const struct cm_id *id, struct ib_uverbs_ah_attr *attr)
 	*attr = (struct ib_uverbs_ah_attr){
 		.is_global = 1,
 		.port_num = DEVICE_PORT,
-		.grh = {.sgid_index = (uint8_t)gid_index(id),
+		.grh = {.sgid_index = (uint8_t)cm_id_gid_index(id),
 			.hop_limit = IP_HOP_LIMIT,
 			.traffic_class = id->path.traffic_class},
 	};
@@ -49,7 +49,7 @@ static uint64_t node_guid(const struct cm_id *id)
 	return word;
 }
 
-static void fill_device(const struct cm_id *id, struct rdma_ucm_query_addr_resp *resp)
+static void cm_query_fill_device(const struct cm_id *id, struct rdma_ucm_query_addr_resp *resp)
 {
 	resp->node_guid = node_guid(id);
 	if (!id->device)
@@ -60,7 +60,7 @@ static void fill_device(const struct cm_id *id, struct rdma_ucm_query_addr_resp 
 
 static void query_addr(const struct cm_id *id, struct rdma_ucm_query_addr_resp *resp)
 {
-	fill_device(id, resp);
+	cm_query_fill_device(id, resp);
 	resp->src_size = (uint16_t)cm_address_size(&id->source);
 	resp->dst_size = (uint16_t)cm_address_size(&id->destination);
 	memcpy(&resp->src_addr, &id->source, resp->src_size);
@@ -81,9 +81,9 @@ static void fill_ib(const struct cm_id *id, const uint8_t gid[16], const union c
 	memcpy(to, &ib, sizeof(ib));
 }
 
-static void query_gid(const struct cm_id *id, struct rdma_ucm_query_addr_resp *resp)
+static void cm_query_fill_gid(const struct cm_id *id, struct rdma_ucm_query_addr_resp *resp)
 {
-	fill_device(id, resp);
+	cm_query_fill_device(id, resp);
 	resp->src_size = resp->dst_size = sizeof(struct cm_sockaddr_ib);
 	fill_ib(id, id->path.local, &id->source, &resp->src_addr);
 	fill_ib(id, id->path.remote, &id->destination, &resp->dst_addr);
@@ -148,7 +148,7 @@ int cm_command_query(struct cm_request *request, void *response)
 	if (body->option == RDMA_USER_CM_QUERY_ADDR)
 		query_addr(id, response);
 	else
-		query_gid(id, response);
+		cm_query_fill_gid(id, response);
 	return 0;
 }
 
@@ -348,7 +348,7 @@ static int set_id_option(struct cm_id *id, uint32_t name, const uint8_t *value, 
  * The way, instead of RESOLVE_ROUTE. Where packets go is the host's routing's to say, so the ends
  * must be those that were resolved; of the rest, only what Ethernet has is taken.
  */
-static int set_path(struct cm_id *id, const uint8_t *value, size_t size)
+static int cm_id_set_path(struct cm_id *id, const uint8_t *value, size_t size)
 {
 	enum { WANTED = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL };
 	struct ib_path_rec_data data = {0};
@@ -381,6 +381,6 @@ int cm_command_set_option(struct cm_request *request, void *response)
 	if (body->level == RDMA_OPTION_ID)
 		return set_id_option(id, body->optname, request->extra, body->optlen);
 	if (body->level == RDMA_OPTION_IB && body->optname == RDMA_OPTION_IB_PATH)
-		return set_path(id, request->extra, body->optlen);
+		return cm_id_set_path(id, request->extra, body->optlen);
 	return -ENOSYS;
 }

@@ -153,7 +153,7 @@ static int find_way(struct cm_id *id)
 	return service->wire.service ? 0 : -ENODEV;
 }
 
-static bool is_group(const union cm_address *address)
+static bool cm_address_is_group(const union cm_address *address)
 {
 	uint8_t gid[16];
 
@@ -161,7 +161,7 @@ static bool is_group(const union cm_address *address)
 	return flow_is_multicast(gid);
 }
 
-static void resolved(struct cm_id *id, int status)
+static void cm_id_resolved(struct cm_id *id, int status)
 {
 	id->state = status ? ID_BOUND : ID_ADDR_RESOLVED;
 	if (status)
@@ -171,7 +171,7 @@ static void resolved(struct cm_id *id, int status)
 
 static void on_neighbour(struct neighbour_question *question, int status)
 {
-	resolved(container_of(question, struct cm_id, question), status);
+	cm_id_resolved(container_of(question, struct cm_id, question), status);
 }
 
 /* Whether somebody is there, on the link that leads to the destination. -EINPROGRESS: the event
@@ -186,14 +186,14 @@ static int find_neighbour(struct cm_id *id, uint32_t timeout_ms)
 	return neighbour_ask(&cm_id_service(id)->neighbours, &id->question, timeout_ms);
 }
 
-static int resolve(struct cm_id *id, const union cm_address *to, uint32_t timeout_ms)
+static int cm_id_resolve(struct cm_id *id, const union cm_address *to, uint32_t timeout_ms)
 {
 	id->destination = *to;
 	if (cm_address_is_any(to))
 		set_loopback(&id->destination);
 	/* With an address of its own it reaches groups on that interface, whatever the routes say.
 	 */
-	bool knows = is_group(to) && !cm_address_is_any(&id->source);
+	bool knows = cm_address_is_group(to) && !cm_address_is_any(&id->source);
 	int err = knows ? 0 : find_source(id, &id->destination);
 
 	if (err)
@@ -203,7 +203,7 @@ static int resolve(struct cm_id *id, const union cm_address *to, uint32_t timeou
 	if (!err)
 		err = find_neighbour(id, timeout_ms);
 	if (err != -EINPROGRESS)
-		resolved(id, err);
+		cm_id_resolved(id, err);
 	return 0;
 }
 
@@ -238,7 +238,7 @@ int cm_command_resolve_addr(struct cm_request *request, void *response)
 		return err;
 	if (id->state != ID_BOUND || id->source.any.sa_family != to.any.sa_family)
 		return -EINVAL;
-	return resolve(id, &to, body->timeout_ms);
+	return cm_id_resolve(id, &to, body->timeout_ms);
 }
 
 int cm_command_resolve_route(struct cm_request *request, void *response)

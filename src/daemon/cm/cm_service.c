@@ -55,7 +55,7 @@ void cm_service_send(void *arg, const struct cm_path *path, const uint8_t mad[MA
 	list_add_tail(&service->at_home, &m->node);
 }
 
-static void set_timer(struct cm_service *service)
+static void cm_service_set_timer(struct cm_service *service)
 {
 	uint64_t at, now = now_ms();
 
@@ -86,7 +86,7 @@ struct cm_asker cm_service_asker(const struct cm_path *path, const struct cm_mad
 }
 
 /* Whether it shall wait: nobody listens, but somebody who heard the sender did. */
-static bool is_early(const struct cm_service *service, const struct at_home *m)
+static bool cm_mad_is_early(const struct cm_service *service, const struct at_home *m)
 {
 	struct cm_mad mad;
 
@@ -100,9 +100,9 @@ static bool is_early(const struct cm_service *service, const struct at_home *m)
 	       !cm_ports_listener(&service->ports, port_space, port, m->path.local);
 }
 
-static bool hold(struct cm_service *service, struct at_home *m)
+static bool cm_mad_hold(struct cm_service *service, struct at_home *m)
 {
-	if (m->until_ms || service->held_count == HELD_MAX || !is_early(service, m))
+	if (m->until_ms || service->held_count == HELD_MAX || !cm_mad_is_early(service, m))
 		return false;
 	m->until_ms = now_ms() + HOLD_MS;
 	service->held_count++;
@@ -111,14 +111,14 @@ static bool hold(struct cm_service *service, struct at_home *m)
 }
 
 /* Those that needn't, or mustn't, wait any longer. */
-static void release(struct cm_service *service)
+static void cm_mads_release(struct cm_service *service)
 {
 	uint64_t now = now_ms();
 
 	list_for_each(node, &service->held) {
 		struct at_home *m = container_of(node, struct at_home, node);
 
-		if (now < m->until_ms && is_early(service, m))
+		if (now < m->until_ms && cm_mad_is_early(service, m))
 			continue;
 		list_del(node);
 		service->held_count--;
@@ -143,7 +143,7 @@ void cm_service_take(struct cm_service *service, const struct cm_path *path,
 		service->lost++;
 		return;
 	}
-	if (hold(service, m))
+	if (cm_mad_hold(service, m))
 		return;
 	cm_receive(&service->cm, path, mad, now_ms());
 	free(m);
@@ -158,21 +158,21 @@ void cm_service_run(struct cm_service *service)
 	if (service->running)
 		return;
 	service->running = true;
-	release(service);
+	cm_mads_release(service);
 	/* It ends: a message causes one other at most, until a program does something. */
 	while ((node = list_pop(&service->at_home))) {
 		struct at_home *m = container_of(node, struct at_home, node);
 
-		if (hold(service, m))
+		if (cm_mad_hold(service, m))
 			continue;
 		cm_receive(&service->cm, &m->path, m->mad, now_ms());
 		free(m);
 	}
 	service->running = false;
-	set_timer(service);
+	cm_service_set_timer(service);
 }
 
-static void on_timer(struct timer *timer)
+static void cm_service_on_timer(struct timer *timer)
 {
 	struct cm_service *service = container_of(timer, struct cm_service, timer);
 
@@ -201,7 +201,7 @@ void cm_service_open_udp(struct cm_service *service)
 		cm_udp_open(&service->wire, service, server->wire.fd[0]);
 }
 
-static uint64_t guid_word(const uint8_t guid[8])
+static uint64_t cm_guid_word(const uint8_t guid[8])
 {
 	uint64_t word = 0;
 
@@ -214,7 +214,7 @@ int cm_service_open(struct server *server)
 {
 	struct cm_service *service = calloc(1, sizeof(*service));
 	struct cm_config config = {CM_CONFIG_DEFAULT,
-				   .guid = guid_word(server->devices.device[0].guid)};
+				   .guid = cm_guid_word(server->devices.device[0].guid)};
 	const char *carrier = env_get("VERBENA_CARRIER");
 
 	if (!service || getrandom(&config.seed, sizeof(config.seed), 0) != sizeof(config.seed)) {
@@ -225,7 +225,7 @@ int cm_service_open(struct server *server)
 	service->force_wire = carrier && !strcmp(carrier, "wire");
 	list_init(&service->at_home);
 	list_init(&service->held);
-	timer_init(&service->timer, on_timer);
+	timer_init(&service->timer, cm_service_on_timer);
 	cm_udp_init(&service->wire);
 	neighbours_init(&service->neighbours, &server->loop);
 	int err = cm_init(&service->cm, &config, &cm_service_ops, service);

@@ -29,7 +29,7 @@ static void show_reasons(const char *key, const uint64_t count[CM_REASONS], stru
 	json_close(out, '}');
 }
 
-static uint64_t malformed(const struct cm_service *service)
+static uint64_t cm_service_malformed(const struct cm_service *service)
 {
 	uint64_t sum = service->wire.counters.not_mads + service->wire.counters.bad_key;
 
@@ -51,7 +51,7 @@ void cm_show(const struct cm_service *service, struct text *out)
 	json_number(out, "stale", c->stale);
 	json_number(out, "given_up", c->given_up);
 	json_number(out, "unexpected", c->unexpected);
-	json_number(out, "malformed", malformed(service));
+	json_number(out, "malformed", cm_service_malformed(service));
 	json_number(out, "lost", service->lost + service->wire.counters.unsent);
 	json_number(out, "nobody", service->nobody);
 	json_number(out, "backlog_full", service->backlog_full);

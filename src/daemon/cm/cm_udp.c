@@ -20,7 +20,7 @@ void cm_udp_init(struct cm_udp *wire)
 
 /* ------------------------------------------------------------------ receiving */
 
-static const char *take(void *arg, const struct packet *packet, const struct net_from *from)
+static const char *cm_udp_take(void *arg, const struct packet *packet, const struct net_from *from)
 {
 	struct cm_udp *wire = arg;
 	struct cm_path path = {.ifindex = from->ifindex,
@@ -47,7 +47,7 @@ static void on_packets(struct watch *watch, uint32_t events)
 	struct cm_udp *wire = container_of(watch, struct cm_udp, watch);
 
 	(void)events;
-	net_receive(&wire->receiver, take, wire);
+	net_receive(&wire->receiver, cm_udp_take, wire);
 	cm_service_run(wire->service);
 }
 

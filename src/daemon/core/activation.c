@@ -32,7 +32,7 @@ static int count_given(void)
 }
 
 /* A listening Unix socket with a file. Its type or -EINVAL. */
-static int examine(int fd, struct sockaddr_un *address)
+static int activation_examine(int fd, struct sockaddr_un *address)
 {
 	int type = 0, listens = 0, domain = 0;
 	socklen_t size = sizeof(int), length = sizeof(*address) - 1;
@@ -57,7 +57,7 @@ static void read_name(const char *names, int n, char *name, size_t size)
 	snprintf(name, size, "%.*s", names ? (int)strcspn(names, ":") : 0, names ? names : "");
 }
 
-static int *place_of(struct activation *a, const char *name)
+static int *activation_place(struct activation *a, const char *name)
 {
 	if (!strcmp(name, DEVICE_NODE))
 		return &a->uverbs;
@@ -66,7 +66,7 @@ static int *place_of(struct activation *a, const char *name)
 	return !strcmp(name, "ctl") ? &a->ctl : NULL;
 }
 
-static int take_one(struct activation *a, int fd, const char *name)
+static int activation_take_one(struct activation *a, int fd, const char *name)
 {
 	struct sockaddr_un address;
 
@@ -74,7 +74,7 @@ static int take_one(struct activation *a, int fd, const char *name)
 		a->park = fd;
 		return fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 ? -errno : 0;
 	}
-	int type = examine(fd, &address);
+	int type = activation_examine(fd, &address);
 
 	if (type < 0) {
 		log_error("descriptor %d was handed in as a socket, but is not a listening Unix "
@@ -83,10 +83,10 @@ static int take_one(struct activation *a, int fd, const char *name)
 		return type;
 	}
 	char *slash = strrchr(address.sun_path, '/');
-	int *place = place_of(a, name);
+	int *place = activation_place(a, name);
 
 	if (!place)
-		place = place_of(a, slash + 1);
+		place = activation_place(a, slash + 1);
 	if (!place || *place >= 0 || type != (place == &a->ctl ? SOCK_STREAM : SOCK_SEQPACKET)) {
 		log_error("the socket %s that was handed in is not one that is wanted: " DEVICE_NODE
 			  ", " PROTO_CM_NODE
@@ -118,7 +118,7 @@ int activation_take(struct activation *activation)
 		char name[64];
 
 		read_name(names, i, name, sizeof(name));
-		err = take_one(activation, FIRST_FD + i, name);
+		err = activation_take_one(activation, FIRST_FD + i, name);
 	}
 	unsetenv("LISTEN_PID");
 	unsetenv("LISTEN_FDS");
@@ -142,7 +142,7 @@ void activation_close(struct activation *activation)
 }
 
 /* `stored`: goes along; -1: nothing. */
-static void tell(const char *state, int stored)
+static void activation_log(const char *state, int stored)
 {
 	const char *path = env_get("NOTIFY_SOCKET");
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -170,15 +170,15 @@ static void tell(const char *state, int stored)
 
 void activation_tell(const char *state)
 {
-	tell(state, -1);
+	activation_log(state, -1);
 }
 
 void activation_store(int fd)
 {
-	tell("FDSTORE=1\nFDNAME=" PARK_NAME, fd);
+	activation_log("FDSTORE=1\nFDNAME=" PARK_NAME, fd);
 }
 
 void activation_forget(void)
 {
-	tell("FDSTOREREMOVE=1\nFDNAME=" PARK_NAME, -1);
+	activation_log("FDSTOREREMOVE=1\nFDNAME=" PARK_NAME, -1);
 }

@@ -43,7 +43,7 @@ static void tell_end(struct events *events, const struct capture *capture, uint3
 }
 
 /* Both get the ring, or neither uses it. */
-static int introduce(struct capture *capture, struct process *process)
+static int capture_introduce(struct capture *capture, struct process *process)
 {
 	const struct proto_event event = {
 		.type = PROTO_EVENT_CAPTURE,
@@ -70,9 +70,9 @@ static int introduce(struct capture *capture, struct process *process)
 	return err;
 }
 
-static void begin(struct capture *capture, struct process *process)
+static void capture_begin_at(struct capture *capture, struct process *process)
 {
-	int err = introduce(capture, process);
+	int err = capture_introduce(capture, process);
 
 	if (err && err != -EPIPE)
 		log_warn("process %d (%s) isn't captured: %s", process->pid, process->comm,
@@ -141,14 +141,14 @@ int capture_open(struct server *server, uint32_t snap, int *program_fd)
 	timer_cancel(&server->idle);
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
 		if (server->slots.process[slot])
-			begin(capture, server->slots.process[slot]);
+			capture_begin_at(capture, server->slots.process[slot]);
 	return 0;
 }
 
 void capture_attached(struct process *process)
 {
 	list_for_each(node, &process->server->captures)
-		begin(container_of(node, struct capture, node), process);
+		capture_begin_at(container_of(node, struct capture, node), process);
 }
 
 void capture_left(struct process *process)

@@ -46,7 +46,8 @@ bool config_is_shared(const struct config *config)
 
 /* ------------------------------------------------------------------ values */
 
-static bool number_parse(const char *text, int base, int64_t min, int64_t max, int64_t *number)
+static bool config_parse_number(const char *text, int base, int64_t min, int64_t max,
+				int64_t *number)
 {
 	char *end;
 	long long value;
@@ -65,7 +66,7 @@ bool config_idle_parse(const char *text, int64_t *ms)
 		*ms = -1;
 		return true;
 	}
-	return number_parse(text, 10, -1, INT32_MAX, ms);
+	return config_parse_number(text, 10, -1, INT32_MAX, ms);
 }
 
 /* Each of these: NULL, or what a value must be, as the end of a sentence. */
@@ -97,7 +98,7 @@ static const char *read_mode(void *to, const char *text)
 {
 	int64_t mode;
 
-	if (!isdigit((unsigned char)*text) || !number_parse(text, 8, 0, 0777, &mode))
+	if (!isdigit((unsigned char)*text) || !config_parse_number(text, 8, 0, 0777, &mode))
 		return "wants an octal mode from 0 to 0777, for example 0660";
 	*(mode_t *)to = (mode_t)mode;
 	return NULL;
@@ -108,7 +109,7 @@ static const char *read_owner(void *to, const char *text)
 	const struct passwd *user;
 	int64_t number;
 
-	if (number_parse(text, 10, 0, UINT32_MAX - 1, &number)) {
+	if (config_parse_number(text, 10, 0, UINT32_MAX - 1, &number)) {
 		*(uid_t *)to = (uid_t)number;
 		return NULL;
 	}
@@ -124,7 +125,7 @@ static const char *read_group(void *to, const char *text)
 	const struct group *group;
 	int64_t number;
 
-	if (number_parse(text, 10, 0, UINT32_MAX - 1, &number)) {
+	if (config_parse_number(text, 10, 0, UINT32_MAX - 1, &number)) {
 		*(gid_t *)to = (gid_t)number;
 		return NULL;
 	}
@@ -140,7 +141,7 @@ static const char *read_quota(void *to, const char *text)
 {
 	int64_t number = CONFIG_UNLIMITED;
 
-	if (strcmp(text, "unlimited") != 0 && !number_parse(text, 10, 0, INT32_MAX, &number))
+	if (strcmp(text, "unlimited") != 0 && !config_parse_number(text, 10, 0, INT32_MAX, &number))
 		return "wants a number, or unlimited";
 	*(uint32_t *)to = (uint32_t)number;
 	return NULL;
@@ -231,10 +232,10 @@ struct decoder {
 	size_t size;
 };
 
-static int wrong(const struct decoder *d, const char *format, ...)
+static int config_reject(const struct decoder *d, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-static int wrong(const struct decoder *d, const char *format, ...)
+static int config_reject(const struct decoder *d, const char *format, ...)
 {
 	int n = snprintf(d->error, d->size, "%s:%u: ", d->name, d->line);
 	va_list args;
@@ -247,7 +248,7 @@ static int wrong(const struct decoder *d, const char *format, ...)
 }
 
 /* Without the blanks at both ends. */
-static char *trim(char *text)
+static char *text_trim(char *text)
 {
 	char *end = text + strlen(text);
 
@@ -269,28 +270,30 @@ static const struct key *key_find(const char *name)
 static int decode_line(struct decoder *d, char *line)
 {
 	line[strcspn(line, "#")] = 0;
-	line = trim(line);
+	line = text_trim(line);
 	if (!*line)
 		return 0;
 	char *value = strchr(line, '=');
 
 	if (!value)
-		return wrong(d, "\"%s\" is not a line of the form key = value", line);
+		return config_reject(d, "\"%s\" is not a line of the form key = value", line);
 	*value++ = 0;
-	line = trim(line);
-	value = trim(value);
+	line = text_trim(line);
+	value = text_trim(value);
 	const struct key *key = key_find(line);
 
 	if (!key)
-		return wrong(d, "there is no key \"%s\"; verbenad.conf(5) lists them", line);
+		return config_reject(d, "there is no key \"%s\"; verbenad.conf(5) lists them",
+				     line);
 	unsigned int *seen = &d->seen[key - keys];
 
 	if (*seen && key->read != read_device) /* there may be several devices */
-		return wrong(d, "%s is set in line %u already; remove one of the two", line, *seen);
+		return config_reject(d, "%s is set in line %u already; remove one of the two", line,
+				     *seen);
 	*seen = d->line;
 	const char *wants = key->read((char *)d->config + key->at, value);
 
-	return wants ? wrong(d, "%s %s, not \"%s\"", line, wants, value) : 0;
+	return wants ? config_reject(d, "%s %s, not \"%s\"", line, wants, value) : 0;
 }
 
 int config_decode(struct config *config, FILE *file, const char *name, char *error, size_t size)
@@ -303,17 +306,18 @@ int config_decode(struct config *config, FILE *file, const char *name, char *err
 
 	while (!err && (n = getline(&line, &room, file)) >= 0) {
 		d.line++;
-		err = strlen(line) == (size_t)n ? decode_line(&d, line)
-						: wrong(&d, "there is a zero byte in this line");
+		err = strlen(line) == (size_t)n
+			      ? decode_line(&d, line)
+			      : config_reject(&d, "there is a zero byte in this line");
 	}
 	if (!err && ferror(file))
-		err = wrong(&d, "can't be read on: %s", strerror(errno));
+		err = config_reject(&d, "can't be read on: %s", strerror(errno));
 	free(line);
 	return err;
 }
 
 /* Who may write the file decides who may open the nodes. */
-static int check_file(int fd, const char *path)
+static int config_check_file(int fd, const char *path)
 {
 	struct stat st;
 
@@ -342,7 +346,7 @@ int config_read(struct config *config, const char *path)
 			log_error("can't read %s: %s", path, strerror(-err));
 		return err;
 	}
-	int err = check_file(fd, path);
+	int err = config_check_file(fd, path);
 	FILE *file = err ? NULL : fdopen(fd, "r");
 
 	if (!file) {

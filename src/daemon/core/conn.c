@@ -72,7 +72,7 @@ static void close_sent(const int *fds, unsigned int count)
 }
 
 /* 0; -EAGAIN kept; else the connection is useless. Takes the reply's descriptors over. */
-static int send_reply(struct conn *conn, struct reply *reply)
+static int conn_send_reply(struct conn *conn, struct reply *reply)
 {
 	if (!reply->size) /* to what was posted */
 		return 0;
@@ -103,7 +103,7 @@ static int send_unsent(struct conn *conn)
 	return 0;
 }
 
-static void close_fds(int *fds)
+static void request_close_fds(int *fds)
 {
 	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
 		if (fds[i] >= 0)
@@ -111,12 +111,12 @@ static void close_fds(int *fds)
 }
 
 /* Keeps the request, and reads no further one. Takes the descriptors over. */
-static int postpone(struct conn *conn, const void *packet, size_t size, int *fds)
+static int conn_postpone(struct conn *conn, const void *packet, size_t size, int *fds)
 {
 	struct postponed *kept = malloc(sizeof(*kept) + size);
 
 	if (!kept) {
-		close_fds(fds);
+		request_close_fds(fds);
 		return -ENOMEM;
 	}
 	kept->size = size;
@@ -130,7 +130,7 @@ static int postpone(struct conn *conn, const void *packet, size_t size, int *fds
 static void forget_postponed(struct conn *conn)
 {
 	if (conn->postponed)
-		close_fds(conn->postponed->fds);
+		request_close_fds(conn->postponed->fds);
 	free(conn->postponed);
 	conn->postponed = NULL;
 }
@@ -149,14 +149,14 @@ static int serve_one(struct conn *conn)
 			 "than %u (or than this daemon may have)",
 			 conn->pid, PROTO_MAX_MESSAGE, PROTO_MAX_FDS);
 		reply_error(&reply, n == -EMFILE ? -EMFILE : -EINVAL);
-		return send_reply(conn, &reply);
+		return conn_send_reply(conn, &reply);
 	}
 	if (n <= 0)
 		return n ? (int)n : -EPIPE;
 	if (!conn->serve(conn, packet, (size_t)n, fds, &reply))
-		return postpone(conn, packet, (size_t)n, fds);
-	close_fds(fds);
-	return send_reply(conn, &reply);
+		return conn_postpone(conn, packet, (size_t)n, fds);
+	request_close_fds(fds);
+	return conn_send_reply(conn, &reply);
 }
 
 /* The request that was postponed, again. As serve_one(). */
@@ -169,7 +169,7 @@ static int serve_postponed(struct conn *conn)
 		return 0;
 	forget_postponed(conn);
 	loop_change(&conn->server->loop, &conn->watch, EPOLLIN);
-	return send_reply(conn, &reply);
+	return conn_send_reply(conn, &reply);
 }
 
 void conn_resume(struct server *server)
@@ -186,7 +186,7 @@ void conn_resume(struct server *server)
 	}
 }
 
-static void on_ready(struct watch *watch, uint32_t events)
+static void conn_on_ready(struct watch *watch, uint32_t events)
 {
 	struct conn *conn = container_of(watch, struct conn, watch);
 	int err = 0;
@@ -227,7 +227,7 @@ int conn_open(struct server *server, int fd, struct device *device)
 	conn->device = device;
 	conn->pid = cred.pid;
 	conn->serve = dispatch;
-	conn->watch = (struct watch){.fd = -1, .stranger = true, .ready = on_ready};
+	conn->watch = (struct watch){.fd = -1, .stranger = true, .ready = conn_on_ready};
 	int err = server_admit(server, cred.uid, &conn->user);
 
 	if (!err) {

@@ -35,7 +35,7 @@ static struct counters read_counters(const struct process *process)
 	return counters;
 }
 
-static void add(struct counters *sum, const struct counters *more)
+static void counters_sum(struct counters *sum, const struct counters *more)
 {
 	for (int i = 0; i < PUB_COUNTERS; i++) {
 		if (i != PUB_SENT_ERROR)
@@ -45,7 +45,7 @@ static void add(struct counters *sum, const struct counters *more)
 	}
 }
 
-static void show(const struct counters *counters, struct text *out)
+static void counters_show_as_text(const struct counters *counters, struct text *out)
 {
 	json_open(out, "counters", '{');
 	for (int i = 0; i < PUB_COUNTERS; i++) {
@@ -63,7 +63,7 @@ void counters_show_process(const struct process *process, struct text *out)
 {
 	const struct counters counters = read_counters(process);
 
-	show(&counters, out);
+	counters_show_as_text(&counters, out);
 }
 
 void counters_show_sum(const struct server *server, const struct show_for *who, struct text *out)
@@ -79,16 +79,16 @@ void counters_show_sum(const struct server *server, const struct show_for *who, 
 			continue;
 		const struct counters counters = read_counters(process);
 
-		add(&sum, &counters);
+		counters_sum(&sum, &counters);
 	}
-	show(&sum, out);
+	counters_show_as_text(&sum, out);
 }
 
 void counters_keep(struct process *process)
 {
 	const struct counters counters = read_counters(process);
 
-	add(&process->server->ended, &counters);
+	counters_sum(&process->server->ended, &counters);
 	for (int i = 0; i < PUB_COUNTERS; i++)
 		if (process->server->ended.value[i] > (uint64_t)INT64_MAX / 2)
 			process->server->ended.value[i] = (uint64_t)INT64_MAX / 2;

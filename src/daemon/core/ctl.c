@@ -43,14 +43,14 @@ static bool is_trusted(const struct user *user)
 	return user->uid == geteuid() || user->uid == 0;
 }
 
-static bool has_room(const struct server *server, const struct user *user)
+static bool ctl_has_room(const struct server *server, const struct user *user)
 {
 	if (is_trusted(user))
 		return server->ctl_count < CLIENTS_MAX;
 	return user->ctls < USER_MAX && server->ctl_strangers < CLIENTS_MAX - RESERVED;
 }
 
-static void count(struct server *server, struct user *user, uint32_t more)
+static void ctl_count_user(struct server *server, struct user *user, uint32_t more)
 {
 	server->ctl_count += more;
 	server->ctl_strangers += is_trusted(user) ? 0 : more;
@@ -68,7 +68,7 @@ static void ctl_close(struct ctl *ctl)
 	if (ctl->fd >= 0)
 		close(ctl->fd);
 	list_del(&ctl->node);
-	count(server, ctl->user, (uint32_t)-1);
+	ctl_count_user(server, ctl->user, (uint32_t)-1);
 	user_put(ctl->user);
 	text_free(&ctl->reply);
 	if (ctl->stop)
@@ -77,7 +77,7 @@ static void ctl_close(struct ctl *ctl)
 	free(ctl);
 }
 
-static void refuse(struct ctl *ctl, const char *why)
+static void ctl_refuse(struct ctl *ctl, const char *why)
 {
 	json_open(&ctl->reply, NULL, '{');
 	json_flag(&ctl->reply, "ok", false);
@@ -91,13 +91,13 @@ static void answer_stop(struct ctl *ctl, bool force)
 	char why[128];
 
 	if (!is_trusted(ctl->user)) {
-		refuse(ctl, "only the user that the daemon runs as, or root, may stop it");
+		ctl_refuse(ctl, "only the user that the daemon runs as, or root, may stop it");
 		return;
 	}
 	if (clients && !force) {
 		snprintf(why, sizeof(why), "%u program%s still use%s it", clients,
 			 clients == 1 ? "" : "s", clients == 1 ? "s" : "");
-		refuse(ctl, why);
+		ctl_refuse(ctl, why);
 		return;
 	}
 	log_info("user %u stops the daemon", ctl->user->uid);
@@ -114,15 +114,15 @@ static void answer_capture(struct ctl *ctl, const json_t *request)
 	json_int_t snap = json_integer_value(json_object_get(request, "snap"));
 
 	if (!is_trusted(ctl->user)) {
-		refuse(ctl, "only the user that the daemon runs as, or root, may capture");
+		ctl_refuse(ctl, "only the user that the daemon runs as, or root, may capture");
 		return;
 	}
 	int err = capture_open(ctl->server, snap > 0 && snap < UINT32_MAX ? (uint32_t)snap : 0,
 			       &ctl->fd);
 
 	if (err) {
-		refuse(ctl, err == -EBUSY ? "too many captures are under way already"
-					  : "the daemon has no memory or descriptors for it");
+		ctl_refuse(ctl, err == -EBUSY ? "too many captures are under way already"
+					      : "the daemon has no memory or descriptors for it");
 		return;
 	}
 	log_info("user %u captures", ctl->user->uid);
@@ -131,7 +131,7 @@ static void answer_capture(struct ctl *ctl, const json_t *request)
 	json_close(&ctl->reply, '}');
 }
 
-static void answer(struct ctl *ctl)
+static void ctl_answer(struct ctl *ctl)
 {
 	json_t *request = json_loadb(ctl->request, ctl->received, 0, NULL);
 	const char *op = json_string_value(json_object_get(request, "op"));
@@ -146,11 +146,11 @@ static void answer(struct ctl *ctl)
 	else if (op && !strcmp(op, "capture"))
 		answer_capture(ctl, request);
 	else
-		refuse(ctl, "not a request that this daemon knows");
+		ctl_refuse(ctl, "not a request that this daemon knows");
 	json_decref(request);
 	if (ctl->reply.failed) {
 		text_free(&ctl->reply);
-		refuse(ctl, "the daemon has no memory for the answer");
+		ctl_refuse(ctl, "the daemon has no memory for the answer");
 	}
 	text_add(&ctl->reply, "\n");
 	ctl->answered = true;
@@ -175,7 +175,7 @@ static ssize_t send_some(struct ctl *ctl)
 }
 
 /* 0: more to send later; else it is over. */
-static int send_reply(struct ctl *ctl)
+static int ctl_send_reply(struct ctl *ctl)
 {
 	while (ctl->sent < ctl->reply.length) {
 		ssize_t n = send_some(ctl);
@@ -194,7 +194,7 @@ static int send_reply(struct ctl *ctl)
 }
 
 /* Reads until the request is complete: a newline or the end. 0: more to come. */
-static int receive(struct ctl *ctl)
+static int ctl_receive_packet(struct ctl *ctl)
 {
 	ssize_t n = recv(ctl->watch.fd, ctl->request + ctl->received,
 			 sizeof(ctl->request) - ctl->received, MSG_DONTWAIT);
@@ -208,25 +208,25 @@ static int receive(struct ctl *ctl)
 		return 0;
 	if (!ctl->received)
 		return -EPIPE;
-	answer(ctl);
+	ctl_answer(ctl);
 	return 0;
 }
 
-static void on_ready(struct watch *watch, uint32_t events)
+static void ctl_on_ready(struct watch *watch, uint32_t events)
 {
 	struct ctl *ctl = container_of(watch, struct ctl, watch);
 	int err = 0;
 
 	(void)events;
 	if (!ctl->answered)
-		err = receive(ctl);
+		err = ctl_receive_packet(ctl);
 	if (!err && ctl->answered)
-		err = send_reply(ctl);
+		err = ctl_send_reply(ctl);
 	if (err)
 		ctl_close(ctl);
 }
 
-static void on_late(struct timer *timer)
+static void ctl_on_late(struct timer *timer)
 {
 	ctl_close(container_of(timer, struct ctl, timer));
 }
@@ -244,16 +244,16 @@ int ctl_open(struct server *server, int fd)
 		return -ENOMEM;
 	ctl->server = server;
 	ctl->fd = -1;
-	ctl->watch = (struct watch){.fd = -1, .stranger = true, .ready = on_ready};
-	timer_init(&ctl->timer, on_late);
+	ctl->watch = (struct watch){.fd = -1, .stranger = true, .ready = ctl_on_ready};
+	timer_init(&ctl->timer, ctl_on_late);
 	int err = server_admit(server, cred.uid, &ctl->user);
 
 	if (err) {
 		free(ctl);
 		return err;
 	}
-	err = has_room(server, ctl->user) ? loop_add(&server->loop, &ctl->watch, fd, EPOLLIN)
-					  : -EMFILE;
+	err = ctl_has_room(server, ctl->user) ? loop_add(&server->loop, &ctl->watch, fd, EPOLLIN)
+					      : -EMFILE;
 	if (err) {
 		user_put(ctl->user);
 		server_left(server);
@@ -261,7 +261,7 @@ int ctl_open(struct server *server, int fd)
 		return err;
 	}
 	list_add_tail(&server->ctls, &ctl->node);
-	count(server, ctl->user, 1);
+	ctl_count_user(server, ctl->user, 1);
 	timer_set(&server->loop, &ctl->timer, TIME_LIMIT_MS);
 	return 0;
 }

@@ -113,7 +113,7 @@ void reply_error(struct reply *reply, int result)
 }
 
 /* The command that a header names; NULL: none. */
-static const struct command *find(uint32_t word)
+static const struct command *command_of_word(uint32_t word)
 {
 	uint32_t number = word & IB_USER_VERBS_CMD_COMMAND_MASK;
 	bool extended = word & IB_USER_VERBS_CMD_FLAG_EXTENDED;
@@ -177,7 +177,7 @@ static int parse_extended(struct request *r, const struct command *command, cons
 	return 0;
 }
 
-static bool returning(const struct conn *conn)
+static bool conn_is_returning(const struct conn *conn)
 {
 	return (conn->process && conn->process->returning) ||
 	       (conn->context && conn->context->process->returning);
@@ -194,7 +194,7 @@ static int check_place(const struct conn *conn, const struct command *command)
 		return 0;
 	if (conn->kind != wanted[command->where])
 		return -EINVAL;
-	if (returning(conn))
+	if (conn_is_returning(conn))
 		return command->where == ON_RETURN || command->makes ? 0 : -EINVAL;
 	return command->where == ON_RETURN ? -EINVAL : 0;
 }
@@ -202,7 +202,7 @@ static int check_place(const struct conn *conn, const struct command *command)
 /* The object's old handle and number. */
 static int find_old(struct request *r, const struct command *command)
 {
-	if (!command->makes || !returning(r->conn))
+	if (!command->makes || !conn_is_returning(r->conn))
 		return 0;
 	if (r->udata_size < sizeof(*r->old))
 		return -EINVAL;
@@ -210,12 +210,13 @@ static int find_old(struct request *r, const struct command *command)
 	return 0;
 }
 
-static int check_fds(const struct command *command, const int *fds)
+static int command_check_fds(const struct command *command, const int *fds)
 {
 	return command->fds >= PROTO_MAX_FDS || fds[command->fds] < 0 ? 0 : -EINVAL;
 }
 
-static int parse(struct request *r, const struct command **out, const uint8_t *packet, size_t size)
+static int request_parse(struct request *r, const struct command **out, const uint8_t *packet,
+			 size_t size)
 {
 	const uint32_t known =
 		IB_USER_VERBS_CMD_COMMAND_MASK | IB_USER_VERBS_CMD_FLAG_EXTENDED | PROTO_POSTED;
@@ -226,7 +227,7 @@ static int parse(struct request *r, const struct command **out, const uint8_t *p
 	memcpy(&header, packet, sizeof(header));
 	if (header.command & ~known)
 		return -EINVAL;
-	const struct command *command = find(header.command);
+	const struct command *command = command_of_word(header.command);
 
 	if (!command)
 		return -EOPNOTSUPP;
@@ -240,14 +241,14 @@ static int parse(struct request *r, const struct command **out, const uint8_t *p
 	if (!err)
 		err = check_place(r->conn, command);
 	if (!err)
-		err = check_fds(command, r->fds);
+		err = command_check_fds(command, r->fds);
 	if (!err)
 		err = find_old(r, command);
 	*out = command;
 	return err;
 }
 
-static void fill_reply(struct reply *reply, const struct request *request)
+static void reply_fill(struct reply *reply, const struct request *request)
 {
 	reply->size = sizeof(struct proto_reply) + request->response_size;
 	reply->fd_count = request->reply_fd_count;
@@ -258,7 +259,7 @@ bool dispatch(struct conn *conn, const void *packet, size_t size, int *fds, stru
 {
 	struct request request = {.conn = conn, .fds = fds};
 	const struct command *command;
-	int err = parse(&request, &command, packet, size);
+	int err = request_parse(&request, &command, packet, size);
 
 	if (err) {
 		complain(conn->user, "process %d sent a request of %zu bytes that isn't right: %s",
@@ -274,6 +275,6 @@ bool dispatch(struct conn *conn, const void *packet, size_t size, int *fds, stru
 	if (request.posted)
 		reply->size = 0;
 	else if (!err)
-		fill_reply(reply, &request);
+		reply_fill(reply, &request);
 	return !request.later;
 }

@@ -64,7 +64,7 @@ static void hang_up(struct events *events)
 		events->gone(events);
 }
 
-static int send_one(struct events *events, const struct waiting *w)
+static int events_send_one(struct events *events, const struct waiting *w)
 {
 	int fds[PROTO_MAX_FDS];
 
@@ -82,11 +82,11 @@ static int send_one(struct events *events, const struct waiting *w)
 }
 
 /* Sends what the socket takes. */
-static void flush(struct events *events)
+static void events_flush(struct events *events)
 {
 	while (!list_empty(&events->queue)) {
 		struct waiting *w = container_of(events->queue.next, struct waiting, node);
-		int err = send_one(events, w);
+		int err = events_send_one(events, w);
 
 		if (err == -EAGAIN) {
 			loop_change(events->loop, &events->watch, EPOLLOUT);
@@ -107,26 +107,26 @@ static void flush(struct events *events)
 	loop_change(events->loop, &events->watch, 0);
 }
 
-static void on_ready(struct watch *watch, uint32_t ready)
+static void events_on_ready(struct watch *watch, uint32_t ready)
 {
 	struct events *events = container_of(watch, struct events, watch);
 
 	if (ready & (EPOLLHUP | EPOLLERR))
 		hang_up(events);
 	else
-		flush(events);
+		events_flush(events);
 }
 
 static void on_retry(struct timer *timer)
 {
-	flush(container_of(timer, struct events, retry));
+	events_flush(container_of(timer, struct events, retry));
 }
 
 int events_open(struct events *events, struct loop *loop, int *peer_fd)
 {
 	int pair[2], size = BUFFER_BYTES;
 
-	*events = (struct events){.loop = loop, .watch = {.fd = -1, .ready = on_ready}};
+	*events = (struct events){.loop = loop, .watch = {.fd = -1, .ready = events_on_ready}};
 	list_init(&events->queue);
 	timer_init(&events->retry, on_retry);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
@@ -162,7 +162,7 @@ static struct waiting *waiting_new(struct link *link, const struct proto_event *
 	return w;
 }
 
-static int enqueue(struct events *events, struct link *link, const struct proto_event *event)
+static int events_enqueue(struct events *events, struct link *link, const struct proto_event *event)
 {
 	if (!events_alive(events))
 		return -EPIPE;
@@ -171,7 +171,7 @@ static int enqueue(struct events *events, struct link *link, const struct proto_
 	if (!w)
 		return -ENOMEM;
 	list_add_tail(&events->queue, &w->node);
-	flush(events);
+	events_flush(events);
 	return 0;
 }
 
@@ -190,7 +190,7 @@ int events_capture(struct events *events, const struct proto_event *event, const
 		return -EMFILE;
 	}
 	list_add_tail(&events->queue, &w->node);
-	flush(events);
+	events_flush(events);
 	return 0;
 }
 
@@ -207,11 +207,11 @@ int events_link(struct events *events, struct link *link, unsigned int side)
 		.value = link->strangers ? PROTO_LINK_BELLS : 0,
 	};
 
-	return enqueue(events, link, &event);
+	return events_enqueue(events, link, &event);
 }
 
 /* Takes the link's event off the queue. Returns whether it was there. */
-static bool unqueue(struct events *events, struct link *link)
+static bool events_unqueue(struct events *events, struct link *link)
 {
 	list_for_each(node, &events->queue) {
 		struct waiting *w = container_of(node, struct waiting, node);
@@ -227,7 +227,7 @@ static bool unqueue(struct events *events, struct link *link)
 
 void events_link_forget(struct events *events, struct link *link)
 {
-	unqueue(events, link);
+	events_unqueue(events, link);
 }
 
 /* Whether the same waits already. */
@@ -249,7 +249,7 @@ void events_down(struct events *events, uint32_t slot, uint64_t id)
 
 	if (!id && is_queued(events, &event))
 		return;
-	if (enqueue(events, NULL, &event) == -ENOMEM) {
+	if (events_enqueue(events, NULL, &event) == -ENOMEM) {
 		/* A process that isn't told would wait for its peer for ever. */
 		log_error("no memory to tell a process that its peer is gone; it loses its device");
 		hang_up(events);
@@ -260,7 +260,7 @@ void events_link_down(struct events *events, struct link *link, unsigned int sid
 {
 	uint32_t slot = link->process[!side]->slot;
 
-	if (!unqueue(events, link))
+	if (!events_unqueue(events, link))
 		events_down(events, slot, link->id);
 	else if (side == LINK_ASKER) /* it never heard of the link, but waits for it */
 		events_down(events, slot, 0);
@@ -288,5 +288,5 @@ int events_device(struct events *events, uint32_t type, uint32_t device, uint32_
 
 	if (type == EVENT_PORT_ACTIVE || type == EVENT_PORT_ERR)
 		unqueue_port(events, device);
-	return is_queued(events, &event) ? 0 : enqueue(events, NULL, &event);
+	return is_queued(events, &event) ? 0 : events_enqueue(events, NULL, &event);
 }

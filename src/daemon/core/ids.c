@@ -25,7 +25,7 @@ static uint32_t number_of(const struct ids *ids, uint32_t place)
 	return ids->first + (uint32_t)(((uint64_t)place + ids->start) % ids->count);
 }
 
-static uint32_t place_of(const struct ids *ids, uint32_t number)
+static uint32_t ids_place(const struct ids *ids, uint32_t number)
 {
 	uint64_t offset = (uint64_t)(number - ids->first) + ids->count - ids->start;
 
@@ -33,7 +33,7 @@ static uint32_t place_of(const struct ids *ids, uint32_t number)
 }
 
 /* Room for so many places, so that giving one back can't fail. */
-static int grow(struct ids *ids, uint32_t places)
+static int ids_grow(struct ids *ids, uint32_t places)
 {
 	if (places <= ids->room)
 		return 0;
@@ -52,7 +52,7 @@ static int grow(struct ids *ids, uint32_t places)
 	return 0;
 }
 
-static uint32_t pop(struct ids *ids)
+static uint32_t ids_pop(struct ids *ids)
 {
 	uint32_t place = ids->head;
 
@@ -63,19 +63,20 @@ static uint32_t pop(struct ids *ids)
 
 int ids_take(struct ids *ids, uint32_t *number)
 {
-	if (ids->waiting <= ids->age && ids->fresh < ids->count && grow(ids, ids->fresh + 1) == 0) {
+	if (ids->waiting <= ids->age && ids->fresh < ids->count &&
+	    ids_grow(ids, ids->fresh + 1) == 0) {
 		*number = number_of(ids, ids->fresh++);
 		return 0;
 	}
 	if (!ids->waiting)
 		return ids->fresh < ids->count ? -ENOMEM : -ENOSPC;
-	*number = number_of(ids, pop(ids));
+	*number = number_of(ids, ids_pop(ids));
 	return 0;
 }
 
 void ids_give(struct ids *ids, uint32_t number)
 {
-	uint32_t place = place_of(ids, number);
+	uint32_t place = ids_place(ids, number);
 
 	if (ids->waiting++)
 		ids->next[ids->tail] = place;
@@ -112,8 +113,8 @@ int ids_claim(struct ids *ids, uint32_t number)
 {
 	if (number < ids->first || number - ids->first >= ids->count)
 		return -EINVAL;
-	uint32_t place = place_of(ids, number);
-	int err = grow(ids, place + 1);
+	uint32_t place = ids_place(ids, number);
+	int err = ids_grow(ids, place + 1);
 
 	if (!err)
 		err = grow_claimed(ids);

@@ -112,7 +112,7 @@ static int time_left(struct loop *loop)
 }
 
 /* `limit` watches of the batch. What isn't handled is ready in the next round as well. */
-static void handle(struct loop *loop, bool strangers, int limit)
+static void loop_handle(struct loop *loop, bool strangers, int limit)
 {
 	for (int i = 0; i < loop->batch_size && limit && !loop->stop; i++) {
 		struct watch *watch = loop->batch[i].data.ptr;
@@ -132,8 +132,8 @@ int loop_round(struct loop *loop, int limit_ms)
 	if (n < 0 && errno != EINTR)
 		return -errno;
 	loop->batch_size = n > 0 ? n : 0;
-	handle(loop, false, LOOP_BATCH);
-	handle(loop, true, LOOP_STRANGERS);
+	loop_handle(loop, false, LOOP_BATCH);
+	loop_handle(loop, true, LOOP_STRANGERS);
 	loop->batch_size = 0;
 	fire_timers(loop);
 	return n > 0 ? n : 0;

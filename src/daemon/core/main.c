@@ -33,7 +33,7 @@ static const char usage[] =
 	"  -h, --help             show this\n"
 	"      --version          show the version\n";
 
-static int wrong(const char *what)
+static int option_reject(const char *what)
 {
 	fprintf(stderr, "verbenad: %s; try --help\n", what);
 	return EXIT_USAGE;
@@ -116,7 +116,7 @@ static bool ready_fd_take(const char *text, int *fd)
 }
 
 /* 0 to go on, -1 when all is done, else an exit code after a message. */
-static int options_parse(int argc, char **argv, struct server_options *options)
+static int daemon_parse_options(int argc, char **argv, struct server_options *options)
 {
 	struct config *config = &options->config;
 	int option;
@@ -128,26 +128,26 @@ static int options_parse(int argc, char **argv, struct server_options *options)
 			break; /* config_prepare() */
 		case 'd':
 			if (!directory_take(optarg, config))
-				return wrong("--runtime-dir wants a directory");
+				return option_reject("--runtime-dir wants a directory");
 			break;
 		case 'i':
 			if (!config_idle_parse(optarg, &config->idle_ms))
-				return wrong("--idle-ms wants milliseconds, or never");
+				return option_reject("--idle-ms wants milliseconds, or never");
 			break;
 		case 'f':
 			config->idle_ms = -1;
 			break;
 		case 'm':
 			if (!switch_take(optarg, &config->memlock))
-				return wrong("--memlock wants on or off");
+				return option_reject("--memlock wants on or off");
 			break;
 		case 'w':
 			if (!switch_take(optarg, &config->wire))
-				return wrong("--wire wants on or off");
+				return option_reject("--wire wants on or off");
 			break;
 		case 'r':
 			if (!ready_fd_take(optarg, &options->ready_fd))
-				return wrong("--ready-fd wants an open descriptor");
+				return option_reject("--ready-fd wants an open descriptor");
 			break;
 		case 'h':
 			fputs(usage, stdout);
@@ -159,7 +159,7 @@ static int options_parse(int argc, char **argv, struct server_options *options)
 			return EXIT_USAGE;
 		}
 	}
-	return optind < argc ? wrong("no arguments are expected") : 0;
+	return optind < argc ? option_reject("no arguments are expected") : 0;
 }
 
 int main(int argc, char **argv)
@@ -172,7 +172,7 @@ int main(int argc, char **argv)
 	signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that call */
 	code = config_prepare(argc, argv, &options.config);
 	if (!code)
-		code = options_parse(argc, argv, &options);
+		code = daemon_parse_options(argc, argv, &options);
 	if (code)
 		return code < 0 ? EXIT_SUCCESS : code;
 	return server_run(&options) ? EXIT_FAILURE : EXIT_SUCCESS;

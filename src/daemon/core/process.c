@@ -154,7 +154,7 @@ struct pub_qp_view process_read_qp(const struct process *process, uint32_t qpn)
 
 /* ------------------------------------------------------------------ attach and end */
 
-static void on_death(struct watch *watch, uint32_t events)
+static void process_on_death(struct watch *watch, uint32_t events)
 {
 	struct process *process = container_of(watch, struct process, death);
 
@@ -164,7 +164,7 @@ static void on_death(struct watch *watch, uint32_t events)
 }
 
 /* A process that has no pid here (of another PID namespace) is only known by its sockets. */
-static int watch_death(struct process *process)
+static int process_watch_death(struct process *process)
 {
 	int fd = conn_pidfd(process->conn);
 
@@ -268,14 +268,14 @@ static struct process *process_new(struct conn *conn)
 	process->table = -1;
 	process->doorbell = -1;
 	process->regions = -1;
-	process->death = (struct watch){.fd = -1, .ready = on_death};
+	process->death = (struct watch){.fd = -1, .ready = process_on_death};
 	list_init(&process->contexts);
 	read_comm(process);
 	read_pid_ns(process);
 	return process;
 }
 
-static int check_fds(const struct process *process, const int *fds)
+static int process_check_fds(const struct process *process, const int *fds)
 {
 	if (fds[0] < 0 || fds[1] < 0) {
 		complain(process->user, "process %d (%s) attached without its descriptors",
@@ -304,14 +304,14 @@ int process_attach(struct conn *conn, const struct proto_attach *body, int *fds,
 		   struct proto_attach_resp *resp, int *event_fd)
 {
 	struct process *process = process_new(conn);
-	int err = process ? check_fds(process, fds) : -ENOMEM;
+	int err = process ? process_check_fds(process, fds) : -ENOMEM;
 
 	if (err)
 		goto out_free;
 	err = take_numbers(process, body);
 	if (err)
 		goto out_free;
-	err = watch_death(process);
+	err = process_watch_death(process);
 	if (err)
 		goto out_numbers;
 	err = events_open(&process->events, &process->server->loop, event_fd);

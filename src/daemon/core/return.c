@@ -183,7 +183,7 @@ static void absent_free(struct absent *absent)
 	free(absent);
 }
 
-static void on_death(struct watch *watch, uint32_t events)
+static void return_on_death(struct watch *watch, uint32_t events)
 {
 	struct absent *absent = container_of(watch, struct absent, death);
 	struct server *server = absent->server;
@@ -218,7 +218,7 @@ static int keep_slot(struct server *server, uint32_t slot, const struct roster_e
 	}
 	*absent = (struct absent){.server = server,
 				  .fd = fd,
-				  .death = {.fd = -1, .ready = on_death},
+				  .death = {.fd = -1, .ready = return_on_death},
 				  .slot = slot,
 				  .uid = entry->uid,
 				  .cookie = entry->cookie};

@@ -21,7 +21,7 @@
 #define SIZE sizeof(((struct roster *)0)->entries)
 
 /* Start time in clock ticks since boot: the 22nd field of /proc/PID/stat; 0: no such process. */
-static uint64_t born(pid_t pid)
+static uint64_t process_start_time(pid_t pid)
 {
 	char text[1024];
 
@@ -36,10 +36,10 @@ static uint64_t born(pid_t pid)
 
 bool roster_alive(const struct roster_entry *entry)
 {
-	return entry->pid > 0 && entry->born && born(entry->pid) == entry->born;
+	return entry->pid > 0 && entry->born && process_start_time(entry->pid) == entry->born;
 }
 
-static void give_up(struct roster *roster, const char *what)
+static void roster_give_up(struct roster *roster, const char *what)
 {
 	log_warn("can't %s the roster: %s; if this daemon is killed, its programs can't return to "
 		 "the next one",
@@ -53,7 +53,7 @@ static void write_entry(struct roster *roster, uint32_t slot)
 
 	if (roster->fd >= 0 && pwrite(roster->fd, entry, sizeof(*entry),
 				      (off_t)(slot * sizeof(*entry))) != sizeof(*entry))
-		give_up(roster, "write");
+		roster_give_up(roster, "write");
 }
 
 static void begin_anew(struct roster *roster)
@@ -65,7 +65,7 @@ static void begin_anew(struct roster *roster)
 	/* All of its room now: a disk that fills up later shall not be the reason. */
 	if (ftruncate(roster->fd, 0) < 0 || ftruncate(roster->fd, (off_t)SIZE) < 0 ||
 	    (errno = posix_fallocate(roster->fd, 0, (off_t)SIZE)))
-		give_up(roster, "begin");
+		roster_give_up(roster, "begin");
 	else
 		write_entry(roster, 0);
 }
@@ -76,7 +76,7 @@ void roster_open(struct roster *roster, int dir_fd)
 
 	roster->fd = openat(dir_fd, "roster", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (roster->fd < 0) {
-		give_up(roster, "open");
+		roster_give_up(roster, "open");
 		return;
 	}
 	bool sound = fstat(roster->fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
@@ -110,7 +110,7 @@ void roster_enter(struct roster *roster, const struct process *process)
 	}
 
 	entry->cookie = process->cookie;
-	entry->born = born(process->pid);
+	entry->born = process_start_time(process->pid);
 	entry->pid = process->pid;
 	entry->uid = process->user->uid;
 	write_entry(roster, process->slot);

@@ -63,7 +63,7 @@ static int choose_directory(struct server *server, const struct activation *give
 
 /* One that others shall use must let them in; whether it may belong to this user is checked
  * later. */
-static int make_shared(const char *path)
+static int directory_make_shared(const char *path)
 {
 	mode_t mask = umask(022);
 	int err = mkdir(path, 0755) < 0 && errno != EEXIST ? -errno : 0;
@@ -79,7 +79,7 @@ static int open_directory(struct server *server, const struct activation *given)
 	int err = choose_directory(server, given);
 
 	if (!err && shared)
-		err = make_shared(server->dir);
+		err = directory_make_shared(server->dir);
 	if (!err)
 		err = rundir_make(server->dir);
 	if (err)
@@ -95,7 +95,7 @@ static int open_directory(struct server *server, const struct activation *given)
 	return 0;
 }
 
-static int lock_wait(int fd)
+static int lock_file_wait(int fd)
 {
 	while (flock(fd, LOCK_EX) < 0)
 		if (errno != EINTR)
@@ -107,7 +107,7 @@ static int lock_wait(int fd)
 static int lock_start(struct server *server)
 {
 	server->lock_fd = setup_open_lock(server);
-	return server->lock_fd < 0 ? server->lock_fd : lock_wait(server->lock_fd);
+	return server->lock_fd < 0 ? server->lock_fd : lock_file_wait(server->lock_fd);
 }
 
 static bool somebody_listens(const struct server *server)
@@ -294,7 +294,7 @@ static uint64_t namespace_number(const char *path)
 	return stat(path, &st) == 0 ? st.st_ino : 0;
 }
 
-static void init(struct server *server, const struct server_options *options)
+static void server_init(struct server *server, const struct server_options *options)
 {
 	server->loop.epoll = -1;
 	server->dir_fd = server->lock_fd = server->pid_fd = -1;
@@ -362,7 +362,7 @@ int setup(struct server *server, const struct server_options *options)
 {
 	struct activation given;
 
-	init(server, options);
+	server_init(server, options);
 	int err = activation_take(&given);
 
 	server->keep_uverbs = given.uverbs >= 0;

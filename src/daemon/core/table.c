@@ -25,7 +25,7 @@ void table_fini(struct table *table)
 	table->room = 0;
 }
 
-static int grow(struct table *table, uint32_t index)
+static int handles_grow(struct table *table, uint32_t index)
 {
 	if (index < table->room)
 		return 0;
@@ -51,7 +51,7 @@ int table_add(struct table *table, void *object, uint32_t *handle)
 
 	if (err)
 		return err;
-	err = grow(table, index);
+	err = handles_grow(table, index);
 	if (err) {
 		ids_give(&table->ids, index);
 		return err;
@@ -92,7 +92,7 @@ int table_claim(struct table *table, void *object, uint32_t handle)
 	int err = ids_claim(&table->ids, index);
 
 	if (!err)
-		err = grow(table, index);
+		err = handles_grow(table, index);
 	if (err)
 		return err;
 	table->entries[index] = (struct table_entry){object, generation};

@@ -14,7 +14,7 @@ void text_free(struct text *text)
 	*text = (struct text){0};
 }
 
-static bool make_room(struct text *text, size_t more)
+static bool text_make_room(struct text *text, size_t more)
 {
 	if (text->failed)
 		return false;
@@ -49,7 +49,7 @@ void text_add(struct text *text, const char *format, ...)
 	if (n < 0)
 		return;
 	if ((size_t)n >= left) {
-		if (!make_room(text, (size_t)n))
+		if (!text_make_room(text, (size_t)n))
 			return;
 		va_start(args, format);
 		vsnprintf(text->data + text->length, (size_t)n + 1, format, args);
@@ -72,7 +72,7 @@ static void add_string(struct text *text, const char *value)
 	text_add(text, "\"");
 }
 
-static void begin(struct text *text, const char *key)
+static void text_begin_value(struct text *text, const char *key)
 {
 	char last = text->length ? text->data[text->length - 1] : '{';
 
@@ -84,7 +84,7 @@ static void begin(struct text *text, const char *key)
 
 void json_open(struct text *text, const char *key, char bracket)
 {
-	begin(text, key);
+	text_begin_value(text, key);
 	text_add(text, "%c", bracket);
 }
 
@@ -95,18 +95,18 @@ void json_close(struct text *text, char bracket)
 
 void json_number(struct text *text, const char *key, uint64_t value)
 {
-	begin(text, key);
+	text_begin_value(text, key);
 	text_add(text, "%" PRIu64, value);
 }
 
 void json_words(struct text *text, const char *key, const char *value)
 {
-	begin(text, key);
+	text_begin_value(text, key);
 	add_string(text, value);
 }
 
 void json_flag(struct text *text, const char *key, bool value)
 {
-	begin(text, key);
+	text_begin_value(text, key);
 	text_add(text, value ? "true" : "false");
 }

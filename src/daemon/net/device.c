@@ -95,7 +95,7 @@ void device_init(struct device *device, struct server *server, uint32_t index,
 /* ------------------------------------------------------------------ what it has now */
 
 /* Every process that has a context on it. */
-static void tell(const struct device *device, uint32_t event)
+static void device_send_event(const struct device *device, uint32_t event)
 {
 	const struct slots *slots = &device->server->slots;
 
@@ -114,7 +114,7 @@ static bool is_bound_to(const struct device *device, const char *ifname)
 }
 
 /* Up while one of its interfaces is; as large as the smallest of those. */
-static struct host_port bound_port(const struct device *device)
+static struct host_port device_bound_port(const struct device *device)
 {
 	struct host_port sum = {0};
 
@@ -146,7 +146,7 @@ static struct host_port common_port(struct device *device)
 
 static void refresh_port(struct device *device, bool first)
 {
-	struct host_port port = device->bound ? bound_port(device) : common_port(device);
+	struct host_port port = device->bound ? device_bound_port(device) : common_port(device);
 	bool changed = port.up != device->port.up;
 
 	if (!port.mtu)
@@ -155,7 +155,7 @@ static void refresh_port(struct device *device, bool first)
 	if (!changed || first)
 		return;
 	log_info("the port of %s is %s", device->name, port.up ? "up" : "down");
-	tell(device, port.up ? EVENT_PORT_ACTIVE : EVENT_PORT_ERR);
+	device_send_event(device, port.up ? EVENT_PORT_ACTIVE : EVENT_PORT_ERR);
 }
 
 static bool is_present(const struct device *device)
@@ -181,7 +181,7 @@ void device_refresh(struct device *device, const struct host_address *list, unsi
 	refresh_port(device, first);
 	mcast_addresses_changed(device->server);
 	if (own && gids_update(&device->gids, &device->first, own, n) && !first)
-		tell(device, EVENT_GID_CHANGE);
+		device_send_event(device, EVENT_GID_CHANGE);
 	free(own);
 }
 
@@ -198,7 +198,7 @@ unsigned int device_mtu(const struct device *device)
 
 /* ------------------------------------------------------------------ queries */
 
-static uint64_t guid_word(const struct device *device)
+static uint64_t device_guid_word(const struct device *device)
 {
 	uint64_t word;
 
@@ -217,7 +217,7 @@ int command_list_devices(struct request *request, void *response)
 		const struct device *device = &devices->device[i];
 		struct proto_device *to = &resp->device[i];
 
-		to->node_guid = guid_word(device);
+		to->node_guid = device_guid_word(device);
 		to->index = i;
 		to->ports = 1;
 		snprintf(to->name, sizeof(to->name), "%s", device->name);
@@ -227,42 +227,43 @@ int command_list_devices(struct request *request, void *response)
 }
 
 /* The administrator may allow a user fewer objects than the device has places for. */
-static uint32_t allowed(const struct device *device, uint32_t limit)
+static uint32_t device_allowed(const struct device *device, uint32_t limit)
 {
 	uint32_t objects = device->server->config.user_objects;
 
 	return limit < objects ? limit : objects;
 }
 
-static void fill_device(const struct device *device, struct ib_uverbs_query_device_resp *resp)
+static void device_fill_response(const struct device *device,
+				 struct ib_uverbs_query_device_resp *resp)
 {
 	*resp = (struct ib_uverbs_query_device_resp){
 		.fw_ver = FIRMWARE,
-		.node_guid = guid_word(device),
-		.sys_image_guid = guid_word(device),
+		.node_guid = device_guid_word(device),
+		.sys_image_guid = device_guid_word(device),
 		.max_mr_size = LIMIT_MR_BYTES,
 		.page_size_cap = PAGE_SIZES,
 		.vendor_id = DEVICE_VENDOR_ID,
 		.vendor_part_id = DEVICE_PART_ID,
 		.hw_ver = DEVICE_HW_VERSION,
-		.max_qp = allowed(device, LIMIT_QP),
+		.max_qp = device_allowed(device, LIMIT_QP),
 		.max_qp_wr = LIMIT_QP_WR,
 		.device_cap_flags = CAPABILITIES,
 		.max_sge = LIMIT_SGE,
 		.max_sge_rd = LIMIT_SGE,
-		.max_cq = allowed(device, LIMIT_CQ),
+		.max_cq = device_allowed(device, LIMIT_CQ),
 		.max_cqe = LIMIT_CQE,
-		.max_mr = allowed(device, LIMIT_MR),
-		.max_pd = allowed(device, LIMIT_PD),
+		.max_mr = device_allowed(device, LIMIT_MR),
+		.max_pd = device_allowed(device, LIMIT_PD),
 		.max_qp_rd_atom = LIMIT_RD_ATOM,
-		.max_res_rd_atom = LIMIT_RD_ATOM * allowed(device, LIMIT_QP),
+		.max_res_rd_atom = LIMIT_RD_ATOM * device_allowed(device, LIMIT_QP),
 		.max_qp_init_rd_atom = LIMIT_RD_ATOM,
 		.atomic_cap = ATOMIC_HCA,
 		.max_mcast_grp = LIMIT_MCAST_GROUPS,
 		.max_mcast_qp_attach = LIMIT_MCAST_QPS,
 		.max_total_mcast_qp_attach = LIMIT_MCAST_ATTACHED,
-		.max_ah = allowed(device, LIMIT_AH),
-		.max_srq = allowed(device, LIMIT_SRQ),
+		.max_ah = device_allowed(device, LIMIT_AH),
+		.max_srq = device_allowed(device, LIMIT_SRQ),
 		.max_srq_wr = LIMIT_SRQ_WR,
 		.max_srq_sge = LIMIT_SGE,
 		.max_pkeys = LIMIT_PKEYS,
@@ -273,7 +274,7 @@ static void fill_device(const struct device *device, struct ib_uverbs_query_devi
 
 int command_query_device(struct request *request, void *response)
 {
-	fill_device(request->conn->device, response);
+	device_fill_response(request->conn->device, response);
 	return 0;
 }
 
@@ -284,7 +285,7 @@ int command_ex_query_device(struct request *request, void *response)
 
 	if (body->comp_mask || body->reserved)
 		return -EINVAL;
-	fill_device(request->conn->device, &resp->base);
+	device_fill_response(request->conn->device, &resp->base);
 	resp->response_length = (uint32_t)request->response_size;
 	resp->timestamp_mask = UINT64_MAX; /* completions carry CLOCK_MONOTONIC */
 	resp->hca_core_clock = 1000000;	   /* kHz */

@@ -16,7 +16,7 @@
 /* Many addresses come at once when an interface comes up. */
 enum { REFRESH_DELAY_MS = 20 };
 
-static void refresh(struct devices *devices)
+static void devices_refresh(struct devices *devices)
 {
 	struct host_address *list = NULL;
 	int count = host_addresses(&list);
@@ -35,7 +35,7 @@ static void refresh(struct devices *devices)
 
 static void on_refresh(struct timer *timer)
 {
-	refresh(container_of(timer, struct devices, refresh));
+	devices_refresh(container_of(timer, struct devices, refresh));
 }
 
 static void on_network(struct watch *watch, uint32_t events)
@@ -48,7 +48,7 @@ static void on_network(struct watch *watch, uint32_t events)
 }
 
 /* Watched before the interfaces are read, so that no change is missed. */
-static void watch(struct devices *devices)
+static void devices_watch(struct devices *devices)
 {
 	int fd = host_watch_open();
 	int err = fd < 0 ? fd : loop_add(&devices->server->loop, &devices->network, fd, EPOLLIN);
@@ -71,8 +71,8 @@ void devices_init(struct devices *devices, struct server *server)
 	for (uint32_t i = 0; i < devices->count; i++)
 		device_init(&devices->device[i], server, i,
 			    config->device_count ? &config->device[i] : NULL);
-	watch(devices);
-	refresh(devices);
+	devices_watch(devices);
+	devices_refresh(devices);
 }
 
 void devices_fini(struct devices *devices)
@@ -85,7 +85,7 @@ void devices_fini(struct devices *devices)
 		close(fd);
 }
 
-static bool is_loopback(const uint8_t gid[16])
+static bool device_gid_is_loopback(const uint8_t gid[16])
 {
 	const struct in6_addr *address = (const struct in6_addr *)gid;
 
@@ -107,5 +107,5 @@ bool devices_have(const struct devices *devices, const uint8_t gid[16])
 {
 	const struct host_address *entry;
 
-	return is_loopback(gid) || devices_find(devices, gid, &entry);
+	return device_gid_is_loopback(gid) || devices_find(devices, gid, &entry);
 }

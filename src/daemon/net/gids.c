@@ -48,7 +48,7 @@ static unsigned int place_for(const struct gids *gids, const uint8_t *gid)
 	return i;
 }
 
-static bool put(struct gids *gids, const struct host_address *address)
+static bool gids_put(struct gids *gids, const struct host_address *address)
 {
 	unsigned int i = place_for(gids, address->gid);
 
@@ -89,6 +89,6 @@ bool gids_update(struct gids *gids, const struct host_address *first,
 		changed = true;
 	}
 	for (unsigned int i = 0; i < count; i++)
-		changed |= put(gids, &wanted[i]);
+		changed |= gids_put(gids, &wanted[i]);
 	return changed;
 }

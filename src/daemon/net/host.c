@@ -40,7 +40,7 @@ static bool gid_from(const struct sockaddr *sa, uint8_t *gid)
 	return true;
 }
 
-static int compare(const void *a, const void *b)
+static int found_compare(const void *a, const void *b)
 {
 	const struct found *x = a, *y = b;
 
@@ -64,7 +64,8 @@ static void find_mac(const struct ifaddrs *all, const char *ifname, uint8_t mac[
 	}
 }
 
-static void fill(struct found *f, const struct ifaddrs *all, const struct ifaddrs *i, int order)
+static void found_fill(struct found *f, const struct ifaddrs *all, const struct ifaddrs *i,
+		       int order)
 {
 	/* An alias ("eth0:1") is an address of its interface. */
 	snprintf(f->address.ifname, sizeof(f->address.ifname), "%.*s",
@@ -117,7 +118,7 @@ int host_addresses(struct host_address **list)
 		if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || is_tentative(six, i) ||
 		    !gid_from(i->ifa_addr, found[count].address.gid))
 			continue;
-		fill(&found[count], all, i, count);
+		found_fill(&found[count], all, i, count);
 		count++;
 	}
 	freeifaddrs(all);
@@ -128,7 +129,7 @@ int host_addresses(struct host_address **list)
 		free(out);
 		return -ENOMEM;
 	}
-	qsort(found, (size_t)count, sizeof(*found), compare);
+	qsort(found, (size_t)count, sizeof(*found), found_compare);
 	for (int i = 0; i < count; i++)
 		out[i] = found[i].address;
 	free(found);
@@ -147,7 +148,7 @@ static bool is_card(const struct ifaddrs *i)
 	       link->sll_halen == sizeof(none) && memcmp(link->sll_addr, none, sizeof(none)) != 0;
 }
 
-static bool has_address(const struct ifaddrs *all, const char *ifname)
+static bool interface_has_address(const struct ifaddrs *all, const char *ifname)
 {
 	for (const struct ifaddrs *i = all; i; i = i->ifa_next)
 		if (i->ifa_addr && i->ifa_addr->sa_family != AF_PACKET &&
@@ -157,9 +158,9 @@ static bool has_address(const struct ifaddrs *all, const char *ifname)
 }
 
 /* How likely a card is the one that packets come by: one without addresses is a bridge's leg. */
-static int rank(const struct ifaddrs *all, const struct ifaddrs *card)
+static int interface_rank(const struct ifaddrs *all, const struct ifaddrs *card)
 {
-	return 2 * !!(card->ifa_flags & IFF_UP) + has_address(all, card->ifa_name);
+	return 2 * !!(card->ifa_flags & IFF_UP) + interface_has_address(all, card->ifa_name);
 }
 
 int host_card(const char *name, struct host_card *card)
@@ -175,7 +176,7 @@ int host_card(const char *name, struct host_card *card)
 
 		if (!is_card(i) || (name && strcmp(name, i->ifa_name) != 0))
 			continue;
-		int this = rank(all, i);
+		int this = interface_rank(all, i);
 
 		if (this < best || (this == best && (uint32_t)link->sll_ifindex > card->ifindex))
 			continue;
@@ -206,7 +207,7 @@ struct host_port host_port(const char *name)
 }
 
 /* FNV-1a */
-static uint64_t hash(uint64_t h, const void *data, size_t size)
+static uint64_t host_hash(uint64_t h, const void *data, size_t size)
 {
 	for (size_t i = 0; i < size; i++)
 		h = (h ^ ((const uint8_t *)data)[i]) * 0x100000001b3ull;
@@ -221,7 +222,7 @@ static uint64_t hash_file(uint64_t h, const char *path)
 
 	if (fd >= 0)
 		close(fd);
-	return n > 0 ? hash(h, text, (size_t)n) : h;
+	return n > 0 ? host_hash(h, text, (size_t)n) : h;
 }
 
 uint64_t host_number(void)
@@ -233,7 +234,7 @@ uint64_t host_number(void)
 	if (h == before)
 		h = hash_file(h, "/proc/sys/kernel/random/boot_id");
 	if (stat("/proc/self/ns/net", &st) == 0)
-		h = hash(h, &st.st_ino, sizeof(st.st_ino));
+		h = host_hash(h, &st.st_ino, sizeof(st.st_ino));
 	return h;
 }
 

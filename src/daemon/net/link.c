@@ -91,7 +91,7 @@ static int links_room(struct process *process)
 	return process->links ? 0 : -ENOMEM;
 }
 
-static void close_fds(struct link *link)
+static void link_close_fds(struct link *link)
 {
 	int *const fds[] = {&link->memory, &link->bell[0], &link->bell[1]};
 
@@ -105,7 +105,7 @@ static void close_fds(struct link *link)
 void link_event_done(struct link *link)
 {
 	if (!--link->unsent)
-		close_fds(link);
+		link_close_fds(link);
 }
 
 static void link_forget(struct link *link)
@@ -165,12 +165,12 @@ static int make_fds(struct link *link)
 		err = link->bell[side] < 0 ? link->bell[side] : 0;
 	}
 	if (err)
-		close_fds(link);
+		link_close_fds(link);
 	return err;
 }
 
 /* NULL: no memory. */
-static struct link *link_new(struct process *asker, struct process *peer)
+static struct link *link_new_between(struct process *asker, struct process *peer)
 {
 	struct link *link = calloc(1, sizeof(*link));
 
@@ -199,7 +199,7 @@ int link_make(struct process *process, uint32_t slot)
 		return -ENOMEM;
 	if (process->links[slot])
 		return -EALREADY;
-	struct link *link = link_new(process, peer);
+	struct link *link = link_new_between(process, peer);
 
 	if (!link)
 		return -ENOMEM;

@@ -136,7 +136,7 @@ void mcast_settle(struct server *server)
 
 /* ------------------------------------------------------------------ groups */
 
-static struct list *bucket_of(struct mcast *mcast, const uint8_t gid[16])
+static struct list *mcast_bucket(struct mcast *mcast, const uint8_t gid[16])
 {
 	uint32_t h = 0x811c9dc5; /* FNV-1a */
 
@@ -147,7 +147,7 @@ static struct list *bucket_of(struct mcast *mcast, const uint8_t gid[16])
 
 static struct mcast_group *group_find(struct mcast *mcast, const uint8_t gid[16])
 {
-	list_for_each(node, bucket_of(mcast, gid)) {
+	list_for_each(node, mcast_bucket(mcast, gid)) {
 		struct mcast_group *group = container_of(node, struct mcast_group, node);
 
 		if (!memcmp(group->gid, gid, sizeof(group->gid)))
@@ -171,7 +171,7 @@ static struct mcast_group *group_get(struct mcast *mcast, const uint8_t gid[16])
 	list_init(&group->attachments);
 	list_init(&group->joins);
 	list_init(&group->listening);
-	list_add_tail(bucket_of(mcast, gid), &group->node);
+	list_add_tail(mcast_bucket(mcast, gid), &group->node);
 	mcast->groups++;
 	return group;
 }
@@ -290,7 +290,7 @@ static int attach_to(struct mcast_group *group, struct qp *qp, bool returning)
 	return err;
 }
 
-int mcast_attach(struct qp *qp, const uint8_t gid[16], bool returning)
+int qp_attach_group(struct qp *qp, const uint8_t gid[16], bool returning)
 {
 	struct mcast *mcast = process_of(qp)->server->mcast;
 
@@ -309,7 +309,7 @@ int mcast_attach(struct qp *qp, const uint8_t gid[16], bool returning)
 	return err;
 }
 
-int mcast_detach(struct qp *qp, const uint8_t gid[16])
+int qp_detach_group(struct qp *qp, const uint8_t gid[16])
 {
 	struct attachment *a = attachment_find(qp, gid);
 
@@ -374,7 +374,7 @@ int command_attach_mcast(struct request *request, void *response)
 	struct qp *qp = find_qp(request, body->qp_handle, body->gid);
 
 	(void)response;
-	return qp ? mcast_attach(qp, body->gid, request->old != NULL) : -EINVAL;
+	return qp ? qp_attach_group(qp, body->gid, request->old != NULL) : -EINVAL;
 }
 
 int command_detach_mcast(struct request *request, void *response)
@@ -383,5 +383,5 @@ int command_detach_mcast(struct request *request, void *response)
 	struct qp *qp = find_qp(request, body->qp_handle, body->gid);
 
 	(void)response;
-	return qp ? mcast_detach(qp, body->gid) : -EINVAL;
+	return qp ? qp_detach_group(qp, body->gid) : -EINVAL;
 }

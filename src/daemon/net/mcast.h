@@ -89,9 +89,9 @@ void mcast_publish_addresses(struct server *server);
 void mcast_refresh(struct server *server);
 
 /* 0, also when it is attached; -ENOMEM as many as there may be, or no memory. */
-int mcast_attach(struct qp *qp, const uint8_t gid[16], bool returning);
+int qp_attach_group(struct qp *qp, const uint8_t gid[16], bool returning);
 /* -EINVAL: it isn't attached. */
-int mcast_detach(struct qp *qp, const uint8_t gid[16]);
+int qp_detach_group(struct qp *qp, const uint8_t gid[16]);
 void mcast_detach_all(struct qp *qp);
 
 /* The names of the interfaces that listen, for people: "eth0 lo"; "-": none does. */

@@ -22,14 +22,14 @@
 /* Of all descriptors, sockets that are only members. */
 enum { FILES_SHARE = 8 };
 
-static struct process *owner_of(const struct attachment *attachment)
+static struct process *attachment_owner(const struct attachment *attachment)
 {
 	return attachment->qp->object.context->process;
 }
 
 /* ------------------------------------------------------------------ sockets of our own */
 
-static bool may_have(uint32_t count)
+static bool membership_may_add(uint32_t count)
 {
 	struct rlimit limit;
 
@@ -77,7 +77,7 @@ static int member_begin(struct mcast *mcast, const struct mcast_group *group, ui
 			return err ? err : i;
 		s->full = true;
 	}
-	if (empty < 0 || !may_have(count + 1))
+	if (empty < 0 || !membership_may_add(count + 1))
 		return -EMFILE;
 	int err = try_place(&mcast->members[empty], group, ifindex);
 
@@ -153,7 +153,7 @@ static void say_deaf(const struct mcast_group *group, const struct membership *m
 	log_info("interface %u can't listen for group %s: %s", m->ifindex, text, strerror(-err));
 }
 
-static int begin(struct mcast_group *group, struct membership *m)
+static int membership_begin(struct mcast_group *group, struct membership *m)
 {
 	if (m->socket >= 0)
 		return 0;
@@ -165,21 +165,23 @@ static int begin(struct mcast_group *group, struct membership *m)
 	}
 	m->socket = place;
 	list_for_each(node, &group->attachments)
-		slot_join(group, m, owner_of(container_of(node, struct attachment, by_group)));
+		slot_join(group, m,
+			  attachment_owner(container_of(node, struct attachment, by_group)));
 	return 0;
 }
 
-static void end(struct mcast_group *group, struct membership *m)
+static void membership_end(struct mcast_group *group, struct membership *m)
 {
 	list_for_each(node, &group->attachments)
-		slot_leave(group, m, owner_of(container_of(node, struct attachment, by_group)));
+		slot_leave(group, m,
+			   attachment_owner(container_of(node, struct attachment, by_group)));
 	if (m->socket >= 0)
 		member_end(group->mcast, group, m);
 	list_del(&m->node);
 	free(m);
 }
 
-static struct membership *find(struct mcast_group *group, uint32_t ifindex)
+static struct membership *membership_find(struct mcast_group *group, uint32_t ifindex)
 {
 	list_for_each(node, &group->listening) {
 		struct membership *m = container_of(node, struct membership, node);
@@ -203,12 +205,12 @@ static bool is_scarcity(int err)
 }
 
 /* False: descriptors or memory are scarce. */
-static bool want(struct mcast_group *group, uint32_t ifindex)
+static bool membership_want(struct mcast_group *group, uint32_t ifindex)
 {
-	struct membership *m = find(group, ifindex);
+	struct membership *m = membership_find(group, ifindex);
 
 	if (m)
-		m->wanted = !is_scarcity(begin(group, m));
+		m->wanted = !is_scarcity(membership_begin(group, m));
 	return m && m->wanted;
 }
 
@@ -229,14 +231,14 @@ static bool want_all(struct mcast_group *group)
 	bool all = true;
 
 	list_for_each(node, &group->joins)
-		all &= want(group, container_of(node, struct mcast_join, node)->ifindex);
+		all &= membership_want(group, container_of(node, struct mcast_join, node)->ifindex);
 	list_for_each(node, &group->attachments) {
 		const struct attachment *a = container_of(node, struct attachment, by_group);
 		const struct device *device = a->qp->object.context->conn->device;
 
 		if (!a->alone || device == last)
 			continue;
-		all &= want(group, interface_for(group, device));
+		all &= membership_want(group, interface_for(group, device));
 		last = device;
 	}
 	return all;
@@ -255,7 +257,7 @@ int mcast_net_update(struct mcast_group *group)
 		struct membership *m = container_of(node, struct membership, node);
 
 		if (!m->wanted)
-			end(group, m);
+			membership_end(group, m);
 	}
 	return all ? 0 : -ENOMEM;
 }
@@ -274,7 +276,7 @@ bool mcast_net_listens(const struct mcast_group *group, uint32_t ifindex)
 void mcast_net_end(struct mcast_group *group)
 {
 	list_for_each(node, &group->listening)
-		end(group, container_of(node, struct membership, node));
+		membership_end(group, container_of(node, struct membership, node));
 }
 
 void mcast_listening(const struct mcast_group *group, char *text, size_t size)

@@ -25,7 +25,7 @@ static size_t bits_size(const union neighbour_address *a)
 	return a->any.sa_family == AF_INET ? 4 : 16;
 }
 
-static const void *bits(const union neighbour_address *a)
+static const void *neighbour_bits(const union neighbour_address *a)
 {
 	return a->any.sa_family == AF_INET ? (const void *)&a->four.sin_addr : &a->six.sin6_addr;
 }
@@ -38,7 +38,7 @@ static void set_bits(union neighbour_address *a, const void *from)
 		memcpy(&a->six.sin6_addr, from, 16);
 }
 
-static socklen_t size_of(const union neighbour_address *a)
+static socklen_t neighbour_address_size(const union neighbour_address *a)
 {
 	return a->any.sa_family == AF_INET ? sizeof(a->four) : sizeof(a->six);
 }
@@ -54,7 +54,7 @@ struct query {
 	uint8_t attributes[128];
 };
 
-static void put(struct query *q, uint16_t type, const void *data, size_t size)
+static void query_put(struct query *q, uint16_t type, const void *data, size_t size)
 {
 	struct rtattr *a = (void *)((uint8_t *)q + NLMSG_ALIGN(q->header.nlmsg_len));
 
@@ -65,7 +65,7 @@ static void put(struct query *q, uint16_t type, const void *data, size_t size)
 }
 
 /* The kernel has answered when send() returns. Bytes, or -errno. */
-static ssize_t ask_kernel(const struct query *q, void *answer)
+static ssize_t query_ask_kernel(const struct query *q, void *answer)
 {
 	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
 	const struct nlmsghdr *header = answer;
@@ -111,11 +111,11 @@ static bool find_link(struct neighbour_question *question)
 			  .rtm_src_len = (unsigned char)(8 * size)},
 	};
 
-	put(&q, RTA_DST, bits(to), size);
-	put(&q, RTA_SRC, bits(&question->from), size);
+	query_put(&q, RTA_DST, neighbour_bits(to), size);
+	query_put(&q, RTA_SRC, neighbour_bits(&question->from), size);
 	if (to->any.sa_family == AF_INET6 && to->six.sin6_scope_id)
-		put(&q, RTA_OIF, &to->six.sin6_scope_id, sizeof(uint32_t));
-	ssize_t n = ask_kernel(&q, answer);
+		query_put(&q, RTA_OIF, &to->six.sin6_scope_id, sizeof(uint32_t));
+	ssize_t n = query_ask_kernel(&q, answer);
 	const struct nlmsghdr *header = (const void *)answer;
 	const struct rtmsg *route = NLMSG_DATA(header);
 
@@ -164,8 +164,8 @@ static bool is_known(const struct neighbour_question *question)
 			      .ndm_ifindex = (int)question->ifindex},
 	};
 
-	put(&q, NDA_DST, bits(&question->link), bits_size(&question->link));
-	ssize_t n = ask_kernel(&q, answer);
+	query_put(&q, NDA_DST, neighbour_bits(&question->link), bits_size(&question->link));
+	ssize_t n = query_ask_kernel(&q, answer);
 	const struct nlmsghdr *header = (const void *)answer;
 	const struct ndmsg *neighbour = NLMSG_DATA(header);
 
@@ -177,7 +177,7 @@ static bool is_known(const struct neighbour_question *question)
 }
 
 /* Makes the kernel ask the link, as any packet to the host would. */
-static void probe(const struct neighbour_question *question)
+static void neighbour_probe(const struct neighbour_question *question)
 {
 	union neighbour_address to = question->to, from = question->from;
 	int fd = socket(to.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -192,14 +192,14 @@ static void probe(const struct neighbour_question *question)
 		from.six.sin6_port = 0;
 	}
 	/* What can't be sent isn't answered, either. */
-	if (bind(fd, &from.any, size_of(&from)) == 0)
-		(void)!sendto(fd, NULL, 0, 0, &to.any, size_of(&to));
+	if (bind(fd, &from.any, neighbour_address_size(&from)) == 0)
+		(void)!sendto(fd, NULL, 0, 0, &to.any, neighbour_address_size(&to));
 	close(fd);
 }
 
 /* ------------------------------------------------------------------ questions to us */
 
-static void set_timer(struct neighbours *n)
+static void neighbours_set_timer(struct neighbours *n)
 {
 	uint64_t now = now_ms(), first = UINT64_MAX;
 
@@ -225,12 +225,12 @@ static void stop_listening(struct neighbours *n)
 	close(fd);
 }
 
-static void leave(struct neighbours *n, struct neighbour_question *question)
+static void neighbours_drop_question(struct neighbours *n, struct neighbour_question *question)
 {
 	list_del(&question->node);
 	if (list_empty(&n->questions))
 		stop_listening(n);
-	set_timer(n);
+	neighbours_set_timer(n);
 }
 
 /* The first question that `is` says it of; NULL: none. An answer may change the list. */
@@ -252,7 +252,7 @@ static void answer_all(struct neighbours *n, is_one *is, const void *arg, int st
 	struct neighbour_question *question;
 
 	while ((question = first_that(n, is, arg))) {
-		leave(n, question);
+		neighbours_drop_question(n, question);
 		question->answer(question, status);
 	}
 }
@@ -262,13 +262,13 @@ static bool is_late(const struct neighbour_question *question, const void *now)
 	return question->until_ms <= *(const uint64_t *)now;
 }
 
-static void on_timer(struct timer *timer)
+static void neighbours_on_timer(struct timer *timer)
 {
 	struct neighbours *n = container_of(timer, struct neighbours, timer);
 	uint64_t now = now_ms();
 
 	answer_all(n, is_late, &now, -ETIMEDOUT);
-	set_timer(n);
+	neighbours_set_timer(n);
 }
 
 /* What the news says of one neighbour. */
@@ -284,7 +284,7 @@ static bool is_about(const struct neighbour_question *question, const void *arg)
 
 	return question->link.any.sa_family == w->neighbour->ndm_family &&
 	       question->ifindex == (uint32_t)w->neighbour->ndm_ifindex &&
-	       !memcmp(bits(&question->link), w->address, w->size);
+	       !memcmp(neighbour_bits(&question->link), w->address, w->size);
 }
 
 static void take_word(struct neighbours *n, const struct nlmsghdr *header)
@@ -310,7 +310,7 @@ static void take_word(struct neighbours *n, const struct nlmsghdr *header)
 				container_of(node, struct neighbour_question, node);
 
 			if (is_about(q, &w))
-				probe(q);
+				neighbour_probe(q);
 		}
 }
 
@@ -336,7 +336,7 @@ static void on_news(struct watch *watch, uint32_t events)
 		take_word(n, h);
 }
 
-static int listen_to_news(struct neighbours *n)
+static int neighbours_open_netlink(struct neighbours *n)
 {
 	const struct sockaddr_nl address = {.nl_family = AF_NETLINK, .nl_groups = RTMGRP_NEIGH};
 
@@ -359,7 +359,7 @@ void neighbours_init(struct neighbours *n, struct loop *loop)
 {
 	*n = (struct neighbours){.loop = loop, .news = {.fd = -1, .ready = on_news}};
 	list_init(&n->questions);
-	timer_init(&n->timer, on_timer);
+	timer_init(&n->timer, neighbours_on_timer);
 }
 
 void neighbours_fini(struct neighbours *n)
@@ -373,21 +373,21 @@ int neighbour_ask(struct neighbours *n, struct neighbour_question *question, uin
 	if (!find_link(question) || has_no_links(question->ifindex))
 		return 0;
 	/* First, so that nothing is missed between the look and the wait. */
-	if (listen_to_news(n))
+	if (neighbours_open_netlink(n))
 		return 0;
 	list_add_tail(&n->questions, &question->node);
 	question->until_ms = now_ms() + timeout_ms;
 	if (is_known(question)) {
-		leave(n, question);
+		neighbours_drop_question(n, question);
 		return 0;
 	}
-	probe(question);
-	set_timer(n);
+	neighbour_probe(question);
+	neighbours_set_timer(n);
 	return -EINPROGRESS;
 }
 
 void neighbour_forget(struct neighbours *n, struct neighbour_question *question)
 {
 	if (!list_empty(&question->node))
-		leave(n, question);
+		neighbours_drop_question(n, question);
 }

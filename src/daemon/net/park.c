@@ -35,7 +35,8 @@ void park_close(struct park *park)
 	park_init(park);
 }
 
-static int put(int in, const struct message *message, const int *fds, unsigned int count)
+static int park_put_message(int in, const struct message *message, const int *fds,
+			    unsigned int count)
 {
 	union {
 		char bytes[CMSG_SPACE(BATCH * sizeof(int))];
@@ -50,7 +51,7 @@ static int put(int in, const struct message *message, const int *fds, unsigned i
 }
 
 /* The next message and its descriptors; `peek`: MSG_PEEK leaves it there. Their number; -errno. */
-static int look(int out, struct message *message, int *fds, int peek)
+static int park_look_message(int out, struct message *message, int *fds, int peek)
 {
 	union {
 		char bytes[CMSG_SPACE(BATCH * sizeof(int))];
@@ -102,7 +103,7 @@ void park_clear(struct park *park)
 		struct message message = {0};
 		int fds[BATCH];
 
-		n = look(park->out, &message, fds, 0);
+		n = park_look_message(park->out, &message, fds, 0);
 		for (int i = 0; i < n; i++)
 			close(fds[i]);
 	}
@@ -115,12 +116,12 @@ int park_put(struct park *park, const int *fds, uint32_t count)
 	int err = park->in < 0 ? -EBADF : 0;
 
 	if (!err && !park->parked)
-		err = put(park->in, &begin, &park->in, 1);
+		err = park_put_message(park->in, &begin, &park->in, 1);
 	while (!err && park->parked < count) {
 		uint32_t left = count - park->parked, batch = left < BATCH ? left : BATCH;
 		const struct message message = {PARK_MAGIC, park->parked, batch};
 
-		err = put(park->in, &message, fds + park->parked, batch);
+		err = park_put_message(park->in, &message, fds + park->parked, batch);
 		if (!err)
 			park->parked += batch;
 	}
@@ -129,7 +130,7 @@ int park_put(struct park *park, const int *fds, uint32_t count)
 
 /* ------------------------------------------------------------------ taking over */
 
-static bool is_ours(int fd, int type)
+static bool park_fd_is_ours(int fd, int type)
 {
 	struct ucred cred;
 	int value;
@@ -148,7 +149,7 @@ static int take_sockets(int out, int *fds, uint32_t max)
 
 	for (;;) {
 		struct message message = {0};
-		int batch[BATCH], n = look(out, &message, batch, MSG_PEEK);
+		int batch[BATCH], n = park_look_message(out, &message, batch, MSG_PEEK);
 
 		if (n == -EAGAIN)
 			return (int)total;
@@ -175,12 +176,12 @@ int park_take(struct park *park, int out, int *fds, uint32_t max)
 	struct message message = {0};
 
 	/* From here on each look goes one message further. */
-	if (!is_ours(out, SOCK_SEQPACKET) ||
+	if (!park_fd_is_ours(out, SOCK_SEQPACKET) ||
 	    setsockopt(out, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof(offset)) < 0)
 		return -EINVAL;
-	int n = look(out, &message, first, MSG_PEEK);
+	int n = park_look_message(out, &message, first, MSG_PEEK);
 
-	if (n == 1 && !message.count && is_ours(first[0], SOCK_SEQPACKET))
+	if (n == 1 && !message.count && park_fd_is_ours(first[0], SOCK_SEQPACKET))
 		total = take_sockets(out, fds, max);
 	setsockopt(out, SOL_SOCKET, SO_PEEK_OFF, &none, sizeof(none));
 	if (total > 0) {

@@ -31,7 +31,7 @@ static bool is_v4(const uint8_t gid[16])
 	return IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)gid);
 }
 
-static bool is_loopback(const uint8_t gid[16])
+static bool route_gid_is_loopback(const uint8_t gid[16])
 {
 	return is_v4(gid) ? gid[12] == 127 : IN6_IS_ADDR_LOOPBACK((const struct in6_addr *)gid);
 }
@@ -63,7 +63,7 @@ static socklen_t address_from(const uint8_t gid[16], uint32_t ifindex, uint16_t 
 }
 
 /* `bound`: packets must leave by the interface of the source. 1, 0; -errno: it can't be asked. */
-static int ask_kernel(const struct host_address *from, const uint8_t dgid[16], bool bound)
+static int route_ask_kernel(const struct host_address *from, const uint8_t dgid[16], bool bound)
 {
 	int ifindex = (int)from->ifindex;
 	union address source, destination;
@@ -89,13 +89,13 @@ static bool has_route(struct route_cache *cache, const struct host_address *from
 	bool yes;
 
 	if (is_v4(from->gid) != is_v4(dgid) || !is_unicast(dgid) ||
-	    (is_loopback(from->gid) && !is_loopback(dgid)))
+	    (route_gid_is_loopback(from->gid) && !route_gid_is_loopback(dgid)))
 		return false;
 	memcpy(question.from, from->gid, sizeof(question.from));
 	memcpy(question.to, dgid, sizeof(question.to));
 	if (route_cache_find(cache, &question, &yes))
 		return yes;
-	int answer = ask_kernel(from, dgid, bound);
+	int answer = route_ask_kernel(from, dgid, bound);
 
 	if (answer >= 0)
 		route_cache_keep(cache, &question, answer);
@@ -104,11 +104,11 @@ static bool has_route(struct route_cache *cache, const struct host_address *from
 
 bool route_is_local(const struct server *server, const uint8_t gid[16])
 {
-	return is_loopback(gid) || devices_have(&server->devices, gid);
+	return route_gid_is_loopback(gid) || devices_have(&server->devices, gid);
 }
 
-int route_find(const struct device *device, uint32_t port, uint32_t sgid_index,
-	       const uint8_t dgid[16], struct proto_route_resp *resp)
+int device_find_route(const struct device *device, uint32_t port, uint32_t sgid_index,
+		      const uint8_t dgid[16], struct proto_route_resp *resp)
 {
 	const struct host_address *from =
 		port == DEVICE_PORT ? gids_get(&device->gids, sgid_index) : NULL;
@@ -139,6 +139,6 @@ int command_route(struct request *request, void *response)
 {
 	const struct proto_route *body = request->body;
 
-	return route_find(request->conn->device, body->port, body->sgid_index, body->dgid,
-			  response);
+	return device_find_route(request->conn->device, body->port, body->sgid_index, body->dgid,
+				 response);
 }

@@ -13,8 +13,8 @@ struct server;
 
 /* From the source GID at this index. 0, also when nothing can be sent there; -EINVAL there is no
  * such source. */
-int route_find(const struct device *device, uint32_t port, uint32_t sgid_index,
-	       const uint8_t dgid[16], struct proto_route_resp *resp);
+int device_find_route(const struct device *device, uint32_t port, uint32_t sgid_index,
+		      const uint8_t dgid[16], struct proto_route_resp *resp);
 
 /* Whether it is an address of this host. */
 bool route_is_local(const struct server *server, const uint8_t gid[16]);

@@ -15,7 +15,7 @@
 #define SOL_NETLINK 270
 #endif
 
-static int listen_to_news(void)
+static int route_open_netlink(void)
 {
 	static const int groups[] = {RTNLGRP_LINK,	 RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR,
 				     RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE,  RTNLGRP_IPV4_RULE,
@@ -38,7 +38,7 @@ static int listen_to_news(void)
 
 void route_cache_open(struct route_cache *cache)
 {
-	*cache = (struct route_cache){.fd = listen_to_news(), .epoch = 1};
+	*cache = (struct route_cache){.fd = route_open_netlink(), .epoch = 1};
 	if (cache->fd < 0)
 		log_info("the kernel's news of routes aren't to be had (%s): it is asked for each",
 			 strerror(-cache->fd));
@@ -65,8 +65,8 @@ static void take_news(struct route_cache *cache)
 	}
 }
 
-static struct route_answer *place_of(struct route_cache *cache,
-				     const struct route_question *question)
+static struct route_answer *route_cache_place(struct route_cache *cache,
+					      const struct route_question *question)
 {
 	const uint8_t *byte = (const uint8_t *)question;
 	uint32_t h = 0x811c9dc5; /* FNV-1a */
@@ -81,7 +81,7 @@ bool route_cache_find(struct route_cache *cache, const struct route_question *qu
 	if (cache->fd < 0)
 		return false;
 	take_news(cache);
-	const struct route_answer *answer = place_of(cache, question);
+	const struct route_answer *answer = route_cache_place(cache, question);
 
 	if (answer->epoch != cache->epoch ||
 	    memcmp(&answer->question, question, sizeof(*question)) != 0)
@@ -93,6 +93,6 @@ bool route_cache_find(struct route_cache *cache, const struct route_question *qu
 void route_cache_keep(struct route_cache *cache, const struct route_question *question, bool yes)
 {
 	if (cache->fd >= 0)
-		*place_of(cache, question) = (struct route_answer){
+		*route_cache_place(cache, question) = (struct route_answer){
 			.question = *question, .epoch = cache->epoch, .yes = yes};
 }

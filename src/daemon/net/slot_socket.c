@@ -43,7 +43,7 @@ enum { ROOM_BYTES = 8 << 20, DRAIN_MAX = 65536, PROBE_NS = 20000000 };
 /* Where the word with the destination QPN is: 4 bytes into the base transport header. */
 enum { QPN_WORD = 4, UDP_HEADER = 8 };
 
-static int set(int fd, int level, int name, int value)
+static int slot_socket_set_option(int fd, int level, int name, int value)
 {
 	return setsockopt(fd, level, name, &value, sizeof(value)) < 0 ? -errno : 0;
 }
@@ -52,31 +52,31 @@ static int set(int fd, int level, int name, int value)
 
 static int set_options(int fd, bool ipv6)
 {
-	int err = set(fd, IPPROTO_UDP, UDP_GRO, 1);
+	int err = slot_socket_set_option(fd, IPPROTO_UDP, UDP_GRO, 1);
 
 	/* Of groups only what this socket has joined (udp_group.h), not what anybody has. */
 	if (!err)
-		err = set(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0);
+		err = slot_socket_set_option(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0);
 	if (!err && ipv6)
-		err = set(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
+		err = slot_socket_set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
 	/* Both protocols' options also on a socket for both. Not to be fragmented: then the
 	 * identification of an IPv4 packet is 0, and the ICRC covers it. */
 	if (!err)
-		err = set(fd, IPPROTO_IP, IP_PKTINFO, 1);
+		err = slot_socket_set_option(fd, IPPROTO_IP, IP_PKTINFO, 1);
 	if (!err)
-		err = set(fd, IPPROTO_IP, IP_RECVTOS, 1);
+		err = slot_socket_set_option(fd, IPPROTO_IP, IP_RECVTOS, 1);
 	if (!err)
-		err = set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+		err = slot_socket_set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
 	if (!err && ipv6)
-		err = set(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
+		err = slot_socket_set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
 	if (!err && ipv6)
-		err = set(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+		err = slot_socket_set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
 	/* RoCEv2 senders leave the UDP checksum out, the kernel's Soft-RoCE among them: the ICRC is
 	 * better. Over IPv6 such a datagram must be asked for. */
 	if (!err && ipv6)
-		err = set(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
+		err = slot_socket_set_option(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
 	if (!err && ipv6)
-		err = set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+		err = slot_socket_set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
 	return err;
 }
 
@@ -87,7 +87,7 @@ int slot_socket_make(bool ipv6)
 
 	if (fd < 0)
 		return -errno;
-	int err = ipv6 ? set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0) : 0;
+	int err = ipv6 ? slot_socket_set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0) : 0;
 
 	if (!err)
 		err = set_options(fd, ipv6);
@@ -101,7 +101,7 @@ int slot_socket_make(bool ipv6)
 
 int slot_socket_share(int fd, bool on)
 {
-	return set(fd, SOL_SOCKET, SO_REUSEPORT, on);
+	return slot_socket_set_option(fd, SOL_SOCKET, SO_REUSEPORT, on);
 }
 
 int slot_socket_bind(int fd, bool ipv6, bool shared)
@@ -123,7 +123,7 @@ int slot_socket_guard(void)
 
 	if (fd < 0)
 		return fd;
-	int err = set(fd, SOL_SOCKET, SO_BINDTOIFINDEX, INT32_MAX);
+	int err = slot_socket_set_option(fd, SOL_SOCKET, SO_BINDTOIFINDEX, INT32_MAX);
 
 	if (!err)
 		err = slot_socket_bind(fd, false, true);
@@ -173,14 +173,14 @@ int slot_socket_filter(int fd, uint32_t slot)
 
 int slot_socket_lock(int fd)
 {
-	return set(fd, SOL_SOCKET, SO_LOCK_FILTER, 1);
+	return slot_socket_set_option(fd, SOL_SOCKET, SO_LOCK_FILTER, 1);
 }
 
 /* As bound to another interface than the others it is of another group; there is no such
  * interface. One that its holder has bound to another interface before left then. */
 void slot_socket_retire(int fd)
 {
-	set(fd, SOL_SOCKET, SO_BINDTOIFINDEX, INT32_MAX);
+	slot_socket_set_option(fd, SOL_SOCKET, SO_BINDTOIFINDEX, INT32_MAX);
 }
 
 /* ------------------------------------------------------------------ handing out */
@@ -190,10 +190,10 @@ void slot_socket_room(int fd, bool much)
 	int bytes = much ? ROOM_BYTES : 1; /* the kernel rounds up */
 
 	/* Without the privilege it is cut to net.core.{r,w}mem_max. */
-	if (set(fd, SOL_SOCKET, SO_RCVBUFFORCE, bytes))
-		set(fd, SOL_SOCKET, SO_RCVBUF, bytes);
-	if (much && set(fd, SOL_SOCKET, SO_SNDBUFFORCE, bytes))
-		set(fd, SOL_SOCKET, SO_SNDBUF, bytes);
+	if (slot_socket_set_option(fd, SOL_SOCKET, SO_RCVBUFFORCE, bytes))
+		slot_socket_set_option(fd, SOL_SOCKET, SO_RCVBUF, bytes);
+	if (much && slot_socket_set_option(fd, SOL_SOCKET, SO_SNDBUFFORCE, bytes))
+		slot_socket_set_option(fd, SOL_SOCKET, SO_SNDBUF, bytes);
 }
 
 void slot_socket_drain(int fd)
@@ -214,21 +214,21 @@ void slot_socket_reset(int fd)
 	getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size);
 	slot_socket_share(fd, true);
 	set_options(fd, domain == AF_INET6);
-	set(fd, SOL_SOCKET, SO_BROADCAST, 0);
-	set(fd, SOL_SOCKET, SO_TIMESTAMPNS, 0);
-	set(fd, SOL_SOCKET, SO_BUSY_POLL, 0);
-	set(fd, SOL_SOCKET, SO_PEEK_OFF, -1);
-	set(fd, IPPROTO_UDP, UDP_SEGMENT, 0);
-	set(fd, IPPROTO_UDP, UDP_CORK, 0);
-	set(fd, IPPROTO_IP, IP_TOS, 0);
-	set(fd, IPPROTO_IP, IP_RECVERR, 0);
+	slot_socket_set_option(fd, SOL_SOCKET, SO_BROADCAST, 0);
+	slot_socket_set_option(fd, SOL_SOCKET, SO_TIMESTAMPNS, 0);
+	slot_socket_set_option(fd, SOL_SOCKET, SO_BUSY_POLL, 0);
+	slot_socket_set_option(fd, SOL_SOCKET, SO_PEEK_OFF, -1);
+	slot_socket_set_option(fd, IPPROTO_UDP, UDP_SEGMENT, 0);
+	slot_socket_set_option(fd, IPPROTO_UDP, UDP_CORK, 0);
+	slot_socket_set_option(fd, IPPROTO_IP, IP_TOS, 0);
+	slot_socket_set_option(fd, IPPROTO_IP, IP_RECVERR, 0);
 	if (domain == AF_INET6)
-		set(fd, IPPROTO_IPV6, IPV6_RECVERR, 0);
+		slot_socket_set_option(fd, IPPROTO_IPV6, IPV6_RECVERR, 0);
 }
 
 /* Loopback delivers before send() returns, as a rule; on a processor that has got behind with its
  * packets a kernel thread does, a little later. False: nothing comes. */
-static bool comes(int fd, uint64_t until)
+static bool slot_socket_wait_packet(int fd, uint64_t until)
 {
 	uint64_t now = clock_ns();
 	struct pollfd watch = {.fd = fd, .events = POLLIN};
@@ -263,7 +263,7 @@ int slot_socket_probe(int from, int fd, uint32_t slot)
 	/* Others may have sent there meanwhile. */
 	for (int i = 0; i < DRAIN_MAX; i++) {
 		n = recv(fd, got, sizeof(got), MSG_DONTWAIT | MSG_TRUNC);
-		if (n < 0 && errno != EINTR && !comes(fd, until))
+		if (n < 0 && errno != EINTR && !slot_socket_wait_packet(fd, until))
 			return -ENOENT;
 		if (n == (ssize_t)sizeof(got) && !memcmp(sent, got, sizeof(got)))
 			return 0;
@@ -291,7 +291,7 @@ static bool is_here(int fd)
 	return here;
 }
 
-static int get(int fd, int name)
+static int slot_socket_get_option(int fd, int name)
 {
 	socklen_t size = sizeof(int);
 	int value;
@@ -307,9 +307,10 @@ bool slot_socket_is_one(int fd, bool *ipv6)
 		struct sockaddr_in6 six;
 	} name = {0};
 	socklen_t size = sizeof(name);
-	int domain = get(fd, SO_DOMAIN);
+	int domain = slot_socket_get_option(fd, SO_DOMAIN);
 
-	if (get(fd, SO_TYPE) != SOCK_DGRAM || get(fd, SO_PROTOCOL) != IPPROTO_UDP ||
+	if (slot_socket_get_option(fd, SO_TYPE) != SOCK_DGRAM ||
+	    slot_socket_get_option(fd, SO_PROTOCOL) != IPPROTO_UDP ||
 	    (domain != AF_INET && domain != AF_INET6) ||
 	    getsockname(fd, (struct sockaddr *)&name, &size) < 0 || !is_here(fd))
 		return false;
@@ -320,7 +321,7 @@ bool slot_socket_is_one(int fd, bool *ipv6)
 
 /* Lines of /proc/net/udp: "  sl: address:port address:port state queues timer retransmits uid
  * timeout inode ..." A socket of the kernel's own has no inode. */
-static bool find_owner(const char *path, unsigned int *uid, unsigned long *inode)
+static bool slot_socket_find_owner(const char *path, unsigned int *uid, unsigned long *inode)
 {
 	FILE *file = fopen(path, "re");
 	char line[512];
@@ -343,8 +344,8 @@ void slot_socket_owner(char *text, size_t size)
 	unsigned int uid = 0;
 	unsigned long inode = 0;
 
-	if (!find_owner("/proc/self/net/udp6", &uid, &inode) &&
-	    !find_owner("/proc/self/net/udp", &uid, &inode))
+	if (!slot_socket_find_owner("/proc/self/net/udp6", &uid, &inode) &&
+	    !slot_socket_find_owner("/proc/self/net/udp", &uid, &inode))
 		snprintf(text, size, "somebody");
 	else if (!inode)
 		snprintf(text, size, "the kernel (rdma_rxe)");

@@ -22,7 +22,7 @@ int udp_group_socket(bool ipv6)
 
 /* ------------------------------------------------------------------ one group */
 
-static int change(int fd, const uint8_t gid[16], uint32_t ifindex, bool join)
+static int udp_group_change(int fd, const uint8_t gid[16], uint32_t ifindex, bool join)
 {
 	struct ip_mreqn four = {.imr_ifindex = (int)ifindex};
 	struct ipv6_mreq six = {.ipv6mr_interface = ifindex};
@@ -42,7 +42,7 @@ static int change(int fd, const uint8_t gid[16], uint32_t ifindex, bool join)
 
 int udp_group_join(int fd, const uint8_t gid[16], uint32_t ifindex)
 {
-	int err = change(fd, gid, ifindex, true);
+	int err = udp_group_change(fd, gid, ifindex, true);
 
 	/* The one for its memory, the other for its number. */
 	if (err == -ENOMEM)
@@ -52,7 +52,7 @@ int udp_group_join(int fd, const uint8_t gid[16], uint32_t ifindex)
 
 void udp_group_leave(int fd, const uint8_t gid[16], uint32_t ifindex)
 {
-	change(fd, gid, ifindex, false);
+	udp_group_change(fd, gid, ifindex, false);
 }
 
 void udp_group_hear_all(int fd, bool yes)

@@ -18,10 +18,10 @@
 
 enum { STEP = 16, OWNER_MS = 1000, FILES_SHARE = 4 };
 
-static void explain(struct wire *wire, const char *format, ...)
+static void udp_slots_log_fault(struct wire *wire, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-static void explain(struct wire *wire, const char *format, ...)
+static void udp_slots_log_fault(struct wire *wire, const char *format, ...)
 {
 	char text[sizeof(wire->why)];
 	va_list args;
@@ -66,7 +66,7 @@ void udp_slots_close(struct wire *wire)
 
 /* ------------------------------------------------------------------ binding */
 
-static int add(struct wire *wire)
+static int udp_slots_add_socket(struct wire *wire)
 {
 	int fd = slot_socket_make(wire->ipv6);
 
@@ -100,7 +100,7 @@ static void end_park(struct wire *wire)
 }
 
 /* Not fatal: the sockets only won't outlive this daemon. A part of them would be of no use. */
-static void park(struct wire *wire)
+static void udp_slots_park(struct wire *wire)
 {
 	int err = wire->park.in < 0 ? 0 : park_put(&wire->park, wire->fd, wire->count);
 
@@ -113,7 +113,7 @@ static void park(struct wire *wire)
 }
 
 /* Programs need descriptors, too: so many sockets and no more. */
-static bool may_have(uint32_t count)
+static bool udp_slots_may_have(uint32_t count)
 {
 	struct rlimit limit;
 
@@ -121,23 +121,23 @@ static bool may_have(uint32_t count)
 }
 
 /* Places up to `count`. */
-static int grow(struct wire *wire, uint32_t count)
+static int udp_slots_grow(struct wire *wire, uint32_t count)
 {
 	int err = 0;
 
-	if (!may_have(count))
+	if (!udp_slots_may_have(count))
 		return -EMFILE;
 	let_in(wire, true);
 	/* Whoever has one may have changed that. */
 	for (uint32_t i = 0; i < wire->count; i++)
 		slot_socket_share(wire->fd[i], true);
 	while (!err && wire->count < count)
-		err = add(wire);
+		err = udp_slots_add_socket(wire);
 	if (wire->count > 1) {
 		int steer = slot_socket_steer(wire->fd[0]);
 
 		err = err ? err : steer;
-		park(wire);
+		udp_slots_park(wire);
 		let_in(wire, false);
 	}
 	return err;
@@ -157,10 +157,12 @@ static const char *owner_of_port(struct wire *wire)
 static void explain_error(struct wire *wire, int err)
 {
 	if (err == -EADDRINUSE)
-		explain(wire, "UDP port %d is used by %s: only this host can be reached", WIRE_PORT,
-			owner_of_port(wire));
+		udp_slots_log_fault(wire,
+				    "UDP port %d is used by %s: only this host can be reached",
+				    WIRE_PORT, owner_of_port(wire));
 	else
-		explain(wire, "UDP port %d can't be opened: %s", WIRE_PORT, strerror(-err));
+		udp_slots_log_fault(wire, "UDP port %d can't be opened: %s", WIRE_PORT,
+				    strerror(-err));
 }
 
 /* ------------------------------------------------------------------ opening */
@@ -179,17 +181,17 @@ static int open_group(struct wire *wire)
 	int err;
 
 	wire->ipv6 = true;
-	err = grow(wire, STEP);
+	err = udp_slots_grow(wire, STEP);
 	if (err == -EAFNOSUPPORT || err == -EADDRNOTAVAIL) {
 		close_sockets(wire);
 		wire->ipv6 = false;
-		err = grow(wire, STEP);
+		err = udp_slots_grow(wire, STEP);
 	}
 	if (err)
 		goto out_sockets;
 	err = park_make(&wire->park);
 	if (!err)
-		park(wire);
+		udp_slots_park(wire);
 	if (!err && wire->managed && wire->park.out >= 0)
 		activation_store(wire->park.out);
 	if (err)
@@ -207,7 +209,7 @@ out_sockets:
 }
 
 /* Different sockets of one kind, on the port. */
-static bool is_group(struct wire *wire)
+static bool udp_slots_is_group(struct wire *wire)
 {
 	for (uint32_t i = 0; i < wire->count; i++) {
 		bool ipv6;
@@ -231,7 +233,7 @@ int udp_slots_adopt(struct wire *wire, int out)
 	if (n < 0)
 		return n;
 	wire->count = (uint32_t)n;
-	if (!is_group(wire)) {
+	if (!udp_slots_is_group(wire)) {
 		wire->park.out = -1; /* the caller's again */
 		udp_slots_close(wire);
 		return -EINVAL;
@@ -250,14 +252,14 @@ int udp_slots_adopt(struct wire *wire, int out)
 
 /* ------------------------------------------------------------------ slots */
 
-static uint32_t round_up(uint32_t places)
+static uint32_t places_round_up(uint32_t places)
 {
 	places = (places + STEP - 1) / STEP * STEP;
 	return places < UDP_SLOTS_PLACES ? places : UDP_SLOTS_PLACES;
 }
 
 /* Places up to what is needed for this slot: the last isn't given out. */
-static int provide(struct wire *wire, uint32_t slot)
+static int udp_slot_provide(struct wire *wire, uint32_t slot)
 {
 	uint32_t top = slot;
 
@@ -266,7 +268,7 @@ static int provide(struct wire *wire, uint32_t slot)
 			top = i;
 	if (top + 2 <= wire->count)
 		return 0;
-	int err = grow(wire, round_up(top + 2));
+	int err = udp_slots_grow(wire, places_round_up(top + 2));
 
 	if (!err && !wire->broken)
 		wire->why[0] = 0;
@@ -277,7 +279,7 @@ static int provide(struct wire *wire, uint32_t slot)
 }
 
 /* Another socket at this place, which nobody has. */
-static int renew(struct wire *wire, uint32_t slot)
+static int udp_slot_renew(struct wire *wire, uint32_t slot)
 {
 	int old = wire->fd[slot];
 	uint32_t last = wire->count - 1;
@@ -291,13 +293,13 @@ static int renew(struct wire *wire, uint32_t slot)
 	wire->owner[slot] = UDP_SLOTS_NOBODY;
 	wire->count--;
 	park_clear(&wire->park);
-	err = provide(wire, slot);
-	park(wire);
+	err = udp_slot_provide(wire, slot);
+	udp_slots_park(wire);
 	return err;
 }
 
 /* Does it get what it should? */
-static int prove(struct wire *wire, uint32_t slot)
+static int udp_slot_prove(struct wire *wire, uint32_t slot)
 {
 	int fd = wire->fd[slot];
 
@@ -305,7 +307,8 @@ static int prove(struct wire *wire, uint32_t slot)
 	if (wire->unproved || slot_socket_probe(wire->fd[0], fd, slot) != -ENOENT)
 		return 0;
 	wire->broken = true;
-	explain(wire,
+	udp_slots_log_fault(
+		wire,
 		"a program changed the order of the sockets of UDP port %d: slot %u gets nothing; "
 		"end all programs that use the device, then it is made anew",
 		WIRE_PORT, slot);
@@ -314,12 +317,12 @@ static int prove(struct wire *wire, uint32_t slot)
 }
 
 /* Nobody has it now. */
-static int prepare(struct wire *wire, uint32_t slot, uid_t uid)
+static int udp_slot_prepare(struct wire *wire, uint32_t slot, uid_t uid)
 {
 	int err = 0;
 
 	if (wire->owner[slot] != UDP_SLOTS_NOBODY && wire->owner[slot] != uid)
-		err = renew(wire, slot);
+		err = udp_slot_renew(wire, slot);
 	if (err)
 		explain_error(wire, err);
 	if (!err && wire->owner[slot] == UDP_SLOTS_NOBODY)
@@ -329,7 +332,7 @@ static int prepare(struct wire *wire, uint32_t slot, uid_t uid)
 	udp_group_leave_all(wire->fd[slot]);
 	slot_socket_reset(wire->fd[slot]);
 	slot_socket_room(wire->fd[slot], true);
-	return prove(wire, slot);
+	return udp_slot_prove(wire, slot);
 }
 
 int udp_slots_open(struct wire *wire)
@@ -344,14 +347,14 @@ int udp_slots_slot(struct wire *wire, uint32_t slot, uid_t uid, bool returning)
 	int err = !slot || slot >= LIMIT_SLOTS ? -EINVAL : udp_slots_open(wire);
 
 	if (!err)
-		err = provide(wire, slot);
+		err = udp_slot_provide(wire, slot);
 	if (err)
 		return err;
 	slot_socket_steer(wire->fd[0]);
 	if (returning)
 		slot_socket_room(wire->fd[slot], true);
 	else
-		err = prepare(wire, slot, uid);
+		err = udp_slot_prepare(wire, slot, uid);
 	if (err)
 		return err;
 	wire->owner[slot] = uid;

@@ -18,8 +18,8 @@ int command_create_ah(struct request *request, void *response)
 	struct object *object;
 	/* On Ethernet an address is a GRH; its source must be a GID that the port has now. */
 	int err = pd && attr->is_global
-			  ? route_find(request->conn->device, attr->port_num, attr->grh.sgid_index,
-				       attr->grh.dgid, &resp->route)
+			  ? device_find_route(request->conn->device, attr->port_num,
+					      attr->grh.sgid_index, attr->grh.dgid, &resp->route)
 			  : -EINVAL;
 
 	if (!err)

@@ -27,7 +27,7 @@ int command_destroy_channel(struct request *request, void *response)
 	return object_destroy_handle(request->conn->context, OBJECT_CHANNEL, body->handle);
 }
 
-static int make_cq(struct request *request, uint32_t cqe, uint32_t comp_vector,
+static int cq_make(struct request *request, uint32_t cqe, uint32_t comp_vector,
 		   struct channel *channel, struct cq **out)
 {
 	struct object *object;
@@ -62,7 +62,7 @@ int command_create_cq(struct request *request, void *response)
 		if (!channel)
 			return -EINVAL;
 	}
-	int err = make_cq(request, body->cqe, body->comp_vector, channel, &cq);
+	int err = cq_make(request, body->cqe, body->comp_vector, channel, &cq);
 
 	if (err)
 		return err;
@@ -79,7 +79,7 @@ int cq_make_with_channel(struct request *request, uint32_t cqe, uint32_t comp_ve
 
 	if (err)
 		return err;
-	err = make_cq(request, cqe, comp_vector, (struct channel *)channel, out);
+	err = cq_make(request, cqe, comp_vector, (struct channel *)channel, out);
 	if (err) {
 		object_free(channel);
 		return err;

@@ -26,12 +26,12 @@ void keys_fini(struct keys *keys)
 	keys->tags = NULL;
 }
 
-static uint32_t place_of(const struct keys *keys, uint32_t index)
+static uint32_t keys_place(const struct keys *keys, uint32_t index)
 {
 	return (index - KEYS_FIRST + keys->ids.count - keys->ids.start) % keys->ids.count;
 }
 
-static int grow(struct keys *keys)
+static int keys_grow(struct keys *keys)
 {
 	if (keys->room >= keys->ids.room)
 		return 0;
@@ -52,12 +52,12 @@ int keys_take(struct keys *keys, uint32_t *lkey, uint32_t *rkey)
 
 	if (err)
 		return err;
-	err = grow(keys);
+	err = keys_grow(keys);
 	if (err) {
 		ids_give(&keys->ids, index);
 		return err;
 	}
-	uint8_t *tag = &keys->tags[place_of(keys, index)];
+	uint8_t *tag = &keys->tags[keys_place(keys, index)];
 
 	*tag += 2;
 	*lkey = index << LIMIT_KEY_TAG_BITS | *tag;
@@ -79,9 +79,9 @@ int keys_claim(struct keys *keys, uint32_t lkey)
 	int err = ids_claim(&keys->ids, index);
 
 	if (!err)
-		err = grow(keys);
+		err = keys_grow(keys);
 	if (!err)
-		keys->tags[place_of(keys, index)] = (uint8_t)lkey;
+		keys->tags[keys_place(keys, index)] = (uint8_t)lkey;
 	return err;
 }
 

@@ -50,7 +50,7 @@ static int check_type(uint8_t type)
 	}
 }
 
-static int check_caps(const struct ib_uverbs_create_qp *body)
+static int qp_check_request_caps(const struct ib_uverbs_create_qp *body)
 {
 	if (body->max_send_wr > LIMIT_QP_WR || body->max_recv_wr > LIMIT_QP_WR ||
 	    body->max_send_sge > LIMIT_SGE || body->max_recv_sge > LIMIT_SGE ||
@@ -102,8 +102,8 @@ static void qp_fill(struct qp *qp, const struct parts *parts, uint8_t type)
 		qp->srq->object.users++;
 }
 
-static int create(struct request *request, const struct ib_uverbs_create_qp *body,
-		  struct ib_uverbs_create_qp_resp *resp)
+static int qp_create_for(struct request *request, const struct ib_uverbs_create_qp *body,
+			 struct ib_uverbs_create_qp_resp *resp)
 {
 	struct context *context = request->conn->context;
 	struct object *object;
@@ -111,7 +111,7 @@ static int create(struct request *request, const struct ib_uverbs_create_qp *bod
 	int err = check_type(body->qp_type);
 
 	if (!err)
-		err = check_caps(body);
+		err = qp_check_request_caps(body);
 	if (!err)
 		err = find_parts(context, body, &parts);
 	if (!err)
@@ -140,7 +140,7 @@ static int create(struct request *request, const struct ib_uverbs_create_qp *bod
 
 int command_create_qp(struct request *request, void *response)
 {
-	return create(request, request->body, response);
+	return qp_create_for(request, request->body, response);
 }
 
 /* One of its CQs, if it is to be made: in *cq then. */
@@ -167,7 +167,7 @@ int command_create_qp_cqs(struct request *request, void *response)
 	if (!err)
 		err = make_own_cq(request, &body->recv, &recv, &resp->recv, &qp.recv_cq_handle);
 	if (!err)
-		err = create(request, &qp, &resp->qp);
+		err = qp_create_for(request, &qp, &resp->qp);
 	if (!err)
 		return 0;
 	if (recv)

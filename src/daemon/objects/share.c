@@ -10,12 +10,12 @@
 #include "daemon/core/server.h"
 #include "daemon/objects/context.h"
 
-static uint32_t bucket_of(const uint64_t token[2])
+static uint32_t share_bucket(const uint64_t token[2])
 {
 	return (token[0] ^ token[1]) % SHARE_BUCKETS;
 }
 
-static bool same(const uint64_t a[2], const uint64_t b[2])
+static bool token_is_same(const uint64_t a[2], const uint64_t b[2])
 {
 	return a[0] == b[0] && a[1] == b[1];
 }
@@ -42,7 +42,7 @@ void share_init(struct share *share)
 
 void share_enter(struct context *context, const uint64_t token[2])
 {
-	struct list *bucket = &share_of(context)->contexts[bucket_of(token)];
+	struct list *bucket = &share_of(context)->contexts[share_bucket(token)];
 	uint32_t random;
 
 	context->token[0] = token[0];
@@ -51,7 +51,7 @@ void share_enter(struct context *context, const uint64_t token[2])
 	if (!has_token(context))
 		return;
 	list_for_each(node, bucket) {
-		if (!same(container_of(node, struct context, same_token)->token, token))
+		if (!token_is_same(container_of(node, struct context, same_token)->token, token))
 			continue;
 		/* Not the first one: its handles begin elsewhere, so that they are nobody else's.
 		 */
@@ -75,9 +75,9 @@ int share_find(const struct context *context, enum object_kind kind, uint32_t ha
 
 	if (!has_token(context))
 		return -ENOENT;
-	list_for_each(node, &share_of(context)->contexts[bucket_of(context->token)]) {
+	list_for_each(node, &share_of(context)->contexts[share_bucket(context->token)]) {
 		struct context *other = container_of(node, struct context, same_token);
-		struct object *object = same(other->token, context->token)
+		struct object *object = token_is_same(other->token, context->token)
 						? object_find(other, kind, handle)
 						: NULL;
 
@@ -97,10 +97,10 @@ int share_find(const struct context *context, enum object_kind kind, uint32_t ha
 
 struct domain *domain_find(const struct context *context, uint32_t handle)
 {
-	list_for_each(node, &share_of(context)->domains[bucket_of(context->token)]) {
+	list_for_each(node, &share_of(context)->domains[share_bucket(context->token)]) {
 		struct domain *domain = container_of(node, struct domain, node);
 
-		if (domain->handle == handle && same(domain->token, context->token))
+		if (domain->handle == handle && token_is_same(domain->token, context->token))
 			return domain;
 	}
 	return NULL;
@@ -116,7 +116,7 @@ struct domain *domain_make(const struct context *context, uint32_t handle)
 	domain->token[1] = context->token[1];
 	domain->handle = handle;
 	list_init(&domain->pds);
-	list_add_tail(&share_of(context)->domains[bucket_of(context->token)], &domain->node);
+	list_add_tail(&share_of(context)->domains[share_bucket(context->token)], &domain->node);
 	return domain;
 }
 
