@@ -156,6 +156,36 @@ static void dereg_under_own_receive(struct rig *rig)
 	end_close(&end);
 }
 
+/* A ends the region of a message that waits for a receive of B's: it can't be sent any more. */
+static void dereg_under_waiting_send(struct rig *rig)
+{
+	enum { LONG = 100000 };
+	struct end_options opt = {.bytes = LONG};
+	struct end end;
+
+	end_pair(&end, rig, &opt);
+	memset(end.buf, OLD, LONG);
+	if (rig->role == RIG_A) {
+		OK(rig, end_send(&end, IBV_WR_SEND, 1, 0, LONG, 0));
+		wc_none(&end, end.scq);
+		dereg_now(&end);
+		memset(end.buf, REUSED, LONG);
+	}
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		wc_expect(&end, end.scq, 1, IBV_WC_LOC_PROT_ERR);
+	} else {
+		OK(rig, end_recv(&end, 100, 0, LONG));
+	}
+	rig_sync(rig);
+	if (rig->role == RIG_B) {
+		wc_none(&end, end.rcq);
+		CHECK(rig, !memchr(end.buf, REUSED, LONG));
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
 /* ------------------------------------------------------------------ a peer that never ends */
 
 /* As in src/shm/pub.h and src/proto/limits.h. */
@@ -260,6 +290,7 @@ const struct rig_test dereg_tests[] = {
 	{"dereg_under_own_read", dereg_under_own_read},
 	{"dereg_under_own_write", dereg_under_own_write},
 	{"dereg_under_own_receive", dereg_under_own_receive},
+	{"dereg_under_waiting_send", dereg_under_waiting_send},
 	{"dereg_with_stuck_peer", dereg_with_stuck_peer},
 	{NULL, NULL},
 };

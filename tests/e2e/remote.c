@@ -619,17 +619,16 @@ static void peer_left(struct rig *rig)
 			peer_left_by(rig, ways[way], i % 2, every_opcode[i]);
 }
 
-/* A waits for a receive of B's, for as long as B's QP is there; then it is told. */
+/* A waits for a receive of B's, for as long as B's QP is there; then it is told. Each RNR NAK shows
+ * that B is there, so A's patience is the rig's for the carrier: with less, a B that waits for a
+ * processor is silent for too long. */
 static void rnr_peer_left(struct rig *rig)
 {
 	static const int ways[] = {-1, IBV_QPS_RESET, IBV_QPS_ERR};
-	struct end_options opt = {.timeout = 14, .retry_cnt = 2};
 	struct end end;
 
-	if (rig->carrier == RIG_WIRE)
-		return; /* of the local carriers: the transport's timers are peer_left's */
 	for (unsigned int way = 0; way < 3; way++) {
-		end_pair(&end, rig, &opt);
+		end_pair(&end, rig, NULL);
 		if (rig->role == RIG_A) {
 			OK(rig, end_send(&end, IBV_WR_SEND, 1, 0, 8, 0));
 			wc_none(&end, end.scq);

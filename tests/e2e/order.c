@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Order after a message that is lost with its sender. A sends a long message, whose bytes stay in
+ * A's memory until B fetches them, and another request; then A's queue pair ends, or its process
+ * dies, before B has executed them. B may have executed none of them, the first one, or both, and
+ * never the second one alone; and a message that arrived has the bytes that it was sent with. B
+ * finds out what there is by a request of its own, whose error comes after all that A sent. See
+ * rig.h.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "faults.h"
+
+enum { LONG = 100000, SHORT = 16, SECOND = 2 * LONG, TARGET = 3 * LONG, BYTES = TARGET + 64 };
+enum { SENT = 0x55, REUSED = 0xaa };
+
+/* Why B doesn't execute what A sends: it has no receive, or its process is stopped, or the latter
+ * once the first message waits for a receive. */
+enum delay { NO_RECEIVE, STOPPED, STOPPED_LATER };
+
+enum end_way { DESTROYED, TO_RESET, TO_ERR, KILLED, WAYS };
+
+static const enum ibv_wr_opcode seconds[] = {
+	IBV_WR_SEND,
+	IBV_WR_RDMA_WRITE_WITH_IMM,
+	IBV_WR_ATOMIC_FETCH_AND_ADD,
+};
+
+struct loss {
+	enum delay delay;
+	enum end_way way;
+	enum ibv_wr_opcode second;
+};
+
+static const struct end_options options = {.bytes = BYTES};
+
+static void requests_post(struct end *end, const struct loss *loss, pid_t peer)
+{
+	bool is_atomic = loss->second == IBV_WR_ATOMIC_FETCH_AND_ADD;
+
+	memset(end->buf, SENT, BYTES);
+	if (loss->delay == STOPPED)
+		OK(end->rig, kill(peer, SIGSTOP));
+	OK(end->rig, end_send(end, IBV_WR_SEND, 1, 0, LONG, 0));
+	if (loss->delay != STOPPED)
+		wc_none(end, end->scq);
+	if (loss->delay == STOPPED_LATER)
+		OK(end->rig, kill(peer, SIGSTOP));
+	OK(end->rig,
+	   end_send(end, loss->second, 2, SECOND, is_atomic ? 8 : SHORT, TARGET / 64 * 64));
+}
+
+/* A, or for KILLED a process of its own that takes A's part. */
+static void sender_run(struct rig *rig, const struct loss *loss, pid_t peer)
+{
+	struct end end;
+
+	end_pair(&end, rig, &options);
+	end_warm(&end);
+	rig_sync(rig);
+	requests_post(&end, loss, peer);
+	if (loss->delay == NO_RECEIVE)
+		wc_none(&end, end.scq);
+	if (loss->way == KILLED)
+		raise(SIGKILL);
+	if (loss->way == DESTROYED) {
+		OK(rig, ibv_destroy_qp(end.qp));
+		end.qp = NULL;
+	} else {
+		OK(rig, end_move(&end, loss->way == TO_RESET ? IBV_QPS_RESET : IBV_QPS_ERR));
+	}
+	memset(end.buf, REUSED, BYTES);
+	if (loss->delay != NO_RECEIVE)
+		OK(rig, kill(peer, SIGCONT));
+	rig_sync(rig);
+	rig_sync(rig);
+	end_close(&end);
+}
+
+static void device_reopen(struct rig *rig)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+
+	CHECK(rig, list && list[0] && (rig->ctx = ibv_open_device(list[0])));
+	ibv_free_device_list(list);
+}
+
+static void sender_killed(struct rig *rig, const struct loss *loss, pid_t peer)
+{
+	struct rig child_rig = *rig;
+	int status;
+	pid_t child = fork();
+
+	CHECK(rig, child >= 0);
+	if (!child) {
+		device_reopen(&child_rig);
+		sender_run(&child_rig, loss, peer);
+		_exit(1);
+	}
+	CHECK(rig, waitpid(child, &status, 0) == child);
+	OK(rig, kill(peer, SIGCONT));
+	CHECK(rig, WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	rig_sync(rig);
+	rig_sync(rig);
+}
+
+static void receives_post(struct end *end)
+{
+	OK(end->rig, end_recv(end, 1, 0, LONG));
+	OK(end->rig, end_recv(end, 2, LONG, LONG));
+}
+
+/* How many receives have completed well; the others were flushed. */
+static unsigned int receives_taken(struct end *end)
+{
+	unsigned int taken = 0;
+
+	for (uint64_t id = 1; id <= 2; id++) {
+		struct ibv_wc wc = wc_wait(end, end->rcq);
+
+		CHECK_EQ(end->rig, wc.wr_id, id);
+		if (wc.status != IBV_WC_SUCCESS) {
+			CHECK_EQ(end->rig, wc.status, IBV_WC_WR_FLUSH_ERR);
+			continue;
+		}
+		CHECK_EQ(end->rig, taken, id - 1);
+		if (taken++ == 0) { /* the first one that arrives is the first one that was sent */
+			CHECK_EQ(end->rig, wc.opcode, IBV_WC_RECV);
+			CHECK_EQ(end->rig, wc.byte_len, LONG);
+		}
+	}
+	return taken;
+}
+
+static void receiver_run(struct rig *rig, const struct loss *loss)
+{
+	struct end end;
+
+	end_pair(&end, rig, &options);
+	end_warm(&end);
+	if (loss->delay == STOPPED)
+		receives_post(&end);
+	rig_sync(rig);
+	rig_sync(rig); /* A's queue pair has ended */
+	if (loss->delay != STOPPED)
+		receives_post(&end);
+	OK(rig, end_send(&end, IBV_WR_SEND, 3, 0, 0, 0));
+	wc_expect(&end, end.scq, 3, IBV_WC_RETRY_EXC_ERR);
+	unsigned int taken = receives_taken(&end);
+
+	CHECK(rig, !memchr(end.buf, REUSED, BYTES));
+	if (taken == 0)
+		CHECK_EQ(rig, end.buf[TARGET / 64 * 64], 0);
+	rig_sync(rig);
+	end_close(&end);
+}
+
+static void order_after(struct rig *rig, const struct loss *loss)
+{
+	pid_t mine = getpid(), theirs;
+
+	rig_swap(rig, &mine, &theirs, sizeof(mine));
+	if (rig->role == RIG_B)
+		receiver_run(rig, loss);
+	else if (loss->way == KILLED)
+		sender_killed(rig, loss, theirs);
+	else
+		sender_run(rig, loss, theirs);
+	rig_sync(rig);
+}
+
+static void order_after_each(struct rig *rig, enum delay delay)
+{
+	bool threads = rig->carrier == RIG_SELF || rig->carrier == RIG_SELF_TWO;
+
+	if (threads && delay != NO_RECEIVE)
+		return; /* one can't be stopped alone */
+	/* Over the wire the responder has one way for all requests, and each error takes 0.5 s. */
+	unsigned int count = rig->carrier == RIG_WIRE ? 1 : sizeof(seconds) / sizeof(seconds[0]);
+
+	for (enum end_way way = 0; way < (threads ? KILLED : WAYS); way++)
+		for (unsigned int i = 0; i < count; i++)
+			order_after(rig, &(struct loss){delay, way, seconds[i]});
+}
+
+/* B's process is stopped while A sends. */
+static void order_after_lost_send(struct rig *rig)
+{
+	order_after_each(rig, STOPPED);
+}
+
+/* B takes the messages in, but has no receives. */
+static void order_after_lost_waiting_send(struct rig *rig)
+{
+	order_after_each(rig, NO_RECEIVE);
+}
+
+/* B has taken in the first message, which waits for a receive, and is stopped then. */
+static void order_after_lost_held_send(struct rig *rig)
+{
+	order_after_each(rig, STOPPED_LATER);
+}
+
+const struct rig_test order_tests[] = {
+	{"order_after_lost_send", order_after_lost_send},
+	{"order_after_lost_waiting_send", order_after_lost_waiting_send},
+	{"order_after_lost_held_send", order_after_lost_held_send},
+	{NULL, NULL},
+};
