@@ -93,8 +93,8 @@ static uint64_t raw_attach(void)
 	    fcntl(table, F_ADD_SEALS,
 		  F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0)
 		give_up("memfd: %s", strerror(errno));
-	int err = call(raw_connect(), &request, sizeof(request), fds, 2, &resp, sizeof(resp),
-		       received);
+	int err = socket_call(raw_connect(), &request, sizeof(request), fds, 2, &resp, sizeof(resp),
+			      received);
 
 	if (err)
 		give_up("the adversary can't attach: %s", strerror(-err));
@@ -115,7 +115,7 @@ static int raw_context(uint64_t cookie)
 		     .udata.cookie = cookie};
 	struct ib_uverbs_get_context_resp resp;
 	int fd = raw_connect();
-	int err = call(fd, &request, sizeof(request), NULL, 0, &resp, sizeof(resp), NULL);
+	int err = socket_call(fd, &request, sizeof(request), NULL, 0, &resp, sizeof(resp), NULL);
 
 	if (err)
 		give_up("the adversary can't open a context: %s", strerror(-err));

@@ -132,7 +132,7 @@ static int mapping_examine(uintptr_t start, uintptr_t end, size_t page, bool wri
 	return err;
 }
 
-int populate(void *addr, size_t length, bool write)
+int memory_populate(void *addr, size_t length, bool write)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	uintptr_t start = (uintptr_t)addr & ~(uintptr_t)(page - 1);

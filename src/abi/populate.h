@@ -11,6 +11,6 @@
  * The pages of a small region exist afterwards, before a peer needs them; those of a large one come
  * when they are touched. Kernels before 5.14 can do neither; there, access tells.
  */
-int populate(void *addr, size_t length, bool write);
+int memory_populate(void *addr, size_t length, bool write);
 
 #endif

@@ -103,7 +103,7 @@ static int region_make(struct mr *mr)
 		explain_limit(ibv->length);
 	if (err)
 		goto out_fork;
-	err = -populate(ibv->addr, ibv->length, write);
+	err = -memory_populate(ibv->addr, ibv->length, write);
 	if (err)
 		goto out_daemon;
 	fill_region(mr, &resp);
@@ -298,7 +298,7 @@ static int region_change(struct mr *mr, const struct mr *wanted, int flags)
 {
 	const struct ibv_mr *ibv = &wanted->ibv;
 	struct ib_uverbs_rereg_mr_resp resp;
-	int err = -populate(ibv->addr, ibv->length, wanted->access & IBV_ACCESS_LOCAL_WRITE);
+	int err = -memory_populate(ibv->addr, ibv->length, wanted->access & IBV_ACCESS_LOCAL_WRITE);
 
 	if (!err)
 		err = daemon_rereg_mr(conn_of(ibv->context), wanted->handle, flags,

@@ -66,10 +66,10 @@ static void counters_add_row(struct table *table, const char *pid, const char *p
 			counters_value(counters, "requests", "rnr_retry_exceeded"),
 	};
 
-	table_add(table, TABLE_PLAIN, "%s", pid);
-	table_add(table, TABLE_PLAIN, "%s", program);
+	table_add_cell(table, TABLE_PLAIN, "%s", pid);
+	table_add_cell(table, TABLE_PLAIN, "%s", program);
 	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
-		table_add(table, TABLE_PLAIN, "%" PRIu64, values[i]);
+		table_add_cell(table, TABLE_PLAIN, "%" PRIu64, values[i]);
 }
 
 static void counters_table(const json_t *reply, const json_t *sum, bool colour)
@@ -84,7 +84,7 @@ static void counters_table(const json_t *reply, const json_t *sum, bool colour)
 	char pid[32];
 	size_t i;
 
-	table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
+	table_set_columns(&table, columns, sizeof(columns) / sizeof(columns[0]));
 	json_array_foreach(json_object_get(reply, "clients"), i, client) {
 		const json_t *counters = json_object_get(client, "counters");
 

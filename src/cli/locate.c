@@ -76,7 +76,7 @@ static int layout_try(const struct layout *layout, const char *bin_dir, struct l
 	return 0;
 }
 
-int locate(const char *bin_dir, struct location *location)
+int location_find(const char *bin_dir, struct location *location)
 {
 	char own[PATH_MAX];
 	int error;

@@ -19,7 +19,7 @@ struct location {
  * `bin_dir` is the directory that holds the command; NULL means this process's own.
  * Returns 0, -ENOENT when neither is there, or another negative errno.
  */
-int locate(const char *bin_dir, struct location *location);
+int location_find(const char *bin_dir, struct location *location);
 
 /* Finds a program as execvp() would. Returns 0 and the path, or -ENOENT or -EACCES. */
 int program_find(const char *name, char path[PATH_MAX]);

@@ -132,32 +132,33 @@ static void cell_add(struct table *table, const struct field *field, const json_
 		else if (field->kind == FIELD_STATE &&
 			 (strcmp(word, "ERR") == 0 || strcmp(word, "SQE") == 0))
 			style = TABLE_BAD;
-		table_add(table, style, "%s", word);
+		table_add_cell(table, style, "%s", word);
 		return;
 	}
 	if (!json_is_integer(value)) {
-		table_add(table, TABLE_PLAIN, "-");
+		table_add_cell(table, TABLE_PLAIN, "-");
 		return;
 	}
 	switch (field->kind) {
 	case FIELD_HEX:
-		table_add(table, TABLE_PLAIN, "0x%" PRIx64, number);
+		table_add_cell(table, TABLE_PLAIN, "0x%" PRIx64, number);
 		break;
 	case FIELD_QPN:
 		/* QP 0 is management's: here it means that there is none. */
 		if (number)
-			table_add(table, TABLE_PLAIN, "0x%06" PRIx64, number);
+			table_add_cell(table, TABLE_PLAIN, "0x%06" PRIx64, number);
 		else
-			table_add(table, TABLE_PLAIN, "-");
+			table_add_cell(table, TABLE_PLAIN, "-");
 		break;
 	case FIELD_SIZE:
-		table_add(table, TABLE_PLAIN, "%s", format_size(text, number));
+		table_add_cell(table, TABLE_PLAIN, "%s", format_size(text, number));
 		break;
 	case FIELD_ACCESS:
-		table_add(table, TABLE_PLAIN, "%s", format_access(text, number));
+		table_add_cell(table, TABLE_PLAIN, "%s", format_access(text, number));
 		break;
 	default:
-		table_add(table, TABLE_PLAIN, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+		table_add_cell(table, TABLE_PLAIN, "%" JSON_INTEGER_FORMAT,
+			       json_integer_value(value));
 		break;
 	}
 }
@@ -183,7 +184,7 @@ static bool resource_print(const struct resource *resource, const json_t *entrie
 			.title = resource->fields[width].title,
 			.right = field_is_right(resource->fields[width].kind),
 		};
-	table_init(&table, columns, width);
+	table_set_columns(&table, columns, width);
 	json_array_foreach(entries, i, entry) {
 		for (size_t f = 0; f < width; f++)
 			cell_add(&table, &resource->fields[f],

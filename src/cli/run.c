@@ -49,7 +49,7 @@ static int library_path_prepend(const char *directory)
 static int environment_prepare(void)
 {
 	struct location location;
-	int error = locate(NULL, &location);
+	int error = location_find(NULL, &location);
 
 	if (error) {
 		cli_error("cannot find libibverbs.so.1 and verbenad beside this command: %s; is "

@@ -73,22 +73,23 @@ static void devices_print(const json_t *devices, bool colour)
 	const json_t *device;
 	size_t i;
 
-	table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
+	table_set_columns(&table, columns, sizeof(columns) / sizeof(columns[0]));
 	json_array_foreach(devices, i, device) {
 		const char *state = ctl_string(device, "state");
 		bool active = strcmp(state, "ACTIVE") == 0;
 
-		table_add(&table, TABLE_PLAIN, "%s", ctl_string(device, "name"));
-		table_add(&table, TABLE_PLAIN, "%s", ctl_string(device, "node"));
-		table_add(&table, TABLE_PLAIN, "%" JSON_INTEGER_FORMAT,
-			  ctl_integer(device, "port"));
-		table_add(&table, active ? TABLE_GOOD : TABLE_BAD, "%s", state);
-		table_add(&table, TABLE_PLAIN, "%" JSON_INTEGER_FORMAT, ctl_integer(device, "mtu"));
-		table_add(&table, TABLE_PLAIN, "%s", ctl_string(device, "guid"));
-		table_add(&table, TABLE_PLAIN, "%zu",
-			  json_array_size(json_object_get(device, "gids")));
+		table_add_cell(&table, TABLE_PLAIN, "%s", ctl_string(device, "name"));
+		table_add_cell(&table, TABLE_PLAIN, "%s", ctl_string(device, "node"));
+		table_add_cell(&table, TABLE_PLAIN, "%" JSON_INTEGER_FORMAT,
+			       ctl_integer(device, "port"));
+		table_add_cell(&table, active ? TABLE_GOOD : TABLE_BAD, "%s", state);
+		table_add_cell(&table, TABLE_PLAIN, "%" JSON_INTEGER_FORMAT,
+			       ctl_integer(device, "mtu"));
+		table_add_cell(&table, TABLE_PLAIN, "%s", ctl_string(device, "guid"));
+		table_add_cell(&table, TABLE_PLAIN, "%zu",
+			       json_array_size(json_object_get(device, "gids")));
 		interfaces_join(device, interfaces, sizeof(interfaces));
-		table_add(&table, TABLE_PLAIN, "%s", interfaces);
+		table_add_cell(&table, TABLE_PLAIN, "%s", interfaces);
 	}
 	putchar('\n');
 	table_print(&table, stdout, colour);
@@ -116,15 +117,15 @@ static void gids_print(const json_t *devices, bool colour)
 	char name[IF_NAMESIZE];
 	size_t i, j;
 
-	table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
+	table_set_columns(&table, columns, sizeof(columns) / sizeof(columns[0]));
 	json_array_foreach(devices, i, device) {
 		json_array_foreach(json_object_get(device, "gids"), j, gid) {
-			table_add(&table, TABLE_PLAIN, "%s", ctl_string(device, "name"));
-			table_add(&table, TABLE_PLAIN, "%" JSON_INTEGER_FORMAT,
-				  ctl_integer(gid, "index"));
-			table_add(&table, TABLE_PLAIN, "%s", ctl_string(gid, "gid"));
-			table_add(&table, TABLE_PLAIN, "%s", ctl_string(gid, "type"));
-			table_add(&table, TABLE_PLAIN, "%s", gid_interface(gid, name));
+			table_add_cell(&table, TABLE_PLAIN, "%s", ctl_string(device, "name"));
+			table_add_cell(&table, TABLE_PLAIN, "%" JSON_INTEGER_FORMAT,
+				       ctl_integer(gid, "index"));
+			table_add_cell(&table, TABLE_PLAIN, "%s", ctl_string(gid, "gid"));
+			table_add_cell(&table, TABLE_PLAIN, "%s", ctl_string(gid, "type"));
+			table_add_cell(&table, TABLE_PLAIN, "%s", gid_interface(gid, name));
 		}
 	}
 	if (table.count) {
@@ -152,25 +153,26 @@ static void clients_print(const json_t *clients, bool colour)
 		puts("no clients");
 		return;
 	}
-	table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
+	table_set_columns(&table, columns, sizeof(columns) / sizeof(columns[0]));
 	json_array_foreach(clients, i, client) {
 		const json_t *objects = json_object_get(client, "objects");
 
-		table_add(&table, TABLE_PLAIN, "%" JSON_INTEGER_FORMAT, ctl_integer(client, "pid"));
-		table_add(&table, TABLE_PLAIN, "%s", ctl_string(client, "comm"));
-		table_add(&table, TABLE_PLAIN, "%s",
-			  format_user(text, (uint32_t)ctl_integer(client, "uid")));
-		table_add(&table, TABLE_PLAIN, "%" JSON_INTEGER_FORMAT,
-			  ctl_integer(client, "slot"));
-		table_add(&table, TABLE_PLAIN, "%" JSON_INTEGER_FORMAT,
-			  ctl_integer(client, "contexts"));
+		table_add_cell(&table, TABLE_PLAIN, "%" JSON_INTEGER_FORMAT,
+			       ctl_integer(client, "pid"));
+		table_add_cell(&table, TABLE_PLAIN, "%s", ctl_string(client, "comm"));
+		table_add_cell(&table, TABLE_PLAIN, "%s",
+			       format_user(text, (uint32_t)ctl_integer(client, "uid")));
+		table_add_cell(&table, TABLE_PLAIN, "%" JSON_INTEGER_FORMAT,
+			       ctl_integer(client, "slot"));
+		table_add_cell(&table, TABLE_PLAIN, "%" JSON_INTEGER_FORMAT,
+			       ctl_integer(client, "contexts"));
 		for (size_t kind = 0; kind < sizeof(kinds) / sizeof(kinds[0]); kind++)
-			table_add(&table, TABLE_PLAIN, "%" JSON_INTEGER_FORMAT,
-				  ctl_integer(objects, kinds[kind]));
-		table_add(&table, TABLE_PLAIN, "%" JSON_INTEGER_FORMAT,
-			  ctl_integer(client, "links"));
-		table_add(&table, TABLE_PLAIN, "%s",
-			  format_size(text, (uint64_t)ctl_integer(client, "pinned_bytes")));
+			table_add_cell(&table, TABLE_PLAIN, "%" JSON_INTEGER_FORMAT,
+				       ctl_integer(objects, kinds[kind]));
+		table_add_cell(&table, TABLE_PLAIN, "%" JSON_INTEGER_FORMAT,
+			       ctl_integer(client, "links"));
+		table_add_cell(&table, TABLE_PLAIN, "%s",
+			       format_size(text, (uint64_t)ctl_integer(client, "pinned_bytes")));
 	}
 	table_print(&table, stdout, colour);
 	table_free(&table);

@@ -47,7 +47,7 @@ static size_t text_width(const char *text)
 	return width;
 }
 
-void table_init(struct table *table, const struct table_column *columns, size_t width)
+void table_set_columns(struct table *table, const struct table_column *columns, size_t width)
 {
 	*table = (struct table){.columns = columns, .width = width};
 }
@@ -57,7 +57,7 @@ void table_free(struct table *table)
 	for (size_t i = 0; i < table->count; i++)
 		free(table->cells[i].text);
 	free(table->cells);
-	table_init(table, table->columns, table->width);
+	table_set_columns(table, table->columns, table->width);
 }
 
 static struct table_cell *table_grow(struct table *table)
@@ -74,7 +74,7 @@ static struct table_cell *table_grow(struct table *table)
 	return &table->cells[table->count++];
 }
 
-void table_add(struct table *table, enum table_style style, const char *format, ...)
+void table_add_cell(struct table *table, enum table_style style, const char *format, ...)
 {
 	struct table_cell *cell = table_grow(table);
 	va_list args;

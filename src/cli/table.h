@@ -32,11 +32,11 @@ struct table {
 	size_t count, space;
 };
 
-void table_init(struct table *table, const struct table_column *columns, size_t width);
+void table_set_columns(struct table *table, const struct table_column *columns, size_t width);
 void table_free(struct table *table);
 
 /* Adds the next cell; a row is complete after `width` cells. An empty text is shown as "-". */
-void table_add(struct table *table, enum table_style style, const char *format, ...)
+void table_add_cell(struct table *table, enum table_style style, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
 /* Prints titles and complete rows, with colours if `colour`; no spaces at line ends. */

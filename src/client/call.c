@@ -98,8 +98,8 @@ ssize_t packet_receive(int socket, void *data, size_t size, int *fds, int flags)
 	return n;
 }
 
-int call(int socket, const void *request, size_t size, const int *fds, unsigned int fd_count,
-	 void *reply, size_t reply_size, int *reply_fds)
+int socket_call(int socket, const void *request, size_t size, const int *fds, unsigned int fd_count,
+		void *reply, size_t reply_size, int *reply_fds)
 {
 	uint8_t packet[PROTO_MAX_MESSAGE];
 	int received[PROTO_MAX_FDS];

@@ -28,7 +28,7 @@ ssize_t packet_receive(int socket, void *data, size_t size, int *fds, int flags)
  * nonsense, -EMFILE when there is no room for the reply's descriptors. The caller holds the
  * connection's lock.
  */
-int call(int socket, const void *request, size_t size, const int *fds, unsigned int fd_count,
-	 void *reply, size_t reply_size, int *reply_fds);
+int socket_call(int socket, const void *request, size_t size, const int *fds, unsigned int fd_count,
+		void *reply, size_t reply_size, int *reply_fds);
 
 #endif

@@ -45,8 +45,8 @@ static int conn_exchange(struct daemon_conn *conn, uint32_t command, const void 
 	request.header.out_words = reply_size / 4;
 	mutex_take(&conn->lock);
 	int err = conn->fd < 0 ? -EIO
-			       : call(conn->fd, &request, sizeof(request.header) + size, fds,
-				      fd_count, reply, reply_size, reply_fds);
+			       : socket_call(conn->fd, &request, sizeof(request.header) + size, fds,
+					     fd_count, reply, reply_size, reply_fds);
 
 	mutex_give(&conn->lock);
 	return err;

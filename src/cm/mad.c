@@ -178,7 +178,7 @@ const char *cm_mad_error_name(enum cm_mad_error error)
 
 /* ------------------------------------------------------------------ bits */
 
-static uint64_t get(const uint8_t *from, unsigned int bytes)
+static uint64_t mad_get_bytes(const uint8_t *from, unsigned int bytes)
 {
 	uint64_t value = 0;
 
@@ -215,7 +215,7 @@ static void field_decode(const struct field *f, const uint8_t *body, uint8_t *ma
 		memcpy(mad + f->member, body + s.first, f->bits / 8);
 		return;
 	}
-	uint64_t value = get(body + s.first, s.bytes) >> s.shift & s.mask;
+	uint64_t value = mad_get_bytes(body + s.first, s.bytes) >> s.shift & s.mask;
 	uint32_t word = (uint32_t)value;
 
 	memcpy(mad + f->member, f->size == 4 ? (void *)&word : (void *)&value, f->size);
@@ -237,14 +237,14 @@ static void field_encode(const struct field *f, const uint8_t *mad, uint8_t *bod
 		value = word;
 	}
 	mad_put_bytes(body + s.first, s.bytes,
-		      get(body + s.first, s.bytes) | (value & s.mask) << s.shift);
+		      mad_get_bytes(body + s.first, s.bytes) | (value & s.mask) << s.shift);
 }
 
 /* ------------------------------------------------------------------ messages */
 
 enum cm_mad_error cm_mad_decode(const uint8_t bytes[MAD_SIZE], struct cm_mad *mad)
 {
-	uint32_t attribute = (uint32_t)get(bytes + ATTRIBUTE, 2);
+	uint32_t attribute = (uint32_t)mad_get_bytes(bytes + ATTRIBUTE, 2);
 
 	if (bytes[1] != CLASS_CM)
 		return CM_MAD_CLASS;
@@ -256,8 +256,8 @@ enum cm_mad_error cm_mad_decode(const uint8_t bytes[MAD_SIZE], struct cm_mad *ma
 		return CM_MAD_ATTRIBUTE;
 	*mad = (struct cm_mad){
 		.message = attribute - FIRST_ATTRIBUTE,
-		.transaction = get(bytes + 8, 8),
-		.attribute_modifier = (uint32_t)get(bytes + 20, 4),
+		.transaction = mad_get_bytes(bytes + 8, 8),
+		.attribute_modifier = (uint32_t)mad_get_bytes(bytes + 20, 4),
 	};
 	for (const struct field *f = messages[mad->message].fields; f->bits; f++)
 		field_decode(f, bytes + MAD_HEADER, (uint8_t *)mad);
@@ -290,7 +290,7 @@ static void gid_from_v4(const uint8_t *bytes, uint8_t gid[16])
 bool cm_ip_decode(const uint8_t bytes[CM_IP_HEADER], struct cm_ip *ip)
 {
 	ip->version = bytes[1] >> 4;
-	ip->port = (uint16_t)get(bytes + 2, 2);
+	ip->port = (uint16_t)mad_get_bytes(bytes + 2, 2);
 	if (bytes[0] >> 4 || (ip->version != 4 && ip->version != 6))
 		return false;
 	if (ip->version == 4) {

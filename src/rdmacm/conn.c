@@ -71,8 +71,8 @@ static int exchange_locked(uint32_t command, const void *body, size_t size, void
 
 	if (err)
 		return err;
-	err = call(conn.fd, &request, sizeof(request.header) + size, NULL, 0, reply, reply_size,
-		   fd ? fds : NULL);
+	err = socket_call(conn.fd, &request, sizeof(request.header) + size, NULL, 0, reply,
+			  reply_size, fd ? fds : NULL);
 
 	if (!err && fd) {
 		*fd = fds[0];

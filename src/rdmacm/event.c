@@ -301,7 +301,7 @@ static int event_take(struct channel *channel, const struct proto_cm_event *pack
 	return 1;
 }
 
-static int get(struct channel *channel, struct event **out)
+static int channel_next_event(struct channel *channel, struct event **out)
 {
 	for (;;) {
 		struct proto_cm_event packet;
@@ -332,7 +332,7 @@ int event_get(struct channel *channel, struct event **out)
 	__atomic_add_fetch(&channel->readers, 1, __ATOMIC_SEQ_CST);
 	/* It may be cancelled while it waits. */
 	pthread_cleanup_push(reader_leaves, channel);
-	err = get(channel, out);
+	err = channel_next_event(channel, out);
 	pthread_cleanup_pop(1);
 	return err;
 }

@@ -106,7 +106,7 @@ static uint32_t first_use(uint32_t crc, const uint8_t *bytes, size_t size)
 	static pthread_once_t chosen = PTHREAD_ONCE_INIT;
 
 	pthread_once(&chosen, crc32_choose);
-	return crc32(crc, bytes, size);
+	return crc32_update(crc, bytes, size);
 }
 
 crc32_fn *_Atomic crc32_chosen = first_use;

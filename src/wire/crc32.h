@@ -21,7 +21,7 @@ crc32_fn crc32_by_tables;
 extern crc32_fn *_Atomic crc32_chosen;
 
 /* Any thread, no locks. */
-static inline uint32_t crc32(uint32_t crc, const uint8_t *bytes, size_t size)
+static inline uint32_t crc32_update(uint32_t crc, const uint8_t *bytes, size_t size)
 {
 	return atomic_load_explicit(&crc32_chosen, memory_order_acquire)(crc, bytes, size);
 }

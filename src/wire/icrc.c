@@ -58,7 +58,7 @@ uint32_t icrc_begin(const struct icrc_path *path, size_t size, uint16_t id)
 		memset(head + ONES + 10, 0xff, 2); /* the checksum */
 	to = udp_write(to, path->source_port, path->destination_port, size);
 	memset(to - 2, 0xff, 2); /* UDP's */
-	return crc32(0, head, to - head);
+	return crc32_update(0, head, to - head);
 }
 
 /*
@@ -78,9 +78,9 @@ uint32_t icrc_packet(uint32_t begun, const uint8_t *packet, size_t size)
 	memcpy(&first, packet, sizeof(first)); /* so much there is, with the ICRC */
 	first |= mask;
 	if (covered <= cut)
-		return crc32(begun, (const uint8_t *)&first, covered);
-	begun = crc32(begun, (const uint8_t *)&first, cut);
-	return crc32(begun, packet + cut, covered - cut);
+		return crc32_update(begun, (const uint8_t *)&first, covered);
+	begun = crc32_update(begun, (const uint8_t *)&first, cut);
+	return crc32_update(begun, packet + cut, covered - cut);
 }
 
 void icrc_write(uint32_t begun, uint8_t *packet, size_t size)

@@ -133,7 +133,7 @@ static void start(void)
 	server.signals.ready = never;
 	timer_init(&server.idle, never_idle);
 	timer_init(&server.accept_again, never_idle);
-	MUST(setup(&server, &options) == 0);
+	MUST(server_setup(&server, &options) == 0);
 	server.last_link_id = last_link_id;
 	/* The fuzzer wants its signals. */
 	sigemptyset(&set);

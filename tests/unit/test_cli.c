@@ -92,15 +92,15 @@ static void table_alignment(void **state)
 	char *text;
 
 	(void)state;
-	table_init(&table, columns, 3);
-	table_add(&table, TABLE_PLAIN, "a");
-	table_add(&table, TABLE_PLAIN, "%d", 123456);
-	table_add(&table, TABLE_GOOD, "x");
-	table_add(&table, TABLE_PLAIN, "longer");
-	table_add(&table, TABLE_PLAIN, "%d", 7);
-	table_add(&table, TABLE_BAD, "%s", "");
+	table_set_columns(&table, columns, 3);
+	table_add_cell(&table, TABLE_PLAIN, "a");
+	table_add_cell(&table, TABLE_PLAIN, "%d", 123456);
+	table_add_cell(&table, TABLE_GOOD, "x");
+	table_add_cell(&table, TABLE_PLAIN, "longer");
+	table_add_cell(&table, TABLE_PLAIN, "%d", 7);
+	table_add_cell(&table, TABLE_BAD, "%s", "");
 	/* An incomplete row is not shown. */
-	table_add(&table, TABLE_PLAIN, "incomplete");
+	table_add_cell(&table, TABLE_PLAIN, "incomplete");
 
 	text = table_text(&table, false);
 	assert_string_equal(text, "NAME     COUNT  REST\n"
@@ -120,12 +120,12 @@ static void table_hostile_text(void **state)
 	char *text;
 
 	(void)state;
-	table_init(&table, columns, 3);
-	table_add(&table, TABLE_PLAIN, "%s", "a\033[2J\nb\x7f");
-	table_add(&table, TABLE_PLAIN, "%s",
-		  "\xc2\x9b"
-		  "c");					  /* one-character CSI */
-	table_add(&table, TABLE_PLAIN, "%s", "\xc3\xa4"); /* a letter stays */
+	table_set_columns(&table, columns, 3);
+	table_add_cell(&table, TABLE_PLAIN, "%s", "a\033[2J\nb\x7f");
+	table_add_cell(&table, TABLE_PLAIN, "%s",
+		       "\xc2\x9b"
+		       "c");				       /* one-character CSI */
+	table_add_cell(&table, TABLE_PLAIN, "%s", "\xc3\xa4"); /* a letter stays */
 	text = table_text(&table, false);
 	assert_string_equal(text, "NAME      COUNT  REST\n"
 				  "a?[2J?b?    ??c  \xc3\xa4\n");
@@ -139,9 +139,9 @@ static void table_many_rows(void **state)
 	char *text;
 
 	(void)state;
-	table_init(&table, columns, 3);
+	table_set_columns(&table, columns, 3);
 	for (int i = 0; i < 30000; i++)
-		table_add(&table, TABLE_PLAIN, "%d", i);
+		table_add_cell(&table, TABLE_PLAIN, "%d", i);
 	text = table_text(&table, false);
 	assert_non_null(strstr(text, "\n29997  29998  29999\n"));
 	free(text);
@@ -221,15 +221,15 @@ static void locates_both_layouts(void **state)
 	make_directory("bin");
 	make_directory("lib");
 	snprintf(bin, sizeof(bin), "%s", in_root("bin"));
-	assert_int_equal(locate(bin, &location), -ENOENT);
+	assert_int_equal(location_find(bin, &location), -ENOENT);
 
 	/* A library without a daemon is somebody else's. */
 	make_file("lib/libibverbs.so.1", 0644);
-	assert_int_equal(locate(bin, &location), -ENOENT);
+	assert_int_equal(location_find(bin, &location), -ENOENT);
 	make_file("bin/verbenad", 0644);
-	assert_int_equal(locate(bin, &location), -EACCES);
+	assert_int_equal(location_find(bin, &location), -EACCES);
 	assert_int_equal(chmod(in_root("bin/verbenad"), 0755), 0);
-	assert_int_equal(locate(bin, &location), 0);
+	assert_int_equal(location_find(bin, &location), 0);
 	assert_string_equal(location.library_dir, in_root("lib"));
 	assert_string_equal(location.daemon, in_root("bin/verbenad"));
 
@@ -239,7 +239,7 @@ static void locates_both_layouts(void **state)
 	make_directory("libexec");
 	make_directory("libexec/verbena");
 	make_file("libexec/verbena/verbenad", 0755);
-	assert_int_equal(locate(bin, &location), 0);
+	assert_int_equal(location_find(bin, &location), 0);
 	assert_string_equal(location.library_dir, in_root("lib/verbena"));
 	assert_string_equal(location.daemon, in_root("libexec/verbena/verbenad"));
 }

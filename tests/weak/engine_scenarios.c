@@ -145,7 +145,7 @@ static void room_setup(void)
 	model_word(&ours.has_waiters, 1, "has_waiters");
 }
 
-/* Takes what it needs for the longest record, as engine.c's drain() does. */
+/* Takes what it needs for the longest record, as engine.c's link_drain() does. */
 static void peer_takes(void)
 {
 	struct ring_header h;

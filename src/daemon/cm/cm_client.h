@@ -63,7 +63,7 @@ void cm_client_close(struct cm_client *client);
 /* For each of its identifiers. */
 void cm_client_network_changed(struct cm_client *client);
 
-/* Answers one packet; as dispatch() does it. */
+/* Answers one packet; as conn_dispatch() does it. */
 bool cm_dispatch(struct conn *conn, const void *packet, size_t size, int *fds, struct reply *reply);
 
 struct server *cm_server(const struct cm_client *client);

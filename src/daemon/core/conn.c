@@ -226,7 +226,7 @@ int conn_open(struct server *server, int fd, struct device *device)
 	conn->server = server;
 	conn->device = device;
 	conn->pid = cred.pid;
-	conn->serve = dispatch;
+	conn->serve = conn_dispatch;
 	conn->watch = (struct watch){.fd = -1, .stranger = true, .ready = conn_on_ready};
 	int err = server_admit(server, cred.uid, &conn->user);
 

@@ -255,7 +255,8 @@ static void reply_fill(struct reply *reply, const struct request *request)
 	memcpy(reply->fds, request->reply_fds, sizeof(reply->fds));
 }
 
-bool dispatch(struct conn *conn, const void *packet, size_t size, int *fds, struct reply *reply)
+bool conn_dispatch(struct conn *conn, const void *packet, size_t size, int *fds,
+		   struct reply *reply)
 {
 	struct request request = {.conn = conn, .fds = fds};
 	const struct command *command;

@@ -42,7 +42,8 @@ struct reply {
 
 /* Answers one packet. `fds`: see struct request; the caller closes what is left in it. Returns
  * whether there is an answer now; one of no bytes isn't sent. */
-bool dispatch(struct conn *conn, const void *packet, size_t size, int *fds, struct reply *reply);
+bool conn_dispatch(struct conn *conn, const void *packet, size_t size, int *fds,
+		   struct reply *reply);
 
 /* A reply that only says `result`. */
 void reply_error(struct reply *reply, int result);

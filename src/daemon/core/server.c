@@ -234,7 +234,7 @@ int server_run(const struct server_options *options)
 	server.signals.ready = on_signal;
 	timer_init(&server.idle, on_idle);
 	timer_init(&server.accept_again, on_accept_again);
-	int err = setup(&server, options);
+	int err = server_setup(&server, options);
 
 	if (err)
 		return err;

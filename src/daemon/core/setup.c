@@ -358,7 +358,7 @@ static int listen_at_all(struct server *server, struct activation *given)
 			       &given->uverbs);
 }
 
-int setup(struct server *server, const struct server_options *options)
+int server_setup(struct server *server, const struct server_options *options)
 {
 	struct activation given;
 

@@ -10,7 +10,7 @@ struct server_options;
  * Until it listens. The callbacks of server's watches and timers are set. 0; -EEXIST another
  * daemon serves this directory; -errno. Nothing is left on failure, and the log says why.
  */
-int setup(struct server *server, const struct server_options *options);
+int server_setup(struct server *server, const struct server_options *options);
 /* Sockets first, then the locks. */
 void setup_undo(struct server *server);
 

@@ -111,7 +111,7 @@ void engine_leave(struct hca *hca)
 	lock_give(&hca->engine);
 }
 
-static unsigned int drain(struct hca *hca, struct link *link)
+static unsigned int link_drain(struct hca *hca, struct link *link)
 {
 	struct ring_header h;
 	const uint8_t *payload;
@@ -139,7 +139,7 @@ void engine_drain(struct hca *hca, struct link *link)
 {
 	lock_take(&hca->engine);
 	for (unsigned int n = 0; n < RING_SLOTS && link_is(link, LINK_UP) && ring_ready(&link->rx);)
-		n += drain(hca, link);
+		n += link_drain(hca, link);
 	engine_leave(hca);
 }
 
@@ -224,7 +224,7 @@ static void wake_waiters(struct link *link)
 
 /* One round over everything. hca.engine is held. Returns how many records were handled; adds to
  * *looked at how many rings. */
-static unsigned int pass(struct hca *hca, unsigned int *looked)
+static unsigned int engine_pass_links(struct hca *hca, unsigned int *looked)
 {
 	unsigned int n = 0;
 
@@ -243,7 +243,7 @@ static unsigned int pass(struct hca *hca, unsigned int *looked)
 			continue;
 		}
 		if (ring_ready(&link->rx))
-			n += drain(hca, link);
+			n += link_drain(hca, link);
 	}
 	if (unlikely(hca->roce && roce_busy(hca->roce))) {
 		n += roce_pass(hca->roce);
@@ -279,7 +279,7 @@ static bool pass_until_idle(struct hca *hca)
 	for (unsigned int rounds = 0; rounds < ROUNDS; rounds++) {
 		lock_take(&hca->engine);
 		hca->filled = hca->filled && rounds;
-		unsigned int n = pass(hca, &looked);
+		unsigned int n = engine_pass_links(hca, &looked);
 		bool vain = !n;
 
 		n += !list_empty(&hca->acks);
@@ -398,7 +398,7 @@ void engine_poll(struct hca *hca)
 	unsigned int n = 0, looked = 1;
 
 	if (likely(lock_try(&hca->engine))) {
-		n = pass(hca, &looked);
+		n = engine_pass_links(hca, &looked);
 		engine_leave(hca);
 	}
 	atomic_store_explicit(&hca->polls,

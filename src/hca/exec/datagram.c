@@ -34,8 +34,8 @@ static void make_grh(struct ibv_grh *grh, const struct record_ud *ud, const stru
 			  WIRE_ICRC);
 }
 
-static void complete(struct qp *qp, const struct recv_wqe *wqe, const struct arrival *arrival,
-		     enum ibv_wc_status status)
+static void datagram_complete(struct qp *qp, const struct recv_wqe *wqe,
+			      const struct arrival *arrival, enum ibv_wc_status status)
 {
 	struct cqe cqe = {
 		.wr_id = wqe->wr_id,
@@ -53,8 +53,8 @@ static void complete(struct qp *qp, const struct recv_wqe *wqe, const struct arr
 		qp_fail(qp, -1);
 }
 
-static bool place(struct qp *qp, const struct recv_wqe *wqe, const struct record_ud *ud,
-		  const struct arrival *arrival, const uint8_t *payload)
+static bool datagram_place(struct qp *qp, const struct recv_wqe *wqe, const struct record_ud *ud,
+			   const struct arrival *arrival, const uint8_t *payload)
 {
 	HAZARD_SCOPE(holds, qp);
 	struct iovec local[LIMIT_SGE];
@@ -92,8 +92,8 @@ enum datagram_fate datagram_execute(struct qp *qp, const struct record_ud *ud,
 	default:
 		break;
 	}
-	bool placed = place(qp, wqe, ud, arrival, payload);
+	bool placed = datagram_place(qp, wqe, ud, arrival, payload);
 
-	complete(qp, wqe, arrival, placed ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR);
+	datagram_complete(qp, wqe, arrival, placed ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR);
 	return DATAGRAM_TAKEN;
 }

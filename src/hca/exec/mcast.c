@@ -44,7 +44,7 @@ struct fanout {
 
 /* ------------------------------------------------------------------ the table */
 
-static const struct groups *map(int fd)
+static const struct groups *groups_map(int fd)
 {
 	const struct groups *table =
 		fd < 0 ? MAP_FAILED
@@ -58,7 +58,7 @@ static const struct groups *map(int fd)
 	return NULL;
 }
 
-static void unmap(const struct groups *table)
+static void groups_unmap(const struct groups *table)
 {
 	if (table)
 		munmap((void *)table, GROUPS_SIZE);
@@ -72,7 +72,7 @@ int mcast_make(struct hca *hca, int fd)
 		return -ENOMEM;
 	for (unsigned int i = 0; i < BUCKETS; i++)
 		list_init(&mcast->buckets[i]);
-	atomic_store(&mcast->table, map(fd));
+	atomic_store(&mcast->table, groups_map(fd));
 	if (!mcast->table)
 		log_warn("the table of multicast groups is missing: datagrams to groups don't "
 			 "reach processes of this host");
@@ -84,7 +84,7 @@ void mcast_unmake(struct hca *hca)
 {
 	if (!hca->mcast)
 		return;
-	unmap(hca->mcast->table);
+	groups_unmap(hca->mcast->table);
 	free(hca->mcast);
 	hca->mcast = NULL;
 }
@@ -105,7 +105,7 @@ static void pass_locks(struct hca *hca)
 void mcast_take_table(struct hca *hca, int fd)
 {
 	struct mcast *mcast = hca->mcast;
-	const struct groups *fresh = map(fd);
+	const struct groups *fresh = groups_map(fd);
 
 	if (!fresh)
 		return;
@@ -113,7 +113,7 @@ void mcast_take_table(struct hca *hca, int fd)
 
 	atomic_store(&mcast->table, fresh);
 	pass_locks(hca);
-	unmap(gone);
+	groups_unmap(gone);
 }
 
 uint64_t mcast_addresses(const struct hca *hca)
@@ -291,13 +291,13 @@ static uint32_t next_slot(const struct fanout *fanout)
 	return LIMIT_SLOTS;
 }
 
-static void strike(struct fanout *fanout, uint32_t slot)
+static void fanout_strike(struct fanout *fanout, uint32_t slot)
 {
 	fanout->left[slot / 64] &= ~(1ull << slot % 64);
 }
 
 /* To the wire, and who of this host is to get it. False: its memory isn't there. */
-static bool begin(struct qp *qp, struct send_wqe *wqe, const struct iovec *local, int count)
+static bool fanout_begin(struct qp *qp, struct send_wqe *wqe, const struct iovec *local, int count)
 {
 	struct hca *hca = qp->hca;
 	struct fanout *fanout = qp->fanout;
@@ -329,7 +329,7 @@ static enum step go_on(struct qp *qp, struct send_wqe *wqe, const struct iovec *
 			step = local_datagram_put(qp, wqe, link, local, count);
 		if (step != STEP_DONE)
 			return step;
-		strike(qp->fanout, slot);
+		fanout_strike(qp->fanout, slot);
 	}
 	return datagram_sent(qp, wqe);
 }
@@ -343,7 +343,7 @@ static enum step group_send(struct qp *qp, struct send_wqe *wqe, const struct io
 	 */
 	if (unlikely(!qp->fanout || (wqe->ud.remote_qpn & 0xffffff) != WIRE_MULTICAST_QPN))
 		return datagram_sent(qp, wqe);
-	if (!(wqe->flags & SEND_BEGUN) && !begin(qp, wqe, local, count))
+	if (!(wqe->flags & SEND_BEGUN) && !fanout_begin(qp, wqe, local, count))
 		return datagram_fail(qp, wqe, IBV_WC_LOC_PROT_ERR);
 	return go_on(qp, wqe, local, count);
 }
@@ -355,7 +355,7 @@ static void group_skip(struct qp *qp, struct send_wqe *wqe)
 
 	(void)wqe;
 	if (slot < LIMIT_SLOTS)
-		strike(qp->fanout, slot);
+		fanout_strike(qp->fanout, slot);
 }
 
 const struct datagram_carrier datagram_group = {

@@ -50,7 +50,7 @@ static struct link *link_new(struct hca *hca, uint32_t slot)
 }
 
 /* The control thread has something to ask or to tell. */
-static void request(struct hca *hca)
+static void links_request(struct hca *hca)
 {
 	atomic_store(&hca->link_requests, true);
 	control_wake(hca);
@@ -81,7 +81,7 @@ struct link *link_get(struct hca *hca, uint32_t slot)
 		    !atomic_compare_exchange_strong(&link->state, &down, LINK_WISHED))
 			return link;
 	}
-	request(hca);
+	links_request(hca);
 	return link;
 }
 
@@ -96,7 +96,7 @@ struct link *link_get_datagram(struct hca *hca, uint32_t slot)
 }
 
 /* Nobody is there, or the link can't be mapped. Engine thread. */
-static void refused(struct link *link)
+static void link_refused(struct link *link)
 {
 	link->id = 0;
 	atomic_store(&link->refused_at, now_ns());
@@ -142,7 +142,7 @@ void link_free_self(struct hca *hca)
 }
 
 /* Control thread. A daemon that is gone is no answer: the next one is asked. */
-static void ask(struct hca *hca, struct link *link)
+static void link_ask(struct hca *hca, struct link *link)
 {
 	uint32_t state = LINK_WISHED;
 	int err = 0;
@@ -166,7 +166,7 @@ static void ask(struct hca *hca, struct link *link)
 }
 
 /* A daemon that is gone meanwhile needs no word: the next one hears of living links only. */
-static void give_up(struct hca *hca, const struct link *link, uint64_t id)
+static void link_unlink_id(struct hca *hca, const struct link *link, uint64_t id)
 {
 	books_enter(hca);
 	daemon_unlink(&hca->conn, link->slot, id);
@@ -186,9 +186,9 @@ void link_ask_daemon(struct hca *hca)
 		uint64_t id = atomic_exchange(&link->given_up, 0);
 
 		if (id)
-			give_up(hca, link, id);
+			link_unlink_id(hca, link, id);
 		if (wished)
-			ask(hca, link);
+			link_ask(hca, link);
 	}
 }
 
@@ -213,7 +213,7 @@ void link_take_refusals(struct hca *hca)
 
 		/* The peer may have come, and have asked for the link, since. */
 		if (link && atomic_exchange(&link->refused, false) && link_is(link, LINK_ASKED))
-			refused(link);
+			link_refused(link);
 	}
 }
 
@@ -336,7 +336,7 @@ static void for_each_qp(struct hca *hca, struct link *link, void (*what)(struct 
 
 /* QPs that were connected while the link before this one was about to go know another peer,
  * perhaps, and their KICKs went with it. Before the link is up, so that no thread uses it first. */
-static void relink(struct qp *qp)
+static void qp_relink(struct qp *qp)
 {
 	local_relink(qp);
 	link_wait(local_link_of(qp), qp);
@@ -362,7 +362,7 @@ static void link_up(struct hca *hca, struct link *link, const struct proto_event
 	atomic_store(&link->mapped, true);
 	lock_take(&hca->engine);
 	list_add_tail(&hca->links, &link->node);
-	for_each_qp(hca, link, relink);
+	for_each_qp(hca, link, qp_relink);
 	atomic_store(&link->state, LINK_UP);
 	/* [I1], pairs with [I2]. A thread that posted since the link is up may have sent a KICK too
 	 * early: the peer is told once more. */
@@ -412,7 +412,7 @@ static bool keep_offer(struct link *link, const struct proto_event *event, const
 static void give_back(struct hca *hca, struct link *link, uint64_t id)
 {
 	atomic_store(&link->given_up, id);
-	request(hca);
+	links_request(hca);
 }
 
 void link_install(struct hca *hca, const struct proto_event *event, int *fds)
@@ -433,7 +433,7 @@ void link_install(struct hca *hca, const struct proto_event *event, int *fds)
 	} else {
 		log_error("can't map the link to process %d: %s", event->pid, strerror(errno));
 		give_back(hca, link, event->link_id);
-		refused(link);
+		link_refused(link);
 	}
 out:
 	close_all(fds);
@@ -489,7 +489,7 @@ static void forget_peer(struct hca *hca, const struct link *link)
 	}
 }
 
-static void unmap(struct link *link)
+static void link_unmap(struct link *link)
 {
 	struct list *node;
 
@@ -553,7 +553,7 @@ void link_reap(struct hca *hca)
 		if (listed || is_watched(hca, link))
 			atomic_store(&hca->link_deaths, true); /* looked at again soon */
 		else {
-			unmap(link);
+			link_unmap(link);
 			install_next(hca, link);
 			if (atomic_exchange(&link->wanted, false))
 				link_get(hca, slot);
@@ -599,7 +599,7 @@ static bool backlog_add(struct link *link, const struct ring_header *header, con
 	return true;
 }
 
-static void fill(struct ring_header *to, const struct ring_header *from)
+static void record_fill(struct ring_header *to, const struct ring_header *from)
 {
 	to->kind = from->kind;
 	to->flags = from->flags;
@@ -619,7 +619,7 @@ void link_control(struct link *link, const struct ring_header *header, const voi
 	struct ring_header *h = link_begin(link, size);
 
 	if (likely(h)) {
-		fill(h, header);
+		record_fill(h, header);
 		if (size)
 			memcpy((uint8_t *)h + RING_HEADER, payload, size);
 		link_send(link, h, size);
@@ -649,7 +649,7 @@ bool link_flush_backlog(struct link *link)
 
 		if (!h)
 			break;
-		fill(h, &b->header);
+		record_fill(h, &b->header);
 		memcpy((uint8_t *)h + RING_HEADER, b->payload, b->size);
 		ring_commit(&link->tx, h, b->size);
 		list_del(&b->node);

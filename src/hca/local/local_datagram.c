@@ -148,7 +148,7 @@ struct to_group {
 	struct record_ud ud;
 };
 
-static void take_one(struct qp *qp, void *arg)
+static void local_datagram_take_one(struct qp *qp, void *arg)
 {
 	const struct to_group *to = arg;
 
@@ -163,5 +163,5 @@ void local_datagram_take_group(struct link *link, const struct ring_header *h,
 	struct to_group to = {.h = h, .payload = payload};
 
 	if (read_datagram(h, payload, room, &to.ud) && is_from_peer(link, h, &to.ud))
-		mcast_for_each(link->hca, to.ud.dgid, take_one, &to);
+		mcast_for_each(link->hca, to.ud.dgid, local_datagram_take_one, &to);
 }

@@ -50,7 +50,7 @@ struct local_conn *local_conn_new(struct qp *qp, struct link *link)
 	return conn;
 }
 
-static inline struct qp *qp_from(const struct local_qp *lq)
+static inline struct qp *qp_of_local(const struct local_qp *lq)
 {
 	return local_conn_of(lq)->qp;
 }
@@ -83,7 +83,7 @@ bool world_link_guarded(struct local_qp *lq)
 
 bool world_link_prefers_ring(const struct local_qp *lq, uint32_t length)
 {
-	return way_by_ring(qp_from(lq)->hca, length);
+	return way_by_ring(qp_of_local(lq)->hca, length);
 }
 
 /* Not analysed, the three of them: the core knows no locks. It commits or abandons what it
@@ -118,7 +118,7 @@ void world_ring_notify(struct local_qp *lq)
 
 void world_ring_wait(struct local_qp *lq)
 {
-	link_wait(link_from(lq), qp_from(lq));
+	link_wait(link_from(lq), qp_of_local(lq));
 }
 
 /* ------------------------------------------------------------------ published entries */
@@ -174,18 +174,18 @@ bool world_peer_runs(const struct local_qp *lq)
 
 world_hazard *world_hazard_region(struct local_qp *lq, uint32_t rkey)
 {
-	return hazard_set(qp_from(lq)->hca, link_from(lq)->slot, rkey);
+	return hazard_set(qp_of_local(lq)->hca, link_from(lq)->slot, rkey);
 }
 
 world_hazard *world_hazard_qp(struct local_qp *lq)
 {
-	return hazard_set(qp_from(lq)->hca, link_from(lq)->slot,
+	return hazard_set(qp_of_local(lq)->hca, link_from(lq)->slot,
 			  hazard_of_qp(lq->attr->dest_qp_num));
 }
 
 world_hazard *world_hazard_region_inner(struct local_qp *lq, uint32_t rkey)
 {
-	return hazard_set_inner(qp_from(lq)->hca, link_from(lq)->slot, rkey);
+	return hazard_set_inner(qp_of_local(lq)->hca, link_from(lq)->slot, rkey);
 }
 
 void world_hazard_clear(world_hazard *hazard)
@@ -198,7 +198,7 @@ void world_hazard_clear(world_hazard *hazard)
 /* What the core resolves is held (mem/hazard.h) from the mark until it is released. */
 static inline struct hazard_scope scope_of(const struct local_qp *lq)
 {
-	return hazard_scope_begin(qp_from(lq)->hazards);
+	return hazard_scope_begin(qp_of_local(lq)->hazards);
 }
 
 uint32_t world_memory_mark(struct local_qp *lq)
@@ -208,7 +208,7 @@ uint32_t world_memory_mark(struct local_qp *lq)
 
 void world_memory_release(struct local_qp *lq, uint32_t mark)
 {
-	struct hazard_scope scope = {qp_from(lq)->hazards, mark};
+	struct hazard_scope scope = {qp_of_local(lq)->hazards, mark};
 
 	hazard_scope_end(&scope);
 }
@@ -218,14 +218,14 @@ int world_request_segments(struct local_qp *lq, const struct send_wqe *wqe, uint
 {
 	const struct hazard_scope scope = scope_of(lq);
 
-	return sq_segments(qp_from(lq), wqe, access, out, &scope);
+	return sq_segments(qp_of_local(lq), wqe, access, out, &scope);
 }
 
 int world_receive_segments(struct local_qp *lq, const struct recv_wqe *wqe, struct iovec *out)
 {
 	const struct hazard_scope scope = scope_of(lq);
 
-	return receive_segments(qp_from(lq), wqe, out, &scope);
+	return receive_segments(qp_of_local(lq), wqe, out, &scope);
 }
 
 bool world_gather(struct local_qp *lq, void *to, const struct iovec *from, int count, size_t offset,
@@ -252,7 +252,7 @@ uint64_t world_own_region(struct local_qp *lq, uint64_t addr, uint32_t length, u
 {
 	const struct hazard_scope scope = scope_of(lq);
 
-	return remote_resolve(qp_from(lq), addr, length, rkey, access, &scope);
+	return remote_resolve(qp_of_local(lq), addr, length, rkey, access, &scope);
 }
 
 bool world_own_write(struct local_qp *lq, uint64_t at, const uint8_t *from, uint32_t n, bool last)
@@ -334,23 +334,23 @@ int world_peer_fetch(struct local_qp *lq, const struct iovec *remote, int remote
 
 const struct recv_wqe *world_receive_take(struct local_qp *lq, struct receive *room)
 {
-	return receive_take(qp_from(lq), room);
+	return receive_take(qp_of_local(lq), room);
 }
 
 void world_receive_back(struct local_qp *lq, const struct recv_wqe *wqe)
 {
-	receive_give_back(qp_from(lq), wqe);
+	receive_give_back(qp_of_local(lq), wqe);
 }
 
 void world_receive_keep(struct local_qp *lq)
 {
-	qp_from(lq)->rq.held = 1;
+	qp_of_local(lq)->rq.held = 1;
 }
 
 void world_receive_complete(struct local_qp *lq, const struct recv_wqe *wqe,
 			    const struct arrival *arrival, enum ibv_wc_status status)
 {
-	struct qp *qp = qp_from(lq);
+	struct qp *qp = qp_of_local(lq);
 
 	qp->rq.held = 0;
 	receive_complete(qp, wqe, arrival, status);
@@ -358,7 +358,7 @@ void world_receive_complete(struct local_qp *lq, const struct recv_wqe *wqe,
 
 void world_receive_wait(struct local_qp *lq, bool waits)
 {
-	struct qp *qp = qp_from(lq);
+	struct qp *qp = qp_of_local(lq);
 
 	qp->starved = waits;
 	if (!qp->srq)
@@ -376,12 +376,12 @@ void world_receive_wait(struct local_qp *lq, bool waits)
 
 void world_complete(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status)
 {
-	sq_complete(qp_from(lq), wqe, status);
+	sq_complete(qp_of_local(lq), wqe, status);
 }
 
 void world_fail_request(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status)
 {
-	struct qp *qp = qp_from(lq);
+	struct qp *qp = qp_of_local(lq);
 
 	sq_fail_local(qp, wqe, status);
 	lq->state = qp->state;
@@ -389,17 +389,17 @@ void world_fail_request(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_s
 
 void world_fail(struct local_qp *lq, int event)
 {
-	qp_fail(qp_from(lq), event);
+	qp_fail(qp_of_local(lq), event);
 }
 
 void world_drained(struct local_qp *lq)
 {
-	qp_drained(qp_from(lq));
+	qp_drained(qp_of_local(lq));
 }
 
 void world_established(struct local_qp *lq)
 {
-	execute_established(qp_from(lq));
+	execute_established(qp_of_local(lq));
 }
 
 /* ------------------------------------------------------------------ storage */
@@ -442,7 +442,7 @@ void world_release(struct local_qp *lq, struct local_held *held)
 
 void world_watch(struct local_qp *lq)
 {
-	engine_watch_qp(qp_from(lq));
+	engine_watch_qp(qp_of_local(lq));
 }
 
 void world_watch_receive(struct local_qp *lq)
@@ -469,28 +469,28 @@ void world_owe_ack(struct local_qp *lq)
 
 bool world_captures(const struct local_qp *lq)
 {
-	return capture_on(qp_from(lq)->hca);
+	return capture_on(qp_of_local(lq)->hca);
 }
 
 void world_capture_request(struct local_qp *lq, const struct send_wqe *wqe)
 {
-	capture_show_request(qp_from(lq), wqe);
+	capture_show_request(qp_of_local(lq), wqe);
 }
 
 void world_capture_answer(struct local_qp *lq, const struct send_wqe *wqe, uint32_t msn,
 			  enum ibv_wc_status status)
 {
-	capture_show_answer(qp_from(lq), wqe, msn, status, lq->peer_rnr_timer);
+	capture_show_answer(qp_of_local(lq), wqe, msn, status, lq->peer_rnr_timer);
 }
 
 void world_capture_rnr(struct local_qp *lq, const struct send_wqe *wqe, uint32_t msn)
 {
-	capture_show_rnr(qp_from(lq), wqe, msn, lq->peer_rnr_timer);
+	capture_show_rnr(qp_of_local(lq), wqe, msn, lq->peer_rnr_timer);
 }
 
 void world_count(struct local_qp *lq, unsigned int counter)
 {
-	counters_rare(qp_from(lq)->hca, counter);
+	counters_rare(qp_of_local(lq)->hca, counter);
 }
 
 void world_log(const struct local_qp *lq, const char *format, ...)

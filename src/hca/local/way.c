@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/string_move.h"
 
-static bool told(const char *what)
+static bool way_is_forced(const char *what)
 {
 	const char *how = env_get("VERBENA_LOCAL_COPY");
 
@@ -18,15 +18,15 @@ static bool told(const char *what)
 
 bool way_by_kernel(void)
 {
-	return !told("ring");
+	return !way_is_forced("ring");
 }
 
 bool way_long_by_ring(void)
 {
-	if (told("split"))
+	if (way_is_forced("split"))
 		return true;
 	/* Linux copies between processes as a string. */
-	if (told("process_vm") || !string_move_is_slow())
+	if (way_is_forced("process_vm") || !string_move_is_slow())
 		return false;
 	log_info("this processor moves strings byte by byte: long messages go through the ring");
 	return true;

@@ -22,7 +22,7 @@ enum { BOUNCE_BYTES = 16384 };
  * modulo 4096: as is a packet's payload behind a header at a page's beginning, against a buffer
  * that begins with a page.
  */
-static inline void copy(uint8_t *to, const uint8_t *from, size_t n)
+static inline void bytes_copy(uint8_t *to, const uint8_t *from, size_t n)
 {
 	if (n > 2 * STRING_MOVE_NEVER && likely(!string_move_is_slow())) {
 		memcpy(to, from, n);
@@ -36,8 +36,8 @@ static inline void copy(uint8_t *to, const uint8_t *from, size_t n)
 	memcpy(to, from, n);
 }
 
-GUARDED static bool gather(void *to, const struct iovec *from, int count, size_t offset,
-			   size_t length)
+GUARDED static bool iovec_gather(void *to, const struct iovec *from, int count, size_t offset,
+				 size_t length)
 {
 	uint8_t *out = to;
 
@@ -53,7 +53,7 @@ GUARDED static bool gather(void *to, const struct iovec *from, int count, size_t
 		const uint8_t *at = (const uint8_t *)from[i].iov_base + offset;
 
 		if (likely(!foreign_is(at)))
-			copy(out, at, n);
+			bytes_copy(out, at, n);
 		else if (!foreign_get(out, at, n))
 			return false;
 		out += n;
@@ -63,8 +63,8 @@ GUARDED static bool gather(void *to, const struct iovec *from, int count, size_t
 	return true;
 }
 
-GUARDED static bool scatter(const struct iovec *to, int count, size_t offset, const void *from,
-			    size_t length)
+GUARDED static bool iovec_scatter(const struct iovec *to, int count, size_t offset,
+				  const void *from, size_t length)
 {
 	const uint8_t *in = from;
 
@@ -80,7 +80,7 @@ GUARDED static bool scatter(const struct iovec *to, int count, size_t offset, co
 		uint8_t *at = (uint8_t *)to[i].iov_base + offset;
 
 		if (likely(!foreign_is(at)))
-			copy(at, in, n);
+			bytes_copy(at, in, n);
 		else if (!foreign_put(at, in, n))
 			return false;
 		in += n;
@@ -96,7 +96,8 @@ GUARDED static bool gather_ordered(void *to, const struct iovec *from, int count
 
 	if (!length)
 		return true;
-	if (!gather(to, from, count, 0, length - 1) || !gather(&last, from, count, length - 1, 1))
+	if (!iovec_gather(to, from, count, 0, length - 1) ||
+	    !iovec_gather(&last, from, count, length - 1, 1))
 		return false;
 	/* [L1], pairs with the program's look at its last byte */
 	__atomic_store_n((uint8_t *)to + length - 1, last, __ATOMIC_RELEASE);
@@ -118,7 +119,7 @@ GUARDED static bool gather_far(void *to, const struct iovec *from, int count, si
 			return false;
 		out += n;
 		left -= n;
-		if (!left && !gather(&last, from, count, n, 1))
+		if (!left && !iovec_gather(&last, from, count, n, 1))
 			return false;
 	}
 	streaming_end();
@@ -134,7 +135,7 @@ bool copy_gather(void *to, const struct iovec *from, int count, size_t offset, s
 	if (GUARD_SET(place))
 		return false;
 	guard_enter(place);
-	bool ok = gather(to, from, count, offset, length);
+	bool ok = iovec_gather(to, from, count, offset, length);
 
 	guard_leave();
 	return ok;
@@ -147,7 +148,7 @@ bool copy_scatter(const struct iovec *to, int count, size_t offset, const void *
 	if (GUARD_SET(place))
 		return false;
 	guard_enter(place);
-	bool ok = scatter(to, count, offset, from, length);
+	bool ok = iovec_scatter(to, count, offset, from, length);
 
 	guard_leave();
 	return ok;
@@ -234,8 +235,9 @@ static ssize_t call_alive(transfer_fn *call, const struct peer_process *peer,
 }
 
 /* process_vm_* may stop early at a segment's end; goes on until all is done or nothing moves. */
-static int transfer(transfer_fn *call, const struct peer_process *peer, const struct iovec *local,
-		    int local_count, const struct iovec *remote, int remote_count, size_t length)
+static int peer_transfer(transfer_fn *call, const struct peer_process *peer,
+			 const struct iovec *local, int local_count, const struct iovec *remote,
+			 int remote_count, size_t length)
 {
 	ssize_t n = call_alive(call, peer, local, local_count, remote, remote_count);
 
@@ -276,24 +278,27 @@ static int write_ordered(const struct peer_process *peer, const struct iovec *lo
 	int n = split_last(local, count, ordered);
 
 	if (COPIES_STAY_IN_ORDER || length < 2)
-		return transfer(process_vm_writev, peer, ordered, n, remote, remote_count, length);
+		return peer_transfer(process_vm_writev, peer, ordered, n, remote, remote_count,
+				     length);
 	n = n > count ? count : count - 1;
 
 	struct iovec last = {(uint8_t *)local[count - 1].iov_base + local[count - 1].iov_len - 1,
 			     1};
-	int err = transfer(process_vm_writev, peer, ordered, n, remote, remote_count, length - 1);
+	int err = peer_transfer(process_vm_writev, peer, ordered, n, remote, remote_count,
+				length - 1);
 
 	if (err)
 		return err;
 	/* [L1], pairs with the program's look at its last byte */
 	atomic_thread_fence(memory_order_seq_cst);
-	return transfer(process_vm_writev, peer, &last, 1, end,
-			list_from(remote, remote_count, length - 1, end), 1);
+	return peer_transfer(process_vm_writev, peer, &last, 1, end,
+			     list_from(remote, remote_count, length - 1, end), 1);
 }
 
 /* Segments of which some are foreign: none of this process's memory, so piece by piece. */
-static int bounce(transfer_fn *call, const struct peer_process *peer, const struct iovec *local,
-		  int count, const struct iovec *remote, int remote_count, size_t length)
+static int peer_bounce(transfer_fn *call, const struct peer_process *peer,
+		       const struct iovec *local, int count, const struct iovec *remote,
+		       int remote_count, size_t length)
 {
 	uint8_t buffer[BOUNCE_BYTES];
 	struct iovec r[LIMIT_SGE + 1], whole = {buffer, 0};
@@ -308,7 +313,7 @@ static int bounce(transfer_fn *call, const struct peer_process *peer, const stru
 		if (call == process_vm_writev && !copy_gather(buffer, local, count, at, n))
 			return -EFAULT;
 		err = call == process_vm_writev ? write_ordered(peer, &whole, 1, r, from, n)
-						: transfer(call, peer, &whole, 1, r, from, n);
+						: peer_transfer(call, peer, &whole, 1, r, from, n);
 		if (!err && call == process_vm_readv && !copy_scatter(local, count, at, buffer, n))
 			return -EFAULT;
 	}
@@ -322,7 +327,7 @@ int copy_to_process(const struct peer_process *peer, uint64_t remote, const stru
 	int err = write_ordered(peer, local, count, &r, 1, length);
 
 	if (unlikely(err == -EFAULT && foreign_among(local, count)))
-		err = bounce(process_vm_writev, peer, local, count, &r, 1, length);
+		err = peer_bounce(process_vm_writev, peer, local, count, &r, 1, length);
 	return err;
 }
 
@@ -337,10 +342,11 @@ int copy_from_process(const struct peer_process *peer, uint64_t remote, const st
 int copy_lists_from_process(const struct peer_process *peer, const struct iovec *remote,
 			    int remote_count, const struct iovec *local, int count, size_t length)
 {
-	int err = transfer(process_vm_readv, peer, local, count, remote, remote_count, length);
+	int err = peer_transfer(process_vm_readv, peer, local, count, remote, remote_count, length);
 
 	if (unlikely(err == -EFAULT && foreign_among(local, count)))
-		err = bounce(process_vm_readv, peer, local, count, remote, remote_count, length);
+		err = peer_bounce(process_vm_readv, peer, local, count, remote, remote_count,
+				  length);
 	return err;
 }
 

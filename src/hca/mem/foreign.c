@@ -38,7 +38,7 @@ struct owner {
 /* ------------------------------------------------------------------ importing */
 
 /* Reused as late as can be: what still names a place that was given back finds nothing there. */
-static int take_place(uint32_t rkey, uint32_t *place)
+static int foreign_take_place(uint32_t rkey, uint32_t *place)
 {
 	for (uint32_t i = 0; i < PLACES; i++) {
 		uint32_t at = atomic_fetch_add(&next_place, 1) % PLACES, none = 0;
@@ -53,7 +53,7 @@ static int take_place(uint32_t rkey, uint32_t *place)
 }
 
 /* One look: -EAGAIN as long as the link isn't there. hca.lock is held: tables stay mapped. */
-static int look(struct hca *hca, struct mr *mr)
+static int foreign_look_up(struct hca *hca, struct mr *mr)
 {
 	struct foreign *foreign = mr->foreign;
 	struct link *link = link_get_datagram(hca, foreign->slot);
@@ -90,7 +90,7 @@ int foreign_find(struct hca *hca, struct mr *mr)
 	atomic_store(&importer, hca);
 	for (;;) {
 		mutex_take(&hca->lock);
-		err = look(hca, mr);
+		err = foreign_look_up(hca, mr);
 		mutex_give(&hca->lock);
 		if (err != -EAGAIN)
 			break;
@@ -98,7 +98,7 @@ int foreign_find(struct hca *hca, struct mr *mr)
 			return -ETIMEDOUT;
 		sys_nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 	}
-	return err ? err : take_place(mr->rkey, &mr->foreign->place);
+	return err ? err : foreign_take_place(mr->rkey, &mr->foreign->place);
 }
 
 void foreign_publish(struct pub_mr *entry, const struct mr *mr)
@@ -186,7 +186,7 @@ uint64_t foreign_resolve(const struct hca *hca, uint32_t pd, uint64_t addr, uint
 
 /* ------------------------------------------------------------------ copying */
 
-static bool move(uint64_t marked, void *local, size_t length, bool put)
+static bool foreign_move(uint64_t marked, void *local, size_t length, bool put)
 {
 	struct hca *hca = atomic_load_explicit(&importer, memory_order_acquire);
 	uint64_t at = marked & ADDRESS_MAX;
@@ -214,10 +214,10 @@ static bool move(uint64_t marked, void *local, size_t length, bool put)
 
 bool foreign_get(void *to, const void *from, size_t length)
 {
-	return move((uintptr_t)from, to, length, false);
+	return foreign_move((uintptr_t)from, to, length, false);
 }
 
 bool foreign_put(void *to, const void *from, size_t length)
 {
-	return move((uintptr_t)to, (void *)from, length, true);
+	return foreign_move((uintptr_t)to, (void *)from, length, true);
 }

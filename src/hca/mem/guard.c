@@ -59,7 +59,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
 	pass_on(&before[number == SIGBUS], number, info, context);
 }
 
-static void install(unsigned int i)
+static void guard_install_handler(unsigned int i)
 {
 	struct sigaction action;
 
@@ -80,6 +80,6 @@ void guard_install(void)
 {
 	mutex_take(&lock);
 	for (unsigned int i = 0; i < sizeof(caught) / sizeof(caught[0]); i++)
-		install(i);
+		guard_install_handler(i);
 	mutex_give(&lock);
 }

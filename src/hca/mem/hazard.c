@@ -95,8 +95,9 @@ static bool own_names(const struct own_hazards *own, uint32_t rkey)
 /* ------------------------------------------------------------------ peers' hazards */
 
 /* A free place among the `count` from `first` on, beginning with the one at *hint. */
-static inline _Atomic uint64_t *take_place(struct hca *hca, uint64_t value, unsigned int first,
-					   unsigned int count, unsigned int *hint)
+static inline _Atomic uint64_t *hazard_take_place(struct hca *hca, uint64_t value,
+						  unsigned int first, unsigned int count,
+						  unsigned int *hint)
 {
 	static _Thread_local int32_t thread __attribute__((tls_model("initial-exec")));
 
@@ -121,19 +122,19 @@ _Atomic uint64_t *hazard_set(struct hca *hca, uint32_t slot, uint32_t rkey)
 {
 	static _Thread_local unsigned int hint __attribute__((tls_model("initial-exec")));
 
-	return take_place(hca, (uint64_t)slot << 32 | rkey, 0, OUTER_HAZARDS, &hint);
+	return hazard_take_place(hca, (uint64_t)slot << 32 | rkey, 0, OUTER_HAZARDS, &hint);
 }
 
 _Atomic uint64_t *hazard_set_inner(struct hca *hca, uint32_t slot, uint32_t rkey)
 {
 	unsigned int hint = 0;
 
-	return take_place(hca, (uint64_t)slot << 32 | rkey, OUTER_HAZARDS,
-			  PUB_HAZARDS - OUTER_HAZARDS, &hint);
+	return hazard_take_place(hca, (uint64_t)slot << 32 | rkey, OUTER_HAZARDS,
+				 PUB_HAZARDS - OUTER_HAZARDS, &hint);
 }
 
 /* The hazard that names the region or QP; NULL: none. */
-static const struct pub_hazard *find(const struct pub_regions *regions, uint64_t value)
+static const struct pub_hazard *hazard_find(const struct pub_regions *regions, uint64_t value)
 {
 	for (unsigned int i = 0; i < PUB_HAZARDS; i++)
 		if (atomic_load(&regions->hazard[i].target) ==
@@ -257,11 +258,11 @@ static int peer_stuck(const struct wait *wait, struct link *link, uint32_t threa
  * can't say so. One that was stopped in the few instructions around the system call isn't waited
  * for as long as one that runs.
  */
-static int wait_for_peer(struct wait *wait, struct link *link)
+static int hazard_wait_for_peer(struct wait *wait, struct link *link)
 {
 	const struct pub_hazard *hazard;
 
-	while ((hazard = find(link->regions, wait->value))) {
+	while ((hazard = hazard_find(link->regions, wait->value))) {
 		uint32_t thread = atomic_load_explicit(&hazard->thread, memory_order_relaxed);
 
 		if (!pause_between_looks(wait))
@@ -292,7 +293,7 @@ static struct link *watch_culprit(const struct wait *wait, uint32_t slot)
 	if (likely(!link))
 		return NULL;
 	mutex_take(&wait->hca->lock); /* link_reap() unmaps under it */
-	named = may_copy(link) && find(link->regions, wait->value);
+	named = may_copy(link) && hazard_find(link->regions, wait->value);
 	if (named)
 		atomic_fetch_add(&link->watchers, 1);
 	mutex_give(&wait->hca->lock);
@@ -305,7 +306,7 @@ static int wait_for_slot(struct wait *wait, uint32_t slot)
 
 	if (likely(!link))
 		return 0;
-	int err = wait_for_peer(wait, link);
+	int err = hazard_wait_for_peer(wait, link);
 
 	atomic_fetch_sub(&link->watchers, 1);
 	return err;

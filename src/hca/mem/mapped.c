@@ -56,7 +56,7 @@ static bool is_up(const struct link *link)
 
 /* Maps the pages that exist in file[from, to), which is at `at`, into this
  * process's page table. */
-static void populate(const struct link *link, uint8_t *at, uint64_t from, uint64_t to)
+static void mapped_populate(const struct link *link, uint8_t *at, uint64_t from, uint64_t to)
 {
 	while (from < to && is_up(link)) {
 		uint64_t n = to - from < PIECE ? to - from : PIECE;
@@ -87,13 +87,13 @@ static void populate_existing(const struct link *link, int fd, uint8_t *pages, u
 			break;
 		uint64_t to = (uint64_t)hole < end ? (uint64_t)hole : end;
 
-		populate(link, pages + ((uint64_t)data - begin), (uint64_t)data, to);
+		mapped_populate(link, pages + ((uint64_t)data - begin), (uint64_t)data, to);
 	}
 	sys_close(own);
 }
 
 /* Whether the process may map so much more; then it is counted. */
-static bool reserve(uint64_t size)
+static bool mapped_reserve(uint64_t size)
 {
 	if (atomic_fetch_add(&mapped_count, 1) < MAPPED_MAX) {
 		if (size <= MAPPED_BYTES_MAX &&
@@ -106,17 +106,17 @@ static bool reserve(uint64_t size)
 	return false;
 }
 
-static void give_up(uint64_t size)
+static void mapped_unreserve(uint64_t size)
 {
 	atomic_fetch_sub(&mapped_bytes, size);
 	atomic_fetch_sub(&mapped_count, 1);
 }
 
-static void unmap(struct mapped *place)
+static void mapped_unmap(struct mapped *place)
 {
 	if (place->pages) {
 		munmap(place->pages, place->size);
-		give_up(place->size);
+		mapped_unreserve(place->size);
 	}
 	place->pages = NULL;
 	place->base = NULL;
@@ -144,13 +144,13 @@ static void map_file(const struct link *link, struct mapped *place, int fd,
 	uint64_t begin = view->file_offset - skip;
 
 	if (__builtin_add_overflow(view->file_offset, view->length, &end) || !is_sound(fd, end) ||
-	    !reserve(skip + view->length))
+	    !mapped_reserve(skip + view->length))
 		return;
 	void *pages = mmap(NULL, skip + view->length, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
 			   (off_t)begin);
 
 	if (pages == MAP_FAILED) {
-		give_up(skip + view->length);
+		mapped_unreserve(skip + view->length);
 		return;
 	}
 	populate_existing(link, fd, pages, begin, end);
@@ -169,7 +169,7 @@ static bool is_registered(const struct link *link, uint64_t key)
 
 /* Empties the place, unless its region is still registered or somebody copies.
  */
-static bool clear(struct link *link, struct mapped *place)
+static bool mapped_clear(struct link *link, struct mapped *place)
 {
 	uint64_t before = atomic_load(&place->key);
 
@@ -182,7 +182,7 @@ static bool clear(struct link *link, struct mapped *place)
 		atomic_store(&place->key, before);
 		return false;
 	}
-	unmap(place);
+	mapped_unmap(place);
 	return true;
 }
 
@@ -191,16 +191,16 @@ static struct mapped *place_of(struct mapped_regions *table, uint64_t key)
 	return &table->place[(key >> (32 + LIMIT_KEY_TAG_BITS)) % MAPPED_PLACES];
 }
 
-static void grant(struct link *link, struct mapped_regions *table, uint64_t key)
+static void mapped_grant(struct link *link, struct mapped_regions *table, uint64_t key)
 {
 	struct mapped *place = place_of(table, key);
 	struct mr_view view;
 
-	if (atomic_load(&place->key) == key || !clear(link, place))
+	if (atomic_load(&place->key) == key || !mapped_clear(link, place))
 		return;
 	if (atomic_load(&mapped_count) >= MAPPED_MAX / 2)
 		for (unsigned int i = 0; i < MAPPED_PLACES; i++)
-			clear(link, &table->place[i]);
+			mapped_clear(link, &table->place[i]);
 	int fd = fetch_file(link, key, &view);
 
 	if (fd < 0) {
@@ -223,7 +223,7 @@ static struct mapped_regions *table_of(struct link *link)
 	return table;
 }
 
-static void serve(struct link *link)
+static void mapped_serve_link(struct link *link)
 {
 	struct mapped_regions *table = table_of(link);
 
@@ -231,12 +231,12 @@ static void serve(struct link *link)
 		uint64_t key = atomic_load(&link->wishes.key[i]);
 
 		if (key)
-			grant(link, table, key);
+			mapped_grant(link, table, key);
 	}
 }
 
 /* The link's tables stay mapped until link.watchers is counted down. */
-static bool watch(struct hca *hca, struct link *link)
+static bool mapped_watch(struct hca *hca, struct link *link)
 {
 	mutex_take(&hca->lock);
 	bool up = is_up(link) && !link->self;
@@ -254,16 +254,17 @@ void mapped_serve(struct hca *hca)
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
 		struct link *link = atomic_load(&hca->link_by_slot[slot]);
 
-		if (!link || !atomic_exchange(&link->wishes.fresh, false) || !watch(hca, link))
+		if (!link || !atomic_exchange(&link->wishes.fresh, false) ||
+		    !mapped_watch(hca, link))
 			continue;
-		serve(link);
+		mapped_serve_link(link);
 		atomic_fetch_sub(&link->watchers, 1);
 	}
 }
 
 /* ------------------------------------------------------------------ using */
 
-static struct mapped *enter(struct link *link, uint64_t key)
+static struct mapped *mapped_enter(struct link *link, uint64_t key)
 {
 	struct mapped_regions *table = atomic_load_explicit(&link->places, memory_order_acquire);
 
@@ -278,7 +279,7 @@ static struct mapped *enter(struct link *link, uint64_t key)
 	return NULL;
 }
 
-__attribute__((cold)) static void wish(struct link *link, uint64_t key)
+__attribute__((cold)) static void mapped_wish(struct link *link, uint64_t key)
 {
 	_Atomic uint64_t *place =
 		&link->wishes.key[(key >> (32 + LIMIT_KEY_TAG_BITS)) % MAPPED_WISHES];
@@ -298,10 +299,10 @@ uint8_t *mapped_begin(struct link *link, uint32_t rkey, const struct mr_view *vi
 
 	if (likely(!view->file_serial))
 		return NULL;
-	struct mapped *place = enter(link, key);
+	struct mapped *place = mapped_enter(link, key);
 
 	if (unlikely(!place)) {
-		wish(link, key);
+		mapped_wish(link, key);
 		return NULL;
 	}
 	if (unlikely(!place->base)) {
@@ -329,7 +330,7 @@ void mapped_free(struct link *link)
 	if (!table)
 		return;
 	for (unsigned int i = 0; i < MAPPED_PLACES; i++)
-		unmap(&table->place[i]);
+		mapped_unmap(&table->place[i]);
 	atomic_store(&link->places, NULL);
 	free(table);
 }

@@ -60,7 +60,7 @@ int mr_revoke(struct hca *hca, struct mr *mr)
 	return hazard_wait_region(hca, mr->rkey);
 }
 
-static bool hold(const struct ibv_sge *sge, uint32_t count, const struct hazard_scope *scope)
+static bool sge_hold(const struct ibv_sge *sge, uint32_t count, const struct hazard_scope *scope)
 {
 	for (uint32_t i = 0; i < count; i++)
 		if (unlikely(!hazard_push(scope, sge[i].lkey + 1)))
@@ -74,7 +74,7 @@ int mr_resolve_list(const struct hca *hca, uint32_t pd, const struct ibv_sge *sg
 {
 	int n = 0;
 
-	if (unlikely(!hold(sge, count, scope)))
+	if (unlikely(!sge_hold(sge, count, scope)))
 		return -EFAULT;
 	for (uint32_t i = 0; i < count; i++) {
 		if (!sge[i].length)

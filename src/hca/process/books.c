@@ -39,19 +39,19 @@ void books_drop(struct context *context, struct list *held)
 
 /* ------------------------------------------------------------------ commands */
 
-static void enter(void *owner)
+static void command_begin(void *owner)
 {
 	books_enter(owner);
 }
 
-static void leave(void *owner)
+static void command_end(void *owner)
 {
 	books_leave(owner);
 }
 
 /* Within an entry: the daemon is gone. The entry is interrupted for the return. Not analysed: the
  * lock is the entry's. */
-static int lost(void *owner) NO_THREAD_SAFETY_ANALYSIS
+static int command_daemon_lost(void *owner) NO_THREAD_SAFETY_ANALYSIS
 {
 	struct hca *hca = owner;
 	uint32_t seen = hca->generation;
@@ -63,7 +63,8 @@ static int lost(void *owner) NO_THREAD_SAFETY_ANALYSIS
 	return err;
 }
 
-static const struct daemon_owner owner_calls = {.enter = enter, .leave = leave, .lost = lost};
+static const struct daemon_owner owner_calls = {
+	.enter = command_begin, .leave = command_end, .lost = command_daemon_lost};
 
 void books_own(struct hca *hca, struct daemon_conn *conn)
 {
@@ -79,7 +80,7 @@ int books_open_context(struct hca *hca, struct context *context, const char *nod
 				      num_comp_vectors);
 
 	/* -ESTALE: a daemon that doesn't know this process, because it is new. */
-	if ((err == -EIO || err == -ESTALE) && !lost(hca))
+	if ((err == -EIO || err == -ESTALE) && !command_daemon_lost(hca))
 		err = daemon_context_open(&context->conn, node, hca->cookie, context->token,
 					  num_comp_vectors);
 	if (!err)

@@ -46,8 +46,8 @@ _Static_assert(FRAME_MAX <= TAP_PACKET_MAX, "every packet has a place in a ring"
 /* ------------------------------------------------------------------ into the rings */
 
 /* The first `captured` bytes of a packet are in c->frame. */
-static void put(struct capture *c, uint64_t time_ns, size_t captured, size_t size, bool out,
-		const char *comment)
+static void capture_put(struct capture *c, uint64_t time_ns, size_t captured, size_t size, bool out,
+			const char *comment)
 {
 	const struct tap_packet packet = {
 		.time_ns = time_ns,
@@ -78,8 +78,8 @@ static void on_seen(const struct net_tap *tap, const struct net_seen *seen)
 	lock_take(&c->lock);
 	size_t size = frame_wrap(c->frame, seen->path, &seen->ip, seen->bytes, kept);
 
-	put(c, seen->time_ns, size, size + seen->size - kept, seen->out,
-	    seen->dropped ? comment : NULL);
+	capture_put(c, seen->time_ns, size, size + seen->size - kept, seen->out,
+		    seen->dropped ? comment : NULL);
 	lock_give(&c->lock);
 }
 
@@ -96,7 +96,7 @@ struct message {
 };
 
 /* Payload from `offset` on of the message's segments. */
-static void show(struct message *m, const struct packet *packet, uint32_t offset)
+static void capture_show(struct message *m, const struct packet *packet, uint32_t offset)
 {
 	struct capture *c = m->c;
 	uint32_t headers = packet_encode(packet, c->packet);
@@ -109,11 +109,11 @@ static void show(struct message *m, const struct packet *packet, uint32_t offset
 	size_t size = frame_make(c->frame, &m->path, &m->ip, c->packet,
 				 headers + packet->length + padding);
 
-	put(c, net_tap_time(&c->net), size, size, m->out, "local");
+	capture_put(c, net_tap_time(&c->net), size, size, m->out, "local");
 }
 
-static void set_path(struct message *m, const uint8_t *source, const uint8_t *destination,
-		     uint32_t flow_label, uint32_t source_qpn, uint32_t destination_qpn)
+static void message_set_path(struct message *m, const uint8_t *source, const uint8_t *destination,
+			     uint32_t flow_label, uint32_t source_qpn, uint32_t destination_qpn)
 {
 	uint32_t label = flow_label ? flow_label : flow_label_of_qps(source_qpn, destination_qpn);
 
@@ -134,15 +134,15 @@ static void message_init(struct message *m, struct qp *qp, const struct send_wqe
 	m->ip = (struct frame_ip){.traffic_class = grh->traffic_class,
 				  .hop_limit = ip_hop_limit(grh->hop_limit)};
 	if (out)
-		set_path(m, qp->sgid, grh->dgid.raw, grh->flow_label, here, there);
+		message_set_path(m, qp->sgid, grh->dgid.raw, grh->flow_label, here, there);
 	else
-		set_path(m, grh->dgid.raw, qp->sgid, 0, there, here);
+		message_set_path(m, grh->dgid.raw, qp->sgid, 0, there, here);
 	m->count = sq_segments(qp, wqe, 0, m->local, holds);
 }
 
 /* The capture, locked, or NULL when it has just ended. Not analysed, nor are the hooks below, which
  * give it back through a structure. */
-static struct capture *enter(struct hca *hca) NO_THREAD_SAFETY_ANALYSIS
+static struct capture *capture_enter(struct hca *hca) NO_THREAD_SAFETY_ANALYSIS
 {
 	struct capture *c = atomic_load_explicit(&hca->capture, memory_order_acquire);
 
@@ -187,7 +187,7 @@ static void show_pieces(struct message *m, struct packet *packet, const struct o
 		packet->length = last ? left : mtu;
 		packet->solicited = last && solicited;
 		packet->ack_request = last && asks;
-		show(m, packet, offset);
+		capture_show(m, packet, offset);
 		packet->psn = (packet->psn + 1) & 0xffffff;
 		offset += packet->length;
 	} while (offset < length);
@@ -202,7 +202,7 @@ static void show_read_request(struct message *m, struct packet *packet, const st
 {
 	packet->opcode |= OP_READ_REQUEST;
 	packet->dma_length = wqe->length;
-	show(m, packet, 0);
+	capture_show(m, packet, 0);
 }
 
 static void show_atomic_request(struct message *m, struct packet *packet,
@@ -213,13 +213,13 @@ static void show_atomic_request(struct message *m, struct packet *packet,
 	packet->opcode |= swap ? OP_COMPARE_SWAP : OP_FETCH_ADD;
 	packet->swap_add = swap ? wqe->atomic.swap : wqe->atomic.compare_add;
 	packet->compare = swap ? wqe->atomic.compare_add : 0;
-	show(m, packet, 0);
+	capture_show(m, packet, 0);
 }
 
 void capture_show_request(struct qp *qp, const struct send_wqe *wqe) NO_THREAD_SAFETY_ANALYSIS
 {
 	HAZARD_SCOPE(holds, qp);
-	struct message m = {.c = enter(qp->hca)};
+	struct message m = {.c = capture_enter(qp->hca)};
 	struct packet packet = {
 		.opcode = qp->type == IBV_QPT_RC ? PACKET_RC : PACKET_UC,
 		.solicited = wqe->flags & SEND_SOLICITED,
@@ -286,14 +286,14 @@ static void show_atomic_answer(struct message *m, struct packet *packet)
 		return;
 	packet->opcode = PACKET_RC | OP_ATOMIC_ACKNOWLEDGE;
 	packet->original = original;
-	show(m, packet, 0);
+	capture_show(m, packet, 0);
 }
 
 static void show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn,
 			int syndrome) NO_THREAD_SAFETY_ANALYSIS
 {
 	HAZARD_SCOPE(holds, qp);
-	struct message m = {.c = enter(qp->hca)};
+	struct message m = {.c = capture_enter(qp->hca)};
 	uint32_t last = (wqe->psn + sq_packets(qp, wqe) - 1) & 0xffffff;
 	bool good = (syndrome & AETH_KIND) == AETH_ACK;
 	struct packet packet = {
@@ -315,7 +315,7 @@ static void show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn,
 			    wqe->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)) {
 		show_atomic_answer(&m, &packet);
 	} else {
-		show(&m, &packet, 0);
+		capture_show(&m, &packet, 0);
 	}
 	lock_give(&m.c->lock);
 }
@@ -338,16 +338,17 @@ void capture_show_datagram(struct qp *qp, const struct send_wqe *wqe) NO_THREAD_
 {
 	HAZARD_SCOPE(holds, qp);
 	const struct record_ud *to = &wqe->ud.to;
-	struct message m = {.c = enter(qp->hca), .out = true};
+	struct message m = {.c = capture_enter(qp->hca), .out = true};
 	const struct packet packet = roce_datagram_packet(qp, wqe);
 
 	if (!m.c)
 		return;
 	m.ip = (struct frame_ip){.traffic_class = to->traffic_class,
 				 .hop_limit = ip_hop_limit(to->hop_limit)};
-	set_path(&m, to->sgid, to->dgid, to->flow_label, qp->ibv.qp_num, wqe->ud.remote_qpn);
+	message_set_path(&m, to->sgid, to->dgid, to->flow_label, qp->ibv.qp_num,
+			 wqe->ud.remote_qpn);
 	m.count = sq_segments(qp, wqe, 0, m.local, &holds);
-	show(&m, &packet, 0);
+	capture_show(&m, &packet, 0);
 	lock_give(&m.c->lock);
 }
 
@@ -429,7 +430,7 @@ static void ring_drop(struct capture *c, unsigned int i)
 }
 
 /* `id` NULL: all. */
-static void end(struct hca *hca, const uint64_t *id)
+static void capture_end_ring(struct hca *hca, const uint64_t *id)
 {
 	struct capture *c = atomic_load(&hca->captures);
 
@@ -446,12 +447,12 @@ static void end(struct hca *hca, const uint64_t *id)
 
 void capture_end(struct hca *hca, uint64_t id)
 {
-	end(hca, &id);
+	capture_end_ring(hca, &id);
 }
 
 void capture_end_all(struct hca *hca)
 {
-	end(hca, NULL);
+	capture_end_ring(hca, NULL);
 }
 
 void capture_leave(struct hca *hca)

@@ -45,7 +45,7 @@ void counters_leave(struct hca *hca)
 }
 
 /* Other QPs publish at the same time. */
-static void add(struct roce_qp *w, enum pub_counter place, uint64_t now, uint64_t *before)
+static void counter_add(struct roce_qp *w, enum pub_counter place, uint64_t now, uint64_t *before)
 {
 	if (now != *before)
 		pub_count_rare(&w->qp->hca->pub->counters, place, now - *before);
@@ -57,15 +57,15 @@ void counters_transport_slow(struct roce_qp *w, uint64_t rare)
 	const struct tp_counters *c = tp_counters(roce_tp(w));
 	struct tp_counters *before = &w->counted;
 
-	add(w, PUB_TP_RESENT, c->resent, &before->resent);
-	add(w, PUB_TP_TIMEOUTS, c->timeouts, &before->timeouts);
-	add(w, PUB_TP_SEQUENCE_NAKS, c->sequence_naks, &before->sequence_naks);
-	add(w, PUB_TP_RNR_NAKS, c->rnr_naks, &before->rnr_naks);
-	add(w, PUB_TP_RNR_NAKS_SENT, c->rnr_naks_sent, &before->rnr_naks_sent);
-	add(w, PUB_TP_OUT_OF_SEQUENCE, c->out_of_sequence, &before->out_of_sequence);
-	add(w, PUB_TP_KEPT, c->kept, &before->kept);
-	add(w, PUB_TP_DUPLICATES, c->duplicates, &before->duplicates);
-	add(w, PUB_TP_CREDIT_WAITS, c->credit_waits, &before->credit_waits);
-	add(w, PUB_TP_CONGESTED, c->congested, &before->congested);
+	counter_add(w, PUB_TP_RESENT, c->resent, &before->resent);
+	counter_add(w, PUB_TP_TIMEOUTS, c->timeouts, &before->timeouts);
+	counter_add(w, PUB_TP_SEQUENCE_NAKS, c->sequence_naks, &before->sequence_naks);
+	counter_add(w, PUB_TP_RNR_NAKS, c->rnr_naks, &before->rnr_naks);
+	counter_add(w, PUB_TP_RNR_NAKS_SENT, c->rnr_naks_sent, &before->rnr_naks_sent);
+	counter_add(w, PUB_TP_OUT_OF_SEQUENCE, c->out_of_sequence, &before->out_of_sequence);
+	counter_add(w, PUB_TP_KEPT, c->kept, &before->kept);
+	counter_add(w, PUB_TP_DUPLICATES, c->duplicates, &before->duplicates);
+	counter_add(w, PUB_TP_CREDIT_WAITS, c->credit_waits, &before->credit_waits);
+	counter_add(w, PUB_TP_CONGESTED, c->congested, &before->congested);
 	w->counted_sum = rare;
 }

@@ -39,7 +39,7 @@ static struct hca *_Atomic instance;
 static struct mutex instance_lock = MUTEX_INITIALIZER(RANK_INSTANCE);
 
 /* Published memory: a sealed memory file, mapped here for writing. NULL: errno says why. */
-static void *memory_make(const char *name, size_t size, int *fd)
+static void *hca_memory_make(const char *name, size_t size, int *fd)
 {
 	void *at = MAP_FAILED;
 
@@ -75,11 +75,11 @@ static void regions_fill(struct pub_regions *regions)
 /* hca_free() undoes it, also half of it. */
 static int tables_make(struct hca *hca)
 {
-	hca->pub = memory_make("verbena-table", PUB_SIZE, &hca->table_fd);
+	hca->pub = hca_memory_make("verbena-table", PUB_SIZE, &hca->table_fd);
 	if (!hca->pub)
 		return -errno;
 	table_fill(hca->pub);
-	hca->regions = memory_make("verbena-regions", PUB_REGIONS_SIZE, &hca->regions_fd);
+	hca->regions = hca_memory_make("verbena-regions", PUB_REGIONS_SIZE, &hca->regions_fd);
 	if (!hca->regions)
 		return -errno;
 	regions_fill(hca->regions);

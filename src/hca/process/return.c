@@ -371,7 +371,7 @@ static bool is_gone(int err)
 }
 
 /* Joins a daemon that is there. 0 also when another thread has returned meanwhile. */
-static int join(struct hca *hca, uint32_t seen)
+static int return_join(struct hca *hca, uint32_t seen)
 {
 	int err = 0;
 
@@ -394,7 +394,7 @@ int return_to_daemon(struct hca *hca, uint32_t seen, bool may_start)
 	for (int i = 0; i < RETURN_TRIES && is_gone(err); i++) {
 		err = may_start ? start_one() : 0;
 		if (!err)
-			err = join(hca, seen);
+			err = return_join(hca, seen);
 		if (is_gone(err) && !may_start)
 			break;
 	}
@@ -428,7 +428,7 @@ void return_leave(struct hca *hca)
 /* ------------------------------------------------------------------ waiting for the next daemon */
 
 /* Watches the run-time directory for the next daemon, which the engine thread then tells of. */
-static void watch(struct hca *hca)
+static void return_watch(struct hca *hca)
 {
 	char dir[PATH_MAX];
 
@@ -466,7 +466,7 @@ void return_sought(struct hca *hca)
 	if (!wanted || !lost)
 		return;
 	if (!watched)
-		watch(hca); /* before the look: a daemon that comes after it is noticed */
+		return_watch(hca); /* before the look: a daemon that comes after it is noticed */
 	/* One that is killed still listens for a moment: seen there, it isn't the next. */
 	if (start || start_is_there())
 		return_to_daemon(hca, seen, start);

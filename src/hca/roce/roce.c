@@ -26,7 +26,7 @@ enum {
 
 /* ------------------------------------------------------------------ making, leaving */
 
-static bool forced(void)
+static bool roce_is_forced(void)
 {
 	const char *text = env_get("VERBENA_CARRIER");
 
@@ -42,7 +42,7 @@ static void roce_free(struct roce *roce)
 
 int roce_make(struct hca *hca)
 {
-	hca->roce_forced = forced();
+	hca->roce_forced = roce_is_forced();
 	if (hca->roce_fd < 0)
 		return 0;
 	struct roce *roce = calloc(1, sizeof(*roce));
@@ -102,7 +102,7 @@ void roce_leave(struct hca *hca)
 
 /* The engine thread sleeps past this instant: wakes it. Not for each step: what it looks at later
  * by itself is soon enough. */
-static void schedule(struct roce *roce, uint64_t deadline)
+static void roce_schedule(struct roce *roce, uint64_t deadline)
 {
 	uint64_t known = atomic_load_explicit(&roce->deadline, memory_order_relaxed);
 
@@ -150,7 +150,7 @@ static bool goes_now(struct roce_qp *w, enum tp_need need, uint64_t now)
 }
 
 /* list_lock held. Whether it wasn't in. */
-static bool enter(struct list *list, struct roce_entry *entry)
+static bool roce_entry_enter(struct list *list, struct roce_entry *entry)
 {
 	if (entry->in)
 		return false;
@@ -164,10 +164,10 @@ static void enter_lists(struct roce_qp *w, bool ready, bool timed)
 	struct roce *roce = w->qp->hca->roce;
 
 	lock_take(&roce->list_lock);
-	if (ready && enter(&roce->ready, &w->ready))
+	if (ready && roce_entry_enter(&roce->ready, &w->ready))
 		atomic_store(&roce->has_ready, 1);
 	if (timed)
-		enter(&roce->timed, &w->timed);
+		roce_entry_enter(&roce->timed, &w->timed);
 	lock_give(&roce->list_lock);
 }
 
@@ -183,11 +183,11 @@ void roce_note(struct roce_qp *w, uint64_t now)
 	if (ready || timed)
 		enter_lists(w, ready, timed);
 	if (deadline < atomic_load_explicit(&roce->deadline, memory_order_relaxed))
-		schedule(roce, deadline);
+		roce_schedule(roce, deadline);
 }
 
 /* The next one of a batch. A QP that ends takes itself off. */
-static struct roce_entry *next_of(struct roce *roce, struct list *batch)
+static struct roce_entry *roce_batch_next(struct roce *roce, struct list *batch)
 {
 	lock_take(&roce->list_lock);
 	struct list *node = list_pop(batch);
@@ -231,7 +231,7 @@ static unsigned int send_ready(struct roce *roce, uint64_t now)
 	if (list_empty(&roce->ready))
 		atomic_store(&roce->has_ready, 0);
 	lock_give(&roce->list_lock);
-	while ((entry = next_of(roce, &batch))) {
+	while ((entry = roce_batch_next(roce, &batch))) {
 		struct roce_qp *w = container_of(entry, struct roce_qp, ready);
 
 		lock_take(&w->qp->lock);
@@ -255,7 +255,7 @@ static void expire_one(struct roce_qp *w, uint64_t now)
 }
 
 /* Engine held. Each QP enters the list again that still has a deadline. */
-static void expire(struct roce *roce, uint64_t now)
+static void roce_expire_timers(struct roce *roce, uint64_t now)
 {
 	struct list batch, *node;
 	struct roce_entry *entry;
@@ -266,7 +266,7 @@ static void expire(struct roce *roce, uint64_t now)
 	while ((node = list_pop(&roce->timed)))
 		list_add_tail(&batch, node);
 	lock_give(&roce->list_lock);
-	while ((entry = next_of(roce, &batch)))
+	while ((entry = roce_batch_next(roce, &batch)))
 		expire_one(container_of(entry, struct roce_qp, timed), now);
 }
 
@@ -343,8 +343,8 @@ static enum roce_drop connected_packet(struct qp *qp, const struct packet *packe
 	return take_in(w, packet, now);
 }
 
-static enum roce_drop handle(struct roce *roce, struct qp *qp, const struct packet *packet,
-			     const struct net_from *from)
+static enum roce_drop roce_handle(struct roce *roce, struct qp *qp, const struct packet *packet,
+				  const struct net_from *from)
 {
 	enum roce_drop drop;
 
@@ -375,7 +375,7 @@ struct to_group {
 	enum roce_drop drop; /* ROCE_TAKEN once anybody took it */
 };
 
-static void take_one(struct qp *qp, void *arg)
+static void roce_take_one(struct qp *qp, void *arg)
 {
 	struct to_group *to = arg;
 
@@ -400,7 +400,7 @@ static const char *on_group(struct roce *roce, const struct packet *packet,
 	else if (packet_transport(packet->opcode) != PACKET_UD)
 		to.drop = ROCE_DROP_TRANSPORT;
 	if (to.drop == ROCE_DROP_QPN)
-		mcast_for_each(roce->hca, from->ip.destination, take_one, &to);
+		mcast_for_each(roce->hca, from->ip.destination, roce_take_one, &to);
 	/* Nobody was asked. */
 	if (to.drop == ROCE_DROP_QPN || to.drop == ROCE_DROP_PKEY || to.drop == ROCE_DROP_TRANSPORT)
 		count_drop(roce, to.drop);
@@ -414,7 +414,7 @@ static const char *on_packet(void *arg, const struct packet *packet, const struc
 		return on_group(roce, packet, from);
 	struct qp *qp = roce->hca->qps[packet->dest_qpn & (LIMIT_QPS_PER_SLOT - 1)];
 
-	enum roce_drop drop = handle(roce, qp, packet, from);
+	enum roce_drop drop = roce_handle(roce, qp, packet, from);
 
 	if (likely(drop == ROCE_TAKEN))
 		return NULL;
@@ -436,7 +436,7 @@ static void expire_due(struct roce *roce)
 	if (likely(atomic_load_explicit(&roce->deadline, memory_order_relaxed) > roce->now))
 		return;
 	empty_socket(roce);
-	expire(roce, roce->now);
+	roce_expire_timers(roce, roce->now);
 }
 
 unsigned int roce_pass(struct roce *roce)
@@ -472,9 +472,9 @@ void roce_take_in(struct roce *roce)
 	send_ready(roce, roce->now);
 }
 
-/* Until when the engine thread sleeps. schedule() writes the deadline and reads this, here it is
- * the other way round: one of the two sees the other. */
-static uint64_t scheduled(struct roce *roce)
+/* Until when the engine thread sleeps. roce_schedule() writes the deadline and reads this, here it
+ * is the other way round: one of the two sees the other. */
+static uint64_t roce_scheduled(struct roce *roce)
 {
 	uint64_t next;
 
@@ -505,7 +505,7 @@ uint64_t roce_scan(struct roce *roce, uint64_t now)
 	 * this thread goes on by itself. */
 	if (roce_ready(roce) && engine_asleep(roce->hca))
 		return 0;
-	return scheduled(roce);
+	return roce_scheduled(roce);
 }
 
 /* ------------------------------------------------------------------ the socket's lease */

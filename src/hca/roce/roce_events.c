@@ -11,7 +11,7 @@
 #include "base/wc_status.h"
 #include "hca/roce/roce.h"
 
-static void completed(struct qp *qp, uint32_t count, enum ibv_wc_status status)
+static void roce_completed(struct qp *qp, uint32_t count, enum ibv_wc_status status)
 {
 	if (unlikely(count != qp->sq.acked || count == qp->sq.next))
 		return; /* flushed meanwhile */
@@ -23,7 +23,8 @@ static void completed(struct qp *qp, uint32_t count, enum ibv_wc_status status)
 	sq_complete(qp, sq_at(&qp->sq, count), status);
 }
 
-static void received(struct roce_qp *w, const struct tp_message *message, enum ibv_wc_status status)
+static void roce_received(struct roce_qp *w, const struct tp_message *message,
+			  enum ibv_wc_status status)
 {
 	const struct arrival arrival = {
 		.length = message->length,
@@ -44,7 +45,7 @@ static void received(struct roce_qp *w, const struct tp_message *message, enum i
 	receive_complete(w->qp, &w->receive.wqe, &arrival, status);
 }
 
-static void refused(struct qp *qp, int event)
+static void roce_refused(struct qp *qp, int event)
 {
 	log_info("QP 0x%x: a request from QP 0x%x was refused", qp->ibv.qp_num,
 		 qp->attr.dest_qp_num);
@@ -58,16 +59,16 @@ static void on_event(struct roce_qp *w, const struct tp_event *event)
 		execute_established(w->qp);
 		return;
 	case TP_COMPLETED:
-		completed(w->qp, event->count, event->status);
+		roce_completed(w->qp, event->count, event->status);
 		return;
 	case TP_DRAINED:
 		qp_drained(w->qp);
 		return;
 	case TP_RECEIVED:
-		received(w, &event->message, event->status);
+		roce_received(w, &event->message, event->status);
 		return;
 	case TP_REFUSED:
-		refused(w->qp, event->async);
+		roce_refused(w->qp, event->async);
 	}
 }
 

@@ -16,7 +16,7 @@
 
 /* ------------------------------------------------------------------ sending */
 
-static void fill(struct tp_request *r, const struct send_wqe *wqe)
+static void tp_request_fill(struct tp_request *r, const struct send_wqe *wqe)
 {
 	*r = (struct tp_request){
 		.remote_addr = wqe->remote_addr,
@@ -93,7 +93,7 @@ static uint32_t least_burst(struct roce_qp *w)
 }
 
 /* Requests, then what is owed to the peer if `answers`. */
-static void burst(struct roce_qp *w, uint64_t now, bool answers)
+static void roce_qp_burst(struct roce_qp *w, uint64_t now, bool answers)
 {
 	if (!send_begin(w))
 		return;
@@ -105,7 +105,7 @@ static void burst(struct roce_qp *w, uint64_t now, bool answers)
 }
 
 /* What is owed to the peer of a QP that ends: its events are forgotten with it. */
-static void answer(struct roce_qp *w, uint64_t now)
+static void roce_qp_answer(struct roce_qp *w, uint64_t now)
 {
 	if (!send_begin(w))
 		return;
@@ -171,7 +171,8 @@ static void roce_post(struct qp *qp)
 	struct tp *tp = roce_tp(w);
 
 	while (qp->sq.next != qp->sq.head && qp->state == IBV_QPS_RTS) {
-		fill(&w->requests[qp->sq.next & qp->sq.mask], sq_at(&qp->sq, qp->sq.next));
+		tp_request_fill(&w->requests[qp->sq.next & qp->sq.mask],
+				sq_at(&qp->sq, qp->sq.next));
 		qp->sq.next++;
 		tp_post(tp);
 	}
@@ -184,7 +185,7 @@ static void roce_post(struct qp *qp)
 			      memory_order_relaxed);
 
 	roce_ack_travels(w, acks, now);
-	burst(w, now, acks);
+	roce_qp_burst(w, now, acks);
 	note_and_kick(w, now);
 }
 
@@ -225,7 +226,7 @@ static void roce_qp_free(struct roce_qp *w)
 	free(w);
 }
 
-static int set_path(struct roce_qp *w, const struct proto_route_resp *route)
+static int roce_qp_set_path(struct roce_qp *w, const struct proto_route_resp *route)
 {
 	struct qp *qp = w->qp;
 	struct roce *roce = qp->hca->roce;
@@ -253,7 +254,7 @@ static int roce_connect(struct qp *qp, const struct route *route)
 
 	if (!w)
 		return ENOMEM;
-	int err = set_path(w, &route->at);
+	int err = roce_qp_set_path(w, &route->at);
 
 	if (err) {
 		roce_qp_free(w);
@@ -319,7 +320,7 @@ static void roce_disconnect(struct qp *qp)
 	struct roce *roce = qp->hca->roce;
 
 	/* What arrived has been acknowledged by a card long since. */
-	answer(w, now_ns());
+	roce_qp_answer(w, now_ns());
 	tp_stop(roce_tp(w), false);
 	drop_receive(qp);
 	lock_take(&roce->list_lock);

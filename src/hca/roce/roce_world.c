@@ -18,14 +18,14 @@
 
 /* ------------------------------------------------------------------ requester */
 
-static struct qp *qp_from(void *owner)
+static struct qp *roce_owner_qp(void *owner)
 {
 	return ((struct roce_qp *)owner)->qp;
 }
 
-static bool fetch(void *owner, uint32_t count, uint32_t offset, uint8_t *to, uint32_t n)
+static bool roce_fetch(void *owner, uint32_t count, uint32_t offset, uint8_t *to, uint32_t n)
 {
-	struct qp *qp = qp_from(owner);
+	struct qp *qp = roce_owner_qp(owner);
 	HAZARD_SCOPE(holds, qp);
 	struct iovec local[LIMIT_SGE];
 	int segments = sq_segments(qp, sq_at(&qp->sq, count), 0, local, &holds);
@@ -33,9 +33,9 @@ static bool fetch(void *owner, uint32_t count, uint32_t offset, uint8_t *to, uin
 	return segments >= 0 && copy_gather(to, local, segments, offset, n);
 }
 
-static enum ibv_wc_status check(void *owner, uint32_t count)
+static enum ibv_wc_status roce_check(void *owner, uint32_t count)
 {
-	struct qp *qp = qp_from(owner);
+	struct qp *qp = roce_owner_qp(owner);
 	HAZARD_SCOPE(holds, qp);
 	const struct send_wqe *wqe = sq_at(&qp->sq, count);
 	struct iovec local[LIMIT_SGE];
@@ -47,10 +47,10 @@ static enum ibv_wc_status check(void *owner, uint32_t count)
 	return IBV_WC_SUCCESS;
 }
 
-static bool deliver(void *owner, uint32_t count, uint32_t offset, const uint8_t *from, uint32_t n,
-		    bool last)
+static bool roce_deliver(void *owner, uint32_t count, uint32_t offset, const uint8_t *from,
+			 uint32_t n, bool last)
 {
-	struct qp *qp = qp_from(owner);
+	struct qp *qp = roce_owner_qp(owner);
 	HAZARD_SCOPE(holds, qp);
 	struct iovec local[LIMIT_SGE];
 	int segments =
@@ -62,7 +62,7 @@ static bool deliver(void *owner, uint32_t count, uint32_t offset, const uint8_t 
 
 /* ------------------------------------------------------------------ receives */
 
-static enum tp_take take(void *owner, uint32_t *room)
+static enum tp_take roce_take(void *owner, uint32_t *room)
 {
 	struct roce_qp *w = owner;
 	struct qp *qp = w->qp;
@@ -80,7 +80,7 @@ static enum tp_take take(void *owner, uint32_t *room)
 	return TP_TAKEN;
 }
 
-static bool place(void *owner, uint32_t offset, const uint8_t *from, uint32_t n, bool last)
+static bool roce_place(void *owner, uint32_t offset, const uint8_t *from, uint32_t n, bool last)
 {
 	struct roce_qp *w = owner;
 	HAZARD_SCOPE(holds, w->qp);
@@ -91,7 +91,7 @@ static bool place(void *owner, uint32_t offset, const uint8_t *from, uint32_t n,
 	return count >= 0 && copy_scatter(local, count, offset, from, n);
 }
 
-static void back(void *owner)
+static void roce_give_back(void *owner)
 {
 	struct roce_qp *w = owner;
 
@@ -99,19 +99,19 @@ static void back(void *owner)
 	receive_give_back(w->qp, &w->receive.wqe);
 }
 
-static uint32_t left(void *owner)
+static uint32_t roce_left(void *owner)
 {
-	const struct qp *qp = qp_from(owner);
+	const struct qp *qp = roce_owner_qp(owner);
 
 	return qp->srq ? UINT32_MAX : qp->rq.head - qp->rq.tail;
 }
 
 /* ------------------------------------------------------------------ memory by rkey */
 
-static enum tp_access may(void *owner, uint64_t addr, uint32_t length, uint32_t rkey,
-			  uint32_t right)
+static enum tp_access roce_may_access(void *owner, uint64_t addr, uint32_t length, uint32_t rkey,
+				      uint32_t right)
 {
-	struct qp *qp = qp_from(owner);
+	struct qp *qp = roce_owner_qp(owner);
 	HAZARD_SCOPE(holds, qp);
 
 	if (!(qp_remote_access(qp) & right))
@@ -132,7 +132,7 @@ static enum tp_access may(void *owner, uint64_t addr, uint32_t length, uint32_t 
 static bool write_in(void *owner, uint64_t addr, uint32_t rkey, const uint8_t *from, uint32_t n,
 		     bool last)
 {
-	struct qp *qp = qp_from(owner);
+	struct qp *qp = roce_owner_qp(owner);
 	HAZARD_SCOPE(holds, qp);
 	uint64_t at = remote_resolve(qp, addr, n, rkey, IBV_ACCESS_REMOTE_WRITE, &holds);
 
@@ -141,17 +141,17 @@ static bool write_in(void *owner, uint64_t addr, uint32_t rkey, const uint8_t *f
 
 static bool read_out(void *owner, uint64_t addr, uint32_t rkey, uint8_t *to, uint32_t n)
 {
-	struct qp *qp = qp_from(owner);
+	struct qp *qp = roce_owner_qp(owner);
 	HAZARD_SCOPE(holds, qp);
 	uint64_t at = remote_resolve(qp, addr, n, rkey, IBV_ACCESS_REMOTE_READ, &holds);
 
 	return at && remote_read(at, to, n);
 }
 
-static bool atomic(void *owner, uint64_t addr, uint32_t rkey, bool is_swap, uint64_t compare_add,
-		   uint64_t swap, uint64_t *old)
+static bool roce_atomic(void *owner, uint64_t addr, uint32_t rkey, bool is_swap,
+			uint64_t compare_add, uint64_t swap, uint64_t *old)
 {
-	struct qp *qp = qp_from(owner);
+	struct qp *qp = roce_owner_qp(owner);
 	HAZARD_SCOPE(holds, qp);
 	const struct record_atomic op = {.addr = addr,
 					 .rkey = rkey,
@@ -163,7 +163,7 @@ static bool atomic(void *owner, uint64_t addr, uint32_t rkey, bool is_swap, uint
 	return at && atomic_execute(at, &op, old);
 }
 
-static enum tp_access invalidate(void *owner, uint32_t rkey)
+static enum tp_access roce_invalidate(void *owner, uint32_t rkey)
 {
 	(void)owner;
 	(void)rkey;
@@ -172,16 +172,16 @@ static enum tp_access invalidate(void *owner, uint32_t rkey)
 }
 
 const struct tp_world roce_world = {
-	.fetch = fetch,
-	.check = check,
-	.deliver = deliver,
-	.receive_take = take,
-	.receive_place = place,
-	.receive_back = back,
-	.receives_left = left,
-	.access = may,
+	.fetch = roce_fetch,
+	.check = roce_check,
+	.deliver = roce_deliver,
+	.receive_take = roce_take,
+	.receive_place = roce_place,
+	.receive_back = roce_give_back,
+	.receives_left = roce_left,
+	.access = roce_may_access,
 	.write = write_in,
 	.read = read_out,
-	.atomic = atomic,
-	.invalidate = invalidate,
+	.atomic = roce_atomic,
+	.invalidate = roce_invalidate,
 };

@@ -89,7 +89,7 @@ int async_get_event(struct ibv_context *context, struct ibv_async_event *out)
 }
 
 /* Counts one acknowledged event; destroying the object may be waiting for it. */
-static void acknowledge(pthread_mutex_t *mutex, pthread_cond_t *cond, uint32_t *completed)
+static void events_acknowledge(pthread_mutex_t *mutex, pthread_cond_t *cond, uint32_t *completed)
 {
 	pthread_mutex_lock(mutex);
 	++*completed;
@@ -112,14 +112,14 @@ void async_ack_event(const struct ibv_async_event *event)
 	case IBV_EVENT_PATH_MIG:
 	case IBV_EVENT_PATH_MIG_ERR:
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
-		acknowledge(&qp->mutex, &qp->cond, &qp->events_completed);
+		events_acknowledge(&qp->mutex, &qp->cond, &qp->events_completed);
 		break;
 	case IBV_EVENT_CQ_ERR:
-		acknowledge(&cq->mutex, &cq->cond, &cq->async_events_completed);
+		events_acknowledge(&cq->mutex, &cq->cond, &cq->async_events_completed);
 		break;
 	case IBV_EVENT_SRQ_ERR:
 	case IBV_EVENT_SRQ_LIMIT_REACHED:
-		acknowledge(&srq->mutex, &srq->cond, &srq->events_completed);
+		events_acknowledge(&srq->mutex, &srq->cond, &srq->events_completed);
 		break;
 	default: /* events of a port or of the device have no object that could go away */
 		break;

@@ -281,7 +281,7 @@ static void channel_count(struct ibv_comp_channel *channel, int change)
 	pthread_mutex_unlock(&channel->context->mutex);
 }
 
-static void registered(struct cq *cq, uint32_t handle)
+static void cq_registered(struct cq *cq, uint32_t handle)
 {
 	cq->ibv.handle = cq->handle = handle;
 	cq->registered = true;
@@ -291,7 +291,7 @@ void cq_came(struct cq *cq, const struct proto_create_channel_cq_resp *resp)
 {
 	cq_channel(cq)->handle = resp->channel;
 	cq_channel(cq)->registered = true;
-	registered(cq, resp->cq);
+	cq_registered(cq, resp->cq);
 }
 
 /* The channel's first CQ: the daemon learns of both. */
@@ -316,7 +316,7 @@ static int tell_daemon(struct cq *cq, const struct channel *channel)
 				 channel ? (int64_t)channel->handle : -1, cq->comp_vector, &handle);
 
 	if (!err)
-		registered(cq, handle);
+		cq_registered(cq, handle);
 	return err;
 }
 
@@ -345,8 +345,8 @@ static int register_cq(struct cq *cq, bool later)
 	return err;
 }
 
-static struct ibv_cq *create(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr,
-			     bool for_qp)
+static struct ibv_cq *cq_create_object(struct ibv_context *context,
+				       const struct ibv_cq_init_attr_ex *attr, bool for_qp)
 {
 	uint32_t places;
 	int err = -check_attributes(context, attr);
@@ -382,7 +382,7 @@ out_free:
 
 struct ibv_cq *cq_create(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
 {
-	return create(context, attr, false);
+	return cq_create_object(context, attr, false);
 }
 
 struct ibv_cq *cq_create_for_qp(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
@@ -391,7 +391,7 @@ struct ibv_cq *cq_create_for_qp(struct ibv_context *context, const struct ibv_cq
 		errno = EINVAL;
 		return NULL;
 	}
-	return create(context, attr, true);
+	return cq_create_object(context, attr, true);
 }
 
 /* Moves the completions into another ring, which becomes the CQ's; the old one is in *ring then. */

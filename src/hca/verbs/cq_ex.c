@@ -20,7 +20,7 @@ static inline struct cq_object *object_of(struct ibv_cq_ex *ex)
 	return cq_object_of(container_of(ex, struct cq, ex));
 }
 
-static int advance(struct cq_object *o)
+static int cq_ex_advance(struct cq_object *o)
 {
 	if (!cq_take(&o->cq, &o->current))
 		return ENOENT;
@@ -39,11 +39,11 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr) NO_TH
 		return EINVAL;
 	if (!o->cq.single_threaded)
 		lock_take(&o->turn);
-	int err = advance(o);
+	int err = cq_ex_advance(o);
 
 	if (err) {
 		engine_poll(o->cq.context->hca);
-		err = advance(o);
+		err = cq_ex_advance(o);
 	}
 	if (err && !o->cq.single_threaded)
 		lock_give(&o->turn);
@@ -52,7 +52,7 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr) NO_TH
 
 static int next_poll(struct ibv_cq_ex *ex)
 {
-	return advance(object_of(ex));
+	return cq_ex_advance(object_of(ex));
 }
 
 static void end_poll(struct ibv_cq_ex *ex) NO_THREAD_SAFETY_ANALYSIS

@@ -87,7 +87,7 @@ static void fill_public(struct qp *qp, struct ibv_context *context,
 }
 
 /* What was asked for, rounded up to what makes sense to have. */
-static struct ibv_qp_cap grant(const struct ibv_qp_init_attr_ex *attr)
+static struct ibv_qp_cap qp_grant_caps(const struct ibv_qp_init_attr_ex *attr)
 {
 	struct ibv_qp_cap cap = attr->cap;
 
@@ -118,7 +118,7 @@ static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_a
 	qp->pd_id = pd_of(attr->pd)->id;
 	qp->type = attr->qp_type;
 	qp->sq_sig_all = attr->sq_sig_all;
-	qp->cap = grant(attr);
+	qp->cap = qp_grant_caps(attr);
 	qp->epoch = 1;
 	qp->carrier = &carrier_none;
 	lock_init(&qp->lock, RANK_QP);
@@ -305,7 +305,7 @@ void qp_drained(struct qp *qp)
 }
 
 /* Takes the QP off every list. Engine and qp.lock held. */
-static void disconnect(struct qp *qp)
+static void qp_disconnect(struct qp *qp)
 {
 	qp->carrier->disconnect(qp);
 	qp->carrier = &carrier_none;
@@ -313,11 +313,11 @@ static void disconnect(struct qp *qp)
 }
 
 /* Back to the beginning: queues empty, numbers 0. Engine and qp.lock held. */
-static void reset(struct qp *qp)
+static void qp_reset(struct qp *qp)
 {
 	struct ibv_qp_attr none = {.cap = qp->cap, .port_num = 1};
 
-	disconnect(qp);
+	qp_disconnect(qp);
 	qp->sq.head = qp->sq.next = qp->sq.acked = 0;
 	qp->rq.head = qp->rq.tail = qp->rq.held = qp->rq.told = 0;
 	qp->comm_established = qp->sqd_notify = false;
@@ -367,7 +367,7 @@ static int check_values(struct qp *qp, const struct ibv_qp_attr *attr, int mask,
 			qp->attr.field = attr->field; \
 	} while (0)
 
-static void store(struct qp *qp, const struct ibv_qp_attr *attr, int mask)
+static void qp_store_attr(struct qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
 	COPY(IBV_QP_EN_SQD_ASYNC_NOTIFY, en_sqd_async_notify);
 	COPY(IBV_QP_ACCESS_FLAGS, qp_access_flags);
@@ -426,8 +426,8 @@ static void tell_carrier(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_stat
 }
 
 /* The new state's own work. Engine and qp.lock held. */
-static int enter(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, int mask,
-		 const struct route *route)
+static int qp_enter(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, int mask,
+		    const struct route *route)
 {
 	int err = to == IBV_QPS_RTR && from == IBV_QPS_INIT ? connect_qp(qp, route) : 0;
 
@@ -459,15 +459,15 @@ static int modify_locked(struct qp *qp, const struct ibv_qp_attr *attr, int mask
 	if (err)
 		return err;
 	if (to == IBV_QPS_RESET) {
-		reset(qp);
+		qp_reset(qp);
 		return 0;
 	}
 	if (to == IBV_QPS_ERR) {
 		qp_fail(qp, -1);
 		return 0;
 	}
-	store(qp, attr, mask);
-	return enter(qp, from, to, mask, route);
+	qp_store_attr(qp, attr, mask);
+	return qp_enter(qp, from, to, mask, route);
 }
 
 /* Which carrier a QP has, and who is at its other end: for what must be done when it has none any
@@ -549,13 +549,13 @@ int qp_query(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask, struct ibv_
 
 /* ------------------------------------------------------------------ ending */
 
-static void unpublish(struct qp *qp)
+static void qp_unpublish(struct qp *qp)
 {
 	struct hca *hca = qp->hca;
 
 	lock_take(&hca->engine);
 	lock_take(&qp->lock);
-	disconnect(qp);
+	qp_disconnect(qp);
 	hca->qps[qp->index] = NULL;
 	/* The epoch stays: the number's next owner goes on from it. */
 	pub_qp_write_state(&hca->pub->qp[qp->index], (uint64_t)(qp->epoch + 1) << 32);
@@ -572,7 +572,7 @@ int qp_destroy(struct ibv_qp *ibv)
 		return EBUSY;
 	old.carrier->linger(qp);
 	old.carrier->take_in(qp);
-	unpublish(qp);
+	qp_unpublish(qp);
 	old.carrier->settle(qp->hca, ibv->qp_num, old.peer_qpn, true);
 	books_enter(qp->hca);
 	daemon_destroy_qp(&qp->context->conn, qp->handle);

@@ -90,7 +90,7 @@ const char *qp_state_name(enum ibv_qp_state state)
 	return (unsigned int)state <= IBV_QPS_ERR ? names[state] : "unknown";
 }
 
-static const struct transition *find(enum ibv_qp_state from, enum ibv_qp_state to)
+static const struct transition *transition_find(enum ibv_qp_state from, enum ibv_qp_state to)
 {
 	for (size_t i = 0; i < sizeof(transitions) / sizeof(transitions[0]); i++)
 		if (transitions[i].from == from && transitions[i].to == to)
@@ -104,7 +104,7 @@ int qp_state_check(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_st
 	int required = 0, optional = 0;
 
 	if (to != IBV_QPS_RESET && to != IBV_QPS_ERR) {
-		const struct transition *t = find(from, to);
+		const struct transition *t = transition_find(from, to);
 
 		if (!t || (t->not_rc && c == RC)) {
 			log_warn("ibv_modify_qp: no transition from %s to %s", qp_state_name(from),

@@ -22,7 +22,7 @@ uint64_t qp_stalled_ns(struct qp *qp, uint64_t now)
 }
 
 /* The next QP of the batch that a scan looks at, or NULL. */
-static struct qp *next_of(struct hca *hca, struct list *batch)
+static struct qp *qp_batch_next(struct hca *hca, struct list *batch)
 {
 	lock_take(&hca->active_lock);
 	struct list *node = list_pop(batch);
@@ -68,7 +68,7 @@ uint64_t qp_timers_scan(struct hca *hca, uint64_t now)
 	do {
 		/* Ending a QP takes the engine's lock too: none ends while it is on no list. */
 		lock_take(&hca->engine);
-		qp = next_of(hca, &batch);
+		qp = qp_batch_next(hca, &batch);
 		if (qp)
 			scan_and_return(qp, now, &next);
 		lock_give(&hca->engine);

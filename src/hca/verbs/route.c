@@ -33,8 +33,8 @@ static void say_unreachable(const struct hca *hca, const struct ibv_global_route
 					 : "it isn't an address of this host");
 }
 
-static bool remembered(struct context *context, const struct proto_route *request,
-		       uint64_t addresses, struct proto_route_resp *at)
+static bool route_recall(struct context *context, const struct proto_route *request,
+			 uint64_t addresses, struct proto_route_resp *at)
 {
 	const struct own_route *own = &context->own_route;
 
@@ -49,26 +49,26 @@ static bool remembered(struct context *context, const struct proto_route *reques
 }
 
 /* `addresses` is from before the daemon was asked. */
-static void remember(struct context *context, const struct proto_route *request, uint64_t addresses,
-		     const struct proto_route_resp *at)
+static void route_remember(struct context *context, const struct proto_route *request,
+			   uint64_t addresses, const struct proto_route_resp *at)
 {
 	mutex_take(&context->hca->lock);
 	context->own_route = (struct own_route){addresses, *request, *at};
 	mutex_give(&context->hca->lock);
 }
 
-static int ask(struct context *context, const struct proto_route *request,
-	       struct proto_route_resp *at)
+static int route_ask_daemon(struct context *context, const struct proto_route *request,
+			    struct proto_route_resp *at)
 {
 	int err = 0;
 
 	books_enter(context->hca);
 	uint64_t addresses = mcast_addresses(context->hca);
 
-	if (!remembered(context, request, addresses, at)) {
+	if (!route_recall(context, request, addresses, at)) {
 		err = daemon_route(&context->conn, request, at);
 		if (!err && at->flags & PROTO_ROUTE_LOCAL && !route_is_roce(context->hca, at))
-			remember(context, request, addresses, at);
+			route_remember(context, request, addresses, at);
 	}
 	books_leave(context->hca);
 	return err;
@@ -79,7 +79,7 @@ int route_find(struct context *context, const struct ibv_global_route *grh, stru
 	struct proto_route request = {.port = 1, .sgid_index = grh->sgid_index};
 
 	memcpy(request.dgid, grh->dgid.raw, sizeof(request.dgid));
-	int err = ask(context, &request, &route->at);
+	int err = route_ask_daemon(context, &request, &route->at);
 
 	if (err) {
 		log_warn("GID index %u is empty (ibv_devinfo -v lists the GIDs)", grh->sgid_index);

@@ -193,7 +193,7 @@ static bool may_borrow(const struct qp *qp)
 	       qp->state == IBV_QPS_RTS && qp->sq.next == qp->sq.head;
 }
 
-static int borrow(struct qp *qp, struct send_wqe *wqe, const struct ibv_send_wr *wr)
+static int wqe_borrow(struct qp *qp, struct send_wqe *wqe, const struct ibv_send_wr *wr)
 {
 	if (wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM && wr->opcode != IBV_WR_RDMA_WRITE)
 		return EINVAL;
@@ -269,7 +269,7 @@ static int sq_fill(struct qp *qp, const struct ibv_send_wr *wr)
 			return EINVAL;
 		int err = fill_inline(qp, wqe, wr->sg_list, wr->num_sge);
 
-		return unlikely(err) && may_borrow(qp) ? borrow(qp, wqe, wr) : err;
+		return unlikely(err) && may_borrow(qp) ? wqe_borrow(qp, wqe, wr) : err;
 	}
 	return fill_segments(qp, wqe, wr->sg_list, wr->num_sge);
 }

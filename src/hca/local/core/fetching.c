@@ -33,8 +33,8 @@ static int read_segments(const uint8_t *payload, uint32_t room, uint32_t length,
 }
 
 /* Of `list`, the `length` bytes from *at and *done (within segment *at) on. Both advance. */
-static int slice(const struct iovec *list, int count, int *at, size_t *done, size_t length,
-		 struct iovec *out)
+static int iovec_slice(const struct iovec *list, int count, int *at, size_t *done, size_t length,
+		       struct iovec *out)
 {
 	int n = 0;
 
@@ -97,7 +97,7 @@ static enum fetch fetch_segments(struct local_qp *lq, const struct record_segmen
 
 		for (same = 1; i + same < n && from[i + same].lkey == from[i].lkey; same++)
 			length += from[i + same].length;
-		int parts = slice(local, count, &at, &done, length, part);
+		int parts = iovec_slice(local, count, &at, &done, length, part);
 		world_hazard *hazard = world_hazard_region_inner(lq, from[i].lkey + 1);
 
 		result = fetch_region(lq, from + i, same, part, parts, length);
@@ -146,7 +146,7 @@ static enum local_outcome fetch_failed(struct local_qp *lq, const struct ring_he
 }
 
 /* Whether a message's bytes are fetched from the sender's memory, else it streams them. */
-static bool fetches(struct local_qp *lq, const struct ring_header *h)
+static bool local_fetches(struct local_qp *lq, const struct ring_header *h)
 {
 	return lq->self || (world_link_copies(lq) && !world_link_prefers_ring(lq, h->length));
 }
@@ -196,7 +196,7 @@ enum local_outcome local_execute_send_by_reference(struct local_qp *lq, const st
 		return local_wait_for_receive(lq, h, payload, n * sizeof(from[0]), held);
 	if (unlikely(h->length > wqe->length))
 		return local_message_too_long(lq, wqe, h);
-	if (!fetches(lq, h))
+	if (!local_fetches(lq, h))
 		return ask_for_data(lq, h, held, wqe);
 	return fetch_message(lq, h, from, n, wqe, held);
 }

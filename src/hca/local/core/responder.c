@@ -69,8 +69,9 @@ enum local_outcome local_refuse_access(struct local_qp *lq, const struct ring_he
 
 /* ------------------------------------------------------------------ order */
 
-static enum local_outcome execute(struct local_qp *lq, const struct ring_header *h,
-				  const uint8_t *payload, uint32_t room, struct local_held *held)
+static enum local_outcome local_execute(struct local_qp *lq, const struct ring_header *h,
+					const uint8_t *payload, uint32_t room,
+					struct local_held *held)
 {
 	switch (h->kind) {
 	case REC_SEND:
@@ -127,7 +128,7 @@ static void take_next(struct local_qp *lq, const struct ring_header *h, const ui
 			local_hold(lq, h, payload, size_to_keep(h, room));
 		return;
 	}
-	enum local_outcome outcome = execute(lq, h, payload, room, NULL);
+	enum local_outcome outcome = local_execute(lq, h, payload, room, NULL);
 
 	if (unlikely(outcome != LOCAL_REQUEST_HOLD && local_responder_waits(lq)))
 		local_wait_ends(lq); /* it had waited at its sender */
@@ -158,7 +159,7 @@ void local_take_request(struct local_qp *lq, const struct ring_header *h, const 
 }
 
 /* Nothing is held any more: what was lost behind it is over, what was refused is asked for. */
-static void reopen(struct local_qp *lq)
+static void local_reopen(struct local_qp *lq)
 {
 	if (lq->flow == LOCAL_LOSES) {
 		lq->done_msn += lq->lost;
@@ -180,7 +181,7 @@ void local_execute_held(struct local_qp *lq)
 		local_drop_held(lq); /* lost, and nothing that was sent after it is executed */
 	while ((held = local_oldest_held(lq))) {
 		enum local_outcome outcome =
-			execute(lq, &held->header, held->payload, held->size, held);
+			local_execute(lq, &held->header, held->payload, held->size, held);
 
 		if (outcome == LOCAL_REQUEST_HOLD)
 			return;
@@ -191,7 +192,7 @@ void local_execute_held(struct local_qp *lq)
 		local_wait_ends(lq);
 		local_release_held(lq, held);
 	}
-	reopen(lq);
+	local_reopen(lq);
 }
 
 /* ------------------------------------------------------------------ timers */

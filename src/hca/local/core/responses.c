@@ -330,7 +330,7 @@ static const char *not_ready_reason(struct local_qp *lq)
 	return "the peer's process doesn't run (stopped?)";
 }
 
-static void give_up(struct local_qp *lq)
+static void local_give_up(struct local_qp *lq)
 {
 	world_log(lq, "no answer from QP 0x%x: %s", lq->attr->dest_qp_num, not_ready_reason(lq));
 	if (lq->type == IBV_QPT_RC) {
@@ -397,7 +397,7 @@ bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next)
 		return true;
 	if (link == WORLD_LINK_UP && now < lq->grace_until && peer_lives(lq) && world_peer_runs(lq))
 		return true;
-	give_up(lq);
+	local_give_up(lq);
 	lq->stalled_since = 0;
 	return false;
 }

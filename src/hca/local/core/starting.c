@@ -70,13 +70,13 @@ void local_complete(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_statu
 
 /* ------------------------------------------------------------------ what it waits for */
 
-static bool outstanding(const struct local_qp *lq)
+static bool local_has_outstanding(const struct local_qp *lq)
 {
 	return lq->sq->acked != lq->sq->next;
 }
 
 /* Some earlier request may still fail, or wait for a receive. */
-static bool unsettled(const struct local_qp *lq)
+static bool local_has_unsettled(const struct local_qp *lq)
 {
 	return lq->sq->next - lq->sq->acked != lq->settled_out;
 }
@@ -127,7 +127,7 @@ static enum step wait_for_link(struct local_qp *lq)
 
 /* The peer's QP isn't ready, or its process hasn't got the link yet; the KICK that it then sends,
  * or the timer, ends this. */
-static enum step wait_for_peer(struct local_qp *lq)
+static enum step local_wait_for_peer(struct local_qp *lq)
 {
 	world_watch(lq);
 	return STEP_WAIT;
@@ -137,13 +137,13 @@ static enum step wait_for_peer(struct local_qp *lq)
 static enum step wait_for_lost_peer(struct local_qp *lq)
 {
 	lq->peer = LOCAL_PEER_TOLD;
-	return wait_for_peer(lq);
+	return local_wait_for_peer(lq);
 }
 
 /* Errors of this side complete in their turn: not before what was sent earlier. */
 static enum step fail_in_turn(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status)
 {
-	if (outstanding(lq))
+	if (local_has_outstanding(lq))
 		return STEP_WAIT;
 	if (lq->type == IBV_QPT_RC)
 		local_complete(lq, wqe, status);
@@ -185,7 +185,7 @@ static void request_sent(struct local_qp *lq, struct send_wqe *wqe, uint16_t cou
 /* An unreliable message needs no answer once its bytes are out of the program's memory. */
 static void message_sent(struct local_qp *lq, struct send_wqe *wqe, uint16_t counted, bool copied)
 {
-	bool alone = !outstanding(lq);
+	bool alone = !local_has_outstanding(lq);
 
 	request_sent(lq, wqe, counted);
 	if (lq->type == IBV_QPT_UC && copied && alone)
@@ -319,7 +319,7 @@ static enum step start_write_by_ring(struct local_qp *lq, struct send_wqe *wqe)
 static bool may_follow(struct local_qp *lq, const struct send_wqe *wqe)
 {
 	return wqe->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && lq->type == IBV_QPT_RC &&
-	       !unsettled(lq) && local_may_write(lq, wqe);
+	       !local_has_unsettled(lq) && local_may_write(lq, wqe);
 }
 
 /* Through the ring though the kernel could copy (way.h). Memory that is mapped here needs neither,
@@ -334,7 +334,7 @@ static bool goes_by_ring(struct local_qp *lq, const struct send_wqe *wqe)
 static enum step finish_write(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status,
 			      bool *placed)
 {
-	if (unlikely(status != IBV_WC_SUCCESS && outstanding(lq)))
+	if (unlikely(status != IBV_WC_SUCCESS && local_has_outstanding(lq)))
 		return STEP_WAIT; /* it fails in its turn */
 	if (unlikely(status == LOCAL_ASK_PEER)) {
 		if (wqe->flags & SEND_BORROWED)
@@ -372,7 +372,7 @@ static enum step start_write_direct(struct local_qp *lq, struct send_wqe *wqe)
 	if (!wqe->progress) {
 		bool placed = false;
 
-		if (outstanding(lq) && !may_follow(lq, wqe))
+		if (local_has_outstanding(lq) && !may_follow(lq, wqe))
 			return STEP_WAIT;
 		request_begins(lq, wqe);
 		enum step step = finish_write(lq, wqe, local_write_to_peer(lq, wqe), &placed);
@@ -390,7 +390,8 @@ static enum step start_write(struct local_qp *lq, struct send_wqe *wqe)
 		return start_write_direct(lq, wqe);
 	if (wqe->flags & SEND_BORROWED)
 		return STEP_WAIT;
-	return unlikely(world_link_copies(lq)) ? wait_for_peer(lq) : start_write_by_ring(lq, wqe);
+	return unlikely(world_link_copies(lq)) ? local_wait_for_peer(lq)
+					       : start_write_by_ring(lq, wqe);
 }
 
 /* ------------------------------------------------------------------ READ and atomics */
@@ -439,7 +440,7 @@ static enum step start_read(struct local_qp *lq, struct send_wqe *wqe)
 	bool by_ring = goes_by_ring(lq, wqe);
 
 	if (likely(!by_ring && (lq->self || world_link_guarded(lq)))) {
-		if (outstanding(lq))
+		if (local_has_outstanding(lq))
 			return STEP_WAIT;
 		request_begins(lq, wqe);
 		enum ibv_wc_status status = local_read_from_peer(lq, wqe);
@@ -447,7 +448,7 @@ static enum step start_read(struct local_qp *lq, struct send_wqe *wqe)
 		if (likely(status != LOCAL_ASK_PEER))
 			return finish_direct(lq, wqe, status);
 	} else if (unlikely(!by_ring && world_link_copies(lq))) {
-		return wait_for_peer(lq);
+		return local_wait_for_peer(lq);
 	}
 	return start_by_peer(lq, wqe, REC_READ_REQ, &remote, sizeof(remote));
 }
@@ -466,7 +467,7 @@ static enum step start_atomic(struct local_qp *lq, struct send_wqe *wqe)
 		return fail_in_turn(lq, wqe, IBV_WC_LOC_LEN_ERR);
 	if (!lq->self)
 		return start_by_peer(lq, wqe, REC_ATOMIC_REQ, &op, sizeof(op));
-	if (outstanding(lq))
+	if (local_has_outstanding(lq))
 		return STEP_WAIT;
 	request_begins(lq, wqe);
 	return finish_direct(lq, wqe, local_atomic_on_self(lq, wqe));
@@ -479,11 +480,11 @@ static enum step start_unconnected(struct local_qp *lq, struct send_wqe *wqe, en
 {
 	if (link == WORLD_LINK_COMING)
 		return wait_for_link(lq);
-	if (lq->type == IBV_QPT_UC && !outstanding(lq)) {
+	if (lq->type == IBV_QPT_UC && !local_has_outstanding(lq)) {
 		local_complete(lq, wqe, IBV_WC_SUCCESS); /* sent; there was no receiver */
 		return STEP_DONE;
 	}
-	return wait_for_peer(lq);
+	return local_wait_for_peer(lq);
 }
 
 static enum step start_request(struct local_qp *lq, struct send_wqe *wqe)
