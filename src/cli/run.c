@@ -3,8 +3,8 @@
  * `verbena run`: executes any program so that it loads our libibverbs.so.1 and librdmacm.so.1.
  *
  * Puts our library's directory in front of LD_LIBRARY_PATH, names the daemon in VERBENA_DAEMON,
- * shows the devices in /sys/class/infiniband (space.h, sysfs.h), and becomes the program. Nothing
- * of this process stays. One thread.
+ * shows the devices in /sys/class/infiniband and /dev/infiniband (space.h, sysfs.h, nodes.h), and
+ * becomes the program. Nothing of this process stays. One thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +19,7 @@
 #include "cli/cli.h"
 #include "cli/ctl.h"
 #include "cli/locate.h"
+#include "cli/nodes.h"
 #include "cli/space.h"
 #include "cli/sysfs.h"
 #include "client/start.h"
@@ -124,24 +125,33 @@ static json_t *daemon_ask(void)
 	return status;
 }
 
-/* The program sees the devices in /sys/class/infiniband, or is told once that it can't. */
-static void sysfs_show(void)
+/* The program sees the devices in /sys/class/infiniband and /dev/infiniband, or is told once that
+ * it can't. */
+static void run_devices_show(void)
 {
 	const char *wish = env_get(SYSFS_VARIABLE);
 	json_t *status = wish && !strcmp(wish, SYSFS_OFF) ? NULL : daemon_ask();
 
 	if (!status)
 		return;
-	int error = space_enter(status);
+	int error = space_enter(status), attributes = error, nodes = error;
 
-	if (!error)
-		error = sysfs_cover(status);
+	if (!error) {
+		attributes = sysfs_cover(status);
+		nodes = nodes_cover(status);
+	}
 	/* One within another sees those of the outer. */
-	if (error && !sysfs_has_devices(status)) {
-		cli_error("warning: programs that look for devices in /sys/class/infiniband (UCX, "
-			  "pyverbs) find none there: a private mount namespace for it can't be "
-			  "had: %s; --no-sysfs or " SYSFS_VARIABLE "=" SYSFS_OFF " does without",
-			  strerror(-error));
+	if (sysfs_has_devices(status))
+		attributes = 0;
+	if (nodes_are_there(status))
+		nodes = 0;
+	if (attributes || nodes) {
+		cli_error("warning: programs that look for devices in %s%s%s (UCX, pyverbs) find "
+			  "none there: a private mount namespace for it can't be had: %s; "
+			  "--no-sysfs or " SYSFS_VARIABLE "=" SYSFS_OFF " does without",
+			  attributes ? "/sys/class/infiniband" : "",
+			  attributes && nodes ? " or " : "", nodes ? "/dev/infiniband" : "",
+			  strerror(attributes ? -attributes : -nodes));
 		setenv(SYSFS_VARIABLE, SYSFS_OFF, 1);
 	}
 	json_decref(status);
@@ -188,7 +198,7 @@ static int run_run(const struct cli_command *self, int argc, char **argv)
 		return exec_failed(argv[0], -error);
 	obstacle_warn(path);
 	if (sysfs)
-		sysfs_show();
+		run_devices_show();
 	execvp(argv[0], argv);
 	return exec_failed(argv[0], errno);
 }
@@ -199,9 +209,10 @@ const struct cli_command command_run = {
 	.help = "usage: verbena run [--no-sysfs] [--] PROGRAM [ARGUMENT...]\n\n"
 		"Runs an unmodified verbs program with Verbena's libibverbs.so.1 and\n"
 		"librdmacm.so.1 in place of the system's: their directory goes first in\n"
-		"LD_LIBRARY_PATH. In /sys/class/infiniband it sees the devices, in a mount\n"
-		"namespace of its own. The daemon is started when there is none.\n\n"
-		"      --no-sysfs   leave /sys/class as it is; no namespace\n"
+		"LD_LIBRARY_PATH. In /sys/class/infiniband and /dev/infiniband it sees the "
+		"devices,\n"
+		"in a mount namespace of its own. The daemon is started when there is none.\n\n"
+		"      --no-sysfs   leave /sys/class and /dev as they are; no namespace\n"
 		"  -h, --help       show this\n\n"
 		"Ends as PROGRAM does; 127 when there is no such program, 126 when it cannot be "
 		"run.\n"

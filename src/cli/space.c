@@ -225,13 +225,16 @@ static int user_space_enter(const json_t *status)
 	return error;
 }
 
+/* In the mount namespace of a new user namespace, no mount ever shows outside. */
+static bool is_detached;
+
 /*
- * In a mount namespace that isn't a new user namespace's, mounts still show outside, which is as it
- * should be for what the program mounts. But not what we mount on sysfs.
+ * In any other, mounts still show outside, which is as it should be for what the program mounts.
+ * But not for what we mount.
  */
-static int sysfs_detach(void)
+int space_detach(const char *path)
 {
-	if (mount(NULL, "/sys", "", MS_SLAVE, NULL) == 0)
+	if (is_detached || mount(NULL, path, "", MS_SLAVE, NULL) == 0)
 		return 0;
 	return mount(NULL, "/", "", MS_SLAVE | MS_REC, NULL) < 0 ? -errno : 0;
 }
@@ -244,7 +247,7 @@ int space_enter(const json_t *status)
 	if (geteuid() != getuid() || getegid() != getgid())
 		return -EPERM;
 	if (unshare(CLONE_NEWNS) == 0)
-		return sysfs_detach();
+		return 0;
 	if (errno != EPERM)
 		return -errno;
 	/* Root without rights would have fewer in a user namespace. */
@@ -253,5 +256,8 @@ int space_enter(const json_t *status)
 	error = user_space_enter(status);
 	if (error)
 		return error;
-	return unshare(CLONE_NEWNS) < 0 ? -errno : 0;
+	if (unshare(CLONE_NEWNS) < 0)
+		return -errno;
+	is_detached = true;
+	return 0;
 }

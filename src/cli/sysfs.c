@@ -7,7 +7,7 @@
  * are copied, which lead to the same places because they are as deep. Files that would need a
  * kernel to be true (counters, the number of a device node) aren't there.
  *
- * Everything is written through descriptors of the directory that it goes to. One thread.
+ * One thread.
  */
 #include "cli/sysfs.h"
 
@@ -25,82 +25,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/cover.h"
 #include "cli/ctl.h"
+#include "cli/space.h"
 #include "proto/limits.h"
 
 #define CLASS "/sys/class"
 
 /* Of the node's interface, as the kernel's; see <rdma/ib_user_verbs.h>. */
 #define VERBS_ABI_VERSION 6
-
-/* ------------------------------------------------------------------ files and directories */
-
-/* A directory that is being filled; an error stays, and what comes after it does nothing. */
-struct place {
-	int fd;
-	int error;
-};
-
-static void place_fail(struct place *place)
-{
-	if (!place->error)
-		place->error = -errno;
-}
-
-/* A new directory in `parent`, or one that is there. Ended by place_leave(). */
-static struct place place_enter(struct place *parent, const char *name)
-{
-	struct place place = {.fd = -1, .error = parent->error};
-
-	if (place.error)
-		return place;
-	if (mkdirat(parent->fd, name, 0755) < 0 && errno != EEXIST)
-		place_fail(&place);
-	place.fd = openat(parent->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (place.fd < 0)
-		place_fail(&place);
-	return place;
-}
-
-static void place_leave(struct place *parent, struct place *place)
-{
-	if (place->fd >= 0)
-		close(place->fd);
-	if (!parent->error)
-		parent->error = place->error;
-}
-
-/* An attribute: a line of text. */
-static void place_put(struct place *place, const char *name, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-
-static void place_put(struct place *place, const char *name, const char *format, ...)
-{
-	char text[256];
-	va_list args;
-	int fd;
-
-	if (place->error)
-		return;
-	va_start(args, format);
-	int length = vsnprintf(text, sizeof(text) - 1, format, args);
-
-	va_end(args);
-	if (length < 0 || length >= (int)sizeof(text) - 1)
-		length = sizeof(text) - 2;
-	text[length++] = '\n';
-	fd = openat(place->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
-	if (fd < 0 || write(fd, text, (size_t)length) != length)
-		place_fail(place);
-	if (fd >= 0)
-		close(fd);
-}
-
-static void put_link(struct place *place, const char *name, const char *target)
-{
-	if (!place->error && symlinkat(target, place->fd, name) < 0)
-		place_fail(place);
-}
 
 /* ------------------------------------------------------------------ a port */
 
@@ -209,7 +142,7 @@ static void put_parent(struct place *device, const json_t *facts)
 			continue;
 		if (is_in_sysfs(ifname, index)) {
 			snprintf(target, sizeof(target), CLASS "/net/%s", ifname);
-			put_link(&net, ifname, target);
+			place_link(&net, ifname, target);
 			continue;
 		}
 		/* This sysfs is another network namespace's: just what is needed to find it. */
@@ -249,16 +182,11 @@ static void put_node(struct place *class, const json_t *facts)
 	snprintf(target, sizeof(target), "../../infiniband/%s/device", ctl_string(facts, "name"));
 	place_put(&node, "ibdev", "%s", ctl_string(facts, "name"));
 	place_put(&node, "abi_version", "1");
-	put_link(&node, "device", target);
+	place_link(&node, "device", target);
 	place_leave(class, &node);
 }
 
 /* ------------------------------------------------------------------ the rest of /sys/class */
-
-static bool is_file_name(const char *name)
-{
-	return *name && *name != '.' && !strchr(name, '/');
-}
 
 bool sysfs_has_devices(const json_t *status)
 {
@@ -275,62 +203,6 @@ bool sysfs_has_devices(const json_t *status)
 	return false;
 }
 
-/* The same directory here as there, under the same name. */
-static void bind_directory(struct place *place, int from, const char *name)
-{
-	char source[PATH_MAX], target[PATH_MAX];
-
-	if (mkdirat(place->fd, name, 0755) < 0) {
-		place_fail(place);
-		return;
-	}
-	snprintf(source, sizeof(source), "/proc/self/fd/%d/%s", from, name);
-	snprintf(target, sizeof(target), "/proc/self/fd/%d/%s", place->fd, name);
-	if (mount(source, target, "", MS_BIND | MS_REC, NULL) < 0)
-		place_fail(place);
-}
-
-static void copy_link(struct place *place, int from, const char *name)
-{
-	char target[PATH_MAX];
-	ssize_t n = readlinkat(from, name, target, sizeof(target) - 1);
-
-	if (n < 0) {
-		place_fail(place);
-		return;
-	}
-	target[n] = 0;
-	put_link(place, name, target);
-}
-
-/* What the host has in a directory, except names that are here already. */
-static void carry_over(struct place *place, int from)
-{
-	int fd = place->error ? -1 : openat(from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *directory = fd < 0 ? NULL : fdopendir(fd);
-	const struct dirent *entry;
-
-	if (!directory) {
-		place_fail(place);
-		if (fd >= 0)
-			close(fd);
-		return;
-	}
-	while (!place->error && (entry = readdir(directory))) {
-		struct stat st;
-
-		if (!is_file_name(entry->d_name) ||
-		    fstatat(place->fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 ||
-		    fstatat(from, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			continue;
-		if (S_ISDIR(st.st_mode))
-			bind_directory(place, from, entry->d_name);
-		else if (S_ISLNK(st.st_mode))
-			copy_link(place, from, entry->d_name);
-	}
-	closedir(directory);
-}
-
 /* One of our classes: our devices, then the host's, if it has any. */
 static void put_class(struct place *root, int from, const char *name, const json_t *devices,
 		      void (*put_one)(struct place *, const json_t *))
@@ -341,57 +213,38 @@ static void put_class(struct place *root, int from, const char *name, const json
 	size_t i;
 
 	json_array_foreach(devices, i, device) {
-		if (is_file_name(ctl_string(device, "name")) &&
-		    is_file_name(ctl_string(device, "node")))
+		if (place_is_name(ctl_string(device, "name")) &&
+		    place_is_name(ctl_string(device, "node")))
 			put_one(&class, device);
 	}
 	if (!strcmp(name, "infiniband_verbs"))
 		place_put(&class, "abi_version", "%d", VERBS_ABI_VERSION);
 	if (host >= 0) {
-		carry_over(&class, host);
+		place_carry_over(&class, host);
 		close(host);
 	}
 	place_leave(root, &class);
 }
 
-static int place_fill(int from, const json_t *status)
+static void sysfs_fill(struct place *root, int from, const json_t *status)
 {
 	static const char *const classes[] = {"infiniband", "infiniband_verbs"};
 	const json_t *devices = json_object_get(status, "devices");
-	struct place root = {.fd = open(CLASS, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
 
-	if (root.fd < 0)
-		return -errno;
 	/* Ours are there before the host's, but empty: a device leads to its interface in net. */
 	for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]); i++) {
-		struct place class = place_enter(&root, classes[i]);
+		struct place class = place_enter(root, classes[i]);
 
-		place_leave(&root, &class);
+		place_leave(root, &class);
 	}
-	carry_over(&root, from);
-	put_class(&root, from, classes[0], devices, put_device);
-	put_class(&root, from, classes[1], devices, put_node);
-	close(root.fd);
-	return root.error;
+	place_carry_over(root, from);
+	put_class(root, from, classes[0], devices, put_device);
+	put_class(root, from, classes[1], devices, put_node);
 }
 
 int sysfs_cover(const json_t *status)
 {
-	const unsigned long flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
-	mode_t mask = umask(022);
-	int error = 0, from = open(CLASS, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int error = space_detach("/sys");
 
-	if (from < 0 || mount("verbena", CLASS, "tmpfs", flags, "mode=755") < 0)
-		error = -errno;
-	if (!error) {
-		error = place_fill(from, status);
-		if (!error && mount(NULL, CLASS, "", MS_REMOUNT | MS_RDONLY | flags, "mode=755"))
-			error = -errno;
-		if (error)
-			umount2(CLASS, MNT_DETACH);
-	}
-	if (from >= 0)
-		close(from);
-	umask(mask);
-	return error;
+	return error ? error : cover_directory(CLASS, sysfs_fill, status);
 }

@@ -70,6 +70,68 @@ static void uc_receive_short(struct rig *rig)
 	}
 }
 
+/* A datagram's packet type ------------------------------------------------------------------- */
+
+/* A sends one datagram through a GID of the table, B looks at its completion. */
+static void packet_type_is(struct end *end, int index, uint8_t wanted)
+{
+	struct ibv_ah_attr to = {.is_global = 1, .port_num = 1, .grh = {.sgid_index = index}};
+	struct ibv_ah *usual = end->ah;
+
+	if (end->rig->role == RIG_B)
+		OK(end->rig, end_recv(end, RECEIVE, 0, GRH + 8));
+	rig_sync(end->rig);
+	if (end->rig->role == RIG_B) {
+		CHECK_EQ(end->rig, wc_expect(end, end->rcq, RECEIVE, IBV_WC_SUCCESS).sl, wanted);
+		return;
+	}
+	OK(end->rig, ibv_query_gid(end->rig->ctx, 1, index, &to.grh.dgid));
+	CHECK(end->rig, (end->ah = ibv_create_ah(end->pd, &to)));
+	send_well(end, 8);
+	OK(end->rig, ibv_destroy_ah(end->ah));
+	end->ah = usual;
+}
+
+static void ud_packet_type(struct rig *rig)
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, 0xff}, none[16];
+	enum { ROCE_V2_IPV6 = 9, ROCE_V2_IPV4 = 10 };
+	unsigned int of_ipv4 = 0, of_ipv6 = 0;
+	union ibv_gid gid;
+	struct end end;
+
+	end_pair(&end, rig, &ud);
+	for (int i = 0; i < 16; i++) {
+		if (ibv_query_gid(rig->ctx, 1, i, &gid) || !memcmp(gid.raw, none, sizeof(none)))
+			continue;
+		bool ipv4 = !memcmp(gid.raw, mapped, sizeof(mapped));
+
+		packet_type_is(&end, i, ipv4 ? ROCE_V2_IPV4 : ROCE_V2_IPV6);
+		of_ipv4 += ipv4;
+		of_ipv6 += !ipv4;
+	}
+	CHECK(rig, of_ipv4 && of_ipv6);
+	rig_sync(rig);
+	end_close(&end);
+}
+
+/* What isn't a datagram has no service level on RoCE. */
+static void rc_no_packet_type(struct rig *rig)
+{
+	struct end end;
+
+	end_pair(&end, rig, NULL);
+	if (rig->role == RIG_B)
+		OK(rig, end_recv(&end, RECEIVE, 0, 8));
+	rig_sync(rig);
+	if (rig->role == RIG_A)
+		send_well(&end, 8);
+	else
+		CHECK_EQ(rig, wc_expect(&end, end.rcq, RECEIVE, IBV_WC_SUCCESS).sl, 0);
+	rig_sync(rig);
+	end_close(&end);
+}
+
 /* An SRQ's protection domain ---------------------------------------------------------------- */
 
 /* B's SRQ stays in the domain of its region; the QP is made anew in another one. */
@@ -578,6 +640,8 @@ static void posting_in_states(struct rig *rig)
 
 const struct rig_test behaviour_tests[] = {
 	{"ud_receive_short", ud_receive_short},
+	{"ud_packet_type", ud_packet_type},
+	{"rc_no_packet_type", rc_no_packet_type},
 	{"uc_receive_short", uc_receive_short},
 	{"srq_own_domain", srq_own_domain},
 	{"write_imm_bad_key", write_imm_bad_key},

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""/sys/class/infiniband as programs of `verbena run` see it: what is in it is what the device says,
-everything else is as it was, and where it can't be had that is said once.
+"""/sys/class/infiniband and /dev/infiniband as programs of `verbena run` see them: what is in them
+is what the device says, everything else is as it was, and where it can't be had that is said once.
 
 usage: sysfs.py [WORD...]
 """
@@ -85,6 +85,87 @@ def nodes(stage):
             stage.run("ls", f"{DEVICE}/device/net"), "it leads elsewhere")
 
 
+# One line for each: whether it is a character device, the device's number, its mode, its name.
+LISTING = "for name in {}; do test ! -c $name || stat -c '%t:%T %a %n' $name; done"
+
+
+def device_nodes(stage):
+    """Each is a character device that may be read and written, and takes no command."""
+    listing = stage.run("sh", "-c", LISTING.format("/dev/infiniband/*")).splitlines()
+    require([line.split()[-1] for line in listing] ==
+            ["/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0"], f"there is {listing}")
+    for name in ("rdma_cm", "uverbs0"):
+        path = f"/dev/infiniband/{name}"
+        stage.run("sh", "-c", f"test -r {path} && test -w {path} && : <>{path}")
+        stage.run("sh", "-c", f"! printf command >{path}")
+
+
+def other_nodes(stage):
+    """/dev has everything that it has outside, the same; outside, nothing is new."""
+    def listing():
+        names = sorted(os.listdir("/dev"))
+        return names, [(status.st_rdev, status.st_mode, status.st_ino)
+                       for status in (os.stat(f"/dev/{name}", follow_symlinks=False)
+                                      for name in names)]
+    before, _ = listing()
+    seen = stage.run("ls", "-A", "/dev").split()
+    require(sorted(set(before) | {"infiniband"}) == sorted(seen), f"{seen} isn't {before}")
+    devices = [f"/dev/{name}" for name in before if not os.path.islink(f"/dev/{name}")]
+    command = ["stat", "-c", "%t:%T %f %i %n", *devices]
+    require(stage.run(*command) == stage.run(*command, plain=True), "another device")
+    with open("/proc/self/mounts", encoding="utf-8") as mounts:
+        text = mounts.read()
+    stage.run("sh", "-c", "echo gone >/dev/null; head -c 9 /dev/urandom | wc -c | grep -qx 9; "
+              "exec </dev/zero; test $(head -c 3 | wc -c) = 3")
+    require(listing()[0] == before, "/dev has changed outside")
+    with open("/proc/self/mounts", encoding="utf-8") as after:
+        require(after.read() == text, "there are mounts outside")
+
+
+def terminal(stage):
+    """A program on a terminal knows it by its name."""
+    text = stage.run("script", "-q", "-c", f"{VERBENA} run tty", "/dev/null", plain=True)
+    require(re.fullmatch(r"/dev/(pts/\d+|console)", text.strip()), f"its terminal is {text!r}")
+
+
+def shared_memory(stage):
+    """/dev/shm is the host's."""
+    name = f"/dev/shm/verbena-{os.getpid()}"
+    try:
+        stage.run("sh", "-c", f"echo hello >{name}")
+        with open(name, encoding="ascii") as file:
+            require(file.read() == "hello\n", "not the same")
+    finally:
+        os.unlink(name)
+
+
+def own_dev(stage, script):
+    """What a program of `verbena run` shows, with a /dev that a script has made."""
+    words = ["unshare", "-m", "sh", "-ec", "mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; "
+             + script + f"; exec {VERBENA} run sh -c \"$0\"",
+             LISTING.format("/dev/infiniband/*")]
+    return stage.run(*words, plain=True).splitlines()
+
+
+def nodes_beside_others(stage):
+    """The host's own nodes stay, but for one of the same name."""
+    seen = own_dev(stage, "mknod -m 666 /dev/full c 1 7; mkdir /dev/infiniband; "
+                   "mknod -m 600 /dev/infiniband/uverbs0 c 1 5; "
+                   "mknod -m 640 /dev/infiniband/uverbs7 c 1 8")
+    require(seen == ["1:7 666 /dev/infiniband/rdma_cm", "1:7 666 /dev/infiniband/uverbs0",
+                     "1:8 640 /dev/infiniband/uverbs7"], f"{seen}")
+
+
+def nodes_in_small_dev(stage):
+    """A /dev with nothing but null; one without that as well gets a warning."""
+    seen = own_dev(stage, "true")
+    require(seen == ["1:3 666 /dev/infiniband/rdma_cm", "1:3 666 /dev/infiniband/uverbs0"],
+            f"{seen}")
+    seen = own_dev(stage, "chmod 400 /dev/null; rm /dev/null")
+    require(len([line for line in seen if WARNING in line]) == 1 and
+            not [line for line in seen if line.endswith("uverbs0")], f"{seen}")
+
+
 def rest(stage):
     """The other classes are the host's; here, outside, nothing has changed."""
     before = sorted(os.listdir("/sys/class"))
@@ -137,6 +218,8 @@ def twice(stage):
     process = stage.start(VERBENA, "run", "cat", f"{DEVICE}/node_type")
     require(process.wait(20 * SLOW) == 0 and process.output() == "1: CA\n",
             f"not the same:\n{tail(process.output())}")
+    process = stage.start(VERBENA, "run", "test", "-c", "/dev/infiniband/uverbs0")
+    require(process.wait(20 * SLOW) == 0 and not process.output(), tail(process.output()))
 
 
 # Users that may not mount -----------------------------------------------------------------------
@@ -210,7 +293,7 @@ def no_real_right(stage):
 def forbidden(stage, nested=()):
     """Without the right to mount: one warning, and the program runs."""
     process = stage.start("setpriv", "--bounding-set=-sys_admin", VERBENA, "run", *nested, "sh",
-                          "-c", "ls -d /sys/class/infiniband; echo done", plain=True)
+                          "-c", "ls -d /sys/class/infiniband /dev/infiniband; echo done", plain=True)
     status, text = process.wait(20 * SLOW), process.output()
     require(status == 0 and "\ndone\n" in f"\n{text}", f"it ended with {status}\n{tail(text)}")
     if not os.path.exists(DEVICE):
@@ -260,6 +343,8 @@ def users(suite):
         suite.case("ordinary user: attributes", facts, stage)
         suite.case("ordinary user: GIDs", gids, stage)
         suite.case("ordinary user: the rest", rest, stage)
+        suite.case("ordinary user: device nodes", device_nodes, stage)
+        suite.case("ordinary user: the rest of /dev", other_nodes, stage)
         suite.case("ordinary user: still the same user", ordinary_user, stage)
         suite.case("ordinary user: programs share a user namespace", one_user_space, stage,
                    False)
@@ -280,7 +365,7 @@ def root_serves(suite):
 
 def main():
     """All cases."""
-    need_programs("ibv_devinfo", "setpriv", "unshare", "prlimit", "findmnt")
+    need_programs("ibv_devinfo", "setpriv", "unshare", "prlimit", "findmnt", "script")
     stage = Stage()
     if stage.start("test", "-d", DEVICE).wait(20 * SLOW):
         stage.close()
@@ -289,11 +374,15 @@ def main():
     suite = Suite("sysfs")
     for name, function in (("attributes", facts), ("GIDs", gids), ("the interface", interface),
                            ("infiniband_verbs", nodes), ("the rest", rest),
+                           ("device nodes", device_nodes), ("the rest of /dev", other_nodes),
+                           ("terminal", terminal), ("shared memory", shared_memory),
                            ("the same process", same_process), ("one within another", twice),
                            ("switched off", switched_off)):
         suite.case(name, function, stage)
     if os.geteuid() == 0:
         suite.case("mounts show", mounts_show, stage)
+        suite.case("device nodes beside the host's", nodes_beside_others, stage)
+        suite.case("device nodes in a small /dev", nodes_in_small_dev, stage)
         suite.case("forbidden", forbidden, stage)
         suite.case("forbidden, one within another", forbidden, stage, [VERBENA, "run"])
     suite.stage_closed(stage)

@@ -14,6 +14,7 @@
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
 #include "wire/grh.h"
+#include "wire/ip.h"
 #include "wire/packet.h"
 
 /* The IP header of the packet that the datagram is, or would have been, on the wire. */
@@ -34,7 +35,19 @@ static void make_grh(struct ibv_grh *grh, const struct record_ud *ud, const stru
 			  WIRE_ICRC);
 }
 
-static void datagram_complete(struct qp *qp, const struct recv_wqe *wqe,
+/*
+ * The service level in a receive's completion. RoCE has none; mlx5's cards put the packet's type
+ * there, and a program that doesn't find it there takes an IPv4 header for an IPv6 one
+ * (docs/behaviour.md). Bit 3: there is a UDP header (RoCE v2); bits 0 to 2: the IP header.
+ */
+enum packet_type { PACKET_TYPE_IPV6 = 8 | 1, PACKET_TYPE_IPV4 = 8 | 2 };
+
+static enum packet_type datagram_packet_type(const struct record_ud *ud)
+{
+	return ip_is_v4(ud->dgid) ? PACKET_TYPE_IPV4 : PACKET_TYPE_IPV6;
+}
+
+static void datagram_complete(struct qp *qp, const struct recv_wqe *wqe, const struct record_ud *ud,
 			      const struct arrival *arrival, enum ibv_wc_status status)
 {
 	struct cqe cqe = {
@@ -46,6 +59,7 @@ static void datagram_complete(struct qp *qp, const struct recv_wqe *wqe,
 		.qp_num = qp->ibv.qp_num,
 		.src_qp = arrival->src_qpn,
 		.wc_flags = IBV_WC_GRH | (arrival->has_imm ? IBV_WC_WITH_IMM : 0),
+		.sl = datagram_packet_type(ud),
 	};
 
 	cq_push(cq_of(qp->ibv.recv_cq), &cqe, arrival->solicited || status != IBV_WC_SUCCESS);
@@ -94,6 +108,6 @@ enum datagram_fate datagram_execute(struct qp *qp, const struct record_ud *ud,
 	}
 	bool placed = datagram_place(qp, wqe, ud, arrival, payload);
 
-	datagram_complete(qp, wqe, arrival, placed ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR);
+	datagram_complete(qp, wqe, ud, arrival, placed ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR);
 	return DATAGRAM_TAKEN;
 }

@@ -125,6 +125,7 @@ static inline void wc_fill(struct ibv_wc *wc, const struct cqe *cqe)
 		.qp_num = cqe->qp_num,
 		.src_qp = cqe->src_qp,
 		.wc_flags = cqe->wc_flags,
+		.sl = cqe->sl,
 	};
 }
 

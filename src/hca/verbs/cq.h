@@ -22,7 +22,8 @@ struct cqe {
 	uint32_t imm; /* immediate (network order) or invalidated rkey */
 	uint32_t qp_num;
 	uint32_t src_qp;
-	uint32_t wc_flags;
+	uint16_t wc_flags;
+	uint8_t sl;	     /* UD's receives: the packet's type (exec/datagram.c) */
 	uint32_t vendor_err; /* enum reason: why, for people */
 	uint64_t timestamp;  /* ns, only kept when the CQ asks for it */
 };

@@ -98,7 +98,7 @@ static unsigned int read_wc_flags(struct ibv_cq_ex *ex)
 	return object_of(ex)->current.wc_flags;
 }
 
-/* Local identifiers and service levels are InfiniBand's; an Ethernet port has none. */
+/* Local identifiers are InfiniBand's; an Ethernet port has none. */
 static uint32_t read_slid(struct ibv_cq_ex *ex)
 {
 	(void)ex;
@@ -107,8 +107,7 @@ static uint32_t read_slid(struct ibv_cq_ex *ex)
 
 static uint8_t read_sl(struct ibv_cq_ex *ex)
 {
-	(void)ex;
-	return 0;
+	return object_of(ex)->current.sl;
 }
 
 static uint8_t read_dlid_path_bits(struct ibv_cq_ex *ex)

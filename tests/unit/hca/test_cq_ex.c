@@ -98,6 +98,7 @@ static void fields_can_be_read(void **state)
 			  .qp_num = 5,
 			  .src_qp = 6,
 			  .wc_flags = IBV_WC_GRH,
+			  .sl = 10,
 			  .vendor_err = 8};
 
 	(void)state;
@@ -112,7 +113,7 @@ static void fields_can_be_read(void **state)
 	assert_int_equal(ibv_wc_read_wc_flags(ex), IBV_WC_GRH);
 	assert_int_equal(ibv_wc_read_vendor_err(ex), 8);
 	assert_int_equal(ibv_wc_read_slid(ex), 0);
-	assert_int_equal(ibv_wc_read_sl(ex), 0);
+	assert_int_equal(ibv_wc_read_sl(ex), 10);
 	assert_int_equal(ibv_wc_read_dlid_path_bits(ex), 0);
 	ibv_end_poll(ex);
 	close_ex(ex, context);

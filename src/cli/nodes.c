@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The device nodes as programs look for them in /dev/infiniband; see nodes.h.
+ *
+ * A program that asks whether it may use a device (UCX) looks for a character device that it may
+ * read and write. Verbena's libraries never open one: the daemon's sockets are the devices. So
+ * each node is /dev/full under another name, which nobody needs a right for: it can be opened, and
+ * what is written to it, a command past the libraries, fails (ENOSPC; an ioctl: ENOTTY), where
+ * /dev/null would have said that it was done.
+ *
+ * Without /dev/infiniband all of /dev is covered, and every entry bound into the cover: in a
+ * namespace the directory of the host can't get a new entry (an ordinary user), or must not get one
+ * (root). Nothing is shown for MADs (umadN, issmN): Verbena serves none to programs. One thread.
+ */
+#include "cli/nodes.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/cover.h"
+#include "cli/ctl.h"
+#include "cli/space.h"
+
+#define DEV "/dev"
+#define DIRECTORY "infiniband"
+
+static bool node_is_usable(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISCHR(st.st_mode) && access(path, R_OK | W_OK) == 0;
+}
+
+/* NULL: a /dev without either. */
+static const char *node_inert_device(void)
+{
+	static const char *const candidates[] = {DEV "/full", DEV "/null"};
+
+	for (size_t i = 0; i < sizeof(candidates) / sizeof(candidates[0]); i++)
+		if (node_is_usable(candidates[i]))
+			return candidates[i];
+	return NULL;
+}
+
+bool nodes_are_there(const json_t *status)
+{
+	const json_t *device;
+	char path[64];
+	size_t i;
+
+	json_array_foreach(json_object_get(status, "devices"), i, device) {
+		snprintf(path, sizeof(path), DEV "/" DIRECTORY "/%s", ctl_string(device, "node"));
+		if (!node_is_usable(path))
+			return false;
+	}
+	return true;
+}
+
+static void nodes_put(struct place *directory, const json_t *status)
+{
+	const char *inert = node_inert_device();
+	const json_t *device;
+	size_t i;
+
+	if (!inert) {
+		directory->error = -ENODEV;
+		return;
+	}
+	json_array_foreach(json_object_get(status, "devices"), i, device) {
+		const char *name = ctl_string(device, "node");
+
+		if (place_is_name(name))
+			place_bind(directory, name, inert, false);
+	}
+	place_bind(directory, "rdma_cm", inert, false);
+}
+
+/* As in /sys/class, a node of ours comes before one of the host's. */
+static void nodes_fill_directory(struct place *root, int from, const json_t *status)
+{
+	nodes_put(root, status);
+	place_carry_over(root, from);
+}
+
+static void nodes_fill_dev(struct place *root, int from, const json_t *status)
+{
+	place_carry_over(root, from);
+
+	struct place directory = place_enter(root, DIRECTORY);
+
+	if (!directory.error)
+		nodes_put(&directory, status);
+	place_leave(root, &directory);
+}
+
+int nodes_cover(const json_t *status)
+{
+	struct stat st;
+	int error = space_detach(DEV);
+
+	if (error)
+		return error;
+	if (stat(DEV "/" DIRECTORY, &st) == 0)
+		return cover_directory(DEV "/" DIRECTORY, nodes_fill_directory, status);
+	return cover_directory(DEV, nodes_fill_dev, status);
+}
