@@ -13,3 +13,11 @@ set_target_properties(cancel PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINAR
 verbena_script_test(e2e.cancel TIMEOUT 300 LABELS e2e
 	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-network
 	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:cancel> -c self -c local -c ring -c wire)
+
+# Links that nothing needs. The last of its tests is for two users: users.py.
+add_executable(idle idle.c rig.c end.c)
+target_link_libraries(idle PRIVATE ibverbs Threads::Threads)
+set_target_properties(idle PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
+verbena_script_test(e2e.idle TIMEOUT 300 LABELS e2e
+	COMMAND env VERBENA_LINK_IDLE_MS=1 ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:idle>
+	-c local -c ring comes_and_goes no_datagram_is_lost a_connection_keeps_it)

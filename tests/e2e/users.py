@@ -92,6 +92,13 @@ def attempts(stage, users, test):
               seconds=60, environment={"RIG_USERS": ",".join(map(str, users))})
 
 
+def idle_link(stage, users, test):
+    """idle.c with these two users: a link that a stranger's datagram made goes again."""
+    stage.run(os.path.join(BUILD, "tests", "e2e", "idle"), "-c", "local", test, plain=True,
+              seconds=60,
+              environment={"RIG_USERS": ",".join(map(str, users)), "VERBENA_LINK_IDLE_MS": "100"})
+
+
 def privacy(stage):
     """Neither sees the other's programs, nor ends the daemon."""
     watch = stage.start(*over_verbena(ALICE, "ibv_asyncwatch"), plain=True)
@@ -193,6 +200,9 @@ def main():
                 suite.case(f"{test}, users {users}", attempts, stage, users, test)
         suite.case("one that was root before it met root", attempts, stage, (ROOT, ROOT),
                    "who_became_another_sees_no_keys")
+        for users, test in (((ALICE, BOB), "comes_and_goes"),
+                            ((ROOT, ALICE), "one_that_stands_still")):
+            suite.case(f"{test}, users {users}", idle_link, stage, users, test)
         suite.case("neither sees nor ends the other", privacy, stage)
         suite.case("a set-user-ID program", set_user_id, stage)
         suite.stage_closed(stage)

@@ -47,6 +47,7 @@
 #include "base/mutex.h"
 #include "base/sys.h"
 #include "hca/local/link.h"
+#include "hca/local/link_idle.h"
 #include "hca/local/local_carrier.h"
 #include "hca/local/local_conn.h"
 #include "hca/process/books.h"
@@ -524,9 +525,12 @@ static uint64_t scan_timers(struct hca *hca)
 		lock_give(&hca->engine);
 	}
 	uint64_t roce = hca->roce ? roce_scan(hca->roce, now) : UINT64_MAX;
+	uint64_t idle = link_idle_scan(hca);
 
 	if (rnr < next)
 		next = rnr;
+	if (idle < next)
+		next = idle;
 	return roce < next ? roce : next;
 }
 

@@ -325,7 +325,7 @@ static enum step go_on(struct qp *qp, struct send_wqe *wqe, const struct iovec *
 		struct link *link = slot ? link_get_datagram(qp->hca, slot) : NULL;
 		enum step step = STEP_DONE;
 
-		if (likely(link && !link_is(link, LINK_DOWN)))
+		if (likely(link && !link_is_gone(link)))
 			step = local_datagram_put(qp, wqe, link, local, count);
 		if (step != STEP_DONE)
 			return step;

@@ -46,6 +46,7 @@ static struct link *link_new(struct hca *hca, uint32_t slot)
 	list_init(&link->backlog);
 	list_init(&link->waiters);
 	list_init(&link->node);
+	link_idle_init(link);
 	return link;
 }
 
@@ -130,6 +131,8 @@ int link_make_self(struct hca *hca)
 	list_add_tail(&hca->links, &link->node);
 	atomic_store(&hca->link_by_slot[hca->slot], link);
 	hca->self = link;
+	hca->link_idle_ns = link_idle_period();
+	atomic_store(&hca->link_idle_at, UINT64_MAX);
 	return 0;
 }
 
@@ -359,6 +362,8 @@ static void link_up(struct hca *hca, struct link *link, const struct proto_event
 	ring_rx_init(&link->rx, memory->ring[theirs], &memory->ctl[theirs]);
 	atomic_store(&link->direct, false);
 	atomic_store(&link->broken, false);
+	atomic_store(&link->untold, false);
+	link_idle_begin(link);
 	atomic_store(&link->mapped, true);
 	lock_take(&hca->engine);
 	list_add_tail(&hca->links, &link->node);
@@ -466,6 +471,10 @@ void link_down(struct hca *hca, uint32_t slot, uint64_t id)
 		return;
 	/* What the peer wrote before it ended counts: its last acknowledgements, above all. */
 	engine_drain(hca, link);
+	if (link_idle_asked(link)) {
+		link_idle_down(link);
+		return;
+	}
 	log_debug("process %d at slot %u is gone", link->pid, slot);
 	atomic_store(&link->state, LINK_DOWN);
 	atomic_store(&hca->link_deaths, true);
@@ -502,6 +511,7 @@ static void link_unmap(struct link *link)
 		sys_close(link->hear);
 	}
 	lock_take(&link->tx_lock);
+	link_idle_forget(link);
 	while ((node = list_pop(&link->backlog)))
 		free(container_of(node, struct backlog, node));
 	link->backlog_count = 0;
@@ -510,7 +520,7 @@ static void link_unmap(struct link *link)
 	link->peer = NULL;
 	link->regions = NULL;
 	link->doorbell = link->hear = link->process.fd = -1;
-	if (atomic_load(&link->broken)) /* the daemon is told before the next wish */
+	if (atomic_load(&link->untold)) /* the daemon is told before the next wish */
 		give_back(link->hca, link, link->id);
 	link->id = 0;
 	atomic_store(&link->mapped, false);
@@ -525,7 +535,7 @@ static bool is_watched(struct hca *hca, struct link *link)
 {
 	if (!atomic_load(&link->watchers) && !hazard_from_peer(link))
 		return false;
-	if (atomic_exchange(&link->broken, false)) /* the peer must hear of it now */
+	if (atomic_exchange(&link->untold, false)) /* the peer must hear of it now */
 		give_back(hca, link, link->id);
 	return true;
 }
@@ -565,6 +575,7 @@ void link_reap(struct hca *hca)
 void link_break(struct link *link)
 {
 	atomic_store(&link->broken, true);
+	atomic_store(&link->untold, true);
 	atomic_store(&link->state, LINK_DOWN);
 	atomic_store(&link->hca->link_deaths, true);
 	engine_kick(link->hca);
@@ -643,7 +654,7 @@ bool link_flush_backlog(struct link *link)
 	bool sent = false, empty;
 
 	lock_take(&link->tx_lock);
-	while (!list_empty(&link->backlog)) {
+	while (!list_empty(&link->backlog) && link->idle.leave == LEAVE_NONE) {
 		struct backlog *b = container_of(link->backlog.next, struct backlog, node);
 		struct ring_header *h = ring_reserve(&link->tx, b->size);
 
@@ -668,7 +679,8 @@ bool link_flush_backlog(struct link *link)
 static bool waits_for_room(struct link *link, bool patient)
 {
 	lock_take(&link->tx_lock);
-	bool waits = link_is(link, LINK_UP) && !list_empty(&link->backlog) && !link->stuck;
+	bool waits = link_is(link, LINK_UP) && !list_empty(&link->backlog) && !link->stuck &&
+		     link->idle.leave == LEAVE_NONE;
 
 	link->stuck = link->stuck || (waits && !patient);
 	lock_give(&link->tx_lock);

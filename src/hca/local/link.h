@@ -9,7 +9,8 @@
  *   WISHED, ASKED                          -> UP     the daemon's event brought the memory (the
  * peer may have asked first)
  *                                          -> DOWN   nobody is at the slot
- *   UP                                     -> DOWN   the peer is gone, or broke the ring's rules
+ *   UP                                     -> DOWN   the peer is gone, or broke the ring's rules,
+ *                                                    or neither side needs it (link_idle.h)
  *   DOWN                                   -> WISHED somebody wants to talk to the slot again
  *
  * The control thread (process/control.h) does what waits for the daemon; every other change but the
@@ -28,6 +29,7 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "client/daemon.h"
+#include "hca/local/link_idle.h"
 #include "hca/local/peer.h"
 #include "hca/local/record.h"
 #include "hca/mem/mapped.h"
@@ -60,6 +62,7 @@ struct link {
 	_Atomic bool wanted;	   /* down and still mapped, but somebody wishes for the next one */
 	_Atomic uint64_t refused_at; /* ns: nobody was there */
 	_Atomic bool broken;	     /* the peer broke the ring's rules: our QPs are to be told */
+	_Atomic bool untold;	     /* DOWN by this side's word, which the daemon must hear */
 	uint64_t id;
 	struct link_offer
 		*next; /* the following link, while this one's memory is in use; or NULL */
@@ -85,6 +88,7 @@ struct link {
 	struct list
 		backlog GUARDED_BY(tx_lock); /* struct backlog, before anything else may be sent */
 	uint32_t backlog_count GUARDED_BY(tx_lock);
+	struct link_idle idle;
 	bool stuck; /* the peer made no room for it while an ending QP waited; under tx_lock */
 	struct list waiters GUARDED_BY(tx_lock); /* struct qp.tx_wait */
 	_Atomic bool has_waiters;
@@ -139,6 +143,12 @@ static inline bool link_introducing(const struct link *link)
 static inline bool link_pending(const struct link *link)
 {
 	return link_introducing(link) || (link_is(link, LINK_DOWN) && atomic_load(&link->wanted));
+}
+
+/* Nobody is there: what is sent to that process is lost. */
+static inline bool link_is_gone(const struct link *link)
+{
+	return link_is(link, LINK_DOWN) && !atomic_load(&link->wanted);
 }
 
 /*

@@ -26,8 +26,11 @@ void local_take_record(struct hca *hca, struct link *link, const struct ring_hea
 		local_datagram_take_group(link, h, payload, room);
 		return;
 	}
-	if (unlikely(!qp || h->kind >= REC_KINDS))
-		return; /* it has ended; the peer's timer tells its program */
+	if (unlikely(!qp || h->kind >= REC_KINDS)) {
+		link_idle_record(link,
+				 h); /* or the QP has ended: the peer's timer tells its program */
+		return;
+	}
 	lock_take(&qp->lock);
 	if (h->kind == REC_UD)
 		local_datagram_take(qp, link, h, payload, room);
@@ -73,12 +76,15 @@ uint64_t local_scan_receivers(struct hca *hca, uint64_t now)
 
 static int local_connect(struct qp *qp, const struct route *route)
 {
-	struct link *link = link_get(qp->hca, qp->attr.dest_qp_num >> LIMIT_QP_BITS);
+	struct link *link = link_take(qp->hca, qp->attr.dest_qp_num >> LIMIT_QP_BITS);
 	struct local_conn *conn = link ? local_conn_new(qp, link) : NULL;
 
 	(void)route;
-	if (!conn)
+	if (!conn) {
+		if (link)
+			link_put(link);
 		return ENOMEM;
+	}
 	qp->local = conn;
 	link_wait(link, qp);
 	return 0;
@@ -120,6 +126,7 @@ static void local_disconnect(struct qp *qp)
 	link_unwait(qp);
 	qp_timer_stop(qp);
 	qp->local = NULL;
+	link_put(conn->link);
 	free(conn);
 }
 

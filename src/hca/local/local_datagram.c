@@ -62,7 +62,7 @@ static enum step local_send(struct qp *qp, struct send_wqe *wqe, const struct io
 	uint32_t slot = wqe->ud.remote_qpn >> LIMIT_QP_BITS;
 	struct link *link = slot && slot < LIMIT_SLOTS ? link_get_datagram(qp->hca, slot) : NULL;
 
-	if (unlikely(!link || link_is(link, LINK_DOWN)))
+	if (unlikely(!link || link_is_gone(link)))
 		return datagram_sent(qp, wqe); /* dropped: there is no such process */
 	enum step step = local_datagram_put(qp, wqe, link, local, count);
 

@@ -32,6 +32,9 @@
  *   KICK        my QP became ready: look again
  *   FATAL       your QP broke a rule towards me while I executed a one-sided operation:
  *               imm is enum ibv_event_type to raise; it goes to the error state
+ * Of the link itself (link_idle.h), to no QP:
+ *   LEAVE       I don't need the link any more, this is my last record
+ *   STAY        but I do
  */
 #ifndef VERBENA_HCA_LOCAL_RECORD_H
 #define VERBENA_HCA_LOCAL_RECORD_H
@@ -56,7 +59,9 @@ enum record_kind {
 	REC_KICK,
 	REC_FATAL,
 	REC_AGAIN,
-	REC_KINDS
+	REC_KINDS, /* of QPs; no record is of this kind */
+	REC_LEAVE, /* of the link itself */
+	REC_STAY
 };
 
 enum record_flag {

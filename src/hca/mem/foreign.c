@@ -78,7 +78,14 @@ static int foreign_look_up(struct hca *hca, struct mr *mr)
 	foreign->offset = view.offset;
 	foreign->pd = view.pd;
 	foreign->link = link->id;
-	return 0;
+	return link_hold(link) ? 0 : -EAGAIN; /* it lay idle, and is about to go */
+}
+
+static void foreign_release_link(const struct mr *mr)
+{
+	const struct hca *hca = atomic_load(&importer);
+
+	link_put(atomic_load(&hca->link_by_slot[mr->foreign->slot]));
 }
 
 /* No event says that the owner has its half of a link: it needn't for anything else. */
@@ -98,7 +105,12 @@ int foreign_find(struct hca *hca, struct mr *mr)
 			return -ETIMEDOUT;
 		sys_nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 	}
-	return err ? err : foreign_take_place(mr->rkey, &mr->foreign->place);
+	if (err)
+		return err;
+	err = foreign_take_place(mr->rkey, &mr->foreign->place);
+	if (err)
+		foreign_release_link(mr);
+	return err;
 }
 
 void foreign_publish(struct pub_mr *entry, const struct mr *mr)
@@ -116,6 +128,7 @@ void foreign_publish(struct pub_mr *entry, const struct mr *mr)
 void foreign_forget(struct mr *mr)
 {
 	atomic_store(&places[mr->foreign->place], 0);
+	foreign_release_link(mr);
 }
 
 /* ------------------------------------------------------------------ naming */

@@ -98,8 +98,10 @@ struct hca {
 	_Atomic bool link_requests;  /* for the control thread: links to ask for, or to give back */
 	_Atomic bool mapping_wished; /* a link has fresh wishes: mem/mapped.h */
 	_Atomic bool link_refusals;  /* for the engine thread: the daemon refused a link */
-	_Atomic bool link_deaths;    /* a link went down: its memory is to be given back */
-	_Atomic bool overruns;	     /* a CQ has overrun: its QPs are to fail */
+	uint64_t link_idle_ns;	     /* local/link_idle.h: the period, */
+	_Atomic uint64_t link_idle_at; /* and when to look next */
+	_Atomic bool link_deaths;      /* a link went down: its memory is to be given back */
+	_Atomic bool overruns;	       /* a CQ has overrun: its QPs are to fail */
 
 	/* the lease: see engine.c */
 	_Atomic uint32_t polls;	    /* counts empty polls; the engine thread watches it */

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Links that nothing needs are given back, and come up again when something does. The period comes
+ * from VERBENA_LINK_IDLE_MS, which is short here, so that links end between, and during, most
+ * requests of these tests. See rig.h.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "rig.h"
+
+enum { BYTES = 64, ROUNDS = 300, PAIRS = 60, SEED = 4711, GAP_US = 4000, BACK_MS = 30000 };
+
+/* Descriptors that this process has. Not from /proc, which is closed to who has changed its user.
+ */
+static int count_descriptors(void)
+{
+	enum { MOST = 1024 };
+	int n = 0;
+
+	for (int fd = 0; fd < MOST; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+static void wait_for_descriptors(struct rig *rig, int wanted)
+{
+	struct patience patience = patience_of(BACK_MS * rig_slowness());
+
+	while (count_descriptors() != wanted) {
+		if (patience_over(&patience))
+			rig_fail(rig, __FILE__, __LINE__, "%d descriptors instead of %d",
+				 count_descriptors(), wanted);
+		usleep(1000);
+	}
+}
+
+/* One datagram of ours, and the other end's, which must both arrive. */
+static void exchange(struct rig *rig, struct end *end, uint64_t round)
+{
+	OK(rig, end_recv(end, round, 4096, BYTES + 40));
+	rig_sync(rig);
+	pattern_fill(end->buf, BYTES, (uint32_t)round * 2 + (uint32_t)rig->role);
+	OK(rig, end_send(end, IBV_WR_SEND, round, 0, BYTES, 0));
+	wc_expect(end, end->scq, round, IBV_WC_SUCCESS);
+	wc_expect(end, end->rcq, round, IBV_WC_SUCCESS);
+	/* A datagram's receive begins with its GRH. */
+	size_t grh = end->ah ? 40 : 0;
+
+	CHECK(rig, pattern_holds(end->buf + 4096 + grh, BYTES, (uint32_t)round * 2 + !rig->role));
+}
+
+static void comes_and_goes(struct rig *rig)
+{
+	const struct end_options options = {.type = IBV_QPT_UD};
+	struct end end;
+
+	end_pair(&end, rig, &options);
+	int before = count_descriptors();
+
+	for (uint64_t round = 0; round < 3; round++) {
+		exchange(rig, &end, round);
+		wait_for_descriptors(rig, before);
+		rig_sync(rig);
+	}
+	end_close(&end);
+}
+
+/* Whatever the moment at which the link ends. */
+static void no_datagram_is_lost(struct rig *rig)
+{
+	const struct end_options options = {.type = IBV_QPT_UD};
+	unsigned int seed = SEED + (unsigned int)rig->role;
+	struct end end;
+
+	end_pair(&end, rig, &options);
+	for (uint64_t round = 0; round < ROUNDS; round++) {
+		exchange(rig, &end, round);
+		usleep((useconds_t)rand_r(&seed) % GAP_US);
+	}
+	end_close(&end);
+}
+
+static void a_connection_keeps_it(struct rig *rig)
+{
+	unsigned int seed = SEED + (unsigned int)rig->role;
+	int before = -1;
+
+	for (uint64_t round = 0; round < PAIRS; round++) {
+		struct end end;
+
+		end_open(&end, rig, NULL);
+		before = before < 0 ? count_descriptors() : before;
+		end_init(&end);
+		end_meet(&end);
+		usleep((useconds_t)rand_r(&seed) % GAP_US);
+		end_rtr(&end);
+		usleep((useconds_t)rand_r(&seed) % GAP_US);
+		end_rts(&end);
+		exchange(rig, &end, round);
+		usleep((useconds_t)rand_r(&seed) % GAP_US);
+		exchange(rig, &end, round);
+		rig_sync(rig);
+		if (round + 1 == PAIRS) { /* with the objects, as when they were counted */
+			OK(rig, end_move(&end, IBV_QPS_RESET));
+			wait_for_descriptors(rig, before);
+			rig_sync(rig);
+		}
+		end_close(&end);
+	}
+}
+
+/* End B doesn't answer. (A is root, who may let it go on.) */
+static void one_that_stands_still(struct rig *rig)
+{
+	const struct end_options options = {.type = IBV_QPT_UD};
+	struct end end;
+	pid_t mine = getpid(), theirs;
+
+	end_pair(&end, rig, &options);
+	rig_swap(rig, &mine, &theirs, sizeof(mine));
+	int before = count_descriptors();
+
+	for (uint64_t round = 0; round < 2; round++) {
+		OK(rig, end_recv(&end, round, 4096, BYTES + 40));
+		rig_sync(rig);
+		if (rig->role == RIG_B) {
+			OK(rig, end_send(&end, IBV_WR_SEND, round, 0, BYTES, 0));
+			wc_expect(&end, end.scq, round, IBV_WC_SUCCESS);
+			raise(SIGSTOP);
+			wait_for_descriptors(rig, before);
+		} else {
+			wc_expect(&end, end.rcq, round, IBV_WC_SUCCESS);
+			wait_for_descriptors(rig, before);
+			OK(rig, kill(theirs, SIGCONT));
+		}
+		rig_sync(rig);
+	}
+	end_close(&end);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct rig_test tests[] = {
+		{"comes_and_goes", comes_and_goes},
+		{"no_datagram_is_lost", no_datagram_is_lost},
+		{"a_connection_keeps_it", a_connection_keeps_it},
+		{"one_that_stands_still", one_that_stands_still},
+		{NULL, NULL},
+	};
+
+	rig_main(argc, argv, tests);
+}
