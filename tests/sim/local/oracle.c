@@ -9,10 +9,12 @@
  *   errors     after a completion with an error nothing of that life takes effect any more; but a
  *              responder that didn't answer in time (RETRY_EXC_ERR), or whose answer found no
  *              memory here, does what was sent before
- *   lives      a responder's life executes requests of one life of the sender
- *   bytes      what arrives is what was posted; program memory becomes garbage at its completion
- *   statuses   success means executed; an error needs a cause
- *   memory     (memory.c) nothing after deregistration, nothing that the program has back
+ *   drained    in SQD nothing that was posted since takes effect; once the program has been told
+ * that the queue is drained nothing does, and all that took effect has completed (RC) lives      a
+ * responder's life executes requests of one life of the sender bytes      what arrives is what was
+ * posted; program memory becomes garbage at its completion statuses   success means executed; an
+ * error needs a cause memory     (memory.c) nothing after deregistration, nothing that the program
+ * has back
  */
 #include <stdio.h>
 #include <string.h>
@@ -134,6 +136,10 @@ static void check_order(const struct request *r, bool placing)
 
 	if (r->executed)
 		fail("request %u is executed twice", r->number);
+	if (life->drain != DRAIN_NOT && r->seq >= life->drain_posted)
+		fail("request %u is executed, which was posted in SQD", r->number);
+	if (life->drain == DRAIN_DONE && is_rc(r))
+		fail("request %u is executed after its queue was drained", r->number);
 	if (!is_rc(r)) {
 		if (r->seq < life->unreliable)
 			fail("unreliable request %u is executed after a later one", r->number);
@@ -472,6 +478,50 @@ void oracle_completed(struct qp *qp, uint32_t number, enum ibv_wc_status status)
 	take_memory_back(qp->process, r, status == IBV_WC_SUCCESS);
 }
 
+/* ------------------------------------------------------------------ SQD */
+
+void oracle_drains(struct qp *qp)
+{
+	totals.drains++;
+	qp->life->drain = DRAIN_UNDER_WAY;
+	qp->life->drain_posted = qp->life->posted;
+}
+
+void oracle_drained(struct qp *qp)
+{
+	struct life *life = qp->life;
+
+	if (life->drain == DRAIN_DONE)
+		return; /* the program is told once */
+	if (life->drain == DRAIN_NOT)
+		fail("QP 0x%x is drained, but isn't in SQD", qp->qpn);
+	for (uint32_t i = life->completed; i < life->posted; i++) {
+		const struct request *r = &requests[life->request[i]];
+
+		if ((r->executed || r->placed) && is_rc(r) && !sim.plan.hostile)
+			fail("QP 0x%x is drained, request %u is executed and not completed",
+			     qp->qpn, r->number);
+	}
+	trace("QP 0x%x is drained", qp->qpn);
+	life->drain = DRAIN_DONE;
+}
+
+/* ------------------------------------------------------------------ borrowed memory */
+
+void oracle_refused(struct qp *qp, uint32_t number)
+{
+	struct request *r = oracle_get(number);
+	struct life *life = qp->life;
+
+	if (r->executed || r->placed)
+		fail("request %u is refused, and was executed", number);
+	if (life->request[life->posted - 1] != number)
+		fail("request %u is refused, and others follow it", number);
+	life->posted--;
+	r->completed = true;
+	take_memory_back(qp->process, r, true);
+}
+
 /* ------------------------------------------------------------------ the end */
 
 static bool is_open(const struct request *r)
@@ -479,16 +529,27 @@ static bool is_open(const struct request *r)
 	return !r->completed && !sim.process[r->process].dead && !lives[r->life].over;
 }
 
+static bool drains(const struct life *life)
+{
+	return life->drain == DRAIN_UNDER_WAY && !life->over && !sim.process[life->process].dead;
+}
+
 bool oracle_quiet(void)
 {
 	for (uint32_t i = 1; i < request_count; i++)
 		if (is_open(&requests[i]))
+			return false;
+	for (uint32_t i = 1; i < life_count; i++)
+		if (drains(&lives[i]))
 			return false;
 	return true;
 }
 
 void oracle_print_open(void)
 {
+	for (uint32_t i = 1; i < life_count; i++)
+		if (drains(&lives[i]))
+			printf("  life %u of process %u isn't drained\n", i, lives[i].process);
 	for (uint32_t i = 1; i < request_count; i++) {
 		const struct request *r = &requests[i];
 

@@ -114,6 +114,9 @@ void plan_make(struct plan *plan, uint64_t seed)
 		plan_faults(plan, &rng);
 	for (uint32_t i = 0; i < plan->pairs; i++)
 		plan_pair(plan, &rng, &plan->pair[i]);
+	/* SQD and borrowed memory are no faults. */
+	plan->drain = one_of(&rng, 0, 0, 40);
+	plan->borrow = one_of(&rng, 0, 0, 300);
 }
 
 void plan_print(const struct plan *plan)

@@ -85,6 +85,15 @@ static bool writes_here(const struct send_wqe *wqe)
 	return wqe->opcode == IBV_WR_RDMA_READ || wqe->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP;
 }
 
+/* What a thread lends for the time of a call: nothing registers it. */
+static uint8_t *lent_memory(void)
+{
+	static uint8_t lent[PROCESSES][THREADS][BLOCK];
+	const struct task *task = task_self();
+
+	return lent[task->process->number][task->number];
+}
+
 static uint8_t random_opcode(const struct qp *qp)
 {
 	static const uint8_t rc[] = {
@@ -117,9 +126,25 @@ static void set_target(struct qp *qp, struct request *r, struct send_wqe *wqe, s
 	}
 }
 
+static bool borrows(const struct qp *qp, const struct send_wqe *wqe)
+{
+	return (wqe->opcode == IBV_WR_RDMA_WRITE || wqe->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) &&
+	       wqe->length > INLINE_MAX && qp_may_borrow(qp) &&
+	       rng_chance(&sim.rng, sim.plan.borrow);
+}
+
 static void set_memory(struct qp *qp, struct request *r, struct send_wqe *wqe, struct block *block)
 {
 	struct process *p = qp->process;
+
+	if (borrows(qp, wqe)) {
+		wqe->flags |= SEND_INLINE | SEND_BORROWED;
+		oracle_fill(r->number, 0, lent_memory(), wqe->length);
+		wqe->num_sge = 1;
+		wqe->sge[0] = (struct ibv_sge){(uintptr_t)lent_memory(), wqe->length, 0};
+		block->use = BLOCK_FREE;
+		return;
+	}
 
 	if (!writes_here(wqe) && wqe->length <= INLINE_MAX && rng_chance(&sim.rng, 300)) {
 		wqe->flags |= SEND_INLINE;
@@ -167,7 +192,15 @@ static void post_request(struct qp *qp)
 	set_memory(qp, r, wqe, block);
 	if (target)
 		set_target(qp, r, wqe, target);
-	qp_post(qp, wqe);
+	bool taken = qp_post(qp, wqe), lent = wqe->flags & SEND_BORROWED;
+
+	if (lent) {
+		memset(lent_memory(), 0xdb, BLOCK);
+		totals.lent += taken;
+		totals.not_lent += !taken;
+	}
+	if (lent && !taken)
+		oracle_refused(qp, r->number);
 	block = target = NULL;
 out:
 	if (block)
@@ -274,6 +307,9 @@ static bool trouble(struct qp *qp, uint32_t dice)
 		end_region(qp->process);
 	} else if (dice < (at += plan->unmap)) {
 		unmap(qp->process);
+	} else if (dice < (at += plan->drain)) {
+		if (alive)
+			qp_drain(qp);
 	} else {
 		return false;
 	}
@@ -301,7 +337,7 @@ static void act(struct task *task)
 	}
 	if (trouble(qp, dice))
 		return;
-	if (qp->state == IBV_QPS_SQE && rng_chance(&sim.rng, 300))
+	if ((qp->state == IBV_QPS_SQE || qp->state == IBV_QPS_SQD) && rng_chance(&sim.rng, 300))
 		qp_rts(qp);
 	dice = rng_below(&sim.rng, 1000);
 	if (dice < sim.plan.receives)
@@ -356,9 +392,11 @@ static void finish(struct task *task)
 
 			if (!mine(task, qp))
 				continue;
-			if (qp->state == IBV_QPS_SQE)
+			if (qp->state == IBV_QPS_SQE ||
+			    (qp->state == IBV_QPS_SQD && qp->life && qp->life->drain == DRAIN_DONE))
 				qp_rts(qp);
-			if (qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS)
+			if (qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS ||
+			    qp->state == IBV_QPS_SQD)
 				for (uint32_t k = 0; k < 3; k++)
 					post_receive(qp);
 		}

@@ -90,7 +90,8 @@ struct plan {
 	bool by_ring;	  /* long messages go through the ring though they may be copied */
 	bool fast_copies; /* a copy is one step */
 	/* thousandths of the programs' actions */
-	uint32_t err, reset, destroy, dereg, unmap, bad_key, long_sends, reconnect;
+	uint32_t err, reset, destroy, dereg, unmap, bad_key, long_sends, reconnect, drain;
+	uint32_t borrow;	/* thousandths of requests that lend their memory, if they may */
 	uint32_t receives;	/* thousandths of actions that post a receive */
 	uint32_t no_hold;	/* thousandths of world_hold() that fail */
 	uint32_t hold_bytes;	/* that a process holds at most */
@@ -301,6 +302,8 @@ void qp_create(struct qp *qp);
 /* RESET to RTS with a peer of the same generation. */
 void qp_connect(struct qp *qp, bool rts);
 void qp_rts(struct qp *qp);
+/* RTS to SQD, and back by qp_rts(). */
+void qp_drain(struct qp *qp);
 void qp_to_error(struct qp *qp);
 void qp_to_reset(struct qp *qp);
 void qp_destroy(struct qp *qp);
@@ -308,6 +311,8 @@ void qp_destroy(struct qp *qp);
 void qp_fail(struct qp *qp);
 void qp_flush_requests(struct qp *qp);
 void qp_complete(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status);
+/* Whether inline data may be more than the queue has room for; and whether it was taken. */
+bool qp_may_borrow(const struct qp *qp);
 bool qp_post(struct qp *qp, const struct send_wqe *wqe);
 bool qp_post_receive(struct qp *qp, const struct ibv_sge *sge, uint32_t number);
 void qp_publish(struct qp *qp);
@@ -367,14 +372,19 @@ struct request {
 	uint64_t old; /* atomic: what was there */
 };
 
+/* A QP's SQD: DRAINED once the program has been told so. */
+enum life_drain { DRAIN_NOT, DRAIN_UNDER_WAY, DRAIN_DONE };
+
 struct life {
 	uint32_t number, process, qp, pair, side, epoch;
 	bool over, failed, refused;
 	bool met; /* requester: its peer's QP, in this life: */
 	uint8_t peer_epoch;
 	uint32_t failed_seq, posted, completed, executed;
-	uint32_t unreliable; /* UC: the place behind the last that took effect */
-	uint32_t sender;     /* responder: the life whose requests it executes, + 1; 0: none yet */
+	uint32_t unreliable;   /* UC: the place behind the last that took effect */
+	uint8_t drain;	       /* enum life_drain */
+	uint32_t drain_posted; /* how many were posted before SQD */
+	uint32_t sender; /* responder: the life whose requests it executes, + 1; 0: none yet */
 	uint32_t request[128];
 };
 
@@ -389,7 +399,8 @@ struct totals {
 	uint64_t status[32];
 	uint64_t kinds[REC_KINDS + 2];
 	uint64_t deregistrations, dereg_waits, kills, stops, cuts, resets, errors, destroys,
-		hostile, ring_full, rnr, holds, hold_refused, refused_reads, calm;
+		hostile, ring_full, rnr, holds, hold_refused, refused_reads, calm, drains,
+		drained_late, lent, not_lent;
 };
 extern struct totals totals;
 
@@ -415,6 +426,11 @@ struct request *oracle_get(uint32_t number);
 bool oracle_quiet(void);
 void oracle_print_open(void);
 bool oracle_others_quiet(uint32_t pair);
+/* SQD: from when on nothing more begins; and the program is told that all that began is over. */
+void oracle_drains(struct qp *qp);
+void oracle_drained(struct qp *qp);
+/* The last request was refused by the call that posted it. */
+void oracle_refused(struct qp *qp, uint32_t request);
 void oracle_end(void);
 uint32_t oracle_receive(struct qp *qp, struct block *block, uint32_t length);
 void oracle_receive_gone(uint32_t receive);

@@ -164,6 +164,8 @@ void qp_fail(struct qp *qp)
 	if (qp->state == IBV_QPS_ERR)
 		return;
 	qp->state = qp->lq.state = IBV_QPS_ERR;
+	if (qp->life)
+		qp->life->drain = DRAIN_NOT;
 	qp_publish(qp);
 	qp_flush_requests(qp);
 	if (qp->connected)
@@ -184,6 +186,24 @@ void qp_complete(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
 		qp_fail(qp);
 }
 
+bool qp_may_borrow(const struct qp *qp)
+{
+	return qp->type == IBV_QPT_RC && qp->state == IBV_QPS_RTS && qp->sq.next == qp->sq.head;
+}
+
+/* Runs what borrows the program's memory; false: it couldn't be executed, and is taken back. */
+static bool run_borrowed(struct qp *qp)
+{
+	struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.head - 1);
+
+	local_qp_post(&qp->lq);
+	if (qp->sq.next == qp->sq.head || wqe->progress || qp->state != IBV_QPS_RTS)
+		return true;
+	local_qp_withdraw(&qp->lq, wqe);
+	qp->sq.head--;
+	return false;
+}
+
 bool qp_post(struct qp *qp, const struct send_wqe *wqe)
 {
 	bool posted = false;
@@ -196,6 +216,8 @@ bool qp_post(struct qp *qp, const struct send_wqe *wqe)
 		posted = true;
 		trace("QP 0x%x: posts request %u, opcode %u, %u bytes", qp->qpn,
 		      (uint32_t)wqe->wr_id, wqe->opcode, wqe->length);
+		if (wqe->flags & SEND_BORROWED)
+			posted = run_borrowed(qp);
 		if (qp->state == IBV_QPS_RTS)
 			local_qp_post(&qp->lq);
 		else if (qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE)
@@ -255,17 +277,36 @@ void qp_connect(struct qp *qp, bool rts)
 		qp_rts(qp);
 }
 
-/* From RTR or SQE. */
+/* From RTR, SQE or SQD. */
 void qp_rts(struct qp *qp)
 {
 	struct process *p = qp->process;
 
 	mutex_take(&p->engine);
 	mutex_take(&qp->lock);
-	if (qp->connected && (qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_SQE)) {
+	if (qp->connected &&
+	    (qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_SQE || qp->state == IBV_QPS_SQD)) {
+		qp->life->drain = DRAIN_NOT;
 		qp->state = qp->lq.state = IBV_QPS_RTS;
 		qp_publish(qp);
 		local_qp_resume(&qp->lq);
+	}
+	mutex_give(&qp->lock);
+	engine_leave(p);
+}
+
+void qp_drain(struct qp *qp)
+{
+	struct process *p = qp->process;
+
+	mutex_take(&p->engine);
+	mutex_take(&qp->lock);
+	if (qp->connected && qp->state == IBV_QPS_RTS) {
+		qp->state = qp->lq.state = IBV_QPS_SQD;
+		oracle_drains(qp);
+		qp_publish(qp);
+		local_qp_drain(&qp->lq);
+		totals.drained_late += qp->life->drain == DRAIN_UNDER_WAY;
 	}
 	mutex_give(&qp->lock);
 	engine_leave(p);

@@ -250,6 +250,12 @@ static int segments(struct qp *qp, const struct ibv_sge *sge, uint32_t count, ui
 int world_request_segments(struct local_qp *lq, const struct send_wqe *wqe, uint32_t access,
 			   struct iovec *out)
 {
+	if (wqe->flags & SEND_BORROWED) {
+		for (uint32_t i = 0; i < wqe->num_sge; i++)
+			out[i] = (struct iovec){(void *)(uintptr_t)wqe->sge[i].addr,
+						wqe->sge[i].length};
+		return (int)wqe->num_sge;
+	}
 	if (wqe->flags & SEND_INLINE) {
 		out[0] = (struct iovec){(void *)wqe->data, wqe->length};
 		return wqe->length != 0;
@@ -573,7 +579,7 @@ void world_fail(struct local_qp *lq, int event)
 
 void world_drained(struct local_qp *lq)
 {
-	(void)lq;
+	oracle_drained(qp_of(lq));
 }
 
 void world_established(struct local_qp *lq)

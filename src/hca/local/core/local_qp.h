@@ -115,7 +115,7 @@ struct local_qp {
 	uint8_t peer_epoch;
 	uint8_t peer_rnr_timer; /* code that the peer named with its last RNR or NAK */
 	bool must_notify;      /* records were put into the ring since the peer was last notified */
-	uint32_t resend_until; /* SQD: requests before it had been sent, and may be again */
+	uint32_t resend_until; /* SQD: requests before it had begun, and go on, or are sent again */
 	uint32_t next_msn;     /* of the next record that wants an acknowledgement */
 	uint32_t acked_msn; /* UC: all below are executed, or lost, though they completed before */
 	uint32_t next_psn;  /* of the next request, had all gone over a wire */

@@ -19,16 +19,13 @@
 
 /* ------------------------------------------------------------------ acknowledgements */
 
-static void check_drained(struct local_qp *lq)
-{
-	if (unlikely(lq->state == IBV_QPS_SQD) && lq->sq->acked == lq->resend_until)
-		world_drained(lq);
-}
-
 void local_qp_drain(struct local_qp *lq)
 {
-	lq->resend_until = lq->sq->next;
-	check_drained(lq);
+	bool begun = lq->sq->next != lq->sq->head && sq_at(lq->sq, lq->sq->next)->progress;
+
+	/* What has begun ends: pieces of a WRITE are in the ring, or its data is in place. */
+	lq->resend_until = lq->sq->next + begun;
+	local_check_drained(lq);
 }
 
 void local_take_ack(struct local_qp *lq, uint32_t ack)
@@ -47,7 +44,6 @@ void local_take_ack(struct local_qp *lq, uint32_t ack)
 		local_complete(lq, wqe, IBV_WC_SUCCESS);
 	}
 	local_run(lq);
-	check_drained(lq);
 }
 
 /* The place in the send queue of the outstanding request with number `msn`. Their numbers are
@@ -337,7 +333,10 @@ static void local_give_up(struct local_qp *lq)
 		local_complete(lq, sq_at(lq->sq, lq->sq->acked), IBV_WC_RETRY_EXC_ERR);
 		return;
 	}
-	while (lq->sq->acked != lq->sq->head)
+	/* In SQD what isn't started stays so. */
+	uint32_t end = lq->state == IBV_QPS_SQD ? lq->resend_until : lq->sq->head;
+
+	while (lq->sq->acked != end)
 		local_complete(lq, sq_at(lq->sq, lq->sq->acked), IBV_WC_SUCCESS);
 }
 

@@ -66,6 +66,7 @@ void local_complete(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_statu
 	if (unlikely(world_captures(lq)) && sent)
 		world_capture_answer(lq, wqe, lq->sq->acked + 1, status);
 	world_complete(lq, wqe, status);
+	local_check_drained(lq);
 }
 
 /* ------------------------------------------------------------------ what it waits for */
@@ -509,7 +510,7 @@ static enum step start_request(struct local_qp *lq, struct send_wqe *wqe)
 	}
 }
 
-/* In SQD only what the peer asked for again is sent: it had been started before. */
+/* In SQD only what had begun before is sent: its other pieces, or what the peer asked for again. */
 static bool may_start(const struct local_qp *lq)
 {
 	if (lq->sq->next == lq->sq->head)

@@ -56,6 +56,13 @@ static inline bool local_receiving(const struct local_qp *lq)
 	       lq->state == IBV_QPS_SQE;
 }
 
+/* SQD: whether the request that completed was the last one that had been started. */
+static inline void local_check_drained(struct local_qp *lq)
+{
+	if (unlikely(lq->state == IBV_QPS_SQD) && lq->sq->acked == lq->resend_until)
+		world_drained(lq);
+}
+
 static inline void *local_body(struct ring_header *h)
 {
 	return (uint8_t *)h + RING_HEADER;
