@@ -116,7 +116,7 @@ struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context, struct ibv_srq_
 
 /*
  * Registered memory and fork (verbs_fork.c): called for each region that is registered and
- * deregistered. Without ibv_fork_init() they only make that too late. 0 or a positive errno.
+ * deregistered. Until ibv_fork_init() keeps pages from children they only make that too late. 0 or a positive errno.
  */
 int fork_register(void *addr, size_t length);
 void fork_unregister(void *addr, size_t length);

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registered memory and fork(). After ibv_fork_init() a child doesn't inherit the pages of
- * registered regions (MADV_DONTFORK), so that what peers write goes on reaching the parent only.
+ * Registered memory and fork(). Nothing is pinned here, so a fork needs no care: the kernel
+ * resolves copy-on-write for whatever writes to the parent's memory as for the parent itself, and
+ * children keep what they inherit. That is what rdma-core answers on kernels that copy pinned pages
+ * at a fork (since 5.12), IBV_FORK_UNNEEDED; here it is true on every kernel.
+ *
+ * Who nevertheless wants registered pages kept from children says RDMAV_USE_MADVISE=1, as with
+ * newer rdma-core: then a child doesn't inherit them after ibv_fork_init() (MADV_DONTFORK).
  *
  * Regions may overlap within a page, so pages are counted: `ranges` is a sorted array of disjoint
  * page ranges, each with the number of regions in it, all above zero. Neighbours with equal counts
@@ -252,10 +257,19 @@ EXPORT int ibv_dofork_range(void *base, size_t size)
 	return fail_errno(err) ? -1 : 0;
 }
 
+static bool madvise_wanted(void)
+{
+	const char *text = env_get("RDMAV_USE_MADVISE");
+
+	return text && strcmp(text, "0") != 0;
+}
+
 EXPORT int ibv_fork_init(void)
 {
 	int err = 0;
 
+	if (!madvise_wanted())
+		return 0;
 	mutex_take(&lock);
 	if (!enabled && too_late) {
 		log_info("ibv_fork_init: too late, memory regions have been registered before");
@@ -270,9 +284,5 @@ EXPORT int ibv_fork_init(void)
 
 EXPORT enum ibv_fork_status ibv_is_fork_initialized(void)
 {
-	mutex_take(&lock);
-	enum ibv_fork_status status = enabled ? IBV_FORK_ENABLED : IBV_FORK_DISABLED;
-
-	mutex_give(&lock);
-	return status;
+	return IBV_FORK_UNNEEDED;
 }

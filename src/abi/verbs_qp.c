@@ -62,13 +62,21 @@ EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 	return qp_to_ex(qp);
 }
 
+/*
+ * `state` in struct ibv_qp is the program's last knowledge: only these two calls write it, and only
+ * when they are about the state. A QP that fails meanwhile doesn't change under its eyes.
+ */
 EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)
 {
 	int bad = handle_check("ibv_modify_qp", qp->handle, qp_of(qp)->handle);
 
 	if (bad)
 		return fail_errno(bad);
-	return fail_errno(qp_modify(qp, attr, attr_mask));
+	int err = qp_modify(qp, attr, attr_mask);
+
+	if (!err && (attr_mask & IBV_QP_STATE))
+		qp->state = attr->qp_state;
+	return fail_errno(err);
 }
 
 EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
@@ -78,7 +86,11 @@ EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_ma
 
 	if (bad)
 		return fail_errno(bad);
-	return fail_errno(qp_query(qp, attr, attr_mask, init_attr));
+	int err = qp_query(qp, attr, attr_mask, init_attr);
+
+	if (!err && (attr_mask & IBV_QP_STATE))
+		qp->state = attr->qp_state;
+	return fail_errno(err);
 }
 
 EXPORT int ibv_destroy_qp(struct ibv_qp *qp)

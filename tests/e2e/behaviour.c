@@ -631,6 +631,63 @@ static void posting_by_type(struct rig *rig, enum ibv_qp_type type)
 	end_close(&end);
 }
 
+/* What the program sees as the state without a call, and by queries with and without that. */
+static void state_is(struct end *end, enum ibv_qp_state known, enum ibv_qp_state truth)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	CHECK_EQ(end->rig, end->qp->state, known);
+	OK(end->rig, ibv_query_qp(end->qp, &attr, IBV_QP_CAP, &init));
+	CHECK_EQ(end->rig, end->qp->state, known);
+	OK(end->rig, ibv_query_qp(end->qp, &attr, IBV_QP_STATE, &init));
+	CHECK_EQ(end->rig, attr.qp_state, truth);
+	CHECK_EQ(end->rig, end->qp->state, truth);
+}
+
+/* The field `state` of a QP that fails by itself stays until the program asks. */
+static void state_by_calls_only(struct rig *rig)
+{
+	struct ibv_qp_attr back = {.qp_state = IBV_QPS_RTS};
+	struct end end;
+
+	end_pair(&end, rig, NULL);
+	CHECK_EQ(rig, end.qp->state, IBV_QPS_RTS);
+	if (rig->role == RIG_A) {
+		end.peer.rkey ^= BAD_KEY;
+		OK(rig, end_send(&end, IBV_WR_RDMA_WRITE, 1, 0, 8, 0));
+		wc_expect(&end, end.scq, 1, IBV_WC_REM_ACCESS_ERR);
+	} else {
+		event_expect(rig, IBV_EVENT_QP_ACCESS_ERR, end.qp);
+	}
+	state_is(&end, IBV_QPS_RTS, IBV_QPS_ERR);
+	CHECK_EQ(rig, ibv_modify_qp(end.qp, &back, IBV_QP_STATE), EINVAL);
+	CHECK_EQ(rig, end.qp->state, IBV_QPS_ERR);
+	OK(rig, end_move(&end, IBV_QPS_RESET));
+	CHECK_EQ(rig, end.qp->state, IBV_QPS_RESET);
+	rig_sync(rig);
+	end_close(&end);
+}
+
+/* The same of a send queue that fails alone: a datagram of memory that isn't there. */
+static void sqe_by_calls_only(struct rig *rig)
+{
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge;
+	struct end end;
+
+	end_pair(&end, rig, &ud);
+	if (rig->role == RIG_A) {
+		end_request(&end, IBV_WR_SEND, 1, 0, 8, 0, &wr, &sge);
+		sge.lkey ^= BAD_KEY;
+		OK(rig, ibv_post_send(end.qp, &wr, &bad));
+		wc_expect(&end, end.scq, 1, IBV_WC_LOC_PROT_ERR);
+		state_is(&end, IBV_QPS_RTS, IBV_QPS_SQE);
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
 static void posting_in_states(struct rig *rig)
 {
 	posting_by_type(rig, IBV_QPT_RC);
@@ -654,5 +711,7 @@ const struct rig_test behaviour_tests[] = {
 	{"atomic_faults_at_once", atomic_faults_at_once},
 	{"read_meets_write", read_meets_write},
 	{"posting_in_states", posting_in_states},
+	{"state_by_calls_only", state_by_calls_only},
+	{"sqe_by_calls_only", sqe_by_calls_only},
 	{NULL, NULL},
 };

@@ -330,7 +330,7 @@ static void child_execs(struct rig *rig, struct traffic *traffic)
 /* What it writes is its own, or there is nothing to write to. */
 static void child_touches(struct rig *rig, struct traffic *traffic)
 {
-	bool safe = ibv_is_fork_initialized() == IBV_FORK_ENABLED;
+	bool safe = getenv("RDMAV_USE_MADVISE") != NULL;
 	pid_t pid = child(rig);
 
 	if (pid == 0) {
@@ -591,6 +591,7 @@ static void during(struct rig *rig, void (*what)(struct rig *rig, struct traffic
 	}                                               \
 	static void test_##name##_safe(struct rig *rig) \
 	{                                               \
+		setenv("RDMAV_USE_MADVISE", "1", 1);    \
 		OK(rig, ibv_fork_init());               \
 		rig_sync(rig);                          \
 		during(rig, name);                      \
@@ -693,11 +694,31 @@ static void pages_are_counted(struct ibv_pd *pd)
 	munmap(at, 4 * 4096);
 }
 
-static void rule_call(void)
+/* Nothing is pinned: a child keeps the memory, and it is never too late. */
+static void rule_unneeded(void)
 {
-	CHECK_EQ(&lone, ibv_is_fork_initialized(), IBV_FORK_DISABLED);
+	struct ibv_pd *pd = domain();
+	uint8_t *at = pages(2 * 4096, 0);
+
+	CHECK_EQ(&lone, ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);
+	memset(at, 0x5a, 2 * 4096);
+	registered(pd, at, 4096);
 	OK(&lone, ibv_fork_init());
-	CHECK_EQ(&lone, ibv_is_fork_initialized(), IBV_FORK_ENABLED);
+	registered(pd, at + 4096, 4096);
+	CHECK_EQ(&lone, ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);
+	CHECK(&lone, child_has(at) && child_has(at + 4096));
+}
+
+static void madvise_asked_for(void)
+{
+	setenv("RDMAV_USE_MADVISE", "1", 1);
+}
+
+static void rule_madvise(void)
+{
+	madvise_asked_for();
+	OK(&lone, ibv_fork_init());
+	CHECK_EQ(&lone, ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);
 	pages_are_counted(domain());
 	OK(&lone, ibv_fork_init()); /* not too late: it was called before */
 }
@@ -710,22 +731,36 @@ static void rule_variable(const char *name, const char *value, bool counts)
 
 	memset(at, 0x5a, 4096);
 	registered(pd, at, 4096);
-	CHECK_EQ(&lone, ibv_is_fork_initialized(), counts ? IBV_FORK_ENABLED : IBV_FORK_DISABLED);
+	CHECK_EQ(&lone, ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);
 	CHECK_EQ(&lone, child_has(at), !counts);
+}
+
+static void rule_rdmav_alone(void)
+{
+	rule_variable("RDMAV_FORK_SAFE", "1", false);
+}
+
+static void rule_madvise_off(void)
+{
+	setenv("RDMAV_USE_MADVISE", "0", 1);
+	rule_variable("RDMAV_FORK_SAFE", "1", false);
 }
 
 static void rule_rdmav(void)
 {
+	madvise_asked_for();
 	rule_variable("RDMAV_FORK_SAFE", "1", true);
 }
 
 static void rule_ibv(void)
 {
+	madvise_asked_for();
 	rule_variable("IBV_FORK_SAFE", "1", true);
 }
 
 static void rule_off(void)
 {
+	madvise_asked_for();
 	rule_variable("RDMAV_FORK_SAFE", "0", false);
 }
 
@@ -734,19 +769,20 @@ static void rule_too_late(void)
 	struct ibv_pd *pd = domain();
 	uint8_t *at = pages(4096, 0);
 
+	madvise_asked_for();
 	memset(at, 0x5a, 4096);
 	struct ibv_mr *mr = registered(pd, at, 4096);
 
 	CHECK_EQ(&lone, ibv_fork_init(), EINVAL);
 	OK(&lone, ibv_dereg_mr(mr));
 	CHECK_EQ(&lone, ibv_fork_init(), EINVAL);
-	CHECK_EQ(&lone, ibv_is_fork_initialized(), IBV_FORK_DISABLED);
 	CHECK(&lone, child_has(at));
 }
 
 /* A hole can't be kept from a child: the errno is madvise()'s. */
 static void rule_errno(void)
 {
+	madvise_asked_for();
 	OK(&lone, ibv_fork_init());
 	struct ibv_pd *pd = domain();
 	uint8_t *at = pages(3 * 4096, 0);
@@ -797,6 +833,7 @@ static void huge_page(bool variable)
 	}
 	if (variable)
 		setenv("RDMAV_HUGEPAGES_SAFE", "1", 1);
+	madvise_asked_for();
 	OK(&lone, ibv_fork_init());
 	struct ibv_pd *pd = domain();
 
@@ -828,23 +865,30 @@ static const struct {
 	const char *name;
 	void (*rule)(void);
 } rules[] = {
-	{"ibv_fork_init", rule_call},	     {"RDMAV_FORK_SAFE", rule_rdmav},
-	{"IBV_FORK_SAFE", rule_ibv},	     {"RDMAV_FORK_SAFE=0", rule_off},
-	{"too late", rule_too_late},	     {"errno", rule_errno},
-	{"RDMAV_HUGEPAGES_SAFE", rule_huge}, {"huge pages without it", rule_huge_unasked},
+	{"unneeded", rule_unneeded},
+	{"RDMAV_USE_MADVISE", rule_madvise},
+	{"RDMAV_FORK_SAFE alone", rule_rdmav_alone},
+	{"RDMAV_USE_MADVISE=0", rule_madvise_off},
+	{"RDMAV_FORK_SAFE", rule_rdmav},
+	{"IBV_FORK_SAFE", rule_ibv},
+	{"RDMAV_FORK_SAFE=0", rule_off},
+	{"too late", rule_too_late},
+	{"errno", rule_errno},
+	{"RDMAV_HUGEPAGES_SAFE", rule_huge},
+	{"huge pages without it", rule_huge_unasked},
 };
 
 static int rules_run(void)
 {
 	static const char *const variables[] = {"RDMAV_FORK_SAFE", "IBV_FORK_SAFE",
-						"RDMAV_HUGEPAGES_SAFE"};
+						"RDMAV_HUGEPAGES_SAFE", "RDMAV_USE_MADVISE"};
 	int failed = 0;
 
 	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
 		pid_t pid = child(&lone);
 
 		if (pid == 0) {
-			for (size_t k = 0; k < 3; k++)
+			for (size_t k = 0; k < sizeof(variables) / sizeof(variables[0]); k++)
 				unsetenv(variables[k]);
 			rules[i].rule();
 			exit(FINE);

@@ -283,7 +283,7 @@ void qp_fail(struct qp *qp, int event)
 {
 	if (qp->state == IBV_QPS_ERR)
 		return;
-	qp->state = qp->ibv.state = IBV_QPS_ERR;
+	qp->state = IBV_QPS_ERR;
 	qp_publish(qp);
 	sq_flush(qp);
 	/* First what gives a receive back, which is flushed then. */
@@ -323,7 +323,7 @@ static void qp_reset(struct qp *qp)
 	qp->comm_established = qp->sqd_notify = false;
 	qp->attr = none;
 	qp->epoch++;
-	qp->state = qp->ibv.state = IBV_QPS_RESET;
+	qp->state = IBV_QPS_RESET;
 	qp_publish(qp);
 }
 
@@ -433,7 +433,7 @@ static int qp_enter(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to,
 
 	if (err)
 		return err;
-	qp->state = qp->ibv.state = to;
+	qp->state = to;
 	qp_publish(qp);
 	if (to == IBV_QPS_SQD && from == IBV_QPS_RTS)
 		qp->sqd_notify = qp->attr.en_sqd_async_notify;

@@ -46,7 +46,7 @@ struct qp {
 	uint32_t handle;
 	struct list held;
 	uint8_t type;  /* enum ibv_qp_type */
-	uint8_t state; /* enum ibv_qp_state; ibv.state follows it */
+	uint8_t state; /* enum ibv_qp_state; ibv.state is what the program was told last */
 	bool sq_sig_all;
 	bool has_ex;
 	bool sqd_notify;	 /* SQD: the program wants to hear that it is drained */

@@ -120,7 +120,7 @@ void sq_fail_local(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status statu
 	qp->sq.next++;
 	qp->sq.acked++;
 	push_cqe(qp, wqe, status);
-	qp->state = qp->ibv.state = IBV_QPS_SQE; /* the receive queue goes on */
+	qp->state = IBV_QPS_SQE; /* the receive queue goes on */
 	qp_publish(qp);
 	sq_flush(qp);
 }
