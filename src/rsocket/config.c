@@ -22,7 +22,7 @@ static struct rs_config config = {
 
 static void read_number(const char *path, uint32_t *value, uint32_t least, uint32_t most)
 {
-	FILE *file = fopen(path, "re");
+	FILE *file = fopen(path, "rec"); /* c: no cancellation point (glibc) */
 	unsigned int number;
 
 	if (!file)

@@ -12,6 +12,7 @@
 
 #include "base/export.h"
 #include "base/mutex.h"
+#include "base/sys.h"
 #include "rsocket/datagram.h"
 
 /* The peer needn't read for us to be done; only the last message waits for it. */
@@ -69,7 +70,7 @@ static void rs_free(struct rs *rs)
 	if (rs->fd >= 0)
 		rs_table_clear(rs->fd);
 	if (rs->fd >= 0 && !rs->channel)
-		close(rs->fd);
+		sys_close(rs->fd);
 	if (rs->channel)
 		rdma_destroy_event_channel(rs->channel);
 	mutex_destroy(&rs->lock);
@@ -237,6 +238,16 @@ static int take_event(struct rs *rs, const struct rdma_cm_event *event) REQUIRES
 	}
 }
 
+/* rdma_get_cm_event() is a cancellation point, and rs->lock is held. */
+static int rs_get_cm_event(const struct rs *rs, struct rdma_cm_event **event)
+{
+	int state = rs_cancel_off();
+	int err = rdma_get_cm_event(rs->channel, event);
+
+	pthread_setcancelstate(state, NULL);
+	return err;
+}
+
 void rs_events(struct rs *rs)
 {
 	struct rdma_cm_event *event;
@@ -245,7 +256,7 @@ void rs_events(struct rs *rs)
 		ds_events(rs);
 		return;
 	}
-	while (rs->state != RS_FAILED && !rs->request && !rdma_get_cm_event(rs->channel, &event)) {
+	while (rs->state != RS_FAILED && !rs->request && !rs_get_cm_event(rs, &event)) {
 		if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
 			rs->request = event;
 			rs_wake(rs);
@@ -523,7 +534,7 @@ static int rs_close_inherited(int socket)
 	if (!rs_table_get_inherited(socket))
 		return -EBADF;
 	rs_table_clear(socket);
-	return close(socket) ? -errno : 0;
+	return sys_close(socket) ? -errno : 0;
 }
 
 EXPORT int rclose(int socket)
@@ -532,6 +543,8 @@ EXPORT int rclose(int socket)
 
 	if (!rs)
 		return connect_result(rs_close_inherited(socket));
+	int state = rs_cancel_off(); /* half closed, it would be of no use to the program */
+
 	mutex_take(&rs->lock);
 	if (!rs->ds && rs->state == RS_CONNECTED)
 		shutdown_locked(rs, SHUT_RDWR);
@@ -543,5 +556,6 @@ EXPORT int rclose(int socket)
 	rs_dismiss(rs);
 	mutex_give(&rs->lock);
 	rs_free(rs);
+	pthread_setcancelstate(state, NULL);
 	return 0;
 }

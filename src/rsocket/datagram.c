@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Sending and receiving datagrams. See datagram.h. */
 #include "rsocket/datagram.h"
+#include "base/sys.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ int ds_open(struct rs *rs, int flags)
 	int err = rs_table_set(fd, rs);
 
 	if (err)
-		close(fd);
+		sys_close(fd);
 	else
 		rs->fd = fd;
 	return err;
@@ -34,7 +35,7 @@ int ds_connect(struct rs *rs, const struct sockaddr *addr, socklen_t size)
 	struct ds *ds = rs->ds;
 
 	memcpy(&to, addr, size < sizeof(to) ? size : sizeof(to));
-	if (connect(rs->fd, addr, size))
+	if (sys_connect(rs->fd, addr, size))
 		return -errno;
 	ds->connected = NULL;
 	if (addr->sa_family == AF_UNSPEC) {

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/sys.h"
 #include "rsocket/datagram.h"
 
 enum { UDP_BATCH = 64, RESOLVE_MS = 2000 };
@@ -79,9 +80,9 @@ static int source_for(struct rs *rs, const union ds_addr *to, union ds_addr *sou
 	if (probe < 0)
 		return -errno;
 	size = sizeof(*source);
-	if (connect(probe, &to->sa, ds_addr_size(to)) || getsockname(probe, &source->sa, &size))
+	if (sys_connect(probe, &to->sa, ds_addr_size(to)) || getsockname(probe, &source->sa, &size))
 		err = -errno;
-	close(probe);
+	sys_close(probe);
 	source->in.sin_port = port;
 	return err;
 }
@@ -391,7 +392,7 @@ ssize_t ds_send_udp(struct rs *rs, const struct ds_peer *peer, const struct iove
 		msg.msg_name = (void *)&peer->addr;
 		msg.msg_namelen = ds_addr_size(&peer->addr);
 	}
-	ssize_t n = sendmsg(rs->fd, &msg, (flags & MSG_DONTWAIT) | MSG_NOSIGNAL);
+	ssize_t n = sys_sendmsg(rs->fd, &msg, (flags & MSG_DONTWAIT) | MSG_NOSIGNAL);
 
 	return n < 0 ? -errno : n < header.length ? 0 : n - header.length;
 }
@@ -448,8 +449,12 @@ void ds_events(struct rs *rs)
 	if (ds_prepare(rs))
 		return;
 	for (int i = 0; i < UDP_BATCH; i++) {
-		socklen_t size = sizeof(from);
-		ssize_t n = recvfrom(rs->fd, packet, sizeof(packet), MSG_DONTWAIT, &from.sa, &size);
+		struct iovec room = {packet, sizeof(packet)};
+		struct msghdr m = {.msg_name = &from.sa,
+				   .msg_namelen = sizeof(from),
+				   .msg_iov = &room,
+				   .msg_iovlen = 1};
+		ssize_t n = sys_recvmsg(rs->fd, &m, MSG_DONTWAIT);
 
 		/* Refused by the peer's host: an error of a connected socket, once. */
 		if (n < 0 && errno == ECONNREFUSED)

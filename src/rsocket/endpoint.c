@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/sys.h"
 #include "rsocket/rs.h"
 
 /* ------------------------------------------------------------------ memory */
@@ -40,7 +41,7 @@ static int make_file(size_t size)
 
 	if (fd >= 0 && (ftruncate(fd, (off_t)size) ||
 			fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))) {
-		close(fd);
+		sys_close(fd);
 		fd = -1;
 	}
 	return fd;
@@ -67,7 +68,7 @@ static struct ibv_mr *rs_make_shared(struct rs *rs, size_t size, int access)
 	} else if (pages != MAP_FAILED) {
 		munmap(pages, size);
 	}
-	close(fd);
+	sys_close(fd);
 	return mr;
 }
 

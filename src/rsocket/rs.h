@@ -189,6 +189,15 @@ struct rs_mapping {
 	uint32_t index;
 };
 
+/* The calling thread can't be cancelled until pthread_setcancelstate() of what this returns. */
+static inline int rs_cancel_off(void)
+{
+	int state;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	return state;
+}
+
 /* One who waits: an eventfd that rs_wake() counts up. While it is in the list, the rsocket stays:
  * who waits has nothing else that keeps it. */
 struct rs_waiter {

@@ -6,6 +6,10 @@
  * looks once more, and sleeps in poll(): on the event channel, the completion channel, and an
  * eventfd of its own thread. The last is for what another thread takes off the first two. The sleep
  * is bounded by wake_up_interval, as rsocket(7) says.
+ *
+ * A thread may be cancelled while it sleeps, and only there: a waiter that has left stays in no
+ * list, and no lock stays taken. All else calls base/sys.h; what waits in librdmacm and libibverbs
+ * for the program's sake is called with cancellation off (rs_cancel_off()).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,6 +19,7 @@
 #include "base/clock.h"
 #include "base/export.h"
 #include "base/mutex.h"
+#include "base/sys.h"
 #include "rsocket/rs.h"
 
 /* ------------------------------------------------------------------ who waits */
@@ -24,7 +29,7 @@ static pthread_once_t event_once = PTHREAD_ONCE_INIT;
 
 static void close_event(void *value)
 {
-	close((int)(intptr_t)value - 1);
+	sys_close((int)(intptr_t)value - 1);
 }
 
 static void make_key(void)
@@ -54,8 +59,8 @@ void rs_wake(struct rs *rs)
 		uint64_t one = 1;
 
 		/* It can't fail: the count is far from its end. */
-		if (write(container_of(node, struct rs_waiter, node)->event_fd, &one, sizeof(one)) <
-		    0)
+		if (sys_write(container_of(node, struct rs_waiter, node)->event_fd, &one,
+			      sizeof(one)) < 0)
 			continue;
 	}
 }
@@ -80,7 +85,7 @@ static void event_fd_drain(int event_fd)
 {
 	uint64_t count;
 
-	while (read(event_fd, &count, sizeof(count)) > 0)
+	while (sys_read(event_fd, &count, sizeof(count)) > 0)
 		;
 }
 
@@ -146,7 +151,13 @@ static void rs_woken(struct rs *rs) REQUIRES(rs->lock)
 	struct ibv_cq *cq;
 	void *context;
 
-	if (rs->completions && !ibv_get_cq_event(rs->completions, &cq, &context)) {
+	if (!rs->completions)
+		return;
+	int state = rs_cancel_off();
+	int err = ibv_get_cq_event(rs->completions, &cq, &context);
+
+	pthread_setcancelstate(state, NULL);
+	if (!err) {
 		ibv_ack_cq_events(cq, 1);
 		rs_wake(rs);
 	}
@@ -192,9 +203,43 @@ int rs_timeout_ms(const struct timeval *timeout)
 		       : (int)(timeout->tv_sec * 1000 + (timeout->tv_usec + 999) / 1000);
 }
 
+/* One sleep of rs_wait(). */
+struct rs_sleep {
+	struct rs *rs;
+	struct rs_waiter waiter;
+};
+
+static void rs_sleep_cancelled(void *arg)
+{
+	struct rs_sleep *sleep = arg;
+
+	mutex_take(&sleep->rs->lock);
+	waiter_leave(sleep->rs, &sleep->waiter);
+	mutex_give(&sleep->rs->lock);
+}
+
+/* Not analysed: the lock is given back meanwhile. 0 or -errno. */
+static int rs_sleep(struct rs *rs, int event_fd, int64_t end) NO_THREAD_SAFETY_ANALYSIS
+{
+	struct rs_sleep sleep = {.rs = rs, .waiter.event_fd = event_fd};
+	struct pollfd fds[3];
+	unsigned int count = rs_watch(rs, fds);
+	int err;
+
+	fds[count++] = (struct pollfd){.fd = event_fd, .events = POLLIN};
+	list_add_tail(&rs->waiters, &sleep.waiter.node);
+	pthread_cleanup_push(rs_sleep_cancelled, &sleep);
+	mutex_give(&rs->lock);
+	err = poll(fds, count, sleep_ms(end)) < 0 ? -errno : 0;
+	mutex_take(&rs->lock);
+	pthread_cleanup_pop(false);
+	waiter_leave(rs, &sleep.waiter);
+	event_fd_drain(event_fd);
+	return err;
+}
+
 int rs_wait(struct rs *rs, bool (*ready)(const struct rs *), bool nonblocking, int timeout_ms)
 {
-	struct rs_waiter waiter;
 	int64_t end = -1;
 
 	rs_look_for_events(rs);
@@ -206,13 +251,12 @@ int rs_wait(struct rs *rs, bool (*ready)(const struct rs *), bool nonblocking, i
 	}
 	if (rs_spin(rs, ready))
 		return 0;
-	waiter.event_fd = own_event();
-	if (waiter.event_fd < 0)
-		return waiter.event_fd;
+	int event_fd = own_event();
+
+	if (event_fd < 0)
+		return event_fd;
 	end = wait_end_ns(timeout_ms);
 	for (;;) {
-		struct pollfd fds[3];
-
 		rs_arm(rs);
 		if (ready(rs))
 			return 0;
@@ -220,17 +264,8 @@ int rs_wait(struct rs *rs, bool (*ready)(const struct rs *), bool nonblocking, i
 			return -EBADF;
 		if (end >= 0 && rs_now_ns() >= end)
 			return -ETIMEDOUT;
-		unsigned int count = rs_watch(rs, fds);
+		int err = rs_sleep(rs, event_fd, end);
 
-		fds[count++] = (struct pollfd){.fd = waiter.event_fd, .events = POLLIN};
-		list_add_tail(&rs->waiters, &waiter.node);
-		mutex_give(&rs->lock);
-		int n = poll(fds, count, sleep_ms(end));
-		int err = n < 0 ? -errno : 0;
-
-		mutex_take(&rs->lock);
-		waiter_leave(rs, &waiter);
-		event_fd_drain(waiter.event_fd);
 		rs_woken(rs);
 		if (err) {
 			rs_look_for_events(rs);
@@ -383,6 +418,28 @@ static int poll_all(struct polling *p, int timeout_ms)
 	}
 }
 
+/* Also of a thread that is cancelled while it sleeps. */
+static void polling_end(void *arg)
+{
+	struct polling *p = arg;
+
+	if (p->awaited)
+		leave_all(p);
+	free(p->all);
+	free(p->awaited);
+}
+
+/* -ENOMEM also when polling.all or polling.awaited could not be had. */
+static int poll_to_end(struct polling *p, int timeout_ms)
+{
+	int n;
+
+	pthread_cleanup_push(polling_end, p);
+	n = p->all && p->awaited ? poll_all(p, timeout_ms) : -ENOMEM;
+	pthread_cleanup_pop(true);
+	return n;
+}
+
 static bool any_rsocket(const struct pollfd *fds, nfds_t count)
 {
 	for (nfds_t i = 0; i < count; i++)
@@ -394,7 +451,7 @@ static bool any_rsocket(const struct pollfd *fds, nfds_t count)
 EXPORT int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
 {
 	struct polling p = {.fds = fds, .count = nfds};
-	int n = -ENOMEM;
+	int n;
 
 	if (!any_rsocket(fds, nfds))
 		return poll(fds, nfds, timeout);
@@ -405,10 +462,7 @@ EXPORT int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
 	}
 	p.all = malloc((2 * nfds + 1) * sizeof(*p.all));
 	p.awaited = calloc(nfds, sizeof(*p.awaited));
-	if (p.all && p.awaited)
-		n = poll_all(&p, timeout);
-	free(p.all);
-	free(p.awaited);
+	n = poll_to_end(&p, timeout);
 	if (n >= 0)
 		return n;
 	errno = -n;
@@ -448,6 +502,17 @@ static int fd_set_put(fd_set *set, int fd, bool is_ready)
 	return 0;
 }
 
+/* A thread that is cancelled gives `fds` back. */
+static int select_sleep(struct pollfd *fds, nfds_t count, int timeout_ms)
+{
+	int n;
+
+	pthread_cleanup_push(free, fds);
+	n = rpoll(fds, count, timeout_ms);
+	pthread_cleanup_pop(false);
+	return n;
+}
+
 EXPORT int rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds,
 		   struct timeval *timeout)
 {
@@ -461,7 +526,7 @@ EXPORT int rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfd
 	}
 	if (timeout)
 		ms = (int)(timeout->tv_sec * 1000 + (timeout->tv_usec + 999) / 1000);
-	int n = rpoll(fds, count, ms);
+	int n = select_sleep(fds, count, ms);
 
 	for (nfds_t i = 0; n >= 0 && i < count; i++) {
 		short ready = fds[i].revents;

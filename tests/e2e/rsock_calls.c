@@ -357,6 +357,81 @@ static void closed_meanwhile(void)
 	CHECK(accepting[0].result == -1 && accepting[0].error == EBADF);
 }
 
+static void *select_until_closed(void *arg)
+{
+	struct sleeper *me = arg;
+	fd_set set;
+
+	me->tid = gettid();
+	FD_ZERO(&set);
+	FD_SET(me->fd, &set);
+	me->result = rselect(me->fd + 1, &set, NULL, NULL, NULL);
+	return NULL;
+}
+
+/* Threads that are cancelled while they sleep for an rsocket: it can be used, and closed, then. */
+static void cancelled_meanwhile(void)
+{
+	enum { BODIES = 3, SECONDS = 60 };
+	void *(*const bodies[BODIES])(void *) = {poll_until_closed, accept_until_closed,
+						 select_until_closed};
+	int fd = bound(SOCK_STREAM);
+	void *result;
+
+	CHECK(!rlisten(fd, 1));
+	alarm(SECONDS); /* one that waits for who has gone waits for ever */
+	for (int i = 0; i < BODIES; i++) {
+		struct sleeper sleeper = {.fd = fd};
+		struct pollfd polled = {.fd = fd, .events = POLLIN};
+		pthread_t thread;
+
+		CHECK(!pthread_create(&thread, NULL, bodies[i], &sleeper));
+		while (!sleeps(sleeper.tid))
+			usleep(1000);
+		CHECK(!pthread_cancel(thread));
+		CHECK(!pthread_join(thread, &result));
+		CHECK(result == PTHREAD_CANCELED);
+		CHECK(!rpoll(&polled, 1, 1));
+	}
+	CHECK(!rclose(fd));
+	alarm(0);
+}
+
+/* A thread that has a cancellation request when it calls: it ends in its sleep, if at all. */
+static void *send_and_receive(void *arg)
+{
+	const int *fds = arg;
+	char byte = 'x';
+
+	pthread_cancel(pthread_self());
+	if (rsend(fds[0], &byte, 1, 0) == 1 && rrecv(fds[1], &byte, 1, MSG_WAITALL) == 1)
+		(void)rrecv(fds[1], &byte, 1, MSG_DONTWAIT);
+	return NULL;
+}
+
+static void cancelled_before(void)
+{
+	enum { ROUNDS = 50, SECONDS = 60 };
+	pthread_t thread;
+	int fds[2];
+
+	listener = bound(SOCK_STREAM);
+	CHECK(!rlisten(listener, 1));
+	stream_pair(fds);
+	alarm(SECONDS);
+	for (int i = 0; i < ROUNDS; i++) {
+		CHECK(!pthread_create(&thread, NULL, send_and_receive, fds));
+		CHECK(!pthread_join(thread, NULL));
+	}
+	for (char byte[ROUNDS]; rrecv(fds[1], byte, sizeof(byte), MSG_DONTWAIT) > 0;)
+		;
+	CHECK(rsend(fds[0], "y", 1, 0) == 1);
+	CHECK(!rclose(listener));
+	CHECK(!rclose(fds[0]));
+	CHECK(!rclose(fds[1]));
+	alarm(0);
+}
+
 int main(void)
 {
 	char byte;
@@ -369,5 +444,7 @@ int main(void)
 	streams();
 	datagrams();
 	closed_meanwhile();
+	cancelled_meanwhile();
+	cancelled_before();
 	return failed;
 }
