@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +24,25 @@ enum {
 	SEGMENTS_MAX = 64,	/* packets likewise; newer kernels take 128 */
 	BUFFER = (BURST_MAX + WIRE_PACKET_MAX + 4095) / 4096 * 4096, /* whole pages */
 	SEND_BUFFER = 4 << 20, /* as much as the system allows of it */
-	PATIENCE_MS = 2,       /* for a full socket: the interface below drains meanwhile */
 };
+
+/* Equal packets to one destination, the last one may be shorter. */
+struct burst {
+	struct net_path *path;
+	uint8_t *bytes;
+	uint32_t size, segment, count;
+};
+
+/* One that found no room, or what is left of it. */
+struct net_kept {
+	struct net_kept *next;
+	struct net_path path;
+	struct burst burst; /* of that path; its bytes are in these: */
+	uint32_t size;
+	uint8_t bytes[];
+};
+
+_Static_assert(NET_SOCKETS <= 32, "a bit for each in struct net_sender.blocked");
 
 int net_sender_init(struct net_sender *sender)
 {
@@ -40,14 +56,32 @@ int net_sender_init(struct net_sender *sender)
 void net_sender_leave(struct net_sender *sender)
 {
 	for (unsigned int i = 0; i < NET_SOCKETS; i++) {
-		if (sender->socket[i].fd >= 0)
-			sys_close(sender->socket[i].fd);
-		sender->socket[i].fd = -1;
+		struct net_socket *s = &sender->socket[i];
+
+		if (s->fd >= 0)
+			sys_close(s->fd);
+		s->fd = -1;
+		/* Not freed: a thread of the parent's may have been changing the list. */
+		s->kept = NULL;
+		s->kept_bytes = 0;
 	}
+	atomic_store_explicit(&sender->blocked, 0, memory_order_relaxed);
+}
+
+static void kept_free_first(struct net_socket *s)
+{
+	struct net_kept *kept = s->kept;
+
+	s->kept = kept->next;
+	s->kept_bytes -= kept->size;
+	free(kept);
 }
 
 void net_sender_fini(struct net_sender *sender)
 {
+	for (unsigned int i = 0; i < NET_SOCKETS; i++)
+		while (sender->socket[i].kept)
+			kept_free_first(&sender->socket[i]);
 	net_sender_leave(sender);
 	free(sender->buffer);
 }
@@ -224,7 +258,8 @@ static uint8_t said_hop_limit(const struct net_socket *s, uint8_t wanted)
 	return hop_limit == s->hop_limit ? 0 : hop_limit;
 }
 
-/* One send of `size` bytes at `at`, cut into segments where segment isn't 0. 0 or an errno. */
+/* One send of `size` bytes at `at`, cut into segments where segment isn't 0. 0 or an errno; EAGAIN:
+ * the socket is full. */
 static int send_bytes(struct net_sender *sender, const struct net_path *path, uint8_t *at,
 		      uint32_t size, uint32_t segment)
 {
@@ -247,61 +282,64 @@ static int send_bytes(struct net_sender *sender, const struct net_path *path, ui
 	if (segment)
 		*(uint16_t *)control_add(&c, SOL_UDP, UDP_SEGMENT, sizeof(uint16_t)) =
 			(uint16_t)segment;
-	for (int tries = 0;; tries++) {
-		if (likely(sys_sendmsg(s->fd, &c.message, 0) >= 0))
-			return 0;
-		if (errno != EAGAIN || tries)
-			return errno == ENOBUFS ? EAGAIN : errno;
-		struct pollfd room = {.fd = s->fd, .events = POLLOUT};
-
-		sys_poll(&room, 1, PATIENCE_MS);
-	}
+	return likely(sys_sendmsg(s->fd, &c.message, 0) >= 0) ? 0 : errno;
 }
 
-static uint32_t segment_size(const struct net_sender *sender, uint32_t at)
+static bool is_full(int err)
 {
-	uint32_t left = sender->end - at;
-
-	return left < sender->segment ? left : sender->segment;
+	return err == EAGAIN || err == ENOBUFS;
 }
 
 static const char *why_lost(int err, char *room, size_t size)
 {
-	if (err == EAGAIN)
+	if (is_full(err))
 		return "not sent: the socket's buffer is full";
 	snprintf(room, size, "not sent: the host refuses it: %s", strerror(err));
 	return room;
 }
 
-/* The burst's packets from `at` on, `packets` of them, for who watches. They went out as segments
- * of one send, or each by itself: that decides their identifications. */
-static void sender_show_packets(struct net_sender *sender, const struct net_tap *tap,
-				uint64_t time_ns, uint32_t at, uint32_t packets, int err)
+static uint32_t first_size(const struct burst *b)
 {
-	const struct net_path *path = sender->path;
+	return b->size < b->segment ? b->size : b->segment;
+}
+
+/* The first packet has gone, or is lost. */
+static void burst_skip(struct burst *b)
+{
+	uint32_t size = first_size(b);
+
+	b->bytes += size;
+	b->size -= size;
+	b->count--;
+}
+
+/* The packets of `b` for who watches. They went out as segments of one send, or each by itself:
+ * that decides their identifications. */
+static void sender_show_packets(const struct net_tap *tap, uint64_t time_ns, struct burst b,
+				int err)
+{
 	char why[128];
 
-	for (uint32_t i = 0; unlikely(tap != NULL) && i < packets; i++) {
+	for (uint16_t i = 0; unlikely(tap != NULL) && b.count; i++, burst_skip(&b)) {
 		const struct net_seen seen = {
-			.path = &path->ip,
+			.path = &b.path->ip,
 			.time_ns = time_ns,
-			.ip = {.id = ip_is_v4(path->ip.source) ? (uint16_t)i : 0,
-			       .traffic_class = path->traffic_class,
-			       .hop_limit = ip_hop_limit(path->hop_limit)},
-			.bytes = sender->buffer + at,
-			.size = segment_size(sender, at),
+			.ip = {.id = ip_is_v4(b.path->ip.source) ? i : 0,
+			       .traffic_class = b.path->traffic_class,
+			       .hop_limit = ip_hop_limit(b.path->hop_limit)},
+			.bytes = b.bytes,
+			.size = first_size(&b),
 			.out = true,
 			.dropped = err ? why_lost(err, why, sizeof(why)) : NULL,
 		};
 
 		net_tap_call(tap, &seen);
-		at += seen.size;
 	}
 }
 
 static void sender_note_loss(struct net_sender *sender, int err, uint32_t packets)
 {
-	if (err == EAGAIN) {
+	if (is_full(err)) {
 		sender->counters.no_room += packets;
 		return;
 	}
@@ -312,22 +350,25 @@ static void sender_note_loss(struct net_sender *sender, int err, uint32_t packet
 }
 
 /* Where the kernel doesn't cut (no checksum offload below, an old kernel): each by itself, and each
- * with an ICRC of its own, since its identification is another. */
-static void send_one_by_one(struct net_sender *sender)
+ * with an ICRC of its own, since its identification is another. As burst_try(). */
+static bool try_one_by_one(struct net_sender *sender, struct burst *b)
 {
 	const struct net_tap *tap = net_tap_at(&sender->tap);
 
-	for (uint32_t at = 0; at < sender->end; at += sender->segment) {
-		uint32_t size = segment_size(sender, at);
+	for (; b->count; burst_skip(b)) {
+		struct burst one = {b->path, b->bytes, first_size(b), b->segment, 1};
 
-		icrc_write(icrc_begin(&sender->path->ip, size, 0), sender->buffer + at, size);
+		icrc_write(icrc_begin(&b->path->ip, one.size, 0), one.bytes, one.size);
 		uint64_t now = net_tap_time(tap);
-		int err = send_bytes(sender, sender->path, sender->buffer + at, size, 0);
+		int err = send_bytes(sender, b->path, one.bytes, one.size, 0);
 
-		sender_show_packets(sender, tap, now, at, 1, err);
+		if (err == EAGAIN)
+			return false;
+		sender_show_packets(tap, now, one, err);
 		if (err)
 			sender_note_loss(sender, err, 1);
 	}
+	return true;
 }
 
 static bool cannot_cut(int err)
@@ -349,39 +390,108 @@ static void time_call(struct net_calls *calls, uint64_t took)
 }
 
 /* send_bytes() of the burst; a short packet's call is timed now and then. */
-static int send_timed(struct net_sender *sender)
+static int send_timed(struct net_sender *sender, const struct burst *b)
 {
 	enum { SHORT = 256, EVERY = 16 };
-	bool timed = sender->end <= SHORT && !(++sender->calls.count % EVERY);
+	bool timed = b->size <= SHORT && !(++sender->calls.count % EVERY);
 	uint64_t began = unlikely(timed) ? clock_ns() : 0;
-	int err = send_bytes(sender, sender->path, sender->buffer, sender->end,
-			     sender->count > 1 ? sender->segment : 0);
+	int err = send_bytes(sender, b->path, b->bytes, b->size, b->count > 1 ? b->segment : 0);
 
 	if (unlikely(timed))
 		time_call(&sender->calls, clock_ns() - began);
 	return err;
 }
 
-static void burst_send(struct net_sender *sender)
+/* Sends the burst; what the host refuses is lost. False: the socket is full, and `b` is what hasn't
+ * been sent. */
+static bool burst_try(struct net_sender *sender, struct burst *b)
 {
-	sender->counters.packets += sender->count;
-	sender->counters.bytes += sender->end;
-	if (sender->count > 1 && sender->path->one_by_one) {
-		send_one_by_one(sender);
-		return;
-	}
+	if (b->count > 1 && b->path->one_by_one)
+		return try_one_by_one(sender, b);
 	const struct net_tap *tap = net_tap_at(&sender->tap);
 	uint64_t now = net_tap_time(tap);
-	int err = send_timed(sender);
+	int err = send_timed(sender, b);
 
-	if (unlikely(err && sender->count > 1 && cannot_cut(err))) {
-		sender->path->one_by_one = true;
-		send_one_by_one(sender);
-		return;
+	if (unlikely(err == EAGAIN))
+		return false;
+	if (unlikely(err && b->count > 1 && cannot_cut(err))) {
+		b->path->one_by_one = true;
+		return try_one_by_one(sender, b);
 	}
-	sender_show_packets(sender, tap, now, 0, sender->count, err);
+	sender_show_packets(tap, now, *b, err);
 	if (unlikely(err))
-		sender_note_loss(sender, err, sender->count);
+		sender_note_loss(sender, err, b->count);
+	return true;
+}
+
+/* ------------------------------------------------------------------ full sockets */
+
+static void socket_block(struct net_sender *sender, unsigned int i, bool blocked)
+{
+	uint32_t all = atomic_load_explicit(&sender->blocked, memory_order_relaxed);
+
+	all = blocked ? all | 1u << i : all & ~(1u << i);
+	atomic_store_explicit(&sender->blocked, all, memory_order_relaxed);
+}
+
+static struct net_kept *kept_new(const struct burst *b)
+{
+	struct net_kept *kept = malloc(sizeof(*kept) + b->size);
+
+	if (!kept)
+		return NULL;
+	kept->next = NULL;
+	kept->path = *b->path;
+	kept->burst = *b;
+	kept->burst.path = &kept->path;
+	kept->burst.bytes = kept->bytes;
+	kept->size = b->size;
+	memcpy(kept->bytes, b->bytes, b->size);
+	return kept;
+}
+
+/* False: it can't be kept. */
+static bool socket_keep(struct net_sender *sender, unsigned int i, const struct burst *b)
+{
+	struct net_socket *s = &sender->socket[i];
+
+	if (!sender->wait || s->kept_bytes + b->size > NET_KEPT_MAX)
+		return false;
+	if (!s->kept && !sender->wait(sender->owner, i))
+		return false;
+	struct net_kept *kept = kept_new(b);
+
+	if (!kept)
+		return false; /* a call of net_resume() that finds nothing does no harm */
+	if (!s->kept)
+		s->last = &s->kept;
+	*s->last = kept;
+	s->last = &kept->next;
+	s->kept_bytes += kept->size;
+	socket_block(sender, i, true);
+	return true;
+}
+
+static void burst_keep(struct net_sender *sender, const struct burst *b)
+{
+	const struct net_tap *tap = net_tap_at(&sender->tap);
+
+	if (socket_keep(sender, (unsigned int)b->path->socket, b))
+		return;
+	sender_show_packets(tap, net_tap_time(tap), *b, EAGAIN);
+	sender_note_loss(sender, EAGAIN, b->count);
+}
+
+static void burst_send(struct net_sender *sender)
+{
+	struct burst b = {sender->path, sender->buffer, sender->end, sender->segment,
+			  sender->count};
+
+	sender->counters.packets += b.count;
+	sender->counters.bytes += b.size;
+	/* Behind what is kept: packets of a QP stay in order. */
+	if (unlikely(net_blocked(sender, b.path) || !burst_try(sender, &b)))
+		burst_keep(sender, &b);
 }
 
 /* ------------------------------------------------------------------ bursts */
@@ -410,6 +520,22 @@ static void burst_flush(struct net_sender *sender)
 	sender->end = 0;
 	sender->count = 0;
 	sender->closed = false;
+}
+
+bool net_resume(struct net_sender *sender, unsigned int i)
+{
+	struct net_socket *s = &sender->socket[i];
+
+	while (s->kept && burst_try(sender, &s->kept->burst))
+		kept_free_first(s);
+	while (s->kept && !sender->wait(sender->owner, i)) {
+		sender_note_loss(sender, EAGAIN, s->kept->burst.count);
+		kept_free_first(s);
+	}
+	if (!s->kept)
+		socket_block(sender, i, false);
+	sender_publish_counters(sender);
+	return !s->kept;
 }
 
 void net_begin(struct net_sender *sender, struct net_path *path)

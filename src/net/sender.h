@@ -8,7 +8,17 @@
  * 2, ... in a burst, which the ICRC covers. Several source ports spread the QPs over a network's
  * ways, and keep packets for different processes of a host apart in the receiver's batches (GRO).
  *
- * Not thread-safe: one caller at a time, from net_begin() to net_end().
+ * No call waits. A socket whose buffer is full is *blocked*: it keeps the burst that found no room,
+ * and what is sent by it after that, in order (at most NET_KEPT_MAX bytes; what is more is dropped
+ * and counted). sender.wait() asks to be woken when the socket can be written to; the caller's
+ * event loop then calls net_resume(), which sends what is kept. Until then net_blocked() is true,
+ * and a caller that can wait (a connected QP, a queue of datagrams) begins no burst on that path.
+ *
+ *   state of a socket      left by                                      to
+ *   open (keeps nothing)   a burst finds no room                        blocked
+ *   blocked                net_resume() has sent all that is kept       open
+ *
+ * Not thread-safe: one caller at a time, from net_begin() to net_end(); net_resume() likewise.
  */
 #ifndef VERBENA_NET_SENDER_H
 #define VERBENA_NET_SENDER_H
@@ -23,7 +33,10 @@
 #include "net/tap.h"
 #include "wire/packet.h"
 
-enum { NET_SOCKETS = 32 };
+enum {
+	NET_SOCKETS = 32, /* a bit each in struct net_sender.blocked */
+	NET_KEPT_MAX = 1 << 20,
+};
 
 /* Places of struct net_sender.published. */
 enum {
@@ -40,12 +53,14 @@ struct net_socket {
 	uint16_t port;
 	uint8_t hop_limit; /* of what doesn't say another */
 	bool ipv4;
+	struct net_kept *kept, **last; /* bursts that found no room, in order */
+	uint32_t kept_bytes;
 };
 
 struct net_counters {
 	uint64_t packets, bytes;
 	uint64_t refused; /* packets that the host didn't take: no route, too long, forbidden */
-	uint64_t no_room; /* packets that found the socket's buffer full for too long */
+	uint64_t no_room; /* packets for which there was no memory left to wait in */
 	int last_error;	  /* errno of the latest that was refused */
 };
 
@@ -67,6 +82,13 @@ struct net_sender {
 	uint32_t count;
 	bool closed; /* its last packet was shorter: nothing may follow */
 	struct net_begun begun;
+	/* A socket has become blocked, or is still: asks that net_resume() be called once it can
+	 * be written to. False: it can't be arranged. Called during net_room(), net_add(),
+	 * net_end() and net_resume(). NULL: no socket ever is blocked, what finds no room is
+	 * dropped. */
+	bool (*wait)(void *owner, unsigned int socket);
+	void *owner;
+	_Atomic uint32_t blocked; /* a bit for each socket that keeps something */
 	struct net_counters counters;
 	struct net_calls calls;
 	_Atomic uint64_t *published; /* a copy of `counters` for others; NULL: nobody reads it */
@@ -98,6 +120,18 @@ uint8_t *net_room(struct net_sender *sender);
 void net_add(struct net_sender *sender, uint32_t size);
 /* Sends what isn't sent yet. */
 void net_end(struct net_sender *sender);
+
+/* Whether the path's socket is blocked. From any thread; sure only for the sender's caller. */
+static inline bool net_blocked(const struct net_sender *sender, const struct net_path *path)
+{
+	uint32_t blocked = atomic_load_explicit(&sender->blocked, memory_order_relaxed);
+
+	return __builtin_expect(blocked != 0, 0) && blocked >> path->socket & 1;
+}
+
+/* A blocked socket can be written to: sends what it keeps, as far as there is room. True: it is
+ * open again; else wait() was called once more. */
+bool net_resume(struct net_sender *sender, unsigned int socket);
 
 /* ns that a call takes which sends a short packet, 0: not known. From any thread. */
 static inline uint32_t net_call_ns(const struct net_sender *sender)

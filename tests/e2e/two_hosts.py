@@ -8,11 +8,13 @@ VERBENA_FULL=1 takes the whole matrix of sizes, MTUs, options and faults.
 
 The groups `pingpong` and `perftest` run over a veth pair that loses nothing; `faults` and `exact`
 (which runs tests of faults.c) over tests/net/relay, which loses, holds back, doubles and damages
-RoCEv2 packets; `trouble` takes the cable out, kills a peer, and has no route.
+RoCEv2 packets; `trouble` takes the cable out, kills a peer, and has no route; `slow` has an interface
+slower than the programs.
 """
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 
@@ -349,6 +351,25 @@ def no_route(hosts):
     exchange(hosts, "rc", 4096, "-c")
 
 
+def slow_interface(hosts, transport, size, count):
+    """The program posts faster than its interface sends: the UDP socket is full for longer than any
+    patience, nobody is told of losses, and yet each message arrives (the server waits for all)."""
+    with hosts.client.inside():
+        # Other packets (the programs' own connection, ARP) have the same queue.
+        shaped = subprocess.run(["tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate",
+                                 "50mbit", "burst", "64k", "limit", "64m"], check=False,
+                                capture_output=True, text=True)
+    if shaped.returncode:
+        print(f"# no interface can be slowed down here: {shaped.stderr.strip()}")
+        return
+    try:
+        perftest.measure(hosts, "ib_send_bw", "-c", transport, "-s", size, "-n", count, "-r", count,
+                         "-t", count, sizes=[size], seconds=30)
+    finally:
+        with hosts.client.inside():
+            subprocess.run(["tc", "qdisc", "del", "dev", "eth0", "root"], check=False)
+
+
 def ways(hosts):
     """How a cable goes out and in: name -> (out, in)."""
     relay = hosts.relay
@@ -373,8 +394,17 @@ def trouble(suite):
     suite.stage_closed(hosts)
 
 
+def slow(suite):
+    """An interface that sends more slowly than programs post."""
+    hosts = TwoHosts()
+    for transport, size, count in (("UC", 64 * KIB, 150), ("UD", KIB, 4000), ("RC", 64 * KIB, 150)):
+        suite.case(f"an interface slower than the program, {transport}", slow_interface, hosts,
+                   transport, size, count)
+    suite.stage_closed(hosts)
+
+
 GROUPS = {"pingpong": pingpong, "perftest": perftests, "faults": faults, "exact": exact,
-          "trouble": trouble}
+          "trouble": trouble, "slow": slow}
 
 
 def main():

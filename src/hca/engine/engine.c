@@ -438,8 +438,9 @@ void engine_poll(struct hca *hca)
 
 /* ------------------------------------------------------------------ the engine thread */
 
-/* In an event's data: the descriptor below is a bell. */
+/* In an event's data: the descriptor below is a bell; the number is a socket of the sender's. */
 #define BELL (1ull << 32)
+#define ROOM (1ull << 33)
 
 /* The daemon hung up, unless another thread has returned to the next one meanwhile. */
 static void daemon_lost(struct hca *hca, uint32_t seen)
@@ -574,6 +575,8 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 	for (int i = 0; i < n; i++) {
 		if (events[i].data.u64 & BELL)
 			bell_quiet(events[i].data.fd); /* the next pass looks at the rings */
+		else if (events[i].data.u64 & ROOM)
+			roce_writable(hca->roce, (uint32_t)events[i].data.u64);
 		else if (events[i].data.fd == hca->event_fd)
 			daemon_events(hca);
 		else if (hca->roce && events[i].data.fd == hca->roce_fd)
@@ -642,6 +645,18 @@ static void *engine_thread(void *arg)
 	while (!atomic_load(&hca->stop))
 		sleep_until(hca, epoll, engine_round(hca, &seen));
 	return NULL;
+}
+
+bool engine_await_room(struct hca *hca, int fd, unsigned int socket)
+{
+	struct epoll_event e = {.events = EPOLLOUT | EPOLLONESHOT, .data.u64 = ROOM | socket};
+
+	/* That there is room already counts: EPOLLOUT is a level. */
+	if (epoll_ctl(hca->epoll, EPOLL_CTL_MOD, fd, &e) == 0 ||
+	    epoll_ctl(hca->epoll, EPOLL_CTL_ADD, fd, &e) == 0)
+		return true;
+	log_error("engine: nobody waits for room in a socket: %s", strerror(errno));
+	return false;
 }
 
 void engine_hear(struct hca *hca, int bell)

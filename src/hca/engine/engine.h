@@ -40,6 +40,10 @@ void engine_leave(struct hca *hca) RELEASE(hca->engine);
  * under way sees the first packet. */
 void engine_first_events(struct hca *hca);
 
+/* The engine thread calls roce_writable() with `socket`, the index of `fd` in the sender, once it
+ * can be written to. False: it can't be arranged. Callable under any lock. */
+bool engine_await_room(struct hca *hca, int fd, unsigned int socket);
+
 /* The engine thread wakes up, and quiets it, when this bell rings (shm/bell.h). Engine thread. */
 void engine_hear(struct hca *hca, int bell);
 /* Before the bell is closed: the stranger who shares it would keep it in the epoll. */

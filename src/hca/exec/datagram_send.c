@@ -10,6 +10,7 @@
 #include "hca/local/link.h"
 #include "hca/mem/hazard.h"
 #include "hca/process/hca.h"
+#include "hca/roce/roce.h"
 #include "hca/verbs/carrier.h"
 #include "hca/verbs/qp.h"
 
@@ -73,6 +74,7 @@ static void datagram_drain(struct qp *qp)
 static void datagram_disconnect(struct qp *qp)
 {
 	link_unwait(qp);
+	roce_unwait(qp);
 	qp_timer_stop(qp);
 	qp->ud_psn = 0;
 }

@@ -296,8 +296,9 @@ static void fanout_strike(struct fanout *fanout, uint32_t slot)
 	fanout->left[slot / 64] &= ~(1ull << slot % 64);
 }
 
-/* To the wire, and who of this host is to get it. False: its memory isn't there. */
-static bool fanout_begin(struct qp *qp, struct send_wqe *wqe, const struct iovec *local, int count)
+/* To the wire, and who of this host is to get it. As roce_datagram(). */
+static enum step fanout_begin(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
+			      int count)
 {
 	struct hca *hca = qp->hca;
 	struct fanout *fanout = qp->fanout;
@@ -305,15 +306,17 @@ static bool fanout_begin(struct qp *qp, struct send_wqe *wqe, const struct iovec
 	if (!find_processes(hca->mcast, wqe->ud.to.dgid, fanout->left) || hca->roce_forced)
 		memset(fanout->left, 0, sizeof(fanout->left));
 	if (wqe->ud.beyond) {
-		if (!roce_datagram(qp, wqe, local, count))
-			return false;
+		enum step step = roce_datagram(qp, wqe, local, count);
+
+		if (step != STEP_DONE)
+			return step;
 	} else {
 		if (capture_on(hca))
 			capture_show_datagram(qp, wqe);
 		qp->ud_psn++;
 	}
 	wqe->flags |= SEND_BEGUN;
-	return true;
+	return STEP_DONE;
 }
 
 /* One process after the other, while there is room on its link. */
@@ -343,8 +346,12 @@ static enum step group_send(struct qp *qp, struct send_wqe *wqe, const struct io
 	 */
 	if (unlikely(!qp->fanout || (wqe->ud.remote_qpn & 0xffffff) != WIRE_MULTICAST_QPN))
 		return datagram_sent(qp, wqe);
-	if (!(wqe->flags & SEND_BEGUN) && !fanout_begin(qp, wqe, local, count))
+	enum step step = wqe->flags & SEND_BEGUN ? STEP_DONE : fanout_begin(qp, wqe, local, count);
+
+	if (step == STEP_FAILED)
 		return datagram_fail(qp, wqe, IBV_WC_LOC_PROT_ERR);
+	if (step == STEP_WAIT)
+		return step;
 	return go_on(qp, wqe, local, count);
 }
 

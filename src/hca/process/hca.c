@@ -305,6 +305,7 @@ static void leave_qp(struct qp *qp)
 	lock_init(&qp->lock, RANK_QP);
 	leave_public(&qp->ibv.mutex, &qp->ibv.cond);
 	qp->ibv.events_completed = qp->async_reported;
+	list_init(&qp->room_wait);
 	list_init(&qp->tx_wait);
 	list_init(&qp->active);
 	atomic_store(&qp->is_active, false);

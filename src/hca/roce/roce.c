@@ -14,6 +14,7 @@
 #include "hca/exec/mcast.h"
 #include "hca/process/counters.h"
 #include "hca/process/hca.h"
+#include "hca/verbs/carrier.h"
 #include "hca/verbs/qp.h"
 
 enum {
@@ -31,6 +32,14 @@ static bool roce_is_forced(void)
 	const char *text = env_get("VERBENA_CARRIER");
 
 	return text && !strcmp(text, "wire");
+}
+
+/* net_sender.wait */
+static bool await_room(void *owner, unsigned int socket)
+{
+	struct roce *roce = owner;
+
+	return engine_await_room(roce->hca, roce->tx.socket[socket].fd, socket);
 }
 
 static void roce_free(struct roce *roce)
@@ -53,12 +62,16 @@ int roce_make(struct hca *hca)
 	lock_init(&roce->tx_lock, RANK_ROCE_TX);
 	lock_init(&roce->list_lock, RANK_ROCE_LIST);
 	list_init(&roce->ready);
+	list_init(&roce->parked);
+	list_init(&roce->waiters);
 	list_init(&roce->timed);
 	atomic_store(&roce->deadline, TP_NEVER);
 	atomic_store(&roce->scheduled, TP_NEVER);
 	/* The sender first: what roce_free() ends must have begun. */
 	int err = net_sender_init(&roce->tx);
 
+	roce->tx.wait = await_room;
+	roce->tx.owner = roce;
 	/* Members on this host get theirs by the local carrier, see mcast.h. */
 	roce->tx.echo = hca->roce_forced;
 	if (!err)
@@ -88,6 +101,8 @@ void roce_leave(struct hca *hca)
 	lock_init(&roce->tx_lock, RANK_ROCE_TX);
 	lock_init(&roce->list_lock, RANK_ROCE_LIST);
 	list_init(&roce->ready);
+	list_init(&roce->parked);
+	list_init(&roce->waiters);
 	list_init(&roce->timed);
 	net_sender_leave(&roce->tx);
 	counters_leave(hca);
@@ -164,7 +179,9 @@ static void enter_lists(struct roce_qp *w, bool ready, bool timed)
 	struct roce *roce = w->qp->hca->roce;
 
 	lock_take(&roce->list_lock);
-	if (ready && roce_entry_enter(&roce->ready, &w->ready))
+	if (ready && net_blocked(&roce->tx, &w->path))
+		roce_entry_enter(&roce->parked, &w->ready);
+	else if (ready && roce_entry_enter(&roce->ready, &w->ready))
 		atomic_store(&roce->has_ready, 1);
 	if (timed)
 		roce_entry_enter(&roce->timed, &w->timed);
@@ -268,6 +285,84 @@ static void roce_expire_timers(struct roce *roce, uint64_t now)
 	lock_give(&roce->list_lock);
 	while ((entry = roce_batch_next(roce, &batch)))
 		expire_one(container_of(entry, struct roce_qp, timed), now);
+}
+
+/* ------------------------------------------------------------------ full sockets */
+
+bool roce_wait_for_room(struct qp *qp, const struct net_path *path)
+{
+	struct roce *roce = qp->hca->roce;
+
+	lock_take(&roce->list_lock);
+	bool full = net_blocked(&roce->tx, path);
+
+	if (full && list_empty(&qp->room_wait))
+		list_add_tail(&roce->waiters, &qp->room_wait);
+	lock_give(&roce->list_lock);
+	if (full)
+		engine_watch_qp(qp); /* datagrams don't wait for ever */
+	return full;
+}
+
+void roce_unwait(struct qp *qp)
+{
+	struct roce *roce = qp->hca->roce;
+
+	if (!roce)
+		return;
+	lock_take(&roce->list_lock);
+	list_del(&qp->room_wait);
+	lock_give(&roce->list_lock);
+}
+
+static struct qp *next_waiter(struct roce *roce, struct list *batch)
+{
+	lock_take(&roce->list_lock);
+	struct list *node = list_pop(batch);
+
+	lock_give(&roce->list_lock);
+	return node ? container_of(node, struct qp, room_wait) : NULL;
+}
+
+static void resume_waiters(struct roce *roce)
+{
+	struct list batch, *node;
+	struct qp *qp;
+
+	list_init(&batch);
+	lock_take(&roce->hca->engine); /* no QP ends meanwhile */
+	lock_take(&roce->list_lock);
+	while ((node = list_pop(&roce->waiters)))
+		list_add_tail(&batch, node);
+	lock_give(&roce->list_lock);
+	while ((qp = next_waiter(roce, &batch))) {
+		lock_take(&qp->lock);
+		qp->carrier->resume(qp);
+		lock_give(&qp->lock);
+	}
+	engine_leave(roce->hca);
+}
+
+void roce_writable(struct roce *roce, unsigned int socket)
+{
+	struct list *node;
+
+	lock_take(&roce->tx_lock);
+	bool open = net_resume(&roce->tx, socket);
+
+	lock_give(&roce->tx_lock);
+	if (!open)
+		return;
+	lock_take(&roce->list_lock);
+	while ((node = list_pop(&roce->parked))) {
+		list_add_tail(&roce->ready, node);
+		atomic_store(&roce->has_ready, 1);
+	}
+	bool waiters = !list_empty(&roce->waiters);
+
+	lock_give(&roce->list_lock);
+	if (waiters)
+		resume_waiters(roce);
 }
 
 /* ------------------------------------------------------------------ packets in */

@@ -22,7 +22,16 @@
  * their own completions by turns in step: their peer's data comes while they still poll for the
  * completion of their own.
  *
- * Locks, after qp.lock: wire.list_lock (ready, timed), then wire.tx_lock (the sender).
+ * Locks, after qp.lock: wire.list_lock (ready, parked, timed, waiters), then wire.tx_lock (the
+ * sender).
+ *
+ * A full socket (net/sender.h: blocked). No thread waits for room with a lock held: the engine
+ * thread's epoll reports it (engine_await_room()), and roce_writable() sends what the socket kept.
+ * Meanwhile a connected QP that has something to send is on `parked` instead of `ready`, so that no
+ * pass looks at it; a UD QP is on `waiters`. Whoever enters either list checks under list_lock that
+ * the socket is still blocked; roce_writable() opens the socket first and then empties the lists
+ * under list_lock: so no QP stays on them. QPs go on in the order in which they were parked, each
+ * for its turn; an acknowledgement goes with its QP's turn.
  *
  * The socket's lease. `hot`: pollers look at the socket with each poll, a system call. After
  * COLD_AFTER looks in vain, and when the engine's lease ends, it is cold: the engine thread has the
@@ -59,7 +68,9 @@ struct roce {
 	struct lock tx_lock;
 	struct net_sender tx;
 	struct lock list_lock;
-	struct list ready GUARDED_BY(list_lock); /* struct roce_qp.ready: something to send */
+	struct list ready GUARDED_BY(list_lock);   /* struct roce_qp.ready: something to send */
+	struct list parked GUARDED_BY(list_lock);  /* likewise, but the QP's socket is full */
+	struct list waiters GUARDED_BY(list_lock); /* struct qp.room_wait: UD, its socket is full */
 	struct list timed GUARDED_BY(list_lock); /* struct roce_qp.timed: a deadline, or had one */
 	_Atomic uint32_t has_ready;
 	_Atomic uint64_t deadline;  /* ns: no earlier one is due; TP_NEVER: none */
@@ -117,8 +128,10 @@ void roce_leave(struct hca *hca);
 /* ---- datagrams (roce_datagram.c); a connected QP's operations are in carrier_roce */
 /* A datagram's headers, with the QP's next PSN. qp.lock held. */
 struct packet roce_datagram_packet(const struct qp *qp, const struct send_wqe *wqe);
-/* A datagram; false: its memory isn't there. qp.lock held. */
-bool roce_datagram(struct qp *qp, const struct send_wqe *wqe, const struct iovec *local, int count);
+/* A datagram. STEP_WAIT: its socket is full, the QP is resumed when there is room; STEP_FAILED: its
+ * memory isn't there. The request isn't completed. qp.lock held. */
+enum step roce_datagram(struct qp *qp, const struct send_wqe *wqe, const struct iovec *local,
+			int count);
 
 /* ---- the engine's part; engine held */
 /* Takes in what has arrived, sends what is ready. Returns how much there was. */
@@ -153,6 +166,8 @@ static inline bool roce_busy(const struct roce *roce)
 void roce_arm(struct roce *roce);
 /* The engine thread was woken by it. */
 void roce_woken(struct roce *roce);
+/* There is room in the sender's socket of this index again. Engine thread. */
+void roce_writable(struct roce *roce, unsigned int socket);
 /* Deadlines that have passed. Returns the next one; 0: there is something to send now, and nobody
  * else is there to do it. Engine thread. */
 uint64_t roce_scan(struct roce *roce, uint64_t now);
@@ -171,6 +186,11 @@ void roce_note(struct roce_qp *w, uint64_t now);
 void roce_transmit(struct roce_qp *w, uint64_t now);
 /* Tells the peer that its packets find a long queue on their way: now and then, not each time. */
 void roce_notify(struct roce_qp *w, uint64_t now);
+/* A UD QP that has found this path's socket full: is resumed when there is room. False: there is by
+ * now. */
+bool roce_wait_for_room(struct qp *qp, const struct net_path *path);
+/* The UD QP ends; hca.engine is held, too. */
+void roce_unwait(struct qp *qp);
 /* A packet for a UD QP. */
 enum roce_drop roce_receive_datagram(struct qp *qp, const struct packet *packet,
 				     const struct net_from *from);

@@ -45,36 +45,49 @@ struct packet roce_datagram_packet(const struct qp *qp, const struct send_wqe *w
 	};
 }
 
-bool roce_datagram(struct qp *qp, const struct send_wqe *wqe, const struct iovec *local, int count)
+/* One packet. False: its memory isn't there. tx_lock held. */
+static bool send_packet(struct net_sender *tx, struct net_path *path, const struct packet *packet,
+			const struct iovec *local, int count)
+{
+	net_begin(tx, path);
+	uint8_t *at = net_room(tx);
+	uint32_t headers = packet_encode(packet, at);
+	uint32_t padding = packet_padding(packet->length);
+	bool ok = copy_gather(at + headers, local, count, 0, packet->length);
+
+	if (ok) {
+		memset(at + headers + packet->length, 0, padding);
+		net_add(tx, headers + packet->length + padding);
+	}
+	net_end(tx);
+	return ok;
+}
+
+enum step roce_datagram(struct qp *qp, const struct send_wqe *wqe, const struct iovec *local,
+			int count)
 {
 	struct roce *roce = qp->hca->roce;
 
 	/* Dropped, as unreliable messages may be: forced where there is no wire, or in a child. */
 	if (unlikely(!roce || roce->left))
-		return true;
+		return STEP_DONE;
 	const struct packet packet = roce_datagram_packet(qp, wqe);
 	struct net_path path;
-	bool ok = true;
+	bool ok = true, full;
 
+	do {
+		lock_take(&roce->tx_lock);
+		int err = datagram_path(roce, qp, wqe, &path);
+
+		full = !err && net_blocked(&roce->tx, &path);
+		if (likely(!err && !full))
+			ok = send_packet(&roce->tx, &path, &packet, local, count);
+		lock_give(&roce->tx_lock);
+	} while (unlikely(full) && !roce_wait_for_room(qp, &path));
+	if (unlikely(full))
+		return STEP_WAIT;
 	qp->ud_psn++;
-	lock_take(&roce->tx_lock);
-	int err = datagram_path(roce, qp, wqe, &path);
-
-	if (likely(!err)) {
-		net_begin(&roce->tx, &path);
-		uint8_t *at = net_room(&roce->tx);
-		uint32_t headers = packet_encode(&packet, at);
-		uint32_t padding = packet_padding(packet.length);
-
-		ok = copy_gather(at + headers, local, count, 0, packet.length);
-		if (ok) {
-			memset(at + headers + packet.length, 0, padding);
-			net_add(&roce->tx, headers + packet.length + padding);
-		}
-		net_end(&roce->tx);
-	}
-	lock_give(&roce->tx_lock);
-	return ok;
+	return likely(ok) ? STEP_DONE : STEP_FAILED;
 }
 
 enum roce_drop roce_receive_datagram(struct qp *qp, const struct packet *packet,
@@ -113,9 +126,11 @@ enum roce_drop roce_receive_datagram(struct qp *qp, const struct packet *packet,
 static enum step roce_send(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
 			   int count)
 {
-	if (!roce_datagram(qp, wqe, local, count))
+	enum step step = roce_datagram(qp, wqe, local, count);
+
+	if (unlikely(step == STEP_FAILED))
 		return datagram_fail(qp, wqe, IBV_WC_LOC_PROT_ERR);
-	return datagram_sent(qp, wqe);
+	return likely(step == STEP_DONE) ? datagram_sent(qp, wqe) : step;
 }
 
 static void roce_skip(struct qp *qp, struct send_wqe *wqe)

@@ -39,8 +39,21 @@ static uint32_t next_answer(struct tp *tp, uint64_t now, uint8_t *to)
 	return tp_next_response(tp, to);
 }
 
-/* What `next` gives, until there is no more or `quota` bytes are reached and the burst is full. No
- * burst begins for which there are less than `least` packets. tx_lock held. */
+/* A QP's last answers: no end but theirs, and the sender keeps them if its socket is full. */
+#define NO_QUOTA UINT32_MAX
+
+/* Whether a burst may begin after `sent` bytes. */
+static bool may_begin(struct roce_qp *w, uint32_t sent, uint32_t quota, uint32_t least)
+{
+	struct net_sender *tx = &w->qp->hca->roce->tx;
+
+	net_end(tx); /* what the socket says to the burst before */
+	return sent < quota && (quota == NO_QUOTA || likely(!net_blocked(tx, &w->path))) &&
+	       (!least || tp_unsent(roce_tp(w), least) >= least);
+}
+
+/* What `next` gives, until there is no more, or `quota` bytes are reached and the burst is full, or
+ * the socket is. No burst begins for which there are less than `least` packets. tx_lock held. */
 static void send_from(struct roce_qp *w, uint64_t now, uint32_t quota, uint32_t least,
 		      next_packet *next)
 {
@@ -48,8 +61,7 @@ static void send_from(struct roce_qp *w, uint64_t now, uint32_t quota, uint32_t 
 	uint32_t size, sent = 0;
 
 	for (;;) {
-		if (net_between(tx) &&
-		    (sent >= quota || (least && tp_unsent(roce_tp(w), least) < least)))
+		if (net_between(tx) && !may_begin(w, sent, quota, least))
 			return;
 		size = next(roce_tp(w), now, net_room(tx));
 		if (!size)
@@ -99,7 +111,7 @@ static void roce_qp_burst(struct roce_qp *w, uint64_t now, bool answers)
 		return;
 	send_from(w, now, ROCE_QUOTA, answers ? 0 : least_burst(w), tp_next_request);
 	if (answers)
-		send_from(w, now, UINT32_MAX, 0, next_answer);
+		send_from(w, now, NO_QUOTA - 1, 0, next_answer);
 	send_end(w);
 	roce_pull_events(w);
 }
@@ -109,7 +121,7 @@ static void roce_qp_answer(struct roce_qp *w, uint64_t now)
 {
 	if (!send_begin(w))
 		return;
-	send_from(w, now, UINT32_MAX, 0, next_answer);
+	send_from(w, now, NO_QUOTA, 0, next_answer);
 	send_end(w);
 }
 
@@ -142,7 +154,8 @@ void roce_notify(struct roce_qp *w, uint64_t now)
 	enum { PAUSE_NS = 50000 }; /* what cards do */
 	struct net_sender *tx = &w->qp->hca->roce->tx;
 
-	if ((w->told_at && now - w->told_at < PAUSE_NS) || !send_begin(w))
+	if ((w->told_at && now - w->told_at < PAUSE_NS) || net_blocked(tx, &w->path) ||
+	    !send_begin(w))
 		return;
 	w->told_at = now;
 	net_add(tx, encode_cnp(w->qp, net_room(tx)));
@@ -156,7 +169,7 @@ static void note_and_kick(struct roce_qp *w, uint64_t now)
 	struct hca *hca = w->qp->hca;
 
 	roce_note(w, now);
-	if (unlikely(roce_entered(&w->ready) &&
+	if (unlikely(roce_entered(&w->ready) && !net_blocked(&hca->roce->tx, &w->path) &&
 		     atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed)))
 		engine_kick(hca);
 }

@@ -122,6 +122,7 @@ static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_a
 	qp->epoch = 1;
 	qp->carrier = &carrier_none;
 	lock_init(&qp->lock, RANK_QP);
+	list_init(&qp->room_wait);
 	list_init(&qp->tx_wait);
 	list_init(&qp->active);
 	list_init(&qp->srq_wait);

@@ -72,6 +72,7 @@ struct qp {
 	struct list srq_wait; /* on srq.waiters: a message waits for a receive; under engine */
 
 	/* ---- for carriers that wait for links, or have requests that may stall (qp_timer.c) */
+	struct list room_wait;	/* on roce.waiters: the socket is full; under roce.list_lock */
 	struct list tx_wait;	/* on link.waiters: ring full or link not up; under link.tx_lock */
 	struct link *wait_link; /* the link that it waits, or last waited, for */
 	struct list active;	/* on hca.active; under hca.active_lock */
