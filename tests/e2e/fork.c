@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -571,6 +572,56 @@ static void other_ways(struct rig *rig, struct traffic *traffic)
 	CHECK_EQ(rig, pclose(pipe), 0);
 }
 
+/* Connects and disconnects its QP all the time. */
+struct changer {
+	struct end *end;
+	atomic_bool enough;
+	unsigned int rounds;
+};
+
+static void *changer_run(void *argument)
+{
+	struct changer *changer = argument;
+	struct end *end = changer->end;
+
+	while (!atomic_load(&changer->enough)) {
+		OK(end->rig, end_move(end, IBV_QPS_RESET));
+		end_init(end);
+		end_rtr(end);
+		end_rts(end);
+		changer->rounds++;
+	}
+	return NULL;
+}
+
+enum { CHANGING_CHILDREN = 150 };
+
+/* Children that are forked while another thread connects and disconnects a QP: in their memory, it
+ * may be half way. */
+static void child_of_changing(struct rig *rig)
+{
+	struct end end;
+	struct changer changer = {.end = &end};
+	pthread_t thread;
+
+	end_pair(&end, rig, NULL);
+	rig_sync(rig);
+	CHECK_EQ(rig, pthread_create(&thread, NULL, changer_run, &changer), 0);
+	for (int i = 0; i < CHANGING_CHILDREN; i++) {
+		pid_t pid = fork();
+
+		if (pid == 0)
+			_exit(FINE);
+		CHECK(rig, pid > 0);
+		expect_fine(rig, pid, "is forked while a QP changes");
+	}
+	atomic_store(&changer.enough, true);
+	CHECK_EQ(rig, pthread_join(thread, NULL), 0);
+	CHECK(rig, changer.rounds > 0);
+	rig_sync(rig);
+	end_close(&end);
+}
+
 /* One kind of child while traffic goes on; both ends make them. */
 static void during(struct rig *rig, void (*what)(struct rig *rig, struct traffic *traffic))
 {
@@ -623,6 +674,7 @@ static const struct rig_test tests[] = {
 	ENTRY(child_imports),
 	ENTRY(child_uses_objects),
 	ENTRY(other_ways),
+	{"child_of_changing", child_of_changing},
 	{NULL, NULL},
 };
 

@@ -165,6 +165,11 @@ static void local_leave(struct qp *qp)
 {
 	struct local_conn *conn = qp->local;
 
+	/* Another thread of the parent was at disconnecting it: fork() waits for no QP's lock. */
+	if (!conn) {
+		qp->carrier = &carrier_none;
+		return;
+	}
 	list_init(&conn->ack_node);
 	list_init(&conn->rnr_node);
 	local_qp_leave(&conn->core);
