@@ -156,7 +156,6 @@ void daemon_close(struct daemon_conn *conn)
 		sys_close(conn->fd);
 	conn->fd = -1;
 	mutex_give(&conn->lock);
-	mutex_destroy(&conn->lock);
 }
 
 /* A daemon that leaves because it was idle may hang up on a connection it hadn't looked at yet. */

@@ -34,6 +34,12 @@ struct daemon_conn {
 	const struct proto_return *old; /* what is made has these names; NULL: new ones */
 };
 
+/* A connection that isn't open: commands give -EIO, and it may be closed. */
+#define DAEMON_CONN_CLOSED                                            \
+	{                                                             \
+		.fd = -1, .lock = MUTEX_INITIALIZER(RANK_DAEMON_CONN) \
+	}
+
 /* The devices of this host. Starts the daemon when there is none. Returns their number (0 to max).
  */
 int daemon_list_devices(struct proto_device *list, unsigned int max);
@@ -77,7 +83,7 @@ int daemon_context_open(struct daemon_conn *conn, const char *node, uint64_t coo
 			const uint64_t token[2], uint32_t *num_comp_vectors);
 /* In a forked child: the connection is its parent's. Commands give -EIO from now on. */
 void daemon_leave(struct daemon_conn *conn);
-/* Closes any connection; what the daemon held for it is freed there. */
+/* Closes any connection, also one that is closed; what the daemon held for it is freed there. */
 void daemon_close(struct daemon_conn *conn);
 
 int daemon_query_device(struct daemon_conn *conn, struct ib_uverbs_query_device_resp *resp);

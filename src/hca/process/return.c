@@ -347,8 +347,9 @@ static void fresh_close(struct fresh *fresh)
 /* hca.books is write-locked. */
 static int go_back(struct hca *hca)
 {
-	struct fresh fresh = {
-		.process.fd = -1, .event_fd = -1, .roce = {.socket = -1, .park = -1, .groups = -1}};
+	struct fresh fresh = {.process = DAEMON_CONN_CLOSED,
+			      .event_fd = -1,
+			      .roce = {.socket = -1, .park = -1, .groups = -1}};
 
 	atomic_store(&hca->fresh, &fresh);
 	int err = attach_again(hca, &fresh);
