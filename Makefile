@@ -15,8 +15,8 @@ CMAKE_FLAGS += -DVERBENA_WERROR=$(WERROR)
 endif
 
 .DEFAULT_GOAL := build
-.PHONY: build demo check bench install lint asan tsan valgrind cross-aarch64 deps format clean help \
-	deps-demo deps-check deps-lint
+.PHONY: build demo check bench install lint asan tsan valgrind cross-aarch64 deps format clean help dist deb \
+	deps-demo deps-check deps-lint deps-deb
 .NOTPARALLEL:
 
 help: ## list these targets
@@ -40,6 +40,12 @@ bench: deps-demo build ## measure this machine and Verbena side by side
 install: build ## install under DESTDIR+PREFIX (a system's rdma-core is not touched)
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
 
+dist: ## the source tarball of what is committed, into build/dist/
+	@tools/dist
+
+deb: deps-deb ## Debian's packages of what is committed, into build/deb/
+	@tools/deb
+
 lint: deps-lint build ## clang-format (check only), clang-tidy, cppcheck
 	@tools/lint $(BUILD)
 
@@ -62,6 +68,9 @@ deps: ## install the missing Debian packages of deps.txt, or say how
 
 deps-demo:
 	@tools/deps build demo
+
+deps-deb:
+	@tools/deps build deb
 
 deps-check:
 	@tools/deps build demo test
