@@ -30,7 +30,8 @@ enum field_kind {
 	FIELD_QPN,
 	FIELD_SIZE,
 	FIELD_ACCESS,
-	FIELD_STATE
+	FIELD_STATE,
+	FIELD_CULPRIT
 };
 
 struct field {
@@ -72,7 +73,8 @@ static const struct resource resources[] = {
 	  {"addr", "ADDRESS", FIELD_HEX},
 	  {"length", "LENGTH", FIELD_SIZE},
 	  {"access", "ACCESS", FIELD_ACCESS},
-	  {"rkey", "RKEY", FIELD_HEX}}},
+	  {"rkey", "RKEY", FIELD_HEX},
+	  {"held_up", "DEREGISTRATION WAITS FOR", FIELD_CULPRIT}}},
 	{"cq",
 	 "completion queues",
 	 {FIELDS_OWNER, {"cqe", "CQE", FIELD_NUMBER}, {"channel", "CHANNEL", FIELD_NUMBER}}},
@@ -118,6 +120,18 @@ static bool filter_matches(const struct filter *filter, const json_t *entry)
 	return json_object_get(entry, "qpn") && ctl_integer(entry, "qpn") == filter->qpn;
 }
 
+/* Whose copy an ibv_dereg_mr() waits for. */
+static void culprit_add(struct table *table, const json_t *by)
+{
+	char thread[32] = "";
+
+	if (ctl_integer(by, "thread"))
+		snprintf(thread, sizeof(thread), ", thread %" JSON_INTEGER_FORMAT,
+			 ctl_integer(by, "thread"));
+	table_add_cell(table, TABLE_BAD, "process %" JSON_INTEGER_FORMAT "%s",
+		       ctl_integer(by, "pid"), thread);
+}
+
 static void cell_add(struct table *table, const struct field *field, const json_t *value)
 {
 	uint64_t number = (uint64_t)json_integer_value(value);
@@ -133,6 +147,10 @@ static void cell_add(struct table *table, const struct field *field, const json_
 			 (strcmp(word, "ERR") == 0 || strcmp(word, "SQE") == 0))
 			style = TABLE_BAD;
 		table_add_cell(table, style, "%s", word);
+		return;
+	}
+	if (field->kind == FIELD_CULPRIT && json_is_object(value)) {
+		culprit_add(table, value);
 		return;
 	}
 	if (!json_is_integer(value)) {

@@ -224,7 +224,7 @@ static void fork_once(struct rig *rig)
 	CHECK(rig, waitpid(child, &status, 0) == child && !status);
 }
 
-/* `verbena status` names the culprit. */
+/* `verbena status` and `resources mr` name the culprit. */
 static void status_names(struct rig *rig, pid_t culprit)
 {
 	const char *build = getenv("VERBENA_BUILD_DIR");
@@ -235,6 +235,15 @@ static void status_names(struct rig *rig, pid_t culprit)
 	snprintf(command, sizeof(command),
 		 "%s/bin/verbena status | grep -q 'held up by a copy of process %d, key 0x'", build,
 		 culprit);
+	CHECK_EQ(rig, system(command), 0); /* NOLINT */
+	snprintf(command, sizeof(command),
+		 "%s/bin/verbena resources mr --pid %d | grep -q 'process %d'", build, getpid(),
+		 culprit);
+	CHECK_EQ(rig, system(command), 0); /* NOLINT */
+	snprintf(command, sizeof(command),
+		 "%s/bin/verbena resources mr --pid %d --json | grep -A3 held_up | grep -q "
+		 "'\"pid\": %d,'",
+		 build, getpid(), culprit);
 	CHECK_EQ(rig, system(command), 0); /* NOLINT */
 }
 

@@ -91,21 +91,22 @@ static void show_device(const struct device *device, struct text *out)
 	json_close(out, '}');
 }
 
-/* Whose copy keeps a deregistration of the process from ending, as the process says. */
-static void show_held_up(const struct process *process, struct text *out)
+/* Whose copy keeps a deregistration of the process from ending, as the process says. Of `key`, 0:
+ * of any. */
+static void show_held_up(const struct process *process, uint32_t key, struct text *out)
 {
 	struct pub_held_up held_up;
-	char key[16];
+	char text[16];
 
 	if (pread(process->table, &held_up, sizeof(held_up), offsetof(struct pub, held_up)) !=
 		    sizeof(held_up) ||
-	    !held_up.pid)
+	    !held_up.pid || (key && held_up.key != key))
 		return;
-	snprintf(key, sizeof(key), "0x%x", held_up.key);
+	snprintf(text, sizeof(text), "0x%x", held_up.key);
 	json_open(out, "held_up", '{');
 	json_number(out, "pid", held_up.pid);
 	json_number(out, "thread", held_up.thread);
-	json_words(out, "key", key);
+	json_words(out, "key", text);
 	json_close(out, '}');
 }
 
@@ -123,7 +124,7 @@ static void show_client(const struct process *process, struct text *out)
 	json_close(out, '}');
 	json_number(out, "links", process->link_count);
 	json_number(out, "pinned_bytes", process->pinned);
-	show_held_up(process, out);
+	show_held_up(process, 0, out);
 	counters_show_process(process, out);
 	json_close(out, '}');
 }
@@ -169,6 +170,7 @@ static void show_mr(const struct mr *mr, struct text *out)
 	json_number(out, "iova", mr->iova);
 	json_number(out, "access", mr->access);
 	json_number(out, "rkey", mr->rkey);
+	show_held_up(mr->object.context->process, mr->rkey, out);
 }
 
 static void show_cq(const struct cq *cq, struct text *out)
