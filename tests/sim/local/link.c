@@ -289,6 +289,7 @@ void link_break(struct link *link)
 
 struct ring_header *link_begin(struct link *link, uint32_t payload)
 {
+	only_parent("ring");
 	mutex_take(&link->tx_lock);
 	if (list_empty(&link->backlog)) {
 		struct ring_header *h = ring_reserve(&link->tx, payload);
@@ -428,6 +429,7 @@ bool link_flush_backlog(struct link *link)
 
 void link_notify(struct link *link)
 {
+	only_parent("doorbells");
 	task_yield("looks whether the peer sleeps");
 	engine_kick(link->peer);
 }

@@ -107,6 +107,8 @@ static bool totals_print(void)
 		{"memory borrowed", totals.lent},
 		{"and not taken", totals.not_lent},
 		{"QPs destroyed", totals.destroys},
+		{"forks", totals.forks},
+		{"requests of children", totals.child_requests},
 		{"processes killed", totals.kills},
 		{"processes stopped", totals.stops},
 		{"links lost", totals.cuts},

@@ -314,6 +314,7 @@ bool memory_copy(uint64_t address, void *flat, size_t length, enum side_of_copy 
 		memcpy(bytes, (void *)(uintptr_t)address, length);
 		return true;
 	}
+	only_parent("memory");
 	for (size_t n; length; address += n, bytes += n, length -= n) {
 		n = length < CHUNK || sim.plan.fast_copies ? length : CHUNK;
 		struct place at = memory_place(address);

@@ -282,6 +282,8 @@ static struct block *block_of_receive(uint32_t number)
 /* The program has its memory back. */
 void oracle_receive_gone(uint32_t number)
 {
+	if (sim.in_child)
+		return;
 	struct receive_state *s = &receives[number];
 	struct block *block = block_of_receive(number);
 
@@ -332,6 +334,11 @@ static void check_message(struct qp *qp, uint32_t number, const struct arrival *
 void oracle_received(struct qp *qp, uint32_t number, const struct arrival *arrival,
 		     enum ibv_wc_status status)
 {
+	if (sim.in_child) {
+		if (status == IBV_WC_SUCCESS)
+			fail("QP 0x%x: a forked child receives a message", qp->qpn);
+		return;
+	}
 	const struct receive_state *s = &receives[number];
 
 	trace("QP 0x%x: receive %u completes, status %u", qp->qpn, number, status);
@@ -454,6 +461,12 @@ static void take_memory_back(struct process *p, struct request *r, bool success)
 
 void oracle_completed(struct qp *qp, uint32_t number, enum ibv_wc_status status)
 {
+	if (sim.in_child) {
+		totals.child_requests++;
+		if (status == IBV_WC_SUCCESS && qp->type == IBV_QPT_RC)
+			fail("QP 0x%x: a request succeeds in a forked child", qp->qpn);
+		return;
+	}
 	struct request *r = oracle_get(number);
 	struct life *life = &lives[r->life];
 	bool gone = status == IBV_WC_GENERAL_ERR; /* RESET: no completion */
@@ -478,10 +491,20 @@ void oracle_completed(struct qp *qp, uint32_t number, enum ibv_wc_status status)
 	take_memory_back(qp->process, r, status == IBV_WC_SUCCESS);
 }
 
+/* ------------------------------------------------------------------ fork() */
+
+void only_parent(const char *what)
+{
+	if (sim.in_child)
+		fail("a forked child uses its parent's %s", what);
+}
+
 /* ------------------------------------------------------------------ SQD */
 
 void oracle_drains(struct qp *qp)
 {
+	if (sim.in_child)
+		return;
 	totals.drains++;
 	qp->life->drain = DRAIN_UNDER_WAY;
 	qp->life->drain_posted = qp->life->posted;
@@ -489,6 +512,8 @@ void oracle_drains(struct qp *qp)
 
 void oracle_drained(struct qp *qp)
 {
+	if (sim.in_child)
+		return;
 	struct life *life = qp->life;
 
 	if (life->drain == DRAIN_DONE)

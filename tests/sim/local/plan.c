@@ -117,6 +117,7 @@ void plan_make(struct plan *plan, uint64_t seed)
 	/* SQD and borrowed memory are no faults. */
 	plan->drain = one_of(&rng, 0, 0, 40);
 	plan->borrow = one_of(&rng, 0, 0, 300);
+	plan->fork = one_of(&rng, 0, 0, 30);
 }
 
 void plan_print(const struct plan *plan)

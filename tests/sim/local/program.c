@@ -310,6 +310,8 @@ static bool trouble(struct qp *qp, uint32_t dice)
 	} else if (dice < (at += plan->drain)) {
 		if (alive)
 			qp_drain(qp);
+	} else if (dice < (at += plan->fork)) {
+		process_fork(qp->process);
 	} else {
 		return false;
 	}

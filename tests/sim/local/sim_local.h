@@ -12,6 +12,7 @@
  *   world.c     what the core asks for (src/hca/local/core/world.h)
  *   oracle.c    what must hold: order, once, bytes, statuses
  *   program.c   what the programs do
+ *   fork.c      a copy of a process, which must leave what is its parent's
  *   plan.c      what a seed stands for
  *   main.c      seeds, and what they met
  *
@@ -90,7 +91,7 @@ struct plan {
 	bool by_ring;	  /* long messages go through the ring though they may be copied */
 	bool fast_copies; /* a copy is one step */
 	/* thousandths of the programs' actions */
-	uint32_t err, reset, destroy, dereg, unmap, bad_key, long_sends, reconnect, drain;
+	uint32_t err, reset, destroy, dereg, unmap, bad_key, long_sends, reconnect, drain, fork;
 	uint32_t borrow;	/* thousandths of requests that lend their memory, if they may */
 	uint32_t receives;	/* thousandths of actions that post a receive */
 	uint32_t no_hold;	/* thousandths of world_hold() that fail */
@@ -353,7 +354,10 @@ void engine_pass(struct process *process);
 void engine_leave(struct process *process);
 /* Takes in what has arrived on a link. No lock is held. */
 void engine_drain(struct process *process, struct link *link);
-/* After posting a receive. */
+/* fork(): returns when the child has ended. */
+void process_fork(struct process *parent);
+/* What a child mustn't do. */
+void only_parent(const char *what);
 void program_body(struct task *task);
 
 /* ------------------------------------------------------------------ oracle */
@@ -400,7 +404,7 @@ struct totals {
 	uint64_t kinds[REC_KINDS + 2];
 	uint64_t deregistrations, dereg_waits, kills, stops, cuts, resets, errors, destroys,
 		hostile, ring_full, rnr, holds, hold_refused, refused_reads, calm, drains,
-		drained_late, lent, not_lent;
+		drained_late, lent, not_lent, forks, child_requests;
 };
 extern struct totals totals;
 
@@ -444,6 +448,7 @@ struct sim {
 	uint64_t now, last_fault; /* ns */
 	uint32_t step;
 	bool over;
+	bool in_child; /* process_fork() runs */
 	struct process process[PROCESSES];
 	uint32_t disturbed; /* pairs of which a QP ended, a process stopped or died: bits */
 };

@@ -284,7 +284,7 @@ void task_yield(const char *where)
 {
 	struct task *task = current;
 
-	if (!task)
+	if (!task || sim.in_child)
 		return;
 	task->where = where;
 	trace("  %s", where);
@@ -295,6 +295,10 @@ void task_wait(bool (*ready)(void *arg), void *arg, uint64_t wake_at, const char
 {
 	struct task *task = current;
 
+	if (sim.in_child && wake_at == UINT64_MAX)
+		fail("a forked child waits for its parent (%s)", where);
+	if (sim.in_child)
+		return;
 	task->where = where;
 	task->ready = ready;
 	task->arg = arg;

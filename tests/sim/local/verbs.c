@@ -286,7 +286,8 @@ void qp_rts(struct qp *qp)
 	mutex_take(&qp->lock);
 	if (qp->connected &&
 	    (qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_SQE || qp->state == IBV_QPS_SQD)) {
-		qp->life->drain = DRAIN_NOT;
+		if (qp->life)
+			qp->life->drain = DRAIN_NOT;
 		qp->state = qp->lq.state = IBV_QPS_RTS;
 		qp_publish(qp);
 		local_qp_resume(&qp->lq);
@@ -306,7 +307,7 @@ void qp_drain(struct qp *qp)
 		oracle_drains(qp);
 		qp_publish(qp);
 		local_qp_drain(&qp->lq);
-		totals.drained_late += qp->life->drain == DRAIN_UNDER_WAY;
+		totals.drained_late += qp->life && qp->life->drain == DRAIN_UNDER_WAY;
 	}
 	mutex_give(&qp->lock);
 	engine_leave(p);

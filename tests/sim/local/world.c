@@ -168,6 +168,7 @@ static world_hazard *hazard_set(struct qp *qp, uint64_t key)
 {
 	struct process *p = qp->process;
 
+	only_parent("hazards");
 	task_yield("before a hazard");
 	while (!any_free(p))
 		task_wait(any_free, p, UINT64_MAX, "waits for a place for a hazard");
@@ -618,6 +619,7 @@ void world_release(struct local_qp *lq, struct local_held *held)
 	struct qp *qp = qp_of(lq);
 	uint32_t bytes = (uint32_t)sizeof(struct local_held) + held->size;
 
+	only_parent("storage");
 	if (bytes > qp->held_bytes)
 		fail("QP 0x%x gives back more than it holds", qp->qpn);
 	qp->process->held_bytes -= bytes;
