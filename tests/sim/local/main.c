@@ -108,6 +108,8 @@ static bool totals_print(void)
 		{"and not taken", totals.not_lent},
 		{"QPs destroyed", totals.destroys},
 		{"forks", totals.forks},
+		{"copies by a mapping", totals.mapped},
+		{"regions imported", totals.imported},
 		{"requests of children", totals.child_requests},
 		{"processes killed", totals.kills},
 		{"processes stopped", totals.stops},

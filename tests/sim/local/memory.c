@@ -3,7 +3,8 @@
  * Address spaces, regions, hazards and copies. An address that the core gets from a key names the
  * process and the registration (a serial number) as well as the byte, so that an access by a key
  * that has ended shows, even if the memory has been registered anew. Copies are made in a few
- * steps, between which other threads run.
+ * steps, between which other threads run. A region may be imported: then its memory is a third
+ * process's, which only the importer may reach (no peer); or in a file, which peers map.
  *
  *   address   bit 62, process (bits 56-57), registration (bits 32-47), byte of the arena (0-31)
  *   iova      IOVA + byte of the arena: what programs and records say
@@ -76,10 +77,18 @@ uint32_t region_register(struct process *p, uint32_t place)
 		block_spoil(p, &p->block[place * REGION_BLOCKS + i]);
 	}
 	p->serial[place] = serial;
+	bool imported = rng_chance(&sim.rng, sim.plan.imported);
+	bool in_file = !imported && rng_chance(&sim.rng, sim.plan.in_files);
+
+	regions[serial].imported = imported;
+	totals.imported += imported;
+	if (imported)
+		regions[serial].access &= ~(uint32_t)IBV_ACCESS_REMOTE_ATOMIC;
 	p->entry[place] = (struct entry){
 		.rkey = lkey + 1,
-		.access = regions[serial].access,
-		.pd = LOCAL_PD,
+		.access = regions[serial].access | (imported ? PUB_MR_FOREIGN : 0),
+		.pd = LOCAL_PD | (imported ? PUB_MR_FOREIGN : 0),
+		.file_serial = in_file ? serial : 0,
 		.start = IOVA + first,
 		.length = REGION_BLOCKS * BLOCK,
 		.offset = address_of(p->number, serial, first) - (IOVA + first),
@@ -100,6 +109,11 @@ uint32_t region_serial(const struct process *p, const struct block *block)
 bool region_hurt(uint32_t serial)
 {
 	return serial && regions[serial].hurt;
+}
+
+bool region_imported(uint32_t serial)
+{
+	return regions[serial].imported;
 }
 
 /* ------------------------------------------------------------------ hazards */
@@ -254,8 +268,8 @@ uint64_t entry_resolve(const struct process *owner, uint64_t addr, uint64_t leng
 {
 	const struct entry *e = entry_find(owner, rkey);
 
-	if (!e || (e->access & access) != access || e->pd != LOCAL_PD || addr < e->start ||
-	    length > e->length || addr - e->start > e->length - length)
+	if (!e || (e->access & access) != access || (e->pd & ~PUB_MR_FOREIGN) != LOCAL_PD ||
+	    addr < e->start || length > e->length || addr - e->start > e->length - length)
 		return 0;
 	return addr + e->offset;
 }

@@ -118,6 +118,8 @@ void plan_make(struct plan *plan, uint64_t seed)
 	plan->drain = one_of(&rng, 0, 0, 40);
 	plan->borrow = one_of(&rng, 0, 0, 300);
 	plan->fork = one_of(&rng, 0, 0, 30);
+	plan->in_files = one_of(&rng, 0, 0, 300);
+	plan->imported = one_of(&rng, 0, 0, 200);
 }
 
 void plan_print(const struct plan *plan)

@@ -120,6 +120,8 @@ static void set_target(struct qp *qp, struct request *r, struct send_wqe *wqe, s
 	wqe->rkey = block_region(peer, target)->lkey + 1;
 	if (r->opcode == IBV_WR_RDMA_READ)
 		oracle_fill(r->number, 0, block_bytes(peer, target), r->length);
+	if (wqe->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP && region_imported(r->target))
+		r->bad = true;
 	if (wqe->length && rng_chance(&sim.rng, sim.plan.bad_key)) {
 		r->bad = true;
 		wqe->rkey ^= rng_chance(&sim.rng, 500) ? 1 : 0x40;

@@ -92,13 +92,14 @@ struct plan {
 	bool fast_copies; /* a copy is one step */
 	/* thousandths of the programs' actions */
 	uint32_t err, reset, destroy, dereg, unmap, bad_key, long_sends, reconnect, drain, fork;
-	uint32_t borrow;	/* thousandths of requests that lend their memory, if they may */
-	uint32_t receives;	/* thousandths of actions that post a receive */
-	uint32_t no_hold;	/* thousandths of world_hold() that fail */
-	uint32_t hold_bytes;	/* that a process holds at most */
-	uint32_t copy_fails_at; /* step from which on no copy is permitted; 0: never */
-	uint32_t kill_at, kill; /* step; process + 1 */
-	uint32_t stop_at, stop; /* likewise */
+	uint32_t borrow; /* thousandths of requests that lend their memory, if they may */
+	uint32_t in_files, imported; /* thousandths of regions that are so */
+	uint32_t receives;	     /* thousandths of actions that post a receive */
+	uint32_t no_hold;	     /* thousandths of world_hold() that fail */
+	uint32_t hold_bytes;	     /* that a process holds at most */
+	uint32_t copy_fails_at;	     /* step from which on no copy is permitted; 0: never */
+	uint32_t kill_at, kill;	     /* step; process + 1 */
+	uint32_t stop_at, stop;	     /* likewise */
 	uint64_t stop_ns;
 	uint32_t down_at; /* step at which a link between two living processes is lost */
 	uint32_t hostile; /* process + 1 whose records are mutated; 0: none */
@@ -149,6 +150,7 @@ enum region_state { REGION_NONE, REGION_LIVE, REGION_ENDING, REGION_ENDED };
 
 struct region {
 	uint8_t process, place, state; /* enum region_state */
+	bool imported;		       /* its memory is a third process's */
 	bool hurt;		       /* it is ending, or a block of it isn't mapped */
 	uint32_t lkey, access;
 	uint32_t first_block;
@@ -165,7 +167,7 @@ struct block {
 
 /* What a process publishes of a region, as pub_mr. */
 struct entry {
-	uint32_t rkey, access, pd;
+	uint32_t rkey, access, pd, file_serial;
 	uint64_t start, length, offset;
 };
 
@@ -184,6 +186,7 @@ struct region *block_region(const struct process *process, const struct block *b
 /* Its registration, which has ended, or whose memory isn't all mapped any more. */
 uint32_t region_serial(const struct process *process, const struct block *block);
 bool region_hurt(uint32_t serial);
+bool region_imported(uint32_t serial);
 /* Garbage into it: whoever still reads it shows. */
 void block_spoil(struct process *process, struct block *block);
 /* The region that `rkey` names, for its rights. NULL: none. */
@@ -404,7 +407,7 @@ struct totals {
 	uint64_t kinds[REC_KINDS + 2];
 	uint64_t deregistrations, dereg_waits, kills, stops, cuts, resets, errors, destroys,
 		hostile, ring_full, rnr, holds, hold_refused, refused_reads, calm, drains,
-		drained_late, lent, not_lent, forks, child_requests;
+		drained_late, lent, not_lent, forks, child_requests, mapped, imported;
 };
 extern struct totals totals;
 

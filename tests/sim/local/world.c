@@ -135,7 +135,8 @@ bool world_peer_region(struct local_qp *lq, uint32_t rkey, struct mr_view *view)
 				 .length = e->length,
 				 .offset = e->offset,
 				 .access = e->access,
-				 .pd = e->pd};
+				 .pd = e->pd,
+				 .file_serial = e->file_serial};
 	return true;
 }
 
@@ -410,6 +411,21 @@ static int copy_denied(struct qp *qp)
 	return 0;
 }
 
+/* What a peer does with a region that it looked up. */
+static int peer_copy_begins(struct local_qp *lq, const struct mr_view *view, const char *where)
+{
+	struct qp *qp = qp_of(lq);
+
+	if (view->access & PUB_MR_FOREIGN)
+		fail("%s: a peer reaches for a region that was imported", where);
+	totals.mapped += view->file_serial != 0;
+	task_yield(where);
+	if (qp->link->self)
+		return 0;
+	/* Memory that is mapped here needs no permission. */
+	return view->file_serial && !qp->link->peer->dead ? 0 : copy_denied(qp);
+}
+
 static int why_failed(struct qp *qp)
 {
 	return qp->link->peer->dead ? -ESRCH : -EFAULT;
@@ -421,11 +437,9 @@ int world_peer_put(struct local_qp *lq, uint32_t rkey, const struct mr_view *vie
 	uint8_t flat[BLOCK];
 	struct qp *qp = qp_of(lq);
 	struct request *r = executing(qp);
-	int err = qp->link->self ? 0 : copy_denied(qp);
+	int err = peer_copy_begins(lq, view, "world_peer_put");
 
 	(void)rkey;
-	(void)view;
-	task_yield("world_peer_put");
 	if (err)
 		return err;
 	oracle_meets(r, lq->peer_epoch);
@@ -448,11 +462,9 @@ int world_peer_get(struct local_qp *lq, uint32_t rkey, const struct mr_view *vie
 	uint8_t flat[BLOCK];
 	struct qp *qp = qp_of(lq);
 	struct request *r = executing(qp);
-	int err = qp->link->self ? 0 : copy_denied(qp);
+	int err = peer_copy_begins(lq, view, "world_peer_get");
 
 	(void)rkey;
-	(void)view;
-	task_yield("world_peer_get");
 	if (err)
 		return err;
 	oracle_meets(r, lq->peer_epoch);
@@ -473,6 +485,9 @@ int world_peer_fetch(struct local_qp *lq, const struct iovec *remote, int remote
 	task_yield("world_peer_fetch");
 	if (err)
 		return err;
+	for (int i = 0; i < remote_count; i++)
+		if (region_imported(memory_place((uint64_t)(uintptr_t)remote[i].iov_base).serial))
+			fail("a message is fetched from a region that was imported");
 	if (!move(remote, remote_count, 0, flat, length, COPY_READS, "world_peer_fetch"))
 		return why_failed(qp);
 	return move(local, count, 0, flat, length, COPY_WRITES, "world_peer_fetch") ? 0 : -EFAULT;
