@@ -39,7 +39,8 @@ enum {
 	WINDOW = 16,   /* requests under way */
 	RECEIVES = 32, /* posted */
 	SLOT = 65536,  /* bytes of the longest message */
-	QUIET_EVERY = 20,
+	QUIET_EVERY = 10,
+	ROUNDS_MIN = 4 * QUIET_EVERY, /* however long they take, or there is nothing to compare */
 	ROUND_SECONDS = 60,
 };
 
@@ -660,7 +661,7 @@ static int host(double seconds, unsigned int seed, enum rig_carrier carrier, uns
 
 	signal(SIGALRM, on_alarm);
 	device_open(&rig);
-	while (now_ms() < until) {
+	while (now_ms() < until || rounds < ROUNDS_MIN) {
 		struct round r = {.rig = rig};
 
 		r.action = choose(&seed, carrier, allowed);

@@ -11,3 +11,5 @@ add_executable(chaos chaos.c rig.c end.c)
 target_link_libraries(chaos PRIVATE ibverbs Threads::Threads)
 set_target_properties(chaos PROPERTIES
 	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
+verbena_script_test(e2e.chaos TIMEOUT 400 LABELS e2e
+	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/chaos.py)
