@@ -141,6 +141,9 @@ static const struct sentence sentences[] = {
 	{"local", "short_receive",
 	 "within this host were longer than the next receive, and were lost", "datagram",
 	 "datagrams"},
+	{"local", "not_taken",
+	 "within this host waited in vain for their receiver, and were dropped by their sender",
+	 "datagram", "datagrams"},
 	{"requests", "retry_exceeded", "got no answer and ended with IBV_WC_RETRY_EXC_ERR",
 	 REQUESTS},
 	{"requests", "rnr_retry_exceeded",
@@ -189,6 +192,7 @@ void counters_print(const json_t *reply, bool colour)
 
 	if (!sum || (counters_are_zero(sum) && !counters_value(sum, "local", "other_qkey") &&
 		     !counters_value(sum, "local", "no_receive") &&
+		     !counters_value(sum, "local", "not_taken") &&
 		     !counters_value(sum, "local", "short_receive")))
 		return;
 	counters_table(reply, sum, colour);

@@ -69,7 +69,17 @@ struct pub_qp {
 	/* Receives that were posted since the last RESET, or fewer (see rq_credit()); none if they
 	 * come from an SRQ. */
 	_Atomic uint32_t receives;
-	uint32_t reserved[9];
+	/* UD: enum pub_qp_dry in bits 0-1; the bits above change with it */
+	_Atomic uint32_t dry;
+	uint32_t reserved[8];
+};
+
+/* Whether a datagram of this host finds a receive: hca/local/datagram_inbox.h. */
+enum pub_qp_dry {
+	PUB_QP_OPEN,
+	PUB_QP_DRY,  /* senders wait for a while */
+	PUB_QP_LEFT, /* what comes is dropped */
+	PUB_QP_DRY_MASK = 3,
 };
 
 /* A memory region, at the place that its keys' index names. */

@@ -146,9 +146,10 @@ def refused(stage):
 def local(stage):
     """Messages that wait for a receive, or for nobody, within the host."""
     stage.run(os.path.join(BUILD, "tests", "e2e", "faults"), "-c", "local", "rnr_*", "peer_in_*",
-              "ud_dropped", "ud_receive_*", seconds=100)
+              "ud_dropped", "ud_receive_*", "ud_left", seconds=100)
     counters = total(stage)
-    for name in ("rnr_waits", "rnr_naks", "other_qkey", "no_receive", "short_receive"):
+    for name in ("rnr_waits", "rnr_naks", "other_qkey", "no_receive", "short_receive", "kept",
+                 "not_taken", "no_such_qp"):
         require(counters["local"][name], f"no {name}: {counters['local']}")
     for name in ("retry_exceeded", "rnr_retry_exceeded"):
         require(counters["requests"][name], f"no {name}: {counters['requests']}")

@@ -10,6 +10,7 @@ extern const struct rig_test remote_tests[];   /* faults between requester and r
 extern const struct rig_test state_tests[];    /* states, attributes, events of a QP */
 extern const struct rig_test queue_tests[];    /* CQs, SRQs, channels, limits, wrong arguments */
 extern const struct rig_test loose_tests[];    /* UD and UC: nobody acknowledges */
+extern const struct rig_test dry_tests[];      /* UD: receivers that are late */
 extern const struct rig_test unmapped_tests[]; /* memory that isn't there any more */
 extern const struct rig_test foreign_tests[];  /* regions that another process imports */
 extern const struct rig_test file_tests[];     /* memory files; writes that follow one another */

@@ -101,17 +101,16 @@ static void ud_dropped(struct rig *rig)
 		ud_send(&end, end.peer.qpn + 5, QKEY);
 		ud_send(&end, 0xfffffe, QKEY);
 		ud_send(&end, 0x000003, QKEY);
-		ud_send(&end, end.peer.qpn, QKEY); /* the first that is taken */
-		for (int i = 0; i < 10; i++)	   /* no receive: dropped */
+		for (int i = 0; i < 10; i++) /* there never was a receive: dropped */
 			ud_send(&end, end.peer.qpn, QKEY);
+		rig_sync(rig);
 		rig_sync(rig);
 		/* The controlled Q_Key stands for the QP's own. */
 		ud_send(&end, end.peer.qpn, 0x80000000);
 		CHECK_EQ(rig, end_state(&end), IBV_QPS_RTS);
 	} else {
-		OK(rig, end_recv(&end, 1, 0, 64));
 		rig_sync(rig);
-		wc_expect(&end, end.rcq, 1, IBV_WC_SUCCESS);
+		rig_sync(rig);
 		wc_none(&end, end.rcq);
 		/* What had no receive doesn't come later. */
 		OK(rig, end_recv(&end, 2, 0, 64));

@@ -80,18 +80,27 @@ static bool datagram_place(struct qp *qp, const struct recv_wqe *wqe, const stru
 	       copy_scatter(local, count, sizeof(grh), payload, arrival->length);
 }
 
+enum datagram_fate datagram_admit(const struct qp *qp, const struct record_ud *ud,
+				  const struct arrival *arrival)
+{
+	if (qp->type != IBV_QPT_UD || !execute_receiving(qp))
+		return DATAGRAM_STATE;
+	if (likely(ud->qkey == qp->attr.qkey))
+		return DATAGRAM_TAKEN;
+	log_info("QP 0x%x: datagram from QP 0x%x has another Q_Key, dropped", qp->ibv.qp_num,
+		 arrival->src_qpn);
+	return DATAGRAM_QKEY;
+}
+
 enum datagram_fate datagram_execute(struct qp *qp, const struct record_ud *ud,
 				    const struct arrival *arrival, const uint8_t *payload)
 {
 	struct receive buffer;
 
-	if (qp->type != IBV_QPT_UD || !execute_receiving(qp))
-		return DATAGRAM_STATE;
-	if (ud->qkey != qp->attr.qkey) {
-		log_info("QP 0x%x: datagram from QP 0x%x has another Q_Key, dropped",
-			 qp->ibv.qp_num, arrival->src_qpn);
-		return DATAGRAM_QKEY;
-	}
+	enum datagram_fate fate = datagram_admit(qp, ud, arrival);
+
+	if (unlikely(fate != DATAGRAM_TAKEN))
+		return fate;
 	const struct recv_wqe *wqe;
 	uint32_t needed = arrival->length + sizeof(struct ibv_grh);
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The carrier of UD QPs: each request goes the way that its address handle named when it was posted
- * (struct datagram_carrier). Requests start in order; one that must wait (its link isn't up, or has
- * no room) holds up those behind it, but not for longer than UNRELIABLE_NS without progress.
+ * (struct datagram_carrier). Requests start in order. One that must wait holds up those behind it,
+ * but not without end: UNRELIABLE_NS until its link is up; for room and for a receive, see
+ * local/datagram_wait.h.
  */
 #include "hca/exec/datagram_send.h"
 #include "base/log.h"
 #include "hca/engine/engine.h"
+#include "hca/local/datagram_inbox.h"
 #include "hca/local/link.h"
 #include "hca/mem/hazard.h"
 #include "hca/process/hca.h"
@@ -16,11 +18,13 @@
 
 enum { DATAGRAM_BYTES = 4096 };
 
-#define UNRELIABLE_NS 1000000000ull
+#define UNRELIABLE_NS 1000000000ull /* for a link */
+#define TICK_NS 5000000ull
 #define LINGER_NS 1000000000ull /* for what a UD QP has posted, when it ends */
 
 enum step datagram_fail(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
 {
+	qp->ud_wait.since = qp->ud_wait.deadline = 0;
 	sq_fail_local(qp, wqe, status);
 	return STEP_FAILED;
 }
@@ -54,8 +58,8 @@ static void datagram_post(struct qp *qp)
 
 static int datagram_connect(struct qp *qp, const struct route *route)
 {
-	(void)qp, (void)route;
-	return 0; /* there is nobody to connect to */
+	(void)route; /* there is nobody to connect to */
+	return datagram_inbox_make(qp);
 }
 
 static void datagram_send_ready(struct qp *qp, enum ibv_qp_state from)
@@ -76,7 +80,9 @@ static void datagram_disconnect(struct qp *qp)
 	link_unwait(qp);
 	roce_unwait(qp);
 	qp_timer_stop(qp);
+	datagram_inbox_free(qp);
 	qp->ud_psn = 0;
+	qp->ud_wait = (struct datagram_wait){0};
 }
 
 /* The process that the oldest request waits for is stopped, or hostile. */
@@ -98,8 +104,10 @@ static bool datagram_expire(struct qp *qp, uint64_t now, uint64_t *next)
 		return false;
 	if (qp_stalled_ns(qp, now) >= UNRELIABLE_NS)
 		drop_oldest(qp); /* the next look sees whether more is waiting */
-	if (now + UNRELIABLE_NS / 4 < *next)
-		*next = now + UNRELIABLE_NS / 4;
+	else if (qp->ud_wait.deadline && now >= qp->ud_wait.deadline)
+		sq_run(qp); /* drops it, unless its receiver takes it now */
+	if (now + TICK_NS < *next)
+		*next = now + TICK_NS;
 	return true;
 }
 
@@ -130,14 +138,14 @@ const struct carrier carrier_datagram = {
 	.send_ready = datagram_send_ready,
 	.drain = datagram_drain,
 	.change = carrier_ignores_change,
-	.stop = carrier_ignores,
+	.stop = datagram_inbox_clear,
 	.disconnect = datagram_disconnect,
-	.receive_posted = carrier_ignores,
+	.receive_posted = datagram_inbox_receive_posted,
 	.resume = sq_run,
 	.expire = datagram_expire,
 	.post = datagram_post,
 	.withdraw = carrier_ignores_request,
-	.leave = carrier_ignores,
+	.leave = datagram_inbox_leave,
 	.take_in = carrier_ignores,
 	.linger = datagram_linger,
 	.settle = carrier_ignores_settling,

@@ -30,6 +30,31 @@ const struct recv_wqe *receive_take(struct qp *qp, struct receive *room)
 	return likely(receive_take_fitting(qp, room, 0, &wqe) == RECEIVE_FITS) ? wqe : NULL;
 }
 
+void receive_wait(struct qp *qp, bool waits)
+{
+	qp->starved = waits;
+	if (!qp->srq)
+		return;
+	if (!waits) {
+		list_del(&qp->srq_wait);
+		return;
+	}
+	if (list_empty(&qp->srq_wait))
+		list_add_tail(&qp->srq->waiters, &qp->srq_wait);
+	atomic_store(&qp->srq->has_waiters, 1);
+}
+
+bool receive_ever_posted(struct qp *qp)
+{
+	if (!qp->srq)
+		return qp->rq.head != 0;
+	lock_take(&qp->srq->lock);
+	bool posted = qp->srq->rq.head != 0;
+
+	lock_give(&qp->srq->lock);
+	return posted;
+}
+
 void receive_give_back(struct qp *qp, const struct recv_wqe *wqe)
 {
 	if (!qp->srq) {

@@ -33,6 +33,13 @@ const struct recv_wqe *receive_take(struct qp *qp, struct receive *room);
 enum receive_fit receive_take_fitting(struct qp *qp, struct receive *room, uint32_t length,
 				      const struct recv_wqe **wqe);
 
+/* A message waits for a receive, or none does any more: the next one that is posted calls
+ * carrier.receive_posted. */
+void receive_wait(struct qp *qp, bool waits);
+
+/* Whether the queue had a receive since RESET (the SRQ: ever). */
+bool receive_ever_posted(struct qp *qp);
+
 /* The message that this receive was taken for won't come: the next one may have it. */
 void receive_give_back(struct qp *qp, const struct recv_wqe *wqe);
 
@@ -117,6 +124,10 @@ enum datagram_fate {
 	DATAGRAM_TOO_LONG, /* for the next receive, which stays */
 	DATAGRAM_STATE,
 };
+
+/* Whether the QP takes such a datagram if it has a receive: DATAGRAM_TAKEN, _STATE or _QKEY. */
+enum datagram_fate datagram_admit(const struct qp *qp, const struct record_ud *ud,
+				  const struct arrival *arrival);
 
 /* A datagram: header of 40 bytes and payload into the next receive, or dropped (datagram.c). */
 enum datagram_fate datagram_execute(struct qp *qp, const struct record_ud *ud,

@@ -15,6 +15,7 @@
 #include "hca/process/books.h"
 #include "hca/process/capture.h"
 #include "hca/process/context.h"
+#include "hca/process/counters.h"
 #include "hca/process/hca.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/qp.h"
@@ -326,12 +327,12 @@ static enum step go_on(struct qp *qp, struct send_wqe *wqe, const struct iovec *
 
 	while ((slot = next_slot(qp->fanout)) < LIMIT_SLOTS) {
 		struct link *link = slot ? link_get_datagram(qp->hca, slot) : NULL;
-		enum step step = STEP_DONE;
+		enum put put = PUT_DROPPED;
 
 		if (likely(link && !link_is_gone(link)))
-			step = local_datagram_put(qp, wqe, link, local, count);
-		if (step != STEP_DONE)
-			return step;
+			put = local_datagram_put(qp, wqe, link, local, count);
+		if (put == PUT_WAIT || put == PUT_FAILED)
+			return put == PUT_WAIT ? STEP_WAIT : STEP_FAILED;
 		fanout_strike(qp->fanout, slot);
 	}
 	return datagram_sent(qp, wqe);
@@ -361,8 +362,10 @@ static void group_skip(struct qp *qp, struct send_wqe *wqe)
 	uint32_t slot = qp->fanout ? next_slot(qp->fanout) : LIMIT_SLOTS;
 
 	(void)wqe;
-	if (slot < LIMIT_SLOTS)
-		fanout_strike(qp->fanout, slot);
+	if (slot >= LIMIT_SLOTS)
+		return;
+	counters_rare(qp->hca, PUB_LOCAL_NOT_TAKEN);
+	fanout_strike(qp->fanout, slot);
 }
 
 const struct datagram_carrier datagram_group = {

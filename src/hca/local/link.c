@@ -724,3 +724,35 @@ void link_unwait(struct qp *qp)
 	lock_give(&qp->wait_link->tx_lock);
 	qp->wait_link = NULL;
 }
+
+/* ------------------------------------------------------------------ what waits for receives */
+
+/* Of one link, and of one user's processes together. */
+enum { LINK_HELD_BYTES = 4 << 20, USER_HELD_BYTES = 32 << 20 };
+
+/* What the processes of the link's user have waiting here. Engine held. */
+static uint64_t user_held(const struct link *link)
+{
+	uint64_t sum = 0;
+
+	list_for_each(node, &link->hca->links) {
+		const struct link *other = container_of(node, struct link, node);
+
+		if (other->uid == link->uid)
+			sum += other->held_bytes;
+	}
+	return sum;
+}
+
+bool link_hold_bytes(struct link *link, size_t bytes)
+{
+	if (link->held_bytes + bytes > LINK_HELD_BYTES || user_held(link) + bytes > USER_HELD_BYTES)
+		return false;
+	link->held_bytes += bytes;
+	return true;
+}
+
+void link_release_bytes(struct link *link, size_t bytes)
+{
+	link->held_bytes -= bytes;
+}

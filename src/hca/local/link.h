@@ -76,6 +76,7 @@ struct link {
 	struct peer_process process;
 	uint32_t uid;	     /* the peer's user */
 	uint64_t held_bytes; /* of messages that came by it and wait for receives; under engine */
+	bool datagrams;	     /* the peer sent some; under engine */
 	int doorbell; /* wakes the peer: its eventfd, or the bell that it hears (`hear` >= 0) */
 	int hear;     /* a stranger's link: the bell that wakes this process; else -1 */
 	const struct pub *peer;
@@ -216,6 +217,12 @@ void link_wait(struct link *link, struct qp *qp);
 
 /* Takes the QP off the list of the link that it waits for, if it does. qp.lock is held. */
 void link_unwait(struct qp *qp);
+
+/* Memory for a message that came by this link and waits for a receive. False: what waits from this
+ * link, or from all processes of its user, would be too much. A QP has bounds of its own. Engine
+ * held, for both. */
+bool link_hold_bytes(struct link *link, size_t bytes);
+void link_release_bytes(struct link *link, size_t bytes);
 
 /* The peer broke the rules of the rings: the link ends, and the engine ends its QPs. */
 void link_break(struct link *link);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "hca/engine/engine.h"
+#include "hca/local/datagram_inbox.h"
 #include "hca/local/link.h"
 #include "hca/local/local_conn.h"
 #include "hca/local/local_datagram.h"
@@ -27,6 +28,8 @@ void local_take_record(struct hca *hca, struct link *link, const struct ring_hea
 		return;
 	}
 	if (unlikely(!qp || h->kind >= REC_KINDS)) {
+		if (h->kind == REC_UD)
+			datagram_count_fate(hca, DATAGRAM_STATE);
 		link_idle_record(link,
 				 h); /* or the QP has ended: the peer's timer tells its program */
 		return;
@@ -68,8 +71,10 @@ uint64_t local_scan_receivers(struct hca *hca, uint64_t now)
 			list_del(&conn->rnr_node);
 		lock_give(&qp->lock);
 	}
-	atomic_store(&hca->has_rnr, !list_empty(&hca->rnr));
-	return next;
+	uint64_t dry = datagram_inbox_scan(hca, now);
+
+	atomic_store(&hca->has_rnr, !list_empty(&hca->rnr) || !list_empty(&hca->dry));
+	return dry < next ? dry : next;
 }
 
 /* ------------------------------------------------------------------ the carrier */

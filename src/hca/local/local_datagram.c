@@ -7,6 +7,7 @@
 #include "hca/exec/datagram_send.h"
 #include "hca/exec/execute.h"
 #include "hca/exec/mcast.h"
+#include "hca/local/datagram_inbox.h"
 #include "hca/local/link.h"
 #include "hca/mem/copy.h"
 #include "hca/process/capture.h"
@@ -14,24 +15,78 @@
 #include "hca/verbs/qp.h"
 
 /* ------------------------------------------------------------------ sending */
-static enum step wait_for_room(struct qp *qp, struct link *link)
+/* What the QP that it is for says of its receives. */
+static const _Atomic uint32_t *dry_word(const struct send_wqe *wqe, const struct link *link)
+{
+	return &link->peer->qp[wqe->ud.remote_qpn & (LIMIT_QPS_PER_SLOT - 1)].dry;
+}
+
+/* 0: nothing to wait for. */
+static uint32_t read_dry(const _Atomic uint32_t *word)
+{
+	uint32_t dry = atomic_load_explicit(word, memory_order_relaxed);
+
+	return unlikely((dry & PUB_QP_DRY_MASK) == PUB_QP_DRY) ? dry : 0;
+}
+
+static void wait_for_link(struct qp *qp, struct link *link)
 {
 	link_wait(link, qp);
 	engine_watch_qp(qp); /* a peer that never reads doesn't hold up the others */
-	return STEP_WAIT;
 }
 
-enum step local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *link,
-			     const struct iovec *local, int count)
+/* The link has lain idle and is sealed (link_idle.h): it ends, and comes again, soon. A stranger
+ * may take its time with that, so for strangers it is a ring without room. */
+static bool comes_again(struct link *link)
+{
+	lock_take(&link->tx_lock);
+	bool sealed = link->idle.leave != LEAVE_NONE;
+
+	lock_give(&link->tx_lock);
+	return sealed && link->regions;
+}
+
+/* `dry`: the receiver's word, 0 for room in the ring. */
+static enum put wait_for_receiver(struct qp *qp, const struct send_wqe *wqe, struct link *link,
+				  uint32_t dry)
+{
+	if (!dry && comes_again(link)) {
+		wait_for_link(qp, link);
+		return PUT_WAIT;
+	}
+	if (!datagram_wait(qp, wqe, link, dry)) {
+		counters_rare(qp->hca, PUB_LOCAL_NOT_TAKEN);
+		return PUT_DROPPED;
+	}
+	wait_for_link(qp, link);
+	/* The receiver posted, and this process's engine had looked for waiting QPs before this one
+	 * was among them. As in link_wait(), after its fence [A1]. */
+	if (dry && read_dry(dry_word(wqe, link)) != dry && engine_asleep(qp->hca))
+		engine_kick(qp->hca);
+	return PUT_WAIT;
+}
+
+enum put local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *link,
+			    const struct iovec *local, int count)
 {
 	uint32_t payload = sizeof(struct record_ud) + wqe->length;
 
-	if (unlikely(!link_is(link, LINK_UP)))
-		return wait_for_room(qp, link);
+	if (unlikely(!link_is(link, LINK_UP))) {
+		wait_for_link(qp, link);
+		return PUT_WAIT;
+	}
+	if (likely(wqe->ud.carrier == &datagram_local)) {
+		uint32_t dry = read_dry(dry_word(wqe, link));
+
+		if (unlikely(dry))
+			return wait_for_receiver(qp, wqe, link, dry);
+	}
 	struct ring_header *h = link_begin(link, payload);
 
 	if (unlikely(!h))
-		return wait_for_room(qp, link);
+		return wait_for_receiver(qp, wqe, link, 0);
+	if (unlikely(qp->ud_wait.since))
+		datagram_wait_end_slow(qp);
 	struct record_ud *ud = (struct record_ud *)((uint8_t *)h + RING_HEADER);
 
 	h->kind = REC_UD;
@@ -47,13 +102,22 @@ enum step local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *l
 		ud->qkey = qp->attr.qkey;
 	if (unlikely(!copy_gather(ud + 1, local, count, 0, wqe->length))) {
 		link_abandon(link, payload);
-		return datagram_fail(qp, wqe, IBV_WC_LOC_PROT_ERR);
+		datagram_fail(qp, wqe, IBV_WC_LOC_PROT_ERR);
+		return PUT_FAILED;
 	}
 	if (capture_on(qp->hca) && wqe->ud.carrier == &datagram_local)
 		capture_show_datagram(qp, wqe);
 	link_send(link, h, payload);
 	link_notify(link);
-	return STEP_DONE;
+	return PUT_SENT;
+}
+
+/* Ends the wait of a datagram whose link went down meanwhile, too. */
+static enum step local_drop(struct qp *qp, struct send_wqe *wqe)
+{
+	if (unlikely(qp->ud_wait.since))
+		datagram_wait_end_slow(qp);
+	return datagram_sent(qp, wqe);
 }
 
 static enum step local_send(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
@@ -62,20 +126,27 @@ static enum step local_send(struct qp *qp, struct send_wqe *wqe, const struct io
 	uint32_t slot = wqe->ud.remote_qpn >> LIMIT_QP_BITS;
 	struct link *link = slot && slot < LIMIT_SLOTS ? link_get_datagram(qp->hca, slot) : NULL;
 
-	if (unlikely(!link || link_is_gone(link)))
-		return datagram_sent(qp, wqe); /* dropped: there is no such process */
-	enum step step = local_datagram_put(qp, wqe, link, local, count);
-
-	if (likely(step == STEP_DONE)) {
-		qp->ud_psn++;
-		datagram_sent(qp, wqe);
+	if (unlikely(!link || link_is_gone(link))) {
+		counters_rare(qp->hca, PUB_LOCAL_NO_QP); /* there is no such process */
+		return local_drop(qp, wqe);
 	}
-	return step;
+	switch (local_datagram_put(qp, wqe, link, local, count)) {
+	case PUT_SENT:
+		qp->ud_psn++;
+		return datagram_sent(qp, wqe);
+	case PUT_DROPPED:
+		return datagram_sent(qp, wqe);
+	case PUT_FAILED:
+		return STEP_FAILED;
+	default:
+		return STEP_WAIT;
+	}
 }
 
 static void local_skip(struct qp *qp, struct send_wqe *wqe)
 {
-	datagram_sent(qp, wqe);
+	counters_rare(qp->hca, PUB_LOCAL_NOT_TAKEN);
+	local_drop(qp, wqe);
 }
 
 const struct datagram_carrier datagram_local = {
@@ -96,8 +167,8 @@ static bool read_datagram(const struct ring_header *h, const uint8_t *payload, u
 	return true;
 }
 
-static void take_datagram(struct qp *qp, const struct ring_header *h, const uint8_t *payload,
-			  const struct record_ud *ud)
+static void take_datagram(struct qp *qp, struct link *link, const struct ring_header *h,
+			  const uint8_t *payload, const struct record_ud *ud)
 {
 	const struct arrival arrival = {
 		.length = h->length,
@@ -106,14 +177,11 @@ static void take_datagram(struct qp *qp, const struct ring_header *h, const uint
 		.has_imm = h->flags & REC_IMM,
 		.solicited = h->flags & REC_SOLICITED,
 	};
-	enum datagram_fate fate = datagram_execute(qp, ud, &arrival, payload + sizeof(*ud));
+	enum datagram_fate fate =
+		datagram_inbox_take(qp, link, ud, &arrival, payload + sizeof(*ud));
 
-	if (unlikely(fate == DATAGRAM_QKEY))
-		counters_rare(qp->hca, PUB_LOCAL_QKEY);
-	else if (unlikely(fate == DATAGRAM_NO_RECEIVE))
-		counters_rare(qp->hca, PUB_LOCAL_NO_RECEIVE);
-	else if (unlikely(fate == DATAGRAM_TOO_LONG))
-		counters_rare(qp->hca, PUB_LOCAL_SHORT_RECEIVE);
+	if (unlikely(fate != DATAGRAM_TAKEN))
+		datagram_count_fate(qp->hca, fate);
 }
 
 /*
@@ -139,10 +207,11 @@ void local_datagram_take(struct qp *qp, struct link *link, const struct ring_hea
 
 	if (record_qpn(h->dst) == qp->ibv.qp_num && read_datagram(h, payload, room, &ud) &&
 	    is_from_peer(link, h, &ud))
-		take_datagram(qp, h, payload, &ud);
+		take_datagram(qp, link, h, payload, &ud);
 }
 
 struct to_group {
+	struct link *link;
 	const struct ring_header *h;
 	const uint8_t *payload;
 	struct record_ud ud;
@@ -153,14 +222,14 @@ static void local_datagram_take_one(struct qp *qp, void *arg)
 	const struct to_group *to = arg;
 
 	lock_take(&qp->lock);
-	take_datagram(qp, to->h, to->payload, &to->ud);
+	take_datagram(qp, to->link, to->h, to->payload, &to->ud);
 	lock_give(&qp->lock);
 }
 
 void local_datagram_take_group(struct link *link, const struct ring_header *h,
 			       const uint8_t *payload, uint32_t room)
 {
-	struct to_group to = {.h = h, .payload = payload};
+	struct to_group to = {.link = link, .h = h, .payload = payload};
 
 	if (read_datagram(h, payload, room, &to.ud) && is_from_peer(link, h, &to.ud))
 		mcast_for_each(link->hca, to.ud.dgid, local_datagram_take_one, &to);

@@ -8,10 +8,15 @@
 
 struct link;
 
-/* Puts a datagram into a link's ring: STEP_WAIT when the link isn't up or has no room, the QP is
- * resumed then; STEP_FAILED: its memory isn't there, it has failed. The request isn't completed. */
-enum step local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *link,
-			     const struct iovec *local, int count);
+/* Puts a datagram into a link's ring. The request isn't completed, unless it has failed. */
+enum put {
+	PUT_SENT,
+	PUT_WAIT,    /* the link isn't up, has no room, or the receiver none; the QP is resumed */
+	PUT_DROPPED, /* it has waited long enough; it is counted */
+	PUT_FAILED,  /* its memory isn't there: the request has failed */
+};
+enum put local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *link,
+			    const struct iovec *local, int count);
 
 /* A datagram that arrived for this QP. Engine held, too. */
 void local_datagram_take(struct qp *qp, struct link *link, const struct ring_header *h,

@@ -31,10 +31,6 @@
 #include "hca/process/hca.h"
 #include "hca/verbs/srq.h"
 
-/* What may wait for receives here: of one link, and of one user's processes together. A QP's own
- * bound is LOCAL_HELD_BYTES. */
-enum { LINK_HELD_BYTES = 4 << 20, USER_HELD_BYTES = 32 << 20 };
-
 struct local_conn *local_conn_new(struct qp *qp, struct link *link)
 {
 	struct local_conn *conn = calloc(1, sizeof(*conn));
@@ -358,18 +354,7 @@ void world_receive_complete(struct local_qp *lq, const struct recv_wqe *wqe,
 
 void world_receive_wait(struct local_qp *lq, bool waits)
 {
-	struct qp *qp = qp_of_local(lq);
-
-	qp->starved = waits;
-	if (!qp->srq)
-		return;
-	if (!waits) {
-		list_del(&qp->srq_wait);
-		return;
-	}
-	if (list_empty(&qp->srq_wait))
-		list_add_tail(&qp->srq->waiters, &qp->srq_wait);
-	atomic_store(&qp->srq->has_waiters, 1);
+	receive_wait(qp_of_local(lq), waits);
 }
 
 /* ------------------------------------------------------------------ completions and events */
@@ -404,37 +389,23 @@ void world_established(struct local_qp *lq)
 
 /* ------------------------------------------------------------------ storage */
 
-/* What the processes of the link's user have waiting here. Engine held. */
-static uint64_t user_held(const struct link *link)
-{
-	uint64_t sum = 0;
-
-	list_for_each(node, &link->hca->links) {
-		const struct link *other = container_of(node, struct link, node);
-
-		if (other->uid == link->uid)
-			sum += other->held_bytes;
-	}
-	return sum;
-}
-
 struct local_held *world_hold(struct local_qp *lq, uint32_t size)
 {
 	struct link *link = link_from(lq);
 	size_t bytes = sizeof(struct local_held) + size;
 
-	if (link->held_bytes + bytes > LINK_HELD_BYTES || user_held(link) + bytes > USER_HELD_BYTES)
+	if (!link_hold_bytes(link, bytes))
 		return NULL;
 	struct local_held *held = malloc(bytes);
 
-	if (held)
-		link->held_bytes += bytes;
+	if (!held)
+		link_release_bytes(link, bytes);
 	return held;
 }
 
 void world_release(struct local_qp *lq, struct local_held *held)
 {
-	link_from(lq)->held_bytes -= sizeof(*held) + held->size;
+	link_release_bytes(link_from(lq), sizeof(*held) + held->size);
 	free(held);
 }
 

@@ -157,6 +157,7 @@ static struct hca *hca_make(void)
 	list_init(&hca->links);
 	list_init(&hca->acks);
 	list_init(&hca->rnr);
+	list_init(&hca->dry);
 	list_init(&hca->active);
 	hca->doorbell = hca->table_fd = hca->regions_fd = -1;
 	hca->event_fd = hca->watch_fd = -1;
@@ -342,6 +343,7 @@ static void leave_lists(struct hca *hca) REQUIRES(hca->active_lock)
 	list_init(&hca->links);
 	list_init(&hca->acks);
 	list_init(&hca->rnr);
+	list_init(&hca->dry);
 	list_init(&hca->active);
 	atomic_store(&hca->armed_cqs, 0);
 	atomic_store(&hca->link_deaths, false);

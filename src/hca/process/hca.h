@@ -92,7 +92,8 @@ struct hca {
 	struct capture *_Atomic captures; /* NULL: nobody ever did; engine thread */
 	struct list acks;		  /* struct qp.ack_node; under engine */
 	struct list rnr;		  /* struct qp.rnr_node; under engine */
-	_Atomic bool has_rnr;		  /* there may be one; written under engine */
+	struct list dry;		  /* struct datagram_inbox.node; under engine */
+	_Atomic bool has_rnr;		  /* one of both may have one; written under engine */
 	struct lock active_lock;
 	struct list active GUARDED_BY(active_lock);
 	_Atomic bool link_requests;  /* for the control thread: links to ask for, or to give back */

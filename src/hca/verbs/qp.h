@@ -16,6 +16,7 @@
 #include "base/list.h"
 #include "base/lock.h"
 #include "client/daemon.h"
+#include "hca/local/datagram_wait.h"
 #include "hca/local/record.h"
 #include "hca/verbs/ah.h"
 #include "hca/verbs/recv_queue.h"
@@ -23,6 +24,7 @@
 
 struct carrier;
 struct context;
+struct datagram_inbox;
 struct fanout;
 struct hazard_scope;
 struct hca;
@@ -67,6 +69,8 @@ struct qp {
 	struct local_conn *local;      /* what carrier_self and carrier_local remember, else NULL */
 	struct roce_qp *roce;	       /* what carrier_roce remembers, else NULL: roce.h */
 	uint32_t ud_psn;	       /* of the next datagram */
+	struct datagram_wait ud_wait;  /* the datagram at sq.next, for its receiver */
+	struct datagram_inbox *inbox;  /* UD: datagrams that wait here for a receive, else NULL */
 	uint8_t sgid[16];	       /* RC and UC: of its path */
 
 	struct list srq_wait; /* on srq.waiters: a message waits for a receive; under engine */

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Datagrams within a host: how a sender feels its receiver.
+ *
+ * The rule. A datagram to a QP of this host that fits it (Q_Key, length, state) is dropped for want
+ * of a receive, or of room in the link's ring, only
+ *   - when the receiver's QP never had a receive since RESET, or
+ *   - when its receiver made no progress for DATAGRAM_PATIENCE_NS, or its sender's patience ended
+ *     (datagram_wait.h), or
+ *   - when what is kept here reaches its bounds in bytes.
+ * The process that drops a datagram counts it (shm/counters.h), so that
+ *   sends completed = receives completed + what both processes count as dropped.
+ *
+ * The receiver's side, this file. A UD QP from RTR to RESET has an inbox, in one of these states:
+ *
+ *   state   arriving datagram               changes to
+ *   OPEN    takes a receive; if the queue   DRY   no receive is left, though there had been one
+ *           never had one: dropped
+ *   DRY     is kept behind the others       OPEN  receives were posted, nothing is kept any more
+ *                                           LEFT  no kept one found a receive for
+ *                                                 DATAGRAM_PATIENCE_NS: all of them are dropped
+ *   LEFT    dropped                         OPEN  a receive was posted
+ *
+ * The state is published (struct pub_qp.dry). A sender that reads DRY lets its datagram wait, one
+ * that reads OPEN or LEFT sends. What had been in the rings when the queue ran dry is what is kept;
+ * it leaves the rings, so other QPs of the link go on.
+ *
+ * Who writes what. The inbox: this process, under hca.engine and qp.lock. pub_qp.dry: the same,
+ * read by any peer at any time. It is advice: a sender that reads an old value sends a datagram
+ * which is kept, or waits until the next look. A sender that sleeps isn't forgotten: it is on its
+ * link's list of waiting QPs before [A1], and reads pub_qp.dry once more after it; this process
+ * changes the word before [S1] and rings the peers that sent datagrams. If this process dies, the
+ * link goes down, and its senders go on.
+ */
+#ifndef VERBENA_HCA_LOCAL_DATAGRAM_INBOX_H
+#define VERBENA_HCA_LOCAL_DATAGRAM_INBOX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "hca/exec/execute.h"
+
+struct link;
+
+/* How long a receiver may make no progress. */
+#define DATAGRAM_PATIENCE_NS 200000000ull
+
+struct datagram_inbox {
+	struct qp *qp;
+	struct list node; /* on hca.dry, in state DRY; under engine */
+	struct list kept; /* oldest first */
+	uint32_t bytes;	  /* of these */
+	uint8_t state;	  /* enum pub_qp_dry */
+	uint64_t since;	  /* ns: DRY, and the last progress */
+};
+
+/* qp->inbox, made at RTR. 0 or ENOMEM. Engine and qp.lock are held, here and below. */
+int datagram_inbox_make(struct qp *qp);
+/* RESET, or the QP's end: what is kept is dropped. */
+void datagram_inbox_free(struct qp *qp);
+/* ERR: what is kept is dropped. */
+void datagram_inbox_clear(struct qp *qp);
+/* In a forked child, without locks: what is kept is the parent's. */
+void datagram_inbox_leave(struct qp *qp);
+
+/* A datagram that came by `link`. DATAGRAM_TAKEN: placed or kept. */
+enum datagram_fate datagram_inbox_take(struct qp *qp, struct link *link, const struct record_ud *ud,
+				       const struct arrival *arrival, const uint8_t *payload);
+
+/* Receives were posted: what is kept takes them. */
+void datagram_inbox_receive_posted(struct qp *qp);
+
+/* Inboxes that were DRY for too long. Returns when to look again (ns; UINT64_MAX: never). Engine
+ * held, and no other lock. */
+uint64_t datagram_inbox_scan(struct hca *hca, uint64_t now);
+
+/* Counts a datagram that was dropped here. */
+void datagram_count_fate(struct hca *hca, enum datagram_fate fate);
+
+#endif

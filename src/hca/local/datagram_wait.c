@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The patience of a UD QP's sender. See datagram_wait.h. No state but the QP's. */
+#include "hca/local/datagram_wait.h"
+
+#include "hca/engine/engine.h"
+#include "hca/local/datagram_inbox.h"
+#include "hca/local/link.h"
+#include "hca/verbs/qp.h"
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* What the QP has earned since its last wait. */
+static void wait_begin(struct qp *qp, const struct link *link, uint64_t now)
+{
+	struct datagram_wait *w = &qp->ud_wait;
+	uint64_t sent = (qp->ud_psn - w->counted_psn) & 0xffffff;
+	uint64_t earned = sent * DATAGRAM_EARNS_NS + (now - w->counted_at) / 8;
+
+	w->budget = w->counted_at ? less(w->budget + earned, DATAGRAM_PATIENCE_NS)
+				  : DATAGRAM_PATIENCE_NS;
+	w->counted_at = w->since = now;
+	w->counted_psn = qp->ud_psn;
+	w->scanned = qp->sq.next;
+	w->shared = !link->regions; /* of another user */
+}
+
+void datagram_wait_end_slow(struct qp *qp)
+{
+	struct datagram_wait *w = &qp->ud_wait;
+	uint64_t waited = now_ns() - w->since;
+
+	w->budget -= less(waited, w->budget);
+	w->since = w->deadline = 0;
+}
+
+bool datagram_wait(struct qp *qp, const struct send_wqe *wqe, const struct link *link, uint32_t dry)
+{
+	struct datagram_wait *w = &qp->ud_wait;
+	uint64_t now = now_ns();
+
+	if (!w->since) {
+		if (dry && w->left_qpn == wqe->ud.remote_qpn && w->left_word == dry)
+			return false;
+		wait_begin(qp, link, now);
+	}
+	for (; !w->shared && w->scanned != qp->sq.head; w->scanned++) {
+		const struct send_wqe *behind = sq_at(&qp->sq, w->scanned);
+
+		w->shared = behind->ud.remote_qpn != wqe->ud.remote_qpn ||
+			    behind->ud.carrier != wqe->ud.carrier;
+	}
+	uint64_t limit = w->shared ? DATAGRAM_SHARED_NS : DATAGRAM_PATIENCE_NS;
+
+	w->deadline = w->since + less(limit, w->budget);
+	if (now < w->deadline)
+		return true;
+	w->left_qpn = dry ? wqe->ud.remote_qpn : 0;
+	w->left_word = dry;
+	datagram_wait_end_slow(qp);
+	return false;
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Datagrams within a host whose receiver is late: they wait for its receives, for a bounded time,
+ * and hold up nothing else. See rig.h.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "faults.h"
+
+enum { GRH = 40, PIECE = 128 };
+
+/* What the receiver may be late by (DATAGRAM_PATIENCE_NS is twice that); a round in which the
+ * machine was slower than that says nothing. */
+#define LATE_MS 100
+
+static const struct end_options ud = {
+	.type = IBV_QPT_UD, .send_depth = 256, .recv_depth = 256, .cqe = 1024};
+
+static void send_number(struct end *end, uint32_t qpn, uint32_t number)
+{
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge;
+	size_t at = number % 256 * 8;
+
+	memcpy(end->buf + at, &number, sizeof(number));
+	end_request(end, IBV_WR_SEND, number, at, 8, 0, &wr, &sge);
+	wr.wr.ud.remote_qpn = qpn;
+	OK(end->rig, ibv_post_send(end->qp, &wr, &bad));
+}
+
+static void post_place(struct end *end, uint32_t place)
+{
+	OK(end->rig, end_recv(end, place, 4096 + (size_t)place * PIECE, GRH + 8));
+}
+
+/* The number that a completed receive holds. */
+static uint32_t number_in(const struct end *end, uint64_t place)
+{
+	uint32_t number;
+
+	memcpy(&number, end->buf + 4096 + place * PIECE + GRH, sizeof(number));
+	return number;
+}
+
+static void expect_number(struct end *end, uint32_t number)
+{
+	struct ibv_wc wc = wc_wait(end, end->rcq);
+
+	CHECK_EQ(end->rig, wc.status, IBV_WC_SUCCESS);
+	CHECK_EQ(end->rig, number_in(end, wc.wr_id), number);
+}
+
+enum { FIRST = 4, LATER = 60 };
+
+/* 60 datagrams more than receives: they wait, and arrive in order. False: this round took so long
+ * that they may have been dropped. */
+static bool late_round(struct rig *rig, struct end *end)
+{
+	double began = now_ms();
+	bool quick = false;
+
+	if (rig->role == RIG_A) {
+		for (uint32_t i = 0; i < FIRST + LATER; i++)
+			send_number(end, end->peer.qpn, i);
+		rig_sync(rig);
+		for (uint32_t i = 0; i < FIRST + LATER; i++)
+			wc_expect(end, end->scq, i, IBV_WC_SUCCESS);
+	} else {
+		rig_sync(rig);
+		for (uint32_t i = 0; i < FIRST; i++)
+			expect_number(end, i);
+		for (uint32_t i = 0; i < LATER; i++)
+			post_place(end, i);
+		quick = now_ms() - began < LATE_MS;
+		for (uint32_t i = 0; quick && i < LATER; i++)
+			expect_number(end, FIRST + i);
+	}
+	bool theirs;
+
+	rig_swap(rig, &quick, &theirs, sizeof(quick));
+	return quick || theirs;
+}
+
+static void ud_runs_dry(struct rig *rig)
+{
+	for (int round = 0;; round++) {
+		struct end end;
+
+		CHECK(rig, round < 20);
+		end_pair(&end, rig, &ud);
+		for (uint32_t i = 0; rig->role == RIG_B && i < FIRST; i++)
+			post_place(&end, i);
+		rig_sync(rig);
+		bool over = rig->carrier == RIG_WIRE || late_round(rig, &end);
+
+		end_close(&end);
+		if (over)
+			break;
+	}
+}
+
+/* The next number that came, which may be later than the one before. False: none for so long. */
+static bool next_number(struct end *end, uint32_t *number, int ms)
+{
+	double until = now_ms() + ms;
+	struct ibv_wc wc;
+
+	while (ibv_poll_cq(end->rcq, 1, &wc) == 0)
+		if (now_ms() > until)
+			return false;
+	CHECK_EQ(end->rig, wc.status, IBV_WC_SUCCESS);
+	*number = number_in(end, wc.wr_id);
+	post_place(end, (uint32_t)wc.wr_id);
+	return true;
+}
+
+enum { STREAM = 100000, PLACES = 64, PAUSE_EVERY = 5000 };
+
+static void stream_send(struct end *end)
+{
+	for (uint32_t posted = 0, done = 0; done < STREAM;) {
+		if (posted < STREAM && posted - done < 128) {
+			send_number(end, end->peer.qpn, posted++);
+			continue;
+		}
+		wc_expect(end, end->scq, done++, IBV_WC_SUCCESS);
+	}
+}
+
+/* Receives that are posted late at times, as by a program that does something else. Whether all
+ * came; each that came is later than the one before. *late: it was later than it may be. */
+static bool stream_receive(struct end *end, bool *late)
+{
+	uint32_t came = 0, number;
+	int64_t last = -1;
+	double at = now_ms();
+
+	*late = false;
+	while (last < STREAM - 1 && next_number(end, &number, (int)(RIG_SOON_MS / 4))) {
+		CHECK(end->rig, number > last);
+		last = number;
+		if (++came % PAUSE_EVERY == 0)
+			usleep(3000);
+		*late = *late || now_ms() - at > LATE_MS;
+		at = now_ms();
+	}
+	return came == STREAM;
+}
+
+/* A sender that is quicker than its receiver loses nothing. */
+static void ud_stream(struct rig *rig)
+{
+	if (rig->carrier == RIG_WIRE)
+		return;
+	for (int round = 0;; round++) {
+		bool over = false, theirs, late;
+		struct end end;
+
+		CHECK(rig, round < 5);
+		end_pair(&end, rig, &ud);
+		for (uint32_t i = 0; rig->role == RIG_B && i < PLACES; i++)
+			post_place(&end, i);
+		rig_sync(rig);
+		if (rig->role == RIG_A) {
+			stream_send(&end);
+		} else {
+			over = stream_receive(&end, &late);
+			CHECK(rig, over || late);
+		}
+		rig_swap(rig, &over, &theirs, sizeof(over));
+		end_close(&end);
+		if (over || theirs)
+			break;
+	}
+}
+
+enum { ALTERNATE = 100 };
+
+/* A QP that never posts again neither stops its sender nor keeps others from their datagrams. */
+static void ud_left(struct rig *rig)
+{
+	struct end left, lively;
+
+	end_pair(&left, rig, &ud);
+	end_pair(&lively, rig, &ud);
+	if (rig->role == RIG_A) {
+		rig_sync(rig);
+		send_number(&left, left.peer.qpn, 0);
+		send_number(&left, left.peer.qpn, 1); /* has no receive */
+		send_number(&left, lively.peer.qpn, 2);
+		rig_sync(rig);
+		for (uint32_t i = 0; i < 3; i++)
+			wc_expect(&left, left.scq, i, IBV_WC_SUCCESS);
+		/* By one QP, by turns. If each of the first kind waited for as long as it may, this
+		 * would take longer than wc_expect() does. */
+		for (uint32_t i = 0; i < ALTERNATE; i++) {
+			send_number(&left, left.peer.qpn, 2 * i);
+			send_number(&left, lively.peer.qpn, 2 * i + 1);
+		}
+		for (uint32_t i = 0; i < 2 * ALTERNATE; i++)
+			wc_expect(&left, left.scq, i, IBV_WC_SUCCESS);
+	} else {
+		post_place(&left, 0);
+		for (uint32_t i = 0; i < ALTERNATE + 1; i++)
+			post_place(&lively, i);
+		rig_sync(rig);
+		expect_number(&lively, 2);
+		rig_sync(rig);
+		for (uint32_t i = 0; i < ALTERNATE; i++)
+			expect_number(&lively, 2 * i + 1);
+		expect_number(&left, 0);
+	}
+	rig_sync(rig);
+	end_close(&lively);
+	end_close(&left);
+}
+
+const struct rig_test dry_tests[] = {
+	{"ud_runs_dry", ud_runs_dry},
+	{"ud_stream", ud_stream},
+	{"ud_left", ud_left},
+	{NULL, NULL},
+};
