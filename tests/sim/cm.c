@@ -9,7 +9,7 @@
  * connection that one side ends, ends on the other; nothing times out, as at most one packet in
  * five is lost; when all is closed, nothing is left.
  *
- * usage: cm_sim COUNT | cm_sim --seed SEED [-v]
+ * Its options are in seeds.h.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -19,6 +19,7 @@
 
 #include "base/list.h"
 #include "cm/cm.h"
+#include "seeds.h"
 
 enum { USERS_MAX = 128, FLIGHT_MAX = 512, CONNECTS = 24, LISTENED = 7 };
 
@@ -475,27 +476,16 @@ static void run(uint64_t seed, bool verbose)
 	}
 }
 
+static bool totals_print(void)
+{
+	printf("%llu connections, %llu events\n", (unsigned long long)sim.connections,
+	       (unsigned long long)sim.events);
+	return sim.connections && sim.events;
+}
+
 int main(int argc, char **argv)
 {
-	uint64_t from = 1, count = 0;
-	bool verbose = false;
+	static const struct seeds seeds = {"cm_sim", run, totals_print};
 
-	for (int i = 1; i < argc; i++) {
-		if (!strcmp(argv[i], "-v"))
-			verbose = true;
-		else if (!strcmp(argv[i], "--seed") && i + 1 < argc)
-			from = strtoull(argv[++i], NULL, 0), count = 1;
-		else
-			count = strtoull(argv[i], NULL, 0);
-	}
-	if (!count) {
-		fprintf(stderr, "usage: cm_sim COUNT | cm_sim --seed SEED [-v]\n");
-		return 2;
-	}
-	for (uint64_t seed = from; seed < from + count; seed++)
-		run(seed, verbose);
-	printf("%llu seeds from %llu: all hold; %llu connections, %llu events\n",
-	       (unsigned long long)count, (unsigned long long)from,
-	       (unsigned long long)sim.connections, (unsigned long long)sim.events);
-	return 0;
+	return seeds_main(argc, argv, &seeds);
 }

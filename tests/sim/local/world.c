@@ -411,19 +411,21 @@ static int copy_denied(struct qp *qp)
 	return 0;
 }
 
-/* What a peer does with a region that it looked up. */
+/* A one-sided operation on a region that was looked up: what its copy begins with. */
 static int peer_copy_begins(struct local_qp *lq, const struct mr_view *view, const char *where)
 {
 	struct qp *qp = qp_of(lq);
+	bool mapped = view->file_serial && !qp->link->peer->dead;
+	/* Memory that is mapped here needs no permission. */
+	int err = qp->link->self || mapped ? 0 : copy_denied(qp);
 
 	if (view->access & PUB_MR_FOREIGN)
 		fail("%s: a peer reaches for a region that was imported", where);
-	totals.mapped += view->file_serial != 0;
+	totals.mapped += mapped;
 	task_yield(where);
-	if (qp->link->self)
-		return 0;
-	/* Memory that is mapped here needs no permission. */
-	return view->file_serial && !qp->link->peer->dead ? 0 : copy_denied(qp);
+	if (!err)
+		oracle_meets(executing(qp), lq->peer_epoch);
+	return err;
 }
 
 static int why_failed(struct qp *qp)
@@ -442,7 +444,6 @@ int world_peer_put(struct local_qp *lq, uint32_t rkey, const struct mr_view *vie
 	(void)rkey;
 	if (err)
 		return err;
-	oracle_meets(r, lq->peer_epoch);
 	if (!move(local, count, 0, flat, length, COPY_READS, "world_peer_put"))
 		return -EFAULT;
 	oracle_placing(r, 0, flat, (uint32_t)length);
@@ -467,7 +468,6 @@ int world_peer_get(struct local_qp *lq, uint32_t rkey, const struct mr_view *vie
 	(void)rkey;
 	if (err)
 		return err;
-	oracle_meets(r, lq->peer_epoch);
 	oracle_reading(r, 0, (uint32_t)length);
 	if (!memory_copy(there, flat, length, COPY_READS, "world_peer_get"))
 		return why_failed(qp);

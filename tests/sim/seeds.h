@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The simulators' front end: which seeds, and whether enough was met in them. */
+#ifndef VERBENA_TESTS_SIM_SEEDS_H
+#define VERBENA_TESTS_SIM_SEEDS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct seeds {
+	const char *program;
+	/* One run; it ends the process when something doesn't hold. */
+	void (*run)(uint64_t seed, bool verbose);
+	/* Prints what the runs met. False: something that they must meet wasn't. */
+	bool (*totals_print)(void);
+};
+
+/*
+ * usage: PROGRAM [--from SEED] COUNT     runs seeds, the first to fail ends it
+ *        PROGRAM --seed SEED [-v]        one seed; -v prints every step
+ * From SEEDS_TOTALS seeds on the totals are printed and must be complete.
+ */
+enum { SEEDS_TOTALS = 1000 };
+int seeds_main(int argc, char **argv, const struct seeds *seeds);
+
+#endif
