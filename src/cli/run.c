@@ -68,7 +68,13 @@ static int environment_prepare(void)
 		return -EINVAL;
 	}
 	error = library_path_prepend(location.library_dir);
-	if (!error && setenv("VERBENA_DAEMON", location.daemon, 0) != 0)
+	/*
+	 * Programs of today (UCX, and MPI over it) register tens of megabytes at their start, more
+	 * than an ordinary user may lock by default. Nothing is locked here, so the limit is an
+	 * adapter's only; who wants to see it sets the variable.
+	 */
+	if (!error && (setenv("VERBENA_DAEMON", location.daemon, 0) != 0 ||
+		       setenv("VERBENA_MEMLOCK", "off", 0) != 0))
 		error = -errno;
 	if (error)
 		cli_error("cannot set the environment: %s", strerror(-error));

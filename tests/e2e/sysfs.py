@@ -282,10 +282,19 @@ def no_real_right(stage):
     """Who is root in a user namespace of its own only is held to RLIMIT_MEMLOCK all the same."""
     words = ["ibv_rc_pingpong", "-g", "0", "-s", 4 * 1024 * 1024, "-p", PORTS.take()]
     process = stage.start("prlimit", "--memlock=65536:65536", "unshare", "-U", "--map-root-user",
-                          *words)
+                          *words, environment={"VERBENA_MEMLOCK": "on"})
     status = process.wait(20 * SLOW)
     require(status > 0 and "register MR" in process.output(),
             f"it ended with {status}\n{tail(process.output())}")
+
+
+def more_than_may_be_locked(stage):
+    """Nothing is locked, so a program of `verbena run` may register more than RLIMIT_MEMLOCK."""
+    port = PORTS.take()
+    words = ["prlimit", "--memlock=65536:65536", "ibv_rc_pingpong", "-g", "0", "-c", "-s",
+             4 * 1024 * 1024, "-n", "10", "-p", port]
+    for text in stage.pair(words, words + ["localhost"], port):
+        require("10 iters" in text, f"no result\n{tail(text)}")
 
 
 # Where it may not -------------------------------------------------------------------------------
@@ -349,6 +358,7 @@ def users(suite):
         suite.case("ordinary user: programs share a user namespace", one_user_space, stage,
                    False)
         suite.case("ordinary user: one within another", twice, stage)
+        suite.case("ordinary user: more than may be locked", more_than_may_be_locked, stage)
         suite.case("ordinary user: rights in a user namespace are none", no_real_right, stage)
         root_serves(suite)
     suite.stage_closed(stage)
