@@ -98,5 +98,9 @@ if ! command -v cmake >/dev/null || ! command -v ninja >/dev/null || \
 	tools/deps --check build || echo "make: 'make deps' installs what is missing" >&2; \
 	exit 1; \
 fi; \
-ninja -C $(1) -j $(JOBS)
+ninja -C $(1) -j $(JOBS) || { \
+	! grep -q '^VERBENA_WERROR:BOOL=ON' $(1)/CMakeCache.txt || \
+		echo "make: if only a warning of your compiler stopped this: make WERROR=OFF" >&2; \
+	exit 1; \
+}
 endef

@@ -27,7 +27,11 @@
 
 #include <stdatomic.h>
 
+#ifdef __clang__ /* clones nothing, and doesn't know the word */
+#define GUARDED __attribute__((noinline))
+#else
 #define GUARDED __attribute__((noinline, noclone))
+#endif
 
 /* A few instructions. The thread sanitizer must see that a handler is left, which costs more. */
 #ifdef __SANITIZE_THREAD__
