@@ -14,6 +14,7 @@ FIELDS = {
     "node_guid": r"(?!0000:0000:0000:0000)[0-9a-f]{4}(:[0-9a-f]{4}){3}",
     "sys_image_guid": r"(?!0000:0000:0000:0000)[0-9a-f]{4}(:[0-9a-f]{4}){3}",
     "vendor_id": r"0x766562",
+    "vendor_part_id": r"1",
     "phys_port_cnt": r"1",
     "max_mr_size": r"0x[1-9a-f][0-9a-f]*",
     "page_size_cap": r"0x[0-9a-f]+",
