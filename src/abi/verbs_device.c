@@ -186,7 +186,9 @@ static void context_init(struct context *context, struct hca *hca, struct ibv_de
 	for (unsigned int kind = 0; kind < HELD_KINDS; kind++)
 		list_init(&context->held[kind]);
 	mutex_take(&hca->lock);
+	lock_take(&hca->contexts_lock);
 	list_add_tail(&hca->contexts, &context->node);
+	lock_give(&hca->contexts_lock);
 	mutex_give(&hca->lock);
 }
 
@@ -284,7 +286,9 @@ EXPORT int ibv_close_device(struct ibv_context *ibv)
 		reset_qps(context);
 	books_enter(context->hca);
 	mutex_take(&context->hca->lock);
+	lock_take(&context->hca->contexts_lock);
 	list_del(&context->node);
+	lock_give(&context->hca->contexts_lock);
 	mutex_give(&context->hca->lock);
 	daemon_close(&context->conn);
 	sys_close(context->cmd_fd);

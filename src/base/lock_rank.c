@@ -7,6 +7,7 @@
 
 #ifdef VERBENA_LOCK_RANKS
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -69,6 +70,23 @@ void rank_given(const void *lock)
 		return;
 	fprintf(stderr, "verbena: lock ranks: gives back a lock that it doesn't hold\n");
 	abort();
+}
+
+static bool rank_forbids_blocking(enum lock_rank rank)
+{
+	return rank == RANK_HCA || rank == RANK_EVENTS ||
+	       (rank >= RANK_ENGINE && rank < RANK_DAEMON_CONN);
+}
+
+void rank_check_blocking(const char *what)
+{
+	for (unsigned int i = 0; i < count; i++) {
+		if (!rank_forbids_blocking(held[i].rank))
+			continue;
+		fprintf(stderr, "verbena: lock ranks: %s may block while holding %s\n", what,
+			names[held[i].rank]);
+		abort();
+	}
 }
 
 void rank_must_hold(const void *lock, enum lock_rank rank)

@@ -45,9 +45,10 @@
 	X(RANK_SRQ, "srq.lock")                                                             \
 	X(RANK_ACTIVE, "hca.active_lock") /* QPs with a timer */                            \
 	X(RANK_CQ, "cq.lock")                                                               \
-	X(RANK_ROCE_LIST, "roce.list_lock") /* QPs with something to send */                \
-	X(RANK_ROCE_TX, "roce.tx_lock")	    /* the sender */                                \
-	X(RANK_LINK_TX, "link.tx_lock")	    /* the producer's side of a ring */             \
+	X(RANK_ROCE_LIST, "roce.list_lock")   /* QPs with something to send */              \
+	X(RANK_ROCE_TX, "roce.tx_lock")	      /* the sender */                              \
+	X(RANK_LINK_TX, "link.tx_lock")	      /* the producer's side of a ring */           \
+	X(RANK_CONTEXTS, "hca.contexts_lock") /* the list of contexts */                    \
 	X(RANK_CAPTURE, "capture.lock")                                                     \
 	X(RANK_EVENT_QUEUE, "channel.lock") /* a queue of events */                         \
 	X(RANK_FORK_PAGES, "abi.fork")	    /* ibv_dontfork_range()'s pages */              \
@@ -72,6 +73,10 @@ void rank_check(const void *lock, enum lock_rank rank);
 void rank_taken(const void *lock, enum lock_rank rank);
 void rank_given(const void *lock);
 void rank_forget(const void *lock);
+/* A call is about to be made that may wait for another process: aborts if the calling thread holds
+ * hca.lock (fork() takes it), hca.events_lock (the engine thread does) or a lock of a fast path,
+ * hca.engine and inwards. */
+void rank_check_blocking(const char *what);
 /* Aborts if the calling thread doesn't hold it. */
 void rank_must_hold(const void *lock, enum lock_rank rank);
 #else
@@ -81,6 +86,7 @@ void rank_must_hold(const void *lock, enum lock_rank rank);
 #define rank_taken(lock, rank) ((void)(lock))
 #define rank_given(lock) ((void)(lock))
 #define rank_forget(lock) ((void)(lock))
+#define rank_check_blocking(what) ((void)(what))
 #define rank_must_hold(lock, rank) ((void)(lock))
 #endif
 

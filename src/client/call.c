@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/blocking.h"
 #include "base/sys.h"
 #include "proto/proto.h"
 
@@ -40,6 +41,8 @@ int packet_send(int socket, const void *data, size_t size, const int *fds, unsig
 	}
 	ssize_t n;
 
+	if (!(flags & MSG_DONTWAIT) && !blocking_allowed("sending to the daemon"))
+		return -EDEADLK;
 	do
 		n = sys_sendmsg(socket, &m, MSG_NOSIGNAL | flags);
 	while (n < 0 && errno == EINTR);
@@ -82,6 +85,8 @@ ssize_t packet_receive(int socket, void *data, size_t size, int *fds, int flags)
 
 	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
 		fds[i] = -1;
+	if (!(flags & MSG_DONTWAIT) && !blocking_allowed("waiting for the daemon"))
+		return -EDEADLK;
 	do
 		n = sys_recvmsg(socket, &m, MSG_CMSG_CLOEXEC | flags);
 	while (n < 0 && errno == EINTR);

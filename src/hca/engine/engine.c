@@ -28,6 +28,24 @@
  * one that has work to do from its core for seconds (seen with verbenad, Linux 6.18). So who has
  * polled in vain for PATIENCE_NS gives the lease back, and naps between its polls for a small part
  * of the time that it has waited already; peers ring, and the engine thread takes what comes.
+ *
+ * What the engine thread waits for. It sleeps in epoll_pwait2() (epoll_wait()) only, without a
+ * lock; it takes only locks under which no thread makes a call that may block
+ * (rank_check_blocking()); and it makes no blocking call to the daemon: call.c refuses those on
+ * this thread (blocking_forbid()). Its other system calls, and why none can wait for another
+ * process: read() of the doorbell, the watchdog, the inotify descriptor   O_NONBLOCK, and ours
+ * alone write() of our doorbell, of a peer's of the same user          eventfds, O_NONBLOCK write()
+ * of a channel's eventfd       waits at 2^64 - 2 events only timerfd_settime() bells of other
+ * users, the watchdog: never sleeps epoll_ctl()                          waits for other
+ * epoll_ctl() calls of this epoll only recvmsg() of the daemon's events     MSG_DONTWAIT
+ * (daemon_event_next()) recvmsg(), recvmmsg() of packets     MSG_DONTWAIT (net/receiver.c)
+ *   sendmsg() of packets                 O_NONBLOCK; a full socket is waited for by epoll
+ *   process_vm_readv(), process_vm_writev(), pread() of /proc/PID/mem
+ *                                        may wait for a page of the peer's to be read from its
+ * file, as any access to memory may; not for the peer to run pidfd_open(), open() of /proc/PID/mem,
+ * mmap(), munmap(), fallocate() of a capture's ring when a link or a capture comes or goes:
+ * kernel's memory close()                              of eventfds, timerfds, memory files and
+ * pidfds: no linger futex()                              the locks above
  */
 #include "hca/engine/engine.h"
 
@@ -42,6 +60,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/blocking.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mutex.h"
@@ -637,6 +656,7 @@ static void *engine_thread(void *arg)
 	struct hca *hca = arg;
 	int epoll = hca->epoll;
 	uint32_t seen = 0;
+	blocking_forbid();
 	int err = life_begin(&hca->pub->header.life); /* before any link is installed */
 
 	if (err)

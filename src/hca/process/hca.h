@@ -20,6 +20,7 @@
  *   cq.lock        one CQ
  *   wire.list_lock, wire.tx_lock  what the wire carrier has to send; the sender (wire.h)
  *   link.tx_lock   the producer's side of a link's ring, its backlog and its list of waiting QPs
+ *   hca.contexts_lock  the list of contexts, for the engine thread
  *   capture.lock   the rings of captures (capture.h)
  *   channel.lock   a queue of events (completion channel or asynchronous)
  * No two locks of one kind are ever held together. A QP's lock is never held across a call to
@@ -51,7 +52,10 @@ struct roce;
 
 struct hca {
 	struct mutex lock;
+	/* Changed under `lock` and `contexts_lock`, read under either. The engine thread takes the
+	 * inner one, since it must not wait for fork(). */
 	struct list contexts;
+	struct lock contexts_lock;
 	unsigned int next_pd_id;
 	struct mutex release_lock;
 
@@ -126,6 +130,7 @@ static inline void hca_init_locks(struct hca *hca)
 	rwlock_init(&hca->books, RANK_BOOKS);
 	lock_init(&hca->engine, RANK_ENGINE);
 	lock_init(&hca->active_lock, RANK_ACTIVE);
+	lock_init(&hca->contexts_lock, RANK_CONTEXTS);
 }
 
 /* The process's HCA; made (daemon started, thread started) at the first call. NULL with errno. */

@@ -154,12 +154,12 @@ void async_device(struct hca *hca, enum ibv_event_type type, uint32_t device, in
 {
 	struct ibv_async_event async = {.element.port_num = port, .event_type = type};
 
-	mutex_take(&hca->lock);
+	lock_take(&hca->contexts_lock);
 	list_for_each(node, &hca->contexts) {
 		struct context *context = container_of(node, struct context, node);
 
 		if (context->device_index == device)
 			event_queue_push(&context->async, NULL, &async, NULL);
 	}
-	mutex_give(&hca->lock);
+	lock_give(&hca->contexts_lock);
 }

@@ -74,6 +74,26 @@ static void tried(void)
 		lock_take(&other_qp);
 }
 
+/* A call to the daemon under hca.lock, or under a lock of a fast path. */
+static void blocks_outside(void)
+{
+	lock_take(&qp);
+	lock_give(&qp);
+	rank_check_blocking("a call");
+}
+
+static void blocks_with_qp(void)
+{
+	lock_take(&qp);
+	rank_check_blocking("a call");
+}
+
+static void blocks_with_hca(void)
+{
+	mutex_take(&hca);
+	rank_check_blocking("a call");
+}
+
 /* What it wrote to stderr; *aborted: how it ended. */
 static void run(void (*what)(void), char *said, size_t size, bool *aborted)
 {
@@ -113,6 +133,9 @@ static void orders(void **state)
 		{twice, "takes again qp.lock"},
 		{not_held, "gives back a lock that it doesn't hold"},
 		{without_rank, "takes (a lock without a rank)"},
+		{blocks_outside, NULL},
+		{blocks_with_qp, "a call may block while holding qp.lock"},
+		{blocks_with_hca, "a call may block while holding hca.lock"},
 		{tried, "takes qp.lock while holding cq.lock"},
 	};
 
