@@ -108,7 +108,17 @@ static void engine_takes_two(void)
 		if (ours.rx.pos == 2)
 			return;
 		model_event_wait(OURS);
+		kick_heard(&hca);
 	}
+}
+
+/* The peer is this process: kicks count for one another. */
+static void self_setup(void)
+{
+	doorbell_setup();
+	back.hca = &hca;
+	back.self = true;
+	model_word(&hca.kicked, 1, "kicked");
 }
 
 /* A lease is taken, given back, and the records that came meanwhile are found. */
@@ -118,6 +128,39 @@ static void lease_then_engine(void)
 
 	take_lease(&hca, &p);
 	engine_takes_two();
+}
+
+/* Threads of this process that leave something for the engine thread, without other barriers. */
+static _Atomic uint32_t left[2];
+
+static void kick_setup(void)
+{
+	begin();
+	memset(left, 0, sizeof(left));
+	model_word(&left[0], 4, "left[0]");
+	model_word(&left[1], 4, "left[1]");
+	model_word(&hca.kicked, 1, "kicked");
+}
+
+static void leaves_first(void)
+{
+	atomic_store_explicit(&left[0], 1, memory_order_relaxed);
+	engine_kick(&hca);
+}
+
+static void leaves_second(void)
+{
+	atomic_store_explicit(&left[1], 1, memory_order_relaxed);
+	engine_kick(&hca);
+}
+
+static void finds_both(void)
+{
+	while (!atomic_load_explicit(&left[0], memory_order_relaxed) ||
+	       !atomic_load_explicit(&left[1], memory_order_relaxed)) {
+		model_event_wait(OURS);
+		kick_heard(&hca);
+	}
 }
 
 /* ------------------------------------------------------------------ room */
@@ -199,11 +242,14 @@ static void engine_until_sent(void)
 		if (done)
 			return;
 		model_event_wait(OURS);
+		kick_heard(&hca);
 	}
 }
 
 const struct model_scenario engine_scenarios[] = {
 	{"doorbell", doorbell_setup, {peer_sends_two, engine_takes_two}, NULL},
+	{"doorbell.self", self_setup, {peer_sends_two, engine_takes_two}, NULL},
+	{"kick.two", kick_setup, {leaves_first, leaves_second, finds_both}, NULL},
 	{"lease", doorbell_setup, {peer_sends_two, lease_then_engine}, NULL},
 	{"room.one", room_setup, {big_sends, peer_takes, engine_until_sent}, NULL},
 	{"room.two", room_fill, {big_sends, peer_takes, engine_until_sent, small_sends}, NULL},

@@ -105,6 +105,10 @@ void engine_kick(struct hca *hca)
 {
 	uint64_t one = 1;
 
+	/* [N1], pairs with [N2]: what the engine thread is to look at before this. A kick that it
+	 * hasn't heard yet counts for this one as well. */
+	if (atomic_exchange_explicit(&hca->kicked, true, memory_order_acq_rel))
+		return;
 	if (sys_write(hca->doorbell, &one, sizeof(one)) < 0 && errno != EAGAIN)
 		log_error("engine's doorbell: %s", strerror(errno));
 }
@@ -505,6 +509,23 @@ void engine_first_events(struct hca *hca)
 	take_events(hca);
 }
 
+/* The doorbell has rung, and is quiet again: the next kick writes. */
+static void kick_heard(struct hca *hca)
+{
+	/* [N2], pairs with [N1]: before the look at what there is */
+	atomic_exchange_explicit(&hca->kicked, false, memory_order_acq_rel);
+}
+
+/* The descriptor of our doorbell is readable. */
+static void doorbell_heard(struct hca *hca)
+{
+	uint64_t count;
+
+	if (sys_read(hca->doorbell, &count, sizeof(count)) < 0 && errno != EAGAIN)
+		log_error("engine's doorbell: %s", strerror(errno));
+	kick_heard(hca);
+}
+
 /* What the daemon has said by itself: links, their ends, asynchronous events. */
 static void daemon_events(struct hca *hca)
 {
@@ -604,8 +625,8 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 			hca->watch_due = sys_read(hca->watchdog, &count, sizeof(count)) > 0;
 		else if (events[i].data.fd != hca->doorbell)
 			return_watched(hca);
-		else if (sys_read(hca->doorbell, &count, sizeof(count)) < 0 && errno != EAGAIN)
-			log_error("engine's doorbell: %s", strerror(errno));
+		else
+			doorbell_heard(hca);
 	}
 }
 

@@ -373,6 +373,7 @@ static void after_fork_in_child(void)
 	roce_leave(hca);
 	capture_leave(hca);
 	own_eventfd(hca->doorbell, EFD_NONBLOCK);
+	atomic_store_explicit(&hca->kicked, false, memory_order_relaxed);
 	own_memory(hca->pub, PUB_SIZE);
 	own_memory(hca->regions, PUB_REGIONS_SIZE);
 	leave_lists(hca);

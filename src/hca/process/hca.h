@@ -83,6 +83,8 @@ struct hca {
 	_Atomic uint32_t own_hazards_used; /* how many QPs' at most; grows under engine */
 
 	int doorbell; /* eventfd: peers and this process wake the engine thread by it */
+	/* This process has rung since the engine thread last heard it: it needs no second write */
+	_Atomic bool kicked;
 	struct lock engine;
 	struct mcast *mcast; /* groups: mcast.h */
 	struct qp **qps;     /* by index; written under engine */
