@@ -183,6 +183,12 @@ static inline bool ring_ready(const struct ring_rx *rx)
 	return atomic_load_explicit(&h->seq, memory_order_acquire) == rx->pos + 1;
 }
 
+/* Whether a record may be unread that was in the ring when the consumer was at `mark`. */
+static inline bool ring_unread_since(const struct ring_rx *rx, uint32_t mark)
+{
+	return rx->pos - mark < RING_SLOTS && ring_ready(rx);
+}
+
 /*
  * The next record, or NULL. `out` is a private copy of its header with `slots` checked; the
  * payload (at most *room bytes) stays shared. *error becomes -EPROTO on nonsense.

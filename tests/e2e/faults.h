@@ -16,6 +16,8 @@ extern const struct rig_test foreign_tests[];  /* regions that another process i
 extern const struct rig_test file_tests[];     /* memory files; writes that follow one another */
 extern const struct rig_test dereg_tests[];    /* the end of a region that is being used */
 extern const struct rig_test order_tests[]; /* order after a message that is lost with its sender */
+extern const struct rig_test
+	away_tests[]; /* answers that come while their requester doesn't look */
 
 extern const struct rig_test behaviour_tests[]; /* what docs/behaviour.md decides */
 

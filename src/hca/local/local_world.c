@@ -166,6 +166,16 @@ bool world_peer_runs(const struct local_qp *lq)
 	return state == 'R' || state == 'S' || state == 'D';
 }
 
+uint32_t world_ring_mark(const struct local_qp *lq)
+{
+	return link_from(lq)->rx.pos;
+}
+
+bool world_ring_unread(const struct local_qp *lq, uint32_t mark)
+{
+	return ring_unread_since(&link_from(lq)->rx, mark);
+}
+
 /* ------------------------------------------------------------------ hazards */
 
 world_hazard *world_hazard_region(struct local_qp *lq, uint32_t rkey)

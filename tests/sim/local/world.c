@@ -153,6 +153,16 @@ bool world_peer_runs(const struct local_qp *lq)
 	return !peer->dead && !peer->stopped;
 }
 
+uint32_t world_ring_mark(const struct local_qp *lq)
+{
+	return qp_of(lq)->link->rx.pos;
+}
+
+bool world_ring_unread(const struct local_qp *lq, uint32_t mark)
+{
+	return ring_unread_since(&qp_of(lq)->link->rx, mark);
+}
+
 /* ------------------------------------------------------------------ hazards */
 
 static bool any_free(void *arg)

@@ -129,6 +129,8 @@ struct local_qp {
 	uint32_t scan_acked;		       /* timer: sq.acked at the last look */
 	uint64_t stalled_since;		       /* timer: ns when progress stopped; 0: it didn't */
 	uint64_t grace_until;		       /* timer: a starved peer is given this long */
+	uint64_t answers_since; /* timer: ns when time was up, and answers are still looked for */
+	uint32_t answers_mark;	/* timer: where the ring was read to at that moment */
 
 	/* ---- responder */
 	uint8_t responder;    /* enum local_responder */

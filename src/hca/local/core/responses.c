@@ -6,7 +6,8 @@
  * The timer has no clock on the fast path: a scan remembers how far the QP was, and a QP that made
  * no progress between two scans began to stall at the first. Lack of progress for timeout x
  * (retries + 1) ends the QP with RETRY_EXC_ERR, as with a card; but a peer process that merely
- * waits for a processor would have been served by its card, so such a peer gets GRACE_NS. An
+ * waits for a processor would have been served by its card, so such a peer gets GRACE_NS; and what
+ * a peer answered before its QP ended counts, however late this side looks (answers_may_wait()). An
  * unreliable message by reference that the peer doesn't fetch is given up after UNRELIABLE_NS.
  */
 #include "hca/local/core/state.h"
@@ -15,6 +16,7 @@
 #define DEAD_LIMIT_NS 2000000000ull
 #define UNRELIABLE_NS 1000000000ull
 #define SCAN_MIN_NS 1000000ull
+#define ANSWERS_NS 20000000ull
 #define SCAN_MAX_NS 250000000ull
 
 /* ------------------------------------------------------------------ acknowledgements */
@@ -372,6 +374,31 @@ static uint64_t patience_ns(const struct local_qp *lq, enum world_link link, uin
 	return limit;
 }
 
+/*
+ * Whether answers that the peer gave before its QP ended may not be taken in yet. A QP that refused
+ * a request is in ERR, and one whose program is done is destroyed, while what it said is in this
+ * side's ring, or about to come there because the ring was full: a side that was slow to look must
+ * not call such a peer silent. So it looks at all that is in the ring by now, and waits for
+ * ANSWERS_NS.
+ */
+static bool answers_may_wait(struct local_qp *lq, uint64_t now, uint64_t *next)
+{
+	if (!lq->answers_since) {
+		lq->answers_since = now;
+		lq->answers_mark = world_ring_mark(lq);
+	}
+	if (now - lq->answers_since >= ANSWERS_NS && !world_ring_unread(lq, lq->answers_mark))
+		return false;
+	if (now + SCAN_MIN_NS < *next)
+		*next = now + SCAN_MIN_NS;
+	return true;
+}
+
+static bool peer_runs(struct local_qp *lq, uint64_t now)
+{
+	return now < lq->grace_until && peer_lives(lq) && world_peer_runs(lq);
+}
+
 bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next)
 {
 	/* In SQD what isn't started stays so: only what is on its way is waited for. */
@@ -388,13 +415,15 @@ bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next)
 		lq->scan_acked = lq->sq->acked;
 		lq->stalled_since = now;
 		lq->grace_until = now + GRACE_NS;
+		lq->answers_since = 0;
 		return true;
 	}
 	if (time_excused(lq, link, now))
 		lq->stalled_since = now;
 	if (limit == UINT64_MAX || now - lq->stalled_since < limit)
 		return true;
-	if (link == WORLD_LINK_UP && now < lq->grace_until && peer_lives(lq) && world_peer_runs(lq))
+	/* peer_lives() before the look into the ring: the peer answers first, and ends then. */
+	if (link == WORLD_LINK_UP && (peer_runs(lq, now) || answers_may_wait(lq, now, next)))
 		return true;
 	local_give_up(lq);
 	lq->stalled_since = 0;

@@ -72,6 +72,10 @@ uint32_t world_peer_receives(struct local_qp *lq); /* receives posted since its 
 bool world_peer_region(struct local_qp *lq, uint32_t rkey, struct mr_view *view);
 /* Whether the peer's process runs, and is only slow. */
 bool world_peer_runs(const struct local_qp *lq);
+/* How far the link's ring has been read; whether records that were in it then may still be unread.
+ * The link is up. */
+uint32_t world_ring_mark(const struct local_qp *lq);
+bool world_ring_unread(const struct local_qp *lq, uint32_t mark);
 
 /* ------------------------------------------------------------------ hazards */
 

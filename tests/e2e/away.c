@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Answers that come while their requester doesn't look: B posts a request, and its process stands
+ * still for longer than all of its retries take. A answers and ends its queue pair meanwhile. What
+ * A answered counts when B goes on, not that A's queue pair is no longer there. See rig.h.
+ */
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "faults.h"
+
+enum { ROUNDS = 8, LENGTH = 64, AWAY_US = 30000 }; /* 4 ms and two retries are 12 ms */
+
+static char process_state(pid_t pid)
+{
+	char path[64], line[256] = "", state = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	FILE *file = fopen(path, "re");
+
+	if (file && fgets(line, sizeof(line), file))
+		sscanf(line, "%*d (%*[^)]) %c", &state);
+	if (file)
+		fclose(file);
+	return state;
+}
+
+/* B stands still already, or is about to. */
+static void let_go_on(struct rig *rig, pid_t pid)
+{
+	while (process_state(pid) != 'T')
+		sched_yield();
+	usleep(AWAY_US); /* B's time goes by */
+	OK(rig, kill(pid, SIGCONT));
+}
+
+static bool is_one_process(const struct rig *rig)
+{
+	return rig->carrier == RIG_SELF || rig->carrier == RIG_SELF_TWO;
+}
+
+/* A's queue pair is in ERR: it refused the request. */
+static void refused_while_away(struct rig *rig)
+{
+	pid_t mine = getpid(), theirs;
+
+	if (is_one_process(rig))
+		return;
+	rig_swap(rig, &mine, &theirs, sizeof(mine));
+	for (uint64_t round = 0; round < ROUNDS; round++) {
+		struct end end;
+
+		end_pair(&end, rig, NULL);
+		end_warm(&end);
+		rig_sync(rig);
+		if (rig->role == RIG_B) {
+			end.peer.rkey ^= 0xff;
+			OK(rig, end_send(&end, IBV_WR_RDMA_READ, round, 0, LENGTH, 0));
+			raise(SIGSTOP);
+			wc_expect(&end, end.scq, round, IBV_WC_REM_ACCESS_ERR);
+		} else {
+			let_go_on(rig, theirs);
+		}
+		rig_sync(rig);
+		end_close(&end);
+	}
+}
+
+/* A's queue pair is destroyed: A has got the message that it waited for. */
+static void answered_while_away(struct rig *rig)
+{
+	pid_t mine = getpid(), theirs;
+
+	if (is_one_process(rig))
+		return;
+	rig_swap(rig, &mine, &theirs, sizeof(mine));
+	for (uint64_t round = 0; round < ROUNDS; round++) {
+		struct end end;
+
+		end_pair(&end, rig, NULL);
+		end_warm(&end);
+		if (rig->role == RIG_A)
+			OK(rig, end_recv(&end, round, 0, LENGTH));
+		rig_sync(rig);
+		if (rig->role == RIG_B) {
+			OK(rig, end_send(&end, IBV_WR_SEND, round, 0, LENGTH, 0));
+			raise(SIGSTOP);
+			wc_expect(&end, end.scq, round, IBV_WC_SUCCESS);
+		} else {
+			wc_expect(&end, end.rcq, round, IBV_WC_SUCCESS);
+			end_close(&end);
+			let_go_on(rig, theirs);
+		}
+		rig_sync(rig);
+		if (rig->role == RIG_B)
+			end_close(&end);
+	}
+}
+
+const struct rig_test away_tests[] = {
+	{"refused_while_away", refused_while_away},
+	{"answered_while_away", answered_while_away},
+	{NULL, NULL},
+};
