@@ -286,6 +286,73 @@ static void ud_handle_ends(struct rig *rig)
 	end_close(&end);
 }
 
+enum { LISTED = 100, SPOILT = 90 };
+
+/* The list's datagrams have two lengths, and every seventh goes to nobody. */
+static uint32_t listed_length(uint32_t i)
+{
+	return i % 10 < 8 ? 256 : 100;
+}
+
+static bool listed_arrives(uint32_t i)
+{
+	return i % 7 != 3 && i < SPOILT;
+}
+
+static void list_post(struct end *end)
+{
+	static struct ibv_send_wr wr[LISTED];
+	static struct ibv_sge sge[LISTED];
+	struct ibv_send_wr *bad;
+
+	for (uint32_t i = 0; i < LISTED; i++) {
+		size_t at = (size_t)i * 256;
+
+		pattern_fill(end->buf + at, listed_length(i), i);
+		end_request(end, IBV_WR_SEND, i, at, listed_length(i), 0, &wr[i], &sge[i]);
+		wr[i].wr.ud.remote_qpn += i % 7 == 3 ? 5 : 0;
+		wr[i].next = i < LISTED - 1 ? &wr[i + 1] : NULL;
+	}
+	sge[SPOILT].lkey ^= 0x100;
+	OK(end->rig, ibv_post_send(end->qp, wr, &bad));
+}
+
+/* A list is sent as if each had been posted by itself: order, lengths, ways, and where it ends. */
+static void ud_list(struct rig *rig)
+{
+	static const struct end_options opt = {
+		.type = IBV_QPT_UD, .send_depth = 128, .recv_depth = 128};
+	struct end end;
+
+	end_pair(&end, rig, &opt);
+	if (rig->role == RIG_A) {
+		rig_sync(rig);
+		list_post(&end);
+		for (uint32_t i = 0; i < LISTED; i++)
+			wc_expect(&end, end.scq, i,
+				  i < SPOILT	? IBV_WC_SUCCESS
+				  : i == SPOILT ? IBV_WC_LOC_PROT_ERR
+						: IBV_WC_WR_FLUSH_ERR);
+		CHECK_EQ(rig, end_state(&end), IBV_QPS_SQE);
+	} else {
+		for (uint32_t i = 0; i < LISTED; i++)
+			OK(rig, end_recv(&end, i, (size_t)i * 512, GRH + 256));
+		rig_sync(rig);
+		for (uint32_t i = 0, place = 0; i < LISTED; i++) {
+			if (!listed_arrives(i))
+				continue;
+			const uint8_t *at = end.buf + (size_t)place * 512 + GRH;
+			struct ibv_wc wc = wc_expect(&end, end.rcq, place++, IBV_WC_SUCCESS);
+
+			CHECK_EQ(rig, wc.byte_len, GRH + listed_length(i));
+			CHECK(rig, pattern_holds(at, listed_length(i), i));
+		}
+		wc_none(&end, end.rcq);
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
 /* As many as the sender can: what arrives is whole, in order, and the sender never stops. */
 static void flood(struct rig *rig, const struct end_options *opt, uint32_t size)
 {
@@ -454,6 +521,7 @@ const struct rig_test loose_tests[] = {
 	{"ud_too_long", ud_too_long},
 	{"ud_refused", ud_refused},
 	{"ud_handle_ends", ud_handle_ends},
+	{"ud_list", ud_list},
 	{"ud_flood", ud_flood},
 	{"uc_send_queue_error", uc_send_queue_error},
 	{"uc_lossy", uc_lossy},

@@ -16,8 +16,6 @@
 #include "hca/verbs/carrier.h"
 #include "hca/verbs/qp.h"
 
-enum { DATAGRAM_BYTES = 4096 };
-
 #define UNRELIABLE_NS 1000000000ull /* for a link */
 #define TICK_NS 5000000ull
 #define LINGER_NS 1000000000ull /* for what a UD QP has posted, when it ends */

@@ -5,6 +5,9 @@
 
 #include "hca/verbs/carrier.h"
 
+/* The longest that a datagram may be. */
+enum { DATAGRAM_BYTES = 4096 };
+
 /* The request completes with success: an unreliable message needs no answer. STEP_DONE. */
 enum step datagram_sent(struct qp *qp, struct send_wqe *wqe);
 

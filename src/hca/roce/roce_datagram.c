@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Datagrams on the wire: one packet each, no state but the QP's next PSN. */
+/*
+ * Datagrams on the wire: one packet each, no state but the QP's next PSN. Requests that follow one
+ * another in a send queue, as after a list was posted, and go to the same QP are one burst: one
+ * call to send carries up to 64 KiB of them (net/sender.h).
+ */
 #include <string.h>
 
 #include "base/log.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/datagram_send.h"
 #include "hca/mem/copy.h"
+#include "hca/mem/hazard.h"
 #include "hca/process/hca.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/qp.h"
@@ -45,11 +50,10 @@ struct packet roce_datagram_packet(const struct qp *qp, const struct send_wqe *w
 	};
 }
 
-/* One packet. False: its memory isn't there. tx_lock held. */
-static bool send_packet(struct net_sender *tx, struct net_path *path, const struct packet *packet,
-			const struct iovec *local, int count)
+/* One packet more of the burst. False: its memory isn't there. tx_lock held. */
+static bool add_packet(struct net_sender *tx, const struct packet *packet,
+		       const struct iovec *local, int count)
 {
-	net_begin(tx, path);
 	uint8_t *at = net_room(tx);
 	uint32_t headers = packet_encode(packet, at);
 	uint32_t padding = packet_padding(packet->length);
@@ -59,12 +63,46 @@ static bool send_packet(struct net_sender *tx, struct net_path *path, const stru
 		memset(at + headers + packet->length, 0, padding);
 		net_add(tx, headers + packet->length + padding);
 	}
-	net_end(tx);
 	return ok;
 }
 
-enum step roce_datagram(struct qp *qp, const struct send_wqe *wqe, const struct iovec *local,
-			int count)
+/* Whether `next` takes the way of `first`. */
+static bool goes_along(const struct send_wqe *first, const struct send_wqe *next)
+{
+	return next->ud.carrier == first->ud.carrier &&
+	       next->ud.remote_qpn == first->ud.remote_qpn &&
+	       next->ud.ifindex == first->ud.ifindex && next->length <= DATAGRAM_BYTES &&
+	       !memcmp(&next->ud.to, &first->ud.to, sizeof(first->ud.to));
+}
+
+/* Adds those behind the request `first`, at sq.next, that go along. Returns how many; one whose
+ * memory isn't there ends them, and fails when it is its turn. tx_lock held. */
+static uint32_t add_followers(struct qp *qp, const struct send_wqe *first, struct net_sender *tx)
+{
+	enum { FOLLOWERS = 63 }; /* bounds what a socket that becomes full keeps, and the lock */
+	uint32_t n = 0;
+
+	while (n < FOLLOWERS && qp->sq.next + 1 + n != qp->sq.head) {
+		HAZARD_SCOPE(holds, qp);
+		const struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.next + 1 + n);
+		struct iovec local[LIMIT_SGE];
+
+		if (!goes_along(first, wqe))
+			break;
+		int count = sq_segments(qp, wqe, 0, local, &holds);
+		struct packet packet = roce_datagram_packet(qp, wqe);
+
+		packet.psn = (qp->ud_psn + 1 + n) & 0xffffff;
+		if (unlikely(count < 0 || !add_packet(tx, &packet, local, count)))
+			break;
+		n++;
+	}
+	return n;
+}
+
+/* `followers`: NULL, or how many requests behind this one went along. */
+static enum step send_run(struct qp *qp, const struct send_wqe *wqe, const struct iovec *local,
+			  int count, uint32_t *followers)
 {
 	struct roce *roce = qp->hca->roce;
 
@@ -80,14 +118,25 @@ enum step roce_datagram(struct qp *qp, const struct send_wqe *wqe, const struct 
 		int err = datagram_path(roce, qp, wqe, &path);
 
 		full = !err && net_blocked(&roce->tx, &path);
-		if (likely(!err && !full))
-			ok = send_packet(&roce->tx, &path, &packet, local, count);
+		if (likely(!err && !full)) {
+			net_begin(&roce->tx, &path);
+			ok = add_packet(&roce->tx, &packet, local, count);
+			if (likely(ok && followers))
+				*followers = add_followers(qp, wqe, &roce->tx);
+			net_end(&roce->tx);
+		}
 		lock_give(&roce->tx_lock);
 	} while (unlikely(full) && !roce_wait_for_room(qp, &path));
 	if (unlikely(full))
 		return STEP_WAIT;
 	qp->ud_psn++;
 	return likely(ok) ? STEP_DONE : STEP_FAILED;
+}
+
+enum step roce_datagram(struct qp *qp, const struct send_wqe *wqe, const struct iovec *local,
+			int count)
+{
+	return send_run(qp, wqe, local, count, NULL);
 }
 
 enum roce_drop roce_receive_datagram(struct qp *qp, const struct packet *packet,
@@ -126,11 +175,18 @@ enum roce_drop roce_receive_datagram(struct qp *qp, const struct packet *packet,
 static enum step roce_send(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
 			   int count)
 {
-	enum step step = roce_datagram(qp, wqe, local, count);
+	uint32_t followers = 0;
+	enum step step = send_run(qp, wqe, local, count, &followers);
 
 	if (unlikely(step == STEP_FAILED))
 		return datagram_fail(qp, wqe, IBV_WC_LOC_PROT_ERR);
-	return likely(step == STEP_DONE) ? datagram_sent(qp, wqe) : step;
+	if (unlikely(step == STEP_WAIT))
+		return step;
+	datagram_sent(qp, wqe);
+	qp->ud_psn += followers;
+	while (followers--)
+		datagram_sent(qp, sq_at(&qp->sq, qp->sq.next));
+	return STEP_DONE;
 }
 
 static void roce_skip(struct qp *qp, struct send_wqe *wqe)
