@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -66,15 +67,25 @@ static struct hca *hca;
 static struct link *peer_link;
 static struct pub_regions *peer_regions;
 
+/* Zeroes, at a page's beginning as the process's own are. Freed by free(). */
+static void *pages_of(size_t size)
+{
+	size_t whole = (size + 4095) & ~(size_t)4095;
+	void *at = aligned_alloc(4096, whole);
+
+	assert_non_null(at);
+	return memset(at, 0, whole);
+}
+
 static int setup(void **state)
 {
 	(void)state;
 	hca = calloc(1, sizeof(*hca));
-	hca->pub = calloc(1, sizeof(*hca->pub));
+	hca->pub = pages_of(sizeof(*hca->pub));
 	hca->slot = SLOT;
 	mutex_init(&hca->lock, RANK_HCA);
 	lock_init(&hca->engine, RANK_ENGINE);
-	peer_regions = calloc(1, sizeof(*peer_regions));
+	peer_regions = pages_of(sizeof(*peer_regions));
 	peer_link = calloc(1, sizeof(*peer_link));
 	peer_link->hca = hca;
 	peer_link->slot = PEER_SLOT;
