@@ -9,12 +9,13 @@
  *   errors     after a completion with an error nothing of that life takes effect any more; but a
  *              responder that didn't answer in time (RETRY_EXC_ERR), or whose answer found no
  *              memory here, does what was sent before
- *   drained    in SQD nothing that was posted since takes effect; once the program has been told
- * that the queue is drained nothing does, and all that took effect has completed (RC) lives      a
- * responder's life executes requests of one life of the sender bytes      what arrives is what was
- * posted; program memory becomes garbage at its completion statuses   success means executed; an
- * error needs a cause memory     (memory.c) nothing after deregistration, nothing that the program
- * has back
+ *   drained    in SQD nothing that was posted since takes effect or completes; once the program
+ *              has been told that the queue is drained nothing does, and all that took effect has
+ *              completed (RC)
+ *   lives      a responder's life executes requests of one life of the sender
+ *   bytes      what arrives is what was posted; program memory becomes garbage at its completion
+ *   statuses   success means executed; an error needs a cause
+ *   memory     (memory.c) nothing after deregistration, nothing that the program has back
  */
 #include <stdio.h>
 #include <string.h>
@@ -477,6 +478,8 @@ void oracle_completed(struct qp *qp, uint32_t number, enum ibv_wc_status status)
 		fail("request %u completes twice", number);
 	if (life != qp->life || r->seq != life->completed)
 		fail("request %u completes out of order", number);
+	if (life->drain != DRAIN_NOT && r->seq >= life->drain_posted && !gone)
+		fail("request %u completes, which was posted in SQD", number);
 	life->completed++;
 	r->completed = true;
 	r->status = (uint8_t)status;

@@ -115,7 +115,7 @@ void plan_make(struct plan *plan, uint64_t seed)
 	for (uint32_t i = 0; i < plan->pairs; i++)
 		plan_pair(plan, &rng, &plan->pair[i]);
 	/* SQD and borrowed memory are no faults. */
-	plan->drain = one_of(&rng, 0, 0, 40);
+	plan->drain = one_of(&rng, 0, 30, 150);
 	plan->borrow = one_of(&rng, 0, 0, 300);
 	plan->fork = one_of(&rng, 0, 0, 30);
 	plan->in_files = one_of(&rng, 0, 0, 300);
