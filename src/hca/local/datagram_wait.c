@@ -52,6 +52,11 @@ bool datagram_wait(struct qp *qp, const struct send_wqe *wqe, const struct link 
 		w->shared = behind->ud.remote_qpn != wqe->ud.remote_qpn ||
 			    behind->ud.carrier != wqe->ud.carrier;
 	}
+	uint32_t consumed = ring_consumed(&link->tx);
+
+	if (!dry && !w->shared && consumed != w->consumed)
+		w->since = now;
+	w->consumed = consumed;
 	uint64_t limit = w->shared ? DATAGRAM_SHARED_NS : DATAGRAM_PATIENCE_NS;
 
 	w->deadline = w->since + less(limit, w->budget);

@@ -6,8 +6,9 @@
  * The rule. A datagram waits for DATAGRAM_PATIENCE_NS at most, and then only if
  *   - all that is posted behind it goes to the same QP, and
  *   - that QP is of the same user, who could stop this process anyway.
- * Else it waits for DATAGRAM_SHARED_NS at most, because others wait behind it, or because a
- * stranger may want them to.
+ * and where it is the ring that is full, that time begins anew whenever the receiver takes
+ * something off it: many QPs may wait for the same ring. Else it waits for DATAGRAM_SHARED_NS at
+ * most, because others wait behind it, or because a stranger may want them to.
  *
  * The budget. The waits of a QP, together, take no longer than its budget, so a receiver that
  * always makes a little progress just in time can't hold the sender for most of the time. It is
@@ -41,6 +42,7 @@ struct datagram_wait {
 	uint32_t counted_psn; /* qp.ud_psn then */
 	uint32_t scanned;     /* requests below this go to the same QP as the waiting one */
 	bool shared;	      /* one of them, or the link, doesn't */
+	uint32_t consumed;    /* of the ring, at the last look */
 	uint32_t left_qpn;    /* the receiver that was given up last, and */
 	uint32_t left_word;   /* its pub_qp.dry then */
 };
