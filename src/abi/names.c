@@ -61,6 +61,23 @@ static const char *const event_type_names[] = {
 	[IBV_EVENT_WQ_FATAL] = "WQ fatal",
 };
 
+static const char *const wr_opcode_names[] = {
+	[IBV_WR_RDMA_WRITE] = "rdma-write",
+	[IBV_WR_RDMA_WRITE_WITH_IMM] = "rdma-write-with-imm",
+	[IBV_WR_SEND] = "send",
+	[IBV_WR_SEND_WITH_IMM] = "send-with-imm",
+	[IBV_WR_RDMA_READ] = "rdma-read",
+	[IBV_WR_ATOMIC_CMP_AND_SWP] = "atomic-cmp-and-swp",
+	[IBV_WR_ATOMIC_FETCH_AND_ADD] = "atomic-fetch-and-add",
+	[IBV_WR_LOCAL_INV] = "local-inv",
+	[IBV_WR_BIND_MW] = "bind-mw",
+	[IBV_WR_SEND_WITH_INV] = "send-with-inv",
+	[IBV_WR_TSO] = "tso",
+	[IBV_WR_DRIVER1] = "driver1",
+	[14] = "flush", /* IBV_WR_FLUSH */
+	[IBV_WR_ATOMIC_WRITE] = "atomic-write",
+};
+
 EXPORT const char *ibv_node_type_str(enum ibv_node_type type)
 {
 	return name_lookup(node_type_names, COUNT_OF(node_type_names), (int)type);
@@ -74,6 +91,13 @@ EXPORT const char *ibv_port_state_str(enum ibv_port_state state)
 EXPORT const char *ibv_event_type_str(enum ibv_event_type type)
 {
 	return name_lookup(event_type_names, COUNT_OF(event_type_names), (int)type);
+}
+
+/* rdma-core 49 and later: its header and its drivers' traces have it, this header (44) hasn't. */
+EXPORT const char *ibv_wr_opcode_str(enum ibv_wr_opcode opcode);
+EXPORT const char *ibv_wr_opcode_str(enum ibv_wr_opcode opcode)
+{
+	return name_lookup(wr_opcode_names, COUNT_OF(wr_opcode_names), (int)opcode);
 }
 
 EXPORT const char *ibv_wc_status_str(enum ibv_wc_status status)

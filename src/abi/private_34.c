@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The provider interface of rdma-core 44 (node IBVERBS_PRIVATE_34), inert.
+ * The provider interface of rdma-core 44 to 56 (node IBVERBS_PRIVATE_34), inert.
  *
  * Debian's libmlx5, libmlx4, libefa and the drivers in /usr/lib/x86_64-linux-gnu/libibverbs are
  * linked BIND_NOW against these symbols, and perftest, UCX and pyverbs need some of those
@@ -37,6 +37,7 @@ PRIVATE_COMMAND(ibv_cmd_create_ah)
 PRIVATE_COMMAND(ibv_cmd_create_counters)
 PRIVATE_COMMAND(ibv_cmd_create_cq)
 PRIVATE_COMMAND(ibv_cmd_create_cq_ex)
+PRIVATE_COMMAND(ibv_cmd_create_cq_ex2) /* since rdma-core 53 */
 PRIVATE_COMMAND(ibv_cmd_create_flow)
 PRIVATE_COMMAND(ibv_cmd_create_flow_action_esp)
 PRIVATE_COMMAND(ibv_cmd_create_qp)
