@@ -135,7 +135,7 @@ void engine_leave(struct hca *hca)
 	lock_give(&hca->engine);
 }
 
-static unsigned int link_drain(struct hca *hca, struct link *link)
+static unsigned int link_drain(struct hca *hca, struct link *link) REQUIRES(hca->engine)
 {
 	struct ring_header h;
 	const uint8_t *payload;
@@ -248,7 +248,7 @@ static void wake_waiters(struct link *link)
 
 /* One round over everything. hca.engine is held. Returns how many records were handled; adds to
  * *looked at how many rings. */
-static unsigned int engine_pass_links(struct hca *hca, unsigned int *looked)
+static unsigned int engine_pass_links(struct hca *hca, unsigned int *looked) REQUIRES(hca->engine)
 {
 	unsigned int n = 0;
 
@@ -283,7 +283,7 @@ static unsigned int engine_pass_links(struct hca *hca, unsigned int *looked)
 /* Nothing was found, `since` when (0: just now). But a peer had filled its ring, so the next
  * records are likely to come soon: it would have to wait until this thread has fallen asleep and
  * woken. */
-static bool is_warm(const struct hca *hca, uint64_t *since)
+static bool is_warm(const struct hca *hca, uint64_t *since) REQUIRES(hca->engine)
 {
 	if (likely(!hca->filled))
 		return false;
@@ -714,7 +714,7 @@ void engine_unhear(struct hca *hca, int bell)
 	epoll_ctl(hca->epoll, EPOLL_CTL_DEL, bell, NULL);
 }
 
-static void hear_first(struct hca *hca)
+static void hear_first(struct hca *hca) REQUIRES(hca->engine)
 {
 	list_for_each(node, &hca->links) {
 		const struct link *link = container_of(node, struct link, node);
@@ -748,6 +748,7 @@ int engine_start(struct hca *hca)
 	}
 	hca->watch_due = false;
 	hca->epoll = epoll;
+	lock_assume_alone(&hca->engine); /* its thread begins below */
 	hear_first(hca);
 	sigfillset(&all);
 	sigdelset(&all, SIGSEGV); /* guard.h */

@@ -49,6 +49,7 @@ static enum packet_type datagram_packet_type(const struct record_ud *ud)
 
 static void datagram_complete(struct qp *qp, const struct recv_wqe *wqe, const struct record_ud *ud,
 			      const struct arrival *arrival, enum ibv_wc_status status)
+	REQUIRES(qp->lock)
 {
 	struct cqe cqe = {
 		.wr_id = wqe->wr_id,

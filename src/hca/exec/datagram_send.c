@@ -21,19 +21,20 @@
 #define LINGER_NS 1000000000ull /* for what a UD QP has posted, when it ends */
 
 enum step datagram_fail(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
+	REQUIRES(qp->lock)
 {
 	qp->ud_wait.since = qp->ud_wait.deadline = 0;
 	sq_fail_local(qp, wqe, status);
 	return STEP_FAILED;
 }
 
-enum step datagram_sent(struct qp *qp, struct send_wqe *wqe)
+enum step datagram_sent(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->lock)
 {
 	sq_complete(qp, wqe, IBV_WC_SUCCESS);
 	return STEP_DONE;
 }
 
-static enum step datagram_start(struct qp *qp, struct send_wqe *wqe)
+static enum step datagram_start(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->lock)
 {
 	HAZARD_SCOPE(holds, qp);
 	struct iovec local[LIMIT_SGE];
@@ -46,7 +47,7 @@ static enum step datagram_start(struct qp *qp, struct send_wqe *wqe)
 	return wqe->ud.carrier->send(qp, wqe, local, count);
 }
 
-static void datagram_post(struct qp *qp)
+static void datagram_post(struct qp *qp) REQUIRES(qp->lock)
 {
 	enum step step = STEP_DONE;
 
@@ -60,14 +61,14 @@ static int datagram_connect(struct qp *qp, const struct route *route)
 	return datagram_inbox_make(qp);
 }
 
-static void datagram_send_ready(struct qp *qp, enum ibv_qp_state from)
+static void datagram_send_ready(struct qp *qp, enum ibv_qp_state from) REQUIRES(qp->lock)
 {
 	if (from == IBV_QPS_RTR)
 		qp->ud_psn = qp->attr.sq_psn;
 	sq_run(qp);
 }
 
-static void datagram_drain(struct qp *qp)
+static void datagram_drain(struct qp *qp) REQUIRES(qp->lock)
 {
 	if (qp->sq.acked == qp->sq.next)
 		qp_drained(qp);
@@ -84,7 +85,7 @@ static void datagram_disconnect(struct qp *qp)
 }
 
 /* The process that the oldest request waits for is stopped, or hostile. */
-static void drop_oldest(struct qp *qp)
+static void drop_oldest(struct qp *qp) REQUIRES(qp->lock)
 {
 	struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.acked);
 
@@ -95,7 +96,7 @@ static void drop_oldest(struct qp *qp)
 	sq_run(qp);
 }
 
-static bool datagram_expire(struct qp *qp, uint64_t now, uint64_t *next)
+static bool datagram_expire(struct qp *qp, uint64_t now, uint64_t *next) REQUIRES(qp->lock)
 {
 	/* In SQD what isn't started stays so. */
 	if (qp->state != IBV_QPS_RTS || qp->sq.acked == qp->sq.head)

@@ -26,12 +26,12 @@ static inline bool execute_receiving(const struct qp *qp)
 }
 
 /* The next receive (of the SRQ: copied to `room`), NULL when there is none. */
-const struct recv_wqe *receive_take(struct qp *qp, struct receive *room);
+const struct recv_wqe *receive_take(struct qp *qp, struct receive *room) REQUIRES(qp->lock);
 
 /* The same for a message of an unreliable QP, which must not use a receive up that is too short
  * for its `length` bytes: that one stays the next one. */
 enum receive_fit receive_take_fitting(struct qp *qp, struct receive *room, uint32_t length,
-				      const struct recv_wqe **wqe);
+				      const struct recv_wqe **wqe) REQUIRES(qp->lock);
 
 /* A message waits for a receive, or none does any more: the next one that is posted calls
  * carrier.receive_posted. */
@@ -41,7 +41,7 @@ void receive_wait(struct qp *qp, bool waits);
 bool receive_ever_posted(struct qp *qp);
 
 /* The message that this receive was taken for won't come: the next one may have it. */
-void receive_give_back(struct qp *qp, const struct recv_wqe *wqe);
+void receive_give_back(struct qp *qp, const struct recv_wqe *wqe) REQUIRES(qp->lock);
 
 /*
  * The receive's memory: its segments as an iovec, or -EFAULT. Their local keys belong to the
@@ -131,6 +131,7 @@ enum datagram_fate datagram_admit(const struct qp *qp, const struct record_ud *u
 
 /* A datagram: header of 40 bytes and payload into the next receive, or dropped (datagram.c). */
 enum datagram_fate datagram_execute(struct qp *qp, const struct record_ud *ud,
-				    const struct arrival *arrival, const uint8_t *payload);
+				    const struct arrival *arrival, const uint8_t *payload)
+	REQUIRES(qp->lock);
 
 #endif

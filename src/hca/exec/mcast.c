@@ -322,6 +322,7 @@ static enum step fanout_begin(struct qp *qp, struct send_wqe *wqe, const struct 
 
 /* One process after the other, while there is room on its link. */
 static enum step go_on(struct qp *qp, struct send_wqe *wqe, const struct iovec *local, int count)
+	REQUIRES(qp->lock)
 {
 	uint32_t slot;
 
@@ -339,7 +340,7 @@ static enum step go_on(struct qp *qp, struct send_wqe *wqe, const struct iovec *
 }
 
 static enum step group_send(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
-			    int count)
+			    int count) REQUIRES(qp->lock)
 {
 	if (unlikely(!qp->fanout))
 		qp->fanout = calloc(1, sizeof(*qp->fanout));

@@ -128,6 +128,7 @@ int link_make_self(struct hca *hca)
 	ring_tx_init(&link->tx, link->memory->ring[0], &link->memory->ctl[0]);
 	ring_rx_init(&link->rx, link->memory->ring[0], &link->memory->ctl[0]);
 	atomic_store(&link->state, LINK_UP);
+	lock_assume_alone(&hca->engine); /* no other thread knows the HCA yet */
 	list_add_tail(&hca->links, &link->node);
 	atomic_store(&hca->link_by_slot[hca->slot], link);
 	hca->self = link;

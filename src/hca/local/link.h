@@ -90,7 +90,7 @@ struct link {
 		backlog GUARDED_BY(tx_lock); /* struct backlog, before anything else may be sent */
 	uint32_t backlog_count GUARDED_BY(tx_lock);
 	struct link_idle idle;
-	bool stuck; /* the peer made no room for it while an ending QP waited; under tx_lock */
+	bool stuck GUARDED_BY(tx_lock); /* the peer made no room for it while an ending QP waited */
 	struct list waiters GUARDED_BY(tx_lock); /* struct qp.tx_wait */
 	_Atomic bool has_waiters;
 	struct ring_rx rx;	    /* under engine */

@@ -42,7 +42,7 @@ void local_take_record(struct hca *hca, struct link *link, const struct ring_hea
 	lock_give(&qp->lock);
 }
 
-void local_flush_acks(struct hca *hca)
+void local_flush_acks(struct hca *hca) REQUIRES(hca->engine)
 {
 	struct list *node;
 
@@ -58,7 +58,7 @@ void local_flush_acks(struct hca *hca)
 	}
 }
 
-uint64_t local_scan_receivers(struct hca *hca, uint64_t now)
+uint64_t local_scan_receivers(struct hca *hca, uint64_t now) REQUIRES(hca->engine)
 {
 	uint64_t next = UINT64_MAX;
 

@@ -121,7 +121,7 @@ static enum step local_drop(struct qp *qp, struct send_wqe *wqe)
 }
 
 static enum step local_send(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
-			    int count)
+			    int count) REQUIRES(qp->lock)
 {
 	uint32_t slot = wqe->ud.remote_qpn >> LIMIT_QP_BITS;
 	struct link *link = slot && slot < LIMIT_SLOTS ? link_get_datagram(qp->hca, slot) : NULL;
@@ -143,7 +143,7 @@ static enum step local_send(struct qp *qp, struct send_wqe *wqe, const struct io
 	}
 }
 
-static void local_skip(struct qp *qp, struct send_wqe *wqe)
+static void local_skip(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->lock)
 {
 	counters_rare(qp->hca, PUB_LOCAL_NOT_TAKEN);
 	local_drop(qp, wqe);
@@ -201,7 +201,7 @@ static bool is_from_peer(struct link *link, const struct ring_header *h, const s
 }
 
 void local_datagram_take(struct qp *qp, struct link *link, const struct ring_header *h,
-			 const uint8_t *payload, uint32_t room)
+			 const uint8_t *payload, uint32_t room) REQUIRES(qp->lock)
 {
 	struct record_ud ud;
 

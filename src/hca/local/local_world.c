@@ -340,17 +340,26 @@ int world_peer_fetch(struct local_qp *lq, const struct iovec *remote, int remote
 
 const struct recv_wqe *world_receive_take(struct local_qp *lq, struct receive *room)
 {
-	return receive_take(qp_of_local(lq), room);
+	struct qp *qp = qp_of_local(lq);
+
+	lock_assert_held(&qp->lock);
+	return receive_take(qp, room);
 }
 
 void world_receive_back(struct local_qp *lq, const struct recv_wqe *wqe)
 {
-	receive_give_back(qp_of_local(lq), wqe);
+	struct qp *qp = qp_of_local(lq);
+
+	lock_assert_held(&qp->lock);
+	receive_give_back(qp, wqe);
 }
 
 void world_receive_keep(struct local_qp *lq)
 {
-	qp_of_local(lq)->rq.held = 1;
+	struct qp *qp = qp_of_local(lq);
+
+	lock_assert_held(&qp->lock);
+	qp->rq.held = 1;
 }
 
 void world_receive_complete(struct local_qp *lq, const struct recv_wqe *wqe,
@@ -358,33 +367,44 @@ void world_receive_complete(struct local_qp *lq, const struct recv_wqe *wqe,
 {
 	struct qp *qp = qp_of_local(lq);
 
+	lock_assert_held(&qp->lock);
 	qp->rq.held = 0;
 	receive_complete(qp, wqe, arrival, status);
 }
 
 void world_receive_wait(struct local_qp *lq, bool waits)
 {
-	receive_wait(qp_of_local(lq), waits);
+	struct qp *qp = qp_of_local(lq);
+
+	lock_assert_held(&qp->lock);
+	receive_wait(qp, waits);
 }
 
 /* ------------------------------------------------------------------ completions and events */
 
 void world_complete(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status)
 {
-	sq_complete(qp_of_local(lq), wqe, status);
+	struct qp *qp = qp_of_local(lq);
+
+	lock_assert_held(&qp->lock);
+	sq_complete(qp, wqe, status);
 }
 
 void world_fail_request(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status)
 {
 	struct qp *qp = qp_of_local(lq);
 
+	lock_assert_held(&qp->lock);
 	sq_fail_local(qp, wqe, status);
 	lq->state = qp->state;
 }
 
 void world_fail(struct local_qp *lq, int event)
 {
-	qp_fail(qp_of_local(lq), event);
+	struct qp *qp = qp_of_local(lq);
+
+	lock_assert_held(&qp->lock);
+	qp_fail(qp, event);
 }
 
 void world_drained(struct local_qp *lq)
@@ -404,6 +424,7 @@ struct local_held *world_hold(struct local_qp *lq, uint32_t size)
 	struct link *link = link_from(lq);
 	size_t bytes = sizeof(struct local_held) + size;
 
+	lock_assert_held(&link->hca->engine);
 	if (!link_hold_bytes(link, bytes))
 		return NULL;
 	struct local_held *held = malloc(bytes);
@@ -431,6 +452,7 @@ void world_watch_receive(struct local_qp *lq)
 	struct local_conn *conn = local_conn_of(lq);
 	struct hca *hca = conn->qp->hca;
 
+	lock_assert_held(&hca->engine);
 	if (list_empty(&conn->rnr_node))
 		list_add_tail(&hca->rnr, &conn->rnr_node);
 	atomic_store(&hca->has_rnr, true);
@@ -440,10 +462,12 @@ void world_watch_receive(struct local_qp *lq)
 void world_owe_ack(struct local_qp *lq)
 {
 	struct local_conn *conn = local_conn_of(lq);
+	struct hca *hca = conn->qp->hca;
 
+	lock_assert_held(&hca->engine);
 	atomic_store_explicit(&lq->ack_pending, true, memory_order_relaxed);
 	if (list_empty(&conn->ack_node))
-		list_add_tail(&conn->qp->hca->acks, &conn->ack_node);
+		list_add_tail(&hca->acks, &conn->ack_node);
 }
 
 /* ------------------------------------------------------------------ for people */

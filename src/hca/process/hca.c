@@ -338,7 +338,7 @@ static void leave_context(struct context *context)
 		leave_channel(container_of(held, struct channel, held));
 }
 
-static void leave_lists(struct hca *hca) REQUIRES(hca->active_lock)
+static void leave_lists(struct hca *hca) REQUIRES(hca->active_lock) REQUIRES(hca->engine)
 {
 	list_init(&hca->links);
 	list_init(&hca->acks);

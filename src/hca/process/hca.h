@@ -56,7 +56,7 @@ struct hca {
 	 * inner one, since it must not wait for fork(). */
 	struct list contexts;
 	struct lock contexts_lock;
-	unsigned int next_pd_id;
+	unsigned int next_pd_id GUARDED_BY(lock);
 	struct mutex release_lock;
 
 	struct daemon_conn conn;
@@ -88,7 +88,7 @@ struct hca {
 	struct lock engine;
 	struct mcast *mcast; /* groups: mcast.h */
 	struct qp **qps;     /* by index; written under engine */
-	struct list links;
+	struct list links GUARDED_BY(engine);
 	struct link *_Atomic link_by_slot[LIMIT_SLOTS];
 	struct link *self;
 	struct roce *roce;		  /* NULL: the daemon has no port 4791 */
@@ -96,9 +96,9 @@ struct hca {
 	bool long_by_ring;		  /* see way.h */
 	struct capture *_Atomic capture;  /* NULL: nobody captures; else is `captures` */
 	struct capture *_Atomic captures; /* NULL: nobody ever did; engine thread */
-	struct list acks;		  /* struct qp.ack_node; under engine */
-	struct list rnr;		  /* struct qp.rnr_node; under engine */
-	struct list dry;		  /* struct datagram_inbox.node; under engine */
+	struct list acks GUARDED_BY(engine); /* struct local_conn.ack_node */
+	struct list rnr GUARDED_BY(engine);  /* struct local_conn.rnr_node */
+	struct list dry GUARDED_BY(engine);  /* struct datagram_inbox.node */
 	_Atomic bool has_rnr;		  /* one of both may have one; written under engine */
 	struct lock active_lock;
 	struct list active GUARDED_BY(active_lock);
@@ -111,10 +111,10 @@ struct hca {
 	_Atomic bool overruns;	       /* a CQ has overrun: its QPs are to fail */
 
 	/* the lease: see engine.c */
-	_Atomic uint32_t polls;	    /* counts empty polls; the engine thread watches it */
-	_Atomic uint32_t handled;   /* counts passes that found records; written under engine */
-	bool filled;		    /* a peer's ring was full; under engine */
-	_Atomic uint32_t armed_cqs; /* CQs that owe an event */
+	_Atomic uint32_t polls;		/* counts empty polls; the engine thread watches it */
+	_Atomic uint32_t handled;	/* counts passes that found records; written under engine */
+	bool filled GUARDED_BY(engine); /* a peer's ring was full */
+	_Atomic uint32_t armed_cqs;	/* CQs that owe an event */
 	pthread_t thread;
 	int epoll;	/* the engine thread sleeps in it */
 	int watchdog;	/* a timer: nobody has polled for a while; -1: nobody watches */
@@ -123,7 +123,7 @@ struct hca {
 };
 
 /* A new HCA's, and once more a forked child's. */
-static inline void hca_init_locks(struct hca *hca) ASSERT_HELD(hca->active_lock);
+static inline void hca_init_locks(struct hca *hca) ASSERT_HELD(hca->engine, hca->active_lock);
 static inline void hca_init_locks(struct hca *hca)
 {
 	mutex_init(&hca->lock, RANK_HCA);

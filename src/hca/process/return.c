@@ -90,11 +90,14 @@ static int cq_again(struct daemon_conn *conn, struct list *held)
 
 static int srq_again(struct daemon_conn *conn, struct list *held)
 {
-	const struct srq *srq = container_of(held, struct srq, held);
+	struct srq *srq = container_of(held, struct srq, held);
 	uint32_t handle;
 
-	return daemon_create_srq(conn, pd_of(srq->ibv.pd)->handle, srq->rq.max_wr, srq->rq.max_sge,
-				 &handle);
+	lock_take(&srq->lock);
+	uint32_t max_wr = srq->rq.max_wr, max_sge = srq->rq.max_sge;
+
+	lock_give(&srq->lock);
+	return daemon_create_srq(conn, pd_of(srq->ibv.pd)->handle, max_wr, max_sge, &handle);
 }
 
 static int mr_again(struct daemon_conn *conn, struct list *held)

@@ -217,7 +217,7 @@ static struct roce_entry *roce_batch_next(struct roce *roce, struct list *batch)
 }
 
 /* One QP's turn. */
-static void send_one(struct roce_qp *w, uint64_t now)
+static void send_one(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock)
 {
 	enum tp_need need = tp_need(roce_tp(w), now);
 
@@ -406,6 +406,7 @@ static bool fits_transport(const struct qp *qp, uint8_t opcode)
 
 /* A right packet from the peer. */
 static enum roce_drop take_in(struct roce_qp *w, const struct packet *packet, uint64_t now)
+	REQUIRES(w->qp->lock)
 {
 	uint64_t dropped = tp_counters(roce_tp(w))->dropped;
 
@@ -435,6 +436,7 @@ static enum roce_drop connected_packet(struct qp *qp, const struct packet *packe
 		counters_rare(qp->hca, PUB_MARKED);
 		roce_notify(w, now);
 	}
+	lock_assert_held(&w->qp->lock); /* is qp->lock */
 	return take_in(w, packet, now);
 }
 

@@ -175,7 +175,7 @@ uint64_t roce_scan(struct roce *roce, uint64_t now);
 /* ---- between wire.c and its parts; qp.lock held */
 extern const struct tp_world roce_world;
 /* After each call of the transport core's inputs, and after a burst. */
-void roce_pull_events(struct roce_qp *w);
+void roce_pull_events(struct roce_qp *w) REQUIRES(w->qp->lock);
 /* What a QP sends before others have their turn: bytes. */
 enum { ROCE_QUOTA = 128 * 1024, ROCE_PATIENCE = 3 };
 /* Requests are about to go: `acks`, with an acknowledgement. */
@@ -183,7 +183,7 @@ void roce_ack_travels(struct roce_qp *w, bool acks, uint64_t now);
 /* The QP has something to send, or a deadline: enters the lists. */
 void roce_note(struct roce_qp *w, uint64_t now);
 /* Sends what may be sent, at most ROCE_QUOTA bytes. */
-void roce_transmit(struct roce_qp *w, uint64_t now);
+void roce_transmit(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock);
 /* Tells the peer that its packets find a long queue on their way: now and then, not each time. */
 void roce_notify(struct roce_qp *w, uint64_t now);
 /* A UD QP that has found this path's socket full: is resumed when there is room. False: there is by
@@ -193,6 +193,6 @@ bool roce_wait_for_room(struct qp *qp, const struct net_path *path);
 void roce_unwait(struct qp *qp);
 /* A packet for a UD QP. */
 enum roce_drop roce_receive_datagram(struct qp *qp, const struct packet *packet,
-				     const struct net_from *from);
+				     const struct net_from *from) REQUIRES(qp->lock);
 
 #endif

@@ -173,7 +173,7 @@ enum roce_drop roce_receive_datagram(struct qp *qp, const struct packet *packet,
 }
 
 static enum step roce_send(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
-			   int count)
+			   int count) REQUIRES(qp->lock)
 {
 	uint32_t followers = 0;
 	enum step step = send_run(qp, wqe, local, count, &followers);
@@ -189,7 +189,7 @@ static enum step roce_send(struct qp *qp, struct send_wqe *wqe, const struct iov
 	return STEP_DONE;
 }
 
-static void roce_skip(struct qp *qp, struct send_wqe *wqe)
+static void roce_skip(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->lock)
 {
 	datagram_sent(qp, wqe);
 }

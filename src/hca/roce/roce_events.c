@@ -12,6 +12,7 @@
 #include "hca/roce/roce.h"
 
 static void roce_completed(struct qp *qp, uint32_t count, enum ibv_wc_status status)
+	REQUIRES(qp->lock)
 {
 	if (unlikely(count != qp->sq.acked || count == qp->sq.next))
 		return; /* flushed meanwhile */
@@ -24,7 +25,7 @@ static void roce_completed(struct qp *qp, uint32_t count, enum ibv_wc_status sta
 }
 
 static void roce_received(struct roce_qp *w, const struct tp_message *message,
-			  enum ibv_wc_status status)
+			  enum ibv_wc_status status) REQUIRES(w->qp->lock)
 {
 	const struct arrival arrival = {
 		.length = message->length,
@@ -45,14 +46,14 @@ static void roce_received(struct roce_qp *w, const struct tp_message *message,
 	receive_complete(w->qp, &w->receive.wqe, &arrival, status);
 }
 
-static void roce_refused(struct qp *qp, int event)
+static void roce_refused(struct qp *qp, int event) REQUIRES(qp->lock)
 {
 	log_info("QP 0x%x: a request from QP 0x%x was refused", qp->ibv.qp_num,
 		 qp->attr.dest_qp_num);
 	qp_fail(qp, event);
 }
 
-static void on_event(struct roce_qp *w, const struct tp_event *event)
+static void on_event(struct roce_qp *w, const struct tp_event *event) REQUIRES(w->qp->lock)
 {
 	switch (event->kind) {
 	case TP_ESTABLISHED:

@@ -105,7 +105,7 @@ static uint32_t least_burst(struct roce_qp *w)
 }
 
 /* Requests, then what is owed to the peer if `answers`. */
-static void roce_qp_burst(struct roce_qp *w, uint64_t now, bool answers)
+static void roce_qp_burst(struct roce_qp *w, uint64_t now, bool answers) REQUIRES(w->qp->lock)
 {
 	if (!send_begin(w))
 		return;
@@ -178,7 +178,7 @@ static void note_and_kick(struct roce_qp *w, uint64_t now)
  * Sends the requests, and in the same burst the acknowledgement that waited for them (roce_note). A
  * long answer to a READ is left to the engine.
  */
-static void roce_post(struct qp *qp)
+static void roce_post(struct qp *qp) REQUIRES(qp->lock)
 {
 	struct roce_qp *w = qp->roce;
 	struct tp *tp = roce_tp(w);
@@ -197,6 +197,7 @@ static void roce_post(struct qp *qp)
 	atomic_store_explicit(polls, atomic_load_explicit(polls, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
 
+	lock_assert_held(&w->qp->lock); /* is qp->lock */
 	roce_ack_travels(w, acks, now);
 	roce_qp_burst(w, now, acks);
 	note_and_kick(w, now);
@@ -205,12 +206,12 @@ static void roce_post(struct qp *qp)
 /* ------------------------------------------------------------------ connecting */
 
 /* Packets that come too early, and requests. */
-static size_t rings_size(const struct qp *qp)
+static size_t rings_size(const struct qp *qp) REQUIRES(qp->lock)
 {
 	return TP_EARLY_BYTES + (size_t)(qp->sq.mask + 1) * sizeof(struct tp_request);
 }
 
-static struct roce_qp *roce_qp_new(struct qp *qp)
+static struct roce_qp *roce_qp_new(struct qp *qp) REQUIRES(qp->lock)
 {
 	struct roce_qp *w = calloc(1, sizeof(*w) + tp_size());
 
@@ -233,7 +234,7 @@ static struct roce_qp *roce_qp_new(struct qp *qp)
 	return w;
 }
 
-static void roce_qp_free(struct roce_qp *w)
+static void roce_qp_free(struct roce_qp *w) REQUIRES(w->qp->lock)
 {
 	munmap(w->early, rings_size(w->qp));
 	free(w);
@@ -261,7 +262,7 @@ static int roce_qp_set_path(struct roce_qp *w, const struct proto_route_resp *ro
 	return -err;
 }
 
-static int roce_connect(struct qp *qp, const struct route *route)
+static int roce_connect(struct qp *qp, const struct route *route) REQUIRES(qp->lock)
 {
 	struct roce_qp *w = roce_qp_new(qp);
 
@@ -270,6 +271,7 @@ static int roce_connect(struct qp *qp, const struct route *route)
 	int err = roce_qp_set_path(w, &route->at);
 
 	if (err) {
+		lock_assert_held(&w->qp->lock); /* is qp->lock */
 		roce_qp_free(w);
 		return err;
 	}
@@ -287,7 +289,7 @@ static int roce_connect(struct qp *qp, const struct route *route)
 	return 0;
 }
 
-static void roce_send_ready(struct qp *qp, enum ibv_qp_state from)
+static void roce_send_ready(struct qp *qp, enum ibv_qp_state from) REQUIRES(qp->lock)
 {
 	if (from == IBV_QPS_SQE)
 		tp_realign(roce_tp(qp->roce), qp->sq.next);
@@ -298,7 +300,7 @@ static void roce_send_ready(struct qp *qp, enum ibv_qp_state from)
 	roce_post(qp);
 }
 
-static void roce_drain(struct qp *qp)
+static void roce_drain(struct qp *qp) REQUIRES(qp->roce->qp->lock)
 {
 	tp_drain(roce_tp(qp->roce));
 	roce_pull_events(qp->roce);
@@ -310,7 +312,7 @@ static void roce_change(struct qp *qp, int mask)
 }
 
 /* A receive that a message was coming into is flushed with the others. */
-static void drop_receive(struct qp *qp)
+static void drop_receive(struct qp *qp) REQUIRES(qp->lock)
 {
 	struct roce_qp *w = qp->roce;
 
@@ -320,14 +322,14 @@ static void drop_receive(struct qp *qp)
 	receive_give_back(qp, &w->receive.wqe);
 }
 
-static void roce_stop(struct qp *qp)
+static void roce_stop(struct qp *qp) REQUIRES(qp->lock)
 {
 	tp_stop(roce_tp(qp->roce), true);
 	drop_receive(qp);
 	note_and_kick(qp->roce, now_ns());
 }
 
-static void roce_disconnect(struct qp *qp)
+static void roce_disconnect(struct qp *qp) REQUIRES(qp->lock)
 {
 	struct roce_qp *w = qp->roce;
 	struct roce *roce = qp->hca->roce;
@@ -342,6 +344,7 @@ static void roce_disconnect(struct qp *qp)
 	lock_give(&roce->list_lock);
 	counters_transport(w);
 	qp->roce = NULL;
+	lock_assert_held(&w->qp->lock); /* is qp->lock */
 	roce_qp_free(w);
 }
 

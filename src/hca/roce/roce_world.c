@@ -28,6 +28,7 @@ static bool roce_fetch(void *owner, uint32_t count, uint32_t offset, uint8_t *to
 	struct qp *qp = roce_owner_qp(owner);
 	HAZARD_SCOPE(holds, qp);
 	struct iovec local[LIMIT_SGE];
+	lock_assert_held(&qp->lock);
 	int segments = sq_segments(qp, sq_at(&qp->sq, count), 0, local, &holds);
 
 	return segments >= 0 && copy_gather(to, local, segments, offset, n);
@@ -37,6 +38,7 @@ static enum ibv_wc_status roce_check(void *owner, uint32_t count)
 {
 	struct qp *qp = roce_owner_qp(owner);
 	HAZARD_SCOPE(holds, qp);
+	lock_assert_held(&qp->lock);
 	const struct send_wqe *wqe = sq_at(&qp->sq, count);
 	struct iovec local[LIMIT_SGE];
 
@@ -53,6 +55,7 @@ static bool roce_deliver(void *owner, uint32_t count, uint32_t offset, const uin
 	struct qp *qp = roce_owner_qp(owner);
 	HAZARD_SCOPE(holds, qp);
 	struct iovec local[LIMIT_SGE];
+	lock_assert_held(&qp->lock);
 	int segments =
 		sq_segments(qp, sq_at(&qp->sq, count), IBV_ACCESS_LOCAL_WRITE, local, &holds);
 
@@ -66,6 +69,7 @@ static enum tp_take roce_take(void *owner, uint32_t *room)
 {
 	struct roce_qp *w = owner;
 	struct qp *qp = w->qp;
+	lock_assert_held(&qp->lock);
 	const struct recv_wqe *wqe = receive_take(qp, &w->receive);
 
 	if (!wqe)
@@ -95,14 +99,16 @@ static void roce_give_back(void *owner)
 {
 	struct roce_qp *w = owner;
 
+	lock_assert_held(&w->qp->lock);
 	w->taken = false;
 	receive_give_back(w->qp, &w->receive.wqe);
 }
 
 static uint32_t roce_left(void *owner)
 {
-	const struct qp *qp = roce_owner_qp(owner);
+	struct qp *qp = roce_owner_qp(owner);
 
+	lock_assert_held(&qp->lock);
 	return qp->srq ? UINT32_MAX : qp->rq.head - qp->rq.tail;
 }
 

@@ -143,6 +143,7 @@ static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_a
 
 static void qp_free(struct qp *qp)
 {
+	lock_assume_alone(&qp->lock);
 	if (qp->sq.wqes)
 		munmap(qp->sq.wqes, (size_t)(qp->sq.mask + 1) * qp->sq.stride);
 	rq_free(&qp->rq);
@@ -306,7 +307,7 @@ void qp_drained(struct qp *qp)
 }
 
 /* Takes the QP off every list. Engine and qp.lock held. */
-static void qp_disconnect(struct qp *qp)
+static void qp_disconnect(struct qp *qp) REQUIRES(qp->lock)
 {
 	qp->carrier->disconnect(qp);
 	qp->carrier = &carrier_none;
@@ -314,7 +315,7 @@ static void qp_disconnect(struct qp *qp)
 }
 
 /* Back to the beginning: queues empty, numbers 0. Engine and qp.lock held. */
-static void qp_reset(struct qp *qp)
+static void qp_reset(struct qp *qp) REQUIRES(qp->lock)
 {
 	struct ibv_qp_attr none = {.cap = qp->cap, .port_num = 1};
 
@@ -428,7 +429,7 @@ static void tell_carrier(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_stat
 
 /* The new state's own work. Engine and qp.lock held. */
 static int qp_enter(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, int mask,
-		    const struct route *route)
+		    const struct route *route) REQUIRES(qp->lock)
 {
 	int err = to == IBV_QPS_RTR && from == IBV_QPS_INIT ? connect_qp(qp, route) : 0;
 
@@ -443,7 +444,7 @@ static int qp_enter(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to,
 }
 
 static int modify_locked(struct qp *qp, const struct ibv_qp_attr *attr, int mask,
-			 const struct route *route)
+			 const struct route *route) REQUIRES(qp->lock)
 {
 	enum ibv_qp_state from = qp->state;
 	enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : from;

@@ -58,14 +58,14 @@ struct qp {
 	uint32_t epoch; /* low 8 bits travel in records */
 
 	struct own_hazards *hazards; /* regions that are copied to or from now (mem/hazard.h) */
-	struct send_queue sq;
-	struct recv_queue rq;
+	struct send_queue sq GUARDED_BY(lock);
+	struct recv_queue rq GUARDED_BY(lock);
 
 	struct list groups;    /* that it is attached to; under engine (mcast.c) */
 	struct fanout *fanout; /* of a datagram to a group; NULL: it has sent none */
 
 	const struct carrier *carrier; /* never NULL: carrier.h */
-	bool starved;		       /* a message waits for a receive: carrier.receive_posted */
+	bool starved GUARDED_BY(lock); /* a message waits for a receive: carrier.receive_posted */
 	struct local_conn *local;      /* what carrier_self and carrier_local remember, else NULL */
 	struct roce_qp *roce;	       /* what carrier_roce remembers, else NULL: roce.h */
 	uint32_t ud_psn;	       /* of the next datagram */
@@ -124,15 +124,15 @@ static inline uint32_t qp_remote_access(const struct qp *qp)
 		       : qp->attr.qp_access_flags & (unsigned int)IBV_ACCESS_REMOTE_WRITE;
 }
 /* Writes the QP's published entry. */
-void qp_publish(struct qp *qp);
+void qp_publish(struct qp *qp) REQUIRES(qp->lock);
 /* To the error state: flushes both queues; raises `event` unless it is negative. */
-void qp_fail(struct qp *qp, int event);
+void qp_fail(struct qp *qp, int event) REQUIRES(qp->lock);
 /* SQD: the last request that was on its way is over. Raises the event that was asked for, once. */
 void qp_drained(struct qp *qp);
 
 /* ---- timers (qp_timer.c) */
 /* How long the oldest request has been the oldest (ns); 0 at the first look. */
-uint64_t qp_stalled_ns(struct qp *qp, uint64_t now);
+uint64_t qp_stalled_ns(struct qp *qp, uint64_t now) REQUIRES(qp->lock);
 /* The QP needs no timer any more. Engine held, too. */
 void qp_timer_stop(struct qp *qp);
 /* Timers of all QPs with requests that aren't completed. Returns when to look again (ns;
@@ -152,12 +152,13 @@ static inline void sq_address(struct send_wqe *wqe, const struct ah *ah, uint32_
 	wqe->ud.ifindex = ah->ifindex;
 }
 /* Starts what may start, in order. Rings the peer. */
-void sq_run(struct qp *qp);
+void sq_run(struct qp *qp) REQUIRES(qp->lock);
 /* Completes the oldest WQE with success (or an error, which fails the QP). */
-void sq_complete(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status);
-void sq_flush(struct qp *qp);
+void sq_complete(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status) REQUIRES(qp->lock);
+void sq_flush(struct qp *qp) REQUIRES(qp->lock);
 /* The WQE at sq.next failed here before anything was sent: ERR, or SQE for UC and UD. */
-void sq_fail_local(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status);
+void sq_fail_local(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
+	REQUIRES(qp->lock);
 /* How many packets a request, or a READ's answer, is on a wire. */
 static inline uint32_t sq_mtu_shift(const struct qp *qp)
 {
@@ -177,6 +178,6 @@ int sq_segments(struct qp *qp, const struct send_wqe *wqe, uint32_t access, stru
 		const struct hazard_scope *scope);
 
 /* ---- receive queue (rq.c) */
-void rq_flush(struct qp *qp);
+void rq_flush(struct qp *qp) REQUIRES(qp->lock);
 
 #endif

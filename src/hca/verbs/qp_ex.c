@@ -54,6 +54,7 @@ static struct send_wqe *wr_begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode
 {
 	struct qp *qp = qp_of_ex(ex);
 
+	lock_assert_held(&qp->lock); /* since wr_start() */
 	if (unlikely(qp->wr_error))
 		return NULL;
 	if (unlikely(qp->wr_head - qp->sq.acked >= qp->sq.max_wr)) {
@@ -150,6 +151,7 @@ static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t count, const struct ibv
 	struct send_wqe *wqe = qp->wr_current;
 	uint64_t length = 0;
 
+	lock_assert_held(&qp->lock); /* since wr_start() */
 	if (unlikely(!wqe))
 		return;
 	for (size_t i = 0; count <= qp->sq.max_sge && i < count; i++) {
@@ -178,6 +180,7 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count,
 	struct send_wqe *wqe = qp->wr_current;
 	size_t length = 0;
 
+	lock_assert_held(&qp->lock); /* since wr_start() */
 	if (unlikely(!wqe))
 		return;
 	if (unlikely(wqe->opcode == IBV_WR_RDMA_READ || wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||

@@ -151,6 +151,7 @@ void sq_run(struct qp *qp)
 
 /* Payload by copy; 0 or EINVAL. */
 static int fill_inline(const struct qp *qp, struct send_wqe *wqe, const struct ibv_sge *sge, int n)
+	REQUIRES(qp->lock)
 {
 	uint64_t length = 0;
 
@@ -165,7 +166,7 @@ static int fill_inline(const struct qp *qp, struct send_wqe *wqe, const struct i
 }
 
 static int fill_segments(const struct qp *qp, struct send_wqe *wqe, const struct ibv_sge *sge,
-			 int n)
+			 int n) REQUIRES(qp->lock)
 {
 	uint64_t length = 0;
 
@@ -187,13 +188,14 @@ static int fill_segments(const struct qp *qp, struct send_wqe *wqe, const struct
  * nothing is in the way, and the carrier copies straight to the peer. Programs that send from
  * memory which isn't registered save a copy by trying.
  */
-static bool may_borrow(const struct qp *qp)
+static bool may_borrow(const struct qp *qp) REQUIRES(qp->lock)
 {
 	return qp->type == IBV_QPT_RC && qp->carrier->executes_at_post &&
 	       qp->state == IBV_QPS_RTS && qp->sq.next == qp->sq.head;
 }
 
 static int wqe_borrow(struct qp *qp, struct send_wqe *wqe, const struct ibv_send_wr *wr)
+	REQUIRES(qp->lock)
 {
 	if (wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM && wr->opcode != IBV_WR_RDMA_WRITE)
 		return EINVAL;
@@ -204,7 +206,7 @@ static int wqe_borrow(struct qp *qp, struct send_wqe *wqe, const struct ibv_send
 }
 
 /* Runs what borrows; takes it back if it couldn't be executed. */
-static int run_borrowed(struct qp *qp)
+static int run_borrowed(struct qp *qp) REQUIRES(qp->lock)
 {
 	struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.head - 1);
 
@@ -240,7 +242,7 @@ static int fill_remote(struct send_wqe *wqe, const struct ibv_send_wr *wr)
 }
 
 /* One work request into the next place of the ring; it isn't posted before head moves. */
-static int sq_fill(struct qp *qp, const struct ibv_send_wr *wr)
+static int sq_fill(struct qp *qp, const struct ibv_send_wr *wr) REQUIRES(qp->lock)
 {
 	if (unlikely(qp->sq.head - qp->sq.acked >= qp->sq.max_wr))
 		return ENOMEM;

@@ -19,7 +19,7 @@
 #include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
 
-static int register_srq(struct srq *srq, struct context *context)
+static int register_srq(struct srq *srq, struct context *context) REQUIRES(srq->lock)
 {
 	books_enter(context->hca);
 	int err = daemon_create_srq(&context->conn, pd_of(srq->ibv.pd)->handle, srq->rq.max_wr,
@@ -48,6 +48,7 @@ struct ibv_srq *srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 		errno = ENOMEM;
 		return NULL;
 	}
+	lock_init(&srq->lock, RANK_SRQ);
 	srq->ibv.pd = pd;
 	err = rq_init(&srq->rq, max_wr, max_sge ? max_sge : 1);
 	if (!err)
@@ -63,13 +64,12 @@ struct ibv_srq *srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 	pthread_mutex_init(&srq->ibv.mutex, NULL);
 	pthread_cond_init(&srq->ibv.cond, NULL);
 	srq->pd_id = pd_of(pd)->id;
-	lock_init(&srq->lock, RANK_SRQ);
 	list_init(&srq->waiters);
 	return &srq->ibv;
 }
 
 /* Moves the posted receives into a ring of another size. */
-static int srq_resize(struct srq *srq, uint32_t max_wr)
+static int srq_resize(struct srq *srq, uint32_t max_wr) REQUIRES(srq->lock)
 {
 	struct recv_queue bigger;
 
@@ -145,6 +145,7 @@ int srq_destroy(struct ibv_srq *ibv)
 	pthread_mutex_unlock(&ibv->mutex);
 	pthread_mutex_destroy(&ibv->mutex);
 	pthread_cond_destroy(&ibv->cond);
+	lock_assume_alone(&srq->lock);
 	rq_free(&srq->rq);
 	free(srq);
 	return 0;

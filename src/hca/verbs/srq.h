@@ -16,9 +16,9 @@ struct srq {
 	struct ibv_srq ibv;
 	uint32_t handle;
 	struct lock lock;
-	struct recv_queue rq;
+	struct recv_queue rq GUARDED_BY(lock);
 	struct list held;
-	uint32_t limit; /* 0: not armed */
+	uint32_t limit GUARDED_BY(lock); /* 0: not armed */
 	uint32_t pd_id;
 	uint32_t async_reported;
 	struct list
