@@ -285,14 +285,14 @@ static int send_bytes(struct net_sender *sender, const struct net_path *path, ui
 	return likely(sys_sendmsg(s->fd, &c.message, 0) >= 0) ? 0 : errno;
 }
 
-static bool is_full(int err)
+static bool sender_is_full(int err)
 {
 	return err == EAGAIN || err == ENOBUFS;
 }
 
 static const char *why_lost(int err, char *room, size_t size)
 {
-	if (is_full(err))
+	if (sender_is_full(err))
 		return "not sent: the socket's buffer is full";
 	snprintf(room, size, "not sent: the host refuses it: %s", strerror(err));
 	return room;
@@ -339,7 +339,7 @@ static void sender_show_packets(const struct net_tap *tap, uint64_t time_ns, str
 
 static void sender_note_loss(struct net_sender *sender, int err, uint32_t packets)
 {
-	if (is_full(err)) {
+	if (sender_is_full(err)) {
 		sender->counters.no_room += packets;
 		return;
 	}

@@ -324,7 +324,7 @@ static struct qp *next_waiter(struct roce *roce, struct list *batch)
 	return node ? container_of(node, struct qp, room_wait) : NULL;
 }
 
-static void resume_waiters(struct roce *roce)
+static void roce_resume_waiters(struct roce *roce)
 {
 	struct list batch, *node;
 	struct qp *qp;
@@ -362,7 +362,7 @@ void roce_writable(struct roce *roce, unsigned int socket)
 
 	lock_give(&roce->list_lock);
 	if (waiters)
-		resume_waiters(roce);
+		roce_resume_waiters(roce);
 }
 
 /* ------------------------------------------------------------------ packets in */

@@ -43,7 +43,7 @@ static uint32_t next_answer(struct tp *tp, uint64_t now, uint8_t *to)
 #define NO_QUOTA UINT32_MAX
 
 /* Whether a burst may begin after `sent` bytes. */
-static bool may_begin(struct roce_qp *w, uint32_t sent, uint32_t quota, uint32_t least)
+static bool burst_may_begin(struct roce_qp *w, uint32_t sent, uint32_t quota, uint32_t least)
 {
 	struct net_sender *tx = &w->qp->hca->roce->tx;
 
@@ -61,7 +61,7 @@ static void send_from(struct roce_qp *w, uint64_t now, uint32_t quota, uint32_t 
 	uint32_t size, sent = 0;
 
 	for (;;) {
-		if (net_between(tx) && !may_begin(w, sent, quota, least))
+		if (net_between(tx) && !burst_may_begin(w, sent, quota, least))
 			return;
 		size = next(roce_tp(w), now, net_room(tx));
 		if (!size)
