@@ -35,10 +35,10 @@ enum receive_fit receive_take_fitting(struct qp *qp, struct receive *room, uint3
 
 /* A message waits for a receive, or none does any more: the next one that is posted calls
  * carrier.receive_posted. */
-void receive_wait(struct qp *qp, bool waits);
+void receive_wait(struct qp *qp, bool waits) REQUIRES(qp->lock);
 
 /* Whether the queue had a receive since RESET (the SRQ: ever). */
-bool receive_ever_posted(struct qp *qp);
+bool receive_ever_posted(struct qp *qp) REQUIRES(qp->lock);
 
 /* The message that this receive was taken for won't come: the next one may have it. */
 void receive_give_back(struct qp *qp, const struct recv_wqe *wqe) REQUIRES(qp->lock);

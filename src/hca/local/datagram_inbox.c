@@ -45,7 +45,7 @@ void datagram_count_fate(struct hca *hca, enum datagram_fate fate)
 /* ------------------------------------------------------------------ states */
 
 /* Peers whose senders may wait for the change look again. */
-static void tell_senders(struct hca *hca)
+static void tell_senders(struct hca *hca) REQUIRES(hca->engine)
 {
 	list_for_each(node, &hca->links) {
 		struct link *link = container_of(node, struct link, node);
@@ -61,6 +61,8 @@ static void inbox_enter(struct datagram_inbox *inbox, enum pub_qp_dry state)
 	_Atomic uint32_t *word = &qp->hca->pub->qp[qp->index].dry;
 	uint32_t before = atomic_load_explicit(word, memory_order_relaxed);
 
+	lock_assert_held(&qp->hca->engine);
+	lock_assert_held(&qp->lock);
 	inbox->state = state;
 	/* The bits above the state differ each time: a sender that gave up knows the change. */
 	atomic_store_explicit(word, ((before | PUB_QP_DRY_MASK) + 1) | state, memory_order_relaxed);
@@ -197,6 +199,8 @@ static bool inbox_place_oldest(struct datagram_inbox *inbox)
 {
 	struct qp *qp = inbox->qp;
 	const struct kept *kept = container_of(inbox->kept.next, struct kept, node);
+
+	lock_assert_held(&qp->lock);
 	enum datagram_fate fate = datagram_execute(qp, &kept->ud, &kept->arrival, kept->payload);
 
 	if (fate == DATAGRAM_NO_RECEIVE)

@@ -66,14 +66,15 @@ void datagram_inbox_leave(struct qp *qp);
 
 /* A datagram that came by `link`. DATAGRAM_TAKEN: placed or kept. */
 enum datagram_fate datagram_inbox_take(struct qp *qp, struct link *link, const struct record_ud *ud,
-				       const struct arrival *arrival, const uint8_t *payload);
+				       const struct arrival *arrival, const uint8_t *payload)
+	REQUIRES(qp->lock);
 
 /* Receives were posted: what is kept takes them. */
-void datagram_inbox_receive_posted(struct qp *qp);
+void datagram_inbox_receive_posted(struct qp *qp) REQUIRES(qp->lock);
 
 /* Inboxes that were DRY for too long. Returns when to look again (ns; UINT64_MAX: never). Engine
  * held, and no other lock. */
-uint64_t datagram_inbox_scan(struct hca *hca, uint64_t now);
+uint64_t datagram_inbox_scan(struct hca *hca, uint64_t now) REQUIRES(hca->engine);
 
 /* Counts a datagram that was dropped here. */
 void datagram_count_fate(struct hca *hca, enum datagram_fate fate);

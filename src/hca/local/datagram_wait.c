@@ -7,19 +7,19 @@
 #include "hca/local/link.h"
 #include "hca/verbs/qp.h"
 
-static uint64_t less(uint64_t a, uint64_t b)
+static uint64_t ns_min(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
 
 /* What the QP has earned since its last wait. */
-static void wait_begin(struct qp *qp, const struct link *link, uint64_t now)
+static void wait_begin(struct qp *qp, const struct link *link, uint64_t now) REQUIRES(qp->lock)
 {
 	struct datagram_wait *w = &qp->ud_wait;
 	uint64_t sent = (qp->ud_psn - w->counted_psn) & 0xffffff;
 	uint64_t earned = sent * DATAGRAM_EARNS_NS + (now - w->counted_at) / 8;
 
-	w->budget = w->counted_at ? less(w->budget + earned, DATAGRAM_PATIENCE_NS)
+	w->budget = w->counted_at ? ns_min(w->budget + earned, DATAGRAM_PATIENCE_NS)
 				  : DATAGRAM_PATIENCE_NS;
 	w->counted_at = w->since = now;
 	w->counted_psn = qp->ud_psn;
@@ -32,11 +32,12 @@ void datagram_wait_end_slow(struct qp *qp)
 	struct datagram_wait *w = &qp->ud_wait;
 	uint64_t waited = now_ns() - w->since;
 
-	w->budget -= less(waited, w->budget);
+	w->budget -= ns_min(waited, w->budget);
 	w->since = w->deadline = 0;
 }
 
 bool datagram_wait(struct qp *qp, const struct send_wqe *wqe, const struct link *link, uint32_t dry)
+	REQUIRES(qp->lock)
 {
 	struct datagram_wait *w = &qp->ud_wait;
 	uint64_t now = now_ns();
@@ -59,7 +60,7 @@ bool datagram_wait(struct qp *qp, const struct send_wqe *wqe, const struct link 
 	w->consumed = consumed;
 	uint64_t limit = w->shared ? DATAGRAM_SHARED_NS : DATAGRAM_PATIENCE_NS;
 
-	w->deadline = w->since + less(limit, w->budget);
+	w->deadline = w->since + ns_min(limit, w->budget);
 	if (now < w->deadline)
 		return true;
 	w->left_qpn = dry ? wqe->ud.remote_qpn : 0;

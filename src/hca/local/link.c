@@ -735,8 +735,8 @@ void link_unwait(struct qp *qp)
 /* Of one link, and of one user's processes together. */
 enum { LINK_HELD_BYTES = 4 << 20, USER_HELD_BYTES = 32 << 20 };
 
-/* What the processes of the link's user have waiting here. Engine held. */
-static uint64_t user_held(const struct link *link)
+/* What the processes of the link's user have waiting here. */
+static uint64_t user_held(const struct link *link) REQUIRES(link->hca->engine)
 {
 	uint64_t sum = 0;
 
@@ -751,6 +751,7 @@ static uint64_t user_held(const struct link *link)
 
 bool link_hold_bytes(struct link *link, size_t bytes)
 {
+	lock_assert_held(&link->hca->engine);
 	if (link->held_bytes + bytes > LINK_HELD_BYTES || user_held(link) + bytes > USER_HELD_BYTES)
 		return false;
 	link->held_bytes += bytes;

@@ -29,7 +29,7 @@ static uint32_t read_dry(const _Atomic uint32_t *word)
 	return unlikely((dry & PUB_QP_DRY_MASK) == PUB_QP_DRY) ? dry : 0;
 }
 
-static void wait_for_link(struct qp *qp, struct link *link)
+static void datagram_wait_for_link(struct qp *qp, struct link *link)
 {
 	link_wait(link, qp);
 	engine_watch_qp(qp); /* a peer that never reads doesn't hold up the others */
@@ -51,14 +51,14 @@ static enum put wait_for_receiver(struct qp *qp, const struct send_wqe *wqe, str
 				  uint32_t dry)
 {
 	if (!dry && comes_again(link)) {
-		wait_for_link(qp, link);
+		datagram_wait_for_link(qp, link);
 		return PUT_WAIT;
 	}
 	if (!datagram_wait(qp, wqe, link, dry)) {
 		counters_rare(qp->hca, PUB_LOCAL_NOT_TAKEN);
 		return PUT_DROPPED;
 	}
-	wait_for_link(qp, link);
+	datagram_wait_for_link(qp, link);
 	/* The receiver posted, and this process's engine had looked for waiting QPs before this one
 	 * was among them. As in link_wait(), after its fence [A1]. */
 	if (dry && read_dry(dry_word(wqe, link)) != dry && engine_asleep(qp->hca))
@@ -72,7 +72,7 @@ enum put local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *li
 	uint32_t payload = sizeof(struct record_ud) + wqe->length;
 
 	if (unlikely(!link_is(link, LINK_UP))) {
-		wait_for_link(qp, link);
+		datagram_wait_for_link(qp, link);
 		return PUT_WAIT;
 	}
 	if (likely(wqe->ud.carrier == &datagram_local)) {
@@ -168,7 +168,7 @@ static bool read_datagram(const struct ring_header *h, const uint8_t *payload, u
 }
 
 static void take_datagram(struct qp *qp, struct link *link, const struct ring_header *h,
-			  const uint8_t *payload, const struct record_ud *ud)
+			  const uint8_t *payload, const struct record_ud *ud) REQUIRES(qp->lock)
 {
 	const struct arrival arrival = {
 		.length = h->length,

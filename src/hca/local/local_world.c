@@ -31,7 +31,7 @@
 #include "hca/process/hca.h"
 #include "hca/verbs/srq.h"
 
-struct local_conn *local_conn_new(struct qp *qp, struct link *link)
+struct local_conn *local_conn_new(struct qp *qp, struct link *link) REQUIRES(qp->lock)
 {
 	struct local_conn *conn = calloc(1, sizeof(*conn));
 

@@ -91,15 +91,15 @@ struct hca {
 	struct list links GUARDED_BY(engine);
 	struct link *_Atomic link_by_slot[LIMIT_SLOTS];
 	struct link *self;
-	struct roce *roce;		  /* NULL: the daemon has no port 4791 */
-	bool roce_forced;		  /* VERBENA_CARRIER=wire: also to QPs of this host */
-	bool long_by_ring;		  /* see way.h */
-	struct capture *_Atomic capture;  /* NULL: nobody captures; else is `captures` */
-	struct capture *_Atomic captures; /* NULL: nobody ever did; engine thread */
+	struct roce *roce;		     /* NULL: the daemon has no port 4791 */
+	bool roce_forced;		     /* VERBENA_CARRIER=wire: also to QPs of this host */
+	bool long_by_ring;		     /* see way.h */
+	struct capture *_Atomic capture;     /* NULL: nobody captures; else is `captures` */
+	struct capture *_Atomic captures;    /* NULL: nobody ever did; engine thread */
 	struct list acks GUARDED_BY(engine); /* struct local_conn.ack_node */
 	struct list rnr GUARDED_BY(engine);  /* struct local_conn.rnr_node */
 	struct list dry GUARDED_BY(engine);  /* struct datagram_inbox.node */
-	_Atomic bool has_rnr;		  /* one of both may have one; written under engine */
+	_Atomic bool has_rnr;		     /* one of both may have one; written under engine */
 	struct lock active_lock;
 	struct list active GUARDED_BY(active_lock);
 	_Atomic bool link_requests;  /* for the control thread: links to ask for, or to give back */
