@@ -299,7 +299,7 @@ static void fanout_strike(struct fanout *fanout, uint32_t slot)
 
 /* To the wire, and who of this host is to get it. As roce_datagram(). */
 static enum step fanout_begin(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
-			      int count)
+			      int count) REQUIRES(qp->lock)
 {
 	struct hca *hca = qp->hca;
 	struct fanout *fanout = qp->fanout;

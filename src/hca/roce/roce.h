@@ -131,7 +131,7 @@ struct packet roce_datagram_packet(const struct qp *qp, const struct send_wqe *w
 /* A datagram. STEP_WAIT: its socket is full, the QP is resumed when there is room; STEP_FAILED: its
  * memory isn't there. The request isn't completed. qp.lock held. */
 enum step roce_datagram(struct qp *qp, const struct send_wqe *wqe, const struct iovec *local,
-			int count);
+			int count) REQUIRES(qp->lock);
 
 /* ---- the engine's part; engine held */
 /* Takes in what has arrived, sends what is ready. Returns how much there was. */

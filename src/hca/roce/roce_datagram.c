@@ -78,6 +78,7 @@ static bool goes_along(const struct send_wqe *first, const struct send_wqe *next
 /* Adds those behind the request `first`, at sq.next, that go along. Returns how many; one whose
  * memory isn't there ends them, and fails when it is its turn. tx_lock held. */
 static uint32_t add_followers(struct qp *qp, const struct send_wqe *first, struct net_sender *tx)
+	REQUIRES(qp->lock)
 {
 	enum { FOLLOWERS = 63 }; /* bounds what a socket that becomes full keeps, and the lock */
 	uint32_t n = 0;
@@ -102,7 +103,7 @@ static uint32_t add_followers(struct qp *qp, const struct send_wqe *first, struc
 
 /* `followers`: NULL, or how many requests behind this one went along. */
 static enum step send_run(struct qp *qp, const struct send_wqe *wqe, const struct iovec *local,
-			  int count, uint32_t *followers)
+			  int count, uint32_t *followers) REQUIRES(qp->lock)
 {
 	struct roce *roce = qp->hca->roce;
 
