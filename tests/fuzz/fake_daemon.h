@@ -15,4 +15,9 @@ struct fake_daemon {
 
 extern struct fake_daemon fake_daemon;
 
+/* The peer's descriptors, by number: memory files that may be mapped, and that may not. */
+enum { FAKE_FILE, FAKE_FILE_SPARSE, FAKE_FILE_SHORT, FAKE_FILE_UNSEALED, FAKE_FILES };
+
+extern int fake_peer_files[FAKE_FILES];
+
 #endif

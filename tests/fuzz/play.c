@@ -11,6 +11,7 @@
 #include "hca/engine/engine.h"
 #include "hca/local/link.h"
 #include "hca/local/local_conn.h"
+#include "hca/mem/mapped.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
@@ -456,6 +457,7 @@ void act_round(struct input *in)
 {
 	(void)in;
 	engine_round(victim.hca, &victim.seen);
+	mapped_serve(victim.hca); /* the control thread's */
 }
 
 void act_time(struct input *in)

@@ -128,7 +128,11 @@ def held():
 
 
 def shared_tables():
-    send, table_mr, header, region, poll = 7, 2, 5, 16, 11
+    send, table_mr, header, region, poll, round_, link = 7, 2, 5, 16, 11, 12, 17
+    for file in range(5):  # the peer's region is in a file; the first WRITE or READ asks for it
+        for offset in (0, 8):
+            write, read = ([send, 0, op, 2, 0, 1, 0, 1, 0, 0, 64, 0] for op in (0, 4))
+            yield [1 | 4 | offset | file << 4] + (write + [round_] + read + [round_, poll, 1]) * 3 + [link, 7]
     for vm in (0, 1):
         for op in range(7):
             yield ([vm, table_mr, 2, 31, 64, 15, send, 0, op, 2, 0, 1, 0, 1, 0, 0, 64, 0, poll, 1,

@@ -282,6 +282,7 @@ void link_make(void)
 		munmap(victim.memory, LINK_SIZE);
 	victim.memory = mmap(NULL, LINK_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
 	MUST(victim.memory != MAP_FAILED);
+	atomic_store(&victim.memory->installed[1], 1); /* or nothing is copied directly */
 	ring_tx_init(&victim.tx, victim.memory->ring[1], &victim.memory->ctl[1]);
 	ring_rx_init(&victim.rx, victim.memory->ring[0], &victim.memory->ctl[0]);
 	const struct proto_event event = {.type = PROTO_EVENT_LINK,
@@ -455,6 +456,26 @@ static void events_take(void)
 
 /* ------------------------------------------------------------------ all of it */
 
+static int peer_file(size_t size, unsigned int seals)
+{
+	int fd = memfd_create("peer's file", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	MUST(fd >= 0 && ftruncate(fd, (off_t)size) == 0);
+	MUST(fcntl(fd, F_ADD_SEALS, seals) == 0);
+	return fd;
+}
+
+static void peer_files_make(void)
+{
+	enum { FILE_BYTES = PEER_BYTES + 4096 };
+
+	fake_peer_files[FAKE_FILE] = peer_file(FILE_BYTES, F_SEAL_SHRINK);
+	MUST(fallocate(fake_peer_files[FAKE_FILE], 0, 0, FILE_BYTES) == 0);
+	fake_peer_files[FAKE_FILE_SPARSE] = peer_file(FILE_BYTES, F_SEAL_SHRINK);
+	fake_peer_files[FAKE_FILE_SHORT] = peer_file(PEER_BYTES / 2, F_SEAL_SHRINK);
+	fake_peer_files[FAKE_FILE_UNSEALED] = peer_file(FILE_BYTES, 0);
+}
+
 static void once(void)
 {
 	/* What the HCA says of a peer like this is of no interest here, that it can say it is. */
@@ -476,6 +497,7 @@ static void once(void)
 	victim.regions = mmap(NULL, PUB_REGIONS_SIZE, PROT_READ | PROT_WRITE,
 			      MAP_SHARED | MAP_NORESERVE, regions_fd, 0);
 	MUST(victim.table != MAP_FAILED && victim.regions != MAP_FAILED);
+	peer_files_make();
 }
 
 static void context_make(void)
@@ -499,7 +521,11 @@ static void context_make(void)
 	victim.ah.ibv.context = &context->verbs.context;
 }
 
-static void tables_reset(void)
+/* Bits of the input's first byte: from IN_FILE_SHIFT on, which file of the peer's (or none that
+ * there is) its region is in. */
+enum { CAN_VM = 1, SMALL_CQS = 2, IN_FILE = 4, FILE_OFFSET = 8, IN_FILE_SHIFT = 4 };
+
+static void tables_reset(uint8_t options)
 {
 	memset(&victim.table->header, 0, sizeof(victim.table->header));
 	memset(victim.table->qp, 0, (TABLE_QPS + 1) * sizeof(struct pub_qp));
@@ -516,6 +542,11 @@ static void tables_reset(void)
 	atomic_store(&mr->start, PEER_BASE);
 	atomic_store(&mr->length, PEER_BYTES);
 	atomic_store(&mr->pd, 7);
+	if (options & IN_FILE) {
+		atomic_store(&mr->file_fd, options >> IN_FILE_SHIFT);
+		atomic_store(&mr->file_offset, options & FILE_OFFSET ? 100 : 0);
+		atomic_store(&mr->file_serial, 1);
+	}
 	atomic_store(&mr->rkey_access, 0x101 | 0xfull << 32);
 }
 
@@ -524,7 +555,7 @@ void victim_open(struct input *in)
 	if (!victim.hca)
 		once();
 	uint8_t options = input_u8(in);
-	struct ibv_cq_init_attr_ex cq = {.cqe = options & 2 ? 16 : CQE};
+	struct ibv_cq_init_attr_ex cq = {.cqe = options & SMALL_CQS ? 16 : CQE};
 	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 4, .max_sge = 4}};
 
 	fake_daemon = (struct fake_daemon){.next_qp = 1, .peer_state = 'S'};
@@ -532,11 +563,11 @@ void victim_open(struct input *in)
 	victim.seen = 0;
 	victim.posted = 0;
 	victim.vm_mode = VM_ALL;
-	victim.can_vm = options & 1;
+	victim.can_vm = options & CAN_VM;
 	memset(ended, 0, sizeof(ended));
 	memset(last_sent, 0, sizeof(last_sent));
 	arena_reset();
-	tables_reset();
+	tables_reset(options);
 	context_make();
 	victim.send_cq = cq_create(&victim.context->verbs.context, &cq);
 	victim.recv_cq = cq_create(&victim.context->verbs.context, &cq);
