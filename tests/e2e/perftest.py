@@ -30,11 +30,12 @@ def rows(text):
             for size, count, one, two in ROW.findall(text)}
 
 
-def measure(stage, program, *options, sizes=None, seconds=60):
-    """One run of a pair; requires a row for each of the sizes at the client."""
+def measure(stage, program, *options, sizes=None, seconds=60, before=()):
+    """One run of a pair; requires a row for each of the sizes at the client. `before`: words that
+    the command begins with."""
     port = PORTS.take()
     # -F: the processor's frequency governor is none of our business.
-    words = [program, "-F", "-p", port, *options]
+    words = [*before, program, "-F", "-p", port, *options]
     if stage.gid:
         words += ["-x", stage.gid]
     _, text = stage.pair(words, words + [stage.host], port, seconds=seconds)
@@ -203,7 +204,21 @@ def brief(suite, stage):
         suite.case(program, measure, stage, program, "-n", 500, sizes=[8])
 
 
-GROUPS = {"basics": basics, "latency": options_of_latency, "bandwidth": options_of_bandwidth,
+# What an ordinary user has: descriptors, bytes of pinned memory.
+USUAL_LIMITS = ("prlimit", "--nofile=1024:1024", "--memlock=8388608:8388608")
+
+
+def many(suite, stage):
+    """Thousands of queue pairs in one run, within the limits that an ordinary user has."""
+    for program, pairs, *options in (
+            ("ib_write_bw", 4096, "-t", 4), ("ib_send_bw", 4096, "-t", 4, "-r", 8),
+            ("ib_read_bw", 1024, "-t", 4), ("ib_send_bw", 1024, "-t", 4, "-r", 32, "-c", "UD")):
+        suite.case(f"{program} -q {pairs} " + " ".join(str(word) for word in options), measure,
+                   stage, program, "-q", pairs, "-n", 20, "-s", 64, *options, sizes=[64],
+                   seconds=200, before=USUAL_LIMITS)
+
+
+GROUPS = {"many": many, "basics": basics, "latency": options_of_latency, "bandwidth": options_of_bandwidth,
           "refusals": refusals, "sizes": all_sizes, "brief": brief}
 
 
