@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * An MPI program that believes nothing: each message, each result of a collective and each window
- * is compared with what it must be. It uses no RDMA itself; run under `verbena run` it shows that an
- * MPI library works over Verbena. Rank 0 prints one line per part; the first difference aborts the
- * job.
+ * is compared with what it must be. It uses no RDMA itself; run under `verbena run` it shows that
+ * an MPI library works over Verbena. Rank 0 prints one line per part; the first difference aborts
+ * the job.
  *
  * usage: mpi_check [ROUNDS]
  */
@@ -21,13 +21,13 @@ enum { LENGTHS = sizeof(lengths) / sizeof(lengths[0]) };
 
 static int rank, ranks;
 
-#define REQUIRE(condition)                                                                     \
-	do {                                                                                   \
-		if (!(condition)) {                                                            \
-			fprintf(stderr, "rank %d, line %d: not so: %s\n", rank, __LINE__,      \
-				#condition);                                                   \
-			MPI_Abort(MPI_COMM_WORLD, 1);                                          \
-		}                                                                              \
+#define REQUIRE(condition)                                                                \
+	do {                                                                              \
+		if (!(condition)) {                                                       \
+			fprintf(stderr, "rank %d, line %d: not so: %s\n", rank, __LINE__, \
+				#condition);                                              \
+			MPI_Abort(MPI_COMM_WORLD, 1);                                     \
+		}                                                                         \
 	} while (0)
 
 /* Bytes that tell who sent them in which round, and where in the message they are. */
