@@ -20,9 +20,11 @@ const char *ibv_wc_status_str(int status)
 	return status ? "error" : "success";
 }
 
+/* Those with few executions first: each mutant tries them in this order. */
 static const struct model_scenario *const lists[] = {
-	ring_scenarios, tap_scenarios,	groups_scenarios, mcast_scenarios,
-	mr_scenarios,	link_scenarios, engine_scenarios};
+	copy_scenarios,	 mapped_scenarios, ring_scenarios, tap_scenarios,    groups_scenarios,
+	mcast_scenarios, mr_scenarios,	   link_scenarios, engine_scenarios,
+};
 static const char *only;
 static bool verbose;
 

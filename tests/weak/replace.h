@@ -84,6 +84,7 @@
 #define atomic_compare_exchange_strong(p, expected, value)                                \
 	atomic_compare_exchange_strong_explicit(p, expected, value, memory_order_seq_cst, \
 						memory_order_seq_cst)
+#define __atomic_store_n(p, value, order) atomic_store_explicit(p, value, order)
 #define atomic_thread_fence(order) model_fence(MODEL_SITE(), (order))
 #define atomic_signal_fence(order) ((void)(order)) /* one thread does one step after the other */
 
