@@ -63,9 +63,15 @@ EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 }
 
 /*
- * `state` in struct ibv_qp is the program's last knowledge: only these two calls write it, and only
- * when they are about the state. A QP that fails meanwhile doesn't change under its eyes.
+ * `state` in struct ibv_qp is the program's last knowledge: ibv_modify_qp() and ibv_query_qp()
+ * alone write it, and only when they are about the state. A QP that fails meanwhile doesn't change
+ * under the program's eyes. Several threads may query a QP at once.
  */
+static void state_note(struct ibv_qp *qp, enum ibv_qp_state state)
+{
+	__atomic_store_n(&qp->state, state, __ATOMIC_RELAXED);
+}
+
 EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)
 {
 	int bad = handle_check("ibv_modify_qp", qp->handle, qp_of(qp)->handle);
@@ -75,7 +81,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_m
 	int err = qp_modify(qp, attr, attr_mask);
 
 	if (!err && (attr_mask & IBV_QP_STATE))
-		qp->state = attr->qp_state;
+		state_note(qp, attr->qp_state);
 	return fail_errno(err);
 }
 
@@ -89,7 +95,7 @@ EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_ma
 	int err = qp_query(qp, attr, attr_mask, init_attr);
 
 	if (!err && (attr_mask & IBV_QP_STATE))
-		qp->state = attr->qp_state;
+		state_note(qp, attr->qp_state);
 	return fail_errno(err);
 }
 
