@@ -25,9 +25,10 @@
  *
  * A poller that has looked at YIELD_AFTER rings in vain yields the processor, so that two processes
  * on one core take turns quickly. Among many that is not enough: a few yielding processes can keep
- * one that has work to do from its core for seconds (seen with verbenad, Linux 6.18). So who has
- * polled in vain for PATIENCE_NS gives the lease back, and naps between its polls for a small part
- * of the time that it has waited already; peers ring, and the engine thread takes what comes.
+ * one that has work to do from its core for seconds (seen with verbenad, Linux 6.18). So a thread
+ * that has polled in vain for PATIENCE_NS gives the lease back, and naps between its polls for a
+ * small part of the time that it has waited already; peers ring, and the engine thread takes what
+ * comes. What ends the waiting, the signs of work, is in engine.h.
  *
  * What the engine thread waits for. It sleeps in epoll_pwait2() (epoll_wait()) only, without a
  * lock; it takes only locks under which no thread makes a call that may block
@@ -333,10 +334,12 @@ void engine_release(struct hca *hca)
 
 /* What a thread remembers from poll to poll. */
 struct poller {
-	unsigned int empty;	/* rings looked at in vain */
-	unsigned int found;	/* polls that found something while nobody had the lease */
-	unsigned int handled;	/* hca.handled when the waiting began */
-	uint64_t since;		/* ns, when the waiting began; 0: it has not */
+	unsigned int empty;   /* rings looked at in vain */
+	unsigned int found;   /* polls that found something while nobody had the lease */
+	unsigned int handled; /* hca.handled when the waiting began */
+	uint32_t taken;	      /* cq_taken, likewise */
+	uint32_t touches;     /* engine_touches() when the waiting was last about to end in a nap */
+	uint64_t since;	      /* ns, when the waiting began; 0: it has not */
 	unsigned int unclocked; /* polls since it looked at the clock */
 	bool slow;		/* the next one looks again: that was long ago */
 	uint64_t clocked;	/* ns, when */
@@ -344,16 +347,53 @@ struct poller {
 	bool napping;
 };
 
+/* How often peers have written straight into this process's memory. A link that comes or goes
+ * changes it, too. */
+static uint32_t engine_touches(struct hca *hca)
+{
+	uint32_t sum = 0;
+
+	lock_take(&hca->engine);
+	list_for_each(node, &hca->links) {
+		const struct link *link = container_of(node, struct link, node);
+
+		if (link_is(link, LINK_UP)) /* then its memory stays while hca.engine is held */
+			sum += link_touches(link);
+	}
+	engine_leave(hca);
+	return sum;
+}
+
+/* Whether a record was handled, or this thread polled a completion, since the last look. */
+static bool poller_progressed(const struct hca *hca, struct poller *p)
+{
+	unsigned int handled = atomic_load_explicit(&hca->handled, memory_order_relaxed);
+	bool progressed = p->handled != handled || p->taken != cq_taken;
+
+	p->handled = handled;
+	p->taken = cq_taken;
+	return progressed;
+}
+
+/* The same of what peers have written straight into memory. */
+static bool poller_touched(struct hca *hca, struct poller *p)
+{
+	uint32_t touches = engine_touches(hca);
+	bool touched = p->touches != touches;
+
+	p->touches = touches;
+	return touched;
+}
+
 /* Lets others run. */
 static void give_way(struct hca *hca, struct poller *p)
 {
-	unsigned int handled = atomic_load_explicit(&hca->handled, memory_order_relaxed);
 	uint64_t now = now_ns();
 
-	if (!p->since || p->handled != handled) {
+	if (poller_progressed(hca, p) || !p->since)
 		p->since = now;
-		p->handled = handled;
-	}
+	if (unlikely(now - p->since > PATIENCE_NS) && poller_touched(hca, p))
+		p->since = now;
 	uint64_t waited = now - p->since;
 
 	p->napping = waited > PATIENCE_NS;
@@ -372,15 +412,12 @@ static void give_way(struct hca *hca, struct poller *p)
  * soon, what follows is likely to, and is better polled for. */
 static void look_up(const struct hca *hca, struct poller *p)
 {
-	unsigned int handled = atomic_load_explicit(&hca->handled, memory_order_relaxed);
-
-	if (p->handled == handled)
+	if (!poller_progressed(hca, p))
 		return;
 	uint64_t now = now_ns();
 
 	p->napping = now - p->since > PATIENCE_NS;
 	p->since = now;
-	p->handled = handled;
 }
 
 /* The watchdog goes off in WATCH_NS, if it isn't set back. */

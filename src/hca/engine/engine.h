@@ -1,5 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Who makes progress, and when. See engine.c for the lease. */
+/*
+ * Who makes progress, and when. See engine.c for the lease.
+ *
+ * A thread that polls naps only after it has polled in vain for PATIENCE_NS (engine.c): all that
+ * time there was no sign of work for it. Signs of work are:
+ *
+ *   what                                 counted in           written by
+ *   a record or packet was handled       hca.handled          the thread that drives the engine,
+ *                                                             under hca.engine
+ *   the thread polled a completion (of   cq_taken             the thread itself: thread-local
+ *   a one-sided request of its own, to
+ *   which no record belongs, as well)
+ *   a peer wrote straight into this      link_memory.touched  the peer's threads, without a lock
+ *   process's memory
+ *
+ * No count has a barrier: a sign that a poller misses costs at most one nap (NAP_MAX_NS), and no
+ * data are passed by it. The first two are looked at each time the poller gives way. The third is
+ * in one cache line for each peer, so a poller looks at it only when it would nap otherwise; then
+ * it has seen every write that was counted since it last looked.
+ */
 #ifndef VERBENA_HCA_ENGINE_ENGINE_H
 #define VERBENA_HCA_ENGINE_ENGINE_H
 

@@ -207,6 +207,24 @@ static inline void link_notify(struct link *link)
 		link_ring(link);
 }
 
+/* Bytes of the peer's memory were written directly, without a record: see link_memory.touched. The
+ * link is up, and the QP's lock held. */
+static inline void link_touched(struct link *link)
+{
+	_Atomic uint32_t *count = &link->memory->touched[link->side].count;
+
+	atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+}
+
+/* How often the peer did that to this process's memory. The link is up, and engine held. */
+static inline uint32_t link_touches(const struct link *link)
+{
+	uint32_t writer = link->self ? link->side : !link->side;
+
+	return atomic_load_explicit(&link->memory->touched[writer].count, memory_order_relaxed);
+}
+
 /* A small record that must go: through the ring, or the backlog when that is full. Notifies. */
 void link_control(struct link *link, const struct ring_header *header, const void *payload,
 		  uint32_t size);

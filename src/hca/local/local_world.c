@@ -276,8 +276,11 @@ bool world_own_read(struct local_qp *lq, uint64_t at, uint8_t *to, uint32_t n)
 bool world_own_atomic(struct local_qp *lq, uint64_t at, const struct record_atomic *op,
 		      uint64_t *old)
 {
-	(void)lq;
-	return atomic_execute(at, op, old);
+	bool done = atomic_execute(at, op, old);
+
+	if (lq->self) /* else a record asked for it */
+		link_touched(link_from(lq));
+	return done;
 }
 
 /* ------------------------------------------------------------------ memory of the peer */
@@ -294,17 +297,23 @@ static inline uint8_t *mapped_here(struct local_qp *lq, uint32_t rkey, const str
 int world_peer_put(struct local_qp *lq, uint32_t rkey, const struct mr_view *view, uint64_t there,
 		   const struct iovec *local, int count, size_t length)
 {
+	struct link *link = link_from(lq);
 	struct mapped *use;
 	uint8_t *here = mapped_here(lq, rkey, view, there, length, &use);
+	int err;
 
-	if (!here)
-		return copy_to_process(&link_from(lq)->process, there, local, count, length);
-	bool done = lq->self ? copy_gather_ordered(here, local, count, length)
-			     : copy_gather_far(here, local, count, length);
+	if (here) {
+		bool done = lq->self ? copy_gather_ordered(here, local, count, length)
+				     : copy_gather_far(here, local, count, length);
 
-	if (use)
-		mapped_end(use);
-	return done ? 0 : -EFAULT;
+		err = done ? 0 : -EFAULT;
+		if (use)
+			mapped_end(use);
+	} else {
+		err = copy_to_process(&link->process, there, local, count, length);
+	}
+	link_touched(link);
+	return err;
 }
 
 int world_peer_get(struct local_qp *lq, uint32_t rkey, const struct mr_view *view, uint64_t there,

@@ -30,6 +30,8 @@
 #include "hca/verbs/cq.h"
 #include "hca/verbs/event.h"
 
+_Thread_local uint32_t cq_taken;
+
 static inline bool cq_empty(const struct cq *cq)
 {
 	return atomic_load_explicit(&cq->head, memory_order_acquire) ==
@@ -141,6 +143,7 @@ static int take_batch(struct cq *cq, int count, struct ibv_wc *wc)
 		wc_fill(&wc[i], &cq->ring[(tail + i) & cq->mask]);
 	atomic_store_explicit(&cq->tail, tail + n, memory_order_relaxed);
 	lock_give(&cq->lock);
+	cq_taken += n;
 	return n;
 }
 
@@ -171,6 +174,7 @@ bool cq_take(struct cq *cq, struct cqe *out)
 		atomic_store_explicit(&cq->tail, tail + 1, memory_order_relaxed);
 	}
 	lock_give(&cq->lock);
+	cq_taken += any;
 	return any;
 }
 

@@ -66,6 +66,10 @@ static inline struct cq *cq_of(struct ibv_cq *ibv)
  */
 bool cq_push(struct cq *cq, const struct cqe *cqe, bool solicited);
 
+/* Counts the completions that the calling thread has polled: a sign of work (engine.h). */
+extern _Thread_local uint32_t cq_taken
+	__attribute__((tls_model("initial-exec"), visibility("hidden")));
+
 int cq_poll(struct ibv_cq *cq, int count, struct ibv_wc *wc); /* ops.poll_cq */
 int cq_req_notify(struct ibv_cq *cq, int solicited_only);     /* ops.req_notify_cq */
 
