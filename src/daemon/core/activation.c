@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Socket activation. See activation.h. No state but the environment. */
+/* Socket activation. See activation.h. The environment is the only state. */
 #include "daemon/core/activation.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@
 
 enum { FIRST_FD = 3, FDS_MAX = 64 };
 
-/* How many descriptors, from FIRST_FD on, are meant for this process. */
+/* The number of descriptors, from FIRST_FD on, that are meant for this process. */
 static int count_given(void)
 {
 	const char *pid = env_get("LISTEN_PID"), *count = env_get("LISTEN_FDS");
@@ -31,7 +31,8 @@ static int count_given(void)
 	return n < 0 || n > FDS_MAX ? 0 : (int)n;
 }
 
-/* A listening Unix socket with a file. Its type or -EINVAL. */
+/* The type of `fd` if it is a listening Unix socket with a file, whose address is written; else
+ * -EINVAL. */
 static int activation_examine(int fd, struct sockaddr_un *address)
 {
 	int type = 0, listens = 0, domain = 0;
@@ -141,7 +142,7 @@ void activation_close(struct activation *activation)
 	activation->uverbs = activation->rdma_cm = activation->ctl = activation->park = -1;
 }
 
-/* `stored`: goes along; -1: nothing. */
+/* Sends `state` to the service manager. `stored`: a descriptor to send along; -1: none. */
 static void activation_log(const char *state, int stored)
 {
 	const char *path = env_get("NOTIFY_SOCKET");
@@ -155,7 +156,7 @@ static void activation_log(const char *state, int stored)
 		return;
 	memcpy(a.sun_path, path, length);
 	if (*path == '@')
-		a.sun_path[0] = 0; /* a name without a file */
+		a.sun_path[0] = 0; /* an abstract name */
 	m.msg_namelen = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
 	if (stored >= 0)
 		packet_attach(&m, control, &stored, 1);

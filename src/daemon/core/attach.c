@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The commands that make a connection a process's or a context's, and links. What a process gets
- * of the wire, and who waits for it, is in struct server.
+ * The commands that attach a process, open a context, and make links. The state of the UDP sockets,
+ * and of the wait for them, is in struct server.
  */
 #include "daemon/core/attach.h"
 
@@ -24,12 +24,12 @@
 #include "daemon/objects/context.h"
 #include "proto/limits.h"
 
-/* How long a new process waits for those that may bring the sockets of the last daemon. */
+/* How long a new process waits for a process that may bring the sockets of the last daemon. */
 enum { PARK_WAIT_MS = 1000 };
 
 /* ------------------------------------------------------------------ the wire */
 
-/* Somebody of the daemon's own user may yet come back with the park. */
+/* Whether a process of the daemon's own user may still return and bring the park. */
 static bool park_may_come(const struct server *server)
 {
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
@@ -54,7 +54,8 @@ void attach_resume(struct server *server)
 		timer_set(&server->loop, &server->resume, 0);
 }
 
-/* The port is held by those who ran when the last daemon ended, and one of them will bring it. */
+/* Whether the port is held by the last daemon's processes, of which one may still bring the
+ * park. */
 static bool must_wait(struct server *server)
 {
 	if (udp_slots_open(&server->wire) != -EADDRINUSE || !park_may_come(server))
@@ -76,7 +77,7 @@ static void take_park(struct request *request)
 
 	if (*park < 0)
 		return;
-	/* Only from one who could as well do to the daemon what he likes. */
+	/* Only from a process of the daemon's own user, which could control the daemon anyway. */
 	if (conn->user->uid == geteuid())
 		err = udp_slots_adopt(&conn->server->wire, *park);
 	if (!err)
@@ -92,7 +93,7 @@ static void reply_with(struct request *request, int fd)
 	request->reply_fds[request->reply_fd_count++] = fd;
 }
 
-/* A copy, because what was sent is closed. */
+/* Adds a copy of `fd` to the reply, because descriptors in a reply are closed after sending. */
 static bool reply_with_copy(struct request *request, int fd)
 {
 	int copy = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -102,7 +103,8 @@ static bool reply_with_copy(struct request *request, int fd)
 	return copy >= 0;
 }
 
-/* Without it the process goes on with those of this host. */
+/* Gives the process its slot's UDP socket; without one it reaches the processes of this host
+ * only. */
 static void give_wire(struct request *request, struct proto_attach_resp *resp)
 {
 	struct server *server = request->conn->server;
@@ -117,7 +119,8 @@ static void give_wire(struct request *request, struct proto_attach_resp *resp)
 		resp->wire |= PROTO_WIRE_PARK;
 }
 
-/* Without it the process sends to groups of other hosts only. */
+/* Gives the process the table of groups; without it the process sends to groups of other hosts
+ * only. */
 static void give_groups(struct request *request, struct proto_attach_resp *resp)
 {
 	int fd = mcast_table(request->conn->server);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Captures. See capture.h. On server->captures; what is captured is no state here: each attached
- * process is, under the number that tap_id() makes of both. */
+/* Captures. See capture.h. Captures are on server->captures. There is no list of captured
+ * processes: every capture covers each attached process, under the number that tap_id() makes of
+ * the two. */
 #include "daemon/core/capture.h"
 
 #include <errno.h>
@@ -23,12 +24,12 @@ struct capture {
 	struct server *server;
 	struct list node;     /* on server->captures */
 	struct events events; /* to the capturing program */
-	struct timer over;    /* it is gone: ended outside of the calls that noticed */
+	struct timer over;    /* frees the capture after the callback that saw its program go */
 	uint64_t id;
 	uint32_t snap;
 };
 
-/* A capture's number for one process. */
+/* The number of a capture for one process. */
 static uint64_t tap_id(const struct capture *capture, uint32_t slot)
 {
 	return capture->id * LIMIT_SLOTS + slot;
@@ -42,7 +43,8 @@ static void tell_end(struct events *events, const struct capture *capture, uint3
 	events_capture(events, &event, NULL);
 }
 
-/* Both get the ring, or neither uses it. */
+/* Hands the ring to the process and to the capturing program; if one of them can't get it, the
+ * other is told that the capture of this process has ended. */
 static int capture_introduce(struct capture *capture, struct process *process)
 {
 	const struct proto_event event = {
@@ -53,7 +55,8 @@ static int capture_introduce(struct capture *capture, struct process *process)
 		.uid = process->user->uid,
 		.value = capture->snap,
 	};
-	/* A bell for each process: nobody wakes, or hushes, the capturing program for another. */
+	/* A bell for each process, so that no process can wake, or silence, the capturing program
+	 * for another. */
 	const int fds[2] = {memory_make("verbena-capture", TAP_SIZE), bell_make()};
 	int err = fds[0] < 0 ? fds[0] : fds[1] < 0 ? fds[1] : 0;
 

@@ -3,8 +3,8 @@
  * The commands, one function each, named after the kernel's. `response` is the command's response
  * structure, zeroed; it is sent when 0 is returned, else the negative errno is.
  *
- * Results that all share: -EINVAL wrong handle or argument, -EBUSY still in use, -ENOMEM no memory
- * or quota reached, -EOPNOTSUPP not offered (and not advertised).
+ * Results that any command may return: -EINVAL wrong handle or argument, -EBUSY still in use,
+ * -ENOMEM no memory or quota reached, -EOPNOTSUPP not offered (and not advertised).
  */
 #ifndef VERBENA_DAEMON_CORE_COMMANDS_H
 #define VERBENA_DAEMON_CORE_COMMANDS_H

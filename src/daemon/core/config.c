@@ -31,7 +31,7 @@ void config_init(struct config *config, bool system)
 		.wire = true,
 		.node = rule,
 		.ctl = rule,
-		/* No user can take the places of all others. */
+		/* One user can't take the slots of all others. */
 		.user_processes = system ? LIMIT_SLOTS / 2 : CONFIG_UNLIMITED,
 		.user_objects = system ? USER_OBJECTS : CONFIG_UNLIMITED,
 	};
@@ -69,7 +69,8 @@ bool config_idle_parse(const char *text, int64_t *ms)
 	return config_parse_number(text, 10, -1, INT32_MAX, ms);
 }
 
-/* Each of these: NULL, or what a value must be, as the end of a sentence. */
+/* Each read_*() parses one value. Returns NULL, or what a value must be, as the end of a
+ * sentence. */
 
 static const char *read_directory(void *to, const char *text)
 {
@@ -147,7 +148,7 @@ static const char *read_quota(void *to, const char *text)
 	return NULL;
 }
 
-/* Letters, digits, and what a program may take for neither a path nor a list. */
+/* Letters, digits, and punctuation that no program takes for a path or a list separator. */
 static bool is_name(const char *text, size_t max)
 {
 	size_t length = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -227,7 +228,7 @@ struct decoder {
 	struct config *config;
 	const char *name;
 	unsigned int line;
-	unsigned int seen[KEYS]; /* in which line; 0: not yet */
+	unsigned int seen[KEYS]; /* the line where the key was set; 0: not yet */
 	char *error;
 	size_t size;
 };
@@ -247,7 +248,7 @@ static int config_reject(const struct decoder *d, const char *format, ...)
 	return -EINVAL;
 }
 
-/* Without the blanks at both ends. */
+/* Strips the blanks at both ends. */
 static char *text_trim(char *text)
 {
 	char *end = text + strlen(text);
@@ -316,7 +317,8 @@ int config_decode(struct config *config, FILE *file, const char *name, char *err
 	return err;
 }
 
-/* Who may write the file decides who may open the nodes. */
+/* The file's access rights must be strict: a user who may write the file decides which users may
+ * open the nodes. */
 static int config_check_file(int fd, const char *path)
 {
 	struct stat st;

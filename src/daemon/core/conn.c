@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Connections. See conn.h. Owns the socket, and the reply that waits with its descriptor. */
+/* Connections. See conn.h. Owns the socket, the unsent reply and the postponed request, with their
+ * descriptors. */
 #include "daemon/core/conn.h"
 
 #include <errno.h>
@@ -31,7 +32,7 @@ struct unsent_reply {
 	uint8_t data[];
 };
 
-/* A request that is answered later. */
+/* A request to be answered later. */
 struct postponed {
 	size_t size;
 	int fds[PROTO_MAX_FDS];
@@ -49,7 +50,7 @@ int conn_pidfd(const struct conn *conn)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Keeps what the socket doesn't take, and stops reading until it does. */
+/* Keeps a reply that the socket doesn't take; no request is read until it does. */
 static int keep_reply(struct conn *conn, const struct reply *reply)
 {
 	struct unsent_reply *unsent = malloc(sizeof(*unsent) + reply->size);
@@ -71,10 +72,11 @@ static void close_sent(const int *fds, unsigned int count)
 		close(fds[i]);
 }
 
-/* 0; -EAGAIN kept; else the connection is useless. Takes the reply's descriptors over. */
+/* Sends the reply. Returns 0; -EAGAIN: the reply is kept; else the connection is unusable. Takes
+ * the reply's descriptors over. */
 static int conn_send_reply(struct conn *conn, struct reply *reply)
 {
-	if (!reply->size) /* to what was posted */
+	if (!reply->size) /* to a posted request */
 		return 0;
 	int err = packet_send(conn->watch.fd, reply->data, reply->size, reply->fds, reply->fd_count,
 			      MSG_DONTWAIT);
@@ -110,7 +112,7 @@ static void request_close_fds(int *fds)
 			close(fds[i]);
 }
 
-/* Keeps the request, and reads no further one. Takes the descriptors over. */
+/* Keeps the request; no other is read until it is answered. Takes the descriptors over. */
 static int conn_postpone(struct conn *conn, const void *packet, size_t size, int *fds)
 {
 	struct postponed *kept = malloc(sizeof(*kept) + size);
@@ -135,7 +137,7 @@ static void forget_postponed(struct conn *conn)
 	conn->postponed = NULL;
 }
 
-/* One request. 0; -EAGAIN no more now; else the connection is over. */
+/* Reads and serves one request. Returns 0; -EAGAIN: none now; else the connection is over. */
 static int serve_one(struct conn *conn)
 {
 	_Alignas(8) uint8_t packet[PROTO_MAX_MESSAGE];
@@ -159,7 +161,7 @@ static int serve_one(struct conn *conn)
 	return conn_send_reply(conn, &reply);
 }
 
-/* The request that was postponed, again. As serve_one(). */
+/* Serves the postponed request again. Returns as serve_one(). */
 static int serve_postponed(struct conn *conn)
 {
 	struct postponed *kept = conn->postponed;
@@ -193,19 +195,19 @@ static void conn_on_ready(struct watch *watch, uint32_t events)
 
 	if (conn->unsent && (events & EPOLLOUT))
 		err = send_unsent(conn);
-	/* A client that left after its last request may have left requests in the socket;
-	 * nobody waits for their answers, and all that they could make would be freed at once. */
+	/* A client that closed its end may have left requests in the socket. They are not executed:
+	 * no client waits for the answers, and whatever they made would be freed at once. */
 	if (!err && (events & (EPOLLHUP | EPOLLERR)))
 		err = -EPIPE;
-	/* Then it is others' turn: who asks and waits has no second one, and who floods waits for
-	 * all others after each. */
+	/* One request for each turn of the loop: a client that waits for each reply has no second
+	 * one in the socket, and a client that floods is served alternately with all others. */
 	if (!err && !conn->unsent && !conn->postponed)
 		err = serve_one(conn);
 	if (err && err != -EAGAIN)
 		conn_close(conn);
 }
 
-/* Hangs up on whoever could be admitted, but not served. */
+/* Closes a connection that was admitted but can't be served. */
 static void on_refused(struct watch *watch, uint32_t events)
 {
 	(void)events;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * One connection to `uverbs0` or `rdma_cm`: reads requests, answers them in order. Nothing blocks:
- * while a reply can't be sent, no further request of this connection is read, so a client that
- * doesn't read its replies holds up nobody but itself and costs one reply of memory.
+ * One connection to `uverbsN` or `rdma_cm`: reads requests and answers them in order. Nothing
+ * blocks: while a reply can't be sent, no further request of this connection is read, so a client
+ * that doesn't read its replies delays only itself and costs the memory of one reply.
  */
 #ifndef VERBENA_DAEMON_CORE_CONN_H
 #define VERBENA_DAEMON_CORE_CONN_H
@@ -23,7 +23,7 @@ struct reply;
 struct server;
 struct user;
 
-/* What the connection's first request made of it. */
+/* The role that the connection's first request gives it. */
 enum conn_kind {
 	CONN_NEW,
 	CONN_PROCESS, /* PROTO_ATTACH */
@@ -33,33 +33,34 @@ enum conn_kind {
 struct conn {
 	struct server *server;
 	struct user *user;
-	struct device *device; /* whose node it connected to */
+	struct device *device; /* the device to whose node the client connected */
 	struct list node;      /* on server->conns */
 	struct watch watch;
-	pid_t pid; /* who connected */
+	pid_t pid; /* the client's, when it connected */
 	enum conn_kind kind;
 	struct process *process; /* CONN_PROCESS */
 	struct context *context; /* CONN_CONTEXT */
-	struct cm_client *cm;	 /* of the node rdma_cm; else NULL */
+	struct cm_client *cm;	 /* of a connection to the node rdma_cm; else NULL */
 	bool (*serve)(struct conn *conn, const void *packet, size_t size, int *fds,
 		      struct reply *reply);
 	struct unsent_reply *unsent; /* a reply that the socket didn't take */
-	struct postponed *postponed; /* a request that is answered later; none is read meanwhile */
+	struct postponed
+		*postponed; /* a request to be answered later; until then no other is read */
 };
 
-/* Takes over the socket `fd`, accepted at the node of `device`. 0 or -errno (the caller still has
- * `fd`). */
+/* Takes over the socket `fd`, accepted at the node of `device`. Returns 0 or -errno (then `fd`
+ * stays the caller's). */
 int conn_open(struct server *server, int fd, struct device *device);
-/* Likewise, of the node rdma_cm. */
+/* As conn_open(), for the node rdma_cm. */
 int conn_open_cm(struct server *server, int fd);
 
-/* Ends it and frees what its client held through it (a process, a context) and itself. */
+/* Ends the connection; frees it and what its client held through it (a process, a context). */
 void conn_close(struct conn *conn);
 
-/* Tries the requests again that a command didn't want to answer yet. */
+/* Retries the postponed requests of all connections. */
 void conn_resume(struct server *server);
 
-/* A pidfd of who connected, the caller's to close; -errno (-ESRCH: it is gone already). */
+/* A pidfd of the client that connected, the caller's to close; or -errno (-ESRCH: it has ended). */
 int conn_pidfd(const struct conn *conn);
 
 #endif

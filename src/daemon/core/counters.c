@@ -19,7 +19,8 @@ struct name {
 #define NAME(place, group, name) [PUB_##place] = {group, name},
 static const struct name names[PUB_COUNTERS] = {PUB_COUNTER_LIST(NAME)};
 
-/* More than can be counted honestly; and a thousand of them are a number that JSON readers take. */
+/* More than any counter can reach honestly; LIMIT_SLOTS times this still fits a JSON reader's
+ * signed 64-bit integer. */
 #define MOST ((uint64_t)INT64_MAX / (2 * LIMIT_SLOTS))
 
 static struct counters read_counters(const struct process *process)

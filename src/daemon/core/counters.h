@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What processes count (shm/counters.h), shown: each process's own, and the sum, in which those
- * that have ended still count. */
+/* Shows the processes' counters (shm/counters.h): those of each process, and a sum that includes
+ * the processes that have ended. */
 #ifndef VERBENA_DAEMON_CORE_COUNTERS_H
 #define VERBENA_DAEMON_CORE_COUNTERS_H
 
@@ -18,11 +18,11 @@ struct counters {
 	uint64_t value[PUB_COUNTERS];
 };
 
-/* A member "counters" of the object that is open. */
+/* Both add a member "counters" to the open JSON object; the sum counts what `who` may see. */
 void counters_show_process(const struct process *process, struct text *out);
 void counters_show_sum(const struct server *server, const struct show_for *who, struct text *out);
 
-/* The process is about to end: what it counted is kept in the sum. */
+/* The process is about to end: adds its counters to server->ended. */
 void counters_keep(struct process *process);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The control socket. See ctl.h. What is answered is written by show.c. */
+/* The control socket. See ctl.h. Answers are written by show.c. */
 #include "daemon/core/ctl.h"
 
 #include <errno.h>
@@ -18,8 +18,8 @@
 #include "daemon/core/user.h"
 
 /*
- * Root and the daemon's own user may have all connections; whatever the others do, RESERVED of them
- * stay for these two, and of what the others may have a user gets USER_MAX.
+ * Root and the daemon's own user may have all connections. RESERVED of them stay free for these
+ * two, whatever the others do; a user of the others gets at most USER_MAX.
  */
 enum { CLIENTS_MAX = 64, RESERVED = 16, USER_MAX = 8, REQUEST_MAX = 4096, TIME_LIMIT_MS = 10000 };
 
@@ -37,7 +37,7 @@ struct ctl {
 	int fd;		     /* goes with the reply; -1: none */
 };
 
-/* Who may do to the daemon what he likes. */
+/* Whether the user could control the daemon anyway. */
 static bool is_trusted(const struct user *user)
 {
 	return user->uid == geteuid() || user->uid == 0;
@@ -108,7 +108,8 @@ static void answer_stop(struct ctl *ctl, bool force)
 	ctl->stop = true;
 }
 
-/* Who captures sees what all programs send: only who could as well look into the daemon. */
+/* A capture shows what all programs send, so it is for users who could read the daemon's memory
+ * anyway. */
 static void answer_capture(struct ctl *ctl, const json_t *request)
 {
 	json_int_t snap = json_integer_value(json_object_get(request, "snap"));
@@ -156,7 +157,7 @@ static void ctl_answer(struct ctl *ctl)
 	ctl->answered = true;
 }
 
-/* The next bytes of the reply, its descriptor beside the first. As send(). */
+/* Sends the next bytes of the reply, and its descriptor with the first. Returns as send(). */
 static ssize_t send_some(struct ctl *ctl)
 {
 	struct iovec bytes = {ctl->reply.data + ctl->sent, ctl->reply.length - ctl->sent};
@@ -174,7 +175,7 @@ static ssize_t send_some(struct ctl *ctl)
 	return n;
 }
 
-/* 0: more to send later; else it is over. */
+/* Returns 0: more to send later; else the connection is over. */
 static int ctl_send_reply(struct ctl *ctl)
 {
 	while (ctl->sent < ctl->reply.length) {
@@ -193,7 +194,7 @@ static int ctl_send_reply(struct ctl *ctl)
 	return 1;
 }
 
-/* Reads until the request is complete: a newline or the end. 0: more to come. */
+/* Reads until the request is complete: a newline or the end. Returns 0: more to come. */
 static int ctl_receive_packet(struct ctl *ctl)
 {
 	ssize_t n = recv(ctl->watch.fd, ctl->request + ctl->received,

@@ -10,7 +10,7 @@
 
 struct server;
 
-/* Takes over the accepted socket `fd`. 0 or -errno (the caller still has `fd`). */
+/* Takes over the accepted socket `fd`. Returns 0 or -errno (then `fd` stays the caller's). */
 int ctl_open(struct server *server, int fd);
 void ctl_close_all(struct server *server);
 

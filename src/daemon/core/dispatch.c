@@ -12,17 +12,17 @@
 #include "daemon/core/user.h"
 #include "daemon/objects/context.h"
 
-/* On which connections a command may come. Processes that return send only what makes objects, and
- * the commands of ON_RETURN. */
+/* The connections on which a command may come. A process that is returning may send only commands
+ * that make objects, and those of ON_RETURN. */
 enum where { ON_CONTEXT, ON_PROCESS, ON_NEW, ON_ANY, ON_RETURN };
 
 struct command {
 	command_fn *run;		      /* NULL: no such command */
 	uint16_t request_size, response_size; /* bytes, without the packet's headers */
 	uint8_t where, fds;		      /* fds: descriptors that may come along */
-	bool makes;			      /* an object: may come with struct proto_return */
-	bool ends;			      /* an object: may be posted */
-	/* Extended commands: how much of the response a client must at least have room for. */
+	bool makes; /* it makes an object: struct proto_return may follow */
+	bool ends;  /* it ends an object: it may be posted */
+	/* Extended commands: the least room for a response that a client must have. */
 	uint16_t response_min;
 };
 
@@ -61,7 +61,7 @@ static const struct command commands[] = {
 					 RESPONSE(ib_uverbs_create_qp_resp), .makes = true},
 	[IB_USER_VERBS_CMD_DESTROY_QP] = {command_destroy_qp, REQUEST(ib_uverbs_destroy_qp),
 					  RESPONSE(ib_uverbs_destroy_qp_resp), .ends = true},
-	/* Told anew by processes that return. */
+	/* A process that returns names its attachments anew. */
 	[IB_USER_VERBS_CMD_ATTACH_MCAST] = {command_attach_mcast, REQUEST(ib_uverbs_attach_mcast),
 					    .makes = true},
 	[IB_USER_VERBS_CMD_DETACH_MCAST] = {command_detach_mcast, REQUEST(ib_uverbs_detach_mcast)},
@@ -161,7 +161,7 @@ static int parse_extended(struct request *r, const struct command *command, cons
 
 	if (core + udata != size - headers || ex.cmd_hdr_reserved || core < command->request_size)
 		return -EINVAL;
-	/* A newer client's structure may be longer, if it doesn't ask for anything there. */
+	/* A newer client's structure may be longer if its additional bytes are 0. */
 	for (size_t i = command->request_size; i < core; i++)
 		if (packet[headers + i])
 			return -EOPNOTSUPP;
@@ -199,7 +199,7 @@ static int check_place(const struct conn *conn, const struct command *command)
 	return command->where == ON_RETURN ? -EINVAL : 0;
 }
 
-/* The object's old handle and number. */
+/* Sets r->old, the object's old handle and number, for a process that is returning. */
 static int find_old(struct request *r, const struct command *command)
 {
 	if (!command->makes || !conn_is_returning(r->conn))

@@ -3,8 +3,8 @@
  * Requests: checks a packet's header as the kernel does, finds the command, runs it, makes the
  * reply.
  *
- * A command sees its structure only when the packet holds all of it; what a command returns is the
- * reply's result. Nothing here or below trusts a number from the packet.
+ * A command is called only when the packet holds its whole structure; its return value is the
+ * reply's result. No number from the packet is trusted, here or in the commands.
  */
 #ifndef VERBENA_DAEMON_CORE_DISPATCH_H
 #define VERBENA_DAEMON_CORE_DISPATCH_H
@@ -20,17 +20,17 @@ struct conn;
 struct request {
 	struct conn *conn;
 	const void *body; /* the command's structure, then udata; 8-byte aligned */
-	size_t size;	  /* bytes of the structure, that is without udata */
+	size_t size;	  /* bytes of the command's structure, without udata */
 	const void *udata;
 	size_t udata_size;
-	size_t response_size; /* bytes of the response structure that the client has room for */
-	const struct proto_return *old; /* what the object was before; NULL: it is new */
+	size_t response_size; /* bytes of the response structure for which the client has room */
+	const struct proto_return *old; /* names at the last daemon; NULL: it is new */
 	int *fds; /* PROTO_MAX_FDS places; a command that keeps one sets its place to -1 */
-	/* Set by a command that answers with descriptors; closed after sending. */
+	/* Set by a command that answers with descriptors; the connection closes them. */
 	int reply_fds[PROTO_MAX_FDS];
 	unsigned int reply_fd_count;
-	bool posted; /* nobody waits for an answer */
-	bool later;  /* set by a command that can't be answered now: it comes again, see conn.h */
+	bool posted; /* the client expects no answer */
+	bool later;  /* set by a command to be retried later, see conn.h */
 };
 
 struct reply {
@@ -41,11 +41,11 @@ struct reply {
 };
 
 /* Answers one packet. `fds`: see struct request; the caller closes what is left in it. Returns
- * whether there is an answer now; one of no bytes isn't sent. */
+ * whether there is an answer now; an answer of 0 bytes is not sent. */
 bool conn_dispatch(struct conn *conn, const void *packet, size_t size, int *fds,
 		   struct reply *reply);
 
-/* A reply that only says `result`. */
+/* A reply that consists of `result` alone. */
 void reply_error(struct reply *reply, int result);
 
 #endif

@@ -14,7 +14,7 @@
 #include "daemon/core/process.h"
 #include "daemon/net/link.h"
 
-/* A small buffer: descriptors under way count against limits of the host. */
+/* The socket's buffer is small, because descriptors in flight count against limits of the host. */
 enum { BUFFER_BYTES = 16384, RETRY_MS = 100 };
 
 /* enum ibv_event_type */
@@ -22,8 +22,8 @@ enum { EVENT_PORT_ACTIVE = 9, EVENT_PORT_ERR = 10 };
 
 struct waiting {
 	struct list node;
-	struct link *link; /* LINK: whose event it is */
-	int fds[2];	   /* CAPTURE: its own; -1: none */
+	struct link *link; /* LINK: the link that the event is about */
+	int fds[2];	   /* CAPTURE: owned by this entry; -1: none */
 	struct proto_event event;
 };
 
@@ -32,7 +32,7 @@ bool events_alive(const struct events *events)
 	return events->watch.fd >= 0;
 }
 
-/* It is off the queue: sent, or never to be. */
+/* Frees an entry that is off the queue, sent or dropped. */
 static void waiting_free(struct waiting *w)
 {
 	if (w->link)
@@ -132,7 +132,8 @@ int events_open(struct events *events, struct loop *loop, int *peer_fd)
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
 		return -errno;
 	setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
-	/* The daemon reads nothing there, and wants no descriptors that it would have to close. */
+	/* The daemon reads nothing from this socket; without a reading side, the peer can't send it
+	 * descriptors that it would have to close. */
 	shutdown(pair[0], SHUT_RD);
 	int err = loop_add(loop, &events->watch, pair[0], 0);
 
@@ -210,7 +211,7 @@ int events_link(struct events *events, struct link *link, unsigned int side)
 	return events_enqueue(events, link, &event);
 }
 
-/* Takes the link's event off the queue. Returns whether it was there. */
+/* Takes the link's event off the queue. Returns whether it was on it. */
 static bool events_unqueue(struct events *events, struct link *link)
 {
 	list_for_each(node, &events->queue) {
@@ -230,7 +231,7 @@ void events_link_forget(struct events *events, struct link *link)
 	events_unqueue(events, link);
 }
 
-/* Whether the same waits already. */
+/* Whether an equal event waits already. */
 static bool is_queued(const struct events *events, const struct proto_event *event)
 {
 	list_for_each(node, &events->queue) {
@@ -250,7 +251,7 @@ void events_down(struct events *events, uint32_t slot, uint64_t id)
 	if (!id && is_queued(events, &event))
 		return;
 	if (events_enqueue(events, NULL, &event) == -ENOMEM) {
-		/* A process that isn't told would wait for its peer for ever. */
+		/* A process that doesn't get this event would wait for its peer for ever. */
 		log_error("no memory to tell a process that its peer is gone; it loses its device");
 		hang_up(events);
 	}
@@ -262,11 +263,11 @@ void events_link_down(struct events *events, struct link *link, unsigned int sid
 
 	if (!events_unqueue(events, link))
 		events_down(events, slot, link->id);
-	else if (side == LINK_ASKER) /* it never heard of the link, but waits for it */
+	else if (side == LINK_ASKER) /* the asking side got no link event but waits for one */
 		events_down(events, slot, 0);
 }
 
-/* Of the port's going down and coming back only the last counts. */
+/* Of several changes of a port's state only the last is sent. */
 static void unqueue_port(struct events *events, uint32_t device)
 {
 	for (struct list *node = events->queue.next, *next; node != &events->queue; node = next) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Numbers that age. See ids.h. A *place* is 0 .. count - 1 in the order of first use; its number
- * is rotated by `start`. */
+/* Numbers that are quarantined before reuse. See ids.h. A *place* is 0 .. count - 1 in the order of
+ * first use; its number is rotated by `start`. */
 #include "daemon/core/ids.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ static uint32_t ids_place(const struct ids *ids, uint32_t number)
 	return (uint32_t)(offset % ids->count);
 }
 
-/* Room for so many places, so that giving one back can't fail. */
+/* Makes room for so many places in advance, so that giving one back can't fail. */
 static int ids_grow(struct ids *ids, uint32_t places)
 {
 	if (places <= ids->room)
@@ -92,7 +92,7 @@ uint32_t ids_mark(const struct ids *ids)
 
 /* ------------------------------------------------------------------ numbers in use already */
 
-/* Room for the bits of as many places as `next` has. */
+/* Makes room for the bits of as many places as `next` has. */
 static int grow_claimed(struct ids *ids)
 {
 	uint32_t bytes = (ids->room + 7) / 8;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The event loop. See loop.h. Owns the epoll descriptor. There are few timers: a plain list. */
+/* The event loop. See loop.h. Owns the epoll descriptor. Timers are few, so a plain list keeps
+ * them. */
 #include "daemon/core/loop.h"
 
 #include <errno.h>
@@ -73,7 +74,7 @@ void timer_cancel(struct timer *timer)
 	list_del(&timer->node);
 }
 
-/* The timer that is due first, NULL when none runs. */
+/* The timer with the earliest deadline; NULL: none runs. */
 static struct timer *first_timer(struct loop *loop)
 {
 	struct timer *first = NULL;
@@ -87,7 +88,7 @@ static struct timer *first_timer(struct loop *loop)
 	return first;
 }
 
-/* Fires what is due, each timer at most once; a callback may set or cancel any timer. */
+/* Fires the timers that are due, each at most once; a callback may set or cancel any timer. */
 static void fire_timers(struct loop *loop)
 {
 	uint64_t now = now_ms();
@@ -111,7 +112,8 @@ static int time_left(struct loop *loop)
 	return t->at_ms - now < 1000000 ? (int)(t->at_ms - now) : 1000000;
 }
 
-/* `limit` watches of the batch. What isn't handled is ready in the next round as well. */
+/* Handles at most `limit` watches of the batch. A watch that isn't handled is still ready in the
+ * next round. */
 static void loop_handle(struct loop *loop, bool strangers, int limit)
 {
 	for (int i = 0; i < loop->batch_size && limit && !loop->stop; i++) {
@@ -119,7 +121,8 @@ static void loop_handle(struct loop *loop, bool strangers, int limit)
 
 		if (!watch || watch->stranger != strangers)
 			continue;
-		loop->batch[i].data.ptr = NULL; /* once, also when it changes sides meanwhile */
+		loop->batch[i].data.ptr =
+			NULL; /* each event once, also when `stranger` changes in between */
 		watch->ready(watch, loop->batch[i].events);
 		limit--;
 	}

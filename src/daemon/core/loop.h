@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The daemon's event loop: descriptors to watch, timers, and nothing else. One thread.
+ * The daemon's event loop: watched descriptors and timers. One thread.
  *
- * A watch or timer lives inside the object that it belongs to; its owner takes it off the loop
- * before it is freed. That is allowed inside any callback, also for a watch that has an event
- * waiting in the batch under way: loop_remove() forgets it.
+ * A watch or timer lives inside the object that it belongs to; the object's owner removes it from
+ * the loop before freeing it. Removing is allowed inside any callback, also of a watch that has an
+ * event in the batch under way: loop_remove() drops that event.
  */
 #ifndef VERBENA_DAEMON_CORE_LOOP_H
 #define VERBENA_DAEMON_CORE_LOOP_H
@@ -17,12 +17,13 @@
 
 #define LOOP_BATCH 64
 
-/* Of strangers, who may come in floods, so many are heard before the others are asked again. */
+/* So many events of strangers' watches are handled in a batch, because strangers may come in
+ * floods; then the loop polls for events of the admitted clients again. */
 #define LOOP_STRANGERS 4
 
 struct watch {
 	int fd;	       /* -1: not watched */
-	bool stranger; /* one whom nobody has let in yet: those who are in go first */
+	bool stranger; /* not admitted yet: admitted clients are served first */
 	void (*ready)(struct watch *watch, uint32_t events);
 };
 
@@ -43,18 +44,18 @@ struct loop {
 int loop_init(struct loop *loop);
 void loop_fini(struct loop *loop);
 
-/* Runs until loop->stop. 0 or the -errno of a broken epoll. */
+/* Runs until loop->stop. Returns 0, or -errno when epoll fails. */
 int loop_run(struct loop *loop);
-/* Waits for events, `limit_ms` at most, and handles a batch of them. Their number or -errno. */
+/* Waits for events, `limit_ms` at most, and handles one batch. Returns their number or -errno. */
 int loop_round(struct loop *loop, int limit_ms);
 
-/* Watches `fd` (the watch's owner closes it) for `events` (EPOLLIN, ...; level-triggered). */
+/* Watches `fd` for `events` (EPOLLIN, ...; level-triggered). The caller closes `fd`. */
 int loop_add(struct loop *loop, struct watch *watch, int fd, uint32_t events);
 void loop_change(struct loop *loop, struct watch *watch, uint32_t events);
-/* No more callbacks for this watch. Does nothing when it isn't watched. */
+/* Ends the watch: no callback follows. Does nothing for a watch that isn't watched. */
 void loop_remove(struct loop *loop, struct watch *watch);
 
-/* Fires once, `delay_ms` from now; a running timer is set anew. */
+/* Fires once, `delay_ms` from now; a running timer is re-armed. */
 void timer_set(struct loop *loop, struct timer *timer, uint64_t delay_ms);
 void timer_cancel(struct timer *timer);
 void timer_init(struct timer *timer, void (*fire)(struct timer *timer));

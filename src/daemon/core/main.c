@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* verbenad: reads the options and serves. See server.h for how it works. */
+/* verbenad: reads the options, then serves. server.h describes the daemon. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -62,7 +62,8 @@ static void idle_from_environment(struct config *config)
 			 text, (long long)config->idle_ms);
 }
 
-/* What the other options then change. 0 or an exit code after a message. */
+/* Reads the options that choose the defaults and the file, which the other options then override.
+ * Returns 0 or an exit code after a message. */
 static int config_prepare(int argc, char **argv, struct config *config)
 {
 	const char *file = NULL;
@@ -115,7 +116,7 @@ static bool ready_fd_take(const char *text, int *fd)
 	return true;
 }
 
-/* 0 to go on, -1 when all is done, else an exit code after a message. */
+/* Returns 0 to go on, -1 when the program is done, else an exit code after a message. */
 static int daemon_parse_options(int argc, char **argv, struct server_options *options)
 {
 	struct config *config = &options->config;
@@ -125,7 +126,7 @@ static int daemon_parse_options(int argc, char **argv, struct server_options *op
 		switch (option) {
 		case 's':
 		case 'c':
-			break; /* config_prepare() */
+			break; /* read by config_prepare() */
 		case 'd':
 			if (!directory_take(optarg, config))
 				return option_reject("--runtime-dir wants a directory");
@@ -169,7 +170,7 @@ int main(int argc, char **argv)
 
 	log_open(STDERR_FILENO, "verbenad");
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that call */
+	signal(SIGXFSZ, SIG_IGN); /* exceeding RLIMIT_FSIZE is then an error of the write */
 	code = config_prepare(argc, argv, &options.config);
 	if (!code)
 		code = daemon_parse_options(argc, argv, &options);

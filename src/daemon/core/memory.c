@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory to share. See memory.h. */
+/* Shared memory files. See memory.h. */
 #include "daemon/core/memory.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Attached processes. See process.h. The table is read with pread(), never mapped: whatever its
- * owner does to it, the daemon can't get a SIGBUS from it.
+ * Attached processes. See process.h. The table is read with pread(), never mapped, so that nothing
+ * that the process does to the file raises SIGBUS in the daemon.
  */
 #include "daemon/core/process.h"
 
@@ -29,7 +29,8 @@
 #include "daemon/net/link.h"
 #include "daemon/objects/context.h"
 
-/* QPN indices are reused as late as can be: a packet on its way carries nothing else. */
+/* QPN indices are reused as late as possible: a packet in flight carries nothing else that would
+ * tell two queue pairs with one QPN apart. */
 enum { QPN_FIRST = 1, QPN_AGE = LIMIT_QPS_PER_SLOT, SLOT_FIRST = 1, SLOT_AGE = LIMIT_SLOTS };
 
 void slots_init(struct slots *slots, uint32_t next)
@@ -66,7 +67,8 @@ bool process_uses(const struct process *process, const struct device *device)
 
 /* ------------------------------------------------------------------ what a process says */
 
-/* Peers write to it: it must be something whose write doesn't do anything else. */
+/* Peers write to the doorbell, so it must be an eventfd: a write to another file could have any
+ * effect. */
 static bool doorbell_is_sound(int fd)
 {
 	char path[64], target[64];
@@ -90,8 +92,8 @@ static void read_comm(struct process *process)
 
 enum { STATUS_BYTES = 4096 };
 
-/* The values of a line of /proc/PID/status, found in `text`; NULL: there is none. The program
- * chooses its name, but /proc escapes a newline in it. */
+/* The value of a line of /proc/PID/status, within `text`; NULL: no such line. The process's name
+ * can't forge a line: /proc escapes a newline in it. */
 static char *read_status(const struct process *process, const char *name, char text[STATUS_BYTES])
 {
 	proc_file_read(process->pid, "status", text, STATUS_BYTES);
@@ -104,7 +106,7 @@ static char *read_status(const struct process *process, const char *name, char t
 	return line;
 }
 
-/* Which PID namespace, and the pid there: the last number of the line "NSpid:". */
+/* Reads the PID namespace, and the pid there: the last number of the line "NSpid:". */
 static void read_pid_ns(struct process *process)
 {
 	char path[64], text[STATUS_BYTES];
@@ -129,8 +131,8 @@ uid_t process_uid_now(const struct process *process)
 
 pid_t process_pid_seen(const struct process *process, const struct process *peer)
 {
-	/* A process with the same number inside and outside of its namespace is in the daemon's
-	 * (or can't be told from it, and then the number is right in both). */
+	/* A process with the same pid inside and outside of its namespace counts as in the
+	 * daemon's: it is there, or its pid is right in both. */
 	bool outer = process->pid_in_ns == process->pid;
 
 	if (outer && (process->pid_ns == 0 || process->pid_ns == process->server->pid_ns))
@@ -163,7 +165,7 @@ static void process_on_death(struct watch *watch, uint32_t events)
 	conn_close(process->conn);
 }
 
-/* A process that has no pid here (of another PID namespace) is only known by its sockets. */
+/* A process that has no pid in the daemon's PID namespace is watched by its sockets alone. */
 static int process_watch_death(struct process *process)
 {
 	int fd = conn_pidfd(process->conn);
@@ -206,7 +208,8 @@ static int refuse_process(const struct process *process)
 	return -EMFILE;
 }
 
-/* Slot, cookie and number ranges: new ones, or those that it had at another daemon. */
+/* Takes slot, cookie and number ranges: new ones, or those that the process had at another
+ * daemon. */
 static int take_numbers(struct process *process, const struct proto_attach *body)
 {
 	struct slots *slots = &process->server->slots;
@@ -352,7 +355,7 @@ void process_free(struct process *process)
 		struct context *context =
 			container_of(process->contexts.next, struct context, node);
 
-		conn_close(context->conn); /* frees the context */
+		conn_close(context->conn); /* frees the context too */
 	}
 	link_free_all(process);
 	capture_left(process);

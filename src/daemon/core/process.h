@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * An attached process: its slot, the numbers that it may give out, its published table and
- * doorbell, its contexts and links. It lives as long as its process connection and its process:
- * whichever ends first ends it (a forked child may hold the connection open; the pidfd tells).
+ * doorbell, its contexts and links. It lives as long as its process connection and its process: it
+ * is freed when either ends (a forked child may hold the connection open; the pidfd shows that the
+ * process has ended).
  */
 #ifndef VERBENA_DAEMON_CORE_PROCESS_H
 #define VERBENA_DAEMON_CORE_PROCESS_H
@@ -35,69 +36,70 @@ struct process {
 	struct user *user;
 	pid_t pid; /* as the daemon sees it */
 	char comm[16];
-	/* For telling peers its pid: which PID namespace it is in, and its pid there. */
+	/* Its PID namespace, and its pid there: needed to report its pid to peers. */
 	uint64_t pid_ns;
 	pid_t pid_in_ns;
 	uint32_t slot;
 	uint64_t cookie;
-	int table;    /* its published memory: sealed, nobody else can write it */
+	int table;    /* its published memory: sealed, only the process itself writes it */
 	int doorbell; /* its eventfd */
-	int regions;  /* its regions' file, as sealed, for programs of its user; -1: none */
+	int regions;  /* its regions' file, sealed, for processes of its user; -1: none */
 	struct events events;
 	struct watch death; /* pidfd */
 	struct keys keys;
-	struct ids qpns; /* indices; the QPN has the slot above */
+	struct ids qpns; /* indices; the QPN has the slot in its upper bits */
 	struct list contexts;
 	uint32_t context_count;
 	uint32_t objects[OBJECT_KINDS];
 	uint64_t pinned;	    /* bytes; see pinned.h */
 	bool no_memlock;	    /* asked not to be held to RLIMIT_MEMLOCK */
-	uint64_t may_lock_until_ms; /* so long it counts as one with CAP_IPC_LOCK (pinned.c) */
+	uint64_t may_lock_until_ms; /* until then it counts as having CAP_IPC_LOCK (pinned.c) */
 	bool returning;		    /* from another daemon; see return.h */
 	struct link **links;	    /* by the peer's slot; NULL until the first link */
 	uint32_t link_count;
-	struct claim *claims;	     /* links it had at another daemon, by slot; NULL: none */
-	struct slot_set *awaited_by; /* who wants a link to it once it is back; NULL: nobody */
+	struct claim *claims;	     /* links that it had at another daemon, by slot; NULL: none */
+	struct slot_set *awaited_by; /* slots that want a link once it is back; NULL: none */
 };
 
-/* The places of processes. */
+/* The slots, and the processes in them. */
 struct slots {
 	struct process *process[LIMIT_SLOTS];
-	struct absent *absent[LIMIT_SLOTS]; /* slots that are kept for somebody; see return.h */
+	struct absent *absent[LIMIT_SLOTS]; /* slots kept for returning processes: return.h */
 	struct ids ids;
 	uint32_t count;
-	/* Where a slot's numbers begin for its next process. */
+	/* First QPN index and key index for the slot's next process. */
 	uint32_t qpn_start[LIMIT_SLOTS], key_start[LIMIT_SLOTS];
 };
 
-/* `next`: the slot to begin with. */
+/* `next`: the first slot to give out. */
 void slots_init(struct slots *slots, uint32_t next);
 void slots_fini(struct slots *slots);
 
 /*
- * PROTO_ATTACH on `conn`, as `body` asks. `fds`: table, doorbell, regions; taken over (set to -1)
- * on success. On success *event_fd is the process's end of the event socket, to be sent and closed.
- * 0; -EINVAL a descriptor isn't what it should be; -ENOSPC no slot; -ESTALE it can't return;
- * -EMFILE, -ENOMEM.
+ * Executes PROTO_ATTACH on `conn`. `fds`: table, doorbell, regions; taken over (set to -1) on
+ * success. On success *event_fd is the process's end of the event socket, to be sent and closed.
+ * Returns 0; -EINVAL: a descriptor isn't what it should be; -ENOSPC: no slot; -ESTALE: the roster
+ * doesn't know the returning process; -EMFILE, -ENOMEM.
  */
 int process_attach(struct conn *conn, const struct proto_attach *body, int *fds,
 		   struct proto_attach_resp *resp, int *event_fd);
 
-/* Ends it: contexts (and their connections), links, numbers. Its own connection stays. */
+/* Frees the process: its contexts (and their connections), links, numbers. Its own connection
+ * stays. */
 void process_free(struct process *process);
 
-/* The effective uid that the process has now; (uid_t)-1 when /proc doesn't tell. */
+/* The process's effective uid now; (uid_t)-1 when /proc can't be read. */
 uid_t process_uid_now(const struct process *process);
 
 /* Whether it has a context on this device. */
 struct device;
 bool process_uses(const struct process *process, const struct device *device);
 
-/* NULL: nobody has this cookie. */
+/* The process with this cookie; NULL: none. */
 struct process *process_by_cookie(struct server *server, uint64_t cookie);
 struct process *process_by_slot(struct server *server, uint32_t slot);
 
-/* `peer`'s pid as `process` sees it, 0 when it has none there or that isn't known. */
+/* `peer`'s pid as `process` sees it; 0: it has none in that PID namespace, or that isn't known. */
 pid_t process_pid_seen(const struct process *process, const struct process *peer);
 
 /* The published entry of the queue pair with this number; all zero when it can't be read. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Returning processes. See return.h. Owns the absents, claims and sets. */
+/* Returning processes. See return.h. Owns the absent entries, claims and sets of slots. */
 #include "daemon/core/return.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include "daemon/net/mcast.h"
 #include "daemon/objects/context.h"
 
-/* ------------------------------------------------------------------ who waits for a slot */
+/* ------------------------------------------------------------------ waiting for a slot */
 
 static int set_add(struct slot_set **set, uint32_t slot)
 {
@@ -47,7 +47,8 @@ int return_await(struct process *process, uint32_t slot)
 				   : -ENOENT;
 }
 
-/* Links those who waited for the process at `slot`, or tells them that there is none. */
+/* Links the processes in `set` with the process at `slot`, or reports to them that there is
+ * none. */
 static void serve_waiting(struct server *server, struct slot_set *set, uint32_t slot)
 {
 	for (uint32_t i = 0; set && i < LIMIT_SLOTS; i++) {
@@ -62,7 +63,7 @@ static void serve_waiting(struct server *server, struct slot_set *set, uint32_t 
 
 /* ------------------------------------------------------------------ links */
 
-/* The process at `slot` is back or gone, and didn't claim what others had with it. */
+/* The process at `slot` is back or has ended: claims on it that it didn't make as well are over. */
 static void end_claims_on(struct server *server, uint32_t slot)
 {
 	for (uint32_t i = 0; i < LIMIT_SLOTS; i++) {
@@ -75,7 +76,8 @@ static void end_claims_on(struct server *server, uint32_t slot)
 	}
 }
 
-/* The process is back: claims on those who don't share them any more are over. */
+/* The process is back: its claims on others that are back, or have ended, and don't share them are
+ * over. */
 static void end_claims_of(struct process *process)
 {
 	const struct slots *slots = &process->server->slots;
@@ -209,7 +211,7 @@ static int keep_slot(struct server *server, uint32_t slot, const struct roster_e
 
 	if (fd < 0)
 		return errno == ESRCH || errno == EINVAL ? 0 : -errno;
-	/* Looked at again: the number may have got another owner before the pidfd was there. */
+	/* Checked again: the pid may have been reused before the pidfd was opened. */
 	struct absent *absent = roster_alive(entry) ? calloc(1, sizeof(*absent)) : NULL;
 
 	if (!absent) {
@@ -234,8 +236,8 @@ static int keep_slot(struct server *server, uint32_t slot, const struct roster_e
 	return 0;
 }
 
-/* Where the slot's numbers begin. How many of them its last process used isn't known when it ended
- * without a daemon: some, then. */
+/* Sets where the slot's numbers begin. It isn't known how many of them a process used that ended
+ * without a daemon, so a share of them is skipped. */
 static void take_marks(struct slots *slots, uint32_t slot, const struct roster_entry *entry)
 {
 	bool unknown = entry->pid && !roster_alive(entry);

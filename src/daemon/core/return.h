@@ -2,13 +2,13 @@
 /*
  * Processes that outlive their daemon and return to the next one.
  *
- * Absent: the roster says that a living process has a slot, but it isn't back. Its slot is kept
- * for it until it comes or ends. Returning: it has attached and says what it holds (struct process,
- * `returning`). Then it is as any other.
+ * A process is *absent* while the roster says that it has a slot, it lives, and it hasn't attached
+ * yet. Its slot is kept for it until it attaches or ends. It is *returning* (struct process,
+ * `returning`) from its attach until it has named all that it holds. Then it is like any other.
  *
  * A link exists again when both its processes have named it with the same id (a *claim* each). A
- * claim that the other side, once it is back, doesn't share ends with LINK_DOWN. Who asks for a
- * link to a process that isn't back waits until it is.
+ * claim that the other side, once it is back, doesn't share ends with LINK_DOWN. A request for a
+ * link to an absent or returning process waits until that process is back.
  */
 #ifndef VERBENA_DAEMON_CORE_RETURN_H
 #define VERBENA_DAEMON_CORE_RETURN_H
@@ -32,7 +32,7 @@ struct absent {
 	int fd; /* pidfd, watched */
 	uint32_t slot, uid;
 	uint64_t cookie;
-	struct slot_set *awaited_by; /* NULL: nobody */
+	struct slot_set *awaited_by; /* slots whose processes want a link to it; NULL: none */
 };
 
 /* A link that a process had at another daemon; id 0: none. */
@@ -41,18 +41,21 @@ struct claim {
 	uint32_t side;
 };
 
-/* Makes server->slots, and keeps those of living processes, as the roster says. 0 or -errno. */
+/* Initializes server->slots, and keeps the slots of living processes that the roster names. Returns
+ * 0 or -errno. */
 int returns_open(struct server *server);
 void returns_close(struct server *server);
 
-/* PROTO_ATTACH_RETURN: gives the process its slot and cookie. 0; -ESTALE, -EINVAL. */
+/* PROTO_ATTACH_RETURN: gives the process its old slot and cookie. Returns 0; -ESTALE: the roster
+ * doesn't know it; -EINVAL. */
 int return_begin(struct process *process, const struct proto_attach *body);
 
-/* The process is gone: whoever waited for it hears so. Its slot is free already. */
+/* The process has ended: reports that to the processes that waited for a link to it. Its slot is
+ * free already. */
 void return_end(struct process *process);
 
-/* Notes that `process` wants a link to the slot once its process is back. 0; -ENOENT there is
- * nobody who could come; -ENOMEM. */
+/* Notes that `process` wants a link to the slot once the slot's process is back. Returns 0;
+ * -ENOENT: no process is expected there; -ENOMEM. */
 int return_await(struct process *process, uint32_t slot);
 
 #endif

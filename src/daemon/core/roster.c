@@ -62,7 +62,8 @@ static void begin_anew(struct roster *roster)
 	roster->entries[0].cookie = MAGIC;
 	roster->entries[0].born = VERSION;
 	errno = 0;
-	/* All of its room now: a disk that fills up later shall not be the reason. */
+	/* All of its room is allocated now, so that a disk that fills up later can't make a write
+	 * fail. */
 	if (ftruncate(roster->fd, 0) < 0 || ftruncate(roster->fd, (off_t)SIZE) < 0 ||
 	    (errno = posix_fallocate(roster->fd, 0, (off_t)SIZE)))
 		roster_give_up(roster, "begin");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Connections to the daemon, idling, ending. See server.h; setting up is in start.c. */
+/* Connections to the daemon, idling, ending. See server.h; setting up is in setup.c. */
 #include "daemon/core/server.h"
 
 #include <errno.h>
@@ -16,7 +16,8 @@
 #include "daemon/core/setup.h"
 #include "daemon/core/user.h"
 
-/* Connections that are accepted before others get their turn; when a starter is busy: retry. */
+/* ACCEPTS_A_TURN: connections accepted before the loop serves other watches; LEAVE_RETRY_MS: when a
+ * starter holds `lock`. */
 enum { ACCEPTS_A_TURN = 2, LEAVE_RETRY_MS = 100, ACCEPT_PAUSE_MS = 100, COMPLAIN_MS = 1000 };
 
 /* ------------------------------------------------------------------ coming */
@@ -56,9 +57,9 @@ static void on_accept_again(struct timer *timer)
 	listen_for(server, EPOLLIN);
 }
 
-/* No descriptor is left: the spare one takes the connection, to close it. Otherwise the connection
- * would stay at the head of the queue and wake the loop for ever. False: not even the spare one
- * could be used (the limit was lowered, or the whole system has none left). */
+/* No descriptor is left: the spare one is closed, the connection is accepted in its place and
+ * closed. Otherwise the connection would stay at the head of the queue and wake the loop for ever.
+ * False: even that failed (the limit was lowered, or the whole system has no descriptor left). */
 static bool refuse_one(struct server *server, int listener)
 {
 	uint64_t now = now_ms();
@@ -79,7 +80,7 @@ static bool refuse_one(struct server *server, int listener)
 	return !lacking;
 }
 
-/* What takes an accepted connection over; `device`: whose node it is, if it is one. */
+/* Takes an accepted connection over; `device`: the device of a uverbs node, else NULL. */
 typedef int opener(struct server *server, int fd, struct device *device);
 
 static int open_ctl(struct server *server, int fd, struct device *device)
@@ -161,16 +162,16 @@ void server_stop(struct server *server)
 }
 
 /*
- * Nobody was here for a while. Under `lock` no starter is between its look at the socket and its
- * use; a client that comes without the lock, after the last look below, is hung up on and tries
- * again (client/daemon.c).
+ * The daemon has been idle for its idle time. While it holds `lock`, no starter is between checking
+ * the socket and using it; a client that connects without the lock, after the last check below,
+ * loses its connection and tries again (client/daemon.c).
  */
 static void on_idle(struct timer *timer)
 {
 	struct server *server = container_of(timer, struct server, idle);
 	int lock = setup_open_lock(server);
 
-	/* The directory was deleted: nobody can come any more. */
+	/* The directory was deleted: no client can connect any more. */
 	if (lock == -ENOENT) {
 		log_info("%s is gone: leaving", server->dir);
 		server_stop(server);
@@ -223,7 +224,7 @@ static void cut_all(struct server *server)
 
 int server_run(const struct server_options *options)
 {
-	/* Too large for a stack that may be small. */
+	/* Static: too large for a stack that may be small. */
 	static struct server server;
 
 	server.uverbs.ready = on_uverbs;

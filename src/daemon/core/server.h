@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The daemon as a whole: its run-time directory, its sockets there, who is connected, and when it
+ * The daemon as a whole: its run-time directory, its sockets there, its connections, and when it
  * ends. One thread, one struct server.
  *
- * One daemon a directory: it holds an exclusive flock on `verbenad.pid` while it lives. The file
- * `lock` serializes starting and leaving: a starter (client/start.c, or a daemon that was started
- * by hand) holds it until the new daemon listens; a daemon that leaves takes it, looks once more
- * whether somebody connected, and holds it until its sockets are gone. Sockets that a service
- * manager handed in (activation.h) stay, and so does whoever waits in them.
+ * There is one daemon for each directory: it holds an exclusive flock on `verbenad.pid` while it
+ * lives. The file `lock` serializes starting and leaving: a starter (client/start.c, or a daemon
+ * that was started by hand) holds it until the new daemon listens; a daemon that leaves takes it,
+ * checks once more that no client has connected, and holds it until its sockets are removed.
+ * Sockets that a service manager handed in (activation.h) stay, with the connections that wait in
+ * them.
  */
 #ifndef VERBENA_DAEMON_CORE_SERVER_H
 #define VERBENA_DAEMON_CORE_SERVER_H
@@ -43,7 +44,7 @@ struct server {
 	int dir_fd, lock_fd, pid_fd, spare_fd;	    /* -1: not open */
 	struct watch uverbs, rdma_cm, ctl, signals; /* uverbs: the first device's node */
 	void (*node_ready)(struct watch *watch, uint32_t events); /* of the other devices' nodes */
-	bool keep_uverbs, keep_rdma_cm, keep_ctl; /* a service manager's: their files stay */
+	bool keep_uverbs, keep_rdma_cm, keep_ctl; /* the service manager's: their files stay */
 	struct timer idle;
 	struct timer accept_again; /* runs while no descriptor is left for new connections */
 	struct config config;
@@ -51,31 +52,32 @@ struct server {
 	uint64_t accept_said_ms;
 	struct list conns, ctls, users, captures;
 	uint32_t ctl_count, capture_count;
-	uint32_t ctl_strangers;	  /* of ctl_count: neither root's nor the daemon's own user's */
+	uint32_t ctl_strangers;	  /* of ctl_count: of users other than root and the daemon's own */
 	uint32_t connections_max; /* of a user that isn't the daemon's own */
 	uint64_t pid_ns, net_ns;
 	uint64_t last_link_id, last_capture_id;
 	struct devices devices;
 	struct route_cache routes;
 	struct slots slots;
-	struct counters ended; /* what processes counted that have ended */
+	struct counters ended; /* counters of the processes that have ended */
 	struct wire wire;
 	struct timer resume;	     /* see attach.h */
-	uint64_t wire_wait_until_ms; /* new processes wait so long for the park; 0: not yet */
+	uint64_t wire_wait_until_ms; /* limit of the wait for the park; 0: no wait yet */
 	struct roster roster;
 	struct share share;
 	struct cm_service *cm;
 	struct mcast *mcast;
 };
 
-/* Serves until told to stop or idle. 0, or -errno after a line in the log. */
+/* Serves until it is told to stop or is idle. Returns 0, or -errno after a line in the log. */
 int server_run(const struct server_options *options);
 
-/* May `uid` connect? 0 and its user, with one connection more; -EMFILE too many; -ENOMEM. */
+/* Checks the limits for a new connection of `uid`. Returns 0, with the connection counted and *user
+ * written; -EMFILE: too many; -ENOMEM. */
 int server_admit(struct server *server, uid_t uid, struct user **user);
-/* A connection (of either kind) is gone. */
+/* A connection (of any kind) has ended: starts the idle timer when it was the last. */
 void server_left(struct server *server);
-/* Ends the loop; connections are cut. */
+/* Ends the loop; all connections are closed. */
 void server_stop(struct server *server);
 
 #endif

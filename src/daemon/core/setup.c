@@ -29,7 +29,7 @@
 
 #define PID_FILE "verbenad.pid"
 
-/* How long a daemon that is leaving may take until its successor gives up. */
+/* PREDECESSOR_S: so long this daemon waits for a predecessor that is leaving. */
 enum { PREDECESSOR_S = 5, BACKLOG = 4096, FILES_A_CONNECTION = 8 };
 
 int setup_open_lock(struct server *server)
@@ -41,7 +41,7 @@ int setup_open_lock(struct server *server)
 
 /* ------------------------------------------------------------------ one daemon a directory */
 
-/* The configured directory, that of the sockets that were handed in, or the usual one. */
+/* Chooses the configured directory, that of the sockets that were handed in, or the usual one. */
 static int choose_directory(struct server *server, const struct activation *given)
 {
 	const char *wanted = server->config.runtime_dir;
@@ -61,8 +61,8 @@ static int choose_directory(struct server *server, const struct activation *give
 	return 0;
 }
 
-/* One that others shall use must let them in; whether it may belong to this user is checked
- * later. */
+/* Makes a directory that other users may enter; whether an existing one may belong to this user is
+ * checked later. */
 static int directory_make_shared(const char *path)
 {
 	mode_t mask = umask(022);
@@ -103,7 +103,7 @@ static int lock_file_wait(int fd)
 	return 0;
 }
 
-/* Started by hand: as a starter in the library would, hold `lock` until the socket is there. */
+/* Started by hand: holds `lock` until the socket is there, as a starter in the library does. */
 static int lock_start(struct server *server)
 {
 	server->lock_fd = setup_open_lock(server);
@@ -128,7 +128,8 @@ static void on_alarm(int signal)
 	(void)signal; /* interrupts flock() */
 }
 
-/* The lock for life. A predecessor that was told to stop still holds it for a moment. */
+/* Takes the lock for the daemon's lifetime. A predecessor that was told to stop may still hold it
+ * for a moment. */
 static int lock_life(struct server *server)
 {
 	const struct sigaction action = {.sa_handler = on_alarm};
@@ -152,7 +153,7 @@ static int lock_life(struct server *server)
 	char text[32];
 	int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
 
-	/* For people only: a full disk doesn't matter. */
+	/* The pid is for people to read only, so a full disk doesn't matter. */
 	if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) != n)
 		log_warn("%s/" PID_FILE " can't be written: %s", server->dir, strerror(errno));
 	return 0;
@@ -176,7 +177,8 @@ static int take_directory(struct server *server, const struct server_options *op
 
 /* ------------------------------------------------------------------ sockets */
 
-/* The owner first: nobody gets in whom the new owner wouldn't let in. */
+/* Sets the owner before the mode, so that at no time a user has access whom the new owner and mode
+ * together exclude. */
 static int apply_rule(const struct server *server, const char *name, const struct node_rule *rule)
 {
 	bool given = rule->owner != (uid_t)-1 || rule->group != (gid_t)-1;
@@ -206,7 +208,8 @@ static int bind_socket(const struct server *server, const char *name, int type,
 
 	if (fd < 0)
 		return -errno;
-	/* What a daemon that was killed left; the lock for life says that it isn't in use. */
+	/* Removes the socket of a daemon that was killed; this daemon holds `verbenad.pid`, so it
+	 * isn't in use. */
 	if (unlinkat(server->dir_fd, name, 0) < 0 && errno != ENOENT)
 		log_warn("can't remove the old %s/%s: %s", server->dir, name, strerror(errno));
 	mode_t mask = umask(0177);
@@ -222,7 +225,8 @@ static int bind_socket(const struct server *server, const char *name, int type,
 	return err ? err : fd;
 }
 
-/* `given`: the socket that was handed in, or -1. Taken over. */
+/* Listens at `given`, the socket that was handed in, or at a new one if that is -1. Takes `given`
+ * over. */
 static int listen_at(struct server *server, struct watch *watch, const char *name, int type,
 		     const struct node_rule *rule, int *given)
 {
@@ -257,7 +261,7 @@ static int watch_signals(struct server *server)
 	return fd < 0 ? -errno : loop_add(&server->loop, &server->signals, fd, EPOLLIN);
 }
 
-/* Limits that the program which happened to start the daemon had set for itself. */
+/* Raises the limits that the program which happened to start the daemon had set for itself. */
 static void raise_limits(struct server *server)
 {
 	static const int kinds[] = {RLIMIT_AS, RLIMIT_CPU, RLIMIT_DATA, RLIMIT_FSIZE,
@@ -278,7 +282,7 @@ static void raise_limits(struct server *server)
 	server->connections_max = max < UINT32_MAX ? (uint32_t)max : UINT32_MAX;
 }
 
-/* Links are numbered from here on: no number of an earlier daemon comes again. */
+/* The first link's number: the time, so that no number of an earlier daemon is used again. */
 static uint64_t realtime_ns(void)
 {
 	struct timespec now;
@@ -317,7 +321,7 @@ static void server_init(struct server *server, const struct server_options *opti
 	raise_limits(server);
 }
 
-/* A program's daemon says nothing to that program's service manager. */
+/* A daemon that a program started reports to that program, not to the program's service manager. */
 static void say_ready(int fd)
 {
 	if (fd < 0) {
@@ -352,7 +356,7 @@ static int listen_at_all(struct server *server, struct activation *given)
 	if (!err)
 		err = listen_at(server, &server->rdma_cm, PROTO_CM_NODE, SOCK_SEQPACKET,
 				&config->node, &given->rdma_cm);
-	/* The first last: who finds it there finds the others, too. */
+	/* The first device's node comes last: a client that finds it finds the others, too. */
 	return err ? err
 		   : listen_at(server, &server->uverbs, DEVICE_NODE, SOCK_SEQPACKET, &config->node,
 			       &given->uverbs);
@@ -401,7 +405,7 @@ int server_setup(struct server *server, const struct server_options *options)
 	err = listen_at_all(server, &given);
 	if (err)
 		goto out_undo;
-	activation_close(&given); /* what is left */
+	activation_close(&given); /* the sockets that weren't used */
 	say_ready(options->ready_fd);
 	if (server->lock_fd >= 0)
 		close(server->lock_fd);
@@ -454,7 +458,7 @@ void setup_undo(struct server *server)
 	slots_fini(&server->slots);
 	udp_slots_close(&server->wire);
 	loop_fini(&server->loop);
-	if (server->pid_fd >= 0) /* or the directory is another daemon's */
+	if (server->pid_fd >= 0) /* otherwise the directory is another daemon's */
 		unlinkat(server->dir_fd, RUNDIR_NETNS, 0);
 	if (server->pid_fd >= 0 && ftruncate(server->pid_fd, 0) < 0)
 		log_debug("%s/" PID_FILE " can't be emptied: %s", server->dir, strerror(errno));

@@ -7,14 +7,15 @@ struct server;
 struct server_options;
 
 /*
- * Until it listens. The callbacks of server's watches and timers are set. 0; -EEXIST another
- * daemon serves this directory; -errno. Nothing is left on failure, and the log says why.
+ * Sets up everything, until the daemon listens. The caller has set the callbacks of server's
+ * watches and timers. Returns 0; -EEXIST: another daemon serves this directory; -errno. On failure
+ * everything is undone, and the log has the reason.
  */
 int server_setup(struct server *server, const struct server_options *options);
-/* Sockets first, then the locks. */
+/* Undoes it: sockets first, then the locks. */
 void setup_undo(struct server *server);
 
-/* Opens the file `lock` of the run-time directory. A descriptor or -errno. */
+/* Opens the file `lock` of the run-time directory. Returns a descriptor or -errno. */
 int setup_open_lock(struct server *server);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Writes what the daemon knows. See show.h. No keys that give access to another's memory are
- * shown to other users than its own, the daemon's and root. */
+/* Writes the daemon's state as JSON. See show.h. Keys that give access to a process's memory are
+ * shown only to that process's user, the daemon's user and root. */
 #include "daemon/core/show.h"
 
 #include <arpa/inet.h>
@@ -30,7 +30,7 @@ static void gid_format(char *buffer, size_t size, const uint8_t *gid)
 		buffer[0] = 0;
 }
 
-/* Those it is bound to, or the one whose state is the port's. */
+/* The interfaces to which the device is bound, or else the one whose state is the port's. */
 static void show_interfaces(const struct device *device, struct text *out)
 {
 	json_open(out, "interfaces", '[');
@@ -91,8 +91,8 @@ static void show_device(const struct device *device, struct text *out)
 	json_close(out, '}');
 }
 
-/* Whose copy keeps a deregistration of the process from ending, as the process says. Of `key`, 0:
- * of any. */
+/* The copy, by which thread of which process, that delays a deregistration of `process`, as the
+ * process reports it. `key`: that of the region, or 0 for any. */
 static void show_held_up(const struct process *process, uint32_t key, struct text *out)
 {
 	struct pub_held_up held_up;
@@ -187,7 +187,7 @@ static void show_qp(const struct qp *qp, struct text *out)
 	static const char *const states[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
 	static const char *const types[] = {
 		[IB_UVERBS_QPT_RC] = "RC", [IB_UVERBS_QPT_UC] = "UC", [IB_UVERBS_QPT_UD] = "UD"};
-	/* What its owner says. */
+	/* as published by its process */
 	struct pub_qp_view view = process_read_qp(qp->object.context->process, qp->qpn);
 	uint32_t state = pub_qp_state(view.state);
 
@@ -263,7 +263,7 @@ static void show_kind(const struct process *process, enum object_kind kind, stru
 	}
 }
 
-/* What a queue pair is attached to. */
+/* The groups to which a queue pair is attached. */
 static void show_groups(const struct qp *qp, struct text *out)
 {
 	char gid[INET6_ADDRSTRLEN], listening[128];
@@ -317,7 +317,7 @@ static void show_user(const struct user *user, struct text *out)
 	json_close(out, '}');
 }
 
-/* What each process and each user has pinned. */
+/* The pinned bytes of each process and each user. */
 static void show_accounts(const struct server *server, const struct show_for *who, struct text *out)
 {
 	json_open(out, "process", '[');

@@ -9,7 +9,7 @@
 struct server;
 struct text;
 
-/* Who asks: sees its own user's programs, or all. */
+/* The asking user: it sees its own programs, or all. */
 struct show_for {
 	uid_t uid;
 	bool all;

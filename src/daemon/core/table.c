@@ -8,7 +8,7 @@
 #define INDEX_MASK ((1u << TABLE_INDEX_BITS) - 1)
 #define GENERATION_MASK ((1u << TABLE_GENERATION_BITS) - 1)
 
-/* So many other objects are made before a place is used again. Keeps the table short. */
+/* A place rests while so many other objects are made. A small number keeps the table short. */
 enum { TABLE_AGE = 32 };
 
 void table_init(struct table *table)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Opaque 32-bit handles for a client's objects. One table a context, for objects of all kinds, so
- * that a handle means one object at most. A handle is never an address, and never one that
- * another client could profit from: it only means something in its own table.
+ * Opaque 32-bit handles for a client's objects. Each context has one table for objects of all
+ * kinds, so that a handle names at most one object. A handle is never an address, and another
+ * client can't use it: it has a meaning only in its own table.
  *
  * A handle is a place in the table and that place's generation, which changes at every reuse. Bit
- * 31 is 0 (some commands carry a handle in a signed field) and 0 is no handle. All O(1).
+ * 31 is 0 (some commands carry a handle in a signed field), and 0 is no handle. All operations are
+ * O(1).
  */
 #ifndef VERBENA_DAEMON_CORE_TABLE_H
 #define VERBENA_DAEMON_CORE_TABLE_H
@@ -18,33 +19,34 @@
 #define TABLE_GENERATION_BITS 9
 
 struct table_entry {
-	void *object; /* NULL: nobody has this place */
+	void *object; /* NULL: the place is free */
 	uint32_t generation;
 };
 
 struct table {
 	struct table_entry *entries;
 	uint32_t room;
-	uint32_t first_generation; /* of every place; set it while the table is empty */
+	uint32_t first_generation; /* of every place; to be set while the table is empty */
 	struct ids ids;
 };
 
 void table_init(struct table *table);
-/* The objects are the caller's. */
+/* The objects stay the caller's. */
 void table_fini(struct table *table);
 
-/* 0; -ENOSPC the table is full; -ENOMEM. */
+/* Adds an object. Returns 0; -ENOSPC: the table is full; -ENOMEM. */
 int table_add(struct table *table, void *object, uint32_t *handle);
 /*
- * As ids_claim() and ids_claimed(): an object with the handle that it had at another daemon. A
- * table that is filled so may have TABLE_CLAIM_MAX places. -EINVAL, -EEXIST, -ENOMEM.
+ * As ids_claim() and ids_claimed(): adds an object with the handle that it had at another daemon. A
+ * table that is filled this way may have TABLE_CLAIM_MAX places. Returns 0; -EINVAL, -EEXIST,
+ * -ENOMEM.
  */
 #define TABLE_CLAIM_MAX (1u << 21)
 int table_claim(struct table *table, void *object, uint32_t handle);
 void table_claimed(struct table *table);
-/* NULL: no such handle (now). */
+/* The handle's object; NULL: no such handle, or not any more. */
 void *table_find(const struct table *table, uint32_t handle);
-/* `handle` is valid. */
+/* `handle` must be valid. */
 void table_remove(struct table *table, uint32_t handle);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Users. See user.h. They are few: a list. */
+/* Users. See user.h. Users are few, so a plain list keeps them. */
 #include "daemon/core/user.h"
 
 #include <stdlib.h>
