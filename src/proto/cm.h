@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The messages on the `rdma_cm` socket: how librdmacm and the connection manager in verbenad talk.
+ * The messages on the `rdma_cm` socket: between librdmacm and the connection manager in verbenad.
  *
  * The socket is SOCK_SEQPACKET, in the run-time directory. A process has one connection to it, over
  * which its requests are answered in order; it may have many event channels. A request is what a
@@ -9,19 +9,19 @@
  * `response` field is 0. A reply is struct proto_reply, then the response structure; nothing
  * follows a negative result.
  *
- * What differs from the kernel's, and why:
- *   - DISCONNECT may be posted (PROTO_POSTED): nothing is answered then.
+ * Differences from the kernel's, and their reasons:
+ *   - DISCONNECT may be posted (PROTO_POSTED): it gets no answer then.
  *   - The first request is PROTO_CM_HELLO, which names the process by the cookie of PROTO_ATTACH if
- * it has one (a process may use the CM before it opens a device: 0, and again HELLO later).
+ * it has one (a process that uses the CM before it opens a device sends 0, and HELLO again later).
  *   - PROTO_CM_CREATE_CHANNEL makes an event channel and brings its descriptor: a SOCK_SEQPACKET
  *     socket on which each packet is one event, struct proto_cm_event. So it is readable
  * exactly while there is an event, whatever poll(), epoll or O_NONBLOCK do with it, and
  * RDMA_USER_CM_CMD_GET_EVENT isn't needed (-EOPNOTSUPP). The channel lives until
  * PROTO_CM_DESTROY_CHANNEL or the process's end.
- *   - With an event comes what QUERY and INIT_QP_ATTR would answer next: a connection is made with
- * half as many round trips.
- *   - CREATE_ID's `reserved` says the channel's handle in its first four bytes. MIGRATE_ID's `fd`
- * is the handle of the channel to go to; the events that wait for this id are sent there anew.
+ *   - An event carries what QUERY and INIT_QP_ATTR would answer next, which halves the round trips
+ * of making a connection.
+ *   - CREATE_ID's `reserved` has the channel's handle in its first four bytes. MIGRATE_ID's `fd`
+ * is the handle of the target channel; the unread events of this id are sent again there.
  *   - SET_OPTION's value stands after the structure instead of behind a pointer (at most 256
  * bytes).
  *   - DESTROY_ID and MIGRATE_ID answer how many events of the id were reported, as the kernel does;
@@ -32,7 +32,7 @@
  *   - BIND_IP, RESOLVE_IP, JOIN_IP_MCAST and QUERY_ROUTE are older forms of BIND, RESOLVE_ADDR,
  * JOIN_MCAST and QUERY: -EOPNOTSUPP.
  *
- * Ids are opaque, of one connection. Integers are in host order where the kernel's are.
+ * Ids are opaque, and valid on one connection. Integers are in host order where the kernel's are.
  */
 #ifndef VERBENA_PROTO_CM_H
 #define VERBENA_PROTO_CM_H
@@ -61,13 +61,14 @@ struct proto_cm_channel {
 	uint32_t reserved;
 };
 
-/* The reply's descriptor is the channel's. */
+/* The reply carries the channel's descriptor. */
 struct proto_cm_create_channel_resp {
 	uint32_t channel;
 	uint32_t reserved;
 };
 
-/* What an event brings beside itself, as it was when the event was sent. */
+/* The parts of struct proto_cm_event that are filled in beside the event, as of when the event was
+ * sent. */
 enum proto_cm_known {
 	PROTO_CM_KNOWS_ADDR = 1,
 	PROTO_CM_KNOWS_PATH = 2,

@@ -21,8 +21,8 @@
 #define LIMIT_KEY_TAG_BITS 8
 
 /*
- * What a device is said to have is what one process can make; the daemon refuses more, and says so
- * in its log. Indices begin at 1, and one of slot 1023 is the multicast groups' (0xffffff).
+ * A device's limits are what one process can make; the daemon refuses more, with a line in its log.
+ * QP indices begin at 1, and one of slot 1023 is reserved for the multicast QPN 0xffffff.
  */
 #define LIMIT_QP (LIMIT_QPS_PER_SLOT - 2)
 #define LIMIT_MR (LIMIT_MRS_PER_SLOT - 1)
@@ -30,7 +30,7 @@
 #define LIMIT_SGE 32u
 #define LIMIT_INLINE 1024u
 #define LIMIT_CQ (1u << 18)
-#define LIMIT_CQE (1u << 22) /* pages exist once they are written */
+#define LIMIT_CQE (1u << 22) /* a CQ's pages are allocated once they are written */
 #define LIMIT_SRQ 65536u
 #define LIMIT_SRQ_WR 32768u
 #define LIMIT_PD 65536u
@@ -42,15 +42,16 @@
 #define LIMIT_PKEYS 1u
 #define LIMIT_COMP_VECTORS 8u
 
-/* Multicast groups of the host, queue pairs in one, and attachments of all together. */
+/* Multicast groups of the host, queue pairs in one group, and attachments in all groups. */
 #define LIMIT_MCAST_GROUPS 8192u
 #define LIMIT_MCAST_QPS 1024u
 #define LIMIT_MCAST_ATTACHED 65536u
 
-#define DEVICE_VENDOR_ID 0x766562u /* "veb": the bits say locally administered */
-/* The vendor's first and only device. perftest takes the numbers of other vendors' parts for those
- * parts, whoever the vendor is, and calls what their drivers have (mlx5dv_query_device() in 25.01);
- * to a part that it doesn't know it posts by ibv_post_send(), and without inline data. */
+#define DEVICE_VENDOR_ID 0x766562u /* "veb", with the bit for locally administered */
+/* The vendor's only device. perftest compares part numbers without looking at the vendor: for a
+ * number that it takes for another vendor's part it calls what that part's driver has
+ * (mlx5dv_query_device() in 25.01); for an unknown one it posts by ibv_post_send(), without inline
+ * data. */
 #define DEVICE_PART_ID 1u
 #define DEVICE_HW_VERSION 1u
 

@@ -2,28 +2,28 @@
 /*
  * The messages on a `uverbsN` socket.
  *
- * The socket is SOCK_SEQPACKET; one request is one packet, one reply is one packet. A request
- * is what a program would write() to /dev/infiniband/uverbsN: struct ib_uverbs_cmd_hdr, then
- * the command's structure of <rdma/ib_user_verbs.h>, then driver-private bytes (udata).
- * The 64-bit `response` field that leads the kernel's structures has no meaning here and is 0.
- * A reply is struct proto_reply (the result, as write() would have returned it: 0, or a
- * negative errno), then the kernel's response structure, then the response's udata; nothing
- * follows a negative result. Descriptors travel by SCM_RIGHTS beside the packet that names them.
+ * The socket is SOCK_SEQPACKET; one request is one packet, one reply is one packet. A request is
+ * what a program would write() to /dev/infiniband/uverbsN: struct ib_uverbs_cmd_hdr, then the
+ * command's structure of <rdma/ib_user_verbs.h>, then driver-private bytes (udata). The 64-bit
+ * `response` field that leads the kernel's structures has no meaning here and is 0. A reply is
+ * struct proto_reply (the result, as write() would have returned it: 0, or a negative errno), then
+ * the kernel's response structure, then the response's udata; nothing follows a negative result.
+ * Descriptors travel by SCM_RIGHTS beside the packet that names them.
  *
- * Requests of one connection are answered in order. What only ends an object may be *posted*
- * (PROTO_POSTED in the header's command): it is executed in its turn, too, but never answered.
- * Whoever posts knows by himself that nothing speaks against it, and doesn't wait. Both sides run
- * on one host and one ABI; integers are in host order.
+ * Requests of one connection are answered in order. A command that only ends an object may be
+ * *posted* (PROTO_POSTED in the header's command): it is executed in order, too, but never
+ * answered. The client has checked that the command can't fail, and doesn't wait. Both sides run on
+ * one host and one ABI; integers are in host order.
  *
- * A process has one *process connection* (its first request is PROTO_ATTACH) and a connection
- * for each context that it opens (first request: GET_CONTEXT, with the process's cookie as
- * udata, so that the context's QPNs and keys come out of the process's own ranges).
+ * A process has one *process connection* (its first request is PROTO_ATTACH) and a connection for
+ * each context that it opens (first request: GET_CONTEXT, with the process's cookie as udata, so
+ * that the context's QPNs and keys come out of the process's own ranges).
  *
- * A daemon may end while its clients live on. Each then *returns* to the next one: attaches with
- * PROTO_ATTACH_RETURN and its old slot and cookie, opens its contexts anew, creates what it holds
- * (each request with a struct proto_return as udata, that names the old handle and number), names
- * its links (PROTO_LINK_RETURN), and says that this was all (PROTO_RETURNED). Nothing else is
- * accepted from it in between.
+ * A daemon may end while its clients live on. Each client then *returns* to the next daemon: it
+ * attaches with PROTO_ATTACH_RETURN and its old slot and cookie, opens its contexts again, creates
+ * what it holds (each request with a struct proto_return as udata, which names the old handle and
+ * number), names its links (PROTO_LINK_RETURN), and finishes with PROTO_RETURNED. The daemon
+ * accepts nothing else from it in between.
  */
 #ifndef VERBENA_PROTO_PROTO_H
 #define VERBENA_PROTO_PROTO_H
@@ -47,13 +47,13 @@ enum proto_command {
 	PROTO_LINK_RETURN = 0x85,  /* process connection: struct proto_link_return */
 	PROTO_RETURNED = 0x86,	   /* process connection: header only */
 	/* Sharing, all with struct proto_handle: a handle of a context with the same token. */
-	PROTO_IMPORT_PD = 0x87,	  /* context: a protection domain of mine that is the same one */
-	PROTO_UNIMPORT_PD = 0x88, /* context: mine only; the domain itself stays */
+	PROTO_IMPORT_PD = 0x87,	  /* context: makes a handle of this context for the same PD */
+	PROTO_UNIMPORT_PD = 0x88, /* context: ends this context's handle; the PD itself stays */
 	PROTO_QUERY_MR = 0x89,	  /* context: a region of this process */
 	PROTO_UNLINK = 0x8a,	  /* process connection: struct proto_unlink */
 	PROTO_ROUTE = 0x8b,	  /* context: struct proto_route */
 	PROTO_IMPORT_MR = 0x8c,	  /* context: struct proto_import_mr, a region of another process */
-	PROTO_CREATE_CHANNEL_CQ = 0x8d, /* context: struct ib_uverbs_create_cq; see below */
+	PROTO_CREATE_CHANNEL_CQ = 0x8d, /* context: struct ib_uverbs_create_cq */
 	PROTO_CREATE_QP_CQS = 0x8e,	/* context: struct proto_create_qp_cqs */
 };
 
@@ -75,7 +75,7 @@ struct proto_create_channel_cq_resp {
 /* PROTO_CREATE_QP_CQS: CREATE_QP, and before it the CQs that it completes to, each with a channel
  * of its own. All or nothing. */
 struct proto_new_cq {
-	uint32_t cqe; /* 0: there is one already, which the QP's request names */
+	uint32_t cqe; /* 0: not made; the QP's request names an existing CQ */
 	uint32_t comp_vector;
 };
 
@@ -85,19 +85,20 @@ struct proto_create_qp_cqs {
 };
 
 struct proto_create_qp_cqs_resp {
-	struct proto_create_channel_cq_resp send, recv; /* of those that were made */
+	struct proto_create_channel_cq_resp send, recv; /* zero for a CQ that wasn't made */
 	struct ib_uverbs_create_qp_resp qp;
 };
 
-#define PROTO_ATTACH_FDS 3u /* table, doorbell, regions; with PROTO_ATTACH_RETURN then the park */
+#define PROTO_ATTACH_FDS 3u /* table, doorbell, regions; PROTO_ATTACH_RETURN: then the park */
 
 /* PROTO_ATTACH. Table and regions are the process's published memory (src/shm/pub.h), sealed. The
- * regions may be left out: then peers leave all access to them to the process itself. */
+ * regions' file may be left out: then peers leave all access to the regions to the process
+ * itself. */
 struct proto_attach {
 	uint32_t abi;
 	uint32_t flags; /* enum proto_attach_flag */
-	/* With PROTO_ATTACH_RETURN, else 0: who I was, and the lowest of the numbers that I have
-	 * (or where new ones shall begin). */
+	/* With PROTO_ATTACH_RETURN the process's old cookie and slot, and the lowest QPN index and
+	 * key index in use (or where new ones begin); else 0. */
 	uint64_t cookie;
 	uint32_t slot;
 	uint32_t qpn_index, key_index;
@@ -105,49 +106,50 @@ struct proto_attach {
 };
 
 enum proto_attach_flag {
-	/* Don't hold me to RLIMIT_MEMLOCK. Only the daemon of the same user does that. */
+	/* Don't enforce RLIMIT_MEMLOCK on this process. Only a daemon of the same user complies. */
 	PROTO_ATTACH_NO_MEMLOCK = 1,
-	PROTO_ATTACH_RETURN = 2, /* -ESTALE: the daemon knows nothing of such a process */
+	PROTO_ATTACH_RETURN = 2, /* -ESTALE: the daemon doesn't know the process */
 };
 
 /*
  * Reply's descriptors: the event socket (SOCK_SEQPACKET, daemon to process). With PROTO_WIRE the
  * UDP socket of this process's slot follows: bound to port 4791, it gets the packets for the QPNs
- * of the slot. With PROTO_WIRE_PARK what the process merely keeps open and hands to the next
- * daemon (as the fourth descriptor of PROTO_ATTACH_RETURN): the sockets of all slots are parked
- * there, so that they outlive a daemon, and no slot's place among them ever changes. With
+ * of the slot. With PROTO_WIRE_PARK the park follows, which the process only keeps open and hands
+ * to the next daemon (as the fourth descriptor of PROTO_ATTACH_RETURN): it holds the sockets of all
+ * slots, so that they outlive a daemon, and no slot's place among them ever changes. With
  * PROTO_GROUPS, last, the table of multicast groups (src/shm/groups.h), to be mapped read-only.
  */
 struct proto_attach_resp {
-	uint64_t cookie; /* names this process in GET_CONTEXT; not guessable */
-	uint32_t slot;	 /* this process's place; upper bits of its QPNs */
+	uint64_t cookie; /* identifies this process in GET_CONTEXT; not guessable */
+	uint32_t slot;	 /* this process's slot; upper bits of its QPNs */
 	uint32_t wire;	 /* enum proto_wire */
 };
 
 enum proto_wire {
 	PROTO_WIRE = 1,
-	PROTO_WIRE_IPV6 = 2, /* the socket is of AF_INET6, for both; else of AF_INET */
+	PROTO_WIRE_IPV6 = 2, /* the socket is of AF_INET6, for IPv4 too; else of AF_INET */
 	PROTO_WIRE_PARK = 4,
 	PROTO_GROUPS = 8,
 };
 
-/* PROTO_LINK: introduce me to the process at `slot`. The reply says whether it can be; the
- * link itself arrives as PROTO_EVENT_LINK on both processes' event sockets.
- * -ENOENT: nobody is there. -EALREADY: the event has been sent before. */
+/* PROTO_LINK: requests a link to the process at `slot`. The reply says whether that is possible;
+ * the link itself arrives as PROTO_EVENT_LINK on both processes' event sockets. -ENOENT: the slot
+ * is free. -EALREADY: the event has been sent before. */
 struct proto_link {
 	uint32_t slot;
 	uint32_t reserved;
 };
 
-/* PROTO_UNLINK: the peer broke the rules of this link and I don't use it any more. The peer gets
- * PROTO_EVENT_LINK_DOWN; either may wish for another. -ENOENT: there is no such link. */
+/* PROTO_UNLINK: the peer broke the rules of this link, and this process doesn't use it any more.
+ * The peer gets PROTO_EVENT_LINK_DOWN; either may request another link. -ENOENT: there is no such
+ * link. */
 struct proto_unlink {
 	uint64_t link_id;
 	uint32_t slot; /* the peer's */
 	uint32_t reserved;
 };
 
-/* udata of each command that makes an object, from a process that returns. */
+/* udata of each command that makes an object, from a process that is returning. */
 struct proto_return {
 	uint32_t handle;
 	uint32_t number; /* QP: its number; MR: its lkey; else 0 */
@@ -156,7 +158,7 @@ struct proto_return {
 struct proto_link_return {
 	uint64_t link_id;
 	uint32_t slot; /* the peer's */
-	uint32_t side; /* mine */
+	uint32_t side; /* this process's side */
 };
 
 struct proto_handle {
@@ -175,8 +177,8 @@ struct proto_query_gid_resp {
 	uint32_t ifindex; /* of the interface that gave it */
 };
 
-/* PROTO_ROUTE: where is this GID, seen from the device of the context? A link-local one is looked
- * for on the interface of the source GID. */
+/* PROTO_ROUTE: finds the way to a GID from the context's device. A link-local GID is looked up on
+ * the interface of the source GID. */
 struct proto_route {
 	uint32_t port;
 	uint32_t sgid_index;
@@ -190,28 +192,26 @@ struct proto_route_resp {
 };
 
 enum proto_route_flag {
-	PROTO_ROUTE_LOCAL =
-		1,	      /* an address of this host: its QPs are in processes of this daemon */
-	PROTO_ROUTE_WIRE = 2, /* packets can be sent there. Neither: nothing can be sent there */
-	PROTO_ROUTE_GROUP =
-		4, /* a multicast group: whatever else it says, members of this host are reached */
+	PROTO_ROUTE_LOCAL = 1, /* an address of this host, that is of processes of this daemon */
+	PROTO_ROUTE_WIRE = 2,  /* packets can be sent there. Neither flag: it can't be reached */
+	PROTO_ROUTE_GROUP = 4, /* a multicast group: members on this host are reached in any case */
 };
 
-/* The response of CREATE_AH; what follows the handle stands where the kernel's drivers add theirs.
- */
+/* The response of CREATE_AH; what follows the handle is where the kernel's drivers add their
+ * data. */
 struct proto_create_ah_resp {
 	uint32_t ah_handle;
 	struct proto_route_resp route;
 };
 
-/* GET_CONTEXT's udata. Clients of before there was a token send the cookie only. */
+/* GET_CONTEXT's udata. Older clients send the cookie only, without the token. */
 struct proto_get_context {
 	uint64_t cookie;
-	uint64_t token[2]; /* contexts with the same one may import each other's objects; 0: none */
+	uint64_t token[2]; /* contexts with equal tokens may import each other's objects; 0: none */
 };
 
 struct proto_import_pd_resp {
-	uint32_t handle; /* names it in this context */
+	uint32_t handle; /* its handle in this context */
 	uint32_t reserved;
 };
 
@@ -222,10 +222,11 @@ struct proto_query_mr_resp {
 	uint32_t reserved;
 };
 
-/* PROTO_IMPORT_MR: keys of mine for the region `shared`, of another process of the same user, and
- * of the protection domain that `pd` is. What is returned is no region to be pinned, and ends with
- * DEREG_MR. -ENOENT: there is none; -EOPNOTSUPP: of another user; -EINVAL: of another domain, or of
- * this process. Who returns gets its keys again, whether or not the owner is back. */
+/* PROTO_IMPORT_MR: makes keys of this process for the region `shared`, which belongs to another
+ * process of the same user, and to the protection domain of `pd`. The result counts no pinned
+ * memory, and ends with DEREG_MR. -ENOENT: there is no such region; -EOPNOTSUPP: it is of another
+ * user; -EINVAL: it is of another domain, or of this process. A process that is returning gets its
+ * keys again, whether or not the owner is back. */
 struct proto_import_mr {
 	uint32_t pd;
 	uint32_t shared;
@@ -255,18 +256,19 @@ struct proto_list_devices_resp {
 
 enum proto_event_type {
 	/* fds: link memory, the peer's table (read-only), its doorbell; and its regions (read-only)
-	 * if both have handed some in. With PROTO_LINK_BELLS, between different users, instead of
-	 * the last two: the bell that the peer hears, the bell that this process hears
+	 * if both have handed some in. With PROTO_LINK_BELLS, between different users, the last two
+	 * are instead: the bell that wakes the peer, the bell that wakes this process
 	 * (src/shm/bell.h). */
 	PROTO_EVENT_LINK = 1,
-	PROTO_EVENT_LINK_DOWN = 2, /* the peer is gone; link_id 0: there will be no link */
-	/* Something to tell each context of a device: value is enum ibv_event_type. */
+	PROTO_EVENT_LINK_DOWN = 2, /* the peer has ended; link_id 0: there will be no link */
+	/* For each context of a device: value is enum ibv_event_type. */
 	PROTO_EVENT_DEVICE = 3,
-	/* A capture begins for a process. To the process and to the capturing program; fds: the
-	 * ring (struct tap_memory), its bell (src/shm/bell.h), on which the program sleeps. */
+	/* A capture begins for a process. Sent to the process and to the capturing program; fds:
+	 * the ring (struct tap_memory), and its bell (src/shm/bell.h), on which the program
+	 * sleeps. */
 	PROTO_EVENT_CAPTURE = 4,
-	/* Capture link_id is over: to the process when the capturing program ended, to that one
-	 * when the process did. */
+	/* Capture link_id has ended: sent to the process when the capturing program ended, to the
+	 * program when the process did. */
 	PROTO_EVENT_CAPTURE_END = 5,
 };
 
@@ -280,13 +282,13 @@ struct proto_event {
 	uint32_t slot;	  /* LINK*: the peer's slot; DEVICE: the device's index; CAPTURE*: the
 			   * process's slot */
 	uint64_t link_id; /* LINK*: never used again for another link; CAPTURE*: likewise */
-	uint32_t side;	  /* LINK: 0 or 1, which half of the link is mine */
-	int32_t pid;	  /* LINK: the peer's pid as this process sees it, 0 when it can't;
-			   * CAPTURE: the process's as the daemon sees it */
-	uint32_t uid;	  /* LINK: the peer's; CAPTURE: the process's */
-	uint32_t value;	  /* LINK: enum proto_link_flag; DEVICE: event type; CAPTURE: bytes to keep
-			   * of a packet, 0 for all */
-	uint32_t port;	  /* DEVICE: port number */
+	uint32_t side;	  /* LINK: 0 or 1, this process's side of the link */
+	int32_t pid;  /* LINK: the peer's pid as this process sees it, 0: not visible; CAPTURE: the
+			 process's as the daemon sees it */
+	uint32_t uid; /* LINK: the peer's; CAPTURE: the process's */
+	uint32_t value; /* LINK: enum proto_link_flag; DEVICE: event type; CAPTURE: bytes to keep
+			 * of a packet, 0 for all */
+	uint32_t port;	/* DEVICE: port number */
 	uint32_t reserved;
 };
 
