@@ -49,7 +49,7 @@ int packet_send(int socket, const void *data, size_t size, const int *fds, unsig
 	return n < 0 ? -errno : 0;
 }
 
-/* Descriptors of the packet; there is room for no more than PROTO_MAX_FDS. */
+/* Takes the packet's descriptors; the control buffer has room for PROTO_MAX_FDS at most. */
 static void take_fds(struct msghdr *m, int *fds)
 {
 	struct cmsghdr *c = CMSG_FIRSTHDR(m);
@@ -93,7 +93,7 @@ ssize_t packet_receive(int socket, void *data, size_t size, int *fds, int flags)
 	if (n < 0)
 		return -errno;
 	take_fds(&m, fds);
-	/* An empty packet looks like the end, but may have brought descriptors. */
+	/* An empty packet can't be told from the end, but may have brought descriptors. */
 	if (n == 0)
 		fds_close_all(fds);
 	if (m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {

@@ -52,11 +52,11 @@ static int conn_exchange(struct daemon_conn *conn, uint32_t command, const void 
 	return err;
 }
 
-/* A command whose daemon was killed is sent to the next ones. */
+/* How many further daemons a command is sent to when its daemon was killed. */
 enum { LOST_TRIES = 3 };
 
-/* What a process may have at most of what a command makes; NULL: it makes nothing that is counted.
- */
+/* The number of objects of the command's kind that a process may have, and the kind's name; NULL:
+ * no limited kind. */
 static const char *limit_of(uint32_t command, uint32_t *limit)
 {
 	static const struct {
@@ -82,7 +82,8 @@ static const char *limit_of(uint32_t command, uint32_t *limit)
 	return NULL;
 }
 
-/* Once for a program that tries again and again; the daemon's log has each, with its number. */
+/* Logged once, because a program may try again and again; the daemon's log has each refusal with
+ * its number. */
 static void explain_refusal(uint32_t command)
 {
 	static _Atomic bool said;
@@ -115,7 +116,8 @@ static int conn_exchange_simple(struct daemon_conn *conn, uint32_t command, cons
 	return err;
 }
 
-/* Not answered; without a daemon there is nothing that it could end. */
+/* Sends a command without an answer. A failure is ignored: without a daemon the object is gone as
+ * well. */
 static void conn_post(struct daemon_conn *conn, uint32_t command, const void *body, size_t size)
 {
 	struct packet request = {.header = {.command = command | PROTO_POSTED}};
@@ -158,7 +160,7 @@ void daemon_close(struct daemon_conn *conn)
 	mutex_give(&conn->lock);
 }
 
-/* A daemon that leaves because it was idle may hang up on a connection it hadn't looked at yet. */
+/* A daemon that leaves because it was idle may close a connection that it hasn't accepted yet. */
 enum { OPEN_TRIES = 5 };
 
 int daemon_list_devices(struct proto_device *list, unsigned int max)
@@ -185,7 +187,7 @@ int daemon_list_devices(struct proto_device *list, unsigned int max)
 	return n;
 }
 
-/* Descriptors that the reply says there are, in this order. Others are closed. */
+/* Takes the descriptors that the reply announces, in this order. Others are closed. */
 static int attach_take_wire(struct proto_attach_resp *resp, int *fds, struct daemon_wire *wire)
 {
 	unsigned int next = 1;
@@ -278,7 +280,8 @@ int daemon_event_next(int event_fd, struct proto_event *event, int *fds)
 {
 	ssize_t n = packet_receive(event_fd, event, sizeof(*event), fds, MSG_DONTWAIT);
 
-	/* No descriptors were left for those that came: the event still tells what happened. */
+	/* -EMFILE: no descriptors were left for those that came; the event itself is still
+	 * valid. */
 	if (n == sizeof(*event) || n == -EMFILE)
 		return 0;
 	for (unsigned int i = 0; n > 0 && i < PROTO_MAX_FDS; i++)
@@ -436,7 +439,7 @@ int daemon_create_channel(struct daemon_conn *conn, uint32_t *handle)
 				       sizeof(body), &resp, sizeof(resp));
 
 	if (!err)
-		*handle = resp.fd; /* a handle here; the descriptor is the process's own */
+		*handle = resp.fd; /* a handle here, not a descriptor */
 	return err;
 }
 

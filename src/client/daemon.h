@@ -4,12 +4,12 @@
  * function for each command. All calls block for one round trip; none may be made on a fast path.
  *
  * Threads: calls on one struct daemon_conn are serialized by its lock; different connections are
- * independent. Every function returns 0 (or what is said) or a negative errno; output parameters
- * are written only on success. A daemon that hangs up gives -EIO (logged once).
+ * independent. Every function returns 0 (or what its comment says) or a negative errno; output
+ * parameters are written only on success. A daemon that hangs up gives -EIO (logged once).
  *
- * What returns nothing is posted (PROTO_POSTED): the daemon gets it before the connection's later
- * commands, and the caller doesn't wait. He knows that nothing uses the object; where there is no
- * daemon, there is no object either.
+ * A function without a result posts its command (PROTO_POSTED): the daemon executes it before the
+ * connection's later commands, and the caller doesn't wait. The caller knows that nothing uses the
+ * object; without a daemon there is nothing to end.
  */
 #ifndef VERBENA_CLIENT_DAEMON_H
 #define VERBENA_CLIENT_DAEMON_H
@@ -19,71 +19,75 @@
 #include <pthread.h>
 #include <stdint.h>
 
-/* Around each command of a connection that somebody keeps books of (hca/process/books.h). */
+/* Called around each command of a connection whose objects the process lists, so that it can return
+ * to another daemon (hca/process/books.h). */
 struct daemon_owner {
 	void (*enter)(void *owner);
 	void (*leave)(void *owner);
-	int (*lost)(void *owner); /* the daemon hung up: 0 when the command may be sent again */
+	int (*lost)(void *owner); /* the daemon hung up: 0 if the command may be sent again */
 };
 
 struct daemon_conn {
 	int fd;
 	struct mutex lock;			/* held from a request's send to its reply */
-	const struct daemon_owner *owner_calls; /* NULL: nobody's */
+	const struct daemon_owner *owner_calls; /* NULL: no callbacks */
 	void *owner;
-	const struct proto_return *old; /* what is made has these names; NULL: new ones */
+	const struct proto_return *old; /* names for what the command makes; NULL: new ones */
 };
 
-/* A connection that isn't open: commands give -EIO, and it may be closed. */
+/* A connection that isn't open: commands on it give -EIO, and daemon_close() accepts it. */
 #define DAEMON_CONN_CLOSED                                            \
 	{                                                             \
 		.fd = -1, .lock = MUTEX_INITIALIZER(RANK_DAEMON_CONN) \
 	}
 
-/* The devices of this host. Starts the daemon when there is none. Returns their number (0 to max).
- */
+/* Lists the devices of this host; starts the daemon when none runs. Returns their number (0 to
+ * max). */
 int daemon_list_devices(struct proto_device *list, unsigned int max);
 
-/* What a process has of the wire, and of groups; see struct proto_attach_resp. */
+/* The UDP socket and the multicast table of a process; see struct proto_attach_resp. */
 struct daemon_wire {
-	int socket, park; /* -1: none. Close-on-exec; the process's to close */
-	int groups;	  /* the table of multicast groups, likewise */
-	uint32_t flags;	  /* enum proto_wire: of those that are there */
+	int socket, park; /* -1: none. Close-on-exec; owned by the process */
+	int groups;	  /* the table of multicast groups; likewise */
+	uint32_t flags;	  /* enum proto_wire: the descriptors that came */
 };
 
 /*
- * Process connection. `table_fd` and `regions_fd` (this process's published memory, see shm/pub.h)
- * and `doorbell_fd` (an eventfd) stay the caller's. On success `event_fd` is the caller's to close.
- * `old`: what a process that returns has to say of itself, else NULL; `park`: what it keeps for
- * this daemon, or -1 (stays the caller's). `wire` is always written.
+ * Opens the process connection. `table_fd` and `regions_fd` (this process's published memory, see
+ * shm/pub.h) and `doorbell_fd` (an eventfd) stay the caller's. On success `event_fd` is the
+ * caller's to close. `old`: the request of a process that is returning, else NULL; `park`: the park
+ * that it kept for this daemon, or -1 (stays the caller's). `wire` is always written.
  */
 int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int table_fd,
 		  int doorbell_fd, int regions_fd, int park, struct proto_attach_resp *resp,
 		  int *event_fd, struct daemon_wire *wire);
 
-/* Ask for a link to `slot`; it comes as an event. -ENOENT nobody there, -EALREADY it was sent. */
+/* Requests a link to `slot`, which arrives as an event. -ENOENT: the slot is free; -EALREADY: the
+ * event was sent already. */
 int daemon_link(struct daemon_conn *conn, uint32_t slot);
 
-/* Ends a link whose peer broke its rules. -ENOENT: the daemon knows of no such link. */
+/* Ends a link whose peer broke its rules. -ENOENT: the daemon doesn't know the link. */
 int daemon_unlink(struct daemon_conn *conn, uint32_t slot, uint64_t link_id);
 
-/* A process that returns: a link that it has, and that it has named all it has. */
+/* For a process that is returning: daemon_link_return() names a link that it has; daemon_returned()
+ * says that it has named all that it holds. */
 int daemon_link_return(struct daemon_conn *conn, uint64_t link_id, uint32_t slot, uint32_t side);
 int daemon_returned(struct daemon_conn *conn);
 
 /*
- * Next event; never blocks. -EAGAIN: none now, -EPIPE: the daemon is gone.
- * `fds` (PROTO_MAX_FDS places, -1 where none came) become the caller's, close-on-exec.
+ * Receives the next event; never blocks. -EAGAIN: none now; -EPIPE: the daemon has ended. `fds`
+ * (PROTO_MAX_FDS places, -1 where none came) become the caller's, close-on-exec.
  */
 int daemon_event_next(int event_fd, struct proto_event *event, int *fds);
 
-/* Context connection to node `uverbsN`, bound to the process by its cookie. `token`: see struct
- * proto_get_context. */
+/* Opens a context connection to node `uverbsN`, bound to the process by its cookie. `token`: see
+ * struct proto_get_context. */
 int daemon_context_open(struct daemon_conn *conn, const char *node, uint64_t cookie,
 			const uint64_t token[2], uint32_t *num_comp_vectors);
-/* In a forked child: the connection is its parent's. Commands give -EIO from now on. */
+/* In a forked child: gives up the connection, which is its parent's. Commands give -EIO from then
+ * on. */
 void daemon_leave(struct daemon_conn *conn);
-/* Closes any connection, also one that is closed; what the daemon held for it is freed there. */
+/* Closes any connection, also one that isn't open; the daemon frees what it held for it. */
 void daemon_close(struct daemon_conn *conn);
 
 int daemon_query_device(struct daemon_conn *conn, struct ib_uverbs_query_device_resp *resp);
@@ -95,14 +99,15 @@ int daemon_query_gid(struct daemon_conn *conn, uint32_t port, uint32_t index,
 int daemon_alloc_pd(struct daemon_conn *conn, uint32_t *handle);
 int daemon_dealloc_pd(struct daemon_conn *conn, uint32_t handle);
 
-/* Sharing: `shared` is a handle of a context with the same token. -ENOENT there is none. */
+/* Sharing: `shared` is a handle of a context with the same token. -ENOENT: there is no such
+ * object. */
 int daemon_import_pd(struct daemon_conn *conn, uint32_t shared, uint32_t *handle);
 /* -EBUSY: objects of this context use it. */
 int daemon_unimport_pd(struct daemon_conn *conn, uint32_t handle);
-/* -EOPNOTSUPP: it belongs to another process. */
+/* Describes a region. -EOPNOTSUPP: it belongs to another process. */
 int daemon_query_mr(struct daemon_conn *conn, uint32_t shared, struct proto_query_mr_resp *resp);
 
-/* For that: keys of this process. The region ends by daemon_dereg_mr(). */
+/* Makes keys of this process for a region of another one. daemon_dereg_mr() ends them. */
 int daemon_import_mr(struct daemon_conn *conn, uint32_t pd, uint32_t shared,
 		     struct proto_import_mr_resp *resp);
 
@@ -120,7 +125,7 @@ void daemon_destroy_channel(struct daemon_conn *conn, uint32_t handle);
 /* `channel` is a handle, or -1. */
 int daemon_create_cq(struct daemon_conn *conn, uint32_t cqe, int64_t channel, uint32_t comp_vector,
 		     uint32_t *handle);
-/* Both at once. */
+/* Makes both in one round trip. */
 int daemon_create_channel_cq(struct daemon_conn *conn, uint32_t cqe, uint32_t comp_vector,
 			     struct proto_create_channel_cq_resp *resp);
 int daemon_resize_cq(struct daemon_conn *conn, uint32_t handle, uint32_t cqe);
@@ -129,13 +134,14 @@ void daemon_destroy_cq(struct daemon_conn *conn, uint32_t handle);
 /* `srq` is a handle, or -1. resp->qpn's upper bits are this process's slot. */
 int daemon_create_qp(struct daemon_conn *conn, const struct ib_uverbs_create_qp *cmd,
 		     struct ib_uverbs_create_qp_resp *resp);
-/* With one or both of its CQs. */
+/* As daemon_create_qp(), and makes one or both of its CQs in the same round trip. */
 int daemon_create_qp_cqs(struct daemon_conn *conn, const struct proto_create_qp_cqs *cmd,
 			 struct proto_create_qp_cqs_resp *resp);
 void daemon_destroy_qp(struct daemon_conn *conn, uint32_t handle);
 
-/* `gid` is a multicast one. 0, also when it is attached; -EINVAL it isn't of such a QP, or no such
- * group; -ENOMEM as many as there may be. Detaching: -EINVAL it isn't attached. */
+/* `gid`: a multicast GID. Attaching returns 0, also when the QP is attached already; -EINVAL: the
+ * QP isn't UD, or the GID no group's; -ENOMEM: a limit is reached. Detaching: -EINVAL: it isn't
+ * attached. */
 int daemon_attach_mcast(struct daemon_conn *conn, uint32_t qp, const uint8_t gid[16], uint16_t lid);
 int daemon_detach_mcast(struct daemon_conn *conn, uint32_t qp, const uint8_t gid[16], uint16_t lid);
 
@@ -144,8 +150,8 @@ int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, ui
 int daemon_modify_srq(struct daemon_conn *conn, uint32_t handle, uint32_t max_wr);
 int daemon_destroy_srq(struct daemon_conn *conn, uint32_t handle);
 
-/* Where a GID is. That nothing can be sent there is no error: resp->flags is 0 then. -EINVAL: there
- * is no such port, or no GID at the source index. */
+/* Finds the way to a GID. A GID that can't be reached is no error: resp->flags is 0 then. -EINVAL:
+ * no such port, or no GID at the source index. */
 int daemon_route(struct daemon_conn *conn, const struct proto_route *request,
 		 struct proto_route_resp *resp);
 

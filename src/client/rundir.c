@@ -18,7 +18,8 @@
 #include "base/sys.h"
 #include "base/user_space.h"
 
-/* Of users that a user namespace hasn't got, unless the administrator chose another. */
+/* The owner that stat() reports for users without an entry in the user namespace (the kernel's
+ * default). */
 #define OVERFLOW_UID 65534
 
 #define SYSTEM_NODE RUNDIR_SYSTEM "/uverbs0"
@@ -38,8 +39,8 @@ static int path_format(char *buf, size_t len, const char *format, ...)
 }
 
 /*
- * Somebody listens at the system-wide socket, in this network namespace: another namespace is
- * another host. /proc/net/unix lists just this namespace's sockets.
+ * Whether a daemon listens at the system-wide socket in this network namespace: another namespace
+ * is another host. /proc/net/unix lists the sockets of this namespace only.
  */
 static bool system_daemon_serves(void)
 {
@@ -47,7 +48,7 @@ static bool system_daemon_serves(void)
 	size_t room = 0;
 	bool found = false;
 
-	/* A directory that this user may not search has a daemon for others, perhaps. */
+	/* A directory that this user may not search can have a daemon for other users. */
 	if (access(SYSTEM_NODE, F_OK) != 0 && errno != EACCES)
 		return false;
 	FILE *sockets = fopen("/proc/self/net/unix", "rce");
@@ -65,7 +66,7 @@ static bool system_daemon_serves(void)
 	return found;
 }
 
-/* sudo leaves the variable as it was: the directory of another user is not for us. */
+/* sudo leaves XDG_RUNTIME_DIR as it was; another user's directory must not be used. */
 static bool is_own_directory(const char *path)
 {
 	struct stat st;
@@ -74,7 +75,7 @@ static bool is_own_directory(const char *path)
 	       st.st_uid == geteuid() && (st.st_mode & S_IWUSR);
 }
 
-/* The daemon changes its working directory: a relative name must not mean another one there. */
+/* A relative path is made absolute, because the daemon changes its working directory. */
 static int put_absolute(char *buf, size_t len, const char *path)
 {
 	char here[PATH_MAX];
@@ -105,7 +106,8 @@ int rundir_find(char *buf, size_t len)
 	return path_format(buf, len, "/tmp/verbena-%u-%lu", (unsigned int)geteuid(), number);
 }
 
-/* In a user namespace root's files belong to nobody, as all strangers' do. */
+/* In a user namespace, files of root appear as the overflow user's, like those of all users without
+ * an entry. */
 static bool is_vouched_for(const struct stat *st)
 {
 	const char *vouched = env_get(RUNDIR_VOUCHED);
@@ -180,7 +182,8 @@ int rundir_netns_write(int dir_fd)
 
 	if (!netns_name(text))
 		return 0;
-	/* Anew: who could open an old one, or made a link there, has no part in it. */
+	/* The file is made new, so that no other process has an old one open, or has placed a link
+	 * there. */
 	if (unlinkat(dir_fd, RUNDIR_NETNS, 0) < 0 && errno != ENOENT)
 		return -errno;
 	int fd = sys_openat(dir_fd, RUNDIR_NETNS, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The run-time directory, where the daemon's sockets are. One per user and network namespace:
- * $VERBENA_RUNTIME_DIR; else /run/verbena when a system-wide daemon serves there (also one that
- * doesn't let this user in: its administrator decides who may use the device); else
+ * The run-time directory, which has the daemon's sockets. There is one for each user and network
+ * namespace: $VERBENA_RUNTIME_DIR; else /run/verbena when a system-wide daemon serves there (also
+ * one that doesn't let this user in: its administrator decides who may use the device); else
  * $XDG_RUNTIME_DIR/verbena-<netns>; else /tmp/verbena-<uid>-<netns>.
  */
 #ifndef VERBENA_CLIENT_RUNDIR_H
@@ -16,32 +16,34 @@
 #define RUNDIR_SYSTEM "/run/verbena"
 
 /*
- * Writes the directory's absolute path; it need not exist. A program with more rights than its
- * user (set-user-ID) doesn't look at the environment. 0; -ENAMETOOLONG; -errno of /proc.
+ * Writes the directory's absolute path; the directory need not exist. A program with more rights
+ * than its user (set-user-ID) ignores the environment. Returns 0; -ENAMETOOLONG; -errno of /proc.
  */
 int rundir_find(char *buf, size_t len);
 
 /*
- * Whether what is in it can be trusted: it is a directory (not a link to one) of this user or
- * root that nobody else may write; RUNDIR_SYSTEM may belong to the user that the system-wide
- * daemon runs as, because only root can have made it so. 0; -ENOENT; -ENOTDIR or -EPERM, said why
- * in the log; -errno.
+ * Checks that the directory can be trusted: it is a directory (not a link to one) of this user or
+ * root that no other user may write. RUNDIR_SYSTEM may belong to the user that the system-wide
+ * daemon runs as, because only root can have made it so. Returns 0; -ENOENT; -ENOTDIR or -EPERM,
+ * with the reason in the log; -errno.
  */
 int rundir_check(const char *path);
 
 /*
- * The environment's word for a directory that was checked before this process went into a user
- * namespace: root's directory doesn't look like root's there. `text` is what the variable contains.
+ * An environment variable that vouches for a directory that was checked before this process entered
+ * a user namespace, where root's directory doesn't appear as root's. rundir_vouch() writes its
+ * value.
  */
 #define RUNDIR_VOUCHED "VERBENA_RUNTIME_DIR_CHECKED"
 #define RUNDIR_VOUCHED_BYTES 40
 void rundir_vouch(const struct stat *st, char text[RUNDIR_VOUCHED_BYTES]);
 
-/* Makes it when it isn't there, then checks it. 0; as rundir_check(); -errno of mkdir. */
+/* rundir_make() makes the directory if it isn't there, then checks it. Returns 0; as
+ * rundir_check(); -errno of mkdir. */
 /*
- * Which network namespace the daemon of a directory serves stands in its file `netns`, written by
- * the daemon before it listens (rundir_netns_write), compared by who connects. -EXDEV, after a line
- * in the log: another one than this process's. 0: this one, or it isn't known.
+ * The file `netns` of a directory says which network namespace its daemon serves. The daemon writes
+ * it before it listens (rundir_netns_write); a process that connects compares it with its own
+ * (rundir_netns_check: 0: the same, or not known; -EXDEV, after a line in the log: another one).
  */
 #define RUNDIR_NETNS "netns"
 int rundir_netns_write(int dir_fd);

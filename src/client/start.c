@@ -2,14 +2,15 @@
 /*
  * Finding or starting verbenad.
  *
- * One daemon a directory: whoever starts one holds an exclusive flock on `lock` from before its
- * last look at the socket until the new daemon says that it listens; the daemon takes the same lock
- * for its decision to leave. Others wait for the lock, then find the daemon.
+ * There is one daemon for each directory. A process that starts one holds an exclusive flock on
+ * `lock` from before its last check of the socket until the new daemon reports that it listens; the
+ * daemon takes the same lock for its decision to leave. Other processes wait for the lock, then
+ * find the daemon.
  *
  * The program must not notice: the child that becomes the daemon is made without SIGCHLD (the
  * program's wait() doesn't see it, its handler isn't called), inherits no descriptor and no signal
- * state, and is nobody's child in the end. Between clone and exec there are only system calls:
- * other threads may have held any lock at that moment.
+ * state, and ends up as no child of the program. Between clone and exec there are only system
+ * calls, because other threads may have held any lock at that moment.
  */
 #include "client/start.h"
 
@@ -42,19 +43,20 @@
 #include "base/sys.h"
 #include "client/rundir.h"
 
-/* A machine with many programs and few processors is slow, but this is not for ever. */
+/* READY_TIMEOUT_MS is long for machines with many programs and few processors. */
 enum { READY_TIMEOUT_MS = 20000, LAUNCH_TRIES = 3 };
 
-/* What the daemon gets: 0 and 1 are /dev/null, 2 the log. */
+/* The daemon's descriptors: 0 and 1 are /dev/null, 2 is the log, READY_FD the ready pipe. */
 enum { READY_FD = 3, FIRST_FREE_FD = 4 };
 #define READY_FD_TEXT "3"
 
-/* The ready pipe's byte: this, or EXEC_FAILED and the errno of exec. */
+/* The byte on the ready pipe: READY, or EXEC_FAILED plus the errno of exec. */
 enum { READY = '1', EXEC_FAILED = 0x80 };
 
 /* ------------------------------------------------------------------ connecting */
 
-/* A program that closed its standard descriptors would print into a socket that got number 1. */
+/* Moves a descriptor above the standard ones: a program that closed its own would otherwise print
+ * into a socket that got number 1. */
 static int above_standard(int fd)
 {
 	if (fd > STDERR_FILENO || fd < 0)
@@ -96,7 +98,7 @@ static bool nobody_there(int err)
 
 /* ------------------------------------------------------------------ starting */
 
-/* verbenad's path: $VERBENA_DAEMON, or where it is relative to this library or program. */
+/* Writes verbenad's path: $VERBENA_DAEMON, or its place relative to this library or program. */
 static int daemon_find_program(char *path, size_t len)
 {
 	static const char *const places[] = {"../bin/verbenad", "../../libexec/verbena/verbenad",
@@ -127,11 +129,12 @@ static int daemon_find_program(char *path, size_t len)
 struct launch {
 	char path[PATH_MAX];
 	const char *dir;
-	char **environment; /* the array is ours, the strings are the program's */
-	int null_fd, log_fd, ready_fd, wait_fd; /* all above what the daemon's will be */
+	char **environment; /* the array is allocated here, the strings are the program's */
+	int null_fd, log_fd, ready_fd, wait_fd; /* all above the daemon's descriptors */
 };
 
-/* The program's environment without what would load its preloaded libraries into the daemon. */
+/* Copies the program's environment without the variables that would load its preloaded libraries
+ * into the daemon. */
 static char **daemon_environment(void)
 {
 	size_t count = 0, kept = 0;
@@ -160,14 +163,15 @@ static void launch_close_inherited(void)
 		sys_close(fd);
 }
 
-/* Whatever wraps _exit() (a sanitizer does, to flush the program's output once more) stays out. */
+/* Ends the process by a system call, past wrappers of _exit() (a sanitizer's would flush the
+ * program's output once more). */
 static _Noreturn void launch_leave(int status)
 {
 	for (;;)
 		syscall(SYS_exit_group, status);
 }
 
-/* In the child's child: becomes the daemon. System calls only. */
+/* Runs in the grandchild: becomes the daemon. System calls only. */
 static void exec_daemon(const struct launch *l)
 {
 	char *const argv[] = {(char *)"verbenad",   (char *)"--runtime-dir", (char *)l->dir,
@@ -184,7 +188,7 @@ static void exec_daemon(const struct launch *l)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	umask(077);
-	/* All of its user, not only for now: nobody else may send it signals. */
+	/* Sets all three ids, so that no other user may send the daemon signals. */
 	gid_t group = getegid();
 	uid_t user = geteuid();
 
@@ -225,7 +229,7 @@ static int launch_spawn(const struct launch *l)
 	return err;
 }
 
-/* Waits for the ready byte. -ENODEV: the pipe's end, that is the daemon gave up. */
+/* Waits for the ready byte. -ENODEV: the pipe ended, because the daemon gave up. */
 static int wait_ready(int fd)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -245,7 +249,7 @@ static int wait_ready(int fd)
 	return byte == READY ? 0 : -(byte & ~EXEC_FAILED);
 }
 
-/* A descriptor with a number that the daemon's own don't use. Takes `fd` over. */
+/* Moves `fd` to a number that the daemon's descriptors don't use. Takes `fd` over. */
 static int move_up(int fd)
 {
 	if (fd < 0)
@@ -267,7 +271,7 @@ static void launch_close(struct launch *l)
 	free(l->environment);
 }
 
-/* Appended to. A full disk is no reason to have no daemon: then it logs nothing. */
+/* Opens the log for appending. A daemon without a log (on a full disk) is better than none. */
 static int open_log(const char *dir)
 {
 	char path[PATH_MAX];
@@ -319,7 +323,8 @@ static int launch_daemon(struct launch *l, const char *dir)
 	return err;
 }
 
-/* Then a daemon can't say what it lacks, for its log is there as well. */
+/* Whether the file system of the directory is full: then the daemon can't log why it failed,
+ * because its log is there as well. */
 static bool is_full(const char *dir)
 {
 	struct statvfs fs;
@@ -343,7 +348,7 @@ static void launch_explain(const struct launch *l, int err)
 		log_error("can't start verbenad (%s): %s", l->path, strerror(-err));
 }
 
-/* Nobody listened when we looked, and we hold the lock. A connection or -errno. */
+/* The caller holds the lock, and no daemon listened. Returns a connection or -errno. */
 static int start_and_connect(const char *dir, const char *node)
 {
 	struct launch l;
@@ -354,11 +359,12 @@ static int start_and_connect(const char *dir, const char *node)
 			  strerror(-err));
 		return err == -ENOENT ? -ENODEV : err;
 	}
-	/* One that ends before it is ready may have been killed, which needn't happen again. */
+	/* A daemon that ends before it is ready may have been killed, so the start is tried
+	 * again. */
 	err = -ENODEV;
 	for (int i = 0; err == -ENODEV && i < LAUNCH_TRIES; i++)
 		err = launch_daemon(&l, dir);
-	/* Also after a failure: a daemon that was started by hand may have been quicker. */
+	/* Tried also after a failure: a daemon that was started by hand may listen by now. */
 	int fd = try_connect(dir, node);
 
 	if (fd < 0 && err)
@@ -385,7 +391,8 @@ static int start_locked(const char *dir, const char *node)
 	do
 		err = flock(lock, LOCK_EX) < 0 ? -errno : 0;
 	while (err == -EINTR);
-	int fd = err ? err : try_connect(dir, node); /* somebody else was quicker? */
+	int fd = err ? err
+		     : try_connect(dir, node); /* another process may have started one meanwhile */
 
 	if (!err && nobody_there(fd))
 		fd = start_and_connect(dir, node);
@@ -393,7 +400,7 @@ static int start_locked(const char *dir, const char *node)
 	return fd;
 }
 
-/* The directory that this process stays with; empty: none yet. Written once, under the lock. */
+/* The directory that start_stay() fixed; empty: none yet. */
 static struct mutex kept_lock = MUTEX_INITIALIZER(RANK_DAEMON_KEPT);
 static char kept[PATH_MAX] GUARDED_BY(kept_lock);
 FORK_KEEP(kept_lock);
@@ -430,7 +437,7 @@ bool start_is_there(void)
 	return fd >= 0;
 }
 
-/* Numbers, not names: a program's name service is not ours to call. */
+/* Prints numbers, not names: looking names up would call the program's name service. */
 static void explain_access(const char *dir, const char *node)
 {
 	char path[PATH_MAX + 64];
@@ -448,13 +455,14 @@ static void explain_access(const char *dir, const char *node)
 			(unsigned int)st.st_gid);
 }
 
-/* Nobody listens in a directory that isn't this user's: whoever it belongs to starts the daemon. */
+/* Whether this process may start a daemon for a directory without one: a directory of another user
+ * is that user's to serve. */
 static bool daemon_may_start(const char *dir)
 {
 	struct stat st;
 
-	/* The daemon would be a child of the caller, who may send it signals and has chosen its
-	 * limits, and then serve all programs of this user. */
+	/* The daemon would be a child of the program's caller, which may send it signals and has
+	 * chosen its limits, and would then serve all programs of this user. */
 	if (env_is_callers()) {
 		log_error("no daemon serves in %s, and this program has rights that its caller "
 			  "doesn't have (set-user-ID, say), so it starts none: start verbenad, or "

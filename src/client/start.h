@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Connecting to the daemon, starting it when there is none. */
+/* Connecting to the daemon, and starting one when none runs. */
 #ifndef VERBENA_CLIENT_START_H
 #define VERBENA_CLIENT_START_H
 
@@ -7,24 +7,24 @@
 #include <stddef.h>
 
 /*
- * A connected socket to `node` (for example "uverbs0"; NULL: the first node) of the run-time
- * directory. Starts verbenad when nobody listens, exactly one however many programs try at once.
- * Returns the descriptor (close-on-exec) or -errno, with a log line that says what to do.
+ * Connects to `node` (for example "uverbs0"; NULL: the first node) of the run-time directory.
+ * Starts verbenad when no daemon listens: exactly one, however many programs try at once. Returns
+ * the descriptor (close-on-exec) or -errno, with a log line that says what to do.
  */
 int start_connect(const char *node);
 
-/* While it is set, start_connect() on this thread only joins a daemon that is there: -ECONNREFUSED
- * or -ENOENT when there is none. */
+/* While `only` is set, start_connect() on this thread starts no daemon: -ECONNREFUSED or -ENOENT
+ * when none runs. */
 void start_join_only(bool only);
 
-/* From now on the daemon of this process is that of the directory that it uses now. */
+/* From now on this process keeps to the run-time directory that it uses now. */
 void start_stay(void);
-/* The run-time directory that is used. 0 or as rundir_find(). */
+/* Writes the run-time directory in use. Returns 0 or as rundir_find(). */
 int start_directory(char *buf, size_t len);
 /* Whether a daemon listens now. Starts none. */
 bool start_is_there(void);
-/* Starts a daemon when none listens. 0: one does. -errno as start_connect(). Takes seconds: no lock
- * may be held. */
+/* Starts a daemon when none listens. Returns 0: a daemon listens; -errno as start_connect(). Takes
+ * seconds, so the caller holds no lock. */
 int start_one(void);
 
 #endif
