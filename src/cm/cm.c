@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Endpoints and what their owners may do with them. See cm.h. */
+/* Endpoints and their owners' commands. See cm.h. */
 #include "cm/cm.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ uint64_t cm_ms(uint32_t exponent)
 	return (uint64_t)1 << (exponent > 8 ? exponent - 8 : 0);
 }
 
-/* Twice the life time and the peer's delay, added up in powers of two. */
+/* Twice the life time plus the peer's delay; the addition of powers of two is rounded up. */
 uint8_t cm_ack_timeout(uint32_t delay, uint32_t life_time)
 {
 	uint32_t way = life_time + 1;
@@ -153,7 +153,7 @@ void cm_fini(struct cm *cm)
 	deadlines_fini(&cm->deadlines);
 }
 
-/* Each number once in 2^32, in an order that nobody can guess without the seed. */
+/* Ids: each number once in 2^32, in an order that can't be guessed without the seed. */
 static uint32_t next_id(struct cm *cm)
 {
 	uint32_t id;
@@ -277,7 +277,8 @@ static int mad_put_private(struct cm_mad *mad, uint32_t at, const struct cm_priv
 	return 0;
 }
 
-/* A REJ for want of time says who gives up, because the peer may not know our id yet. */
+/* A REJ for a timeout also carries this side's identity, because the peer may not know our id
+ * yet. */
 void endpoint_send_reject(struct cm *cm, struct cm_endpoint *e, enum cm_reject reason,
 			  enum cm_about about, const struct cm_private *private_data)
 {
@@ -312,7 +313,7 @@ void endpoint_send_short(struct cm *cm, struct cm_endpoint *e, enum cm_message m
 
 /* ------------------------------------------------------------------ connecting */
 
-/* One way and back, and what the peer may take to answer. */
+/* The timeout: the way there and back, and the time that the peer may take to answer. */
 static void set_patience(struct cm_endpoint *e, const struct cm_config *config)
 {
 	e->timeout_ms = (uint32_t)(2 * cm_ms(config->life_time) + cm_ms(config->response_timeout));
@@ -508,8 +509,8 @@ int cm_sidr_answer(struct cm *cm, struct cm_endpoint *e, enum cm_sidr_status sta
 
 /* ------------------------------------------------------------------ closing */
 
-/* What the peer must hear. Afterwards the endpoint is in CM_IDLE, or in a state that ends by
- * itself. */
+/* Sends what the protocol demands of a side that ends. Afterwards the endpoint is in CM_IDLE, or in
+ * a state that ends by a deadline. */
 static void say_goodbye(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 {
 	switch (e->state) {
@@ -526,8 +527,8 @@ static void say_goodbye(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 		break;
 	case CM_REP_SENT:
 	case CM_MRA_REP_RCVD:
-		/* The peer may think that it is established: if its RTU and this REJ were lost,
-		 * nothing else would tell it. */
+		/* The peer may consider itself established: if its RTU and this REJ were lost, no
+		 * other message would end that. */
 		endpoint_send_reject(cm, e, CM_REJECT_CONSUMER, CM_ABOUT_OTHER, NULL);
 		e->state = CM_ESTABLISHED;
 		cm_disconnect(cm, e, now);

@@ -37,7 +37,7 @@ static void deadlines_put(struct deadlines *d, uint32_t place, struct deadline *
 	deadline->place = place;
 }
 
-/* Up or down from `place`, which is free, to where `deadline` belongs. */
+/* Moves the free `place` up or down to where `deadline` belongs. */
 static void deadlines_settle(struct deadlines *d, uint32_t place, struct deadline *deadline)
 {
 	while (place > 1 && d->heap[place / 2]->at_ms > deadline->at_ms) {

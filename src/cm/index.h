@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A hash of things that contain their node: nothing is allocated to add one. It grows with what is
- * in it; if there is no memory for that, it gets slower and goes on. Keys needn't differ: whoever
- * looks compares what index_first() and index_next() give.
+ * A hash table of structures that contain their node, so that adding one allocates nothing. The
+ * table grows with the number of nodes; without memory for that it gets slower and goes on. Keys
+ * need not be unique: the caller compares what index_first() and index_next() return.
  */
 #ifndef VERBENA_CM_INDEX_H
 #define VERBENA_CM_INDEX_H
@@ -25,12 +25,12 @@ struct index {
 int index_init(struct index *index);
 void index_fini(struct index *index);
 void index_add(struct index *index, struct index_node *node, uint64_t key);
-/* Does nothing if it isn't in. */
+/* Does nothing if the node isn't in the table. */
 void index_remove(struct index *index, struct index_node *node);
 struct index_node *index_first(const struct index *index, uint64_t key);
 struct index_node *index_next(const struct index_node *node);
 
-/* A one-to-one function whose bits all depend on all others. */
+/* A bijective function in whose result every bit depends on all bits of `value`. */
 uint64_t index_mix(uint64_t value);
 
 #endif

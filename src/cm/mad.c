@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* See mad.h. One table of fields a message, which both directions read. No state. */
+/* See mad.h. One table of fields for each message serves both directions. No state. */
 #include "cm/mad.h"
 
 #include <stddef.h>
@@ -11,10 +11,10 @@ enum {
 	CLASS_VERSION = 2,
 	METHOD_SEND = 3,
 	FIRST_ATTRIBUTE = 0x10,
-	ATTRIBUTE = 16, /* where, in the header */
+	ATTRIBUTE = 16, /* its offset in the header */
 };
 
-/* `at`: bits from the end of the MAD header, the uppermost bit of a byte first. */
+/* `at`: bit offset from the end of the MAD header, the most significant bit of a byte first. */
 struct field {
 	uint16_t at, bits;
 	uint16_t member; /* offset in struct cm_mad */
@@ -124,7 +124,7 @@ static const struct field sidr_rep[] = {
 	BYTES(24, 72, ari),	PRIVATE(96, 136),	   END,
 };
 
-/* Only what the answer needs. */
+/* Only the fields that an answer needs. */
 static const struct field lap[] = {IDS, WHOLE(12, 24, qpn), PRIVATE(64, 168), END};
 
 static const struct field apr[] = {
@@ -193,7 +193,7 @@ static void mad_put_bytes(uint8_t *to, unsigned int bytes, uint64_t value)
 		to[i] = (uint8_t)value;
 }
 
-/* The bytes that a field touches, and how far its lowest bit is from their end. */
+/* The bytes that contain a field, and the distance of its lowest bit from their end. */
 struct span {
 	unsigned int first, bytes, shift;
 	uint64_t mask;

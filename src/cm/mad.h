@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The messages of the InfiniBand connection manager (IBTA volume 1, chapter 12): 256 bytes, a MAD
- * header and what the attribute says. Pure codecs: bytes to struct cm_mad and back, nothing is
- * kept. Any 256 bytes decode, or the reason why not is returned. Reserved bits aren't looked at,
- * and are 0 in what is encoded.
+ * header and the attribute's fields. Codecs between bytes and struct cm_mad, without state. Any 256
+ * bytes either decode or give a reason why not. Reserved bits are ignored when decoding, and 0 when
+ * encoding.
  */
 #ifndef VERBENA_CM_MAD_H
 #define VERBENA_CM_MAD_H
@@ -33,7 +33,7 @@ enum cm_message {
 	CM_MESSAGES
 };
 
-/* Reasons of a REJ (table 109); those that are sent or looked at. */
+/* Reasons of a REJ (table 109): those that are sent or evaluated here. */
 enum cm_reject {
 	CM_REJECT_NO_RESOURCES = 3,
 	CM_REJECT_TIMEOUT = 4,
@@ -45,22 +45,22 @@ enum cm_reject {
 	CM_REJECT_VENDOR_OPTION = 35,
 };
 
-/* What a REJ or an MRA is about. */
+/* The message that a REJ or an MRA is about. */
 enum cm_about { CM_ABOUT_REQ, CM_ABOUT_REP, CM_ABOUT_OTHER };
 
 enum cm_sidr_status { CM_SIDR_SUCCESS, CM_SIDR_UNSUPPORTED, CM_SIDR_REJECT };
 
 enum cm_transport { CM_TRANSPORT_RC, CM_TRANSPORT_UC };
 
-/* A way, as a REQ tells it. */
+/* A path, as in a REQ. */
 struct cm_mad_path {
 	uint32_t local_lid, remote_lid;
 	uint8_t local_gid[16], remote_gid[16];
 	uint32_t flow_label, rate, traffic_class, hop_limit, sl, subnet_local, ack_timeout;
 };
 
-/* A message, decoded; integers in host order. Only fields that the message has are meaningful, the
- * others are 0. */
+/* A decoded message; integers in host order. Only the fields that the message has are meaningful,
+ * the others are 0. */
 struct cm_mad {
 	enum cm_message message;
 	uint64_t transaction;
@@ -81,12 +81,12 @@ struct cm_mad {
 	uint8_t private_data[CM_PRIVATE_MAX];
 };
 
-/* Why bytes aren't a message of the CM. */
+/* Why bytes are no message of the CM. */
 enum cm_mad_error {
 	CM_MAD_OK,
-	CM_MAD_VERSION, /* of MADs, or of the class */
-	CM_MAD_CLASS,	/* another one's MAD */
-	CM_MAD_METHOD,	/* not Send */
+	CM_MAD_VERSION, /* of the MAD, or of the class */
+	CM_MAD_CLASS,	/* of another class */
+	CM_MAD_METHOD,	/* other than Send */
 	CM_MAD_ATTRIBUTE,
 	CM_MAD_ERRORS
 };
@@ -94,14 +94,14 @@ enum cm_mad_error {
 enum cm_mad_error cm_mad_decode(const uint8_t bytes[MAD_SIZE], struct cm_mad *mad);
 void cm_mad_encode(const struct cm_mad *mad, uint8_t bytes[MAD_SIZE]);
 
-/* Bytes of private data that a message has. */
+/* The size of the message's private data in bytes. */
 uint32_t cm_private_size(enum cm_message message);
 const char *cm_message_name(enum cm_message message);
 const char *cm_mad_error_name(enum cm_mad_error error);
 
 /*
- * What the RDMA CM puts before a REQ's or SIDR_REQ's private data (annex A11): who connects to whom
- * by IP.
+ * The RDMA CM's header in front of a REQ's or SIDR_REQ's private data (annex A11): the IP addresses
+ * of the connection.
  */
 enum { CM_IP_HEADER = 36 };
 
@@ -111,7 +111,7 @@ struct cm_ip {
 	uint8_t source[16], destination[16]; /* as GIDs: IPv4 mapped (::ffff:a.b.c.d) */
 };
 
-/* False: it isn't one (an unknown version). */
+/* False: no such header (an unknown version). */
 bool cm_ip_decode(const uint8_t bytes[CM_IP_HEADER], struct cm_ip *ip);
 void cm_ip_encode(const struct cm_ip *ip, uint8_t bytes[CM_IP_HEADER]);
 

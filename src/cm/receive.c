@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a message means in each state, and what happens when none comes: the two tables of the state
+ * What a message does in each state, and what an expired deadline does: the two tables of the state
  * machine. See cm.h.
  */
 #include <errno.h>
@@ -26,13 +26,13 @@ static void mad_refuse(struct cm *cm, const struct cm_path *path, const struct c
 		.message = CM_REJ,
 		.reason = reason,
 		.about = to->message == CM_REQ ? CM_ABOUT_REQ : CM_ABOUT_REP,
-		.local_id = to->remote_id, /* 0 for a REQ: it has none */
+		.local_id = to->remote_id, /* 0 for a REQ, which has none */
 	};
 
 	mad_answer(cm, path, to, &mad);
 }
 
-/* For those who didn't hear that a connection is over. */
+/* Answers messages for a connection that doesn't exist any more, so that the peer ends it too. */
 static void answer_unknown(struct cm *cm, const struct cm_path *path, const struct cm_mad *mad)
 {
 	struct cm_mad reply = {.local_id = mad->remote_id};
@@ -59,7 +59,7 @@ static void answer_unknown(struct cm *cm, const struct cm_path *path, const stru
 
 /* ------------------------------------------------------------------ requests */
 
-/* What both sides say of the queue pairs, seen from here. */
+/* Takes the queue pairs' parameters out of the REQ, with local and remote seen from this side. */
 static void endpoint_take_request(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad)
 {
 	e->service_id = mad->service_id;
@@ -80,7 +80,7 @@ static void endpoint_take_request(struct cm *cm, struct cm_endpoint *e, const st
 	e->max_retries = (uint8_t)mad->max_retries;
 }
 
-/* NULL: no memory, which looks to the peer like a lost packet. */
+/* NULL: no memory; the peer sees that as a lost packet. */
 static struct cm_endpoint *open_passive(struct cm *cm, const struct cm_path *path,
 					enum cm_state state)
 {
@@ -94,7 +94,7 @@ static struct cm_endpoint *open_passive(struct cm *cm, const struct cm_path *pat
 	return e;
 }
 
-/* Nobody wanted it. */
+/* No owner took the request: frees the endpoint. */
 static void drop_passive(struct cm *cm, struct cm_endpoint *e)
 {
 	e->closed = true;
@@ -102,7 +102,7 @@ static void drop_passive(struct cm *cm, struct cm_endpoint *e)
 	endpoint_idle(cm, e);
 }
 
-/* Whether the numbers that go into this host's adapter can be. */
+/* Whether the REQ's numbers that queue pairs are set to are in their ranges. */
 static bool request_is_sound(const struct cm_mad *mad)
 {
 	return mad->transport <= CM_TRANSPORT_UC && mad->mtu >= 1 && mad->mtu <= 5 &&
@@ -118,7 +118,8 @@ static void cm_on_request(struct cm *cm, const struct cm_path *path, const struc
 		mad_refuse(cm, path, mad, CM_REJECT_UNSUPPORTED);
 		return;
 	}
-	/* The peer's queue pair begins anew: it forgot a connection that is still one here. */
+	/* The peer's queue pair begins a new connection: the one that still exists here is
+	 * stale. */
 	if (mad->qpn && old) {
 		cm->counters.stale++;
 		mad_refuse(cm, path, mad, CM_REJECT_STALE);
@@ -139,7 +140,7 @@ static void cm_on_request(struct cm *cm, const struct cm_path *path, const struc
 		drop_passive(cm, e);
 }
 
-/* A SIDR_REQ doesn't say whose it is: its sender's address does. */
+/* A SIDR_REQ has no GUID, so its sender is identified by its address. */
 static uint64_t address_number(const struct cm_path *path)
 {
 	uint64_t halves[2];
@@ -164,7 +165,7 @@ static void on_sidr_request(struct cm *cm, const struct cm_path *path, const str
 		return;
 	if (status > 0) {
 		cm_sidr_answer(cm, e, status, 0, 0, NULL, now);
-		e->state = CM_SIDR_REQ_RCVD; /* said once; asked again, it is said again */
+		e->state = CM_SIDR_REQ_RCVD; /* not kept: a repeat is decided anew */
 	}
 	drop_passive(cm, e);
 }
@@ -197,7 +198,7 @@ static void say_stale(struct cm *cm, struct cm_endpoint *e, const struct cm_mad 
 	mad_refuse(cm, &e->path, mad, CM_REJECT_STALE);
 }
 
-/* The peer believes in a connection that is none any more. */
+/* The peer still has a connection that doesn't exist here any more. */
 static void say_gone(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
 {
 	(void)now;
@@ -205,9 +206,10 @@ static void say_gone(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *
 }
 
 /*
- * Until the peer has taken its time. A REQ is answered by a REP, which is repeated; but nobody
- * repeats an RTU: so a REP goes on being repeated, for which the peer says that it needs more time,
- * or its RTU again.
+ * Sets the deadline while the peer takes more time (MRA). The active side waits for the REP, which
+ * the peer repeats by itself. The passive side waits for an RTU, which the peer doesn't repeat by
+ * itself: so it goes on repeating the REP, to which the peer answers with an MRA or again with its
+ * RTU.
  */
 static void endpoint_wait_for_peer(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 {
@@ -218,7 +220,7 @@ static void endpoint_wait_for_peer(struct cm *cm, struct cm_endpoint *e, uint64_
 	endpoint_linger(cm, e, next);
 }
 
-/* The peer takes its time. */
+/* An MRA: the peer asks for more time. */
 static void give_time(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad, uint64_t now)
 {
 	bool passive = e->passive;
@@ -228,7 +230,7 @@ static void give_time(struct cm *cm, struct cm_endpoint *e, const struct cm_mad 
 	bool again = e->state == CM_MRA_REP_RCVD && now < e->excused_until;
 
 	endpoint_enter(cm, e, passive ? CM_MRA_REP_RCVD : CM_MRA_REQ_RCVD);
-	if (!again) /* who always asks for more gets it once */
+	if (!again) /* only the first MRA extends the time */
 		e->excused_until = now + cm_ms(mad->service_timeout) + cm_ms(cm->config.life_time);
 	endpoint_wait_for_peer(cm, e, now);
 }
@@ -252,7 +254,7 @@ static void on_reply(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *
 	endpoint_event(cm, e, CM_EVENT_REP, 0, mad);
 }
 
-/* Our RTU was lost. */
+/* The REP came again: the RTU was lost. */
 static void confirm_again(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad,
 			  uint64_t now)
 {
@@ -279,7 +281,7 @@ static void on_reject(struct cm *cm, struct cm_endpoint *e, const struct cm_mad 
 	endpoint_event(cm, e, CM_EVENT_REJECTED, (int)mad->reason, mad);
 }
 
-/* The peer doesn't know the connection any more. */
+/* The peer doesn't have the connection any more. */
 static void on_reject_late(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad,
 			   uint64_t now)
 {
@@ -301,7 +303,7 @@ static void on_disconnect(struct cm *cm, struct cm_endpoint *e, const struct cm_
 	endpoint_disconnected(cm, e, 0);
 }
 
-/* Both sides began: each answers the other. */
+/* Both sides began to disconnect: each answers the other. */
 static void on_disconnect_both(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad,
 			       uint64_t now)
 {
@@ -351,7 +353,7 @@ static void refuse_path(struct cm *cm, struct cm_endpoint *e, const struct cm_ma
 	endpoint_send(cm, &e->path, &reply);
 }
 
-/* What isn't here is unexpected, and without consequence. */
+/* A message that isn't in the table is counted as unexpected and ignored. */
 static act *const acts[CM_STATES][CM_MESSAGES] = {
 	[CM_REQ_SENT] = {[CM_MRA] = give_time, [CM_REP] = on_reply, [CM_REJ] = on_reject},
 	[CM_MRA_REQ_RCVD] = {[CM_MRA] = give_time, [CM_REP] = on_reply, [CM_REJ] = on_reject},
@@ -385,7 +387,7 @@ static act *const acts[CM_STATES][CM_MESSAGES] = {
 
 /* ------------------------------------------------------------------ receiving */
 
-/* Whom a message is for. A REJ for want of time may only know its own side's id. */
+/* Finds the endpoint that a message is for. A REJ for a timeout may carry only its sender's id. */
 static struct cm_endpoint *endpoint_find_for(const struct cm *cm, const struct cm_path *path,
 					     const struct cm_mad *mad)
 {
@@ -410,7 +412,7 @@ static struct cm_endpoint *endpoint_find_for(const struct cm *cm, const struct c
 	return endpoint_by_id(cm, mad->remote_id);
 }
 
-/* Whether the message can be of this endpoint's peer. */
+/* Whether the message can come from this endpoint's peer. */
 static bool endpoint_is_from_peer(const struct cm_endpoint *e, const struct cm_path *path,
 				  const struct cm_mad *mad)
 {
@@ -487,7 +489,8 @@ static void endpoint_forget(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 	endpoint_idle(cm, e);
 }
 
-/* What is asked in a state is asked again first, as often as may be; `as`: in which state. */
+/* At a deadline the message of state `as` is repeated while repeats are left; then `end` is
+ * called. */
 static const struct {
 	late *end;
 	enum cm_state as;
@@ -508,7 +511,7 @@ static void endpoint_repeat(struct cm *cm, const struct cm_endpoint *e)
 	cm->ops->send(cm->arg, &e->path, e->sent);
 }
 
-/* One of the repeats before the first timeout; the next, or the timeout, is when it is anyway. */
+/* Sends an early repeat and sets the next deadline; the first timeout stays where it was. */
 static void repeat_early(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 {
 	uint32_t quarter = e->timeout_ms / 4;
