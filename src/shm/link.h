@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The memory of a link: what two processes of a host share. Made, sized and sealed by the daemon,
- * mapped by both, the descriptor closed after mapping. All zero at first: that is an empty link.
+ * The memory of a link: what two processes of a host share. The daemon makes, sizes and seals it;
+ * both processes map it and close the descriptor then. It begins as zeros: an empty link.
  * ring[s] is written by side s and read by the other side.
  */
 #ifndef VERBENA_SHM_LINK_H
@@ -11,10 +11,11 @@
 
 struct link_memory {
 	struct ring_ctl ctl[2];
-	/* Side s has the link and looks for the other's hazards. Written by side s, once, after its
-	 * link is up; read by the other before its first copy                        [I1 with I2].
-	 * Written also before side s looks whether the other's QPs wait for its KICK [Q2], and read
-	 * after these have published their state [Q1]: the one that is late learns of the other.
+	/* Side s has mapped the link and waits for the other's hazards. Written by side s, once,
+	 * after its link is up; read by the other before its first copy              [I1 with I2].
+	 * Also: side s writes it before it checks whether the other's QPs wait for its KICK [Q2];
+	 * the other reads it after its QPs have published their state [Q1]. The later one of the
+	 * two sees the other's store.
 	 */
 	_Alignas(64) _Atomic uint32_t installed[2];
 	/*

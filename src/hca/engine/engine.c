@@ -1,52 +1,62 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The engine: who makes progress.
+ * The engine: which thread makes progress, and when.
  *
- * Work arrives in the rings of the links. Whoever holds hca.engine may drain them: a thread that
- * polls an empty CQ does (engine_poll), and so gets its message without any wake-up. When nobody
- * polls, the engine thread does, asleep in epoll until a peer rings the doorbell.
+ * Work arrives in the rings of the links. Any thread that holds hca.engine may drain them. A thread
+ * that polls an empty CQ does so (engine_poll) and gets its message without a wake-up. While no
+ * thread polls, the engine thread does it, asleep in epoll until a peer rings the doorbell.
  *
- * The lease. pub->header.asleep says whether peers shall ring:
- *   asleep = 1   nobody polls. Peers ring the doorbell after each batch [S1]; the engine thread
- *                sleeps for as long as no timer is due.
- *   asleep = 0   some thread polls without pause, and now and then sets the watchdog (a timer) back
- *                to WATCH_NS. So the engine thread isn't woken meanwhile: that costs the program
- *                more than the call. When the watchdog does go off, the engine thread looks
- *                whether hca.polls has moved since the time before; if it hasn't, it sets
- *                asleep = 1 and drains once more.
- * Setting asleep is followed by a full fence and then a look at all rings; a peer stores its
- * record, fences, then reads asleep: one of the two sees the other, so no record waits unseen. [S2]
+ * The lease. pub->header.asleep says whether peers have to ring:
+ *   asleep = 1   No thread polls. Peers ring the doorbell after each batch [S1]; the engine thread
+ *                sleeps until the doorbell or the next timer.
+ *   asleep = 0   Some thread polls without pause and periodically re-arms the watchdog (a timer) to
+ *                WATCH_NS. The engine thread isn't woken meanwhile: a wake-up costs the program
+ *                more than the re-arming. When the watchdog expires, the engine thread checks
+ *                whether hca.polls has moved since its last expiry; if it hasn't, the engine thread
+ *                sets asleep = 1 and drains once more.
+ * After setting asleep, a thread executes a full fence and then looks at all rings; a peer stores
+ * its record, fences, then reads asleep. One of the two sees the other's store, so no record waits
+ * unseen. [S2]
  * While a CQ owes an event (armed), polls take no lease: a program that arms and then blocks in its
  * own epoll must be woken at once.
  *
- * Acknowledgements wait for a record to travel with only under a lease (the thread that polls, or
- * the engine thread when it takes over, flushes them at its next pass); else they go before the
- * engine's lock is given back (engine_leave).
+ * Acknowledgements wait for a record to travel with only under a lease (the polling thread, or the
+ * engine thread when it takes over, flushes them at its next pass). Without a lease they are sent
+ * before the engine's lock is released (engine_leave).
  *
- * A poller that has looked at YIELD_AFTER rings in vain yields the processor, so that two processes
- * on one core take turns quickly. Among many that is not enough: a few yielding processes can keep
- * one that has work to do from its core for seconds (seen with verbenad, Linux 6.18). So a thread
- * that has polled in vain for PATIENCE_NS gives the lease back, and naps between its polls for a
- * small part of the time that it has waited already; peers ring, and the engine thread takes what
- * comes. What ends the waiting, the signs of work, is in engine.h.
+ * A poller that has found YIELD_AFTER rings empty in a row yields the processor, so that two
+ * processes on one core take turns quickly. Among many processes that is not enough: a few yielding
+ * processes can keep one that has work to do from its core for seconds (seen with verbenad, Linux
+ * 6.18). So a poller that has found nothing for PATIENCE_NS gives the lease back and sleeps between
+ * its polls for 1/NAP_PART of the time that it has waited already (NAP_MAX_NS at most); peers ring,
+ * and the engine thread takes what comes. What ends the waiting, the signs of work, is in
+ * engine.h.
  *
- * What the engine thread waits for. It sleeps in epoll_pwait2() (epoll_wait()) only, without a
- * lock; it takes only locks under which no thread makes a call that may block
- * (rank_check_blocking()); and it makes no blocking call to the daemon: call.c refuses those on
- * this thread (blocking_forbid()). Its other system calls, and why none can wait for another
- * process: read() of the doorbell, the watchdog, the inotify descriptor   O_NONBLOCK, and ours
- * alone write() of our doorbell, of a peer's of the same user          eventfds, O_NONBLOCK write()
- * of a channel's eventfd       waits at 2^64 - 2 events only timerfd_settime() bells of other
- * users, the watchdog: never sleeps epoll_ctl()                          waits for other
- * epoll_ctl() calls of this epoll only recvmsg() of the daemon's events     MSG_DONTWAIT
- * (daemon_event_next()) recvmsg(), recvmmsg() of packets     MSG_DONTWAIT (net/receiver.c)
- *   sendmsg() of packets                 O_NONBLOCK; a full socket is waited for by epoll
+ * Blocking. The engine thread sleeps in epoll_pwait2() (epoll_wait()) only, without a lock; it
+ * takes only locks under which no thread makes a call that may block (rank_check_blocking()); and
+ * it makes no blocking call to the daemon: call.c refuses those on this thread (blocking_forbid()).
+ * Its other system calls, and why none can wait for another process:
+ *   read() of the doorbell, the watchdog, the inotify descriptor
+ *                                 O_NONBLOCK; no other process has these descriptors
+ *   write() of this process's doorbell, of a peer's of the same user
+ *                                 eventfds, O_NONBLOCK
+ *   write() of a channel's eventfd
+ *                                 waits at 2^64 - 2 events only
+ *   timerfd_settime() of bells of other users, of the watchdog
+ *                                 never sleeps
+ *   epoll_ctl()                   waits for other epoll_ctl() calls of this epoll only
+ *   recvmsg() of the daemon's events
+ *                                 MSG_DONTWAIT (daemon_event_next())
+ *   recvmsg(), recvmmsg() of packets
+ *                                 MSG_DONTWAIT (net/receiver.c)
+ *   sendmsg() of packets          O_NONBLOCK; epoll reports when a full socket has room
  *   process_vm_readv(), process_vm_writev(), pread() of /proc/PID/mem
- *                                        may wait for a page of the peer's to be read from its
- * file, as any access to memory may; not for the peer to run pidfd_open(), open() of /proc/PID/mem,
- * mmap(), munmap(), fallocate() of a capture's ring when a link or a capture comes or goes:
- * kernel's memory close()                              of eventfds, timerfds, memory files and
- * pidfds: no linger futex()                              the locks above
+ *                                 may wait until a page of the peer's is read from its file, as any
+ *                                 access to memory may; not for the peer to run
+ *   pidfd_open(), open() of /proc/PID/mem, mmap(), munmap(), fallocate() of a capture's ring
+ *                                 when a link or a capture comes or goes: the kernel's memory
+ *   close()                       of eventfds, timerfds, memory files and pidfds: no linger
+ *   futex()                       the locks above
  */
 #include "hca/engine/engine.h"
 
@@ -81,18 +91,18 @@
 #include "shm/bell.h"
 
 enum {
-	ROUNDS =
-		1024, /* passes before the engine thread looks at the daemon and the timers again */
-	BATCH = 64,   /* records of a link in one pass: bounds how long the lock is held */
-	ROCE_LOOKS = 8,	   /* what a look at the socket counts for, by the time it takes */
-	LEASE_AFTER = 16,  /* rings looked at in vain by somebody who polls without pause */
-	LEASE_FOUND = 8,   /* or polls that did what the engine thread would have been woken for */
-	YIELD_AFTER = 256, /* some microseconds, longer than a round trip */
-	WARM_NS = 60000,   /* the engine thread stays awake for: what waking it takes */
-	WATCH_NS = 500000,
-	PET_NS = 150000, /* after so long the watchdog is set back */
-	PET_POLLS = 8,	 /* looks at the clock for that, unless they take so long */
-	PATIENCE_NS = 1000000,
+	ROUNDS = 1024,	  /* passes before the engine thread looks at the daemon and the timers */
+	BATCH = 64,	  /* records of a link in one pass: bounds how long the lock is held */
+	ROCE_LOOKS = 8,	  /* how many rings a look at the socket counts as, by the time it takes */
+	LEASE_AFTER = 16, /* consecutive empty rings before a polling thread takes the lease */
+	LEASE_FOUND = 8,  /* or polls that did what the engine thread would have been woken for */
+	YIELD_AFTER =
+		256,	 /* consecutive empty rings: some microseconds, longer than a round trip */
+	WARM_NS = 60000, /* how long the engine thread stays awake: as long as waking it takes */
+	WATCH_NS = 500000,     /* the watchdog's period */
+	PET_NS = 150000,       /* the lease's holder re-arms the watchdog after this time */
+	PET_POLLS = 8,	       /* polls between two looks at the clock, unless polls take long */
+	PATIENCE_NS = 1000000, /* of empty polls, before the poller naps */
 	NAP_PART = 16,
 	NAP_MAX_NS = 2000000,
 };
@@ -106,8 +116,8 @@ void engine_kick(struct hca *hca)
 {
 	uint64_t one = 1;
 
-	/* [N1], pairs with [N2]: what the engine thread is to look at before this. A kick that it
-	 * hasn't heard yet counts for this one as well. */
+	/* [N1], pairs with [N2]: what the engine thread is to look at, before this. A kick that the
+	 * engine thread hasn't heard yet counts for this one as well. */
 	if (atomic_exchange_explicit(&hca->kicked, true, memory_order_acq_rel))
 		return;
 	if (sys_write(hca->doorbell, &one, sizeof(one)) < 0 && errno != EAGAIN)
@@ -155,7 +165,7 @@ static unsigned int link_drain(struct hca *hca, struct link *link) REQUIRES(hca-
 	}
 	if (n && ring_publish_lazily(&link->rx)) {
 		hca->filled = true;
-		link_notify(link); /* who polls there looks at who waits for room anyway */
+		link_notify(link); /* not of a peer that polls: its passes look at its waiters */
 	}
 	return n;
 }
@@ -181,8 +191,8 @@ static bool cq_overran(const struct qp *qp)
 	       atomic_load(&cq_of(qp->ibv.recv_cq)->overrun);
 }
 
-/* The QPs of a link whose peer broke the rules or, without a link, of CQs that overran.
- * hca.engine is held. */
+/* Fails the QPs of a link whose peer broke the ring's rules or, if `link` is NULL, the QPs of CQs
+ * that overran. hca.engine is held. */
 static void fail_qps(struct hca *hca, const struct link *link)
 {
 	for (uint32_t i = 0; i < LIMIT_QPS_PER_SLOT; i++) {
@@ -211,7 +221,7 @@ static void fail_overrun(struct hca *hca)
 	lock_give(&hca->engine);
 }
 
-/* Every QP that waited for the link gets another try; those that must wait again re-enter. */
+/* Resumes every QP that waited for the link. QPs that must wait again re-enter the list. */
 static void wake_waiters(struct link *link)
 {
 	struct list batch, *node;
@@ -229,7 +239,7 @@ static void wake_waiters(struct link *link)
 	}
 	list_init(&batch);
 	lock_take(&link->tx_lock);
-	if (link_is(link, LINK_UP)) /* then its memory stays while hca.engine is held */
+	if (link_is(link, LINK_UP)) /* its memory then stays while hca.engine is held */
 		ring_retry(&link->tx);
 	while ((node = list_pop(&link->waiters)))
 		list_add_tail(&batch, node);
@@ -247,8 +257,8 @@ static void wake_waiters(struct link *link)
 	}
 }
 
-/* One round over everything. hca.engine is held. Returns how many records were handled; adds to
- * *looked at how many rings. */
+/* One pass over the rings of all links. hca.engine is held. Returns the number of records handled;
+ * adds the number of rings looked at to *looked. */
 static unsigned int engine_pass_links(struct hca *hca, unsigned int *looked) REQUIRES(hca->engine)
 {
 	unsigned int n = 0;
@@ -281,9 +291,9 @@ static unsigned int engine_pass_links(struct hca *hca, unsigned int *looked) REQ
 	return n;
 }
 
-/* Nothing was found, `since` when (0: just now). But a peer had filled its ring, so the next
- * records are likely to come soon: it would have to wait until this thread has fallen asleep and
- * woken. */
+/* Whether to stay awake after an empty pass. A peer had filled its ring, so its next records are
+ * likely to come soon; if this thread slept, the peer would wait until it has fallen asleep and
+ * woken. *since is when the empty passes began (ns; 0: with this one). */
 static bool is_warm(const struct hca *hca, uint64_t *since) REQUIRES(hca->engine)
 {
 	if (likely(!hca->filled))
@@ -295,7 +305,8 @@ static bool is_warm(const struct hca *hca, uint64_t *since) REQUIRES(hca->engine
 	return now - *since < WARM_NS;
 }
 
-/* False: there may be more, but others want their turn too. */
+/* Passes until the rings are empty. False: ROUNDS passes were made and there may be more, but the
+ * daemon's events and the timers need their turn. */
 static bool pass_until_idle(struct hca *hca)
 {
 	unsigned int looked = 0;
@@ -324,7 +335,8 @@ static bool pass_until_idle(struct hca *hca)
 void engine_release(struct hca *hca)
 {
 	atomic_store_explicit(&hca->pub->header.asleep, 1, memory_order_relaxed);
-	/* [S2], pairs with [S1] and [A1]: asleep before the look at the rings and at who waits */
+	/* [S2], pairs with [S1] and [A1]: asleep before the look at the rings and at the waiting
+	 * QPs */
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!pass_until_idle(hca))
 		engine_kick(hca);
@@ -334,20 +346,20 @@ void engine_release(struct hca *hca)
 
 /* What a thread remembers from poll to poll. */
 struct poller {
-	unsigned int empty;   /* rings looked at in vain */
-	unsigned int found;   /* polls that found something while nobody had the lease */
-	unsigned int handled; /* hca.handled when the waiting began */
-	uint32_t taken;	      /* cq_taken, likewise */
-	uint32_t touches;     /* engine_touches() when the waiting was last about to end in a nap */
-	uint64_t since;	      /* ns, when the waiting began; 0: it has not */
+	unsigned int empty;	/* consecutive empty rings */
+	unsigned int found;	/* polls that found something while no thread had the lease */
+	unsigned int handled;	/* hca.handled when the waiting began */
+	uint32_t taken;		/* cq_taken when the waiting began */
+	uint32_t touches;	/* engine_touches() when the thread was last about to nap */
+	uint64_t since;		/* ns, when the waiting began; 0: it has not */
 	unsigned int unclocked; /* polls since it looked at the clock */
-	bool slow;		/* the next one looks again: that was long ago */
-	uint64_t clocked;	/* ns, when */
-	uint64_t petted;	/* ns, when it set the watchdog back */
+	bool slow;		/* polls take long: look at the clock with the next one again */
+	uint64_t clocked;	/* ns, when it looked at the clock */
+	uint64_t petted;	/* ns, when it re-armed the watchdog */
 	bool napping;
 };
 
-/* How often peers have written straight into this process's memory. A link that comes or goes
+/* The number of peers' writes straight into this process's memory. A link that comes or goes
  * changes it, too. */
 static uint32_t engine_touches(struct hca *hca)
 {
@@ -357,14 +369,14 @@ static uint32_t engine_touches(struct hca *hca)
 	list_for_each(node, &hca->links) {
 		const struct link *link = container_of(node, struct link, node);
 
-		if (link_is(link, LINK_UP)) /* then its memory stays while hca.engine is held */
+		if (link_is(link, LINK_UP)) /* its memory then stays while hca.engine is held */
 			sum += link_touches(link);
 	}
 	engine_leave(hca);
 	return sum;
 }
 
-/* Whether a record was handled, or this thread polled a completion, since the last look. */
+/* Whether a record was handled, or this thread polled a completion, since the last call. */
 static bool poller_progressed(const struct hca *hca, struct poller *p)
 {
 	unsigned int handled = atomic_load_explicit(&hca->handled, memory_order_relaxed);
@@ -375,7 +387,7 @@ static bool poller_progressed(const struct hca *hca, struct poller *p)
 	return progressed;
 }
 
-/* The same of what peers have written straight into memory. */
+/* Whether peers have written straight into this process's memory since the last call. */
 static bool poller_touched(struct hca *hca, struct poller *p)
 {
 	uint32_t touches = engine_touches(hca);
@@ -385,7 +397,7 @@ static bool poller_touched(struct hca *hca, struct poller *p)
 	return touched;
 }
 
-/* Lets others run. */
+/* Yields the processor, or naps if the thread has waited for longer than PATIENCE_NS. */
 static void give_way(struct hca *hca, struct poller *p)
 {
 	uint64_t now = now_ns();
@@ -408,8 +420,9 @@ static void give_way(struct hca *hca, struct poller *p)
 	sys_nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
 }
 
-/* Somebody who naps between polls: the engine thread may have found what it waits for. If that came
- * soon, what follows is likely to, and is better polled for. */
+/* For a thread that naps between polls: the engine thread may have handled what it waits for. If
+ * that came soon, what follows is likely to come soon as well, so the thread polls without naps
+ * again. */
 static void look_up(const struct hca *hca, struct poller *p)
 {
 	if (!poller_progressed(hca, p))
@@ -420,7 +433,7 @@ static void look_up(const struct hca *hca, struct poller *p)
 	p->since = now;
 }
 
-/* The watchdog goes off in WATCH_NS, if it isn't set back. */
+/* Arms the watchdog: it expires in WATCH_NS unless it is armed again before. */
 static void watchdog_set(const struct hca *hca)
 {
 	const struct itimerspec in = {.it_value.tv_nsec = WATCH_NS};
@@ -429,7 +442,7 @@ static void watchdog_set(const struct hca *hca)
 		log_error("engine's watchdog: %s", strerror(errno));
 }
 
-/* The lease's holder still polls. */
+/* Called by the lease's holder as it polls: re-arms the watchdog every PET_NS. */
 static void watchdog_pet(const struct hca *hca, struct poller *p)
 {
 	uint64_t now = now_ns();
@@ -447,7 +460,7 @@ static void take_lease(struct hca *hca, struct poller *p)
 {
 	atomic_store_explicit(&hca->pub->header.asleep, 0, memory_order_relaxed);
 	if (unlikely(hca->watchdog < 0))
-		return; /* nobody watches: a fork's, or without an engine thread */
+		return; /* there is no watchdog: a forked child, or no engine thread */
 	p->petted = now_ns();
 	watchdog_set(hca);
 }
@@ -498,11 +511,13 @@ void engine_poll(struct hca *hca)
 
 /* ------------------------------------------------------------------ the engine thread */
 
-/* In an event's data: the descriptor below is a bell; the number is a socket of the sender's. */
+/* Flags in an event's data: the number below is the descriptor of a bell, or the index of a socket
+ * of the sender's. */
 #define BELL (1ull << 32)
 #define ROOM (1ull << 33)
 
-/* The daemon hung up, unless another thread has returned to the next one meanwhile. */
+/* The daemon has closed the event socket, unless another thread has returned to the next daemon
+ * meanwhile. */
 static void daemon_lost(struct hca *hca, uint32_t seen)
 {
 	mutex_take(&hca->events_lock);
@@ -517,10 +532,11 @@ static void daemon_lost(struct hca *hca, uint32_t seen)
 		return;
 	capture_end_all(hca);
 	log_info("verbenad is gone: connections go on; what needs a daemon starts the next one");
-	return_seek(hca, link_any_wished(hca)); /* it may be there already */
+	return_seek(hca, link_any_wished(hca)); /* the next daemon may be there already */
 }
 
-/* What the daemon has said. -EAGAIN: that was all; or the daemon is gone. */
+/* Handles the daemon's events. Returns -EAGAIN when there are no more, another -errno when the
+ * daemon is gone. */
 static int take_events(struct hca *hca)
 {
 	struct proto_event event;
@@ -546,10 +562,10 @@ void engine_first_events(struct hca *hca)
 	take_events(hca);
 }
 
-/* The doorbell has rung, and is quiet again: the next kick writes. */
+/* The doorbell has been read empty: the next kick has to write again. */
 static void kick_heard(struct hca *hca)
 {
-	/* [N2], pairs with [N1]: before the look at what there is */
+	/* [N2], pairs with [N1]: before the look at the work */
 	atomic_exchange_explicit(&hca->kicked, false, memory_order_acq_rel);
 }
 
@@ -563,7 +579,7 @@ static void doorbell_heard(struct hca *hca)
 	kick_heard(hca);
 }
 
-/* What the daemon has said by itself: links, their ends, asynchronous events. */
+/* The daemon's event socket is readable: links, their ends, asynchronous events. */
 static void daemon_events(struct hca *hca)
 {
 	mutex_take(&hca->events_lock);
@@ -574,8 +590,8 @@ static void daemon_events(struct hca *hca)
 		daemon_lost(hca, seen);
 }
 
-/* A link that isn't asked for yet keeps its waiters; those of links that are no longer listed
- * (asked, or down before they were up) are looked at here. */
+/* Resumes the QPs that wait for links which aren't on hca.links (they went down), so that no pass
+ * looks at them. Waiters of a link that is still to come up keep waiting. */
 static void wake_unlisted(struct hca *hca)
 {
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
@@ -596,7 +612,8 @@ static uint64_t scan_timers(struct hca *hca)
 
 	uint64_t rnr = UINT64_MAX;
 
-	/* Who polls holds the engine's lock most of the time: it isn't taken for nothing. */
+	/* A poller holds the engine's lock most of the time, so it is taken only if there is need.
+	 */
 	if (unlikely(atomic_load(&hca->has_rnr))) {
 		lock_take(&hca->engine);
 		rnr = local_scan_receivers(hca, now);
@@ -612,8 +629,8 @@ static uint64_t scan_timers(struct hca *hca)
 	return roce < next ? roce : next;
 }
 
-/* epoll_pwait2, or what comes near it where that is not to be had: kernels before 5.11, system call
- * filters, valgrind. `limit` is NULL for no limit. Engine thread only. */
+/* epoll_pwait2(), or epoll_wait() where the kernel has no epoll_pwait2(): kernels before 5.11,
+ * system call filters, valgrind. `limit` is NULL for no limit. Engine thread only. */
 static int wait_for_events(int epoll, struct epoll_event *events, int max,
 			   const struct timespec *limit)
 {
@@ -628,13 +645,13 @@ static int wait_for_events(int epoll, struct epoll_event *events, int max,
 	}
 	if (!limit)
 		return epoll_wait(epoll, events, max, -1);
-	/* Rounded up: too early would mean to look in vain, again and again. */
+	/* Rounded up: waking too early would find nothing due, repeatedly. */
 	uint64_t ms = limit->tv_sec * 1000ull + (limit->tv_nsec + 999999) / 1000000;
 
 	return epoll_wait(epoll, events, max, ms < INT_MAX ? (int)ms : INT_MAX);
 }
 
-/* Blocks until something happens or `until` (ns, UINT64_MAX: no limit). */
+/* Blocks until an event comes, or until `until` (ns of CLOCK_MONOTONIC; UINT64_MAX: no limit). */
 static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 {
 	struct epoll_event events[4];
@@ -667,7 +684,8 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 	}
 }
 
-/* The watchdog went off. False: nobody has polled since it was looked at last, the lease ends. */
+/* The watchdog has expired. False: no thread has polled since its last expiry, and the lease has
+ * been ended. */
 static bool still_polled(struct hca *hca, uint32_t *seen)
 {
 	uint32_t polls = atomic_load_explicit(&hca->polls, memory_order_relaxed);
@@ -700,10 +718,12 @@ uint64_t engine_round(struct hca *hca, uint32_t *seen)
 	uint64_t next = scan_timers(hca);
 
 	link_reap(hca);
-	/* Timers that were left to who had the lease, and the lease has ended: once more. */
+	/* The lease has ended in this round: its holder's timers are this thread's now, so once
+	 * more. */
 	if (watching && engine_asleep(hca))
 		return 0;
-	/* Also for a link that link_reap() found in use: nobody calls when it no longer is. */
+	/* Poll for links that link_reap() found in use: their users don't report that they have
+	 * finished. */
 	uint64_t again = atomic_load(&hca->link_deaths) ? now_ns() + WATCH_NS : UINT64_MAX;
 
 	return again < next ? again : next;
@@ -729,7 +749,7 @@ bool engine_await_room(struct hca *hca, int fd, unsigned int socket)
 {
 	struct epoll_event e = {.events = EPOLLOUT | EPOLLONESHOT, .data.u64 = ROOM | socket};
 
-	/* That there is room already counts: EPOLLOUT is a level. */
+	/* Room that is there already is reported as well: EPOLLOUT is level-triggered. */
 	if (epoll_ctl(hca->epoll, EPOLL_CTL_MOD, fd, &e) == 0 ||
 	    epoll_ctl(hca->epoll, EPOLL_CTL_ADD, fd, &e) == 0)
 		return true;
@@ -741,7 +761,8 @@ void engine_hear(struct hca *hca, int bell)
 {
 	struct epoll_event e = {.events = EPOLLIN, .data.u64 = BELL | (uint32_t)bell};
 
-	/* Before engine_start() there is no epoll; it takes all that there are. */
+	/* Before engine_start() there is no epoll; engine_start() adds all bells that exist by
+	 * then. */
 	if (hca->epoll >= 0 && epoll_ctl(hca->epoll, EPOLL_CTL_ADD, bell, &e) < 0)
 		log_error("a peer of another user won't wake this process: %s", strerror(errno));
 }

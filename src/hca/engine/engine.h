@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Who makes progress, and when. See engine.c for the lease.
+ * The engine: makes progress for all QPs of the process. See engine.c for the lease.
  *
- * A thread that polls naps only after it has polled in vain for PATIENCE_NS (engine.c): all that
- * time there was no sign of work for it. Signs of work are:
+ * A polling thread naps only after PATIENCE_NS of empty polls (engine.c): during all that time
+ * there was no sign of work for it. Signs of work are:
  *
  *   what                                 counted in           written by
  *   a record or packet was handled       hca.handled          the thread that drives the engine,
@@ -32,52 +32,55 @@ struct link;
 
 int engine_start(struct hca *hca);
 
-/*
- * What the engine thread does between two sleeps: everything that is due. Returns when it must look
- * again (ns; UINT64_MAX: when it is woken). `seen` is its memory of hca.polls, 0 at first. Only for
- * the engine thread, or who drives an engine that has none.
- */
+/* One round of the engine thread between two sleeps: does everything that is due. Returns when the
+ * next round is due (ns of CLOCK_MONOTONIC; 0: at once; UINT64_MAX: when the thread is woken).
+ * `seen` is the caller's memory of hca.polls, 0 at first. Called by the engine thread only, or by
+ * the one thread that drives an HCA without engine thread. */
 uint64_t engine_round(struct hca *hca, uint32_t *seen);
 
-/* An empty poll: makes progress if nobody else does, and yields the processor now and then. */
+/* For a poll that found its CQ empty: makes progress unless another thread does, and periodically
+ * yields the processor. */
 void engine_poll(struct hca *hca);
 
-/* About to block or just armed a CQ: peers shall ring the doorbell from now on. */
+/* The caller is about to block, or has just armed a CQ: ends the lease, so peers ring the doorbell
+ * from now on. */
 void engine_release(struct hca *hca);
 
-/* What this process has told its peers; only those who wait for them to act on it need a barrier.
- */
+/* What this process has published as `asleep`. The load is relaxed; a caller that relies on peers
+ * acting on the flag needs a fence of its own. */
 static inline bool engine_asleep(const struct hca *hca)
 {
 	return atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed);
 }
 
-/* Gives hca.engine back; acknowledgements that nobody else would send go first. */
+/* Releases hca.engine; sends the acknowledgements first that no other thread would send. */
 void engine_leave(struct hca *hca) RELEASE(hca->engine);
 
-/* The same, of what came with the attachment, before there is an engine thread: a capture that is
- * under way sees the first packet. */
+/* Handles the daemon's events that came with the attachment, before the engine thread starts, so
+ * that a capture which is under way sees the first packet. */
 void engine_first_events(struct hca *hca);
 
-/* The engine thread calls roce_writable() with `socket`, the index of `fd` in the sender, once it
- * can be written to. False: it can't be arranged. Callable under any lock. */
+/* Has the engine thread call roce_writable() with `socket`, the index of `fd` in the sender, once
+ * the socket can be written to. False: it can't be arranged. Callable under any lock. */
 bool engine_await_room(struct hca *hca, int fd, unsigned int socket);
 
-/* The engine thread wakes up, and quiets it, when this bell rings (shm/bell.h). Engine thread. */
+/* Adds a bell (shm/bell.h) to what wakes the engine thread, which quiets it then. Engine thread
+ * only. */
 void engine_hear(struct hca *hca, int bell);
-/* Before the bell is closed: the stranger who shares it would keep it in the epoll. */
+/* Removes it. Called before the bell is closed: the peer still holds the timer open, so it would
+ * stay in the epoll. */
 void engine_unhear(struct hca *hca, int bell);
 
-/* Handles what is in the ring of a link now (bounded: a peer may go on writing). */
+/* Handles the records that are in the link's ring now (bounded: a peer may go on writing). */
 void engine_drain(struct hca *hca, struct link *link);
 
-/* What other hosts sent until now is taken in. */
+/* Handles the packets that other hosts have sent until now. */
 void engine_take_in(struct hca *hca);
 
-/* Wakes the engine thread: there is something for it to look at. Callable under any lock. */
+/* Wakes the engine thread, because there is work for it. Callable under any lock. */
 void engine_kick(struct hca *hca);
 
-/* A QP has requests outstanding: its timer runs. Cheap when it is known already. */
+/* Starts the QP's timer: it has requests outstanding. Cheap when the timer runs already. */
 void engine_watch_qp_slow(struct qp *qp);
 static inline void engine_watch_qp(struct qp *qp)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Links. See link.h. Owns the links' mappings and doorbells; hca.link_by_slot changes under
+/* Links. See link.h. Owns the links' mappings and doorbells. hca.link_by_slot changes under
  * hca.lock, hca.links under hca.engine. */
 #include "hca/local/link.h"
 
@@ -26,12 +26,12 @@
 #include "hca/verbs/qp.h"
 #include "shm/bell.h"
 
-#define LAST_NS 20000000ull /* for a peer that reads what a QP's end makes us say */
-#define REFUSED_NS                                                                    \
-	100000000ull /* datagrams to an empty slot don't ask the daemon again so long \
+#define LAST_NS 20000000ull /* how long link_send_last() waits for the peer to make room */
+#define REFUSED_NS                                                                        \
+	100000000ull /* for so long datagrams to an empty slot don't ask the daemon again \
 		      */
 
-enum { BACKLOG_MAX = 65536 }; /* a peer that makes us answer more than this is not sane */
+enum { BACKLOG_MAX = 65536 }; /* a peer that causes more answers than this breaks the rules */
 
 static struct link *link_new(struct hca *hca, uint32_t slot)
 {
@@ -50,7 +50,7 @@ static struct link *link_new(struct hca *hca, uint32_t slot)
 	return link;
 }
 
-/* The control thread has something to ask or to tell. */
+/* Wakes the control thread: there is a link to ask for, or to give back. */
 static void links_request(struct hca *hca)
 {
 	atomic_store(&hca->link_requests, true);
@@ -70,13 +70,14 @@ struct link *link_get(struct hca *hca, uint32_t slot)
 			return NULL;
 		if (!atomic_compare_exchange_strong(&hca->link_by_slot[slot], &link, fresh)) {
 			free(fresh);
-			return link; /* somebody else asked in the meantime */
+			return link; /* another thread made it in the meantime */
 		}
 		link = fresh;
 	} else {
 		uint32_t down = LINK_DOWN;
 
-		/* The last one's memory must go first: link_reap() looks at `wanted` after that. */
+		/* The memory of the last link must be given back first: link_reap() reads `wanted`
+		 * after that. */
 		atomic_store(&link->wanted, atomic_load(&link->mapped));
 		if (atomic_load(&link->mapped) ||
 		    !atomic_compare_exchange_strong(&link->state, &down, LINK_WISHED))
@@ -96,7 +97,7 @@ struct link *link_get_datagram(struct hca *hca, uint32_t slot)
 	return link_get(hca, slot);
 }
 
-/* Nobody is there, or the link can't be mapped. Engine thread. */
+/* The daemon said that no process is there, or the link can't be mapped. Engine thread. */
 static void link_refused(struct link *link)
 {
 	link->id = 0;
@@ -128,7 +129,7 @@ int link_make_self(struct hca *hca)
 	ring_tx_init(&link->tx, link->memory->ring[0], &link->memory->ctl[0]);
 	ring_rx_init(&link->rx, link->memory->ring[0], &link->memory->ctl[0]);
 	atomic_store(&link->state, LINK_UP);
-	lock_assume_alone(&hca->engine); /* no other thread knows the HCA yet */
+	lock_assume_alone(&hca->engine); /* no other thread has a pointer to the HCA yet */
 	list_add_tail(&hca->links, &link->node);
 	atomic_store(&hca->link_by_slot[hca->slot], link);
 	hca->self = link;
@@ -145,13 +146,14 @@ void link_free_self(struct hca *hca)
 	free(hca->self);
 }
 
-/* Control thread. A daemon that is gone is no answer: the next one is asked. */
+/* Asks the daemon for one link. A failed call to a daemon that is gone isn't an answer: the next
+ * daemon is asked. Control thread. */
 static void link_ask(struct hca *hca, struct link *link)
 {
 	uint32_t state = LINK_WISHED;
 	int err = 0;
 
-	books_enter(hca); /* a return makes ASKED WISHED again: not between these two */
+	books_enter(hca); /* no return makes ASKED WISHED again between these two */
 	bool mine = atomic_compare_exchange_strong(&link->state, &state, LINK_ASKED);
 
 	if (mine)
@@ -169,7 +171,8 @@ static void link_ask(struct hca *hca, struct link *link)
 	}
 }
 
-/* A daemon that is gone meanwhile needs no word: the next one hears of living links only. */
+/* Tells the daemon that this side has ended a link. Not repeated to the next daemon, which hears of
+ * living links only. */
 static void link_unlink_id(struct hca *hca, const struct link *link, uint64_t id)
 {
 	books_enter(hca);
@@ -186,7 +189,7 @@ void link_ask_daemon(struct hca *hca)
 
 		if (!link)
 			continue;
-		bool wished = link_is(link, LINK_WISHED); /* before given_up: see there */
+		bool wished = link_is(link, LINK_WISHED); /* before given_up: see link.h */
 		uint64_t id = atomic_exchange(&link->given_up, 0);
 
 		if (id)
@@ -215,16 +218,17 @@ void link_take_refusals(struct hca *hca)
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
 		struct link *link = atomic_load(&hca->link_by_slot[slot]);
 
-		/* The peer may have come, and have asked for the link, since. */
+		/* The peer may have attached, and have asked for the link itself, since the
+		 * refusal. */
 		if (link && atomic_exchange(&link->refused, false) && link_is(link, LINK_ASKED))
 			link_refused(link);
 	}
 }
 
 /*
- * May we use process_vm_*? Reads a random number where the peer says that it is. Never with another
- * user's program, not even where the kernel would allow it (root): there the peer's own engine
- * decides what a registration grants.
+ * Whether this process may use process_vm_* on the peer: reads the random number at the address
+ * that the peer has published. Never for a process of another user, not even where the kernel would
+ * allow it (root): there the peer's own engine decides what a registration grants.
  */
 static bool probe_vm(const struct link *link, uint32_t uid)
 {
@@ -283,7 +287,8 @@ static void unmap_all(struct link_memory *memory, const struct pub *peer,
 		munmap((void *)regions, PUB_REGIONS_SIZE);
 }
 
-/* Whether the event brought what wakes the peer, and of a stranger what wakes this process. */
+/* Whether the event brought the descriptor that wakes the peer and, for a peer of another user, the
+ * bell that wakes this process. */
 static bool bells_are_right(const struct proto_event *event, const int *fds)
 {
 	if (event->value & ~(uint32_t)PROTO_LINK_BELLS || fds[2] < 0)
@@ -291,7 +296,8 @@ static bool bells_are_right(const struct proto_event *event, const int *fds)
 	return !(event->value & PROTO_LINK_BELLS) || (bell_is_one(fds[2]) && bell_is_one(fds[3]));
 }
 
-/* Takes the two descriptors over. The regions' place holds the bell that this process hears. */
+/* Takes these two descriptors over. The bell that this process hears is in the place of the
+ * regions' file. */
 static void take_bells(struct link *link, const struct proto_event *event, int *fds)
 {
 	link->doorbell = fds[2];
@@ -303,8 +309,9 @@ static void take_bells(struct link *link, const struct proto_event *event, int *
 	}
 }
 
-/* Maps what the event brought. The regions are mapped if they came, used or not: the peer got ours,
- * so we must see its hazards. `regions_fd` -1: none came. */
+/* Maps what the event brought. The regions' file is mapped if it came, even if it won't be used for
+ * copies: the peer got ours, so this process must see the peer's hazards. `regions_fd` is -1 if
+ * none came. */
 static bool map_all(struct link *link, const int *fds, int regions_fd)
 {
 	struct link_memory *memory =
@@ -323,7 +330,7 @@ static bool map_all(struct link *link, const int *fds, int regions_fd)
 	return true;
 }
 
-/* `what` for each QP that is connected by the link. hca.engine is held. */
+/* Calls `what` for each QP that is connected by the link. hca.engine is held. */
 static void for_each_qp(struct hca *hca, struct link *link, void (*what)(struct qp *qp))
 {
 	for (uint32_t i = 0; i < LIMIT_QPS_PER_SLOT; i++) {
@@ -338,8 +345,8 @@ static void for_each_qp(struct hca *hca, struct link *link, void (*what)(struct 
 	}
 }
 
-/* QPs that were connected while the link before this one was about to go know another peer,
- * perhaps, and their KICKs went with it. Before the link is up, so that no thread uses it first. */
+/* Before a link is up, so that no thread uses it first: QPs that were connected while the former
+ * link was ending may have state of its former peer, and the KICKs that they sent are lost. */
 static void qp_relink(struct qp *qp)
 {
 	local_relink(qp);
@@ -357,7 +364,7 @@ static void link_up(struct hca *hca, struct link *link, const struct proto_event
 	link->uid = event->uid;
 	peer_open(&link->process, event->pid, link->peer, link->regions);
 	link->can_vm = probe_vm(link, event->uid);
-	lock_take(&link->tx_lock); /* link_wait() looks at it before the link is up */
+	lock_take(&link->tx_lock); /* link_wait() reads link.tx before the link is up, too */
 	ring_tx_init(&link->tx, memory->ring[mine], &memory->ctl[mine]);
 	lock_give(&link->tx_lock);
 	ring_rx_init(&link->rx, memory->ring[theirs], &memory->ctl[theirs]);
@@ -370,8 +377,8 @@ static void link_up(struct hca *hca, struct link *link, const struct proto_event
 	list_add_tail(&hca->links, &link->node);
 	for_each_qp(hca, link, qp_relink);
 	atomic_store(&link->state, LINK_UP);
-	/* [I1], pairs with [I2]. A thread that posted since the link is up may have sent a KICK too
-	 * early: the peer is told once more. */
+	/* [I1], pairs with [I2]. A thread that posted since the link is up may have sent its KICK
+	 * before this store, so the peer gets another one. */
 	atomic_store(&memory->installed[mine], 1);
 	for_each_qp(hca, link, local_announce);
 	lock_give(&hca->engine);
@@ -389,7 +396,7 @@ bool link_direct_slow(struct link *link)
 	return true;
 }
 
-/* A link's event that came before the one before it was forgotten. */
+/* An event that brought the next link while the memory of the last one is still in use. */
 struct link_offer {
 	struct proto_event event;
 	int fds[PROTO_MAX_FDS];
@@ -414,7 +421,8 @@ static bool keep_offer(struct link *link, const struct proto_event *event, const
 	return true;
 }
 
-/* The peer has it, perhaps, and must not touch what we don't guard. */
+/* Has the control thread give the link back at the daemon: the peer may have mapped it, and must
+ * not touch memory that this process doesn't guard. */
 static void give_back(struct hca *hca, struct link *link, uint64_t id)
 {
 	atomic_store(&link->given_up, id);
@@ -427,7 +435,8 @@ void link_install(struct hca *hca, const struct proto_event *event, int *fds)
 
 	if (!link || event->side > 1)
 		goto out;
-	/* The peer was quicker to forget the last link and to wish for this one. */
+	/* The peer has given back the last link before this process, and has asked for the next
+	 * one. */
 	if (link_is(link, LINK_DOWN) && atomic_load(&link->mapped) && keep_offer(link, event, fds))
 		return;
 	if (!link_introducing(link))
@@ -445,7 +454,8 @@ out:
 	close_all(fds);
 }
 
-/* The last link's memory is given back: now there is room for the one that came meanwhile. */
+/* The last link's memory has been given back: installs the next link, if its event has come
+ * already. */
 static void install_next(struct hca *hca, struct link *link)
 {
 	struct link_offer *next = link->next;
@@ -470,7 +480,8 @@ void link_down(struct hca *hca, uint32_t slot, uint64_t id)
 		link_forget_next(link);
 	if (!link || link->id != id || !link_is(link, LINK_UP))
 		return;
-	/* What the peer wrote before it ended counts: its last acknowledgements, above all. */
+	/* Records that the peer wrote before it ended are valid: above all, its last
+	 * acknowledgements. */
 	engine_drain(hca, link);
 	if (link_idle_asked(link)) {
 		link_idle_down(link);
@@ -482,8 +493,9 @@ void link_down(struct hca *hca, uint32_t slot, uint64_t id)
 }
 
 /*
- * Whoever uses a link's memory has seen it UP under a QP's lock or the engine's, and still holds
- * that lock; so once each lock was free after the link went DOWN, nobody uses it any more.
+ * Waits until no thread uses the memory of a link that is DOWN. A thread that uses it has seen the
+ * link UP under a QP's lock or the engine's, and still holds that lock; so no thread uses it any
+ * more once each of these locks has been free after the link went DOWN.
  */
 static void forget_peer(struct hca *hca, const struct link *link)
 {
@@ -521,22 +533,22 @@ static void link_unmap(struct link *link)
 	link->peer = NULL;
 	link->regions = NULL;
 	link->doorbell = link->hear = link->process.fd = -1;
-	if (atomic_load(&link->untold)) /* the daemon is told before the next wish */
+	if (atomic_load(&link->untold)) /* the daemon hears of it before the next request */
 		give_back(link->hca, link, link->id);
 	link->id = 0;
 	atomic_store(&link->mapped, false);
 }
 
 /*
- * A deregistration looks at the peer's hazards, or will have to: the peer was not told yet that the
- * link has ended, or doesn't obey, and may still copy to or from memory of this process. As long as
- * it may, the tables stay mapped.
+ * Whether the peer's tables must stay mapped because a deregistration looks at the peer's hazards,
+ * or will have to: the peer may still copy to or from memory of this process, since it hasn't
+ * learned that the link has ended, or ignores it.
  */
 static bool is_watched(struct hca *hca, struct link *link)
 {
 	if (!atomic_load(&link->watchers) && !hazard_from_peer(link))
 		return false;
-	if (atomic_exchange(&link->untold, false)) /* the peer must hear of it now */
+	if (atomic_exchange(&link->untold, false)) /* the daemon tells the peer */
 		give_back(hca, link, link->id);
 	return true;
 }
@@ -545,7 +557,8 @@ void link_reap(struct hca *hca)
 {
 	if (!atomic_exchange(&hca->link_deaths, false))
 		return;
-	/* ibv_dereg_mr reads peers' tables under it. */
+	/* ibv_dereg_mr() reads peers' tables under hca.lock. If another thread has it, the next
+	 * round tries again: the engine thread doesn't wait for it. */
 	if (!mutex_try(&hca->lock)) {
 		atomic_store(&hca->link_deaths, true);
 		return;
@@ -588,10 +601,10 @@ void link_ring(struct link *link)
 	int err = 0;
 
 	if (link->self) {
-		engine_kick(link->hca); /* one write, however many records */
+		engine_kick(link->hca); /* one write for all records until it is heard */
 		return;
 	}
-	if (unlikely(link->hear >= 0)) /* a stranger: nothing that may block */
+	if (unlikely(link->hear >= 0)) /* another user's: a descriptor that can't block */
 		err = bell_ring(link->doorbell);
 	else if (sys_write(link->doorbell, &one, sizeof(one)) < 0 && errno != EAGAIN)
 		err = -errno;
@@ -697,7 +710,7 @@ void link_send_last(struct link *link)
 	uint64_t until = now_ns() + LAST_NS;
 
 	while (waits_for_room(link, now_ns() < until))
-		engine_poll(link->hca); /* moves it */
+		engine_poll(link->hca); /* its passes move the backlog */
 }
 
 void link_wait(struct link *link, struct qp *qp)
@@ -711,11 +724,12 @@ void link_wait(struct link *link, struct qp *qp)
 
 	lock_give(&link->tx_lock);
 	atomic_store_explicit(&link->has_waiters, true, memory_order_relaxed);
-	/* [A1], pairs with [S2] and [W1]: the engine that falls asleep sees who waits, or this
-	 * thread that it sleeps; the peer that makes room rings, or this thread sees the room. */
+	/* [A1], pairs with [S2] and [W1]: an engine that falls asleep sees the waiter, or this
+	 * thread sees that it sleeps; a peer that makes room rings, or this thread sees the
+	 * room. */
 	atomic_thread_fence(memory_order_seq_cst);
-	/* The peer made room, or the link came up, and this process's engine looked for waiting QPs
-	 * before this one was among them: it wouldn't look again. */
+	/* If the peer made room, or the link came up, and this process's engine looked for waiters
+	 * before this QP was among them, the engine would not look again. */
 	if (link_is(link, LINK_UP) && engine_asleep(qp->hca) && ring_consumed(&link->tx) != full_at)
 		engine_kick(qp->hca);
 }
@@ -732,10 +746,11 @@ void link_unwait(struct qp *qp)
 
 /* ------------------------------------------------------------------ what waits for receives */
 
-/* Of one link, and of one user's processes together. */
+/* Bounds of what waits for receives, in bytes: from one link, and from all processes of one
+ * user. */
 enum { LINK_HELD_BYTES = 4 << 20, USER_HELD_BYTES = 32 << 20 };
 
-/* What the processes of the link's user have waiting here. */
+/* The bytes that wait here from all processes of the link's user. */
 static uint64_t user_held(const struct link *link) REQUIRES(link->hca->engine)
 {
 	uint64_t sum = 0;

@@ -2,20 +2,21 @@
 /*
  * Links: this process's half of what connects it to another process of the host (or to itself).
  *
- * A link is made at the first wish to talk to a slot. Its states:
+ * A link is made when a QP or a datagram first needs the process at a slot. Its states:
  *
  *   WISHED  the daemon is to be asked      -> ASKED  the control thread is about to ask
  *   ASKED   the daemon is being asked      -> WISHED the daemon is gone: the next one is asked
  *   WISHED, ASKED                          -> UP     the daemon's event brought the memory (the
- * peer may have asked first)
- *                                          -> DOWN   nobody is at the slot
+ *                                                    peer may have asked first)
+ *                                          -> DOWN   no process is at the slot
  *   UP                                     -> DOWN   the peer is gone, or broke the ring's rules,
  *                                                    or neither side needs it (link_idle.h)
- *   DOWN                                   -> WISHED somebody wants to talk to the slot again
+ *   DOWN                                   -> WISHED the process at the slot is needed again
  *
- * The control thread (process/control.h) does what waits for the daemon; every other change but the
- * last is the engine thread's. The memory is given back once nobody uses it; the structure stays
- * for those who still point to it, and serves the next process at the slot (slots are reused late).
+ * The control thread (process/control.h) makes the transitions that wait for the daemon; the engine
+ * thread makes all others, except for DOWN -> WISHED (link_get(), any thread). The memory is given
+ * back once no thread uses it; the structure is never freed, since other objects point to it, and
+ * serves the next process at the slot (slots are quarantined before reuse).
  */
 #ifndef VERBENA_HCA_LOCAL_LINK_H
 #define VERBENA_HCA_LOCAL_LINK_H
@@ -42,7 +43,7 @@ struct qp;
 
 enum link_state { LINK_WISHED, LINK_ASKED, LINK_UP, LINK_DOWN };
 
-/* A record that found the ring full. */
+/* A record that is to be sent as soon as the ring, which was full, has room. */
 struct backlog {
 	struct list node;
 	struct ring_header header;
@@ -59,29 +60,29 @@ struct link {
 	_Atomic bool direct; /* can_vm, and the peer waits for our hazards: see link_direct() */
 	_Atomic bool mapped; /* memory, peer and doorbell exist */
 	_Atomic uint32_t watchers; /* threads that look at the peer's hazards: it stays mapped */
-	_Atomic bool wanted;	   /* down and still mapped, but somebody wishes for the next one */
-	_Atomic uint64_t refused_at; /* ns: nobody was there */
-	_Atomic bool broken;	     /* the peer broke the ring's rules: our QPs are to be told */
-	_Atomic bool untold;	     /* DOWN by this side's word, which the daemon must hear */
+	_Atomic bool wanted;	   /* DOWN and still mapped, but the next link is needed already */
+	_Atomic uint64_t refused_at; /* ns: when the daemon said that no process is at the slot */
+	_Atomic bool broken; /* the peer broke the ring's rules: our QPs on it are to fail */
+	_Atomic bool untold; /* this side made it DOWN and hasn't told the daemon yet */
 	uint64_t id;
 	struct link_offer
 		*next; /* the following link, while this one's memory is in use; or NULL */
-	/* The id of a broken link that the daemon hasn't been told of; else 0. Set before WISHED,
-	 * so the control thread, which looks at the state first, gives it back before it asks
-	 * again. */
+	/* The id of a link that this side has ended and that is still to be given back at the
+	 * daemon; else 0. Written before the state becomes WISHED; the control thread reads the
+	 * state first, so it gives the old link back before it asks for the next one. */
 	_Atomic uint64_t given_up;
-	_Atomic bool refused; /* the daemon said that nobody is there; the engine thread takes it */
-	uint32_t side;	      /* mine */
-	int32_t pid;	      /* for people; who it is: */
+	_Atomic bool refused; /* the daemon said that no process is there; for the engine thread */
+	uint32_t side;	      /* this process's */
+	int32_t pid;	      /* for messages only; the peer's identity is `process` */
 	struct peer_process process;
 	uint32_t uid;	     /* the peer's user */
 	uint64_t held_bytes; /* of messages that came by it and wait for receives; under engine */
-	bool datagrams;	     /* the peer sent some; under engine */
-	int doorbell; /* wakes the peer: its eventfd, or the bell that it hears (`hear` >= 0) */
-	int hear;     /* a stranger's link: the bell that wakes this process; else -1 */
+	bool datagrams;	     /* the peer has sent datagrams; under engine */
+	int doorbell; /* wakes the peer: its eventfd or, if `hear` >= 0, the bell that it hears */
+	int hear;     /* the peer is another user's: the bell that wakes this process; else -1 */
 	const struct pub *peer;
-	struct mapped_regions *_Atomic places; /* regions of the peer's that are mapped here */
-	struct mapped_wishes wishes;	       /* that are to be; see mapped.h */
+	struct mapped_regions *_Atomic places; /* the peer's regions that are mapped here */
+	struct mapped_wishes wishes;	       /* those that are to be mapped; see mapped.h */
 	const struct pub_regions *regions;     /* the peer's; NULL: of another user, so no can_vm */
 	struct link_memory *memory;
 	struct lock tx_lock;
@@ -90,7 +91,7 @@ struct link {
 		backlog GUARDED_BY(tx_lock); /* struct backlog, before anything else may be sent */
 	uint32_t backlog_count GUARDED_BY(tx_lock);
 	struct link_idle idle;
-	bool stuck GUARDED_BY(tx_lock); /* the peer made no room for it while an ending QP waited */
+	bool stuck GUARDED_BY(tx_lock); /* an ending QP waited for room, and the peer made none */
 	struct list waiters GUARDED_BY(tx_lock); /* struct qp.tx_wait */
 	_Atomic bool has_waiters;
 	struct ring_rx rx;	    /* under engine */
@@ -98,31 +99,35 @@ struct link {
 	struct list node;	    /* on hca.links; under engine */
 };
 
-/* The link to `slot`, made when there is none. NULL: out of memory. Any lock may be held above
- * hca.active_lock. */
+/* The link to the process at `slot`; it is made, or becomes WISHED again, if need be. Doesn't wait
+ * for the daemon. NULL: out of memory. Any lock that ranks before hca.active_lock may be held. */
 struct link *link_get(struct hca *hca, uint32_t slot);
 
-/* The same for a datagram: NULL also when nobody was at the slot a moment ago. */
+/* The same for a datagram: NULL also if the daemon said less than 100 ms ago that no process is
+ * there. */
 struct link *link_get_datagram(struct hca *hca, uint32_t slot);
 
-/* The link of this process to itself; -ENOMEM. */
+/* Makes the link of this process to itself (hca.self). 0 or -ENOMEM. */
 int link_make_self(struct hca *hca);
-/* Of an HCA that couldn't be made. */
+/* Frees it, for an HCA that couldn't be made. */
 void link_free_self(struct hca *hca);
 
-/* The daemon's events (engine thread only). */
-/* Takes the event's descriptors over. */
+/* ---- the daemon's events; engine thread only */
+/* The daemon has made a link: maps its memory. Takes over `fds`, the event's descriptors. */
 void link_install(struct hca *hca, const struct proto_event *event, int *fds);
+/* The daemon has ended the link `id`: takes what the peer wrote last, then the link is DOWN. */
 void link_down(struct hca *hca, uint32_t slot, uint64_t id);
-/* In a forked child: a link that came and isn't installed yet is the parent's. */
+/* In a forked child: forgets a link's event that hasn't been handled yet; the link is the
+ * parent's. */
 void link_forget_next(struct link *link);
 
-/* Gives back the memory of links that are down (engine thread only). */
+/* Gives back the memory of links that are DOWN and that no thread uses (engine thread only). */
 void link_reap(struct hca *hca);
 
-/* Sends the wishes that link_get noted (control thread only; blocks for round trips). */
+/* Sends the queued link requests, and those that give links back, to the daemon (control thread
+ * only; blocks for round trips). */
 void link_ask_daemon(struct hca *hca);
-/* Takes the daemon's refusals of them (engine thread only). */
+/* Makes the links DOWN that the daemon has refused (engine thread only). */
 void link_take_refusals(struct hca *hca);
 /* Whether the daemon is still to be asked for some link. */
 bool link_any_wished(struct hca *hca);
@@ -132,7 +137,7 @@ static inline bool link_is(const struct link *link, enum link_state state)
 	return atomic_load_explicit(&link->state, memory_order_acquire) == state;
 }
 
-/* Its state says that the daemon has not answered yet. */
+/* The daemon has not answered the request for this link yet. */
 static inline bool link_introducing(const struct link *link)
 {
 	uint32_t state = atomic_load_explicit(&link->state, memory_order_acquire);
@@ -140,22 +145,23 @@ static inline bool link_introducing(const struct link *link)
 	return state == LINK_WISHED || state == LINK_ASKED;
 }
 
-/* It isn't up, but it will be, or it will be known that it can't: worth waiting for. */
+/* The link isn't up, but it will be, or will be refused: a QP waits for it. */
 static inline bool link_pending(const struct link *link)
 {
 	return link_introducing(link) || (link_is(link, LINK_DOWN) && atomic_load(&link->wanted));
 }
 
-/* Nobody is there: what is sent to that process is lost. */
+/* No process is at the other end: what is sent to it is lost. */
 static inline bool link_is_gone(const struct link *link)
 {
 	return link_is(link, LINK_DOWN) && !atomic_load(&link->wanted);
 }
 
 /*
- * We may copy: process_vm_* reaches the peer, and it has this link, too, so its deregistrations
- * wait for our hazards. Until then one-sided requests wait; the peer's KICK comes after that. The
- * link is up, and the QP's lock held.
+ * Whether this process may copy to and from the peer's memory: process_vm_* reaches the peer, and
+ * the peer has mapped this link, too, so its deregistrations wait for our hazards. Until then
+ * one-sided requests wait; the peer sends a KICK once it has the link. The link is up, and the
+ * caller holds the QP's lock.
  */
 bool link_direct_slow(struct link *link);
 static inline bool link_direct(struct link *link)
@@ -165,10 +171,11 @@ static inline bool link_direct(struct link *link)
 }
 
 /*
- * Room for a record with `payload` bytes. On success tx_lock is held and link_send must follow.
- * NULL: full, or older records wait; the caller arranges to be woken (link_wait).
+ * Reserves room for a record with `payload` bytes. On success tx_lock is held, and link_send() or
+ * link_abandon() must follow. NULL: the ring is full or sealed, or older records are in the
+ * backlog; the caller may enter the list of waiters (link_wait()).
+ * Not analysed for thread safety: the lock stays held on one of two ways out.
  */
-/* Not analysed inside: the lock stays taken on one of two ways out. */
 static inline struct ring_header *link_begin(struct link *link, uint32_t payload)
 	TRY_ACQUIRE(true, link->tx_lock) NO_THREAD_SAFETY_ANALYSIS
 {
@@ -190,15 +197,16 @@ static inline void link_send(struct link *link, struct ring_header *h, uint32_t 
 	lock_give(&link->tx_lock);
 }
 
-/* The record that link_begin made room for isn't sent. */
+/* Releases the room that link_begin() reserved, without sending a record. */
 static inline void link_abandon(struct link *link, uint32_t payload) RELEASE(link->tx_lock)
 {
 	ring_abandon(&link->tx, payload);
 	lock_give(&link->tx_lock);
 }
 
-/* Rings the peer's doorbell if it asked for that. After a batch of link_send. */
+/* Rings the peer's doorbell. */
 void link_ring(struct link *link);
+/* After a batch of link_send(): rings the peer's doorbell if the peer's engine sleeps. */
 static inline void link_notify(struct link *link)
 {
 	/* [S1], pairs with [S2]: the records before the look at asleep */
@@ -207,8 +215,8 @@ static inline void link_notify(struct link *link)
 		link_ring(link);
 }
 
-/* Bytes of the peer's memory were written directly, without a record: see link_memory.touched. The
- * link is up, and the QP's lock held. */
+/* Counts a direct write to the peer's memory, without a record: see link_memory.touched. The link
+ * is up, and the caller holds the QP's lock. */
 static inline void link_touched(struct link *link)
 {
 	_Atomic uint32_t *count = &link->memory->touched[link->side].count;
@@ -217,7 +225,8 @@ static inline void link_touched(struct link *link)
 			      memory_order_relaxed);
 }
 
-/* How often the peer did that to this process's memory. The link is up, and engine held. */
+/* The number of the peer's such writes to this process's memory. The link is up, and hca.engine is
+ * held. */
 static inline uint32_t link_touches(const struct link *link)
 {
 	uint32_t writer = link->self ? link->side : !link->side;
@@ -225,34 +234,36 @@ static inline uint32_t link_touches(const struct link *link)
 	return atomic_load_explicit(&link->memory->touched[writer].count, memory_order_relaxed);
 }
 
-/* A small record that must go: through the ring, or the backlog when that is full. Notifies. */
+/* Sends a small record that must not be lost: by the ring, or by the backlog while the ring is
+ * full. Notifies the peer. */
 void link_control(struct link *link, const struct ring_header *header, const void *payload,
 		  uint32_t size);
 
-/* The engine will look at the QP again when the link is up or the ring has room. qp.lock is held.
- */
+/* Has the engine resume the QP when the link is up or the ring has room. The caller holds
+ * qp.lock. */
 void link_wait(struct link *link, struct qp *qp);
 
-/* Takes the QP off the list of the link that it waits for, if it does. qp.lock is held. */
+/* Takes the QP off the list of waiters of its link, if it is on it. The caller holds qp.lock. */
 void link_unwait(struct qp *qp);
 
-/* Memory for a message that came by this link and waits for a receive. False: what waits from this
- * link, or from all processes of its user, would be too much. A QP has bounds of its own. Engine
- * held, for both. */
+/* Accounts for the memory of a message that came by this link and waits for a receive. False: the
+ * messages that wait from this link, or from all processes of its user, would exceed the bound.
+ * (Each QP has a bound of its own besides.) Both: hca.engine is held. */
 bool link_hold_bytes(struct link *link, size_t bytes);
 void link_release_bytes(struct link *link, size_t bytes);
 
-/* The peer broke the rules of the rings: the link ends, and the engine ends its QPs. */
+/* The peer broke the rules of the rings: the link is DOWN, and the engine's next pass fails its
+ * QPs. */
 void link_break(struct link *link);
 
 /*
- * A QP ends, and its last records may be in the backlog: waits until they are in the ring, or the
- * peer hasn't made room for some milliseconds (it isn't waited for again until it does). No locks
- * are held.
+ * For a QP that ends, whose last records may be in the backlog: waits until they are in the ring,
+ * for 20 ms at most. After that the peer counts as stuck, and later calls don't wait for it until
+ * it makes room. The caller holds no locks.
  */
 void link_send_last(struct link *link);
 
-/* Moves the backlog into the ring, as far as it goes. True when it is empty. */
+/* Moves records from the backlog into the ring while there is room. True: the backlog is empty. */
 bool link_flush_backlog(struct link *link);
 
 #endif
