@@ -22,7 +22,8 @@
 #include "hca/local/peer.h"
 #include "hca/process/hca.h"
 
-/* The others are for those who have one of these: they never wait for one another. */
+/* The places from here on are for hazard_set_inner(): a thread that holds one of the first places
+ * never waits for another thread that does. */
 enum { OUTER_HAZARDS = PUB_HAZARDS - 8 };
 
 enum { SPINS = 64, NAP_NS = 100000, NAPS_A_LOOK = 16 };
@@ -71,8 +72,8 @@ void hazard_leave(struct hca *hca)
 		atomic_store(&hca->own_hazards[i].count, 0);
 }
 
-/* Every thread of this process is past what it stored before its lookup of a key, or its lookup
- * will see what this thread has stored. */
+/* After this, every thread of this process either is past the stores before its lookup of a key, or
+ * its lookup will see what the calling thread has stored. */
 static void barrier_all(void)
 {
 	if (hazard_fences)
@@ -94,7 +95,7 @@ static bool own_names(const struct own_hazards *own, uint32_t rkey)
 
 /* ------------------------------------------------------------------ peers' hazards */
 
-/* A free place among the `count` from `first` on, beginning with the one at *hint. */
+/* Takes a free place among the `count` from `first` on, beginning with the one at *hint. */
 static inline _Atomic uint64_t *hazard_take_place(struct hca *hca, uint64_t value,
 						  unsigned int first, unsigned int count,
 						  unsigned int *hint)
@@ -133,7 +134,7 @@ _Atomic uint64_t *hazard_set_inner(struct hca *hca, uint32_t slot, uint32_t rkey
 				 PUB_HAZARDS - OUTER_HAZARDS, &hint);
 }
 
-/* The hazard that names the region or QP; NULL: none. */
+/* Returns the hazard that names the region or QP; NULL: none does. */
 static const struct pub_hazard *hazard_find(const struct pub_regions *regions, uint64_t value)
 {
 	for (unsigned int i = 0; i < PUB_HAZARDS; i++)
@@ -143,8 +144,8 @@ static const struct pub_hazard *hazard_find(const struct pub_regions *regions, u
 	return NULL;
 }
 
-/* A process that doesn't see our regions doesn't touch them, shows us no hazards, and can't make us
- * wait. */
+/* Whether the link's process may copy to or from this one. A process that hasn't mapped our
+ * regions' file, nor we its own, doesn't touch our regions and can't make us wait. */
 static bool may_copy(const struct link *link)
 {
 	return link->self || (atomic_load(&link->mapped) && link->regions);
@@ -163,7 +164,7 @@ bool hazard_from_peer(const struct link *link)
 
 /* ------------------------------------------------------------------ waiting */
 
-/* What a wait is for, and how far it is. */
+/* What a wait is for, and how far it has come. */
 struct wait {
 	struct hca *hca;
 	uint64_t value;			      /* slot << 32 | key, as hazards name it */
@@ -182,7 +183,8 @@ static struct wait wait_for(struct hca *hca, uint32_t key)
 			     .until_stopped = now + HAZARD_STOPPED_NS};
 }
 
-/* Lets time pass. Now and then true: what costs more than a look is to be looked at. */
+/* Spins first, then naps. Returns true periodically, when the caller should make the expensive
+ * checks. */
 static bool pause_between_looks(struct wait *wait)
 {
 	unsigned int i = wait->looks++;
@@ -195,7 +197,7 @@ static bool pause_between_looks(struct wait *wait)
 	return i % NAPS_A_LOOK == 0;
 }
 
-/* For `verbena status`: what the wait is held up by; pid 0: by nothing any more. */
+/* Shows in `verbena status` which process holds the wait up; pid 0: none does any more. */
 static void show_culprit(const struct wait *wait, int32_t pid, uint32_t thread)
 {
 	struct pub_held_up *shown = &wait->hca->pub->held_up;
@@ -208,8 +210,8 @@ static void show_culprit(const struct wait *wait, int32_t pid, uint32_t thread)
 	atomic_store_explicit(&shown->pid, (uint32_t)pid, memory_order_relaxed);
 }
 
-/* A thread of this process copies without end (its memory is on a file system that stands still, or
- * a debugger holds the thread). */
+/* A thread of this process copies without end: its memory is on a file system that doesn't answer,
+ * or a debugger has stopped the thread. */
 static int own_stuck(const struct wait *wait)
 {
 	log_error("deregistration: a thread of this process has been copying to or from region "
@@ -234,7 +236,7 @@ static int wait_for_own(struct wait *wait)
 	return 0;
 }
 
-/* The peer lives, and its hazard stays set. */
+/* The bound is reached: the peer lives, and its hazard stays set. */
 static int peer_stuck(const struct wait *wait, struct link *link, uint32_t thread, uint64_t now)
 {
 	log_error("deregistration: process %d (thread %u) has been copying to or from %s 0x%x of "
@@ -251,12 +253,12 @@ static int peer_stuck(const struct wait *wait, struct link *link, uint32_t threa
 
 /*
  * Waits until the link's process no longer copies. The copy is one system call of that process or a
- * few instructions more, so the wait is short; it publishes no event for the end, which would cost
- * every copy a system call, hence the naps.
+ * few instructions more, so the wait is short. The waiting thread polls with naps, because an event
+ * for the end would cost every copy a system call.
  *
- * A process that is stopped meanwhile has left the system call (it can't be stopped within), but
- * can't say so. One that was stopped in the few instructions around the system call isn't waited
- * for as long as one that runs.
+ * A process that is stopped meanwhile has finished the system call (the kernel doesn't stop a
+ * thread within it), but can't clear its hazard. A process that was stopped in the few instructions
+ * around the system call is waited for until `until_stopped` only.
  */
 static int hazard_wait_for_peer(struct wait *wait, struct link *link)
 {
@@ -283,8 +285,8 @@ static int hazard_wait_for_peer(struct wait *wait, struct link *link)
 	return 0;
 }
 
-/* The link to `slot` whose process names what is waited for, or NULL. Its tables stay mapped until
- * link_unwatch(). */
+/* The link to `slot` if a hazard of its process names what is waited for, else NULL. Its tables
+ * stay mapped until link.watchers is lowered again. */
 static struct link *watch_culprit(const struct wait *wait, uint32_t slot)
 {
 	struct link *link = atomic_load(&wait->hca->link_by_slot[slot]);
@@ -292,7 +294,7 @@ static struct link *watch_culprit(const struct wait *wait, uint32_t slot)
 
 	if (likely(!link))
 		return NULL;
-	mutex_take(&wait->hca->lock); /* link_reap() unmaps under it */
+	mutex_take(&wait->hca->lock); /* link_reap() unmaps tables under it */
 	named = may_copy(link) && hazard_find(link->regions, wait->value);
 	if (named)
 		atomic_fetch_add(&link->watchers, 1);
@@ -317,8 +319,8 @@ int hazard_wait_region(struct hca *hca, uint32_t rkey)
 	struct wait wait = wait_for(hca, rkey);
 	int err = wait_for_own(&wait);
 
-	/* A SEND by reference within this process is copied from under the engine's lock, by
-	 * address. */
+	/* A SEND by reference within this process is copied by address, without a hazard, under the
+	 * engine's lock: once the lock was free, no such copy uses the region. */
 	lock_take(&hca->engine);
 	lock_give(&hca->engine);
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {

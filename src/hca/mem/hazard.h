@@ -3,29 +3,31 @@
  * Hazards: which regions are being copied to or from at this moment, and the wait for them.
  *
  * The rule: when ibv_dereg_mr(), ibv_rereg_mr() or ibv_unimport_mr() has returned success, no copy
- * by any thread of any process reaches the region's old memory. Whoever copies names the region in
- * a hazard, then looks the key up, then copies, then clears the hazard. Whoever ends the region
- * clears the key's entry first and then waits until no hazard names the key. Either the copying
- * thread sees the cleared entry, or the ending thread sees the hazard.
+ * by any thread of any process reaches the region's old memory. A copying thread names the region
+ * in a hazard, then looks the key up, then copies, then clears the hazard. The thread that ends the
+ * region clears the key's entry first and then waits until no hazard names the key. Either the
+ * copying thread sees the cleared entry, or the ending thread sees the hazard.
  *
  * There are two kinds of hazards, for the two kinds of threads that copy.
  *
  * 1. Peers' hazards: struct pub_hazard, PUB_HAZARDS places in the regions' file of the copying
- *    process. The target's slot and the target's rkey, or the QP whose message is fetched.
+ *    process. Each names the target's slot and the target's rkey, or the QP whose message is being
+ *    fetched.
  *
  *      written by   threads of the copying process that hold a QP's lock. A place is taken with a
  *                   compare-and-swap and given back with a release store.
  *      read by      threads of the target process, in hazard_wait_*(), through their read-only
  *                   mapping.
- *      pairs        [H1] the compare-and-swap (seq_cst) that takes the place, then [H2] the lookup
- * of the key (seq_cst); [H3] the store (seq_cst) of 0 to pub_mr.rkey_access, then [H4] the loads
- *                        (seq_cst) of the hazards.
+ *      pairs        [H1] the compare-and-swap (seq_cst) that takes the place, then
+ *                   [H2] the lookup of the key (seq_cst);
+ *                   [H3] the store (seq_cst) of 0 to pub_mr.rkey_access, then
+ *                   [H4] the loads (seq_cst) of the hazards.
  *                   [H5] the release store that clears the place, after the copy, pairs with [H4]:
  *                        what was copied happened before the wait's end.
  *      deaths       The copying process may be killed at any instruction; its hazard then stays
  *                   set. The target asks the kernel whether the process has ended (peer_ended()):
- *                   a process that has ended copies nothing. The target may be killed as well:
- *                   nobody waits for it.
+ *                   a process that has ended copies nothing. The target may be killed as well: no
+ *                   process waits for it.
  *
  * 2. Own hazards: struct own_hazards, one for each QP of this process, in private memory. They
  *    name the keys of this process's regions that a thread of this process is copying to or from:
@@ -43,12 +45,14 @@
  *                        the loads of count and keys. membarrier() executes a full barrier on every
  *                        processor that runs a thread of this process, at some instruction between
  *                        the store and the loads. If the copying thread is past [O1]'s stores then,
- *                        the loads see them; else its lookup comes after the barrier and sees the
- * 0. Where membarrier() is refused, `hazard_fences` is true and [O1] has a full fence. [O3] the pop
- * is a release store and pairs with the loads of [O2]. deaths       A thread that ends within a
- * copy would leave the QP locked as well. A copy that faults (guard.h) jumps to the copying
- * function itself, which returns false; the scope ends as always. fork(): the child has none of the
- * copying threads; hazard_leave() empties all. No handler of signals ends a region within a scope:
+ *                        the loads see them; else its lookup comes after the barrier and sees 0.
+ *                        Where membarrier() is refused, `hazard_fences` is true and [O1] has a full
+ *                        fence.
+ *                   [O3] the pop is a release store and pairs with the loads of [O2].
+ *      deaths       A thread that ends within a copy would leave the QP locked as well. A copy that
+ *                   faults (guard.h) jumps to the copying function itself, which returns false; the
+ *                   scope ends as always. fork(): the child has none of the copying threads;
+ *                   hazard_leave() empties all. No signal handler ends a region within a scope:
  *                   ibv_dereg_mr() isn't async-signal-safe.
  *
  * The thread sanitizer knows [H5] and [O3], which order a copy before the program's use of the
@@ -61,12 +65,12 @@
  * ibv_dereg_mr() fails:
  *
  *   - What holds: the region's entry stays cleared, so no new copy begins. The region stays
- *     registered, so the library and the daemon never give its key or its locked memory to anybody
- *     else. The link's tables stay mapped, and no new link to that process is made, as long as its
- *     hazards name this process and it lives; a later ibv_dereg_mr() of the region looks again, and
- *     succeeds once the hazard is clear or the culprit has ended.
- *   - What cannot be had: nobody can take back from a running process of the same user its right to
- *     process_vm_writev() or the mapping of a memory file. A program that ignores the error and
+ *     registered, so the library and the daemon never give its key or its locked memory to another
+ *     region. The link's tables stay mapped, and no new link to that process is made, as long as
+ *     its hazards name this process and it lives; a later ibv_dereg_mr() of the region looks again,
+ *     and succeeds once the hazard is clear or the culprit has ended.
+ *   - What doesn't: no call takes back from a running process of the same user its right to use
+ *     process_vm_writev(), or its mapping of a memory file. A program that ignores the error and
  *     uses the memory for something else may find it overwritten.
  */
 #ifndef VERBENA_HCA_MEM_HAZARD_H
@@ -83,7 +87,7 @@ struct hca;
 struct link;
 
 #define HAZARD_PATIENCE_NS 10000000000ull
-#define HAZARD_STOPPED_NS 1000000000ull /* a peer that is stopped */
+#define HAZARD_STOPPED_NS 1000000000ull /* for a peer that is stopped */
 
 /* ------------------------------------------------------------------ own hazards */
 
@@ -95,13 +99,13 @@ struct own_hazards {
 	_Atomic uint32_t key[OWN_HAZARDS_MAX]; /* rkeys; those below count are held */
 };
 
-/* Part of the stack of a QP's own hazards: what has been pushed since it began. */
+/* A part of the stack of a QP's own hazards: the keys that were pushed since the scope began. */
 struct hazard_scope {
 	struct own_hazards *own;
 	uint32_t mark;
 };
 
-/* Whether own hazards need a full fence; written before there is a QP. */
+/* Whether own hazards need a full fence. Written before the first QP is made, and constant then. */
 extern bool hazard_fences;
 
 static inline struct hazard_scope hazard_scope_begin(struct own_hazards *own)
@@ -116,15 +120,15 @@ static inline void hazard_scope_end(struct hazard_scope *scope)
 }
 
 /*
- * The keys that are resolved with this scope are held until the end of the block that declares it;
- * so resolving and copying happen within the block. The caller holds qp.lock.
+ * Declares a scope: the keys that are resolved with it are held until the end of the block that
+ * declares it, so resolving and copying must happen within the block. The caller holds qp.lock.
  */
 #define HAZARD_SCOPE(name, qp)                                                        \
 	__attribute__((cleanup(hazard_scope_end), unused)) struct hazard_scope name = \
 		hazard_scope_begin((qp)->hazards)
 
-/* One more key. False: there are too many, which no well-formed request has. hazard_publish() must
- * follow before the key is looked up. */
+/* Pushes one more key; hazard_publish() must follow before the key is looked up. False: the stack
+ * is full, which no well-formed request causes. */
 static inline bool hazard_push(const struct hazard_scope *scope, uint32_t rkey)
 {
 	uint32_t n = atomic_load_explicit(&scope->own->count, memory_order_relaxed);
@@ -143,20 +147,22 @@ static inline void hazard_publish(void)
 		atomic_thread_fence(memory_order_seq_cst); /* [O1], pairs with [O2] */
 }
 
-/* Of an HCA: memory for all QPs, touched as they come. 0 or -ENOMEM. Finds out whether membarrier()
- * may be used. */
+/* Reserves own hazards for all QPs of an HCA (pages exist once they are written), and finds out
+ * whether membarrier() may be used. 0 or -ENOMEM. */
 int hazard_make(struct hca *hca);
 void hazard_unmake(struct hca *hca);
-/* Those of a QP that begins. hca.engine is held. */
+/* The own hazards of the QP with this index, which is being made. hca.engine is held. */
 struct own_hazards *hazard_own(struct hca *hca, uint32_t index);
-/* In a forked child. */
+/* In a forked child: empties all own hazards. */
 void hazard_leave(struct hca *hca);
 
 /* ------------------------------------------------------------------ peers' hazards */
 
-/* Names a region of the process at `slot`. The place must be given back. */
+/* Sets a hazard for a region of the process at `slot`. Waits while all places are taken. The caller
+ * gives the place back with hazard_clear(). */
 _Atomic uint64_t *hazard_set(struct hca *hca, uint32_t slot, uint32_t rkey);
-/* The same within a copy that has set one: no wait for those who wait for this copy's end. */
+/* The same within a copy that has set a hazard already. It uses places of its own, so it never
+ * waits for a thread that waits for this copy's end. */
 _Atomic uint64_t *hazard_set_inner(struct hca *hca, uint32_t slot, uint32_t rkey);
 
 static inline void hazard_clear(_Atomic uint64_t *hazard)
@@ -164,27 +170,28 @@ static inline void hazard_clear(_Atomic uint64_t *hazard)
 	atomic_store_explicit(hazard, 0, memory_order_release); /* [H5], pairs with [H4] */
 }
 
-/* What names a QP whose message is being fetched: even, as no rkey is. */
+/* The key that names a QP whose message is being fetched: even, as no rkey is. */
 static inline uint32_t hazard_of_qp(uint32_t qpn)
 {
 	return (qpn & (LIMIT_QPS_PER_SLOT - 1)) << LIMIT_KEY_TAG_BITS;
 }
 
-/* Whether the process at the link's other end lives and may be copying to or from this one. The
- * link is mapped. */
+/* Whether the process at the link's other end lives and has a hazard set that names this process.
+ * The link is mapped. */
 bool hazard_from_peer(const struct link *link);
 
 /* ------------------------------------------------------------------ waiting */
 
 /*
- * Waits until no thread of this process and no peer copies to or from the region; its entry has
- * been cleared. No locks are held by the caller. 0 or -EBUSY: the bound was reached.
+ * Waits until no thread of this process and no peer copies to or from the region, whose entry the
+ * caller has cleared. The caller holds no locks. 0, or -EBUSY if the bound was reached.
  */
 int hazard_wait_region(struct hca *hca, uint32_t rkey);
 
 /*
- * Waits until the process at the other end of `slot` fetches no message of our QP any more: its
- * state says already that it sends none. After the bound the link is broken. No locks are held.
+ * Waits until the process at `slot` fetches no message of this process's QP `qpn` any more. The
+ * QP's published state already says that it sends none. If the bound is reached the link is broken.
+ * The caller holds no locks.
  */
 void hazard_wait_qp(struct hca *hca, uint32_t slot, uint32_t qpn);
 

@@ -9,20 +9,24 @@
  * engine thread. Contexts, PDs, CQs, QPs, SRQs, MRs and AHs belong to the program that made them.
  *
  * Locks, in the order in which they nest (base/lock_rank.h has the ranks, which debug builds
- * check): hca.release_lock ending imported PDs that were given back before their users hca.books a
- * call to the daemon with what it changes here (books.h); returning to another hca.lock making and
- * ending contexts, their lists of objects, PD numbers (slow path only). fork() takes it, so it is
- * never held across a call to the daemon hca.events_lock the daemon's event socket and its
- * replacement (slow path only) hca.engine     whoever drives the engine: incoming records, the QP
- * table's readers, timers. Ending a QP takes it, so that the engine never meets a QP that is gone.
- *   qp.lock        one QP: both queues, its state, its published entry
- *   srq.lock       one SRQ
- *   cq.lock        one CQ
- *   wire.list_lock, wire.tx_lock  what the wire carrier has to send; the sender (wire.h)
- *   link.tx_lock   the producer's side of a link's ring, its backlog and its list of waiting QPs
+ * check):
+ *   hca.release_lock   ending imported PDs that were given back before their users
+ *   hca.books          a call to the daemon with what it changes here (books.h); returning to
+ *                      another daemon
+ *   hca.lock           making and ending contexts, their lists of objects, PD numbers (slow path
+ *                      only). fork() takes it, so it is never held across a call to the daemon
+ *   hca.events_lock    the daemon's event socket and its replacement (slow path only)
+ *   hca.engine         the thread that drives the engine: incoming records, the QP table's readers,
+ *                      timers. Ending a QP takes it, so the engine never meets a QP that is gone
+ *   qp.lock            one QP: both queues, its state, its published entry
+ *   srq.lock           one SRQ
+ *   cq.lock            one CQ
+ *   roce.list_lock, roce.tx_lock
+ *                      what the RoCE carrier has to send; the sender (roce.h)
+ *   link.tx_lock       the producer's side of a link's ring, its backlog, its list of waiting QPs
  *   hca.contexts_lock  the list of contexts, for the engine thread
- *   capture.lock   the rings of captures (capture.h)
- *   channel.lock   a queue of events (completion channel or asynchronous)
+ *   capture.lock       the rings of captures (capture.h)
+ *   channel.lock       a queue of events (completion channel or asynchronous)
  * No two locks of one kind are ever held together. A QP's lock is never held across a call to
  * the daemon.
  */
@@ -52,38 +56,40 @@ struct roce;
 
 struct hca {
 	struct mutex lock;
-	/* Changed under `lock` and `contexts_lock`, read under either. The engine thread takes the
-	 * inner one, since it must not wait for fork(). */
+	/* Changed under `lock` and `contexts_lock`, read under either. The engine thread takes
+	 * `contexts_lock` only: `lock` would make it wait for fork(). */
 	struct list contexts;
 	struct lock contexts_lock;
 	unsigned int next_pd_id GUARDED_BY(lock);
 	struct mutex release_lock;
 
 	struct daemon_conn conn;
-	int table_fd, regions_fd; /* of `pub` and `regions`: the next daemon wants them as well */
+	int table_fd,
+		regions_fd; /* of `pub` and `regions`: a return hands them to the next daemon */
 	int event_fd;
-	int roce_fd, park_fd; /* what the daemon gave of the wire, see struct daemon_wire; or -1 */
+	int roce_fd, park_fd; /* from the daemon, for port 4791: see struct daemon_wire; or -1 */
 	uint32_t roce_flags;  /* enum proto_wire. All three change with `generation` only */
 	struct rwlock books;
 	uint32_t generation; /* how many daemons came after the first; written under both locks */
 	struct mutex events_lock;
-	int watch_fd; /* inotify: waiting for the next daemon; -1: this one lives */
-	bool lost;    /* this daemon is gone, and the engine thread has taken what it said last */
+	int watch_fd; /* inotify: waits for the next daemon; -1: the daemon lives */
+	bool lost;    /* the daemon is gone, and the engine thread has taken its last events */
 	bool seek, seek_start;	     /* return_seek(): wanted; may start a daemon */
 	struct fresh *_Atomic fresh; /* connections of a return that is under way: return.c */
 	pthread_t control_thread;
 	sem_t control; /* wakes it: control.c */
 	_Atomic bool control_woken;
-	_Atomic uint32_t last_qp_index, last_key_index; /* that the daemon gave */
+	_Atomic uint32_t last_qp_index, last_key_index; /* the last ones that the daemon gave */
 	uint64_t cookie;
 	uint32_t slot;
 	struct pub *pub; /* this process's published table */
 	struct pub_regions *regions;
-	struct own_hazards *own_hazards;   /* by QPs' indices (mem/hazard.h) */
-	_Atomic uint32_t own_hazards_used; /* how many QPs' at most; grows under engine */
+	struct own_hazards *own_hazards;   /* by QP's index (mem/hazard.h) */
+	_Atomic uint32_t own_hazards_used; /* highest QP index so far + 1; grows under engine */
 
 	int doorbell; /* eventfd: peers and this process wake the engine thread by it */
-	/* This process has rung since the engine thread last heard it: it needs no second write */
+	/* This process has written to the doorbell, and the engine thread hasn't read it since: a
+	 * further kick needs no write. */
 	_Atomic bool kicked;
 	struct lock engine;
 	struct mcast *mcast; /* groups: mcast.h */
@@ -94,19 +100,19 @@ struct hca {
 	struct roce *roce;		     /* NULL: the daemon has no port 4791 */
 	bool roce_forced;		     /* VERBENA_CARRIER=wire: also to QPs of this host */
 	bool long_by_ring;		     /* see way.h */
-	struct capture *_Atomic capture;     /* NULL: nobody captures; else is `captures` */
-	struct capture *_Atomic captures;    /* NULL: nobody ever did; engine thread */
+	struct capture *_Atomic capture;     /* NULL: no capture runs; else equals `captures` */
+	struct capture *_Atomic captures;    /* NULL: none has ever run; engine thread */
 	struct list acks GUARDED_BY(engine); /* struct local_conn.ack_node */
 	struct list rnr GUARDED_BY(engine);  /* struct local_conn.rnr_node */
 	struct list dry GUARDED_BY(engine);  /* struct datagram_inbox.node */
-	_Atomic bool has_rnr;		     /* one of both may have one; written under engine */
+	_Atomic bool has_rnr; /* `rnr` or `dry` may be non-empty; written under engine */
 	struct lock active_lock;
 	struct list active GUARDED_BY(active_lock);
 	_Atomic bool link_requests;  /* for the control thread: links to ask for, or to give back */
-	_Atomic bool mapping_wished; /* a link has fresh wishes: mem/mapped.h */
+	_Atomic bool mapping_wished; /* for the control thread: regions to map: mem/mapped.h */
 	_Atomic bool link_refusals;  /* for the engine thread: the daemon refused a link */
-	uint64_t link_idle_ns;	     /* local/link_idle.h: the period, */
-	_Atomic uint64_t link_idle_at; /* and when to look next */
+	uint64_t link_idle_ns;	     /* the period (local/link_idle.h), ... */
+	_Atomic uint64_t link_idle_at; /* ... and when to look next, ns */
 	_Atomic bool link_deaths;      /* a link went down: its memory is to be given back */
 	_Atomic bool overruns;	       /* a CQ has overrun: its QPs are to fail */
 
@@ -117,12 +123,12 @@ struct hca {
 	_Atomic uint32_t armed_cqs;	/* CQs that owe an event */
 	pthread_t thread;
 	int epoll;	/* the engine thread sleeps in it */
-	int watchdog;	/* a timer: nobody has polled for a while; -1: nobody watches */
-	bool watch_due; /* it went off; engine thread's */
+	int watchdog;	/* a timer, re-armed while some thread polls; -1: there is none */
+	bool watch_due; /* it has expired; engine thread's */
 	_Atomic bool stop;
 };
 
-/* A new HCA's, and once more a forked child's. */
+/* For a new HCA, and again in a forked child. */
 static inline void hca_init_locks(struct hca *hca) ASSERT_HELD(hca->engine, hca->active_lock);
 static inline void hca_init_locks(struct hca *hca)
 {
@@ -135,7 +141,8 @@ static inline void hca_init_locks(struct hca *hca)
 	lock_init(&hca->contexts_lock, RANK_CONTEXTS);
 }
 
-/* The process's HCA; made (daemon started, thread started) at the first call. NULL with errno. */
+/* The process's HCA. The first call makes it: attaches to the daemon (and starts it if need be),
+ * and starts the threads. NULL with errno. */
 struct hca *hca_get(void);
 
 #endif

@@ -1,42 +1,42 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The wire carrier: RoCEv2 to other hosts (or to this one, with VERBENA_CARRIER=wire).
+ * The RoCE carrier: RoCEv2 to other hosts (or to this one, with VERBENA_CARRIER=wire).
  *
- * Between the QPs (qp.c, sq.c), the transport core (src/transport: what is sent when, and what
- * arrived means) and UDP (src/net). A QP that is connected to another host has a struct roce_qp,
- * from RTR to RESET; datagrams need none.
+ * It stands between the QPs (qp.c, sq.c), the transport core (src/transport: what is sent when, and
+ * what an arriving packet means) and UDP (src/net). A QP that is connected to another host has a
+ * struct roce_qp, from RTR to RESET; datagrams need none.
  *
- * Who does what:
- *   - posting (qp.lock held): enters the requests into the core and sends what it may at once, in
- *     the program's own thread
- *   - packets that arrive are taken in under hca.engine, by whoever drives the engine
- *   - what is to be sent as a consequence (acknowledgements, READ answers, requests that the window
+ * Which thread does what:
+ *   - The posting thread (qp.lock held) enters the requests into the core and sends at once what
+ *     the core permits.
+ *   - The thread that drives the engine (hca.engine held) takes in packets that arrive.
+ *   - What is to be sent as a consequence (acknowledgements, READ answers, requests that the window
  *     held back) is sent at the engine's next pass: by then the program has often posted its own
- *     answer, and an acknowledgement isn't what it waits for
- *   - timers: whoever polls, else the engine thread
+ *     answer, and no program waits for an acknowledgement alone.
+ *   - A polling thread handles the timers, or else the engine thread.
  *
- * An acknowledgement by itself costs a system call at either end, and a program that is about to
- * post its answer has it travel along for nothing. So it waits a little (ack_delay()), as long as
- * that pays: `patience` counts up when an acknowledgement found a request to travel with, down when
- * it waited in vain. It also keeps programs that poll memory (for an RDMA WRITE's last byte) and
- * their own completions by turns in step: their peer's data comes while they still poll for the
- * completion of their own.
+ * An acknowledgement that goes alone costs a system call at either end; one that travels with the
+ * program's own answer costs nothing. So it waits a little (ack_delay()), as long as that pays:
+ * `patience` counts up when an acknowledgement found a request to travel with, and down when its
+ * wait expired. This also keeps a program in step with its peer that polls memory (for an RDMA
+ * WRITE's last byte) and its own completions by turns: the peer's data comes while the program
+ * still polls for its own completion.
  *
- * Locks, after qp.lock: wire.list_lock (ready, parked, timed, waiters), then wire.tx_lock (the
+ * Locks, after qp.lock: roce.list_lock (ready, parked, timed, waiters), then roce.tx_lock (the
  * sender).
  *
  * A full socket (net/sender.h: blocked). No thread waits for room with a lock held: the engine
  * thread's epoll reports it (engine_await_room()), and roce_writable() sends what the socket kept.
  * Meanwhile a connected QP that has something to send is on `parked` instead of `ready`, so that no
- * pass looks at it; a UD QP is on `waiters`. Whoever enters either list checks under list_lock that
- * the socket is still blocked; roce_writable() opens the socket first and then empties the lists
- * under list_lock: so no QP stays on them. QPs go on in the order in which they were parked, each
- * for its turn; an acknowledgement goes with its QP's turn.
+ * pass looks at it; a UD QP is on `waiters`. A thread that enters a QP into either list checks
+ * under list_lock that the socket is still blocked; roce_writable() opens the socket first and then
+ * empties the lists under list_lock: so no QP stays on them. QPs go on in the order in which they
+ * were parked, each for its turn; an acknowledgement goes with its QP's turn.
  *
- * The socket's lease. `hot`: pollers look at the socket with each poll, a system call. After
- * COLD_AFTER looks in vain, and when the engine's lease ends, it is cold: the engine thread has the
- * socket in its epoll, armed once, and the first packet makes it hot again. So a program that only
- * talks to processes of its own host never pays for the wire.
+ * The socket's lease. While `hot`, pollers look at the socket with each poll, which is a system
+ * call. After COLD_AFTER consecutive empty receives, and when the engine's lease ends, the socket
+ * is cold: it is in the engine thread's epoll, armed once, and the first packet makes it hot again.
+ * So a program that only talks to processes of its own host never pays for the socket.
  */
 #ifndef VERBENA_HCA_ROCE_ROCE_H
 #define VERBENA_HCA_ROCE_ROCE_H
@@ -47,7 +47,7 @@
 #include "net/sender.h"
 #include "transport/transport.h"
 
-/* Why a right packet was dropped. */
+/* Why an intact packet was dropped. */
 enum roce_drop {
 	ROCE_TAKEN,
 	ROCE_DROP_QPN,	/* for no QP */
@@ -73,19 +73,19 @@ struct roce {
 	struct list waiters GUARDED_BY(list_lock); /* struct qp.room_wait: UD, its socket is full */
 	struct list timed GUARDED_BY(list_lock); /* struct roce_qp.timed: a deadline, or had one */
 	_Atomic uint32_t has_ready;
-	_Atomic uint64_t deadline;  /* ns: no earlier one is due; TP_NEVER: none */
+	_Atomic uint64_t deadline;  /* ns: no QP's deadline is earlier; TP_NEVER: there is none */
 	_Atomic uint64_t scheduled; /* ns: when the engine thread looks by itself */
 	_Atomic bool hot;
 	bool left;	/* a forked child: nothing is sent, the QPs are its parent's */
-	uint64_t now;	/* ns: when the packets that are being taken in came; under hca.engine */
-	uint64_t heard; /* ns: when there was a packet last; under hca.engine */
-	uint64_t bulk;	/* ns: when there were many at once; under hca.engine */
-	_Atomic uint32_t vain; /* looks in vain since the last packet */
+	uint64_t now;	/* ns: when the current batch of packets came; under hca.engine */
+	uint64_t heard; /* ns: when the last packet came; under hca.engine */
+	uint64_t bulk;	/* ns: when at least ROCE_BULK packets came at once; under hca.engine */
+	_Atomic uint32_t vain; /* consecutive empty receives */
 };
 
-/* A QP's place in one of the lists. `in`: in that list, or in the batch of one who goes through it.
- * Changed under list_lock; read without, under qp.lock: whoever takes the QP off looks at it
- * afterwards, under that. */
+/* A QP's place in one of the lists. `in`: the QP is in that list, or in the batch that a thread has
+ * taken off it. Changed under list_lock, and read without it under qp.lock: the thread that takes
+ * the QP off the list reads it afterwards, under qp.lock. */
 struct roce_entry {
 	struct list node;
 	_Atomic bool in;
@@ -100,15 +100,15 @@ struct roce_qp {
 	struct qp *qp;
 	struct roce_entry ready, timed;
 	struct net_path path;
-	uint64_t told_at;	     /* ns: the last CNP to the peer */
+	uint64_t told_at;	     /* ns: when the last CNP was sent to the peer */
 	uint8_t patience;	     /* 0 to ROCE_PATIENCE: whether acknowledgements wait */
-	uint64_t ack_due;	     /* ns: one waits until then; 0: none does */
-	uint64_t ack_sent_at;	     /* ns: one that didn't wait went out */
+	uint64_t ack_due;	     /* ns: until when an acknowledgement waits; 0: none does */
+	uint64_t ack_sent_at;	     /* ns: when one was sent alone; 0: none since */
 	void *early;		     /* TP_EARLY_BYTES, the beginning of a mapping; then: */
 	struct tp_request *requests; /* sq.mask + 1 places */
-	struct tp_counters counted;  /* of its transport's, what is published (counters.h) */
+	struct tp_counters counted;  /* what is published of its transport's (counters.h) */
 	uint64_t counted_sum;
-	bool taken; /* `receive` is one that a message is coming into */
+	bool taken; /* a message is coming into `receive` */
 	struct receive receive;
 	_Alignas(16) uint8_t tp[]; /* struct tp */
 };
@@ -118,30 +118,31 @@ static inline struct tp *roce_tp(struct roce_qp *w)
 	return (struct tp *)w->tp;
 }
 
-/* Makes the carrier when the daemon gave a socket. Without: hca.roce stays NULL. */
+/* Makes the carrier if the daemon gave a socket; else hca.roce stays NULL. 0 or -errno. */
 int roce_make(struct hca *hca);
-/* Of an HCA that didn't come to be. */
+/* Frees it, for an HCA that couldn't be made. */
 void roce_unmake(struct hca *hca);
-/* In a forked child: lets go of what is the parent's. */
+/* In a forked child: closes what belongs to the parent. */
 void roce_leave(struct hca *hca);
 
 /* ---- datagrams (roce_datagram.c); a connected QP's operations are in carrier_roce */
-/* A datagram's headers, with the QP's next PSN. qp.lock held. */
+/* The headers of a datagram, with the QP's next PSN. The caller holds qp.lock. */
 struct packet roce_datagram_packet(const struct qp *qp, const struct send_wqe *wqe);
-/* A datagram. STEP_WAIT: its socket is full, the QP is resumed when there is room; STEP_FAILED: its
- * memory isn't there. The request isn't completed. qp.lock held. */
+/* Sends a datagram; the request isn't completed. STEP_WAIT: its socket is full, and the QP is
+ * resumed when there is room; STEP_FAILED: its memory can't be read. The caller holds qp.lock. */
 enum step roce_datagram(struct qp *qp, const struct send_wqe *wqe, const struct iovec *local,
 			int count) REQUIRES(qp->lock);
 
-/* ---- the engine's part; engine held */
-/* Takes in what has arrived, sends what is ready. Returns how much there was. */
+/* ---- called by the engine; hca.engine is held */
+/* Takes in what has arrived and sends what is ready. Returns the number of packets and turns. */
 unsigned int roce_pass(struct roce *roce);
-/* What has arrived at this moment is taken in: before a QP begins or stops receiving. */
+/* Takes in what has arrived until now, before a QP begins or stops receiving. */
 void roce_take_in(struct roce *roce);
 
-/* A packet came a moment ago, so the next is likely to come at once: sleeping and waking take
- * longer than that. A sender of long messages pays for the waking, and comes again when it has
- * read its acknowledgements. Engine held. */
+/* Whether the engine thread should stay awake: a packet came a moment ago, so the next one is
+ * likely to come sooner than this thread could sleep and be woken. After a burst it stays awake for
+ * longer, because a sender of long messages sends again only after it has read its
+ * acknowledgements. hca.engine is held. */
 enum { ROCE_WARM_NS = 20000, ROCE_WARM_BULK_NS = 60000, ROCE_BULK = 8 /* packets at once */ };
 static inline bool roce_warm(const struct roce *roce)
 {
@@ -150,7 +151,7 @@ static inline bool roce_warm(const struct roce *roce)
 		roce->now - roce->bulk < ROCE_WARM_BULK_NS);
 }
 
-/* A QP has something to send. */
+/* Whether some QP has something to send. */
 static inline bool roce_ready(const struct roce *roce)
 {
 	return atomic_load_explicit(&roce->has_ready, memory_order_relaxed);
@@ -162,36 +163,37 @@ static inline bool roce_busy(const struct roce *roce)
 }
 
 /* ---- without locks */
-/* The socket goes to the engine thread's epoll: nobody polls. */
+/* No thread polls: the socket goes to the engine thread's epoll. */
 void roce_arm(struct roce *roce);
-/* The engine thread was woken by it. */
+/* The engine thread was woken by the socket. */
 void roce_woken(struct roce *roce);
-/* There is room in the sender's socket of this index again. Engine thread. */
+/* The sender's socket of this index has room again. Engine thread. */
 void roce_writable(struct roce *roce, unsigned int socket);
-/* Deadlines that have passed. Returns the next one; 0: there is something to send now, and nobody
- * else is there to do it. Engine thread. */
+/* Handles deadlines that have passed. `now` and the result are ns; returns the next deadline,
+ * TP_NEVER if there is none or a polling thread handles it, 0 if there is something to send now and
+ * no thread polls. Engine thread. */
 uint64_t roce_scan(struct roce *roce, uint64_t now);
 
-/* ---- between wire.c and its parts; qp.lock held */
+/* ---- between roce.c and its parts; qp.lock is held */
 extern const struct tp_world roce_world;
-/* After each call of the transport core's inputs, and after a burst. */
+/* Handles the core's events. Called after each input to the transport core, and after a burst. */
 void roce_pull_events(struct roce_qp *w) REQUIRES(w->qp->lock);
-/* What a QP sends before others have their turn: bytes. */
+/* Bytes that a QP sends before other QPs have their turn; the highest `patience`. */
 enum { ROCE_QUOTA = 128 * 1024, ROCE_PATIENCE = 3 };
-/* Requests are about to go: `acks`, with an acknowledgement. */
+/* Requests are about to be sent; `acks`: an acknowledgement travels with them. `now` in ns. */
 void roce_ack_travels(struct roce_qp *w, bool acks, uint64_t now);
-/* The QP has something to send, or a deadline: enters the lists. */
+/* Enters the QP into the lists if it has something to send, or a deadline. */
 void roce_note(struct roce_qp *w, uint64_t now);
-/* Sends what may be sent, at most ROCE_QUOTA bytes. */
+/* Sends what the core permits, at most ROCE_QUOTA bytes. */
 void roce_transmit(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock);
-/* Tells the peer that its packets find a long queue on their way: now and then, not each time. */
+/* Sends a CNP: the peer's packets carried ECN's mark. Rate-limited, not for each packet. */
 void roce_notify(struct roce_qp *w, uint64_t now);
-/* A UD QP that has found this path's socket full: is resumed when there is room. False: there is by
- * now. */
+/* For a UD QP that has found this path's socket full: true: it will be resumed when there is room;
+ * false: there is room by now. */
 bool roce_wait_for_room(struct qp *qp, const struct net_path *path);
-/* The UD QP ends; hca.engine is held, too. */
+/* Takes a UD QP that ends off the list of waiters; hca.engine is held, too. */
 void roce_unwait(struct qp *qp);
-/* A packet for a UD QP. */
+/* Delivers a packet to a UD QP. ROCE_TAKEN, or why the packet was dropped. */
 enum roce_drop roce_receive_datagram(struct qp *qp, const struct packet *packet,
 				     const struct net_from *from) REQUIRES(qp->lock);
 
