@@ -15,7 +15,7 @@ int bell_make(void)
 
 int bell_ring(int bell)
 {
-	/* One nanosecond after the clock's start: over. */
+	/* One nanosecond after the clock's start: in the past. */
 	const struct itimerspec past = {.it_value.tv_nsec = 1};
 
 	return timerfd_settime(bell, TFD_TIMER_ABSTIME, &past, NULL) < 0 ? -errno : 0;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a process counts for people, in its published table: the process adds, the daemon reads and
- * shows (`verbena status`). An enum of places and their names; the order of the groups that other
- * parts fill as a whole is theirs, too (src/hca/process/counters.c asserts it).
+ * The counters of a process, in its published table: the process adds, the daemon reads and shows
+ * them (`verbena status`). They are an enum of places and their names. Some groups are copied as a
+ * whole from a structure of another part, and follow its order (src/hca/process/counters.c asserts
+ * that).
  *
  * Written by the owner: relaxed stores under a lock that it holds anyway, or atomic additions where
- * that is rare. Read by the daemon at any time, each number by itself.
+ * that is rare. Read by the daemon at any time; each number is consistent by itself only.
  */
 #ifndef VERBENA_SHM_COUNTERS_H
 #define VERBENA_SHM_COUNTERS_H
@@ -15,13 +16,13 @@
 
 /* X(place, group, name): group and name as `verbena status --json` shows them. */
 #define PUB_COUNTER_LIST(X)                                                                       \
-	/* packets given to the host */                                                           \
+	/* packets handed to the host's kernel */                                                 \
 	X(SENT_PACKETS, "wire", "packets_out")                                                    \
 	X(SENT_BYTES, "wire", "bytes_out")                                                        \
-	X(SENT_REFUSED, "wire", "refused")  /* the host didn't take them */                       \
+	X(SENT_REFUSED, "wire", "refused")  /* the kernel didn't take them */                     \
 	X(SENT_NO_ROOM, "wire", "no_room")  /* the socket's buffer was full for too long */       \
-	X(SENT_ERROR, "wire", "last_error") /* errno of the latest that was refused */            \
-	/* packets that came */                                                                   \
+	X(SENT_ERROR, "wire", "last_error") /* errno of the last one refused */                   \
+	/* packets received */                                                                    \
 	X(CAME_PACKETS, "wire", "packets_in")                                                     \
 	X(CAME_BYTES, "wire", "bytes_in")                                                         \
 	X(CAME_BAD_ICRC, "wire", "bad_icrc")                                                      \
@@ -30,7 +31,7 @@
 	X(CAME_BAD_VERSION, "wire", "bad_version")                                                \
 	X(CAME_BAD_OPCODE, "wire", "bad_opcode")                                                  \
 	X(CAME_BAD_PAYLOAD, "wire", "bad_payload")                                                \
-	/* right packets that were dropped, by enum wire_drop */                                  \
+	/* intact packets that were dropped, by enum roce_drop */                                 \
 	X(DROP_QPN, "wire", "no_such_qp")                                                         \
 	X(DROP_HOST, "wire", "other_host")                                                        \
 	X(DROP_PKEY, "wire", "other_pkey")                                                        \
@@ -50,9 +51,9 @@
 	X(TP_KEPT, "wire", "kept")                                                                \
 	X(TP_DUPLICATES, "wire", "duplicates")                                                    \
 	X(TP_CREDIT_WAITS, "wire", "credit_waits")                                                \
-	/* queues on the way */                                                                   \
-	X(TP_CONGESTED, "wire", "cnps_in")    /* our packets found one, their receiver says */    \
-	X(MARKED, "wire", "congestion_marks") /* packets that came with the mark of one */        \
+	/* congestion */                                                                          \
+	X(TP_CONGESTED, "wire", "cnps_in")    /* CNPs from receivers of our packets */            \
+	X(MARKED, "wire", "congestion_marks") /* packets received with ECN's mark */              \
 	X(CNPS_OUT, "wire", "cnps_out")                                                           \
 	/* within the host */                                                                     \
 	X(LOCAL_RNR_WAITS, "local", "rnr_waits")   /* messages that waited here for a receive */  \
@@ -63,7 +64,7 @@
 	X(LOCAL_KEPT, "local", "kept")		 /* datagrams that waited here for a receive */   \
 	X(LOCAL_NOT_TAKEN, "local", "not_taken") /* ours, dropped: no receive or room in time */  \
 	X(LOCAL_NO_QP, "local", "no_such_qp")	 /* datagrams dropped: for no QP that receives */ \
-	/* requests that ended like this, on every carrier */                                     \
+	/* requests that completed with these errors, on every carrier */                         \
 	X(RETRY_EXCEEDED, "requests", "retry_exceeded")                                           \
 	X(RNR_RETRY_EXCEEDED, "requests", "rnr_retry_exceeded")
 
@@ -75,7 +76,7 @@ struct pub_counters {
 	_Atomic uint64_t value[PUB_COUNTERS];
 };
 
-/* By whoever holds the lock under which this place changes. */
+/* The caller holds the lock under which this place changes. */
 static inline void pub_count(struct pub_counters *counters, enum pub_counter place, uint64_t n)
 {
 	_Atomic uint64_t *at = &counters->value[place];
@@ -84,7 +85,7 @@ static inline void pub_count(struct pub_counters *counters, enum pub_counter pla
 			      memory_order_relaxed);
 }
 
-/* By anybody, for what is rare. */
+/* For rare events: callable by any thread, without a lock. */
 static inline void pub_count_rare(struct pub_counters *counters, enum pub_counter place, uint64_t n)
 {
 	atomic_fetch_add_explicit(&counters->value[place], n, memory_order_relaxed);

@@ -28,7 +28,7 @@ static uint64_t groups_load(const _Atomic uint64_t *word)
 	return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-/* The group's place, or GROUPS_PLACES. */
+/* The index of the group's place, or GROUPS_PLACES. */
 static uint32_t groups_place(const struct groups *groups, const uint64_t key[2])
 {
 	uint32_t first = groups_bucket(groups, key);
@@ -70,7 +70,7 @@ static bool is_free(const struct groups *groups, uint32_t place)
 	return !any;
 }
 
-/* A place for a group that has none, with its GID; GROUPS_PLACES: there is none. */
+/* Takes a place for a group that has none and writes its GID. GROUPS_PLACES: the bucket is full. */
 static uint32_t groups_take_place(struct groups *groups, const uint64_t key[2])
 {
 	uint32_t first = groups_bucket(groups, key);
@@ -152,6 +152,6 @@ void groups_set_own(struct groups *groups, const uint8_t (*gids)[16], uint32_t c
 					      memory_order_relaxed);
 	}
 	atomic_store_explicit(&groups->own_count, count, memory_order_relaxed);
-	/* [G3], pairs with [G4]: who sees the new number sees these addresses. Never 0. */
+	/* [G3], pairs with [G4]: a reader of the new number sees these addresses. Never 0. */
 	atomic_fetch_add_explicit(&groups->addresses, 2, memory_order_release);
 }

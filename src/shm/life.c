@@ -13,5 +13,5 @@ int life_begin(struct process_life *life)
 	pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
 	err = pthread_mutex_init(&life->mutex, &attr);
 	pthread_mutexattr_destroy(&attr);
-	return err ? -err : -pthread_mutex_lock(&life->mutex); /* the kernel ends that: [E1] */
+	return err ? -err : -pthread_mutex_lock(&life->mutex); /* the kernel sets its word: [E1] */
 }

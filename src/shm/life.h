@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Whether the process that owns a piece of shared memory still lives and has not called exec(), as
- * the kernel says it in that memory: without a system call, without a daemon.
+ * Whether the process that owns a piece of shared memory still lives and has not called exec(). The
+ * kernel writes the answer into that memory, so a reader needs no system call and no daemon.
  *
  * One thread of the owner that lives as long as its process (the engine thread) locks a robust
  * mutex here and never unlocks it. When that thread ends, because its process ends or calls exec(),
- * the kernel sets FUTEX_OWNER_DIED in the mutex's word. It does so before the thread is gone. The
- * process's number is free for another process only after all its threads are gone, and exec()
- * installs the new address space only after all other threads are gone. So, with the kernel's store
- * [E1] and a reader's load [E2]:
+ * the kernel sets FUTEX_OWNER_DIED in the mutex's word, before the thread is gone. The process's
+ * number is free for another process only after all its threads are gone, and exec() installs the
+ * new address space only after all other threads are gone. So, with the kernel's store [E1] and a
+ * reader's load [E2]:
  *
- *   A reader that finds no FUTEX_OWNER_DIED [E2] after a system call that took the process's number
- *   knows that during the whole call the number named this very process, and its address space was
- *   the one in which this memory is mapped.
+ *   If a reader finds no FUTEX_OWNER_DIED [E2] after a system call that took the process's number,
+ *   then during the whole call the number named this very process, and its address space was the
+ *   one in which this memory is mapped.
  *
  * written by   the owner's engine thread, once; then by the kernel [E1], once.
  * read by      peers, through read-only mappings, at any time [E2].
- * deaths       are what it is for. Before the engine thread has run the word is 0, which reads as
+ * deaths       are what it reports. Before the engine thread has run the word is 0, which reads as
  *              alive: peers copy nothing until that thread has installed the link.
  */
 #ifndef VERBENA_SHM_LIFE_H
@@ -35,7 +35,7 @@ struct process_life {
 
 _Static_assert(offsetof(pthread_mutex_t, __data.__lock) == 0, "the futex is the first word");
 
-/* By the thread whose end tells. 0 or -errno. */
+/* Locks the mutex in the calling thread, whose end is then reported. 0 or -errno. */
 int life_begin(struct process_life *life);
 
 static inline bool life_goes_on(const struct process_life *life)

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Whether the consumer has read so much that `slots` and one more fit in. */
+/* Whether the consumer has read so far that `slots` and one more are free. */
 static bool ring_fits(struct ring_tx *tx, uint32_t consumed, uint32_t slots)
 {
 	tx->limit = consumed + RING_SLOTS;
@@ -16,8 +16,8 @@ static bool ring_has_room(struct ring_tx *tx, uint32_t slots)
 {
 	if (tx->limit - tx->pos > slots)
 		return true;
-	/* [W5], pairs with [W1]. A consumer that lies about its position only lets itself be
-	 * overwritten. */
+	/* [W5], pairs with [W1]. A consumer that publishes a false position only has its own unread
+	 * records overwritten. */
 	uint32_t consumed = atomic_load_explicit(&tx->ctl->consumed, memory_order_acquire);
 
 	if (ring_fits(tx, consumed, slots))
@@ -28,7 +28,8 @@ static bool ring_has_room(struct ring_tx *tx, uint32_t slots)
 	consumed = atomic_load_explicit(&tx->ctl->consumed, memory_order_seq_cst);
 	if (ring_fits(tx, consumed, slots))
 		return true;
-	/* Any thread may look: the one that finds the ring full has other locks than its reader. */
+	/* Atomic, since any thread may read it, under other locks than the producing thread
+	 * holds. */
 	atomic_store_explicit(&tx->broken, tx->limit - tx->pos > RING_SLOTS, memory_order_relaxed);
 	tx->limit = tx->pos; /* full, whatever the consumer claims */
 	tx->full_at = consumed;
@@ -56,7 +57,8 @@ struct ring_header *ring_reserve_slow(struct ring_tx *tx, uint32_t slots)
 	return (struct ring_header *)ring_at(tx->slots, tx->pos);
 }
 
-/* Pads fill the rest of a lap, and a lap doesn't begin with one: nobody can keep us with pads. */
+/* Checks a header. Pads fill the rest of a lap, and no lap begins with one, so a peer can't keep
+ * the consumer in the loop with pads. */
 static bool header_sane(const struct ring_rx *rx, const struct ring_header *h)
 {
 	uint32_t place = rx->pos & (RING_SLOTS - 1);

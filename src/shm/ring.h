@@ -12,26 +12,27 @@
  *   Consumer writes: ctl->consumed := its position (release), when it has read      [W1]
  *   Producer reads:  ctl->consumed (acquire) before it writes over old slots        [W5]
  *
- * A producer that finds no room asks to be told of it, and stays so until it tries again:
+ * A producer that finds no room requests a notification, and the request stands until it tries
+ * again:
  *
  *   Producer: ctl->want_space := 1 [W3], then reads ctl->consumed once more [W4]
  *   Consumer: ctl->consumed := its position [W1], then reads ctl->want_space [W2]
  *
- * These four are seq_cst: the producer sees the room, or the consumer sees that it is wanted.
- * Several threads may produce, one after the other, and wait together; that one of them finds room
- * for a short record doesn't help another, which waits with a long one. So want_space is cleared
- * only when all that wait are about to try again (ring_retry).
+ * These four are seq_cst: the producer sees the room, or the consumer sees the request. Several
+ * threads may produce, one after the other, and wait together; if one of them finds room for a
+ * short record, another may still wait with a long one. So want_space is cleared only when all
+ * waiting threads are about to try again (ring_retry).
  *
- * Zeroing first means that old payload bytes are never taken for a header, whatever they hold. An
- * old header can't be mistaken (its number is of another lap), so the producer remembers which
- * slots hold payload, and a stream of small records touches one line each: a second line would have
- * to come over from the consumer's cache before the record could be seen. Positions are
- * free-running 32-bit counts of slots.
+ * Zeroing the following header first means that old payload bytes are never taken for a header,
+ * whatever they are. An old header can't be mistaken (its number is of another lap), so the
+ * producer remembers which slots hold payload, and a stream of small records touches one cache line
+ * each: a second line would have to come from the consumer's cache before the record could be seen.
+ * Positions are free-running 32-bit counts of slots.
  *
- * Everything that the consumer reads may be the work of a hostile peer: ring_peek() copies the
- * header once and checks that the record lies within the ring; payloads are copied once, then
- * checked by whoever decodes them. A peer can make its own messages nonsense, nothing more: a
- * position that can't be is -EPROTO, and the link is given up.
+ * Everything that the consumer reads may be written by a hostile peer: ring_peek() copies the
+ * header once and checks that the record lies within the ring; the consumer copies payloads once,
+ * then checks the copy when it decodes them. A peer can make its own messages nonsense, nothing
+ * more: an impossible position is -EPROTO, and the link is given up.
  *
  * Either process may die at any instruction: a record whose seq wasn't stored doesn't exist.
  */
@@ -58,8 +59,8 @@
 #define RING_PAYLOAD_MAX (8192u - RING_HEADER)
 #endif
 
-/* ring_tx.full_at at first: not what is consumed then, so who waits beside a ring that was never
- * found full (its link just came up) knows that there is room. */
+/* ring_tx.full_at at first. It differs from every value of `consumed` then, so that a thread which
+ * waits beside a ring that was never found full (its link just came up) sees that there is room. */
 #define RING_NEVER_FULL UINT32_MAX
 
 enum ring_kind {
@@ -85,7 +86,7 @@ _Static_assert(sizeof(struct ring_header) == RING_HEADER, "payload starts at byt
 struct ring_ctl {
 	_Alignas(64) _Atomic uint32_t consumed; /* consumer's */
 	_Alignas(64) _Atomic uint32_t
-		want_space; /* producer's: ring my doorbell when you consume */
+		want_space; /* producer's: ring its doorbell after consuming */
 };
 
 /* The producer's private state. */
@@ -94,8 +95,8 @@ struct ring_tx {
 	struct ring_ctl *ctl;
 	uint32_t pos;		/* next free slot */
 	uint32_t limit;		/* pos may not pass this: consumed + RING_SLOTS, as last read */
-	_Atomic bool broken;	/* the consumer claims to have read what wasn't written */
-	uint32_t full_at;	/* what was consumed when it was found full */
+	_Atomic bool broken;	/* the consumer claims to have read more than was written */
+	uint32_t full_at;	/* `consumed` when the ring was found full */
 	bool stale[RING_SLOTS]; /* by slot: its first bytes are payload of an earlier record */
 };
 
@@ -103,8 +104,8 @@ struct ring_tx {
 struct ring_rx {
 	uint8_t *slots;
 	struct ring_ctl *ctl;
-	uint32_t pos;
-	uint32_t published;
+	uint32_t pos;	    /* next slot to read */
+	uint32_t published; /* ctl->consumed as last stored */
 };
 
 static inline uint8_t *ring_at(uint8_t *slots, uint32_t pos)
@@ -117,19 +118,21 @@ static inline uint32_t ring_slots_for(uint32_t payload)
 	return (RING_HEADER + payload + RING_SLOT - 1) / RING_SLOT;
 }
 
-/* How far the consumer says it is; for a caller with a fence of its own. */
+/* The consumer's position as it last published it. The load is relaxed: the caller has a fence of
+ * its own. */
 static inline uint32_t ring_consumed(const struct ring_tx *tx)
 {
 	return atomic_load_explicit(&tx->ctl->consumed, memory_order_relaxed);
 }
 
-/* Slow half of ring_reserve: looks at the consumer's position, pads the lap's end. */
+/* Slow half of ring_reserve(): reads the consumer's position, pads the lap's end. */
 struct ring_header *ring_reserve_slow(struct ring_tx *tx, uint32_t slots);
 
 /*
- * Room for a record with `payload` bytes (at most RING_PAYLOAD_MAX), or NULL when the ring is full
- * (then want_space is set until ring_retry(), and the consumer rings). Fill everything but seq and
- * slots, then commit. One slot more than the record is kept free, for the next header's zero.
+ * Reserves room for a record with `payload` bytes (at most RING_PAYLOAD_MAX). NULL: the ring is
+ * full; want_space is then set until ring_retry(), and the consumer rings. The caller fills
+ * everything but seq and slots, then commits. One slot more than the record is kept free, for the
+ * next header's zero.
  */
 static inline struct ring_header *ring_reserve(struct ring_tx *tx, uint32_t payload)
 {
@@ -161,13 +164,15 @@ static inline void ring_commit(struct ring_tx *tx, struct ring_header *h, uint32
 	tx->pos += n;
 }
 
-/* All who found the ring full are about to try again; who fails again asks for space again. */
+/* All threads that found the ring full are about to try again; one that fails again sets want_space
+ * again. */
 static inline void ring_retry(struct ring_tx *tx)
 {
 	atomic_store_explicit(&tx->ctl->want_space, 0, memory_order_relaxed);
 }
 
-/* The reserved record won't be: what was written of its payload may not pass for a header. */
+/* Gives up the reserved record: payload that was written already must not pass for a header
+ * later. */
 static inline void ring_abandon(struct ring_tx *tx, uint32_t payload)
 {
 	uint32_t n = ring_slots_for(payload), at = tx->pos & (RING_SLOTS - 1);
@@ -183,25 +188,26 @@ static inline bool ring_ready(const struct ring_rx *rx)
 	return atomic_load_explicit(&h->seq, memory_order_acquire) == rx->pos + 1;
 }
 
-/* Whether a record may be unread that was in the ring when the consumer was at `mark`. */
+/* Whether records that were in the ring when the consumer was at `mark` may still be unread. */
 static inline bool ring_unread_since(const struct ring_rx *rx, uint32_t mark)
 {
 	return rx->pos - mark < RING_SLOTS && ring_ready(rx);
 }
 
 /*
- * The next record, or NULL. `out` is a private copy of its header with `slots` checked; the
- * payload (at most *room bytes) stays shared. *error becomes -EPROTO on nonsense.
+ * The next record's payload, or NULL if there is none. `out` becomes a private copy of the header
+ * with `slots` checked; the payload (at most *room bytes) stays shared memory. *error becomes
+ * -EPROTO if the peer's header is invalid.
  */
 const uint8_t *ring_peek(struct ring_rx *rx, struct ring_header *out, uint32_t *room, int *error);
 
-/* Done with the record that ring_peek gave. */
+/* Frees the slots of the record that ring_peek() returned, at the next publishing. */
 static inline void ring_pop(struct ring_rx *rx, const struct ring_header *h)
 {
 	rx->pos += h->slots;
 }
 
-/* Tells the producer how far we are. True when the producer waits for space. */
+/* Publishes the consumer's position. True: the producer waits for space and is to be rung. */
 static inline bool ring_publish(struct ring_rx *rx)
 {
 	if (rx->published == rx->pos)
@@ -213,7 +219,7 @@ static inline bool ring_publish(struct ring_rx *rx)
 	return atomic_load_explicit(&rx->ctl->want_space, memory_order_seq_cst) != 0;
 }
 
-/* Publish when it is worth a cache line: a quarter of the ring. */
+/* The same once per quarter ring: each publishing costs the producer a cache line. */
 static inline bool ring_publish_lazily(struct ring_rx *rx)
 {
 	return rx->pos - rx->published >= RING_SLOTS / 4 && ring_publish(rx);

@@ -29,7 +29,7 @@ static uint8_t *writer_place(const struct tap_writer *writer)
 	return writer->memory->data + (writer->at & (TAP_BYTES - 1));
 }
 
-/* Room for `bytes` in one piece at the writer's position, past a pad if need be. */
+/* Makes room for `bytes` in one piece at the writer's position; writes a pad first if need be. */
 static bool tap_make_room(struct tap_writer *writer, uint32_t bytes)
 {
 	/* [T6], pairs with [T5] */
@@ -39,7 +39,7 @@ static bool tap_make_room(struct tap_writer *writer, uint32_t bytes)
 	uint32_t pad = to_end < bytes ? to_end : 0;
 
 	if (used > TAP_BYTES || bytes + pad > TAP_BYTES - used)
-		return false; /* full, or the reader claims what can't be */
+		return false; /* full, or the reader published an impossible position */
 	if (pad) {
 		const struct tap_record head = {.bytes = pad, .kind = TAP_PAD};
 

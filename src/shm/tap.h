@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a captured process and the program that captures share: a one-way ring of packets. The
- * memory is made and sealed by the daemon, one for each process and capture.
+ * What a captured process and the capturing program share: a one-way ring of packets. The daemon
+ * makes and seals the memory, one ring for each process and capture.
  *
  *   The process writes records (struct tap_record, the packet's bytes, its comment), never waits,
- *   and counts what finds no room. Its calls are serialised by its caller.
+ *   and counts packets that find no room. Its caller serialises its calls.
  *   The capturing program reads them. It stores `asleep` before it sleeps on the ring's bell
  *   (shm/bell.h), then looks once more; the process stores its position, then looks at `asleep`,
  *   each with a full fence between, so no record waits unseen.                     [T1 with T2]
@@ -32,22 +32,22 @@ enum tap_kind { TAP_PAD, TAP_PACKET };
 enum tap_direction { TAP_IN = 1, TAP_OUT = 2 }; /* as PCAPNG_IN, PCAPNG_OUT */
 
 struct tap_record {
-	uint32_t bytes;	   /* of the whole record, this head included: the writer's own */
+	uint32_t bytes;	   /* of the whole record, this head included */
 	uint16_t captured; /* bytes of the packet that follow */
-	uint16_t size;	   /* of the packet */
+	uint16_t size;	   /* of the packet as it was on its way */
 	uint8_t kind;	   /* enum tap_kind */
 	uint8_t direction; /* enum tap_direction */
-	uint16_t comment;  /* bytes of text after the packet, without an end */
-	uint32_t lost;	   /* packets that found no room since the record before */
+	uint16_t comment;  /* bytes of text after the packet, not terminated */
+	uint32_t lost;	   /* packets that found no room since the last record */
 	uint64_t time_ns;  /* since 1970 */
 };
 _Static_assert(sizeof(struct tap_record) == 24, "a multiple of 8");
 
 struct tap_memory {
 	_Alignas(64) _Atomic uint64_t written; /* the process's */
-	_Atomic uint64_t lost;		       /* the process's: all packets that found no room */
+	_Atomic uint64_t lost;		       /* the process's: number of packets without room */
 	_Alignas(64) _Atomic uint64_t read;    /* the reader's */
-	_Atomic uint32_t asleep;	       /* the reader's: ring the bell */
+	_Atomic uint32_t asleep;	       /* the reader's: its bell is to be rung */
 	_Alignas(4096) uint8_t data[TAP_BYTES];
 };
 #define TAP_SIZE sizeof(struct tap_memory)
@@ -57,7 +57,7 @@ struct tap_writer {
 	struct tap_memory *memory;
 	uint64_t at;
 	uint64_t lost;
-	uint32_t unsaid; /* of `lost`, what no record has told yet */
+	uint32_t unsaid; /* those of `lost` that no record has reported yet */
 	uint32_t snap;	 /* bytes that are kept of a packet */
 };
 
@@ -67,7 +67,7 @@ struct tap_reader {
 	uint64_t at;
 };
 
-/* A packet as it is written. `comment` may be NULL. */
+/* A packet that is to be written. `comment` may be NULL. */
 struct tap_packet {
 	uint64_t time_ns;
 	const uint8_t *bytes;
@@ -76,24 +76,24 @@ struct tap_packet {
 	const char *comment;
 };
 
-/* `snap`: 0 for everything. */
+/* `snap`: how many bytes to keep of each packet; 0: all. */
 void tap_writer_init(struct tap_writer *writer, struct tap_memory *memory, uint32_t snap);
-/* Writes the packet, or counts it as lost. True: the reader sleeps, ring its bell. */
+/* Writes the packet, or counts it as lost. True: the reader sleeps, and its bell is to be rung. */
 bool tap_write(struct tap_writer *writer, const struct tap_packet *packet);
 
 void tap_reader_init(struct tap_reader *reader, struct tap_memory *memory);
 /*
- * The next record: 1 and its checked head, its bytes (packet, then comment) at *bytes, which stay
- * shared: they are copied once and mean what they then say. 0: there is none. -EPROTO: the process
- * wrote nonsense, and the ring is of no use any more.
+ * The next record. 1: *head is its checked head, *bytes its bytes (packet, then comment), which are
+ * shared memory: the caller copies them once and uses the copy. 0: there is none. -EPROTO: the
+ * process wrote an invalid record, and the ring can't be read any further.
  */
 int tap_peek(struct tap_reader *reader, struct tap_record *head, const uint8_t **bytes);
-/* Done with the record that tap_peek gave. */
+/* Gives back the place of the record that tap_peek() returned. */
 void tap_pop(struct tap_reader *reader, const struct tap_record *head);
-/* Before sleeping: true when there is nothing to read, and the bell will be rung. */
+/* Called before the reader sleeps. True: there is nothing to read, and the bell will be rung. */
 bool tap_sleep(struct tap_reader *reader);
 void tap_wake(struct tap_reader *reader);
-/* Packets that found no room, altogether. */
+/* The number of packets that found no room, in all. */
 uint64_t tap_lost(const struct tap_reader *reader);
 
 #endif

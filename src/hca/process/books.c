@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The books. See books.h. Lists are under hca.lock; entries are readers of hca.books. */
+/* The books. See books.h. The lists change under hca.lock; entries are readers of hca.books. */
 #include "hca/process/books.h"
 
 #include <errno.h>
@@ -49,8 +49,8 @@ static void command_end(void *owner)
 	books_leave(owner);
 }
 
-/* Within an entry: the daemon is gone. The entry is interrupted for the return. Not analysed: the
- * lock is the entry's. */
+/* A command found the daemon gone, within its entry: the entry is interrupted for the return. Not
+ * analysed: the lock is the entry's. */
 static int command_daemon_lost(void *owner) NO_THREAD_SAFETY_ANALYSIS
 {
 	struct hca *hca = owner;

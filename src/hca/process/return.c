@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Returning to the next daemon. See books.h for when, proto/proto.h for what is said.
+ * Returning to the next daemon. books.h says when, proto/proto.h which messages are exchanged.
  *
- * Connections that are established need no daemon, and go on all the while. New connections are
- * made beside the old ones; only when the daemon has taken everything do their descriptors take
- * the old ones' places, so that a return that fails has changed nothing.
+ * Connections that are established need no daemon, and go on all the while. New connections to the
+ * daemon are made beside the old ones; only when the daemon has taken everything do their
+ * descriptors take the old ones' places, so that a return that fails has changed nothing.
  *
- * Who returns: a thread whose command finds the daemon gone, which starts the next one if there is
- * none; and the control thread (control.h), when a link is wanted, or when another process has
- * started a daemon. The engine thread learns of a new daemon by inotify on the run-time directory.
+ * Which threads return: a thread whose command finds the daemon gone, which starts the next one if
+ * there is none; and the control thread (control.h), when a link is wanted, or when another process
+ * has started a daemon. The engine thread notices a new daemon by inotify on the run-time
+ * directory.
  *
  * Locks. Starting a daemon takes seconds, so it is done before any lock is taken. Returning to one
- * that is there writes hca.books: no entry is open, so no list of objects changes. hca.lock is not
- * taken: fork() and the data path never wait for a daemon. A child that is forked meanwhile closes
- * the new connections (return_leave()).
+ * that is there write-locks hca.books: no entry is open, so no list of objects changes. hca.lock is
+ * not taken: fork() and the data path never wait for a daemon. A child that is forked meanwhile
+ * closes the new connections (return_leave()).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -53,7 +54,7 @@ struct fresh {
 	int event_fd;
 	struct daemon_wire roce;
 	struct daemon_conn *contexts; /* in the order of hca.contexts */
-	size_t count;		      /* of those that are open */
+	size_t count;		      /* of contexts' connections that are open */
 };
 
 /* ------------------------------------------------------------------ objects */
@@ -128,7 +129,7 @@ static int ah_again(struct daemon_conn *conn, struct list *held)
 	struct proto_create_ah_resp resp;
 	int err = daemon_create_ah(conn, pd_of(ah->ibv.pd)->handle, &ah->request, &resp);
 
-	/* Its address may be gone; the handle then only misses at the daemon. */
+	/* The address may be gone from the host; then only the daemon has no handle for the AH. */
 	return err == -EINVAL ? 0 : err;
 }
 
@@ -162,7 +163,8 @@ static struct proto_return old_names(enum held_kind kind, const struct list *hel
 	abort();
 }
 
-/* In the order of enum held_kind: nothing before what it needs. */
+/* Hands all objects of a context to the new daemon, in the order of enum held_kind: each after the
+ * objects that it uses. */
 static int objects_again(struct daemon_conn *conn, struct context *context)
 {
 	static int (*const again[])(struct daemon_conn * conn, struct list * held) = {
@@ -188,7 +190,7 @@ static int objects_again(struct daemon_conn *conn, struct context *context)
 
 /* ------------------------------------------------------------------ the return */
 
-/* Where the process's numbers begin: the lowest that is in use, or the next one. */
+/* Tells the daemon from which numbers on to allocate: the lowest in use, or the next one. */
 static void number_marks(struct hca *hca, struct proto_attach *body)
 {
 	uint32_t qpn = UINT32_MAX, key = UINT32_MAX;
@@ -278,7 +280,8 @@ static void replace_fd(int *old, int *with)
 	*with = -1;
 }
 
-/* One that there was is the same as the new one: the place in the group, and the park, are. */
+/* Keeps the old descriptor if there is one: the new one is for the same file (the group's place,
+ * the park). */
 static void keep_first(int *old, int *with)
 {
 	if (*old < 0) {
@@ -317,7 +320,7 @@ static void take_over(struct hca *hca, struct fresh *fresh)
 	list_for_each(node, &hca->contexts)
 		replace_fd(&container_of(node, struct context, node)->conn.fd,
 			   &fresh->contexts[i++].fd);
-	/* Wishes for links that the old daemon didn't answer. */
+	/* Link requests that the old daemon didn't answer are queued again. */
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
 		struct link *link = atomic_load(&hca->link_by_slot[slot]);
 
@@ -328,7 +331,7 @@ static void take_over(struct hca *hca, struct fresh *fresh)
 	}
 	atomic_store(&hca->link_requests, true);
 	control_wake(hca);
-	engine_kick(hca); /* a new socket of the wire, and events that came already */
+	engine_kick(hca); /* a new RoCE socket, and events that may have come already */
 }
 
 static void fresh_close(struct fresh *fresh)
@@ -368,13 +371,13 @@ static int go_back(struct hca *hca)
 	return err;
 }
 
-/* The daemon that was there is gone again, or there is none. */
+/* Whether the error means that the daemon is gone again, or that there is none. */
 static bool is_gone(int err)
 {
 	return err == -EIO || err == -ECONNREFUSED || err == -ENOENT;
 }
 
-/* Joins a daemon that is there. 0 also when another thread has returned meanwhile. */
+/* Attaches to a daemon that is running. 0 also if another thread has returned meanwhile. */
 static int return_join(struct hca *hca, uint32_t seen)
 {
 	int err = 0;
@@ -423,7 +426,7 @@ void return_leave(struct hca *hca)
 	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
 		if (fds[i] >= 0)
 			sys_close(fds[i]);
-	/* The last one is being opened, or there is none. */
+	/* Up to and including `count`: the last connection is being opened, or isn't used. */
 	for (size_t i = 0; fresh->contexts && i <= fresh->count; i++)
 		if (fresh->contexts[i].fd >= 0)
 			sys_close(fresh->contexts[i].fd);
@@ -431,7 +434,7 @@ void return_leave(struct hca *hca)
 
 /* ------------------------------------------------------------------ waiting for the next daemon */
 
-/* Watches the run-time directory for the next daemon, which the engine thread then tells of. */
+/* Watches the run-time directory for the next daemon. The engine thread gets the watch's events. */
 static void return_watch(struct hca *hca)
 {
 	char dir[PATH_MAX];
@@ -439,7 +442,8 @@ static void return_watch(struct hca *hca)
 	int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 	struct epoll_event e = {.events = EPOLLIN, .data.fd = fd};
 
-	/* A daemon makes its sockets, and whoever starts it closes `lock` once it listens. */
+	/* A daemon creates its sockets there; the process that starts it closes `lock` once it
+	 * listens. */
 	if (fd < 0 || start_directory(dir, sizeof(dir)) ||
 	    inotify_add_watch(fd, dir, IN_CREATE | IN_MOVED_TO | IN_CLOSE_WRITE) < 0) {
 		log_info("the next daemon will only be noticed when it is needed: %s",
@@ -470,8 +474,9 @@ void return_sought(struct hca *hca)
 	if (!wanted || !lost)
 		return;
 	if (!watched)
-		return_watch(hca); /* before the look: a daemon that comes after it is noticed */
-	/* One that is killed still listens for a moment: seen there, it isn't the next. */
+		return_watch(hca); /* before the check: no daemon that comes later is missed */
+	/* A daemon that was killed listens for a moment more: if it is found there, it isn't the
+	 * next one, and return_to_daemon() fails. */
 	if (start || start_is_there())
 		return_to_daemon(hca, seen, start);
 }
