@@ -19,16 +19,17 @@ struct link_memory {
 	 */
 	_Alignas(64) _Atomic uint32_t installed[2];
 	/*
-	 * How often side s has written straight into the other side's memory (RDMA WRITE by a copy
-	 * or a mapping): a sign of work for the other side's pollers, which no record announces.
+	 * The number of times that side s has written straight into the other side's memory (RDMA
+	 * WRITE by a copy or a mapping): a sign of work for the other side's pollers, which no
+	 * record announces.
 	 *
 	 * Written by side s only, after the copy, by a load and a store without a lock and without
 	 * a barrier: it must cost the writer nothing. So two threads of side s may count one write
 	 * together, and a reader may see the count before the bytes or after them. Read by the
-	 * other side's pollers when they have polled in vain for long (engine.c): whether it has
-	 * moved decides on a nap, and on nothing else. A side that ends leaves the count as it is;
-	 * a side that counts without writing keeps the other's pollers awake, which it can do by
-	 * records, too. In a link of a process to itself both sides are side 0.
+	 * other side's pollers before they nap (engine.c); a change prevents a nap, and nothing
+	 * else depends on it. A side that ends leaves the count as it is; a side that counts
+	 * without writing keeps the other's pollers awake, which it can do by records, too. In a
+	 * link of a process to itself both sides are side 0.
 	 */
 	struct {
 		_Alignas(64) _Atomic uint32_t count;

@@ -475,8 +475,8 @@ void return_sought(struct hca *hca)
 		return;
 	if (!watched)
 		return_watch(hca); /* before the check: no daemon that comes later is missed */
-	/* A daemon that was killed listens for a moment more: if it is found there, it isn't the
-	 * next one, and return_to_daemon() fails. */
+	/* A connection may succeed to a daemon that is being killed and still listens for a moment;
+	 * that isn't the next daemon yet. */
 	if (start || start_is_there())
 		return_to_daemon(hca, seen, start);
 }
