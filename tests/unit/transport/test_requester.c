@@ -143,7 +143,7 @@ static void learns_that_the_peer_drops(void **state)
 	uint32_t psn = 0;
 
 	(void)state;
-	for (int tries = 0; tries <= TP_REPAIRS_MAX; tries++, psn += 3) {
+	for (uint32_t tries = 0; tries <= TP_REPAIRS_MAX; tries++, psn += 3) {
 		for (int i = 0; i < 3; i++)
 			post(s, IBV_WR_RDMA_WRITE, 1, 0);
 		for (uint32_t i = 0; i < 3; i++)
