@@ -6,7 +6,7 @@
 
 enum {
 	PATIENCE_MIN_NS = 1000000,
-	PATIENCE_FIRST_NS = 20000000, /* before a round trip was measured */
+	PATIENCE_FIRST_NS = 20000000, /* until a round trip has been measured */
 };
 
 void congestion_start(struct congestion *c)
@@ -18,7 +18,7 @@ void congestion_start(struct congestion *c)
 	};
 }
 
-/* A window's worth of acknowledgements is a round trip. */
+/* One round trip ends when a window's worth of bytes has been acknowledged. */
 static void count_rounds(struct congestion *c, uint32_t bytes)
 {
 	c->round_bytes += bytes;
@@ -49,7 +49,7 @@ void congestion_acknowledged(struct congestion *c, uint32_t bytes, bool filled)
 	c->window = grown < TP_WINDOW_MAX ? (uint32_t)grown : TP_WINDOW_MAX;
 }
 
-/* The shortest one is the path's own, but paths change. */
+/* The path's own round trip is the shortest sample, raised slowly because paths change. */
 static void note_own(struct congestion *c, uint32_t sample, uint64_t bytes)
 {
 	uint64_t rate = bytes * 1000000 / sample;
@@ -63,7 +63,7 @@ static void note_own(struct congestion *c, uint32_t sample, uint64_t bytes)
 		c->rate = rate;
 }
 
-/* The usual smoothing: an eighth of what is new, a quarter of how far it is off. */
+/* The usual smoothing: an eighth of the new sample, a quarter of its deviation. */
 void congestion_round_trip(struct congestion *c, uint64_t ns, uint64_t bytes)
 {
 	uint32_t sample = ns < UINT32_MAX / 8 ? (uint32_t)ns + !ns : UINT32_MAX / 8;
@@ -94,7 +94,8 @@ static void congestion_shrink(struct congestion *c, uint64_t to, uint64_t now)
 	c->peak_rtt_ns = 0;
 }
 
-/* What comes within a round trip of a cut says nothing new: it was on its way before. */
+/* A loss within a round trip after a cut is no new information: the packet was sent before the
+ * cut. */
 static bool cut_lately(const struct congestion *c, uint64_t now)
 {
 	return c->cut_ns && now - c->cut_ns < c->rtt_ns;
@@ -106,7 +107,7 @@ static void step_anew(struct congestion *c)
 	c->rounds = c->round_bytes = 0;
 }
 
-/* Counts a loss. Whether so few are that they are nobody's fault, or not worth more care. */
+/* Counts a loss. True: losses are so rare that they don't indicate congestion. */
 static bool is_rare(struct congestion *c, uint32_t bytes)
 {
 	if (c->passed > (uint64_t)CONGESTION_MEMORY * c->window) {

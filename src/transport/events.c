@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Which of the waiting events the owner is told next, see events.h. */
+/* The order in which the owner gets waiting events, see events.h. */
 #include "transport/events.h"
 
 struct tp_event event_pull(struct events *e)

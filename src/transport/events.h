@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The events that wait until the owner pulls them (tp_next_event). Each kind has one place, in
- * struct tp, because no two of one kind can wait at once:
+ * The events that wait until the owner pulls them (tp_next_event). Each kind has one place in
+ * struct tp, because at most one event of each kind waits at a time:
  *
  *   ESTABLISHED  once for a connection
  *   COMPLETED    requests succeed in order, so those that wait are a range of counts
- *   FAILED       the requester stops with it (told as TP_COMPLETED with an error)
+ *   FAILED       the requester stops with it (reported as TP_COMPLETED with an error)
  *   DRAINED      once for each tp_drain
  *   RECEIVED     while one waits, the responder executes no packet (responder_go_on)
  *   REFUSED      the responder stops with it
  *
- * They are told in that order. tp_stop() forgets them all.
+ * The owner gets them in that order. tp_stop() discards all of them.
  */
 #ifndef VERBENA_TRANSPORT_EVENTS_H
 #define VERBENA_TRANSPORT_EVENTS_H
@@ -74,7 +74,7 @@ static inline void event_refused(struct events *e, int async)
 	e->waiting |= WAITS_REFUSED;
 }
 
-/* One waits, at least. */
+/* Takes out the next event. The caller has checked that at least one waits. */
 struct tp_event event_pull(struct events *e);
 
 #endif

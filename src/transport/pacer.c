@@ -2,7 +2,7 @@
 /* See pacer.h. */
 #include "transport/pacer.h"
 
-/* Bytes a millisecond. */
+/* Bytes per millisecond. */
 static uint64_t rate_of(const struct congestion *c)
 {
 	uint64_t round = (uint64_t)c->window * 1000000 / c->rtt_ns;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Packet sequence numbers: 24 bits that wrap around. Of two PSNs, the one is "before" the other if
- * it lies at most 2^23 behind it; so no more than 2^23 packets may be under way (IBTA 9.7.1).
+ * Packet sequence numbers: 24 bits that wrap around. PSN a is before PSN b if it lies at most 2^23
+ * behind b, so at most 2^23 packets may be in flight (IBTA 9.7.1).
  *
- * The requester counts its packets in 32 bits, of which the lower 24 go on the wire: what comes
- * back is widened next to a number that is known.
+ * The requester counts its packets in 32 bits and sends the lower 24. A PSN that arrives is widened
+ * to the nearest 32-bit count of a known one.
  */
 #ifndef VERBENA_TRANSPORT_PSN_H
 #define VERBENA_TRANSPORT_PSN_H
@@ -24,13 +24,13 @@ static inline uint32_t psn_add(uint32_t psn, uint32_t n)
 	return (psn + n) & PSN_MASK;
 }
 
-/* The 32-bit count next to `near` whose lower 24 bits are `wire`. */
+/* The 32-bit count nearest to `near` whose lower 24 bits are `wire`. */
 static inline uint32_t psn_widen(uint32_t wire, uint32_t near)
 {
 	return near + (uint32_t)psn_diff(wire, near);
 }
 
-/* Of 32-bit counts: whether a lies before b. */
+/* For 32-bit counts: whether a is before b. */
 static inline int psn_before(uint32_t a, uint32_t b)
 {
 	return (int32_t)(a - b) < 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What goes out again because it was lost, see repair.h. */
+/* What is retransmitted after a loss, see repair.h. */
 #include "transport/repair.h"
 
 #include "transport/requester.h"
@@ -13,15 +13,15 @@ void repair_rewind(struct tp *tp, uint64_t now)
 	q->flight = q->answers_owed = q->arrived = 0;
 	q->asked = UINT32_MAX / 2; /* the next packet asks for an acknowledgement */
 	q->timed_at = TP_NEVER;
-	q->probe_at = TP_NEVER; /* from the next packet on */
+	q->probe_at = TP_NEVER; /* runs again from the next packet on */
 	q->repeat = REPEAT_NONE;
 	q->hole = HOLE_NONE;
 	q->rewound_psn = q->una;
 	q->rewound_at = now;
 }
 
-/* Whether news that packet `una` is missing is news: it may have been under way for `echo_ns` when
- * we went back the last time. */
+/* Whether the report that packet `una` is missing is new: it may have been in flight for `echo_ns`
+ * when the requester last went back. */
 static bool is_loss(const struct requester *q, uint64_t echo_ns, uint64_t now)
 {
 	if (q->next == q->una || q->rnr_until != TP_NEVER)
@@ -38,19 +38,19 @@ void repair_go_back(struct tp *tp, uint64_t echo_ns, uint64_t now)
 	congestion_loss(&tp->congestion, tp->path.mtu, true, now);
 }
 
-/* Packets of a burst. */
+/* The number of packets in a burst. */
 static uint32_t hole_max(const struct tp *tp)
 {
 	return (uint32_t)TP_BURST >> tp->mtu_shift;
 }
 
-/* `una`, and what follows it up to a burst's end if `wide`, goes out again next. */
+/* Sends `una` again next; if `wide`, also what follows it up to the end of a burst. */
 static void repair_repeat(struct tp *tp, bool wide)
 {
 	struct requester *q = &tp->requester;
 
 	repeat_begin(q);
-	q->probe_at = TP_NEVER; /* from when it is sent */
+	q->probe_at = TP_NEVER; /* runs from when the packet is sent */
 	q->again = q->una;
 	q->again_of = q->first;
 	q->again_end = q->una + (wide ? hole_max(tp) : 1);
@@ -61,8 +61,8 @@ void repair_probe(struct tp *tp)
 	repair_repeat(tp, tp->requester.hole == HOLE_WIDE);
 }
 
-/* Packet `una` is missing there. What is further ahead of it than the peer can keep has been
- * dropped or will be: it is sent again, from there on. */
+/* Packet `una` is missing at the peer. The peer drops what lies further ahead of it than it can
+ * keep, so packets are sent again from there on. */
 static void send_unkept(struct tp *tp)
 {
 	struct requester *q = &tp->requester;
@@ -95,16 +95,17 @@ static void repeat_hole(struct tp *tp, enum hole hole, uint64_t now)
 	q->rewound_at = now;
 }
 
-/* Whether `una` belongs to what was repeated, or will be, but not first. */
+/* Whether `una` is in the range that was or will be repeated, but isn't its first packet. */
 static bool repeated_lately(const struct requester *q, uint64_t echo_ns, uint64_t now)
 {
 	return q->hole == HOLE_WIDE && psn_before(q->una, q->again_end) &&
 	       now - q->rewound_at < echo_ns;
 }
 
-/* The peer has got later packets than `una`. If it keeps them, `una` is all that it needs: we
- * repeat that, go on with what is new, and see from the acknowledgement whether that was right
- * (repair_arrived). Answers are found missing here, not there: for those we go back. */
+/* The peer has received later packets than `una`. If it keeps them, it needs only `una`: the
+ * requester repeats that packet, continues with new ones, and learns from the acknowledgement
+ * whether this was right (repair_arrived). Missing READ and atomic answers are detected here, not
+ * by the peer, and for those the requester goes back. */
 void repair_missing(struct tp *tp, uint64_t echo_ns, uint64_t now)
 {
 	struct requester *q = &tp->requester;
@@ -120,7 +121,7 @@ void repair_missing(struct tp *tp, uint64_t echo_ns, uint64_t now)
 	congestion_loss(&tp->congestion, (q->again_end - q->again) << tp->mtu_shift, false, now);
 }
 
-/* What the last hole lets expect of the next ones: as large, or many near to each other. */
+/* Predicts the next holes from the last one: as large, or many close together. */
 static void expect_holes(struct tp *tp, bool widened)
 {
 	struct requester *q = &tp->requester;
@@ -140,7 +141,7 @@ bool repair_arrived(struct tp *tp, bool repeated, bool alone, uint64_t now)
 	bool was_widened = q->widened;
 
 	if (repeated && (repeat_was_sent(q) || (alone && repeat_is_due(q))))
-		return repeat_is_due(q); /* the rest of it is on its way, or to come */
+		return repeat_is_due(q); /* the rest of it is in flight, or to be sent */
 	q->hole = HOLE_NONE;
 	q->widened = false;
 	if (!repeated)
@@ -160,8 +161,9 @@ bool repair_arrived(struct tp *tp, bool repeated, bool alone, uint64_t now)
 	return false;
 }
 
-/* While a packet is missing there, the peer acknowledges the one before it again as others arrive:
- * those aren't under way any more, and as much that is new may be. Not more than it can keep. */
+/* While a packet is missing, the peer repeats the last acknowledgement as later packets arrive.
+ * Those packets are no longer in flight, so as many new bytes may be, up to what the peer can
+ * keep. */
 void repair_kept(struct tp *tp)
 {
 	struct requester *q = &tp->requester;

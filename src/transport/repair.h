@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the requester sends again because it was lost. To most peers that is everything from the
- * oldest packet on that isn't acknowledged (go-back-N); where the peer keeps what comes after it
- * (early.h), only what is missing: that packet alone; if that isn't enough, or holes were large
- * lately, as much as a burst holds. Meanwhile new packets go on.
+ * Which packets the requester retransmits after a loss. To most peers it repeats everything from
+ * the oldest unacknowledged packet on (go-back-N). To a peer that keeps out-of-order packets
+ * (early.h) it repeats only the missing packet; if that isn't enough, or recent holes were large,
+ * it repeats up to one burst. New packets continue to be sent meanwhile.
  *
- * Here it is decided what goes out again, and whether news of a loss is news; requester_send.c
- * sends it. What is remembered for that are the fields of struct requester from `again` to
- * `arrived`, `hole` and `repeat`. No timers, threads or locks: whoever learns of a loss calls.
+ * This file decides what is retransmitted, and whether a report of a loss is new; requester_send.c
+ * sends it. Its state are the fields of struct requester from `again` to `arrived`, `hole` and
+ * `repeat`. It has no timers, threads or locks: the code that detects a loss calls it.
  */
 #ifndef VERBENA_TRANSPORT_REPAIR_H
 #define VERBENA_TRANSPORT_REPAIR_H
@@ -17,20 +17,21 @@
 
 struct tp;
 
-/* Everything from `una` on goes out again, though nothing was lost (RNR). */
+/* Retransmits everything from `una` on although nothing was lost (RNR). */
 void repair_rewind(struct tp *tp, uint64_t now);
-/* The same because `una` was lost; unless that is known: the news may have been under way for
- * `echo_ns` when we went back the last time. */
+/* Retransmits everything from `una` on because `una` was lost. Does nothing if the requester has
+ * gone back for this loss already: the report may have been in flight for `echo_ns` at that
+ * time. */
 void repair_go_back(struct tp *tp, uint64_t echo_ns, uint64_t now);
-/* The peer has got later packets than `una`, and not that one; `echo_ns` as above. */
+/* The peer has received later packets than `una`, but not `una`. `echo_ns` as above. */
 void repair_missing(struct tp *tp, uint64_t echo_ns, uint64_t now);
-/* Nothing was heard for a while: `una`, or the hole that begins with it, goes out again next. */
+/* No answer came for a while: sends `una`, or the hole that begins with it, again next. */
 void repair_probe(struct tp *tp);
-/* While a hole is known: what was missing has arrived; `repeated`: because it was repeated, which
- * hadn't happened yet else; `alone`: and nothing after it had. That may be because more is missing:
- * then that is repeated, and the answer is true. */
+/* A missing packet arrived while a hole was known. `repeated`: it can only have
+ * arrived so soon because it was repeated; `alone`: no packet after it had arrived. In the latter
+ * case more may be missing: then that is repeated, and the result is true. */
 bool repair_arrived(struct tp *tp, bool repeated, bool alone, uint64_t now);
-/* The peer acknowledged once more what it had acknowledged. */
+/* The peer repeated its last acknowledgement. */
 void repair_kept(struct tp *tp);
 
 #endif

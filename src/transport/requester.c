@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The requester's states, the ends of its requests, and its timers; see requester.h.
+ * The requester's states, the completion of requests, and its timers; see requester.h.
  *
- * Two timers run while packets are under way: the transport timer of the program (its retry count
- * ends the QP), and the probe's, much shorter: it repeats the oldest packet alone and asks for an
- * acknowledgement. The answer says what is missing there: the end of a window that was lost costs
- * milliseconds and not the transport timer; and a peer that is merely slow isn't flooded.
+ * Two timers run while packets are in flight. The program's transport timer has a retry count that
+ * ends the QP. The probe timer is much shorter: it repeats the oldest packet alone and asks for an
+ * acknowledgement, whose PSN says what is missing. So the loss of a window's end costs milliseconds
+ * instead of the transport timer, and a peer that is merely slow isn't flooded.
  *
- * Only here requests end, and the owner's events of that are made.
+ * Requests are completed, and the owner's events of that are made, only in this file.
  */
 #include "transport/requester.h"
 
@@ -34,7 +34,7 @@ void requester_init(struct tp *tp, struct tp_request *ring, uint32_t places)
 	};
 }
 
-/* 0 works as 1, as with a ConnectX: a request that can never begin helps nobody. */
+/* 0 acts as 1, as on a ConnectX: otherwise a READ could never begin. */
 void requester_limit_answers(struct tp *tp, const struct ibv_qp_attr *attr)
 {
 	tp->requester.max_answers = attr->max_rd_atomic ? attr->max_rd_atomic : 1;
@@ -79,7 +79,7 @@ void requester_fail_first(struct tp *tp, enum ibv_wc_status status)
 {
 	event_failed(&tp->events, tp->requester.first, status);
 	requester_stop(tp);
-	if (tp->type == IBV_QPT_RC) /* UC goes on receiving */
+	if (tp->type == IBV_QPT_RC) /* UC continues to receive */
 		responder_stop(tp, true);
 }
 
@@ -124,9 +124,9 @@ static uint64_t requester_timeout_ns(const struct requester *q)
 	return 4096ull << q->timeout;
 }
 
-/* When the transport timer ends that begins now: between the program's time and four times that
- * (IBTA 9.7.6.1.3): the peer is a process, which at times waits for its processor longer than a
- * card ever would. */
+/* When the transport timer expires that is started now: between the program's time and four times
+ * that (IBTA 9.7.6.1.3). The peer is a process, which at times waits for its processor longer than
+ * an adapter would. */
 static uint64_t timeout_at(const struct requester *q, uint64_t now)
 {
 	uint64_t ns = requester_timeout_ns(q);
@@ -136,7 +136,8 @@ static uint64_t timeout_at(const struct requester *q, uint64_t now)
 	return now + ns + (3 * ns < PROCESSOR_WAIT_NS ? 3 * ns : PROCESSOR_WAIT_NS);
 }
 
-/* A probe goes out before the transport timer ends: with few retries that ends the QP. */
+/* A probe is sent before the transport timer expires, because that timer ends the QP when few
+ * retries are configured. */
 static uint64_t probe_ns(const struct tp *tp)
 {
 	const struct requester *q = &tp->requester;

@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The requester (IBTA 9.7.2 to 9.7.7) inside: what its files have in common. It keeps packets until
+ * The requester's internals (IBTA 9.7.2 to 9.7.7), shared by its files. It keeps requests until
  * they are acknowledged.
  *
  *   requester.c            its states, the ends of requests, its timers
- *   requester_send.c       cuts requests into packets; which may go out, and when
- *   requester_responses.c  what comes back: acknowledgements, NAKs, answers
- *   repair.c               what got lost: what goes out again
+ *   requester_send.c       cuts requests into packets; decides which may be sent, and when
+ *   requester_responses.c  handles acknowledgements, NAKs and answers
+ *   repair.c               decides what is retransmitted after a loss
  *
  *   first          cursor         begun          posted      requests
  *     |  answered in order |  to be sent |  no PSN yet |
  *     una ........... next ............ assigned               packets
  *
  * Going back moves `next` and `cursor` to `una` and `first`; they walk forward again, so no call
- * looks at more requests than it ends or sends.
+ * visits more requests than it ends or sends.
  *
- * Four states, each independent of the others:
+ * Four state variables, each independent of the others:
  *
  *   state     meaning                                  left by
  *   OFF       before RTS, after an error or the end;   start: SENDS; UC: tp_resume: SENDS
  *             nothing is outstanding
  *   SENDS     RTS                                      tp_drain: DRAINS; a request that can't be
  *                                                      sent: BREAKS; stop, error: OFF
- *   DRAINS    SQD: no request begins; those that have  all are over: DRAINED; tp_resume: SENDS;
- *             go on                                    can't be sent: BREAKS; stop, error: OFF
- *   DRAINED   SQD: none is outstanding, and the owner  tp_resume: SENDS; tp_drain: DRAINS;
- *             has been told                            stop: OFF
- *   BREAKS    request `broken_at` can't be sent, so    the requests before it are over, it
- *             nothing from it on is                    fails: OFF; stop, error: OFF
+ *   DRAINS    SQD: no request begins; those that have  all are complete: DRAINED; tp_resume: SENDS;
+ *             begun continue                           can't be sent: BREAKS; stop, error: OFF
+ *   DRAINED   SQD: none is outstanding; the event      tp_resume: SENDS; tp_drain: DRAINS;
+ *             DRAINED was made                         stop: OFF
+ *   BREAKS    request `broken_at` can't be sent, nor   the requests before it are complete, and
+ *             anything after it                        it fails: OFF; stop, error: OFF
  *
  *   hole      what is known to be missing at the peer  left by (all: going back, stop: NONE)
  *   NONE      nothing, or all from `una` on
@@ -44,10 +44,10 @@
  *   UNCOUNTED the peer doesn't count them              an ACK with a count: COUNTED
  *   COUNTED   messages up to `lsn` may be sent         one more begins: LIMITED
  *   LIMITED   a message beyond `lsn` has begun; only   its packet is acknowledged, `lsn` is higher:
- *             its first packet goes out                COUNTED
+ *             its first packet may be sent             COUNTED
  *
- * All of them work on the one struct requester (state.h), and whoever calls the core serialises
- * that (transport.h). What every packet needs is inline here, or in the file that handles it.
+ * All of them are fields of struct requester (state.h); the core's caller serialises access
+ * (transport.h). Functions that every packet needs are inline here, or in the file that uses them.
  */
 #ifndef VERBENA_TRANSPORT_REQUESTER_H
 #define VERBENA_TRANSPORT_REQUESTER_H
@@ -65,7 +65,7 @@ static inline struct tp_request *request_at(const struct requester *q, uint32_t 
 	return &q->ring[count & q->mask];
 }
 
-/* What packets [from, to) of a request cost the window. */
+/* The bytes by which packets [from, to) of a request count against the window. */
 static inline uint32_t bytes_between(const struct tp *tp, const struct tp_request *r, uint32_t from,
 				     uint32_t to)
 {
@@ -79,7 +79,7 @@ static inline uint32_t bytes_between(const struct tp *tp, const struct tp_reques
 	return (uint32_t)(end - begin) + (to - from) * TP_PACKET_COST;
 }
 
-/* The packet after the piece of a READ that `psn` is in. */
+/* The first packet after the READ piece that contains `psn`. */
 static inline uint32_t piece_end(const struct tp *tp, const struct tp_request *r, uint32_t psn)
 {
 	uint32_t packets = TP_READ_PIECE >> tp->mtu_shift;
@@ -104,13 +104,13 @@ static inline void repeat_begin(struct requester *q)
 	q->repeat = repeat_was_sent(q) ? REPEAT_GOES_ON : REPEAT_DUE;
 }
 
-/* What hasn't been repeated won't be. */
+/* Cancels the repetition of packets that haven't been repeated yet. */
 static inline void repeat_cut(struct requester *q)
 {
 	q->repeat = repeat_was_sent(q) ? REPEAT_SENT : REPEAT_NONE;
 }
 
-/* What has been repeated has arrived, or nothing else is to be said about it. */
+/* Forgets the repeated packets: they have arrived, or their fate doesn't matter any more. */
 static inline void repeat_forget_sent(struct requester *q)
 {
 	q->repeat = repeat_is_due(q) ? REPEAT_DUE : REPEAT_NONE;
@@ -124,11 +124,11 @@ static inline void requester_timers_off(struct requester *q)
 }
 
 /* requester.c */
-/* The oldest request fails with `status`, and with it the rest: the requester has stopped. */
+/* Fails the oldest request with `status` and stops the requester; the owner flushes the rest. */
 void requester_fail_first(struct tp *tp, enum ibv_wc_status status);
-/* The oldest request is over. False: the requester isn't there any more. */
+/* Completes the oldest request. False: the requester has stopped. */
 bool requester_complete_first(struct tp *tp);
-/* Packets are under way: the timers that don't run begin. */
+/* Starts the timers that don't run; call when packets are in flight. */
 void requester_timers_arm(struct tp *tp, uint64_t now);
 
 #endif

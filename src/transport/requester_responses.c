@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The requester's responses, see requester.h: what an arriving acknowledgement, NAK, READ response
- * or atomic acknowledgement means for the requests under way. Each also says that all before it was
- * executed; a request that ought to have an answer then, and has none, has lost it.
+ * How the requester handles responses, see requester.h: what an acknowledgement, a NAK, a READ
+ * response or an atomic acknowledgement means for the outstanding requests. Each also acknowledges
+ * everything before it; a READ or an atomic before it that has no answer yet has lost it.
  *
- * Here `una` moves on (UC has no responses: there it follows `next`), and the peer's credits are
- * noted. What the peer misses, or we do, is for repair.c.
+ * `una` advances here (on UC, which has no responses, it follows `next`), and the peer's credits
+ * are noted. repair.c decides what to do about missing packets.
  */
 #include <string.h>
 
@@ -17,8 +17,9 @@
 
 enum walk { WALK_REACHED, WALK_GAP, WALK_OVER };
 
-/* The peer has everything before `end`. Completes what is complete with that, in order. GAP: a READ
- * or an atomic before it has no answer, which has been lost, then. OVER: the requester stopped. */
+/* The peer has everything before `end`: completes the requests that are complete with that, in
+ * order. GAP: a READ or an atomic before `end` has no answer, so the answer was lost. OVER: the
+ * requester stopped. */
 static enum walk requests_acknowledge(struct tp *tp, uint32_t end)
 {
 	struct requester *q = &tp->requester;
@@ -39,7 +40,8 @@ static enum walk requests_acknowledge(struct tp *tp, uint32_t end)
 	return WALK_REACHED;
 }
 
-/* After `una` moved: what depends on progress. `was`: una and flight before. */
+/* Updates what depends on progress after `una` moved. `was_una`, `was_flight`: values before
+ * that. */
 static void requester_progressed(struct tp *tp, uint32_t was_una, uint32_t was_flight, uint64_t now)
 {
 	struct requester *q = &tp->requester;
@@ -53,13 +55,13 @@ static void requester_progressed(struct tp *tp, uint32_t was_una, uint32_t was_f
 	if (unlikely(repeated) && !psn_before(q->una, q->repeated_end))
 		repeat_forget_sent(q);
 	bool repeating = unlikely(q->hole != HOLE_NONE) && repair_arrived(tp, repeated, alone, now);
-	if (psn_before(q->next, q->una)) { /* it came after all, before it was repeated */
+	if (psn_before(q->next, q->una)) { /* the packet arrived before it was repeated */
 		q->next = q->una;
 		q->cursor = q->first;
 		q->flight = q->answers_owed = 0;
 	}
 	if (q->timed_at != TP_NEVER && psn_before(q->timed_psn, q->una)) {
-		/* `now` may be when the packet was taken in, and another thread have sent since. */
+		/* `now` may be when the packet was received; another thread may have sent since. */
 		if (now > q->timed_at)
 			congestion_round_trip(&tp->congestion, now - q->timed_at,
 					      q->delivered - q->timed_delivered);
@@ -75,13 +77,14 @@ static void requester_progressed(struct tp *tp, uint32_t was_una, uint32_t was_f
 		return;
 	if (repeating)
 		repeat_begin(q);
-	/* Of all that is under way the peer had no more than what was repeated. */
+	/* The peer had received nothing in flight but what was repeated. */
 	if (alone && !repeating)
 		repair_go_back(tp, 0, now);
 	requester_timers_arm(tp, now);
 }
 
-/* Everything before `end` is there; what isn't although it ought to be, is asked for again. */
+/* The peer has everything before `end`. Answers that are missing although they are due are
+ * requested again. */
 static bool requester_reach(struct tp *tp, uint32_t end, uint64_t now)
 {
 	struct requester *q = &tp->requester;
@@ -91,13 +94,13 @@ static bool requester_reach(struct tp *tp, uint32_t end, uint64_t now)
 	if (unlikely(walk == WALK_OVER))
 		return false;
 	requester_progressed(tp, was_una, was_flight, now);
-	/* A whole stream of answers may follow the one that is missing. */
+	/* Many more answers may follow the missing one. */
 	if (unlikely(walk == WALK_GAP))
 		repair_go_back(tp, congestion_echo_ns(&tp->congestion), now);
 	return walk == WALK_REACHED;
 }
 
-/* The limit up to which messages may take receives (IBTA 9.7.7.2.5). */
+/* Updates the limit up to which messages may take receives (IBTA 9.7.7.2.5). */
 static void credits_update(struct requester *q, const struct packet *p)
 {
 	uint8_t code = p->syndrome & AETH_VALUE;
@@ -126,7 +129,8 @@ static void on_rnr_nak(struct tp *tp, uint8_t code, uint64_t now)
 		return;
 	}
 	q->rnr_retries -= q->rnr_retry != 7;
-	q->retries = q->retry_cnt; /* the peer is there: this isn't what that counts */
+	q->retries =
+		q->retry_cnt; /* the peer is alive: the retry count is for peers that are silent */
 	repair_rewind(tp, now);
 	requester_timers_off(q);
 	q->rnr_until = now + tp_rnr_ns(code);
@@ -137,7 +141,8 @@ static void requester_on_nak(struct tp *tp, const struct packet *p, uint64_t now
 	switch (p->syndrome & AETH_VALUE) {
 	case NAK_SEQUENCE:
 		tp->counters.sequence_naks++;
-		/* One for each loss; sooner than in a round trip it is a copy of the last one. */
+		/* One NAK for each loss; a second one within a round trip is a copy of the
+		 * first. */
 		repair_missing(tp, tp->congestion.rtt_ns / 2, now);
 		return;
 	case NAK_INVALID_REQUEST:
@@ -179,7 +184,7 @@ static void on_acknowledge(struct tp *tp, const struct packet *p, uint32_t psn, 
 
 /* ------------------------------------------------------------------ answers */
 
-/* Whether the packet is what the answer to piece [.., end) has at `una`. */
+/* Whether the packet is the response that READ piece [.., end) expects at `una`. */
 static bool right_read_response(const struct tp *tp, const struct tp_request *r, uint32_t end,
 				const struct packet *p)
 {
@@ -260,8 +265,8 @@ void requester_packet(struct tp *tp, const struct packet *p, uint64_t now)
 	bool active = q->state != REQUESTER_OFF;
 
 	if (unlikely(!active || !psn_before(psn, q->top) || psn_before(psn, q->una))) {
-		/* Repeated, stale or made up; but the newest acknowledgement may come again
-		 * because there are receives now. */
+		/* A repeated, stale or forged packet. An exception: the newest acknowledgement may
+		 * be repeated because receives were posted. */
 		if (active && psn + 1 == q->una && operation == OP_ACKNOWLEDGE &&
 		    (p->syndrome & AETH_KIND) == AETH_ACK) {
 			credits_update(q, p);
@@ -277,7 +282,7 @@ void requester_packet(struct tp *tp, const struct packet *p, uint64_t now)
 		on_acknowledge(tp, p, psn, now);
 		return;
 	}
-	/* An answer says that all before it was executed. */
+	/* An answer acknowledges everything before it. */
 	if (packet_layout(p->opcode) & HAS_AETH && (p->syndrome & AETH_KIND) == AETH_ACK)
 		credits_update(q, p);
 	if (!requester_reach(tp, psn, now) || q->una != psn)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The requester's packets, see requester.h: which may go out, and when (the window, the peer's
- * credits, fences, the pacer); cutting requests into them; what is noted of each that was sent.
- * Those that repair.c wants repeated go first.
+ * How the requester sends, see requester.h: which packets may be sent, and when (the window, the
+ * peer's credits, fences, the pacer); cutting requests into packets; what is noted about each
+ * packet sent. Packets that repair.c wants repeated go first.
  *
- * Here requests get their PSNs, and `next` moves on.
+ * Requests get their PSNs, and `next` advances, in this file.
  */
 #include <string.h>
 
@@ -23,7 +23,7 @@ static bool has_credit(const struct requester *q)
 {
 	if (q->credit == CREDIT_UNCOUNTED || q->first == q->begun)
 		return true;
-	/* One message more than there are receives, as far as its first packet. */
+	/* One message more than there are receives may begin, but only its first packet. */
 	return psn_diff(psn_add(q->ssn, 1), q->lsn) <= (q->credit != CREDIT_LIMITED);
 }
 
@@ -44,9 +44,10 @@ static bool probe_pending(const struct requester *q)
 	return repeat_is_due(q) && q->first != q->begun && q->next != q->una;
 }
 
-/* Whether the window has room: for a packet, or, after it was full, for a burst, or
- * acknowledgements would cut what follows into small ones. A quarter is enough, since an
- * acknowledgement is asked for with each (asks): so one is always on its way that opens it. */
+/* Whether the window has room: for a packet, or, after the window was full, for a burst; otherwise
+ * each acknowledgement would release one small burst. A quarter of the window is enough, since an
+ * acknowledgement is requested for each quarter (request_asks_ack), so one that opens the window is
+ * always in flight. */
 static bool requester_has_room(const struct tp *tp)
 {
 	const struct requester *q = &tp->requester;
@@ -56,7 +57,8 @@ static bool requester_has_room(const struct tp *tp)
 	return q->flight < window && !(q->closed && !q->arrived && q->flight + burst > window);
 }
 
-/* The window is full. While a packet is missing there: of others only. */
+/* The window is full. While a packet is missing, bytes that the peer is seen to keep make room for
+ * new packets. */
 static bool may_go_on(const struct tp *tp)
 {
 	const struct requester *q = &tp->requester;
@@ -65,7 +67,7 @@ static bool may_go_on(const struct tp *tp)
 	       psn_before(q->next, q->una + early_room(tp->path.mtu));
 }
 
-/* Whether there is a packet that may go out now, but for the pacer. */
+/* Whether a packet may be sent now, apart from the pacer. */
 static bool may_go_out(const struct tp *tp)
 {
 	const struct requester *q = &tp->requester;
@@ -99,14 +101,14 @@ uint64_t requester_deadline(const struct tp *tp)
 
 	if (q->rnr_until < at)
 		at = q->rnr_until;
-	/* While the pacer is what holds. */
+	/* The pacer alone delays the next packet. */
 	if (unlikely(pacer_holds(&tp->pacer, &tp->congestion, 0)) && tp->pacer.at < at &&
 	    q->state != REQUESTER_OFF && q->rnr_until == TP_NEVER && may_go_out(tp))
 		at = tp->pacer.at;
 	return at;
 }
 
-/* A READ is one packet, or a few. */
+/* A READ counts as one packet or a few (one for each piece). */
 static uint32_t packets_to_send(const struct tp *tp, const struct tp_request *r)
 {
 	return wants_answer(r) ? 1 : tp_packets_of(tp, r->length);
@@ -163,7 +165,7 @@ static uint8_t message_operation(const struct tp_request *r, bool is_first, bool
 	return base + (is_first ? OP_SEND_ONLY : OP_SEND_LAST) + has_imm;
 }
 
-/* Packet `psn` of a SEND or a WRITE. 0: its payload can't be fetched. */
+/* Builds packet `psn` of a SEND or a WRITE. 0: its payload can't be fetched. */
 static uint32_t build_message(struct tp *tp, uint32_t count, uint32_t psn, struct packet *p,
 			      uint8_t *to)
 {
@@ -212,7 +214,7 @@ static uint32_t build_atomic(const struct tp *tp, const struct tp_request *r, st
 	return packet_encode(p, to);
 }
 
-/* Packet `psn`, of request `count`. *after: the PSN after what it stands for. */
+/* Builds packet `psn` of request `count`. *after: the first PSN after those that it stands for. */
 static uint32_t packets_build(struct tp *tp, uint32_t count, uint32_t psn, bool ask, uint8_t *to,
 			      uint32_t *after)
 {
@@ -236,7 +238,7 @@ static uint32_t packets_build(struct tp *tp, uint32_t count, uint32_t psn, bool 
 
 /* ------------------------------------------------------------------ sending */
 
-/* The request's memory isn't there, or isn't right for it: it fails when it is the oldest. */
+/* The request's memory is missing or lacks a right: the request fails when it is the oldest. */
 static uint32_t break_at(struct tp *tp, uint32_t count, enum ibv_wc_status status)
 {
 	struct requester *q = &tp->requester;
@@ -249,8 +251,8 @@ static uint32_t break_at(struct tp *tp, uint32_t count, enum ibv_wc_status statu
 	return 0;
 }
 
-/* Whether packet `psn` asks for an acknowledgement: the last of a message; some on the way, so that
- * the window never stands still for want of one. */
+/* Whether packet `psn` asks for an acknowledgement: the last of a message does, and some in
+ * between, so that the window never waits for an acknowledgement that wasn't requested. */
 static bool request_asks_ack(const struct tp *tp, const struct tp_request *r, uint32_t psn)
 {
 	const struct requester *q = &tp->requester;
@@ -259,10 +261,10 @@ static bool request_asks_ack(const struct tp *tp, const struct tp_request *r, ui
 	       q->asked + tp->path.mtu >= tp->congestion.window / 4;
 }
 
-/* An acknowledgement is asked for again: how much goes between two of them? */
+/* Notes how many bytes are sent between two requests for an acknowledgement. */
 static void note_span(struct requester *q)
 {
-	if (q->asked > TP_WINDOW_MAX) /* the first one after going back says nothing */
+	if (q->asked > TP_WINDOW_MAX) /* the first one after going back is no measurement */
 		q->asked = q->ask_span;
 	if (!q->ask_span)
 		q->ask_span = q->asked;
@@ -300,7 +302,7 @@ static void packets_sent(struct tp *tp, const struct tp_request *r, uint32_t aft
 	requester_timers_arm(tp, now);
 }
 
-/* UC: nothing comes back, so what was handed out is over. */
+/* UC has no acknowledgements: a packet that was sent is complete. */
 static void sent_unacknowledged(struct tp *tp)
 {
 	struct requester *q = &tp->requester;
@@ -313,7 +315,7 @@ static void sent_unacknowledged(struct tp *tp)
 		requester_complete_first(tp);
 }
 
-/* Whether nothing of [again, again_end) follows packet `again`, or what does isn't repeated. */
+/* Whether packet `again` is the last of [again, again_end), or those after it aren't repeated. */
 static bool is_last_again(const struct requester *q)
 {
 	uint32_t after = q->again + 1, following = q->again_of + 1;
@@ -338,7 +340,7 @@ static uint32_t send_probe(struct tp *tp, uint64_t now, uint8_t *to)
 	uint32_t size = packets_build(tp, count, q->again, last, to, &q->again);
 
 	if (!size) {
-		repeat_cut(q); /* nor is what follows repeated */
+		repeat_cut(q); /* so what follows isn't repeated either */
 		return break_at(tp, count, IBV_WC_LOC_PROT_ERR);
 	}
 	q->again_of += q->again == request_at(q, count)->last_psn + 1;
@@ -365,7 +367,8 @@ uint32_t requester_next(struct tp *tp, uint64_t now, uint8_t *to)
 		request_begin(tp);
 	const struct tp_request *r = request_at(q, q->cursor);
 
-	/* What takes an answer isn't fetched, so nobody has looked at its memory yet. */
+	/* An answer's segments aren't fetched, so they are checked here before the request is
+	 * sent. */
 	if (begins && wants_answer(r)) {
 		enum ibv_wc_status status = tp->world->check(tp->owner, q->cursor);
 

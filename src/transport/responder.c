@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The responder (IBTA 9.7.4 to 9.7.8, UC: 9.8): takes the peer's requests in the order of their
- * PSNs, executes each once, and owes an answer.
+ * PSNs, executes each once, and owes a response.
  *
- * A packet goes through place (is it the expected one?), shape (does it go on with the message that
- * is under way, has it the right length?) and only then has effects: `execute` and what it calls
- * return a verdict, and what a verdict means for RC and UC stands in one place each.
+ * A packet passes three steps: place (is it the expected one?), shape (does it continue the current
+ * message, and has it the right length?), and only then has it effects: `execute` and the functions
+ * that it calls return a verdict, and what a verdict means for RC and UC is written in one place
+ * each.
  *
- * READs aren't answered when they arrive, but packet by packet by responder_next; so what waits is
- * a struct answer, max_dest_rd_atomic of them, and not data. The same entries serve repetitions:
- * a READ is read again, an atomic has its result kept.
+ * A READ isn't answered when it arrives, but packet by packet by responder_next; so what waits is a
+ * struct answer (at most max_dest_rd_atomic of them), not data. The same entries serve duplicates:
+ * a READ is read again, an atomic's result is kept.
  *
- * RC's packets that come too early are kept (early.h); when the missing one has been executed, they
- * are, in their turn.
+ * RC keeps out-of-order packets (early.h); they are executed in their turn after the missing one.
  */
 #include <string.h>
 
@@ -55,7 +55,8 @@ void responder_stop(struct tp *tp, bool keep_answer)
 	r->kind = MESSAGE_NONE;
 	r->ack_owed = false;
 	if (keep_answer && r->faulted)
-		return; /* READs before what was refused, and its NAK */
+		return; /* answers to READs before the refused request, and its NAK, are still sent
+			 */
 	r->faulted = r->nak_owed = false;
 	r->give = r->made;
 }
@@ -88,7 +89,7 @@ static enum verdict tp_fail_receive(struct tp *tp, enum ibv_wc_status status)
 	return status == IBV_WC_LOC_LEN_ERR ? TOO_LONG : BAD_RECEIVE;
 }
 
-/* UC drops the message and keeps the receive, like all that is lost. */
+/* UC drops the message and keeps the receive, as for any lost message. */
 static enum verdict tp_receive_too_long(struct tp *tp)
 {
 	return tp->type == IBV_QPT_UC ? TOO_LONG : tp_fail_receive(tp, IBV_WC_LOC_LEN_ERR);
@@ -120,7 +121,7 @@ static void receive_done(struct tp *tp, const struct packet *p, bool is_write)
 
 /* ------------------------------------------------------------------ messages */
 
-/* Where a packet stands in its message. */
+/* The position of a packet in its message. */
 struct part {
 	bool is_first, is_last, is_write;
 };
@@ -163,7 +164,8 @@ static bool part_of(uint8_t operation, struct part *part)
 	}
 }
 
-/* Whether the packet goes on with what is under way, and has the length that its place asks for. */
+/* Whether the packet continues the current message, and has the length that its position
+ * requires. */
 static bool shape_fits(const struct tp *tp, const struct packet *p, struct part part)
 {
 	const struct responder *r = &tp->responder;
@@ -232,7 +234,7 @@ static enum verdict tp_execute_write(struct tp *tp, const struct packet *p, stru
 	struct responder *r = &tp->responder;
 	uint64_t addr = part.is_first ? p->addr : r->addr;
 	uint32_t rkey = part.is_first ? p->rkey : r->rkey;
-	/* The first packet's check is for the whole message: a refused one leaves no trace. */
+	/* The first packet's check covers the whole message, so a refused message has no effect. */
 	uint32_t range = part.is_first ? p->dma_length : p->length;
 	enum verdict verdict = ask_access(tp, addr, range, rkey, IBV_ACCESS_REMOTE_WRITE);
 	bool has_imm = packet_layout(p->opcode) & HAS_IMM;
@@ -260,15 +262,15 @@ static enum verdict tp_execute_write(struct tp *tp, const struct packet *p, stru
 
 /* ------------------------------------------------------------------ READs and atomics */
 
-/* The place for one more. NULL: the peer has more under way than it may. */
+/* Returns the place for one more answer. NULL: the peer has more outstanding than it may. */
 static struct answer *answer_new(struct responder *r)
 {
 	uint32_t max = r->answers_max < TP_ANSWERS_MAX ? r->answers_max : TP_ANSWERS_MAX;
 
 	if (!max)
 		return NULL;
-	/* Whoever asks for a new one has the answer to the one that is forgotten now, unless it
-	 * hasn't been given yet. */
+	/* A peer that sends a new request has received the oldest answer, which is overwritten
+	 * here; but an answer that wasn't sent completely yet must not be overwritten. */
 	if (r->made >= max && answer_at(r, r->made - max)->state == ANSWER_FRESH)
 		return NULL;
 	if (r->made - r->give >= max)
@@ -352,7 +354,7 @@ static void owe_nak(struct responder *r, uint8_t syndrome)
 	r->nak_owed = r->nak_said = true;
 }
 
-/* The peer's request ends the QP: its NAK goes out, nothing is received any more. */
+/* The peer's request ends the QP: its NAK is sent, and no more packets are taken. */
 static void tp_refuse(struct tp *tp, uint8_t nak, int event)
 {
 	struct responder *r = &tp->responder;
@@ -400,7 +402,7 @@ static void tp_packet_executed(struct tp *tp, const struct packet *p)
 	r->expected = psn_add(r->expected, packets);
 	if (ends_message(operation))
 		r->msn = psn_add(r->msn, 1);
-	/* What was thought lost came late, and nothing after it was dropped. */
+	/* A packet that was taken for lost arrived late, and nothing after it was dropped. */
 	if (r->nak_owed && psn_diff(r->expected, r->too_early) > 0)
 		r->nak_owed = false;
 	if (operation != OP_READ_REQUEST && operation != OP_COMPARE_SWAP &&
@@ -419,7 +421,7 @@ static void repeat_answer(struct responder *r, uint32_t count, uint32_t from)
 		r->give = count;
 }
 
-/* A READ or an atomic again: if it is one of those that are kept. */
+/* A duplicate READ or atomic: answered again if its answer is still kept. */
 static void duplicate_answer(struct tp *tp, const struct packet *p)
 {
 	struct responder *r = &tp->responder;
@@ -462,10 +464,11 @@ static void tp_duplicate(struct tp *tp, const struct packet *p)
 		r->ack_owed = true;
 }
 
-/* One NAK says it, until the peer has gone back and the packet got lost again: then PSNs that were
- * here already come before the one that is missing. What is kept meanwhile and asks for an
- * acknowledgement gets the last one again: to a requester that goes back it is stale, one that
- * doesn't sees by it that packets go on arriving. */
+/* Answers a packet that arrived before the missing one. One NAK is sent for each loss: until the
+ * peer has gone back and the packet was lost again, which shows by PSNs before the missing one that
+ * arrive again. Meanwhile each kept packet that asks for an acknowledgement gets the last one
+ * again: a requester that goes back drops it as stale, any other learns from it that packets still
+ * arrive. */
 static void too_early(struct tp *tp, const struct packet *p, uint32_t ahead)
 {
 	struct responder *r = &tp->responder;
@@ -481,7 +484,7 @@ static void too_early(struct tp *tp, const struct packet *p, uint32_t ahead)
 	r->too_early = p->psn;
 }
 
-/* Executes the expected packet. False: it wasn't. */
+/* Executes the expected packet. False: it wasn't executed. */
 static bool tp_take_packet(struct tp *tp, const struct packet *p)
 {
 	struct responder *r = &tp->responder;
@@ -504,10 +507,10 @@ static bool tp_take_packet(struct tp *tp, const struct packet *p)
 	return false;
 }
 
-/* A packet that was missing has come: what follows it may be here, up to the next gap, which is
- * told at once. If nothing follows it, its neighbour is missing, too, and may be under way. The
- * owner pulls the event of each before the next one is executed: it has one receive taken, and may
- * stop. */
+/* Called after a missing packet was executed: executes the kept packets after it, up to the next
+ * gap, for which a NAK is sent at once. If no packet follows, the next one is missing, too, and may
+ * be in flight. The owner pulls each packet's event before the next one is executed, because the
+ * owner has one receive taken, and may stop the QP. */
 void responder_go_on(struct tp *tp)
 {
 	struct responder *r = &tp->responder;
@@ -534,7 +537,7 @@ void responder_packet(struct tp *tp, const struct packet *p)
 	int32_t early = psn_diff(p->psn, r->expected);
 
 	if (unlikely(!r->active)) {
-		/* The NAK may have got lost: the same request is refused again. */
+		/* The NAK may have been lost: the same request is refused again. */
 		if (r->faulted && !early)
 			r->nak_owed = true;
 		tp->counters.dropped++;
@@ -564,7 +567,7 @@ static void drop_message(struct tp *tp)
 	tp->counters.dropped++;
 }
 
-/* Nobody is told: what can't be executed is dropped, up to the next message's first packet. */
+/* UC sends no NAKs: what can't be executed is dropped, up to the next message's first packet. */
 void responder_packet_uc(struct tp *tp, const struct packet *p)
 {
 	struct responder *r = &tp->responder;
@@ -575,7 +578,7 @@ void responder_packet_uc(struct tp *tp, const struct packet *p)
 		return;
 	}
 	if (part.is_first && r->kind != MESSAGE_NONE)
-		drop_message(tp); /* its end is missing */
+		drop_message(tp); /* the end of the current message is missing */
 	if (!part.is_first && p->psn != r->expected) {
 		tp->counters.out_of_sequence++;
 		drop_message(tp);
@@ -608,7 +611,7 @@ static uint8_t ack_syndrome(const struct tp *tp)
 {
 	uint32_t left = tp->responder.active ? tp->world->receives_left(tp->owner) : UINT32_MAX;
 
-	/* The one that is taken counts until its message does. */
+	/* A taken receive still counts until its message is complete. */
 	if (left != UINT32_MAX)
 		left += tp->responder.taken;
 	return AETH_ACK | credits_encode(left);
@@ -633,7 +636,7 @@ static uint32_t give_acknowledge(struct tp *tp, uint8_t *to)
 	if (r->nak_owed) {
 		begin_packet(tp, &p, OP_ACKNOWLEDGE, r->expected);
 		p.syndrome = r->nak;
-		r->nak_owed = r->ack_owed = false; /* says that all before it is there, too */
+		r->nak_owed = r->ack_owed = false; /* it also acknowledges everything before it */
 	} else {
 		begin_packet(tp, &p, OP_ACKNOWLEDGE, r->expected - 1);
 		p.syndrome = ack_syndrome(tp);
@@ -669,7 +672,8 @@ static uint8_t response_operation(const struct answer *a)
 	return is_last ? OP_READ_RESPONSE_LAST : OP_READ_RESPONSE_MIDDLE;
 }
 
-/* What was granted when the READ came isn't any more: a NAK stands for the rest of the answer. */
+/* Access that was granted when the READ arrived has been withdrawn: a NAK replaces the rest of the
+ * answer. */
 static uint32_t refuse_response(struct tp *tp, uint32_t psn, enum verdict verdict)
 {
 	struct responder *r = &tp->responder;
@@ -711,7 +715,7 @@ static uint32_t give_response(struct tp *tp, struct answer *a, uint8_t *to)
 	return headers + n + packet_padding(n);
 }
 
-/* In the order of PSNs: the answers to READs and atomics, then the acknowledgement of all. */
+/* Responses in PSN order: the answers to READs and atomics, then the acknowledgement of all. */
 uint32_t responder_next(struct tp *tp, uint8_t *to)
 {
 	struct responder *r = &tp->responder;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The transport core's entry points (transport.h): states, and which half a call is for. */
+/* The transport core's entry points (transport.h): they check the state and call the requester or
+ * the responder. */
 #include "transport/transport.h"
 
 #include <assert.h>
@@ -55,7 +56,8 @@ void tp_change(struct tp *tp, const struct ibv_qp_attr *attr, int mask)
 		requester_limit_answers(tp, attr);
 	if (mask & IBV_QP_TIMEOUT) {
 		q->timeout = attr->timeout & 31;
-		q->timer_at = TP_NEVER; /* the old one; the next packet starts the new one */
+		q->timer_at =
+			TP_NEVER; /* the old timer stops; the next packet starts the new one */
 	}
 	if (mask & IBV_QP_RETRY_CNT)
 		q->retry_cnt = q->retries = attr->retry_cnt;
@@ -175,7 +177,7 @@ void tp_realign(struct tp *tp, uint32_t count)
 	q->first = q->cursor = q->begun = q->posted = count;
 }
 
-/* Responses first, but a long READ doesn't hold back our own requests. */
+/* Responses go first, but a long READ doesn't hold back this side's requests. */
 uint32_t tp_next(struct tp *tp, uint64_t now, uint8_t *to)
 {
 	struct responder *r = &tp->responder;
@@ -227,11 +229,11 @@ uint64_t tp_rnr_ns(uint8_t code)
 		2048,	     3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 	};
 
-	/* 655.36 ms is one more than fits. */
+	/* Code 0 stands for 655.36 ms, which is one more than the table's type holds. */
 	return ((uint64_t)tens[code & 31] + !(code & 31)) * 10000;
 }
 
-/* Receives to the AETH's code and back: 0, 1, 2, 3, 4, 6, 8, 12, 16, ... 32768. */
+/* The AETH's code for a number of receives, and back: 0, 1, 2, 3, 4, 6, 8, 12, 16, ... 32768. */
 uint32_t credits_decode(uint8_t code)
 {
 	if (code < 2)

@@ -48,7 +48,7 @@ enum tp_flag {
 	TP_FENCE = 2, /* not before all READs and atomics before it are answered */
 };
 
-/* A send request. Only the first part is the caller's. */
+/* A send request. The caller fills only the first part. */
 struct tp_request {
 	uint64_t remote_addr;
 	uint64_t compare_add, swap;
@@ -57,14 +57,14 @@ struct tp_request {
 	uint32_t imm;	 /* network order */
 	uint8_t opcode;	 /* enum ibv_wr_opcode */
 	uint8_t flags;	 /* enum tp_flag */
-	/* the core's own */
+	/* private to the core */
 	uint8_t state;
 	uint8_t reserved;
 	uint32_t first_psn, last_psn;
 	uint32_t done; /* READ: bytes that have arrived */
 };
 
-/* What the responder tells about a message whose last packet it executed. */
+/* A message whose last packet the responder executed. */
 struct tp_message {
 	uint32_t length;
 	uint32_t imm; /* network order; or the invalidated key */
@@ -74,10 +74,10 @@ struct tp_message {
 enum tp_take {
 	TP_TAKEN,
 	TP_NO_RECEIVE, /* RC: RNR NAK; UC: the message is dropped */
-	TP_BAD_RECEIVE /* a local error: its segments aren't memory that may be written */
+	TP_BAD_RECEIVE /* a local error: its segments aren't writable memory */
 };
 
-/* What a request's memory access came to: the NAK, and the asynchronous event here. */
+/* The result of a request's memory access; it decides the NAK and the asynchronous event. */
 enum tp_access {
 	TP_ACCESS_OK,
 	TP_ACCESS_REFUSED, /* key, range, PD or right: NAK_REMOTE_ACCESS */
@@ -85,65 +85,69 @@ enum tp_access {
 			      NAK_INVALID_REQUEST */
 };
 
-/* What the core asks of the rest of the HCA. `owner` is what tp_init was given. */
+/* The questions that the core asks its owner. `owner` is the argument of tp_init. */
 struct tp_world {
 	/* --- requester */
-	/* Payload bytes [offset, offset + n) of request `count` to `to`. False: that memory isn't
-	 * there (any more): the request fails with IBV_WC_LOC_PROT_ERR in its turn. */
+	/* Copies payload bytes [offset, offset + n) of request `count` to `to`. False: that
+	 * memory isn't accessible (any more), so the request fails with IBV_WC_LOC_PROT_ERR in
+	 * its turn. */
 	bool (*fetch)(void *owner, uint32_t count, uint32_t offset, uint8_t *to, uint32_t n);
-	/* A READ or an atomic is about to begin: whether its segments may take the answer.
-	 * IBV_WC_SUCCESS, or what it completes with in its turn (IBV_WC_LOC_PROT_ERR, LOC_LEN_ERR);
-	 * nothing after it is sent then. */
+	/* Called before a READ or an atomic begins: whether its segments may take the answer.
+	 * Returns IBV_WC_SUCCESS, or the status with which it completes in its turn
+	 * (IBV_WC_LOC_PROT_ERR, LOC_LEN_ERR); nothing after it is sent then. */
 	enum ibv_wc_status (*check)(void *owner, uint32_t count);
-	/* A READ's or an atomic's answer (in host order for the program's memory) into the
-	 * request's segments. `last`: its final byte goes last. False as above. */
+	/* Copies a READ's or an atomic's answer (in host order for the program's memory) into the
+	 * request's segments. `last`: its final byte is written last. False as above. */
 	bool (*deliver)(void *owner, uint32_t count, uint32_t offset, const uint8_t *from,
 			uint32_t n, bool last);
 
 	/* --- responder */
-	/* Takes the next receive for a message that arrives; *room its bytes. It stays taken until
-	 * TP_RECEIVED, receive_back or tp_stop. A bad one is taken, too: TP_RECEIVED follows. */
+	/* Takes the next receive for an arriving message; *room is its size in bytes. It stays
+	 * taken until TP_RECEIVED, receive_back or tp_stop. A bad receive is taken, too:
+	 * TP_RECEIVED follows. */
 	enum tp_take (*receive_take)(void *owner, uint32_t *room);
-	/* Payload into the taken receive. False: its memory isn't there. */
+	/* Copies payload into the taken receive. False: its memory isn't accessible. */
 	bool (*receive_place)(void *owner, uint32_t offset, const uint8_t *from, uint32_t n,
 			      bool last);
-	/* The message won't be completed (UC lost its end): the next one may have the receive. */
+	/* The message won't be completed (UC lost its end): the next message may have the
+	 * receive. */
 	void (*receive_back)(void *owner);
-	/* How many receives are posted, for end-to-end credits; UINT32_MAX: don't count (an SRQ).
-	 */
+	/* How many receives are posted, for end-to-end credits; UINT32_MAX: they aren't counted (an
+	 * SRQ). */
 	uint32_t (*receives_left)(void *owner);
 
-	/* Whether the peer may do `right` (IBV_ACCESS_REMOTE_*) on the range; length 0 asks for the
-	 * QP's own rights only. Every packet's range is asked for again: regions may go. */
+	/* Whether the peer has `right` (IBV_ACCESS_REMOTE_*) on the range; length 0 asks for the
+	 * QP's own rights only. Asked for every packet, because regions may be deregistered
+	 * meanwhile. */
 	enum tp_access (*access)(void *owner, uint64_t addr, uint32_t length, uint32_t rkey,
 				 uint32_t right);
-	/* Payload of an RDMA WRITE, granted just now. `last`: end of the message, final byte last.
-	 * False: not mapped. */
+	/* Writes the payload of an RDMA WRITE whose access was granted just before. `last`: end of
+	 * the message, its final byte is written last. False: not mapped. */
 	bool (*write)(void *owner, uint64_t addr, uint32_t rkey, const uint8_t *from, uint32_t n,
 		      bool last);
 	bool (*read)(void *owner, uint64_t addr, uint32_t rkey, uint8_t *to, uint32_t n);
 	bool (*atomic)(void *owner, uint64_t addr, uint32_t rkey, bool is_swap,
 		       uint64_t compare_add, uint64_t swap, uint64_t *old);
-	/* A send with invalidate names this key: takes its memory window away. */
+	/* A send with invalidate names this key: invalidates its memory window. */
 	enum tp_access (*invalidate)(void *owner, uint32_t rkey);
 };
 
-/* What the owner is told, in this order when several wait. */
+/* Events for the owner, in this order when several wait. */
 enum tp_event_kind {
 	/* The first packet arrived in RTR. */
 	TP_ESTABLISHED,
-	/* Request `count` is over. Told once for each, in order. With an error: nothing after it
-	 * was or will be executed; RC has stopped (tp_stop with keep_answer), UC sends nothing any
-	 * more until tp_resume. The owner flushes what follows. */
+	/* Request `count` is complete. Reported once for each request, in order. With an error:
+	 * nothing after it was or will be executed; RC has stopped (tp_stop with keep_answer), UC
+	 * sends nothing until tp_resume. The owner flushes the requests that follow. */
 	TP_COMPLETED,
-	/* The send queue's last request in SQD is over (tp_drain). */
+	/* In SQD the last request that had begun is complete (tp_drain). */
 	TP_DRAINED,
 	/* The taken receive is completed: `message` with success, or an error here. */
 	TP_RECEIVED,
-	/* The peer's request was refused, or can't be served, in a way that ends the QP here.
-	 * `async` is IBV_EVENT_QP_REQ_ERR, _ACCESS_ERR or _FATAL; negative: no event of its own
-	 * (the error of the receive, told before, says it). The core has stopped; its NAK still
-	 * goes out. */
+	/* The peer's request was refused, or can't be served, in a way that ends this QP. `async`
+	 * is IBV_EVENT_QP_REQ_ERR, _ACCESS_ERR or _FATAL; negative: no event of its own, because
+	 * the receive's error, reported before, stands for it. The core has stopped; its NAK is
+	 * still sent. */
 	TP_REFUSED,
 };
 
@@ -155,16 +159,16 @@ struct tp_event {
 	struct tp_message message; /* RECEIVED */
 };
 
-/* Everything that is counted, for people (`verbena status`, ibv_query counters). */
+/* Counters of one QP (`verbena status`, ibv_query counters). */
 struct tp_counters {
 	uint64_t packets_out, packets_in;
-	uint64_t resent;	/* packets sent again */
-	uint64_t timeouts;	/* of the transport timer */
+	uint64_t resent;	/* packets retransmitted */
+	uint64_t timeouts;	/* expiries of the transport timer */
 	uint64_t sequence_naks; /* received */
 	uint64_t rnr_naks;	/* received */
 	uint64_t rnr_naks_sent;
-	uint64_t out_of_sequence; /* packets that arrived too early... */
-	uint64_t kept;		  /* ... and were executed in their turn */
+	uint64_t out_of_sequence; /* packets that arrived before a missing one... */
+	uint64_t kept;		  /* ... and were kept and executed in their turn */
 	uint64_t duplicates;	  /* requests that arrived again */
 	uint64_t dropped; /* packets that fit no state: stale, forged, malformed for the QP */
 	uint64_t credit_waits;
@@ -177,90 +181,91 @@ struct tp_path {
 	uint16_t pkey;
 };
 
-/* How fast the path may be filled; the core adapts below it (see congestion.h). */
+/* The window's upper limit; the congestion window stays below it (congestion.h). */
 enum { TP_WINDOW_MAX = 1 << 22 /* bytes in flight */ };
 
 /* The states are private to src/transport; the caller provides tp_size() bytes. */
 size_t tp_size(void);
 
-/* `type` IBV_QPT_RC or IBV_QPT_UC. `requests` has `max_requests` places (a power of two, or 0).
- * State as after RESET: call tp_receive_ready (RTR), then tp_send_ready (RTS). */
+/* Prepares `tp` (tp_size() bytes) as after RESET: call tp_receive_ready (RTR), then tp_send_ready
+ * (RTS). `type` is IBV_QPT_RC or IBV_QPT_UC. `requests` has `max_requests` places (a power of two,
+ * or 0); it stays the caller's. */
 void tp_init(struct tp *tp, enum ibv_qp_type type, const struct tp_world *world, void *owner,
 	     struct tp_request *requests, uint32_t max_requests);
-/* RC: memory for packets that come too early (early.h), TP_EARLY_BYTES, untouched until one is
- * lost. Without it they are dropped, and the peer repeats them. Before tp_receive_ready. */
+/* RC: memory for out-of-order packets (early.h), TP_EARLY_BYTES, untouched until a packet is lost.
+ * Without it such packets are dropped, and the peer repeats them. Call before tp_receive_ready. */
 void tp_keep_early(struct tp *tp, void *memory);
 
-/* INIT to RTR: what ibv_modify_qp brings then: dest_qp_num and path_mtu are in `path`; of `attr`
+/* INIT to RTR. `path` has the dest_qp_num and path_mtu of ibv_modify_qp; of `attr` the core uses
  * rq_psn, max_dest_rd_atomic, min_rnr_timer. */
 void tp_receive_ready(struct tp *tp, const struct tp_path *path, const struct ibv_qp_attr *attr);
-/* RTR to RTS: sq_psn, max_rd_atomic, timeout, retry_cnt, rnr_retry. */
+/* RTR to RTS. Of `attr` the core uses sq_psn, max_rd_atomic, timeout, retry_cnt, rnr_retry. */
 void tp_send_ready(struct tp *tp, const struct ibv_qp_attr *attr);
-/* What may be changed later (rnr timer, in SQD also timeouts and depths). */
+/* Changes attributes later: the RNR timer, in SQD also timeouts and depths. */
 void tp_change(struct tp *tp, const struct ibv_qp_attr *attr, int mask);
-/* SQD: requests that haven't begun wait; tp_send_ready's counterpart is tp_resume. TP_DRAINED is
- * told when what had begun is over (also at once). */
+/* Enters SQD: requests that haven't begun wait until tp_resume. TP_DRAINED follows when those that
+ * had begun are complete, which may be at once. */
 void tp_drain(struct tp *tp);
 void tp_resume(struct tp *tp);
-/* RESET or ERR: forgets everything outstanding without completing it, and the events that wait;
- * sends no requests any more. In ERR a NAK that is owed still goes out (`keep_answer`). */
+/* Enters RESET or ERR: discards everything outstanding without completing it, and the waiting
+ * events; no requests are sent any more. `keep_answer` (ERR): a NAK that is owed is still sent. */
 void tp_stop(struct tp *tp, bool keep_answer);
 
-/* Enters a request; its place is requests[count & (max_requests - 1)], filled by the caller before.
+/* Posts a request, which the caller has filled in before at requests[count & (max_requests - 1)].
  * The caller keeps no more than max_requests outstanding. */
 void tp_post(struct tp *tp);
 
-/* A packet for this QP whose ICRC, addresses, P_Key and dest_qpn were right. A response with BECN
- * shrinks the window as a CNP does. */
+/* Takes a packet for this QP whose ICRC, addresses, P_Key and destination QPN the caller has
+ * checked. A response with BECN shrinks the window as a CNP does. */
 void tp_packet(struct tp *tp, const struct packet *packet, uint64_t now);
 
-/* The next event. False: none waits. Packets that had come too early, and whose turn has come, are
- * executed from in here, one after the other, as the event of the one before is pulled. */
+/* Pulls the next event. False: none waits. Out-of-order packets whose turn has come are executed
+ * inside this call, one after the other, as the event of the one before is pulled. */
 bool tp_next_event(struct tp *tp, struct tp_event *event);
 
-/* A CNP came: our packets find a long queue on their way. */
+/* A CNP arrived: this QP's packets meet a long queue on their path. */
 void tp_congested(struct tp *tp, uint64_t now);
-/* Deadlines that have passed. */
+/* Handles the deadlines that have passed. */
 void tp_expire(struct tp *tp, uint64_t now);
 uint64_t tp_deadline(const struct tp *tp);
 
 /*
  * Writes the next packet, BTH to padding, without ICRC, to `to` (WIRE_PACKET_MAX bytes). Returns
- * its size; 0: nothing may be sent now. Responses go before requests; acknowledgements are merged:
- * call it after a batch of packets, not after each. It makes events: requests whose memory isn't
- * there, READs that can't be answered any more, UC's requests that were sent.
+ * its size; 0: nothing may be sent now. Responses go before requests. Acknowledgements are merged,
+ * so call it after a batch of packets, not after each. It makes events: for requests whose memory
+ * isn't accessible, for READs that can't be answered any more, and for UC requests that were sent.
  */
 uint32_t tp_next(struct tp *tp, uint64_t now, uint8_t *to);
-/* The same, of our own requests only: for who has just posted some, and whose peer waits for them
- * more than for an acknowledgement. */
+/* As tp_next, but only this side's requests: for a caller that has just posted some, because the
+ * peer waits for them more than for an acknowledgement. */
 uint32_t tp_next_request(struct tp *tp, uint64_t now, uint8_t *to);
-/* The same, of what is owed to the peer only: for a QP that is about to end. */
+/* As tp_next, but only responses: for a QP that is about to end. */
 uint32_t tp_next_response(struct tp *tp, uint8_t *to);
-/* What there is to send: nothing; an acknowledgement that may well wait a little for our own next
- * request to travel with; or what shouldn't wait. */
+/* What is to be sent: nothing; only an acknowledgement that may wait a little to travel with this
+ * side's next request; or something that shouldn't wait. */
 enum tp_need { TP_NOTHING, TP_ACKNOWLEDGE, TP_SEND };
 enum tp_need tp_need(const struct tp *tp, uint64_t now);
 
-/* Whether tp_next would be worth a call. */
+/* Whether tp_next may have something to send. */
 static inline bool tp_ready(const struct tp *tp, uint64_t now)
 {
 	return tp_need(tp, now) != TP_NOTHING;
 }
 
-/* Bytes of our requests that are under way: sent, not acknowledged. */
+/* Bytes of this side's requests in flight: sent and not acknowledged. */
 uint32_t tp_under_way(const struct tp *tp);
-/* Packets of our requests that are posted and not sent; `enough` when there are more than that. */
+/* Packets of this side's requests that are posted and not sent; counting ends above `enough`. */
 uint32_t tp_unsent(const struct tp *tp, uint32_t enough);
 
-/* Whether an acknowledgement is owed, and no other answer. */
+/* Whether an acknowledgement is owed, and no other response. */
 bool tp_acknowledges(const struct tp *tp);
 
-/* UC after SQE: the requests before `count` were flushed by the owner, none is outstanding. */
+/* UC after SQE: the owner has flushed the requests before `count`, and none is outstanding. */
 void tp_realign(struct tp *tp, uint32_t count);
 
 const struct tp_counters *tp_counters(const struct tp *tp);
 
-/* min_rnr_timer's codes to ns (table 45). */
+/* The time that a code of min_rnr_timer stands for, ns (IBTA table 45). */
 uint64_t tp_rnr_ns(uint8_t code);
 
 #endif
