@@ -11,8 +11,8 @@
  *                overflow and doubles every few round trips
  *   loss         at most once per round trip the window shrinks:
  *                - by an eighth (a 16th if this loss wasn't costly) if the round trip had grown by
- *                 half (some queue is full), or if the last loss was less than a window ago
- *               - otherwise by a 64th, because some packets are lost without congestion; this
+ *                  half (some queue is full), or if the last loss was less than a window ago
+ *                - otherwise by a 64th, because some packets are lost without congestion; this
  *                  also applies to a loss that wasn't costly while losses are rare (less than one
  *                  in CONGESTION_RARE)
  *                The window never falls below what the path is seen to carry (rate times the
@@ -45,11 +45,10 @@ enum {
 };
 
 struct congestion {
-	uint32_t window, threshold; /* bytes */
-	uint32_t step;		    /* bytes per round trip */
-	uint32_t rounds,
-		round_bytes; /* round trips with this step; bytes acknowledged in the current one */
-	uint32_t rtt_ns;     /* smoothed; 0: not measured yet */
+	uint32_t window, threshold;   /* bytes */
+	uint32_t step;		      /* bytes per round trip */
+	uint32_t rounds, round_bytes; /* round trips with this step; bytes in the current one */
+	uint32_t rtt_ns;	      /* smoothed; 0: not measured yet */
 	uint32_t deviation_ns;
 	uint32_t peak_rtt_ns;  /* the longest since the window last shrank */
 	uint32_t own_rtt_ns;   /* the shortest, raised slowly since paths change */

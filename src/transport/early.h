@@ -13,7 +13,7 @@
  *   - a packet is kept only if its PSN lies less than `places` after the expected one, at the place
  *     of its PSN's lower bits; so no two packets that may still be taken have the same place
  *   - a kept packet that isn't taken in its turn (a READ request stands for several PSNs, and a
- * peer may send nonsense) is recognised by its PSN as old, and dropped then
+ *     peer may send nonsense) is recognised by its PSN as old, and dropped then
  *   - all kept packets are forgotten when the responder starts or stops, and when a request isn't
  *     executed (RNR, refused), because the peer sends everything after it again
  * `used` says which places hold a packet, so the memory isn't touched before the first loss. The

@@ -4,7 +4,7 @@
  *
  * Two timers run while packets are in flight. The program's transport timer has a retry count that
  * ends the QP. The probe timer is much shorter: it repeats the oldest packet alone and asks for an
- * acknowledgement, whose PSN says what is missing. So the loss of a window's end costs milliseconds
+ * acknowledgement, which says what is missing. So the loss of a window's end costs milliseconds
  * instead of the transport timer, and a peer that is merely slow isn't flooded.
  *
  * Requests are completed, and the owner's events of that are made, only in this file.
