@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The ICRC of packets' headers, kept. See begun.h. */
+/* A cache of icrc_begin(). See begun.h. */
 #include "net/begun.h"
 
 #include <stdbool.h>
@@ -12,7 +12,7 @@ static bool is_for(const struct net_begun_size *kept, const struct icrc_path *pa
 	return kept->size == size && !memcmp(&kept->path, path, sizeof(*path));
 }
 
-/* The one for such packets; where there is none yet, in place of the one that wasn't used last. */
+/* The entry for such packets; a new one replaces the entry that wasn't used last. */
 static struct net_begun_size *begun_find_size(struct net_begun *all, const struct icrc_path *path,
 					      uint32_t size)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The ICRC of packets' headers, kept: it depends on the path, the packet's size and its place in
- * its burst, and packets of a path come in two sizes at a time (the first of an RDMA WRITE has a
- * header more than those that follow; requests and acknowledgements).
+ * A cache of icrc_begin(): it depends on the path, the packet's size and its identification (its
+ * place in the burst). The packets of a path have two sizes at a time (the first packet of an RDMA
+ * WRITE has one header more than the following ones; requests and acknowledgements).
  *
- * No locks: each has one user. All zeros is a valid beginning.
+ * No locks: each cache has one user. All zeros is an empty cache.
  */
 #ifndef VERBENA_NET_BEGUN_H
 #define VERBENA_NET_BEGUN_H
@@ -18,14 +18,14 @@ enum { NET_BEGUN_SIZES = 2, NET_BEGUN_PLACES = 64 };
 struct net_begun {
 	struct net_begun_size {
 		struct icrc_path path;
-		uint32_t size; /* of such packets; 0: none yet */
+		uint32_t size; /* of such packets; 0: unused */
 		uint32_t count;
 		uint32_t begun[NET_BEGUN_PLACES]; /* for identifications 0 to count - 1 */
 	} kept[NET_BEGUN_SIZES];
-	uint32_t last; /* which was used last */
+	uint32_t last; /* the entry that was used last */
 };
 
-/* What icrc_begin() says of a packet of `size` bytes with identification `place`. */
+/* icrc_begin() of a packet of `size` bytes with identification `place`. */
 uint32_t net_begun(struct net_begun *all, const struct icrc_path *path, uint32_t size,
 		   uint32_t place);
 

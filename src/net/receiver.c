@@ -17,8 +17,8 @@
 #include "wire/flow.h"
 
 enum {
-	DATAGRAMS = 4, /* a system call: a burst or two; what waits longer waits in the kernel */
-	STREAM = 4,    /* looks in a row that find something: more waits behind it */
+	DATAGRAMS = 4, /* per system call: a burst or two; the rest stays in the kernel */
+	STREAM = 4,    /* so many consecutive receives with packets: more are queued */
 	DATAGRAM_MAX = 65536,
 	CONTROL = 256,
 };
@@ -84,7 +84,7 @@ static void read_ipv6(struct net_from *from, const struct cmsghdr *c)
 		from->hop_limit = (uint8_t)value;
 }
 
-/* Bytes of each packet in the datagram but the last: `size` unless it is several. */
+/* Bytes of each packet in the datagram but the last: `size` unless there are several packets. */
 static uint32_t read_control(struct net_from *from, struct msghdr *m, uint32_t size)
 {
 	int segment = 0;
@@ -110,8 +110,8 @@ static uint32_t stored_icrc(const uint8_t *packet, uint32_t size)
 }
 
 /*
- * A burst of ours has identifications 0, 1, 2, ..., and is likely to arrive as it was sent: that
- * one is tried first. Any other explains the ICRC too, see icrc.h.
+ * A burst of this library has identifications 0, 1, 2, ..., and probably arrives as it was sent, so
+ * that one is tried first. Any other identification is found from the ICRC, see icrc.h.
  */
 static bool icrc_right(struct net_receiver *receiver, const struct net_from *from,
 		       const uint8_t *packet, uint32_t size, uint32_t place, uint16_t *id)
@@ -126,7 +126,7 @@ static bool icrc_right(struct net_receiver *receiver, const struct net_from *fro
 	return icrc_matches_begun(path, net_begun(begun, path, size, 0), packet, size, id);
 }
 
-/* For who watches, when it is known what became of the packet. */
+/* Shows a packet to the tap, once it is known whether it was dropped. */
 static void receiver_show_packet(struct net_receiver *receiver, const struct net_from *from,
 				 const uint8_t *bytes, uint32_t size, uint16_t id,
 				 const char *dropped)
@@ -149,7 +149,7 @@ static void receiver_show_packet(struct net_receiver *receiver, const struct net
 	net_tap_call(tap, &seen);
 }
 
-/* NULL, or why the packet was dropped. */
+/* Checks and handles a packet. Returns NULL, or why it was dropped. */
 static const char *receiver_judge(struct net_receiver *receiver, const struct net_from *from,
 				  const uint8_t *bytes, uint32_t size, uint32_t place, uint16_t *id,
 				  net_handler *handler, void *arg)
@@ -199,7 +199,7 @@ static unsigned int receiver_take_batch(struct net_receiver *receiver, const uin
 				     n, handler, arg);
 	}
 	receiver->counters.bytes += m->msg_len;
-	return n ? n : 1; /* an empty datagram is one too */
+	return n ? n : 1; /* an empty datagram counts as one packet */
 }
 
 static void receiver_publish_counters(const struct net_receiver *receiver)
@@ -217,7 +217,7 @@ static void receiver_publish_counters(const struct net_receiver *receiver)
 				      memory_order_relaxed);
 }
 
-/* A place for a datagram, and for what comes beside it. */
+/* Room for a datagram and its control messages. */
 struct place {
 	struct sockaddr_storage name;
 	struct iovec bytes;
@@ -236,8 +236,9 @@ static void place_message(const struct net_receiver *receiver, struct place *at,
 			     .msg_controllen = CONTROL};
 }
 
-/* Datagrams that came, or -1. Several where the last look found more than a packet, or each of the
- * last ones found something; else there is none or one as a rule, and no second is looked for. */
+/* Receives datagrams: their number, or -1. Asks for several where the last receive found more than
+ * one packet, or each of the last few found some; otherwise there is usually none or one, so only
+ * one is asked for. */
 static int receiver_recvmmsg(const struct net_receiver *receiver, struct mmsghdr *m,
 			     struct place *at)
 {

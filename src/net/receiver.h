@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Packets in: takes datagrams off the slot's socket, several with a system call and many packets in
- * each (UDP_GRO), checks their ICRC, and hands them on decoded. What isn't a right packet is
- * counted by its reason and dropped here.
+ * The receiver: takes datagrams off the slot's socket, several per system call and many packets in
+ * each (UDP_GRO), checks their ICRC, and passes them on decoded. Invalid packets are counted by
+ * reason and dropped here.
  *
- * Owns its buffers; the socket is its caller's. Not thread-safe.
+ * Owns its buffers; the caller owns the socket. Not thread-safe.
  */
 #ifndef VERBENA_NET_RECEIVER_H
 #define VERBENA_NET_RECEIVER_H
@@ -18,9 +18,10 @@
 #include "wire/icrc.h"
 #include "wire/packet.h"
 
-/* Beside a packet: who sent it, to which of our addresses, and how. */
+/* What is known about a packet besides its bytes: its sender, its destination address, IP
+ * fields. */
 struct net_from {
-	struct icrc_path ip; /* source: the other host */
+	struct icrc_path ip; /* source: the other host's address */
 	uint32_t ifindex;
 	uint8_t traffic_class; /* ECN in the lowest two bits */
 	uint8_t hop_limit;
@@ -32,37 +33,37 @@ struct net_received {
 	uint64_t malformed[PACKET_ERRORS];
 };
 
-/* Places of struct net_receiver.published. */
+/* Indices into struct net_receiver.published. */
 enum {
 	NET_CAME_PACKETS,
 	NET_CAME_BYTES,
 	NET_CAME_BAD_ICRC,
-	NET_CAME_MALFORMED, /* by enum packet_error, from the first on that is one */
+	NET_CAME_MALFORMED, /* plus enum packet_error - 1: malformed, by reason */
 	NET_CAME_COUNTERS = NET_CAME_MALFORMED + PACKET_ERRORS - 1
 };
 
-/* Returns NULL, or why the packet was dropped (a text that stays). */
+/* Handles a packet. Returns NULL, or why the packet was dropped (a text with static lifetime). */
 typedef const char *net_handler(void *arg, const struct packet *packet,
 				const struct net_from *from);
 
 struct net_receiver {
 	int fd;
 	uint8_t *buffers;
-	uint8_t found; /* looks in a row that found something, counted up to a few */
-	bool many;     /* more than one packet is likely to be there */
+	uint8_t found; /* consecutive receives that found packets, counted up to a few */
+	bool many;     /* more than one packet is probably queued */
 	struct net_begun begun;
 	struct net_received counters;
-	_Atomic uint64_t *published; /* a copy of `counters` for others; NULL: nobody reads it */
-	net_tap_place tap;	     /* sees what arrived; NULL: nobody */
+	_Atomic uint64_t *published; /* a copy of `counters` for other processes; NULL: none */
+	net_tap_place tap;	     /* is given each received packet; NULL: none */
 };
 
-/* 0 or -errno. */
+/* Prepares a receiver for the socket `fd`. 0 or -errno. */
 int net_receiver_init(struct net_receiver *receiver, int fd);
 void net_receiver_fini(struct net_receiver *receiver);
 
 /*
- * Hands on what is there now, some hundred KiB at most. Returns how many packets there were, good
- * or bad; 0: the socket was empty.
+ * Passes what is queued now to `handler`, some hundred KiB at most. Returns how many packets there
+ * were, good or bad; 0: the socket was empty.
  */
 unsigned int net_receive(struct net_receiver *receiver, net_handler *handler, void *arg);
 

@@ -20,24 +20,24 @@
 #include "wire/ip.h"
 
 enum {
-	BURST_MAX = 65507 - 40, /* bytes that one send takes, by IPv6 as well */
-	SEGMENTS_MAX = 64,	/* packets likewise; newer kernels take 128 */
+	BURST_MAX = 65507 - 40, /* bytes in one send, for IPv6 too */
+	SEGMENTS_MAX = 64,	/* packets in one send; newer kernels take 128 */
 	BUFFER = (BURST_MAX + WIRE_PACKET_MAX + 4095) / 4096 * 4096, /* whole pages */
-	SEND_BUFFER = 4 << 20, /* as much as the system allows of it */
+	SEND_BUFFER = 4 << 20,					     /* the system may allow less */
 };
 
-/* Equal packets to one destination, the last one may be shorter. */
+/* Equal packets to one destination; the last one may be shorter. */
 struct burst {
 	struct net_path *path;
 	uint8_t *bytes;
 	uint32_t size, segment, count;
 };
 
-/* One that found no room, or what is left of it. */
+/* A burst that found no room, or the rest of it. */
 struct net_kept {
 	struct net_kept *next;
 	struct net_path path;
-	struct burst burst; /* of that path; its bytes are in these: */
+	struct burst burst; /* of that path; its bytes follow: */
 	uint32_t size;
 	uint8_t bytes[];
 };
@@ -61,7 +61,8 @@ void net_sender_leave(struct net_sender *sender)
 		if (s->fd >= 0)
 			sys_close(s->fd);
 		s->fd = -1;
-		/* Not freed: a thread of the parent's may have been changing the list. */
+		/* Not freed: at the fork another thread of the parent may have been changing the
+		 * list. */
 		s->kept = NULL;
 		s->kept_bytes = 0;
 	}
@@ -95,7 +96,7 @@ static int sender_set_option(int fd, int level, int option, int value)
 
 static int socket_options(int fd, bool ipv4, bool echo)
 {
-	/* Never fragmented by us: RoCE forbids it, and only then is the identification 0. */
+	/* No fragmentation: RoCE forbids it, and only with this option is the identification 0. */
 	int err = ipv4 ? sender_set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
 		       : sender_set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
 
@@ -109,11 +110,11 @@ static int socket_options(int fd, bool ipv4, bool echo)
 	sender_set_option(fd, SOL_SOCKET, SO_SNDBUF, SEND_BUFFER);
 	if (sender_set_option(fd, SOL_SOCKET, SO_SNDBUFFORCE, SEND_BUFFER) < 0 && errno != EPERM)
 		log_debug("SO_SNDBUFFORCE: %s", strerror(errno));
-	sender_set_option(fd, SOL_SOCKET, SO_RCVBUF, 0); /* nothing comes back here */
+	sender_set_option(fd, SOL_SOCKET, SO_RCVBUF, 0); /* nothing is received here */
 	return 0;
 }
 
-/* Binds to `port`, or to any. */
+/* Binds to `port`, or to any port if that is taken. */
 static int bind_near(int fd, bool ipv4, uint16_t port)
 {
 	struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port)};
@@ -141,8 +142,8 @@ static int sender_bound_port(int fd, uint16_t *port)
 	return 0;
 }
 
-/* QPs tend to have the same one, and saying it with each burst takes time. Groups have one of their
- * own. */
+/* QPs tend to have the same hop limit, and setting it with each burst takes time. Groups have a
+ * limit of their own. */
 static uint8_t usual_hop_limit(int fd, bool ipv4, uint8_t wanted)
 {
 	int level = ipv4 ? IPPROTO_IP : IPPROTO_IPV6;
@@ -183,7 +184,7 @@ int net_path_bind(struct net_sender *sender, struct net_path *path, uint32_t flo
 	uint16_t port = flow_source_port(flow_label ? flow_label
 						    : flow_label_of_qps(local_qpn, remote_qpn));
 	bool ipv4 = ip_is_v4(path->ip.source);
-	/* Half of the places for either family. */
+	/* Half of the places are for each family. */
 	unsigned int i = port % (NET_SOCKETS / 2) + (ipv4 ? 0 : NET_SOCKETS / 2);
 	struct net_socket *s = &sender->socket[i];
 
@@ -201,7 +202,7 @@ int net_path_bind(struct net_sender *sender, struct net_path *path, uint32_t flo
 
 /* ------------------------------------------------------------------ sending */
 
-/* What a send says beside its bytes. */
+/* The control messages of a send. */
 struct control {
 	_Alignas(struct cmsghdr)
 		uint8_t bytes[CMSG_SPACE(sizeof(struct in6_pktinfo)) + 3 * CMSG_SPACE(sizeof(int))];
@@ -248,18 +249,18 @@ static void control_ipv6(struct control *c, const struct net_path *path, uint8_t
 		*(int *)control_add(c, IPPROTO_IPV6, IPV6_HOPLIMIT, sizeof(int)) = hop_limit;
 }
 
-/* The hop limit that a send must say; 0: the socket has the right one. */
+/* The hop limit that a send must carry; 0: the socket's default is right. */
 static uint8_t said_hop_limit(const struct net_socket *s, uint8_t wanted)
 {
 	if (!wanted && !s->hop_limit)
-		return 0; /* the host's own, whatever it is */
+		return 0; /* the host's default, whatever it is */
 	uint8_t hop_limit = ip_hop_limit(wanted);
 
 	return hop_limit == s->hop_limit ? 0 : hop_limit;
 }
 
-/* One send of `size` bytes at `at`, cut into segments where segment isn't 0. 0 or an errno; EAGAIN:
- * the socket is full. */
+/* Sends `size` bytes at `at` in one call, cut into segments of `segment` bytes unless that is 0.
+ * Returns 0 or an errno; EAGAIN: the socket is full. */
 static int send_bytes(struct net_sender *sender, const struct net_path *path, uint8_t *at,
 		      uint32_t size, uint32_t segment)
 {
@@ -303,7 +304,7 @@ static uint32_t first_size(const struct burst *b)
 	return b->size < b->segment ? b->size : b->segment;
 }
 
-/* The first packet has gone, or is lost. */
+/* Removes the first packet, which was sent or is lost. */
 static void burst_skip(struct burst *b)
 {
 	uint32_t size = first_size(b);
@@ -313,8 +314,8 @@ static void burst_skip(struct burst *b)
 	b->count--;
 }
 
-/* The packets of `b` for who watches. They went out as segments of one send, or each by itself:
- * that decides their identifications. */
+/* Shows the packets of `b` to the tap. They were sent as segments of one send, or each by itself,
+ * which decides their identifications. */
 static void sender_show_packets(const struct net_tap *tap, uint64_t time_ns, struct burst b,
 				int err)
 {
@@ -349,8 +350,8 @@ static void sender_note_loss(struct net_sender *sender, int err, uint32_t packet
 	sender->counters.refused += packets;
 }
 
-/* Where the kernel doesn't cut (no checksum offload below, an old kernel): each by itself, and each
- * with an ICRC of its own, since its identification is another. As burst_try(). */
+/* Where the kernel can't cut (no checksum offload, an old kernel): sends each packet by itself,
+ * with a new ICRC, since its identification differs. Returns as burst_try(). */
 static bool try_one_by_one(struct net_sender *sender, struct burst *b)
 {
 	const struct net_tap *tap = net_tap_at(&sender->tap);
@@ -389,7 +390,7 @@ static void time_call(struct net_calls *calls, uint64_t took)
 			      memory_order_relaxed);
 }
 
-/* send_bytes() of the burst; a short packet's call is timed now and then. */
+/* send_bytes() of the burst; a short packet's call is timed periodically. */
 static int send_timed(struct net_sender *sender, const struct burst *b)
 {
 	enum { SHORT = 256, EVERY = 16 };
@@ -402,8 +403,8 @@ static int send_timed(struct net_sender *sender, const struct burst *b)
 	return err;
 }
 
-/* Sends the burst; what the host refuses is lost. False: the socket is full, and `b` is what hasn't
- * been sent. */
+/* Sends the burst; packets that the host rejects are lost. False: the socket is full, and `b` is
+ * what hasn't been sent. */
 static bool burst_try(struct net_sender *sender, struct burst *b)
 {
 	if (b->count > 1 && b->path->one_by_one)
@@ -450,7 +451,7 @@ static struct net_kept *kept_new(const struct burst *b)
 	return kept;
 }
 
-/* False: it can't be kept. */
+/* Keeps the burst until net_resume(). False: it can't be kept. */
 static bool socket_keep(struct net_sender *sender, unsigned int i, const struct burst *b)
 {
 	struct net_socket *s = &sender->socket[i];
@@ -462,7 +463,7 @@ static bool socket_keep(struct net_sender *sender, unsigned int i, const struct 
 	struct net_kept *kept = kept_new(b);
 
 	if (!kept)
-		return false; /* a call of net_resume() that finds nothing does no harm */
+		return false; /* a net_resume() that finds nothing is harmless */
 	if (!s->kept)
 		s->last = &s->kept;
 	*s->last = kept;
@@ -489,7 +490,7 @@ static void burst_send(struct net_sender *sender)
 
 	sender->counters.packets += b.count;
 	sender->counters.bytes += b.size;
-	/* Behind what is kept: packets of a QP stay in order. */
+	/* A burst is queued behind kept ones, so that packets of a QP stay in order. */
 	if (unlikely(net_blocked(sender, b.path) || !burst_try(sender, &b)))
 		burst_keep(sender, &b);
 }
@@ -566,8 +567,8 @@ uint32_t net_burst(uint32_t size)
 	return packets < SEGMENTS_MAX ? packets : SEGMENTS_MAX;
 }
 
-/* A packet that doesn't fit the burst begins the next one: it moves to the front, behind which
- * everything is in the cache. */
+/* Begins a new burst with a packet that doesn't fit the last one: it moves to the buffer's front,
+ * where the memory is in the cache. */
 static void begin_with(struct net_sender *sender, uint32_t size)
 {
 	const uint8_t *packet = sender->buffer + sender->end;

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Packets out: bursts of equal packets to one destination, which the kernel cuts apart
- * (UDP_SEGMENT), so that a system call carries up to 64 KiB. The caller writes each packet where
- * net_room() says, net_add() gives it its ICRC and sends the burst when it must go.
+ * The sender: bursts of equal packets to one destination, which the kernel cuts apart
+ * (UDP_SEGMENT), so that one system call carries up to 64 KiB. The caller writes each packet where
+ * net_room() says; net_add() adds its ICRC and sends the burst when it is full or can't take the
+ * packet.
  *
  * Owns a few UDP sockets. None of them is connected: their packets have IPv4 identification 0, 1,
  * 2, ... in a burst, which the ICRC covers. Several source ports spread the QPs over a network's
- * ways, and keep packets for different processes of a host apart in the receiver's batches (GRO).
+ * paths, and keep packets for different processes of a host apart in the receiver's batches (GRO).
  *
  * No call waits. A socket whose buffer is full is *blocked*: it keeps the burst that found no room,
- * and what is sent by it after that, in order (at most NET_KEPT_MAX bytes; what is more is dropped
- * and counted). sender.wait() asks to be woken when the socket can be written to; the caller's
- * event loop then calls net_resume(), which sends what is kept. Until then net_blocked() is true,
- * and a caller that can wait (a connected QP, a queue of datagrams) begins no burst on that path.
+ * and later bursts, in order (at most NET_KEPT_MAX bytes; further packets are dropped and counted).
+ * sender.wait() asks to be woken when the socket can be written to; the caller's event loop then
+ * calls net_resume(), which sends what is kept. Until then net_blocked() is true, and a caller that
+ * can wait (a connected QP, a queue of datagrams) begins no burst on that path.
  *
  *   state of a socket      left by                                      to
  *   open (keeps nothing)   a burst finds no room                        blocked
@@ -34,11 +35,11 @@
 #include "wire/packet.h"
 
 enum {
-	NET_SOCKETS = 32, /* a bit each in struct net_sender.blocked */
+	NET_SOCKETS = 32, /* a bit for each in struct net_sender.blocked */
 	NET_KEPT_MAX = 1 << 20,
 };
 
-/* Places of struct net_sender.published. */
+/* Indices into struct net_sender.published. */
 enum {
 	NET_SENT_PACKETS,
 	NET_SENT_BYTES,
@@ -51,7 +52,7 @@ enum {
 struct net_socket {
 	int fd;
 	uint16_t port;
-	uint8_t hop_limit; /* of what doesn't say another */
+	uint8_t hop_limit; /* the socket's default */
 	bool ipv4;
 	struct net_kept *kept, **last; /* bursts that found no room, in order */
 	uint32_t kept_bytes;
@@ -59,43 +60,44 @@ struct net_socket {
 
 struct net_counters {
 	uint64_t packets, bytes;
-	uint64_t refused; /* packets that the host didn't take: no route, too long, forbidden */
-	uint64_t no_room; /* packets for which there was no memory left to wait in */
-	int last_error;	  /* errno of the latest that was refused */
+	uint64_t refused; /* packets that the host rejected: no route, too long, forbidden */
+	uint64_t no_room; /* packets dropped because NET_KEPT_MAX or memory was exhausted */
+	int last_error;	  /* errno of the latest rejected packet */
 };
 
-/* How long a call takes that sends a short packet: the shortest of a few, now and then. */
+/* How long a system call takes that sends one short packet: the shortest of a few calls, measured
+ * again periodically. */
 struct net_calls {
 	uint32_t count;	     /* of such calls */
-	uint32_t timed;	     /* of those, since `ns` was known anew */
-	uint64_t least;	     /* ns, of these */
+	uint32_t timed;	     /* of those, timed since `ns` was last set */
+	uint64_t least;	     /* ns, the shortest of these */
 	_Atomic uint32_t ns; /* 0: not known yet */
 };
 
 struct net_sender {
 	struct net_socket socket[NET_SOCKETS];
-	bool echo; /* what goes to groups comes back to this host; set before the first path */
+	bool echo; /* packets to groups are looped back to this host; set before the first path */
 	uint8_t *buffer;
 	struct net_path *path; /* of the burst */
 	uint32_t end;	       /* of the burst in the buffer */
 	uint32_t segment;      /* bytes of its first packet */
 	uint32_t count;
-	bool closed; /* its last packet was shorter: nothing may follow */
+	bool closed; /* its last packet was shorter: it takes no more */
 	struct net_begun begun;
-	/* A socket has become blocked, or is still: asks that net_resume() be called once it can
-	 * be written to. False: it can't be arranged. Called during net_room(), net_add(),
-	 * net_end() and net_resume(). NULL: no socket ever is blocked, what finds no room is
-	 * dropped. */
+	/* Called when a socket has become blocked, or still is: arranges that net_resume() is
+	 * called once the socket can be written to. False: it can't be arranged. Called during
+	 * net_room(), net_add(), net_end() and net_resume(). NULL: no socket ever is blocked;
+	 * packets that find no room are dropped. */
 	bool (*wait)(void *owner, unsigned int socket);
 	void *owner;
-	_Atomic uint32_t blocked; /* a bit for each socket that keeps something */
+	_Atomic uint32_t blocked; /* a bit for each socket that keeps packets */
 	struct net_counters counters;
 	struct net_calls calls;
-	_Atomic uint64_t *published; /* a copy of `counters` for others; NULL: nobody reads it */
-	net_tap_place tap;	     /* sees what is sent; NULL: nobody */
+	_Atomic uint64_t *published; /* a copy of `counters` for other processes; NULL: none */
+	net_tap_place tap;	     /* is given each sent packet; NULL: none */
 };
 
-/* 0 or -errno. */
+/* Prepares a sender. 0 or -errno. */
 int net_sender_init(struct net_sender *sender);
 void net_sender_fini(struct net_sender *sender);
 
@@ -104,24 +106,27 @@ void net_sender_leave(struct net_sender *sender);
 
 /*
  * Chooses the path's source port: the one that RoCEv2 derives from the flow label (or, without one,
- * from the QPs' numbers); another where that isn't free here. Addresses are filled. 0 or -errno.
+ * from the QPs' numbers), or another one where that isn't free on this host. The caller has filled
+ * in the addresses. 0 or -errno.
  */
 int net_path_bind(struct net_sender *sender, struct net_path *path, uint32_t flow_label,
 		  uint32_t local_qpn, uint32_t remote_qpn);
 
 void net_begin(struct net_sender *sender, struct net_path *path);
-/* Whether the next packet begins a burst, as far as is known before it is there. */
+/* Whether the next packet begins a burst, as far as this is known before the packet is written. */
 bool net_between(const struct net_sender *sender);
 /* How many packets of `size` bytes, without ICRC, make a full burst. */
 uint32_t net_burst(uint32_t size);
-/* Room for WIRE_PACKET_MAX bytes. */
+/* Where the caller writes the next packet: WIRE_PACKET_MAX bytes. */
 uint8_t *net_room(struct net_sender *sender);
-/* A packet of `size` bytes was written there, BTH to padding; four bytes of ICRC are added. */
+/* Takes a packet of `size` bytes, BTH to padding, that was written there; adds four bytes of
+ * ICRC. */
 void net_add(struct net_sender *sender, uint32_t size);
-/* Sends what isn't sent yet. */
+/* Sends the current burst. */
 void net_end(struct net_sender *sender);
 
-/* Whether the path's socket is blocked. From any thread; sure only for the sender's caller. */
+/* Whether the path's socket is blocked. Callable from any thread, but reliable only in the thread
+ * that uses the sender. */
 static inline bool net_blocked(const struct net_sender *sender, const struct net_path *path)
 {
 	uint32_t blocked = atomic_load_explicit(&sender->blocked, memory_order_relaxed);
@@ -129,11 +134,11 @@ static inline bool net_blocked(const struct net_sender *sender, const struct net
 	return __builtin_expect(blocked != 0, 0) && blocked >> path->socket & 1;
 }
 
-/* A blocked socket can be written to: sends what it keeps, as far as there is room. True: it is
- * open again; else wait() was called once more. */
+/* Call when a blocked socket can be written to: sends what it keeps, as far as there is room. True:
+ * it is open again; false: wait() was called once more. */
 bool net_resume(struct net_sender *sender, unsigned int socket);
 
-/* ns that a call takes which sends a short packet, 0: not known. From any thread. */
+/* How long a system call takes that sends one short packet, ns; 0: not known. From any thread. */
 static inline uint32_t net_call_ns(const struct net_sender *sender)
 {
 	return atomic_load_explicit(&sender->calls.ns, memory_order_relaxed);

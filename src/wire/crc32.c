@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * CRC-32. See crc32.h. Owns the tables and the choice; whoever comes first makes both, and others
- * that come at the same time wait for it.
+ * CRC-32. See crc32.h. Owns the tables and the chosen function; the first thread that needs them
+ * makes both, and threads that come meanwhile wait for it.
  *
- * By tables: eight bytes at a time. A CRC is linear, so each of the eight contributes by itself:
- * table[n][b] is what byte b does to the register when n more bytes follow.
+ * The table method takes eight bytes at a time. A CRC is linear, so each of the eight contributes
+ * by itself: table[n][b] is what byte b does to the register when n more bytes follow.
  */
 #include "wire/crc32.h"
 
@@ -64,7 +64,7 @@ uint32_t crc32_by_tables(uint32_t crc, const uint8_t *bytes, size_t size)
 	return crc32_add_bytes(crc, bytes, size);
 }
 
-/* Of ISA-L's, crc32_gzip_refl() is the one that fits; crc32_ieee() is the same polynomial, most
+/* ISA-L's crc32_gzip_refl() is the right one; its crc32_ieee() has the same polynomial, but most
  * significant bit first. */
 uint32_t crc32_by_isal(uint32_t crc, const uint8_t *bytes, size_t size)
 {
@@ -92,7 +92,7 @@ static uint64_t time_of(crc32_fn *function)
 	return clock_shortest(crc32_tables_compute, &trial);
 }
 
-/* On a processor ISA-L is ten times as quick, so chance doesn't decide. */
+/* Natively ISA-L is ten times as fast, so measuring noise doesn't decide. */
 static void crc32_choose(void)
 {
 	crc32_fn *best = time_of(crc32_by_isal) <= time_of(crc32_by_tables) ? crc32_by_isal

@@ -67,7 +67,7 @@ bool flow_gid(const struct sockaddr *from, uint8_t gid[16], uint16_t *port)
 	return false;
 }
 
-/* The product of the numbers, its three pieces of 20 bits laid over one another: both ends come to
+/* The exclusive or of the three 20-bit pieces of the product of the numbers, so both ends compute
  * the same. */
 uint32_t flow_label_of_qps(uint32_t local_qpn, uint32_t remote_qpn)
 {
@@ -78,7 +78,7 @@ uint32_t flow_label_of_qps(uint32_t local_qpn, uint32_t remote_qpn)
 	return product & 0xfffff;
 }
 
-/* The lower 14 bits, with the upper 6 laid over them, in the range of dynamic ports. */
+/* The lower 14 bits, exclusive or the upper 6, in the range of dynamic ports. */
 uint16_t flow_source_port(uint32_t flow_label)
 {
 	return 0xc000 | ((flow_label ^ (flow_label & 0xfc000) >> 14) & 0x3fff);

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-/* Whether a GID is a link-local address (fe80::/10): it says nothing without an interface. */
+/* Whether a GID is a link-local address (fe80::/10), which is meaningless without an interface. */
 bool flow_is_link_local(const uint8_t gid[16]);
 /* Whether a GID is a multicast group: ff00::/8, or 224.0.0.0/4 mapped into IPv6. */
 bool flow_is_multicast(const uint8_t gid[16]);
@@ -24,13 +24,13 @@ bool flow_is_multicast(const uint8_t gid[16]);
 socklen_t flow_address(const uint8_t gid[16], uint16_t port, uint32_t scope, int family,
 		       struct sockaddr_storage *to);
 
-/* The GID (and port, host order) of a packet's sender. False: neither IPv4 nor IPv6. */
+/* The GID (and port, host order) of a socket address. False: neither IPv4 nor IPv6. */
 bool flow_gid(const struct sockaddr *from, uint8_t gid[16], uint16_t *port);
 
-/* The flow label of a connection that has chosen none; 20 bits. */
+/* The flow label (20 bits) of a connection that has chosen none. Both ends compute the same. */
 uint32_t flow_label_of_qps(uint32_t local_qpn, uint32_t remote_qpn);
 
-/* The source port, 0xc000 to 0xffff, that carries a flow label of 20 bits. */
+/* The source port, 0xc000 to 0xffff, for a flow label of 20 bits. */
 uint16_t flow_source_port(uint32_t flow_label);
 
 #endif

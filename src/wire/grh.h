@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The 40 bytes that stand before a datagram's payload in its receive (ibv_post_recv(3), UD): in
- * RoCE v2 the packet's IP header. IPv6 fills them; IPv4's header is in the last 20, the first 20
+ * The 40 bytes before a datagram's payload in its receive (ibv_post_recv(3), UD): in RoCE v2 they
+ * hold the packet's IP header. IPv6's header fills them; IPv4's is in the last 20, and the first 20
  * are 0.
  */
 #ifndef VERBENA_WIRE_GRH_H
@@ -11,7 +11,7 @@
 
 enum { GRH_SIZE = 40 };
 
-/* `size`: bytes of the packet, BTH to ICRC. */
+/* Writes the 40 bytes. `size`: bytes of the packet, BTH to ICRC. */
 void grh_write(uint8_t to[GRH_SIZE], const struct ip_fields *ip, size_t size);
 
 #endif

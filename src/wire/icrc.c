@@ -62,10 +62,11 @@ uint32_t icrc_begin(const struct icrc_path *path, size_t size, uint16_t id)
 }
 
 /*
- * BTH's masked byte makes two pieces of the packet. The first one is a copy of its beginning, made
- * in a register and stored at once: ISA-L reads it as one, and would wait for several small stores.
- * Where to cut: ISA-L is slow with less than 16 bytes, and with what is left over of blocks of 256.
- * Payloads of whole MTUs are such blocks, so a large packet is cut at BTH's end.
+ * BTH's masked byte cuts the packet into two pieces. The first one is a copy of the packet's
+ * beginning, built in a register and stored at once, because ISA-L reads it with one load, which
+ * would stall on several small stores. The position of the cut: ISA-L is slow for less than 16
+ * bytes, and for the rest of a size that isn't a multiple of 256. Payloads of whole MTUs are
+ * multiples, so a large packet is cut at BTH's end.
  */
 uint32_t icrc_packet(uint32_t begun, const uint8_t *packet, size_t size)
 {
@@ -75,7 +76,7 @@ uint32_t icrc_packet(uint32_t begun, const uint8_t *packet, size_t size)
 	size_t cut = covered < WIRE_BTH + 256 ? sizeof(block) : WIRE_BTH;
 	block first;
 
-	memcpy(&first, packet, sizeof(first)); /* so much there is, with the ICRC */
+	memcpy(&first, packet, sizeof(first)); /* a packet with ICRC has at least so many bytes */
 	first |= mask;
 	if (covered <= cut)
 		return crc32_update(begun, (const uint8_t *)&first, covered);
@@ -93,8 +94,8 @@ void icrc_write(uint32_t begun, uint8_t *packet, size_t size)
 /* ------------------------------------------------------------------ the identification */
 
 /*
- * Polynomials of degree below 32 in a word, the other way round as in the CRC itself: bit 31 is the
- * coefficient of x^0. Multiplying by x shifts right; where x^32 appears, POLYNOMIAL replaces it.
+ * Polynomials of degree below 32 in a word, bit-reversed: bit 31 is the coefficient of x^0.
+ * Multiplying by x shifts right; where x^32 appears, POLYNOMIAL replaces it.
  */
 enum { POLYNOMIAL = (int)0xedb88320 };
 
@@ -109,7 +110,8 @@ static uint32_t crc_multiply(uint32_t a, uint32_t b)
 	return product;
 }
 
-/* What has a coefficient of x^0 is made divisible by adding P, which is 0 here and has one, too. */
+/* Divides by x. A polynomial with a coefficient of x^0 becomes divisible by adding P, which is 0
+ * modulo P and has one, too. */
 static uint32_t divide_by_x(uint32_t a)
 {
 	uint32_t carry = a >> 31;
@@ -132,8 +134,8 @@ static uint32_t power_back(uint32_t n)
 	return result;
 }
 
-/* The same for the sizes that packets have: computed when a size comes first. Every thread computes
- * the same, so it doesn't matter who stores it; 0 is nobody's inverse. */
+/* The same, cached for the sizes that packets have. Every thread computes the same value, so races
+ * between stores are harmless; 0 marks an empty place, because no inverse is 0. */
 static uint32_t power_back_kept(size_t size)
 {
 	static _Atomic uint32_t kept[WIRE_PACKET_MAX + 1];
@@ -151,13 +153,14 @@ static uint32_t power_back_kept(size_t size)
 	return power;
 }
 
-/* Whether an identification explains that the ICRC differs by this from that for 0. */
+/* Whether some identification explains that the ICRC differs by `difference` from that for
+ * identification 0. */
 static bool find_id(uint32_t difference, size_t size, uint16_t *id)
 {
 	uint32_t d = crc_multiply(difference, power_back_kept(size));
 
-	/* d(x) has the identification's last bit to be sent at x^0, thus in bit 31: its bytes, each
-	 * with the least significant bit first, are the word's upper two. */
+	/* d(x) has the last transmitted bit of the identification at x^0, thus in bit 31: the bytes
+	 * of the identification, each least significant bit first, are the word's upper two. */
 	if (d & 0xffff)
 		return false;
 	*id = (d >> 16 & 0xff) << 8 | d >> 24;

@@ -5,7 +5,7 @@
 #include <netinet/in.h>
 #include <string.h>
 
-enum { DONT_FRAGMENT = 0x4000, CHECKSUM = 10 /* where, in IPv4 */ };
+enum { DONT_FRAGMENT = 0x4000, CHECKSUM = 10 /* CHECKSUM: its offset in the IPv4 header */ };
 
 bool ip_is_v4(const uint8_t gid[16])
 {
@@ -61,7 +61,7 @@ uint8_t *udp_write(uint8_t *to, uint16_t source_port, uint16_t destination_port,
 	return to + UDP_HEADER;
 }
 
-/* The Internet checksum's sum (RFC 1071): of 16-bit words, what overflows comes in again below. */
+/* The sum of the Internet checksum (RFC 1071), of 16-bit words; the callers fold the carries. */
 static uint64_t sum_words(uint64_t sum, const uint8_t *bytes, size_t size)
 {
 	for (size_t i = 0; i + 1 < size; i += 2)
@@ -96,5 +96,6 @@ void udp_checksum(uint8_t *ip_packet, size_t size)
 
 	uint16_t checksum = sum_end(sum_words(sum, udp, UDP_HEADER + size));
 
-	ip_put16(udp + 6, checksum ? checksum : 0xffff); /* 0 would say that there is none */
+	ip_put16(udp + 6,
+		 checksum ? checksum : 0xffff); /* 0 would mean that there is no checksum */
 }

@@ -29,7 +29,7 @@ enum {
 
 struct layout {
 	uint8_t headers; /* enum packet_header */
-	uint8_t size;	 /* of BTH and them */
+	uint8_t size;	 /* of BTH and these headers */
 };
 
 #define SIZE(h)                                                             \
@@ -40,7 +40,7 @@ struct layout {
 /* clang-format off */
 #define OPCODE(transport, operation, h) [(transport) | (operation)] = {(h), SIZE(h)}
 
-/* What RC and UC have in common. */
+/* Opcodes that RC and UC share. */
 #define SENDS_AND_WRITES(t)                                                                        \
 	OPCODE(t, OP_SEND_FIRST, HAS_PAYLOAD),                                                     \
 	OPCODE(t, OP_SEND_MIDDLE, HAS_PAYLOAD),                                                    \
@@ -155,7 +155,7 @@ static void decode_bth(const uint8_t *at, struct packet *p)
 	p->psn = packet_get24(at + 9);
 }
 
-/* The extended headers, all of which are there. */
+/* Decodes the extended headers; the caller has checked that the bytes are there. */
 static void decode_extended(uint8_t headers, const uint8_t *at, struct packet *p)
 {
 	if (headers & HAS_DETH) {

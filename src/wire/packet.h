@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * RoCEv2 packets: what is between the UDP header and the end of the datagram (IBTA volume 1,
- * chapters 5 and 9, annex A17). Pure codecs: bytes to struct packet and back, nothing is applied,
+ * RoCEv2 packets: the bytes between the UDP header and the end of the datagram (IBTA volume 1,
+ * chapters 5 and 9, annex A17). Pure codecs, bytes to struct packet and back: nothing is applied,
  * nothing is kept. Every byte string either decodes, or the reason why not is returned.
  *
  *   BTH (12)  [DETH (8)] [RETH (16) | AtomicETH (28)] [AETH (4)] [AtomicAckETH (8)] [ImmDt (4)]
@@ -20,7 +20,7 @@
 #define WIRE_BTH 12
 #define WIRE_ICRC 4
 #define WIRE_PKEY 0xffffu
-#define WIRE_MULTICAST_QPN 0xffffffu /* of datagrams to a group; no queue pair has it */
+#define WIRE_MULTICAST_QPN 0xffffffu /* destination of datagrams to a group; no QP has it */
 #define WIRE_MTU_MAX 4096
 /* The longest headers of any opcode, and the longest packet without IP and UDP. */
 #define WIRE_HEADERS_MAX 48
@@ -59,11 +59,11 @@ enum packet_operation {
 	OP_FETCH_ADD = 20,
 	OP_SEND_LAST_INVALIDATE = 22,
 	OP_SEND_ONLY_INVALIDATE = 23,
-	OP_CNP = 1, /* of PACKET_CNP, which has no other */
+	OP_CNP = 1, /* the only operation of PACKET_CNP */
 };
 
-/* A congestion notification (annex A17.9.3): "I get your packets with a mark that a queue on their
- * way is long". BECN is set, the PSN is 0, and 16 reserved bytes are its payload. */
+/* A congestion notification packet (annex A17.9.3): its sender received packets with a congestion
+ * mark. BECN is set, the PSN is 0, and the payload is 16 reserved bytes. */
 #define WIRE_CNP_PAYLOAD 16
 
 enum packet_header {
@@ -74,7 +74,7 @@ enum packet_header {
 	HAS_ATOMIC_ACK = 16,
 	HAS_IMM = 32,
 	HAS_IETH = 64,
-	HAS_PAYLOAD = 128, /* of this opcode may be */
+	HAS_PAYLOAD = 128, /* the opcode may have a payload */
 };
 
 /* AETH syndromes: the kind in the upper three bits (the topmost is 0), a value in the lower five.
@@ -95,8 +95,8 @@ enum packet_nak {
 	NAK_REMOTE_OPERATION = 3,
 };
 
-/* A packet, decoded: integers in host order but `imm`, which no one here reads. Only fields of
- * headers that the opcode has are meaningful. */
+/* A decoded packet: integers in host order except `imm`, which this stack doesn't interpret. Only
+ * fields of headers that the opcode has are meaningful. */
 struct packet {
 	uint8_t opcode; /* transport | operation */
 	bool solicited;
@@ -115,17 +115,17 @@ struct packet {
 	uint32_t msn;		    /* AETH */
 	uint64_t original;	    /* AtomicAckETH */
 	uint32_t imm;		    /* ImmDt, network order */
-	const uint8_t *payload;	    /* decoded: inside the bytes given; encoding: not looked at */
+	const uint8_t *payload;	    /* decoded: inside the given bytes; encoding: unused */
 	uint32_t length;	    /* bytes of payload, without padding */
 };
 
-/* Why bytes aren't a packet. */
+/* Why bytes aren't a valid packet. */
 enum packet_error {
 	PACKET_OK,
 	PACKET_TOO_SHORT,   /* for BTH and ICRC, or for the opcode's headers, or for its padding */
 	PACKET_TOO_LONG,    /* more payload than the largest MTU */
 	PACKET_BAD_VERSION, /* BTH's transport header version isn't 0 */
-	PACKET_BAD_OPCODE,  /* reserved, or of a transport that isn't here */
+	PACKET_BAD_OPCODE,  /* reserved, or of an unsupported transport */
 	PACKET_BAD_PAYLOAD, /* payload or padding on an opcode that has none; or a pad count that
 			       doesn't round the payload up to four bytes */
 	PACKET_ERRORS
@@ -141,19 +141,19 @@ static inline uint8_t packet_transport(uint8_t opcode)
 	return opcode & 0xe0;
 }
 
-/* enum packet_header bits of an opcode, 0 for one that doesn't exist. */
+/* enum packet_header bits of an opcode; 0: no such opcode. */
 uint8_t packet_layout(uint8_t opcode);
 
 /* Bytes of BTH and extended headers. 0: no such opcode. */
 uint32_t packet_headers_size(uint8_t opcode);
 
-/* Decodes a datagram's `size` bytes, ICRC included (and not verified). */
+/* Decodes a datagram of `size` bytes, ICRC included (which isn't verified). */
 enum packet_error packet_decode(const uint8_t *bytes, size_t size, struct packet *out);
 
 /*
  * Writes the headers (BTH and extended ones; the pad count follows from p->length) to `to`, which
- * has WIRE_HEADERS_MAX bytes. Returns their size. The payload, its padding (zeros,
- * packet_padding()) and the ICRC are the caller's to add. The opcode must exist.
+ * has WIRE_HEADERS_MAX bytes. Returns their size. The caller adds the payload, its padding (zeros,
+ * packet_padding()) and the ICRC. The opcode must exist.
  */
 uint32_t packet_encode(const struct packet *p, uint8_t *to);
 
@@ -162,7 +162,7 @@ static inline uint32_t packet_padding(uint32_t length)
 	return -length & 3;
 }
 
-/* For people: "RC SEND_ONLY_IMM"; "RC 0x1f?" for what doesn't exist. */
+/* A readable name: "RC SEND_ONLY_IMM"; "RC 0x1f?" for an opcode that doesn't exist. */
 const char *packet_opcode_name(uint8_t opcode, char room[32]);
 const char *packet_error_name(enum packet_error error);
 

@@ -32,7 +32,7 @@ enum {
 
 enum { NANOSECONDS = 9 }; /* 10^-9 */
 
-/* A block that is being written. What doesn't fit is counted, not written. */
+/* A block that is being written. Bytes that don't fit are counted, not written. */
 struct block {
 	uint8_t *begin;
 	size_t room, size;
@@ -63,7 +63,7 @@ static void block_put_option(struct block *b, uint16_t code, const void *value, 
 	block_put(b, value, size);
 }
 
-/* UTF-8: a character that would be cut goes as a whole. */
+/* UTF-8: a character that would be cut is left out as a whole. */
 static void option_text(struct block *b, uint16_t code, const char *text)
 {
 	size_t length = text ? strnlen(text, PCAPNG_TEXT_MAX + 1) : 0;
@@ -80,7 +80,7 @@ static void block_begin(struct block *b, uint8_t *to, size_t room, uint32_t type
 {
 	*b = (struct block){to, room, 0};
 	block_put32(b, type);
-	block_put32(b, 0); /* the size, when it is known */
+	block_put32(b, 0); /* the size is written here when it is known */
 }
 
 static size_t block_end(struct block *b)
