@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * rdma_getaddrinfo(): names to addresses, and to the QP type and port space that go with them. The
- * C library does the looking up. Nothing is known about routes here, so ai_route is only what the
- * hints brought. Owns nothing.
+ * rdma_getaddrinfo(): names to addresses, and to the QP type and port space that belong to them.
+ * The C library resolves names. This library has no routes to offer, so ai_route is only what the
+ * hints contain. No state.
  */
 #include "rdmacm/rdmacm.h"
 
@@ -35,7 +35,7 @@ static int copy_addr(struct sockaddr **out, socklen_t *out_size, const struct so
 	return err;
 }
 
-/* One wish may leave the other open. */
+/* Chooses QP type and port space; each may follow from the other. */
 static int choose_service(struct rdma_addrinfo *info, const struct rdma_addrinfo *hints)
 {
 	int space = hints ? hints->ai_port_space : 0, type = hints ? hints->ai_qp_type : 0;
@@ -53,7 +53,7 @@ static int choose_service(struct rdma_addrinfo *info, const struct rdma_addrinfo
 	return 0;
 }
 
-/* What doesn't come from looking up. */
+/* Copies the fields that aren't resolved from the hints. */
 static int take_hints(struct rdma_addrinfo *info, const struct rdma_addrinfo *hints)
 {
 	int err = choose_service(info, hints);
@@ -78,7 +78,7 @@ static int take_hints(struct rdma_addrinfo *info, const struct rdma_addrinfo *hi
 	return err;
 }
 
-/* One answer of the C library's, appended. */
+/* Appends one of the C library's answers. */
 static int addrinfo_append(struct rdma_addrinfo ***tail, const struct addrinfo *found,
 			   const struct rdma_addrinfo *hints)
 {
@@ -104,9 +104,9 @@ static int addrinfo_append(struct rdma_addrinfo ***tail, const struct addrinfo *
 	return err ? err : take_hints(info, hints);
 }
 
-/* Upstream's library looks at ai_family with and without RAI_FAMILY, and so do its callers:
- * perftest asks for IPv4 that way. AF_IB is no family of getaddrinfo(); without RAI_FAMILY it is a
- * wish of the port space's, which an IP address serves as well. */
+/* Upstream's library uses ai_family with and without RAI_FAMILY, and its callers rely on that:
+ * perftest asks for IPv4 that way. getaddrinfo() doesn't know AF_IB; without RAI_FAMILY it only
+ * selects a port space, which works with an IP address as well. */
 static int family_wanted(const struct rdma_addrinfo *hints)
 {
 	if (!hints || (hints->ai_family == AF_IB && !(hints->ai_flags & RAI_FAMILY)))
@@ -119,7 +119,7 @@ static int addrinfo_look_up(const char *node, const char *service,
 {
 	int flags = hints ? hints->ai_flags : 0;
 	struct addrinfo wish = {
-		/* One answer for each address. */
+		/* This yields one answer for each address. */
 		.ai_socktype = SOCK_STREAM,
 		.ai_flags = (flags & RAI_PASSIVE ? AI_PASSIVE : 0) |
 			    (flags & RAI_NUMERICHOST ? AI_NUMERICHOST : 0),

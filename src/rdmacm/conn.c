@@ -2,13 +2,13 @@
 /*
  * The process's connection to the node `rdma_cm`. See rdmacm.h.
  *
- * It is made with the first channel, and stays. What is made over it exists in the daemon as long
- * as it does; so when it breaks (the daemon ended), those objects are gone: each of them knows the
- * generation of its connection, and the next one has another. A forked child has no connection:
- * objects are its parent's, what it makes itself is its own.
+ * It is opened with the first channel, and stays open. The daemon's objects exist as long as it
+ * does; when it breaks (the daemon ended), they are gone. Each object stores the generation of its
+ * connection, and the next connection has another one. A forked child starts without a connection:
+ * existing objects stay the parent's, new ones belong to the child.
  *
- * The daemon knows the process by the socket's peer credentials, so the cookie of the verbs
- * library, which is a copy of the client's code of its own, isn't needed.
+ * The daemon identifies the process by the socket's peer credentials, so this library doesn't need
+ * the cookie, which only libibverbs' copy of the client code knows.
  */
 #include "rdmacm/rdmacm.h"
 
@@ -101,7 +101,7 @@ static int hello_locked(void) REQUIRES(conn.lock)
 	return err;
 }
 
-/* A daemon that leaves because it was idle may hang up on a connection it hadn't looked at yet. */
+/* An idle daemon that exits may close a connection that it hadn't served yet. */
 enum { HELLO_TRIES = 5 };
 
 int cm_conn_open(uint32_t *generation)
@@ -112,7 +112,7 @@ int cm_conn_open(uint32_t *generation)
 		err = hello_locked();
 	*generation = conn.generation;
 	mutex_give(&conn.lock);
-	/* As where the kernel has no connection manager. */
+	/* The error of a host without connection manager. */
 	return err == -EIO || err == -ECONNREFUSED || err == -ENOENT ? -ENODEV : err;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Connecting, accepting, refusing, disconnecting. See rdmacm.h.
+ * Connecting, accepting, rejecting, disconnecting. See rdmacm.h.
  *
- * The accepting side moves its QP to RTS before it answers, so that it is ready for whatever
- * follows; the connecting one does when it is answered (connect_finish()), and then confirms.
- * Limits of private data are the daemon's to check. Owns nothing.
+ * The accepting side moves its QP to RTS before it answers, so that it is ready for the peer's
+ * first message; the connecting side does so after the answer (connect_finish()), and then
+ * confirms. The daemon checks the limits of private data. No state.
  */
 #include "rdmacm/rdmacm.h"
 
@@ -15,7 +15,7 @@ enum { REJECT_CONSUMER = 28, REJECT_VENDOR_OPTION = 35 };
 
 enum { RETRIES_MAX = 7 };
 
-/* The endpoint's prefix, then the program's data. */
+/* Writes the endpoint's prefix, then the program's data. */
 static int put_private_data(const struct id *id, uint8_t out[RDMA_MAX_PRIVATE_DATA], uint8_t *size,
 			    const void *data, size_t data_size)
 {
@@ -49,7 +49,8 @@ static int put_param(const struct id *id, struct rdma_ucm_conn_param *out,
 				in->private_data_len);
 }
 
-/* `max`: the value that means the device's limit. Above that, the device can't. */
+/* `max`: the value that stands for the device's limit. An explicit value above the device's limit
+ * is an error. */
 static int depth_limit(uint8_t wanted, uint8_t device, uint8_t *out)
 {
 	if (wanted != UINT8_MAX && wanted > device)
@@ -76,7 +77,7 @@ static int take_limits(struct id *id, const struct rdma_conn_param *param)
 	return 0;
 }
 
-/* The QP's, unless the program said something else. */
+/* The QP's ECE, unless the program has set one. */
 static struct rdma_ucm_ece local_ece(struct id *id)
 {
 	struct ibv_ece ece = {0};
@@ -115,7 +116,7 @@ EXPORT int rdma_connect(struct rdma_cm_id *pub, struct rdma_conn_param *conn_par
 	return cm_result(err ? err : id_complete(id));
 }
 
-/* ACCEPT without parameters is the confirmation. */
+/* ACCEPT without parameters confirms the connection. */
 static int request_confirm(struct id *id)
 {
 	struct rdma_ucm_accept body = {.uid = id->object.uid, .id = id->handle};
@@ -130,7 +131,7 @@ int connect_finish(struct id *id)
 	if (!err)
 		err = request_confirm(id);
 	if (err) {
-		/* The peer shall not wait for the confirmation. */
+		/* Rejects, so that the peer doesn't wait for the confirmation. */
 		struct rdma_ucm_reject body = {.id = id->handle, .reason = REJECT_CONSUMER};
 
 		qp_to_error(id);
@@ -158,7 +159,7 @@ static int accept_ready(struct id *id, const struct rdma_conn_param *param)
 		if (err)
 			return err;
 	} else {
-		/* As the request wished, as far as the device can. */
+		/* As the request asked, limited by the device. */
 		const struct device *device = id->device;
 
 		if (id->responder_resources > device->max_responder_resources)
@@ -187,13 +188,14 @@ EXPORT int rdma_accept(struct rdma_cm_id *pub, struct rdma_conn_param *conn_para
 	if (err)
 		goto out_error;
 	body.ece = local_ece(id);
-	/* Its private data may be the answer's. */
+	/* The program may pass the event's private data as the answer's, so the event is released
+	 * after that. */
 	id_forget_event(id);
 	id->connected = pub->qp != NULL;
 	err = cm_call(id->generation, RDMA_USER_CM_CMD_ACCEPT, &body, sizeof(body), NULL, 0, NULL);
 	if (err)
 		goto out_error;
-	/* Nothing comes of a datagram's service after the answer. */
+	/* For a datagram service no event follows the answer. */
 	return cm_result(pub->qp_type == IBV_QPT_UD ? 0 : id_complete(id));
 
 out_error:
@@ -237,7 +239,8 @@ EXPORT int rdma_notify(struct rdma_cm_id *pub, enum ibv_event_type event)
 
 /* ------------------------------------------------------------------ either side */
 
-/* Of a connection that was there it can't fail, whoever ended it meanwhile. */
+/* A disconnection can't fail on a connection that was established, even if the peer has ended it
+ * meanwhile. */
 static int tell_disconnected(struct id *id)
 {
 	struct rdma_ucm_disconnect body = {.id = id->handle};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Devices, which the program's ids share. See rdmacm.h. A device is opened when the first address
- * of it is met, and stays open, as rdma_get_devices(3) says, since programs keep id->verbs.
+ * Devices, which all ids of the process share. See rdmacm.h. A device is opened when the first of
+ * its addresses is used, and stays open, as rdma_get_devices(3) says, since programs keep
+ * id->verbs.
  *
  * Owns the list of open devices, its lock, and their default protection domains.
  */

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Endpoints: an id with everything done to it that rdma_getaddrinfo()'s answer asks for. See
- * rdmacm.h. A passive one keeps the QP's attributes, and each request of rdma_get_request() gets a
- * QP by them. Owns nothing of its own; what it keeps hangs on the id.
+ * Endpoints: an id on which rdma_create_ep() performs the steps that rdma_getaddrinfo()'s answer
+ * asks for. See rdmacm.h. A passive endpoint keeps the QP's attributes, and each request from
+ * rdma_get_request() gets a QP with them.
+ *
+ * The id owns everything that is kept here.
  */
 #include "rdmacm/rdmacm.h"
 
@@ -45,7 +47,7 @@ static int set_route(struct id *id, const struct rdma_addrinfo *res)
 	if (rdma_set_option(&id->pub, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, res->ai_route,
 			    res->ai_route_len))
 		return -errno;
-	/* It brings the event of a resolved route. */
+	/* Waits for the event "route resolved". */
 	return id_complete(id);
 }
 
@@ -93,7 +95,7 @@ EXPORT void rdma_destroy_ep(struct rdma_cm_id *id)
 	id_destroy(id_of(id));
 }
 
-/* A request, whose id gets a QP where the listener knows what it shall be like. */
+/* Takes a request; its id gets a QP if the listener was given QP attributes. */
 static int ep_take_request(struct id *listener, struct event *event)
 {
 	if (event->pub.status)

@@ -3,9 +3,9 @@
  * Event channels and events. See rdmacm.h.
  *
  * A channel's descriptor is the socket on which the daemon sends one packet for each event, so that
- * poll(), epoll and O_NONBLOCK do what they do with any socket. Reading a packet is what decides
- * who gets the event; several threads may wait on one channel. Some events are worked on before the
- * program sees them: what was resolved is asked for, a connection request becomes an id, a response
+ * poll(), epoll and O_NONBLOCK behave as on any socket. The thread that reads a packet handles its
+ * event; several threads may wait on one channel. Some events are processed before the program sees
+ * them: after a resolution the results are queried, a connection request becomes an id, a response
  * moves the QP on.
  *
  * Owns each struct event until the program acknowledges it.
@@ -44,9 +44,9 @@ int event_channel_create(struct channel **out)
 }
 
 /*
- * A thread that waits for an event of a channel that another one destroys goes on waiting, as it
- * would in the kernel: programs leave such a thread behind when they end, and would take an error
- * for one. So the daemon keeps the channel then, and its memory stays.
+ * A thread that waits on a channel keeps waiting when another thread destroys the channel, as in
+ * the kernel: programs leave such a thread behind when they end, and would take a returned error
+ * for a failure. So the daemon's channel and the memory are kept while a thread waits.
  */
 void event_channel_destroy(struct channel *channel)
 {
@@ -111,7 +111,7 @@ static void take_ud(struct event *event, const struct rdma_ucm_ud_param *in)
 static void take_param(struct event *event, const struct id *id,
 		       const struct rdma_ucm_event_resp *resp)
 {
-	/* A copy: the packed union isn't aligned as its members are elsewhere. */
+	/* Copied first: the union is packed, so it may be less aligned than its members require. */
 	if (id->pub.qp_type == IBV_QPT_UD)
 		take_ud(event, &resp->param.ud);
 	else
@@ -120,7 +120,7 @@ static void take_param(struct event *event, const struct id *id,
 
 /* ------------------------------------------------------------------ one event */
 
-/* What couldn't be asked for makes the event an error. */
+/* If a query for the results fails, the event becomes an error. */
 static void event_resolved(struct event *event, int err, enum rdma_cm_event_type failed)
 {
 	if (!err)
@@ -136,7 +136,8 @@ static void reject_unknown(struct id *id)
 	cm_call(id->generation, RDMA_USER_CM_CMD_REJECT, &body, sizeof(body), NULL, 0, NULL);
 }
 
-/* An id for the request. What can't be told to the program is refused on its behalf. */
+/* Makes an id for the request. A request that can't be passed to the program is rejected on its
+ * behalf. */
 static bool event_take_request(struct event *event, struct id *listener,
 			       const struct proto_cm_event *packet)
 {
@@ -156,7 +157,7 @@ static bool event_take_request(struct event *event, struct id *listener,
 	if (!err)
 		err = id_learn_path(id, packet);
 	if (err) {
-		/* The peer may have given up already. */
+		/* This fails if the peer has given up. */
 		log_info("rdma_cm: a connection request is refused: %s", strerror(-err));
 		reject_unknown(id);
 		id_destroy(id);
@@ -173,7 +174,7 @@ static bool event_take_request(struct event *event, struct id *listener,
 	return true;
 }
 
-/* False: the connection ended meanwhile, of which another event tells. */
+/* False: the connection ended meanwhile, and another event reports that. */
 static bool event_responded(struct event *event, struct id *id)
 {
 	if (!id->pub.qp)
@@ -188,7 +189,7 @@ static bool event_responded(struct event *event, struct id *id)
 	return true;
 }
 
-/* False: the program doesn't see it. */
+/* False: the program doesn't get the event. */
 static bool take_id_event(struct event *event, struct id *id, const struct proto_cm_event *packet)
 {
 	const struct rdma_ucm_event_resp *resp = &packet->event;
@@ -243,7 +244,7 @@ static bool take_join_event(struct event *event, struct join *join,
 	return true;
 }
 
-/* Whether its object is on this channel: it may have been migrated meanwhile. */
+/* Whether the event's object is on this channel; it may have been migrated meanwhile. */
 static bool is_of(const struct object *object, struct channel *channel)
 {
 	const struct id *id = object->kind == OBJECT_ID
@@ -253,7 +254,7 @@ static bool is_of(const struct object *object, struct channel *channel)
 	return __atomic_load_n(&id->pub.channel, __ATOMIC_ACQUIRE) == &channel->pub;
 }
 
-/* A negative errno, or a reason of the peer's. */
+/* The event's status: a negative errno, or the peer's reject reason. */
 static int status_of(const struct rdma_ucm_event_resp *resp)
 {
 	enum { ERRNO_MAX = 4095, REASON_MAX = UINT16_MAX };
@@ -262,7 +263,7 @@ static int status_of(const struct rdma_ucm_event_resp *resp)
 	return status >= -ERRNO_MAX && status <= REASON_MAX ? status : -EPROTO;
 }
 
-/* 1: `out` is for the program. 0: it is for nobody. */
+/* 1: `out` is for the program. 0: the event is dropped. */
 static int event_take(struct channel *channel, const struct proto_cm_event *packet,
 		      struct event **out)
 {
@@ -282,7 +283,7 @@ static int event_take(struct channel *channel, const struct proto_cm_event *pack
 		event->owner = object;
 		event->pub.event = (enum rdma_cm_event_type)resp->event;
 		event->pub.status = status_of(resp);
-		/* A daemon in its senses says nothing else of either. */
+		/* A correct daemon never sends an event of the wrong kind. */
 		if ((object->kind == OBJECT_ID) == is_of_group(event))
 			wanted = false;
 		else if (object->kind == OBJECT_ID)
@@ -330,7 +331,7 @@ int event_get(struct channel *channel, struct event **out)
 	int err;
 
 	__atomic_add_fetch(&channel->readers, 1, __ATOMIC_SEQ_CST);
-	/* It may be cancelled while it waits. */
+	/* The thread may be cancelled while it waits. */
 	pthread_cleanup_push(reader_leaves, channel);
 	err = channel_next_event(channel, out);
 	pthread_cleanup_pop(1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Identifiers: made, bound, resolved, moved to another channel, ended. See rdmacm.h.
- * Owns each struct id with its path records, and the channel of an id in synchronous operation.
+ * Identifiers: created, bound, resolved, moved to another channel, destroyed. See rdmacm.h. Owns
+ * each struct id with its path records, and the channel of an id in synchronous operation.
  */
 #include "rdmacm/rdmacm.h"
 
@@ -122,7 +122,7 @@ static int destroy_at_daemon(struct id *id)
 void id_destroy(struct id *id)
 {
 	id_forget_event(id);
-	/* Where the daemon is gone, so is its id. */
+	/* This fails if the daemon is gone, and then its id is gone, too. */
 	destroy_at_daemon(id);
 	join_free_all(id);
 	registry_remove(&id->object);
@@ -162,7 +162,7 @@ static int id_query_kernel(struct id *id, uint32_t option, void *resp, size_t si
 		       NULL);
 }
 
-/* RoCE v2: a GID is an IP address, IPv4 ones in their place within IPv6. */
+/* In RoCE v2 a GID is an IP address; IPv4 addresses are mapped into IPv6. */
 static union ibv_gid gid_of(const struct sockaddr_storage *addr)
 {
 	const struct sockaddr_in *v4 = (const struct sockaddr_in *)addr;
@@ -183,7 +183,7 @@ static int bind_to_device(struct id *id, __be64 guid, uint8_t port)
 	id->device = device_of_guid(guid);
 	if (!id->device)
 		return errno ? -errno : -ENODEV;
-	/* Programs with QPs of their own expect the default one here. */
+	/* Programs that create their own QPs expect the default PD here. */
 	id->pub.pd = device_pd(id->device);
 	if (!id->pub.pd)
 		return -errno;
@@ -222,7 +222,7 @@ int id_learn_addr(struct id *id, const struct proto_cm_event *event)
 	return err ? err : take_addr(id, &resp);
 }
 
-/* A path record as the daemon says it to one field each. */
+/* Unpacks the daemon's path record into single fields. */
 static struct ibv_sa_path_rec path_unpack(const struct ib_path_rec_data *data)
 {
 	struct ibv_path_record in;
@@ -313,7 +313,8 @@ EXPORT int rdma_resolve_addr(struct rdma_cm_id *pub, struct sockaddr *src_addr,
 		memcpy(&body.src_addr, src_addr, body.src_size);
 	memcpy(&body.dst_addr, dst_addr, body.dst_size);
 	id_forget_event(id);
-	/* Before it is asked for: another thread may take the event as soon as that is sent. */
+	/* Set before the request: another thread may take the event as soon as the request is
+	 * sent. */
 	struct sockaddr_storage before = pub->route.addr.dst_storage;
 
 	memcpy(&pub->route.addr.dst_storage, dst_addr, body.dst_size);
@@ -346,7 +347,7 @@ EXPORT int rdma_listen(struct rdma_cm_id *pub, int backlog)
 	int err = cm_call(id->generation, RDMA_USER_CM_CMD_LISTEN, &body, sizeof(body), NULL, 0,
 			  NULL);
 
-	/* The port may have been chosen now. */
+	/* The daemon may have chosen the port in this call. */
 	return cm_result(err ? err : id_learn_addr(id, NULL));
 }
 
@@ -389,7 +390,7 @@ EXPORT int rdma_set_option(struct rdma_cm_id *pub, int level, int optname, void 
 	if (optlen > sizeof(body.value) || !optval)
 		return cm_result(-EINVAL);
 	memcpy(body.value, optval, optlen);
-	id->known = 0; /* it may change what a QP is to be like */
+	id->known = 0; /* the option may change the QP's attributes */
 	return cm_result(cm_call(id->generation, RDMA_USER_CM_CMD_SET_OPTION, &body,
 				 sizeof(body.head) + optlen, NULL, 0, NULL));
 }
@@ -412,7 +413,7 @@ int id_migrate(struct id *id, struct channel *channel)
 			event_channel_destroy(own);
 		return err;
 	}
-	/* Events that were still under way in the old channel are in the new one now. */
+	/* Events that were in flight on the old channel are on the new one now. */
 	__atomic_store_n(&id->pub.channel, &to->pub, __ATOMIC_RELEASE);
 	registry_wait(&id->object);
 	if (id->sync)
@@ -440,7 +441,7 @@ void id_forget_event(struct id *id)
 		rdma_ack_cm_event(event);
 }
 
-/* What the status of a failed event is as an errno. */
+/* Converts the status of a failed event to an errno. */
 static int event_error(const struct rdma_cm_event *event)
 {
 	if (!event->status)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Joining and leaving multicast groups. See rdmacm.h. A join has a number of its own, which its
- * events carry. When the group is there, the id's QP is attached to it, unless the program only
- * sends. Owns each struct join, from the call that joins to the one that leaves or ends the id; the
- * list of an id's joins has a lock, because events look at it in other threads.
+ * events carry. When the group is joined, the id's QP is attached to it, unless the program only
+ * sends.
+ *
+ * Owns each struct join from rdma_join_multicast() until it is left or its id ends. The list of an
+ * id's joins has a lock, because other threads read it while they handle events.
  */
 #include "rdmacm/rdmacm.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What only our own libibverbs.so.1 has (abi/private.h). It is looked up once, by name and version,
- * because a reference with that version would keep librdmacm.so.1 from being loaded beside any
- * other libibverbs.so.1; there the ordinary verbs do the same in more round trips.
+ * Functions that only Verbena's own libibverbs.so.1 has (abi/private.h). They are looked up once,
+ * by name and version, because a linked reference to that version would prevent librdmacm.so.1 from
+ * being loaded beside any other libibverbs.so.1; there the ordinary verbs do the same in more round
+ * trips.
  */
 #include "abi/private.h"
 

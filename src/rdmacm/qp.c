@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Queue pairs of an id: made with what they need, and moved through their states. See rdmacm.h.
+ * Queue pairs of an id: created with the CQs that they need, and moved through their states. See
+ * rdmacm.h.
  *
  * The daemon says what a state's attributes are (INIT_QP_ATTR), since it knows the path and what
- * the peers agreed on. A connected QP is in INIT until the connection is made; one for datagrams is
- * ready at once. Owns the CQs and channels that the program didn't bring, while the QP exists.
+ * the peers negotiated. A connected QP is in INIT until the connection is made; a datagram QP is
+ * ready at once. Owns the CQs and channels that the library created, while the QP exists.
  */
 #include "rdmacm/rdmacm.h"
 
@@ -26,7 +27,7 @@ void qp_learn(struct id *id, const struct proto_cm_event *event)
 	}
 }
 
-/* NULL: no event said so. */
+/* The attributes for `state` that came with an event; NULL: none did. */
 static const struct ib_uverbs_qp_attr *known_attr(const struct id *id, enum ibv_qp_state state)
 {
 	if (state == IBV_QPS_INIT)
@@ -60,7 +61,7 @@ static int state_attr(struct id *id, enum ibv_qp_state state, struct ibv_qp_attr
 	return 0;
 }
 
-/* The program may do what it likes to its QPs and ask at any time: the daemon knows. */
+/* Always asks the daemon: the program may change its QPs and call this at any time. */
 EXPORT int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp_attr, int *qp_attr_mask)
 {
 	struct ib_uverbs_qp_attr attr;
@@ -104,7 +105,7 @@ int qp_to_rts(struct id *id, uint8_t responder_resources, uint8_t initiator_dept
 {
 	struct ibv_qp_attr attr;
 	int mask;
-	/* The rights depend on what was agreed since the QP was made. */
+	/* The access rights depend on what was negotiated since the QP was made. */
 	int err = id_move_qp(id, id->pub.qp, IBV_QPS_INIT);
 
 	if (!err)
@@ -128,7 +129,7 @@ void qp_to_error(struct id *id)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
-	/* One that is in RESET or ERR already has nothing to flush. */
+	/* A QP in RESET or ERR has nothing to flush. */
 	if (id->pub.qp)
 		ibv_modify_qp(id->pub.qp, &attr, IBV_QP_STATE);
 }
@@ -156,8 +157,8 @@ static struct ibv_cq *create_cq_for_any(struct ibv_context *context,
 	return cq ? ibv_cq_ex_to_cq(cq) : NULL;
 }
 
-/* With a channel of its own, and the id as context, as rdma_get_send_comp() expects. `create`:
- * private_create_cq_for_qp if it is for a QP's use only. */
+/* Creates a CQ with a channel of its own and the id as context, as rdma_get_send_comp() expects.
+ * `create`: private_create_cq_for_qp if the CQ is used by one QP only. */
 static int create_cq(struct id *id, uint32_t entries, create_cq_function *create,
 		     struct ibv_cq **cq, struct ibv_comp_channel **channel)
 {
@@ -182,7 +183,7 @@ static void destroy_cqs(struct id *id)
 	struct rdma_cm_id *pub = &id->pub;
 
 	destroy_cq(&pub->send_cq, &pub->send_cq_channel);
-	/* The SRQ's, if it has one, stays. */
+	/* The SRQ's CQ, if the id has one, stays. */
 	if (!pub->srq)
 		destroy_cq(&pub->recv_cq, &pub->recv_cq_channel);
 }
@@ -209,7 +210,7 @@ static int create_cqs(struct id *id, struct ibv_qp_init_attr_ex *attr)
 	return err;
 }
 
-/* The program's PD, or the one that the id has: the device's default one at first. */
+/* Chooses the program's PD, or the id's own: the device's default PD at first. */
 static int choose_pd(struct id *id, struct ibv_pd *wanted, struct ibv_pd **pd)
 {
 	if (!id->pub.verbs)

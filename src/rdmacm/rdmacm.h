@@ -40,7 +40,7 @@
 #include "base/export.h"
 #include "base/list.h"
 
-/* The program's convention, from ours. */
+/* Converts an internal result to the program's convention. */
 static inline int cm_result(int err)
 {
 	if (!err)
@@ -52,18 +52,19 @@ static inline int cm_result(int err)
 /* ------------------------------------------------------------------ conn.c */
 
 /*
- * One command and its response. `generation` is that of the connection over which the object was
- * made: -ENODEV when that is gone (its daemon ended, or it was our parent's). `fd`: NULL, or gets
- * the reply's descriptor.
+ * Sends one command and waits for its response. `generation` is that of the connection over which
+ * the object was made; -ENODEV when that connection is gone (its daemon ended, or it was the
+ * parent's). `fd`: receives the reply's descriptor; NULL: none is expected.
  */
 int cm_call(uint32_t generation, uint32_t command, const void *body, size_t size, void *reply,
 	    size_t reply_size, int *fd);
 /*
- * A command that can't fail (PROTO_POSTED), so nobody waits for its answer: it is executed before
- * the later ones. 0; -ENODEV as above.
+ * Sends a command that can't fail (PROTO_POSTED) without waiting for an answer; it is executed
+ * before later ones. 0; -ENODEV as above.
  */
 int cm_post(uint32_t generation, uint32_t command, const void *body, size_t size);
-/* The connection for something new; made when there is none. 0 or -errno. */
+/* Opens the connection if there is none, for a new object; *generation is its number. 0 or
+ * -errno. */
 int cm_conn_open(uint32_t *generation);
 
 /* ------------------------------------------------------------------ device.c */
@@ -71,40 +72,41 @@ int cm_conn_open(uint32_t *generation);
 struct device {
 	struct device *next; /* written once */
 	struct ibv_context *verbs;
-	struct ibv_pd *pd; /* the default one; made when it is asked for */
+	struct ibv_pd *pd; /* the default PD; made on demand */
 	__be64 guid;
 	uint8_t max_initiator_depth, max_responder_resources;
 };
 
-/* The open device with this GUID. NULL: there is none, or it can't be opened (errno). */
+/* The device with this GUID, opened if need be. NULL: there is none, or it can't be opened
+ * (errno). */
 struct device *device_of_guid(__be64 guid);
-/* Its default PD, or NULL with errno. */
+/* The device's default PD, or NULL with errno. */
 struct ibv_pd *device_pd(struct device *device);
 
 /* ------------------------------------------------------------------ registry.c */
 
 enum object_kind { OBJECT_ID, OBJECT_JOIN };
 
-/* What events are for. */
+/* An object that events refer to. */
 struct object {
 	uint64_t uid; /* 0: not in the registry */
 	enum object_kind kind;
-	unsigned int unacknowledged; /* events that the program has */
+	unsigned int unacknowledged; /* events that the program holds */
 };
 
-/* 0 or -ENOMEM. */
+/* Gives the object a number. 0 or -ENOMEM. */
 int registry_add(struct object *object);
-/* From now on events for it are dropped; returns when all that there are have been acknowledged. */
+/* Drops further events for the object; returns when the program has acknowledged all it has. */
 void registry_remove(struct object *object);
-/* Waits for the acknowledgements only. */
+/* Returns when the program has acknowledged all events of the object. */
 void registry_wait(struct object *object);
-/* The object, with one more event to acknowledge; NULL: it is gone. */
+/* The object, with one more event to acknowledge. NULL: it is gone. */
 struct object *registry_get(uint64_t uid);
 void registry_put(struct object *object);
 /*
- * What this thread wrote of an object is seen by whoever gets it from now on. The daemon stands
- * between a command and its event, so that it is seen in any case; but that is an order which
- * neither C nor a race detector knows of.
+ * Makes this thread's writes to an object visible to each thread that gets the object later
+ * (registry_get()). The daemon's round trip between a command and its event orders them in any
+ * case, but neither C nor a race detector knows that order.
  */
 void registry_pass(void);
 
@@ -122,24 +124,25 @@ struct id {
 	uint32_t handle, generation;
 	struct device *device;
 	bool sync;	  /* the channel is the id's own */
-	bool connected;	  /* accept() or connect() moved the QP: an error ends it */
-	bool established; /* the event said so, and the program hasn't disconnected since */
+	bool connected;	  /* accept() or connect() moved the QP: after an error the connection is
+			     ended */
+	bool established; /* the event said so, and the program hasn't disconnected */
 	uint8_t initiator_depth, responder_resources;
 	struct rdma_ucm_ece local_ece, remote_ece;
 	bool ece_set;
-	uint32_t known; /* enum proto_cm_known: which of these came with an event */
+	uint32_t known; /* enum proto_cm_known: which attributes came with an event */
 	struct ib_uverbs_qp_attr init, rtr, rts;
 	struct list joins; /* of struct join */
-	/* Endpoints: */
+	/* Endpoints only: */
 	struct ibv_qp_init_attr *ep_init; /* for the QPs of a listener's connections */
 	struct ibv_pd *ep_pd;
-	uint8_t *prefix; /* goes in front of the private data */
+	uint8_t *prefix; /* precedes the private data */
 	size_t prefix_size;
 };
 
 struct event {
 	struct rdma_cm_event pub;
-	struct object *owner; /* whose acknowledgement it is */
+	struct object *owner; /* the object that counts the acknowledgement */
 	uint8_t private_data[RDMA_MAX_PRIVATE_DATA];
 };
 
@@ -156,44 +159,48 @@ static inline struct channel *event_channel_of(struct rdma_event_channel *channe
 int event_channel_create(struct channel **channel);
 void event_channel_destroy(struct channel *channel);
 
-/* Connected QPs for RDMA_PS_TCP and RDMA_PS_IB, datagrams for the others. */
+/* The QP type of a port space: connected for RDMA_PS_TCP and RDMA_PS_IB, datagrams for the
+ * others. */
 enum ibv_qp_type id_default_type(enum rdma_port_space ps);
 int id_create(struct channel *channel, void *context, enum rdma_port_space ps,
 	      enum ibv_qp_type type, struct id **out);
-/* The id of a connection request: its handle is the daemon's already. */
+/* Makes the id of a connection request, whose `handle` exists at the daemon. 0 or -errno. */
 int id_adopt(struct id *listener, uint32_t handle, struct id **out);
 void id_destroy(struct id *id);
-/* Addresses, and the device that they belong to. `event`: what came with it, or NULL. What it
- * doesn't say the daemon is asked for. */
+/* Sets addresses and device. `event`: carries what is known; the daemon is asked for the rest.
+ * NULL: everything is asked for. 0 or -errno. */
 int id_learn_addr(struct id *id, const struct proto_cm_event *event);
 int id_learn_path(struct id *id, const struct proto_cm_event *event);
 int id_migrate(struct id *id, struct channel *channel);
 
 /*
- * Synchronous operation: waits for the event of what was just begun, and leaves it in the id;
- * fails with the event's status. Otherwise 0 at once.
+ * Synchronous operation: waits for the event of the step that was just begun, stores it in the id,
+ * and returns its status. Asynchronous: returns 0 at once.
  */
 int id_complete(struct id *id);
-/* The last call's event isn't available any more. */
+/* Acknowledges the stored event of the last synchronous call. */
 void id_forget_event(struct id *id);
 
 /* ------------------------------------------------------------------ qp.c */
 
-/* Attributes that came with an event, for the QP's next states. */
+/* Stores attributes for the QP's next states that came with an event. */
 void qp_learn(struct id *id, const struct proto_cm_event *event);
 int qp_to_init(struct id *id, struct ibv_qp *qp);
-/* The limits: RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH leave the daemon's values. */
+/* Moves the QP to RTS. RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH keep the daemon's values. 0 or
+ * -errno. */
 int qp_to_rts(struct id *id, uint8_t responder_resources, uint8_t initiator_depth);
 void qp_to_error(struct id *id);
 void id_destroy_qp(struct id *id);
 
-/* private.c: a CQ for one QP only (abi/private.h); beside another libibverbs an ordinary one. */
+/* private.c: creates a CQ for one QP only (abi/private.h); beside another libibverbs an ordinary
+ * one. */
 struct ibv_cq *private_create_cq_for_qp(struct ibv_context *context,
 					struct ibv_cq_init_attr_ex *attr);
 
 /* ------------------------------------------------------------------ connect.c */
 
-/* Active side: the peer accepted. -EALREADY: the connection is over, and its last event comes. */
+/* Active side, after the peer accepted: moves the QP on and confirms. -EALREADY: the connection has
+ * ended, and its last event follows. */
 int connect_finish(struct id *id);
 
 /* ------------------------------------------------------------------ event.c */
@@ -204,23 +211,23 @@ int event_get(struct channel *channel, struct event **out);
 
 struct join {
 	struct object object;
-	struct list node; /* of id->joins */
+	struct list node; /* in id->joins */
 	struct id *id;
 	void *context;
 	uint32_t handle;
 	uint32_t flags; /* enum rdma_cm_mc_join_flags */
-	bool attached;	/* the QP, by us */
+	bool attached;	/* the library has attached the QP */
 	union ibv_gid gid;
 	uint16_t lid;
 	struct sockaddr_storage addr;
 };
 
-/* The group is there: the id's QP is attached to it. */
+/* Attaches the id's QP to a group that was joined. 0 or -errno. */
 int join_attach(struct join *join, const struct ibv_ah_attr *group);
-/* When the id ends. */
+/* Frees the joins of an id that ends. */
 void join_free_all(struct id *id);
 
-/* sizeof the address, 0 when its family isn't known. */
+/* The size of the address; 0: unknown family. */
 size_t addr_size(const struct sockaddr *addr);
 
 #endif

@@ -2,11 +2,11 @@
 /*
  * Ids and joins by the number that the daemon puts into events (`uid`). See rdmacm.h.
  *
- * Events travel in a socket's queue, so one may arrive when its id has been destroyed and another
- * one lies at its address, or has its handle. The number is a place in a table and the count of how
- * often the place was taken: it is never used twice.
+ * An event may wait in a socket's queue until its id has been destroyed and a new id has the same
+ * address or handle. So the number consists of an index into a table and a count of how often the
+ * entry was used: no number is used twice.
  *
- * Owns the table and its lock, under which the counters of events change.
+ * Owns the table and its lock, which also guards the counters of unacknowledged events.
  */
 #include "rdmacm/rdmacm.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The administrator's defaults: files with one number each in /etc/rdma/rsocket, see rsocket(7).
- * Read once. What is no number, or not within bounds, is as if it weren't there.
+ * Read once. A file without a number, or with one out of bounds, is ignored.
  */
 #include <stdio.h>
 
@@ -22,7 +22,7 @@ static struct rs_config config = {
 
 static void read_number(const char *path, uint32_t *value, uint32_t least, uint32_t most)
 {
-	FILE *file = fopen(path, "rec"); /* c: no cancellation point (glibc) */
+	FILE *file = fopen(path, "rec"); /* e: O_CLOEXEC, c: no cancellation point (glibc) */
 	unsigned int number;
 
 	if (!file)

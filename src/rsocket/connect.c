@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The life of an rsocket: made, bound, connected or accepted, ended. See rs.h. The channel's
- * descriptor never blocks; whether the rsocket does is a flag of it. Connecting goes on with each
- * event, in whatever call looks at them.
+ * The life of an rsocket: made, bound, connected or accepted, ended. See rs.h. The event channel's
+ * descriptor never blocks; whether the rsocket does is a flag of its own. Connecting proceeds with
+ * each event, in whichever call handles events.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include "base/sys.h"
 #include "rsocket/datagram.h"
 
-/* The peer needn't read for us to be done; only the last message waits for it. */
+/* rclose() doesn't wait until the peer has read everything; only the last message is waited for. */
 enum { CLOSE_WAIT_MS = 2000, RESOLVE_TIMEOUT_MS = 5000 };
 
 static int connect_result(int err)
@@ -142,7 +142,7 @@ static struct rdma_conn_param param_of(const struct rs_hello *hello)
 		.private_data_len = sizeof(*hello),
 		.flow_control = 1,
 		.retry_count = 7,
-		.rnr_retry_count = 7, /* for ever: see RS_CONTROL_MAX */
+		.rnr_retry_count = 7, /* unlimited: see RS_CONTROL_MAX */
 	};
 }
 
@@ -189,7 +189,7 @@ static int rs_established(struct rs *rs, const struct rdma_cm_event *event)
 	return err;
 }
 
-/* What was sent before is there by now. */
+/* All data sent before the disconnection has arrived. */
 static void rs_disconnected(struct rs *rs) REQUIRES(rs->lock)
 {
 	rs_progress(rs);
@@ -212,7 +212,7 @@ static int cm_event_error(const struct rdma_cm_event *event)
 	}
 }
 
-/* 0, or what ends the rsocket. */
+/* Handles one event. Returns 0, or the error that ends the rsocket. */
 static int take_event(struct rs *rs, const struct rdma_cm_event *event) REQUIRES(rs->lock)
 {
 	switch (event->event) {
@@ -238,7 +238,8 @@ static int take_event(struct rs *rs, const struct rdma_cm_event *event) REQUIRES
 	}
 }
 
-/* rdma_get_cm_event() is a cancellation point, and rs->lock is held. */
+/* rdma_get_cm_event() is a cancellation point, so cancellation is disabled while rs->lock is
+ * held. */
 static int rs_get_cm_event(const struct rs *rs, struct rdma_cm_event **event)
 {
 	int state = rs_cancel_off();
@@ -302,7 +303,7 @@ static int bind_locked(struct rs *rs, const struct sockaddr *addr, socklen_t add
 	return err;
 }
 
-/* What a call with an address has in common: looks at its arguments, and does it under rs.lock. */
+/* Common to calls with an address: checks the arguments and runs the call under rs.lock. */
 static int with_address(int socket, const struct sockaddr *addr, socklen_t addrlen,
 			int (*locked)(struct rs *rs, const struct sockaddr *addr,
 				      socklen_t addrlen))
@@ -397,7 +398,7 @@ static bool has_request(const struct rs *rs)
 	return rs->request || rs->state != RS_LISTENING;
 }
 
-/* What the request wants, on the new rsocket. */
+/* Answers a connection request with a new rsocket. */
 static int rs_answer_request(struct rs *rs, const struct rdma_cm_event *request)
 {
 	struct rs_hello hello;
@@ -420,7 +421,7 @@ static int rs_answer_request(struct rs *rs, const struct rdma_cm_event *request)
 
 	if (rdma_accept(rs->id, &param))
 		return -errno;
-	/* The QP is ready; the peer's will be before it confirms. */
+	/* This QP is ready; the peer's is ready before the peer confirms. */
 	rs_connected(rs);
 	return 0;
 }
@@ -454,7 +455,8 @@ static int accept_locked(struct rs *listener, struct rs **out) REQUIRES(listener
 
 		listener->request = NULL;
 		err = rs_take_request(listener, request, out);
-		/* A peer that gave up, or is no rsocket, is none of the program's business. */
+		/* A peer that gave up or is no rsocket is skipped; the program sees only this
+		 * process's own errors. */
 		if (!err || err == -EMFILE || err == -ENFILE || err == -ENOMEM)
 			return err;
 	}
@@ -528,7 +530,7 @@ EXPORT int rshutdown(int socket, int how)
 	return connect_result(err);
 }
 
-/* A child's copy of its parent's descriptor; the rest is the parent's. */
+/* Closes a child's copy of its parent's descriptor; the rest belongs to the parent. */
 static int rs_close_inherited(int socket)
 {
 	if (!rs_table_get_inherited(socket))
@@ -543,7 +545,7 @@ EXPORT int rclose(int socket)
 
 	if (!rs)
 		return connect_result(rs_close_inherited(socket));
-	int state = rs_cancel_off(); /* half closed, it would be of no use to the program */
+	int state = rs_cancel_off(); /* a half-closed rsocket would be useless to the program */
 
 	mutex_take(&rs->lock);
 	if (!rs->ds && rs->state == RS_CONNECTED)

@@ -64,7 +64,7 @@ bool ds_deliver(struct rs *rs, const struct ds_message *message)
 	return true;
 }
 
-/* The sender's address, as this socket's family says it. */
+/* The sender's address, in the form of this socket's family. */
 static void sender_of(const struct rs *rs, const struct ds_header *header, union ds_addr *from)
 {
 	memset(from, 0, sizeof(*from));
@@ -85,7 +85,7 @@ static void sender_of(const struct rs *rs, const struct ds_header *header, union
 	memcpy(&from->in6.sin6_addr.s6_addr[12], &header->ipv4, sizeof(header->ipv4));
 }
 
-/* Whether it is a datagram of the protocol; then it is in the inbox. */
+/* Whether a received message is a datagram of the protocol; if so, puts it into the inbox. */
 static bool take_received(struct rs *rs, struct ds_qp *qp, uint32_t slot, uint32_t length)
 {
 	struct ds_message message = {.qp = qp, .slot = slot};
@@ -169,7 +169,7 @@ static size_t total_of(const struct msghdr *msg)
 	return size;
 }
 
-/* By the queue pair: a copy in sbuf, behind the header. */
+/* Sends by the queue pair: a copy in sbuf, after the header. */
 static ssize_t send_rdma(struct rs *rs, const struct ds_peer *peer, const struct msghdr *msg,
 			 uint32_t size, bool nonblocking) REQUIRES(rs->lock)
 {
@@ -206,7 +206,8 @@ static ssize_t send_rdma(struct rs *rs, const struct ds_peer *peer, const struct
 	return size;
 }
 
-/* Where it goes. A socket without an address gets one now, because peers answer to it. */
+/* Finds the destination. A socket without an address is bound now, because peers answer to its
+ * address. */
 static int ds_find_destination(struct rs *rs, const struct msghdr *msg, struct ds_peer **peer)
 {
 	struct ds *ds = rs->ds;
@@ -233,7 +234,7 @@ static int ds_find_destination(struct rs *rs, const struct msghdr *msg, struct d
 	return err;
 }
 
-/* The one sent to last, without a look at anything. */
+/* Whether the destination is that of the last send; cheaper than looking it up. */
 static bool is_last(const struct ds *ds, const struct msghdr *msg)
 {
 	union ds_addr to;

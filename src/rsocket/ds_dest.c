@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Where datagrams go, and from where; what comes by UDP. See datagram.h. */
+/* Destinations and local queue pairs of datagrams; messages received by UDP. See datagram.h. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <search.h>
@@ -13,7 +13,8 @@
 
 enum { UDP_BATCH = 64, RESOLVE_MS = 2000 };
 
-/* Who sends by UDP because his datagrams are long isn't told each time. */
+/* Minimum time between two answers to a peer, which sends by UDP also when its datagrams are
+ * long. */
 #define ANSWER_NS 10000000
 
 /* ------------------------------------------------------------------ addresses */
@@ -44,7 +45,7 @@ bool ds_same(const union ds_addr *a, const union ds_addr *b)
 	return !ds_addr_compare(a, b);
 }
 
-/* An IPv4 address in IPv6's form is one of IPv4 to a device. */
+/* For a device, an IPv4 address mapped into IPv6 is an IPv4 address. */
 static union ds_addr ds_addr_plain(const union ds_addr *addr)
 {
 	union ds_addr out = *addr;
@@ -64,7 +65,7 @@ static bool is_any(const union ds_addr *addr)
 					     : IN6_IS_ADDR_UNSPECIFIED(&addr->in6.sin6_addr);
 }
 
-/* The address that the host would send from, with our port. */
+/* The address from which the host would send, with the UDP socket's port. */
 static int source_for(struct rs *rs, const union ds_addr *to, union ds_addr *source)
 {
 	socklen_t size = sizeof(*source);
@@ -120,7 +121,7 @@ int ds_prepare(struct rs *rs)
 	rs->rq_size += !rs->rq_size;
 	rs->sq_size += !rs->sq_size;
 	ds->slots = ds->free_count = rs->sq_free = rs->sq_size;
-	/* All receives may be full, and as many may have come by UDP. */
+	/* All receives may be full, and as many messages may have arrived by UDP. */
 	ds->inbox_size = (DS_QPS + 1) * rs->rq_size;
 	ds->inbox = calloc(ds->inbox_size, sizeof(*ds->inbox));
 	ds->free_slots = calloc(ds->slots, sizeof(*ds->free_slots));
@@ -225,7 +226,7 @@ static int qp_make(struct rs *rs, const union ds_addr *source, struct ds_qp **ou
 		return -ENOMEM;
 	qp->source = *source;
 	qp->header = header_of(source);
-	addr.in.sin_port = 0; /* the connection manager's ports mean nothing here */
+	addr.in.sin_port = 0; /* the CM's ports are unrelated to UDP's */
 	if (rdma_create_id(NULL, &qp->id, rs, RDMA_PS_UDP) || rdma_bind_addr(qp->id, &addr.sa))
 		err = -errno;
 	if (!err && !qp->id->verbs)
@@ -243,8 +244,8 @@ static int qp_make(struct rs *rs, const union ds_addr *source, struct ds_qp **ou
 	return err;
 }
 
-/* The queue pair for the local address, or NULL: no device has it, or another one than the others'.
- */
+/* The queue pair for the local address. NULL: no device has the address, or another device than
+ * that of the other queue pairs. */
 static struct ds_qp *qp_for(struct rs *rs, const union ds_addr *source)
 {
 	struct ds *ds = rs->ds;
@@ -296,7 +297,7 @@ int ds_peer_get(struct rs *rs, const union ds_addr *addr, struct ds_peer **out)
 
 	if (err)
 		return err;
-	/* Strangers may have come in any number. */
+	/* The number of senders that this socket hears from is unlimited. */
 	if (ds->peer_count >= DS_PEERS_MAX && !ds->connected)
 		forget_all(ds);
 	struct ds_peer *peer = calloc(1, sizeof(*peer));
@@ -344,7 +345,7 @@ static struct ibv_ah *make_ah(struct ds_qp *qp, struct rdma_cm_id *id)
 		       : NULL;
 }
 
-/* The peer's queue pair is known: datagrams go there, as soon as the way is. */
+/* The peer's queue pair is known: datagrams go there once the address handle exists. */
 static void peer_found(struct ds_peer *peer, uint32_t qpn)
 {
 	union ds_addr from, to;
@@ -354,7 +355,7 @@ static void peer_found(struct ds_peer *peer, uint32_t qpn)
 		return;
 	peer->qpn = qpn;
 	if (peer->ah)
-		return; /* the same way, to another queue pair */
+		return; /* the address handle is the same; only the QPN changed */
 	from = ds_addr_plain(&peer->qp->source);
 	to = ds_addr_plain(&peer->addr);
 	from.in.sin_port = 0;
@@ -397,7 +398,7 @@ ssize_t ds_send_udp(struct rs *rs, const struct ds_peer *peer, const struct iove
 	return n < 0 ? -errno : n < header.length ? 0 : n - header.length;
 }
 
-/* Bytes of the header, or 0: none of ours. */
+/* The size of the header in bytes; 0: it isn't a valid one. */
 static uint32_t valid_header(const struct ds_udp_header *header, size_t size)
 {
 	if (size < DS_UDP_IPV4 || ntohl(header->tag) != DS_UDP_TAG || header->length > size)
@@ -456,7 +457,7 @@ void ds_events(struct rs *rs)
 				   .msg_iovlen = 1};
 		ssize_t n = sys_recvmsg(rs->fd, &m, MSG_DONTWAIT);
 
-		/* Refused by the peer's host: an error of a connected socket, once. */
+		/* The peer's host refused a datagram: reported once on a connected socket. */
 		if (n < 0 && errno == ECONNREFUSED)
 			rs->error = ECONNREFUSED;
 		if (n < 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A connection's queue pair and memory, and how the peers introduce themselves. See rs.h. */
+/* A connection's queue pair and memory, and the private data that the peers exchange. See rs.h. */
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ static size_t table_size(const struct rs *rs)
 	return RS_SGL_SIZE * sizeof(struct rs_sge) + rs->iomap_size * sizeof(struct rs_iomap);
 }
 
-/* A memory file of that many bytes, for good; -1. */
+/* Makes a memory file of `size` bytes, which can't shrink. Returns the descriptor, or -1. */
 static int make_file(size_t size)
 {
 	int fd = memfd_create("rsocket", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -48,8 +48,8 @@ static int make_file(size_t size)
 }
 
 /*
- * What the peer writes to, `size` bytes at rs->rbuf, is in a memory file: a peer on this host maps
- * that, and its writes are copies without a system call.
+ * The memory that the peer writes to (`size` bytes at rs->rbuf) is in a memory file: a peer on this
+ * host maps it, so its writes are copies without a system call.
  */
 static struct ibv_mr *rs_make_shared(struct rs *rs, size_t size, int access)
 {
@@ -94,7 +94,7 @@ static int make_target(struct rs *rs)
 
 static int make_memory(struct rs *rs)
 {
-	/* Both halves are of one size. */
+	/* Both halves have the same size. */
 	rs->rbuf_size &= ~1u;
 	int err = make_target(rs);
 
@@ -124,7 +124,7 @@ static void free_memory(struct rs *rs)
 	drop_region(&rs->rmr);
 	free(rs->sbuf);
 	if (rs->shared_size) {
-		/* A peer may have it mapped for some time yet: not its pages. */
+		/* A peer may keep the file mapped for some time, so its pages are freed now. */
 		madvise(rs->rbuf, rs->shared_size, MADV_REMOVE);
 		munmap(rs->rbuf, rs->shared_size);
 	} else {
@@ -170,7 +170,7 @@ static int rs_make_qp(struct rs *rs)
 	return rdma_create_qp(rs->id, NULL, &attr) ? -errno : 0;
 }
 
-/* Receives bring immediate data only. */
+/* Receives carry immediate data only. */
 static int post_receives(struct rs *rs)
 {
 	for (uint32_t i = 0; i < rs->rq_size; i++) {
@@ -217,7 +217,7 @@ void rs_endpoint_free(struct rs *rs)
 
 /* ------------------------------------------------------------------ hello */
 
-/* A table's size in eight bits: up to 128 as it is, beyond that in units of 256. */
+/* Encodes a table's size in eight bits: up to 128 as it is, beyond that in units of 256. */
 static uint8_t size_scale(uint32_t value)
 {
 	return (uint8_t)(value <= 128 ? value : 128 | value >> 8);

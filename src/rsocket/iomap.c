@@ -2,10 +2,10 @@
 /*
  * Memory that the peer writes to directly: riomap(), riounmap(), riowrite(). See rs.h.
  *
- * Who maps memory writes where it is into a table of the peer's (its size is the peer's
- * RDMA_IOMAPSIZE), and says so by a message; the peer looks an offset up there and writes. An entry
- * is told when there is room for control; before that, nothing is sent behind it that could refer
- * to it.
+ * The side that maps memory writes an entry with its address into a table in the peer's memory
+ * (whose size is the peer's RDMA_IOMAPSIZE) and announces it by a message; the peer looks an offset
+ * up in the table and writes. An entry is announced when there is room for a control message; until
+ * then no message is sent after it that could refer to it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -61,7 +61,7 @@ static bool iomap_peer_is_told(const struct rs *rs)
 	return list_empty(&rs->pending) || rs->state != RS_CONNECTED;
 }
 
-/* The first index that no mapping has. */
+/* Finds the first index without a mapping. */
 static int choose_index(const struct rs *rs, uint32_t *index)
 {
 	for (*index = 0; *index < rs->peer_iomap_size; (*index)++) {
@@ -163,7 +163,7 @@ EXPORT int riounmap(int socket, void *buf, size_t len)
 
 /* ------------------------------------------------------------------ writing */
 
-/* Where the peer has this offset: the address, and how much follows. */
+/* Finds the peer's memory for this offset: the address, and how many bytes follow. */
 static bool iomap_find(const struct rs *rs, uint64_t offset, struct rs_sge *out)
 {
 	for (uint32_t i = 0; i < rs->iomap_size; i++) {

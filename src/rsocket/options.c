@@ -19,13 +19,13 @@ static int option_result(int err)
 	return -1;
 }
 
-/* A buffer's size, as far as it makes sense. */
+/* Limits a buffer's size to a sensible range. */
 static uint32_t buffer_size(int wanted)
 {
 	return wanted < RS_SIZE_LEAST ? RS_SIZE_LEAST : (uint32_t)wanted;
 }
 
-/* Sizes are fixed when the connection begins. */
+/* Whether sizes may still be set: they are fixed when the connection begins. */
 static bool rs_is_early(const struct rs *rs)
 {
 	if (rs->ds)
@@ -43,7 +43,7 @@ static int set_size(struct rs *rs, uint32_t *size, int value, uint32_t most)
 
 /* ------------------------------------------------------------------ setting */
 
-/* Datagrams' addresses are their UDP socket's. */
+/* A datagram rsocket's addresses belong to its UDP socket. */
 static int set_udp(struct rs *rs, int level, int name, int value)
 {
 	return setsockopt(rs->fd, level, name, &value, sizeof(value)) ? -errno : 0;
@@ -103,7 +103,7 @@ static int set_rdma(struct rs *rs, int name, int value, const void *raw, socklen
 	case RDMA_INLINE:
 		return set_size(rs, &rs->inline_size, value, RS_CHUNK_FIRST);
 	case RDMA_IOMAPSIZE:
-		/* As many as its eight bits in rs_hello can say. */
+		/* Rounded up to what the eight bits in rs_hello can encode. */
 		return set_size(rs, &rs->iomap_size, value > 128 ? (value + 255) & ~255 : value,
 				127 * 256);
 	case RDMA_ROUTE:
@@ -139,7 +139,7 @@ static int set_locked(struct rs *rs, int level, int name, const void *raw, sockl
 			rs->nodelay = value != 0;
 		if (name == TCP_KEEPIDLE)
 			rs->keepalive_time = value;
-		/* The other one is only a hint. */
+		/* Other options are accepted without effect. */
 		return name == TCP_NODELAY || name == TCP_MAXSEG || name == TCP_KEEPIDLE ||
 				       name == TCP_KEEPINTVL || name == TCP_KEEPCNT
 			       ? 0

@@ -2,10 +2,10 @@
 /*
  * Sending and receiving on a stream. See rs.h.
  *
- * A call copies between the program's memory and the rsocket's: what is sent is copied to sbuf (or
- * goes inline), then written to the peer's rbuf; what is read is copied from rbuf. When half of
- * rbuf has been read, it is offered again. rbuf's bytes come in order and without gaps, because the
- * peer fills one half before it begins the next; so counters suffice.
+ * A call copies between the program's memory and the rsocket's: sent bytes are copied to sbuf (or
+ * go inline), then written to the peer's rbuf; received bytes are copied from rbuf. When half of
+ * rbuf has been read, it is offered again. Bytes arrive in rbuf in order and without gaps, because
+ * the peer fills one half before it begins the next; so counters suffice.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -66,7 +66,8 @@ static void post_control(struct rs *rs, struct ibv_sge *sge, uint32_t message, u
 		rs->control++;
 }
 
-/* The peer may send as many messages as we have receives, and into a half that is read. */
+/* Grants the peer as many messages as there are receives posted here, and a half of rbuf that has
+ * been read. */
 static void rs_grant_credits(struct rs *rs) REQUIRES(rs->lock)
 {
 	uint32_t half = rs->rbuf_size / 2;
@@ -108,7 +109,7 @@ static void send_due(struct rs *rs) REQUIRES(rs->lock)
 
 /* ------------------------------------------------------------------ completions */
 
-/* The peer wrote entries of our table before it said so. */
+/* Reads the entries of the table here, which the peer wrote before its message. */
 static void learn_targets(struct rs *rs)
 {
 	struct rs_sge *entry = &rs->table[rs->target_next];
@@ -131,7 +132,7 @@ static void take_control(struct rs *rs, uint32_t what)
 	case RS_CTRL_SHUTDOWN:
 		rs->may_receive = false;
 		break;
-	default: /* a sign of life */
+	default: /* a keep-alive message */
 		break;
 	}
 }
@@ -142,7 +143,7 @@ static void take_message(struct rs *rs, uint32_t message) REQUIRES(rs->lock)
 
 	switch (message >> RS_OP_SHIFT) {
 	case RS_OP_DATA:
-		/* The counters must hold whatever the peer says. */
+		/* The counters must stay consistent whatever the peer sends. */
 		if (value > rs->rbuf_size - rs->rbuf_ready - rs->rbuf_free) {
 			rs_fail(rs, EPROTO);
 			return;
@@ -157,7 +158,7 @@ static void take_message(struct rs *rs, uint32_t message) REQUIRES(rs->lock)
 	case RS_OP_CTRL:
 		take_control(rs, value);
 		break;
-	default: /* an iomap's entry is looked at when it is used */
+	default: /* an iomap entry is read when it is used */
 		break;
 	}
 }
@@ -225,7 +226,7 @@ static bool rs_connect_has_ended(const struct rs *rs)
 	return rs->state >= RS_CONNECTED;
 }
 
-/* Why nothing can be sent or received any more, or hasn't been yet. */
+/* The error for an rsocket that isn't connected, or not any more. */
 static int not_connected(struct rs *rs)
 {
 	if (rs->state == RS_FAILED) {
@@ -244,7 +245,7 @@ static int send_error(struct rs *rs)
 	return not_connected(rs);
 }
 
-/* Copies `bytes` out of the vector; moves on in it. */
+/* Copies `bytes` from the vector to `out` and advances in it. */
 static void iov_gather(uint8_t *out, const struct iovec **iov, size_t *at, uint32_t bytes)
 {
 	while (bytes) {
@@ -279,7 +280,7 @@ int rs_stage(struct rs *rs, const struct iovec **iov, size_t *at, uint32_t bytes
 	return bytes > first ? 2 : 1;
 }
 
-/* Moves on in the vector. */
+/* Advances in the vector. */
 static void iov_skip(const struct iovec **iov, size_t *at, size_t bytes)
 {
 	while (bytes >= (*iov)->iov_len - *at) {
@@ -303,9 +304,9 @@ static int post_data(struct rs *rs, struct ibv_sge *sge, int count, uint32_t byt
 }
 
 /*
- * From the program's memory. As inline data, whatever its size: where the device can carry that out
- * at once (to a peer of this host) it does, and takes nothing else. The number of bytes, or 0: by
- * sbuf then, and for some time.
+ * Sends from the program's memory as inline data of any size; the device accepts that only where it
+ * can carry it out at once (to a peer of this host). Returns the number of bytes, or 0: use sbuf,
+ * and don't try again for some sends.
  */
 static ssize_t send_direct(struct rs *rs, const struct iovec **iov, size_t *at, uint32_t bytes)
 {
@@ -332,7 +333,7 @@ static ssize_t send_direct(struct rs *rs, const struct iovec **iov, size_t *at, 
 	return total;
 }
 
-/* A copy of few bytes goes with the request, of more by sbuf. */
+/* Sends few bytes inline, more by sbuf. */
 static ssize_t send_copy(struct rs *rs, const struct iovec **iov, size_t *at, uint32_t bytes)
 {
 	uint8_t copy[RS_CHUNK_FIRST];
@@ -353,7 +354,7 @@ static ssize_t send_copy(struct rs *rs, const struct iovec **iov, size_t *at, ui
 	return err ? err : (ssize_t)bytes;
 }
 
-/* One write of at most `left` bytes. Their number, or -errno. */
+/* Sends one write of at most `left` bytes. Returns their number, or -errno. */
 static ssize_t send_chunk(struct rs *rs, const struct iovec **iov, size_t *at, size_t left)
 	REQUIRES(rs->lock)
 {
@@ -403,10 +404,11 @@ static ssize_t send_locked(struct rs *rs, const struct iovec *iov, size_t size, 
 
 	if (err)
 		return err;
-	/* Who only sends takes his completions now and then, or the engine thread must. */
+	/* A program that only sends takes its completions here now and then; otherwise the engine
+	 * thread would have to. */
 	if (rs->sent % RS_LOOK_SENDS == 0)
 		rs_progress(rs);
-	/* A peer that is busy with what came before gains nothing by a small beginning. */
+	/* A small first chunk doesn't help while the peer is still copying earlier data. */
 	rs->chunk = rs->sq_free == rs->sq_size ? RS_CHUNK_FIRST : RS_CHUNK_BUSY;
 	while (done < size) {
 		if (!rs_send_is_ready(rs) || !rs_can_send(rs))
@@ -503,7 +505,7 @@ static bool receive_ready(const struct rs *rs)
 	       (rs->state == RS_CONNECTED && !rs->may_receive);
 }
 
-/* Copies what there is; `peek` leaves it. */
+/* Copies the available bytes, up to `size`; `peek` doesn't consume them. */
 static size_t take_bytes(struct rs *rs, void *buf, size_t size, bool peek) REQUIRES(rs->lock)
 {
 	size_t bytes = size < rs->rbuf_ready ? size : rs->rbuf_ready;
@@ -563,7 +565,7 @@ static ssize_t rs_receive(int fd, void *buf, size_t size, int flags)
 	return n;
 }
 
-/* Into the first part that isn't full; into the next ones as far as there is something. */
+/* Receives into the vector: waits for the first part only. */
 static ssize_t receive_vector(int fd, const struct iovec *iov, size_t count, int flags)
 {
 	ssize_t done = 0;
@@ -583,7 +585,7 @@ static ssize_t receive_vector(int fd, const struct iovec *iov, size_t count, int
 	return done;
 }
 
-/* What recvmsg() does, whichever call asks for it. */
+/* recvmsg(), and the calls that are made from it. */
 static ssize_t receive_message(int fd, struct msghdr *msg, int flags)
 {
 	struct rs *rs = rs_table_get(fd);
@@ -665,7 +667,8 @@ short rs_ready(const struct rs *rs)
 		break;
 	case RS_CLOSED:
 		ready |= POLLIN | POLLOUT | POLLRDHUP;
-		/* Programs take this for the end, so what they can still read comes first. */
+		/* Programs take this bit for the end, so it is set only when all bytes have been
+		 * read. */
 		if (!rs->rbuf_ready)
 			ready |= POLLHUP;
 		break;
@@ -677,7 +680,7 @@ short rs_ready(const struct rs *rs)
 		break;
 	case RS_OPEN:
 	case RS_BOUND:
-		/* As a TCP socket that isn't connected. */
+		/* The bits of a TCP socket that isn't connected. */
 		ready |= POLLOUT | POLLHUP;
 		break;
 	default:

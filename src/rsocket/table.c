@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Descriptors to rsockets. Pages of pointers that are made when they are needed and stay, so
+ * Descriptors to rsockets: pages of pointers that are allocated on demand and never freed, so
  * looking up takes no lock. See rs.h.
  *
- * A forked child has its parent's rsockets in the table, but not their connections: its queue pairs
- * are its parent's. To it they are descriptors that it can close, nothing else.
+ * A forked child has its parent's rsockets in the table, but not their connections, because queue
+ * pairs stay with the parent. The child can only close them.
  */
 #include <errno.h>
 #include <stdlib.h>

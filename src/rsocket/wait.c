@@ -2,14 +2,14 @@
 /*
  * Waiting for rsockets. See rs.h.
  *
- * Who waits looks first, for some microseconds (polling_time), then arms the completion queue,
- * looks once more, and sleeps in poll(): on the event channel, the completion channel, and an
- * eventfd of its own thread. The last is for what another thread takes off the first two. The sleep
- * is bounded by wake_up_interval, as rsocket(7) says.
+ * A waiting thread first polls for some microseconds (polling_time), then arms the completion
+ * queue, polls once more, and sleeps in poll(): on the event channel, the completion channel, and
+ * the thread's own eventfd, by which another thread that takes completions or events wakes it. The
+ * sleep is bounded by wake_up_interval, as in rsocket(7).
  *
- * A thread may be cancelled while it sleeps, and only there: a waiter that has left stays in no
- * list, and no lock stays taken. All else calls base/sys.h; what waits in librdmacm and libibverbs
- * for the program's sake is called with cancellation off (rs_cancel_off()).
+ * A thread may be cancelled while it sleeps, and only there: it then leaves the list of waiters,
+ * and no lock stays taken. All other code calls base/sys.h; calls to librdmacm and libibverbs that
+ * are cancellation points are made with cancellation disabled (rs_cancel_off()).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 #include "base/sys.h"
 #include "rsocket/rs.h"
 
-/* ------------------------------------------------------------------ who waits */
+/* ------------------------------------------------------------------ waiters */
 
 static pthread_key_t event_key;
 static pthread_once_t event_once = PTHREAD_ONCE_INIT;
@@ -37,7 +37,7 @@ static void make_key(void)
 	pthread_key_create(&event_key, close_event);
 }
 
-/* This thread's eventfd, or -errno. */
+/* Returns this thread's eventfd, or -errno. */
 static int own_event(void)
 {
 	pthread_once(&event_once, make_key);
@@ -58,7 +58,7 @@ void rs_wake(struct rs *rs)
 	list_for_each(node, &rs->waiters) {
 		uint64_t one = 1;
 
-		/* It can't fail: the count is far from its end. */
+		/* The write can't fail: the counter is far from its maximum. */
 		if (sys_write(container_of(node, struct rs_waiter, node)->event_fd, &one,
 			      sizeof(one)) < 0)
 			continue;
@@ -73,7 +73,7 @@ void rs_dismiss(struct rs *rs)
 		mutex_wait(&rs->lock, &rs->left);
 }
 
-/* Locked. The rsocket may be gone once the lock is given back. */
+/* The caller holds rs->lock. The rsocket may be freed once the lock is released. */
 static void waiter_leave(struct rs *rs, struct rs_waiter *waiter) REQUIRES(rs->lock)
 {
 	list_del(&waiter->node);
@@ -96,7 +96,7 @@ int64_t rs_now_ns(void)
 	return (int64_t)clock_ns();
 }
 
-/* What poll() may sleep until `end` (-1: for ever), in ms, rounded up. */
+/* The time until `end` (-1: unlimited) for poll(), in ms, rounded up. */
 static int sleep_ms(int64_t end)
 {
 	int most = rs_config()->wake_up_ms;
@@ -115,7 +115,7 @@ static int64_t wait_end_ns(int timeout_ms)
 
 /* ------------------------------------------------------------------ one rsocket's part */
 
-/* Connected ones look at their event channel only when there is nothing else to do. */
+/* A connected rsocket polls its event channel only when it has no completions to take. */
 static void rs_look_for_events(struct rs *rs) REQUIRES(rs->lock)
 {
 	rs_progress(rs);
@@ -136,7 +136,7 @@ static void rs_arm(struct rs *rs) REQUIRES(rs->lock)
 	rs_advance(rs);
 }
 
-/* Its descriptors, from `fds` on; their number. */
+/* Fills in the rsocket's descriptors from `fds` on; returns their number. */
 static unsigned int rs_watch(const struct rs *rs, struct pollfd *fds)
 {
 	fds[0] = (struct pollfd){.fd = rs->fd, .events = POLLIN};
@@ -163,7 +163,7 @@ static void rs_woken(struct rs *rs) REQUIRES(rs->lock)
 	}
 }
 
-/* Spins as long as the configuration says. Whether it's ready. */
+/* Polls as long as the configuration says. Returns whether the rsocket is ready. */
 static bool rs_spin(struct rs *rs, bool (*ready)(const struct rs *)) REQUIRES(rs->lock)
 {
 	int64_t end = rs_now_ns() + rs_config()->polling_us * 1000ll;
@@ -176,8 +176,8 @@ static bool rs_spin(struct rs *rs, bool (*ready)(const struct rs *)) REQUIRES(rs
 	return false;
 }
 
-/* Programs that try again and again, rather than wait, don't pay for a system call each time. What
- * the event channel says about a connection isn't urgent: ends come with the data. */
+/* A program that polls without waiting doesn't pay for a system call each time. Connection events
+ * aren't urgent: the end of a connection is seen from its data as well. */
 static void look_now_and_then(struct rs *rs) REQUIRES(rs->lock)
 {
 	int64_t now = rs_now_ns();
@@ -203,7 +203,7 @@ int rs_timeout_ms(const struct timeval *timeout)
 		       : (int)(timeout->tv_sec * 1000 + (timeout->tv_usec + 999) / 1000);
 }
 
-/* One sleep of rs_wait(). */
+/* The state of one sleep in rs_wait(). */
 struct rs_sleep {
 	struct rs *rs;
 	struct rs_waiter waiter;
@@ -218,7 +218,7 @@ static void rs_sleep_cancelled(void *arg)
 	mutex_give(&sleep->rs->lock);
 }
 
-/* Not analysed: the lock is given back meanwhile. 0 or -errno. */
+/* Not analysed, because the lock is released meanwhile. 0 or -errno. */
 static int rs_sleep(struct rs *rs, int event_fd, int64_t end) NO_THREAD_SAFETY_ANALYSIS
 {
 	struct rs_sleep sleep = {.rs = rs, .waiter.event_fd = event_fd};
@@ -276,22 +276,22 @@ int rs_wait(struct rs *rs, bool (*ready)(const struct rs *), bool nonblocking, i
 
 /* ------------------------------------------------------------------ rpoll */
 
-/* One of the descriptors, while it is waited for. */
+/* One of the descriptors that polling_check() examines. */
 struct awaited {
-	struct rs *rs; /* in whose list `waiter` is; NULL: none */
+	struct rs *rs; /* the rsocket whose list `waiter` is in; NULL: none */
 	struct rs_waiter waiter;
-	bool closed; /* it was an rsocket, whoever may have its number by now */
+	bool closed; /* it was an rsocket that has been closed; its number may be reused */
 };
 
 struct polling {
-	struct pollfd *fds; /* the program's */
+	struct pollfd *fds; /* the program's array */
 	nfds_t count;
-	struct pollfd *all; /* for poll(): up to two for each, and the eventfd */
+	struct pollfd *all; /* for poll(): up to two per descriptor, and the eventfd */
 	struct awaited *awaited;
 	int event_fd;
 };
 
-/* What this one is ready for. */
+/* The events for which this descriptor is ready. */
 static short check_rsocket(struct rs *rs, short events, bool sleep_next)
 {
 	short ready;
@@ -306,8 +306,9 @@ static short check_rsocket(struct rs *rs, short events, bool sleep_next)
 	return ready;
 }
 
-/* The number of those that are ready, now. What is a rsocket is asked once for each: others may
- * open and close meanwhile. poll() leaves out its place (fd -1). */
+/* Counts the descriptors that are ready now. Whether a descriptor is an rsocket is looked up
+ * once for each, because other threads may open and close meanwhile; poll() ignores its entry
+ * (fd -1). */
 static int polling_check(struct polling *p, bool sleep_next)
 {
 	nfds_t others = 0;
@@ -351,7 +352,8 @@ static void enter_all(struct polling *p)
 	}
 }
 
-/* The rsockets that were entered; the table may know others by their numbers now. */
+/* Leaves the waiters' lists of the rsockets that were entered. Their numbers may have been reused,
+ * so the table isn't consulted. */
 static void leave_all(struct polling *p)
 {
 	for (nfds_t i = 0; i < p->count; i++) {
@@ -369,7 +371,7 @@ static void leave_all(struct polling *p)
 	}
 }
 
-/* Everything that may end the sleep. */
+/* Collects all descriptors that may end the sleep. */
 static nfds_t gather_fds(struct polling *p)
 {
 	nfds_t n = 0;
@@ -418,7 +420,7 @@ static int poll_all(struct polling *p, int timeout_ms)
 	}
 }
 
-/* Also of a thread that is cancelled while it sleeps. */
+/* Also runs when the thread is cancelled while it sleeps. */
 static void polling_end(void *arg)
 {
 	struct polling *p = arg;
@@ -429,7 +431,7 @@ static void polling_end(void *arg)
 	free(p->awaited);
 }
 
-/* -ENOMEM also when polling.all or polling.awaited could not be had. */
+/* Also returns -ENOMEM when polling.all or polling.awaited couldn't be allocated. */
 static int poll_to_end(struct polling *p, int timeout_ms)
 {
 	int n;
@@ -502,7 +504,7 @@ static int fd_set_put(fd_set *set, int fd, bool is_ready)
 	return 0;
 }
 
-/* A thread that is cancelled gives `fds` back. */
+/* Frees `fds` if the thread is cancelled. */
 static int select_sleep(struct pollfd *fds, nfds_t count, int timeout_ms)
 {
 	int n;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which sockets are meant: lines "PROGRAM DOMAIN TYPE PROTOCOL" of preload_config, as upstream's,
- * with "*" for any. Without the file, all of TCP. Those of UDP are only meant where a line says so
- * in words, because their peers must be rsockets as well: a resolver isn't.
+ * Which sockets become rsockets: lines "PROGRAM DOMAIN TYPE PROTOCOL" of preload_config, in
+ * upstream's format, with "*" for any. Without the file, all TCP sockets. UDP sockets do only where
+ * a line names them explicitly, because their peers must be rsockets as well, and a DNS server
+ * isn't one.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -33,7 +34,7 @@ static const struct word {
   types[] = {{"STREAM", SOCK_STREAM}, {"DGRAM", SOCK_DGRAM}, {NULL, 0}},
   protocols[] = {{"TCP", IPPROTO_TCP}, {"UDP", IPPROTO_UDP}, {NULL, 0}};
 
-/* "INET" or "AF_INET" or "PF_INET", and so on; "*" is 0. False: none of them. */
+/* The value of "INET", "AF_INET", "PF_INET" and so on; "*" is 0. False: an unknown word. */
 static bool word_value(const char *text, const struct word *words, int *value)
 {
 	const char *end = strrchr(text, '_');

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * epoll of rsockets. See preload.h.
+ * epoll with rsockets. See preload.h.
  *
- * The kernel's epoll has what is no rsocket, and a descriptor that wakes whoever waits when the set
- * changes. The rsockets are kept here; waiting is rpoll() on them and on the kernel's epoll.
+ * The kernel's epoll has the other descriptors, and an eventfd that wakes waiting threads when the
+ * set changes. The rsockets are kept here; waiting is rpoll() on them and on the kernel's epoll.
  *
- * Edge-triggered: what was reported isn't again until the program has read or written (in whatever
- * amount), which may be once too often but never too seldom for one that goes on until EAGAIN.
+ * Edge-triggered: an event isn't reported again until the program has read or written (any amount).
+ * So an event may be reported once too often, but never too seldom for a program that continues
+ * until EAGAIN.
  *
- * `sets_lock` guards everything here; nobody waits with it.
+ * `sets_lock` guards all data here; no thread waits while it holds the lock.
  */
 #include <errno.h>
 #include <signal.h>
@@ -24,19 +25,19 @@
 
 struct watch {
 	int fd;
-	struct epoll_event event; /* events 0: reported, and one shot */
+	struct epoll_event event; /* events 0: one shot, and reported */
 };
 
 struct set {
 	struct watch *watches;
 	unsigned int count, room;
-	int wake; /* eventfd, in the kernel's epoll; its data is the set's address */
+	int wake; /* eventfd in the kernel's epoll; its data is the set's address */
 };
 
-/* What is waited for. */
+/* The descriptors of one epoll_wait(). */
 struct waiting {
 	struct pollfd *fds; /* the last is the kernel's epoll */
-	int *numbers;	    /* the program's */
+	int *numbers;	    /* the program's numbers */
 	unsigned int count, room;
 };
 
@@ -90,7 +91,7 @@ static void set_wake(const struct set *set)
 {
 	uint64_t one = 1;
 
-	/* It is readable already if this fails. */
+	/* If this fails, the eventfd is readable already. */
 	if (real.write(set->wake, &one, sizeof(one)) < 0)
 		return;
 }
@@ -184,7 +185,7 @@ void epoll_forget(int fd)
 
 /* ------------------------------------------------------------------ waiting */
 
-/* poll()'s bits are epoll's. */
+/* The events to wait for; poll()'s bits equal epoll's. */
 static short watch_wanted(const struct watch *watch)
 {
 	uint32_t events = watch->event.events & (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI);
@@ -220,7 +221,7 @@ static bool waiting_grow(struct waiting *w, unsigned int room)
 	return numbers != NULL;
 }
 
-/* What there is to wait for, now. */
+/* Collects the descriptors to wait for. */
 static bool waiting_gather(int epfd, struct waiting *w)
 {
 	bool ok = false;
@@ -246,7 +247,7 @@ static bool waiting_gather(int epfd, struct waiting *w)
 	return ok;
 }
 
-/* One event; what the trigger wants happens to the watch. sets_lock held. */
+/* Reports one event; applies edge trigger or one shot to the watch. The caller holds sets_lock. */
 static bool set_report(struct set *set, int fd, short ready, struct epoll_event *out)
 {
 	struct watch *watch = watch_of(set, fd);
@@ -266,7 +267,7 @@ static bool set_report(struct set *set, int fd, short ready, struct epoll_event 
 	return true;
 }
 
-/* What the kernel has to report, without our own descriptor. */
+/* The kernel's events, without the set's own eventfd. */
 static int kernel_events(int epfd, struct set *set, struct epoll_event *events, int max)
 {
 	int n = real.epoll_wait(epfd, events, max, 0), kept = 0;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Connections for children. See preload.h and rsocket(7): with RDMAV_FORK_SAFE=1 at both ends.
+ * Connections that child processes use. See preload.h and rsocket(7): with RDMAV_FORK_SAFE=1 at
+ * both ends.
  *
- * A queue pair can't go to a child, so a connection begins as one of TCP. Its server, or a child of
- * its, at the first use of what it accepted: listens as an rsocket at the same port, says so with
- * four bytes of zeros over TCP, accepts, and goes on with the rsocket. Its client waits for these
- * bytes at its own first use, and connects. Upstream's library does the same.
+ * A queue pair can't be handed to a child, so a connection begins as a TCP connection. At the first
+ * use of an accepted connection, the server or its child listens as an rsocket at the same port,
+ * announces that by four zero bytes over TCP, accepts, and continues with the rsocket. The client
+ * waits for these bytes at its own first use, and connects. Upstream's library does the same.
  *
- * One of a host at a time listens like that: the lock is a file's, which the kernel gives back for
- * whoever dies.
+ * Only one process of a host listens like that at a time: the lock is on a file, so the kernel
+ * releases it when its holder dies.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +29,7 @@
 #include "base/mutex.h"
 #include "rspreload/preload.h"
 
-enum { COME_MS = 10000 }; /* for a client that was told where */
+enum { COME_MS = 10000 }; /* for a client that was told to connect */
 
 bool fork_wanted(void)
 {
@@ -49,7 +50,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
 FORK_KEEP(change_lock);
 
-/* The number stands for the rsocket from now on; what it was is closed. */
+/* Makes the number stand for the rsocket; closes its former socket. */
 static void socket_become_rs(int fd, int rs)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -65,7 +66,7 @@ static void socket_become_rs(int fd, int rs)
 	table_set(fd, rs);
 }
 
-/* A directory that is this user's alone: what is in it, nobody else made, and nobody else opens. */
+/* Whether only this user can create or open files in the directory. */
 static bool is_private(const char *path)
 {
 	struct stat st;
@@ -74,8 +75,9 @@ static bool is_private(const char *path)
 	       st.st_uid == geteuid() && !(st.st_mode & 077);
 }
 
-/* Where the user's programs meet. In a folder that all may write to, another user may have taken
- * the name: then there is no place, and the connection stays one of TCP. */
+/* Finds the directory for the lock file that the user's programs share. In a directory that all
+ * users may write to, another user may have taken the name: then there is none, and the connection
+ * stays a TCP connection. */
 static bool socket_path_find(char *path, size_t size)
 {
 	const char *run = env_get("XDG_RUNTIME_DIR");
@@ -109,7 +111,7 @@ static int take_host_lock(void)
 	return fd;
 }
 
-/* An rsocket that listens at the port that the connection came to; -1. */
+/* Makes an rsocket that listens at the port of the connection. -1: failed. */
 static int listen_again(int fd)
 {
 	struct sockaddr_storage name = {0};
@@ -135,7 +137,7 @@ static int listen_again(int fd)
 	return rs;
 }
 
-/* The rsocket of the client, who is told to come; -1. */
+/* Tells the client to connect, and accepts its rsocket. -1: failed. */
 static int accept_again(int fd)
 {
 	uint32_t here = 0;
@@ -152,7 +154,7 @@ static int accept_again(int fd)
 	return rs;
 }
 
-/* Waits for the server's word, and connects; -1: it stays a connection of TCP. */
+/* Waits for the server's announcement, and connects. -1: it stays a TCP connection. */
 static int connect_again(int fd)
 {
 	struct pollfd word = {.fd = fd, .events = POLLIN};
@@ -160,7 +162,8 @@ static int connect_again(int fd)
 	socklen_t size = sizeof(name);
 	uint32_t here = 1;
 
-	/* Blocks even if the program doesn't want to, as upstream: until its server has used it. */
+	/* Blocks until the server uses the connection, even if the program's socket is nonblocking,
+	 * as upstream does. */
 	while (real.poll(&word, 1, -1) < 0 && errno == EINTR)
 		;
 	if (real.recv(fd, &here, sizeof(here), MSG_PEEK) != sizeof(here) || here ||
@@ -183,7 +186,7 @@ static bool is_connected(int fd)
 	return !real.getpeername(fd, (struct sockaddr *)&name, &size);
 }
 
-/* The number's connection becomes an rsocket, once. */
+/* Turns the number's connection into an rsocket, once. */
 static int socket_change(int fd)
 {
 	int error = errno;
@@ -198,8 +201,8 @@ static int socket_change(int fd)
 		later_set(fd, LATER_CHANGING);
 	mutex_give(&change_lock);
 	if (mine) {
-		/* Without the lock: this waits for the other end, which may wait for another of
-		 * this process's connections. */
+		/* Without the lock: this waits for the peer, which may wait for another connection
+		 * of this process. */
 		int rs = later == LATER_ACCEPTED ? accept_again(fd) : connect_again(fd);
 
 		if (rs >= 0)
@@ -221,7 +224,7 @@ int rs_used(int fd)
 									      : rs;
 }
 
-/* A client waits for something to read only after a server that it expects to speak first. */
+/* A client that waits for readability expects its server to send first. */
 int rs_awaited(int fd, short events)
 {
 	int rs = rs_of(fd);

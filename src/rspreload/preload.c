@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The calls about one socket: its life, its data, its names and options. See preload.h. */
+/* The calls on one socket: its life, its data, its names and options. See preload.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -50,7 +50,7 @@ void options_to_rsocket(int fd, int rs)
 	}
 }
 
-/* The number stands for an ordinary socket from now on. 0 or -1. */
+/* Turns the number into an ordinary socket. 0 or -1. */
 static int become_ordinary(int fd)
 {
 	int rs = rs_of(fd), family = AF_INET, type = SOCK_STREAM;
@@ -92,7 +92,7 @@ EXPORT int socket(int domain, int type, int protocol)
 	}
 	int rs = RS(rsocket(domain, type, protocol));
 
-	/* Without a device there is TCP. */
+	/* Without a device the socket is an ordinary one. */
 	return rs < 0 ? real.socket(domain, type, protocol)
 		      : table_adopt(rs, type & SOCK_CLOEXEC ? O_CLOEXEC : 0);
 }
@@ -200,7 +200,7 @@ EXPORT int dup(int fd)
 	return socket_copied(fd, real.dup(fd));
 }
 
-/* What the number stood for ends first; the kernel does that to its part by itself. */
+/* Ends what the number `to` stands for; the kernel itself closes the descriptor. */
 static void socket_make_room(int to)
 {
 	later_set(to, LATER_NONE);
@@ -228,7 +228,7 @@ EXPORT int dup3(int from, int to, int flags)
 
 /* ------------------------------------------------------------------ receiving */
 
-/* The rsocket that is read from: an edge-triggered epoll may report it again. */
+/* The rsocket that is about to be read; an edge-triggered epoll may report it again afterwards. */
 static int socket_reading(int fd)
 {
 	int rs = rs_used(fd);
@@ -260,7 +260,7 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 
 	if (rs < 0)
 		return real.recvmsg(fd, msg, flags);
-	/* No control messages come, whatever room there is for them. */
+	/* Rsockets have no control messages, so the buffer for them is left out. */
 	struct msghdr plain = *msg;
 
 	plain.msg_control = NULL;
@@ -287,7 +287,7 @@ EXPORT ssize_t readv(int fd, const struct iovec *iov, int count)
 	return rs < 0 ? real.readv(fd, iov, count) : RS(rreadv(rs, iov, count));
 }
 
-/* What programs that were compiled with _FORTIFY_SOURCE call. */
+/* Called by programs that were compiled with _FORTIFY_SOURCE. */
 ssize_t __read_chk(int fd, void *buf, size_t count, size_t room);
 EXPORT ssize_t __read_chk(int fd, void *buf, size_t count, size_t room)
 {
@@ -364,7 +364,7 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int count)
 
 /* ------------------------------------------------------------------ from files and pipes */
 
-/* By copying: there are no pages to hand over. */
+/* Copies the file's bytes: an rsocket can't take over pages. */
 static ssize_t copy_file(int rs, int in, off_t *offset, size_t count)
 {
 	char part[PART];
@@ -403,14 +403,14 @@ EXPORT ssize_t sendfile64(int out, int in, off_t *offset, size_t count)
 	return sendfile(out, in, offset, count);
 }
 
-/* As much as a pipe takes or has without waiting for more; waits for the first byte. */
+/* Waits for the first byte, then moves as many as a pipe holds or takes without waiting. */
 static ssize_t splice_part(int in, int out, size_t count)
 {
 	char part[PART];
 	int from = socket_reading(in), to = socket_writing(out);
 	struct pollfd room = {.fd = out, .events = POLLOUT};
 
-	/* What was read must be written: so there is room first, for what a pipe takes at once. */
+	/* Bytes that were read must be written, so no more are read than the pipe takes at once. */
 	if (count > sizeof(part))
 		count = sizeof(part);
 	if (to < 0) {
@@ -523,7 +523,7 @@ EXPORT int fcntl64(int fd, int cmd, ...)
 	return socket_control(fd, cmd, arg);
 }
 
-/* Bytes that can be read now; more than a part's count as one. */
+/* Bytes that can be read now, at least; counting beyond one buffer isn't possible. */
 static int bytes_there(int rs, int *count)
 {
 	char part[PART];

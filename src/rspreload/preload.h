@@ -2,18 +2,18 @@
 /*
  * librspreload.so: preloaded, it turns a program's TCP sockets into rsockets. See rsocket(7).
  *
- * What the program has is a descriptor of /dev/null, so that nothing else gets its number; a table
- * says which rsocket it stands for. The library below uses sockets, too, under other numbers, so
- * its calls pass through here unchanged. Where RDMA can't do it (no device for an address, nobody
- * answers), the socket becomes an ordinary one, under the same number.
+ * The program has a descriptor of /dev/null, which reserves the number; a table says which rsocket
+ * the number stands for. The rsocket library uses sockets, too, under other numbers, so its calls
+ * pass through here unchanged. Where RDMA doesn't work (no device for an address, no answer), the
+ * socket becomes an ordinary one under the same number.
  *
  *   real.c     the calls of the C library
  *   table.c    numbers
- *   config.c   which sockets are meant: /etc/rdma/rsocket/preload_config
+ *   config.c   which sockets become rsockets: /etc/rdma/rsocket/preload_config
  *   preload.c  the calls about one socket
- *   wait.c     poll, select and their kin
+ *   wait.c     poll, select and related calls
  *   epoll.c    epoll
- *   forked.c   connections that a child of the program's shall have: RDMAV_FORK_SAFE
+ *   forked.c   connections that a child of the program will use: RDMAV_FORK_SAFE
  *
  * Threads: any; entries of the table are looked up without a lock, and changed under one.
  */
@@ -79,35 +79,35 @@ struct real {
 };
 
 extern struct real real;
-/* Other libraries' constructors may call before ours has run. */
+/* Looks the functions up. Other libraries' constructors may call before this library's has run. */
 void real_init(void);
 
 /* ------------------------------------------------------------------ table.c */
 
-/* Ordinary sockets that are to become rsockets at their first use. */
+/* States of ordinary sockets that become rsockets at their first use. */
 enum later {
 	LATER_NONE,
 	LATER_SOCKET,
 	LATER_LISTEN,
 	LATER_CONNECTED, /* connect() was called */
 	LATER_ACCEPTED,
-	LATER_CHANGING, /* a thread is at it */
+	LATER_CHANGING, /* a thread is converting it */
 };
 
 struct entry {
-	int rs; /* the rsocket's number plus one, or 0; several may share one (dup2) */
+	int rs; /* the rsocket's number plus one, or 0; several descriptors may share one (dup2) */
 	uint8_t later;
 	uint8_t quiet;	/* QUIET_*: reported to an edge-triggered epoll */
-	uint8_t polled; /* is in an epoll */
+	uint8_t polled; /* it is in an epoll set */
 };
 
 enum { QUIET_IN = 1, QUIET_OUT = 2, QUIET_END = 4 };
 
 extern struct entry table[FDS_MAX];
-/* rsockets make sockets of their own. */
+/* Set while the rsocket library runs, because it makes sockets of its own. */
 extern __thread int inside;
 
-/* The rsocket that the number stands for, or -1. */
+/* The rsocket for the number, or -1. */
 static inline int rs_of(int fd)
 {
 	real_init();
@@ -138,14 +138,15 @@ static inline void socket_loud(int fd, uint8_t bits)
 		__atomic_and_fetch(&table[fd].quiet, (uint8_t)~bits, __ATOMIC_RELAXED);
 }
 
-/* Takes the number out. The rsocket if that was its last one, else -1. */
+/* Removes the number. Returns the rsocket if this was its last number, else -1. */
 int table_take(int fd);
-/* A number for an rsocket, which is closed if there is none. `cloexec`: O_CLOEXEC or 0. */
+/* Reserves a number for an rsocket; closes the rsocket if there is none. `cloexec`: O_CLOEXEC or 0.
+ * Returns the number or -1. */
 int table_adopt(int rs, int cloexec);
-/* The number `to`, a copy of `from`, stands for the same. */
+/* Makes `to`, a copy of `from`, stand for the same rsocket. */
 void table_copy(int from, int to);
 
-/* A call of the library below. */
+/* Calls the rsocket library. */
 #define RS(call)                            \
 	({                                  \
 		inside++;                   \
@@ -156,7 +157,7 @@ void table_copy(int from, int to);
 
 /* ------------------------------------------------------------------ preload.c */
 
-/* The options that are kept when a socket becomes one of the other kind. */
+/* Copies the options that are kept when a socket changes its kind. */
 void options_to_socket(int rs, int fd);
 void options_to_rsocket(int fd, int rs);
 
@@ -166,16 +167,17 @@ bool config_wants(int domain, int type, int protocol);
 
 /* ------------------------------------------------------------------ forked.c */
 
-/* RDMAV_FORK_SAFE is set. */
+/* Whether RDMAV_FORK_SAFE is set. */
 bool fork_wanted(void);
-/* The rsocket of a number that is about to be used; a connection that is to become one does. -1. */
+/* The rsocket for a number that is about to be used, or -1. A connection that waits for its first
+ * use becomes an rsocket here. */
 int rs_used(int fd);
-/* The same for one that is about to be waited for. */
+/* The same for a number that is about to be waited for. */
 int rs_awaited(int fd, short events);
 
 /* ------------------------------------------------------------------ epoll.c */
 
-/* The number is closed. */
+/* Call when the number is closed: removes it from epoll sets. */
 void epoll_forget(int fd);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The C library's calls, which ours have the names of. See preload.h. */
+/* The C library's functions that this library replaces. See preload.h. */
 #include <dlfcn.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Which numbers of the program's stand for rsockets. See preload.h. */
+/* Which of the program's descriptors stand for rsockets. See preload.h. */
 #include <errno.h>
 #include <fcntl.h>
 

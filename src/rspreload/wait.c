@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* poll(), select() and their kin, of rsockets and others. See preload.h. */
+/* poll(), select() and related calls, for rsockets and other descriptors. See preload.h. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -62,7 +62,7 @@ static int select_keep(fd_set *set, int fd, bool ready)
 	return ready;
 }
 
-/* By poll(): an rsocket's own number may be beyond what a set holds. */
+/* By poll(), because an rsocket's own number may exceed what an fd_set holds. */
 static int select_by_poll(int nfds, fd_set *in, fd_set *out, fd_set *except,
 			  struct timeval *timeout)
 {
@@ -112,7 +112,8 @@ EXPORT int select(int nfds, fd_set *in, fd_set *out, fd_set *except, struct time
 						  : real.select(nfds, in, out, except, timeout);
 }
 
-/* The mask isn't changed in one step with the waiting, as the kernel does it. */
+/* Unlike the kernel's call, this changes the signal mask before the wait, not in one atomic step
+ * with it. */
 static int timeout_ms(const struct timespec *timeout)
 {
 	return timeout ? (int)(timeout->tv_sec * 1000 + (timeout->tv_nsec + 999999) / 1000000) : -1;
@@ -157,7 +158,7 @@ EXPORT int pselect(int nfds, fd_set *in, fd_set *out, fd_set *except,
 	return n;
 }
 
-/* What programs that were compiled with _FORTIFY_SOURCE call. */
+/* Called by programs that were compiled with _FORTIFY_SOURCE. */
 int __poll_chk(struct pollfd *fds, nfds_t count, int timeout, size_t size);
 EXPORT int __poll_chk(struct pollfd *fds, nfds_t count, int timeout, size_t size)
 {

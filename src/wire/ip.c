@@ -96,6 +96,5 @@ void udp_checksum(uint8_t *ip_packet, size_t size)
 
 	uint16_t checksum = sum_end(sum_words(sum, udp, UDP_HEADER + size));
 
-	ip_put16(udp + 6,
-		 checksum ? checksum : 0xffff); /* 0 would mean that there is no checksum */
+	ip_put16(udp + 6, checksum ? checksum : 0xffff); /* 0 would mean no checksum */
 }
