@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the local carrier remembers of a connected QP, from RTR to RESET: the core's state machine
- * (core/local_qp.h) and its places in this process's lists. Changes under qp.lock; what else holds
- * is said beside it.
+ * (core/local_qp.h) and its places in this process's lists. Changes under qp.lock; where another
+ * lock is needed it is named beside the field.
  */
 #ifndef VERBENA_HCA_LOCAL_LOCAL_CONN_H
 #define VERBENA_HCA_LOCAL_LOCAL_CONN_H
@@ -24,7 +24,7 @@ static inline struct local_conn *local_conn_of(const struct local_qp *lq)
 	return container_of(lq, struct local_conn, core);
 }
 
-/* NULL: out of memory. Freed by free(). */
+/* NULL: out of memory. The caller frees it by free(). */
 struct local_conn *local_conn_new(struct qp *qp, struct link *link);
 
 /* The link of a QP that has this carrier, else NULL. */

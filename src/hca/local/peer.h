@@ -4,7 +4,8 @@
  *
  * A process number is no identity: once a process has ended and its parent has collected it, the
  * number may name another process; and after exec() the same number names another program. The rule
- * is: whatever the number names later is never taken for the peer. A peer is held by two things:
+ * is: a process that gets the number later is never taken for the peer. A peer is identified by two
+ * things:
  *
  *   life  The word in its published table in which the kernel says that it has ended or called
  *         exec() (shm/life.h). The table came through the daemon from that very process.
@@ -15,25 +16,25 @@
  *         left in that address space. Where ptrace isn't permitted, and so /proc/PID/mem can't be
  *         opened, it is a pidfd. There is one descriptor for each link.
  *
- * How system calls that take a number are kept from another process:
+ * How a system call that takes a number is kept from reaching another process:
  *
  *   Before  The call is made only while the peer is alive. This keeps bytes from being written to
- *           another process, up to one window: between the load of `life` and the kernel's lookup
- *           of the number, some instructions later, the peer would have to end and be collected,
- *           and the kernel to give out all other numbers and then this one, to a process of the
- * same user with memory at the same address.
+ *           another process, except for one window: between the load of `life` and the kernel's
+ *           lookup of the number, some instructions later, the peer would have to end and be
+ *           collected, and the kernel to give out all other numbers and then this one, to a process
+ *           of the same user with memory at the same address.
  *
  *   After   The result counts only if the peer is still alive. That is a proof (life.h): the number
  *           was the peer's during the whole call. Else the operation fails as towards a dead peer
- *           (-ESRCH). So no operation on a dead peer ever completes with success, and what was read
- *           from another process is never given out as the peer's data.
+ *           (-ESRCH). So no operation on a dead peer ever completes with success, and bytes that
+ *           were read from another process are never given out as the peer's data.
  *
  * Linux has no call that copies several pages and takes a process by descriptor. Writing to
  * /proc/PID/mem has no window, but goes page by page through a page of the kernel's: 17 us for
  * 64 KiB where process_vm_writev() takes 10, and twice the time for 64 bytes with the last one
  * apart. A region that is mapped here (mem/mapped.h) needs no number, and has no window.
  *
- * pidfd_open() followed by a look at `life` (peer_descriptor()), and a read of /proc/PID followed
+ * pidfd_open() followed by a load of `life` (peer_descriptor()), and a read of /proc/PID followed
  * by one (peer_state()), are proofs for the same reason.
  */
 #ifndef VERBENA_HCA_LOCAL_PEER_H
@@ -46,20 +47,20 @@
 #include "shm/pub.h"
 
 struct peer_process {
-	int32_t pid; /* as the daemon saw it; 0: it is in another PID namespace */
-	int fd;	     /* its memory, or a pidfd; -1 */
+	int32_t pid; /* as the daemon saw it; 0: the peer is in another PID namespace */
+	int fd;	     /* /proc/PID/mem (is_memory), or a pidfd; -1: neither could be opened */
 	bool is_memory;
 	const struct process_life *life;
 	uint64_t probe_addr;
 };
 
-/* The process whose tables these are; `regions` is NULL if they were not shown.
- */
+/* Identifies the process that has published these tables; `regions` is NULL if the daemon didn't
+ * hand them out. */
 void peer_open(struct peer_process *peer, int32_t pid, const struct pub *table,
 	       const struct pub_regions *regions);
 void peer_close(struct peer_process *peer);
 
-/* No system call. False: it has ended, or is ending, or has called exec(). */
+/* Makes no system call. False: the process has ended, is ending, or has called exec(). */
 static inline bool peer_alive(const struct peer_process *peer)
 {
 	return life_goes_on(peer->life);
@@ -67,18 +68,19 @@ static inline bool peer_alive(const struct peer_process *peer)
 
 /* The rest are for slow paths. */
 
-/* 'R', 'S', 'D', 'T' (stopped) ..., or 0 when it has ended or can't be seen. */
+/* The state as in /proc: 'R', 'S', 'D', 'T' (stopped) ..., or 0 if the process has ended or isn't
+ * visible. */
 char peer_state(const struct peer_process *peer);
 
-/* None of its threads executes anything in the address space that it had, and
- * none will. Where it has no descriptor: they have been told to end. */
+/* Whether no thread of the process executes anything in its address space any more. Without a
+ * descriptor: whether its threads have been told to end. */
 bool peer_ended(const struct peer_process *peer);
 
-/* A stopped process whose thread stands at the end of a system call: it isn't about to begin one
- * that was decided on before. */
+/* Whether the process is stopped and its thread stands at the end of a system call: it isn't about
+ * to begin a call that it decided on before. */
 bool peer_stopped_in_call(const struct peer_process *peer, uint32_t thread);
 
-/* The peer's descriptor `fd`, as one of ours; -1. */
+/* Duplicates the peer's descriptor `fd` into this process; -1: it can't be had. */
 int peer_descriptor(const struct peer_process *peer, int fd);
 
 #endif

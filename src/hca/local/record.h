@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the records of a link mean: the local carrier's packets. Headers are struct ring_header.
+ * The records of a link, which are the local carrier's packets. Headers are struct ring_header.
  *
  *   dst, src   QPN in the low 24 bits, the low 8 bits of that QP's epoch above: a record for (or
  *              from) a QP that has been reset since is dropped.
- *   msn        which request of the sending QP: requests are numbered from 0 after RESET, they are
- *              executed in order, and `ack` (with REC_ACKS) says that all below it are done.
+ *   msn        the request's number: a QP numbers its requests from 0 after RESET, they are
+ *              executed in order, and `ack` (with REC_ACKS) says that all below it are executed.
  *   length     bytes of the whole message; NAK, RNR: the code of the responder's RNR timer
- *   imm        immediate data, or what the kind says
+ *   imm        immediate data, or what is said below for the kind
  *
  * Requests (requester to responder):
  *   SEND        payload follows
@@ -16,25 +16,27 @@
  *   SEND_DATA   a piece of a pulled message; imm is its offset
  *   WRITE_IMM   the data is in place already; consumes a receive
  *   WRITE_DATA  a piece of an RDMA WRITE: struct record_remote, then bytes; imm is the immediate
- * data. Only the piece with REC_LAST is a request of its own. READ_REQ    struct record_remote
+ *               data. Only the piece with REC_LAST is a request of its own.
+ *   READ_REQ    struct record_remote
  *   ATOMIC_REQ  struct record_atomic
  *   UD          struct record_ud, then payload; no msn. To WIRE_MULTICAST_QPN: for each QP that is
  *               attached to the group `dgid`
  * Responses (responder to requester):
  *   ACK         nothing but `ack`
  *   NAK         request msn failed; imm is enum ibv_wc_status for its completion
- *   RNR         request msn waits for a receive: your timer stops
- *   AGAIN       requests from msn on were not taken for want of room: send them again
- *   PULL        stream me request msn
+ *   RNR         request msn waits for a receive: the requester stops its timer
+ *   AGAIN       requests from msn on were not taken for want of room: the requester sends them
+ *               again
+ *   PULL        the requester streams the payload of request msn
  *   READ_DATA   a piece; imm is its offset; REC_LAST completes request msn
  *   ATOMIC_RESP the value before
  * Both ways:
- *   KICK        my QP became ready: look again
- *   FATAL       your QP broke a rule towards me while I executed a one-sided operation:
- *               imm is enum ibv_event_type to raise; it goes to the error state
+ *   KICK        the sender's QP became ready: the other side looks at its state again
+ *   FATAL       the other side's QP refused a one-sided operation that the sender executed: imm is
+ *               enum ibv_event_type to raise; the QP goes to the error state
  * Of the link itself (link_idle.h), to no QP:
- *   LEAVE       I don't need the link any more, this is my last record
- *   STAY        but I do
+ *   LEAVE       the sender doesn't need the link any more; this is its last record
+ *   STAY        the answer to LEAVE: the other side needs the link
  */
 #ifndef VERBENA_HCA_LOCAL_RECORD_H
 #define VERBENA_HCA_LOCAL_RECORD_H
@@ -59,7 +61,7 @@ enum record_kind {
 	REC_KICK,
 	REC_FATAL,
 	REC_AGAIN,
-	REC_KINDS, /* of QPs; no record is of this kind */
+	REC_KINDS, /* the number of kinds of QPs' records; no record is of this kind */
 	REC_LEAVE, /* of the link itself */
 	REC_STAY
 };
@@ -72,7 +74,8 @@ enum record_flag {
 	REC_RNR_SHIFT = 5, /* the requester's rnr_retry in bits 5 to 7 */
 };
 
-/* As the sender's program posted it: the receiver looks the key up in the sender's regions. */
+/* A segment as the sender's program posted it: the receiver looks the key up in the sender's
+ * regions. */
 struct record_segment {
 	uint64_t addr;
 	uint32_t length;

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Captures of this process's traffic (`verbena capture`, see daemon/core/capture.h): what goes over
- * the wire as it is, what stays on the host as the RoCEv2 packets that it would have been.
+ * Captures of this process's traffic (`verbena capture`, see daemon/core/capture.h): RoCE packets
+ * as they are, traffic within the host as the RoCEv2 packets that it would have been.
  *
- * Local traffic is shown by the side whose requests it is, because one-sided operations are
- * executed there and their target takes no part: requests go out, what answers them comes in, and
- * each packet is shown once. PSNs are those that a wire would have counted (begin() in sq.c
- * keeps the count, captured or not). A message that waits for a receive is shown once, with the
- * RNR NAK that it met; each message has an acknowledgement of its own.
+ * Local traffic is shown by the requester's side, because one-sided operations are executed there
+ * and their target takes no part: requests go out, their answers come in, and each packet is shown
+ * once. PSNs are those that packets would have had (begin() in sq.c keeps the count, captured or
+ * not). A message that waits for a receive is shown once, with the RNR NAK that it got; each
+ * message has an acknowledgement of its own.
  *
- * Nobody captures: hca.capture is NULL, and each hook is one load and branch. A captured process
- * never waits for a capturing program: what its ring (shm/tap.h) can't take is counted as lost.
+ * While no capture runs, hca.capture is NULL, and each hook is one load and branch. A captured
+ * process never waits for a capturing program: packets that find no room in its ring (shm/tap.h)
+ * are counted as lost.
  *
- * Locks: capture.lock, inside all others. Rings come and go by the engine's thread.
+ * Locks: capture.lock, inside all others. The engine thread adds and removes rings.
  */
 #ifndef VERBENA_HCA_PROCESS_CAPTURE_H
 #define VERBENA_HCA_PROCESS_CAPTURE_H
@@ -24,16 +25,17 @@
 #include "hca/verbs/qp.h"
 #include "hca/verbs/send_queue.h"
 
-/* The daemon's events. `fds`: the ring and its bell; taken over. */
+/* The daemon's events: a capture begins, or ends. `fds`: the ring and its bell; taken over. */
 void capture_begin(struct hca *hca, const struct proto_event *event, int *fds);
 void capture_end(struct hca *hca, uint64_t id);
-/* The daemon is gone, and with it whoever would say that a capture ends. */
+/* The daemon is gone, so no event would end the captures: ends all. */
 void capture_end_all(struct hca *hca);
-/* In a forked child: nothing of it is captured. */
+/* In a forked child, which isn't captured. */
 void capture_leave(struct hca *hca);
 
 void capture_show_request(struct qp *qp, const struct send_wqe *wqe);
-/* It is over; `msn`: how many requests the responder has executed then. */
+/* The request has completed; `msn`: the number of requests that the responder has executed by
+ * then. */
 void capture_show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn,
 			 enum ibv_wc_status status, uint8_t rnr_timer);
 void capture_show_rnr(struct qp *qp, const struct send_wqe *wqe, uint32_t msn, uint8_t rnr_timer);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Contexts: what a program opened, and all that it holds at the daemon. */
+/* Contexts: devices that the program has opened, and all that it holds at the daemon. */
 #ifndef VERBENA_HCA_PROCESS_CONTEXT_H
 #define VERBENA_HCA_PROCESS_CONTEXT_H
 
@@ -10,7 +10,7 @@
 #include "client/daemon.h"
 #include "hca/verbs/event.h"
 
-/* What a context holds at the daemon, users after what they use; see books.h. */
+/* The kinds of objects at the daemon, each after those that it uses; see books.h. */
 enum held_kind {
 	HELD_PD,
 	HELD_CHANNEL,
@@ -24,9 +24,9 @@ enum held_kind {
 
 struct hca;
 
-/* What the daemon said last of an address of this host; see route.c. */
+/* The daemon's last answer about an address of this host; see route.c. */
 struct own_route {
-	uint64_t addresses; /* mcast_addresses() of then; 0: nothing */
+	uint64_t addresses; /* mcast_addresses() before the call; 0: there is no answer */
 	struct proto_route request;
 	struct proto_route_resp at;
 };
@@ -35,8 +35,8 @@ struct context {
 	struct verbs_context verbs; /* public part; ibv_context is its last member */
 	struct hca *hca;
 	struct daemon_conn conn;
-	uint32_t device_index; /* whose events it gets */
-	uint64_t token[2];     /* who knows it may share; cmd_fd says it */
+	uint32_t device_index; /* the device whose events it gets */
+	uint64_t token[2];     /* lets a process that has it share the context; in cmd_fd */
 	int cmd_fd;	       /* a memory file: verbs_share.c */
 	struct event_queue async;
 	struct own_route own_route; /* under hca.lock */

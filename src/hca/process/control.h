@@ -2,8 +2,9 @@
 /*
  * The control thread: makes the calls to the daemon that no thread of the program makes, so that
  * the engine thread never waits for the daemon. It asks for links, gives broken links back, and
- * returns to the next daemon. It also maps peers' regions (mem/mapped.h), which takes time too. Its
- * answers reach the engine as events: a link's event on hca.event_fd, or link.refused and a kick.
+ * returns to the next daemon. It also maps peers' regions (mem/mapped.h), which takes time, too.
+ * The engine gets the results as events: a link's event on hca.event_fd, or link.refused and a
+ * kick.
  *
  * It starts with the engine thread and sleeps while there is nothing to do. A forked child has
  * none.
@@ -15,11 +16,11 @@ struct hca;
 
 /* Starts the thread. 0 or -errno. */
 int control_start(struct hca *hca);
-/* Ends it: of an HCA that couldn't be made. */
+/* Ends the thread, for an HCA that couldn't be made. */
 void control_stop(struct hca *hca);
 
-/* There is something for it to do (link_ask_daemon(), return_sought()). Doesn't wait; callable
- * under any lock. */
+/* Wakes the thread: there is work for link_ask_daemon(), return_sought() or mapped_serve(). Doesn't
+ * wait; callable under any lock. */
 void control_wake(struct hca *hca);
 
 #endif

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What this process publishes of its counters (shm/counters.h). */
+/* Which counters this process publishes (shm/counters.h). */
 #ifndef VERBENA_HCA_PROCESS_COUNTERS_H
 #define VERBENA_HCA_PROCESS_COUNTERS_H
 
 #include "hca/roce/roce.h"
 #include "shm/counters.h"
 
-/* From now on the sender's and the receiver's counters are published as they change. */
+/* Publishes the sender's and the receiver's counters from now on, as they change. */
 void counters_attach(struct hca *hca);
-/* The child of a fork publishes nothing: its parent's table isn't its own. */
+/* In a forked child, which publishes nothing: the table is its parent's. */
 void counters_leave(struct hca *hca);
 
-/* What a QP's transport counted since the last call; qp.lock held. Most often nothing but packets,
- * which the sender and the receiver count anyway. */
+/* Publishes what a QP's transport counted since the last call; qp.lock is held. Mostly only packets
+ * were counted, which the sender and the receiver count themselves. */
 void counters_transport_slow(struct roce_qp *w, uint64_t rare);
 static inline void counters_transport(struct roce_qp *w)
 {

@@ -15,19 +15,21 @@
  *   time           `now` is monotonic ns, an argument
  *
  * States of the requester towards its peer (enum local_peer):
- *   UNTOLD  the peer hasn't been told that this QP is ready. The link may not be up
- *   TOLD    it has; its published entry didn't say yet that it is ready for us. Nothing is sent
- *   READY   its entry was seen ready: requests are sent to its life `peer_epoch`
+ *   UNTOLD  this QP has not announced to the peer that it is ready. The link may not be up
+ *   TOLD    it has; the peer's published entry didn't say yet that it is ready for this QP. Nothing
+ *           is sent
+ *   READY   the peer's entry was seen ready: requests are sent to its life `peer_epoch`
  *   UNTOLD -> TOLD when the link is up; TOLD -> READY when the entry says so; READY -> TOLD when a
  *   one-sided request finds that life gone (the timer decides); any -> UNTOLD with a new link
  *
  * States of the requester's oldest requests (enum local_request_wait):
  *   RUNS    acknowledgements are awaited, the transport timer runs
- *   RNR     the peer said that it has no receive for one: its timer runs, not ours, as long as the
- *           peer's QP is there
+ *   RNR     the peer answered that it has no receive for one: the peer's timer runs instead of this
+ *           side's, as long as the peer's QP exists
  *   STREAMS the peer asked for the payload of request `pull_msn`; pieces are being put into the
- * ring RUNS -> RNR by an RNR record; RUNS, RNR -> STREAMS by PULL; STREAMS -> RUNS when the last
- * piece is out; RNR -> RUNS when a request completes, or by AGAIN
+ *           ring
+ *   RUNS -> RNR by an RNR record; RUNS, RNR -> STREAMS by PULL; STREAMS -> RUNS when the last piece
+ *   is in the ring; RNR -> RUNS when a request completes, or by AGAIN
  *
  * States of the responder (enum local_responder):
  *   OPEN          the next request is executed when it arrives
@@ -38,15 +40,16 @@
  *   OPEN -> WAIT_* when the oldest message can't be executed; WAIT_* -> OPEN when it has been;
  *   any -> HALTED, which only RESET ends
  *
- * States of what arrives behind a message that waits (enum local_flow):
- *   TAKES    it is held, in arrival order
+ * States of messages that arrive behind one that waits (enum local_flow):
+ *   TAKES    they are held, in arrival order
  *   REFUSES  RC: there was no room for one (LOCAL_HELD_BYTES, or the world's bounds): it stays at
- * the sender, and so does all that follows it. It is asked for by AGAIN when there is room LOSES
- * UC: likewise, but it is lost; `lost` counts, so that the sender still hears that it is over
+ *            the sender, and so does all that follows it. AGAIN asks for it when there is room
+ *   LOSES    UC: likewise, but it is lost; `lost` counts such messages, so that the sender still
+ *            gets their acknowledgement
  *
  * States of an RDMA WRITE that comes in pieces (enum local_write):
  *   NONE, PLACING (`write_done` bytes are in place), VOID (UC: refused; its other pieces are
- * ignored)
+ *   ignored)
  */
 #ifndef VERBENA_HCA_LOCAL_CORE_LOCAL_QP_H
 #define VERBENA_HCA_LOCAL_CORE_LOCAL_QP_H
@@ -73,15 +76,15 @@ enum local_responder {
 enum local_flow { LOCAL_TAKES, LOCAL_REFUSES, LOCAL_LOSES };
 enum local_write { LOCAL_WRITE_NONE, LOCAL_WRITE_PLACING, LOCAL_WRITE_VOID };
 
-/* What may wait with one QP: bytes of records, headers included. At least one whole record. The
- * simulator has fewer. */
+/* The bound of what may wait with one QP: bytes of records, headers included. At least one whole
+ * record. The simulator sets a smaller one. */
 #ifndef LOCAL_HELD_BYTES
 #define LOCAL_HELD_BYTES 131072u
 #endif
 
 enum {
-	/* Payload that the oldest message may keep without storage of the world's: all that READ,
-	 * ATOMIC, WRITE_IMM and a message that is streamed need. */
+	/* Payload bytes of the oldest message that are kept without storage of the world's: enough
+	 * for READ, ATOMIC, WRITE_IMM and a message that is streamed. */
 	LOCAL_FIRST_BYTES = 64,
 };
 
@@ -93,14 +96,14 @@ struct local_held {
 	uint8_t payload[];
 };
 
-/* Storage for the oldest one: of each QP's own, so that it is always there. */
+/* Storage for the oldest message: part of each QP, so that it is always available. */
 struct local_first {
 	struct local_held held;
 	uint8_t payload[LOCAL_FIRST_BYTES];
 };
 
 struct local_qp {
-	/* ---- the owner's; the core only reads them, but for the counts of `sq` */
+	/* ---- owned by the caller; the core only reads them, but for the counts of `sq` */
 	struct send_queue *sq;
 	const struct ibv_qp_attr *attr;
 	uint32_t qpn;
@@ -113,22 +116,22 @@ struct local_qp {
 	uint8_t peer; /* enum local_peer */
 	uint8_t wait; /* enum local_request_wait */
 	uint8_t peer_epoch;
-	uint8_t peer_rnr_timer; /* code that the peer named with its last RNR or NAK */
+	uint8_t peer_rnr_timer; /* code of the RNR timer in the peer's last RNR or NAK */
 	bool must_notify;      /* records were put into the ring since the peer was last notified */
-	uint32_t resend_until; /* SQD: requests before it had begun, and go on, or are sent again */
-	uint32_t next_msn;     /* of the next record that wants an acknowledgement */
+	uint32_t resend_until; /* SQD: requests below it had begun, and go on, or are sent again */
+	uint32_t next_msn;     /* of the next record that needs an acknowledgement */
 	uint32_t acked_msn; /* UC: all below are executed, or lost, though they completed before */
-	uint32_t next_psn;  /* of the next request, had all gone over a wire */
-	uint32_t pull_msn;  /* STREAMS: the request whose payload is asked for */
+	uint32_t next_psn;  /* of the next request, had all been sent as packets */
+	uint32_t pull_msn;  /* STREAMS: the request whose payload the peer asked for */
 	uint32_t reads_out; /* READs and atomics among [acked, next): max_rd_atomic bounds them */
 	uint32_t blocking_out; /* requests among them that may wait at the responder */
-	/* Those of [acked, next) that are executed but for taking a receive, and there is one for
-	 * them: nothing that comes later needs to wait for their acknowledgement. */
+	/* The number of those in [acked, next) that only have to take a receive, which the peer
+	 * has: later requests need not wait for their acknowledgement. */
 	uint32_t settled_out;
-	uint32_t receives_used, receives_seen; /* of the peer's: taken by us; it told us of */
+	uint32_t receives_used, receives_seen; /* the peer's receives: taken by us; published */
 	uint32_t scan_acked;		       /* timer: sq.acked at the last look */
 	uint64_t stalled_since;		       /* timer: ns when progress stopped; 0: it didn't */
-	uint64_t grace_until;		       /* timer: a starved peer is given this long */
+	uint64_t grace_until;		       /* timer: ns; a starved peer is given this long */
 	uint64_t answers_since; /* timer: ns when time was up, and answers are still looked for */
 	uint32_t answers_mark;	/* timer: where the ring was read to at that moment */
 
@@ -139,64 +142,66 @@ struct local_qp {
 	uint8_t sender_epoch; /* the peer's life that sent request 0 */
 	uint32_t arrived_msn; /* of the next request to arrive */
 	uint32_t done_msn;    /* all requests below it are executed: what ACKs say */
-	/* Written under the QP's lock; looked at without by who flushes acknowledgements. */
+	/* Written under the QP's lock; the thread that flushes acknowledgements reads it
+	 * without. */
 	_Atomic bool ack_pending;
 	uint32_t write_done; /* PLACING: bytes of the WRITE that are in place */
 	uint32_t
 		stream_done; /* WAIT_DATA: bytes that have arrived; WAIT_ROOM: that have gone out */
-	uint32_t lost;	     /* LOSES: how many messages, after those that are held */
+	uint32_t lost;	     /* LOSES: the number of messages lost, after those that are held */
 	uint32_t held_bytes; /* of `held`, without `first` */
-	uint64_t rnr_deadline; /* WAIT_RECEIVE: ns; 0: the timer hasn't looked yet */
-	uint64_t ask_at;       /* REFUSES: ns when AGAIN is sent at the latest; 0: as above */
+	uint64_t rnr_deadline; /* WAIT_RECEIVE: ns; 0: not set yet, the timer's next look sets it */
+	uint64_t ask_at;       /* REFUSES: ns when AGAIN is sent at the latest; 0: likewise */
 	struct list held;      /* struct local_held, in arrival order */
 	struct local_first first;
 	struct receive taken; /* WAIT_DATA: the receive that is being filled */
 };
 
 /* ---- life */
-/* A QP that goes to RTR: `attr` and `sq` stay where they are until the end. */
+/* Initialises a QP that goes to RTR. `attr` and `sq` must stay valid until the QP's end. */
 void local_qp_init(struct local_qp *lq, enum ibv_qp_type type, uint32_t qpn, uint8_t epoch,
 		   bool self, struct send_queue *sq, const struct ibv_qp_attr *attr);
-/* ERR: forgets what is under way without completing it (the owner flushes `sq`); receives that were
- * taken are given back. An answer that is owed still goes. Engine. */
+/* ERR: drops all requests under way without completing them (the owner flushes `sq`); receives that
+ * were taken are given back. An answer that is owed is still sent. Engine. */
 void local_qp_stop(struct local_qp *lq);
-/* RESET, or the end: as local_qp_stop(), after the acknowledgement that is owed. Engine. */
+/* RESET, or the end: as local_qp_stop(), after sending the acknowledgement that is owed. Engine. */
 void local_qp_close(struct local_qp *lq);
 
-/* In a forked child: the messages that wait, and the acknowledgement that is owed, are the
- * parent's. */
+/* In a forked child: drops the messages that wait and the acknowledgement that is owed, which are
+ * the parent's. */
 void local_qp_leave(struct local_qp *lq);
 
 /* ---- inputs */
 /* Starts what may start, in order. The state is RTS. */
 void local_qp_post(struct local_qp *lq);
-/* The request at sq.next, the last one, has been posted, waits, and is taken back. */
+/* Takes back the request at sq.next, which was posted last and has not been started. */
 void local_qp_withdraw(struct local_qp *lq, struct send_wqe *wqe);
-/* The link is up, or has room, or the state became RTR or RTS: goes on with what waited. Engine. */
+/* Goes on with what waited: the link is up, or has room, or the state became RTR or RTS. Engine. */
 void local_qp_resume(struct local_qp *lq);
-/* The state became SQD: nothing more is started. Tells world_drained() when all is over. */
+/* The state became SQD: nothing more is started. Calls world_drained() when all has completed. */
 void local_qp_drain(struct local_qp *lq);
-/* The link will be another one than before, and isn't up yet: the peer must be told again that this
- * QP is ready. */
+/* The link will be another one than before, and isn't up yet: the QP must announce again to the
+ * peer that it is ready. */
 void local_qp_relink(struct local_qp *lq);
-/* From now on the peer may copy by the link: it looks again. The link is up. Engine. */
+/* Sends the peer a KICK because it may copy by the link from now on. The link is up. Engine. */
 void local_qp_announce(struct local_qp *lq);
-/* A record by the QP's link. `payload` is shared memory, at most `room` bytes. Engine. */
+/* Handles a record of the QP's link. `payload` is shared memory, at most `room` bytes. Engine. */
 void local_qp_record(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 		     uint32_t room);
-/* A receive was posted, and world_receive_wait() asked to be told. Engine. */
+/* A receive was posted after world_receive_wait() had asked for this call. Engine. */
 void local_qp_receive_posted(struct local_qp *lq);
-/* Sends the acknowledgement that is owed, if it has found no record to travel with. */
+/* Sends the acknowledgement that is owed, if no record has carried it. */
 void local_qp_flush_ack(struct local_qp *lq);
 
-/* ---- timers. False: nothing runs any more. Lower *next to when to look again (ns). Engine. */
+/* ---- timers. False: none runs any more. Lower *next to when to look again (ns). Engine. */
 /* The requester's, which world_watch() starts. */
 bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next);
 /* The responder's, which world_watch_receive() starts. */
 bool local_qp_expire_receive(struct local_qp *lq, uint64_t now, uint64_t *next);
 
-/* ---- for the parts of the core, and for those who look at it */
-/* What the peer may do by this QP. Without resources for READs and atomics it may do none. */
+/* ---- for the parts of the core, and for their users */
+/* The rights that this QP grants its peer. Without resources for READs and atomics it grants
+ * neither. */
 static inline uint32_t local_qp_rights(const struct local_qp *lq)
 {
 	uint32_t rights = lq->attr->qp_access_flags;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the files of the local carrier's core call on one another. See local_qp.h. */
+/* Functions that the files of the local carrier's core call on one another. See local_qp.h. */
 #ifndef VERBENA_HCA_LOCAL_CORE_STATE_H
 #define VERBENA_HCA_LOCAL_CORE_STATE_H
 
@@ -10,7 +10,7 @@
 /* ---- starting.c: requests */
 /* Completes the oldest request. An error fails the QP. */
 void local_complete(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status);
-/* It isn't counted among those that are outstanding any more. */
+/* Takes a request out of the counts of outstanding requests. */
 void local_uncount(struct local_qp *lq, const struct send_wqe *wqe);
 /* Starts what may be started in this state. */
 void local_run(struct local_qp *lq);
@@ -19,7 +19,7 @@ void local_run(struct local_qp *lq);
 void local_take_ack(struct local_qp *lq, uint32_t ack);
 void local_take_response(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 			 uint32_t room);
-/* Tells the peer, once, that this QP is ready. The link is up. */
+/* Announces to the peer, once, that this QP is ready. The link is up. */
 void local_kick(struct local_qp *lq);
 /* STREAMS: puts further pieces into the ring. */
 void local_stream(struct local_qp *lq);
@@ -29,11 +29,12 @@ void local_take_request(struct local_qp *lq, const struct ring_header *h, const 
 			uint32_t room);
 /* Goes on with the messages that wait. */
 void local_execute_held(struct local_qp *lq);
-/* Forgets the messages that wait; nothing after them is executed. */
+/* Drops the messages that wait; nothing after them is executed. */
 void local_drop_held(struct local_qp *lq);
 
 /* ---- onesided.c: one-sided operations that are executed here */
-/* A status that no completion has: the peer imported the region, and must execute it itself. */
+/* A status that no completion has: the peer imported the region, and must execute the request
+ * itself. */
 #define LOCAL_ASK_PEER ((enum ibv_wc_status)0x7fff)
 /* Whether the region that the request names is in a memory file, so that it can be mapped here. */
 bool local_region_is_mapped(struct local_qp *lq, const struct send_wqe *wqe);
@@ -49,14 +50,14 @@ static inline bool local_link_up(const struct local_qp *lq)
 	return likely(world_link(lq) == WORLD_LINK_UP);
 }
 
-/* What is sent to a QP in these states is taken in. */
+/* Whether the QP accepts requests in its state. */
 static inline bool local_receiving(const struct local_qp *lq)
 {
 	return lq->state == IBV_QPS_RTS || lq->state == IBV_QPS_RTR || lq->state == IBV_QPS_SQD ||
 	       lq->state == IBV_QPS_SQE;
 }
 
-/* SQD: whether the request that completed was the last one that had been started. */
+/* SQD: reports when the request that completed was the last one that had been started. */
 static inline void local_check_drained(struct local_qp *lq)
 {
 	if (unlikely(lq->state == IBV_QPS_SQD) && lq->sq->acked == lq->resend_until)
@@ -69,8 +70,9 @@ static inline void *local_body(struct ring_header *h)
 }
 
 /*
- * Fills what every record of a QP carries, with the pending acknowledgement. `to` is the peer's
- * life that it is for; an acknowledgement is for the life that sent the requests.
+ * Fills in what every record of a QP carries, and the pending acknowledgement. `to` is the epoch of
+ * the peer's life that the record is for; an acknowledgement is for the life that sent the
+ * requests.
  */
 static inline void local_fill_record(struct local_qp *lq, struct ring_header *h,
 				     enum record_kind kind, uint8_t flags, uint8_t to)
