@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a message says to the receive that takes it. */
+/* What a receive's completion reports of the message that the receive took. */
 #ifndef VERBENA_HCA_EXEC_ARRIVAL_H
 #define VERBENA_HCA_EXEC_ARRIVAL_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a receive's completion says of its message. */
+/* A message, for the completion of its receive. */
 struct arrival {
 	uint32_t length;
 	uint32_t imm; /* network order */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Atomic operations on this process's memory: for every carrier, and atomic to the program's own.
- */
+/* Atomic operations on this process's memory, for every carrier; atomic with regard to the
+ * program's own as well. */
 #ifndef VERBENA_HCA_MEM_ATOMIC_H
 #define VERBENA_HCA_MEM_ATOMIC_H
 
@@ -9,7 +9,8 @@
 
 #include "hca/local/record.h"
 
-/* `op` on memory that is granted and aligned; *old is what was there. False: it isn't mapped. */
+/* Executes `op` at an address that is granted and aligned; *old becomes the former value. False:
+ * the address isn't mapped. */
 bool atomic_execute(uint64_t addr, const struct record_atomic *op, uint64_t *old);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Moving bytes: between segment lists and flat memory, and between processes.
- * "Last byte last": whatever is written for a remote program to poll ends with its final byte as
- * a copy of its own, after all others. Segments may be of foreign regions (foreign.h), which the
- * lists say by marked addresses; flat memory never is.
+ * Copying: between segment lists and flat memory, and between processes.
+ * "Last byte last": where a remote program may poll memory that is written, its final byte is
+ * copied last, separately. Segments may be of foreign regions (foreign.h), marked by their
+ * addresses in the lists; flat memory never is.
  */
 #ifndef VERBENA_HCA_MEM_COPY_H
 #define VERBENA_HCA_MEM_COPY_H
@@ -16,36 +16,36 @@
 struct peer_process;
 
 /*
- * Flat bytes from (to) a list of segments, starting `offset` bytes into the list. False: some of
- * the memory isn't mapped as it should be (see guard.h); part of it may have been copied.
+ * Copies flat bytes from (to) a list of segments, beginning `offset` bytes into the list. False:
+ * some of the memory isn't mapped with the needed rights (see guard.h); part may have been copied.
  */
 bool copy_gather(void *to, const struct iovec *from, int count, size_t offset, size_t length)
 	__attribute__((warn_unused_result));
 bool copy_scatter(const struct iovec *to, int count, size_t offset, const void *from, size_t length)
 	__attribute__((warn_unused_result));
 
-/* [memory, memory + length) from a list, the last byte last. */
+/* Copies a list to [to, to + length), the last byte last. */
 bool copy_gather_ordered(void *to, const struct iovec *from, int count, size_t length)
 	__attribute__((warn_unused_result));
 
-/* The same into memory that a program on another core reads: a long one past the caches. */
+/* The same into memory that a program on another core reads: bypasses the caches if it is long. */
 bool copy_gather_far(void *to, const struct iovec *from, int count, size_t length)
 	__attribute__((warn_unused_result));
 
 /*
- * A segment list here to flat memory of another process (and back): 0, -EFAULT (one side isn't
- * mapped as it should be), -EPERM, -ESRCH (the peer has ended or is ending, see peer.h). Remote
- * memory is written in order, its last byte last.
+ * Copies a segment list of this process to flat memory of another one (and back). 0; -EFAULT: one
+ * side isn't mapped with the needed rights; -EPERM; -ESRCH: the peer has ended or is ending, see
+ * peer.h. Remote memory is written in order, its last byte last.
  */
 int copy_to_process(const struct peer_process *peer, uint64_t remote, const struct iovec *local,
 		    int count, size_t length);
 int copy_from_process(const struct peer_process *peer, uint64_t remote, const struct iovec *local,
 		      int count, size_t length);
-/* From a list of segments there to a list here. */
+/* Copies from a list of segments in the peer to a list in this process. Results as above. */
 int copy_lists_from_process(const struct peer_process *peer, const struct iovec *remote,
 			    int remote_count, const struct iovec *local, int count, size_t length);
 
-/* After an -EFAULT: whether this process's own segments are mapped (looks at their ends). */
+/* After -EFAULT: whether this process's own segments are mapped (tests the ends of each). */
 bool copy_reachable(const struct iovec *local, int count);
 
 #endif

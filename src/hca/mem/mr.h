@@ -22,38 +22,38 @@
 #include "hca/process/hca.h"
 #include "shm/pub.h"
 
-/* An MR's data-path state is its entry of the published table; local keys are looked up there too.
- */
+/* The memory file of a region that was registered by its descriptor. */
 struct mr_file {
-	int fd;		 /* ours; peers take it by its number (mapped.h) */
-	uint64_t offset; /* where the region begins */
-	void *pages;	 /* mapped here */
+	int fd;		 /* this process's; peers take it by its number (mapped.h) */
+	uint64_t offset; /* where the region begins in it, bytes */
+	void *pages;	 /* its mapping in this process */
 	size_t size;
 };
 
 struct mr {
 	struct ibv_mr ibv;
-	uint32_t handle; /* ibv.handle as it was made: of an imported one the original's */
-	uint32_t rkey;	 /* as it was made (see pd.h); lkey is rkey - 1 */
+	uint32_t handle; /* ibv.handle as it was made; of an imported one the original's */
+	uint32_t rkey;	 /* ibv.rkey as it was made (see pd.h); lkey is rkey - 1 */
 	uint64_t iova;
 	uint32_t access;
-	bool imported;		 /* another registration's region */
-	struct foreign *foreign; /* imported from another process; else an imported one has no entry
-				    of its own anywhere (foreign.h) */
-	struct mr_file *file;	 /* NULL: the program's memory, whatever it is */
+	bool imported;		 /* the region is another registration's */
+	struct foreign *foreign; /* imported from another process (foreign.h). An imported region
+				    without it has no entry of its own */
+	struct mr_file *file;	 /* NULL: ordinary memory of the program */
 	struct list held;
 };
 
-/* Makes mr (ibv.addr, length, pd, and rkey, iova, access filled) known. 0 or -EINVAL. */
+/* Publishes mr (its ibv.addr, length, pd, and rkey, iova, access are filled). 0 or -EINVAL. */
 int mr_publish(struct hca *hca, struct mr *mr);
 
 /*
  * Ends all access to the region: when this returns 0, no copy by any thread of any process reaches
- * its memory any more (hazard.h). -EBUSY: a copy that is under way doesn't end; no new one begins.
+ * its memory any more (hazard.h). -EBUSY: a copy that is under way doesn't end within the bound; no
+ * new one begins.
  */
 int mr_revoke(struct hca *hca, struct mr *mr) __attribute__((warn_unused_result));
 
-/* The same for a local segment; access is 0 or IBV_ACCESS_LOCAL_WRITE. */
+/* As mr_resolve() (mr_view.h), for a local segment; access is 0 or IBV_ACCESS_LOCAL_WRITE. */
 static inline uint64_t mr_resolve_local(const struct hca *hca, uint32_t pd,
 					const struct ibv_sge *sge, uint32_t access)
 {
@@ -61,9 +61,9 @@ static inline uint64_t mr_resolve_local(const struct hca *hca, uint32_t pd,
 }
 
 /*
- * Local segments to an iovec (segments of length 0 are left out). Returns their number, or
- * -EFAULT when a key, range or right is wrong. Of foreign regions the addresses are marked
- * (foreign.h). The regions are held until `scope` ends.
+ * Resolves local segments to an iovec (segments of length 0 are left out). Returns their number, or
+ * -EFAULT if a key, range or right is wrong. Addresses in foreign regions are marked (foreign.h).
+ * The regions are held until `scope` ends.
  */
 int mr_resolve_list(const struct hca *hca, uint32_t pd, const struct ibv_sge *sge, uint32_t count,
 		    uint32_t access, struct iovec *out, const struct hazard_scope *scope);

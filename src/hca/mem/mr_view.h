@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Looking a region up in a regions' file (shm/pub.h): one's own, or a peer's. */
+/* Looking a region up in a regions' file (shm/pub.h): this process's, or a peer's. */
 #ifndef VERBENA_HCA_MEM_MR_VIEW_H
 #define VERBENA_HCA_MEM_MR_VIEW_H
 
@@ -21,8 +21,8 @@ static inline bool mr_read(const struct pub_regions *regions, uint32_t rkey, str
 	if (unlikely(rkey >> LIMIT_KEY_TAG_BITS >= LIMIT_MRS_PER_SLOT))
 		return false;
 	const struct pub_mr *e = &regions->mr[rkey >> LIMIT_KEY_TAG_BITS];
-	/* [H2], pairs with [H3] and with mr_publish()'s [K1]; seq_cst for the caller's hazard: an
-	 * acquire load alone may be done before the hazard can be seen. */
+	/* [H2], pairs with [H3] and with mr_publish()'s [K1]; seq_cst because of the caller's
+	 * hazard: a mere acquire load may be executed before the hazard can be seen. */
 	uint64_t word = atomic_load_explicit(&e->rkey_access, memory_order_seq_cst);
 
 	if (unlikely((uint32_t)word != rkey || !rkey))

@@ -10,17 +10,18 @@
 #include "base/list.h"
 
 /*
- * A program may overwrite what it sees of an object (`ibv`). So the numbers that lead to memory or
- * to the daemon are kept a second time (handle; of regions rkey), and only these are used.
+ * A program may overwrite the public part of an object (`ibv`). So the numbers that lead to memory
+ * or to the daemon are kept a second time (the handle; of regions also the rkey), and only these
+ * copies are used.
  */
 struct pd {
 	struct ibv_pd ibv;
 	struct list held;
 	uint32_t handle; /* for the daemon */
-	uint32_t shown;	 /* ibv.handle as it was made: of an imported one it is the original's */
-	uint32_t id;	 /* process-wide: published entries of MRs and QPs are compared by it */
+	uint32_t shown;	 /* ibv.handle as it was made; of an imported one the original's */
+	uint32_t id;	 /* process-wide number by which published MRs and QPs are compared */
 	bool imported;
-	_Atomic bool released; /* by ibv_unimport_pd(), though objects still use it */
+	_Atomic bool released; /* ibv_unimport_pd() was called, but objects still use it */
 	struct pd *next_released;
 };
 

@@ -17,11 +17,11 @@ struct ah {
 	struct ibv_ah ibv;
 	uint32_t handle;
 	struct list held;
-	struct ib_uverbs_ah_attr request;	/* as the daemon was told */
+	struct ib_uverbs_ah_attr request;	/* as sent to the daemon */
 	const struct datagram_carrier *carrier; /* the way of its datagrams: carrier.h */
-	bool beyond;				/* a group: other hosts get it, too */
+	bool beyond;				/* a group: datagrams also go to other hosts */
 	uint32_t ifindex;			/* of its source address */
-	struct record_ud to; /* what a request takes of it when it is posted; no Q_Key */
+	struct record_ud to; /* copied into each request that is posted; without Q_Key */
 };
 
 static inline struct ah *ah_of(struct ibv_ah *ibv)

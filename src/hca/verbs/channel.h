@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Completion channels, as objects; what the program calls on them is in completion.h. */
+/* Completion channels, as objects; completion.h has what the program calls on them. */
 #ifndef VERBENA_HCA_VERBS_CHANNEL_H
 #define VERBENA_HCA_VERBS_CHANNEL_H
 
@@ -15,8 +15,8 @@
 struct channel {
 	struct ibv_comp_channel ibv;
 	struct event_queue queue;
-	/* The daemon learns of it with its first CQ, in one round trip. Changes under `first`,
-	 * which is taken before an entry (books.h) begins, and within the entry. */
+	/* The daemon makes the channel with its first CQ, in one round trip. `registered` changes
+	 * under `first`, which is taken before an entry (books.h) begins, and within the entry. */
 	struct mutex first;
 	bool registered;
 	uint32_t handle;

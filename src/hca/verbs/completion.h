@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the program calls on completion queues, completion channels and asynchronous events.
- * Pointers come back as NULL with errno, numbers as 0 or a positive errno, unless it is said
- * otherwise; which errno for what is in the manual page of the ibv_ call of the same name.
+ * The program's calls on completion queues, completion channels and asynchronous events. Unless it
+ * is said otherwise, functions that return a pointer return NULL with errno on failure, and others
+ * 0 or a positive errno; the manual page of the ibv_ call of the same name lists the errnos.
  */
 #ifndef VERBENA_HCA_VERBS_COMPLETION_H
 #define VERBENA_HCA_VERBS_COMPLETION_H
@@ -19,9 +19,9 @@
 #define CQ_FLAGS (IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN)
 
 /*
- * A CQ as cq_create() makes it. A program may call anything between ibv_start_poll() and
- * ibv_end_poll(), also what adds completions to this CQ or takes a QP's off; so cq.lock isn't held
- * meanwhile. The completion under the reader's eyes is a copy, taken off the ring, and `turn` keeps
+ * A CQ as cq_create() makes it. Between ibv_start_poll() and ibv_end_poll() a program may call
+ * anything, also calls that add completions to this CQ or remove a QP's; so cq.lock isn't held
+ * meanwhile. The completion that the program reads is a copy, taken off the ring, and `turn` keeps
  * other readers out until the end of the batch. Order: turn before every other lock.
  */
 struct cq_object {
@@ -36,17 +36,18 @@ static inline struct cq_object *cq_object_of(struct cq *cq)
 	return container_of(cq, struct cq_object, cq);
 }
 
-/* cq->cqe is what was asked for, never more. */
+/* Makes a CQ. Its cqe is exactly what was asked for. */
 struct ibv_cq *cq_create(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr);
-/* The same for one QP's use; the daemon learns of it with that QP (verbena_create_cq_for_qp). */
+/* The same for the use of one QP; the daemon makes it together with that QP
+ * (verbena_create_cq_for_qp). */
 struct ibv_cq *cq_create_for_qp(struct ibv_context *context,
 				const struct ibv_cq_init_attr_ex *attr);
 int cq_resize(struct ibv_cq *cq, int cqe);
-/* Blocks until every event of the CQ that was given out is acknowledged. */
+/* Blocks until every event of the CQ that the program has read is acknowledged. */
 int cq_destroy(struct ibv_cq *cq);
 void cq_ack_events(struct ibv_cq *cq, unsigned int count);
 
-/* Takes the oldest completion off; false when there is none. Takes cq.lock. */
+/* Removes the oldest completion into *out; false: there is none. Takes cq.lock. */
 bool cq_take(struct cq *cq, struct cqe *out);
 
 /* Fills the function pointers of struct ibv_cq_ex. */

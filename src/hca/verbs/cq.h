@@ -24,7 +24,7 @@ struct cqe {
 	uint32_t src_qp;
 	uint16_t wc_flags;
 	uint8_t sl;	     /* UD's receives: the packet's type (exec/datagram.c) */
-	uint32_t vendor_err; /* enum reason: why, for people */
+	uint32_t vendor_err; /* enum reason: why, for messages */
 	uint64_t timestamp;  /* ns, only kept when the CQ asks for it */
 };
 
@@ -41,13 +41,13 @@ struct cq {
 	_Atomic bool overrun;	/* changes under lock */
 	_Atomic uint32_t armed; /* enum cq_arm; changes under lock */
 	struct cqe *ring;
-	uint32_t mask;		     /* ring places - 1; at least ibv.cqe */
-	uint32_t depth;		     /* completions that it may hold: ibv.cqe */
+	uint32_t mask;		     /* ring places - 1; there are at least `depth` places */
+	uint32_t depth;		     /* how many completions it may hold: ibv.cqe */
 	_Atomic uint32_t head, tail; /* produced, consumed; free-running */
 	uint32_t handle;
 	uint32_t comp_vector;
-	_Atomic uint32_t users; /* QPs' sides that complete to it */
-	bool registered; /* the daemon knows it; else it comes with its QP (cq_create_for_qp) */
+	_Atomic uint32_t users; /* send and receive sides of QPs that complete to it */
+	bool registered;	/* at the daemon; else it will be with its QP (cq_create_for_qp) */
 	struct list held;
 	uint32_t comp_reported;	 /* events given out, under the channel's queue lock */
 	uint32_t async_reported; /* under the context's async queue lock */
@@ -61,8 +61,8 @@ static inline struct cq *cq_of(struct ibv_cq *ibv)
 
 /*
  * Adds a completion; `solicited` says whether it satisfies a solicited-only arming (errors always
- * do). Takes cq.lock; callers may hold engine, qp.lock, srq.lock. On overrun the completion is
- * lost, the CQ is in error for good, IBV_EVENT_CQ_ERR is raised once; returns false then.
+ * do). Takes cq.lock; callers may hold engine, qp.lock, srq.lock. False: the CQ has overrun. The
+ * completion is lost then, the CQ stays in error, and IBV_EVENT_CQ_ERR is raised once.
  */
 bool cq_push(struct cq *cq, const struct cqe *cqe, bool solicited);
 
@@ -73,10 +73,12 @@ extern _Thread_local uint32_t cq_taken
 int cq_poll(struct ibv_cq *cq, int count, struct ibv_wc *wc); /* ops.poll_cq */
 int cq_req_notify(struct ibv_cq *cq, int solicited_only);     /* ops.req_notify_cq */
 
-/* Takes the completions of a QP off (ibv_destroy_qp, RESET): they'd name a QP that is no more. */
+/* Removes the completions of a QP (ibv_destroy_qp, RESET), so that none names a QP that has
+ * ended. */
 void cq_forget_qp(struct cq *cq, uint32_t qp_num);
 
-/* The daemon knows it and its channel now, since it knows the QP. Within an entry (books.h). */
+/* The daemon has made the CQ and its channel together with their QP: stores their handles. Within
+ * an entry (books.h). */
 void cq_came(struct cq *cq, const struct proto_create_channel_cq_resp *resp);
 
 #endif

@@ -10,8 +10,9 @@
 #include "base/lock.h"
 
 /*
- * A queue of events with a descriptor: eventfd in semaphore mode, one count for each event, so that
- * a read blocks exactly while there is none, whatever poll(), epoll or O_NONBLOCK do with it.
+ * A queue of events with a descriptor: an eventfd in semaphore mode, whose count is the number of
+ * events. So a read blocks exactly while there is none, and poll(), epoll and O_NONBLOCK behave as
+ * on a kernel's descriptor.
  */
 struct event_queue {
 	int fd;
@@ -23,7 +24,7 @@ struct event {
 	struct list node;
 	void *object; /* struct ibv_cq* for a completion channel */
 	struct ibv_async_event async;
-	uint32_t *reported; /* the object's count of events given out; under the queue's lock */
+	uint32_t *reported; /* the object's count of events read; under the queue's lock */
 };
 
 struct cq;
@@ -33,20 +34,21 @@ struct srq;
 
 int event_queue_init(struct event_queue *queue);
 void event_queue_destroy(struct event_queue *queue);
-/* Appends an event about `object`; `reported` (may be NULL) is counted up when it is read. */
+/* Appends an event about `object`; *reported (if not NULL) is incremented when the event is
+ * read. */
 void event_queue_push(struct event_queue *queue, void *object, const struct ibv_async_event *async,
 		      uint32_t *reported);
-/* Reads one as the descriptor's mode says: 0, or -1 with errno (EAGAIN, EINTR). */
+/* Reads an event, blocking as the descriptor's mode says: 0, or -1 with errno (EAGAIN, EINTR). */
 int event_queue_read(struct event_queue *queue, struct event *out);
-/* Drops the unread events of an object that ends. */
+/* Drops the unread events of an object that is being ended. */
 void event_queue_forget(struct event_queue *queue, void *object);
 
-/* Raises an asynchronous event of a QP, CQ, SRQ or port on its context. Any locks may be held
- * above channel.lock. */
+/* Raise an asynchronous event of a QP, CQ or SRQ on its context. Any locks that rank before
+ * channel.lock may be held. */
 void async_qp(struct qp *qp, enum ibv_event_type type);
 void async_cq(struct cq *cq, enum ibv_event_type type);
 void async_srq(struct srq *srq, enum ibv_event_type type);
-/* On each context of one device (device and port events). Takes hca.lock. */
+/* Raises a device or port event on each context of the device. Takes hca.lock. */
 void async_device(struct hca *hca, enum ibv_event_type type, uint32_t device, int port);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Queue pairs: what the program calls (each returns 0 or a positive errno as the manual pages say),
- * and what requester, responder and engine call on one another.
+ * Queue pairs: the program's calls (each returns 0 or a positive errno as the manual pages say),
+ * and the functions that requester, responder and engine call on one another.
  */
 #ifndef VERBENA_HCA_VERBS_QP_H
 #define VERBENA_HCA_VERBS_QP_H
@@ -51,17 +51,17 @@ struct qp {
 	uint8_t state; /* enum ibv_qp_state; ibv.state is what the program was told last */
 	bool sq_sig_all;
 	bool has_ex;
-	bool sqd_notify;	 /* SQD: the program wants to hear that it is drained */
+	bool sqd_notify;	 /* SQD: the program asked for an event when it is drained */
 	bool comm_established;	 /* IBV_EVENT_COMM_EST was raised */
 	struct ibv_qp_attr attr; /* as last set by ibv_modify_qp */
 	struct ibv_qp_cap cap;
 	uint32_t epoch; /* low 8 bits travel in records */
 
-	struct own_hazards *hazards; /* regions that are copied to or from now (mem/hazard.h) */
+	struct own_hazards *hazards; /* its regions that are being copied (mem/hazard.h) */
 	struct send_queue sq GUARDED_BY(lock);
 	struct recv_queue rq GUARDED_BY(lock);
 
-	struct list groups;    /* that it is attached to; under engine (mcast.c) */
+	struct list groups;    /* struct member: groups it is attached to; under engine (mcast.c) */
 	struct fanout *fanout; /* of a datagram to a group; NULL: it has sent none */
 
 	const struct carrier *carrier; /* never NULL: carrier.h */
@@ -69,7 +69,7 @@ struct qp {
 	struct local_conn *local;      /* what carrier_self and carrier_local remember, else NULL */
 	struct roce_qp *roce;	       /* what carrier_roce remembers, else NULL: roce.h */
 	uint32_t ud_psn;	       /* of the next datagram */
-	struct datagram_wait ud_wait;  /* the datagram at sq.next, for its receiver */
+	struct datagram_wait ud_wait;  /* how long the datagram at sq.next has waited */
 	struct datagram_inbox *inbox;  /* UD: datagrams that wait here for a receive, else NULL */
 	uint8_t sgid[16];	       /* RC and UC: of its path */
 
@@ -106,7 +106,7 @@ struct ibv_qp_ex *qp_to_ex(struct ibv_qp *qp);
 int sq_post(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int rq_post(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
-/* What the daemon is asked for. */
+/* The command by which the daemon makes this QP. */
 struct ib_uverbs_create_qp qp_create_command(const struct qp *qp);
 
 /* ---- states (qp_state.c): the table of the specification, 11.2.5 and C10-..; */
@@ -116,7 +116,8 @@ const char *qp_state_name(enum ibv_qp_state state);
 
 /* ---- inside the HCA; qp.lock is held by the caller of each */
 
-/* What the peer may do by this QP. Without resources for READs and atomics it may do none. */
+/* The rights that this QP grants its peer. Without resources for READs and atomics it grants
+ * neither. */
 static inline uint32_t qp_remote_access(const struct qp *qp)
 {
 	return qp->attr.max_dest_rd_atomic
@@ -125,22 +126,24 @@ static inline uint32_t qp_remote_access(const struct qp *qp)
 }
 /* Writes the QP's published entry. */
 void qp_publish(struct qp *qp) REQUIRES(qp->lock);
-/* To the error state: flushes both queues; raises `event` unless it is negative. */
+/* Moves the QP to the error state: flushes both queues; raises `event` unless it is negative. */
 void qp_fail(struct qp *qp, int event) REQUIRES(qp->lock);
-/* SQD: the last request that was on its way is over. Raises the event that was asked for, once. */
+/* SQD: the last request under way has completed. Raises the event that the program asked for,
+ * once. */
 void qp_drained(struct qp *qp);
 
 /* ---- timers (qp_timer.c) */
-/* How long the oldest request has been the oldest (ns); 0 at the first look. */
+/* For how long (ns) the QP has made no progress; 0 at the first look after progress. */
 uint64_t qp_stalled_ns(struct qp *qp, uint64_t now) REQUIRES(qp->lock);
-/* The QP needs no timer any more. Engine held, too. */
+/* The QP needs no timer any more. hca.engine is held, too. */
 void qp_timer_stop(struct qp *qp);
-/* Timers of all QPs with requests that aren't completed. Returns when to look again (ns;
- * UINT64_MAX: never). No lock is held. */
+/* Runs the timers of all QPs with requests that aren't completed. `now` in ns; returns when to look
+ * again (ns; UINT64_MAX: never). No lock is held. */
 uint64_t qp_timers_scan(struct hca *hca, uint64_t now);
 
 /* ---- send queue (sq.c) */
-/* Where a datagram goes: a copy of the handle, which may end before it is sent. */
+/* Sets the destination of a datagram: a copy of the AH's fields, since the AH may end before it is
+ * sent. */
 static inline void sq_address(struct send_wqe *wqe, const struct ah *ah, uint32_t qpn,
 			      uint32_t qkey)
 {
@@ -151,15 +154,15 @@ static inline void sq_address(struct send_wqe *wqe, const struct ah *ah, uint32_
 	wqe->ud.beyond = ah->beyond;
 	wqe->ud.ifindex = ah->ifindex;
 }
-/* Starts what may start, in order. Rings the peer. */
+/* Starts the requests that may start, in order, and rings the peer. */
 void sq_run(struct qp *qp) REQUIRES(qp->lock);
 /* Completes the oldest WQE with success (or an error, which fails the QP). */
 void sq_complete(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status) REQUIRES(qp->lock);
 void sq_flush(struct qp *qp) REQUIRES(qp->lock);
-/* The WQE at sq.next failed here before anything was sent: ERR, or SQE for UC and UD. */
+/* The WQE at sq.next failed on this side before any of it was sent: ERR, or SQE for UC and UD. */
 void sq_fail_local(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
 	REQUIRES(qp->lock);
-/* How many packets a request, or a READ's answer, is on a wire. */
+/* The path MTU as a shift; the number of packets of a request, or of a READ's answer. */
 static inline uint32_t sq_mtu_shift(const struct qp *qp)
 {
 	return 7 + qp->attr.path_mtu;
@@ -172,8 +175,8 @@ static inline uint32_t sq_packets(const struct qp *qp, const struct send_wqe *wq
 		       ? 1
 		       : (uint32_t)(((uint64_t)wqe->length + (1u << shift) - 1) >> shift);
 }
-/* The segments of a request's own memory, as mr_resolve_list() gives them; or of its inline data.
- */
+/* Resolves the segments of a request's own memory, or of its inline data. Result as of
+ * mr_resolve_list(). */
 int sq_segments(struct qp *qp, const struct send_wqe *wqe, uint32_t access, struct iovec *out,
 		const struct hazard_scope *scope);
 

@@ -26,16 +26,17 @@ struct recv_queue {
 	uint8_t *wqes;
 	uint32_t stride; /* bytes */
 	uint32_t mask;	 /* places - 1 */
-	uint32_t max_wr; /* what was asked for; no more than these may be posted */
+	uint32_t max_wr; /* as requested; no more than these may be posted */
 	uint32_t max_sge;
 	uint32_t head, tail; /* posted, taken; free-running */
-	uint32_t held; /* taken, but it may be given back: its place isn't free yet (0 or 1) */
-	uint32_t told; /* the published count of those that were posted (a QP's own queue) */
+	uint32_t held; /* 1: one is taken that may be given back, so its place isn't free yet */
+	uint32_t told; /* the number of posted ones as last published (a QP's own queue) */
 };
 
 int rq_init(struct recv_queue *rq, uint32_t max_wr, uint32_t max_sge);
 void rq_free(struct recv_queue *rq);
-/* Adds receives; on failure *bad is the one that wasn't taken. Owner's lock held. */
+/* Adds receives. 0 or a positive errno; *bad is then the first one that wasn't added. The owner's
+ * lock is held. */
 int rq_add(struct recv_queue *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 static inline struct recv_wqe *rq_at(const struct recv_queue *rq, uint32_t count)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Where a destination is, and so which carrier leads there. */
+/* Where a destination is, and therefore which carrier leads there. */
 #ifndef VERBENA_HCA_VERBS_ROUTE_H
 #define VERBENA_HCA_VERBS_ROUTE_H
 
@@ -15,12 +15,12 @@ struct route {
 };
 
 /*
- * Asks the daemon, which knows the host's addresses. 0; EINVAL: there is no such source GID;
- * EHOSTUNREACH: nothing can be sent there (both are said in the log).
+ * Asks the daemon, which knows the host's addresses, for the route to grh's destination. 0; EINVAL:
+ * the device has no such source GID; EHOSTUNREACH: no packet can be sent there (both are logged).
  */
 int route_find(struct context *context, const struct ibv_global_route *grh, struct route *route);
 
-/* Which carrier leads where the daemon says. */
+/* Whether the RoCE carrier leads to where the daemon says the destination is. */
 static inline bool route_is_roce(const struct hca *hca, const struct proto_route_resp *at)
 {
 	uint32_t way = at->flags & (PROTO_ROUTE_LOCAL | PROTO_ROUTE_WIRE);
@@ -28,7 +28,7 @@ static inline bool route_is_roce(const struct hca *hca, const struct proto_route
 	return hca->roce_forced || (hca->roce && way == PROTO_ROUTE_WIRE);
 }
 
-/* The way of datagrams to where the daemon says. */
+/* The way of datagrams to where the daemon says the destination is. */
 static inline const struct datagram_carrier *route_of_datagrams(const struct hca *hca,
 								const struct proto_route_resp *at)
 {
@@ -37,7 +37,7 @@ static inline const struct datagram_carrier *route_of_datagrams(const struct hca
 	return route_is_roce(hca, at) ? &datagram_roce : &datagram_local;
 }
 
-/* Whether what goes to a group goes to other hosts as well (mcast.h). */
+/* Whether datagrams to a group also go to other hosts (mcast.h). */
 static inline bool route_group_is_roce(const struct hca *hca, const struct proto_route_resp *at)
 {
 	const struct in6_addr *from = (const struct in6_addr *)at->sgid;

@@ -20,7 +20,8 @@ enum send_flag { /* struct send_wqe.flags */
 		 SEND_READS = 16,      /* counted in qp.reads_out */
 		 SEND_BLOCKING = 32,   /* counted in qp.blocking_out */
 		 SEND_ANSWERED = 64,   /* a READ's or atomic's data is in place */
-		 SEND_BY_RING = 128,   /* a WRITE that the peer must execute, though we reach it */
+		 SEND_BY_RING = 128,   /* a WRITE that the peer must execute, although copies reach
+					  the peer */
 		 SEND_BEGUN = 256,     /* `psn` is set, and counted; to a group: qp.fanout is its */
 		 SEND_SETTLED = 512,   /* counted in qp.settled_out */
 		 SEND_BORROWED = 1024, /* inline, and in the program's memory: see sq_post() */
@@ -29,7 +30,7 @@ enum send_flag { /* struct send_wqe.flags */
 struct send_wqe {
 	uint64_t wr_id;
 	uint32_t length; /* bytes of payload */
-	uint32_t msn;	 /* of the record that carries it, when it needed one */
+	uint32_t msn;	 /* of the record that carries it, if it needed one */
 	uint8_t opcode;	 /* enum ibv_wr_opcode */
 	uint8_t num_sge;
 	uint16_t flags; /* enum send_flag */
@@ -42,15 +43,15 @@ struct send_wqe {
 			struct {
 				uint64_t compare_add, swap;
 			} atomic;
-			/* Of its first packet, had it gone over a wire; local carriers. */
+			/* Local carriers: of its first packet, had it been sent as packets. */
 			uint32_t psn;
 		};
 		struct {
-			struct record_ud to; /* a copy: the AH may end before */
+			struct record_ud to; /* a copy: the AH may end before it is sent */
 			uint32_t remote_qpn;
 			uint32_t ifindex;
 			const struct datagram_carrier *carrier; /* carrier.h */
-			bool beyond; /* to a group: other hosts get it, too */
+			bool beyond; /* to a group: it also goes to other hosts */
 		} ud;
 	};
 	union {
@@ -74,7 +75,7 @@ struct send_queue {
 	uint32_t head, next, acked;
 };
 
-/* What starting a request came to. */
+/* The result of starting a request. */
 enum step {
 	STEP_DONE,
 	STEP_WAIT,  /* it stays the next one to start */

@@ -37,17 +37,18 @@ int srq_query(struct ibv_srq *srq, struct ibv_srq_attr *attr);
 int srq_destroy(struct ibv_srq *srq);
 int srq_post(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
-/* Whether there is a receive for a message of so many bytes. */
+/* Whether the next receive has room for a message. */
 enum receive_fit { RECEIVE_FITS, RECEIVE_TOO_SHORT, RECEIVE_NONE };
 
 /*
- * Takes the next receive into `out` (room for LIMIT_SGE segments) if it has room for `length` bytes
- *, else leaves
- * it the next one (see receive_take_fitting). Raises the limit event. Takes srq.lock.
+ * Takes the next receive into `out` (room for LIMIT_SGE segments) if it has room for `length`
+ * bytes; else it stays the next one (see receive_take_fitting). Raises the limit event. Takes
+ * srq.lock.
  */
 enum receive_fit srq_take(struct srq *srq, uint32_t length, struct recv_wqe *out);
 
-/* Puts a taken receive back as the next one; false when its place has been posted to since. */
+/* Puts a taken receive back as the next one. False: another receive was posted to its place
+ * since. */
 bool srq_give_back(struct srq *srq, const struct recv_wqe *wqe);
 
 #endif
