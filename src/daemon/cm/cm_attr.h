@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a queue pair of an identifier's connection needs to know. */
+/* The attributes of a connection's queue pair, out of its identifier. */
 #ifndef VERBENA_DAEMON_CM_CM_ATTR_H
 #define VERBENA_DAEMON_CM_CM_ATTR_H
 
@@ -11,13 +11,13 @@ struct proto_cm_event;
 /* The queue key of the RDMA CM's datagrams (RDMA_UDP_QKEY). */
 #define CM_UDP_QKEY 0x01234567u
 
-/* The way to the peer. */
+/* Fills in the address of the peer. */
 void cm_attr_fill_ah(const struct cm_id *id, struct ib_uverbs_ah_attr *attr);
 
-/* What its program would ask next, given this event. `to`: zeros but for the event. */
+/* Adds to the event in `to` (zero but for the event) what the program would query next. */
 void cm_query_beside(const struct cm_id *id, struct proto_cm_event *to);
 
-/* Binds an identifier to all addresses and any port. 0 or as cm_ports_bind(). */
+/* Binds an identifier to all addresses and any port. Returns 0 or as cm_ports_bind(). */
 int cm_bind_any(struct cm_id *id);
 
 #endif

@@ -26,14 +26,14 @@ struct waiting {
 	struct rdma_ucm_event_resp event;
 };
 
-/* The group that the event is of; NULL: of none, or it was left. */
+/* The joined group that the event is about; NULL: none, or the group was left. */
 static struct cm_join *join_of(const struct cm_channel *channel,
 			       const struct rdma_ucm_event_resp *event)
 {
 	return cm_object_find(channel->object.client, CM_KIND_JOIN, event->id);
 }
 
-/* Whose event it is. NULL: it is gone. */
+/* The identifier that the event belongs to; NULL: it is gone. */
 static struct cm_id *cm_event_owner(const struct cm_channel *channel,
 				    const struct rdma_ucm_event_resp *event)
 {
@@ -46,7 +46,7 @@ static struct cm_id *cm_event_owner(const struct cm_channel *channel,
 	return id && event->event == REPORT_CONNECT_REQUEST ? id->listener : id;
 }
 
-/* Where it is counted; NULL: nowhere. */
+/* The counter of reported events that includes this event; NULL: none. */
 static uint32_t *reported_of(const struct cm_channel *channel,
 			     const struct rdma_ucm_event_resp *event)
 {
@@ -122,7 +122,7 @@ int cm_channel_post(struct cm_channel *channel, const struct rdma_ucm_event_resp
 	if (!w)
 		return -ENOMEM;
 	w->event = *event;
-	/* Where others wait already, the socket's room is waited for. */
+	/* If others wait already, the socket is watched for room. */
 	if (list_empty(&channel->queue))
 		loop_change(&cm_server(channel->object.client)->loop, &channel->watch, EPOLLOUT);
 	list_add_tail(&channel->queue, &w->node);
@@ -146,7 +146,8 @@ uint64_t cm_channel_read(const struct cm_channel *channel)
 	return unread < channel->sent ? channel->sent - unread : 0;
 }
 
-/* What one unread event counts: all have the same size. Before the program has its end. */
+/* Measures what one unread event counts; all have the same size. To be called before the program
+ * has its end. */
 static int cm_channel_count_events(struct cm_channel *channel)
 {
 	struct proto_cm_event event = {0};
@@ -174,7 +175,7 @@ static void was_taken_back(struct cm_channel *channel, const struct rdma_ucm_eve
 		id->request_place = 0;
 }
 
-/* All that is unread goes before the queue, as it was before it was sent. */
+/* All unread events go to the queue's front, in their order. */
 static void take_unread(struct cm_channel *channel)
 {
 	struct waiting *w;
@@ -199,8 +200,8 @@ static void take_unread(struct cm_channel *channel)
 		list_add_tail(&channel->queue, list_pop(&taken));
 }
 
-/* Whether the program hasn't read something of `owner`'s. Taking all back for nothing, and sending
- * it again, would cost each of many identifiers that end what all of them have to read. */
+/* Whether any event of `owner` is unread. Without this check, each of many identifiers that end
+ * would take back and send again the unread events of all others. */
 static bool has_unread(const struct cm_channel *channel, const struct cm_id *owner)
 {
 	if (owner->last_place > cm_channel_read(channel))
@@ -212,7 +213,7 @@ static bool has_unread(const struct cm_channel *channel, const struct cm_id *own
 	return false;
 }
 
-/* Those of an identifier; of a group that it has joined, if `join` isn't NULL. */
+/* Takes back the events of an identifier; if `join` isn't NULL, only those of that group. */
 static void cm_channel_take_events(struct cm_channel *channel, const struct cm_id *owner,
 				   const struct cm_join *join, struct cm_channel *to)
 {
@@ -255,7 +256,8 @@ static int open_socket(struct cm_channel *channel)
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return -errno;
 	setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
-	/* The daemon reads nothing there, and wants no descriptors that it would have to close. */
+	/* The daemon reads nothing from this socket; without a reading side, the peer can't send it
+	 * descriptors that it would have to close. */
 	shutdown(pair[0], SHUT_RD);
 	channel->program_end = pair[1];
 	int err = loop_add(&cm_server(channel->object.client)->loop, &channel->watch, pair[0], 0);

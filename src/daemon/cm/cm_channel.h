@@ -2,10 +2,10 @@
 /*
  * An event channel of the RDMA CM: a socket whose packets are events (proto/cm.h). What the socket
  * can't take waits in a queue, which needs no limit of its own: an identifier has few events in its
- * life, and identifiers are limited.
+ * life, and the number of identifiers is limited.
  *
- * The daemon keeps the program's end as well: of an identifier that is destroyed or goes to another
- * channel, it takes those events back that the program hasn't read yet.
+ * The daemon keeps the program's end open as well: when an identifier is destroyed or goes to
+ * another channel, the daemon takes its unread events back out of the socket.
  */
 #ifndef VERBENA_DAEMON_CM_CM_CHANNEL_H
 #define VERBENA_DAEMON_CM_CM_CHANNEL_H
@@ -23,28 +23,29 @@ struct cm_join;
 struct cm_channel {
 	struct cm_object object;
 	int program_end;
-	struct watch watch; /* our end */
+	struct watch watch; /* the daemon's end */
 	struct list queue;
 	uint32_t ids;	 /* identifiers on it */
-	uint64_t sent;	 /* packets, without those that were taken back */
-	int packet_cost; /* what an unread packet counts in SIOCOUTQ */
+	uint64_t sent;	 /* packets sent, without those that were taken back */
+	int packet_cost; /* bytes in SIOCOUTQ for an unread packet */
 };
 
-/* 0 or -errno. */
+/* Makes a channel and its socket. Returns 0 or -errno. */
 int cm_channel_make(struct cm_client *client, struct cm_channel **out);
-/* No identifier is on it. */
+/* No identifier may be on it. */
 void cm_channel_free(struct cm_channel *channel);
 
-/* `owner`: whose event it is (that of a CONNECT_REQUEST is the listener). 0 or -ENOMEM. */
+/* Queues and sends an event; it belongs to the identifier event->id (a CONNECT_REQUEST to its
+ * listener). Returns 0 or -ENOMEM. */
 int cm_channel_post(struct cm_channel *channel, const struct rdma_ucm_event_resp *event);
 
 /* How many of the packets that were sent the program has read. */
 uint64_t cm_channel_read(const struct cm_channel *channel);
 
-/* Takes back what the program hasn't read of `owner`'s events; `to`: sends them there; NULL:
- * nowhere. */
+/* Takes back the events of `owner` that the program hasn't read, and sends them to `to`; NULL:
+ * drops them. */
 void cm_channel_withdraw(struct cm_channel *channel, struct cm_id *owner, struct cm_channel *to);
-/* Of the events of a group that an identifier has joined. */
+/* Takes back and drops the unread events of a group that an identifier has joined. */
 void cm_channel_withdraw_join(struct cm_channel *channel, const struct cm_join *join);
 
 #endif

@@ -17,7 +17,7 @@
 #include "daemon/core/server.h"
 #include "daemon/core/user.h"
 
-/* Of a client's channels and identifiers together. */
+/* The number of a client's objects of all kinds. */
 enum { OBJECTS_MAX = 65536 };
 
 struct server *cm_server(const struct cm_client *client)
@@ -121,7 +121,7 @@ void cm_client_network_changed(struct cm_client *client)
 		cm_id_network_changed(container_of(node, struct cm_id, object.node));
 }
 
-/* A forked child may hold the connection open. */
+/* The pidfd shows the process's end: a forked child may hold the connection open. */
 static int cm_client_watch_death(struct cm_client *client)
 {
 	int fd = conn_pidfd(client->conn);
@@ -129,7 +129,7 @@ static int cm_client_watch_death(struct cm_client *client)
 	if (fd == -ESRCH || fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM)
 		return fd;
 	if (fd < 0)
-		return 0; /* its end shows when its sockets close */
+		return 0; /* the end shows when its sockets close */
 	int err = loop_add(&cm_server(client)->loop, &client->death, fd, EPOLLIN);
 
 	if (err)
@@ -207,14 +207,14 @@ enum { BODY_MAX = 512, RESPONSE_MAX = 512 };
 
 #define BODY(name) .size = sizeof(struct name), .least = sizeof(struct name)
 #define RESPONSE(name) .response_size = sizeof(struct name)
-/* Since an older version of the structure, which ends before this member. */
+/* An older version of the structure may come, which ends before this member. */
 #define BODY_SINCE(name, member) .size = sizeof(struct name), .least = offsetof(struct name, member)
 
 static const struct {
 	cm_command *run;
 	uint16_t size, least; /* bytes of the request's structure */
 	uint16_t response_size;
-	bool more; /* something may follow it */
+	bool more; /* bytes may follow the structure */
 	bool postable;
 } commands[] = {
 	[RDMA_USER_CM_CMD_CREATE_ID] = {cm_command_create_id, BODY(rdma_ucm_create_id),
@@ -254,7 +254,7 @@ _Static_assert(sizeof(struct rdma_ucm_accept) <= BODY_MAX &&
 _Static_assert(sizeof(struct rdma_ucm_query_addr_resp) <= RESPONSE_MAX,
 	       "the largest response fits");
 
-/* `body`: zeroed. */
+/* Parses the packet; copies the command's structure to `body`, which is zeroed. */
 static int cm_request_parse(struct cm_request *r, uint32_t *number, const uint8_t *packet,
 			    size_t size, uint8_t *body)
 {

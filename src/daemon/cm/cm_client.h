@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A connection to the `rdma_cm` node: its requests, its handles. It lives as long as the connection
- * (conn.h) and its process, whichever ends first.
+ * A connection to the `rdma_cm` node: its requests, its handles. It is freed when the connection
+ * (conn.h) or the client's process ends, whichever is first.
  */
 #ifndef VERBENA_DAEMON_CM_CM_CLIENT_H
 #define VERBENA_DAEMON_CM_CM_CLIENT_H
@@ -22,23 +22,23 @@ struct server;
 struct cm_client {
 	struct conn *conn;
 	bool said_hello;
-	uint64_t cookie; /* of its process; 0: it has opened no device yet */
+	uint64_t cookie; /* its process's; 0: it has opened no device yet */
 	struct table table;
 	struct list objects[CM_KINDS];
 	uint32_t count;
 	struct watch death; /* pidfd */
 };
 
-/* A request, on its way through a command. */
+/* A request while its command runs. */
 struct cm_request {
 	struct cm_client *client;
-	const void *body; /* the command's structure, aligned; zeros where the packet was shorter */
-	const void *extra; /* what follows it */
+	const void *body;  /* the command's structure, aligned; zero where the packet was shorter */
+	const void *extra; /* the bytes that follow the structure */
 	size_t extra_size;
-	size_t room;	      /* bytes of response that the client takes */
-	size_t response_size; /* set by the table; a command may set another */
+	size_t room;	      /* bytes of response for which the client has room */
+	size_t response_size; /* set from the table of commands; a command may change it */
 	int reply_fd;	      /* to be sent and closed; -1: none */
-	bool posted;	      /* nobody waits for an answer */
+	bool posted;	      /* the client expects no answer */
 };
 
 typedef int cm_command(struct cm_request *request, void *response);
@@ -57,17 +57,17 @@ cm_command cm_command_join_mcast, cm_command_leave_mcast;
 cm_command cm_command_connect, cm_command_listen, cm_command_accept, cm_command_reject;
 cm_command cm_command_disconnect, cm_command_notify;
 
-/* 0; -ENOMEM. */
+/* Makes the client of a connection. Returns 0; -ENOMEM. */
 int cm_client_open(struct conn *conn);
 void cm_client_close(struct cm_client *client);
-/* For each of its identifiers. */
+/* The devices were refreshed: checks each of the client's identifiers. */
 void cm_client_network_changed(struct cm_client *client);
 
-/* Answers one packet; as conn_dispatch() does it. */
+/* Answers one packet, as conn_dispatch() does. */
 bool cm_dispatch(struct conn *conn, const void *packet, size_t size, int *fds, struct reply *reply);
 
 struct server *cm_server(const struct cm_client *client);
-/* Of the process that it is; 0: unknown. */
+/* The slot of the client's process; 0: unknown. */
 uint32_t cm_client_slot(const struct cm_client *client);
 
 #endif

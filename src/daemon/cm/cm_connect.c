@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Connections: what programs wish of the state machine (CONNECT, LISTEN, ACCEPT, REJECT,
- * DISCONNECT, NOTIFY), and what it tells them.
+ * Connections: the programs' commands to the state machine (CONNECT, LISTEN, ACCEPT, REJECT,
+ * DISCONNECT, NOTIFY), and the state machine's callbacks.
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -58,14 +58,14 @@ int cm_command_listen(struct cm_request *request, void *response)
 
 /* ------------------------------------------------------------------ CONNECT */
 
-/* librdmacm doesn't know the cookie, which is libibverbs' own: the kernel says who both are. */
+/* Compares pid and user: librdmacm doesn't know the cookie, which libibverbs keeps to itself. */
 static bool cm_client_is_of_process(const struct process *process, const struct cm_client *client)
 {
 	return process->pid == client->conn->pid && process->user == client->conn->user;
 }
 
-/* A queue pair of the client's own process; of no other at least, if it hasn't said which it is.
- * Else one program could make another's connections look stale. */
+/* The queue pair must be of the client's own process, or, while that is unknown, of no process of
+ * another client. Otherwise one program could make another's connections look stale. */
 static int check_qpn(const struct cm_id *id, uint32_t qpn)
 {
 	uint32_t slot = cm_client_slot(id->object.client), of = qpn >> LIMIT_QP_BITS;
@@ -79,7 +79,7 @@ static int check_qpn(const struct cm_id *id, uint32_t qpn)
 	return slot || (owner && !cm_client_is_of_process(owner, id->object.client)) ? -EINVAL : 0;
 }
 
-/* The IP header, then the program's own data. The bytes of both, or -EINVAL. */
+/* Writes the IP header, then the program's own data. Returns the bytes of both, or -EINVAL. */
 static int cm_id_private_data(const struct cm_id *id, const struct rdma_ucm_conn_param *param,
 			      uint8_t room[CM_PRIVATE_MAX])
 {
@@ -97,7 +97,7 @@ static int cm_id_private_data(const struct cm_id *id, const struct rdma_ucm_conn
 	return CM_IP_HEADER + param->private_data_len;
 }
 
-/* The largest packet's payload that a way takes, after the headers around it. */
+/* The largest payload of a packet that fits the path's MTU with the headers around it. */
 static uint8_t path_mtu(const struct cm_id *id)
 {
 	enum { HEADERS = 96 };
@@ -207,7 +207,7 @@ static int accept_rc(struct cm_id *id, const struct rdma_ucm_accept *body,
 	return cm_accept(cm_id_machine(id), id->endpoint, &accept, now_ms());
 }
 
-/* The passive side's answer. */
+/* ACCEPT on the passive side: the answer to a request. */
 static int accept_request(struct cm_id *id, const struct rdma_ucm_accept *body)
 {
 	const struct rdma_ucm_conn_param *param = &body->conn_param;
@@ -273,7 +273,8 @@ int cm_command_disconnect(struct cm_request *request, void *response)
 	(void)response;
 	if (!id || !id->endpoint || id->type == CM_ID_UD)
 		return -EINVAL;
-	cm_disconnect(cm_id_machine(id), id->endpoint, now_ms()); /* over already: well, then */
+	cm_disconnect(cm_id_machine(id), id->endpoint,
+		      now_ms()); /* already disconnected: not an error */
 	return 0;
 }
 
@@ -304,7 +305,8 @@ static void fill_private(struct rdma_ucm_event_resp *event, const struct cm_mad 
 	}
 }
 
-/* What the peer offers is what we may ask for, and the other way round. */
+/* Seen from this side: what the peer offers as initiator is this side's limit as responder, and
+ * vice versa. */
 static void fill_conn(struct rdma_ucm_event_resp *event, const struct cm_mad *mad)
 {
 	struct rdma_ucm_conn_param *conn = &event->param.conn;
@@ -330,7 +332,7 @@ static int cm_mad_refusal(const struct cm_mad *mad, bool nobody)
 	return nobody ? CM_REJECT_SERVICE_ID : CM_REJECT_CONSUMER;
 }
 
-/* Who listens for it. NULL: nobody. */
+/* The listener for a request; NULL: none. */
 static struct cm_id *find_listener(struct cm_service *service, const struct cm_mad *mad,
 				   const struct cm_ip *ip)
 {
@@ -347,7 +349,7 @@ static struct cm_id *find_listener(struct cm_service *service, const struct cm_m
 	return listener && listener->type == type ? listener : NULL;
 }
 
-/* False: it isn't for an address of any device. */
+/* Sets the identifier's addresses. False: the request's destination is no address of a device. */
 static bool cm_id_fill_request(struct cm_id *id, const struct cm_endpoint *endpoint,
 			       const struct cm_mad *mad, const struct cm_ip *ip)
 {
@@ -394,7 +396,7 @@ static int cm_id_on_request(void *arg, struct cm_endpoint *endpoint, const struc
 	cm_id_add_request(listener, id);
 	if (!cm_channel_post(listener->channel, &event))
 		return 0;
-	id->endpoint = NULL; /* the caller's again */
+	id->endpoint = NULL; /* the endpoint stays the caller's */
 	cm_id_free(id);
 	return cm_mad_refusal(mad, false);
 }

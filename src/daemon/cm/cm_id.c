@@ -67,7 +67,7 @@ void cm_id_drop_request(struct cm_id *id)
 	id->listener = NULL;
 }
 
-/* Those that the program has read are its own. */
+/* Requests that the program has read don't count against the backlog any more. */
 static void forget_read_requests(struct cm_id *listener)
 {
 	uint64_t read = cm_channel_read(listener->channel);
@@ -88,7 +88,7 @@ bool cm_id_has_backlog(struct cm_id *listener)
 	return listener->request_count < listener->backlog;
 }
 
-/* Those that the program never heard of go with it; the others are its own by now. */
+/* Frees the requests that the program hasn't read; the others are the program's by now. */
 static void drop_requests(struct cm_id *listener)
 {
 	if (list_empty(&listener->requests))
@@ -96,7 +96,7 @@ static void drop_requests(struct cm_id *listener)
 	cm_channel_withdraw(listener->channel, listener, NULL);
 	list_for_each(node, &listener->requests) {
 		struct cm_id *id = container_of(node, struct cm_id, request_node);
-		bool known = id->request_place; /* it wasn't taken back */
+		bool known = id->request_place; /* its event wasn't taken back */
 
 		cm_id_drop_request(id);
 		if (!known)
@@ -167,7 +167,7 @@ bool cm_id_take_device(struct cm_id *id)
 	const struct host_address *entry;
 
 	id->device = devices_find(devices, id->path.local, &entry);
-	/* All of 127.0.0.0/8 is the host's own, but only one of it is written down. */
+	/* All of 127.0.0.0/8 is the host's own, but the device's GID table has only one of them. */
 	if (!id->device && cm_gid_is_loopback(id->path.local))
 		id->device = devices_find(devices, loopback, &entry);
 	if (!id->device)
@@ -179,7 +179,8 @@ bool cm_id_take_device(struct cm_id *id)
 	return true;
 }
 
-/* Nothing can be done with it any more; its peer is told as far as a way leads there. */
+/* The identifier's device is gone: ends its connection, which the peer learns as far as a route
+ * leads there. */
 static void remove_device(struct cm_id *id)
 {
 	neighbour_forget(&cm_id_service(id)->neighbours, &id->question);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * JOIN_MCAST, LEAVE_MCAST. A full member makes the identifier's interface listen for the group
- * (mcast.h); who only sends needs nothing but to be told the address. Its own queue pair the
- * library attaches, when it hears that it has joined.
+ * (mcast.h); a send-only member needs only the group's address. The program's library attaches its
+ * queue pair itself, when it gets the event that it has joined.
  *
- * There is no subnet manager to be asked on Ethernet, so the event follows at once. As with the
- * kernel's RoCEv2 a group's GID is the IP address; other than there IPv6 works as well.
+ * Ethernet has no subnet manager that would have to be asked, so the event follows at once. As with
+ * the kernel's RoCEv2 a group's GID is the IP address; unlike there, IPv6 works as well.
  *
  * Owns each struct cm_join, an object of its client with a handle of its own.
  */
@@ -52,7 +52,7 @@ void cm_mcast_leave_all(struct cm_id *id)
 		cm_join_free(container_of(id->joins.next, struct cm_join, node));
 }
 
-/* What may join: one that has a device, and datagrams. 0 or -EINVAL. */
+/* An identifier may join that has a device, and datagrams. Returns 0 or -EINVAL. */
 static int cm_join_check(const struct cm_id *id, const struct rdma_ucm_join_mcast *body)
 {
 	bool ready = id && id->device && id->type == CM_ID_UD &&

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Groups that an identifier has joined. They belong to it and end with it. */
+/* Multicast groups that an identifier has joined. They belong to the identifier and end with it. */
 #ifndef VERBENA_DAEMON_CM_CM_MCAST_H
 #define VERBENA_DAEMON_CM_CM_MCAST_H
 
@@ -16,11 +16,11 @@ struct cm_join {
 	struct list node; /* on id->joins */
 	struct cm_id *id;
 	uint8_t gid[16];
-	uint32_t reported;	  /* events that its program got, or gets next */
-	struct mcast_join member; /* if it is a full one */
+	uint32_t reported;	  /* events that the program got, or gets next */
+	struct mcast_join member; /* of a full member */
 };
 
-/* The identifier ends. */
+/* The identifier ends: it leaves all its groups. */
 void cm_mcast_leave_all(struct cm_id *id);
 
 #endif

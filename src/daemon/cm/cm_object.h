@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a client of the `rdma_cm` node names by a handle: channels, identifiers, and groups that
- * those have joined. */
+/* Objects that a client of the `rdma_cm` node names by handles: channels, identifiers, and groups
+ * that identifiers have joined. */
 #ifndef VERBENA_DAEMON_CM_CM_OBJECT_H
 #define VERBENA_DAEMON_CM_CM_OBJECT_H
 
@@ -19,10 +19,10 @@ struct cm_object {
 	struct list node; /* on client->objects[kind] */
 };
 
-/* Gives the object a handle. 0; -ENOMEM, also when the client or its user has too many. */
+/* Gives the object a handle. Returns 0; -ENOMEM, also when the client or its user has too many. */
 int cm_object_enter(struct cm_client *client, struct cm_object *object, enum cm_kind kind);
 void cm_object_leave(struct cm_object *object);
-/* NULL: there is none, or it is of another kind. */
+/* NULL: no such handle, or of another kind. */
 void *cm_object_find(const struct cm_client *client, enum cm_kind kind, uint32_t handle);
 
 #endif

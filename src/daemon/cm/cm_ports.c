@@ -12,7 +12,7 @@
 #include "daemon/core/loop.h"
 #include "wire/ip.h"
 
-/* A port that somebody has. */
+/* A port in use, and the identifiers that share it. */
 struct cm_binding {
 	struct index_node node;
 	struct list ids;
@@ -31,7 +31,7 @@ static struct cm_binding *cm_binding_find(const struct cm_ports *ports, uint16_t
 	return node ? container_of(node, struct cm_binding, node) : NULL;
 }
 
-/* Numbers of a file of the network namespace; what isn't there stays. */
+/* Reads numbers from a file of the network namespace; a number that isn't there keeps its value. */
 static void read_numbers(const char *path, uint16_t *first, uint16_t *second)
 {
 	FILE *file = fopen(path, "re");
@@ -166,7 +166,8 @@ int cm_ports_check_listen(const struct cm_id *id)
 
 /* ------------------------------------------------------------------ listeners */
 
-/* How well it fits: 0 not at all, 1 because it listens for all addresses, 2 for this one. */
+/* How well a listener fits an address: 0 not at all, 1 bound to all addresses, 2 bound to this
+ * one. */
 static int cm_id_fits_gid(const struct cm_id *id, const uint8_t gid[16])
 {
 	bool v4 = ip_is_v4(gid);
@@ -206,7 +207,7 @@ struct cm_id *cm_ports_listener(const struct cm_ports *ports, uint16_t port_spac
 
 enum { MOMENT_MS = 5000 };
 
-/* Requests for datagrams don't say whose they are. */
+/* Whether both can be the same sender: requests for datagrams don't tell their slot. */
 static bool may_be(const struct cm_asker *a, const struct cm_asker *b)
 {
 	return !memcmp(a->gid, b->gid, sizeof(a->gid)) &&

@@ -203,7 +203,7 @@ static void attr_rts(const struct cm_id *id, struct ib_uverbs_qp_attr *attr)
 	attr->max_rd_atomic = qp->initiator_depth;
 }
 
-/* Whether the peer is known as far as its queue pair goes. */
+/* Whether the peer's queue pair is known. */
 static bool knows_peer(const struct cm_id *id)
 {
 	switch (id->endpoint ? id->endpoint->state : CM_IDLE) {
@@ -229,7 +229,7 @@ int cm_command_init_qp_attr(struct cm_request *request, void *response)
 	if (!id || !id->device)
 		return -EINVAL;
 	attr->qp_state = body->qp_state;
-	/* Datagrams need nothing of a peer. */
+	/* A datagram QP needs no attribute of a peer. */
 	if (body->qp_state == IBV_QPS_INIT ||
 	    (id->type == CM_ID_UD &&
 	     (body->qp_state == IBV_QPS_RTR || body->qp_state == IBV_QPS_RTS))) {
@@ -261,7 +261,8 @@ static void add_addr(const struct cm_id *id, struct proto_cm_event *to)
 	query_addr(id, &to->addr);
 }
 
-/* Of a connected QP. Those for datagrams ask: their queue key isn't the event's to say. */
+/* For a connected QP. The library asks for a datagram QP's, because the queue key isn't part of the
+ * event. */
 static void add_init(const struct cm_id *id, struct proto_cm_event *to)
 {
 	if (id->type == CM_ID_UD || !id->device)
@@ -321,7 +322,7 @@ static int set_id_option(struct cm_id *id, uint32_t name, const uint8_t *value, 
 		id->tos = id->path.traffic_class = value[0];
 		return 0;
 	case RDMA_OPTION_ID_REUSEADDR:
-		/* Who listens may no longer begin to share. */
+		/* An identifier that listens can't begin to share its port. */
 		if (size != sizeof(int) ||
 		    (id->state != ID_IDLE && (!word || id->state == ID_LISTEN)))
 			return -EINVAL;
@@ -345,8 +346,9 @@ static int set_id_option(struct cm_id *id, uint32_t name, const uint8_t *value, 
 }
 
 /*
- * The way, instead of RESOLVE_ROUTE. Where packets go is the host's routing's to say, so the ends
- * must be those that were resolved; of the rest, only what Ethernet has is taken.
+ * Sets the path, instead of RESOLVE_ROUTE. The host's routing decides where packets go, so the
+ * path's ends must be the resolved ones; of its other fields only those that exist on Ethernet are
+ * used.
  */
 static int cm_id_set_path(struct cm_id *id, const uint8_t *value, size_t size)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * BIND, RESOLVE_ADDR, RESOLVE_ROUTE: which of the host's addresses an identifier has. The host's
- * own routing decides: the kernel is asked by connecting a UDP socket, which sends nothing and
- * doesn't wait. So the events follow at once, but for that of a host whose link address the kernel
- * doesn't know yet (neighbour.h).
+ * routing decides: the daemon connects a UDP socket, which sends nothing and doesn't wait, and
+ * reads its source address. So the events follow at once, except for a host whose link address the
+ * kernel doesn't know yet (neighbour.h).
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -25,7 +25,8 @@
 
 /* ------------------------------------------------------------------ the device */
 
-/* The address isn't "any". 0; -ENODEV it is no GID of any device. */
+/* Takes the device of the source address, which isn't "any". Returns 0; -ENODEV: it is no GID of
+ * any device. */
 static int take_device(struct cm_id *id)
 {
 	cm_address_gid(&id->source, id->path.local);
@@ -110,7 +111,8 @@ static int ask_route(int fd, const union cm_address *from, const union cm_addres
 	return 0;
 }
 
-/* The address that packets to `to` come from. 0; -ENETUNREACH, -EHOSTUNREACH, ... */
+/* Sets the source to the address from which packets to `to` are sent. Returns 0; -ENETUNREACH,
+ * -EHOSTUNREACH, ... */
 static int find_source(struct cm_id *id, const union cm_address *to)
 {
 	union cm_address source = {0};
@@ -129,7 +131,7 @@ static int find_source(struct cm_id *id, const union cm_address *to)
 	return 0;
 }
 
-/* 0, or the status of ADDR_ERROR. */
+/* Sets the device and the path. Returns 0, or the status of ADDR_ERROR. */
 static int find_way(struct cm_id *id)
 {
 	struct server *server = cm_server(id->object.client);
@@ -140,7 +142,7 @@ static int find_way(struct cm_id *id)
 		return err;
 	cm_address_gid(&id->destination, id->path.remote);
 	id->path.traffic_class = id->tos;
-	/* Nobody is there to connect to; the datagrams' way is another (mcast.h). */
+	/* A group is no host to connect to; datagrams to it go another way (mcast.h). */
 	id->path.on_host = true;
 	if (flow_is_multicast(id->path.remote))
 		return 0;
@@ -174,8 +176,7 @@ static void on_neighbour(struct neighbour_question *question, int status)
 	cm_id_resolved(container_of(question, struct cm_id, question), status);
 }
 
-/* Whether somebody is there, on the link that leads to the destination. -EINPROGRESS: the event
- * follows. */
+/* Whether a host answers at the destination or its gateway. -EINPROGRESS: the event follows. */
 static int find_neighbour(struct cm_id *id, uint32_t timeout_ms)
 {
 	if (id->path.on_host)
@@ -191,8 +192,8 @@ static int cm_id_resolve(struct cm_id *id, const union cm_address *to, uint32_t 
 	id->destination = *to;
 	if (cm_address_is_any(to))
 		set_loopback(&id->destination);
-	/* With an address of its own it reaches groups on that interface, whatever the routes say.
-	 */
+	/* An identifier with a source address reaches groups on that interface, whatever the routes
+	 * say. */
 	bool knows = cm_address_is_group(to) && !cm_address_is_any(&id->source);
 	int err = knows ? 0 : find_source(id, &id->destination);
 
@@ -207,7 +208,7 @@ static int cm_id_resolve(struct cm_id *id, const union cm_address *to, uint32_t 
 	return 0;
 }
 
-/* An identifier that isn't bound is: to the given address, or to any of the family. */
+/* Binds an identifier that isn't bound: to the given address, or to any of the family. */
 static int bind_source(struct cm_id *id, const union cm_address *from, sa_family_t family)
 {
 	union cm_address any = {.any.sa_family = family};
@@ -249,7 +250,7 @@ int cm_command_resolve_route(struct cm_request *request, void *response)
 	(void)response;
 	if (!id || id->state != ID_ADDR_RESOLVED)
 		return -EINVAL;
-	/* It may have gone since the address was resolved. */
+	/* The route may have gone since the address was resolved. */
 	union cm_address source = id->source;
 	int err = id->path.on_host ? 0 : find_source(id, &id->destination);
 

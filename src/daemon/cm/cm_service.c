@@ -14,11 +14,11 @@
 #include "daemon/core/server.h"
 #include "proto/limits.h"
 
-/* A message that is to be received: one that stays on this host, or one that is held. */
+/* A message to be received: one for an endpoint of this daemon, or a request that is held. */
 struct at_home {
 	struct list node;
-	struct cm_path path; /* as its receiver sees it */
-	uint64_t until_ms;   /* held: how long at most; else 0 */
+	struct cm_path path; /* as seen by the receiver */
+	uint64_t until_ms;   /* held: the latest time to deliver it; else 0 */
 	uint8_t mad[MAD_SIZE];
 };
 
@@ -47,7 +47,7 @@ void cm_service_send(void *arg, const struct cm_path *path, const uint8_t mad[MA
 	struct at_home *m = message_new(path, mad);
 
 	if (!m) {
-		service->lost++; /* as a packet may be: it is sent again */
+		service->lost++; /* like a lost packet: the sender repeats it */
 		return;
 	}
 	memcpy(m->path.local, path->remote, 16);
@@ -73,19 +73,19 @@ static void cm_service_set_timer(struct cm_service *service)
 		timer_set(&service->server->loop, &service->timer, at > now ? at - now : 0);
 }
 
-/* ------------------------------------------------------------------ requests that come too early
- */
+/* ------------------------------------------------------------------ requests that are too early */
 
 struct cm_asker cm_service_asker(const struct cm_path *path, const struct cm_mad *mad)
 {
-	/* On this host a QPN says whose it is. */
+	/* On this host the QPN contains the process's slot. */
 	struct cm_asker asker = {.slot = path->on_host ? mad->qpn >> LIMIT_QP_BITS : 0};
 
 	memcpy(asker.gid, path->remote, sizeof(asker.gid));
 	return asker;
 }
 
-/* Whether it shall wait: nobody listens, but somebody who heard the sender did. */
+/* Whether a request is to be held: no listener, but the last one on that port got a request from
+ * the same sender. */
 static bool cm_mad_is_early(const struct cm_service *service, const struct at_home *m)
 {
 	struct cm_mad mad;
@@ -110,7 +110,7 @@ static bool cm_mad_hold(struct cm_service *service, struct at_home *m)
 	return true;
 }
 
-/* Those that needn't, or mustn't, wait any longer. */
+/* Releases the held requests that have a listener now, or have waited long enough. */
 static void cm_mads_release(struct cm_service *service)
 {
 	uint64_t now = now_ms();
@@ -159,7 +159,7 @@ void cm_service_run(struct cm_service *service)
 		return;
 	service->running = true;
 	cm_mads_release(service);
-	/* It ends: a message causes one other at most, until a program does something. */
+	/* The loop ends: a message causes at most one other, until a program acts. */
 	while ((node = list_pop(&service->at_home))) {
 		struct at_home *m = container_of(node, struct at_home, node);
 

@@ -15,7 +15,7 @@ static void show_messages(const char *key, const uint64_t count[CM_MESSAGES], st
 	json_close(out, '}');
 }
 
-/* Those that there were. */
+/* Shows the reasons that occurred. */
 static void show_reasons(const char *key, const uint64_t count[CM_REASONS], struct text *out)
 {
 	char reason[8];

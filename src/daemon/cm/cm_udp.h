@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * CM messages to and from other hosts: UD packets from QP 1 to QP 1 (IBTA volume 1, 13.5; annex
- * A17). They come by slot 0's socket of the RoCEv2 port, which belongs to struct wire, and go out
- * by sockets of their own.
+ * A17). They arrive on slot 0's socket of the RoCEv2 port, which belongs to struct wire, and leave
+ * by separate sockets.
  */
 #ifndef VERBENA_DAEMON_CM_CM_UDP_H
 #define VERBENA_DAEMON_CM_CM_UDP_H
@@ -29,11 +29,11 @@ struct cm_udp {
 };
 
 void cm_udp_init(struct cm_udp *wire);
-/* `socket`: slot 0's. Does nothing if it is open. */
+/* `socket`: slot 0's, stays the caller's. Does nothing if it is open. */
 void cm_udp_open(struct cm_udp *wire, struct cm_service *service, int socket);
 void cm_udp_close(struct cm_udp *wire);
 
-/* A message that can't be sent is lost, as any packet may be. */
+/* Sends a message. One that can't be sent is lost, as any packet may be. */
 void cm_udp_send(struct cm_udp *wire, const struct cm_path *path, const uint8_t mad[MAD_SIZE]);
 
 #endif
