@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Address handles: checked against the port and its GIDs, counted. */
+/* Address handles: the daemon checks them against the port and its GIDs, and counts them. */
 #include <errno.h>
 
 #include "daemon/core/commands.h"

@@ -21,7 +21,7 @@ static const char *const kind_names[] = {
 };
 _Static_assert(sizeof(kind_names) / sizeof(kind_names[0]) == OBJECT_KINDS, "every kind has a name");
 
-/* How many of a kind one process may hold. */
+/* The number of objects of each kind that one process may hold. */
 static const uint32_t quotas[] = {
 	[OBJECT_AH] = LIMIT_AH,	  [OBJECT_QP] = LIMIT_QPS_PER_SLOT - 1,
 	[OBJECT_SRQ] = LIMIT_SRQ, [OBJECT_MR] = LIMIT_MR,
@@ -73,7 +73,7 @@ void context_free(struct context *context)
 	free(context);
 }
 
-/* The handle: a new one, or the old one of an object that returns. */
+/* Gives the object a handle: a new one, or the old one when its process is returning. */
 static int name_object(struct object *object, const struct proto_return *old)
 {
 	if (!old)
@@ -161,7 +161,7 @@ void object_destroy(struct object *object)
 		break;
 	case OBJECT_CHANNEL:
 	case OBJECT_KINDS:
-		break; /* they hold nothing */
+		break; /* these kinds hold nothing */
 	}
 	object_free(object);
 }
@@ -171,7 +171,7 @@ int object_destroy_handle(struct context *context, enum object_kind kind, uint32
 	struct object *object = object_find(context, kind, handle);
 
 	if (!object)
-		return -ENOENT; /* as the kernel, which says EINVAL where an object is used */
+		return -ENOENT; /* as in the kernel: EINVAL is for uses of an object */
 	if (object->users)
 		return -EBUSY;
 	object_destroy(object);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A context: what a program got from ibv_open_device(). One connection each; belongs to a process.
- */
+/* A context: the daemon's side of an ibv_open_device(). It has one connection and belongs to a
+ * process. */
 #ifndef VERBENA_DAEMON_OBJECTS_CONTEXT_H
 #define VERBENA_DAEMON_OBJECTS_CONTEXT_H
 
@@ -21,10 +21,10 @@ struct context {
 	struct list same_token; /* in a bucket of server->share */
 };
 
-/* 0; -ENOMEM no memory or the process has too many (said in the log). */
+/* Makes a context. Returns 0; -ENOMEM: no memory, or the process has too many (logged). */
 int context_make(struct process *process, struct conn *conn, const uint64_t token[2],
 		 struct context **out);
-/* Frees it with all that it holds; its connection stays, the caller closes it. */
+/* Frees the context with all that it holds; the caller closes its connection. */
 void context_free(struct context *context);
 
 #endif

@@ -15,7 +15,7 @@ int command_create_channel(struct request *request, void *response)
 	int err = object_make(request, OBJECT_CHANNEL, sizeof(struct channel), &object);
 
 	if (!err)
-		resp->fd = object->handle; /* the descriptor is the process's own */
+		resp->fd = object->handle; /* a handle; the descriptor is made in the process */
 	return err;
 }
 
@@ -128,6 +128,6 @@ int command_destroy_cq(struct request *request, void *response)
 {
 	const struct ib_uverbs_destroy_cq *body = request->body;
 
-	(void)response; /* events are counted in the process */
+	(void)response; /* the process counts the events */
 	return object_destroy_handle(request->conn->context, OBJECT_CQ, body->cq_handle);
 }

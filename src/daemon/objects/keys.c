@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Memory keys. See keys.h. Tags are kept by place of first use, not by index, so that their array
- * is as long as what is in use. */
+ * grows with the number of regions in use. */
 #include "daemon/objects/keys.h"
 
 #include <errno.h>
@@ -9,8 +9,8 @@
 
 #include "proto/limits.h"
 
-/* A key comes back after so many deregistrations times the tags, that is half a million. Larger
- * would spread a busy program's regions over more pages of its table. */
+/* A key comes back after this many deregistrations times the number of tags, that is half a
+ * million. A larger number would spread a busy program's regions over more pages of its table. */
 enum { KEYS_AGE = 4096 };
 
 void keys_init(struct keys *keys, uint32_t start, uint8_t seed)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory regions: keys and what is pinned. The daemon never touches the memory; the
- * process publishes the region itself, in a table that only leads to its own memory.
+ * Memory regions: their keys, and the pinned memory. The daemon never touches the memory; the
+ * process publishes the region itself, in a table that leads only to its own memory.
  */
 #include <errno.h>
 #include <rdma/ib_user_ioctl_verbs.h>
@@ -52,10 +52,10 @@ static int check_range(uint64_t start, uint64_t length, uint64_t iova, uint32_t 
 	    __builtin_add_overflow(end, PAGE - 1, &end) ||
 	    __builtin_add_overflow(iova, length, &end))
 		return -EINVAL;
-	/* As the kernel: without bytes it is a region only if there is a page to pin. */
+	/* As in the kernel: an empty region is accepted only if it touches a page. */
 	if (!pinned_bytes(start, length))
 		return -EINVAL;
-	/* As the kernel: both names of a byte lie at the same place of a page. */
+	/* As in the kernel: address and iova have the same offset within a page. */
 	if (!(access & IB_UVERBS_ACCESS_ZERO_BASED) && (start ^ iova) & (PAGE - 1))
 		return -EINVAL;
 	return 0;
@@ -114,7 +114,8 @@ out_object:
 	return err;
 }
 
-/* What the region shall be after IB_USER_VERBS_CMD_REREG_MR. 0 or -EINVAL, -EOPNOTSUPP. */
+/* Sets what the region is to be after IB_USER_VERBS_CMD_REREG_MR. Returns 0 or -EINVAL,
+ * -EOPNOTSUPP. */
 static int rereg_wanted(struct context *context, const struct ib_uverbs_rereg_mr *body,
 			struct mr *wanted)
 {
@@ -136,7 +137,7 @@ static int rereg_wanted(struct context *context, const struct ib_uverbs_rereg_mr
 	return err ? err : check_range(wanted->addr, wanted->length, wanted->iova, wanted->access);
 }
 
-/* The keys stay: the process has ended all access before it asked. */
+/* The keys stay: the process has ended all access before its request. */
 int command_rereg_mr(struct request *request, void *response)
 {
 	const struct ib_uverbs_rereg_mr *body = request->body;
@@ -152,7 +153,7 @@ int command_rereg_mr(struct request *request, void *response)
 	if (err)
 		return err;
 	if (body->flags & REREG_TRANSLATION) {
-		/* As the kernel: the new pages are pinned before the old ones are let go. */
+		/* As in the kernel: the new pages are pinned before the old ones are released. */
 		wanted.pinned = pinned_bytes(wanted.addr, wanted.length);
 		err = pinned_add(context->process, wanted.pinned);
 		if (err)
@@ -188,8 +189,8 @@ int command_dereg_mr(struct request *request, void *response)
 	return object_destroy_handle(request->conn->context, OBJECT_MR, body->mr_handle);
 }
 
-/* A region that its own process imports is nothing of its own, as in the kernel. Another process
- * has use for it only with keys of its own, and must import it. */
+/* Describes a region. Within the owner's process the importer gets no object of its own, as in the
+ * kernel. Another process needs keys of its own, and must import the region. */
 int command_query_mr(struct request *request, void *response)
 {
 	const struct proto_handle *body = request->body;
@@ -213,8 +214,8 @@ int command_query_mr(struct request *request, void *response)
 	return 0;
 }
 
-/* What `shared` names for the request's process, which isn't its owner. *out stays NULL for one
- * that returns: then its owner may not be back, or have ended. */
+/* Finds the region `shared` of another process. *out stays NULL for a process that is returning:
+ * the owner may not be back yet, or have ended. */
 static int find_foreign(const struct request *request, const struct pd *pd, uint32_t shared,
 			const struct mr **out)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a context holds: protection domains, regions, queues. Each object belongs to one context
- * and is named by a handle of that context's table; nobody else's handle leads to it.
+ * The objects of a context: protection domains, regions, queues. Each object belongs to one context
+ * and is named by a handle of that context's table; no other context's handle leads to it.
  *
- * `users` counts the objects that need this one (a PD's regions, a CQ's queue pairs, ...); while
- * it isn't 0 destroying gives -EBUSY. A context that ends frees its objects users first.
+ * `users` counts the objects that need this one (a PD's regions, a CQ's queue pairs, ...); while it
+ * isn't 0, destroying the object gives -EBUSY. A context that ends frees users before what they
+ * use.
  */
 #ifndef VERBENA_DAEMON_OBJECTS_OBJECTS_H
 #define VERBENA_DAEMON_OBJECTS_OBJECTS_H
@@ -20,7 +21,7 @@ struct domain;
 struct proto_create_channel_cq_resp;
 struct request;
 
-/* In the order in which a context's objects are freed: nothing before its users. */
+/* In the order in which a context's objects are freed: users before what they use. */
 enum object_kind {
 	OBJECT_AH,
 	OBJECT_QP,
@@ -42,7 +43,7 @@ struct object {
 
 struct pd {
 	struct object object;
-	struct domain *domain; /* what it shares with others; NULL: nothing (share.h) */
+	struct domain *domain; /* shared with other contexts' PDs; NULL: not shared (share.h) */
 	struct list sibling;   /* on domain->pds */
 	bool imported;	       /* made by PROTO_IMPORT_PD */
 };
@@ -58,7 +59,7 @@ struct mr {
 	uint64_t pinned; /* bytes, whole pages */
 	uint32_t access; /* enum ib_uverbs_access_flags */
 	uint32_t lkey, rkey;
-	bool imported; /* made by PROTO_IMPORT_MR: nothing but keys */
+	bool imported; /* made by PROTO_IMPORT_MR: it has keys only */
 };
 
 struct cq {
@@ -89,39 +90,40 @@ struct ah {
 	struct ib_uverbs_ah_attr attr;
 };
 
-/* "pd", "mr", ...: the words of the control protocol. */
+/* "pd", "mr", ...: the kinds' names in the control protocol. */
 const char *object_kind_name(enum object_kind kind);
 
 /*
- * Makes an object of `size` bytes, all zero after its struct object, in the request's context, and
- * gives it a handle (that of request->old, if it isn't new). 0; -ENOMEM no memory or the process
- * has as many as it may (said in the log); -EINVAL, -EEXIST the old handle can't be.
+ * Makes an object of `size` bytes, zero after its struct object, in the request's context, and
+ * gives it a handle (that of request->old, if it isn't new). Returns 0; -ENOMEM: no memory, or the
+ * process has as many as it may (logged); -EINVAL, -EEXIST: the old handle isn't possible.
  */
 int object_make(struct request *request, enum object_kind kind, size_t size, struct object **out);
 
 /* The context's object with this handle; NULL when there is none or it is of another kind. */
 struct object *object_find(struct context *context, enum object_kind kind, uint32_t handle);
 
-/* A CQ together with a channel of its own, and their handles. 0, or as object_make(); -EINVAL:
- * there can't be such. */
+/* Makes a CQ together with a channel of its own; writes their handles. Returns 0, or as
+ * object_make(); -EINVAL: `cqe` or `comp_vector` is out of range. */
 int cq_make_with_channel(struct request *request, uint32_t cqe, uint32_t comp_vector,
 			 struct proto_create_channel_cq_resp *resp, struct cq **out);
-/* Both again, before anybody heard of them. */
+/* Undoes it, before the client has got the handles. */
 void cq_unmake_with_channel(struct cq *cq);
 
-/* The context's PD with this handle, for something new in it; NULL: none, or it has ended. */
+/* The context's PD with this handle, to make an object in it; NULL: none, or its domain has
+ * ended. */
 struct pd *pd_find(struct context *context, uint32_t handle);
 
-/* Gives its handle back and frees it. Drop what it holds first. */
+/* Gives the object's handle back and frees it. The caller has released what it holds. */
 void object_free(struct object *object);
 
-/* Frees it together with what its kind holds (numbers, others' use counts). */
+/* Releases what the object's kind holds (numbers, use counts of others), then frees it. */
 void object_destroy(struct object *object);
 
-/* As the commands do it: 0, -EINVAL no such handle, -EBUSY in use. */
+/* Destroys an object as the commands do. Returns 0; -ENOENT: no such handle; -EBUSY: in use. */
 int object_destroy_handle(struct context *context, enum object_kind kind, uint32_t handle);
 
-/* What each kind does in object_destroy(), besides freeing the structure. */
+/* Each kind's part of object_destroy(), without freeing the structure. */
 void mr_release(struct mr *mr);
 void pd_release(struct pd *pd);
 void cq_release(struct cq *cq);

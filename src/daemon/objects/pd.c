@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Protection domains, also those that several contexts share (share.h). No state beyond the
- * objects. */
+/* Protection domains, also those that several contexts share (share.h). The objects are the only
+ * state. */
 #include <errno.h>
 
 #include "daemon/core/commands.h"
@@ -29,7 +29,8 @@ int command_alloc_pd(struct request *request, void *response)
 
 	if (err)
 		return err;
-	/* One that returns finds those who imported it and were quicker. */
+	/* A process that is returning may come back after processes that imported this PD: then the
+	 * domain exists. */
 	struct domain *domain =
 		request->old ? domain_find(request->conn->context, object->handle) : NULL;
 
@@ -39,7 +40,7 @@ int command_alloc_pd(struct request *request, void *response)
 	return 0;
 }
 
-/* Ends the domain for all who share it. */
+/* Ends the domain for all contexts that share it. */
 int command_dealloc_pd(struct request *request, void *response)
 {
 	const struct ib_uverbs_dealloc_pd *body = request->body;
@@ -58,8 +59,8 @@ int command_dealloc_pd(struct request *request, void *response)
 
 /* ------------------------------------------------------------------ sharing */
 
-/* The domain that `handle` names, with `original` in it if that is all there is. 0; -ENOENT,
- * -EINVAL, -ENOMEM. */
+/* Finds the domain that `handle` names, or makes it with the PD `handle` as its first sibling.
+ * Returns 0; -ENOENT, -EINVAL, -ENOMEM. */
 static int find_domain(const struct request *request, uint32_t handle, struct domain **out)
 {
 	struct context *context = request->conn->context;
@@ -70,7 +71,8 @@ static int find_domain(const struct request *request, uint32_t handle, struct do
 		return (*out)->ended ? -ENOENT : 0;
 	int err = share_find(context, OBJECT_PD, handle, &original);
 
-	/* Who returns may be quicker than the one it had imported from, or have outlived it. */
+	/* A process that is returning may come back before the process from which it had imported,
+	 * or have outlived it. */
 	if (err && !(err == -ENOENT && request->old))
 		return err;
 	*out = domain_make(context, handle);
@@ -105,7 +107,7 @@ int command_import_pd(struct request *request, void *response)
 	return 0;
 }
 
-/* Also the original, once somebody else has ended the domain. */
+/* Works on the original too, once another context has ended the domain. */
 int command_unimport_pd(struct request *request, void *response)
 {
 	const struct proto_handle *body = request->body;

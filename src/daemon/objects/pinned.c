@@ -50,14 +50,16 @@ uint64_t pinned_limit(const struct process *process)
 		return UINT64_MAX;
 	if (prlimit(process->pid, RLIMIT_MEMLOCK, NULL, &limit) == 0)
 		return limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
-	/* Another user's process, and we aren't root: everybody may read this. */
+	/* The process is another user's, and the daemon isn't root: prlimit() is refused, but this
+	 * file is readable for all users. */
 	if (!proc_find(process->pid, "limits", "Max locked memory", value, sizeof(value)) ||
 	    !strcmp(value, "unlimited"))
 		return UINT64_MAX;
 	return strtoull(value, NULL, 10);
 }
 
-/* A yes holds for a moment: reading the file takes longer than all the rest of a registration. */
+/* Whether the process has CAP_IPC_LOCK. A yes is cached for a moment, because reading the file
+ * takes longer than the rest of a registration. */
 static bool may_lock(struct process *process)
 {
 	char value[32];
@@ -81,7 +83,8 @@ int pinned_add(struct process *process, uint64_t bytes)
 {
 	uint64_t limit = is_enforced(process) ? pinned_limit(process) : UINT64_MAX;
 
-	/* Capabilities are only looked at when it matters: that means reading a file. */
+	/* Capabilities are read only when the limit is exceeded, because that means reading a
+	 * file. */
 	if (limit != UINT64_MAX && process->pinned + bytes > (limit & ~(PAGE - 1)) &&
 	    !may_lock(process)) {
 		complain(process->user,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Queue pairs: the number, and that what a queue pair uses stays. The state machine is in the
- * process, as a card's is on the card.
+ * Queue pairs: the daemon gives the number, and keeps what a queue pair uses alive. The state
+ * machine is in the process, as it is on the card with an adapter.
  */
 #include <errno.h>
 #include <rdma/ib_user_ioctl_verbs.h>
@@ -16,7 +16,7 @@
 #include "proto/limits.h"
 #include "wire/packet.h"
 
-/* What the command's handles lead to. */
+/* The objects that the command's handles name. */
 struct parts {
 	struct pd *pd;
 	struct cq *send_cq, *recv_cq;
@@ -78,7 +78,7 @@ static int take_qpn(const struct request *request, uint32_t *qpn)
 	*qpn = process->slot << LIMIT_QP_BITS | index;
 	if (*qpn != WIRE_MULTICAST_QPN)
 		return 0;
-	/* The groups' number: the next one, then. */
+	/* That number is reserved for multicast: takes the next one. */
 	uint32_t reserved = index;
 
 	err = ids_take(&process->qpns, &index);
@@ -143,7 +143,7 @@ int command_create_qp(struct request *request, void *response)
 	return qp_create_for(request, request->body, response);
 }
 
-/* One of its CQs, if it is to be made: in *cq then. */
+/* Makes one of the QP's CQs in *cq, if the request wants it. */
 static int make_own_cq(struct request *request, const struct proto_new_cq *wanted, struct cq **cq,
 		       struct proto_create_channel_cq_resp *resp, uint32_t *handle)
 {
@@ -192,6 +192,6 @@ int command_destroy_qp(struct request *request, void *response)
 {
 	const struct ib_uverbs_destroy_qp *body = request->body;
 
-	(void)response; /* events are counted in the process */
+	(void)response; /* the process counts the events */
 	return object_destroy_handle(request->conn->context, OBJECT_QP, body->qp_handle);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Contexts that share, and domains. See share.h. Owns the domains and the buckets. */
+/* Contexts that share, and domains. See share.h. Owns the domains and the hash buckets. */
 #include "daemon/objects/share.h"
 
 #include <errno.h>
@@ -53,8 +53,8 @@ void share_enter(struct context *context, const uint64_t token[2])
 	list_for_each(node, bucket) {
 		if (!token_is_same(container_of(node, struct context, same_token)->token, token))
 			continue;
-		/* Not the first one: its handles begin elsewhere, so that they are nobody else's.
-		 */
+		/* A further context of the token: its handles begin elsewhere, so that they differ
+		 * from the others'. */
 		if (getrandom(&random, sizeof(random), 0) != sizeof(random))
 			random = 0;
 		context->table.first_generation = 1 + random % ((1u << TABLE_GENERATION_BITS) - 1);
@@ -81,7 +81,7 @@ int share_find(const struct context *context, enum object_kind kind, uint32_t ha
 						? object_find(other, kind, handle)
 						: NULL;
 
-		/* What was imported is found by the domain's name. */
+		/* Imported objects don't count: a PD's domain is found by its name. */
 		if (!object || (kind == OBJECT_PD && ((struct pd *)object)->imported) ||
 		    (kind == OBJECT_MR && ((struct mr *)object)->imported))
 			continue;

@@ -66,6 +66,6 @@ int command_destroy_srq(struct request *request, void *response)
 {
 	const struct ib_uverbs_destroy_srq *body = request->body;
 
-	(void)response; /* events are counted in the process */
+	(void)response; /* the process counts the events */
 	return object_destroy_handle(request->conn->context, OBJECT_SRQ, body->srq_handle);
 }
