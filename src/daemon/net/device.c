@@ -32,24 +32,24 @@ enum {
 	EVENT_PORT_ACTIVE = 9,
 	EVENT_PORT_ERR = 10,
 	EVENT_GID_CHANGE = 18,
-	ACK_DELAY = 15, /* 4.096 us * 2^15: 134 ms, a process may have to wait for a processor */
+	ACK_DELAY = 15, /* 4.096 us * 2^15: 134 ms, for processes that wait for a CPU */
 };
 
 #define PAGE_SIZES 0xfffff000ull
 #define FIRMWARE (1ull << 16) /* DEVICE_FIRMWARE: 16 bits each */
 
-/* Only what is so. */
+/* Only capabilities that the soft HCA has. */
 #define CAPABILITIES                                                                \
 	(IB_UVERBS_DEVICE_UD_AV_PORT_ENFORCE | IB_UVERBS_DEVICE_CURR_QP_STATE_MOD | \
 	 IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT | IB_UVERBS_DEVICE_SYS_IMAGE_GUID |     \
 	 IB_UVERBS_DEVICE_RC_RNR_NAK_GEN | IB_UVERBS_DEVICE_SRQ_RESIZE)
 
-/* What kernel Soft-RoCE takes off the interface's MTU for all headers that there can be. */
+/* The kernel's Soft-RoCE subtracts as much from the interface's MTU for all possible headers. */
 enum { HEADERS_BYTES = 80, MTU_BYTES_MIN = 256, MTU_BYTES_MAX = 4096 };
 
-/* ------------------------------------------------------------------ who it is */
+/* ------------------------------------------------------------------ identity */
 
-/* A modified EUI-64: of a card's address. */
+/* Makes the GUID a modified EUI-64 of a card's MAC address. */
 static void guid_from_card(struct device *device, const struct host_card *card)
 {
 	const uint8_t guid[8] = {card->mac[0] ^ 2, card->mac[1], card->mac[2], 0xff, 0xfe,
@@ -60,14 +60,14 @@ static void guid_from_card(struct device *device, const struct host_card *card)
 	memcpy(device->first.ifname, card->ifname, sizeof(card->ifname));
 }
 
-/* One that isn't anybody's. */
+/* Makes a GUID that belongs to no vendor. */
 static void guid_from_host(struct device *device)
 {
 	uint64_t number = host_number();
 	uint8_t *g = device->guid;
 
 	memcpy(g, &number, sizeof(number));
-	g[0] &= 0xfc; /* no vendor's, not a group's */
+	g[0] &= 0xfc; /* locally administered, not a group's */
 	g[6] ^= (uint8_t)device->index;
 	g[7] |= 1; /* never all zero */
 	snprintf(device->first.ifname, sizeof(device->first.ifname), "%s",
@@ -92,9 +92,9 @@ void device_init(struct device *device, struct server *server, uint32_t index,
 	memcpy(device->first.gid + 8, device->guid, sizeof(device->guid));
 }
 
-/* ------------------------------------------------------------------ what it has now */
+/* ------------------------------------------------------------------ port and GIDs */
 
-/* Every process that has a context on it. */
+/* Sends an event to every process that has a context on the device. */
 static void device_send_event(const struct device *device, uint32_t event)
 {
 	const struct slots *slots = &device->server->slots;
@@ -113,7 +113,7 @@ static bool is_bound_to(const struct device *device, const char *ifname)
 	return !device->bound;
 }
 
-/* Up while one of its interfaces is; as large as the smallest of those. */
+/* Up while one of the interfaces is up; the MTU is the smallest of those. */
 static struct host_port device_bound_port(const struct device *device)
 {
 	struct host_port sum = {0};
@@ -131,8 +131,9 @@ static struct host_port device_bound_port(const struct device *device)
 }
 
 /*
- * The device of all interfaces goes by its card's, but not before that was up once: a host without
- * a network, or whose cable isn't plugged in yet, is one to itself.
+ * The port of the device of all interfaces follows its card's interface, but only once that has
+ * been up: a host without a network, or with a cable that isn't plugged in yet, still serves
+ * itself.
  */
 static struct host_port common_port(struct device *device)
 {
@@ -175,7 +176,7 @@ void device_refresh(struct device *device, const struct host_address *list, unsi
 	for (unsigned int i = 0; own && i < count; i++)
 		if (is_bound_to(device, list[i].ifname))
 			own[n++] = list[i];
-	/* An interface that was made anew has another number. */
+	/* An interface that was removed and made again has another index. */
 	device->first.ifindex = if_nametoindex(device->first.ifname);
 	device->present = is_present(device);
 	refresh_port(device, first);
@@ -226,7 +227,7 @@ int command_list_devices(struct request *request, void *response)
 	return 0;
 }
 
-/* The administrator may allow a user fewer objects than the device has places for. */
+/* The configuration may allow a user fewer objects than the device's limit. */
 static uint32_t device_allowed(const struct device *device, uint32_t limit)
 {
 	uint32_t objects = device->server->config.user_objects;
@@ -287,7 +288,7 @@ int command_ex_query_device(struct request *request, void *response)
 		return -EINVAL;
 	device_fill_response(request->conn->device, &resp->base);
 	resp->response_length = (uint32_t)request->response_size;
-	resp->timestamp_mask = UINT64_MAX; /* completions carry CLOCK_MONOTONIC */
+	resp->timestamp_mask = UINT64_MAX; /* completions carry CLOCK_MONOTONIC in ns */
 	resp->hca_core_clock = 1000000;	   /* kHz */
 	resp->device_cap_flags_ex = CAPABILITIES;
 	return 0;

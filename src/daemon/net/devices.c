@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* See devices.h. Owns the netlink socket; only called by the daemon's thread. */
+/* See devices.h. Owns the netlink socket; only the daemon's thread calls it. */
 #include "daemon/net/devices.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include "daemon/core/server.h"
 #include "daemon/net/mcast.h"
 
-/* Many addresses come at once when an interface comes up. */
+/* Many changes come at once when an interface comes up. */
 enum { REFRESH_DELAY_MS = 20 };
 
 static void devices_refresh(struct devices *devices)
@@ -47,7 +47,7 @@ static void on_network(struct watch *watch, uint32_t events)
 	timer_set(&devices->server->loop, &devices->refresh, REFRESH_DELAY_MS);
 }
 
-/* Watched before the interfaces are read, so that no change is missed. */
+/* To be called before the interfaces are read, so that no change is missed. */
 static void devices_watch(struct devices *devices)
 {
 	int fd = host_watch_open();

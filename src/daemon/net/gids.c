@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The GID table. See gids.h. One entry a GID: an address that two interfaces have is one address
- * of the host. */
+/* The GID table. See gids.h. There is one entry for each GID: an address on two interfaces is one
+ * address of the host. */
 #include "daemon/net/gids.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ const struct host_address *gids_find(const struct gids *gids, const uint8_t gid[
 	return NULL;
 }
 
-/* The same address, on the same interface if it is there still. NULL: it is gone. */
+/* The same address in `wanted`, on the same interface if it is still there. NULL: it is gone. */
 static const struct host_address *find_wanted(const struct host_address *entry,
 					      const struct host_address *wanted, unsigned int count)
 {
@@ -60,7 +60,7 @@ static bool gids_put(struct gids *gids, const struct host_address *address)
 		return false;
 	}
 	if (gids->used[i]) {
-		/* Its interface's card may be another one now. */
+		/* The interface's MAC address may have changed. */
 		if (gids->entry[i].ifindex == address->ifindex)
 			gids->entry[i] = *address;
 		return false;
@@ -85,7 +85,7 @@ bool gids_update(struct gids *gids, const struct host_address *first,
 			continue;
 		gids->used[i] = now;
 		if (now)
-			gids->entry[i] = *now; /* it moved to another interface */
+			gids->entry[i] = *now; /* the address moved to another interface */
 		changed = true;
 	}
 	for (unsigned int i = 0; i < count; i++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A port's GID table, as kernel Soft-RoCE makes it: index 0 is the link-local address that the
- * device's own number gives, then the host's addresses. An address that goes leaves a hole, a new
- * one takes the first hole; entries never move.
+ * A port's GID table, in the form of the kernel's Soft-RoCE: index 0 is the link-local address that
+ * is made of the device's GUID, then come the host's addresses. An address that goes leaves a hole,
+ * a new one takes the first hole; entries never move.
  */
 #ifndef VERBENA_DAEMON_NET_GIDS_H
 #define VERBENA_DAEMON_NET_GIDS_H
@@ -20,12 +20,12 @@ struct gids {
 	bool full_said;
 };
 
-/* NULL: there is no entry at this index. */
+/* NULL: no entry at this index. */
 const struct host_address *gids_get(const struct gids *gids, uint32_t index);
-/* The entry with this address; its index is its place in `entry`. NULL: there is none. */
+/* The entry with this address; its index is its position in `entry`. NULL: none. */
 const struct host_address *gids_find(const struct gids *gids, const uint8_t gid[16]);
 
-/* `first` stays at index 0; the others follow `wanted`. Returns whether anything changed. */
+/* `first` stays at index 0; the other entries follow `wanted`. Returns whether anything changed. */
 bool gids_update(struct gids *gids, const struct host_address *first,
 		 const struct host_address *wanted, unsigned int count);
 

@@ -23,7 +23,7 @@
 struct found {
 	struct host_address address;
 	bool loopback, v4;
-	int order; /* as listed */
+	int order; /* position in the kernel's list */
 };
 
 static bool gid_from(const struct sockaddr *sa, uint8_t *gid)
@@ -78,9 +78,9 @@ static void found_fill(struct found *f, const struct ifaddrs *all, const struct 
 }
 
 /*
- * Whether another host may have the address: the kernel is still asking (duplicate address
- * detection), or was told so. Packets from it can't be sent yet; when they can, the news of the
- * address comes again. An optimistic address may be used meanwhile.
+ * Whether another host may have the address: duplicate address detection is under way, or has
+ * failed. Packets can't be sent from such an address; when they can, the kernel reports the address
+ * again. An optimistic address may be used meanwhile.
  */
 static bool is_tentative(FILE *table, const struct ifaddrs *i)
 {
@@ -137,7 +137,7 @@ int host_addresses(struct host_address **list)
 	return count;
 }
 
-/* ------------------------------------------------------------------ who this host is */
+/* ------------------------------------------------------------------ identity of this host */
 
 static bool is_card(const struct ifaddrs *i)
 {
@@ -157,7 +157,8 @@ static bool interface_has_address(const struct ifaddrs *all, const char *ifname)
 	return false;
 }
 
-/* How likely a card is the one that packets come by: one without addresses is a bridge's leg. */
+/* How likely the card is the one for packets: it is up, and it has addresses (a bridge's port has
+ * none). */
 static int interface_rank(const struct ifaddrs *all, const struct ifaddrs *card)
 {
 	return 2 * !!(card->ifa_flags & IFF_UP) + interface_has_address(all, card->ifa_name);
@@ -258,7 +259,8 @@ int host_watch_open(void)
 	return fd;
 }
 
-/* What changed isn't parsed: the list is read anew. A full buffer (ENOBUFS) is a change, too. */
+/* The messages aren't parsed, because the list is read anew. A full buffer (ENOBUFS) counts as a
+ * change. */
 void host_watch_drain(int fd)
 {
 	char buffer[8192];

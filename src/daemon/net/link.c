@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Links. See link.h. Both processes' `links` arrays point to it, each at the other's slot. */
+/* Links. See link.h. The `links` arrays of both processes point to the link, each at the other's
+ * slot. */
 #include "daemon/net/link.h"
 
 #include <errno.h>
@@ -25,9 +26,10 @@ uid_t link_uid(const struct link *link, unsigned int side)
 }
 
 /*
- * Another user learns a key from its owner, or not at all. A process counts as the user that it was
- * when it connected, as with a node of the kernel's, and what it has it keeps; but who has become
- * somebody else since then (a server that gave up root) gets no more of that user's secrets.
+ * Whether two processes count as different users, between which keys aren't shown. A process has
+ * the user that it had when it connected, as with a node of the kernel's, and keeps what it has
+ * got. But a process that has changed its user since (a server that gave up root) is not shown that
+ * user's regions in a new link.
  */
 static bool are_strangers(const struct process *one, const struct process *two)
 {
@@ -36,9 +38,9 @@ static bool are_strangers(const struct process *one, const struct process *two)
 }
 
 /*
- * What strangers may take of a process that didn't ask for them. A link costs it two descriptors;
- * SHARE of its (soft) limit goes to links that other users' processes wished for, and no user gets
- * more than half of what the other strangers leave.
+ * The share of a process's descriptors for links that it didn't request. A link costs it two
+ * descriptors; SHARE_LINKS of its soft limit are for links that other users' processes requested,
+ * and no user gets more than half of what the other strangers leave.
  */
 #define SHARE_LINKS(files) ((files) / 8 * 3)
 
@@ -121,7 +123,8 @@ static void link_forget(struct link *link)
 
 static void link_announce(struct link *link)
 {
-	/* One more: the descriptors outlive the first event until the second is queued. */
+	/* One reference more, because the descriptors must outlive the first event until the second
+	 * is queued. */
 	link->unsent = 3;
 	for (unsigned int side = 0; side < 2; side++)
 		if (events_link(&link->process[side]->events, link, side))
@@ -147,14 +150,14 @@ int link_again(struct process *process, struct process *peer, unsigned int side,
 	if (!link)
 		return -ENOMEM;
 	link->id = id;
-	link->memory = link->bell[0] = link->bell[1] = -1; /* both have them */
+	link->memory = link->bell[0] = link->bell[1] = -1; /* both processes have them */
 	link->process[side] = process;
 	link->process[!side] = peer;
 	link_enter(link);
 	return 0;
 }
 
-/* The link's memory, and its bells if the two are of different users. 0 or -errno. */
+/* Makes the link's memory, and its bells if the two are of different users. Returns 0 or -errno. */
 static int make_fds(struct link *link)
 {
 	link->memory = memory_make("verbena-link", LINK_SIZE);
@@ -180,7 +183,8 @@ static struct link *link_new_between(struct process *asker, struct process *peer
 	link->process[LINK_ASKER] = asker;
 	link->process[!LINK_ASKER] = peer;
 	link->strangers = are_strangers(asker, peer);
-	/* Decided once for both sides: who shows its regions must see the other's hazards. */
+	/* Decided for both sides at once: a process that shows its regions must see the other's
+	 * hazards. */
 	link->show_regions = !link->strangers && asker->regions >= 0 && peer->regions >= 0;
 	return link;
 }
@@ -226,7 +230,7 @@ int link_make(struct process *process, uint32_t slot)
 	return 0;
 }
 
-/* `process` ends, or ends the link: it hears no more of it, the peer that it is down. */
+/* `process` ends, or ends the link: its own pending event is dropped, the peer gets LINK_DOWN. */
 static void link_end(struct link *link, struct process *process)
 {
 	unsigned int peer_side = link->process[0] == process;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A link: what two processes of this host share. The daemon makes its memory, introduces the two,
- * and forgets the memory once both have it; it never looks inside.
+ * A link: the shared memory of two processes of this host. The daemon makes the memory, hands it to
+ * both processes, and closes it once both have it; it never reads it.
  */
 #ifndef VERBENA_DAEMON_NET_LINK_H
 #define VERBENA_DAEMON_NET_LINK_H
@@ -12,34 +12,35 @@
 
 struct process;
 
-/* Which side of a link wished for it. */
+/* The side of a link that requested it. */
 enum { LINK_ASKER = 0 };
 
 struct link {
 	uint64_t id;
 	struct process *process[2];
-	int memory;  /* -1 once both events are out */
-	int bell[2]; /* that side s hears (shm/bell.h); -1: as `memory`, or not of strangers */
+	int memory;	     /* -1 once both events were sent */
+	int bell[2];	     /* [s] wakes side s (shm/bell.h); -1: as `memory`, or one user */
 	unsigned int unsent; /* events that still need the descriptors */
-	bool strangers;	     /* two users: they wake each other by bells of this link */
-	bool show_regions;   /* each gets the other's, too */
+	bool strangers;	     /* of two users: they wake each other by the link's bells */
+	bool show_regions;   /* each process gets the other's regions' file, too */
 };
 
 /*
- * Introduces `process` to the one at `slot`. 0; -ENOENT nobody there; -EINVAL that's itself;
- * -EALREADY they were introduced; -ENOMEM; -EMFILE no descriptors, or strangers have their share of
- * the peer's.
+ * Makes a link from `process` to the process at `slot`. Returns 0; -ENOENT: the slot is free;
+ * -EINVAL: it is the process's own; -EALREADY: they have a link; -ENOMEM; -EMFILE: no descriptors,
+ * or strangers have used up their share of the peer's.
  */
 int link_make(struct process *process, uint32_t slot);
 
-/* The link that two processes had at another daemon; `side` is that of `process`. 0 or -ENOMEM. */
+/* Makes the link that two processes had at another daemon; `side` is that of `process`. Returns 0
+ * or -ENOMEM. */
 int link_again(struct process *process, struct process *peer, unsigned int side, uint64_t id);
 
-/* The process doesn't use this link any more: its peer is told, and they may be introduced anew. 0
- * or -ENOENT. */
+/* Ends a link that the process doesn't use any more: its peer gets LINK_DOWN, and they may be
+ * linked anew. Returns 0 or -ENOENT. */
 int link_give_up(struct process *process, uint32_t slot, uint64_t id);
 
-/* The process ends: its peers are told. */
+/* The process ends: ends all its links, with LINK_DOWN to its peers. */
 void link_free_all(struct process *process);
 
 /* The link's event for one side has been sent or dropped. */

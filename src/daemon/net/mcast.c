@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Groups, who is attached to them, and the table. See mcast.h. Owns all but what mcast_net.c does.
- */
+/* Groups, their attachments, and the table. See mcast.h. Owns everything but the state of
+ * mcast_net.c. */
 #include "daemon/net/mcast.h"
 
 #include <errno.h>
@@ -98,7 +98,7 @@ void mcast_addresses_changed(struct server *server)
 {
 	if (server->mcast)
 		atomic_fetch_add_explicit(&server->mcast->table->addresses, 2,
-					  memory_order_relaxed); /* never 0 */
+					  memory_order_relaxed); /* odd, so never 0 */
 }
 
 void mcast_publish_addresses(struct server *server)
@@ -156,7 +156,7 @@ static struct mcast_group *group_find(struct mcast *mcast, const uint8_t gid[16]
 	return NULL;
 }
 
-/* The group, made if there is none; NULL: there are too many, or no memory. */
+/* The group, made if there is none; NULL: too many groups, or no memory. */
 static struct mcast_group *group_get(struct mcast *mcast, const uint8_t gid[16])
 {
 	struct mcast_group *group = group_find(mcast, gid);
@@ -176,7 +176,8 @@ static struct mcast_group *group_get(struct mcast *mcast, const uint8_t gid[16])
 	return group;
 }
 
-/* Something of it has ended: interfaces may cease to listen, and the group may end. */
+/* An attachment or join of the group has ended: interfaces may cease to listen, and the group may
+ * end. */
 static void group_put(struct mcast_group *group)
 {
 	if (!list_empty(&group->attachments) || !list_empty(&group->joins)) {
@@ -189,7 +190,7 @@ static void group_put(struct mcast_group *group)
 	free(group);
 }
 
-/* What is scarce doesn't matter here: it is tried again at the next change. */
+/* A lack of descriptors or memory isn't reported here: the next change tries again. */
 void mcast_refresh(struct server *server)
 {
 	for (unsigned int i = 0; server->mcast && i < MCAST_BUCKETS; i++)
@@ -282,7 +283,8 @@ static int attach_to(struct mcast_group *group, struct qp *qp, bool returning)
 	attachment_enter(a, group, qp);
 	mcast_net_enter(group, process);
 	err = mcast_net_update(group);
-	/* An interface that can't listen is no error: this host's processes reach one another. */
+	/* An interface that can't listen is no error: this host's processes still reach one
+	 * another. */
 	if (!err)
 		err = groups_set(group->mcast->table, group->gid, process->slot);
 	if (err)
@@ -302,7 +304,7 @@ int qp_attach_group(struct qp *qp, const uint8_t gid[16], bool returning)
 		return -ENOMEM;
 	int err = attach_to(group, qp, returning);
 
-	/* A group that was made for this has ended with the attachment, if there was one. */
+	/* A group that was made for this attachment ends with it. */
 	group = err ? group_find(mcast, gid) : NULL;
 	if (group)
 		group_put(group);
@@ -359,8 +361,8 @@ void mcast_leave(struct mcast_join *join)
 
 /* ------------------------------------------------------------------ commands */
 
-/* The queue pair that may be a member of such a group; NULL: none. The LID has no meaning on
- * Ethernet (IBTA volume 1, annex A16). */
+/* The queue pair `handle` if it can be a member of the group; NULL: it can't. The LID has no
+ * meaning on Ethernet (IBTA volume 1, annex A16). */
 static struct qp *find_qp(const struct request *request, uint32_t handle, const uint8_t gid[16])
 {
 	struct qp *qp = (struct qp *)object_find(request->conn->context, OBJECT_QP, handle);

@@ -1,35 +1,36 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Multicast groups of this host: which queue pairs are *attached* (ATTACH_MCAST: they get the
- * group's datagrams) and which interfaces *listen* (they take its packets from the network, and say
- * so to it). As with kernel Soft-RoCE these are two things:
+ * group's datagrams) and which interfaces *listen* (they receive its packets from the network, and
+ * report to it that they do). As with the kernel's Soft-RoCE these are separate:
  *
- *   - attaching makes a queue pair a receiver of whatever comes for the group, from this host's
- *     processes or by any interface that listens;
+ *   - attaching makes a queue pair a receiver of all datagrams to the group, from this host's
+ * processes or by any interface that listens;
  *   - joining by the RDMA CM (cm_mcast.c), as a full member, makes the interface of the identifier
- *     listen. Who only sends (a send-only member) makes nothing listen.
+ *     listen. A send-only member makes no interface listen.
  *
- * Soft-RoCE's device is one interface; ours, as a rule, is all of them. So a queue pair that is
- * attached to a group that nobody has joined makes the interface listen to which the host's routes
- * for the group lead (where there is none, the device's first).
+ * A device of Soft-RoCE is one interface; a device of the daemon, as a rule, is all of them. So a
+ * queue pair that is attached to a group without a full member makes the interface listen to which
+ * the host's routes for the group lead (without such a route, the device's first).
  *
  * How a datagram gets to the processes:
  *
- *   - Those of this host get it from the sender, by their links. Where it has to go it sees in the
- *     table (shm/groups.h), which is written here.
+ *   - Processes of this host get it from the sender, by their links. The sender finds the members
+ * in the table (shm/groups.h), which mcast.c writes.
  *   - From other hosts it comes as IP multicast. For multicast the kernel doesn't choose one of the
- *     sockets of port 4791 (wire.h): each one that is a member gets a copy. So the slot's socket of
- *     each process that is attached is a member on each interface that listens, and of the others
- *     none (IP_MULTICAST_ALL is off): a process without an attachment gets nothing. A socket can be
- *     a member of few groups (20 of IPv4, net.ipv4.igmp_max_memberships). One that can't be of more
- *     hears all groups of the host from then on, until its process ends; the process drops what
- *     none of its queue pairs is attached to.
- *   - That an interface listens is, besides, the membership of a socket of our own (mcast_net.c):
- *     also when no queue pair is attached, and for groups beyond the limit.
+ * sockets of port 4791 (udp_slots.h): each one that is a member gets a copy. So the slot's socket
+ * of each process that is attached is a member on each interface that listens, and no other socket
+ * is (IP_MULTICAST_ALL is off): a process without an attachment gets nothing. A socket can be a
+ * member of few groups (20 of IPv4, net.ipv4.igmp_max_memberships). A socket at that limit receives
+ * the datagrams of all groups of the host from then on, until its process ends; the process drops
+ * those to which none of its queue pairs is attached.
+ *   - In addition, a socket of the daemon's own is a member on each interface that listens
+ * (mcast_net.c): it makes the interface listen when no queue pair is attached, and for groups
+ * beyond the slots' sockets' limit.
  *
- * A daemon that ends takes its own sockets with it, but the slots' stay members, and get what comes
- * meanwhile. Processes that return attach their queue pairs anew. Whoever doesn't is made to leave
- * all groups (udp_slots_slot_done()).
+ * When a daemon ends, its own sockets close, but the slots' sockets stay members and go on
+ * receiving. Processes that return attach their queue pairs anew. The socket of a process that
+ * doesn't return leaves all groups (udp_slots_slot_done()).
  */
 #ifndef VERBENA_DAEMON_NET_MCAST_H
 #define VERBENA_DAEMON_NET_MCAST_H
@@ -49,7 +50,7 @@ struct qp;
 struct server;
 
 struct mcast_group {
-	struct list node; /* in a bucket */
+	struct list node; /* in a hash bucket */
 	struct mcast *mcast;
 	uint8_t gid[16];
 	struct list attachments; /* struct attachment.by_group */
@@ -62,42 +63,45 @@ struct attachment {
 	struct list by_group, by_qp;
 	struct mcast_group *group;
 	struct qp *qp;
-	bool alone; /* nobody had joined then: its device's own interface listens */
+	bool alone; /* attached without a full member: its device's interface listens */
 };
 
 /* A full member's interface. */
 struct mcast_join {
 	struct list node;
-	struct mcast_group *group; /* NULL: it isn't one */
+	struct mcast_group *group; /* NULL: not joined */
 	uint32_t ifindex;
 };
 
-/* Makes server->mcast, with its table. 0 or -errno. */
+/* Makes server->mcast, with its table. Returns 0 or -errno. */
 int mcast_open(struct server *server);
-/* All processes and clients are gone. */
+/* All processes and clients must be gone. */
 void mcast_close(struct server *server);
 
-/* A copy of the table's descriptor for a process; the caller's to close. -errno. */
+/* A copy of the table's descriptor for a process, the caller's to close; or -errno. */
 int mcast_table(const struct server *server);
-/* Processes of the last daemon may have come back or ended: says in the table when all have. */
+/* Processes of the last daemon may have returned or ended: sets `settled` in the table when all
+ * have. */
 void mcast_settle(struct server *server);
-/* The table says so. Every change of what PROTO_ROUTE answers of the host's own addresses. */
+/* Counts a change of the host's addresses in the table, so that processes drop answers of
+ * PROTO_ROUTE that they keep. */
 void mcast_addresses_changed(struct server *server);
-/* The devices have their GIDs: all of them go into the table. */
+/* Writes all GIDs of the devices into the table. */
 void mcast_publish_addresses(struct server *server);
-/* Interfaces or addresses have changed. */
+/* Interfaces or addresses have changed: interfaces begin to listen again where they must. */
 void mcast_refresh(struct server *server);
 
-/* 0, also when it is attached; -ENOMEM as many as there may be, or no memory. */
+/* Returns 0, also when the queue pair is attached already; -ENOMEM: a limit is reached, or no
+ * memory. */
 int qp_attach_group(struct qp *qp, const uint8_t gid[16], bool returning);
-/* -EINVAL: it isn't attached. */
+/* Returns 0; -EINVAL: the queue pair isn't attached. */
 int qp_detach_group(struct qp *qp, const uint8_t gid[16]);
 void mcast_detach_all(struct qp *qp);
 
-/* The names of the interfaces that listen, for people: "eth0 lo"; "-": none does. */
+/* Writes the names of the interfaces that listen, for people: "eth0 lo"; "-": none. */
 void mcast_listening(const struct mcast_group *group, char *text, size_t size);
 
-/* An interface listens, until mcast_leave(). 0; -ENOMEM; -ENODEV it can't. */
+/* Makes the interface listen until mcast_leave(). Returns 0; -ENOMEM; -ENODEV: it can't. */
 int mcast_join(struct server *server, struct mcast_join *join, const uint8_t gid[16],
 	       uint32_t ifindex);
 void mcast_leave(struct mcast_join *join);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* See mcast_net.h. Owns the memberships and the sockets of our own. */
+/* See mcast_net.h. Owns the memberships and the daemon's own member sockets. */
 #include "daemon/net/mcast_net.h"
 
 #include <arpa/inet.h>
@@ -19,7 +19,7 @@
 #include "daemon/objects/context.h"
 #include "wire/ip.h"
 
-/* Of all descriptors, sockets that are only members. */
+/* Member sockets may use one FILES_SHARE-th of the descriptors. */
 enum { FILES_SHARE = 8 };
 
 static struct process *attachment_owner(const struct attachment *attachment)
@@ -27,7 +27,7 @@ static struct process *attachment_owner(const struct attachment *attachment)
 	return attachment->qp->object.context->process;
 }
 
-/* ------------------------------------------------------------------ sockets of our own */
+/* ------------------------------------------------------------------ the daemon's own sockets */
 
 static bool membership_may_add(uint32_t count)
 {
@@ -36,7 +36,7 @@ static bool membership_may_add(uint32_t count)
 	return getrlimit(RLIMIT_NOFILE, &limit) < 0 || count <= limit.rlim_cur / FILES_SHARE;
 }
 
-/* Makes the socket at this place a member. */
+/* Makes the socket at this place a member; makes the socket first if there is none. */
 static int try_place(struct member_socket *s, const struct mcast_group *group, uint32_t ifindex)
 {
 	if (!s->groups) {
@@ -56,7 +56,7 @@ static int try_place(struct member_socket *s, const struct mcast_group *group, u
 	return err;
 }
 
-/* The place of the socket that is a member now, or -errno. */
+/* Makes one of the sockets a member. Returns its place, or -errno. */
 static int member_begin(struct mcast *mcast, const struct mcast_group *group, uint32_t ifindex)
 {
 	bool ipv6 = !ip_is_v4(group->gid);
@@ -97,7 +97,7 @@ static void member_end(struct mcast *mcast, const struct mcast_group *group,
 
 /* ------------------------------------------------------------------ the slots' sockets */
 
-/* -1: it has none. */
+/* -1: the slot has no socket. */
 static int slot_socket(const struct process *process)
 {
 	const struct wire *wire = &process->server->wire;
@@ -117,7 +117,8 @@ static void slot_join(const struct mcast_group *group, const struct membership *
 	udp_group_hear_all(fd, true);
 }
 
-/* Sockets whose processes outlive this daemon stay as they are. */
+/* Removes the membership, unless the daemon is leaving: then the sockets of processes that live on
+ * stay as they are. */
 static void slot_leave(const struct mcast_group *group, const struct membership *m,
 		       const struct process *process)
 {
@@ -204,7 +205,7 @@ static bool is_scarcity(int err)
 	return err == -ENOMEM || err == -ENOBUFS || err == -EMFILE || err == -ENFILE;
 }
 
-/* False: descriptors or memory are scarce. */
+/* False: it doesn't listen, because descriptors or memory are scarce. */
 static bool membership_want(struct mcast_group *group, uint32_t ifindex)
 {
 	struct membership *m = membership_find(group, ifindex);
@@ -246,7 +247,7 @@ static bool want_all(struct mcast_group *group)
 
 int mcast_net_update(struct mcast_group *group)
 {
-	/* Without the wire there is nothing to listen to. */
+	/* Without the wire no packets come from the network. */
 	if (!group->mcast->server->wire.count)
 		return 0;
 	list_for_each(node, &group->listening)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Which interfaces listen for a group, and what is a member for that: between mcast.c and
+/* Which interfaces listen for a group, and which sockets are members for that: between mcast.c and
  * mcast_net.c. See mcast.h. */
 #ifndef VERBENA_DAEMON_NET_MCAST_NET_H
 #define VERBENA_DAEMON_NET_MCAST_NET_H
@@ -10,12 +10,12 @@
 #include "base/list.h"
 #include "daemon/net/mcast.h"
 
-/* Sockets of our own that are members; each has room for few groups. */
+/* The daemon's own sockets that are members; each can join few groups. */
 enum { MEMBER_SOCKETS = 1024 };
 
 struct member_socket {
 	int fd;
-	uint32_t groups; /* 0: there is no socket at this place */
+	uint32_t groups; /* 0: no socket at this place */
 	bool ipv6;
 	bool full;
 };
@@ -32,26 +32,26 @@ struct mcast {
 	struct member_socket members[MEMBER_SOCKETS];
 };
 
-/* An interface that listens, or shall. */
+/* An interface that listens for the group, or is to listen. */
 struct membership {
 	struct list node; /* on group->listening */
 	uint32_t ifindex;
-	int socket; /* the place of the socket that is a member; -1: it doesn't listen */
+	int socket; /* index of the member socket; -1: it doesn't listen */
 	bool wanted;
 };
 
 /*
- * The group's joins or attachments have changed: interfaces begin to listen, or cease. 0; -ENOMEM:
- * descriptors or memory are scarce, and one doesn't that should. An interface that can't is no
- * error here, and is tried again by the next update.
+ * The group's joins or attachments have changed: makes interfaces begin or cease to listen. Returns
+ * 0; -ENOMEM: an interface doesn't listen that should, because descriptors or memory are scarce. An
+ * interface that is unable to listen is no error here; the next update tries it again.
  */
 int mcast_net_update(struct mcast_group *group);
-/* Whether this interface does; without the wire, whether it would. */
+/* Whether this interface listens; without the wire, whether it would. */
 bool mcast_net_listens(const struct mcast_group *group, uint32_t ifindex);
-/* None listens any more. */
+/* Makes all interfaces cease to listen. */
 void mcast_net_end(struct mcast_group *group);
 
-/* The process has a queue pair that is attached; or its last one isn't any more. */
+/* The process's first queue pair was attached, or its last one detached. */
 void mcast_net_enter(struct mcast_group *group, const struct process *process);
 void mcast_net_leave(struct mcast_group *group, const struct process *process);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* See neighbour.h. Owns the socket of the kernel's news while there are questions. */
+/* See neighbour.h. Owns the netlink socket of neighbour events while there are questions. */
 #include "daemon/net/neighbour.h"
 
 #include <arpa/inet.h>
@@ -15,7 +15,7 @@
 
 enum { DISCARD_PORT = 9, ANSWER_BYTES = 4096 };
 
-/* Its link address is known, or there is none to know. */
+/* The link address is known, or isn't needed. */
 enum { NUD_KNOWN = NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE | NUD_STALE | NUD_DELAY };
 
 /* ------------------------------------------------------------------ addresses */
@@ -64,7 +64,7 @@ static void query_put(struct query *q, uint16_t type, const void *data, size_t s
 	q->header.nlmsg_len = NLMSG_ALIGN(q->header.nlmsg_len) + RTA_ALIGN(a->rta_len);
 }
 
-/* The kernel has answered when send() returns. Bytes, or -errno. */
+/* The kernel has queued its answer when send() returns. Returns the answer's bytes, or -errno. */
 static ssize_t query_ask_kernel(const struct query *q, void *answer)
 {
 	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
@@ -96,7 +96,8 @@ static const void *find_attribute(const struct rtattr *a, size_t left, uint16_t 
 	return NULL;
 }
 
-/* By which interface, and to whom on its link. False: the link needn't be asked, or can't. */
+/* Finds the interface, and the address to resolve on its link. False: none has to be resolved, or
+ * the kernel can't tell. */
 static bool find_link(struct neighbour_question *question)
 {
 	_Alignas(NLMSG_ALIGNTO) uint8_t answer[ANSWER_BYTES] = {0};
@@ -126,7 +127,8 @@ static bool find_link(struct neighbour_question *question)
 	const void *ifindex = find_attribute(RTM_RTA(route), left, RTA_OIF, sizeof(uint32_t));
 	const void *gateway = find_attribute(RTM_RTA(route), left, RTA_GATEWAY, size);
 
-	/* A gateway of the other family would be looked for in another table. */
+	/* A gateway of the other address family is in another neighbour table, which isn't
+	 * searched. */
 	if (!ifindex || find_attribute(RTM_RTA(route), left, RTA_VIA, sizeof(struct rtvia) + 16) ||
 	    find_attribute(RTM_RTA(route), left, RTA_VIA, sizeof(struct rtvia) + 4))
 		return false;
@@ -137,7 +139,7 @@ static bool find_link(struct neighbour_question *question)
 	return true;
 }
 
-/* Interfaces on which nobody is asked for link addresses. */
+/* Interfaces without link addresses. */
 static bool has_no_links(uint32_t ifindex)
 {
 	struct ifreq request = {0};
@@ -152,7 +154,7 @@ static bool has_no_links(uint32_t ifindex)
 	return none;
 }
 
-/* Whether its link address is known now, or can't be asked for. */
+/* Whether the link address is known now, or can't be asked for. */
 static bool is_known(const struct neighbour_question *question)
 {
 	_Alignas(NLMSG_ALIGNTO) uint8_t answer[ANSWER_BYTES] = {0};
@@ -176,7 +178,7 @@ static bool is_known(const struct neighbour_question *question)
 	       neighbour->ndm_state & NUD_KNOWN;
 }
 
-/* Makes the kernel ask the link, as any packet to the host would. */
+/* Makes the kernel resolve the link address, as any packet to the host would. */
 static void neighbour_probe(const struct neighbour_question *question)
 {
 	union neighbour_address to = question->to, from = question->from;
@@ -191,13 +193,13 @@ static void neighbour_probe(const struct neighbour_question *question)
 		to.six.sin6_port = htons(DISCARD_PORT);
 		from.six.sin6_port = 0;
 	}
-	/* What can't be sent isn't answered, either. */
+	/* Errors are ignored: a datagram that can't be sent has the same effect as no answer. */
 	if (bind(fd, &from.any, neighbour_address_size(&from)) == 0)
 		(void)!sendto(fd, NULL, 0, 0, &to.any, neighbour_address_size(&to));
 	close(fd);
 }
 
-/* ------------------------------------------------------------------ questions to us */
+/* ------------------------------------------------------------------ questions to the daemon */
 
 static void neighbours_set_timer(struct neighbours *n)
 {
@@ -233,7 +235,8 @@ static void neighbours_drop_question(struct neighbours *n, struct neighbour_ques
 	neighbours_set_timer(n);
 }
 
-/* The first question that `is` says it of; NULL: none. An answer may change the list. */
+/* The first question for which `is` returns true; NULL: none. (An answer's callback may change the
+ * list, so each search begins anew.) */
 typedef bool is_one(const struct neighbour_question *question, const void *arg);
 
 static struct neighbour_question *first_that(struct neighbours *n, is_one *is, const void *arg)
@@ -271,7 +274,7 @@ static void neighbours_on_timer(struct timer *timer)
 	neighbours_set_timer(n);
 }
 
-/* What the news says of one neighbour. */
+/* One neighbour in a message of the kernel. */
 struct word {
 	const struct ndmsg *neighbour;
 	const void *address;
@@ -304,7 +307,8 @@ static void take_word(struct neighbours *n, const struct nlmsghdr *header)
 	if (neighbour->ndm_state & NUD_KNOWN)
 		answer_all(n, is_about, &w, 0);
 	else if (neighbour->ndm_state & NUD_FAILED)
-		/* The kernel gave up; there is time left, and it may be coming up. */
+		/* The kernel gave up, but the host may be coming up, and there is time left: makes
+		 * it try again. */
 		list_for_each(node, &n->questions) {
 			struct neighbour_question *q =
 				container_of(node, struct neighbour_question, node);
@@ -328,7 +332,8 @@ static void on_news(struct watch *watch, uint32_t events)
 
 	(void)events;
 	if (size < 0 && errno == ENOBUFS) {
-		answer_all(n, is_known_now, NULL, 0); /* some of it was lost */
+		answer_all(n, is_known_now, NULL,
+			   0); /* messages were lost: asks for each neighbour */
 		return;
 	}
 	for (const struct nlmsghdr *h = (const void *)buffer; size > 0 && NLMSG_OK(h, size);
@@ -372,7 +377,7 @@ int neighbour_ask(struct neighbours *n, struct neighbour_question *question, uin
 {
 	if (!find_link(question) || has_no_links(question->ifindex))
 		return 0;
-	/* First, so that nothing is missed between the look and the wait. */
+	/* The socket is opened first, so that no event is missed between the query and the wait. */
 	if (neighbours_open_netlink(n))
 		return 0;
 	list_add_tail(&n->questions, &question->node);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Does a host answer on its link? Before packets go to a host, the kernel asks the link for its
- * address (ARP, neighbour discovery); the RDMA CM of the kernel waits for that, and says so if
- * nobody answers. Here the kernel is made to ask by an empty datagram to the host's discard port,
- * and its news of neighbours tells the outcome.
+ * Whether a host answers on its link. Before packets go to a host, the kernel resolves its link
+ * address (ARP, neighbour discovery); the kernel's RDMA CM waits for that, and reports when no host
+ * answers. The daemon makes the kernel resolve the address by sending an empty datagram to the
+ * host's discard port, and learns the outcome from the kernel's neighbour events (netlink).
  *
- * The news is listened to only while there is a question: an idle daemon isn't woken by it. Where
- * the kernel can't be asked (no netlink, an old kernel), every host counts as there: that it isn't
- * shows when connecting.
+ * The daemon listens to these events only while there is a question, so that they don't wake an
+ * idle daemon. Where the kernel can't be asked (no netlink, an old kernel), every host counts as
+ * present; its absence then shows when connecting.
  */
 #ifndef VERBENA_DAEMON_NET_NEIGHBOUR_H
 #define VERBENA_DAEMON_NET_NEIGHBOUR_H
@@ -29,29 +29,29 @@ struct neighbours {
 	struct loop *loop;
 	struct watch news;
 	struct list questions;
-	struct timer timer; /* for the first of them to run out of time */
+	struct timer timer; /* the earliest until_ms of all questions */
 };
 
-/* Belongs to whoever asks. */
+/* Owned by the asking object. */
 struct neighbour_question {
-	struct list node;		  /* list_init() it before the first use */
-	union neighbour_address from, to; /* of the packets that are to go there */
-	union neighbour_address link;	  /* whom the link is asked for: `to`, or a gateway */
+	struct list node; /* to be initialized with list_init() before the first use */
+	union neighbour_address from, to; /* addresses of the packets to be sent */
+	union neighbour_address link;	  /* the address to resolve: `to`, or a gateway */
 	uint32_t ifindex;
 	uint64_t until_ms;
-	/* 0, or -ETIMEDOUT. The question may be asked again, or freed, in it. */
+	/* `status`: 0 or -ETIMEDOUT. The callback may ask the question again, or free it. */
 	void (*answer)(struct neighbour_question *question, int status);
 };
 
 void neighbours_init(struct neighbours *neighbours, struct loop *loop);
-/* There is no question. */
+/* There must be no question. */
 void neighbours_fini(struct neighbours *neighbours);
 
-/* `from`, `to` and `answer` are set. 0: it is there, as far as is known; -EINPROGRESS: `answer` is
- * called. */
+/* The caller has set `from`, `to` and `answer`. Returns 0: the host answers, as far as is known;
+ * -EINPROGRESS: `answer` will be called, within `timeout_ms`. */
 int neighbour_ask(struct neighbours *neighbours, struct neighbour_question *question,
 		  uint32_t timeout_ms);
-/* It isn't answered any more. Does nothing if it wasn't asked. */
+/* Withdraws the question: `answer` won't be called. Does nothing if it wasn't asked. */
 void neighbour_forget(struct neighbours *neighbours, struct neighbour_question *question);
 
 #endif

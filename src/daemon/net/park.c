@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* See park.h. Only called by the daemon's thread. */
+/* See park.h. Only the daemon's thread calls it. */
 #include "daemon/net/park.h"
 
 #include <errno.h>
@@ -11,13 +11,13 @@
 
 #include "client/call.h"
 
-/* One message. As many descriptors as the kernel lets through at once (SCM_MAX_FD) is too many for
- * one stack frame's taste; a step of the group goes in one. */
+/* One message. BATCH is below the kernel's limit (SCM_MAX_FD) to keep the stack frame small; a step
+ * of the group fits into one message. */
 enum { PARK_MAGIC = 0x4b524156, BATCH = 32 };
 
 struct message {
 	uint32_t magic;
-	uint32_t first; /* the place of the first socket */
+	uint32_t first; /* place of the first socket */
 	uint32_t count; /* 0: the other end of the pair */
 };
 
@@ -50,7 +50,8 @@ static int park_put_message(int in, const struct message *message, const int *fd
 	return sendmsg(in, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
 }
 
-/* The next message and its descriptors; `peek`: MSG_PEEK leaves it there. Their number; -errno. */
+/* Receives the next message and its descriptors; `peek`: MSG_PEEK leaves it in the queue. Returns
+ * their number; -errno. */
 static int park_look_message(int out, struct message *message, int *fds, int peek)
 {
 	union {
@@ -142,7 +143,7 @@ static bool park_fd_is_ours(int fd, int type)
 	       cred.uid == geteuid();
 }
 
-/* The sockets behind the first message. */
+/* Peeks at the sockets behind the first message. */
 static int take_sockets(int out, int *fds, uint32_t max)
 {
 	uint32_t total = 0;
@@ -175,7 +176,7 @@ int park_take(struct park *park, int out, int *fds, uint32_t max)
 	int offset = 0, none = -1, first[BATCH], total = -EINVAL;
 	struct message message = {0};
 
-	/* From here on each look goes one message further. */
+	/* With SO_PEEK_OFF each peek advances by one message. */
 	if (!park_fd_is_ours(out, SOCK_SEQPACKET) ||
 	    setsockopt(out, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof(offset)) < 0)
 		return -EINVAL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * See route.h. The kernel is asked by connecting a UDP socket, which sends nothing and doesn't
- * wait: what it answers is what it will do with packets from that source. What it said is
- * remembered in the server's route_cache.
+ * wait: the result shows what the kernel will do with packets from that source. The server's
+ * route_cache keeps the answers.
  */
 #include "daemon/net/route.h"
 
@@ -36,8 +36,8 @@ static bool route_gid_is_loopback(const uint8_t gid[16])
 	return is_v4(gid) ? gid[12] == 127 : IN6_IS_ADDR_LOOPBACK((const struct in6_addr *)gid);
 }
 
-/* One host. What is left out here, the kernel would take for something else than one, or for
- * itself. */
+/* Whether the GID is the address of one host: unspecified, broadcast and group addresses, which the
+ * kernel treats otherwise, are not. */
 static bool is_unicast(const uint8_t gid[16])
 {
 	static const uint8_t none[16];
@@ -62,7 +62,8 @@ static socklen_t address_from(const uint8_t gid[16], uint32_t ifindex, uint16_t 
 	return sizeof(out->six);
 }
 
-/* `bound`: packets must leave by the interface of the source. 1, 0; -errno: it can't be asked. */
+/* `bound`: packets must leave by the source's interface. Returns 1: reachable, 0: not; -errno: the
+ * kernel can't be asked. */
 static int route_ask_kernel(const struct host_address *from, const uint8_t dgid[16], bool bound)
 {
 	int ifindex = (int)from->ifindex;
@@ -128,7 +129,7 @@ int device_find_route(const struct device *device, uint32_t port, uint32_t sgid_
 
 	if (local)
 		resp->flags |= PROTO_ROUTE_LOCAL;
-	/* The kernel brings what is for this host by the loopback interface. */
+	/* The kernel sends packets for this host over the loopback interface. */
 	if (device->server->wire.count &&
 	    has_route(&device->server->routes, from, dgid, device->bound && !local))
 		resp->flags |= PROTO_ROUTE_WIRE;

@@ -2,9 +2,9 @@
 /*
  * See slot_socket.h. No state.
  *
- * A process that has such a socket can set options on it, so nothing here relies on them later. The
- * filter can't be taken off (SO_LOCK_FILTER): whatever happens to the group's order, no process
- * reads another's packets.
+ * A process that has such a socket can set its options, so nothing here relies on them later. The
+ * filter can't be removed (SO_LOCK_FILTER): whatever happens to the group's order, no process reads
+ * another's packets.
  */
 #include "daemon/net/slot_socket.h"
 
@@ -40,7 +40,7 @@
 
 enum { ROOM_BYTES = 8 << 20, DRAIN_MAX = 65536, PROBE_NS = 20000000 };
 
-/* Where the word with the destination QPN is: 4 bytes into the base transport header. */
+/* Offset of the word with the destination QPN: 4 bytes into the base transport header. */
 enum { QPN_WORD = 4, UDP_HEADER = 8 };
 
 static int slot_socket_set_option(int fd, int level, int name, int value)
@@ -54,13 +54,14 @@ static int set_options(int fd, bool ipv6)
 {
 	int err = slot_socket_set_option(fd, IPPROTO_UDP, UDP_GRO, 1);
 
-	/* Of groups only what this socket has joined (udp_group.h), not what anybody has. */
+	/* Only packets of the groups that this socket has joined (udp_group.h), not of those of any
+	 * socket. */
 	if (!err)
 		err = slot_socket_set_option(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0);
 	if (!err && ipv6)
 		err = slot_socket_set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
-	/* Both protocols' options also on a socket for both. Not to be fragmented: then the
-	 * identification of an IPv4 packet is 0, and the ICRC covers it. */
+	/* A socket for both protocols gets both protocols' options. Packets must not be fragmented:
+	 * then the identification of an IPv4 packet is 0, and the ICRC covers it. */
 	if (!err)
 		err = slot_socket_set_option(fd, IPPROTO_IP, IP_PKTINFO, 1);
 	if (!err)
@@ -71,8 +72,8 @@ static int set_options(int fd, bool ipv6)
 		err = slot_socket_set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
 	if (!err && ipv6)
 		err = slot_socket_set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
-	/* RoCEv2 senders leave the UDP checksum out, the kernel's Soft-RoCE among them: the ICRC is
-	 * better. Over IPv6 such a datagram must be asked for. */
+	/* RoCEv2 senders omit the UDP checksum, the kernel's Soft-RoCE among them, because the ICRC
+	 * is stronger. Over IPv6 a socket must ask for such datagrams. */
 	if (!err && ipv6)
 		err = slot_socket_set_option(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
 	if (!err && ipv6)
@@ -138,7 +139,8 @@ int slot_socket_guard(void)
 
 int slot_socket_steer(int fd)
 {
-	/* It sees the packet from its payload on. One that is too short gives 0, the daemon's. */
+	/* The program sees the packet from its payload on. For a packet that is too short the
+	 * result is 0, the daemon's place. */
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, QPN_WORD),
 		BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, LIMIT_QP_BITS),
@@ -154,8 +156,8 @@ int slot_socket_steer(int fd)
 
 int slot_socket_filter(int fd, uint32_t slot)
 {
-	/* This one sees the UDP header, too. What goes to a group comes to each socket that has
-	 * joined it, whatever its place. */
+	/* The filter sees the UDP header, too. A packet for a group passes, because each socket
+	 * that has joined gets it, whatever its place. */
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, UDP_HEADER + QPN_WORD),
 		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, WIRE_MULTICAST_QPN),
@@ -176,8 +178,8 @@ int slot_socket_lock(int fd)
 	return slot_socket_set_option(fd, SOL_SOCKET, SO_LOCK_FILTER, 1);
 }
 
-/* As bound to another interface than the others it is of another group; there is no such
- * interface. One that its holder has bound to another interface before left then. */
+/* Binding it to an interface (one that doesn't exist) removes the socket from the group. A socket
+ * that its process has bound to an interface left the group then. */
 void slot_socket_retire(int fd)
 {
 	slot_socket_set_option(fd, SOL_SOCKET, SO_BINDTOIFINDEX, INT32_MAX);
@@ -189,7 +191,7 @@ void slot_socket_room(int fd, bool much)
 {
 	int bytes = much ? ROOM_BYTES : 1; /* the kernel rounds up */
 
-	/* Without the privilege it is cut to net.core.{r,w}mem_max. */
+	/* Without the privilege the size is limited to net.core.{r,w}mem_max. */
 	if (slot_socket_set_option(fd, SOL_SOCKET, SO_RCVBUFFORCE, bytes))
 		slot_socket_set_option(fd, SOL_SOCKET, SO_RCVBUF, bytes);
 	if (much && slot_socket_set_option(fd, SOL_SOCKET, SO_SNDBUFFORCE, bytes))
@@ -226,8 +228,8 @@ void slot_socket_reset(int fd)
 		slot_socket_set_option(fd, IPPROTO_IPV6, IPV6_RECVERR, 0);
 }
 
-/* Loopback delivers before send() returns, as a rule; on a processor that has got behind with its
- * packets a kernel thread does, a little later. False: nothing comes. */
+/* Loopback usually delivers before send() returns; on a busy processor a kernel thread delivers a
+ * little later. False: nothing arrives. */
 static bool slot_socket_wait_packet(int fd, uint64_t until)
 {
 	uint64_t now = clock_ns();
@@ -244,7 +246,7 @@ int slot_socket_probe(int from, int fd, uint32_t slot)
 	struct sockaddr_in6 six = {.sin6_family = AF_INET6,
 				   .sin6_port = htons(WIRE_PORT),
 				   .sin6_addr.s6_addr = {[10] = 0xff, 0xff, 127, 0, 0, 1}};
-	/* No opcode that anybody uses; the rest can't be guessed. */
+	/* An unused opcode, and random bytes by which the packet is recognized. */
 	uint32_t sent[5] = {htonl(0xff00ffff), htonl(slot << LIMIT_QP_BITS)}, got[5];
 	socklen_t size = sizeof(int);
 	int domain = 0;
@@ -260,7 +262,7 @@ int slot_socket_probe(int from, int fd, uint32_t slot)
 		return -EAGAIN;
 	uint64_t until = clock_ns() + PROBE_NS;
 
-	/* Others may have sent there meanwhile. */
+	/* Other packets may have arrived meanwhile. */
 	for (int i = 0; i < DRAIN_MAX; i++) {
 		n = recv(fd, got, sizeof(got), MSG_DONTWAIT | MSG_TRUNC);
 		if (n < 0 && errno != EINTR && !slot_socket_wait_packet(fd, until))
@@ -271,7 +273,8 @@ int slot_socket_probe(int from, int fd, uint32_t slot)
 	return -ENOENT;
 }
 
-/* ------------------------------------------------------------------ strangers */
+/* ------------------------------------------------------------------ sockets from processes, and
+ * the port's owner */
 
 static uint64_t namespace_of(int fd)
 {

@@ -17,7 +17,7 @@ int udp_group_socket(bool ipv6)
 {
 	int fd = socket(ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-	return fd < 0 ? -errno : fd; /* not bound: nothing is for it */
+	return fd < 0 ? -errno : fd; /* not bound, so no packet is for it */
 }
 
 /* ------------------------------------------------------------------ one group */
@@ -44,7 +44,7 @@ int udp_group_join(int fd, const uint8_t gid[16], uint32_t ifindex)
 {
 	int err = udp_group_change(fd, gid, ifindex, true);
 
-	/* The one for its memory, the other for its number. */
+	/* IPv6 limits the memory (-ENOMEM), IPv4 the number (-ENOBUFS). */
 	if (err == -ENOMEM)
 		return -ENOBUFS;
 	return err == -EADDRINUSE ? 0 : err;
@@ -66,8 +66,8 @@ void udp_group_hear_all(int fd, bool yes)
 /* ------------------------------------------------------------------ all of them */
 
 /*
- * Nobody says what a socket is a member of, but which groups each interface takes is in /proc: one
- * that the socket isn't a member of can't be left, and that's all.
+ * The kernel doesn't tell which groups a socket has joined, but /proc lists the groups of each
+ * interface: leaving a group that the socket isn't in only fails.
  */
 
 /* Lines "INDEX NAME: ...", each followed by its groups: an address as a word in hex, ... */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* See wire.h. Only called by the daemon's thread. */
+/* See udp_slots.h. Only the daemon's thread calls it. */
 #include "daemon/net/udp_slots.h"
 
 #include <errno.h>
@@ -73,12 +73,13 @@ static int udp_slots_add_socket(struct wire *wire)
 	if (fd < 0)
 		return fd;
 	uint32_t place = wire->count;
-	/* Before it is bound, so that no packet gets in that isn't for it. */
+	/* The filter comes before the bind, so that no packet for another slot gets in. */
 	int err = slot_socket_filter(fd, place);
 
 	if (!err)
 		err = slot_socket_bind(fd, wire->ipv6, place > 0);
-	/* A group begins with one that is bound to a free port, and becomes shared afterwards. */
+	/* A group begins with a socket that is bound to a free port, and becomes shared
+	 * afterwards. */
 	if (!err && !place)
 		err = slot_socket_share(fd, true);
 	if (err) {
@@ -90,7 +91,7 @@ static int udp_slots_add_socket(struct wire *wire)
 	return 0;
 }
 
-/* It is of no use to anybody any more. */
+/* The sockets in the park have become useless: empties and closes it. */
 static void end_park(struct wire *wire)
 {
 	park_clear(&wire->park);
@@ -99,7 +100,8 @@ static void end_park(struct wire *wire)
 		activation_forget();
 }
 
-/* Not fatal: the sockets only won't outlive this daemon. A part of them would be of no use. */
+/* A failure isn't fatal: the sockets only won't outlive this daemon. An incomplete park would be
+ * useless, so it is ended. */
 static void udp_slots_park(struct wire *wire)
 {
 	int err = wire->park.in < 0 ? 0 : park_put(&wire->park, wire->fd, wire->count);
@@ -112,7 +114,7 @@ static void udp_slots_park(struct wire *wire)
 	end_park(wire);
 }
 
-/* Programs need descriptors, too: so many sockets and no more. */
+/* Programs need descriptors, too: the sockets may use one FILES_SHARE-th of them. */
 static bool udp_slots_may_have(uint32_t count)
 {
 	struct rlimit limit;
@@ -120,7 +122,7 @@ static bool udp_slots_may_have(uint32_t count)
 	return getrlimit(RLIMIT_NOFILE, &limit) < 0 || count <= limit.rlim_cur / FILES_SHARE;
 }
 
-/* Places up to `count`. */
+/* Binds sockets until there are `count` places. */
 static int udp_slots_grow(struct wire *wire, uint32_t count)
 {
 	int err = 0;
@@ -128,7 +130,7 @@ static int udp_slots_grow(struct wire *wire, uint32_t count)
 	if (!udp_slots_may_have(count))
 		return -EMFILE;
 	let_in(wire, true);
-	/* Whoever has one may have changed that. */
+	/* A process may have changed the option of its socket. */
 	for (uint32_t i = 0; i < wire->count; i++)
 		slot_socket_share(wire->fd[i], true);
 	while (!err && wire->count < count)
@@ -143,7 +145,8 @@ static int udp_slots_grow(struct wire *wire, uint32_t count)
 	return err;
 }
 
-/* Looking it up takes long where there are many sockets, and many programs may ask at once. */
+/* The result is kept for OWNER_MS, because looking it up takes long where there are many sockets,
+ * and many programs may ask at once. */
 static const char *owner_of_port(struct wire *wire)
 {
 	uint64_t now = now_ms();
@@ -208,7 +211,7 @@ out_sockets:
 	return err;
 }
 
-/* Different sockets of one kind, on the port. */
+/* Whether all are sockets of one kind, on the port. */
 static bool udp_slots_is_group(struct wire *wire)
 {
 	for (uint32_t i = 0; i < wire->count; i++) {
@@ -234,13 +237,13 @@ int udp_slots_adopt(struct wire *wire, int out)
 		return n;
 	wire->count = (uint32_t)n;
 	if (!udp_slots_is_group(wire)) {
-		wire->park.out = -1; /* the caller's again */
+		wire->park.out = -1; /* stays the caller's */
 		udp_slots_close(wire);
 		return -EINVAL;
 	}
 	slot_socket_steer(wire->fd[0]);
 	let_in(wire, false);
-	/* All but the last, which is nobody's. */
+	/* All but the last, which is never given out. */
 	for (uint32_t i = 0; i < wire->count; i++)
 		wire->owner[i] = i + 1 < wire->count ? UDP_SLOTS_SOMEBODY : UDP_SLOTS_NOBODY;
 	wire->unproved = wire->broken = false;
@@ -258,7 +261,7 @@ static uint32_t places_round_up(uint32_t places)
 	return places < UDP_SLOTS_PLACES ? places : UDP_SLOTS_PLACES;
 }
 
-/* Places up to what is needed for this slot: the last isn't given out. */
+/* Provides the place of this slot, and one more: the last is never given out. */
 static int udp_slot_provide(struct wire *wire, uint32_t slot)
 {
 	uint32_t top = slot;
@@ -278,7 +281,7 @@ static int udp_slot_provide(struct wire *wire, uint32_t slot)
 	return err;
 }
 
-/* Another socket at this place, which nobody has. */
+/* Replaces the socket at this place by the last one, which no process has. */
 static int udp_slot_renew(struct wire *wire, uint32_t slot)
 {
 	int old = wire->fd[slot];
@@ -298,7 +301,7 @@ static int udp_slot_renew(struct wire *wire, uint32_t slot)
 	return err;
 }
 
-/* Does it get what it should? */
+/* Tests whether the slot's socket gets a packet for the slot. */
 static int udp_slot_prove(struct wire *wire, uint32_t slot)
 {
 	int fd = wire->fd[slot];
@@ -316,7 +319,7 @@ static int udp_slot_prove(struct wire *wire, uint32_t slot)
 	return -ENODEV;
 }
 
-/* Nobody has it now. */
+/* Prepares the place for a new process; no process has it now. */
 static int udp_slot_prepare(struct wire *wire, uint32_t slot, uid_t uid)
 {
 	int err = 0;

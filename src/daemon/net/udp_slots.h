@@ -1,37 +1,38 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The wire: the host's sockets on the RoCEv2 port, one for each slot (design decision 8).
+ * The wire: the host's sockets on the RoCEv2 port, one for each slot.
  *
- * They are one SO_REUSEPORT group. A classic BPF program on it reads the slot out of a packet's
- * destination QPN; the kernel then delivers to the socket at that *place* of the group, in the
- * order in which the sockets were bound. A place must never shift, so nothing that was bound is
- * ever closed while a process is attached: sockets are bound in steps, from 0 up to the highest
- * slot that was ever needed. Place 0 is the daemon's own (QPN 0 and 1), and so is the last one.
+ * The sockets form one SO_REUSEPORT group. A classic BPF program on the group reads the slot out of
+ * a packet's destination QPN; the kernel then delivers to the socket at that *place* of the group,
+ * in the order in which the sockets were bound. A place must never shift, so no bound socket is
+ * closed while a process is attached, and sockets are bound in steps, from 0 up to the highest slot
+ * that was ever needed. Place 0 is the daemon's own (QPN 0 and 1), and so is the last one.
  *
- * The first is bound to a port that must be free, and a guard that gets no packets keeps the port
- * taken but while others of the group are bound: no other program, not even of the same user (a
- * second daemon, for example), joins the group and shifts its places.
+ * The first socket is bound to a port that must be free. A guard, a socket that gets no packets,
+ * makes the port look taken except while the daemon binds further sockets of the group: no other
+ * program, not even of the same user (a second daemon, for example), can join the group and shift
+ * its places.
  *
- * What a process can do that has the socket of its slot (measured on Linux 6.18,
- * tests/unit/daemon/test_wire.c): SO_LOCK_FILTER keeps it from changing the socket's filter and
- * from attaching a program to the group. It doesn't keep it from taking the program off
- * (SO_DETACH_REUSEPORT_BPF), nor from leaving the group (connect(), SO_BINDTODEVICE), after which
- * the last socket of the group has its place, nor from being found before the group (connect() and
- * its undoing), after which nobody gets anything. It reads nobody's packets by any of these,
+ * What a process can do with its slot's socket (measured on Linux 6.18,
+ * tests/unit/daemon/test_wire.c): SO_LOCK_FILTER prevents changing the socket's filter, and
+ * attaching a program to the group. It doesn't prevent detaching the group's program
+ * (SO_DETACH_REUSEPORT_BPF), nor leaving the group (connect(), SO_BINDTODEVICE), after which the
+ * last socket of the group has its place, nor being found before the group (connect() and its
+ * undoing), after which no socket gets anything. By none of these can it read others' packets,
  * because of the filters; but others can lose theirs. So the program is attached anew whenever a
  * process comes or goes; the last place is never given out; and a packet is sent through a place
  * before it is given out. Where that doesn't arrive, the slot goes without the wire, `verbena
- * status` says so, and the group is made anew when nobody is attached.
+ * status` says so, and the group is made anew when no process is attached.
  *
- * Datagrams to multicast groups come to each socket that is a member (mcast.h), past the program
- * and the places. A process can make its socket a member of any group; so could it attach a queue
- * pair, which needs no privilege either.
+ * Datagrams to multicast groups come to each socket that is a member (mcast.h), without the program
+ * and the places. A process can make its socket a member of any group; it could as well attach a
+ * queue pair, which needs no privilege either.
  *
- * A process may have left a copy of its socket with another one when it ended. So a place that
- * somebody of another user had gets another socket before it is given out: the old one leaves the
+ * A process that ended may have left a copy of its socket with another process. So a place that
+ * belonged to another user gets another socket before it is given out: the old one leaves the
  * group, and the last one of the group takes its place.
  *
- * A socket that nobody has takes in next to nothing.
+ * The buffer of a socket without a process is minimal.
  */
 #ifndef VERBENA_DAEMON_NET_UDP_SLOTS_H
 #define VERBENA_DAEMON_NET_UDP_SLOTS_H
@@ -43,55 +44,57 @@
 #include "daemon/net/park.h"
 #include "proto/limits.h"
 
-/* One more than there are slots: the last place is nobody's. */
+/* One more than there are slots: the last place is never given out. */
 enum { UDP_SLOTS_PLACES = LIMIT_SLOTS + 1 };
 
-/* It was never given out; the last daemon may have given it to anybody. */
+/* NOBODY: the place was never given out. SOMEBODY: the last daemon may have given it to any
+ * user. */
 #define UDP_SLOTS_NOBODY ((uid_t)-1)
 #define UDP_SLOTS_SOMEBODY ((uid_t)-2)
 
 struct wire {
 	int fd[UDP_SLOTS_PLACES];
-	uid_t owner[UDP_SLOTS_PLACES]; /* whose processes may have it; UDP_SLOTS_NOBODY,
-					  UDP_SLOTS_SOMEBODY */
+	uid_t owner[UDP_SLOTS_PLACES]; /* the user whose processes may have it, or a value above */
 	uint32_t count;		       /* places; 0: the wire isn't open */
 	int guard;		       /* see slot_socket_guard(); -1: none */
 	bool off;		       /* by configuration */
-	bool managed;		       /* a service manager keeps the park, too (activation.h) */
+	bool managed;		       /* a service manager keeps the park as well (activation.h) */
 	bool ipv6;
-	bool broken; /* somebody changed the order of the places */
+	bool broken; /* a process changed the order of the places */
 	bool leaving;
-	bool unproved; /* packets through loopback don't arrive: places can't be tried */
+	bool unproved; /* packets through loopback don't arrive: places can't be tested */
 	struct park park;
-	char owner_text[64]; /* who has the port, and when that was looked up */
+	char owner_text[64]; /* which program has the port, looked up at owner_at_ms */
 	uint64_t owner_at_ms;
-	char why[192]; /* it isn't open, or not for all: a sentence; empty: nothing to say */
+	char why[192]; /* why it isn't open, or not for all: a sentence; or empty */
 };
 
 void udp_slots_init(struct wire *wire, bool off, bool managed);
-/* The sockets are closed here; processes that have some keep them, and the park. */
+/* Closes the sockets in the daemon; processes keep theirs, and the park. */
 void udp_slots_close(struct wire *wire);
 
 /*
- * A process that returns brought `park`, which is taken over on success. 0; -EALREADY there are
- * sockets; -EINVAL it isn't one, or what is in it isn't right; -errno.
+ * Takes over `park`, which a process that is returning brought. Returns 0; -EALREADY: the wire is
+ * open; -EINVAL: not a park, or one with wrong contents; -errno. On failure `park` stays the
+ * caller's.
  */
 int udp_slots_adopt(struct wire *wire, int park);
 
-/* Opens it, unless it is open. 0; -ENODEV off by configuration; -EADDRINUSE others have the port;
- * -errno. wire->why tells. */
+/* Opens the wire, unless it is open. Returns 0; -ENODEV: off by configuration; -EADDRINUSE: other
+ * sockets have the port; -errno. On failure wire->why has the reason. */
 int udp_slots_open(struct wire *wire);
 
 /*
- * The socket of a slot that is given out now, to a process of this user; stays the wire's.
- * `returning`: its process has it already. Errors as those of udp_slots_open().
+ * Gives out the socket of a slot to a process of this user; returns it (it stays the wire's), or
+ * errors as udp_slots_open(). `returning`: the process has the socket already.
  */
 int udp_slots_slot(struct wire *wire, uint32_t slot, uid_t uid, bool returning);
-/* This daemon ends, its processes perhaps don't: their sockets stay as they are. */
+/* The daemon ends, but its processes may live on: from now on their sockets are left as they
+ * are. */
 void udp_slots_leave(struct wire *wire);
-/* The slot's process is gone. */
+/* The slot's process has ended. */
 void udp_slots_slot_done(struct wire *wire, uint32_t slot);
-/* Nobody has a slot any more: what somebody broke can be made anew. */
+/* No process has a slot any more: a group whose order was changed is closed, to be made anew. */
 void udp_slots_all_done(struct wire *wire);
 
 #endif
