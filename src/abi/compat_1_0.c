@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The first ABI of libibverbs (node IBVERBS_1.0, before 2007), answered with "not implemented".
+ * The first ABI of libibverbs (node IBVERBS_1.0, before 2007): every function reports "not
+ * implemented".
  *
- * Its structures have other layouts, so that a program of that time cannot be served by the
- * functions of today that bear the same names. No program of Debian 12 needs one; the symbols
- * exist so that such a program starts and learns the reason instead of dying in the dynamic
- * linker. Each function follows the error convention that its name always had. ibv_register_driver
- * of node IBVERBS_1.1 is of the same kind: a driver of that time registers and is left alone.
+ * Its structures have other layouts, so today's functions of the same names can't serve a program
+ * of that time. No program of Debian 12 needs them; the symbols exist so that such a program starts
+ * and gets an error instead of failing in the dynamic linker. Each function follows the error
+ * convention that its name always had. ibv_register_driver of node IBVERBS_1.1 is similar: a driver
+ * of that time registers without effect.
  *
- * Since no argument is looked at, functions are defined without parameters. No state, any thread.
+ * Since no argument is used, functions are defined without parameters. No state, any thread.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -76,7 +77,7 @@ OLD_ERRNO(ibv_resize_cq);
 
 OLD(uint64_t, ibv_get_device_guid, errno = ENOSYS; return 0;);
 
-/* An empty list, counted as such: programs look at the count first. */
+/* An empty list with count 0, because programs check the count first. */
 EXPORT void **old_ibv_get_device_list(int *count);
 EXPORT void **old_ibv_get_device_list(int *count)
 {

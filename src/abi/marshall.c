@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Structures of the kernel ABI to and from those of verbs.
+ * Conversion between the structures of the kernel ABI and those of verbs.
  *
- * No public header declares these functions any more, but Debian's librdmacm imports them. Members
- * of the same name mean the same; only containers differ. Destinations are written whole, padding
- * and unnamed parts as zero. No state, any thread.
+ * No current public header declares these functions, but Debian's librdmacm imports them. Members
+ * of the same name mean the same; only the structures differ. Destinations are written whole,
+ * padding and unnamed parts as zero. No state, any thread.
  */
 #include <string.h>
 

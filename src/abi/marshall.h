@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Structures of the kernel ABI to and from those of verbs: exported, but in no public header.
- * Each writes *out whole and keeps nothing; in and out must not overlap. No errors.
+ * Conversion between the structures of the kernel ABI and those of verbs: exported, but in no
+ * public header. Each function writes *out whole and keeps no pointer; in and out must not overlap.
+ * No errors.
  */
 #ifndef VERBENA_ABI_MARSHALL_H
 #define VERBENA_ABI_MARSHALL_H

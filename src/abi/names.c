@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Names and numbers of enumerations, for people and for arithmetic.
+ * Names and numbers of enumerations.
  *
  * The strings are those that rdma-core prints, because scripts search logs for them. Tables only:
  * no state, no locks, any thread.
@@ -93,7 +93,8 @@ EXPORT const char *ibv_event_type_str(enum ibv_event_type type)
 	return name_lookup(event_type_names, COUNT_OF(event_type_names), (int)type);
 }
 
-/* rdma-core 49 and later: its header and its drivers' traces have it, this header (44) hasn't. */
+/* In the headers of rdma-core 49 and later, whose drivers use it for traces; not in this header
+ * (44). */
 EXPORT const char *ibv_wr_opcode_str(enum ibv_wr_opcode opcode);
 EXPORT const char *ibv_wr_opcode_str(enum ibv_wr_opcode opcode)
 {
@@ -106,11 +107,11 @@ EXPORT const char *ibv_wc_status_str(enum ibv_wc_status status)
 }
 
 /*
- * What one rate is in both measures, 0 where there is none. Mbit/s are the signalling rate times
- * the line code's efficiency: from FDR on (64b/66b) the name of the rate is a round number only.
+ * A rate in both units, 0 where it has none. Mbit/s are the signalling rate times the line code's
+ * efficiency: from FDR on (64b/66b) the rate's name is only a round number.
  */
 struct rate_measure {
-	int mult; /* of 2.5 Gbit/s */
+	int mult; /* multiple of 2.5 Gbit/s */
 	int mbps;
 };
 

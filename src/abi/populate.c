@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Pages of a region. See populate.h. The kernel takes 0.13 us for each small page that it is asked
- * to populate, also when it is there: 36 ms for a GiB. Whether a page is there is of no
- * consequence: every copy goes through the owner's address space, and brings in what it needs. What
- * may be done with it is the same for a whole mapping, and a file that was cut off misses the end.
- * So of a large region one page of each mapping is asked for, the last; where mappings end,
- * PROCMAP_QUERY tells (Linux 6.11), or before that the lines of /proc/self/maps. No state.
+ * Populating the pages of a region. See populate.h. The kernel takes 0.13 us for each small page
+ * that it is asked to populate, even if the page is present: 36 ms for a GiB. Presence doesn't
+ * matter for correctness: every copy goes through the owner's address space, which brings in the
+ * pages that it needs. Access rights are the same throughout a mapping, and a truncated file lacks
+ * its end. So of a large region only the last page of each mapping is populated. PROCMAP_QUERY
+ * (Linux 6.11) tells where mappings end, or before that the lines of /proc/self/maps. No state.
  */
 #include "abi/populate.h"
 
@@ -22,11 +22,11 @@
 #include "base/log.h"
 #include "base/sys.h"
 
-/* From here on looking at the mappings is quicker than populating; with the text, which has a line
- * for each mapping of the process up to ours, only from the second on. */
+/* From so many pages on, looking the mappings up is faster than populating. The text has a line for
+ * each mapping of the process up to the region, so it pays only from the second limit on. */
 enum { LOOK_PAGES_MIN = 64, READ_PAGES_MIN = 1024 };
 
-/* Linux's <linux/fs.h> has it, but headers may be older than the kernel. */
+/* Defined in Linux's <linux/fs.h>, but the headers may be older than the kernel. */
 struct map_query {
 	uint64_t size, query_flags, query_addr;
 	uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
@@ -35,14 +35,14 @@ struct map_query {
 };
 #define MAP_QUERY _IOWR('f', 17, struct map_query)
 
-/* A walk over this process's mappings. `text` is of the same descriptor, once it is wanted. */
+/* A walk over this process's mappings. `text` uses the same descriptor, and is opened on demand. */
 struct walk {
 	int fd;
 	FILE *text;
 	size_t page;
 };
 
-/* 0; EFAULT; EOPNOTSUPP: the kernel doesn't know how. */
+/* 0; EFAULT; EOPNOTSUPP: the kernel doesn't support it. */
 static int populate_pages(uintptr_t start, size_t length, bool write)
 {
 	int advice = write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
@@ -57,8 +57,8 @@ static int populate_pages(uintptr_t start, size_t length, bool write)
 	return 0;
 }
 
-/* Where the mapping with `at` in it ends, 0 when there is none, by the lines from the last one on.
- * EOPNOTSUPP: there is no text. */
+/* Finds the end of the mapping that contains `at` (0: there is none), reading the lines from the
+ * last one on. EOPNOTSUPP: the text can't be read. */
 static int read_end(struct walk *walk, uintptr_t at, uintptr_t *end)
 {
 	char line[128], *rest;
@@ -70,7 +70,7 @@ static int read_end(struct walk *walk, uintptr_t at, uintptr_t *end)
 		return EOPNOTSUPP;
 	*end = 0;
 	while (fgets(line, sizeof(line), walk->text)) {
-		bool begins = whole; /* not the rest of a long name */
+		bool begins = whole; /* not the rest of a long line */
 
 		whole = strchr(line, '\n') != NULL;
 		if (!begins)
@@ -98,7 +98,7 @@ static int find_end(struct walk *walk, uintptr_t at, size_t left, uintptr_t *end
 	return 0;
 }
 
-/* The last page of each mapping between the two. As populate_pages(). */
+/* Populates the last page of each mapping between the two. Results as populate_pages(). */
 static int populate_ends(struct walk *walk, uintptr_t start, uintptr_t end, bool write)
 {
 	uintptr_t stop;
@@ -118,7 +118,7 @@ static int populate_ends(struct walk *walk, uintptr_t start, uintptr_t end, bool
 
 static int mapping_examine(uintptr_t start, uintptr_t end, size_t page, bool write)
 {
-	/* Not kept open: it stays that of the process that opened it, also in a forked child. */
+	/* Not kept open: the file belongs to the process that opened it, also in a forked child. */
 	struct walk walk = {.fd = sys_open("/proc/self/maps", O_RDONLY | O_CLOEXEC), .page = page};
 
 	if (walk.fd < 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Looking at the pages of a region that is registered. */
+/* Populating the pages of a region that is registered. */
 #ifndef VERBENA_ABI_POPULATE_H
 #define VERBENA_ABI_POPULATE_H
 
@@ -7,9 +7,10 @@
 #include <stddef.h>
 
 /*
- * Checks that these bytes are mapped, so that they may be read (`write`: written). 0, or EFAULT.
- * The pages of a small region exist afterwards, before a peer needs them; those of a large one come
- * when they are touched. Kernels before 5.14 can do neither; there, access tells.
+ * Checks that the bytes are mapped and readable (`write`: writable). Returns 0 or EFAULT.
+ * Afterwards the pages of a small region are present, before a peer needs them; those of a large
+ * one are brought in at their first access. Kernels before 5.14 support neither; there an invalid
+ * region fails at its first access.
  */
 int memory_populate(void *addr, size_t length, bool write);
 

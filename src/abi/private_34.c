@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The provider interface of rdma-core 44 to 56 (node IBVERBS_PRIVATE_34), inert.
+ * The provider interface of rdma-core 44 to 56 (node IBVERBS_PRIVATE_34), without function.
  *
  * Debian's libmlx5, libmlx4, libefa and the drivers in /usr/lib/x86_64-linux-gnu/libibverbs are
  * linked BIND_NOW against these symbols, and perftest, UCX and pyverbs need some of those
- * libraries. They load next to us because every symbol resolves; they stay idle because a driver
- * that registers is never given a device. Should something call one of the functions all the same,
- * it gets the truth: not supported. ibv_query_gid_type(), the one that ordinary programs use, is in
- * verbs_device.c.
+ * libraries. They can be loaded because every symbol resolves; they stay unused because a driver
+ * that registers is never given a device. A function that is called nevertheless returns "not
+ * supported". ibv_query_gid_type(), which ordinary programs use, is in verbs_device.c.
  *
- * Since no argument is looked at, functions are defined without parameters; in the C calling
- * convention the caller cannot tell. No state, any thread.
+ * Since no argument is used, functions are defined without parameters; in the C calling convention
+ * the caller can't tell. No state, any thread.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -19,7 +18,7 @@
 
 #include "base/export.h"
 
-/* The commands: 0 or a positive errno value. */
+/* Commands: 0 or a positive errno value. */
 #define PRIVATE_COMMAND(name)      \
 	EXPORT int name(void);     \
 	EXPORT int name(void)      \
@@ -87,7 +86,7 @@ PRIVATE_COMMAND(ibv_cmd_req_notify_cq)
 PRIVATE_COMMAND(ibv_cmd_rereg_mr)
 PRIVATE_COMMAND(ibv_cmd_resize_cq)
 
-/* Returns a count of completions, so that an errno value would be taken for completions. */
+/* The result is a number of completions, so a positive errno value would be taken for one. */
 EXPORT int ibv_cmd_poll_cq(void);
 EXPORT int ibv_cmd_poll_cq(void)
 {
@@ -95,21 +94,22 @@ EXPORT int ibv_cmd_poll_cq(void)
 	return -1;
 }
 
-/* Would issue an ioctl on a device node of the kernel, of which there is none. */
+/* In rdma-core it issues an ioctl on a device node of the kernel; here there is none. */
 EXPORT int execute_ioctl(void);
 EXPORT int execute_ioctl(void)
 {
 	return EOPNOTSUPP;
 }
 
-/* Number of attributes in a chain of command buffers: that of the first, nothing chains here. */
+/* The number of attributes in a chain of command buffers: that of the first, because no buffers are
+ * chained here. */
 EXPORT unsigned int __ioctl_final_num_attrs(unsigned int attrs);
 EXPORT unsigned int __ioctl_final_num_attrs(unsigned int attrs)
 {
 	return attrs;
 }
 
-/* Would read an attribute of a kernel device's directory. */
+/* In rdma-core it reads an attribute of a kernel device's directory. */
 EXPORT int ibv_read_ibdev_sysfs_file(void);
 EXPORT int ibv_read_ibdev_sysfs_file(void)
 {
@@ -117,7 +117,7 @@ EXPORT int ibv_read_ibdev_sysfs_file(void)
 	return -1;
 }
 
-/* Called from the constructors of driver libraries, possibly before anything else of ours. */
+/* Called from the constructors of driver libraries, possibly before any other function here. */
 EXPORT void verbs_register_driver_34(const void *ops);
 EXPORT void verbs_register_driver_34(const void *ops)
 {
@@ -138,7 +138,7 @@ EXPORT void *verbs_open_device(void)
 	return NULL;
 }
 
-/* These three work on contexts and CQs of a driver, which never come into being. */
+/* These three take contexts and CQs of a driver, which never exist here. */
 EXPORT void verbs_set_ops(void);
 EXPORT void verbs_set_ops(void)
 {
@@ -154,7 +154,7 @@ EXPORT void verbs_uninit_context(void)
 {
 }
 
-/* A driver's log line; idle drivers have nothing to say. */
+/* A driver's log line, which is discarded, because drivers aren't used. */
 EXPORT void __verbs_log(void *ctx, uint32_t level, const char *format, ...);
 EXPORT void __verbs_log(void *ctx, uint32_t level, const char *format, ...)
 {
@@ -163,6 +163,7 @@ EXPORT void __verbs_log(void *ctx, uint32_t level, const char *format, ...)
 	(void)format;
 }
 
-/* May objects be destroyed after the device is gone? Read by drivers, never by us. */
+/* Whether objects may be destroyed after the device is gone. Drivers read it; this library
+ * doesn't. */
 extern EXPORT bool verbs_allow_disassociate_destroy;
 EXPORT bool verbs_allow_disassociate_destroy;

@@ -2,8 +2,8 @@
 /*
  * Reading sysfs attributes. See sysfs.h.
  *
- * Real files of the host: Verbena puts none there, but programs read their network card's through
- * these functions. Owns the chosen root, set once under pthread_once(); any thread.
+ * Reads real files of the host: Verbena creates none, but programs read their network card's
+ * through these functions. Owns the chosen root, set once under pthread_once(); any thread.
  */
 #include "abi/sysfs.h"
 
@@ -27,7 +27,7 @@
 static char sysfs_root[IBV_SYSFS_PATH_MAX] = "/sys";
 static pthread_once_t sysfs_root_once = PTHREAD_ONCE_INIT;
 
-/* A set-uid program must not be led to read files of its caller's choice. */
+/* A set-uid program must not read files that its caller chooses. */
 static void sysfs_root_choose(void)
 {
 	const char *env = env_get("SYSFS_PATH");
@@ -67,9 +67,9 @@ static ssize_t file_read(int fd, char *value, size_t size)
 }
 
 /*
- * rdma-core's librdmacm starts by asking here for the version of the kernel's connection manager.
- * Ours doesn't, so the program has loaded the wrong one, whose own error ("no such file or
- * directory") tells nobody what to do.
+ * rdma-core's librdmacm first reads the version of the kernel's connection manager here. Verbena's
+ * doesn't, so this program has loaded the wrong library, whose own error ("no such file or
+ * directory") doesn't say what to do.
  */
 static void explain_other_cm(const char *file)
 {

@@ -13,8 +13,8 @@ const char *ibv_get_sysfs_path(void);
 
 /*
  * Reads dir/file into value, cuts one trailing newline and terminates it. Returns the length
- * without terminator, or -1 with errno: that of open() or read(); ENAMETOOLONG if the path,
- * EOVERFLOW if the value with its terminator does not fit.
+ * without terminator, or -1 with errno: that of open() or read(); ENAMETOOLONG if the path doesn't
+ * fit, EOVERFLOW if the value with its terminator doesn't.
  */
 int ibv_read_sysfs_file(const char *dir, const char *file, char *value, size_t size);
 

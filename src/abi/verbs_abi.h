@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the files of verbs entry points (verbs_*.c) share. They check arguments, ask the daemon or
- * the soft HCA, and turn results into what each call's manual page promises: NULL with errno,
- * -1 with errno, or a positive errno.
+ * Shared by the files of verbs entry points (verbs_*.c). These check arguments, call the daemon or
+ * the soft HCA, and convert results to what each call's manual page promises: NULL with errno, -1
+ * with errno, or a positive errno.
  */
 #ifndef VERBENA_ABI_VERBS_ABI_H
 #define VERBENA_ABI_VERBS_ABI_H
@@ -21,8 +21,8 @@
  * refers to it, so that pointers to one device compare equal. */
 struct device {
 	struct ibv_device ibv;
-	struct list node;  /* on the list of known devices; under its lock */
-	unsigned int refs; /* lists and contexts; under the same lock */
+	struct list node;  /* in the list of known devices; guarded by devices_lock */
+	unsigned int refs; /* lists and contexts that refer to it; same lock */
 	uint64_t guid;	   /* network order */
 	uint32_t index;
 	uint32_t ports;
@@ -33,19 +33,19 @@ static inline struct device *device_from_ibv(struct ibv_device *ibv)
 	return container_of(ibv, struct device, ibv);
 }
 
-/* A context as ibv_open_device() makes it. */
+/* A context that ibv_open_device() returns. */
 struct open_context {
 	struct context context;
-	_Atomic unsigned int objects;  /* that the program has made and not ended */
-	_Atomic unsigned int released; /* struct pd.released among them */
+	_Atomic unsigned int objects;  /* objects that the program has created and not destroyed */
+	_Atomic unsigned int released; /* of these, PDs with struct pd.released */
 };
 
-/* Ends the imported PDs that the program gave back while objects used them, and that none uses any
- * more (verbs_share.c). */
+/* Ends the imported PDs that the program has given back and that no object uses any more
+ * (verbs_share.c). */
 void share_end_released(struct open_context *open);
 
-/* Every object that keeps a pointer to its context is counted, so that ibv_close_device() knows
- * whether it may free the context. */
+/* Counts the objects that keep a pointer to their context, so that ibv_close_device() knows whether
+ * it may free the context. */
 static inline void context_count(struct ibv_context *ibv, int change)
 {
 	struct open_context *open = container_of(context_of(ibv), struct open_context, context);
@@ -60,7 +60,7 @@ static inline struct daemon_conn *conn_of(struct ibv_context *ibv)
 	return &context_of(ibv)->conn;
 }
 
-/* For calls that return a positive errno: sets errno as well, which old programs look at. */
+/* For calls that return a positive errno: also sets errno, which old programs read. */
 static inline int fail_errno(int err)
 {
 	if (err)
@@ -76,9 +76,9 @@ static inline void *fail_null(int err)
 }
 
 /*
- * libibverbs passes the field `handle` of the program's objects on to the kernel, which answers a
- * number that names no object with ENOENT. A program that has overwritten the field gets the same
- * from us, also where the number names another object (docs/behaviour.md). 0 or ENOENT.
+ * libibverbs passes the field `handle` of the program's objects to the kernel, which returns ENOENT
+ * for a number that names no object. A program that has overwritten the field gets the same here,
+ * even if the number names another object (docs/behaviour.md). 0 or ENOENT.
  */
 static inline int handle_check(const char *call, uint32_t shown, uint32_t handle)
 {
@@ -90,20 +90,22 @@ static inline int handle_check(const char *call, uint32_t shown, uint32_t handle
 }
 
 /*
- * The memory file behind a context's cmd_fd, which says the token and the device (verbs_share.c).
- * Made for a new token: the descriptor or -errno. Read: 0; -EBADF, -EINVAL it is no such file.
+ * The memory file behind a context's cmd_fd, which holds the token and the device (verbs_share.c).
+ * Made for a new token: returns the descriptor or -errno. Read: 0; -EBADF, -EINVAL: it is no such
+ * file.
  */
 enum { SHARE_NODE_SIZE = 64 };
 int share_file_make(const char *node, uint64_t token[2]);
 int share_file_read(int fd, char node[SHARE_NODE_SIZE], uint64_t token[2]);
 
-/* A context of the device with this token; cmd_fd is its own from then on. NULL with errno. */
+/* Opens a context of the device with this token, which owns cmd_fd from then on. NULL with
+ * errno. */
 struct ibv_context *context_open(struct ibv_device *device, int cmd_fd, const uint64_t token[2]);
 
 /* Fills a context's tables of calls (verbs_ops.c). */
 void verbs_ops_fill(struct verbs_context *verbs);
 
-/* Behind the tables (verbs_query.c, verbs_cq.c, verbs_qp.c): 0 or a positive errno. */
+/* The functions in the tables (verbs_query.c, verbs_cq.c, verbs_qp.c): 0 or a positive errno. */
 int verbs_query_device_ex(struct ibv_context *context,
 			  const struct ibv_query_device_ex_input *input,
 			  struct ibv_device_attr_ex *attr, size_t attr_size);
@@ -115,13 +117,14 @@ struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_ini
 struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr);
 
 /*
- * Registered memory and fork (verbs_fork.c): called for each region that is registered and
- * deregistered. Until ibv_fork_init() keeps pages from children they only make that too late. 0 or a positive errno.
+ * Registered memory and fork (verbs_fork.c): called for each region that is registered or
+ * deregistered. Before ibv_fork_init() the first call only makes a later ibv_fork_init() fail. 0 or
+ * a positive errno.
  */
 int fork_register(void *addr, size_t length);
 void fork_unregister(void *addr, size_t length);
 
-/* The historical names that are exported but stand in no public header. */
+/* Historical names that are exported but in no public header. */
 int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index, int *type);
 int ibv_dontfork_range(void *base, size_t size);
 int ibv_dofork_range(void *base, size_t size);

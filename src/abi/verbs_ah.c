@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Address handles, and finding out who sent a message. Ports are Ethernet, so every address is a
- * GID: an IPv6 address, or an IPv4 one mapped into IPv6. No state.
+ * Address handles, and deriving one from a received message. Ports are Ethernet, so every address
+ * is a GID: an IPv6 address, or an IPv4 one mapped into IPv6. No state.
  */
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -55,7 +55,7 @@ static void fill_address(struct record_ud *to, const struct ibv_ah_attr *attr, c
 	memcpy(to->dgid, attr->grh.dgid.raw, sizeof(to->dgid));
 }
 
-/* Makes it at the daemon, which says what its source GID is. A positive errno. */
+/* Creates the handle at the daemon, which determines its source GID. Returns a positive errno. */
 static int ah_announce(struct context *context, struct ah *ah, const struct ibv_ah_attr *attr)
 {
 	struct proto_create_ah_resp resp;
@@ -116,7 +116,7 @@ EXPORT int ibv_destroy_ah(struct ibv_ah *ibv)
 	books_enter(context->hca);
 	int err = daemon_destroy_ah(&context->conn, ah_of(ibv)->handle);
 
-	if (err == -EIO) /* without a daemon there is nothing left there to destroy */
+	if (err == -EIO) /* without a daemon there is no object to destroy */
 		err = 0;
 	if (!err)
 		books_drop(context, &ah_of(ibv)->held);
@@ -130,7 +130,7 @@ EXPORT int ibv_destroy_ah(struct ibv_ah *ibv)
 
 /* ------------------------------------------------------------------ answering a sender */
 
-/* Where a received message came from, as the 40 bytes before it say. */
+/* The sender of a message, from the 40 bytes before it. */
 struct sender {
 	union ibv_gid source, destination;
 	uint32_t flow_label;
@@ -148,8 +148,8 @@ static bool ipv4_checksum_fits(const uint8_t *header)
 }
 
 /*
- * RoCE v2 over IPv4 leaves its header in the last 20 of the 40 bytes, the others mean nothing. The
- * version is at the front of either header; where both may be meant, the checksum decides.
+ * RoCE v2 over IPv4 stores the IP header in the last 20 of the 40 bytes; the others are undefined.
+ * Either header begins with its version; where both may be valid, the checksum decides.
  */
 static bool is_ipv4(const uint8_t *bytes)
 {
@@ -187,11 +187,11 @@ static void parse_sender(const struct ibv_grh *grh, struct sender *out)
 		out->source = grh->sgid;
 		out->destination = grh->dgid;
 	}
-	if (out->hop_limit < 2) /* used up on its way here, or not filled in */
+	if (out->hop_limit < 2) /* used up on the path, or not filled in */
 		out->hop_limit = HOP_LIMIT_DEFAULT;
 }
 
-/* The place of `gid` in the port's table, or a negative errno. */
+/* The index of `gid` in the port's table, or a negative errno. */
 static int gid_index_find(struct ibv_context *context, uint8_t port, const union ibv_gid *gid)
 {
 	for (uint32_t i = 0; i < LIMIT_GIDS; i++) {
@@ -282,8 +282,8 @@ static bool copy_mac(const struct ifaddrs *i, const char *name, uint8_t *mac)
 }
 
 /*
- * The Ethernet address behind attr's destination, as far as it is an interface of this host; other
- * hosts' are the business of their carrier. 0 or a positive errno.
+ * The Ethernet address of attr's destination if it is an interface of this host; the RoCE carrier
+ * resolves other hosts' addresses itself. 0 or a positive errno.
  */
 EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
 				       uint8_t eth_mac[ETHERNET_LL_SIZE], uint16_t *vid)

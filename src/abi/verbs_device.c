@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Devices and contexts: listing, opening, closing. Owns the list of known devices, which changes
- * under devices_lock; a device lives while a list that the program holds or an open context
- * refers to it.
+ * Devices and contexts: listing, opening, closing. Owns the list of known devices, which is guarded
+ * by devices_lock; a device lives while a list that the program holds or an open context refers to
+ * it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static struct device *device_find(const struct proto_device *info)
 	return NULL;
 }
 
-/* The device, with one more reference. devices_lock is held. */
+/* Returns the device with one more reference. The caller holds devices_lock. */
 static struct device *device_get(const struct proto_device *info)
 {
 	struct device *device = device_find(info);
@@ -89,7 +89,7 @@ static void device_put(struct device *device)
 	mutex_give(&devices_lock);
 }
 
-/* RDMAV_FORK_SAFE and IBV_FORK_SAFE count once, when a program first asks for devices. */
+/* RDMAV_FORK_SAFE and IBV_FORK_SAFE are read once, when the program first asks for devices. */
 static void evaluate_environment(void)
 {
 	const char *safe = env_get("RDMAV_FORK_SAFE");
@@ -247,7 +247,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	return ibv;
 }
 
-/* The next QP of a context, from *index on. */
+/* Returns the next QP of a context, from *index on. */
 static struct qp *next_qp(struct context *context, uint32_t *index)
 {
 	struct hca *hca = context->hca;
@@ -264,7 +264,7 @@ static struct qp *next_qp(struct context *context, uint32_t *index)
 	return found;
 }
 
-/* What the program left behind must not go on: peers lose their connections. */
+/* QPs that the program left behind are reset, so that their peers lose the connections. */
 static void reset_qps(struct context *context)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
@@ -294,7 +294,8 @@ EXPORT int ibv_close_device(struct ibv_context *ibv)
 	sys_close(context->cmd_fd);
 	books_leave(context->hca);
 	if (objects) {
-		/* They still point to it, and so may the program. */
+		/* The objects still point to the context, and the program may hold pointers to it,
+		 * too. */
 		log_info("a context was closed with %u of its objects in existence: their memory "
 			 "stays until the program ends",
 			 objects);

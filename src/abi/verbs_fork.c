@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registered memory and fork(). Nothing is pinned here, so a fork needs no care: the kernel
- * resolves copy-on-write for whatever writes to the parent's memory as for the parent itself, and
- * children keep what they inherit. That is what rdma-core answers on kernels that copy pinned pages
- * at a fork (since 5.12), IBV_FORK_UNNEEDED; here it is true on every kernel.
+ * Registered memory and fork(). This library pins no pages, so a fork needs no care: the kernel
+ * resolves copy-on-write for any write to the parent's memory as for the parent's own, and children
+ * keep what they inherit. rdma-core reports the same, IBV_FORK_UNNEEDED, on kernels that copy
+ * pinned pages at a fork (since 5.12); here it holds on every kernel.
  *
- * Who nevertheless wants registered pages kept from children says RDMAV_USE_MADVISE=1, as with
- * newer rdma-core: then a child doesn't inherit them after ibv_fork_init() (MADV_DONTFORK).
+ * RDMAV_USE_MADVISE=1 keeps registered pages from children nevertheless, as with newer rdma-core:
+ * after ibv_fork_init() a child doesn't inherit them (MADV_DONTFORK).
  *
  * Regions may overlap within a page, so pages are counted: `ranges` is a sorted array of disjoint
  * page ranges, each with the number of regions in it, all above zero. Neighbours with equal counts
- * are one range. Everything is under `lock`.
+ * are merged. All data is guarded by `lock`.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ static struct mutex lock = MUTEX_INITIALIZER(RANK_FORK_PAGES);
 FORK_KEEP(lock);
 static bool enabled;
 static bool huge_pages; /* RDMAV_HUGEPAGES_SAFE: mappings may have larger pages */
-static bool too_late;	/* something was registered before: its pages aren't known here */
+static bool too_late;	/* a region was registered before, so its pages aren't in `ranges` */
 static struct range *ranges;
 static size_t count, space;
 
@@ -54,7 +54,7 @@ static bool ranges_reserve(size_t more)
 	return true;
 }
 
-/* Index of the first range that ends above `addr`. */
+/* Index of the first range that ends after `addr`. */
 static size_t range_find(uintptr_t addr)
 {
 	size_t low = 0, high = count;
@@ -70,7 +70,7 @@ static size_t range_find(uintptr_t addr)
 	return low;
 }
 
-/* There must be room. */
+/* The caller has reserved room. */
 static void range_insert(size_t at, uintptr_t start, uintptr_t end, unsigned int refs)
 {
 	memmove(&ranges[at + 1], &ranges[at], (count - at) * sizeof(*ranges));
@@ -84,7 +84,7 @@ static void range_erase(size_t at)
 	memmove(&ranges[at], &ranges[at + 1], (count - at) * sizeof(*ranges));
 }
 
-/* Makes `addr` a boundary, if it is inside a range. There must be room. */
+/* Makes `addr` a boundary, if it is inside a range. The caller has reserved room. */
 static void range_split(uintptr_t addr)
 {
 	size_t i = range_find(addr);
@@ -95,7 +95,7 @@ static void range_split(uintptr_t addr)
 	ranges[i].end = addr;
 }
 
-/* Joins equal neighbours from the range before `start` to the one after `end`. */
+/* Merges equal neighbours from the range before `start` to the one after `end`. */
 static void ranges_join(uintptr_t start, uintptr_t end)
 {
 	size_t i = range_find(start ? start - 1 : 0);
@@ -129,7 +129,8 @@ static int range_add(uintptr_t start, uintptr_t end)
 
 	for (size_t i = range_find(start); i < count && ranges[i].start < end; i++)
 		inside++;
-	if (!ranges_reserve(inside + 3)) /* a gap before each, one after, two splits less those */
+	if (!ranges_reserve(inside +
+			    3)) /* at most a gap before each range, one after, and two splits */
 		return ENOMEM;
 	int err = advise_gaps(start, end, MADV_DONTFORK);
 
@@ -171,7 +172,8 @@ static int range_remove(uintptr_t start, uintptr_t end)
 		}
 		if (madvise((void *)ranges[i].start, ranges[i].end - ranges[i].start, MADV_DOFORK) <
 		    0)
-			err = errno; /* unmapped meanwhile: nothing to inherit there any more */
+			err = errno; /* the page was unmapped meanwhile, so there is nothing to
+					inherit */
 		range_erase(i);
 	}
 	ranges_join(start, end);
@@ -203,7 +205,7 @@ static size_t page_size(uintptr_t start, uintptr_t end)
 	return largest;
 }
 
-/* Does one of the two to the pages of [base, base + size). lock is held. */
+/* Applies `what` to the pages of [base, base + size). The caller holds lock. */
 static int ranges_advise(int (*what)(uintptr_t, uintptr_t), const void *base, size_t size)
 {
 	uintptr_t start = (uintptr_t)base, end;
@@ -234,11 +236,11 @@ int fork_register(void *addr, size_t length)
 void fork_unregister(void *addr, size_t length)
 {
 	mutex_take(&lock);
-	ranges_advise(range_remove, addr, length); /* fails only where the memory is gone already */
+	ranges_advise(range_remove, addr, length); /* fails only if the memory is unmapped */
 	mutex_give(&lock);
 }
 
-/* These two are for programs that look after memory of their own: 0, or -1 with errno. */
+/* For programs that manage memory of their own: 0, or -1 with errno. */
 EXPORT int ibv_dontfork_range(void *base, size_t size)
 {
 	mutex_take(&lock);

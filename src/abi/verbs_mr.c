@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory regions. The daemon gives out handles and keys and counts what is pinned; the pages are
- * populated here, as a kernel would pin them, and the region is then made known to peers
- * (mr_publish). Deregistering goes the other way round: first all access ends.
+ * Memory regions. The daemon allocates handles and keys and counts pinned memory; the pages are
+ * populated here, as a kernel would pin them, and then the region is published to peers
+ * (mr_publish). Deregistration is the reverse: first all access is ended.
  */
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -25,10 +25,10 @@
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
-/* What this process has registered, in bytes: only for the explanation below. */
+/* Bytes that this process has registered: only for explain_limit(). */
 static _Atomic uint64_t registered;
 
-/* Access bits that mean something here; those of the optional range are wishes, all ignored. */
+/* Access bits that have an effect here; those of the optional range are all ignored. */
 #define MR_ACCESS                                                                    \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
 	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |     \
@@ -50,8 +50,8 @@ static int mr_check_arguments(const void *addr, size_t length, uint64_t iova, un
 		log_warn("a region that others may write needs IBV_ACCESS_LOCAL_WRITE as well");
 		return EINVAL;
 	}
-	/* As the kernel: a region without bytes is one if its address lies within a page, because
-	 * the kernel then has a page to pin. */
+	/* As in the kernel: a region of length 0 is accepted if its address isn't page-aligned,
+	 * because the kernel then has a page to pin. */
 	if ((!length && !((uintptr_t)addr % (uintptr_t)sysconf(_SC_PAGESIZE))) ||
 	    length > LIMIT_MR_BYTES || __builtin_add_overflow((uintptr_t)addr, length, &end) ||
 	    __builtin_add_overflow(iova, length, &iova_end)) {
@@ -61,7 +61,8 @@ static int mr_check_arguments(const void *addr, size_t length, uint64_t iova, un
 	return 0;
 }
 
-/* Why the daemon had no room: its answer is an errno, but the program's user needs more. */
+/* Logs why the daemon rejected the region, because its errno alone doesn't tell the user what to
+ * do. */
 static void explain_limit(size_t length)
 {
 	struct rlimit limit;
@@ -86,7 +87,8 @@ static void fill_region(struct mr *mr, const struct ib_uverbs_reg_mr_resp *resp)
 	mr->ibv.rkey = mr->rkey = resp->rkey;
 }
 
-/* Registers what mr's pd, addr, length, iova and access say. 0 or a negative errno. */
+/* Registers the region that mr's pd, addr, length, iova and access describe. 0 or a negative
+ * errno. */
 static int region_make(struct mr *mr)
 {
 	struct ibv_mr *ibv = &mr->ibv;
@@ -179,8 +181,8 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 /* ------------------------------------------------------------------ memory files */
 
 /*
- * A soft device's memory is a host's, so what this call takes are memory files (memfd_create), not
- * buffers of other devices. The file mustn't shrink (F_SEAL_SHRINK): peers map it
+ * A software device uses the host's memory, so this call takes memory files (memfd_create), not
+ * buffers of other devices. The file must not shrink (F_SEAL_SHRINK), because peers map it
  * (hca/mem/mapped.h).
  */
 static int mr_check_file(int fd, uint64_t end)
@@ -263,7 +265,7 @@ EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 #define REREG_FLAGS \
 	(IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS)
 
-/* What the region shall be: `mr` with the changes that `flags` ask for. */
+/* Returns `mr` with the changes that `flags` ask for. */
 static struct mr region_changed(const struct mr *mr, int flags, struct ibv_pd *pd, void *addr,
 				size_t length, int access)
 {
@@ -283,7 +285,7 @@ static struct mr region_changed(const struct mr *mr, int flags, struct ibv_pd *p
 
 static int check_rereg(const struct mr *wanted, int flags)
 {
-	/* A memory file stays where it is. */
+	/* A memory file's region keeps its translation. */
 	if (wanted->file && flags & IBV_REREG_MR_CHANGE_TRANSLATION)
 		return EOPNOTSUPP;
 	if (wanted->imported || !flags || flags & ~REREG_FLAGS || !wanted->ibv.pd ||
@@ -293,7 +295,8 @@ static int check_rereg(const struct mr *wanted, int flags)
 				  wanted->access);
 }
 
-/* The daemon's part and the pages. Nobody has access meanwhile. 0 or a negative errno. */
+/* Changes the region at the daemon, and populates its pages. The region isn't accessible meanwhile.
+ * 0 or a negative errno. */
 static int region_change(struct mr *mr, const struct mr *wanted, int flags)
 {
 	const struct ibv_mr *ibv = &wanted->ibv;
@@ -344,7 +347,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *
 	books_enter(hca);
 	if (!err)
 		err = region_change(mr, &wanted, flags);
-	mr_publish(hca, mr); /* as it is now: the new region, or the old one after a failure */
+	mr_publish(hca, mr); /* the new region, or the old one after a failure */
 	books_leave(hca);
 	if (moves)
 		fork_unregister(err ? addr : old.ibv.addr, err ? length : old.ibv.length);
@@ -368,14 +371,14 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
 	int err = handle_check("ibv_dereg_mr", ibv->handle, mr->handle);
 
 	if (err)
-		return fail_errno(err); /* and the region stays, as in the kernel */
+		return fail_errno(err); /* the region stays registered, as in the kernel */
 	err = mr_revoke(hca, mr);
-	if (err) /* registered as before, but no new use of it begins */
+	if (err) /* still registered, but no new access begins */
 		return fail_errno(-err);
 	books_enter(hca);
 	err = daemon_dereg_mr(conn_of(ibv->context), mr->handle);
 
-	if (err == -EIO) /* without a daemon there is nothing left there to end */
+	if (err == -EIO) /* without a daemon there is no object to end */
 		err = 0;
 	if (!err)
 		books_drop(context_of(ibv->context), &mr->held);

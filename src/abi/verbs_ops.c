@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The tables of calls in a context, through which the inline functions of <infiniband/verbs.h>
- * reach us, and the calls whose features Verbena hasn't got. A slot that is NULL makes its inline
- * function answer EOPNOTSUPP; the slots that are called unseen get functions that say the same.
+ * The tables of functions in a context, through which the inline functions of <infiniband/verbs.h>
+ * call this library, and the calls whose features Verbena doesn't have. Where a slot is NULL the
+ * inline function returns EOPNOTSUPP; slots that are called without a check get functions that
+ * return the same.
  */
 #include "abi/verbs_abi.h"
 #include "hca/exec/mcast.h"
@@ -40,7 +41,7 @@ void verbs_ops_fill(struct verbs_context *verbs)
 {
 	struct ibv_context_ops *ops = &verbs->context.ops;
 
-	ops->_compat_query_device = ibv_query_device; /* programs of before 2011 */
+	ops->_compat_query_device = ibv_query_device; /* for programs from before 2011 */
 	ops->_compat_query_port = ibv_query_port;
 	ops->alloc_mw = no_alloc_mw;
 	ops->bind_mw = no_bind_mw;
@@ -97,7 +98,8 @@ EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 	return fail_errno(EOPNOTSUPP);
 }
 
-/* Only the last byte of a message is promised to arrive last, which is less than what is asked. */
+/* Only the last byte of a message is guaranteed to arrive last; the caller asks for more than
+ * that. */
 EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
 {
 	(void)qp, (void)op, (void)flags;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Protection domains. A region or queue pair is in the domain with its number: pd.id, the process's
- * own; the handle is only for the daemon. */
+/* Protection domains. A region or queue pair belongs to the domain with the number pd.id, which is
+ * the process's own; the handle is only used with the daemon. */
 #include <stdlib.h>
 
 #include "abi/verbs_abi.h"
@@ -47,7 +47,7 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *ibv)
 	books_enter(context->hca);
 	int err = daemon_dealloc_pd(&context->conn, pd_of(ibv)->handle);
 
-	if (err == -EIO) /* without a daemon there is nothing left there to free */
+	if (err == -EIO) /* without a daemon there is no object to free */
 		err = 0;
 	if (!err)
 		books_drop(context, &pd_of(ibv)->held);

@@ -8,7 +8,8 @@
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
 
-/* What a QP is made of: 0 or ENOENT. What is missing is qp_create()'s question. */
+/* Checks that the handles of the QP's parts are valid: 0 or ENOENT. qp_create() checks for missing
+ * parts. */
 static int check_parts(const struct ibv_qp_init_attr_ex *attr)
 {
 	static const char call[] = "ibv_create_qp";
@@ -53,7 +54,7 @@ EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 	struct ibv_qp *qp = verbs_create_qp_ex(pd->context, &full);
 
 	if (qp)
-		attr->cap = full.cap; /* what it really got */
+		attr->cap = full.cap; /* the actual capacities */
 	return qp;
 }
 
@@ -63,9 +64,8 @@ EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 }
 
 /*
- * `state` in struct ibv_qp is the program's last knowledge: ibv_modify_qp() and ibv_query_qp()
- * alone write it, and only when they are about the state. A QP that fails meanwhile doesn't change
- * under the program's eyes. Several threads may query a QP at once.
+ * `state` in struct ibv_qp is what the program last learned: only these two calls write it, and
+ * only when they concern the state. A QP that fails meanwhile doesn't change it.
  */
 static void state_note(struct ibv_qp *qp, enum ibv_qp_state state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Questions about devices and ports. The daemon has the answers (as the kernel would); structures
- * that may be shorter or longer in the program than here are filled as far as both go. No state.
+ * Queries of devices and ports. The daemon has the answers (as the kernel would). A structure may
+ * be shorter or longer in the program than here: the common part is filled. No state.
  */
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ enum {
 	GID_TYPE_SYSFS_V2 = 1,
 };
 
-/* Copies what fits; what the program has room for and we don't know is zero. */
+/* Copies the common part; the rest of the program's structure is set to zero. */
 static void copy_sized(void *to, size_t to_size, const void *from, size_t from_size)
 {
 	if (to_size > from_size) {
@@ -84,7 +84,7 @@ static int query_device(struct ibv_context *context, struct ibv_device_attr *att
 		.phys_port_cnt = resp.phys_port_cnt,
 	};
 	device_limits(attr, &resp);
-	/* As the kernel's drivers pack it: 16 bits each of major, minor, patch. */
+	/* Packed as the kernel's drivers do: 16 bits each of major, minor, patch. */
 	snprintf(attr->fw_ver, sizeof(attr->fw_ver), "%u.%u.%u",
 		 (unsigned int)(resp.fw_ver >> 32 & 0xffff),
 		 (unsigned int)(resp.fw_ver >> 16 & 0xffff), (unsigned int)(resp.fw_ver & 0xffff));
@@ -166,7 +166,7 @@ int verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_
 	return 0;
 }
 
-/* Programs of today call the context's slot; this symbol is for those whose structure ends before
+/* Current programs call the context's slot; this symbol is for programs whose structure ends before
  * port_cap_flags2. */
 EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num,
 			  struct _compat_ibv_port_attr *port_attr)
@@ -201,7 +201,7 @@ EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int inde
 	struct ibv_gid_entry entry = {0};
 	int err = index < 0 ? EINVAL : gid_query_entry(context, port_num, index, &entry);
 
-	if (err && err != ENODATA) { /* an empty place of the table is a GID of zeros */
+	if (err && err != ENODATA) { /* an empty entry of the table is a GID of zeros */
 		errno = err;
 		return -1;
 	}
@@ -237,7 +237,7 @@ EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uin
 	return fail_errno(err);
 }
 
-/* Appends the entries of one port. Returns their new number or a negative errno. */
+/* Appends the entries of one port. Returns the new number of entries or a negative errno. */
 static ssize_t gid_table_of(struct ibv_context *context, uint32_t port, char *entries, size_t n,
 			    size_t max, size_t entry_size)
 {

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Sharing a context's objects: with another process that was given the cmd_fd, or within this one.
+ * Sharing a context's objects with another process that was given the cmd_fd, or within this one.
  *
- * cmd_fd is a sealed memory file with the context's token. Having the descriptor is the right to
- * share, as having the kernel's is: it travels by SCM_RIGHTS, and it survives a daemon. A context
- * that is imported is an ordinary one of this process with the same token (daemon/objects/share.h).
+ * cmd_fd is a sealed memory file with the context's token. A process that has the descriptor has
+ * the right to share, as with the kernel's: it is passed by SCM_RIGHTS, and stays valid when the
+ * daemon is replaced. An imported context is an ordinary context of this process with the same
+ * token (daemon/objects/share.h).
  *
- * A PD that is imported is a sibling of the original at the daemon. In this process all siblings
- * have one number (struct pd.id), so that a queue pair of the one may use the other's regions.
- * A region that is imported is a copy of what its owner sees; that of another process has keys of
- * this process's own, and leads to the other's memory (hca/mem/foreign.h).
+ * For the daemon an imported PD is a sibling of the original. In this process all siblings have one
+ * number (struct pd.id), so that a queue pair of one may use the regions of another. An imported
+ * region of this process is a copy of its owner's description; one of another process has keys of
+ * this process, and refers to the other's memory (hca/mem/foreign.h).
  *
- * ibv_unimport_pd() can't fail, but the objects that were made in the PD may live on: then the PD
- * stays until they are ended (context_count).
+ * ibv_unimport_pd() can't fail, but objects that were made in the PD may live on: then the PD
+ * exists until they are destroyed (context_count).
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -123,7 +124,7 @@ static bool same_domain(const struct pd *pd, const struct pd *other)
 	return other != pd && other->shown == pd->shown;
 }
 
-/* The number of the domain in this process: that of a sibling, or a new one. */
+/* The PD's number in this process: that of a sibling, or a new one. */
 static uint32_t domain_number(struct hca *hca, const struct context *context, const struct pd *pd)
 {
 	uint32_t id = 0;
@@ -170,7 +171,7 @@ EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *ibv, uint32_t handle)
 	return &pd->ibv;
 }
 
-/* 0; -EBUSY objects use it, and it stays. */
+/* Ends the imported PD: 0; -EBUSY: objects use it, so it stays. */
 static int pd_give_back(struct pd *pd)
 {
 	struct context *context = context_of(pd->ibv.context);
@@ -193,7 +194,7 @@ EXPORT void ibv_unimport_pd(struct ibv_pd *ibv)
 	if (pd_give_back(pd)) {
 		atomic_store(&pd->released, true);
 		atomic_fetch_add(&open->released, 1);
-		/* What was the last user may have ended meanwhile. */
+		/* The last object that used the PD may have been destroyed meanwhile. */
 		share_end_released(open);
 		return;
 	}
@@ -201,7 +202,8 @@ EXPORT void ibv_unimport_pd(struct ibv_pd *ibv)
 	context_count(context, -1);
 }
 
-/* All released PDs of the context, linked; this thread looks after them now. */
+/* Unlinks and returns all released PDs of the context; the calling thread is responsible for
+ * them. */
 static struct pd *take_released(struct context *context)
 {
 	struct pd *first = NULL;
@@ -224,7 +226,8 @@ void share_end_released(struct open_context *open)
 	struct hca *hca = open->context.hca;
 	struct pd *pd, *next;
 
-	/* Whoever ends the last user comes after those who still saw it. */
+	/* The lock is taken first: the thread that destroys the last object runs this after those
+	 * that still saw the object. */
 	mutex_take(&hca->release_lock);
 	for (pd = take_released(&open->context); pd; pd = next) {
 		next = pd->next_released;
@@ -241,7 +244,7 @@ void share_end_released(struct open_context *open)
 
 /* ------------------------------------------------------------------ regions */
 
-/* Keys for the region, in the books. 0 or a negative errno. */
+/* Allocates keys for the region, with the books entered. 0 or a negative errno. */
 static int foreign_begin(struct mr *mr)
 {
 	struct context *context = context_of(mr->ibv.context);
@@ -283,8 +286,8 @@ static void explain_foreign(int err)
 		log_warn("ibv_import_mr: the process that registered the region doesn't run");
 }
 
-/* The region of another process. Nothing is held meanwhile: its process may have to be met first.
- */
+/* Imports a region of another process. No lock is held meanwhile, because the link to that process
+ * may have to be made first. */
 static int import_foreign(struct mr *mr)
 {
 	struct hca *hca = context_of(mr->ibv.context)->hca;
@@ -308,7 +311,7 @@ static int import_foreign(struct mr *mr)
 	return err;
 }
 
-/* Of this process: a description of what it has. */
+/* Imports a region of this process: copies its description. */
 static void import_own(struct mr *mr, const struct proto_query_mr_resp *resp)
 {
 	mr->ibv.length = resp->length;
@@ -351,8 +354,8 @@ EXPORT void ibv_unimport_mr(struct ibv_mr *ibv)
 	struct ibv_context *context = ibv->context;
 
 	if (mr->foreign) {
-		/* A copy that doesn't end keeps the import and its key, which can't be given back.
-		 */
+		/* While a copy is still running, the import and its key are kept, because the key
+		 * must not be reused. */
 		if (mr_revoke(context_of(context)->hca, mr))
 			return;
 		foreign_forget(mr);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* See blocking.h. One flag for each thread. */
+/* See blocking.h. The state is one flag per thread. */
 #include "base/blocking.h"
 
 #include <stdlib.h>

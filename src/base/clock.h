@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The clock for what takes how long. */
+/* The clock for measuring durations. */
 #ifndef VERBENA_BASE_CLOCK_H
 #define VERBENA_BASE_CLOCK_H
 
@@ -15,7 +15,8 @@ static inline uint64_t clock_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000ull + t.tv_nsec;
 }
 
-/* ns that trial(arg) takes: the shortest of some, since chance only ever adds. */
+/* Measures trial(arg), in ns: the shortest of several runs, since disturbances only lengthen a
+ * run. */
 static inline uint64_t clock_shortest(void (*trial)(void *), void *arg)
 {
 	enum { TRIALS = 4 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the compiler doesn't name: branch hints and the pause of a spin loop. */
+/* Branch hints and the pause instruction for spin loops, which the compiler has no portable names
+ * for. */
 #ifndef VERBENA_BASE_CPU_H
 #define VERBENA_BASE_CPU_H
 

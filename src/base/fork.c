@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* See fork.h. The list is written by constructors only, that is by one thread. Nothing else is
- * taken while they are held, so they have no rank here: their order is that of the constructors. */
+/* See fork.h. Only constructors write the list, that is one thread. No other lock is taken while
+ * the mutexes are held, so they have no rank here: they are taken in the order of the
+ * constructors. */
 #include "base/fork.h"
 
 #include <stdlib.h>

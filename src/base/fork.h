@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Mutexes of static data that a forked child goes on using. fork() waits until each is free, so
- * that the child finds the data whole and nobody in it.
+ * Mutexes of static data that a forked child continues to use. fork() waits until each is free, so
+ * that the child finds the data consistent and the mutex unlocked.
  *
- * Only for mutexes that are held briefly, and under which no other one is taken.
+ * Only for mutexes that are held briefly, and under which no other mutex is taken.
  */
 #ifndef VERBENA_BASE_FORK_H
 #define VERBENA_BASE_FORK_H
 
 #include "base/mutex.h"
 
-/* For constructors: `mutex` exists as long as the process. */
+/* Called by constructors; `mutex` must exist as long as the process. */
 void fork_keep(struct mutex *mutex);
 
 #define FORK_KEEP(mutex)                                                 \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Doubly linked lists inside the objects they link. A node that is on no list points to itself. */
+/* Intrusive doubly linked lists. A node that is in no list points to itself. */
 #ifndef VERBENA_BASE_LIST_H
 #define VERBENA_BASE_LIST_H
 
@@ -37,7 +37,7 @@ static inline void list_del(struct list *node)
 	list_init(node);
 }
 
-/* Takes the first node off, NULL when there is none. */
+/* Removes and returns the first node; NULL: the list is empty. */
 static inline struct list *list_pop(struct list *head)
 {
 	struct list *node = head->next;
@@ -48,7 +48,7 @@ static inline struct list *list_pop(struct list *head)
 	return node;
 }
 
-/* `node` may be taken off the list inside the loop. */
+/* The loop's body may remove `node` from the list. */
 #define list_for_each(node, head)                                                         \
 	for (struct list *node = (head)->next, *node##_next = node->next; node != (head); \
 	     node = node##_next, node##_next = node->next)

@@ -10,7 +10,7 @@
 
 #include "base/cpu.h"
 
-enum { SPINS = 100 }; /* about a microsecond: longer than any fast-path section */
+enum { SPINS = 100 }; /* about a microsecond: longer than any critical section of the fast path */
 
 void lock_wait(struct lock *lock)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A mutex of four bytes for fast paths: one uncontended atomic to take, one to give back, both
- * inline; a waiter spins briefly (the holder is usually about to leave), then sleeps in a futex.
- * glibc's mutex costs about three times as much uncontended, which is more than a small message.
- * Not recursive, not shared between processes, not fair.
+ * A four-byte mutex for fast paths: one uncontended atomic operation to take it, one to release it,
+ * both inline. A waiting thread spins briefly (the holder usually releases it soon), then sleeps in
+ * a futex. glibc's mutex costs about three times as much uncontended, which is more than a small
+ * message. Not recursive, not shared between processes, not fair.
  *
- * word: 0 free, 1 held, 2 held and somebody sleeps (or may). Ranks: lock_rank.h.
+ * word: 0 free, 1 held, 2 held and a thread sleeps (or may sleep). Ranks: lock_rank.h.
  */
 #ifndef VERBENA_BASE_LOCK_H
 #define VERBENA_BASE_LOCK_H
@@ -21,10 +21,11 @@ struct CAPABILITY("lock") lock {
 	LOCK_RANK_MEMBER
 };
 
-void lock_wait(struct lock *lock); /* out of line: taken by somebody else */
+void lock_wait(struct lock *lock); /* out of line: another thread holds it */
 void lock_wake(struct lock *lock);
 
-/* No other thread knows an object that is being made: the rest counts as holding its lock. */
+/* Initialises the lock of a new object. No other thread knows the object yet, so the analysis
+ * counts the lock as held for the rest of the calling function. */
 static inline void lock_init(struct lock *lock, enum lock_rank rank) ASSERT_HELD(*lock);
 static inline void lock_init(struct lock *lock, enum lock_rank rank)
 {
@@ -45,7 +46,7 @@ static inline bool lock_word_try(struct lock *lock)
 						       memory_order_relaxed);
 }
 
-/* The bodies of these are the locks themselves: nothing is to be analysed in them. */
+/* These functions implement the lock, so their bodies aren't analysed. */
 static inline bool lock_try(struct lock *lock) TRY_ACQUIRE(true, *lock) NO_THREAD_SAFETY_ANALYSIS;
 static inline bool lock_try(struct lock *lock)
 {
@@ -74,15 +75,15 @@ static inline void lock_give(struct lock *lock)
 		lock_wake(lock);
 }
 
-/* For an object that no other thread knows (yet, or any more): its lock counts as held. Nothing is
- * checked. */
+/* For an object that no other thread knows (yet, or any more): the analysis counts its lock as
+ * held. There is no check at run time. */
 static inline void lock_assume_alone(struct lock *lock) ASSERT_HELD(*lock);
 static inline void lock_assume_alone(struct lock *lock)
 {
 	(void)lock;
 }
 
-/* For what the analysis can't follow: the caller holds it. */
+/* For code that the analysis can't follow: the caller holds the lock. */
 static inline void lock_assert_held(struct lock *lock) ASSERT_HELD(*lock);
 static inline void lock_assert_held(struct lock *lock)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Checks the order of locks, see lock_rank.h. Each thread notes which locks it holds; nothing is
- * shared, and nothing is allocated.
+ * Checks the order of locks, see lock_rank.h. Each thread records which locks it holds; no data is
+ * shared or allocated.
  */
 #include "base/lock_rank.h"
 
@@ -39,7 +39,7 @@ void rank_check(const void *lock, enum lock_rank rank)
 	for (unsigned int i = 0; i < count; i++) {
 		if (held[i].lock == lock)
 			lock_rank_abort("takes again", rank, NULL);
-		/* The program may read several CQs at once. */
+		/* The program may hold several CQs between ibv_start_poll() and ibv_end_poll(). */
 		if (held[i].rank > rank || (held[i].rank == rank && rank != RANK_CQ_TURN))
 			lock_rank_abort("takes", rank, names[held[i].rank]);
 	}

@@ -2,12 +2,13 @@
 /*
  * The order in which locks nest. Each lock has a rank; a thread takes locks of rising ranks only,
  * and never two of one rank. In a build with VERBENA_LOCK_RANKS (the sanitizers' builds) each lock
- * checks that when it is taken, and a wrong order aborts with both names; otherwise a rank is
- * nothing. What is only tried (lock_try, mutex_try) can't wait for ever, and may be of any rank.
+ * checks that when it is taken, and a wrong order aborts with both names; otherwise ranks have no
+ * effect. A lock that is only tried (lock_try, mutex_try) can't cause a deadlock, so it may have
+ * any rank.
  *
- * Each of our libraries (libibverbs, librdmacm, librspreload) checks its own locks: they share no
- * data. The mutexes in the public structures of verbs (ibv_context.mutex and such) are the
- * program's as well, and have no rank.
+ * Each library (libibverbs, librdmacm, librspreload) checks its own locks: they share no data. The
+ * mutexes in the public structures of verbs (ibv_context.mutex and such) are also used by programs,
+ * and have no rank.
  */
 #ifndef VERBENA_BASE_LOCK_RANK_H
 #define VERBENA_BASE_LOCK_RANK_H
@@ -58,26 +59,27 @@
 	X(RANK_DAEMON_KEPT, "client.kept") /* the socket that is kept for the next start */
 
 #define LOCK_RANK_ENUM(rank, name) rank,
-/* RANK_NONE: the lock wasn't initialised; it can't be taken. */
+/* RANK_NONE: the lock wasn't initialised and can't be taken. */
 enum lock_rank { RANK_NONE, LOCK_RANKS(LOCK_RANK_ENUM) LOCK_RANK_COUNT };
 #undef LOCK_RANK_ENUM
 
 #ifdef VERBENA_LOCK_RANKS
-/* A member of each lock. */
+/* Each lock structure has this member. */
 #define LOCK_RANK_MEMBER uint8_t rank;
 #define LOCK_RANK_INIT(of) .rank = (uint8_t)(of),
-/* `lock` is about to be taken and waited for: aborts if the calling thread holds one of the same
+/* Call before `lock` is taken with waiting: aborts if the calling thread holds a lock of the same
  * rank or an inner one. */
 void rank_check(const void *lock, enum lock_rank rank);
-/* It was taken; is given back; is made anew (a forked child makes the locks that it holds). */
+/* Call when the lock was taken; is released; is reinitialised (in a forked child, for locks held at
+ * the fork). */
 void rank_taken(const void *lock, enum lock_rank rank);
 void rank_given(const void *lock);
 void rank_forget(const void *lock);
-/* A call is about to be made that may wait for another process: aborts if the calling thread holds
- * hca.lock (fork() takes it), hca.events_lock (the engine thread does) or a lock of a fast path,
- * hca.engine and inwards. */
+/* Call before a call that may wait for another process: aborts if the calling thread holds hca.lock
+ * (fork() takes it), hca.events_lock (the engine thread does) or a lock of a fast path, hca.engine
+ * and inwards. */
 void rank_check_blocking(const char *what);
-/* Aborts if the calling thread doesn't hold it. */
+/* Aborts if the calling thread doesn't hold the lock. */
 void rank_must_hold(const void *lock, enum lock_rank rank);
 #else
 #define LOCK_RANK_MEMBER

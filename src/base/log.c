@@ -63,7 +63,7 @@ void log_line(enum log_level level, const char *format, ...)
 		n = sizeof(line) - 2;
 	line[n++] = '\n';
 	if (sys_write(atomic_load(&log_fd), line, n) < 0) {
-		/* nowhere to say it */
+		/* there is no place left to report it */
 	}
 	errno = saved;
 }

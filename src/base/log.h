@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Log lines for people: what happened, why, what to do. Level from VERBENA_LOG (error, warn,
- * info, debug; default warn). The library writes to standard error, the daemon to what log_open()
- * was given. Threads: any; a line is one write().
+ * Log lines: what happened, why, and what the user can do. The level is VERBENA_LOG (error, warn,
+ * info, debug; default warn). The library writes to standard error, the daemon to the descriptor
+ * given to log_open(). Any thread; a line is one write().
  */
 #ifndef VERBENA_BASE_LOG_H
 #define VERBENA_BASE_LOG_H
@@ -11,7 +11,7 @@
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
-/* Lines go to `fd` (not owned) and start with `who`. */
+/* Makes lines go to `fd` (which stays the caller's) and begin with `who`. */
 void log_open(int fd, const char *who);
 bool log_enabled(enum log_level level);
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

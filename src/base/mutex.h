@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pthread's mutexes and read-write locks with a rank (lock_rank.h) and with clang's annotations
- * (thread_safety.h): for what isn't on a fast path, or waits on a condition. Errors of pthread's
- * are those of a wrong program only, and not looked at.
+ * pthread mutexes and read-write locks with a rank (lock_rank.h) and clang's annotations
+ * (thread_safety.h), for locks off the fast path and those with a condition. pthread's errors are
+ * ignored, because only an incorrect caller can cause them.
  */
 #ifndef VERBENA_BASE_MUTEX_H
 #define VERBENA_BASE_MUTEX_H
@@ -29,9 +29,10 @@ struct CAPABILITY("rwlock") rwlock {
 		.pthread = PTHREAD_MUTEX_INITIALIZER, LOCK_RANK_INIT(of) \
 	}
 
-/* The bodies of these are the locks themselves: nothing is to be analysed in them. */
+/* These functions implement the lock, so their bodies aren't analysed. */
 
-/* No other thread knows an object that is being made: the rest counts as holding its lock. */
+/* Initialises the mutex of a new object. No other thread knows the object yet, so the analysis
+ * counts the mutex as held for the rest of the calling function. */
 static inline void mutex_init(struct mutex *mutex, enum lock_rank rank) ASSERT_HELD(*mutex);
 static inline void mutex_init(struct mutex *mutex, enum lock_rank rank)
 {
@@ -74,12 +75,12 @@ static inline void mutex_give(struct mutex *mutex)
 	pthread_mutex_unlock(&mutex->pthread);
 }
 
-/* Gives it back while the condition is waited for, and takes it again. */
+/* Releases the mutex while waiting for the condition, and takes it again. */
 static inline void mutex_wait(struct mutex *mutex, pthread_cond_t *condition) REQUIRES(*mutex);
 static inline void mutex_wait(struct mutex *mutex, pthread_cond_t *condition)
 {
 	sys_cond_wait(condition,
-		      &mutex->pthread); /* no cancellation: it would leave the mutex taken */
+		      &mutex->pthread); /* no cancellation, which would leave the mutex locked */
 }
 
 static inline void rwlock_init(struct rwlock *rwlock, enum lock_rank rank)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* How quickly this processor moves strings. See string_move.h. Owns the answer. */
+/* How fast this processor's string instructions are. See string_move.h. Owns the answer. */
 #include "base/string_move.h"
 
 #include <pthread.h>
@@ -13,8 +13,8 @@
 
 enum {
 	TRIAL_BYTES = 4096,
-	/* Processors need between half and twice the time that vectors do, emulators eight times.
-	 */
+	/* Processors take between half and twice the time of vector instructions, emulators eight
+	 * times. */
 	SLOW = 4,
 };
 
@@ -47,7 +47,7 @@ static void string_move_measure(void)
 {
 	static struct trial trial;
 
-	/* What reading the clock takes is part of both, and hides nothing of what matters. */
+	/* Reading the clock adds the same to both, too little to change the result. */
 	slow = clock_shortest(as_string, &trial) > SLOW * clock_shortest(by_vectors, &trial);
 }
 

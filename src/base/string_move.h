@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How quickly this processor moves strings. Processors move what `rep movsb` names by whole cache
- * lines, so C libraries and kernels copy long pieces by it. An emulated processor (QEMU without
- * KVM) may call itself one of those and move byte after byte, eight times as slowly as vectors do.
+ * How fast this processor's string instructions are. Processors execute `rep movsb` by whole cache
+ * lines, so C libraries and kernels use it for long copies. An emulated processor (QEMU without
+ * KVM) may report that feature and copy byte by byte, eight times slower than by vector
+ * instructions.
  */
 #ifndef VERBENA_BASE_STRING_MOVE_H
 #define VERBENA_BASE_STRING_MOVE_H
 
 #include <stdbool.h>
 
-/* Bytes that a C library's memcpy() moves by vectors, not as a string. */
+/* Up to so many bytes a C library's memcpy() copies by vector instructions. */
 enum { STRING_MOVE_NEVER = 2048 };
 
-/* Whether moving strings is to be avoided. Measured once, in some microseconds. Any thread. */
+/* Whether string instructions are to be avoided. Measured at the first call, which takes some
+ * microseconds. Any thread. */
 bool string_move_is_slow(void);
 
 #endif

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * System calls that are no cancellation points.
+ * System calls that aren't cancellation points.
  *
- * A program may cancel a thread that is in one of our calls. POSIX lets it end at any cancellation
- * point there; the C library's write(), close(), recvmsg() and so on are such points, and a thread
- * that ends there leaves the lock that it holds taken for good. So no code of the library calls
- * those: it calls these, which make the same system call and end no thread.
+ * A program may cancel a thread inside one of this library's calls. POSIX ends the thread at a
+ * cancellation point; the C library's write(), close(), recvmsg() and so on are such points, and a
+ * thread that ends there never releases the lock that it holds. So the library's code calls the
+ * functions below instead: they make the same system call and end no thread.
  *
- * The exceptions wait for the program's sake, hold no lock, and stay cancellable:
- * ibv_get_cq_event(), ibv_get_async_event(), rdma_get_cm_event(). tools/check-cancel holds the
- * list.
+ * The exceptions wait on behalf of the program, hold no lock, and stay cancellable:
+ * ibv_get_cq_event(), ibv_get_async_event(), rdma_get_cm_event(). tools/check-cancel has the list.
  *
  * Results and errno are those of the C library's functions.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Which user namespace a process is in. */
+/* The user namespace of a process. */
 #ifndef VERBENA_BASE_USER_SPACE_H
 #define VERBENA_BASE_USER_SPACE_H
 
@@ -7,8 +7,9 @@
 #include <sys/types.h>
 
 /*
- * Whether it is the first one, in which all users are who they are and capabilities are rights over
- * the host. In another everybody may have them all, over what is in it. No when that can't be told.
+ * Whether the process is in the initial user namespace, where user numbers are the host's and
+ * capabilities are rights over the host. In any other namespace an ordinary user may have all
+ * capabilities, over what belongs to that namespace. False also when it can't be determined.
  */
 bool user_space_is_first(pid_t pid);
 

@@ -129,8 +129,7 @@ static void on_rnr_nak(struct tp *tp, uint8_t code, uint64_t now)
 		return;
 	}
 	q->rnr_retries -= q->rnr_retry != 7;
-	q->retries =
-		q->retry_cnt; /* the peer is alive: the retry count is for peers that are silent */
+	q->retries = q->retry_cnt; /* the peer is alive; the count is for silent peers */
 	repair_rewind(tp, now);
 	requester_timers_off(q);
 	q->rnr_until = now + tp_rnr_ns(code);

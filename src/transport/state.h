@@ -20,8 +20,8 @@
 enum {
 	/* At most so many executed READs and atomics are kept for duplicate requests. */
 	TP_ANSWERS_MAX = 128,
-	/* A READ is requested in pieces of this size, so that little is sent in vain after a lost
-	 * response. */
+	/* A READ is requested in pieces of this size, so that a lost response makes little of the
+	 * answer useless. */
 	TP_READ_PIECE = 1 << 20,
 	/* Each packet counts for so many bytes of the window beside its payload. */
 	TP_PACKET_COST = 64,

@@ -56,8 +56,7 @@ void tp_change(struct tp *tp, const struct ibv_qp_attr *attr, int mask)
 		requester_limit_answers(tp, attr);
 	if (mask & IBV_QP_TIMEOUT) {
 		q->timeout = attr->timeout & 31;
-		q->timer_at =
-			TP_NEVER; /* the old timer stops; the next packet starts the new one */
+		q->timer_at = TP_NEVER; /* the next packet starts the new timer */
 	}
 	if (mask & IBV_QP_RETRY_CNT)
 		q->retry_cnt = q->retries = attr->retry_cnt;
