@@ -30,8 +30,8 @@ const char *const rig_carrier_names[RIG_CARRIERS] = {"self", "self2", "local",
 
 enum { TEST_SECONDS = 20, EVENTS_KEPT = 64, EXIT_FAILED = 1, EXIT_PEER_GONE = 2 };
 
-/* Events that were taken from a device context and that nobody has asked for yet. Both ends of one
- * context share it. */
+/* Events that were taken from a device context and not claimed by a test yet. Both ends of one
+ * context share them. */
 struct rig_event {
 	pthread_mutex_t lock; /* guards all below */
 	int count;
@@ -93,7 +93,8 @@ void rig_fail(const struct rig *rig, const char *file, int line, const char *for
 
 void rig_swap(struct rig *rig, const void *mine, void *theirs, size_t size)
 {
-	/* Where both ends are threads, the thread sanitizer sees by this what the socket orders. */
+	/* Where both ends are threads, this shows the thread sanitizer the order that the socket
+	 * establishes. */
 	static _Atomic unsigned int swaps;
 	size_t done = 0;
 	ssize_t got;
@@ -105,7 +106,7 @@ void rig_swap(struct rig *rig, const void *mine, void *theirs, size_t size)
 		got = recv(rig->sock, (char *)theirs + done, size - done, 0);
 		if (got < 0 && errno == EINTR)
 			continue;
-		/* The other end has failed and has said why. */
+		/* The other end has failed and printed the reason. */
 		if (got <= 0)
 			_exit(EXIT_PEER_GONE);
 		done += (size_t)got;
@@ -145,7 +146,7 @@ static const void *event_element(const struct ibv_async_event *event)
 	}
 }
 
-/* Takes what the device context has, under the lock. */
+/* Takes the device context's events; the caller holds the lock. */
 static void events_take(struct rig *rig)
 {
 	struct rig_event *events = rig->events;
@@ -256,7 +257,7 @@ static void part_finish(struct part *part)
 	free(part->rig.events);
 }
 
-/* Both ends in this process. */
+/* Runs both ends in this process. */
 static void run_threads(const struct rig_test *test, enum rig_carrier carrier, const int sock[2])
 {
 	struct part part[2];
@@ -279,7 +280,7 @@ static void run_threads(const struct rig_test *test, enum rig_carrier carrier, c
 		part_finish(&part[i]);
 }
 
-/* RIG_USERS=A,B: each end belongs to a user of its own (numbers; the groups have the same). */
+/* RIG_USERS=A,B: the ends run as two users (numbers, which are also the groups'). */
 static void become_user(int role)
 {
 	const char *users = getenv("RIG_USERS");
@@ -296,11 +297,11 @@ static void become_user(int role)
 		perror("  RIG_USERS");
 		_exit(EXIT_FAILED);
 	}
-	/* As a program that this user started would be. */
+	/* As in a program that this user started. */
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
-/* RIG_HOSTS=SPACE,DIR,SPACE,DIR: each end is on a host of its own, which is a network namespace
+/* RIG_HOSTS=SPACE,DIR,SPACE,DIR: the ends are on two hosts, each of which is a network namespace
  * (its file) and a run-time directory. */
 static void enter_host(int role)
 {
@@ -352,7 +353,8 @@ static pid_t child_start(const struct rig_test *test, enum rig_carrier carrier, 
 	exit(0);
 }
 
-/* Waits for a child as long as there is patience; it is ended then. Whether it ended well. */
+/* Waits for a child until the time is over, then kills it. Returns whether it exited with
+ * success. */
 static bool child_wait(pid_t pid, struct patience *patience, const char *what)
 {
 	int status;

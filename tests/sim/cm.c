@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The connection manager's state machine under a simulated network: two hosts whose programs
- * connect, accept, reject, confirm, disconnect and close as they like, over a network that loses,
- * repeats and reorders. One seed makes one run, always the same.
+ * connect, accept, reject, confirm, disconnect and close at random, over a network that loses,
+ * repeats and reorders. One seed determines one run.
  *
- * What must hold: an endpoint gets only events that may follow one another, each at most
- * once; who waits for an outcome gets one; both ends of a connection know the same queue pairs; a
+ * Checks: an endpoint gets only events that may follow one another, each at most once; an endpoint
+ * that waits for an outcome gets one; both ends of a connection know the same queue pairs; a
  * connection that one side ends, ends on the other; nothing times out, as at most one packet in
- * five is lost; when all is closed, nothing is left.
+ * five is lost; when all endpoints are closed, no state is left.
  *
  * Its options are in seeds.h.
  */
@@ -29,11 +29,11 @@ struct user {
 	int host;
 	bool passive, sidr;
 	bool answered; /* passive: accepted */
-	bool ended;    /* it disconnected by itself */
-	bool outcome;  /* there was one */
+	bool ended;    /* it disconnected */
+	bool outcome;  /* its outcome was reported */
 	int got[CM_EVENT_SIDR_REP + 1];
 	uint32_t qpn;
-	uint64_t act_at; /* when it does something next; 0: it waits for an event */
+	uint64_t act_at; /* when it acts next; 0: it waits for an event */
 };
 
 struct flight {
@@ -47,7 +47,7 @@ struct flight {
 static struct {
 	uint64_t seed, random, now;
 	bool verbose, calm;
-	uint32_t lose, repeat, slow; /* of a thousand */
+	uint32_t lose, repeat, slow; /* packets of a thousand */
 	struct cm cm[2];
 	struct user user[USERS_MAX];
 	int users, connects;
@@ -169,7 +169,7 @@ static void check_pair(const struct user *u)
 	}
 }
 
-/* What may come now. */
+/* Whether the event may come now. */
 static bool fits(const struct user *u, enum cm_event_type type)
 {
 	bool over = u->got[CM_EVENT_REJECTED] || u->got[CM_EVENT_UNREACHABLE] ||
@@ -216,7 +216,7 @@ static void on_event(void *arg, struct cm_endpoint *e, const struct cm_event *ev
 		check_pair(u);
 	if (event->type == CM_EVENT_ESTABLISHED)
 		sim.connections++;
-	/* Some react at once, within the event. */
+	/* Some programs react inside the event's callback. */
 	if (!below(4)) {
 		if (event->type == CM_EVENT_REP)
 			HOLD(!cm_confirm(&sim.cm[u->host], e), "can't confirm");
@@ -256,7 +256,7 @@ static void begin_one(void)
 		       : cm_connect(cm, u->e, &c, sim.now);
 
 	HOLD(!err, "can't connect: %d", err);
-	if (!below(10)) /* loses patience */
+	if (!below(10)) /* gives up waiting */
 		u->act_at = sim.now + 1 + below(20000);
 }
 
@@ -290,7 +290,7 @@ static void answer_request(struct user *u)
 		act_soon(u);
 }
 
-/* Its time has come: something that its state allows, or the end. */
+/* The endpoint's time has come: does something that its state allows, or closes it. */
 static void act(struct user *u)
 {
 	struct cm *cm = &sim.cm[u->host];
@@ -322,14 +322,14 @@ static void act(struct user *u)
 		break;
 	case CM_REP_SENT:
 		if (!below(8))
-			cm_establish(cm, u->e); /* data came first */
+			cm_establish(cm, u->e); /* data arrived before the RTU */
 		else if (!below(8))
 			close_user(u);
-		return; /* RTU or the end of patience comes */
+		return; /* waits for the RTU or the timeout */
 	case CM_DREQ_SENT:
 	case CM_TIMEWAIT:
 		if (below(4))
-			return; /* it waits for the rest */
+			return; /* waits for the remaining events */
 				/* fall through */
 	default:
 		close_user(u);
@@ -375,7 +375,7 @@ static void step(void)
 		cm_tick(&sim.cm[host], sim.now);
 }
 
-/* Until nothing happens by itself. */
+/* Runs until no timer or packet is left. */
 static void settle(void)
 {
 	const uint64_t limit = sim.now + 3600 * 1000;
@@ -391,7 +391,7 @@ static void settle(void)
 
 /* ------------------------------------------------------------------ a run */
 
-/* Nothing comes any more: who still waits, waits in vain. */
+/* No event comes any more: an endpoint that still waits has lost its outcome. */
 static void check_outcomes(void)
 {
 	for (int i = 0; i < sim.users; i++) {
@@ -414,7 +414,7 @@ static void check_outcomes(void)
 	}
 }
 
-/* An established connection has two ends that believe in it. */
+/* Checks that both ends of an established connection are established. */
 static void check_ends(void)
 {
 	for (int i = 0; i < sim.users; i++) {

@@ -17,20 +17,20 @@ enum { BATCH = 65536, DEPTH = 128, HEAP = 1 << 13 };
 
 enum oddity {
 	NOTHING,
-	DROPS,	 /* the responder drops what comes too early */
-	UNPACED, /* the pacer doesn't hold */
+	DROPS,	 /* the responder drops packets after a missing one */
+	UNPACED, /* the pacer is off */
 };
 
 struct path_case {
 	const char *name;
 	uint8_t opcode;
 	uint32_t mtu, message;
-	uint32_t lose;	       /* batches of a million */
-	uint32_t lose_packets; /* packets of a million, besides */
+	uint32_t lose;	       /* lost batches per million */
+	uint32_t lose_packets; /* packets lost in addition, per million */
 	uint64_t one_way_ns;
-	uint32_t megabytes; /* a second */
-	uint32_t queue;	    /* bytes that wait for the link, at most; the rest is lost */
-	double least;	    /* of the loss-free goodput of the case before; 0: is one */
+	uint32_t megabytes; /* megabytes per second */
+	uint32_t queue;	    /* most bytes that wait for the link; more are lost */
+	double least;	    /* lower bound, relative to the last loss-free case; 0: this is one */
 	enum oddity oddity;
 };
 
@@ -47,10 +47,10 @@ struct bench {
 	struct tp_request ring[2][DEPTH];
 	_Alignas(struct packet) uint8_t early[2][TP_EARLY_BYTES];
 	uint64_t now, completed, overflowed;
-	uint64_t sender_free[2], link_free[2]; /* a sender's processor; the link */
+	uint64_t sender_free[2], link_free[2]; /* from when on its processor, its link is free */
 	uint32_t batch_left[2];
 	bool batch_lost[2];
-	/* Arrivals are in order, in each direction. */
+	/* Arrivals in order, for each direction. */
 	struct arrival *queue[2];
 	uint32_t head[2], tail[2];
 };
@@ -90,7 +90,7 @@ static void post(struct end *end)
 	tp_post(end->bench->tp[end->index]);
 }
 
-static uint32_t to_post, rtt_us, window_kb; /* at the end of a run */
+static uint32_t to_post, rtt_us, window_kb; /* results at the end of a run */
 
 static void pull_events(int i)
 {
@@ -183,7 +183,7 @@ static void begin(const struct path_case *c)
 	}
 }
 
-/* A packet leaves: into the link's queue, if there is room and its batch isn't lost. */
+/* Sends a packet: into the link's queue, if there is room and its batch isn't lost. */
 static void transmit(int from, const uint8_t *bytes, uint32_t size)
 {
 	const struct path_case *c = bench.c;
@@ -191,8 +191,8 @@ static void transmit(int from, const uint8_t *bytes, uint32_t size)
 	uint64_t begin_at = bench.link_free[from] > bench.now ? bench.link_free[from] : bench.now;
 
 	if (bench.now > bench.sender_free[from])
-		bench.batch_left[from] = 0; /* it had paused: the batch went as it was */
-	bench.sender_free[from] = bench.now + cost / 2; /* twice as quick as the link */
+		bench.batch_left[from] = 0;		/* the sender paused: the batch ended */
+	bench.sender_free[from] = bench.now + cost / 2; /* twice as fast as the link */
 	if (size > bench.batch_left[from]) {
 		bench.batch_left[from] = BATCH;
 		bench.batch_lost[from] = rng_chance(&bench.rng, c->lose);
@@ -225,7 +225,7 @@ static void send(int i)
 
 		pull_events(i);
 		if (!size) {
-			bench.batch_left[i] = 0; /* the batch goes as it is */
+			bench.batch_left[i] = 0; /* the batch ends here */
 			return;
 		}
 		transmit(i, packet, size);
@@ -265,7 +265,7 @@ static uint64_t next_event(void)
 	return next;
 }
 
-/* Bytes a second. */
+/* Returns bytes per second. */
 static double run(const struct path_case *c, uint64_t ns)
 {
 	begin(c);

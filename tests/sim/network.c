@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Packets under way, in a heap by arrival. Each carries a checksum in the ICRC's place: what was
- * corrupted is dropped where it arrives, as a real one would be; what was mutated has a right one.
- */
+/* Packets in flight, in a heap by arrival. Each carries a checksum in the ICRC's place: a corrupted
+ * packet is dropped where it arrives, as a real one would be; a mutated (hostile) packet has a
+ * correct checksum. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -154,7 +154,7 @@ void network_send(struct sim *sim, struct side *from, const uint8_t *bytes, uint
 			     at + rng_next(&sim->rng) % (4 * sim->plan.jitter_ns + 1));
 }
 
-/* Whether what arrived is whole. */
+/* Whether the packet's checksum is right. */
 bool network_whole(const struct flight *flight)
 {
 	uint32_t sum;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What must hold. Requests have effects at the other side in the order in which they were posted,
- * each once; completions come in that order; what is read was there. */
+/* The oracle: requests take effect at the other side in the order in which they were posted, each
+ * once; completions come in that order; bytes read were there. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ bool work_wants_answer(const struct work *w)
 	       w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
-/* Requests without an effect that can be seen. */
+/* Requests without a visible effect. */
 static bool leaves_no_trace(const struct work *w)
 {
 	return w->opcode == IBV_WR_RDMA_READ || (w->opcode == IBV_WR_RDMA_WRITE && !w->length);
@@ -59,7 +59,7 @@ struct work *oracle_executing(struct side *side, bool (*fits)(const struct work 
 
 	SIM_MUST(side->sim, !side->dead, "%c executes after an error", 'A' + side->index);
 	if (side->sim->plan.type == IBV_QPT_UC) {
-		/* What got lost is never executed. */
+		/* A UC request whose packets were lost is never executed. */
 		struct work *w = &peer->works[side->arriving];
 
 		SIM_MUST(side->sim, fits(w), "%c: UC request %u isn't what is executed",
@@ -92,7 +92,7 @@ void oracle_executed(struct side *side, struct work *w, bool is_end)
 /* ------------------------------------------------------------------ READs */
 
 /* A byte is legal if the last WRITE before the READ left it, or a later one did (also one that
- * failed here after its first packets). */
+ * failed at its requester after its first packets). */
 static bool legal(struct side *side, const struct work *w, uint32_t count, uint32_t i)
 {
 	uint8_t value = initial_byte(side->peer, w->offset + i), found = w->answer[i];
@@ -168,7 +168,7 @@ void oracle_begins(struct side *side, uint32_t count)
 			 'A' + side->index, count, i);
 }
 
-/* Whether retries may end a request. */
+/* Whether exhausted retries may end a request. */
 static bool may_give_up(const struct side *side, enum ibv_wc_status status)
 {
 	const struct ibv_qp_attr *attr = &side->plan->attr;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The clock: jumps from one thing that happens to the next. */
+/* The clock: jumps from one event to the next. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ enum {
 	STEPS_MAX = 4000000,
 };
 
-/* After the network has become quiet: enough for timers with all their retries. */
+/* Time after the network has become quiet: enough for timers with all their retries. */
 #define DRAIN_NS 120000000000ull
 
 static uint64_t min(uint64_t a, uint64_t b)
@@ -26,7 +26,8 @@ static void arrive(struct sim *sim)
 	struct packet p;
 
 	if (network_whole(&flight)) {
-		/* Exactly as large as it is, so that a look beyond is seen. */
+		/* In a block of its exact size, so that the address sanitizer detects a read beyond
+		 * it. */
 		enum packet_error error = packet_decode(flight.bytes, flight.size, &p);
 
 		SIM_MUST(sim, error == PACKET_OK || sim->plan.hostile,
@@ -91,7 +92,8 @@ static bool finished(const struct sim *sim)
 	return side_finished(&sim->side[0]) && side_finished(&sim->side[1]);
 }
 
-/* A hostile packet may have ended the peer silently, and nobody gives up then. */
+/* Whether waiting on is pointless: a hostile packet may have ended the peer silently, and then this
+ * side never gives up. */
 static bool in_vain(const struct sim *sim)
 {
 	return sim->plan.hostile && sim->now > sim->quiet_at + DRAIN_NS / 20;
@@ -129,7 +131,7 @@ static void add_totals(const struct sim *sim)
 	sim_totals.hostile += sim->plan.hostile;
 	sim_totals.uc += sim->plan.type == IBV_QPT_UC;
 	for (int i = 0; i < 2; i++) {
-		/* All of them are uint64_t. */
+		/* All members are uint64_t. */
 		const uint64_t *from = (const uint64_t *)tp_counters(sim->side[i].tp);
 		uint64_t *to = (uint64_t *)&sim_totals.counters;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a seed stands for. Every kind of trouble is absent in some runs, rare in others, and common
- * in a few; so that each is met alone and with the others. */
+/* The plan of a seed. Every kind of fault is absent in some runs, rare in others, and common in a
+ * few; so that each occurs alone and together with the others. */
 #include <stdio.h>
 
 #include "sim.h"
@@ -24,7 +24,7 @@ bool rng_chance(struct rng *rng, uint32_t millionths)
 	return millionths && rng_below(rng, 1000000) < millionths;
 }
 
-/* Nothing in two runs of three; else from a thousandth to `most`. */
+/* Nothing in two runs of three; otherwise from a thousandth to `most`. */
 static uint32_t trouble(struct rng *rng, uint32_t most)
 {
 	static const uint32_t levels[] = {1000, 10000, 50000, 200000};
@@ -101,7 +101,7 @@ void plan_make(struct plan *plan, uint64_t seed)
 	}
 	for (int i = 0; i < 2; i++)
 		plan->side[i].keeps = rng_below(&rng, 3);
-	/* Nobody gives up: then everything must succeed. */
+	/* Neither side gives up, so every request must succeed. */
 	for (int i = 0; i < 2 && patient && !plan->hostile; i++) {
 		plan->side[i].errors = 0;
 		plan->side[i].attr.timeout = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The simulators' front end: which seeds, and whether enough was met in them. */
+/* The simulators' front end: runs seeds, and checks that the runs covered enough. */
 #ifndef VERBENA_TESTS_SIM_SEEDS_H
 #define VERBENA_TESTS_SIM_SEEDS_H
 
@@ -8,9 +8,9 @@
 
 struct seeds {
 	const char *program;
-	/* One run; it ends the process when something doesn't hold. */
+	/* Runs one seed; ends the process when a check fails. */
 	void (*run)(uint64_t seed, bool verbose);
-	/* Prints what the runs met. False: something that they must meet wasn't. */
+	/* Prints the coverage of the runs. False: some required situation never occurred. */
 	bool (*totals_print)(void);
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* One end: the program that posts, and what the HCA would do for the core. Every call of the core
- * is held against what was posted at the other end (oracle.c). */
+/* One end: the program that posts, and the HCA's part of the core's interface (struct tp_world).
+ * Every call by the core is checked against what was posted at the other end (oracle.c). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +40,7 @@ static enum ibv_wc_status world_check(void *owner, uint32_t count)
 {
 	(void)owner;
 	(void)count;
-	return IBV_WC_SUCCESS; /* the simulation's memory never goes */
+	return IBV_WC_SUCCESS; /* the simulation's memory is never deregistered */
 }
 
 static bool world_deliver(void *owner, uint32_t count, uint32_t offset, const uint8_t *from,
@@ -50,7 +50,7 @@ static bool world_deliver(void *owner, uint32_t count, uint32_t offset, const ui
 	struct work *w = &side->works[count];
 	char name = 'A' + side->index;
 
-	/* Those before it are over; which the events tell, that come next. */
+	/* The requests before it are complete; their events are pulled next. */
 	SIM_MUST(side->sim, count >= side->completed && count < side->posted && !side->over,
 		 "%c: an answer to request %u", name, count);
 	side->answering = count;
@@ -164,7 +164,7 @@ static bool world_receive_place(void *owner, uint32_t offset, const uint8_t *fro
 		return true;
 	struct work *w = oracle_executing(side, is_send);
 
-	if (sim->plan.type == IBV_QPT_UC && !offset) /* what came before may have lost its end */
+	if (sim->plan.type == IBV_QPT_UC && !offset) /* the message before may have lost its end */
 		side->executed_bytes = 0;
 	SIM_MUST(sim, offset == side->executed_bytes, "%c: a SEND's bytes at %u, not %u",
 		 'A' + side->index, offset, side->executed_bytes);
@@ -265,7 +265,7 @@ static enum tp_access world_access(void *owner, uint64_t addr, uint32_t length, 
 	return TP_ACCESS_OK;
 }
 
-/* Only what was granted just now is touched. */
+/* Checks that only the range that was granted last is accessed. */
 static uint32_t granted(struct side *side, uint64_t addr, uint32_t n, uint32_t rkey, uint32_t right)
 {
 	SIM_MUST(side->sim,
@@ -451,7 +451,7 @@ static void random_place(struct side *side, struct work *w)
 	} else if (is_write(w)) {
 		w->length = w->length < AREA_WRITE_SIZE ? w->length : AREA_WRITE_SIZE;
 		w->offset = AREA_WRITE + rng_below(rng, AREA_WRITE_SIZE - w->length + 1);
-		if (rng_below(rng, 2)) /* so that they overlap */
+		if (rng_below(rng, 2)) /* so that READs and WRITEs overlap */
 			w->offset = AREA_WRITE;
 	} else if (rng_below(rng, 2)) {
 		w->length = w->length < 3 * mtu ? w->length : 3 * mtu;
@@ -461,7 +461,7 @@ static void random_place(struct side *side, struct work *w)
 	}
 }
 
-/* Faults that the request can have. */
+/* Faults to inject into the request. */
 static void random_wrong(struct side *side, struct work *w)
 {
 	struct rng *rng = &side->sim->rng;
@@ -593,7 +593,7 @@ bool side_finished(const struct side *side)
 	return side->over || (side->posted == side->plan->works && side->completed == side->posted);
 }
 
-/* It is the same in all runs. */
+/* The same in all runs. */
 static const uint8_t *initial_memory(const struct side *side)
 {
 	static uint8_t *made[2];

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The simulator of the transport core: two ends, a network between them that does its worst, a
- * clock that jumps, and an oracle that knows what may happen. One seed makes one run, always the
- * same.
+ * The simulator of the transport core: two ends, a network between them that loses, repeats,
+ * reorders, delays, corrupts and forges packets, a simulated clock, and an oracle that knows what
+ * may happen. One seed determines one run.
  *
- *   scenario.c  what a seed stands for: path, faults, depths, requests
- *   network.c   packets under way
+ *   scenario.c  the plan of a seed: path, faults, depths, requests
+ *   network.c   packets in flight
  *   side.c      one end's program and memory: struct tp_world
- *   oracle.c    what must hold: order, bytes, once
+ *   oracle.c    the rules: order, bytes, exactly once
  *   run.c       the clock
- *   totals.c    what was met
+ *   totals.c    coverage
  *   main.c      seeds
  */
 #ifndef VERBENA_TESTS_SIM_H
@@ -29,16 +29,16 @@ struct rng {
 };
 
 uint64_t rng_next(struct rng *rng);
-/* 0 to below - 1. */
+/* A number from 0 to below - 1. */
 uint32_t rng_below(struct rng *rng, uint32_t below);
-/* With a probability of parts in a million. */
+/* True with a probability of `millionths`. */
 bool rng_chance(struct rng *rng, uint32_t millionths);
 
 /* ------------------------------------------------------------------ what a seed stands for */
 
 enum { WORKS_MAX = 256, RECEIVES_MAX = 64, DEPTH_MAX = 64 };
 
-/* Each side's memory that the other may use, by what is done there. */
+/* Areas of a side's memory that the other side accesses, by kind of access. */
 enum {
 	AREA_READ = 0, /* never changes */
 	AREA_READ_SIZE = 5 << 19,
@@ -54,8 +54,8 @@ struct network_faults { /* in millionths */
 };
 
 struct side_plan {
-	uint32_t works, depth; /* how many requests; how many outstanding */
-	uint32_t receives;     /* kept posted at most */
+	uint32_t works, depth; /* how many requests in all; how many outstanding */
+	uint32_t receives;     /* most receives that are posted at a time */
 	uint32_t max_length;
 	uint32_t errors; /* millionths of requests that must fail */
 	bool late_receives, srq, drains, keeps;
@@ -68,7 +68,7 @@ struct plan {
 	uint32_t mtu;
 	uint64_t latency_ns, jitter_ns;
 	uint32_t ps_per_byte; /* of the link */
-	uint32_t batch;	      /* packets that arrive before the answer goes */
+	uint32_t batch;	      /* packets that arrive before an answer is sent */
 	struct network_faults faults;
 	bool hostile;
 	struct side_plan side[2];
@@ -79,7 +79,7 @@ void plan_print(const struct plan *plan);
 
 /* ------------------------------------------------------------------ requests */
 
-/* What is wrong with a request, on purpose. */
+/* A deliberate fault of a request. */
 enum wrong {
 	WRONG_NOTHING,
 	WRONG_RKEY,
@@ -96,12 +96,12 @@ enum wrong {
 struct work {
 	uint8_t opcode, flags, wrong;
 	bool done;
-	bool executed;		 /* at the other side; an atomic's `old` is valid then */
-	uint32_t length, offset; /* in the area */
+	bool executed;		 /* at the other side; then an atomic's `old` is valid */
+	uint32_t length, offset; /* offset in the area */
 	uint32_t imm, payload;	 /* the payload's seed */
 	uint32_t delivered;
 	uint64_t compare_add, swap, old;
-	uint32_t generation; /* READ: works before it */
+	uint32_t generation; /* READ: how many requests were posted before it */
 	uint8_t *answer;
 };
 
@@ -119,21 +119,21 @@ struct side {
 	uint8_t index;
 	struct tp *tp;
 	struct tp_request ring[DEPTH_MAX];
-	void *early;	 /* packets that came too early, if it keeps them */
-	uint8_t *memory; /* AREA_SIZE, of which AREA_READ is nowhere: see initial_byte() */
+	void *early;	 /* store of out-of-order packets, or NULL */
+	uint8_t *memory; /* AREA_SIZE - AREA_READ bytes; for AREA_READ see initial_byte() */
 	/* Requests. */
 	struct work works[WORKS_MAX];
 	uint32_t posted, completed;
-	uint32_t answering; /* the request whose answer came last */
-	bool failed;	    /* the requester is over, with an error completion */
-	bool dead;	    /* the responder is over */
-	bool over;	    /* stopped, by either */
+	uint32_t answering; /* the request that was answered last */
+	bool failed;	    /* the requester has stopped with an error completion */
+	bool dead;	    /* the responder has stopped */
+	bool over;	    /* stopped because of either */
 	bool draining;
 	uint64_t resume_at;
-	/* What the peer's requests did here: the next one, and how much of it. */
+	/* Effects of the peer's requests here: the next request, and how many of its bytes. */
 	uint32_t executing, executed_bytes;
 	uint32_t arriving; /* UC: the request that the packet belongs to */
-	/* Receives: those posted, in order; taken says that the first is. */
+	/* Receives that are posted, in order; `taken`: the core has taken the first. */
 	struct receive receives[RECEIVES_MAX];
 	uint32_t receive_head, receive_tail;
 	uint32_t receives_done;
@@ -166,7 +166,7 @@ struct sim {
 	struct rng rng;
 	bool verbose;
 	uint64_t now;
-	uint64_t quiet_at; /* from here on nothing is lost */
+	uint64_t quiet_at; /* from this time on no packet is lost */
 	struct network network;
 	struct side side[2];
 	uint64_t packets;
@@ -174,23 +174,23 @@ struct sim {
 
 void network_send(struct sim *sim, struct side *from, const uint8_t *bytes, uint32_t size,
 		  uint32_t request);
-/* The next arrival, TP_NEVER when there is none. */
+/* When the next packet arrives; TP_NEVER: none is in flight. */
 uint64_t network_next(const struct sim *sim);
-/* Takes it out. The bytes are the caller's. */
+/* Takes that packet out. The caller frees its bytes. */
 struct flight network_take(struct sim *sim);
-/* Whether what arrived is what was sent. */
+/* Whether the packet arrived as it was sent. */
 bool network_whole(const struct flight *flight);
 void network_end(struct sim *sim);
 
 /* ------------------------------------------------------------------ sides and oracle */
 
-/* What a payload is: any two requests differ almost everywhere. */
+/* The bytes of a payload: any two requests differ almost everywhere. */
 static inline uint8_t payload_byte(uint32_t seed, uint32_t at)
 {
 	return (uint8_t)((seed + at * 0x9e3779b1u + (at >> 8) * 0x85ebca6bu) >> 13);
 }
 
-/* What a side's memory holds at first. */
+/* The initial contents of a side's memory. */
 static inline uint8_t initial_byte(const struct side *side, uint32_t at)
 {
 	return payload_byte(0x5eed1234u * (side->index + 1u), at);
@@ -199,20 +199,20 @@ static inline uint8_t initial_byte(const struct side *side, uint32_t at)
 extern const struct tp_world sim_world;
 void side_begin(struct sim *sim, struct side *side, const struct side_plan *plan);
 void side_end(struct side *side);
-/* The program's turn: posts, drains, resumes. */
+/* Lets the program act: posts, drains, resumes. */
 void side_app(struct side *side);
-/* What the core tells, after each of its inputs and outputs. */
+/* Pulls the core's events; call after each of its inputs and outputs. */
 void side_pull_events(struct side *side);
 bool side_finished(const struct side *side);
 
 bool work_wants_receive(const struct work *w);
 bool work_wants_answer(const struct work *w);
 enum ibv_wc_status work_status(const struct work *w);
-/* The peer's request that has an effect at `side` now. */
+/* Returns the peer's request that takes effect at `side` now. */
 struct work *oracle_executing(struct side *side, bool (*fits)(const struct work *w));
 uint64_t area_address(const struct side *side);
 void oracle_executed(struct side *side, struct work *w, bool is_end);
-/* Its first packet goes out for the first time. */
+/* The first packet of request `count` is sent for the first time. */
 void oracle_begins(struct side *side, uint32_t count);
 void oracle_read_answer(struct side *side, struct work *w);
 void oracle_completion(struct side *side, uint32_t count, enum ibv_wc_status status);
@@ -221,14 +221,14 @@ _Noreturn void sim_fail(const struct sim *sim, const char *format, ...)
 void sim_trace(const struct sim *sim, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* What the runs met, so that nobody takes quiet seeds for a test. */
+/* Coverage of the runs, so that uneventful seeds don't count as a test. */
 struct sim_totals {
 	uint64_t packets, errors[32]; /* by completion status */
 	uint64_t hostile, uc, drained;
 	struct tp_counters counters;
 };
 extern struct sim_totals sim_totals;
-/* Prints them. False: something that matters was never met. */
+/* Prints them. False: a required situation never occurred. */
 bool sim_totals_print(void);
 
 void sim_run(uint64_t seed, bool verbose);

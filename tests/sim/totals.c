@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What many runs met. A simulator whose packets all arrive finds nothing. */
+/* Coverage of many runs: a simulator whose packets all arrive finds no faults. */
 #include <stdio.h>
 
 #include "sim.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the program at the target sees of a copy and of an atomic operation, which it waits for with
- * atomic operations of its own. Thread 0 is the initiator's, thread 1 the program's; of two atomic
- * operations each is its thread's.
+ * What the target's program sees of a copy and of an atomic operation, when it waits with atomic
+ * operations of its own. Thread 0 is the initiator's, thread 1 the program's; of two atomic
+ * operations each thread executes one.
  */
 #include "scenarios.h"
 
@@ -12,12 +12,12 @@
 
 /* ------------------------------------------------------------------ the last byte last */
 
-/* Races are seen word by word, so the last byte has a word of its own. */
+/* Races are detected per word, so the last byte has a word of its own. */
 enum { BYTES = 17, LAST = BYTES - 1, SENT = 1 };
 
 static uint8_t source[BYTES];
 static _Alignas(64) uint8_t line[64];
-/* Not where a cache line begins: streaming stores aren't in the model. */
+/* Not aligned to a cache line: streaming stores aren't modelled. */
 static uint8_t *const target = line + 16;
 
 static void copy_setup(void)
@@ -78,7 +78,7 @@ static void swap_setup(void)
 	atomic_setup();
 }
 
-/* From 0 to 1; then what the other one's word is. */
+/* Changes its own word from 0 to 1, then reads the other's. */
 static void change_and_look(int mine)
 {
 	const struct record_atomic op = {.is_swap = swaps, .compare_add = swaps ? 0 : 1, .swap = 1};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Doorbells, waiting for room, and the lease: that no record and no room waits unseen by a process
- * that sleeps. One process ("ours") with its engine; the peer's side is played by a thread.
+ * Doorbells, waiting for room, and the lease: a process must not sleep while a record or free room
+ * is unseen. One process ("ours") has its engine; a thread plays the peer.
  */
 #include "scenarios.h"
 
@@ -16,7 +16,7 @@ static struct pub our_pub_memory, their_pub;
 static struct link_memory memory;
 static struct link ours, back; /* ours to the peer; the peer's to us */
 static struct qp big, small;
-/* What a QP does that is given another try. */
+/* Called for a QP that may try again. */
 static void wake(struct qp *qp);
 static const struct carrier woken = {.resume = wake};
 static unsigned int taken; /* by the peer */
@@ -30,7 +30,7 @@ static void begin(void)
 	scenario_link_init(&ours, &hca);
 	scenario_link_init(&back, NULL);
 	memset(memory.ctl, 0, sizeof(memory.ctl));
-	memset(memory.ring[THEIRS], 0, 4 * RING_SLOT); /* what an execution writes */
+	memset(memory.ring[THEIRS], 0, 4 * RING_SLOT); /* the part that an execution writes */
 	memset(&big, 0, sizeof(big));
 	memset(&small, 0, sizeof(small));
 	our_pub_memory.header.asleep = their_pub.header.asleep = 1;
@@ -73,7 +73,7 @@ static bool send(struct link *by, uint32_t slots)
 
 	if (!h)
 		return false;
-	h->kind = REC_KINDS; /* nothing: the engine drops it */
+	h->kind = REC_KINDS; /* an unknown kind, which the engine drops */
 	link_send(by, h, bytes);
 	link_notify(by);
 	return true;
@@ -100,7 +100,7 @@ static void peer_sends_two(void)
 	send(&back, 1);
 }
 
-/* The engine thread as it is between two sleeps. */
+/* The engine thread between two sleeps. */
 static void engine_takes_two(void)
 {
 	for (;;) {
@@ -112,7 +112,7 @@ static void engine_takes_two(void)
 	}
 }
 
-/* The peer is this process: kicks count for one another. */
+/* The peer is this process: either kick wakes the engine. */
 static void self_setup(void)
 {
 	doorbell_setup();
@@ -121,7 +121,7 @@ static void self_setup(void)
 	model_word(&hca.kicked, 1, "kicked");
 }
 
-/* A lease is taken, given back, and the records that came meanwhile are found. */
+/* A lease is taken and released, and records that arrived meanwhile are found. */
 static void lease_then_engine(void)
 {
 	struct poller p = {0};
@@ -130,7 +130,7 @@ static void lease_then_engine(void)
 	engine_takes_two();
 }
 
-/* Threads of this process that leave something for the engine thread, without other barriers. */
+/* Threads of this process that leave work for the engine thread, without other barriers. */
 static _Atomic uint32_t left[2];
 
 static void kick_setup(void)
@@ -165,7 +165,7 @@ static void finds_both(void)
 
 /* ------------------------------------------------------------------ room */
 
-/* Seven records and some: 21 slots are free, one of which is always kept. */
+/* Seven records and some slots: 21 slots are free, one of which always stays free. */
 static void room_fill(void)
 {
 	begin();
@@ -188,7 +188,7 @@ static void room_setup(void)
 	model_word(&ours.has_waiters, 1, "has_waiters");
 }
 
-/* Takes what it needs for the longest record, as engine.c's link_drain() does. */
+/* Takes as many records as the longest one needs, as engine.c's link_drain() does. */
 static void peer_takes(void)
 {
 	struct ring_header h;

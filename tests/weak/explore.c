@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * All executions of a scenario, depth first: a stack of choices, which thread goes on or what a
- * load returns. Each execution begins anew and follows the stack as far as it goes; then the last
- * choice that has another possibility left takes that one.
+ * All executions of a scenario, depth first: a stack of choices, each of which is a thread to run
+ * or a message for a load to return. Each execution starts anew and follows the stack as far as it
+ * goes; then the last choice that has an untried possibility takes it.
  *
  * Sleep sets: after one thread's step has been tried at some point, it needn't be tried again after
  * steps of others that are independent of it (Godefroid).
@@ -122,7 +122,7 @@ static bool is_memory(const struct step *s)
 	return s->kind == STEP_LOAD || s->kind == STEP_STORE;
 }
 
-/* The order of the two doesn't matter. */
+/* Whether the order of the two steps has no effect. */
 static bool independent(const struct step *a, const struct step *b)
 {
 	if (a->kind == STEP_YIELD || b->kind == STEP_YIELD)
@@ -148,7 +148,7 @@ static unsigned int enabled_threads(void)
 	return enabled;
 }
 
-/* Which thread goes on; -1: none that need be tried. */
+/* Chooses the thread to run; -1: no untried one is left. */
 static int choose_thread(unsigned int enabled)
 {
 	if (!(enabled & ~e.sleeping)) {
@@ -209,7 +209,7 @@ static void run_once(void)
 	}
 }
 
-/* The last choice that has another possibility takes it. False: all have been tried. */
+/* Advances the last choice that has an untried possibility. False: all have been tried. */
 static bool next_execution(void)
 {
 	for (e.used = e.depth; e.used; e.used--) {

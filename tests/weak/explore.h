@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Between the two halves of the model checker: explore.c decides what happens next, model.c what it
- * does to memory. */
+/* The interface between the two halves of the model checker: explore.c chooses the next step,
+ * model.c executes it. */
 #ifndef VERBENA_TESTS_WEAK_EXPLORE_H
 #define VERBENA_TESTS_WEAK_EXPLORE_H
 
 #include "model.h"
 
-/* What a thread is about to do; threads change places only before such a step. */
+/* The next step of a thread; threads are switched only before a step. */
 enum step_kind {
 	STEP_LOAD,
 	STEP_STORE, /* also read-modify-write */
@@ -26,12 +26,12 @@ struct step {
 
 /* Returns when it is this thread's turn. */
 void explore_step(struct step step);
-/* One of `count` possibilities, each in some execution. */
+/* Returns one of `count` possibilities, each in some execution. */
 unsigned int explore_choose(unsigned int count);
 /* The coroutine that runs; -1: setup or check. */
 extern int explore_thread;
 
-/* Whether the step of `thread` can be done now. */
+/* Whether the next step of `thread` is possible now. */
 bool model_enabled(int thread, const struct step *step);
 void model_reset(void);
 void model_trace_print(void);

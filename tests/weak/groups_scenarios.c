@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The table of groups. Thread 0 is the daemon's; thread 1 a sender: a member that the daemon has
- * said is attached is found. Nothing else of the table is relied upon (groups.h).
+ * The table of groups. Thread 0 is the daemon's; thread 1 a sender: it must find a member that the
+ * daemon has reported as attached. Other contents of the table aren't relied upon (groups.h).
  */
 #include "scenarios.h"
 
@@ -13,7 +13,7 @@ static struct groups table;
 static const uint8_t old_gid[16] = {0xff, 0x0e, [15] = 1}, new_gid[16] = {0xff, 0x0e, [15] = 2};
 static uint32_t place;
 
-/* The old group's last member has gone; its place is the new one's. */
+/* The old group's last member has left; a new group takes its place. */
 static void setup(void)
 {
 	uint64_t key[2];
@@ -46,7 +46,8 @@ static void send_once_told(void)
 		model_fail("who is attached isn't found");
 }
 
-/* An address has gone from the host. Who sees the new number doesn't find it any more. */
+/* An address was removed from the host. A thread that sees the new number doesn't find it any
+ * more. */
 static const uint8_t gone_gid[16] = {1}, there_gid[16] = {2};
 
 static void setup_own(void)

@@ -110,7 +110,8 @@ static struct pub_qp *their_entry(void)
 	return &peer.qp[1];
 }
 
-/* Our link is about to come up; the peer's is. Our region is registered. */
+/* This process's link is about to come up; the peer's is up. This process's region is registered.
+ */
 static void installed_setup(void)
 {
 	up_setup();
@@ -177,7 +178,7 @@ static void copy_if_direct(void)
 	hazard_clear(hazard);
 }
 
-/* As requester.c's kick(): only a peer's QP that may wait is told. */
+/* As requester.c's kick(): only a peer whose QP may be waiting is woken. */
 static void kick_if_ready(const struct pub_qp *entry, unsigned int bell)
 {
 	if (pub_qp_state(pub_qp_read_state(entry)) >= IBV_QPS_RTR)

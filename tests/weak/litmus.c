@@ -20,7 +20,7 @@ static void setup(void)
 	model_memory(&data, sizeof(data));
 }
 
-/* Store buffering: each stores its own, then reads the other's. */
+/* Store buffering: each thread stores to its own word, then reads the other's. */
 #define SB(name, store, fence, load)                      \
 	static void sb0_##name(void)                      \
 	{                                                 \
@@ -42,7 +42,7 @@ SB(weak_fence, memory_order_relaxed, atomic_thread_fence(memory_order_acq_rel),
    memory_order_relaxed)
 SB(fence, memory_order_relaxed, atomic_thread_fence(memory_order_seq_cst), memory_order_relaxed)
 
-/* One side with a fence, the other with seq_cst accesses. */
+/* One side has a fence, the other seq_cst accesses. */
 static void sb_check(void)
 {
 	if (!seen[0] && !seen[1])
@@ -71,7 +71,7 @@ MP(ordered, , memory_order_release, memory_order_acquire, )
 MP(fences, atomic_thread_fence(memory_order_release), memory_order_relaxed, memory_order_relaxed,
    atomic_thread_fence(memory_order_acquire))
 
-/* Load buffering's race: who reads must have done so before the other overwrites. */
+/* Load buffering as a race: the read must happen before the other thread overwrites. */
 static void lb0_relaxed(void)
 {
 	seen[0] = data;
@@ -121,7 +121,7 @@ static void iriw_check(void)
 		model_fail("the two stores were seen in both orders");
 }
 
-/* Coherence: one word doesn't go back. */
+/* Coherence: a thread never reads an older value after a newer one. */
 static void read_twice(void)
 {
 	seen[0] = atomic_load_explicit(&x, memory_order_relaxed);
@@ -136,7 +136,7 @@ static void write_twice(void)
 	atomic_store_explicit(&x, 2, memory_order_relaxed);
 }
 
-/* Nothing is lost by read-modify-writes, and a lock orders what is done under it. */
+/* No read-modify-write is lost, and a lock orders what is done under it. */
 static void add(void)
 {
 	atomic_fetch_add_explicit(&x, 1, memory_order_relaxed);

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Runs the scenarios. First the litmus tests, which show that the checker tells right from wrong.
- * Then the protocol's, as the source is: none may fail. Then for each labelled operation that was
- * reached, all of them with this one relaxed, and again, if it is seq_cst, with acquire and release
- * only: some scenario must fail. A label whose operation can be weakened unnoticed names a barrier
+ * Runs the scenarios. First the litmus tests, which show that the checker detects forbidden
+ * outcomes and finds allowed ones. Then the protocol's scenarios on the source as it is: none may
+ * fail. Then each labelled operation that was reached is relaxed, and if it is seq_cst, also
+ * weakened to acquire and release: some scenario must fail. If none does, the label names a barrier
  * that isn't needed, or a scenario is missing.
  *
- * usage: weak [-v] [SCENARIO]      -v: prints what fails as it should, too
+ * usage: weak [-v] [SCENARIO]      -v: also prints failures that are expected
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "scenarios.h"
 
-/* In src/abi, which isn't part of this. */
+/* In src/abi, which isn't linked. */
 const char *ibv_wc_status_str(int status);
 const char *ibv_wc_status_str(int status)
 {
 	return status ? "error" : "success";
 }
 
-/* Those with few executions first: each mutant tries them in this order. */
+/* Scenarios with few executions first: each mutant tries them in this order. */
 static const struct model_scenario *const lists[] = {
 	copy_scenarios,	 mapped_scenarios, ring_scenarios, tap_scenarios,    groups_scenarios,
 	mcast_scenarios, mr_scenarios,	   link_scenarios, engine_scenarios,
@@ -28,7 +28,7 @@ static const struct model_scenario *const lists[] = {
 static const char *only;
 static bool verbose;
 
-/* How many didn't do as their name says. */
+/* Returns how many scenarios had another result than their name says. */
 static unsigned int run_list(const struct model_scenario *s)
 {
 	unsigned int wrong = 0;

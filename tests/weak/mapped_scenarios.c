@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A mapping of a peer's region that has ended: the control thread (0) takes it away while a thread
- * (1) may be copying by it. What was mapped there is somebody else's afterwards. */
+/* Removal of a mapping of a peer's region that has ended: the control thread (0) unmaps it while a
+ * thread (1) may be copying through it. Afterwards another mapping may use the address. */
 #include "scenarios.h"
 
 #include "hca/mem/mapped.c"
@@ -11,7 +11,7 @@ enum { RKEY = 5 << LIMIT_KEY_TAG_BITS | 1, SERIAL = 7, START = 0x1000 };
 static struct hca hca;
 static struct link of_peer;
 static struct mapped_regions table;
-static struct pub_regions regions; /* where the region isn't any more */
+static struct pub_regions regions; /* without the region, which has ended */
 static uint64_t pages[4];
 
 static void setup(void)

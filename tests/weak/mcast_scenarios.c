@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A new daemon's table of groups: who was attached with the last one is found, in the old table or
- * in the new one, while it returns. Thread 0 is the daemon's, thread 1 a sender. */
+/* A new daemon's table of groups: a process that was attached under the last daemon is found, in
+ * the old table or in the new one, while it returns. Thread 0 is the daemon's, thread 1 a
+ * sender. */
 #include "scenarios.h"
 
 #include "hca/exec/mcast.c"
@@ -18,7 +19,7 @@ static void setup(void)
 	memset(next.slots, 0, sizeof(next.slots));
 	atomic_store(&next.settled, 0);
 	groups_set(&last, gid, MEMBER);
-	groups_set(&next, gid, MEMBER); /* to learn its place */
+	groups_set(&next, gid, MEMBER); /* to learn its index */
 	for (uint32_t i = 0; i < GROUPS_PLACES; i++) {
 		if (!atomic_load(&next.slots[i].word[0]))
 			continue;

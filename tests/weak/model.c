@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the steps do to memory: messages, views, and the clocks by which races are found. See
- * model.h. All state is of the execution under way, and begins anew with each.
+ * The effects of steps on memory: messages, views, and the vector clocks by which races are found.
+ * See model.h. All state belongs to the current execution, and is reset for each.
  *
  * Plain accesses come from the compiler (__tsan_*), since the source is compiled for the thread
  * sanitizer, whose run time isn't linked.
@@ -15,8 +15,8 @@
 
 enum { MESSAGES = 48, LOCKS = 8, MEMORIES = 8, CELLS = 1 << 17, CELL = 4, TRACE = 2000 };
 
-/* What a thread knows: the oldest message of each word that it may still read, and how far each
- * thread had come in what happens-before it. */
+/* What a thread knows: the oldest message of each word that it may still read, and each thread's
+ * clock as of the latest step that happens-before. */
 struct view {
 	uint16_t message[MODEL_WORDS];
 	uint16_t clock[MODEL_THREADS];
@@ -24,7 +24,7 @@ struct view {
 
 struct message {
 	uint64_t value;
-	struct view view; /* what who acquires it learns */
+	struct view view; /* the view that an acquiring thread joins */
 };
 
 struct word {
@@ -37,10 +37,10 @@ struct word {
 
 struct thread {
 	struct view now, acquired /* by relaxed loads, for a fence */, released /* at a fence */;
-	uint32_t looked; /* words that it has read since it yielded, as bits */
+	uint32_t looked; /* words read since its last yield, as bits */
 };
 
-/* Four bytes of memory. Accesses by other threads must have happened-before. */
+/* Four bytes of memory, with the clocks of their last accesses. */
 struct cell {
 	uint32_t execution;
 	uint16_t plain_write[MODEL_THREADS], plain_read[MODEL_THREADS];
@@ -77,7 +77,7 @@ static struct {
 	const struct model_site *site;
 	const char *what, *name;
 	uint64_t value;
-	unsigned int behind; /* how many messages are newer than the one that was read */
+	unsigned int behind; /* how many newer messages there are than the one that was read */
 } trace[TRACE];
 static unsigned int traced;
 static struct model_site *sites;
@@ -112,14 +112,14 @@ static bool ends_statement(const char *line)
 	return !n || strchr(";{}:", line[n - 1]) || (n > 1 && !strncmp(line + n - 2, "*/", 2));
 }
 
-/* An inline function's operations are one site in each file that it is compiled into. */
+/* The operations of an inline function are one site, in however many files it is compiled. */
 static bool same_site(const struct model_site *a, const struct model_site *b)
 {
 	return a->line == b->line && !strcmp(basename(a->file), basename(b->file));
 }
 
-/* As tools/check-barriers does it: the label is in the statement's lines, else in the comment
- * directly above. */
+/* As tools/check-barriers: the label is in the statement's lines, else in the comment directly
+ * above. */
 static void resolve(struct model_site *site)
 {
 	static char lines[3000][256];
@@ -177,7 +177,7 @@ struct model_site *model_sites(void)
 	return sites;
 }
 
-/* The order in this run. */
+/* The memory order of the site in this run. */
 static int order_of(struct model_site *site, int order)
 {
 	if (!site->resolved && order != memory_order_relaxed) {
@@ -386,7 +386,7 @@ static struct thread *self(void)
 	return &m.thread[explore_thread];
 }
 
-/* What comes after isn't in what was released. */
+/* Later steps aren't part of what was released. */
 static void tick(void)
 {
 	self()->now.clock[explore_thread]++;
@@ -613,7 +613,7 @@ void model_fence(struct model_site *site, int order)
 	tick();
 }
 
-/* Those that the source writes as plain accesses to an _Atomic object. */
+/* Operations that the source writes as plain accesses to an _Atomic object. */
 #define IMPLICIT(bits, type)                                                          \
 	type __tsan_atomic##bits##_load(const volatile type *word, int order);        \
 	type __tsan_atomic##bits##_load(const volatile type *word, int order)         \
@@ -657,7 +657,7 @@ void model_lock(const volatile void *lock)
 	join(&self()->now, &m.lock[i].view);
 }
 
-/* One that is held is waited for: a thread that goes on without it has done nothing. */
+/* A lock that is held is waited for: a thread that goes on without it would have no effect. */
 bool model_trylock(const volatile void *lock)
 {
 	model_lock(lock);

@@ -33,18 +33,19 @@
 
 enum { MODEL_THREADS = 4, MODEL_WORDS = 32, MODEL_EVENTS = 4 };
 
-/* A place in the source with an atomic operation. `label` is what its comment says, as "R1". */
+/* A place in the source with an atomic operation. `label` is the one in its comment, such as
+ * "R1". */
 struct model_site {
 	const char *file;
 	int line;
 	bool resolved, is_seq_cst;
 	char label[8];
-	struct model_site *next; /* of those that have a label */
+	struct model_site *next; /* in the list of labelled sites */
 };
 
 struct model_scenario {
 	const char *name;
-	void (*setup)(void); /* makes everything as at first; names words and memory */
+	void (*setup)(void); /* sets the initial state; names words and memory */
 	void (*thread[MODEL_THREADS])(void);
 	void (*check)(void); /* at the end; may be NULL */
 };
@@ -57,9 +58,9 @@ struct model_result {
 
 enum model_weakening { MODEL_AS_IT_IS, MODEL_RELAXED, MODEL_ACQUIRE_RELEASE };
 
-/* All executions of the scenario, until one fails. The operations of the site `weakened` (NULL:
- * none) have that weaker order; a relaxed fence does nothing. `verbose`: prints the execution that
- * fails. */
+/* Explores all executions of the scenario, until one fails. The operations of the site `weakened`
+ * (NULL: none) have that weaker order; a relaxed fence has no effect. `verbose`: prints the
+ * execution that fails. */
 struct model_result model_explore(const struct model_scenario *scenario,
 				  const struct model_site *weakened, enum model_weakening weakening,
 				  bool verbose);
@@ -73,13 +74,13 @@ void model_memory(const volatile void *start, size_t bytes); /* races on it are 
 /* For scenarios: threads and checks. */
 int model_thread(void);
 void model_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* An eventfd: a count that a waiter takes. The system calls order memory as a lock would. */
+/* An eventfd: a counter that a waiter takes. The system calls order memory as a lock does. */
 void model_event_set(unsigned int event);
 void model_event_wait(unsigned int event);
-/* A pass through a loop that waits for another thread: goes on after a store by another thread. */
+/* One pass of a loop that waits for another thread: continues after a store by another thread. */
 void model_yield(void);
 
-/* What replace.h calls. Orders are those of <stdatomic.h>. */
+/* Called by replace.h. Orders are those of <stdatomic.h>. */
 uint64_t model_load(struct model_site *site, const volatile void *word, size_t size, int order);
 void model_store(struct model_site *site, volatile void *word, size_t size, uint64_t value,
 		 int order);

@@ -119,7 +119,7 @@ static void publish_and_revoke(void)
 
 static struct own_hazards own;
 
-/* As where membarrier() is refused: the model has fences only. */
+/* As where the kernel refuses membarrier(), because the model has fences only. */
 static void own_setup(void)
 {
 	registered_setup();
@@ -160,7 +160,7 @@ static void pull_setup(void)
 	name_words();
 }
 
-/* The sender's QP ends, and its program uses the message's memory again. */
+/* The sender's QP ends, and its program reuses the message's memory. */
 static void end_and_use(void)
 {
 	pub_qp_write_state(sender(), IBV_QPS_ERR);

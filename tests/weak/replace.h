@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Included before everything else in each source file that the model checker runs: atomic
- * operations, locks, and the calls that wait go to model.h. The system's declarations and lock.h
- * come first, so that only our uses of them have other names.
+ * Included before everything else in each source file that the model checker runs: replaces atomic
+ * operations, locks, and calls that wait by those of model.h. The system's declarations and lock.h
+ * are included first, so that only uses in our source are renamed.
  */
 #ifndef VERBENA_TESTS_WEAK_REPLACE_H
 #define VERBENA_TESTS_WEAK_REPLACE_H
@@ -86,7 +86,7 @@
 						memory_order_seq_cst)
 #define __atomic_store_n(p, value, order) atomic_store_explicit(p, value, order)
 #define atomic_thread_fence(order) model_fence(MODEL_SITE(), (order))
-#define atomic_signal_fence(order) ((void)(order)) /* one thread does one step after the other */
+#define atomic_signal_fence(order) ((void)(order)) /* coroutines run one step at a time */
 
 #define memcpy model_memcpy
 #define memset model_memset

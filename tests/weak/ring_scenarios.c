@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Rings: that records arrive whole and in order, that old payload is never taken for a header, and
- * that who waits for room is woken. Thread 0 is the producer, thread 1 the consumer.
+ * Rings: records arrive whole and in order, old payload is never taken for a header, and a producer
+ * that waits for room is woken. Thread 0 is the producer, thread 1 the consumer.
  */
 #include "scenarios.h"
 #include "shm/ring.c"
@@ -21,7 +21,7 @@ static struct ring_header *header_at(uint32_t pos)
 	return (struct ring_header *)ring_at(memory.slots, pos);
 }
 
-/* The word that a payload of `value` has at the beginning of each of its slots but the first. */
+/* The word at the beginning of each of a payload's slots but the first, for the payload `value`. */
 static uint32_t *payload_word(uint8_t *payload, uint32_t slot)
 {
 	return (uint32_t *)(payload + slot * RING_SLOT - (slot ? RING_HEADER : 0));
@@ -42,7 +42,7 @@ static bool produce(uint32_t slots, uint32_t number)
 	return true;
 }
 
-/* True: a record was there, and it is the one numbered `number`. */
+/* True: a record was there, and its number is `number`. */
 static bool consume(uint32_t number)
 {
 	struct ring_header h;
@@ -84,7 +84,7 @@ static void share(void)
 
 /* ------------------------------------------------------------------ records where payload was */
 
-/* Two slots, then one, over old payload that looks like the headers which are waited for. */
+/* Two slots, then one, over old payload that resembles the expected headers. */
 static void pass_setup(void)
 {
 	begin(RING_SLOTS + 4);
@@ -114,8 +114,8 @@ static void pass_consumer(void)
 
 /* ------------------------------------------------------------------ full, wrapping */
 
-/* Eight records fill the ring up to its last slot; the next needs a pad there, and then goes where
- * the first lay. */
+/* Eight records fill the ring up to its last slot; the next needs a pad there, and begins at the
+ * first record's place. */
 static void full_setup(void)
 {
 	begin(0);
@@ -140,7 +140,7 @@ static void full_consumer(void)
 		model_event_set(BELL);
 }
 
-/* The same, and the producer only looks: it never asks to be woken. */
+/* The same, but the producer only polls: it never asks to be woken. */
 static void look_producer(void)
 {
 	produce(2, 9);

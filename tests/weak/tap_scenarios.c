@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Captures: packets arrive whole, none waits for a reader that sleeps, and none is written over
- * while it is read. Thread 0 is the captured process, thread 1 the reader. */
+/* Captures: packets arrive whole, no packet waits unseen while the reader sleeps, and none is
+ * overwritten while it is read. Thread 0 is the captured process, thread 1 the reader. */
 #include "scenarios.h"
 
 #include "shm/tap.c"
@@ -84,7 +84,7 @@ static void read_two(void)
 	}
 }
 
-/* Full; the oldest record, at the beginning, is numbered 1. */
+/* The ring is full; the oldest record, at the beginning, has number 1. */
 static void full_setup(void)
 {
 	const struct tap_record head = {.bytes = RECORD,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Each process's engine thread, and its pass over the rings, which polling threads make, too. As
- * src/hca/engine/engine.c has it, without leases. */
+/* Each process's engine thread, and its pass over the rings, which polling threads make, too.
+ * Modelled after src/hca/engine/engine.c, without leases. */
 #include "sim_local.h"
 
 enum { BATCH = 16, ROUNDS = 64 };
@@ -139,7 +139,8 @@ void engine_pass(struct process *p)
 	pass(p);
 }
 
-/* Gives the engine's lock back; the engine thread may sleep, and nobody else sends what is owed. */
+/* Sends acknowledgements that are owed, because the engine thread may be asleep, and releases the
+ * engine's lock. */
 void engine_leave(struct process *p)
 {
 	flush_acks(p);

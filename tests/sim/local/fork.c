@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fork(): at any instant a thread makes a copy of its process, in which it is alone. The child
- * leaves what is its parent's, as after_fork_in_child() in src/hca/process/hca.c has it, and then
- * uses and ends the queue pairs that it sees. Nothing of that may reach a ring, a hazard, memory or
- * storage of the parent's, and no request of the child's may be executed.
+ * fork(): at any step a thread makes a copy of its process, in which it is the only thread. The
+ * child gives up what belongs to its parent, as after_fork_in_child() in src/hca/process/hca.c
+ * does, and then uses and ends the queue pairs that it sees. The child must not touch a ring, a
+ * hazard, memory or storage of the parent, and none of its requests may be executed.
  *
- * What the child does is its own: no other thread runs meanwhile, and the oracle isn't told.
+ * No other thread runs while the child does, and its actions aren't reported to the oracle.
  */
 #include <string.h>
 
@@ -18,7 +18,7 @@ static uint8_t child_space[QPS][DEPTH * STRIDE];
 
 /* ------------------------------------------------------------------ what fork() makes */
 
-/* The structures are where they were, in an address space of their own. */
+/* The structures keep their addresses, in an address space of their own. */
 static void qp_move(struct qp *qp, uint32_t index)
 {
 	struct process *parent = qp->process;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Links: the real rings (src/shm/ring.c) on plain memory, the backlog behind a full one, those who
- * wait for room, and a daemon that introduces two processes some time after one wished for it, and
- * tells the living of a death some time later. As src/hca/local/link.c has it.
+ * Links: the real rings (src/shm/ring.c) on plain memory, the backlog of a full ring, QPs that wait
+ * for room, and a daemon that connects two processes some time after one asked for it, and reports
+ * a death to the living processes some time later. Modelled after src/hca/local/link.c.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 enum { OFFERS = 32 };
 
-/* What the daemon says to a process. */
+/* An event from the daemon to a process. */
 struct offer {
 	bool used, up;
 	uint64_t due; /* ns */
@@ -20,14 +20,15 @@ struct offer {
 };
 
 static struct offer offers[OFFERS];
-/* Every link of a run has memory of its own: the next link's peers don't meet the last one's. */
+/* Each link of a run has memory of its own, so that a new link's peers don't see the old one's
+ * records. */
 static struct link_shared shared[8];
 static uint32_t shared_used, generation;
 static uint64_t last_due[PROCESSES];
 
 /* ------------------------------------------------------------------ the daemon */
 
-/* In order for each process: they come by one socket. */
+/* Events for a process stay in order, because they come by one socket. */
 static void tell(struct offer offer)
 {
 	if (offer.due <= last_due[offer.to])
@@ -89,7 +90,7 @@ void daemon_death(struct process *process)
 					    .generation = UINT32_MAX});
 }
 
-/* Two living processes lose their link: a daemon has come back to which only one named it. */
+/* Two living processes lose their link: after a restart only one of them named it to the daemon. */
 void daemon_cut(void)
 {
 	const struct link *a = &sim.process[0].link[1], *b = &sim.process[1].link[0];
@@ -248,7 +249,7 @@ static void take_down(struct link *link, const struct offer *o)
 	link->has_waiters = true;
 }
 
-/* What came first. */
+/* Returns the earliest event. */
 static struct offer *next_offer(const struct process *p)
 {
 	struct offer *first = NULL;
@@ -275,7 +276,7 @@ void link_take_events(struct process *p)
 	}
 }
 
-/* The peer broke the rules of the ring. */
+/* The peer violated the ring's protocol. */
 void link_break(struct link *link)
 {
 	if (!sim.plan.hostile)
@@ -302,7 +303,7 @@ struct ring_header *link_begin(struct link *link, uint32_t payload)
 	return NULL;
 }
 
-/* What a liar does to its records. */
+/* Mutates a hostile process's record. */
 static void mutate(struct ring_header *h, uint32_t payload)
 {
 	if (!rng_chance(&sim.rng, 100))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The simulator of the local carrier's core: a run, and what many met; its options are in
+/* The simulator of the local carrier's core: one run, and coverage of many; its options are in
  * ../seeds.h. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static void process_init(uint32_t number)
 	}
 }
 
-/* What waits with the QPs that are left. */
+/* Frees what remaining QPs still hold. */
 static void free_held(void)
 {
 	for (uint32_t i = 0; i < sim.plan.processes; i++) {

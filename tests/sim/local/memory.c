@@ -153,7 +153,7 @@ static void wait_for(struct hazard_wait *wait, bool (*clear)(void *), const char
 	task_yield(where);
 	if (!clear(wait))
 		totals.dereg_waits++;
-	while (!clear(wait)) /* a killed process's hazard: looked at now and then */
+	while (!clear(wait)) /* the hazard of a killed process: checked periodically */
 		task_wait(clear, wait, sim.now + 1000000, where);
 }
 
@@ -286,7 +286,7 @@ bool memory_mapped(uint64_t address, size_t length)
 	       !memory_place(address + (length ? length - 1 : 0)).block->unmapped;
 }
 
-/* The rules of one step of a copy. */
+/* The rules for one step of a copy. */
 static void check_access(const struct place *at, uint32_t n, enum side_of_copy side,
 			 const char *where)
 {
@@ -299,7 +299,7 @@ static void check_access(const struct place *at, uint32_t n, enum side_of_copy s
 		     at->process->number);
 	uint32_t end = block * BLOCK + at->offset + n;
 
-	/* A liar may name any bytes of a region. */
+	/* A hostile process may name any bytes of a region. */
 	if (region->process != at->process->number || block / REGION_BLOCKS != region->place ||
 	    end > (region->first_block + REGION_BLOCKS) * BLOCK ||
 	    (!sim.plan.hostile && at->offset + n > BLOCK))

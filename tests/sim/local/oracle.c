@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What must hold. Each posted request has a number, which its bytes, its immediate data and the
- * target's memory name; so each effect at the responder is known to be whose it is.
+ * The oracle. Each posted request has a number, which its bytes, its immediate data and the
+ * target's memory contain; so each effect at the responder can be attributed to its request.
  *
  *   order      a request of RC takes effect only if all earlier ones of its QP's life have; one of
  *              UC never after a later one
  *   once       no request takes effect twice, none completes twice; completions in posting order
- *   errors     after a completion with an error nothing of that life takes effect any more; but a
- *              responder that didn't answer in time (RETRY_EXC_ERR), or whose answer found no
- *              memory here, does what was sent before
- *   drained    in SQD nothing that was posted since takes effect or completes; once the program
- *              has been told that the queue is drained nothing does, and all that took effect has
- *              completed (RC)
+ *   errors     after a completion with an error no request of that life takes effect any more; but
+ *              a responder that didn't answer in time (RETRY_EXC_ERR), or whose answer found no
+ *              memory here, executes what was sent before
+ *   drained    in SQD no request that was posted since takes effect or completes; after the event
+ *              "drained" none does, and all that took effect have completed (RC)
  *   lives      a responder's life executes requests of one life of the sender
  *   bytes      what arrives is what was posted; program memory becomes garbage at its completion
  *   statuses   success means executed; an error needs a cause
- *   memory     (memory.c) nothing after deregistration, nothing that the program has back
+ *   memory     (memory.c) no access after deregistration, none to memory that was given back
  */
 #include <stdio.h>
 #include <string.h>
@@ -113,7 +112,7 @@ static bool one_sided(const struct request *r)
 	return r->opcode != IBV_WR_SEND && r->opcode != IBV_WR_SEND_WITH_IMM;
 }
 
-/* Takes no effect that can be seen. */
+/* Whether it has no visible effect. */
 static bool silent(const struct request *r)
 {
 	return !r->length && (r->opcode == IBV_WR_RDMA_WRITE || r->opcode == IBV_WR_RDMA_READ);
@@ -146,7 +145,8 @@ static void check_order(const struct request *r, bool placing)
 			fail("unreliable request %u is executed after a later one", r->number);
 		return;
 	}
-	/* Pieces of a WRITE that are in the ring when the rest of its memory goes are placed. */
+	/* Pieces of a WRITE that are in the ring when the rest of its memory is unmapped are
+	 * placed. */
 	bool piece = placing && r->status == IBV_WC_LOC_PROT_ERR;
 
 	if (life->refused && r->seq >= life->failed_seq + piece)
@@ -180,7 +180,7 @@ static void executed(struct request *r)
 	trace("request %u (life %u, %u) is executed", r->number, r->life, r->seq);
 }
 
-/* The responder's life knows one life of the sender. */
+/* A responder's life executes requests of one life of the sender only. */
 static void check_lives(struct qp *qp, const struct request *r)
 {
 	if (r->pair != qp->pair || r->side == qp->side)
@@ -191,7 +191,7 @@ static void check_lives(struct qp *qp, const struct request *r)
 	qp->life->sender = r->life + 1;
 }
 
-/* The requester's life has to do with one life of its peer. */
+/* A requester's life communicates with one life of its peer only. */
 void oracle_meets(const struct request *r, uint8_t peer_epoch)
 {
 	struct life *life = &lives[r->life];
@@ -280,7 +280,7 @@ static struct block *block_of_receive(uint32_t number)
 	return &sim.process[receives[number].process].block[receives[number].block];
 }
 
-/* The program has its memory back. */
+/* The receive's memory is given back to the program. */
 void oracle_receive_gone(uint32_t number)
 {
 	if (sim.in_child)
@@ -297,7 +297,7 @@ void oracle_receive_gone(uint32_t number)
 	}
 }
 
-/* Whose message it is. */
+/* The request whose message this is. */
 static struct request *message_of(const struct arrival *arrival, const uint8_t *bytes)
 {
 	uint64_t first;
@@ -371,7 +371,7 @@ static void check_success(struct qp *qp, const struct request *r)
 	if (r->bad || (!r->executed && !silent(r)))
 		fail("request %u succeeds and wasn't executed", r->number);
 	if (region_hurt(r->region))
-		bytes = NULL; /* the program has taken its memory back meanwhile */
+		bytes = NULL; /* its memory has been given back meanwhile */
 	if (r->opcode == IBV_WR_RDMA_READ && r->length && bytes &&
 	    !bytes_are(r->number, 0, bytes, r->length))
 		fail("request %u succeeds, but its memory hasn't the bytes read", r->number);
@@ -391,7 +391,7 @@ static void check_success(struct qp *qp, const struct request *r)
 	}
 }
 
-/* An error needs a cause. */
+/* Whether there is a cause for the error. */
 static bool has_cause(const struct qp *qp, const struct request *r, enum ibv_wc_status status)
 {
 	const struct process *peer = &sim.process[r->peer];
@@ -430,8 +430,8 @@ static void check_error(struct qp *qp, const struct request *r, enum ibv_wc_stat
 	if (life->failed && is_rc(r))
 		fail("request %u fails with status %u after request %u did", r->number, status,
 		     life->request[life->failed_seq]);
-	/* What the responder did but couldn't acknowledge, and what came back to memory that was
-	 * gone, has been executed. */
+	/* Requests that the responder executed but couldn't acknowledge, and those whose answer
+	 * found no memory, have been executed. */
 	if (r->executed && status != IBV_WC_RETRY_EXC_ERR &&
 	    !(reads && status == IBV_WC_LOC_PROT_ERR) && is_rc(r))
 		fail("request %u fails with status %u and was executed", r->number, status);
@@ -440,7 +440,7 @@ static void check_error(struct qp *qp, const struct request *r, enum ibv_wc_stat
 	life->failed_seq = r->seq;
 }
 
-/* What was its memory becomes garbage, so that whoever reads it late shows. */
+/* Fills the request's memory with garbage, so that a late read of it is detected. */
 static void take_memory_back(struct process *p, struct request *r, bool success)
 {
 	if (r->block != UINT32_MAX && p->block[r->block].request == r->number &&
@@ -520,7 +520,7 @@ void oracle_drained(struct qp *qp)
 	struct life *life = qp->life;
 
 	if (life->drain == DRAIN_DONE)
-		return; /* the program is told once */
+		return; /* the event comes once */
 	if (life->drain == DRAIN_NOT)
 		fail("QP 0x%x is drained, but isn't in SQD", qp->qpn);
 	for (uint32_t i = life->completed; i < life->posted; i++) {
@@ -600,12 +600,12 @@ bool oracle_others_quiet(uint32_t pair)
 void oracle_end(void)
 {
 	if (sim.plan.hostile)
-		return; /* it may have ended in the middle */
+		return; /* the process may have ended in the middle */
 	for (uint32_t i = 0; i < sim.plan.processes; i++) {
 		struct process *p = &sim.process[i];
 
 		if (p->dead || p->stopped || !p->task[0].waiting || !p->sleeps)
-			continue; /* it may be in the middle of something */
+			continue; /* it may be in the middle of an operation */
 		for (uint32_t k = 0; k < HAZARDS; k++)
 			if (atomic_load(&p->hazard[k]))
 				fail("a hazard of process %u is left", i);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a seed stands for. A quarter of the seeds has no faults, so that everything must succeed. */
+/* The plan of a seed. A quarter of the seeds has no faults, so that every request must succeed. */
 #include <stdio.h>
 #include <string.h>
 
@@ -114,7 +114,7 @@ void plan_make(struct plan *plan, uint64_t seed)
 		plan_faults(plan, &rng);
 	for (uint32_t i = 0; i < plan->pairs; i++)
 		plan_pair(plan, &rng, &plan->pair[i]);
-	/* SQD and borrowed memory are no faults. */
+	/* SQD and borrowed memory don't count as faults. */
 	plan->drain = one_of(&rng, 0, 30, 150);
 	plan->borrow = one_of(&rng, 0, 0, 300);
 	plan->fork = one_of(&rng, 0, 0, 30);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the programs do: each thread has the QPs of some pairs, and does one thing after another
- * until it has done enough; then it posts receives until all that was posted is completed. */
+/* The programs: each thread has the QPs of some pairs, and performs a number of actions; then it
+ * posts receives until all requests are complete. */
 #include <string.h>
 
 #include "sim_local.h"
@@ -31,7 +31,7 @@ static bool mine(const struct task *task, const struct qp *qp)
 	       qp->pair % sim.plan.programs == task->number - 1;
 }
 
-/* One of the thread's QPs; NULL: it has none. */
+/* Returns one of the thread's QPs; NULL: it has none. */
 static struct qp *some_qp(const struct task *task)
 {
 	struct qp *list[QPS];
@@ -85,7 +85,7 @@ static bool writes_here(const struct send_wqe *wqe)
 	return wqe->opcode == IBV_WR_RDMA_READ || wqe->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP;
 }
 
-/* What a thread lends for the time of a call: nothing registers it. */
+/* Memory that a thread lends for the duration of a call; it isn't registered. */
 static uint8_t *lent_memory(void)
 {
 	static uint8_t lent[PROCESSES][THREADS][BLOCK];
@@ -108,7 +108,7 @@ static uint8_t random_opcode(const struct qp *qp)
 				      : uc[rng_below(&sim.rng, sizeof(uc))];
 }
 
-/* The peer's memory that it names. */
+/* Chooses the peer's memory that the request names. */
 static void set_target(struct qp *qp, struct request *r, struct send_wqe *wqe, struct block *target)
 {
 	struct process *peer = qp_peer(qp)->process;
@@ -229,7 +229,7 @@ static void post_receive(struct qp *qp)
 	if (rng_chance(&sim.rng, sim.plan.long_sends))
 		length = 8 + rng_below(&sim.rng, MESSAGE_MAX - 8);
 	uint32_t number = oracle_receive(qp, block, length);
-	/* The region may end before it is posted. */
+	/* The region may be deregistered before the receive is posted. */
 	struct ibv_sge sge = {block_iova(qp->process, block), length,
 			      block_region(qp->process, block)->lkey};
 
@@ -263,7 +263,7 @@ static bool in_use(const struct process *p, uint32_t place)
 	return false;
 }
 
-/* Rather one that is in use. */
+/* Prefers a region that is in use. */
 static void end_region(struct process *p)
 {
 	uint32_t place = rng_below(&sim.rng, REGIONS);
@@ -384,7 +384,7 @@ static bool some_act(void)
 	return false;
 }
 
-/* Receives for those that still send, until all is over. */
+/* Posts receives for the peers that still send, until all requests are complete. */
 static void finish(struct task *task)
 {
 	uint64_t pause = PAUSE_NS;

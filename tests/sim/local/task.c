@@ -27,8 +27,8 @@ static struct task *current;
 
 /* ------------------------------------------------------------------ switching */
 
-/* The address sanitizer must know on which stack a thread is; it doesn't when a stack is left, so
- * what leaves one isn't instrumented. */
+/* The address sanitizer must know on which stack a thread runs. It doesn't while a stack is
+ * switched, so the functions that switch aren't instrumented. */
 #ifdef __clang__ /* clones nothing */
 #define LEAVES_STACK __attribute__((noinline, no_sanitize("address")))
 #else
@@ -48,7 +48,7 @@ static void leave_stack(void **fake, const struct task *to)
 	__sanitizer_start_switch_fiber(fake, stack, to ? STACK : home_size);
 }
 
-/* What a thread of the last run left on its stack. */
+/* Clears what a thread of the last run left on its stack. */
 static void clean_stack(const void *stack)
 {
 	__asan_unpoison_memory_region(stack, STACK);
@@ -169,7 +169,7 @@ static void end_process(struct process *p)
 	daemon_death(p);
 }
 
-/* What the plan has for this step. */
+/* Executes the plan's faults for this step. */
 static void play_faults(void)
 {
 	const struct plan *plan = &sim.plan;
@@ -202,7 +202,7 @@ static void let_go_on(void)
 	}
 }
 
-/* When something may happen next, though nothing can run now. */
+/* When something can happen next, if no thread can run now. */
 static uint64_t next_moment(uint64_t next)
 {
 	for (uint32_t i = 0; i < sim.plan.processes; i++) {
@@ -250,7 +250,7 @@ static struct task *next_task(void)
 		if (sim.over)
 			return NULL;
 		sim.now += STEP_NS;
-		/* With a liar nothing is promised but safety. */
+		/* With a hostile process only safety is guaranteed, not progress. */
 		if (++sim.step > HOSTILE_STEPS && sim.plan.hostile)
 			return NULL;
 		if (sim.step > STEPS_MAX)

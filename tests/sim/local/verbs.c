@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Queue pairs, as src/hca/verbs/qp.c, sq.c and rq.c have them: the same steps under the same locks,
- * with a switch of threads possible between any two that other threads or processes can see.
+ * Queue pairs, modelled after src/hca/verbs/qp.c, sq.c and rq.c: the same steps under the same
+ * locks, with a possible switch of threads between any two that other threads or processes can see.
  */
 #include <string.h>
 
@@ -169,7 +169,7 @@ void qp_fail(struct qp *qp)
 	qp_publish(qp);
 	qp_flush_requests(qp);
 	if (qp->connected)
-		local_qp_stop(&qp->lq); /* it may give a receive back, which is flushed then */
+		local_qp_stop(&qp->lq); /* this may give a receive back, which is flushed then */
 	qp->receive_waits = false;
 	flush_receives(qp);
 	sim.disturbed |= 1u << qp->pair;
@@ -191,7 +191,8 @@ bool qp_may_borrow(const struct qp *qp)
 	return qp->type == IBV_QPT_RC && qp->state == IBV_QPS_RTS && qp->sq.next == qp->sq.head;
 }
 
-/* Runs what borrows the program's memory; false: it couldn't be executed, and is taken back. */
+/* Executes a request that borrows the program's memory. False: it couldn't be executed, and is
+ * taken back. */
 static bool run_borrowed(struct qp *qp)
 {
 	struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.head - 1);
@@ -324,7 +325,7 @@ static void settle(struct qp *qp)
 	hazard_wait_qp(qp->process, qp_peer(qp)->process, qp->qpn);
 }
 
-/* The program has the memory of its requests back. */
+/* Gives the memory of the requests back to the program. */
 static void give_back(struct qp *qp)
 {
 	const struct life *life = qp->life;
@@ -370,7 +371,7 @@ static void disconnect(struct qp *qp)
 		fail("QP 0x%x has ended and holds %u bytes", qp->qpn, qp->held_bytes);
 }
 
-/* Requests and receives are gone without completions. */
+/* Discards requests and receives without completions. */
 static void forget_queues(struct qp *qp)
 {
 	for (; qp->sq.acked != qp->sq.head; qp->sq.acked++)
@@ -387,7 +388,7 @@ static void forget_queues(struct qp *qp)
 	qp->receive_waits = false;
 }
 
-/* What RESET and the QP's end begin with: both locks are held afterwards. */
+/* The first steps of RESET and of the QP's end; both locks are held afterwards. */
 static void begin_end(struct qp *qp)
 {
 	take_in(qp);
@@ -398,7 +399,7 @@ static void begin_end(struct qp *qp)
 		qp->life->over = true;
 }
 
-/* And what they end with, without locks. */
+/* Their last steps, without locks. */
 static void finish_end(struct qp *qp)
 {
 	settle(qp);

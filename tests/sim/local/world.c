@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the local carrier's core asks for, as the simulator has it: src/hca/local/core/world.h. A
- * switch to another thread is possible in each call that touches what is shared. */
+/* The simulator's implementation of the core's interface: src/hca/local/core/world.h. A switch to
+ * another thread is possible in each call that accesses shared state. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -53,7 +53,7 @@ void world_ring_commit(struct local_qp *lq, struct ring_header *h, uint32_t payl
 {
 	struct qp *qp = qp_of(lq);
 
-	/* A request is the next one; SEND_DATA is the answer to PULL. */
+	/* Requests are in order; SEND_DATA answers PULL. */
 	if (h->kind < REC_ACK && h->kind != REC_SEND_DATA)
 		oracle_meets(oracle_get((uint32_t)sq_at(&qp->sq, qp->sq.next)->wr_id),
 			     record_epoch(h->dst));
@@ -85,8 +85,8 @@ void world_ring_wait(struct local_qp *lq)
 
 /* ------------------------------------------------------------------ published entries */
 
-/* The peer's entry. A process that has died is still shown as it was, and what is mapped stays so
- * as long as the QP's lock is held. */
+/* Returns the peer's published entry. The entry of a dead process stays as it was, and mappings
+ * stay as long as the QP's lock is held. */
 static const struct qp *seen(struct local_qp *lq, const char *where)
 {
 	task_yield(where);
@@ -280,7 +280,7 @@ int world_receive_segments(struct local_qp *lq, const struct recv_wqe *wqe, stru
 	return segments(qp_of(lq), wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, out);
 }
 
-/* `length` bytes of segments, `offset` into them, from or to `flat`. */
+/* Copies `length` bytes of segments, `offset` into them, from or to `flat`. */
 static bool move(const struct iovec *list, int count, size_t offset, uint8_t *flat, size_t length,
 		 enum side_of_copy side, const char *where)
 {
@@ -333,7 +333,7 @@ bool world_imported(const struct iovec *list, int count)
 	return false;
 }
 
-/* The request that is executed here: the next one. */
+/* Returns the request that is executed here: the next one. */
 static struct request *executing(struct qp *qp)
 {
 	return oracle_get((uint32_t)sq_at(&qp->sq, qp->sq.next)->wr_id);
@@ -356,7 +356,7 @@ bool world_own_write(struct local_qp *lq, uint64_t at, const uint8_t *from, uint
 	struct request *r = oracle_at(qp_of(lq), at, &offset);
 
 	(void)last;
-	memcpy(piece, from, n); /* the peer may still change it */
+	memcpy(piece, from, n); /* copied first, because the peer may still change it */
 	if (r)
 		oracle_placing(r, offset, piece, n);
 	if (!memory_copy(at, piece, n, COPY_WRITES, "world_own_write"))
@@ -388,14 +388,14 @@ bool world_own_atomic(struct local_qp *lq, uint64_t at, const struct record_atom
 		      uint64_t *old)
 {
 	uint32_t offset;
-	/* Within one process the requester executes it. */
+	/* Within one process the requester executes the request. */
 	struct request *r = lq->self ? executing(qp_of(lq)) : oracle_at(qp_of(lq), at, &offset);
 	uint64_t value;
 
 	task_yield("world_own_atomic");
 	bool there = memory_mapped(at, 8);
 
-	/* No switch between these: it is one instruction. */
+	/* No switch of threads between these: it is one instruction. */
 	if (!there || !memory_copy(at, &value, 8, COPY_READS, "atomic"))
 		return false;
 	*old = value;
@@ -421,12 +421,12 @@ static int copy_denied(struct qp *qp)
 	return 0;
 }
 
-/* A one-sided operation on a region that was looked up: what its copy begins with. */
+/* The first steps of a one-sided copy to a region that was looked up. */
 static int peer_copy_begins(struct local_qp *lq, const struct mr_view *view, const char *where)
 {
 	struct qp *qp = qp_of(lq);
 	bool mapped = view->file_serial && !qp->link->peer->dead;
-	/* Memory that is mapped here needs no permission. */
+	/* Copying to mapped memory needs no permission. */
 	int err = qp->link->self || mapped ? 0 : copy_denied(qp);
 
 	if (view->access & PUB_MR_FOREIGN)
