@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `verbena capture`: a device's traffic into a pcapng file. Options, and what is said about it; the
- * work is in capture_session.c and capture_file.c. Starts a daemon when there is none, so that
- * programs which start later are captured from their first packet on.
+ * `verbena capture`: writes a device's traffic into a pcapng file. This file has the options and
+ * messages; capture_session.c and capture_file.c do the work. Starts a daemon when none runs, so
+ * that programs which start later are captured from their first packet on.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -27,7 +27,7 @@ struct wish {
 	uint32_t snap;
 };
 
-/* A number from 1 to `max`. */
+/* Parses a number from 1 to `max`. */
 static bool number_parse_max(const char *text, uint64_t max, uint64_t *out)
 {
 	char *end;
@@ -51,7 +51,7 @@ static bool take_number(const char *what, uint64_t max, uint64_t *out)
 
 enum { SECONDS_OPTION = 256 };
 
-/* One option: false when it is wrong. */
+/* Takes one option. False: it is wrong. */
 static bool take_option(struct wish *wish, int option)
 {
 	uint64_t value = 0;
@@ -132,7 +132,8 @@ static int begin_file(struct capture_file *file, const struct wish *wish)
 	return CLI_FAILURE;
 }
 
-/* A daemon that is there, and stays while we ask: the connection to it. */
+/* Connects to the daemon, started if needed; the connection keeps it from leaving until the capture
+ * has begun. */
 static int capture_find_daemon(int *connection)
 {
 	*connection = start_connect(NULL);

@@ -129,14 +129,15 @@ int capture_file_device(const struct capture_file *file, const struct tap_record
 
 /* ------------------------------------------------------------------ blocks */
 
-/* Room for one block, or NULL: *err says why. */
+/* Makes room for one block; NULL: *err has the error. */
 static uint8_t *capture_file_room(struct capture_file *file, int *err)
 {
 	*err = file->used + BLOCK_MAX > BUFFER ? capture_file_flush(file) : 0;
 	return *err ? NULL : file->buffer + file->used;
 }
 
-/* Interfaces are numbered as they are written: of the devices that are wanted. */
+/* The interface's number: interfaces are numbered in the order in which they are written, wanted
+ * devices only. */
 static uint32_t interface_of(const struct capture_file *file, int device)
 {
 	uint32_t number = 0;
@@ -208,7 +209,8 @@ int capture_file_end(struct capture_file *file, uint64_t lost)
 
 		if (err)
 			return err;
-		/* What was lost isn't known by device: it is said once. */
+		/* Losses aren't known per device, so the first interface's statistics have them
+		 * all. */
 		file->used += pcapng_statistics(at, BLOCK_MAX, interface_of(file, (int)i),
 						file->last_ns, device->packets + lost, lost);
 		lost = 0;

@@ -21,7 +21,7 @@
 #include "client/daemon.h"
 #include "shm/bell.h"
 
-enum { TURN = 2048 /* packets before signals and events are looked at */ };
+enum { TURN = 2048 /* packets between checks of signals and events */ };
 #define SECOND_NS 1000000000ull
 #define PROGRESS_NS (SECOND_NS / 5)
 
@@ -29,10 +29,10 @@ struct capture_source {
 	struct tap_reader reader;
 	uint64_t id;
 	int pid;
-	int bell;	/* rung by its process; shm/bell.h */
-	bool ended;	/* its process is gone: what is in the ring is all */
-	uint64_t until; /* nothing from this position on is wanted */
-	int there;	/* `head` is that of its next packet */
+	int bell;	/* the process rings it; shm/bell.h */
+	bool ended;	/* the process has ended: the ring gets no more packets */
+	uint64_t until; /* packets from this position on aren't written */
+	int there;	/* nonzero: `head` and `bytes` are its next packet */
 	struct tap_record head;
 	const uint8_t *bytes;
 };
@@ -65,7 +65,7 @@ static bool session_make_room(struct capture_session *session)
 	return true;
 }
 
-/* Makes it wake the program. 0 or -1 with errno. */
+/* Adds the bell to the session's epoll. Returns 0 or -1 with errno. */
 static int bell_hear(struct capture_session *session, int bell)
 {
 	struct epoll_event e = {.events = EPOLLIN, .data.fd = bell};
@@ -112,13 +112,13 @@ static void source_drop(struct capture_session *session, size_t i)
 {
 	session->lost += tap_lost(&session->sources[i].reader);
 	munmap(session->sources[i].reader.memory, TAP_SIZE);
-	/* The process may hold the bell open, so closing it here doesn't take it off. */
+	/* Closing a bell that its process holds open doesn't remove it from the epoll. */
 	epoll_ctl(session->bells, EPOLL_CTL_DEL, session->sources[i].bell, NULL);
 	close(session->sources[i].bell);
 	session->sources[i] = session->sources[--session->count];
 }
 
-/* What the daemon says. False: it is gone. */
+/* Handles the daemon's events. False: the daemon has ended. */
 static bool session_take_events(struct capture_session *session)
 {
 	struct proto_event event;
@@ -136,7 +136,7 @@ static bool session_take_events(struct capture_session *session)
 
 /* ------------------------------------------------------------------ packets */
 
-/* Looks at the source's next packet. */
+/* Reads the header of the source's next packet; a source with invalid contents is given up. */
 static void session_look(struct capture_session *session, size_t i)
 {
 	struct capture_source *source = &session->sources[i];
@@ -152,7 +152,7 @@ static void session_look(struct capture_session *session, size_t i)
 	source->until = 0;
 }
 
-/* The source with the earliest packet, or NULL. */
+/* The source with the earliest packet; NULL: no packet. */
 static struct capture_source *session_earliest(struct capture_session *session)
 {
 	struct capture_source *best = NULL;
@@ -166,7 +166,7 @@ static struct capture_source *session_earliest(struct capture_session *session)
 	return best;
 }
 
-/* Addresses come and go: asks for them again, not more often than once a second. */
+/* Updates the devices' addresses, at most once a second, because they may have changed. */
 static void learn_again(struct capture_session *session)
 {
 	uint64_t now = clock_ns();
@@ -191,14 +191,14 @@ static int write_one(struct capture_session *session, const struct capture_sourc
 		device = capture_file_device(file, &source->head, source->bytes);
 	}
 	if (device < 0)
-		device = 0; /* an address that is gone already, or too little was kept */
+		device = 0; /* the address is gone, or the kept bytes are too few */
 	if (!file->device[device].wanted)
 		return 0;
 	session->left--;
 	return capture_file_packet(file, device, &source->head, source->bytes);
 }
 
-/* Moves packets, at most a turn's. Returns how many, or -errno. */
+/* Moves packets to the file, TURN at most. Returns their number, or -errno. */
 static int session_move_packet(struct capture_session *session)
 {
 	struct capture_source *source;
@@ -221,7 +221,7 @@ static int session_move_packet(struct capture_session *session)
 	return n;
 }
 
-/* All that was written up to now, and nothing more. */
+/* Moves all packets that have been written so far, and no later ones. */
 static int move_rest(struct capture_session *session)
 {
 	int n;
@@ -252,7 +252,7 @@ static void show_progress(struct capture_session *session, uint64_t now)
 		capture_session_lost(session));
 }
 
-/* How long there is nothing to do but wait for others: ms, -1 for ever. */
+/* The time limit of a wait in ms; -1: none. */
 static int session_timeout_ms(const struct capture_session *session, uint64_t now)
 {
 	uint64_t until = session->end_ns;
@@ -266,7 +266,7 @@ static int session_timeout_ms(const struct capture_session *session, uint64_t no
 	return ms < INT32_MAX ? (int)ms : INT32_MAX;
 }
 
-/* The bells that ring don't any more: what was written is looked at next. */
+/* Silences the bells that have rung; the caller reads the rings next. */
 static void quiet_bells(const struct capture_session *session)
 {
 	struct epoll_event ringing[64];
@@ -276,7 +276,7 @@ static void quiet_bells(const struct capture_session *session)
 		bell_quiet(ringing[i].data.fd);
 }
 
-/* Until somebody calls: a process, the daemon, a signal. True: a signal came. */
+/* Waits for a process, the daemon, a signal or the time limit. Returns whether a signal came. */
 static bool wait_for_calls(struct capture_session *session, int signals)
 {
 	struct pollfd fds[3] = {{.fd = signals, .events = POLLIN},
@@ -300,7 +300,7 @@ static bool is_over(const struct capture_session *session, bool told)
 	return told || !session->left || clock_ns() >= session->end_ns;
 }
 
-/* Until it is over: whether the daemon lives, and *err. */
+/* Runs until the capture ends. Returns whether the daemon lives, and sets *err. */
 static bool session_loop(struct capture_session *session, int signals, int *err)
 {
 	struct pollfd signal_fd = {.fd = signals, .events = POLLIN};
@@ -337,7 +337,7 @@ enum capture_end capture_session_run(struct capture_session *session, const sigs
 	bool alive = session_loop(session, signals, err);
 
 	close(signals);
-	/* Of whom the daemon has told meanwhile. */
+	/* Adds processes that the daemon has announced meanwhile. */
 	if (alive)
 		alive = session_take_events(session);
 	if (!*err)

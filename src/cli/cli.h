@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the files of the `verbena` command share: the subcommand table's entry, exit codes and
+ * Shared by the files of the `verbena` command: the subcommand table's entry, exit codes and
  * messages. Each subcommand is a file of its own; main.c holds the table. One thread.
  */
 #ifndef VERBENA_CLI_CLI_H
@@ -9,7 +9,7 @@
 #include <getopt.h>
 #include <stdbool.h>
 
-/* Exit codes. `verbena run` ends as its program does, or with 126 or 127 as a shell would. */
+/* Exit codes. `verbena run` ends with its program's code, or with 126 or 127 as a shell would. */
 enum cli_exit {
 	CLI_OK = 0,
 	CLI_FAILURE = 1,
@@ -22,7 +22,7 @@ enum cli_exit {
 struct cli_command {
 	const char *name;
 	const char *summary; /* one line, for `verbena help` */
-	const char *help;    /* what --help prints */
+	const char *help;    /* the text for --help */
 	/* argv[0] is "verbena NAME". Returns an exit code. */
 	int (*run)(const struct cli_command *self, int argc, char **argv);
 };

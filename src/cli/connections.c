@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* See connections.h. Numbers and reasons are named in daemon/cm/cm_show.c. */
+/* See connections.h. daemon/cm/cm_show.c defines the names of numbers and reasons. */
 #include "cli/connections.h"
 
 #include <inttypes.h>
@@ -22,7 +22,8 @@ static uint64_t json_message_count(const json_t *connections, const char *way, c
 
 /* ------------------------------------------------------------------ reasons */
 
-/* IBTA volume 1, 12.6.7.2, in words for people; `ours`: what this host said, else its peer. */
+/* IBTA volume 1, 12.6.7.2, in words for people; `ours`: for a REJ that this host sent; `peers`: one
+ * that it received. */
 static const struct {
 	const char *reason, *ours, *peers;
 } reasons[] = {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the connection manager counted, in sentences. */
+/* The connection manager's counters, in sentences. */
 #ifndef VERBENA_CLI_CONNECTIONS_H
 #define VERBENA_CLI_CONNECTIONS_H
 
 #include <jansson.h>
 
-/* Of the answer to "status". Nothing if nobody ever connected. */
+/* Prints them from the answer to "status". Prints nothing if there never was a connection. */
 void connections_print(const json_t *reply);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* See counters.h. The numbers' names are in shm/counters.h. */
+/* See counters.h. The counters' names are those of shm/counters.h. */
 #include "cli/counters.h"
 
 #include <inttypes.h>
@@ -23,7 +23,7 @@ static uint64_t counters_wire_value(const json_t *counters, const char *name)
 
 /* ------------------------------------------------------------------ the table */
 
-/* What was dropped of what came. */
+/* The number of received packets that were dropped. */
 static uint64_t dropped_of(const json_t *counters)
 {
 	static const char *const names[] = {
@@ -103,7 +103,7 @@ static void counters_table(const json_t *reply, const json_t *sum, bool colour)
 
 struct sentence {
 	const char *group, *name;
-	const char *text; /* after the number, and "packets" unless `what` says otherwise */
+	const char *text; /* follows the number, and "packets" unless `one` and `many` differ */
 	const char *one, *many;
 };
 
@@ -150,7 +150,7 @@ static const struct sentence sentences[] = {
 	 "found no receive posted in time and ended with IBV_WC_RNR_RETRY_EXC_ERR", REQUESTS},
 };
 
-/* An empty line goes before the first. */
+/* Prints a sentence; an empty line precedes the first. */
 static void sentence_print(bool *said, uint64_t count, const char *one, const char *many,
 			   const char *text)
 {
@@ -177,7 +177,8 @@ static void counters_explain(const json_t *sum)
 		if (count)
 			sentence_print(&said, count, s->one, s->many, s->text);
 	}
-	/* One in a hundred: the network loses packets, or is slower than it seems. */
+	/* Only from one in a hundred on: then the network loses packets, or is slower than
+	 * estimated. */
 	snprintf(text, sizeof(text),
 		 "of %" PRIu64 " had to be sent again: the network loses them, or a host is "
 		 "overloaded",

@@ -6,8 +6,8 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* A table of who sent and received packets or had to wait, and a sentence for each thing that isn't
- * as it should be. Nothing at all when there is nothing to say, or the daemon counts nothing. */
+/* Prints a table of the processes that sent or received packets or had to wait, and a sentence for
+ * each counter that indicates a problem. Prints nothing when all counters are zero or missing. */
 void counters_print(const json_t *reply, bool colour);
 
 #endif

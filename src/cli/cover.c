@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A directory of the system's that shows more than there is; see cover.h. One thread. */
+/* Covers a directory of the system; see cover.h. One thread. */
 #include "cli/cover.h"
 
 #include <dirent.h>
@@ -69,7 +69,7 @@ void place_link(struct place *place, const char *name, const char *target)
 		place_fail(place);
 }
 
-/* What a mount needs: something of the same kind to be mounted on. */
+/* Makes a mount point: a mount needs an object of the same kind to be mounted on. */
 static bool place_mount_point(const struct place *place, const char *name, bool is_directory)
 {
 	int fd;

@@ -32,7 +32,7 @@ struct buffer {
 	size_t length, space;
 };
 
-/* Why a request failed, for people. */
+/* The reason why a request failed, for people. */
 struct failure {
 	int code; /* exit code */
 	char text[ERROR_BYTES];
@@ -138,7 +138,7 @@ static int buffer_grow(struct buffer *buffer)
 	return 0;
 }
 
-/* As recv(), with the descriptor that came, if one is expected. */
+/* As recv(), and takes the descriptor that came, if the caller expects one. */
 static ssize_t receive_some(int fd, void *to, size_t room, int *descriptor)
 {
 	int fds[PROTO_MAX_FDS];
@@ -180,7 +180,7 @@ static int ctl_receive(int fd, struct buffer *buffer, int *descriptor, struct fa
 	}
 }
 
-/* Returns the reply or NULL with `failure` set. */
+/* Parses the reply; NULL with `failure` set. */
 static json_t *ctl_parse(const struct buffer *buffer, struct failure *failure)
 {
 	json_error_t error;
@@ -235,7 +235,7 @@ static void failure_report(const struct failure *failure, bool json)
 	json_decref(object);
 }
 
-/* The reply to `request` (stolen), or NULL with `failure` set. */
+/* Sends `request` (stolen). Returns the reply, or NULL with `failure` set. */
 static json_t *request_send(json_t *request, int *descriptor, struct failure *failure)
 {
 	char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;

@@ -2,7 +2,8 @@
 /*
  * Requests to the daemon's control socket: one line of JSON there, one back.
  *
- * Never starts a daemon. Whatever goes wrong is said on standard error before the call returns.
+ * No function starts a daemon. Failures are printed on standard error before the call returns,
+ * except by ctl_ask().
  */
 #ifndef VERBENA_CLI_CTL_H
 #define VERBENA_CLI_CTL_H
@@ -13,24 +14,24 @@
 /*
  * Sends `request` (stolen) and reads the reply, which is the caller's to free (json_decref).
  *
- * Returns CLI_OK with *reply; CLI_NO_DAEMON when nobody listens; CLI_FAILURE when the daemon
- * cannot be reached, does not answer within ten seconds, answers nonsense, or refuses ("ok" is
- * false). With `json`, a failure is also printed on standard output as {"ok": false, "error":
+ * Returns CLI_OK with *reply; CLI_NO_DAEMON when no daemon listens; CLI_FAILURE when the daemon
+ * cannot be reached, does not answer within ten seconds, sends an invalid answer, or refuses ("ok"
+ * is false). With `json`, a failure is also printed on standard output as {"ok": false, "error":
  * "..."}.
  */
 int ctl_request(json_t *request, bool json, json_t **reply);
 
-/* The same, but what goes wrong isn't said: NULL. */
+/* As ctl_request(), but prints nothing. Returns NULL on any failure. */
 json_t *ctl_ask(json_t *request);
 
-/* As ctl_request(), with the descriptor that comes beside the reply (-1: none), the caller's to
+/* As ctl_request(), and takes the descriptor that comes with the reply (-1: none), the caller's to
  * close. */
 int ctl_request_fd(json_t *request, json_t **reply, int *fd);
 
 /* Prints `value` for scripts: indented, keys in the daemon's order. Returns an exit code. */
 int ctl_print_json(const json_t *value);
 
-/* Reads of a reply that may lack a key or have another type there: 0 or "" then. */
+/* Read a member of a reply; 0 or "" if the key is missing or has another type. */
 json_int_t ctl_integer(const json_t *object, const char *key);
 const char *ctl_string(const json_t *object, const char *key);
 

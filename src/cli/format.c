@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Numbers as people read them; see format.h. Owns nothing. One thread (getpwuid).
+ * Numbers formatted for people; see format.h. No state. One thread (getpwuid).
  */
 #include "cli/format.h"
 
@@ -53,7 +53,7 @@ const char *format_size(char *text, uint64_t size_bytes)
 
 const char *format_access(char *text, uint64_t access)
 {
-	/* By bit number. */
+	/* Indexed by bit number. */
 	static const char *const names[] = {"LW", "RW", "RR", "RA", "MW", "ZB", "OD", "HUGE"};
 	size_t used = 0;
 

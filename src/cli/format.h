@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Numbers as people read them. Each function writes a terminated text to `text` and returns it;
- * FORMAT_BYTES is enough for all of them.
+ * Numbers formatted for people. Each function writes a terminated text to `text`, which has
+ * FORMAT_BYTES bytes, and returns it.
  */
 #ifndef VERBENA_CLI_FORMAT_H
 #define VERBENA_CLI_FORMAT_H

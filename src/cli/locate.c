@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Where our library and daemon are, and what a program's file says; see locate.h.
- * Everything is found relative to the command's own file, so that a build tree and an installation
- * under any prefix work without configuration. Owns nothing. Threads: any.
+ * Locates library and daemon, and examines a program's file; see locate.h. Everything is found
+ * relative to the command's own file, so that a build tree and an installation under any prefix
+ * work without configuration. No state. Threads: any.
  */
 #include "cli/locate.h"
 
@@ -23,7 +23,8 @@ struct layout {
 	const char *daemon;
 };
 
-/* Relative to the command's directory. The installation first: it is the more specific name. */
+/* Relative to the command's directory. The installation comes first, because its path is more
+ * specific. */
 static const struct layout layouts[] = {
 	{"../lib/verbena", "../libexec/verbena/verbenad"},
 	{"../lib", "verbenad"},
@@ -51,7 +52,7 @@ static int own_directory(char directory[PATH_MAX])
 	return 0;
 }
 
-/* Both parts of a layout must be there: a bare libibverbs.so.1 may be anybody's. */
+/* Both parts of a layout must be there: a libibverbs.so.1 alone may be another library's. */
 static int layout_try(const struct layout *layout, const char *bin_dir, struct location *location)
 {
 	char path[PATH_MAX], library[PATH_MAX];
@@ -96,7 +97,7 @@ int location_find(const char *bin_dir, struct location *location)
 	return error;
 }
 
-/* Whether `path` is a file that may be run: 0, -ENOENT or -EACCES. */
+/* Whether `path` is an executable file. Returns 0, -ENOENT or -EACCES. */
 static int program_check(const char *path)
 {
 	struct stat status;

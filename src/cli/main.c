@@ -2,8 +2,8 @@
 /*
  * The `verbena` command: runs programs on Verbena and shows what the daemon knows.
  *
- * A table of subcommands, each in a file of its own; without arguments the help is printed.
- * Owns nothing. One thread.
+ * A table of subcommands, each in a file of its own; without arguments the help is printed. No
+ * state. One thread.
  */
 #include <stdio.h>
 #include <string.h>
@@ -79,7 +79,7 @@ int main(int argc, char **argv)
 	if (command) {
 		static char full_name[32];
 
-		/* getopt's messages start with it. */
+		/* getopt's messages start with this name */
 		snprintf(full_name, sizeof(full_name), "verbena %s", command->name);
 		argv[1] = full_name;
 		return command->run(command, argc - 1, argv + 1);

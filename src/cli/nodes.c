@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The device nodes as programs look for them in /dev/infiniband; see nodes.h.
+ * Device nodes in /dev/infiniband; see nodes.h.
  *
  * A program that asks whether it may use a device (UCX) looks for a character device that it may
- * read and write. Verbena's libraries never open one: the daemon's sockets are the devices. So
- * each node is /dev/full under another name, which nobody needs a right for: it can be opened, and
- * what is written to it, a command past the libraries, fails (ENOSPC; an ioctl: ENOTTY), where
- * /dev/null would have said that it was done.
+ * read and write. Verbena's libraries never open one: the daemon's sockets are the devices. So each
+ * node is /dev/full under another name, which needs no privilege. It can be opened, and a command
+ * that is written to it, past the libraries, fails with ENOSPC (an ioctl: ENOTTY); /dev/null would
+ * report success.
  *
- * Without /dev/infiniband all of /dev is covered, and every entry bound into the cover: in a
- * namespace the directory of the host can't get a new entry (an ordinary user), or must not get one
- * (root). Nothing is shown for MADs (umadN, issmN): Verbena serves none to programs. One thread.
+ * Without /dev/infiniband all of /dev is covered, and every entry bind-mounted into the cover,
+ * because the directory can't be made on the host: an ordinary user may not, and root must not
+ * change the host. No nodes for MADs (umadN, issmN) are shown, because Verbena serves no MADs to
+ * programs. One thread.
  */
 #include "cli/nodes.h"
 
@@ -34,7 +35,7 @@ static bool node_is_usable(const char *path)
 	return stat(path, &st) == 0 && S_ISCHR(st.st_mode) && access(path, R_OK | W_OK) == 0;
 }
 
-/* NULL: a /dev without either. */
+/* NULL: /dev has neither. */
 static const char *node_inert_device(void)
 {
 	static const char *const candidates[] = {DEV "/full", DEV "/null"};
@@ -78,7 +79,7 @@ static void nodes_put(struct place *directory, const json_t *status)
 	place_bind(directory, "rdma_cm", inert, false);
 }
 
-/* As in /sys/class, a node of ours comes before one of the host's. */
+/* As in /sys/class, a node of Verbena's hides one of the host's with the same name. */
 static void nodes_fill_directory(struct place *root, int from, const json_t *status)
 {
 	nodes_put(root, status);

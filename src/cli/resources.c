@@ -3,8 +3,8 @@
  * `verbena resources`: which process holds which protection domains, regions, queues.
  *
  * The daemon sends everything it knows; the filters are applied here, to the tables and to --json
- * alike. What a table shows of each kind is described by the lists of fields below, so that a new
- * field is one line. Owns nothing beyond a call. One thread.
+ * alike. The lists of fields below describe each kind's table, so that a new field is one line. No
+ * state beyond a call. One thread.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -22,7 +22,7 @@
 #define ARRAY_LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 #define MAX_FIELDS 16
 
-/* How a number is shown. A text is shown as it is, whatever the field's kind. */
+/* How a number is shown. A text is shown unchanged, whatever the field's kind. */
 enum field_kind {
 	FIELD_TEXT,
 	FIELD_NUMBER,
@@ -120,7 +120,7 @@ static bool filter_matches(const struct filter *filter, const json_t *entry)
 	return json_object_get(entry, "qpn") && ctl_integer(entry, "qpn") == filter->qpn;
 }
 
-/* Whose copy an ibv_dereg_mr() waits for. */
+/* Shows the process and thread whose copy an ibv_dereg_mr() waits for. */
 static void culprit_add(struct table *table, const json_t *by)
 {
 	char thread[32] = "";
@@ -162,7 +162,7 @@ static void cell_add(struct table *table, const struct field *field, const json_
 		table_add_cell(table, TABLE_PLAIN, "0x%" PRIx64, number);
 		break;
 	case FIELD_QPN:
-		/* QP 0 is management's: here it means that there is none. */
+		/* 0 means none: QP 0 is the management QP. */
 		if (number)
 			table_add_cell(table, TABLE_PLAIN, "0x%06" PRIx64, number);
 		else
@@ -186,7 +186,7 @@ static bool field_is_right(enum field_kind kind)
 	return kind == FIELD_NUMBER || kind == FIELD_SIZE || kind == FIELD_HEX;
 }
 
-/* Prints the table of one kind, nothing when there is no entry. Returns whether it printed. */
+/* Prints the table of one kind, if it has entries. Returns whether it printed. */
 static bool resource_print(const struct resource *resource, const json_t *entries, bool colour)
 {
 	struct table_column columns[MAX_FIELDS];
@@ -215,7 +215,7 @@ static bool resource_print(const struct resource *resource, const json_t *entrie
 	return true;
 }
 
-/* A copy of the reply with what the filter lets through; NULL without memory. */
+/* A copy of the reply with the entries that match the filter; NULL: no memory. */
 static json_t *reply_filter(const json_t *reply, const struct filter *filter)
 {
 	json_t *result = json_pack("{s:b}", "ok", 1);
@@ -256,7 +256,7 @@ static int resources_print(const json_t *reply)
 	return cli_finish(CLI_OK);
 }
 
-/* A number in decimal or 0x; at most `max`. Returns whether `text` is one. */
+/* Parses a decimal or 0x number of at most `max`. Returns whether `text` is one. */
 static bool json_number_parse(const char *text, json_int_t max, json_int_t *number)
 {
 	char *end;
@@ -281,7 +281,7 @@ static bool filter_add_kind(struct filter *filter, const char *name)
 	return false;
 }
 
-/* Reads the kinds that are left in argv; none means all. */
+/* Reads the kinds that remain in argv; none means all. */
 static bool filter_parse_kinds(struct filter *filter, int argc, char **argv)
 {
 	bool all = optind == argc;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `verbena run`: executes any program so that it loads our libibverbs.so.1 and librdmacm.so.1.
+ * `verbena run`: executes any program so that it loads Verbena's libibverbs.so.1 and
+ * librdmacm.so.1.
  *
- * Puts our library's directory in front of LD_LIBRARY_PATH, names the daemon in VERBENA_DAEMON,
+ * Puts the library's directory in front of LD_LIBRARY_PATH, names the daemon in VERBENA_DAEMON,
  * shows the devices in /sys/class/infiniband and /dev/infiniband (space.h, sysfs.h, nodes.h), and
- * becomes the program. Nothing of this process stays. One thread.
+ * becomes the program by exec. No process of `verbena run` remains. One thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +25,7 @@
 #include "cli/sysfs.h"
 #include "client/start.h"
 
-/* VERBENA_SYSFS=off: as --no-sysfs. */
+/* VERBENA_SYSFS=off has the effect of --no-sysfs. */
 #define SYSFS_VARIABLE "VERBENA_SYSFS"
 #define SYSFS_OFF "off"
 
@@ -59,7 +60,7 @@ static int environment_prepare(void)
 			  strerror(-error));
 		return error;
 	}
-	/* The dynamic loader knows no way to quote these two. */
+	/* The dynamic loader has no way to quote these two. */
 	if (strpbrk(location.library_dir, ":;")) {
 		cli_error("our library is in %s, but a directory with `:` or `;` in its name "
 			  "cannot be "
@@ -69,9 +70,9 @@ static int environment_prepare(void)
 	}
 	error = library_path_prepend(location.library_dir);
 	/*
-	 * Programs of today (UCX, and MPI over it) register tens of megabytes at their start, more
-	 * than an ordinary user may lock by default. Nothing is locked here, so the limit is an
-	 * adapter's only; who wants to see it sets the variable.
+	 * Many programs (UCX, and MPI over it) register tens of megabytes at their start, more than
+	 * an ordinary user may lock by default. Verbena locks no memory, so by default the limit
+	 * isn't enforced; a user who wants an adapter's behaviour sets the variable.
 	 */
 	if (!error && (setenv("VERBENA_DAEMON", location.daemon, 0) != 0 ||
 		       setenv("VERBENA_MEMLOCK", "off", 0) != 0))
@@ -108,8 +109,8 @@ static void obstacle_warn(const char *path)
 }
 
 /*
- * What the daemon says of itself, started if there was none. NULL: none can be had; then it is
- * for the program's library to say why, if the program wants a device at all.
+ * Asks the daemon for its status; starts one if none runs. NULL: no daemon. The reason isn't
+ * printed here: the program's library does that, if the program uses a device at all.
  */
 static json_t *daemon_ask(void)
 {
@@ -126,13 +127,13 @@ static json_t *daemon_ask(void)
 
 	json_t *status = ctl_ask(json_pack("{s:s}", "op", "status"));
 
-	/* Only now: it may leave when nobody is connected. */
+	/* closed last, because a daemon without connections may leave */
 	close(fd);
 	return status;
 }
 
-/* The program sees the devices in /sys/class/infiniband and /dev/infiniband, or is told once that
- * it can't. */
+/* Shows the devices to the program in /sys/class/infiniband and /dev/infiniband, or prints one
+ * warning that it can't. */
 static void run_devices_show(void)
 {
 	const char *wish = env_get(SYSFS_VARIABLE);
@@ -146,7 +147,7 @@ static void run_devices_show(void)
 		attributes = sysfs_cover(status);
 		nodes = nodes_cover(status);
 	}
-	/* One within another sees those of the outer. */
+	/* Within another `verbena run` the program sees the outer one's. */
 	if (sysfs_has_devices(status))
 		attributes = 0;
 	if (nodes_are_there(status))
@@ -185,7 +186,7 @@ static int run_run(const struct cli_command *self, int argc, char **argv)
 	bool sysfs = true;
 	int option, error;
 
-	/* "+": what follows the program's name is the program's. */
+	/* "+": the options after the program's name are the program's. */
 	while ((option = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
 		if (option != 'n')
 			return option == 'h' ? cli_help(self) : cli_usage(self);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A mount namespace of one's own; see space.h.
+ * A mount namespace for `verbena run`; see space.h.
  *
- * The kernel lets a process reach into another's memory (process_vm_readv) only if both are in one
- * user namespace, and Verbena's programs on one host copy by that. So all programs of a user that
- * `verbena run` starts for one daemon share a user namespace, as long as one of them lives: it is
- * found by the processes that the daemon serves, or by the one that was started last, whose pid is
- * in the file `space` of the run-time directory. Who finds or makes one holds that file's lock. One
- * thread.
+ * The kernel lets a process access another's memory (process_vm_readv) only if both are in one user
+ * namespace, and Verbena's programs on one host copy that way. So all programs of a user that
+ * `verbena run` starts for one daemon share a user namespace, as long as one of them lives. It is
+ * found by the processes that the daemon serves, or by the program that was started last, whose pid
+ * is in the file `space` of the run-time directory. A process that looks for one or makes one holds
+ * that file's lock. One thread.
  */
 #include "cli/space.h"
 
@@ -31,14 +31,14 @@
 #include "cli/ctl.h"
 #include "client/rundir.h"
 
-/* Programs that were started in a user namespace of ours, the oldest first. */
+/* The file's contents: pids of programs in Verbena's user namespaces, the oldest first. */
 enum { RECORD_PIDS = 256, RECORD_BYTES = (RECORD_PIDS + 1) * 12 };
 struct record {
 	unsigned int count;
 	pid_t pid[RECORD_PIDS];
 };
 
-/* Whether two descriptors are of one namespace. */
+/* Whether two descriptors refer to one namespace. */
 static bool space_is_same(int one, int two)
 {
 	struct stat a, b;
@@ -47,7 +47,8 @@ static bool space_is_same(int one, int two)
 	       a.st_dev == b.st_dev;
 }
 
-/* One user keeps its number, and there is nobody else: what user_space_new() makes. */
+/* Whether a map of the process's user namespace has just one user (or group), which keeps its
+ * number, as user_space_new() writes it. */
 static bool is_identity(pid_t pid, const char *file, unsigned int id)
 {
 	char text[128];
@@ -58,7 +59,7 @@ static bool is_identity(pid_t pid, const char *file, unsigned int id)
 	       outside == id && count == 1;
 }
 
-/* Whether a user namespace is this user's, and a child of the one that we are in. */
+/* Whether `space` is a user namespace of this user, and a child of `own`, this process's. */
 static bool space_is_ours(int space, int own)
 {
 	uid_t owner;
@@ -77,7 +78,7 @@ static bool space_is_ours(int space, int own)
 	return child;
 }
 
-/* Into the user namespace of a process, if it is one of ours. */
+/* Enters the user namespace of a process, if user_space_new() could have made it. */
 static int space_join(pid_t pid)
 {
 	char path[64];
@@ -128,8 +129,8 @@ static int user_space_new(void)
 	return write_file("/proc/self/gid_map", text);
 }
 
-/* The file with the pids, locked; -1: there can be none (the
- * directory belongs to somebody else). Without it two that start at once don't find each other. */
+/* Opens and locks the file with the pids; -1: impossible (the directory is another user's). Then
+ * two programs that start at once don't find each other. */
 static int record_open(const json_t *status)
 {
 	char path[PATH_MAX];
@@ -160,7 +161,7 @@ static void record_read(int fd, struct record *record)
 			record->pid[record->count++] = atoi(line);
 }
 
-/* Those that live, with ourselves; of too many the oldest are left out. */
+/* Writes the pids that live, and this process's; of too many the oldest are dropped. */
 static void record_write(int fd, const struct record *record)
 {
 	char text[RECORD_BYTES];
@@ -171,12 +172,13 @@ static void record_write(int fd, const struct record *record)
 			length += (size_t)snprintf(text + length, sizeof(text) - length, "%d\n",
 						   record->pid[i]);
 	length += (size_t)snprintf(text + length, sizeof(text) - length, "%d\n", getpid());
-	/* Not written: the next one looks at the daemon's clients only. */
+	/* A failure is ignored: the next program then looks at the daemon's clients only. */
 	if (fd >= 0 && ftruncate(fd, 0) == 0 && pwrite(fd, text, length, 0) != (ssize_t)length)
 		return;
 }
 
-/* A process's user namespace is found when it is one of ours: whoever the number belongs to now. */
+/* Joins the first suitable user namespace of a recorded or connected process. A reused pid does no
+ * harm, because space_join() checks the namespace. */
 static int join_any(const struct record *record, const json_t *status)
 {
 	const json_t *client;
@@ -193,7 +195,7 @@ static int join_any(const struct record *record, const json_t *status)
 	return error;
 }
 
-/* The run-time directory was found to be right when the daemon was asked. */
+/* Vouches for the run-time directory, which was checked when the daemon was asked. */
 static int directory_vouch(const char *path)
 {
 	char text[RUNDIR_VOUCHED_BYTES];
@@ -225,12 +227,12 @@ static int user_space_enter(const json_t *status)
 	return error;
 }
 
-/* In the mount namespace of a new user namespace, no mount ever shows outside. */
+/* Whether no mount shows outside, as in the mount namespace of a new user namespace. */
 static bool is_detached;
 
 /*
- * In any other, mounts still show outside, which is as it should be for what the program mounts.
- * But not for what we mount.
+ * Otherwise mounts still show outside, as they should for the program's own mounts, but not for
+ * those of `verbena run`.
  */
 int space_detach(const char *path)
 {
@@ -243,14 +245,14 @@ int space_enter(const json_t *status)
 {
 	int error;
 
-	/* One that is both somebody and somebody else: leave it so. */
+	/* A process with different real and effective ids stays as it is. */
 	if (geteuid() != getuid() || getegid() != getgid())
 		return -EPERM;
 	if (unshare(CLONE_NEWNS) == 0)
 		return 0;
 	if (errno != EPERM)
 		return -errno;
-	/* Root without rights would have fewer in a user namespace. */
+	/* Root without the privilege to mount would have fewer rights in a user namespace. */
 	if (geteuid() == 0)
 		return -EPERM;
 	error = user_space_enter(status);

@@ -6,19 +6,20 @@
 #include <jansson.h>
 
 /*
- * Moves this process into a mount namespace of its own in which it may mount. Who may mount anyway
- * gets no more than that; who may not also moves into a user namespace, where user and group keep
- * their numbers: that of the user's other programs (`status` is the daemon's answer, it names them)
- * or a new one.
+ * Moves this process into a mount namespace of its own in which it may mount. A user who may mount
+ * gets a mount namespace only. Any other user's process also moves into a user namespace, in which
+ * user and group keep their numbers: that of the user's other programs (`status`, the daemon's
+ * answer, names them) or a new one.
  *
- * Returns 0, or -errno: -EPERM or -ENOSPC where the kernel or its administrator forbids it. Nothing
- * has changed then, or this process is in a user namespace without any use.
+ * Returns 0, or -errno: -EPERM or -ENOSPC where the kernel or its administrator forbids it. After
+ * an error nothing has changed, except that this process may be in a user namespace that has no
+ * effect.
  */
 int space_enter(const json_t *status);
 
 /*
- * What is mounted below `path`, where a file system of the system's is mounted as a rule, doesn't
- * show outside from now on. space_enter() came before. Returns 0 or -errno.
+ * Makes mounts below `path`, which usually is the mount point of a system's file system, invisible
+ * outside from now on. The caller has called space_enter() before. Returns 0 or -errno.
  */
 int space_detach(const char *path);
 

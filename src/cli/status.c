@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `verbena status`: the daemon, its devices and who uses them. Asks once and prints; owns nothing.
+ * `verbena status`: the daemon, its devices and their clients. Asks once and prints; no state.
  */
 #include <getopt.h>
 #include <inttypes.h>
@@ -28,7 +28,7 @@ static void daemon_print(const json_t *reply)
 	       ctl_string(reply, "runtime_dir"), ctl_integer(reply, "netns"));
 }
 
-/* What other hosts can be reached by. */
+/* Whether other hosts can be reached, and over which protocols. */
 static void wire_print(const json_t *wire)
 {
 	const char *state = ctl_string(wire, "state"), *why = ctl_string(wire, "why");
@@ -45,7 +45,7 @@ static void wire_print(const json_t *wire)
 		printf("wire: %s: %s\n", state, *why ? why : "the first program opens it");
 }
 
-/* Its interfaces, one or several, in one word. */
+/* The device's interfaces, joined to one word. */
 static void interfaces_join(const json_t *device, char *text, size_t size)
 {
 	const json_t *name;
@@ -96,7 +96,8 @@ static void devices_print(const json_t *devices, bool colour)
 	table_free(&table);
 }
 
-/* The interface that gave a GID. The daemon is in our network namespace, so its index is ours. */
+/* The name of the interface of a GID; by its index if the reply has no name, because the daemon is
+ * in this network namespace. */
 static const char *gid_interface(const json_t *gid, char name[IF_NAMESIZE])
 {
 	const char *given = ctl_string(gid, "ifname");
@@ -178,7 +179,7 @@ static void clients_print(const json_t *clients, bool colour)
 	table_free(&table);
 }
 
-/* Deregistrations that don't end, and whose copy is to blame. */
+/* Deregistrations that are delayed, and the process whose copy delays them. */
 static void held_up_print(const json_t *clients)
 {
 	const json_t *client;

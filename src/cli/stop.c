@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `verbena stop`: ends the daemon and waits until it is gone.
+ * `verbena stop`: ends the daemon and waits until its process has ended.
  *
- * The daemon's process is held by a pidfd before it is asked to stop, so that the wait cannot be
- * misled by another daemon that starts in between. One thread.
+ * The command opens a pidfd of the daemon before it asks it to stop, so that another daemon that
+ * starts in between can't mislead the wait. One thread.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -20,7 +20,7 @@
 
 #define EXIT_TIMEOUT_MS 10000
 
-/* Returns 0 when the process behind `pidfd` has ended, also when there is none to wait for. */
+/* Returns 0 when the process behind `pidfd` has ended, or when there is no pidfd. */
 static int exit_wait(int pidfd)
 {
 	struct pollfd entry = {.fd = pidfd, .events = POLLIN};

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The devices as programs look for them in /sys/class; see sysfs.h.
+ * Devices in /sys/class; see sysfs.h.
  *
- * A sysfs takes no new directories, so a tmpfs lies over /sys/class, with the same names in it:
- * each class is bound to the host's, and the symbolic links of the host's own InfiniBand devices
- * are copied, which lead to the same places because they are as deep. Files that would need a
- * kernel to be true (counters, the number of a device node) aren't there.
+ * A sysfs takes no new directories, so a tmpfs covers /sys/class and has the same names in it: each
+ * class is bind-mounted from the host's, and the symbolic links of the host's own InfiniBand
+ * devices are copied; they stay valid because they are at the same depth. Files whose contents only
+ * a kernel could keep true (counters, the number of a device node) are missing.
  *
  * One thread.
  */
@@ -32,7 +32,7 @@
 
 #define CLASS "/sys/class"
 
-/* Of the node's interface, as the kernel's; see <rdma/ib_user_verbs.h>. */
+/* The ABI version of the node's interface, as the kernel's; see <rdma/ib_user_verbs.h>. */
 #define VERBS_ABI_VERSION 6
 
 /* ------------------------------------------------------------------ a port */
@@ -45,7 +45,8 @@ static void put_gid(struct place *place, const char *name, const uint8_t gid[16]
 		  gid[11], gid[12], gid[13], gid[14], gid[15]);
 }
 
-/* The table's holes are zero; they have no type and no interface, where a kernel gives EINVAL. */
+/* Holes of the table are zero and have no type and no interface, where a kernel's files give
+ * EINVAL. */
 static void put_gids(struct place *port, const json_t *list)
 {
 	struct place gids = place_enter(port, "gids"), attrs = place_enter(port, "gid_attrs");
@@ -124,14 +125,14 @@ static bool is_in_sysfs(const char *ifname, unsigned int index)
 	return found == index;
 }
 
-/* As a card's directory: its interfaces. */
+/* Adds the device's parent directory with its interfaces, as a card has it. */
 static void put_parent(struct place *device, const json_t *facts)
 {
 	struct place parent = place_enter(device, "device"), net = place_enter(&parent, "net");
 	const json_t *name;
 	size_t i;
 
-	/* No memory is nearer to it than another. */
+	/* No NUMA node is preferred. */
 	place_put(&parent, "numa_node", "-1");
 	json_array_foreach(json_object_get(facts, "interfaces"), i, name) {
 		const char *ifname = json_string_value(name);
@@ -145,7 +146,8 @@ static void put_parent(struct place *device, const json_t *facts)
 			place_link(&net, ifname, target);
 			continue;
 		}
-		/* This sysfs is another network namespace's: just what is needed to find it. */
+		/* This sysfs is another network namespace's: the directory has only what lookups
+		 * need. */
 		struct place interface = place_enter(&net, ifname);
 
 		place_put(&interface, "ifindex", "%u", index);
@@ -155,7 +157,7 @@ static void put_parent(struct place *device, const json_t *facts)
 	place_leave(device, &parent);
 }
 
-/* A GUID in sysfs is written by fours; the daemon says it so. */
+/* Adds one device. GUIDs are in groups of four digits, in sysfs as in the daemon's reply. */
 static void put_device(struct place *class, const json_t *facts)
 {
 	struct place device = place_enter(class, ctl_string(facts, "name"));
@@ -203,7 +205,7 @@ bool sysfs_has_devices(const json_t *status)
 	return false;
 }
 
-/* One of our classes: our devices, then the host's, if it has any. */
+/* One of the two classes: the daemon's devices, then the host's, if there are any. */
 static void put_class(struct place *root, int from, const char *name, const json_t *devices,
 		      void (*put_one)(struct place *, const json_t *))
 {
@@ -231,7 +233,8 @@ static void sysfs_fill(struct place *root, int from, const json_t *status)
 	static const char *const classes[] = {"infiniband", "infiniband_verbs"};
 	const json_t *devices = json_object_get(status, "devices");
 
-	/* Ours are there before the host's, but empty: a device leads to its interface in net. */
+	/* Verbena's classes are made before the host's are bound, but filled later: a device links
+	 * to its interface in net. */
 	for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]); i++) {
 		struct place class = place_enter(root, classes[i]);
 

@@ -37,7 +37,7 @@ static void text_sanitize(char *text)
 	}
 }
 
-/* Characters, taking each for one place wide: every byte but UTF-8's continuation bytes. */
+/* The number of characters, each one column wide: all bytes but UTF-8's continuation bytes. */
 static size_t text_width(const char *text)
 {
 	size_t width = 0;

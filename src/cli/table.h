@@ -3,8 +3,8 @@
  * Aligned tables for people.
  *
  * Cells are added row by row, then the table is printed with each column as wide as its widest
- * cell. Texts may come from other processes (a program's name), so control characters are
- * replaced before they can reach a terminal. One thread; running out of memory ends the program.
+ * cell. Texts may come from other processes (a program's name), so control characters in them are
+ * replaced. One thread; running out of memory ends the program.
  */
 #ifndef VERBENA_CLI_TABLE_H
 #define VERBENA_CLI_TABLE_H
