@@ -33,12 +33,12 @@ struct member {
 
 struct mcast {
 	struct list buckets[BUCKETS]; /* under hca.engine */
-	/* Read under any QP's lock. `old`: of the daemon before, as long as this one's isn't
-	 * settled. */
+	/* Read under any QP's lock. `old`: the former daemon's, until this one's is settled; else
+	 * NULL. */
 	const struct groups *_Atomic table, *_Atomic old;
 };
 
-/* The processes that the datagram at sq.next has yet to go to. */
+/* The slots to which the datagram at sq.next is still to be sent. */
 struct fanout {
 	uint64_t left[GROUPS_WORDS];
 };
@@ -90,7 +90,7 @@ void mcast_unmake(struct hca *hca)
 	hca->mcast = NULL;
 }
 
-/* Once each QP's lock was free, nobody looks at what was there before. */
+/* Waits until no thread uses a table that has been replaced: each QP's lock was free since. */
 static void pass_locks(struct hca *hca)
 {
 	lock_take(&hca->engine);
@@ -124,8 +124,8 @@ uint64_t mcast_addresses(const struct hca *hca)
 	return table ? atomic_load_explicit(&table->addresses, memory_order_relaxed) : 0;
 }
 
-/* All processes of the last daemon are in the table, or have ended. Asked before the table is read:
- * what it then lacks isn't attached. */
+/* Whether all processes of the last daemon are in the table, or have ended. Read before the table:
+ * a process that is missing there then isn't attached. */
 static bool is_settled(const struct groups *table)
 {
 	/* [G2], pairs with [G1] */
@@ -148,7 +148,7 @@ bool mcast_is_own(const struct hca *hca, const uint8_t gid[16], struct groups_kn
 	return true;
 }
 
-/* Which processes have a member. False: none. */
+/* ORs the slots of processes with a member into `slots`. False: there is none. */
 static bool find_processes(const struct mcast *mcast, const uint8_t gid[16],
 			   uint64_t slots[GROUPS_WORDS])
 {
@@ -196,7 +196,7 @@ static bool is_member(struct qp *qp, const uint8_t gid[16])
 	return yes;
 }
 
-/* Another thread may have been quicker. */
+/* Adds the member, unless another thread has added the same one meanwhile. */
 static void member_enter(struct member *m)
 {
 	struct hca *hca = m->qp->hca;
@@ -245,7 +245,7 @@ int mcast_detach(struct ibv_qp *ibv, const union ibv_gid *gid, uint16_t lid)
 	int err = -daemon_detach_mcast(&qp->context->conn, qp->handle, gid->raw, lid);
 
 	lock_take(&hca->engine);
-	/* Without a daemon it ends here, and the next one isn't told. */
+	/* Without a daemon the attachment ends here only; it isn't handed to the next one. */
 	struct member *m = !err || err == EIO ? member_find(qp, gid->raw) : NULL;
 
 	if (m) {
@@ -283,7 +283,7 @@ void mcast_for_each(struct hca *hca, const uint8_t gid[16], void (*visit)(struct
 
 /* ------------------------------------------------------------------ sending */
 
-/* The next process that has yet to get it; LIMIT_SLOTS: none. */
+/* The next slot to send the datagram to; LIMIT_SLOTS: none is left. */
 static uint32_t next_slot(const struct fanout *fanout)
 {
 	for (uint32_t i = 0; i < GROUPS_WORDS; i++)
@@ -297,7 +297,8 @@ static void fanout_strike(struct fanout *fanout, uint32_t slot)
 	fanout->left[slot / 64] &= ~(1ull << slot % 64);
 }
 
-/* To the wire, and who of this host is to get it. As roce_datagram(). */
+/* Sends the datagram by RoCE if it leaves the host, and looks up its slots. Result as of
+ * roce_datagram(). */
 static enum step fanout_begin(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
 			      int count) REQUIRES(qp->lock)
 {
@@ -320,7 +321,7 @@ static enum step fanout_begin(struct qp *qp, struct send_wqe *wqe, const struct 
 	return STEP_DONE;
 }
 
-/* One process after the other, while there is room on its link. */
+/* Sends it to one process after the other, while there is room on its link. */
 static enum step go_on(struct qp *qp, struct send_wqe *wqe, const struct iovec *local, int count)
 	REQUIRES(qp->lock)
 {
@@ -344,8 +345,8 @@ static enum step group_send(struct qp *qp, struct send_wqe *wqe, const struct io
 {
 	if (unlikely(!qp->fanout))
 		qp->fanout = calloc(1, sizeof(*qp->fanout));
-	/* Groups have this number only (IBTA volume 1, 9.6.1.2): else its receivers would drop it.
-	 */
+	/* A group's datagrams carry this QPN only (IBTA volume 1, 9.6.1.2): receivers would drop
+	 * any other. */
 	if (unlikely(!qp->fanout || (wqe->ud.remote_qpn & 0xffffff) != WIRE_MULTICAST_QPN))
 		return datagram_sent(qp, wqe);
 	enum step step = wqe->flags & SEND_BEGUN ? STEP_DONE : fanout_begin(qp, wqe, local, count);
@@ -357,7 +358,7 @@ static enum step group_send(struct qp *qp, struct send_wqe *wqe, const struct io
 	return go_on(qp, wqe, local, count);
 }
 
-/* The process that this waits for doesn't take it: the others get theirs. */
+/* The process that the datagram waits for doesn't take it: goes on with the others. */
 static void group_skip(struct qp *qp, struct send_wqe *wqe)
 {
 	uint32_t slot = qp->fanout ? next_slot(qp->fanout) : LIMIT_SLOTS;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a UD QP keeps while it has no receives. See datagram_inbox.h. Owns struct kept. */
+/* Datagrams that a UD QP keeps while it has no receives. See datagram_inbox.h. Owns struct kept. */
 #include "hca/local/datagram_inbox.h"
 
 #include <errno.h>
@@ -11,14 +11,14 @@
 #include "hca/local/link.h"
 #include "hca/process/counters.h"
 
-/* A few rings full: what senders may have under way when the queue runs dry. The link and the
- * sender's user have bounds of their own (link_hold_bytes()). */
+/* The bound for one QP: a few rings full, which senders may have under way when the queue runs dry.
+ * The link and the sender's user have bounds of their own (link_hold_bytes()). */
 enum { INBOX_BYTES = 256 << 10 };
 
 /* A datagram that waits for a receive. */
 struct kept {
 	struct list node;
-	struct link *link; /* that it came by, and whose bytes it counts among */
+	struct link *link; /* by which it came, and whose held_bytes it counts among */
 	struct record_ud ud;
 	struct arrival arrival;
 	uint8_t payload[];
@@ -44,7 +44,7 @@ void datagram_count_fate(struct hca *hca, enum datagram_fate fate)
 
 /* ------------------------------------------------------------------ states */
 
-/* Peers whose senders may wait for the change look again. */
+/* Rings the peers that have sent datagrams, so that waiting senders see the change. */
 static void tell_senders(struct hca *hca) REQUIRES(hca->engine)
 {
 	list_for_each(node, &hca->links) {
@@ -64,7 +64,8 @@ static void inbox_enter(struct datagram_inbox *inbox, enum pub_qp_dry state)
 	lock_assert_held(&qp->hca->engine);
 	lock_assert_held(&qp->lock);
 	inbox->state = state;
-	/* The bits above the state differ each time: a sender that gave up knows the change. */
+	/* The bits above the state differ each time, so a sender that gave this QP up sees a
+	 * change. */
 	atomic_store_explicit(word, ((before | PUB_QP_DRY_MASK) + 1) | state, memory_order_relaxed);
 	receive_wait(qp, state != PUB_QP_OPEN);
 	if (state == PUB_QP_DRY)
@@ -75,7 +76,7 @@ static void inbox_enter(struct datagram_inbox *inbox, enum pub_qp_dry state)
 		tell_senders(qp->hca);
 }
 
-/* The oldest kept datagram ends. */
+/* Removes and frees the oldest kept datagram. */
 static void inbox_release(struct datagram_inbox *inbox)
 {
 	struct kept *kept = container_of(list_pop(&inbox->kept), struct kept, node);
@@ -169,7 +170,7 @@ static void inbox_run_dry(struct datagram_inbox *inbox)
 	inbox->since = now_ns();
 	inbox_enter(inbox, PUB_QP_DRY);
 	atomic_store(&hca->has_rnr, true);
-	engine_kick(hca); /* its timer */
+	engine_kick(hca); /* sets the inbox's timer */
 }
 
 enum datagram_fate datagram_inbox_take(struct qp *qp, struct link *link, const struct record_ud *ud,
@@ -193,8 +194,8 @@ enum datagram_fate datagram_inbox_take(struct qp *qp, struct link *link, const s
 	return fate == DATAGRAM_TAKEN ? inbox_keep(inbox, link, ud, arrival, payload) : fate;
 }
 
-/* Whether the oldest kept datagram is over: placed, or dropped for another reason than the want of
- * a receive. */
+/* Whether the oldest kept datagram was removed: placed, or dropped for another reason than the want
+ * of a receive. */
 static bool inbox_place_oldest(struct datagram_inbox *inbox)
 {
 	struct qp *qp = inbox->qp;
@@ -206,7 +207,7 @@ static bool inbox_place_oldest(struct datagram_inbox *inbox)
 	if (fate == DATAGRAM_NO_RECEIVE)
 		return false;
 	datagram_count_fate(qp->hca, fate);
-	/* The receive's own memory may have failed the QP, which cleared the inbox. */
+	/* An error of the receive's own memory may have failed the QP, which cleared the inbox. */
 	if (!list_empty(&inbox->kept))
 		inbox_release(inbox);
 	return true;
@@ -228,7 +229,7 @@ void datagram_inbox_receive_posted(struct qp *qp)
 	}
 	if (progress)
 		inbox->since = now_ns();
-	receive_wait(qp, true); /* an SRQ's list of waiting QPs is empty now */
+	receive_wait(qp, true); /* posting to an SRQ has emptied its list of waiting QPs */
 }
 
 uint64_t datagram_inbox_scan(struct hca *hca, uint64_t now)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The patience of a UD QP's sender. See datagram_wait.h. No state but the QP's. */
+/* How long a UD QP's sender waits. See datagram_wait.h. No state but the QP's. */
 #include "hca/local/datagram_wait.h"
 
 #include "hca/engine/engine.h"
@@ -12,7 +12,7 @@ static uint64_t ns_min(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* What the QP has earned since its last wait. */
+/* Begins a wait: adds to the budget what the QP has earned since its last one. */
 static void wait_begin(struct qp *qp, const struct link *link, uint64_t now) REQUIRES(qp->lock)
 {
 	struct datagram_wait *w = &qp->ud_wait;

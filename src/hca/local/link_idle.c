@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Links that nothing needs any more. See link_idle.h. hca.link_idle_at is the time of the next
- * look, UINT64_MAX when no link can become idle by itself. Every end of a need sets it after the
- * count, and a look clears it before it reads the counts: either the look sees that nothing needs
- * the link, or there is another look.
+ * Idle links. See link_idle.h. hca.link_idle_at is the time of the next scan, UINT64_MAX when no
+ * link can become idle by itself. Each link_put() sets it after it has changed the count, and a
+ * scan clears it before it reads the counts: either the scan sees that nothing needs the link, or
+ * there is another scan.
  */
 #include "hca/local/link_idle.h"
 
@@ -34,7 +34,7 @@ uint64_t link_idle_period(void)
 	return ms * 1000000ull;
 }
 
-/* There is something to look at a period from now. */
+/* Sets the time of the next scan to one period from now, unless one is set already. */
 static void link_idle_arm(struct hca *hca)
 {
 	uint64_t none = UINT64_MAX;
@@ -61,7 +61,7 @@ void link_idle_begin(struct link *link)
 bool link_hold(struct link *link)
 {
 	atomic_fetch_add(&link->idle.users, 1);
-	lock_take(&link->tx_lock); /* under which it is decided */
+	lock_take(&link->tx_lock); /* both sides' decisions to end the link are made under it */
 	bool stays = link->idle.leave == LEAVE_NONE && link_is(link, LINK_UP);
 
 	lock_give(&link->tx_lock);
@@ -77,7 +77,7 @@ struct link *link_take(struct hca *hca, uint32_t slot)
 	if (!link)
 		return NULL;
 	atomic_fetch_add(&link->idle.users, 1);
-	/* It may have gone down before link_idle_down() could see the count. */
+	/* The link may have gone down before link_idle_down() could see the count. */
 	if (link_is(link, LINK_DOWN))
 		link_get(hca, slot);
 	return link;
@@ -93,8 +93,8 @@ void link_put(struct link *link)
 
 void link_idle_down(struct link *link)
 {
-	/* Before it is DOWN, so that their QPs see a link that comes; and after that, because a QP
-	 * that was connected meanwhile has seen it UP. */
+	/* Before the link is DOWN, so that QPs connected by it see that the next one comes; and
+	 * again after that, because a QP that connected meanwhile has seen it UP. */
 	if (atomic_load(&link->idle.users))
 		atomic_store(&link->wanted, true);
 	atomic_store(&link->state, LINK_DOWN);
@@ -104,7 +104,7 @@ void link_idle_down(struct link *link)
 	engine_kick(link->hca);
 }
 
-/* By this side's word. The ring is sealed. */
+/* Ends the link from this side. The ring is sealed. */
 static void link_idle_end(struct link *link)
 {
 	log_debug("idle link to process %d at slot %u ends", link->pid, link->slot);
@@ -133,7 +133,8 @@ static bool link_may_end(struct link *link) REQUIRES(link->tx_lock)
 
 /* ------------------------------------------------------------------ asking */
 
-/* The ring's last record. False: not now. */
+/* Sends LEAVE as the ring's last record and seals the ring. False: the link is needed, or the ring
+ * is full. */
 static bool link_idle_ask(struct link *link) REQUIRES(link->tx_lock)
 {
 	struct ring_header *h = link_may_end(link) ? ring_reserve(&link->tx, 0) : NULL;
@@ -159,7 +160,7 @@ static bool link_has_moved(struct link *link) REQUIRES(link->tx_lock)
 	return moved;
 }
 
-/* A stranger that doesn't answer. */
+/* Whether the peer, a process of another user, has not answered LEAVE in time. */
 static bool link_is_unanswered(const struct link *link, uint64_t now)
 {
 	return link->hear >= 0 &&
@@ -223,7 +224,8 @@ static void link_take_leave(struct link *link)
 
 	link->idle.kept = false;
 	lock_take(&link->tx_lock);
-	/* Who has asked as well can't go back: the peer may have agreed already. */
+	/* If this side has sent LEAVE as well it can't go back: the peer may have agreed
+	 * already. */
 	bool agreed = link->idle.leave == LEAVE_ASKED || link_may_end(link);
 
 	if (agreed)
@@ -246,7 +248,7 @@ static void link_take_stay(struct link *link)
 	if (!asked)
 		return;
 	link->idle.kept = true;
-	atomic_store(&link->has_waiters, true); /* for the ring, which takes records again */
+	atomic_store(&link->has_waiters, true); /* QPs that waited for the sealed ring */
 }
 
 void link_idle_record(struct link *link, const struct ring_header *h)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The local carrier's operations, and the way of a link's records to their QPs. See
+/* The local carrier's operations, and the dispatch of a link's records to their QPs. See
  * local_carrier.h. Owns each QP's struct local_conn. */
 #include "hca/local/local_carrier.h"
 
@@ -51,7 +51,7 @@ void local_flush_acks(struct hca *hca) REQUIRES(hca->engine)
 		struct qp *qp = conn->qp;
 
 		if (likely(!atomic_load_explicit(&conn->core.ack_pending, memory_order_relaxed)))
-			continue; /* it went with a record */
+			continue; /* a record has carried it */
 		lock_take(&qp->lock);
 		local_qp_flush_ack(&conn->core);
 		lock_give(&qp->lock);
@@ -170,7 +170,7 @@ static void local_leave(struct qp *qp)
 {
 	struct local_conn *conn = qp->local;
 
-	/* Another thread of the parent was at disconnecting it: fork() waits for no QP's lock. */
+	/* Another thread of the parent was disconnecting it: fork() waits for no QP's lock. */
 	if (!conn) {
 		qp->carrier = &carrier_none;
 		return;
@@ -180,8 +180,8 @@ static void local_leave(struct qp *qp)
 	local_qp_leave(&conn->core);
 }
 
-/* A card takes messages in when they arrive, whatever the program does; here they may still be in
- * the ring. Before a QP stops to receive they are taken in, or the peer would miss its
+/* An adapter takes messages in when they arrive, whatever the program does; here they may still be
+ * in the ring. They are handled before a QP stops receiving, or the peer would miss its
  * acknowledgement. */
 static void local_take_in(struct qp *qp)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Datagrams to processes of this host: one record of their link each. No state. */
+/* Datagrams to processes of this host, each one record of a link. No state. */
 #include "hca/local/local_datagram.h"
 
 #include "base/log.h"
@@ -15,13 +15,13 @@
 #include "hca/verbs/qp.h"
 
 /* ------------------------------------------------------------------ sending */
-/* What the QP that it is for says of its receives. */
+/* The published word pub_qp.dry of the QP that the datagram is for. */
 static const _Atomic uint32_t *dry_word(const struct send_wqe *wqe, const struct link *link)
 {
 	return &link->peer->qp[wqe->ud.remote_qpn & (LIMIT_QPS_PER_SLOT - 1)].dry;
 }
 
-/* 0: nothing to wait for. */
+/* The word, or 0 if the QP's queue isn't dry. */
 static uint32_t read_dry(const _Atomic uint32_t *word)
 {
 	uint32_t dry = atomic_load_explicit(word, memory_order_relaxed);
@@ -32,11 +32,11 @@ static uint32_t read_dry(const _Atomic uint32_t *word)
 static void datagram_wait_for_link(struct qp *qp, struct link *link)
 {
 	link_wait(link, qp);
-	engine_watch_qp(qp); /* a peer that never reads doesn't hold up the others */
+	engine_watch_qp(qp); /* its timer bounds the wait */
 }
 
-/* The link has lain idle and is sealed (link_idle.h): it ends, and comes again, soon. A stranger
- * may take its time with that, so for strangers it is a ring without room. */
+/* Whether the link is sealed for being idle (link_idle.h): it ends, and the next one is up soon. A
+ * process of another user may delay that, so its sealed link is treated as a ring without room. */
 static bool comes_again(struct link *link)
 {
 	lock_take(&link->tx_lock);
@@ -46,7 +46,7 @@ static bool comes_again(struct link *link)
 	return sealed && link->regions;
 }
 
-/* `dry`: the receiver's word, 0 for room in the ring. */
+/* `dry`: the receiver's word, or 0 if the datagram waits for room in the ring. */
 static enum put wait_for_receiver(struct qp *qp, const struct send_wqe *wqe, struct link *link,
 				  uint32_t dry)
 {
@@ -59,8 +59,8 @@ static enum put wait_for_receiver(struct qp *qp, const struct send_wqe *wqe, str
 		return PUT_DROPPED;
 	}
 	datagram_wait_for_link(qp, link);
-	/* The receiver posted, and this process's engine had looked for waiting QPs before this one
-	 * was among them. As in link_wait(), after its fence [A1]. */
+	/* The receiver may have posted, and this process's engine have looked for waiting QPs,
+	 * before this one was among them. As in link_wait(), after its fence [A1]. */
 	if (dry && read_dry(dry_word(wqe, link)) != dry && engine_asleep(qp->hca))
 		engine_kick(qp->hca);
 	return PUT_WAIT;
@@ -112,7 +112,7 @@ enum put local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *li
 	return PUT_SENT;
 }
 
-/* Ends the wait of a datagram whose link went down meanwhile, too. */
+/* Drops a datagram, and ends its wait if its link went down meanwhile. */
 static enum step local_drop(struct qp *qp, struct send_wqe *wqe)
 {
 	if (unlikely(qp->ud_wait.since))
@@ -157,7 +157,7 @@ const struct datagram_carrier datagram_local = {
 
 /* ------------------------------------------------------------------ receiving */
 
-/* What a record says. False: it is too short for it. */
+/* Decodes a record's datagram. False: the record is too short for it. */
 static bool read_datagram(const struct ring_header *h, const uint8_t *payload, uint32_t room,
 			  struct record_ud *ud)
 {
@@ -185,9 +185,9 @@ static void take_datagram(struct qp *qp, struct link *link, const struct ring_he
 }
 
 /*
- * Whether the sender is who it says: its QP is in the process at the link's other end, its address
- * is one that this host has. Another process of the host may lie about both; on the wire the kernel
- * keeps it from that.
+ * Whether the sender's QPN and address are its own: the QP is in the process at the link's other
+ * end, the address is one of this host's. Another process of the host may forge both; for packets
+ * the kernel prevents that.
  */
 static bool is_from_peer(struct link *link, const struct ring_header *h, const struct record_ud *ud)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the local carrier's core needs of the soft HCA (core/world.h): links, regions, receives,
- * completions, timers. Compiled in as one with the core by link-time optimization. No state of its
+ * The functions that the local carrier's core needs of the soft HCA (core/world.h): links, regions,
+ * receives, completions, timers. Inlined into the core by link-time optimization. No state of its
  * own, but for the count of bytes that wait for receives (link.held_bytes).
  *
- * A link's memory is mapped as long as a thread that has seen it UP under a QP's lock holds that
- * lock (link.c); so only the calls that are the first to look at a peer check the link's state.
+ * While a thread that has seen a link UP under a QP's lock holds that lock, the link's memory stays
+ * mapped (link.c). So only those calls check the link's state that the core makes first.
  */
 #include "hca/local/core/world.h"
 
@@ -82,8 +82,7 @@ bool world_link_prefers_ring(const struct local_qp *lq, uint32_t length)
 	return way_by_ring(qp_of_local(lq)->hca, length);
 }
 
-/* Not analysed, the three of them: the core knows no locks. It commits or abandons what it
- * reserved. */
+/* These three aren't analysed: the core knows no locks. It commits or abandons what it reserved. */
 struct ring_header *world_ring_reserve(struct local_qp *lq,
 				       uint32_t payload) NO_THREAD_SAFETY_ANALYSIS
 {
@@ -119,7 +118,7 @@ void world_ring_wait(struct local_qp *lq)
 
 /* ------------------------------------------------------------------ published entries */
 
-/* The link was seen up in this call of the core. */
+/* The link was seen UP in this call of the core. */
 static inline const struct pub_qp *peer_entry(const struct local_qp *lq)
 {
 	return &link_from(lq)->peer->qp[lq->attr->dest_qp_num & (LIMIT_QPS_PER_SLOT - 1)];
@@ -201,7 +200,7 @@ void world_hazard_clear(world_hazard *hazard)
 
 /* ------------------------------------------------------------------ memory of this process */
 
-/* What the core resolves is held (mem/hazard.h) from the mark until it is released. */
+/* Regions that the core resolves are held (mem/hazard.h) from the mark until they are released. */
 static inline struct hazard_scope scope_of(const struct local_qp *lq)
 {
 	return hazard_scope_begin(qp_of_local(lq)->hazards);
@@ -285,7 +284,8 @@ bool world_own_atomic(struct local_qp *lq, uint64_t at, const struct record_atom
 
 /* ------------------------------------------------------------------ memory of the peer */
 
-/* Where the peer's address `there` is mapped here, or NULL. *use is to be given back, if set. */
+/* Where the peer's address `there` is mapped in this process, or NULL. *use is to be given back if
+ * it is set. */
 static inline uint8_t *mapped_here(struct local_qp *lq, uint32_t rkey, const struct mr_view *view,
 				   uint64_t there, size_t length, struct mapped **use)
 {
@@ -465,7 +465,7 @@ void world_watch_receive(struct local_qp *lq)
 	if (list_empty(&conn->rnr_node))
 		list_add_tail(&hca->rnr, &conn->rnr_node);
 	atomic_store(&hca->has_rnr, true);
-	engine_kick(hca); /* its timer */
+	engine_kick(hca); /* sets the timer */
 }
 
 void world_owe_ack(struct local_qp *lq)
@@ -479,7 +479,7 @@ void world_owe_ack(struct local_qp *lq)
 		list_add_tail(&hca->acks, &conn->ack_node);
 }
 
-/* ------------------------------------------------------------------ for people */
+/* ------------------------------------------------------------------ captures, counters, log */
 
 bool world_captures(const struct local_qp *lq)
 {

@@ -13,8 +13,7 @@
 #include "base/proc_file.h"
 #include "base/sys.h"
 
-/* Whether `fd` is the address space in which the peer's regions' file is
- * mapped. */
+/* Whether `fd` is the address space in which the peer's regions' file is mapped. */
 static bool is_memory_of(int fd, const struct pub_regions *regions)
 {
 	uint64_t value = 0;
@@ -37,8 +36,8 @@ static int open_memory(int32_t pid, const struct pub_regions *regions)
 	return fd;
 }
 
-/* A number that still is the peer's when it has been opened was the peer's
- * then. */
+/* Opens a pidfd. If the peer is still alive after the call, the number was the peer's during the
+ * call. */
 static int open_pidfd(const struct peer_process *peer)
 {
 	int fd = (int)syscall(SYS_pidfd_open, peer->pid, 0);
@@ -54,8 +53,8 @@ void peer_open(struct peer_process *peer, int32_t pid, const struct pub *table,
 	       const struct pub_regions *regions)
 {
 	*peer = (struct peer_process){.pid = pid, .fd = -1, .life = &table->header.life};
-	/* A process that doesn't see our regions' file copies nothing: no need to
-	 * know its end. */
+	/* A process that hasn't mapped our regions' file copies nothing, so its end needn't be
+	 * known. */
 	if (pid <= 0 || !regions)
 		return;
 	peer->probe_addr = regions->probe_addr;
@@ -102,7 +101,8 @@ bool peer_stopped_in_call(const struct peer_process *peer, uint32_t thread)
 {
 	char path[64], line[256];
 
-	/* "-1 ..." is a thread that was stopped in its own code, "running" one that wasn't. */
+	/* "-1 ..." is a thread that was stopped in its own code, "running" one that isn't
+	 * stopped. */
 	snprintf(path, sizeof(path), "task/%u/syscall", thread);
 	return thread && proc_file_read(peer->pid, path, line, sizeof(line)) && line[0] >= '0' &&
 	       line[0] <= '9' && peer_state(peer) == 'T';

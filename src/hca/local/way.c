@@ -25,7 +25,7 @@ bool way_long_by_ring(void)
 {
 	if (way_is_forced("split"))
 		return true;
-	/* Linux copies between processes as a string. */
+	/* Linux copies between processes by string instructions. */
 	if (way_is_forced("process_vm") || !string_move_is_slow())
 		return false;
 	log_info("this processor moves strings byte by byte: long messages go through the ring");

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Peers' regions mapped here. See mapped.h. Owns the mappings, by link; the
- * control thread makes and removes them, the thread that unmaps the link
- * removes the rest.
+ * Peers' regions mapped here. See mapped.h. Owns the mappings, by link; the control thread makes
+ * and removes them, the thread that unmaps the link removes the rest.
  *
- * A user counts itself in, then looks at the key; the control thread takes a
- * place's key away, then looks at the users. Both in one order (seq_cst), so
- * one of them sees the other. [M1 with M2]
+ * A copying thread increments the place's users, then reads its key; the control thread clears the
+ * key, then reads the users. All are seq_cst, so one of them sees the other. [M1 with M2]
  */
 #include "hca/mem/mapped.h"
 
@@ -24,22 +22,21 @@
 #include "hca/local/link.h"
 #include "hca/process/control.h"
 
-/* So much is populated between two looks at whether the link still is up. */
+/* Bytes to populate between two checks whether the link still is up. */
 #define PIECE (64ull << 20)
 
 struct mapped_regions {
 	struct mapped place[MAPPED_PLACES];
 };
 
-/* Of the process. */
+/* Totals of the process. */
 static _Atomic uint32_t mapped_count;
 static _Atomic uint64_t mapped_bytes;
 
-/* ------------------------------------------------------------------ making
- * (control thread) */
+/* ------------------------------------------------------------------ making (control thread) */
 
-/* A file that can shrink under us, or isn't as long as its owner says, is none
- * to map. */
+/* Whether the file may be mapped: it can't shrink under the mapping, and is as long as its owner
+ * claims. */
 static bool is_sound(int fd, uint64_t end)
 {
 	struct stat status;
@@ -54,22 +51,21 @@ static bool is_up(const struct link *link)
 	return link_is(link, LINK_UP);
 }
 
-/* Maps the pages that exist in file[from, to), which is at `at`, into this
- * process's page table. */
+/* Populates the pages of file[from, to), which is mapped at `at`, in this process's page table. */
 static void mapped_populate(const struct link *link, uint8_t *at, uint64_t from, uint64_t to)
 {
 	while (from < to && is_up(link)) {
 		uint64_t n = to - from < PIECE ? to - from : PIECE;
 
 		if (madvise(at, n, MADV_POPULATE_WRITE) < 0)
-			return; /* faults will do it */
+			return; /* later accesses populate it by faults */
 		at += n;
 		from += n;
 	}
 }
 
-/* Those of file[begin, end) that exist. The owner's descriptor isn't to be
- * moved: SEEK_DATA needs an open file of our own. */
+/* Populates those pages of file[begin, end) that exist. SEEK_DATA moves the file's offset, so it is
+ * done on an open file of our own, not on the owner's. */
 static void populate_existing(const struct link *link, int fd, uint8_t *pages, uint64_t begin,
 			      uint64_t end)
 {
@@ -92,7 +88,7 @@ static void populate_existing(const struct link *link, int fd, uint8_t *pages, u
 	sys_close(own);
 }
 
-/* Whether the process may map so much more; then it is counted. */
+/* Reserves `size` bytes of the process's bounds. False: a bound would be exceeded. */
 static bool mapped_reserve(uint64_t size)
 {
 	if (atomic_fetch_add(&mapped_count, 1) < MAPPED_MAX) {
@@ -122,8 +118,8 @@ static void mapped_unmap(struct mapped *place)
 	place->base = NULL;
 }
 
-/* The region's file, while the region is registered: so the number is that of
- * this file. -1. */
+/* Duplicates the descriptor of the region's file while a hazard keeps the region registered, so
+ * that the number names this file. -1: the region is gone. */
 static int fetch_file(struct link *link, uint64_t key, struct mr_view *view)
 {
 	uint32_t rkey = key >> 32;
@@ -135,8 +131,7 @@ static int fetch_file(struct link *link, uint64_t key, struct mr_view *view)
 	return fd;
 }
 
-/* Maps the file's part into the empty place; without success its base is NULL.
- */
+/* Maps the region's part of the file into the empty place; on failure the place's base is NULL. */
 static void map_file(const struct link *link, struct mapped *place, int fd,
 		     const struct mr_view *view)
 {
@@ -167,8 +162,7 @@ static bool is_registered(const struct link *link, uint64_t key)
 	return mr_read(link->regions, key >> 32, &view) && view.file_serial == (uint32_t)key;
 }
 
-/* Empties the place, unless its region is still registered or somebody copies.
- */
+/* Empties the place, unless its region is still registered or a thread is copying. */
 static bool mapped_clear(struct link *link, struct mapped *place)
 {
 	uint64_t before = atomic_load(&place->key);
@@ -235,7 +229,7 @@ static void mapped_serve_link(struct link *link)
 	}
 }
 
-/* The link's tables stay mapped until link.watchers is counted down. */
+/* Keeps the link's tables mapped until link.watchers is decremented. False: the link isn't up. */
 static bool mapped_watch(struct hca *hca, struct link *link)
 {
 	mutex_take(&hca->lock);
@@ -311,8 +305,8 @@ uint8_t *mapped_begin(struct link *link, uint32_t rkey, const struct mr_view *vi
 	}
 	uint64_t from = at - (view->start + view->offset);
 
-	/* The peer may have changed its entry since it was mapped, and nothing else.
-	 */
+	/* The peer may have changed its entry since the region was mapped; the mapping stays as it
+	 * is. */
 	if (unlikely(from > place->length || length > place->length - from)) {
 		mapped_end(place);
 		return NULL;

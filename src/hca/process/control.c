@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The control thread. See control.h. hca.control_woken says that the semaphore was counted up and
- * the thread hasn't looked since: so the count stays 0 or 1.
+ * The control thread. See control.h. hca.control_woken is set while the semaphore has been posted
+ * and the thread hasn't taken it since: so the semaphore's count stays 0 or 1.
  */
 #include "hca/process/control.h"
 

@@ -5,7 +5,7 @@
 #include "hca/process/hca.h"
 #include "hca/verbs/qp.h"
 
-/* The groups have the order of those who fill them. */
+/* Each group has the order of the structure that it is copied from. */
 #define SAME(place, group, other) \
 	_Static_assert((int)(PUB_##place) - (int)(PUB_##group) == (int)(other), #place)
 SAME(SENT_BYTES, SENT_PACKETS, NET_SENT_BYTES);
@@ -44,7 +44,7 @@ void counters_leave(struct hca *hca)
 	hca->roce->rx.published = NULL;
 }
 
-/* Other QPs publish at the same time. */
+/* Atomic, since other QPs add to the same place at the same time. */
 static void counter_add(struct roce_qp *w, enum pub_counter place, uint64_t now, uint64_t *before)
 {
 	if (now != *before)

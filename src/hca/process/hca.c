@@ -38,7 +38,7 @@
 static struct hca *_Atomic instance;
 static struct mutex instance_lock = MUTEX_INITIALIZER(RANK_INSTANCE);
 
-/* Published memory: a sealed memory file, mapped here for writing. NULL: errno says why. */
+/* Makes published memory: a sealed memory file, mapped here for writing. NULL with errno. */
 static void *hca_memory_make(const char *name, size_t size, int *fd)
 {
 	void *at = MAP_FAILED;
@@ -72,7 +72,7 @@ static void regions_fill(struct pub_regions *regions)
 	regions->probe_addr = (uintptr_t)&regions->probe;
 }
 
-/* hca_free() undoes it, also half of it. */
+/* hca_free() undoes this, also if only a part was made. */
 static int tables_make(struct hca *hca)
 {
 	hca->pub = hca_memory_make("verbena-table", PUB_SIZE, &hca->table_fd);
@@ -198,11 +198,13 @@ static struct hca *hca_make(void)
 /*
  * A forked child owns none of the parent's objects. The structures stay, so that pointers to them
  * don't dangle, but nothing leads from them to the parent any more: what the two would share
- * (rings, tables, descriptors that count events) is replaced by the child's own, the daemon's
- * connections are closed (they keep the parent alive in its eyes, and two can't speak over one),
- * all links are down, and no thread drives anything. Locks are new: threads that held them are not
- * here. What the child posts never starts; completions and events that wait are the parent's, and
- * the child sees none; what it ends, ends here only. A device that it opens is a new HCA's.
+ * (rings, tables, descriptors that count events) is replaced by the child's own; the connections to
+ * the daemon are closed (the daemon would take the parent for alive as long as they are open, and
+ * two processes can't use one connection); all links are down, and no thread drives the engine.
+ * Locks are initialised anew: the threads that held them don't exist in the child. Requests that
+ * the child posts never start; unread completions and events are the parent's, and the child gets
+ * none; an object that the child ends is ended in the child only. A device that it opens belongs to
+ * a new HCA.
  *
  * fork() waits for hca.lock, under which the lists of objects change: the child walks them.
  */
@@ -230,7 +232,7 @@ static void own_memory(const void *at, size_t size)
 			  strerror(errno));
 }
 
-/* The number stays taken, but what it is for is the child's own. */
+/* The descriptor's number stays in use, but now names an eventfd of the child's own. */
 static void own_eventfd(int fd, int flags)
 {
 	int own = eventfd(0, flags);
@@ -275,7 +277,8 @@ static void leave_queue(struct event_queue *queue)
 	own_eventfd(queue->fd, EFD_SEMAPHORE | (fcntl(queue->fd, F_GETFL) & O_NONBLOCK));
 }
 
-/* An object's public half. Events that the parent hasn't acknowledged yet hold up nobody here. */
+/* An object's public half. The child doesn't wait for events that the parent hasn't
+ * acknowledged. */
 static void leave_public(pthread_mutex_t *mutex, pthread_cond_t *cond)
 {
 	pthread_mutex_init(mutex, NULL);

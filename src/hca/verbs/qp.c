@@ -86,7 +86,7 @@ static void fill_public(struct qp *qp, struct ibv_context *context,
 	pthread_cond_init(&qp->ibv.cond, NULL);
 }
 
-/* What was asked for, rounded up to what makes sense to have. */
+/* The capabilities that the QP gets: those asked for, rounded up to usable values. */
 static struct ibv_qp_cap qp_grant_caps(const struct ibv_qp_init_attr_ex *attr)
 {
 	struct ibv_qp_cap cap = attr->cap;
@@ -97,7 +97,7 @@ static struct ibv_qp_cap qp_grant_caps(const struct ibv_qp_init_attr_ex *attr)
 		cap.max_send_sge = 1;
 	if (cap.max_recv_wr && !cap.max_recv_sge)
 		cap.max_recv_sge = 1;
-	/* The place that segments take serves inline data as well. */
+	/* Segments and inline data share the same place in a WQE. */
 	uint32_t body = cap.max_send_sge * sizeof(struct ibv_sge);
 
 	if (cap.max_inline_data < body)
@@ -178,7 +178,8 @@ static struct proto_new_cq new_cq(const struct cq *cq)
 			      : (struct proto_new_cq){cq->depth, cq->comp_vector};
 }
 
-/* The CQs that it is to come with (cq_create_for_qp), and itself. */
+/* Has the daemon make the QP together with those of its CQs that were left for that
+ * (cq_create_for_qp). */
 static int create_with_cqs(struct qp *qp, const struct ib_uverbs_create_qp *alone,
 			   struct ib_uverbs_create_qp_resp *out)
 {
@@ -189,7 +190,7 @@ static int create_with_cqs(struct qp *qp, const struct ib_uverbs_create_qp *alon
 	if (recv != send)
 		cmd.recv = new_cq(recv);
 	else if (!send->registered)
-		return -EINVAL; /* it is for one side */
+		return -EINVAL; /* such a CQ serves one side only */
 	int err = daemon_create_qp_cqs(&qp->context->conn, &cmd, &resp);
 
 	if (err)
@@ -245,7 +246,8 @@ struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_qp_init_attr_ex
 		return NULL;
 	}
 	use_cqs(qp, 1);
-	/* A number's earlier owner left its epoch: records for it are not for us. */
+	/* The number's former QP left its epoch in the entry: records for that QP are not for this
+	 * one. */
 	qp->epoch = pub_qp_epoch(pub_qp_read_state(&qp->hca->pub->qp[qp->index])) + 1;
 	lock_take(&qp->hca->engine);
 	qp->hazards = hazard_own(qp->hca, qp->index);
@@ -277,7 +279,8 @@ void qp_publish(struct qp *qp)
 	atomic_store_explicit(&e->pd, qp->pd_id, memory_order_relaxed);
 	atomic_store_explicit(&e->rq_psn, qp->attr.rq_psn, memory_order_relaxed);
 	atomic_store_explicit(&e->receives, qp->rq.told, memory_order_relaxed);
-	/* Before anything that follows: the program may reuse what a failed QP's requests named. */
+	/* Published before anything that follows: the program may reuse the memory of a failed QP's
+	 * requests. */
 	pub_qp_write_state(e, word);
 }
 
@@ -288,7 +291,7 @@ void qp_fail(struct qp *qp, int event)
 	qp->state = IBV_QPS_ERR;
 	qp_publish(qp);
 	sq_flush(qp);
-	/* First what gives a receive back, which is flushed then. */
+	/* The carrier first: it may give a receive back, which is then flushed with the others. */
 	qp->carrier->stop(qp);
 	qp->starved = false;
 	rq_flush(qp);
@@ -306,7 +309,7 @@ void qp_drained(struct qp *qp)
 	async_qp(qp, IBV_EVENT_SQ_DRAINED);
 }
 
-/* Takes the QP off every list. Engine and qp.lock held. */
+/* Takes the QP off every list. hca.engine and qp.lock are held. */
 static void qp_disconnect(struct qp *qp) REQUIRES(qp->lock)
 {
 	qp->carrier->disconnect(qp);
@@ -314,7 +317,7 @@ static void qp_disconnect(struct qp *qp) REQUIRES(qp->lock)
 	qp->starved = false;
 }
 
-/* Back to the beginning: queues empty, numbers 0. Engine and qp.lock held. */
+/* Back to RESET: queues empty, counts 0. hca.engine and qp.lock are held. */
 static void qp_reset(struct qp *qp) REQUIRES(qp->lock)
 {
 	struct ibv_qp_attr none = {.cap = qp->cap, .port_num = 1};
@@ -398,7 +401,7 @@ static void qp_store_attr(struct qp *qp, const struct ibv_qp_attr *attr, int mas
 	COPY(IBV_QP_PATH_MIG_STATE, path_mig_state);
 }
 
-/* RTR: from now on the QP has a carrier. */
+/* INIT to RTR: from now on the QP has a carrier that moves its requests. */
 static int connect_qp(struct qp *qp, const struct route *route)
 {
 	const struct carrier *carrier =
@@ -412,7 +415,7 @@ static int connect_qp(struct qp *qp, const struct route *route)
 	return err;
 }
 
-/* The carrier's part of a new state, or of changed attributes. */
+/* Calls the carrier's operation for a new state, or for changed attributes. */
 static void tell_carrier(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 {
 	if (from == to || from == IBV_QPS_SQD)
@@ -427,7 +430,7 @@ static void tell_carrier(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_stat
 		qp->carrier->drain(qp);
 }
 
-/* The new state's own work. Engine and qp.lock held. */
+/* Does what entering the new state requires. hca.engine and qp.lock are held. */
 static int qp_enter(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, int mask,
 		    const struct route *route) REQUIRES(qp->lock)
 {
@@ -472,7 +475,7 @@ static int modify_locked(struct qp *qp, const struct ibv_qp_attr *attr, int mask
 	return qp_enter(qp, from, to, mask, route);
 }
 
-/* Which carrier a QP has, and who is at its other end: for what must be done when it has none any
+/* A QP's carrier and peer, kept for carrier.settle, which is called when the QP has neither any
  * more. */
 struct connection {
 	const struct carrier *carrier;
@@ -514,8 +517,8 @@ int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	err = modify_locked(qp, attr, mask, &route);
 	lock_give(&qp->lock);
 	engine_leave(qp->hca);
-	/* The QP has left the states in which it sends: when this returns, its requests' memory
-	 * may be used for something else. */
+	/* The QP has left the states in which it sends: when this call returns, the program may use
+	 * its requests' memory for something else. */
 	if (!err && (resets || fails))
 		old.carrier->settle(qp->hca, ibv->qp_num, old.peer_qpn, false);
 	if (!err && resets) {
@@ -530,7 +533,7 @@ int qp_query(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask, struct ibv_
 {
 	struct qp *qp = qp_of(ibv);
 
-	(void)mask; /* everything is at hand; the mask says what must be filled at least */
+	(void)mask; /* all attributes are at hand; the mask names those that must be filled */
 	lock_take(&qp->lock);
 	*attr = qp->attr;
 	attr->qp_state = attr->cur_qp_state = qp->state;
@@ -559,7 +562,7 @@ static void qp_unpublish(struct qp *qp)
 	lock_take(&qp->lock);
 	qp_disconnect(qp);
 	hca->qps[qp->index] = NULL;
-	/* The epoch stays: the number's next owner goes on from it. */
+	/* The epoch stays in the entry: the number's next QP continues from it. */
 	pub_qp_write_state(&hca->pub->qp[qp->index], (uint64_t)(qp->epoch + 1) << 32);
 	lock_give(&qp->lock);
 	lock_give(&hca->engine);

@@ -2,7 +2,7 @@
 /*
  * Timers of QPs with requests that are not completed. There is no clock on the fast path: a scan
  * remembers how far each QP was, and a QP that made no progress between two scans began to stall at
- * the first. What a stall means is the carrier's business (carrier.expire).
+ * the first. The carrier decides what a stall means (carrier.expire).
  *
  * hca.active lists the QPs; qp.is_active says without a lock whether a QP is on it, or in the batch
  * of the scan that is under way.
@@ -21,7 +21,7 @@ uint64_t qp_stalled_ns(struct qp *qp, uint64_t now)
 	return now - qp->stalled_since;
 }
 
-/* The next QP of the batch that a scan looks at, or NULL. */
+/* The next QP of the scan's batch, or NULL. */
 static struct qp *qp_batch_next(struct hca *hca, struct list *batch)
 {
 	lock_take(&hca->active_lock);
@@ -31,7 +31,8 @@ static struct qp *qp_batch_next(struct hca *hca, struct list *batch)
 	return node ? container_of(node, struct qp, active) : NULL;
 }
 
-/* Looks at the QP; back to the list if that is to be repeated. Engine held. */
+/* Runs the QP's timer, and puts the QP back on the list if it must be run again. hca.engine is
+ * held. */
 static void scan_and_return(struct qp *qp, uint64_t now, uint64_t *next)
 {
 	struct hca *hca = qp->hca;
@@ -42,7 +43,7 @@ static void scan_and_return(struct qp *qp, uint64_t now, uint64_t *next)
 	if (!keep)
 		qp->stalled_since = 0;
 	lock_take(&hca->active_lock);
-	/* Cleared under qp.lock: whoever posts next enters the list again. */
+	/* Cleared under qp.lock: the next thread that posts enters the list again. */
 	atomic_store(&qp->is_active, keep);
 	if (keep)
 		list_add_tail(&hca->active, &qp->active);
@@ -66,7 +67,7 @@ uint64_t qp_timers_scan(struct hca *hca, uint64_t now)
 	if (none)
 		return next;
 	do {
-		/* Ending a QP takes the engine's lock too: none ends while it is on no list. */
+		/* Ending a QP takes the engine's lock, too: no QP ends while it is on no list. */
 		lock_take(&hca->engine);
 		qp = qp_batch_next(hca, &batch);
 		if (qp)

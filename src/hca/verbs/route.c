@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which carrier leads to a GID. The daemon is asked, since addresses come and go. What it said last
- * of an address of this host holds until the host's addresses change (struct own_route): who
- * connects to its own host again and again spares the round trip.
+ * Which carrier leads to a GID. The daemon is asked, since addresses come and go. Its last answer
+ * about an address of this host holds until the host's addresses change (struct own_route): a
+ * program that connects to its own host repeatedly saves the round trip.
  */
 #include "hca/verbs/route.h"
 
@@ -48,7 +48,7 @@ static bool route_recall(struct context *context, const struct proto_route *requ
 	return yes;
 }
 
-/* `addresses` is from before the daemon was asked. */
+/* `addresses` was read before the daemon was asked. */
 static void route_remember(struct context *context, const struct proto_route *request,
 			   uint64_t addresses, const struct proto_route_resp *at)
 {

@@ -97,7 +97,8 @@ void rq_flush(struct qp *qp)
 	}
 }
 
-/* Messages that waited for a receive go on; they need the engine's lock, which comes first. */
+/* Resumes messages that waited for a receive. The carrier needs the engine's lock, which ranks
+ * before qp.lock. */
 static void resume_inbound(struct qp *qp)
 {
 	lock_take(&qp->hca->engine);
@@ -107,8 +108,8 @@ static void resume_inbound(struct qp *qp)
 	engine_leave(qp->hca);
 }
 
-/* The peer's view of how many there are comes late rather than often: it shares the line that the
- * peer looks at for each of its requests. */
+/* Publishes the number of receives posted once per quarter queue, since the peer reads the entry's
+ * cache line for each of its requests. */
 static void tell_receives(struct qp *qp)
 {
 	struct recv_queue *rq = &qp->rq;
@@ -116,7 +117,8 @@ static void tell_receives(struct qp *qp)
 	if (rq->head - rq->told < (rq->max_wr + 3) / 4)
 		return;
 	rq->told = rq->head;
-	/* Only a number: whoever takes such a receive holds qp.lock, as this thread does. */
+	/* Relaxed: it orders nothing, since a thread that takes such a receive holds qp.lock, as
+	 * this one. */
 	atomic_store_explicit(&qp->hca->pub->qp[qp->index].receives, rq->told,
 			      memory_order_relaxed);
 }

@@ -3,9 +3,9 @@
  * One-sided operations that the initiator executes: RDMA WRITE and READ on another process's memory
  * by copies from process to process, and all of them (atomics too) on this process's own.
  *
- * Each call: set the hazard, look QP and region up in the target's published table, copy, clear the
- * hazard. What a real responder would refuse is refused here, and the responder's QP is told
- * (FATAL), so that its program sees what it would see with a card.
+ * Each call sets the hazard, looks QP and region up in the target's published memory, copies, and
+ * clears the hazard. A request that a responder would refuse is refused here, and a FATAL record
+ * tells the responder's QP, so that its program sees the same error as with an adapter.
  */
 #include <errno.h>
 
@@ -18,18 +18,19 @@ bool local_region_is_mapped(struct local_qp *lq, const struct send_wqe *wqe)
 	return world_peer_region(lq, wqe->rkey, &view) && view.file_serial;
 }
 
-/* The peer's QP goes to the error state for what was tried on it. */
+/* Moves the peer's QP to the error state, because of an access that was refused. */
 static void tell_peer(struct local_qp *lq, enum ibv_event_type event)
 {
 	struct ring_header h = {.imm = event};
 
 	if (lq->type != IBV_QPT_RC)
-		return; /* unreliable: dropped without a word */
+		return; /* unreliable: dropped without an error */
 	local_fill_record(lq, &h, REC_FATAL, 0, lq->peer_epoch);
 	world_ring_control(lq, &h, NULL, 0);
 }
 
-/* Tells the peer. What its QP isn't set up for is no question of keys: the request is invalid. */
+/* Logs the refusal and tells the peer. If the peer's QP isn't set up for the operation it is an
+ * invalid request, not an access error. */
 static enum ibv_wc_status refuse_onesided(struct local_qp *lq, const struct send_wqe *wqe,
 					  enum ibv_wc_status status, const char *why)
 {
@@ -40,15 +41,16 @@ static enum ibv_wc_status refuse_onesided(struct local_qp *lq, const struct send
 	return status;
 }
 
-/* A region of a third process, that the peer imported: only the peer can tell what it is. */
+/* Whether the region is a third process's that the peer imported: only the peer can resolve it. */
 static bool peer_imported(struct local_qp *lq, const struct mr_view *mr, uint32_t access)
 {
 	return mr->access & PUB_MR_FOREIGN && access != IBV_ACCESS_REMOTE_ATOMIC &&
 	       mr->pd == (world_peer_pd(lq) | PUB_MR_FOREIGN);
 }
 
-/* What the region that the request names says against it; no side effects. NULL: nothing, or only
- * the peer can tell (*status). *view becomes the target's region. */
+/* Validates the operation against the region that the request names; no side effects. Returns why
+ * it is refused, in words, or NULL: it is granted, or only the peer can decide (*status). *view
+ * becomes the target's region. */
 static const char *check_region(struct local_qp *lq, const struct send_wqe *wqe, uint32_t length,
 				uint32_t access, struct mr_view *view, enum ibv_wc_status *status)
 {
@@ -70,8 +72,9 @@ static const char *check_region(struct local_qp *lq, const struct send_wqe *wqe,
 }
 
 /*
- * Whether the operation is granted; no side effects. `why`, in words, when the peer refuses it,
- * else NULL. On no bytes no key is looked at, but the QP must be set up for it.
+ * Validates the whole operation; no side effects. *why becomes the reason, in words, if the peer
+ * refuses it, else NULL. For no bytes no key is looked up, but the QP must be set up for the
+ * operation.
  */
 static enum ibv_wc_status check_grant(struct local_qp *lq, const struct send_wqe *wqe,
 				      uint32_t length, uint32_t access, struct mr_view *view,
@@ -83,7 +86,7 @@ static enum ibv_wc_status check_grant(struct local_qp *lq, const struct send_wqe
 	*why = NULL;
 	if (unlikely((uint8_t)pub_qp_epoch(word) != lq->peer_epoch ||
 		     pub_qp_state(word) < IBV_QPS_RTR || pub_qp_state(word) == IBV_QPS_ERR))
-		return IBV_WC_RETRY_EXC_ERR; /* a QP that isn't there doesn't answer */
+		return IBV_WC_RETRY_EXC_ERR; /* as a QP that doesn't exist: no answer */
 	if (unlikely(!(pub_qp_access(word) & access))) {
 		*why = "the peer's QP doesn't allow it (qp_access_flags, max_dest_rd_atomic)";
 		return IBV_WC_REM_INV_REQ_ERR;
@@ -93,7 +96,7 @@ static enum ibv_wc_status check_grant(struct local_qp *lq, const struct send_wqe
 	return unlikely(*why) ? IBV_WC_REM_ACCESS_ERR : status;
 }
 
-/* The same, and the peer is told. */
+/* The same, and tells the peer if it is refused. */
 static enum ibv_wc_status ask_grant(struct local_qp *lq, const struct send_wqe *wqe,
 				    uint32_t length, uint32_t access, struct mr_view *view)
 {
@@ -103,7 +106,8 @@ static enum ibv_wc_status ask_grant(struct local_qp *lq, const struct send_wqe *
 	return likely(!why) ? status : refuse_onesided(lq, wqe, status, why);
 }
 
-/* What a copy that failed means: whose memory was it? */
+/* The status for a failed copy: depends on whether this side's or the peer's memory isn't
+ * mapped. */
 static enum ibv_wc_status copy_status(struct local_qp *lq, const struct send_wqe *wqe, int err,
 				      const struct iovec *local, int count)
 {

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The local carrier's requester, second half: what responses do to the send queue, and its
+ * The local carrier's requester, second half: how responses change the send queue, and its
  * transport timer.
  *
  * The timer has no clock on the fast path: a scan remembers how far the QP was, and a QP that made
  * no progress between two scans began to stall at the first. Lack of progress for timeout x
- * (retries + 1) ends the QP with RETRY_EXC_ERR, as with a card; but a peer process that merely
- * waits for a processor would have been served by its card, so such a peer gets GRACE_NS; and what
- * a peer answered before its QP ended counts, however late this side looks (answers_may_wait()). An
- * unreliable message by reference that the peer doesn't fetch is given up after UNRELIABLE_NS.
+ * (retries + 1) ends the QP with RETRY_EXC_ERR, as with an adapter. Two exceptions: a peer process
+ * that only waits for a processor would have been served by its adapter, so it gets GRACE_NS; and
+ * answers that a peer sent before its QP ended count, however late this side reads them
+ * (answers_may_wait()). An unreliable message by reference that the peer doesn't fetch is given up
+ * after UNRELIABLE_NS.
  */
 #include "hca/local/core/state.h"
 
@@ -25,7 +26,8 @@ void local_qp_drain(struct local_qp *lq)
 {
 	bool begun = lq->sq->next != lq->sq->head && sq_at(lq->sq, lq->sq->next)->progress;
 
-	/* What has begun ends: pieces of a WRITE are in the ring, or its data is in place. */
+	/* A request that has begun is finished: pieces of a WRITE are in the ring, or its data is
+	 * in place. */
 	lq->resend_until = lq->sq->next + begun;
 	local_check_drained(lq);
 }
@@ -40,7 +42,7 @@ void local_take_ack(struct local_qp *lq, uint32_t ack)
 		if ((int32_t)(wqe->msn - ack) >= 0)
 			break;
 		if (unlikely((wqe->flags & (SEND_READS | SEND_ANSWERED)) == SEND_READS))
-			break; /* acknowledged without its data: not by an honest peer */
+			break; /* acknowledged without its data, which no correct peer does */
 		if (unlikely(lq->wait == LOCAL_RNR))
 			lq->wait = LOCAL_RUNS;
 		local_complete(lq, wqe, IBV_WC_SUCCESS);
@@ -48,8 +50,8 @@ void local_take_ack(struct local_qp *lq, uint32_t ack)
 	local_run(lq);
 }
 
-/* The place in the send queue of the outstanding request with number `msn`. Their numbers are
- * consecutive. False: there is none. */
+/* Finds the outstanding request with number `msn`: *place is its place in the send queue. The
+ * numbers are consecutive. False: there is none. */
 static bool find_place(const struct local_qp *lq, uint32_t msn, uint32_t *place)
 {
 	if (lq->sq->acked == lq->sq->next)
@@ -67,8 +69,8 @@ static struct send_wqe *find_request(const struct local_qp *lq, uint32_t msn)
 	return find_place(lq, msn, &place) ? sq_at(lq->sq, place) : NULL;
 }
 
-/* Request `msn`, after those before it have completed. NULL: it isn't outstanding, or one before it
- * still waits for its data; an honest peer answers in order. */
+/* Completes the requests before `msn` and returns request `msn`. NULL: it isn't outstanding, or one
+ * before it still waits for its data (a correct peer answers in order). */
 static struct send_wqe *request_in_turn(struct local_qp *lq, uint32_t msn)
 {
 	local_take_ack(lq, msn);
@@ -91,7 +93,7 @@ static void on_nak(struct local_qp *lq, const struct ring_header *h)
 	local_complete(lq, wqe, lq->type == IBV_QPT_RC ? status : IBV_WC_SUCCESS);
 }
 
-/* The peer has no receive for the request, which waits. */
+/* RNR: the peer has no receive for the request, which waits there or here. */
 static void on_rnr(struct local_qp *lq, const struct ring_header *h)
 {
 	uint32_t place;
@@ -112,8 +114,8 @@ static bool uses_receive(const struct send_wqe *wqe)
 	       wqe->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
-/* The request wasn't taken by the peer: it is as it was before it was sent. What a WRITE has
- * written to the peer's memory itself is not written again. */
+/* The peer didn't take the request: puts it back into the state before it was sent. Data that a
+ * WRITE has copied to the peer's memory already isn't copied again. */
 static void take_back(struct local_qp *lq, struct send_wqe *wqe)
 {
 	local_uncount(lq, wqe);
@@ -123,8 +125,8 @@ static void take_back(struct local_qp *lq, struct send_wqe *wqe)
 		wqe->progress = 0;
 }
 
-/* The peer had no room for request `msn`, nor for those after it, and has now: they are sent again.
- */
+/* AGAIN: the peer had no room for request `msn` and those after it, and has now: they are sent
+ * again. */
 static void on_again(struct local_qp *lq, const struct ring_header *h)
 {
 	uint32_t first;
@@ -142,7 +144,7 @@ static void on_again(struct local_qp *lq, const struct ring_header *h)
 
 /* ------------------------------------------------------------------ data */
 
-/* The memory of request `msn` was deregistered, or isn't mapped any more. */
+/* The memory of request `msn` was deregistered, or isn't mapped any more: fails the request. */
 static void fail_memory(struct local_qp *lq, uint32_t msn)
 {
 	struct send_wqe *wqe = request_in_turn(lq, msn);
@@ -151,8 +153,8 @@ static void fail_memory(struct local_qp *lq, uint32_t msn)
 		local_complete(lq, wqe, IBV_WC_LOC_PROT_ERR);
 }
 
-/* One piece of the message that is streamed, its keys looked up anew: true when there may be more
- * to do. */
+/* Puts one piece of the streamed message into the ring; looks its keys up anew. True: there may be
+ * more to do. */
 static bool stream_piece(struct local_qp *lq, struct send_wqe *wqe)
 {
 	WORLD_MEMORY(memory, lq);
@@ -208,7 +210,7 @@ static void on_pull(struct local_qp *lq, const struct ring_header *h)
 	local_stream(lq);
 }
 
-/* Bytes of a READ or an atomic, from `offset` of the request's segments on. */
+/* Copies bytes of a READ's or an atomic's answer into the request's segments, from `offset` on. */
 static bool place_answer(struct local_qp *lq, const struct send_wqe *wqe, uint32_t offset,
 			 const uint8_t *payload, uint32_t length)
 {
@@ -261,7 +263,7 @@ void local_take_response(struct local_qp *lq, const struct ring_header *h, const
 		if (h->imm == IBV_EVENT_QP_ACCESS_ERR || h->imm == IBV_EVENT_QP_REQ_ERR)
 			world_fail(lq, h->imm);
 		break;
-	default: /* an ACK has nothing but its number, which has been looked at */
+	default: /* ACK: its count has been handled already */
 		break;
 	}
 }
@@ -269,12 +271,13 @@ void local_take_response(struct local_qp *lq, const struct ring_header *h, const
 /* ------------------------------------------------------------------ being ready */
 
 /*
- * A peer that isn't in RTR yet waits for nothing, and finds this QP ready when it comes there. Both
- * sides publish their state and then look at the other's: one of them sees the other at least.
+ * Announces this QP to the peer. A peer that isn't in RTR yet doesn't wait for the KICK: it finds
+ * this QP ready when it gets there. Both sides publish their state and then read the other's, so at
+ * least one of them sees the other ready.
  */
 void local_kick(struct local_qp *lq)
 {
-	/* The peer's epoch isn't known yet, so no acknowledgement may ride on it. */
+	/* The peer's epoch isn't known yet, so the record carries no acknowledgement. */
 	struct ring_header h = {
 		.kind = REC_KICK,
 		.dst = record_address(lq->attr->dest_qp_num, 0),
@@ -290,7 +293,7 @@ void local_kick(struct local_qp *lq)
 
 /* ------------------------------------------------------------------ the timer */
 
-/* Whether the life of the peer's QP that this QP sends to is there and receives. */
+/* Whether the peer's QP still exists, in the life that this QP sends to, and receives. */
 static bool peer_lives(struct local_qp *lq)
 {
 	uint64_t word = world_peer_word(lq);
@@ -335,7 +338,7 @@ static void local_give_up(struct local_qp *lq)
 		local_complete(lq, sq_at(lq->sq, lq->sq->acked), IBV_WC_RETRY_EXC_ERR);
 		return;
 	}
-	/* In SQD what isn't started stays so. */
+	/* In SQD requests that haven't started don't start. */
 	uint32_t end = lq->state == IBV_QPS_SQD ? lq->resend_until : lq->sq->head;
 
 	while (lq->sq->acked != end)
@@ -343,10 +346,10 @@ static void local_give_up(struct local_qp *lq)
 }
 
 /*
- * Whether the time that passes isn't counted: the daemon is introducing the two processes (a card
- * needs no introduction); or the peer said that it has no receive, this QP retries for ever, and
- * the peer's QP is still there: as with a card, even when its program is stopped. With fewer
- * retries the peer counts them, unless it can't.
+ * Whether the time without progress isn't counted. Either the daemon is introducing the two
+ * processes, which an adapter needn't wait for; or the peer answered RNR, this QP retries for ever,
+ * and the peer's QP still exists: the same as with an adapter, even while the peer's program is
+ * stopped. With fewer retries the peer's own timer counts them, unless the peer can't run.
  */
 static bool time_excused(struct local_qp *lq, enum world_link link, uint64_t now)
 {
@@ -355,14 +358,15 @@ static bool time_excused(struct local_qp *lq, enum world_link link, uint64_t now
 	return link == WORLD_LINK_COMING && now < lq->grace_until;
 }
 
-/* How long requests may go without progress; and when to look again. */
+/* For how long (ns) requests may go without progress; lowers *next to when to look again. */
 static uint64_t patience_ns(const struct local_qp *lq, enum world_link link, uint64_t now,
 			    uint64_t *next)
 {
 	uint64_t limit = timeout_ns(lq);
 
-	/* A card doesn't know that its peer died: the error comes when the QP's time is up, and a
-	 * program that is about to leave too never sees it. But no request waits for ever. */
+	/* An adapter doesn't learn that its peer died: it reports the error when the QP's time is
+	 * up, and a program that is about to exit, too, never sees it. But no request waits for
+	 * ever. */
 	if (link == WORLD_LINK_DOWN && limit > DEAD_LIMIT_NS)
 		limit = DEAD_LIMIT_NS;
 	uint64_t look = limit / 4 < SCAN_MIN_NS	  ? SCAN_MIN_NS
@@ -375,11 +379,11 @@ static uint64_t patience_ns(const struct local_qp *lq, enum world_link link, uin
 }
 
 /*
- * Whether answers that the peer gave before its QP ended may not be taken in yet. A QP that refused
- * a request is in ERR, and one whose program is done is destroyed, while what it said is in this
- * side's ring, or about to come there because the ring was full: a side that was slow to look must
- * not call such a peer silent. So it looks at all that is in the ring by now, and waits for
- * ANSWERS_NS.
+ * Whether answers that the peer gave before its QP ended may still be unread. A QP that refused a
+ * request is in ERR, and a QP whose program has finished is destroyed, while its answers are in
+ * this side's ring, or about to come there because the ring was full. This side may be late to read
+ * them, and then must not report the peer as silent. So it reads all that is in the ring by now,
+ * and waits for ANSWERS_NS.
  */
 static bool answers_may_wait(struct local_qp *lq, uint64_t now, uint64_t *next)
 {
@@ -401,7 +405,7 @@ static bool peer_runs(struct local_qp *lq, uint64_t now)
 
 bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next)
 {
-	/* In SQD what isn't started stays so: only what is on its way is waited for. */
+	/* In SQD requests that haven't started don't start: only those under way are waited for. */
 	bool busy = lq->sq->acked != (lq->state == IBV_QPS_SQD ? lq->resend_until : lq->sq->head);
 	enum world_link link = world_link(lq);
 
@@ -422,7 +426,8 @@ bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next)
 		lq->stalled_since = now;
 	if (limit == UINT64_MAX || now - lq->stalled_since < limit)
 		return true;
-	/* peer_lives() before the look into the ring: the peer answers first, and ends then. */
+	/* peer_lives() is called before the look into the ring: the peer answers first, and ends
+	 * then. */
 	if (link == WORLD_LINK_UP && (peer_runs(lq, now) || answers_may_wait(lq, now, next)))
 		return true;
 	local_give_up(lq);
