@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a datagram means at the QP that it is for. A datagram that doesn't fit (another Q_Key, no
- * receive, longer than the next receive) is dropped, and leaves the QP and its receives as they
- * were: any process that knows the Q_Key may send one, so it must not be able to stop the QP
- * (docs/behaviour.md). Only a receive whose own memory isn't valid fails, and the QP with it: that
- * is the receiving program's error. No state.
+ * Executing a datagram at its QP. A datagram that doesn't fit (another Q_Key, no receive, longer
+ * than the next receive) is dropped, and leaves the QP and its receives as they were: any process
+ * that knows the Q_Key may send one, so it must not be able to stop the QP (docs/behaviour.md).
+ * Only a receive whose own memory isn't valid fails, and the QP with it: that is the receiving
+ * program's error. No state.
  */
 #include <string.h>
 
@@ -17,7 +17,7 @@
 #include "wire/ip.h"
 #include "wire/packet.h"
 
-/* The IP header of the packet that the datagram is, or would have been, on the wire. */
+/* Writes the IP header of the packet that the datagram came in, or would have come in. */
 static void make_grh(struct ibv_grh *grh, const struct record_ud *ud, const struct arrival *arrival)
 {
 	const struct ip_fields ip = {
@@ -36,8 +36,8 @@ static void make_grh(struct ibv_grh *grh, const struct record_ud *ud, const stru
 }
 
 /*
- * The service level in a receive's completion. RoCE has none; mlx5's cards put the packet's type
- * there, and a program that doesn't find it there takes an IPv4 header for an IPv6 one
+ * The service level in a receive's completion. RoCE has none; mlx5's adapters put the packet's type
+ * there, and a program that doesn't find it takes an IPv4 header for an IPv6 one
  * (docs/behaviour.md). Bit 3: there is a UDP header (RoCE v2); bits 0 to 2: the IP header.
  */
 enum packet_type { PACKET_TYPE_IPV6 = 8 | 1, PACKET_TYPE_IPV4 = 8 | 2 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The carrier of UD QPs: each request goes the way that its address handle named when it was posted
- * (struct datagram_carrier). Requests start in order. One that must wait holds up those behind it,
- * but not without end: UNRELIABLE_NS until its link is up; for room and for a receive, see
- * local/datagram_wait.h.
+ * (struct datagram_carrier). Requests start in order. One that must wait holds up those behind it
+ * for a bounded time: UNRELIABLE_NS until its link is up; local/datagram_wait.h has the bounds for
+ * room in a ring and for a receive.
  */
 #include "hca/exec/datagram_send.h"
 #include "base/log.h"
@@ -16,9 +16,9 @@
 #include "hca/verbs/carrier.h"
 #include "hca/verbs/qp.h"
 
-#define UNRELIABLE_NS 1000000000ull /* for a link */
+#define UNRELIABLE_NS 1000000000ull /* how long a datagram waits for its link */
 #define TICK_NS 5000000ull
-#define LINGER_NS 1000000000ull /* for what a UD QP has posted, when it ends */
+#define LINGER_NS 1000000000ull /* how long a UD QP's end waits for posted requests */
 
 enum step datagram_fail(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
 	REQUIRES(qp->lock)
@@ -57,7 +57,7 @@ static void datagram_post(struct qp *qp) REQUIRES(qp->lock)
 
 static int datagram_connect(struct qp *qp, const struct route *route)
 {
-	(void)route; /* there is nobody to connect to */
+	(void)route; /* a UD QP has no peer */
 	return datagram_inbox_make(qp);
 }
 
@@ -84,7 +84,7 @@ static void datagram_disconnect(struct qp *qp)
 	qp->ud_wait = (struct datagram_wait){0};
 }
 
-/* The process that the oldest request waits for is stopped, or hostile. */
+/* Drops the oldest request: the process that it waits for is stopped, or hostile. */
 static void drop_oldest(struct qp *qp) REQUIRES(qp->lock)
 {
 	struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.acked);
@@ -98,11 +98,11 @@ static void drop_oldest(struct qp *qp) REQUIRES(qp->lock)
 
 static bool datagram_expire(struct qp *qp, uint64_t now, uint64_t *next) REQUIRES(qp->lock)
 {
-	/* In SQD what isn't started stays so. */
+	/* In SQD requests that haven't started don't start. */
 	if (qp->state != IBV_QPS_RTS || qp->sq.acked == qp->sq.head)
 		return false;
 	if (qp_stalled_ns(qp, now) >= UNRELIABLE_NS)
-		drop_oldest(qp); /* the next look sees whether more is waiting */
+		drop_oldest(qp); /* the next scan looks at the request after it */
 	else if (qp->ud_wait.deadline && now >= qp->ud_wait.deadline)
 		sq_run(qp); /* drops it, unless its receiver takes it now */
 	if (now + TICK_NS < *next)
@@ -119,8 +119,8 @@ static bool datagrams_wait(struct qp *qp)
 	return yes;
 }
 
-/* A card has sent what was posted; here a datagram may wait for a link, because it is the first to
- * its process. A program that asked for no completion ends its QP now. */
+/* An adapter has sent by now what was posted; here a datagram may wait for a link, because it is
+ * the first one to its process, while its program, which asked for no completion, ends the QP. */
 static void datagram_linger(struct qp *qp)
 {
 	uint64_t until = now_ns() + LINGER_NS;

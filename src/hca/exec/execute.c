@@ -16,7 +16,7 @@ enum receive_fit receive_take_fitting(struct qp *qp, struct receive *room, uint3
 	}
 	if (unlikely(qp->rq.tail == qp->rq.head))
 		return RECEIVE_NONE;
-	*wqe = rq_at(&qp->rq, qp->rq.tail); /* stays as it is while qp.lock is held */
+	*wqe = rq_at(&qp->rq, qp->rq.tail); /* not overwritten while qp.lock is held */
 	if (unlikely((*wqe)->length < length))
 		return RECEIVE_TOO_SHORT;
 	qp->rq.tail++;
@@ -58,7 +58,7 @@ bool receive_ever_posted(struct qp *qp)
 void receive_give_back(struct qp *qp, const struct recv_wqe *wqe)
 {
 	if (!qp->srq) {
-		qp->rq.tail--; /* messages come in order: it was the last one taken */
+		qp->rq.tail--; /* it was the last one taken, since messages come in order */
 		qp->rq.held = 0;
 	} else if (!srq_give_back(qp->srq, wqe)) {
 		log_warn("QP 0x%x: a receive of its SRQ is lost with a message that never ended",

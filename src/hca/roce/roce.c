@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The wire carrier's engine: packets in, timers, who polls the socket. See wire.h. */
+/* The RoCE carrier's engine: packets in, timers, the socket's lease. See roce.h. */
 #include "hca/roce/roce.h"
 
 #include <errno.h>
@@ -18,11 +18,11 @@
 #include "hca/verbs/qp.h"
 
 enum {
-	COLD_AFTER = 2000,   /* looks in vain: about a millisecond of polling */
-	ACK_DELAY_NS = 8000, /* two calls to send, on a quick machine; at least so long */
+	COLD_AFTER = 2000,   /* consecutive empty receives: about a millisecond of polling */
+	ACK_DELAY_NS = 8000, /* at least; two calls to send on a quick machine */
 	ACK_DELAY_MAX_NS = 200000,
 	TURNS = 64,	/* QPs that send in one pass */
-	TAKE_IN = 1024, /* looks until a socket that has to be empty is taken for so */
+	TAKE_IN = 1024, /* receives after which a socket counts as emptied */
 };
 
 /* ------------------------------------------------------------------ making, leaving */
@@ -67,12 +67,12 @@ int roce_make(struct hca *hca)
 	list_init(&roce->timed);
 	atomic_store(&roce->deadline, TP_NEVER);
 	atomic_store(&roce->scheduled, TP_NEVER);
-	/* The sender first: what roce_free() ends must have begun. */
+	/* The sender first: roce_free() ends the sender in any case. */
 	int err = net_sender_init(&roce->tx);
 
 	roce->tx.wait = await_room;
 	roce->tx.owner = roce;
-	/* Members on this host get theirs by the local carrier, see mcast.h. */
+	/* Members on this host get their copies by the local carrier, see mcast.h. */
 	roce->tx.echo = hca->roce_forced;
 	if (!err)
 		err = net_receiver_init(&roce->rx, hca->roce_fd);
@@ -112,11 +112,10 @@ void roce_leave(struct hca *hca)
 	atomic_store(&roce->has_ready, 0);
 }
 
-/* ------------------------------------------------------------------ what is to be sent, and when
- */
+/* ------------------------------------------------------------------ sending, and when */
 
-/* The engine thread sleeps past this instant: wakes it. Not for each step: what it looks at later
- * by itself is soon enough. */
+/* Wakes the engine thread if it would sleep past `deadline` (ns). Not if the engine thread will
+ * look before that by itself. */
 static void roce_schedule(struct roce *roce, uint64_t deadline)
 {
 	uint64_t known = atomic_load_explicit(&roce->deadline, memory_order_relaxed);
@@ -129,8 +128,9 @@ static void roce_schedule(struct roce *roce, uint64_t deadline)
 	}
 }
 
-/* How long an acknowledgement waits: a program's answer takes about as long as two calls to send.
- * Shorter, and it goes alone just before the answer: both ends pay for it. */
+/* How long (ns) an acknowledgement waits: a program's answer takes about as long as two calls to
+ * send. If the wait were shorter, the acknowledgement would often go alone just before the answer,
+ * at a cost for both ends. */
 static uint64_t ack_delay(const struct roce *roce)
 {
 	uint64_t delay = 2 * (uint64_t)net_call_ns(&roce->tx);
@@ -142,7 +142,7 @@ static uint64_t ack_delay(const struct roce *roce)
 
 void roce_ack_travels(struct roce_qp *w, bool acks, uint64_t now)
 {
-	/* Also when the last one would have, had it waited. */
+	/* Also if the last acknowledgement, which went alone, would have met these requests. */
 	bool pays = acks || now - w->ack_sent_at < ack_delay(w->qp->hca->roce);
 
 	w->ack_due = 0;
@@ -151,7 +151,7 @@ void roce_ack_travels(struct roce_qp *w, bool acks, uint64_t now)
 		w->patience++;
 }
 
-/* Whether what there is to send goes now. */
+/* Whether what the core has to send is sent now. */
 static bool goes_now(struct roce_qp *w, enum tp_need need, uint64_t now)
 {
 	if (need == TP_SEND)
@@ -164,7 +164,7 @@ static bool goes_now(struct roce_qp *w, enum tp_need need, uint64_t now)
 	return false;
 }
 
-/* list_lock held. Whether it wasn't in. */
+/* Enters a list. False: the entry is in one already. list_lock is held. */
 static bool roce_entry_enter(struct list *list, struct roce_entry *entry)
 {
 	if (entry->in)
@@ -203,7 +203,7 @@ void roce_note(struct roce_qp *w, uint64_t now)
 		roce_schedule(roce, deadline);
 }
 
-/* The next one of a batch. A QP that ends takes itself off. */
+/* The next QP of a batch. A QP that ends takes itself off the batch. */
 static struct roce_entry *roce_batch_next(struct roce *roce, struct list *batch)
 {
 	lock_take(&roce->list_lock);
@@ -216,14 +216,14 @@ static struct roce_entry *roce_batch_next(struct roce *roce, struct list *batch)
 	return entry;
 }
 
-/* One QP's turn. */
+/* Sends for one QP, within its quota. */
 static void send_one(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock)
 {
 	enum tp_need need = tp_need(roce_tp(w), now);
 
 	if (need != TP_NOTHING && goes_now(w, need, now)) {
 		if (need == TP_ACKNOWLEDGE) {
-			w->patience -= w->ack_due && w->patience; /* it waited in vain */
+			w->patience -= w->ack_due && w->patience; /* its wait expired */
 			w->ack_sent_at = now;
 			w->ack_due = 0;
 		}
@@ -232,7 +232,7 @@ static void send_one(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock)
 	roce_note(w, now);
 }
 
-/* Engine held: no QP ends meanwhile. Each QP has one turn. */
+/* Sends for each ready QP once. hca.engine is held, so no QP ends meanwhile. */
 static unsigned int send_ready(struct roce *roce, uint64_t now)
 {
 	struct list batch, *node;
@@ -271,7 +271,8 @@ static void expire_one(struct roce_qp *w, uint64_t now)
 	lock_give(&w->qp->lock);
 }
 
-/* Engine held. Each QP enters the list again that still has a deadline. */
+/* Runs the deadlines that have passed. Each QP that still has a deadline enters the list again.
+ * hca.engine is held. */
 static void roce_expire_timers(struct roce *roce, uint64_t now)
 {
 	struct list batch, *node;
@@ -300,7 +301,7 @@ bool roce_wait_for_room(struct qp *qp, const struct net_path *path)
 		list_add_tail(&roce->waiters, &qp->room_wait);
 	lock_give(&roce->list_lock);
 	if (full)
-		engine_watch_qp(qp); /* datagrams don't wait for ever */
+		engine_watch_qp(qp); /* its timer bounds the wait */
 	return full;
 }
 
@@ -390,7 +391,8 @@ static bool pkey_fits(uint16_t pkey)
 	return (pkey & 0x7fff) == (WIRE_PKEY & 0x7fff);
 }
 
-/* ECN, the lower two bits of the traffic class: a queue on the way was long. */
+/* Whether the packet carries ECN's mark (the lower two bits of the traffic class): a queue on its
+ * way was long. */
 static bool is_marked(const struct net_from *from)
 {
 	return (from->traffic_class & 3) == 3;
@@ -404,7 +406,7 @@ static bool fits_transport(const struct qp *qp, uint8_t opcode)
 	       transport == PACKET_CNP;
 }
 
-/* A right packet from the peer. */
+/* Hands an intact packet from the QP's peer to the transport core. */
 static enum roce_drop take_in(struct roce_qp *w, const struct packet *packet, uint64_t now)
 	REQUIRES(w->qp->lock)
 {
@@ -424,8 +426,8 @@ static enum roce_drop connected_packet(struct qp *qp, const struct packet *packe
 {
 	struct roce_qp *w = qp->roce;
 
-	/* In ERR a request that was refused may come again: its answer was lost, and is repeated.
-	 */
+	/* In ERR, too: a request that was refused may come again because its answer was lost; the
+	 * answer is repeated. */
 	if (unlikely(!w || !(execute_receiving(qp) || qp->state == IBV_QPS_ERR)))
 		return ROCE_DROP_STATE;
 	if (unlikely(!fits_transport(qp, packet->opcode)))
@@ -469,7 +471,7 @@ struct to_group {
 	struct roce *roce;
 	const struct packet *packet;
 	const struct net_from *from;
-	enum roce_drop drop; /* ROCE_TAKEN once anybody took it */
+	enum roce_drop drop; /* ROCE_TAKEN once some QP has taken it */
 };
 
 static void roce_take_one(struct qp *qp, void *arg)
@@ -486,7 +488,7 @@ static void roce_take_one(struct qp *qp, void *arg)
 		to->drop = drop;
 }
 
-/* For each QP that is attached to it. */
+/* Delivers a group's datagram to each QP that is attached to the group. */
 static const char *on_group(struct roce *roce, const struct packet *packet,
 			    const struct net_from *from)
 {
@@ -498,7 +500,7 @@ static const char *on_group(struct roce *roce, const struct packet *packet,
 		to.drop = ROCE_DROP_TRANSPORT;
 	if (to.drop == ROCE_DROP_QPN)
 		mcast_for_each(roce->hca, from->ip.destination, roce_take_one, &to);
-	/* Nobody was asked. */
+	/* The packet was dropped before any QP was asked, so no QP has counted the drop. */
 	if (to.drop == ROCE_DROP_QPN || to.drop == ROCE_DROP_PKEY || to.drop == ROCE_DROP_TRANSPORT)
 		count_drop(roce, to.drop);
 	return drop_text[to.drop];
@@ -519,15 +521,15 @@ static const char *on_packet(void *arg, const struct packet *packet, const struc
 	return drop_text[drop];
 }
 
-/* Takes in what is in the socket: not for ever, others may fill it as quickly. */
+/* Takes in what is in the socket; bounded, since peers may fill it as quickly. */
 static void empty_socket(struct roce *roce)
 {
 	for (unsigned int i = 0; i < TAKE_IN && net_receive(&roce->rx, on_packet, roce); i++)
 		;
 }
 
-/* Deadlines that have passed, once what is in the socket has been looked at: after a while without
- * a processor the answer is there, and nothing was lost. */
+/* Runs the deadlines that have passed, after taking in what is in the socket: if this process had
+ * no processor for a while, the answer may be there, and nothing was lost. */
 static void expire_due(struct roce *roce)
 {
 	if (likely(atomic_load_explicit(&roce->deadline, memory_order_relaxed) > roce->now))
@@ -555,7 +557,7 @@ unsigned int roce_pass(struct roce *roce)
 			roce->bulk = roce->now;
 		if (unlikely(vain > COLD_AFTER)) {
 			roce_arm(roce);
-			engine_kick(roce->hca); /* the timers are the engine thread's now */
+			engine_kick(roce->hca); /* which handles the timers from now on */
 		}
 	}
 	expire_due(roce);
@@ -569,8 +571,9 @@ void roce_take_in(struct roce *roce)
 	send_ready(roce, roce->now);
 }
 
-/* Until when the engine thread sleeps. roce_schedule() writes the deadline and reads this, here it
- * is the other way round: one of the two sees the other. */
+/* Until when the engine thread sleeps (ns). roce_schedule() writes the deadline and then reads
+ * this; this function writes it and then reads the deadline: one of the two sees the other's
+ * store. */
 static uint64_t roce_scheduled(struct roce *roce)
 {
 	uint64_t next;
@@ -584,8 +587,8 @@ static uint64_t roce_scheduled(struct roce *roce)
 
 uint64_t roce_scan(struct roce *roce, uint64_t now)
 {
-	/* Who has the lease sees to the timers as well, and needs nobody to hold the engine's lock.
-	 */
+	/* The holder of the lease handles the timers, too, so the engine's lock isn't taken
+	 * here. */
 	bool polled = !engine_asleep(roce->hca) && atomic_load(&roce->hot);
 
 	if (polled) {
@@ -598,8 +601,8 @@ uint64_t roce_scan(struct roce *roce, uint64_t now)
 		expire_due(roce);
 		lock_give(&roce->hca->engine);
 	}
-	/* What was taken in, or expired, may have opened a window. Whoever posts kicks this thread;
-	 * this thread goes on by itself. */
+	/* A packet taken in, or an expired deadline, may have opened a window. A posting thread
+	 * kicks this thread; for its own work this thread continues by itself. */
 	if (roce_ready(roce) && engine_asleep(roce->hca))
 		return 0;
 	return roce_scheduled(roce);
@@ -612,7 +615,8 @@ void roce_arm(struct roce *roce)
 	struct epoll_event e = {.events = EPOLLIN | EPOLLONESHOT, .data.fd = roce->rx.fd};
 
 	atomic_store(&roce->hot, false);
-	/* What is in the socket already counts: EPOLLIN is a level. */
+	/* Packets that are in the socket already are reported as well: EPOLLIN is
+	 * level-triggered. */
 	if (epoll_ctl(roce->hca->epoll, EPOLL_CTL_MOD, roce->rx.fd, &e) < 0 &&
 	    epoll_ctl(roce->hca->epoll, EPOLL_CTL_ADD, roce->rx.fd, &e) < 0)
 		log_error("wire: epoll: %s", strerror(errno));

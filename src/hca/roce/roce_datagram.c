@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Datagrams on the wire: one packet each, no state but the QP's next PSN. Requests that follow one
- * another in a send queue, as after a list was posted, and go to the same QP are one burst: one
- * call to send carries up to 64 KiB of them (net/sender.h).
+ * Datagrams by RoCE: one packet each, no state but the QP's next PSN. Consecutive requests of a
+ * send queue, as after a list was posted, that go to the same QP are one burst: one call to send
+ * carries up to 64 KiB of them (net/sender.h).
  */
 #include <string.h>
 
@@ -50,7 +50,7 @@ struct packet roce_datagram_packet(const struct qp *qp, const struct send_wqe *w
 	};
 }
 
-/* One packet more of the burst. False: its memory isn't there. tx_lock held. */
+/* Adds a packet to the burst. False: its memory can't be read. tx_lock is held. */
 static bool add_packet(struct net_sender *tx, const struct packet *packet,
 		       const struct iovec *local, int count)
 {
@@ -66,7 +66,7 @@ static bool add_packet(struct net_sender *tx, const struct packet *packet,
 	return ok;
 }
 
-/* Whether `next` takes the way of `first`. */
+/* Whether `next` may be sent in the burst of `first`. */
 static bool goes_along(const struct send_wqe *first, const struct send_wqe *next)
 {
 	return next->ud.carrier == first->ud.carrier &&
@@ -75,12 +75,12 @@ static bool goes_along(const struct send_wqe *first, const struct send_wqe *next
 	       !memcmp(&next->ud.to, &first->ud.to, sizeof(first->ud.to));
 }
 
-/* Adds those behind the request `first`, at sq.next, that go along. Returns how many; one whose
- * memory isn't there ends them, and fails when it is its turn. tx_lock held. */
+/* Adds the requests behind `first`, at sq.next, that fit its burst. Returns their number. A request
+ * whose memory can't be read ends the burst, and fails in its turn. tx_lock is held. */
 static uint32_t add_followers(struct qp *qp, const struct send_wqe *first, struct net_sender *tx)
 	REQUIRES(qp->lock)
 {
-	enum { FOLLOWERS = 63 }; /* bounds what a socket that becomes full keeps, and the lock */
+	enum { FOLLOWERS = 63 }; /* bounds what a full socket keeps, and the time under the lock */
 	uint32_t n = 0;
 
 	while (n < FOLLOWERS && qp->sq.next + 1 + n != qp->sq.head) {
@@ -101,13 +101,14 @@ static uint32_t add_followers(struct qp *qp, const struct send_wqe *first, struc
 	return n;
 }
 
-/* `followers`: NULL, or how many requests behind this one went along. */
+/* `followers`: NULL, or becomes the number of requests behind this one that were sent with it. */
 static enum step send_run(struct qp *qp, const struct send_wqe *wqe, const struct iovec *local,
 			  int count, uint32_t *followers) REQUIRES(qp->lock)
 {
 	struct roce *roce = qp->hca->roce;
 
-	/* Dropped, as unreliable messages may be: forced where there is no wire, or in a child. */
+	/* Dropped, as unreliable messages may be: RoCE is forced without a socket, or this is a
+	 * forked child. */
 	if (unlikely(!roce || roce->left))
 		return STEP_DONE;
 	const struct packet packet = roce_datagram_packet(qp, wqe);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the transport core tells (tp_next_event): completions, receives, errors that end the QP.
- * Each call of an input of the core, and each burst that was taken from it, is followed by
- * roce_pull_events(). What an operation means is execute.h's, as for every carrier.
+ * Handles the transport core's events (tp_next_event): completions, receives, errors that end the
+ * QP. roce_pull_events() is called after each input to the core, and after each burst that was
+ * taken from it. execute.h has the meaning of an operation, as for every carrier.
  *
  * The caller holds qp.lock, and neither the sender's lock nor the lists': an event may take the QP
  * to its error state, which flushes its queues into their CQs.
@@ -15,7 +15,7 @@ static void roce_completed(struct qp *qp, uint32_t count, enum ibv_wc_status sta
 	REQUIRES(qp->lock)
 {
 	if (unlikely(count != qp->sq.acked || count == qp->sq.next))
-		return; /* flushed meanwhile */
+		return; /* it was flushed meanwhile */
 	if (unlikely(status != IBV_WC_SUCCESS && qp->type != IBV_QPT_RC)) {
 		qp->sq.next = count;
 		sq_fail_local(qp, sq_at(&qp->sq, count), status);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A connected QP on the wire: its path, its requests, and sending. See wire.h. */
+/* A connected QP on RoCE: its path, its requests, and sending. See roce.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,8 @@ static uint32_t next_answer(struct tp *tp, uint64_t now, uint8_t *to)
 	return tp_next_response(tp, to);
 }
 
-/* A QP's last answers: no end but theirs, and the sender keeps them if its socket is full. */
+/* For the last answers of a QP that ends: all are sent, and the sender keeps them if its socket is
+ * full. */
 #define NO_QUOTA UINT32_MAX
 
 /* Whether a burst may begin after `sent` bytes. */
@@ -47,13 +48,14 @@ static bool burst_may_begin(struct roce_qp *w, uint32_t sent, uint32_t quota, ui
 {
 	struct net_sender *tx = &w->qp->hca->roce->tx;
 
-	net_end(tx); /* what the socket says to the burst before */
+	net_end(tx); /* sends the burst before, which may find the socket full */
 	return sent < quota && (quota == NO_QUOTA || likely(!net_blocked(tx, &w->path))) &&
 	       (!least || tp_unsent(roce_tp(w), least) >= least);
 }
 
-/* What `next` gives, until there is no more, or `quota` bytes are reached and the burst is full, or
- * the socket is. No burst begins for which there are less than `least` packets. tx_lock held. */
+/* Sends the packets that `next` gives, until there are no more, the socket is full, or `quota`
+ * bytes are reached and the burst is full. A burst begins only if there are at least `least`
+ * packets. tx_lock is held. */
 static void send_from(struct roce_qp *w, uint64_t now, uint32_t quota, uint32_t least,
 		      next_packet *next)
 {
@@ -71,8 +73,8 @@ static void send_from(struct roce_qp *w, uint64_t now, uint32_t quota, uint32_t 
 	}
 }
 
-/* False: nothing is sent from here. Else send_end() follows, and roce_pull_events(). */
-/* Not analysed inside: the lock stays taken on one of two ways out. */
+/* True: send_end() must follow, and roce_pull_events(). False: nothing can be sent from here.
+ * Not analysed inside: the lock stays taken on one of two ways out. */
 static bool send_begin(struct roce_qp *w)
 	TRY_ACQUIRE(true, w->qp->hca->roce->tx_lock) NO_THREAD_SAFETY_ANALYSIS
 {
@@ -91,9 +93,9 @@ static void send_end(struct roce_qp *w) RELEASE(w->qp->hca->roce->tx_lock)
 	lock_give(&w->qp->hca->roce->tx_lock);
 }
 
-/* How many packets are worth a burst. So much may be under way that the peer is busy for longer
- * than it takes until the next post or poll, and somebody polls: then a burst waits until it is
- * full, since a call to send costs about as much as copying 32 KiB. */
+/* The least number of packets worth a burst. If so much is under way that the peer is busy until
+ * the next post or poll, and some thread polls, a burst waits until it is full, since a call to
+ * send costs about as much as copying 32 KiB. */
 static uint32_t least_burst(struct roce_qp *w)
 {
 	enum { BUSY = 256 * 1024 };
@@ -104,7 +106,7 @@ static uint32_t least_burst(struct roce_qp *w)
 	return net_burst((128u << w->qp->attr.path_mtu) + WIRE_BTH);
 }
 
-/* Requests, then what is owed to the peer if `answers`. */
+/* Sends requests, then, if `answers`, what is owed to the peer. */
 static void roce_qp_burst(struct roce_qp *w, uint64_t now, bool answers) REQUIRES(w->qp->lock)
 {
 	if (!send_begin(w))
@@ -116,7 +118,7 @@ static void roce_qp_burst(struct roce_qp *w, uint64_t now, bool answers) REQUIRE
 	roce_pull_events(w);
 }
 
-/* What is owed to the peer of a QP that ends: its events are forgotten with it. */
+/* Sends what is owed to the peer of a QP that ends. The core's events are dropped with the QP. */
 static void roce_qp_answer(struct roce_qp *w, uint64_t now)
 {
 	if (!send_begin(w))
@@ -151,7 +153,7 @@ static uint32_t encode_cnp(const struct qp *qp, uint8_t *to)
 
 void roce_notify(struct roce_qp *w, uint64_t now)
 {
-	enum { PAUSE_NS = 50000 }; /* what cards do */
+	enum { PAUSE_NS = 50000 }; /* as adapters do */
 	struct net_sender *tx = &w->qp->hca->roce->tx;
 
 	if ((w->told_at && now - w->told_at < PAUSE_NS) || net_blocked(tx, &w->path) ||
@@ -163,7 +165,7 @@ void roce_notify(struct roce_qp *w, uint64_t now)
 	counters_rare(w->qp->hca, PUB_CNPS_OUT);
 }
 
-/* What is left is the engine's, which must know if it sleeps. */
+/* Leaves the rest to the engine; kicks the engine thread if it sleeps. */
 static void note_and_kick(struct roce_qp *w, uint64_t now)
 {
 	struct hca *hca = w->qp->hca;
@@ -193,7 +195,7 @@ static void roce_post(struct qp *qp) REQUIRES(qp->lock)
 	bool acks = tp_acknowledges(tp);
 	_Atomic uint32_t *polls = &qp->hca->polls;
 
-	/* Who sends may be at it for longer than the engine thread waits for a poll. */
+	/* Sending counts as polling: it may take longer than the watchdog's period. */
 	atomic_store_explicit(polls, atomic_load_explicit(polls, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
 
@@ -205,7 +207,7 @@ static void roce_post(struct qp *qp) REQUIRES(qp->lock)
 
 /* ------------------------------------------------------------------ connecting */
 
-/* Packets that come too early, and requests. */
+/* Bytes of the mapping for packets that come too early, and for requests. */
 static size_t rings_size(const struct qp *qp) REQUIRES(qp->lock)
 {
 	return TP_EARLY_BYTES + (size_t)(qp->sq.mask + 1) * sizeof(struct tp_request);
@@ -311,7 +313,7 @@ static void roce_change(struct qp *qp, int mask)
 	tp_change(roce_tp(qp->roce), &qp->attr, mask);
 }
 
-/* A receive that a message was coming into is flushed with the others. */
+/* Gives up the receive that a message was coming into, so that it is flushed with the others. */
 static void drop_receive(struct qp *qp) REQUIRES(qp->lock)
 {
 	struct roce_qp *w = qp->roce;
@@ -334,7 +336,7 @@ static void roce_disconnect(struct qp *qp) REQUIRES(qp->lock)
 	struct roce_qp *w = qp->roce;
 	struct roce *roce = qp->hca->roce;
 
-	/* What arrived has been acknowledged by a card long since. */
+	/* An adapter has acknowledged long before what arrived. */
 	roce_qp_answer(w, now_ns());
 	tp_stop(roce_tp(w), false);
 	drop_receive(qp);
@@ -350,8 +352,8 @@ static void roce_disconnect(struct qp *qp) REQUIRES(qp->lock)
 
 static void roce_take_in_former(struct hca *hca)
 {
-	/* A card has dropped it long since; here it is still in the socket, and with PSNs like the
-	 * new ones it would be believed. */
+	/* An adapter has dropped it long before; here it is still in the socket, and would be
+	 * accepted if the new connection has similar PSNs. */
 	roce_take_in(hca->roce);
 }
 
@@ -360,7 +362,8 @@ static void roce_take_in_arrived(struct qp *qp)
 	engine_take_in(qp->hca);
 }
 
-/* Packets leave on their own: no timer of the QP's list, nothing that waits for a link. */
+/* The core has its own timers, and no request waits for a link: there is no timer of the QP's
+ * list. */
 static bool roce_expire(struct qp *qp, uint64_t now, uint64_t *next)
 {
 	(void)qp, (void)now, (void)next;

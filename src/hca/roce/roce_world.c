@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the transport core asks of the rest of the HCA: a QP's segments and receives, memory by
- * rkey. What it tells is in roce_events.c.
+ * The functions that the transport core needs of the HCA (struct tp_world): a QP's segments and
+ * receives, memory by rkey. roce_events.c handles the core's events.
  *
- * Threads: qp.lock is held in each; hca.engine too in all that the responder calls but `read`,
- * which a posting thread may come to when it sends. Memory is copied under the QP's own hazards.
+ * Threads: each function is called with qp.lock held; those of the responder with hca.engine held
+ * too, except `read`, which a posting thread may also call when it sends. Memory is copied under
+ * the QP's own hazards.
  */
 #include "hca/roce/roce.h"
 
@@ -59,7 +60,7 @@ static bool roce_deliver(void *owner, uint32_t count, uint32_t offset, const uin
 	int segments =
 		sq_segments(qp, sq_at(&qp->sq, count), IBV_ACCESS_LOCAL_WRITE, local, &holds);
 
-	(void)last; /* a READ's end is told by its completion */
+	(void)last; /* a READ's completion reports its end, so no byte has to be last */
 	return segments >= 0 && copy_scatter(local, segments, offset, from, n);
 }
 
@@ -123,10 +124,11 @@ static enum tp_access roce_may_access(void *owner, uint64_t addr, uint32_t lengt
 	if (!(qp_remote_access(qp) & right))
 		return TP_ACCESS_INVALID;
 	if (!length)
-		return TP_ACCESS_OK; /* no key is looked at */
+		return TP_ACCESS_OK; /* for no bytes no key is looked up */
 	uint64_t at = remote_resolve(qp, addr, length, rkey, right, &holds);
 
-	/* The key comes before the alignment, and what must be aligned is the memory itself. */
+	/* The key is checked before the alignment, and it is the memory's address that must be
+	 * aligned. */
 	if (likely(at))
 		return right == IBV_ACCESS_REMOTE_ATOMIC && at % 8 ? TP_ACCESS_INVALID
 								   : TP_ACCESS_OK;
@@ -173,8 +175,8 @@ static enum tp_access roce_invalidate(void *owner, uint32_t rkey)
 {
 	(void)owner;
 	(void)rkey;
-	return TP_ACCESS_REFUSED; /* there are no memory windows yet, and regions aren't the peer's
-				     to take away */
+	return TP_ACCESS_REFUSED; /* there are no memory windows, and a peer may not invalidate
+				     regions */
 }
 
 const struct tp_world roce_world = {

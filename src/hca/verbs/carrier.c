@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Which carrier a QP gets, and the one that carries nothing. See carrier.h. No state. */
+/* The choice of a QP's carrier, and carrier_none. See carrier.h. No state. */
 #include "hca/verbs/carrier.h"
 
 #include <errno.h>

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Completion queues: a ring of completions with free-running counts of what was produced (head) and
+ * Completion queues: a ring of completions with free-running counts of those produced (head) and
  * consumed (tail). Entries and counts change under cq.lock; a poller that finds the counts equal
- * goes away without it.
+ * returns without taking it.
  *
  * Arming: an armed CQ owes its channel one event, for a completion that is added after the arming.
- * hca.armed_cqs counts the CQs that owe one, because the engine hands out no lease meanwhile: a
- * program that arms and then sleeps must be woken by a doorbell.
+ * hca.armed_cqs counts the CQs that owe one, because no poller takes the lease meanwhile: a program
+ * that arms and then sleeps must be woken by a doorbell.
  *
- * Overrun: a completion that finds the ring full is lost, and so is every later one; what was in
- * the ring before can still be polled. The QPs that complete to it fail (the engine thread sees to
- * that: whoever finds the ring full is in the middle of one of them). With
- * IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN the oldest entry gives way.
+ * Overrun: a completion that finds the ring full is lost, and so is every later one; those that
+ * were in the ring before can still be polled. The QPs that complete to the CQ fail; the engine
+ * thread does that, since the thread that finds the ring full holds one of their locks. With
+ * IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN the oldest entry is overwritten instead.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -57,7 +57,8 @@ static void set_armed(struct cq *cq, enum cq_arm arm)
 	atomic_store_explicit(&cq->armed, arm, memory_order_relaxed);
 }
 
-/* The ring is full, or was once. cq.lock is held; true when there is room now. */
+/* The ring is full, or has overrun. True: there is room now; *raise: this is the first overrun.
+ * cq.lock is held. */
 static bool make_room(struct cq *cq, bool *raise)
 {
 	if (cq_object_of(cq)->ignore_overrun) {
@@ -78,7 +79,7 @@ static bool push_overrun(struct cq *cq, bool raise)
 			cq->depth);
 		async_cq(cq, IBV_EVENT_CQ_ERR);
 		atomic_store(&cq->context->hca->overruns, true);
-		engine_kick(cq->context->hca); /* its QPs fail */
+		engine_kick(cq->context->hca); /* fails its QPs */
 	}
 	return false;
 }
@@ -184,7 +185,7 @@ int cq_req_notify(struct ibv_cq *ibv, int solicited_only)
 	enum cq_arm want = solicited_only ? CQ_ARMED_SOLICITED : CQ_ARMED;
 
 	if (!ibv->channel)
-		return 0; /* nobody whom an event could reach */
+		return 0; /* without a channel there is no event */
 	lock_take(&cq->lock);
 	enum cq_arm old = atomic_load_explicit(&cq->armed, memory_order_relaxed);
 
@@ -217,8 +218,8 @@ void cq_forget_qp(struct cq *cq, uint32_t qp_num)
 
 /* ------------------------------------------------------------------ making, resizing, ending */
 
-/* A ring with at least `cqe` places; its size in *places. Untouched memory, so it costs little
- * until it is used. */
+/* Allocates a ring with at least `cqe` places; *places becomes their number. Pages exist once they
+ * are used. */
 static struct cqe *ring_make(uint32_t cqe, uint32_t *places)
 {
 	*places = 1;
@@ -227,7 +228,7 @@ static struct cqe *ring_make(uint32_t cqe, uint32_t *places)
 	return malloc((size_t)*places * sizeof(struct cqe));
 }
 
-/* 0 or the errno for attributes that can't be. */
+/* Checks the attributes: 0 or a positive errno. */
 static int check_attributes(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
 {
 	if (attr->wc_flags & ~(uint64_t)CQ_WC_FLAGS)
@@ -299,7 +300,7 @@ void cq_came(struct cq *cq, const struct proto_create_channel_cq_resp *resp)
 	cq_registered(cq, resp->cq);
 }
 
-/* The channel's first CQ: the daemon learns of both. */
+/* For the channel's first CQ: has the daemon make the channel and the CQ in one round trip. */
 static int tell_both(struct cq *cq)
 {
 	struct proto_create_channel_cq_resp resp;
@@ -336,7 +337,7 @@ static int register_with(struct cq *cq, const struct channel *channel, bool late
 	return err;
 }
 
-/* `later`: the daemon learns of it with its QP. */
+/* `later`: the daemon makes the CQ together with its QP. */
 static int register_cq(struct cq *cq, bool later)
 {
 	if (!cq->ibv.channel)
@@ -399,7 +400,7 @@ struct ibv_cq *cq_create_for_qp(struct ibv_context *context, const struct ibv_cq
 	return cq_create_object(context, attr, true);
 }
 
-/* Moves the completions into another ring, which becomes the CQ's; the old one is in *ring then. */
+/* Moves the completions into the ring *ring, which becomes the CQ's; *ring becomes the old one. */
 static int swap_ring(struct cq *cq, struct cqe **ring, uint32_t places, uint32_t cqe)
 {
 	int err = EINVAL;
@@ -454,7 +455,7 @@ int cq_resize(struct ibv_cq *ibv, int cqe)
 		uint32_t old = cq->depth;
 
 		err = swap_ring(cq, &ring, places, cqe);
-		if (err) /* completions came meanwhile */
+		if (err) /* completions came meanwhile, and don't fit */
 			daemon_resize_cq(conn, cq->handle, old);
 	}
 	books_leave(cq->context->hca);
@@ -473,7 +474,7 @@ void cq_ack_events(struct ibv_cq *cq, unsigned int count)
 	pthread_mutex_unlock(&cq->mutex);
 }
 
-/* Events that nobody has read are dropped; those that were read must be acknowledged. */
+/* Drops unread events, and waits until those that were read are acknowledged. */
 static void settle_events(struct cq *cq)
 {
 	struct ibv_cq *ibv = &cq->ibv;

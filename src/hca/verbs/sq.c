@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Send queues: posting and completing. What starts requests is the QP's carrier. Everything here
- * runs under qp.lock.
+ * Send queues: posting and completing. The QP's carrier starts the requests. Everything here runs
+ * under qp.lock.
  */
 #include <errno.h>
 #include <string.h>
@@ -93,7 +93,7 @@ static void count_failure(struct qp *qp, enum ibv_wc_status status)
 void sq_complete(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
 {
 	if (qp->sq.next == qp->sq.acked)
-		qp->sq.next++; /* executed here, at once */
+		qp->sq.next++; /* it was executed within the call that started it */
 	qp->sq.acked++;
 	if (unlikely(status != IBV_WC_SUCCESS)) {
 		count_failure(qp, status);
@@ -149,7 +149,7 @@ void sq_run(struct qp *qp)
 
 /* ------------------------------------------------------------------ posting */
 
-/* Payload by copy; 0 or EINVAL. */
+/* Copies the payload into the WQE. 0 or EINVAL. */
 static int fill_inline(const struct qp *qp, struct send_wqe *wqe, const struct ibv_sge *sge, int n)
 	REQUIRES(qp->lock)
 {
@@ -184,9 +184,9 @@ static int fill_segments(const struct qp *qp, struct send_wqe *wqe, const struct
 }
 
 /*
- * Inline data beyond max_inline_data is taken if the request is executed before the call returns:
- * nothing is in the way, and the carrier copies straight to the peer. Programs that send from
- * memory which isn't registered save a copy by trying.
+ * Inline data beyond max_inline_data is accepted if the request is executed before the call
+ * returns: no request is in its way, and the carrier copies straight to the peer. So a program that
+ * sends from memory which isn't registered may save a copy.
  */
 static bool may_borrow(const struct qp *qp) REQUIRES(qp->lock)
 {
@@ -205,14 +205,14 @@ static int wqe_borrow(struct qp *qp, struct send_wqe *wqe, const struct ibv_send
 	return err;
 }
 
-/* Runs what borrows; takes it back if it couldn't be executed. */
+/* Starts a request whose data is borrowed; takes the request back if it couldn't be executed. */
 static int run_borrowed(struct qp *qp) REQUIRES(qp->lock)
 {
 	struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.head - 1);
 
 	sq_run(qp);
 	if (likely(qp->sq.next == qp->sq.head || wqe->progress))
-		return 0; /* what is left of it is its notification */
+		return 0; /* executed, or only its notification is left */
 	if (qp->state != IBV_QPS_RTS)
 		return 0;
 	qp->carrier->withdraw(qp, wqe);
@@ -241,7 +241,7 @@ static int fill_remote(struct send_wqe *wqe, const struct ibv_send_wr *wr)
 	}
 }
 
-/* One work request into the next place of the ring; it isn't posted before head moves. */
+/* Writes one work request into the ring's next place; it isn't posted before head moves. */
 static int sq_fill(struct qp *qp, const struct ibv_send_wr *wr) REQUIRES(qp->lock)
 {
 	if (unlikely(qp->sq.head - qp->sq.acked >= qp->sq.max_wr))

@@ -10,8 +10,8 @@
 #include "base/wc_status.h"
 #include "hca/local/core/responder.h"
 
-/* The sender's segments as it named them, checked: their number, or -1 when they aren't `length`
- * bytes. */
+/* Decodes and checks the sender's segments: their number, or -1 if they aren't `length` bytes
+ * together. */
 static int read_segments(const uint8_t *payload, uint32_t room, uint32_t length,
 			 struct record_segment *out)
 {
@@ -32,7 +32,8 @@ static int read_segments(const uint8_t *payload, uint32_t room, uint32_t length,
 	return n;
 }
 
-/* Of `list`, the `length` bytes from *at and *done (within segment *at) on. Both advance. */
+/* The part of `list` with the next `length` bytes, from byte *done of segment *at on. Both
+ * advance. */
 static int iovec_slice(const struct iovec *list, int count, int *at, size_t *done, size_t length,
 		       struct iovec *out)
 {
@@ -54,11 +55,12 @@ enum fetch {
 	FETCHED,
 	FETCH_FAULT,	/* one side's memory isn't mapped */
 	FETCH_REVOKED,	/* the sender has deregistered it */
-	FETCH_GONE,	/* the sender's process */
-	FETCH_IMPORTED, /* it is a third process's: only the sender can read it */
+	FETCH_GONE,	/* the sender's process has ended */
+	FETCH_IMPORTED, /* the region is a third process's: only the sender can read it */
 };
 
-/* Segments of one key, in one copy. The hazard is set for the key; so the key is looked up now. */
+/* Copies the segments of one key at once. The hazard for the key is set before, so the key is
+ * looked up now. */
 static enum fetch fetch_region(struct local_qp *lq, const struct record_segment *from, int n,
 			       const struct iovec *local, int count, size_t length)
 {
@@ -82,8 +84,8 @@ static enum fetch fetch_region(struct local_qp *lq, const struct record_segment 
 	return likely(!err) ? FETCHED : err == -ESRCH ? FETCH_GONE : FETCH_FAULT;
 }
 
-/* All segments, key by key: each key has a hazard while its bytes are copied, so that the sender's
- * deregistration waits for that. */
+/* Copies all segments, key by key: a hazard is set for each key while its bytes are copied, so the
+ * sender's deregistration waits for that. */
 static enum fetch fetch_segments(struct local_qp *lq, const struct record_segment *from, int n,
 				 const struct iovec *local, int count)
 {
@@ -106,8 +108,8 @@ static enum fetch fetch_segments(struct local_qp *lq, const struct record_segmen
 	return result;
 }
 
-/* Asks for the data to be streamed; the receive stays taken meanwhile. The names of the segments
- * aren't needed any more. */
+/* Asks the sender to stream the data; the receive stays taken meanwhile. The segments' names aren't
+ * needed any more. */
 static enum local_outcome ask_for_data(struct local_qp *lq, const struct ring_header *h,
 				       struct local_held *held, const struct recv_wqe *wqe)
 {
@@ -115,7 +117,7 @@ static enum local_outcome ask_for_data(struct local_qp *lq, const struct ring_he
 		memcpy(&lq->taken, wqe, sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]));
 	world_receive_keep(lq);
 	if (!held)
-		local_hold(lq, h, NULL, 0); /* the first one's place is free */
+		local_hold(lq, h, NULL, 0); /* can't fail: the oldest message has its own place */
 	local_wait_ends(lq);
 	lq->responder = LOCAL_WAIT_DATA;
 	lq->stream_done = 0;
@@ -123,7 +125,8 @@ static enum local_outcome ask_for_data(struct local_qp *lq, const struct ring_he
 	return LOCAL_REQUEST_HOLD;
 }
 
-/* A message's bytes couldn't be fetched, or not before its sender flushed it: whose fault? */
+/* A message's bytes couldn't be fetched, or its sender flushed it meanwhile: fails the receive or
+ * the request, depending on whose memory or QP it was. */
 static enum local_outcome fetch_failed(struct local_qp *lq, const struct ring_header *h,
 				       const struct recv_wqe *wqe, const struct iovec *local,
 				       int count, enum fetch result)
@@ -133,7 +136,7 @@ static enum local_outcome fetch_failed(struct local_qp *lq, const struct ring_he
 	if (!gone && result == FETCH_FAULT && !world_reachable(local, count))
 		return local_fail_receive(lq, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
 	world_receive_back(lq, wqe);
-	if (gone) { /* it is lost, and so is what was sent after it */
+	if (gone) { /* the message is lost: nothing that was sent after it is executed */
 		lq->responder = LOCAL_HALTED;
 		return LOCAL_REQUEST_REFUSED;
 	}
@@ -145,7 +148,7 @@ static enum local_outcome fetch_failed(struct local_qp *lq, const struct ring_he
 	return LOCAL_REQUEST_REFUSED;
 }
 
-/* Whether a message's bytes are fetched from the sender's memory, else it streams them. */
+/* Whether a message's bytes are copied from the sender's memory; else the sender streams them. */
 static bool local_fetches(struct local_qp *lq, const struct ring_header *h)
 {
 	return lq->self || (world_link_copies(lq) && !world_link_prefers_ring(lq, h->length));
@@ -161,9 +164,9 @@ static enum local_outcome fetch_message(struct local_qp *lq, const struct ring_h
 
 	if (unlikely(count < 0))
 		return local_fail_receive(lq, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
-	/* The sender doesn't end its QP, and so gives no memory back, while this names it. Nothing
-	 * of what is there afterwards may get into the receive, not even of a message that fails.
-	 */
+	/* While this hazard names the sender's QP, the sender doesn't end it, and so its program
+	 * doesn't reuse the message's memory. Later contents must not get into the receive, not
+	 * even of a message that fails. */
 	world_hazard *hazard = world_hazard_qp(lq);
 	enum fetch result =
 		local_sender_there(lq) ? fetch_segments(lq, from, n, local, count) : FETCH_GONE;
@@ -201,7 +204,7 @@ enum local_outcome local_execute_send_by_reference(struct local_qp *lq, const st
 	return fetch_message(lq, h, from, n, wqe, held);
 }
 
-/* A piece of what ask_for_data() asked for. */
+/* A piece of the data that ask_for_data() asked for. */
 void local_take_send_data(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 			  uint32_t room)
 {
@@ -212,7 +215,7 @@ void local_take_send_data(struct local_qp *lq, const struct ring_header *h, cons
 	    h->length > held->header.length - lq->stream_done)
 		return;
 	if (!local_place_payload(lq, &lq->taken.wqe, h->imm, payload, h->length)) {
-		lq->responder = LOCAL_HALTED; /* the receive completes here */
+		lq->responder = LOCAL_HALTED; /* the receive completes with an error below */
 		local_fail_receive(lq, &lq->taken.wqe, &held->header, IBV_WC_LOC_PROT_ERR,
 				   IBV_WC_REM_OP_ERR);
 		return;

@@ -29,7 +29,7 @@ void local_qp_stop(struct local_qp *lq)
 
 void local_qp_close(struct local_qp *lq)
 {
-	/* What arrived and was executed has been acknowledged by a card long since. */
+	/* An adapter has acknowledged long before what arrived and was executed. */
 	local_qp_flush_ack(lq);
 	local_qp_stop(lq);
 }
@@ -45,7 +45,7 @@ void local_qp_leave(struct local_qp *lq)
 void local_qp_relink(struct local_qp *lq)
 {
 	lq->peer = LOCAL_PEER_UNTOLD;
-	/* What the peer held is lost with the link that it came by. */
+	/* Messages that the peer held are lost with the link by which they came. */
 	if (lq->wait == LOCAL_RNR)
 		lq->wait = LOCAL_RUNS;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The responder's requests that consume a receive and bring their payload with them: SEND, and what
- * is left of an RDMA WRITE with immediate data when its bytes are in place. How a request meets its
- * receive: the receive completes, is too short, fails, or is missing.
+ * The responder's requests that consume a receive and bring their payload with them: SEND, and the
+ * notification of an RDMA WRITE with immediate data whose bytes are in place. Also all that can
+ * happen to a receive: it completes, is too short, fails, or is missing.
  */
 #include "base/wc_status.h"
 #include "hca/local/core/responder.h"
@@ -22,7 +22,7 @@ void local_complete_receive(struct local_qp *lq, const struct recv_wqe *wqe,
 	world_receive_complete(lq, wqe, &arrival, status);
 }
 
-/* A message met a receive that can't hold it. */
+/* A message met a receive that can't hold it: both fail. */
 enum local_outcome local_fail_receive(struct local_qp *lq, const struct recv_wqe *wqe,
 				      const struct ring_header *h, enum ibv_wc_status here,
 				      enum ibv_wc_status there)
@@ -38,8 +38,8 @@ enum local_outcome local_fail_receive(struct local_qp *lq, const struct recv_wqe
 	return LOCAL_REQUEST_REFUSED;
 }
 
-/* A message is longer than its receive. A connected, reliable one fails both QPs; an unreliable one
- * is dropped, and the receive stays for the next one (docs/behaviour.md). */
+/* A message is longer than its receive. On RC both QPs fail; on UC the message is dropped, and the
+ * receive stays for the next one (docs/behaviour.md). */
 enum local_outcome local_message_too_long(struct local_qp *lq, const struct recv_wqe *wqe,
 					  const struct ring_header *h)
 {
@@ -51,7 +51,7 @@ enum local_outcome local_message_too_long(struct local_qp *lq, const struct recv
 	return local_request_done(lq);
 }
 
-/* No receive for request `h`, held already, or not yet. */
+/* There is no receive for request `h`, which may be held already. */
 enum local_outcome local_wait_for_receive(struct local_qp *lq, const struct ring_header *h,
 					  const uint8_t *payload, uint32_t size,
 					  struct local_held *held)
@@ -71,15 +71,16 @@ enum local_outcome local_wait_for_receive(struct local_qp *lq, const struct ring
 		local_hold(lq, h, payload, size);
 	local_answer(lq, REC_RNR, h->msn, 0);
 	if (waited)
-		return LOCAL_REQUEST_HOLD;	/* at its sender; its time goes on */
-	lq->first.held.header.flags = h->flags; /* its retries, wherever it waits */
+		return LOCAL_REQUEST_HOLD;	/* at its sender; its deadline stays */
+	lq->first.held.header.flags = h->flags; /* its rnr_retry, wherever it waits */
 	lq->rnr_deadline = 0;
 	world_count(lq, PUB_LOCAL_RNR_WAITS);
 	world_watch_receive(lq);
 	return LOCAL_REQUEST_HOLD;
 }
 
-/* The next receive. NULL: none, and RC is told when one is posted. */
+/* Takes the next receive. NULL: there is none; for RC the next post calls
+ * local_qp_receive_posted(). */
 const struct recv_wqe *local_take_receive(struct local_qp *lq, struct receive *room)
 {
 	const struct recv_wqe *wqe = world_receive_take(lq, room);

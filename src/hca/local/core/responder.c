@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The local carrier's responder: what arriving requests mean. They are executed in order; one that
- * can't be executed yet (no receive, data on the way, ring full) waits with its QP, and those after
- * it behind it, so that other QPs of the link go on. See the states in local_qp.h. This file keeps
- * the order and the timers, and words the answers; waiting.c holds what waits; receiving.c executes
- * what consumes a receive, fetching.c a SEND by reference, serving.c one-sided requests.
+ * The local carrier's responder: executing requests that arrive. They are executed in order; one
+ * that can't be executed yet (no receive, data under way, ring full) waits with its QP, and later
+ * ones wait behind it, so that other QPs of the link go on. See the states in local_qp.h. This file
+ * keeps the order and the timers, and sends the answers; waiting.c holds waiting messages;
+ * receiving.c executes requests that consume a receive, fetching.c a SEND by reference, serving.c
+ * one-sided requests.
  *
  * Order. A message that is lost with its sender (its QP ended, its process died, its memory can't
- * be had) halts the responder: nothing that the same sender sent after it is executed.
+ * be read) halts the responder: nothing that the same sender sent after it is executed.
  */
 #include "hca/local/core/responder.h"
 #include "base/wc_status.h"
 #include "transport/transport.h"
 
-/* How long a refused request waits at its sender, if nothing else says earlier that there is room.
- */
+/* How long a refused request waits at its sender at most until AGAIN asks for it, unless it is
+ * known earlier that there is room. */
 #define ASK_NS 5000000ull
 
 /* ------------------------------------------------------------------ answers */
@@ -30,7 +31,7 @@ void local_answer(struct local_qp *lq, enum record_kind kind, uint32_t msn, uint
 	world_ring_control(lq, &h, NULL, 0);
 }
 
-/* The last word on request `msn`: whatever follows it never executes. */
+/* The final answer to request `msn`: no later request ever executes. */
 void local_send_nak(struct local_qp *lq, uint32_t msn, enum ibv_wc_status status)
 {
 	lq->responder = LOCAL_HALTED;
@@ -44,7 +45,7 @@ enum local_outcome local_request_done(struct local_qp *lq)
 	return LOCAL_REQUEST_DONE;
 }
 
-/* Refuses request `msn`; an unreliable QP says nothing, the request counts as done. */
+/* Refuses request `msn`. An unreliable QP sends no answer, and the request counts as done. */
 enum local_outcome local_refuse_request(struct local_qp *lq, uint32_t msn,
 					enum ibv_wc_status status, int event)
 {
@@ -56,8 +57,9 @@ enum local_outcome local_refuse_request(struct local_qp *lq, uint32_t msn,
 	return LOCAL_REQUEST_REFUSED;
 }
 
-/* Refuses what world_own_region() didn't resolve. A QP that isn't set up for the operation calls
- * the request invalid (9.7.4.1.5), a key that doesn't grant it is an access error. */
+/* Refuses an access that world_own_region() didn't resolve. If the QP isn't set up for the
+ * operation the request is invalid (9.7.4.1.5); if the key doesn't grant it, it is an access
+ * error. */
 enum local_outcome local_refuse_access(struct local_qp *lq, const struct ring_header *h,
 				       uint32_t access)
 {
@@ -91,8 +93,8 @@ static enum local_outcome local_execute(struct local_qp *lq, const struct ring_h
 	}
 }
 
-/* How much of a request's payload must be kept to execute it later; no more than it has, whatever
- * it claims. */
+/* How many bytes of a request's payload must be kept to execute it later: no more than the record
+ * has, whatever its header claims. */
 static uint32_t size_to_keep(const struct ring_header *h, uint32_t room)
 {
 	uint32_t size = room;
@@ -116,7 +118,7 @@ static uint32_t size_to_keep(const struct ring_header *h, uint32_t room)
 	return size < room ? size : room;
 }
 
-/* Request arrived_msn: it is executed, or waits behind those that wait. */
+/* Executes request arrived_msn, or holds it behind those that wait. */
 static void take_next(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 		      uint32_t room)
 {
@@ -131,7 +133,7 @@ static void take_next(struct local_qp *lq, const struct ring_header *h, const ui
 	enum local_outcome outcome = local_execute(lq, h, payload, room, NULL);
 
 	if (unlikely(outcome != LOCAL_REQUEST_HOLD && local_responder_waits(lq)))
-		local_wait_ends(lq); /* it had waited at its sender */
+		local_wait_ends(lq); /* its sender had kept it */
 }
 
 void local_take_request(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
@@ -146,10 +148,10 @@ void local_take_request(struct local_qp *lq, const struct ring_header *h, const 
 		return;
 	}
 	if (unlikely(h->msn != lq->arrived_msn))
-		return; /* not the next one: what follows a refused one, or not an honest peer's */
+		return; /* not the next one: it follows a refused one, or the peer is faulty */
 	if (unlikely(record_epoch(h->src) != lq->sender_epoch)) {
 		if (lq->arrived_msn || lq->write != LOCAL_WRITE_NONE)
-			return; /* of another life than what came before it */
+			return; /* of another life of the peer's QP than earlier requests */
 		lq->sender_epoch = record_epoch(h->src); /* answers go to the QP that asked */
 	}
 	if (h->kind == REC_WRITE_DATA && !(h->flags & REC_LAST))
@@ -158,7 +160,7 @@ void local_take_request(struct local_qp *lq, const struct ring_header *h, const 
 		take_next(lq, h, payload, room);
 }
 
-/* Nothing is held any more: what was lost behind it is over, what was refused is asked for. */
+/* No message is held any more: counts those lost behind it as done, asks for those refused. */
 static void local_reopen(struct local_qp *lq)
 {
 	if (lq->flow == LOCAL_LOSES) {
@@ -178,7 +180,7 @@ void local_execute_held(struct local_qp *lq)
 
 	if (unlikely((!list_empty(&lq->held) || lq->flow != LOCAL_TAKES) &&
 		     !local_sender_there(lq)))
-		local_drop_held(lq); /* lost, and nothing that was sent after it is executed */
+		local_drop_held(lq); /* they are lost, and nothing sent after them is executed */
 	while ((held = local_oldest_held(lq))) {
 		enum local_outcome outcome =
 			local_execute(lq, &held->header, held->payload, held->size, held);
@@ -218,8 +220,8 @@ static bool rnr_expires(struct local_qp *lq, uint64_t now, uint64_t *next)
 	return lq->rnr_deadline != UINT64_MAX;
 }
 
-/* Refused requests are asked for now and then, also if nothing is known to have changed: storage of
- * the link's or the user's may be free again. */
+/* Asks for refused requests periodically, even if no change is known: storage of the link's or the
+ * user's bound may be free again. */
 static bool asks_again(struct local_qp *lq, uint64_t now, uint64_t *next)
 {
 	if (lq->ask_at && lq->ask_at <= now) {
@@ -239,7 +241,7 @@ bool local_qp_expire_receive(struct local_qp *lq, uint64_t now, uint64_t *next)
 {
 	bool runs = lq->responder == LOCAL_WAIT_RECEIVE && rnr_expires(lq, now, next);
 
-	/* A receive that is posted asks for what waits for one. */
+	/* In WAIT_RECEIVE posting a receive asks for them. */
 	if (lq->flow == LOCAL_REFUSES && lq->responder != LOCAL_WAIT_RECEIVE &&
 	    list_empty(&lq->held) && asks_again(lq, now, next))
 		runs = true;

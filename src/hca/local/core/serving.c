@@ -8,9 +8,9 @@
 #include "hca/local/core/responder.h"
 
 /*
- * A piece of an RDMA WRITE. The first one is checked for the whole message, so that a refused one
- * leaves no trace; each is checked again, since the region may go meanwhile. The final byte of the
- * message is written last.
+ * Writes a piece of an RDMA WRITE. With the first piece the access is checked for the whole
+ * message, so that a refused message leaves no trace; each piece is checked again, since the region
+ * may be deregistered meanwhile. The final byte of the message is written last.
  */
 static bool write_piece(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 			uint32_t room)
@@ -39,7 +39,7 @@ static bool write_piece(struct local_qp *lq, const struct ring_header *h, const 
 	return world_own_write(lq, to, payload + sizeof(r), n, h->flags & REC_LAST);
 }
 
-/* A piece that others follow: no request of its own. */
+/* A piece of a WRITE that isn't the last one: no request of its own. */
 void local_take_write_part(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 			   uint32_t room)
 {
@@ -50,7 +50,7 @@ void local_take_write_part(struct local_qp *lq, const struct ring_header *h, con
 	if (lq->type == IBV_QPT_RC)
 		local_refuse_access(lq, h, IBV_ACCESS_REMOTE_WRITE);
 	else
-		lq->write = LOCAL_WRITE_VOID; /* lost, with all that follows */
+		lq->write = LOCAL_WRITE_VOID; /* lost, with its other pieces */
 }
 
 enum local_outcome local_execute_write(struct local_qp *lq, const struct ring_header *h,
@@ -66,14 +66,14 @@ enum local_outcome local_execute_write(struct local_qp *lq, const struct ring_he
 		return local_refuse_access(lq, h, IBV_ACCESS_REMOTE_WRITE);
 	if (!(h->flags & REC_IMM))
 		return local_request_done(lq);
-	imm.kind = REC_WRITE_IMM; /* written: what is left is to wait for a receive */
+	imm.kind = REC_WRITE_IMM; /* written: only a receive is still needed */
 	if (held)
 		held->header = imm;
 	return local_execute_write_imm(lq, &imm, held);
 }
 
-/* One piece of a READ's answer, `at` bytes into it. False: the memory isn't granted (any more), or
- * isn't mapped. *n: its bytes; 0: the ring has no room. */
+/* Puts one piece of a READ's answer into the ring, from byte `at` on. False: the memory isn't
+ * granted (any more), or isn't mapped. *n: the bytes sent; 0: the ring has no room. */
 static bool answer_read_piece(struct local_qp *lq, const struct ring_header *h,
 			      const struct record_remote *r, uint32_t at, uint32_t *n)
 {
@@ -106,7 +106,7 @@ static bool answer_read_piece(struct local_qp *lq, const struct ring_header *h,
 	return true;
 }
 
-/* Streams the answer; from stream_done on when the ring was full before. */
+/* Streams the answer; continues at stream_done if the ring was full before. */
 enum local_outcome local_execute_read(struct local_qp *lq, const struct ring_header *h,
 				      const uint8_t *payload, uint32_t room,
 				      struct local_held *held)

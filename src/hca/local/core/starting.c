@@ -2,8 +2,8 @@
 /*
  * The local carrier's requester, first half: starting requests, in order.
  *
- * A request is started when all that must come before it has: sends and ring requests may follow
- * one another unacknowledged; an operation that is executed here (WRITE, READ on mapped or
+ * A request starts when all that must come before it has been done: sends and ring requests may
+ * follow one another unacknowledged; an operation that is executed here (WRITE, READ on mapped or
  * reachable memory) waits until everything before it is acknowledged, because nothing may execute
  * after an error.
  */
@@ -24,7 +24,7 @@ void local_uncount(struct local_qp *lq, const struct send_wqe *wqe)
 	lq->settled_out -= !!(wqe->flags & SEND_SETTLED);
 }
 
-/* How many packets a request, or a READ's answer, would be on a wire. */
+/* The number of packets that a request, or a READ's answer, would have been. */
 static uint32_t packets_of(const struct local_qp *lq, const struct send_wqe *wqe)
 {
 	uint32_t shift = 7 + lq->attr->path_mtu;
@@ -34,9 +34,9 @@ static uint32_t packets_of(const struct local_qp *lq, const struct send_wqe *wqe
 		       : (uint32_t)(((uint64_t)wqe->length + (1u << shift) - 1) >> shift);
 }
 
-/* A request begins: the packets that it would have been on a wire count, captured or not, so that a
- * capture that begins later shows the right PSNs. Before the peer can see anything of it, or its
- * answers would be captured earlier. */
+/* A request begins: its PSN is counted as if it were sent as packets, captured or not, so that a
+ * capture which begins later shows the right PSNs. This comes before the peer can see any of the
+ * request, or a capture would show its answers first. */
 static void request_begins(struct local_qp *lq, struct send_wqe *wqe)
 {
 	if (unlikely(wqe->flags & SEND_BEGUN))
@@ -48,7 +48,7 @@ static void request_begins(struct local_qp *lq, struct send_wqe *wqe)
 		world_capture_request(lq, wqe);
 }
 
-/* Whether a request with this outcome went as far as the responder. */
+/* Whether a request with this status has reached the responder. */
 static bool was_sent(enum ibv_wc_status status)
 {
 	return likely(status == IBV_WC_SUCCESS) ||
@@ -69,21 +69,21 @@ void local_complete(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_statu
 	local_check_drained(lq);
 }
 
-/* ------------------------------------------------------------------ what it waits for */
+/* ------------------------------------------------------------------ conditions to start */
 
 static bool local_has_outstanding(const struct local_qp *lq)
 {
 	return lq->sq->acked != lq->sq->next;
 }
 
-/* Some earlier request may still fail, or wait for a receive. */
+/* Whether some earlier request may still fail, or wait for a receive. */
 static bool local_has_unsettled(const struct local_qp *lq)
 {
 	return lq->sq->next - lq->sq->acked != lq->settled_out;
 }
 
-/* The next record takes one of the peer's receives. Whether it has been posted already: each record
- * of these kinds takes one, in order. */
+/* Counts one of the peer's receives, which the next record takes. Whether the peer has posted it
+ * already: each record of these kinds takes one, in order. */
 static bool takes_receive(struct local_qp *lq)
 {
 	uint32_t used = lq->receives_used++;
@@ -99,19 +99,20 @@ static bool peer_receives(uint32_t state)
 	       state == IBV_QPS_SQE;
 }
 
-/* Whether the peer's QP was seen ready for us. The link is up. */
+/* Whether the peer's published entry says that its QP is ready for this one. The link is up. */
 static bool peer_ready(struct local_qp *lq)
 {
 	if (likely(lq->peer == LOCAL_PEER_READY))
 		return true;
 	if (lq->peer == LOCAL_PEER_UNTOLD)
-		local_kick(lq); /* the link is up before the engine has resumed its QPs */
+		local_kick(lq); /* the link is up, but the engine hasn't resumed this QP yet */
 	uint64_t word = world_peer_word(lq);
 
 	if (!peer_receives(pub_qp_state(word)) || pub_qp_type(word) != lq->type ||
 	    world_peer_partner(lq) != lq->qpn || world_peer_rq_psn(lq) != lq->attr->sq_psn)
 		return false;
-	/* What it began with one life of the peer's QP, it doesn't go on with the next one. */
+	/* An RC connection that began with one life of the peer's QP doesn't go on with the next
+	 * one. */
 	if (lq->type == IBV_QPT_RC && lq->sq->next && (uint8_t)pub_qp_epoch(word) != lq->peer_epoch)
 		return false;
 	lq->peer_epoch = pub_qp_epoch(word);
@@ -126,22 +127,22 @@ static enum step wait_for_link(struct local_qp *lq)
 	return STEP_WAIT;
 }
 
-/* The peer's QP isn't ready, or its process hasn't got the link yet; the KICK that it then sends,
- * or the timer, ends this. */
+/* The peer's QP isn't ready, or its process doesn't have the link yet; the KICK that it sends then,
+ * or the timer, ends the wait. */
 static enum step local_wait_for_peer(struct local_qp *lq)
 {
 	world_watch(lq);
 	return STEP_WAIT;
 }
 
-/* The peer's QP was ready, and isn't any more: the timer decides. */
+/* The peer's QP was ready, and isn't any more: the timer decides when the request fails. */
 static enum step wait_for_lost_peer(struct local_qp *lq)
 {
 	lq->peer = LOCAL_PEER_TOLD;
 	return local_wait_for_peer(lq);
 }
 
-/* Errors of this side complete in their turn: not before what was sent earlier. */
+/* Fails a request for an error of this side, but not before earlier requests have completed. */
 static enum step fail_in_turn(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status)
 {
 	if (local_has_outstanding(lq))
@@ -171,7 +172,7 @@ static void fill_request(struct local_qp *lq, struct ring_header *h, const struc
 	lq->must_notify = true;
 }
 
-/* Accounts for a request that is in the ring now. */
+/* Counts a request whose record is in the ring now. */
 static void request_sent(struct local_qp *lq, struct send_wqe *wqe, uint16_t counted)
 {
 	wqe->msn = lq->next_msn++;
@@ -183,7 +184,8 @@ static void request_sent(struct local_qp *lq, struct send_wqe *wqe, uint16_t cou
 	world_watch(lq);
 }
 
-/* An unreliable message needs no answer once its bytes are out of the program's memory. */
+/* A message is in the ring. An unreliable one completes at once if its bytes are copied: it needs
+ * no answer. */
 static void message_sent(struct local_qp *lq, struct send_wqe *wqe, uint16_t counted, bool copied)
 {
 	bool alone = !local_has_outstanding(lq);
@@ -194,7 +196,7 @@ static void message_sent(struct local_qp *lq, struct send_wqe *wqe, uint16_t cou
 }
 
 /* The request's own memory isn't mapped any more: the record isn't sent, but the acknowledgement
- * that it was to carry is. */
+ * that it was to carry is sent separately. */
 static enum step fail_unmapped(struct local_qp *lq, struct send_wqe *wqe,
 			       const struct ring_header *h, uint32_t payload)
 {
@@ -210,8 +212,8 @@ static enum step fail_unmapped(struct local_qp *lq, struct send_wqe *wqe,
 
 /* ------------------------------------------------------------------ SEND */
 
-/* The receiver copies from the request's segments itself, or asks for their bytes: it gets their
- * names, and looks the keys up when it copies. */
+/* Writes the names of the request's segments into the record. The receiver looks their keys up when
+ * it copies, or asks for the bytes by PULL. */
 static uint32_t put_segments(struct record_segment *to, const struct send_wqe *wqe)
 {
 	uint32_t n = 0;
@@ -265,7 +267,7 @@ static enum step start_send(struct local_qp *lq, struct send_wqe *wqe)
 
 /* ------------------------------------------------------------------ RDMA WRITE */
 
-/* The data is in the peer's memory; its receive is consumed by this record. */
+/* The data is in the peer's memory; sends the record that consumes the peer's receive. */
 static enum step start_write_imm(struct local_qp *lq, struct send_wqe *wqe)
 {
 	struct ring_header *h = world_ring_reserve(lq, 0);
@@ -279,7 +281,8 @@ static enum step start_write_imm(struct local_qp *lq, struct send_wqe *wqe)
 	return STEP_DONE;
 }
 
-/* RDMA WRITE piece by piece through the ring. Nothing before it may still have to wait there. */
+/* Sends an RDMA WRITE piece by piece through the ring. No request before it may have to wait at the
+ * peer. */
 static enum step start_write_by_ring(struct local_qp *lq, struct send_wqe *wqe)
 {
 	WORLD_MEMORY(memory, lq);
@@ -315,28 +318,29 @@ static enum step start_write_by_ring(struct local_qp *lq, struct send_wqe *wqe)
 	return STEP_DONE;
 }
 
-/* Whether a WRITE needn't wait for those before it: none of them can fail any more, and neither can
- * this one, which completes with its notification. */
+/* Whether a WRITE may start before earlier requests are acknowledged: none of them can fail any
+ * more, and neither can this one, which completes with its notification. */
 static bool may_follow(struct local_qp *lq, const struct send_wqe *wqe)
 {
 	return wqe->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && lq->type == IBV_QPT_RC &&
 	       !local_has_unsettled(lq) && local_may_write(lq, wqe);
 }
 
-/* Through the ring though the kernel could copy (way.h). Memory that is mapped here needs neither,
- * and what is borrowed can't wait. */
+/* Whether a WRITE goes through the ring although the kernel could copy (way.h). Not if the target
+ * is mapped here, which needs neither, nor if its memory is borrowed, which can't wait. */
 static bool goes_by_ring(struct local_qp *lq, const struct send_wqe *wqe)
 {
 	return unlikely(world_link_prefers_ring(lq, wqe->length)) && !lq->self &&
 	       !(wqe->flags & SEND_BORROWED) && !local_region_is_mapped(lq, wqe);
 }
 
-/* What a WRITE that was executed here came to. STEP_DONE with *placed: its notification is left. */
+/* Handles the result of a WRITE that was executed here. STEP_DONE with *placed: only its
+ * notification is left to send. */
 static enum step finish_write(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status,
 			      bool *placed)
 {
 	if (unlikely(status != IBV_WC_SUCCESS && local_has_outstanding(lq)))
-		return STEP_WAIT; /* it fails in its turn */
+		return STEP_WAIT; /* it fails after those before it */
 	if (unlikely(status == LOCAL_ASK_PEER)) {
 		if (wqe->flags & SEND_BORROWED)
 			return STEP_WAIT;
@@ -357,8 +361,8 @@ static enum step finish_write(struct local_qp *lq, struct send_wqe *wqe, enum ib
 	return STEP_DONE;
 }
 
-/* An unreliable request completes when it is in the ring. What is executed here would overtake
- * those that the peer hasn't executed yet. */
+/* Whether an operation executed here would overtake earlier requests: unreliable ones complete when
+ * they are in the ring, and the peer may not have executed them yet. */
 static bool would_overtake(const struct local_qp *lq)
 {
 	return unlikely(lq->type == IBV_QPT_UC) && lq->next_msn != lq->acked_msn;
@@ -380,7 +384,7 @@ static enum step start_write_direct(struct local_qp *lq, struct send_wqe *wqe)
 
 		if (!placed)
 			return step;
-		wqe->progress = 1; /* written: what is left is the notification */
+		wqe->progress = 1; /* written: only the notification is left */
 	}
 	return start_write_imm(lq, wqe);
 }
@@ -412,7 +416,8 @@ static bool may_read(const struct local_qp *lq)
 	return lq->reads_out < max;
 }
 
-/* The peer's engine executes it, and answers. `body` is what the record of this kind carries. */
+/* Has the peer's engine execute the request and answer. `body`: the payload of the record of this
+ * kind. */
 static enum step start_by_peer(struct local_qp *lq, struct send_wqe *wqe, enum record_kind kind,
 			       const void *body, uint32_t size)
 {
@@ -476,13 +481,13 @@ static enum step start_atomic(struct local_qp *lq, struct send_wqe *wqe)
 
 /* ------------------------------------------------------------------ all of them */
 
-/* The link isn't up, or the peer isn't ready. */
+/* The link isn't up, or the peer isn't ready: waits, or completes an unreliable request. */
 static enum step start_unconnected(struct local_qp *lq, struct send_wqe *wqe, enum world_link link)
 {
 	if (link == WORLD_LINK_COMING)
 		return wait_for_link(lq);
 	if (lq->type == IBV_QPT_UC && !local_has_outstanding(lq)) {
-		local_complete(lq, wqe, IBV_WC_SUCCESS); /* sent; there was no receiver */
+		local_complete(lq, wqe, IBV_WC_SUCCESS); /* sent, to no receiver */
 		return STEP_DONE;
 	}
 	return local_wait_for_peer(lq);
@@ -510,7 +515,8 @@ static enum step start_request(struct local_qp *lq, struct send_wqe *wqe)
 	}
 }
 
-/* In SQD only what had begun before is sent: its other pieces, or what the peer asked for again. */
+/* In SQD only a request that had begun before goes on: its other pieces, or one that the peer asked
+ * for again. */
 static bool may_start(const struct local_qp *lq)
 {
 	if (lq->sq->next == lq->sq->head)
@@ -525,8 +531,8 @@ void local_qp_post(struct local_qp *lq)
 
 	while (step == STEP_DONE && may_start(lq))
 		step = start_request(lq, sq_at(lq->sq, lq->sq->next));
-	/* Also after a wait: part of a message may be in the ring already. What was executed here
-	 * doesn't concern the peer's engine: it may sleep on. */
+	/* Also after a wait: part of a message may be in the ring already. For operations executed
+	 * here only, the peer's engine isn't woken. */
 	if (lq->must_notify) {
 		lq->must_notify = false;
 		if (local_link_up(lq))

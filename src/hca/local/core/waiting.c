@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the responder holds: requests that have arrived and can't be executed yet.
+ * Messages that the responder holds: requests that have arrived and can't be executed yet.
  *
- * Bounded memory. What waits is held in LOCAL_HELD_BYTES at most, and only if the world has
- * storage. The oldest message has a place of its own (struct local_first) unless it brings more
- * than LOCAL_FIRST_BYTES of payload. Beyond that, messages of RC stay with their sender: `flow`
- * becomes REFUSES, what arrives isn't numbered, and AGAIN asks for request `arrived_msn` and all
- * after it as soon as the messages that wait have been executed, or after ASK_NS (responder.c). The
- * sender's view of a receive that is missing (RNR, its retries and their time) is the same wherever
- * the message waits.
+ * Bounded memory. A QP holds LOCAL_HELD_BYTES at most, and only if the world has storage. The
+ * oldest message has a place of its own (struct local_first) unless it has more than
+ * LOCAL_FIRST_BYTES of payload. Beyond that, messages of RC stay with their sender: `flow` becomes
+ * REFUSES, arriving requests aren't counted, and AGAIN asks for request `arrived_msn` and all after
+ * it as soon as the held messages have been executed, or after ASK_NS (responder.c). A missing
+ * receive looks the same to the sender (RNR, its retries and their time) wherever the message
+ * waits.
  */
 #include <string.h>
 
@@ -43,8 +43,7 @@ static struct local_held *find_storage(struct local_qp *lq, uint32_t size)
 	return held;
 }
 
-/* No room for request `h`, which is the next one: it stays with its sender (RC), or is lost (UC).
- */
+/* There is no room for the next request: it stays with its sender (RC), or is lost (UC). */
 void local_keep_out(struct local_qp *lq)
 {
 	lq->flow = lq->type == IBV_QPT_RC ? LOCAL_REFUSES : LOCAL_LOSES;
@@ -57,7 +56,8 @@ void local_keep_out(struct local_qp *lq)
 	world_watch_receive(lq);
 }
 
-/* Keeps request `h` until it can be executed. NULL: there is no room, it is kept out. */
+/* Keeps request `h` until it can be executed. NULL: there is no room, and local_keep_out() was
+ * called. */
 struct local_held *local_hold(struct local_qp *lq, const struct ring_header *h,
 			      const uint8_t *payload, uint32_t size)
 {
@@ -90,7 +90,7 @@ bool local_responder_waits(const struct local_qp *lq)
 	       lq->responder == LOCAL_WAIT_ROOM;
 }
 
-/* What waited goes on. */
+/* Ends the wait of the oldest message: the responder is OPEN again. */
 void local_wait_ends(struct local_qp *lq)
 {
 	if (lq->responder == LOCAL_WAIT_RECEIVE)
@@ -114,8 +114,9 @@ void local_drop_held(struct local_qp *lq)
 }
 
 /*
- * Whether the life of the peer's QP that sent what waits is there and sends. Else its program has
- * been told that the message isn't sent, and its memory may hold anything.
+ * Whether the peer's QP that sent the held messages still exists, in the same life, and sends. If
+ * not, its program has got completions that say the messages weren't sent, and may have reused
+ * their memory.
  */
 bool local_sender_there(struct local_qp *lq)
 {
