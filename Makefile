@@ -8,6 +8,9 @@ DESTDIR ?=
 JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 export JOBS
 
+# make TESTS=OFF: only what is installed.
+TESTS ?= ON
+
 # make WERROR=OFF: build although a newer compiler warns.
 CMAKE_FLAGS ?=
 ifdef WERROR
@@ -22,13 +25,14 @@ endif
 help: ## list these targets
 	@echo "make TARGET, where TARGET is"
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
-	@echo "Variables: BUILD=$(BUILD) PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) JOBS=$(JOBS) WERROR=ON|OFF"
+	@echo "Variables: BUILD=$(BUILD) PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) JOBS=$(JOBS) WERROR=ON|OFF TESTS=$(TESTS)"
 
 # cmake runs each time: it is quick, and it notices packages that were installed since.
 build: ## build into $(BUILD)/ (the default)
-	@$(call configure_and_build,$(BUILD),)
+	@$(call configure_and_build,$(BUILD),-DVERBENA_TESTS=$(TESTS))
 
-demo: deps-demo build ## run Debian's own RDMA programs over Verbena
+demo: deps-demo ## run Debian's own RDMA programs over Verbena
+	@$(call configure_and_build,$(BUILD),-DVERBENA_TESTS=OFF)
 	@tests/e2e/demo $(abspath $(BUILD))
 
 check: deps-check build ## build and run every test; the last line is the summary
