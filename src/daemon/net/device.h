@@ -15,7 +15,7 @@
 #define DEVICE_NODE "uverbs0"  /* the first device's node */
 #define DEVICE_PORT 1
 
-#define DEVICE_FIRMWARE "0.1.0"
+#define DEVICE_FIRMWARE VERBENA_VERSION ".0"
 #define DEVICE_RATE "100 Gb/sec (4X EDR)" /* in sysfs's form of width and speed */
 #define DEVICE_PORT_CAPS (IB_UVERBS_PCF_CM_SUP | IB_UVERBS_PCF_IP_BASED_GIDS)
 
