@@ -55,6 +55,7 @@ int capture_file_packet(struct capture_file *file, int device, const struct tap_
 			const uint8_t *bytes);
 /* Writes the interfaces' statistics. `lost`: lost packets of all devices. */
 int capture_file_end(struct capture_file *file, uint64_t lost);
+/* Writes the buffer to the file. Returns 0 or -errno. */
 int capture_file_flush(struct capture_file *file);
 
 #endif

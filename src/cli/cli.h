@@ -33,10 +33,10 @@ extern const struct cli_command command_resources;
 extern const struct cli_command command_capture;
 extern const struct cli_command command_stop;
 
-/* A message on standard error, as "verbena: ...". */
+/* Prints a message on standard error, as "verbena: ...". */
 void cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Says on standard error how to get help for `command`; returns CLI_USAGE. */
+/* Prints on standard error how to get help for `command`; returns CLI_USAGE. */
 int cli_usage(const struct cli_command *command);
 
 /* Prints the command's help; returns CLI_OK. */

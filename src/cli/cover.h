@@ -19,11 +19,13 @@ struct place {
 
 /* Opens a directory in `parent`, which is made if needed. Ended by place_leave(). */
 struct place place_enter(struct place *parent, const char *name);
+/* Closes `place`; its error becomes the parent's, unless that has one. */
 void place_leave(struct place *parent, struct place *place);
 
 /* Writes an attribute: a file with a line of text. */
 void place_put(struct place *place, const char *name, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+/* Adds a symbolic link. */
 void place_link(struct place *place, const char *name, const char *target);
 /* Bind-mounts the file or directory `source` under another name. */
 void place_bind(struct place *place, const char *name, const char *source, bool is_directory);

@@ -32,6 +32,7 @@ struct table {
 	size_t count, space;
 };
 
+/* Initializes an empty table. table_free() frees its cells. */
 void table_set_columns(struct table *table, const struct table_column *columns, size_t width);
 void table_free(struct table *table);
 

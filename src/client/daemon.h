@@ -90,12 +90,16 @@ void daemon_leave(struct daemon_conn *conn);
 /* Closes any connection, also one that isn't open; the daemon frees what it held for it. */
 void daemon_close(struct daemon_conn *conn);
 
+/* Queries. -EINVAL: no such port or index; -ENODATA: no GID at the index. */
 int daemon_query_device(struct daemon_conn *conn, struct ib_uverbs_query_device_resp *resp);
 int daemon_query_port(struct daemon_conn *conn, uint8_t port,
 		      struct ib_uverbs_query_port_resp *resp);
 int daemon_query_gid(struct daemon_conn *conn, uint32_t port, uint32_t index,
 		     struct proto_query_gid_resp *resp);
 
+/* Objects, named by handles of the connection's context. Further errors of all of these: -EINVAL or
+ * -ENOENT: no such handle; -EINVAL: a bad argument; -EBUSY: in use; -ENOMEM: no memory or a limit
+ * is reached. */
 int daemon_alloc_pd(struct daemon_conn *conn, uint32_t *handle);
 int daemon_dealloc_pd(struct daemon_conn *conn, uint32_t handle);
 

@@ -172,7 +172,7 @@ struct cm_private {
 	uint32_t size;
 };
 
-/* The commands return 0; -EINVAL: not in this state. */
+/* The commands return 0; -EINVAL: not in this state; cm_establish() also -EISCONN. */
 
 struct cm_connect {
 	struct cm_path path;
@@ -182,6 +182,7 @@ struct cm_connect {
 	uint32_t vendor_id, vendor_option; /* enhanced connection establishment; 0: none */
 	struct cm_private private_data;
 };
+/* Sends a REQ. */
 int cm_connect(struct cm *cm, struct cm_endpoint *endpoint, const struct cm_connect *connect,
 	       uint64_t now_ms);
 
@@ -192,17 +193,20 @@ struct cm_accept {
 	uint32_t vendor_id, vendor_option;
 	struct cm_private private_data;
 };
+/* Answers a request by a REP. */
 int cm_accept(struct cm *cm, struct cm_endpoint *endpoint, const struct cm_accept *accept,
 	      uint64_t now_ms);
 /* After CM_EVENT_REP: sends the RTU. */
 int cm_confirm(struct cm *cm, struct cm_endpoint *endpoint);
 /* To be called when the queue pair received data although no RTU came. */
 int cm_establish(struct cm *cm, struct cm_endpoint *endpoint);
+/* Sends a REJ: refuses a request or a REP, or gives up. */
 int cm_reject(struct cm *cm, struct cm_endpoint *endpoint, enum cm_reject reason,
 	      const struct cm_private *private_data, uint64_t now_ms);
 /* Begins to disconnect, or answers the peer's DREQ. */
 int cm_disconnect(struct cm *cm, struct cm_endpoint *endpoint, uint64_t now_ms);
 
+/* Service id resolution: sends a SIDR_REQ; answers one by a SIDR_REP. */
 int cm_sidr_request(struct cm *cm, struct cm_endpoint *endpoint, const struct cm_path *path,
 		    uint64_t service_id, const struct cm_private *private_data, uint64_t now_ms);
 int cm_sidr_answer(struct cm *cm, struct cm_endpoint *endpoint, enum cm_sidr_status status,

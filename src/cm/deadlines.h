@@ -19,6 +19,7 @@ struct deadlines {
 /* Reserves room for `count` deadlines at once. Returns 0 or -ENOMEM. */
 int deadlines_reserve(struct deadlines *deadlines, uint32_t count);
 void deadlines_fini(struct deadlines *deadlines);
+/* Sets or changes a deadline; deadline_clear() does nothing if it isn't set. */
 void deadline_set(struct deadlines *deadlines, struct deadline *deadline, uint64_t at_ms);
 void deadline_clear(struct deadlines *deadlines, struct deadline *deadline);
 /* The earliest deadline; NULL: none. */

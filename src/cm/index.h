@@ -27,6 +27,7 @@ void index_fini(struct index *index);
 void index_add(struct index *index, struct index_node *node, uint64_t key);
 /* Does nothing if the node isn't in the table. */
 void index_remove(struct index *index, struct index_node *node);
+/* The nodes with this key; NULL: no further one. */
 struct index_node *index_first(const struct index *index, uint64_t key);
 struct index_node *index_next(const struct index_node *node);
 

@@ -91,6 +91,7 @@ enum cm_mad_error {
 	CM_MAD_ERRORS
 };
 
+/* Returns CM_MAD_OK, or why the bytes are no message; *mad is then undefined. */
 enum cm_mad_error cm_mad_decode(const uint8_t bytes[MAD_SIZE], struct cm_mad *mad);
 void cm_mad_encode(const struct cm_mad *mad, uint8_t bytes[MAD_SIZE]);
 

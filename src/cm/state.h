@@ -22,13 +22,17 @@ void endpoint_ask(struct cm *cm, struct cm_endpoint *e, enum cm_state state,
 struct cm_mad endpoint_mad(const struct cm_endpoint *e, enum cm_message message);
 void endpoint_send_reject(struct cm *cm, struct cm_endpoint *e, enum cm_reject reason,
 			  enum cm_about about, const struct cm_private *private_data);
+/* Asks the peer for more time (MRA). */
 void endpoint_send_mra(struct cm *cm, struct cm_endpoint *e, enum cm_about about);
+/* Sends a message that has nothing but the ids. */
 void endpoint_send_short(struct cm *cm, struct cm_endpoint *e, enum cm_message message);
 
 /* Enters CM_IDLE and ends what waits in the old state. Frees the endpoint if it is closed: returns
  * whether it still exists. */
 bool endpoint_idle(struct cm *cm, struct cm_endpoint *e);
+/* Enters TIMEWAIT for the QP's local ACK timeout. */
 void endpoint_timewait(struct cm *cm, struct cm_endpoint *e, uint64_t now);
+/* Enters a state without a deadline; endpoint_linger() sets one. */
 void endpoint_enter(struct cm *cm, struct cm_endpoint *e, enum cm_state state);
 void endpoint_linger(struct cm *cm, struct cm_endpoint *e, uint64_t at_ms);
 
@@ -50,6 +54,7 @@ struct cm_endpoint *endpoint_by_qpn(const struct cm *cm, const struct cm_path *p
 				    uint64_t guid);
 /* Whether messages by this path can come from the endpoint's peer. */
 bool endpoint_is_at(const struct cm_endpoint *e, const struct cm_path *path);
+/* Makes the endpoint known to endpoint_by_peer() and, unless `qpn` is 0, endpoint_by_qpn(). */
 void endpoint_set_peer(struct cm *cm, struct cm_endpoint *e, uint32_t remote_id, uint64_t guid,
 		       uint32_t qpn);
 bool state_is_sidr(enum cm_state state);

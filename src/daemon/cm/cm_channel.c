@@ -122,7 +122,7 @@ int cm_channel_post(struct cm_channel *channel, const struct rdma_ucm_event_resp
 	if (!w)
 		return -ENOMEM;
 	w->event = *event;
-	/* If others wait already, the socket is watched for room. */
+	/* If others wait already, the loop watches the socket already. */
 	if (list_empty(&channel->queue))
 		loop_change(&cm_server(channel->object.client)->loop, &channel->watch, EPOLLOUT);
 	list_add_tail(&channel->queue, &w->node);

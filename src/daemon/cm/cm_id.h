@@ -79,6 +79,7 @@ struct cm_id {
 	uint64_t request_place; /* of its event in the channel; 0: not sent yet */
 };
 
+/* The client's identifier with this handle; NULL: none. */
 struct cm_id *cm_id_find(const struct cm_request *request, uint32_t handle);
 
 /* Makes an identifier on the channel. Returns 0 or -errno. */
@@ -100,6 +101,7 @@ void cm_id_network_changed(struct cm_id *id);
 
 /* Whether a listener takes another request now: fewer than its backlog are unread. */
 bool cm_id_has_backlog(struct cm_id *listener);
+/* Counts a request against the listener's backlog. */
 void cm_id_add_request(struct cm_id *listener, struct cm_id *id);
 /* The request was answered or read: it doesn't count against the backlog any more. */
 void cm_id_drop_request(struct cm_id *id);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* QUERY, INIT_QP_ATTR, SET_OPTION. No state of their own. */
+/* QUERY, INIT_QP_ATTR, SET_OPTION. No state. */
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>

@@ -69,6 +69,7 @@ struct cm_asker cm_service_asker(const struct cm_path *path, const struct cm_mad
 
 /* cm_connect.c: the callbacks of the state machine. */
 extern const struct cm_ops cm_service_ops;
+/* Queues a message for this host, or sends it to another one. `arg`: the struct cm_service. */
 void cm_service_send(void *arg, const struct cm_path *path, const uint8_t mad[MAD_SIZE]);
 
 #endif

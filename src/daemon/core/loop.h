@@ -51,6 +51,7 @@ int loop_round(struct loop *loop, int limit_ms);
 
 /* Watches `fd` for `events` (EPOLLIN, ...; level-triggered). The caller closes `fd`. */
 int loop_add(struct loop *loop, struct watch *watch, int fd, uint32_t events);
+/* Changes the events of a watch; 0: none but EPOLLHUP and EPOLLERR. */
 void loop_change(struct loop *loop, struct watch *watch, uint32_t events);
 /* Ends the watch: no callback follows. Does nothing for a watch that isn't watched. */
 void loop_remove(struct loop *loop, struct watch *watch);

@@ -52,7 +52,7 @@ struct process {
 	uint32_t context_count;
 	uint32_t objects[OBJECT_KINDS];
 	uint64_t pinned;	    /* bytes; see pinned.h */
-	bool no_memlock;	    /* asked not to be held to RLIMIT_MEMLOCK */
+	bool no_memlock;	    /* RLIMIT_MEMLOCK isn't enforced, as it asked */
 	uint64_t may_lock_until_ms; /* until then it counts as having CAP_IPC_LOCK (pinned.c) */
 	bool returning;		    /* from another daemon; see return.h */
 	struct link **links;	    /* by the peer's slot; NULL until the first link */
@@ -97,6 +97,7 @@ bool process_uses(const struct process *process, const struct device *device);
 
 /* The process with this cookie; NULL: none. */
 struct process *process_by_cookie(struct server *server, uint64_t cookie);
+/* The process at the slot; NULL: none, or no such slot. */
 struct process *process_by_slot(struct server *server, uint32_t slot);
 
 /* `peer`'s pid as `process` sees it; 0: it has none in that PID namespace, or that isn't known. */

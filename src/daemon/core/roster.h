@@ -40,6 +40,7 @@ struct roster {
 void roster_open(struct roster *roster, int dir_fd);
 void roster_close(struct roster *roster);
 
+/* Writes the entry of a process that has attached. */
 void roster_enter(struct roster *roster, const struct process *process);
 /* The slot's process has ended; the slot's new marks are those in struct slots. */
 void roster_leave(struct roster *roster, const struct process *process);

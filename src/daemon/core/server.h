@@ -35,7 +35,7 @@ struct user;
 
 struct server_options {
 	struct config config;
-	int ready_fd; /* -1: started by hand */
+	int ready_fd; /* the starter's ready pipe; -1: started by hand */
 };
 
 struct server {
@@ -43,7 +43,7 @@ struct server {
 	char dir[PATH_MAX];
 	int dir_fd, lock_fd, pid_fd, spare_fd;	    /* -1: not open */
 	struct watch uverbs, rdma_cm, ctl, signals; /* uverbs: the first device's node */
-	void (*node_ready)(struct watch *watch, uint32_t events); /* of the other devices' nodes */
+	void (*node_ready)(struct watch *watch, uint32_t events); /* callback of the other nodes */
 	bool keep_uverbs, keep_rdma_cm, keep_ctl; /* the service manager's: their files stay */
 	struct timer idle;
 	struct timer accept_again; /* runs while no descriptor is left for new connections */
@@ -53,7 +53,7 @@ struct server {
 	struct list conns, ctls, users, captures;
 	uint32_t ctl_count, capture_count;
 	uint32_t ctl_strangers;	  /* of ctl_count: of users other than root and the daemon's own */
-	uint32_t connections_max; /* of a user that isn't the daemon's own */
+	uint32_t connections_max; /* for each user but the daemon's own */
 	uint64_t pid_ns, net_ns;
 	uint64_t last_link_id, last_capture_id;
 	struct devices devices;

@@ -61,8 +61,8 @@ static int choose_directory(struct server *server, const struct activation *give
 	return 0;
 }
 
-/* Makes a directory that other users may enter; whether an existing one may belong to this user is
- * checked later. */
+/* Makes a directory that other users may enter; rundir_make() checks the owner of an existing
+ * one. */
 static int directory_make_shared(const char *path)
 {
 	mode_t mask = umask(022);

@@ -91,8 +91,8 @@ static void show_device(const struct device *device, struct text *out)
 	json_close(out, '}');
 }
 
-/* The copy, by which thread of which process, that delays a deregistration of `process`, as the
- * process reports it. `key`: that of the region, or 0 for any. */
+/* Shows the process and thread whose copy delays a deregistration of `process`, as `process`
+ * reports it. `key`: the region's, or 0 for any. */
 static void show_held_up(const struct process *process, uint32_t key, struct text *out)
 {
 	struct pub_held_up held_up;

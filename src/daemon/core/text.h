@@ -17,6 +17,7 @@ struct text {
 };
 
 void text_free(struct text *text);
+/* Appends as printf() does. */
 void text_add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /*

@@ -46,6 +46,7 @@ void link_free_all(struct process *process);
 /* The link's event for one side has been sent or dropped. */
 void link_event_done(struct link *link);
 
+/* The user of the process on this side. */
 uid_t link_uid(const struct link *link, unsigned int side);
 
 #endif

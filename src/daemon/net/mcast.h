@@ -96,6 +96,7 @@ void mcast_refresh(struct server *server);
 int qp_attach_group(struct qp *qp, const uint8_t gid[16], bool returning);
 /* Returns 0; -EINVAL: the queue pair isn't attached. */
 int qp_detach_group(struct qp *qp, const uint8_t gid[16]);
+/* The queue pair ends: detaches it from all groups. */
 void mcast_detach_all(struct qp *qp);
 
 /* Writes the names of the interfaces that listen, for people: "eth0 lo"; "-": none. */

@@ -36,6 +36,7 @@ struct route_cache {
 	struct route_answer answer[ROUTE_CACHE_PLACES];
 };
 
+/* Opens the netlink socket; without one, route_cache_find() knows no answer. */
 void route_cache_open(struct route_cache *cache);
 void route_cache_close(struct route_cache *cache);
 

@@ -69,6 +69,7 @@ struct wire {
 	char why[192]; /* why it isn't open, or not for all: a sentence; or empty */
 };
 
+/* `off`: never open it; `managed`: see struct wire. */
 void udp_slots_init(struct wire *wire, bool off, bool managed);
 /* Closes the sockets in the daemon; processes keep theirs, and the park. */
 void udp_slots_close(struct wire *wire);

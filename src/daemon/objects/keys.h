@@ -32,6 +32,7 @@ int keys_take(struct keys *keys, uint32_t *lkey, uint32_t *rkey);
  * lkey. */
 int keys_claim(struct keys *keys, uint32_t lkey);
 void keys_claimed(struct keys *keys);
+/* Gives back a pair of keys, named by its lkey. */
 void keys_give(struct keys *keys, uint32_t lkey);
 
 #endif

@@ -56,6 +56,7 @@ int share_find(const struct context *context, enum object_kind kind, uint32_t ha
 struct domain *domain_find(const struct context *context, uint32_t handle);
 /* Makes a domain without siblings; the caller adds one at once. NULL: no memory. */
 struct domain *domain_make(const struct context *context, uint32_t handle);
+/* Adds a sibling. */
 void domain_join(struct domain *domain, struct pd *pd);
 /* Takes a PD out of its domain; the last one frees the domain. */
 void domain_leave(struct pd *pd);
