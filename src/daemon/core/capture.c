@@ -44,7 +44,7 @@ static void tell_end(struct events *events, const struct capture *capture, uint3
 }
 
 /* Hands the ring to the process and to the capturing program; if one of them can't get it, the
- * other is told that the capture of this process has ended. */
+ * other gets CAPTURE_END. */
 static int capture_introduce(struct capture *capture, struct process *process)
 {
 	const struct proto_event event = {

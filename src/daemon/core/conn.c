@@ -200,7 +200,7 @@ static void conn_on_ready(struct watch *watch, uint32_t events)
 	if (!err && (events & (EPOLLHUP | EPOLLERR)))
 		err = -EPIPE;
 	/* One request for each turn of the loop: a client that waits for each reply has no second
-	 * one in the socket, and a client that floods is served alternately with all others. */
+	 * request in the socket, and a client that floods must not delay the others. */
 	if (!err && !conn->unsent && !conn->postponed)
 		err = serve_one(conn);
 	if (err && err != -EAGAIN)

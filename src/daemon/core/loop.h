@@ -17,8 +17,9 @@
 
 #define LOOP_BATCH 64
 
-/* So many events of strangers' watches are handled in a batch, because strangers may come in
- * floods; then the loop polls for events of the admitted clients again. */
+/* The number of events of clients not yet admitted (struct watch, `stranger`) that are handled in a
+ * batch, because such clients may come in floods. Then the loop polls again, so that admitted
+ * clients are served first. */
 #define LOOP_STRANGERS 4
 
 struct watch {

@@ -65,7 +65,7 @@ bool process_uses(const struct process *process, const struct device *device)
 	return false;
 }
 
-/* ------------------------------------------------------------------ what a process says */
+/* ------------------------------------------------------------------ what is known of a process */
 
 /* Peers write to the doorbell, so it must be an eventfd: a write to another file could have any
  * effect. */

@@ -63,7 +63,8 @@ static void serve_waiting(struct server *server, struct slot_set *set, uint32_t 
 
 /* ------------------------------------------------------------------ links */
 
-/* The process at `slot` is back or has ended: claims on it that it didn't make as well are over. */
+/* The process at `slot` is back or has ended: ends the remaining claims of other processes on
+ * it. */
 static void end_claims_on(struct server *server, uint32_t slot)
 {
 	for (uint32_t i = 0; i < LIMIT_SLOTS; i++) {
@@ -76,8 +77,8 @@ static void end_claims_on(struct server *server, uint32_t slot)
 	}
 }
 
-/* The process is back: its claims on others that are back, or have ended, and don't share them are
- * over. */
+/* The process is back: ends its remaining claims on slots whose processes are back or have
+ * ended. */
 static void end_claims_of(struct process *process)
 {
 	const struct slots *slots = &process->server->slots;

@@ -25,7 +25,7 @@ struct process;
  * and `born` are its magic number and version, `qpn_start` is the slot that was given out last. */
 struct roster_entry {
 	uint64_t cookie;
-	uint64_t born; /* the process's start time: tells it from a later process with its pid */
+	uint64_t born; /* its start time, which differs for a later process of that pid */
 	int32_t pid;   /* 0: the slot is free */
 	uint32_t uid;
 	uint32_t qpn_start, key_start; /* see ids_init() */

@@ -177,8 +177,7 @@ static int take_directory(struct server *server, const struct server_options *op
 
 /* ------------------------------------------------------------------ sockets */
 
-/* Sets the owner before the mode, so that at no time a user has access whom the new owner and mode
- * together exclude. */
+/* Sets the owner before the mode: the mode then never applies to the old owner and group. */
 static int apply_rule(const struct server *server, const char *name, const struct node_rule *rule)
 {
 	bool given = rule->owner != (uid_t)-1 || rule->group != (gid_t)-1;

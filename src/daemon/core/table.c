@@ -8,7 +8,8 @@
 #define INDEX_MASK ((1u << TABLE_INDEX_BITS) - 1)
 #define GENERATION_MASK ((1u << TABLE_GENERATION_BITS) - 1)
 
-/* A place rests while so many other objects are made. A small number keeps the table short. */
+/* How many other objects are made before a place is reused. A small number keeps the table
+ * short. */
 enum { TABLE_AGE = 32 };
 
 void table_init(struct table *table)

@@ -96,8 +96,8 @@ static const void *find_attribute(const struct rtattr *a, size_t left, uint16_t 
 	return NULL;
 }
 
-/* Finds the interface, and the address to resolve on its link. False: none has to be resolved, or
- * the kernel can't tell. */
+/* Finds the interface, and the address to resolve on its link. False: no address has to be
+ * resolved, or it isn't known. */
 static bool find_link(struct neighbour_question *question)
 {
 	_Alignas(NLMSG_ALIGNTO) uint8_t answer[ANSWER_BYTES] = {0};
