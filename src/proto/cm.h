@@ -11,26 +11,27 @@
  *
  * Differences from the kernel's, and their reasons:
  *   - DISCONNECT may be posted (PROTO_POSTED): it gets no answer then.
- *   - The first request is PROTO_CM_HELLO, which names the process by the cookie of PROTO_ATTACH if
- * it has one (a process that uses the CM before it opens a device sends 0, and HELLO again later).
+ *   - The first request is PROTO_CM_HELLO, which names the process by the cookie of PROTO_ATTACH
+ *     if it has one (a process that uses the CM before it opens a device sends 0, and HELLO again
+ *     later).
  *   - PROTO_CM_CREATE_CHANNEL makes an event channel and brings its descriptor: a SOCK_SEQPACKET
- *     socket on which each packet is one event, struct proto_cm_event. So it is readable
- * exactly while there is an event, whatever poll(), epoll or O_NONBLOCK do with it, and
- * RDMA_USER_CM_CMD_GET_EVENT isn't needed (-EOPNOTSUPP). The channel lives until
- * PROTO_CM_DESTROY_CHANNEL or the process's end.
+ *     socket on which each packet is one event, struct proto_cm_event. So it is readable exactly
+ *     while there is an event, whatever poll(), epoll or O_NONBLOCK do with it, and
+ *     RDMA_USER_CM_CMD_GET_EVENT isn't needed (-EOPNOTSUPP). The channel lives until
+ *     PROTO_CM_DESTROY_CHANNEL or the process's end.
  *   - An event carries what QUERY and INIT_QP_ATTR would answer next, which halves the round trips
- * of making a connection.
+ *     of making a connection.
  *   - CREATE_ID's `reserved` has the channel's handle in its first four bytes. MIGRATE_ID's `fd`
- * is the handle of the target channel; the unread events of this id are sent again there.
+ *     is the handle of the target channel; the unread events of this id are sent again there.
  *   - SET_OPTION's value stands after the structure instead of behind a pointer (at most 256
- * bytes).
- *   - DESTROY_ID and MIGRATE_ID answer how many events of the id were reported, as the kernel does;
- * the library counts those that its program acknowledged.
+ *     bytes).
+ *   - DESTROY_ID and MIGRATE_ID answer how many events of the id were reported, as the kernel
+ *     does; the library counts those that its program acknowledged.
  *   - INIT_QP_ATTR answers struct ib_uverbs_qp_attr. QUERY answers by option: struct
  *     rdma_ucm_query_addr_resp, struct rdma_ucm_query_path_resp (one path: Ethernet), and for GID
  *     rdma_ucm_query_addr_resp with struct sockaddr_ib in it.
  *   - BIND_IP, RESOLVE_IP, JOIN_IP_MCAST and QUERY_ROUTE are older forms of BIND, RESOLVE_ADDR,
- * JOIN_MCAST and QUERY: -EOPNOTSUPP.
+ *     JOIN_MCAST and QUERY: -EOPNOTSUPP.
  *
  * Ids are opaque, and valid on one connection. Integers are in host order where the kernel's are.
  */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Multicast groups of this host: which queue pairs are *attached* (ATTACH_MCAST: they get the
- * group's datagrams) and which interfaces *listen* (they receive its packets from the network, and
- * report to it that they do). As with the kernel's Soft-RoCE these are separate:
+ * group's datagrams) and which interfaces *listen* (they receive the group's packets from the
+ * network, and report that to the network). As with the kernel's Soft-RoCE these are separate:
  *
  *   - attaching makes a queue pair a receiver of all datagrams to the group, from this host's
- * processes or by any interface that listens;
+ *     processes or by any interface that listens;
  *   - joining by the RDMA CM (cm_mcast.c), as a full member, makes the interface of the identifier
  *     listen. A send-only member makes no interface listen.
  *
@@ -16,17 +16,17 @@
  * How a datagram gets to the processes:
  *
  *   - Processes of this host get it from the sender, by their links. The sender finds the members
- * in the table (shm/groups.h), which mcast.c writes.
- *   - From other hosts it comes as IP multicast. For multicast the kernel doesn't choose one of the
- * sockets of port 4791 (udp_slots.h): each one that is a member gets a copy. So the slot's socket
- * of each process that is attached is a member on each interface that listens, and no other socket
- * is (IP_MULTICAST_ALL is off): a process without an attachment gets nothing. A socket can be a
- * member of few groups (20 of IPv4, net.ipv4.igmp_max_memberships). A socket at that limit receives
- * the datagrams of all groups of the host from then on, until its process ends; the process drops
- * those to which none of its queue pairs is attached.
+ *     in the table (shm/groups.h), which mcast.c writes.
+ *   - From other hosts it comes as IP multicast. For multicast the kernel doesn't choose one of
+ *     the sockets of port 4791 (udp_slots.h): each one that is a member gets a copy. So the slot's
+ *     socket of each process that is attached is a member on each interface that listens, and no
+ *     other socket is (IP_MULTICAST_ALL is off): a process without an attachment gets nothing. A
+ *     socket can be a member of few groups (20 of IPv4, net.ipv4.igmp_max_memberships). A socket
+ *     at that limit receives the datagrams of all groups of the host from then on, until its
+ *     process ends; the process drops those to which none of its queue pairs is attached.
  *   - In addition, a socket of the daemon's own is a member on each interface that listens
- * (mcast_net.c): it makes the interface listen when no queue pair is attached, and for groups
- * beyond the slots' sockets' limit.
+ *     (mcast_net.c): it makes the interface listen when no queue pair is attached, and for groups
+ *     beyond the slots' sockets' limit.
  *
  * When a daemon ends, its own sockets close, but the slots' sockets stay members and go on
  * receiving. Processes that return attach their queue pairs anew. The socket of a process that
