@@ -391,8 +391,7 @@ static int start_locked(const char *dir, const char *node)
 	do
 		err = flock(lock, LOCK_EX) < 0 ? -errno : 0;
 	while (err == -EINTR);
-	int fd = err ? err
-		     : try_connect(dir, node); /* another process may have started one meanwhile */
+	int fd = err ? err : try_connect(dir, node); /* one may listen by now */
 
 	if (!err && nobody_there(fd))
 		fd = start_and_connect(dir, node);
