@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Moving bytes. See copy.h. No state. */
+/* Copying. See copy.h. No state. */
 #include "hca/mem/copy.h"
 
 #include <errno.h>
@@ -17,10 +17,10 @@
 enum { BOUNCE_BYTES = 16384 };
 
 /*
- * glibc moves more than 2 KiB as a string, which some processors (string_move.h) always do slowly,
- * and AMD's (Zen 4) do fifteen times as slowly where `to` is less than 16 bytes ahead of `from`,
- * modulo 4096: as is a packet's payload behind a header at a page's beginning, against a buffer
- * that begins with a page.
+ * glibc copies more than 2 KiB by string instructions. Some processors always execute these slowly
+ * (string_move.h), and AMD's (Zen 4) fifteen times as slowly where `to` is less than 16 bytes ahead
+ * of `from`, modulo 4096: as a packet's payload behind a header at a page's beginning is, against a
+ * buffer that begins with a page.
  */
 static inline void bytes_copy(uint8_t *to, const uint8_t *from, size_t n)
 {
@@ -104,7 +104,8 @@ GUARDED static bool gather_ordered(void *to, const struct iovec *from, int count
 	return true;
 }
 
-/* As gather_ordered(), past the caches: a fence where that relies on the processor's order. */
+/* As gather_ordered(), bypassing the caches. Fenced, since gather_ordered() relies on the
+ * processor's order of ordinary stores. */
 GUARDED static bool gather_far(void *to, const struct iovec *from, int count, size_t length)
 {
 	uint8_t *out = to;
@@ -182,7 +183,7 @@ bool copy_gather_far(void *to, const struct iovec *from, int count, size_t lengt
 	return ok;
 }
 
-/* Where byte `offset` of the list is; the list from there on is copied to `out`. */
+/* Copies the part of the list from byte `offset` on to `out`. Returns its number of segments. */
 static int list_from(const struct iovec *list, int count, size_t offset, struct iovec *out)
 {
 	int n = 0;
@@ -219,7 +220,8 @@ static int split_last(const struct iovec *list, int count, struct iovec *out)
 typedef ssize_t transfer_fn(pid_t, const struct iovec *, unsigned long, const struct iovec *,
 			    unsigned long, unsigned long);
 
-/* One call, if the peer is alive before; its result, if it is alive after it (peer.h). */
+/* Makes one call if the peer is alive before it; the result counts if the peer is alive after it
+ * (peer.h). */
 static ssize_t call_alive(transfer_fn *call, const struct peer_process *peer,
 			  const struct iovec *local, int local_count, const struct iovec *remote,
 			  int remote_count)
@@ -234,7 +236,8 @@ static ssize_t call_alive(transfer_fn *call, const struct peer_process *peer,
 	return -1;
 }
 
-/* process_vm_* may stop early at a segment's end; goes on until all is done or nothing moves. */
+/* Repeats the call until all is copied or nothing more is: process_vm_* may stop early at a
+ * segment's end. */
 static int peer_transfer(transfer_fn *call, const struct peer_process *peer,
 			 const struct iovec *local, int local_count, const struct iovec *remote,
 			 int remote_count, size_t length)
@@ -257,8 +260,8 @@ static int peer_transfer(transfer_fn *call, const struct peer_process *peer,
 	return n < 0 ? -errno : -EFAULT;
 }
 
-/* Whether the processor shows copies of one thread to others in the order in which they were made.
- * Where it doesn't, the last byte goes by a call of its own, behind a fence. */
+/* Whether other processors see the copies of one thread in the order in which it made them. Where
+ * they don't, the last byte is written by a call of its own, behind a fence. */
 #ifndef COPIES_STAY_IN_ORDER
 #if defined(__x86_64__) || defined(__i386__)
 #define COPIES_STAY_IN_ORDER true
@@ -295,7 +298,8 @@ static int write_ordered(const struct peer_process *peer, const struct iovec *lo
 			     list_from(remote, remote_count, length - 1, end), 1);
 }
 
-/* Segments of which some are foreign: none of this process's memory, so piece by piece. */
+/* Copies segments of which some are foreign, and so not mapped here: piece by piece through a
+ * buffer. */
 static int peer_bounce(transfer_fn *call, const struct peer_process *peer,
 		       const struct iovec *local, int count, const struct iovec *remote,
 		       int remote_count, size_t length)
@@ -350,7 +354,7 @@ int copy_lists_from_process(const struct peer_process *peer, const struct iovec 
 	return err;
 }
 
-/* One byte, by a call that doesn't fault. */
+/* Whether one byte is mapped: tested by a system call, which doesn't fault. */
 static bool byte_there(const void *at)
 {
 	uint8_t byte;

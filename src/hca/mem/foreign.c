@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Foreign regions. See foreign.h. Owns the list of places: each is taken and given back with one
+/* Foreign regions. See foreign.h. Owns the list of places: each is taken and given back by one
  * atomic operation, and holds the region's rkey in this process. */
 #include "hca/mem/foreign.h"
 
@@ -26,9 +26,9 @@ _Static_assert(PLACES <= 1 << 16, "a place is 16 bits of an address");
 
 static _Atomic uint32_t places[PLACES]; /* 0: free */
 static _Atomic uint32_t next_place;
-static struct hca *_Atomic importer; /* the process's, once it has imported */
+static struct hca *_Atomic importer; /* the process's HCA, once it has imported a region */
 
-/* What an entry says of its owner. */
+/* What the entry of a foreign region says of its owner. */
 struct owner {
 	struct mr_view here; /* the entry itself */
 	uint32_t slot, rkey, pd;
@@ -37,7 +37,8 @@ struct owner {
 
 /* ------------------------------------------------------------------ importing */
 
-/* Reused as late as can be: what still names a place that was given back finds nothing there. */
+/* Takes the place whose last use is longest ago: a stale marked address that names a place which
+ * was given back is unlikely to meet another region. */
 static int foreign_take_place(uint32_t rkey, uint32_t *place)
 {
 	for (uint32_t i = 0; i < PLACES; i++) {
@@ -52,7 +53,8 @@ static int foreign_take_place(uint32_t rkey, uint32_t *place)
 	return -ENOMEM;
 }
 
-/* One look: -EAGAIN as long as the link isn't there. hca.lock is held: tables stay mapped. */
+/* Looks the region up once. -EAGAIN: the link isn't up on both sides yet. hca.lock is held, so
+ * tables stay mapped. */
 static int foreign_look_up(struct hca *hca, struct mr *mr)
 {
 	struct foreign *foreign = mr->foreign;
@@ -78,7 +80,7 @@ static int foreign_look_up(struct hca *hca, struct mr *mr)
 	foreign->offset = view.offset;
 	foreign->pd = view.pd;
 	foreign->link = link->id;
-	return link_hold(link) ? 0 : -EAGAIN; /* it lay idle, and is about to go */
+	return link_hold(link) ? 0 : -EAGAIN; /* it is idle, and about to end */
 }
 
 static void foreign_release_link(const struct mr *mr)
@@ -88,7 +90,7 @@ static void foreign_release_link(const struct mr *mr)
 	link_put(atomic_load(&hca->link_by_slot[mr->foreign->slot]));
 }
 
-/* No event says that the owner has its half of a link: it needn't for anything else. */
+/* Polls, since no event reports that the owner has its half of the link: nothing else needs one. */
 int foreign_find(struct hca *hca, struct mr *mr)
 {
 	uint64_t give_up = now_ns() + FIND_NS;
@@ -131,7 +133,7 @@ void foreign_forget(struct mr *mr)
 	foreign_release_link(mr);
 }
 
-/* ------------------------------------------------------------------ naming */
+/* ------------------------------------------------------------------ marked addresses */
 
 bool foreign_among(const struct iovec *list, int count)
 {
@@ -141,7 +143,7 @@ bool foreign_among(const struct iovec *list, int count)
 	return false;
 }
 
-/* Whose memory a marked address is in. */
+/* Finds the entry of the region that a marked address is in. */
 static bool find_owner(const struct hca *hca, uint64_t marked, struct owner *out)
 {
 	uint32_t rkey = atomic_load(&places[(marked & ~MARK) >> ADDRESS_BITS & (PLACES - 1)]);
@@ -157,7 +159,7 @@ static bool find_owner(const struct hca *hca, uint64_t marked, struct owner *out
 	return out->slot < LIMIT_SLOTS;
 }
 
-/* The region is still what was imported. */
+/* Whether the owner's region is still the one that was imported. */
 static bool still_there(const struct link *link, const struct owner *owner)
 {
 	struct mr_view there;
@@ -168,7 +170,7 @@ static bool still_there(const struct link *link, const struct owner *owner)
 	       foreign_access(there.access) == owner->here.access;
 }
 
-/* NULL: it has ended. */
+/* The link to the owner; NULL: it has ended. */
 static struct link *link_to(const struct hca *hca, const struct owner *owner)
 {
 	struct link *link = atomic_load(&hca->link_by_slot[owner->slot]);
@@ -189,7 +191,8 @@ uint64_t foreign_resolve(const struct hca *hca, uint32_t pd, uint64_t addr, uint
 	uint64_t marked = MARK | place << ADDRESS_BITS | at;
 	struct owner owner;
 
-	/* Looked at again with each copy; but what is over already shall fail before it is sent. */
+	/* The region is checked again at each copy. It is checked here, too, so that a request on a
+	 * region which is gone already fails before it is sent. */
 	if (!find_owner(hca, marked, &owner))
 		return 0;
 	const struct link *link = link_to(hca, &owner);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The handler behind guard.h. `before` holds the actions that it replaced; it changes under `lock`,
- * before the new action is in force. */
+/* The signal handler of guard.h. `before` holds the actions that it replaced; it changes under
+ * `lock`, before the new action is in force. */
 #include "hca/mem/guard.h"
 
 #include <pthread.h>
@@ -12,9 +12,9 @@
 #include "base/log.h"
 #include "base/mutex.h"
 
-/* Two handlers that take each other for the one before would call each other without end: that
- * shows as calls that get ever deeper. (A handler that leaves by siglongjmp() doesn't come back
- * either, but the next fault's frame isn't below its.) */
+/* Bounds mutually chained handlers: if another handler calls ours as its predecessor, and ours
+ * calls it, each call is deeper on the stack than the last. (A handler that leaves by siglongjmp()
+ * doesn't return either, but the next fault's frame isn't below its frame.) */
 enum { DEEPER_MAX = 100 };
 
 _Thread_local void **guard_place __attribute__((tls_model("initial-exec")));
@@ -26,7 +26,7 @@ static struct sigaction before[2];
 static struct mutex lock = MUTEX_INITIALIZER(RANK_GUARD);
 FORK_KEEP(lock);
 
-/* What would have happened without us. */
+/* Does what would have been done without our handler. */
 static void pass_on(const struct sigaction *action, int number, siginfo_t *info, void *context)
 {
 	bool default_action = action->sa_handler == SIG_DFL || action->sa_handler == SIG_IGN;
@@ -38,7 +38,8 @@ static void pass_on(const struct sigaction *action, int number, siginfo_t *info,
 		signal(number, SIG_DFL); /* the instruction faults again */
 		return;
 	}
-	/* What it wants blocked; the mask is as before when on_fault() returns. */
+	/* Blocks the signals that the action asks for; the old mask is restored when on_fault()
+	 * returns. */
 	pthread_sigmask(SIG_BLOCK, &action->sa_mask, NULL);
 	if (action->sa_flags & SA_SIGINFO)
 		action->sa_sigaction(number, info, context);
@@ -51,7 +52,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
 {
 	void **place = guard_place;
 
-	/* Sent by somebody, not caused by an instruction: none of ours. */
+	/* si_code <= 0: a process sent the signal, no instruction caused it, so it is not ours. */
 	if (place && info->si_code > 0) {
 		guard_place = NULL;
 		GUARD_GO(place);
@@ -66,9 +67,10 @@ static void guard_install_handler(unsigned int i)
 	if (sigaction(caught[i], NULL, &action) < 0 || action.sa_sigaction == on_fault)
 		return;
 	before[i] = action;
-	/* On the alternative stack if there is one: a handler of stack overflows depends on it.
-	 * Nothing is blocked while it runs, because a copy that faulted doesn't return from it, and
-	 * whatever was would stay so. (signal() has a handler's own signal blocked.) */
+	/* The handler runs on the alternative stack if there is one, since a handler of
+	 * stack overflows needs that. It blocks no signal, because a copy that faulted
+	 * doesn't return from it, and a blocked signal would stay blocked. (signal() blocks
+	 * a handler's own signal.) */
 	sigemptyset(&action.sa_mask);
 	action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | (action.sa_flags & SA_RESTART);
 	action.sa_sigaction = on_fault;

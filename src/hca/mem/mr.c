@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory regions. See mr.h. Entries of the regions' file are written by the thread that registers
- * or deregisters. */
+/* Memory regions. See mr.h. The thread that registers or deregisters a region writes its entry in
+ * the regions' file. */
 #include "hca/mem/mr.h"
 
 #include <errno.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Copying past the caches. See streaming.h. No state. Whole lines are streamed, since the processor
- * gathers a line's stores before it sends them off; what is left at either end is memcpy()'s. */
+/* Copying that bypasses the caches. See streaming.h. No state. Whole lines are streamed, since the
+ * processor combines a line's stores before it writes it; memcpy() copies the rest at either end.
+ */
 #include "hca/mem/streaming.h"
 
 #include <stdint.h>

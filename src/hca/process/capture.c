@@ -23,7 +23,7 @@
 #include "wire/flow.h"
 #include "wire/frame.h"
 
-enum { RINGS_MAX = 8 }; /* captures at once; the daemon begins no more */
+enum { RINGS_MAX = 8 }; /* concurrent captures; the daemon begins no more */
 
 struct capture_ring {
 	struct tap_writer writer;
@@ -31,7 +31,8 @@ struct capture_ring {
 	uint64_t id;
 };
 
-/* Made with the first capture, and kept: whoever has seen hca.capture may still look at it. */
+/* Made with the first capture, and never freed: a thread that has loaded hca.capture may still use
+ * it. */
 struct capture {
 	struct net_tap net;
 	struct hca *hca;
@@ -43,9 +44,9 @@ struct capture {
 
 _Static_assert(FRAME_MAX <= TAP_PACKET_MAX, "every packet has a place in a ring");
 
-/* ------------------------------------------------------------------ into the rings */
+/* ------------------------------------------------------------------ writing to the rings */
 
-/* The first `captured` bytes of a packet are in c->frame. */
+/* Writes a packet to all rings. Its first `captured` bytes are in c->frame. */
 static void capture_put(struct capture *c, uint64_t time_ns, size_t captured, size_t size, bool out,
 			const char *comment)
 {
@@ -65,7 +66,7 @@ static void capture_put(struct capture *c, uint64_t time_ns, size_t captured, si
 			log_debug("capture's bell: %s", strerror(-err));
 }
 
-/* ------------------------------------------------------------------ the wire */
+/* ------------------------------------------------------------------ RoCE packets */
 
 static void on_seen(const struct net_tap *tap, const struct net_seen *seen)
 {
@@ -85,17 +86,17 @@ static void on_seen(const struct net_tap *tap, const struct net_seen *seen)
 
 /* ------------------------------------------------------------------ local packets */
 
-/* What all packets of one message have in common. */
+/* The parts that all packets of one message have in common. */
 struct message {
 	struct capture *c;
 	struct icrc_path path; /* of the packets */
 	struct frame_ip ip;
 	bool out;
 	struct iovec local[LIMIT_SGE];
-	int count; /* segments of `local`; negative: the memory isn't there */
+	int count; /* segments of `local`; negative: the memory can't be read */
 };
 
-/* Payload from `offset` on of the message's segments. */
+/* Shows one packet, whose payload begins at byte `offset` of the message's segments. */
 static void capture_show(struct message *m, const struct packet *packet, uint32_t offset)
 {
 	struct capture *c = m->c;
@@ -104,7 +105,7 @@ static void capture_show(struct message *m, const struct packet *packet, uint32_
 
 	if (packet->length && (m->count < 0 || !copy_gather(c->packet + headers, m->local, m->count,
 							    offset, packet->length)))
-		return; /* its program took the memory away meanwhile */
+		return; /* the program has unmapped the memory meanwhile */
 	memset(c->packet + headers + packet->length, 0, padding);
 	size_t size = frame_make(c->frame, &m->path, &m->ip, c->packet,
 				 headers + packet->length + padding);
@@ -123,7 +124,7 @@ static void message_set_path(struct message *m, const uint8_t *source, const uin
 	m->path.destination_port = WIRE_PORT;
 }
 
-/* A message of a connected QP: its requests, or what comes back. */
+/* Prepares a message of a connected QP: its requests (`out`), or the answers to them. */
 static void message_init(struct message *m, struct qp *qp, const struct send_wqe *wqe, bool out,
 			 const struct hazard_scope *holds)
 {
@@ -140,8 +141,8 @@ static void message_init(struct message *m, struct qp *qp, const struct send_wqe
 	m->count = sq_segments(qp, wqe, 0, m->local, holds);
 }
 
-/* The capture, locked, or NULL when it has just ended. Not analysed, nor are the hooks below, which
- * give it back through a structure. */
+/* Returns the capture, locked, or NULL if it has just ended. Not analysed, nor are the hooks below,
+ * which give the lock back through a structure. */
 static struct capture *capture_enter(struct hca *hca) NO_THREAD_SAFETY_ANALYSIS
 {
 	struct capture *c = atomic_load_explicit(&hca->capture, memory_order_acquire);
@@ -151,8 +152,8 @@ static struct capture *capture_enter(struct hca *hca) NO_THREAD_SAFETY_ANALYSIS
 	return c;
 }
 
-/* Operations of the packets of one message: the first, those in the middle, the last, and one
- * that is first and last. */
+/* The packets' opcodes of one message: of its first packet, of those in the middle, of the last
+ * one, and of a packet that is first and last. */
 struct operations {
 	uint8_t first, middle, last, only;
 };
@@ -168,7 +169,7 @@ static const struct operations write_imm_operations = {OP_WRITE_FIRST, OP_WRITE_
 static const struct operations read_operations = {OP_READ_RESPONSE_FIRST, OP_READ_RESPONSE_MIDDLE,
 						  OP_READ_RESPONSE_LAST, OP_READ_RESPONSE_ONLY};
 
-/* `length` bytes in packets of the path MTU, from PSN packet->psn on. */
+/* Shows `length` bytes in packets of the path MTU, from PSN packet->psn on. */
 static void show_pieces(struct message *m, struct packet *packet, const struct operations *as,
 			uint32_t length, uint32_t mtu)
 {
@@ -259,7 +260,8 @@ void capture_show_request(struct qp *qp, const struct send_wqe *wqe) NO_THREAD_S
 	lock_give(&m.c->lock);
 }
 
-/* The syndrome that becomes this completion at the requester; negative: nothing answered. */
+/* The AETH syndrome that leads to this completion at the requester; negative: there was no
+ * answer. */
 static int syndrome_of(enum ibv_wc_status status, uint8_t rnr_timer)
 {
 	switch (status) {
@@ -352,7 +354,7 @@ void capture_show_datagram(struct qp *qp, const struct send_wqe *wqe) NO_THREAD_
 	lock_give(&m.c->lock);
 }
 
-/* ------------------------------------------------------------------ rings come and go */
+/* ------------------------------------------------------------------ adding, removing rings */
 
 static struct capture *capture_make(struct hca *hca)
 {
@@ -375,7 +377,7 @@ static void switch_on(struct hca *hca, struct capture *c)
 	atomic_store(&hca->capture, c);
 }
 
-/* All of its pages exist from now on: writing to it can't fail, whatever memory others take. */
+/* Maps a ring whose pages all exist from now on: writing to it can't fail for want of memory. */
 static struct tap_memory *ring_map(int fd)
 {
 	if (sys_fallocate(fd, 0, 0, TAP_SIZE) < 0)
@@ -429,7 +431,7 @@ static void ring_drop(struct capture *c, unsigned int i)
 	c->ring[i] = c->ring[--c->rings];
 }
 
-/* `id` NULL: all. */
+/* Ends the capture *id; `id` NULL: all captures. */
 static void capture_end_ring(struct hca *hca, const uint64_t *id)
 {
 	struct capture *c = atomic_load(&hca->captures);

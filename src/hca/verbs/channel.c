@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Completion channels, and reading and acknowledging events. An object counts the events that were
- * given out (under the lock of the queue that they came from) and those that the program has
+ * Completion channels, and reading and acknowledging events. An object counts its events that the
+ * program has read (under the lock of the queue that they came from) and those that the program has
  * acknowledged (under the object's public mutex); destroying it waits until both are equal.
  * A channel's refcnt is the number of its CQs, under the context's public mutex.
  */
@@ -70,7 +70,7 @@ int channel_get_event(struct ibv_comp_channel *ibv, struct ibv_cq **cq, void **c
 {
 	struct event event;
 
-	engine_release(context_of(ibv->context)->hca); /* this thread doesn't poll for a while */
+	engine_release(context_of(ibv->context)->hca); /* this thread is about to block */
 	if (event_queue_read(&channel_of(ibv)->queue, &event) < 0)
 		return -1;
 	*cq = &((struct cq *)event.object)->ibv;
@@ -88,7 +88,7 @@ int async_get_event(struct ibv_context *context, struct ibv_async_event *out)
 	return 0;
 }
 
-/* Counts one acknowledged event; destroying the object may be waiting for it. */
+/* Counts one acknowledged event, and wakes the thread that destroys the object, if there is one. */
 static void events_acknowledge(pthread_mutex_t *mutex, pthread_cond_t *cond, uint32_t *completed)
 {
 	pthread_mutex_lock(mutex);
@@ -121,7 +121,7 @@ void async_ack_event(const struct ibv_async_event *event)
 	case IBV_EVENT_SRQ_LIMIT_REACHED:
 		events_acknowledge(&srq->mutex, &srq->cond, &srq->events_completed);
 		break;
-	default: /* events of a port or of the device have no object that could go away */
+	default: /* events of a port or of the device have no object that could be destroyed */
 		break;
 	}
 }

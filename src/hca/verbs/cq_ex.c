@@ -4,7 +4,7 @@
  * reading one field after another of the current completion.
  *
  * The current completion is a private copy that has left the ring (see struct cq_object), so
- * ibv_poll_cq() on the same CQ goes on with the one after it.
+ * ibv_poll_cq() on the same CQ returns the one after it.
  */
 #include <errno.h>
 #include <time.h>
@@ -121,8 +121,8 @@ static uint64_t read_completion_ts(struct ibv_cq_ex *ex)
 	return object_of(ex)->current.timestamp;
 }
 
-/* The device's clock is CLOCK_MONOTONIC; what the wall clock showed then follows from what both
- * show now. */
+/* The device's clock is CLOCK_MONOTONIC; the wall clock's value at the completion is computed from
+ * the current values of both. */
 static uint64_t read_completion_wallclock_ns(struct ibv_cq_ex *ex)
 {
 	struct timespec wall;
@@ -133,8 +133,8 @@ static uint64_t read_completion_wallclock_ns(struct ibv_cq_ex *ex)
 	return (uint64_t)wall.tv_sec * 1000000000ull + wall.tv_nsec - age;
 }
 
-/* VLANs, flow tags and tag matching can't be asked for in ibv_create_cq_ex(); a program that reads
- * them nevertheless gets zeros. */
+/* ibv_create_cq_ex() refuses VLANs, flow tags and tag matching; a program that reads them
+ * nevertheless gets zeros. */
 static uint16_t read_cvlan(struct ibv_cq_ex *ex)
 {
 	(void)ex;

@@ -2,18 +2,19 @@
 /*
  * Queues of events behind a descriptor, and raising asynchronous events.
  *
- * The descriptor is an eventfd in semaphore mode: a read takes one count and blocks (or says
- *EAGAIN) when there is none. Invariant, whenever the queue's lock is free:
+ * The descriptor is an eventfd in semaphore mode: a read takes one count and blocks (or fails with
+ * EAGAIN) when there is none. Invariant, whenever the queue's lock is free:
  *
  *	count of the eventfd + readers that took a count and not yet an event == events on the list
  *
- * so the descriptor is readable only while there is an event for whoever reads it.
+ * so the descriptor is readable only while there is an event for its reader.
  *   - Adding appends and counts up within one hold of the lock.
  *   - Reading takes a count first (this is where it may block), then an event under the lock.
- *   - Forgetting takes k events off the list and up to k counts back. Where it finds fewer counts,
+ *   - Forgetting takes k events off the list and up to k counts back. If it finds fewer counts,
  *     readers hold the missing ones; the left side may then exceed the right, and that many readers
  *     find the list empty and go back to read().
- * The taking back must not block whatever mode the program has given the descriptor: RWF_NOWAIT.
+ * Taking counts back must not block, whatever mode the program has given the descriptor: it is done
+ * with RWF_NOWAIT.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -97,11 +98,11 @@ int event_queue_read(struct event_queue *queue, struct event *out)
 			free(event);
 			return 0;
 		}
-		lock_give(&queue->lock); /* our event was forgotten: back to sleep */
+		lock_give(&queue->lock); /* the event was forgotten: waits for the next one */
 	}
 }
 
-/* Takes one count back without blocking; false when there is none. */
+/* Takes one count back without blocking; false: there is none. */
 static bool take_count(const struct event_queue *queue)
 {
 	uint64_t count;

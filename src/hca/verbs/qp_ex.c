@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The builder interface, ibv_wr_*: each call fills the next place of the send ring directly;
- * ibv_wr_complete posts all of them or, after a mistake, none. qp.lock is held from ibv_wr_start
- * to ibv_wr_complete or ibv_wr_abort, as the manual page allows. wr_head counts what is built.
+ * ibv_wr_complete posts all requests or, after a mistake, none. qp.lock is held from ibv_wr_start
+ * to ibv_wr_complete or ibv_wr_abort, as the manual page allows. wr_head counts requests that are
+ * built.
  */
 #include <errno.h>
 #include <string.h>
@@ -16,8 +17,8 @@ static struct qp *qp_of_ex(struct ibv_qp_ex *ex)
 	return container_of(ex, struct qp, ex);
 }
 
-/* Not analysed, the three of them: the program's calls to ibv_wr_start(), and to ibv_wr_complete()
- * or ibv_wr_abort() after it, take the lock and give it back. */
+/* These three aren't analysed: ibv_wr_start() takes the lock, and ibv_wr_complete() or
+ * ibv_wr_abort() gives it back. */
 static void wr_start(struct ibv_qp_ex *ex) NO_THREAD_SAFETY_ANALYSIS
 {
 	struct qp *qp = qp_of_ex(ex);
@@ -49,7 +50,7 @@ static int wr_complete(struct ibv_qp_ex *ex) NO_THREAD_SAFETY_ANALYSIS
 	return err;
 }
 
-/* The next place, with what all operations have; NULL once something was wrong. */
+/* The next place of the ring, with the fields that all operations have; NULL after a mistake. */
 static struct send_wqe *wr_begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode)
 {
 	struct qp *qp = qp_of_ex(ex);
@@ -185,7 +186,7 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count,
 		return;
 	if (unlikely(wqe->opcode == IBV_WR_RDMA_READ || wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
 		     wqe->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)) {
-		qp->wr_error = EINVAL; /* as ibv_post_send() says: nothing of it is sent */
+		qp->wr_error = EINVAL; /* as ibv_post_send() fails: no request is sent */
 		return;
 	}
 	for (size_t i = 0; i < count; i++) {
@@ -207,7 +208,8 @@ static void wr_set_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
 	wr_set_inline_data_list(ex, 1, &buf);
 }
 
-/* Fills the calls that the QP asked for. What a type hasn't got was refused at creation. */
+/* Sets the calls that the QP was created with. Calls that its type doesn't have were refused
+ * then. */
 void qp_ex_init(struct qp *qp)
 {
 	struct ibv_qp_ex *ex = &qp->ex;

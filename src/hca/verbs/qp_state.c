@@ -22,7 +22,8 @@ struct transition {
 	bool not_rc; /* SQE doesn't exist for RC */
 };
 
-/* To RESET and to ERR every state may go, with nothing but the state; that isn't listed. */
+/* Transitions to RESET and ERR aren't listed: every state has them, with no attribute but the
+ * state. */
 static const struct transition transitions[] = {
 	{.from = IBV_QPS_RESET,
 	 .to = IBV_QPS_INIT,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Shared receive queues. srq.lock guards the ring and the limit; the list of QPs that wait for a
- * receive is the engine's. */
+/* Shared receive queues. srq.lock guards the ring and the limit; hca.engine guards the list of QPs
+ * that wait for a receive. */
 #include "hca/verbs/srq.h"
 #include "base/sys.h"
 
@@ -131,7 +131,7 @@ int srq_destroy(struct ibv_srq *ibv)
 	books_enter(context->hca);
 	int err = -daemon_destroy_srq(&context->conn, srq->handle);
 
-	if (err == EIO) /* without a daemon there is nothing left there to destroy */
+	if (err == EIO) /* the daemon is gone, and the SRQ's handle with it */
 		err = 0;
 	if (!err)
 		books_drop(context, &srq->held);
@@ -165,7 +165,7 @@ static void resume_waiters(struct srq *srq)
 		struct qp *qp = container_of(node, struct qp, srq_wait);
 
 		lock_take(&qp->lock);
-		qp->carrier->receive_posted(qp); /* waits again when the SRQ ran empty */
+		qp->carrier->receive_posted(qp); /* enters the list again if the SRQ is empty */
 		lock_give(&qp->lock);
 	}
 	engine_leave(hca);
@@ -199,7 +199,7 @@ enum receive_fit srq_take(struct srq *srq, uint32_t length, struct recv_wqe *out
 		srq->rq.tail++;
 		event = srq->limit && srq->rq.head - srq->rq.tail < srq->limit;
 		if (event)
-			srq->limit = 0; /* armed once */
+			srq->limit = 0; /* one event for each arming */
 	}
 	lock_give(&srq->lock);
 	if (event)
