@@ -225,6 +225,7 @@ static inline bool ring_publish_lazily(struct ring_rx *rx)
 	return rx->pos - rx->published >= RING_SLOTS / 4 && ring_publish(rx);
 }
 
+/* The private state of either side of an empty ring. `slots`: RING_BYTES of shared memory. */
 void ring_tx_init(struct ring_tx *tx, uint8_t *slots, struct ring_ctl *ctl);
 void ring_rx_init(struct ring_rx *rx, uint8_t *slots, struct ring_ctl *ctl);
 

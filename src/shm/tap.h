@@ -92,6 +92,7 @@ int tap_peek(struct tap_reader *reader, struct tap_record *head, const uint8_t *
 void tap_pop(struct tap_reader *reader, const struct tap_record *head);
 /* Called before the reader sleeps. True: there is nothing to read, and the bell will be rung. */
 bool tap_sleep(struct tap_reader *reader);
+/* Called after the reader has slept: its bell needn't be rung any more. */
 void tap_wake(struct tap_reader *reader);
 /* The number of packets that found no room, in all. */
 uint64_t tap_lost(const struct tap_reader *reader);

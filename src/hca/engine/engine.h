@@ -30,6 +30,7 @@
 
 struct link;
 
+/* Starts the engine thread. 0 or -errno. */
 int engine_start(struct hca *hca);
 
 /* One round of the engine thread between two sleeps: does everything that is due. Returns when the

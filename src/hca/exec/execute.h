@@ -55,6 +55,7 @@ static inline int receive_segments(const struct qp *qp, const struct recv_wqe *w
 			       wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, out, scope);
 }
 
+/* Completes the receive with `status`; `arrival` describes its message. */
 void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct arrival *arrival,
 		      enum ibv_wc_status status);
 

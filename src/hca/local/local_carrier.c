@@ -30,8 +30,9 @@ void local_take_record(struct hca *hca, struct link *link, const struct ring_hea
 	if (unlikely(!qp || h->kind >= REC_KINDS)) {
 		if (h->kind == REC_UD)
 			datagram_count_fate(hca, DATAGRAM_STATE);
-		link_idle_record(link,
-				 h); /* or the QP has ended: the peer's timer tells its program */
+		/* A record of the link itself; or the QP has ended, and the peer's timer fails its
+		 * requests. */
+		link_idle_record(link, h);
 		return;
 	}
 	lock_take(&qp->lock);

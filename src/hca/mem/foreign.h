@@ -64,6 +64,7 @@ static inline bool foreign_is(const void *at)
 	return (intptr_t)at < 0;
 }
 
+/* Whether some address of the list is marked. */
 bool foreign_among(const struct iovec *list, int count);
 
 /* Called if mr_resolve() gave 0: the marked address, or 0 if the key names no foreign region

@@ -67,10 +67,10 @@ static void guard_install_handler(unsigned int i)
 	if (sigaction(caught[i], NULL, &action) < 0 || action.sa_sigaction == on_fault)
 		return;
 	before[i] = action;
-	/* The handler runs on the alternative stack if there is one, since a handler of
-	 * stack overflows needs that. It blocks no signal, because a copy that faulted
-	 * doesn't return from it, and a blocked signal would stay blocked. (signal() blocks
-	 * a handler's own signal.) */
+	/* The handler runs on the alternative stack if there is one, since a handler of stack
+	 * overflows needs that. It blocks no signal, because a copy that faulted doesn't return
+	 * from it, and a blocked signal would stay blocked. (signal() blocks a handler's own
+	 * signal.) */
 	sigemptyset(&action.sa_mask);
 	action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | (action.sa_flags & SA_RESTART);
 	action.sa_sigaction = on_fault;

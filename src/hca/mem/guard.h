@@ -48,6 +48,7 @@ typedef void *guard_place_t[5]; /* as __builtin_setjmp() requires */
 
 extern _Thread_local void **guard_place __attribute__((tls_model("initial-exec")));
 
+/* Installs the handler for both signals, unless it is installed already. */
 void guard_install(void);
 
 static inline void guard_enter(void *place)

@@ -10,10 +10,10 @@
  * deregistration up as without one: a mapping only replaces the system call. Where there is none,
  * process_vm_* is used.
  *
- * The first operations on a region find no mapping: they queue a wish and use process_vm_*. The
- * control thread maps the regions of queued wishes, with no lock held. It populates only those
- * pages that exist in the file already, so a sparse region stays sparse; a page that is touched
- * later is mapped by a fault.
+ * The first operations on a region find no mapping: they queue a request (a wish) and use
+ * process_vm_*. The control thread maps the regions of queued wishes, with no lock held. It
+ * populates only those pages that exist in the file already, so a sparse region stays sparse; a
+ * page that is touched later is mapped by a fault.
  *
  * Bounds: MAPPED_PLACES mappings for each link, MAPPED_MAX and MAPPED_BYTES_MAX for the process. A
  * region that needs a place takes it from one that is not registered any more; if there is no room,

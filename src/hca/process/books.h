@@ -22,6 +22,8 @@
 
 struct hca;
 
+/* Begins and ends an entry of the calling thread. books_enter() waits while a return is under way.
+ */
 void books_enter(struct hca *hca);
 void books_leave(struct hca *hca);
 

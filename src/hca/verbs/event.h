@@ -32,6 +32,7 @@ struct hca;
 struct qp;
 struct srq;
 
+/* 0 or -errno. */
 int event_queue_init(struct event_queue *queue);
 void event_queue_destroy(struct event_queue *queue);
 /* Appends an event about `object`; *reported (if not NULL) is incremented when the event is

@@ -48,7 +48,7 @@ struct qp {
 	uint32_t handle;
 	struct list held;
 	uint8_t type;  /* enum ibv_qp_type */
-	uint8_t state; /* enum ibv_qp_state; ibv.state is what the program was told last */
+	uint8_t state; /* enum ibv_qp_state; ibv.state changes by the program's calls only */
 	bool sq_sig_all;
 	bool has_ex;
 	bool sqd_notify;	 /* SQD: the program asked for an event when it is drained */
@@ -158,6 +158,7 @@ static inline void sq_address(struct send_wqe *wqe, const struct ah *ah, uint32_
 void sq_run(struct qp *qp) REQUIRES(qp->lock);
 /* Completes the oldest WQE with success (or an error, which fails the QP). */
 void sq_complete(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status) REQUIRES(qp->lock);
+/* Completes all requests of the queue with IBV_WC_WR_FLUSH_ERR. */
 void sq_flush(struct qp *qp) REQUIRES(qp->lock);
 /* The WQE at sq.next failed on this side before any of it was sent: ERR, or SQE for UC and UD. */
 void sq_fail_local(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
@@ -181,6 +182,7 @@ int sq_segments(struct qp *qp, const struct send_wqe *wqe, uint32_t access, stru
 		const struct hazard_scope *scope);
 
 /* ---- receive queue (rq.c) */
+/* Completes all receives of the QP's own queue, if it has one, with IBV_WC_WR_FLUSH_ERR. */
 void rq_flush(struct qp *qp) REQUIRES(qp->lock);
 
 #endif

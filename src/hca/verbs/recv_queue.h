@@ -33,6 +33,7 @@ struct recv_queue {
 	uint32_t told; /* the number of posted ones as last published (a QP's own queue) */
 };
 
+/* Allocates a ring for `max_wr` receives of `max_sge` segments. 0 or ENOMEM. */
 int rq_init(struct recv_queue *rq, uint32_t max_wr, uint32_t max_sge);
 void rq_free(struct recv_queue *rq);
 /* Adds receives. 0 or a positive errno; *bad is then the first one that wasn't added. The owner's

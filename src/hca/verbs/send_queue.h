@@ -82,6 +82,7 @@ enum step {
 	STEP_FAILED /* it has completed with an error; nothing after it is started */
 };
 
+/* Allocates a ring for the requests that `cap` allows. 0 or ENOMEM. */
 int sq_init(struct send_queue *sq, const struct ibv_qp_cap *cap);
 static inline struct send_wqe *sq_at(const struct send_queue *sq, uint32_t count)
 {

@@ -17,6 +17,7 @@ enum local_outcome {
 void local_answer(struct local_qp *lq, enum record_kind kind, uint32_t msn, uint32_t imm);
 /* Sends a NAK for request `msn`: no later request is ever executed. */
 void local_send_nak(struct local_qp *lq, uint32_t msn, enum ibv_wc_status status);
+/* Counts the oldest request as executed and owes its acknowledgement. LOCAL_REQUEST_DONE. */
 enum local_outcome local_request_done(struct local_qp *lq);
 /* Refuses request `msn`. An unreliable QP sends no answer, and the request counts as done. */
 enum local_outcome local_refuse_request(struct local_qp *lq, uint32_t msn,
@@ -35,6 +36,7 @@ struct local_held *local_hold(struct local_qp *lq, const struct ring_header *h,
 /* There is no room for the request that arrived last: it stays with its sender (RC), or is lost
  * (UC). */
 void local_keep_out(struct local_qp *lq);
+/* Frees the storage of a held message. */
 void local_release_held(struct local_qp *lq, struct local_held *held);
 /* Whether the oldest message can't be executed yet. */
 bool local_responder_waits(const struct local_qp *lq);
@@ -68,6 +70,7 @@ enum local_outcome local_wait_for_receive(struct local_qp *lq, const struct ring
 /* Copies `length` bytes into the receive, from `offset` on. */
 bool local_place_payload(struct local_qp *lq, const struct recv_wqe *wqe, uint32_t offset,
 			 const uint8_t *payload, uint32_t length);
+/* Execute a request that consumes a receive: it is done, waits, or is refused. */
 enum local_outcome local_execute_send(struct local_qp *lq, const struct ring_header *h,
 				      const uint8_t *payload, uint32_t room,
 				      struct local_held *held);

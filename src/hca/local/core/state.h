@@ -16,7 +16,9 @@ void local_uncount(struct local_qp *lq, const struct send_wqe *wqe);
 void local_run(struct local_qp *lq);
 
 /* ---- responses.c: the requester's other half */
+/* Completes all outstanding requests with numbers below `ack`, in posting order. */
 void local_take_ack(struct local_qp *lq, uint32_t ack);
+/* Handles a response. `payload` is shared memory, at most `room` bytes. */
 void local_take_response(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 			 uint32_t room);
 /* Announces to the peer, once, that this QP is ready. The link is up. */
@@ -25,6 +27,7 @@ void local_kick(struct local_qp *lq);
 void local_stream(struct local_qp *lq);
 
 /* ---- responder.c, waiting.c */
+/* Handles a request: executes it, holds it, or drops it if it isn't the next one. */
 void local_take_request(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 			uint32_t room);
 /* Goes on with the messages that wait. */
@@ -40,6 +43,7 @@ void local_drop_held(struct local_qp *lq);
 bool local_region_is_mapped(struct local_qp *lq, const struct send_wqe *wqe);
 /* Whether the WRITE would be granted; no side effects. */
 bool local_may_write(struct local_qp *lq, const struct send_wqe *wqe);
+/* Execute the request. The status of its completion, or LOCAL_ASK_PEER. */
 enum ibv_wc_status local_write_to_peer(struct local_qp *lq, const struct send_wqe *wqe);
 enum ibv_wc_status local_read_from_peer(struct local_qp *lq, const struct send_wqe *wqe);
 enum ibv_wc_status local_atomic_on_self(struct local_qp *lq, const struct send_wqe *wqe);
