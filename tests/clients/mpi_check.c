@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * An MPI program that believes nothing: each message, each result of a collective and each window
- * is compared with what it must be. It uses no RDMA itself; run under `verbena run` it shows that
- * an MPI library works over Verbena. Rank 0 prints one line per part; the first difference aborts
- * the job.
+ * An MPI program that checks everything: each message, each result of a collective and each window
+ * is compared with the expected value. It uses no RDMA itself; run under `verbena run` it shows
+ * that an MPI library works over Verbena. Rank 0 prints one line per part; the first difference
+ * aborts the job.
  *
  * usage: mpi_check [ROUNDS]
  */
@@ -15,7 +15,7 @@
 
 enum { LONGEST = 1 << 20, TAG = 7, WORDS = 4096 };
 
-/* Below and above what libraries send eagerly, by a rendezvous, in pieces. */
+/* Lengths below and above those that libraries send eagerly, by a rendezvous, in pieces. */
 static const int lengths[] = {0, 1, 8, 63, 1000, 4096, 8193, 65536, 262145, LONGEST};
 enum { LENGTHS = sizeof(lengths) / sizeof(lengths[0]) };
 
@@ -30,7 +30,7 @@ static int rank, ranks;
 		}                                                                         \
 	} while (0)
 
-/* Bytes that tell who sent them in which round, and where in the message they are. */
+/* Each byte depends on the sender, the round, and the position in the message. */
 static uint8_t byte_of(int from, int round, int at)
 {
 	uint32_t x = (uint32_t)at * 2654435761u + (uint32_t)from * 40503u + (uint32_t)round * 97u;
@@ -75,7 +75,7 @@ static void neighbours(int rounds)
 	free(in);
 }
 
-/* Everyone to everyone at once, some messages before their receive is posted. */
+/* All ranks to all ranks at once, some messages before their receive is posted. */
 static void crowd(int rounds)
 {
 	MPI_Request *requests = malloc(2 * (size_t)ranks * sizeof(MPI_Request));
@@ -162,7 +162,7 @@ static void collectives(int rounds)
 	}
 }
 
-/* What the others put into this rank's window, and what this rank gets from theirs. */
+/* What other ranks put into this rank's window, and what this rank gets from theirs. */
 static void window_puts(MPI_Win win, int64_t *words, int64_t *buffer, int round)
 {
 	int per = WORDS / ranks;
@@ -187,7 +187,7 @@ static void window_puts(MPI_Win win, int64_t *words, int64_t *buffer, int round)
 			REQUIRE(buffer[peer * per + i] == ((int64_t)round << 32 | rank << 16 | i));
 }
 
-/* All count at rank 0's word, by two kinds of atomics, with passive locks. */
+/* All ranks increment rank 0's word, by two kinds of atomics, with passive locks. */
 static void window_atomics(MPI_Win win, int64_t *words, int rounds)
 {
 	int64_t one = 1, seen, last = -1;

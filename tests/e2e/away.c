@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Answers that come while their requester doesn't look: B posts a request, and its process stands
- * still for longer than all of its retries take. A answers and ends its queue pair meanwhile. What
- * A answered counts when B goes on, not that A's queue pair is no longer there. See rig.h.
+ * Answers that arrive while their requester is stopped: B posts a request, and its process is
+ * stopped for longer than all of its retries take. A answers and ends its queue pair meanwhile.
+ * When B continues, A's answer counts, not that A's queue pair is gone. See rig.h.
  */
 #include <fcntl.h>
 #include <sched.h>
@@ -28,12 +28,12 @@ static char process_state(pid_t pid)
 	return state;
 }
 
-/* B stands still already, or is about to. */
+/* Continues B, which is stopped or about to stop. */
 static void let_go_on(struct rig *rig, pid_t pid)
 {
 	while (process_state(pid) != 'T')
 		sched_yield();
-	usleep(AWAY_US); /* B's time goes by */
+	usleep(AWAY_US); /* B's timeout passes */
 	OK(rig, kill(pid, SIGCONT));
 }
 
@@ -69,7 +69,7 @@ static void refused_while_away(struct rig *rig)
 	}
 }
 
-/* A's queue pair is destroyed: A has got the message that it waited for. */
+/* A's queue pair is destroyed after A has received the message that it waited for. */
 static void answered_while_away(struct rig *rig)
 {
 	pid_t mine = getpid(), theirs;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Decisions on behaviour: cases in which the specification leaves a choice, or in which adapters
- * and kernel Soft-RoCE differ. docs/behaviour.md says what was decided and why, and names the test
- * of each. End A is the requester, end B the responder. See rig.h.
+ * and kernel Soft-RoCE differ. docs/behaviour.md lists the decisions with their reasons and the
+ * test of each. End A is the requester, end B the responder. See rig.h.
  */
 #include <errno.h>
 #include <string.h>
@@ -14,7 +14,7 @@ enum { GRH = 40, RECEIVE = 100, BAD_KEY = 0x40, SEED = 5 };
 static const struct end_options ud = {.type = IBV_QPT_UD};
 static const struct end_options uc = {.type = IBV_QPT_UC};
 
-/* A: a message, whose sender sees no fault. */
+/* A sends a message, which completes with success. */
 static void send_well(struct end *end, uint32_t length)
 {
 	OK(end->rig, end_send(end, IBV_WR_SEND, 1, 0, length, 0));
@@ -23,8 +23,8 @@ static void send_well(struct end *end, uint32_t length)
 
 /* Receives that are too short --------------------------------------------------------------- */
 
-/* An unreliable message that is longer than the next receive: the message is lost; the receive and
- * the QP stay, because nothing but a sender's word says that the message is meant for them. */
+/* An unreliable message that is longer than the next receive is lost; the receive and the QP stay,
+ * because anyone who knows the QPN could send such a message. */
 static void dropped_if_too_long(struct rig *rig, const struct end_options *base, unsigned int srq,
 				uint32_t room)
 {
@@ -72,7 +72,7 @@ static void uc_receive_short(struct rig *rig)
 
 /* A datagram's packet type ------------------------------------------------------------------- */
 
-/* A sends one datagram through a GID of the table, B looks at its completion. */
+/* A sends one datagram through a GID of the table, B checks its completion. */
 static void packet_type_is(struct end *end, int index, uint8_t wanted)
 {
 	struct ibv_ah_attr to = {.is_global = 1, .port_num = 1, .grh = {.sgid_index = index}};
@@ -115,7 +115,7 @@ static void ud_packet_type(struct rig *rig)
 	end_close(&end);
 }
 
-/* What isn't a datagram has no service level on RoCE. */
+/* Completions other than datagrams' have no service level on RoCE. */
 static void rc_no_packet_type(struct rig *rig)
 {
 	struct end end;
@@ -134,7 +134,7 @@ static void rc_no_packet_type(struct rig *rig)
 
 /* An SRQ's protection domain ---------------------------------------------------------------- */
 
-/* B's SRQ stays in the domain of its region; the QP is made anew in another one. */
+/* B's SRQ stays in its region's domain; the QP is recreated in another one. */
 static struct ibv_pd *move_qp_to_other_domain(struct end *end)
 {
 	struct ibv_qp_init_attr attr = {
@@ -151,8 +151,8 @@ static struct ibv_pd *move_qp_to_other_domain(struct end *end)
 	return pd;
 }
 
-/* B's receive names a region of the SRQ's domain (which holds it), or of the QP's (which must not).
- */
+/* B's receive names a region of the SRQ's domain (which must work), or of the QP's (which must
+ * fail). */
 static void receive_by_srq(struct rig *rig, enum ibv_qp_type type, uint32_t length, bool right)
 {
 	struct end_options opt = {.type = type, .srq_depth = rig->role == RIG_B ? 4 : 0};
@@ -206,8 +206,8 @@ static void srq_own_domain(struct rig *rig)
 
 /* RDMA WRITE with immediate data ------------------------------------------------------------ */
 
-/* Refused by its key: no receive is used up for it; B's receives are flushed with its QP, an SRQ's
- * stay. It doesn't wait for a receive, either. */
+/* Refused because of its key: no receive is consumed; B's receives are flushed with its QP, an
+ * SRQ's stay. The request doesn't wait for a receive, either. */
 static void write_imm_refused(struct rig *rig, uint32_t length, unsigned int srq, bool receives)
 {
 	struct end_options opt = {.srq_depth = srq};
@@ -246,7 +246,7 @@ static void write_imm_bad_key(struct rig *rig)
 
 /* Nothing ----------------------------------------------------------------------------------- */
 
-/* A request of no bytes looks at no key, neither here nor there. */
+/* A request of length 0 checks no key, neither the local nor the remote one. */
 static void nothing_needs_no_key(struct rig *rig)
 {
 	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_SEND, IBV_WR_RDMA_WRITE,
@@ -274,7 +274,7 @@ static void nothing_needs_no_key(struct rig *rig)
 	end_close(&end);
 }
 
-/* But the QP must be set up for it. */
+/* But the QP must permit the operation. */
 static void nothing_needs_the_right(struct rig *rig)
 {
 	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
@@ -295,7 +295,7 @@ static void nothing_needs_the_right(struct rig *rig)
 	}
 }
 
-/* A region without bytes: the kernel makes one where there is a page to pin. */
+/* A region of length 0: the kernel accepts one where there is a page to pin. */
 static void region_of_nothing(struct rig *rig)
 {
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
@@ -338,7 +338,8 @@ static void region_of_nothing(struct rig *rig)
 
 enum { GARBLED = 0x5eadbeef };
 
-/* Calls fail with `wanted` while the object's handle isn't its own, and leave it as it was. */
+/* Calls fail with `wanted` while the object's handle is overwritten, and leave the object
+ * unchanged. */
 #define WHILE_GARBLED(rig, object, call, wanted) \
 	do {                                     \
 		(object)->handle ^= GARBLED;     \
@@ -396,7 +397,7 @@ static void handles_of_memory(struct rig *rig, struct end *end)
 	WHILE_GARBLED(rig, mr,
 		      (ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0), errno),
 		      ENOENT);
-	/* The keys are the program's to write to as well; what they were still ends. */
+	/* The program can overwrite the keys, too; the region's own keys still end. */
 	mr->lkey = mr->rkey = UINT32_MAX;
 	OK(rig, ibv_dereg_mr(mr));
 	OK(rig, ibv_destroy_ah(ah));
@@ -422,8 +423,8 @@ static void handles_garbled(struct rig *rig)
 
 /* Opcodes ----------------------------------------------------------------------------------- */
 
-/* What a QP's type hasn't got is refused when it is posted, what comes before it in the list is
- * executed, and the QP goes on. */
+/* An opcode that the QP's type lacks is refused when it is posted; requests before it in the list
+ * are executed, and the QP stays usable. */
 static void refused_at_posting(struct end *end, unsigned int opcode, int wanted)
 {
 	struct ibv_send_wr first, second, *bad = NULL;
@@ -477,8 +478,8 @@ static void opcodes_of_types(struct rig *rig)
 	}
 }
 
-/* Inline data is a payload that leaves; a READ's and an atomic's comes. (For ibv_post_send():
- * queue.c, send_refused.) */
+/* Inline data is for payloads that are sent; a READ's and an atomic's payload is received. (For
+ * ibv_post_send(): queue.c, send_refused.) */
 static void inline_without_payload(struct rig *rig)
 {
 	struct ibv_qp_init_attr_ex attr = {
@@ -521,8 +522,7 @@ static void inline_without_payload(struct rig *rig)
 
 /* Atomics ----------------------------------------------------------------------------------- */
 
-/* Two faults at once: the key's comes before the alignment's, the length's before the local key's.
- */
+/* Two faults at once: the key is checked before the alignment, the length before the local key. */
 static void atomic_faults_at_once(struct rig *rig)
 {
 	static const struct {
@@ -561,8 +561,8 @@ static void atomic_faults_at_once(struct rig *rig)
 
 /* Order ------------------------------------------------------------------------------------- */
 
-/* READs whose bytes a later WRITE of the same QP changes. With a fence the READ has the bytes from
- * before. Without one it may have either's, byte by byte, and nothing else. */
+/* READs whose bytes a later WRITE of the same QP changes. With a fence the READ returns the bytes
+ * from before. Without one each byte may be the old or the new one. */
 static void read_meets_write(struct rig *rig)
 {
 	enum { BYTES = 30000, ROUNDS = 30, BEFORE = 0x11, AFTER = 0x22 };
@@ -598,7 +598,7 @@ static void read_meets_write(struct rig *rig)
 
 /* States ------------------------------------------------------------------------------------ */
 
-/* Which posts each state takes: with 0, and what becomes of them is in state.c and loose.c. */
+/* Which states accept which posts; state.c and loose.c test what becomes of them. */
 static void posting_by_type(struct rig *rig, enum ibv_qp_type type)
 {
 	struct end_options opt = {.type = type};
@@ -631,7 +631,7 @@ static void posting_by_type(struct rig *rig, enum ibv_qp_type type)
 	end_close(&end);
 }
 
-/* What the program sees as the state without a call, and by queries with and without that. */
+/* The state as the program sees it without a call, and by queries with and without IBV_QP_STATE. */
 static void state_is(struct end *end, enum ibv_qp_state known, enum ibv_qp_state truth)
 {
 	struct ibv_qp_init_attr init;
@@ -645,7 +645,7 @@ static void state_is(struct end *end, enum ibv_qp_state known, enum ibv_qp_state
 	CHECK_EQ(end->rig, end->qp->state, truth);
 }
 
-/* The field `state` of a QP that fails by itself stays until the program asks. */
+/* The field `state` of a QP that fails by itself stays until the program queries it. */
 static void state_by_calls_only(struct rig *rig)
 {
 	struct ibv_qp_attr back = {.qp_state = IBV_QPS_RTS};
@@ -669,7 +669,7 @@ static void state_by_calls_only(struct rig *rig)
 	end_close(&end);
 }
 
-/* The same of a send queue that fails alone: a datagram of memory that isn't there. */
+/* The same for a send queue that fails alone: a datagram from memory that isn't mapped. */
 static void sqe_by_calls_only(struct rig *rig)
 {
 	struct ibv_send_wr wr, *bad;

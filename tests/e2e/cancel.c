@@ -2,11 +2,11 @@
 /*
  * Threads that are cancelled. See rig.h.
  *
- * A thread with a cancellation request ends at the first cancellation point that it meets. So each
- * call is made by a thread that has one already: a call that comes back contains no point on that
- * way, and so leaves no lock taken. Calls that wait for the program's sake must be cancellable, and
- * leave nothing taken either. Other threads are in the same calls meanwhile: waiting for one
- * another's locks, naps and doorbells are ways, too.
+ * A thread with a pending cancellation request ends at the first cancellation point. So each call
+ * is made by a thread that has a request pending: a call that returns contains no cancellation
+ * point on that path, and so leaves no lock taken. Calls that wait on behalf of the program must be
+ * cancellable, and leave no lock taken either. Rival threads make the same calls meanwhile, so that
+ * the paths that wait for locks, naps and doorbells are covered, too.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ static void poll_both(struct scene *s)
 	CHECK(s->rig, ibv_poll_cq(s->end->rcq, BATCH, wc) >= 0);
 }
 
-/* Until it gives the processor away, and naps. */
+/* Polls until it yields the processor, and naps. */
 static void poll_for_long(struct scene *s)
 {
 	for (int i = 0; i < 4000; i++)
@@ -160,7 +160,7 @@ static void context(struct scene *s)
 static const struct call {
 	const char *name;
 	void (*make)(struct scene *s);
-	unsigned int every; /* rounds: those that take long come less often */
+	unsigned int every; /* rounds: slow calls are made less often */
 } calls[] = {
 	{"ibv_post_send of a SEND", send, 1},
 	{"ibv_post_recv", receive, 1},
@@ -218,7 +218,7 @@ static void attempt(struct scene *scene, const struct call *call)
 	CHECK(scene->rig, result == PTHREAD_CANCELED);
 }
 
-/* In the same calls meanwhile. */
+/* Makes the same calls meanwhile. */
 static void *rival(void *arg)
 {
 	struct scene *scene = arg;
@@ -248,7 +248,7 @@ static void no_call_is_cut_short(struct rig *rig)
 	for (int i = 0; i < RIVALS; i++)
 		OK(rig, pthread_join(rivals[i], NULL));
 	rig_sync(rig);
-	_exit(0); /* with messages under way, and events that nobody has acknowledged */
+	_exit(0); /* with messages in flight, and unacknowledged events */
 }
 
 static void *wait_for_completion(void *arg)
@@ -274,7 +274,7 @@ static void *wait_for_async(void *arg)
 	return NULL;
 }
 
-/* A thread that waits ends when it is cancelled, and others go on as before. */
+/* A waiting thread ends when it is cancelled, and other threads continue. */
 static void waits_are_cut_short(struct rig *rig)
 {
 	static void *(*const waits[])(void *) = {wait_for_completion, wait_for_async};

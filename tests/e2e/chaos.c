@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * One long life among short ones. A host process stays for the whole test; in each round it
- * connects queue pairs with a new peer process, both send what a seed says, and something happens
- * in the middle: the peer is killed or stopped, or the host deregisters memory that is in use,
- * ends queue pairs, cancels its posting thread, or forks. The host then ends all objects of the
- * round. chaos.py runs one host for each carrier at the same time and kills the daemon meanwhile.
+ * A long-lived host process and short-lived peers. The host stays for the whole test; in each round
+ * it connects queue pairs with a new peer process, both send what a seed determines, and a fault is
+ * injected during the traffic: the peer is killed or stopped, or the host deregisters memory that
+ * is in use, ends queue pairs, cancels its posting thread, or forks. The host then destroys all
+ * objects of the round. chaos.py runs one host for each carrier at the same time and kills the
+ * daemon meanwhile.
  *
  * What the host checks in each round:
  *   order      completions come in posting order, each once; after an error only flushes
@@ -12,7 +13,8 @@
  *   time       nothing hangs: each round ends within ROUND_SECONDS
  *   memory     deregistered memory belongs to the program: no byte of it changes any more
  *   no error   where nothing failed (a short stop, a fork, a daemon's death) there is none
- * At a quiet moment it prints `quiet ROUND FDS RSS_KIB THREADS`: chaos.py requires that these stay.
+ * When no request is outstanding it prints `quiet ROUND FDS RSS_KIB THREADS`: chaos.py requires
+ * that these don't grow.
  *
  * usage: chaos host self|process SECONDS SEED [ACTION...]
  *        chaos peer SOCKET SEED (started by the host)
@@ -36,11 +38,11 @@
 
 enum {
 	QPS = 3,
-	WINDOW = 16,   /* requests under way */
+	WINDOW = 16,   /* requests in flight */
 	RECEIVES = 32, /* posted */
 	SLOT = 65536,  /* bytes of the longest message */
 	QUIET_EVERY = 10,
-	ROUNDS_MIN = 4 * QUIET_EVERY, /* however long they take, or there is nothing to compare */
+	ROUNDS_MIN = 4 * QUIET_EVERY, /* at least so many rounds, for a comparison */
 	ROUND_SECONDS = 60,
 };
 
@@ -54,21 +56,21 @@ enum {
 };
 
 enum action {
-	POLITE,	    /* nothing: both stop, and compare what was sent and received */
-	STOP,	    /* the peer stands still for a moment */
+	POLITE,	    /* no fault: both stop, and compare what was sent and received */
+	STOP,	    /* the peer is stopped for a moment */
 	FORK,	    /* children of the host, which run on or exec */
 	KILL,	    /* the peer ends at once */
-	LEAVE,	    /* the peer exits without ending anything */
-	DEREGISTER, /* the host's region, with requests and receives that use it */
-	DESTROY,    /* the host's QPs, with requests under way */
+	LEAVE,	    /* the peer exits without destroying anything */
+	DEREGISTER, /* of the host's region, with requests and receives that use it */
+	DESTROY,    /* of the host's QPs, with requests in flight */
 	FAIL,	    /* the host's QPs go to ERR, then to RESET */
-	CANCEL,	    /* the host's posting thread */
+	CANCEL,	    /* of the host's posting thread */
 	ACTIONS,
 };
 
 static const char *const action_names[ACTIONS] = {"polite",	"stop",	   "fork", "kill",  "leave",
 						  "deregister", "destroy", "fail", "cancel"};
-/* Where nothing fails, no request may. */
+/* Actions without a fault, after which no request may fail. */
 static const bool is_harmless[ACTIONS] = {[POLITE] = true, [STOP] = true, [FORK] = true};
 /* A thread of the host can't be killed. */
 static const bool needs_process[ACTIONS] = {[STOP] = true, [KILL] = true, [LEAVE] = true};
@@ -78,9 +80,9 @@ struct flow {
 	uint64_t posted, done;	    /* requests */
 	uint64_t sent;		    /* messages among them */
 	uint64_t offered, received; /* receives; messages */
-	struct ibv_mr gone;	    /* what is left of end.mr when it is deregistered: its keys */
+	struct ibv_mr gone;	    /* the keys of end.mr, kept when it is deregistered */
 	bool failed;		    /* the send queue: a request completed with an error */
-	bool flushed;		    /* the receive queue; either may be seen first */
+	bool flushed;		    /* the receive queue; either error may be seen first */
 };
 
 struct round {
@@ -89,7 +91,7 @@ struct round {
 	unsigned int count, seed;
 	enum action action;
 	_Atomic bool enough;  /* no further request is posted */
-	_Atomic bool cleared; /* the action takes the QPs or the memory away: errors are expected */
+	_Atomic bool cleared; /* the action removes the QPs or the memory: errors are expected */
 };
 
 static const struct end_options options = {.bytes = BYTES,
@@ -144,7 +146,8 @@ static void post_one(struct flow *f, unsigned int *state)
 	f->posted++;
 }
 
-/* `failed` of one queue: the first error may be any, what follows is flushed. */
+/* An error of one queue, marked in `failed`: the first may be any, those that follow are
+ * flushes. */
 static void judge_error(struct round *r, bool *failed, const struct ibv_wc *wc)
 {
 	bool expected = !is_harmless[r->action] || r->cleared;
@@ -180,7 +183,7 @@ static void check_message(struct round *r, struct flow *f, const struct ibv_wc *
 	uint64_t number;
 
 	if (r->cleared)
-		return; /* the memory isn't the message's any more */
+		return; /* the memory doesn't belong to the message any more */
 	memcpy(&number, at, sizeof(number));
 	CHECK_EQ(&r->rig, number, f->received);
 	if (!pattern_holds(at + 8, wc->byte_len - 8, (uint32_t)number) && !r->cleared)
@@ -213,7 +216,7 @@ static bool is_over(const struct round *r)
 	return r->enough;
 }
 
-/* Posts and polls until there is enough and all requests have completed. */
+/* Posts and polls until `enough` is set and all requests have completed. */
 static void *traffic(void *argument)
 {
 	struct round *r = argument;
@@ -248,14 +251,14 @@ static void round_open(struct round *r)
 	rig_sync(&r->rig);
 }
 
-/* The other side's count of messages, if it has come by now. */
+/* Takes the other side's count of messages, if it has arrived. */
 static bool take_count(const struct round *r, uint64_t *count)
 {
 	return recv(r->rig.sock, count, sizeof(*count), MSG_DONTWAIT) == sizeof(*count);
 }
 
-/* What was sent by one side, the other has received. Receives are offered until both know that:
- * the other side may still wait for one. */
+/* Checks that each side has received what the other sent. Receives are posted until both know that,
+ * because the other side may still wait for one. */
 static void round_compare(struct round *r)
 {
 	for (unsigned int i = 0; i < r->count; i++) {
@@ -296,8 +299,8 @@ static void on_term(int signal)
 	_exit(0);
 }
 
-/* The host says 'e' when there is enough, or closes the socket: then the peer has nobody to talk
- * to, and a process of its own ends at once. */
+/* The host sends 'e' to end the traffic, or closes the socket: then a peer that is a process exits
+ * at once. */
 static void *listen_host(void *argument)
 {
 	struct round *r = argument;
@@ -326,7 +329,7 @@ static void *peer(void *argument)
 	struct round *r = argument;
 	pthread_t listener;
 
-	r->action = KILL; /* whatever goes wrong is the host's to judge */
+	r->action = KILL; /* the host judges all errors */
 	device_open(&r->rig);
 	round_open(r);
 	if (pthread_create(&listener, NULL, listen_host, r))
@@ -410,7 +413,7 @@ static void do_fork(unsigned int *state)
 		waitpid(pid[i], NULL, 0);
 }
 
-/* From now on the memory is the program's: it writes, and what it wrote must stay. */
+/* From now on the memory is the program's: it writes, and its bytes must stay. */
 static void do_deregister(struct round *r)
 {
 	r->cleared = true;
@@ -451,7 +454,7 @@ static void do_fail(struct round *r)
 		OK(&r->rig, end_move(&r->flow[i].end, IBV_QPS_ERR));
 }
 
-/* What happens in the middle. */
+/* Executes the round's action. */
 static void act(struct round *r, pid_t pid, unsigned int *state, pthread_t thread)
 {
 	switch (r->action) {
@@ -483,7 +486,7 @@ static void act(struct round *r, pid_t pid, unsigned int *state, pthread_t threa
 	}
 }
 
-/* Ends the traffic: the peer is told, or gone. */
+/* Ends the traffic: tells the peer, if it is still there. */
 static void end_traffic(struct round *r, pthread_t thread)
 {
 	if (r->action == DESTROY)
@@ -532,8 +535,8 @@ static pthread_t start_peer_thread(struct round *theirs, int *sock, unsigned int
 	return thread;
 }
 
-/* The peer has said why if it found something wrong: its status is 1. It ends by itself when the
- * socket is closed, unless it was killed. */
+/* A peer that found a fault has printed it and exits with 1. It exits when the socket is closed,
+ * unless it was killed. */
 static void end_peer(struct round *r, pid_t pid)
 {
 	int status = 0;
@@ -641,7 +644,7 @@ static enum action choose(unsigned int *seed, enum rig_carrier carrier, unsigned
 	return action;
 }
 
-/* The actions that the command line names, as a set; all without any. */
+/* The set of actions that the command line names; all if it names none. */
 static unsigned int actions_named(char **names)
 {
 	unsigned int set = 0;

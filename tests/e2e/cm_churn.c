@@ -3,12 +3,11 @@
  * cm_churn SEED PORT COUNT INDEX ROUNDS: one of COUNT processes that connect to each other at
  * random.
  *
- * It listens on PORT + INDEX, and connects ROUNDS times to one of the others, which may be gone or
- * not there yet. A connection carries one message in each direction, or none; either side
+ * It listens on PORT + INDEX, and connects ROUNDS times to one of the others, which may have ended
+ * or not started yet. A connection carries one message in each direction, or none; either side
  * disconnects, or simply destroys its id. Each id's events must come in an order that the manual
- * pages allow, each once; a broken rule ends the process with 1. Others are killed at any time, so
- * a refusal or a failure is no fault, but silence is: a connection that isn't over after half a
- * minute.
+ * pages allow, each once; a violation ends the process with 1. Processes are killed at any time, so
+ * a rejection or an error is allowed, but a connection that isn't over after half a minute isn't.
  *
  * One thread, one channel for all ids.
  */
@@ -142,7 +141,7 @@ static void request(const struct rdma_cm_event *event)
 	struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1};
 
 	if (free_place() < 0 || !choose(8)) {
-		/* The peer may have died since. */
+		/* This fails if the peer has died. */
 		rdma_reject(event->id, NULL, 0);
 		rdma_destroy_id(event->id);
 		return;
@@ -169,7 +168,7 @@ static void up(struct link *link)
 			die("rdma_disconnect", link);
 		break;
 	case 1:
-		link->drop = true; /* destroyed as it is */
+		link->drop = true; /* destroyed without disconnecting */
 		break;
 	default: /* the peer ends it, or the sweep does */
 		break;
@@ -228,7 +227,7 @@ static void happened(const struct rdma_cm_event *event)
 		up(link);
 		break;
 	case RDMA_CM_EVENT_DISCONNECTED:
-		/* An accepted one may lose its peer before that has confirmed. */
+		/* An accepted connection may lose its peer before the peer has confirmed. */
 		if (link->stage != UP && link->stage != ACCEPTED)
 			die("DISCONNECTED out of order", link);
 		link->stage = OVER;
@@ -241,7 +240,7 @@ static void happened(const struct rdma_cm_event *event)
 	}
 }
 
-/* Ends what is over, and some of what is up. */
+/* Ends connections that are over, and some that are established. */
 static void sweep(void)
 {
 	for (int i = 0; i < OPEN_MAX_IDS; i++) {
@@ -256,7 +255,7 @@ static void sweep(void)
 	}
 }
 
-/* An event must not be acknowledged after its id was destroyed in its handler's wake; so sweep
+/* A handler may destroy an id whose event isn't acknowledged yet, so connections are ended
  * later. */
 static void events(int timeout_ms)
 {
@@ -304,7 +303,7 @@ int main(int argc, char **argv)
 	seed = (unsigned int)atoi(argv[1]) * 1000 + index;
 	start((uint16_t)(port + index));
 	for (unsigned int i = 0; i < rounds; i++) {
-		/* Room is left for requests. */
+		/* Leaves room for requests. */
 		while (free_place() < 0 || free_place() >= OPEN_MAX_IDS / 2)
 			events(10);
 		begin((uint16_t)(port + choose(count)));

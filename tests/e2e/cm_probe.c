@@ -31,7 +31,8 @@ static _Noreturn void usage(void)
 	exit(2);
 }
 
-/* "-" is none; a link-local one may have its interface behind a %. Two of them at a time. */
+/* "-" stands for none; a link-local address may have its interface after a %. Valid for the next
+ * two calls. */
 static struct sockaddr *address(const char *text, const char *port)
 {
 	static struct sockaddr_storage places[2];
@@ -55,7 +56,7 @@ static const char *device_of(const struct rdma_cm_id *id)
 	return id->verbs ? ibv_get_device_name(id->verbs->device) : "-";
 }
 
-/* Ends the program if it failed. */
+/* Ends the program if the call failed. */
 static void called(const char *call, int result)
 {
 	if (!result)
@@ -74,7 +75,7 @@ static void add_qp(struct rdma_cm_id *id)
 	called("rdma_create_qp", rdma_create_qp(id, NULL, &init));
 }
 
-/* Returns which it was; `id`: whose. */
+/* Returns the next event; `id`: its identifier. */
 static enum rdma_cm_event_type next_event(struct rdma_cm_id **id)
 {
 	struct rdma_cm_event *event;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What arrives: every opcode with many sizes, gathered and scattered, inline, in the right order,
- * the last byte last, atomically, and without the receiver's help. See rig.h.
+ * Data transfer: every opcode with many sizes, gathered and scattered, inline, in order, the last
+ * byte last, atomically, and without the receiver's help. See rig.h.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -20,7 +20,7 @@ enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), HALF = 2 << 20, BYTES = 2 * HAL
 static const struct end_options big = {.bytes = BYTES};
 static const struct end_options big_uc = {.bytes = BYTES, .type = IBV_QPT_UC};
 
-/* What the end of that role puts into a message. */
+/* The seed of a message of the end with that role. */
 static uint32_t seed_of(int role, uint32_t round)
 {
 	return round * 2 + (uint32_t)role;
@@ -64,7 +64,7 @@ static void exchange_all(struct rig *rig, const struct end_options *opt)
 		exchange(&end, i % 2 ? IBV_WR_SEND : IBV_WR_SEND_WITH_IMM, sizes[i], i);
 	for (uint32_t i = 0; i < SIZES; i++)
 		exchange(&end, i % 2 ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, sizes[i], i + SIZES);
-	rig_sync(rig); /* so long the other end can repeat its acknowledgement */
+	rig_sync(rig); /* the other end can repeat its acknowledgement until here */
 	end_close(&end);
 }
 
@@ -104,7 +104,7 @@ static void write_round(struct end *end, uint32_t size, uint32_t round)
 		CHECK(rig, wc.wc_flags & IBV_WC_WITH_IMM);
 		CHECK_EQ(rig, ntohl(wc.imm_data), round);
 	}
-	/* UC completes when the message has left; the data is there when the peer says so. */
+	/* UC completes when the message is sent; the data has arrived when the peer reports it. */
 	if (end->opt.type == IBV_QPT_RC || imm)
 		rig_sync(rig);
 	else
@@ -157,7 +157,7 @@ static void read_rc(struct rig *rig)
 	end_close(&end);
 }
 
-/* Odd pieces on both sides, which do not meet at the same places. */
+/* Segments of odd sizes on both sides, with different boundaries. */
 static void pieces(struct rig *rig)
 {
 	static const uint32_t out[4] = {1, 4095, 30000, 13}, in[3] = {17, 20000, 20000};
@@ -206,7 +206,7 @@ static void pieces(struct rig *rig)
 	end_close(&end);
 }
 
-/* Inline data is taken at posting and needs no registered memory. */
+/* Inline data is copied at posting and needs no registered memory. */
 static void inline_data(struct rig *rig)
 {
 	static const struct end_options opt = {.inline_bytes = 220};
@@ -245,7 +245,7 @@ static void inline_data(struct rig *rig)
 	end_close(&end);
 }
 
-/* Only what is signaled completes; the places of the others are free again. */
+/* Only signaled requests complete; the places of the others become free, too. */
 static void unsignaled(struct rig *rig)
 {
 	static const struct end_options opt = {.send_depth = 16, .recv_depth = 16};
@@ -269,7 +269,7 @@ static void unsignaled(struct rig *rig)
 	end_close(&end);
 }
 
-/* A fenced SEND carries what the READ before it has fetched. */
+/* A fenced SEND carries the bytes that the READ before it has fetched. */
 static void fence(struct rig *rig)
 {
 	struct ibv_send_wr wr, *bad;
@@ -301,7 +301,7 @@ static void fence(struct rig *rig)
 	end_close(&end);
 }
 
-/* When a SEND arrives, the WRITEs before it are there, and those after it do not overtake it. */
+/* When a SEND arrives, the earlier WRITEs have arrived, and later ones don't overtake it. */
 static void order(struct rig *rig)
 {
 	static const uint32_t length[] = {8, 3000, 40000, 500000};
@@ -320,8 +320,8 @@ static void order(struct rig *rig)
 				wc_expect(&end, end.scq, id, IBV_WC_SUCCESS);
 			CHECK(rig, pattern_holds(end.buf + HALF, size, round));
 		} else {
-			/* Every other receive comes late: the SEND waits, and the READ behind it.
-			 */
+			/* Every other receive is posted late: the SEND waits, and the READ after
+			 * it. */
 			if (round % 2)
 				usleep(200);
 			OK(rig, end_recv(&end, round, 0, HALF));
@@ -333,7 +333,7 @@ static void order(struct rig *rig)
 	end_close(&end);
 }
 
-/* Programs poll the end of a WRITE's target: when it is there, all is there. */
+/* Programs poll the last byte of a WRITE: when it has changed, all bytes are there. */
 static void last_byte(struct rig *rig)
 {
 	static const uint32_t length[] = {8, 9, 64, 100, 4096, 5000, 65536, 1 << 20};
@@ -404,7 +404,7 @@ static void atomics(struct rig *rig)
 	end_close(&end);
 }
 
-/* Remote atomics and the owner's own instructions on one word: nothing is lost. */
+/* Remote atomics and the owner's own instructions on one word: no update is lost. */
 static void atomics_mixed(struct rig *rig)
 {
 	enum { REMOTE = 4000, OWN = 200000, WINDOW = 32 };
@@ -441,7 +441,7 @@ static void atomics_mixed(struct rig *rig)
 	end_close(&end);
 }
 
-/* The receiver calls no verb at all while everything happens to it. */
+/* The receiver calls no verb while all operations reach it. */
 static void sleeping_receiver(struct rig *rig)
 {
 	enum { MESSAGES = 40 };
@@ -482,7 +482,7 @@ static void sleeping_receiver(struct rig *rig)
 	end_close(&end);
 }
 
-/* A QP without a receive does not hold up another QP of the same two processes. */
+/* A QP without a receive doesn't block another QP of the same two processes. */
 static void no_blocking(struct rig *rig)
 {
 	struct end stuck, other;
@@ -517,7 +517,7 @@ static void no_blocking(struct rig *rig)
 	end_close(&stuck);
 }
 
-/* An end that has everything leaves at once: what it has acknowledged stays acknowledged. */
+/* An end that has received everything exits at once: what it acknowledged stays acknowledged. */
 static void leave_at_once(struct rig *rig)
 {
 	for (uint32_t round = 0; round < 30; round++) {
@@ -545,7 +545,7 @@ static void leave_at_once(struct rig *rig)
 
 /* Memory that goes away ---------------------------------------------------------------------- */
 
-/* B deregisters while A writes without pause: each request is done or refused, nothing else. */
+/* B deregisters while A writes continuously: each request is either executed or refused. */
 static void dereg_under_traffic(struct rig *rig)
 {
 	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
@@ -569,7 +569,7 @@ static void dereg_under_traffic(struct rig *rig)
 			usleep(2000 + 300 * round);
 			OK(rig, ibv_dereg_mr(end.mr));
 			end.mr = NULL;
-			/* From here on nothing may touch it. */
+			/* From here on no access may follow. */
 			memset(end.buf, 0x11, end.opt.bytes);
 			CHECK(rig, mprotect(end.buf, end.opt.bytes, PROT_READ) == 0);
 			event_expect(rig, IBV_EVENT_QP_ACCESS_ERR, end.qp);
@@ -606,7 +606,7 @@ static void dereg_under_receive(struct rig *rig)
 	}
 }
 
-/* The program sleeps until a completion comes. */
+/* Sleeps until a completion arrives. */
 static struct ibv_wc wc_asleep(struct end *end)
 {
 	struct ibv_wc wc;
@@ -627,8 +627,8 @@ static struct ibv_wc wc_asleep(struct end *end)
 	return wc;
 }
 
-/* Long messages back and forth while both programs sleep: whoever goes on with what is left of a
- * message must not fall asleep itself. */
+/* Long messages back and forth while both programs sleep: the engine thread that continues a
+ * message must not fall asleep before its end. */
 static void long_asleep(struct rig *rig)
 {
 	static const struct end_options opt = {.bytes = 4 << 20, .one_cq = true};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The end of a region: once ibv_dereg_mr() has returned, no thread and no peer reads or writes the
- * memory, whichever side of an operation it was on; and a peer that doesn't end its copy holds up
- * neither ibv_dereg_mr() nor fork() without end. See rig.h.
+ * The end of a region: once ibv_dereg_mr() has returned, no thread and no peer accesses the memory,
+ * whichever side of an operation it was on; and a peer that doesn't end its copy delays neither
+ * ibv_dereg_mr() nor fork() without bound. See rig.h.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -18,8 +18,7 @@
 
 enum { OLD = 0x55, REUSED = 0xaa };
 
-/* As long a copy as may be: a user who isn't root may register 8 MiB only, of both ends together.
- */
+/* The longest copy possible: a user other than root may register 8 MiB only, both ends together. */
 static uint32_t bytes(void)
 {
 	struct rlimit limit;
@@ -30,7 +29,7 @@ static uint32_t bytes(void)
 
 /* ------------------------------------------------------------------ the requester's own memory */
 
-/* Posting may take as long as the copy. */
+/* A request that another thread posts, because posting may take as long as the copy. */
 struct posting {
 	pthread_t thread;
 	struct end *end;
@@ -52,7 +51,7 @@ static void posting_begin(struct posting *p, struct end *end, enum ibv_wr_opcode
 	OK(end->rig, pthread_create(&p->thread, NULL, post, p));
 }
 
-/* The request has ended, in one way or the other. */
+/* Waits until the request has completed, with success or error. */
 static void posting_end(struct posting *p)
 {
 	struct rig *rig = p->end->rig;
@@ -64,7 +63,7 @@ static void posting_end(struct posting *p)
 	CHECK(rig, wc.status == IBV_WC_SUCCESS || wc.status == IBV_WC_LOC_PROT_ERR);
 }
 
-/* The device writes meanwhile, as an adapter does: no race to tell of. */
+/* The device writes meanwhile, as an adapter does, so this isn't a data race of the program. */
 __attribute__((no_sanitize("thread"))) static void wait_for_byte(struct end *end, uint8_t wanted)
 {
 	struct patience patience = patience_of(RIG_SOON_MS);
@@ -84,7 +83,7 @@ static void dereg_now(struct end *end)
 	end->mr = NULL;
 }
 
-/* A ends the region that its READ writes into, and uses the memory for something else. */
+/* A deregisters the region that its READ writes into, and reuses the memory. */
 static void dereg_under_own_read(struct rig *rig)
 {
 	struct end_options opt = {.bytes = bytes(), .timeout = 18};
@@ -106,7 +105,7 @@ static void dereg_under_own_read(struct rig *rig)
 	end_close(&end);
 }
 
-/* A ends the region that its WRITE reads from. */
+/* A deregisters the region that its WRITE reads from. */
 static void dereg_under_own_write(struct rig *rig)
 {
 	struct end_options opt = {.bytes = bytes(), .timeout = 18};
@@ -132,7 +131,7 @@ static void dereg_under_own_write(struct rig *rig)
 	end_close(&end);
 }
 
-/* B ends the region into which a message is being received. */
+/* B deregisters the region into which a message is being received. */
 static void dereg_under_own_receive(struct rig *rig)
 {
 	struct end_options opt = {.bytes = bytes(), .timeout = 18};
@@ -157,7 +156,8 @@ static void dereg_under_own_receive(struct rig *rig)
 	end_close(&end);
 }
 
-/* A ends the region of a message that waits for a receive of B's: it can't be sent any more. */
+/* A deregisters the region of a message that waits for a receive at B: it can't be sent any
+ * more. */
 static void dereg_under_waiting_send(struct rig *rig)
 {
 	enum { LONG = 100000 };
@@ -192,7 +192,7 @@ static void dereg_under_waiting_send(struct rig *rig)
 /* As in src/shm/pub.h and src/proto/limits.h. */
 enum { HAZARDS_AT = 64, HAZARD = 64, LAST_HAZARD = 55, QP_BITS = 14 };
 
-/* Of this process's regions' file, which its peers read. */
+/* A hazard in this process's regions' file, which its peers read. */
 static _Atomic uint64_t *own_hazard(struct rig *rig)
 {
 	FILE *maps = fopen("/proc/self/maps", "r");
@@ -213,7 +213,7 @@ static void *dereg(void *arg)
 	return (void *)(intptr_t)ibv_dereg_mr(arg); /* NOLINT */
 }
 
-/* fork() isn't held up by a deregistration. */
+/* fork() isn't delayed by a deregistration. */
 static void fork_once(struct rig *rig)
 {
 	int status;
@@ -225,7 +225,7 @@ static void fork_once(struct rig *rig)
 	CHECK(rig, waitpid(child, &status, 0) == child && !status);
 }
 
-/* `verbena status` and `resources mr` name the culprit. */
+/* `verbena status` and `resources mr` name the process that keeps its hazard. */
 static void status_names(struct rig *rig, pid_t culprit)
 {
 	const char *build = getenv("VERBENA_BUILD_DIR");
@@ -263,12 +263,12 @@ static void dereg_held_up(struct end *end, pid_t culprit)
 	OK(rig, pthread_join(thread, &result));
 	CHECK_EQ(rig, (intptr_t)result, EBUSY);
 	status_names(rig, culprit);
-	/* The two don't talk any more. */
+	/* The link between the two is down. */
 	OK(rig, end_send(end, IBV_WR_RDMA_WRITE, 1, 0, 0, 0));
 	CHECK(rig, wc_wait(end, end->scq).status != IBV_WC_SUCCESS);
 }
 
-/* B's hazard stays set, though B runs: A is told, and may try again. */
+/* B's hazard stays set although B runs: A's deregistration fails, and may be tried again. */
 static void dereg_with_stuck_peer(struct rig *rig)
 {
 	_Atomic uint64_t *hazard = NULL;

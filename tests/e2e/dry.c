@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Datagrams within a host whose receiver is late: they wait for its receives, for a bounded time,
- * and hold up nothing else. See rig.h.
+ * Datagrams within a host whose receiver posts receives late: they wait for a bounded time, and
+ * block nothing else. See rig.h.
  */
 #include <string.h>
 #include <unistd.h>
@@ -10,8 +10,8 @@
 
 enum { GRH = 40, PIECE = 128 };
 
-/* What the receiver may be late by (DATAGRAM_PATIENCE_NS is twice that); a round in which the
- * machine was slower than that says nothing. */
+/* How late the receiver may be (DATAGRAM_PATIENCE_NS is twice that); a round in which the machine
+ * was slower isn't judged. */
 #define LATE_MS 100
 
 static const struct end_options ud = {
@@ -34,7 +34,7 @@ static void post_place(struct end *end, uint32_t place)
 	OK(end->rig, end_recv(end, place, 4096 + (size_t)place * PIECE, GRH + 8));
 }
 
-/* The number that a completed receive holds. */
+/* The number in a completed receive. */
 static uint32_t number_in(const struct end *end, uint64_t place)
 {
 	uint32_t number;
@@ -54,7 +54,7 @@ static void expect_number(struct end *end, uint32_t number)
 enum { FIRST = 4, LATER = 60 };
 
 /* 60 datagrams more than receives: they wait, and arrive in order. False: this round took so long
- * that they may have been dropped. */
+ * that some may have been dropped. */
 static bool late_round(struct rig *rig, struct end *end)
 {
 	double began = now_ms();
@@ -100,7 +100,7 @@ static void ud_runs_dry(struct rig *rig)
 	}
 }
 
-/* The next number that came, which may be later than the one before. False: none for so long. */
+/* The number of the next datagram; it must be higher than the last. False: none arrived in time. */
 static bool next_number(struct end *end, uint32_t *number, int ms)
 {
 	double until = now_ms() + ms;
@@ -128,8 +128,8 @@ static void stream_send(struct end *end)
 	}
 }
 
-/* Receives that are posted late at times, as by a program that does something else. Whether all
- * came; each that came is later than the one before. *late: it was later than it may be. */
+/* Posts receives late at times, as a busy program does. Returns whether all datagrams arrived;
+ * those that did must be in order. *late: it was later than allowed. */
 static bool stream_receive(struct end *end, bool *late)
 {
 	uint32_t came = 0, number;
@@ -148,7 +148,7 @@ static bool stream_receive(struct end *end, bool *late)
 	return came == STREAM;
 }
 
-/* A sender that is quicker than its receiver loses nothing. */
+/* A sender that is faster than its receiver loses no datagram. */
 static void ud_stream(struct rig *rig)
 {
 	if (rig->carrier == RIG_WIRE)
@@ -177,7 +177,7 @@ static void ud_stream(struct rig *rig)
 
 enum { ALTERNATE = 100 };
 
-/* A QP that never posts again neither stops its sender nor keeps others from their datagrams. */
+/* A QP that posts no receives any more neither stops its sender nor delays datagrams for others. */
 static void ud_left(struct rig *rig)
 {
 	struct end left, lively;
@@ -192,8 +192,8 @@ static void ud_left(struct rig *rig)
 		rig_sync(rig);
 		for (uint32_t i = 0; i < 3; i++)
 			wc_expect(&left, left.scq, i, IBV_WC_SUCCESS);
-		/* By one QP, by turns. If each of the first kind waited for as long as it may, this
-		 * would take longer than wc_expect() does. */
+		/* From one QP, alternately. If each datagram of the first kind waited for its full
+		 * time, this would exceed wc_expect()'s limit. */
 		for (uint32_t i = 0; i < ALTERNATE; i++) {
 			send_number(&left, left.peer.qpn, 2 * i);
 			send_number(&left, lively.peer.qpn, 2 * i + 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The rig's ends: a queue pair with all that it needs, and short words for what tests do with it.
- * See rig.h. An end owns its objects until end_close().
+ * The rig's ends: a queue pair with all that it needs, and short functions for tests. See rig.h. An
+ * end owns its objects until end_close().
  */
 #include <errno.h>
 #include <sched.h>
@@ -32,8 +32,8 @@ static void defaults_fill(struct end_options *opt)
 	opt->qp_access = !opt->qp_access	     ? ACCESS_ALL & ~IBV_ACCESS_LOCAL_WRITE
 			 : opt->qp_access == QP_NONE ? 0
 						     : opt->qp_access;
-	/* Between hosts a network loses packets; and on the wire nobody knows why a peer is silent,
-	 * who may only wait for a processor: more patience. */
+	/* More patience: a network between hosts loses packets, and over RoCE a silent peer may
+	 * only be waiting for a processor. */
 	bool far = getenv("RIG_HOSTS") || getenv("VERBENA_CARRIER");
 
 	opt->timeout = !opt->timeout		      ? far ? 14 : 10
@@ -279,7 +279,7 @@ int end_send(struct end *end, enum ibv_wr_opcode opcode, uint64_t id, size_t off
 
 /* Completions -------------------------------------------------------------------------------- */
 
-/* Polls until there is one or the time is over; whether there is one. */
+/* Polls until there is a completion or the time is over; returns whether there is one. */
 static bool wc_within(struct end *end, struct ibv_cq *cq, struct ibv_wc *wc, int ms)
 {
 	struct patience patience = patience_of(ms);
@@ -345,7 +345,7 @@ void pattern_fill(uint8_t *at, size_t length, uint32_t seed)
 		at[i] = pattern_at(i, seed);
 }
 
-/* An adapter would have written there, which the thread sanitizer wouldn't see. */
+/* An adapter's writes wouldn't be seen by the thread sanitizer. */
 __attribute__((no_sanitize("thread"))) bool pattern_holds(const uint8_t *at, size_t length,
 							  uint32_t seed)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Nothing left: no free descriptors, no address space, no run-time directory. Every verb says so
- * with NULL and an errno, what it had made before goes on, and everything works again as soon as
- * there is room. Each case is a process of its own.
+ * Exhaustion: no free descriptors, no address space, no run-time directory. Every verb reports that
+ * with NULL and an errno, earlier objects stay usable, and everything works again as soon as there
+ * is room. Each case is a process of its own.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +31,7 @@ struct objects {
 
 static char buffer[BYTES];
 
-/* Makes what is missing, as far as it goes; 0 or the errno of the first that failed. */
+/* Makes the missing objects, as far as possible; 0 or the errno of the first failure. */
 static int make(struct objects *o)
 {
 	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 1024, .max_sge = 4}};
@@ -76,7 +76,7 @@ static bool unmake(struct objects *o)
 	       !ibv_dealloc_pd(o->pd) && !ibv_close_device(o->ctx);
 }
 
-/* A limit that is lowered, and raised again by `lift`. */
+/* Runs with a lowered limit, which `lift` raises again. */
 static int under_limit(int resource, rlim_t low, const int *allowed)
 {
 	struct rlimit before, limit;
@@ -108,7 +108,7 @@ static int under_limit(int resource, rlim_t low, const int *allowed)
 	}
 	if (!unmake(&o))
 		return 13;
-	return error ? 1 : 0; /* the limit was felt or not */
+	return error ? 1 : 0; /* whether or not the limit was reached */
 }
 
 static rlim_t address_space(void)
@@ -122,7 +122,8 @@ static rlim_t address_space(void)
 	return pages * 4096;
 }
 
-/* Runs `under_limit` in a process; false when that goes wrong. Counts how often it was felt. */
+/* Runs `under_limit` in a process; false when that fails. Counts how often the limit was
+ * reached. */
 static bool run(const char *what, int resource, rlim_t low, const int *allowed, unsigned int *felt)
 {
 	int status;
@@ -158,7 +159,7 @@ static bool descriptors(void)
 	return !wrong && felt;
 }
 
-/* A daemon is there: one that a starved program had to start would be starved as well. */
+/* Starts the daemon first: one that a limited program starts would have the limit, too. */
 static bool daemon_runs(void)
 {
 	int status;
@@ -186,7 +187,7 @@ static bool memory(void)
 	return !wrong && felt;
 }
 
-/* A run-time directory that can't be used: an errno, no daemon, no wait. */
+/* An unusable run-time directory: an errno, no daemon, no wait. */
 static bool directory(const char *path, const char *what)
 {
 	struct objects o = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Right and wrong use of verbs, over every carrier that one host has, with the status that an
+ * Correct and incorrect use of verbs, over every carrier within one host, with the status that an
  * adapter gives on both sides. The tests are in the files named in faults.h.
  */
 #include "faults.h"

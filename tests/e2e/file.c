@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Regions in memory files, which peers map; and what makes writes quick: one with immediate data
- * doesn't wait for those before it, and inline data that is carried out at once has no limit. See
- * rig.h. End A writes and reads, end B has the memory.
+ * Regions in memory files, which peers map; and two optimisations of writes: one with immediate
+ * data doesn't wait for earlier ones, and inline data that is written at once has no size limit.
+ * See rig.h. End A writes and reads, end B has the memory.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@ enum { FILE_BYTES = 1 << 20, SKIP = 12345, SEED = 5, MANY = 1000, LARGE = 8192 }
 static const unsigned int every_access =
 	IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
-/* A region of an end's own, in a file; what the other end told of its. */
+/* An end's region in a file, and the other end's description of its own. */
 struct file_region {
 	int fd;
 	uint8_t *bytes;
@@ -41,7 +41,7 @@ static int make_file(struct rig *rig, unsigned int seals)
 	return fd;
 }
 
-/* The region begins somewhere in a page, as registered ones do. */
+/* The region doesn't begin at a page boundary. */
 static void file_open(struct file_region *file, struct end *end)
 {
 	struct rig *rig = end->rig;
@@ -171,7 +171,7 @@ static void file_refused(struct rig *rig)
 	end_close(&end);
 }
 
-/* A second write with immediate data is not to be seen before the first has its receive. */
+/* A second write with immediate data must not be visible before the first has its receive. */
 static void imm_in_order(struct rig *rig)
 {
 	struct end end;
@@ -200,7 +200,7 @@ static void imm_in_order(struct rig *rig)
 	end_close(&end);
 }
 
-/* Many, as fast as they go: each one's data is there when its receive completes. */
+/* Many writes as fast as possible: each one's data is there when its receive completes. */
 static void imm_stream(struct rig *rig)
 {
 	enum { DEPTH = 64, PLACES = 2 * DEPTH };
@@ -216,7 +216,8 @@ static void imm_stream(struct rig *rig)
 	for (uint32_t i = 0, sent = 0; i < MANY; i++) {
 		if (rig->role == RIG_B) {
 			wc_expect(&end, end.rcq, i, IBV_WC_SUCCESS);
-			/* Later ones may be there, but they don't write over the last few. */
+			/* Later writes may have arrived, but they don't overwrite the last few
+			 * places. */
 			uint32_t got = __atomic_load_n(&words[i % PLACES], __ATOMIC_RELAXED);
 
 			CHECK_EQ(rig, got, i + 1);
@@ -235,8 +236,8 @@ static void imm_stream(struct rig *rig)
 	end_close(&end);
 }
 
-/* More inline data than the QP has room for is taken where it is carried out at once, and else
- * refused without consequence. What was taken doesn't need its memory any more. */
+/* Inline data beyond max_inline_data is accepted where it is written at once, and otherwise refused
+ * without effect. After acceptance its memory isn't needed any more. */
 static void inline_large(struct rig *rig)
 {
 	struct end_options opt = {.inline_bytes = 64};
@@ -279,7 +280,7 @@ static void inline_large(struct rig *rig)
 	end_close(&end);
 }
 
-/* A sparse region: far more than what may be allocated of it. */
+/* A sparse region: much larger than what may be allocated of it. */
 enum { SPARSE_BYTES = 4 << 20, ALLOCATED_MAX = 1 << 20 };
 
 static int make_sparse(struct rig *rig)
@@ -312,7 +313,7 @@ static void write_at(struct end *end, const struct file_region *file, uint64_t a
 	wc_expect(end, end->scq, 1, IBV_WC_SUCCESS);
 }
 
-/* A's operations map B's region sooner or later; pages that B never touched stay what they are. */
+/* A's operations make A map B's region; pages that B never touched must not be allocated. */
 static void sparse_initiate(struct end *end, const struct file_region *file)
 {
 	struct rig *rig = end->rig;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A region that another process imported. A registers it and hands its device over; B imports
- * device, domain and region, and works on A's memory over a queue pair of its own in that domain:
- * by its lkey in its requests, and by its rkey in those of its peer. The peer is A as well, which
- * reaches the same memory by the keys of its own, and sees what arrives. See rig.h.
+ * A region that another process imported. A registers it and passes its cmd_fd; B imports device,
+ * domain and region, and works on A's memory over a queue pair of its own in that domain: by the
+ * lkey in B's requests, and by the rkey in those of B's peer. The peer is A as well, which accesses
+ * the same memory by its own keys, and checks what arrives. See rig.h.
  */
 #include <errno.h>
 #include <signal.h>
@@ -22,7 +22,7 @@ enum { BYTES = 1 << 20, HALF = BYTES / 2 };
 static const uint32_t sizes[] = {1, 8, 3000, 60000, 400000};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 
-/* What A tells B beside the descriptor. */
+/* Sent by A to B together with the descriptor. */
 struct offer {
 	uint32_t pd, mr;
 	uint64_t addr;
@@ -36,7 +36,7 @@ struct party {
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
 	struct ibv_mr *mr;
-	uint32_t rkey; /* by which B's peer names the region; at both */
+	uint32_t rkey; /* by which B's peer names the region; both ends know it */
 };
 
 static void give_fd(struct rig *rig, int sock, int fd, const struct offer *offer)
@@ -85,7 +85,7 @@ static void take_domain(struct rig *rig, struct party *b)
 	CHECK(rig, (b->pd = ibv_import_pd(b->ctx, b->offer.pd)));
 }
 
-/* False: over this carrier no process reaches another's memory, and B was told so. */
+/* False: over this carrier no process can access another's memory, and B got an error. */
 static bool take_region(struct rig *rig, struct party *b)
 {
 	b->mr = ibv_import_mr(b->pd, b->offer.mr);
@@ -117,19 +117,20 @@ static void party_close(struct party *party)
 		end_close(&party->end);
 		give_up_domain(rig, party);
 	}
-	rig_sync(rig); /* A's domain isn't in use any more */
+	rig_sync(rig); /* A's domain isn't used any more */
 	if (rig->role == RIG_A)
 		end_close(&party->end);
 }
 
-/* Both ends connected, B with A's region. False (and nothing is open): this carrier can't. */
+/* Connects both ends, B with A's region. False (and nothing is open): the carrier doesn't support
+ * it. */
 static bool party_open(struct party *party, struct rig *rig, const struct end_options *with)
 {
 	struct end_options opt = with ? *with : (struct end_options){0};
 	uint32_t none = 0;
 
 	memset(party, 0, sizeof(*party));
-	/* Within a process an import has the keys of the original. */
+	/* Within a process an imported region has the keys of the original. */
 	if (rig->carrier < RIG_LOCAL)
 		return false;
 	opt.bytes = BYTES;
@@ -162,7 +163,7 @@ static void expect_access_event(struct rig *rig, const struct party *b, const st
 	event_expect(&imported, IBV_EVENT_QP_ACCESS_ERR, qp);
 }
 
-/* A piece of A's memory as B names it. */
+/* A piece of A's memory, by B's key. */
 static struct ibv_sge theirs(const struct party *b, size_t offset, uint32_t length)
 {
 	return (struct ibv_sge){b->offer.addr + offset, length, b->mr->lkey};
@@ -282,7 +283,7 @@ static void receives(struct rig *rig)
 	party_close(&party);
 }
 
-/* B's peer names A's memory by B's rkey; among requests on B's own memory, in order. */
+/* B's peer names A's memory by B's rkey, between requests on B's own memory, in order. */
 static void is_named(struct rig *rig)
 {
 	struct party party;
@@ -329,7 +330,7 @@ static void is_named(struct rig *rig)
 	party_close(&party);
 }
 
-/* Segments of both in one list, in a message of each way of travel. */
+/* Segments of both processes in one list, for each way in which a message is transferred. */
 static void mixed(struct rig *rig)
 {
 	struct party party;
@@ -391,7 +392,7 @@ static void datagram(struct rig *rig)
 	party_close(&party);
 }
 
-/* B's queue pair is its own peer; all of it is in A's memory. */
+/* B's queue pair is connected to itself, and all memory is A's. */
 static void to_itself(struct rig *rig)
 {
 	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_SEND, IBV_WR_RDMA_WRITE,
@@ -472,8 +473,7 @@ static void outside(struct rig *rig)
 	b_fails(rig, IBV_WR_SEND, 0, true);
 }
 
-/* Peers may not write what A registered for itself only, and there are no atomics on what is
- * imported. */
+/* Peers have no access that A didn't grant, and there are no atomics on an imported region. */
 static void without_rights(struct rig *rig)
 {
 	struct party party;
@@ -498,7 +498,7 @@ static void without_rights(struct rig *rig)
 	}
 }
 
-/* A queue pair in a domain of B's own may not use it, nor can it be imported there. */
+/* A queue pair in another domain of B may not use the region, nor can it be imported there. */
 static void other_domain(struct rig *rig)
 {
 	struct party party;
@@ -538,7 +538,7 @@ static void all_fail(struct rig *rig, struct party *party, enum ibv_wr_opcode op
 	struct end *end = &fresh.end;
 
 	end_pair(end, rig, &opt);
-	/* An owner whose end isn't known yet shows it when the message is fetched. */
+	/* If the owner's end isn't known yet, the error appears when the message is fetched. */
 	if (rig->role == RIG_A)
 		OK(rig, end_recv(end, 1, 0, BYTES));
 	rig_sync(rig);
@@ -571,7 +571,7 @@ static void named_fails(struct rig *rig, struct party *party)
 	end_close(end);
 }
 
-/* A deregisters; the import is a shell from then on. */
+/* A deregisters the region; the import is then without memory. */
 static void deregistered(struct rig *rig)
 {
 	struct party party;
@@ -580,7 +580,7 @@ static void deregistered(struct rig *rig)
 		return;
 	if (rig->role == RIG_A) {
 		OK(rig, ibv_dereg_mr(party.end.mr));
-		/* The key that comes next is another one. */
+		/* The next key is a different one. */
 		party.end.mr = ibv_reg_mr(party.end.pd, party.end.buf, BYTES, 7);
 		CHECK(rig, party.end.mr);
 	}
@@ -594,7 +594,7 @@ static void deregistered(struct rig *rig)
 	party_close(&party);
 }
 
-/* A deregisters while B writes there: when that is done, nothing is written any more. */
+/* A deregisters while B writes: after that no byte is written any more. */
 static void deregistered_in_use(struct rig *rig)
 {
 	struct party party;
@@ -633,7 +633,7 @@ static void deregistered_in_use(struct rig *rig)
 	party_close(&party);
 }
 
-/* B gives it back: its keys mean nothing from then on. */
+/* B gives the region back: its keys are invalid from then on. */
 static void given_back(struct rig *rig)
 {
 	struct party party;
@@ -656,7 +656,7 @@ static void given_back(struct rig *rig)
 	party_close(&party);
 }
 
-/* A process of A's that registers a region for B, and ends when A says so. */
+/* Starts a process of A's user that registers a region for B, and ends when A tells it to. */
 static pid_t owner_start(struct rig *rig)
 {
 	int ready[2];
@@ -734,7 +734,7 @@ static void daemon_kill(struct rig *rig)
 	CHECK_EQ(rig, errno, ESRCH);
 }
 
-/* This process tells the next daemon what it holds. */
+/* Makes this process return to the next daemon. */
 static void go_back(struct rig *rig)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(rig->ctx);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A process that forks while it is in traffic. Each end has four queue pairs, each with a thread of
- * its own; two of them begin, two answer; two poll, two wait for events. Every message is checked
+ * A process that forks during traffic. Each end has four queue pairs, each with a thread of its
+ * own; two threads send first, two answer; two poll, two wait for events. Every message is checked
  * on both sides, every completion must be the next one. Meanwhile the ends' main threads make
- * children of every kind: that exit, exec, touch the buffers, use the parent's objects, or open a
- * device of their own and talk to the parent and to its peer. See rig.h.
+ * children of every kind: children that exit, exec, write to the buffers, use the parent's objects,
+ * or open a device of their own and exchange data with the parent and with its peer. See rig.h.
  *
  * With `rules` instead of the rig's arguments: ibv_fork_init() and the environment variables. Each
- * rule is tried in a process of its own, because they count once for a process.
+ * rule is tested in a process of its own, because it is evaluated once per process.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -31,8 +31,8 @@ enum {
 	FLOWS = 4,
 	SLOT = 65536,
 	RECEIVES = 8,
-	WRITTEN = 8, /* places for RDMA WRITEs: one begins at most 4 rounds before its check */
-	/* Where things are in a buffer. */
+	WRITTEN = 8, /* places for RDMA WRITEs: each is checked at most 4 rounds later */
+	/* Offsets in a buffer. */
 	OUT = RECEIVES * SLOT,
 	FROM = OUT + SLOT,
 	INTO = FROM + SLOT,
@@ -43,10 +43,10 @@ enum {
 	NAP_AFTER = 1000,
 };
 
-/* fork() itself takes long on a loaded host, and holds up a thread's traffic. */
+/* fork() takes long on a loaded host, and delays the thread's traffic. */
 #define PATIENCE_MS (3 * RIG_SOON_MS)
 
-/* Immediate data: what a message says, and the round. */
+/* Immediate data: what a message contains, and the round. */
 enum { IS_MESSAGE = 1u << 24, HAS_WRITTEN = 2u << 24, IS_LAST = 3u << 24, SAYS = 0xffu << 24 };
 
 static const uint32_t sizes[] = {8, 500, 4000, 20000, SLOT};
@@ -66,7 +66,7 @@ static uint32_t size_of(uint32_t round)
 	return sizes[round % SIZES];
 }
 
-/* The next completion, by polling or by sleeping until there is an event. */
+/* Returns the next completion, by polling or by waiting for an event. */
 static struct ibv_wc next_wc(struct flow *flow, struct ibv_cq *cq)
 {
 	struct end *end = &flow->end;
@@ -81,8 +81,7 @@ static struct ibv_wc next_wc(struct flow *flow, struct ibv_cq *cq)
 		if (now_ms() > until)
 			rig_fail(end->rig, __FILE__, __LINE__, "no completion");
 		if (!flow->events) {
-			/* Programs that only poll starve who is to be made here, on a loaded host.
-			 */
+			/* Threads that only poll would starve the child on a loaded host. */
 			if (++empty % NAP_AFTER == 0)
 				usleep(50);
 			continue;
@@ -121,7 +120,7 @@ static void wait_for_posted(struct flow *flow)
 		CHECK_EQ(flow->end.rig, next_wc(flow, flow->end.scq).wr_id, flow->done++);
 }
 
-/* One round of the end that begins. */
+/* One round of the end that sends first. */
 static void round_begin(struct flow *flow)
 {
 	struct end *end = &flow->end;
@@ -142,7 +141,7 @@ static void round_begin(struct flow *flow)
 	flow->rounds++;
 }
 
-/* A child of a thread that is in traffic itself. */
+/* A child forked by a thread with traffic of its own. */
 static void child_of_thread(const struct flow *flow)
 {
 	pid_t pid = fork();
@@ -208,7 +207,7 @@ struct traffic {
 
 static void traffic_start(struct traffic *traffic, struct rig *rig)
 {
-	/* A loaded machine makes processes wait: that isn't what is tested here. */
+	/* A loaded machine makes processes wait, so the timeout is long. */
 	static const struct end_options opt = {.bytes = BYTES, .timeout = 16, .retry_cnt = 7};
 
 	memset(traffic, 0, sizeof(*traffic));
@@ -230,7 +229,7 @@ static void traffic_start(struct traffic *traffic, struct rig *rig)
 					  &traffic->flows[i]) == 0);
 }
 
-/* Waits until every queue pair has done some rounds more. */
+/* Waits until every queue pair has completed some more rounds. */
 static void traffic_goes_on(struct traffic *traffic, struct rig *rig)
 {
 	double until = now_ms() + PATIENCE_MS;
@@ -263,15 +262,15 @@ enum { FINE = 0, HANGS_AFTER_S = 15 };
 
 static bool is_child;
 
-/* For the leak sanitizer, at exit: what only the stacks of the parent's other threads knew of
- * is lost in a child, and nobody's fault. */
+/* For the leak sanitizer, at exit: memory to which only the stacks of the parent's other threads
+ * pointed is leaked in a child, which isn't a fault. */
 int __lsan_is_turned_off(void) __attribute__((visibility("default"))); /* NOLINT: its name */
 int __lsan_is_turned_off(void)					       /* NOLINT */
 {
 	return is_child;
 }
 
-/* In a child: an alarm ends it when it hangs. */
+/* Forks; in the child an alarm ends it when it hangs. */
 static pid_t child(struct rig *rig)
 {
 	fflush(NULL);
@@ -328,7 +327,7 @@ static void child_execs(struct rig *rig, struct traffic *traffic)
 	expect_fine(rig, pid, "execs");
 }
 
-/* What it writes is its own, or there is nothing to write to. */
+/* The child's writes go to its own copy, or the memory isn't mapped there. */
 static void child_touches(struct rig *rig, struct traffic *traffic)
 {
 	bool safe = getenv("RDMAV_USE_MADVISE") != NULL;
@@ -353,7 +352,7 @@ static void child_touches(struct rig *rig, struct traffic *traffic)
 	CHECK_EQ(rig, WTERMSIG(status), SIGSEGV);
 }
 
-/* Whatever it does with them, the parent's stay as they are. */
+/* The child's calls must not affect the parent's objects. */
 static void child_uses_objects(struct rig *rig, struct traffic *traffic)
 {
 	pid_t pid = child(rig);
@@ -368,7 +367,7 @@ static void child_uses_objects(struct rig *rig, struct traffic *traffic)
 
 		CHECK_EQ(rig, ibv_poll_cq(end->scq, 1, &wc), 0);
 		CHECK_EQ(rig, ibv_poll_cq(end->rcq, 1, &wc), 0);
-		/* The queues may be full: they are as the parent's were. */
+		/* The queues may be full, as the parent's were. */
 		end_send(end, IBV_WR_SEND, 1, OUT, 8, 0);
 		end_send(end, IBV_WR_RDMA_WRITE, 1, OUT, SLOT, TARGET);
 		end_send(end, IBV_WR_RDMA_READ, 1, INTO, SLOT, FROM);
@@ -402,7 +401,7 @@ static struct ibv_context *device(struct rig *rig)
 	return ctx;
 }
 
-/* Every operation in both directions, over queue pairs made for it. */
+/* Every operation in both directions, over new queue pairs. */
 static void talk(struct rig *rig)
 {
 	static const struct end_options opt = {.bytes = BYTES, .timeout = 16, .retry_cnt = 7};
@@ -432,7 +431,7 @@ static void talk(struct rig *rig)
 	end_close(&end);
 }
 
-/* A child of end A with a device of its own talks to end B, over the ends' socket. */
+/* A child of end A with a device of its own exchanges data with end B, over the ends' socket. */
 static void child_talks_to_peer(struct rig *rig, struct traffic *traffic)
 {
 	(void)traffic;
@@ -453,7 +452,8 @@ static void child_talks_to_peer(struct rig *rig, struct traffic *traffic)
 	expect_fine(rig, pid, "talks to its parent's peer");
 }
 
-/* A child, and two rigs joined by a socket: `own` is the parent's as A, the child's as B. */
+/* Makes a child and a pair of rigs joined by a socket: `own` is the parent's as A, the child's as
+ * B. */
 static pid_t child_as_peer(struct rig *rig, struct rig *own)
 {
 	int sock[2];
@@ -469,7 +469,7 @@ static pid_t child_as_peer(struct rig *rig, struct rig *own)
 	return pid;
 }
 
-/* The child ends without an end for its device. */
+/* The child exits without closing its device. */
 static void child_talks_to_parent(struct rig *rig, struct traffic *traffic)
 {
 	struct rig own;
@@ -485,7 +485,7 @@ static void child_talks_to_parent(struct rig *rig, struct traffic *traffic)
 	expect_fine(rig, pid, "talks to its parent");
 }
 
-/* The child's child goes on as a daemon; its parent, which had a device, is gone. */
+/* The child's child continues as a daemon; its parent, which had a device, has exited. */
 static void child_becomes_daemon(struct rig *rig, struct traffic *traffic)
 {
 	struct end old;
@@ -511,8 +511,8 @@ static void child_becomes_daemon(struct rig *rig, struct traffic *traffic)
 		_exit(FINE);
 }
 
-/* A child with a device of its own shares its parent's protection domain, through the descriptor
- * that it inherited. */
+/* A child with a device of its own shares its parent's protection domain, through the inherited
+ * descriptor. */
 static void child_imports(struct rig *rig, struct traffic *traffic)
 {
 	struct ibv_pd *pd = traffic->flows[0].end.pd;
@@ -532,7 +532,7 @@ static void child_imports(struct rig *rig, struct traffic *traffic)
 	CHECK(rig, mine);
 	struct ibv_mr *region = ibv_import_mr(mine, mr->handle);
 
-	/* Of a process whose memory can't be reached it can't be imported. */
+	/* A region of a process whose memory can't be accessed can't be imported. */
 	CHECK_EQ(rig, region ? 0 : errno, rig->carrier == RIG_RING ? EOPNOTSUPP : 0);
 	struct ibv_mr *own = ibv_reg_mr(mine, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE);
 
@@ -572,7 +572,7 @@ static void other_ways(struct rig *rig, struct traffic *traffic)
 	CHECK_EQ(rig, pclose(pipe), 0);
 }
 
-/* Connects and disconnects its QP all the time. */
+/* Connects and disconnects its QP continuously. */
 struct changer {
 	struct end *end;
 	atomic_bool enough;
@@ -596,8 +596,8 @@ static void *changer_run(void *argument)
 
 enum { CHANGING_CHILDREN = 150 };
 
-/* Children that are forked while another thread connects and disconnects a QP: in their memory, it
- * may be half way. */
+/* Children that are forked while another thread connects and disconnects a QP: in the child's
+ * memory this may be half done. */
 static void child_of_changing(struct rig *rig)
 {
 	struct end end;
@@ -622,7 +622,7 @@ static void child_of_changing(struct rig *rig)
 	end_close(&end);
 }
 
-/* One kind of child while traffic goes on; both ends make them. */
+/* Makes one kind of child during traffic, at both ends. */
 static void during(struct rig *rig, void (*what)(struct rig *rig, struct traffic *traffic))
 {
 	static struct traffic places[2]; /* both ends may be in one process */
@@ -699,7 +699,7 @@ static uint8_t *pages(size_t bytes, int flags)
 	return at == MAP_FAILED ? NULL : at;
 }
 
-/* Whether a child has this byte, with what the parent wrote. */
+/* Whether a child has this byte, with the parent's value. */
 static bool child_has(const volatile uint8_t *at)
 {
 	pid_t pid = child(&lone);
@@ -726,7 +726,7 @@ static struct ibv_mr *registered(struct ibv_pd *pd, void *at, size_t bytes)
 	return mr;
 }
 
-/* Pages are counted: a page is there again when the last region of it ends. */
+/* Pages are counted: a page is inherited again when its last region ends. */
 static void pages_are_counted(struct ibv_pd *pd)
 {
 	uint8_t *at = pages(4 * 4096, 0);
@@ -746,7 +746,7 @@ static void pages_are_counted(struct ibv_pd *pd)
 	munmap(at, 4 * 4096);
 }
 
-/* Nothing is pinned: a child keeps the memory, and it is never too late. */
+/* No page is pinned: a child keeps the memory, and ibv_fork_init() is never too late. */
 static void rule_unneeded(void)
 {
 	struct ibv_pd *pd = domain();
@@ -831,7 +831,7 @@ static void rule_too_late(void)
 	CHECK(&lone, child_has(at));
 }
 
-/* A hole can't be kept from a child: the errno is madvise()'s. */
+/* A hole can't be marked: the errno is madvise()'s. */
 static void rule_errno(void)
 {
 	madvise_asked_for();
@@ -867,7 +867,7 @@ static long huge_pages_reserved(long wanted)
 	return fclose(file) ? -1 : number;
 }
 
-/* madvise() refuses a part of a huge page; with the variable the whole one is kept. */
+/* madvise() refuses a part of a huge page; with the variable the whole page is marked. */
 static void huge_page(bool variable)
 {
 	long before = huge_pages_reserved(-1);
@@ -957,7 +957,7 @@ static int rules_run(void)
 
 static pid_t main_pid;
 
-/* Whether the daemon knows nobody (or is gone). */
+/* Whether the daemon has no client (or has exited). */
 static bool nobody_left(void)
 {
 	static char reply[65536];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Multicast by verbs alone: who is attached gets one copy each, nobody else gets any; wrong use has
- * its errno. Each test over IPv4 groups and IPv6 groups, on every carrier. See rig.h.
+ * Multicast by verbs alone: each attached QP gets one copy, no other QP gets any; wrong use has its
+ * errno. Each test over IPv4 groups and IPv6 groups, on every carrier. See rig.h.
  *
- * It has a program of its own, because it must run in a network of its own: what goes to a group
- * leaves the host.
+ * This is a separate program because it must run in a network of its own: datagrams to a group
+ * leave the host.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -24,7 +24,7 @@ static const struct end_options ud = {.type = IBV_QPT_UD,
 
 /* ------------------------------------------------------------------ groups */
 
-/* Which family the test is about. */
+/* The address family under test. */
 struct family {
 	bool v4;
 	uint8_t sgid_index;
@@ -104,7 +104,7 @@ static void say(struct end *end, struct ibv_ah *ah, uint64_t id)
 	wc_expect(end, end->scq, id, IBV_WC_SUCCESS);
 }
 
-enum { RECEIVE = 16384 }; /* where in the buffer */
+enum { RECEIVE = 16384 }; /* offset in the buffer */
 
 static void listen_for(struct end *end, unsigned int count)
 {
@@ -112,7 +112,7 @@ static void listen_for(struct end *end, unsigned int count)
 		OK(end->rig, end_recv(end, i, RECEIVE + i * (GRH + SIZE), GRH + SIZE));
 }
 
-/* The next datagram is this one, and says that it was for the group. */
+/* Checks that the next datagram is this one, and was addressed to the group. */
 static void hear(struct end *end, const struct family *f, unsigned int number, uint64_t id)
 {
 	const struct rig *rig = end->rig;
@@ -131,7 +131,7 @@ static void hear(struct end *end, const struct family *f, unsigned int number, u
 
 /* ------------------------------------------------------------------ tests */
 
-/* Each end says something, and both hear it: the sender is attached, too. */
+/* Each end sends a datagram, and both receive it: the sender is attached, too. */
 static void everybody(struct rig *rig, bool v4)
 {
 	struct family f = family(rig, v4);
@@ -155,7 +155,7 @@ static void everybody(struct rig *rig, bool v4)
 	end_close(&end);
 }
 
-/* Of several queue pairs those that are attached get a copy each. */
+/* Of several queue pairs the attached ones get a copy each. */
 static void some(struct rig *rig, bool v4)
 {
 	struct family f = family(rig, v4);
@@ -184,7 +184,7 @@ static void some(struct rig *rig, bool v4)
 	rig_sync(rig);
 	for (int i = 0; i < 3; i++)
 		wc_none(&end[i], end[i].rcq);
-	/* After it has left, a queue pair hears nothing; the other does. */
+	/* A queue pair that was detached receives nothing; the other does. */
 	if (rig->role == RIG_B)
 		OK(rig, detach(&end[0], &f, 2));
 	rig_sync(rig);
@@ -204,8 +204,8 @@ static void some(struct rig *rig, bool v4)
 		end_close(&end[i]);
 }
 
-/* What isn't taken: another Q_Key, no receive, another number than the groups', an address that
- * is no group. The next that is right is. */
+/* Dropped datagrams: another Q_Key, no receive, another QPN than the groups', an address that is no
+ * group. The next correct one arrives. */
 static void dropped(struct rig *rig, bool v4)
 {
 	struct family f = family(rig, v4);
@@ -226,7 +226,7 @@ static void dropped(struct rig *rig, bool v4)
 		post(&end, end.ah, MULTICAST_QPN, QKEY, 4, IBV_SEND_SIGNALED);
 		for (uint64_t id = 2; id <= 4; id++)
 			wc_expect(&end, end.scq, id, IBV_WC_SUCCESS);
-		/* The controlled Q_Key stands for the QP's own. */
+		/* A controlled Q_Key stands for the QP's own. */
 		post(&end, ah, MULTICAST_QPN, 0x80000000, 5, IBV_SEND_SIGNALED);
 		wc_expect(&end, end.scq, 5, IBV_WC_SUCCESS);
 	} else {
@@ -279,7 +279,7 @@ static void too_early(struct rig *rig, bool v4)
 	end_close(&end);
 }
 
-/* Many at once, of which none is lost on one host: a full ring holds its sender. */
+/* Many at once, of which none is lost on one host: a full ring delays its sender. */
 static void many(struct rig *rig, bool v4)
 {
 	struct family f = family(rig, v4);
@@ -291,7 +291,8 @@ static void many(struct rig *rig, bool v4)
 	listen_for(&end, DEEP);
 	OK(rig, attach(&end, &f, 6));
 	rig_sync(rig);
-	/* A datagram's memory may be used again when it has completed: each says the same. */
+	/* A datagram's memory may be reused only after its completion, so all send the same
+	 * bytes. */
 	for (unsigned int i = 0; rig->role == RIG_A && i < DEEP; i++)
 		post(&end, ah, MULTICAST_QPN, QKEY, 3, IBV_SEND_SIGNALED);
 	for (unsigned int i = 0; rig->role == RIG_A && i < DEEP; i++)
@@ -304,7 +305,7 @@ static void many(struct rig *rig, bool v4)
 	end_close(&end);
 }
 
-/* Posted without a wish for completions, then the queue pair ends: they were sent. */
+/* Unsignaled requests, after which the queue pair ends: they were sent. */
 static void last_words(struct rig *rig, bool v4)
 {
 	struct family f = family(rig, v4);
@@ -355,7 +356,7 @@ static void bad_input(struct rig *rig, bool v4)
 	end_close(&end);
 }
 
-/* A group is nobody to be connected to. */
+/* A queue pair can't be connected to a group. */
 static void not_a_peer(struct rig *rig, bool v4)
 {
 	struct family f = family(rig, v4);
@@ -381,7 +382,7 @@ static void not_a_peer(struct rig *rig, bool v4)
 	end_close(&end);
 }
 
-/* More than the kernel lets a socket be a member of. */
+/* More groups than the kernel lets a socket join. */
 static void a_thousand(struct rig *rig, bool v4)
 {
 	enum { FIRST = 1000, COUNT = 1000 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A peer that doesn't keep the rules (end B): it writes whatever it likes into the memory that it
- * shares with end A, at random moments while both are in traffic. A must neither crash nor hang,
- * nothing outside its registered memory may change, its other connections go on, and it can end
- * everything. See rig.h. The seed is printed; HOSTILE_SEED repeats it.
+ * A peer that violates the protocol (end B): it writes arbitrary values into the memory that it
+ * shares with end A, at random moments during traffic. A must neither crash nor hang, no memory
+ * outside its regions may change, its other connections continue, and it can destroy everything.
+ * See rig.h. The seed is printed; HOSTILE_SEED repeats it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 #include "rig.h"
 
-/* The layout of a link, as its rules are written down in src/shm/ring.h and link.h. */
+/* The layout of a link, see src/shm/ring.h and link.h. */
 enum { RING_SLOT = 64, RING_SLOTS = 1024, RING_BYTES = RING_SLOT * RING_SLOTS, RINGS_AT = 4096 };
 enum { KINDS = 17, CANARY = 0xc5, GUARD = 65536, BYTES = 65536, ROUNDS = 25 };
 
@@ -40,8 +40,7 @@ static size_t link_bytes(void)
 	return RINGS_AT + 2 * (size_t)RING_BYTES;
 }
 
-/* A mapping of our own of the link's memory: B's library gives the link up as well, sooner or
- * later. */
+/* Maps the link's memory once more, because B's library gives the link up at some point. */
 static uint8_t *link_find(struct rig *rig)
 {
 	FILE *maps = fopen("/proc/self/maps", "r");
@@ -70,7 +69,7 @@ static void scribble_bytes(const struct end *end, uint8_t *link)
 		link[at + i] = (uint8_t)any(256);
 }
 
-/* The counters of both rings: positions that can't be. */
+/* Writes impossible positions into the counters of both rings. */
 static void scribble_positions(const struct end *end, uint8_t *link)
 {
 	uint32_t value = any(3) ? any(0) : any(4096);
@@ -79,7 +78,7 @@ static void scribble_positions(const struct end *end, uint8_t *link)
 	memcpy(link + any(4) * 64, &value, sizeof(value));
 }
 
-/* Where the ring's next record is awaited. */
+/* The position at which the ring's next record is expected. */
 static uint32_t next_position(const uint8_t *ring)
 {
 	uint32_t position = 0;
@@ -95,7 +94,7 @@ static uint32_t next_position(const uint8_t *ring)
 	return position;
 }
 
-/* Records that look right: the number that A waits for, known kinds, A's and B's QPs. */
+/* Writes records that look valid: the expected number, known kinds, A's and B's QPs. */
 static void scribble_records(const struct end *end, uint8_t *link)
 {
 	uint32_t key[2] = {end->peer.rkey, end->peer.lkey};
@@ -139,7 +138,7 @@ static void attack(struct end *end, scribble_fn *scribble)
 		struct ibv_wc wc;
 
 		scribble(end, link);
-		/* B goes on as a program too, now and then: it may harm itself only. */
+		/* Now and then B also continues as a program; errors there concern only B. */
 		if (scribble != scribble_records && any(4) == 0 && ibv_poll_cq(end->scq, 1, &wc))
 			end_send(end, IBV_WR_SEND, 1, 0, 8, 0);
 		if (any(3) == 0)
@@ -180,7 +179,7 @@ static void victim_intact(const struct victim *victim)
 	}
 }
 
-/* Traffic of all kinds for a while, whatever becomes of it. */
+/* Traffic of all kinds for a while; errors are allowed. */
 static void victim_traffic(struct victim *victim)
 {
 	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_SEND, IBV_WR_RDMA_WRITE,
@@ -202,7 +201,7 @@ static void victim_traffic(struct victim *victim)
 	}
 }
 
-/* A connection of the victim with itself, which has nothing to do with the hostile link. */
+/* A connection of the victim with itself, which is independent of the hostile link. */
 static void victim_works(struct rig *rig)
 {
 	struct end one, other;
@@ -229,7 +228,7 @@ static void victim_works(struct rig *rig)
 	end_close(&other);
 }
 
-/* Both ends of one round. The hostile process ends by itself, without clean-up. */
+/* Both ends of one round. The hostile process exits without clean-up. */
 static void hostile_round(struct rig *rig, scribble_fn *scribble)
 {
 	struct end_options opt = {.bytes = BYTES, .cqe = 4096, .rnr_retry = 3};
@@ -242,7 +241,7 @@ static void hostile_round(struct rig *rig, scribble_fn *scribble)
 	end_connect(&victim.end);
 	for (uint64_t i = 0; i < 16; i++)
 		OK(rig, end_recv(&victim.end, i, 0, 4096));
-	/* One message each way, so that the link is there. */
+	/* One message each way, so that the link exists. */
 	rig_sync(rig);
 	OK(rig, end_send(&victim.end, IBV_WR_SEND, 9, 0, 8, 0));
 	wc_expect(&victim.end, victim.end.scq, 9, IBV_WC_SUCCESS);
@@ -281,7 +280,7 @@ static void hostile_records(struct rig *rig)
 	hostile_round(rig, scribble_records);
 }
 
-/* The ring that the process of this QP, which has sent something, writes. */
+/* The ring that the process of this QP writes, found by a record that it has sent. */
 static uint8_t *ring_of(uint8_t *link, uint32_t qpn)
 {
 	struct record first;
@@ -299,7 +298,8 @@ static void one_message_each_way(struct end *end)
 	wc_expect(end, end->rcq, 1, IBV_WC_SUCCESS);
 }
 
-/* Nonsense that A must notice ends the link, not what the two processes may do afterwards. */
+/* Invalid records that A detects end the link, but don't prevent a new one between the two
+ * processes. */
 static void hostile_again(struct rig *rig)
 {
 	struct end_options opt = {.timeout = 14, .retry_cnt = 7};
@@ -318,7 +318,7 @@ static void hostile_again(struct rig *rig)
 		memcpy(ring + (size_t)(position % RING_SLOTS) * RING_SLOT, &record, sizeof(record));
 		munmap(link, link_bytes());
 		rig_sync(rig);
-		/* What B sends now is lost with the link, and B is told. */
+		/* What B sends now is lost with the link, and B gets an error. */
 		OK(rig, end_send(&end, IBV_WR_SEND, 3, 0, 8, 0));
 		wc_expect(&end, end.scq, 3, IBV_WC_RETRY_EXC_ERR);
 	} else {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Links that nothing needs are given back, and come up again when something does. The period comes
- * from VERBENA_LINK_IDLE_MS, which is short here, so that links end between, and during, most
- * requests of these tests. See rig.h.
+ * Unused links are given back, and made again when they are needed. VERBENA_LINK_IDLE_MS is short
+ * here, so that links end between, and during, most requests of these tests. See rig.h.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -13,8 +12,8 @@
 
 enum { BYTES = 64, ROUNDS = 300, PAIRS = 60, SEED = 4711, GAP_US = 4000, BACK_MS = 30000 };
 
-/* Descriptors that this process has. Not from /proc, which is closed to who has changed its user.
- */
+/* Counts this process's descriptors, without /proc, which a process that has changed its user can't
+ * read. */
 static int count_descriptors(void)
 {
 	enum { MOST = 1024 };
@@ -37,7 +36,7 @@ static void wait_for_descriptors(struct rig *rig, int wanted)
 	}
 }
 
-/* One datagram of ours, and the other end's, which must both arrive. */
+/* Each end sends one datagram, and both must arrive. */
 static void exchange(struct rig *rig, struct end *end, uint64_t round)
 {
 	OK(rig, end_recv(end, round, 4096, BYTES + 40));
@@ -68,7 +67,7 @@ static void comes_and_goes(struct rig *rig)
 	end_close(&end);
 }
 
-/* Whatever the moment at which the link ends. */
+/* No datagram is lost, whenever the link ends. */
 static void no_datagram_is_lost(struct rig *rig)
 {
 	const struct end_options options = {.type = IBV_QPT_UD};
@@ -103,7 +102,7 @@ static void a_connection_keeps_it(struct rig *rig)
 		usleep((useconds_t)rand_r(&seed) % GAP_US);
 		exchange(rig, &end, round);
 		rig_sync(rig);
-		if (round + 1 == PAIRS) { /* with the objects, as when they were counted */
+		if (round + 1 == PAIRS) { /* with the same objects as at the first count */
 			OK(rig, end_move(&end, IBV_QPS_RESET));
 			wait_for_descriptors(rig, before);
 			rig_sync(rig);
@@ -112,7 +111,7 @@ static void a_connection_keeps_it(struct rig *rig)
 	}
 }
 
-/* End B doesn't answer. (A is root, who may let it go on.) */
+/* End B is stopped and doesn't answer. (A is root, so it may continue B.) */
 static void one_that_stands_still(struct rig *rig)
 {
 	const struct end_options options = {.type = IBV_QPT_UD};

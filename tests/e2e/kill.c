@@ -3,11 +3,11 @@
  * Processes that are killed or stopped at random instants. A victim has queue pairs with one or
  * more survivors, all of them in traffic; it dies by SIGKILL, and each survivor must get
  * RETRY_EXC_ERR for its oldest request, WR_FLUSH_ERR for all others and for its receives, in time,
- * and must be able to end everything. Afterwards the daemon must know nobody, and leave.
- * Stopped for a short while nobody notices; stopped for longer it is as good as dead.
+ * and must be able to destroy all objects. Afterwards the daemon must have no client, and exit. A
+ * short stop has no visible effect; a longer one counts as death.
  *
- * This process never calls a verb: it starts, kills and judges. What it shares with the others is
- * one page. Random choices come from a seed that is printed; -s SEED repeats them.
+ * This process never calls a verb: it starts, kills and judges. It shares one page with the others.
+ * Random choices come from a seed that is printed; -s SEED repeats them.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -26,11 +26,11 @@
 
 enum { SURVIVORS = 4, QPS = 12, WINDOW = 16, RECEIVES = 32, SLOT = 65536, LATE_MS = 3000 };
 
-/* The page that all share. */
+/* The page that all processes share. */
 struct page {
 	unsigned int started;  /* processes in traffic; atomic */
 	_Atomic double struck; /* when the victim was killed or stopped; 0: not yet */
-	_Atomic bool stopping; /* it is to be stopped for long */
+	_Atomic bool stopping; /* the victim is about to be stopped for long */
 	_Atomic bool enough;   /* stop posting */
 };
 
@@ -42,7 +42,7 @@ static unsigned int chance(unsigned int below)
 	return (unsigned int)rand_r(&seed) % below;
 }
 
-/* Who takes part in a round. */
+/* The processes of a round. */
 struct plan {
 	unsigned int survivors, qps;
 	bool events, ring;
@@ -92,7 +92,7 @@ static void flow_post(struct flow *flow, unsigned int *state)
 	}
 }
 
-/* The first error: RETRY_EXC_ERR at the right time, and everything else flushed behind it. */
+/* The first error must be RETRY_EXC_ERR at the right time, and all other requests are flushed. */
 static void flow_fail(struct flow *flow, const struct ibv_wc *first)
 {
 	struct end *end = &flow->end;
@@ -111,7 +111,7 @@ static void flow_fail(struct flow *flow, const struct ibv_wc *first)
 	CHECK_EQ(rig, first->wr_id, flow->done++);
 	for (; flow->done < flow->posted; flow->done++)
 		wc_expect(end, end->scq, flow->done, IBV_WC_WR_FLUSH_ERR);
-	/* Messages that had come before may still be in the CQ. */
+	/* Messages that arrived before may still be in the CQ. */
 	for (; flow->received < flow->offered; flow->received++) {
 		struct ibv_wc wc = wc_wait(end, end->rcq);
 
@@ -124,7 +124,7 @@ static void flow_fail(struct flow *flow, const struct ibv_wc *first)
 	flow->failed = true;
 }
 
-/* Takes what has completed; whether there was anything. */
+/* Takes completions; returns whether there were any. */
 static bool flow_poll(struct flow *flow)
 {
 	struct end *end = &flow->end;
@@ -141,7 +141,7 @@ static bool flow_poll(struct flow *flow)
 	while (!flow->failed && ibv_poll_cq(end->rcq, 1, &wc) == 1) {
 		any = true;
 		CHECK_EQ(end->rig, wc.wr_id, flow->received);
-		/* The send queue's error is there as well, and is judged first. */
+		/* The send queue's error is in the CQ as well, and is judged first. */
 		if (wc.status == IBV_WC_WR_FLUSH_ERR) {
 			flow->received++;
 			wc = wc_wait(end, end->scq);
@@ -158,7 +158,7 @@ static bool flow_poll(struct flow *flow)
 	return any;
 }
 
-/* Sleeps until a channel has an event; completions that come while arming are not lost. */
+/* Sleeps until a channel has an event; completions that arrive while arming aren't lost. */
 static void flows_sleep(struct flow *flows, unsigned int count)
 {
 	struct pollfd ready[SURVIVORS * QPS];
@@ -189,7 +189,7 @@ static void flows_run(struct flow *flows, unsigned int count, const struct plan 
 {
 	unsigned int state = (unsigned int)getpid() ^ seed, left = count;
 
-	/* Together, or nobody polls for those who begin early. */
+	/* All begin together; otherwise those that begin early would have peers that don't poll. */
 	__atomic_fetch_add(&page->started, 1, __ATOMIC_SEQ_CST);
 	while (!all_there(plan) && page->struck == 0)
 		usleep(100);
@@ -212,7 +212,8 @@ static void flows_run(struct flow *flows, unsigned int count, const struct plan 
 
 /* Processes ---------------------------------------------------------------------------------- */
 
-/* A stopped program posts no receives: who retries for ever (7) would wait, so 6 times 0.5 s. */
+/* A stopped program posts no receives, and rnr_retry 7 would wait without limit, so 6 times 0.5
+ * s. */
 static const struct end_options killed = {.bytes = 8 * SLOT,
 					  .recv_depth = RECEIVES,
 					  .timeout = 10,
@@ -235,8 +236,8 @@ static struct ibv_context *device(struct rig *rig)
 	return ctx;
 }
 
-/* Whether the region could be deregistered: a peer that was stopped within a copy hasn't ended it,
- * and says so only when it goes on. */
+/* Whether the region can be deregistered: a peer that was stopped during a copy ends it only when
+ * it continues. */
 static bool region_ends(struct end *end)
 {
 	int error = ibv_dereg_mr(end->mr);
@@ -321,7 +322,7 @@ static void group_start(struct group *group, const struct plan *plan)
 	}
 }
 
-/* Waits for a process; its exit status, or -1 when it hangs or was ended by a signal. */
+/* Waits for a process; returns its exit status, or -1 when it hangs or was ended by a signal. */
 static int process_wait(pid_t pid, double until, const char *what)
 {
 	int status;
@@ -354,7 +355,7 @@ static bool all_in_traffic(const struct plan *plan)
 	return true;
 }
 
-/* Survivors end well, or (killed while they were still meeting) because their peer is gone. */
+/* Survivors exit with success, or (killed during connection set-up) because their peer is gone. */
 static bool survivors_fine(const struct group *group, bool met)
 {
 	double until = now_ms() + 4 * LATE_MS * rig_slowness();
@@ -407,7 +408,7 @@ static bool round_kill(void)
 
 /* Stopping ----------------------------------------------------------------------------------- */
 
-/* Longer than the QPs' time: both sides find their QPs in error, in time, and end well. */
+/* Stops longer than the QPs' timeout: both sides find their QPs in error, in time, and end well. */
 static bool round_stop_long(void)
 {
 	struct plan plan = plan_random();
@@ -421,7 +422,7 @@ static bool round_stop_long(void)
 	page->struck = now_ms();
 	kill(group.victim, SIGSTOP);
 	fine &= survivors_fine(&group, true);
-	/* Only now: the survivors must not need it. */
+	/* Set only now: the survivors must not need it. */
 	page->struck = now_ms();
 	kill(group.victim, SIGCONT);
 	fine &= process_wait(group.victim, now_ms() + 4 * LATE_MS * rig_slowness(),
@@ -429,7 +430,7 @@ static bool round_stop_long(void)
 	return fine;
 }
 
-/* Numbered messages both ways while one is stopped again and again, never for long. */
+/* Numbered messages both ways while one process is stopped repeatedly, always briefly. */
 static void numbered_run(struct end *end, unsigned int count)
 {
 	struct rig *rig = end->rig;
@@ -513,7 +514,7 @@ static bool round_stop_short(void)
 
 /* The daemon afterwards ---------------------------------------------------------------------- */
 
-/* What `verbena status --json` says, without white space. */
+/* Reads the output of `verbena status --json`, without white space. */
 static bool status_read(char *text, size_t size)
 {
 	const char *build = getenv("VERBENA_BUILD_DIR");
@@ -533,7 +534,7 @@ static bool status_read(char *text, size_t size)
 	return pclose(pipe) == 0;
 }
 
-/* Whether the daemon has nobody, at the latest a moment after the last one ended. */
+/* Whether the daemon soon has no client. */
 static bool daemon_empty(void)
 {
 	static char text[1 << 20];
@@ -548,8 +549,8 @@ static bool daemon_empty(void)
 	return false;
 }
 
-/* Locks, the log and the roster (which numbers are still fresh) stay; the locks are empty when
- * nobody holds them. */
+/* Locks, the log and the roster (which numbers are in quarantine) stay; lock files are empty when
+ * they aren't held. */
 static bool is_left(const char *path, const char *name)
 {
 	char file[4200];
@@ -563,7 +564,7 @@ static bool is_left(const char *path, const char *name)
 	return stat(file, &stat_) == 0 && stat_.st_size == 0;
 }
 
-/* Whether it leaves when idle, and what it leaves behind. */
+/* Whether the daemon exits when idle, and what it leaves behind. */
 static bool daemon_leaves(void)
 {
 	const char *path = getenv("VERBENA_RUNTIME_DIR"), *idle = getenv("VERBENA_IDLE_MS");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A daemon that stands still, starts slowly, or never answers: what needs no daemon doesn't wait
+ * A daemon that is stopped, starts slowly, or never answers: calls that need no daemon don't wait
  * for it. See rig.h. Both ends are threads of one process, so they share its engine.
  */
 #include <errno.h>
@@ -48,7 +48,7 @@ static pid_t daemon_pid(struct rig *rig)
 	return who.pid;
 }
 
-/* Returns when nothing listens any more. */
+/* Kills the daemon; returns when its socket has no listener any more. */
 static void daemon_kill(struct rig *rig)
 {
 	struct patience patience = patience_of(RIG_SOON_MS);
@@ -88,7 +88,7 @@ static void work_start(struct work *work, void (*run)(struct work *work))
 	OK(work->rig, pthread_create(&work->thread, NULL, work_thread, work));
 }
 
-/* Whether it is over within ms. */
+/* Whether the call returns within ms. */
 static bool work_over(struct work *work, int ms)
 {
 	struct patience patience = patience_of(ms);
@@ -135,7 +135,7 @@ static void fork_and_end_qp(struct rig *rig, struct end *end)
 	CHECK(rig, work_over(&ends, RIG_SOON_MS));
 }
 
-/* Messages that come as events, so that only the engine thread can bring them. */
+/* Messages whose completions come as events, so that only the engine thread can deliver them. */
 static void messages_by_event(struct end *end)
 {
 	struct rig *rig = end->rig;
@@ -167,7 +167,7 @@ static void messages_by_event(struct end *end)
 
 /* Tests -------------------------------------------------------------------------------------- */
 
-/* One QP wants a link while the daemon stands still: established ones go on. */
+/* One QP needs a link while the daemon is stopped: established QPs continue. */
 static void link_is_wanted(struct rig *rig)
 {
 	struct end end, lonely;
@@ -177,7 +177,7 @@ static void link_is_wanted(struct rig *rig)
 	messages_by_event(&end);
 	end_open(&lonely, rig, NULL);
 	end_init(&lonely);
-	rig_sync(rig); /* nobody needs the daemon now */
+	rig_sync(rig); /* neither end needs the daemon now */
 	if (rig->role == RIG_A) {
 		lonely.peer = end.peer;
 		lonely.peer.qpn = NOBODYS_QPN;
@@ -194,7 +194,7 @@ static void link_is_wanted(struct rig *rig)
 	end_close(&end);
 }
 
-/* A daemon that waits for a word before it starts; `release` gives it. */
+/* A daemon that waits before it starts; `release` lets it start. */
 static void slow_daemon(struct rig *rig)
 {
 	char path[108], fifo[108];
@@ -239,8 +239,8 @@ static void daemon_starts_slowly(struct rig *rig)
 	end_close(&end);
 }
 
-/* What listens takes connections and says nothing, so that the process's return to it doesn't end.
- */
+/* A listener that accepts connections and never answers, so that the process's return to it doesn't
+ * finish. */
 static int silent_daemon(struct rig *rig)
 {
 	struct sockaddr_un at = node();
@@ -267,7 +267,7 @@ static void daemon_never_answers(struct rig *rig)
 		CHECK(rig, !work_over(&maker, RIG_NEVER_MS));
 		fork_and_end_qp(rig, &end);
 		CHECK(rig, !work_over(&maker, RIG_NEVER_MS));
-		close(fd); /* with all connections that wait there: nobody listens any more */
+		close(fd); /* closes the waiting connections, too: there is no listener any more */
 		CHECK(rig, work_over(&maker, RIG_SOON_MS));
 	}
 	rig_sync(rig);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What nobody acknowledges: datagrams (UD) and unreliable connections (UC). Losing is allowed where
- * it is said, wrong data never. See rig.h.
+ * Unacknowledged services: datagrams (UD) and unreliable connections (UC). Loss is allowed where a
+ * test says so, wrong data never. See rig.h.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -17,7 +17,8 @@ enum { GRH = 40, DATAGRAM = 4096 };
 static const struct end_options ud = {.type = IBV_QPT_UD};
 static const struct end_options uc = {.type = IBV_QPT_UC};
 
-/* The 40 bytes name both addresses: IPv6 in all of them, IPv4 in the last 20 (annex A17.4.5.1). */
+/* The 40 bytes contain both addresses: IPv6's header fills them, IPv4's is in the last 20 (annex
+ * A17.4.5.1). */
 static void grh_right(const struct end *end, const uint8_t *grh, uint32_t length, bool has_imm)
 {
 	const struct rig *rig = end->rig;
@@ -77,7 +78,8 @@ static void ud_data(struct rig *rig)
 	end_close(&end);
 }
 
-/* Sends one datagram with fields of the request changed; the sender never learns. */
+/* Sends one datagram with some fields of the request changed; it completes with success in any
+ * case. */
 static void ud_send(struct end *end, uint32_t qpn, uint32_t qkey)
 {
 	struct ibv_send_wr wr, *bad;
@@ -101,18 +103,18 @@ static void ud_dropped(struct rig *rig)
 		ud_send(&end, end.peer.qpn + 5, QKEY);
 		ud_send(&end, 0xfffffe, QKEY);
 		ud_send(&end, 0x000003, QKEY);
-		for (int i = 0; i < 10; i++) /* there never was a receive: dropped */
+		for (int i = 0; i < 10; i++) /* there is no receive: dropped */
 			ud_send(&end, end.peer.qpn, QKEY);
 		rig_sync(rig);
 		rig_sync(rig);
-		/* The controlled Q_Key stands for the QP's own. */
+		/* A controlled Q_Key stands for the QP's own. */
 		ud_send(&end, end.peer.qpn, 0x80000000);
 		CHECK_EQ(rig, end_state(&end), IBV_QPS_RTS);
 	} else {
 		rig_sync(rig);
 		rig_sync(rig);
 		wc_none(&end, end.rcq);
-		/* What had no receive doesn't come later. */
+		/* Datagrams that had no receive don't arrive later. */
 		OK(rig, end_recv(&end, 2, 0, 64));
 		OK(rig, end_recv(&end, 3, 0, 64));
 		wc_none(&end, end.rcq);
@@ -124,7 +126,7 @@ static void ud_dropped(struct rig *rig)
 	end_close(&end);
 }
 
-/* To a receive whose memory isn't the receiver's to give: the receiver's error. */
+/* To a receive with a foreign lkey: an error at the receiver. */
 static void ud_receive_lkey(struct rig *rig)
 {
 	struct end end;
@@ -151,7 +153,7 @@ static void ud_receive_lkey(struct rig *rig)
 	end_close(&end);
 }
 
-/* A local fault puts the send queue alone into error; it can be brought back. */
+/* A local error moves only the send queue to error (SQE); it can be brought back. */
 static void send_queue_error(struct rig *rig, const struct end_options *opt)
 {
 	enum ibv_wr_opcode opcode = IBV_WR_SEND;
@@ -200,7 +202,7 @@ static void uc_send_queue_error(struct rig *rig)
 	send_queue_error(rig, &uc);
 }
 
-/* More than the MTU doesn't fit a datagram. */
+/* A datagram can't be longer than the MTU. */
 static void ud_too_long(struct rig *rig)
 {
 	struct end end;
@@ -243,8 +245,8 @@ static void ud_refused(struct rig *rig)
 	end_close(&end);
 }
 
-/* A request takes what it needs of its AH when it is posted: the AH may end while the request still
- * waits, here for the link between the two processes. */
+/* A request copies what it needs of its AH when it is posted: the AH may be destroyed while the
+ * request still waits, here for the link between the two processes. */
 static void ud_handle_ends(struct rig *rig)
 {
 	struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1};
@@ -257,7 +259,7 @@ static void ud_handle_ends(struct rig *rig)
 		rig_sync(rig);
 		OK(rig, end_send(&end, IBV_WR_SEND, 1, 0, 8, 0));
 		OK(rig, ibv_destroy_ah(end.ah));
-		for (size_t i = 0; i < 64; i++) { /* where it was, for one */
+		for (size_t i = 0; i < 64; i++) { /* one of these gets the old one's memory */
 			CHECK(rig, again[i] = malloc(8 * (i + 1)));
 			memset(again[i], 0xff, 8 * (i + 1));
 		}
@@ -277,7 +279,7 @@ static void ud_handle_ends(struct rig *rig)
 		CHECK(rig, (end.ah = (ibv_destroy_ah(end.ah),
 				      ibv_create_ah_from_wc(end.pd, &wc, (struct ibv_grh *)end.buf,
 							    1))));
-		/* It came from where the peer said that it is. */
+		/* The source address is the one that the peer reported. */
 		memcpy(&gid, end.buf + 8, sizeof(gid));
 		CHECK(rig, !memcmp(&gid, &end.peer.gid, sizeof(gid)) ||
 				   !memcmp(end.buf + 32, end.peer.gid.raw + 12, 4));
@@ -288,7 +290,7 @@ static void ud_handle_ends(struct rig *rig)
 
 enum { LISTED = 100, SPOILT = 90 };
 
-/* The list's datagrams have two lengths, and every seventh goes to nobody. */
+/* The list's datagrams have two lengths, and every seventh goes to a QPN that no QP has. */
 static uint32_t listed_length(uint32_t i)
 {
 	return i % 10 < 8 ? 256 : 100;
@@ -317,7 +319,8 @@ static void list_post(struct end *end)
 	OK(end->rig, ibv_post_send(end->qp, wr, &bad));
 }
 
-/* A list is sent as if each had been posted by itself: order, lengths, ways, and where it ends. */
+/* A list is sent as if each request had been posted by itself: order, lengths, destinations, and
+ * where it ends. */
 static void ud_list(struct rig *rig)
 {
 	static const struct end_options opt = {
@@ -353,7 +356,8 @@ static void ud_list(struct rig *rig)
 	end_close(&end);
 }
 
-/* As many as the sender can: what arrives is whole, in order, and the sender never stops. */
+/* Datagrams as fast as possible: those that arrive are whole and in order, and the sender doesn't
+ * stop. */
 static void flood(struct rig *rig, const struct end_options *opt, uint32_t size)
 {
 	enum { COUNT = 20000 };
@@ -417,7 +421,7 @@ static void uc_flood(struct rig *rig)
 
 /* UC ------------------------------------------------------------------------------------------ */
 
-/* Without a receive messages are lost, RDMA WRITEs are not, and what comes after is right. */
+/* Without a receive messages are lost, RDMA WRITEs are not, and later messages are correct. */
 static void uc_lossy(struct rig *rig)
 {
 	struct end end;
@@ -435,7 +439,8 @@ static void uc_lossy(struct rig *rig)
 		wc_expect(&end, end.scq, 1, IBV_WC_SUCCESS);
 	} else {
 		rig_sync(rig);
-		/* What A has sent may still be under way: it is lost when it comes. */
+		/* Messages that A has sent may still be in flight: they are lost when they
+		 * arrive. */
 		wc_none(&end, end.rcq);
 		OK(rig, end_recv(&end, 7, 0, 64));
 		wc_none(&end, end.rcq);
@@ -446,7 +451,7 @@ static void uc_lossy(struct rig *rig)
 	end_close(&end);
 }
 
-/* What the peer would refuse is dropped there; the sender never learns, both QPs go on. */
+/* Faulty requests are dropped at the peer; the sender isn't informed, both QPs continue. */
 static void uc_refused_silently(struct rig *rig)
 {
 	struct ibv_send_wr wr, *bad;
@@ -476,8 +481,7 @@ static void uc_refused_silently(struct rig *rig)
 	end_close(&end);
 }
 
-/* To a receive whose memory isn't the receiver's to give: the receiver fails, the sender doesn't
- * know. */
+/* To a receive with a foreign lkey: the receiver fails, the sender isn't informed. */
 static void uc_receive_lkey(struct rig *rig)
 {
 	struct end end;
@@ -499,7 +503,7 @@ static void uc_receive_lkey(struct rig *rig)
 		CHECK_EQ(rig, end_state(&end), IBV_QPS_ERR);
 	}
 	rig_sync(rig);
-	/* And to a QP that has left nothing fails either. */
+	/* Sending to a QP that has left doesn't fail either. */
 	if (rig->role == RIG_A) {
 		for (uint64_t id = 0; id < 3; id++) {
 			OK(rig, end_send(&end, id ? IBV_WR_RDMA_WRITE : IBV_WR_SEND, id, 0,

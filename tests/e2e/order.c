@@ -2,10 +2,9 @@
 /*
  * Order after a message that is lost with its sender. A sends a long message, whose bytes stay in
  * A's memory until B fetches them, and another request; then A's queue pair ends, or its process
- * dies, before B has executed them. B may have executed none of them, the first one, or both, and
- * never the second one alone; and a message that arrived has the bytes that it was sent with. B
- * finds out what there is by a request of its own, whose error comes after all that A sent. See
- * rig.h.
+ * dies, before B has executed them. B may have executed neither, the first one, or both, but never
+ * the second one alone; and a message that arrived has the bytes that were sent. B determines the
+ * outcome after a request of its own, whose error comes after everything that A sent. See rig.h.
  */
 #include <errno.h>
 #include <signal.h>
@@ -18,8 +17,8 @@
 enum { LONG = 100000, SHORT = 16, SECOND = 2 * LONG, TARGET = 3 * LONG, BYTES = TARGET + 64 };
 enum { SENT = 0x55, REUSED = 0xaa };
 
-/* Why B doesn't execute what A sends: it has no receive, or its process is stopped, or the latter
- * once the first message waits for a receive. */
+/* Why B doesn't execute A's requests: it has no receive, or its process is stopped, or it is
+ * stopped once the first message waits for a receive. */
 enum delay { NO_RECEIVE, STOPPED, STOPPED_LATER };
 
 enum end_way { DESTROYED, TO_RESET, TO_ERR, KILLED, WAYS };
@@ -54,7 +53,7 @@ static void requests_post(struct end *end, const struct loss *loss, pid_t peer)
 	   end_send(end, loss->second, 2, SECOND, is_atomic ? 8 : SHORT, TARGET / 64 * 64));
 }
 
-/* A, or for KILLED a process of its own that takes A's part. */
+/* A, or for KILLED a separate process in A's place. */
 static void sender_run(struct rig *rig, const struct loss *loss, pid_t peer)
 {
 	struct end end;
@@ -114,7 +113,7 @@ static void receives_post(struct end *end)
 	OK(end->rig, end_recv(end, 2, LONG, LONG));
 }
 
-/* How many receives have completed well; the others were flushed. */
+/* How many receives have completed with success; the others were flushed. */
 static unsigned int receives_taken(struct end *end)
 {
 	unsigned int taken = 0;
@@ -178,8 +177,8 @@ static void order_after_each(struct rig *rig, enum delay delay)
 	bool threads = rig->carrier == RIG_SELF || rig->carrier == RIG_SELF_TWO;
 
 	if (threads && delay != NO_RECEIVE)
-		return; /* one can't be stopped alone */
-	/* Over the wire the responder has one way for all requests, and each error takes 0.5 s. */
+		return; /* a thread can't be stopped alone */
+	/* Over RoCE the responder has one path for all requests, and each error takes 0.5 s. */
 	unsigned int count = rig->carrier == RIG_WIRE ? 1 : sizeof(seconds) / sizeof(seconds[0]);
 
 	for (enum end_way way = 0; way < (threads ? KILLED : WAYS); way++)
@@ -193,13 +192,13 @@ static void order_after_lost_send(struct rig *rig)
 	order_after_each(rig, STOPPED);
 }
 
-/* B takes the messages in, but has no receives. */
+/* B receives the messages, but has no receives posted. */
 static void order_after_lost_waiting_send(struct rig *rig)
 {
 	order_after_each(rig, NO_RECEIVE);
 }
 
-/* B has taken in the first message, which waits for a receive, and is stopped then. */
+/* B has received the first message, which waits for a receive, and is then stopped. */
 static void order_after_lost_held_send(struct rig *rig)
 {
 	order_after_each(rig, STOPPED_LATER);

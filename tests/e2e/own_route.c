@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Can a queue pair be connected to an address of this host? usage: own_route ADDRESS
+ * Checks whether a queue pair can be connected to an address of this host. usage: own_route ADDRESS
  *
- * Tries it twice at first, and once whenever the GIDs change; says the errno each time, one on a
- * line (0: yes). Ends when it is killed.
+ * Tries it twice at first, and once whenever the GIDs change; prints the errno of each attempt, one
+ * per line (0: success). Runs until it is killed.
  */
 #include <arpa/inet.h>
 #include <errno.h>

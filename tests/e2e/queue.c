@@ -19,7 +19,8 @@
 
 /* What posting refuses ------------------------------------------------------------------------ */
 
-/* A chain of three of which the second is wrong: the first is posted, *bad is the second. */
+/* A chain of three requests of which the second is wrong: the first is posted, *bad is the
+ * second. */
 static void send_chain(struct end *end, const struct ibv_send_wr *wrong, int wanted)
 {
 	struct rig *rig = end->rig;
@@ -112,7 +113,7 @@ static void recv_refused(struct rig *rig)
 	}
 }
 
-/* No more than was granted fit; a place is free when its completion was seen. */
+/* No more fit than was granted; a place becomes free when its completion is polled. */
 static void queues_full(struct rig *rig)
 {
 	struct end_options opt = {.send_depth = 8, .recv_depth = 8};
@@ -220,7 +221,7 @@ static void *large_mapping(struct rig *rig, int flags, int fd)
 	return memory;
 }
 
-/* What makes a mapping unfit must be found out wherever it is. */
+/* An unsuitable page must be detected wherever in the mapping it is. */
 static void large_rights(struct end *end)
 {
 	struct rig *rig = end->rig;
@@ -228,10 +229,10 @@ static void large_rights(struct end *end)
 	const int write = IBV_ACCESS_LOCAL_WRITE;
 
 	OK(rig, registers(end, memory, write));
-	/* Several mappings, all fit. */
+	/* Several suitable mappings. */
 	OK(rig, madvise(memory + 300 * 4096, 4096, MADV_DONTDUMP));
 	OK(rig, registers(end, memory, write));
-	/* One mustn't be written, then not even be read. */
+	/* One page is read-only, then inaccessible. */
 	OK(rig, mprotect(memory + 200 * 4096, 4096, PROT_READ));
 	CHECK_EQ(rig, registers(end, memory, write), EFAULT);
 	OK(rig, registers(end, memory, 0));
@@ -272,7 +273,7 @@ static void large_files(struct end *end)
 	close(fd);
 }
 
-/* From here on this thread sees a kernel that can't be asked where a mapping ends. */
+/* From here on this thread's kernel lacks PROCMAP_QUERY. */
 static void older_kernel(struct rig *rig)
 {
 	struct sock_filter filter[] = {
@@ -290,7 +291,8 @@ static void older_kernel(struct rig *rig)
 	OK(rig, prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) ? errno : 0);
 }
 
-/* Large enough that registering looks at mappings instead of pages: it must find out the same. */
+/* Regions so large that registration looks up mappings instead of populating pages: the result must
+ * be the same. */
 static void large_regions(struct rig *rig)
 {
 	struct end end;
@@ -304,8 +306,8 @@ static void large_regions(struct rig *rig)
 	end_close(&end);
 }
 
-/* A message between regions none of whose pages is there yet, nor need be: what is sent is zero,
- * and what is received is all there. */
+/* A message between regions without any present page: zeros are sent, and all bytes are
+ * received. */
 static void large_untouched(struct rig *rig)
 {
 	static const uint32_t sizes[] = {8, 60000, LARGE};
@@ -333,7 +335,7 @@ static void large_untouched(struct rig *rig)
 		if (rig->role == RIG_A) {
 			OK(rig, ibv_post_send(end.qp, &send, &bad_send));
 			wc_expect(&end, end.scq, 2, IBV_WC_SUCCESS);
-			/* Now memory that was written after it was registered. */
+			/* Now with memory that was written after its registration. */
 			pattern_fill(memory, sizes[i], i);
 			rig_sync(rig);
 			OK(rig, ibv_post_send(end.qp, &send, &bad_send));
@@ -366,7 +368,7 @@ static void in_use(struct rig *rig)
 	CHECK_EQ(rig, ibv_destroy_cq(end.rcq), EBUSY);
 	CHECK_EQ(rig, ibv_destroy_srq(end.srq), EBUSY);
 	CHECK_EQ(rig, ibv_destroy_comp_channel(end.channel), EBUSY);
-	/* Nothing of it harmed anything. */
+	/* The refused calls changed nothing. */
 	OK(rig, end_recv(&end, 1, 0, 8));
 	rig_sync(rig);
 	OK(rig, end_send(&end, IBV_WR_SEND, 2, 0, 8, 0));
@@ -381,7 +383,8 @@ static void in_use(struct rig *rig)
 
 /* CQs ----------------------------------------------------------------------------------------- */
 
-/* Four places, more completions: one CQ_ERR; what fitted can be polled; the QP fails. */
+/* A CQ with four places and more completions: one CQ_ERR; those that fitted can be polled; the QP
+ * fails. */
 static void cq_overrun(struct rig *rig)
 {
 	struct end_options opt = {.cqe = 4};
@@ -404,7 +407,7 @@ static void cq_overrun(struct rig *rig)
 	end_close(&end);
 }
 
-/* A larger ring takes over what is in the smaller; a smaller one must be large enough for it. */
+/* A larger ring takes over the contents of the smaller; a smaller ring must have room for them. */
 static void cq_resize(struct rig *rig)
 {
 	struct end_options opt = {.cqe = 16};
@@ -415,7 +418,7 @@ static void cq_resize(struct rig *rig)
 	for (uint64_t id = 0; id < 10; id++)
 		OK(rig, end_send(&end, IBV_WR_RDMA_WRITE, id, 0, 8, 0));
 	OK(rig, end_send(&end, IBV_WR_RDMA_WRITE, 10, 0, 8, 0));
-	end_settle(&end); /* polling would take them */
+	end_settle(&end); /* polling would remove the completions */
 	CHECK_EQ(rig, ibv_resize_cq(end.scq, 4), EINVAL);
 	CHECK_EQ(rig, ibv_resize_cq(end.scq, 0), EINVAL);
 	CHECK_EQ(rig, ibv_resize_cq(end.scq, 1 << 30), EINVAL);
@@ -473,7 +476,7 @@ static void solicited(struct rig *rig)
 	CHECK(rig, channel_readable(end.channel, RIG_SOON_MS));
 	CHECK(rig, event_take(&end) == end.rcq);
 	wc_expect(&end, end.rcq, 1, IBV_WC_SUCCESS);
-	/* Fired once; armed again it takes an error as well. */
+	/* It fired once; armed again it also fires for an error. */
 	CHECK(rig, !channel_readable(end.channel, 0));
 	OK(rig, ibv_req_notify_cq(end.rcq, 1));
 	OK(rig, end_move(&end, IBV_QPS_ERR));
@@ -508,7 +511,7 @@ static void one_channel(struct rig *rig)
 	end_close(&end);
 }
 
-/* A completion that was there before the arming raises no event: programs poll once more. */
+/* A completion from before the arming raises no event, which is why programs poll once more. */
 static void arm_after(struct rig *rig)
 {
 	int flags;
@@ -526,7 +529,7 @@ static void arm_after(struct rig *rig)
 	OK(rig, end_send(&end, IBV_WR_RDMA_WRITE, 2, 0, 8, 0));
 	CHECK(rig, event_take(&end) == end.scq);
 	wc_expect(&end, end.scq, 2, IBV_WC_SUCCESS);
-	/* Armed once is told once. */
+	/* Arming once gives one event. */
 	OK(rig, end_send(&end, IBV_WR_RDMA_WRITE, 3, 0, 8, 0));
 	wc_expect(&end, end.scq, 3, IBV_WC_SUCCESS);
 	CHECK(rig, !channel_readable(end.channel, 0));
@@ -537,7 +540,7 @@ static void arm_after(struct rig *rig)
 	end_close(&end);
 }
 
-/* Arming against completions that come at the same time: never a lost wake-up. */
+/* Arming while completions arrive: no wake-up is lost. */
 static void arm_race(struct rig *rig)
 {
 	enum { ROUNDS = 3000 };
@@ -614,7 +617,7 @@ static void destroy_waits(struct rig *rig)
 
 /* SRQs ---------------------------------------------------------------------------------------- */
 
-/* The limit is told once, when fewer are left than it says. */
+/* The limit event is raised once, when fewer receives are left than the limit. */
 static void srq_limit(struct rig *rig)
 {
 	struct end_options opt = {.srq_depth = 16};
@@ -654,7 +657,7 @@ static void srq_limit(struct rig *rig)
 	end_close(&end);
 }
 
-/* Two QPs of one SRQ that both wait: receives that come later serve both. */
+/* Two QPs of one SRQ both wait: receives that are posted later serve both. */
 static void srq_shared(struct rig *rig)
 {
 	enum { ROUNDS = 300 };
@@ -746,7 +749,8 @@ static void *member_post(void *argument)
 	return NULL;
 }
 
-/* Polls one CQ together with others; the receiving side posts what it has consumed. */
+/* Polls one CQ together with other threads; the receiving side posts as many receives as it has
+ * consumed. */
 static void *member_poll(void *argument)
 {
 	struct member *me = argument;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The end of a link while the library is busy: its memory goes back although nobody does anything
- * with the library afterwards. See rig.h.
+ * The end of a link while the library is busy: its memory is freed although the program makes no
+ * further call. See rig.h.
  *
- * The engine tries the lock that it needs for this, and has to try again. Here the lock is busy as
- * often as the test wants: its pthread_mutex_trylock() comes before libc's.
+ * The engine thread tries the lock that it needs for this, and retries. Here the lock is busy as
+ * often as the test wants: the test's pthread_mutex_trylock() is linked before libc's.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 #include "rig.h"
 
-/* More than the looks at a program that has just stopped polling. */
+/* More than the engine thread's passes after the program has stopped polling. */
 enum { REFUSALS = 50 };
 
 static _Atomic int refuse;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A process number is no identity. The peer of a queue pair ends, or replaces itself by exec(),
- * while no daemon is there that could tell; its number then names a stranger with memory at the
- * same address. Nothing is written to the stranger, and no operation on the dead peer succeeds.
+ * A process number doesn't identify a process. The peer of a queue pair ends, or replaces itself by
+ * exec(), while no daemon could report it; its number is then given to an unrelated process with
+ * memory at the same address. Nothing is written to that process, and no operation on the dead peer
+ * succeeds.
  *
  * Runs as the root of a PID namespace of its own (own-pids), so that the kernel can be told which
  * number to give out next; 77 where it can't.
@@ -156,7 +157,7 @@ static enum ibv_wc_status request(struct side *s, enum ibv_wr_opcode opcode, uin
 
 /* ------------------------------------------------------------------ the peer and the stranger */
 
-/* What the number names afterwards: its memory is its own business. */
+/* The process that has the number afterwards: its memory must stay unchanged. */
 _Noreturn static void stranger(int sock)
 {
 	map_target();
@@ -174,7 +175,7 @@ _Noreturn static void peer(int sock)
 	map_target();
 	side_open(&s, target);
 	side_connect(&s);
-	hear(sock); /* exec, or to be killed while it waits */
+	hear(sock); /* waits for exec, or to be killed */
 	snprintf(number, sizeof(number), "%d", sock);
 	execl("/proc/self/exe", "reborn", number, (char *)NULL);
 	_exit(1);
@@ -197,7 +198,7 @@ static void kill_daemon(void)
 	close(pidfd.fd);
 }
 
-/* A process with this number, whose other end of the socket is ours. */
+/* Forks a process with this number, connected to this one by a socket. */
 static void fork_as(pid_t number, int sock)
 {
 	char text[16];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Faults between a requester (end A) and a responder (end B): what A's requests complete with, what
- * becomes of those behind them, and what B's program sees of it. See rig.h.
+ * Faults between a requester (end A) and a responder (end B): how A's requests complete, what
+ * becomes of later ones, and what B's program sees. See rig.h.
  */
 #include <errno.h>
 #include <string.h>
@@ -12,20 +12,20 @@
 enum { BEFORE = 10, WRONG, AFTER, RECEIVE = 100, RECEIVES = 2, SEED = 77 };
 enum { NO_EVENT = -1 };
 
-/* A fault that the request itself carries. */
+/* A fault in the request itself. */
 struct fault {
 	struct end_options opt;
 	enum ibv_wr_opcode opcode;
 	uint32_t length;
 	size_t remote;
-	/* Spoils the request at A; `other` is what B told. */
+	/* Makes A's request faulty; `other` is the value that B sent. */
 	void (*spoil)(const struct end *end, struct ibv_send_wr *wr, struct ibv_sge *sge,
 		      uint32_t other);
 	enum ibv_wc_status status; /* at A */
-	int event;		   /* at B, whose QP fails then; NO_EVENT: B notices nothing */
+	int event;		   /* at B, whose QP fails then; NO_EVENT: B sees nothing */
 };
 
-/* B's number for A's spoil function: the rkey of a region of another PD. */
+/* B's value for A's spoil function: the rkey of a region of another PD. */
 struct stranger {
 	struct ibv_pd *pd;
 	struct ibv_mr *mr;
@@ -60,14 +60,14 @@ static void flushed(struct end *end, uint64_t first)
 	CHECK_EQ(end->rig, end_state(end), IBV_QPS_ERR);
 }
 
-/* A good request. A QP without rights may refuse WRITEs of nothing, too: IBTA 9.7.4.1.5 leaves out
- * the R_Key's check for them, and only that. */
+/* A correct request. A QP without rights may refuse even WRITEs of length 0: IBTA 9.7.4.1.5 exempts
+ * them from the R_Key check only. */
 static enum ibv_wr_opcode before_opcode(const struct fault *fault)
 {
 	return fault->opt.qp_access ? IBV_WR_SEND : IBV_WR_RDMA_WRITE;
 }
 
-/* A: one good request, the wrong one, one behind it; then the QP is in error. */
+/* A posts one correct request, the faulty one, and one after it; then the QP is in error. */
 static void fault_at_requester(struct end *end, const struct fault *fault, uint32_t other)
 {
 	struct rig *rig = end->rig;
@@ -83,7 +83,7 @@ static void fault_at_requester(struct end *end, const struct fault *fault, uint3
 	wc_expect(end, end->scq, WRONG, fault->status);
 	wc_expect(end, end->scq, AFTER, IBV_WC_WR_FLUSH_ERR);
 	flushed(end, 0);
-	/* What is posted in the error state is flushed too. */
+	/* Requests posted in the error state are flushed, too. */
 	OK(rig, end_send(end, IBV_WR_SEND, 55, 0, 8, 0));
 	wc_expect(end, end->scq, 55, IBV_WC_WR_FLUSH_ERR);
 	OK(rig, end_recv(end, 56, 0, 8));
@@ -123,7 +123,7 @@ static void fault_run(struct rig *rig, const struct fault *fault)
 	end_close(&end);
 }
 
-/* Runs it for a small and a large WRITE, a READ and both atomics. */
+/* Runs the fault for a small and a large WRITE, a READ and both atomics. */
 static void fault_each(struct rig *rig, struct fault fault)
 {
 	static const struct {
@@ -242,7 +242,7 @@ static void rights_of_region(struct rig *rig)
 			      .event = IBV_EVENT_QP_ACCESS_ERR};
 
 	fault_each(rig, fault);
-	/* Each right is a right of its own. */
+	/* Each right is checked separately. */
 	fault.opt.mr_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
 	fault.opcode = IBV_WR_RDMA_WRITE;
 	fault.length = 8;
@@ -254,7 +254,8 @@ static void rights_of_region(struct rig *rig)
 	fault_run(rig, &fault);
 }
 
-/* What a QP isn't set up for is an invalid request (9.7.4.1.5), not an access error. */
+/* An operation that the QP doesn't permit is an invalid request (9.7.4.1.5), not an access
+ * error. */
 static void rights_of_qp(struct rig *rig)
 {
 	struct fault fault = {.opt = {.qp_access = QP_NONE},
@@ -267,7 +268,7 @@ static void rights_of_qp(struct rig *rig)
 	fault.opcode = IBV_WR_RDMA_READ;
 	fault.length = 8;
 	fault_run(rig, &fault);
-	/* No resources for READs and atomics: the same. */
+	/* The same without resources for READs and atomics. */
 	fault.opt.qp_access = 0;
 	fault.opt.no_dest_reads = true;
 	fault_run(rig, &fault);
@@ -321,7 +322,7 @@ static void lkey_wrong(struct rig *rig)
 	fault_each(rig, fault);
 }
 
-/* A READ or an atomic needs a target that may be written. */
+/* A READ or an atomic needs a writable target. */
 static void target_read_only(struct rig *rig)
 {
 	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD,
@@ -351,7 +352,7 @@ static void target_read_only(struct rig *rig)
 	}
 }
 
-/* An atomic is of eight bytes. */
+/* An atomic has eight bytes. */
 static void spoil_length(const struct end *end, struct ibv_send_wr *wr, struct ibv_sge *sge,
 			 uint32_t other)
 {
@@ -370,7 +371,7 @@ static void atomic_length(struct rig *rig)
 
 /* Receives that can't take the message ------------------------------------------------------- */
 
-/* B's receive is wrong; A's message of `length` bytes meets it. */
+/* B's receive is faulty; A sends a message of `length` bytes to it. */
 static void receive_fault(struct rig *rig, struct ibv_sge sge, uint32_t length, unsigned int srq,
 			  enum ibv_wc_status here, enum ibv_wc_status there)
 {
@@ -451,7 +452,7 @@ static void rnr_exceeded_by(struct rig *rig, int retries, enum ibv_wr_opcode opc
 		rig_sync(rig);
 	} else {
 		rig_sync(rig);
-		/* The message is gone: a receive that comes now stays. */
+		/* The message was given up: a receive that is posted now stays. */
 		CHECK_EQ(rig, end_state(&end), IBV_QPS_RTS);
 		OK(rig, end_recv(&end, RECEIVE, 0, 64));
 		wc_none(&end, end.rcq);
@@ -468,14 +469,13 @@ static void rnr_exceeded(struct rig *rig)
 	rnr_exceeded_by(rig, 0, IBV_WR_RDMA_WRITE_WITH_IMM, 0);
 }
 
-/* Retries for ever: neither the RNR counter nor the transport's timer ends it. */
+/* Retries without limit: neither the RNR counter nor the transport timer ends it. */
 static void rnr_waits(struct rig *rig)
 {
 	struct end end;
 
 	for (unsigned int srq = 0; srq <= 16; srq += 16) {
-		/* On the wire nobody knows why a peer is silent: it gets 40 ms to have a processor.
-		 */
+		/* Over RoCE a silent peer may only be waiting for a processor, so it gets 40 ms. */
 		struct end_options opt = {.timeout = rig->carrier == RIG_WIRE ? 11 : 8,
 					  .retry_cnt = 1,
 					  .srq_depth = srq};
@@ -502,7 +502,7 @@ static void rnr_waits(struct rig *rig)
 	}
 }
 
-/* A receive in time ends the count: the next message has all its retries again. */
+/* A receive in time resets the count: the next message has all its retries again. */
 static void rnr_in_time(struct rig *rig)
 {
 	struct end_options opt = {.rnr_retry = 6, .min_rnr_timer = 24}; /* 6 x 40.96 ms */
@@ -530,7 +530,7 @@ static const enum ibv_wr_opcode every_opcode[] = {IBV_WR_SEND, IBV_WR_RDMA_WRITE
 						  IBV_WR_RDMA_WRITE_WITH_IMM};
 enum { EVERY = sizeof(every_opcode) / sizeof(every_opcode[0]) };
 
-/* A's request and one behind it; the time is what timeout and retry_cnt say, at least. */
+/* A's request and one after it; they fail after the time of timeout and retry_cnt, or later. */
 static void unanswered(struct end *end, enum ibv_wr_opcode opcode)
 {
 	struct rig *rig = end->rig;
@@ -546,7 +546,7 @@ static void unanswered(struct end *end, enum ibv_wr_opcode opcode)
 	CHECK_EQ(rig, end_state(end), IBV_QPS_ERR);
 }
 
-/* B's QP never gets further than this state. */
+/* B's QP stays in this state. */
 static void peer_stays_in(struct rig *rig, enum ibv_qp_state state)
 {
 	struct end end;
@@ -583,7 +583,7 @@ static void peer_in_error(struct rig *rig)
 	peer_stays_in(rig, IBV_QPS_ERR);
 }
 
-/* B's QP was there and has left: by destruction, to RESET, to ERR; A has spoken to it before, or
+/* B's QP has left: by destruction, to RESET, or to ERR; A has communicated with it before, or
  * not. */
 static void peer_left_by(struct rig *rig, int how, bool spoken, enum ibv_wr_opcode opcode)
 {
@@ -619,9 +619,9 @@ static void peer_left(struct rig *rig)
 			peer_left_by(rig, ways[way], i % 2, every_opcode[i]);
 }
 
-/* A waits for a receive of B's, for as long as B's QP is there; then it is told. Each RNR NAK shows
- * that B is there, so A's patience is the rig's for the carrier: with less, a B that waits for a
- * processor is silent for too long. */
+/* A waits for a receive at B while B's QP exists; then A gets an error. Each RNR NAK shows that B
+ * is alive, so A's timeout is the rig's for the carrier: with a shorter one, a B that waits for a
+ * processor would be silent for too long. */
 static void rnr_peer_left(struct rig *rig)
 {
 	static const int ways[] = {-1, IBV_QPS_RESET, IBV_QPS_ERR};
@@ -649,8 +649,8 @@ static void rnr_peer_left(struct rig *rig)
 	}
 }
 
-/* More waits for receives than the receiver keeps: the rest stays with the sender, and all of it
- * arrives, once and in order. */
+/* More messages wait for receives than the receiver keeps: the rest stays with the sender, and all
+ * arrive, once and in order. */
 static void rnr_many(struct rig *rig)
 {
 	enum { MANY = 200, SIZE = 8000 };
@@ -686,7 +686,7 @@ static void peer_unknown(struct rig *rig)
 		end_open(&end, rig, NULL);
 		end_init(&end);
 		end_meet(&end);
-		/* The first: an index that B doesn't use, within B's process. */
+		/* The first: an index that B's process doesn't use. */
 		end.peer.qpn = i ? qpns[i] : end.peer.qpn + qpns[i];
 		end_rtr(&end);
 		end_rts(&end);
@@ -697,7 +697,7 @@ static void peer_unknown(struct rig *rig)
 	}
 }
 
-/* B's QP is connected to somebody else. */
+/* B's QP is connected to another QP. */
 static void peer_of_another(struct rig *rig)
 {
 	struct end end;

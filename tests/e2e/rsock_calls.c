@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The calls of rsockets that no program of Debian's makes, with what they give back: both ends in
- * one process. Prints what isn't so, and then ends with 1.
+ * Calls of rsockets that no program of Debian makes, and their results: both ends in one process.
+ * Prints deviations, and then exits with 1.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -144,7 +144,7 @@ static void options(const int fds[2])
 	FAILS(rfcntl(fds[0], F_GETOWN, 0L), EINVAL);
 }
 
-/* The peers' names are each other's; the end of one direction leaves the other. */
+/* Each end's peer name is the other's name; shutting one direction down leaves the other. */
 static void names_and_ends(const int fds[2])
 {
 	struct sockaddr_in own = name_of(fds[1]), peer = {0};
@@ -160,7 +160,7 @@ static void names_and_ends(const int fds[2])
 	CHECK(rrecv(fds[0], &byte, 1, 0) == 1 && byte == 'y');
 }
 
-/* The last byte of what was sent before has arrived, so what was placed before it has, too. */
+/* The last byte sent before has arrived, so direct writes before it have, too. */
 static void direct(const int fds[2])
 {
 	char *memory = calloc(1, 4096), byte;
@@ -177,7 +177,7 @@ static void direct(const int fds[2])
 	free(memory);
 }
 
-/* A child's copies can be closed, and that doesn't touch the parent's. */
+/* A child can close its copies of rsockets, which doesn't affect the parent's. */
 static void child(const int fds[2])
 {
 	int status = 0;
@@ -210,7 +210,7 @@ static void streams(void)
 	names_and_ends(fds);
 	CHECK(!rclose(fds[0]) && !rclose(fds[1]));
 	FAILS(rread(fds[0], &byte, 1), EBADF);
-	/* The accepted end has a table for mappings, the other one not. */
+	/* Only the accepted end has a table for mappings. */
 	stream_pair(fds);
 	direct((int[]){fds[1], fds[0]});
 	CHECK(riomap(fds[0], &byte, 1, PROT_WRITE, 0, -1) == -1 && errno == ENOBUFS);
@@ -220,7 +220,7 @@ static void streams(void)
 
 /* ------------------------------------------------------------------ datagrams */
 
-/* One way and back, several times: first by UDP, then by the queue pairs. */
+/* Datagrams there and back, several times: first by UDP, then by the queue pairs. */
 static void exchange(int a, int b, size_t size)
 {
 	struct sockaddr_in to = name_of(b), from = {0};
@@ -263,7 +263,7 @@ static void datagrams(void)
 	CHECK(rpoll(&polled, 1, 5000) == 1 && polled.revents == POLLIN);
 	CHECK(rrecvmsg(b, &msg, MSG_PEEK) == 4 && msg.msg_flags & MSG_TRUNC);
 	CHECK(rrecv(b, in, sizeof(in), 0) == 10 && rrecv(b, in, sizeof(in), 0) == 1);
-	/* A connected one hears its peer only. */
+	/* A connected rsocket receives from its peer only. */
 	to = name_of(a);
 	CHECK(rsendto(c, "stranger", 8, 0, (struct sockaddr *)&to, sizeof(to)) == 8);
 	CHECK(rsendto(b, "peer", 4, 0, (struct sockaddr *)&to, sizeof(to)) == 4);
@@ -301,7 +301,7 @@ static void *accept_until_closed(void *arg)
 	return NULL;
 }
 
-/* In the call in which rsockets sleep. */
+/* Whether the thread sleeps in the system call in which rsockets sleep. */
 static bool sleeps(pid_t tid)
 {
 	char path[64];
@@ -323,8 +323,8 @@ static bool sleeps(pid_t tid)
 	return number == SYS_ppoll;
 }
 
-/* Closes an rsocket in which `count` threads sleep, and opens another one, which may get its
- * number and is none of theirs. */
+/* Closes an rsocket in which `count` threads sleep, and opens another one, which may get the same
+ * number but must not be used by those threads. */
 static void close_under(void *(*body)(void *), struct sleeper *sleepers, int count)
 {
 	pthread_t threads[4];
@@ -369,7 +369,8 @@ static void *select_until_closed(void *arg)
 	return NULL;
 }
 
-/* Threads that are cancelled while they sleep for an rsocket: it can be used, and closed, then. */
+/* Threads are cancelled while they sleep for an rsocket, which can then still be used and
+ * closed. */
 static void cancelled_meanwhile(void)
 {
 	enum { BODIES = 3, SECONDS = 60 };
@@ -379,7 +380,7 @@ static void cancelled_meanwhile(void)
 	void *result;
 
 	CHECK(!rlisten(fd, 1));
-	alarm(SECONDS); /* one that waits for who has gone waits for ever */
+	alarm(SECONDS); /* a wait for a thread that has ended would last for ever */
 	for (int i = 0; i < BODIES; i++) {
 		struct sleeper sleeper = {.fd = fd};
 		struct pollfd polled = {.fd = fd, .events = POLLIN};
@@ -397,7 +398,7 @@ static void cancelled_meanwhile(void)
 	alarm(0);
 }
 
-/* A thread that has a cancellation request when it calls: it ends in its sleep, if at all. */
+/* A thread with a pending cancellation request makes calls: it may end only where it sleeps. */
 static void *send_and_receive(void *arg)
 {
 	const int *fds = arg;

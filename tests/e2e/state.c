@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The life of a queue pair: which changes of state there are and what they need, what becomes of
- * the work in it, and the events that tell of it. See rig.h.
+ * The life of a queue pair: its transitions and their required attributes, what becomes of work
+ * requests, and the events. See rig.h.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -20,7 +20,7 @@
 	(IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | \
 	 IBV_QP_MAX_QP_RD_ATOMIC)
 
-/* Right values for every transition; tests spoil one each. */
+/* Valid values for every transition; the tests change one each. */
 static struct ibv_qp_attr attributes(const struct end *end, enum ibv_qp_state state)
 {
 	return (struct ibv_qp_attr){
@@ -47,7 +47,8 @@ static struct ibv_qp_attr attributes(const struct end *end, enum ibv_qp_state st
 	};
 }
 
-/* Without any of the required attributes, and with one that doesn't belong, nothing changes. */
+/* Without any one of the required attributes, or with one that isn't allowed, the transition fails
+ * without effect. */
 static void mask_is_exact(struct end *end, enum ibv_qp_state to, int mask, int foreign)
 {
 	struct ibv_qp_attr attr = attributes(end, to);
@@ -79,7 +80,7 @@ static void masks(struct rig *rig)
 	end_close(&end);
 }
 
-/* From each state those that can't be reached. */
+/* Transitions that don't exist, from each state. */
 static void transitions(struct rig *rig)
 {
 	static const struct {
@@ -258,7 +259,7 @@ static void error_flushes(struct rig *rig)
 				OK(rig, end_recv(&end, id, 0, 8));
 			usleep(1000);
 			OK(rig, end_move(&end, IBV_QPS_ERR));
-			/* All of it is in the CQs when the verb returns. */
+			/* All of them are in the CQs when the verb returns. */
 			for (uint64_t id = 1; id <= 10; id++) {
 				wc_expect(&end, end.scq, id, IBV_WC_WR_FLUSH_ERR);
 				wc_expect(&end, end.rcq, id, IBV_WC_WR_FLUSH_ERR);
@@ -268,7 +269,7 @@ static void error_flushes(struct rig *rig)
 			rig_sync(rig);
 		} else {
 			rig_sync(rig);
-			/* A's messages went with A's QP; above all, no later bytes come. */
+			/* A's messages ended with A's QP; in particular no later bytes arrive. */
 			OK(rig, end_recv(&end, 1, 0, 65536));
 			wc_none(&end, end.rcq);
 			CHECK_EQ(rig, end.buf[0], 0);
@@ -279,7 +280,7 @@ static void error_flushes(struct rig *rig)
 	}
 }
 
-/* RESET forgets: nothing is left in the CQs, and the QP can be connected anew. */
+/* RESET discards everything: the CQs are empty, and the QP can be connected again. */
 static void reset_forgets(struct rig *rig)
 {
 	struct ibv_wc wc;
@@ -312,7 +313,7 @@ static void reset_forgets(struct rig *rig)
 	end_close(&end);
 }
 
-/* Destroying a QP takes its completions along, and its work. */
+/* Destroying a QP removes its work requests and its completions from the CQs. */
 static void destroy_with_work(struct rig *rig)
 {
 	struct ibv_wc wc;
@@ -345,7 +346,7 @@ static int drain(struct end *end, bool notify)
 	return ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY);
 }
 
-/* What was started is finished, what was not stays, and the attributes may change meanwhile. */
+/* Requests that have begun finish, others wait, and attributes may change meanwhile. */
 static void sqd_drains(struct rig *rig)
 {
 	struct ibv_qp_attr attr = {.min_rnr_timer = 9, .retry_cnt = 6, .timeout = 12};
@@ -353,7 +354,7 @@ static void sqd_drains(struct rig *rig)
 	struct end end;
 
 	end_pair(&end, rig, NULL);
-	/* One before: a request is only started at once when the link is up. */
+	/* A request before: a request begins at once only if the link is up. */
 	if (rig->role == RIG_B)
 		OK(rig, end_recv(&end, 0, 0, 8));
 	rig_sync(rig);
@@ -372,7 +373,7 @@ static void sqd_drains(struct rig *rig)
 		wc_none(&end, end.rcq);
 		rig_sync(rig);
 		wc_expect(&end, end.rcq, 2, IBV_WC_SUCCESS);
-		rig_sync(rig); /* so long it can repeat its acknowledgement */
+		rig_sync(rig); /* it can repeat its acknowledgement until here */
 		end_close(&end);
 		return;
 	}
@@ -410,7 +411,7 @@ static void sqd_idle(struct rig *rig)
 	OK(rig, end_move(&end, IBV_QPS_RTS));
 	OK(rig, drain(&end, false));
 	CHECK(rig, !event_seen(rig, IBV_EVENT_SQ_DRAINED, end.qp, RIG_NEVER_MS));
-	/* The responder goes on in SQD. */
+	/* The responder continues in SQD. */
 	OK(rig, end_recv(&end, 7, 0, 8));
 	rig_sync(rig);
 	if (rig->role == RIG_A) {
@@ -424,7 +425,7 @@ static void sqd_idle(struct rig *rig)
 		wc_expect(&end, end.rcq, 7, IBV_WC_SUCCESS);
 	}
 	rig_sync(rig);
-	/* SQD to ERR flushes what waits. */
+	/* SQD to ERR flushes the waiting requests. */
 	if (rig->role == RIG_A)
 		OK(rig, drain(&end, false));
 	OK(rig, end_send(&end, IBV_WR_SEND, 9, 0, 8, 0));
@@ -473,7 +474,7 @@ static void last_wqe_reached(struct rig *rig)
 	rig_sync(rig);
 	OK(rig, end_move(&end, IBV_QPS_ERR));
 	event_expect(rig, IBV_EVENT_QP_LAST_WQE_REACHED, end.qp);
-	/* The SRQ's receives are not this QP's. */
+	/* The SRQ's receives don't belong to this QP. */
 	wc_none(&end, end.rcq);
 	rig_sync(rig);
 	end_close(&end);
@@ -503,7 +504,7 @@ static void destroy_waits_for_ack(struct rig *rig)
 	struct end end;
 
 	end_pair(&end, rig, &opt);
-	/* One after the other: over `self` both read the events of one context. */
+	/* In turn: over `self` both read the events of one context. */
 	for (int turn = RIG_A; turn <= RIG_B; turn++) {
 		rig_sync(rig);
 		if (rig->role != turn)
@@ -522,7 +523,7 @@ static void destroy_waits_for_ack(struct rig *rig)
 	end_close(&end);
 }
 
-/* An event that nobody has taken goes with its QP. */
+/* An event that wasn't read is removed with its QP. */
 static void destroy_forgets_events(struct rig *rig)
 {
 	struct end_options opt = {.srq_depth = 8};
@@ -544,8 +545,7 @@ static void destroy_forgets_events(struct rig *rig)
 
 /* Limits of READs ----------------------------------------------------------------------------- */
 
-/* More READs than max_rd_atomic wait their turn; 0 at the requester works as 1, as with a
- * ConnectX. */
+/* READs beyond max_rd_atomic wait; 0 at the requester works as 1, as on a ConnectX. */
 static void reads_in_flight(struct rig *rig)
 {
 	for (int round = 0; round < 2; round++) {

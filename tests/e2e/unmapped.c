@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory that is unmapped under a live registration. An adapter has the pages pinned; here the
- * access fails, with the status of the side whose memory it is, and nothing crashes: also not a
- * program that handles faults of its own. See rig.h.
+ * Memory that is unmapped during its registration. An adapter has the pages pinned; here the access
+ * fails, with the status for the side whose memory it is, and nothing crashes, not even a program
+ * with fault handlers of its own. See rig.h.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -20,7 +20,7 @@ static void take_away(struct end *end)
 	OK(end->rig, mprotect(end->buf, end->opt.bytes, PROT_NONE) ? errno : 0);
 }
 
-/* A's memory of a SEND is gone: A's own fault. */
+/* A's memory of a SEND is unmapped: a local error at A. */
 static void send_from(struct rig *rig)
 {
 	struct end end;
@@ -45,7 +45,7 @@ static void send_from(struct rig *rig)
 	}
 }
 
-/* B's memory of a receive is gone: B's fault, which A hears of. */
+/* B's memory of a receive is unmapped: a local error at B, and a remote one at A. */
 static void send_into(struct rig *rig)
 {
 	struct end end;
@@ -68,7 +68,7 @@ static void send_into(struct rig *rig)
 	}
 }
 
-/* One-sided: the target's memory is gone, or the initiator's. */
+/* One-sided operations: the target's memory is unmapped, or the initiator's. */
 static void one_sided(struct rig *rig, enum ibv_wr_opcode opcode, int whose)
 {
 	bool atomic = opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -137,7 +137,7 @@ static void datagram_into(struct rig *rig)
 	end_close(&end);
 }
 
-/* Other memory at the same address is what is registered now. */
+/* After other memory was mapped at the address, the region refers to that. */
 static void other_memory(struct rig *rig)
 {
 	struct end end;
@@ -169,7 +169,7 @@ static void on_own_fault(int number)
 	siglongjmp(way_out, 1);
 }
 
-/* Touches memory that isn't there; whether the program's handler was called. */
+/* Accesses unmapped memory; returns whether the program's handler was called. */
 static bool own_fault(const struct end *end)
 {
 	if (sigsetjmp(way_out, 1))
@@ -178,14 +178,14 @@ static bool own_fault(const struct end *end)
 	return false;
 }
 
-/* A handler that is there before the first registration, and one that comes after it. */
+/* Handlers that were installed before the first registration, and after it. */
 static void own_handler(struct rig *rig)
 {
 	struct sigaction action = {.sa_handler = on_own_fault};
 	struct end end, more;
 
-	/* The ends share a process over these carriers: one changes handlers, the other would see
-	 * them change. */
+	/* Over these carriers the ends share a process: one would see the other's handlers
+	 * change. */
 	if (rig->carrier == RIG_SELF || rig->carrier == RIG_SELF_TWO)
 		return;
 	sigaction(SIGSEGV, &action, NULL);
@@ -196,7 +196,7 @@ static void own_handler(struct rig *rig)
 	for (int i = 0; i < 200; i++)
 		CHECK(rig, own_fault(&end));
 	sigaction(SIGSEGV, &action, NULL);
-	end_open(&more, rig, NULL); /* registers: our handler comes before the program's again */
+	end_open(&more, rig, NULL); /* installs the library's handler after the program's */
 	CHECK(rig, own_fault(&end));
 	rig_sync(rig);
 	if (rig->role == RIG_A) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Two users' programs: end A owns memory, end B belongs to somebody else (users.py starts them so)
- * and tries for what A did not register for it. What A granted works; every other attempt fails,
- * and not a byte of A's changes or arrives at B. See rig.h.
+ * Two users' programs: end A owns memory, end B belongs to another user (users.py starts them so)
+ * and tries to access what A did not register for it. Granted accesses work; every other attempt
+ * fails, and not a byte of A's memory changes or arrives at B. See rig.h.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -23,10 +23,10 @@ enum { OTHER = 60002, LOOK_MS = 300 };
 
 static const int read_only = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
 
-/* What A has and tells B of, which is more than a program would tell. */
+/* A's memory, described to B in more detail than a program would. */
 struct offer {
 	uint64_t addr;	    /* of `bytes` registered ones, in a larger mapping */
-	uint64_t neighbour; /* memory that no registration covers */
+	uint64_t neighbour; /* memory outside every region */
 	uint32_t bytes, rkey, lkey;
 	int32_t pid;
 };
@@ -34,11 +34,11 @@ struct offer {
 struct attempt {
 	const char *what;
 	enum ibv_wr_opcode opcode;
-	int mr_access;	   /* A's region */
-	bool other_pd;	   /* which is of another PD than A's QP */
+	int mr_access;	   /* of A's region */
+	bool other_pd;	   /* A's region is of another PD than A's QP */
 	bool deregistered; /* before B tries */
-	bool neighbour;	   /* B names the neighbour's address */
-	int64_t shift;	   /* of the address */
+	bool neighbour;	   /* B uses the neighbour's address */
+	int64_t shift;	   /* added to the address */
 	uint32_t key_xor;
 	bool lkey;	 /* B uses the lkey */
 	uint32_t length; /* 0: LENGTH */
@@ -131,14 +131,14 @@ static const struct attempt attempts[] = {
 	 .wanted = REFUSED},
 };
 
-/* B's own kernel-side attempt: no program of one user reads another's memory directly. */
+/* B asks the kernel directly: a user's program can't read another user's memory. */
 static void reach_directly(struct rig *rig, const struct offer *offer)
 {
 	uint8_t byte = EMPTY;
 	struct iovec local = {&byte, 1}, remote = {(void *)(uintptr_t)offer->addr, 1}; /* NOLINT */
 
 	if (geteuid() == 0)
-		return; /* the kernel lets root */
+		return; /* the kernel permits root */
 	CHECK_EQ(rig, process_vm_readv(offer->pid, &local, 1, &remote, 1, 0), -1);
 	CHECK_EQ(rig, errno, EPERM);
 	CHECK_EQ(rig, byte, EMPTY);
@@ -230,7 +230,7 @@ static void only_what_is_granted(struct rig *rig)
 		one_attempt(rig, &attempts[i]);
 }
 
-/* Whether a value is in memory that others have shared with us. */
+/* Whether a value is in memory that other processes have shared with this one. */
 static bool is_shared_with_us(struct rig *rig, const char *name, uint64_t value, bool own)
 {
 	unsigned long start, stop;
@@ -243,7 +243,8 @@ static bool is_shared_with_us(struct rig *rig, const char *name, uint64_t value,
 		if (!strstr(line, name) || sscanf(line, "%lx-%lx %7s", &start, &stop, mode) != 3 ||
 		    mode[0] != 'r')
 			continue;
-		/* What peers share is read-only here; sparse, so only pages that exist are read. */
+		/* Memory shared by peers is mapped read-only here; it is sparse, so only existing
+		 * pages are read. */
 		if ((mode[1] == 'w') != own)
 			continue;
 		for (unsigned long at = start; !found && at < stop; at += 4)
@@ -253,7 +254,7 @@ static bool is_shared_with_us(struct rig *rig, const char *name, uint64_t value,
 	return found;
 }
 
-/* A queue pair of A to itself, so that A names a key of its own in what it does. */
+/* A queue pair of A connected to itself, so that A's requests use a key of its own. */
 static void connect_to_itself(struct end *loop, struct rig *rig)
 {
 	const struct end_options options = {.bytes = LARGE};
@@ -269,7 +270,7 @@ static void connect_to_itself(struct end *loop, struct rig *rig)
 	end_rts(loop);
 }
 
-/* A's keys aren't in anything that B can see: neither one that A only has, nor one in use. */
+/* A's keys aren't in any memory that B can read: neither an unused one, nor one in use. */
 static void look_for_keys(struct rig *rig)
 {
 	struct end end, loop;
@@ -317,7 +318,7 @@ static _Noreturn void stand_still(int signal)
 		pause();
 }
 
-/* The library's thread takes nothing any more. It lets this signal through. */
+/* Blocks this process's library thread, in a handler of a signal that the thread accepts. */
 static void stop_engine(struct rig *rig)
 {
 	const struct sigaction action = {.sa_handler = stand_still};
@@ -344,7 +345,7 @@ static void stop_engine(struct rig *rig)
 	CHECK(rig, found);
 }
 
-/* Every descriptor of this process that a peer might write to blocks who does. */
+/* Makes every descriptor of this process that a peer might write to block its writer. */
 static void block_writers(void)
 {
 	for (int fd = 3; fd < 1024; fd++) {
@@ -361,14 +362,14 @@ static void block_writers(void)
 
 		fcntl(fd, F_SETFL, flags | O_NONBLOCK);
 		(void)!read(fd, &value, sizeof(value));
-		(void)!write(fd, &full, sizeof(full)); /* a timer refuses */
+		(void)!write(fd, &full, sizeof(full)); /* a timer can't be written to */
 		fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
 	}
 }
 
 /*
- * B sleeps, as far as A knows, and has made its descriptors so that to ring it means to wait for
- * it. A posts and polls on, whatever B does.
+ * For A, B seems to sleep, and B's descriptors block a process that writes to them. A posts and
+ * polls without delay nevertheless.
  */
 static void no_stranger_stops_the_other(struct rig *rig)
 {
@@ -377,7 +378,7 @@ static void no_stranger_stops_the_other(struct rig *rig)
 
 	end_pair(&end, rig, &options);
 	if (rig->role == RIG_B) {
-		OK(rig, ibv_req_notify_cq(end.rcq, 0)); /* from now on A must ring */
+		OK(rig, ibv_req_notify_cq(end.rcq, 0)); /* from now on A must ring the bell */
 		stop_engine(rig);
 		block_writers();
 	}
@@ -391,15 +392,15 @@ static void no_stranger_stops_the_other(struct rig *rig)
 	}
 	rig_sync(rig);
 	if (rig->role == RIG_B) {
-		rig_sync(rig); /* the one after each body */
-		_exit(0);      /* nothing in this process works any more */
+		rig_sync(rig); /* the swap that follows each body */
+		_exit(0);      /* this process is no longer usable */
 	}
 }
 
 /* ------------------------------------------------------------------ who says to be another */
 
-/* The address handle's own source address, where the library keeps it behind the public part, the
- * destination after it. Here they are the same. */
+/* Finds the address handle's source address, which the library keeps after the public part, with
+ * the destination after it. Here the two are equal. */
 static uint8_t *find_source(struct rig *rig, struct ibv_ah *ah, const union ibv_gid *gid)
 {
 	enum { REACH = 256 };
@@ -424,8 +425,8 @@ static int datagram(struct end *end, uint32_t imm)
 	return ibv_post_send(end->qp, &wr, &bad);
 }
 
-/* B's datagrams as they are arrive; those that name another QP or an address that the host doesn't
- * have don't, and later ones that are honest do again. */
+/* B's honest datagrams arrive; those with another QPN or a foreign source address don't, and later
+ * honest ones do again. */
 static void nobody_is_taken_for_another(struct rig *rig)
 {
 	const struct end_options options = {.type = IBV_QPT_UD};
@@ -450,7 +451,7 @@ static void nobody_is_taken_for_another(struct rig *rig)
 
 			end.qp->qp_num = theirs; /* A's own */
 			OK(rig, datagram(&end, 77));
-			end.qp->qp_num = mine ^ 1 << 14; /* of a third process */
+			end.qp->qp_num = mine ^ 1 << 14; /* a third process's */
 			OK(rig, datagram(&end, 78));
 			end.qp->qp_num = mine;
 			memcpy(real, source, sizeof(real));
@@ -466,7 +467,7 @@ static void nobody_is_taken_for_another(struct rig *rig)
 	end_close(&end);
 }
 
-/* Both begin as one user, but B has become another one by the time that the two meet. */
+/* Both ends start as one user, but B has changed its user before the two are connected. */
 static void who_became_another_sees_no_keys(struct rig *rig)
 {
 	if (rig->role == RIG_B) {

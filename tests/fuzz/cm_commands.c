@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzz target: clients of the node rdma_cm, which send commands that are right, nearly right, or
- * any bytes, read events or don't, and hang up, while memory and descriptors may run out. When all
- * have left, no identifier, channel, port, endpoint, user or descriptor is left.
+ * Fuzz target: clients of the node rdma_cm, which send commands that are valid, nearly valid, or
+ * any bytes, read events or don't, and disconnect, while memory and descriptors may run out. When
+ * all have disconnected, no identifier, channel, port, endpoint, user or descriptor is left.
  *
- * Input: actions, a byte each, then what each needs.
+ * Input: actions, a byte each, then their parameters.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -327,7 +327,8 @@ static void act_scarce(struct input *in)
 
 /* ------------------------------------------------------------------ an input */
 
-/* What is closed is over after a while: nobody is there any more who could be asked. */
+/* After the clients have closed everything, the endpoints end after a while, because no peer
+ * answers. */
 static void check_end(void)
 {
 	const struct cm_service *service = server_now()->cm;
@@ -362,7 +363,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		act_destroy, act_close,	  act_attr,   act_query,  act_migrate,
 		act_time,    act_bytes,	  act_reject, act_scarce,
 	};
-	/* They came later, and have numbers of their own: what older inputs mean stays. */
+	/* Added later, so they have numbers of their own: older inputs keep their meaning. */
 	enum { JOIN = 255, LEAVE = 254 };
 	static bool ready;
 	struct input in = {data, data + size};

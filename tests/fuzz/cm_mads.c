@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzz target: MADs of strangers and peers, to the connection manager's state machine, while its
- * owner does what an input says. Any bytes decode or are refused; what decodes has its fields'
- * bytes again; a message gives rise to two at most; an endpoint gets each event once, and when all
- * is closed and time has passed, nothing is left.
+ * Fuzz target: MADs of third parties and peers, to the connection manager's state machine, while
+ * its owner acts as an input says. Any bytes decode or are refused; a decoded message encodes to
+ * the same bytes; a message causes two others at most; an endpoint gets each event once, and when
+ * all endpoints are closed and time has passed, no state is left.
  *
- * Input: actions, a byte each, then what each needs.
+ * Input: actions, a byte each, then their parameters.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -199,7 +199,7 @@ static void act_time(struct input *in)
 	cm_tick(&cm, now);
 }
 
-/* Whatever was going on, it ends. */
+/* Ends everything that is still active. */
 static void finish(void)
 {
 	for (int i = 0; i < ENDPOINTS; i++) {

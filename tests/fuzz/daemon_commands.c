@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzz target: verbenad, in this process, and clients that do anything: connect, attach with
- * descriptors of all sorts, send commands that are right, nearly right, or any bytes, read their
- * replies or don't, hang up, end, come back after the daemon was killed, ask at the control socket.
- * Allocations and descriptors may run out, users differ.
+ * Fuzz target: verbenad, in this process, and clients with arbitrary behaviour: they connect,
+ * attach with descriptors of all sorts, send commands that are valid, nearly valid, or any bytes,
+ * read their replies or don't, disconnect, end, return after the daemon was killed, use the control
+ * socket. Allocations and descriptors may run out, users differ.
  *
- * After each input everything is closed; then the daemon must hold nothing, no object, link, slot,
+ * After each input all connections are closed; then the daemon must have no object, link, slot,
  * user or descriptor, and no memory (LeakSanitizer).
  */
 #include "commands.h"
@@ -40,7 +40,7 @@ enum {
 	THINGS
 };
 
-static int things[THINGS]; /* what a client may hand in */
+static int things[THINGS]; /* descriptors that a client may hand in */
 static struct pub *table;
 static struct client clients[CLIENTS];
 
@@ -62,7 +62,7 @@ static void once(void)
 {
 	int pair[2];
 
-	/* At full length, into nothing: that what is said can be said is part of it. */
+	/* Full log level, to /dev/null, so that formatting is tested as well. */
 	log_open(open("/dev/null", O_WRONLY | O_CLOEXEC), "fuzz");
 	things[SOUND_TABLE] = table_make(PUB_SIZE, F_SEAL_SHRINK | F_SEAL_GROW |
 							   F_SEAL_FUTURE_WRITE | F_SEAL_SEAL);
@@ -110,7 +110,7 @@ static void client_close(struct client *client)
 				  .link_id = client->link_id};
 }
 
-/* The descriptors that `which` names; their number. */
+/* Chooses the descriptors that `which` names; returns their number. */
 static unsigned int choose(struct input *in, int *fds)
 {
 	uint8_t which = input_u8(in);
@@ -142,7 +142,7 @@ static void act_command(struct input *in)
 	int fds[8];
 
 	command_make(&p, client, &clients[input_u8(in) % CLIENTS], in);
-	/* Then some of it is changed. */
+	/* Then some bytes are changed. */
 	for (uint8_t changes = input_u8(in); changes >= 224 && p.size; changes = input_u8(in)) {
 		uint32_t at = input_u8(in) % p.size;
 
@@ -247,10 +247,10 @@ static void act_ctl(struct input *in)
 		server_rounds(1);
 	close(fd);
 	server_rounds(1);
-	server_now()->loop.stop = false; /* it was asked to stop: it goes on all the same */
+	server_now()->loop.stop = false; /* it was asked to stop: ignored here */
 }
 
-/* The daemon is killed, the next one begins. Clients keep what they know. */
+/* The daemon is killed, the next one starts. Clients keep their state. */
 static void act_restart(struct input *in)
 {
 	(void)in;
@@ -276,7 +276,7 @@ static void act_rounds(struct input *in)
 	server_rounds(1 + input_u8(in) % 4);
 }
 
-/* Memory, descriptors, or room in sockets. */
+/* Makes memory, descriptors, or socket buffers scarce. */
 static void act_scarce(struct input *in)
 {
 	uint8_t b = input_u8(in);

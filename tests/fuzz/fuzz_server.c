@@ -81,7 +81,7 @@ int fuzz_socketpair(int domain, int type, int protocol, int *fds)
 	return -1;
 }
 
-/* Who connected: the user that the harness plays. */
+/* The peer's credentials: the user that the harness chose. */
 int fuzz_getsockopt(int fd, int level, int name, void *value, socklen_t *size)
 {
 	int err = getsockopt(fd, level, name, value, size);
@@ -124,7 +124,7 @@ static void start(void)
 	config_init(&options.config, false);
 	snprintf(options.config.runtime_dir, sizeof(options.config.runtime_dir), "%s", dir);
 	options.config.idle_ms = -1;
-	options.config.wire = false; /* the port is the machine's: an input couldn't be repeated */
+	options.config.wire = false; /* the machine's port: the input couldn't be repeated */
 	options.config.user_objects = USER_OBJECTS;
 	memset(&server, 0, sizeof(server));
 	server.uverbs.ready = never;
@@ -177,7 +177,8 @@ void server_begin(void)
 	signal(SIGPIPE, SIG_IGN);
 	const char *tmp = getenv("TMPDIR");
 
-	/* Who runs this removes TMPDIR, also when a finding ends us before clean() is called. */
+	/* The caller removes TMPDIR, also when a finding ends this process before clean() is
+	 * called. */
 	MUST(snprintf(dir, sizeof(dir), "%s/verbena-fuzz-XXXXXX", tmp ? tmp : "/tmp") <
 	     (int)sizeof(dir));
 	MUST(mkdtemp(dir));
@@ -285,7 +286,7 @@ void server_check_begin(void)
 
 UNTRACED void server_check_end(bool restarted)
 {
-	/* Each hang-up is one event; a round handles 64 of them. */
+	/* Each closed connection is one event; a round handles 64 of them. */
 	server_rounds(4);
 	MUST(list_empty(&server.conns) && list_empty(&server.ctls) && list_empty(&server.users));
 	MUST(!server.ctl_count && !server.slots.count);

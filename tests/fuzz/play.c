@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the two ends of victim.h do, one function for each kind of action. Numbers are taken from
- * the input so that the sensible ones are likely: a small byte is near what the other side expects.
+ * The actions of the two ends of victim.h, one function for each kind. Numbers are taken from the
+ * input so that valid ones are likely: a small byte is near the expected value.
  */
 #include "play.h"
 
@@ -18,7 +18,7 @@
 #include "victim.h"
 #include "wire/packet.h"
 
-/* 0 for most bytes, else a small difference or anything. */
+/* 0 for most bytes, otherwise a small difference or any number. */
 static uint32_t off_by(struct input *in)
 {
 	uint8_t b = input_u8(in);
@@ -63,7 +63,7 @@ static uint32_t length(struct input *in)
 
 /* ------------------------------------------------------------------ records */
 
-/* A record at the place where the victim waits for one, as a sane producer puts it. */
+/* A record at the position where the victim expects one, as a correct producer writes it. */
 static void put(const struct ring_header *head, const void *payload, uint32_t size)
 {
 	struct ring_header *h = ring_reserve(&victim.tx, size);
@@ -106,7 +106,7 @@ static struct ring_header head_for(struct input *in, unsigned int qp)
 	};
 }
 
-/* Makes `h` the next piece of the message that the QP pulls, if it does. */
+/* Makes `h` the next piece of the message that the QP pulls, if it pulls one. */
 static bool aim_at_pull(struct input *in, unsigned int qp, struct ring_header *h)
 {
 	const struct local_conn *conn = victim.qp[qp]->local;
@@ -123,7 +123,7 @@ static bool aim_at_pull(struct input *in, unsigned int qp, struct ring_header *h
 	return true;
 }
 
-/* The payload that the kind wants, or any bytes. Returns its size. */
+/* A payload that fits the kind, or any bytes. Returns its size. */
 static uint32_t fill_payload(struct input *in, unsigned int qp, struct ring_header *h,
 			     uint8_t *payload)
 {
@@ -207,7 +207,7 @@ void act_record(struct input *in)
 	if (!victim.memory)
 		return;
 	put(&h, payload, size);
-	if (spoil == 254) /* a length of the record that can't be */
+	if (spoil == 254) /* an impossible length of the record */
 		((struct ring_header *)ring_at(victim.tx.slots,
 					       victim.tx.pos - ring_slots_for(size)))
 			->slots = (uint16_t)input_u32(in);
@@ -221,7 +221,7 @@ void act_raw(struct input *in)
 	uint32_t at = input_u32(in);
 
 	input_bytes(in, bytes, sizeof(bytes) < n ? sizeof(bytes) : n);
-	/* Near the ring's next place, the positions, or anywhere. */
+	/* Near the ring's next position, the counters, or anywhere. */
 	if (where < 128)
 		at = (uint32_t)(ring_at(victim.tx.slots, victim.tx.pos) -
 				(uint8_t *)victim.memory) +
@@ -238,7 +238,7 @@ void act_consume(struct input *in)
 	atomic_store(&victim.memory->ctl[1].want_space, input_u8(in) & 1);
 }
 
-/* Answers what the victim sent, as an honest peer would, or nearly. */
+/* Answers the victim's record, as a correct peer would, or nearly so. */
 static void serve_one(struct input *in, const struct ring_header *asked)
 {
 	struct ring_header h = {.dst = asked->src,
@@ -441,7 +441,7 @@ void act_post_send(struct input *in)
 	}
 	if (victim.posted >= 60000)
 		return;
-	/* Posted is what comes before *bad; a request that completes at once is posted, too. */
+	/* Requests before *bad are posted; one that completes at once counts as posted, too. */
 	victim.posted++;
 	if (sq_post(&qp->ibv, &wr, &bad))
 		victim.posted--;

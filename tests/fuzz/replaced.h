@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Included before every source file of ours that is built into a fuzz target: calls whose answers
- * the input decides go to the harness. The system's own declarations come first, so that only our
- * calls have other names.
+ * Included before every source file that is built into a fuzz target: calls whose results the input
+ * decides go to the harness. The system's own declarations are included first, so that only this
+ * source's calls are renamed.
  */
 #ifndef VERBENA_TESTS_FUZZ_REPLACED_H
 #define VERBENA_TESTS_FUZZ_REPLACED_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Runs a target over files and folders of inputs, without a fuzzer: what was found once stays
- * mended, with any compiler. usage: PROGRAM FILE|FOLDER... */
+/* Runs a target over files and directories of inputs, without a fuzzer, so that known findings are
+ * tested with any compiler. usage: PROGRAM FILE|FOLDER... */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static void run_file(const char *path)
 		fprintf(stderr, "replay: can't read %s\n", path);
 		exit(2);
 	}
-	/* Exactly as large as the input, so that a look beyond its end is seen. */
+	/* In a block of the input's exact size, so that reads beyond its end are detected. */
 	uint8_t *data = malloc((size_t)st.st_size + !st.st_size);
 
 	if (!data || fread(data, 1, (size_t)st.st_size, f) != (size_t)st.st_size)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A peer that sends what it likes to a live connection: the transport core with requests of its own
- * under way, in a world whose calls fail now and then. An input is a setting, then steps: post, a
- * packet (built next to what would be right, or raw bytes), time that passes, packets that go out,
- * draining, the end.
+ * A peer that sends arbitrary packets to a live connection: the transport core with outstanding
+ * requests of its own, and a struct tp_world whose calls fail now and then. An input is a setting,
+ * then steps: post, a packet (derived from the expected one, or raw bytes), time that passes,
+ * packets that are sent, draining, the end.
  *
- * An input fails when memory is touched that wasn't granted by the call just before, when a request
- * completes twice, out of order or after an error, when a receive is taken twice or completed
- * untaken, or when the core is ready to send for ever.
+ * An input fails when memory is accessed that wasn't granted by the call just before, when a
+ * request completes twice, out of order or after an error, when a receive is taken twice or
+ * completed without being taken, or when the core has packets to send without end.
  */
 #include "transport/transport.h"
 
@@ -22,7 +22,7 @@ enum {
 	BASE = 0x10000,
 	RKEY = 0x100,
 	ROOM = 3000,
-	READ_MAX = 1 << 22, /* longer requests only take longer */
+	READ_MAX = 1 << 22, /* longer requests would only take longer */
 };
 
 struct fuzz {
@@ -31,11 +31,11 @@ struct fuzz {
 	struct tp_request ring[PLACES];
 	uint64_t now;
 	uint32_t posted, completed, receives;
-	uint32_t answering; /* the request whose answer came last */
+	uint32_t answering; /* the request that was answered last */
 	uint32_t mtu, sq_psn, rq_psn;
 	uint8_t *memory;
 	uint8_t *early;
-	uint8_t faults; /* how often the world fails: of 256 */
+	uint8_t faults; /* how many of 256 calls fail */
 	bool over, taken, draining, stopped;
 	uint64_t granted_addr;
 	uint32_t granted_length, granted_right;
@@ -70,13 +70,13 @@ static bool world_deliver(void *owner, uint32_t count, uint32_t offset, const ui
 	struct fuzz *f = owner;
 	const struct tp_request *r = &f->ring[count % PLACES];
 
-	/* Those before it are over; which the events tell, that come next. */
+	/* The requests before it are complete; their events are pulled next. */
 	MUST(count - f->completed < f->posted - f->completed && !f->stopped);
 	f->answering = count;
 	MUST(n <= f->mtu && offset + (uint64_t)n <= r->length);
 	MUST(last == (offset + n == r->length));
 	for (uint32_t i = 0; i < n; i++)
-		*(volatile uint8_t *)f->memory = from[i]; /* all of it is there */
+		*(volatile uint8_t *)f->memory = from[i]; /* reads every byte */
 	return !fails(f);
 }
 
@@ -162,7 +162,7 @@ static enum tp_access world_access(void *owner, uint64_t addr, uint32_t length, 
 	return TP_ACCESS_OK;
 }
 
-/* The memory, exactly as large as what was granted: AddressSanitizer sees the rest. */
+/* The memory in a block of the granted size, so that AddressSanitizer detects other accesses. */
 static uint8_t *granted(struct fuzz *f, uint64_t addr, uint32_t n, uint32_t rkey, uint32_t right)
 {
 	MUST(n && rkey == RKEY && right == f->granted_right);
@@ -282,7 +282,7 @@ static void step_post(struct fuzz *f, bool is_uc)
 	tp_post(f->tp);
 }
 
-/* A packet next to what would be right. */
+/* A packet derived from the expected one. */
 static void step_packet(struct fuzz *f, bool is_uc)
 {
 	uint8_t bytes[WIRE_PACKET_MAX] = {0};
@@ -310,7 +310,7 @@ static void step_packet(struct fuzz *f, bool is_uc)
 		p.length = length;
 	p.psn = ((response ? f->sq_psn : f->rq_psn) + (uint32_t)near) & 0xffffff;
 	uint32_t size = packet_encode(&p, bytes) + p.length + packet_padding(p.length) + WIRE_ICRC;
-	/* Exactly as large as it is. */
+	/* In a block of its exact size. */
 	uint8_t *exact = malloc(size);
 	struct packet decoded;
 
@@ -321,7 +321,7 @@ static void step_packet(struct fuzz *f, bool is_uc)
 	tp_packet(f->tp, &decoded, f->now);
 	pull_events(f);
 	if (!response && near == 0)
-		f->rq_psn++; /* the next right one */
+		f->rq_psn++; /* the next expected one */
 	free(exact);
 }
 

@@ -140,8 +140,8 @@ int fuzz_clock_gettime(clockid_t clock, struct timespec *out)
 	return 0;
 }
 
-/* Somebody waits. An operation of the peer's doesn't take for ever: its hazards end some time, or
- * it does. */
+/* The victim waits. A peer's operation is finite: its hazards end at some time, or the peer
+ * does. */
 int fuzz_nanosleep(const struct timespec *wanted, struct timespec *left)
 {
 	(void)left;
@@ -190,7 +190,7 @@ static void read_into(uint8_t *here, const uint8_t *theirs, size_t size)
 	memcpy(here, theirs, size);
 }
 
-/* As the kernel: segment by segment, up to the first byte that isn't there. */
+/* As the kernel does: segment by segment, up to the first inaccessible byte. */
 static ssize_t transfer(const struct iovec *local, unsigned long local_count,
 			const struct iovec *remote, unsigned long remote_count, bool write)
 {
@@ -315,7 +315,7 @@ uint32_t peer_qpn(unsigned int qp)
 	return FAKE_PEER_SLOT << LIMIT_QP_BITS | (qp + 1);
 }
 
-/* What an honest peer's table says of the QP at the other end. */
+/* The table of a correct peer, for the QP at the other end. */
 void peer_publish(unsigned int qp)
 {
 	struct pub_qp *e = &victim.table->qp[qp + 1];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A process with queue pairs and regions, and the other end of its link, which the fuzzer plays:
- * the real HCA on a daemon that always says yes, without an engine thread. Time and the peer's
- * memory exist only here, so that one input always does the same.
+ * the real HCA with a fake daemon that grants every request, without an engine thread. Time and the
+ * peer's memory are simulated, so that an input always has the same result.
  *
- * Memory: regions with gaps between them. Nothing may change in the gaps, in a region without local
+ * Memory: regions with gaps between them. No byte may change in the gaps, in a region without local
  * write access, and in one of a protection domain that no QP has.
  */
 #ifndef VERBENA_TESTS_FUZZ_VICTIM_H
@@ -24,7 +24,7 @@
 enum { REGION_LOCAL, REGION_REMOTE, REGION_CONST, REGION_FOREIGN, REGIONS };
 enum { QP_RC, QP_RC_SRQ, QP_UC, QP_UD, QP_RC_PLAIN, QPS };
 enum { REGION_BYTES = 32768, PEER_BYTES = 65536 };
-#define PEER_BASE 0x100000u /* where the peer's memory is in its address space */
+#define PEER_BASE 0x100000u /* address of the peer's memory in its address space */
 
 struct victim {
 	struct hca *hca;
@@ -58,10 +58,10 @@ extern struct victim victim;
 extern const uint8_t victim_group[16];
 
 void victim_open(struct input *in);
-/* Ends everything, and checks that nothing is left and nothing was touched that mustn't be. */
+/* Ends everything, and checks that nothing is left and that no protected byte has changed. */
 void victim_close(void);
 
-/* One action, that the input chooses among those of `actions` (count of them). */
+/* An action; the input chooses among those of `actions` (count of them). */
 typedef void action_fn(struct input *in);
 
 action_fn act_record, act_raw, act_post_send, act_post_recv, act_poll, act_round, act_time,

@@ -66,7 +66,7 @@ static void without_rank(void)
 	lock_take(&unranked);
 }
 
-/* Trying can't wait for ever; but what was tried counts for those that come after it. */
+/* Trying can't deadlock; but a lock that was tried counts for those taken after it. */
 static void tried(void)
 {
 	lock_take(&cq);
@@ -94,7 +94,7 @@ static void blocks_with_hca(void)
 	rank_check_blocking("a call");
 }
 
-/* What it wrote to stderr; *aborted: how it ended. */
+/* What the child wrote to stderr; *aborted: whether it aborted. */
 static void run(void (*what)(void), char *said, size_t size, bool *aborted)
 {
 	int fds[2], status;

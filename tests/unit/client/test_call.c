@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A thread that must not block gets no call to the daemon through: nothing is sent, nothing waited
- * for. What never blocks goes on, and other threads aren't concerned. */
+/* A thread that must not block makes no call to the daemon: no packet is sent, no answer awaited.
+ * Calls that don't block are allowed, and other threads aren't affected. */
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -41,7 +41,7 @@ static int child(void)
 	int result = 0;
 
 	setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-	alarm(20); /* a call that waits is the fault that is looked for */
+	alarm(20); /* a call that waits is the fault under test */
 	pthread_create(&thread, NULL, forbidden_thread, &result);
 	pthread_join(thread, NULL);
 	return result == -EDEADLK ? 0 : 1;

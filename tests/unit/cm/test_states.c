@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Single rows of the state machine's tables, which a simulation reaches but can't tell from luck:
- * what is answered to whom, and what a stranger can't do. */
+/* Single rows of the state machine's tables, which a simulation reaches but can't judge: the answer
+ * to each message, and what a third party can't do. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -73,7 +73,7 @@ static void give(const struct cm_path *path, const struct cm_mad *mad)
 	give_at(path, mad, 0);
 }
 
-/* What is due until then happens; after each message that gives rise to, `answer` comes. */
+/* Executes what is due until then; each message that this causes gets `answer`. */
 static void pass_time(uint64_t until, const struct cm_mad *answer)
 {
 	for (uint64_t now; cm_deadline(&cm, &now) && now < until;) {
@@ -113,8 +113,8 @@ static void test_repeated_request(void **state)
 	assert_int_equal(cm.endpoints, 1);
 }
 
-/* After its MRA a peer's RTU may get lost, and it doesn't know: the REP is repeated, and confirmed
- * again; all that time counts as one. */
+/* A peer's RTU may be lost after its MRA: the REP is repeated, and confirmed again; all that time
+ * counts as one interval. */
 static void test_lost_rtu_after_mra(void **state)
 {
 	struct cm_mad mad = {
@@ -137,7 +137,7 @@ static void test_lost_rtu_after_mra(void **state)
 	assert_true(sent_count > 10);
 	assert_int_equal(sent.message, CM_REP);
 	assert_int_equal(passive->retries_left, retries);
-	/* It isn't given time for ever: from here on the repeats are counted. */
+	/* Its time is limited: from here on the repetitions are counted. */
 	pass_time(100000, NULL);
 	assert_true(passive->retries_left < retries);
 	mad.message = CM_RTU;
@@ -155,7 +155,7 @@ static void test_stale(void **state)
 	give(&peer, &again);
 	expect_sent(1, CM_REJ);
 	assert_int_equal(sent.reason, CM_REJECT_STALE);
-	/* Who only says that it is this adapter isn't: it gets a connection of its own. */
+	/* A sender that only claims to be this adapter isn't: it gets a connection of its own. */
 	again.local_id = 77;
 	give(&stranger, &again);
 	give(&same_host, &again);
@@ -185,7 +185,7 @@ static void test_strangers(void **state)
 	assert_int_equal(passive->state, CM_ESTABLISHED);
 	assert_int_equal(events, 1);
 	assert_int_equal(sent_count, 1);
-	/* Nor its peer, for another queue pair or connection of its own. */
+	/* Nor can its peer, for another queue pair or connection. */
 	mad.message = CM_DREQ;
 	mad.qpn = 8;
 	give(&peer, &mad);
@@ -240,7 +240,7 @@ static void test_unknown(void **state)
 	assert_int_equal(cm.endpoints, 0);
 }
 
-/* 4.6 s for an answer, 16 times; asked twice more within the first. */
+/* 4.6 s for an answer, 16 times; repeated twice more within the first. */
 static void test_nobody(void **state)
 {
 	const struct cm_connect connect = {.path = peer, .service_id = 7, .qp = {.mtu = 3}};

@@ -70,7 +70,7 @@ void raw_daemon_exec(struct raw_daemon *daemon, const char *const *options)
 	daemon->pid = fork();
 	assert_true(daemon->pid >= 0);
 	if (daemon->pid == 0) {
-		/* A test that fails ends its process without raw_daemon_stop(). */
+		/* Ends the daemon also when a failed test exits without raw_daemon_stop(). */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		fcntl(ready[1], F_SETFD, 0);
 		become_daemon(daemon, ready[1], options);
@@ -183,7 +183,7 @@ static int connect_to(const struct raw_daemon *daemon, const char *name, int typ
 	assert_true(fd >= 0);
 	snprintf(a.sun_path, sizeof(a.sun_path), "%s/%s", daemon->dir, name);
 	assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
-	/* A daemon that doesn't answer fails the test, it doesn't hang it. */
+	/* A daemon that doesn't answer must fail the test instead of blocking it. */
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	return fd;
 }
@@ -203,7 +203,7 @@ int raw_connect_ctl(const struct raw_daemon *daemon)
 	return connect_to(daemon, "ctl", SOCK_STREAM);
 }
 
-/* Not packet_send(): any number of descriptors. */
+/* Not packet_send(), so that any number of descriptors can be sent. */
 int raw_send(int fd, const void *packet, size_t size, const int *fds, unsigned int count)
 {
 	char control[CMSG_SPACE(64 * sizeof(int))] = {0};

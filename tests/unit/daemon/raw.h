@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A verbenad of the test's own, and clients that speak its protocol by hand: what a program could
- * send, not only what our library does send. A failed expectation ends the test at once.
+ * A verbenad of the test's own, and clients that speak its protocol directly: what any program
+ * could send, not only what the library sends. A failed expectation ends the test at once.
  */
 #ifndef VERBENA_TESTS_DAEMON_RAW_H
 #define VERBENA_TESTS_DAEMON_RAW_H
@@ -24,16 +24,16 @@ struct raw_daemon {
 extern int raw_wire;
 
 void raw_daemon_start(struct raw_daemon *daemon);
-/* Starts one in a directory that exists. Extra options end with NULL. */
+/* Starts a daemon in an existing directory. Extra options end with NULL. */
 void raw_daemon_exec(struct raw_daemon *daemon, const char *const *options);
-/* Kills it and starts another in its directory, which never leaves by itself. */
+/* Kills the daemon and starts another in its directory, without idle exit. */
 void raw_daemon_replace(struct raw_daemon *daemon);
-/* Ends it by SIGTERM, expects it to exit with 0, removes the directory. */
+/* Ends the daemon by SIGTERM, expects it to exit with 0, removes the directory. */
 void raw_daemon_stop(struct raw_daemon *daemon);
 void raw_daemon_remove(struct raw_daemon *daemon);
 
-/* The one that the tests of a file use: set-up and tear-down of a test or of all. The latter
- * expects that nobody is left in it. */
+/* The daemon that a file's tests use: set-up and tear-down of one test or of all. The latter
+ * expects that no client is left. */
 extern struct raw_daemon server;
 int raw_server_start(void **state);
 int raw_server_stop(void **state);
@@ -41,16 +41,17 @@ int raw_server_stop(void **state);
 int raw_connect(const struct raw_daemon *daemon);
 int raw_connect_cm(const struct raw_daemon *daemon); /* to the node rdma_cm */
 
-/* Sends these bytes and descriptors as they are. 0 or -errno. */
+/* Sends these bytes and descriptors unchanged. 0 or -errno. */
 int raw_send(int fd, const void *packet, size_t size, const int *fds, unsigned int count);
-/* A reply's result; what follows it goes to `reply`. -EPIPE: the daemon hung up. */
+/* Receives a reply and returns its result; the rest goes to `reply`. -EPIPE: the daemon closed the
+ * connection. */
 int raw_receive(int fd, void *reply, size_t size, int *reply_fd);
 
-/* A well-formed legacy command: header, `body`. Returns the result. */
+/* Sends a well-formed legacy command: header, `body`. Returns the result. */
 int raw_call(int fd, uint32_t command, const void *body, size_t size, void *reply,
 	     size_t reply_size);
 
-/* An attached process: its connection, event socket, and the descriptors it gave. */
+/* An attached process: its connection, event socket, and the descriptors that it handed in. */
 struct raw_process {
 	int fd, event_fd, table, doorbell;
 	struct proto_attach_resp resp;
@@ -58,9 +59,9 @@ struct raw_process {
 
 int raw_table(void); /* a sealed table as the library makes it */
 int raw_memory(size_t size);
-/* Asks only; the answer waits in `fd`. */
+/* Sends the request only; the answer waits in `fd`. */
 void raw_attach_send(int fd, const struct proto_attach *body, const int *fds, unsigned int count);
-/* The result of attaching over `fd` with these descriptors (-1: leave out the rest). */
+/* Attaches over `fd` with these descriptors (-1: none from here on). Returns the result. */
 int raw_attach_with(int fd, int table, int doorbell, struct proto_attach_resp *resp, int *event_fd);
 int raw_attach_body(int fd, const struct proto_attach *body, int table, int doorbell,
 		    struct proto_attach_resp *resp, int *event_fd);
@@ -74,7 +75,7 @@ void raw_detach(struct raw_process *process);
 /* A context of this process. */
 int raw_context(const struct raw_daemon *daemon, const struct raw_process *process);
 
-/* Objects with ordinary attributes; the handle. */
+/* Objects with ordinary attributes; return the handle. */
 uint32_t raw_pd(int fd);
 uint32_t raw_channel(int fd);
 uint32_t raw_cq(int fd, int32_t channel);
@@ -84,14 +85,16 @@ uint32_t raw_qp(int fd, uint32_t pd, uint32_t cq, uint32_t *qpn);
 uint32_t raw_ah(int fd, uint32_t pd);
 int raw_destroy(int fd, uint32_t command, uint32_t handle); /* any DESTROY_*, DEALLOC_*, DEREG_* */
 
-/* The next event within five seconds; -1 in `fds` where none came. 0 or -EPIPE, -ETIMEDOUT. */
+/* Takes the next event, within five seconds; missing descriptors are -1 in `fds`. 0 or -EPIPE,
+ * -ETIMEDOUT. */
 int raw_event(const struct raw_process *process, struct proto_event *event, int fds[3]);
-/* The same of a process that has handed in regions. */
+/* The same for a process that has handed in regions. */
 int raw_event_all(const struct raw_process *process, struct proto_event *event,
 		  int fds[PROTO_MAX_FDS]);
 
 int raw_connect_ctl(const struct raw_daemon *daemon);
-/* Sends a line to the control socket; the parsed reply is the caller's. NULL: no reply. */
+/* Sends a line to the control socket and returns the parsed reply, which the caller frees. NULL: no
+ * reply. */
 json_t *raw_ctl(const struct raw_daemon *daemon, const char *line);
 /* A sum over all clients of status: "clients", "contexts", or a kind of object. */
 long raw_count(const struct raw_daemon *daemon, const char *what);

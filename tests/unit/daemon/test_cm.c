@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The node rdma_cm by hand: what each command answers to right and wrong requests, which events
- * follow, and what is left of a client that dies.
+ * The node rdma_cm by direct commands: results for valid and invalid requests, the events that
+ * follow, and clean-up after a client that dies.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -125,7 +125,7 @@ static bool is_readable(int fd, int ms)
 	return poll(&p, 1, ms) == 1;
 }
 
-/* The next event is this one; its identifier's uid, and id, are checked by the caller. */
+/* Checks that this is the next event; the caller checks its identifier's uid, and id. */
 static struct rdma_ucm_event_resp expect(int events, uint32_t type, uint32_t status)
 {
 	struct rdma_ucm_event_resp event;
@@ -219,7 +219,7 @@ static uint32_t resolved(const struct client *c, uint16_t ps, uint64_t uid, uint
 
 /* ------------------------------------------------------------------ connections */
 
-/* Of queue pairs that nobody has; each connection has others, or it would be a stale one. */
+/* QPNs that no QP has; each connection has its own, or it would be a stale one. */
 static uint32_t last_qpn;
 
 static int connect_with(const struct client *c, uint32_t id, uint8_t private_size)
@@ -316,7 +316,7 @@ static void establish(struct pair *p)
 
 /* ------------------------------------------------------------------ tests: connecting */
 
-/* What both queue pairs are told of each other. */
+/* The attributes of both queue pairs. */
 static void check_attributes(const struct pair *p)
 {
 	struct ib_uverbs_qp_attr a, b;
@@ -361,7 +361,7 @@ static void test_connection(void **state)
 	assert_int_equal(e.param.conn.initiator_depth, 3);
 	assert_int_equal(e.param.conn.retry_count, 6);
 	assert_int_equal(e.param.conn.rnr_retry_count, 7);
-	/* Not answered yet: its queue pair can be made ready, the other side's can't. */
+	/* Before the answer only this side's queue pair can be made ready. */
 	assert_int_equal(attr(&p.b, p.passive, IBV_QPS_RTR).dest_qp_num, 0x77);
 	const struct rdma_ucm_init_qp_attr early = {.id = p.active, .qp_state = IBV_QPS_RTR};
 	struct ib_uverbs_qp_attr a;
@@ -381,7 +381,7 @@ static void test_connection(void **state)
 	assert_int_equal(expect(p.b.events, REPORT_ESTABLISHED, 0).uid, 2);
 
 	check_attributes(&p);
-	/* The side that is asked answers when its program says so. */
+	/* The other side answers when its program calls disconnect. */
 	assert_int_equal(disconnect(&p.a, p.active), 0);
 	assert_int_equal(expect(p.b.events, REPORT_DISCONNECTED, 0).uid, 2);
 	assert_false(is_readable(p.a.events, 50));
@@ -420,20 +420,20 @@ static void test_reject(void **state)
 	assert_int_equal(e.param.conn.private_data[147], 0x5a);
 	assert_int_equal(accept_with(&p.b, p.passive, 2, 0), -EINVAL);
 	assert_int_equal(CM(&p.b, REJECT, body), -EINVAL);
-	/* The side that connected may change its mind, too. */
+	/* The connecting side may reject, too. */
 	request(&p);
 	assert_int_equal(accept_with(&p.b, p.passive, 2, 0), 0);
 	expect(p.a.events, REPORT_CONNECT_RESPONSE, 0);
 	body.id = p.active;
 	assert_int_equal(CM(&p.a, REJECT, body), 0);
 	assert_int_equal(expect(p.b.events, REPORT_REJECTED, 28).uid, 2);
-	/* Nobody listens: at once. */
+	/* Without a listener: rejected at once. */
 	p.active = resolved(&p.a, RDMA_PS_TCP, 1, p.port);
 	destroy(&p.b, p.listens);
 	assert_int_equal(connect_with(&p.a, p.active, 0), 0);
 	expect(p.a.events, REPORT_REJECTED, 8);
-	/* Port 0 is as good an address as any (programs resolve only to learn the device); no
-	 * listener can have it. */
+	/* Port 0 is a valid address (programs resolve it only to learn the device), but no listener
+	 * can have it. */
 	p.active = resolved(&p.a, RDMA_PS_TCP, 1, 0);
 	assert_int_equal(connect_with(&p.a, p.active, 0), 0);
 	expect(p.a.events, REPORT_REJECTED, 8);
@@ -449,7 +449,7 @@ static void listen_again(struct pair *p)
 	assert_int_equal(CM(&p->b, LISTEN, body), 0);
 }
 
-/* Between two listeners on one port: whom the first one heard waits for the second. */
+/* Between two listeners on one port: a peer that the first one has served waits for the second. */
 static void test_between_listeners(void **state)
 {
 	struct pair p;
@@ -458,26 +458,27 @@ static void test_between_listeners(void **state)
 	(void)state;
 	open_pair(&p, 10);
 	open_client(&c);
-	/* The first one heard nobody: refused at once, though somebody listens right after. */
+	/* The first listener served no peer: rejected at once, though another listens right
+	 * after. */
 	p.active = resolved(&p.a, RDMA_PS_TCP, 1, p.port);
 	destroy(&p.b, p.listens);
 	assert_int_equal(connect_with(&p.a, p.active, 0), 0);
 	listen_again(&p);
 	expect(p.a.events, REPORT_REJECTED, 8);
 	assert_false(is_readable(p.b.events, 0));
-	/* It heard this one. */
+	/* The first listener served this peer. */
 	request(&p);
 	p.active = resolved(&p.a, RDMA_PS_TCP, 1, p.port);
 	destroy(&p.b, p.listens);
 	assert_int_equal(connect_with(&p.a, p.active, 0), 0);
 	listen_again(&p);
 	assert_int_equal(expect(p.b.events, REPORT_CONNECT_REQUEST, 0).uid, 100);
-	/* Its program ends: nobody needs to wait, and who waits is told. */
+	/* Its program ends: no peer waits any more, and one that waits is rejected. */
 	p.active = resolved(&p.a, RDMA_PS_TCP, 1, p.port);
 	destroy(&p.b, p.listens);
 	assert_int_equal(connect_with(&p.a, p.active, 0), 0);
 	close_client(&p.b);
-	expect(p.a.events, REPORT_REJECTED, 28); /* what it hadn't answered */
+	expect(p.a.events, REPORT_REJECTED, 28); /* for the unanswered request */
 	expect(p.a.events, REPORT_REJECTED, 28);
 	expect(p.a.events, REPORT_REJECTED, 8);
 	close_client(&p.a);
@@ -548,7 +549,7 @@ static void test_notify(void **state)
 	close_pair(&p);
 }
 
-/* A queue pair that two connections name is one whose first connection is over, and forgotten. */
+/* Two connections name the same queue pair: the first one is over. */
 static void test_stale(void **state)
 {
 	struct pair p;
@@ -563,7 +564,7 @@ static void test_stale(void **state)
 	assert_int_equal(connect_with(&p.a, p.active, 0), 0);
 	last_qpn += 2;
 	assert_int_equal(expect(p.a.events, REPORT_REJECTED, 10).uid, 3);
-	/* The first is ended by the side that was asked twice. */
+	/* The side that was asked twice ends the first connection. */
 	assert_int_equal(expect(p.a.events, REPORT_DISCONNECTED, 0).uid, 1);
 	destroy(&p.b, first);
 	close_pair(&p);
@@ -588,14 +589,14 @@ static void test_backlog(void **state)
 		expect(p.a.events, REPORT_REJECTED, 28);
 		destroy(&p.a, id);
 	}
-	/* One is read: there is place for one more. */
+	/* One is read, so there is room for one more. */
 	expect(p.b.events, REPORT_CONNECT_REQUEST, 0);
 	id = resolved(&p.a, RDMA_PS_TCP, 1, p.port);
 	assert_int_equal(connect_with(&p.a, id, 0), 0);
 	id = resolved(&p.a, RDMA_PS_TCP, 1, p.port);
 	assert_int_equal(connect_with(&p.a, id, 0), 0);
 	expect(p.a.events, REPORT_REJECTED, 28);
-	/* Those that nobody read go with the listener, and their peers hear it. */
+	/* Unread requests end with the listener, and are rejected. */
 	assert_int_equal(destroy(&p.b, p.listens), 1);
 	assert_false(is_readable(p.b.events, 0));
 	expect(p.a.events, REPORT_REJECTED, 28);
@@ -604,7 +605,7 @@ static void test_backlog(void **state)
 	close_pair(&p);
 }
 
-/* Ends of connections that the daemon knows of, those that linger included. */
+/* Connection endpoints at the daemon, including those in TIMEWAIT. */
 static long endpoints(void)
 {
 	json_t *status = raw_ctl(&server, "{\"op\":\"status\"}\n");
@@ -615,8 +616,8 @@ static long endpoints(void)
 	return count;
 }
 
-/* What a listener has no place for costs nothing: identifiers that stay, asked and refused again
- * and again, by two processes at once. */
+/* Requests beyond a listener's backlog cost nothing: identifiers that stay, connected and rejected
+ * again and again, by two processes at once. */
 static void test_flood(void **state)
 {
 	enum { COUNT = 3000, BACKLOG = 4 };
@@ -642,13 +643,13 @@ static void test_flood(void **state)
 		destroy(who, *id);
 		*id = resolved(who, RDMA_PS_TCP, 1, p.port);
 	}
-	/* Some of those before may have ended meanwhile. */
+	/* Some earlier ones may have ended meanwhile. */
 	assert_true(endpoints() <= before + 2 * BACKLOG);
 #ifndef __SANITIZE_ADDRESS__
 	assert_true(raw_daemon_rss(&server) - rss < 1024);
 #endif
 	(void)rss;
-	/* The listener is none the worse for it. */
+	/* The listener still works. */
 	struct rdma_ucm_event_resp e = expect(p.b.events, REPORT_CONNECT_REQUEST, 0);
 
 	assert_int_equal(accept_with(&p.b, e.id, 2, 0), 0);
@@ -664,7 +665,7 @@ static void test_death_between(void **state)
 	uint16_t port;
 
 	(void)state;
-	/* who connects, before it confirmed */
+	/* the connecting side, before it confirmed */
 	open_pair(&p, 10);
 	request(&p);
 	assert_int_equal(accept_with(&p.b, p.passive, 2, 0), 0);
@@ -672,7 +673,7 @@ static void test_death_between(void **state)
 	close_client(&p.a);
 	assert_int_equal(expect(p.b.events, REPORT_REJECTED, 28).uid, 2);
 	close_client(&p.b);
-	/* who was asked to disconnect, and who asked */
+	/* the side that got the DREQ, and the side that sent it */
 	for (int asks = 0; asks < 2; asks++) {
 		open_pair(&p, 10);
 		establish(&p);
@@ -688,7 +689,7 @@ static void test_death_between(void **state)
 		}
 		close_client(asks ? &p.b : &p.a);
 	}
-	/* whose datagrams' service was asked for */
+	/* the side whose datagram service was requested */
 	open_client(&p.a);
 	open_client(&p.b);
 	listener(&p.b, RDMA_PS_UDP, 4, &port);
@@ -699,13 +700,13 @@ static void test_death_between(void **state)
 	close_client(&p.a);
 }
 
-/* The peer hears of a death as if the program had destroyed its identifiers. */
+/* The peer gets the same events as if the program had destroyed its identifiers. */
 static void test_death(void **state)
 {
 	struct pair p;
 
 	(void)state;
-	/* who connects, before the answer */
+	/* the connecting side, before the answer */
 	open_pair(&p, 10);
 	request(&p);
 	close_client(&p.a);
@@ -713,13 +714,13 @@ static void test_death(void **state)
 	while (accept_with(&p.b, p.passive, 2, 0) == 0)
 		fail_msg("accepted what is gone");
 	close_pair(&p);
-	/* who listens */
+	/* the listener */
 	open_pair(&p, 10);
 	request(&p);
 	close_client(&p.b);
 	expect(p.a.events, REPORT_REJECTED, 28);
 	close_client(&p.a);
-	/* who accepted */
+	/* the accepting side */
 	open_pair(&p, 10);
 	request(&p);
 	assert_int_equal(accept_with(&p.b, p.passive, 2, 0), 0);
@@ -728,7 +729,7 @@ static void test_death(void **state)
 	expect(p.a.events, REPORT_REJECTED, 28);
 	assert_int_equal(confirm(&p.a, p.active), -EINVAL);
 	close_client(&p.a);
-	/* who is connected, either side */
+	/* either side of an established connection */
 	open_pair(&p, 10);
 	establish(&p);
 	close_client(&p.a);
@@ -765,7 +766,7 @@ static void test_migrate(void **state)
 	assert_int_equal(expect(events, REPORT_ADDR_RESOLVED, 0).uid, 1);
 	assert_int_equal(expect(c.events, REPORT_ADDR_RESOLVED, 0).uid, 2);
 	assert_false(is_readable(c.events, 0));
-	/* What was read was reported; what is unread when it is destroyed wasn't. */
+	/* Events that were read were reported; those unread at destruction weren't. */
 	body = (struct rdma_ucm_migrate_id){.id = one, .fd = c.channel};
 	assert_int_equal(CM_REPLY(&c, MIGRATE_ID, body, resp), 0);
 	assert_int_equal(resp.events_reported, 1);
@@ -788,7 +789,7 @@ static void test_migrate(void **state)
 	close_client(&c);
 }
 
-/* More events than a socket takes wait in the daemon, in order, for a program that reads late. */
+/* More events than a socket holds wait in the daemon, in order, for a program that reads late. */
 static void test_many_events(void **state)
 {
 	enum { COUNT = 1000 };
@@ -830,7 +831,7 @@ static void test_ports(void **state)
 	destroy(&c, one);
 	assert_int_equal(bind_v4(&c, two, INADDR_LOOPBACK, port), 0);
 
-	/* Shared by those who say so, but not with one who listens. */
+	/* Shared by identifiers that set the option, but not with a listener. */
 	uint32_t a = new_id(&c, RDMA_PS_TCP, 1), b = new_id(&c, RDMA_PS_TCP, 2);
 
 	assert_int_equal(set_option(&c, a, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)), 0);
@@ -846,7 +847,7 @@ static void test_ports(void **state)
 	assert_int_equal(CM(&c, LISTEN, body), 0);
 	assert_int_equal(CM(&c, LISTEN, body), -EINVAL);
 
-	/* Both families of one port, each for itself. */
+	/* Both families of one port are independent. */
 	uint32_t four = new_id(&c, RDMA_PS_TCP, 1), six = new_id(&c, RDMA_PS_TCP, 2);
 
 	assert_int_equal(set_option(&c, four, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)), 0);
@@ -856,7 +857,7 @@ static void test_ports(void **state)
 	close_client(&c);
 }
 
-/* Listeners of all addresses, and of one family: who gets the request. */
+/* Listeners on all addresses, and of one family: which one gets the request. */
 static void test_listeners(void **state)
 {
 	struct pair p;
@@ -909,8 +910,8 @@ static const struct {
 	{PROTO_CM_HELLO, sizeof(struct proto_cm_hello), 0, 0, 0},
 };
 
-/* DISCONNECT may be posted: done before the next request, and never answered. The others may not.
- */
+/* DISCONNECT may be posted: it is executed before the next request, and never answered. The other
+ * commands may not. */
 static void test_posted(void **state)
 {
 	const struct rdma_ucm_cmd_hdr header = {.cmd = RDMA_USER_CM_CMD_DISCONNECT | PROTO_POSTED,
@@ -1023,7 +1024,7 @@ static void test_handles(void **state)
 	assert_int_equal(try_id(&a, a.channel, RDMA_PS_TCP, 0, &id), -EINVAL);
 	assert_int_equal(try_id(&a, a.channel, 1, 1, &id), -EINVAL);
 	assert_int_equal(try_id(&a, a.channel, RDMA_PS_IB, 1, &id), 0);
-	/* Not in this order. */
+	/* Calls in the wrong order. */
 	assert_int_equal(connect_with(&a, mine, 0), -EINVAL);
 	assert_int_equal(accept_with(&a, mine, 1, 0), -EINVAL);
 	assert_int_equal(disconnect(&a, mine), -EINVAL);
@@ -1050,14 +1051,14 @@ static void test_hello(void **state)
 	raw_attach(&server, &process);
 	assert_int_equal(hello(fd, 0), 0);
 	assert_int_equal(hello(fd, process.resp.cookie), 0);
-	/* Descriptors have no business here. */
+	/* Descriptors aren't allowed here. */
 	const struct rdma_ucm_cmd_hdr header = {.cmd = PROTO_CM_CREATE_CHANNEL, .out = 8};
 
 	assert_int_equal(pipe(pair), 0);
 	assert_int_equal(raw_send(fd, &header, sizeof(header), pair, 1), 0);
 	assert_int_equal(raw_receive(fd, NULL, 0, NULL), -EINVAL);
 
-	/* Now that its process is known, so are its queue pairs' numbers. */
+	/* Once the process is known, its queue pairs' numbers are accepted. */
 	struct client c = {.fd = fd};
 	uint16_t port;
 
@@ -1087,7 +1088,7 @@ static int set_path(const struct client *c, uint32_t id, const struct ib_path_re
 	return cm(c, RDMA_USER_CM_CMD_SET_OPTION, &request, sizeof(request.body) + size, NULL, 0);
 }
 
-/* A way that is set instead of being found: that of another identifier with the same ends. */
+/* A path that is set instead of resolved: that of another identifier with the same ends. */
 static void test_path(void **state)
 {
 	struct client c;
@@ -1140,7 +1141,8 @@ static void test_options(void **state)
 	assert_int_equal(set_option(&c, id, RDMA_OPTION_ID_ACK_TIMEOUT, value, 1), -EINVAL);
 	assert_int_equal(set_option(&c, id, 17, value, 1), -ENOSYS);
 
-	/* To be shared: said at any time but by who listens; taken back before there is a port. */
+	/* Address reuse: may be set at any time except by a listener, and reset before there is a
+	 * port. */
 	const int on = 1, off = 0;
 	const struct rdma_ucm_listen body = {.id = id};
 	uint32_t datagrams = new_id(&c, RDMA_PS_UDP, 2);
@@ -1208,7 +1210,7 @@ static uint32_t bound(const struct client *c, uint16_t ps)
 	return id;
 }
 
-/* The event says how to send to the group. */
+/* The event tells how to send to the group. */
 static void expect_join(const struct client *c, uint32_t handle, const char *gid)
 {
 	struct rdma_ucm_event_resp e = expect(c->events, REPORT_MULTICAST_JOIN, 0);
@@ -1240,7 +1242,7 @@ static void test_groups(void **state)
 	expect_join(&c, four, "::ffff:224.1.2.3");
 	assert_int_equal(join(&c, id, "ff0e::17", 0, &six), 0);
 	expect_join(&c, six, "ff0e::17");
-	/* Once more is a join of its own, as in the kernel. */
+	/* A second join of the same group is separate, as in the kernel. */
 	assert_int_equal(join(&c, id, "224.1.2.3", 0, &again), 0);
 	expect_join(&c, again, "::ffff:224.1.2.3");
 	assert_int_equal(join(&c, id, "224.1.2.4", RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, &sender),
@@ -1293,7 +1295,7 @@ static void test_bad_groups(void **state)
 	assert_int_equal(leave(&c, id, NULL), -ENOENT);
 	assert_int_equal(leave(&c, c.channel, NULL), -ENOENT);
 	assert_int_equal(leave(&c, 0, NULL), -ENOENT);
-	/* A group is nobody to connect to, but an address to send to. */
+	/* A group can't be connected to, but it is an address to send to. */
 	assert_int_equal(resolve_addr(&c, id, 0xe0010101, 0), 0);
 	expect(c.events, REPORT_MULTICAST_JOIN, 0);
 	expect(c.events, REPORT_ADDR_RESOLVED, 0);
@@ -1302,8 +1304,7 @@ static void test_bad_groups(void **state)
 	close_client(&other);
 }
 
-/* An event that wasn't read goes with its identifier, to another channel, or away with its group.
- */
+/* An unread event moves with its identifier to another channel, or is removed with its group. */
 static void test_group_events(void **state)
 {
 	struct client c;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The commands of verbenad as a program could send them: every length, wrong handles, others'
- * handles, objects in use, attributes beyond the limits. One daemon serves all tests; after each,
- * nothing may be left in it.
+ * The commands of verbenad as a program could send them: every length, invalid handles, other
+ * contexts' handles, objects in use, attributes beyond the limits. One daemon serves all tests;
+ * after each, no object may be left.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -161,7 +161,7 @@ static void every_unknown_command(void **state)
 			assert_int_equal(send_words(ctx, IB_USER_VERBS_CMD_FLAG_EXTENDED | number,
 						    200, 22, 512),
 					 -EOPNOTSUPP);
-		/* Bits that mean nothing. */
+		/* Undefined bits. */
 		assert_int_equal(send_words(ctx, 0x10000 | number, 200, 50, 512), -EINVAL);
 		assert_int_equal(send_words(ctx, 0x100 | number, 200, 50, 512), -EINVAL);
 	}
@@ -186,7 +186,8 @@ static void commands_on_the_wrong_connection(void **state)
 	assert_int_equal(
 		raw_call(process.fd, IB_USER_VERBS_CMD_ALLOC_PD, &alloc, sizeof(alloc), NULL, 0),
 		-EINVAL);
-	/* A context twice, a context of a process connection, of nobody, without a cookie. */
+	/* A second context on one connection, a context on a process connection, with an unknown
+	 * cookie, without a cookie. */
 	assert_int_equal(raw_call(ctx, IB_USER_VERBS_CMD_GET_CONTEXT, &get, sizeof(get), NULL, 0),
 			 -EINVAL);
 	assert_int_equal(
@@ -346,7 +347,7 @@ static void handles_in_order(const struct set *s, uint32_t handles[DESTROYERS])
 	memcpy(handles, list, sizeof(list));
 }
 
-/* Nothing is answered: what is answered next is the next request. */
+/* Sends a command without an answer: the next answer belongs to the next request. */
 static void post(int fd, uint32_t command, uint32_t handle)
 {
 	const struct {
@@ -365,7 +366,7 @@ static void posted_is_done_and_not_answered(void **state)
 	struct set s = make_set(ctx);
 
 	(void)state;
-	/* One in use stays, and what isn't there does no harm. */
+	/* A CQ in use stays, and an unknown handle has no effect. */
 	post(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, s.cq);
 	post(ctx, PROTO_DESTROY_CHANNEL, s.channel);
 	post(ctx, IB_USER_VERBS_CMD_DESTROY_QP, 0xffffff);
@@ -377,7 +378,7 @@ static void posted_is_done_and_not_answered(void **state)
 	post(ctx, PROTO_DESTROY_CHANNEL, s.channel);
 	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, s.cq), -ENOENT);
 	assert_int_equal(raw_destroy(ctx, PROTO_DESTROY_CHANNEL, s.channel), -ENOENT);
-	/* What makes an object is answered always, and so is what may fail. */
+	/* Commands that create objects are always answered, and so are those that may fail. */
 	assert_int_equal(send_words(ctx, IB_USER_VERBS_CMD_CREATE_CQ | PROTO_POSTED, 40, 10, 4),
 			 -EINVAL);
 	assert_int_equal(send_words(ctx, IB_USER_VERBS_CMD_DEALLOC_PD | PROTO_POSTED, 12, 3, 0),
@@ -450,7 +451,7 @@ static void qp_with_its_cqs(void **state)
 	assert_int_equal(raw_destroy(ctx, PROTO_DESTROY_CHANNEL, resp.send.channel), 0);
 	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, old), 0);
 	assert_int_equal(raw_destroy(ctx, PROTO_DESTROY_CHANNEL, channel), 0);
-	/* All or nothing. */
+	/* All or none of them are created. */
 	for (int i = 0; i < 4; i++) {
 		struct proto_create_qp_cqs wrong = {
 			.send = {.cqe = i == 0 ? LIMIT_CQE + 1 : 16},
@@ -511,7 +512,7 @@ static void wrong_handles(void **state)
 	(void)state;
 	handles_in_order(&s, handles);
 	for (int i = 0; i < DESTROYERS; i++) {
-		/* Another kind's handle, nobody's, and neighbours. */
+		/* Handles of another kind, unknown ones, and neighbours. */
 		for (int j = 0; j < DESTROYERS; j++)
 			if (i != j)
 				assert_int_equal(raw_destroy(ctx, destroyers[i], handles[j]),
@@ -536,7 +537,7 @@ static void others_handles(void **state)
 	int theirs = raw_context(&server, &other), second = raw_context(&server, &process);
 	struct set s = make_set(theirs);
 
-	/* Give our table other places, so that equal handles can't make it look right. */
+	/* Shifts this context's table, so that equal handles can't hide a fault. */
 	for (int i = 0; i < 40; i++)
 		raw_pd(ctx);
 	raw_pd(second);
@@ -544,14 +545,15 @@ static void others_handles(void **state)
 	for (int i = 0; i < DESTROYERS; i++) {
 		int result = raw_destroy(ctx, destroyers[i], handles[i]);
 
-		/* Our own object may have the same handle; then it is ours that went. */
+		/* This context's own object may have the same handle; then that one was
+		 * destroyed. */
 		if (destroyers[i] != IB_USER_VERBS_CMD_DEALLOC_PD)
 			assert_int_equal(result, -ENOENT);
 		result = raw_destroy(second, destroyers[i], handles[i]);
 		if (destroyers[i] != IB_USER_VERBS_CMD_DEALLOC_PD)
 			assert_int_equal(result, -ENOENT);
 	}
-	/* All of theirs is still there. */
+	/* All objects of the other context still exist. */
 	for (int i = 0; i < DESTROYERS; i++)
 		assert_int_equal(raw_destroy(theirs, destroyers[i], handles[i]), 0);
 	close(theirs);
@@ -639,7 +641,7 @@ static void qp_attributes(void **state)
 	b.is_srq = 1;
 	b.srq_handle = pd;
 	assert_int_equal(create_qp(&b), -EINVAL);
-	/* Nothing half made is left: the CQ is used by the three that were made. */
+	/* No partly created object is left: the CQ is used by the three QPs that were created. */
 	assert_int_equal(raw_count(&server, "qp"), 3);
 }
 
@@ -743,7 +745,7 @@ static void resources_are_shown(void **state)
 	json_decref(reply);
 }
 
-/* What the device says it has, one process can make; no less is said than it can. */
+/* One process can create as many objects as the device reports, and the device reports no fewer. */
 static void claims_are_limits(void **state)
 {
 	const struct ib_uverbs_query_device body = {0};
@@ -754,7 +756,7 @@ static void claims_are_limits(void **state)
 	assert_int_equal(raw_call(ctx, IB_USER_VERBS_CMD_QUERY_DEVICE, &body, sizeof(body), &resp,
 				  sizeof(resp)),
 			 0);
-	/* Of one slot, a number is the multicast groups'. */
+	/* In one slot, a number is reserved for multicast groups. */
 	assert_int_equal(resp.max_qp, LIMIT_QPS_PER_SLOT - 2);
 	assert_int_equal(resp.max_res_rd_atom, resp.max_qp * LIMIT_RD_ATOM);
 	for (uint32_t i = 0; i < resp.max_qp; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What one client can do to others and to the daemon: die, not read, send nonsense, flood. And what
- * is shared between two on purpose: links.
+ * What one client can do to others and to the daemon: die, not read, send invalid data, flood. And
+ * links, which two processes share on purpose.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -203,7 +203,7 @@ static void death_is_seen_though_a_child_holds_the_sockets(void **state)
 
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
-	/* Well before the grandchild ends. */
+	/* Long before the grandchild ends. */
 	for (int i = 0; i < 200 && raw_count(&server, "clients"); i++)
 		raw_nap();
 	assert_int_equal(raw_count(&server, "clients"), 0);
@@ -239,7 +239,7 @@ static void a_closed_context_frees_its_own(void **state)
 	close(b);
 	raw_expect_count(&server, "pd", 1);
 	raw_expect_count(&server, "contexts", 1);
-	/* The process goes: its other context, too, though that connection is open. */
+	/* The process ends: its other context ends, too, although that connection is open. */
 	raw_detach(&p);
 	raw_expect_count(&server, "clients", 0);
 	assert_int_equal(raw_receive(a, NULL, 0, NULL), -EPIPE);
@@ -354,7 +354,8 @@ static void regions_must_be_sealed(void **state)
 	}
 }
 
-/* Both get the other's, or neither does: who may touch another's memory shows it its hazards. */
+/* Both processes get the other's regions, or neither does: a process that may access another's
+ * memory must show its hazards. */
 static void regions_are_given_both_ways(void **state)
 {
 	int regions[] = {raw_memory(PUB_REGIONS_SIZE), raw_memory(PUB_REGIONS_SIZE)};
@@ -376,7 +377,7 @@ static void regions_are_given_both_ways(void **state)
 	close_three(fds);
 	close(fds[3]);
 	assert_int_equal(ask_link(&a, without.resp.slot), 0);
-	assert_int_equal(raw_event(&a, &event, fds), 0); /* asserts that there are none */
+	assert_int_equal(raw_event(&a, &event, fds), 0); /* it asserts that there are none */
 	close_three(fds);
 	assert_int_equal(raw_event(&without, &event, fds), 0);
 	close_three(fds);
@@ -415,7 +416,7 @@ static void a_link_is_given_up(void **state)
 		id = ea.link_id;
 		close_three(fa);
 		close_three(fb);
-		/* Not one's own, and not one that is no more. */
+		/* Neither a link to itself nor one that has ended. */
 		assert_int_equal(give_up_link(&c, b.resp.slot, id), -ENOENT);
 		assert_int_equal(give_up_link(&a, c.resp.slot, id), -ENOENT);
 		assert_int_equal(give_up_link(&a, b.resp.slot, id - 1), -ENOENT);
@@ -447,7 +448,8 @@ static void links_to_nobody(void **state)
 	raw_detach(&p);
 }
 
-/* One that doesn't read its events has many peers; it misses nothing, and nobody waits for it. */
+/* A process that doesn't read its events has many peers; it misses no event, and no other process
+ * waits for it. */
 static void a_process_that_reads_late(void **state)
 {
 	enum { PEERS = 150 };
@@ -477,7 +479,7 @@ static void a_process_that_reads_late(void **state)
 		links += event.type == PROTO_EVENT_LINK;
 		downs += event.type == PROTO_EVENT_LINK_DOWN;
 	}
-	/* Of those that ended, some links were never told of: neither up nor down. */
+	/* Some links of ended processes were never reported: neither up nor down. */
 	assert_int_equal(links - downs, PEERS / 2);
 	raw_detach(&slow);
 	for (int i = 1; i < PEERS; i += 2) {
@@ -576,7 +578,7 @@ static void descriptors_nobody_asked_for(void **state)
 	close(fd);
 }
 
-/* Its own requests stop being read; others are served, and the daemon doesn't grow. */
+/* The daemon stops reading its requests; others are served, and the daemon doesn't grow. */
 static void a_client_that_never_reads(void **state)
 {
 	const struct ib_uverbs_cmd_hdr list = {
@@ -601,7 +603,7 @@ static void a_client_that_never_reads(void **state)
 	assert_int_equal(full, 20);
 	assert_true(list_works(other));
 	assert_true(raw_daemon_rss(&server) - rss < 4096);
-	/* One that begins to read gets all answers. */
+	/* A client that begins to read gets all answers. */
 	int answers = 0;
 
 	fcntl(mute[0], F_SETFL, 0);
@@ -680,8 +682,7 @@ static void stop_needs_force_while_there_are_clients(void **state)
 	raw_detach(&p);
 }
 
-/* Whether the daemon is asleep at one of many looks: a loop that is woken for ever never
- * is. */
+/* Whether the daemon sleeps at one of many checks: a busy loop never does. */
 static bool daemon_sleeps(void)
 {
 	for (int i = 0; i < 200; i++) {
@@ -700,8 +701,7 @@ static bool daemon_sleeps(void)
 	return false;
 }
 
-/* The limit is lowered below what the daemon has open: not even its spare descriptor helps.
- */
+/* The limit is lowered below the daemon's open descriptors: its spare descriptor doesn't help. */
 static void no_descriptor_at_all(void **state)
 {
 	struct rlimit before_it, none = {.rlim_cur = 3, .rlim_max = 0};
@@ -717,8 +717,7 @@ static void no_descriptor_at_all(void **state)
 
 	assert_int_equal(prlimit(server.pid, RLIMIT_NOFILE, &before_it, NULL), 0);
 	assert_true(sleeps);
-	/* And it goes on when there are some again: the connection that waited is served.
-	 */
+	/* It continues when descriptors are available again: the waiting connection is served. */
 	struct proto_attach_resp resp;
 	int event_fd, table = raw_table(), bell = eventfd(0, EFD_NONBLOCK);
 

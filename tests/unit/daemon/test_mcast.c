@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Multicast groups at the daemon: what attaching answers, what the table of groups says, which
- * interface listens, whose socket gets a packet for a group, and what is left of it all. In a
- * network namespace of the test's own, with nothing but loopback.
+ * Multicast groups at the daemon: results of attaching, the table of groups, which interface joins,
+ * whose socket gets a packet for a group, and clean-up. In a network namespace of the test's own,
+ * with only loopback.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -67,7 +67,7 @@ static void take_answer(struct member *m)
 	m->park = fds[2];
 	m->table = mmap(NULL, GROUPS_SIZE, PROT_READ, MAP_SHARED, fds[3], 0);
 	assert_true(m->table != MAP_FAILED);
-	/* It is the daemon's to write, nobody else's. */
+	/* Only the daemon can write the table. */
 	assert_true(mmap(NULL, GROUPS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fds[3], 0) ==
 		    MAP_FAILED);
 	assert_int_equal(ftruncate(fds[3], 0), -1);
@@ -208,7 +208,7 @@ static void send_to_group(const char *group, uint32_t number)
 	close(from);
 }
 
-/* The number of the packet that waits; 0: there is none. */
+/* The number of the waiting packet; 0: there is none. */
 static uint32_t take_packet(const struct member *m)
 {
 	uint32_t got[3];
@@ -263,7 +263,7 @@ static void the_table(void **state)
 	assert_int_equal(attach_qp(&a, a.qp, "224.1.1.1"), 0);
 	assert_int_equal(attach_qp(&a, more, "224.1.1.1"), 0);
 	assert_int_equal(attach_qp(&b, b.qp, "224.1.1.1"), 0);
-	/* What one has, all see. */
+	/* All processes see one table. */
 	assert_true(in_table(b.table, "224.1.1.1", a.p.resp.slot));
 	assert_true(in_table(a.table, "224.1.1.1", b.p.resp.slot));
 	assert_false(in_table(a.table, "224.1.1.2", a.p.resp.slot));
@@ -329,7 +329,7 @@ static void of_both_families(void **state)
 	end(&a);
 }
 
-/* More than a socket can be a member of: it gets those as well, and the daemon keeps few more
+/* More groups than a socket can join: the process gets those as well, and the daemon keeps few more
  * descriptors. */
 static void a_thousand_groups(void **state)
 {
@@ -463,17 +463,18 @@ static void joining_listens(void **state)
 
 	assert_true(listens("224.1.1.1"));
 	join(&other, "224.1.1.1", RDMA_MC_JOIN_FLAG_FULLMEMBER);
-	/* A member, but nobody attached. */
+	/* A member of the group without an attached QP. */
 	send_to_group("224.1.1.1", 1);
 	assert_int_equal(take_packet(&a), 0);
 	assert_int_equal(attach_qp(&a, a.qp, "224.1.1.1"), 0);
 	send_to_group("224.1.1.1", 2);
 	assert_int_equal(take_packet(&a), 2);
 	assert_int_equal(CM(&j, LEAVE_MCAST, leave, left), 0);
-	assert_int_equal(left.events_reported, 0); /* nobody had read it */
+	assert_int_equal(left.events_reported, 0); /* it had not been read */
 	assert_int_equal(CM(&j, LEAVE_MCAST, leave, left), -ENOENT);
 	assert_true(listens("224.1.1.1"));
-	/* Who was attached when others had joined gets what comes as long as one has. */
+	/* A QP that was attached after another process joined receives as long as any member is
+	 * left. */
 	joiner_end(&other);
 	expect_silence("224.1.1.1");
 	send_to_group("224.1.1.1", 3);
@@ -507,7 +508,7 @@ static void go_back(struct member *m)
 	m->ctx = raw_context(&server, &m->p);
 }
 
-/* A command with what the object was before. */
+/* A command with the object's former values. */
 static int again(const struct member *m, uint32_t command, const void *body, size_t size,
 		 uint32_t handle, uint32_t number)
 {
@@ -570,7 +571,7 @@ static void a_daemon_that_is_killed(void **state)
 	send_to_group("224.1.1.1", 2);
 	assert_int_equal(take_packet(&a), 2);
 	assert_int_equal(atomic_load(&a.table->settled), 0);
-	/* The other comes back, too, but without its group: that ends with the process. */
+	/* The other process returns, too, but without its group, which ends with the process. */
 	go_back(&b);
 	assert_int_equal(raw_call(b.p.fd, PROTO_RETURNED, NULL, 0, NULL, 0), 0);
 	assert_int_equal(atomic_load(&a.table->settled), 1);

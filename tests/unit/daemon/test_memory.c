@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory regions at the daemon: attributes, what is pinned and how far that may go, changing a
- * region. The addresses are made up: the daemon never looks at memory.
+ * Memory regions at the daemon: attributes, pinned memory and its limit, changing a region. The
+ * addresses are made up, because the daemon doesn't access memory.
  */
 #include <errno.h>
 #include <linux/capability.h>
@@ -132,7 +132,7 @@ static void the_limit_counts_whole_pages(void **state)
 	/* The same page again counts again; then nothing is left. */
 	assert_int_equal(reg_mr(0x10000, 1, 0x10000, 1), 0);
 	assert_int_equal(reg_mr(0x10000, 1, 0x10000, 1), -ENOMEM);
-	/* The limit is looked at each time. */
+	/* The limit is evaluated each time. */
 	set_limit(11 * PAGE);
 	assert_int_equal(reg_mr(0x10000, 1, 0x10000, 1), 0);
 	assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &old), 0);

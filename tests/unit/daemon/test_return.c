@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A daemon that is killed, and its clients that return to the next one: slots are kept, handles and
- * numbers come back, links exist again when both sides name them, nobody waits for ever.
+ * numbers are restored, links exist again when both sides name them, and no client waits without
+ * bound.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -135,7 +136,7 @@ static int ask_link(const struct raw_process *p, uint32_t slot)
 	return raw_call(p->fd, PROTO_LINK, &body, sizeof(body), NULL, 0);
 }
 
-/* The next event, of this type, without its descriptors. */
+/* Takes the next event, which must be of this type, without its descriptors. */
 static struct proto_event expect_event(const struct raw_process *p, uint32_t type)
 {
 	struct proto_event event;
@@ -217,7 +218,7 @@ static void everything_has_its_old_names(void **state)
 	raw_attach(&server, &p);
 	int ctx = raw_context(&server, &p);
 
-	for (int i = 0; i < 20; i++) /* numbers that were in use and aren't any more */
+	for (int i = 0; i < 20; i++) /* numbers that were in use before */
 		raw_destroy(ctx, IB_USER_VERBS_CMD_DEREG_MR, raw_mr(ctx, raw_pd(ctx), NULL));
 	pd = raw_pd(ctx);
 	cq = raw_cq(ctx, -1);
@@ -306,7 +307,7 @@ static void links_exist_again(void **state)
 	raw_detach(&a);
 }
 
-/* The daemon was killed when one side had heard of the link and the other had not. */
+/* The daemon was killed when it had reported the link to one side only. */
 static void a_link_of_one_side_goes_down(void **state)
 {
 	struct raw_process a, b;
@@ -321,7 +322,7 @@ static void a_link_of_one_side_goes_down(void **state)
 	go_back(&b);
 	assert_int_equal(returned(&b), 0);
 	assert_true(expect_event(&a, PROTO_EVENT_LINK_DOWN).link_id == 4711);
-	/* And the other way round: the one that knows nothing of it was first. */
+	/* The reverse: the side that doesn't know the link returns first. */
 	raw_daemon_replace(&server);
 	go_back(&a);
 	assert_int_equal(returned(&a), 0);
@@ -355,7 +356,7 @@ static void a_wish_waits_for_its_peer(void **state)
 	raw_detach(&b);
 }
 
-/* A process of its own that attaches, says its slot, and waits to be killed. */
+/* Starts a process that attaches, reports its slot, and waits to be killed. */
 static pid_t other_process(uint32_t *slot)
 {
 	struct raw_process p;

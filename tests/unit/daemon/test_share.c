@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Contexts that share: who may import what, what an imported protection domain keeps alive, whoever
- * ends first, and how it all comes back at another daemon.
+ * Contexts that share: which process may import what, what an imported protection domain keeps
+ * alive in every order of ends, and the return to another daemon.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -165,14 +165,14 @@ static void only_what_it_is(void **state)
 	assert_int_equal(query_mr(pair.ctx_b, pair.pd, &resp), -ENOENT);
 	assert_int_equal(raw_call(pair.ctx_b, PROTO_IMPORT_PD, &odd, sizeof(odd), NULL, 0),
 			 -EINVAL);
-	/* An original isn't given back, and another's handle names nothing here. */
+	/* An original can't be given back, and another process's handle is invalid here. */
 	assert_int_equal(unimport_pd(pair.ctx_a, pair.pd), -EINVAL);
 	assert_int_equal(unimport_pd(pair.ctx_b, pair.pd), -EINVAL);
 	assert_int_equal(try_mr(pair.ctx_b, pair.pd), -EINVAL);
 	pair_close(&pair);
 }
 
-/* A client of before there were tokens. */
+/* A client from before tokens existed. */
 static void cookie_alone(void **state)
 {
 	struct raw_process p;
@@ -246,7 +246,7 @@ static void owner_ends_first(void **state)
 
 	raw_detach(&pair.a);
 	raw_expect_count(&server, "clients", 1);
-	/* As a kernel's file that somebody still has open. */
+	/* As with a kernel's file that another process still has open. */
 	raw_destroy(pair.ctx_b, IB_USER_VERBS_CMD_DEREG_MR, raw_mr(pair.ctx_b, pd, NULL));
 	uint32_t again = imported(pair.ctx_b, pair.pd);
 
@@ -277,7 +277,7 @@ static void importer_ends_first(void **state)
 	raw_detach(&pair.a);
 }
 
-/* What an importing context makes can be imported as well; nothing is taken for something else. */
+/* Objects of an importing context can be imported as well; no handle is taken for another's. */
 static void handles_dont_meet(void **state)
 {
 	struct pair pair;
@@ -353,9 +353,9 @@ static void regions_between_processes(void **state)
 	assert_int_equal(import_mr(pair.ctx_b, pd, mr.mr_handle, &second), 0);
 	assert_int_not_equal(second.lkey >> 8, first.lkey >> 8);
 	raw_expect_count(&server, "mr", 4);
-	/* Nothing is pinned for it. */
+	/* The import pins no memory. */
 	raw_expect_count(&server, "pinned_bytes", 4 * 4096);
-	/* It is no region of its own, and nobody can import it. */
+	/* It isn't a region itself, and can't be imported. */
 	assert_int_equal(query_mr(pair.ctx_b, first.handle, &query), -ENOENT);
 	assert_int_equal(import_mr(pair.ctx_a, pair.pd, first.handle, &second), -ENOENT);
 	const struct ib_uverbs_rereg_mr rereg = {
@@ -388,8 +388,8 @@ static void regions_of_others(void **state)
 
 	raw_mr(pair.ctx_a, pair.pd, &mr);
 	raw_mr(pair.ctx_a, other_pd, &theirs);
-	/* Without the token; not into another domain, whether anybody shares it or not; not from
-	 * another one; not from one's own process; by no handle of another kind. */
+	/* Without the token; into another domain, shared or not; from another domain; from one's
+	 * own process; by a handle of another kind. */
 	assert_int_equal(import_mr(none, plain, mr.mr_handle, &resp), -ENOENT);
 	assert_int_equal(import_mr(pair.ctx_b, fresh, mr.mr_handle, &resp), -EINVAL);
 	assert_int_equal(import_mr(pair.ctx_b, pd, theirs.mr_handle, &resp), -EINVAL);
@@ -450,7 +450,7 @@ static void returned(const struct raw_process *p)
 	assert_int_equal(raw_call(p->fd, PROTO_RETURNED, NULL, 0, NULL, 0), 0);
 }
 
-/* Both come back, `first` first: who imported may be quicker. */
+/* Both return, `first` first: the importer may be faster. */
 static void both_return(bool owner_first)
 {
 	struct pair pair;

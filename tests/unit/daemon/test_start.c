@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Finding and starting the daemon: the run-time directory's rules, one daemon however many start
- * at once, leaving when idle without losing anybody, and that the program notices nothing.
+ * Finding and starting the daemon: the run-time directory's rules, one daemon however many start at
+ * once, idle exit without losing a client, and no visible effect on the program.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -41,7 +41,7 @@ static int make_directory(void **state)
 	return 0;
 }
 
-/* The daemon's pid; 0: none serves. Its file says so itself: emptied when it leaves. */
+/* The daemon's pid; 0: none is running. Its file is emptied when it exits. */
 static pid_t daemon_pid(void)
 {
 	char path[128], text[32] = "";
@@ -135,7 +135,7 @@ static void directory_must_be_ours(void **state)
 	if (geteuid() == 0) {
 		assert_int_equal(chown(path, 1234, 1234), 0);
 		assert_int_equal(rundir_check(path), -EPERM);
-		/* Nobody connects to a socket in there. */
+		/* No client connects to a socket in there. */
 		setenv("VERBENA_RUNTIME_DIR", path, 1);
 		assert_int_equal(start_connect(NULL), -EPERM);
 	}
@@ -144,7 +144,7 @@ static void directory_must_be_ours(void **state)
 
 /* ------------------------------------------------------------------ starting */
 
-/* What a program does first. Exits with 0 when it saw the device, and writes the daemon's pid. */
+/* A program's first calls. Exits with 0 when it found the device, and writes the daemon's pid. */
 static pid_t one_program(int report)
 {
 	pid_t child = fork();
@@ -208,7 +208,7 @@ static void threads_start_one_too(void **state)
 	}
 }
 
-/* The daemon leaves after 1 ms without clients: programs keep coming just then. */
+/* The daemon exits after 1 ms without clients; programs keep connecting at that moment. */
 static void nobody_is_lost_when_it_leaves(void **state)
 {
 	enum { ROUNDS = 60, PROGRAMS = 3 };
@@ -272,7 +272,7 @@ static void a_second_daemon_by_hand_refuses(void **state)
 	close(keep);
 }
 
-/* Its directory was deleted under it: nobody can find it, so it must not stay for ever. */
+/* Its directory was deleted: no client can find it, so it must exit. */
 static void without_its_directory_it_leaves(void **state)
 {
 	struct proto_device list[4];
@@ -397,7 +397,7 @@ static void few_descriptors_are_an_error(void **state)
 	assert_int_equal(daemon_list_devices(list, 4), 1);
 }
 
-/* Another network namespace is another host: its programs are told, and not served. */
+/* Another network namespace counts as another host: its programs get an error and aren't served. */
 static void a_daemon_of_another_host_is_refused(void **state)
 {
 	struct proto_device list[4];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The wire's socket group: packets get to the socket of their QPN's slot and to no other, also when
- * slots come and go, when the group grows, when it moves from one daemon to the next, and when
- * somebody who has one of the sockets does with it what he can.
+ * The socket group of port 4791: packets reach the socket of their QPN's slot and no other, also
+ * when slots are allocated and freed, when the group grows, when it moves from one daemon to the
+ * next, and when a process tampers with its socket.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -76,7 +76,7 @@ static void send_from(int from, uint32_t qpn, uint32_t number)
 	const struct sockaddr_in6 six = {.sin6_family = AF_INET6,
 					 .sin6_port = htons(WIRE_PORT),
 					 .sin6_addr = IN6ADDR_LOOPBACK_INIT};
-	/* The reserved bits above the QPN have no say. */
+	/* The reserved bits above the QPN are ignored. */
 	const uint32_t packet[] = {htonl(0x0400ffff), htonl(0xff000000 | qpn), htonl(number), 0};
 	ssize_t n = from == sender6 ? sendto(from, packet, sizeof(packet), 0, (const void *)&six,
 					     sizeof(six))
@@ -91,7 +91,7 @@ static void send_to(uint32_t qpn, uint32_t number)
 	send_from(sender, qpn, number);
 }
 
-/* The number of the next packet that waits in the socket; -1: none does. */
+/* The number of the next packet in the socket; -1: there is none. */
 static long next(int fd)
 {
 	uint32_t packet[4];
@@ -143,7 +143,8 @@ static void delivers_by_qpn(void **state)
 	send_to(1, 77); /* the general services QP */
 	assert_int_equal(next(wire.fd[0]), 77);
 	expect_empty();
-	/* Nobody's slot: the socket that the kernel picks instead doesn't take it. */
+	/* A slot without a process: the socket that the kernel picks instead doesn't accept the
+	 * packet. */
 	for (uint32_t i = 0; i < 64; i++)
 		send_to(qpn_of(900, i), i);
 	expect_empty();
@@ -205,7 +206,7 @@ static int by_connect(int fd)
 	return connect(fd, (const struct sockaddr *)&to, sizeof(to));
 }
 
-/* Somebody of another user gets the slot, while the one before still has a copy of its socket. */
+/* A process of another user gets the slot while the former one still has a copy of its socket. */
 static void another_user_gets_another_socket(void **state)
 {
 	enum { SLOTS = 30, ROUNDS = 50 };
@@ -226,7 +227,7 @@ static void another_user_gets_another_socket(void **state)
 		for (uint32_t k = 1; k < SLOTS; k++)
 			expect_delivery(k);
 	}
-	/* The same user's: the same socket, again and again. */
+	/* The same user gets the same socket again and again. */
 	int fd = dup(wire.fd[3]);
 
 	udp_slots_slot_done(&wire, 3);
@@ -248,7 +249,7 @@ static void another_user_gets_another_socket(void **state)
 	}
 }
 
-/* A daemon that ends leaves living processes what is in their sockets. */
+/* A daemon that ends leaves the packets in living processes' sockets. */
 static void leaving_takes_nothing(void **state)
 {
 	(void)state;
@@ -267,7 +268,7 @@ static void leaving_takes_nothing(void **state)
 	close(fd);
 }
 
-/* How many of many packets a socket of nobody keeps. */
+/* How many of many packets an unowned socket keeps. */
 static void nobodys_socket_keeps_little(void **state)
 {
 	uint32_t kept = 0;
@@ -300,7 +301,7 @@ static void second_group(void **state)
 	assert_int_equal(slot_of(&other, 1, false), -EADDRINUSE);
 	assert_int_equal(other.count, 0);
 	assert_non_null(strstr(other.why, "UDP port 4791 is used by a program of user"));
-	/* Growing opens the door for a moment only. */
+	/* Growing the group removes the filter for a moment only. */
 	assert_true(slot_of(&wire, 30, false) >= 0);
 	assert_int_equal(slot_of(&other, 1, false), -EADDRINUSE);
 	expect_delivery(1);
@@ -326,7 +327,7 @@ static void nobody_joins(void **state)
 	}
 }
 
-/* It leaves programs the larger part of what the daemon may have open. */
+/* The daemon leaves most of its descriptor limit to programs. */
 static void few_descriptors(void **state)
 {
 	struct rlimit before, few;
@@ -371,7 +372,7 @@ static void parked(void **state)
 	send_to(qpn_of(4, 1), 1);
 	udp_slots_close(&wire);
 	send_to(qpn_of(4, 1), 2);
-	/* Twice: whoever looks leaves it as it is, and the second adds to it. */
+	/* Twice: reading the park leaves it unchanged, and the second daemon adds to it. */
 	udp_slots_init(&next_one, false, false);
 	assert_int_equal(udp_slots_adopt(&next_one, dup(kept)), 0);
 	udp_slots_close(&next_one);
@@ -461,7 +462,8 @@ static void locked_filter(void **state)
 	assert_int_equal(errno, EPERM);
 }
 
-/* Who takes the program off gets nobody's packets, and it doesn't last. */
+/* A process that detaches the program gets no other process's packets, and the program is
+ * restored. */
 static void detached_program(void **state)
 {
 	int off = 0;
@@ -480,7 +482,8 @@ static void detached_program(void **state)
 	expect_delivery(2);
 }
 
-/* Who leaves the group has the last place, which is nobody's, move into his: others keep theirs. */
+/* When a socket leaves the group, the last place, which is unowned, moves to its place: other
+ * sockets keep theirs. */
 static void left_group(int (*leave)(int fd))
 {
 	int fd = slot_of(&wire, 2, false);
@@ -493,7 +496,7 @@ static void left_group(int (*leave)(int fd))
 		if (slot != 2)
 			expect_delivery(slot);
 	assert_int_equal(next(fd), -1);
-	/* And it is seen when the slot is given out again, and for slots that come after. */
+	/* And it is detected when the slot is allocated again, and for later slots. */
 	udp_slots_slot_done(&wire, 2);
 	assert_int_equal(slot_of(&wire, 2, false), -ENODEV);
 	assert_non_null(strstr(wire.why, "slot 2 gets nothing"));
@@ -509,7 +512,7 @@ static int by_disconnect(int fd)
 	return connect(fd, &none, sizeof(none));
 }
 
-/* Then the kernel finds this socket first, before the group: nobody gets anything. */
+/* Then the kernel finds this socket before the group: no process gets a packet. */
 static int by_both(int fd)
 {
 	return by_connect(fd) || by_disconnect(fd);
@@ -527,7 +530,7 @@ static void first_in_the_list(void **state)
 
 	printf("after connect() and its undoing others get %s\n", got == 1 ? "theirs" : "nothing");
 	assert_int_equal(next(fd), -1);
-	/* Whoever comes then is told so, unless it is so no longer. */
+	/* A process that comes then gets an error, unless the state has changed. */
 	assert_true((slot_of(&wire, 4, false) >= 0) == (got == 1));
 	assert_int_equal(wire.broken, got != 1);
 	udp_slots_all_done(&wire);
@@ -557,7 +560,7 @@ static void bound_to_device(void **state)
 	left_group(by_device);
 }
 
-/* Options that would hurt the next one, or the group when it grows. */
+/* Options that would harm the socket's next owner, or the group when it grows. */
 static void options_are_reset(void **state)
 {
 	int off = 0, on = 1, big = 1000;

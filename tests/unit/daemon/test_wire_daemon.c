@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What processes get of the wire from a daemon, and what is left of it when that is killed: every
- * process keeps its packets, new ones get theirs. And where the daemon says that a GID is. In a
- * network namespace of the test's own.
+ * The sockets and parks that processes get from a daemon, and what is left of them when it is
+ * killed: every process keeps its packets, new ones get theirs. And the daemon's answers about
+ * where a GID is. In a network namespace of the test's own.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -93,7 +93,7 @@ static void attach(struct wired *w)
 	assert_int_equal(answer(w), 0);
 }
 
-/* Comes back to the next daemon. What it had of the wire it still has. */
+/* Returns to the next daemon, with the sockets that it still has. */
 static void go_back(struct wired *w, bool with_park)
 {
 	const struct proto_attach body = {.abi = PROTO_ABI,
@@ -130,7 +130,7 @@ static void end(struct wired *w)
 		close(w->park);
 }
 
-/* Sends to a slot, whoever has it. */
+/* Sends to a slot, whichever process has it. */
 static void send_to_slot(uint32_t slot, uint32_t number)
 {
 	const struct sockaddr_in to = {.sin_family = AF_INET,
@@ -188,7 +188,7 @@ static void each_has_its_own(void **state)
 		end(&w[i]);
 }
 
-/* Round all slots until the first one's turn comes again. */
+/* Allocates slots until the first one is allocated again. */
 static void a_slot_is_given_out_again(void **state)
 {
 	struct wired first, stays, w;
@@ -255,7 +255,7 @@ static void survivors_keep_theirs(void **state)
 	raw_expect_count(&server, "clients", 4);
 	raw_daemon_replace(&server);
 	expect_packets(&w[3]);
-	/* One that is new waits for the sockets, and holds up nobody. */
+	/* A new process waits for the sockets, and delays no other. */
 	begin(&fresh);
 	go_back(&w[2], true);
 	assert_int_equal(answer(&fresh), 0);
@@ -265,7 +265,7 @@ static void survivors_keep_theirs(void **state)
 	expect_packets(&w[5]);
 	for (int i = 0; i < 20; i++)
 		attach(&more[i]);
-	/* And the next, of whom nobody knows but one that wasn't back with the last. */
+	/* And the next daemon, which knows only one process that hadn't returned to the last. */
 	end(&fresh);
 	for (int i = 0; i < 20; i += 2)
 		end(&more[i]);
@@ -311,7 +311,7 @@ static void nobody_brings_them(void **state)
 	end(&fresh);
 }
 
-/* Whoever is awaited ends: nobody waits any longer, and there is a new group. */
+/* The awaited processes end: no process waits any longer, and there is a new group. */
 static void the_awaited_end(void **state)
 {
 	struct wired old, fresh;
@@ -351,7 +351,7 @@ static void only_who_returns_brings_one(void **state)
 	ask(&other, &body, w.park);
 	assert_int_equal(answer(&other), -EINVAL);
 	close(other.p.fd);
-	/* Something else than a park is of no use, and no harm. */
+	/* A descriptor that isn't a park has no effect. */
 	raw_daemon_replace(&server);
 	int park = w.park;
 
@@ -424,7 +424,8 @@ static void routes(void **state)
 	assert_int_equal(route(ctx, 1, six, "fd77::1"), LOCAL | WIRE);
 	assert_int_equal(route(ctx, 1, lo, "::ffff:127.5.5.5"), LOCAL | WIRE);
 	assert_int_equal(route(ctx, 1, lo, "::1"), LOCAL);
-	/* Loopback's network is all its own; nobody of ours has that address. */
+	/* The whole network of loopback is local, but none of this host's interfaces has that
+	 * address. */
 	assert_int_equal(route(ctx, 1, four, "::ffff:10.77.0.9"), WIRE);
 	assert_int_equal(route(ctx, 1, lo, "::ffff:10.77.0.9"), 0);
 	assert_int_equal(route(ctx, 1, four, "::ffff:10.78.0.1"), 0); /* no route */
@@ -441,7 +442,7 @@ static void routes(void **state)
 	end(&w);
 }
 
-/* What was answered before doesn't outlive a change of the kernel's, be it a moment old. */
+/* Cached answers don't survive a change of the kernel's routes, however recent they are. */
 static void routes_change(void **state)
 {
 	enum { WIRE = PROTO_ROUTE_WIRE };
@@ -467,7 +468,7 @@ static void routes_change(void **state)
 	end(&w);
 }
 
-/* Made once: the second question costs the daemon no socket. */
+/* Asked once: the second question costs the daemon no socket. */
 static void routes_are_remembered(void **state)
 {
 	struct wired w;
@@ -477,7 +478,7 @@ static void routes_are_remembered(void **state)
 	int ctx = raw_context(&server, &w.p);
 	uint32_t lo = index_of(ctx, "::ffff:127.0.0.1");
 
-	/* A descriptor's number tells: with no room for one the kernel can't be asked. */
+	/* With no room for a descriptor the kernel can't be asked. */
 	assert_int_equal(route(ctx, 1, lo, "::ffff:127.5.5.5"),
 			 PROTO_ROUTE_LOCAL | PROTO_ROUTE_WIRE);
 	struct rlimit old, none = {0};
@@ -509,7 +510,7 @@ static bool has_gid(int ctx, const char *text)
 	return false;
 }
 
-/* While the kernel asks whether somebody has an address already, nothing can be sent from it. */
+/* While duplicate address detection runs, an address can't be used for sending. */
 static void a_tentative_address_is_no_gid(void **state)
 {
 	struct wired w;
@@ -528,7 +529,7 @@ static void a_tentative_address_is_no_gid(void **state)
 		raw_nap();
 	assert_true(has_gid(ctx, "fd79::2"));
 	assert_false(has_gid(ctx, "fd79::1"));
-	/* The news that it is there comes by itself. */
+	/* The event that it is usable comes without a request. */
 	assert_int_equal(system("echo 0 >/proc/sys/net/ipv6/conf/dad0/dad_transmits && "
 				"ip -6 address add fd79::3/64 dev dad0"),
 			 0);

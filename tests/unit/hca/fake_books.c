@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Books that nobody keeps: for tests of objects without a daemon. */
+/* Fake books, for tests of objects without a daemon. */
 #include "abi/verbs_abi.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
@@ -32,7 +32,7 @@ void share_end_released(struct open_context *open)
 	(void)open;
 }
 
-/* No datagram is sent: only which way an address handle names is looked at. */
+/* No datagram is sent: only the carrier that an address handle selects is checked. */
 const struct datagram_carrier datagram_local = {.name = "local"};
 const struct datagram_carrier datagram_roce = {.name = "roce"};
 const struct datagram_carrier datagram_group = {.name = "group"};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A context on a daemon and an engine that only count, for tests of the files around CQs. */
+/* A context with a fake daemon and engine that only count calls, for tests of CQs and related
+ * files. */
 #ifndef VERBENA_TESTS_FAKES_H
 #define VERBENA_TESTS_FAKES_H
 
@@ -8,16 +9,16 @@
 
 struct fakes {
 	unsigned int polls, releases;
-	int daemon_result; /* what the next calls to the daemon return */
+	int daemon_result; /* result of the next calls to the daemon */
 	unsigned int daemon_cqs, daemon_channels;
 	uint32_t resized_to;
-	void (*on_poll)(void); /* what an engine's pass does */
+	void (*on_poll)(void); /* called for each engine pass */
 	uint64_t now;
 };
 
 extern struct fakes fakes;
 
-/* A fresh context with an HCA behind it, and its end (which checks that nothing was left). */
+/* Makes a fresh context with an HCA; closes it and checks that nothing is left. */
 struct ibv_context *fake_open(void);
 void fake_close(struct ibv_context *context);
 

@@ -19,7 +19,7 @@
 #include "hca/mem/guard.h"
 #include "hca/mem/streaming.h"
 
-/* Processors that move strings slowly, and others: the same bytes. */
+/* The result must be the same for both kinds of processors. */
 static bool moves_slowly;
 
 bool string_move_is_slow(void)
@@ -57,7 +57,7 @@ static void fill_source(void)
 		from[i] = (uint8_t)(i * 31 + i / 251);
 }
 
-/* `length` bytes from the list arrive at to + MARGIN + shift. */
+/* Checks that `length` bytes from the list arrive at to + MARGIN + shift. */
 static void check(const struct iovec *list, int count, size_t shift, size_t length)
 {
 	uint8_t *out = to + MARGIN + shift;
@@ -135,7 +135,7 @@ static void payloads(void **state)
 		}
 }
 
-/* By the kernel, to this process; the last byte is a segment's only one, or not, or an empty
+/* By the kernel, to this process; the last byte is the only one of its segment, or not, or an empty
  * segment follows it. */
 static void to_a_process(void **state)
 {
@@ -178,7 +178,7 @@ static void what_is_not_mapped(void **state)
 	assert_false(copy_gather_far(to, list, 2, 2 * STREAMING_LEAST));
 	assert_false(copy_gather_far(gone, list, 1, STREAMING_LEAST));
 	munmap(gone, STREAMING_LEAST);
-	/* And on it goes. */
+	/* Copying still works after that. */
 	check(list, 1, 0, STREAMING_LEAST);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Hazards: a region that has ended is touched by no thread, with membarrier() and without; nested
- * scopes; the wait for a peer ends when its hazard, its process or the patience does.
+ * Hazards: no thread accesses a region that has ended, with membarrier() and without; nested
+ * scopes; the wait for a peer ends when its hazard is cleared, its process ends, or the time is
+ * over.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -119,7 +120,7 @@ struct user {
 static _Atomic bool registered, over, finish;
 static _Atomic uint32_t touches, violations;
 
-/* As a copy: names the region, looks it up, touches it. */
+/* As a copy does: names the region, looks it up, accesses it. */
 static void touch(struct own_hazards *own)
 {
 	const struct qp qp = {.hazards = own};
@@ -159,7 +160,7 @@ static void end_while_used(void)
 		atomic_store(&registered, true);
 		uint32_t before = atomic_load(&touches);
 
-		/* Now in the midst of a touch, now anywhere. */
+		/* In half of the rounds during an access. */
 		while (i % 2 && atomic_load(&touches) == before)
 			sched_yield();
 		atomic_store(&registered, false);
@@ -241,7 +242,7 @@ static void stuck_peer(void **state)
 	assert_int_equal(atomic_load(&hca->pub->held_up.thread), 4712);
 	assert_int_equal(atomic_load(&hca->pub->held_up.key), KEY);
 	assert_int_equal(atomic_load(&peer_link->watchers), 0);
-	/* The link is down; what the peer may still do counts all the same. */
+	/* The link is down, but the peer's hazard still counts. */
 	assert_true(hazard_from_peer(peer_link));
 	assert_int_equal(hazard_wait_region(hca, KEY), -EBUSY);
 	assert_int_equal(broken, 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What is kept of headers' ICRCs is what would be computed, whatever came before. */
+/* Cached ICRCs of headers equal computed ones, in any sequence of sizes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,7 +36,7 @@ static void same(struct net_begun *all, const struct icrc_path *path, uint32_t s
 	assert_int_equal(net_begun(all, path, size, place), icrc_begin(path, size, place));
 }
 
-/* Two sizes by turns, as a stream of WRITEs has them: neither loses what the other keeps. */
+/* Two sizes alternately, as in a stream of WRITEs: neither evicts the other. */
 static void two_sizes(void **state)
 {
 	struct net_begun all = {0};

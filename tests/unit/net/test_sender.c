@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A full socket: no call of the sender waits, what found no room goes out in order once the socket
- * can be written to, paths with other sockets go on, and what can't be kept is dropped and counted.
- * The kernel's part (sendmsg, and any wait) is played.
+ * A full socket: no call of the sender waits, kept packets are sent in order once the socket can be
+ * written to, paths with other sockets continue, and packets that can't be kept are dropped and
+ * counted. The test replaces the kernel's part (sendmsg, and any wait).
  */
 #include <errno.h>
 #include <poll.h>
@@ -108,7 +108,7 @@ static void fill_up(void)
 	full_fd = sender.socket[path.socket].fd;
 }
 
-/* The socket can be written to: what the caller's event loop does then. */
+/* What the caller's event loop does when the socket can be written to. */
 static bool drain(unsigned int sends)
 {
 	room_left = sends;
@@ -149,13 +149,13 @@ static void nothing_waits(void **state)
 	assert_int_equal(waits_asked, 1);
 	assert_int_equal(asked_for, path.socket);
 
-	/* Another socket isn't held up by this one. */
+	/* Another socket isn't blocked by this one. */
 	assert_false(net_blocked(&sender, &other));
 	add(&other, 7, 9);
 	sent_are(7, 9);
 	sent_count = 0;
 
-	assert_false(drain(0)); /* woken for nothing: asks again */
+	assert_false(drain(0)); /* a wake-up without room: asks again */
 	assert_int_equal(waits_asked, 2);
 	assert_true(net_blocked(&sender, &path));
 
@@ -166,8 +166,8 @@ static void nothing_waits(void **state)
 	assert_int_equal(sender.counters.packets, 5);
 }
 
-/* What is sent while the socket is blocked stays behind what is kept, also if there is room by
- * then: an acknowledgement that can't be put off (a QP ends) isn't lost. */
+/* Packets sent while the socket is blocked stay behind the kept ones, even if there is room by
+ * then: an acknowledgement that can't wait (a QP ends) isn't lost. */
 static void in_order(void **state)
 {
 	(void)state;
@@ -187,7 +187,7 @@ static void in_order(void **state)
 	sent_are(0, 4);
 }
 
-/* Where each packet is a call of its own, there may be room for some of a burst. */
+/* Where each packet is a call of its own, only part of a burst may find room. */
 static void one_by_one(void **state)
 {
 	(void)state;
@@ -223,7 +223,7 @@ static void bounded(void **state)
 	assert_int_equal(sender.socket[path.socket].kept_bytes, 0);
 }
 
-/* Nothing wakes the caller: what finds no room is lost at once, and counted. */
+/* Without wait(): packets that find no room are lost at once, and counted. */
 static void without_waiting(void **state)
 {
 	(void)state;
@@ -241,7 +241,7 @@ static void without_waiting(void **state)
 	sent_are(3, 5);
 }
 
-/* The arrangement fails later: what is kept is counted, and the socket open. */
+/* wait() fails later: kept packets are counted as dropped, and the socket is open. */
 static void waiting_fails(void **state)
 {
 	(void)state;

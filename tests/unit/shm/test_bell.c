@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A bell wakes whoever sleeps in epoll, until it is quieted; and what a stranger who shares it does
- * to it blocks neither side. */
+/* A bell wakes a thread that sleeps in epoll, until it is quieted; and no setting by a hostile peer
+ * that shares it makes either side block. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -66,7 +66,7 @@ static void rings_until_it_is_quieted(void **state)
 	}
 }
 
-/* The flags, the period and the setting of the moment are the stranger's to choose. */
+/* A hostile peer may change the flags, the period and the setting at any time. */
 static void a_stranger_blocks_nobody(void **state)
 {
 	const struct rig *rig = *state;

@@ -109,7 +109,7 @@ static void slots_of_a_group(void **state)
 	assert_true(has(2, 64));
 }
 
-/* As many as there may be, twice; the second time places are used again. */
+/* The maximum number of groups, twice; the second time places are reused. */
 static void all_groups(void **state)
 {
 	uint64_t slots[GROUPS_WORDS];
@@ -131,7 +131,7 @@ static void all_groups(void **state)
 	}
 }
 
-/* A full bucket is said, and nothing of it is lost. */
+/* A full bucket is reported, and its entries stay. */
 static void too_many(void **state)
 {
 	uint32_t refused = 0;
@@ -144,7 +144,7 @@ static void too_many(void **state)
 		assert_true(has(i, 3));
 }
 
-/* The host's own addresses: exactly those of the last time, and the number changes each time. */
+/* The host's own addresses: exactly those of the last call, and the number changes each time. */
 static void own_addresses(void **state)
 {
 	static uint8_t gids[GROUPS_OWN + 1][16];
@@ -176,7 +176,7 @@ static void *look(void *arg)
 
 	(void)arg;
 	while (!atomic_load(&done)) {
-		/* It stays throughout; and one that never is. */
+		/* One group stays throughout; another never exists. */
 		missing += !has(1, 7);
 		strange += find(3, slots);
 		looks++;

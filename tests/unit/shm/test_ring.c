@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The ring: order, wrap, full and empty, space notification, and what an evil peer may write. */
+/* The ring: order, wrap, full and empty, space notification, and corrupt values from a hostile
+ * peer. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -40,7 +41,8 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* A payload whose bytes look like sequence numbers, to be mistaken for headers if they can be. */
+/* A payload whose bytes look like sequence numbers, to be mistaken for headers if that is
+ * possible. */
 static uint32_t payload_word(uint32_t number, uint32_t i)
 {
 	return number + i;
@@ -118,9 +120,9 @@ static void test_full_asks_for_space(void **state)
 	assert_int_equal(atomic_load(&r->memory->ctl[0].want_space), 1);
 	for (uint32_t i = 0; i < n; i++)
 		assert_true(get(r, i));
-	assert_true(ring_publish(&r->rx)); /* the producer is to be told */
+	assert_true(ring_publish(&r->rx)); /* the producer is to be notified */
 	assert_true(put(r, n));
-	/* One record found room; others may still wait for more of it. */
+	/* One record found room; other producers' threads may still wait for more. */
 	assert_int_equal(atomic_load(&r->memory->ctl[0].want_space), 1);
 	ring_retry(&r->tx);
 	assert_int_equal(atomic_load(&r->memory->ctl[0].want_space), 0);

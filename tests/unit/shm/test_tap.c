@@ -112,7 +112,7 @@ static void test_full(void **state)
 	}
 	assert_true(taken > 1000);
 	assert_int_equal(taken + lost, 5000);
-	/* The next one that finds room says how many did not. */
+	/* The next record that finds room carries the number of those that didn't. */
 	put(r, 100, 5000, NULL);
 	assert_int_equal(tap_peek(&r->reader, &head, &bytes), 1);
 	assert_int_equal(head.lost, lost);
@@ -140,7 +140,7 @@ static void test_sleep(void **state)
 {
 	struct rig *r = *state;
 
-	assert_false(put(r, 10, 1, NULL)); /* nobody sleeps */
+	assert_false(put(r, 10, 1, NULL)); /* the reader doesn't sleep */
 	assert_false(tap_sleep(&r->reader));
 	expect(r, 10, 1, NULL);
 	assert_true(tap_sleep(&r->reader));
@@ -150,7 +150,8 @@ static void test_sleep(void **state)
 	expect(r, 10, 2, NULL);
 }
 
-/* Whatever the reader says it has read, the writer stays in the ring and loses what has no room. */
+/* Whatever position the reader claims, the writer stays in the ring and drops records without
+ * room. */
 static void test_reader_lies(void **state)
 {
 	struct rig *r = *state;
@@ -166,7 +167,8 @@ static void test_reader_lies(void **state)
 	assert_int_equal(r->writer.at, at);
 }
 
-/* Each field of a record's head, spoilt: the reader gives up, or gets what lies in the ring. */
+/* Each field of a record's head is corrupted: the reader reports an error, or gets bytes of the
+ * ring. */
 static void test_writer_lies(void **state)
 {
 	struct rig *r = *state;

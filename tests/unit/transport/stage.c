@@ -244,7 +244,7 @@ struct stage *stage_begin(enum ibv_qp_type type)
 
 void stage_end(struct stage *s)
 {
-	assert_string_equal(s->said, ""); /* nothing that the test didn't ask for */
+	assert_string_equal(s->said, ""); /* nothing unexpected was recorded */
 	free(s->tp);
 	free(s->early);
 	free(s);
@@ -262,7 +262,7 @@ void post(struct stage *s, enum ibv_wr_opcode opcode, uint32_t length, uint8_t f
 	tp_post(s->tp);
 }
 
-/* As it would come from the network: through the encoder and the decoder. */
+/* As from the network: through the encoder and the decoder. */
 void arrives(struct stage *s, struct packet p)
 {
 	uint8_t bytes[WIRE_PACKET_MAX] = {0};
@@ -320,7 +320,7 @@ void passes(struct stage *s, uint64_t ns)
 		pull_events(s);
 		assert_true(tp_deadline(s->tp) > s->now);
 		if (tp_ready(s->tp, s->now))
-			return; /* there is something to send: the test looks */
+			return; /* a packet is to be sent, which the test examines */
 	}
 	s->now = until;
 }

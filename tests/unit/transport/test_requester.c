@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The requester, rule by rule: what goes out for what was posted and what came back. */
+/* The requester, rule by rule: the packets it sends for posted requests and received responses. */
 #include <string.h>
 
 #include "stage.h"
@@ -95,7 +95,7 @@ static void goes_back_once(void **state)
 	sends_nothing(s);
 	acknowledges(s, P(0), AETH_NAK | NAK_SEQUENCE, 1); /* stale */
 	acknowledges(s, P(9), AETH_NAK | NAK_SEQUENCE, 1); /* never sent */
-	acknowledges(s, P(4), ACK, 1);			   /* a ghost */
+	acknowledges(s, P(4), ACK, 1);			   /* a ghost acknowledgement */
 	sends_nothing(s);
 	says(s, "");
 	acknowledges(s, P(3), ACK, 4);
@@ -105,7 +105,7 @@ static void goes_back_once(void **state)
 	stage_end(s);
 }
 
-/* A peer that keeps what comes too early needs the missing packet, and nothing else. */
+/* A peer that keeps out-of-order packets needs only the missing packet. */
 static void repeats_one_alone(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -135,8 +135,8 @@ static void repeats_one_alone(void **state)
 	stage_end(s);
 }
 
-/* One that drops it has nothing after the packet that was repeated: all is sent again, and after a
- * few such losses at once. */
+/* A peer that drops them has nothing after the repeated packet: all is sent again, and after a few
+ * such losses at once. */
 static void learns_that_the_peer_drops(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -164,7 +164,7 @@ static void learns_that_the_peer_drops(void **state)
 	stage_end(s);
 }
 
-/* The repeated packet gets lost, too: the probe repeats it, and nothing else. */
+/* The repeated packet is lost, too: the probe repeats only that packet. */
 static void repairs_again(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -263,7 +263,7 @@ static void rnr_retries_begin_anew(void **state)
 	stage_end(s);
 }
 
-/* For ever is for ever. */
+/* rnr_retry 7: no limit. */
 static void rnr_seven(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -281,8 +281,8 @@ static void rnr_seven(void **state)
 	stage_end(s);
 }
 
-/* Nothing comes back: the first, then `retries` repetitions each a timeout after the other. A
- * timeout is four times the program's, at most 12 ms longer than that. */
+/* No answer: the first packet, then `retries` repetitions, each one timeout after the other. A
+ * timeout is four times the program's, but at most 12 ms longer than that. */
 static void gives_up_at(uint8_t timeout, uint8_t retries)
 {
 	struct ibv_qp_attr attr = stage_attr;
@@ -316,7 +316,7 @@ static void retries_are_counted(void **state)
 	gives_up_at(18, 1);
 }
 
-/* What is acknowledged gives all retries back. */
+/* An acknowledgement restores all retries. */
 static void progress_renews_retries(void **state)
 {
 	struct ibv_qp_attr attr = stage_attr;
@@ -344,7 +344,7 @@ static void progress_renews_retries(void **state)
 	stage_end(s);
 }
 
-/* Of two acknowledgements that overtook one another the newer one's credits count. */
+/* Of two acknowledgements that were reordered the newer one's credits count. */
 static void stale_credits(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -385,7 +385,7 @@ static void timeout_zero_never_gives_up(void **state)
 	stage_end(s);
 }
 
-/* A timer that runs ends with what it was made for. */
+/* A running timer keeps its old duration. */
 static void timeout_changes(void **state)
 {
 	struct ibv_qp_attr attr = stage_attr;
@@ -415,8 +415,8 @@ static void timeout_changes(void **state)
 	stage_end(s);
 }
 
-/* The end of what was sent got lost: the probe repeats the oldest packet, and its answer alone says
- * that the rest is missing. */
+/* The end of a window is lost: the probe repeats the oldest packet, and its answer shows that the
+ * rest is missing. */
 static void probe_finds_lost_end(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -446,7 +446,7 @@ static void probe_finds_lost_end(void **state)
 	stage_end(s);
 }
 
-/* One probe comes before each end of the transport timer, whatever the round trip is. */
+/* One probe is sent before each expiry of the transport timer, whatever the round trip is. */
 static void probe_precedes_timeout(void **state)
 {
 	struct ibv_qp_attr attr = stage_attr;
@@ -465,7 +465,7 @@ static void probe_precedes_timeout(void **state)
 	stage_end(s);
 }
 
-/* Only the acknowledgement got lost: nothing but the probe is repeated. */
+/* Only the acknowledgement is lost: only the probe is repeated. */
 static void probe_finds_lost_acknowledgement(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -484,7 +484,7 @@ static void probe_finds_lost_acknowledgement(void **state)
 	stage_end(s);
 }
 
-/* More than one packet is missing: a burst's worth is repeated, and after the next loss at once. */
+/* More than one packet is missing: a burst is repeated, and after the next loss at once. */
 static void repeats_a_hole(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -505,7 +505,7 @@ static void repeats_a_hole(void **state)
 	for (uint32_t i = 2; i < TP_BURST / MTU + 2; i++) {
 		sends(s, OP_WRITE_MIDDLE, P(i));
 		assert_int_equal(s->out.ack_request, i == TP_BURST / MTU + 1);
-		if (i == 5) /* on its way already */
+		if (i == 5) /* in flight already */
 			acknowledges(s, P(3), AETH_NAK | NAK_SEQUENCE, 0);
 	}
 	sends_nothing(s);
@@ -519,8 +519,9 @@ static void repeats_a_hole(void **state)
 	stage_end(s);
 }
 
-/* The memory of a request in the hole is gone when it is to be repeated: it isn't, nor is what
- * follows, and nobody is told that there is something to send. The request fails in its turn. */
+/* The memory of a request in the hole is deregistered before it is repeated: neither it nor what
+ * follows is repeated, and the core doesn't report that it has packets to send. The request fails
+ * in its turn. */
 static void repeats_what_is_there(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -550,7 +551,7 @@ static void repeats_what_is_there(void **state)
 	stage_end(s);
 }
 
-/* While one is missing, an acknowledgement that comes again says that others arrive. */
+/* While a packet is missing, a repeated acknowledgement says that others arrive. */
 static void goes_on_meanwhile(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -573,7 +574,7 @@ static void goes_on_meanwhile(void **state)
 		acknowledges(s, P(-1), ACK, 0);
 	for (uint32_t i = 5; i < 8; i++)
 		sends(s, OP_SEND_ONLY, P(i));
-	sends_nothing(s); /* as much again as the window, no more */
+	sends_nothing(s); /* one more window, no more */
 	acknowledges(s, P(7), ACK, 8);
 	s->said[0] = '\0';
 	sends(s, OP_SEND_ONLY, P(8));
@@ -582,7 +583,7 @@ static void goes_on_meanwhile(void **state)
 	stage_end(s);
 }
 
-/* What the peer has no room for while a packet is missing is sent again without being asked for. */
+/* Packets that the peer has no room for while one is missing are sent again without a request. */
 static void sends_what_is_not_kept(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -606,7 +607,8 @@ static void sends_what_is_not_kept(void **state)
 	stage_end(s);
 }
 
-/* Where the round trip is long a window goes out in bursts, spread over it; else at once. */
+/* On a path with a long round trip a window is sent in bursts, spread over it; otherwise at
+ * once. */
 static void paces(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -646,7 +648,7 @@ static void paces(void **state)
 	stage_end(s);
 }
 
-/* The window shrinks by an eighth, once a round trip however often it is said. */
+/* The window shrinks by an eighth, once per round trip however many marks arrive. */
 static void congestion_is_told(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -699,7 +701,7 @@ static void read_in_pieces(void **state)
 	stage_end(s);
 }
 
-/* A response got lost: only the rest is asked for, once. */
+/* A response is lost: only the rest is requested, once. */
 static void read_rest_is_asked_for(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -727,7 +729,7 @@ static void read_rest_is_asked_for(void **state)
 	stage_end(s);
 }
 
-/* An acknowledgement for later says that the READ's answer got lost. */
+/* An acknowledgement for a later request shows that the READ's answer was lost. */
 static void implicit_nak(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -840,7 +842,7 @@ static void credits_limit(void **state)
 	stage_end(s);
 }
 
-/* A lost credit update doesn't matter: with nothing under way one message always goes. */
+/* A lost credit update doesn't matter: with nothing in flight one message may always be sent. */
 static void credits_never_deadlock(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -904,7 +906,7 @@ static void fetch_fails_in_turn(void **state)
 	stage_end(s);
 }
 
-/* A READ whose own segments are wrong isn't sent, and fails once what is before it is over. */
+/* A READ whose own segments are wrong isn't sent, and fails once earlier requests are complete. */
 static void check_fails_in_turn(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -969,7 +971,7 @@ static void uc_is_over_when_sent(void **state)
 	stage_end(s);
 }
 
-/* What is under way never exceeds the window, and the window opens again. */
+/* The bytes in flight never exceed the window, and the window opens again. */
 static void window_holds_back(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -988,8 +990,8 @@ static void window_holds_back(void **state)
 	stage_end(s);
 }
 
-/* Room for a packet or two doesn't open a window that was full: acknowledgements of small messages
- * would cut what follows into as small bursts. */
+/* Room for a packet or two doesn't open a window that was full; otherwise acknowledgements of small
+ * messages would cause equally small bursts. */
 static void window_opens_for_a_burst(void **state)
 {
 	enum { COST = MTU + TP_PACKET_COST };
@@ -1013,7 +1015,7 @@ static void window_opens_for_a_burst(void **state)
 	stage_end(s);
 }
 
-/* Nor does a small window wait for more than what is asked to be acknowledged. */
+/* A small window doesn't wait for more room than one requested acknowledgement gives. */
 static void small_window_opens(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The responder, rule by rule: what a request does here, and what is answered. */
+/* The responder, rule by rule: the effects of a request, and the response. */
 #include <string.h>
 
 #include "stage.h"
@@ -38,7 +38,7 @@ static void send_is_placed(void **state)
 	s->receives = 2;
 	ARRIVES(s, .opcode = OP_SEND_FIRST, .psn = R(0), PAYLOAD(MTU));
 	ARRIVES(s, .opcode = OP_SEND_MIDDLE, .psn = R(1), PAYLOAD(MTU));
-	sends_nothing(s); /* nobody asked */
+	sends_nothing(s); /* no acknowledgement was requested */
 	ARRIVES(s, .opcode = OP_SEND_LAST_IMM, .psn = R(2), .ack_request = true, .solicited = true,
 		PAYLOAD(3));
 	ARRIVES(s, .opcode = OP_SEND_ONLY, .psn = R(3), .ack_request = true);
@@ -75,7 +75,7 @@ static void sequence_nak_once(void **state)
 	send_only(s, R(0));
 	send_only(s, R(2));
 	send_only(s, R(3));
-	acked(s, R(1), SEQUENCE, 1); /* also says that the one before is here */
+	acked(s, R(1), SEQUENCE, 1); /* also acknowledges the one before */
 	send_only(s, R(4));
 	sends_nothing(s);
 	send_only(s, R(1));
@@ -86,7 +86,7 @@ static void sequence_nak_once(void **state)
 	stage_end(s);
 }
 
-/* The peer went back, and the packet got lost again: it is told so. */
+/* The peer went back, and the packet was lost again: another NAK is sent. */
 static void sequence_nak_again(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -103,7 +103,7 @@ static void sequence_nak_again(void **state)
 	stage_end(s);
 }
 
-/* Nothing but order was wrong, and that before anybody was told. */
+/* Packets were only reordered, and no NAK had been sent yet. */
 static void late_packet_takes_nak_back(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -121,7 +121,8 @@ static void late_packet_takes_nak_back(void **state)
 
 #define TAKEN "take, place 0+4 last, receive 4 0"
 
-/* Early packets are executed in their turn, each once; the next gap is told at once. */
+/* Out-of-order packets are executed in their turn, each once; a NAK for the next gap is sent at
+ * once. */
 static void early_packets_wait(void **state)
 {
 	struct stage *s = stage_keeping();
@@ -147,7 +148,7 @@ static void early_packets_wait(void **state)
 	stage_end(s);
 }
 
-/* The peer sees that packets go on arriving, if it asks. */
+/* The peer learns that packets still arrive, if it asks. */
 static void early_packets_are_acknowledged(void **state)
 {
 	struct stage *s = stage_keeping();
@@ -168,7 +169,8 @@ static void early_packets_are_acknowledged(void **state)
 	stage_end(s);
 }
 
-/* Two are missing: who repeats one alone learns that; who repeats all isn't disturbed. */
+/* Two packets are missing: a peer that repeats one alone learns that; one that repeats all isn't
+ * disturbed. */
 static void early_packets_wait_for_two(void **state)
 {
 	struct stage *s = stage_keeping();
@@ -185,7 +187,7 @@ static void early_packets_wait_for_two(void **state)
 	stage_end(s);
 }
 
-/* A message's parts, and what isn't a message, keep their order. */
+/* Parts of a message, and requests that are no messages, keep their order. */
 static void early_parts(void **state)
 {
 	struct stage *s = stage_keeping();
@@ -203,7 +205,7 @@ static void early_parts(void **state)
 	stage_end(s);
 }
 
-/* What isn't executed makes the peer send all again: nothing is kept then. */
+/* A request that isn't executed makes the peer send all again: kept packets are dropped. */
 static void early_packets_are_forgotten(void **state)
 {
 	struct stage *s = stage_keeping();
@@ -227,7 +229,7 @@ static void early_packets_are_forgotten(void **state)
 	stage_end(s);
 }
 
-/* No further than there are places; and a place may hold what is old. */
+/* Packets are kept only as far ahead as there are places; and a place may hold an old packet. */
 static void early_places(void **state)
 {
 	struct stage *s = stage_keeping();
@@ -281,16 +283,16 @@ static void rnr_nak(void **state)
 
 	(void)state;
 	send_only(s, R(0));
-	send_only(s, R(1)); /* behind it: silence */
+	send_only(s, R(1)); /* after it: no response */
 	acked(s, R(0), AETH_RNR_NAK | 12, 0);
 	sends_nothing(s);
-	send_only(s, R(0)); /* asked again, said again */
+	send_only(s, R(0)); /* repeated: the same response */
 	acked(s, R(0), AETH_RNR_NAK | 12, 0);
 	s->receives = 1;
 	send_only(s, R(0));
 	acked(s, R(0), ACK, 1);
 	says(s, "take, place 0+4 last, receive 4 0");
-	/* A WRITE's data is there, its end waits. */
+	/* A WRITE's data was written, its end waits. */
 	ARRIVES(s, .opcode = OP_WRITE_FIRST, .psn = R(1), .addr = 0, .dma_length = MTU + 1,
 		PAYLOAD(MTU));
 	ARRIVES(s, .opcode = OP_WRITE_LAST_IMM, .psn = R(2), PAYLOAD(1));
@@ -328,7 +330,7 @@ static void read_is_answered(void **state)
 	stage_end(s);
 }
 
-/* A READ again, whole or the rest; what came after it isn't answered twice. */
+/* A duplicate READ, whole or the rest; later requests aren't answered twice. */
 static void duplicate_read(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -353,7 +355,7 @@ static void duplicate_read(void **state)
 	sends_nothing(s);
 	says(s, "atomic 64, read 1000+256, read 1256+256, read 1256+256, read 1512+256, "
 		"read 1512+256, read 1000+256, read 1256+256, read 1512+256");
-	/* Not what it was: dropped. */
+	/* It differs from the original: dropped. */
 	read_request(s, R(0), 1004, 3 * MTU);
 	read_request(s, R(1), 1000 + MTU, 3 * MTU);
 	sends_nothing(s);
@@ -361,7 +363,7 @@ static void duplicate_read(void **state)
 	stage_end(s);
 }
 
-/* What is asked for again doesn't overtake what was never answered. */
+/* A duplicate's answer doesn't overtake one that was never sent. */
 static void duplicate_waits_its_turn(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -398,7 +400,7 @@ static void duplicate_atomic(void **state)
 	assert_int_equal(s->out.original, 15);
 	assert_int_equal(s->word, 25);
 	says(s, "");
-	/* Four are kept: two more, then two more, and the first are forgotten. */
+	/* Four answers are kept: two more, then two more, and the first are overwritten. */
 	for (uint32_t i = 2; i < 6; i++) {
 		fetch_add(s, R(i));
 		sends(s, OP_ATOMIC_ACKNOWLEDGE, R(i));
@@ -413,7 +415,7 @@ static void duplicate_atomic(void **state)
 	stage_end(s);
 }
 
-/* Nothing comes after what was refused, and the QP here is told why. */
+/* No response follows the NAK of a refused request, and this side's QP gets an event. */
 static void refused(struct stage *s, uint32_t psn, uint8_t nak, const char *said)
 {
 	says(s, said);
@@ -421,7 +423,7 @@ static void refused(struct stage *s, uint32_t psn, uint8_t nak, const char *said
 	acked(s, psn, AETH_NAK | nak, s->out.msn);
 	send_only(s, psn + 1);
 	sends_nothing(s);
-	/* But the NAK may have got lost. */
+	/* But the NAK may have been lost. */
 	send_only(s, psn);
 	acked(s, psn, AETH_NAK | nak, s->out.msn);
 	sends_nothing(s);
@@ -439,7 +441,7 @@ static void too_many_reads(void **state)
 		read_request(s, R(i), 0, 4);
 	says(s, "refused 2");
 	for (uint32_t i = 0; i < 4; i++)
-		sends(s, OP_READ_RESPONSE_ONLY, R(i)); /* they were right */
+		sends(s, OP_READ_RESPONSE_ONLY, R(i)); /* they were correct */
 	says(s, "read 0+4, read 0+4, read 0+4, read 0+4");
 	acked(s, R(4), AETH_NAK | NAK_INVALID_REQUEST, 4);
 	stage_end(s);
@@ -568,7 +570,7 @@ static void faults(void **state)
 	refused(s, R(0), NAK_REMOTE_ACCESS, "take, invalidate 9, back, refused 3");
 }
 
-/* A region that goes while a READ of it is answered. */
+/* A region is deregistered while a READ of it is answered. */
 static void read_loses_its_region(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -585,8 +587,8 @@ static void read_loses_its_region(void **state)
 	stage_end(s);
 }
 
-/* The owner stops the QP when a receive completes: with success (its CQ is full) nothing is said
- * any more; with an error the NAK still goes out. What else waited to be told is forgotten. */
+/* The owner stops the QP when a receive completes: with success (its CQ is full) no response
+ * follows; with an error the NAK is still sent. Other waiting events are discarded. */
 static void stopped_at_completion(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -608,8 +610,8 @@ static void stopped_at_completion(void **state)
 	refused(s, R(0), NAK_INVALID_REQUEST, "take, receive 0 1");
 }
 
-/* Packets that came too early are executed one by one, as the owner pulls the event of the one
- * before; none after it has stopped the core. */
+/* Out-of-order packets are executed one by one, as the owner pulls the event of the one before;
+ * none after the owner has stopped the core. */
 static void early_packets_wait_for_the_owner(void **state)
 {
 	struct stage *s = stage_keeping();
@@ -653,7 +655,7 @@ static void credits_are_told(void **state)
 	send_only(s, R(0));
 	acked(s, R(0), AETH_ACK | 4, 1);
 	ARRIVES(s, .opcode = OP_SEND_FIRST, .psn = R(1), .ack_request = true, PAYLOAD(MTU));
-	acked(s, R(1), AETH_ACK | 4, 1); /* the one that is taken counts until its message does */
+	acked(s, R(1), AETH_ACK | 4, 1); /* a taken receive counts until its message is complete */
 	ARRIVES(s, .opcode = OP_SEND_LAST, .psn = R(2), .ack_request = true, PAYLOAD(1));
 	acked(s, R(2), AETH_ACK | 3, 2);
 	says(s, "take, place 0+4 last, receive 4 0, take, place 0+256, place 256+1 last, "
@@ -661,7 +663,7 @@ static void credits_are_told(void **state)
 	stage_end(s);
 }
 
-/* Answers don't keep our own requests waiting, nor they the answers. */
+/* Responses don't delay this side's requests, nor the reverse. */
 static void answers_and_requests_take_turns(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -724,7 +726,8 @@ static void uc_gaps(void **state)
 	stage_end(s);
 }
 
-/* UC: no receive, no right: dropped, nobody is told, the next message arrives. */
+/* UC: without a receive or a right the message is dropped, no NAK is sent, the next message
+ * arrives. */
 static void uc_drops(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_UC);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What two kernel rxe peers sent (golden/): ours decodes each packet, finds its ICRC right, and
- * makes the same bytes from the fields.
+ * Packets of two kernel rxe peers (golden/): the codec decodes each, finds its ICRC correct, and
+ * encodes the fields to the same bytes.
  */
 #include <netinet/in.h>
 #include <setjmp.h>
@@ -19,7 +19,7 @@
 
 enum { ETHERNET = 14, IPV4 = 20, IPV6 = 40, UDP = 8 };
 
-/* What the captures hold together; a codec that skipped packets would be found here. */
+/* Totals over all captures, which would show a codec that skips packets. */
 struct seen {
 	int packets, with_id, ipv6;
 	int opcodes[256];

@@ -194,7 +194,7 @@ static void test_bytes(void **state)
 	}
 }
 
-/* Cut short anywhere, a packet is refused, or is one with so much less payload. */
+/* A truncated packet is refused, or has less payload. */
 static void test_truncated(void **state)
 {
 	uint8_t all[256];

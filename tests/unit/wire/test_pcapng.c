@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* pcapng blocks: their shape, room that doesn't suffice, texts that are too long. Whether other
- * programs understand them is capture.py's question. */
+/* pcapng blocks: their layout, insufficient room, texts that are too long. capture.py tests whether
+ * other programs can read them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -111,7 +111,7 @@ static void test_packet(void **state)
 	assert_int_equal(pcapng_packet(block, sizeof(block), &packet), 28 + 8 + 4 + 4);
 }
 
-/* Every room that is too small: 0, and not a byte beyond it. */
+/* Every insufficient room: 0, and no byte is written beyond it. */
 static void test_no_room(void **state)
 {
 	uint8_t bytes[100] = {0};
