@@ -612,8 +612,7 @@ static uint64_t scan_timers(struct hca *hca)
 
 	uint64_t rnr = UINT64_MAX;
 
-	/* A poller holds the engine's lock most of the time, so it is taken only if there is need.
-	 */
+	/* Pollers hold the engine's lock most of the time, so it is taken only if needed. */
 	if (unlikely(atomic_load(&hca->has_rnr))) {
 		lock_take(&hca->engine);
 		rnr = local_scan_receivers(hca, now);

@@ -37,8 +37,8 @@ struct owner {
 
 /* ------------------------------------------------------------------ importing */
 
-/* Takes the place whose last use is longest ago: a stale marked address that names a place which
- * was given back is unlikely to meet another region. */
+/* Takes the place whose last use is longest ago, so that a stale marked address, which names a
+ * place that was given back, finds no region there. */
 static int foreign_take_place(uint32_t rkey, uint32_t *place)
 {
 	for (uint32_t i = 0; i < PLACES; i++) {

@@ -319,8 +319,8 @@ int hazard_wait_region(struct hca *hca, uint32_t rkey)
 	struct wait wait = wait_for(hca, rkey);
 	int err = wait_for_own(&wait);
 
-	/* A SEND by reference within this process is copied by address, without a hazard, under the
-	 * engine's lock: once the lock was free, no such copy uses the region. */
+	/* A SEND by reference within this process is copied by address, under the engine's lock:
+	 * once the lock has been free, no copy that began before uses the region. */
 	lock_take(&hca->engine);
 	lock_give(&hca->engine);
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {

@@ -22,8 +22,7 @@
 
 struct hca;
 
-/* Begins and ends an entry of the calling thread. books_enter() waits while a return is under way.
- */
+/* Begin and end an entry of the calling thread. books_enter() waits while a return is under way. */
 void books_enter(struct hca *hca);
 void books_leave(struct hca *hca);
 
