@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Links. See link.h. Owns the links' mappings and doorbells. hca.link_by_slot changes under
- * hca.lock, hca.links under hca.engine. */
+/* Links. See link.h. Owns the links' mappings and doorbells. A place of hca.link_by_slot changes
+ * once, atomically, from NULL; hca.links changes under hca.engine. */
 #include "hca/local/link.h"
 
 #include <errno.h>

@@ -40,8 +40,8 @@ int books_open_context(struct hca *hca, struct context *context, const char *nod
 
 /*
  * Attaches to the next daemon with all that is held. If there is none, starts one if `may_start`.
- * `seen`: the value of hca.generation at which the daemon was lost; 0 also if another thread has
- * returned since. 0, or -errno (with a line in the log).
+ * `seen`: the value of hca.generation at which the daemon was lost. 0, also if another thread has
+ * returned since; or -errno, with a line in the log.
  */
 int return_to_daemon(struct hca *hca, uint32_t seen, bool may_start);
 

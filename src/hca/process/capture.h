@@ -5,9 +5,9 @@
  *
  * Local traffic is shown by the requester's side, because one-sided operations are executed there
  * and their target takes no part: requests go out, their answers come in, and each packet is shown
- * once. PSNs are those that packets would have had (begin() in sq.c keeps the count, captured or
- * not). A message that waits for a receive is shown once, with the RNR NAK that it got; each
- * message has an acknowledgement of its own.
+ * once. PSNs are those that packets would have had (request_begins() in local/core/starting.c keeps
+ * the count, captured or not). A message that waits for a receive is shown once, with the RNR NAK
+ * that it got; each message has an acknowledgement of its own.
  *
  * While no capture runs, hca.capture is NULL, and each hook is one load and branch. A captured
  * process never waits for a capturing program: packets that find no room in its ring (shm/tap.h)

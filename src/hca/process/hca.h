@@ -64,8 +64,7 @@ struct hca {
 	struct mutex release_lock;
 
 	struct daemon_conn conn;
-	int table_fd,
-		regions_fd; /* of `pub` and `regions`: a return hands them to the next daemon */
+	int table_fd, regions_fd; /* of `pub` and `regions`; handed to the next daemon, too */
 	int event_fd;
 	int roce_fd, park_fd; /* from the daemon, for port 4791: see struct daemon_wire; or -1 */
 	uint32_t roce_flags;  /* enum proto_wire. All three change with `generation` only */

@@ -18,9 +18,9 @@
  * An acknowledgement that goes alone costs a system call at either end; one that travels with the
  * program's own answer costs nothing. So it waits a little (ack_delay()), as long as that pays:
  * `patience` counts up when an acknowledgement found a request to travel with, and down when its
- * wait expired. This also keeps a program in step with its peer that polls memory (for an RDMA
- * WRITE's last byte) and its own completions by turns: the peer's data comes while the program
- * still polls for its own completion.
+ * wait expired. The wait also keeps a program that polls memory (for an RDMA WRITE's last byte) and
+ * its own completions by turns in step with its peer: the peer's data comes while the program still
+ * polls for its own completion.
  *
  * Locks, after qp.lock: roce.list_lock (ready, parked, timed, waiters), then roce.tx_lock (the
  * sender).

@@ -75,7 +75,7 @@ struct carrier {
 	void (*withdraw)(struct qp *qp, struct send_wqe *wqe);
 
 	/* ---- in a forked child, which has no other thread */
-	/* The connection belongs to the parent: leaves its lists, sends nothing. */
+	/* The connection belongs to the parent: empties the lists here, sends nothing. */
 	void (*leave)(struct qp *qp);
 
 	/* ---- no lock is held */

@@ -109,7 +109,7 @@ int rq_post(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 /* The command by which the daemon makes this QP. */
 struct ib_uverbs_create_qp qp_create_command(const struct qp *qp);
 
-/* ---- states (qp_state.c): the table of the specification, 11.2.5 and C10-..; */
+/* ---- states (qp_state.c): the table of the specification, 10.3 and 11.2.5.2 */
 /* Whether `mask` may take a QP of `type` from `from` to `to`: 0 or EINVAL (and why, in the log). */
 int qp_state_check(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_state to, int mask);
 const char *qp_state_name(enum ibv_qp_state state);

@@ -83,7 +83,7 @@ enum local_outcome local_execute_send_by_reference(struct local_qp *lq, const st
 /* A piece of the payload that PULL asked for. */
 void local_take_send_data(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 			  uint32_t room);
-/* serving.c */
+/* serving.c: each executes a request, or has it wait */
 /* A piece of a WRITE that isn't the last one: no request of its own. */
 void local_take_write_part(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 			   uint32_t room);

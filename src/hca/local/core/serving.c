@@ -123,7 +123,7 @@ enum local_outcome local_execute_read(struct local_qp *lq, const struct ring_hea
 		if (n == UINT32_MAX) {
 			if (!held)
 				local_hold(lq, h, payload,
-					   sizeof(r)); /* the first one's place is free */
+					   sizeof(r)); /* can't fail: the oldest has its place */
 			lq->responder = LOCAL_WAIT_ROOM;
 			lq->stream_done = at;
 			world_ring_wait(lq);
