@@ -36,27 +36,19 @@
  * takes only locks under which no thread makes a call that may block (rank_check_blocking()); and
  * it makes no blocking call to the daemon: call.c refuses those on this thread (blocking_forbid()).
  * Its other system calls, and why none can wait for another process:
- *   read() of the doorbell, the watchdog, the inotify descriptor
- *                                 O_NONBLOCK; no other process has these descriptors
- *   write() of this process's doorbell, of a peer's of the same user
- *                                 eventfds, O_NONBLOCK
- *   write() of a channel's eventfd
- *                                 waits at 2^64 - 2 events only
- *   timerfd_settime() of bells of other users, of the watchdog
- *                                 never sleeps
- *   epoll_ctl()                   waits for other epoll_ctl() calls of this epoll only
- *   recvmsg() of the daemon's events
- *                                 MSG_DONTWAIT (daemon_event_next())
- *   recvmsg(), recvmmsg() of packets
- *                                 MSG_DONTWAIT (net/receiver.c)
- *   sendmsg() of packets          O_NONBLOCK; epoll reports when a full socket has room
- *   process_vm_readv(), process_vm_writev(), pread() of /proc/PID/mem
- *                                 may wait until a page of the peer's is read from its file, as any
- *                                 access to memory may; not for the peer to run
- *   pidfd_open(), open() of /proc/PID/mem, mmap(), munmap(), fallocate() of a capture's ring
- *                                 when a link or a capture comes or goes: the kernel's memory
- *   close()                       of eventfds, timerfds, memory files and pidfds: no linger
- *   futex()                       the locks above
+ *   read() of doorbell, watchdog, inotify    O_NONBLOCK; no other process has these descriptors
+ *   write() of a doorbell of the same user   an eventfd, O_NONBLOCK
+ *   write() of a channel's eventfd           waits at 2^64 - 2 events only
+ *   timerfd_settime() (bells, watchdog)      never sleeps
+ *   epoll_ctl()                              waits for other epoll_ctl() calls of this epoll only
+ *   recvmsg(), recvmmsg()                    MSG_DONTWAIT (daemon_event_next(), net/receiver.c)
+ *   sendmsg() of packets                     O_NONBLOCK; epoll reports when a full socket has room
+ *   process_vm_*(), pread() of /proc/PID/mem may wait until a page of the peer's is read from its
+ *                                            file, as any access to memory may; not for the peer
+ *   pidfd_open(), open() of /proc/PID/mem, mmap(), munmap(), fallocate()
+ *                                            when a link or a capture comes or goes: kernel memory
+ *   close()                                  of eventfds, timerfds, memory files, pidfds: no linger
+ *   futex()                                  the locks above
  */
 #include "hca/engine/engine.h"
 
