@@ -523,7 +523,7 @@ static void rnr_in_time(struct rig *rig)
 	end_close(&end);
 }
 
-/* Nobody answers ----------------------------------------------------------------------------- */
+/* No answer ---------------------------------------------------------------------------------- */
 
 static const enum ibv_wr_opcode every_opcode[] = {IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
 						  IBV_WR_ATOMIC_FETCH_AND_ADD,

@@ -309,7 +309,7 @@ static void keys_are_not_shown(struct rig *rig)
 	look_for_keys(rig);
 }
 
-/* ------------------------------------------------------------------ who stands still */
+/* ------------------------------------------------------------------ a peer that is stopped */
 
 static _Noreturn void stand_still(int signal)
 {
@@ -397,7 +397,7 @@ static void no_stranger_stops_the_other(struct rig *rig)
 	}
 }
 
-/* ------------------------------------------------------------------ who says to be another */
+/* ------------------------------------------------------------------ forged senders */
 
 /* Finds the address handle's source address, which the library keeps after the public part, with
  * the destination after it. Here the two are equal. */

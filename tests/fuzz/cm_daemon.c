@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzz target: a daemon that answers a program's connection library as it likes. Its replies are
- * right, nearly right, or any bytes, come with descriptors or without, or not at all; it sends
- * events of any kind for any id, and hangs up. The program calls what it can call in any order.
+ * Fuzz target: a daemon with arbitrary answers to a program's connection library. Its replies are
+ * valid, nearly valid, or any bytes, come with descriptors or without, or not at all; it sends
+ * events of any kind for any id, and disconnects. The program makes all calls in any order.
  *
- * Each call must return 0, or -1 with an errno; each event must name an id that there is, and bring
- * private data that is there. When the program has ended all that it has, no queue pair, descriptor
- * or memory is left.
+ * Each call must return 0, or -1 with an errno; each event must name an existing id, and have
+ * readable private data. When the program has ended all its objects, no queue pair, descriptor or
+ * memory is left.
  *
- * There is one thread: what the daemon does, it does while the library sends its request. Nothing
- * blocks, because the program's ends of the channels, and of the connection, are non-blocking.
+ * There is one thread: the daemon acts while the library sends its request. No call blocks, because
+ * the program's ends of the channels, and of the connection, are non-blocking.
  *
- * Input: actions of the program, a byte each, then what each needs, and what the daemon makes of
+ * Input: actions of the program, a byte each, then their parameters, and the daemon's behaviour for
  * each request.
  */
 #include <errno.h>
@@ -40,7 +40,7 @@ static struct ibv_device *device_list[] = {&device, NULL};
 static struct ibv_context context = {.device = &device};
 static struct ibv_pd domain = {.context = &context};
 static const __be64 device_guid = 0x0102030405060708;
-static int made; /* and not ended */
+static int made; /* created and not destroyed */
 
 struct ibv_device **ibv_get_device_list(int *count)
 {
@@ -116,7 +116,7 @@ END(ibv_srq, ibv_destroy_srq)
 END(ibv_comp_channel, ibv_destroy_comp_channel)
 END(ibv_cq, ibv_destroy_cq)
 
-/* As the soft HCA says of numbers that can't be. */
+/* Fails for invalid numbers as the soft HCA does. */
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
 	(void)mask;
@@ -150,13 +150,13 @@ void fork_keep(struct mutex *mutex)
 /* ------------------------------------------------------------------ the daemon */
 
 static struct {
-	int fd; /* -1: nobody is connected, or it hung up */
+	int fd; /* -1: no connection, or the daemon has closed it */
 	int channels[CHANNELS];
 	uint64_t uids[UIDS];
 	uint32_t uid_count, handles;
 } evil;
 
-/* One end is the daemon's, the other, which doesn't block, is returned. */
+/* Keeps one end for the daemon and returns the other, which doesn't block. */
 static int make_ends(int *own)
 {
 	int pair[2];
@@ -181,7 +181,7 @@ static void hang_up(void)
 	evil.fd = -1;
 }
 
-/* Numbers by which the library knows its objects: where the commands say them. */
+/* Records the library's numbers of its objects, from the commands that contain them. */
 static void learn_uid(const struct rdma_ucm_cmd_hdr *header, const void *body, size_t size)
 {
 	uint64_t uid;
@@ -217,14 +217,14 @@ static void put_addr(struct rdma_ucm_query_addr_resp *addr)
 	put_address(&addr->dst_addr, &addr->dst_size);
 }
 
-/* Some bytes of what is right become others. */
+/* Replaces some bytes of a valid reply. */
 static void spoil(void *bytes, size_t size)
 {
 	for (uint8_t n = input_u8(in) % 8; n; n--)
 		((uint8_t *)bytes)[input_u32(in) % size] = input_u8(in);
 }
 
-/* What a right daemon would say. */
+/* Makes the reply of a correct daemon. */
 static void answer(const struct rdma_ucm_cmd_hdr *header, uint8_t *reply)
 {
 	uint32_t *word = (uint32_t *)(reply + sizeof(struct proto_reply));
@@ -275,7 +275,7 @@ static void send_event(void)
 		(void)!send(to, &packet, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* The descriptors beside a reply. Right: the channel's. */
+/* Adds descriptors to a reply. Correct: the channel's. */
 static unsigned int put_fds(const struct rdma_ucm_cmd_hdr *header, uint8_t how, int *fds)
 {
 	unsigned int count = header->cmd == PROTO_CM_CREATE_CHANNEL;
@@ -303,7 +303,7 @@ static void reply_to(const struct rdma_ucm_cmd_hdr *header)
 	if (how >= 250) {
 		if (how == 255)
 			hang_up();
-		return; /* nothing at all */
+		return; /* no reply */
 	}
 	answer(header, reply);
 	if (how >= 180)
@@ -351,7 +351,7 @@ static struct rdma_cm_event *events[EVENTS_KEPT];
 static uint32_t event_count;
 static volatile unsigned int seen;
 
-/* Done, or not with a reason. */
+/* Checks that the call succeeded, or failed with an errno. */
 static int called(int result)
 {
 	MUST(result == 0 || (result == -1 && errno > 0));
@@ -381,7 +381,7 @@ static void take_event(struct rdma_event_channel *channel)
 	    event->event == RDMA_CM_EVENT_MULTICAST_ERROR)
 		return; /* it is the join's context there */
 	for (unsigned int i = 0; i < conn->private_data_len; i++)
-		seen += data[i]; /* it can be read */
+		seen += data[i]; /* reads every byte */
 	if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST || !event->listen_id)
 		return;
 	struct rdma_cm_id *id = event->id;
@@ -433,7 +433,7 @@ static void act_get_request(struct rdma_cm_id *id)
 
 	if (called(rdma_get_request(id, &got)))
 		return;
-	/* It is the listener's, which would wait for it if it ended first. */
+	/* The event belongs to the listener, whose end would wait for its acknowledgement. */
 	called(rdma_ack_cm_event(got->event));
 	got->event = NULL;
 	for (int i = 0; i < IDS; i++)
@@ -546,7 +546,7 @@ static void end_all(void)
 			rdma_destroy_event_channel(channels[i]);
 		channels[i] = NULL;
 	}
-	/* Until the library has noticed that nobody is there, and has no connection any more. */
+	/* Until the library has noticed that the daemon is gone, and has no connection any more. */
 	for (struct rdma_event_channel *c; hang_up(), c = rdma_create_event_channel();)
 		rdma_destroy_event_channel(c);
 	for (int i = 0; i < CHANNELS; i++) {

@@ -14,7 +14,7 @@
 
 /* ------------------------------------------------------------------ requests */
 
-/* A handle of what `command` makes: one that the client has, or had, or any number. */
+/* A handle of an object that `command` makes: one that the client has, or had, or any number. */
 static uint32_t handle_of(const struct client *client, uint32_t command, struct input *in)
 {
 	uint8_t b = input_u8(in);
@@ -327,20 +327,20 @@ static const struct {
 	{IB_USER_VERBS_CMD_DETACH_MCAST, body_mcast, false, false},
 };
 
-/* The last came later, and have numbers of their own, from 255 down: what older inputs mean stays.
- */
+/* The last ones were added later, with numbers from 255 down, so that older inputs keep their
+ * meaning. */
 enum { COMMANDS = sizeof(commands) / sizeof(commands[0]), LATER = 3, LAST = 255 };
 
 enum { EX_HEADERS = sizeof(struct ib_uverbs_cmd_hdr) + sizeof(struct ib_uverbs_ex_cmd_hdr) };
 
-/* Only a process that returns says so; whoever doesn't has it ignored. */
+/* Only a process that returns sends this; for others it is ignored. */
 static void add_return(struct packet *p, const struct client *client, struct input *in)
 {
 	const struct known *k = &client->known[input_u8(in) % KNOWN];
 	uint8_t b = input_u8(in);
 	struct proto_return old = {.handle = k->handle, .number = k->number};
 
-	if (b >= 128) /* a number of its own range, that it may not have had */
+	if (b >= 128) /* a number from its own range, which it may not have had */
 		old = (struct proto_return){.handle = b,
 					    .number = b & 1 ? client->slot << LIMIT_QP_BITS | b % 16
 							    : (uint32_t)(b % 16) << 8 | (b & 4)};
@@ -408,7 +408,7 @@ static void learn_object(struct client *client, uint32_t command, const uint8_t 
 	uint32_t words[2] = {0};
 
 	memcpy(words, body, size < sizeof(words) ? size : sizeof(words));
-	/* An imported domain is used as one of its own. */
+	/* An imported domain is used like the client's own. */
 	if (command == PROTO_IMPORT_PD)
 		command = IB_USER_VERBS_CMD_ALLOC_PD;
 	*k = (struct known){command, words[0], words[1]};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A daemon that always says yes, for HCAs in fuzz targets; and what else of the library has no part
- * there: returning to another daemon, catching faults (here a fault is a finding), /proc.
+ * A fake daemon that grants every request, for HCAs in fuzz targets; and parts of the library that
+ * have no role there: returning to another daemon, catching faults (here a fault is a finding),
+ * /proc.
  */
 #include "fake_daemon.h"
 
@@ -102,7 +103,7 @@ int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int 
 	(void)conn, (void)old, (void)table_fd, (void)regions_fd, (void)park;
 	*roce = (struct daemon_wire){.socket = -1, .park = -1, .groups = -1};
 	*resp = (struct proto_attach_resp){.cookie = 1, .slot = FAKE_SLOT};
-	*event_fd = dup(doorbell_fd); /* never looked at: there is no engine thread */
+	*event_fd = dup(doorbell_fd); /* never read: there is no engine thread */
 	return *event_fd < 0 ? -errno : 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A daemon in this process, in a directory of its own under /tmp, whose loop runs as far as it is
- * told, and which may be short of memory and descriptors.
+ * A daemon in this process, in a directory of its own under /tmp, whose loop runs for a given
+ * number of rounds, and whose memory and descriptors can be limited.
  */
 #ifndef VERBENA_TESTS_FUZZ_SERVER_H
 #define VERBENA_TESTS_FUZZ_SERVER_H
@@ -14,8 +14,8 @@
 void server_begin(void);
 struct server *server_now(void);
 
-/* A client's end of a new connection, non-blocking; -1: the daemon doesn't take it. `type` is that
- * of the socket (SEQPACKET: uverbs0, STREAM: ctl); `user` 0 is the daemon's own. */
+/* Connects and returns the client's end, non-blocking; -1: the daemon doesn't accept. `type` is
+ * that of the socket (SEQPACKET: uverbs0, STREAM: ctl); `user` 0 is the daemon's own. */
 int server_connect(int type, unsigned int user);
 /* Likewise to the node rdma_cm. */
 int server_connect_cm(unsigned int user);
@@ -23,17 +23,18 @@ int server_connect_cm(unsigned int user);
 void server_rounds(unsigned int count);
 void server_pass_time(uint64_t ms);
 
-/* The n-th allocation from now on fails, and each n-th after it; 0: none. */
+/* Makes the n-th allocation from now on fail, and each n-th after it; 0: none. */
 void server_scarce(unsigned int n);
 
-/* New sockets hold a few packets only. */
+/* Makes new sockets hold a few packets only. */
 void server_narrow(bool yes);
 
-/* Killed, and started again. */
+/* Kills the daemon and starts it again. */
 void server_restart(void);
 
-/* Counts before; and after, when all clients are gone: nothing may be left. `restarted`: places are
- * kept for clients that will not come; the next input gets another daemon. */
+/* Counts before an input, and checks after it, when all clients have disconnected, that nothing is
+ * left. `restarted`: slots are reserved for clients that won't return; the next input gets another
+ * daemon. */
 void server_check_begin(void);
 void server_check_end(bool restarted);
 

@@ -17,7 +17,7 @@ static inline bool input_left(const struct input *in)
 	return in->at < in->end;
 }
 
-/* Up to `size` bytes, zeros for what is missing. */
+/* Reads up to `size` bytes; missing ones are zeros. */
 static inline void input_bytes(struct input *in, void *out, size_t size)
 {
 	size_t left = (size_t)(in->end - in->at), n = left < size ? left : size;
@@ -48,16 +48,16 @@ static inline uint64_t input_u64(struct input *in)
 	return value;
 }
 
-/* Of a function of the harness: a fuzzer learns nothing from its branches, so they cost it nothing.
- */
+/* For functions of the harness: their branches aren't instrumented, because a fuzzer learns nothing
+ * from them. */
 #ifdef __clang__
 #define UNTRACED __attribute__((no_sanitize("coverage")))
 #else
 #define UNTRACED
 #endif
 
-/* What every target defines: one input, from a clean state to a clean state. Ends the process when
- * something isn't as it should be. */
+/* Defined by every target: runs one input, from a clean state to a clean state. Ends the process
+ * when a check fails. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Ends the process, so that the fuzzer keeps the input. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzz target: datagrams of strangers. Any bytes are either a packet or refused; a packet's fields
- * give its bytes again; the ICRC that is found right is right; and what a capture makes of it fits.
+ * Fuzz target: arbitrary datagrams. Any bytes are either a packet or refused; a packet's fields
+ * encode to its bytes again; an ICRC that is accepted is correct; and a capture's blocks fit.
  *
  * Input: one byte of flags, 16 of a path and an identification, then the datagram.
  */
@@ -32,7 +32,7 @@ static void read_path(struct input *in, bool is_v6, struct icrc_path *path, uint
 	*id = is_v6 ? 0 : bytes[10] << 8 | bytes[11];
 }
 
-/* BTH's and DETH's reserved bits, which aren't kept. */
+/* Clears BTH's and DETH's reserved bits, which the codec doesn't keep. */
 static void clear_reserved(uint8_t *bytes, uint8_t opcode)
 {
 	bytes[4] &= 0xc0;
@@ -131,7 +131,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	check_address(&path, AF_INET);
 	check_address(&path, AF_INET6);
 
-	/* Memory of its own, so that a byte too far is seen. */
+	/* In a block of its own, so that reads beyond it are detected. */
 	size_t n = (in.end - in.at) & (flags & WHOLE_WORDS ? ~(size_t)3 : ~(size_t)0);
 	uint8_t *bytes = malloc(n ? n : 1);
 

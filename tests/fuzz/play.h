@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the actions of play.c need of victim.c. */
+/* The parts of victim.c that the actions in play.c use. */
 #ifndef VERBENA_TESTS_FUZZ_PLAY_H
 #define VERBENA_TESTS_FUZZ_PLAY_H
 

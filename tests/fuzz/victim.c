@@ -170,7 +170,7 @@ int fuzz_pthread_setname_np(pthread_t thread, const char *name)
 	return 0;
 }
 
-/* The peer's memory at `at`, and how much of it is there. */
+/* The peer's memory at `at`, and how many bytes of it exist. */
 static uint8_t *peer_at(uint64_t at, size_t *size)
 {
 	if (at < PEER_BASE || at - PEER_BASE >= PEER_BYTES)
@@ -282,7 +282,7 @@ void link_make(void)
 		munmap(victim.memory, LINK_SIZE);
 	victim.memory = mmap(NULL, LINK_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
 	MUST(victim.memory != MAP_FAILED);
-	atomic_store(&victim.memory->installed[1], 1); /* or nothing is copied directly */
+	atomic_store(&victim.memory->installed[1], 1); /* required before any direct copy */
 	ring_tx_init(&victim.tx, victim.memory->ring[1], &victim.memory->ctl[1]);
 	ring_rx_init(&victim.rx, victim.memory->ring[0], &victim.memory->ctl[0]);
 	const struct proto_event event = {.type = PROTO_EVENT_LINK,
@@ -417,7 +417,7 @@ static void check_completion(const struct ibv_wc *wc, uint64_t *last)
 
 	MUST(!(ended[bit / 8] >> bit % 8 & 1));
 	ended[bit / 8] |= (uint8_t)(1u << bit % 8);
-	/* In posting order; receives of an SRQ are completed by whom they were taken. */
+	/* In posting order; an SRQ's receives are completed by the QP that took them. */
 	for (unsigned int i = 0; last && i < QPS; i++) {
 		if (victim.qp[i]->ibv.qp_num != wc->qp_num)
 			continue;
@@ -445,7 +445,7 @@ static void events_take(void)
 {
 	struct list *node;
 
-	/* Read as a program would, but without blocking and without counts: none is waited for. */
+	/* Read as a program would, but without blocking and without acknowledgement. */
 	while ((node = list_pop(&victim.context->async.events))) {
 		uint64_t count;
 
@@ -478,11 +478,11 @@ static void peer_files_make(void)
 
 static void once(void)
 {
-	/* What the HCA says of a peer like this is of no interest here, that it can say it is. */
+	/* Log lines go to /dev/null: only their formatting is tested. */
 	log_open(open("/dev/null", O_WRONLY | O_CLOEXEC), "fuzz");
 	victim.hca = hca_get();
 	MUST(victim.hca);
-	/* The engine is driven from here, and looks at the lease each time. */
+	/* This thread drives the engine, and checks the lease each time. */
 	close(victim.hca->watchdog);
 	victim.hca->watchdog = -1;
 	victim.hca->watch_due = true;
@@ -521,8 +521,8 @@ static void context_make(void)
 	victim.ah.ibv.context = &context->verbs.context;
 }
 
-/* Bits of the input's first byte: from IN_FILE_SHIFT on, which file of the peer's (or none that
- * there is) its region is in. */
+/* Bits of the input's first byte: from IN_FILE_SHIFT on, the number of the peer's file (which may
+ * not exist) that its region is in. */
 enum { CAN_VM = 1, SMALL_CQS = 2, IN_FILE = 4, FILE_OFFSET = 8, IN_FILE_SHIFT = 4 };
 
 static void tables_reset(uint8_t options)
@@ -536,7 +536,7 @@ static void tables_reset(uint8_t options)
 	victim.table->header.version = PUB_VERSION;
 	victim.table->header.slot = FAKE_PEER_SLOT;
 	victim.regions->probe = 0x70726f6265ull;
-	/* One region that everything may be done with. */
+	/* One region with all rights. */
 	struct pub_mr *mr = &victim.regions->mr[1];
 
 	atomic_store(&mr->start, PEER_BASE);
@@ -584,7 +584,7 @@ void victim_open(struct input *in)
 void victim_close(void)
 {
 	completions_take();
-	/* Nobody but us waits for the peer, and we do not wait for ever. */
+	/* Only this thread waits for the peer, and its wait is bounded. */
 	fake_daemon.peer_state = 'S';
 	for (unsigned int i = 0; i < REGIONS; i++)
 		if (victim.registered[i])
@@ -612,7 +612,7 @@ void victim_close(void)
 	     list_empty(&victim.hca->rnr) && list_empty(&victim.hca->active));
 }
 
-/* What must hold of a QP's core after each action. */
+/* Invariants of a QP's core after each action. */
 static void core_check(const struct local_conn *conn)
 {
 	if (!conn)
@@ -624,11 +624,11 @@ static void core_check(const struct local_conn *conn)
 
 void victim_play(struct input *in, action_fn *const *actions, unsigned int count)
 {
-	/* A long input is many short ones, which the fuzzer finds more in. */
+	/* A long input is equivalent to several short ones, which the fuzzer explores better. */
 	for (int i = 0; i < 200 && input_left(in); i++) {
 		actions[input_u8(in) % count](in);
 		MUST(victim.link->mapped || !victim.link->memory);
-		/* No request is done twice, or before it has come. */
+		/* No request completes twice, or before it was posted. */
 		for (unsigned int q = 0; q < QPS; q++)
 			core_check(victim.qp[q]->local);
 	}

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Plain UDP through a network, as fast as it goes: what any protocol over UDP could reach there.
+ * Plain UDP through a network, as fast as possible: the limit for any protocol over UDP there.
  *
- *   blast recv PORT                        counts what comes; ends when nothing came for a second
+ *   blast recv PORT                        counts datagrams; ends after a second without any
  *   blast send HOST PORT SIZE SECONDS [MAX_IN_FLIGHT]
  *
  * The sender sends datagrams of SIZE bytes, up to 64 KiB of them in one call (UDP_SEGMENT); the
- * receiver takes them joined (UDP_GRO), and says every MiB how many bytes it has, so that the
- * sender never has more than MAX_IN_FLIGHT bytes (8 MiB) under way that may still arrive; after 20
- * ms without a word they count as lost. Each datagram begins with its number. Both print one line
- * of "name=value".
+ * receiver takes them joined (UDP_GRO), and reports every MiB how many bytes it has, so that the
+ * sender never has more than MAX_IN_FLIGHT bytes (8 MiB) in flight; after 20 ms without a report
+ * they count as lost. Each datagram begins with its number. Both print one line of "name=value".
  */
 #include <errno.h>
 #include <netdb.h>
@@ -43,7 +42,7 @@ static void socket_widen(int fd)
 {
 	int bytes = 32 << 20;
 
-	/* Beyond the usual limit with CAP_NET_ADMIN, else up to it. */
+	/* Above the system's limit with CAP_NET_ADMIN, otherwise up to it. */
 	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)))
 		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
 }
@@ -58,7 +57,7 @@ static uint32_t segment_of(struct msghdr *message, uint32_t otherwise)
 }
 
 struct tally {
-	uint64_t bytes, packets, behind; /* behind: came after one with a higher number */
+	uint64_t bytes, packets, behind; /* behind: arrived after one with a higher number */
 	uint64_t highest;
 	double first, last;
 };
@@ -130,7 +129,7 @@ static int receive(uint16_t port)
 	return 0;
 }
 
-/* Waits until the receiver has said enough, or counts what is under way as lost. */
+/* Waits for the receiver's reports, or counts the bytes in flight as lost. */
 static void window_wait(int fd, uint64_t sent, uint64_t *settled, uint64_t window, uint64_t *lost)
 {
 	uint64_t told;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * One direction of a link with faults, see cable.h. The heap of waiting frames is ordered by the
- * instant at which they are due, then by their coming.
+ * time at which they are due, then by arrival.
  */
 #include "cable.h"
 
@@ -23,7 +23,7 @@ enum { NS_PER_S = 1000000000 };
 
 /* Random values ------------------------------------------------------------------------------ */
 
-/* SplitMix64: small, and every seed is a good one. */
+/* SplitMix64: small, and every seed is suitable. */
 static uint64_t random_next(struct path *path)
 {
 	uint64_t value = path->random += 0x9e3779b97f4a7c15u;
@@ -33,13 +33,13 @@ static uint64_t random_next(struct path *path)
 	return value ^ value >> 31;
 }
 
-/* From 0 to just below 1. */
+/* From 0 to below 1. */
 static double random_share(struct path *path)
 {
 	return (double)(random_next(path) >> 11) * 0x1p-53;
 }
 
-/* What a frame is to suffer; all values are drawn for each frame. */
+/* The faults of a frame; all values are drawn for each frame. */
 struct fate {
 	bool lost, duplicated, late, corrupted, marked, bare;
 	double jitter; /* share of jitter_ns */
@@ -93,8 +93,8 @@ size_t path_roce_payload(const uint8_t *frame, size_t length)
 	return at + UDP;
 }
 
-/* Turns one bit of the payload over, and keeps the UDP checksum right, so that only RoCEv2's own
- * ICRC can notice. A checksum that the kernel is still to make will be right by itself. */
+/* Flips one bit of the payload and adjusts the UDP checksum, so that only RoCEv2's own ICRC can
+ * detect it. A checksum that the kernel is still to compute will be correct anyway. */
 static void frame_corrupt(uint8_t *frame, size_t length, size_t payload, uint64_t where)
 {
 	const struct virtio_net_hdr *header = (const struct virtio_net_hdr *)frame;
@@ -121,8 +121,8 @@ static void frame_corrupt(uint8_t *frame, size_t length, size_t payload, uint64_
 	sum_at[1] = (uint8_t)sum;
 }
 
-/* A queue was long (ECN: both bits of the traffic class): of IPv4, whose header's checksum follows
- * (RFC 1624). False: the sender doesn't want marks. */
+/* Marks a frame as having met a long queue (ECN: both bits of the traffic class); also adjusts the
+ * IPv4 header checksum (RFC 1624). False: the sender doesn't support marks. */
 static bool frame_mark(uint8_t *frame)
 {
 	uint8_t *ip = frame + HEADER + ETHERNET;
@@ -140,7 +140,7 @@ static bool frame_mark(uint8_t *frame)
 	return true;
 }
 
-/* Leaves the UDP checksum out, as other RoCEv2 senders do. False: it is still to be made. */
+/* Removes the UDP checksum, as other RoCEv2 senders do. False: it is still to be computed. */
 static bool frame_bare(uint8_t *frame, size_t payload)
 {
 	const struct virtio_net_hdr *header = (const struct virtio_net_hdr *)frame;
@@ -166,7 +166,7 @@ static void swap(struct path_frame **heap, size_t one, size_t two)
 	heap[two] = kept;
 }
 
-/* A path that has no memory for a frame loses it, as a full queue does. */
+/* A frame for which there is no memory is lost, as with a full queue. */
 static void frame_wait(struct path *path, const uint8_t *frame, size_t length, uint64_t due_ns)
 {
 	struct path_frame *waiting = malloc(sizeof(*waiting) + length);
@@ -242,7 +242,7 @@ void path_close(struct path *path)
 	free(path->heap);
 }
 
-/* When the frame is through at the path's rate; 0: there is no room for it to wait. */
+/* When the frame has passed at the path's rate; 0: there is no room in the queue. */
 static uint64_t rate_due(struct path *path, size_t length, uint64_t now_ns)
 {
 	uint64_t rate = path->faults.bytes_per_s, begin = now_ns;
@@ -261,7 +261,7 @@ static uint64_t rate_due(struct path *path, size_t length, uint64_t now_ns)
 	return path->sent_until_ns;
 }
 
-/* When the frame goes out. */
+/* When the frame leaves the path. */
 static uint64_t frame_due(struct path *path, const struct fate *fate, uint64_t through_ns)
 {
 	uint64_t due = through_ns + path->faults.delay_ns +
@@ -277,7 +277,7 @@ static uint64_t frame_due(struct path *path, const struct fate *fate, uint64_t t
 	return due;
 }
 
-/* Counts the frame and draws what is to happen to it. */
+/* Counts the frame and draws its faults. */
 static struct fate frame_fate(struct path *path, uint8_t *frame, size_t length, uint64_t now_ns)
 {
 	size_t payload = path_roce_payload(frame, length);

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A cable with faults: two TAP devices, in network namespaces as it is told, and frames carried
- * between them. Stands in for `tc netem` where a kernel hasn't got that.
+ * A cable with faults: two TAP devices in given network namespaces, and frames carried between
+ * them. Stands in for `tc netem` where a kernel lacks it.
  *
  *   relay [OPTION...] SPACE:NAME SPACE:NAME      (see --help, tap.h and cable.h)
  *
- * Prints "ready" when both devices exist; their addresses, MTU and state are the starter's
- * business. Takes commands on standard input, one a line, each answered by a line: the names of the
- * options without "--" ("loss 0.01"; "from-a.loss 0.01" for one direction), "down" and "up" (the
- * cable: both interfaces lose and get their carrier), "silent" and "heard" (all frames are lost,
- * and nobody is told), "counters". Ends when standard input does, or at SIGTERM; prints its
- * counters.
+ * Prints "ready" when both devices exist; the starting program sets their addresses, MTU and state.
+ * Takes commands on standard input, one a line, each answered by a line: the names of the options
+ * without "--" ("loss 0.01"; "from-a.loss 0.01" for one direction), "down" and "up" (the cable:
+ * both interfaces lose and get their carrier), "silent" and "heard" (all frames are lost without
+ * notice), "counters". Ends at the end of standard input, or at SIGTERM; prints its counters.
  *
- * Owns both descriptors and both paths. One thread: it sleeps in ppoll() until there is a frame, a
- * command, or a frame that waited is due.
+ * Owns both descriptors and both paths. One thread: it sleeps in ppoll() until there is a frame or
+ * a command, or until a waiting frame is due.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -33,18 +32,18 @@
 
 enum {
 	FRAME_BYTES = 1 << 17, /* more than the largest frame */
-	BATCH = 64,	       /* frames of one direction before the other's turn */
+	BATCH = 64,	       /* frames of one direction before the other direction is served */
 	EXIT_USAGE = 2,
-	EXIT_CANNOT = 77, /* no right to make the devices: a test is skipped */
+	EXIT_CANNOT = 77, /* no permission to make the devices: a test is skipped */
 };
 enum { FROM_A, FROM_B, DIRECTIONS };
 
 struct relay {
 	int fd[DIRECTIONS];
 	struct path path[DIRECTIONS]; /* FROM_A: what A sends, B gets */
-	uint64_t refused;	      /* frames that a device did not take, as it is down */
+	uint64_t refused;	      /* frames that a device did not take because it is down */
 	int signals;
-	char command[256]; /* the line that is coming in */
+	char command[256]; /* the command line received so far */
 	size_t command_length;
 	bool ended;
 	_Alignas(8) uint8_t frame[FRAME_BYTES];
@@ -88,7 +87,7 @@ static const struct unit {
 	{"s", 1e9},  {"k", 1e3}, {"M", 1e6},  {"G", 1e9},
 };
 
-/* A number with a unit that fits its kind; false: it is none. */
+/* Reads a number with a unit of its kind. False: it isn't one. */
 static bool value_read(const char *text, enum kind kind, double *value)
 {
 	static const char *const fitting[] = {
@@ -124,7 +123,7 @@ static bool setting_store(struct path_faults *faults, const struct setting *sett
 	return true;
 }
 
-/* "loss", "from-a.loss", "from-b.loss" and so on; whether it was one, with a value that fits. */
+/* Applies "loss", "from-a.loss", "from-b.loss" and so on. False: unknown name or value. */
 static bool setting_apply(struct relay *relay, const char *name, const char *text)
 {
 	static const char *const prefixes[DIRECTIONS] = {"from-a.", "from-b."};
@@ -174,7 +173,7 @@ static void frames_due(struct relay *relay, int direction, uint64_t now)
 	}
 }
 
-/* Some frames of one direction; false: its device is gone. */
+/* Carries some frames of one direction. False: its device is gone. */
 static bool frames_carry(struct relay *relay, int direction)
 {
 	for (int i = 0; i < BATCH; i++) {
@@ -219,7 +218,7 @@ static bool cable_plug(struct relay *relay, bool in)
 
 	for (int i = 0; i < DIRECTIONS; i++) {
 		fine &= tap_plug(relay->fd[i], in) == 0;
-		/* The kernel goes on sending for a moment. */
+		/* The kernel continues to send for a moment. */
 		relay->path[i].silent = !in;
 		if (!in)
 			path_forget(&relay->path[i]);
@@ -247,7 +246,7 @@ static void command_run(struct relay *relay, char *line)
 	puts(fine ? "ok" : "refused");
 }
 
-/* Takes what standard input has; its end is ours. */
+/* Reads commands; the relay ends at the end of standard input. */
 static void commands_take(struct relay *relay)
 {
 	char *at = relay->command + relay->command_length, *end;
@@ -266,13 +265,13 @@ static void commands_take(struct relay *relay)
 		memmove(relay->command, end + 1, relay->command_length + 1);
 	}
 	fflush(stdout);
-	/* A line longer than any command is nobody's. */
+	/* A line longer than any command ends the relay. */
 	relay->ended |= relay->command_length == sizeof(relay->command) - 1;
 }
 
 /* Running ------------------------------------------------------------------------------------ */
 
-/* Sleeps until something is to be done; what is ready stands in `ready`. */
+/* Sleeps until there is work; the ready descriptors are in `ready`. */
 static bool relay_sleep(const struct relay *relay, struct pollfd ready[DIRECTIONS + 2])
 {
 	uint64_t next = path_next_ns(&relay->path[FROM_A]), now = now_ns();
@@ -325,14 +324,14 @@ static _Noreturn void usage(const char *name, int status)
 	exit(status);
 }
 
-/* Reads the options; returns where the devices' names begin. */
+/* Reads the options; returns the index of the devices' names. */
 static int options_read(struct relay *relay, int argc, char **argv, bool *offloads)
 {
 	uint64_t seed = 1;
 	bool all = false;
 	int at = 1;
 
-	/* The seed first: it is what a path begins with. */
+	/* The seed first, because paths are made with it. */
 	for (int i = 1; i + 1 < argc; i++)
 		if (strcmp(argv[i], "--seed") == 0)
 			seed = strtoull(argv[i + 1], NULL, 0);
@@ -356,7 +355,7 @@ static int options_read(struct relay *relay, int argc, char **argv, bool *offloa
 	return at;
 }
 
-/* SIGTERM and SIGINT end the loop like any other thing that becomes ready. */
+/* SIGTERM and SIGINT end the loop by a descriptor, like other events. */
 static int signals_open(void)
 {
 	sigset_t set;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * TAP devices, see tap.h. Making one means to enter its namespace for a moment, so the program has
- * one thread then.
+ * TAP devices, see tap.h. Making one requires entering its namespace for a moment, so the program
+ * must have one thread then.
  */
 #include "tap.h"
 
@@ -21,7 +21,7 @@
 #define TUN_F_USO6 0x40
 #endif
 
-/* The file of the namespace in which the device is to be; -1 with errno. */
+/* Opens the file of the device's namespace; -1 with errno. */
 static int space_open(const char *place, size_t length)
 {
 	char path[256];

@@ -223,7 +223,7 @@ static void locates_both_layouts(void **state)
 	snprintf(bin, sizeof(bin), "%s", in_root("bin"));
 	assert_int_equal(location_find(bin, &location), -ENOENT);
 
-	/* A library without a daemon is somebody else's. */
+	/* A library without a daemon beside it isn't Verbena's installation. */
 	make_file("lib/libibverbs.so.1", 0644);
 	assert_int_equal(location_find(bin, &location), -ENOENT);
 	make_file("bin/verbenad", 0644);

@@ -512,7 +512,7 @@ static void test_datagrams(void **state)
 	assert_int_equal(e.param.ud.private_data[135], 0xcd);
 	assert_int_equal(e.param.ud.ah_attr.grh.dgid[12], 127);
 	assert_int_equal(disconnect(&a, active), -EINVAL);
-	/* Refused, and nobody there. */
+	/* Rejected by the program, and rejected without a listener. */
 	active = resolved(&a, RDMA_PS_UDP, 1, port);
 	assert_int_equal(connect_with(&a, active, 0), 0);
 	e = expect(b.events, REPORT_CONNECT_REQUEST, 0);
@@ -1113,7 +1113,8 @@ static void test_path(void **state)
 	assert_int_equal(set_path(&c, id, paths, sizeof(paths[0]) - 1), -EINVAL);
 	assert_int_equal(set_path(&c, id, paths, sizeof(paths[0])), -EINVAL); /* no such path */
 	((uint8_t *)paths[1].path_rec)[8 + 15]++;
-	assert_int_equal(set_path(&c, id, paths, sizeof(paths)), -EINVAL); /* to somebody else */
+	assert_int_equal(set_path(&c, id, paths, sizeof(paths)),
+			 -EINVAL); /* to another destination */
 	((uint8_t *)paths[1].path_rec)[8 + 15]--;
 	((uint8_t *)paths[1].path_rec)[48] = 0x68;
 	assert_int_equal(set_path(&c, id, paths, sizeof(paths)), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The configuration file: every key, what is refused and how the refusal reads. And what
- * only the daemon as a whole shows: who may write the file, the order of file and command line.
+ * The configuration file: every key, invalid values and their error messages. And behaviour of the
+ * whole daemon: which owner and mode the file must have, the order of file and command line.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -125,7 +125,7 @@ static void refusals_name_the_line(void **state)
 		{"node-mode =", "not \"\""},
 		{"node-owner = nobody-of-this-name", "wants a user that exists"},
 		{"node-group = nobody-of-this-name", "groupadd"},
-		{"node-owner = 4294967295", "wants a user"}, /* chown()'s "leave it" */
+		{"node-owner = 4294967295", "wants a user"}, /* for chown() it means "unchanged" */
 		{"memlock = yes", "memlock wants on or off, not \"yes\""},
 		{"idle-ms = soon", "wants milliseconds, or never"},
 		{"idle-ms = 99999999999999999999", "wants milliseconds"},
@@ -181,7 +181,7 @@ static void long_and_binary_files(void **state)
 	/* A socket's path must fit behind it. */
 	snprintf(text, sizeof(text), "runtime-dir = /%0200d\n", 0);
 	assert_int_equal(decode(&config, text), -EINVAL);
-	/* A message that doesn't fit is cut, nothing else. */
+	/* A message that doesn't fit is only cut. */
 	char *long_line = calloc(1, 1 << 20);
 
 	assert_non_null(long_line);

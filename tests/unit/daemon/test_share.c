@@ -115,7 +115,7 @@ static void pair_close(struct pair *pair)
 	raw_expect_count(&server, "clients", 0);
 }
 
-/* ------------------------------------------------------------------ who may */
+/* ------------------------------------------------------------------ permission */
 
 static void only_the_token_counts(void **state)
 {

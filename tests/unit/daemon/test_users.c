@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Several users at one daemon: who may open the nodes, and that nobody sees, names, stops or uses
- * up what belongs to another. One process plays all users: the daemon learns the user of a
- * connection from the socket, where the effective user at that moment stands. Needs root, is
- * skipped otherwise.
+ * Several users at one daemon: access to the nodes, and that no user sees, names, stops or uses up
+ * another's objects. One process plays all users: the daemon learns the user of a connection from
+ * the socket, which records the effective user at that moment. Needs root, is skipped otherwise.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +28,7 @@
 #include "raw.h"
 #include "shm/bell.h"
 
-/* Numbers without names will do. */
+/* User numbers without names. */
 enum { ALICE = 60001, BOB = 60002, GUESTS = 60003 };
 
 static void become(uid_t uid, gid_t gid)
@@ -46,7 +45,7 @@ static void become(uid_t uid, gid_t gid)
 		become(0, 0);       \
 	} while (0)
 
-/* A daemon with this configuration; skips the test for who can't become others. */
+/* Starts a daemon with this configuration; skips the test if the process can't change its user. */
 static void start(const char *config)
 {
 	char path[128];
@@ -73,7 +72,7 @@ static void stop(void)
 
 #define OPEN_TO_ALL "node-mode = 0666\nctl-mode = 0666\n"
 
-/* 0 or -errno of connecting. */
+/* Connects. 0 or -errno. */
 static int try_connect(const char *name, int type)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -156,7 +155,7 @@ static size_t length_of(const json_t *reply, const char *array)
 	return json_array_size(value);
 }
 
-/* How many clients, and how many objects in total, a user is shown. */
+/* Checks how many clients, and how many objects in total, a user is shown. */
 static void expect_shown(uid_t user, size_t clients, size_t objects)
 {
 	static const char *const kinds[] = {"pd", "mr", "cq", "qp", "srq", "ah", "channel"};
@@ -210,10 +209,10 @@ static void only_root_stops_it(void **state)
 		assert_non_null(strstr(json_string_value(json_object_get(reply, "error")), "root"));
 		json_decref(reply);
 	}
-	stop(); /* it still answers */
+	stop(); /* the daemon still answers */
 }
 
-/* Bob knows all of Alice's numbers, and none is good for anything. */
+/* Bob knows all of Alice's numbers, and none of them gives him access. */
 static void numbers_of_others_are_worthless(void **state)
 {
 	struct holder alice, bob;
@@ -222,7 +221,7 @@ static void numbers_of_others_are_worthless(void **state)
 	start(OPEN_TO_ALL);
 	hold(&alice, ALICE);
 	hold(&bob, BOB);
-	/* Objects that Bob has not: Alice's handles mean nothing in his context. */
+	/* Objects that Bob doesn't have: Alice's handles are invalid in his context. */
 	for (int i = 0; i < 3; i++)
 		alice.pd = raw_pd(alice.context);
 	assert_int_equal(raw_destroy(bob.context, IB_USER_VERBS_CMD_DEALLOC_PD, alice.pd), -ENOENT);
@@ -231,10 +230,10 @@ static void numbers_of_others_are_worthless(void **state)
 
 	assert_int_equal(raw_call(bob.context, IB_USER_VERBS_CMD_REG_MR, &mr, sizeof(mr), NULL, 0),
 			 -EINVAL);
-	/* Handles that both have: what he destroys is his own. */
+	/* Handles that both have: Bob destroys his own object. */
 	assert_int_equal(raw_destroy(bob.context, IB_USER_VERBS_CMD_DESTROY_QP, bob.qp), 0);
 	expect_shown(ALICE, 1, 7);
-	/* The cookie, under which a context would be opened in her process. */
+	/* Alice's cookie, with which a context would be opened in her process. */
 	const struct {
 		struct ib_uverbs_get_context core;
 		struct proto_get_context udata;
@@ -250,7 +249,7 @@ static void numbers_of_others_are_worthless(void **state)
 	stop();
 }
 
-/* The result of attaching as somebody who comes back from another daemon. */
+/* The result of attaching as a process that returns from another daemon. */
 static int attach_return(uid_t user, const struct proto_attach_resp *who)
 {
 	const struct proto_attach body = {.abi = PROTO_ABI,
@@ -272,7 +271,7 @@ static int attach_return(uid_t user, const struct proto_attach_resp *who)
 	return err;
 }
 
-/* After a daemon was replaced: nobody comes back as somebody else. */
+/* After a daemon was replaced no process returns as another user's. */
 static void places_of_others_stay_theirs(void **state)
 {
 	char conf[128];
@@ -340,7 +339,7 @@ static void quotas_are_per_user(void **state)
 	stop();
 }
 
-/* What wakes the one is nothing that the other may fill, block or keep for a third. */
+/* A bell's other user can't fill it, block its ringer, or hand it to a third process. */
 static void strangers_share_bells_of_their_own(void **state)
 {
 	struct raw_process alice, also, bob;
@@ -358,7 +357,7 @@ static void strangers_share_bells_of_their_own(void **state)
 	assert_int_equal(raw_event_all(&bob, &to_bob, fb), 0);
 	assert_int_equal(to_alice.value, PROTO_LINK_BELLS);
 	assert_int_equal(to_bob.value, PROTO_LINK_BELLS);
-	/* Each rings what the other hears. */
+	/* Each rings the other's bell. */
 	assert_int_equal(bell_ring(fa[2]), 0);
 	assert_true(readable(fb[3]));
 	assert_false(readable(fa[3]));
@@ -368,7 +367,7 @@ static void strangers_share_bells_of_their_own(void **state)
 		close(fa[i]);
 		close(fb[i]);
 	}
-	/* The daemon looks at who they are when they meet. */
+	/* The daemon checks the users when the processes are linked. */
 	AS(ALICE, assert_int_equal(raw_call(alice.fd, PROTO_LINK, &own, sizeof(own), NULL, 0), 0));
 	assert_int_equal(raw_event(&alice, &to_alice, fa), 0);
 	assert_int_equal(to_alice.value, 0);
@@ -382,7 +381,7 @@ static void strangers_share_bells_of_their_own(void **state)
 	stop();
 }
 
-/* One user keeps all connections of `ctl` that it can get: the others are answered still. */
+/* One user takes all connections of `ctl` that it can get: other users still get answers. */
 static void ctl_is_shared_out(void **state)
 {
 	enum { FLOOD = 200 };
@@ -399,7 +398,7 @@ static void ctl_is_shared_out(void **state)
 	reply = raw_ctl(&server, "{\"op\":\"status\"}\n");
 	assert_non_null(reply);
 	json_decref(reply);
-	/* So do many users together: root is answered. */
+	/* Many users together do the same: root still gets answers. */
 	for (int i = 0; i < FLOOD; i++) {
 		close(held[i]);
 		AS(BOB + 10 + i % 50, held[i] = raw_connect_ctl(&server));
@@ -412,7 +411,7 @@ static void ctl_is_shared_out(void **state)
 	stop();
 }
 
-/* Attached with nothing kept open but the two sockets. */
+/* Attaches a process that keeps only its two sockets open. */
 static void attach_small(struct raw_process *process, uid_t user)
 {
 	AS(user, raw_attach(&server, process));
@@ -426,7 +425,7 @@ static void detach_small(const struct raw_process *process)
 	close(process->event_fd);
 }
 
-/* What came is closed: descriptors under way count, too. */
+/* Closes an event's descriptors, because descriptors in flight count, too. */
 static void drop_event(const struct raw_process *process)
 {
 	struct proto_event event;
@@ -438,7 +437,7 @@ static void drop_event(const struct raw_process *process)
 			close(fds[i]);
 }
 
-/* The result of wishing for a link. */
+/* The result of requesting a link. */
 static int wish(const struct raw_process *process, const struct raw_process *peer)
 {
 	const struct proto_link body = {.slot = peer->resp.slot};
@@ -451,8 +450,8 @@ static int wish(const struct raw_process *process, const struct raw_process *pee
 	return err;
 }
 
-/* Links that strangers wish for take a share of a process's descriptors, and no stranger all of
- * that. What the process itself wishes for isn't limited. */
+/* Links that other users request take a share of a process's descriptors, and no user may take the
+ * whole share. Links that the process itself requests aren't limited. */
 static void strangers_leave_room_for_others(void **state)
 {
 	enum { CAROL = 60004, FILES = 240, SHARE = FILES / 8 * 3, HALF = SHARE / 2 };
@@ -473,7 +472,7 @@ static void strangers_leave_room_for_others(void **state)
 	}
 	assert_int_equal(wish(&carol, &alice), 0);
 	assert_int_equal(wish(&alice, &bob[HALF]), 0);
-	/* Who leaves makes room. */
+	/* A process that detaches makes room. */
 	detach_small(&bob[0]);
 	detach_small(&bob[HALF]);
 	drop_event(&alice);

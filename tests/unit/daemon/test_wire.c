@@ -289,7 +289,7 @@ static void nobodys_socket_keeps_little(void **state)
 		assert_int_equal(next(fd), i);
 }
 
-/* ------------------------------------------------------------------ who has the port */
+/* ------------------------------------------------------------------ the port's owner */
 
 static void second_group(void **state)
 {

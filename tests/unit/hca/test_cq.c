@@ -332,7 +332,7 @@ static void busy_things_stay(void **state)
 	assert_int_equal(fakes.daemon_cqs, 1);
 	atomic_store(&cq->users, 0);
 	cq_req_notify(&cq->ibv, 0);
-	end(cq); /* still armed, with an event that nobody will read: */
+	end(cq); /* still armed, with an unread event: */
 	cq = fake_cq(context, 2, channel);
 	cq_req_notify(&cq->ibv, 0);
 	fake_push(cq, 1);
