@@ -118,8 +118,8 @@ struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context, struct ibv_srq_
 
 /*
  * Registered memory and fork (verbs_fork.c): called for each region that is registered or
- * deregistered. Before ibv_fork_init() the first call only makes a later ibv_fork_init() fail. 0 or
- * a positive errno.
+ * deregistered. Before ibv_fork_init() fork_register() only makes a later one fail (with
+ * RDMAV_USE_MADVISE). 0 or a positive errno.
  */
 int fork_register(void *addr, size_t length);
 void fork_unregister(void *addr, size_t length);

@@ -172,8 +172,7 @@ static int range_remove(uintptr_t start, uintptr_t end)
 		}
 		if (madvise((void *)ranges[i].start, ranges[i].end - ranges[i].start, MADV_DOFORK) <
 		    0)
-			err = errno; /* the page was unmapped meanwhile, so there is nothing to
-					inherit */
+			err = errno; /* unmapped meanwhile: there is nothing to inherit */
 		range_erase(i);
 	}
 	ranges_join(start, end);

@@ -124,8 +124,7 @@ struct id {
 	uint32_t handle, generation;
 	struct device *device;
 	bool sync;	  /* the channel is the id's own */
-	bool connected;	  /* accept() or connect() moved the QP: after an error the connection is
-			     ended */
+	bool connected;	  /* accept() or connect() moved the QP: an error ends it */
 	bool established; /* the event said so, and the program hasn't disconnected */
 	uint8_t initiator_depth, responder_resources;
 	struct rdma_ucm_ece local_ece, remote_ece;

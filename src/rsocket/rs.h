@@ -155,9 +155,8 @@ struct rs {
 	uint32_t sq_free;	       /* free places for data in the send queue */
 	uint32_t control;	       /* control messages in flight */
 	uint32_t chunk;
-	uint32_t stage_next; /* so many sends go by sbuf before a direct one is tried again */
-	int64_t looked_ns;   /* when the event channel was last polled by a thread that doesn't wait
-			      */
+	uint32_t stage_next;   /* so many sends go by sbuf before a direct one is tried again */
+	int64_t looked_ns;     /* when a call that doesn't wait last polled the channel */
 	uint16_t sent, credit; /* messages sent; the limit that the peer granted */
 	struct rs_sge target[RS_SGL_SIZE];
 	uint32_t target_now, target_next; /* entry in use; next one to be learned */
@@ -169,7 +168,7 @@ struct rs {
 	size_t shared_size;		/* size of the memory file with rbuf and table, or 0 */
 	uint32_t rbuf_next, rbuf_ready; /* next byte to read; bytes available */
 	uint32_t rbuf_free, rbuf_offer; /* bytes read but not offered again; where they begin */
-	uint16_t received, granted;	/* messages received; the peer's credit limit */
+	uint16_t received, granted;	/* messages; at this count the peer gets more credits */
 	struct rs_sge peer_sgl;		/* where this side's offers are written */
 	uint32_t peer_entry;
 

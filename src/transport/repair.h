@@ -6,7 +6,7 @@
  * it repeats up to one burst. New packets continue to be sent meanwhile.
  *
  * This file decides what is retransmitted, and whether a report of a loss is new; requester_send.c
- * sends it. Its state are the fields of struct requester from `again` to `arrived`, `hole` and
+ * sends it. Its state is in struct requester: the fields from `again` to `arrived`, `hole` and
  * `repeat`. It has no timers, threads or locks: the code that detects a loss calls it.
  */
 #ifndef VERBENA_TRANSPORT_REPAIR_H

@@ -55,8 +55,7 @@ void responder_stop(struct tp *tp, bool keep_answer)
 	r->kind = MESSAGE_NONE;
 	r->ack_owed = false;
 	if (keep_answer && r->faulted)
-		return; /* answers to READs before the refused request, and its NAK, are still sent
-			 */
+		return; /* earlier READs' answers and the NAK are still sent */
 	r->faulted = r->nak_owed = false;
 	r->give = r->made;
 }

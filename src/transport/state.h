@@ -73,9 +73,8 @@ struct requester {
 	uint32_t asked;	       /* of them, since the last AckReq */
 	bool closed;	       /* the window was full and has no room for a burst yet */
 	uint32_t answers_owed; /* READ pieces and atomics that were sent and not answered */
-	uint32_t open; /* READs and atomics that have begun and aren't complete: the fence waits for
-			  them */
-	uint32_t broken_at; /* BREAKS: the request that can't be sent */
+	uint32_t open;	       /* READs and atomics begun and not complete: a fence waits */
+	uint32_t broken_at;    /* BREAKS: the request that can't be sent */
 	enum ibv_wc_status broken_status;
 	/* End-to-end credits (IBTA 9.7.7.2). */
 	uint32_t ssn, lsn, msn; /* 24 bits: messages begun; limit; the peer's newest MSN */
@@ -91,9 +90,8 @@ struct requester {
 	 * back: one packet, or a hole. The first of them belongs to request `again_of`. */
 	uint32_t again, again_end, again_of;
 	uint32_t repeated_end; /* SENT, GOES_ON: packets before it were repeated */
-	uint64_t rewound_at;  /* when the requester last went back or repeated a hole; TP_NEVER: not
-				 yet */
-	uint32_t rewound_psn; /* ... as far as this PSN */
+	uint64_t rewound_at;   /* when it last went back or repeated a hole; or TP_NEVER */
+	uint32_t rewound_psn;  /* ... to this PSN */
 	/* What the last holes predict (expect_holes): was_near: little was between two of them;
 	 * widened: repeating the first packet of a hole wasn't enough. */
 	bool was_near, widened;
@@ -129,8 +127,7 @@ enum message_kind { MESSAGE_NONE, MESSAGE_SEND, MESSAGE_WRITE, MESSAGE_DROPPED }
 struct responder {
 	bool active;
 	bool established;
-	bool faulted;  /* stopped by a request that was refused: its NAK is repeated for duplicates
-			*/
+	bool faulted;  /* stopped by a refused request, whose NAK may be repeated */
 	bool taken;    /* a receive is taken */
 	bool going_on; /* kept packets may be executed now (responder_go_on)... */
 	bool went_on;  /* ... and one has been executed */

@@ -346,8 +346,7 @@ struct process {
 	uint16_t serial[REGIONS];
 	struct block block[BLOCKS];
 	uint32_t next_block[BLOCK_TARGET + 1];
-	uint32_t regions_hurt; /* how many regions for its own use have ended, or have unmapped
-				  blocks */
+	uint32_t regions_hurt; /* own regions that have ended or have unmapped blocks */
 	_Atomic uint64_t hazard[HAZARDS];
 	uint32_t held_bytes;
 	_Alignas(64) uint8_t arena[ARENA];
