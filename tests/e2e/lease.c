@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A thread that polls doesn't nap while there are signs of work for it (engine.h): completions of
- * its own one-sided requests, and what its peer writes straight into its memory. See rig.h.
+ * A polling thread doesn't nap while there are signs of work for it (engine.h): completions of its
+ * own one-sided requests, and its peer's writes into its memory. See rig.h.
  *
  * Naps are counted, by a filter of system calls; time isn't measured. In each round there is a sign
- * of work, and the polls in vain of a round are fewer than those between two looks of the poller
- * whether it should nap. So no round, however long it takes, may end in a nap.
+ * of work, and a round has fewer empty polls than the poller makes between two decisions whether to
+ * nap. So no round, however long it takes, may end in a nap.
  */
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -18,10 +18,10 @@
 
 #include "rig.h"
 
-/* EMPTY_POLLS look at up to three rings each: 60 are fewer than YIELD_AFTER less LEASE_AFTER. */
+/* EMPTY_POLLS poll up to three rings each: 60 are fewer than YIELD_AFTER less LEASE_AFTER. */
 enum { EMPTY_POLLS = 60, ROUNDS = 100 };
 
-/* The rounds take at least so long: many times a poller's patience of 1 ms. */
+/* The rounds take at least this long: many times the 1 ms after which a poller naps. */
 static const double LONG_MS = 30;
 
 static volatile sig_atomic_t naps;
@@ -32,7 +32,7 @@ static void on_nap(int number)
 	naps++;
 }
 
-/* This thread's calls of nanosleep() raise SIGSYS from now on. */
+/* From now on this thread's calls of nanosleep() raise SIGSYS. */
 static void count_naps(struct rig *rig)
 {
 	struct sock_filter code[] = {
@@ -58,7 +58,7 @@ static void poll_in_vain(struct end *end, int polls)
 		CHECK_EQ(end->rig, ibv_poll_cq(end->rcq, 1, &wc), 0);
 }
 
-/* The counter works: a thread for which there is no sign of work naps. */
+/* Checks the counter: a thread without a sign of work naps. */
 static void naps_without_work(struct rig *rig)
 {
 	struct end end;
@@ -79,7 +79,7 @@ static void naps_without_work(struct rig *rig)
 	end_close(&end);
 }
 
-/* A thread whose own requests complete has work, although no record comes for it. */
+/* A thread whose own requests complete has work, although it receives no records. */
 static void own_completions(struct rig *rig)
 {
 	struct end end;
@@ -102,7 +102,7 @@ static void own_completions(struct rig *rig)
 	end_close(&end);
 }
 
-/* A writes; its completion says that the write has been counted. */
+/* A writes; the completion means that the write has been counted. */
 static void write_rounds(struct end *end)
 {
 	bool none = false, last = false;
@@ -132,7 +132,7 @@ static void poll_rounds(struct end *end)
 	CHECK_EQ(end->rig, naps, 0);
 }
 
-/* So has a thread into whose process's memory the peer writes. */
+/* The same for a thread into whose process's memory the peer writes. */
 static void writes_by_the_peer(struct rig *rig)
 {
 	struct end end;
