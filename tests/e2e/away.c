@@ -42,62 +42,73 @@ static bool is_one_process(const struct rig *rig)
 	return rig->carrier == RIG_SELF || rig->carrier == RIG_SELF_TWO;
 }
 
-/* A's queue pair is in ERR: it refused the request. */
-static void refused_while_away(struct rig *rig)
+/* What B asks for, and what A does while B stands still. */
+struct absence {
+	enum ibv_wr_opcode opcode;
+	uint32_t key_xor;
+	void (*meanwhile)(struct end *end, uint64_t round);
+	enum ibv_wc_status answer;
+};
+
+static void one_absence(struct rig *rig, const struct absence *absence, pid_t peer, uint64_t round)
 {
-	pid_t mine = getpid(), theirs;
+	struct end end;
 
-	if (is_one_process(rig))
-		return;
-	rig_swap(rig, &mine, &theirs, sizeof(mine));
-	for (uint64_t round = 0; round < ROUNDS; round++) {
-		struct end end;
-
-		end_pair(&end, rig, NULL);
-		end_warm(&end);
-		rig_sync(rig);
-		if (rig->role == RIG_B) {
-			end.peer.rkey ^= 0xff;
-			OK(rig, end_send(&end, IBV_WR_RDMA_READ, round, 0, LENGTH, 0));
-			raise(SIGSTOP);
-			wc_expect(&end, end.scq, round, IBV_WC_REM_ACCESS_ERR);
-		} else {
-			let_go_on(rig, theirs);
-		}
-		rig_sync(rig);
-		end_close(&end);
+	end_pair(&end, rig, NULL);
+	end_warm(&end);
+	if (rig->role == RIG_A)
+		OK(rig, end_recv(&end, round, 0, LENGTH));
+	rig_sync(rig);
+	if (rig->role == RIG_B) {
+		end.peer.rkey ^= absence->key_xor;
+		OK(rig, end_send(&end, absence->opcode, round, 0, LENGTH, 0));
+		raise(SIGSTOP);
+		wc_expect(&end, end.scq, round, absence->answer);
+	} else {
+		absence->meanwhile(&end, round);
+		let_go_on(rig, peer);
 	}
+	rig_sync(rig);
+	end_close(&end);
 }
 
-/* A's queue pair is destroyed after A has received the message that it waited for. */
-static void answered_while_away(struct rig *rig)
+static void each_absence(struct rig *rig, const struct absence *absence)
 {
 	pid_t mine = getpid(), theirs;
 
 	if (is_one_process(rig))
 		return;
 	rig_swap(rig, &mine, &theirs, sizeof(mine));
-	for (uint64_t round = 0; round < ROUNDS; round++) {
-		struct end end;
+	for (uint64_t round = 0; round < ROUNDS; round++)
+		one_absence(rig, absence, theirs, round);
+}
 
-		end_pair(&end, rig, NULL);
-		end_warm(&end);
-		if (rig->role == RIG_A)
-			OK(rig, end_recv(&end, round, 0, LENGTH));
-		rig_sync(rig);
-		if (rig->role == RIG_B) {
-			OK(rig, end_send(&end, IBV_WR_SEND, round, 0, LENGTH, 0));
-			raise(SIGSTOP);
-			wc_expect(&end, end.scq, round, IBV_WC_SUCCESS);
-		} else {
-			wc_expect(&end, end.rcq, round, IBV_WC_SUCCESS);
-			end_close(&end);
-			let_go_on(rig, theirs);
-		}
-		rig_sync(rig);
-		if (rig->role == RIG_B)
-			end_close(&end);
-	}
+/* A's queue pair is in ERR: it refused the request. */
+static void refusal_flushes(struct end *end, uint64_t round)
+{
+	wc_expect(end, end->rcq, round, IBV_WC_WR_FLUSH_ERR);
+}
+
+static void refused_while_away(struct rig *rig)
+{
+	each_absence(rig, &(struct absence){.opcode = IBV_WR_RDMA_READ,
+					    .key_xor = 0xff,
+					    .meanwhile = refusal_flushes,
+					    .answer = IBV_WC_REM_ACCESS_ERR});
+}
+
+/* A's queue pair ends after A has received the message that it waited for. */
+static void receipt_ends(struct end *end, uint64_t round)
+{
+	wc_expect(end, end->rcq, round, IBV_WC_SUCCESS);
+	OK(end->rig, end_move(end, IBV_QPS_RESET));
+}
+
+static void answered_while_away(struct rig *rig)
+{
+	each_absence(rig, &(struct absence){.opcode = IBV_WR_SEND,
+					    .meanwhile = receipt_ends,
+					    .answer = IBV_WC_SUCCESS});
 }
 
 const struct rig_test away_tests[] = {
