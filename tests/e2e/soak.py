@@ -174,9 +174,20 @@ def settled(stage, pid, witness):
     return sizes[-1]
 
 
-def compare(before, after):
+def sockets(pid):
+    """The process's sockets and what they are connected to, a line each."""
+    done = subprocess.run(["ss", "-anp", "-x", "-u", "-t", "-f", "netlink"], capture_output=True,
+                          text=True, check=False, stdin=subprocess.DEVNULL)
+    more = subprocess.run(["ss", "-anpxut"], capture_output=True, text=True, check=False,
+                          stdin=subprocess.DEVNULL)
+    return "\n".join(line for line in (done.stdout + more.stdout).splitlines()
+                     if f"pid={pid}," in line)
+
+
+def compare(before, after, pid):
     """Failure where more is used than before."""
-    require(after.fds == before.fds, f"descriptors: {before.fds} before, {after.fds} after")
+    require(after.fds == before.fds, f"descriptors: {before.fds} before, {after.fds} after\n"
+            f"{sockets(pid)}")
     require(after.mapped == before.mapped,
             f"memory files are mapped: {before.mapped} before, {after.mapped} after")
     require(after.files == before.files, f"files: {before.files} before, {after.files} after")
@@ -205,7 +216,7 @@ def soak(stage, chance, seconds):
           f"{sum(after.memory_files().values())} after (the witness's)\n"
           f"      the daemon's memory: {before.resident_kib} KiB before, {after.resident_kib} KiB "
           f"after (allowed: {MEMORY_MARGIN_KIB} more)", flush=True)
-    compare(before, after)
+    compare(before, after, daemons[0])
     require(witness.running(), "the witness has ended")
     witness.kill()
     witness.popen.wait()

@@ -36,7 +36,6 @@ enum {
 };
 
 #define PAGE_SIZES 0xfffff000ull
-#define FIRMWARE (1ull << 16) /* DEVICE_FIRMWARE: 16 bits each */
 
 /* Only capabilities that the soft HCA has. */
 #define CAPABILITIES                                                                \
@@ -239,7 +238,7 @@ static void device_fill_response(const struct device *device,
 				 struct ib_uverbs_query_device_resp *resp)
 {
 	*resp = (struct ib_uverbs_query_device_resp){
-		.fw_ver = FIRMWARE,
+		.fw_ver = DEVICE_FIRMWARE_NUMBER,
 		.node_guid = device_guid_word(device),
 		.sys_image_guid = device_guid_word(device),
 		.max_mr_size = LIMIT_MR_BYTES,

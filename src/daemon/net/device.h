@@ -15,7 +15,10 @@
 #define DEVICE_NODE "uverbs0"  /* the first device's node */
 #define DEVICE_PORT 1
 
+/* The version of the daemon that plays the firmware; as a number, 16 bits a part. */
 #define DEVICE_FIRMWARE VERBENA_VERSION ".0"
+#define DEVICE_FIRMWARE_NUMBER \
+	((uint64_t)VERBENA_VERSION_MAJOR << 32 | (uint64_t)VERBENA_VERSION_MINOR << 16)
 #define DEVICE_RATE "100 Gb/sec (4X EDR)" /* in sysfs's form of width and speed */
 #define DEVICE_PORT_CAPS (IB_UVERBS_PCF_CM_SUP | IB_UVERBS_PCF_IP_BASED_GIDS)
 
