@@ -91,20 +91,44 @@ void oracle_executed(struct side *side, struct work *w, bool is_end)
 
 /* ------------------------------------------------------------------ READs */
 
+/* The WRITEs that touch a READ's range, in the order of posting. */
+struct writers {
+	uint32_t count;
+	uint32_t request[WORKS_MAX];
+};
+
+static bool may_write(const struct work *w)
+{
+	return (w->opcode == IBV_WR_RDMA_WRITE || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) &&
+	       (!w->wrong || w->wrong == WRONG_FETCH);
+}
+
+/* Collected once for each READ: asking every request again for every byte took 40 % of a run. */
+static void find_writers(struct side *side, const struct work *read, struct writers *writers)
+{
+	writers->count = 0;
+	for (uint32_t k = 0; k < side->posted; k++) {
+		const struct work *w = &side->works[k];
+
+		if (may_write(w) && w->offset < read->offset + read->length &&
+		    read->offset < w->offset + w->length)
+			writers->request[writers->count++] = k;
+	}
+}
+
 /* A byte is legal if the last WRITE before the READ left it, or a later one did (also one that
  * failed at its requester after its first packets). */
-static bool legal(struct side *side, const struct work *w, uint32_t count, uint32_t i)
+static bool legal(struct side *side, const struct writers *writers, uint32_t count, uint32_t i)
 {
-	uint8_t value = initial_byte(side->peer, w->offset + i), found = w->answer[i];
-	uint32_t at = w->offset + i;
+	const struct work *read = &side->works[count];
+	uint32_t at = read->offset + i;
+	uint8_t value = initial_byte(side->peer, at), found = read->answer[i];
 
-	for (uint32_t k = 0; k < side->posted; k++) {
+	for (uint32_t n = 0; n < writers->count; n++) {
+		uint32_t k = writers->request[n];
 		const struct work *other = &side->works[k];
-		bool writes = other->opcode == IBV_WR_RDMA_WRITE ||
-			      other->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 
-		if (!writes || (other->wrong && other->wrong != WRONG_FETCH) ||
-		    at < other->offset || at - other->offset >= other->length)
+		if (at < other->offset || at - other->offset >= other->length)
 			continue;
 		if (k >= count && value == found)
 			return true;
@@ -118,17 +142,20 @@ static bool legal(struct side *side, const struct work *w, uint32_t count, uint3
 void oracle_read_answer(struct side *side, struct work *w)
 {
 	uint32_t count = (uint32_t)(w - side->works);
+	struct writers writers;
 
 	SIM_MUST(side->sim, w->delivered == w->length, "%c: request %u has %u of %u bytes",
 		 'A' + side->index, count, w->delivered, w->length);
-	for (uint32_t i = 0; i < w->length; i++) {
-		bool right = w->offset < AREA_WRITE
-				     ? w->answer[i] == initial_byte(side->peer, w->offset + i)
-				     : legal(side, w, count, i);
-
-		SIM_MUST(side->sim, right, "%c: READ %u has a wrong byte at %u", 'A' + side->index,
-			 count, i);
+	if (w->offset < AREA_WRITE) {
+		SIM_MUST(side->sim,
+			 payload_is(w->answer, initial_seed(side->peer), w->offset, w->length),
+			 "%c: READ %u has a wrong byte", 'A' + side->index, count);
+		return;
 	}
+	find_writers(side, w, &writers);
+	for (uint32_t i = 0; i < w->length; i++)
+		SIM_MUST(side->sim, legal(side, &writers, count, i),
+			 "%c: READ %u has a wrong byte at %u", 'A' + side->index, count, i);
 }
 
 /* ------------------------------------------------------------------ completions */

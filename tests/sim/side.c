@@ -31,8 +31,7 @@ static bool world_fetch(void *owner, uint32_t count, uint32_t offset, uint8_t *t
 		 "%c: fetches %u bytes at %u of request %u", 'A' + side->index, n, offset, count);
 	if (w->wrong == WRONG_FETCH && offset + n == w->length)
 		return false;
-	for (uint32_t i = 0; i < n; i++)
-		to[i] = payload_byte(w->payload, offset + i);
+	payload_fill(to, w->payload, offset, n);
 	return true;
 }
 
@@ -172,9 +171,9 @@ static bool world_receive_place(void *owner, uint32_t offset, const uint8_t *fro
 		 "%c: the SEND's last byte", 'A' + side->index);
 	if (w->wrong == WRONG_PLACE && last)
 		return false;
-	for (uint32_t i = 0; i < n; i++)
-		SIM_MUST(sim, from[i] == payload_byte(w->payload, offset + i),
-			 "%c: a SEND's byte %u is wrong", 'A' + side->index, offset + i);
+	SIM_MUST(sim, payload_is(from, w->payload, offset, n),
+		 "%c: one of a SEND's bytes %u to %u is wrong", 'A' + side->index, offset,
+		 offset + n - 1);
 	side->executed_bytes += n;
 	return true;
 }
@@ -295,10 +294,9 @@ static bool world_write(void *owner, uint64_t addr, uint32_t rkey, const uint8_t
 		 at == w->offset + side->executed_bytes && side->executed_bytes + n <= w->length,
 		 "%c: writes at %u, request %u is at %u", 'A' + side->index, at, side->executing,
 		 w->offset + side->executed_bytes);
-	for (uint32_t i = 0; i < n; i++)
-		SIM_MUST(sim, from[i] == payload_byte(w->payload, side->executed_bytes + i),
-			 "%c: a WRITE's byte %u is wrong", 'A' + side->index,
-			 side->executed_bytes + i);
+	SIM_MUST(sim, payload_is(from, w->payload, side->executed_bytes, n),
+		 "%c: one of a WRITE's bytes %u to %u is wrong", 'A' + side->index,
+		 side->executed_bytes, side->executed_bytes + n - 1);
 	side->executed_bytes += n;
 	SIM_MUST(sim, last == (side->executed_bytes == w->length), "%c: the WRITE's last byte",
 		 'A' + side->index);
@@ -311,8 +309,11 @@ static bool world_read(void *owner, uint64_t addr, uint32_t rkey, uint8_t *to, u
 	struct side *side = owner;
 	uint32_t at = granted(side, addr, n, rkey, IBV_ACCESS_REMOTE_READ);
 
-	for (uint32_t i = 0; i < n; i++, at++)
-		to[i] = at < AREA_WRITE ? initial_byte(side, at) : side->memory[at];
+	uint32_t constant = at >= AREA_WRITE ? 0 : n < AREA_WRITE - at ? n : AREA_WRITE - at;
+
+	payload_fill(to, initial_seed(side), at, constant);
+	if (n > constant)
+		memcpy(to + constant, side->memory + at + constant, n - constant);
 	return true;
 }
 
