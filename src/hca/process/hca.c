@@ -292,7 +292,7 @@ static void leave_cq(struct cq *cq)
 	cq->ibv.comp_events_completed = cq->comp_reported;
 	cq->ibv.async_events_completed = cq->async_reported;
 	atomic_store(&cq->tail, atomic_load(&cq->head));
-	atomic_store(&cq->armed, CQ_UNARMED);
+	cq->armed = CQ_UNARMED;
 }
 
 static void leave_srq(struct srq *srq)

@@ -78,13 +78,13 @@ static int channel_again(struct daemon_conn *conn, struct list *held)
 
 static int cq_again(struct daemon_conn *conn, struct list *held)
 {
-	const struct cq *cq = container_of(held, struct cq, held);
+	struct cq *cq = container_of(held, struct cq, held);
 	struct ibv_comp_channel *ibv = cq->ibv.channel;
 	uint32_t handle;
 
 	if (!cq->registered)
 		return 0;
-	return daemon_create_cq(conn, cq->depth,
+	return daemon_create_cq(conn, cq_depth(cq),
 				ibv ? (int64_t)container_of(ibv, struct channel, ibv)->handle : -1,
 				cq->comp_vector, &handle);
 }

@@ -27,7 +27,9 @@
 struct cq_object {
 	struct cq cq;
 	struct lock turn;
-	struct cqe current; /* under turn */
+	/* Under turn; if one thread only uses the CQ (cq.single_threaded), it is that thread's, and
+	 * turn isn't taken. */
+	struct cqe current;
 	bool ignore_overrun;
 };
 

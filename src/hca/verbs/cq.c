@@ -43,10 +43,9 @@ static struct channel *cq_channel(const struct cq *cq)
 	return container_of(cq->ibv.channel, struct channel, ibv);
 }
 
-/* cq.lock is held. */
-static void set_armed(struct cq *cq, enum cq_arm arm)
+static void set_armed(struct cq *cq, enum cq_arm arm) REQUIRES(cq->lock)
 {
-	enum cq_arm old = atomic_load_explicit(&cq->armed, memory_order_relaxed);
+	enum cq_arm old = cq->armed;
 
 	if (old == arm)
 		return;
@@ -54,12 +53,12 @@ static void set_armed(struct cq *cq, enum cq_arm arm)
 		atomic_fetch_add(&cq->context->hca->armed_cqs, 1);
 	else if (arm == CQ_UNARMED)
 		atomic_fetch_sub(&cq->context->hca->armed_cqs, 1);
-	atomic_store_explicit(&cq->armed, arm, memory_order_relaxed);
+	cq->armed = arm;
 }
 
-/* The ring is full, or has overrun. True: there is room now; *raise: this is the first overrun.
- * cq.lock is held. */
-static bool make_room(struct cq *cq, bool *raise)
+/* The ring is full, or has overrun. True: there is room now; *raise: this is the first
+ * overrun. */
+static bool make_room(struct cq *cq, bool *raise) REQUIRES(cq->lock)
 {
 	if (cq_object_of(cq)->ignore_overrun) {
 		atomic_fetch_add_explicit(&cq->tail, 1, memory_order_relaxed);
@@ -76,7 +75,7 @@ static bool push_overrun(struct cq *cq, bool raise)
 		log_warn(
 			"a CQ of %u entries overran: completions are lost, the CQ is unusable now; "
 			"make it as large as the queues that complete to it",
-			cq->depth);
+			cq_depth(cq));
 		async_cq(cq, IBV_EVENT_CQ_ERR);
 		atomic_store(&cq->context->hca->overruns, true);
 		engine_kick(cq->context->hca); /* fails its QPs */
@@ -103,7 +102,7 @@ bool cq_push(struct cq *cq, const struct cqe *cqe, bool solicited)
 		place->timestamp = now_ns();
 	atomic_store_explicit(&cq->head, head + 1, memory_order_release);
 
-	enum cq_arm arm = atomic_load_explicit(&cq->armed, memory_order_relaxed);
+	enum cq_arm arm = cq->armed;
 
 	if (unlikely(arm != CQ_UNARMED)) {
 		event = arm == CQ_ARMED || solicited || cqe->status != IBV_WC_SUCCESS;
@@ -187,7 +186,7 @@ int cq_req_notify(struct ibv_cq *ibv, int solicited_only)
 	if (!ibv->channel)
 		return 0; /* without a channel there is no event */
 	lock_take(&cq->lock);
-	enum cq_arm old = atomic_load_explicit(&cq->armed, memory_order_relaxed);
+	enum cq_arm old = cq->armed;
 
 	if (want > old)
 		set_armed(cq, want);
@@ -256,7 +255,7 @@ static int check_attributes(struct ibv_context *context, const struct ibv_cq_ini
 }
 
 static void object_init(struct cq_object *o, struct ibv_context *context,
-			const struct ibv_cq_init_attr_ex *attr)
+			const struct ibv_cq_init_attr_ex *attr, struct cqe *ring, uint32_t places)
 {
 	uint32_t flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;
 	struct cq *cq = &o->cq;
@@ -273,6 +272,8 @@ static void object_init(struct cq_object *o, struct ibv_context *context,
 	cq->single_threaded = flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
 	cq->timestamps = attr->wc_flags & CQ_WC_TIMESTAMPS;
 	cq->depth = attr->cqe;
+	cq->ring = ring;
+	cq->mask = places - 1;
 	cq->context = context_of(context);
 	lock_init(&o->turn, RANK_CQ_TURN);
 	o->ignore_overrun = flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
@@ -304,7 +305,8 @@ void cq_came(struct cq *cq, const struct proto_create_channel_cq_resp *resp)
 static int tell_both(struct cq *cq)
 {
 	struct proto_create_channel_cq_resp resp;
-	int err = daemon_create_channel_cq(&cq->context->conn, cq->depth, cq->comp_vector, &resp);
+	int err =
+		daemon_create_channel_cq(&cq->context->conn, cq_depth(cq), cq->comp_vector, &resp);
 
 	if (!err)
 		cq_came(cq, &resp);
@@ -318,7 +320,7 @@ static int tell_daemon(struct cq *cq, const struct channel *channel)
 	if (channel && !channel->registered)
 		return tell_both(cq);
 	int err =
-		daemon_create_cq(&cq->context->conn, cq->depth,
+		daemon_create_cq(&cq->context->conn, cq_depth(cq),
 				 channel ? (int64_t)channel->handle : -1, cq->comp_vector, &handle);
 
 	if (!err)
@@ -354,6 +356,7 @@ static int register_cq(struct cq *cq, bool later)
 static struct ibv_cq *cq_create_object(struct ibv_context *context,
 				       const struct ibv_cq_init_attr_ex *attr, bool for_qp)
 {
+	struct cqe *ring = NULL;
 	uint32_t places;
 	int err = -check_attributes(context, attr);
 
@@ -365,11 +368,10 @@ static struct ibv_cq *cq_create_object(struct ibv_context *context,
 
 	if (!o)
 		goto out_memory;
-	o->cq.ring = ring_make(attr->cqe, &places);
-	if (!o->cq.ring)
+	ring = ring_make(attr->cqe, &places);
+	if (!ring)
 		goto out_memory;
-	o->cq.mask = places - 1;
-	object_init(o, context, attr);
+	object_init(o, context, attr, ring, places);
 	err = register_cq(&o->cq, for_qp);
 	if (err)
 		goto out_free;
@@ -379,8 +381,7 @@ static struct ibv_cq *cq_create_object(struct ibv_context *context,
 out_memory:
 	err = -ENOMEM;
 out_free:
-	if (o)
-		free(o->cq.ring);
+	free(ring);
 	free(o);
 	errno = -err;
 	return NULL;
@@ -452,7 +453,7 @@ int cq_resize(struct ibv_cq *ibv, int cqe)
 	int err = -daemon_resize_cq(conn, cq->handle, cqe);
 
 	if (!err) {
-		uint32_t old = cq->depth;
+		uint32_t old = cq_depth(cq);
 
 		err = swap_ring(cq, &ring, places, cqe);
 		if (err) /* completions came meanwhile, and don't fit */
@@ -509,6 +510,7 @@ int cq_destroy(struct ibv_cq *ibv)
 	channel_count(ibv->channel, -1);
 	pthread_mutex_destroy(&ibv->mutex);
 	pthread_cond_destroy(&ibv->cond);
+	lock_assume_alone(&cq->lock);
 	free(cq->ring);
 	free(cq_object_of(cq));
 	return 0;

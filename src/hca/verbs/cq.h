@@ -10,6 +10,7 @@
 
 #include "base/list.h"
 #include "base/lock.h"
+#include "base/thread_safety.h"
 #include "client/daemon.h"
 
 struct context;
@@ -38,12 +39,16 @@ struct cq {
 	struct lock lock;
 	bool single_threaded;
 	bool timestamps;
-	_Atomic bool overrun;	/* changes under lock */
-	_Atomic uint32_t armed; /* enum cq_arm; changes under lock */
-	struct cqe *ring;
-	uint32_t mask;		     /* ring places - 1; there are at least `depth` places */
-	uint32_t depth;		     /* how many completions it may hold: ibv.cqe */
-	_Atomic uint32_t head, tail; /* produced, consumed; free-running */
+	/* For good. Changes under lock; atomic, because the engine thread looks for it without the
+	 * lock. */
+	_Atomic bool overrun;
+	enum cq_arm armed GUARDED_BY(lock);
+	struct cqe *ring GUARDED_BY(lock);
+	uint32_t mask GUARDED_BY(lock);	 /* ring places - 1; there are at least `depth` places */
+	uint32_t depth GUARDED_BY(lock); /* how many completions it may hold: ibv.cqe */
+	/* Produced, consumed; free-running. They change under lock; atomic, because a poller
+	 * compares them without the lock. */
+	_Atomic uint32_t head, tail;
 	uint32_t handle;
 	uint32_t comp_vector;
 	_Atomic uint32_t users; /* send and receive sides of QPs that complete to it */
@@ -57,6 +62,16 @@ struct cq {
 static inline struct cq *cq_of(struct ibv_cq *ibv)
 {
 	return container_of(ibv, struct cq, ibv);
+}
+
+/* How many completions the CQ may hold. Takes cq.lock. */
+static inline uint32_t cq_depth(struct cq *cq)
+{
+	lock_take(&cq->lock);
+	uint32_t depth = cq->depth;
+
+	lock_give(&cq->lock);
+	return depth;
 }
 
 /*
