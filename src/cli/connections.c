@@ -32,7 +32,7 @@ static const struct {
 	{"5", "they asked for what isn't supported here", "they asked for what the peer can't"},
 	{"6", "they were about a connection that isn't known here",
 	 "they were about a connection that the peer doesn't know"},
-	{"8", "nobody listened at their port", "nobody listened at their port"},
+	{"8", "no program listened at that port", "no program listened at that port"},
 	{"10", "the last connection of their QP wasn't over here",
 	 "the last connection of their QP wasn't over at the peer"},
 	{"28", "the program didn't want them, or had too many waiting",

@@ -509,9 +509,11 @@ int cm_sidr_answer(struct cm *cm, struct cm_endpoint *e, enum cm_sidr_status sta
 
 /* ------------------------------------------------------------------ closing */
 
-/* Sends what the protocol demands of a side that ends. Afterwards the endpoint is in CM_IDLE, or in
- * a state that ends by a deadline. */
-static void say_goodbye(struct cm *cm, struct cm_endpoint *e, uint64_t now)
+/* Ends the endpoint's exchange with the peer by the message that its state demands: REJ while a
+ * request is open, DREQ (or DREP) once there is a connection, SIDR_REP for a datagram service. In
+ * the other states nothing is sent. Afterwards the endpoint is in CM_IDLE, or in a state that ends
+ * by a deadline. */
+static void endpoint_end_exchange(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 {
 	switch (e->state) {
 	case CM_REQ_SENT:
@@ -554,7 +556,7 @@ static void say_goodbye(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 
 void cm_close(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 {
-	say_goodbye(cm, e, now);
+	endpoint_end_exchange(cm, e, now);
 	e->closed = true;
 	e->owner = NULL;
 	cm->orphans++;

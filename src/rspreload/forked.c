@@ -29,7 +29,8 @@
 #include "base/mutex.h"
 #include "rspreload/preload.h"
 
-enum { COME_MS = 10000 }; /* for a client that was told to connect */
+/* How long the server waits for the client's rsocket connection after its announcement. */
+enum { CLIENT_CONNECT_TIMEOUT_MS = 10000 };
 
 bool fork_wanted(void)
 {
@@ -145,7 +146,7 @@ static int accept_again(int fd)
 	struct pollfd coming = {.fd = listener, .events = POLLIN};
 
 	if (listener >= 0 && real.send(fd, &here, sizeof(here), MSG_NOSIGNAL) == sizeof(here) &&
-	    RS(rpoll(&coming, 1, COME_MS)) > 0)
+	    RS(rpoll(&coming, 1, CLIENT_CONNECT_TIMEOUT_MS)) > 0)
 		rs = RS(raccept(listener, NULL, NULL));
 	if (listener >= 0)
 		RS(rclose(listener));

@@ -160,9 +160,9 @@ def counted(stage):
         require(got == {"REQ": 2, "REP": 1, "RTU": 1, "REJ": 1, "DREQ": 0}, f"{way}: {got}")
         ending = "sent" if way == "sent" else "received"
         require(grown(f"rejects_{ending}", "8") == 1, f"reasons: {now}")
-    require(grown("nobody") == 1 and not grown("unexpected"), f"{now}")
+    require(grown("no_listener") == 1 and not grown("unexpected"), f"{now}")
     text = stage.run(f"{BUILD}/bin/verbena", "status", plain=True)
-    for sentence in ("connections: ", "nobody listened at their port (REJ 8)"):
+    for sentence in ("connections: ", "no program listened at that port (REJ 8)"):
         require(sentence in text, f"no '{sentence}' in\n{tail(text)}")
     end(client, server, nobody)
 

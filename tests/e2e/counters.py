@@ -92,7 +92,7 @@ def strangers(stage):
 
 
 def requests(stage):
-    """Strangers' messages to the connection manager: malformed, repeated, for nobody."""
+    """Strangers' messages to the connection manager: malformed, repeated, for a port without a listener."""
     port = PORTS.take()
     server = stage.start(os.path.join(BUILD, "tests", "e2e", "cm_probe"), "hear", ADDRESS, port)
     require(poll_until(lambda: "listening" in server.output(), 20), tail(server.output()))
@@ -111,12 +111,12 @@ def requests(stage):
     def counted():
         now = stage.status()["connections"]
         return {name: now[name] - before[name]
-                for name in ("duplicates", "malformed", "nobody")} | {
+                for name in ("duplicates", "malformed", "no_listener")} | {
             "REQ": now["received"]["REQ"] - before["received"]["REQ"],
             "RTU": now["received"]["RTU"] - before["received"]["RTU"],
             "MRA": now["sent"]["MRA"] - before["sent"]["MRA"],
             "REJ 8": now["rejects_sent"].get("8", 0) - before["rejects_sent"].get("8", 0)}
-    wanted = {"duplicates": 2, "malformed": 5, "nobody": 1, "REQ": 4, "RTU": 1, "MRA": 2, "REJ 8": 1}
+    wanted = {"duplicates": 2, "malformed": 5, "no_listener": 1, "REQ": 4, "RTU": 1, "MRA": 2, "REJ 8": 1}
     require(poll_until(lambda: counted() == wanted, 20), f"{counted()} instead of {wanted}")
     require(poll_until(lambda: "CONNECT_REQUEST" in server.output(), 20), "the listener heard nothing")
     require(server.output().count("CONNECT_REQUEST") == 1, tail(server.output()))

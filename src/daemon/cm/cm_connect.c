@@ -325,11 +325,11 @@ static void fill_conn(struct rdma_ucm_event_resp *event, const struct cm_mad *ma
 	event->ece.attr_mod = mad->attribute_modifier;
 }
 
-static int cm_mad_refusal(const struct cm_mad *mad, bool nobody)
+static int cm_mad_refusal(const struct cm_mad *mad, bool no_listener)
 {
 	if (mad->message == CM_SIDR_REQ)
-		return nobody ? CM_SIDR_UNSUPPORTED : CM_SIDR_REJECT;
-	return nobody ? CM_REJECT_SERVICE_ID : CM_REJECT_CONSUMER;
+		return no_listener ? CM_SIDR_UNSUPPORTED : CM_SIDR_REJECT;
+	return no_listener ? CM_REJECT_SERVICE_ID : CM_REJECT_CONSUMER;
 }
 
 /* The listener for a request; NULL: none. */
@@ -372,7 +372,7 @@ static int cm_id_on_request(void *arg, struct cm_endpoint *endpoint, const struc
 		cm_ip_decode(mad->private_data, &ip) ? find_listener(service, mad, &ip) : NULL;
 	struct cm_id *id;
 
-	service->nobody += !listener;
+	service->no_listener += !listener;
 	if (listener && !cm_id_has_backlog(listener)) {
 		service->backlog_full++;
 		return cm_mad_refusal(mad, false);

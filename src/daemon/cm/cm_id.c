@@ -12,6 +12,7 @@
 #include "daemon/cm/cm_client.h"
 #include "daemon/cm/cm_mcast.h"
 #include "daemon/cm/cm_service.h"
+#include "daemon/core/conn.h"
 #include "daemon/core/loop.h"
 #include "daemon/core/server.h"
 #include "wire/ip.h"
@@ -31,7 +32,10 @@ struct cm_id *cm_id_find(const struct cm_request *request, uint32_t handle)
 void cm_id_post(struct cm_id *id, const struct rdma_ucm_event_resp *event)
 {
 	if (cm_channel_post(id->channel, event))
-		log_error("no memory for an event of the RDMA CM: a program may wait in vain");
+		log_error("rdma_cm: event %u for process %d is lost, because the daemon got no "
+			  "memory for it; free memory on this host or raise the daemon's limit, "
+			  "and restart the program if it waits for the event",
+			  event->event, id->object.client->conn->pid);
 }
 
 void cm_id_event_with(struct cm_id *id, struct rdma_ucm_event_resp *event)

@@ -40,7 +40,7 @@ struct cm_service {
 	bool force_wire; /* for tests: local messages go through the wire, too */
 	bool running;
 	uint64_t lost;	       /* messages for which there was no memory */
-	uint64_t nobody;       /* requests for a port without a listener */
+	uint64_t no_listener;  /* requests for a port without a listener */
 	uint64_t backlog_full; /* requests beyond a listener's backlog */
 };
 

@@ -53,7 +53,7 @@ void cm_show(const struct cm_service *service, struct text *out)
 	json_number(out, "unexpected", c->unexpected);
 	json_number(out, "malformed", cm_service_malformed(service));
 	json_number(out, "lost", service->lost + service->wire.counters.unsent);
-	json_number(out, "nobody", service->nobody);
+	json_number(out, "no_listener", service->no_listener);
 	json_number(out, "backlog_full", service->backlog_full);
 	show_reasons("rejects_sent", c->rejects_sent, out);
 	show_reasons("rejects_received", c->rejects_received, out);

@@ -241,7 +241,7 @@ static void test_unknown(void **state)
 }
 
 /* 4.6 s for an answer, 16 times; repeated twice more within the first. */
-static void test_nobody(void **state)
+static void test_no_answer(void **state)
 {
 	const struct cm_connect connect = {.path = peer, .service_id = 7, .qp = {.mtu = 3}};
 	struct cm_endpoint *e = cm_open(&cm, NULL);
@@ -275,7 +275,7 @@ int main(void)
 		TEST(test_stale),
 		TEST(test_strangers),
 		TEST(test_unknown),
-		TEST(test_nobody),
+		TEST(test_no_answer),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
