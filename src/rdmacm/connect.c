@@ -119,7 +119,7 @@ EXPORT int rdma_connect(struct rdma_cm_id *pub, struct rdma_conn_param *conn_par
 /* ACCEPT without parameters confirms the connection. */
 static int request_confirm(struct id *id)
 {
-	struct rdma_ucm_accept body = {.uid = id->object.uid, .id = id->handle};
+	struct rdma_ucm_accept body = {.uid = registry_uid(&id->object), .id = id->handle};
 
 	return cm_call(id->generation, RDMA_USER_CM_CMD_ACCEPT, &body, sizeof(body), NULL, 0, NULL);
 }
@@ -177,7 +177,7 @@ EXPORT int rdma_accept(struct rdma_cm_id *pub, struct rdma_conn_param *conn_para
 		.rnr_retry_count = RETRIES_MAX,
 	};
 	struct id *id = id_of(pub);
-	struct rdma_ucm_accept body = {.uid = id->object.uid, .id = id->handle};
+	struct rdma_ucm_accept body = {.uid = registry_uid(&id->object), .id = id->handle};
 
 	if (!id->device)
 		return cm_result(-EINVAL);
@@ -245,10 +245,10 @@ static int tell_disconnected(struct id *id)
 {
 	struct rdma_ucm_disconnect body = {.id = id->handle};
 
-	if (!id->established)
+	/* A reply to rdma_connect() may be handled by another thread, which sets this. */
+	if (!__atomic_exchange_n(&id->established, false, __ATOMIC_RELAXED))
 		return cm_call(id->generation, RDMA_USER_CM_CMD_DISCONNECT, &body, sizeof(body),
 			       NULL, 0, NULL);
-	id->established = false;
 	return cm_post(id->generation, RDMA_USER_CM_CMD_DISCONNECT, &body, sizeof(body));
 }
 

@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-static struct mutex devices_lock = MUTEX_INITIALIZER(RANK_RDMACM_DEVICES);
+struct mutex devices_lock = MUTEX_INITIALIZER(RANK_RDMACM_DEVICES);
 static struct device *devices GUARDED_BY(devices_lock);
 
 static uint8_t depth_from_int(int value)

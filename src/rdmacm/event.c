@@ -184,7 +184,7 @@ static bool event_responded(struct event *event, struct id *id)
 	if (err == -EALREADY)
 		return false;
 	event->pub.event = err ? RDMA_CM_EVENT_CONNECT_ERROR : RDMA_CM_EVENT_ESTABLISHED;
-	id->established = !err;
+	__atomic_store_n(&id->established, !err, __ATOMIC_RELAXED);
 	event->pub.status = err;
 	return true;
 }
@@ -211,7 +211,7 @@ static bool take_id_event(struct event *event, struct id *id, const struct proto
 		id->remote_ece = resp->ece;
 		return event_responded(event, id);
 	case RDMA_CM_EVENT_ESTABLISHED:
-		id->established = id->pub.qp_type != IBV_QPT_UD;
+		__atomic_store_n(&id->established, id->pub.qp_type != IBV_QPT_UD, __ATOMIC_RELAXED);
 		break;
 	case RDMA_CM_EVENT_REJECTED:
 	case RDMA_CM_EVENT_CONNECT_ERROR:

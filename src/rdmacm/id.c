@@ -40,14 +40,15 @@ static struct id *id_alloc(struct channel *channel, void *context, enum rdma_por
 	id->pub.qp_type = type;
 	id->object.kind = OBJECT_ID;
 	id->generation = channel->generation;
-	list_init(&id->joins);
+	joins_init(id);
 	return id;
 }
 
 static int create_at_daemon(struct id *id, struct channel *channel)
 {
-	struct rdma_ucm_create_id body = {
-		.uid = id->object.uid, .ps = id->pub.ps, .qp_type = (uint8_t)id->pub.qp_type};
+	struct rdma_ucm_create_id body = {.uid = registry_uid(&id->object),
+					  .ps = id->pub.ps,
+					  .qp_type = (uint8_t)id->pub.qp_type};
 	struct rdma_ucm_create_id_resp resp;
 
 	memcpy(body.reserved, &channel->handle, sizeof(channel->handle));

@@ -15,7 +15,7 @@
 #include "base/fork.h"
 #include "base/mutex.h"
 
-static struct mutex joins_lock = MUTEX_INITIALIZER(RANK_RDMACM_JOINS);
+struct mutex joins_lock = MUTEX_INITIALIZER(RANK_RDMACM_JOINS);
 
 FORK_KEEP(joins_lock);
 
@@ -31,6 +31,13 @@ int join_attach(struct join *join, const struct ibv_ah_attr *group)
 
 	join->attached = !err;
 	return err;
+}
+
+void joins_init(struct id *id)
+{
+	mutex_take(&joins_lock);
+	list_init(&id->joins);
+	mutex_give(&joins_lock);
 }
 
 static void list_add(struct join *join)
@@ -64,25 +71,21 @@ static struct join *list_take(struct id *id, const struct sockaddr *addr)
 	return found;
 }
 
-static void multicast_join_free(struct join *join)
-{
-	registry_remove(&join->object);
-	free(join);
-}
-
 void join_free_all(struct id *id)
 {
 	struct join *join;
 
-	while ((join = list_take(id, NULL)))
-		multicast_join_free(join);
+	while ((join = list_take(id, NULL))) {
+		registry_remove(&join->object);
+		free(join);
+	}
 }
 
 static int join_at_daemon(struct join *join)
 {
 	const struct sockaddr *addr = (const struct sockaddr *)&join->addr;
 	struct rdma_ucm_join_mcast body = {
-		.uid = join->object.uid,
+		.uid = registry_uid(&join->object),
 		.id = join->id->handle,
 		.addr_size = (uint16_t)addr_size(addr),
 		.join_flags = (uint16_t)join->flags,
@@ -169,10 +172,12 @@ EXPORT int rdma_leave_multicast(struct rdma_cm_id *pub, struct sockaddr *addr)
 	if (!join)
 		return cm_result(-EADDRNOTAVAIL);
 	id_forget_event(id);
-	if (join->attached && pub->qp)
-		ibv_detach_mcast(pub->qp, &join->gid, join->lid);
 	int err = leave_at_daemon(join);
 
-	multicast_join_free(join);
+	/* Afterwards no thread handles the join's event, which would attach the QP. */
+	registry_remove(&join->object);
+	if (join->attached && pub->qp)
+		ibv_detach_mcast(pub->qp, &join->gid, join->lid);
+	free(join);
 	return cm_result(err);
 }

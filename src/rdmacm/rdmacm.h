@@ -21,9 +21,11 @@
  * Inside, functions return 0 or a negative errno; only what is exported uses errno.
  *
  * Threads and locks: any thread may call anything. `registry_lock` guards the registry and each
- * object's counters; `conn.lock` is held for one round trip; the devices have a lock of their own.
- * No two are held together. One id's calls aren't serialized against one another, as in the manual
- * pages: that is the program's part.
+ * object's counters; `conn.lock` is held for one round trip; the devices and the lists of joins
+ * have locks of their own. No two are held together. One id's calls aren't serialized against one
+ * another, as in the manual pages: that is the program's part. So the fields of struct id that have
+ * no lock are written by the id's own calls and by the thread that handles its event, which the
+ * program orders; registry_pass() orders a call before the events that it causes.
  */
 #ifndef VERBENA_RDMACM_RDMACM_H
 #define VERBENA_RDMACM_RDMACM_H
@@ -39,6 +41,7 @@
 
 #include "base/export.h"
 #include "base/list.h"
+#include "base/mutex.h"
 
 /* Converts an internal result to the program's convention. */
 static inline int cm_result(int err)
@@ -69,10 +72,13 @@ int cm_conn_open(uint32_t *generation);
 
 /* ------------------------------------------------------------------ device.c */
 
+extern struct mutex devices_lock;
+
+/* The fields without a lock are written before the device is in the list, and never again. */
 struct device {
-	struct device *next; /* written once */
+	struct device *next GUARDED_BY(devices_lock);
 	struct ibv_context *verbs;
-	struct ibv_pd *pd; /* the default PD; made on demand */
+	struct ibv_pd *pd GUARDED_BY(devices_lock); /* the default PD; made on demand */
 	__be64 guid;
 	uint8_t max_initiator_depth, max_responder_resources;
 };
@@ -87,15 +93,20 @@ struct ibv_pd *device_pd(struct device *device);
 
 enum object_kind { OBJECT_ID, OBJECT_JOIN };
 
+extern struct mutex registry_lock;
+
 /* An object that events refer to. */
 struct object {
-	uint64_t uid; /* 0: not in the registry */
-	enum object_kind kind;
-	unsigned int unacknowledged; /* events that the program holds */
+	uint64_t uid GUARDED_BY(registry_lock); /* 0: not in the registry */
+	enum object_kind kind;			/* written before registry_add() */
+	/* Events that the program holds. */
+	unsigned int unacknowledged GUARDED_BY(registry_lock);
 };
 
 /* Gives the object a number. 0 or -ENOMEM. */
 int registry_add(struct object *object);
+/* The object's number, for the daemon. */
+uint64_t registry_uid(const struct object *object);
 /* Drops further events for the object; returns when the program has acknowledged all it has. */
 void registry_remove(struct object *object);
 /* Returns when the program has acknowledged all events of the object. */
@@ -112,10 +123,12 @@ void registry_pass(void);
 
 /* ------------------------------------------------------------------ id.c */
 
+extern struct mutex joins_lock;
+
 struct channel {
 	struct rdma_event_channel pub;
-	uint32_t handle, generation;
-	unsigned int readers; /* atomic: threads in event_get() */
+	uint32_t handle, generation; /* written once */
+	unsigned int readers;	     /* atomic: threads in event_get() */
 };
 
 struct id {
@@ -123,15 +136,18 @@ struct id {
 	struct object object;
 	uint32_t handle, generation;
 	struct device *device;
+	/* Three facts, each of another object, that change independently: the channel, the QP
+	 * (which the program may not have, or end before the connection), the connection at the
+	 * daemon. */
 	bool sync;	  /* the channel is the id's own */
 	bool connected;	  /* accept() or connect() moved the QP: an error ends it */
-	bool established; /* the event said so, and the program hasn't disconnected */
+	bool established; /* atomic: the event said so, and the program hasn't disconnected */
 	uint8_t initiator_depth, responder_resources;
 	struct rdma_ucm_ece local_ece, remote_ece;
 	bool ece_set;
 	uint32_t known; /* enum proto_cm_known: which attributes came with an event */
 	struct ib_uverbs_qp_attr init, rtr, rts;
-	struct list joins; /* of struct join */
+	struct list joins GUARDED_BY(joins_lock); /* of struct join */
 	/* Endpoints only: */
 	struct ibv_qp_init_attr *ep_init; /* for the QPs of a listener's connections */
 	struct ibv_pd *ep_pd;
@@ -210,12 +226,14 @@ int event_get(struct channel *channel, struct event **out);
 
 struct join {
 	struct object object;
-	struct list node; /* in id->joins */
+	struct list node GUARDED_BY(joins_lock); /* in id->joins */
 	struct id *id;
 	void *context;
 	uint32_t handle;
 	uint32_t flags; /* enum rdma_cm_mc_join_flags */
-	bool attached;	/* the library has attached the QP */
+	/* Written by the thread that handles the join's event, which counts as unacknowledged
+	 * meanwhile; so read after registry_remove(). */
+	bool attached; /* the library has attached the QP */
 	union ibv_gid gid;
 	uint16_t lid;
 	struct sockaddr_storage addr;
@@ -223,6 +241,8 @@ struct join {
 
 /* Attaches the id's QP to a group that was joined. 0 or -errno. */
 int join_attach(struct join *join, const struct ibv_ah_attr *group);
+/* Sets up a new id's list. */
+void joins_init(struct id *id);
 /* Frees the joins of an id that ends. */
 void join_free_all(struct id *id);
 

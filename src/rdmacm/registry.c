@@ -16,6 +16,7 @@
 #include "base/mutex.h"
 #include "base/sys.h"
 
+/* An entry of `places`, and guarded as they are. */
 struct place {
 	struct object *object; /* NULL: free */
 	uint32_t uses;
@@ -25,9 +26,9 @@ struct place {
 enum { FIRST_PLACES = 64 };
 #define NO_PLACE UINT32_MAX
 
-static struct mutex registry_lock = MUTEX_INITIALIZER(RANK_RDMACM_REGISTRY);
+struct mutex registry_lock = MUTEX_INITIALIZER(RANK_RDMACM_REGISTRY);
 static pthread_cond_t acknowledged = PTHREAD_COND_INITIALIZER;
-static struct place *places GUARDED_BY(registry_lock);
+static struct place *places GUARDED_BY(registry_lock) PT_GUARDED_BY(registry_lock);
 static uint32_t place_count GUARDED_BY(registry_lock);
 static uint32_t first_free GUARDED_BY(registry_lock) = NO_PLACE;
 
@@ -65,6 +66,15 @@ int registry_add(struct object *object)
 	}
 	mutex_give(&registry_lock);
 	return err;
+}
+
+uint64_t registry_uid(const struct object *object)
+{
+	mutex_take(&registry_lock);
+	uint64_t uid = object->uid;
+
+	mutex_give(&registry_lock);
+	return uid;
 }
 
 static void wait_locked(struct object *object) REQUIRES(registry_lock)
