@@ -55,7 +55,7 @@ static void datagram_post(struct qp *qp) REQUIRES(qp->lock)
 		step = datagram_start(qp, sq_at(&qp->sq, qp->sq.next));
 }
 
-static int datagram_connect(struct qp *qp, const struct route *route)
+static int datagram_connect(struct qp *qp, const struct route *route) REQUIRES(qp->lock)
 {
 	(void)route; /* a UD QP has no peer */
 	return datagram_inbox_make(qp);
@@ -74,7 +74,7 @@ static void datagram_drain(struct qp *qp) REQUIRES(qp->lock)
 		qp_drained(qp);
 }
 
-static void datagram_disconnect(struct qp *qp)
+static void datagram_disconnect(struct qp *qp) REQUIRES(qp->lock)
 {
 	link_unwait(qp);
 	roce_unwait(qp);

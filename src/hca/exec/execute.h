@@ -19,7 +19,7 @@
 #include "hca/verbs/srq.h"
 
 /* Whether the QP accepts requests in its state. */
-static inline bool execute_receiving(const struct qp *qp)
+static inline bool execute_receiving(const struct qp *qp) REQUIRES(qp->lock)
 {
 	return qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_SQD ||
 	       qp->state == IBV_QPS_SQE;
@@ -63,7 +63,7 @@ void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct ar
  * or 0. The region is held until `scope` ends. */
 static inline uint64_t remote_resolve(const struct qp *qp, uint64_t addr, uint32_t length,
 				      uint32_t rkey, uint32_t access,
-				      const struct hazard_scope *scope)
+				      const struct hazard_scope *scope) REQUIRES(qp->lock)
 {
 	if (unlikely(!(qp_remote_access(qp) & access) || !hazard_push(scope, rkey)))
 		return 0;
@@ -82,7 +82,7 @@ struct refusal {
 
 /* If the QP isn't set up for the operation the request is invalid (9.7.4.1.5); if the key doesn't
  * grant it, it is an access error. */
-static inline struct refusal remote_refusal(const struct qp *qp, uint32_t access)
+static inline struct refusal remote_refusal(const struct qp *qp, uint32_t access) REQUIRES(qp->lock)
 {
 	if (qp_remote_access(qp) & access)
 		return (struct refusal){IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR};
@@ -111,7 +111,7 @@ static inline bool remote_read(uint64_t at, uint8_t *to, uint32_t n)
 
 /* Raises IBV_EVENT_COMM_EST at the first message in RTR: the program learns that its peer is
  * ready. */
-static inline void execute_established(struct qp *qp)
+static inline void execute_established(struct qp *qp) REQUIRES(qp->lock)
 {
 	if (likely(qp->state != IBV_QPS_RTR || qp->comm_established))
 		return;
@@ -129,7 +129,7 @@ enum datagram_fate {
 
 /* Whether the QP takes such a datagram if it has a receive: DATAGRAM_TAKEN, _STATE or _QKEY. */
 enum datagram_fate datagram_admit(const struct qp *qp, const struct record_ud *ud,
-				  const struct arrival *arrival);
+				  const struct arrival *arrival) REQUIRES(qp->lock);
 
 /* Places a datagram into the next receive, 40 bytes of header and the payload, or drops it
  * (datagram.c). */

@@ -359,7 +359,7 @@ static enum step group_send(struct qp *qp, struct send_wqe *wqe, const struct io
 }
 
 /* The process that the datagram waits for doesn't take it: goes on with the others. */
-static void group_skip(struct qp *qp, struct send_wqe *wqe)
+static void group_skip(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->lock)
 {
 	uint32_t slot = qp->fanout ? next_slot(qp->fanout) : LIMIT_SLOTS;
 

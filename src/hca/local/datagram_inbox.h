@@ -56,13 +56,13 @@ struct datagram_inbox {
 };
 
 /* Makes qp->inbox, at RTR. 0 or ENOMEM. hca.engine and qp.lock are held, here and below. */
-int datagram_inbox_make(struct qp *qp);
+int datagram_inbox_make(struct qp *qp) REQUIRES(qp->lock);
 /* RESET, or the QP's end: drops the kept datagrams and frees the inbox. */
-void datagram_inbox_free(struct qp *qp);
+void datagram_inbox_free(struct qp *qp) REQUIRES(qp->lock);
 /* ERR: drops the kept datagrams. */
-void datagram_inbox_clear(struct qp *qp);
+void datagram_inbox_clear(struct qp *qp) REQUIRES(qp->lock);
 /* In a forked child, without locks: frees the kept datagrams, which are the parent's. */
-void datagram_inbox_leave(struct qp *qp);
+void datagram_inbox_leave(struct qp *qp) REQUIRES(qp->lock);
 
 /* A datagram came by `link`: places or keeps it (both DATAGRAM_TAKEN), or says why it was
  * dropped. */

@@ -347,7 +347,7 @@ static void for_each_qp(struct hca *hca, struct link *link, void (*what)(struct 
 
 /* Before a link is up, so that no thread uses it first: QPs that were connected while the former
  * link was ending may have state of its former peer, and the KICKs that they sent are lost. */
-static void qp_relink(struct qp *qp)
+static void qp_relink(struct qp *qp) REQUIRES(qp->lock)
 {
 	local_relink(qp);
 	link_wait(local_link_of(qp), qp);

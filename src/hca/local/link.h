@@ -35,11 +35,10 @@
 #include "hca/local/record.h"
 #include "hca/mem/mapped.h"
 #include "hca/process/hca.h"
+#include "hca/verbs/qp.h"
 #include "shm/groups.h"
 #include "shm/link.h"
 #include "shm/pub.h"
-
-struct qp;
 
 enum link_state { LINK_WISHED, LINK_ASKED, LINK_UP, LINK_DOWN };
 
@@ -241,10 +240,10 @@ void link_control(struct link *link, const struct ring_header *header, const voi
 
 /* Has the engine resume the QP when the link is up or the ring has room. The caller holds
  * qp.lock. */
-void link_wait(struct link *link, struct qp *qp);
+void link_wait(struct link *link, struct qp *qp) REQUIRES(qp->lock);
 
 /* Takes the QP off the list of waiters of its link, if it is on it. The caller holds qp.lock. */
-void link_unwait(struct qp *qp);
+void link_unwait(struct qp *qp) REQUIRES(qp->lock);
 
 /* Accounts for the memory of a message that came by this link and waits for a receive. False: the
  * messages that wait from this link, or from all processes of its user, would exceed the bound.

@@ -80,7 +80,7 @@ uint64_t local_scan_receivers(struct hca *hca, uint64_t now) REQUIRES(hca->engin
 
 /* ------------------------------------------------------------------ the carrier */
 
-static int local_connect(struct qp *qp, const struct route *route)
+static int local_connect(struct qp *qp, const struct route *route) REQUIRES(qp->lock)
 {
 	struct link *link = link_take(qp->hca, qp->attr.dest_qp_num >> LIMIT_QP_BITS);
 	struct local_conn *conn = link ? local_conn_new(qp, link) : NULL;
@@ -96,32 +96,32 @@ static int local_connect(struct qp *qp, const struct route *route)
 	return 0;
 }
 
-static void local_resume(struct qp *qp)
+static void local_resume(struct qp *qp) REQUIRES(qp->lock)
 {
 	qp->local->core.state = qp->state;
 	local_qp_resume(&qp->local->core);
 }
 
-static void local_send_ready(struct qp *qp, enum ibv_qp_state from)
+static void local_send_ready(struct qp *qp, enum ibv_qp_state from) REQUIRES(qp->lock)
 {
 	if (from == IBV_QPS_RTR)
 		qp->local->core.next_psn = qp->attr.sq_psn;
 	local_resume(qp);
 }
 
-static void local_drain(struct qp *qp)
+static void local_drain(struct qp *qp) REQUIRES(qp->lock)
 {
 	qp->local->core.state = qp->state;
 	local_qp_drain(&qp->local->core);
 }
 
-static void local_stop(struct qp *qp)
+static void local_stop(struct qp *qp) REQUIRES(qp->lock)
 {
 	qp->local->core.state = qp->state;
 	local_qp_stop(&qp->local->core);
 }
 
-static void local_disconnect(struct qp *qp)
+static void local_disconnect(struct qp *qp) REQUIRES(qp->lock)
 {
 	struct local_conn *conn = qp->local;
 
@@ -146,28 +146,28 @@ void local_announce(struct qp *qp)
 	local_qp_announce(&qp->local->core);
 }
 
-static void local_receive_posted(struct qp *qp)
+static void local_receive_posted(struct qp *qp) REQUIRES(qp->lock)
 {
 	local_qp_receive_posted(&qp->local->core);
 }
 
-static bool local_expire(struct qp *qp, uint64_t now, uint64_t *next)
+static bool local_expire(struct qp *qp, uint64_t now, uint64_t *next) REQUIRES(qp->lock)
 {
 	qp->local->core.state = qp->state;
 	return local_qp_expire(&qp->local->core, now, next);
 }
 
-static void local_post(struct qp *qp)
+static void local_post(struct qp *qp) REQUIRES(qp->lock)
 {
 	local_qp_post(&qp->local->core);
 }
 
-static void local_withdraw(struct qp *qp, struct send_wqe *wqe)
+static void local_withdraw(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->lock)
 {
 	local_qp_withdraw(&qp->local->core, wqe);
 }
 
-static void local_leave(struct qp *qp)
+static void local_leave(struct qp *qp) REQUIRES(qp->lock)
 {
 	struct local_conn *conn = qp->local;
 

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "hca/local/record.h"
+#include "hca/verbs/qp.h"
 
 struct hca;
 struct link;
@@ -29,8 +30,8 @@ uint64_t local_scan_receivers(struct hca *hca, uint64_t now);
 /* ---- hca.engine and qp.lock are held */
 /* The link's memory is about to be replaced or given back: the QP must announce again to the peer
  * that it is ready. */
-void local_relink(struct qp *qp);
+void local_relink(struct qp *qp) REQUIRES(qp->lock);
 /* Sends the peer another KICK, since it may copy by the link from now on. */
-void local_announce(struct qp *qp);
+void local_announce(struct qp *qp) REQUIRES(qp->lock);
 
 #endif

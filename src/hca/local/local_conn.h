@@ -28,7 +28,7 @@ static inline struct local_conn *local_conn_of(const struct local_qp *lq)
 struct local_conn *local_conn_new(struct qp *qp, struct link *link);
 
 /* The link of a QP that has this carrier, else NULL. */
-static inline struct link *local_link_of(const struct qp *qp)
+static inline struct link *local_link_of(const struct qp *qp) REQUIRES(qp->lock)
 {
 	return qp->local ? qp->local->link : NULL;
 }

@@ -29,7 +29,7 @@ static uint32_t read_dry(const _Atomic uint32_t *word)
 	return unlikely((dry & PUB_QP_DRY_MASK) == PUB_QP_DRY) ? dry : 0;
 }
 
-static void datagram_wait_for_link(struct qp *qp, struct link *link)
+static void datagram_wait_for_link(struct qp *qp, struct link *link) REQUIRES(qp->lock)
 {
 	link_wait(link, qp);
 	engine_watch_qp(qp); /* its timer bounds the wait */
@@ -48,7 +48,7 @@ static bool comes_again(struct link *link)
 
 /* `dry`: the receiver's word, or 0 if the datagram waits for room in the ring. */
 static enum put wait_for_receiver(struct qp *qp, const struct send_wqe *wqe, struct link *link,
-				  uint32_t dry)
+				  uint32_t dry) REQUIRES(qp->lock)
 {
 	if (!dry && comes_again(link)) {
 		datagram_wait_for_link(qp, link);
@@ -113,7 +113,7 @@ enum put local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *li
 }
 
 /* Drops a datagram, and ends its wait if its link went down meanwhile. */
-static enum step local_drop(struct qp *qp, struct send_wqe *wqe)
+static enum step local_drop(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->lock)
 {
 	if (unlikely(qp->ud_wait.since))
 		datagram_wait_end_slow(qp);

@@ -5,6 +5,7 @@
 
 #include "hca/local/record.h"
 #include "hca/verbs/carrier.h"
+#include "hca/verbs/qp.h"
 
 struct link;
 
@@ -16,7 +17,7 @@ enum put {
 	PUT_FAILED,  /* its memory can't be read: the request has completed with an error */
 };
 enum put local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *link,
-			    const struct iovec *local, int count);
+			    const struct iovec *local, int count) REQUIRES(qp->lock);
 
 /* Handles a datagram that arrived for this QP. hca.engine is held, too. */
 void local_datagram_take(struct qp *qp, struct link *link, const struct ring_header *h,

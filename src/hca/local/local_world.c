@@ -113,7 +113,10 @@ void world_ring_notify(struct local_qp *lq)
 
 void world_ring_wait(struct local_qp *lq)
 {
-	link_wait(link_from(lq), qp_of_local(lq));
+	struct qp *qp = qp_of_local(lq);
+
+	lock_assert_held(&qp->lock);
+	link_wait(link_from(lq), qp);
 }
 
 /* ------------------------------------------------------------------ published entries */
@@ -255,9 +258,11 @@ bool world_reachable(const struct iovec *local, int count)
 uint64_t world_own_region(struct local_qp *lq, uint64_t addr, uint32_t length, uint32_t rkey,
 			  uint32_t access)
 {
+	struct qp *qp = qp_of_local(lq);
 	const struct hazard_scope scope = scope_of(lq);
 
-	return remote_resolve(qp_of_local(lq), addr, length, rkey, access, &scope);
+	lock_assert_held(&qp->lock);
+	return remote_resolve(qp, addr, length, rkey, access, &scope);
 }
 
 bool world_own_write(struct local_qp *lq, uint64_t at, const uint8_t *from, uint32_t n, bool last)
@@ -418,12 +423,18 @@ void world_fail(struct local_qp *lq, int event)
 
 void world_drained(struct local_qp *lq)
 {
-	qp_drained(qp_of_local(lq));
+	struct qp *qp = qp_of_local(lq);
+
+	lock_assert_held(&qp->lock);
+	qp_drained(qp);
 }
 
 void world_established(struct local_qp *lq)
 {
-	execute_established(qp_of_local(lq));
+	struct qp *qp = qp_of_local(lq);
+
+	lock_assert_held(&qp->lock);
+	execute_established(qp);
 }
 
 /* ------------------------------------------------------------------ storage */

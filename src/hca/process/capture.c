@@ -126,7 +126,7 @@ static void message_set_path(struct message *m, const uint8_t *source, const uin
 
 /* Prepares a message of a connected QP: its requests (`out`), or the answers to them. */
 static void message_init(struct message *m, struct qp *qp, const struct send_wqe *wqe, bool out,
-			 const struct hazard_scope *holds)
+			 const struct hazard_scope *holds) REQUIRES(qp->lock)
 {
 	const struct ibv_global_route *grh = &qp->attr.ah_attr.grh;
 	uint32_t here = qp->ibv.qp_num, there = qp->attr.dest_qp_num;
@@ -194,7 +194,7 @@ static void show_pieces(struct message *m, struct packet *packet, const struct o
 	} while (offset < length);
 }
 
-static uint32_t mtu_of(const struct qp *qp)
+static uint32_t mtu_of(const struct qp *qp) REQUIRES(qp->lock)
 {
 	return 1u << sq_mtu_shift(qp);
 }

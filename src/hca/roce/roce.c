@@ -422,7 +422,7 @@ static enum roce_drop take_in(struct roce_qp *w, const struct packet *packet, ui
 }
 
 static enum roce_drop connected_packet(struct qp *qp, const struct packet *packet,
-				       const struct net_from *from, uint64_t now)
+				       const struct net_from *from, uint64_t now) REQUIRES(qp->lock)
 {
 	struct roce_qp *w = qp->roce;
 
@@ -434,11 +434,11 @@ static enum roce_drop connected_packet(struct qp *qp, const struct packet *packe
 		return ROCE_DROP_TRANSPORT;
 	if (unlikely(!from_peer(w, from)))
 		return ROCE_DROP_HOST;
+	lock_assert_held(&w->qp->lock); /* is qp->lock */
 	if (unlikely(is_marked(from))) {
 		counters_rare(qp->hca, PUB_MARKED);
 		roce_notify(w, now);
 	}
-	lock_assert_held(&w->qp->lock); /* is qp->lock */
 	return take_in(w, packet, now);
 }
 

@@ -127,7 +127,8 @@ void roce_leave(struct hca *hca);
 
 /* ---- datagrams (roce_datagram.c); a connected QP's operations are in carrier_roce */
 /* The headers of a datagram, with the QP's next PSN. The caller holds qp.lock. */
-struct packet roce_datagram_packet(const struct qp *qp, const struct send_wqe *wqe);
+struct packet roce_datagram_packet(const struct qp *qp, const struct send_wqe *wqe)
+	REQUIRES(qp->lock);
 /* Sends a datagram; the request isn't completed. STEP_WAIT: its socket is full, and the QP is
  * resumed when there is room; STEP_FAILED: its memory can't be read. The caller holds qp.lock. */
 enum step roce_datagram(struct qp *qp, const struct send_wqe *wqe, const struct iovec *local,
@@ -187,7 +188,7 @@ void roce_note(struct roce_qp *w, uint64_t now);
 /* Sends what the core permits, at most ROCE_QUOTA bytes. */
 void roce_transmit(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock);
 /* Sends a CNP: the peer's packets carried ECN's mark. Rate-limited, not for each packet. */
-void roce_notify(struct roce_qp *w, uint64_t now);
+void roce_notify(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock);
 /* For a UD QP that has found this path's socket full: true: it will be resumed when there is room;
  * false: there is room by now. */
 bool roce_wait_for_room(struct qp *qp, const struct net_path *path);

@@ -96,7 +96,7 @@ static void send_end(struct roce_qp *w) RELEASE(w->qp->hca->roce->tx_lock)
 /* The least number of packets worth a burst. If so much is under way that the peer is busy until
  * the next post or poll, and some thread polls, a burst waits until it is full, since a call to
  * send costs about as much as copying 32 KiB. */
-static uint32_t least_burst(struct roce_qp *w)
+static uint32_t least_burst(struct roce_qp *w) REQUIRES(w->qp->lock)
 {
 	enum { BUSY = 256 * 1024 };
 
@@ -136,8 +136,9 @@ void roce_transmit(struct roce_qp *w, uint64_t now)
 	roce_pull_events(w);
 }
 
-static uint32_t encode_cnp(const struct qp *qp, uint8_t *to)
+static uint32_t encode_cnp(const struct roce_qp *w, uint8_t *to) REQUIRES(w->qp->lock)
 {
+	const struct qp *qp = w->qp;
 	const struct packet cnp = {
 		.opcode = PACKET_CNP | OP_CNP,
 		.becn = true,
@@ -160,7 +161,7 @@ void roce_notify(struct roce_qp *w, uint64_t now)
 	    !send_begin(w))
 		return;
 	w->told_at = now;
-	net_add(tx, encode_cnp(w->qp, net_room(tx)));
+	net_add(tx, encode_cnp(w, net_room(tx)));
 	send_end(w);
 	counters_rare(w->qp->hca, PUB_CNPS_OUT);
 }
@@ -243,6 +244,7 @@ static void roce_qp_free(struct roce_qp *w) REQUIRES(w->qp->lock)
 }
 
 static int roce_qp_set_path(struct roce_qp *w, const struct proto_route_resp *route)
+	REQUIRES(w->qp->lock)
 {
 	struct qp *qp = w->qp;
 	struct roce *roce = qp->hca->roce;
@@ -270,10 +272,10 @@ static int roce_connect(struct qp *qp, const struct route *route) REQUIRES(qp->l
 
 	if (!w)
 		return ENOMEM;
+	lock_assert_held(&w->qp->lock); /* is qp->lock */
 	int err = roce_qp_set_path(w, &route->at);
 
 	if (err) {
-		lock_assert_held(&w->qp->lock); /* is qp->lock */
 		roce_qp_free(w);
 		return err;
 	}
@@ -308,7 +310,7 @@ static void roce_drain(struct qp *qp) REQUIRES(qp->roce->qp->lock)
 	roce_pull_events(qp->roce);
 }
 
-static void roce_change(struct qp *qp, int mask)
+static void roce_change(struct qp *qp, int mask) REQUIRES(qp->lock)
 {
 	tp_change(roce_tp(qp->roce), &qp->attr, mask);
 }

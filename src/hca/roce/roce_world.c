@@ -121,6 +121,7 @@ static enum tp_access roce_may_access(void *owner, uint64_t addr, uint32_t lengt
 	struct qp *qp = roce_owner_qp(owner);
 	HAZARD_SCOPE(holds, qp);
 
+	lock_assert_held(&qp->lock);
 	if (!(qp_remote_access(qp) & right))
 		return TP_ACCESS_INVALID;
 	if (!length)
@@ -137,12 +138,20 @@ static enum tp_access roce_may_access(void *owner, uint64_t addr, uint32_t lengt
 	return TP_ACCESS_REFUSED;
 }
 
+/* remote_resolve() within a call of the transport core. */
+static uint64_t resolve(struct qp *qp, uint64_t addr, uint32_t n, uint32_t rkey, uint32_t right,
+			const struct hazard_scope *holds)
+{
+	lock_assert_held(&qp->lock);
+	return remote_resolve(qp, addr, n, rkey, right, holds);
+}
+
 static bool write_in(void *owner, uint64_t addr, uint32_t rkey, const uint8_t *from, uint32_t n,
 		     bool last)
 {
 	struct qp *qp = roce_owner_qp(owner);
 	HAZARD_SCOPE(holds, qp);
-	uint64_t at = remote_resolve(qp, addr, n, rkey, IBV_ACCESS_REMOTE_WRITE, &holds);
+	uint64_t at = resolve(qp, addr, n, rkey, IBV_ACCESS_REMOTE_WRITE, &holds);
 
 	return at && remote_write(at, from, n, last);
 }
@@ -151,7 +160,7 @@ static bool read_out(void *owner, uint64_t addr, uint32_t rkey, uint8_t *to, uin
 {
 	struct qp *qp = roce_owner_qp(owner);
 	HAZARD_SCOPE(holds, qp);
-	uint64_t at = remote_resolve(qp, addr, n, rkey, IBV_ACCESS_REMOTE_READ, &holds);
+	uint64_t at = resolve(qp, addr, n, rkey, IBV_ACCESS_REMOTE_READ, &holds);
 
 	return at && remote_read(at, to, n);
 }
@@ -166,7 +175,7 @@ static bool roce_atomic(void *owner, uint64_t addr, uint32_t rkey, bool is_swap,
 					 .is_swap = is_swap,
 					 .compare_add = compare_add,
 					 .swap = swap};
-	uint64_t at = remote_resolve(qp, addr, 8, rkey, IBV_ACCESS_REMOTE_ATOMIC, &holds);
+	uint64_t at = resolve(qp, addr, 8, rkey, IBV_ACCESS_REMOTE_ATOMIC, &holds);
 
 	return at && atomic_execute(at, &op, old);
 }

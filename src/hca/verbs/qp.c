@@ -119,9 +119,9 @@ static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_a
 	qp->type = attr->qp_type;
 	qp->sq_sig_all = attr->sq_sig_all;
 	qp->cap = qp_grant_caps(attr);
-	qp->epoch = 1;
-	qp->carrier = &carrier_none;
 	lock_init(&qp->lock, RANK_QP);
+	qp->carrier = &carrier_none;
+	qp->epoch = 1;
 	list_init(&qp->room_wait);
 	list_init(&qp->tx_wait);
 	list_init(&qp->active);
@@ -246,12 +246,12 @@ struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_qp_init_attr_ex
 		return NULL;
 	}
 	use_cqs(qp, 1);
-	/* The number's former QP left its epoch in the entry: records for that QP are not for this
-	 * one. */
-	qp->epoch = pub_qp_epoch(pub_qp_read_state(&qp->hca->pub->qp[qp->index])) + 1;
 	lock_take(&qp->hca->engine);
 	qp->hazards = hazard_own(qp->hca, qp->index);
 	lock_take(&qp->lock);
+	/* The number's former QP left its epoch in the entry: records for that QP are not for this
+	 * one. */
+	qp->epoch = pub_qp_epoch(pub_qp_read_state(&qp->hca->pub->qp[qp->index])) + 1;
 	qp_publish(qp);
 	lock_give(&qp->lock);
 	qp->hca->qps[qp->index] = qp;
@@ -373,6 +373,7 @@ static int check_values(struct qp *qp, const struct ibv_qp_attr *attr, int mask,
 	} while (0)
 
 static void qp_store_attr(struct qp *qp, const struct ibv_qp_attr *attr, int mask)
+	REQUIRES(qp->lock)
 {
 	COPY(IBV_QP_EN_SQD_ASYNC_NOTIFY, en_sqd_async_notify);
 	COPY(IBV_QP_ACCESS_FLAGS, qp_access_flags);
@@ -402,7 +403,7 @@ static void qp_store_attr(struct qp *qp, const struct ibv_qp_attr *attr, int mas
 }
 
 /* INIT to RTR: from now on the QP has a carrier that moves its requests. */
-static int connect_qp(struct qp *qp, const struct route *route)
+static int connect_qp(struct qp *qp, const struct route *route) REQUIRES(qp->lock)
 {
 	const struct carrier *carrier =
 		carrier_choose(qp->hca, qp->type, qp->attr.dest_qp_num, route);
@@ -417,6 +418,7 @@ static int connect_qp(struct qp *qp, const struct route *route)
 
 /* Calls the carrier's operation for a new state, or for changed attributes. */
 static void tell_carrier(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, int mask)
+	REQUIRES(qp->lock)
 {
 	if (from == to || from == IBV_QPS_SQD)
 		qp->carrier->change(qp, mask);

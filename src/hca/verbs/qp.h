@@ -47,47 +47,56 @@ struct qp {
 	uint32_t index; /* in hca.qps and in the published table */
 	uint32_t handle;
 	struct list held;
-	uint8_t type;  /* enum ibv_qp_type */
-	uint8_t state; /* enum ibv_qp_state; ibv.state changes by the program's calls only */
+	uint8_t type; /* enum ibv_qp_type */
+	/* enum ibv_qp_state; ibv.state changes by the program's calls only */
+	uint8_t state GUARDED_BY(lock);
 	bool sq_sig_all;
 	bool has_ex;
-	bool sqd_notify;	 /* SQD: the program asked for an event when it is drained */
-	bool comm_established;	 /* IBV_EVENT_COMM_EST was raised */
-	struct ibv_qp_attr attr; /* as last set by ibv_modify_qp */
+	/* SQD: the program asked for an event when it is drained. */
+	bool sqd_notify GUARDED_BY(lock);
+	bool comm_established GUARDED_BY(lock);	  /* IBV_EVENT_COMM_EST was raised */
+	struct ibv_qp_attr attr GUARDED_BY(lock); /* as last set by ibv_modify_qp */
 	struct ibv_qp_cap cap;
-	uint32_t epoch; /* low 8 bits travel in records */
+	uint32_t epoch GUARDED_BY(lock); /* low 8 bits travel in records */
 
 	struct own_hazards *hazards; /* its regions that are being copied (mem/hazard.h) */
 	struct send_queue sq GUARDED_BY(lock);
 	struct recv_queue rq GUARDED_BY(lock);
 
-	struct list groups;    /* struct member: groups it is attached to; under engine (mcast.c) */
-	struct fanout *fanout; /* of a datagram to a group; NULL: it has sent none */
+	struct list groups; /* struct member: groups it is attached to; under engine (mcast.c) */
+	/* Of a datagram to a group; NULL: it has sent none. */
+	struct fanout *fanout GUARDED_BY(lock);
 
-	const struct carrier *carrier; /* never NULL: carrier.h */
+	const struct carrier *carrier GUARDED_BY(lock); /* never NULL: carrier.h */
 	bool starved GUARDED_BY(lock); /* a message waits for a receive: carrier.receive_posted */
-	struct local_conn *local;      /* what carrier_self and carrier_local remember, else NULL */
-	struct roce_qp *roce;	       /* what carrier_roce remembers, else NULL: roce.h */
-	uint32_t ud_psn;	       /* of the next datagram */
-	struct datagram_wait ud_wait;  /* how long the datagram at sq.next has waited */
-	struct datagram_inbox *inbox;  /* UD: datagrams that wait here for a receive, else NULL */
-	uint8_t sgid[16];	       /* RC and UC: of its path */
+	/* What carrier_self and carrier_local remember, else NULL. */
+	struct local_conn *local GUARDED_BY(lock);
+	struct roce_qp *roce GUARDED_BY(lock); /* what carrier_roce remembers, else NULL: roce.h */
+	uint32_t ud_psn GUARDED_BY(lock);      /* of the next datagram */
+	/* How long the datagram at sq.next has waited. */
+	struct datagram_wait ud_wait GUARDED_BY(lock);
+	/* UD: datagrams that wait here for a receive, else NULL. */
+	struct datagram_inbox *inbox GUARDED_BY(lock);
+	uint8_t sgid[16] GUARDED_BY(lock); /* RC and UC: of its path */
 
 	struct list srq_wait; /* on srq.waiters: a message waits for a receive; under engine */
 
+	/* (Places in lists aren't annotated, here and above: qp_new() initialises them without the
+	 * lists' locks. The lists themselves are.) */
+
 	/* ---- for carriers that wait for links, or have requests that may stall (qp_timer.c) */
-	struct list room_wait;	/* on roce.waiters: the socket is full; under roce.list_lock */
-	struct list tx_wait;	/* on link.waiters: ring full or link not up; under link.tx_lock */
-	struct link *wait_link; /* the link that it waits, or last waited, for */
-	struct list active;	/* on hca.active; under hca.active_lock */
+	struct list room_wait; /* on roce.waiters: the socket is full; under roce.list_lock */
+	struct list tx_wait;   /* on link.waiters: ring full or link not up; under link.tx_lock */
+	struct link *wait_link GUARDED_BY(lock); /* the link that it waits, or last waited, for */
+	struct list active;			 /* on hca.active; under hca.active_lock */
 	_Atomic bool is_active;
-	uint32_t scan_acked;	/* sq.acked at the last scan */
-	uint64_t stalled_since; /* ns when progress stopped; 0: it didn't */
+	uint32_t scan_acked GUARDED_BY(lock);	 /* sq.acked at the last scan */
+	uint64_t stalled_since GUARDED_BY(lock); /* ns when progress stopped; 0: it didn't */
 
 	/* ibv_wr_* being built */
-	uint32_t wr_head;
-	int wr_error;
-	struct send_wqe *wr_current;
+	uint32_t wr_head GUARDED_BY(lock);
+	int wr_error GUARDED_BY(lock);
+	struct send_wqe *wr_current GUARDED_BY(lock);
 
 	uint32_t async_reported;
 };
@@ -118,7 +127,7 @@ const char *qp_state_name(enum ibv_qp_state state);
 
 /* The rights that this QP grants its peer. Without resources for READs and atomics it grants
  * neither. */
-static inline uint32_t qp_remote_access(const struct qp *qp)
+static inline uint32_t qp_remote_access(const struct qp *qp) REQUIRES(qp->lock)
 {
 	return qp->attr.max_dest_rd_atomic
 		       ? qp->attr.qp_access_flags
@@ -130,13 +139,13 @@ void qp_publish(struct qp *qp) REQUIRES(qp->lock);
 void qp_fail(struct qp *qp, int event) REQUIRES(qp->lock);
 /* SQD: the last request under way has completed. Raises the event that the program asked for,
  * once. */
-void qp_drained(struct qp *qp);
+void qp_drained(struct qp *qp) REQUIRES(qp->lock);
 
 /* ---- timers (qp_timer.c) */
 /* For how long (ns) the QP has made no progress; 0 at the first look after progress. */
 uint64_t qp_stalled_ns(struct qp *qp, uint64_t now) REQUIRES(qp->lock);
 /* The QP needs no timer any more. hca.engine is held, too. */
-void qp_timer_stop(struct qp *qp);
+void qp_timer_stop(struct qp *qp) REQUIRES(qp->lock);
 /* Runs the timers of all QPs with requests that aren't completed. `now` in ns; returns when to look
  * again (ns; UINT64_MAX: never). No lock is held. */
 uint64_t qp_timers_scan(struct hca *hca, uint64_t now);
@@ -164,11 +173,12 @@ void sq_flush(struct qp *qp) REQUIRES(qp->lock);
 void sq_fail_local(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
 	REQUIRES(qp->lock);
 /* The path MTU as a shift; the number of packets of a request, or of a READ's answer. */
-static inline uint32_t sq_mtu_shift(const struct qp *qp)
+static inline uint32_t sq_mtu_shift(const struct qp *qp) REQUIRES(qp->lock)
 {
 	return 7 + qp->attr.path_mtu;
 }
 static inline uint32_t sq_packets(const struct qp *qp, const struct send_wqe *wqe)
+	REQUIRES(qp->lock)
 {
 	uint32_t shift = sq_mtu_shift(qp);
 

@@ -140,7 +140,10 @@ static void wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t ad
 
 static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
 {
-	struct send_wqe *wqe = qp_of_ex(ex)->wr_current;
+	struct qp *qp = qp_of_ex(ex);
+
+	lock_assert_held(&qp->lock); /* since wr_start() */
+	struct send_wqe *wqe = qp->wr_current;
 
 	if (wqe)
 		sq_address(wqe, ah_of(ah), qpn, qkey);
@@ -149,10 +152,11 @@ static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn
 static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_sge *list)
 {
 	struct qp *qp = qp_of_ex(ex);
-	struct send_wqe *wqe = qp->wr_current;
 	uint64_t length = 0;
 
 	lock_assert_held(&qp->lock); /* since wr_start() */
+	struct send_wqe *wqe = qp->wr_current;
+
 	if (unlikely(!wqe))
 		return;
 	for (size_t i = 0; count <= qp->sq.max_sge && i < count; i++) {
@@ -178,10 +182,11 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count,
 				    const struct ibv_data_buf *list)
 {
 	struct qp *qp = qp_of_ex(ex);
-	struct send_wqe *wqe = qp->wr_current;
 	size_t length = 0;
 
 	lock_assert_held(&qp->lock); /* since wr_start() */
+	struct send_wqe *wqe = qp->wr_current;
+
 	if (unlikely(!wqe))
 		return;
 	if (unlikely(wqe->opcode == IBV_WR_RDMA_READ || wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
