@@ -32,6 +32,7 @@
 	X(RANK_RDMACM_JOINS, "rdmacm.joins")	   /* multicast joins */                    \
 	X(RANK_RDMACM_CONN, "rdmacm.conn")	   /* the connection to the daemon */       \
 	X(RANK_RDMACM_REGISTRY, "rdmacm.registry") /* ids by number */                      \
+	X(RANK_RDMACM_CHANNELS, "rdmacm.channels") /* who waits on event channels */        \
 	/* libibverbs.so.1 */                                                               \
 	X(RANK_DEVICES, "abi.devices")	       /* the list of devices */                    \
 	X(RANK_INSTANCE, "hca.instance")       /* making the process's HCA */               \

@@ -9,6 +9,13 @@
  * moves the QP on.
  *
  * Owns each struct event until the program acknowledges it.
+ *
+ * A program may destroy a channel while another thread waits on it or is about to (rping does both
+ * when it ends). As in the kernel, a thread that waits keeps waiting, since programs leave such a
+ * thread behind and would take a returned error for a failure; a thread that comes later gets
+ * EBADF. So the descriptor, and the daemon's channel, exist until the last reader has left, and the
+ * memory of the latest channels that ended is kept: a late call finds there that the channel is
+ * destroyed, and neither reads another file's descriptor nor changes memory of the program.
  */
 #include "rdmacm/rdmacm.h"
 
@@ -18,10 +25,20 @@
 #include <unistd.h>
 
 #include "abi/marshall.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/sys.h"
 
 /* ------------------------------------------------------------------ channels */
+
+enum { ENDED_KEPT = 64 };
+
+struct mutex channels_lock = MUTEX_INITIALIZER(RANK_RDMACM_CHANNELS);
+/* The latest channels that ended: a ring. */
+static struct channel *ended[ENDED_KEPT] GUARDED_BY(channels_lock);
+static unsigned int ended_next GUARDED_BY(channels_lock);
+
+FORK_KEEP(channels_lock);
 
 int event_channel_create(struct channel **out)
 {
@@ -43,22 +60,54 @@ int event_channel_create(struct channel **out)
 	return 0;
 }
 
-/*
- * A thread that waits on a channel keeps waiting when another thread destroys the channel, as in
- * the kernel: programs leave such a thread behind when they end, and would take a returned error
- * for a failure. So the daemon's channel and the memory are kept while a thread waits.
- */
-void event_channel_destroy(struct channel *channel)
+/* The channel is destroyed and has no reader. */
+static void channel_end(struct channel *channel)
 {
 	struct proto_cm_channel body = {.channel = channel->handle};
 
-	if (__atomic_load_n(&channel->readers, __ATOMIC_SEQ_CST)) {
-		sys_close(channel->pub.fd);
-		return;
-	}
 	cm_call(channel->generation, PROTO_CM_DESTROY_CHANNEL, &body, sizeof(body), NULL, 0, NULL);
 	sys_close(channel->pub.fd);
-	free(channel);
+	channel->pub.fd = -1;
+	mutex_take(&channels_lock);
+	struct channel *oldest = ended[ended_next];
+
+	ended[ended_next] = channel;
+	ended_next = (ended_next + 1) % ENDED_KEPT;
+	mutex_give(&channels_lock);
+	free(oldest);
+}
+
+void event_channel_destroy(struct channel *channel)
+{
+	mutex_take(&channels_lock);
+	bool ends = !channel->destroyed && !channel->readers;
+
+	channel->destroyed = true;
+	mutex_give(&channels_lock);
+	if (ends)
+		channel_end(channel);
+}
+
+static bool reader_enters(struct channel *channel)
+{
+	mutex_take(&channels_lock);
+	bool exists = !channel->destroyed;
+
+	channel->readers += exists;
+	mutex_give(&channels_lock);
+	return exists;
+}
+
+static void reader_leaves(void *arg)
+{
+	struct channel *channel = arg;
+
+	mutex_take(&channels_lock);
+	bool ends = !--channel->readers && channel->destroyed;
+
+	mutex_give(&channels_lock);
+	if (ends)
+		channel_end(channel);
 }
 
 EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
@@ -321,16 +370,12 @@ static int channel_next_event(struct channel *channel, struct event **out)
 	}
 }
 
-static void reader_leaves(void *channel)
-{
-	__atomic_sub_fetch(&((struct channel *)channel)->readers, 1, __ATOMIC_SEQ_CST);
-}
-
 int event_get(struct channel *channel, struct event **out)
 {
 	int err;
 
-	__atomic_add_fetch(&channel->readers, 1, __ATOMIC_SEQ_CST);
+	if (!reader_enters(channel))
+		return -EBADF;
 	/* The thread may be cancelled while it waits. */
 	pthread_cleanup_push(reader_leaves, channel);
 	err = channel_next_event(channel, out);

@@ -22,10 +22,11 @@
  *
  * Threads and locks: any thread may call anything. `registry_lock` guards the registry and each
  * object's counters; `conn.lock` is held for one round trip; the devices and the lists of joins
- * have locks of their own. No two are held together. One id's calls aren't serialized against one
- * another, as in the manual pages: that is the program's part. So the fields of struct id that have
- * no lock are written by the id's own calls and by the thread that handles its event, which the
- * program orders; registry_pass() orders a call before the events that it causes.
+ * have locks of their own, and so has the end of an event channel. No two are held together. One
+ * id's calls aren't serialized against one another, as in the manual pages: that is the program's
+ * part. So the fields of struct id that have no lock are written by the id's own calls and by the
+ * thread that handles its event, which the program orders; registry_pass() orders a call before the
+ * events that it causes.
  */
 #ifndef VERBENA_RDMACM_RDMACM_H
 #define VERBENA_RDMACM_RDMACM_H
@@ -123,12 +124,13 @@ void registry_pass(void);
 
 /* ------------------------------------------------------------------ id.c */
 
-extern struct mutex joins_lock;
+extern struct mutex joins_lock, channels_lock;
 
 struct channel {
 	struct rdma_event_channel pub;
-	uint32_t handle, generation; /* written once */
-	unsigned int readers;	     /* atomic: threads in event_get() */
+	uint32_t handle, generation;			/* written once */
+	unsigned int readers GUARDED_BY(channels_lock); /* threads in event_get() */
+	bool destroyed GUARDED_BY(channels_lock);	/* by the program; readers may remain */
 };
 
 struct id {
@@ -172,6 +174,7 @@ static inline struct channel *event_channel_of(struct rdma_event_channel *channe
 }
 
 int event_channel_create(struct channel **channel);
+/* The channel ends when the last thread has left event_get(). */
 void event_channel_destroy(struct channel *channel);
 
 /* The QP type of a port space: connected for RDMA_PS_TCP and RDMA_PS_IB, datagrams for the
@@ -220,6 +223,7 @@ int connect_finish(struct id *id);
 
 /* ------------------------------------------------------------------ event.c */
 
+/* Waits for an event. 0 or -errno; -EBADF: the channel is destroyed. */
 int event_get(struct channel *channel, struct event **out);
 
 /* ------------------------------------------------------------------ multicast.c */
