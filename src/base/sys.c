@@ -3,6 +3,7 @@
 #include "base/sys.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -54,10 +55,27 @@ int sys_open(const char *path, int flags, ...)
 	return sys_openat(AT_FDCWD, path, flags, mode);
 }
 
+#ifdef __SANITIZE_THREAD__
+/* The thread sanitizer's own close(), which is no cancellation point by its name: the tool has to
+ * see that the number is free again, else it takes the next descriptor of this number, which
+ * another thread may open, for the one that was closed. */
+int __interceptor_close(int fd);
+
+int sys_close(int fd)
+{
+	int state, result;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	result = __interceptor_close(fd);
+	pthread_setcancelstate(state, NULL);
+	return result;
+}
+#else
 int sys_close(int fd)
 {
 	return (int)syscall(SYS_close, fd);
 }
+#endif
 
 int sys_connect(int fd, const struct sockaddr *to, unsigned int size)
 {

@@ -383,6 +383,9 @@ def root_serves(suite):
 
 def main():
     """All cases."""
+    if SANITIZE == "thread":
+        print("a shell doesn't run with the thread sanitizer's run time in it")
+        sys.exit(SKIPPED)
     need_programs("ibv_devinfo", "setpriv", "unshare", "prlimit", "findmnt", "script")
     stage = Stage()
     if stage.start("test", "-d", DEVICE).wait(20 * SLOW):
