@@ -334,11 +334,11 @@ def rsockets(suite, stage):
 
 # ---------------------------------------------------------------------------- qperf
 
-QPERF = ["rc_lat", "rc_rdma_read_bw", "ver_rc_compare_swap", "ver_rc_fetch_add"]
+QPERF = ("rc_lat", "rc_rdma_read_bw", "ver_rc_compare_swap", "ver_rc_fetch_add")
 # It polls its memory until SIGALRM. The thread sanitizer keeps signals back until the program makes
 # a call, and that loop makes none.
 if SANITIZE != "thread":
-    QPERF.append("rc_rdma_write_poll_lat")
+    QPERF += ("rc_rdma_write_poll_lat",)
 QPERF_MORE = ("rc_bw", "rc_bi_bw", "rc_rdma_read_lat", "rc_rdma_write_bw", "rc_rdma_write_lat",
               "rc_compare_swap_mr", "rc_fetch_add_mr")
 # They set up their QPs by LIDs, without a global route: no RoCE device's kernel accepts that.
