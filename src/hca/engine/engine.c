@@ -206,7 +206,7 @@ static void fail_qps(struct hca *hca, const struct link *link)
 
 static void fail_overrun(struct hca *hca)
 {
-	if (!atomic_exchange(&hca->overruns, false))
+	if (!work_take(&hca->engine_work, ENGINE_OVERRUNS))
 		return;
 	lock_take(&hca->engine);
 	fail_qps(hca, NULL);
@@ -715,7 +715,8 @@ uint64_t engine_round(struct hca *hca, uint32_t *seen)
 		return 0;
 	/* Poll for links that link_reap() found in use: their users don't report that they have
 	 * finished. */
-	uint64_t again = atomic_load(&hca->link_deaths) ? now_ns() + WATCH_NS : UINT64_MAX;
+	uint64_t again =
+		work_is_left(&hca->engine_work, ENGINE_DEATHS) ? now_ns() + WATCH_NS : UINT64_MAX;
 
 	return again < next ? again : next;
 }

@@ -53,7 +53,7 @@ static struct link *link_new(struct hca *hca, uint32_t slot)
 /* Wakes the control thread: there is a link to ask for, or to give back. */
 static void links_request(struct hca *hca)
 {
-	atomic_store(&hca->link_requests, true);
+	work_leave(&hca->control_work, CONTROL_LINKS);
 	control_wake(hca);
 }
 
@@ -166,7 +166,7 @@ static void link_ask(struct hca *hca, struct link *link)
 	} else if (err && err != -EALREADY) {
 		log_info("no process at slot %u to talk to: %s", link->slot, strerror(-err));
 		atomic_store(&link->refused, true);
-		atomic_store(&hca->link_refusals, true);
+		work_leave(&hca->engine_work, ENGINE_REFUSALS);
 		engine_kick(hca);
 	}
 }
@@ -182,7 +182,7 @@ static void link_unlink_id(struct hca *hca, const struct link *link, uint64_t id
 
 void link_ask_daemon(struct hca *hca)
 {
-	if (!atomic_exchange(&hca->link_requests, false))
+	if (!work_take(&hca->control_work, CONTROL_LINKS))
 		return;
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
 		struct link *link = atomic_load(&hca->link_by_slot[slot]);
@@ -212,8 +212,7 @@ bool link_any_wished(struct hca *hca)
 
 void link_take_refusals(struct hca *hca)
 {
-	if (likely(!atomic_load(&hca->link_refusals)) ||
-	    !atomic_exchange(&hca->link_refusals, false))
+	if (likely(!work_take(&hca->engine_work, ENGINE_REFUSALS)))
 		return;
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
 		struct link *link = atomic_load(&hca->link_by_slot[slot]);
@@ -489,7 +488,7 @@ void link_down(struct hca *hca, uint32_t slot, uint64_t id)
 	}
 	log_debug("process %d at slot %u is gone", link->pid, slot);
 	atomic_store(&link->state, LINK_DOWN);
-	atomic_store(&hca->link_deaths, true);
+	work_leave(&hca->engine_work, ENGINE_DEATHS);
 }
 
 /*
@@ -555,12 +554,12 @@ static bool is_watched(struct hca *hca, struct link *link)
 
 void link_reap(struct hca *hca)
 {
-	if (!atomic_exchange(&hca->link_deaths, false))
+	if (!work_take(&hca->engine_work, ENGINE_DEATHS))
 		return;
 	/* ibv_dereg_mr() reads peers' tables under hca.lock. If another thread has it, the next
 	 * round tries again: the engine thread doesn't wait for it. */
 	if (!mutex_try(&hca->lock)) {
-		atomic_store(&hca->link_deaths, true);
+		work_leave(&hca->engine_work, ENGINE_DEATHS);
 		return;
 	}
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
@@ -575,7 +574,7 @@ void link_reap(struct hca *hca)
 			forget_peer(hca, link);
 		lock_give(&hca->engine);
 		if (listed || is_watched(hca, link))
-			atomic_store(&hca->link_deaths, true); /* looked at again soon */
+			work_leave(&hca->engine_work, ENGINE_DEATHS); /* looked at again soon */
 		else {
 			link_unmap(link);
 			install_next(hca, link);
@@ -591,7 +590,7 @@ void link_break(struct link *link)
 	atomic_store(&link->broken, true);
 	atomic_store(&link->untold, true);
 	atomic_store(&link->state, LINK_DOWN);
-	atomic_store(&link->hca->link_deaths, true);
+	work_leave(&link->hca->engine_work, ENGINE_DEATHS);
 	engine_kick(link->hca);
 }
 

@@ -100,7 +100,7 @@ void link_idle_down(struct link *link)
 	atomic_store(&link->state, LINK_DOWN);
 	if (atomic_load(&link->idle.users))
 		atomic_store(&link->wanted, true);
-	atomic_store(&link->hca->link_deaths, true);
+	work_leave(&link->hca->engine_work, ENGINE_DEATHS);
 	engine_kick(link->hca);
 }
 

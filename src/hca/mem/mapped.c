@@ -243,7 +243,7 @@ static bool mapped_watch(struct hca *hca, struct link *link)
 
 void mapped_serve(struct hca *hca)
 {
-	if (!atomic_exchange(&hca->mapping_wished, false))
+	if (!work_take(&hca->control_work, CONTROL_MAPPINGS))
 		return;
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
 		struct link *link = atomic_load(&hca->link_by_slot[slot]);
@@ -282,7 +282,7 @@ __attribute__((cold)) static void mapped_wish(struct link *link, uint64_t key)
 		return;
 	atomic_store(place, key);
 	atomic_store(&link->wishes.fresh, true);
-	atomic_store(&link->hca->mapping_wished, true);
+	work_leave(&link->hca->control_work, CONTROL_MAPPINGS);
 	control_wake(link->hca);
 }
 

@@ -349,8 +349,8 @@ static void leave_lists(struct hca *hca) REQUIRES(hca->active_lock) REQUIRES(hca
 	list_init(&hca->dry);
 	list_init(&hca->active);
 	atomic_store(&hca->armed_cqs, 0);
-	atomic_store(&hca->link_deaths, false);
-	atomic_store(&hca->overruns, false);
+	work_forget(&hca->control_work);
+	work_forget(&hca->engine_work);
 }
 
 static void after_fork_in_child(void)

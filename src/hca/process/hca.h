@@ -43,6 +43,7 @@
 #include "base/lock.h"
 #include "base/mutex.h"
 #include "client/daemon.h"
+#include "hca/process/work.h"
 #include "proto/limits.h"
 #include "shm/pub.h"
 
@@ -53,6 +54,17 @@ struct mcast;
 struct own_hazards;
 struct qp;
 struct roce;
+
+/* What return_seek() has asked the control thread for, about the next daemon.
+ *   NOTHING        -> NEXT           the engine thread: the daemon is gone, or the run-time
+ *                                    directory has changed
+ *   NOTHING, NEXT  -> NEXT_OR_START  a link is WISHED, so a daemon is needed
+ *   both           -> NOTHING        the control thread does it (return_sought()) */
+enum seek {
+	SEEK_NOTHING,
+	SEEK_NEXT,	   /* watch for the next daemon, and attach to it once it is there */
+	SEEK_NEXT_OR_START /* and start one if there is none */
+};
 
 struct hca {
 	struct mutex lock;
@@ -72,8 +84,9 @@ struct hca {
 	uint32_t generation; /* how many daemons came after the first; written under both locks */
 	struct mutex events_lock;
 	int watch_fd; /* inotify: waits for the next daemon; -1: the daemon lives */
-	bool lost;    /* the daemon is gone, and the engine thread has taken its last events */
-	bool seek, seek_start;	     /* return_seek(): wanted; may start a daemon */
+	/* The daemon is gone, and the engine thread has taken its last events. */
+	bool lost GUARDED_BY(events_lock);
+	enum seek seek GUARDED_BY(events_lock);
 	struct fresh *_Atomic fresh; /* connections of a return that is under way: return.c */
 	pthread_t control_thread;
 	sem_t control; /* wakes it: control.c */
@@ -107,13 +120,10 @@ struct hca {
 	_Atomic bool has_rnr; /* `rnr` or `dry` may be non-empty; written under engine */
 	struct lock active_lock;
 	struct list active GUARDED_BY(active_lock);
-	_Atomic bool link_requests;  /* for the control thread: links to ask for, or to give back */
-	_Atomic bool mapping_wished; /* for the control thread: regions to map: mem/mapped.h */
-	_Atomic bool link_refusals;  /* for the engine thread: the daemon refused a link */
-	uint64_t link_idle_ns;	     /* the period (local/link_idle.h), ... */
+	struct work control_work;      /* enum control_work: work.h */
+	struct work engine_work;       /* enum engine_work */
+	uint64_t link_idle_ns;	       /* the period (local/link_idle.h), ... */
 	_Atomic uint64_t link_idle_at; /* ... and when to look next, ns */
-	_Atomic bool link_deaths;      /* a link went down: its memory is to be given back */
-	_Atomic bool overruns;	       /* a CQ has overrun: its QPs are to fail */
 
 	/* the lease: see engine.c */
 	_Atomic uint32_t polls;		/* counts empty polls; the engine thread watches it */

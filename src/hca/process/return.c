@@ -329,7 +329,7 @@ static void take_over(struct hca *hca, struct fresh *fresh)
 		if (link)
 			atomic_compare_exchange_strong(&link->state, &asked, LINK_WISHED);
 	}
-	atomic_store(&hca->link_requests, true);
+	work_leave(&hca->control_work, CONTROL_LINKS);
 	control_wake(hca);
 	engine_kick(hca); /* a new RoCE socket, and events that may have come already */
 }
@@ -465,18 +465,20 @@ static void return_watch(struct hca *hca)
 void return_sought(struct hca *hca)
 {
 	mutex_take(&hca->events_lock);
-	bool wanted = hca->seek, start = hca->seek_start;
+	enum seek sought = hca->seek;
 	bool lost = hca->lost, watched = hca->watch_fd >= 0;
 	uint32_t seen = hca->generation;
 
-	hca->seek = hca->seek_start = false;
+	hca->seek = SEEK_NOTHING;
 	mutex_give(&hca->events_lock);
-	if (!wanted || !lost)
+	if (sought == SEEK_NOTHING || !lost)
 		return;
 	if (!watched)
 		return_watch(hca); /* before the check: no daemon that comes later is missed */
 	/* A connection may succeed to a daemon that is being killed and still listens for a moment;
 	 * that isn't the next daemon yet. */
+	bool start = sought == SEEK_NEXT_OR_START;
+
 	if (start || start_is_there())
 		return_to_daemon(hca, seen, start);
 }
@@ -484,8 +486,8 @@ void return_sought(struct hca *hca)
 void return_seek(struct hca *hca, bool start)
 {
 	mutex_take(&hca->events_lock);
-	hca->seek = true;
-	hca->seek_start |= start;
+	if (hca->seek != SEEK_NEXT_OR_START)
+		hca->seek = start ? SEEK_NEXT_OR_START : SEEK_NEXT;
 	mutex_give(&hca->events_lock);
 	control_wake(hca);
 }

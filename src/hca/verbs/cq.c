@@ -77,7 +77,7 @@ static bool push_overrun(struct cq *cq, bool raise)
 			"make it as large as the queues that complete to it",
 			cq_depth(cq));
 		async_cq(cq, IBV_EVENT_CQ_ERR);
-		atomic_store(&cq->context->hca->overruns, true);
+		work_leave(&cq->context->hca->engine_work, ENGINE_OVERRUNS);
 		engine_kick(cq->context->hca); /* fails its QPs */
 	}
 	return false;
