@@ -190,23 +190,9 @@ static inline uint8_t payload_byte(uint32_t seed, uint32_t at)
 	return (uint8_t)((seed + at * 0x9e3779b1u + (at >> 8) * 0x85ebca6bu) >> 13);
 }
 
-/* Stretches of a payload, in loops without a branch in their bodies, so that the compiler makes
- * vectors of them: more than half of a run's time is making and comparing these bytes. */
-static inline void payload_fill(uint8_t *to, uint32_t seed, uint32_t at, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++)
-		to[i] = payload_byte(seed, at + i);
-}
-
-/* Returns whether `from` is that stretch. */
-static inline bool payload_is(const uint8_t *from, uint32_t seed, uint32_t at, uint32_t n)
-{
-	uint8_t differs = 0;
-
-	for (uint32_t i = 0; i < n; i++)
-		differs |= from[i] ^ payload_byte(seed, at + i);
-	return !differs;
-}
+/* Makes `n` bytes of a payload from its byte `at` on; returns whether `from` is that stretch. */
+void payload_fill(uint8_t *to, uint32_t seed, uint32_t at, uint32_t n);
+bool payload_is(const uint8_t *from, uint32_t seed, uint32_t at, uint32_t n);
 
 /* The initial contents of a side's memory are a payload, too. */
 static inline uint32_t initial_seed(const struct side *side)
