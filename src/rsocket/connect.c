@@ -28,24 +28,23 @@ static int connect_result(int err)
 
 /* ------------------------------------------------------------------ making */
 
-static struct rs *rs_new(int family, const struct rs *like)
+static struct rs *rs_new(int family)
 {
 	const struct rs_config *config = rs_config();
 	struct rs *rs = calloc(1, sizeof(*rs));
 
 	if (!rs)
 		return NULL;
+	mutex_init(&rs->lock, RANK_RSOCKET);
 	rs->family = family;
 	rs->fd = -1;
-	rs->sbuf_size = like ? like->sbuf_size : config->wmem;
-	rs->rbuf_size = like ? like->rbuf_size : config->mem;
-	rs->sq_size = like ? like->sq_size : config->sqsize;
-	rs->rq_size = like ? like->rq_size : config->rqsize;
-	rs->inline_size = like ? like->inline_size : config->inline_size;
-	rs->iomap_size = like ? like->iomap_size : config->iomap_size;
-	rs->nodelay = like ? like->nodelay : 0;
+	rs->sbuf_size = config->wmem;
+	rs->rbuf_size = config->mem;
+	rs->sq_size = config->sqsize;
+	rs->rq_size = config->rqsize;
+	rs->inline_size = config->inline_size;
+	rs->iomap_size = config->iomap_size;
 	rs->shutdown_due = -1;
-	mutex_init(&rs->lock, RANK_RSOCKET);
 	pthread_cond_init(&rs->left, NULL);
 	list_init(&rs->waiters);
 	list_init(&rs->mapped);
@@ -53,8 +52,22 @@ static struct rs *rs_new(int family, const struct rs *like)
 	return rs;
 }
 
+/* A connection inherits its listener's options. */
+static void rs_inherit(struct rs *rs, const struct rs *listener) REQUIRES(rs->lock, listener->lock)
+{
+	rs->sbuf_size = listener->sbuf_size;
+	rs->rbuf_size = listener->rbuf_size;
+	rs->sq_size = listener->sq_size;
+	rs->rq_size = listener->rq_size;
+	rs->inline_size = listener->inline_size;
+	rs->iomap_size = listener->iomap_size;
+	rs->nodelay = listener->nodelay;
+}
+
+/* The program doesn't know the rsocket yet, or the last waiter has left it. */
 static void rs_free(struct rs *rs)
 {
+	mutex_assume_alone(&rs->lock);
 	if (rs->ds)
 		ds_close(rs);
 	rs_endpoint_free(rs);
@@ -111,10 +124,11 @@ EXPORT int rsocket(int domain, int type, int protocol)
 		return connect_result(-ESOCKTNOSUPPORT);
 	if (protocol && protocol != (type == SOCK_STREAM ? IPPROTO_TCP : IPPROTO_UDP))
 		return connect_result(-EPROTONOSUPPORT);
-	struct rs *rs = rs_new(domain, NULL);
+	struct rs *rs = rs_new(domain);
 
 	if (!rs)
 		return connect_result(-ENOMEM);
+	mutex_assume_alone(&rs->lock);
 	int err = type == SOCK_STREAM ? stream_open(rs) : ds_open(rs, flags);
 
 	if (err) {
@@ -146,13 +160,13 @@ static struct rdma_conn_param param_of(const struct rs_hello *hello)
 	};
 }
 
-static void rs_connected(struct rs *rs)
+static void rs_connected(struct rs *rs) REQUIRES(rs->lock)
 {
 	rs->state = RS_CONNECTED;
 	rs->may_send = rs->may_receive = true;
 }
 
-static int begin_connect(struct rs *rs)
+static int begin_connect(struct rs *rs) REQUIRES(rs->lock)
 {
 	struct rs_hello hello;
 	int err = rs_endpoint_make(rs);
@@ -166,7 +180,7 @@ static int begin_connect(struct rs *rs)
 	return rdma_connect(rs->id, &param) ? -errno : 0;
 }
 
-static int begin_route(struct rs *rs)
+static int begin_route(struct rs *rs) REQUIRES(rs->lock)
 {
 	rs->state = RS_RESOLVING_ROUTE;
 	if (rs->route)
@@ -177,7 +191,7 @@ static int begin_route(struct rs *rs)
 	return rdma_resolve_route(rs->id, RESOLVE_TIMEOUT_MS) ? -errno : 0;
 }
 
-static int rs_established(struct rs *rs, const struct rdma_cm_event *event)
+static int rs_established(struct rs *rs, const struct rdma_cm_event *event) REQUIRES(rs->lock)
 {
 	if (rs->state != RS_CONNECTING)
 		return 0;
@@ -193,10 +207,9 @@ static int rs_established(struct rs *rs, const struct rdma_cm_event *event)
 static void rs_disconnected(struct rs *rs) REQUIRES(rs->lock)
 {
 	rs_progress(rs);
-	if (rs->state == RS_CONNECTED)
-		rs->state = RS_CLOSED;
+	if (rs->state != RS_FAILED)
+		rs->state = RS_DISCONNECTED;
 	rs->may_send = rs->may_receive = false;
-	rs->gone = true;
 	rdma_disconnect(rs->id);
 }
 
@@ -274,7 +287,7 @@ void rs_events(struct rs *rs)
 
 /* ------------------------------------------------------------------ the active side */
 
-static int set_reuse(struct rs *rs)
+static int set_reuse(struct rs *rs) REQUIRES(rs->lock)
 {
 	int on = 1;
 
@@ -326,7 +339,7 @@ EXPORT int rbind(int socket, const struct sockaddr *addr, socklen_t addrlen)
 	return with_address(socket, addr, addrlen, bind_locked);
 }
 
-static bool rs_connect_is_over(const struct rs *rs)
+static bool rs_connect_is_over(const struct rs *rs) REQUIRES(rs->lock)
 {
 	return rs->state >= RS_CONNECTED;
 }
@@ -393,13 +406,13 @@ EXPORT int rlisten(int socket, int backlog)
 	return connect_result(err);
 }
 
-static bool has_request(const struct rs *rs)
+static bool has_request(const struct rs *rs) REQUIRES(rs->lock)
 {
 	return rs->request || rs->state != RS_LISTENING;
 }
 
 /* Answers a connection request with a new rsocket. */
-static int rs_answer_request(struct rs *rs, const struct rdma_cm_event *request)
+static int rs_answer_request(struct rs *rs, const struct rdma_cm_event *request) REQUIRES(rs->lock)
 {
 	struct rs_hello hello;
 	int err = make_channel(rs);
@@ -427,10 +440,16 @@ static int rs_answer_request(struct rs *rs, const struct rdma_cm_event *request)
 }
 
 static int rs_take_request(struct rs *listener, struct rdma_cm_event *request, struct rs **out)
+	REQUIRES(listener->lock)
 {
-	struct rs *rs = rs_new(listener->family, listener);
-	int err = rs ? rs_answer_request(rs, request) : -ENOMEM;
+	struct rs *rs = rs_new(listener->family);
+	int err = -ENOMEM;
 
+	if (rs) {
+		mutex_assume_alone(&rs->lock);
+		rs_inherit(rs, listener);
+		err = rs_answer_request(rs, request);
+	}
 	if (err)
 		rdma_reject(request->id, NULL, 0);
 	if (err && !(rs && rs->id))
@@ -444,6 +463,8 @@ static int rs_take_request(struct rs *listener, struct rdma_cm_event *request, s
 
 static int accept_locked(struct rs *listener, struct rs **out) REQUIRES(listener->lock)
 {
+	if (listener->state != RS_LISTENING)
+		return -EINVAL;
 	for (;;) {
 		int err = rs_wait(listener, has_request, listener->nonblocking, -1);
 
@@ -470,8 +491,6 @@ EXPORT int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen)
 		return connect_result(-EBADF);
 	if (listener->ds)
 		return connect_result(-EOPNOTSUPP);
-	if (listener->state != RS_LISTENING)
-		return connect_result(-EINVAL);
 	mutex_take(&listener->lock);
 	int err = accept_locked(listener, &rs);
 
@@ -487,7 +506,7 @@ EXPORT int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen)
 
 bool rs_sends_done(const struct rs *rs)
 {
-	return rs->state == RS_FAILED || rs->gone || !rs->cq ||
+	return rs->state >= RS_DISCONNECTED || !rs->cq ||
 	       (rs->shutdown_due < 0 && !rs->control && rs->sq_free == rs->sq_size);
 }
 
@@ -496,7 +515,7 @@ static int shutdown_locked(struct rs *rs, int how) REQUIRES(rs->lock)
 	if (rs->ds)
 		return shutdown(rs->fd, how) ? -errno : 0;
 	rs_advance(rs);
-	if (rs->state == RS_CLOSED)
+	if (rs->state == RS_CLOSED || rs->state == RS_DISCONNECTED)
 		return 0;
 	if (rs->state != RS_CONNECTED)
 		return -ENOTCONN;

@@ -87,6 +87,7 @@ static void sender_of(const struct rs *rs, const struct ds_header *header, union
 
 /* Whether a received message is a datagram of the protocol; if so, puts it into the inbox. */
 static bool take_received(struct rs *rs, struct ds_qp *qp, uint32_t slot, uint32_t length)
+	REQUIRES(rs->lock)
 {
 	struct ds_message message = {.qp = qp, .slot = slot};
 	struct ds_header header = {0};
@@ -112,7 +113,7 @@ static struct ds_qp *qp_numbered(const struct ds *ds, uint32_t qpn)
 	return NULL;
 }
 
-static void ds_take_completion(struct rs *rs, const struct ibv_wc *wc)
+static void ds_take_completion(struct rs *rs, const struct ibv_wc *wc) REQUIRES(rs->lock)
 {
 	struct ds *ds = rs->ds;
 	struct ds_qp *qp = qp_numbered(ds, wc->qp_num);
@@ -127,7 +128,7 @@ static void ds_take_completion(struct rs *rs, const struct ibv_wc *wc)
 	if (!qp || wc->status != IBV_WC_SUCCESS)
 		return;
 	if (wc->byte_len < DS_GRH || !take_received(rs, qp, slot, wc->byte_len - DS_GRH))
-		ds_post_receive(qp, slot);
+		ds_post_receive(rs, qp, slot);
 }
 
 void ds_progress(struct rs *rs)
@@ -150,7 +151,7 @@ void ds_progress(struct rs *rs)
 
 /* ------------------------------------------------------------------ sending */
 
-static bool can_send(const struct rs *rs)
+static bool can_send(const struct rs *rs) REQUIRES(rs->lock)
 {
 	return !rs->ds->sized || (rs->sq_free && rs->ds->free_count);
 }
@@ -209,6 +210,7 @@ static ssize_t send_rdma(struct rs *rs, const struct ds_peer *peer, const struct
 /* Finds the destination. A socket without an address is bound now, because peers answer to its
  * address. */
 static int ds_find_destination(struct rs *rs, const struct msghdr *msg, struct ds_peer **peer)
+	REQUIRES(rs->lock)
 {
 	struct ds *ds = rs->ds;
 	union ds_addr to = {0}, own;
@@ -265,7 +267,7 @@ ssize_t ds_send(struct rs *rs, const struct msghdr *msg, int flags)
 
 /* ------------------------------------------------------------------ receiving */
 
-static bool has_message(const struct rs *rs)
+static bool has_message(const struct rs *rs) REQUIRES(rs->lock)
 {
 	return rs->ds->inbox_count || rs->error;
 }
@@ -293,12 +295,13 @@ static void give_name(struct msghdr *msg, const union ds_addr *from)
 	msg->msg_namelen = msg->msg_name ? size : 0;
 }
 
-static void drop_first(struct ds *ds)
+static void drop_first(struct rs *rs) REQUIRES(rs->lock)
 {
+	struct ds *ds = rs->ds;
 	struct ds_message *message = &ds->inbox[ds->inbox_head];
 
 	if (message->qp)
-		ds_post_receive(message->qp, message->slot);
+		ds_post_receive(rs, message->qp, message->slot);
 	free(message->copy);
 	message->copy = NULL;
 	ds->inbox_head = (ds->inbox_head + 1) % ds->inbox_size;
@@ -331,7 +334,7 @@ ssize_t ds_receive(struct rs *rs, struct msghdr *msg, int flags)
 	give_name(msg, &message->from);
 	msg->msg_flags = n < length ? MSG_TRUNC : 0;
 	if (!(flags & MSG_PEEK))
-		drop_first(ds);
+		drop_first(rs);
 	return flags & MSG_TRUNC ? (ssize_t)length : (ssize_t)n;
 }
 

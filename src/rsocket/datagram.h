@@ -115,17 +115,17 @@ struct ds {
 /* ---- ds_dest.c */
 
 /* Returns the peer with this address, which is made if it doesn't exist. 0 or -errno. */
-int ds_peer_get(struct rs *rs, const union ds_addr *addr, struct ds_peer **out);
+int ds_peer_get(struct rs *rs, const union ds_addr *addr, struct ds_peer **out) REQUIRES(rs->lock);
 /* Sends the iovec by UDP, after the header with the local address and QPN. Returns the bytes of the
  * iovec, or -errno. */
 ssize_t ds_send_udp(struct rs *rs, const struct ds_peer *peer, const struct iovec *iov,
-		    size_t count, enum rs_op op, int flags);
+		    size_t count, enum rs_op op, int flags) REQUIRES(rs->lock);
 /* Handles messages received by UDP. */
-void ds_events(struct rs *rs);
+void ds_events(struct rs *rs) REQUIRES(rs->lock);
 /* Allocates buffers; called before the first datagram. 0 or -errno. */
-int ds_prepare(struct rs *rs);
-void ds_close(struct rs *rs);
-void ds_post_receive(struct ds_qp *qp, uint32_t slot);
+int ds_prepare(struct rs *rs) REQUIRES(rs->lock);
+void ds_close(struct rs *rs) REQUIRES(rs->lock);
+void ds_post_receive(struct rs *rs, struct ds_qp *qp, uint32_t slot) REQUIRES(rs->lock);
 bool ds_same(const union ds_addr *a, const union ds_addr *b);
 
 /* ---- datagram.c */
@@ -134,12 +134,12 @@ bool ds_same(const union ds_addr *a, const union ds_addr *b);
  * socket. */
 int ds_open(struct rs *rs, int flags);
 /* Appends to the inbox. False: the message isn't taken. */
-bool ds_deliver(struct rs *rs, const struct ds_message *message);
+bool ds_deliver(struct rs *rs, const struct ds_message *message) REQUIRES(rs->lock);
 void ds_progress(struct rs *rs) REQUIRES(rs->lock);
-short ds_ready(const struct rs *rs);
-int ds_connect(struct rs *rs, const struct sockaddr *addr, socklen_t size);
+short ds_ready(const struct rs *rs) REQUIRES(rs->lock);
+int ds_connect(struct rs *rs, const struct sockaddr *addr, socklen_t size) REQUIRES(rs->lock);
 ssize_t ds_send(struct rs *rs, const struct msghdr *msg, int flags) REQUIRES(rs->lock);
 ssize_t ds_receive(struct rs *rs, struct msghdr *msg, int flags) REQUIRES(rs->lock);
-bool ds_sends_done(const struct rs *rs);
+bool ds_sends_done(const struct rs *rs) REQUIRES(rs->lock);
 
 #endif

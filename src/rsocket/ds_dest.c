@@ -141,7 +141,7 @@ int ds_prepare(struct rs *rs)
 	return 0;
 }
 
-static int register_buffers(struct rs *rs, struct ds_qp *qp)
+static int register_buffers(struct rs *rs, struct ds_qp *qp) REQUIRES(rs->lock)
 {
 	size_t size = (size_t)rs->rq_size * DS_RECEIVE + DS_GRH;
 
@@ -153,9 +153,8 @@ static int register_buffers(struct rs *rs, struct ds_qp *qp)
 	return qp->rmr && qp->smr ? 0 : -errno;
 }
 
-void ds_post_receive(struct ds_qp *qp, uint32_t slot)
+void ds_post_receive(struct rs *rs, struct ds_qp *qp, uint32_t slot)
 {
-	struct rs *rs = qp->id->context;
 	struct ibv_sge sge[] = {
 		{(uintptr_t)qp->rbuf + (size_t)rs->rq_size * DS_RECEIVE, DS_GRH, qp->rmr->lkey},
 		{(uintptr_t)qp->rbuf + (size_t)slot * DS_RECEIVE, DS_RECEIVE, qp->rmr->lkey},
@@ -168,14 +167,14 @@ void ds_post_receive(struct ds_qp *qp, uint32_t slot)
 
 /* ------------------------------------------------------------------ queue pairs */
 
-static int ds_make_cq(struct rs *rs, struct ibv_context *verbs)
+static int ds_make_cq(struct rs *rs, struct ibv_context *verbs) REQUIRES(rs->lock)
 {
 	if (rs->cq)
 		return rs->cq->context == verbs ? 0 : -EOPNOTSUPP;
 	return rs_make_cq(rs, verbs, (int)(DS_QPS * (rs->sq_size + rs->rq_size)));
 }
 
-static int ds_make_qp(struct rs *rs, struct ds_qp *qp)
+static int ds_make_qp(struct rs *rs, struct ds_qp *qp) REQUIRES(rs->lock)
 {
 	struct ibv_port_attr port;
 	struct ibv_qp_init_attr attr = {
@@ -198,7 +197,7 @@ static int ds_make_qp(struct rs *rs, struct ds_qp *qp)
 	if (qp->most > DS_MESSAGE_MAX)
 		qp->most = DS_MESSAGE_MAX;
 	for (uint32_t i = 0; i < rs->rq_size; i++)
-		ds_post_receive(qp, i);
+		ds_post_receive(rs, qp, i);
 	return 0;
 }
 
@@ -217,6 +216,7 @@ static void ds_qp_free(struct ds_qp *qp)
 }
 
 static int qp_make(struct rs *rs, const union ds_addr *source, struct ds_qp **out)
+	REQUIRES(rs->lock)
 {
 	struct ds_qp *qp = calloc(1, sizeof(*qp));
 	union ds_addr addr = ds_addr_plain(source);
@@ -246,7 +246,7 @@ static int qp_make(struct rs *rs, const union ds_addr *source, struct ds_qp **ou
 
 /* The queue pair for the local address. NULL: no device has the address, or another device than
  * that of the other queue pairs. */
-static struct ds_qp *qp_for(struct rs *rs, const union ds_addr *source)
+static struct ds_qp *qp_for(struct rs *rs, const union ds_addr *source) REQUIRES(rs->lock)
 {
 	struct ds *ds = rs->ds;
 	struct ds_qp *qp = NULL;
@@ -410,6 +410,7 @@ static uint32_t valid_header(const struct ds_udp_header *header, size_t size)
 }
 
 static void take_data(struct rs *rs, const union ds_addr *from, const uint8_t *data, size_t size)
+	REQUIRES(rs->lock)
 {
 	struct ds_message message = {.from = *from, .length = (uint32_t)size};
 
@@ -422,7 +423,7 @@ static void take_data(struct rs *rs, const union ds_addr *from, const uint8_t *d
 }
 
 static void ds_take_packet(struct rs *rs, const union ds_addr *from, const uint8_t *data,
-			   size_t size)
+			   size_t size) REQUIRES(rs->lock)
 {
 	struct ds_udp_header header = {0};
 	struct ds_peer *peer;

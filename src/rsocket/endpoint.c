@@ -29,7 +29,7 @@ static uint8_t *alloc_pages(size_t size)
 	return memory;
 }
 
-static size_t table_size(const struct rs *rs)
+static size_t table_size(const struct rs *rs) REQUIRES(rs->lock)
 {
 	return RS_SGL_SIZE * sizeof(struct rs_sge) + rs->iomap_size * sizeof(struct rs_iomap);
 }
@@ -51,7 +51,7 @@ static int make_file(size_t size)
  * The memory that the peer writes to (`size` bytes at rs->rbuf) is in a memory file: a peer on this
  * host maps it, so its writes are copies without a system call.
  */
-static struct ibv_mr *rs_make_shared(struct rs *rs, size_t size, int access)
+static struct ibv_mr *rs_make_shared(struct rs *rs, size_t size, int access) REQUIRES(rs->lock)
 {
 	int fd = make_file(size);
 	struct ibv_mr *mr = NULL;
@@ -73,7 +73,7 @@ static struct ibv_mr *rs_make_shared(struct rs *rs, size_t size, int access)
 }
 
 /* The receive buffer and the table behind it. */
-static int make_target(struct rs *rs)
+static int make_target(struct rs *rs) REQUIRES(rs->lock)
 {
 	size_t size = size_round_up(rs->rbuf_size) + table_size(rs);
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
@@ -92,7 +92,7 @@ static int make_target(struct rs *rs)
 	return 0;
 }
 
-static int make_memory(struct rs *rs)
+static int make_memory(struct rs *rs) REQUIRES(rs->lock)
 {
 	/* Both halves have the same size. */
 	rs->rbuf_size &= ~1u;
@@ -118,7 +118,7 @@ static void drop_region(struct ibv_mr **mr)
 	*mr = NULL;
 }
 
-static void free_memory(struct rs *rs)
+static void free_memory(struct rs *rs) REQUIRES(rs->lock)
 {
 	drop_region(&rs->smr);
 	drop_region(&rs->rmr);
@@ -150,7 +150,7 @@ int rs_make_cq(struct rs *rs, struct ibv_context *verbs, int entries)
 	return -ibv_req_notify_cq(rs->cq, 0);
 }
 
-static int rs_make_qp(struct rs *rs)
+static int rs_make_qp(struct rs *rs) REQUIRES(rs->lock)
 {
 	uint32_t inline_size =
 		rs->inline_size > RS_INLINE_LEAST ? rs->inline_size : RS_INLINE_LEAST;
@@ -171,7 +171,7 @@ static int rs_make_qp(struct rs *rs)
 }
 
 /* Receives carry immediate data only. */
-static int post_receives(struct rs *rs)
+static int post_receives(struct rs *rs) REQUIRES(rs->lock)
 {
 	for (uint32_t i = 0; i < rs->rq_size; i++) {
 		struct ibv_recv_wr wr = {.wr_id = 0}, *bad;

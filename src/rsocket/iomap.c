@@ -25,7 +25,7 @@ static int iomap_result(int err)
 
 /* ------------------------------------------------------------------ mapping */
 
-static int iomap_tell_peer(struct rs *rs, const struct rs_mapping *mapping)
+static int iomap_tell_peer(struct rs *rs, const struct rs_mapping *mapping) REQUIRES(rs->lock)
 {
 	struct rs_iomap entry = {
 		.offset = mapping->offset,
@@ -56,13 +56,13 @@ void rs_iomap_tell(struct rs *rs)
 	}
 }
 
-static bool iomap_peer_is_told(const struct rs *rs)
+static bool iomap_peer_is_told(const struct rs *rs) REQUIRES(rs->lock)
 {
 	return list_empty(&rs->pending) || rs->state != RS_CONNECTED;
 }
 
 /* Finds the first index without a mapping. */
-static int choose_index(const struct rs *rs, uint32_t *index)
+static int choose_index(const struct rs *rs, uint32_t *index) REQUIRES(rs->lock)
 {
 	for (*index = 0; *index < rs->peer_iomap_size; (*index)++) {
 		bool taken = false;
@@ -164,7 +164,7 @@ EXPORT int riounmap(int socket, void *buf, size_t len)
 /* ------------------------------------------------------------------ writing */
 
 /* Finds the peer's memory for this offset: the address, and how many bytes follow. */
-static bool iomap_find(const struct rs *rs, uint64_t offset, struct rs_sge *out)
+static bool iomap_find(const struct rs *rs, uint64_t offset, struct rs_sge *out) REQUIRES(rs->lock)
 {
 	for (uint32_t i = 0; i < rs->iomap_size; i++) {
 		struct rs_iomap entry = rs->iomap[i];
@@ -181,7 +181,7 @@ static bool iomap_find(const struct rs *rs, uint64_t offset, struct rs_sge *out)
 	return false;
 }
 
-static bool write_ready(const struct rs *rs)
+static bool write_ready(const struct rs *rs) REQUIRES(rs->lock)
 {
 	return rs->state != RS_CONNECTED || !rs->may_send || (rs->sq_free && rs->sbuf_free);
 }
@@ -193,6 +193,8 @@ static ssize_t write_locked(struct rs *rs, const void *buf, size_t size, uint64_
 	const struct iovec *iov = &vector;
 	size_t done = 0, at = 0;
 
+	if (rs->state != RS_CONNECTED)
+		return -ENOTCONN;
 	while (done < size) {
 		struct ibv_sge sge[2];
 		struct rs_sge target;
@@ -229,8 +231,8 @@ EXPORT size_t riowrite(int socket, const void *buf, size_t count, off_t offset, 
 
 	if (!rs)
 		return (size_t)iomap_result(-EBADF);
-	if (rs->ds || rs->state != RS_CONNECTED)
-		return (size_t)iomap_result(rs->ds ? -EOPNOTSUPP : -ENOTCONN);
+	if (rs->ds)
+		return (size_t)iomap_result(-EOPNOTSUPP);
 	mutex_take(&rs->lock);
 	ssize_t n = write_locked(rs, buf, count, (uint64_t)offset,
 				 rs->nonblocking || flags & MSG_DONTWAIT);

@@ -26,14 +26,14 @@ static uint32_t buffer_size(int wanted)
 }
 
 /* Whether sizes may still be set: they are fixed when the connection begins. */
-static bool rs_is_early(const struct rs *rs)
+static bool rs_is_early(const struct rs *rs) REQUIRES(rs->lock)
 {
 	if (rs->ds)
 		return !rs->ds->sized;
 	return rs->state <= RS_LISTENING;
 }
 
-static int set_size(struct rs *rs, uint32_t *size, int value, uint32_t most)
+static int set_size(struct rs *rs, uint32_t *size, int value, uint32_t most) REQUIRES(rs->lock)
 {
 	if (!rs_is_early(rs) || value < 0 || (uint32_t)value > most)
 		return -EINVAL;
@@ -58,6 +58,7 @@ static int set_timeout(struct timeval *timeout, const void *raw, socklen_t size)
 }
 
 static int set_socket(struct rs *rs, int name, int value, const void *raw, socklen_t size)
+	REQUIRES(rs->lock)
 {
 	switch (name) {
 	case SO_REUSEADDR:
@@ -94,6 +95,7 @@ static int set_socket(struct rs *rs, int name, int value, const void *raw, sockl
 }
 
 static int set_rdma(struct rs *rs, int name, int value, const void *raw, socklen_t size)
+	REQUIRES(rs->lock)
 {
 	switch (name) {
 	case RDMA_SQSIZE:
@@ -206,7 +208,7 @@ static int get_socket(struct rs *rs, int name, int *value) REQUIRES(rs->lock)
 	}
 }
 
-static int get_rdma(const struct rs *rs, int name, int *value)
+static int get_rdma(const struct rs *rs, int name, int *value) REQUIRES(rs->lock)
 {
 	switch (name) {
 	case RDMA_SQSIZE:
@@ -226,7 +228,7 @@ static int get_rdma(const struct rs *rs, int name, int *value)
 	}
 }
 
-static int get_tcp(const struct rs *rs, int name, int *value)
+static int get_tcp(const struct rs *rs, int name, int *value) REQUIRES(rs->lock)
 {
 	if (name == TCP_NODELAY)
 		*value = rs->nodelay;
@@ -298,9 +300,14 @@ EXPORT int rfcntl(int socket, int cmd, ...)
 	va_end(args);
 	switch (cmd) {
 	case F_GETFL:
-		return O_RDWR | (rs->nonblocking ? O_NONBLOCK : 0);
+		mutex_take(&rs->lock);
+		arg = O_RDWR | (rs->nonblocking ? O_NONBLOCK : 0);
+		mutex_give(&rs->lock);
+		return (int)arg;
 	case F_SETFL:
+		mutex_take(&rs->lock);
 		rs->nonblocking = arg & O_NONBLOCK;
+		mutex_give(&rs->lock);
 		return 0;
 	case F_GETFD:
 	case F_SETFD:
@@ -332,7 +339,11 @@ EXPORT int rgetpeername(int socket, struct sockaddr *addr, socklen_t *addrlen)
 		return getpeername(rs->fd, addr, addrlen);
 	const struct sockaddr *peer = rdma_get_peer_addr(rs->id);
 
-	if (rs->state < RS_CONNECTED || rs->state == RS_FAILED || !peer->sa_family)
+	mutex_take(&rs->lock);
+	bool connected = rs->state >= RS_CONNECTED && rs->state != RS_FAILED;
+
+	mutex_give(&rs->lock);
+	if (!connected || !peer->sa_family)
 		return option_result(-ENOTCONN);
 	return give_addr(peer, addr, addrlen);
 }

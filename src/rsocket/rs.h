@@ -103,6 +103,28 @@ struct rs_config {
 
 const struct rs_config *rs_config(void);
 
+/*
+ * The states of an rsocket, in the order in which it goes through them. A stream (a datagram
+ * rsocket is in OPEN, BOUND or CONNECTED only):
+ *
+ *   state            | goes to, and by what
+ *   -----------------+-------------------------------------------------------------------------
+ *   OPEN             | BOUND: rbind(); LISTENING: rlisten(); RESOLVING_ADDR: rconnect();
+ *                    | CONNECTED: made by raccept()
+ *   BOUND            | LISTENING: rlisten(); RESOLVING_ADDR: rconnect()
+ *   LISTENING        | none
+ *   RESOLVING_ADDR   | RESOLVING_ROUTE: the event ADDR_RESOLVED
+ *   RESOLVING_ROUTE  | CONNECTING: the event ROUTE_RESOLVED
+ *   CONNECTING       | CONNECTED: the event ESTABLISHED
+ *   CONNECTED        | CLOSED: RS_CTRL_DISCONNECT was sent or received;
+ *                    | DISCONNECTED: the event DISCONNECTED
+ *   CLOSED           | DISCONNECTED: the event DISCONNECTED, or a completion with an error
+ *   DISCONNECTED     | none
+ *   any              | FAILED: an error, which `error` holds and one call reports
+ *
+ * In CLOSED the queue pair still carries what was sent before; rclose() waits for that. From
+ * DISCONNECTED and FAILED on nothing more completes.
+ */
 enum rs_state {
 	RS_OPEN,
 	RS_BOUND,
@@ -110,76 +132,102 @@ enum rs_state {
 	RS_RESOLVING_ADDR,
 	RS_RESOLVING_ROUTE,
 	RS_CONNECTING,
-	RS_CONNECTED, /* in one direction or both */
-	RS_CLOSED,    /* the connection has ended */
-	RS_FAILED,    /* `error` holds the reason, reported once */
+	RS_CONNECTED,
+	RS_CLOSED,
+	RS_DISCONNECTED,
+	RS_FAILED,
 };
 
 struct ds;
 
+/* The fields without a lock are written before the rsocket has a number, and by rs_free() after
+ * the last waiter has left. */
 struct rs {
-	int fd;		     /* the event channel's; for datagrams the UDP socket's */
-	uint32_t generation; /* of the process that made it, see rs_table_get() */
-	struct ds *ds;	     /* datagram state; NULL: a stream */
+	int fd;				   /* the event channel's; for datagrams the UDP socket's */
+	uint32_t generation;		   /* of the process that made it, see rs_table_get() */
+	struct ds *ds PT_GUARDED_BY(lock); /* datagram state; NULL: a stream */
 	int family;
 	struct mutex lock;
-	enum rs_state state;
-	bool nonblocking;
-	bool may_send, may_receive; /* CONNECTED: neither side has shut this direction down */
-	bool gone; /* the queue pair of either side has failed or is disconnected */
-	int error; /* SO_ERROR */
+	enum rs_state state GUARDED_BY(lock);
+	bool nonblocking GUARDED_BY(lock); /* the program's choice, in any state */
+	/* CONNECTED: neither side has shut this direction down. Flags, because each direction ends
+	 * by itself; false in the later states. */
+	bool may_send GUARDED_BY(lock), may_receive GUARDED_BY(lock);
+	int error GUARDED_BY(lock);	      /* SO_ERROR */
 	struct list waiters GUARDED_BY(lock); /* of struct rs_waiter */
-	bool closed GUARDED_BY(lock);	      /* rclose() waits until the waiters have left */
+	/* rclose() waits until the waiters have left. A flag, because it may be called in any
+	 * state, and the state still says what the peer is owed. */
+	bool closed GUARDED_BY(lock);
 	pthread_cond_t left;
 
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *id;
-	struct rdma_cm_event *request; /* LISTENING: the next one, or NULL */
-	struct ibv_comp_channel *completions;
-	struct ibv_cq *cq;
+	struct rdma_cm_event *request GUARDED_BY(lock); /* LISTENING: the next one, or NULL */
+	struct ibv_comp_channel *completions GUARDED_BY(lock);
+	struct ibv_cq *cq GUARDED_BY(lock);
 
 	/* Options */
-	uint32_t sbuf_size, rbuf_size, sq_size, rq_size, inline_size;
-	uint32_t iomap_size; /* entries that the peer may use in this side's iomap */
-	struct linger linger;
-	struct timeval receive_timeout, send_timeout;
-	int keepalive_time;
-	int keepalive, nodelay, reuse, v6only, oobinline;
-	void *route; /* RDMA_ROUTE */
-	size_t route_size;
+	uint32_t sbuf_size GUARDED_BY(lock);
+	uint32_t rbuf_size GUARDED_BY(lock);
+	uint32_t sq_size GUARDED_BY(lock);
+	uint32_t rq_size GUARDED_BY(lock);
+	uint32_t inline_size GUARDED_BY(lock);
+	uint32_t iomap_size GUARDED_BY(lock); /* entries that the peer may use in this iomap */
+	struct linger linger GUARDED_BY(lock);
+	struct timeval receive_timeout GUARDED_BY(lock);
+	struct timeval send_timeout GUARDED_BY(lock);
+	int keepalive_time GUARDED_BY(lock);
+	int keepalive GUARDED_BY(lock);
+	int nodelay GUARDED_BY(lock);
+	int reuse GUARDED_BY(lock);
+	int v6only GUARDED_BY(lock);
+	int oobinline GUARDED_BY(lock);
+	void *route GUARDED_BY(lock); /* RDMA_ROUTE */
+	size_t route_size GUARDED_BY(lock);
 
 	/* Sending */
-	uint8_t *sbuf;
-	struct ibv_mr *smr;
-	uint32_t sbuf_next, sbuf_free; /* ring */
-	uint32_t sq_free;	       /* free places for data in the send queue */
-	uint32_t control;	       /* control messages in flight */
-	uint32_t chunk;
-	uint32_t stage_next;   /* so many sends go by sbuf before a direct one is tried again */
-	int64_t looked_ns;     /* when a call that doesn't wait last polled the channel */
-	uint16_t sent, credit; /* messages sent; the limit that the peer granted */
-	struct rs_sge target[RS_SGL_SIZE];
-	uint32_t target_now, target_next; /* entry in use; next one to be learned */
-	int shutdown_due;		  /* enum rs_control to be sent, or -1 */
+	uint8_t *sbuf GUARDED_BY(lock) PT_GUARDED_BY(lock); /* ring */
+	struct ibv_mr *smr GUARDED_BY(lock);
+	uint32_t sbuf_next GUARDED_BY(lock);
+	uint32_t sbuf_free GUARDED_BY(lock);
+	uint32_t sq_free GUARDED_BY(lock); /* free places for data in the send queue */
+	uint32_t control GUARDED_BY(lock); /* control messages in flight */
+	uint32_t chunk GUARDED_BY(lock);
+	/* So many sends go by sbuf before a direct one is tried again. */
+	uint32_t stage_next GUARDED_BY(lock);
+	/* When a call that doesn't wait last polled the channel. */
+	int64_t looked_ns GUARDED_BY(lock);
+	uint16_t sent GUARDED_BY(lock);	  /* messages */
+	uint16_t credit GUARDED_BY(lock); /* the limit of `sent` that the peer granted */
+	struct rs_sge target[RS_SGL_SIZE] GUARDED_BY(lock);
+	uint32_t target_now GUARDED_BY(lock);  /* the entry in use */
+	uint32_t target_next GUARDED_BY(lock); /* the next one to be learned */
+	int shutdown_due GUARDED_BY(lock);     /* enum rs_control to be sent, or -1 */
 
 	/* Receiving */
-	uint8_t *rbuf;
-	struct ibv_mr *rmr;
-	size_t shared_size;		/* size of the memory file with rbuf and table, or 0 */
-	uint32_t rbuf_next, rbuf_ready; /* next byte to read; bytes available */
-	uint32_t rbuf_free, rbuf_offer; /* bytes read but not offered again; where they begin */
-	uint16_t received, granted;	/* messages; at this count the peer gets more credits */
-	struct rs_sge peer_sgl;		/* where this side's offers are written */
-	uint32_t peer_entry;
+	uint8_t *rbuf GUARDED_BY(lock); /* written to by the peer, at any time */
+	struct ibv_mr *rmr GUARDED_BY(lock);
+	/* Size of the memory file with rbuf and table, or 0. */
+	size_t shared_size GUARDED_BY(lock);
+	uint32_t rbuf_next GUARDED_BY(lock);	 /* next byte to read */
+	uint32_t rbuf_ready GUARDED_BY(lock);	 /* bytes available */
+	uint32_t rbuf_free GUARDED_BY(lock);	 /* bytes read but not offered again */
+	uint32_t rbuf_offer GUARDED_BY(lock);	 /* where they begin */
+	uint16_t received GUARDED_BY(lock);	 /* messages */
+	uint16_t granted GUARDED_BY(lock);	 /* at this count the peer gets more credits */
+	struct rs_sge peer_sgl GUARDED_BY(lock); /* where this side's offers are written */
+	uint32_t peer_entry GUARDED_BY(lock);
 
-	/* Other memory that the peer writes to, behind rbuf: this side's sgl, then its iomap. */
-	struct rs_sge *table;
-	struct rs_iomap *iomap; /* inside the table */
+	/* Other memory that the peer writes to, at any time, behind rbuf: this side's sgl, then its
+	 * iomap. */
+	struct rs_sge *table GUARDED_BY(lock);
+	struct rs_iomap *iomap GUARDED_BY(lock); /* inside the table */
 
 	/* Memory that the peer may write to (riomap()). */
-	uint32_t peer_iomap_size;
-	struct list mapped;  /* of struct rs_mapping */
-	struct list pending; /* of these, the mappings not yet announced to the peer */
+	uint32_t peer_iomap_size GUARDED_BY(lock);
+	struct list mapped GUARDED_BY(lock); /* of struct rs_mapping */
+	/* Of these, the mappings not yet announced to the peer. */
+	struct list pending GUARDED_BY(lock);
 };
 
 struct rs_mapping {
@@ -220,28 +268,28 @@ struct rs *rs_table_get_inherited(int fd);
 /* ------------------------------------------------------------------ endpoint.c */
 
 /* Makes QP, memory and receives; the id must be bound to a device. 0 or -errno. */
-int rs_endpoint_make(struct rs *rs);
+int rs_endpoint_make(struct rs *rs) REQUIRES(rs->lock);
 /* Makes the completion queue and its channel. 0 or -errno. */
-int rs_make_cq(struct rs *rs, struct ibv_context *verbs, int entries);
-void rs_endpoint_free(struct rs *rs);
-void rs_hello_make(const struct rs *rs, struct rs_hello *hello);
+int rs_make_cq(struct rs *rs, struct ibv_context *verbs, int entries) REQUIRES(rs->lock);
+void rs_endpoint_free(struct rs *rs) REQUIRES(rs->lock);
+void rs_hello_make(const struct rs *rs, struct rs_hello *hello) REQUIRES(rs->lock);
 /* Takes the private data of the peer. 0; -EPROTO: the peer is no rsocket, or of another kind. */
-int rs_hello_take(struct rs *rs, const void *data, size_t size);
+int rs_hello_take(struct rs *rs, const void *data, size_t size) REQUIRES(rs->lock);
 
 /* ------------------------------------------------------------------ connect.c; locked */
 
 /* Handles the event channel's events, without waiting. */
 void rs_events(struct rs *rs) REQUIRES(rs->lock);
 void rs_fail(struct rs *rs, int error) REQUIRES(rs->lock);
-bool rs_sends_done(const struct rs *rs);
+bool rs_sends_done(const struct rs *rs) REQUIRES(rs->lock);
 
 /* ------------------------------------------------------------------ stream.c; locked */
 
 /* Takes completions and sends control messages that are due. Returns whether there were any. */
 bool rs_progress(struct rs *rs) REQUIRES(rs->lock);
-bool rs_can_send(const struct rs *rs);
+bool rs_can_send(const struct rs *rs) REQUIRES(rs->lock);
 /* poll()'s bits that are true now. */
-short rs_ready(const struct rs *rs);
+short rs_ready(const struct rs *rs) REQUIRES(rs->lock);
 int rs_post_write(struct rs *rs, struct ibv_sge *sge, int count, const uint32_t *message,
 		  unsigned int flags, uint64_t addr, uint32_t key, uint64_t wr_id);
 static inline uint32_t rs_message(enum rs_op op, uint32_t value)
@@ -250,7 +298,7 @@ static inline uint32_t rs_message(enum rs_op op, uint32_t value)
 }
 /* Copies up to `left` bytes into sbuf. Returns the number of segments. */
 int rs_stage(struct rs *rs, const struct iovec **iov, size_t *at, uint32_t bytes,
-	     struct ibv_sge sge[2]);
+	     struct ibv_sge sge[2]) REQUIRES(rs->lock);
 /* For datagrams: wr_id of a send is its slot alone. */
 #define RS_WR_RECEIVE (1ull << 62)
 static inline uint64_t rs_wr_receive(uint32_t slot)
@@ -293,6 +341,6 @@ int rs_wait(struct rs *rs, bool (*ready)(const struct rs *), bool nonblocking, i
 /* ------------------------------------------------------------------ iomap.c; locked */
 
 void rs_iomap_tell(struct rs *rs) REQUIRES(rs->lock);
-void rs_iomap_free(struct rs *rs);
+void rs_iomap_free(struct rs *rs) REQUIRES(rs->lock);
 
 #endif

@@ -49,7 +49,7 @@ int rs_post_write(struct rs *rs, struct ibv_sge *sge, int count, const uint32_t 
 
 /* ------------------------------------------------------------------ control */
 
-static bool may_control(const struct rs *rs)
+static bool may_control(const struct rs *rs) REQUIRES(rs->lock)
 {
 	return rs->control < RS_CONTROL_MAX && rs->state == RS_CONNECTED;
 }
@@ -110,7 +110,7 @@ static void send_due(struct rs *rs) REQUIRES(rs->lock)
 /* ------------------------------------------------------------------ completions */
 
 /* Reads the entries of the table here, which the peer wrote before its message. */
-static void learn_targets(struct rs *rs)
+static void learn_targets(struct rs *rs) REQUIRES(rs->lock)
 {
 	struct rs_sge *entry = &rs->table[rs->target_next];
 
@@ -122,12 +122,13 @@ static void learn_targets(struct rs *rs)
 	rs->target_next = (rs->target_next + 1) % RS_SGL_SIZE;
 }
 
-static void take_control(struct rs *rs, uint32_t what)
+static void take_control(struct rs *rs, uint32_t what) REQUIRES(rs->lock)
 {
 	switch (what) {
 	case RS_CTRL_DISCONNECT:
 		rs->may_receive = rs->may_send = false;
-		rs->state = RS_CLOSED;
+		if (rs->state < RS_CLOSED)
+			rs->state = RS_CLOSED;
 		break;
 	case RS_CTRL_SHUTDOWN:
 		rs->may_receive = false;
@@ -166,9 +167,10 @@ static void take_message(struct rs *rs, uint32_t message) REQUIRES(rs->lock)
 static void rs_take_completion(struct rs *rs, const struct ibv_wc *wc) REQUIRES(rs->lock)
 {
 	if (wc->status != IBV_WC_SUCCESS) {
-		rs->gone = true;
 		if (rs->state == RS_CONNECTED)
 			rs_fail(rs, ECONNRESET);
+		else if (rs->state == RS_CLOSED)
+			rs->state = RS_DISCONNECTED;
 		return;
 	}
 	if (wc->opcode & IBV_WC_RECV) {
@@ -215,19 +217,19 @@ bool rs_can_send(const struct rs *rs)
 
 /* ------------------------------------------------------------------ sending */
 
-static bool rs_send_is_ready(const struct rs *rs)
+static bool rs_send_is_ready(const struct rs *rs) REQUIRES(rs->lock)
 {
 	return rs->state > RS_CONNECTED ||
 	       (rs->state == RS_CONNECTED && (!rs->may_send || rs_can_send(rs)));
 }
 
-static bool rs_connect_has_ended(const struct rs *rs)
+static bool rs_connect_has_ended(const struct rs *rs) REQUIRES(rs->lock)
 {
 	return rs->state >= RS_CONNECTED;
 }
 
 /* The error for an rsocket that isn't connected, or not any more. */
-static int not_connected(struct rs *rs)
+static int not_connected(struct rs *rs) REQUIRES(rs->lock)
 {
 	if (rs->state == RS_FAILED) {
 		int error = rs->error;
@@ -238,9 +240,10 @@ static int not_connected(struct rs *rs)
 	return -ENOTCONN;
 }
 
-static int send_error(struct rs *rs)
+static int send_error(struct rs *rs) REQUIRES(rs->lock)
 {
-	if (rs->state == RS_CLOSED || (rs->state == RS_CONNECTED && !rs->may_send))
+	if (rs->state == RS_CLOSED || rs->state == RS_DISCONNECTED ||
+	    (rs->state == RS_CONNECTED && !rs->may_send))
 		return -EPIPE;
 	return not_connected(rs);
 }
@@ -294,7 +297,7 @@ static void iov_skip(const struct iovec **iov, size_t *at, size_t bytes)
 }
 
 static int post_data(struct rs *rs, struct ibv_sge *sge, int count, uint32_t bytes,
-		     unsigned int flags, uint32_t staged)
+		     unsigned int flags, uint32_t staged) REQUIRES(rs->lock)
 {
 	const struct rs_sge *target = &rs->target[rs->target_now];
 	uint32_t message = rs_message(RS_OP_DATA, bytes);
@@ -309,6 +312,7 @@ static int post_data(struct rs *rs, struct ibv_sge *sge, int count, uint32_t byt
  * and don't try again for some sends.
  */
 static ssize_t send_direct(struct rs *rs, const struct iovec **iov, size_t *at, uint32_t bytes)
+	REQUIRES(rs->lock)
 {
 	struct ibv_sge sge[RS_SEND_SGE];
 	size_t offset = *at;
@@ -335,6 +339,7 @@ static ssize_t send_direct(struct rs *rs, const struct iovec **iov, size_t *at, 
 
 /* Sends few bytes inline, more by sbuf. */
 static ssize_t send_copy(struct rs *rs, const struct iovec **iov, size_t *at, uint32_t bytes)
+	REQUIRES(rs->lock)
 {
 	uint8_t copy[RS_CHUNK_FIRST];
 	struct ibv_sge sge[2];
@@ -499,7 +504,7 @@ EXPORT ssize_t rwritev(int socket, const struct iovec *iov, int iovcnt)
 
 /* ------------------------------------------------------------------ receiving */
 
-static bool receive_ready(const struct rs *rs)
+static bool receive_ready(const struct rs *rs) REQUIRES(rs->lock)
 {
 	return rs->rbuf_ready || rs->state > RS_CONNECTED ||
 	       (rs->state == RS_CONNECTED && !rs->may_receive);
@@ -666,6 +671,7 @@ short rs_ready(const struct rs *rs)
 			ready |= POLLOUT;
 		break;
 	case RS_CLOSED:
+	case RS_DISCONNECTED:
 		ready |= POLLIN | POLLOUT | POLLRDHUP;
 		/* Programs take this bit for the end, so it is set only when all bytes have been
 		 * read. */

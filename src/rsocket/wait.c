@@ -137,7 +137,7 @@ static void rs_arm(struct rs *rs) REQUIRES(rs->lock)
 }
 
 /* Fills in the rsocket's descriptors from `fds` on; returns their number. */
-static unsigned int rs_watch(const struct rs *rs, struct pollfd *fds)
+static unsigned int rs_watch(const struct rs *rs, struct pollfd *fds) REQUIRES(rs->lock)
 {
 	fds[0] = (struct pollfd){.fd = rs->fd, .events = POLLIN};
 	if (!rs->completions)
