@@ -13,6 +13,9 @@ function(verbena_unit_test name)
 	if(NOT arg_TIMEOUT)
 		set(arg_TIMEOUT 120)
 	endif()
+	if(VERBENA_SANITIZE) # several times slower
+		math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 4")
+	endif()
 	add_executable(test_${name} ${arg_SOURCES})
 	target_link_libraries(test_${name} PRIVATE ${arg_LIBS} PkgConfig::CMOCKA Threads::Threads)
 	set_target_properties(test_${name} PROPERTIES
