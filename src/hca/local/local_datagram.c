@@ -170,13 +170,7 @@ static bool read_datagram(const struct ring_header *h, const uint8_t *payload, u
 static void take_datagram(struct qp *qp, struct link *link, const struct ring_header *h,
 			  const uint8_t *payload, const struct record_ud *ud) REQUIRES(qp->lock)
 {
-	const struct arrival arrival = {
-		.length = h->length,
-		.imm = h->imm,
-		.src_qpn = record_qpn(h->src),
-		.has_imm = h->flags & REC_IMM,
-		.solicited = h->flags & REC_SOLICITED,
-	};
+	const struct arrival arrival = record_arrival(h);
 	enum datagram_fate fate =
 		datagram_inbox_take(qp, link, ud, &arrival, payload + sizeof(*ud));
 

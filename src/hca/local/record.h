@@ -41,6 +41,7 @@
 #ifndef VERBENA_HCA_LOCAL_RECORD_H
 #define VERBENA_HCA_LOCAL_RECORD_H
 
+#include "hca/exec/arrival.h"
 #include "shm/ring.h"
 
 enum record_kind {
@@ -120,6 +121,19 @@ static inline uint8_t record_epoch(uint32_t address)
 static inline uint32_t record_address(uint32_t qpn, uint32_t epoch)
 {
 	return (qpn & 0xffffff) | epoch << 24;
+}
+
+/* What the completion of the receive that a message took reports of the message. */
+static inline struct arrival record_arrival(const struct ring_header *h)
+{
+	return (struct arrival){
+		.length = h->length,
+		.imm = h->imm,
+		.src_qpn = record_qpn(h->src),
+		.has_imm = h->flags & REC_IMM,
+		.solicited = h->flags & REC_SOLICITED,
+		.is_write = h->kind == REC_WRITE_IMM || h->kind == REC_WRITE_DATA,
+	};
 }
 
 #endif

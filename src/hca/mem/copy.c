@@ -205,9 +205,11 @@ static int list_from(const struct iovec *list, int count, size_t offset, struct 
  * by a copy of its own, and x86 keeps separate copies in order; the remote side stays one segment,
  * so the split costs no second page lookup.
  */
-static int split_last(const struct iovec *list, int count, struct iovec *out)
+static inline int split_last(const struct iovec *list, int count, struct iovec *out)
 {
-	memcpy(out, list, count * sizeof(*list));
+	out[0] = list[0];
+	if (unlikely(count > 1))
+		memcpy(out + 1, list + 1, (count - 1) * sizeof(*list));
 	struct iovec *last = &out[count - 1];
 
 	if (last->iov_len < 2)
@@ -221,10 +223,10 @@ typedef ssize_t transfer_fn(pid_t, const struct iovec *, unsigned long, const st
 			    unsigned long, unsigned long);
 
 /* Makes one call if the peer is alive before it; the result counts if the peer is alive after it
- * (peer.h). */
-static ssize_t call_alive(transfer_fn *call, const struct peer_process *peer,
-			  const struct iovec *local, int local_count, const struct iovec *remote,
-			  int remote_count)
+ * (peer.h). Inlined, as peer_transfer() is, so that the call is a direct one. */
+static inline __attribute__((always_inline)) ssize_t
+call_alive(transfer_fn *call, const struct peer_process *peer, const struct iovec *local,
+	   int local_count, const struct iovec *remote, int remote_count)
 {
 	ssize_t n = -1;
 
@@ -236,18 +238,15 @@ static ssize_t call_alive(transfer_fn *call, const struct peer_process *peer,
 	return -1;
 }
 
-/* Repeats the call until all is copied or nothing more is: process_vm_* may stop early at a
- * segment's end. */
-static int peer_transfer(transfer_fn *call, const struct peer_process *peer,
-			 const struct iovec *local, int local_count, const struct iovec *remote,
-			 int remote_count, size_t length)
+/* Goes on after a call that has copied `n` of `length` bytes, or failed (n < 0): repeats the call
+ * until all is copied or nothing more is. */
+static __attribute__((cold, noinline)) int
+peer_transfer_rest(transfer_fn *call, const struct peer_process *peer, const struct iovec *local,
+		   int local_count, const struct iovec *remote, int remote_count, size_t length,
+		   ssize_t n)
 {
-	ssize_t n = call_alive(call, peer, local, local_count, remote, remote_count);
-
-	if (__builtin_expect(n == (ssize_t)length, 1))
-		return 0;
-	size_t done = 0;
 	struct iovec l[LIMIT_SGE + 1], r[LIMIT_SGE + 1];
+	size_t done = 0;
 
 	while (n > 0) {
 		done += n;
@@ -260,6 +259,18 @@ static int peer_transfer(transfer_fn *call, const struct peer_process *peer,
 	return n < 0 ? -errno : -EFAULT;
 }
 
+/* Copies all: process_vm_* may stop early at a segment's end. */
+static inline __attribute__((always_inline)) int
+peer_transfer(transfer_fn *call, const struct peer_process *peer, const struct iovec *local,
+	      int local_count, const struct iovec *remote, int remote_count, size_t length)
+{
+	ssize_t n = call_alive(call, peer, local, local_count, remote, remote_count);
+
+	if (likely(n == (ssize_t)length))
+		return 0;
+	return peer_transfer_rest(call, peer, local, local_count, remote, remote_count, length, n);
+}
+
 /* Whether other processors see the copies of one thread in the order in which it made them. Where
  * they don't, the last byte is written by a call of its own, behind a fence. */
 #ifndef COPIES_STAY_IN_ORDER
@@ -270,21 +281,14 @@ static int peer_transfer(transfer_fn *call, const struct peer_process *peer,
 #endif
 #endif
 
-/* Writes the list, its final byte last. */
-static int write_ordered(const struct peer_process *peer, const struct iovec *local, int count,
-			 const struct iovec *remote, int remote_count, size_t length)
+/* Writes the list, its final byte last, by a call of its own. */
+static int write_last_apart(const struct peer_process *peer, const struct iovec *local, int count,
+			    const struct iovec *remote, int remote_count, size_t length)
 {
 	struct iovec ordered[LIMIT_SGE + 1], end[LIMIT_SGE + 1];
-
-	while (count > 1 && !local[count - 1].iov_len)
-		count--;
 	int n = split_last(local, count, ordered);
 
-	if (COPIES_STAY_IN_ORDER || length < 2)
-		return peer_transfer(process_vm_writev, peer, ordered, n, remote, remote_count,
-				     length);
 	n = n > count ? count : count - 1;
-
 	struct iovec last = {(uint8_t *)local[count - 1].iov_base + local[count - 1].iov_len - 1,
 			     1};
 	int err = peer_transfer(process_vm_writev, peer, ordered, n, remote, remote_count,
@@ -298,11 +302,27 @@ static int write_ordered(const struct peer_process *peer, const struct iovec *lo
 			     list_from(remote, remote_count, length - 1, end), 1);
 }
 
+/* Writes the list, its final byte last. */
+static inline __attribute__((always_inline)) int write_ordered(const struct peer_process *peer,
+							       const struct iovec *local, int count,
+							       const struct iovec *remote,
+							       int remote_count, size_t length)
+{
+	struct iovec ordered[LIMIT_SGE + 1];
+
+	while (unlikely(count > 1 && !local[count - 1].iov_len))
+		count--;
+	if (!COPIES_STAY_IN_ORDER && length >= 2)
+		return write_last_apart(peer, local, count, remote, remote_count, length);
+	return peer_transfer(process_vm_writev, peer, ordered, split_last(local, count, ordered),
+			     remote, remote_count, length);
+}
+
 /* Copies segments of which some are foreign, and so not mapped here: piece by piece through a
  * buffer. */
-static int peer_bounce(transfer_fn *call, const struct peer_process *peer,
-		       const struct iovec *local, int count, const struct iovec *remote,
-		       int remote_count, size_t length)
+static __attribute__((cold, noinline)) int
+peer_bounce(transfer_fn *call, const struct peer_process *peer, const struct iovec *local,
+	    int count, const struct iovec *remote, int remote_count, size_t length)
 {
 	uint8_t buffer[BOUNCE_BYTES];
 	struct iovec r[LIMIT_SGE + 1], whole = {buffer, 0};

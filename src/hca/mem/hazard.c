@@ -95,43 +95,59 @@ static bool own_names(const struct own_hazards *own, uint32_t rkey)
 
 /* ------------------------------------------------------------------ peers' hazards */
 
-/* Takes a free place among the `count` from `first` on, beginning with the one at *hint. */
-static inline _Atomic uint64_t *hazard_take_place(struct hca *hca, uint64_t value,
-						  unsigned int first, unsigned int count,
-						  unsigned int *hint)
+/* What a thread remembers of its hazards. initial-exec: an instruction instead of a call. */
+static _Thread_local struct {
+	int32_t id;	    /* the thread's; 0: not asked for yet */
+	unsigned int place; /* the outer place that it took last */
+} hazard_thread __attribute__((tls_model("initial-exec")));
+
+static inline bool hazard_take_place(struct pub_hazard *hazard, uint64_t value)
 {
-	static _Thread_local int32_t thread __attribute__((tls_model("initial-exec")));
+	uint64_t none = 0;
 
-	if (unlikely(!thread))
-		thread = (int32_t)gettid();
-	for (;; ++*hint) {
-		unsigned int i = *hint % count;
-		struct pub_hazard *h = &hca->regions->hazard[first + i];
-		uint64_t none = 0;
+	if (unlikely(!atomic_compare_exchange_strong(&hazard->target, &none,
+						     value))) /* [H1], pairs with [H4] */
+		return false;
+	atomic_store_explicit(&hazard->thread, hazard_thread.id, memory_order_relaxed);
+	return true;
+}
 
-		if (atomic_compare_exchange_strong(&h->target, &none,
-						   value)) { /* [H1], pairs with [H4] */
-			atomic_store_explicit(&h->thread, thread, memory_order_relaxed);
-			return &h->target;
-		}
+/* Takes a free place among the `count` from `first` on, beginning with `from`. Returns its index
+ * among them. */
+static __attribute__((noinline)) unsigned int hazard_seek_place(struct hca *hca, uint64_t value,
+								unsigned int first,
+								unsigned int count,
+								unsigned int from)
+{
+	if (unlikely(!hazard_thread.id))
+		hazard_thread.id = (int32_t)gettid();
+	for (unsigned int i = from;; i = i + 1 < count ? i + 1 : 0) {
+		if (hazard_take_place(&hca->regions->hazard[first + i], value))
+			return i;
 		if (i == count - 1)
 			sched_yield(); /* more copying threads than places */
 	}
 }
 
-_Atomic uint64_t *hazard_set(struct hca *hca, uint32_t slot, uint32_t rkey)
+inline _Atomic uint64_t *hazard_set(struct hca *hca, uint32_t slot, uint32_t rkey)
 {
-	static _Thread_local unsigned int hint __attribute__((tls_model("initial-exec")));
+	uint64_t value = (uint64_t)slot << 32 | rkey;
+	unsigned int place = hazard_thread.place;
 
-	return hazard_take_place(hca, (uint64_t)slot << 32 | rkey, 0, OUTER_HAZARDS, &hint);
+	if (unlikely(!hazard_thread.id ||
+		     !hazard_take_place(&hca->regions->hazard[place], value))) {
+		place = hazard_seek_place(hca, value, 0, OUTER_HAZARDS, place);
+		hazard_thread.place = place;
+	}
+	return &hca->regions->hazard[place].target;
 }
 
 _Atomic uint64_t *hazard_set_inner(struct hca *hca, uint32_t slot, uint32_t rkey)
 {
-	unsigned int hint = 0;
+	unsigned int place = hazard_seek_place(hca, (uint64_t)slot << 32 | rkey, OUTER_HAZARDS,
+					       PUB_HAZARDS - OUTER_HAZARDS, 0);
 
-	return hazard_take_place(hca, (uint64_t)slot << 32 | rkey, OUTER_HAZARDS,
-				 PUB_HAZARDS - OUTER_HAZARDS, &hint);
+	return &hca->regions->hazard[OUTER_HAZARDS + place].target;
 }
 
 /* Returns the hazard that names the region or QP; NULL: none does. */

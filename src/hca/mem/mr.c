@@ -60,7 +60,8 @@ int mr_revoke(struct hca *hca, struct mr *mr)
 	return hazard_wait_region(hca, mr->rkey);
 }
 
-static bool sge_hold(const struct ibv_sge *sge, uint32_t count, const struct hazard_scope *scope)
+static inline bool sge_hold(const struct ibv_sge *sge, uint32_t count,
+			    const struct hazard_scope *scope)
 {
 	for (uint32_t i = 0; i < count; i++)
 		if (unlikely(!hazard_push(scope, sge[i].lkey + 1)))

@@ -16,7 +16,12 @@ struct mr_view {
 	uint32_t access, pd, file_fd, file_serial;
 };
 
-static inline bool mr_read(const struct pub_regions *regions, uint32_t rkey, struct mr_view *view)
+/*
+ * Inlined always, as mr_resolve() is: most callers are slow paths, by which the compiler would
+ * judge a function of its own, and the fast path's call to it, to be seldom executed.
+ */
+static inline __attribute__((always_inline)) bool mr_read(const struct pub_regions *regions,
+							  uint32_t rkey, struct mr_view *view)
 {
 	if (unlikely(rkey >> LIMIT_KEY_TAG_BITS >= LIMIT_MRS_PER_SLOT))
 		return false;
@@ -48,8 +53,10 @@ static inline bool mr_covers(const struct mr_view *view, uint64_t addr, uint64_t
  * The owner's address of [addr, addr + length) as `rkey` names it, or 0 when the key, the range,
  * the PD or the access right is wrong. `regions` are the owner's.
  */
-static inline uint64_t mr_resolve(const struct pub_regions *regions, uint32_t pd, uint64_t addr,
-				  uint64_t length, uint32_t rkey, uint32_t access)
+static inline __attribute__((always_inline)) uint64_t mr_resolve(const struct pub_regions *regions,
+								 uint32_t pd, uint64_t addr,
+								 uint64_t length, uint32_t rkey,
+								 uint32_t access)
 {
 	struct mr_view view;
 

@@ -51,8 +51,9 @@ static bool peer_imported(struct local_qp *lq, const struct mr_view *mr, uint32_
 /* Validates the operation against the region that the request names; no side effects. Returns why
  * it is refused, in words, or NULL: it is granted, or only the peer can decide (*status). *view
  * becomes the target's region. */
-static const char *check_region(struct local_qp *lq, const struct send_wqe *wqe, uint32_t length,
-				uint32_t access, struct mr_view *view, enum ibv_wc_status *status)
+static inline __attribute__((always_inline)) const char *
+check_region(struct local_qp *lq, const struct send_wqe *wqe, uint32_t length, uint32_t access,
+	     struct mr_view *view, enum ibv_wc_status *status)
 {
 	*status = IBV_WC_REM_ACCESS_ERR;
 	if (unlikely(!world_peer_region(lq, wqe->rkey, view)))
@@ -76,9 +77,9 @@ static const char *check_region(struct local_qp *lq, const struct send_wqe *wqe,
  * refuses it, else NULL. For no bytes no key is looked up, but the QP must be set up for the
  * operation.
  */
-static enum ibv_wc_status check_grant(struct local_qp *lq, const struct send_wqe *wqe,
-				      uint32_t length, uint32_t access, struct mr_view *view,
-				      const char **why)
+static inline __attribute__((always_inline)) enum ibv_wc_status
+check_grant(struct local_qp *lq, const struct send_wqe *wqe, uint32_t length, uint32_t access,
+	    struct mr_view *view, const char **why)
 {
 	uint64_t word = world_peer_word(lq);
 	enum ibv_wc_status status = IBV_WC_SUCCESS;
@@ -97,8 +98,9 @@ static enum ibv_wc_status check_grant(struct local_qp *lq, const struct send_wqe
 }
 
 /* The same, and tells the peer if it is refused. */
-static enum ibv_wc_status ask_grant(struct local_qp *lq, const struct send_wqe *wqe,
-				    uint32_t length, uint32_t access, struct mr_view *view)
+static inline __attribute__((always_inline)) enum ibv_wc_status
+ask_grant(struct local_qp *lq, const struct send_wqe *wqe, uint32_t length, uint32_t access,
+	  struct mr_view *view)
 {
 	const char *why;
 	enum ibv_wc_status status = check_grant(lq, wqe, length, access, view, &why);
@@ -128,8 +130,10 @@ bool local_may_write(struct local_qp *lq, const struct send_wqe *wqe)
 	       IBV_WC_SUCCESS;
 }
 
-static inline enum ibv_wc_status execute_onesided(struct local_qp *lq, const struct send_wqe *wqe,
-						  bool write)
+/* Inlined into each of the two operations, with its checks: the region's entry then stays in
+ * registers. */
+static inline __attribute__((always_inline)) enum ibv_wc_status
+execute_onesided(struct local_qp *lq, const struct send_wqe *wqe, bool write)
 {
 	uint32_t access = write ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
 	WORLD_MEMORY(memory, lq);

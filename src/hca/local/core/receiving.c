@@ -10,14 +10,7 @@
 void local_complete_receive(struct local_qp *lq, const struct recv_wqe *wqe,
 			    const struct ring_header *h, enum ibv_wc_status status)
 {
-	const struct arrival arrival = {
-		.length = h->length,
-		.imm = h->imm,
-		.src_qpn = record_qpn(h->src),
-		.has_imm = h->flags & REC_IMM,
-		.solicited = h->flags & REC_SOLICITED,
-		.is_write = h->kind == REC_WRITE_IMM || h->kind == REC_WRITE_DATA,
-	};
+	const struct arrival arrival = record_arrival(h);
 
 	world_receive_complete(lq, wqe, &arrival, status);
 }

@@ -37,7 +37,8 @@ static uint32_t packets_of(const struct local_qp *lq, const struct send_wqe *wqe
 /* A request begins: its PSN is counted as if it were sent as packets, captured or not, so that a
  * capture which begins later shows the right PSNs. This comes before the peer can see any of the
  * request, or a capture would show its answers first. */
-static void request_begins(struct local_qp *lq, struct send_wqe *wqe)
+static inline __attribute__((always_inline)) void request_begins(struct local_qp *lq,
+								 struct send_wqe *wqe)
 {
 	if (unlikely(wqe->flags & SEND_BEGUN))
 		return;
