@@ -36,9 +36,9 @@ static void defaults_fill(struct end_options *opt)
 	 * only be waiting for a processor; the thread sanitizer makes it ten times slower. */
 	bool far = getenv("RIG_HOSTS") || getenv("VERBENA_CARRIER");
 #ifdef __SANITIZE_THREAD__
-	const uint32_t far_timeout = 17;
+	const int far_timeout = 17;
 #else
-	const uint32_t far_timeout = 14;
+	const int far_timeout = 14;
 #endif
 
 	opt->timeout = !opt->timeout		      ? far ? far_timeout : 10
