@@ -9,7 +9,8 @@
  * So an event may be reported once too often, but never too seldom for a program that continues
  * until EAGAIN.
  *
- * `sets_lock` guards all data here; no thread waits while it holds the lock.
+ * `sets_lock` guards all data here; no thread waits while it holds the lock. The pointers to the
+ * sets are atomic as well, and read without it where only their presence counts.
  */
 #include <errno.h>
 #include <signal.h>
@@ -29,9 +30,10 @@ struct watch {
 };
 
 struct set {
-	struct watch *watches;
-	unsigned int count, room;
-	int wake; /* eventfd in the kernel's epoll; its data is the set's address */
+	struct watch *watches GUARDED_BY(sets_lock) PT_GUARDED_BY(sets_lock);
+	unsigned int count GUARDED_BY(sets_lock);
+	unsigned int room GUARDED_BY(sets_lock);
+	int wake; /* written once: eventfd in the kernel's epoll; its data is the set's address */
 };
 
 /* The descriptors of one epoll_wait(). */
@@ -42,7 +44,7 @@ struct waiting {
 };
 
 static struct set *sets[FDS_MAX];
-static struct mutex sets_lock = MUTEX_INITIALIZER(RANK_PRELOAD_SETS);
+struct mutex sets_lock = MUTEX_INITIALIZER(RANK_PRELOAD_SETS);
 
 FORK_KEEP(sets_lock);
 
@@ -54,7 +56,7 @@ static struct set *set_of(int epfd)
 
 /* ------------------------------------------------------------------ changing; sets_lock held */
 
-static struct set *set_make(int epfd)
+static struct set *set_make(int epfd) REQUIRES(sets_lock)
 {
 	struct set *set = set_of(epfd);
 
@@ -79,7 +81,7 @@ static struct set *set_make(int epfd)
 	return set;
 }
 
-static struct watch *watch_of(const struct set *set, int fd)
+static struct watch *watch_of(const struct set *set, int fd) REQUIRES(sets_lock)
 {
 	for (unsigned int i = 0; i < set->count; i++)
 		if (set->watches[i].fd == fd)
@@ -96,7 +98,17 @@ static void set_wake(const struct set *set)
 		return;
 }
 
-static int watch_add(struct set *set, int fd, const struct epoll_event *event)
+static bool socket_is_polled(int fd)
+{
+	return __atomic_load_n(&table[fd].polled, __ATOMIC_RELAXED);
+}
+
+static void socket_set_polled(int fd, bool polled) REQUIRES(sets_lock)
+{
+	__atomic_store_n(&table[fd].polled, polled, __ATOMIC_RELAXED);
+}
+
+static int watch_add(struct set *set, int fd, const struct epoll_event *event) REQUIRES(sets_lock)
 {
 	if (set->count == set->room) {
 		unsigned int room = set->room ? 2 * set->room : 16;
@@ -108,17 +120,18 @@ static int watch_add(struct set *set, int fd, const struct epoll_event *event)
 		set->room = room;
 	}
 	set->watches[set->count++] = (struct watch){fd, *event};
-	table[fd].quiet = 0;
-	table[fd].polled = 1;
+	socket_loud(fd, UINT8_MAX);
+	socket_set_polled(fd, true);
 	return 0;
 }
 
-static void watch_drop(struct set *set, struct watch *watch)
+static void watch_drop(struct set *set, struct watch *watch) REQUIRES(sets_lock)
 {
 	*watch = set->watches[--set->count];
 }
 
 static int watch_change(int epfd, int op, int fd, const struct epoll_event *event)
+	REQUIRES(sets_lock)
 {
 	struct set *set = set_make(epfd);
 
@@ -136,7 +149,7 @@ static int watch_change(int epfd, int op, int fd, const struct epoll_event *even
 	else
 		watch->event = *event;
 	if (op == EPOLL_CTL_MOD)
-		table[fd].quiet = 0;
+		socket_loud(fd, UINT8_MAX);
 	set_wake(set);
 	return err;
 }
@@ -162,34 +175,35 @@ EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 
 void epoll_forget(int fd)
 {
-	struct set *set = set_of(fd);
-
-	if (!set && !(fd >= 0 && fd < FDS_MAX && table[fd].polled))
+	if (!set_of(fd) && !(fd >= 0 && fd < FDS_MAX && socket_is_polled(fd)))
 		return;
 	mutex_take(&sets_lock);
+	struct set *set = set_of(fd);
+
 	if (set) {
 		__atomic_store_n(&sets[fd], NULL, __ATOMIC_RELEASE);
 		real.close(set->wake);
 		free(set->watches);
 		free(set);
 	}
-	for (int i = 0; table[fd].polled && i < FDS_MAX; i++) {
-		struct watch *watch = sets[i] ? watch_of(sets[i], fd) : NULL;
+	for (int i = 0; socket_is_polled(fd) && i < FDS_MAX; i++) {
+		set = __atomic_load_n(&sets[i], __ATOMIC_RELAXED);
+		struct watch *watch = set ? watch_of(set, fd) : NULL;
 
 		if (watch)
-			watch_drop(sets[i], watch);
+			watch_drop(set, watch);
 	}
-	table[fd].polled = 0;
+	socket_set_polled(fd, false);
 	mutex_give(&sets_lock);
 }
 
 /* ------------------------------------------------------------------ waiting */
 
 /* The events to wait for; poll()'s bits equal epoll's. */
-static short watch_wanted(const struct watch *watch)
+static short watch_wanted(const struct watch *watch) REQUIRES(sets_lock)
 {
 	uint32_t events = watch->event.events & (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI);
-	uint8_t quiet = table[watch->fd].quiet;
+	uint8_t quiet = socket_quiet(watch->fd);
 
 	if (watch->event.events & EPOLLET) {
 		if (quiet & QUIET_IN)
@@ -200,10 +214,10 @@ static short watch_wanted(const struct watch *watch)
 	return (short)events;
 }
 
-static bool watch_is_quiet(const struct watch *watch)
+static bool watch_is_quiet(const struct watch *watch) REQUIRES(sets_lock)
 {
 	return !watch->event.events || (watch->event.events & EPOLLET && !watch_wanted(watch) &&
-					table[watch->fd].quiet & QUIET_END);
+					socket_quiet(watch->fd) & QUIET_END);
 }
 
 static bool waiting_grow(struct waiting *w, unsigned int room)
@@ -247,8 +261,9 @@ static bool waiting_gather(int epfd, struct waiting *w)
 	return ok;
 }
 
-/* Reports one event; applies edge trigger or one shot to the watch. The caller holds sets_lock. */
+/* Reports one event; applies edge trigger or one shot to the watch. */
 static bool set_report(struct set *set, int fd, short ready, struct epoll_event *out)
+	REQUIRES(sets_lock)
 {
 	struct watch *watch = watch_of(set, fd);
 
@@ -269,6 +284,7 @@ static bool set_report(struct set *set, int fd, short ready, struct epoll_event 
 
 /* The kernel's events, without the set's own eventfd. */
 static int kernel_events(int epfd, struct set *set, struct epoll_event *events, int max)
+	REQUIRES(sets_lock)
 {
 	int n = real.epoll_wait(epfd, events, max, 0), kept = 0;
 	uint64_t count;

@@ -64,7 +64,7 @@ static void socket_become_rs(int fd, int rs)
 		real.dup2(null, fd);
 		real.close(null);
 	}
-	table_set(fd, rs);
+	table_enter(fd, rs);
 }
 
 /* Whether only this user can create or open files in the directory. */

@@ -15,7 +15,8 @@
  *   epoll.c    epoll
  *   forked.c   connections that a child of the program will use: RDMAV_FORK_SAFE
  *
- * Threads: any; entries of the table are looked up without a lock, and changed under one.
+ * Threads: any; entries of the table are looked up without a lock, and changed under one
+ * (table_lock: which rsocket; sets_lock: what epoll has reported).
  */
 #ifndef VERBENA_RSPRELOAD_PRELOAD_H
 #define VERBENA_RSPRELOAD_PRELOAD_H
@@ -32,6 +33,7 @@
 #include <sys/uio.h>
 
 #include "base/export.h"
+#include "base/mutex.h"
 
 enum { FDS_MAX = 1 << 16 };
 
@@ -84,7 +86,19 @@ void real_init(void);
 
 /* ------------------------------------------------------------------ table.c */
 
-/* States of ordinary sockets that become rsockets at their first use. */
+/*
+ * States of ordinary sockets that become rsockets at their first use (forked.c):
+ *
+ *   state     | goes to, and by what
+ *   ----------+---------------------------------------------------------------------------
+ *   NONE      | SOCKET: socket() with RDMAV_FORK_SAFE; ACCEPTED: made by accept()
+ *   SOCKET    | LISTEN: listen(); CONNECTED: connect()
+ *   LISTEN    | none
+ *   CONNECTED | CHANGING: the first use, once the TCP connection is established
+ *   ACCEPTED  | CHANGING: the first use
+ *   CHANGING  | NONE: it is an rsocket, or stays a TCP connection
+ *   any       | NONE: close(), or dup2() onto the number; a copy by dup() has the same state
+ */
 enum later {
 	LATER_NONE,
 	LATER_SOCKET,
@@ -94,8 +108,14 @@ enum later {
 	LATER_CHANGING, /* a thread is converting it */
 };
 
+extern struct mutex table_lock, sets_lock;
+
+/* What a number stands for. All fields are atomic, since they are read without a lock; the
+ * functions that change them say which lock that takes. */
 struct entry {
 	int rs; /* the rsocket's number plus one, or 0; several descriptors may share one (dup2) */
+	/* enum later. Changed by the call that uses the number; into CHANGING and out of it with
+	 * change_lock, which several threads wait for. */
 	uint8_t later;
 	uint8_t quiet;	/* QUIET_*: reported to an edge-triggered epoll */
 	uint8_t polled; /* it is in an epoll set */
@@ -121,6 +141,7 @@ static inline enum later later_of(int fd)
 		       : LATER_NONE;
 }
 
+static inline void table_set(int fd, int rs) REQUIRES(table_lock);
 static inline void table_set(int fd, int rs)
 {
 	__atomic_store_n(&table[fd].rs, rs + 1, __ATOMIC_RELEASE);
@@ -132,12 +153,19 @@ static inline void later_set(int fd, enum later later)
 		__atomic_store_n(&table[fd].later, (uint8_t)later, __ATOMIC_RELEASE);
 }
 
+static inline uint8_t socket_quiet(int fd)
+{
+	return __atomic_load_n(&table[fd].quiet, __ATOMIC_RELAXED);
+}
+
 static inline void socket_loud(int fd, uint8_t bits)
 {
-	if (table[fd].quiet & bits)
+	if (socket_quiet(fd) & bits)
 		__atomic_and_fetch(&table[fd].quiet, (uint8_t)~bits, __ATOMIC_RELAXED);
 }
 
+/* Makes the number stand for the rsocket. */
+void table_enter(int fd, int rs);
 /* Removes the number. Returns the rsocket if this was its last number, else -1. */
 int table_take(int fd);
 /* Reserves a number for an rsocket; closes the rsocket if there is none. `cloexec`: O_CLOEXEC or 0.

@@ -10,9 +10,16 @@
 struct entry table[FDS_MAX];
 __thread int inside;
 
-static struct mutex table_lock = MUTEX_INITIALIZER(RANK_PRELOAD_TABLE);
+struct mutex table_lock = MUTEX_INITIALIZER(RANK_PRELOAD_TABLE);
 
 FORK_KEEP(table_lock);
+
+void table_enter(int fd, int rs)
+{
+	mutex_take(&table_lock);
+	table_set(fd, rs);
+	mutex_give(&table_lock);
+}
 
 int table_take(int fd)
 {
@@ -20,9 +27,9 @@ int table_take(int fd)
 	int rs = rs_of(fd), last = rs;
 
 	table_set(fd, -1);
-	table[fd].quiet = 0;
+	socket_loud(fd, UINT8_MAX);
 	for (int i = 0; last >= 0 && i < FDS_MAX; i++)
-		if (table[i].rs == rs + 1)
+		if (__atomic_load_n(&table[i].rs, __ATOMIC_RELAXED) == rs + 1)
 			last = -1;
 	mutex_give(&table_lock);
 	return last;
@@ -44,7 +51,7 @@ int table_adopt(int rs, int cloexec)
 		errno = error;
 		return -1;
 	}
-	table_set(fd, rs);
+	table_enter(fd, rs);
 	return fd;
 }
 
