@@ -29,29 +29,31 @@ ssize_t sys_write(int fd, const void *from, size_t size)
 	return syscall(SYS_write, fd, from, size);
 }
 
+/* The mode, which open()'s caller gives only with O_CREAT. */
+static int open_mode(int flags, va_list *args)
+{
+	return flags & O_CREAT ? va_arg(*args, int) : 0;
+}
+
 int sys_openat(int dir, const char *path, int flags, ...)
 {
 	va_list args;
-	int mode = 0;
 
-	if (flags & O_CREAT) {
-		va_start(args, flags);
-		mode = va_arg(args, int);
-		va_end(args);
-	}
+	va_start(args, flags);
+	int mode = open_mode(flags, &args);
+
+	va_end(args);
 	return (int)syscall(SYS_openat, dir, path, flags, mode);
 }
 
 int sys_open(const char *path, int flags, ...)
 {
 	va_list args;
-	int mode = 0;
 
-	if (flags & O_CREAT) {
-		va_start(args, flags);
-		mode = va_arg(args, int);
-		va_end(args);
-	}
+	va_start(args, flags);
+	int mode = open_mode(flags, &args);
+
+	va_end(args);
 	return sys_openat(AT_FDCWD, path, flags, mode);
 }
 

@@ -91,7 +91,7 @@ static int try_connect(const char *dir, const char *node)
 	return above_standard(fd);
 }
 
-static bool nobody_there(int err)
+static bool socket_lacks_listener(int err)
 {
 	return err == -ENOENT || err == -ECONNREFUSED;
 }
@@ -393,7 +393,7 @@ static int start_locked(const char *dir, const char *node)
 	while (err == -EINTR);
 	int fd = err ? err : try_connect(dir, node); /* one may listen by now */
 
-	if (!err && nobody_there(fd))
+	if (!err && socket_lacks_listener(fd))
 		fd = start_and_connect(dir, node);
 	sys_close(lock);
 	return fd;
@@ -507,7 +507,7 @@ int start_connect(const char *node)
 		explain_access(dir, node ? node : "uverbs0");
 	else if (fd == -ENAMETOOLONG)
 		log_error("the run-time directory's name is too long for a socket: %s", dir);
-	else if (nobody_there(fd) && !join_only)
+	else if (socket_lacks_listener(fd) && !join_only)
 		fd = daemon_may_start(dir) ? start_locked(dir, node)
 		     : env_is_callers()	   ? -EPERM
 					   : -ENODEV;

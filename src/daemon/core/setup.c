@@ -110,7 +110,7 @@ static int lock_start(struct server *server)
 	return server->lock_fd < 0 ? server->lock_fd : lock_file_wait(server->lock_fd);
 }
 
-static bool somebody_listens(const struct server *server)
+static bool node_has_listener(const struct server *server)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
 	int n = snprintf(a.sun_path, sizeof(a.sun_path), "%s/" DEVICE_NODE, server->dir);
@@ -139,7 +139,7 @@ static int lock_life(struct server *server)
 		return -errno;
 	int err = flock(fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0;
 
-	if (err == -EWOULDBLOCK && (server->keep_uverbs || !somebody_listens(server))) {
+	if (err == -EWOULDBLOCK && (server->keep_uverbs || !node_has_listener(server))) {
 		sigaction(SIGALRM, &action, NULL);
 		alarm(PREDECESSOR_S);
 		err = flock(fd, LOCK_EX) < 0 ? -EWOULDBLOCK : 0;
@@ -328,7 +328,7 @@ static void say_ready(int fd)
 		return;
 	}
 	if (write(fd, "1", 1) < 0)
-		log_debug("whoever started this daemon doesn't wait for it any more");
+		log_debug("the program that started this daemon doesn't wait for it any more");
 	close(fd);
 }
 
