@@ -56,8 +56,9 @@
 	X(RANK_FORK_PAGES, "abi.fork")	    /* ibv_dontfork_range()'s pages */              \
 	X(RANK_GUARD, "mem.guard")	    /* the signal handler's installation */         \
 	/* everywhere */                                                                    \
-	X(RANK_DAEMON_CONN, "client.conn") /* one connection to the daemon */               \
-	X(RANK_DAEMON_KEPT, "client.kept") /* the socket that is kept for the next start */
+	X(RANK_CLOSER, "daemon.closer_lock") /* verbenad: descriptors to be closed */       \
+	X(RANK_DAEMON_CONN, "client.conn")   /* one connection to the daemon */             \
+	X(RANK_DAEMON_KEPT, "client.kept")   /* the socket that is kept for the next start */
 
 #define LOCK_RANK_ENUM(rank, name) rank,
 /* RANK_NONE: the lock wasn't initialised and can't be taken. */

@@ -14,8 +14,10 @@
 
 #include "client/call.h"
 #include "daemon/cm/cm_client.h"
+#include "daemon/core/closer.h"
 #include "daemon/core/dispatch.h"
 #include "daemon/core/process.h"
+#include "daemon/core/receive.h"
 #include "daemon/core/server.h"
 #include "daemon/core/user.h"
 #include "daemon/objects/context.h"
@@ -90,6 +92,18 @@ static int conn_send_reply(struct conn *conn, struct reply *reply)
 	return err;
 }
 
+/* The client's end of its event socket may be among the descriptors, with packets that have other
+ * clients' descriptors. */
+static void unsent_free(struct conn *conn)
+{
+	struct unsent_reply *unsent = conn->unsent;
+
+	if (unsent)
+		closer_close(conn->user->uid, unsent->fds, unsent->fd_count);
+	free(unsent);
+	conn->unsent = NULL;
+}
+
 static int send_unsent(struct conn *conn)
 {
 	struct unsent_reply *unsent = conn->unsent;
@@ -98,18 +112,9 @@ static int send_unsent(struct conn *conn)
 
 	if (err)
 		return err;
-	close_sent(unsent->fds, unsent->fd_count);
-	free(unsent);
-	conn->unsent = NULL;
+	unsent_free(conn);
 	loop_change(&conn->server->loop, &conn->watch, EPOLLIN);
 	return 0;
-}
-
-static void request_close_fds(int *fds)
-{
-	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
-		if (fds[i] >= 0)
-			close(fds[i]);
 }
 
 /* Keeps the request; no other is read until it is answered. Takes the descriptors over. */
@@ -118,7 +123,7 @@ static int conn_postpone(struct conn *conn, const void *packet, size_t size, int
 	struct postponed *kept = malloc(sizeof(*kept) + size);
 
 	if (!kept) {
-		request_close_fds(fds);
+		closer_close(conn->user->uid, fds, PROTO_MAX_FDS);
 		return -ENOMEM;
 	}
 	kept->size = size;
@@ -132,32 +137,57 @@ static int conn_postpone(struct conn *conn, const void *packet, size_t size, int
 static void forget_postponed(struct conn *conn)
 {
 	if (conn->postponed)
-		request_close_fds(conn->postponed->fds);
+		closer_close(conn->user->uid, conn->postponed->fds, PROTO_MAX_FDS);
 	free(conn->postponed);
 	conn->postponed = NULL;
+}
+
+/* Closes a connection that can't be served, or on which nothing more can be received. */
+static void conn_on_hangup(struct watch *watch, uint32_t events)
+{
+	(void)events;
+	conn_close(container_of(watch, struct conn, watch));
+}
+
+/* Answers a packet that can't be received as it is. `err`: -EMSGSIZE or -EMFILE. Returns as
+ * serve_one(). */
+static int refuse_packet(struct conn *conn, int err, bool is_stuck)
+{
+	struct reply reply;
+
+	complain(conn->user,
+		 "process %d sent a request of more than %u bytes or with more descriptors than %u "
+		 "(or than this daemon may have, or takes while it closes those of user %u)",
+		 conn->pid, PROTO_MAX_MESSAGE, PROTO_MAX_FDS, conn->user->uid);
+	reply_error(&reply, err == -EMFILE ? -EMFILE : -EINVAL);
+	err = conn_send_reply(conn, &reply);
+	if (!is_stuck)
+		return err;
+	/* The packet stays in the socket, so the answer is the last. The client hangs up. */
+	conn->watch.ready = conn_on_hangup;
+	loop_change(&conn->server->loop, &conn->watch, 0);
+	return err == -EAGAIN ? -EPIPE : err;
 }
 
 /* Reads and serves one request. Returns 0; -EAGAIN: none now; else the connection is over. */
 static int serve_one(struct conn *conn)
 {
 	_Alignas(8) uint8_t packet[PROTO_MAX_MESSAGE];
-	int fds[PROTO_MAX_FDS];
+	struct received received;
 	struct reply reply;
-	ssize_t n = packet_receive(conn->watch.fd, packet, sizeof(packet), fds, MSG_DONTWAIT);
+	ssize_t n = receive_packet(conn->watch.fd, packet, sizeof(packet),
+				   server_closes_in_time(conn->server, conn->user), &received);
+	bool is_stuck = n == -EMFILE;
 
-	if (n == -EMSGSIZE || n == -EMFILE) {
-		complain(conn->user,
-			 "process %d sent a request of more than %u bytes or with more descriptors "
-			 "than %u (or than this daemon may have)",
-			 conn->pid, PROTO_MAX_MESSAGE, PROTO_MAX_FDS);
-		reply_error(&reply, n == -EMFILE ? -EMFILE : -EINVAL);
-		return conn_send_reply(conn, &reply);
-	}
+	if (n > 0 && received.count > PROTO_MAX_FDS)
+		n = -EMFILE;
+	if (n > 0 && !conn->serve(conn, packet, (size_t)n, received.fds, &reply))
+		return conn_postpone(conn, packet, (size_t)n, received.fds);
+	closer_close(conn->user->uid, received.fds, received.count);
+	if (n == -EMSGSIZE || n == -EMFILE)
+		return refuse_packet(conn, (int)n, is_stuck);
 	if (n <= 0)
 		return n ? (int)n : -EPIPE;
-	if (!conn->serve(conn, packet, (size_t)n, fds, &reply))
-		return conn_postpone(conn, packet, (size_t)n, fds);
-	request_close_fds(fds);
 	return conn_send_reply(conn, &reply);
 }
 
@@ -207,13 +237,6 @@ static void conn_on_ready(struct watch *watch, uint32_t events)
 		conn_close(conn);
 }
 
-/* Closes a connection that was admitted but can't be served. */
-static void on_refused(struct watch *watch, uint32_t events)
-{
-	(void)events;
-	conn_close(container_of(watch, struct conn, watch));
-}
-
 int conn_open(struct server *server, int fd, struct device *device)
 {
 	struct ucred cred;
@@ -258,7 +281,7 @@ int conn_open_cm(struct server *server, int fd)
 	conn->serve = cm_dispatch;
 	err = cm_client_open(conn);
 	if (err) {
-		conn->watch.ready = on_refused;
+		conn->watch.ready = conn_on_hangup;
 		log_error("no memory for a client of the RDMA CM");
 	}
 	return 0;
@@ -275,10 +298,8 @@ void conn_close(struct conn *conn)
 	if (conn->cm)
 		cm_client_close(conn->cm);
 	loop_remove(&conn->server->loop, &conn->watch);
-	close(fd);
-	if (conn->unsent)
-		close_sent(conn->unsent->fds, conn->unsent->fd_count);
-	free(conn->unsent);
+	closer_close_socket(conn->user->uid, fd);
+	unsent_free(conn);
 	forget_postponed(conn);
 	list_del(&conn->node);
 	user_put(conn->user);

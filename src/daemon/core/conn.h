@@ -2,7 +2,8 @@
 /*
  * One connection to `uverbsN` or `rdma_cm`: reads requests and answers them in order. Nothing
  * blocks: while a reply can't be sent, no further request of this connection is read, so a client
- * that doesn't read its replies delays only itself and costs the memory of one reply.
+ * that doesn't read its replies delays only itself and costs the memory of one reply. Descriptors
+ * that come with a request are never closed on the loop thread: see closer.h and receive.h.
  */
 #ifndef VERBENA_DAEMON_CORE_CONN_H
 #define VERBENA_DAEMON_CORE_CONN_H

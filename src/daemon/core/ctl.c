@@ -12,6 +12,8 @@
 #include "base/log.h"
 #include "client/call.h"
 #include "daemon/core/capture.h"
+#include "daemon/core/closer.h"
+#include "daemon/core/receive.h"
 #include "daemon/core/server.h"
 #include "daemon/core/show.h"
 #include "daemon/core/text.h"
@@ -64,7 +66,7 @@ static void ctl_close(struct ctl *ctl)
 
 	timer_cancel(&ctl->timer);
 	loop_remove(&server->loop, &ctl->watch);
-	close(fd);
+	closer_close_socket(ctl->user->uid, fd);
 	if (ctl->fd >= 0)
 		close(ctl->fd);
 	list_del(&ctl->node);
@@ -197,11 +199,11 @@ static int ctl_send_reply(struct ctl *ctl)
 /* Reads until the request is complete: a newline or the end. Returns 0: more to come. */
 static int ctl_receive_packet(struct ctl *ctl)
 {
-	ssize_t n = recv(ctl->watch.fd, ctl->request + ctl->received,
-			 sizeof(ctl->request) - ctl->received, MSG_DONTWAIT);
+	ssize_t n = receive_stream(ctl->watch.fd, ctl->request + ctl->received,
+				   sizeof(ctl->request) - ctl->received);
 
 	if (n < 0)
-		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+		return n == -EAGAIN ? 0 : (int)n;
 	bool line = n > 0 && memchr(ctl->request + ctl->received, '\n', (size_t)n);
 
 	ctl->received += (size_t)n;

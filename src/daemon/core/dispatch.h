@@ -25,7 +25,9 @@ struct request {
 	size_t udata_size;
 	size_t response_size; /* bytes of the response structure for which the client has room */
 	const struct proto_return *old; /* names at the last daemon; NULL: it is new */
-	int *fds; /* PROTO_MAX_FDS places; a command that keeps one sets its place to -1 */
+	/* PROTO_MAX_FDS places; a command that keeps one sets its place to -1, and closes it by
+	 * closer_close() later. */
+	int *fds;
 	/* Set by a command that answers with descriptors; the connection closes them. */
 	int reply_fds[PROTO_MAX_FDS];
 	unsigned int reply_fd_count;

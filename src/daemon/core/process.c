@@ -20,6 +20,7 @@
 
 #include "base/proc_file.h"
 #include "daemon/core/capture.h"
+#include "daemon/core/closer.h"
 #include "daemon/core/conn.h"
 #include "daemon/core/counters.h"
 #include "daemon/core/memory.h"
@@ -364,10 +365,8 @@ void process_free(struct process *process)
 	loop_remove(&process->server->loop, &process->death);
 	if (pidfd >= 0)
 		close(pidfd);
-	close(process->table);
-	close(process->doorbell);
-	if (process->regions >= 0)
-		close(process->regions);
+	closer_close(process->user->uid,
+		     (int[]){process->table, process->doorbell, process->regions}, 3);
 	give_numbers(process);
 	return_end(process);
 	process->conn->process = NULL;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/core/capture.h"
+#include "daemon/core/closer.h"
 #include "daemon/core/conn.h"
 #include "daemon/core/ctl.h"
 #include "daemon/core/setup.h"
@@ -22,15 +23,24 @@ enum { ACCEPTS_A_TURN = 2, LEAVE_RETRY_MS = 100, ACCEPT_PAUSE_MS = 100, COMPLAIN
 
 /* ------------------------------------------------------------------ coming */
 
+bool server_closes_in_time(const struct server *server, const struct user *user)
+{
+	return user->uid == geteuid() || closer_pending(user->uid) <= server->connections_max;
+}
+
 int server_admit(struct server *server, uid_t uid, struct user **out)
 {
 	struct user *user = user_get(&server->users, uid);
 
 	if (!user)
 		return -ENOMEM;
-	if (uid != geteuid() && user->connections > server->connections_max) {
-		complain(user, "user %u has %u connections already; another one is refused", uid,
-			 server->connections_max);
+	uint32_t taken = user->connections + closer_pending(uid);
+
+	if (uid != geteuid() && taken > server->connections_max) {
+		complain(user,
+			 "user %u has %u connections already, or descriptors that aren't closed "
+			 "yet; another connection is refused",
+			 uid, server->connections_max);
 		user_put(user);
 		return -EMFILE;
 	}
@@ -75,7 +85,7 @@ static bool refuse_one(struct server *server, int listener)
 	bool lacking = fd < 0 && (errno == EMFILE || errno == ENFILE);
 
 	if (fd >= 0)
-		close(fd);
+		closer_close_accepted(fd);
 	server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	return !lacking;
 }
@@ -110,7 +120,7 @@ static void accept_some(struct server *server, int listener, opener *open, struc
 		if (fd < 0 && errno != EINTR && errno != ECONNABORTED)
 			return;
 		if (fd >= 0 && open(server, fd, device))
-			close(fd);
+			closer_close_accepted(fd);
 	}
 }
 

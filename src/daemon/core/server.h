@@ -75,6 +75,9 @@ int server_run(const struct server_options *options);
 /* Checks the limits for a new connection of `uid`. Returns 0, with the connection counted and *user
  * written; -EMFILE: too many; -ENOMEM. */
 int server_admit(struct server *server, uid_t uid, struct user **user);
+/* Whether the descriptors that the user's clients sent are closed fast enough to take more of them
+ * (closer.h). */
+bool server_closes_in_time(const struct server *server, const struct user *user);
 /* A connection (of any kind) has ended: starts the idle timer when it was the last. */
 void server_left(struct server *server);
 /* Ends the loop; all connections are closed. */
