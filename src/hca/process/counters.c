@@ -46,6 +46,7 @@ void counters_leave(struct hca *hca)
 
 /* Atomic, since other QPs add to the same place at the same time. */
 static void counter_add(struct roce_qp *w, enum pub_counter place, uint64_t now, uint64_t *before)
+	REQUIRES(w->qp->lock)
 {
 	if (now != *before)
 		pub_count_rare(&w->qp->hca->pub->counters, place, now - *before);

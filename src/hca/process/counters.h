@@ -13,8 +13,8 @@ void counters_leave(struct hca *hca);
 
 /* Publishes what a QP's transport counted since the last call; qp.lock is held. Mostly only packets
  * were counted, which the sender and the receiver count themselves. */
-void counters_transport_slow(struct roce_qp *w, uint64_t rare);
-static inline void counters_transport(struct roce_qp *w)
+void counters_transport_slow(struct roce_qp *w, uint64_t rare) REQUIRES(w->qp->lock);
+static inline void counters_transport(struct roce_qp *w) REQUIRES(w->qp->lock)
 {
 	const struct tp_counters *c = tp_counters(roce_tp(w));
 	uint64_t rare = c->resent + c->timeouts + c->sequence_naks + c->rnr_naks +

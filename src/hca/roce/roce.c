@@ -152,7 +152,7 @@ void roce_ack_travels(struct roce_qp *w, bool acks, uint64_t now)
 }
 
 /* Whether what the core has to send is sent now. */
-static bool goes_now(struct roce_qp *w, enum tp_need need, uint64_t now)
+static bool goes_now(struct roce_qp *w, enum tp_need need, uint64_t now) REQUIRES(w->qp->lock)
 {
 	if (need == TP_SEND)
 		return true;
@@ -174,7 +174,7 @@ static bool roce_entry_enter(struct list *list, struct roce_entry *entry)
 	return true;
 }
 
-static void enter_lists(struct roce_qp *w, bool ready, bool timed)
+static void enter_lists(struct roce_qp *w, bool ready, bool timed) REQUIRES(w->qp->lock)
 {
 	struct roce *roce = w->qp->hca->roce;
 
@@ -380,7 +380,7 @@ static const char *const drop_text[ROCE_DROPS] = {
 	[ROCE_DROP_SHORT_RECEIVE] = "longer than the next receive",
 };
 
-static bool from_peer(const struct roce_qp *w, const struct net_from *from)
+static bool from_peer(const struct roce_qp *w, const struct net_from *from) REQUIRES(w->qp->lock)
 {
 	return !memcmp(w->path.ip.destination, from->ip.source, 16) &&
 	       !memcmp(w->path.ip.source, from->ip.destination, 16);
@@ -430,11 +430,11 @@ static enum roce_drop connected_packet(struct qp *qp, const struct packet *packe
 	 * answer is repeated. */
 	if (unlikely(!w || !(execute_receiving(qp) || qp->state == IBV_QPS_ERR)))
 		return ROCE_DROP_STATE;
+	lock_assert_held(&w->qp->lock); /* is qp->lock */
 	if (unlikely(!fits_transport(qp, packet->opcode)))
 		return ROCE_DROP_TRANSPORT;
 	if (unlikely(!from_peer(w, from)))
 		return ROCE_DROP_HOST;
-	lock_assert_held(&w->qp->lock); /* is qp->lock */
 	if (unlikely(is_marked(from))) {
 		counters_rare(qp->hca, PUB_MARKED);
 		roce_notify(w, now);

@@ -64,8 +64,11 @@ enum roce_drop {
 
 struct roce {
 	struct hca *hca;
-	struct net_receiver rx; /* under hca.engine */
+	/* Used under hca.engine; the socket's lease reads its descriptor without it. */
+	struct net_receiver rx;
 	struct lock tx_lock;
+	/* Used under tx_lock, from net_begin() to net_end(). Not annotated: which sockets are
+	 * blocked, and what a call costs, are atomic and read without the lock. */
 	struct net_sender tx;
 	struct lock list_lock;
 	struct list ready GUARDED_BY(list_lock);   /* struct roce_qp.ready: something to send */
@@ -96,6 +99,7 @@ static inline bool roce_entered(const struct roce_entry *entry)
 	return atomic_load_explicit(&entry->in, memory_order_relaxed);
 }
 
+/* What the carrier remembers of a connected QP. Under qp.lock, but for the places in lists. */
 struct roce_qp {
 	struct qp *qp;
 	struct roce_entry ready, timed;
@@ -182,9 +186,9 @@ void roce_pull_events(struct roce_qp *w) REQUIRES(w->qp->lock);
 /* Bytes that a QP sends before other QPs have their turn; the highest `patience`. */
 enum { ROCE_QUOTA = 128 * 1024, ROCE_PATIENCE = 3 };
 /* Requests are about to be sent; `acks`: an acknowledgement travels with them. `now` in ns. */
-void roce_ack_travels(struct roce_qp *w, bool acks, uint64_t now);
+void roce_ack_travels(struct roce_qp *w, bool acks, uint64_t now) REQUIRES(w->qp->lock);
 /* Enters the QP into the lists if it has something to send, or a deadline. */
-void roce_note(struct roce_qp *w, uint64_t now);
+void roce_note(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock);
 /* Sends what the core permits, at most ROCE_QUOTA bytes. */
 void roce_transmit(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock);
 /* Sends a CNP: the peer's packets carried ECN's mark. Rate-limited, not for each packet. */

@@ -45,6 +45,7 @@ static uint32_t next_answer(struct tp *tp, uint64_t now, uint8_t *to)
 
 /* Whether a burst may begin after `sent` bytes. */
 static bool burst_may_begin(struct roce_qp *w, uint32_t sent, uint32_t quota, uint32_t least)
+	REQUIRES(w->qp->lock)
 {
 	struct net_sender *tx = &w->qp->hca->roce->tx;
 
@@ -57,7 +58,7 @@ static bool burst_may_begin(struct roce_qp *w, uint32_t sent, uint32_t quota, ui
  * bytes are reached and the burst is full. A burst begins only if there are at least `least`
  * packets. tx_lock is held. */
 static void send_from(struct roce_qp *w, uint64_t now, uint32_t quota, uint32_t least,
-		      next_packet *next)
+		      next_packet *next) REQUIRES(w->qp->lock)
 {
 	struct net_sender *tx = &w->qp->hca->roce->tx;
 	uint32_t size, sent = 0;
@@ -119,7 +120,7 @@ static void roce_qp_burst(struct roce_qp *w, uint64_t now, bool answers) REQUIRE
 }
 
 /* Sends what is owed to the peer of a QP that ends. The core's events are dropped with the QP. */
-static void roce_qp_answer(struct roce_qp *w, uint64_t now)
+static void roce_qp_answer(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock)
 {
 	if (!send_begin(w))
 		return;
@@ -167,7 +168,7 @@ void roce_notify(struct roce_qp *w, uint64_t now)
 }
 
 /* Leaves the rest to the engine; kicks the engine thread if it sleeps. */
-static void note_and_kick(struct roce_qp *w, uint64_t now)
+static void note_and_kick(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock)
 {
 	struct hca *hca = w->qp->hca;
 
@@ -316,21 +317,22 @@ static void roce_change(struct qp *qp, int mask) REQUIRES(qp->lock)
 }
 
 /* Gives up the receive that a message was coming into, so that it is flushed with the others. */
-static void drop_receive(struct qp *qp) REQUIRES(qp->lock)
+static void drop_receive(struct roce_qp *w) REQUIRES(w->qp->lock)
 {
-	struct roce_qp *w = qp->roce;
-
 	if (!w->taken)
 		return;
 	w->taken = false;
-	receive_give_back(qp, &w->receive.wqe);
+	receive_give_back(w->qp, &w->receive.wqe);
 }
 
 static void roce_stop(struct qp *qp) REQUIRES(qp->lock)
 {
-	tp_stop(roce_tp(qp->roce), true);
-	drop_receive(qp);
-	note_and_kick(qp->roce, now_ns());
+	struct roce_qp *w = qp->roce;
+
+	lock_assert_held(&w->qp->lock); /* is qp->lock */
+	tp_stop(roce_tp(w), true);
+	drop_receive(w);
+	note_and_kick(w, now_ns());
 }
 
 static void roce_disconnect(struct qp *qp) REQUIRES(qp->lock)
@@ -338,10 +340,11 @@ static void roce_disconnect(struct qp *qp) REQUIRES(qp->lock)
 	struct roce_qp *w = qp->roce;
 	struct roce *roce = qp->hca->roce;
 
+	lock_assert_held(&w->qp->lock); /* is qp->lock */
 	/* An adapter has acknowledged long before what arrived. */
 	roce_qp_answer(w, now_ns());
 	tp_stop(roce_tp(w), false);
-	drop_receive(qp);
+	drop_receive(w);
 	lock_take(&roce->list_lock);
 	list_del(&w->ready.node);
 	list_del(&w->timed.node);

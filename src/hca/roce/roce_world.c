@@ -69,16 +69,16 @@ static bool roce_deliver(void *owner, uint32_t count, uint32_t offset, const uin
 static enum tp_take roce_take(void *owner, uint32_t *room)
 {
 	struct roce_qp *w = owner;
-	struct qp *qp = w->qp;
-	lock_assert_held(&qp->lock);
-	const struct recv_wqe *wqe = receive_take(qp, &w->receive);
+
+	lock_assert_held(&w->qp->lock);
+	const struct recv_wqe *wqe = receive_take(w->qp, &w->receive);
 
 	if (!wqe)
 		return TP_NO_RECEIVE;
-	if (!qp->srq) {
+	if (!w->qp->srq) {
 		/* The message may come in many packets; its place in the ring stays taken. */
 		memcpy(&w->receive, wqe, sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]));
-		qp->rq.held = 1;
+		w->qp->rq.held = 1;
 	}
 	w->taken = true;
 	*room = w->receive.wqe.length;
@@ -90,6 +90,7 @@ static bool roce_place(void *owner, uint32_t offset, const uint8_t *from, uint32
 	struct roce_qp *w = owner;
 	HAZARD_SCOPE(holds, w->qp);
 	struct iovec local[LIMIT_SGE];
+
 	int count = receive_segments(w->qp, &w->receive.wqe, local, &holds);
 
 	(void)last;
@@ -139,8 +140,8 @@ static enum tp_access roce_may_access(void *owner, uint64_t addr, uint32_t lengt
 }
 
 /* remote_resolve() within a call of the transport core. */
-static uint64_t resolve(struct qp *qp, uint64_t addr, uint32_t n, uint32_t rkey, uint32_t right,
-			const struct hazard_scope *holds)
+static uint64_t roce_resolve(struct qp *qp, uint64_t addr, uint32_t n, uint32_t rkey,
+			     uint32_t right, const struct hazard_scope *holds)
 {
 	lock_assert_held(&qp->lock);
 	return remote_resolve(qp, addr, n, rkey, right, holds);
@@ -151,7 +152,7 @@ static bool write_in(void *owner, uint64_t addr, uint32_t rkey, const uint8_t *f
 {
 	struct qp *qp = roce_owner_qp(owner);
 	HAZARD_SCOPE(holds, qp);
-	uint64_t at = resolve(qp, addr, n, rkey, IBV_ACCESS_REMOTE_WRITE, &holds);
+	uint64_t at = roce_resolve(qp, addr, n, rkey, IBV_ACCESS_REMOTE_WRITE, &holds);
 
 	return at && remote_write(at, from, n, last);
 }
@@ -160,7 +161,7 @@ static bool read_out(void *owner, uint64_t addr, uint32_t rkey, uint8_t *to, uin
 {
 	struct qp *qp = roce_owner_qp(owner);
 	HAZARD_SCOPE(holds, qp);
-	uint64_t at = resolve(qp, addr, n, rkey, IBV_ACCESS_REMOTE_READ, &holds);
+	uint64_t at = roce_resolve(qp, addr, n, rkey, IBV_ACCESS_REMOTE_READ, &holds);
 
 	return at && remote_read(at, to, n);
 }
@@ -175,7 +176,7 @@ static bool roce_atomic(void *owner, uint64_t addr, uint32_t rkey, bool is_swap,
 					 .is_swap = is_swap,
 					 .compare_add = compare_add,
 					 .swap = swap};
-	uint64_t at = resolve(qp, addr, 8, rkey, IBV_ACCESS_REMOTE_ATOMIC, &holds);
+	uint64_t at = roce_resolve(qp, addr, 8, rkey, IBV_ACCESS_REMOTE_ATOMIC, &holds);
 
 	return at && atomic_execute(at, &op, old);
 }
