@@ -37,8 +37,29 @@ struct mutex channels_lock = MUTEX_INITIALIZER(RANK_RDMACM_CHANNELS);
 /* The latest channels that ended: a ring. */
 static struct channel *ended[ENDED_KEPT] GUARDED_BY(channels_lock);
 static unsigned int ended_next GUARDED_BY(channels_lock);
+static uint32_t forks; /* changes in a forked child, which has one thread then */
 
 FORK_KEEP(channels_lock);
+
+static void channels_after_fork_in_child(void)
+{
+	forks++;
+}
+
+__attribute__((constructor)) static void channels_watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, channels_after_fork_in_child);
+}
+
+/* A child has none of its parent's threads. */
+static unsigned int *channel_readers(struct channel *channel) REQUIRES(channels_lock)
+{
+	if (channel->readers_fork != forks) {
+		channel->readers_fork = forks;
+		channel->readers = 0;
+	}
+	return &channel->readers;
+}
 
 int event_channel_create(struct channel **out)
 {
@@ -80,7 +101,7 @@ static void channel_end(struct channel *channel)
 void event_channel_destroy(struct channel *channel)
 {
 	mutex_take(&channels_lock);
-	bool ends = !channel->destroyed && !channel->readers;
+	bool ends = !channel->destroyed && !*channel_readers(channel);
 
 	channel->destroyed = true;
 	mutex_give(&channels_lock);
@@ -93,7 +114,7 @@ static bool reader_enters(struct channel *channel)
 	mutex_take(&channels_lock);
 	bool exists = !channel->destroyed;
 
-	channel->readers += exists;
+	*channel_readers(channel) += exists;
 	mutex_give(&channels_lock);
 	return exists;
 }
@@ -103,7 +124,7 @@ static void reader_leaves(void *arg)
 	struct channel *channel = arg;
 
 	mutex_take(&channels_lock);
-	bool ends = !--channel->readers && channel->destroyed;
+	bool ends = !--*channel_readers(channel) && channel->destroyed;
 
 	mutex_give(&channels_lock);
 	if (ends)

@@ -128,9 +128,10 @@ extern struct mutex joins_lock, channels_lock;
 
 struct channel {
 	struct rdma_event_channel pub;
-	uint32_t handle, generation;			/* written once */
-	unsigned int readers GUARDED_BY(channels_lock); /* threads in event_get() */
-	bool destroyed GUARDED_BY(channels_lock);	/* by the program; readers may remain */
+	uint32_t handle, generation;			 /* written once */
+	unsigned int readers GUARDED_BY(channels_lock);	 /* threads in event_get() */
+	uint32_t readers_fork GUARDED_BY(channels_lock); /* the process whose threads these are */
+	bool destroyed GUARDED_BY(channels_lock);	 /* by the program; readers may remain */
 };
 
 struct id {

@@ -8,6 +8,7 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <semaphore.h>
@@ -17,6 +18,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* The largest block that is looked at, in bytes, and how many of each size. */
 enum { BLOCK_MAX = 128, BLOCKS = 4 };
@@ -113,6 +116,30 @@ static void destroyed_while_read(void)
 	sem_destroy(&reader.begins);
 }
 
+/* A child of a process whose thread waits on the channel: the child has no such thread, so its copy
+ * of the descriptor is closed. */
+static void destroyed_by_child(void)
+{
+	struct reader reader = {.channel = channel_make()};
+	int fd = reader.channel->fd, status = 0;
+
+	sem_init(&reader.begins, 0, 0);
+	require(!pthread_create(&reader.thread, NULL, read_events, &reader), "pthread_create");
+	sem_wait(&reader.begins);
+	pid_t child = fork();
+
+	if (!child) {
+		rdma_destroy_event_channel(reader.channel);
+		_exit(fcntl(fd, F_GETFD) == -1 && errno == EBADF ? 0 : 1);
+	}
+	require(child > 0 && waitpid(child, &status, 0) == child, "fork");
+	require(!status, "a child's channel is destroyed, and its descriptor is left");
+	pthread_cancel(reader.thread);
+	pthread_join(reader.thread, NULL);
+	rdma_destroy_event_channel(reader.channel);
+	sem_destroy(&reader.begins);
+}
+
 int main(int argc, char **argv)
 {
 	int rounds = argc == 2 ? atoi(argv[1]) : 0;
@@ -124,6 +151,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < rounds; i++) {
 		asks_late();
 		destroyed_while_read();
+		destroyed_by_child();
 	}
 	require(descriptors() == before, "descriptors are left");
 	rdma_destroy_event_channel(first);
