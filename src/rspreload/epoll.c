@@ -380,7 +380,7 @@ EXPORT int epoll_pwait(int epfd, struct epoll_event *events, int max, int timeou
 EXPORT int epoll_pwait2(int epfd, struct epoll_event *events, int max,
 			const struct timespec *timeout, const sigset_t *mask)
 {
-	/* Not least the library below, which counts in ns. */
+	/* A set without rsockets, such as that of libibverbs' engine, keeps its time-out in ns. */
 	if (!set_of(epfd))
 		return real.epoll_pwait2(epfd, events, max, timeout, mask);
 	int ms = timeout ? (int)(timeout->tv_sec * 1000 + (timeout->tv_nsec + 999999) / 1000000)

@@ -143,10 +143,10 @@ static int accept_again(int fd)
 {
 	uint32_t here = 0;
 	int rs = -1, lock = take_host_lock(), listener = lock < 0 ? -1 : listen_again(fd);
-	struct pollfd coming = {.fd = listener, .events = POLLIN};
+	struct pollfd request = {.fd = listener, .events = POLLIN};
 
 	if (listener >= 0 && real.send(fd, &here, sizeof(here), MSG_NOSIGNAL) == sizeof(here) &&
-	    RS(rpoll(&coming, 1, CLIENT_CONNECT_TIMEOUT_MS)) > 0)
+	    RS(rpoll(&request, 1, CLIENT_CONNECT_TIMEOUT_MS)) > 0)
 		rs = RS(raccept(listener, NULL, NULL));
 	if (listener >= 0)
 		RS(rclose(listener));
@@ -158,14 +158,14 @@ static int accept_again(int fd)
 /* Waits for the server's announcement, and connects. -1: it stays a TCP connection. */
 static int connect_again(int fd)
 {
-	struct pollfd word = {.fd = fd, .events = POLLIN};
+	struct pollfd announcement = {.fd = fd, .events = POLLIN};
 	struct sockaddr_storage name;
 	socklen_t size = sizeof(name);
 	uint32_t here = 1;
 
 	/* Blocks until the server uses the connection, even if the program's socket is nonblocking,
 	 * as upstream does. */
-	while (real.poll(&word, 1, -1) < 0 && errno == EINTR)
+	while (real.poll(&announcement, 1, -1) < 0 && errno == EINTR)
 		;
 	if (real.recv(fd, &here, sizeof(here), MSG_PEEK) != sizeof(here) || here ||
 	    real.getpeername(fd, (struct sockaddr *)&name, &size))
