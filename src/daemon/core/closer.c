@@ -49,6 +49,7 @@ static void *closer_run(void *argument)
 	struct closer *closer = argument;
 	struct list *node;
 
+	pthread_setname_np(pthread_self(), CLOSER_THREAD);
 	mutex_take(&closer_lock);
 	while ((node = list_pop(&closer->queue))) {
 		mutex_give(&closer_lock);

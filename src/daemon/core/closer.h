@@ -13,7 +13,9 @@
  * - A packet is received by receive.h, which drops no reference.
  * - A descriptor that came from a client, refused or accepted, of whatever kind, is closed by
  *   closer_close() only.
- * - A socket at whose other end a client may write is closed by closer_close_socket() only.
+ * - A socket at whose other end a client may write is closed by closer_close_socket() only, and a
+ *   listener, in whose queue such sockets wait, by closer_close(): the daemon's end, and the next
+ *   daemon's start, don't wait for them.
  * The daemon's own files (its memory files, pidfds, slot sockets, event sockets, whose reading side
  * is shut down) are closed directly.
  *
@@ -31,6 +33,9 @@
 
 #include <stdint.h>
 #include <sys/types.h>
+
+/* The threads' name, for ps(1) and gdb. */
+#define CLOSER_THREAD "verbenad-close"
 
 /* Has the user's thread close the descriptors of `fds` (places with -1 are skipped), and sets all
  * places to -1. Without memory for the queue they stay open, with an error in the log: an open

@@ -22,6 +22,7 @@
 #include "daemon/cm/cm_service.h"
 #include "daemon/core/activation.h"
 #include "daemon/core/attach.h"
+#include "daemon/core/closer.h"
 #include "daemon/core/return.h"
 #include "daemon/core/server.h"
 #include "daemon/net/mcast.h"
@@ -426,7 +427,10 @@ static void close_watch(struct server *server, struct watch *watch, const char *
 	loop_remove(&server->loop, watch);
 	if (name)
 		unlinkat(server->dir_fd, name, 0);
-	close(fd);
+	if (watch->stranger) /* a listener */
+		closer_close(geteuid(), &fd, 1);
+	else
+		close(fd);
 }
 
 static void close_fd(int *fd)
