@@ -308,17 +308,17 @@ static bool pass_until_idle(struct hca *hca)
 		lock_take(&hca->engine);
 		hca->filled = hca->filled && rounds;
 		unsigned int n = engine_pass_links(hca, &looked);
-		bool vain = !n;
+		bool found_none = !n;
 
 		n += !list_empty(&hca->acks);
 		n += hca->roce && (roce_warm(hca->roce) || roce_ready(hca->roce));
-		if (!vain)
+		if (!found_none)
 			since = 0;
-		n += vain && is_warm(hca, &since);
+		n += found_none && is_warm(hca, &since);
 		lock_give(&hca->engine);
 		if (!n)
 			return true;
-		if (vain)
+		if (found_none)
 			sched_yield();
 	}
 	return false;
@@ -745,7 +745,9 @@ bool engine_await_room(struct hca *hca, int fd, unsigned int socket)
 	if (epoll_ctl(hca->epoll, EPOLL_CTL_MOD, fd, &e) == 0 ||
 	    epoll_ctl(hca->epoll, EPOLL_CTL_ADD, fd, &e) == 0)
 		return true;
-	log_error("engine: nobody waits for room in a socket: %s", strerror(errno));
+	log_error("engine: epoll can't wait for room in a socket (%s); its packets are sent again "
+		  "after a timeout",
+		  strerror(errno));
 	return false;
 }
 

@@ -547,15 +547,17 @@ unsigned int roce_pass(struct roce *roce)
 		n += send_ready(roce, roce->now);
 	if (likely(atomic_load_explicit(&roce->hot, memory_order_relaxed))) {
 		packets = net_receive(&roce->rx, on_packet, roce);
-		uint32_t vain =
-			packets ? 0 : atomic_load_explicit(&roce->vain, memory_order_relaxed) + 1;
+		uint32_t empty = packets ? 0
+					 : atomic_load_explicit(&roce->empty_receives,
+								memory_order_relaxed) +
+						   1;
 
-		atomic_store_explicit(&roce->vain, vain, memory_order_relaxed);
+		atomic_store_explicit(&roce->empty_receives, empty, memory_order_relaxed);
 		if (packets)
 			roce->heard = roce->now;
 		if (packets >= ROCE_BULK)
 			roce->bulk = roce->now;
-		if (unlikely(vain > COLD_AFTER)) {
+		if (unlikely(empty > COLD_AFTER)) {
 			roce_arm(roce);
 			engine_kick(roce->hca); /* which handles the timers from now on */
 		}
@@ -624,6 +626,6 @@ void roce_arm(struct roce *roce)
 
 void roce_woken(struct roce *roce)
 {
-	atomic_store_explicit(&roce->vain, 0, memory_order_relaxed);
+	atomic_store_explicit(&roce->empty_receives, 0, memory_order_relaxed);
 	atomic_store(&roce->hot, true);
 }

@@ -83,7 +83,7 @@ struct roce {
 	uint64_t now;	/* ns: when the current batch of packets came; under hca.engine */
 	uint64_t heard; /* ns: when the last packet came; under hca.engine */
 	uint64_t bulk;	/* ns: when at least ROCE_BULK packets came at once; under hca.engine */
-	_Atomic uint32_t vain; /* consecutive empty receives */
+	_Atomic uint32_t empty_receives; /* consecutive empty receives */
 };
 
 /* A QP's place in one of the lists. `in`: the QP is in that list, or in the batch that a thread has

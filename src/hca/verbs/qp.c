@@ -278,7 +278,7 @@ void qp_publish(struct qp *qp)
 	atomic_store_explicit(&e->peer, qp->attr.dest_qp_num, memory_order_relaxed);
 	atomic_store_explicit(&e->pd, qp->pd_id, memory_order_relaxed);
 	atomic_store_explicit(&e->rq_psn, qp->attr.rq_psn, memory_order_relaxed);
-	atomic_store_explicit(&e->receives, qp->rq.told, memory_order_relaxed);
+	atomic_store_explicit(&e->receives, qp->rq.published, memory_order_relaxed);
 	/* Published before anything that follows: the program may reuse the memory of a failed QP's
 	 * requests. */
 	pub_qp_write_state(e, word);
@@ -324,7 +324,7 @@ static void qp_reset(struct qp *qp) REQUIRES(qp->lock)
 
 	qp_disconnect(qp);
 	qp->sq.head = qp->sq.next = qp->sq.acked = 0;
-	qp->rq.head = qp->rq.tail = qp->rq.held = qp->rq.told = 0;
+	qp->rq.head = qp->rq.tail = qp->rq.held = qp->rq.published = 0;
 	qp->comm_established = qp->sqd_notify = false;
 	qp->attr = none;
 	qp->epoch++;

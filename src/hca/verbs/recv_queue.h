@@ -30,7 +30,7 @@ struct recv_queue {
 	uint32_t max_sge;
 	uint32_t head, tail; /* posted, taken; free-running */
 	uint32_t held; /* 1: one is taken that may be given back, so its place isn't free yet */
-	uint32_t told; /* the number of posted ones as last published (a QP's own queue) */
+	uint32_t published; /* the number of posted ones as last published (a QP's own queue) */
 };
 
 /* Allocates a ring for `max_wr` receives of `max_sge` segments. 0 or ENOMEM. */

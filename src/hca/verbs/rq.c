@@ -114,12 +114,12 @@ static void tell_receives(struct qp *qp)
 {
 	struct recv_queue *rq = &qp->rq;
 
-	if (rq->head - rq->told < (rq->max_wr + 3) / 4)
+	if (rq->head - rq->published < (rq->max_wr + 3) / 4)
 		return;
-	rq->told = rq->head;
+	rq->published = rq->head;
 	/* Relaxed: it orders nothing, since a thread that takes such a receive holds qp.lock, as
 	 * this one. */
-	atomic_store_explicit(&qp->hca->pub->qp[qp->index].receives, rq->told,
+	atomic_store_explicit(&qp->hca->pub->qp[qp->index].receives, rq->published,
 			      memory_order_relaxed);
 }
 
