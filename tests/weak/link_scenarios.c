@@ -89,6 +89,46 @@ static void link_comes_up(void)
 	}
 }
 
+/* ------------------------------------------------------------------ from one link to another */
+
+static struct link other;
+
+/* A UD QP waits for `ours`, gives its datagram up and has to wait for another link, while the
+ * engine wakes those that wait for `ours`. */
+static void elsewhere_setup(void)
+{
+	up_setup();
+	scenario_link_init(&other, &hca);
+	list_add_tail(&ours.waiters, &qp.tx_wait);
+	qp.wait_link = &ours;
+	atomic_store(&ours.has_waiters, true);
+	model_memory(&qp.tx_wait, sizeof(qp.tx_wait));
+	model_memory(&ours.waiters, sizeof(ours.waiters));
+	model_memory(&other.waiters, sizeof(other.waiters));
+}
+
+static void wait_elsewhere(void)
+{
+	model_lock(&qp.lock);
+	link_wait(&other, &qp);
+	model_unlock(&qp.lock);
+}
+
+static void wake_ours(void)
+{
+	const struct proto_event event = {.side = 0};
+
+	link_up(&hca, &ours, &event);
+	engine_release(&hca);
+}
+
+static void is_elsewhere(void)
+{
+	if (qp.wait_link != &other || other.waiters.next != &qp.tx_wait ||
+	    !list_empty(&ours.waiters))
+		model_fail("the QP doesn't wait for the other link");
+}
+
 /* ------------------------------------------------------------------ the first copy, and KICKs */
 
 enum { KICK_A = 1, KICK_B, PEER_SLOT = 3, RKEY = 5 << LIMIT_KEY_TAG_BITS | 1 };
@@ -232,6 +272,7 @@ static void ready_setup(void)
 
 const struct model_scenario link_scenarios[] = {
 	{"link.up", up_setup, {wait_for_link, link_comes_up}, NULL},
+	{"link.elsewhere", elsewhere_setup, {wait_elsewhere, wake_ours}, is_elsewhere},
 	{"link.kick", installed_setup, {wait_for_direct, come_up_and_kick}, NULL},
 	{"link.ready", ready_setup, {ready_a, ready_b}, NULL},
 	{"link.copy", copy_setup, {revoke_and_use, come_up, copy_if_direct}, NULL},

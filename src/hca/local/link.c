@@ -714,11 +714,14 @@ void link_send_last(struct link *link)
 
 void link_wait(struct link *link, struct qp *qp)
 {
+	/* A UD QP that gave up a datagram to one peer may have to wait for another peer's link.
+	 * Only the former link's lock guards its place among the waiters there. */
+	if (unlikely(qp->wait_link != link))
+		link_unwait(qp);
 	lock_take(&link->tx_lock);
-	if (list_empty(&qp->tx_wait)) {
+	if (list_empty(&qp->tx_wait))
 		list_add_tail(&link->waiters, &qp->tx_wait);
-		qp->wait_link = link;
-	}
+	qp->wait_link = link;
 	uint32_t full_at = link->tx.full_at;
 
 	lock_give(&link->tx_lock);

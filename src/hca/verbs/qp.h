@@ -86,7 +86,8 @@ struct qp {
 
 	/* ---- for carriers that wait for links, or have requests that may stall (qp_timer.c) */
 	struct list room_wait; /* on roce.waiters: the socket is full; under roce.list_lock */
-	struct list tx_wait;   /* on link.waiters: ring full or link not up; under link.tx_lock */
+	struct list
+		tx_wait; /* on link.waiters: ring full or link not up; under wait_link.tx_lock */
 	struct link *wait_link GUARDED_BY(lock); /* the link that it waits, or last waited, for */
 	struct list active;			 /* on hca.active; under hca.active_lock */
 	_Atomic bool is_active;
