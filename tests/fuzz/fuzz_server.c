@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "daemon/core/capture.h"
+#include "daemon/core/closer.h"
 #include "daemon/core/conn.h"
 #include "daemon/core/ctl.h"
 #include "daemon/core/process.h"
@@ -298,6 +300,8 @@ UNTRACED void server_check_end(bool restarted)
 		file_remove("roster");
 		start();
 	}
+	while (!closer_is_idle()) /* its threads close what the input's clients sent */
+		sched_yield();
 	if (open_fds() != fds_before)
 		fprintf(stderr, "%ld descriptors before, %ld after\n", fds_before, open_fds());
 	MUST(open_fds() == fds_before);

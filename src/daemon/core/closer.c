@@ -150,9 +150,8 @@ void closer_close(uid_t uid, int *fds, unsigned int count)
 
 /*
  * Whether closing the connected socket would drop packets. After the shutdown no more can come. The
- * size of a packet
- * without bytes looks like that end; with SO_PASSCRED each packet has credentials, and MSG_CTRUNC
- * shows them. A stream has no such packets, but shows credentials at its end.
+ * size of a packet without bytes looks like that end; with SO_PASSCRED each packet has credentials,
+ * and MSG_CTRUNC shows them. A stream has no such packets, but shows credentials at its end.
  */
 static bool socket_has_packets(int fd)
 {
@@ -197,4 +196,13 @@ uint32_t closer_pending(uid_t uid)
 
 	mutex_give(&closer_lock);
 	return pending;
+}
+
+bool closer_is_idle(void)
+{
+	mutex_take(&closer_lock);
+	bool idle = list_empty(&closers);
+
+	mutex_give(&closer_lock);
+	return idle;
 }

@@ -31,6 +31,7 @@
 #ifndef VERBENA_DAEMON_CORE_CLOSER_H
 #define VERBENA_DAEMON_CORE_CLOSER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -50,5 +51,8 @@ void closer_close_accepted(int fd);
 
 /* The number of descriptors that wait to be closed, or are being closed, for the user. */
 uint32_t closer_pending(uid_t uid);
+
+/* Whether nothing waits to be closed, nor is being closed, for any user. */
+bool closer_is_idle(void);
 
 #endif
