@@ -10,15 +10,19 @@
 #include <unistd.h>
 
 #include "client/call.h"
+#include "daemon/net/udp_slots.h"
 
-/* One message. BATCH is below the kernel's limit (SCM_MAX_FD) to keep the stack frame small; a step
- * of the group fits into one message. */
+/* BATCH is below the kernel's limit (SCM_MAX_FD) to keep the stack frame small; a step of the group
+ * fits into one message. */
 enum { PARK_MAGIC = 0x4b524156, BATCH = 32 };
+
+/* What `first` says in a message without places. */
+enum { PARK_BEGIN = 0, PARK_REPLACE = 1, PARK_VALID = 2 };
 
 struct message {
 	uint32_t magic;
 	uint32_t first; /* place of the first socket */
-	uint32_t count; /* 0: the other end of the pair */
+	uint32_t count; /* of places */
 };
 
 void park_init(struct park *park)
@@ -35,7 +39,7 @@ void park_close(struct park *park)
 	park_init(park);
 }
 
-static int park_put_message(int in, const struct message *message, const int *fds,
+static int park_put_message(struct park *park, const struct message *message, const int *fds,
 			    unsigned int count)
 {
 	union {
@@ -46,8 +50,12 @@ static int park_put_message(int in, const struct message *message, const int *fd
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
 
 	memset(&control, 0, sizeof(control));
-	packet_attach(&m, control.bytes, fds, count);
-	return sendmsg(in, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+	if (count)
+		packet_attach(&m, control.bytes, fds, count);
+	if (sendmsg(park->in, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		return -errno;
+	park->messages++;
+	return 0;
 }
 
 /* Receives the next message and its descriptors; `peek`: MSG_PEEK leaves it in the queue. Returns
@@ -96,37 +104,71 @@ int park_make(struct park *park)
 	return 0;
 }
 
+/* Takes the first message out of the queue. Returns 0, or -errno: there is none. */
+static int park_drop_message(struct park *park)
+{
+	struct message message = {0};
+	int fds[BATCH], n = park_look_message(park->out, &message, fds, 0);
+
+	for (int i = 0; i < n; i++)
+		close(fds[i]);
+	if (n < 0 && n != -EINVAL && n != -EMFILE)
+		return n;
+	park->messages--;
+	return 0;
+}
+
 void park_clear(struct park *park)
 {
-	int n = park->out < 0 ? -EBADF : 0;
+	while (park->out >= 0 && park_drop_message(park) == 0)
+		;
+	park->parked = park->messages = 0;
+}
 
-	while (n >= 0 || n == -EINVAL || n == -EMFILE) {
-		struct message message = {0};
-		int fds[BATCH];
+/* Adds places from `first` to `count`; `*parked` follows. */
+static int park_put_places(struct park *park, const int *fds, uint32_t count, uint32_t *parked)
+{
+	int err = 0;
 
-		n = park_look_message(park->out, &message, fds, 0);
-		for (int i = 0; i < n; i++)
-			close(fds[i]);
+	while (!err && *parked < count) {
+		uint32_t left = count - *parked, batch = left < BATCH ? left : BATCH;
+		const struct message message = {PARK_MAGIC, *parked, batch};
+
+		err = park_put_message(park, &message, fds + *parked, batch);
+		if (!err)
+			*parked += batch;
 	}
-	park->parked = 0;
+	return err;
 }
 
 int park_put(struct park *park, const int *fds, uint32_t count)
 {
-	const struct message begin = {.magic = PARK_MAGIC};
+	const struct message begin = {.magic = PARK_MAGIC, .first = PARK_BEGIN};
 	int err = park->in < 0 ? -EBADF : 0;
 
 	if (!err && !park->parked)
-		err = park_put_message(park->in, &begin, &park->in, 1);
-	while (!err && park->parked < count) {
-		uint32_t left = count - park->parked, batch = left < BATCH ? left : BATCH;
-		const struct message message = {PARK_MAGIC, park->parked, batch};
+		err = park_put_message(park, &begin, &park->in, 1);
+	return err ? err : park_put_places(park, fds, count, &park->parked);
+}
 
-		err = park_put_message(park->in, &message, fds + park->parked, batch);
-		if (!err)
-			park->parked += batch;
-	}
-	return err;
+int park_replace(struct park *park, const int *fds, uint32_t count)
+{
+	const struct message begin = {.magic = PARK_MAGIC, .first = PARK_REPLACE};
+	const struct message valid = {.magic = PARK_MAGIC, .first = PARK_VALID};
+	uint32_t old = park->messages, parked = 0;
+	int err = park->in < 0 ? -EBADF : park_put_message(park, &begin, &park->in, 1);
+
+	if (!err)
+		err = park_put_places(park, fds, count, &parked);
+	if (!err)
+		err = park_put_message(park, &valid, NULL, 0);
+	if (err)
+		return err; /* what was put is of no effect */
+	park->parked = parked;
+	park->unfinished = false;
+	while (old-- && park_drop_message(park) == 0)
+		;
+	return 0;
 }
 
 /* ------------------------------------------------------------------ taking over */
@@ -143,53 +185,122 @@ static bool park_fd_is_ours(int fd, int type)
 	       cred.uid == geteuid();
 }
 
-/* Peeks at the sockets behind the first message. */
-static int take_sockets(int out, int *fds, uint32_t max)
-{
-	uint32_t total = 0;
+/* A set of sockets, as it is read. */
+struct set {
+	int in; /* -1: none is being read */
+	uint32_t total;
+	int fds[UDP_SLOTS_PLACES];
+};
 
+/* Sets that were read: the one that counts, and one without its VALID until now. */
+struct sets {
+	struct set valid, next;
+	uint32_t messages;
+	bool has_rest; /* of a set that was being taken out */
+};
+
+static void set_drop(struct set *set)
+{
+	while (set->total)
+		close(set->fds[--set->total]);
+	if (set->in >= 0)
+		close(set->in);
+	set->in = -1;
+}
+
+static bool take_begin(struct sets *sets, int in)
+{
+	struct set *set = sets->valid.in < 0 ? &sets->valid : &sets->next;
+
+	if (!park_fd_is_ours(in, SOCK_SEQPACKET))
+		return false;
+	set_drop(set);
+	set->in = in;
+	return true;
+}
+
+static bool take_places(struct sets *sets, const struct message *message, const int *fds)
+{
+	struct set *set = sets->next.in < 0 ? &sets->valid : &sets->next;
+
+	if (set->in < 0) {
+		sets->has_rest = true;
+		for (uint32_t i = 0; i < message->count; i++)
+			close(fds[i]);
+		return true;
+	}
+	if (message->first != set->total || set->total + message->count > UDP_SLOTS_PLACES)
+		return false;
+	memcpy(set->fds + set->total, fds, message->count * sizeof(int));
+	set->total += message->count;
+	return true;
+}
+
+static bool take_valid(struct sets *sets)
+{
+	if (sets->next.in < 0)
+		return true; /* the former set was taken out already, or is being taken out */
+	set_drop(&sets->valid);
+	sets->valid = sets->next;
+	sets->next = (struct set){.in = -1};
+	return true;
+}
+
+/* Whether the message is one of a park; then its descriptors belong to the sets. */
+static bool take_message(struct sets *sets, const struct message *message, const int *fds, int n)
+{
+	if (message->count)
+		return message->count == (uint32_t)n && take_places(sets, message, fds);
+	if (message->first == PARK_VALID)
+		return !n && take_valid(sets);
+	return n == 1 && message->first <= PARK_REPLACE && take_begin(sets, fds[0]);
+}
+
+/* Peeks at all messages. With SO_PEEK_OFF each peek advances by one. */
+static int take_sets(struct sets *sets, int out)
+{
 	for (;;) {
 		struct message message = {0};
-		int batch[BATCH], n = park_look_message(out, &message, batch, MSG_PEEK);
+		int fds[BATCH], n = park_look_message(out, &message, fds, MSG_PEEK);
 
 		if (n == -EAGAIN)
-			return (int)total;
-		bool right = n > 0 && message.first == total && message.count == (uint32_t)n &&
-			     total + (uint32_t)n <= max;
-
-		for (int i = 0; i < n; i++) {
-			if (right)
-				fds[total++] = batch[i];
-			else
-				close(batch[i]);
-		}
-		if (right)
+			return sets->valid.total ? 0 : -EINVAL;
+		if (n < 0)
+			return n;
+		sets->messages++;
+		if (take_message(sets, &message, fds, n))
 			continue;
-		while (total)
-			close(fds[--total]);
-		return n < 0 ? n : -EINVAL;
+		for (int i = 0; i < n; i++)
+			close(fds[i]);
+		return -EINVAL;
 	}
 }
 
 int park_take(struct park *park, int out, int *fds, uint32_t max)
 {
-	int offset = 0, none = -1, first[BATCH], total = -EINVAL;
-	struct message message = {0};
+	struct sets sets = {.valid.in = -1, .next.in = -1};
+	int offset = 0, none = -1;
 
-	/* With SO_PEEK_OFF each peek advances by one message. */
 	if (!park_fd_is_ours(out, SOCK_SEQPACKET) ||
 	    setsockopt(out, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof(offset)) < 0)
 		return -EINVAL;
-	int n = park_look_message(out, &message, first, MSG_PEEK);
+	int err = take_sets(&sets, out);
 
-	if (n == 1 && !message.count && park_fd_is_ours(first[0], SOCK_SEQPACKET))
-		total = take_sockets(out, fds, max);
 	setsockopt(out, SOL_SOCKET, SO_PEEK_OFF, &none, sizeof(none));
-	if (total > 0) {
-		*park = (struct park){.in = first[0], .out = out, .parked = (uint32_t)total};
-		return total;
+	bool unfinished = sets.next.in >= 0 || sets.has_rest;
+
+	set_drop(&sets.next);
+	if (!err && sets.valid.total > max)
+		err = -EINVAL;
+	if (err) {
+		set_drop(&sets.valid);
+		return err;
 	}
-	for (int i = 0; i < n; i++)
-		close(first[i]);
-	return n < 0 ? n : total ? total : -EINVAL;
+	memcpy(fds, sets.valid.fds, sets.valid.total * sizeof(int));
+	*park = (struct park){.in = sets.valid.in,
+			      .out = out,
+			      .parked = sets.valid.total,
+			      .messages = sets.messages,
+			      .unfinished = unfinished};
+	return (int)sets.valid.total;
 }

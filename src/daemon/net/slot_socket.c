@@ -302,6 +302,11 @@ static int slot_socket_get_option(int fd, int name)
 	return getsockopt(fd, SOL_SOCKET, name, &value, &size) < 0 ? -1 : value;
 }
 
+bool slot_socket_is_retired(int fd)
+{
+	return slot_socket_get_option(fd, SO_BINDTOIFINDEX) == INT32_MAX;
+}
+
 bool slot_socket_is_one(int fd, bool *ipv6)
 {
 	union {

@@ -39,6 +39,7 @@ int slot_socket_lock(int fd); /* locks its filter for good */
 /* Takes the socket out of the group: it gets no packets any more, in any process that has it. The
  * last socket of the group takes its place. */
 void slot_socket_retire(int fd);
+bool slot_socket_is_retired(int fd); /* whether slot_socket_retire() was called for it */
 
 /* Sets the size of the receive buffer: large while a process has the socket, minimal otherwise. */
 void slot_socket_room(int fd, bool much);

@@ -114,6 +114,25 @@ static void udp_slots_park(struct wire *wire)
 	end_park(wire);
 }
 
+/* A place has another socket: the park gets the whole set anew. */
+static void udp_slots_repark(struct wire *wire)
+{
+	if (wire->park.in < 0 || park_replace(&wire->park, wire->fd, wire->count) == 0)
+		return;
+	/* There is no room for both sets. A daemon that is killed now leaves none. */
+	park_clear(&wire->park);
+	udp_slots_park(wire);
+}
+
+/* Closes the socket of a place, which has left the group: the last one takes its place, as it does
+ * in the kernel. */
+static void udp_slots_close_place(struct wire *wire, uint32_t place)
+{
+	close(wire->fd[place]);
+	wire->fd[place] = wire->fd[--wire->count];
+	wire->owner[place] = UDP_SLOTS_NOBODY;
+}
+
 /* Programs need descriptors, too: the sockets may use one FILES_SHARE-th of them. */
 static bool udp_slots_may_have(uint32_t count)
 {
@@ -227,6 +246,24 @@ static bool udp_slots_is_group(struct wire *wire)
 	return wire->count > 1;
 }
 
+/* Completes what the last daemon was doing when it was killed (udp_slot_renew()): a socket has left
+ * the group and is still in the park, or the last one has the filter of the place that it was to
+ * take. */
+static void udp_slots_complete(struct wire *wire)
+{
+	bool changed = wire->park.unfinished;
+
+	for (uint32_t i = 0; i < wire->count; i++)
+		if (slot_socket_is_retired(wire->fd[i])) {
+			udp_slots_close_place(wire, i--);
+			changed = true;
+		}
+	if (wire->count)
+		slot_socket_filter(wire->fd[wire->count - 1], wire->count - 1);
+	if (changed)
+		udp_slots_repark(wire);
+}
+
 int udp_slots_adopt(struct wire *wire, int out)
 {
 	if (wire->off || wire->count)
@@ -236,6 +273,7 @@ int udp_slots_adopt(struct wire *wire, int out)
 	if (n < 0)
 		return n;
 	wire->count = (uint32_t)n;
+	udp_slots_complete(wire);
 	if (!udp_slots_is_group(wire)) {
 		wire->park.out = -1; /* stays the caller's */
 		udp_slots_close(wire);
@@ -291,14 +329,9 @@ static int udp_slot_renew(struct wire *wire, uint32_t slot)
 	if (err)
 		return err;
 	slot_socket_retire(old);
-	close(old);
-	wire->fd[slot] = wire->fd[last];
-	wire->owner[slot] = UDP_SLOTS_NOBODY;
-	wire->count--;
-	park_clear(&wire->park);
-	err = udp_slot_provide(wire, slot);
-	udp_slots_park(wire);
-	return err;
+	udp_slots_close_place(wire, slot);
+	udp_slots_repark(wire);
+	return udp_slot_provide(wire, slot);
 }
 
 /* Tests whether the slot's socket gets a packet for the slot. */

@@ -10,13 +10,16 @@
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -395,6 +398,85 @@ static void parked(void **state)
 	close(own);
 }
 
+/* ------------------------------------------------------------------ a daemon that is killed */
+
+enum { TAKEN = 5, RENEWED = 3 };
+
+/* The daemon: gives a slot to another user's process, which gets another socket. */
+static _Noreturn void renew_under_trace(void)
+{
+	ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+	raise(SIGSTOP);
+	_exit(udp_slots_slot(&wire, RENEWED, 1001, false) < 0);
+}
+
+/* Kills it at the stop `at` before or after a system call. Returns whether it came that far. */
+static bool kill_at(pid_t pid, unsigned int at)
+{
+	int status;
+
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	for (unsigned int i = 0; i < at; i++) {
+		assert_int_equal(ptrace(PTRACE_SYSCALL, pid, NULL, NULL), 0);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		if (WIFEXITED(status)) {
+			assert_int_equal(WEXITSTATUS(status), 0);
+			return false;
+		}
+		assert_true(WIFSTOPPED(status));
+	}
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return true;
+}
+
+/* The process of slot TAKEN lives on: it has its socket and the park. */
+static bool killed_at(unsigned int at)
+{
+	udp_slots_init(&wire, false, false);
+	assert_true(slot_of(&wire, TAKEN, false) >= 0);
+	assert_true(slot_of(&wire, RENEWED, false) >= 0);
+	udp_slots_slot_done(&wire, RENEWED);
+	int kept = dup(wire.park.out), own = dup(wire.fd[TAKEN]);
+	pid_t pid = fork();
+
+	if (!pid)
+		renew_under_trace();
+	udp_slots_close(&wire);
+	bool killed = kill_at(pid, at);
+
+	/* Twice: the next daemon may be killed as well, after it repaired the park. */
+	int again = dup(kept);
+
+	udp_slots_init(&wire, false, false);
+	assert_int_equal(udp_slots_adopt(&wire, kept), 0);
+	udp_slots_close(&wire);
+	udp_slots_init(&wire, false, false);
+	assert_int_equal(udp_slots_adopt(&wire, again), 0);
+	assert_true(slot_of(&wire, TAKEN, true) >= 0);
+	expect_delivery(TAKEN);
+	send_to(qpn_of(TAKEN, 1), 1);
+	assert_int_equal(next(own), 1);
+	for (uint32_t slot = 1; slot < 20; slot++) {
+		if (slot != TAKEN)
+			assert_true(slot_of(&wire, slot, false) >= 0);
+		expect_delivery(slot);
+	}
+	close(own);
+	udp_slots_close(&wire);
+	return killed;
+}
+
+static void killed_at_each_system_call(void **state)
+{
+	unsigned int at = 0;
+
+	(void)state;
+	while (killed_at(at))
+		at++;
+	assert_true(at > 20); /* the socket was replaced */
+}
+
 static void no_group_beside_survivors(void **state)
 {
 	(void)state;
@@ -611,6 +693,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(parked, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(no_group_beside_survivors, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(what_is_no_park, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(killed_at_each_system_call, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(locked_filter, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(detached_program, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(connected, set_up, tear_down),
