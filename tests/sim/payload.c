@@ -4,7 +4,7 @@
  * twice: wide ones where the processor has them. No state. */
 #include "sim.h"
 
-#ifdef __x86_64__
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) /* its run time starts too late */
 #define WIDE_VECTORS __attribute__((target_clones("avx2", "default")))
 #else
 #define WIDE_VECTORS

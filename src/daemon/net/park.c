@@ -247,7 +247,8 @@ static bool take_valid(struct sets *sets)
 }
 
 /* Whether the message is one of a park; then its descriptors belong to the sets. */
-static bool take_message(struct sets *sets, const struct message *message, const int *fds, int n)
+static bool park_take_message(struct sets *sets, const struct message *message, const int *fds,
+			      int n)
 {
 	if (message->count)
 		return message->count == (uint32_t)n && take_places(sets, message, fds);
@@ -268,7 +269,7 @@ static int take_sets(struct sets *sets, int out)
 		if (n < 0)
 			return n;
 		sets->messages++;
-		if (take_message(sets, &message, fds, n))
+		if (park_take_message(sets, &message, fds, n))
 			continue;
 		for (int i = 0; i < n; i++)
 			close(fds[i]);
