@@ -158,6 +158,13 @@ long raw_daemon_fds(const struct raw_daemon *daemon)
 	return count;
 }
 
+void raw_expect_fds(const struct raw_daemon *daemon, long most)
+{
+	for (int i = 0; i < PATIENCE && raw_daemon_fds(daemon) > most; i++)
+		raw_nap();
+	assert_in_range(raw_daemon_fds(daemon), 0, most);
+}
+
 long raw_daemon_rss(const struct raw_daemon *daemon)
 {
 	char path[64];

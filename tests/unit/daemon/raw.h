@@ -103,6 +103,9 @@ void raw_expect_count(const struct raw_daemon *daemon, const char *what, long wa
 
 /* The daemon's open descriptors and its resident memory in KiB. */
 long raw_daemon_fds(const struct raw_daemon *daemon);
+/* The daemon has no more descriptors than that, once its threads have closed what ended clients
+ * left. */
+void raw_expect_fds(const struct raw_daemon *daemon, long most);
 long raw_daemon_rss(const struct raw_daemon *daemon);
 
 void raw_nap(void); /* 5 ms */
