@@ -213,7 +213,7 @@ static int ds_find_destination(struct rs *rs, const struct msghdr *msg, struct d
 	REQUIRES(rs->lock)
 {
 	struct ds *ds = rs->ds;
-	union ds_addr to = {0}, own;
+	union ds_addr to = {0}, own = {0};
 	socklen_t size = sizeof(own);
 
 	if (!msg->msg_namelen) {

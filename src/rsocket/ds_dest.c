@@ -281,7 +281,7 @@ static void forget_all(struct ds *ds)
 int ds_peer_get(struct rs *rs, const union ds_addr *addr, struct ds_peer **out)
 {
 	struct ds *ds = rs->ds;
-	union ds_addr source;
+	union ds_addr source = {0};
 
 	if (ds->last && ds_same(&ds->last->addr, addr)) {
 		*out = ds->last;
@@ -446,7 +446,7 @@ static void ds_take_packet(struct rs *rs, const union ds_addr *from, const uint8
 void ds_events(struct rs *rs)
 {
 	uint8_t packet[DS_UDP_IPV6 + 65536];
-	union ds_addr from;
+	union ds_addr from = {0};
 
 	if (ds_prepare(rs))
 		return;

@@ -226,13 +226,16 @@ static bool waiting_grow(struct waiting *w, unsigned int room)
 		return true;
 	struct pollfd *fds = realloc(w->fds, room * sizeof(*fds));
 
-	w->fds = fds ? fds : w->fds;
-	int *numbers = fds ? realloc(w->numbers, room * sizeof(*numbers)) : NULL;
+	if (!fds)
+		return false;
+	w->fds = fds;
+	int *numbers = realloc(w->numbers, room * sizeof(*numbers));
 
-	w->numbers = numbers ? numbers : w->numbers;
-	if (numbers)
-		w->room = room;
-	return numbers != NULL;
+	if (!numbers)
+		return false;
+	w->numbers = numbers;
+	w->room = room;
+	return true;
 }
 
 /* Collects the descriptors to wait for. */

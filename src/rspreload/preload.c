@@ -511,7 +511,6 @@ EXPORT int fcntl(int fd, int cmd, ...)
 	return socket_control(fd, cmd, arg);
 }
 
-int fcntl64(int fd, int cmd, ...);
 EXPORT int fcntl64(int fd, int cmd, ...)
 {
 	va_list args;

@@ -170,6 +170,7 @@ int command_attach(struct request *request, void *response)
 
 	give_wire(request, response);
 	give_groups(request, response);
+	/* cppcheck-suppress incorrectLogicOperator ; give_wire() may open the port */
 	if (!had_wire && conn->server->wire.count)
 		mcast_refresh(conn->server);
 	if (conn->server->wire.count)

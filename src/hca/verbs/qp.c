@@ -174,8 +174,9 @@ struct ib_uverbs_create_qp qp_create_command(const struct qp *qp)
 
 static struct proto_new_cq new_cq(struct cq *cq)
 {
-	return cq->registered ? (struct proto_new_cq){0}
-			      : (struct proto_new_cq){cq_depth(cq), cq->comp_vector};
+	if (cq->registered)
+		return (struct proto_new_cq){0};
+	return (struct proto_new_cq){cq_depth(cq), cq->comp_vector};
 }
 
 /* Has the daemon make the QP together with those of its CQs that were left for that
