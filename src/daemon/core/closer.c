@@ -30,6 +30,8 @@ struct closer {
 	bool has_thread;  /* false: none could be started; the user's next descriptor tries again */
 };
 
+static uint32_t left_open; /* the loop thread's */
+
 static struct mutex closer_lock = MUTEX_INITIALIZER(RANK_CLOSER);
 static struct list closers GUARDED_BY(closer_lock) = {&closers, &closers};
 
@@ -145,6 +147,7 @@ void closer_close(uid_t uid, int *fds, unsigned int count)
 	if (batch && closer_put(uid, batch))
 		return;
 	free(batch);
+	left_open += open;
 	log_error("no memory to close %u descriptors of user %u; they stay open", open, uid);
 }
 
@@ -196,6 +199,11 @@ uint32_t closer_pending(uid_t uid)
 
 	mutex_give(&closer_lock);
 	return pending;
+}
+
+uint32_t closer_left_open(void)
+{
+	return left_open;
 }
 
 bool closer_is_idle(void)

@@ -55,4 +55,7 @@ uint32_t closer_pending(uid_t uid);
 /* Whether nothing waits to be closed, nor is being closed, for any user. */
 bool closer_is_idle(void);
 
+/* The number of descriptors that stay open for good, for want of memory. */
+uint32_t closer_left_open(void);
+
 #endif
