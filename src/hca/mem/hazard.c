@@ -59,11 +59,27 @@ void hazard_unmake(struct hca *hca)
 	hca->own_hazards = NULL;
 }
 
-struct own_hazards *hazard_own(struct hca *hca, uint32_t index)
+/* A free place's key[0] is the number of the next free place, as hca.own_hazards_free is of the
+ * first. The wait reads no key of it, because its count is 0. */
+struct own_hazards *hazard_own(struct hca *hca)
 {
-	if (index >= atomic_load(&hca->own_hazards_used))
-		atomic_store(&hca->own_hazards_used, index + 1);
-	return &hca->own_hazards[index];
+	uint32_t number = hca->own_hazards_free;
+
+	if (!number) {
+		number = atomic_load(&hca->own_hazards_used) + 1;
+		atomic_store(&hca->own_hazards_used, number);
+		return &hca->own_hazards[number - 1];
+	}
+	struct own_hazards *own = &hca->own_hazards[number - 1];
+
+	hca->own_hazards_free = atomic_load_explicit(&own->key[0], memory_order_relaxed);
+	return own;
+}
+
+void hazard_disown(struct hca *hca, struct own_hazards *own)
+{
+	atomic_store_explicit(&own->key[0], hca->own_hazards_free, memory_order_relaxed);
+	hca->own_hazards_free = (uint32_t)(own - hca->own_hazards) + 1;
 }
 
 void hazard_leave(struct hca *hca)

@@ -151,8 +151,13 @@ static inline void hazard_publish(void)
  * whether membarrier() may be used. 0 or -ENOMEM. */
 int hazard_make(struct hca *hca);
 void hazard_unmake(struct hca *hca);
-/* The own hazards of the QP with this index, which is being made. hca.engine is held. */
-struct own_hazards *hazard_own(struct hca *hca, uint32_t index);
+/* The own hazards of a QP that is being made: the ones that were given back last, if any were. So a
+ * program that makes and destroys QPs for years uses, and each hazard_wait_region() reads, no more
+ * of them than it had QPs at once, although QP numbers rotate. hca.engine is held. */
+struct own_hazards *hazard_own(struct hca *hca);
+/* Gives back the own hazards of a QP that is being destroyed: no scope holds any key of them, and
+ * none will begin. hca.engine is held. */
+void hazard_disown(struct hca *hca, struct own_hazards *own);
 /* In a forked child: empties all own hazards. */
 void hazard_leave(struct hca *hca);
 

@@ -96,8 +96,9 @@ struct hca {
 	uint32_t slot;
 	struct pub *pub; /* this process's published table */
 	struct pub_regions *regions;
-	struct own_hazards *own_hazards;   /* by QP's index (mem/hazard.h) */
-	_Atomic uint32_t own_hazards_used; /* highest QP index so far + 1; grows under engine */
+	struct own_hazards *own_hazards;   /* one for each QP (mem/hazard.h) */
+	_Atomic uint32_t own_hazards_used; /* the most at once so far; grows under engine */
+	uint32_t own_hazards_free;	   /* the first free one's number, from 1; under engine */
 
 	int doorbell; /* eventfd: peers and this process wake the engine thread by it */
 	/* This process has written to the doorbell, and the engine thread hasn't read it since: a

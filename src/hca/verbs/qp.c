@@ -248,7 +248,7 @@ struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_qp_init_attr_ex
 	}
 	use_cqs(qp, 1);
 	lock_take(&qp->hca->engine);
-	qp->hazards = hazard_own(qp->hca, qp->index);
+	qp->hazards = hazard_own(qp->hca);
 	lock_take(&qp->lock);
 	/* The number's former QP left its epoch in the entry: records for that QP are not for this
 	 * one. */
@@ -568,6 +568,7 @@ static void qp_unpublish(struct qp *qp)
 	/* The epoch stays in the entry: the number's next QP continues from it. */
 	pub_qp_write_state(&hca->pub->qp[qp->index], (uint64_t)(qp->epoch + 1) << 32);
 	lock_give(&qp->lock);
+	hazard_disown(hca, qp->hazards);
 	lock_give(&hca->engine);
 }
 

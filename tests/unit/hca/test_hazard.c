@@ -152,7 +152,7 @@ static void end_while_used(void)
 	atomic_store(&finish, false);
 	atomic_store(&over, false);
 	for (uint32_t i = 0; i < THREADS; i++) {
-		users[i].own = hazard_own(hca, 10 + i);
+		users[i].own = hazard_own(hca);
 		assert_int_equal(pthread_create(&users[i].thread, NULL, use, &users[i]), 0);
 	}
 	for (int i = 0; i < ROUNDS; i++) {
@@ -193,7 +193,7 @@ static void no_touch_with_fences(void **state)
 
 static void scopes_nest(void **state)
 {
-	struct own_hazards *own = hazard_own(hca, 1);
+	struct own_hazards *own = hazard_own(hca);
 	struct hazard_scope outer = hazard_scope_begin(own), inner;
 
 	(void)state;
@@ -212,7 +212,7 @@ static void scopes_nest(void **state)
 
 static void too_many_keys(void **state)
 {
-	struct hazard_scope scope = hazard_scope_begin(hazard_own(hca, 1));
+	struct hazard_scope scope = hazard_scope_begin(hazard_own(hca));
 
 	(void)state;
 	for (int i = 0; i < OWN_HAZARDS_MAX; i++)
@@ -220,6 +220,33 @@ static void too_many_keys(void **state)
 	assert_false(hazard_push(&scope, KEY));
 	hazard_scope_end(&scope);
 	assert_int_equal(hazard_wait_region(hca, KEY), 0);
+}
+
+/* A process that makes and destroys QPs for years uses as many own hazards as it has QPs at once,
+ * and each deregistration reads only these. */
+static void places_are_used_again(void **state)
+{
+	struct own_hazards *kept = hazard_own(hca), *own[3];
+
+	(void)state;
+	for (int round = 0; round < 1000; round++) {
+		for (int i = 0; i < 3; i++) {
+			own[i] = hazard_own(hca);
+			struct hazard_scope scope = hazard_scope_begin(own[i]);
+
+			assert_int_equal(scope.mark, 0);
+			assert_true(hazard_push(&scope, KEY + (uint32_t)i));
+		}
+		assert_true(own[0] != own[1] && own[1] != own[2] && own[2] != own[0]);
+		for (int i = 0; i < 3; i++) {
+			assert_ptr_not_equal(own[i], kept);
+			assert_int_equal(atomic_load(&own[i]->key[0]), KEY + i);
+			hazard_scope_end(&(struct hazard_scope){own[i], 0});
+		}
+		for (int i = 0; i < 3; i++)
+			hazard_disown(hca, own[(round + i) % 3]);
+	}
+	assert_int_equal(atomic_load(&hca->own_hazards_used), 4);
 }
 
 /* ------------------------------------------------------------------ peers' hazards */
@@ -280,6 +307,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(no_touch_with_fences, setup, teardown),
 		cmocka_unit_test_setup_teardown(scopes_nest, setup, teardown),
 		cmocka_unit_test_setup_teardown(too_many_keys, setup, teardown),
+		cmocka_unit_test_setup_teardown(places_are_used_again, setup, teardown),
 		cmocka_unit_test_setup_teardown(stuck_peer, setup, teardown),
 		cmocka_unit_test_setup_teardown(stopped_peer, setup, teardown),
 		cmocka_unit_test_setup_teardown(ended_peer, setup, teardown),
