@@ -13,10 +13,64 @@
  *                                                    or neither side needs it (link_idle.h)
  *   DOWN                                   -> WISHED the process at the slot is needed again
  *
- * The control thread (process/control.h) makes the transitions that wait for the daemon; the engine
- * thread makes all others, except for DOWN -> WISHED (link_get(), any thread). The memory is given
- * back once no thread uses it; the structure is never freed, since other objects point to it, and
- * serves the next process at the slot (slots are quarantined before reuse).
+ * The control thread (process/control.h) makes the transitions that wait for the daemon. The engine
+ * thread makes all others, except for DOWN -> WISHED (link_get(), any thread) and UP -> DOWN when
+ * the peer broke the rules or both sides agreed (link_break(), link_idle_down(): the thread that
+ * found it). The memory is given back once no thread uses it; the structure is never freed, since
+ * other objects point to it, and serves the next process at the slot (slots are quarantined before
+ * reuse).
+ *
+ * The states with the flags that outlive a transition:
+ *
+ *   state   mapped wanted untold  meaning                               left by
+ *   WISHED    0      0      -     the daemon is to be asked             link_ask()
+ *   ASKED     0      0      -     the daemon is being asked; with       link_up(), link_refused(),
+ *                                 `refused`: it has refused             link_down()
+ *   UP        1      0      0     in use                                link_down(), link_break(),
+ *                                                                       link_idle_down()
+ *   DOWN      1      0     0, 1   its memory may still be in use        link_reap(): unmapped;
+ *                                                                       link_get(): `wanted`
+ *   DOWN      1      1     0, 1   likewise, and the next link is        link_reap(): WISHED, or UP
+ *                                 needed: QPs wait (link_pending())     if `next` is there
+ *   DOWN      0      0      -     there is no link                      link_get(): WISHED
+ *
+ * One race leads to another combination: a thread in link_get() that has read `mapped` as 1 may
+ * store `wanted` after link_reap() has unmapped the link and cleared `wanted`. Then `wanted` stays
+ * set until the next link_get() that finds the link DOWN and unmapped, or the next link_reap().
+ *
+ * The flags, and why they aren't states:
+ *
+ *   flag         set by                            cleared by
+ *   mapped       link_up(), before UP              link_unmap(), under hca.lock
+ *                (engine thread)
+ *     lasts longer than UP, until no thread uses the memory
+ *   wanted       link_get(), if DOWN and mapped    link_reap(), which then calls link_get();
+ *                (any thread); link_idle_down(),   link_get(), if not mapped
+ *                if the link has users
+ *     set by threads without hca.lock, under which link_reap() gives the memory back
+ *   untold       link_break(), link_idle_end(),    is_watched(), which gives the link back;
+ *                before DOWN                       link_up()
+ *     a duty towards the daemon; the engine thread does it later
+ *   broken       link_break(), before DOWN         link_up()
+ *     a duty towards this process's QPs; the next pass does it
+ *   refused      link_ask() (control thread)       link_take_refusals() (engine thread)
+ *     a message between the two threads; it counts for nothing if the peer's own request has made
+ *     the link UP meanwhile
+ *   can_vm       link_up(), before UP              link_up(); leave_link(), after fork()
+ *   direct       link_direct_slow(), under the     link_up(); leave_link(), after fork()
+ *                QP's lock
+ *   datagrams    datagram_inbox_take(), under      never: at worst the next process at the slot
+ *                hca.engine                        is rung in vain
+ *   stuck        waits_for_room(), under tx_lock   link_flush_backlog(), under tx_lock, when it
+ *                                                  has moved a record; not by the link's end
+ *     facts about the peer
+ *   has_waiters  link_wait(), link_control(), and  wake_waiters(), under hca.engine, before it
+ *                what ends a wait: UP, DOWN,       takes the list: a waiter that comes later
+ *                refusal, STAY                     sets it again
+ *     a hint for the engine
+ *
+ * Those that several threads write are atomic. No lock guards them: they are read where no lock of
+ * the link is held, and the order of the stores, as given here, makes them true.
  */
 #ifndef VERBENA_HCA_LOCAL_LINK_H
 #define VERBENA_HCA_LOCAL_LINK_H
@@ -54,31 +108,43 @@ struct link {
 	struct hca *hca;
 	uint32_t slot;		/* the peer's */
 	_Atomic uint32_t state; /* enum link_state */
-	bool self;	     /* both ends are this process: copies are memcpy, atomics are direct */
+	/* Both ends are this process: copies are memcpy, atomics are direct. Set once, in
+	 * link_make_self(), so no lock guards it. */
+	bool self;
+	/* Flags: the tables above say which thread sets and clears each. */
 	_Atomic bool can_vm; /* process_vm_* reaches the peer */
 	_Atomic bool direct; /* can_vm, and the peer waits for our hazards: see link_direct() */
 	_Atomic bool mapped; /* memory, peer and doorbell exist */
-	_Atomic uint32_t watchers; /* threads that look at the peer's hazards: it stays mapped */
-	_Atomic bool wanted;	   /* DOWN and still mapped, but the next link is needed already */
+	/* Threads that look at the peer's hazards or regions: the link stays mapped. Raised under
+	 * hca.lock, so that link_reap() sees it; lowered without. */
+	_Atomic uint32_t watchers;
+	_Atomic bool wanted; /* DOWN and still mapped, but the next link is needed already */
 	_Atomic uint64_t refused_at; /* ns: when the daemon said that no process is at the slot */
 	_Atomic bool broken; /* the peer broke the ring's rules: our QPs on it are to fail */
 	_Atomic bool untold; /* this side made it DOWN and hasn't told the daemon yet */
+	/* The daemon's; 0: none. Written by the engine thread while the link isn't UP. */
 	uint64_t id;
-	struct link_offer
-		*next; /* the following link, while this one's memory is in use; or NULL */
+	/* The event of the following link, while this one's memory is in use; or NULL. The engine
+	 * thread's. */
+	struct link_offer *next;
 	/* The id of a link that this side has ended and that is still to be given back at the
 	 * daemon; else 0. Written before the state becomes WISHED; the control thread reads the
 	 * state first, so it gives the old link back before it asks for the next one. */
 	_Atomic uint64_t given_up;
 	_Atomic bool refused; /* the daemon said that no process is there; for the engine thread */
-	uint32_t side;	      /* this process's */
-	int32_t pid;	      /* for messages only; the peer's identity is `process` */
+	/* Of the mapped link, down to `regions`: written by link_up() and link_unmap() (engine
+	 * thread), when no other thread uses the link. A thread reads them while it holds the lock
+	 * of a QP, or hca.engine, under which it has seen the link UP; or while it has raised
+	 * `watchers`; or under hca.lock, if the link is mapped. */
+	uint32_t side; /* this process's */
+	int32_t pid;   /* for messages only; the peer's identity is `process` */
 	struct peer_process process;
-	uint32_t uid;	     /* the peer's user */
-	uint64_t held_bytes; /* of messages that came by it and wait for receives; under engine */
-	bool datagrams;	     /* the peer has sent datagrams; under engine */
-	int doorbell; /* wakes the peer: its eventfd or, if `hear` >= 0, the bell that it hears */
-	int hear;     /* the peer is another user's: the bell that wakes this process; else -1 */
+	uint32_t uid; /* the peer's user */
+	/* Of messages that came by it and wait for receives; under hca.engine. */
+	uint64_t held_bytes;
+	bool datagrams; /* the peer has sent datagrams; under hca.engine */
+	int doorbell;	/* wakes the peer: its eventfd or, if `hear` >= 0, the bell that it hears */
+	int hear;	/* the peer is another user's: the bell that wakes this process; else -1 */
 	const struct pub *peer;
 	struct mapped_regions *_Atomic places; /* the peer's regions that are mapped here */
 	struct mapped_wishes wishes;	       /* those that are to be mapped; see mapped.h */
@@ -92,10 +158,12 @@ struct link {
 	struct link_idle idle;
 	bool stuck GUARDED_BY(tx_lock); /* an ending QP waited for room, and the peer made none */
 	struct list waiters GUARDED_BY(tx_lock); /* struct qp.tx_wait */
+	/* `waiters` or the backlog may not be empty, or their wait is over. Atomic, because each
+	 * pass reads it without tx_lock. */
 	_Atomic bool has_waiters;
-	struct ring_rx rx;	    /* under engine */
-	struct groups_known source; /* of the peer's last datagram; under engine */
-	struct list node;	    /* on hca.links; under engine */
+	struct ring_rx rx;	    /* under hca.engine */
+	struct groups_known source; /* of the peer's last datagram; under hca.engine */
+	struct list node;	    /* on hca.links; under hca.engine */
 };
 
 /* The link to the process at `slot`; it is made, or becomes WISHED again, if need be. Doesn't wait
