@@ -20,7 +20,16 @@
  * Once this sender has given a receiver up it doesn't wait for it again until that receiver posts
  * receives, which changes its word pub_qp.dry.
  *
- * The state belongs to a QP, under qp.lock. No clock is read unless a datagram waits.
+ * The state belongs to a QP (qp.ud_wait), under qp.lock. No clock is read unless a datagram waits.
+ *
+ * Whether a datagram waits is `since`: 0, or when the wait began. A wait begins and ends here:
+ *   begins   datagram_wait() at the first look: `since`, `scanned`, `shared` and the budget are set
+ *   begins   datagram_wait(): `since` is set to now, if the receiver has taken a record and the
+ *   anew     wait isn't shared
+ *   ends     datagram_wait_end_slow(): the datagram was sent or dropped; the budget is charged
+ * `shared` belongs to the wait and means nothing outside it. It is set once a request behind the
+ * datagram goes elsewhere, or at the beginning for a link to another user's process, and stays set
+ * until the wait ends. It isn't a state of its own: it only selects the limit.
  */
 #ifndef VERBENA_HCA_LOCAL_DATAGRAM_WAIT_H
 #define VERBENA_HCA_LOCAL_DATAGRAM_WAIT_H
@@ -42,7 +51,7 @@ struct datagram_wait {
 	uint64_t counted_at;  /* ns; 0: it has never waited */
 	uint32_t counted_psn; /* qp.ud_psn then */
 	uint32_t scanned;     /* requests below this go to the same QP as the waiting one */
-	bool shared;	      /* some of them don't, or the link is to another user's process */
+	bool shared;	      /* some don't, or the link is to another user's process; see above */
 	uint32_t consumed;    /* of the ring, at the last look */
 	uint32_t left_qpn;    /* the receiver that was given up last, ... */
 	uint32_t left_word;   /* ... and its pub_qp.dry then */

@@ -31,6 +31,21 @@
  * - A process of another user that doesn't answer for two periods loses the link without its
  *   consent, since a stopped process must not keep this one's descriptors. What it writes later is
  *   lost, and its QPs see a dead peer.
+ *
+ * States of this side's end (enum link_leave; under link.tx_lock, because a sealed ring takes no
+ * record and both sides' decisions are made under it):
+ *   NONE  -> ASKED  link_idle_ask(): LEAVE is written, the ring is sealed
+ *   NONE  -> ENDED  link_take_leave(): the peer asked, and nothing here needs the link
+ *   ASKED -> NONE   link_take_stay(): the seal is taken off
+ *   ASKED -> ENDED  link_take_leave(): both asked; link_idle_look(): a stranger didn't answer
+ *   any   -> NONE   link_idle_forget(): the memory is given back. Until then a link that is DOWN
+ *                   keeps the state in which it ended
+ *
+ * `kept` isn't one of these states, since it concerns NONE only and says what the peer wants, not
+ * what this side has sent. It changes under hca.engine, and link_idle_look() reads it there:
+ *   set      link_take_stay(), if this side had asked
+ *   cleared  link_take_leave(), since the peer doesn't need the link any more; link_idle_begin()
+ * While it is set this side doesn't ask.
  */
 #ifndef VERBENA_HCA_LOCAL_LINK_IDLE_H
 #define VERBENA_HCA_LOCAL_LINK_IDLE_H
@@ -45,8 +60,7 @@ struct hca;
 struct link;
 struct ring_header;
 
-/* What this side has sent. NONE -> ASKED; ASKED -> NONE (STAY came) or ENDED (LEAVE came, or no
- * answer), unless the daemon's event ends the link; NONE -> ENDED (LEAVE came). */
+/* What this side has sent: see the table above. */
 enum link_leave {
 	LEAVE_NONE,
 	LEAVE_ASKED, /* LEAVE is the ring's last record */
@@ -54,12 +68,14 @@ enum link_leave {
 };
 
 struct link_idle {
-	_Atomic uint32_t users; /* QPs connected by the link, regions imported by it */
-	uint32_t leave;		/* enum link_leave; under tx_lock */
-	struct list seal;	/* first on link.backlog while `leave` isn't NONE; under tx_lock */
-	bool kept;		/* the peer sent STAY, and no LEAVE since; under engine */
-	uint32_t sent, taken;	/* positions of both rings at the last scan; under engine */
-	uint64_t asked_at;	/* ns; engine thread's */
+	/* QPs connected by the link, regions imported by it. Atomic: counted under any lock or none
+	 * (link_take(), link_hold(), link_put()). */
+	_Atomic uint32_t users;
+	uint32_t leave;	  /* enum link_leave; under link.tx_lock */
+	struct list seal; /* first on link.backlog while `leave` isn't NONE; under link.tx_lock */
+	bool kept;	  /* the peer sent STAY, and no LEAVE since; under hca.engine */
+	uint32_t sent, taken; /* positions of both rings at the last scan; under hca.engine */
+	uint64_t asked_at;    /* ns; only the engine thread's scan uses it */
 };
 
 /* The period from the environment (VERBENA_LINK_IDLE_MS), in ns. */

@@ -46,9 +46,19 @@
 #include "shm/life.h"
 #include "shm/pub.h"
 
+/*
+ * The descriptor, as peer_open() left it:
+ *   fd    is_memory   what it is                         peer_ended() asks
+ *   >= 0      1       /proc/PID/mem                      whether reading gives 0 bytes
+ *   >= 0      0       a pidfd                            whether it polls readable
+ *   -1        0       none: neither could be opened, or  `life` only
+ *                     no regions' file came
+ * peer_close() sets fd to -1, and is_memory then means nothing. No lock guards these fields: they
+ * belong to their link, which describes when they change (link.h).
+ */
 struct peer_process {
 	int32_t pid; /* as the daemon saw it; 0: the peer is in another PID namespace */
-	int fd;	     /* /proc/PID/mem (is_memory), or a pidfd; -1: neither could be opened */
+	int fd;
 	bool is_memory;
 	const struct process_life *life;
 	uint64_t probe_addr;

@@ -50,6 +50,18 @@
  * States of an RDMA WRITE that comes in pieces (enum local_write):
  *   NONE, PLACING (`write_done` bytes are in place), VOID (UC: refused; its other pieces are
  *   ignored)
+ *
+ * Flags. Each may be set in any of the states above, so none is part of an enum. All are changed
+ * under the QP's lock.
+ *   flag         set by                              cleared by
+ *   self         local_qp_init(): the peer belongs   never: a QP that is connected anew has a new
+ *                to this process                     struct local_qp
+ *   must_notify  fill_request(): a record goes into  local_qp_post(), at its end, which notifies
+ *                the ring                            the peer once for all that it started
+ *   ack_pending  world_owe_ack(): a request was      local_fill_record(), when a record for the
+ *                executed (hca.engine is held, too); same life of the peer carries it;
+ *                fail_unmapped(): the record that    local_qp_leave(), after fork()
+ *                carried it isn't sent
  */
 #ifndef VERBENA_HCA_LOCAL_CORE_LOCAL_QP_H
 #define VERBENA_HCA_LOCAL_CORE_LOCAL_QP_H
@@ -110,7 +122,7 @@ struct local_qp {
 	uint8_t type;  /* IBV_QPT_RC or IBV_QPT_UC */
 	uint8_t state; /* enum ibv_qp_state: changed and published before the core is called */
 	uint8_t epoch; /* of this life, as records name it */
-	bool self;     /* the peer belongs to this process */
+	bool self;     /* the peer belongs to this process; set once */
 
 	/* ---- requester */
 	uint8_t peer; /* enum local_peer */
@@ -142,8 +154,8 @@ struct local_qp {
 	uint8_t sender_epoch; /* the peer's life that sent request 0 */
 	uint32_t arrived_msn; /* of the next request to arrive */
 	uint32_t done_msn;    /* all requests below it are executed: what ACKs say */
-	/* Written under the QP's lock; the thread that flushes acknowledgements reads it
-	 * without. */
+	/* An acknowledgement is owed. Written under the QP's lock; atomic, because the thread that
+	 * flushes acknowledgements reads it under hca.engine only. */
 	_Atomic bool ack_pending;
 	uint32_t write_done; /* PLACING: bytes of the WRITE that are in place */
 	uint32_t
