@@ -48,7 +48,7 @@ struct link;
 
 struct datagram_inbox {
 	struct qp *qp;
-	struct list node; /* on hca.dry, in state DRY; under engine */
+	struct list node; /* on hca.dry, in state DRY; under hca.engine */
 	struct list kept; /* struct kept, oldest first */
 	uint32_t bytes;	  /* of `kept` */
 	uint8_t state;	  /* enum pub_qp_dry */

@@ -42,10 +42,14 @@ struct mapped {
 };
 
 /* Regions that operations found unmapped, by key as above. A wish stays here after the control
- * thread has handled it, so that later operations don't queue it again. */
+ * thread has handled it, so that later operations don't queue it again. Any thread that copies
+ * writes a key, and then sets `fresh`; the control thread clears `fresh` (mapped_serve()) before it
+ * reads the keys, so it misses none. mapped_free() clears the keys when the link's memory is given
+ * back. No lock guards them, because copying threads hold only their QP's. `fresh` isn't derived
+ * from the keys, since a key that was handled stays. */
 struct mapped_wishes {
 	_Atomic uint64_t key[MAPPED_WISHES];
-	_Atomic bool fresh;
+	_Atomic bool fresh; /* a key was written since the control thread looked */
 };
 
 /*

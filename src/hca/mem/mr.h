@@ -36,10 +36,15 @@ struct mr {
 	uint32_t rkey;	 /* ibv.rkey as it was made (see pd.h); lkey is rkey - 1 */
 	uint64_t iova;
 	uint32_t access;
-	bool imported;		 /* the region is another registration's */
-	struct foreign *foreign; /* imported from another process (foreign.h). An imported region
-				    without it has no entry of its own */
-	struct mr_file *file;	 /* NULL: ordinary memory of the program */
+	/* Where the region comes from; set when it is made, and never changed, so no lock guards
+	 * them:
+	 *   imported  foreign
+	 *      0       NULL    registered here: it has an entry of its own
+	 *      1       NULL    imported from this process: the original's entry and keys
+	 *      1      not NULL imported from another process (foreign.h): an entry of its own */
+	bool imported;
+	struct foreign *foreign;
+	struct mr_file *file; /* NULL: ordinary memory of the program */
 	struct list held;
 };
 

@@ -20,9 +20,15 @@ struct pd {
 	uint32_t handle; /* for the daemon */
 	uint32_t shown;	 /* ibv.handle as it was made; of an imported one the original's */
 	uint32_t id;	 /* process-wide number by which published MRs and QPs are compared */
+	/* By ibv_import_pd(). Set before the PD is in the books and never changed, so no lock
+	 * guards it. */
 	bool imported;
-	_Atomic bool released; /* ibv_unimport_pd() was called, but objects still use it */
-	struct pd *next_released;
+	/* ibv_unimport_pd() was called, but objects still use the PD. Set by ibv_unimport_pd()
+	 * without a lock, and again by share_end_released() if objects still use it; cleared by
+	 * take_released(), under hca.lock: the thread that clears it ends the PD. So it is atomic,
+	 * and independent of `imported`, which it presumes. */
+	_Atomic bool released;
+	struct pd *next_released; /* the list that take_released() returns; its caller's */
 };
 
 static inline struct pd *pd_of(struct ibv_pd *ibv)

@@ -66,6 +66,32 @@ enum seek {
 	SEEK_NEXT_OR_START /* and start one if there is none */
 };
 
+/*
+ * Flags of the HCA. None is part of enum seek, nor of another enum: each concerns another pair of
+ * threads.
+ *   flag           set by                              cleared by
+ *   lost           daemon_lost(): the event socket     take_over(): this process has returned
+ *                  has ended (engine thread)           to a daemon
+ *     under hca.events_lock
+ *   control_woken  control_wake(), which then posts    control_thread(), before it looks at the
+ *                  the semaphore                       work
+ *   kicked         engine_kick(), which then writes    kick_heard(), before the look at the work
+ *                  to the doorbell                     (engine.c); after fork()
+ *     atomic, without a lock: any thread wakes, under any lock
+ *   has_rnr        a QP is put on `rnr` or `dry`       local_scan_receivers(), when both are empty
+ *     written under hca.engine; atomic, because scan_timers() reads it to avoid that lock
+ *   filled         link_drain(): a peer's ring was     pass_until_idle(), in its first pass
+ *                  full
+ *     under hca.engine
+ *   watch_due      sleep_until(): the watchdog has     still_polled(), engine_start()
+ *                  expired
+ *     the engine thread's; without a watchdog it stays set
+ *   stop           control_stop(), for an HCA that     never
+ *                  couldn't be made
+ *     atomic, without a lock: it only ends a loop
+ *   roce_forced, long_by_ring                          never
+ *     from the environment, before the threads start; so no lock guards them
+ */
 struct hca {
 	struct mutex lock;
 	/* Changed under `lock` and `contexts_lock`, read under either. The engine thread takes
@@ -89,16 +115,16 @@ struct hca {
 	enum seek seek GUARDED_BY(events_lock);
 	struct fresh *_Atomic fresh; /* connections of a return that is under way: return.c */
 	pthread_t control_thread;
-	sem_t control; /* wakes it: control.c */
-	_Atomic bool control_woken;
+	sem_t control;		    /* wakes it: control.c */
+	_Atomic bool control_woken; /* `control` was posted, and its thread hasn't taken that yet */
 	_Atomic uint32_t last_qp_index, last_key_index; /* the last ones that the daemon gave */
 	uint64_t cookie;
 	uint32_t slot;
 	struct pub *pub; /* this process's published table */
 	struct pub_regions *regions;
 	struct own_hazards *own_hazards;   /* one for each QP (mem/hazard.h) */
-	_Atomic uint32_t own_hazards_used; /* the most at once so far; grows under engine */
-	uint32_t own_hazards_free;	   /* the first free one's number, from 1; under engine */
+	_Atomic uint32_t own_hazards_used; /* the most at once so far; grows under hca.engine */
+	uint32_t own_hazards_free;	   /* the first free one's number, from 1; under hca.engine */
 
 	int doorbell; /* eventfd: peers and this process wake the engine thread by it */
 	/* This process has written to the doorbell, and the engine thread hasn't read it since: a
@@ -106,7 +132,7 @@ struct hca {
 	_Atomic bool kicked;
 	struct lock engine;
 	struct mcast *mcast; /* groups: mcast.h */
-	struct qp **qps;     /* by index; written under engine */
+	struct qp **qps;     /* by index; written under hca.engine */
 	struct list links GUARDED_BY(engine);
 	struct link *_Atomic link_by_slot[LIMIT_SLOTS];
 	struct link *self;
@@ -118,7 +144,7 @@ struct hca {
 	struct list acks GUARDED_BY(engine); /* struct local_conn.ack_node */
 	struct list rnr GUARDED_BY(engine);  /* struct local_conn.rnr_node */
 	struct list dry GUARDED_BY(engine);  /* struct datagram_inbox.node */
-	_Atomic bool has_rnr; /* `rnr` or `dry` may be non-empty; written under engine */
+	_Atomic bool has_rnr; /* `rnr` or `dry` may be non-empty; written under hca.engine */
 	struct lock active_lock;
 	struct list active GUARDED_BY(active_lock);
 	struct work control_work;      /* enum control_work: work.h */
@@ -127,15 +153,15 @@ struct hca {
 	_Atomic uint64_t link_idle_at; /* ... and when to look next, ns */
 
 	/* the lease: see engine.c */
-	_Atomic uint32_t polls;		/* counts empty polls; the engine thread watches it */
-	_Atomic uint32_t handled;	/* counts passes that found records; written under engine */
+	_Atomic uint32_t polls;	  /* counts empty polls; the engine thread watches it */
+	_Atomic uint32_t handled; /* counts passes that found records; written under hca.engine */
 	bool filled GUARDED_BY(engine); /* a peer's ring was full */
 	_Atomic uint32_t armed_cqs;	/* CQs that owe an event */
 	pthread_t thread;
-	int epoll;	/* the engine thread sleeps in it */
-	int watchdog;	/* a timer, re-armed while some thread polls; -1: there is none */
-	bool watch_due; /* it has expired; engine thread's */
-	_Atomic bool stop;
+	int epoll;	   /* the engine thread sleeps in it */
+	int watchdog;	   /* a timer, re-armed while some thread polls; -1: there is none */
+	bool watch_due;	   /* it has expired; engine thread's */
+	_Atomic bool stop; /* the two threads end */
 };
 
 /* For a new HCA, and again in a forked child. */

@@ -37,6 +37,22 @@
  * call. After COLD_AFTER consecutive empty receives, and when the engine's lease ends, the socket
  * is cold: it is in the engine thread's epoll, armed once, and the first packet makes it hot again.
  * So a program that only talks to processes of its own host never pays for the socket.
+ *
+ * Flags:
+ *   flag               set by                           cleared by
+ *   roce.hot           roce_woken(): the engine         roce_arm(): roce_pass() (hca.engine is
+ *                      thread's epoll reported the      held) or engine_release() (any thread, no
+ *                      socket                           lock); roce_leave()
+ *   roce.left          roce_leave(): a forked child     never
+ *   roce_entry.in      roce_entry_enter()               roce_batch_next()
+ *   roce_qp.taken      roce_take(): the core took a     roce_give_back(), drop_receive(), and the
+ *                      receive into `receive`           core's event that the message is complete
+ * `hot` needs no lock: roce_arm() clears it before it arms the epoll, and roce_woken() sets it
+ * after the epoll has reported and disarmed itself; so the socket doesn't stay cold and
+ * unarmed, in whatever order two threads arm it. `left` is written by the only thread of the child.
+ * The other two: see below. None of them is a state of the QP, whose states are the transport
+ * core's (src/transport/state.h): `in` is about a list, and `taken` says whether roce_stop() has to
+ * give the receive back, since the core forgets it then without a call.
  */
 #ifndef VERBENA_HCA_ROCE_ROCE_H
 #define VERBENA_HCA_ROCE_ROCE_H
@@ -78,11 +94,11 @@ struct roce {
 	_Atomic uint32_t has_ready;
 	_Atomic uint64_t deadline;  /* ns: no QP's deadline is earlier; TP_NEVER: there is none */
 	_Atomic uint64_t scheduled; /* ns: when the engine thread looks by itself */
-	_Atomic bool hot;
-	bool left;	/* a forked child: nothing is sent, the QPs are its parent's */
-	uint64_t now;	/* ns: when the current batch of packets came; under hca.engine */
-	uint64_t heard; /* ns: when the last packet came; under hca.engine */
-	uint64_t bulk;	/* ns: when at least ROCE_BULK packets came at once; under hca.engine */
+	_Atomic bool hot; /* polling threads poll the socket; else it is in the epoll, armed */
+	bool left;	  /* a forked child: nothing is sent, the QPs are its parent's */
+	uint64_t now;	  /* ns: when the current batch of packets came; under hca.engine */
+	uint64_t heard;	  /* ns: when the last packet came; under hca.engine */
+	uint64_t bulk;	  /* ns: when at least ROCE_BULK packets came at once; under hca.engine */
 	_Atomic uint32_t empty_receives; /* consecutive empty receives */
 };
 
@@ -112,7 +128,7 @@ struct roce_qp {
 	struct tp_request *requests; /* sq.mask + 1 places */
 	struct tp_counters counted;  /* what is published of its transport's (counters.h) */
 	uint64_t counted_sum;
-	bool taken; /* a message is coming into `receive` */
+	bool taken; /* a message is coming into `receive`; under qp.lock */
 	struct receive receive;
 	_Alignas(16) uint8_t tp[]; /* struct tp */
 };

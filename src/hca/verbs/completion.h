@@ -30,7 +30,7 @@ struct cq_object {
 	/* Under turn; if one thread only uses the CQ (cq.single_threaded), it is that thread's, and
 	 * turn isn't taken. */
 	struct cqe current;
-	bool ignore_overrun;
+	bool ignore_overrun; /* set by cq_create() and never changed, so no lock guards it */
 };
 
 static inline struct cq_object *cq_object_of(struct cq *cq)

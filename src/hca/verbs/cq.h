@@ -1,5 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Completion queues, completion channels and asynchronous events. */
+/*
+ * Completion queues, completion channels and asynchronous events.
+ *
+ * Whether a CQ owes its channel an event is an enum (cq.armed, under cq.lock). Flags:
+ *   flag             set by                                  cleared by
+ *   single_threaded  object_init(), before any other thread  never, so no lock guards them
+ *   timestamps       knows the CQ
+ *   overrun          make_room(), under cq.lock: a           never: the CQ is unusable
+ *                    completion found no room
+ *   registered       cq_registered(), within an entry        never
+ *                    (books.h): the daemon has the CQ
+ * `overrun` is independent of the arming: completions from before it are still polled.
+ */
 #ifndef VERBENA_HCA_VERBS_CQ_H
 #define VERBENA_HCA_VERBS_CQ_H
 
@@ -37,8 +49,8 @@ struct cq {
 		struct ibv_cq_ex ex;
 	};
 	struct lock lock;
-	bool single_threaded;
-	bool timestamps;
+	bool single_threaded; /* one thread only polls it: `turn` isn't taken (completion.h) */
+	bool timestamps;      /* cqe.timestamp is kept */
 	/* For good. Changes under lock; atomic, because the engine thread looks for it without the
 	 * lock. */
 	_Atomic bool overrun;
@@ -52,7 +64,9 @@ struct cq {
 	uint32_t handle;
 	uint32_t comp_vector;
 	_Atomic uint32_t users; /* send and receive sides of QPs that complete to it */
-	bool registered;	/* at the daemon; else it will be with its QP (cq_create_for_qp) */
+	/* At the daemon; else it will be with its QP (cq_create_for_qp()). Written within an entry;
+	 * read within entries, and by a return, which keeps entries out. */
+	bool registered;
 	struct list held;
 	uint32_t comp_reported;	 /* events given out, under the channel's queue lock */
 	uint32_t async_reported; /* under the context's async queue lock */

@@ -2,6 +2,24 @@
 /*
  * Queue pairs: the program's calls (each returns 0 or a positive errno as the manual pages say),
  * and the functions that requester, responder and engine call on one another.
+ *
+ * The states of a QP are InfiniBand's (qp.state; qp_state.c has their transitions). Flags beside
+ * them:
+ *   flag              set by                             cleared by
+ *   sqd_notify        RTS -> SQD, if the program asked   qp_drained(), which raises the event;
+ *                     for an event (qp_enter())          RESET
+ *   comm_established  execute_established(): the first   RESET
+ *                     message in RTR; raises the event
+ *   starved           receive_wait(): a message waits    receive_wait(); qp_fail(), RESET, the end;
+ *                     for a receive                      leave_qp(), after fork()
+ *   is_active         engine_watch_qp(): a request       scan_and_return(), when the carrier's
+ *                     was started                        timer has ended; qp_timer_stop();
+ *                                                        leave_qp()
+ * The first three change under qp.lock, and each is a fact within one or more of the states: an
+ * event that is owed, an event that was raised, work for the thread that posts receives.
+ * `is_active` says that the QP is on hca.active, or in the batch of the scan that is under way. It
+ * changes under qp.lock and hca.active_lock together; it is atomic because each post reads it under
+ * qp.lock only, in the middle of a fast path.
  */
 #ifndef VERBENA_HCA_VERBS_QP_H
 #define VERBENA_HCA_VERBS_QP_H
@@ -50,6 +68,8 @@ struct qp {
 	uint8_t type; /* enum ibv_qp_type */
 	/* enum ibv_qp_state; ibv.state changes by the program's calls only */
 	uint8_t state GUARDED_BY(lock);
+	/* Set by qp_create() before any other thread knows the QP, and never changed, so no lock
+	 * guards them: each request completes with a completion; the program asked for ibv_wr_*. */
 	bool sq_sig_all;
 	bool has_ex;
 	/* SQD: the program asked for an event when it is drained. */
@@ -63,7 +83,8 @@ struct qp {
 	struct send_queue sq GUARDED_BY(lock);
 	struct recv_queue rq GUARDED_BY(lock);
 
-	struct list groups; /* struct member: groups it is attached to; under engine (mcast.c) */
+	/* struct member: groups it is attached to; under hca.engine (mcast.c) */
+	struct list groups;
 	/* Of a datagram to a group; NULL: it has sent none. */
 	struct fanout *fanout GUARDED_BY(lock);
 
@@ -79,7 +100,7 @@ struct qp {
 	struct datagram_inbox *inbox GUARDED_BY(lock);
 	uint8_t sgid[16] GUARDED_BY(lock); /* RC and UC: of its path */
 
-	struct list srq_wait; /* on srq.waiters: a message waits for a receive; under engine */
+	struct list srq_wait; /* on srq.waiters: a message waits for a receive; under hca.engine */
 
 	/* (Places in lists aren't annotated, here and above: qp_new() initialises them without the
 	 * lists' locks. The lists themselves are.) */
@@ -90,7 +111,7 @@ struct qp {
 		tx_wait; /* on link.waiters: ring full or link not up; under wait_link.tx_lock */
 	struct link *wait_link GUARDED_BY(lock); /* the link that it waits, or last waited, for */
 	struct list active;			 /* on hca.active; under hca.active_lock */
-	_Atomic bool is_active;
+	_Atomic bool is_active;			 /* on that list, or in a scan's batch */
 	uint32_t scan_acked GUARDED_BY(lock);	 /* sq.acked at the last scan */
 	uint64_t stalled_since GUARDED_BY(lock); /* ns when progress stopped; 0: it didn't */
 

@@ -21,8 +21,11 @@ struct srq {
 	uint32_t limit GUARDED_BY(lock); /* 0: not armed */
 	uint32_t pd_id;
 	uint32_t async_reported;
-	struct list
-		waiters; /* struct qp.srq_wait: QPs with a message and no receive; under engine */
+	struct list waiters; /* struct qp.srq_wait: QPs with a message and no receive; under
+				hca.engine */
+	/* 0 or 1: `waiters` may not be empty. Set by receive_wait() and cleared by the posting
+	 * thread before it takes the list, both under hca.engine; atomic, because each post reads
+	 * it without that lock. */
 	_Atomic uint32_t has_waiters;
 };
 
