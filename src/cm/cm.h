@@ -82,6 +82,15 @@ struct cm_qp {
 	uint8_t traffic_class, hop_limit;
 };
 
+/*
+ * A connection, or a SIDR request. Three facts beside its state, each valid in several states. No
+ * lock guards them: the owner serialises access to a struct cm.
+ *   passive       set by the REQ or SIDR_REQ that made the endpoint; never cleared
+ *   closed        set by cm_close(), and when no owner took a request: no more events, and the
+ *                 endpoint is freed once it is IDLE (cm.orphans counts these); never cleared
+ *   disconnected  set by endpoint_disconnected(), which so reports the event once; cleared by
+ *                 cm_connect(), which begins another connection
+ */
 struct cm_endpoint {
 	void *owner; /* for the owner's use */
 	enum cm_state state;

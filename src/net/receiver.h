@@ -49,8 +49,9 @@ typedef const char *net_handler(void *arg, const struct packet *packet,
 struct net_receiver {
 	int fd;
 	uint8_t *buffers;
+	/* The caller serialises net_receive() (roce: hca.engine), so no lock here guards these. */
 	uint8_t found; /* consecutive receives that found packets, counted up to a few */
-	bool many;     /* more than one packet is probably queued */
+	bool many;     /* a prediction, renewed by each receive: more than one packet is queued */
 	struct net_begun begun;
 	struct net_received counters;
 	_Atomic uint64_t *published; /* a copy of `counters` for other processes; NULL: none */

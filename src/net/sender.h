@@ -82,7 +82,9 @@ struct net_sender {
 	uint32_t end;	       /* of the burst in the buffer */
 	uint32_t segment;      /* bytes of its first packet */
 	uint32_t count;
-	bool closed; /* its last packet was shorter: it takes no more */
+	/* Of the burst: its last packet was shorter, so it takes no more. Set by net_add(), cleared
+	 * when a burst begins. */
+	bool closed;
 	struct net_begun begun;
 	/* Called when a socket has become blocked, or still is: arranges that net_resume() is
 	 * called once the socket can be written to. False: it can't be arranged. Called during

@@ -93,9 +93,12 @@ struct ring_ctl {
 struct ring_tx {
 	uint8_t *slots;
 	struct ring_ctl *ctl;
-	uint32_t pos;		/* next free slot */
-	uint32_t limit;		/* pos may not pass this: consumed + RING_SLOTS, as last read */
-	_Atomic bool broken;	/* the consumer claims to have read more than was written */
+	uint32_t pos;	/* next free slot */
+	uint32_t limit; /* pos may not pass this: consumed + RING_SLOTS, as last read */
+	/* The consumer claims to have read more than was written. Renewed each time its position is
+	 * read, under the producer's lock (link.tx_lock); atomic, because the engine, which then
+	 * gives the link up, reads it without. */
+	_Atomic bool broken;
 	uint32_t full_at;	/* `consumed` when the ring was found full */
 	bool stale[RING_SLOTS]; /* by slot: its first bytes are payload of an earlier record */
 };

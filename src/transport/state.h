@@ -6,6 +6,43 @@
  *
  * Counts of requests and of the requester's packets are free-running 32-bit numbers; the responder
  * counts PSNs in the packet format's 24 bits.
+ *
+ * No lock guards a field here: each struct tp belongs to a QP, whose lock the soft HCA holds around
+ * each call.
+ *
+ * The requester's states are in requester.h. Its flags are predictions about the path, valid in
+ * each of those states:
+ *   closed     set and cleared by packets_sent(): whether the last packets filled the window. Until
+ *              there is room for a burst, nothing is sent, unless the peer is seen to keep packets
+ *   was_near   set and cleared by expect_holes(): whether the last hole was near the one before
+ *   widened    set by repair_arrived(), when the first packet of a hole wasn't enough; cleared by
+ *              the next repair_arrived()
+ *
+ * The responder's flags. `kind` is the state of the message under way, `active` and `faulted`
+ * together the state of the responder:
+ *
+ *   active faulted   meaning                                        left by
+ *     0       0      before RTR, or stopped: requests are dropped   responder_start(): active
+ *     1       0      requests are executed                          tp_refuse(): faulted; stop, or
+ *                                                                   UC's bad receive: 0 0
+ *     0       1      a request was refused: requests are dropped,   responder_stop(), unless it is
+ *                    but earlier answers and the NAK are sent       to keep the answer: 0 0
+ *
+ *   flag         set by                                   cleared by (all: responder_start())
+ *   established  tp_packet(): the first packet            none
+ *   taken        take_receive()                           the message is complete, fails, or is
+ *                                                         given back; responder_stop()
+ *   going_on     responder_packet(): a missing packet     responder_go_on(), at the next gap or
+ *                came, and kept ones may follow it        failure; responder_stop()
+ *   went_on      responder_go_on(): it executed one       responder_packet(), with `going_on` set
+ *   nak_said     owe_nak()                                tp_take_packet(): `expected` came
+ *   nak_owed     owe_nak(); the peer repeats the request  give_acknowledge(), which sends it;
+ *                that was refused, or one before the      tp_packet_executed(), if the packet
+ *                missing packet                           wasn't lost; responder_stop()
+ *   ack_owed     a request, or a duplicate of one, is to  give_acknowledge(); responder_stop()
+ *                be acknowledged
+ * They aren't states, since each changes alone: a NAK may be owed while a receive is taken, or not
+ * owed any more but said, and going on is interrupted for each event.
  */
 #ifndef VERBENA_TRANSPORT_STATE_H
 #define VERBENA_TRANSPORT_STATE_H
@@ -71,7 +108,7 @@ struct requester {
 	uint32_t una, next, top, assigned;
 	uint32_t flight;       /* bytes sent since `una`, see bytes_between() */
 	uint32_t asked;	       /* of them, since the last AckReq */
-	bool closed;	       /* the window was full and has no room for a burst yet */
+	bool closed;	       /* the window was full when packets were sent last */
 	uint32_t answers_owed; /* READ pieces and atomics that were sent and not answered */
 	uint32_t open;	       /* READs and atomics begun and not complete: a fence waits */
 	uint32_t broken_at;    /* BREAKS: the request that can't be sent */
@@ -126,12 +163,12 @@ enum message_kind { MESSAGE_NONE, MESSAGE_SEND, MESSAGE_WRITE, MESSAGE_DROPPED }
 
 struct responder {
 	bool active;
-	bool established;
-	bool faulted;  /* stopped by a refused request, whose NAK may be repeated */
-	bool taken;    /* a receive is taken */
-	bool going_on; /* kept packets may be executed now (responder_go_on)... */
-	bool went_on;  /* ... and one has been executed */
-	bool nak_said; /* a NAK was sent; no further one until packet `expected` arrives */
+	bool established; /* a packet has come: IBV_EVENT_COMM_EST is for the first one only */
+	bool faulted;	  /* stopped by a refused request, whose NAK may be repeated */
+	bool taken;	  /* a receive is taken */
+	bool going_on;	  /* kept packets may be executed now (responder_go_on)... */
+	bool went_on;	  /* ... and one has been executed */
+	bool nak_said;	  /* a NAK was sent; no further one until packet `expected` arrives */
 	bool nak_owed, ack_owed;
 	uint8_t nak;  /* syndrome */
 	uint8_t kind; /* of the message under way: enum message_kind */
