@@ -109,6 +109,8 @@ struct ds {
 	uint32_t inbox_size, inbox_head, inbox_count;
 	uint32_t *free_slots; /* free slots of rs.sbuf, a stack */
 	uint32_t free_count, slots;
+	/* ds_prepare() has allocated the buffers: their sizes are fixed. Never cleared. Under
+	 * rs.lock, as all of this structure. */
 	bool sized;
 };
 

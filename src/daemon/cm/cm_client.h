@@ -21,7 +21,7 @@ struct server;
 
 struct cm_client {
 	struct conn *conn;
-	bool said_hello;
+	bool said_hello; /* the first request was PROTO_CM_HELLO; never cleared */
 	uint64_t cookie; /* its process's; 0: it has opened no device yet */
 	struct table table;
 	struct list objects[CM_KINDS];

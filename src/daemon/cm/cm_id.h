@@ -58,6 +58,9 @@ struct cm_id {
 	uint32_t card_ifindex;		      /* the interface that has path.local, and */
 	uint8_t card_mac[6];		      /* its MAC address, when the device was taken */
 	uint8_t gid_index;		      /* likewise, index of path.local */
+	/* The program's options; each may be set in any state, so none is part of it: the address
+	 * may be reused; IPv6 only; the program has chosen that (else it is the host's default);
+	 * the program has chosen ack_timeout. */
 	bool reuse, family_only, family_set, has_ack_timeout;
 	uint8_t tos, ack_timeout;
 	uint32_t qpn, psn;
@@ -71,7 +74,7 @@ struct cm_id {
 	uint32_t backlog;
 	struct list requests; /* identifiers whose CONNECT_REQUEST the program may not have read */
 	uint32_t request_count;
-	bool was_asked;
+	bool was_asked;	       /* a request has come, and `asker` is filled; never cleared */
 	struct cm_asker asker; /* the last request's sender */
 	/* Of a request. */
 	struct cm_id *listener; /* the listener on whose list it is; NULL: none */

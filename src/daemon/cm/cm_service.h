@@ -37,8 +37,8 @@ struct cm_service {
 	struct list at_home; /* messages to endpoints of this daemon */
 	struct list held;    /* requests that wait for a listener; the oldest first */
 	uint32_t held_count;
-	bool force_wire; /* for tests: local messages go through the wire, too */
-	bool running;
+	bool force_wire;       /* for tests: local messages go through the wire, too */
+	bool running;	       /* within cm_service_run(), which isn't entered again */
 	uint64_t lost;	       /* messages for which there was no memory */
 	uint64_t no_listener;  /* requests for a port without a listener */
 	uint64_t backlog_full; /* requests beyond a listener's backlog */

@@ -51,11 +51,15 @@ struct process {
 	struct list contexts;
 	uint32_t context_count;
 	uint32_t objects[OBJECT_KINDS];
-	uint64_t pinned;	    /* bytes; see pinned.h */
-	bool no_memlock;	    /* RLIMIT_MEMLOCK isn't enforced, as it asked */
+	uint64_t pinned; /* bytes; see pinned.h */
+	bool no_memlock; /* RLIMIT_MEMLOCK isn't enforced, as it asked when it attached */
 	uint64_t may_lock_until_ms; /* until then it counts as having CAP_IPC_LOCK (pinned.c) */
-	bool returning;		    /* from another daemon; see return.h */
-	struct link **links;	    /* by the peer's slot; NULL until the first link */
+	/* It comes from another daemon (return.h): set by return_begin(), cleared by
+	 * command_returned(). While it is set, the process may send only commands by which it
+	 * returns, and its pinned memory isn't limited. The daemon is one thread, so no lock guards
+	 * the fields here. */
+	bool returning;
+	struct link **links; /* by the peer's slot; NULL until the first link */
 	uint32_t link_count;
 	struct claim *claims;	     /* links that it had at another daemon, by slot; NULL: none */
 	struct slot_set *awaited_by; /* slots that want a link once it is back; NULL: none */

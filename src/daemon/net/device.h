@@ -31,8 +31,10 @@ struct device {
 	const struct config_device *bound; /* its interfaces; NULL: all of the host's */
 	uint8_t guid[8];		   /* in network order */
 	struct host_address first;	   /* GID 0, and the interface whose state is the port's */
-	bool seen_up;			   /* its interface has been up; see device_refresh() */
-	bool present;			   /* one of its interfaces exists */
+	/* Both are facts about the host's interfaces, updated by device_refresh(); the daemon is
+	 * one thread, so no lock guards them. */
+	bool seen_up; /* its interface has been up, and the port follows it; never cleared */
+	bool present; /* one of its interfaces exists */
 	struct host_port port;
 	struct gids gids;
 	struct watch listener; /* on its node; the first device's is server->uverbs */

@@ -17,7 +17,7 @@
 struct gids {
 	struct host_address entry[LIMIT_GIDS];
 	bool used[LIMIT_GIDS];
-	bool full_said;
+	bool full_said; /* the message that the table is full was logged; never cleared */
 };
 
 /* NULL: no entry at this index. */

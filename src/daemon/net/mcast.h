@@ -63,7 +63,9 @@ struct attachment {
 	struct list by_group, by_qp;
 	struct mcast_group *group;
 	struct qp *qp;
-	bool alone; /* attached without a full member: its device's interface listens */
+	/* Attached while the group had no full member: its device's interface listens. Never
+	 * changed. */
+	bool alone;
 };
 
 /* A full member's interface. */

@@ -17,7 +17,7 @@ struct member_socket {
 	int fd;
 	uint32_t groups; /* 0: no socket at this place */
 	bool ipv6;
-	bool full;
+	bool full; /* a join found no room (ENOBUFS); cleared when one of its groups is left */
 };
 
 enum { MCAST_BUCKETS = 1024 };
@@ -28,7 +28,7 @@ struct mcast {
 	int fd; /* of the table */
 	struct list buckets[MCAST_BUCKETS];
 	uint32_t groups, attached;
-	bool settled;
+	bool settled; /* all processes of the last daemon have returned or ended; never cleared */
 	struct member_socket members[MEMBER_SOCKETS];
 };
 
@@ -36,8 +36,8 @@ struct mcast {
 struct membership {
 	struct list node; /* on group->listening */
 	uint32_t ifindex;
-	int socket; /* index of the member socket; -1: it doesn't listen */
-	bool wanted;
+	int socket;  /* index of the member socket; -1: it doesn't listen */
+	bool wanted; /* only meaningful within mcast_net_update(): it is to go on listening */
 };
 
 /*

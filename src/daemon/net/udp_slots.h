@@ -52,6 +52,19 @@ enum { UDP_SLOTS_PLACES = LIMIT_SLOTS + 1 };
 #define UDP_SLOTS_NOBODY ((uid_t)-1)
 #define UDP_SLOTS_SOMEBODY ((uid_t)-2)
 
+/*
+ * The sockets are open if `count` isn't 0. The flags are facts about them and about the host, which
+ * hold at the same time; `off` and `managed` are set at the start. The daemon is one thread, so no
+ * lock guards them.
+ *   flag      set by                                     cleared by
+ *   ipv6      open_group(), if the host has IPv6; the    open_group()
+ *             family of adopted sockets
+ *   broken    udp_slot_prove(): a slot's packets went    udp_slots_all_done(), which closes the
+ *             to another place                           sockets first; opening, adopting
+ *   unproved  try_loopback(), when the sockets are       opening, adopting
+ *             opened
+ *   leaving   udp_slots_leave()                          never: the daemon ends
+ */
 struct wire {
 	int fd[UDP_SLOTS_PLACES];
 	uid_t owner[UDP_SLOTS_PLACES]; /* the user whose processes may have it, or a value above */
@@ -59,9 +72,9 @@ struct wire {
 	int guard;		       /* see slot_socket_guard(); -1: none */
 	bool off;		       /* by configuration */
 	bool managed;		       /* a service manager keeps the park as well (activation.h) */
-	bool ipv6;
-	bool broken; /* a process changed the order of the places */
-	bool leaving;
+	bool ipv6;		       /* the sockets are of IPv6, and take IPv4 as well */
+	bool broken;		       /* a process changed the order of the places */
+	bool leaving;		       /* the daemon ends: the sockets stay as they are */
 	bool unproved; /* packets through loopback don't arrive: places can't be tested */
 	struct park park;
 	char owner_text[64]; /* which program has the port, looked up at owner_at_ms */
