@@ -3,6 +3,9 @@
  * Datagrams within a host whose receiver posts receives late: they wait for a bounded time, and
  * block nothing else. See rig.h.
  */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -216,9 +219,122 @@ static void ud_left(struct rig *rig)
 	end_close(&left);
 }
 
+/* ------------------------------------------------------------------ an SRQ */
+
+enum { RACES = 30000 };
+
+/* B's second thread: it posts one receive for each datagram, about when the datagram comes. */
+struct poster {
+	struct end *end;
+	_Atomic uint32_t wanted, posted;
+	_Atomic bool late; /* a thread of B got no processor for LATE_MS */
+};
+
+static void note_time(struct poster *p, double *at)
+{
+	double now = now_ms();
+
+	if (now - *at > LATE_MS)
+		atomic_store(&p->late, true);
+	*at = now;
+}
+
+static void *post_each(void *arg)
+{
+	struct poster *p = arg;
+	double at = now_ms();
+	uint32_t random = 1;
+
+	for (uint32_t n = 0; n < RACES; n++) {
+		while (atomic_load(&p->wanted) <= n) {
+			note_time(p, &at);
+			sched_yield();
+		}
+		random = random * 1103515245 + 12345;
+		for (volatile uint32_t i = random >> 20; i; i--)
+			; /* sweeps over the instant at which the datagram comes */
+		post_place(p->end, n % PLACES);
+		atomic_store(&p->posted, n + 1);
+		note_time(p, &at);
+	}
+	return NULL;
+}
+
+/* Returns the next datagram's number, or RACES if none came in time. */
+static uint32_t await_number(struct poster *p, struct end *end)
+{
+	double began = now_ms(), at = began;
+	struct ibv_wc wc;
+
+	while (ibv_poll_cq(end->rcq, 1, &wc) == 0) {
+		note_time(p, &at);
+		if (at - began > RIG_SOON_MS / 4)
+			return RACES;
+	}
+	CHECK_EQ(end->rig, wc.status, IBV_WC_SUCCESS);
+	return number_in(end, wc.wr_id);
+}
+
+static void answer_each(struct rig *rig, struct end *end)
+{
+	struct poster p = {.end = end};
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, post_each, &p);
+	for (uint32_t n = 0; n < RACES; n++) {
+		atomic_store(&p.wanted, n + 1);
+		/* Datagrams don't wait for a queue to which nothing was ever posted. */
+		while (!atomic_load(&p.posted))
+			sched_yield();
+		send_number(end, end->peer.qpn, n);
+		/* It is lost only if a thread was late. */
+		if (await_number(&p, end) != n) {
+			CHECK(rig, atomic_load(&p.late));
+			break;
+		}
+		wc_expect(end, end->scq, n, IBV_WC_SUCCESS);
+	}
+	atomic_store(&p.wanted, RACES);
+	pthread_join(thread, NULL);
+}
+
+/* A datagram that meets no receive in an SRQ takes the one that is posted at the same instant. */
+static void ud_srq_races(struct rig *rig)
+{
+	struct end_options opt = ud;
+	struct end end;
+
+	if (rig->carrier == RIG_WIRE)
+		return;
+	if (rig->role == RIG_B)
+		opt.srq_depth = PLACES;
+	end_pair(&end, rig, &opt);
+	for (uint32_t i = 0; rig->role == RIG_A && i < PLACES; i++)
+		post_place(&end, i);
+	rig_sync(rig);
+	if (rig->role == RIG_B) {
+		answer_each(rig, &end);
+		send_number(&end, end.peer.qpn, RACES);
+	}
+	for (uint32_t number = 0; rig->role == RIG_A;) {
+		struct ibv_wc wc = wc_wait(&end, end.rcq);
+
+		CHECK_EQ(rig, wc.status, IBV_WC_SUCCESS);
+		number = number_in(&end, wc.wr_id);
+		if (number == RACES)
+			break;
+		post_place(&end, (uint32_t)wc.wr_id);
+		send_number(&end, end.peer.qpn, number);
+		wc_expect(&end, end.scq, number, IBV_WC_SUCCESS);
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
 const struct rig_test dry_tests[] = {
 	{"ud_runs_dry", ud_runs_dry},
 	{"ud_stream", ud_stream},
 	{"ud_left", ud_left},
+	{"ud_srq_races", ud_srq_races},
 	{NULL, NULL},
 };

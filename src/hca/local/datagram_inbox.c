@@ -191,7 +191,12 @@ enum datagram_fate datagram_inbox_take(struct qp *qp, struct link *link, const s
 	}
 	enum datagram_fate fate = datagram_admit(qp, ud, arrival);
 
-	return fate == DATAGRAM_TAKEN ? inbox_keep(inbox, link, ud, arrival, payload) : fate;
+	fate = fate == DATAGRAM_TAKEN ? inbox_keep(inbox, link, ud, arrival, payload) : fate;
+	/* A receive may have been posted to the SRQ after it was found empty, and before this QP
+	 * was among those that wait for it. */
+	if (qp->srq)
+		datagram_inbox_receive_posted(qp);
+	return fate;
 }
 
 /* Whether the oldest kept datagram was removed: placed, or dropped for another reason than the want
@@ -220,16 +225,20 @@ void datagram_inbox_receive_posted(struct qp *qp)
 
 	if (!inbox || inbox->state == PUB_QP_OPEN)
 		return;
-	while (!list_empty(&inbox->kept) && inbox_place_oldest(inbox))
-		progress = true;
-	if (list_empty(&inbox->kept)) {
-		if (inbox->state != PUB_QP_OPEN)
-			inbox_enter(inbox, PUB_QP_OPEN);
-		return;
-	}
+	do {
+		while (!list_empty(&inbox->kept) && inbox_place_oldest(inbox))
+			progress = true;
+		if (list_empty(&inbox->kept)) {
+			if (inbox->state != PUB_QP_OPEN)
+				inbox_enter(inbox, PUB_QP_OPEN);
+			return;
+		}
+		/* Posting to an SRQ has emptied its list of waiting QPs. From now on it finds this
+		 * QP there, and what was posted before is found here. */
+		receive_wait(qp, true);
+	} while (qp->srq && inbox_place_oldest(inbox) && (progress = true));
 	if (progress)
 		inbox->since = now_ns();
-	receive_wait(qp, true); /* posting to an SRQ has emptied its list of waiting QPs */
 }
 
 uint64_t datagram_inbox_scan(struct hca *hca, uint64_t now)
