@@ -60,7 +60,7 @@
  *   direct       link_direct_slow(), under the     link_up(); leave_link(), after fork()
  *                QP's lock
  *   datagrams    datagram_inbox_take(), under      never: at worst the next process at the slot
- *                hca.engine                        is rung in vain
+ *                hca.engine                        is rung without need
  *   stuck        waits_for_room(), under tx_lock   link_flush_backlog(), under tx_lock, when it
  *                                                  has moved a record; not by the link's end
  *     facts about the peer
