@@ -9,6 +9,7 @@
 #include "cli/ctl.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,9 +19,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "cli/cli.h"
 #include "client/call.h"
 #include "client/rundir.h"
+#include "client/start.h"
 #include "proto/proto.h"
 
 #define REPLY_TIMEOUT_S 10
@@ -274,6 +277,26 @@ json_t *ctl_ask(json_t *request)
 	struct failure failure;
 
 	return request_send(request, NULL, &failure);
+}
+
+json_t *ctl_ask_starting(const char *op)
+{
+	int fd, silent = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+	if (silent >= 0)
+		log_open(silent, "verbena");
+	fd = start_connect(NULL);
+	log_open(STDERR_FILENO, "verbena");
+	if (silent >= 0)
+		close(silent);
+	if (fd < 0)
+		return NULL;
+
+	json_t *reply = ctl_ask(json_pack("{s:s}", "op", op));
+
+	/* closed last, because a daemon without connections may leave */
+	close(fd);
+	return reply;
 }
 
 int ctl_request_fd(json_t *request, json_t **reply, int *fd)

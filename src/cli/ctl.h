@@ -2,8 +2,8 @@
 /*
  * Requests to the daemon's control socket: one line of JSON there, one back.
  *
- * No function starts a daemon. Failures are printed on standard error before the call returns,
- * except by ctl_ask().
+ * Only ctl_ask_starting() starts a daemon. Failures are printed on standard error before the call
+ * returns, except by ctl_ask() and ctl_ask_starting().
  */
 #ifndef VERBENA_CLI_CTL_H
 #define VERBENA_CLI_CTL_H
@@ -23,6 +23,9 @@ int ctl_request(json_t *request, bool json, json_t **reply);
 
 /* As ctl_request(), but prints nothing. Returns NULL on any failure. */
 json_t *ctl_ask(json_t *request);
+
+/* As ctl_ask(), for the request without parameters `op`; starts a daemon if none runs. */
+json_t *ctl_ask_starting(const char *op);
 
 /* As ctl_request(), and takes the descriptor that comes with the reply (-1: none), the caller's to
  * close. */

@@ -21,13 +21,14 @@
 struct layout {
 	const char *library_dir;
 	const char *daemon;
+	const char *program_dir;
 };
 
 /* Relative to the command's directory. The installation comes first, because its path is more
  * specific. */
 static const struct layout layouts[] = {
-	{"../lib/verbena", "../libexec/verbena/verbenad"},
-	{"../lib", "verbenad"},
+	{"../lib/verbena", "../libexec/verbena/verbenad", "../libexec/verbena/bin"},
+	{"../lib", "verbenad", "../libexec"},
 };
 
 static int path_join(char path[PATH_MAX], const char *directory, const char *name)
@@ -74,6 +75,10 @@ static int layout_try(const struct layout *layout, const char *bin_dir, struct l
 		return error;
 	if (!realpath(path, location->daemon) || access(location->daemon, X_OK) != 0)
 		return -errno;
+
+	/* Programs that need no `rdma` run without. */
+	if (path_join(path, bin_dir, layout->program_dir) || !realpath(path, location->program_dir))
+		location->program_dir[0] = '\0';
 	return 0;
 }
 
@@ -141,6 +146,36 @@ int program_find(const char *name, char path[PATH_MAX])
 			return result;
 		search += length + 1;
 	}
+}
+
+int program_find_next(const char *name, char path[PATH_MAX])
+{
+	const char *search = env_get("PATH");
+	struct stat own, other;
+	int result = -ENOENT;
+
+	if (stat("/proc/self/exe", &own) != 0)
+		return -ENOENT;
+	while (search && *search) {
+		int length = (int)strcspn(search, ":");
+		char candidate[PATH_MAX];
+
+		if (length &&
+		    snprintf(candidate, sizeof(candidate), "%.*s/%s", length, search, name) <
+			    (int)sizeof(candidate) &&
+		    program_check(candidate) == 0 && stat(candidate, &other) == 0) {
+			bool is_own = other.st_dev == own.st_dev && other.st_ino == own.st_ino;
+
+			if (is_own)
+				result = -ENOENT; /* what came before it may be another stand-in */
+			else if (result) {
+				strcpy(path, candidate);
+				result = 0;
+			}
+		}
+		search += length + (search[length] == ':');
+	}
+	return result;
 }
 
 static bool file_is_privileged(int fd)

@@ -11,11 +11,12 @@
 struct location {
 	char library_dir[PATH_MAX]; /* the directory of libibverbs.so.1 */
 	char daemon[PATH_MAX];	    /* verbenad */
+	char program_dir[PATH_MAX]; /* our rdma(8)'s directory; empty: there is none */
 };
 
 /*
  * Finds library and daemon by the place of a `verbena` command: in an installation (PREFIX/bin,
- * PREFIX/lib/verbena, PREFIX/libexec/verbena) or a build tree (bin, lib). `bin_dir` is the
+ * PREFIX/lib/verbena, PREFIX/libexec/verbena) or a build tree (bin, lib, libexec). `bin_dir` is the
  * directory of the command; NULL: this process's own. Returns 0, -ENOENT when neither layout is
  * there, or another negative errno.
  */
@@ -23,6 +24,13 @@ int location_find(const char *bin_dir, struct location *location);
 
 /* Finds a program as execvp() would. Returns 0 with the path, or -ENOENT or -EACCES. */
 int program_find(const char *name, char path[PATH_MAX]);
+
+/*
+ * Finds the program of that name which this process stands in for: the first in PATH, behind this
+ * process's own file if that is in PATH, too. So no two stand-ins find each other. Returns 0 with
+ * the path, or -ENOENT.
+ */
+int program_find_next(const char *name, char path[PATH_MAX]);
 
 /* The reason why LD_LIBRARY_PATH has no effect on a program. */
 enum program_obstacle {

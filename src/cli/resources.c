@@ -65,6 +65,11 @@ static const struct resource resources[] = {
 	 {{"uid", "USER", FIELD_NUMBER},
 	  {"processes", "PROCESSES", FIELD_NUMBER},
 	  {"pinned_bytes", "PINNED", FIELD_SIZE}}},
+	{"context",
+	 "open devices",
+	 {{"pid", "PID", FIELD_NUMBER},
+	  {"comm", "PROGRAM", FIELD_TEXT},
+	  {"device", "DEVICE", FIELD_TEXT}}},
 	{"pd", "protection domains", {FIELDS_OWNER}},
 	{"mr",
 	 "memory regions",
@@ -103,6 +108,14 @@ static const struct resource resources[] = {
 	  {"qpn", "QPN", FIELD_QPN},
 	  {"gid", "GROUP", FIELD_TEXT},
 	  {"interfaces", "INTERFACES", FIELD_TEXT}}},
+	{"cm_id",
+	 "identifiers of the connection manager",
+	 {{"pid", "PID", FIELD_NUMBER},
+	  {"handle", "HANDLE", FIELD_NUMBER},
+	  {"device", "DEVICE", FIELD_TEXT},
+	  {"state", "STATE", FIELD_TEXT},
+	  {"port", "PORT", FIELD_NUMBER},
+	  {"qpn", "QPN", FIELD_QPN}}},
 };
 
 struct filter {
@@ -292,7 +305,7 @@ static bool filter_parse_kinds(struct filter *filter, int argc, char **argv)
 	for (int i = optind; i < argc; i++) {
 		if (!filter_add_kind(filter, argv[i])) {
 			cli_error("there is no kind of resource `%s`; there are process, user, "
-				  "pd, mr, cq, qp, srq, ah, channel and mcast",
+				  "context, pd, mr, cq, qp, srq, ah, channel, mcast and cm_id",
 				  argv[i]);
 			return false;
 		}
@@ -371,9 +384,10 @@ const struct cli_command command_resources = {
 	.summary = "show which process holds which objects",
 	.help = "usage: verbena resources [OPTION...] [KIND...]\n\n"
 		"Lists the objects that programs hold at the daemon. KIND is one or more of\n"
-		"process, user (what each has pinned), pd, mr, cq, qp, srq, ah, channel, mcast\n"
-		"(queue pairs attached to multicast groups, and the interfaces that listen for\n"
-		"these); without one, all are listed.\n\n"
+		"process, user (what each has pinned), context (open devices), pd, mr, cq, qp,\n"
+		"srq, ah, channel, mcast (queue pairs attached to multicast groups, and the\n"
+		"interfaces that listen for these), cm_id (identifiers of the connection\n"
+		"manager); without one, all are listed.\n\n"
 		"  -p, --pid PID   only what process PID holds\n"
 		"  -q, --qpn QPN   only the queue pair with this number (0x... allowed)\n"
 		"  -j, --json      for scripts: all that the daemon says of them\n"

@@ -3,12 +3,12 @@
  * `verbena run`: executes any program so that it loads Verbena's libibverbs.so.1 and
  * librdmacm.so.1.
  *
- * Puts the library's directory in front of LD_LIBRARY_PATH, names the daemon in VERBENA_DAEMON,
+ * Puts the library's directory in front of LD_LIBRARY_PATH and that of our rdma(8) in front of
+ * PATH, names the daemon in VERBENA_DAEMON,
  * shows the devices in /sys/class/infiniband and /dev/infiniband (space.h, sysfs.h, nodes.h), and
  * becomes the program by exec. No process of `verbena run` remains. One thread.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,37 +16,48 @@
 #include <unistd.h>
 
 #include "base/env.h"
-#include "base/log.h"
 #include "cli/cli.h"
 #include "cli/ctl.h"
 #include "cli/locate.h"
 #include "cli/nodes.h"
 #include "cli/space.h"
 #include "cli/sysfs.h"
-#include "client/start.h"
 
 /* VERBENA_SYSFS=off has the effect of --no-sysfs. */
 #define SYSFS_VARIABLE "VERBENA_SYSFS"
 #define SYSFS_OFF "off"
 
-/* Puts `directory` first in LD_LIBRARY_PATH, once. Returns 0 or -errno. */
-static int library_path_prepend(const char *directory)
+/* Puts `directory` in front of the list `variable`, unless it is first already, or, with
+ * `anywhere`, is in the list at all. `absent`: the list of a variable that isn't set; NULL: none.
+ * Returns 0 or -errno. */
+static int list_prepend(const char *variable, const char *directory, bool anywhere,
+			const char *absent)
 {
-	const char *old = env_get("LD_LIBRARY_PATH");
+	const char *old = env_get(variable);
 	size_t length = strlen(directory);
-	char *path;
+	char *list;
 	int result;
 
-	if (!old || !*old)
-		return setenv("LD_LIBRARY_PATH", directory, 1) ? -errno : 0;
-	if (strncmp(old, directory, length) == 0 && (old[length] == ':' || old[length] == '\0'))
-		return 0;
-	if (asprintf(&path, "%s:%s", directory, old) < 0)
+	if (!old || (!*old && absent))
+		old = absent ? absent : "";
+	for (const char *at = old; *at;) {
+		size_t n = strcspn(at, ":");
+
+		if (n == length && !strncmp(at, directory, n))
+			return 0;
+		if (!anywhere)
+			break;
+		at += n + (at[n] == ':');
+	}
+	if (asprintf(&list, *old ? "%s:%s" : "%s", directory, old) < 0)
 		return -ENOMEM;
-	result = setenv("LD_LIBRARY_PATH", path, 1) ? -errno : 0;
-	free(path);
+	result = setenv(variable, list, 1) ? -errno : 0;
+	free(list);
 	return result;
 }
+
+/* Where execvp() looks without PATH. */
+#define PATH_DEFAULT "/bin:/usr/bin"
 
 static int environment_prepare(void)
 {
@@ -68,7 +79,11 @@ static int environment_prepare(void)
 			  location.library_dir);
 		return -EINVAL;
 	}
-	error = library_path_prepend(location.library_dir);
+	error = list_prepend("LD_LIBRARY_PATH", location.library_dir, false, NULL);
+	/* A directory whose name PATH can't contain, or that isn't there, is left out: only rdma(8)
+	 * is missed then. */
+	if (!error && location.program_dir[0] && !strchr(location.program_dir, ':'))
+		error = list_prepend("PATH", location.program_dir, true, PATH_DEFAULT);
 	/*
 	 * Many programs (UCX, and MPI over it) register tens of megabytes at their start, more than
 	 * an ordinary user may lock by default. Verbena locks no memory, so by default the limit
@@ -108,36 +123,14 @@ static void obstacle_warn(const char *path)
 	}
 }
 
-/*
- * Asks the daemon for its status; starts one if none runs. NULL: no daemon. The reason isn't
- * printed here: the program's library does that, if the program uses a device at all.
- */
-static json_t *daemon_ask(void)
-{
-	int fd, silent = open("/dev/null", O_WRONLY | O_CLOEXEC);
-
-	if (silent >= 0)
-		log_open(silent, "verbena");
-	fd = start_connect(NULL);
-	log_open(STDERR_FILENO, "verbena");
-	if (silent >= 0)
-		close(silent);
-	if (fd < 0)
-		return NULL;
-
-	json_t *status = ctl_ask(json_pack("{s:s}", "op", "status"));
-
-	/* closed last, because a daemon without connections may leave */
-	close(fd);
-	return status;
-}
-
 /* Shows the devices to the program in /sys/class/infiniband and /dev/infiniband, or prints one
  * warning that it can't. */
 static void run_devices_show(void)
 {
 	const char *wish = env_get(SYSFS_VARIABLE);
-	json_t *status = wish && !strcmp(wish, SYSFS_OFF) ? NULL : daemon_ask();
+	/* Without a daemon the program's library prints the reason, if the program uses a device
+	 * at all. */
+	json_t *status = wish && !strcmp(wish, SYSFS_OFF) ? NULL : ctl_ask_starting("status");
 
 	if (!status)
 		return;

@@ -39,7 +39,7 @@ def held(stage):
     reply = resources(stage)
     if reply is None:
         return None
-    del reply["ok"]
+    del reply["ok"], reply["cm_id"]  # identifiers end with their daemon
     for entries in reply.values():
         for entry in entries:
             entry.pop("state", None)

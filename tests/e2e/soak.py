@@ -153,6 +153,7 @@ def left_over(stage, witness):
             if entry["pid"] != witness.pid or entry["pinned_bytes"]]
     left += [entry for entry in reply.pop("user")
              if entry["processes"] != 1 or entry["objects"] or entry["pinned_bytes"]]
+    left += [entry for entry in reply.pop("context") if entry["pid"] != witness.pid]
     left += [{kind: entries} for kind, entries in reply.items() if kind != "ok" and entries]
     left += [client for client in stage.clients()
              if client["pid"] != witness.pid or client["links"]]

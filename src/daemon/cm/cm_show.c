@@ -4,8 +4,15 @@
 
 #include <stdio.h>
 
+#include "daemon/cm/cm_client.h"
+#include "daemon/cm/cm_id.h"
 #include "daemon/cm/cm_service.h"
+#include "daemon/core/conn.h"
+#include "daemon/core/server.h"
+#include "daemon/core/show.h"
 #include "daemon/core/text.h"
+#include "daemon/core/user.h"
+#include "daemon/net/device.h"
 
 static void show_messages(const char *key, const uint64_t count[CM_MESSAGES], struct text *out)
 {
@@ -58,4 +65,44 @@ void cm_show(const struct cm_service *service, struct text *out)
 	show_reasons("rejects_sent", c->rejects_sent, out);
 	show_reasons("rejects_received", c->rejects_received, out);
 	json_close(out, '}');
+}
+
+static void cm_show_id(const struct conn *conn, const struct cm_id *id, struct text *out)
+{
+	static const char *const states[] = {
+		[ID_IDLE] = "IDLE",
+		[ID_BOUND] = "ADDR_BOUND",
+		[ID_ADDR_QUERY] = "ADDR_QUERY",
+		[ID_ADDR_RESOLVED] = "ADDR_RESOLVED",
+		[ID_ROUTE_RESOLVED] = "ROUTE_RESOLVED",
+		[ID_CONNECT] = "CONNECT",
+		[ID_LISTEN] = "LISTEN",
+		[ID_REMOVED] = "DEVICE_REMOVAL",
+	};
+
+	json_open(out, NULL, '{');
+	json_number(out, "pid", (uint64_t)conn->pid);
+	json_number(out, "handle", id->object.handle);
+	/* A listener on all addresses belongs to no device. */
+	if (id->device)
+		json_words(out, "device", id->device->name);
+	json_words(out, "state", states[id->state]);
+	if (id->qpn)
+		json_number(out, "qpn", id->qpn);
+	json_number(out, "port", cm_address_port(&id->source));
+	json_close(out, '}');
+}
+
+void cm_show_ids(const struct server *server, const struct show_for *who, struct text *out)
+{
+	json_open(out, "cm_id", '[');
+	list_for_each(node, &server->conns) {
+		const struct conn *conn = container_of(node, struct conn, node);
+
+		if (!conn->cm || !(who->all || conn->user->uid == who->uid))
+			continue;
+		list_for_each(entry, &conn->cm->objects[CM_KIND_ID])
+			cm_show_id(conn, container_of(entry, struct cm_id, object.node), out);
+	}
+	json_close(out, ']');
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/cm/cm_show.h"
+#include "daemon/core/conn.h"
 #include "daemon/core/counters.h"
 #include "daemon/core/process.h"
 #include "daemon/core/server.h"
@@ -71,6 +72,7 @@ static void show_device(const struct device *device, struct text *out)
 	json_number(out, "mtu", 128u << device_mtu(device));
 	json_words(out, "rate", DEVICE_RATE);
 	json_number(out, "port_cap_flags", DEVICE_PORT_CAPS);
+	json_number(out, "device_cap_flags", device_capabilities());
 	json_words(out, "fw_ver", DEVICE_FIRMWARE);
 	show_interfaces(device, out);
 	json_open(out, "gids", '[');
@@ -226,6 +228,7 @@ static void show_object(const struct object *object, struct text *out)
 	json_open(out, NULL, '{');
 	json_number(out, "pid", (uint64_t)object->context->process->pid);
 	json_words(out, "comm", object->context->process->comm);
+	json_words(out, "device", object->context->conn->device->name);
 	json_number(out, "handle", object->handle);
 	switch (object->kind) {
 	case OBJECT_MR:
@@ -251,6 +254,19 @@ static void show_object(const struct object *object, struct text *out)
 		break;
 	}
 	json_close(out, '}');
+}
+
+static void show_contexts(const struct process *process, struct text *out)
+{
+	list_for_each(node, &process->contexts) {
+		const struct context *context = container_of(node, struct context, node);
+
+		json_open(out, NULL, '{');
+		json_number(out, "pid", (uint64_t)process->pid);
+		json_words(out, "comm", process->comm);
+		json_words(out, "device", context->conn->device->name);
+		json_close(out, '}');
+	}
 }
 
 static void show_kind(const struct process *process, enum object_kind kind, struct text *out)
@@ -340,6 +356,11 @@ void show_resources(const struct server *server, const struct show_for *who, str
 	json_open(out, NULL, '{');
 	json_flag(out, "ok", true);
 	show_accounts(server, who, out);
+	json_open(out, "context", '[');
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
+		if (may_see(who, server->slots.process[slot]))
+			show_contexts(server->slots.process[slot], out);
+	json_close(out, ']');
 	for (int kind = 0; kind < OBJECT_KINDS; kind++) {
 		json_open(out, object_kind_name((enum object_kind)kind), '[');
 		for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
@@ -352,5 +373,6 @@ void show_resources(const struct server *server, const struct show_for *who, str
 		if (may_see(who, server->slots.process[slot]))
 			show_attachments(server->slots.process[slot], out);
 	json_close(out, ']');
+	cm_show_ids(server, who, out);
 	json_close(out, '}');
 }

@@ -196,6 +196,11 @@ unsigned int device_mtu(const struct device *device)
 	return mtu;
 }
 
+uint32_t device_capabilities(void)
+{
+	return CAPABILITIES;
+}
+
 /* ------------------------------------------------------------------ queries */
 
 static uint64_t device_guid_word(const struct device *device)

@@ -52,5 +52,7 @@ void device_refresh(struct device *device, const struct host_address *list, unsi
 
 /* The port's MTU as enum ibv_mtu, from the interface's MTU. */
 unsigned int device_mtu(const struct device *device);
+/* enum ibv_device_cap_flags. */
+uint32_t device_capabilities(void);
 
 #endif
