@@ -50,7 +50,7 @@ _verbena() {
 
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
-		_verbena_words run status resources capture stop help version --help --version
+		_verbena_words run status resources capture cdi stop help version --help --version
 		return
 	fi
 	case ${COMP_WORDS[1]} in
@@ -59,6 +59,10 @@ _verbena() {
 	resources) _verbena_resources ;;
 	status) _verbena_words --json --help ;;
 	stop) _verbena_words --force --json --help ;;
-	help) _verbena_words run status resources capture stop ;;
+	cdi) case $prev in
+		-o | --output) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
+		*) _verbena_words --output --help ;;
+		esac ;;
+	help) _verbena_words run status resources capture cdi stop ;;
 	esac
 } && complete -F _verbena verbena

@@ -6,6 +6,9 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+/* The device of /dev that stands for Verbena's nodes; NULL: /dev has none that fits. */
+const char *node_inert_device(void);
+
 /* Whether /dev/infiniband already has a node for each of the daemon's devices. */
 bool nodes_are_there(const json_t *status);
 
