@@ -26,6 +26,8 @@ static void daemon_print(const json_t *reply)
 	       format_duration(uptime, (uint64_t)ctl_integer(reply, "uptime_ms")));
 	printf("run-time directory %s, network namespace %" JSON_INTEGER_FORMAT "\n",
 	       ctl_string(reply, "runtime_dir"), ctl_integer(reply, "netns"));
+	if (*ctl_string(reply, "config"))
+		printf("configuration %s\n", ctl_string(reply, "config"));
 }
 
 /* Whether other hosts can be reached, and over which protocols. */

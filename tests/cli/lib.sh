@@ -11,6 +11,7 @@ work=$(mktemp -d)
 failures=0
 fake_pid=
 export VERBENA_RUNTIME_DIR=$work/run
+export VERBENA_CONFIG= # the user's own configuration isn't read
 export LC_ALL=C
 mkdir -m 700 "$VERBENA_RUNTIME_DIR"
 

@@ -77,6 +77,71 @@ def addresses(*texts):
     return {ipaddress.ip_address(text) for text in texts}
 
 
+CONFIGURATION = "device = big veba\ndevice = small vebb\n"
+
+
+def configuration_at(directory, *path, text=CONFIGURATION, mode=0o644):
+    """Writes a configuration file; returns its path."""
+    path = os.path.join(directory, *path)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+    os.chmod(path, mode)
+    return path
+
+
+def listed(stage, **environment):
+    """The devices that a program sees which starts the daemon itself. The daemon is gone after."""
+    poll_until(lambda: not stage.daemons(), 10)
+    text = stage.run("ibv_devices", environment=environment)
+    names = [line.split()[0] for line in text.strip().split("\n")[2:] if line.strip()]
+    file = (stage.status() or {}).get("config")
+    stage.run(os.path.join(BUILD, "bin", "verbena"), "stop", "--force", plain=True)
+    return names, file
+
+
+def users_configuration(stage):
+    """A user's daemon reads the user's file: named by a variable, or in the usual places."""
+    del stage.environment["VERBENA_CONFIG"]
+    home = os.path.join(stage.directory, "home")
+    stage.environment.update(HOME=home, XDG_CONFIG_HOME="")
+    require(listed(stage) == (["verbena0"], None), f"without a file: {listed(stage)}")
+    usual = configuration_at(home, ".config", "verbena", "verbenad.conf")
+    require(listed(stage) == (["big", "small"], usual), f"in HOME: {listed(stage)}")
+    require(listed(stage, VERBENA_CONFIG="") == (["verbena0"], None), "it is read all the same")
+    named = configuration_at(stage.directory, "named.conf", text="device = other veba\n")
+    require(listed(stage, VERBENA_CONFIG=named) == (["other"], named), "not the one that was named")
+    folder = os.path.join(stage.directory, "folder")
+    xdg = configuration_at(folder, "verbena", "verbenad.conf", text="device = third vebb\n")
+    require(listed(stage, XDG_CONFIG_HOME=folder) == (["third"], xdg), "not XDG_CONFIG_HOME's")
+    require(listed(stage, XDG_CONFIG_HOME="relative") == (["big", "small"], usual), "not HOME's")
+
+
+def wrong_configuration(stage):
+    """A file that can't be used is an error, which the daemon's log explains; another user's file
+    in the usual place is no file of this user."""
+    home = os.path.join(stage.directory, "home")
+    verbenad = os.path.join(BUILD, "bin", "verbenad")
+
+    def refused(said, **environment):
+        text = stage.run(verbenad, "--runtime-dir", stage.runtime, "--idle-ms", "0", plain=True,
+                         status=2, environment=environment)
+        require(said in text, f"no \"{said}\" in\n{tail(text)}")
+
+    refused("there is no such file", VERBENA_CONFIG="/nowhere/verbenad.conf")
+    refused("no absolute path", VERBENA_CONFIG="verbenad.conf")
+    bad = configuration_at(stage.directory, "bad.conf", text="device = x\n")
+    refused("bad.conf:1: device wants a name and at least one interface", VERBENA_CONFIG=bad)
+    usual = configuration_at(home, ".config", "verbena", "verbenad.conf", mode=0o666)
+    refused("may be changed by others")
+    os.chmod(usual, 0o644)
+    if os.geteuid() == 0 and not subprocess.run(["chown", "65534", usual], check=False,
+                                                stderr=subprocess.DEVNULL).returncode:
+        require(listed(stage) == (["verbena0"], None), "another user's file is read")
+        require("isn't read, because it belongs to user 65534" in stage.log(), stage.log_tail())
+        refused("may be changed by others", VERBENA_CONFIG=usual)
+
+
 def two_devices(stage):
     """Both are listed, each with its own card's number, addresses and MTU."""
     text = stage.run("ibv_devices")
@@ -240,7 +305,7 @@ def main():
     make_interfaces()
     suite = Suite("devices")
     with Stage() as stage:
-        daemon = start_daemon(stage, "device = big veba\ndevice = small vebb\n")
+        daemon = start_daemon(stage, CONFIGURATION)
         suite.case("two devices", two_devices, stage)
         suite.case("verbena status", status_shows, stage)
         suite.case("pingpong over the second", pingpong, stage)
@@ -249,6 +314,9 @@ def main():
         suite.case("the interface's MTU", mtu_follows, stage)
         suite.case("an interface vanishes", interface_vanishes, stage)
         end_daemon(daemon)
+    with Stage() as stage:
+        suite.case("a user's own configuration", users_configuration, stage)
+        suite.case("a wrong configuration", wrong_configuration, stage)
     with Stage() as stage:
         daemon = start_daemon(stage, "")
         suite.case("the device of all interfaces", common_device, stage)

@@ -244,7 +244,8 @@ class Stage:
         self.count = 0
         self.environment = dict(os.environ)
         self.environment.pop("VERBENA_DAEMON", None)
-        self.environment.update(VERBENA_RUNTIME_DIR=self.runtime, VERBENA_IDLE_MS=str(idle_ms))
+        self.environment.update(VERBENA_RUNTIME_DIR=self.runtime, VERBENA_IDLE_MS=str(idle_ms),
+                                VERBENA_CONFIG="")  # the user's own configuration isn't read
         self.environment.update(environment)
 
     def __enter__(self):

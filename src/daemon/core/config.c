@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "base/log.h"
 #include "client/rundir.h"
 #include "proto/limits.h"
@@ -359,5 +360,70 @@ int config_read(struct config *config, const char *path)
 	fclose(file);
 	if (err)
 		log_error("%s", error);
+	return err;
+}
+
+/* ------------------------------------------------------------------ which file */
+
+/* Whether this user may have written the file. With sudo, HOME can be another user's. */
+static bool is_users_own(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0 || st.st_uid == 0 || st.st_uid == geteuid())
+		return true;
+	log_warn("%s isn't read, because it belongs to user %u", path, (unsigned int)st.st_uid);
+	return false;
+}
+
+/*
+ * Writes the path of the user's own file; empty: none. *must: the user has named it, so it must
+ * exist. Variables are ignored for a daemon with rights that its caller lacks. Returns 0 or
+ * -EINVAL.
+ */
+static int users_file_find(char path[PATH_MAX], bool *must)
+{
+	const char *named = env_get("VERBENA_CONFIG"), *folder = env_get("XDG_CONFIG_HOME");
+	const char *home = env_get("HOME");
+	int length = 0;
+
+	path[0] = 0;
+	*must = named && *named;
+	if (named && *named && *named != '/') {
+		log_error("VERBENA_CONFIG=%s is no absolute path, and a daemon's directory is /",
+			  named);
+		return -EINVAL;
+	}
+	if (named)
+		length = snprintf(path, PATH_MAX, "%s", named);
+	else if (folder && *folder == '/')
+		length = snprintf(path, PATH_MAX, "%s/" CONFIG_USER_FILE, folder);
+	else if (home && *home == '/')
+		length = snprintf(path, PATH_MAX, "%s/.config/" CONFIG_USER_FILE, home);
+	if (length >= PATH_MAX || (!*must && path[0] && !is_users_own(path)))
+		path[0] = 0;
+	return 0;
+}
+
+int config_load(struct config *config, bool system, const char *option)
+{
+	char path[PATH_MAX];
+	bool must = option;
+	int err = 0;
+
+	config_init(config, system);
+	if (option || system)
+		snprintf(path, sizeof(path), "%s", option ? option : CONFIG_FILE);
+	else
+		err = users_file_find(path, &must);
+	if (err || !path[0])
+		return err;
+	err = config_read(config, path);
+	if (err == -ENOENT && !must)
+		return 0;
+	if (err == -ENOENT)
+		log_error("can't read %s: there is no such file", path);
+	if (!err)
+		strcpy(config->file, path);
 	return err;
 }

@@ -16,6 +16,7 @@
 #include <sys/types.h>
 
 #define CONFIG_FILE "/etc/verbena/verbenad.conf"
+#define CONFIG_USER_FILE "verbena/verbenad.conf"
 #define CONFIG_UNLIMITED UINT32_MAX
 
 /* The access rights of a node (a socket of the run-time directory). */
@@ -35,6 +36,7 @@ struct config_device {
 
 struct config {
 	bool system;		    /* one daemon for the whole machine */
+	char file[PATH_MAX];	    /* the file that was read; empty: none */
 	char runtime_dir[PATH_MAX]; /* empty: the usual one */
 	int64_t idle_ms;       /* ms without clients until the daemon leaves; < 0: it never does */
 	bool memlock;	       /* enforce RLIMIT_MEMLOCK on programs */
@@ -49,6 +51,14 @@ struct config {
 
 /* Sets the defaults. `system`: those of a daemon that serves the whole machine. */
 void config_init(struct config *config, bool system);
+
+/*
+ * Sets the defaults and reads the configuration file: `option`, the one that the command line
+ * names; else CONFIG_FILE with `system`; else the user's own, which need not exist
+ * ($VERBENA_CONFIG, or verbena/verbenad.conf in $XDG_CONFIG_HOME or ~/.config). Returns 0, or
+ * -errno after a line in the log.
+ */
+int config_load(struct config *config, bool system, const char *option);
 
 /*
  * Reads the file at `path`; its keys override what `config` holds. Returns 0; -ENOENT: no such

@@ -23,7 +23,8 @@ static const char usage[] =
 	"usage: verbenad [OPTION...]\n\n"
 	"The daemon of user-space RDMA. Programs start it by themselves; see verbenad(8).\n\n"
 	"      --system           serve all users of this machine in " RUNDIR_SYSTEM "\n"
-	"      --config FILE      read FILE (with --system the default is " CONFIG_FILE ")\n"
+	"      --config FILE      read FILE (default: " CONFIG_FILE " with --system,\n"
+	"                         else ~/.config/" CONFIG_USER_FILE ")\n"
 	"      --runtime-dir DIR  serve in DIR instead of the usual directory\n"
 	"      --idle-ms N        end after N milliseconds without a client; never: don't\n"
 	"      --foreground       never end for lack of clients\n"
@@ -78,12 +79,7 @@ static int config_prepare(int argc, char **argv, struct config *config)
 			file = optarg;
 	}
 	opterr = optind = 1;
-	config_init(config, system);
-	int err = file ? config_read(config, file) : system ? config_read(config, CONFIG_FILE) : 0;
-
-	if (err == -ENOENT && file)
-		log_error("can't read %s: there is no such file", file);
-	if (err && (err != -ENOENT || file))
+	if (config_load(config, system, file))
 		return EXIT_USAGE;
 	idle_from_environment(config);
 	return 0;

@@ -146,6 +146,8 @@ void show_status(const struct server *server, const struct show_for *who, struct
 	json_number(out, "netns", server->net_ns);
 	json_number(out, "uptime_ms", now_ms() - server->started_ms);
 	json_words(out, "runtime_dir", server->dir);
+	if (server->config.file[0])
+		json_words(out, "config", server->config.file);
 	show_wire(&server->wire, out);
 	json_open(out, "devices", '[');
 	for (uint32_t i = 0; i < server->devices.count; i++)
