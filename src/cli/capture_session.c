@@ -101,7 +101,7 @@ static void source_add(struct capture_session *session, const struct proto_event
 		};
 		fds[1] = -1;
 		tap_reader_init(&source->reader, memory);
-		session->processes++;
+		session->processes += event->slot != 0; /* slot 0 is the daemon's */
 	}
 	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
 		if (fds[i] >= 0)

@@ -265,7 +265,7 @@ enum proto_event_type {
 	PROTO_EVENT_DEVICE = 3,
 	/* A capture begins for a process. Sent to the process and to the capturing program; fds:
 	 * the ring (struct tap_memory), and its bell (src/shm/bell.h), on which the program
-	 * sleeps. */
+	 * sleeps. Slot 0: the daemon's own ring; sent to the program only. */
 	PROTO_EVENT_CAPTURE = 4,
 	/* Capture link_id has ended: sent to the process when the capturing program ended, to the
 	 * program when the process did. */

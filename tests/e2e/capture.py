@@ -9,6 +9,7 @@ read with code of its own (tests/unit/wire/capture.py, which computes every ICRC
 tshark, and must say the same. Counts are exact: each run's messages, and so its packets, are known.
 """
 import collections
+import json
 import os
 import re
 import signal
@@ -277,6 +278,62 @@ def check_local_answers(file):
             require(p.direction == OUT, "a request comes in")
 
 
+CM_CLASS, CM_FIRST = 7, 0x10
+CM_NAMES = ("REQ", "MRA", "REJ", "REP", "RTU", "DREQ", "DREP", "SIDR_REQ", "SIDR_REP")
+GSI_QKEY = bytes.fromhex("80010000")
+
+
+def cm_name(packet):
+    """The message of the connection manager in a packet, which is as the standard demands."""
+    mad = packet.extended[8:8 + 256]
+    require(packet.opcode == UD | 4 and packet.qpn == 1 and packet.extended[5:8] == b"\0\0\1",
+            f"a MAD in opcode 0x{packet.opcode:x} for QP {packet.qpn}")
+    require(packet.extended[:4] == GSI_QKEY and len(packet.extended) == 8 + 256 + 4, "no QP1's MAD")
+    require(mad[1] == CM_CLASS, f"of class {mad[1]}")
+    return CM_NAMES[int.from_bytes(mad[16:18], "big") - CM_FIRST]
+
+
+def cm_identifiers(stage, state):
+    """How many identifiers of the connection manager are in a state."""
+    done = subprocess.run([VERBENA, "resources", "--json", "cm_id"], env=stage.environment,
+                          timeout=20, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    listed = json.loads(done.stdout)["cm_id"] if done.returncode == 0 else []
+    return sum(entry["state"] == state for entry in listed)
+
+
+def cm_sent(stage):
+    """How many messages of each kind the daemon has sent."""
+    return collections.Counter((stage.status() or {}).get("connections", {}).get("sent", {}))
+
+
+def cm_messages(stage, local):
+    """The messages of a connection, from request to disconnection: as many of each kind as the
+    daemon counts, once within the host, on both sides of a wire."""
+    capture = Capture(stage)
+    before = cm_sent(stage)
+    words = ["-a", "10.9.9.1", "-p", PORTS.take(), "-C", 3, "-S", 100]
+    one = stage.start("rping", "-s", *words)
+    require(poll_until(lambda: cm_identifiers(stage, "LISTEN") or not one.running(), 20) and
+            one.running(), tail(one.output()))
+    stage.finish_pair(one, stage.start("rping", "-c", *words), 60)
+    sent = +(cm_sent(stage) - before)
+    file = capture.end()
+    check(file)
+    packets = [p for p in file.packets if p.qpn == 1]
+    for direction in ((OUT,) if local else (OUT, IN)):
+        seen = [cm_name(p) for p in packets if p.direction == direction]
+        require(collections.Counter(seen) == sent and {"REQ", "REP", "RTU", "DREQ"} <= set(seen),
+                f"captured {seen}, sent {dict(sent)} (direction {direction})")
+        require(seen[:2] == ["REQ", "REP"] or not local, f"in the order {seen}")
+    require(len(packets) == sum(sent.values()) * (1 if local else 2), f"{len(packets)} packets")
+    require({p.comment for p in packets} == {"local" if local else ""}, "another comment")
+    if local:
+        psns = [p.psn for p in packets]
+        require(psns == [(psns[0] + i) & 0xffffff for i in range(len(psns))], f"PSNs {psns}")
+    require({bytes(p.bytes[12:20]) for p in packets} == {bytes([10, 9, 9, 1]) * 2}, "addresses")
+    require([p for p in file.packets if p.qpn != 1], "the connection's data is missing")
+
+
 def local_answers(stage):
     """See check_local_answers()."""
     capture = Capture(stage)
@@ -464,12 +521,13 @@ def daemon_ends(stage):
 
 def main():
     """All cases."""
-    need_programs("ibv_rc_pingpong", "ib_write_bw", "tshark", "ip")
+    need_programs("ibv_rc_pingpong", "ib_write_bw", "rping", "tshark", "ip")
     own_network()
     suite = Suite("capture")
     stage = Stage()
     for name in RUNS:
         suite.case(f"local: {name}", whole_run, stage, name, True)
+    suite.case("local: connection manager", cm_messages, stage, True)
     suite.case("local: acknowledgements", local_answers, stage)
     suite.case("programs that run already", running_already, stage)
     suite.case("PSNs of the middle", psn_of_the_middle, stage)
@@ -495,6 +553,7 @@ def main():
     wire = Stage(VERBENA_CARRIER="wire")
     for name in RUNS:
         suite.case(f"wire: {name}", whole_run, wire, name, False)
+    suite.case("wire: connection manager", cm_messages, wire, False)
     suite.case("wire: dropped packets", dropped, wire)
     suite.stage_closed(wire)
     suite.end()

@@ -53,6 +53,7 @@ void cm_service_send(void *arg, const struct cm_path *path, const uint8_t mad[MA
 	memcpy(m->path.local, path->remote, 16);
 	memcpy(m->path.remote, path->local, 16);
 	list_add_tail(&service->at_home, &m->node);
+	cm_udp_show_local(&service->wire, path, mad);
 }
 
 static void cm_service_set_timer(struct cm_service *service)
@@ -226,7 +227,7 @@ int cm_service_open(struct server *server)
 	list_init(&service->at_home);
 	list_init(&service->held);
 	timer_init(&service->timer, cm_service_on_timer);
-	cm_udp_init(&service->wire);
+	cm_udp_init(&service->wire, server);
 	neighbours_init(&service->neighbours, &server->loop);
 	int err = cm_init(&service->cm, &config, &cm_service_ops, service);
 

@@ -13,9 +13,10 @@
 
 enum { PKEY_MASK = 0x7fff };
 
-void cm_udp_init(struct cm_udp *wire)
+void cm_udp_init(struct cm_udp *wire, struct server *server)
 {
 	*wire = (struct cm_udp){.watch.fd = -1};
+	cm_capture_init(&wire->capture, server);
 }
 
 /* ------------------------------------------------------------------ receiving */
@@ -53,9 +54,10 @@ static void on_packets(struct watch *watch, uint32_t events)
 
 /* ------------------------------------------------------------------ sending */
 
-void cm_udp_send(struct cm_udp *wire, const struct cm_path *to, const uint8_t mad[MAD_SIZE])
+/* The headers of QP 1's next packet. */
+static struct packet mad_headers(struct cm_udp *wire)
 {
-	struct packet packet = {
+	return (struct packet){
 		.opcode = PACKET_UD | OP_SEND_ONLY,
 		.pkey = WIRE_PKEY,
 		.dest_qpn = MAD_GSI_QPN,
@@ -64,6 +66,19 @@ void cm_udp_send(struct cm_udp *wire, const struct cm_path *to, const uint8_t ma
 		.psn = wire->psn++ & 0xffffff,
 		.length = MAD_SIZE,
 	};
+}
+
+void cm_udp_show_local(struct cm_udp *wire, const struct cm_path *path, const uint8_t mad[MAD_SIZE])
+{
+	const struct packet headers = mad_headers(wire);
+
+	cm_capture_show(&wire->capture, &headers, path->local, path->remote, path->traffic_class,
+			mad);
+}
+
+void cm_udp_send(struct cm_udp *wire, const struct cm_path *to, const uint8_t mad[MAD_SIZE])
+{
+	const struct packet packet = mad_headers(wire);
 	struct net_path path = {
 		.ip.destination_port = WIRE_PORT,
 		.ifindex = to->ifindex,
@@ -104,6 +119,8 @@ void cm_udp_open(struct cm_udp *wire, struct cm_service *service, int socket)
 	err = loop_add(&service->server->loop, &wire->watch, socket, EPOLLIN);
 	if (err)
 		goto out_receiver;
+	atomic_store(&wire->sender.tap, &wire->capture.net);
+	atomic_store(&wire->receiver.tap, &wire->capture.net);
 	wire->service = service;
 	return;
 

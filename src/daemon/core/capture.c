@@ -5,8 +5,10 @@
 #include "daemon/core/capture.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -18,7 +20,8 @@
 #include "shm/bell.h"
 #include "shm/tap.h"
 
-enum { CAPTURES_MAX = 8 };
+/* No process has slot 0; the daemon receives by its socket. */
+enum { CAPTURES_MAX = 8, OWN_SLOT = 0 };
 
 struct capture {
 	struct server *server;
@@ -27,6 +30,8 @@ struct capture {
 	struct timer over;    /* frees the capture after the callback that saw its program go */
 	uint64_t id;
 	uint32_t snap;
+	struct tap_writer writer; /* of the daemon's own ring; memory NULL: there is none */
+	int bell;		  /* that ring's */
 };
 
 /* The number of a capture for one process. */
@@ -73,6 +78,85 @@ static int capture_introduce(struct capture *capture, struct process *process)
 	return err;
 }
 
+/* ------------------------------------------------------------------ the daemon's own ring */
+
+/* Maps a ring whose pages all exist from now on, so that writing to it can't fail for want of
+ * memory. */
+static struct tap_memory *own_ring_map(int fd)
+{
+	if (fallocate(fd, 0, 0, TAP_SIZE) < 0)
+		return NULL;
+	void *at = mmap(NULL, TAP_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	return at == MAP_FAILED ? NULL : at;
+}
+
+/* Announces the ring to the capturing program, as a process's. Returns 0 or -errno. */
+static int own_ring_announce(struct capture *capture, const int fds[2])
+{
+	const struct proto_event event = {
+		.type = PROTO_EVENT_CAPTURE,
+		.slot = OWN_SLOT,
+		.link_id = tap_id(capture, OWN_SLOT),
+		.pid = getpid(),
+		.uid = geteuid(),
+		.value = capture->snap,
+	};
+
+	return events_capture(&capture->events, &event, fds);
+}
+
+/* A capture without this ring lacks the connection manager's messages only. */
+static void own_ring_make(struct capture *capture)
+{
+	const int fds[2] = {memory_make("verbena-capture", TAP_SIZE), bell_make()};
+	struct tap_memory *memory = fds[0] < 0 || fds[1] < 0 ? NULL : own_ring_map(fds[0]);
+
+	if (memory && own_ring_announce(capture, fds) < 0) {
+		munmap(memory, TAP_SIZE);
+		memory = NULL;
+	}
+	if (fds[0] >= 0)
+		close(fds[0]);
+	if (memory) {
+		tap_writer_init(&capture->writer, memory, capture->snap);
+		capture->bell = fds[1];
+		return;
+	}
+	if (fds[1] >= 0)
+		close(fds[1]);
+	log_warn("the connection manager's messages aren't captured: no memory or descriptors");
+}
+
+static void own_ring_free(struct capture *capture)
+{
+	if (!capture->writer.memory)
+		return;
+	munmap(capture->writer.memory, TAP_SIZE);
+	close(capture->bell);
+	capture->writer.memory = NULL;
+}
+
+bool capture_is_on(const struct server *server)
+{
+	return !list_empty(&server->captures);
+}
+
+void capture_write(struct server *server, const struct tap_packet *packet)
+{
+	list_for_each(node, &server->captures) {
+		struct capture *capture = container_of(node, struct capture, node);
+		int err = 0;
+
+		if (capture->writer.memory && tap_write(&capture->writer, packet))
+			err = bell_ring(capture->bell);
+		if (err)
+			log_debug("capture's bell: %s", strerror(-err));
+	}
+}
+
+/* ------------------------------------------------------------------ captures */
+
 static void capture_begin_at(struct capture *capture, struct process *process)
 {
 	int err = capture_introduce(capture, process);
@@ -88,6 +172,7 @@ static void capture_free(struct capture *capture)
 
 	capture->events.gone = NULL;
 	timer_cancel(&capture->over);
+	own_ring_free(capture);
 	events_close(&capture->events);
 	list_del(&capture->node);
 	server->capture_count--;
@@ -142,6 +227,7 @@ int capture_open(struct server *server, uint32_t snap, int *program_fd)
 	list_add_tail(&server->captures, &capture->node);
 	server->capture_count++;
 	timer_cancel(&server->idle);
+	own_ring_make(capture);
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
 		if (server->slots.process[slot])
 			capture_begin_at(capture, server->slots.process[slot]);
