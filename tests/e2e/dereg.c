@@ -156,6 +156,30 @@ static void dereg_under_own_receive(struct rig *rig)
 	end_close(&end);
 }
 
+/* B deregisters the region that a WRITE is being placed into: A learns that the access isn't
+ * granted, unless all of it was in place before, however much of it A had sent. */
+static void dereg_under_peers_write(struct rig *rig)
+{
+	struct end_options opt = {.bytes = bytes(), .timeout = 18};
+	struct end end;
+
+	end_pair(&end, rig, &opt);
+	memset(end.buf, rig->role == RIG_A ? OLD : 0, bytes());
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		OK(rig, end_send(&end, IBV_WR_RDMA_WRITE, 1, 0, bytes(), 0));
+		struct ibv_wc wc = wc_wait(&end, end.scq);
+
+		if (wc.status != IBV_WC_SUCCESS)
+			CHECK_EQ(rig, wc.status, IBV_WC_REM_ACCESS_ERR);
+	} else {
+		wait_for_byte(&end, OLD);
+		dereg_now(&end);
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
 /* Over the wire, a B that got no processor may find the whole message in its socket only after A
  * deregistered the memory, and posts its receive before it looks: then the message is received, as
  * it was before. */
@@ -314,6 +338,7 @@ const struct rig_test dereg_tests[] = {
 	{"dereg_under_own_read", dereg_under_own_read},
 	{"dereg_under_own_write", dereg_under_own_write},
 	{"dereg_under_own_receive", dereg_under_own_receive},
+	{"dereg_under_peers_write", dereg_under_peers_write},
 	{"dereg_under_waiting_send", dereg_under_waiting_send},
 	{"dereg_with_stuck_peer", dereg_with_stuck_peer},
 	{NULL, NULL},

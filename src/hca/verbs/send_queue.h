@@ -20,8 +20,8 @@ enum send_flag { /* struct send_wqe.flags */
 		 SEND_READS = 16,      /* counted in qp.reads_out */
 		 SEND_BLOCKING = 32,   /* counted in qp.blocking_out */
 		 SEND_ANSWERED = 64,   /* a READ's or atomic's data is in place */
-		 SEND_BY_RING = 128,   /* a WRITE that the peer must execute, although copies reach
-					  the peer */
+		 SEND_BY_RING = 128,   /* a WRITE that the peer must execute: its pieces go into the
+					  ring */
 		 SEND_BEGUN = 256,     /* `psn` is set, and counted; to a group: qp.fanout is its */
 		 SEND_SETTLED = 512,   /* counted in qp.settled_out */
 		 SEND_BORROWED = 1024, /* inline, and in the program's memory: see sq_post() */

@@ -21,8 +21,13 @@ static void take_record(struct process *p, struct link *link, const struct ring_
 	if (!qp || !qp->exists || h->kind >= REC_KINDS || h->kind == REC_UD)
 		return;
 	mutex_take(&qp->lock);
-	if (qp->connected && qp->link == link)
+	if (qp->connected && qp->link == link) {
+		const struct request *refused = oracle_refusal(qp, h);
+
 		local_qp_record(&qp->lq, h, payload, room);
+		if (refused)
+			oracle_answered(refused, h->imm);
+	}
 	mutex_give(&qp->lock);
 }
 

@@ -108,6 +108,7 @@ static bool totals_print(void)
 		{"QPs destroyed", totals.destroys},
 		{"forks", totals.forks},
 		{"copies by a mapping", totals.mapped},
+		{"WRITEs cut short", totals.refused_in_part},
 		{"regions imported", totals.imported},
 		{"requests of children", totals.child_requests},
 		{"processes killed", totals.kills},

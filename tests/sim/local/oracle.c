@@ -13,7 +13,8 @@
  *              "drained" none does, and all that took effect have completed (RC)
  *   lives      a responder's life executes requests of one life of the sender
  *   bytes      what arrives is what was posted; program memory becomes garbage at its completion
- *   statuses   success means executed; an error needs a cause
+ *   statuses   success means executed; an error needs a cause; a request that the responder refused
+ *              completes with the status of the refusal as soon as the refusal is read
  *   memory     (memory.c) no access after deregistration, none to memory that was given back
  */
 #include <stdio.h>
@@ -203,6 +204,45 @@ void oracle_meets(const struct request *r, uint8_t peer_epoch)
 		     r->number, peer_epoch, life->peer_epoch);
 	life->met = true;
 	life->peer_epoch = peer_epoch;
+}
+
+void oracle_sent(struct request *r, const struct ring_header *h)
+{
+	oracle_meets(r, record_epoch(h->dst));
+	r->sent = true;
+	r->msn = h->msn;
+}
+
+/* ------------------------------------------------------------------ refusals */
+
+const struct request *oracle_refusal(const struct qp *qp, const struct ring_header *h)
+{
+	const struct life *life = qp->life;
+
+	if (h->kind != REC_NAK || sim.plan.hostile || sim.in_child || !life ||
+	    record_qpn(h->src) != qp->attr.dest_qp_num ||
+	    record_epoch(h->dst) != (uint8_t)qp->epoch)
+		return NULL;
+	for (uint32_t i = life->completed; i < life->posted; i++) {
+		const struct request *r = &requests[life->request[i]];
+
+		if (!r->sent || r->msn != h->msn)
+			continue;
+		totals.refused_in_part += i == life->completed + qp->sq.next - qp->sq.acked;
+		return r;
+	}
+	return NULL;
+}
+
+void oracle_answered(const struct request *r, uint32_t status)
+{
+	if (!r->completed)
+		fail("request %u is open, though its refusal (status %u) was read", r->number,
+		     status);
+	/* Its own memory may be gone, too. */
+	if (r->status != status && r->status != IBV_WC_LOC_PROT_ERR)
+		fail("request %u was refused with status %u and fails with status %u", r->number,
+		     status, r->status);
 }
 
 /* ------------------------------------------------------------------ one-sided */

@@ -107,7 +107,7 @@ void plan_make(struct plan *plan, uint64_t seed)
 	plan->walk = (enum walk)rng_below(&rng, 3);
 	plan->switch_chance = one_of(&rng, 5, 30, 200);
 	plan->actions = 5 + rng_below(&rng, 30);
-	plan->max_length = one_of(&rng, 300, 600, MESSAGE_MAX);
+	plan->max_length = one_of(&rng, 300, 900, MESSAGE_MAX);
 	plan->receives = one_of(&rng, 100, 350, 500);
 	plan_ways(plan, &rng);
 	if (!plan->calm)

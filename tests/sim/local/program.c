@@ -57,6 +57,8 @@ static uint32_t random_length(void)
 	case 2:
 	case 3:
 		return 8 + rng_below(&sim.rng, RING_PAYLOAD_MAX - 8);
+	case 4:
+		return max;
 	default:
 		return 8 + rng_below(&sim.rng, max - 8);
 	}

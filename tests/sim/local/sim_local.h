@@ -36,16 +36,16 @@ enum {
 	PAIRS = 4,
 	QPS = 2 * PAIRS, /* per process: pair, side */
 	THREADS = 3,	 /* per process: the engine's, then the program's */
-	BLOCK = 1024,	 /* bytes of a request's or a receive's memory */
+	BLOCK = 3072,	 /* bytes of a request's or a receive's memory */
 	REGION_BLOCKS = 4,
 	TARGETS = 6, /* regions for peers, then for requests, then for receives */
 	SENDERS = 6,
 	REGIONS = 20, /* per process at a time */
 	BLOCKS = REGIONS * REGION_BLOCKS,
 	ARENA = BLOCKS * BLOCK,
-	MESSAGE_MAX = 900,
-	SERIALS = 512,	/* regions in a run */
-	REQUESTS = 512, /* in a run */
+	MESSAGE_MAX = 3000, /* more than a ring holds */
+	SERIALS = 512,	    /* regions in a run */
+	REQUESTS = 512,	    /* in a run */
 	RECEIVES = 1024,
 	LIVES = 96,	/* of QPs, per run */
 	DEPTH = 8,	/* of a send queue */
@@ -373,6 +373,8 @@ struct request {
 	uint16_t length;
 	bool inlined, bad; /* it must fail */
 	bool placed, executed, completed;
+	bool sent;    /* a record of it is in the ring: */
+	uint32_t msn; /* the number that the record names */
 	uint8_t status;
 	uint32_t region; /* serial number of its own memory's region; 0: inline */
 	uint8_t peer;	 /* process */
@@ -409,7 +411,8 @@ struct totals {
 	uint64_t kinds[REC_KINDS + 2];
 	uint64_t deregistrations, dereg_waits, kills, stops, cuts, resets, errors, destroys,
 		hostile, ring_full, rnr, holds, hold_refused, refused_reads, calm, drains,
-		drained_late, lent, not_lent, forks, child_requests, mapped, imported;
+		drained_late, lent, not_lent, forks, child_requests, mapped, imported,
+		refused_in_part;
 };
 extern struct totals totals;
 
@@ -422,6 +425,13 @@ void oracle_received(struct qp *qp, uint32_t receive, const struct arrival *arri
 		     enum ibv_wc_status status);
 /* The request is sent to, or executed at, this life of the peer's QP. */
 void oracle_meets(const struct request *request, uint8_t peer_epoch);
+/* A record of the request, perhaps not the last one, is about to be in the ring. */
+void oracle_sent(struct request *request, const struct ring_header *h);
+/* The open request that the record, which `qp` is about to handle, refuses. NULL: it refuses
+ * none. */
+const struct request *oracle_refusal(const struct qp *qp, const struct ring_header *h);
+/* `qp` has handled the record that refuses the request with this status. */
+void oracle_answered(const struct request *request, uint32_t status);
 /* Bytes of a one-sided operation are placed at the target. */
 void oracle_placing(struct request *request, uint32_t offset, const uint8_t *from, uint32_t length);
 void oracle_reading(struct request *request, uint32_t offset, uint32_t length);

@@ -55,8 +55,7 @@ void world_ring_commit(struct local_qp *lq, struct ring_header *h, uint32_t payl
 
 	/* Requests are in order; SEND_DATA answers PULL. */
 	if (h->kind < REC_ACK && h->kind != REC_SEND_DATA)
-		oracle_meets(oracle_get((uint32_t)sq_at(&qp->sq, qp->sq.next)->wr_id),
-			     record_epoch(h->dst));
+		oracle_sent(oracle_get((uint32_t)sq_at(&qp->sq, qp->sq.next)->wr_id), h);
 	task_yield("world_ring_commit");
 	link_send(qp_of(lq)->link, h, payload);
 }

@@ -79,10 +79,13 @@ static struct send_wqe *request_in_turn(struct local_qp *lq, uint32_t msn)
 	return wqe && wqe == sq_at(lq->sq, lq->sq->acked) ? wqe : NULL;
 }
 
+/* The peer refused request `msn`, a WRITE perhaps at one of its first pieces. */
 static void on_nak(struct local_qp *lq, const struct ring_header *h)
 {
 	struct send_wqe *wqe = request_in_turn(lq, h->msn);
 
+	if (!wqe && lq->sq->acked == lq->sq->next && h->msn == lq->next_msn)
+		wqe = local_being_sent(lq);
 	if (!wqe)
 		return;
 	enum ibv_wc_status status = h->imm;
@@ -328,6 +331,8 @@ static const char *not_ready_reason(struct local_qp *lq)
 		return "the peer's QP is connected to another QP";
 	if (lq->peer != LOCAL_PEER_READY && world_peer_rq_psn(lq) != lq->attr->sq_psn)
 		return "our first PSN (sq_psn) isn't the one that the peer expects (rq_psn)";
+	if (lq->peer != LOCAL_PEER_READY && local_being_sent(lq))
+		return "the link to the peer's process was lost in the middle of an RDMA WRITE";
 	return "the peer's process doesn't run (stopped?)";
 }
 

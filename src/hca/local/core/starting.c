@@ -112,8 +112,10 @@ static bool peer_ready(struct local_qp *lq)
 	if (!peer_receives(pub_qp_state(word)) || pub_qp_type(word) != lq->type ||
 	    world_peer_partner(lq) != lq->qpn || world_peer_rq_psn(lq) != lq->attr->sq_psn)
 		return false;
-	/* An RC connection that began with one life of the peer's QP doesn't go on with the next
-	 * one. */
+	/* An RC connection doesn't go on with another life of the peer's QP than it began with. Nor
+	 * does a WRITE go on by another link: pieces may be lost with the first. */
+	if (lq->type == IBV_QPT_RC && local_being_sent(lq))
+		return false;
 	if (lq->type == IBV_QPT_RC && lq->sq->next && (uint8_t)pub_qp_epoch(word) != lq->peer_epoch)
 		return false;
 	lq->peer_epoch = pub_qp_epoch(word);
@@ -310,6 +312,7 @@ static enum step start_write_by_ring(struct local_qp *lq, struct send_wqe *wqe)
 		if (unlikely(!world_gather(lq, remote + 1, local, count, wqe->progress, n)))
 			return fail_unmapped(lq, wqe, h, n + sizeof(*remote));
 		request_begins(lq, wqe);
+		wqe->flags |= SEND_BY_RING; /* its other pieces follow the same way */
 		world_ring_commit(lq, h, n + sizeof(*remote));
 		wqe->progress += n;
 	} while (wqe->progress < wqe->length);

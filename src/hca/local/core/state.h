@@ -61,6 +61,17 @@ static inline bool local_receiving(const struct local_qp *lq)
 	       lq->state == IBV_QPS_SQE;
 }
 
+/* The RDMA WRITE of which pieces are in the ring, but not the last one, so that it isn't
+ * outstanding. NULL: there is none. */
+static inline struct send_wqe *local_being_sent(const struct local_qp *lq)
+{
+	if (lq->sq->next == lq->sq->head)
+		return NULL;
+	struct send_wqe *wqe = sq_at(lq->sq, lq->sq->next);
+
+	return wqe->flags & SEND_BY_RING && wqe->progress ? wqe : NULL;
+}
+
 /* SQD: reports when the request that completed was the last one that had been started. */
 static inline void local_check_drained(struct local_qp *lq)
 {
