@@ -80,6 +80,12 @@ static const struct resource resources[] = {
 	  {"access", "ACCESS", FIELD_ACCESS},
 	  {"rkey", "RKEY", FIELD_HEX},
 	  {"held_up", "DEREGISTRATION WAITS FOR", FIELD_CULPRIT}}},
+	{"mw",
+	 "memory windows",
+	 {FIELDS_OWNER,
+	  {"pd", "PD", FIELD_NUMBER},
+	  {"type", "TYPE", FIELD_NUMBER},
+	  {"rkey", "FIRST RKEY", FIELD_HEX}}},
 	{"cq",
 	 "completion queues",
 	 {FIELDS_OWNER, {"cqe", "CQE", FIELD_NUMBER}, {"channel", "CHANNEL", FIELD_NUMBER}}},
@@ -305,7 +311,7 @@ static bool filter_parse_kinds(struct filter *filter, int argc, char **argv)
 	for (int i = optind; i < argc; i++) {
 		if (!filter_add_kind(filter, argv[i])) {
 			cli_error("there is no kind of resource `%s`; there are process, user, "
-				  "context, pd, mr, cq, qp, srq, ah, channel, mcast and cm_id",
+				  "context, pd, mr, mw, cq, qp, srq, ah, channel, mcast and cm_id",
 				  argv[i]);
 			return false;
 		}
@@ -384,8 +390,8 @@ const struct cli_command command_resources = {
 	.summary = "show which process holds which objects",
 	.help = "usage: verbena resources [OPTION...] [KIND...]\n\n"
 		"Lists the objects that programs hold at the daemon. KIND is one or more of\n"
-		"process, user (what each has pinned), context (open devices), pd, mr, cq, qp,\n"
-		"srq, ah, channel, mcast (queue pairs attached to multicast groups, and the\n"
+		"process, user (what each has pinned), context (open devices), pd, mr, mw, cq,\n"
+		"qp, srq, ah, channel, mcast (queue pairs attached to multicast groups, and the\n"
 		"interfaces that listen for these), cm_id (identifiers of the connection\n"
 		"manager); without one, all are listed.\n\n"
 		"  -p, --pid PID   only what process PID holds\n"

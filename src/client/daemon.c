@@ -431,6 +431,23 @@ int daemon_dereg_mr(struct daemon_conn *conn, uint32_t handle)
 	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_DEREG_MR, &body, sizeof(body), NULL, 0);
 }
 
+int daemon_alloc_mw(struct daemon_conn *conn, uint32_t pd, uint8_t type,
+		    struct ib_uverbs_alloc_mw_resp *resp)
+{
+	const struct ib_uverbs_alloc_mw body = {.pd_handle = pd, .mw_type = type};
+
+	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_ALLOC_MW, &body, sizeof(body), resp,
+				    sizeof(*resp));
+}
+
+int daemon_dealloc_mw(struct daemon_conn *conn, uint32_t handle)
+{
+	const struct ib_uverbs_dealloc_mw body = {.mw_handle = handle};
+
+	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_DEALLOC_MW, &body, sizeof(body), NULL,
+				    0);
+}
+
 int daemon_create_channel(struct daemon_conn *conn, uint32_t *handle)
 {
 	const struct ib_uverbs_create_comp_channel body = {0};

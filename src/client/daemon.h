@@ -123,6 +123,11 @@ int daemon_rereg_mr(struct daemon_conn *conn, uint32_t handle, uint32_t flags, u
 		    struct ib_uverbs_rereg_mr_resp *resp);
 int daemon_dereg_mr(struct daemon_conn *conn, uint32_t handle);
 
+/* `type` is enum ibv_mw_type. The key's index is one of the regions'. */
+int daemon_alloc_mw(struct daemon_conn *conn, uint32_t pd, uint8_t type,
+		    struct ib_uverbs_alloc_mw_resp *resp);
+int daemon_dealloc_mw(struct daemon_conn *conn, uint32_t handle);
+
 int daemon_create_channel(struct daemon_conn *conn, uint32_t *handle);
 void daemon_destroy_channel(struct daemon_conn *conn, uint32_t handle);
 

@@ -26,6 +26,7 @@
  */
 #define LIMIT_QP (LIMIT_QPS_PER_SLOT - 2)
 #define LIMIT_MR (LIMIT_MRS_PER_SLOT - 1)
+#define LIMIT_MW (1u << 18)
 #define LIMIT_QP_WR 32768u
 #define LIMIT_SGE 32u
 #define LIMIT_INLINE 1024u

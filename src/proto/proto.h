@@ -152,7 +152,9 @@ struct proto_unlink {
 /* udata of each command that makes an object, from a process that is returning. */
 struct proto_return {
 	uint32_t handle;
-	uint32_t number; /* QP: its number; MR: its lkey; else 0 */
+	/* QP: its number; MR: its lkey; MW: the even one of the two keys that its first rkey was
+	 * allocated from; else 0 */
+	uint32_t number;
 };
 
 struct proto_link_return {

@@ -56,6 +56,14 @@ static void body_mr(struct packet *p, const struct client *c, struct input *in)
 	ADD(p, body);
 }
 
+static void body_mw(struct packet *p, const struct client *c, struct input *in)
+{
+	const struct ib_uverbs_alloc_mw body = {.pd_handle = PD(c, in),
+						.mw_type = input_u8(in) % 4};
+
+	ADD(p, body);
+}
+
 static void body_rereg(struct packet *p, const struct client *c, struct input *in)
 {
 	struct ib_uverbs_rereg_mr body = {.mr_handle = handle_of(c, IB_USER_VERBS_CMD_REG_MR, in),
@@ -204,6 +212,7 @@ static void body_destroy(struct packet *p, const struct client *c, struct input 
 	} ends[] = {
 		{IB_USER_VERBS_CMD_DEALLOC_PD, IB_USER_VERBS_CMD_ALLOC_PD, false},
 		{IB_USER_VERBS_CMD_DEREG_MR, IB_USER_VERBS_CMD_REG_MR, false},
+		{IB_USER_VERBS_CMD_DEALLOC_MW, IB_USER_VERBS_CMD_ALLOC_MW, false},
 		{IB_USER_VERBS_CMD_DESTROY_AH, IB_USER_VERBS_CMD_CREATE_AH, false},
 		{IB_USER_VERBS_CMD_DESTROY_CQ, IB_USER_VERBS_CMD_CREATE_CQ, true},
 		{IB_USER_VERBS_CMD_DESTROY_QP, IB_USER_VERBS_CMD_CREATE_QP, true},
@@ -325,11 +334,13 @@ static const struct {
 	{PROTO_ROUTE, body_route, false, false},
 	{IB_USER_VERBS_CMD_ATTACH_MCAST, body_mcast, false, true},
 	{IB_USER_VERBS_CMD_DETACH_MCAST, body_mcast, false, false},
+	{IB_USER_VERBS_CMD_ALLOC_MW, body_mw, false, true},
+	{IB_USER_VERBS_CMD_DEALLOC_MW, body_destroy, false, false},
 };
 
 /* The last ones were added later, with numbers from 255 down, so that older inputs keep their
  * meaning. */
-enum { COMMANDS = sizeof(commands) / sizeof(commands[0]), LATER = 3, LAST = 255 };
+enum { COMMANDS = sizeof(commands) / sizeof(commands[0]), LATER = 5, LAST = 255 };
 
 enum { EX_HEADERS = sizeof(struct ib_uverbs_cmd_hdr) + sizeof(struct ib_uverbs_ex_cmd_hdr) };
 

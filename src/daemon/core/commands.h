@@ -23,6 +23,7 @@ command_fn command_link_return, command_returned;
 /* pd.c */
 command_fn command_alloc_pd, command_dealloc_pd, command_import_pd, command_unimport_pd;
 /* mr.c */
+command_fn command_alloc_mw, command_dealloc_mw;
 command_fn command_reg_mr, command_rereg_mr, command_dereg_mr, command_query_mr;
 command_fn command_import_mr;
 /* cq.c */

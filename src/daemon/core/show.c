@@ -177,6 +177,13 @@ static void show_mr(const struct mr *mr, struct text *out)
 	show_held_up(mr->object.context->process, mr->rkey, out);
 }
 
+static void show_mw(const struct mw *mw, struct text *out)
+{
+	json_number(out, "pd", mw->pd->object.handle);
+	json_number(out, "type", mw->type);
+	json_number(out, "rkey", mw->rkey);
+}
+
 static void show_cq(const struct cq *cq, struct text *out)
 {
 	json_number(out, "cqe", cq->cqe);
@@ -235,6 +242,9 @@ static void show_object(const struct object *object, struct text *out)
 	switch (object->kind) {
 	case OBJECT_MR:
 		show_mr((const struct mr *)object, out);
+		break;
+	case OBJECT_MW:
+		show_mw((const struct mw *)object, out);
 		break;
 	case OBJECT_CQ:
 		show_cq((const struct cq *)object, out);

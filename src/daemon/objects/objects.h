@@ -26,6 +26,7 @@ enum object_kind {
 	OBJECT_AH,
 	OBJECT_QP,
 	OBJECT_SRQ,
+	OBJECT_MW,
 	OBJECT_MR,
 	OBJECT_CQ,
 	OBJECT_CHANNEL,
@@ -60,6 +61,14 @@ struct mr {
 	uint32_t access; /* enum ib_uverbs_access_flags */
 	uint32_t lkey, rkey;
 	bool imported; /* made by PROTO_IMPORT_MR: it has keys only */
+};
+
+/* A memory window. To which region it is bound is the process's own matter. */
+struct mw {
+	struct object object;
+	struct pd *pd;
+	uint32_t rkey; /* as it was allocated: binding changes the tag */
+	uint8_t type;  /* enum ib_uverbs_mw_type's numbers: 1 or 2 */
 };
 
 struct cq {
@@ -125,6 +134,7 @@ int object_destroy_handle(struct context *context, enum object_kind kind, uint32
 
 /* Each kind's part of object_destroy(), without freeing the structure. */
 void mr_release(struct mr *mr);
+void mw_release(struct mw *mw);
 void pd_release(struct pd *pd);
 void cq_release(struct cq *cq);
 void srq_release(struct srq *srq);

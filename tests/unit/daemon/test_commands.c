@@ -77,6 +77,8 @@ static const struct known on_context[] = {
 	ROW(IB_USER_VERBS_CMD_REG_MR, ib_uverbs_reg_mr, ib_uverbs_reg_mr_resp),
 	ROW(IB_USER_VERBS_CMD_REREG_MR, ib_uverbs_rereg_mr, ib_uverbs_rereg_mr_resp),
 	ROW0(IB_USER_VERBS_CMD_DEREG_MR, ib_uverbs_dereg_mr),
+	ROW(IB_USER_VERBS_CMD_ALLOC_MW, ib_uverbs_alloc_mw, ib_uverbs_alloc_mw_resp),
+	ROW0(IB_USER_VERBS_CMD_DEALLOC_MW, ib_uverbs_dealloc_mw),
 	ROW0(IB_USER_VERBS_CMD_ATTACH_MCAST, ib_uverbs_attach_mcast),
 	ROW0(IB_USER_VERBS_CMD_DETACH_MCAST, ib_uverbs_detach_mcast),
 	ROW(IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, ib_uverbs_create_comp_channel,

@@ -259,6 +259,65 @@ static void a_wrong_change_changes_nothing(void **state)
 	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEREG_MR, resp.mr_handle), 0);
 }
 
+static int alloc_mw(uint32_t domain, uint8_t type, struct ib_uverbs_alloc_mw_resp *resp)
+{
+	struct ib_uverbs_alloc_mw body = {.pd_handle = domain, .mw_type = type};
+
+	return raw_call(ctx, IB_USER_VERBS_CMD_ALLOC_MW, &body, sizeof(body), resp, sizeof(*resp));
+}
+
+static size_t windows_shown(void)
+{
+	json_t *reply = raw_ctl(&server, "{\"op\":\"resources\"}\n");
+	size_t count = json_array_size(json_object_get(reply, "mw"));
+
+	json_decref(reply);
+	return count;
+}
+
+static void windows_have_keys_and_owners(void **state)
+{
+	struct ib_uverbs_alloc_mw_resp first, second;
+	struct ib_uverbs_reg_mr_resp region;
+
+	(void)state;
+	assert_int_equal(alloc_mw(pd, 0, &first), -EINVAL);
+	assert_int_equal(alloc_mw(pd, 3, &first), -EINVAL);
+	assert_int_equal(alloc_mw(0x77777, 1, &first), -EINVAL);
+	assert_int_equal(alloc_mw(pd, 1, &first), 0);
+	assert_int_equal(alloc_mw(pd, 2, &second), 0);
+	assert_int_equal(reg_mr_as(0x10000, PAGE, 0x10000, 1, &region), 0);
+	/* One index names one object, a window or a region. */
+	assert_int_equal(first.rkey & 1, 1);
+	assert_int_not_equal(first.rkey >> 8, second.rkey >> 8);
+	assert_int_not_equal(region.rkey >> 8, first.rkey >> 8);
+	assert_int_not_equal(region.rkey >> 8, second.rkey >> 8);
+	assert_int_equal(raw_count(&server, "pinned_bytes"), PAGE);
+	assert_int_equal(windows_shown(), 2);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEREG_MR, first.mw_handle), -ENOENT);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEREG_MR, region.mr_handle), 0);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEALLOC_PD, pd), -EBUSY);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEALLOC_MW, first.mw_handle), 0);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEALLOC_MW, first.mw_handle), -ENOENT);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEALLOC_MW, second.mw_handle), 0);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEALLOC_PD, pd), 0);
+	assert_int_equal(windows_shown(), 0);
+}
+
+static void windows_end_with_their_process(void **state)
+{
+	struct ib_uverbs_alloc_mw_resp resp;
+
+	(void)state;
+	assert_int_equal(alloc_mw(pd, 2, &resp), 0);
+	assert_int_equal(windows_shown(), 1);
+	close(ctx);
+	raw_detach(&process);
+	raw_expect_count(&server, "clients", 0);
+	assert_int_equal(windows_shown(), 0);
+	open_context(NULL);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_context, close_context)
@@ -271,6 +330,8 @@ int main(void)
 		TEST(the_figures_are_shown),
 		TEST(a_region_can_be_changed),
 		TEST(a_wrong_change_changes_nothing),
+		TEST(windows_have_keys_and_owners),
+		TEST(windows_end_with_their_process),
 	};
 
 	return cmocka_run_group_tests(tests, raw_server_start, raw_server_stop);

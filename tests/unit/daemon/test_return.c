@@ -208,6 +208,25 @@ static void only_who_was_there_may_return(void **state)
 	raw_detach(&p);
 }
 
+static int mw_return(int context, uint32_t pd, uint32_t handle, uint32_t number)
+{
+	const struct ib_uverbs_alloc_mw body = {.pd_handle = pd, .mw_type = 2};
+	const struct proto_return old = {handle, number};
+	uint8_t request[sizeof(body) + sizeof(old)];
+	struct ib_uverbs_alloc_mw_resp resp;
+
+	memcpy(request, &body, sizeof(body));
+	memcpy(request + sizeof(body), &old, sizeof(old));
+	int err = raw_call(context, IB_USER_VERBS_CMD_ALLOC_MW, request, sizeof(request), &resp,
+			   sizeof(resp));
+
+	if (!err) {
+		assert_int_equal(resp.mw_handle, handle);
+		assert_int_equal(resp.rkey, number + 1);
+	}
+	return err;
+}
+
 static void everything_has_its_old_names(void **state)
 {
 	struct ib_uverbs_reg_mr_resp keys;
@@ -224,6 +243,12 @@ static void everything_has_its_old_names(void **state)
 	cq = raw_cq(ctx, -1);
 	mr = raw_mr(ctx, pd, &keys);
 	qp = raw_qp(ctx, pd, cq, &qpn);
+	const struct ib_uverbs_alloc_mw type_2 = {.pd_handle = pd, .mw_type = 2};
+	struct ib_uverbs_alloc_mw_resp window;
+
+	assert_int_equal(raw_call(ctx, IB_USER_VERBS_CMD_ALLOC_MW, &type_2, sizeof(type_2), &window,
+				  sizeof(window)),
+			 0);
 	raw_daemon_replace(&server);
 	go_back(&p);
 	close(ctx);
@@ -232,12 +257,15 @@ static void everything_has_its_old_names(void **state)
 	assert_int_equal(cq_return(ctx, cq), 0);
 	assert_int_equal(mr_return(ctx, pd, mr, keys.lkey), 0);
 	assert_int_equal(qp_return(ctx, pd, cq, qp, qpn), 0);
+	assert_int_equal(mw_return(ctx, pd, window.mw_handle, window.rkey - 1), 0);
 	/* Nothing twice, nothing that can't be. */
 	assert_int_equal(pd_return(ctx, pd), -EEXIST);
 	assert_int_equal(pd_return(ctx, 0), -EINVAL);
 	assert_int_equal(pd_return(ctx, UINT32_MAX), -EINVAL);
 	assert_int_equal(mr_return(ctx, pd, mr + 1000, keys.lkey), -EEXIST);
 	assert_int_equal(mr_return(ctx, pd, mr + 1001, keys.lkey + 3), -EINVAL);
+	assert_int_equal(mw_return(ctx, pd, window.mw_handle + 1004, keys.lkey), -EEXIST);
+	assert_int_equal(mw_return(ctx, pd, window.mw_handle + 1005, window.rkey), -EINVAL);
 	assert_int_equal(qp_return(ctx, pd, cq, qp + 1002, qpn), -EEXIST);
 	assert_int_equal(qp_return(ctx, pd, cq, qp + 1003, qpn + (1 << LIMIT_QP_BITS)), -EINVAL);
 	/* Nothing else in between. */
@@ -254,6 +282,7 @@ static void everything_has_its_old_names(void **state)
 	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEALLOC_PD, pd), -EBUSY);
 	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_QP, qp), 0);
 	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEREG_MR, mr), 0);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEALLOC_MW, window.mw_handle), 0);
 	assert_int_equal(raw_count(&server, "pinned_bytes"), 0);
 	close(ctx);
 	raw_detach(&p);
