@@ -2072,11 +2072,12 @@ static inline int ibv_dealloc_mw(struct ibv_mw *mw)
  */
 static inline int ibv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {
-	const struct ibv_mr *mr = bind->bind_info.mr;
+	const struct ibv_mw_bind_info *info = &bind->bind_info;
 
-	if (mw->type != IBV_MW_TYPE_1 || !mr)
+	/* Without a region the window is unbound. */
+	if (mw->type != IBV_MW_TYPE_1 || (!info->mr && (info->addr || info->length)))
 		return EINVAL;
-	if (mr->pd != mw->pd)
+	if (info->mr && info->mr->pd != mw->pd)
 		return EPERM;
 	return mw->context->ops.bind_mw(qp, mw, bind);
 }

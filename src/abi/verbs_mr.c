@@ -21,6 +21,7 @@
 #include "hca/process/books.h"
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
+#include "hca/verbs/window.h"
 
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
@@ -343,6 +344,13 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_DONT_FORK_NEW;
 	}
+	err = window_region_ends(hca, mr);
+	if (err) {
+		if (moves)
+			fork_unregister(addr, length);
+		errno = -err;
+		return IBV_REREG_MR_ERR_INPUT;
+	}
 	err = mr_revoke(hca, mr);
 	books_enter(hca);
 	if (!err)
@@ -372,6 +380,9 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
 
 	if (err)
 		return fail_errno(err); /* the region stays registered, as in the kernel */
+	err = window_region_ends(hca, mr);
+	if (err) /* memory windows are bound to it, and it stays as it is */
+		return fail_errno(-err);
 	err = mr_revoke(hca, mr);
 	if (err) /* still registered, but no new access begins */
 		return fail_errno(-err);

@@ -7,28 +7,43 @@
  */
 #include "abi/verbs_abi.h"
 #include "hca/exec/mcast.h"
+#include "hca/mem/pd.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
+#include "hca/verbs/window.h"
 
 #undef ibv_query_port
 
-static struct ibv_mw *no_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+static struct ibv_mw *verbs_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
-	(void)pd, (void)type;
-	return fail_null(EOPNOTSUPP);
+	int err = handle_check("ibv_alloc_mw", pd->handle, pd_of(pd)->shown);
+
+	if (err)
+		return fail_null(err);
+	struct ibv_mw *mw = window_alloc(pd, type);
+
+	if (mw)
+		context_count(pd->context, 1);
+	return mw;
 }
 
-static int no_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+static int verbs_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {
-	(void)qp, (void)mw, (void)bind;
-	return fail_errno(EOPNOTSUPP);
+	return fail_errno(sq_bind_mw(qp, mw, bind));
 }
 
-static int no_dealloc_mw(struct ibv_mw *mw)
+static int verbs_dealloc_mw(struct ibv_mw *mw)
 {
-	(void)mw;
-	return fail_errno(EOPNOTSUPP);
+	struct ibv_context *context = mw->context;
+	int err = handle_check("ibv_dealloc_mw", mw->handle, mw_of(mw)->handle);
+
+	if (!err)
+		err = window_dealloc(mw);
+	if (err)
+		return fail_errno(err);
+	context_count(context, -1);
+	return 0;
 }
 
 static int no_close_xrcd(struct ibv_xrcd *xrcd)
@@ -43,9 +58,9 @@ void verbs_ops_fill(struct verbs_context *verbs)
 
 	ops->_compat_query_device = ibv_query_device; /* for programs from before 2011 */
 	ops->_compat_query_port = ibv_query_port;
-	ops->alloc_mw = no_alloc_mw;
-	ops->bind_mw = no_bind_mw;
-	ops->dealloc_mw = no_dealloc_mw;
+	ops->alloc_mw = verbs_alloc_mw;
+	ops->bind_mw = verbs_bind_mw;
+	ops->dealloc_mw = verbs_dealloc_mw;
 	ops->poll_cq = cq_poll;
 	ops->req_notify_cq = cq_req_notify;
 	ops->post_srq_recv = srq_post;

@@ -93,6 +93,7 @@ struct pub_mr {
 		/* PUB_MR_FOREIGN: the slot of the region's owner; only the importer reads it. */
 		_Atomic uint32_t owner_slot;
 		_Atomic uint32_t file_fd; /* of a region in a memory file: the owner's descriptor */
+		_Atomic uint32_t window_qpn; /* PUB_MR_WINDOW: the QP of a type 2 window, or 0 */
 	};
 	union {
 		_Atomic uint64_t owner_link;
@@ -109,6 +110,12 @@ struct pub_mr {
  * flag refuses the entry.
  */
 #define PUB_MR_FOREIGN 0x80000000u
+
+/*
+ * A memory window (hca/verbs/window.h): set in `pd`, so that it matches no PD, and a reader that
+ * knows no windows refuses the entry.
+ */
+#define PUB_MR_WINDOW 0x40000000u
 
 _Static_assert(sizeof(struct pub_qp) == 64, "one cache line a queue pair");
 _Static_assert(sizeof(struct pub_mr) == 64, "one cache line a region");

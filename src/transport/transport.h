@@ -260,7 +260,8 @@ uint32_t tp_unsent(const struct tp *tp, uint32_t enough);
 /* Whether an acknowledgement is owed, and no other response. */
 bool tp_acknowledges(const struct tp *tp);
 
-/* UC after SQE: the owner has flushed the requests before `count`, and none is outstanding. */
+/* The owner has completed requests before `count` itself, and none is outstanding: UC after SQE, or
+ * requests that need no peer. */
 void tp_realign(struct tp *tp, uint32_t count);
 
 const struct tp_counters *tp_counters(const struct tp *tp);

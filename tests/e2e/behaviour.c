@@ -447,13 +447,14 @@ static void opcodes_of_types(struct rig *rig)
 		enum ibv_qp_type type;
 		unsigned int opcode;
 	} lacking[] = {
-		{IBV_QPT_RC, IBV_WR_LOCAL_INV},
-		{IBV_QPT_RC, IBV_WR_BIND_MW},
-		{IBV_QPT_RC, IBV_WR_SEND_WITH_INV},
 		{IBV_QPT_RC, IBV_WR_TSO},
+		{IBV_QPT_UC, IBV_WR_SEND_WITH_INV},
 		{IBV_QPT_UC, IBV_WR_RDMA_READ},
 		{IBV_QPT_UC, IBV_WR_ATOMIC_FETCH_AND_ADD},
 		{IBV_QPT_UC, IBV_WR_ATOMIC_CMP_AND_SWP},
+		{IBV_QPT_UD, IBV_WR_LOCAL_INV},
+		{IBV_QPT_UD, IBV_WR_BIND_MW},
+		{IBV_QPT_UD, IBV_WR_SEND_WITH_INV},
 		{IBV_QPT_UD, IBV_WR_RDMA_WRITE},
 		{IBV_QPT_UD, IBV_WR_RDMA_WRITE_WITH_IMM},
 		{IBV_QPT_UD, IBV_WR_RDMA_READ},

@@ -57,7 +57,7 @@ static void send_refused(struct rig *rig)
 		wr.num_sge = -1;
 		send_chain(&end, &wr, EINVAL);
 		wr.num_sge = 1;
-		wr.opcode = IBV_WR_SEND_WITH_INV;
+		wr.opcode = IBV_WR_TSO;
 		send_chain(&end, &wr, EOPNOTSUPP);
 		wr.opcode = (enum ibv_wr_opcode)200;
 		send_chain(&end, &wr, EINVAL);

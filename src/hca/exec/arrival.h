@@ -9,9 +9,10 @@
 /* A message, for the completion of its receive. */
 struct arrival {
 	uint32_t length;
-	uint32_t imm; /* network order */
+	uint32_t imm; /* network order; or the key that was invalidated */
 	uint32_t src_qpn;
 	bool has_imm;
+	bool invalidates;
 	bool solicited;
 	bool is_write; /* RDMA WRITE with immediate */
 };

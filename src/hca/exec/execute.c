@@ -77,7 +77,9 @@ void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct ar
 		.imm = arrival->imm,
 		.qp_num = qp->ibv.qp_num,
 		.src_qp = arrival->src_qpn,
-		.wc_flags = arrival->has_imm ? IBV_WC_WITH_IMM : 0,
+		.wc_flags = arrival->has_imm	   ? IBV_WC_WITH_IMM
+			    : arrival->invalidates ? IBV_WC_WITH_INV
+						   : 0,
 	};
 
 	cq_push(cq_of(qp->ibv.recv_cq), &cqe, arrival->solicited || status != IBV_WC_SUCCESS);

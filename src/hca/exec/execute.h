@@ -17,6 +17,7 @@
 #include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
+#include "hca/verbs/window.h"
 
 /* Whether the QP accepts requests in its state. */
 static inline bool execute_receiving(const struct qp *qp) REQUIRES(qp->lock)
@@ -59,6 +60,16 @@ static inline int receive_segments(const struct qp *qp, const struct recv_wqe *w
 void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct arrival *arrival,
 		      enum ibv_wc_status status);
 
+/* As remote_resolve(), for a key that isn't of one of this process's own regions: of a memory
+ * window, or of an imported region. */
+static inline uint64_t resolve_other(const struct qp *qp, uint64_t addr, uint32_t length,
+				     uint32_t rkey, uint32_t access)
+{
+	uint64_t at = window_resolve(qp, addr, length, rkey, access);
+
+	return at ? at : foreign_resolve(qp->hca, qp->pd_id, addr, length, rkey, access);
+}
+
 /* The address in this process (marked, if the region is foreign) of the memory that the peer names,
  * or 0. The region is held until `scope` ends. */
 static inline uint64_t remote_resolve(const struct qp *qp, uint64_t addr, uint32_t length,
@@ -70,8 +81,7 @@ static inline uint64_t remote_resolve(const struct qp *qp, uint64_t addr, uint32
 	hazard_publish();
 	uint64_t at = mr_resolve(qp->hca->regions, qp->pd_id, addr, length, rkey, access);
 
-	return likely(at != 0) ? at
-			       : foreign_resolve(qp->hca, qp->pd_id, addr, length, rkey, access);
+	return likely(at != 0) ? at : resolve_other(qp, addr, length, rkey, access);
 }
 
 /* The errors with which an access that wasn't resolved is refused. */

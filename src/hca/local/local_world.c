@@ -31,6 +31,7 @@
 #include "hca/process/counters.h"
 #include "hca/process/hca.h"
 #include "hca/verbs/srq.h"
+#include "hca/verbs/window.h"
 
 struct local_conn *local_conn_new(struct qp *qp, struct link *link) REQUIRES(qp->lock)
 {
@@ -160,6 +161,12 @@ inline bool world_peer_region(struct local_qp *lq, uint32_t rkey, struct mr_view
 	const struct pub_regions *regions = link_from(lq)->regions;
 
 	return likely(regions != NULL) && mr_read(regions, rkey, view);
+}
+
+bool world_peer_window(struct local_qp *lq, uint32_t rkey, const struct mr_view *view)
+{
+	return mr_window_granted(link_from(lq)->regions, rkey, view, world_peer_pd(lq),
+				 lq->attr->dest_qp_num);
 }
 
 bool world_peer_runs(const struct local_qp *lq)
@@ -403,6 +410,24 @@ void world_complete(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_statu
 
 	lock_assert_held(&qp->lock);
 	sq_complete(qp, wqe, status);
+}
+
+_Static_assert(WORLD_LATER == WINDOW_LATER, "one status");
+
+enum ibv_wc_status world_execute_window(struct local_qp *lq, const struct send_wqe *wqe)
+{
+	struct qp *qp = qp_of_local(lq);
+
+	lock_assert_held(&qp->lock);
+	return window_execute(qp, wqe);
+}
+
+bool world_invalidate(struct local_qp *lq, uint32_t rkey)
+{
+	struct qp *qp = qp_of_local(lq);
+
+	lock_assert_held(&qp->lock);
+	return window_invalidate(qp, rkey);
 }
 
 void world_fail_request(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status)

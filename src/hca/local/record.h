@@ -10,7 +10,8 @@
  *   imm        immediate data, or what is said below for the kind
  *
  * Requests (requester to responder):
- *   SEND        payload follows
+ *   SEND        payload follows; with REC_INVALIDATE (and in the next) imm is the key of a memory
+ *               window that the receiver invalidates
  *   SEND_REF    payload is the list of the sender's segments (struct record_segment): the receiver
  *               looks their keys up and copies from there (process_vm_readv) or answers PULL
  *   SEND_DATA   a piece of a pulled message; imm is its offset
@@ -72,6 +73,7 @@ enum record_flag {
 	REC_SOLICITED = 2,
 	REC_IMM = 4,
 	REC_LAST = 8,
+	REC_INVALIDATE = 16,
 	REC_RNR_SHIFT = 5, /* the requester's rnr_retry in bits 5 to 7 */
 };
 
@@ -131,6 +133,7 @@ static inline struct arrival record_arrival(const struct ring_header *h)
 		.imm = h->imm,
 		.src_qpn = record_qpn(h->src),
 		.has_imm = h->flags & REC_IMM,
+		.invalidates = h->flags & REC_INVALIDATE,
 		.solicited = h->flags & REC_SOLICITED,
 		.is_write = h->kind == REC_WRITE_IMM || h->kind == REC_WRITE_DATA,
 	};

@@ -366,6 +366,70 @@ int hazard_wait_region(struct hca *hca, uint32_t rkey)
 	return err;
 }
 
+/* ------------------------------------------------------------------ looking without waiting */
+
+static enum hazard_look look_at_own(const struct wait *wait)
+{
+	uint32_t count = atomic_load(&wait->hca->own_hazards_used);
+
+	barrier_all();
+	for (uint32_t i = 0; i < count; i++)
+		if (own_names(&wait->hca->own_hazards[i], (uint32_t)wait->value))
+			return now_ns() <= wait->until ? HAZARD_SET
+			       : own_stuck(wait)       ? HAZARD_STUCK
+						       : HAZARD_NONE;
+	return HAZARD_NONE;
+}
+
+/* What hazard_wait_for_peer() does between its naps. */
+static enum hazard_look look_at_peer(const struct wait *wait, struct link *link)
+{
+	const struct pub_hazard *hazard = hazard_find(link->regions, wait->value);
+	uint64_t now = now_ns();
+
+	if (!hazard)
+		return HAZARD_NONE;
+	uint32_t thread = atomic_load_explicit(&hazard->thread, memory_order_relaxed);
+
+	if (link->self)
+		return now <= wait->until ? HAZARD_SET
+		       : own_stuck(wait)  ? HAZARD_STUCK
+					  : HAZARD_NONE;
+	if (peer_ended(&link->process) || peer_stopped_in_call(&link->process, thread))
+		return HAZARD_NONE;
+	if (now <= wait->until_stopped || (now <= wait->until && peer_state(&link->process) != 'T'))
+		return HAZARD_SET;
+	return peer_stuck(wait, link, thread, now) ? HAZARD_STUCK : HAZARD_NONE;
+}
+
+enum hazard_look hazard_look_region(struct hca *hca, uint32_t rkey, uint64_t since)
+{
+	const struct wait wait = {.hca = hca,
+				  .value = (uint64_t)hca->slot << 32 | rkey,
+				  .begun = since,
+				  .until = since + HAZARD_PATIENCE_NS,
+				  .until_stopped = since + HAZARD_STOPPED_NS};
+	enum hazard_look worst = look_at_own(&wait);
+
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
+		struct link *link = watch_culprit(&wait, slot);
+
+		if (likely(!link))
+			continue;
+		enum hazard_look look = look_at_peer(&wait, link);
+
+		atomic_fetch_sub(&link->watchers, 1);
+		worst = look > worst ? look : worst;
+	}
+	return worst;
+}
+
+bool hazard_link_idle(const struct link *link, uint32_t rkey)
+{
+	return !may_copy(link) ||
+	       !hazard_find(link->regions, (uint64_t)link->hca->slot << 32 | rkey);
+}
+
 void hazard_wait_qp(struct hca *hca, uint32_t slot, uint32_t qpn)
 {
 	struct wait wait = wait_for(hca, hazard_of_qp(qpn));

@@ -194,6 +194,21 @@ bool hazard_from_peer(const struct link *link);
 int hazard_wait_region(struct hca *hca, uint32_t rkey);
 
 /*
+ * The same without waiting, for a caller that looks again: `since` (ns) is when the entry was
+ * cleared, from which the bound counts. The caller holds no locks.
+ */
+enum hazard_look {
+	HAZARD_NONE,  /* nothing copies to or from the region any more */
+	HAZARD_SET,   /* look again */
+	HAZARD_STUCK, /* the bound is reached */
+};
+enum hazard_look hazard_look_region(struct hca *hca, uint32_t rkey, uint64_t since);
+
+/* Whether no hazard of the link's process names the region, whose entry the caller has cleared. The
+ * link's tables stay mapped during the call. */
+bool hazard_link_idle(const struct link *link, uint32_t rkey);
+
+/*
  * Waits until the process at `slot` fetches no message of this process's QP `qpn` any more. The
  * QP's published state already says that it sends none. If the bound is reached the link is broken.
  * The caller holds no locks.

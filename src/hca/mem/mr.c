@@ -24,6 +24,19 @@ static void publish_file(struct pub_mr *e, const struct mr_file *file)
 	atomic_store_explicit(&e->file_serial, number, memory_order_relaxed);
 }
 
+void mr_entry_open(struct pub_mr *entry, uint32_t access, uint32_t rkey)
+{
+	/* [K1], pairs with [H2] */
+	atomic_store_explicit(&entry->rkey_access, (uint64_t)access << 32 | rkey,
+			      memory_order_release);
+}
+
+void mr_entry_clear(struct pub_mr *entry)
+{
+	/* [H3], pairs with [H2]; and with the lookup after [O1] */
+	atomic_store(&entry->rkey_access, 0);
+}
+
 int mr_publish(struct hca *hca, struct mr *mr)
 {
 	uint32_t index = mr->rkey >> LIMIT_KEY_TAG_BITS;
@@ -44,19 +57,14 @@ int mr_publish(struct hca *hca, struct mr *mr)
 		pd |= PUB_MR_FOREIGN;
 	}
 	atomic_store_explicit(&e->pd, pd, memory_order_relaxed);
-	/* [K1], pairs with [H2] */
-	atomic_store_explicit(&e->rkey_access, (uint64_t)access << 32 | mr->rkey,
-			      memory_order_release);
+	mr_entry_open(e, access, mr->rkey);
 	guard_install();
 	return 0;
 }
 
 int mr_revoke(struct hca *hca, struct mr *mr)
 {
-	struct pub_mr *e = &hca->regions->mr[mr->rkey >> LIMIT_KEY_TAG_BITS];
-
-	/* [H3], pairs with [H2]; and with the lookup after [O1] */
-	atomic_store(&e->rkey_access, 0);
+	mr_entry_clear(&hca->regions->mr[mr->rkey >> LIMIT_KEY_TAG_BITS]);
 	return hazard_wait_region(hca, mr->rkey);
 }
 

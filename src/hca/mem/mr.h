@@ -48,6 +48,10 @@ struct mr {
 	struct list held;
 };
 
+/* Opens the entry, whose other fields are written, to lookups of `rkey`; and closes it. */
+void mr_entry_open(struct pub_mr *entry, uint32_t access, uint32_t rkey);
+void mr_entry_clear(struct pub_mr *entry);
+
 /* Publishes mr (its ibv.addr, length, pd, and rkey, iova, access are filled). 0 or -EINVAL. */
 int mr_publish(struct hca *hca, struct mr *mr);
 

@@ -13,7 +13,11 @@
 /* A copy of one entry, read once. */
 struct mr_view {
 	uint64_t start, length, offset, file_offset;
-	uint32_t access, pd, file_fd, file_serial;
+	uint32_t access, pd, file_serial;
+	union {
+		uint32_t file_fd;
+		uint32_t window_qpn; /* PUB_MR_WINDOW */
+	};
 };
 
 /*
@@ -47,6 +51,23 @@ static inline bool mr_covers(const struct mr_view *view, uint64_t addr, uint64_t
 {
 	return addr >= view->start && length <= view->length &&
 	       addr - view->start <= view->length - length;
+}
+
+/*
+ * Whether the entry that was read is a memory window's (verbs/window.h) that the QP with this
+ * number and protection domain may be used to reach: of type 1, or bound to this QP.
+ */
+static inline bool mr_window_granted(const struct pub_regions *regions, uint32_t rkey,
+				     const struct mr_view *view, uint32_t pd, uint32_t qpn)
+{
+	const struct pub_mr *e = &regions->mr[rkey >> LIMIT_KEY_TAG_BITS];
+
+	if (view->pd != (pd | PUB_MR_WINDOW) || (view->window_qpn && view->window_qpn != qpn))
+		return false;
+	/* The window may have been bound anew while its fields were read. */
+	atomic_thread_fence(memory_order_acquire); /* [W2], pairs with [W1] */
+	return atomic_load_explicit(&e->rkey_access, memory_order_relaxed) ==
+	       ((uint64_t)view->access << 32 | rkey);
 }
 
 /*

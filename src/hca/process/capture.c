@@ -162,6 +162,8 @@ static const struct operations send_operations = {OP_SEND_FIRST, OP_SEND_MIDDLE,
 						  OP_SEND_ONLY};
 static const struct operations send_imm_operations = {OP_SEND_FIRST, OP_SEND_MIDDLE,
 						      OP_SEND_LAST_IMM, OP_SEND_ONLY_IMM};
+static const struct operations send_inv_operations = {
+	OP_SEND_FIRST, OP_SEND_MIDDLE, OP_SEND_LAST_INVALIDATE, OP_SEND_ONLY_INVALIDATE};
 static const struct operations write_operations = {OP_WRITE_FIRST, OP_WRITE_MIDDLE, OP_WRITE_LAST,
 						   OP_WRITE_ONLY};
 static const struct operations write_imm_operations = {OP_WRITE_FIRST, OP_WRITE_MIDDLE,
@@ -253,6 +255,9 @@ void capture_show_request(struct qp *qp, const struct send_wqe *wqe) NO_THREAD_S
 		break;
 	case IBV_WR_SEND_WITH_IMM:
 		show_pieces(&m, &packet, &send_imm_operations, wqe->length, mtu_of(qp));
+		break;
+	case IBV_WR_SEND_WITH_INV:
+		show_pieces(&m, &packet, &send_inv_operations, wqe->length, mtu_of(qp));
 		break;
 	default:
 		show_pieces(&m, &packet, &send_operations, wqe->length, mtu_of(qp));

@@ -17,6 +17,7 @@ enum held_kind {
 	HELD_CQ,
 	HELD_SRQ,
 	HELD_MR,
+	HELD_MW,
 	HELD_QP,
 	HELD_AH,
 	HELD_KINDS,

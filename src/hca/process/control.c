@@ -5,26 +5,54 @@
  */
 #include "hca/process/control.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <time.h>
 
 #include "client/call.h"
 #include "hca/local/link.h"
 #include "hca/mem/mapped.h"
 #include "hca/process/books.h"
 #include "hca/process/hca.h"
+#include "hca/verbs/window.h"
+
+/* How long to wait before the next look at copies that hold a window up: as a deregistration naps.
+ * No event reports a copy's end. */
+#define LOOK_AGAIN_NS 100000
+
+/* Sleeps until there is work; with `soon` for LOOK_AGAIN_NS at most. */
+static void control_sleep(struct hca *hca, bool soon)
+{
+	struct timespec until;
+
+	if (!soon) {
+		while (sem_wait(&hca->control) < 0)
+			;
+		return;
+	}
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += LOOK_AGAIN_NS;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_nsec -= 1000000000;
+		until.tv_sec++;
+	}
+	while (sem_clockwait(&hca->control, CLOCK_MONOTONIC, &until) < 0 && errno == EINTR)
+		;
+}
 
 static void *control_thread(void *arg)
 {
 	struct hca *hca = arg;
+	bool soon = false;
 
 	while (!atomic_load(&hca->stop)) {
-		while (sem_wait(&hca->control) < 0)
-			;
+		control_sleep(hca, soon);
 		atomic_store(&hca->control_woken, false);
 		mapped_serve(hca);
 		link_ask_daemon(hca);
 		return_sought(hca);
+		soon = windows_serve(hca);
 	}
 	return NULL;
 }

@@ -159,6 +159,7 @@ static struct hca *hca_make(void)
 	list_init(&hca->rnr);
 	list_init(&hca->dry);
 	list_init(&hca->active);
+	list_init(&hca->windows_ending);
 	hca->doorbell = hca->table_fd = hca->regions_fd = -1;
 	hca->event_fd = hca->watch_fd = -1;
 	hca->roce_fd = hca->park_fd = hca->watchdog = hca->epoll = -1;
@@ -342,12 +343,14 @@ static void leave_context(struct context *context)
 }
 
 static void leave_lists(struct hca *hca) REQUIRES(hca->active_lock) REQUIRES(hca->engine)
+	REQUIRES(hca->windows_lock)
 {
 	list_init(&hca->links);
 	list_init(&hca->acks);
 	list_init(&hca->rnr);
 	list_init(&hca->dry);
 	list_init(&hca->active);
+	list_init(&hca->windows_ending);
 	atomic_store(&hca->armed_cqs, 0);
 	work_forget(&hca->control_work);
 	work_forget(&hca->engine_work);

@@ -20,6 +20,7 @@
  *                      timers. Ending a QP takes it, so the engine never meets a QP that is gone
  *   qp.lock            one QP: both queues, its state, its published entry
  *   srq.lock           one SRQ
+ *   hca.windows_lock   the states of memory windows, and which regions have any (verbs/window.h)
  *   cq.lock            one CQ
  *   roce.list_lock, roce.tx_lock
  *                      what the RoCE carrier has to send; the sender (roce.h)
@@ -54,6 +55,7 @@ struct mcast;
 struct own_hazards;
 struct qp;
 struct roce;
+struct window_place;
 
 /* What return_seek() has asked the control thread for, about the next daemon.
  *   NOTHING        -> NEXT           the engine thread: the daemon is gone, or the run-time
@@ -145,6 +147,9 @@ struct hca {
 	struct list rnr GUARDED_BY(engine);  /* struct local_conn.rnr_node */
 	struct list dry GUARDED_BY(engine);  /* struct datagram_inbox.node */
 	_Atomic bool has_rnr; /* `rnr` or `dry` may be non-empty; written under hca.engine */
+	struct lock windows_lock;
+	struct window_place *windows GUARDED_BY(windows_lock); /* by index; verbs/window.c */
+	struct list windows_ending GUARDED_BY(windows_lock);   /* struct mw.ending */
 	struct lock active_lock;
 	struct list active GUARDED_BY(active_lock);
 	struct work control_work;      /* enum control_work: work.h */
@@ -165,7 +170,8 @@ struct hca {
 };
 
 /* For a new HCA, and again in a forked child. */
-static inline void hca_init_locks(struct hca *hca) ASSERT_HELD(hca->engine, hca->active_lock);
+static inline void hca_init_locks(struct hca *hca)
+	ASSERT_HELD(hca->engine, hca->active_lock, hca->windows_lock);
 static inline void hca_init_locks(struct hca *hca)
 {
 	mutex_init(&hca->lock, RANK_HCA);
@@ -174,6 +180,7 @@ static inline void hca_init_locks(struct hca *hca)
 	rwlock_init(&hca->books, RANK_BOOKS);
 	lock_init(&hca->engine, RANK_ENGINE);
 	lock_init(&hca->active_lock, RANK_ACTIVE);
+	lock_init(&hca->windows_lock, RANK_WINDOWS);
 	lock_init(&hca->contexts_lock, RANK_CONTEXTS);
 }
 

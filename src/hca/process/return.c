@@ -45,6 +45,7 @@
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
+#include "hca/verbs/window.h"
 
 enum { RETURN_TRIES = 8 };
 
@@ -113,6 +114,14 @@ static int mr_again(struct daemon_conn *conn, struct list *held)
 			     mr->ibv.length, mr->iova, mr->access, &resp);
 }
 
+static int mw_again(struct daemon_conn *conn, struct list *held)
+{
+	const struct mw *mw = container_of(held, struct mw, held);
+	struct ib_uverbs_alloc_mw_resp resp;
+
+	return daemon_alloc_mw(conn, pd_of(mw->ibv.pd)->handle, mw->type, &resp);
+}
+
 static int qp_again(struct daemon_conn *conn, struct list *held)
 {
 	struct ib_uverbs_create_qp cmd = qp_create_command(container_of(held, struct qp, held));
@@ -152,6 +161,11 @@ static struct proto_return old_names(enum held_kind kind, const struct list *hel
 		return (struct proto_return){mr->foreign ? mr->foreign->handle : mr->handle,
 					     mr->rkey - 1};
 	}
+	case HELD_MW: {
+		const struct mw *mw = container_of(held, struct mw, held);
+
+		return (struct proto_return){mw->handle, window_number(mw)};
+	}
 	case HELD_QP: {
 		const struct qp *qp = container_of(held, struct qp, held);
 
@@ -169,8 +183,8 @@ static int objects_again(struct daemon_conn *conn, struct context *context)
 {
 	static int (*const again[])(struct daemon_conn * conn, struct list * held) = {
 		[HELD_PD] = pd_again,	[HELD_CHANNEL] = channel_again, [HELD_CQ] = cq_again,
-		[HELD_SRQ] = srq_again, [HELD_MR] = mr_again,		[HELD_QP] = qp_again,
-		[HELD_AH] = ah_again,
+		[HELD_SRQ] = srq_again, [HELD_MR] = mr_again,		[HELD_MW] = mw_again,
+		[HELD_QP] = qp_again,	[HELD_AH] = ah_again,
 	};
 	int err = 0;
 
@@ -206,6 +220,12 @@ static void number_marks(struct hca *hca, struct proto_attach *body)
 		list_for_each(held, &context->held[HELD_MR]) {
 			uint32_t index =
 				container_of(held, struct mr, held)->rkey >> LIMIT_KEY_TAG_BITS;
+
+			key = index < key ? index : key;
+		}
+		list_for_each(held, &context->held[HELD_MW]) {
+			uint32_t index = container_of(held, struct mw, held)->first_key >>
+					 LIMIT_KEY_TAG_BITS;
 
 			key = index < key ? index : key;
 		}

@@ -9,6 +9,8 @@
  *                     (link.given_up); a return to a daemon
  *   CONTROL_MAPPINGS  an operation that found a peer's region      mapped_serve()
  *                     unmapped (link.wishes)
+ *   CONTROL_WINDOWS   a request that ends a memory window while   windows_serve(), which leaves
+ *                     copies go on (hca.windows_ending)           it again while they go on
  *
  *   hca.engine_work, before engine_kick():
  *   ENGINE_REFUSALS   the control thread: the daemon refused a     link_take_refusals()
@@ -31,7 +33,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum control_work { CONTROL_LINKS = 1, CONTROL_MAPPINGS = 2 };
+enum control_work { CONTROL_LINKS = 1, CONTROL_MAPPINGS = 2, CONTROL_WINDOWS = 4 };
 enum engine_work { ENGINE_REFUSALS = 1, ENGINE_DEATHS = 2, ENGINE_OVERRUNS = 4 };
 
 struct work {

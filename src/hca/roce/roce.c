@@ -228,6 +228,7 @@ static void send_one(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock)
 			w->ack_due = 0;
 		}
 		roce_transmit(w, now);
+		roce_continue(w);
 	}
 	roce_note(w, now);
 }
@@ -266,6 +267,7 @@ static void expire_one(struct roce_qp *w, uint64_t now)
 		roce_pull_events(w);
 		if (tp_need(roce_tp(w), now) == TP_SEND)
 			roce_transmit(w, now);
+		roce_continue(w);
 	}
 	roce_note(w, now);
 	lock_give(&w->qp->lock);
@@ -417,6 +419,7 @@ static enum roce_drop take_in(struct roce_qp *w, const struct packet *packet, ui
 	else
 		tp_packet(roce_tp(w), packet, now);
 	roce_pull_events(w);
+	roce_continue(w);
 	roce_note(w, now);
 	return likely(tp_counters(roce_tp(w))->dropped == dropped) ? ROCE_TAKEN : ROCE_DROP_STALE;
 }

@@ -199,6 +199,12 @@ uint64_t roce_scan(struct roce *roce, uint64_t now);
 extern const struct tp_world roce_world;
 /* Handles the core's events. Called after each input to the transport core, and after a burst. */
 void roce_pull_events(struct roce_qp *w) REQUIRES(w->qp->lock);
+/* Goes on with requests that waited behind one on memory windows, after events were pulled. */
+static inline void roce_continue(struct roce_qp *w) REQUIRES(w->qp->lock)
+{
+	if (unlikely(w->qp->sq.next != w->qp->sq.head))
+		sq_run(w->qp);
+}
 /* Bytes that a QP sends before other QPs have their turn; the highest `patience`. */
 enum { ROCE_QUOTA = 128 * 1024, ROCE_PATIENCE = 3 };
 /* Requests are about to be sent; `acks`: an acknowledgement travels with them. `now` in ns. */

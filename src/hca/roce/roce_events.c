@@ -32,6 +32,7 @@ static void roce_received(struct roce_qp *w, const struct tp_message *message,
 		.imm = message->imm,
 		.src_qpn = w->qp->attr.dest_qp_num,
 		.has_imm = message->has_imm,
+		.invalidates = message->has_invalidate,
 		.solicited = message->solicited,
 		.is_write = message->is_write,
 	};

@@ -13,6 +13,7 @@
 #include "hca/verbs/carrier.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/route.h"
+#include "hca/verbs/window.h"
 
 /* ------------------------------------------------------------------ sending */
 
@@ -178,16 +179,52 @@ static void note_and_kick(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock)
 		engine_kick(hca);
 }
 
+#define RUNS_HERE (1u << IBV_WR_BIND_MW | 1u << IBV_WR_LOCAL_INV)
+
+static bool next_runs_here(const struct qp *qp) REQUIRES(qp->lock)
+{
+	return 1u << sq_at(&qp->sq, qp->sq.next)->opcode & RUNS_HERE;
+}
+
+/* Whether the next request is one on memory windows and can be tried: all before it have
+ * completed. */
+static bool may_run_here(const struct qp *qp) REQUIRES(qp->lock)
+{
+	return qp->state == IBV_QPS_RTS && qp->sq.next != qp->sq.head &&
+	       qp->sq.next == qp->sq.acked && next_runs_here(qp);
+}
+
+/* Executes the requests on memory windows that are next. The core doesn't see them; its counts
+ * continue after them. False: one waits (window.h). */
+static bool run_here(struct qp *qp) REQUIRES(qp->lock)
+{
+	while (may_run_here(qp)) {
+		struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.next);
+		enum ibv_wc_status status = window_execute(qp, wqe);
+
+		if (status == WINDOW_LATER)
+			return false;
+		if (status != IBV_WC_SUCCESS) {
+			sq_fail_local(qp, wqe, status);
+			return false;
+		}
+		sq_complete(qp, wqe, status);
+		tp_realign(roce_tp(qp->roce), qp->sq.next);
+	}
+	return true;
+}
+
 /*
  * Sends the requests, and in the same burst the acknowledgement that waited for them (roce_note). A
  * long answer to a READ is left to the engine.
  */
-static void roce_post(struct qp *qp) REQUIRES(qp->lock)
+static void post_to_core(struct qp *qp) REQUIRES(qp->lock)
 {
 	struct roce_qp *w = qp->roce;
 	struct tp *tp = roce_tp(w);
 
-	while (qp->sq.next != qp->sq.head && qp->state == IBV_QPS_RTS) {
+	while (qp->sq.next != qp->sq.head && qp->state == IBV_QPS_RTS &&
+	       likely(!next_runs_here(qp))) {
 		tp_request_fill(&w->requests[qp->sq.next & qp->sq.mask],
 				sq_at(&qp->sq, qp->sq.next));
 		qp->sq.next++;
@@ -205,6 +242,17 @@ static void roce_post(struct qp *qp) REQUIRES(qp->lock)
 	roce_ack_travels(w, acks, now);
 	roce_qp_burst(w, now, acks);
 	note_and_kick(w, now);
+}
+
+/* A request on memory windows waits until all before it have completed, and what follows it waits
+ * for it: roce_continue() goes on. */
+static void roce_post(struct qp *qp) REQUIRES(qp->lock)
+{
+	do {
+		if (unlikely(!run_here(qp)))
+			return;
+		post_to_core(qp);
+	} while (unlikely(may_run_here(qp)));
 }
 
 /* ------------------------------------------------------------------ connecting */

@@ -16,6 +16,7 @@
 #include "hca/process/hca.h"
 #include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
+#include "hca/verbs/window.h"
 
 /* ------------------------------------------------------------------ requester */
 
@@ -183,10 +184,10 @@ static bool roce_atomic(void *owner, uint64_t addr, uint32_t rkey, bool is_swap,
 
 static enum tp_access roce_invalidate(void *owner, uint32_t rkey)
 {
-	(void)owner;
-	(void)rkey;
-	return TP_ACCESS_REFUSED; /* there are no memory windows, and a peer may not invalidate
-				     regions */
+	struct qp *qp = roce_owner_qp(owner);
+
+	lock_assert_held(&qp->lock);
+	return window_invalidate(qp, rkey) ? TP_ACCESS_OK : TP_ACCESS_REFUSED;
 }
 
 const struct tp_world roce_world = {

@@ -21,6 +21,7 @@
 #include "hca/verbs/event.h"
 #include "hca/verbs/route.h"
 #include "hca/verbs/srq.h"
+#include "hca/verbs/window.h"
 
 void qp_ex_init(struct qp *qp);
 
@@ -36,10 +37,12 @@ static int check_caps(const struct ibv_qp_cap *cap)
 }
 
 #define SEND_OPS_UD (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM)
-#define SEND_OPS_UC (SEND_OPS_UD | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM)
+#define SEND_OPS_UC                                                                     \
+	(SEND_OPS_UD | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | \
+	 IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV)
 #define SEND_OPS_RC                                                                   \
 	(SEND_OPS_UC | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | \
-	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
+	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV)
 
 static int check_init(const struct ibv_qp_init_attr_ex *attr)
 {
@@ -127,6 +130,7 @@ static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_a
 	list_init(&qp->active);
 	list_init(&qp->srq_wait);
 	list_init(&qp->groups);
+	list_init(&qp->windows);
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
 		qp->has_ex = true;
 		qp_ex_init(qp);
@@ -269,6 +273,11 @@ struct ibv_qp_ex *qp_to_ex(struct ibv_qp *ibv)
 }
 
 /* ------------------------------------------------------------------ states */
+
+uint32_t qp_number(const struct qp *qp)
+{
+	return qp->hca->slot << LIMIT_QP_BITS | qp->index;
+}
 
 void qp_publish(struct qp *qp)
 {
@@ -524,6 +533,8 @@ int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	 * its requests' memory for something else. */
 	if (!err && (resets || fails))
 		old.carrier->settle(qp->hca, ibv->qp_num, old.peer_qpn, false);
+	if (!err && resets)
+		window_leave_qp(qp);
 	if (!err && resets) {
 		cq_forget_qp(cq_of(ibv->send_cq), ibv->qp_num);
 		if (ibv->recv_cq != ibv->send_cq)
@@ -583,6 +594,7 @@ int qp_destroy(struct ibv_qp *ibv)
 	old.carrier->take_in(qp);
 	qp_unpublish(qp);
 	old.carrier->settle(qp->hca, ibv->qp_num, old.peer_qpn, true);
+	window_leave_qp(qp);
 	books_enter(qp->hca);
 	daemon_destroy_qp(&qp->context->conn, qp->handle);
 	books_drop(qp->context, &qp->held);

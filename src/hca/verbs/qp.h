@@ -83,6 +83,7 @@ struct qp {
 	struct send_queue sq GUARDED_BY(lock);
 	struct recv_queue rq GUARDED_BY(lock);
 
+	struct list windows; /* struct mw.by_qp: type 2 windows; under hca.windows_lock */
 	/* struct member: groups it is attached to; under hca.engine (mcast.c) */
 	struct list groups;
 	/* Of a datagram to a group; NULL: it has sent none. */
@@ -135,6 +136,7 @@ int qp_query(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_q
 int qp_destroy(struct ibv_qp *qp);
 struct ibv_qp_ex *qp_to_ex(struct ibv_qp *qp);
 int sq_post(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int sq_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 int rq_post(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
 /* The command by which the daemon makes this QP. */
@@ -155,6 +157,8 @@ static inline uint32_t qp_remote_access(const struct qp *qp) REQUIRES(qp->lock)
 		       ? qp->attr.qp_access_flags
 		       : qp->attr.qp_access_flags & (unsigned int)IBV_ACCESS_REMOTE_WRITE;
 }
+/* The QP's number, which the program can't change as it can ibv.qp_num. */
+uint32_t qp_number(const struct qp *qp);
 /* Writes the QP's published entry. */
 void qp_publish(struct qp *qp) REQUIRES(qp->lock);
 /* Moves the QP to the error state: flushes both queues; raises `event` unless it is negative. */

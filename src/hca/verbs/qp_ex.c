@@ -11,6 +11,7 @@
 #include "base/cpu.h"
 #include "hca/verbs/ah.h"
 #include "hca/verbs/qp.h"
+#include "hca/verbs/window.h"
 
 static struct qp *qp_of_ex(struct ibv_qp_ex *ex)
 {
@@ -99,6 +100,39 @@ static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm)
 
 	if (wqe)
 		wqe->imm = imm;
+}
+
+static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t rkey)
+{
+	struct send_wqe *wqe = wr_begin(ex, IBV_WR_SEND_WITH_INV);
+
+	if (wqe)
+		wqe->imm = wqe->rkey = rkey;
+}
+
+static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t rkey)
+{
+	struct qp *qp = qp_of_ex(ex);
+	struct send_wqe *wqe = wr_begin(ex, IBV_WR_LOCAL_INV);
+
+	lock_assert_held(&qp->lock); /* since wr_start() */
+	if (wqe)
+		wqe->rkey = rkey;
+	qp->wr_current = NULL; /* it has no payload */
+}
+
+static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
+		       const struct ibv_mw_bind_info *info)
+{
+	struct qp *qp = qp_of_ex(ex);
+	struct send_wqe *wqe = wr_begin(ex, IBV_WR_BIND_MW);
+
+	lock_assert_held(&qp->lock); /* since wr_start() */
+	if (wqe && mw && mw->type == IBV_MW_TYPE_1)
+		qp->wr_error = EINVAL; /* that is ibv_bind_mw()'s */
+	else if (wqe)
+		qp->wr_error = window_fill_bind(wqe, mw, rkey, info);
+	qp->wr_current = NULL;
 }
 
 static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr)
@@ -234,8 +268,11 @@ void qp_ex_init(struct qp *qp)
 	}
 	ex->wr_rdma_write = wr_rdma_write;
 	ex->wr_rdma_write_imm = wr_rdma_write_imm;
+	ex->wr_bind_mw = wr_bind_mw;
+	ex->wr_local_inv = wr_local_inv;
 	if (qp->type == IBV_QPT_UC)
 		return;
+	ex->wr_send_inv = wr_send_inv;
 	ex->wr_rdma_read = wr_rdma_read;
 	ex->wr_atomic_cmp_swp = wr_atomic_cmp_swp;
 	ex->wr_atomic_fetch_add = wr_atomic_fetch_add;

@@ -40,9 +40,18 @@ struct send_wqe {
 	uint32_t progress; /* bytes already streamed through the ring */
 	union {
 		struct { /* RC and UC */
-			struct {
-				uint64_t compare_add, swap;
-			} atomic;
+			union {
+				struct {
+					uint64_t compare_add, swap;
+				} atomic;
+				/* IBV_WR_BIND_MW; `rkey` is the new key, `remote_addr` where it
+				 * begins, `imm` names the window */
+				struct {
+					uint64_t length;
+					uint32_t region; /* rkey; 0: none */
+					uint32_t access;
+				} bind;
+			};
 			/* Local carriers: of its first packet, had it been sent as packets. */
 			uint32_t psn;
 		};

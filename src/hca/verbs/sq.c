@@ -13,15 +13,18 @@
 #include "hca/verbs/carrier.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
+#include "hca/verbs/window.h"
 
 #define BIT(opcode) (1u << (opcode))
+#define ANY_WINDOW (BIT(IBV_WR_BIND_MW) | BIT(IBV_WR_LOCAL_INV))
 #define ANY_SEND (BIT(IBV_WR_SEND) | BIT(IBV_WR_SEND_WITH_IMM))
 #define ANY_WRITE (BIT(IBV_WR_RDMA_WRITE) | BIT(IBV_WR_RDMA_WRITE_WITH_IMM))
 #define ANY_ATOMIC (BIT(IBV_WR_ATOMIC_CMP_AND_SWP) | BIT(IBV_WR_ATOMIC_FETCH_AND_ADD))
 
 static const uint32_t opcodes_of[] = {
-	[IBV_QPT_RC] = ANY_SEND | ANY_WRITE | BIT(IBV_WR_RDMA_READ) | ANY_ATOMIC,
-	[IBV_QPT_UC] = ANY_SEND | ANY_WRITE,
+	[IBV_QPT_RC] = ANY_SEND | ANY_WRITE | BIT(IBV_WR_RDMA_READ) | ANY_ATOMIC | ANY_WINDOW |
+		       BIT(IBV_WR_SEND_WITH_INV),
+	[IBV_QPT_UC] = ANY_SEND | ANY_WRITE | ANY_WINDOW,
 	[IBV_QPT_UD] = ANY_SEND,
 };
 
@@ -30,6 +33,9 @@ static const uint8_t wc_opcode_of[] = {
 	[IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE,
 	[IBV_WR_SEND] = IBV_WC_SEND,
 	[IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND,
+	[IBV_WR_SEND_WITH_INV] = IBV_WC_SEND,
+	[IBV_WR_BIND_MW] = IBV_WC_BIND_MW,
+	[IBV_WR_LOCAL_INV] = IBV_WC_LOCAL_INV,
 	[IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
 	[IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
 	[IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD,
@@ -229,6 +235,9 @@ static int fill_remote(struct send_wqe *wqe, const struct ibv_send_wr *wr)
 		wqe->remote_addr = wr->wr.rdma.remote_addr;
 		wqe->rkey = wr->wr.rdma.rkey;
 		return 0;
+	case IBV_WR_SEND_WITH_INV:
+		wqe->rkey = wr->invalidate_rkey;
+		return 0;
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
 		wqe->remote_addr = wr->wr.atomic.remote_addr;
@@ -239,6 +248,19 @@ static int fill_remote(struct send_wqe *wqe, const struct ibv_send_wr *wr)
 	default:
 		return 0;
 	}
+}
+
+/* A request that is executed here, without payload: see window.h. */
+static int fill_window(struct send_wqe *wqe, const struct ibv_send_wr *wr)
+{
+	if (wr->send_flags & IBV_SEND_INLINE)
+		return EINVAL;
+	if (wr->opcode == IBV_WR_BIND_MW)
+		return window_fill_bind(wqe, wr->bind_mw.mw, wr->bind_mw.rkey,
+					&wr->bind_mw.bind_info);
+	wqe->rkey = wr->invalidate_rkey;
+	wqe->length = wqe->num_sge = 0;
+	return 0;
 }
 
 /* Writes one work request into the ring's next place; it isn't posted before head moves. */
@@ -259,6 +281,8 @@ static int sq_fill(struct qp *qp, const struct ibv_send_wr *wr) REQUIRES(qp->loc
 		     (flags & IBV_SEND_FENCE ? SEND_FENCE : 0);
 	wqe->imm = wr->imm_data;
 	wqe->progress = 0;
+	if (unlikely(BIT(wr->opcode) & ANY_WINDOW))
+		return fill_window(wqe, wr);
 	if (qp->type == IBV_QPT_UD) {
 		if (unlikely(!wr->wr.ud.ah))
 			return EINVAL;
@@ -276,6 +300,22 @@ static int sq_fill(struct qp *qp, const struct ibv_send_wr *wr) REQUIRES(qp->loc
 	return fill_segments(qp, wqe, wr->sg_list, wr->num_sge);
 }
 
+/* Starts what was posted, or flushes it. */
+static inline void sq_go_on(struct qp *qp) REQUIRES(qp->lock)
+{
+	if (likely(qp->state == IBV_QPS_RTS))
+		sq_run(qp);
+	else if (qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE)
+		sq_flush(qp);
+}
+
+/* Whether the request binds a window of type 1, which programs do by ibv_bind_mw() only. */
+static bool binds_type_1(const struct ibv_send_wr *wr)
+{
+	return wr->opcode == IBV_WR_BIND_MW && wr->bind_mw.mw &&
+	       wr->bind_mw.mw->type == IBV_MW_TYPE_1;
+}
+
 int sq_post(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	struct qp *qp = qp_of(ibv);
@@ -285,7 +325,7 @@ int sq_post(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad
 	if (unlikely(qp->state < IBV_QPS_RTS))
 		err = EINVAL;
 	for (; !err && wr; wr = wr->next) {
-		err = sq_fill(qp, wr);
+		err = unlikely(binds_type_1(wr)) ? EINVAL : sq_fill(qp, wr);
 		if (unlikely(err))
 			break;
 		struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.head++);
@@ -297,10 +337,31 @@ int sq_post(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad
 	}
 	if (unlikely(err))
 		*bad = wr;
-	if (likely(qp->state == IBV_QPS_RTS))
-		sq_run(qp);
-	else if (qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE)
-		sq_flush(qp);
+	sq_go_on(qp);
+	lock_give(&qp->lock);
+	return err;
+}
+
+int sq_bind_mw(struct ibv_qp *ibv, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	struct ibv_send_wr wr = {
+		.wr_id = bind->wr_id,
+		.opcode = IBV_WR_BIND_MW,
+		.send_flags = bind->send_flags,
+		.bind_mw = {.mw = mw, .rkey = ibv_inc_rkey(mw->rkey), .bind_info = bind->bind_info},
+	};
+	struct qp *qp = qp_of(ibv);
+
+	if (mw->type != IBV_MW_TYPE_1 || bind->bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED)
+		return EINVAL;
+	lock_take(&qp->lock);
+	int err = qp->state < IBV_QPS_RTS ? EINVAL : sq_fill(qp, &wr);
+
+	if (!err) {
+		qp->sq.head++;
+		mw->rkey = wr.bind_mw.rkey;
+		sq_go_on(qp);
+	}
 	lock_give(&qp->lock);
 	return err;
 }

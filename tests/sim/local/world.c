@@ -584,6 +584,25 @@ void world_complete(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_statu
 	task_yield("world_complete");
 }
 
+/* The programs of this simulation have no memory windows. */
+bool world_peer_window(struct local_qp *lq, uint32_t rkey, const struct mr_view *view)
+{
+	(void)lq, (void)rkey, (void)view;
+	return false;
+}
+
+enum ibv_wc_status world_execute_window(struct local_qp *lq, const struct send_wqe *wqe)
+{
+	(void)lq, (void)wqe;
+	return IBV_WC_MW_BIND_ERR;
+}
+
+bool world_invalidate(struct local_qp *lq, uint32_t rkey)
+{
+	(void)lq, (void)rkey;
+	return false;
+}
+
 void world_fail_request(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status)
 {
 	struct qp *qp = qp_of(lq);

@@ -176,8 +176,7 @@ static enum local_outcome fetch_message(struct local_qp *lq, const struct ring_h
 		return ask_for_data(lq, h, held, wqe);
 	if (unlikely(result != FETCHED || !local_sender_there(lq)))
 		return fetch_failed(lq, h, wqe, local, count, result);
-	local_complete_receive(lq, wqe, h, IBV_WC_SUCCESS);
-	return local_request_done(lq);
+	return local_message_received(lq, wqe, h);
 }
 
 enum local_outcome local_execute_send_by_reference(struct local_qp *lq, const struct ring_header *h,
@@ -223,9 +222,9 @@ void local_take_send_data(struct local_qp *lq, const struct ring_header *h, cons
 	lq->stream_done += h->length;
 	if (lq->stream_done < held->header.length)
 		return;
-	local_complete_receive(lq, &lq->taken.wqe, &held->header, IBV_WC_SUCCESS);
 	lq->responder = LOCAL_OPEN;
-	local_request_done(lq);
+	if (local_message_received(lq, &lq->taken.wqe, &held->header) == LOCAL_REQUEST_REFUSED)
+		return; /* the QP has failed, and what was held is gone */
 	local_release_held(lq, held);
 	local_execute_held(lq);
 }

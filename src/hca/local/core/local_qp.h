@@ -131,6 +131,7 @@ struct local_qp {
 	uint8_t peer_rnr_timer; /* code of the RNR timer in the peer's last RNR or NAK */
 	bool must_notify;      /* records were put into the ring since the peer was last notified */
 	uint32_t resend_until; /* SQD: requests below it had begun, and go on, or are sent again */
+	uint32_t done_here;    /* requests of the send queue that no peer is asked for: windows */
 	uint32_t next_msn;     /* of the next record that needs an acknowledgement */
 	uint32_t acked_msn; /* UC: all below are executed, or lost, though they completed before */
 	uint32_t next_psn;  /* of the next request, had all been sent as packets */

@@ -57,17 +57,19 @@ check_region(struct local_qp *lq, const struct send_wqe *wqe, uint32_t length, u
 {
 	*status = IBV_WC_REM_ACCESS_ERR;
 	if (unlikely(!world_peer_region(lq, wqe->rkey, view)))
-		return "no such rkey (never registered, deregistered, or an lkey)";
-	if (unlikely(view->pd != world_peer_pd(lq))) {
+		return "no such rkey (never registered or bound, deregistered, invalidated, or an "
+		       "lkey)";
+	if (unlikely(view->pd != world_peer_pd(lq)) && !world_peer_window(lq, wqe->rkey, view)) {
 		*status = LOCAL_ASK_PEER;
 		return peer_imported(lq, view, access) ? NULL
-						       : "the region belongs to another protection "
-							 "domain than the peer's QP";
+						       : "the region or window belongs to another "
+							 "protection domain than the peer's QP, "
+							 "or the window to another QP";
 	}
 	if (unlikely(!(view->access & access)))
-		return "the region wasn't registered for it";
+		return "the region wasn't registered, or the window not bound, for it";
 	if (unlikely(!mr_covers(view, wqe->remote_addr, length)))
-		return "outside the region";
+		return "outside the region or window";
 	*status = IBV_WC_SUCCESS;
 	return NULL;
 }

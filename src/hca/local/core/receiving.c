@@ -99,6 +99,19 @@ bool local_place_payload(struct local_qp *lq, const struct recv_wqe *wqe, uint32
 	return likely(count >= 0) && world_scatter(lq, local, count, offset, payload, length);
 }
 
+enum local_outcome local_message_received(struct local_qp *lq, const struct recv_wqe *wqe,
+					  const struct ring_header *h)
+{
+	if (unlikely(h->flags & REC_INVALIDATE) &&
+	    (lq->type != IBV_QPT_RC || !world_invalidate(lq, h->imm))) {
+		world_receive_back(lq, wqe); /* it is flushed with the others */
+		return local_refuse_request(lq, h->msn, IBV_WC_REM_ACCESS_ERR,
+					    IBV_EVENT_QP_ACCESS_ERR);
+	}
+	local_complete_receive(lq, wqe, h, IBV_WC_SUCCESS);
+	return local_request_done(lq);
+}
+
 enum local_outcome local_execute_send(struct local_qp *lq, const struct ring_header *h,
 				      const uint8_t *payload, uint32_t room,
 				      struct local_held *held)
@@ -115,8 +128,7 @@ enum local_outcome local_execute_send(struct local_qp *lq, const struct ring_hea
 		return local_message_too_long(lq, wqe, h);
 	if (unlikely(!local_place_payload(lq, wqe, 0, payload, h->length)))
 		return local_fail_receive(lq, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
-	local_complete_receive(lq, wqe, h, IBV_WC_SUCCESS);
-	return local_request_done(lq);
+	return local_message_received(lq, wqe, h);
 }
 
 enum local_outcome local_execute_write_imm(struct local_qp *lq, const struct ring_header *h,

@@ -60,6 +60,10 @@ enum local_outcome local_fail_receive(struct local_qp *lq, const struct recv_wqe
 /* A message is longer than its receive. */
 enum local_outcome local_message_too_long(struct local_qp *lq, const struct recv_wqe *wqe,
 					  const struct ring_header *h);
+/* The message is in its receive: completes both, and invalidates the memory window that the message
+ * names, if any. */
+enum local_outcome local_message_received(struct local_qp *lq, const struct recv_wqe *wqe,
+					  const struct ring_header *h);
 /* Takes the next receive, copied to `room` if need be. NULL: there is none; for RC the next post
  * calls local_qp_receive_posted(). */
 const struct recv_wqe *local_take_receive(struct local_qp *lq, struct receive *room);

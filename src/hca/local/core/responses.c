@@ -114,7 +114,7 @@ static void on_rnr(struct local_qp *lq, const struct ring_header *h)
 static bool uses_receive(const struct send_wqe *wqe)
 {
 	return wqe->opcode == IBV_WR_SEND || wqe->opcode == IBV_WR_SEND_WITH_IMM ||
-	       wqe->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+	       wqe->opcode == IBV_WR_SEND_WITH_INV || wqe->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
 /* The peer didn't take the request: puts it back into the state before it was sent. Data that a
@@ -205,7 +205,8 @@ static void on_pull(struct local_qp *lq, const struct ring_header *h)
 {
 	struct send_wqe *wqe = find_request(lq, h->msn);
 
-	if (!wqe || (wqe->opcode != IBV_WR_SEND && wqe->opcode != IBV_WR_SEND_WITH_IMM))
+	if (!wqe || (wqe->opcode != IBV_WR_SEND && wqe->opcode != IBV_WR_SEND_WITH_IMM &&
+		     wqe->opcode != IBV_WR_SEND_WITH_INV))
 		return;
 	lq->pull_msn = h->msn;
 	lq->wait = LOCAL_STREAMS;
@@ -414,7 +415,8 @@ bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next)
 	bool busy = lq->sq->acked != (lq->state == IBV_QPS_SQD ? lq->resend_until : lq->sq->head);
 	enum world_link link = world_link(lq);
 
-	if (!busy || (lq->state != IBV_QPS_RTS && lq->state != IBV_QPS_SQD)) {
+	if (!busy || local_waits_here(lq) ||
+	    (lq->state != IBV_QPS_RTS && lq->state != IBV_QPS_SQD)) {
 		lq->stalled_since = 0;
 		return false;
 	}

@@ -13,6 +13,7 @@
 #define EAGER_MAX RING_PAYLOAD_MAX
 
 #define BIT(opcode) (1u << (opcode))
+#define RUNS_HERE (BIT(IBV_WR_BIND_MW) | BIT(IBV_WR_LOCAL_INV))
 #define WITH_IMM (BIT(IBV_WR_SEND_WITH_IMM) | BIT(IBV_WR_RDMA_WRITE_WITH_IMM))
 
 /* ------------------------------------------------------------------ completing */
@@ -116,7 +117,8 @@ static bool peer_ready(struct local_qp *lq)
 	 * does a WRITE go on by another link: pieces may be lost with the first. */
 	if (lq->type == IBV_QPT_RC && local_being_sent(lq))
 		return false;
-	if (lq->type == IBV_QPT_RC && lq->sq->next && (uint8_t)pub_qp_epoch(word) != lq->peer_epoch)
+	if (lq->type == IBV_QPT_RC && lq->sq->next != lq->done_here &&
+	    (uint8_t)pub_qp_epoch(word) != lq->peer_epoch)
 		return false;
 	lq->peer_epoch = pub_qp_epoch(word);
 	lq->peer = LOCAL_PEER_READY;
@@ -162,7 +164,9 @@ static enum step fail_in_turn(struct local_qp *lq, struct send_wqe *wqe, enum ib
 static uint8_t message_flags(const struct local_qp *lq, const struct send_wqe *wqe)
 {
 	return (wqe->flags & SEND_SOLICITED ? REC_SOLICITED : 0) |
-	       (BIT(wqe->opcode) & WITH_IMM ? REC_IMM : 0) | lq->attr->rnr_retry << REC_RNR_SHIFT;
+	       (BIT(wqe->opcode) & WITH_IMM ? REC_IMM : 0) |
+	       (wqe->opcode == IBV_WR_SEND_WITH_INV ? REC_INVALIDATE : 0) |
+	       lq->attr->rnr_retry << REC_RNR_SHIFT;
 }
 
 static void fill_request(struct local_qp *lq, struct ring_header *h, const struct send_wqe *wqe,
@@ -483,11 +487,39 @@ static enum step start_atomic(struct local_qp *lq, struct send_wqe *wqe)
 	return finish_direct(lq, wqe, local_atomic_on_self(lq, wqe));
 }
 
+/* ------------------------------------------------------------------ memory windows */
+
+/* Executes a request that needs no peer, nor a link: it has no PSN and no message number. */
+static enum step start_here(struct local_qp *lq, struct send_wqe *wqe)
+{
+	if (local_has_outstanding(lq))
+		return STEP_WAIT;
+	enum ibv_wc_status status = world_execute_window(lq, wqe);
+
+	if (status == WORLD_LATER)
+		return STEP_WAIT;
+	lq->done_here++;
+	if (unlikely(status != IBV_WC_SUCCESS)) {
+		world_fail_request(lq, wqe, status);
+		return STEP_FAILED;
+	}
+	world_complete(lq, wqe, IBV_WC_SUCCESS);
+	return STEP_DONE;
+}
+
+bool local_waits_here(const struct local_qp *lq)
+{
+	return !local_has_outstanding(lq) && lq->sq->next != lq->sq->head &&
+	       BIT(sq_at(lq->sq, lq->sq->next)->opcode) & RUNS_HERE;
+}
+
 /* ------------------------------------------------------------------ all of them */
 
 /* The link isn't up, or the peer isn't ready: waits, or completes an unreliable request. */
 static enum step start_unconnected(struct local_qp *lq, struct send_wqe *wqe, enum world_link link)
 {
+	if (BIT(wqe->opcode) & RUNS_HERE)
+		return start_here(lq, wqe);
 	if (link == WORLD_LINK_COMING)
 		return wait_for_link(lq);
 	if (lq->type == IBV_QPT_UC && !local_has_outstanding(lq)) {
@@ -508,12 +540,16 @@ static enum step start_request(struct local_qp *lq, struct send_wqe *wqe)
 	switch (wqe->opcode) {
 	case IBV_WR_SEND:
 	case IBV_WR_SEND_WITH_IMM:
+	case IBV_WR_SEND_WITH_INV:
 		return start_send(lq, wqe);
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 		return start_write(lq, wqe);
 	case IBV_WR_RDMA_READ:
 		return start_read(lq, wqe);
+	case IBV_WR_BIND_MW:
+	case IBV_WR_LOCAL_INV:
+		return start_here(lq, wqe);
 	default:
 		return start_atomic(lq, wqe);
 	}

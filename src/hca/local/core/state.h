@@ -15,6 +15,9 @@ void local_uncount(struct local_qp *lq, const struct send_wqe *wqe);
 /* Starts what may be started in this state. */
 void local_run(struct local_qp *lq);
 
+/* Whether the next request to start needs no peer. */
+bool local_waits_here(const struct local_qp *lq);
+
 /* ---- responses.c: the requester's other half */
 /* Completes all outstanding requests with numbers below `ack`, in posting order. */
 void local_take_ack(struct local_qp *lq, uint32_t ack);

@@ -71,6 +71,9 @@ uint32_t world_peer_receives(struct local_qp *lq); /* receives posted since its 
 /* Reads the entry of the peer's region with this rkey; false: there is none (any more), or the
  * peer's regions' file isn't mapped. [shared] */
 bool world_peer_region(struct local_qp *lq, uint32_t rkey, struct mr_view *view);
+/* Whether a memory window's entry, read as above, may be reached by this QP's peer QP; reads the
+ * entry again. [shared] */
+bool world_peer_window(struct local_qp *lq, uint32_t rkey, const struct mr_view *view);
 /* Whether the peer's process is alive and not stopped, so that it is only slow. */
 bool world_peer_runs(const struct local_qp *lq);
 /* The position up to which the link's ring has been read. The link is up, here and below. */
@@ -177,6 +180,12 @@ void world_receive_wait(struct local_qp *lq, bool waits);
 /* Completes the oldest request: advances sq.acked (and sq.next, if it wasn't sent). With an error
  * the QP fails: local_qp_stop() is called from inside, and the owner flushes. */
 void world_complete(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status);
+/* Executes a request on this process's memory windows, before which all have completed. Its status,
+ * or WORLD_LATER: local_qp_post() is called when it can be tried again. */
+#define WORLD_LATER ((enum ibv_wc_status)0x7ffe)
+enum ibv_wc_status world_execute_window(struct local_qp *lq, const struct send_wqe *wqe);
+/* The peer invalidates the memory window with this key. False: it may not. */
+bool world_invalidate(struct local_qp *lq, uint32_t rkey);
 /* UC: the request at sq.next failed on this side before any of it was sent: the QP goes to SQE. */
 void world_fail_request(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status);
 /* Moves the QP to ERR, and raises `event` unless it is negative. Calls local_qp_stop(). */
