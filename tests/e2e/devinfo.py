@@ -28,7 +28,7 @@ FIELDS = {
     "max_qp_rd_atom": r"[1-9]\d*",
     "max_qp_init_rd_atom": r"[1-9]\d*",
     "atomic_cap": r"ATOMIC_(HCA|GLOB) \([12]\)",
-    "max_mw": r"0",
+    "max_mw": r"[1-9]\d+",
     "max_ah": r"[1-9]\d+",
     "max_srq": r"[1-9]\d+",
     "max_srq_wr": r"[1-9]\d+",

@@ -769,6 +769,27 @@ static void daemon_gone(struct rig *rig)
 	party_close(&party);
 }
 
+/* A memory window can't be bound to it: only its owner could publish one. */
+static void no_window(struct rig *rig)
+{
+	struct ibv_send_wr wr = {.wr_id = 7, .opcode = IBV_WR_BIND_MW}, *bad;
+	struct party party;
+
+	if (!party_open(&party, rig, NULL))
+		return;
+	if (rig->role == RIG_B) {
+		struct ibv_mw *mw = ibv_alloc_mw(party.pd, IBV_MW_TYPE_2);
+
+		CHECK(rig, mw);
+		wr.bind_mw.mw = mw;
+		wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+		wr.bind_mw.bind_info = (struct ibv_mw_bind_info){party.mr, party.offer.addr, 8, 0};
+		CHECK_EQ(rig, ibv_post_send(party.end.qp, &wr, &bad), EOPNOTSUPP);
+		OK(rig, ibv_dealloc_mw(mw));
+	}
+	party_close(&party);
+}
+
 const struct rig_test foreign_tests[] = {
 	{"foreign_initiates", initiates},
 	{"foreign_receives", receives},
@@ -779,6 +800,7 @@ const struct rig_test foreign_tests[] = {
 	{"foreign_outside", outside},
 	{"foreign_without_rights", without_rights},
 	{"foreign_other_domain", other_domain},
+	{"foreign_no_window", no_window},
 	{"foreign_deregistered", deregistered},
 	{"foreign_deregistered_in_use", deregistered_in_use},
 	{"foreign_given_back", given_back},

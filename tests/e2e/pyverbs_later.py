@@ -30,10 +30,6 @@ LATER = {
         "test_mr.DeviceMemoryAPITest.*",
         "test_mr.DeviceMemoryTest.*",
     ),
-    "memory windows come later": (
-        "test_mr.MWTest.*",
-        "test_qpex.QpExTestCase.test_qp_ex_rc_bind_mw",
-    ),
     "atomic write comes later": ("test_qpex.QpExTestCase.test_qp_ex_rc_atomic_write",),
     "on-demand paging comes later": ("test_odp.OdpTestCase.*",),
     "parent domains come later": ("test_parent_domain.ParentDomainTrafficTest.*",),

@@ -41,7 +41,8 @@ enum {
 #define CAPABILITIES                                                                \
 	(IB_UVERBS_DEVICE_UD_AV_PORT_ENFORCE | IB_UVERBS_DEVICE_CURR_QP_STATE_MOD | \
 	 IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT | IB_UVERBS_DEVICE_SYS_IMAGE_GUID |     \
-	 IB_UVERBS_DEVICE_RC_RNR_NAK_GEN | IB_UVERBS_DEVICE_SRQ_RESIZE)
+	 IB_UVERBS_DEVICE_RC_RNR_NAK_GEN | IB_UVERBS_DEVICE_SRQ_RESIZE |            \
+	 IB_UVERBS_DEVICE_MEM_WINDOW | IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B)
 
 /* The kernel's Soft-RoCE subtracts as much from the interface's MTU for all possible headers. */
 enum { HEADERS_BYTES = 80, MTU_BYTES_MIN = 256, MTU_BYTES_MAX = 4096 };
@@ -259,6 +260,7 @@ static void device_fill_response(const struct device *device,
 		.max_cq = device_allowed(device, LIMIT_CQ),
 		.max_cqe = LIMIT_CQE,
 		.max_mr = device_allowed(device, LIMIT_MR),
+		.max_mw = device_allowed(device, LIMIT_MW),
 		.max_pd = device_allowed(device, LIMIT_PD),
 		.max_qp_rd_atom = LIMIT_RD_ATOM,
 		.max_res_rd_atom = LIMIT_RD_ATOM * device_allowed(device, LIMIT_QP),
