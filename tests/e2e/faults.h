@@ -19,7 +19,8 @@ extern const struct rig_test order_tests[]; /* order after a message that is los
 extern const struct rig_test
 	away_tests[]; /* answers that arrive while their requester is stopped */
 
-extern const struct rig_test window_tests[];	/* memory windows */
-extern const struct rig_test behaviour_tests[]; /* what docs/behaviour.md decides */
+extern const struct rig_test window_tests[];	   /* memory windows */
+extern const struct rig_test window_wrong_tests[]; /* their refusals */
+extern const struct rig_test behaviour_tests[];	   /* what docs/behaviour.md decides */
 
 #endif
