@@ -24,7 +24,7 @@
 #include <stdint.h>
 
 #define PUB_MAGIC 0x766272626e61ull
-#define PUB_VERSION 6u
+#define PUB_VERSION 7u
 #define PUB_HAZARDS 64u
 
 /*

@@ -572,6 +572,49 @@ static void ends_wait_for_copies(struct rig *rig)
 	end_waits_for_copy(rig, IBV_MW_TYPE_1);
 }
 
+/* Two queue pairs bind a window of type 1 while a copy holds the end of its binding up: both
+ * requests complete. */
+static void two_wait_for_copy(struct rig *rig)
+{
+	_Atomic uint64_t *hazard = NULL;
+	struct ibv_mw *mw = NULL;
+	struct end other, end;
+
+	if (rig->carrier == RIG_WIRE || rig->carrier == RIG_RING)
+		return; /* no process copies but the window's own */
+	two_pairs(&end, &other, rig);
+	end_warm(&end);
+	if (rig->role == RIG_B) {
+		mw = mw_make(&end, IBV_MW_TYPE_1);
+		bind_type_1(&end, mw, PART_BYTES);
+	}
+	key_pass(&end, mw ? mw->rkey : 0);
+	if (rig->role == RIG_A) {
+		hazard = own_hazard(rig);
+		*hazard = (uint64_t)(end.peer.qpn >> QP_BITS) << 32 | end.peer.rkey;
+	}
+	rig_sync(rig);
+	if (rig->role == RIG_B) {
+		struct ibv_mw_bind nothing = {.wr_id = 2, .send_flags = IBV_SEND_SIGNALED};
+
+		OK(rig, ibv_bind_mw(end.qp, mw, &nothing));
+		OK(rig, ibv_bind_mw(other.qp, mw, &nothing));
+		wc_none(&end, end.scq);
+		wc_none(&other, other.scq);
+	}
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		*hazard = 0;
+	} else {
+		wc_expect(&end, end.scq, 2, IBV_WC_SUCCESS);
+		wc_expect(&other, other.scq, 2, IBV_WC_SUCCESS);
+		OK(rig, ibv_dealloc_mw(mw));
+	}
+	rig_sync(rig);
+	end_close(&other);
+	end_close(&end);
+}
+
 enum { LONG = 2 << 20 };
 
 static void *write_all(void *arg)
@@ -648,6 +691,7 @@ const struct rig_test window_tests[] = {
 	{"window_requests_in_order", requests_in_order},
 	{"window_requests_by_builder", requests_by_builder},
 	{"window_ends_wait_for_copies", ends_wait_for_copies},
+	{"window_two_wait_for_copy", two_wait_for_copy},
 	{"window_ends_under_writes", ends_under_writes},
 	{NULL, NULL},
 };

@@ -274,7 +274,7 @@ static int peer_stuck(const struct wait *wait, struct link *link, uint32_t threa
 	log_error("deregistration: process %d (thread %u) has been copying to or from %s 0x%x of "
 		  "this process for %llu s%s; the link to it is given up, and the memory must not "
 		  "be reused while that process lives",
-		  link->pid, thread, wait->value & 1 ? "region" : "the QP with key",
+		  link->pid, thread, wait->value & HAZARD_OF_QP ? "the QP with key" : "region",
 		  (uint32_t)wait->value, (unsigned long long)(now - wait->begun) / 1000000000ull,
 		  peer_state(&link->process) == 'T' ? " and is stopped" : "");
 	show_culprit(wait, link->pid, thread);

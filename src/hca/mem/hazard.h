@@ -175,10 +175,13 @@ static inline void hazard_clear(_Atomic uint64_t *hazard)
 	atomic_store_explicit(hazard, 0, memory_order_release); /* [H5], pairs with [H4] */
 }
 
-/* The key that names a QP whose message is being fetched: even, as no rkey is. */
+/* The key that names a QP whose message is being fetched. No rkey has the bit. */
+#define HAZARD_OF_QP 0x80000000u
+_Static_assert(LIMIT_MR_BITS + LIMIT_KEY_TAG_BITS < 32, "no rkey has HAZARD_OF_QP");
+
 static inline uint32_t hazard_of_qp(uint32_t qpn)
 {
-	return (qpn & (LIMIT_QPS_PER_SLOT - 1)) << LIMIT_KEY_TAG_BITS;
+	return HAZARD_OF_QP | (qpn & (LIMIT_QPS_PER_SLOT - 1));
 }
 
 /* Whether the process at the link's other end lives and has a hazard set that names this process.

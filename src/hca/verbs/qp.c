@@ -131,6 +131,7 @@ static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_a
 	list_init(&qp->srq_wait);
 	list_init(&qp->groups);
 	list_init(&qp->windows);
+	list_init(&qp->window_wait);
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
 		qp->has_ex = true;
 		qp_ex_init(qp);

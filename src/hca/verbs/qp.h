@@ -83,7 +83,8 @@ struct qp {
 	struct send_queue sq GUARDED_BY(lock);
 	struct recv_queue rq GUARDED_BY(lock);
 
-	struct list windows; /* struct mw.by_qp: type 2 windows; under hca.windows_lock */
+	struct list windows;	 /* struct mw.by_qp: type 2 windows; under hca.windows_lock */
+	struct list window_wait; /* on mw.waiters; under hca.windows_lock */
 	/* struct member: groups it is attached to; under hca.engine (mcast.c) */
 	struct list groups;
 	/* Of a datagram to a group; NULL: it has sent none. */

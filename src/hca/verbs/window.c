@@ -96,12 +96,14 @@ static void window_ended(struct hca *hca, struct mw *mw) REQUIRES(hca->windows_l
 	list_del(&mw->ending);
 }
 
-/* Leaves the wait to the control thread. `waiter`: the QPN whose request waits, or 0. */
-static void window_leave_wait(struct hca *hca, struct mw *mw, uint32_t waiter)
+/* Leaves the wait to the control thread. `waiter`: the QP whose request waits, or NULL. */
+static void window_leave_wait(struct hca *hca, struct mw *mw, struct qp *waiter)
 	REQUIRES(hca->windows_lock)
 {
-	if (waiter)
-		mw->waiter = waiter;
+	if (waiter) {
+		list_del(&waiter->window_wait);
+		list_add_tail(&mw->waiters, &waiter->window_wait);
+	}
 	if (!list_empty(&mw->ending))
 		return;
 	list_add_tail(&hca->windows_ending, &mw->ending);
@@ -173,6 +175,7 @@ static struct mw *window_new(struct ibv_pd *pd, enum ibv_mw_type type)
 	mw->state = type == IBV_MW_TYPE_1 ? WINDOW_INVALID : WINDOW_FREE;
 	list_init(&mw->by_qp);
 	list_init(&mw->ending);
+	list_init(&mw->waiters);
 	return mw;
 }
 
@@ -327,7 +330,7 @@ static enum ibv_wc_status execute_bind(struct qp *qp, const struct send_wqe *wqe
 	if (step == REVOKE)
 		window_clear(mw);
 	if (step != GRANT) {
-		window_leave_wait(qp->hca, mw, qp_number(qp));
+		window_leave_wait(qp->hca, mw, qp);
 		return WINDOW_LATER;
 	}
 	if (event == EVENT_BIND)
@@ -382,7 +385,7 @@ static enum ibv_wc_status execute_invalidate(struct qp *qp, uint32_t rkey) REQUI
 	}
 	if (step == GRANT)
 		return IBV_WC_SUCCESS;
-	window_leave_wait(qp->hca, mw, qp_number(qp));
+	window_leave_wait(qp->hca, mw, qp);
 	return WINDOW_LATER;
 }
 
@@ -418,7 +421,7 @@ bool window_invalidate(struct qp *qp, uint32_t rkey)
 	}
 	if (!why && mw->state == WINDOW_ENDING) {
 		why = "its sender still copies to or from it";
-		window_leave_wait(qp->hca, mw, 0);
+		window_leave_wait(qp->hca, mw, NULL);
 	}
 	lock_give(&qp->hca->windows_lock);
 	if (why)
@@ -456,11 +459,8 @@ int window_region_ends(struct hca *hca, const struct mr *mr)
 	return bound ? -EBUSY : 0;
 }
 
-/* Runs the QP whose request waited for a window. No lock is held. */
-static void window_resume(struct hca *hca, uint32_t qpn)
+static void waiter_run(struct hca *hca, uint32_t qpn)
 {
-	if (!qpn)
-		return;
 	lock_take(&hca->engine);
 	struct qp *qp = hca->qps[qpn & (LIMIT_QPS_PER_SLOT - 1)];
 
@@ -472,26 +472,78 @@ static void window_resume(struct hca *hca, uint32_t qpn)
 	engine_leave(hca);
 }
 
-/* Waits until no copy uses the key, and ends the window that has it, if that hasn't been bound anew
- * or ended meanwhile. 0 or -EBUSY. No lock is held. */
-static int window_wait(struct hca *hca, uint32_t rkey)
+/* Runs the QPs whose requests waited for a window. No lock is held. A QP that is reset or destroyed
+ * meanwhile leaves the list. */
+static void waiters_run(struct hca *hca, struct list *waiters)
 {
-	int err = hazard_wait_region(hca, rkey);
-	uint32_t waiter = 0;
+	const struct list *node;
 
-	lock_take(&hca->windows_lock);
-	struct mw *mw = window_at(hca, rkey);
+	do {
+		uint32_t qpn = 0;
 
-	if (mw && mw->rkey == rkey && (mw->state == WINDOW_ENDING || mw->state == WINDOW_STUCK)) {
-		waiter = mw->waiter;
-		mw->waiter = 0;
-		if (err)
-			mw->state = WINDOW_STUCK;
-		else
-			window_ended(hca, mw);
+		lock_take(&hca->windows_lock);
+		node = list_pop(waiters);
+		if (node)
+			qpn = qp_number(container_of(node, struct qp, window_wait));
+		lock_give(&hca->windows_lock);
+		if (node)
+			waiter_run(hca, qpn);
+	} while (node);
+}
+
+/* An end of access to a window: which key, and since when its entry is cleared. */
+struct ending {
+	uint32_t rkey;
+	uint64_t since;
+};
+
+static struct ending window_ending(const struct mw *mw)
+{
+	return (struct ending){mw->rkey, mw->since};
+}
+
+/* The window whose access ends so, if it hasn't ended, nor been bound anew, meanwhile. */
+static struct mw *window_of_ending(const struct hca *hca, const struct ending *ending)
+	REQUIRES(hca->windows_lock)
+{
+	struct mw *mw = window_at(hca, ending->rkey);
+	bool same = mw && mw->rkey == ending->rkey && mw->since == ending->since &&
+		    (mw->state == WINDOW_ENDING || mw->state == WINDOW_STUCK);
+
+	return same ? mw : NULL;
+}
+
+/* ENDED or HELD UP. Moves the QPs whose requests waited to `waiters`, for waiters_run(). */
+static void window_settle(struct hca *hca, struct mw *mw, bool held_up, struct list *waiters)
+	REQUIRES(hca->windows_lock)
+{
+	struct list *node;
+
+	if (held_up) {
+		mw->state = WINDOW_STUCK;
+		list_del(&mw->ending);
+	} else {
+		window_ended(hca, mw);
 	}
+	while ((node = list_pop(&mw->waiters)))
+		list_add_tail(waiters, node);
+}
+
+/* Waits until no copy uses the key, and ends the window that has it. 0 or -EBUSY. No lock is held.
+ */
+static int window_wait(struct hca *hca, struct ending ending)
+{
+	int err = hazard_wait_region(hca, ending.rkey);
+	struct list waiters;
+
+	list_init(&waiters);
+	lock_take(&hca->windows_lock);
+	struct mw *mw = window_of_ending(hca, &ending);
+
+	if (mw)
+		window_settle(hca, mw, err != 0, &waiters);
 	lock_give(&hca->windows_lock);
-	window_resume(hca, waiter);
+	waiters_run(hca, &waiters);
 	return err;
 }
 
@@ -512,10 +564,10 @@ static int window_end(struct hca *hca, struct mw *mw)
 {
 	lock_take(&hca->windows_lock);
 	while (window_begin_end(mw)) {
-		uint32_t rkey = mw->rkey;
+		struct ending ending = window_ending(mw);
 
 		lock_give(&hca->windows_lock);
-		int err = window_wait(hca, rkey);
+		int err = window_wait(hca, ending);
 
 		if (err)
 			return err;
@@ -555,13 +607,15 @@ void window_leave_qp(struct qp *qp)
 	struct list *node;
 
 	lock_take(&hca->windows_lock);
+	list_del(&qp->window_wait);
 	while ((node = list_pop(&qp->windows))) {
 		struct mw *mw = container_of(node, struct mw, by_qp);
-		uint32_t rkey = mw->rkey;
 
 		window_begin_end(mw);
+		struct ending ending = window_ending(mw);
+
 		lock_give(&hca->windows_lock);
-		(void)!window_wait(hca, rkey); /* on failure the window is STUCK */
+		(void)!window_wait(hca, ending); /* on failure the window is STUCK */
 		lock_take(&hca->windows_lock);
 	}
 	lock_give(&hca->windows_lock);
@@ -569,35 +623,27 @@ void window_leave_qp(struct qp *qp)
 
 /* ------------------------------------------------------------------ the control thread */
 
-/* What became of a window that was ENDING with this key. Returns the QP to be run, or 0. */
-static uint32_t window_looked(struct hca *hca, uint32_t rkey, enum hazard_look look)
+/* Looks whether copies still hold the window's end up. */
+static void window_look(struct hca *hca, const struct ending *ending)
 {
-	uint32_t waiter = 0;
+	enum hazard_look look = hazard_look_region(hca, ending->rkey, ending->since);
+	struct list waiters;
 
+	list_init(&waiters);
 	lock_take(&hca->windows_lock);
-	struct mw *mw = window_at(hca, rkey);
+	struct mw *mw = window_of_ending(hca, ending);
 
-	if (mw && mw->rkey == rkey && mw->state == WINDOW_ENDING && !list_empty(&mw->ending)) {
-		if (look == HAZARD_NONE)
-			window_ended(hca, mw);
-		if (look == HAZARD_STUCK) {
-			mw->state = WINDOW_STUCK;
-			list_del(&mw->ending);
-		}
-		if (look != HAZARD_SET) {
-			waiter = mw->waiter;
-			mw->waiter = 0;
-		}
-	}
+	/* A window that isn't listed is waited for by window_wait(). */
+	if (mw && look != HAZARD_SET && !list_empty(&mw->ending))
+		window_settle(hca, mw, look == HAZARD_STUCK, &waiters);
 	lock_give(&hca->windows_lock);
-	return waiter;
+	waiters_run(hca, &waiters);
 }
 
 bool windows_serve(struct hca *hca)
 {
 	enum { AT_ONCE = 64 };
-	uint32_t rkey[AT_ONCE];
-	uint64_t since[AT_ONCE];
+	struct ending endings[AT_ONCE];
 	struct list looked, *node;
 	unsigned int n = 0;
 
@@ -606,18 +652,14 @@ bool windows_serve(struct hca *hca)
 		return false;
 	lock_take(&hca->windows_lock);
 	while (n < AT_ONCE && (node = list_pop(&hca->windows_ending))) {
-		const struct mw *mw = container_of(node, struct mw, ending);
-
-		rkey[n] = mw->rkey;
-		since[n++] = mw->since;
+		endings[n++] = window_ending(container_of(node, struct mw, ending));
 		list_add_tail(&looked, node);
 	}
 	while ((node = list_pop(&looked))) /* next time it is the others' turn */
 		list_add_tail(&hca->windows_ending, node);
 	lock_give(&hca->windows_lock);
 	for (unsigned int i = 0; i < n; i++)
-		window_resume(hca, window_looked(hca, rkey[i],
-						 hazard_look_region(hca, rkey[i], since[i])));
+		window_look(hca, &endings[i]);
 	lock_take(&hca->windows_lock);
 	bool more = !list_empty(&hca->windows_ending);
 

@@ -51,17 +51,18 @@
  * are looked at [H4]; when the request completes (or ibv_dealloc_mw() returns 0), no copy through
  * the key is under way. Nothing waits under qp.lock, and the engine never waits:
  *
- *   type 2, INVALIDATE   Only the QP that the window is bound to can be used to reach it. Copies by
- *                        this process for a peer are made under that QP's lock, which the caller
- *                        holds, so they have ended. The hazards of the QP's peer (of this process,
- *                        if the QP's carrier is self) are looked at once; if none names the key the
- *                        window is FREE at once. This is the usual case.
- *   all others           The window stays ENDING on hca.windows_ending, and the control thread
- * looks again until it is ENDED or HELD UP; then it runs the QP whose request waits. The bound is
- * the one of ibv_dereg_mr(). SEND_WITH_INV        arrives behind all that its sender did with the
- * window, so a hazard of the sender for this key means that it breaks the rules: the message is
- * refused (remote access error), the window is ENDING as above. ibv_dealloc_mw(),    wait
- * themselves, without locks, like ibv_dereg_mr(). RESET, ibv_destroy_qp()
+ * - INVALIDATE of a type 2 window: only the QP that the window is bound to can be used to reach it.
+ *   Copies by this process for a peer are made under that QP's lock, which the caller holds, so all
+ *   of them have ended. The hazards of the QP's peer (of this process, if the QP's carrier is self)
+ *   are looked at once; if none names the key the window is FREE at once. This is the usual case.
+ * - Otherwise the window stays ENDING on hca.windows_ending, and the control thread looks again
+ *   until it is ENDED or HELD UP; then it runs the QPs whose requests wait (mw.waiters), of which a
+ *   type 1 window may have several. The bound is the one of ibv_dereg_mr().
+ * - SEND_WITH_INV arrives behind all that its sender did with the window, so a hazard of the sender
+ *   for this key means that it breaks the rules: the message is refused (remote access error), and
+ *   the window is ENDING as above.
+ * - ibv_dealloc_mw(), RESET and ibv_destroy_qp() wait themselves, without locks, as ibv_dereg_mr()
+ *   does.
  *
  * A type 2 window that was bound to a QP is FREE after the QP's RESET or end, because another
  * connection with that QPN must not inherit it. In ERR it stays bound: the peer can't reach it, and
@@ -113,14 +114,14 @@ struct mw {
 	struct list held;
 
 	/* ---- under hca.windows_lock */
-	uint8_t state;	    /* enum window_state */
-	uint32_t rkey;	    /* of the last binding */
-	uint32_t qpn;	    /* type 2: of the last binding */
-	uint32_t region;    /* VALID, ENDING, STUCK: the region's rkey */
-	struct list by_qp;  /* on qp.windows: type 2 that isn't FREE */
-	struct list ending; /* on hca.windows_ending: the control thread looks */
-	uint64_t since;	    /* ns: when it became ENDING */
-	uint32_t waiter;    /* QPN of a request that waits; 0: none */
+	uint8_t state;	     /* enum window_state */
+	uint32_t rkey;	     /* of the last binding */
+	uint32_t qpn;	     /* type 2: of the last binding */
+	uint32_t region;     /* VALID, ENDING, STUCK: the region's rkey */
+	struct list by_qp;   /* on qp.windows: type 2 that isn't FREE */
+	struct list ending;  /* on hca.windows_ending: the control thread looks */
+	uint64_t since;	     /* ns: when it became ENDING */
+	struct list waiters; /* struct qp.window_wait: QPs whose next request waits */
 };
 
 static inline struct mw *mw_of(struct ibv_mw *ibv)
