@@ -648,10 +648,7 @@ static void end_under_write(struct rig *rig, bool by_dealloc)
 		CHECK_EQ(rig, (intptr_t)result, 0);
 		enum ibv_wc_status status = wc_wait(&end, end.scq).status;
 
-		/* By the ring a WRITE may be refused before its last piece is sent; its sender then
-		 * finds the peer's QP in ERR. */
-		CHECK(rig, status == IBV_WC_SUCCESS || status == IBV_WC_REM_ACCESS_ERR ||
-				   status == IBV_WC_RETRY_EXC_ERR);
+		CHECK(rig, status == IBV_WC_SUCCESS || status == IBV_WC_REM_ACCESS_ERR);
 	} else {
 		struct patience patience = patience_of(RIG_SOON_MS);
 
