@@ -247,7 +247,7 @@ ssize_t fuzz_process_vm_readv(pid_t pid, const struct iovec *local, unsigned lon
 	if (pid == getpid())
 		return process_vm_readv(pid, local, local_count, remote, remote_count, flags);
 	MUST(pid == FAKE_PEER_PID);
-	if (local_count == 1 && local->iov_len == sizeof(probe) && !victim.link->mapped) {
+	if (local_count == 1 && local->iov_len == sizeof(probe) && !link_is_mapped(victim.link)) {
 		probe += !victim.can_vm;
 		memcpy(local->iov_base, &probe, sizeof(probe));
 		return sizeof(probe);
@@ -305,7 +305,7 @@ void link_end(void)
 	link_down(victim.hca, FAKE_PEER_SLOT, victim.link->id);
 	for (int i = 0; i < 3; i++)
 		engine_round(victim.hca, &victim.seen);
-	MUST(!atomic_load(&victim.link->mapped));
+	MUST(!link_is_mapped(victim.link));
 }
 
 /* ------------------------------------------------------------------ queue pairs */
@@ -627,7 +627,7 @@ void victim_play(struct input *in, action_fn *const *actions, unsigned int count
 	/* A long input is equivalent to several short ones, which the fuzzer explores better. */
 	for (int i = 0; i < 200 && input_left(in); i++) {
 		actions[input_u8(in) % count](in);
-		MUST(victim.link->mapped || !victim.link->memory);
+		MUST(link_is_mapped(victim.link) || !victim.link->memory);
 		/* No request completes twice, or before it was posted. */
 		for (unsigned int q = 0; q < QPS; q++)
 			core_check(victim.qp[q]->local);

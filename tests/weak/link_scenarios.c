@@ -4,6 +4,7 @@
 #include "scenarios.h"
 
 #include "hca/local/link.c"
+#include "hca/local/link_idle.c"
 #include "hca/mem/mr.h"
 #include "hca/mem/pd.h"
 #include "hca/verbs/carrier.h"
@@ -38,7 +39,7 @@ static void wake(struct qp *which)
 }
 static const struct carrier carrier = {.resume = wake};
 
-static void up_setup(void)
+static void begin(void)
 {
 	memset(&hca, 0, sizeof(hca));
 	scenario_link_init(&ours, &hca);
@@ -56,6 +57,11 @@ static void up_setup(void)
 	list_init(&qp.tx_wait);
 	qp.hca = &hca;
 	qp.carrier = &carrier;
+}
+
+static void up_setup(void)
+{
+	begin();
 	model_word(&pub.header.asleep, 4, "asleep");
 	model_word(&ours.state, 4, "state");
 	model_word(&ours.has_waiters, 1, "has_waiters");
@@ -270,11 +276,97 @@ static void ready_setup(void)
 	model_word(&their_entry()->peer, 8, "their peer");
 }
 
+/* ------------------------------------------------------------------ the next link */
+
+/* The last link is ending, and its memory is still mapped, while a thread needs the next one. */
+static void ending_setup(void)
+{
+	begin();
+	hca.kicked = true; /* no thread waits for the doorbell */
+	ours.memory = NULL;
+	ours.peer = NULL;
+	atomic_store(&ours.state, LINK_ENDING);
+	work_leave(&hca.engine_work, ENGINE_DEATHS);
+	atomic_store(&hca.link_by_slot[0], &ours);
+	model_word(&ours.state, 4, "state");
+}
+
+static void need_next(void)
+{
+	link_get(&hca, 0);
+}
+
+static void reap(void)
+{
+	link_reap(&hca);
+}
+
+/* The need isn't lost, and ends when the daemon says that no process is there. */
+static void is_wished_then_refused(void)
+{
+	if (!link_introducing(&ours))
+		model_fail("the next link isn't asked for");
+	link_refused(&ours);
+	if (link_pending(&ours))
+		model_fail("a link that was refused is still waited for");
+}
+
+/* There is no link yet: this thread's request finds that, while another one's makes the link, which
+ * comes up and ends by consent with a QP that is connected. */
+static void between_setup(void)
+{
+	begin();
+	hca.kicked = true;
+	atomic_store(&hca.link_by_slot[0], &ours);
+	atomic_store(&ours.state, LINK_DOWN);
+	atomic_store(&ours.idle.users, 1);
+	model_word(&ours.state, 4, "state");
+}
+
+static void come_up_and_end(void)
+{
+	const struct proto_event event = {.side = 0};
+
+	link_get(&hca, 0);
+	link_up(&hca, &ours, &event);
+	link_idle_down(&ours);
+}
+
+static void is_needed_again(void)
+{
+	if (!link_pending(&ours))
+		model_fail("a connected QP doesn't see that the next link comes");
+}
+
+/* A QP connects by a link that is up, while the link ends by consent. */
+static void connect_setup(void)
+{
+	begin();
+	hca.kicked = true;
+	atomic_store(&hca.link_by_slot[0], &ours);
+	atomic_store(&ours.state, LINK_UP);
+	model_word(&ours.state, 4, "state");
+	model_word(&ours.idle.users, 4, "users");
+}
+
+static void connect_by_link(void)
+{
+	link_take(&hca, 0);
+}
+
+static void end_by_consent(void)
+{
+	link_idle_down(&ours);
+}
+
 const struct model_scenario link_scenarios[] = {
 	{"link.up", up_setup, {wait_for_link, link_comes_up}, NULL},
 	{"link.elsewhere", elsewhere_setup, {wait_elsewhere, wake_ours}, is_elsewhere},
 	{"link.kick", installed_setup, {wait_for_direct, come_up_and_kick}, NULL},
 	{"link.ready", ready_setup, {ready_a, ready_b}, NULL},
 	{"link.copy", copy_setup, {revoke_and_use, come_up, copy_if_direct}, NULL},
+	{"link.next", ending_setup, {need_next, reap}, is_wished_then_refused},
+	{"link.next_kept", between_setup, {need_next, come_up_and_end}, is_needed_again},
+	{"link.next_taken", connect_setup, {connect_by_link, end_by_consent}, is_needed_again},
 	{0},
 };

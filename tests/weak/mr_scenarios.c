@@ -36,7 +36,6 @@ static void begin(void)
 	link_to_owner.slot = OWNER_SLOT;
 	link_to_owner.regions = &owner_regions;
 	link_to_peer.hca = &owner;
-	atomic_store(&link_to_peer.mapped, true);
 	atomic_store(&link_to_peer.state, LINK_UP);
 	atomic_store(&owner.link_by_slot[PEER_SLOT], &link_to_peer);
 	domain.id = 7;

@@ -57,11 +57,26 @@ static void links_request(struct hca *hca)
 	control_wake(hca);
 }
 
+/* Has a link that is gone made again: at once, or when link_reap() has given its memory back. True:
+ * the daemon is to be asked. */
+static bool link_wish(struct link *link)
+{
+	uint32_t state = atomic_load(&link->state);
+
+	while (state == LINK_DOWN || state == LINK_ENDING) {
+		uint32_t next = state == LINK_DOWN ? LINK_WISHED : LINK_ENDING_WANTED;
+
+		if (atomic_compare_exchange_strong(&link->state, &state, next))
+			return next == LINK_WISHED;
+	}
+	return false;
+}
+
 struct link *link_get(struct hca *hca, uint32_t slot)
 {
 	struct link *link = atomic_load_explicit(&hca->link_by_slot[slot], memory_order_acquire);
 
-	if (likely(link && !link_is(link, LINK_DOWN)))
+	if (likely(link && !link_is_gone(link)))
 		return link;
 	if (!link) {
 		struct link *fresh = link_new(hca, slot);
@@ -73,15 +88,8 @@ struct link *link_get(struct hca *hca, uint32_t slot)
 			return link; /* another thread made it in the meantime */
 		}
 		link = fresh;
-	} else {
-		uint32_t down = LINK_DOWN;
-
-		/* The memory of the last link must be given back first: link_reap() reads `wanted`
-		 * after that. */
-		atomic_store(&link->wanted, atomic_load(&link->mapped));
-		if (atomic_load(&link->mapped) ||
-		    !atomic_compare_exchange_strong(&link->state, &down, LINK_WISHED))
-			return link;
+	} else if (!link_wish(link)) {
+		return link;
 	}
 	links_request(hca);
 	return link;
@@ -91,7 +99,7 @@ struct link *link_get_datagram(struct hca *hca, uint32_t slot)
 {
 	struct link *link = atomic_load_explicit(&hca->link_by_slot[slot], memory_order_acquire);
 
-	if (unlikely(link && link_is(link, LINK_DOWN) &&
+	if (unlikely(link && link_is_gone(link) &&
 		     now_ns() - atomic_load(&link->refused_at) < REFUSED_NS))
 		return NULL;
 	return link_get(hca, slot);
@@ -371,7 +379,6 @@ static void link_up(struct hca *hca, struct link *link, const struct proto_event
 	atomic_store(&link->broken, false);
 	atomic_store(&link->untold, false);
 	link_idle_begin(link);
-	atomic_store(&link->mapped, true);
 	lock_take(&hca->engine);
 	list_add_tail(&hca->links, &link->node);
 	for_each_qp(hca, link, qp_relink);
@@ -436,7 +443,7 @@ void link_install(struct hca *hca, const struct proto_event *event, int *fds)
 		goto out;
 	/* The peer has given back the last link before this process, and has asked for the next
 	 * one. */
-	if (link_is(link, LINK_DOWN) && atomic_load(&link->mapped) && keep_offer(link, event, fds))
+	if (link_is_ending(link) && keep_offer(link, event, fds))
 		return;
 	if (!link_introducing(link))
 		goto out;
@@ -465,6 +472,14 @@ static void install_next(struct hca *hca, struct link *link)
 	free(next);
 }
 
+/* UP -> ENDING, unless another thread has ended the link already. */
+static void link_set_ending(struct link *link)
+{
+	uint32_t up = LINK_UP;
+
+	atomic_compare_exchange_strong(&link->state, &up, LINK_ENDING);
+}
+
 void link_down(struct hca *hca, uint32_t slot, uint64_t id)
 {
 	struct link *link = atomic_load(&hca->link_by_slot[slot]);
@@ -487,14 +502,14 @@ void link_down(struct hca *hca, uint32_t slot, uint64_t id)
 		return;
 	}
 	log_debug("process %d at slot %u is gone", link->pid, slot);
-	atomic_store(&link->state, LINK_DOWN);
+	link_set_ending(link);
 	work_leave(&hca->engine_work, ENGINE_DEATHS);
 }
 
 /*
- * Waits until no thread uses the memory of a link that is DOWN. A thread that uses it has seen the
- * link UP under a QP's lock or the engine's, and still holds that lock; so no thread uses it any
- * more once each of these locks has been free after the link went DOWN.
+ * Waits until no thread uses the memory of a link that is ending. A thread that uses it has seen
+ * the link UP under a QP's lock or the engine's, and still holds that lock; so no thread uses it
+ * any more once each of these locks has been free after the link was ENDING.
  */
 static void forget_peer(struct hca *hca, const struct link *link)
 {
@@ -535,7 +550,6 @@ static void link_unmap(struct link *link)
 	if (atomic_load(&link->untold)) /* the daemon hears of it before the next request */
 		give_back(link->hca, link, link->id);
 	link->id = 0;
-	atomic_store(&link->mapped, false);
 }
 
 /*
@@ -552,6 +566,19 @@ static bool is_watched(struct hca *hca, struct link *link)
 	return true;
 }
 
+/* The memory has been given back: ENDING -> DOWN, ENDING_WANTED -> WISHED. */
+static void link_ended(struct hca *hca, struct link *link)
+{
+	uint32_t ending = LINK_ENDING;
+
+	if (atomic_compare_exchange_strong(&link->state, &ending, LINK_DOWN))
+		return;
+	atomic_store(&link->state, LINK_WISHED);
+	install_next(hca, link);
+	if (link_is(link, LINK_WISHED))
+		links_request(hca);
+}
+
 void link_reap(struct hca *hca)
 {
 	if (!work_take(&hca->engine_work, ENGINE_DEATHS))
@@ -565,7 +592,7 @@ void link_reap(struct hca *hca)
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
 		struct link *link = atomic_load(&hca->link_by_slot[slot]);
 
-		if (!link || !link_is(link, LINK_DOWN) || !atomic_load(&link->mapped))
+		if (!link || !link_is_ending(link))
 			continue;
 		lock_take(&hca->engine);
 		bool listed = !list_empty(&link->node);
@@ -577,9 +604,7 @@ void link_reap(struct hca *hca)
 			work_leave(&hca->engine_work, ENGINE_DEATHS); /* looked at again soon */
 		else {
 			link_unmap(link);
-			install_next(hca, link);
-			if (atomic_exchange(&link->wanted, false))
-				link_get(hca, slot);
+			link_ended(hca, link);
 		}
 	}
 	mutex_give(&hca->lock);
@@ -589,7 +614,7 @@ void link_break(struct link *link)
 {
 	atomic_store(&link->broken, true);
 	atomic_store(&link->untold, true);
-	atomic_store(&link->state, LINK_DOWN);
+	link_set_ending(link);
 	work_leave(&link->hca->engine_work, ENGINE_DEATHS);
 	engine_kick(link->hca);
 }

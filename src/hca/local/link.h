@@ -2,56 +2,47 @@
 /*
  * Links: this process's half of what connects it to another process of the host (or to itself).
  *
- * A link is made when a QP or a datagram first needs the process at a slot. Its states:
+ * A link is made when a QP or a datagram first needs the process at a slot. Its states are one
+ * word, link.state:
  *
- *   WISHED  the daemon is to be asked      -> ASKED  the control thread is about to ask
- *   ASKED   the daemon is being asked      -> WISHED the daemon is gone: the next one is asked
- *   WISHED, ASKED                          -> UP     the daemon's event brought the memory (the
- *                                                    peer may have asked first)
- *                                          -> DOWN   no process is at the slot
- *   UP                                     -> DOWN   the peer is gone, or broke the ring's rules,
- *                                                    or neither side needs it (link_idle.h)
- *   DOWN                                   -> WISHED the process at the slot is needed again
+ *   state         mapped  meaning                            left to
+ *   DOWN             0    there is no link                   WISHED: link_get()
+ *   WISHED           0    the daemon is to be asked          ASKED: link_ask();
+ *                                                            UP: link_up();
+ *                                                            DOWN: link_refused(), link_down()
+ *   ASKED            0    the daemon is being asked; with    WISHED: the daemon is gone, and the
+ *                         `refused`: it has refused          next one is asked; UP: link_up();
+ *                                                            DOWN: link_refused(), link_down()
+ *   UP               1    in use                             ENDING: link_down(), link_break();
+ *                                                            ENDING or, if the link has users,
+ *                                                            ENDING_WANTED: link_idle_down()
+ *   ENDING           1    the peer is gone, or broke the     DOWN: link_reap();
+ *                         ring's rules, or neither side      ENDING_WANTED: link_get(),
+ *                         needs the link (link_idle.h);      link_idle_down()
+ *                         the memory may still be in use
+ *   ENDING_WANTED    1    likewise, and the next link is     WISHED: link_reap()
+ *                         needed already: QPs wait for it
  *
- * The control thread (process/control.h) makes the transitions that wait for the daemon. The engine
- * thread makes all others, except for DOWN -> WISHED (link_get(), any thread) and UP -> DOWN when
- * the peer broke the rules or both sides agreed (link_break(), link_idle_down(): the thread that
- * found it). The memory is given back once no thread uses it; the structure is never freed, since
- * other objects point to it, and serves the next process at the slot (slots are quarantined before
- * reuse).
+ * `mapped`: the memory, the peer's tables and the doorbell exist. The event that makes a link UP
+ * may come before the daemon is asked, since the peer may have asked first.
  *
- * The states with the flags that outlive a transition:
+ * The control thread (process/control.h) makes the transitions that wait for the daemon: WISHED ->
+ * ASKED -> WISHED. Any thread may need the next link (link_get()), and the thread that finds that a
+ * link is to end makes it ENDING (link_break(), link_idle_down()). The engine thread makes all
+ * other transitions. Since several threads change the state, each transition out of a state that
+ * another thread may leave as well is a compare-and-swap.
  *
- *   state   mapped wanted untold  meaning                               left by
- *   WISHED    0      0      -     the daemon is to be asked             link_ask()
- *   ASKED     0      0      -     the daemon is being asked; with       link_up(), link_refused(),
- *                                 `refused`: it has refused             link_down()
- *   UP        1      0      0     in use                                link_down(), link_break(),
- *                                                                       link_idle_down()
- *   DOWN      1      0     0, 1   its memory may still be in use        link_reap(): unmapped;
- *                                                                       link_get(): `wanted`
- *   DOWN      1      1     0, 1   likewise, and the next link is        link_reap(): WISHED, or UP
- *                                 needed: QPs wait (link_pending())     if `next` is there
- *   DOWN      0      0      -     there is no link                      link_get(): WISHED
- *
- * One race leads to another combination: a thread in link_get() that has read `mapped` as 1 may
- * store `wanted` after link_reap() has unmapped the link and cleared `wanted`. Then `wanted` stays
- * set until the next link_get() that finds the link DOWN and unmapped, or the next link_reap().
+ * link_reap() gives the memory back once no thread uses it, under hca.lock. The structure is never
+ * freed, since other objects point to it, and serves the next process at the slot (slots are
+ * quarantined before reuse).
  *
  * The flags, and why they aren't states:
  *
  *   flag         set by                            cleared by
- *   mapped       link_up(), before UP              link_unmap(), under hca.lock
- *                (engine thread)
- *     lasts longer than UP, until no thread uses the memory
- *   wanted       link_get(), if DOWN and mapped    link_reap(), which then calls link_get();
- *                (any thread); link_idle_down(),   link_get(), if not mapped
- *                if the link has users
- *     set by threads without hca.lock, under which link_reap() gives the memory back
  *   untold       link_break(), link_idle_end(),    is_watched(), which gives the link back;
- *                before DOWN                       link_up()
+ *                before ENDING                     link_up()
  *     a duty towards the daemon; the engine thread does it later
- *   broken       link_break(), before DOWN         link_up()
+ *   broken       link_break(), before ENDING       link_up()
  *     a duty towards this process's QPs; the next pass does it
  *   refused      link_ask() (control thread)       link_take_refusals() (engine thread)
  *     a message between the two threads; it counts for nothing if the peer's own request has made
@@ -94,7 +85,7 @@
 #include "shm/link.h"
 #include "shm/pub.h"
 
-enum link_state { LINK_WISHED, LINK_ASKED, LINK_UP, LINK_DOWN };
+enum link_state { LINK_WISHED, LINK_ASKED, LINK_UP, LINK_ENDING, LINK_ENDING_WANTED, LINK_DOWN };
 
 /* A record that is to be sent as soon as the ring, which was full, has room. */
 struct backlog {
@@ -114,14 +105,12 @@ struct link {
 	/* Flags: the tables above say which thread sets and clears each. */
 	_Atomic bool can_vm; /* process_vm_* reaches the peer */
 	_Atomic bool direct; /* can_vm, and the peer waits for our hazards: see link_direct() */
-	_Atomic bool mapped; /* memory, peer and doorbell exist */
 	/* Threads that look at the peer's hazards or regions: the link stays mapped. Raised under
 	 * hca.lock, so that link_reap() sees it; lowered without. */
 	_Atomic uint32_t watchers;
-	_Atomic bool wanted; /* DOWN and still mapped, but the next link is needed already */
 	_Atomic uint64_t refused_at; /* ns: when the daemon said that no process is at the slot */
 	_Atomic bool broken; /* the peer broke the ring's rules: our QPs on it are to fail */
-	_Atomic bool untold; /* this side made it DOWN and hasn't told the daemon yet */
+	_Atomic bool untold; /* this side has ended it and hasn't told the daemon yet */
 	/* The daemon's; 0: none. Written by the engine thread while the link isn't UP. */
 	uint64_t id;
 	/* The event of the following link, while this one's memory is in use; or NULL. The engine
@@ -182,13 +171,13 @@ void link_free_self(struct hca *hca);
 /* ---- the daemon's events; engine thread only */
 /* The daemon has made a link: maps its memory. Takes over `fds`, the event's descriptors. */
 void link_install(struct hca *hca, const struct proto_event *event, int *fds);
-/* The daemon has ended the link `id`: takes what the peer wrote last, then the link is DOWN. */
+/* The daemon has ended the link `id`: takes what the peer wrote last, then the link is ENDING. */
 void link_down(struct hca *hca, uint32_t slot, uint64_t id);
 /* In a forked child: forgets a link's event that hasn't been handled yet; the link is the
  * parent's. */
 void link_forget_next(struct link *link);
 
-/* Gives back the memory of links that are DOWN and that no thread uses (engine thread only). */
+/* Gives back the memory of links that are ending and that no thread uses (engine thread only). */
 void link_reap(struct hca *hca);
 
 /* Sends the queued link requests, and those that give links back, to the daemon (control thread
@@ -215,13 +204,34 @@ static inline bool link_introducing(const struct link *link)
 /* The link isn't up, but it will be, or will be refused: a QP waits for it. */
 static inline bool link_pending(const struct link *link)
 {
-	return link_introducing(link) || (link_is(link, LINK_DOWN) && atomic_load(&link->wanted));
+	uint32_t state = atomic_load_explicit(&link->state, memory_order_acquire);
+
+	return state == LINK_WISHED || state == LINK_ASKED || state == LINK_ENDING_WANTED;
 }
 
-/* No process is at the other end: what is sent to it is lost. */
+/* No process is at the other end: what is sent to it is lost. Sequentially consistent for
+ * link_take(), which raises idle.users before this look at the state. */
 static inline bool link_is_gone(const struct link *link)
 {
-	return link_is(link, LINK_DOWN) && !atomic_load(&link->wanted);
+	uint32_t state = atomic_load(&link->state);
+
+	return state == LINK_ENDING || state == LINK_DOWN;
+}
+
+/* The link has ended, and its memory may still be in use. */
+static inline bool link_is_ending(const struct link *link)
+{
+	uint32_t state = atomic_load_explicit(&link->state, memory_order_acquire);
+
+	return state == LINK_ENDING || state == LINK_ENDING_WANTED;
+}
+
+/* The memory, the peer's tables and the doorbell exist. */
+static inline bool link_is_mapped(const struct link *link)
+{
+	uint32_t state = atomic_load(&link->state);
+
+	return state == LINK_UP || state == LINK_ENDING || state == LINK_ENDING_WANTED;
 }
 
 /*
@@ -319,7 +329,7 @@ void link_unwait(struct qp *qp) REQUIRES(qp->lock);
 bool link_hold_bytes(struct link *link, size_t bytes);
 void link_release_bytes(struct link *link, size_t bytes);
 
-/* The peer broke the rules of the rings: the link is DOWN, and the engine's next pass fails its
+/* The peer broke the rules of the rings: the link is ENDING, and the engine's next pass fails its
  * QPs. */
 void link_break(struct link *link);
 

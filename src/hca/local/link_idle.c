@@ -77,9 +77,8 @@ struct link *link_take(struct hca *hca, uint32_t slot)
 	if (!link)
 		return NULL;
 	atomic_fetch_add(&link->idle.users, 1);
-	/* The link may have gone down before link_idle_down() could see the count. */
-	if (link_is(link, LINK_DOWN))
-		link_get(hca, slot);
+	/* The link may have ended before link_idle_down() could see the count. */
+	link_get(hca, slot);
 	return link;
 }
 
@@ -93,13 +92,15 @@ void link_put(struct link *link)
 
 void link_idle_down(struct link *link)
 {
-	/* Before the link is DOWN, so that QPs connected by it see that the next one comes; and
-	 * again after that, because a QP that connected meanwhile has seen it UP. */
+	uint32_t up = LINK_UP, ending = LINK_ENDING;
+
+	/* QPs that are connected by the link must see that the next one comes. The count is read
+	 * again after the end, because a QP that connected meanwhile may have seen the link UP. */
+	atomic_compare_exchange_strong(&link->state, &up,
+				       atomic_load(&link->idle.users) ? LINK_ENDING_WANTED
+								      : LINK_ENDING);
 	if (atomic_load(&link->idle.users))
-		atomic_store(&link->wanted, true);
-	atomic_store(&link->state, LINK_DOWN);
-	if (atomic_load(&link->idle.users))
-		atomic_store(&link->wanted, true);
+		atomic_compare_exchange_strong(&link->state, &ending, LINK_ENDING_WANTED);
 	work_leave(&link->hca->engine_work, ENGINE_DEATHS);
 	engine_kick(link->hca);
 }

@@ -11,15 +11,15 @@
  *   this side                                     the peer
  *   LEAVE is its last record, the ring is sealed
  *                                                 doesn't need the link either: seals its own
- *                                                 ring, is DOWN, and tells the daemon
+ *                                                 ring, is ENDING, and tells the daemon
  *   the daemon's event: takes what the peer has
- *   written before its seal, is DOWN
+ *   written before its seal, is ENDING
  *                                             or  needs it: answers STAY
  *   takes the seal off, and goes on
  *
  * What holds:
  * - No record is lost. A sealed ring takes no record (link_begin() gives NULL, so requests wait as
- *   they do for a full ring), only STAY takes a seal off, and a side is DOWN only after it has
+ *   they do for a full ring), only STAY takes a seal off, and a side is ENDING only after it has
  *   taken all that the peer wrote before the peer's seal: the side that agrees has read up to
  *   LEAVE, the side that asked drains its ring after the daemon's event. Requests that wait when
  *   the link goes down ask for the next one.
@@ -38,7 +38,7 @@
  *   NONE  -> ENDED  link_take_leave(): the peer asked, and nothing here needs the link
  *   ASKED -> NONE   link_take_stay(): the seal is taken off
  *   ASKED -> ENDED  link_take_leave(): both asked; link_idle_look(): a stranger didn't answer
- *   any   -> NONE   link_idle_forget(): the memory is given back. Until then a link that is DOWN
+ *   any   -> NONE   link_idle_forget(): the memory is given back. Until then a link that is ending
  *                   keeps the state in which it ended
  *
  * `kept` isn't one of these states, since it concerns NONE only and says what the peer wants, not
@@ -64,7 +64,7 @@ struct ring_header;
 enum link_leave {
 	LEAVE_NONE,
 	LEAVE_ASKED, /* LEAVE is the ring's last record */
-	LEAVE_ENDED  /* this side has made the link DOWN */
+	LEAVE_ENDED  /* this side has made the link ENDING */
 };
 
 struct link_idle {
@@ -104,7 +104,7 @@ void link_idle_record(struct link *link, const struct ring_header *h);
 
 /* The daemon has ended the link: whether this side had asked for that. */
 bool link_idle_asked(struct link *link);
-/* Makes the link DOWN by consent: QPs that are connected by it ask for the next one. */
+/* Ends the link by consent: it is ENDING or, if a QP is connected by it, ENDING_WANTED. */
 void link_idle_down(struct link *link);
 /* The link's memory is being given back: clears this part. tx_lock is held. */
 void link_idle_forget(struct link *link);

@@ -180,7 +180,7 @@ static const struct pub_hazard *hazard_find(const struct pub_regions *regions, u
  * regions' file, nor we its own, doesn't touch our regions and can't make us wait. */
 static bool may_copy(const struct link *link)
 {
-	return link->self || (atomic_load(&link->mapped) && link->regions);
+	return link->self || (link_is_mapped(link) && link->regions);
 }
 
 bool hazard_from_peer(const struct link *link)

@@ -268,7 +268,8 @@ static void leave_link(struct link *link)
 		peer_close(&link->process);
 	}
 	link_forget_next(link);
-	atomic_store(&link->state, LINK_DOWN);
+	/* The memory stays mapped: no thread of the child gives it back. */
+	atomic_store(&link->state, link->memory && !link->self ? LINK_ENDING : LINK_DOWN);
 }
 
 static void leave_queue(struct event_queue *queue)

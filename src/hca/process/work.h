@@ -15,7 +15,7 @@
  *   hca.engine_work, before engine_kick():
  *   ENGINE_REFUSALS   the control thread: the daemon refused a     link_take_refusals()
  *                     link (link.refused)
- *   ENGINE_DEATHS     the thread that makes a link DOWN, whose     link_reap(), which leaves it
+ *   ENGINE_DEATHS     the thread that makes a link ENDING, whose   link_reap(), which leaves it
  *                     memory is to be given back; link_reap(),     again while the memory is
  *                     without a kick: the next round polls         in use
  *   ENGINE_OVERRUNS   the thread that overran a CQ (cq.overrun):   fail_overrun()

@@ -59,7 +59,7 @@ bool peer_stopped_in_call(const struct peer_process *peer, uint32_t thread)
 void link_break(struct link *link)
 {
 	broken++;
-	atomic_store(&link->state, LINK_DOWN);
+	atomic_store(&link->state, LINK_ENDING);
 }
 
 /* ------------------------------------------------------------------ the process */
@@ -92,7 +92,6 @@ static int setup(void **state)
 	peer_link->slot = PEER_SLOT;
 	peer_link->pid = PEER_PID;
 	peer_link->regions = peer_regions;
-	atomic_store(&peer_link->mapped, true);
 	atomic_store(&peer_link->state, LINK_UP);
 	ended = stopped = false;
 	broken = 0;
