@@ -22,4 +22,6 @@ verbena_unit_test(hca_copy_fenced SOURCES ${hca_tests}/test_copy.c ${hca_src}/me
 if(TARGET test_hca_copy_fenced)
 	target_compile_definitions(test_hca_copy_fenced PRIVATE COPIES_STAY_IN_ORDER=false)
 endif()
+verbena_unit_test(hca_peer SOURCES ${hca_tests}/test_peer.c ${hca_src}/local/peer.c
+	LIBS verbena_shm verbena_base)
 verbena_unit_test(hca_hazard SOURCES ${hca_tests}/test_hazard.c ${hca_src}/mem/hazard.c LIBS verbena_base)

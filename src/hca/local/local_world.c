@@ -171,9 +171,7 @@ bool world_peer_window(struct local_qp *lq, uint32_t rkey, const struct mr_view 
 
 bool world_peer_runs(const struct local_qp *lq)
 {
-	char state = peer_state(&link_from(lq)->process);
-
-	return state == 'R' || state == 'S' || state == 'D';
+	return peer_runs(&link_from(lq)->process);
 }
 
 uint32_t world_ring_mark(const struct local_qp *lq)

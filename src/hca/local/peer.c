@@ -84,6 +84,13 @@ char peer_state(const struct peer_process *peer)
 	return peer_alive(peer) ? state : 0;
 }
 
+bool peer_runs(const struct peer_process *peer)
+{
+	char state = peer_state(peer);
+
+	return state ? state == 'R' || state == 'S' || state == 'D' : peer_alive(peer);
+}
+
 bool peer_ended(const struct peer_process *peer)
 {
 	struct pollfd pidfd = {.fd = peer->fd, .events = POLLIN};

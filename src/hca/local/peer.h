@@ -82,6 +82,11 @@ static inline bool peer_alive(const struct peer_process *peer)
  * visible. */
 char peer_state(const struct peer_process *peer);
 
+/* Whether the process is alive and, as far as this one can see, not stopped. Whether a process in
+ * another PID namespace is stopped can't be seen: it has no number here, and a pidfd doesn't
+ * tell. */
+bool peer_runs(const struct peer_process *peer);
+
 /* Whether no thread of the process executes anything in its address space any more. Without a
  * descriptor: whether its threads have been told to end. */
 bool peer_ended(const struct peer_process *peer);

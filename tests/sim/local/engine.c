@@ -24,6 +24,8 @@ static void take_record(struct process *p, struct link *link, const struct ring_
 	if (qp->connected && qp->link == link) {
 		const struct request *refused = oracle_refusal(qp, h);
 
+		if (h->kind == REC_READ_DATA && record_epoch(h->dst) == (uint8_t)qp->epoch)
+			oracle_moves(qp);
 		local_qp_record(&qp->lq, h, payload, room);
 		if (refused)
 			oracle_answered(refused, h->imm);

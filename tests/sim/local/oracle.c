@@ -13,7 +13,8 @@
  *              "drained" none does, and all that took effect have completed (RC)
  *   lives      a responder's life executes requests of one life of the sender
  *   bytes      what arrives is what was posted; program memory becomes garbage at its completion
- *   statuses   success means executed; an error needs a cause; a request that the responder refused
+ *   statuses   success means executed; an error needs a cause; RETRY_EXC_ERR needs the QP's time
+ *              without a piece of a request sent or received; a request that the responder refused
  *              completes with the status of the refusal as soon as the refusal is read
  *   memory     (memory.c) no access after deregistration, none to memory that was given back
  */
@@ -431,6 +432,20 @@ static void check_success(struct qp *qp, const struct request *r)
 	}
 }
 
+void oracle_moves(struct qp *qp)
+{
+	if (qp->life && !sim.in_child)
+		qp->life->moved_at = sim.now;
+}
+
+/* Whether nothing has moved for the QP's time limit. */
+static bool time_is_up(const struct qp *qp)
+{
+	uint64_t limit = (4096ull << qp->attr.timeout) * (qp->attr.retry_cnt + 1);
+
+	return sim.now - qp->life->moved_at >= limit;
+}
+
 /* Whether there is a cause for the error. */
 static bool has_cause(const struct qp *qp, const struct request *r, enum ibv_wc_status status)
 {
@@ -443,7 +458,7 @@ static bool has_cause(const struct qp *qp, const struct request *r, enum ibv_wc_
 	case IBV_WC_LOC_PROT_ERR:
 		return region_hurt(r->region) || denied || qp->process->regions_hurt;
 	case IBV_WC_RETRY_EXC_ERR:
-		return sim.disturbed & 1u << r->pair;
+		return sim.disturbed & 1u << r->pair && time_is_up(qp);
 	case IBV_WC_REM_ACCESS_ERR:
 		return r->bad || denied || region_hurt(r->target);
 	case IBV_WC_REM_INV_REQ_ERR:

@@ -392,6 +392,7 @@ struct life {
 	bool met; /* requester: it has met its peer's QP, in this life: */
 	uint8_t peer_epoch;
 	uint32_t failed_seq, posted, completed, executed;
+	uint64_t moved_at;     /* ns: when a piece of a request was last sent or received */
 	uint32_t unreliable;   /* UC: the number after the last request that took effect */
 	uint8_t drain;	       /* enum life_drain */
 	uint32_t drain_posted; /* number of requests posted before SQD */
@@ -430,6 +431,8 @@ void oracle_sent(struct request *request, const struct ring_header *h);
 /* The open request that the record, which `qp` is about to handle, refuses. NULL: it refuses
  * none. */
 const struct request *oracle_refusal(const struct qp *qp, const struct ring_header *h);
+/* A piece of a request of `qp` is about to be sent, or received. */
+void oracle_moves(struct qp *qp);
 /* `qp` has handled the record that refuses the request with this status. */
 void oracle_answered(const struct request *request, uint32_t status);
 /* Bytes of a one-sided operation are placed at the target. */

@@ -56,6 +56,8 @@ void world_ring_commit(struct local_qp *lq, struct ring_header *h, uint32_t payl
 	/* Requests are in order; SEND_DATA answers PULL. */
 	if (h->kind < REC_ACK && h->kind != REC_SEND_DATA)
 		oracle_sent(oracle_get((uint32_t)sq_at(&qp->sq, qp->sq.next)->wr_id), h);
+	if (h->kind == REC_WRITE_DATA || h->kind == REC_SEND_DATA)
+		oracle_moves(qp);
 	task_yield("world_ring_commit");
 	link_send(qp_of(lq)->link, h, payload);
 }

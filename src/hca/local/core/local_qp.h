@@ -142,9 +142,10 @@ struct local_qp {
 	 * has: later requests need not wait for their acknowledgement. */
 	uint32_t settled_out;
 	uint32_t receives_used, receives_seen; /* the peer's receives: taken by us; published */
-	uint32_t scan_acked;		       /* timer: sq.acked at the last look */
-	uint64_t stalled_since;		       /* timer: ns when progress stopped; 0: it didn't */
-	uint64_t grace_until;		       /* timer: ns; a starved peer is given this long */
+	uint32_t pieces;	/* of requests, sent and received: a piece is progress, too */
+	uint32_t scan_progress; /* timer: requests completed, and pieces, at the last look */
+	uint64_t stalled_since; /* timer: ns when progress stopped; 0: it didn't */
+	uint64_t grace_until;	/* timer: ns; a starved peer is given this long */
 	uint64_t answers_since; /* timer: ns when time was up, and answers are still looked for */
 	uint32_t answers_mark;	/* timer: where the ring was read to at that moment */
 

@@ -4,7 +4,8 @@
  * transport timer.
  *
  * The timer has no clock on the fast path: a scan remembers how far the QP was, and a QP that made
- * no progress between two scans began to stall at the first. Lack of progress for timeout x
+ * no progress between two scans began to stall at the first. Progress is a request that completes,
+ * or a piece of one that the peer's engine made room for, or sent. Lack of progress for timeout x
  * (retries + 1) ends the QP with RETRY_EXC_ERR, as with an adapter. Two exceptions: a peer process
  * that only waits for a processor would have been served by its adapter, so it gets GRACE_NS; and
  * answers that a peer sent before its QP ended count, however late this side reads them
@@ -184,6 +185,7 @@ static bool stream_piece(struct local_qp *lq, struct send_wqe *wqe)
 	h->length = n;
 	world_ring_commit(lq, h, n);
 	wqe->progress += n;
+	lq->pieces++;
 	if (n == left)
 		lq->wait = LOCAL_RUNS;
 	return n != left;
@@ -237,6 +239,7 @@ static void on_data(struct local_qp *lq, const struct ring_header *h, const uint
 		fail_memory(lq, h->msn);
 		return;
 	}
+	lq->pieces++;
 	if (h->flags & REC_LAST) {
 		wqe->flags |= SEND_ANSWERED;
 		local_take_ack(lq, h->msn + 1);
@@ -404,7 +407,8 @@ static bool answers_may_wait(struct local_qp *lq, uint64_t now, uint64_t *next)
 	return true;
 }
 
-static bool peer_runs(struct local_qp *lq, uint64_t now)
+/* Whether the peer only waits for a processor, and has time left for that. */
+static bool peer_is_slow(struct local_qp *lq, uint64_t now)
 {
 	return now < lq->grace_until && peer_lives(lq) && world_peer_runs(lq);
 }
@@ -422,8 +426,10 @@ bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next)
 	}
 	uint64_t limit = patience_ns(lq, link, now, next);
 
-	if (lq->sq->acked != lq->scan_acked || !lq->stalled_since) {
-		lq->scan_acked = lq->sq->acked;
+	uint32_t progress = lq->sq->acked + lq->pieces;
+
+	if (progress != lq->scan_progress || !lq->stalled_since) {
+		lq->scan_progress = progress;
 		lq->stalled_since = now;
 		lq->grace_until = now + GRACE_NS;
 		lq->answers_since = 0;
@@ -435,7 +441,7 @@ bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next)
 		return true;
 	/* peer_lives() is called before the look into the ring: the peer answers first, and ends
 	 * then. */
-	if (link == WORLD_LINK_UP && (peer_runs(lq, now) || answers_may_wait(lq, now, next)))
+	if (link == WORLD_LINK_UP && (peer_is_slow(lq, now) || answers_may_wait(lq, now, next)))
 		return true;
 	local_give_up(lq);
 	lq->stalled_since = 0;

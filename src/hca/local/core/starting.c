@@ -319,6 +319,7 @@ static enum step start_write_by_ring(struct local_qp *lq, struct send_wqe *wqe)
 		wqe->flags |= SEND_BY_RING; /* its other pieces follow the same way */
 		world_ring_commit(lq, h, n + sizeof(*remote));
 		wqe->progress += n;
+		lq->pieces++;
 	} while (wqe->progress < wqe->length);
 	if (wqe->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
 		takes_receive(lq);
