@@ -304,19 +304,40 @@ void endpoint_send_mra(struct cm *cm, struct cm_endpoint *e, enum cm_about about
 	endpoint_send(cm, &e->path, &mad);
 }
 
-void endpoint_send_short(struct cm *cm, struct cm_endpoint *e, enum cm_message message)
+void endpoint_send_short(struct cm *cm, const struct cm_endpoint *e, enum cm_message message)
 {
 	const struct cm_mad mad = endpoint_mad(e, message);
 
 	endpoint_send(cm, &e->path, &mad);
 }
 
+/* The timeout: the way there and back, and the time that the peer may take to answer. */
+static uint32_t cm_timeout_ms(const struct cm_config *config)
+{
+	return (uint32_t)(2 * cm_ms(config->life_time) + cm_ms(config->response_timeout));
+}
+
+/* An answer that the peer doesn't answer in turn is sent: the peer repeats its message if the
+ * answer is lost. The half timeout is for the way there and for late timers. */
+static void endpoint_note_answer(struct cm *cm, const struct cm_endpoint *e, uint64_t now)
+{
+	const uint64_t until = now + 5 * (uint64_t)cm_timeout_ms(&cm->config) / 2;
+
+	if (!e->path.on_host && until > cm->answered_until)
+		cm->answered_until = until;
+}
+
+void endpoint_answer_disconnect(struct cm *cm, const struct cm_endpoint *e, uint64_t now)
+{
+	endpoint_note_answer(cm, e, now);
+	endpoint_send_short(cm, e, CM_DREP);
+}
+
 /* ------------------------------------------------------------------ connecting */
 
-/* The timeout: the way there and back, and the time that the peer may take to answer. */
 static void set_patience(struct cm_endpoint *e, const struct cm_config *config)
 {
-	e->timeout_ms = (uint32_t)(2 * cm_ms(config->life_time) + cm_ms(config->response_timeout));
+	e->timeout_ms = cm_timeout_ms(config);
 	e->max_retries = config->max_retries;
 }
 
@@ -425,6 +446,7 @@ int cm_reject(struct cm *cm, struct cm_endpoint *e, enum cm_reject reason,
 {
 	if (private_data && private_data->size > cm_private_size(CM_REJ))
 		return -EINVAL;
+	endpoint_note_answer(cm, e, now);
 	switch (e->state) {
 	case CM_REQ_SENT:
 	case CM_MRA_REQ_RCVD:
@@ -454,7 +476,7 @@ int cm_disconnect(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 	struct cm_mad mad = endpoint_mad(e, CM_DREQ);
 
 	if (e->state == CM_DREQ_RCVD) {
-		endpoint_send_short(cm, e, CM_DREP);
+		endpoint_answer_disconnect(cm, e, now);
 		endpoint_timewait(cm, e, now);
 		return 0;
 	}
@@ -518,6 +540,7 @@ static void endpoint_end_exchange(struct cm *cm, struct cm_endpoint *e, uint64_t
 	switch (e->state) {
 	case CM_REQ_SENT:
 	case CM_MRA_REQ_RCVD:
+		endpoint_note_answer(cm, e, now);
 		endpoint_send_reject(cm, e, CM_REJECT_TIMEOUT, CM_ABOUT_OTHER, NULL);
 		endpoint_enter(cm, e, CM_IDLE);
 		break;
@@ -562,4 +585,19 @@ void cm_close(struct cm *cm, struct cm_endpoint *e, uint64_t now)
 	cm->orphans++;
 	if (e->state == CM_IDLE || cm->orphans > CM_ORPHANS)
 		endpoint_free(cm, e);
+}
+
+uint64_t cm_needed_until(const struct cm *cm)
+{
+	uint64_t until = cm->answered_until;
+
+	for (uint32_t i = 1; i <= cm->deadlines.count; i++) {
+		const struct cm_endpoint *e =
+			container_of(cm->deadlines.heap[i], struct cm_endpoint, deadline);
+
+		if (e->closed && !e->path.on_host && e->state != CM_TIMEWAIT &&
+		    e->deadline.at_ms >= until)
+			until = e->deadline.at_ms + 1;
+	}
+	return until;
 }

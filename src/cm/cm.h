@@ -153,6 +153,7 @@ struct cm {
 	struct deadlines deadlines;
 	uint32_t endpoints, orphans;
 	uint32_t last_id;
+	uint64_t answered_until; /* ms: the peer of the last final answer may repeat until then */
 	struct cm_counters counters;
 };
 
@@ -174,6 +175,15 @@ void cm_receive(struct cm *cm, const struct cm_path *path, const uint8_t bytes[M
 bool cm_deadline(const struct cm *cm, uint64_t *at_ms);
 /* Handles all deadlines up to `now_ms`. */
 void cm_tick(struct cm *cm, uint64_t now_ms);
+/*
+ * Until when a peer on another host needs this struct cm, although its own endpoints are closed: a
+ * time to ask again; 0 or a past time: no peer does. There are two reasons. A closed endpoint still
+ * repeats its message (a DREQ), or still answers one that is repeated (a SIDR_REQ). Or a DREP or
+ * REJ ended an exchange: if that packet was lost, the peer repeats its own message after one
+ * timeout, and after two, and gets the answer then. Without it the peer's program waits for all the
+ * 15 repeats (74 s). A longer row of losses isn't waited for.
+ */
+uint64_t cm_needed_until(const struct cm *cm);
 
 /* Private data. Every command returns -EINVAL when it is longer than the message has room for. */
 struct cm_private {

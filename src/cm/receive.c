@@ -310,7 +310,7 @@ static void on_disconnect_both(struct cm *cm, struct cm_endpoint *e, const struc
 	if (mad->qpn != e->qp.local_qpn)
 		return;
 	e->transaction = mad->transaction;
-	endpoint_send_short(cm, e, CM_DREP);
+	endpoint_answer_disconnect(cm, e, now);
 	endpoint_timewait(cm, e, now);
 	endpoint_disconnected(cm, e, 0);
 }
@@ -318,8 +318,8 @@ static void on_disconnect_both(struct cm *cm, struct cm_endpoint *e, const struc
 static void answer_disconnect(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad,
 			      uint64_t now)
 {
-	(void)mad, (void)now;
-	endpoint_send_short(cm, e, CM_DREP);
+	(void)mad;
+	endpoint_answer_disconnect(cm, e, now);
 }
 
 static void on_disconnected(struct cm *cm, struct cm_endpoint *e, const struct cm_mad *mad,

@@ -25,7 +25,9 @@ void endpoint_send_reject(struct cm *cm, struct cm_endpoint *e, enum cm_reject r
 /* Asks the peer for more time (MRA). */
 void endpoint_send_mra(struct cm *cm, struct cm_endpoint *e, enum cm_about about);
 /* Sends a message that has nothing but the ids. */
-void endpoint_send_short(struct cm *cm, struct cm_endpoint *e, enum cm_message message);
+void endpoint_send_short(struct cm *cm, const struct cm_endpoint *e, enum cm_message message);
+/* Sends a DREP. See cm_needed_until(). */
+void endpoint_answer_disconnect(struct cm *cm, const struct cm_endpoint *e, uint64_t now);
 
 /* Enters CM_IDLE and ends what waits in the old state. Frees the endpoint if it is closed: returns
  * whether it still exists. */

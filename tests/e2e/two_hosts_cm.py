@@ -10,7 +10,8 @@ takes more of everything.
 import re
 
 import rdmacm
-from lib import FULL, PORTS, Failure, Suite, chosen, need_programs, require, tail
+from lib import (FULL, PORTS, SLOW, Failure, Suite, chosen, need_programs, poll_until, require,
+                 tail)
 from network import TwoHosts
 from pingpong import left_alone
 
@@ -39,7 +40,11 @@ def both_ways(hosts):
         rdmacm.wait_at_rest(one)
         began.append((one, there.start(*words, "-c")))
     for one, two in began:
-        text = hosts.finish_pair(one, two, seconds=30)[1]
+        for process in (two, one):
+            status = rdmacm.status_of(process, 30 * SLOW)
+            require(status == 0,
+                    f"{process.title()} ended with {status}\n{tail(process.output())}")
+        text = two.output()
         require(len(re.findall("^ping data: ", text, re.MULTILINE)) == 200,
                 f"not all pings\n{tail(text)}")
 
@@ -94,6 +99,33 @@ def spared(function, *arguments, **options):
             raise
 
 
+def received(host, message):
+    """How many messages of one kind the host's connection manager has received."""
+    status = host.status()
+    return status["connections"]["received"][message] if status else 0
+
+
+def dies_out_of_reach(hosts):
+    """A program dies while its peer can't be reached: its daemon, idle by then, goes on telling the
+    peer until that has heard it."""
+    port = PORTS.take()
+    server = hosts.server.start("ucmatose", "-p", port, "-c", 2)
+    rdmacm.wait_at_rest(server)  # it waits for a second connection until its end
+    before = {message: received(hosts.server, message) for message in ("RTU", "DREQ")}
+    client = hosts.client.start("ucmatose", "-s", hosts.address, "-p", port, "-c", 1)
+    require(poll_until(lambda: received(hosts.server, "RTU") > before["RTU"], 20), "no connection")
+    hosts.relay.tell("loss 100%")
+    client.kill()
+    client.wait(20)
+    gone = poll_until(lambda: not hosts.client.daemons(), 4)  # its idle time is 2 s
+    hosts.relay.tell("loss 0")
+    require(not gone, "the dead program's daemon left although the peer hasn't heard of it")
+    require(poll_until(lambda: received(hosts.server, "DREQ") > before["DREQ"], 20),
+            "the peer wasn't told that the connection has ended")
+    server.kill()
+    server.wait(20)
+
+
 def lossy(suite):
     """The protocol repeats what is lost, the programs notice nothing."""
     hosts = TwoHosts("--no-offloads", relay=True, idle_ms=2000)
@@ -114,6 +146,7 @@ def lossy(suite):
             suite.case(f"{loss} lost: {name}", spared, function, hosts, *rest, **more)
         lost = hosts.relay.happened("lost")
     hosts.relay.tell("loss 0")
+    suite.case("a program dies out of its peer's reach", dies_out_of_reach, hosts)
     suite.stage_closed(hosts)
     if not suite.only:
         suite.case("packets were lost", require, lost > 100, f"only {lost}")

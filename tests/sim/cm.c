@@ -9,6 +9,10 @@
  * connection that one side ends, ends on the other; nothing times out, as at most one packet in
  * five is lost; when all endpoints are closed, no state is left.
  *
+ * At the end all programs of one host close their endpoints, and this host's daemon leaves as soon
+ * as cm_needed_until() allows. At most one packet in a hundred is lost in that phase, and still
+ * nothing may time out on the other host, and no connection may stay there.
+ *
  * Its options are in seeds.h.
  */
 #include <errno.h>
@@ -21,7 +25,7 @@
 #include "cm/cm.h"
 #include "seeds.h"
 
-enum { USERS_MAX = 128, FLIGHT_MAX = 512, CONNECTS = 24, LISTENED = 7 };
+enum { USERS_MAX = 128, FLIGHT_MAX = 512, CONNECTS = 24, LASTING = 12, LISTENED = 7 };
 
 /* A program's side of an endpoint. */
 struct user {
@@ -30,6 +34,7 @@ struct user {
 	bool passive, sidr;
 	bool answered; /* passive: accepted */
 	bool ended;    /* it disconnected */
+	bool ends;     /* it closes the endpoint at its next action */
 	bool outcome;  /* its outcome was reported */
 	int got[CM_EVENT_SIDR_REP + 1];
 	uint32_t qpn;
@@ -49,6 +54,9 @@ static struct {
 	bool verbose, calm;
 	uint32_t lose, repeat, slow; /* packets of a thousand */
 	struct cm cm[2];
+	int leaving;  /* the host whose daemon leaves once no program uses it; -1: none */
+	bool lasting; /* programs don't disconnect */
+	bool left;    /* that daemon has left: `cm` is empty, and packets to it are lost */
 	struct user user[USERS_MAX];
 	int users, connects;
 	struct flight flight[FLIGHT_MAX];
@@ -298,6 +306,12 @@ static void act(struct user *u)
 	u->act_at = 0;
 	if (!u->e)
 		return;
+	if (u->ends) {
+		close_user(u);
+		return;
+	}
+	if (sim.lasting && u->e->state == CM_ESTABLISHED)
+		return;
 	switch (u->e->state) {
 	case CM_REQ_RCVD:
 	case CM_MRA_REQ_SENT:
@@ -341,6 +355,18 @@ static void act(struct user *u)
 
 /* ------------------------------------------------------------------ the clock */
 
+/* When the daemon that is leaving may do so. False: never (yet). */
+static bool leaves_at(uint64_t *at)
+{
+	if (sim.leaving < 0 || sim.left)
+		return false;
+	for (int i = 0; i < sim.users; i++)
+		if (sim.user[i].host == sim.leaving && sim.user[i].e)
+			return false;
+	*at = cm_needed_until(&sim.cm[sim.leaving]);
+	return true;
+}
+
 static bool earliest(uint64_t *at)
 {
 	uint64_t first = UINT64_MAX, deadline;
@@ -354,8 +380,24 @@ static bool earliest(uint64_t *at)
 	for (int host = 0; host < 2; host++)
 		if (cm_deadline(&sim.cm[host], &deadline) && deadline < first)
 			first = deadline;
+	if (leaves_at(&deadline) && deadline < first)
+		first = deadline;
 	*at = first;
 	return first != UINT64_MAX;
+}
+
+static void leave_when_allowed(void)
+{
+	uint64_t at;
+
+	if (!leaves_at(&at) || at > sim.now)
+		return;
+	if (sim.verbose)
+		printf("%8llu  host %d's daemon leaves\n", (unsigned long long)sim.now,
+		       sim.leaving);
+	cm_fini(&sim.cm[sim.leaving]);
+	sim.cm[sim.leaving] = (struct cm){0};
+	sim.left = true;
 }
 
 static void step(void)
@@ -366,13 +408,15 @@ static void step(void)
 		if (!f.used || f.at > sim.now)
 			continue;
 		sim.flight[i].used = false;
-		cm_receive(&sim.cm[f.to], &f.path, f.mad, sim.now);
+		if (!sim.left || f.to != sim.leaving)
+			cm_receive(&sim.cm[f.to], &f.path, f.mad, sim.now);
 	}
 	for (int i = 0; i < sim.users; i++)
 		if (sim.user[i].act_at && sim.user[i].act_at <= sim.now)
 			act(&sim.user[i]);
 	for (int host = 0; host < 2; host++)
 		cm_tick(&sim.cm[host], sim.now);
+	leave_when_allowed();
 }
 
 /* Runs until no timer or packet is left. */
@@ -433,6 +477,40 @@ static void check_ends(void)
 	}
 }
 
+/* Makes connections that last until sim.leaving is set. */
+static void connect_to_last(void)
+{
+	sim.lasting = true;
+	for (int i = 0; i < LASTING; i++)
+		begin_one();
+	settle();
+}
+
+/* The programs of one host end, about when those of the other disconnect, and its daemon leaves. */
+static void leave(void)
+{
+	int host = (int)below(2);
+
+	sim.lose = sim.calm ? 0 : below(10);
+	sim.leaving = host;
+	sim.lasting = false;
+	for (int i = 0; i < sim.users; i++) {
+		struct user *u = &sim.user[i];
+
+		u->ends = u->host == host;
+		if (!u->e)
+			continue;
+		if (u->ends)
+			u->act_at = sim.now + 1 + below(20);
+		else if (u->e->state == CM_ESTABLISHED && below(4))
+			u->act_at = sim.now + 1 + below(20);
+	}
+	settle();
+	HOLD(sim.left, "host %d's daemon doesn't leave", host);
+	check_outcomes();
+	check_ends();
+}
+
 static void run(uint64_t seed, bool verbose)
 {
 	uint64_t connections = sim.connections, events = sim.events;
@@ -442,6 +520,7 @@ static void run(uint64_t seed, bool verbose)
 	sim.verbose = verbose;
 	sim.connections = connections;
 	sim.events = events;
+	sim.leaving = -1;
 	sim.calm = seed % 4 == 0;
 	sim.lose = sim.calm ? 0 : below(200);
 	sim.repeat = sim.calm ? 0 : below(300);
@@ -464,6 +543,8 @@ static void run(uint64_t seed, bool verbose)
 	settle();
 	check_outcomes();
 	check_ends();
+	connect_to_last();
+	leave();
 	for (int i = 0; i < sim.users; i++)
 		if (sim.user[i].e)
 			close_user(&sim.user[i]);

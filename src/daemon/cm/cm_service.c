@@ -173,6 +173,13 @@ void cm_service_run(struct cm_service *service)
 	cm_service_set_timer(service);
 }
 
+uint64_t cm_service_needed_ms(const struct cm_service *service)
+{
+	uint64_t until = cm_needed_until(&service->cm), now = now_ms();
+
+	return until > now ? until - now : 0;
+}
+
 static void cm_service_on_timer(struct timer *timer)
 {
 	struct cm_service *service = container_of(timer, struct cm_service, timer);

@@ -53,6 +53,10 @@ void cm_service_close(struct server *server);
  * timer. */
 void cm_service_run(struct cm_service *service);
 
+/* For how many ms peers on other hosts still need the connection manager of a daemon without
+ * clients (cm_needed_until()); 0: they don't. */
+uint64_t cm_service_needed_ms(const struct cm_service *service);
+
 /* Handles a message from another host. */
 void cm_service_take(struct cm_service *service, const struct cm_path *path,
 		     const uint8_t mad[MAD_SIZE]);

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "daemon/cm/cm_service.h"
 #include "daemon/core/capture.h"
 #include "daemon/core/closer.h"
 #include "daemon/core/conn.h"
@@ -172,13 +173,20 @@ void server_stop(struct server *server)
 }
 
 /*
- * The daemon has been idle for its idle time. While it holds `lock`, no starter is between checking
- * the socket and using it; a client that connects without the lock, after the last check below,
- * loses its connection and tries again (client/daemon.c).
+ * The daemon has been idle for its idle time. It stays while its connection manager owes peers on
+ * other hosts an answer: after the daemon's end no process answers them. While it holds `lock`, no
+ * starter is between checking the socket and using it; a client that connects without the lock,
+ * after the last check below, loses its connection and tries again (client/daemon.c).
  */
 static void on_idle(struct timer *timer)
 {
 	struct server *server = container_of(timer, struct server, idle);
+	uint64_t needed_ms = cm_service_needed_ms(server->cm);
+
+	if (needed_ms) {
+		timer_set(&server->loop, timer, needed_ms);
+		return;
+	}
 	int lock = setup_open_lock(server);
 
 	/* The directory was deleted: no client can connect any more. */

@@ -265,6 +265,73 @@ static void test_no_answer(void **state)
 	assert_false(cm_deadline(&cm, &at));
 }
 
+/* Makes a connection, whose peer disconnects at `now`, and closes it. */
+static void end_one(const struct cm_path *path, uint64_t now)
+{
+	const struct cm_accept accept = {.qpn = 6};
+	struct cm_mad mad = {.message = CM_DREQ, .local_id = 77, .qpn = 6};
+
+	give(path, &request);
+	assert_int_equal(cm_accept(&cm, passive, &accept, 0), 0);
+	assert_int_equal(cm_establish(&cm, passive), 0);
+	mad.remote_id = passive->local_id;
+	give_at(path, &mad, now);
+	cm_close(&cm, passive, now);
+	assert_int_equal(sent.message, CM_DREP);
+}
+
+/* The DREP may be lost: the peer repeats its DREQ after 4.6 s and after 9.2 s. A peer on the same
+ * host can't lose it. */
+static void test_needed_for_answer(void **state)
+{
+	(void)state;
+	end_one(&same_host, 100);
+	assert_int_equal(cm_needed_until(&cm), 0);
+	end_one(&peer, 100);
+	pass_time(5000, NULL);
+	assert_int_equal(cm.endpoints, 0);
+	assert_int_equal(cm_needed_until(&cm), 100 + 2 * 4608 + 4608 / 2);
+}
+
+/* The peer repeats its REQ when the REJ is lost. */
+static void test_needed_for_reject(void **state)
+{
+	(void)state;
+	give(&peer, &request);
+	cm_close(&cm, passive, 100);
+	expect_sent(1, CM_REJ);
+	assert_int_equal(cm.endpoints, 0);
+	assert_int_equal(cm_needed_until(&cm), 100 + 2 * 4608 + 4608 / 2);
+}
+
+/* A closed connection's DREQ is repeated until it is answered, or given up. */
+static void test_needed_for_repeats(void **state)
+{
+	const struct cm_accept accept = {.qpn = 6};
+	struct cm_mad mad = {.message = CM_DREP, .local_id = 77};
+
+	(void)state;
+	for (int answered = 0; answered < 2; answered++) {
+		give(&peer, &request);
+		assert_int_equal(cm_accept(&cm, passive, &accept, 0), 0);
+		assert_int_equal(cm_establish(&cm, passive), 0);
+		mad.remote_id = passive->local_id;
+		assert_int_equal(cm_needed_until(&cm), 0);
+		cm_close(&cm, passive, 0);
+		expect_sent(answered ? 21 : 2, CM_DREQ);
+		assert_int_equal(cm_needed_until(&cm), 4608 / 16 + 1);
+		if (answered)
+			give_at(&peer, &mad, 10);
+		else
+			for (uint64_t at; cm.endpoints && cm_deadline(&cm, &at);) {
+				if (at < 16 * 4608)
+					assert_true(cm_needed_until(&cm) > at);
+				cm_tick(&cm, at);
+			}
+		assert_int_equal(cm_needed_until(&cm), 0);
+	}
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -276,6 +343,9 @@ int main(void)
 		TEST(test_strangers),
 		TEST(test_unknown),
 		TEST(test_no_answer),
+		TEST(test_needed_for_answer),
+		TEST(test_needed_for_reject),
+		TEST(test_needed_for_repeats),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
