@@ -21,10 +21,11 @@
 #include "shm/counters.h"
 #include "shm/life.h"
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define PUB_MAGIC 0x766272626e61ull
-#define PUB_VERSION 7u
+#define PUB_VERSION 8u
 #define PUB_HAZARDS 64u
 
 /*
@@ -50,12 +51,39 @@ struct pub_held_up {
 	_Atomic uint32_t key;
 };
 
+/*
+ * For which records peers ring the process's doorbell:
+ *
+ *   asleep = 1  no thread of the process polls: for each record
+ *   asleep = 0  a thread polls and takes the records, but may stop at any moment: for records to
+ *               QPs that complete to an armed CQ, whose event must come at once all the same
+ *
+ * A CQ has a number, its arm group, which a QP's entry names; some CQs have the same one, and then
+ * peers ring more often than is needed. `armed` is the number of a group's CQs that are armed (owe
+ * an event), and armed_cqs is the sum. Most processes have none; then peers look no further.
+ *
+ * Written by the process's threads. `asleep`: by a poller, by the engine thread, by a thread that
+ * is about to block (engine.c). The counts: by the thread that arms a CQ or finds it armed when it
+ * adds a completion, under cq.lock, and by atomic additions, because CQs share the words.
+ *
+ * Read by peers. The process stores 1 into `asleep`, or counts a CQ that it arms, then passes [S2],
+ * then looks at all rings and at the QPs that wait for room. A peer stores its record, or makes
+ * room, then passes [S1], then reads these words. So the process sees the record, or the peer sees
+ * the words and rings.
+ *
+ * A peer that dies between record and doorbell is reported by the daemon; the engine thread then
+ * takes that peer's last records (link_down()). When the process itself dies its links go down.
+ */
+#define PUB_ARM_GROUPS 256u
+
 struct pub_header {
 	uint64_t magic;
 	uint32_t version;
 	uint32_t slot;
-	_Alignas(64) _Atomic uint32_t asleep; /* no thread polls: ring my doorbell   [S1 with S2] */
-	struct process_life life;	      /* the engine thread's */
+	_Alignas(64) _Atomic uint32_t asleep;
+	_Atomic uint32_t armed_cqs;
+	struct process_life life; /* the engine thread's */
+	_Alignas(64) _Atomic uint32_t armed[PUB_ARM_GROUPS];
 };
 
 /* A queue pair, at the place that the low bits of its number name. */
@@ -71,7 +99,10 @@ struct pub_qp {
 	_Atomic uint32_t receives;
 	/* UD: enum pub_qp_dry in bits 0-1; the upper bits change at each change of these */
 	_Atomic uint32_t dry;
-	uint32_t reserved[8];
+	/* The arm groups of the CQs that it completes to: the send CQ's in bits 0-7, the receive
+	 * CQ's 8-15. Written before `state` first says that there is a QP. */
+	_Atomic uint32_t arm_groups;
+	uint32_t reserved[7];
 };
 
 /* Whether a datagram of this host will find a receive: hca/local/datagram_inbox.h. */
@@ -160,6 +191,25 @@ static inline uint64_t pub_qp_read_state(const struct pub_qp *entry)
 {
 	/* [Q2], pairs with [Q1] */
 	return atomic_load_explicit(&entry->state, memory_order_seq_cst);
+}
+
+/* Counts a CQ that is armed (1), or isn't any more (-1). After the former the caller passes [S2],
+ * then looks at all rings. */
+static inline void pub_count_armed(struct pub_header *header, uint32_t group, int change)
+{
+	atomic_fetch_add_explicit(&header->armed[group], change, memory_order_relaxed);
+	atomic_fetch_add_explicit(&header->armed_cqs, change, memory_order_relaxed);
+}
+
+/* Whether the QP may complete to an armed CQ. `index` is below LIMIT_QPS_PER_SLOT. The caller has
+ * passed [S1]. */
+static inline bool pub_qp_is_armed(const struct pub *pub, uint32_t index)
+{
+	uint32_t groups = atomic_load_explicit(&pub->qp[index].arm_groups, memory_order_relaxed);
+	const _Atomic uint32_t *armed = pub->header.armed;
+
+	return atomic_load_explicit(&armed[groups & 0xff], memory_order_relaxed) ||
+	       atomic_load_explicit(&armed[groups >> 8 & 0xff], memory_order_relaxed);
 }
 
 static inline uint32_t pub_qp_state(uint64_t word)

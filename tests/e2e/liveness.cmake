@@ -22,9 +22,12 @@ verbena_script_test(e2e.idle TIMEOUT 300 LABELS e2e
 	COMMAND env VERBENA_LINK_IDLE_MS=1 ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:idle>
 	-c local -c ring comes_and_goes no_datagram_is_lost a_connection_keeps_it)
 
-# A thread that polls, and has work, doesn't nap.
+# The thread that polls takes what peers send: without naps, and beside an armed CQ.
 add_executable(lease lease.c rig.c end.c)
 target_link_libraries(lease PRIVATE ibverbs Threads::Threads)
 set_target_properties(lease PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
 verbena_script_test(e2e.lease TIMEOUT 300 LABELS e2e
 	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:lease> -c self -c local)
+verbena_script_test(e2e.lease_wire TIMEOUT 300 LABELS e2e
+	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-network
+	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:lease> -c wire timers_after_arming)

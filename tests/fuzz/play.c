@@ -352,9 +352,11 @@ void act_header(struct input *in)
 	uint8_t what = input_u8(in);
 	struct pub_header *h = &victim.table->header;
 
-	if (what < 64)
+	if (what < 64) {
 		atomic_store(&h->asleep, what & 1);
-	else if (what < 128) /* names one of the victim's regions, as seen by the victim */
+		atomic_store(&h->armed_cqs, what >> 1 & 1);
+		atomic_store(&h->armed[0], what >> 2 & 1);
+	} else if (what < 128) /* names one of the victim's regions, as seen by the victim */
 		atomic_store(&victim.regions->hazard[what % PUB_HAZARDS].target,
 			     (uint64_t)FAKE_SLOT << 32 |
 				     (victim.mr[input_u8(in) % REGIONS].ibv.rkey + off_by(in)));

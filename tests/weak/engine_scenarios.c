@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Doorbells, waiting for room, and the lease: a process must not sleep while a record or free room
- * is unseen. One process ("ours") has its engine; a thread plays the peer.
+ * Doorbells, waiting for room, the lease and armed CQs: a process must not sleep while a record or
+ * free room is unseen. One process ("ours") has its engine; a thread plays the peer.
  */
 #include "scenarios.h"
 
@@ -34,6 +34,7 @@ static void begin(void)
 	memset(&big, 0, sizeof(big));
 	memset(&small, 0, sizeof(small));
 	our_pub_memory.header.asleep = their_pub.header.asleep = 1;
+	our_pub_memory.header.armed_cqs = our_pub_memory.header.armed[0] = 0;
 	hca.qps = no_qps;
 	hca.pub = &our_pub_memory;
 	hca.doorbell = OURS;
@@ -75,7 +76,7 @@ static bool send(struct link *by, uint32_t slots)
 		return false;
 	h->kind = REC_KINDS; /* an unknown kind, which the engine drops */
 	link_send(by, h, bytes);
-	link_notify(by);
+	link_notify_qp(by, 0);
 	return true;
 }
 
@@ -163,6 +164,86 @@ static void finds_both(void)
 	}
 }
 
+/* ------------------------------------------------------------------ armed CQs */
+
+/* A record to a QP whose CQ, of group 0, is armed stands for its completion: once the record is
+ * taken, the event is raised. The poller of another CQ has the lease, and stops polling at once; no
+ * watchdog runs. */
+static void armed_begin(uint32_t armed)
+{
+	struct pub_header *header = &our_pub_memory.header;
+
+	doorbell_setup();
+	atomic_store(&header->armed_cqs, armed);
+	atomic_store(&header->armed[0], armed);
+	model_word(&header->armed_cqs, 4, "armed_cqs");
+	model_word(&header->armed[0], 4, "armed[0]");
+}
+
+static void armed_setup(void)
+{
+	armed_begin(0);
+}
+
+/* Another CQ of the group is armed at first. */
+static void armed_two_setup(void)
+{
+	armed_begin(1);
+}
+
+static void peer_sends_one(void)
+{
+	send(&back, 1);
+}
+
+static bool is_taken(void)
+{
+	return ours.rx.pos != 0;
+}
+
+/* As ibv_req_notify_cq() does it. */
+static void program_arms(void)
+{
+	pub_count_armed(&our_pub_memory.header, 0, 1);
+	engine_release(&hca);
+	if (is_taken())
+		model_event_set(OURS); /* only ends engine_serves_until() */
+}
+
+static void lease_is_taken(void)
+{
+	struct poller p = {0};
+
+	take_lease(&hca, &p);
+}
+
+static void program_arms_then_polls(void)
+{
+	program_arms();
+	lease_is_taken();
+}
+
+static void engine_serves_until(bool (*over)(void))
+{
+	uint32_t seen = 0;
+
+	while (!over()) {
+		model_event_wait(OURS);
+		kick_heard(&hca);
+		engine_serve(&hca, &seen);
+	}
+}
+
+static void engine_serves_one(void)
+{
+	engine_serves_until(is_taken);
+}
+
+static void other_event_is_raised(void)
+{
+	pub_count_armed(&our_pub_memory.header, 0, -1);
+}
+
 /* ------------------------------------------------------------------ room */
 
 /* Seven records and some slots: 21 slots are free, one of which always stays free. */
@@ -181,11 +262,17 @@ static void room_fill(void)
 	model_word(&memory.ctl[OURS].want_space, 4, "want_space");
 }
 
-static void room_setup(void)
+static void room_begin(uint32_t asleep)
 {
 	room_fill();
+	atomic_store(&our_pub_memory.header.asleep, asleep);
 	model_word(&our_pub_memory.header.asleep, 4, "asleep");
 	model_word(&ours.has_waiters, 1, "has_waiters");
+}
+
+static void room_setup(void)
+{
+	room_begin(1);
 }
 
 /* Takes as many records as the longest one needs, as engine.c's link_drain() does. */
@@ -246,12 +333,54 @@ static void engine_until_sent(void)
 	}
 }
 
+/* A QP that waits for room, and whose completion an armed CQ is to report. */
+static void room_armed_setup(void)
+{
+	room_begin(0);
+	model_word(&our_pub_memory.header.armed_cqs, 4, "armed_cqs");
+}
+
+static bool is_sent(void)
+{
+	return done;
+}
+
+static void program_arms_for_room(void)
+{
+	pub_count_armed(&our_pub_memory.header, 0, 1);
+	engine_release(&hca);
+	if (is_sent())
+		model_event_set(OURS);
+	lease_is_taken();
+}
+
+static void engine_serves_sent(void)
+{
+	engine_serves_until(is_sent);
+}
+
 const struct model_scenario engine_scenarios[] = {
 	{"doorbell", doorbell_setup, {peer_sends_two, engine_takes_two}, NULL},
 	{"doorbell.self", self_setup, {peer_sends_two, engine_takes_two}, NULL},
 	{"kick.two", kick_setup, {leaves_first, leaves_second, finds_both}, NULL},
 	{"lease", doorbell_setup, {peer_sends_two, lease_then_engine}, NULL},
+	{"armed.event",
+	 armed_setup,
+	 {peer_sends_one, program_arms_then_polls, engine_serves_one},
+	 NULL},
+	{"armed.lease",
+	 armed_setup,
+	 {peer_sends_one, program_arms, lease_is_taken, engine_serves_one},
+	 NULL},
+	{"armed.two",
+	 armed_two_setup,
+	 {peer_sends_one, program_arms_then_polls, other_event_is_raised, engine_serves_one},
+	 NULL},
 	{"room.one", room_setup, {big_sends, peer_takes, engine_until_sent}, NULL},
 	{"room.two", room_fill, {big_sends, peer_takes, engine_until_sent, small_sends}, NULL},
+	{"room.armed",
+	 room_armed_setup,
+	 {big_sends, peer_takes, program_arms_for_room, engine_serves_sent},
+	 NULL},
 	{0},
 };

@@ -17,8 +17,21 @@
  * After setting asleep, a thread executes a full fence and then looks at all rings; a peer stores
  * its record, fences, then reads asleep. One of the two sees the other's store, so no record waits
  * unseen. [S2]
- * While a CQ owes an event (armed), polls take no lease: a program that arms and then blocks in its
- * own epoll must be woken at once.
+ *
+ * Armed CQs. A program that has armed a CQ may block in an epoll of its own, and the thread that
+ * has the lease may stop polling at any moment; neither tells the engine. The invariant: a record
+ * that completes to an armed CQ raises the event without a poller's help, after the wake-up of one
+ * doorbell. The thread that arms counts the CQ in the published table before engine_release() [S2].
+ * So it finds the record in the ring, or the peer finds the CQ armed, whatever `asleep` says then,
+ * and rings (struct pub_header). The engine thread, once woken, passes beside the poller
+ * (engine_attend()). Records to other QPs ring no doorbell under a lease. Polls of an armed CQ take
+ * no lease, because their program is likely to block soon.
+ *
+ * Packets may be for any QP, so their socket isn't left to a poller while a CQ is armed:
+ * engine_attend() and engine_release() end with roce_arm(). roce_woken() makes the socket hot
+ * before the engine thread looks at the armed CQs [S3], so it finds the CQ, or the roce_arm() of
+ * the thread that arms comes after. Nor is other work of this process (room in a ring, QPs that are
+ * ready to send) left to a poller then: engine_wants_kicks().
  *
  * Acknowledgements wait for a record to travel with only under a lease (the polling thread, or the
  * engine thread when it takes over, flushes them at its next pass). Without a lease they are sent
@@ -83,8 +96,9 @@
 #include "shm/bell.h"
 
 enum {
-	ROUNDS = 1024,	  /* passes before the engine thread looks at the daemon and the timers */
-	BATCH = 64,	  /* records of a link in one pass: bounds how long the lock is held */
+	ROUNDS = 1024, /* passes before the engine thread looks at the daemon and the timers */
+	BATCH = 64,    /* records of a link in one pass: bounds how long the lock is held */
+	RING_PASSES = RING_SLOTS / BATCH, /* these take every record that is in a ring before */
 	ROCE_LOOKS = 8,	  /* how many rings a look at the socket counts as, by the time it takes */
 	LEASE_AFTER = 16, /* consecutive empty rings before a polling thread takes the lease */
 	LEASE_FOUND = 8,  /* or polls that did what the engine thread would have been woken for */
@@ -157,7 +171,7 @@ static unsigned int link_drain(struct hca *hca, struct link *link) REQUIRES(hca-
 	}
 	if (n && ring_publish_lazily(&link->rx)) {
 		hca->filled = true;
-		link_notify(link); /* not of a peer that polls: its passes look at its waiters */
+		link_notify(link); /* a peer that polls looks at its waiters in its passes */
 	}
 	return n;
 }
@@ -297,16 +311,15 @@ static bool is_warm(const struct hca *hca, uint64_t *since) REQUIRES(hca->engine
 	return now - *since < WARM_NS;
 }
 
-/* Passes until the rings are empty. False: ROUNDS passes were made and there may be more, but the
- * daemon's events and the timers need their turn. */
-static bool pass_until_idle(struct hca *hca)
+/* Passes until the rings are empty. False: `most` passes were made and there may be more. */
+static bool pass_until_idle(struct hca *hca, unsigned int most)
 {
 	unsigned int looked = 0;
 	uint64_t since = 0;
 
-	for (unsigned int rounds = 0; rounds < ROUNDS; rounds++) {
+	for (unsigned int passes = 0; passes < most; passes++) {
 		lock_take(&hca->engine);
-		hca->filled = hca->filled && rounds;
+		hca->filled = hca->filled && passes;
 		unsigned int n = engine_pass_links(hca, &looked);
 		bool found_none = !n;
 
@@ -324,16 +337,12 @@ static bool pass_until_idle(struct hca *hca)
 	return false;
 }
 
-void engine_release(struct hca *hca)
+/* Passes until the rings are empty, and for at most ROUNDS passes: the daemon's events and the
+ * timers need their turn. */
+static void pass_all(struct hca *hca)
 {
-	atomic_store_explicit(&hca->pub->header.asleep, 1, memory_order_relaxed);
-	/* [S2], pairs with [S1] and [A1]: asleep before the look at the rings and at the waiting
-	 * QPs */
-	atomic_thread_fence(memory_order_seq_cst);
-	if (!pass_until_idle(hca))
+	if (!pass_until_idle(hca, ROUNDS))
 		engine_kick(hca);
-	if (hca->roce)
-		roce_arm(hca->roce);
 }
 
 /* What a thread remembers from poll to poll. */
@@ -350,6 +359,28 @@ struct poller {
 	uint64_t petted;	/* ns, when it re-armed the watchdog */
 	bool napping;
 };
+
+/* initial-exec: one instruction instead of a call for each poll */
+static _Thread_local struct poller poller __attribute__((tls_model("initial-exec")));
+
+/* Ends the lease. True: its holder was to look at the timers of roce. */
+static bool end_lease(struct hca *hca)
+{
+	poller.found = poller.empty = 0; /* this thread earns the next lease by polling anew */
+	atomic_store_explicit(&hca->pub->header.asleep, 1, memory_order_relaxed);
+	/* [S2], pairs with [S1], [S3] and [A1]: asleep, and the CQ that the caller has armed,
+	 * before the look at the rings and at the waiting QPs */
+	atomic_thread_fence(memory_order_seq_cst);
+	pass_all(hca);
+	return hca->roce && roce_arm(hca->roce);
+}
+
+void engine_release(struct hca *hca)
+{
+	/* The next poller doesn't look at them: the socket is cold. */
+	if (end_lease(hca))
+		engine_kick(hca);
+}
 
 /* The number of peers' writes straight into this process's memory. A link that comes or goes
  * changes it, too. */
@@ -457,10 +488,9 @@ static void take_lease(struct hca *hca, struct poller *p)
 	watchdog_set(hca);
 }
 
-void engine_poll(struct hca *hca)
+void engine_poll(struct hca *hca, bool armed)
 {
-	/* initial-exec: one instruction instead of a call for each poll */
-	static _Thread_local struct poller p __attribute__((tls_model("initial-exec")));
+	struct poller *p = &poller;
 	unsigned int n = 0, looked = 1;
 
 	if (likely(lock_try(&hca->engine))) {
@@ -472,32 +502,28 @@ void engine_poll(struct hca *hca)
 			      memory_order_relaxed);
 	bool asleep = atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed);
 
-	if (unlikely(++p.unclocked >= PET_POLLS || p.slow) && !asleep && likely(hca->watchdog >= 0))
-		watchdog_pet(hca, &p);
+	if (unlikely(++p->unclocked >= PET_POLLS || p->slow) && !asleep &&
+	    likely(hca->watchdog >= 0))
+		watchdog_pet(hca, p);
 	if (n) {
-		p.empty = 0;
-		p.since = 0;
-		p.napping = false;
-		if (unlikely(asleep) && ++p.found > LEASE_FOUND &&
-		    !atomic_load_explicit(&hca->armed_cqs, memory_order_relaxed)) {
-			p.found = 0;
-			take_lease(hca, &p);
+		p->empty = 0;
+		p->since = 0;
+		p->napping = false;
+		if (unlikely(asleep && !armed) && ++p->found > LEASE_FOUND) {
+			p->found = 0;
+			take_lease(hca, p);
 		}
 		return;
 	}
-	p.empty += looked;
-	if (unlikely(p.napping))
-		look_up(hca, &p);
+	p->empty += looked;
+	if (unlikely(p->napping))
+		look_up(hca, p);
 
-	if (unlikely(atomic_load_explicit(&hca->armed_cqs, memory_order_relaxed))) {
-		if (!asleep)
-			engine_release(hca);
-	} else if (unlikely(asleep && p.empty > LEASE_AFTER && !p.napping)) {
-		take_lease(hca, &p);
-	}
-	if (unlikely(p.empty >= YIELD_AFTER)) {
-		p.empty = LEASE_AFTER + 1;
-		give_way(hca, &p);
+	if (unlikely(asleep && !armed && p->empty > LEASE_AFTER && !p->napping))
+		take_lease(hca, p);
+	if (unlikely(p->empty >= YIELD_AFTER)) {
+		p->empty = LEASE_AFTER + 1;
+		give_way(hca, p);
 	}
 }
 
@@ -684,7 +710,7 @@ static bool still_polled(struct hca *hca, uint32_t *seen)
 
 	*seen = polls;
 	if (!moved)
-		engine_release(hca);
+		end_lease(hca);
 	bool polled = !engine_asleep(hca);
 
 	if (hca->watchdog >= 0) {
@@ -695,23 +721,55 @@ static bool still_polled(struct hca *hca, uint32_t *seen)
 	return polled;
 }
 
+/* Whether some CQ is armed. */
+static bool owes_events(const struct hca *hca)
+{
+	if (hca->roce)
+		/* [S3], pairs with [S2]: roce.hot, by roce_woken(), before the look at the CQs */
+		atomic_thread_fence(memory_order_seq_cst);
+	return atomic_load_explicit(&hca->pub->header.armed_cqs, memory_order_relaxed);
+}
+
+/* A thread polls, but a CQ is armed: what this thread was woken for may be a record that completes
+ * to it. What comes into the rings meanwhile is the poller's, or rings again. */
+static void engine_attend(struct hca *hca)
+{
+	bool packets = hca->roce && atomic_load_explicit(&hca->roce->hot, memory_order_relaxed);
+
+	if (packets) {
+		pass_all(hca);
+		roce_arm(hca->roce);
+	} else {
+		pass_until_idle(hca, RING_PASSES);
+	}
+}
+
+/* Passes over the rings, unless that is left to a poller. Returns whether a thread polls. */
+static bool engine_serve(struct hca *hca, uint32_t *seen)
+{
+	if (engine_asleep(hca)) {
+		end_lease(hca);
+		return false;
+	}
+	bool polled = !hca->watch_due || still_polled(hca, seen);
+
+	if (polled && owes_events(hca))
+		engine_attend(hca);
+	return polled;
+}
+
 uint64_t engine_round(struct hca *hca, uint32_t *seen)
 {
-	bool watching = !engine_asleep(hca);
-
 	link_take_refusals(hca);
 	wake_unlisted(hca);
 	fail_overrun(hca);
-	if (!watching)
-		engine_release(hca);
-	else if (hca->watch_due)
-		watching = still_polled(hca, seen);
+	bool polled = engine_serve(hca, seen);
 	uint64_t next = scan_timers(hca);
 
 	link_reap(hca);
 	/* The lease has ended in this round: its holder's timers are this thread's now, so once
 	 * more. */
-	if (watching && engine_asleep(hca))
+	if (polled && engine_asleep(hca))
 		return 0;
 	/* Poll for links that link_reap() found in use: their users don't report that they have
 	 * finished. */

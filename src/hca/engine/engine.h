@@ -40,8 +40,9 @@ int engine_start(struct hca *hca);
 uint64_t engine_round(struct hca *hca, uint32_t *seen);
 
 /* For a poll that found its CQ empty: makes progress unless another thread does, and periodically
- * yields the processor. */
-void engine_poll(struct hca *hca);
+ * yields the processor. `armed`: the CQ owes an event, so its program is likely to block soon, and
+ * the poll takes no lease. */
+void engine_poll(struct hca *hca, bool armed);
 
 /* The caller is about to block, or has just armed a CQ: ends the lease, so peers ring the doorbell
  * from now on. */
@@ -52,6 +53,14 @@ void engine_release(struct hca *hca);
 static inline bool engine_asleep(const struct hca *hca)
 {
 	return atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed);
+}
+
+/* Whether work that no peer's doorbell announces needs a kick: no thread polls, or a CQ is armed,
+ * whose event may depend on the work, and the polling thread may stop. Relaxed, as above. */
+static inline bool engine_wants_kicks(const struct hca *hca)
+{
+	return engine_asleep(hca) ||
+	       atomic_load_explicit(&hca->pub->header.armed_cqs, memory_order_relaxed);
 }
 
 /* Releases hca.engine; sends the acknowledgements first that no other thread would send. */

@@ -619,6 +619,11 @@ void link_break(struct link *link)
 	engine_kick(link->hca);
 }
 
+bool link_qp_is_armed(const struct link *link, uint32_t qpn)
+{
+	return qpn == LINK_ANY_QP || pub_qp_is_armed(link->peer, qpn & (LIMIT_QPS_PER_SLOT - 1));
+}
+
 void link_ring(struct link *link)
 {
 	uint64_t one = 1;
@@ -688,7 +693,7 @@ void link_control(struct link *link, const struct ring_header *header, const voi
 		}
 		atomic_store(&link->has_waiters, true);
 	}
-	link_notify(link);
+	link_notify_qp(link, record_qpn(header->dst));
 }
 
 bool link_flush_backlog(struct link *link)
@@ -734,7 +739,7 @@ void link_send_last(struct link *link)
 	uint64_t until = now_ns() + LAST_NS;
 
 	while (waits_for_room(link, now_ns() < until))
-		engine_poll(link->hca); /* its passes move the backlog */
+		engine_poll(link->hca, false); /* its passes move the backlog */
 }
 
 void link_wait(struct link *link, struct qp *qp)
@@ -751,13 +756,14 @@ void link_wait(struct link *link, struct qp *qp)
 
 	lock_give(&link->tx_lock);
 	atomic_store_explicit(&link->has_waiters, true, memory_order_relaxed);
-	/* [A1], pairs with [S2] and [W1]: an engine that falls asleep sees the waiter, or this
-	 * thread sees that it sleeps; a peer that makes room rings, or this thread sees the
-	 * room. */
+	/* [A1], pairs with [S2] and [W1]: an engine that falls asleep, or a thread that arms a CQ,
+	 * sees the waiter, or this thread sees that it sleeps, or the armed CQ; a peer that makes
+	 * room rings, or this thread sees the room. */
 	atomic_thread_fence(memory_order_seq_cst);
 	/* If the peer made room, or the link came up, and this process's engine looked for waiters
 	 * before this QP was among them, the engine would not look again. */
-	if (link_is(link, LINK_UP) && engine_asleep(qp->hca) && ring_consumed(&link->tx) != full_at)
+	if (link_is(link, LINK_UP) && engine_wants_kicks(qp->hca) &&
+	    ring_consumed(&link->tx) != full_at)
 		engine_kick(qp->hca);
 }
 

@@ -84,6 +84,9 @@
 #include "shm/groups.h"
 #include "shm/link.h"
 #include "shm/pub.h"
+#include "wire/packet.h"
+
+#define LINK_ANY_QP WIRE_MULTICAST_QPN /* no QP has this number */
 
 enum link_state { LINK_WISHED, LINK_ASKED, LINK_UP, LINK_ENDING, LINK_ENDING_WANTED, LINK_DOWN };
 
@@ -283,13 +286,26 @@ static inline void link_abandon(struct link *link, uint32_t payload) RELEASE(lin
 
 /* Rings the peer's doorbell. */
 void link_ring(struct link *link);
-/* After a batch of link_send(): rings the peer's doorbell if the peer's engine sleeps. */
+/* Whether a record to the QP `qpn` of the peer's may complete to an armed CQ: the caller has found
+ * that some CQ is armed. */
+bool link_qp_is_armed(const struct link *link, uint32_t qpn);
+/* After a batch of link_send() for the QP `qpn` (LINK_ANY_QP: for several, for none, or the peer is
+ * to look at its waiting QPs): rings the peer's doorbell if the peer asks for that (struct
+ * pub_header). */
+static inline void link_notify_qp(struct link *link, uint32_t qpn)
+{
+	const struct pub_header *peer = &link->peer->header;
+
+	/* [S1], pairs with [S2]: the records before the look at asleep and at the armed CQs */
+	atomic_thread_fence(memory_order_seq_cst);
+	if (unlikely(atomic_load_explicit(&peer->asleep, memory_order_relaxed)) ||
+	    (unlikely(atomic_load_explicit(&peer->armed_cqs, memory_order_relaxed)) &&
+	     link_qp_is_armed(link, qpn)))
+		link_ring(link);
+}
 static inline void link_notify(struct link *link)
 {
-	/* [S1], pairs with [S2]: the records before the look at asleep */
-	atomic_thread_fence(memory_order_seq_cst);
-	if (unlikely(atomic_load_explicit(&link->peer->header.asleep, memory_order_relaxed)))
-		link_ring(link);
+	link_notify_qp(link, LINK_ANY_QP);
 }
 
 /* Counts a direct write to the peer's memory, without a record: see link_memory.touched. The link

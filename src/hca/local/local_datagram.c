@@ -61,7 +61,7 @@ static enum put wait_for_receiver(struct qp *qp, const struct send_wqe *wqe, str
 	datagram_wait_for_link(qp, link);
 	/* The receiver may have posted, and this process's engine have looked for waiting QPs,
 	 * before this one was among them. As in link_wait(), after its fence [A1]. */
-	if (dry && read_dry(dry_word(wqe, link)) != dry && engine_asleep(qp->hca))
+	if (dry && read_dry(dry_word(wqe, link)) != dry && engine_wants_kicks(qp->hca))
 		engine_kick(qp->hca);
 	return PUT_WAIT;
 }
@@ -108,7 +108,7 @@ enum put local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *li
 	if (capture_on(qp->hca) && wqe->ud.carrier == &datagram_local)
 		capture_show_datagram(qp, wqe);
 	link_send(link, h, payload);
-	link_notify(link);
+	link_notify_qp(link, record_qpn(wqe->ud.remote_qpn));
 	return PUT_SENT;
 }
 

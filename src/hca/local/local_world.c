@@ -110,7 +110,8 @@ void world_ring_control(struct local_qp *lq, const struct ring_header *h, const 
 
 void world_ring_notify(struct local_qp *lq)
 {
-	link_notify(link_from(lq));
+	/* What a QP puts into the ring is for the QP that it is connected to. */
+	link_notify_qp(link_from(lq), lq->attr->dest_qp_num);
 }
 
 void world_ring_wait(struct local_qp *lq)

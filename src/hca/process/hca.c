@@ -294,7 +294,7 @@ static void leave_cq(struct cq *cq)
 	cq->ibv.comp_events_completed = cq->comp_reported;
 	cq->ibv.async_events_completed = cq->async_reported;
 	atomic_store(&cq->tail, atomic_load(&cq->head));
-	cq->armed = CQ_UNARMED;
+	atomic_store_explicit(&cq->armed, CQ_UNARMED, memory_order_relaxed);
 }
 
 static void leave_srq(struct srq *srq)
@@ -343,6 +343,14 @@ static void leave_context(struct context *context)
 		leave_channel(container_of(held, struct channel, held));
 }
 
+/* The parent's armed CQs aren't armed in the child (leave_cq()). */
+static void leave_armed(struct pub_header *header)
+{
+	atomic_store_explicit(&header->armed_cqs, 0, memory_order_relaxed);
+	for (uint32_t i = 0; i < PUB_ARM_GROUPS; i++)
+		atomic_store_explicit(&header->armed[i], 0, memory_order_relaxed);
+}
+
 static void leave_lists(struct hca *hca) REQUIRES(hca->active_lock) REQUIRES(hca->engine)
 	REQUIRES(hca->windows_lock)
 {
@@ -352,7 +360,7 @@ static void leave_lists(struct hca *hca) REQUIRES(hca->active_lock) REQUIRES(hca
 	list_init(&hca->dry);
 	list_init(&hca->active);
 	list_init(&hca->windows_ending);
-	atomic_store(&hca->armed_cqs, 0);
+	leave_armed(&hca->pub->header);
 	work_forget(&hca->control_work);
 	work_forget(&hca->engine_work);
 }

@@ -161,7 +161,7 @@ struct hca {
 	_Atomic uint32_t polls;	  /* counts empty polls; the engine thread watches it */
 	_Atomic uint32_t handled; /* counts passes that found records; written under hca.engine */
 	bool filled GUARDED_BY(engine); /* a peer's ring was full */
-	_Atomic uint32_t armed_cqs;	/* CQs that owe an event */
+	_Atomic uint32_t last_arm_group; /* that a CQ was given */
 	pthread_t thread;
 	int epoll;	   /* the engine thread sleeps in it */
 	int watchdog;	   /* a timer, re-armed while some thread polls; -1: there is none */

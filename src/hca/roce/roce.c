@@ -560,10 +560,8 @@ unsigned int roce_pass(struct roce *roce)
 			roce->heard = roce->now;
 		if (packets >= ROCE_BULK)
 			roce->bulk = roce->now;
-		if (unlikely(empty > COLD_AFTER)) {
-			roce_arm(roce);
+		if (unlikely(empty > COLD_AFTER) && roce_arm(roce))
 			engine_kick(roce->hca); /* which handles the timers from now on */
-		}
 	}
 	expire_due(roce);
 	return n + packets;
@@ -593,13 +591,10 @@ static uint64_t roce_scheduled(struct roce *roce)
 uint64_t roce_scan(struct roce *roce, uint64_t now)
 {
 	/* The holder of the lease handles the timers, too, so the engine's lock isn't taken
-	 * here. */
-	bool polled = !engine_asleep(roce->hca) && atomic_load(&roce->hot);
-
-	if (polled) {
-		atomic_store(&roce->scheduled, 0);
+	 * here. `scheduled` before the look at `hot`: see roce_arm(). */
+	atomic_store(&roce->scheduled, 0);
+	if (!engine_asleep(roce->hca) && atomic_load(&roce->hot))
 		return TP_NEVER;
-	}
 	if (atomic_load(&roce->deadline) <= now) {
 		lock_take(&roce->hca->engine);
 		roce->now = now;
@@ -608,14 +603,14 @@ uint64_t roce_scan(struct roce *roce, uint64_t now)
 	}
 	/* A packet taken in, or an expired deadline, may have opened a window. A posting thread
 	 * kicks this thread; for its own work this thread continues by itself. */
-	if (roce_ready(roce) && engine_asleep(roce->hca))
+	if (roce_ready(roce) && engine_wants_kicks(roce->hca))
 		return 0;
 	return roce_scheduled(roce);
 }
 
 /* ------------------------------------------------------------------ the socket's lease */
 
-void roce_arm(struct roce *roce)
+bool roce_arm(struct roce *roce)
 {
 	struct epoll_event e = {.events = EPOLLIN | EPOLLONESHOT, .data.fd = roce->rx.fd};
 
@@ -625,6 +620,10 @@ void roce_arm(struct roce *roce)
 	if (epoll_ctl(roce->hca->epoll, EPOLL_CTL_MOD, roce->rx.fd, &e) < 0 &&
 	    epoll_ctl(roce->hca->epoll, EPOLL_CTL_ADD, roce->rx.fd, &e) < 0)
 		log_error("wire: epoll: %s", strerror(errno));
+	/* This function clears `hot`, then reads `scheduled`; roce_scan() writes `scheduled`, then
+	 * reads `hot`: roce_scan() finds the socket cold, or this function that the timers were
+	 * left to pollers. */
+	return !atomic_load(&roce->scheduled);
 }
 
 void roce_woken(struct roce *roce)

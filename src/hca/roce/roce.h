@@ -41,8 +41,8 @@
  * Flags:
  *   flag               set by                           cleared by
  *   roce.hot           roce_woken(): the engine         roce_arm(): roce_pass() (hca.engine is
- *                      thread's epoll reported the      held) or engine_release() (any thread, no
- *                      socket                           lock); roce_leave()
+ *                      thread's epoll reported the      held), engine_release() (any thread, no
+ *                      socket                           lock), the engine thread; roce_leave()
  *   roce.left          roce_leave(): a forked child     never
  *   roce_entry.in      roce_entry_enter()               roce_batch_next()
  *   roce_qp.taken      roce_take(): the core took a     roce_give_back(), drop_receive(), and the
@@ -93,7 +93,7 @@ struct roce {
 	struct list timed GUARDED_BY(list_lock); /* struct roce_qp.timed: a deadline, or had one */
 	_Atomic uint32_t has_ready;
 	_Atomic uint64_t deadline;  /* ns: no QP's deadline is earlier; TP_NEVER: there is none */
-	_Atomic uint64_t scheduled; /* ns: when the engine thread looks by itself */
+	_Atomic uint64_t scheduled; /* ns: when the engine thread looks by itself; 0: pollers do */
 	_Atomic bool hot; /* polling threads poll the socket; else it is in the epoll, armed */
 	bool left;	  /* a forked child: nothing is sent, the QPs are its parent's */
 	uint64_t now;	  /* ns: when the current batch of packets came; under hca.engine */
@@ -184,8 +184,9 @@ static inline bool roce_busy(const struct roce *roce)
 }
 
 /* ---- without locks */
-/* No thread polls: the socket goes to the engine thread's epoll. */
-void roce_arm(struct roce *roce);
+/* No thread polls, or a CQ is armed: the socket goes to the engine thread's epoll. True: the timers
+ * were left to pollers, and the engine thread must look at them now (roce_scan()). */
+bool roce_arm(struct roce *roce);
 /* The engine thread was woken by the socket. */
 void roce_woken(struct roce *roce);
 /* The sender's socket of this index has room again. Engine thread. */

@@ -102,8 +102,7 @@ static uint32_t least_burst(struct roce_qp *w) REQUIRES(w->qp->lock)
 {
 	enum { BUSY = 256 * 1024 };
 
-	if (tp_under_way(roce_tp(w)) <= BUSY ||
-	    atomic_load_explicit(&w->qp->hca->pub->header.asleep, memory_order_relaxed))
+	if (tp_under_way(roce_tp(w)) <= BUSY || engine_wants_kicks(w->qp->hca))
 		return 0;
 	return net_burst((128u << w->qp->attr.path_mtu) + WIRE_BTH);
 }
@@ -175,7 +174,7 @@ static void note_and_kick(struct roce_qp *w, uint64_t now) REQUIRES(w->qp->lock)
 
 	roce_note(w, now);
 	if (unlikely(roce_entered(&w->ready) && !net_blocked(&hca->roce->tx, &w->path) &&
-		     atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed)))
+		     engine_wants_kicks(hca)))
 		engine_kick(hca);
 }
 

@@ -5,8 +5,9 @@
  * returns without taking it.
  *
  * Arming: an armed CQ owes its channel one event, for a completion that is added after the arming.
- * hca.armed_cqs counts the CQs that owe one, because no poller takes the lease meanwhile: a program
- * that arms and then sleeps must be woken by a doorbell.
+ * The published table says of which CQs that is so (struct pub_header), because peers ring the
+ * doorbell for these CQs' records even while a thread polls: a program that arms and then sleeps
+ * must be woken at once.
  *
  * Overrun: a completion that finds the ring full is lost, and so is every later one; those that
  * were in the ring before can still be polled. The QPs that complete to the CQ fail; the engine
@@ -45,15 +46,13 @@ static struct channel *cq_channel(const struct cq *cq)
 
 static void set_armed(struct cq *cq, enum cq_arm arm) REQUIRES(cq->lock)
 {
-	enum cq_arm old = cq->armed;
+	uint32_t old = atomic_load_explicit(&cq->armed, memory_order_relaxed);
 
-	if (old == arm)
-		return;
-	if (old == CQ_UNARMED)
-		atomic_fetch_add(&cq->context->hca->armed_cqs, 1);
-	else if (arm == CQ_UNARMED)
-		atomic_fetch_sub(&cq->context->hca->armed_cqs, 1);
-	cq->armed = arm;
+	if (old == CQ_UNARMED && arm != CQ_UNARMED)
+		pub_count_armed(&cq->context->hca->pub->header, cq->arm_group, 1);
+	else if (old != CQ_UNARMED && arm == CQ_UNARMED)
+		pub_count_armed(&cq->context->hca->pub->header, cq->arm_group, -1);
+	atomic_store_explicit(&cq->armed, arm, memory_order_relaxed);
 }
 
 /* The ring is full, or has overrun. True: there is room now; *raise: this is the first
@@ -102,7 +101,7 @@ bool cq_push(struct cq *cq, const struct cqe *cqe, bool solicited)
 		place->timestamp = now_ns();
 	atomic_store_explicit(&cq->head, head + 1, memory_order_release);
 
-	enum cq_arm arm = cq->armed;
+	uint32_t arm = atomic_load_explicit(&cq->armed, memory_order_relaxed);
 
 	if (unlikely(arm != CQ_UNARMED)) {
 		event = arm == CQ_ARMED || solicited || cqe->status != IBV_WC_SUCCESS;
@@ -154,7 +153,7 @@ int cq_poll(struct ibv_cq *ibv, int count, struct ibv_wc *wc)
 	if (unlikely(count <= 0))
 		return 0;
 	if (cq_empty(cq)) {
-		engine_poll(cq->context->hca);
+		engine_poll(cq->context->hca, cq_is_armed(cq));
 		if (cq_empty(cq))
 			return 0;
 	}
@@ -186,12 +185,12 @@ int cq_req_notify(struct ibv_cq *ibv, int solicited_only)
 	if (!ibv->channel)
 		return 0; /* without a channel there is no event */
 	lock_take(&cq->lock);
-	enum cq_arm old = cq->armed;
+	uint32_t old = atomic_load_explicit(&cq->armed, memory_order_relaxed);
 
 	if (want > old)
 		set_armed(cq, want);
 	lock_give(&cq->lock);
-	if (old == CQ_UNARMED)
+	if (old == CQ_UNARMED) /* counted before [S2], which is in it */
 		engine_release(cq->context->hca);
 	return 0;
 }
@@ -275,6 +274,9 @@ static void object_init(struct cq_object *o, struct ibv_context *context,
 	cq->ring = ring;
 	cq->mask = places - 1;
 	cq->context = context_of(context);
+	cq->arm_group = atomic_fetch_add_explicit(&cq->context->hca->last_arm_group, 1,
+						  memory_order_relaxed) %
+			PUB_ARM_GROUPS;
 	lock_init(&o->turn, RANK_CQ_TURN);
 	o->ignore_overrun = flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 }

@@ -54,7 +54,9 @@ struct cq {
 	/* For good. Changes under lock; atomic, because the engine thread looks for it without the
 	 * lock. */
 	_Atomic bool overrun;
-	enum cq_arm armed GUARDED_BY(lock);
+	/* enum cq_arm. Changes under lock; atomic, because a poller reads it without the lock. */
+	_Atomic uint32_t armed;
+	uint8_t arm_group; /* of the published counts of armed CQs (shm/pub.h) */
 	struct cqe *ring GUARDED_BY(lock);
 	uint32_t mask GUARDED_BY(lock);	 /* ring places - 1; there are at least `depth` places */
 	uint32_t depth GUARDED_BY(lock); /* how many completions it may hold: ibv.cqe */
@@ -76,6 +78,12 @@ struct cq {
 static inline struct cq *cq_of(struct ibv_cq *ibv)
 {
 	return container_of(ibv, struct cq, ibv);
+}
+
+/* Whether the CQ owes its channel an event. The answer may be old unless cq.lock is held. */
+static inline bool cq_is_armed(const struct cq *cq)
+{
+	return atomic_load_explicit(&cq->armed, memory_order_relaxed) != CQ_UNARMED;
 }
 
 /* How many completions the CQ may hold. Takes cq.lock. */

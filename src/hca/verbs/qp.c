@@ -290,6 +290,10 @@ void qp_publish(struct qp *qp)
 	atomic_store_explicit(&e->pd, qp->pd_id, memory_order_relaxed);
 	atomic_store_explicit(&e->rq_psn, qp->attr.rq_psn, memory_order_relaxed);
 	atomic_store_explicit(&e->receives, qp->rq.published, memory_order_relaxed);
+	atomic_store_explicit(&e->arm_groups,
+			      cq_of(qp->ibv.send_cq)->arm_group |
+				      (uint32_t)cq_of(qp->ibv.recv_cq)->arm_group << 8,
+			      memory_order_relaxed);
 	/* Published before anything that follows: the program may reuse the memory of a failed QP's
 	 * requests. */
 	pub_qp_write_state(e, word);

@@ -19,10 +19,11 @@
 
 struct fakes fakes;
 
-void engine_poll(struct hca *hca)
+void engine_poll(struct hca *hca, bool armed)
 {
 	(void)hca;
 	fakes.polls++;
+	fakes.armed_polls += armed;
 	if (fakes.on_poll)
 		fakes.on_poll();
 }
@@ -86,12 +87,15 @@ void daemon_destroy_channel(struct daemon_conn *conn, uint32_t handle)
 
 struct ibv_context *fake_open(void)
 {
+	static struct pub pub;
 	struct hca *hca = calloc(1, sizeof(*hca));
 	struct context *context = calloc(1, sizeof(*context));
 
 	assert_non_null(hca);
 	assert_non_null(context);
 	fakes = (struct fakes){0};
+	memset(&pub.header, 0, sizeof(pub.header));
+	hca->pub = &pub;
 	hca_init_locks(hca);
 	list_init(&hca->contexts);
 	list_add_tail(&hca->contexts, &context->node);
@@ -109,7 +113,7 @@ void fake_close(struct ibv_context *ibv)
 
 	assert_int_equal(fakes.daemon_cqs, 0);
 	assert_int_equal(fakes.daemon_channels, 0);
-	assert_int_equal(atomic_load(&context->hca->armed_cqs), 0);
+	assert_int_equal(atomic_load(&context->hca->pub->header.armed_cqs), 0);
 	event_queue_destroy(&context->async);
 	free(context->hca);
 	free(context);

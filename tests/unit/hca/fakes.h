@@ -9,7 +9,8 @@
 
 struct fakes {
 	unsigned int polls, releases;
-	int daemon_result; /* result of the next calls to the daemon */
+	unsigned int armed_polls; /* of `polls`: those of an armed CQ */
+	int daemon_result;	  /* result of the next calls to the daemon */
 	unsigned int daemon_cqs, daemon_channels;
 	uint32_t resized_to;
 	void (*on_poll)(void); /* called for each engine pass */

@@ -163,7 +163,8 @@ static void one_event_for_one_arming(void **state)
 	struct ibv_context *context = fake_open();
 	struct ibv_comp_channel *channel = channel_create(context);
 	struct cq *cq = fake_cq(context, 16, channel);
-	_Atomic uint32_t *armed = &context_of(context)->hca->armed_cqs;
+	struct pub_header *header = &context_of(context)->hca->pub->header;
+	_Atomic uint32_t *armed = &header->armed_cqs, *group = &header->armed[cq->arm_group];
 
 	(void)state;
 	fake_push(cq, 1);
@@ -171,12 +172,14 @@ static void one_event_for_one_arming(void **state)
 	assert_int_equal(cq_req_notify(&cq->ibv, 0), 0);
 	assert_int_equal(fakes.releases, 1);
 	assert_int_equal(*armed, 1);
+	assert_int_equal(*group, 1);
 	assert_false(fd_readable(channel->fd)); /* only what comes after the arming counts */
 	assert_int_equal(cq_req_notify(&cq->ibv, 0), 0);
 	assert_int_equal(*armed, 1);
 	fake_push(cq, 2);
 	fake_push(cq, 3);
 	assert_int_equal(*armed, 0);
+	assert_int_equal(*group, 0);
 	take_event(channel, cq);
 	assert_false(fd_readable(channel->fd));
 	end(cq);
@@ -213,6 +216,25 @@ static void solicited_arming(void **state)
 	fake_close(context);
 }
 
+/* The engine takes no lease for a poll of an armed CQ. */
+static void engine_knows_polls_of_an_armed_cq(void **state)
+{
+	struct ibv_context *context = fake_open();
+	struct ibv_comp_channel *channel = channel_create(context);
+	struct cq *cq = fake_cq(context, 16, channel);
+	struct ibv_wc wc;
+
+	(void)state;
+	assert_int_equal(cq_poll(&cq->ibv, 1, &wc), 0);
+	assert_int_equal(fakes.armed_polls, 0);
+	assert_int_equal(cq_req_notify(&cq->ibv, 0), 0);
+	assert_int_equal(cq_poll(&cq->ibv, 1, &wc), 0);
+	assert_int_equal(fakes.armed_polls, 1);
+	end(cq);
+	assert_int_equal(channel_destroy(channel), 0);
+	fake_close(context);
+}
+
 static void arming_without_channel_owes_nothing(void **state)
 {
 	struct ibv_context *context = fake_open();
@@ -220,7 +242,7 @@ static void arming_without_channel_owes_nothing(void **state)
 
 	(void)state;
 	assert_int_equal(cq_req_notify(&cq->ibv, 0), 0);
-	assert_int_equal(atomic_load(&context_of(context)->hca->armed_cqs), 0);
+	assert_int_equal(atomic_load(&context_of(context)->hca->pub->header.armed_cqs), 0);
 	end(cq);
 	fake_close(context);
 }
@@ -413,6 +435,7 @@ int main(void)
 		cmocka_unit_test(ignored_overrun_drops_the_oldest),
 		cmocka_unit_test(one_event_for_one_arming),
 		cmocka_unit_test(solicited_arming),
+		cmocka_unit_test(engine_knows_polls_of_an_armed_cq),
 		cmocka_unit_test(arming_without_channel_owes_nothing),
 		cmocka_unit_test(forget_closes_the_gaps),
 		cmocka_unit_test(resize_keeps_the_content),
