@@ -26,7 +26,7 @@ struct link_memory {
 	 * Written by side s only, after the copy, by a load and a store without a lock and without
 	 * a barrier: it must cost the writer nothing. So two threads of side s may count one write
 	 * together, and a reader may see the count before the bytes or after them. Read by the
-	 * other side's pollers before they nap (engine.c); a change prevents a nap, and nothing
+	 * other side's pollers before they nap (lease.c); a change prevents a nap, and nothing
 	 * else depends on it. A side that ends leaves the count as it is; a side that counts
 	 * without writing keeps the other's pollers awake, which it can do by records, too. In a
 	 * link of a process to itself both sides are side 0.

@@ -63,7 +63,7 @@ struct pub_held_up {
  * an event), and armed_cqs is the sum. Most processes have none; then peers look no further.
  *
  * Written by the process's threads. `asleep`: by a poller, by the engine thread, by a thread that
- * is about to block (engine.c). The counts: by the thread that arms a CQ or finds it armed when it
+ * is about to block (lease.c). The counts: by the thread that arms a CQ or finds it armed when it
  * adds a completion, under cq.lock, and by atomic additions, because CQs share the words.
  *
  * Read by peers. The process stores 1 into `asleep`, or counts a CQ that it arms, then passes [S2],

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The lease: which thread takes what peers send. See rig.h, and engine.c.
+ * The lease: which thread takes what peers send. See rig.h, and engine/lease.c.
  *
  * A polling thread doesn't nap while there are signs of work for it (engine.h): completions of its
  * own one-sided requests, and its peer's writes into its memory. Naps are counted, by a filter of

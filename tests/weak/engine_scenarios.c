@@ -6,6 +6,8 @@
 #include "scenarios.h"
 
 #include "hca/engine/engine.c"
+#include "hca/engine/lease.c"
+#include "hca/engine/pass.c"
 #include "hca/verbs/carrier.h"
 
 enum { OURS, THEIRS }; /* doorbells, and the sides of the link */
@@ -275,7 +277,7 @@ static void room_setup(void)
 	room_begin(1);
 }
 
-/* Takes as many records as the longest one needs, as engine.c's link_drain() does. */
+/* Takes as many records as the longest one needs, as pass.c's link_drain() does. */
 static void peer_takes(void)
 {
 	struct ring_header h;

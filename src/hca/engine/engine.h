@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The engine: makes progress for all QPs of the process. See engine.c for the lease.
+ * The engine: makes progress for all QPs of the process. See lease.c for the lease.
  *
- * A polling thread naps only after PATIENCE_NS of empty polls (engine.c): during all that time
+ * A polling thread naps only after PATIENCE_NS of empty polls (lease.c): during all that time
  * there was no sign of work for it. Signs of work are:
  *
  *   what                                 counted in           written by

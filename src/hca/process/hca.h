@@ -82,7 +82,7 @@ enum seek {
  *     atomic, without a lock: any thread wakes, under any lock
  *   has_rnr        a QP is put on `rnr` or `dry`       local_scan_receivers(), when both are empty
  *     written under hca.engine; atomic, because scan_timers() reads it to avoid that lock
- *   filled         link_drain(): a peer's ring was     pass_until_idle(), in its first pass
+ *   filled         link_drain(): a peer's ring was     engine_pass_until_idle(), first pass
  *                  full
  *     under hca.engine
  *   watch_due      sleep_until(): the watchdog has     still_polled(), engine_start()
@@ -157,7 +157,7 @@ struct hca {
 	uint64_t link_idle_ns;	       /* the period (local/link_idle.h), ... */
 	_Atomic uint64_t link_idle_at; /* ... and when to look next, ns */
 
-	/* the lease: see engine.c */
+	/* the lease: see lease.c */
 	_Atomic uint32_t polls;	  /* counts empty polls; the engine thread watches it */
 	_Atomic uint32_t handled; /* counts passes that found records; written under hca.engine */
 	bool filled GUARDED_BY(engine); /* a peer's ring was full */

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The lease: which thread makes progress, and when.
+ *
+ * Any thread that holds hca.engine may drain the rings. A thread that polls an empty CQ does so
+ * (engine_poll) and gets its message without a wake-up. While no thread polls, the engine thread
+ * does it, asleep in epoll until a peer rings the doorbell.
+ *
+ * The lease. pub->header.asleep says whether peers have to ring:
+ *   asleep = 1   No thread polls. Peers ring the doorbell after each batch [S1]; the engine thread
+ *                sleeps until the doorbell or the next timer.
+ *   asleep = 0   Some thread polls without pause and periodically re-arms the watchdog (a timer) to
+ *                WATCH_NS. The engine thread isn't woken meanwhile: a wake-up costs the program
+ *                more than the re-arming. When the watchdog expires, the engine thread checks
+ *                whether hca.polls has moved since its last expiry; if it hasn't, the engine thread
+ *                sets asleep = 1 and drains once more.
+ * After setting asleep, a thread executes a full fence and then looks at all rings; a peer stores
+ * its record, fences, then reads asleep. One of the two sees the other's store, so no record waits
+ * unseen. [S2]
+ *
+ * Armed CQs. A program that has armed a CQ may block in an epoll of its own, and the thread that
+ * has the lease may stop polling at any moment; neither tells the engine. The invariant: a record
+ * that completes to an armed CQ raises the event without a poller's help, after the wake-up of one
+ * doorbell. The thread that arms counts the CQ in the published table before engine_release() [S2].
+ * So it finds the record in the ring, or the peer finds the CQ armed, whatever `asleep` says then,
+ * and rings (struct pub_header). The engine thread, once woken, passes beside the poller
+ * (engine_attend()). Records to other QPs ring no doorbell under a lease. Polls of an armed CQ take
+ * no lease, because their program is likely to block soon.
+ *
+ * Packets may be for any QP, so their socket isn't left to a poller while a CQ is armed:
+ * engine_attend() and engine_release() end with roce_arm(). roce_woken() makes the socket hot
+ * before the engine thread looks at the armed CQs [S3], so it finds the CQ, or the roce_arm() of
+ * the thread that arms comes after. Nor is other work of this process (room in a ring, QPs that are
+ * ready to send) left to a poller then: engine_wants_kicks().
+ *
+ * Acknowledgements wait for a record to travel with only under a lease (the polling thread, or the
+ * engine thread when it takes over, flushes them at its next pass). Without a lease they are sent
+ * before the engine's lock is released (engine_leave).
+ *
+ * A poller that has found YIELD_AFTER rings empty in a row yields the processor, so that two
+ * processes on one core take turns quickly. Among many processes that is not enough: a few yielding
+ * processes can keep one that has work to do from its core for seconds (seen with verbenad, Linux
+ * 6.18). So a poller that has found nothing for PATIENCE_NS gives the lease back and sleeps between
+ * its polls for 1/NAP_PART of the time that it has waited already (NAP_MAX_NS at most); peers ring,
+ * and the engine thread takes what comes. What ends the waiting, the signs of work, is in
+ * engine.h.
+ */
+#include "hca/engine/lease.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/timerfd.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "hca/engine/engine.h"
+#include "hca/engine/pass.h"
+#include "hca/local/link.h"
+#include "hca/roce/roce.h"
+#include "hca/verbs/cq.h"
+
+enum {
+	ROUNDS = 1024, /* passes before the engine thread looks at the daemon and the timers */
+	RING_PASSES =
+		RING_SLOTS / PASS_RECORDS, /* these take every record that is in a ring before */
+	LEASE_AFTER = 16, /* consecutive empty rings before a polling thread takes the lease */
+	LEASE_FOUND = 8,  /* or polls that did what the engine thread would have been woken for */
+	YIELD_AFTER =
+		256,	 /* consecutive empty rings: some microseconds, longer than a round trip */
+	PET_NS = 150000, /* the lease's holder re-arms the watchdog after this time */
+	PET_POLLS = 8,	 /* polls between two looks at the clock, unless polls take long */
+	PATIENCE_NS = 1000000, /* of empty polls, before the poller naps */
+	NAP_PART = 16,
+	NAP_MAX_NS = 2000000,
+};
+
+/* Passes until the rings are empty, and for at most ROUNDS passes: the daemon's events and the
+ * timers need their turn. */
+static void pass_all(struct hca *hca)
+{
+	if (!engine_pass_until_idle(hca, ROUNDS))
+		engine_kick(hca);
+}
+
+/* What a thread remembers from poll to poll. */
+struct poller {
+	unsigned int empty;	/* consecutive empty rings */
+	unsigned int found;	/* polls that found something while no thread had the lease */
+	unsigned int handled;	/* hca.handled when the waiting began */
+	uint32_t taken;		/* cq_taken when the waiting began */
+	uint32_t touches;	/* engine_touches() when the thread was last about to nap */
+	uint64_t since;		/* ns, when the waiting began; 0: it has not */
+	unsigned int unclocked; /* polls since it looked at the clock */
+	bool slow;		/* polls take long: look at the clock with the next one again */
+	uint64_t clocked;	/* ns, when it looked at the clock */
+	uint64_t petted;	/* ns, when it re-armed the watchdog */
+	bool napping;
+};
+
+/* initial-exec: one instruction instead of a call for each poll */
+static _Thread_local struct poller poller __attribute__((tls_model("initial-exec")));
+
+/* Ends the lease. True: its holder was to look at the timers of roce. */
+static bool end_lease(struct hca *hca)
+{
+	poller.found = poller.empty = 0; /* this thread earns the next lease by polling anew */
+	atomic_store_explicit(&hca->pub->header.asleep, 1, memory_order_relaxed);
+	/* [S2], pairs with [S1], [S3] and [A1]: asleep, and the CQ that the caller has armed,
+	 * before the look at the rings and at the waiting QPs */
+	atomic_thread_fence(memory_order_seq_cst);
+	pass_all(hca);
+	return hca->roce && roce_arm(hca->roce);
+}
+
+void engine_release(struct hca *hca)
+{
+	/* The next poller doesn't look at them: the socket is cold. */
+	if (end_lease(hca))
+		engine_kick(hca);
+}
+
+/* The number of peers' writes straight into this process's memory. A link that comes or goes
+ * changes it, too. */
+static uint32_t engine_touches(struct hca *hca)
+{
+	uint32_t sum = 0;
+
+	lock_take(&hca->engine);
+	list_for_each(node, &hca->links) {
+		const struct link *link = container_of(node, struct link, node);
+
+		if (link_is(link, LINK_UP)) /* its memory then stays while hca.engine is held */
+			sum += link_touches(link);
+	}
+	engine_leave(hca);
+	return sum;
+}
+
+/* Whether a record was handled, or this thread polled a completion, since the last call. */
+static bool poller_progressed(const struct hca *hca, struct poller *p)
+{
+	unsigned int handled = atomic_load_explicit(&hca->handled, memory_order_relaxed);
+	bool progressed = p->handled != handled || p->taken != cq_taken;
+
+	p->handled = handled;
+	p->taken = cq_taken;
+	return progressed;
+}
+
+/* Whether peers have written straight into this process's memory since the last call. */
+static bool poller_touched(struct hca *hca, struct poller *p)
+{
+	uint32_t touches = engine_touches(hca);
+	bool touched = p->touches != touches;
+
+	p->touches = touches;
+	return touched;
+}
+
+/* Yields the processor, or naps if the thread has waited for longer than PATIENCE_NS. */
+static void give_way(struct hca *hca, struct poller *p)
+{
+	uint64_t now = now_ns();
+
+	if (poller_progressed(hca, p) || !p->since)
+		p->since = now;
+	if (unlikely(now - p->since > PATIENCE_NS) && poller_touched(hca, p))
+		p->since = now;
+	uint64_t waited = now - p->since;
+
+	p->napping = waited > PATIENCE_NS;
+	if (!p->napping) {
+		sched_yield();
+		return;
+	}
+	uint64_t nap = waited / NAP_PART < NAP_MAX_NS ? waited / NAP_PART : NAP_MAX_NS;
+
+	if (!atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed))
+		engine_release(hca);
+	sys_nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
+}
+
+/* For a thread that naps between polls: the engine thread may have handled what it waits for. If
+ * that came soon, what follows is likely to come soon as well, so the thread polls without naps
+ * again. */
+static void look_up(const struct hca *hca, struct poller *p)
+{
+	if (!poller_progressed(hca, p))
+		return;
+	uint64_t now = now_ns();
+
+	p->napping = now - p->since > PATIENCE_NS;
+	p->since = now;
+}
+
+/* Arms the watchdog: it expires in WATCH_NS unless it is armed again before. */
+static void watchdog_set(const struct hca *hca)
+{
+	const struct itimerspec in = {.it_value.tv_nsec = WATCH_NS};
+
+	if (timerfd_settime(hca->watchdog, 0, &in, NULL) < 0)
+		log_error("engine's watchdog: %s", strerror(errno));
+}
+
+/* Called by the lease's holder as it polls: re-arms the watchdog every PET_NS. */
+static void watchdog_pet(const struct hca *hca, struct poller *p)
+{
+	uint64_t now = now_ns();
+
+	p->unclocked = 0;
+	p->slow = now - p->clocked > PET_NS / 2;
+	p->clocked = now;
+	if (now - p->petted < PET_NS)
+		return;
+	p->petted = now;
+	watchdog_set(hca);
+}
+
+static void take_lease(struct hca *hca, struct poller *p)
+{
+	atomic_store_explicit(&hca->pub->header.asleep, 0, memory_order_relaxed);
+	if (unlikely(hca->watchdog < 0))
+		return; /* there is no watchdog: a forked child, or no engine thread */
+	p->petted = now_ns();
+	watchdog_set(hca);
+}
+
+void engine_poll(struct hca *hca, bool armed)
+{
+	struct poller *p = &poller;
+	unsigned int n = 0, looked = 1;
+
+	if (likely(lock_try(&hca->engine))) {
+		n = engine_pass_links(hca, &looked);
+		engine_leave(hca);
+	}
+	atomic_store_explicit(&hca->polls,
+			      atomic_load_explicit(&hca->polls, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+	bool asleep = atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed);
+
+	if (unlikely(++p->unclocked >= PET_POLLS || p->slow) && !asleep &&
+	    likely(hca->watchdog >= 0))
+		watchdog_pet(hca, p);
+	if (n) {
+		p->empty = 0;
+		p->since = 0;
+		p->napping = false;
+		if (unlikely(asleep && !armed) && ++p->found > LEASE_FOUND) {
+			p->found = 0;
+			take_lease(hca, p);
+		}
+		return;
+	}
+	p->empty += looked;
+	if (unlikely(p->napping))
+		look_up(hca, p);
+
+	if (unlikely(asleep && !armed && p->empty > LEASE_AFTER && !p->napping))
+		take_lease(hca, p);
+	if (unlikely(p->empty >= YIELD_AFTER)) {
+		p->empty = LEASE_AFTER + 1;
+		give_way(hca, p);
+	}
+}
+
+/* ------------------------------------------------------------------ the engine thread */
+
+/* The watchdog has expired. False: no thread has polled since its last expiry, and the lease has
+ * been ended. */
+static bool still_polled(struct hca *hca, uint32_t *seen)
+{
+	uint32_t polls = atomic_load_explicit(&hca->polls, memory_order_relaxed);
+	bool moved = polls != *seen;
+
+	*seen = polls;
+	if (!moved)
+		end_lease(hca);
+	bool polled = !engine_asleep(hca);
+
+	if (hca->watchdog >= 0) {
+		hca->watch_due = false;
+		if (polled)
+			watchdog_set(hca);
+	}
+	return polled;
+}
+
+/* Whether some CQ is armed. */
+static bool owes_events(const struct hca *hca)
+{
+	if (hca->roce)
+		/* [S3], pairs with [S2]: roce.hot, by roce_woken(), before the look at the CQs */
+		atomic_thread_fence(memory_order_seq_cst);
+	return atomic_load_explicit(&hca->pub->header.armed_cqs, memory_order_relaxed);
+}
+
+/* A thread polls, but a CQ is armed: what this thread was woken for may be a record that completes
+ * to it. What comes into the rings meanwhile is the poller's, or rings again. */
+static void engine_attend(struct hca *hca)
+{
+	bool packets = hca->roce && atomic_load_explicit(&hca->roce->hot, memory_order_relaxed);
+
+	if (packets) {
+		pass_all(hca);
+		roce_arm(hca->roce);
+	} else {
+		engine_pass_until_idle(hca, RING_PASSES);
+	}
+}
+
+bool engine_serve(struct hca *hca, uint32_t *seen)
+{
+	if (engine_asleep(hca)) {
+		end_lease(hca);
+		return false;
+	}
+	bool polled = !hca->watch_due || still_polled(hca, seen);
+
+	if (polled && owes_events(hca))
+		engine_attend(hca);
+	return polled;
+}
