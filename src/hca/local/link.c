@@ -542,6 +542,7 @@ static void link_unmap(struct link *link)
 	while ((node = list_pop(&link->backlog)))
 		free(container_of(node, struct backlog, node));
 	link->backlog_count = 0;
+	link->stuck = false;
 	lock_give(&link->tx_lock);
 	link->memory = NULL;
 	link->peer = NULL;

@@ -53,7 +53,7 @@
  *   datagrams    datagram_inbox_take(), under      never: at worst the next process at the slot
  *                hca.engine                        is rung without need
  *   stuck        waits_for_room(), under tx_lock   link_flush_backlog(), under tx_lock, when it
- *                                                  has moved a record; not by the link's end
+ *                                                  has moved a record; link_unmap()
  *     facts about the peer
  *   has_waiters  link_wait(), link_control(), and  wake_waiters(), under hca.engine, before it
  *                what ends a wait: UP, DOWN,       takes the list: a waiter that comes later

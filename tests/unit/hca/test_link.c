@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Links, where something fails or has failed: the next link at a slot begins without what its
+ * predecessor has left. The file is link.c itself, with a daemon and memory that can be refused.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "client/daemon.h"
+#include "hca/local/link.c"
+
+enum { SLOT = 5, PEER_PID = 4711 };
+
+static struct hca *hca;
+static struct qp *no_qps[LIMIT_QPS_PER_SLOT];
+static struct pub own_table;
+
+/* In src/abi, which isn't linked. */
+const char *ibv_wc_status_str(enum ibv_wc_status status)
+{
+	return status ? "error" : "success";
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	hca = calloc(1, sizeof(*hca));
+	assert_non_null(hca);
+	mutex_init(&hca->lock, RANK_HCA);
+	mutex_init(&hca->events_lock, RANK_EVENTS);
+	rwlock_init(&hca->books, RANK_BOOKS);
+	lock_init(&hca->engine, RANK_ENGINE);
+	hca->qps = no_qps;
+	hca->pub = &own_table;
+	list_init(&hca->acks);
+	hca->kicked = hca->control_woken = true; /* neither thread exists */
+	list_init(&hca->links);
+	hca->link_idle_ns = 1000000000;
+	atomic_store(&hca->link_idle_at, UINT64_MAX);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	free(atomic_load(&hca->link_by_slot[SLOT]));
+	free(hca);
+	return 0;
+}
+
+static int file_of(size_t size, const void *begin, size_t bytes)
+{
+	int fd = memfd_create("link", MFD_CLOEXEC);
+
+	assert_true(fd >= 0 && ftruncate(fd, (off_t)size) == 0);
+	assert_true(!bytes || pwrite(fd, begin, bytes, 0) == (ssize_t)bytes);
+	return fd;
+}
+
+/* The daemon's event: a link with this id to the process at SLOT. `fds` keeps the descriptors,
+ * which link_install() takes over. */
+static void link_event(uint64_t id, uint32_t side, int *fds)
+{
+	const struct proto_event event = {.type = PROTO_EVENT_LINK,
+					  .slot = SLOT,
+					  .link_id = id,
+					  .side = side,
+					  .pid = PEER_PID,
+					  .uid = geteuid()};
+	const struct pub_header header = {.magic = PUB_MAGIC, .version = PUB_VERSION};
+	int taken[PROTO_MAX_FDS];
+
+	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
+		fds[i] = -1;
+	fds[0] = file_of(LINK_SIZE, NULL, 0);
+	fds[1] = file_of(PUB_SIZE, &header, sizeof(header));
+	fds[2] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	memcpy(taken, fds, sizeof(taken));
+	link_install(hca, &event, taken);
+}
+
+/* The engine thread's passes until the memory of links that end has been given back. */
+static void reap(void)
+{
+	struct link *link = atomic_load(&hca->link_by_slot[SLOT]);
+
+	lock_take(&hca->engine);
+	list_del(&link->node); /* as the next pass over hca.links does */
+	lock_give(&hca->engine);
+	link_reap(hca);
+}
+
+static struct link *link_made(uint64_t id)
+{
+	int fds[PROTO_MAX_FDS];
+
+	link_event(id, 0, fds);
+	struct link *link = atomic_load(&hca->link_by_slot[SLOT]);
+
+	assert_true(link && link_is(link, LINK_UP) && link->id == id);
+	return link;
+}
+
+static bool ends_with_backlog(struct link *link, bool patient)
+{
+	const struct ring_header header = {.kind = REC_KICK};
+
+	lock_take(&link->tx_lock);
+	assert_true(backlog_add(link, &header, NULL, 0));
+	lock_give(&link->tx_lock);
+	return waits_for_room(link, patient);
+}
+
+/* A QP that ended with a backlog has found that the peer makes no room. The next process at the
+ * slot isn't judged by that: its last acknowledgements are waited for. */
+static void a_stuck_peer_does_not_pass_on(void **state)
+{
+	(void)state;
+	struct link *link = link_made(1);
+
+	assert_true(ends_with_backlog(link, true));
+	assert_false(waits_for_room(link, false));
+	assert_false(waits_for_room(link, true));
+	link_down(hca, SLOT, 1);
+	reap();
+	assert_true(link_is(link, LINK_DOWN));
+	link_made(2);
+	assert_true(ends_with_backlog(link, true));
+	link_down(hca, SLOT, 2);
+	reap();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(a_stuck_peer_does_not_pass_on, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
