@@ -359,6 +359,31 @@ static void end_by_consent(void)
 	link_idle_down(&ours);
 }
 
+/* This process hands its links to the next daemon, while the peer breaks the link's rules. */
+static void name_setup(void)
+{
+	connect_setup();
+	ours.memory = NULL;
+	ours.peer = NULL;
+	ours.id = 7;
+	ours.side = 1;
+	model_memory(&ours.id, sizeof(ours.id));
+}
+
+static void name_link(void)
+{
+	struct link_name name;
+
+	if (link_name_up(&hca, 0, &name) && (name.id != 7 || name.side != 1))
+		model_fail("a link without a number is handed over");
+}
+
+static void break_and_reap(void)
+{
+	link_break(&ours);
+	link_reap(&hca);
+}
+
 const struct model_scenario link_scenarios[] = {
 	{"link.up", up_setup, {wait_for_link, link_comes_up}, NULL},
 	{"link.elsewhere", elsewhere_setup, {wait_elsewhere, wake_ours}, is_elsewhere},
@@ -368,5 +393,6 @@ const struct model_scenario link_scenarios[] = {
 	{"link.next", ending_setup, {need_next, reap}, is_wished_then_refused},
 	{"link.next_kept", between_setup, {need_next, come_up_and_end}, is_needed_again},
 	{"link.next_taken", connect_setup, {connect_by_link, end_by_consent}, is_needed_again},
+	{"link.name", name_setup, {name_link, break_and_reap}, NULL},
 	{0},
 };

@@ -611,6 +611,18 @@ void link_reap(struct hca *hca)
 	mutex_give(&hca->lock);
 }
 
+bool link_name_up(struct hca *hca, uint32_t slot, struct link_name *name)
+{
+	mutex_take(&hca->lock); /* link_reap() takes the id away under it */
+	const struct link *link = atomic_load(&hca->link_by_slot[slot]);
+	bool up = link && !link->self && link_is(link, LINK_UP);
+
+	if (up)
+		*name = (struct link_name){.id = link->id, .side = link->side};
+	mutex_give(&hca->lock);
+	return up;
+}
+
 void link_break(struct link *link)
 {
 	atomic_store(&link->broken, true);
@@ -776,38 +788,4 @@ void link_unwait(struct qp *qp)
 	list_del(&qp->tx_wait);
 	lock_give(&qp->wait_link->tx_lock);
 	qp->wait_link = NULL;
-}
-
-/* ------------------------------------------------------------------ what waits for receives */
-
-/* Bounds of what waits for receives, in bytes: from one link, and from all processes of one
- * user. */
-enum { LINK_HELD_BYTES = 4 << 20, USER_HELD_BYTES = 32 << 20 };
-
-/* The bytes that wait here from all processes of the link's user. */
-static uint64_t user_held(const struct link *link) REQUIRES(link->hca->engine)
-{
-	uint64_t sum = 0;
-
-	list_for_each(node, &link->hca->links) {
-		const struct link *other = container_of(node, struct link, node);
-
-		if (other->uid == link->uid)
-			sum += other->held_bytes;
-	}
-	return sum;
-}
-
-bool link_hold_bytes(struct link *link, size_t bytes)
-{
-	lock_assert_held(&link->hca->engine);
-	if (link->held_bytes + bytes > LINK_HELD_BYTES || user_held(link) + bytes > USER_HELD_BYTES)
-		return false;
-	link->held_bytes += bytes;
-	return true;
-}
-
-void link_release_bytes(struct link *link, size_t bytes)
-{
-	link->held_bytes -= bytes;
 }

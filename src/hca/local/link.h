@@ -180,6 +180,15 @@ void link_down(struct hca *hca, uint32_t slot, uint64_t id);
  * parent's. */
 void link_forget_next(struct link *link);
 
+/* By what this side names a link that goes on with the next daemon. */
+struct link_name {
+	uint64_t id;
+	uint32_t side;
+};
+/* Whether the link to the process at `slot` is up, and connects two processes; if so, its name. The
+ * link may end at any time. Takes hca.lock. */
+bool link_name_up(struct hca *hca, uint32_t slot, struct link_name *name);
+
 /* Gives back the memory of links that are ending and that no thread uses (engine thread only). */
 void link_reap(struct hca *hca);
 

@@ -13,8 +13,8 @@
  *
  * Locks. Starting a daemon takes seconds, so it is done before any lock is taken. Returning to one
  * that is there write-locks hca.books: no entry is open, so no list of objects changes. hca.lock is
- * not taken: fork() and the data path never wait for a daemon. A child that is forked meanwhile
- * closes the new connections (return_leave()).
+ * taken only to copy a link's number, never across a call: fork() and the data path never wait for
+ * a daemon. A child that is forked meanwhile closes the new connections (return_leave()).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -280,11 +280,11 @@ static int contexts_again(struct hca *hca, struct fresh *fresh)
 static int links_again(struct hca *hca, struct fresh *fresh)
 {
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
-		struct link *link = atomic_load(&hca->link_by_slot[slot]);
+		struct link_name name;
 
-		if (!link || link->self || !link_is(link, LINK_UP))
+		if (!link_name_up(hca, slot, &name))
 			continue;
-		int err = daemon_link_return(&fresh->process, link->id, slot, link->side);
+		int err = daemon_link_return(&fresh->process, name.id, slot, name.side);
 
 		if (err)
 			return err;
