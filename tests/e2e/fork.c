@@ -389,6 +389,32 @@ static void child_uses_objects(struct rig *rig, struct traffic *traffic)
 	exit(FINE);
 }
 
+/* A child that polls for long takes what only an engine of its own would have to give back: it must
+ * not touch descriptors that it hasn't, and so has nothing to report. */
+static void child_polls(struct rig *rig, struct traffic *traffic)
+{
+	pid_t pid = child(rig);
+	char text[512] = {0};
+	struct ibv_wc wc;
+
+	if (pid) {
+		expect_fine(rig, pid, "polls");
+		return;
+	}
+	int log = memfd_create("log", 0), kept = dup(STDERR_FILENO);
+
+	CHECK(rig, log >= 0 && kept >= 0 && dup2(log, STDERR_FILENO) >= 0);
+	struct patience patience = patience_of(50);
+
+	while (!patience_over(&patience))
+		if (ibv_poll_cq(traffic->flows[0].end.rcq, 1, &wc))
+			_exit(FINE + 1);
+	dup2(kept, STDERR_FILENO);
+	if (pread(log, text, sizeof(text) - 1, 0) > 0)
+		rig_fail(rig, __FILE__, __LINE__, "the child logs: %s", text);
+	_exit(FINE);
+}
+
 static struct ibv_context *device(struct rig *rig)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -656,6 +682,7 @@ TEST(child_talks_to_parent)
 TEST(child_becomes_daemon)
 TEST(child_imports)
 TEST(child_uses_objects)
+TEST(child_polls)
 TEST(other_ways)
 
 #define ENTRY(name)                               \
@@ -673,6 +700,7 @@ static const struct rig_test tests[] = {
 	ENTRY(child_becomes_daemon),
 	ENTRY(child_imports),
 	ENTRY(child_uses_objects),
+	ENTRY(child_polls),
 	ENTRY(other_ways),
 	{"child_of_changing", child_of_changing},
 	{NULL, NULL},

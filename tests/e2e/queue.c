@@ -407,6 +407,37 @@ static void cq_overrun(struct rig *rig)
 	end_close(&end);
 }
 
+/* A CQ that has overrun stays so, though it was polled empty: a QP that comes to it from RESET
+ * fails with its first completion, which is lost. */
+static void cq_stays_overrun(struct rig *rig)
+{
+	struct end_options opt = {.cqe = 4};
+	struct ibv_wc wc[16];
+	struct end end;
+
+	end_pair(&end, rig, &opt);
+	if (rig->role == RIG_A) {
+		for (uint64_t id = 0; id < 12; id++)
+			OK(rig, end_send(&end, IBV_WR_RDMA_WRITE, id, 0, 8, 0));
+		event_expect(rig, IBV_EVENT_CQ_ERR, end.scq);
+		event_expect(rig, IBV_EVENT_QP_FATAL, end.qp);
+		CHECK_EQ(rig, ibv_poll_cq(end.scq, 16, wc), 4);
+	}
+	rig_sync(rig);
+	OK(rig, end_move(&end, IBV_QPS_RESET));
+	rig_sync(rig);
+	end_connect(&end);
+	if (rig->role == RIG_A) {
+		OK(rig, end_send(&end, IBV_WR_RDMA_WRITE, 100, 0, 8, 0));
+		event_expect(rig, IBV_EVENT_QP_FATAL, end.qp);
+		CHECK_EQ(rig, end_state(&end), IBV_QPS_ERR);
+		wc_none(&end, end.scq);
+		CHECK(rig, !event_seen(rig, IBV_EVENT_CQ_ERR, end.scq, RIG_NEVER_MS));
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
 /* A larger ring takes over the contents of the smaller; a smaller ring must have room for them. */
 static void cq_resize(struct rig *rig)
 {
@@ -819,6 +850,7 @@ const struct rig_test queue_tests[] = {
 	{"large_untouched", large_untouched},
 	{"in_use", in_use},
 	{"cq_overrun", cq_overrun},
+	{"cq_stays_overrun", cq_stays_overrun},
 	{"cq_resize", cq_resize},
 	{"solicited", solicited},
 	{"one_channel", one_channel},

@@ -614,6 +614,8 @@ bool roce_arm(struct roce *roce)
 {
 	struct epoll_event e = {.events = EPOLLIN | EPOLLONESHOT, .data.fd = roce->rx.fd};
 
+	if (roce->left)
+		return false; /* the socket and the epoll descriptor are the parent's */
 	atomic_store(&roce->hot, false);
 	/* Packets that are in the socket already are reported as well: EPOLLIN is
 	 * level-triggered. */

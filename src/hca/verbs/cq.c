@@ -76,9 +76,11 @@ static bool push_overrun(struct cq *cq, bool raise)
 			"make it as large as the queues that complete to it",
 			cq_depth(cq));
 		async_cq(cq, IBV_EVENT_CQ_ERR);
-		work_leave(&cq->context->hca->engine_work, ENGINE_OVERRUNS);
-		engine_kick(cq->context->hca); /* fails its QPs */
 	}
+	/* With each completion that is lost, because its QP may have come here from RESET since the
+	 * last one. */
+	work_leave(&cq->context->hca->engine_work, ENGINE_OVERRUNS);
+	engine_kick(cq->context->hca); /* fails the CQ's QPs */
 	return false;
 }
 
