@@ -41,11 +41,33 @@ struct rig_event {
 	} kept[EVENTS_KEPT];
 };
 
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define __SANITIZE_THREAD__ 1
+#elif __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__ 1
+#endif
+#endif
+
+/* The sanitizer that this program was built with; it is known without ctest's environment, too. */
+static const char *sanitizer_built_in(void)
+{
+#if defined(__SANITIZE_THREAD__)
+	return "thread";
+#elif defined(__SANITIZE_ADDRESS__)
+	return "address";
+#else
+	return NULL;
+#endif
+}
+
 int rig_slowness(void)
 {
 	const char *sanitizer = getenv("VERBENA_SANITIZE");
 
 	if (!sanitizer || !*sanitizer)
+		sanitizer = sanitizer_built_in();
+	if (!sanitizer)
 		return 1;
 	return strcmp(sanitizer, "thread") == 0 ? 8 : 3;
 }
