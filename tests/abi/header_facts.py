@@ -10,12 +10,15 @@ import subprocess
 
 import elf_dwarf
 
-# The headers of libibverbs-dev and librdmacm-dev. verbs.h comes first: it sets the form of
+# The headers of libibverbs-dev, librdmacm-dev, libibumad-dev and libibmad-dev. verbs.h comes first: it sets the form of
 # RDMA_UAPI_PTR. (librdmacm-dev's rdma_cma_abi.h is left out: it says what the kernel's
 # rdma_user_cm.h says, under names of its own.)
 HEADERS = ("infiniband/verbs.h", "infiniband/verbs_api.h", "infiniband/ib_user_ioctl_verbs.h",
            "infiniband/tm_types.h", "infiniband/opcode.h", "infiniband/arch.h", "infiniband/sa.h",
-           "infiniband/sa-kern-abi.h", "rdma/rdma_cma.h", "rdma/rdma_verbs.h", "rdma/rsocket.h")
+           "infiniband/sa-kern-abi.h", "rdma/rdma_cma.h", "rdma/rdma_verbs.h", "rdma/rsocket.h",
+           "infiniband/umad.h", "infiniband/umad_types.h", "infiniband/umad_str.h",
+           "infiniband/umad_sm.h", "infiniband/umad_sa.h", "infiniband/umad_sa_mcm.h",
+           "infiniband/umad_cm.h", "infiniband/mad.h")
 
 # Programs are compiled with the compiler of the build. Facts come from gcc, which alone can list
 # prototypes (-aux-info).
@@ -65,7 +68,9 @@ class Types:
         if entry.tag in ("base", "typedef"):
             return name
         if entry.tag == "pointer":
-            return self.text(self.of(entry)) + " *"
+            target, text = self.of(entry), self.text(self.of(entry))
+            is_array = target is not None and target.tag == "array"
+            return f"__typeof__({text}) *" if is_array else f"{text} *"
         if entry.tag in ("const", "volatile", "restrict"):
             return f"{entry.tag} {self.text(self.of(entry))}"
         if entry.tag == "array":

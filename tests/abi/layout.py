@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """layout.py OUR-INCLUDE DEBIAN-INCLUDE
 
-Our public headers declare what Debian's libibverbs-dev and librdmacm-dev declare: every structure with
-size and members, every enumerator, every function's type, every macro constant. Fails at the first
-difference. Exit code 77: Debian's headers are not installed.
+Our public headers declare what Debian's libibverbs-dev, librdmacm-dev, libibumad-dev and
+libibmad-dev declare: every structure with size and members, every enumerator, every function's type,
+every macro constant. Fails at the first difference. Exit code 77: Debian's headers are not installed.
 """
 import os
 import sys
@@ -16,7 +16,7 @@ import header_facts
 def main(our_include, their_include):
     missing = header_facts.missing(their_include)
     if missing:
-        print(f"skipped: {missing} is missing (packages libibverbs-dev, librdmacm-dev)")
+        print(f"skipped: {missing} is missing (packages libibverbs-dev, librdmacm-dev, libibumad-dev, libibmad-dev)")
         return 77
     if os.path.samefile(our_include, their_include):
         print("Both directories are the same one: that compares nothing.")

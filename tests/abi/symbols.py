@@ -100,7 +100,7 @@ def differences(ours, theirs, own=frozenset()):
 
 def main(ours, theirs):
     if not os.path.exists(theirs):
-        print(f"skipped: {theirs} is missing (packages libibverbs1, librdmacm1)")
+        print(f"skipped: {theirs} is missing (packages libibverbs1, librdmacm1, libibumad3, libibmad5)")
         return 77
     if os.path.samefile(ours, theirs):
         print("Both files are the same one: that compares nothing.")

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Open ports: agents, sending and receiving. A port is the backend's descriptor. */
+#include "umad/backend.h"
+#include "umad/debug.h"
+#include "umad/device.h"
+
+#include "base/export.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <string.h>
+
+/* The OUI of agents that give none, see <infiniband/umad_types.h>. */
+#define OPENIB_OUI 0x001405
+
+EXPORT int umad_init(void)
+{
+	return 0;
+}
+
+EXPORT int umad_done(void)
+{
+	return 0;
+}
+
+EXPORT int umad_open_port(const char *ca_name, int portnum)
+{
+	char found[UMAD_CA_NAME_LEN];
+	int fd;
+
+	if (backend_current() == &backend_none)
+		return -EOPNOTSUPP;
+	fd = device_resolve(ca_name, &portnum, found);
+	if (!fd)
+		fd = backend_current()->port_open(found, portnum);
+	UMAD_TRACE("%s port %d: %d", ca_name ? ca_name : "default", portnum, fd);
+	return fd;
+}
+
+EXPORT int umad_close_port(int portid)
+{
+	backend_current()->port_close(portid);
+	return 0;
+}
+
+EXPORT int umad_get_fd(int portid)
+{
+	return portid;
+}
+
+/* Agents --------------------------------------------------------------------------------------- */
+
+static bool class_is_vendor_range2(int mgmt_class)
+{
+	return mgmt_class >= 0x30 && mgmt_class <= 0x4f;
+}
+
+/* Subnet management uses QP 0, all else QP 1. */
+static int class_qpn(int mgmt_class)
+{
+	return mgmt_class == 0x01 || mgmt_class == 0x81 ? 0 : 1;
+}
+
+/* Registers as the old calls do: all errors are -EPERM. */
+static int agent_create(int fd, struct umad_reg_attr *attr, long method_mask[16 / sizeof(long)])
+{
+	uint32_t agent;
+
+	if (method_mask)
+		memcpy(attr->method_mask, method_mask, sizeof attr->method_mask);
+	if (backend_current()->agent_register(fd, class_qpn(attr->mgmt_class), attr, &agent) < 0)
+		return -EPERM;
+	return (int)agent;
+}
+
+EXPORT int umad_register(int portid, int mgmt_class, int mgmt_version, uint8_t rmpp_version,
+			 long method_mask[16 / sizeof(long)])
+{
+	struct umad_reg_attr attr = {
+		.mgmt_class = mgmt_class,
+		.mgmt_class_version = mgmt_version,
+		.oui = OPENIB_OUI,
+		.rmpp_version = rmpp_version,
+	};
+
+	return agent_create(portid, &attr, method_mask);
+}
+
+EXPORT int umad_register_oui(int portid, int mgmt_class, uint8_t rmpp_version, uint8_t oui[3],
+			     long method_mask[16 / sizeof(long)])
+{
+	struct umad_reg_attr attr = {
+		.mgmt_class = mgmt_class,
+		.mgmt_class_version = 1,
+		.oui = (uint32_t)oui[0] << 16 | (uint32_t)oui[1] << 8 | oui[2],
+		.rmpp_version = rmpp_version,
+	};
+
+	if (!class_is_vendor_range2(mgmt_class))
+		return -EINVAL;
+	return agent_create(portid, &attr, method_mask);
+}
+
+EXPORT int umad_register2(int port_fd, struct umad_reg_attr *attr, uint32_t *agent_id)
+{
+	if (!attr || !agent_id)
+		return EINVAL;
+	if (class_is_vendor_range2(attr->mgmt_class) && (!attr->oui || attr->oui >> 24))
+		return EINVAL;
+	return -backend_current()->agent_register(port_fd, class_qpn(attr->mgmt_class), attr,
+						  agent_id);
+}
+
+EXPORT int umad_unregister(int portid, int agentid)
+{
+	int result = backend_current()->agent_unregister(portid, agentid);
+
+	if (result >= 0)
+		return 0;
+	errno = -result;
+	return -1;
+}
+
+/* Messages ------------------------------------------------------------------------------------- */
+
+EXPORT int umad_send(int portid, int agentid, void *umad, int length, int timeout_ms, int retries)
+{
+	struct ib_user_mad *packet = umad;
+	int result;
+
+	if (length < 0) {
+		errno = EINVAL;
+		return -EIO;
+	}
+	packet->agent_id = agentid;
+	packet->timeout_ms = timeout_ms;
+	packet->retries = retries;
+	if (umad_debug(-1) > 1)
+		umad_dump(packet);
+	result = backend_current()->packet_send(portid, packet, umad_size() + length);
+	errno = result < 0 ? -result : 0;
+	return result < 0 ? -EIO : 0;
+}
+
+EXPORT int umad_poll(int portid, int timeout_ms)
+{
+	struct pollfd port = {.fd = portid, .events = POLLIN};
+	int ready = poll(&port, 1, timeout_ms);
+
+	if (ready == 1)
+		return 0;
+	return ready ? -EIO : -ETIMEDOUT;
+}
+
+EXPORT int umad_recv(int portid, void *umad, int *length, int timeout_ms)
+{
+	struct ib_user_mad *packet = umad;
+	ssize_t bytes;
+
+	if (!umad || !length || *length < 0) {
+		errno = EINVAL;
+		return -EINVAL;
+	}
+	errno = 0;
+	if (timeout_ms) {
+		int result = umad_poll(portid, timeout_ms);
+
+		if (result < 0) {
+			if (!errno)
+				errno = -result;
+			return result;
+		}
+	}
+	bytes = backend_current()->packet_receive(portid, umad, umad_size() + *length);
+	if (bytes >= (ssize_t)umad_size()) {
+		*length = (int)(bytes - (ssize_t)umad_size());
+		return (int)packet->agent_id;
+	}
+	errno = bytes < 0 ? (int)-bytes : EIO;
+	if (errno == ENOSPC)
+		*length = (int)(packet->length - umad_size());
+	UMAD_TRACE("fd %d: %s", portid, strerror(errno));
+	return -errno;
+}
