@@ -41,7 +41,7 @@ static void agent_forget(struct mad_file *file, uint32_t agent)
 		struct mad_receive *receive = container_of(node, struct mad_receive, node);
 
 		if (receive->agent == agent)
-			rmpp_receive_free(receive);
+			rmpp_receive_free(file, receive);
 	}
 }
 

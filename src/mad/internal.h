@@ -48,6 +48,7 @@ struct mad_receive {
 	uint32_t window;      /* the last segment that the peer may send */
 	uint64_t early;	      /* bit n: segment acked + 2 + n came before its time */
 	size_t capacity;      /* of `data`, in segments */
+	size_t bytes;	      /* of `data` */
 	uint8_t *data;	      /* what is behind the class's header, segment by segment */
 	uint32_t last;	      /* number of the last segment; 0: it didn't come yet */
 	uint32_t last_length; /* its payload length */
@@ -77,7 +78,7 @@ void rmpp_feedback(struct mad_file *file, uint32_t agent, const struct ib_mad_ad
 void rmpp_data(struct mad_file *file, uint32_t agent, const struct ib_mad_addr *from,
 	       const uint8_t *mad, uint64_t now_ms);
 void rmpp_receives_expire(struct mad_file *file, uint64_t now_ms);
-void rmpp_receive_free(struct mad_receive *receive);
+void rmpp_receive_free(struct mad_file *file, struct mad_receive *receive);
 
 /* Hands a complete message to the agent: a response ends its request, an unknown one is dropped. */
 void message_deliver(struct mad_file *file, uint32_t agent, const struct ib_mad_addr *from,

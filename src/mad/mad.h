@@ -10,7 +10,8 @@
  *
  * A system holds what is unique on a host, a port its files, a file its agents. One thread at a
  * time may use a system with all that belongs to it. `transmit` and `deliver` must not call back:
- * the caller queues what it gets. Memory is allocated for requests and long messages only.
+ * the caller queues what it gets, and limits that queue. Memory is allocated for requests and long
+ * messages only; what peers can make it allocate is limited (MAD_RECEIVES_MAX).
  */
 #ifndef VERBENA_MAD_MAD_H
 #define VERBENA_MAD_MAD_H
@@ -30,6 +31,16 @@
 
 /* The longest message that a program may send. Linux takes what memory it finds. */
 #define MAD_MESSAGE_BYTES_MAX (8u << 20)
+
+/*
+ * What peers' long messages may hold of a file: their number, with those that are complete and
+ * remembered, and the memory of those that arrive. At the limit the oldest remembered message is
+ * forgotten; if there is none, the peer that holds most loses its oldest message. A peer that holds
+ * most itself is refused.
+ */
+#define MAD_RECEIVES_MAX 128
+#define MAD_RECEIVES_BYTES_MAX (4 * MAD_MESSAGE_BYTES_MAX)
+enum mad_holding { MAD_HELD_MESSAGES, MAD_HELD_BYTES, MAD_HOLDINGS };
 
 /*
  * A timeout is reported this much before its time: programs wait with the same timeout in poll(),
@@ -77,7 +88,8 @@ struct mad_file {
 	void *reader;
 	struct mad_agent agents[UMAD_CA_MAX_AGENTS];
 	struct list sends; /* requests without their response, long messages without their ACKs */
-	struct list receives; /* long messages that arrive */
+	struct list receives;	   /* long messages that arrive, the oldest first */
+	size_t held[MAD_HOLDINGS]; /* by `receives` */
 };
 
 void mad_system_init(struct mad_system *system, const struct mad_functions *functions);

@@ -10,9 +10,9 @@ import subprocess
 
 import elf_dwarf
 
-# The headers of libibverbs-dev, librdmacm-dev, libibumad-dev and libibmad-dev. verbs.h comes first: it sets the form of
-# RDMA_UAPI_PTR. (librdmacm-dev's rdma_cma_abi.h is left out: it says what the kernel's
-# rdma_user_cm.h says, under names of its own.)
+# The headers of libibverbs-dev, librdmacm-dev, libibumad-dev and libibmad-dev. verbs.h comes first:
+# it sets the form of RDMA_UAPI_PTR. (librdmacm-dev's rdma_cma_abi.h is left out: it says what the
+# kernel's rdma_user_cm.h says, under names of its own.)
 HEADERS = ("infiniband/verbs.h", "infiniband/verbs_api.h", "infiniband/ib_user_ioctl_verbs.h",
            "infiniband/tm_types.h", "infiniband/opcode.h", "infiniband/arch.h", "infiniband/sa.h",
            "infiniband/sa-kern-abi.h", "rdma/rdma_cma.h", "rdma/rdma_verbs.h", "rdma/rsocket.h",

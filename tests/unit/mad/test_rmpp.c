@@ -33,6 +33,9 @@ static int end(void **state)
 {
 	(void)state;
 	wire_end();
+	for (int i = 0; i < ENDS; i++)
+		for (int what = 0; what < MAD_HOLDINGS; what++)
+			assert_int_equal(wire_ends[i].file.held[what], 0);
 	return 0;
 }
 
@@ -97,6 +100,9 @@ static void all_lengths_arrive(void **state)
 		begin(state);
 	}
 	exchange(OFFSET + 1000 * IN_ONE, OFFSET + 5, 0);
+	end(state);
+	begin(state);
+	exchange(MAD_MESSAGE_BYTES_MAX, OFFSET + 5, 0);
 }
 
 static void a_bad_cable_costs_time_only(void **state)
@@ -164,13 +170,13 @@ static void a_silent_peer_is_a_timeout(void **state)
 	free(request);
 }
 
-/* One segment of a hostile peer. */
-static void segment(uint32_t number, uint8_t flags, uint32_t length)
+/* One segment of a peer, of the message that has the number `tid`. */
+static void segment_from(const struct ib_mad_addr *from, uint32_t tid, uint32_t number,
+			 uint8_t flags, uint32_t length)
 {
-	struct ib_mad_addr from = {.lid = htobe16(LID(LEFT))};
 	uint8_t mad[MAD_BYTES] = {0};
 
-	wire_header(mad, SA, 2, GET_TABLE, 99);
+	wire_header(mad, SA, 2, GET_TABLE, tid);
 	mad[24] = 1;
 	mad[25] = 1;
 	mad[26] = 1 | flags;
@@ -178,7 +184,23 @@ static void segment(uint32_t number, uint8_t flags, uint32_t length)
 		mad[28 + i] = (uint8_t)(number >> (24 - 8 * i));
 		mad[32 + i] = (uint8_t)(length >> (24 - 8 * i));
 	}
-	mad_port_receive(&wire_ends[RIGHT].port, 1, &from, mad, wire_now);
+	mad_port_receive(&wire_ends[RIGHT].port, 1, from, mad, wire_now);
+}
+
+/* One segment of a hostile peer. */
+static void segment(uint32_t number, uint8_t flags, uint32_t length)
+{
+	struct ib_mad_addr from = {.lid = htobe16(LID(LEFT))};
+
+	segment_from(&from, 99, number, flags, length);
+}
+
+/* Forgets what the program got. */
+static void got_drop(int end)
+{
+	for (int i = 0; i < wire_ends[end].count; i++)
+		free(wire_ends[end].got[i].mad);
+	wire_ends[end].count = 0;
 }
 
 static void wrong_segments_are_refused(void **state)
@@ -219,20 +241,155 @@ static void random_segments_harm_nothing(void **state)
 			segment((uint32_t)(random() % 100), (uint8_t)(random() % 8),
 				(uint32_t)(random() % 300));
 		wire_run(50000);
-		for (int i = 0; i < wire_ends[RIGHT].count; i++)
-			free(wire_ends[RIGHT].got[i].mad);
-		wire_ends[RIGHT].count = 0;
+		got_drop(RIGHT);
 	}
+}
+
+/* Whether the last datagram of RIGHT was a STOP for want of room. */
+static bool was_refused(uint16_t lid)
+{
+	const uint8_t *sent = wire_ends[RIGHT].last_sent;
+
+	return !memcmp(sent + 24, "\x01\x03\xf9\x01", 4) && wire_ends[RIGHT].last_to == lid;
+}
+
+#define HOSTILE 500
+
+static size_t held(enum mad_holding what)
+{
+	return wire_ends[RIGHT].file.held[what];
+}
+
+/* One message of LEFT, whole; it needs room for 1000 segments. */
+static void honest_message(uint32_t tid)
+{
+	uint8_t *request = message_make(OFFSET + 1000 * IN_ONE, GET_TABLE, tid);
+
+	assert_int_equal(wire_send(LEFT, client, request, OFFSET + 1000 * IN_ONE, 1000, 0), 0);
+	wire_run(10);
+	assert_int_equal(wire_ends[RIGHT].count, 1);
+	assert_int_equal(wire_ends[RIGHT].got[0].bytes, OFFSET + 1000 * IN_ONE);
+	got_drop(RIGHT);
+	free(request);
+}
+
+static void unfinished_messages_are_limited(void **state)
+{
+	struct ib_mad_addr hostile = {.lid = htobe16(HOSTILE)};
+
+	(void)state;
+	for (uint32_t tid = 0; tid < 3 * MAD_RECEIVES_MAX; tid++) {
+		hostile.qpn = htobe32(tid % 5); /* one host, all the same */
+		segment_from(&hostile, tid, 1, 2, 1000);
+		assert_int_equal(was_refused(HOSTILE), tid >= MAD_RECEIVES_MAX);
+	}
+	assert_int_equal(held(MAD_HELD_MESSAGES), MAD_RECEIVES_MAX);
+	/* Another host has its messages, one after the other and several at once. */
+	honest_message(1);
+	honest_message(2);
+	hostile.lid = htobe16(HOSTILE + 1);
+	for (uint32_t tid = 0; tid < 3 * MAD_RECEIVES_MAX; tid++) {
+		segment_from(&hostile, tid, 1, 2, 1000);
+		assert_int_equal(was_refused(HOSTILE + 1), tid >= MAD_RECEIVES_MAX / 2);
+	}
+	assert_int_equal(held(MAD_HELD_MESSAGES), MAD_RECEIVES_MAX);
+	honest_message(3);
+	/* The first host has kept the half. */
+	hostile = (struct ib_mad_addr){.lid = htobe16(HOSTILE), .qpn = htobe32(125 % 5)};
+	segment_from(&hostile, 125, 2, 4, 220);
+	assert_int_equal(wire_ends[RIGHT].count, 1);
+	wire_run(41000);
+	assert_int_equal(held(MAD_HELD_MESSAGES), 0);
+}
+
+static void memory_of_messages_is_limited(void **state)
+{
+	struct ib_mad_addr hostile = {.lid = htobe16(HOSTILE)};
+	const uint32_t segments = 5000;
+	bool refused = false;
+
+	(void)state;
+	for (uint32_t tid = 0; tid < 2 * MAD_RECEIVES_BYTES_MAX / (segments * IN_ONE); tid++) {
+		for (uint32_t number = 1; number <= segments; number++)
+			segment_from(&hostile, tid, number, number == 1 ? 2 : 0, 0);
+		refused |= was_refused(HOSTILE);
+		assert_true(held(MAD_HELD_BYTES) <= MAD_RECEIVES_BYTES_MAX);
+	}
+	assert_true(refused);
+	assert_true(held(MAD_HELD_BYTES) > MAD_RECEIVES_BYTES_MAX / 2);
+	/* Another host takes its share from this one; messages of a third one need little. */
+	hostile.lid = htobe16(HOSTILE + 1);
+	for (uint32_t tid = 0; tid < 4; tid++)
+		for (uint32_t number = 1; number <= segments; number++)
+			segment_from(&hostile, tid, number, number == 1 ? 2 : 0, 0);
+	for (uint32_t tid = 1; tid < 40; tid++)
+		honest_message(tid);
+	assert_true(held(MAD_HELD_BYTES) <= MAD_RECEIVES_BYTES_MAX);
+	/* No message is longer than one that can be sent. */
+	hostile.lid = htobe16(HOSTILE + 2);
+	for (uint32_t number = 1; number <= MAD_MESSAGE_BYTES_MAX / IN_ONE + 2; number++) {
+		assert_false(was_refused(HOSTILE + 2));
+		segment_from(&hostile, 1, number, number == 1 ? 2 : 0, 0);
+	}
+	assert_true(was_refused(HOSTILE + 2));
+	assert_int_equal(wire_ends[RIGHT].count, 0);
+}
+
+static void remembered_messages_are_limited(void **state)
+{
+	struct ib_mad_addr from = {.lid = htobe16(HOSTILE)};
+
+	(void)state;
+	for (uint32_t tid = 0; tid < 3 * MAD_RECEIVES_MAX; tid++) {
+		segment_from(&from, tid, 1, 6, 220);
+		assert_int_equal(wire_ends[RIGHT].count, 1);
+		got_drop(RIGHT);
+	}
+	assert_int_equal(held(MAD_HELD_MESSAGES), MAD_RECEIVES_MAX);
+	/* The newest are. */
+	segment_from(&from, 3 * MAD_RECEIVES_MAX - 1, 1, 6, 220);
+	segment_from(&from, 2 * MAD_RECEIVES_MAX, 1, 6, 220);
+	assert_int_equal(wire_ends[RIGHT].count, 0);
+	/* Unfinished ones take their places. */
+	for (uint32_t tid = 0; tid < MAD_RECEIVES_MAX; tid++)
+		segment_from(&from, 10000 + tid, 1, 2, 1000);
+	assert_int_equal(held(MAD_HELD_MESSAGES), MAD_RECEIVES_MAX);
+	segment_from(&from, 20000, 1, 2, 1000);
+	assert_true(was_refused(HOSTILE));
+}
+
+/* On RoCE no peer has a LID, and all may choose the same transaction. */
+static void peers_without_lids_differ_by_gid(void **state)
+{
+	struct ib_mad_addr one = {.grh_present = 1, .gid = {1}}, other = {.grh_present = 1};
+
+	(void)state;
+	segment_from(&one, 7, 1, 2, 1000);
+	segment_from(&other, 7, 1, 2, 1000);
+	segment_from(&one, 7, 2, 4, 220);
+	assert_int_equal(wire_ends[RIGHT].count, 1);
+	assert_memory_equal(wire_ends[RIGHT].got[0].header.addr.gid, one.gid, 16);
+	segment_from(&other, 7, 2, 4, 220);
+	assert_int_equal(wire_ends[RIGHT].count, 2);
+	assert_memory_equal(wire_ends[RIGHT].got[1].header.addr.gid, other.gid, 16);
 }
 
 int main(void)
 {
 #define TEST(function) cmocka_unit_test_setup_teardown(function, begin, end)
 	const struct CMUnitTest tests[] = {
-		TEST(all_lengths_arrive),	   TEST(a_bad_cable_costs_time_only),
-		TEST(progress_renews_the_retries), TEST(segments_are_as_specified),
-		TEST(a_silent_peer_is_a_timeout),  TEST(wrong_segments_are_refused),
-		TEST(an_unfinished_message_ends),  TEST(random_segments_harm_nothing),
+		TEST(all_lengths_arrive),
+		TEST(a_bad_cable_costs_time_only),
+		TEST(progress_renews_the_retries),
+		TEST(segments_are_as_specified),
+		TEST(a_silent_peer_is_a_timeout),
+		TEST(wrong_segments_are_refused),
+		TEST(an_unfinished_message_ends),
+		TEST(random_segments_harm_nothing),
+		TEST(unfinished_messages_are_limited),
+		TEST(memory_of_messages_is_limited),
+		TEST(remembered_messages_are_limited),
+		TEST(peers_without_lids_differ_by_gid),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

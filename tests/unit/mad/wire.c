@@ -39,6 +39,7 @@ static void cable_put(struct mad_port *port, int qpn, const struct ib_mad_addr *
 
 	wire_ends[end].sent++;
 	memcpy(wire_ends[end].last_sent, mad, MAD_BYTES);
+	wire_ends[end].last_to = ntohs(to->lid);
 	if (ntohs(to->lid) != LID(!end))
 		return;
 	if (wire_loss_each && ++cable_total % wire_loss_each == 0)

@@ -26,6 +26,7 @@ struct end {
 	int count;
 	unsigned sent; /* datagrams that the port put on the cable */
 	uint8_t last_sent[MAD_BYTES];
+	uint16_t last_to; /* the LID that it went to */
 };
 
 extern struct mad_system wire_system;
