@@ -20,6 +20,8 @@ HEADERS = ("infiniband/verbs.h", "infiniband/verbs_api.h", "infiniband/ib_user_i
            "infiniband/umad_sm.h", "infiniband/umad_sa.h", "infiniband/umad_sa_mcm.h",
            "infiniband/umad_cm.h", "infiniband/mad.h")
 
+PACKAGES = "packages libibverbs-dev, librdmacm-dev, libibumad-dev, libibmad-dev"
+
 # Programs are compiled with the compiler of the build. Facts come from gcc, which alone can list
 # prototypes (-aux-info).
 CC = os.environ.get("CC", "cc")

@@ -357,7 +357,7 @@ def first_difference(our_include, their_include, work):
 def main(our_include, their_include):
     missing = header_facts.missing(their_include)
     if missing:
-        print(f"skipped: {missing} is missing (packages libibverbs-dev, librdmacm-dev)")
+        print(f"skipped: {missing} is missing ({header_facts.PACKAGES})")
         return 77
     with tempfile.TemporaryDirectory(prefix="verbena-abi-") as work:
         try:

@@ -16,7 +16,7 @@ import header_facts
 def main(our_include, their_include):
     missing = header_facts.missing(their_include)
     if missing:
-        print(f"skipped: {missing} is missing (packages libibverbs-dev, librdmacm-dev, libibumad-dev, libibmad-dev)")
+        print(f"skipped: {missing} is missing ({header_facts.PACKAGES})")
         return 77
     if os.path.samefile(our_include, their_include):
         print("Both directories are the same one: that compares nothing.")

@@ -49,11 +49,18 @@ HEADER_MISTAKES = (
     ("tm_types.h", "\tuint8_t reserved[3];", "\tuint8_t reserved[2];", "struct ibv_tmh.reserved"),
     ("opcode.h", "\tIBV_OPCODE_FETCH_ADD = 20,", "\tIBV_OPCODE_FETCH_ADD = 21,",
      "IBV_OPCODE_FETCH_ADD"),
-    ("arch.h", "#define ntohll ntohll\n", "", "ntohll"),
+    ("arch.h", "#define ntohll ntohll\n", "#define ntohll (ntohll)\n", "ntohll"),
     ("sa.h", "\tuint8_t name[64];", "\tuint8_t name[60];", "struct ibv_sa_service_rec"),
     ("sa-kern-abi.h", "#define ibv_kern_path_rec ib_user_path_rec\n", "", "ibv_kern_path_rec"),
     ("rdma_cma.h", "\tRDMA_PS_TCP = 0x0106,", "\tRDMA_PS_TCP = 0x0107,", "RDMA_PS_TCP"),
     ("rdma_cma.h", "\tuint8_t port_num;\n", "", "struct rdma_cm_id"),
+    ("umad.h", "\tuint64_t method_mask[2];\n\tuint32_t oui;",
+     "\tuint32_t oui;\n\tuint64_t method_mask[2];", "struct umad_reg_attr."),
+    ("umad_types.h", "\t__be16 status;\n", "\tuint16_t status;\n", "struct umad_hdr.status"),
+    ("umad_sm.h", "\tuint8_t hop_ptr;\n\tuint8_t hop_cnt;",
+     "\tuint8_t hop_cnt;\n\tuint8_t hop_ptr;", "struct umad_smp."),
+    ("mad.h", "\tIB_PORT_LMC_F,\n", "", "IB_PC_XMT_WAIT_F"),
+    ("mad.h", "\tunsigned pkey_idx;", "\tuint16_t pkey_idx;", "struct portid.pkey_idx"),
 )
 
 # The same for what inlines do.
@@ -70,6 +77,9 @@ BEHAVIOUR_MISTAKES = (
     ("verbs.h", "\t\tpthread_cond_init(&wq->cond, NULL);\n", "", "ibv_create_wq:"),
     ("verbs.h", "return ibv_reg_mr_iova2(pd, addr, len, (uintptr_t)addr, access);",
      "return ibv_reg_mr_iova2(pd, addr, len, 0, access);", "__ibv_reg_mr:"),
+    ("mad.h", "\tportid->lid = lid;\n", "", "ib_portid_set:"),
+    ("umad_sa_mcm.h", "(flow_label & 0xfffff) << 8", "(flow_label & 0xffff) << 8",
+     "umad_sa_mcm_set_sl_flow_hop:"),
 )
 
 
@@ -176,8 +186,9 @@ def check_symbols(debians, work):
 
 
 def main(our_include, their_include, their_library):
-    if not os.path.exists(os.path.join(their_include, "infiniband/verbs.h")):
-        print(f"skipped: {their_include}/infiniband/verbs.h is missing (package libibverbs-dev)")
+    missing = header_facts.missing(their_include)
+    if missing:
+        print(f"skipped: {missing} is missing ({header_facts.PACKAGES})")
         return 77
     with tempfile.TemporaryDirectory(prefix="verbena-abi-") as work:
         try:
