@@ -2067,8 +2067,8 @@ static inline int ibv_dealloc_mw(struct ibv_mw *mw)
 }
 
 /*
- * Binds a window of type 1; one of type 2 is bound by a work request. The region must be given,
- * even to unbind (length 0), and must belong to the window's PD: EINVAL, EPERM.
+ * Binds a window of type 1; one of type 2 is bound by a work request. EPERM: the region belongs to
+ * another PD. Without a region the window is unbound; address and length must be 0 then, or EINVAL.
  */
 static inline int ibv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {

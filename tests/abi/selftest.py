@@ -69,7 +69,7 @@ BEHAVIOUR_MISTAKES = (
      "rdma_post_readv:"),
     ("verbs.h", "return qp->context->ops.post_recv(qp, list, bad);",
      "return qp->context->ops.post_send(qp, (void *)list, (void *)bad);", "ibv_post_recv:"),
-    ("verbs.h", "if (mr->pd != mw->pd)\n\t\treturn EPERM;", "", "ibv_bind_mw:"),
+    ("verbs.h", "if (info->mr && info->mr->pd != mw->pd)\n\t\treturn EPERM;", "", "ibv_bind_mw:"),
     ("verbs.h", "__vext->sz < sizeof(*__vext)", "__vext->sz <= sizeof(*__vext)", "sz"),
     ("verbs.h", "\t*bad = list;\n", "", "ibv_post_srq_ops:"),
     ("verbs.h", "err == EOPNOTSUPP || err == ENOSYS", "err == EOPNOTSUPP", "ibv_query_device_ex:"),
