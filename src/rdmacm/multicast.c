@@ -33,6 +33,43 @@ int join_attach(struct join *join, const struct ibv_ah_attr *group)
 	return err;
 }
 
+/* The join after `last` in the id's list, or the first; NULL: there is none. It stays, because the
+ * program orders the calls on an id. */
+static struct join *list_next(struct id *id, const struct join *last)
+{
+	mutex_take(&joins_lock);
+	struct list *node = last ? last->node.next : id->joins.next;
+
+	mutex_give(&joins_lock);
+	return node == &id->joins ? NULL : container_of(node, struct join, node);
+}
+
+void joins_lose_qp(struct id *id)
+{
+	for (struct join *join = list_next(id, NULL); join; join = list_next(id, join)) {
+		if (!join->attached)
+			continue;
+		ibv_detach_mcast(id->pub.qp, &join->gid, join->lid);
+		join->attached = false;
+		join->lost_qp = true;
+	}
+}
+
+int joins_take_qp(struct id *id, struct ibv_qp *qp)
+{
+	for (struct join *join = list_next(id, NULL); join; join = list_next(id, join)) {
+		if (!join->lost_qp)
+			continue;
+		int err = -ibv_attach_mcast(qp, &join->gid, join->lid);
+
+		if (err)
+			return err;
+		join->attached = true;
+		join->lost_qp = false;
+	}
+	return 0;
+}
+
 void joins_init(struct id *id)
 {
 	mutex_take(&joins_lock);

@@ -244,9 +244,12 @@ static int create_qp(struct id *id, struct ibv_qp_init_attr_ex *attr)
 	err = qp_to_init(id, qp);
 	if (err)
 		goto out_qp;
+	err = joins_take_qp(id, qp);
 	id->pub.pd = pd;
 	id->pub.qp = qp;
-	return 0;
+	if (err)
+		id_destroy_qp(id);
+	return err;
 
 out_qp:
 	ibv_destroy_qp(qp);
@@ -283,8 +286,10 @@ EXPORT int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
 
 void id_destroy_qp(struct id *id)
 {
-	if (id->pub.qp)
+	if (id->pub.qp) {
+		joins_lose_qp(id);
 		ibv_destroy_qp(id->pub.qp);
+	}
 	id->pub.qp = NULL;
 	id->connected = false;
 	destroy_cqs(id);

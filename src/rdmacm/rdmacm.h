@@ -252,6 +252,7 @@ struct join {
 	/* Written by the thread that handles the join's event, which counts as unacknowledged
 	 * meanwhile; so read after registry_remove(). */
 	bool attached; /* the library has attached the QP */
+	bool lost_qp;  /* the QP that it had attached was destroyed: attach the id's next one */
 	union ibv_gid gid;
 	uint16_t lid;
 	struct sockaddr_storage addr;
@@ -259,6 +260,11 @@ struct join {
 
 /* Attaches the id's QP to a group that was joined. 0 or -errno. */
 int join_attach(struct join *join, const struct ibv_ah_attr *group);
+/* The id's QP is about to be destroyed: detaches it, or it couldn't end. */
+void joins_lose_qp(struct id *id);
+/* The id has a new QP: attaches it to the groups that its last one was attached to. 0 or -errno:
+ * the caller destroys the QP by id_destroy_qp(). */
+int joins_take_qp(struct id *id, struct ibv_qp *qp);
 /* Sets up a new id's list. */
 void joins_init(struct id *id);
 /* Frees the joins of an id that ends. */

@@ -154,6 +154,11 @@ def channel_ends(stage):
               seconds=60)
 
 
+def groups_and_qps(stage):
+    """The QP of an id that has joined a group is destroyed and made anew."""
+    stage.run(os.path.join(BUILD, "tests", "e2e", "cm_groups"), address(stage), seconds=30)
+
+
 def simple(stage, program, *options, server_options=None, needle=None):
     port = PORTS.take()
     more = options if server_options is None else server_options
@@ -257,6 +262,7 @@ def connections(suite, stage):
     suite.case("a connect to nobody", nobody, stage)
     suite.case("a port that is taken", taken, stage)
     suite.case("a channel that ends while it is used", channel_ends, stage)
+    suite.case("a group that outlives a QP", groups_and_qps, stage)
     suite.case("an address of nobody's", no_device, stage)
 
 
