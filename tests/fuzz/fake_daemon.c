@@ -49,6 +49,13 @@ char peer_state(const struct peer_process *peer)
 	return fake_daemon.peer_state;
 }
 
+bool peer_runs(const struct peer_process *peer)
+{
+	char state = peer_state(peer);
+
+	return state == 'R' || state == 'S' || state == 'D';
+}
+
 bool peer_ended(const struct peer_process *peer)
 {
 	(void)peer;
