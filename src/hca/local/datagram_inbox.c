@@ -181,7 +181,9 @@ enum datagram_fate datagram_inbox_take(struct qp *qp, struct link *link, const s
 	if (unlikely(!inbox))
 		return DATAGRAM_STATE;
 	link->datagrams = true;
-	if (likely(inbox->state != PUB_QP_DRY)) {
+	bool runs_dry = inbox->state != PUB_QP_DRY;
+
+	if (likely(runs_dry)) {
 		enum datagram_fate fate = datagram_execute(qp, ud, arrival, payload);
 
 		if (likely(fate != DATAGRAM_NO_RECEIVE) || inbox->state == PUB_QP_LEFT ||
@@ -193,8 +195,8 @@ enum datagram_fate datagram_inbox_take(struct qp *qp, struct link *link, const s
 
 	fate = fate == DATAGRAM_TAKEN ? inbox_keep(inbox, link, ud, arrival, payload) : fate;
 	/* A receive may have been posted to the SRQ after it was found empty, and before this QP
-	 * was among those that wait for it. */
-	if (qp->srq)
+	 * was among those that wait for it. Those that are posted later find it there. */
+	if (runs_dry && qp->srq)
 		datagram_inbox_receive_posted(qp);
 	return fate;
 }
@@ -218,27 +220,38 @@ static bool inbox_place_oldest(struct datagram_inbox *inbox)
 	return true;
 }
 
+/* Places kept datagrams until there are no more of them, or no more receives. Whether there was
+ * one of each. */
+static bool inbox_place(struct datagram_inbox *inbox)
+{
+	bool progress = false;
+
+	while (!list_empty(&inbox->kept) && inbox_place_oldest(inbox))
+		progress = true;
+	return progress;
+}
+
 void datagram_inbox_receive_posted(struct qp *qp)
 {
 	struct datagram_inbox *inbox = qp->inbox;
-	bool progress = false;
 
 	if (!inbox || inbox->state == PUB_QP_OPEN)
 		return;
-	do {
-		while (!list_empty(&inbox->kept) && inbox_place_oldest(inbox))
-			progress = true;
-		if (list_empty(&inbox->kept)) {
-			if (inbox->state != PUB_QP_OPEN)
-				inbox_enter(inbox, PUB_QP_OPEN);
-			return;
-		}
+	bool progress = inbox_place(inbox);
+
+	if (!list_empty(&inbox->kept)) {
 		/* Posting to an SRQ has emptied its list of waiting QPs. From now on it finds this
 		 * QP there, and what was posted before is found here. */
 		receive_wait(qp, true);
-	} while (qp->srq && inbox_place_oldest(inbox) && (progress = true));
-	if (progress)
-		inbox->since = now_ns();
+		if (qp->srq)
+			progress |= inbox_place(inbox);
+	}
+	if (!list_empty(&inbox->kept)) {
+		if (progress)
+			inbox->since = now_ns();
+	} else if (inbox->state != PUB_QP_OPEN) {
+		inbox_enter(inbox, PUB_QP_OPEN);
+	}
 }
 
 uint64_t datagram_inbox_scan(struct hca *hca, uint64_t now)
