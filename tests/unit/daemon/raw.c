@@ -165,6 +165,13 @@ void raw_expect_fds(const struct raw_daemon *daemon, long most)
 	assert_in_range(raw_daemon_fds(daemon), 0, most);
 }
 
+void raw_expect_fds_equal(const struct raw_daemon *daemon, long wanted)
+{
+	for (int i = 0; i < PATIENCE && raw_daemon_fds(daemon) != wanted; i++)
+		raw_nap();
+	assert_int_equal(raw_daemon_fds(daemon), wanted);
+}
+
 long raw_daemon_rss(const struct raw_daemon *daemon)
 {
 	char path[64];

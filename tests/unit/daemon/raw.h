@@ -106,6 +106,8 @@ long raw_daemon_fds(const struct raw_daemon *daemon);
 /* The daemon has no more descriptors than that, once its threads have closed what ended clients
  * left. */
 void raw_expect_fds(const struct raw_daemon *daemon, long most);
+/* The same, and it has no fewer. */
+void raw_expect_fds_equal(const struct raw_daemon *daemon, long wanted);
 long raw_daemon_rss(const struct raw_daemon *daemon);
 
 void raw_nap(void); /* 5 ms */

@@ -140,9 +140,7 @@ static int after(void **state)
 	(void)state;
 	close_peers();
 	expect_threads(0);
-	for (int i = 0; i < 1000 && raw_daemon_fds(&server) != fds_before; i++)
-		raw_nap();
-	assert_int_equal(raw_daemon_fds(&server), fds_before);
+	raw_expect_fds_equal(&server, fds_before);
 	return 0;
 }
 
