@@ -181,10 +181,10 @@ static void link_ask(struct hca *hca, struct link *link)
 
 /* Tells the daemon that this side has ended a link. Not repeated to the next daemon, which hears of
  * living links only. */
-static void link_unlink_id(struct hca *hca, const struct link *link, uint64_t id)
+static void link_unlink_id(struct hca *hca, uint32_t slot, uint64_t id)
 {
 	books_enter(hca);
-	daemon_unlink(&hca->conn, link->slot, id);
+	daemon_unlink(&hca->conn, slot, id);
 	books_leave(hca);
 }
 
@@ -195,13 +195,12 @@ void link_ask_daemon(struct hca *hca)
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
 		struct link *link = atomic_load(&hca->link_by_slot[slot]);
 
-		if (!link)
-			continue;
-		bool wished = link_is(link, LINK_WISHED); /* before given_up: see link.h */
-		uint64_t id = atomic_exchange(&link->given_up, 0);
+		/* Before the look at link_given_up: see hca.h. */
+		bool wished = link && link_is(link, LINK_WISHED);
+		uint64_t id = atomic_exchange(&hca->link_given_up[slot], 0);
 
 		if (id)
-			link_unlink_id(hca, link, id);
+			link_unlink_id(hca, slot, id);
 		if (wished)
 			link_ask(hca, link);
 	}
@@ -428,35 +427,43 @@ static bool keep_offer(struct link *link, const struct proto_event *event, const
 }
 
 /* Has the control thread give the link back at the daemon: the peer may have mapped it, and must
- * not touch memory that this process doesn't guard. */
-static void give_back(struct hca *hca, struct link *link, uint64_t id)
+ * not touch memory that this process doesn't guard; and the daemon makes no other link for the two
+ * while it has this one. */
+static void give_back(struct hca *hca, uint32_t slot, uint64_t id)
 {
-	atomic_store(&link->given_up, id);
+	atomic_store(&hca->link_given_up[slot], id);
 	links_request(hca);
+}
+
+/* Maps the link and makes it UP, or refuses it. Its state is WISHED or ASKED. */
+static void link_take_event(struct hca *hca, struct link *link, const struct proto_event *event,
+			    int *fds)
+{
+	if (event->side <= 1 && bells_are_right(event, fds) &&
+	    map_all(link, fds, event->value & PROTO_LINK_BELLS ? -1 : fds[3])) {
+		take_bells(link, event, fds);
+		link_up(hca, link, event);
+	} else {
+		log_error("can't map the link to process %d: %s", event->pid, strerror(errno));
+		give_back(hca, link->slot, event->link_id);
+		link_refused(link);
+	}
 }
 
 void link_install(struct hca *hca, const struct proto_event *event, int *fds)
 {
 	struct link *link = link_get(hca, event->slot);
 
-	if (!link || event->side > 1)
-		goto out;
 	/* The peer has given back the last link before this process, and has asked for the next
 	 * one. */
-	if (link_is_ending(link) && keep_offer(link, event, fds))
+	if (link && link_is_ending(link) && keep_offer(link, event, fds))
 		return;
-	if (!link_introducing(link))
-		goto out;
-	if (bells_are_right(event, fds) &&
-	    map_all(link, fds, event->value & PROTO_LINK_BELLS ? -1 : fds[3])) {
-		take_bells(link, event, fds);
-		link_up(hca, link, event);
-	} else {
-		log_error("can't map the link to process %d: %s", event->pid, strerror(errno));
-		give_back(hca, link, event->link_id);
-		link_refused(link);
+	if (link && link_introducing(link)) {
+		link_take_event(hca, link, event, fds);
+	} else if (!link || link->id != event->link_id) {
+		log_error("the link to process %d can't be taken now", event->pid);
+		give_back(hca, event->slot, event->link_id);
 	}
-out:
 	close_all(fds);
 }
 
@@ -549,7 +556,7 @@ static void link_unmap(struct link *link)
 	link->regions = NULL;
 	link->doorbell = link->hear = link->process.fd = -1;
 	if (atomic_load(&link->untold)) /* the daemon hears of it before the next request */
-		give_back(link->hca, link, link->id);
+		give_back(link->hca, link->slot, link->id);
 	link->id = 0;
 }
 
@@ -563,7 +570,7 @@ static bool is_watched(struct hca *hca, struct link *link)
 	if (!atomic_load(&link->watchers) && !hazard_from_peer(link))
 		return false;
 	if (atomic_exchange(&link->untold, false)) /* the daemon tells the peer */
-		give_back(hca, link, link->id);
+		give_back(hca, link->slot, link->id);
 	return true;
 }
 

@@ -119,10 +119,6 @@ struct link {
 	/* The event of the following link, while this one's memory is in use; or NULL. The engine
 	 * thread's. */
 	struct link_offer *next;
-	/* The id of a link that this side has ended and that is still to be given back at the
-	 * daemon; else 0. Written before the state becomes WISHED; the control thread reads the
-	 * state first, so it gives the old link back before it asks for the next one. */
-	_Atomic uint64_t given_up;
 	_Atomic bool refused; /* the daemon said that no process is there; for the engine thread */
 	/* Of the mapped link, down to `regions`: written by link_up() and link_unmap() (engine
 	 * thread), when no other thread uses the link. A thread reads them while it holds the lock

@@ -126,7 +126,7 @@ struct hca {
 	struct pub_regions *regions;
 	struct own_hazards *own_hazards;   /* one for each QP (mem/hazard.h) */
 	_Atomic uint32_t own_hazards_used; /* the most at once so far; grows under hca.engine */
-	uint32_t own_hazards_free;	   /* the first free one's number, from 1; under hca.engine */
+	uint32_t own_hazards_free; /* the first free one's number, from 1; under hca.engine */
 
 	int doorbell; /* eventfd: peers and this process wake the engine thread by it */
 	/* This process has written to the doorbell, and the engine thread hasn't read it since: a
@@ -137,6 +137,12 @@ struct hca {
 	struct qp **qps;     /* by index; written under hca.engine */
 	struct list links GUARDED_BY(engine);
 	struct link *_Atomic link_by_slot[LIMIT_SLOTS];
+	/* The id of a link to the process at the slot that this side has ended or couldn't take,
+	 * and that is still to be given back at the daemon; else 0. Not in struct link, for which
+	 * there may have been no memory. Written before the link's state becomes WISHED; the
+	 * control thread reads the state first, so it gives the old link back before it asks for
+	 * the next one. */
+	_Atomic uint64_t link_given_up[LIMIT_SLOTS];
 	struct link *self;
 	struct roce *roce;		     /* NULL: the daemon has no port 4791 */
 	bool roce_forced;		     /* VERBENA_CARRIER=wire: also to QPs of this host */
@@ -160,7 +166,7 @@ struct hca {
 	/* the lease: see lease.c */
 	_Atomic uint32_t polls;	  /* counts empty polls; the engine thread watches it */
 	_Atomic uint32_t handled; /* counts passes that found records; written under hca.engine */
-	bool filled GUARDED_BY(engine); /* a peer's ring was full */
+	bool filled GUARDED_BY(engine);	 /* a peer's ring was full */
 	_Atomic uint32_t last_arm_group; /* that a CQ was given */
 	pthread_t thread;
 	int epoll;	   /* the engine thread sleeps in it */

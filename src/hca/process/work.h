@@ -6,7 +6,7 @@
  *   hca.control_work, before control_wake():
  *   CONTROL_LINKS     link_get() and its callers: a link is        link_ask_daemon()
  *                     WISHED, or one is to be given back
- *                     (link.given_up); a return to a daemon
+ *                     (hca.link_given_up); a return to a daemon
  *   CONTROL_MAPPINGS  an operation that found a peer's region      mapped_serve()
  *                     unmapped (link.wishes)
  *   CONTROL_WINDOWS   a request that ends a memory window while   windows_serve(), which leaves

@@ -18,7 +18,53 @@
 #include <cmocka.h>
 
 #include "client/daemon.h"
+#include "hca/process/books.h"
+
+/* ------------------------------------------------------------------ what link.c calls */
+
+static bool no_memory;
+static struct {
+	int result; /* of the next calls */
+	uint32_t slot;
+	uint64_t unlinked; /* the last link that was given back */
+	unsigned int unlinks, asked;
+} fake_daemon;
+
+static void *scarce_malloc(size_t size)
+{
+	return no_memory ? NULL : malloc(size);
+}
+
+static void *scarce_calloc(size_t count, size_t size)
+{
+	return no_memory ? NULL : calloc(count, size);
+}
+
+static int fake_unlink(struct daemon_conn *conn, uint32_t slot, uint64_t id)
+{
+	(void)conn;
+	fake_daemon.slot = slot;
+	fake_daemon.unlinked = id;
+	fake_daemon.unlinks++;
+	return fake_daemon.result;
+}
+
+static int fake_link(struct daemon_conn *conn, uint32_t slot)
+{
+	(void)conn, (void)slot;
+	fake_daemon.asked++;
+	return fake_daemon.result;
+}
+
+#define malloc scarce_malloc
+#define calloc scarce_calloc
+#define daemon_unlink fake_unlink
+#define daemon_link fake_link
 #include "hca/local/link.c"
+#undef malloc
+#undef calloc
+
+/* ------------------------------------------------------------------ the process */
 
 enum { SLOT = 5, PEER_PID = 4711 };
 
@@ -35,6 +81,8 @@ const char *ibv_wc_status_str(enum ibv_wc_status status)
 static int setup(void **state)
 {
 	(void)state;
+	no_memory = false;
+	memset(&fake_daemon, 0, sizeof(fake_daemon));
 	hca = calloc(1, sizeof(*hca));
 	assert_non_null(hca);
 	mutex_init(&hca->lock, RANK_HCA);
@@ -141,10 +189,83 @@ static void a_stuck_peer_does_not_pass_on(void **state)
 	reap();
 }
 
+static void expect_given_back(uint64_t id, const int *fds)
+{
+	fake_daemon.unlinks = 0;
+	link_ask_daemon(hca);
+	assert_int_equal(fake_daemon.unlinks, 1);
+	assert_int_equal(fake_daemon.slot, SLOT);
+	assert_true(fake_daemon.unlinked == id);
+	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
+		assert_true(fds[i] < 0 || fcntl(fds[i], F_GETFD) < 0);
+	link_ask_daemon(hca);
+	assert_int_equal(fake_daemon.unlinks, 1);
+}
+
+/* Else the daemon goes on to have the link, and makes no other for the two processes. */
+static void a_link_without_memory_is_given_back(void **state)
+{
+	int fds[PROTO_MAX_FDS];
+
+	(void)state;
+	no_memory = true;
+	link_event(1, 0, fds);
+	assert_null(atomic_load(&hca->link_by_slot[SLOT]));
+	expect_given_back(1, fds);
+}
+
+/* The last link's memory is still in use, and there is none to keep the next one's event. */
+static void a_link_that_cannot_be_kept_is_given_back(void **state)
+{
+	struct link *link = link_made(1);
+	int fds[PROTO_MAX_FDS];
+
+	(void)state;
+	link_down(hca, SLOT, 1);
+	no_memory = true;
+	link_event(2, 0, fds);
+	expect_given_back(2, fds);
+	assert_int_equal(fake_daemon.asked, 0);
+	no_memory = false;
+	reap(); /* the peer needs a link */
+	link_ask_daemon(hca);
+	assert_int_equal(fake_daemon.asked, 1);
+	assert_true(link_is(link, LINK_ASKED));
+}
+
+static void a_link_that_is_not_understood_is_given_back(void **state)
+{
+	int fds[PROTO_MAX_FDS];
+
+	(void)state;
+	link_event(1, 2, fds);
+	expect_given_back(1, fds);
+	assert_true(link_is(atomic_load(&hca->link_by_slot[SLOT]), LINK_DOWN));
+}
+
+static void a_second_link_is_given_back(void **state)
+{
+	struct link *link = link_made(1);
+	int fds[PROTO_MAX_FDS];
+
+	(void)state;
+	link_event(2, 0, fds);
+	expect_given_back(2, fds);
+	assert_true(link_is(link, LINK_UP) && link->id == 1);
+	link_down(hca, SLOT, 1);
+	reap();
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(a_stuck_peer_does_not_pass_on, setup, teardown),
+		TEST(a_stuck_peer_does_not_pass_on),
+		TEST(a_link_without_memory_is_given_back),
+		TEST(a_link_that_cannot_be_kept_is_given_back),
+		TEST(a_link_that_is_not_understood_is_given_back),
+		TEST(a_second_link_is_given_back),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
