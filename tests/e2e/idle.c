@@ -4,13 +4,26 @@
  * here, so that links end between, and during, most requests of these tests. See rig.h.
  */
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "rig.h"
 
-enum { BYTES = 64, ROUNDS = 300, PAIRS = 60, SEED = 4711, GAP_US = 4000, BACK_MS = 30000 };
+enum {
+	BYTES = 64,
+	ROUNDS = 300,
+	PAIRS = 60,
+	SEED = 4711,
+	GAP_US = 4000,
+	KILLS = 6,
+	AFTER = 6,
+	TRY_MS = 100,
+	BACK_MS = 30000
+};
 
 /* Counts this process's descriptors, without /proc, which a process that has changed its user can't
  * read. */
@@ -111,6 +124,68 @@ static void a_connection_keeps_it(struct rig *rig)
 	}
 }
 
+static void kill_daemon(struct rig *rig)
+{
+	char path[512], line[32] = "";
+
+	snprintf(path, sizeof(path), "%s/verbenad.pid", getenv("VERBENA_RUNTIME_DIR"));
+	int fd = open(path, O_RDONLY);
+
+	CHECK(rig, fd >= 0 && read(fd, line, sizeof(line) - 1) > 0);
+	close(fd);
+	struct pollfd pidfd = {.fd = (int)syscall(SYS_pidfd_open, atoi(line), 0), .events = POLLIN};
+
+	CHECK(rig, pidfd.fd >= 0);
+	OK(rig, kill(atoi(line), SIGKILL));
+	CHECK(rig, poll(&pidfd, 1, -1) == 1);
+	close(pidfd.fd);
+}
+
+/* One end sends datagrams until one arrives: those that wait for a link may be dropped while the
+ * next daemon starts. */
+static void deliver(struct rig *rig, struct end *end, int sender, uint64_t round)
+{
+	struct patience patience = patience_of(RIG_SOON_MS);
+	int arrived = 0, seen = 0;
+	struct ibv_wc wc;
+
+	if (rig->role != sender)
+		OK(rig, end_recv(end, round, 4096, BYTES + 40));
+	while (!arrived && !seen) {
+		struct patience moment = patience_of(TRY_MS);
+
+		CHECK(rig, !patience_over(&patience));
+		if (rig->role == sender) {
+			OK(rig, end_send(end, IBV_WR_SEND, round, 0, BYTES, 0));
+			wc_expect(end, end->scq, round, IBV_WC_SUCCESS);
+		} else {
+			while (!arrived && !patience_over(&moment))
+				arrived = ibv_poll_cq(end->rcq, 1, &wc);
+		}
+		rig_swap(rig, &arrived, &seen, sizeof(arrived));
+	}
+}
+
+/* The daemon is killed while links come and go. Then one end sends, and the other needs nothing. */
+static void the_daemon_is_gone(struct rig *rig)
+{
+	const struct end_options options = {.type = IBV_QPT_UD};
+
+	for (int kill = 0; kill < KILLS; kill++) {
+		struct end end;
+
+		end_pair(&end, rig, &options); /* needs a daemon, so there is one */
+		deliver(rig, &end, kill % 2, 0);
+		if (rig->role == RIG_A)
+			kill_daemon(rig);
+		for (uint64_t round = 1; round < AFTER; round++) {
+			usleep(GAP_US);
+			deliver(rig, &end, kill % 2, round);
+		}
+		end_close(&end);
+	}
+}
+
 /* End B is stopped and doesn't answer. (A is root, so it may continue B.) */
 static void one_that_stands_still(struct rig *rig)
 {
@@ -146,6 +221,7 @@ int main(int argc, char **argv)
 		{"comes_and_goes", comes_and_goes},
 		{"no_datagram_is_lost", no_datagram_is_lost},
 		{"a_connection_keeps_it", a_connection_keeps_it},
+		{"the_daemon_is_gone", the_daemon_is_gone},
 		{"one_that_stands_still", one_that_stands_still},
 		{NULL, NULL},
 	};

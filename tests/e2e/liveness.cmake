@@ -20,7 +20,7 @@ target_link_libraries(idle PRIVATE ibverbs Threads::Threads)
 set_target_properties(idle PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
 verbena_script_test(e2e.idle TIMEOUT 300 LABELS e2e
 	COMMAND env VERBENA_LINK_IDLE_MS=1 ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:idle>
-	-c local -c ring comes_and_goes no_datagram_is_lost a_connection_keeps_it)
+	-c local -c ring comes_and_goes no_datagram_is_lost a_connection_keeps_it the_daemon_is_gone)
 
 # The thread that polls takes what peers send: without naps, and beside an armed CQ.
 add_executable(lease lease.c rig.c end.c)

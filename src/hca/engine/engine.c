@@ -104,7 +104,7 @@ static void daemon_lost(struct hca *hca, uint32_t seen)
 		return;
 	capture_end_all(hca);
 	log_info("verbenad is gone: connections go on; what needs a daemon starts the next one");
-	return_seek(hca, link_any_wished(hca)); /* the next daemon may be there already */
+	return_seek(hca, link_any_request(hca)); /* the next daemon may be there already */
 }
 
 /* Handles the daemon's events. Returns -EAGAIN when there are no more, another -errno when the

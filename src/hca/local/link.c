@@ -33,7 +33,7 @@
 
 enum { BACKLOG_MAX = 65536 }; /* a peer that causes more answers than this breaks the rules */
 
-static struct link *link_new(struct hca *hca, uint32_t slot)
+struct link *link_new(struct hca *hca, uint32_t slot)
 {
 	struct link *link = calloc(1, sizeof(*link));
 
@@ -114,46 +114,6 @@ static void link_refused(struct link *link)
 	atomic_store(&link->has_waiters, true);
 }
 
-int link_make_self(struct hca *hca)
-{
-	struct link *link = link_new(hca, hca->slot);
-
-	if (!link)
-		return -ENOMEM;
-	link->memory =
-		mmap(NULL, LINK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (link->memory == MAP_FAILED) {
-		free(link);
-		return -ENOMEM;
-	}
-	link->self = true;
-	link->uid = geteuid();
-	link->can_vm = false;
-	link->pid = link->process.pid = getpid();
-	link->process.life = &hca->pub->header.life;
-	link->doorbell = hca->doorbell;
-	link->peer = hca->pub;
-	link->regions = hca->regions;
-	ring_tx_init(&link->tx, link->memory->ring[0], &link->memory->ctl[0]);
-	ring_rx_init(&link->rx, link->memory->ring[0], &link->memory->ctl[0]);
-	atomic_store(&link->state, LINK_UP);
-	lock_assume_alone(&hca->engine); /* no other thread has a pointer to the HCA yet */
-	list_add_tail(&hca->links, &link->node);
-	atomic_store(&hca->link_by_slot[hca->slot], link);
-	hca->self = link;
-	hca->link_idle_ns = link_idle_period();
-	atomic_store(&hca->link_idle_at, UINT64_MAX);
-	return 0;
-}
-
-void link_free_self(struct hca *hca)
-{
-	if (!hca->self)
-		return;
-	munmap(hca->self->memory, LINK_SIZE);
-	free(hca->self);
-}
-
 /* Asks the daemon for one link. A failed call to a daemon that is gone isn't an answer: the next
  * daemon is asked. Control thread. */
 static void link_ask(struct hca *hca, struct link *link)
@@ -179,13 +139,19 @@ static void link_ask(struct hca *hca, struct link *link)
 	}
 }
 
-/* Tells the daemon that this side has ended a link. Not repeated to the next daemon, which hears of
- * living links only. */
+/* Tells the daemon that this side has ended a link. If the daemon is gone, the next one is needed:
+ * only a daemon tells the peer, which may have sealed its ring until then. Control thread. */
 static void link_unlink_id(struct hca *hca, uint32_t slot, uint64_t id)
 {
+	uint64_t none = 0;
+
 	books_enter(hca);
-	daemon_unlink(&hca->conn, slot, id);
+	int err = daemon_unlink(&hca->conn, slot, id);
 	books_leave(hca);
+	if (err != -EIO)
+		return;
+	atomic_compare_exchange_strong(&hca->link_given_up[slot], &none, id);
+	return_for_link(hca);
 }
 
 void link_ask_daemon(struct hca *hca)
@@ -206,12 +172,12 @@ void link_ask_daemon(struct hca *hca)
 	}
 }
 
-bool link_any_wished(struct hca *hca)
+bool link_any_request(struct hca *hca)
 {
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
 		const struct link *link = atomic_load(&hca->link_by_slot[slot]);
 
-		if (link && link_is(link, LINK_WISHED))
+		if ((link && link_is(link, LINK_WISHED)) || atomic_load(&hca->link_given_up[slot]))
 			return true;
 	}
 	return false;

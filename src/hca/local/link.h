@@ -162,6 +162,9 @@ struct link *link_get(struct hca *hca, uint32_t slot);
  * there. */
 struct link *link_get_datagram(struct hca *hca, uint32_t slot);
 
+/* A link that isn't in hca.link_by_slot yet, WISHED. NULL: out of memory. */
+struct link *link_new(struct hca *hca, uint32_t slot);
+
 /* Makes the link of this process to itself (hca.self). 0 or -ENOMEM. */
 int link_make_self(struct hca *hca);
 /* Frees it, for an HCA that couldn't be made. */
@@ -193,8 +196,8 @@ void link_reap(struct hca *hca);
 void link_ask_daemon(struct hca *hca);
 /* Makes the links DOWN that the daemon has refused (engine thread only). */
 void link_take_refusals(struct hca *hca);
-/* Whether the daemon is still to be asked for some link. */
-bool link_any_wished(struct hca *hca);
+/* Whether the daemon is still to be asked for some link, or to be given one back. */
+bool link_any_request(struct hca *hca);
 
 static inline bool link_is(const struct link *link, enum link_state state)
 {

@@ -11,6 +11,7 @@
 
 #include "base/env.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "hca/engine/engine.h"
 #include "hca/local/link.h"
 #include "hca/local/record.h"
@@ -202,15 +203,20 @@ static bool link_idle_look(struct link *link, uint64_t now)
 uint64_t link_idle_scan(struct hca *hca)
 {
 	uint64_t at = atomic_load(&hca->link_idle_at), now;
-	bool again = false;
+	bool again;
 
 	if (likely(at == UINT64_MAX) || (now = now_ns()) < at)
 		return at;
 	atomic_store(&hca->link_idle_at, UINT64_MAX);
-	lock_take(&hca->engine);
-	list_for_each(node, &hca->links)
-		again |= link_idle_look(container_of(node, struct link, node), now);
-	engine_leave(hca);
+	mutex_take(&hca->events_lock);
+	again = hca->lost; /* without a daemon no link is asked to end */
+	mutex_give(&hca->events_lock);
+	if (!again) {
+		lock_take(&hca->engine);
+		list_for_each(node, &hca->links)
+			again |= link_idle_look(container_of(node, struct link, node), now);
+		engine_leave(hca);
+	}
 	at = UINT64_MAX;
 	if (again)
 		atomic_compare_exchange_strong(&hca->link_idle_at, &at, now + hca->link_idle_ns);

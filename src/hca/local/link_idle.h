@@ -25,6 +25,8 @@
  *   the link goes down ask for the next one.
  * - If both sides ask at once, both agree, even if requests have begun to wait since; the daemon
  *   ends the link at the first message and has no link for the second.
+ * - Without a daemon no side asks, because only the daemon tells the side that asked of the end. If
+ *   the daemon is lost after LEAVE, the side that agrees starts the next one.
  * - The side whose need ends last asks: link_put() of the last user sets the timer, and a side that
  *   got STAY doesn't ask again before the peer has asked itself. So a connected link wakes no
  *   process.

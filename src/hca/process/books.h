@@ -56,7 +56,8 @@ void return_watched(struct hca *hca);
 /* Does what return_seek() asked for, if it was called. Control thread. */
 void return_sought(struct hca *hca);
 /*
- * A link request found the daemon gone, and is WISHED again: starts the next daemon. Not before the
+ * A request for a link, or one that gives a link back, found the daemon gone, and is queued again:
+ * starts the next daemon. Not before the
  * engine thread has taken the last daemon's events (hca.lost), since the link may be among them;
  * the engine thread then looks for queued link requests itself. Control thread.
  */

@@ -27,7 +27,7 @@ static struct {
 	int result; /* of the next calls */
 	uint32_t slot;
 	uint64_t unlinked; /* the last link that was given back */
-	unsigned int unlinks, asked;
+	unsigned int unlinks, asked, returns;
 } fake_daemon;
 
 static void *scarce_malloc(size_t size)
@@ -56,10 +56,18 @@ static int fake_link(struct daemon_conn *conn, uint32_t slot)
 	return fake_daemon.result;
 }
 
+/* Starts the next daemon. */
+static void fake_return(struct hca *of)
+{
+	(void)of;
+	fake_daemon.returns++;
+}
+
 #define malloc scarce_malloc
 #define calloc scarce_calloc
 #define daemon_unlink fake_unlink
 #define daemon_link fake_link
+#define return_for_link fake_return
 #include "hca/local/link.c"
 #undef malloc
 #undef calloc
@@ -256,6 +264,27 @@ static void a_second_link_is_given_back(void **state)
 	reap();
 }
 
+/* The peer, which has asked for the end, learns of it from the next daemon. */
+static void an_end_without_daemon_starts_one(void **state)
+{
+	struct link *link = link_made(1);
+
+	(void)state;
+	link_break(link);
+	reap();
+	assert_true(link_any_request(hca));
+	fake_daemon.result = -EIO;
+	link_ask_daemon(hca);
+	assert_int_equal(fake_daemon.returns, 1);
+	assert_true(link_any_request(hca)); /* the engine thread looks when it hears of the loss */
+	fake_daemon.result = 0;
+	links_request(hca); /* as the return does */
+	link_ask_daemon(hca);
+	assert_int_equal(fake_daemon.unlinks, 2);
+	assert_int_equal(fake_daemon.returns, 1);
+	assert_false(link_any_request(hca));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -266,6 +295,7 @@ int main(void)
 		TEST(a_link_that_cannot_be_kept_is_given_back),
 		TEST(a_link_that_is_not_understood_is_given_back),
 		TEST(a_second_link_is_given_back),
+		TEST(an_end_without_daemon_starts_one),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
