@@ -140,8 +140,9 @@ struct proto_link {
 	uint32_t reserved;
 };
 
-/* PROTO_UNLINK: the peer broke the rules of this link, and this process doesn't use it any more.
- * The peer gets PROTO_EVENT_LINK_DOWN; either may request another link. -ENOENT: there is no such
+/* PROTO_UNLINK: this process doesn't use this link any more, or couldn't take it. The peer gets
+ * PROTO_EVENT_LINK_DOWN; either may request another link. The link may also be one that this
+ * process has named (PROTO_LINK_RETURN) and the peer hasn't named yet. -ENOENT: there is no such
  * link. */
 struct proto_unlink {
 	uint64_t link_id;

@@ -94,6 +94,16 @@ static void end_claims_of(struct process *process)
 	}
 }
 
+int return_unclaim(struct process *process, uint32_t slot, uint64_t id)
+{
+	struct claim *claim = process->claims && slot < LIMIT_SLOTS ? &process->claims[slot] : NULL;
+
+	if (!id || !claim || claim->id != id)
+		return -ENOENT;
+	claim->id = 0;
+	return 0;
+}
+
 int command_link_return(struct request *request, void *response)
 {
 	const struct proto_link_return *body = request->body;

@@ -50,6 +50,10 @@ void returns_close(struct server *server);
  * doesn't know it; -EINVAL. */
 int return_begin(struct process *process, const struct proto_attach *body);
 
+/* The process gives back a link that it has claimed and that doesn't exist again yet. Returns 0;
+ * -ENOENT: it has claimed no such link. */
+int return_unclaim(struct process *process, uint32_t slot, uint64_t id);
+
 /* The process has ended: reports that to the processes that waited for a link to it. Its slot is
  * free already. */
 void return_end(struct process *process);

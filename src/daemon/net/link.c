@@ -245,7 +245,7 @@ int link_give_up(struct process *process, uint32_t slot, uint64_t id)
 	struct link *link = process->links && slot < LIMIT_SLOTS ? process->links[slot] : NULL;
 
 	if (!link || link->id != id)
-		return -ENOENT;
+		return return_unclaim(process, slot, id);
 	log_debug("link %llu is given up by process %d", (unsigned long long)id, process->pid);
 	link_end(link, process);
 	return 0;

@@ -57,9 +57,9 @@ void return_watched(struct hca *hca);
 void return_sought(struct hca *hca);
 /*
  * A request for a link, or one that gives a link back, found the daemon gone, and is queued again:
- * starts the next daemon. Not before the
- * engine thread has taken the last daemon's events (hca.lost), since the link may be among them;
- * the engine thread then looks for queued link requests itself. Control thread.
+ * starts the next daemon. Not before the engine thread has taken the last daemon's events
+ * (hca.lost), since the link may be among them; the engine thread then looks for queued requests
+ * itself. Control thread.
  */
 void return_for_link(struct hca *hca);
 

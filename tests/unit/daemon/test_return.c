@@ -336,6 +336,32 @@ static void links_exist_again(void **state)
 	raw_detach(&a);
 }
 
+/* One side names the link, then ends it before the other side is back. */
+static void a_claim_is_given_back(void **state)
+{
+	struct raw_process a, b;
+
+	(void)state;
+	raw_attach(&server, &a);
+	raw_attach(&server, &b);
+	raw_daemon_replace(&server);
+	go_back(&a);
+	assert_int_equal(link_return(&a, 4711, b.resp.slot, 0), 0);
+	assert_int_equal(returned(&a), 0);
+	const struct proto_unlink body = {.link_id = 4711, .slot = b.resp.slot};
+
+	assert_int_equal(raw_call(a.fd, PROTO_UNLINK, &body, sizeof(body), NULL, 0), 0);
+	assert_int_equal(raw_call(a.fd, PROTO_UNLINK, &body, sizeof(body), NULL, 0), -ENOENT);
+	go_back(&b);
+	assert_int_equal(link_return(&b, 4711, a.resp.slot, 1), 0);
+	assert_int_equal(returned(&b), 0);
+	assert_true(expect_event(&b, PROTO_EVENT_LINK_DOWN).link_id == 4711);
+	assert_int_equal(ask_link(&a, b.resp.slot), 0);
+	assert_int_equal(expect_event(&a, PROTO_EVENT_LINK).slot, b.resp.slot);
+	raw_detach(&a);
+	raw_detach(&b);
+}
+
 /* The daemon was killed when it had reported the link to one side only. */
 static void a_link_of_one_side_goes_down(void **state)
 {
@@ -458,6 +484,7 @@ int main(void)
 		TEST(everything_has_its_old_names),
 		TEST(who_ends_while_it_returns_leaves_nothing),
 		TEST(links_exist_again),
+		TEST(a_claim_is_given_back),
 		TEST(a_link_of_one_side_goes_down),
 		TEST(a_wish_waits_for_its_peer),
 		TEST(who_never_returns_is_given_up),
