@@ -437,11 +437,22 @@ static void drop_event(const struct raw_process *process)
 			close(fds[i]);
 }
 
-/* The result of requesting a link. */
+enum { FILES = 240 };
+
+/* The result of requesting a link, while a process may have FILES descriptors. The limit is in
+ * force during the request only: descriptors are sent without it, because all that programs of the
+ * same user have in flight at the time count against the sender's limit. */
 static int wish(const struct raw_process *process, const struct raw_process *peer)
 {
 	const struct proto_link body = {.slot = peer->resp.slot};
+	struct rlimit old, few;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	few = (struct rlimit){.rlim_cur = FILES, .rlim_max = old.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
 	int err = raw_call(process->fd, PROTO_LINK, &body, sizeof(body), NULL, 0);
+
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
 
 	if (!err) {
 		drop_event(process);
@@ -454,16 +465,12 @@ static int wish(const struct raw_process *process, const struct raw_process *pee
  * whole share. Links that the process itself requests aren't limited. */
 static void strangers_leave_room_for_others(void **state)
 {
-	enum { CAROL = 60004, FILES = 240, SHARE = FILES / 8 * 3, HALF = SHARE / 2 };
+	enum { CAROL = 60004, SHARE = FILES / 8 * 3, HALF = SHARE / 2 };
 	static struct raw_process bob[HALF + 1];
 	struct raw_process alice, carol;
-	struct rlimit old, few;
 
 	(void)state;
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
 	start(OPEN_TO_ALL);
-	few = (struct rlimit){.rlim_cur = FILES, .rlim_max = old.rlim_max};
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
 	attach_small(&alice, ALICE);
 	attach_small(&carol, CAROL);
 	for (int i = 0; i <= HALF; i++) {
@@ -483,7 +490,6 @@ static void strangers_leave_room_for_others(void **state)
 		detach_small(&bob[i]);
 	detach_small(&alice);
 	detach_small(&carol);
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
 	stop();
 }
 
