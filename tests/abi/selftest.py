@@ -63,14 +63,14 @@ HEADER_MISTAKES = (
     ("mad.h", "\tunsigned pkey_idx;", "\tuint16_t pkey_idx;", "struct portid.pkey_idx"),
 )
 
-# The same for what inlines do.
+# The same for what inlines do, each in another one, so that one copy of the headers has them all. The
+# last word is how the lines of that inline begin.
 BEHAVIOUR_MISTAKES = (
     ("rdma_verbs.h", "\twr.opcode = IBV_WR_RDMA_READ;", "\twr.opcode = IBV_WR_RDMA_WRITE;",
      "rdma_post_readv:"),
     ("verbs.h", "return qp->context->ops.post_recv(qp, list, bad);",
      "return qp->context->ops.post_send(qp, (void *)list, (void *)bad);", "ibv_post_recv:"),
     ("verbs.h", "if (info->mr && info->mr->pd != mw->pd)\n\t\treturn EPERM;", "", "ibv_bind_mw:"),
-    ("verbs.h", "__vext->sz < sizeof(*__vext)", "__vext->sz <= sizeof(*__vext)", "sz"),
     ("verbs.h", "\t*bad = list;\n", "", "ibv_post_srq_ops:"),
     ("verbs.h", "err == EOPNOTSUPP || err == ENOSYS", "err == EOPNOTSUPP", "ibv_query_device_ex:"),
     ("verbs.h", "(rkey & ~0xffu)", "(rkey & ~0xfu)", "ibv_inc_rkey:"),
@@ -82,22 +82,35 @@ BEHAVIOUR_MISTAKES = (
      "umad_sa_mcm_set_sl_flow_hop:"),
 )
 
+# One that most inlines see.
+COMMON_MISTAKES = (
+    ("verbs.h", "__vext->sz < sizeof(*__vext)", "__vext->sz <= sizeof(*__vext)",
+     "ibv_alloc_dm:"),
+)
 
-def mutated(original, work, number, header, old, new):
-    """A copy of the include directory with one mistake."""
-    copy = os.path.join(work, f"copy{number}")
+
+def mutated(original, work, name, mistakes):
+    """A copy of the include directory with these mistakes."""
+    copy = os.path.join(work, f"copy-{name}")
     shutil.copytree(original, copy)
-    path = os.path.join(copy, "rdma" if header.startswith("rdma_") else "infiniband", header)
-    with open(path) as file:
-        text = file.read()
-    if old not in text:
-        raise Failure(f"{header} does not contain `{old}`: adapt this test to the header.")
-    with open(path, "w") as file:
-        file.write(text.replace(old, new, 1))
+    for header, old, new, _ in mistakes:
+        path = os.path.join(copy, "rdma" if header.startswith("rdma_") else "infiniband", header)
+        with open(path) as file:
+            text = file.read()
+        if old not in text:
+            raise Failure(f"{header} does not contain `{old}`: adapt this test to the header.")
+        with open(path, "w") as file:
+            file.write(text.replace(old, new, 1))
     return copy
 
 
+def in_words(mistake):
+    _, old, new, _ = mistake
+    return f"`{new.strip() or 'nothing'}` for `{old.strip()}`"
+
+
 def must_mention(complaint, needle, mistake):
+    """The complaint is a text, or a list of names."""
     if not complaint:
         raise Failure(f"A mistake went unnoticed: {mistake}")
     if needle not in complaint:
@@ -106,18 +119,21 @@ def must_mention(complaint, needle, mistake):
 
 def check_headers(ours, debians, work):
     theirs = header_facts.Facts(debians, os.path.join(work, "debian"))
-    for number, (header, old, new, needle) in enumerate(HEADER_MISTAKES):
-        copy = mutated(ours, work, number, header, old, new)
+    for number, mistake in enumerate(HEADER_MISTAKES):
+        copy = mutated(ours, work, f"header{number}", [mistake])
         facts = header_facts.Facts(copy, os.path.join(work, f"facts{number}"))
         found = "\n".join(header_facts.differences(facts, theirs))
-        must_mention(found, needle, f"`{new.strip() or 'nothing'}` for `{old.strip()}`")
+        must_mention(found, mistake[3], in_words(mistake))
     program = inlines.Generator(theirs).program()
     expected = inlines.notes(debians, program, work)
-    for number, (header, old, new, needle) in enumerate(BEHAVIOUR_MISTAKES):
-        copy = mutated(ours, work, f"-behaviour{number}", header, old, new)
-        wrong = "\n".join(our for our, their in zip(inlines.notes(copy, program, work), expected)
-                          if our != their)
-        must_mention(wrong, needle, f"`{new.strip() or 'nothing'}` for `{old.strip()}`")
+    for name, mistakes in ("behaviour", BEHAVIOUR_MISTAKES), ("common", COMMON_MISTAKES):
+        copy = mutated(ours, work, name, mistakes)
+        # "NAME: ..." of each inline that does something else than Debian's.
+        wrong = {our.split(" ", 1)[0]
+                 for our, their in zip(inlines.notes(copy, program, work), expected)
+                 if our != their}
+        for mistake in mistakes:
+            must_mention(sorted(wrong), mistake[3], in_words(mistake))
 
 
 def library(work, name, table):
@@ -197,7 +213,7 @@ def main(our_include, their_include, their_library):
         except Failure as failure:
             print(failure)
             return 1
-    count += len(HEADER_MISTAKES) + len(BEHAVIOUR_MISTAKES)
+    count += len(HEADER_MISTAKES) + len(BEHAVIOUR_MISTAKES) + len(COMMON_MISTAKES)
     print(f"all of {count} mistakes are found")
     return 0
 
