@@ -28,6 +28,7 @@
 #include "hca/process/hca.h"
 #include "hca/verbs/qp.h"
 
+struct cq;
 struct link;
 
 /* Starts the engine thread. 0 or -errno. */
@@ -40,9 +41,9 @@ int engine_start(struct hca *hca);
 uint64_t engine_round(struct hca *hca, uint32_t *seen);
 
 /* For a poll that found its CQ empty: makes progress unless another thread does, and periodically
- * yields the processor. `armed`: the CQ owes an event, so its program is likely to block soon, and
- * the poll takes no lease. */
-void engine_poll(struct hca *hca, bool armed);
+ * yields the processor. `cq` is the CQ, or NULL for a thread that waits for something else. While
+ * the CQ owes an event, its program is likely to block soon, so the poll takes no lease. */
+void engine_poll(struct hca *hca, const struct cq *cq);
 
 /* The caller is about to block, or has just armed a CQ: ends the lease, so peers ring the doorbell
  * from now on. */

@@ -229,7 +229,13 @@ static void take_lease(struct hca *hca, struct poller *p)
 	watchdog_set(hca);
 }
 
-void engine_poll(struct hca *hca, bool armed)
+/* Whether a poll of the CQ may take the lease. */
+static inline bool may_lease(const struct cq *cq)
+{
+	return !cq || !cq_is_armed(cq);
+}
+
+void engine_poll(struct hca *hca, const struct cq *cq)
 {
 	struct poller *p = &poller;
 	unsigned int n = 0, looked = 1;
@@ -250,7 +256,7 @@ void engine_poll(struct hca *hca, bool armed)
 		p->empty = 0;
 		p->since = 0;
 		p->napping = false;
-		if (unlikely(asleep && !armed) && ++p->found > LEASE_FOUND) {
+		if (unlikely(asleep) && may_lease(cq) && ++p->found > LEASE_FOUND) {
 			p->found = 0;
 			take_lease(hca, p);
 		}
@@ -260,7 +266,7 @@ void engine_poll(struct hca *hca, bool armed)
 	if (unlikely(p->napping))
 		look_up(hca, p);
 
-	if (unlikely(asleep && !armed && p->empty > LEASE_AFTER && !p->napping))
+	if (unlikely(asleep && p->empty > LEASE_AFTER && !p->napping) && may_lease(cq))
 		take_lease(hca, p);
 	if (unlikely(p->empty >= YIELD_AFTER)) {
 		p->empty = LEASE_AFTER + 1;

@@ -126,7 +126,7 @@ static void datagram_linger(struct qp *qp)
 	uint64_t until = now_ns() + LINGER_NS;
 
 	while (datagrams_wait(qp) && now_ns() < until)
-		engine_poll(qp->hca, false);
+		engine_poll(qp->hca, NULL);
 }
 
 const struct carrier carrier_datagram = {

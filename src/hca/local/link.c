@@ -725,7 +725,7 @@ void link_send_last(struct link *link)
 	uint64_t until = now_ns() + LAST_NS;
 
 	while (waits_for_room(link, now_ns() < until))
-		engine_poll(link->hca, false); /* its passes move the backlog */
+		engine_poll(link->hca, NULL); /* its passes move the backlog */
 }
 
 void link_wait(struct link *link, struct qp *qp)

@@ -24,6 +24,15 @@ enum { BOUNCE_BYTES = 16384 };
  */
 static inline void bytes_copy(uint8_t *to, const uint8_t *from, size_t n)
 {
+	if (n >= 8 && n <= 16) { /* two words that may overlap */
+		uint64_t first, last;
+
+		memcpy(&first, from, 8);
+		memcpy(&last, from + n - 8, 8);
+		memcpy(to, &first, 8);
+		memcpy(to + n - 8, &last, 8);
+		return;
+	}
 	if (n > 2 * STRING_MOVE_NEVER && likely(!string_move_is_slow())) {
 		memcpy(to, from, n);
 		return;
@@ -33,7 +42,17 @@ static inline void bytes_copy(uint8_t *to, const uint8_t *from, size_t n)
 		to += STRING_MOVE_NEVER;
 		from += STRING_MOVE_NEVER;
 	}
+	/* GCC would use string instructions as well if it knew that this is short. */
+	__asm__("" : "+r"(n));
 	memcpy(to, from, n);
+}
+
+/* Whether [offset, offset + length) of the list lies in one buffer of this process's, the only one,
+ * as with nearly every request. */
+static inline bool is_one_piece(const struct iovec *list, int count, size_t offset, size_t length)
+{
+	return count == 1 && offset <= list->iov_len && length <= list->iov_len - offset &&
+	       !foreign_is(list->iov_base);
 }
 
 GUARDED static bool iovec_gather(void *to, const struct iovec *from, int count, size_t offset,
@@ -41,6 +60,10 @@ GUARDED static bool iovec_gather(void *to, const struct iovec *from, int count, 
 {
 	uint8_t *out = to;
 
+	if (likely(is_one_piece(from, count, offset, length))) {
+		bytes_copy(out, (const uint8_t *)from->iov_base + offset, length);
+		return true;
+	}
 	for (int i = 0; i < count && length; i++) {
 		if (offset >= from[i].iov_len) {
 			offset -= from[i].iov_len;
@@ -68,6 +91,10 @@ GUARDED static bool iovec_scatter(const struct iovec *to, int count, size_t offs
 {
 	const uint8_t *in = from;
 
+	if (likely(is_one_piece(to, count, offset, length))) {
+		bytes_copy((uint8_t *)to->iov_base + offset, in, length);
+		return true;
+	}
 	for (int i = 0; i < count && length; i++) {
 		if (offset >= to[i].iov_len) {
 			offset -= to[i].iov_len;

@@ -21,11 +21,13 @@ struct mr_view {
 };
 
 /*
+ * Reads what a lookup without files needs; the fields of files are left as they are.
+ *
  * Inlined always, as mr_resolve() is: most callers are slow paths, by which the compiler would
  * judge a function of its own, and the fast path's call to it, to be seldom executed.
  */
-static inline __attribute__((always_inline)) bool mr_read(const struct pub_regions *regions,
-							  uint32_t rkey, struct mr_view *view)
+static inline __attribute__((always_inline)) bool mr_read_range(const struct pub_regions *regions,
+								uint32_t rkey, struct mr_view *view)
 {
 	if (unlikely(rkey >> LIMIT_KEY_TAG_BITS >= LIMIT_MRS_PER_SLOT))
 		return false;
@@ -41,6 +43,16 @@ static inline __attribute__((always_inline)) bool mr_read(const struct pub_regio
 	view->length = atomic_load_explicit(&e->length, memory_order_relaxed);
 	view->offset = atomic_load_explicit(&e->offset, memory_order_relaxed);
 	view->pd = atomic_load_explicit(&e->pd, memory_order_relaxed);
+	return true;
+}
+
+static inline __attribute__((always_inline)) bool mr_read(const struct pub_regions *regions,
+							  uint32_t rkey, struct mr_view *view)
+{
+	if (unlikely(!mr_read_range(regions, rkey, view)))
+		return false;
+	const struct pub_mr *e = &regions->mr[rkey >> LIMIT_KEY_TAG_BITS];
+
 	view->file_serial = atomic_load_explicit(&e->file_serial, memory_order_relaxed);
 	view->file_fd = atomic_load_explicit(&e->file_fd, memory_order_relaxed);
 	view->file_offset = atomic_load_explicit(&e->file_offset, memory_order_relaxed);
@@ -81,7 +93,7 @@ static inline __attribute__((always_inline)) uint64_t mr_resolve(const struct pu
 {
 	struct mr_view view;
 
-	if (unlikely(!mr_read(regions, rkey, &view) || view.pd != pd ||
+	if (unlikely(!mr_read_range(regions, rkey, &view) || view.pd != pd ||
 		     (view.access & access) != access || !mr_covers(&view, addr, length)))
 		return 0;
 	return addr + view.offset;

@@ -155,7 +155,7 @@ int cq_poll(struct ibv_cq *ibv, int count, struct ibv_wc *wc)
 	if (unlikely(count <= 0))
 		return 0;
 	if (cq_empty(cq)) {
-		engine_poll(cq->context->hca, cq_is_armed(cq));
+		engine_poll(cq->context->hca, cq);
 		if (cq_empty(cq))
 			return 0;
 	}

@@ -42,7 +42,7 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr) NO_TH
 	int err = cq_ex_advance(o);
 
 	if (err) {
-		engine_poll(o->cq.context->hca, cq_is_armed(&o->cq));
+		engine_poll(o->cq.context->hca, &o->cq);
 		err = cq_ex_advance(o);
 	}
 	if (err && !o->cq.single_threaded)

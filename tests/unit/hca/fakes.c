@@ -19,11 +19,11 @@
 
 struct fakes fakes;
 
-void engine_poll(struct hca *hca, bool armed)
+void engine_poll(struct hca *hca, const struct cq *cq)
 {
 	(void)hca;
 	fakes.polls++;
-	fakes.armed_polls += armed;
+	fakes.armed_polls += cq_is_armed(cq);
 	if (fakes.on_poll)
 		fakes.on_poll();
 }
