@@ -47,12 +47,12 @@ static inline void bytes_copy(uint8_t *to, const uint8_t *from, size_t n)
 	memcpy(to, from, n);
 }
 
-/* Whether [offset, offset + length) of the list lies in one buffer of this process's, the only one,
- * as with nearly every request. */
+/* Whether the list is one buffer of this process's, and [offset, offset + length) lies in it and
+ * isn't empty, as with nearly every request. */
 static inline bool is_one_piece(const struct iovec *list, int count, size_t offset, size_t length)
 {
-	return count == 1 && offset <= list->iov_len && length <= list->iov_len - offset &&
-	       !foreign_is(list->iov_base);
+	return count == 1 && length && offset <= list->iov_len &&
+	       length <= list->iov_len - offset && !foreign_is(list->iov_base);
 }
 
 GUARDED static bool iovec_gather(void *to, const struct iovec *from, int count, size_t offset,
