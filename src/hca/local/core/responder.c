@@ -136,6 +136,19 @@ static void take_next(struct local_qp *lq, const struct ring_header *h, const ui
 		local_wait_ends(lq); /* its sender had kept it */
 }
 
+/* An unreliable WRITE of which only the first pieces come (local_cut_write()) is lost. */
+static void lose_cut_write(struct local_qp *lq, const struct ring_header *next)
+{
+	struct ring_header h = *next;
+
+	h.kind = REC_WRITE_DATA;
+	h.flags = REC_LAST;
+	h.msn = lq->arrived_msn;
+	h.length = 0;
+	lq->write = LOCAL_WRITE_VOID;
+	take_next(lq, &h, NULL, 0);
+}
+
 void local_take_request(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 			uint32_t room)
 {
@@ -147,6 +160,9 @@ void local_take_request(struct local_qp *lq, const struct ring_header *h, const 
 		local_take_send_data(lq, h, payload, room);
 		return;
 	}
+	if (unlikely(h->msn != lq->arrived_msn) && lq->type == IBV_QPT_UC &&
+	    lq->write != LOCAL_WRITE_NONE && h->msn == lq->arrived_msn + 1)
+		lose_cut_write(lq, h);
 	if (unlikely(h->msn != lq->arrived_msn))
 		return; /* not the next one: it follows a refused one, or the peer is faulty */
 	if (unlikely(record_epoch(h->src) != lq->sender_epoch)) {

@@ -350,6 +350,7 @@ static void local_give_up(struct local_qp *lq)
 	/* In SQD requests that haven't started don't start. */
 	uint32_t end = lq->state == IBV_QPS_SQD ? lq->resend_until : lq->sq->head;
 
+	local_cut_write(lq);
 	while (lq->sq->acked != end)
 		local_complete(lq, sq_at(lq->sq, lq->sq->acked), IBV_WC_SUCCESS);
 }

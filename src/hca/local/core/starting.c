@@ -152,10 +152,12 @@ static enum step fail_in_turn(struct local_qp *lq, struct send_wqe *wqe, enum ib
 {
 	if (local_has_outstanding(lq))
 		return STEP_WAIT;
-	if (lq->type == IBV_QPT_RC)
+	if (lq->type == IBV_QPT_RC) {
 		local_complete(lq, wqe, status);
-	else
-		world_fail_request(lq, wqe, status);
+		return STEP_FAILED;
+	}
+	local_cut_write(lq);
+	world_fail_request(lq, wqe, status);
 	return STEP_FAILED;
 }
 
@@ -524,6 +526,7 @@ static enum step start_unconnected(struct local_qp *lq, struct send_wqe *wqe, en
 	if (link == WORLD_LINK_COMING)
 		return wait_for_link(lq);
 	if (lq->type == IBV_QPT_UC && !local_has_outstanding(lq)) {
+		local_cut_write(lq);
 		local_complete(lq, wqe, IBV_WC_SUCCESS); /* sent, to no receiver */
 		return STEP_DONE;
 	}

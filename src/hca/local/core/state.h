@@ -75,6 +75,16 @@ static inline struct send_wqe *local_being_sent(const struct local_qp *lq)
 	return wqe->flags & SEND_BY_RING && wqe->progress ? wqe : NULL;
 }
 
+/*
+ * The unreliable request that is to be sent next ends. If pieces of it are in the ring already, its
+ * number is used up: by the next number the responder knows that no other piece follows, and
+ * would_overtake() that these pieces may not have been placed yet.
+ */
+static inline void local_cut_write(struct local_qp *lq)
+{
+	lq->next_msn += local_being_sent(lq) != NULL;
+}
+
 /* SQD: reports when the request that completed was the last one that had been started. */
 static inline void local_check_drained(struct local_qp *lq)
 {
