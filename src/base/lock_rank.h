@@ -20,45 +20,47 @@
 #include "base/thread_safety.h"
 
 /* From the outermost to the innermost: name, what it guards. */
-#define LOCK_RANKS(X)                                                                       \
-	/* librspreload.so */                                                               \
-	X(RANK_PRELOAD_FORKED, "rspreload.change_lock") /* a listener's children */         \
-	X(RANK_PRELOAD_SETS, "rspreload.sets_lock")	/* epoll sets with rsockets */      \
-	X(RANK_PRELOAD_TABLE, "rspreload.table_lock")	/* descriptors that are rsockets */ \
-	/* librdmacm.so.1 */                                                                \
-	X(RANK_RSOCKET, "rsocket.lock")		   /* one rsocket */                        \
-	X(RANK_RSOCKET_PAGES, "rsocket.pages")	   /* the table of rsockets grows */        \
-	X(RANK_RDMACM_DEVICES, "rdmacm.devices")   /* open devices */                       \
-	X(RANK_RDMACM_JOINS, "rdmacm.joins")	   /* multicast joins */                    \
-	X(RANK_RDMACM_CONN, "rdmacm.conn")	   /* the connection to the daemon */       \
-	X(RANK_RDMACM_REGISTRY, "rdmacm.registry") /* ids by number */                      \
-	X(RANK_RDMACM_CHANNELS, "rdmacm.channels") /* who waits on event channels */        \
-	/* libibverbs.so.1 */                                                               \
-	X(RANK_DEVICES, "abi.devices")	       /* the list of devices */                    \
-	X(RANK_INSTANCE, "hca.instance")       /* making the process's HCA */               \
-	X(RANK_CHANNEL_FIRST, "channel.first") /* registering a channel's first CQ */       \
-	X(RANK_RELEASE, "hca.release_lock")    /* ending imported PDs */                    \
-	X(RANK_BOOKS, "hca.books")	       /* calls to the daemon: books.h */           \
-	X(RANK_HCA, "hca.lock")		       /* contexts, their objects */                \
-	X(RANK_EVENTS, "hca.events_lock")      /* the daemon's event socket */              \
-	X(RANK_CQ_TURN, "cq.turn")	       /* ibv_start_poll() to ibv_end_poll() */     \
-	X(RANK_ENGINE, "hca.engine")	       /* the engine */                             \
-	X(RANK_QP, "qp.lock")                                                               \
-	X(RANK_SRQ, "srq.lock")                                                             \
-	X(RANK_WINDOWS, "hca.windows_lock") /* states of memory windows */                  \
-	X(RANK_ACTIVE, "hca.active_lock")   /* QPs with a timer */                          \
-	X(RANK_CQ, "cq.lock")                                                               \
-	X(RANK_ROCE_LIST, "roce.list_lock")   /* QPs with something to send */              \
-	X(RANK_ROCE_TX, "roce.tx_lock")	      /* the sender */                              \
-	X(RANK_LINK_TX, "link.tx_lock")	      /* the producer's side of a ring */           \
-	X(RANK_CONTEXTS, "hca.contexts_lock") /* the list of contexts */                    \
-	X(RANK_CAPTURE, "capture.lock")                                                     \
-	X(RANK_EVENT_QUEUE, "channel.lock") /* a queue of events */                         \
-	X(RANK_FORK_PAGES, "abi.fork")	    /* ibv_dontfork_range()'s pages */              \
-	X(RANK_GUARD, "mem.guard")	    /* the signal handler's installation */         \
-	/* everywhere */                                                                    \
-	X(RANK_CLOSER, "daemon.closer_lock") /* verbenad: descriptors to be closed */       \
-	X(RANK_DAEMON_CONN, "client.conn")   /* one connection to the daemon */             \
+#define LOCK_RANKS(X)                                                                             \
+	/* librspreload.so */                                                                     \
+	/* Held from one call of the program's to another, so before all others. */               \
+	X(RANK_CQ_TURN, "cq.turn")			/* ibv_start_poll() to ibv_end_poll() */  \
+	X(RANK_QP_TURN, "qp.turn")			/* ibv_wr_start() to ibv_wr_complete() */ \
+	X(RANK_PRELOAD_FORKED, "rspreload.change_lock") /* a listener's children */               \
+	X(RANK_PRELOAD_SETS, "rspreload.sets_lock")	/* epoll sets with rsockets */            \
+	X(RANK_PRELOAD_TABLE, "rspreload.table_lock")	/* descriptors that are rsockets */       \
+	/* librdmacm.so.1 */                                                                      \
+	X(RANK_RSOCKET, "rsocket.lock")		   /* one rsocket */                              \
+	X(RANK_RSOCKET_PAGES, "rsocket.pages")	   /* the table of rsockets grows */              \
+	X(RANK_RDMACM_DEVICES, "rdmacm.devices")   /* open devices */                             \
+	X(RANK_RDMACM_JOINS, "rdmacm.joins")	   /* multicast joins */                          \
+	X(RANK_RDMACM_CONN, "rdmacm.conn")	   /* the connection to the daemon */             \
+	X(RANK_RDMACM_REGISTRY, "rdmacm.registry") /* ids by number */                            \
+	X(RANK_RDMACM_CHANNELS, "rdmacm.channels") /* who waits on event channels */              \
+	/* libibverbs.so.1 */                                                                     \
+	X(RANK_DEVICES, "abi.devices")	       /* the list of devices */                          \
+	X(RANK_INSTANCE, "hca.instance")       /* making the process's HCA */                     \
+	X(RANK_CHANNEL_FIRST, "channel.first") /* registering a channel's first CQ */             \
+	X(RANK_RELEASE, "hca.release_lock")    /* ending imported PDs */                          \
+	X(RANK_BOOKS, "hca.books")	       /* calls to the daemon: books.h */                 \
+	X(RANK_HCA, "hca.lock")		       /* contexts, their objects */                      \
+	X(RANK_EVENTS, "hca.events_lock")      /* the daemon's event socket */                    \
+	X(RANK_ENGINE, "hca.engine")	       /* the engine */                                   \
+	X(RANK_QP, "qp.lock")                                                                     \
+	X(RANK_SRQ, "srq.lock")                                                                   \
+	X(RANK_WINDOWS, "hca.windows_lock") /* states of memory windows */                        \
+	X(RANK_ACTIVE, "hca.active_lock")   /* QPs with a timer */                                \
+	X(RANK_CQ, "cq.lock")                                                                     \
+	X(RANK_ROCE_LIST, "roce.list_lock")   /* QPs with something to send */                    \
+	X(RANK_ROCE_TX, "roce.tx_lock")	      /* the sender */                                    \
+	X(RANK_LINK_TX, "link.tx_lock")	      /* the producer's side of a ring */                 \
+	X(RANK_CONTEXTS, "hca.contexts_lock") /* the list of contexts */                          \
+	X(RANK_CAPTURE, "capture.lock")                                                           \
+	X(RANK_EVENT_QUEUE, "channel.lock") /* a queue of events */                               \
+	X(RANK_FORK_PAGES, "abi.fork")	    /* ibv_dontfork_range()'s pages */                    \
+	X(RANK_GUARD, "mem.guard")	    /* the signal handler's installation */               \
+	/* everywhere */                                                                          \
+	X(RANK_CLOSER, "daemon.closer_lock") /* verbenad: descriptors to be closed */             \
+	X(RANK_DAEMON_CONN, "client.conn")   /* one connection to the daemon */                   \
 	X(RANK_DAEMON_KEPT, "client.kept")   /* the socket that is kept for the next start */
 
 #define LOCK_RANK_ENUM(rank, name) rank,

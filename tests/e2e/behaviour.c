@@ -5,6 +5,7 @@
  * test of each. End A is the requester, end B the responder. See rig.h.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "faults.h"
@@ -479,9 +480,8 @@ static void opcodes_of_types(struct rig *rig)
 	}
 }
 
-/* Inline data is for payloads that are sent; a READ's and an atomic's payload is received. (For
- * ibv_post_send(): queue.c, send_refused.) */
-static void inline_without_payload(struct rig *rig)
+/* Opens an end whose QP has ibv_wr_*, connected. */
+static void builder_open(struct end *end, struct rig *rig)
 {
 	struct ibv_qp_init_attr_ex attr = {
 		.qp_type = IBV_QPT_RC,
@@ -494,15 +494,23 @@ static void inline_without_payload(struct rig *rig)
 			.max_recv_sge = 1,
 			.max_inline_data = 64},
 	};
+
+	end_open(end, rig, NULL);
+	OK(rig, ibv_destroy_qp(end->qp));
+	attr.pd = end->pd;
+	attr.send_cq = end->scq;
+	attr.recv_cq = end->rcq;
+	CHECK(rig, (end->qp = ibv_create_qp_ex(rig->ctx, &attr)));
+	end_connect(end);
+}
+
+/* Inline data is for payloads that are sent; a READ's and an atomic's payload is received. (For
+ * ibv_post_send(): queue.c, send_refused.) */
+static void inline_without_payload(struct rig *rig)
+{
 	struct end end;
 
-	end_open(&end, rig, NULL);
-	OK(rig, ibv_destroy_qp(end.qp));
-	attr.pd = end.pd;
-	attr.send_cq = end.scq;
-	attr.recv_cq = end.rcq;
-	CHECK(rig, (end.qp = ibv_create_qp_ex(rig->ctx, &attr)));
-	end_connect(&end);
+	builder_open(&end, rig);
 	for (int i = 0; rig->role == RIG_A && i < 2; i++) {
 		struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(end.qp);
 
@@ -516,6 +524,49 @@ static void inline_without_payload(struct rig *rig)
 		CHECK_EQ(rig, ibv_wr_complete(ex), EINVAL);
 		wc_none(&end, end.scq);
 		CHECK_EQ(rig, end_state(&end), IBV_QPS_RTS);
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
+static void *change_qp(void *arg)
+{
+	struct end *end = arg;
+	struct ibv_qp_attr attr = {.min_rnr_timer = 12};
+
+	OK(end->rig, ibv_modify_qp(end->qp, &attr, IBV_QP_MIN_RNR_TIMER));
+	return NULL;
+}
+
+/* Any call may stand between ibv_wr_start() and ibv_wr_complete(), and between ibv_start_poll() and
+ * ibv_end_poll(): calls that wait for the daemon, too, while another thread is at the same QP. */
+static void calls_while_building(struct rig *rig)
+{
+	struct ibv_cq_init_attr_ex cq_attr = {.cqe = 4};
+	struct ibv_poll_cq_attr poll = {0};
+	pthread_t thread;
+	struct end end;
+
+	builder_open(&end, rig);
+	if (rig->role == RIG_A) {
+		struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(end.qp);
+		struct ibv_cq_ex *cq = ibv_create_cq_ex(rig->ctx, &cq_attr);
+		struct ibv_mr *mr;
+
+		CHECK(rig, cq);
+		ibv_wr_start(ex);
+		ex->wr_id = 5;
+		ex->wr_flags = IBV_SEND_SIGNALED;
+		ibv_wr_rdma_read(ex, end.peer.rkey, end.peer.addr);
+		CHECK(rig, (mr = ibv_reg_mr(end.pd, end.buf, 64, 0)));
+		OK(rig, ibv_dereg_mr(mr));
+		OK(rig, pthread_create(&thread, NULL, change_qp, &end));
+		OK(rig, pthread_join(thread, NULL));
+		CHECK_EQ(rig, ibv_start_poll(cq, &poll), ENOENT);
+		ibv_wr_set_sge(ex, end.mr->lkey, (uintptr_t)end.buf, 8);
+		OK(rig, ibv_wr_complete(ex));
+		wc_expect(&end, end.scq, 5, IBV_WC_SUCCESS);
+		OK(rig, ibv_destroy_cq(ibv_cq_ex_to_cq(cq)));
 	}
 	rig_sync(rig);
 	end_close(&end);
@@ -709,6 +760,7 @@ const struct rig_test behaviour_tests[] = {
 	{"handles_garbled", handles_garbled},
 	{"opcodes_of_types", opcodes_of_types},
 	{"inline_without_payload", inline_without_payload},
+	{"calls_while_building", calls_while_building},
 	{"atomic_faults_at_once", atomic_faults_at_once},
 	{"read_meets_write", read_meets_write},
 	{"posting_in_states", posting_in_states},

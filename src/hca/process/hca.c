@@ -309,6 +309,7 @@ static void leave_srq(struct srq *srq)
 static void leave_qp(struct qp *qp)
 {
 	lock_init(&qp->lock, RANK_QP);
+	lock_init(&qp->builder.turn, RANK_QP_TURN);
 	leave_public(&qp->ibv.mutex, &qp->ibv.cond);
 	qp->ibv.events_completed = qp->async_reported;
 	list_init(&qp->room_wait);

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/log.h"
 #include "base/mutex.h"
@@ -123,6 +122,7 @@ static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_a
 	qp->sq_sig_all = attr->sq_sig_all;
 	qp->cap = qp_grant_caps(attr);
 	lock_init(&qp->lock, RANK_QP);
+	lock_init(&qp->builder.turn, RANK_QP_TURN);
 	qp->carrier = &carrier_none;
 	qp->epoch = 1;
 	list_init(&qp->room_wait);
@@ -136,10 +136,10 @@ static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_a
 		qp->has_ex = true;
 		qp_ex_init(qp);
 	}
-	if (sq_init(&qp->sq, &qp->cap) ||
+	if (sq_init(&qp->sq, &qp->cap) || (qp->has_ex && sq_init(&qp->builder.built, &qp->cap)) ||
 	    rq_init(&qp->rq, qp->cap.max_recv_wr, qp->cap.max_recv_sge)) {
-		if (qp->sq.wqes)
-			munmap(qp->sq.wqes, (size_t)(qp->sq.mask + 1) * qp->sq.stride);
+		sq_free(&qp->sq);
+		sq_free(&qp->builder.built);
 		free(qp);
 		return NULL;
 	}
@@ -149,8 +149,9 @@ static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_a
 static void qp_free(struct qp *qp)
 {
 	lock_assume_alone(&qp->lock);
-	if (qp->sq.wqes)
-		munmap(qp->sq.wqes, (size_t)(qp->sq.mask + 1) * qp->sq.stride);
+	lock_assume_alone(&qp->builder.turn);
+	sq_free(&qp->sq);
+	sq_free(&qp->builder.built);
 	rq_free(&qp->rq);
 	free(qp->fanout);
 	pthread_mutex_destroy(&qp->ibv.mutex);

@@ -52,6 +52,20 @@ struct own_hazards;
 struct roce_qp;
 struct srq;
 
+/*
+ * What a program builds between ibv_wr_start() and ibv_wr_complete(), apart from the send queue.
+ * Meanwhile it may make any other call, those included that wait for the daemon, so qp.lock isn't
+ * held; `turn` keeps other builders out. Order: turn before every other lock.
+ */
+struct wr_builder {
+	struct lock turn;
+	/* Requests [0, built.head); of the size that the QP's send queue has. No memory if the QP
+	 * wasn't created for ibv_wr_*. */
+	struct send_queue built GUARDED_BY(turn);
+	int error GUARDED_BY(turn);		   /* of the first wrong call, else 0 */
+	struct send_wqe *current GUARDED_BY(turn); /* what ibv_wr_set_* describe; NULL: nothing */
+};
+
 struct qp {
 	union {
 		struct ibv_qp ibv;
@@ -117,10 +131,7 @@ struct qp {
 	uint32_t scan_acked GUARDED_BY(lock);	 /* sq.acked at the last scan */
 	uint64_t stalled_since GUARDED_BY(lock); /* ns when progress stopped; 0: it didn't */
 
-	/* ibv_wr_* being built */
-	uint32_t wr_head GUARDED_BY(lock);
-	int wr_error GUARDED_BY(lock);
-	struct send_wqe *wr_current GUARDED_BY(lock);
+	struct wr_builder builder;
 
 	uint32_t async_reported;
 };
@@ -196,6 +207,14 @@ void sq_run(struct qp *qp) REQUIRES(qp->lock);
 void sq_complete(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status) REQUIRES(qp->lock);
 /* Completes all requests of the queue with IBV_WC_WR_FLUSH_ERR. */
 void sq_flush(struct qp *qp) REQUIRES(qp->lock);
+/* Starts what was posted, or flushes it. */
+static inline void sq_go_on(struct qp *qp) REQUIRES(qp->lock)
+{
+	if (likely(qp->state == IBV_QPS_RTS))
+		sq_run(qp);
+	else if (qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE)
+		sq_flush(qp);
+}
 /* The WQE at sq.next failed on this side before any of it was sent: ERR, or SQE for UC and UD. */
 void sq_fail_local(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
 	REQUIRES(qp->lock);

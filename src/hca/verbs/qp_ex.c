@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The builder interface, ibv_wr_*: each call fills the next place of the send ring directly;
- * ibv_wr_complete posts all requests or, after a mistake, none. qp.lock is held from ibv_wr_start
- * to ibv_wr_complete or ibv_wr_abort, as the manual page allows. wr_head counts requests that are
- * built.
+ * The builder interface, ibv_wr_*: each call fills the next place of the QP's builder;
+ * ibv_wr_complete() copies all requests to the send queue or, after a mistake, none. The builder's
+ * turn is held from ibv_wr_start() to ibv_wr_complete() or ibv_wr_abort(), as the manual page
+ * allows; qp.lock is held within ibv_wr_complete() only (struct wr_builder).
  */
 #include <errno.h>
 #include <string.h>
@@ -18,53 +18,74 @@ static struct qp *qp_of_ex(struct ibv_qp_ex *ex)
 	return container_of(ex, struct qp, ex);
 }
 
-/* These three aren't analysed: ibv_wr_start() takes the lock, and ibv_wr_complete() or
+/* These three aren't analysed: ibv_wr_start() takes the turn, and ibv_wr_complete() or
  * ibv_wr_abort() gives it back. */
 static void wr_start(struct ibv_qp_ex *ex) NO_THREAD_SAFETY_ANALYSIS
 {
-	struct qp *qp = qp_of_ex(ex);
+	struct wr_builder *b = &qp_of_ex(ex)->builder;
 
-	lock_take(&qp->lock);
-	qp->wr_head = qp->sq.head;
-	qp->wr_error = qp->state < IBV_QPS_RTS ? EINVAL : 0;
-	qp->wr_current = NULL;
+	lock_take(&b->turn);
+	b->built.head = 0;
+	b->error = 0;
+	b->current = NULL;
 }
 
 static void wr_abort(struct ibv_qp_ex *ex) NO_THREAD_SAFETY_ANALYSIS
 {
-	lock_give(&qp_of_ex(ex)->lock);
+	lock_give(&qp_of_ex(ex)->builder.turn);
+}
+
+/* Copies the requests that are built to the send queue. 0, or EINVAL or ENOMEM: none was posted. */
+static int post_built(struct qp *qp, const struct send_queue *built) REQUIRES(qp->lock)
+{
+	struct send_queue *sq = &qp->sq;
+
+	if (unlikely(qp->state < IBV_QPS_RTS))
+		return EINVAL;
+	if (unlikely(sq->head - sq->acked + built->head > sq->max_wr))
+		return ENOMEM;
+	for (uint32_t i = 0; i < built->head; i++) {
+		const struct send_wqe *wqe = sq_at(built, i);
+		size_t body =
+			wqe->flags & SEND_INLINE ? wqe->length : wqe->num_sge * sizeof(wqe->sge[0]);
+
+		memcpy(sq_at(sq, sq->head + i), wqe, sizeof(*wqe) + body);
+	}
+	sq->head += built->head;
+	sq_go_on(qp);
+	return 0;
 }
 
 static int wr_complete(struct ibv_qp_ex *ex) NO_THREAD_SAFETY_ANALYSIS
 {
 	struct qp *qp = qp_of_ex(ex);
-	int err = qp->wr_error;
+	struct wr_builder *b = &qp->builder;
+	int err = b->error;
 
 	if (likely(!err)) {
-		qp->sq.head = qp->wr_head;
-		if (likely(qp->state == IBV_QPS_RTS))
-			sq_run(qp);
-		else if (qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE)
-			sq_flush(qp);
+		lock_take(&qp->lock);
+		err = post_built(qp, &b->built);
+		lock_give(&qp->lock);
 	}
-	lock_give(&qp->lock);
+	lock_give(&b->turn);
 	return err;
 }
 
-/* The next place of the ring, with the fields that all operations have; NULL after a mistake. */
+/* The next place, with the fields that all operations have; NULL after a mistake. */
 static struct send_wqe *wr_begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode)
 {
 	struct qp *qp = qp_of_ex(ex);
+	struct wr_builder *b = &qp->builder;
 
-	lock_assert_held(&qp->lock); /* since wr_start() */
-	if (unlikely(qp->wr_error))
+	lock_assert_held(&b->turn); /* since wr_start() */
+	if (unlikely(b->error))
 		return NULL;
-	if (unlikely(qp->wr_head - qp->sq.acked >= qp->sq.max_wr)) {
-		qp->wr_error = ENOMEM;
-		qp->wr_current = NULL;
+	if (unlikely(b->built.head >= b->built.max_wr)) {
+		b->error = ENOMEM;
+		b->current = NULL;
 		return NULL;
 	}
-	struct send_wqe *wqe = sq_at(&qp->sq, qp->wr_head++);
+	struct send_wqe *wqe = sq_at(&b->built, b->built.head++);
 	unsigned int flags = ex->wr_flags;
 
 	wqe->wr_id = ex->wr_id;
@@ -73,7 +94,7 @@ static struct send_wqe *wr_begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode
 		     (flags & IBV_SEND_SOLICITED ? SEND_SOLICITED : 0) |
 		     (flags & IBV_SEND_FENCE ? SEND_FENCE : 0);
 	wqe->length = wqe->num_sge = wqe->progress = wqe->imm = 0;
-	qp->wr_current = wqe;
+	b->current = wqe;
 	return wqe;
 }
 
@@ -112,27 +133,27 @@ static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t rkey)
 
 static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t rkey)
 {
-	struct qp *qp = qp_of_ex(ex);
+	struct wr_builder *b = &qp_of_ex(ex)->builder;
 	struct send_wqe *wqe = wr_begin(ex, IBV_WR_LOCAL_INV);
 
-	lock_assert_held(&qp->lock); /* since wr_start() */
+	lock_assert_held(&b->turn); /* since wr_start() */
 	if (wqe)
 		wqe->rkey = rkey;
-	qp->wr_current = NULL; /* it has no payload */
+	b->current = NULL; /* it has no payload */
 }
 
 static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
 		       const struct ibv_mw_bind_info *info)
 {
-	struct qp *qp = qp_of_ex(ex);
+	struct wr_builder *b = &qp_of_ex(ex)->builder;
 	struct send_wqe *wqe = wr_begin(ex, IBV_WR_BIND_MW);
 
-	lock_assert_held(&qp->lock); /* since wr_start() */
+	lock_assert_held(&b->turn); /* since wr_start() */
 	if (wqe && mw && mw->type == IBV_MW_TYPE_1)
-		qp->wr_error = EINVAL; /* that is ibv_bind_mw()'s */
+		b->error = EINVAL; /* that is ibv_bind_mw()'s */
 	else if (wqe)
-		qp->wr_error = window_fill_bind(wqe, mw, rkey, info);
-	qp->wr_current = NULL;
+		b->error = window_fill_bind(wqe, mw, rkey, info);
+	b->current = NULL;
 }
 
 static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr)
@@ -174,10 +195,10 @@ static void wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t ad
 
 static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
 {
-	struct qp *qp = qp_of_ex(ex);
+	struct wr_builder *b = &qp_of_ex(ex)->builder;
 
-	lock_assert_held(&qp->lock); /* since wr_start() */
-	struct send_wqe *wqe = qp->wr_current;
+	lock_assert_held(&b->turn); /* since wr_start() */
+	struct send_wqe *wqe = b->current;
 
 	if (wqe)
 		sq_address(wqe, ah_of(ah), qpn, qkey);
@@ -185,20 +206,20 @@ static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn
 
 static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_sge *list)
 {
-	struct qp *qp = qp_of_ex(ex);
+	struct wr_builder *b = &qp_of_ex(ex)->builder;
 	uint64_t length = 0;
 
-	lock_assert_held(&qp->lock); /* since wr_start() */
-	struct send_wqe *wqe = qp->wr_current;
+	lock_assert_held(&b->turn); /* since wr_start() */
+	struct send_wqe *wqe = b->current;
 
 	if (unlikely(!wqe))
 		return;
-	for (size_t i = 0; count <= qp->sq.max_sge && i < count; i++) {
+	for (size_t i = 0; count <= b->built.max_sge && i < count; i++) {
 		wqe->sge[i] = list[i];
 		length += list[i].length;
 	}
-	if (unlikely(count > qp->sq.max_sge || length > LIMIT_MSG_BYTES)) {
-		qp->wr_error = EINVAL;
+	if (unlikely(count > b->built.max_sge || length > LIMIT_MSG_BYTES)) {
+		b->error = EINVAL;
 		return;
 	}
 	wqe->num_sge = count;
@@ -215,22 +236,22 @@ static void wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t addr, uint3
 static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count,
 				    const struct ibv_data_buf *list)
 {
-	struct qp *qp = qp_of_ex(ex);
+	struct wr_builder *b = &qp_of_ex(ex)->builder;
 	size_t length = 0;
 
-	lock_assert_held(&qp->lock); /* since wr_start() */
-	struct send_wqe *wqe = qp->wr_current;
+	lock_assert_held(&b->turn); /* since wr_start() */
+	struct send_wqe *wqe = b->current;
 
 	if (unlikely(!wqe))
 		return;
 	if (unlikely(wqe->opcode == IBV_WR_RDMA_READ || wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
 		     wqe->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)) {
-		qp->wr_error = EINVAL; /* as ibv_post_send() fails: no request is sent */
+		b->error = EINVAL; /* as ibv_post_send() fails: no request is sent */
 		return;
 	}
 	for (size_t i = 0; i < count; i++) {
-		if (unlikely(list[i].length > qp->sq.max_inline - length)) {
-			qp->wr_error = EINVAL;
+		if (unlikely(list[i].length > b->built.max_inline - length)) {
+			b->error = EINVAL;
 			return;
 		}
 		memcpy(wqe->data + length, list[i].addr, list[i].length);

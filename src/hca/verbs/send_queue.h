@@ -93,6 +93,7 @@ enum step {
 
 /* Allocates a ring for the requests that `cap` allows. 0 or ENOMEM. */
 int sq_init(struct send_queue *sq, const struct ibv_qp_cap *cap);
+void sq_free(struct send_queue *sq);
 static inline struct send_wqe *sq_at(const struct send_queue *sq, uint32_t count)
 {
 	return (struct send_wqe *)(sq->wqes + (size_t)(count & sq->mask) * sq->stride);

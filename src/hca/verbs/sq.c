@@ -73,6 +73,12 @@ int sq_init(struct send_queue *sq, const struct ibv_qp_cap *cap)
 	return 0;
 }
 
+void sq_free(struct send_queue *sq)
+{
+	if (sq->wqes)
+		munmap(sq->wqes, (size_t)(sq->mask + 1) * sq->stride);
+}
+
 /* ------------------------------------------------------------------ completing */
 
 static void push_cqe(struct qp *qp, const struct send_wqe *wqe, enum ibv_wc_status status)
@@ -307,15 +313,6 @@ sq_fill(struct qp *qp, const struct ibv_send_wr *wr, enum ibv_mw_type type) REQU
 		return unlikely(err) && may_borrow(qp) ? wqe_borrow(qp, wqe, wr) : err;
 	}
 	return fill_segments(qp, wqe, wr->sg_list, wr->num_sge);
-}
-
-/* Starts what was posted, or flushes it. */
-static inline void sq_go_on(struct qp *qp) REQUIRES(qp->lock)
-{
-	if (likely(qp->state == IBV_QPS_RTS))
-		sq_run(qp);
-	else if (qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE)
-		sq_flush(qp);
 }
 
 int sq_post(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
