@@ -88,12 +88,12 @@ static void field_write(int field, int base, bool is_long)
 
 static void field_print(int field)
 {
-	uint8_t value[BUFFER_BYTES];
+	uint8_t value[BUFFER_BYTES + 1] = {0}; /* Debian's library reads texts up to a zero */
 	char texts[LIBRARIES][TEXT_BYTES];
 	char *messages[LIBRARIES];
 	struct captured captured;
 
-	fill_random(value, sizeof value);
+	fill_random(value, BUFFER_BYTES);
 	/* Codes are small numbers. */
 	if (random() % 2)
 		memcpy(value, &(uint64_t){random() % 64}, sizeof(uint64_t));

@@ -63,6 +63,9 @@ def environment(folder, node, library=None):
     result.pop("LD_LIBRARY_PATH", None)
     if library:
         result["LD_LIBRARY_PATH"] = library
+        runtime = os.environ.get("VERBENA_SANITIZER_RUNTIME")
+        if runtime:  # comes first in programs that load a library built with it
+            result["LD_PRELOAD"] = f"{runtime} {PRELOADED}"
     return result
 
 

@@ -158,6 +158,16 @@ static struct ibv_ah_attr way_to_peer(const struct end *end)
 	};
 }
 
+static void change_state(struct end *end, struct ibv_qp_attr *attr, int mask)
+{
+	int err = ibv_modify_qp(end->qp, attr, mask);
+
+	if (err && end->opt.may_fail)
+		CHECK_EQ(end->rig, end_state(end), IBV_QPS_ERR);
+	else
+		OK(end->rig, err);
+}
+
 void end_rtr(struct end *end)
 {
 	struct ibv_qp_attr attr = {
@@ -179,7 +189,7 @@ void end_rtr(struct end *end)
 	}
 	if (end->opt.type == IBV_QPT_RC)
 		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-	OK(end->rig, ibv_modify_qp(end->qp, &attr, mask));
+	change_state(end, &attr, mask);
 }
 
 void end_rts(struct end *end)
@@ -197,7 +207,7 @@ void end_rts(struct end *end)
 	if (end->opt.type == IBV_QPT_RC)
 		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 			IBV_QP_MAX_QP_RD_ATOMIC;
-	OK(end->rig, ibv_modify_qp(end->qp, &attr, mask));
+	change_state(end, &attr, mask);
 }
 
 void end_connect(struct end *end)

@@ -119,6 +119,7 @@ struct end_options {
 	bool one_cq;		/* one CQ for both directions */
 	bool no_reads;		/* max_rd_atomic is 0 */
 	bool no_dest_reads;	/* max_dest_rd_atomic is 0 */
+	bool may_fail;		/* end_rtr() and end_rts() may find the QP in ERR */
 	struct ibv_pd *pd;	/* PD (and context) to use; default: a new one */
 };
 enum { MR_NONE = 1 << 30, QP_NONE = 1 << 30, TIMEOUT_NONE = -1, RNR_NONE = -1 };
