@@ -259,11 +259,11 @@ static void dump_compare(const char *name, int room, void *value, int bytes)
 
 static void texts_compare(void)
 {
-	uint8_t buffer[BUFFER_BYTES];
+	uint8_t buffer[BUFFER_BYTES + 1] = {0};
 
 	for (size_t k = 0; k < sizeof attribute_dumps / sizeof *attribute_dumps; k++) {
 		for (int round = 0; round < ROUNDS; round++) {
-			fill_random(buffer, sizeof buffer);
+			fill_random(buffer, BUFFER_BYTES);
 			dump_compare(attribute_dumps[k], TEXT_BYTES, buffer, 64);
 			/* Cut off at any line. */
 			dump_compare(attribute_dumps[k], 100 + (int)(random() % 2000), buffer, 64);
@@ -271,12 +271,12 @@ static void texts_compare(void)
 	}
 	for (size_t k = 0; k < sizeof value_dumps / sizeof *value_dumps; k++) {
 		for (int number = 0; number < 300; number++) {
-			memset(buffer, 0, sizeof buffer);
+			memset(buffer, 0, BUFFER_BYTES);
 			memcpy(buffer, &number, sizeof number);
 			dump_compare(value_dumps[k], 1024, buffer, 4);
 		}
 		for (int round = 0; round < 10 * ROUNDS; round++) {
-			fill_random(buffer, sizeof buffer);
+			fill_random(buffer, BUFFER_BYTES);
 			/* "bad width -1" in both: the value is arbitrary, too. */
 			dump_compare(value_dumps[k], 1024, buffer, 1 + (int)(random() % 12));
 		}
