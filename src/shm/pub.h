@@ -115,10 +115,12 @@ enum pub_qp_dry {
 
 /* A memory region, at the index that its keys name. */
 struct pub_mr {
-	_Atomic uint64_t rkey_access; /* rkey in bits 0-31, access flags 32-63; 0: no region */
-	_Atomic uint64_t start;	      /* first valid address as the remote side names it (iova) */
-	_Atomic uint64_t length;      /* bytes */
-	_Atomic uint64_t offset;      /* owner's address minus iova */
+	/* rkey in bits 0-31, access flags 32-63 (PUB_MR_WINDOW: 32-39, and the number of the
+	 * binding in 40-62); 0: no region */
+	_Atomic uint64_t rkey_access;
+	_Atomic uint64_t start;	 /* first valid address as the remote side names it (iova) */
+	_Atomic uint64_t length; /* bytes */
+	_Atomic uint64_t offset; /* owner's address minus iova */
 	_Atomic uint32_t pd;
 	union {
 		/* PUB_MR_FOREIGN: the slot of the region's owner; only the importer reads it. */
@@ -144,9 +146,12 @@ struct pub_mr {
 
 /*
  * A memory window (hca/verbs/window.h): set in `pd`, so that it matches no PD, and a reader that
- * knows no windows refuses the entry.
+ * knows no windows refuses the entry. The access flags have the number of the binding above them,
+ * so that a reader can tell two bindings with the same key apart.
  */
 #define PUB_MR_WINDOW 0x40000000u
+#define PUB_MR_BINDING_SHIFT 8
+#define PUB_MR_BINDINGS (1u << 23) /* bit 31 is PUB_MR_FOREIGN's */
 
 _Static_assert(sizeof(struct pub_qp) == 64, "one cache line a queue pair");
 _Static_assert(sizeof(struct pub_mr) == 64, "one cache line a region");

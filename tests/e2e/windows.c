@@ -615,6 +615,49 @@ static void two_wait_for_copy(struct rig *rig)
 	end_close(&end);
 }
 
+static void *dealloc(void *arg)
+{
+	return (void *)(intptr_t)ibv_dealloc_mw(arg); /* NOLINT */
+}
+
+/* A says that it copies with a key that B's window once had, or never: B's window doesn't end
+ * before, because its index may come again, with that key. */
+static void dealloc_waits_for_copy(struct rig *rig)
+{
+	_Atomic uint64_t *hazard = NULL;
+	struct ibv_mw *mw = NULL;
+	pthread_t thread;
+	struct end end;
+	void *result;
+
+	if (rig->carrier == RIG_WIRE || rig->carrier == RIG_RING)
+		return; /* no process copies but the window's own */
+	end_pair(&end, rig, &bindable);
+	end_warm(&end);
+	if (rig->role == RIG_B)
+		mw = mw_make(&end, IBV_MW_TYPE_2);
+	key_pass(&end, mw ? mw->rkey : 0);
+	if (rig->role == RIG_A) {
+		hazard = own_hazard(rig);
+		*hazard = (uint64_t)(end.peer.qpn >> QP_BITS) << 32 | (end.peer.rkey ^ 0x66);
+	}
+	rig_sync(rig);
+	if (rig->role == RIG_B) {
+		OK(rig, pthread_create(&thread, NULL, dealloc, mw));
+		wc_none(&end, end.scq);
+		CHECK_EQ(rig, pthread_tryjoin_np(thread, &result), EBUSY);
+	}
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		*hazard = 0;
+	} else {
+		OK(rig, pthread_join(thread, &result));
+		CHECK(rig, !result);
+	}
+	rig_sync(rig);
+	end_close(&end);
+}
+
 enum { LONG = 2 << 20 };
 
 static void *write_all(void *arg)
@@ -689,6 +732,7 @@ const struct rig_test window_tests[] = {
 	{"window_requests_by_builder", requests_by_builder},
 	{"window_ends_wait_for_copies", ends_wait_for_copies},
 	{"window_two_wait_for_copy", two_wait_for_copy},
+	{"window_dealloc_waits_for_copy", dealloc_waits_for_copy},
 	{"window_ends_under_writes", ends_under_writes},
 	{NULL, NULL},
 };

@@ -98,13 +98,14 @@ static void barrier_all(void)
 		syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 }
 
-static bool own_names(const struct own_hazards *own, uint32_t rkey)
+/* Whether a hazard names `key`, in the bits of `mask`. */
+static bool own_names(const struct own_hazards *own, uint32_t key, uint32_t mask)
 {
 	uint32_t count =
 		atomic_load_explicit(&own->count, memory_order_acquire); /* [O4], pairs with [O3] */
 
 	for (uint32_t i = 0; i < count && i < OWN_HAZARDS_MAX; i++)
-		if (atomic_load_explicit(&own->key[i], memory_order_relaxed) == rkey)
+		if (!((atomic_load_explicit(&own->key[i], memory_order_relaxed) ^ key) & mask))
 			return true;
 	return false;
 }
@@ -166,13 +167,19 @@ _Atomic uint64_t *hazard_set_inner(struct hca *hca, uint32_t slot, uint32_t rkey
 	return &hca->regions->hazard[OUTER_HAZARDS + place].target;
 }
 
-/* Returns the hazard that names the region or QP; NULL: none does. */
-static const struct pub_hazard *hazard_find(const struct pub_regions *regions, uint64_t value)
+#define WHOLE UINT64_MAX
+
+/* Returns the hazard that names the region or QP, in the bits of `mask`; NULL: none does. */
+static const struct pub_hazard *hazard_find(const struct pub_regions *regions, uint64_t value,
+					    uint64_t mask)
 {
-	for (unsigned int i = 0; i < PUB_HAZARDS; i++)
-		if (atomic_load(&regions->hazard[i].target) ==
-		    value) /* [H4], pairs with [H1], [H5] */
+	for (unsigned int i = 0; i < PUB_HAZARDS; i++) {
+		/* [H4], pairs with [H1], [H5] */
+		uint64_t target = atomic_load(&regions->hazard[i].target);
+
+		if (!((target ^ value) & mask))
 			return &regions->hazard[i];
+	}
 	return NULL;
 }
 
@@ -200,6 +207,7 @@ bool hazard_from_peer(const struct link *link)
 struct wait {
 	struct hca *hca;
 	uint64_t value;			      /* slot << 32 | key, as hazards name it */
+	uint64_t mask;			      /* the bits of it that count */
 	uint64_t begun, until, until_stopped; /* ns */
 	unsigned int looks;
 };
@@ -210,6 +218,7 @@ static struct wait wait_for(struct hca *hca, uint32_t key)
 
 	return (struct wait){.hca = hca,
 			     .value = (uint64_t)hca->slot << 32 | key,
+			     .mask = WHOLE,
 			     .begun = now,
 			     .until = now + HAZARD_PATIENCE_NS,
 			     .until_stopped = now + HAZARD_STOPPED_NS};
@@ -261,7 +270,7 @@ static int wait_for_own(struct wait *wait)
 	for (uint32_t i = 0; i < count; i++) {
 		const struct own_hazards *own = &wait->hca->own_hazards[i];
 
-		while (unlikely(own_names(own, (uint32_t)wait->value)))
+		while (unlikely(own_names(own, (uint32_t)wait->value, (uint32_t)wait->mask)))
 			if (pause_between_looks(wait) && now_ns() > wait->until)
 				return own_stuck(wait);
 	}
@@ -296,7 +305,7 @@ static int hazard_wait_for_peer(struct wait *wait, struct link *link)
 {
 	const struct pub_hazard *hazard;
 
-	while ((hazard = hazard_find(link->regions, wait->value))) {
+	while ((hazard = hazard_find(link->regions, wait->value, wait->mask))) {
 		uint32_t thread = atomic_load_explicit(&hazard->thread, memory_order_relaxed);
 
 		if (!pause_between_looks(wait))
@@ -327,7 +336,7 @@ static struct link *watch_culprit(const struct wait *wait, uint32_t slot)
 	if (likely(!link))
 		return NULL;
 	mutex_take(&wait->hca->lock); /* link_reap() unmaps tables under it */
-	named = may_copy(link) && hazard_find(link->regions, wait->value);
+	named = may_copy(link) && hazard_find(link->regions, wait->value, wait->mask);
 	if (named)
 		atomic_fetch_add(&link->watchers, 1);
 	mutex_give(&wait->hca->lock);
@@ -346,24 +355,41 @@ static int wait_for_slot(struct wait *wait, uint32_t slot)
 	return err;
 }
 
-int hazard_wait_region(struct hca *hca, uint32_t rkey)
+static int wait_for_all(struct wait *wait)
 {
-	struct wait wait = wait_for(hca, rkey);
-	int err = wait_for_own(&wait);
+	struct hca *hca = wait->hca;
+	int err = wait_for_own(wait);
 
 	/* A SEND by reference within this process is copied by address, under the engine's lock:
 	 * once the lock has been free, no copy that began before uses the region. */
 	lock_take(&hca->engine);
 	lock_give(&hca->engine);
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
-		int held = wait_for_slot(&wait, slot);
+		int held = wait_for_slot(wait, slot);
 
 		err = err ? err : held;
 	}
+	uint32_t shown = atomic_load_explicit(&hca->pub->held_up.key, memory_order_relaxed);
+
 	if (!err && atomic_load_explicit(&hca->pub->held_up.pid, memory_order_relaxed) &&
-	    atomic_load_explicit(&hca->pub->held_up.key, memory_order_relaxed) == rkey)
-		show_culprit(&wait, 0, 0);
+	    !((shown ^ wait->value) & (uint32_t)wait->mask))
+		show_culprit(wait, 0, 0);
 	return err;
+}
+
+int hazard_wait_region(struct hca *hca, uint32_t rkey)
+{
+	struct wait wait = wait_for(hca, rkey);
+
+	return wait_for_all(&wait);
+}
+
+int hazard_wait_index(struct hca *hca, uint32_t rkey)
+{
+	struct wait wait = wait_for(hca, rkey);
+
+	wait.mask = ~(uint64_t)((1u << LIMIT_KEY_TAG_BITS) - 1);
+	return wait_for_all(&wait);
 }
 
 /* ------------------------------------------------------------------ looking without waiting */
@@ -374,7 +400,8 @@ static enum hazard_look look_at_own(const struct wait *wait)
 
 	barrier_all();
 	for (uint32_t i = 0; i < count; i++)
-		if (own_names(&wait->hca->own_hazards[i], (uint32_t)wait->value))
+		if (own_names(&wait->hca->own_hazards[i], (uint32_t)wait->value,
+			      (uint32_t)wait->mask))
 			return now_ns() <= wait->until ? HAZARD_SET
 			       : own_stuck(wait)       ? HAZARD_STUCK
 						       : HAZARD_NONE;
@@ -384,7 +411,7 @@ static enum hazard_look look_at_own(const struct wait *wait)
 /* What hazard_wait_for_peer() does between its naps. */
 static enum hazard_look look_at_peer(const struct wait *wait, struct link *link)
 {
-	const struct pub_hazard *hazard = hazard_find(link->regions, wait->value);
+	const struct pub_hazard *hazard = hazard_find(link->regions, wait->value, wait->mask);
 	uint64_t now = now_ns();
 
 	if (!hazard)
@@ -406,6 +433,7 @@ enum hazard_look hazard_look_region(struct hca *hca, uint32_t rkey, uint64_t sin
 {
 	const struct wait wait = {.hca = hca,
 				  .value = (uint64_t)hca->slot << 32 | rkey,
+				  .mask = WHOLE,
 				  .begun = since,
 				  .until = since + HAZARD_PATIENCE_NS,
 				  .until_stopped = since + HAZARD_STOPPED_NS};
@@ -427,7 +455,7 @@ enum hazard_look hazard_look_region(struct hca *hca, uint32_t rkey, uint64_t sin
 bool hazard_link_idle(const struct link *link, uint32_t rkey)
 {
 	return !may_copy(link) ||
-	       !hazard_find(link->regions, (uint64_t)link->hca->slot << 32 | rkey);
+	       !hazard_find(link->regions, (uint64_t)link->hca->slot << 32 | rkey, WHOLE);
 }
 
 void hazard_wait_qp(struct hca *hca, uint32_t slot, uint32_t qpn)

@@ -196,9 +196,12 @@ bool hazard_from_peer(const struct link *link);
  */
 int hazard_wait_region(struct hca *hca, uint32_t rkey);
 
+/* The same for all keys of the rkey's index. */
+int hazard_wait_index(struct hca *hca, uint32_t rkey);
+
 /*
- * The same without waiting, for a caller that looks again: `since` (ns) is when the entry was
- * cleared, from which the bound counts. The caller holds no locks.
+ * hazard_wait_region() without waiting, for a caller that looks again: `since` (ns) is when the
+ * entry was cleared, from which the bound counts. The caller holds no locks.
  */
 enum hazard_look {
 	HAZARD_NONE,  /* nothing copies to or from the region any more */

@@ -77,7 +77,7 @@ static inline bool mr_window_granted(const struct pub_regions *regions, uint32_t
 	if (view->pd != (pd | PUB_MR_WINDOW) || (view->window_qpn && view->window_qpn != qpn))
 		return false;
 	/* The window may have been bound anew while its fields were read. */
-	atomic_thread_fence(memory_order_acquire); /* [W2], pairs with [W1] */
+	atomic_thread_fence(memory_order_acquire); /* [B2], pairs with [B1] */
 	return atomic_load_explicit(&e->rkey_access, memory_order_relaxed) ==
 	       ((uint64_t)view->access << 32 | rkey);
 }

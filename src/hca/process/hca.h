@@ -156,6 +156,7 @@ struct hca {
 	struct lock windows_lock;
 	struct window_place *windows GUARDED_BY(windows_lock); /* by index; verbs/window.c */
 	struct list windows_ending GUARDED_BY(windows_lock);   /* struct mw.ending */
+	uint32_t bindings GUARDED_BY(windows_lock);	       /* of windows, ever */
 	struct lock active_lock;
 	struct list active GUARDED_BY(active_lock);
 	struct work control_work;      /* enum control_work: work.h */

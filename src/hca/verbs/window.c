@@ -272,14 +272,14 @@ static const char *bind_refusal(const struct qp *qp, const struct mw *mw,
 	return NULL;
 }
 
-static void window_publish(const struct mw *mw, const struct send_wqe *wqe,
-			   const struct mr_view *region)
+static void window_publish(struct hca *hca, const struct mw *mw, const struct send_wqe *wqe,
+			   const struct mr_view *region) REQUIRES(hca->windows_lock)
 {
 	struct pub_mr *e = window_entry(mw);
 	bool zero_based = wqe->bind.access & IBV_ACCESS_ZERO_BASED;
 	uint64_t start = zero_based ? 0 : wqe->remote_addr;
 
-	atomic_thread_fence(memory_order_release); /* [W1], pairs with [W2] */
+	atomic_thread_fence(memory_order_release); /* [B1], pairs with [B2] */
 	atomic_store_explicit(&e->start, start, memory_order_relaxed);
 	atomic_store_explicit(&e->length, wqe->bind.length, memory_order_relaxed);
 	atomic_store_explicit(&e->offset, wqe->remote_addr + region->offset - start,
@@ -287,7 +287,10 @@ static void window_publish(const struct mw *mw, const struct send_wqe *wqe,
 	atomic_store_explicit(&e->file_serial, 0, memory_order_relaxed);
 	atomic_store_explicit(&e->window_qpn, mw->qpn, memory_order_relaxed);
 	atomic_store_explicit(&e->pd, mw->pd_id | PUB_MR_WINDOW, memory_order_relaxed);
-	mr_entry_open(e, wqe->bind.access & REMOTE_RIGHTS, mw->rkey);
+	uint32_t binding = ++hca->bindings % PUB_MR_BINDINGS;
+
+	mr_entry_open(e, (wqe->bind.access & REMOTE_RIGHTS) | binding << PUB_MR_BINDING_SHIFT,
+		      mw->rkey);
 }
 
 /* INVALID, FREE -> VALID. */
@@ -301,7 +304,7 @@ static void window_bind(struct mw *mw, struct qp *qp, const struct send_wqe *wqe
 		list_add_tail(&qp->windows, &mw->by_qp);
 	window_place(qp->hca, mw->region)->bound++;
 	mw->state = WINDOW_VALID;
-	window_publish(mw, wqe, region);
+	window_publish(qp->hca, mw, wqe, region);
 }
 
 static enum ibv_wc_status window_refuse(const struct qp *qp, const char *what, uint32_t rkey,
@@ -558,8 +561,9 @@ static bool window_begin_end(struct mw *mw)
 	return mw->state == WINDOW_ENDING || mw->state == WINDOW_STUCK;
 }
 
-/* Ends all access by the window and takes it off the table, so that no request binds it again. 0 or
- * -EBUSY. */
+/* Ends all access by the window and takes it off the table, so that no request binds it again. The
+ * next owner of the index may get a key that the window once had, so no copy may be under way that
+ * began with any of them. 0 or -EBUSY. */
 static int window_end(struct hca *hca, struct mw *mw)
 {
 	lock_take(&hca->windows_lock);
@@ -575,7 +579,11 @@ static int window_end(struct hca *hca, struct mw *mw)
 	}
 	window_place(hca, mw->first_key)->mw = NULL;
 	lock_give(&hca->windows_lock);
-	return 0;
+	int err = hazard_wait_index(hca, mw->first_key);
+
+	if (err)
+		window_enter_table(hca, mw);
+	return err;
 }
 
 int window_dealloc(struct ibv_mw *ibv)

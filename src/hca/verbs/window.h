@@ -76,11 +76,12 @@
  * entries, which peers read. The daemon knows only the key and the domain (daemon/objects/mw.c); it
  * frees them when the process ends. A peer may die at any instruction: as in hazard.h.
  *
- *   [W1] a release fence before the fields of an entry are written for a new binding, after the
- *   entry was cleared, pairs with [W2] the acquire fence after the fields were read: a reader that
- *   reads a field of the new binding then sees that the word that it read first has changed. It
- *   matters to a reader whose hazard names the old key and was not waited for: a QP that the window
- *   was never bound to.
+ *   [B1] a release fence before the fields of an entry are written for a new binding, after the
+ *   entry was cleared, pairs with [B2] the acquire fence after the fields were read: a reader that
+ *   reads a field of the new binding then sees that the word that it read first has changed. The
+ *   word has the number of the binding, because the program may name the same tag again. It matters
+ *   to a reader whose hazard names the old key and was not waited for: it uses a QP that the window
+ *   was not bound to then.
  */
 #ifndef VERBENA_HCA_VERBS_WINDOW_H
 #define VERBENA_HCA_VERBS_WINDOW_H
