@@ -122,6 +122,36 @@ static void window_zero_based(struct rig *rig)
 
 /* ------------------------------------------------------------------ queue pairs and domains */
 
+/* The program gives a key's last eight bits; the others are the window's, whatever it names. */
+static void window_key(struct rig *rig)
+{
+	enum { TAG = 0x66, WRONG = 0x12300 };
+	struct ibv_mw *mw = NULL;
+	struct end end;
+	uint32_t rkey = 0;
+
+	end_pair(&end, rig, &bindable);
+	if (rig->role == RIG_B) {
+		mw = mw_make(&end, IBV_MW_TYPE_2);
+		rkey = (mw->rkey & ~0xffu) | TAG;
+		for (int i = 0; i < 2; i++) {
+			uint32_t named = i ? TAG : rkey ^ WRONG;
+
+			request_done(&end, bind_request(&end, mw, named, PART, PART_BYTES, REMOTE),
+				     IBV_WC_SUCCESS);
+			if (!i)
+				invalidate(&end, rkey);
+		}
+	}
+	key_pass(&end, rkey);
+	if (rig->role == RIG_A)
+		reach_all(&end);
+	rig_sync(rig);
+	if (rig->role == RIG_B)
+		OK(rig, ibv_dealloc_mw(mw));
+	end_close(&end);
+}
+
 /* Two pairs of queue pairs; both of this end are in one protection domain. */
 static void two_pairs(struct end *first, struct end *second, struct rig *rig)
 {
@@ -722,6 +752,7 @@ const struct rig_test window_tests[] = {
 	{"window_grants", window_grants},
 	{"window_refuses", window_refuses},
 	{"window_zero_based", window_zero_based},
+	{"window_key", window_key},
 	{"window_of_another_qp", window_of_another_qp},
 	{"window_type_1", window_type_1},
 	{"window_after_reset", window_after_reset},

@@ -16,7 +16,6 @@ enum wrong {
 	BIND_BEYOND,
 	BIND_REGION_OF_OTHER_PD,
 	BIND_WINDOW_OF_OTHER_PD,
-	BIND_KEY,
 	BIND_NOTHING,
 	BIND_TWICE,
 	BIND_REGION_GONE,
@@ -56,8 +55,6 @@ static struct ibv_send_wr wrong_bind(struct end *end, enum wrong wrong, struct w
 		wr.bind_mw.mw = s->theirs;
 		wr.bind_mw.rkey = ibv_inc_rkey(s->theirs->rkey);
 	}
-	if (wrong == BIND_KEY)
-		wr.bind_mw.rkey ^= 0x100;
 	if (wrong == BIND_NOTHING)
 		info->length = 0;
 	return wr;

@@ -223,8 +223,10 @@ int window_fill_bind(struct send_wqe *wqe, struct ibv_mw *ibv, uint32_t rkey,
 		log_warn("a memory window can't be bound to a region of another process");
 		return EOPNOTSUPP;
 	}
+	const uint32_t tag = (1u << LIMIT_KEY_TAG_BITS) - 1;
+
 	wqe->imm = mw_of(ibv)->first_key;
-	wqe->rkey = rkey;
+	wqe->rkey = (wqe->imm & ~tag) | (rkey & tag);
 	wqe->remote_addr = info->addr;
 	wqe->bind.length = info->length;
 	wqe->bind.region = region ? region->rkey : 0;
@@ -263,8 +265,6 @@ static const char *bind_refusal(const struct qp *qp, const struct mw *mw,
 		return "there is no such window (any more)";
 	if (mw->pd_id != qp->pd_id)
 		return "the window belongs to another protection domain than the queue pair";
-	if ((wqe->rkey ^ mw->first_key) >> LIMIT_KEY_TAG_BITS)
-		return "the new key differs from the window's in more than the last eight bits";
 	if (mw->type == IBV_MW_TYPE_2 && !wqe->bind.length)
 		return "a window of type 2 can't be bound to 0 bytes";
 	if (mw->type == IBV_MW_TYPE_1 && wqe->bind.access & IBV_ACCESS_ZERO_BASED)

@@ -14,8 +14,8 @@
  * nothing.
  *
  * Keys. A key is the index and a tag of eight bits. ibv_bind_mw() gives a type 1 window the next
- * tag; a type 2 window gets the tag that the program names in its BIND. So the tag may be even; a
- * region's rkey is odd. A window has no lkey.
+ * tag; a type 2 window gets the tag of the key that the program names in its BIND, of which the
+ * other bits are ignored. So the tag may be even; a region's rkey is odd. A window has no lkey.
  *
  * States (struct mw.state), under hca.windows_lock:
  *
