@@ -185,7 +185,7 @@ static bool has_work(void *arg)
 {
 	struct process *p = arg;
 
-	return p->doorbell || link_has_events(p) || p->timer_at <= sim.now;
+	return p->doorbell || link_has_events(p) || p->timer_at <= sim.now || windows_due(p);
 }
 
 static bool owes_acks(const struct process *p)
@@ -216,6 +216,7 @@ void engine_body(struct task *task)
 		}
 		if (p->timer_at <= sim.now)
 			scan(p);
+		windows_serve(p);
 		p->sleeps = true;
 		while (!has_work(p))
 			task_wait(has_work, p, p->timer_at, "the engine sleeps");

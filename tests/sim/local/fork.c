@@ -70,7 +70,7 @@ static void leave_qp(struct qp *qp)
 
 static void leave_process(void)
 {
-	child.engine = child.srq.lock = (struct mutex){0};
+	child.engine = child.srq.lock = child.windows = (struct mutex){0};
 	memset(child.srq.waiters, 0, sizeof(child.srq.waiters));
 	memset(child.acks, 0, sizeof(child.acks));
 	for (uint32_t i = 0; i < HAZARDS; i++)

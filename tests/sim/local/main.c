@@ -87,7 +87,7 @@ static bool totals_print(void)
 	static const enum ibv_wc_status statuses[] = {
 		IBV_WC_SUCCESS,		IBV_WC_LOC_PROT_ERR,	  IBV_WC_WR_FLUSH_ERR,
 		IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_ACCESS_ERR,	  IBV_WC_REM_OP_ERR,
-		IBV_WC_RETRY_EXC_ERR,	IBV_WC_RNR_RETRY_EXC_ERR,
+		IBV_WC_RETRY_EXC_ERR,	IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_MW_BIND_ERR,
 	};
 	const struct {
 		const char *name;
@@ -109,6 +109,11 @@ static bool totals_print(void)
 		{"forks", totals.forks},
 		{"copies by a mapping", totals.mapped},
 		{"WRITEs cut short", totals.refused_in_part},
+		{"windows bound", totals.binds},
+		{"requests through them", totals.through_windows},
+		{"through another QP's", totals.wrong_windows},
+		{"ended by the peer", totals.invalidated_by_peer},
+		{"whose end waited", totals.windows_later},
 		{"regions imported", totals.imported},
 		{"requests of children", totals.child_requests},
 		{"processes killed", totals.kills},

@@ -47,6 +47,82 @@ void memory_init(void)
 			region_register(&sim.process[i], place);
 }
 
+uint32_t binding_make(struct process *p, uint32_t place, uint32_t first, uint32_t blocks)
+{
+	if (serials == SERIALS)
+		return 0;
+	regions[serials] = (struct region){
+		.process = p->number,
+		.place = (uint8_t)place,
+		.first_block = place * REGION_BLOCKS + first,
+		.blocks = blocks,
+		.of = p->serial[place],
+	};
+	return serials++;
+}
+
+void binding_state(uint32_t serial, enum region_state state)
+{
+	regions[serial].state = (uint8_t)state;
+}
+
+uint64_t binding_offset(uint32_t serial)
+{
+	return address_of(regions[serial].process, serial, 0) - IOVA;
+}
+
+bool binding_is(uint32_t serial)
+{
+	return regions[serial].of != 0;
+}
+
+bool binding_covers(uint32_t serial, uint32_t block)
+{
+	const struct region *b = &regions[serial];
+
+	return block >= b->first_block && block < b->first_block + b->blocks;
+}
+
+uint32_t binding_first(uint32_t serial)
+{
+	return regions[serial].first_block;
+}
+
+bool binding_ended(uint32_t serial)
+{
+	return regions[serial].state == REGION_ENDED;
+}
+
+uint32_t binding_uses(uint32_t serial)
+{
+	return regions[serial].uses;
+}
+
+void binding_use(uint32_t serial, int change)
+{
+	regions[serial].uses += (uint32_t)change;
+}
+
+void binding_hurt(uint32_t serial)
+{
+	regions[serial].hurt = true;
+}
+
+void binding_closes(uint32_t serial, uint32_t life, uint32_t seq)
+{
+	if (!regions[serial].closed_life) {
+		regions[serial].closed_life = life;
+		regions[serial].closed_seq = seq;
+	}
+}
+
+bool binding_closed_to(uint32_t serial, uint32_t life, uint32_t seq)
+{
+	const struct region *b = &regions[serial];
+
+	return serial && b->closed_life == life && seq > b->closed_seq;
+}
+
 static bool is_target(uint32_t place)
 {
 	return place < TARGETS;
@@ -71,6 +147,7 @@ uint32_t region_register(struct process *p, uint32_t place)
 		.lkey = lkey,
 		.access = is_target(place) ? rights[0] : IBV_ACCESS_LOCAL_WRITE,
 		.first_block = place * REGION_BLOCKS,
+		.blocks = REGION_BLOCKS,
 	};
 	for (uint32_t i = 0; i < REGION_BLOCKS; i++) {
 		p->block[place * REGION_BLOCKS + i] = (struct block){0};
@@ -108,7 +185,7 @@ uint32_t region_serial(const struct process *p, const struct block *block)
 
 bool region_hurt(uint32_t serial)
 {
-	return serial && regions[serial].hurt;
+	return serial && (regions[serial].hurt || region_hurt(regions[serial].of));
 }
 
 bool region_imported(uint32_t serial)
@@ -138,14 +215,24 @@ static bool own_clear(void *arg)
 	return true;
 }
 
+static bool hazard_set_by(const struct process *by, uint64_t value)
+{
+	for (uint32_t i = 0; i < HAZARDS; i++)
+		if (atomic_load(&by->hazard[i]) == value)
+			return !by->dead;
+	return false;
+}
+
 static bool peer_clear(void *arg)
 {
 	const struct hazard_wait *wait = arg;
 
-	for (uint32_t i = 0; i < HAZARDS; i++)
-		if (atomic_load(&wait->by->hazard[i]) == wait->value)
-			return wait->by->dead;
-	return true;
+	return !hazard_set_by(wait->by, wait->value);
+}
+
+bool hazard_names(const struct process *by, const struct process *owner, uint32_t rkey)
+{
+	return hazard_set_by(by, (uint64_t)owner->slot << 32 | rkey);
 }
 
 static void wait_for(struct hazard_wait *wait, bool (*clear)(void *), const char *where)
@@ -159,15 +246,13 @@ static void wait_for(struct hazard_wait *wait, bool (*clear)(void *), const char
 
 void hazard_wait_qp(struct process *p, struct process *peer, uint32_t qpn)
 {
-	struct hazard_wait wait = {p, peer,
-				   (uint64_t)p->slot << 32 | (qpn & (LIMIT_QPS_PER_SLOT - 1))
-								     << LIMIT_KEY_TAG_BITS};
+	struct hazard_wait wait = {p, peer, (uint64_t)p->slot << 32 | qp_hazard(qpn)};
 
 	if (p != peer && p->link[peer->number].state == SIM_LINK_UP)
 		wait_for(&wait, peer_clear, "waits for a hazard on its QP");
 }
 
-static void wait_for_hazards(struct process *p, uint32_t rkey)
+void hazards_wait(struct process *p, uint32_t rkey)
 {
 	struct hazard_wait wait = {p, NULL, (uint64_t)p->slot << 32 | rkey};
 
@@ -181,24 +266,27 @@ static void wait_for_hazards(struct process *p, uint32_t rkey)
 	}
 }
 
-void region_deregister(struct process *p, uint32_t place)
+bool region_deregister(struct process *p, uint32_t place)
 {
 	struct region *region = region_at(p, place);
 	uint32_t rkey = p->entry[place].rkey;
 
+	if (windows_bound_to(p, place))
+		return false;
 	trace("deregisters region 0x%x", region->lkey);
 	totals.deregistrations++;
 	region->state = REGION_ENDING;
 	region->hurt = true;
 	p->regions_hurt += !is_target(place);
 	p->entry[place].rkey = 0; /* [H2] */
-	wait_for_hazards(p, rkey);
+	hazards_wait(p, rkey);
 	region->state = REGION_ENDED;
 	for (uint32_t i = 0; i < REGION_BLOCKS; i++) {
 		block_spoil(p, &p->block[region->first_block + i]);
 		p->block[region->first_block + i].unmapped = false;
 	}
 	sim.last_fault = sim.now;
+	return true;
 }
 
 /* ------------------------------------------------------------------ blocks */
@@ -228,6 +316,14 @@ void block_spoil(struct process *p, struct block *block)
 	memset(block_bytes(p, block), 0xdb, BLOCK);
 }
 
+bool block_take_this(struct process *p, struct block *b, enum block_use use)
+{
+	if (b->use != BLOCK_FREE || b->unmapped || block_region(p, b)->state != REGION_LIVE)
+		return false;
+	*b = (struct block){.use = use};
+	return true;
+}
+
 struct block *block_take(struct process *p, enum block_use use)
 {
 	static const struct {
@@ -243,11 +339,8 @@ struct block *block_take(struct process *p, enum block_use use)
 	for (uint32_t i = 0; i < count; i++) {
 		struct block *b = &p->block[first + p->next_block[use]++ % count];
 
-		if (b->use == BLOCK_FREE && !b->unmapped &&
-		    block_region(p, b)->state == REGION_LIVE) {
-			*b = (struct block){.use = use};
+		if (block_take_this(p, b, use))
 			return b;
-		}
 	}
 	return NULL;
 }
@@ -258,7 +351,7 @@ const struct entry *entry_find(const struct process *owner, uint32_t rkey)
 {
 	uint32_t place = (rkey >> LIMIT_KEY_TAG_BITS) - 1;
 
-	if (place >= REGIONS || !rkey || owner->entry[place].rkey != rkey)
+	if (place >= ENTRIES || !rkey || owner->entry[place].rkey != rkey)
 		return NULL;
 	return &owner->entry[place];
 }
@@ -300,14 +393,14 @@ static void check_access(const struct place *at, uint32_t n, enum side_of_copy s
 	uint32_t end = block * BLOCK + at->offset + n;
 
 	/* A hostile process may name any bytes of a region. */
-	if (region->process != at->process->number || block / REGION_BLOCKS != region->place ||
-	    end > (region->first_block + REGION_BLOCKS) * BLOCK ||
+	if (region->process != at->process->number || block < region->first_block ||
+	    end > (region->first_block + region->blocks) * BLOCK ||
 	    (!sim.plan.hostile && at->offset + n > BLOCK))
 		fail("%s: bytes outside of the region", where);
 	if (region->state == REGION_ENDED)
-		fail("%s: block %u of process %u %s after ibv_dereg_mr() returned (by process %u)",
-		     where, block, at->process->number, side == COPY_READS ? "read" : "written",
-		     self->number);
+		fail("%s: block %u of process %u %s after its %s has ended (by process %u)", where,
+		     block, at->process->number, side == COPY_READS ? "read" : "written",
+		     region->of ? "window's binding" : "region", self->number);
 	if (sim.plan.hostile)
 		return;
 	if (side == COPY_WRITES && at->block->use != BLOCK_TARGET &&

@@ -16,7 +16,10 @@
  *   statuses   success means executed; an error needs a cause; RETRY_EXC_ERR needs the QP's time
  *              without a piece of a request sent or received; a request that the responder refused
  *              completes with the status of the refusal as soon as the refusal is read
- *   memory     (memory.c) no access after deregistration, none to memory that was given back
+ *   windows    BIND and LOCAL_INV are executed when all requests before them have completed; a
+ * message that invalidates a window arrives when its binding has ended memory     (memory.c) no
+ * access after deregistration, or after the end of a window's binding; none to memory that was
+ * given back
  */
 #include <stdio.h>
 #include <string.h>
@@ -111,7 +114,12 @@ static bool bytes_are(uint32_t request, uint32_t from, const uint8_t *bytes, uin
 
 static bool one_sided(const struct request *r)
 {
-	return r->opcode != IBV_WR_SEND && r->opcode != IBV_WR_SEND_WITH_IMM;
+	return !is_send(r->opcode);
+}
+
+static bool executed_here(const struct request *r)
+{
+	return r->opcode == IBV_WR_BIND_MW || r->opcode == IBV_WR_LOCAL_INV;
 }
 
 /* Whether it has no visible effect. */
@@ -122,8 +130,7 @@ static bool silent(const struct request *r)
 
 static bool takes_receive(const struct request *r)
 {
-	return r->opcode != IBV_WR_RDMA_READ && r->opcode != IBV_WR_RDMA_WRITE &&
-	       r->opcode < IBV_WR_ATOMIC_CMP_AND_SWP;
+	return is_send(r->opcode) || r->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
 static bool is_rc(const struct request *r)
@@ -175,10 +182,12 @@ static void executed(struct request *r)
 	struct life *life = &lives[r->life];
 
 	if (is_rc(r) && r->completed && r->status == IBV_WC_LOC_PROT_ERR &&
-	    r->opcode < IBV_WR_RDMA_READ)
+	    (r->opcode < IBV_WR_RDMA_READ || is_send(r->opcode)))
 		fail("request %u is executed after it has failed", r->number);
 	r->executed = true;
-	life->unreliable = r->seq + 1;
+	/* UC: earlier requests have completed here, and reach the responder later. */
+	if (!executed_here(r))
+		life->unreliable = r->seq + 1;
 	trace("request %u (life %u, %u) is executed", r->number, r->life, r->seq);
 }
 
@@ -291,6 +300,21 @@ void oracle_moved(struct request *r, uint32_t end)
 		executed(r);
 }
 
+void oracle_executed_here(struct request *r)
+{
+	const struct life *life = &lives[r->life];
+
+	if (sim.plan.hostile)
+		return;
+	check_order(r, false);
+	if (life->completed != r->seq)
+		fail("request %u is executed before request %u has completed", r->number,
+		     life->request[life->completed]);
+	if (r->bad)
+		fail("request %u is executed, which isn't granted", r->number);
+	executed(r);
+}
+
 void oracle_atomic(struct request *r, uint64_t old)
 {
 	if (sim.plan.hostile)
@@ -364,6 +388,11 @@ static void check_message(struct qp *qp, uint32_t number, const struct arrival *
 		fail("request %u arrives as something else", r->number);
 	if (!takes_receive(r))
 		fail("request %u takes a receive", r->number);
+	if (arrival->invalidates != (r->opcode == IBV_WR_SEND_WITH_INV) ||
+	    (arrival->invalidates && arrival->imm != r->key))
+		fail("request %u arrives with another key, or without one", r->number);
+	if (arrival->invalidates && !binding_ended(r->target))
+		fail("request %u arrives, but the window that it names is bound", r->number);
 	if (one_sided(r) && r->length && !r->placed)
 		fail("request %u: immediate data before the data", r->number);
 	if (!one_sided(r) &&
@@ -416,7 +445,7 @@ static void check_success(struct qp *qp, const struct request *r)
 	if (r->opcode == IBV_WR_RDMA_READ && r->length && bytes &&
 	    !bytes_are(r->number, 0, bytes, r->length))
 		fail("request %u succeeds, but its memory hasn't the bytes read", r->number);
-	if (bytes && r->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP) {
+	if (bytes && is_atomic(r->opcode)) {
 		memcpy(&old, bytes, sizeof(old));
 		if (old != r->old)
 			fail("request %u: an atomic's answer isn't what was there", r->number);
@@ -460,7 +489,11 @@ static bool has_cause(const struct qp *qp, const struct request *r, enum ibv_wc_
 	case IBV_WC_RETRY_EXC_ERR:
 		return sim.disturbed & 1u << r->pair && time_is_up(qp);
 	case IBV_WC_REM_ACCESS_ERR:
-		return r->bad || denied || region_hurt(r->target);
+		return r->bad || denied || region_hurt(r->target) ||
+		       binding_closed_to(r->target, r->life, r->seq) ||
+		       (r->opcode == IBV_WR_SEND_WITH_INV && sim.plan.bad_key);
+	case IBV_WC_MW_BIND_ERR:
+		return r->bad || region_hurt(r->region);
 	case IBV_WC_REM_INV_REQ_ERR:
 		return sim.plan.long_sends && !r->executed;
 	case IBV_WC_REM_OP_ERR:
@@ -475,7 +508,7 @@ static bool has_cause(const struct qp *qp, const struct request *r, enum ibv_wc_
 static void check_error(struct qp *qp, const struct request *r, enum ibv_wc_status status)
 {
 	struct life *life = &lives[r->life];
-	bool reads = r->opcode == IBV_WR_RDMA_READ || r->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP;
+	bool reads = r->opcode == IBV_WR_RDMA_READ || is_atomic(r->opcode);
 
 	if (!has_cause(qp, r, status))
 		fail("request %u (opcode %u) fails with status %u without a cause", r->number,
@@ -549,6 +582,7 @@ void oracle_completed(struct qp *qp, uint32_t number, enum ibv_wc_status status)
 		check_error(qp, r, status);
 	}
 	take_memory_back(qp->process, r, status == IBV_WC_SUCCESS);
+	windows_request_over(r, status);
 }
 
 /* ------------------------------------------------------------------ fork() */
@@ -604,6 +638,7 @@ void oracle_refused(struct qp *qp, uint32_t number)
 		fail("request %u is refused, and others follow it", number);
 	life->posted--;
 	r->completed = true;
+	windows_request_over(r, IBV_WC_GENERAL_ERR);
 	take_memory_back(qp->process, r, true);
 }
 

@@ -120,6 +120,7 @@ void plan_make(struct plan *plan, uint64_t seed)
 	plan->fork = one_of(&rng, 0, 0, 30);
 	plan->in_files = one_of(&rng, 0, 0, 300);
 	plan->imported = one_of(&rng, 0, 0, 200);
+	plan->windows = one_of(&rng, 0, 150, 500);
 }
 
 void plan_print(const struct plan *plan)

@@ -79,12 +79,12 @@ static void set_segments(struct send_wqe *wqe, const struct process *p, const st
 
 static bool needs_target(const struct send_wqe *wqe)
 {
-	return wqe->opcode != IBV_WR_SEND && wqe->opcode != IBV_WR_SEND_WITH_IMM;
+	return !is_send(wqe->opcode);
 }
 
 static bool writes_here(const struct send_wqe *wqe)
 {
-	return wqe->opcode == IBV_WR_RDMA_READ || wqe->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP;
+	return wqe->opcode == IBV_WR_RDMA_READ || is_atomic(wqe->opcode);
 }
 
 /* Memory that a thread lends for the duration of a call; it isn't registered. */
@@ -122,11 +122,13 @@ static void set_target(struct qp *qp, struct request *r, struct send_wqe *wqe, s
 	wqe->rkey = block_region(peer, target)->lkey + 1;
 	if (r->opcode == IBV_WR_RDMA_READ)
 		oracle_fill(r->number, 0, block_bytes(peer, target), r->length);
-	if (wqe->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP && region_imported(r->target))
+	if (is_atomic(wqe->opcode) && region_imported(r->target))
 		r->bad = true;
-	if (wqe->length && rng_chance(&sim.rng, sim.plan.bad_key)) {
+	windows_reach(qp, r, wqe, target);
+	if (wqe->length && !r->bad && rng_chance(&sim.rng, sim.plan.bad_key)) {
 		r->bad = true;
-		wqe->rkey ^= rng_chance(&sim.rng, 500) ? 1 : 0x40;
+		/* A window's next key has the next tag. */
+		wqe->rkey ^= rng_chance(&sim.rng, 500) && !binding_is(r->target) ? 1 : 0x40;
 	}
 }
 
@@ -176,14 +178,20 @@ static void post_request(struct qp *qp)
 	if (!qp->exists || !qp->connected || qp->state < IBV_QPS_RTS ||
 	    qp->sq.head - qp->sq.acked >= DEPTH)
 		goto out;
+	if (rng_chance(&sim.rng, sim.plan.windows) || windows_race(qp)) {
+		windows_post(qp);
+		goto out;
+	}
 	wqe->opcode = random_opcode(qp);
-	wqe->length = wqe->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP ? 8 : random_length();
+	wqe->length = is_atomic(wqe->opcode) ? 8 : random_length();
 	if (!wqe->length && wqe->opcode == IBV_WR_SEND)
 		wqe->opcode = IBV_WR_SEND_WITH_IMM;
+	if (wqe->opcode == IBV_WR_SEND && windows_may_invalidate(qp))
+		wqe->opcode = IBV_WR_SEND_WITH_INV;
 	wqe->flags = SEND_SIGNALED | (rng_chance(&sim.rng, 100) ? SEND_FENCE : 0);
 	block = block_take(p, BLOCK_SEND);
 	if (needs_target(wqe))
-		target = block_take(peer, BLOCK_TARGET);
+		target = windows_target(qp);
 	if (block && (target || !needs_target(wqe)))
 		r = oracle_request(qp);
 	if (!r)
@@ -193,6 +201,8 @@ static void post_request(struct qp *qp)
 	r->peer = (uint8_t)peer->number;
 	wqe->wr_id = r->number;
 	wqe->imm = r->number;
+	if (r->opcode == IBV_WR_SEND_WITH_INV)
+		windows_invalidate(qp, r, wqe);
 	set_memory(qp, r, wqe, block);
 	if (target)
 		set_target(qp, r, wqe, target);
@@ -274,7 +284,8 @@ static void end_region(struct process *p)
 		place = (place + 1) % REGIONS;
 	if (region_at(p, place)->state != REGION_LIVE)
 		return;
-	region_deregister(p, place);
+	if (!region_deregister(p, place))
+		return;
 	if (rng_chance(&sim.rng, 300))
 		pause_for(rng_below(&sim.rng, PAUSE_NS));
 	region_register(p, place);
@@ -332,9 +343,24 @@ static void poll_once(struct process *p)
 	engine_leave(p);
 }
 
+/* One of the thread's QPs whose peer is copying through a window at this moment. */
+static struct qp *raced_qp(const struct task *task)
+{
+	for (uint32_t i = 0; sim.plan.windows && i < QPS; i++)
+		if (mine(task, &task->process->qp[i]) && windows_race(&task->process->qp[i]))
+			return &task->process->qp[i];
+	return NULL;
+}
+
 static void act(struct task *task)
 {
-	struct qp *qp = some_qp(task);
+	struct qp *qp = raced_qp(task);
+
+	if (qp) {
+		post_request(qp);
+		return;
+	}
+	qp = some_qp(task);
 	uint32_t dice = rng_below(&sim.rng, 1000);
 
 	if (!qp) {

@@ -6,6 +6,7 @@
  *
  *   task.c      threads as coroutines; scheduling; the clock; processes that stop or die
  *   memory.c    address spaces, regions, deregistration, hazards, copies
+ *   windows.c   memory windows
  *   link.c      links: real rings (src/shm/ring.c) on plain memory, waiting, the daemon's events
  *   verbs.c     queue pairs as in src/hca/verbs: states, posting, receives, ending
  *   engine.c    each process's engine thread: records, acknowledgements, timers
@@ -42,9 +43,11 @@ enum {
 	SENDERS = 6,
 	REGIONS = 20, /* per process at a time */
 	BLOCKS = REGIONS * REGION_BLOCKS,
+	WINDOWS = 4, /* per process */
+	ENTRIES = REGIONS + WINDOWS,
 	ARENA = BLOCKS * BLOCK,
 	MESSAGE_MAX = 3000, /* more than a ring holds */
-	SERIALS = 512,	    /* regions in a run */
+	SERIALS = 1024,	    /* regions, and bindings of windows, in a run */
 	REQUESTS = 512,	    /* in a run */
 	RECEIVES = 1024,
 	LIVES = 96,	/* of QPs, per run */
@@ -92,7 +95,8 @@ struct plan {
 	bool fast_copies; /* a copy is one step */
 	/* thousandths of the programs' actions */
 	uint32_t err, reset, destroy, dereg, unmap, bad_key, long_sends, reconnect, drain, fork;
-	uint32_t borrow; /* thousandths of requests that lend their memory, if allowed */
+	uint32_t borrow;  /* thousandths of requests that lend their memory, if allowed */
+	uint32_t windows; /* thousandths of requests on windows */
 	uint32_t in_files, imported; /* thousandths of regions */
 	uint32_t receives;	     /* thousandths of actions that post a receive */
 	uint32_t no_hold;	     /* thousandths of world_hold() calls that fail */
@@ -153,7 +157,12 @@ struct region {
 	bool imported;		       /* its memory belongs to a third process */
 	bool hurt;		       /* it is being deregistered, or a block of it isn't mapped */
 	uint32_t lkey, access;
-	uint32_t first_block;
+	uint32_t first_block, blocks;
+	/* A window's binding: */
+	uint32_t of;	      /* serial number of its region; 0: it is a region */
+	uint32_t uses;	      /* open requests */
+	uint32_t closed_life; /* of the message that invalidates it; 0: none */
+	uint32_t closed_seq;
 };
 
 enum block_use { BLOCK_FREE, BLOCK_SEND, BLOCK_RECEIVE, BLOCK_TARGET };
@@ -167,18 +176,20 @@ struct block {
 
 /* A region as a process publishes it (pub_mr). */
 struct entry {
-	uint32_t rkey, access, pd, file_serial;
+	uint32_t rkey, access, pd, file_serial, window_qpn;
 	uint64_t start, length, offset;
 };
 
 void memory_init(void);
 /* Registers the memory at `place` again. Returns the region's serial number. */
 uint32_t region_register(struct process *process, uint32_t place);
-/* ibv_dereg_mr(): when it returns, no access to the memory may follow. */
-void region_deregister(struct process *process, uint32_t place);
+/* ibv_dereg_mr(): when it returns, no access to the memory may follow. False: windows are bound to
+ * the region. */
+bool region_deregister(struct process *process, uint32_t place);
 struct region *region_at(const struct process *process, uint32_t place);
 /* Returns a free block of a live region for this use; NULL: none. */
 struct block *block_take(struct process *process, enum block_use use);
+bool block_take_this(struct process *process, struct block *block, enum block_use use);
 uint32_t block_index(const struct process *process, const struct block *block);
 uint8_t *block_bytes(struct process *process, const struct block *block);
 uint64_t block_iova(const struct process *process, const struct block *block);
@@ -194,6 +205,15 @@ void block_spoil(struct process *process, struct block *block);
 const struct entry *entry_find(const struct process *owner, uint32_t rkey);
 uint64_t entry_resolve(const struct process *owner, uint64_t addr, uint64_t length, uint32_t rkey,
 		       uint32_t access);
+/* As hazard_of_qp(): no rkey. */
+static inline uint32_t qp_hazard(uint32_t qpn)
+{
+	return 0x80000000u | (qpn & (LIMIT_QPS_PER_SLOT - 1));
+}
+
+/* Whether a hazard of `by`, which lives, names the owner's key; and the wait until none does. */
+bool hazard_names(const struct process *by, const struct process *owner, uint32_t rkey);
+void hazards_wait(struct process *owner, uint32_t rkey);
 /* Waits until none of `peer`'s hazards names the QP, whose published state says that it sends
  * nothing. */
 void hazard_wait_qp(struct process *process, struct process *peer, uint32_t qpn);
@@ -209,6 +229,64 @@ struct place {
 	uint32_t offset, serial;
 };
 struct place memory_place(uint64_t address);
+
+/* ---- bindings of windows, by serial number */
+/* A binding that may be made, to blocks of a region. 0: there were too many. */
+uint32_t binding_make(struct process *process, uint32_t place, uint32_t first, uint32_t blocks);
+void binding_state(uint32_t serial, enum region_state state);
+uint64_t binding_offset(uint32_t serial);
+bool binding_is(uint32_t serial);
+bool binding_covers(uint32_t serial, uint32_t block);
+uint32_t binding_first(uint32_t serial);
+bool binding_ended(uint32_t serial);
+uint32_t binding_uses(uint32_t serial);
+void binding_use(uint32_t serial, int change);
+/* Its owner ends it: requests that need it may fail. */
+void binding_hurt(uint32_t serial);
+/* A message ends it: later requests of that life may fail. */
+void binding_closes(uint32_t serial, uint32_t life, uint32_t seq);
+bool binding_closed_to(uint32_t serial, uint32_t life, uint32_t seq);
+
+/* ------------------------------------------------------------------ windows */
+
+enum window_state { WINDOW_FREE, WINDOW_BOUND, WINDOW_ENDING };
+
+struct window {
+	uint8_t state; /* enum window_state */
+	uint8_t tag;
+	bool served;	    /* ENDING: the engine's thread looks */
+	uint32_t rkey, qpn; /* of the last binding, like: */
+	uint32_t serial, region;
+	uint32_t waiter; /* index of the QP whose request waits, + 1; 0: none */
+	/* What programs know: */
+	bool pending;	/* a request that changes it is open */
+	bool announced; /* its BIND has completed */
+	bool closing;	/* a request that ends it was posted */
+};
+
+struct request;
+struct qp;
+bool windows_bound_to(const struct process *process, uint32_t place);
+/* The engine's thread: whether copies that held a window's end up have ended; ends those. */
+bool windows_due(const struct process *process);
+void windows_serve(struct process *process);
+void windows_leave_qp(struct qp *qp);
+/* As entry_resolve(), for the peer's access to a window of this QP. */
+uint64_t window_resolve(const struct qp *qp, uint64_t addr, uint64_t length, uint32_t rkey,
+			uint32_t access);
+/* Whether the QP's owner shall now end a window that the peer is using. */
+bool windows_race(const struct qp *qp);
+/* Posts a BIND or LOCAL_INV, if there is a window for it. The QP's lock is held, here and below. */
+void windows_post(struct qp *qp);
+/* The request may name the target by a window's key. */
+void windows_reach(struct qp *qp, struct request *r, struct send_wqe *wqe,
+		   const struct block *target);
+/* A block of the peer's for a request, perhaps within a window. NULL: none is free. */
+struct block *windows_target(const struct qp *qp);
+/* Whether the next message may invalidate a window of the peer's; lets it. */
+bool windows_may_invalidate(const struct qp *qp);
+void windows_invalidate(struct qp *qp, struct request *r, struct send_wqe *wqe);
+void windows_request_over(const struct request *r, enum ibv_wc_status status);
 
 /* ------------------------------------------------------------------ links */
 
@@ -262,6 +340,19 @@ bool link_has_events(const struct process *process);
 uint64_t daemon_run(void);
 void daemon_death(struct process *process);
 void daemon_cut(void);
+
+/* ------------------------------------------------------------------ opcodes */
+
+static inline bool is_atomic(uint8_t opcode)
+{
+	return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+static inline bool is_send(uint8_t opcode)
+{
+	return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
+	       opcode == IBV_WR_SEND_WITH_INV;
+}
 
 /* ------------------------------------------------------------------ queue pairs */
 
@@ -341,7 +432,9 @@ struct process {
 	struct receive_queue srq;
 	struct link link[PROCESSES];
 	bool acks[QPS];
-	struct entry entry[REGIONS];
+	struct entry entry[ENTRIES];
+	struct mutex windows;
+	struct window window[WINDOWS];
 	uint8_t tag[REGIONS];
 	uint16_t serial[REGIONS];
 	struct block block[BLOCKS];
@@ -378,7 +471,10 @@ struct request {
 	uint8_t status;
 	uint32_t region; /* serial number of its own memory's region; 0: inline */
 	uint8_t peer;	 /* process */
-	uint32_t target; /* serial number of the peer's region; 0: none */
+	uint32_t
+		target; /* serial number of the peer's region or binding, or of a BIND's; 0: none */
+	uint32_t key;	/* SEND_WITH_INV */
+	uint32_t window; /* BIND, LOCAL_INV: the window, + 1; 0: none */
 	uint32_t block, target_block;
 	uint64_t old; /* atomic: the value before */
 };
@@ -413,7 +509,8 @@ struct totals {
 	uint64_t deregistrations, dereg_waits, kills, stops, cuts, resets, errors, destroys,
 		hostile, ring_full, rnr, holds, hold_refused, refused_reads, calm, drains,
 		drained_late, lent, not_lent, forks, child_requests, mapped, imported,
-		refused_in_part;
+		refused_in_part, binds, windows_later, invalidated_by_peer, through_windows,
+		wrong_windows;
 };
 extern struct totals totals;
 
@@ -441,6 +538,8 @@ void oracle_reading(struct request *request, uint32_t offset, uint32_t length);
 /* The bytes before `end` have been copied. */
 void oracle_moved(struct request *request, uint32_t end);
 void oracle_atomic(struct request *request, uint64_t old);
+/* A BIND or LOCAL_INV is executed. */
+void oracle_executed_here(struct request *request);
 /* Returns the request whose target address this is, as the responder `qp` executes it. NULL: only
  * in a hostile run. */
 struct request *oracle_at(struct qp *qp, uint64_t address, uint32_t *offset);

@@ -403,6 +403,7 @@ static void begin_end(struct qp *qp)
 static void finish_end(struct qp *qp)
 {
 	settle(qp);
+	windows_leave_qp(qp);
 	forget_queues(qp);
 	give_back(qp);
 	qp->life = NULL;

@@ -137,6 +137,7 @@ bool world_peer_region(struct local_qp *lq, uint32_t rkey, struct mr_view *view)
 				 .offset = e->offset,
 				 .access = e->access,
 				 .pd = e->pd,
+				 .window_qpn = e->window_qpn,
 				 .file_serial = e->file_serial};
 	return true;
 }
@@ -207,8 +208,7 @@ world_hazard *world_hazard_qp(struct local_qp *lq)
 {
 	struct qp *qp = qp_of(lq);
 
-	return hazard_set(qp, (qp->attr.dest_qp_num & (LIMIT_QPS_PER_SLOT - 1))
-				      << LIMIT_KEY_TAG_BITS);
+	return hazard_set(qp, qp_hazard(qp->attr.dest_qp_num));
 }
 
 void world_hazard_clear(world_hazard *hazard)
@@ -347,7 +347,9 @@ uint64_t world_own_region(struct local_qp *lq, uint64_t addr, uint32_t length, u
 
 	hold_key(qp, rkey);
 	task_yield("world_own_region");
-	return entry_resolve(qp->process, addr, length, rkey, access);
+	uint64_t at = entry_resolve(qp->process, addr, length, rkey, access);
+
+	return at ? at : window_resolve(qp, addr, length, rkey, access);
 }
 
 bool world_own_write(struct local_qp *lq, uint64_t at, const uint8_t *from, uint32_t n, bool last)
@@ -411,6 +413,8 @@ bool world_own_atomic(struct local_qp *lq, uint64_t at, const struct record_atom
 
 /* ------------------------------------------------------------------ memory of the peer */
 
+enum { SLOW_COPY_NS = 100000 };
+
 static int copy_denied(struct qp *qp)
 {
 	struct process *peer = qp->link->peer;
@@ -422,7 +426,14 @@ static int copy_denied(struct qp *qp)
 	return 0;
 }
 
-/* The first steps of a one-sided copy to a region that was looked up. */
+static bool never(void *arg)
+{
+	(void)arg;
+	return false;
+}
+
+/* The first steps of a one-sided copy to a region that was looked up. A copy through a window may
+ * take long, so that its owner ends the window meanwhile. */
 static int peer_copy_begins(struct local_qp *lq, const struct mr_view *view, const char *where)
 {
 	struct qp *qp = qp_of(lq);
@@ -434,6 +445,8 @@ static int peer_copy_begins(struct local_qp *lq, const struct mr_view *view, con
 		fail("%s: a peer reaches for a region that was imported", where);
 	totals.mapped += mapped;
 	task_yield(where);
+	if (view->pd & PUB_MR_WINDOW && rng_chance(&sim.rng, 500))
+		task_wait(never, NULL, sim.now + SLOW_COPY_NS, where);
 	if (!err)
 		oracle_meets(executing(qp), lq->peer_epoch);
 	return err;
@@ -584,25 +597,6 @@ void world_complete(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_statu
 		fail("QP 0x%x: a request completes that isn't the oldest", qp->qpn);
 	qp_complete(qp, wqe, status);
 	task_yield("world_complete");
-}
-
-/* The programs of this simulation have no memory windows. */
-bool world_peer_window(struct local_qp *lq, uint32_t rkey, const struct mr_view *view)
-{
-	(void)lq, (void)rkey, (void)view;
-	return false;
-}
-
-enum ibv_wc_status world_execute_window(struct local_qp *lq, const struct send_wqe *wqe)
-{
-	(void)lq, (void)wqe;
-	return IBV_WC_MW_BIND_ERR;
-}
-
-bool world_invalidate(struct local_qp *lq, uint32_t rkey)
-{
-	(void)lq, (void)rkey;
-	return false;
 }
 
 void world_fail_request(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status)

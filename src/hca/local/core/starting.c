@@ -502,12 +502,12 @@ static enum step start_here(struct local_qp *lq, struct send_wqe *wqe)
 	if (status == WORLD_LATER)
 		return STEP_WAIT;
 	lq->done_here++;
-	if (unlikely(status != IBV_WC_SUCCESS)) {
+	/* Not local_complete(), which counts a PSN and shows the request to a capture. */
+	if (likely(status == IBV_WC_SUCCESS) || lq->type == IBV_QPT_RC)
+		world_complete(lq, wqe, status);
+	else
 		world_fail_request(lq, wqe, status);
-		return STEP_FAILED;
-	}
-	world_complete(lq, wqe, IBV_WC_SUCCESS);
-	return STEP_DONE;
+	return likely(status == IBV_WC_SUCCESS) ? STEP_DONE : STEP_FAILED;
 }
 
 bool local_waits_here(const struct local_qp *lq)
