@@ -18,6 +18,8 @@ static struct pub our_pub_memory, their_pub;
 static struct link_memory memory;
 static struct link ours, back; /* ours to the peer; the peer's to us */
 static struct qp big, small;
+static struct roce roce;
+static unsigned int packets; /* come from other hosts */
 /* Called for a QP that may try again. */
 static void wake(struct qp *qp);
 static const struct carrier woken = {.resume = wake};
@@ -246,6 +248,97 @@ static void other_event_is_raised(void)
 	pub_count_armed(&our_pub_memory.header, 0, -1);
 }
 
+/* ------------------------------------------------------------------ packets */
+
+/* The poller has the lease at first, has stopped, and no watchdog runs. The socket is in the epoll,
+ * or hot: the engine thread has left it to the poller. */
+static void roce_begin(bool hot)
+{
+	begin();
+	scenario_roce_init(&roce, &hca, OURS, hot);
+	hca.roce = &roce;
+	packets = 1;
+	our_pub_memory.header.asleep = 0;
+	model_word(&our_pub_memory.header.asleep, 4, "asleep");
+	model_word(&roce.hot, 1, "hot");
+}
+
+static void packet_setup(void)
+{
+	roce_begin(false);
+	model_word(&our_pub_memory.header.armed_cqs, 4, "armed_cqs");
+}
+
+static void packet_hot_setup(void)
+{
+	roce_begin(true);
+	model_word(&our_pub_memory.header.armed_cqs, 4, "armed_cqs");
+}
+
+/* A CQ is armed from the beginning. */
+static void packets_setup(void)
+{
+	roce_begin(false);
+	packets = 2;
+	our_pub_memory.header.armed_cqs = our_pub_memory.header.armed[0] = 1;
+}
+
+static void timers_setup(void)
+{
+	roce_begin(true);
+	roce.deadline = UINT32_MAX;
+	model_word(&roce.scheduled, 8, "scheduled");
+}
+
+static void packets_come(void)
+{
+	for (unsigned int i = 0; i < packets; i++)
+		scenario_packet_comes();
+}
+
+static bool packets_are_taken(void)
+{
+	return scenario_packets_taken() == packets;
+}
+
+/* A packet stands for the completion of a CQ that the program arms. */
+static void program_arms_for_packets(void)
+{
+	pub_count_armed(&our_pub_memory.header, 0, 1);
+	engine_release(&hca);
+	lease_is_taken();
+	if (packets_are_taken())
+		model_event_set(OURS); /* only ends engine_serves_packets() */
+}
+
+static void engine_serves_packets(void)
+{
+	uint32_t seen = 0;
+
+	while (!packets_are_taken()) {
+		model_event_wait(OURS);
+		kick_heard(&hca);
+		if (scenario_epoll_reports())
+			roce_woken(&roce);
+		engine_serve(&hca, &seen);
+	}
+}
+
+/* The lease ends, and the next one begins: its holder doesn't look at a cold socket's timers. */
+static void lease_after_lease(void)
+{
+	engine_release(&hca);
+	lease_is_taken();
+}
+
+static void engine_finds_the_deadline(void)
+{
+	while (roce_scan(&roce, 0) == TP_NEVER) {
+		model_event_wait(OURS);
+		kick_heard(&hca);
+	}
+}
+
 /* ------------------------------------------------------------------ room */
 
 /* Seven records and some slots: 21 slots are free, one of which always stays free. */
@@ -378,6 +471,16 @@ const struct model_scenario engine_scenarios[] = {
 	 armed_two_setup,
 	 {peer_sends_one, program_arms_then_polls, other_event_is_raised, engine_serves_one},
 	 NULL},
+	{"roce.packet",
+	 packet_setup,
+	 {packets_come, program_arms_for_packets, engine_serves_packets},
+	 NULL},
+	{"roce.hot",
+	 packet_hot_setup,
+	 {packets_come, program_arms_for_packets, engine_serves_packets},
+	 NULL},
+	{"roce.packets", packets_setup, {packets_come, engine_serves_packets}, NULL},
+	{"roce.timers", timers_setup, {lease_after_lease, engine_finds_the_deadline}, NULL},
 	{"room.one", room_setup, {big_sends, peer_takes, engine_until_sent}, NULL},
 	{"room.two", room_fill, {big_sends, peer_takes, engine_until_sent, small_sends}, NULL},
 	{"room.armed",

@@ -50,6 +50,7 @@
 #undef atomic_store_explicit
 #undef atomic_exchange
 #undef atomic_exchange_explicit
+#undef atomic_compare_exchange_weak
 #undef atomic_compare_exchange_strong
 #undef atomic_compare_exchange_strong_explicit
 #undef atomic_fetch_add
@@ -84,6 +85,8 @@
 #define atomic_compare_exchange_strong(p, expected, value)                                \
 	atomic_compare_exchange_strong_explicit(p, expected, value, memory_order_seq_cst, \
 						memory_order_seq_cst)
+/* It may fail without a reason; the loops around it try again. */
+#define atomic_compare_exchange_weak atomic_compare_exchange_strong
 #define __atomic_store_n(p, value, order) atomic_store_explicit(p, value, order)
 #define atomic_thread_fence(order) model_fence(MODEL_SITE(), (order))
 #define atomic_signal_fence(order) ((void)(order)) /* coroutines run one step at a time */

@@ -14,4 +14,13 @@ struct hca;
 struct link;
 void scenario_link_init(struct link *link, struct hca *of);
 
+/* roce.c with a socket of the model; in roce_scenarios.c. `bell`: the event of the engine thread.
+ */
+struct roce;
+void scenario_roce_init(struct roce *roce, struct hca *hca, unsigned int bell, bool hot);
+void scenario_packet_comes(void);
+unsigned int scenario_packets_taken(void);
+/* The engine thread's look at the epoll: whether the socket is reported. */
+bool scenario_epoll_reports(void);
+
 #endif

@@ -28,10 +28,11 @@
  * no lease, because their program is likely to block soon.
  *
  * Packets may be for any QP, so their socket isn't left to a poller while a CQ is armed:
- * engine_attend() and engine_release() end with roce_arm(). roce_woken() makes the socket hot
- * before the engine thread looks at the armed CQs [S3], so it finds the CQ, or the roce_arm() of
- * the thread that arms comes after. Nor is other work of this process (room in a ring, QPs that are
- * ready to send) left to a poller then: engine_wants_kicks().
+ * engine_attend() and engine_release() end with roce_arm(). The kernel orders that with the epoll's
+ * reports: an engine thread that takes a report after the roce_arm() of the thread that arms finds
+ * the CQ; if it took the report before, roce_arm() has the epoll report the packet again. Nor is
+ * other work of this process (room in a ring, QPs that are ready to send) left to a poller then:
+ * engine_wants_kicks().
  *
  * Acknowledgements wait for a record to travel with only under a lease (the polling thread, or the
  * engine thread when it takes over, flushes them at its next pass). Without a lease they are sent
@@ -109,7 +110,7 @@ static bool end_lease(struct hca *hca)
 {
 	poller.found = poller.empty = 0; /* this thread earns the next lease by polling anew */
 	atomic_store_explicit(&hca->pub->header.asleep, 1, memory_order_relaxed);
-	/* [S2], pairs with [S1], [S3] and [A1]: asleep, and the CQ that the caller has armed,
+	/* [S2], pairs with [S1] and [A1]: asleep, and the CQ that the caller has armed,
 	 * before the look at the rings and at the waiting QPs */
 	atomic_thread_fence(memory_order_seq_cst);
 	pass_all(hca);
@@ -299,9 +300,6 @@ static bool still_polled(struct hca *hca, uint32_t *seen)
 /* Whether some CQ is armed. */
 static bool owes_events(const struct hca *hca)
 {
-	if (hca->roce)
-		/* [S3], pairs with [S2]: roce.hot, by roce_woken(), before the look at the CQs */
-		atomic_thread_fence(memory_order_seq_cst);
 	return atomic_load_explicit(&hca->pub->header.armed_cqs, memory_order_relaxed);
 }
 
