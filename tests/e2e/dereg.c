@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "faults.h"
+#include "hazard_claim.h"
 
 enum { OLD = 0x55, REUSED = 0xaa };
 
@@ -227,25 +228,6 @@ static void dereg_under_waiting_send(struct rig *rig)
 
 /* ------------------------------------------------------------------ a peer that never ends */
 
-/* As in src/shm/pub.h and src/proto/limits.h. */
-enum { HAZARDS_AT = 64, HAZARD = 64, LAST_HAZARD = 55, QP_BITS = 14 };
-
-/* A hazard in this process's regions' file, which its peers read. */
-static _Atomic uint64_t *own_hazard(struct rig *rig)
-{
-	FILE *maps = fopen("/proc/self/maps", "r");
-	unsigned long start = 0;
-	char line[512];
-
-	CHECK(rig, maps);
-	while (fgets(line, sizeof(line), maps))
-		if (strstr(line, "memfd:verbena-regions") && strstr(line, " rw-s "))
-			start = strtoul(line, NULL, 16);
-	fclose(maps);
-	CHECK(rig, start);
-	return (_Atomic uint64_t *)(start + HAZARDS_AT + LAST_HAZARD * HAZARD); /* NOLINT */
-}
-
 static void *dereg(void *arg)
 {
 	return (void *)(intptr_t)ibv_dereg_mr(arg); /* NOLINT */
@@ -318,10 +300,8 @@ static void dereg_with_stuck_peer(struct rig *rig)
 	end_pair(&end, rig, NULL);
 	end_warm(&end);
 	rig_swap(rig, &mine, &theirs, sizeof(mine));
-	if (rig->role == RIG_B) {
-		hazard = own_hazard(rig);
-		*hazard = (uint64_t)(end.peer.qpn >> QP_BITS) << 32 | end.peer.rkey;
-	}
+	if (rig->role == RIG_B)
+		hazard = hazard_claim(&end, end.peer.rkey);
 	rig_sync(rig);
 	if (rig->role == RIG_A)
 		dereg_held_up(&end, theirs);

@@ -383,6 +383,15 @@ static void in_use(struct rig *rig)
 
 /* CQs ----------------------------------------------------------------------------------------- */
 
+/* A completes more requests than its CQ has places. */
+static void overrun(struct end *end)
+{
+	for (uint64_t id = 0; id < 12; id++)
+		OK(end->rig, end_send(end, IBV_WR_RDMA_WRITE, id, 0, 8, 0));
+	event_expect(end->rig, IBV_EVENT_CQ_ERR, end->scq);
+	event_expect(end->rig, IBV_EVENT_QP_FATAL, end->qp);
+}
+
 /* A CQ with four places and more completions: one CQ_ERR; those that fitted can be polled; the QP
  * fails. */
 static void cq_overrun(struct rig *rig)
@@ -393,10 +402,7 @@ static void cq_overrun(struct rig *rig)
 
 	end_pair(&end, rig, &opt);
 	if (rig->role == RIG_A) {
-		for (uint64_t id = 0; id < 12; id++)
-			OK(rig, end_send(&end, IBV_WR_RDMA_WRITE, id, 0, 8, 0));
-		event_expect(rig, IBV_EVENT_CQ_ERR, end.scq);
-		event_expect(rig, IBV_EVENT_QP_FATAL, end.qp);
+		overrun(&end);
 		CHECK(rig, !event_seen(rig, IBV_EVENT_CQ_ERR, end.scq, RIG_NEVER_MS));
 		CHECK_EQ(rig, end_state(&end), IBV_QPS_ERR);
 		CHECK_EQ(rig, ibv_poll_cq(end.scq, 16, wc), 4);
@@ -417,10 +423,7 @@ static void cq_stays_overrun(struct rig *rig)
 
 	end_pair(&end, rig, &opt);
 	if (rig->role == RIG_A) {
-		for (uint64_t id = 0; id < 12; id++)
-			OK(rig, end_send(&end, IBV_WR_RDMA_WRITE, id, 0, 8, 0));
-		event_expect(rig, IBV_EVENT_CQ_ERR, end.scq);
-		event_expect(rig, IBV_EVENT_QP_FATAL, end.qp);
+		overrun(&end);
 		CHECK_EQ(rig, ibv_poll_cq(end.scq, 16, wc), 4);
 	}
 	rig_sync(rig);

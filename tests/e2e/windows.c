@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "hazard_claim.h"
 #include "windows.h"
 
 /* ------------------------------------------------------------------ what a window grants */
@@ -519,25 +520,6 @@ static void requests_by_builder(struct rig *rig)
 
 /* ------------------------------------------------------------------ the end of access */
 
-/* As in src/shm/pub.h and src/proto/limits.h. */
-enum { HAZARDS_AT = 64, HAZARD = 64, LAST_HAZARD = 55, QP_BITS = 14 };
-
-/* A hazard in this process's regions' file, which its peers read. */
-static _Atomic uint64_t *own_hazard(struct rig *rig)
-{
-	FILE *maps = fopen("/proc/self/maps", "r");
-	unsigned long start = 0;
-	char line[512];
-
-	CHECK(rig, maps);
-	while (fgets(line, sizeof(line), maps))
-		if (strstr(line, "memfd:verbena-regions") && strstr(line, " rw-s "))
-			start = strtoul(line, NULL, 16);
-	fclose(maps);
-	CHECK(rig, start);
-	return (_Atomic uint64_t *)(start + HAZARDS_AT + LAST_HAZARD * HAZARD); /* NOLINT */
-}
-
 /* A says that it copies through B's window; until it has ended, B's LOCAL_INV doesn't complete, nor
  * what comes after it. Likewise a bind of type 1. */
 static void end_waits_for_copy(struct rig *rig, enum ibv_mw_type type)
@@ -559,8 +541,7 @@ static void end_waits_for_copy(struct rig *rig, enum ibv_mw_type type)
 	key_pass(&end, rkey);
 	if (rig->role == RIG_A) {
 		reach(&end, IBV_WR_RDMA_WRITE, PART, 8, IBV_WC_SUCCESS);
-		hazard = own_hazard(rig);
-		*hazard = (uint64_t)(end.peer.qpn >> QP_BITS) << 32 | end.peer.rkey;
+		hazard = hazard_claim(&end, end.peer.rkey);
 	}
 	rig_sync(rig);
 	if (rig->role == RIG_B) {
@@ -619,10 +600,8 @@ static void two_wait_for_copy(struct rig *rig)
 		bind_type_1(&end, mw, PART_BYTES);
 	}
 	key_pass(&end, mw ? mw->rkey : 0);
-	if (rig->role == RIG_A) {
-		hazard = own_hazard(rig);
-		*hazard = (uint64_t)(end.peer.qpn >> QP_BITS) << 32 | end.peer.rkey;
-	}
+	if (rig->role == RIG_A)
+		hazard = hazard_claim(&end, end.peer.rkey);
 	rig_sync(rig);
 	if (rig->role == RIG_B) {
 		struct ibv_mw_bind nothing = {.wr_id = 2, .send_flags = IBV_SEND_SIGNALED};
@@ -667,10 +646,8 @@ static void dealloc_waits_for_copy(struct rig *rig)
 	if (rig->role == RIG_B)
 		mw = mw_make(&end, IBV_MW_TYPE_2);
 	key_pass(&end, mw ? mw->rkey : 0);
-	if (rig->role == RIG_A) {
-		hazard = own_hazard(rig);
-		*hazard = (uint64_t)(end.peer.qpn >> QP_BITS) << 32 | (end.peer.rkey ^ 0x66);
-	}
+	if (rig->role == RIG_A)
+		hazard = hazard_claim(&end, end.peer.rkey ^ 0x66);
 	rig_sync(rig);
 	if (rig->role == RIG_B) {
 		OK(rig, pthread_create(&thread, NULL, dealloc, mw));
