@@ -173,7 +173,7 @@ static void unbind_and_use(void)
 {
 	struct send_wqe unbind = {.opcode = IBV_WR_BIND_MW, .imm = FIRST_KEY, .rkey = KEY + 1};
 
-	execute(&a, &unbind, WINDOW_LATER);
+	execute(&a, &unbind, WQE_LATER);
 	list_del(&a.window_wait); /* the model has no engine that would run it again */
 	windows_serve(&owner);
 	if (window.state == WINDOW_INVALID)

@@ -411,8 +411,6 @@ void world_complete(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_statu
 	sq_complete(qp, wqe, status);
 }
 
-_Static_assert(WORLD_LATER == WINDOW_LATER, "one status");
-
 enum ibv_wc_status world_execute_window(struct local_qp *lq, const struct send_wqe *wqe)
 {
 	struct qp *qp = qp_of_local(lq);

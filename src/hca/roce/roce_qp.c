@@ -201,7 +201,7 @@ static bool run_here(struct qp *qp) REQUIRES(qp->lock)
 		struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.next);
 		enum ibv_wc_status status = window_execute(qp, wqe);
 
-		if (status == WINDOW_LATER)
+		if (status == WQE_LATER)
 			return false;
 		if (status != IBV_WC_SUCCESS) {
 			sq_fail_local(qp, wqe, status);

@@ -149,10 +149,8 @@ static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
 	struct send_wqe *wqe = wr_begin(ex, IBV_WR_BIND_MW);
 
 	lock_assert_held(&b->turn); /* since wr_start() */
-	if (wqe && mw && mw->type == IBV_MW_TYPE_1)
-		b->error = EINVAL; /* that is ibv_bind_mw()'s */
-	else if (wqe)
-		b->error = window_fill_bind(wqe, mw, rkey, info);
+	if (wqe)
+		b->error = window_fill_bind(wqe, mw, IBV_MW_TYPE_2, rkey, info);
 	b->current = NULL;
 }
 

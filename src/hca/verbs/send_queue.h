@@ -84,6 +84,9 @@ struct send_queue {
 	uint32_t head, next, acked;
 };
 
+/* In place of a completion's status, and none has it: the request is to be executed again later. */
+#define WQE_LATER ((enum ibv_wc_status)0x7ffe)
+
 /* The result of starting a request. */
 enum step {
 	STEP_DONE,

@@ -256,18 +256,13 @@ static int fill_remote(struct send_wqe *wqe, const struct ibv_send_wr *wr)
 	}
 }
 
-/*
- * A request that is executed here, without payload: see window.h. Programs bind windows of type 1
- * by ibv_bind_mw() only (`type` says which the caller binds).
- */
+/* A request that is executed here, without payload: see window.h. `type`: of a window to bind. */
 static int fill_window(struct send_wqe *wqe, const struct ibv_send_wr *wr, enum ibv_mw_type type)
 {
 	if (wr->send_flags & IBV_SEND_INLINE)
 		return EINVAL;
-	if (wr->opcode == IBV_WR_BIND_MW && wr->bind_mw.mw && wr->bind_mw.mw->type != type)
-		return EINVAL;
 	if (wr->opcode == IBV_WR_BIND_MW)
-		return window_fill_bind(wqe, wr->bind_mw.mw, wr->bind_mw.rkey,
+		return window_fill_bind(wqe, wr->bind_mw.mw, type, wr->bind_mw.rkey,
 					&wr->bind_mw.bind_info);
 	wqe->rkey = wr->invalidate_rkey;
 	wqe->length = wqe->num_sge = 0;

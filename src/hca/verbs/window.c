@@ -29,7 +29,7 @@ enum { INVALIDATE_LOOKS = 64 };
 
 /* What belongs to an index of the key table. */
 struct window_place {
-	struct mw *mw;	/* the window that has the index; NULL: it is a region's, or nobody's */
+	struct mw *mw;	/* the window that has the index; NULL: it isn't a window's */
 	uint32_t bound; /* windows that are bound to the region that has the index */
 };
 
@@ -211,12 +211,12 @@ struct ibv_mw *window_alloc(struct ibv_pd *pd, enum ibv_mw_type type)
 
 /* ------------------------------------------------------------------ requests */
 
-int window_fill_bind(struct send_wqe *wqe, struct ibv_mw *ibv, uint32_t rkey,
+int window_fill_bind(struct send_wqe *wqe, struct ibv_mw *ibv, enum ibv_mw_type type, uint32_t rkey,
 		     const struct ibv_mw_bind_info *info)
 {
 	const struct mr *region = info->mr ? container_of(info->mr, struct mr, ibv) : NULL;
 
-	if (!ibv || info->mw_access_flags & ~(unsigned int)BIND_ACCESS ||
+	if (!ibv || ibv->type != type || info->mw_access_flags & ~(unsigned int)BIND_ACCESS ||
 	    (!region && (info->addr || info->length)))
 		return EINVAL;
 	if (region && region->foreign) {
@@ -334,7 +334,7 @@ static enum ibv_wc_status execute_bind(struct qp *qp, const struct send_wqe *wqe
 		window_clear(mw);
 	if (step != GRANT) {
 		window_leave_wait(qp->hca, mw, qp);
-		return WINDOW_LATER;
+		return WQE_LATER;
 	}
 	if (event == EVENT_BIND)
 		window_bind(mw, qp, wqe, &view);
@@ -389,7 +389,7 @@ static enum ibv_wc_status execute_invalidate(struct qp *qp, uint32_t rkey) REQUI
 	if (step == GRANT)
 		return IBV_WC_SUCCESS;
 	window_leave_wait(qp->hca, mw, qp);
-	return WINDOW_LATER;
+	return WQE_LATER;
 }
 
 enum ibv_wc_status window_execute(struct qp *qp, const struct send_wqe *wqe)

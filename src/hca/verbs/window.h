@@ -141,18 +141,19 @@ struct ibv_mw *window_alloc(struct ibv_pd *pd, enum ibv_mw_type type);
 /* EBUSY: a copy through the window doesn't end within the bound; no new one begins. */
 int window_dealloc(struct ibv_mw *mw);
 
-/* ---- posting; qp.lock is held */
+/* ---- posting; the caller has the WQE: by qp.lock, or by the builder's turn */
 /*
- * Fills a BIND's WQE. 0; EINVAL: an argument is wrong by itself; EOPNOTSUPP: the region is another
- * process's. What depends on states or objects is decided when the request is executed.
+ * Fills the WQE of a BIND to a window of `type`: programs bind those of type 1 by ibv_bind_mw()
+ * only. 0; EINVAL: an argument is wrong by itself, or the window is of the other type; EOPNOTSUPP:
+ * the region is another process's. What depends on states or objects is decided when the request is
+ * executed.
  */
-int window_fill_bind(struct send_wqe *wqe, struct ibv_mw *mw, uint32_t rkey,
+int window_fill_bind(struct send_wqe *wqe, struct ibv_mw *mw, enum ibv_mw_type type, uint32_t rkey,
 		     const struct ibv_mw_bind_info *info);
 
 /* ---- executing; qp.lock is held */
-/* A status that no completion has: the request waits, and sq_run() follows. */
-#define WINDOW_LATER ((enum ibv_wc_status)0x7ffe)
-/* Executes the QP's oldest request, a BIND or LOCAL_INV. Its status, or WINDOW_LATER. */
+/* Executes the QP's oldest request, a BIND or LOCAL_INV. Its status, or WQE_LATER: the request
+ * waits, and sq_run() follows. */
 enum ibv_wc_status window_execute(struct qp *qp, const struct send_wqe *wqe) REQUIRES(qp->lock);
 /* The peer's SEND_WITH_INV names `rkey`. False: it is refused. hca.engine is held, too. */
 bool window_invalidate(struct qp *qp, uint32_t rkey) REQUIRES(qp->lock);

@@ -183,7 +183,7 @@ static enum ibv_wc_status invalidate(struct qp *qp, uint32_t rkey)
 	w->waiter = qp->index + 1;
 	w->served = true;
 	engine_kick(p);
-	return WORLD_LATER;
+	return WQE_LATER;
 }
 
 enum ibv_wc_status world_execute_window(struct local_qp *lq, const struct send_wqe *wqe)

@@ -499,7 +499,7 @@ static enum step start_here(struct local_qp *lq, struct send_wqe *wqe)
 		return STEP_WAIT;
 	enum ibv_wc_status status = world_execute_window(lq, wqe);
 
-	if (status == WORLD_LATER)
+	if (status == WQE_LATER)
 		return STEP_WAIT;
 	lq->done_here++;
 	/* Not local_complete(), which counts a PSN and shows the request to a capture. */

@@ -181,12 +181,12 @@ void world_receive_wait(struct local_qp *lq, bool waits);
  * the QP fails: local_qp_stop() is called from inside, and the owner flushes. */
 void world_complete(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status);
 /* Executes a request on this process's memory windows, before which all have completed. Its status,
- * or WORLD_LATER: local_qp_post() is called when it can be tried again. */
-#define WORLD_LATER ((enum ibv_wc_status)0x7ffe)
+ * or WQE_LATER: local_qp_post() is called when it can be tried again. */
 enum ibv_wc_status world_execute_window(struct local_qp *lq, const struct send_wqe *wqe);
 /* The peer invalidates the memory window with this key. False: it may not. */
 bool world_invalidate(struct local_qp *lq, uint32_t rkey);
-/* UC: the request at sq.next failed on this side before any of it was sent: the QP goes to SQE. */
+/* The request at sq.next failed on this side, a UC WRITE perhaps between its pieces. The QP goes to
+ * SQE. */
 void world_fail_request(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_status status);
 /* Moves the QP to ERR, and raises `event` unless it is negative. Calls local_qp_stop(). */
 void world_fail(struct local_qp *lq, int event);
