@@ -139,16 +139,17 @@ static int libraries_add(json_t *mounts, const char *library_dir)
 	DIR *directory = opendir(library_dir);
 	char path[PATH_MAX + 256];
 	const struct dirent *entry;
-	int error = directory ? 0 : -errno;
+	int error = 0;
 
+	if (!directory)
+		return -errno;
 	while (!error && (entry = readdir(directory))) {
 		if (!is_soname(entry->d_name))
 			continue;
 		snprintf(path, sizeof(path), "%s/%s", library_dir, entry->d_name);
 		error = mounts_add_file(mounts, path, CDI_LIBRARY_DIR, entry->d_name);
 	}
-	if (directory)
-		closedir(directory);
+	closedir(directory);
 	snprintf(path, sizeof(path), "%s/" CDI_RSPRELOAD, library_dir);
 	if (!error && access(path, R_OK) == 0)
 		error = mounts_add_file(mounts, path, CDI_LIBRARY_DIR, CDI_RSPRELOAD);

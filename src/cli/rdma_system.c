@@ -12,8 +12,6 @@
 #include "cli/locate.h"
 #include "cli/rdma.h"
 
-extern char **environ;
-
 /* Reads until the end. False: no memory. */
 static bool output_read(int fd, struct rdma_output *output)
 {

@@ -187,7 +187,7 @@ EXPORT int umad_get_ca_portguids(const char *ca_name, __be64 *portguids, int max
 	struct umad_ca ca;
 	int count = 0;
 
-	if (umad_get_ca(ca_name, &ca) < 0)
+	if (umad_get_ca(ca_name, &ca))
 		return -ENODEV;
 	if (portguids && ca.numports + 1 > max) {
 		count = -ENOMEM;
