@@ -58,7 +58,7 @@ typedef struct ib_mad_addr {
 
 typedef struct ib_user_mad {
 	uint32_t agent_id;
-	uint32_t status; /* received: 0, or an errno; ETIMEDOUT: nobody answered */
+	uint32_t status; /* received: 0, or an errno; ETIMEDOUT: no answer came */
 	uint32_t timeout_ms;
 	uint32_t retries;
 	uint32_t length; /* received: of this header and the MAD */

@@ -127,7 +127,7 @@ static int response_wait(int fd, void *response, uint32_t tid, int timeout)
 
 /*
  * Sends a request and waits for its response, as often as the port says.
- * Returns 0 or an errno; ETIMEDOUT: nobody answered.
+ * Returns 0 or an errno; ETIMEDOUT: no answer came.
  */
 static int request_exchange(const struct ibmad_port *port, int agent, void *request, void *response,
 			    int timeout)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Agents: who may register for what, and which agent a datagram belongs to. */
+/* Agents: which registrations exclude one another, and which agent a datagram belongs to. */
 #include "mad/agents.h"
 
 #include <errno.h>
