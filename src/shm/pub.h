@@ -41,8 +41,13 @@
  */
 struct pub_hazard {
 	_Alignas(64) _Atomic uint64_t target; /* slot of the target << 32 | rkey; 0: none */
-	_Atomic uint32_t thread;	      /* of the initiator; for messages only */
+	/* Of the initiator: its number, and PUB_HAZARD_SEVERAL. */
+	_Atomic uint32_t thread;
 };
+
+/* The copy takes several system calls, so that the end of one isn't the end of the copy. Set before
+ * the first of them. No thread's number has the bit. */
+#define PUB_HAZARD_SEVERAL 0x80000000u
 
 /* The copy that holds up a deregistration of this process; for `verbena status`. */
 struct pub_held_up {

@@ -62,7 +62,7 @@ bool peer_ended(const struct peer_process *peer)
 	return !fake_daemon.peer_state;
 }
 
-bool peer_stopped_in_call(const struct peer_process *peer, uint32_t thread)
+bool peer_stopped_after_copy(const struct peer_process *peer, uint32_t thread)
 {
 	(void)peer, (void)thread;
 	return false;

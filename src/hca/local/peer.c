@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -73,15 +74,21 @@ void peer_close(struct peer_process *peer)
 	peer->fd = -1;
 }
 
-char peer_state(const struct peer_process *peer)
+/* The state in this file of /proc/PID; 0: the process has ended, or the file can't be read. */
+static char state_of(const struct peer_process *peer, const char *file)
 {
 	char line[512];
-	char *end = peer->pid > 0 && proc_file_read(peer->pid, "stat", line, sizeof(line))
+	char *end = peer->pid > 0 && proc_file_read(peer->pid, file, line, sizeof(line))
 			    ? strrchr(line, ')')
 			    : NULL;
 	char state = end && end[1] ? end[2] : 0;
 
 	return peer_alive(peer) ? state : 0;
+}
+
+char peer_state(const struct peer_process *peer)
+{
+	return state_of(peer, "stat");
 }
 
 bool peer_runs(const struct peer_process *peer)
@@ -104,15 +111,37 @@ bool peer_ended(const struct peer_process *peer)
 			       : sys_poll(&pidfd, 1, 0) == 1;
 }
 
-bool peer_stopped_in_call(const struct peer_process *peer, uint32_t thread)
+/* The number of the system call that the thread is in or stands at the end of; -1: none, or it
+ * isn't known. */
+static long thread_call(const struct peer_process *peer, uint32_t thread)
 {
-	char path[64], line[256];
+	char path[64], line[256], *end;
 
 	/* "-1 ..." is a thread that was stopped in its own code, "running" one that isn't
 	 * stopped. */
 	snprintf(path, sizeof(path), "task/%u/syscall", thread);
-	return thread && proc_file_read(peer->pid, path, line, sizeof(line)) && line[0] >= '0' &&
-	       line[0] <= '9' && peer_state(peer) == 'T';
+	if (peer->pid <= 0 || !proc_file_read(peer->pid, path, line, sizeof(line)))
+		return -1;
+	long call = strtol(line, &end, 10);
+
+	return end != line && *end == ' ' ? call : -1;
+}
+
+bool peer_stopped_after_copy(const struct peer_process *peer, uint32_t thread)
+{
+	char path[64];
+
+	if (!thread)
+		return false;
+	long call = thread_call(peer, thread);
+
+	if (call != SYS_process_vm_readv && call != SYS_process_vm_writev)
+		return false;
+	/* A thread within a call isn't stopped: so this state, seen after the call, is its end. The
+	 * state of the thread itself: while it waits in the call for a page the others are stopped
+	 * already. */
+	snprintf(path, sizeof(path), "task/%u/stat", thread);
+	return state_of(peer, path) == 'T';
 }
 
 int peer_descriptor(const struct peer_process *peer, int fd)

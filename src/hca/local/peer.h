@@ -91,9 +91,12 @@ bool peer_runs(const struct peer_process *peer);
  * descriptor: whether its threads have been told to end. */
 bool peer_ended(const struct peer_process *peer);
 
-/* Whether the process is stopped and its thread stands at the end of a system call: it isn't about
- * to begin a call that it decided on before. */
-bool peer_stopped_in_call(const struct peer_process *peer, uint32_t thread);
+/*
+ * Whether the thread is stopped at the end of a process_vm_readv() or process_vm_writev(): the copy
+ * that this call made is over. Another call proves nothing: a signal handler that interrupted the
+ * thread between the lookup of a key and the copy may have made it.
+ */
+bool peer_stopped_after_copy(const struct peer_process *peer, uint32_t thread);
 
 /* Duplicates the peer's descriptor `fd` into this process; -1: it can't be had. */
 int peer_descriptor(const struct peer_process *peer, int fd);

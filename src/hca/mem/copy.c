@@ -11,6 +11,7 @@
 #include "hca/local/peer.h"
 #include "hca/mem/foreign.h"
 #include "hca/mem/guard.h"
+#include "hca/mem/hazard.h"
 #include "hca/mem/streaming.h"
 #include "proto/limits.h"
 
@@ -265,28 +266,12 @@ call_alive(transfer_fn *call, const struct peer_process *peer, const struct iove
 	return -1;
 }
 
-/* Goes on after a call that has copied `n` of `length` bytes, or failed (n < 0): repeats the call
- * until all is copied or nothing more is. */
-static __attribute__((cold, noinline)) int
-peer_transfer_rest(transfer_fn *call, const struct peer_process *peer, const struct iovec *local,
-		   int local_count, const struct iovec *remote, int remote_count, size_t length,
-		   ssize_t n)
-{
-	struct iovec l[LIMIT_SGE + 1], r[LIMIT_SGE + 1];
-	size_t done = 0;
+/* The kernel copies up to 2 GiB less a page by one call. It stops earlier only at memory that isn't
+ * there, so the call isn't repeated for the rest: the owner of the memory counts on that
+ * (hazard.h). */
+_Static_assert(LIMIT_MSG_BYTES <= 1u << 30, "one call copies a whole message");
 
-	while (n > 0) {
-		done += n;
-		if (done == length)
-			return 0;
-		int left = list_from(local, local_count, done, l);
-
-		n = call_alive(call, peer, l, left, r, list_from(remote, remote_count, done, r));
-	}
-	return n < 0 ? -errno : -EFAULT;
-}
-
-/* Copies all: process_vm_* may stop early at a segment's end. */
+/* Copies all by one call. */
 static inline __attribute__((always_inline)) int
 peer_transfer(transfer_fn *call, const struct peer_process *peer, const struct iovec *local,
 	      int local_count, const struct iovec *remote, int remote_count, size_t length)
@@ -295,7 +280,7 @@ peer_transfer(transfer_fn *call, const struct peer_process *peer, const struct i
 
 	if (likely(n == (ssize_t)length))
 		return 0;
-	return peer_transfer_rest(call, peer, local, local_count, remote, remote_count, length, n);
+	return n < 0 ? -errno : -EFAULT;
 }
 
 /* Whether other processors see the copies of one thread in the order in which it made them. Where
@@ -371,10 +356,24 @@ peer_bounce(transfer_fn *call, const struct peer_process *peer, const struct iov
 	return err;
 }
 
+/* Says so if the copy may take several calls: a segment is foreign, or its last byte is written
+ * apart. */
+static inline void announce_calls(const struct iovec *local, int count, bool apart)
+{
+	bool several = apart;
+
+	for (int i = 0; i < count; i++)
+		several = several || foreign_is(local[i].iov_base);
+	if (unlikely(several))
+		hazard_takes_several();
+}
+
 int copy_to_process(const struct peer_process *peer, uint64_t remote, const struct iovec *local,
 		    int count, size_t length)
 {
 	struct iovec r = {(void *)(uintptr_t)remote, length};
+
+	announce_calls(local, count, !COPIES_STAY_IN_ORDER);
 	int err = write_ordered(peer, local, count, &r, 1, length);
 
 	if (unlikely(err == -EFAULT && foreign_among(local, count)))
@@ -393,6 +392,7 @@ int copy_from_process(const struct peer_process *peer, uint64_t remote, const st
 int copy_lists_from_process(const struct peer_process *peer, const struct iovec *remote,
 			    int remote_count, const struct iovec *local, int count, size_t length)
 {
+	announce_calls(local, count, false);
 	int err = peer_transfer(process_vm_readv, peer, local, count, remote, remote_count, length);
 
 	if (unlikely(err == -EFAULT && foreign_among(local, count)))

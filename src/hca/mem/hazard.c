@@ -29,6 +29,7 @@ enum { OUTER_HAZARDS = PUB_HAZARDS - 8 };
 enum { SPINS = 64, NAP_NS = 100000, NAPS_A_LOOK = 16 };
 
 bool hazard_fences;
+static struct pub_regions *own_regions; /* of the process's HCA; for hazard_takes_several() */
 
 /* ------------------------------------------------------------------ own hazards */
 
@@ -46,6 +47,7 @@ int hazard_make(struct hca *hca)
 	if (at == MAP_FAILED)
 		return -ENOMEM;
 	hca->own_hazards = at;
+	own_regions = hca->regions;
 	hazard_fences = !barrier_register();
 	if (hazard_fences)
 		log_info("membarrier() can't be used: each copy has a fence of its own");
@@ -57,6 +59,7 @@ void hazard_unmake(struct hca *hca)
 	if (hca->own_hazards)
 		munmap(hca->own_hazards, LIMIT_QPS_PER_SLOT * sizeof(*hca->own_hazards));
 	hca->own_hazards = NULL;
+	own_regions = NULL;
 }
 
 /* A free place's key[0] is the number of the next free place, as hca.own_hazards_free is of the
@@ -167,13 +170,31 @@ _Atomic uint64_t *hazard_set_inner(struct hca *hca, uint32_t slot, uint32_t rkey
 	return &hca->regions->hazard[OUTER_HAZARDS + place].target;
 }
 
+/* Relaxed, since the owner counts a copy as finished only after the kernel has said that the thread
+ * is stopped at the end of a call, before which this is. */
+void hazard_takes_several(void)
+{
+	for (unsigned int i = 0; own_regions && i < PUB_HAZARDS; i++) {
+		_Atomic uint32_t *thread = &own_regions->hazard[i].thread;
+		uint32_t mine = (uint32_t)hazard_thread.id;
+
+		/* A place of this thread's may have gone to another one meanwhile: then the change
+		 * fails, or marks a hazard without need, whose copy is waited for a bit longer. */
+		if (mine)
+			atomic_compare_exchange_strong_explicit(
+				thread, &mine, mine | PUB_HAZARD_SEVERAL, memory_order_relaxed,
+				memory_order_relaxed);
+	}
+}
+
 #define WHOLE UINT64_MAX
 
-/* Returns the hazard that names the region or QP, in the bits of `mask`; NULL: none does. */
-static const struct pub_hazard *hazard_find(const struct pub_regions *regions, uint64_t value,
-					    uint64_t mask)
+/* Returns the first hazard from the place `from` on that names the region or QP, in the bits of
+ * `mask`; NULL: none does. */
+static const struct pub_hazard *hazard_find_from(const struct pub_regions *regions,
+						 unsigned int from, uint64_t value, uint64_t mask)
 {
-	for (unsigned int i = 0; i < PUB_HAZARDS; i++) {
+	for (unsigned int i = from; i < PUB_HAZARDS; i++) {
 		/* [H4], pairs with [H1], [H5] */
 		uint64_t target = atomic_load(&regions->hazard[i].target);
 
@@ -181,6 +202,12 @@ static const struct pub_hazard *hazard_find(const struct pub_regions *regions, u
 			return &regions->hazard[i];
 	}
 	return NULL;
+}
+
+static const struct pub_hazard *hazard_find(const struct pub_regions *regions, uint64_t value,
+					    uint64_t mask)
+{
+	return hazard_find_from(regions, 0, value, mask);
 }
 
 /* Whether the link's process may copy to or from this one. A process that hasn't mapped our
@@ -292,22 +319,50 @@ static int peer_stuck(const struct wait *wait, struct link *link, uint32_t threa
 	return -EBUSY;
 }
 
+/* Whether the peer's thread has made its copy, and is stopped before it can clear its hazard. */
+static bool has_copied(const struct link *link, const struct pub_hazard *hazard)
+{
+	uint32_t thread = atomic_load_explicit(&hazard->thread, memory_order_relaxed);
+
+	/* Read again: the thread may have taken the place, or announced several calls, since. */
+	return !(thread & PUB_HAZARD_SEVERAL) && peer_stopped_after_copy(&link->process, thread) &&
+	       atomic_load_explicit(&hazard->thread, memory_order_relaxed) == thread;
+}
+
+/* Whether a thread of the living peer may still copy; *thread is its number. A system call or more
+ * for each hazard. */
+static bool may_still_copy(const struct wait *wait, const struct link *link, uint32_t *thread)
+{
+	const struct pub_hazard *hazard;
+	unsigned int from = 0;
+
+	if (peer_ended(&link->process))
+		return false;
+	while ((hazard = hazard_find_from(link->regions, from, wait->value, wait->mask))) {
+		if (!has_copied(link, hazard)) {
+			*thread = atomic_load_explicit(&hazard->thread, memory_order_relaxed) &
+				  ~PUB_HAZARD_SEVERAL;
+			return true;
+		}
+		from = (unsigned int)(hazard - link->regions->hazard) + 1;
+	}
+	return false;
+}
+
 /*
  * Waits until the link's process no longer copies. The copy is one system call of that process or a
  * few instructions more, so the wait is short. The waiting thread polls with naps, because an event
  * for the end would cost every copy a system call.
  *
- * A process that is stopped meanwhile has finished the system call (the kernel doesn't stop a
- * thread within it), but can't clear its hazard. A process that was stopped in the few instructions
- * around the system call is waited for until `until_stopped` only.
+ * A thread that is stopped meanwhile has finished the system call (the kernel doesn't stop a thread
+ * within it), but can't clear its hazard. A process that was stopped in the few instructions around
+ * the system call, or in a signal handler there, is waited for until `until_stopped` only.
  */
 static int hazard_wait_for_peer(struct wait *wait, struct link *link)
 {
-	const struct pub_hazard *hazard;
+	uint32_t thread = 0;
 
-	while ((hazard = hazard_find(link->regions, wait->value, wait->mask))) {
-		uint32_t thread = atomic_load_explicit(&hazard->thread, memory_order_relaxed);
-
+	while (hazard_find(link->regions, wait->value, wait->mask)) {
 		if (!pause_between_looks(wait))
 			continue;
 		if (link->self) {
@@ -315,7 +370,7 @@ static int hazard_wait_for_peer(struct wait *wait, struct link *link)
 				return own_stuck(wait);
 			continue;
 		}
-		if (peer_ended(&link->process) || peer_stopped_in_call(&link->process, thread))
+		if (!may_still_copy(wait, link, &thread))
 			return 0;
 		uint64_t now = now_ns();
 
@@ -411,18 +466,16 @@ static enum hazard_look look_at_own(const struct wait *wait)
 /* What hazard_wait_for_peer() does between its naps. */
 static enum hazard_look look_at_peer(const struct wait *wait, struct link *link)
 {
-	const struct pub_hazard *hazard = hazard_find(link->regions, wait->value, wait->mask);
 	uint64_t now = now_ns();
+	uint32_t thread = 0;
 
-	if (!hazard)
+	if (!hazard_find(link->regions, wait->value, wait->mask))
 		return HAZARD_NONE;
-	uint32_t thread = atomic_load_explicit(&hazard->thread, memory_order_relaxed);
-
 	if (link->self)
 		return now <= wait->until ? HAZARD_SET
 		       : own_stuck(wait)  ? HAZARD_STUCK
 					  : HAZARD_NONE;
-	if (peer_ended(&link->process) || peer_stopped_in_call(&link->process, thread))
+	if (!may_still_copy(wait, link, &thread))
 		return HAZARD_NONE;
 	if (now <= wait->until_stopped || (now <= wait->until && peer_state(&link->process) != 'T'))
 		return HAZARD_SET;

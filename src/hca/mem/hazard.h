@@ -58,6 +58,12 @@
  * The thread sanitizer knows [H5] and [O3], which order a copy before the program's use of the
  * memory; the others decide only whether a copy begins.
  *
+ * A peer's thread that is stopped (SIGSTOP) can't clear its hazard. If it is stopped at the end of
+ * process_vm_readv() or process_vm_writev(), its copy is over, because a copy makes one such call,
+ * unless the hazard says PUB_HAZARD_SEVERAL. (Under a QP's hazard there may be one for each key of
+ * the message: before each of them the thread looks at the QP's state.) Stopped anywhere else, in
+ * its own code or in a call that a signal handler makes, it may be about to copy.
+ *
  * The wait has a bound, HAZARD_PATIENCE_NS (HAZARD_STOPPED_NS for a stopped peer), since a peer's
  * hazard may stay set by a fault of that process. It holds no lock: a link that is looked at is
  * counted in link.watchers, which keeps its tables mapped. When the bound is reached the wait names
@@ -169,6 +175,13 @@ _Atomic uint64_t *hazard_set(struct hca *hca, uint32_t slot, uint32_t rkey);
 /* The same within a copy that has set a hazard already. It uses places of its own, so it never
  * waits for a thread that waits for this copy's end. */
 _Atomic uint64_t *hazard_set_inner(struct hca *hca, uint32_t slot, uint32_t rkey);
+
+/*
+ * The copy that the calling thread is about to make takes several system calls. A copy that doesn't
+ * announce that makes one call at most: an owner that finds the thread stopped at the end of it
+ * takes the copy for finished, though the hazard is still set.
+ */
+void hazard_takes_several(void);
 
 static inline void hazard_clear(_Atomic uint64_t *hazard)
 {

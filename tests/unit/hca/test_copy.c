@@ -46,6 +46,13 @@ bool foreign_among(const struct iovec *list, int count)
 	return false;
 }
 
+static unsigned int announced; /* copies that take several calls */
+
+void hazard_takes_several(void)
+{
+	announced++;
+}
+
 enum { MARGIN = 64, MOST = 3 * STREAMING_LEAST, FILL = 0xa5 };
 
 static uint8_t from[MOST + MARGIN], to[MOST + 2 * MARGIN];
@@ -166,6 +173,24 @@ static void to_a_process(void **state)
 	}
 }
 
+/* A list with a marked address is copied piece by piece, which is announced before the first call:
+ * the owner of the memory would take the end of one call for the end of the copy. */
+static void several_calls(void **state)
+{
+	static const struct process_life alive;
+	const struct peer_process self = {.pid = getpid(), .life = &alive};
+	struct iovec list[] = {{from, 10}, {(void *)(1ull << 63 | 4096), 10}}; /* NOLINT */
+
+	(void)state;
+	announced = 0;
+	copy_from_process(&self, (uintptr_t)to, list, 1, 10);
+	assert_int_equal(announced, 0);
+	assert_int_not_equal(copy_from_process(&self, (uintptr_t)to, list, 2, 20), 0);
+	assert_int_equal(announced, 1);
+	assert_int_not_equal(copy_to_process(&self, (uintptr_t)to, list, 2, 20), 0);
+	assert_int_equal(announced, 2);
+}
+
 static void what_is_not_mapped(void **state)
 {
 	uint8_t *gone = mmap(NULL, STREAMING_LEAST, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -190,6 +215,7 @@ int main(void)
 		cmocka_unit_test(payloads),
 		{"payloads, strings move slowly", payloads, NULL, NULL, &moves_slowly},
 		cmocka_unit_test(to_a_process),
+		cmocka_unit_test(several_calls),
 		cmocka_unit_test(what_is_not_mapped),
 	};
 

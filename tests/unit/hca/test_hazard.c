@@ -50,10 +50,13 @@ char peer_state(const struct peer_process *peer)
 	return stopped ? 'T' : 'S';
 }
 
-bool peer_stopped_in_call(const struct peer_process *peer, uint32_t thread)
+/* The thread that is stopped at the end of its copy; 0: none is. */
+static uint32_t copied;
+
+bool peer_stopped_after_copy(const struct peer_process *peer, uint32_t thread)
 {
-	(void)peer, (void)thread;
-	return false;
+	(void)peer;
+	return copied && thread == copied;
 }
 
 void link_break(struct link *link)
@@ -94,6 +97,7 @@ static int setup(void **state)
 	peer_link->regions = peer_regions;
 	atomic_store(&peer_link->state, LINK_UP);
 	ended = stopped = false;
+	copied = 0;
 	broken = 0;
 	return hazard_make(hca);
 }
@@ -289,6 +293,59 @@ static void stopped_peer(void **state)
 	assert_true(atomic_load(&clock_ns) - before < HAZARD_PATIENCE_NS / 2);
 }
 
+/* A thread that is stopped at its copy's end isn't waited for, another one of the same process that
+ * is stopped elsewhere is. */
+static void stopped_after_copy(void **state)
+{
+	(void)state;
+	stopped = true;
+	copied = 4712;
+	peer_names(KEY);
+	assert_int_equal(hazard_wait_region(hca, KEY), 0);
+	assert_int_equal(hazard_look_region(hca, KEY, 0), HAZARD_NONE);
+	atomic_store(&peer_regions->hazard[9].thread, 4713);
+	atomic_store(&peer_regions->hazard[9].target, (uint64_t)SLOT << 32 | KEY);
+	assert_int_equal(hazard_wait_region(hca, KEY), -EBUSY);
+	assert_int_equal(atomic_load(&hca->pub->held_up.thread), 4713);
+	assert_int_equal(hazard_look_region(hca, KEY, 0), HAZARD_STUCK);
+	atomic_store(&peer_regions->hazard[9].target, 0);
+	assert_int_equal(hazard_wait_region(hca, KEY), 0);
+}
+
+/* The copy takes more calls than the one at whose end its thread is stopped. */
+static void stopped_between_calls(void **state)
+{
+	struct pub_regions *own = pages_of(sizeof(*own));
+
+	(void)state;
+	stopped = true;
+	copied = 4712;
+	peer_names(KEY);
+	atomic_store(&peer_regions->hazard[7].thread, copied | PUB_HAZARD_SEVERAL);
+	assert_int_equal(hazard_wait_region(hca, KEY), -EBUSY);
+	assert_int_equal(atomic_load(&hca->pub->held_up.thread), 4712);
+
+	/* As the peer announces it. */
+	hazard_unmake(hca);
+	hca->regions = own;
+	assert_int_equal(hazard_make(hca), 0);
+	_Atomic uint64_t *hazard = hazard_set(hca, PEER_SLOT, OTHER_KEY);
+	_Atomic uint64_t *inner = hazard_set_inner(hca, PEER_SLOT, OTHER_KEY);
+
+	hazard_takes_several();
+	for (int i = 0; i < (int)PUB_HAZARDS; i++)
+		assert_int_equal(atomic_load(&own->hazard[i].thread),
+				 &own->hazard[i].target == hazard || &own->hazard[i].target == inner
+					 ? (uint32_t)gettid() | PUB_HAZARD_SEVERAL
+					 : 0);
+	hazard_clear(hazard);
+	hazard_clear(inner);
+	hazard = hazard_set(hca, PEER_SLOT, OTHER_KEY);
+	assert_int_equal(atomic_load(&own->hazard[0].thread), gettid()); /* not the next copy */
+	hazard_clear(hazard);
+	free(own);
+}
+
 static void ended_peer(void **state)
 {
 	(void)state;
@@ -309,6 +366,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(places_are_used_again, setup, teardown),
 		cmocka_unit_test_setup_teardown(stuck_peer, setup, teardown),
 		cmocka_unit_test_setup_teardown(stopped_peer, setup, teardown),
+		cmocka_unit_test_setup_teardown(stopped_after_copy, setup, teardown),
+		cmocka_unit_test_setup_teardown(stopped_between_calls, setup, teardown),
 		cmocka_unit_test_setup_teardown(ended_peer, setup, teardown),
 	};
 

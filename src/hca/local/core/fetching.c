@@ -97,6 +97,10 @@ static enum fetch fetch_segments(struct local_qp *lq, const struct record_segmen
 	for (int i = 0, same; i < n && result == FETCHED; i += same) {
 		size_t length = from[i].length;
 
+		/* The sender takes the end of one call for the end of the copy if this process is
+		 * stopped there (mem/hazard.h). */
+		if (unlikely(i && !local_sender_there(lq)))
+			return FETCH_GONE;
 		for (same = 1; i + same < n && from[i + same].lkey == from[i].lkey; same++)
 			length += from[i + same].length;
 		int parts = iovec_slice(local, count, &at, &done, length, part);
