@@ -260,7 +260,7 @@ static void roce_begin(bool hot)
 	packets = 1;
 	our_pub_memory.header.asleep = 0;
 	model_word(&our_pub_memory.header.asleep, 4, "asleep");
-	model_word(&roce.hot, 1, "hot");
+	model_word(&roce.socket, 4, "socket");
 }
 
 static void packet_setup(void)
@@ -273,6 +273,14 @@ static void packet_hot_setup(void)
 {
 	roce_begin(true);
 	model_word(&our_pub_memory.header.armed_cqs, 4, "armed_cqs");
+}
+
+/* No thread has polled yet, and the engine thread makes its first round. */
+static void first_setup(void)
+{
+	packet_setup();
+	our_pub_memory.header.asleep = 1;
+	scenario_roce_begin(&roce);
 }
 
 /* A CQ is armed from the beginning. */
@@ -322,6 +330,15 @@ static void engine_serves_packets(void)
 			roce_woken(&roce);
 		engine_serve(&hca, &seen);
 	}
+}
+
+/* The first round, beside a program that arms a CQ at once. */
+static void engine_begins(void)
+{
+	uint32_t seen = 0;
+
+	engine_serve(&hca, &seen);
+	engine_serves_packets();
 }
 
 /* The lease ends, and the next one begins: its holder doesn't look at a cold socket's timers. */
@@ -479,6 +496,7 @@ const struct model_scenario engine_scenarios[] = {
 	 packet_hot_setup,
 	 {packets_come, program_arms_for_packets, engine_serves_packets},
 	 NULL},
+	{"roce.first", first_setup, {packets_come, program_arms_for_packets, engine_begins}, NULL},
 	{"roce.packets", packets_setup, {packets_come, engine_serves_packets}, NULL},
 	{"roce.timers", timers_setup, {lease_after_lease, engine_finds_the_deadline}, NULL},
 	{"room.one", room_setup, {big_sends, peer_takes, engine_until_sent}, NULL},

@@ -6,12 +6,16 @@
  *
  * The socket and the engine thread's epoll are the kernel's, under a lock of its own. The epoll is
  * armed once (EPOLLONESHOT) and level-triggered: what it has noted is reported, and disarms it,
- * only if there is still a packet when the engine thread looks.
+ * only if there is still a packet when the engine thread looks. Like the kernel's, it refuses a
+ * descriptor that it has already, and a change of one that it doesn't have; the error that roce.c
+ * would log of that fails the scenario.
  */
 #include "scenarios.h"
 
+#include <errno.h>
 #include <sys/epoll.h>
 
+#include "base/log.h"
 #include "net/receiver.h"
 
 static int socket_epoll(int epoll, int what, int fd, struct epoll_event *event);
@@ -21,11 +25,13 @@ static uint64_t late(void);
 #define epoll_ctl socket_epoll
 #define net_receive socket_receive
 #define now_ns late
+#undef log_error
+#define log_error(...) model_fail(__VA_ARGS__)
 #include "hca/roce/roce.c"
 
 static struct {
 	struct lock lock;
-	bool armed, noted;
+	bool joined, armed, noted;
 	unsigned int packets, taken, bell;
 } kernel;
 static uint64_t looks;
@@ -42,9 +48,17 @@ void scenario_roce_init(struct roce *roce, struct hca *hca, unsigned int bell, b
 	list_init(&roce->waiters);
 	list_init(&roce->timed);
 	roce->deadline = roce->scheduled = TP_NEVER;
-	roce->hot = hot;
+	roce->socket = hot ? ROCE_HOT : ROCE_COLD;
+	kernel.joined = true;
 	kernel.armed = !hot;
 	kernel.bell = bell;
+}
+
+void scenario_roce_begin(struct roce *roce)
+{
+	kernel.joined = kernel.armed = false;
+	roce->socket = ROCE_APART;
+	roce_join(roce, 0);
 }
 
 /* Each look at the clock is a second after the last one, so that no thread stays awake for the next
@@ -64,12 +78,17 @@ static void note(void)
 
 static int socket_epoll(int epoll, int what, int fd, struct epoll_event *event)
 {
-	(void)epoll, (void)what, (void)fd, (void)event;
+	(void)epoll, (void)fd, (void)event;
 	lock_take(&kernel.lock);
-	kernel.armed = true;
-	note();
+	bool fits = kernel.joined == (what == EPOLL_CTL_MOD);
+
+	if (fits) {
+		kernel.joined = kernel.armed = true;
+		note();
+	}
 	lock_give(&kernel.lock);
-	return 0;
+	errno = fits ? 0 : kernel.joined ? EEXIST : ENOENT;
+	return fits ? 0 : -1;
 }
 
 static unsigned int socket_receive(struct net_receiver *from, net_handler *handler, void *arg)

@@ -18,6 +18,8 @@ void scenario_link_init(struct link *link, struct hca *of);
  */
 struct roce;
 void scenario_roce_init(struct roce *roce, struct hca *hca, unsigned int bell, bool hot);
+/* Then: as it is when engine_start() makes the engine thread. */
+void scenario_roce_begin(struct roce *roce);
 void scenario_packet_comes(void);
 unsigned int scenario_packets_taken(void);
 /* The engine thread's look at the epoll: whether the socket is reported. */

@@ -338,6 +338,12 @@ int engine_start(struct hca *hca)
 		sys_close(epoll);
 		return err;
 	}
+	int err = hca->roce ? roce_join(hca->roce, epoll) : 0;
+
+	if (err) {
+		sys_close(epoll);
+		return err;
+	}
 	hca->watch_due = false;
 	hca->epoll = epoll;
 	lock_assume_alone(&hca->engine); /* its thread begins below */
@@ -346,7 +352,7 @@ int engine_start(struct hca *hca)
 	sigdelset(&all, SIGSEGV); /* guard.h */
 	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, &old); /* the program's handlers stay on its threads */
-	int err = pthread_create(&hca->thread, NULL, engine_thread, hca);
+	err = pthread_create(&hca->thread, NULL, engine_thread, hca);
 
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (err) {

@@ -307,7 +307,7 @@ static bool owes_events(const struct hca *hca)
  * to it. What comes into the rings meanwhile is the poller's, or rings again. */
 static void engine_attend(struct hca *hca)
 {
-	bool packets = hca->roce && atomic_load_explicit(&hca->roce->hot, memory_order_relaxed);
+	bool packets = hca->roce && roce_hot(hca->roce);
 
 	if (packets) {
 		pass_all(hca);

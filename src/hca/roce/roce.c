@@ -107,8 +107,7 @@ void roce_leave(struct hca *hca)
 	net_sender_leave(&roce->tx);
 	counters_leave(hca);
 	roce->rx.fd = -1;
-	roce->left = true;
-	atomic_store(&roce->hot, false);
+	atomic_store(&roce->socket, ROCE_LEFT);
 	atomic_store(&roce->has_ready, 0);
 }
 
@@ -548,7 +547,7 @@ unsigned int roce_pass(struct roce *roce)
 	roce->now = now_ns();
 	if (roce_ready(roce))
 		n += send_ready(roce, roce->now);
-	if (likely(atomic_load_explicit(&roce->hot, memory_order_relaxed))) {
+	if (likely(roce_hot(roce))) {
 		packets = net_receive(&roce->rx, on_packet, roce);
 		uint32_t empty = packets ? 0
 					 : atomic_load_explicit(&roce->empty_receives,
@@ -591,9 +590,9 @@ static uint64_t roce_scheduled(struct roce *roce)
 uint64_t roce_scan(struct roce *roce, uint64_t now)
 {
 	/* The holder of the lease handles the timers, too, so the engine's lock isn't taken
-	 * here. `scheduled` before the look at `hot`: see roce_arm(). */
+	 * here. `scheduled` before the look at the socket's state: see roce_arm(). */
 	atomic_store(&roce->scheduled, 0);
-	if (!engine_asleep(roce->hca) && atomic_load(&roce->hot))
+	if (!engine_asleep(roce->hca) && atomic_load(&roce->socket) == ROCE_HOT)
 		return TP_NEVER;
 	if (atomic_load(&roce->deadline) <= now) {
 		lock_take(&roce->hca->engine);
@@ -610,26 +609,37 @@ uint64_t roce_scan(struct roce *roce, uint64_t now)
 
 /* ------------------------------------------------------------------ the socket's lease */
 
-bool roce_arm(struct roce *roce)
+/* Packets that are in the socket already are reported as well: EPOLLIN is level-triggered. */
+static int roce_epoll(const struct roce *roce, int epoll, int change)
 {
 	struct epoll_event e = {.events = EPOLLIN | EPOLLONESHOT, .data.fd = roce->rx.fd};
 
-	if (roce->left)
+	return epoll_ctl(epoll, change, roce->rx.fd, &e) < 0 ? -errno : 0;
+}
+
+int roce_join(struct roce *roce, int epoll)
+{
+	atomic_store(&roce->socket, ROCE_COLD);
+	return roce_epoll(roce, epoll, EPOLL_CTL_ADD);
+}
+
+bool roce_arm(struct roce *roce)
+{
+	if (roce_has_left(roce))
 		return false; /* the socket and the epoll descriptor are the parent's */
-	atomic_store(&roce->hot, false);
-	/* Packets that are in the socket already are reported as well: EPOLLIN is
-	 * level-triggered. */
-	if (epoll_ctl(roce->hca->epoll, EPOLL_CTL_MOD, roce->rx.fd, &e) < 0 &&
-	    epoll_ctl(roce->hca->epoll, EPOLL_CTL_ADD, roce->rx.fd, &e) < 0)
-		log_error("wire: epoll: %s", strerror(errno));
-	/* This function clears `hot`, then reads `scheduled`; roce_scan() writes `scheduled`, then
-	 * reads `hot`: roce_scan() finds the socket cold, or this function that the timers were
-	 * left to pollers. */
+	atomic_store(&roce->socket, ROCE_COLD);
+	int err = roce_epoll(roce, roce->hca->epoll, EPOLL_CTL_MOD);
+
+	if (err)
+		log_error("wire: epoll: %s", strerror(-err));
+	/* This function stores COLD, then reads `scheduled`; roce_scan() writes `scheduled`, then
+	 * reads the socket's state: roce_scan() finds the socket cold, or this function that the
+	 * timers were left to pollers. */
 	return !atomic_load(&roce->scheduled);
 }
 
 void roce_woken(struct roce *roce)
 {
 	atomic_store_explicit(&roce->empty_receives, 0, memory_order_relaxed);
-	atomic_store(&roce->hot, true);
+	atomic_store(&roce->socket, ROCE_HOT);
 }

@@ -33,26 +33,35 @@
  * empties the lists under list_lock: so no QP stays on them. QPs go on in the order in which they
  * were parked, each for its turn; an acknowledgement goes with its QP's turn.
  *
- * The socket's lease. While `hot`, pollers look at the socket with each poll, which is a system
+ * The socket's lease. While it is hot, pollers look at the socket with each poll, which is a system
  * call. After COLD_AFTER consecutive empty receives, and when the engine's lease ends, the socket
  * is cold: it is in the engine thread's epoll, armed once, and the first packet makes it hot again.
  * So a program that only talks to processes of its own host never pays for the socket.
  *
+ * roce.socket, the state of the socket:
+ *   state        the socket is                            left by
+ *   ROCE_APART   in no epoll: there is no engine thread   roce_join(), by engine_start(): to COLD
+ *   ROCE_COLD    in the engine thread's epoll, armed      roce_woken(), by the engine thread, after
+ *                                                         the epoll's report: to HOT
+ *   ROCE_HOT     in that epoll, disarmed by its report;   roce_arm(), by roce_pass() (hca.engine is
+ *                pollers look at it                       held), engine_release() (any thread, no
+ *                                                         lock), the engine thread: to COLD
+ *   ROCE_LEFT    the parent's; this is a forked child     nothing
+ * roce_leave(), by the only thread of a forked child, makes any of them LEFT.
+ * COLD and HOT change without a lock: roce_arm() stores COLD before it arms the epoll, also if the
+ * socket is cold already, and roce_woken() stores HOT after the epoll has reported and disarmed
+ * itself; so the socket doesn't stay cold and unarmed, in whatever order two threads arm it. The
+ * socket enters the epoll before any thread may arm it, because two threads that both find it
+ * missing would both add it.
+ *
  * Flags:
  *   flag               set by                           cleared by
- *   roce.hot           roce_woken(): the engine         roce_arm(): roce_pass() (hca.engine is
- *                      thread's epoll reported the      held), engine_release() (any thread, no
- *                      socket                           lock), the engine thread; roce_leave()
- *   roce.left          roce_leave(): a forked child     never
  *   roce_entry.in      roce_entry_enter()               roce_batch_next()
  *   roce_qp.taken      roce_take(): the core took a     roce_give_back(), drop_receive(), and the
  *                      receive into `receive`           core's event that the message is complete
- * `hot` needs no lock: roce_arm() clears it before it arms the epoll, and roce_woken() sets it
- * after the epoll has reported and disarmed itself; so the socket doesn't stay cold and
- * unarmed, in whatever order two threads arm it. `left` is written by the only thread of the child.
- * The other two: see below. None of them is a state of the QP, whose states are the transport
- * core's (src/transport/state.h): `in` is about a list, and `taken` says whether roce_stop() has to
- * give the receive back, since the core forgets it then without a call.
+ * Their locks: see below. Neither is a state of the QP, whose states are the transport core's
+ * (src/transport/state.h): `in` is about a list, and `taken` says whether roce_stop() has to give
+ * the receive back, since the core forgets it then without a call.
  */
 #ifndef VERBENA_HCA_ROCE_ROCE_H
 #define VERBENA_HCA_ROCE_ROCE_H
@@ -78,6 +87,9 @@ enum roce_drop {
 	ROCE_DROPS
 };
 
+/* The UDP socket's states; see above. */
+enum roce_socket { ROCE_APART, ROCE_COLD, ROCE_HOT, ROCE_LEFT };
+
 struct roce {
 	struct hca *hca;
 	/* Used under hca.engine; the socket's lease reads its descriptor without it. */
@@ -94,13 +106,24 @@ struct roce {
 	_Atomic uint32_t has_ready;
 	_Atomic uint64_t deadline;  /* ns: no QP's deadline is earlier; TP_NEVER: there is none */
 	_Atomic uint64_t scheduled; /* ns: when the engine thread looks by itself; 0: pollers do */
-	_Atomic bool hot; /* polling threads poll the socket; else it is in the epoll, armed */
-	bool left;	  /* a forked child: nothing is sent, the QPs are its parent's */
-	uint64_t now;	  /* ns: when the current batch of packets came; under hca.engine */
-	uint64_t heard;	  /* ns: when the last packet came; under hca.engine */
-	uint64_t bulk;	  /* ns: when at least ROCE_BULK packets came at once; under hca.engine */
+	_Atomic enum roce_socket socket;
+	uint64_t now;	/* ns: when the current batch of packets came; under hca.engine */
+	uint64_t heard; /* ns: when the last packet came; under hca.engine */
+	uint64_t bulk;	/* ns: when at least ROCE_BULK packets came at once; under hca.engine */
 	_Atomic uint32_t empty_receives; /* consecutive empty receives */
 };
+
+/* Whether pollers look at the socket. */
+static inline bool roce_hot(const struct roce *roce)
+{
+	return atomic_load_explicit(&roce->socket, memory_order_relaxed) == ROCE_HOT;
+}
+
+/* Whether this is a forked child: nothing is sent, the QPs are its parent's. */
+static inline bool roce_has_left(const struct roce *roce)
+{
+	return atomic_load_explicit(&roce->socket, memory_order_relaxed) == ROCE_LEFT;
+}
 
 /* A QP's place in one of the lists. `in`: the QP is in that list, or in the batch that a thread has
  * taken off it. Changed under list_lock, and read without it under qp.lock: the thread that takes
@@ -167,9 +190,8 @@ void roce_take_in(struct roce *roce);
 enum { ROCE_WARM_NS = 20000, ROCE_WARM_BULK_NS = 60000, ROCE_BULK = 8 /* packets at once */ };
 static inline bool roce_warm(const struct roce *roce)
 {
-	return atomic_load_explicit(&roce->hot, memory_order_relaxed) &&
-	       (roce->now - roce->heard < ROCE_WARM_NS ||
-		roce->now - roce->bulk < ROCE_WARM_BULK_NS);
+	return roce_hot(roce) && (roce->now - roce->heard < ROCE_WARM_NS ||
+				  roce->now - roce->bulk < ROCE_WARM_BULK_NS);
 }
 
 /* Whether some QP has something to send. */
@@ -180,10 +202,13 @@ static inline bool roce_ready(const struct roce *roce)
 
 static inline bool roce_busy(const struct roce *roce)
 {
-	return atomic_load_explicit(&roce->hot, memory_order_relaxed) || roce_ready(roce);
+	return roce_hot(roce) || roce_ready(roce);
 }
 
 /* ---- without locks */
+/* Enters the socket into the engine thread's epoll, before that thread begins: cold. 0 or
+ * -errno. */
+int roce_join(struct roce *roce, int epoll);
 /* No thread polls, or a CQ is armed: the socket goes to the engine thread's epoll. True: the timers
  * were left to pollers, and the engine thread must look at them now (roce_scan()). */
 bool roce_arm(struct roce *roce);

@@ -109,7 +109,7 @@ static enum step send_run(struct qp *qp, const struct send_wqe *wqe, const struc
 
 	/* Dropped, as unreliable messages may be: RoCE is forced without a socket, or this is a
 	 * forked child. */
-	if (unlikely(!roce || roce->left))
+	if (unlikely(!roce || roce_has_left(roce)))
 		return STEP_DONE;
 	const struct packet packet = roce_datagram_packet(qp, wqe);
 	struct net_path path;

@@ -82,7 +82,7 @@ static bool send_begin(struct roce_qp *w)
 {
 	struct roce *roce = w->qp->hca->roce;
 
-	if (unlikely(roce->left))
+	if (unlikely(roce_has_left(roce)))
 		return false;
 	lock_take(&roce->tx_lock);
 	net_begin(&roce->tx, &w->path);
