@@ -71,7 +71,7 @@ static void close_peers(void)
 /* The daemon's closing threads. */
 static long daemon_threads(void)
 {
-	char path[400], name[32];
+	char path[400], name[32] = ""; /* may be compared in one piece */
 	const struct dirent *entry;
 	long count = 0;
 

@@ -42,7 +42,7 @@ int daemon_create_ah(struct daemon_conn *conn, uint32_t pd, const struct ib_uver
 	if (attr->port_num != 1 || attr->grh.sgid_index >= 2)
 		return -EINVAL;
 	last = *attr;
-	resp->ah_handle = ++handles;
+	*resp = (struct proto_create_ah_resp){.ah_handle = ++handles};
 	memcpy(resp->route.sgid, gids[attr->grh.sgid_index], 16);
 	return 0;
 }
