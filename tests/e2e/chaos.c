@@ -13,8 +13,8 @@
  *   time       nothing hangs: each round ends within ROUND_SECONDS
  *   memory     deregistered memory belongs to the program: no byte of it changes any more
  *   no error   where nothing failed (a short stop, a fork, a daemon's death) there is none
- * When no request is outstanding it prints `quiet ROUND FDS RSS_KIB THREADS`: chaos.py requires
- * that these don't grow.
+ * When no request is outstanding it prints `quiet ROUND FDS ANON_KIB SHMEM_KIB THREADS`: chaos.py
+ * requires that these don't grow.
  *
  * usage: chaos host self|process SECONDS SEED [ACTION...]
  *        chaos peer SOCKET SEED (started by the host)
@@ -41,8 +41,8 @@ enum {
 	WINDOW = 16,   /* requests in flight */
 	RECEIVES = 32, /* posted */
 	SLOT = 65536,  /* bytes of the longest message */
-	QUIET_EVERY = 10,
-	ROUNDS_MIN = 4 * QUIET_EVERY, /* at least so many rounds, for a comparison */
+	QUIET_EVERY = 5,
+	ROUNDS_MIN = 8 * QUIET_EVERY, /* at least so many rounds, for a comparison */
 	ROUND_SECONDS = 60,
 };
 
@@ -600,22 +600,25 @@ static unsigned int count_entries(const char *path)
 	return n;
 }
 
-static long resident_kib(void)
+/* A number of /proc/self/status, such as "RssAnon:", in KiB. */
+static long status_kib(const char *name)
 {
-	long pages = 0;
-	FILE *file = fopen("/proc/self/statm", "re");
+	FILE *file = fopen("/proc/self/status", "re");
+	char line[128];
+	long kib = 0;
 
-	if (file && fscanf(file, "%*s %ld", &pages) != 1)
-		pages = 0;
+	while (file && fgets(line, sizeof(line), file))
+		if (strncmp(line, name, strlen(name)) == 0)
+			kib = strtol(line + strlen(name), NULL, 10);
 	if (file)
 		fclose(file);
-	return pages * (sysconf(_SC_PAGESIZE) / 1024);
+	return kib;
 }
 
 static void say_quiet(unsigned int rounds)
 {
-	printf("quiet %u %u %ld %u\n", rounds, count_entries("/proc/self/fd"), resident_kib(),
-	       count_entries("/proc/self/task"));
+	printf("quiet %u %u %ld %ld %u\n", rounds, count_entries("/proc/self/fd"),
+	       status_kib("RssAnon:"), status_kib("RssShmem:"), count_entries("/proc/self/task"));
 	fflush(stdout);
 }
 
