@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Functions with which the folders under tests/ register what they have.
 
+# TIMEOUT is for an idle machine. A test is ended after five times as long, because a loaded machine
+# may take that long: the bound is for what hangs.
+set(VERBENA_TEST_PATIENCE 5)
+
 # verbena_unit_test(NAME SOURCES file... [LIBS target...] [TIMEOUT seconds])
 #
 # Builds a cmocka program `test_NAME` and registers it as the test `unit.NAME`; an exit code of 77
@@ -13,6 +17,7 @@ function(verbena_unit_test name)
 	if(NOT arg_TIMEOUT)
 		set(arg_TIMEOUT 120)
 	endif()
+	math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * ${VERBENA_TEST_PATIENCE}")
 	if(VERBENA_SANITIZE) # several times slower
 		math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 4")
 	endif()
@@ -36,6 +41,7 @@ function(verbena_script_test name)
 	if(NOT arg_TIMEOUT)
 		set(arg_TIMEOUT 300)
 	endif()
+	math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * ${VERBENA_TEST_PATIENCE}")
 	add_test(NAME ${name} COMMAND ${arg_COMMAND})
 	set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} SKIP_RETURN_CODE 77
 		LABELS "${arg_LABELS}" RUN_SERIAL ${arg_SERIAL})

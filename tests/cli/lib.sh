@@ -25,7 +25,7 @@ trap cleanup EXIT
 fake_start() {
 	"$python" "$here/fake-ctl" "$1" "$VERBENA_RUNTIME_DIR" &
 	fake_pid=$!
-	for _ in $(seq 200); do
+	for _ in $(seq 2400); do
 		[ -S "$VERBENA_RUNTIME_DIR/ctl" ] && return
 		sleep 0.05
 	done

@@ -10,7 +10,7 @@ import sys
 import time
 
 from clients import ADDRESS, on_each_stage, on_two_hosts, prepare
-from lib import PORTS, Suite, poll_until
+from lib import LEAST, PORTS, Suite, poll_until, seen_within
 
 # What an example's client and server want beside address and port; each list of the client's is one
 # client, one after the other, except 13's, whose server waits for all of them at once.
@@ -34,7 +34,7 @@ ENDLESS = ("06-multiple-connections", "06scch-multiple-connections")
 def connected(stage, words, server):
     """A client that ends well; it is started again while its server isn't listening yet, which no
     TCP port tells."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + LEAST
     while True:
         client = stage.start(*words)
         if client.wait(30) == 0 or time.monotonic() > end or not server.running():
@@ -51,7 +51,7 @@ def example(stage, address, directory):
     lists = CLIENTS.get(name, [[]])
     words = [os.path.join(directory, "client"), address, port]
     if name in AT_ONCE:
-        poll_until(lambda: not server.running(), 1)
+        seen_within(lambda: not server.running(), 1)
         clients = [there.start(*words, *more) for more in lists]
     else:
         clients = [connected(there, words + more, server) for more in lists]

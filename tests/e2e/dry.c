@@ -15,6 +15,8 @@ enum { GRH = 40, PIECE = 128 };
 
 /* How late the receiver may be (DATAGRAM_PATIENCE_NS is twice that); a round in which the machine
  * was slower isn't judged. */
+/* A datagram that doesn't come for so long was lost. */
+enum { LOST_MS = 1250 };
 #define LATE_MS 100
 
 static const struct end_options ud = {
@@ -140,7 +142,7 @@ static bool stream_receive(struct end *end, bool *late)
 	double at = now_ms();
 
 	*late = false;
-	while (last < STREAM - 1 && next_number(end, &number, (int)(RIG_SOON_MS / 4))) {
+	while (last < STREAM - 1 && next_number(end, &number, LOST_MS * rig_slowness())) {
 		CHECK(end->rig, number > last);
 		last = number;
 		if (++came % PAUSE_EVERY == 0)
@@ -273,7 +275,7 @@ static uint32_t await_number(struct poster *p, struct end *end)
 	while (ibv_poll_cq(end->rcq, 1, &wc) == 0) {
 		note_time(p, &at);
 		/* Long enough for A, and for the poster, to get a processor on a loaded machine. */
-		if (at - began > RIG_SOON_MS)
+		if (at - began > 4 * LOST_MS * rig_slowness())
 			return RACES;
 	}
 	CHECK_EQ(end->rig, wc.status, IBV_WC_SUCCESS);

@@ -132,7 +132,7 @@ static bool run(const char *what, int resource, rlim_t low, const int *allowed, 
 	fflush(NULL);
 	pid = fork();
 	if (pid == 0) {
-		alarm(30);
+		alarm(180);
 		if (resource == RLIMIT_AS)
 			low += address_space();
 		exit(under_limit(resource, low, allowed));
@@ -197,7 +197,7 @@ static bool directory(const char *path, const char *what)
 	fflush(NULL);
 	pid = fork();
 	if (pid == 0) {
-		alarm(30);
+		alarm(180);
 		setenv("VERBENA_RUNTIME_DIR", path, 1);
 		exit(make(&o) > 0 ? 0 : 1);
 	}

@@ -681,7 +681,7 @@ static pid_t owner_start(struct rig *rig)
 	end_open(&end, &own, &(struct end_options){.bytes = BYTES});
 	offer_region(&own, end.mr, &offer);
 	CHECK_EQ(&own, write(ready[1], &byte, 1), 1);
-	alarm(60); /* if A fails before it ends this */
+	alarm(180); /* if A fails before it ends this */
 	for (;;)
 		pause();
 }

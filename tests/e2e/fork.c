@@ -258,7 +258,7 @@ static void traffic_end(struct traffic *traffic, struct rig *rig)
 
 /* Children ----------------------------------------------------------------------------------- */
 
-enum { FINE = 0, HANGS_AFTER_S = 15 };
+enum { FINE = 0, HANGS_AFTER_S = 120 };
 
 static bool is_child;
 

@@ -4,12 +4,12 @@ add_executable(kill kill.c rig.c end.c)
 target_link_libraries(kill PRIVATE ibverbs Threads::Threads)
 set_target_properties(kill PROPERTIES
 	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
-verbena_script_test(e2e.kill TIMEOUT 900 LABELS e2e
+verbena_script_test(e2e.kill TIMEOUT 400 LABELS e2e
 	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:kill>)
 # Every carrier at once, with everything that may fail (chaos.py).
 add_executable(chaos chaos.c rig.c end.c)
 target_link_libraries(chaos PRIVATE ibverbs Threads::Threads)
 set_target_properties(chaos PROPERTIES
 	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
-verbena_script_test(e2e.chaos TIMEOUT 900 LABELS e2e
+verbena_script_test(e2e.chaos TIMEOUT 400 LABELS e2e
 	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/chaos.py)

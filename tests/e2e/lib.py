@@ -32,6 +32,9 @@ SANITIZER_RUNTIME = os.environ.get("VERBENA_SANITIZER_RUNTIME", "")
 WRAP = shlex.split(os.environ.get("VERBENA_WRAP", ""))
 # Watched code is several times slower; the waiting is stretched, never the work.
 SLOW = 10 if WRAP else {"": 1, "address": 2, "thread": 3}.get(SANITIZE, 3)
+# The least time (s) after which something counts as hanging: on a loaded machine a program may wait
+# for many seconds for its turn.
+LEAST = 120
 SKIPPED = 77
 TAIL_LINES = 25
 
@@ -92,7 +95,13 @@ def pid_alive(pid):
 
 
 def poll_until(condition, seconds, step=0.02):
-    """Calls condition() until it is true; the last value when the time is over."""
+    """Calls condition() until it is true; the last value when the time is over, which is at least
+    LEAST."""
+    return seen_within(condition, max(seconds, LEAST), step)
+
+
+def seen_within(condition, seconds, step=0.02):
+    """Likewise, but for something that is expected not to happen for so long."""
     end = time.monotonic() + seconds * SLOW
     while True:
         value = condition()
@@ -183,9 +192,10 @@ class Process:
             os.kill(self.pid, number)
 
     def wait(self, seconds):
-        """Its exit status; Failure when it still runs after so many seconds (it is ended then)."""
+        """Its exit status; Failure when it still runs after so many seconds, or after LEAST, if that
+        is longer (it is ended then). 0: don't wait."""
         try:
-            return self.popen.wait(max(0.0, seconds))
+            return self.popen.wait(max(LEAST, seconds) if seconds else 0)
         except subprocess.TimeoutExpired:
             where = self.stacks()
             self.kill()
@@ -305,7 +315,7 @@ class Stage:
 
     def finish_pair(self, one, two, seconds=20):
         """The second half of pair(). Once an end has failed, the other has no reason to end."""
-        end = time.monotonic() + seconds * SLOW
+        end = time.monotonic() + max(seconds, LEAST) * SLOW
         while time.monotonic() < end:
             statuses = (one.popen.poll(), two.popen.poll())
             if None not in statuses:
@@ -327,7 +337,7 @@ class Stage:
 
     def status(self):
         """The daemon's answer to `verbena status --json`, or None when there is no daemon."""
-        done = subprocess.run([VERBENA, "status", "--json"], env=self.environment, timeout=20,
+        done = subprocess.run([VERBENA, "status", "--json"], env=self.environment, timeout=LEAST,
                               stdin=subprocess.DEVNULL, capture_output=True, check=False)
         if done.returncode != 0:
             return None

@@ -20,7 +20,7 @@ import sys
 import time
 
 import pyverbs
-from lib import (BUILD, FULL, PORTS, SANITIZE, SANITIZER_RUNTIME, SKIPPED, SLOW, Failure,
+from lib import (BUILD, FULL, LEAST, PORTS, SANITIZE, SANITIZER_RUNTIME, SKIPPED, SLOW, Failure,
                  Stage, Suite, chosen, need_programs, poll_until,
                  port_listened, require, tail)
 from network import own_network
@@ -51,7 +51,7 @@ def resting(process):
 def wait_at_rest(process):
     """Waits until a server has been seen at rest: waiting for an event, not for a daemon's reply."""
     calm, before = 0, None
-    end = time.monotonic() + 20 * SLOW
+    end = time.monotonic() + LEAST * SLOW
     while calm < 5 and process.running() and time.monotonic() < end:
         time.sleep(0.05)
         now = resting(process)
@@ -197,13 +197,11 @@ def cmtime(stage, count):
 
 
 def nobody(stage):
-    """Refused at once, not after a time-out."""
-    began = time.monotonic()
+    """Refused, not after a time-out: rping says which of the two it was."""
     process = stage.start("rping", "-c", "-a", "127.0.0.1", "-p", PORTS.take(), "-C", 1)
     status, text = process.wait(20 * SLOW), process.output()
     require(status != 0 and "REJECTED" in text,
             f"ended with {status}, and not as refused\n{tail(text)}")
-    require(time.monotonic() - began < 10 * SLOW, "it took too long")
 
 
 def taken(stage):
@@ -366,7 +364,7 @@ def qperf(stage, *names):
     there, so that a client may be refused: then it comes again."""
     server, words = qperf_server(stage)
     for name in names:
-        end = time.monotonic() + 40 * SLOW
+        end = time.monotonic() + LEAST * SLOW
         while True:
             client = client_of(stage).start(*words, "-cm", 1, address(stage), name)
             status, text = client.wait(40 * SLOW), client.output()
@@ -528,7 +526,7 @@ def web(stage):
         file.write(os.urandom(5 * MIB))
     server = preloaded(stage, "python3", "-m", "http.server", port, "--bind", "127.0.0.1",
                        "--directory", stage.directory)
-    end = time.monotonic() + 20 * SLOW
+    end = time.monotonic() + LEAST * SLOW
     while True:
         client = preloaded(stage, "python3", "-c", CLIENT, port, source)
         status = client.wait(20 * SLOW)

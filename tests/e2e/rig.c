@@ -28,7 +28,7 @@
 const char *const rig_carrier_names[RIG_CARRIERS] = {"self", "self2", "local",
 						     "ring", "split", "wire"};
 
-enum { TEST_SECONDS = 20, EVENTS_KEPT = 64, EXIT_FAILED = 1, EXIT_PEER_GONE = 2 };
+enum { TEST_SECONDS = 150, EVENTS_KEPT = 64, EXIT_FAILED = 1, EXIT_PEER_GONE = 2 };
 
 /* Events that were taken from a device context and not claimed by a test yet. Both ends of one
  * context share them. */

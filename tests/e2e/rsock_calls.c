@@ -260,7 +260,7 @@ static void datagrams(void)
 	FAILS(rsendto(a, out, sizeof(out), 0, (struct sockaddr *)&to, sizeof(to)), EMSGSIZE);
 	CHECK(!rconnect(a, (struct sockaddr *)&to, sizeof(to)));
 	CHECK(rsend(a, out, 10, 0) == 10 && rsend(a, "x", 1, 0) == 1);
-	CHECK(rpoll(&polled, 1, 5000) == 1 && polled.revents == POLLIN);
+	CHECK(rpoll(&polled, 1, 60000) == 1 && polled.revents == POLLIN);
 	CHECK(rrecvmsg(b, &msg, MSG_PEEK) == 4 && msg.msg_flags & MSG_TRUNC);
 	CHECK(rrecv(b, in, sizeof(in), 0) == 10 && rrecv(b, in, sizeof(in), 0) == 1);
 	/* A connected rsocket receives from its peer only. */
@@ -286,7 +286,7 @@ static void *poll_until_closed(void *arg)
 	struct pollfd polled = {.fd = me->fd, .events = POLLIN};
 
 	me->tid = gettid();
-	me->result = rpoll(&polled, 1, 20000);
+	me->result = rpoll(&polled, 1, 60000);
 	me->revents = polled.revents;
 	return NULL;
 }
@@ -373,7 +373,7 @@ static void *select_until_closed(void *arg)
  * closed. */
 static void cancelled_meanwhile(void)
 {
-	enum { BODIES = 3, SECONDS = 60 };
+	enum { BODIES = 3, SECONDS = 180 };
 	void *(*const bodies[BODIES])(void *) = {poll_until_closed, accept_until_closed,
 						 select_until_closed};
 	int fd = bound(SOCK_STREAM);
@@ -412,7 +412,7 @@ static void *send_and_receive(void *arg)
 
 static void cancelled_before(void)
 {
-	enum { ROUNDS = 50, SECONDS = 60 };
+	enum { ROUNDS = 50, SECONDS = 180 };
 	pthread_t thread;
 	int fds[2];
 

@@ -11,7 +11,7 @@ import re
 
 import rdmacm
 from lib import (FULL, PORTS, SLOW, Failure, Suite, chosen, need_programs, poll_until, require,
-                 tail)
+                 seen_within, tail)
 from network import TwoHosts
 from pingpong import left_alone
 
@@ -117,7 +117,7 @@ def dies_out_of_reach(hosts):
     hosts.relay.tell("loss 100%")
     client.kill()
     client.wait(20)
-    gone = poll_until(lambda: not hosts.client.daemons(), 4)  # its idle time is 2 s
+    gone = seen_within(lambda: not hosts.client.daemons(), 4)  # its idle time is 2 s
     hosts.relay.tell("loss 0")
     require(not gone, "the dead program's daemon left although the peer hasn't heard of it")
     require(poll_until(lambda: received(hosts.server, "DREQ") > before["DREQ"], 20),

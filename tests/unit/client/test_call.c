@@ -41,7 +41,7 @@ static int child(void)
 	int result = 0;
 
 	setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-	alarm(20); /* a call that waits is the fault under test */
+	alarm(120); /* a call that waits is the fault under test */
 	pthread_create(&thread, NULL, forbidden_thread, &result);
 	pthread_join(thread, NULL);
 	return result == -EDEADLK ? 0 : 1;

@@ -26,7 +26,7 @@
 #include "client/call.h"
 #include "shm/pub.h"
 
-enum { PATIENCE = 1000 }; /* naps */
+enum { PATIENCE = RAW_NAPS };
 
 void raw_nap(void)
 {
@@ -495,7 +495,7 @@ int raw_event_all(const struct raw_process *process, struct proto_event *event,
 {
 	struct pollfd p = {.fd = process->event_fd, .events = POLLIN};
 
-	if (poll(&p, 1, 5000) != 1)
+	if (poll(&p, 1, 60000) != 1)
 		return -ETIMEDOUT;
 	ssize_t n = packet_receive(process->event_fd, event, sizeof(*event), fds, 0);
 

@@ -111,5 +111,7 @@ void raw_expect_fds_equal(const struct raw_daemon *daemon, long wanted);
 long raw_daemon_rss(const struct raw_daemon *daemon);
 
 void raw_nap(void); /* 5 ms */
+/* The most naps for what must happen: a minute, because the machine may be loaded. */
+enum { RAW_NAPS = 12000 };
 
 #endif

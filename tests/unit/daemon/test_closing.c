@@ -95,7 +95,7 @@ static long daemon_threads(void)
 
 static void expect_threads(long wanted)
 {
-	for (int i = 0; i < 1000 && daemon_threads() != wanted; i++)
+	for (int i = 0; i < RAW_NAPS && daemon_threads() != wanted; i++)
 		raw_nap();
 	assert_int_equal(daemon_threads(), wanted);
 }

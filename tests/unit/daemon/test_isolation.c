@@ -470,7 +470,7 @@ static void a_process_that_reads_late(void **state)
 	while (links + downs < PEERS) {
 		struct pollfd p = {.fd = slow.event_fd, .events = POLLIN};
 
-		if (poll(&p, 1, 300) != 1)
+		if (poll(&p, 1, 3000) != 1)
 			break;
 		assert_int_equal(raw_event(&slow, &event, fds), 0);
 		close_three(fds);
@@ -496,7 +496,7 @@ static void a_process_that_closed_its_event_socket(void **state)
 	raw_attach(&server, &p);
 	close(deaf.event_fd);
 	deaf.event_fd = open("/dev/null", O_RDONLY);
-	for (int i = 0; i < 1000 && ask_link(&p, deaf.resp.slot) != -ENOENT; i++)
+	for (int i = 0; i < RAW_NAPS && ask_link(&p, deaf.resp.slot) != -ENOENT; i++)
 		raw_nap();
 	assert_int_equal(ask_link(&p, deaf.resp.slot), -ENOENT);
 	raw_detach(&deaf);

@@ -175,7 +175,7 @@ static bool listens(const char *group)
 
 static void expect_silence(const char *group)
 {
-	for (int i = 0; i < 1000 && listens(group); i++)
+	for (int i = 0; i < RAW_NAPS && listens(group); i++)
 		raw_nap();
 	assert_false(listens(group));
 }
@@ -275,7 +275,7 @@ static void the_table(void **state)
 	uint32_t slot = b.p.resp.slot;
 
 	end(&b);
-	for (int i = 0; i < 1000 && in_table(a.table, "224.1.1.1", slot); i++)
+	for (int i = 0; i < RAW_NAPS && in_table(a.table, "224.1.1.1", slot); i++)
 		raw_nap();
 	assert_false(in_table(a.table, "224.1.1.1", slot));
 	end(&a);

@@ -58,7 +58,7 @@ static pid_t daemon_pid(void)
 
 static void wait_until_it_left(void)
 {
-	for (int i = 0; i < 2000 && daemon_pid(); i++)
+	for (int i = 0; i < RAW_NAPS && daemon_pid(); i++)
 		raw_nap();
 	assert_int_equal(daemon_pid(), 0);
 }
@@ -240,7 +240,7 @@ static void a_killed_daemon_is_replaced(void **state)
 
 	assert_true(first > 1);
 	assert_int_equal(kill(first, SIGKILL), 0);
-	for (int i = 0; i < 1000 && kill(first, 0) == 0; i++)
+	for (int i = 0; i < RAW_NAPS && kill(first, 0) == 0; i++)
 		raw_nap();
 	assert_int_equal(daemon_list_devices(list, 4), 1);
 	assert_int_not_equal(daemon_pid(), first);
@@ -283,7 +283,7 @@ static void without_its_directory_it_leaves(void **state)
 
 	assert_true(daemon > 1);
 	raw_daemon_remove(&here);
-	for (int i = 0; i < 2000 && kill(daemon, 0) == 0; i++)
+	for (int i = 0; i < RAW_NAPS && kill(daemon, 0) == 0; i++)
 		raw_nap();
 	assert_int_equal(kill(daemon, 0), -1);
 }

@@ -379,7 +379,7 @@ static uint32_t index_of(int ctx, const char *text)
 {
 	struct proto_query_gid_resp resp;
 
-	for (int tries = 0; tries < 1000; tries++, raw_nap())
+	for (int tries = 0; tries < RAW_NAPS; tries++, raw_nap())
 		for (uint32_t i = 0; i < 16; i++) {
 			const struct proto_query_gid body = {.port = 1, .index = i};
 
@@ -525,7 +525,7 @@ static void a_tentative_address_is_no_gid(void **state)
 	attach(&w);
 	int ctx = raw_context(&server, &w.p);
 
-	for (int i = 0; i < 1000 && !has_gid(ctx, "fd79::2"); i++)
+	for (int i = 0; i < RAW_NAPS && !has_gid(ctx, "fd79::2"); i++)
 		raw_nap();
 	assert_true(has_gid(ctx, "fd79::2"));
 	assert_false(has_gid(ctx, "fd79::1"));
@@ -533,7 +533,7 @@ static void a_tentative_address_is_no_gid(void **state)
 	assert_int_equal(system("echo 0 >/proc/sys/net/ipv6/conf/dad0/dad_transmits && "
 				"ip -6 address add fd79::3/64 dev dad0"),
 			 0);
-	for (int i = 0; i < 2000 && !has_gid(ctx, "fd79::3"); i++)
+	for (int i = 0; i < RAW_NAPS && !has_gid(ctx, "fd79::3"); i++)
 		raw_nap();
 	assert_true(has_gid(ctx, "fd79::3"));
 	assert_int_equal(system("ip link del dad0"), 0);
