@@ -44,7 +44,7 @@ enum {
 };
 
 /* fork() takes long on a loaded host, and delays the thread's traffic. */
-#define PATIENCE_MS (3 * RIG_SOON_MS)
+#define PATIENCE_MS RIG_SOON_MS
 
 /* Immediate data: what a message contains, and the round. */
 enum { IS_MESSAGE = 1u << 24, HAS_WRITTEN = 2u << 24, IS_LAST = 3u << 24, SAYS = 0xffu << 24 };
