@@ -19,6 +19,20 @@ struct link_memory {
 	 */
 	_Alignas(64) _Atomic uint32_t installed[2];
 	/*
+	 * Side s has left the link, which has ended: no thread of it is in a copy by the link, and
+	 * none will begin one. Written by side s, once [V1]; then it rings the other side's
+	 * doorbell.
+	 *
+	 * The invariant: as long as side s may still begin a copy by the link, a deregistration of
+	 * the other side sees the hazards of s. The other side, which has left itself, keeps the
+	 * tables of s mapped until it finds
+	 *   left[s] set [V2], which comes after all copies of s; or
+	 *   installed[s] not set [V4]: s isn't up, and will find that the other side has left [V3]
+	 *   before its first copy, because all of [I1], [V1], [V3], [V4] are seq_cst; or
+	 *   that the process of s has ended.
+	 */
+	_Atomic uint32_t left[2];
+	/*
 	 * The number of times that side s has written straight into the other side's memory (RDMA
 	 * WRITE by a copy or a mapping): a sign of work for the other side's pollers, which no
 	 * record announces.

@@ -43,6 +43,12 @@ int peer_descriptor(const struct peer_process *peer, int fd)
 	return fd >= 0 && fd < FAKE_FILES ? dup(fake_peer_files[fd]) : -1;
 }
 
+int peer_end_descriptor(const struct peer_process *peer)
+{
+	(void)peer;
+	return -1;
+}
+
 char peer_state(const struct peer_process *peer)
 {
 	(void)peer;

@@ -5,6 +5,7 @@
 
 #include "hca/local/link.c"
 #include "hca/local/link_idle.c"
+#include "hca/local/link_part.c"
 #include "hca/mem/mr.h"
 #include "hca/mem/pd.h"
 #include "hca/verbs/carrier.h"
@@ -158,9 +159,8 @@ static struct pub_qp *their_entry(void)
 
 /* This process's link is about to come up; the peer's is up. This process's region is registered.
  */
-static void installed_setup(void)
+static void peers_begin(void)
 {
-	up_setup();
 	memset(&theirs, 0, sizeof(theirs));
 	memset(peer_regions.hazard, 0, sizeof(peer_regions.hazard));
 	memset(&region, 0, sizeof(region));
@@ -182,6 +182,12 @@ static void installed_setup(void)
 	region.ibv.pd = &domain.ibv;
 	if (mr_publish(&hca, &region))
 		model_fail("the region isn't published");
+}
+
+static void installed_setup(void)
+{
+	up_setup();
+	peers_begin();
 	model_word(&memory.installed[0], 4, "installed");
 	model_word(&our_entry()->state, 8, "our state");
 	model_word(&their_entry()->state, 8, "their state");
@@ -222,6 +228,71 @@ static void copy_if_direct(void)
 	if (mr_read(&our_regions, RKEY, &view))
 		copy += bytes[1];
 	hazard_clear(hazard);
+}
+
+/* The link has ended, and this process deregisters: it looks at the peer's hazards unless the peer
+ * has left. */
+static void leave_and_use(void)
+{
+	link_tell_left(&ours);
+	if (link_peer_left(&ours))
+		atomic_store(&ours.state, LINK_DOWN); /* and is unmapped */
+	revoke_and_use();
+}
+
+static void left_begin(bool peer_is_up)
+{
+	begin();
+	peers_begin();
+	ours.regions = &peer_regions;
+	atomic_store(&ours.state, LINK_ENDING);
+	ours.doorbell = theirs.doorbell = BELL;
+	theirs.hear = -1;
+	atomic_store(&theirs.direct, true);
+	atomic_store(&memory.left[0], 0);
+	atomic_store(&memory.left[1], 0);
+	atomic_store(&memory.installed[0], 1);
+	atomic_store(&memory.installed[1], peer_is_up);
+	model_word(&memory.installed[1], 4, "their installed");
+	model_word(&memory.left[0], 4, "left");
+	model_word(&memory.left[1], 4, "their left");
+	model_word(&our_regions.mr[RKEY >> LIMIT_KEY_TAG_BITS].rkey_access, 8, "rkey_access");
+	model_word(&peer_regions.hazard[0].target, 8, "hazard");
+	model_memory(bytes, sizeof(bytes));
+}
+
+static void left_setup(void)
+{
+	left_begin(true);
+}
+
+/* The peer hears of the end later. */
+static void copy_and_leave(void)
+{
+	copy_if_direct();
+	link_tell_left(&theirs);
+}
+
+/* The link comes up at the peer only now. */
+static void late_setup(void)
+{
+	left_begin(false);
+	scenario_link_init(&theirs, &peer_hca);
+	theirs.memory = &memory;
+	theirs.regions = &our_regions;
+	theirs.peer = &pub;
+	peer_hca.qps = no_qps;
+	peer_hca.kicked = true;
+	list_init(&peer_hca.links);
+}
+
+static void come_up_late_and_copy(void)
+{
+	const struct proto_event event = {.side = 1};
+
+	link_up(&peer_hca, &theirs, &event);
+	atomic_store_explicit(&theirs.can_vm, true, memory_order_relaxed);
+	copy_if_direct();
 }
 
 /* As requester.c's kick(): only a peer whose QP may be waiting is woken. */
@@ -390,6 +461,8 @@ const struct model_scenario link_scenarios[] = {
 	{"link.kick", installed_setup, {wait_for_direct, come_up_and_kick}, NULL},
 	{"link.ready", ready_setup, {ready_a, ready_b}, NULL},
 	{"link.copy", copy_setup, {revoke_and_use, come_up, copy_if_direct}, NULL},
+	{"link.left", left_setup, {leave_and_use, copy_and_leave}, NULL},
+	{"link.left_early", late_setup, {leave_and_use, come_up_late_and_copy}, NULL},
 	{"link.next", ending_setup, {need_next, reap}, is_wished_then_refused},
 	{"link.next_kept", between_setup, {need_next, come_up_and_end}, is_needed_again},
 	{"link.next_taken", connect_setup, {connect_by_link, end_by_consent}, is_needed_again},

@@ -42,6 +42,7 @@
 #include "hca/engine/pass.h"
 #include "hca/local/link.h"
 #include "hca/local/link_idle.h"
+#include "hca/local/link_part.h"
 #include "hca/local/local_carrier.h"
 #include "hca/process/books.h"
 #include "hca/process/capture.h"
@@ -87,6 +88,9 @@ void engine_watch_qp_slow(struct qp *qp)
  * of the sender's. */
 #define BELL (1ull << 32)
 #define ROOM (1ull << 33)
+#define ENDED (1ull << 34) /* no number: a peer's process has ended */
+
+enum { PARTING_LOOK_NS = 1000000000 };
 
 /* The daemon has closed the event socket, unless another thread has returned to the next daemon
  * meanwhile. */
@@ -227,6 +231,8 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 			bell_quiet(events[i].data.fd); /* the next pass looks at the rings */
 		else if (events[i].data.u64 & ROOM)
 			roce_writable(hca->roce, (uint32_t)events[i].data.u64);
+		else if (events[i].data.u64 & ENDED)
+			work_leave(&hca->engine_work, ENGINE_DEATHS);
 		else if (events[i].data.fd == hca->event_fd)
 			daemon_events(hca);
 		else if (hca->roce && events[i].data.fd == hca->roce_fd)
@@ -255,9 +261,12 @@ uint64_t engine_round(struct hca *hca, uint32_t *seen)
 		return 0;
 	/* Poll for links that link_reap() found in use: their users don't report that they have
 	 * finished. */
-	uint64_t again =
-		work_is_left(&hca->engine_work, ENGINE_DEATHS) ? now_ns() + WATCH_NS : UINT64_MAX;
+	uint64_t again = UINT64_MAX;
 
+	if (unlikely(work_is_left(&hca->engine_work, ENGINE_DEATHS)))
+		again = now_ns() + WATCH_NS;
+	else if (unlikely(link_parts_unwatched(hca)))
+		again = now_ns() + PARTING_LOOK_NS;
 	return again < next ? again : next;
 }
 
@@ -299,6 +308,13 @@ void engine_hear(struct hca *hca, int bell)
 	 * then. */
 	if (hca->epoll >= 0 && epoll_ctl(hca->epoll, EPOLL_CTL_ADD, bell, &e) < 0)
 		log_error("a peer of another user won't wake this process: %s", strerror(errno));
+}
+
+bool engine_await_end(struct hca *hca, int fd)
+{
+	struct epoll_event e = {.events = EPOLLIN | EPOLLONESHOT, .data.u64 = ENDED};
+
+	return hca->epoll >= 0 && epoll_ctl(hca->epoll, EPOLL_CTL_ADD, fd, &e) == 0;
 }
 
 void engine_unhear(struct hca *hca, int bell)

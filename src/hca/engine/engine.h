@@ -78,8 +78,12 @@ bool engine_await_room(struct hca *hca, int fd, unsigned int socket);
 /* Adds a bell (shm/bell.h) to what wakes the engine thread, which quiets it then. Engine thread
  * only. */
 void engine_hear(struct hca *hca, int bell);
-/* Removes it. Called before the bell is closed: the peer still holds the timer open, so it would
- * stay in the epoll. */
+/* Has the engine thread look at the links that have ended (ENGINE_DEATHS) once `fd`, a pidfd, says
+ * that its process has ended. Closing it ends that. False: it can't be arranged. Engine thread
+ * only. */
+bool engine_await_end(struct hca *hca, int fd);
+/* Removes a bell. Called before the bell is closed: the peer still holds the timer open, so it
+ * would stay in the epoll. */
 void engine_unhear(struct hca *hca, int bell);
 
 /* Handles the records that are in the link's ring now (bounded: a peer may go on writing). */

@@ -14,6 +14,7 @@
 #include "base/mutex.h"
 #include "base/sys.h"
 #include "hca/engine/engine.h"
+#include "hca/local/link_part.h"
 #include "hca/local/local_carrier.h"
 #include "hca/local/local_conn.h"
 #include "hca/local/way.h"
@@ -343,13 +344,14 @@ static void link_up(struct hca *hca, struct link *link, const struct proto_event
 	atomic_store(&link->direct, false);
 	atomic_store(&link->broken, false);
 	atomic_store(&link->untold, false);
+	link->has_left = false;
 	link_idle_begin(link);
 	lock_take(&hca->engine);
 	list_add_tail(&hca->links, &link->node);
 	for_each_qp(hca, link, qp_relink);
 	atomic_store(&link->state, LINK_UP);
-	/* [I1], pairs with [I2]. A thread that posted since the link is up may have sent its KICK
-	 * before this store, so the peer gets another one. */
+	/* [I1], pairs with [I2], [V4]. A thread that posted since the link is up may have sent its
+	 * KICK before this store, so the peer gets another one. */
 	atomic_store(&memory->installed[mine], 1);
 	for_each_qp(hca, link, local_announce);
 	lock_give(&hca->engine);
@@ -362,6 +364,10 @@ bool link_direct_slow(struct link *link)
 {
 	/* [I2], pairs with [I1] */
 	if (!atomic_load(&link->can_vm) || !atomic_load(&link->memory->installed[!link->side]))
+		return false;
+	/* [V3], pairs with [V1]: a peer that left before this side was up doesn't wait for this
+	 * side's hazards. */
+	if (atomic_load(&link->memory->left[!link->side]))
 		return false;
 	atomic_store(&link->direct, true);
 	return true;
@@ -480,9 +486,9 @@ void link_down(struct hca *hca, uint32_t slot, uint64_t id)
 }
 
 /*
- * Waits until no thread uses the memory of a link that is ending. A thread that uses it has seen
- * the link UP under a QP's lock or the engine's, and still holds that lock; so no thread uses it
- * any more once each of these locks has been free after the link was ENDING.
+ * Waits until no thread uses the memory of a link that is ending, or copies by it. A thread that
+ * uses it has seen the link UP under a QP's lock or the engine's, and still holds that lock; so no
+ * thread uses it any more once each of these locks has been free after the link was ENDING.
  */
 static void forget_peer(struct hca *hca, const struct link *link)
 {
@@ -502,6 +508,7 @@ static void link_unmap(struct link *link)
 {
 	struct list *node;
 
+	link_end_parting(link);
 	mapped_free(link);
 	peer_close(&link->process);
 	unmap_all(link->memory, link->peer, link->regions);
@@ -521,23 +528,26 @@ static void link_unmap(struct link *link)
 	link->peer = NULL;
 	link->regions = NULL;
 	link->doorbell = link->hear = link->process.fd = -1;
-	if (atomic_load(&link->untold)) /* the daemon hears of it before the next request */
-		give_back(link->hca, link->slot, link->id);
 	link->id = 0;
 }
 
-/*
- * Whether the peer's tables must stay mapped because a deregistration looks at the peer's hazards,
- * or will have to: the peer may still copy to or from memory of this process, since it hasn't
- * learned that the link has ended, or ignores it.
- */
-static bool is_watched(struct hca *hca, struct link *link)
+/* Whether the peer's tables must stay mapped because a deregistration looks at the peer's hazards,
+ * or a hazard still names this process. */
+static bool is_watched(const struct link *link)
 {
-	if (!atomic_load(&link->watchers) && !hazard_from_peer(link))
-		return false;
-	if (atomic_exchange(&link->untold, false)) /* the daemon tells the peer */
+	return atomic_load(&link->watchers) || hazard_from_peer(link);
+}
+
+/* Leaves a link: no thread of this process uses its memory any more. The daemon, and by it the
+ * peer, learn of the end now, since the peer has to leave as well. */
+static void link_leave(struct hca *hca, struct link *link)
+{
+	forget_peer(hca, link);
+	link->has_left = true;
+	if (link->memory)
+		link_tell_left(link);
+	if (atomic_exchange(&link->untold, false))
 		give_back(hca, link->slot, link->id);
-	return true;
 }
 
 /* The memory has been given back: ENDING -> DOWN, ENDING_WANTED -> WISHED. */
@@ -555,7 +565,9 @@ static void link_ended(struct hca *hca, struct link *link)
 
 void link_reap(struct hca *hca)
 {
-	if (!work_take(&hca->engine_work, ENGINE_DEATHS))
+	bool work = work_take(&hca->engine_work, ENGINE_DEATHS);
+
+	if (likely(!work) && (likely(!hca->parting) || !link_any_parted(hca)))
 		return;
 	/* ibv_dereg_mr() reads peers' tables under hca.lock. If another thread has it, the next
 	 * round tries again: the engine thread doesn't wait for it. */
@@ -571,10 +583,12 @@ void link_reap(struct hca *hca)
 		lock_take(&hca->engine);
 		bool listed = !list_empty(&link->node);
 
-		if (!listed)
-			forget_peer(hca, link);
+		if (!listed && !link->has_left)
+			link_leave(hca, link);
 		lock_give(&hca->engine);
-		if (listed || is_watched(hca, link))
+		if (!listed && !link_peer_left(link) && !peer_ended(&link->process))
+			link_part(hca, link);
+		else if (listed || is_watched(link))
 			work_leave(&hca->engine_work, ENGINE_DEATHS); /* looked at again soon */
 		else {
 			link_unmap(link);

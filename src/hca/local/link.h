@@ -32,6 +32,9 @@
  * other transitions. Since several threads change the state, each transition out of a state that
  * another thread may leave as well is a compare-and-swap.
  *
+ * A link that ends while both processes live stays mapped until the peer has left it as well
+ * (link_part.h), so that a deregistration sees the hazards of the peer's last copies.
+ *
  * link_reap() gives the memory back once no thread uses it, under hca.lock. The structure is never
  * freed, since other objects point to it, and serves the next process at the slot (slots are
  * quarantined before reuse).
@@ -39,7 +42,7 @@
  * The flags, and why they aren't states:
  *
  *   flag         set by                            cleared by
- *   untold       link_break(), link_idle_end(),    is_watched(), which gives the link back;
+ *   untold       link_break(), link_idle_end(),    link_leave(), which gives the link back;
  *                before ENDING                     link_up()
  *     a duty towards the daemon; the engine thread does it later
  *   broken       link_break(), before ENDING       link_up()
@@ -50,6 +53,9 @@
  *   can_vm       link_up(), before UP              link_up(); leave_link(), after fork()
  *   direct       link_direct_slow(), under the     link_up(); leave_link(), after fork()
  *                QP's lock
+ *   has_left     link_leave()                      link_up()
+ *   parting      link_part()                       link_unmap()
+ *     what link_reap() has done already; only the engine thread uses them
  *   datagrams    datagram_inbox_take(), under      never: at worst the next process at the slot
  *                hca.engine                        is rung without need
  *   stuck        waits_for_room(), under tx_lock   link_flush_backlog(), under tx_lock, when it
@@ -124,8 +130,12 @@ struct link {
 	 * thread), when no other thread uses the link. A thread reads them while it holds the lock
 	 * of a QP, or hca.engine, under which it has seen the link UP; or while it has raised
 	 * `watchers`; or under hca.lock, if the link is mapped. */
-	uint32_t side; /* this process's */
-	int32_t pid;   /* for messages only; the peer's identity is `process` */
+	uint32_t side;		   /* this process's */
+	bool has_left;		   /* this side has set link_memory.left */
+	bool parting;		   /* on hca.parting */
+	int parting_fd;		   /* then: a pidfd of the peer's, which the engine polls; or -1 */
+	struct link *next_parting; /* on hca.parting */
+	int32_t pid;		   /* for messages only; the peer's identity is `process` */
 	struct peer_process process;
 	uint32_t uid; /* the peer's user */
 	/* Of messages that came by it and wait for receives; under hca.engine. */

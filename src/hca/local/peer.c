@@ -86,6 +86,11 @@ static char state_of(const struct peer_process *peer, const char *file)
 	return peer_alive(peer) ? state : 0;
 }
 
+int peer_end_descriptor(const struct peer_process *peer)
+{
+	return peer->pid > 0 ? open_pidfd(peer) : -1;
+}
+
 char peer_state(const struct peer_process *peer)
 {
 	return state_of(peer, "stat");

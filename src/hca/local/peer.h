@@ -70,6 +70,10 @@ void peer_open(struct peer_process *peer, int32_t pid, const struct pub *table,
 	       const struct pub_regions *regions);
 void peer_close(struct peer_process *peer);
 
+/* A descriptor that polls readable once the process has ended, for the caller to close; -1: it
+ * can't be had. */
+int peer_end_descriptor(const struct peer_process *peer);
+
 /* Makes no system call. False: the process has ended, is ending, or has called exec(). */
 static inline bool peer_alive(const struct peer_process *peer)
 {

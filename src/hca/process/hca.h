@@ -161,6 +161,7 @@ struct hca {
 	struct list active GUARDED_BY(active_lock);
 	struct work control_work;      /* enum control_work: work.h */
 	struct work engine_work;       /* enum engine_work */
+	struct link *parting;	       /* the first link that waits for its peer; engine thread's */
 	uint64_t link_idle_ns;	       /* the period (local/link_idle.h), ... */
 	_Atomic uint64_t link_idle_at; /* ... and when to look next, ns */
 

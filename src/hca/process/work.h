@@ -17,7 +17,8 @@
  *                     link (link.refused)
  *   ENGINE_DEATHS     the thread that makes a link ENDING, whose   link_reap(), which leaves it
  *                     memory is to be given back; link_reap(),     again while the memory is
- *                     without a kick: the next round polls         in use
+ *                     without a kick: the next round polls;        in use (not while only the
+ *                     the engine, when a peer's process ends       peer has still to leave)
  *   ENGINE_OVERRUNS   the thread that overran a CQ (cq.overrun):   fail_overrun()
  *                     its QPs are to fail
  *

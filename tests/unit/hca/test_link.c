@@ -6,13 +6,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -79,6 +82,9 @@ enum { SLOT = 5, PEER_PID = 4711 };
 static struct hca *hca;
 static struct qp *no_qps[LIMIT_QPS_PER_SLOT];
 static struct pub own_table;
+static int event_pid = PEER_PID;
+static bool same_user; /* the event brings the regions' file */
+static int hca_epoll;
 
 /* In src/abi, which isn't linked. */
 const char *ibv_wc_status_str(enum ibv_wc_status status)
@@ -89,7 +95,9 @@ const char *ibv_wc_status_str(enum ibv_wc_status status)
 static int setup(void **state)
 {
 	(void)state;
-	no_memory = false;
+	no_memory = same_user = false;
+	hca_epoll = epoll_create1(EPOLL_CLOEXEC);
+	event_pid = PEER_PID;
 	memset(&fake_daemon, 0, sizeof(fake_daemon));
 	hca = calloc(1, sizeof(*hca));
 	assert_non_null(hca);
@@ -98,6 +106,8 @@ static int setup(void **state)
 	rwlock_init(&hca->books, RANK_BOOKS);
 	lock_init(&hca->engine, RANK_ENGINE);
 	hca->qps = no_qps;
+	hca->slot = SLOT + 1;
+	hca->epoll = hca_epoll;
 	hca->pub = &own_table;
 	list_init(&hca->acks);
 	hca->kicked = hca->control_woken = true; /* neither thread exists */
@@ -112,6 +122,7 @@ static int teardown(void **state)
 	(void)state;
 	free(atomic_load(&hca->link_by_slot[SLOT]));
 	free(hca);
+	close(hca_epoll);
 	return 0;
 }
 
@@ -132,7 +143,7 @@ static void link_event(uint64_t id, uint32_t side, int *fds)
 					  .slot = SLOT,
 					  .link_id = id,
 					  .side = side,
-					  .pid = PEER_PID,
+					  .pid = event_pid,
 					  .uid = geteuid()};
 	const struct pub_header header = {.magic = PUB_MAGIC, .version = PUB_VERSION};
 	int taken[PROTO_MAX_FDS];
@@ -142,6 +153,8 @@ static void link_event(uint64_t id, uint32_t side, int *fds)
 	fds[0] = file_of(LINK_SIZE, NULL, 0);
 	fds[1] = file_of(PUB_SIZE, &header, sizeof(header));
 	fds[2] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (same_user)
+		fds[3] = file_of(PUB_REGIONS_SIZE, NULL, 0);
 	memcpy(taken, fds, sizeof(taken));
 	link_install(hca, &event, taken);
 }
@@ -285,6 +298,110 @@ static void an_end_without_daemon_starts_one(void **state)
 	assert_false(link_any_request(hca));
 }
 
+/* ------------------------------------------------------------------ the peer's last copies */
+
+/* A link to a living process of this user, which has it as well. */
+static struct link *link_to_living(uint64_t id)
+{
+	same_user = true;
+	event_pid = getpid();
+	struct link *link = link_made(id);
+
+	assert_non_null(link->regions);
+	atomic_store(&link->memory->installed[1], 1);
+	return link;
+}
+
+/* The link has ended here, and the peer may begin another copy: its hazards are looked at until it
+ * has left, without polling. */
+static void a_link_stays_until_the_peer_leaves(void **state)
+{
+	struct link *link = link_to_living(1);
+
+	(void)state;
+	link_down(hca, SLOT, 1);
+	reap();
+	assert_true(link_is(link, LINK_ENDING));
+	assert_non_null(link->regions);
+	assert_int_equal(atomic_load(&link->memory->left[0]), 1);
+	assert_false(work_is_left(&hca->engine_work, ENGINE_DEATHS));
+	assert_false(link_parts_unwatched(hca));
+	link_reap(hca);
+	assert_true(link_is_mapped(link));
+	link_get(hca, SLOT); /* the next link isn't asked for before */
+	assert_true(link_is(link, LINK_ENDING_WANTED));
+	atomic_store(&link->memory->left[1], 1); /* and rings */
+	link_reap(hca);
+	assert_true(link_is(link, LINK_WISHED));
+	assert_null(link->regions);
+	assert_null(hca->parting);
+}
+
+/* The daemon hears of the end at once: only then does the peer leave. */
+static void a_break_is_told_before_the_peer_leaves(void **state)
+{
+	struct link *link = link_to_living(1);
+
+	(void)state;
+	link_break(link);
+	reap();
+	assert_true(link_is(link, LINK_ENDING));
+	link_ask_daemon(hca);
+	assert_int_equal(fake_daemon.unlinks, 1);
+	assert_true(fake_daemon.unlinked == 1);
+	atomic_store(&link->memory->left[1], 1);
+	link_reap(hca);
+	assert_true(link_is(link, LINK_DOWN));
+	link_ask_daemon(hca);
+	assert_int_equal(fake_daemon.unlinks, 1);
+}
+
+/* A peer that couldn't take the link, or one that has ended, isn't waited for. */
+static void a_peer_that_never_came_is_not_waited_for(void **state)
+{
+	struct link *link = link_to_living(1);
+
+	(void)state;
+	atomic_store(&link->memory->installed[1], 0);
+	link_down(hca, SLOT, 1);
+	reap();
+	assert_true(link_is(link, LINK_DOWN));
+}
+
+static void a_peer_that_ends_is_not_waited_for(void **state)
+{
+	struct epoll_event event;
+	pid_t pid = fork();
+
+	(void)state;
+	if (!pid)
+		for (;;)
+			pause();
+	same_user = true;
+	event_pid = pid;
+	struct link *link = link_made(1);
+
+	atomic_store(&link->memory->installed[1], 1);
+	link_down(hca, SLOT, 1);
+	reap();
+	assert_true(link_is(link, LINK_ENDING));
+	assert_int_equal(epoll_wait(hca->epoll, &event, 1, 0), 0);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(epoll_wait(hca->epoll, &event, 1, -1), 1); /* its end is reported */
+	work_leave(&hca->engine_work, ENGINE_DEATHS);
+	/* As the kernel does, which knows no mutex of that child's. */
+	struct pub *table = mmap(NULL, PUB_SIZE, PROT_READ | PROT_WRITE,
+				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	assert_ptr_not_equal(table, MAP_FAILED);
+	*(uint32_t *)(void *)&table->header.life = FUTEX_OWNER_DIED;
+	link->process.life = &table->header.life;
+	link_reap(hca);
+	assert_true(link_is(link, LINK_DOWN));
+	munmap(table, PUB_SIZE);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -296,6 +413,10 @@ int main(void)
 		TEST(a_link_that_is_not_understood_is_given_back),
 		TEST(a_second_link_is_given_back),
 		TEST(an_end_without_daemon_starts_one),
+		TEST(a_link_stays_until_the_peer_leaves),
+		TEST(a_break_is_told_before_the_peer_leaves),
+		TEST(a_peer_that_never_came_is_not_waited_for),
+		TEST(a_peer_that_ends_is_not_waited_for),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
