@@ -164,6 +164,8 @@ static void peers_begin(void)
 	memset(&theirs, 0, sizeof(theirs));
 	memset(peer_regions.hazard, 0, sizeof(peer_regions.hazard));
 	memset(&region, 0, sizeof(region));
+	atomic_store(&memory.left[0], 0);
+	atomic_store(&memory.left[1], 0);
 	atomic_store(&memory.installed[0], 0);
 	atomic_store(&our_entry()->state, IBV_QPS_INIT);
 	atomic_store(&their_entry()->state, IBV_QPS_INIT);
@@ -249,8 +251,6 @@ static void left_begin(bool peer_is_up)
 	ours.doorbell = theirs.doorbell = BELL;
 	theirs.hear = -1;
 	atomic_store(&theirs.direct, true);
-	atomic_store(&memory.left[0], 0);
-	atomic_store(&memory.left[1], 0);
 	atomic_store(&memory.installed[0], 1);
 	atomic_store(&memory.installed[1], peer_is_up);
 	model_word(&memory.installed[1], 4, "their installed");
