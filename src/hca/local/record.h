@@ -35,6 +35,7 @@
  *   KICK        the sender's QP became ready: the other side looks at its state again
  *   FATAL       the other side's QP refused a one-sided operation that the sender executed: imm is
  *               enum ibv_event_type to raise; the QP goes to the error state
+ *   GONE        the answer to PULL, of UC: the sender has given request msn up
  * Of the link itself (link_idle.h), to no QP:
  *   LEAVE       the sender doesn't need the link any more; this is its last record
  *   STAY        the answer to LEAVE: the other side needs the link
@@ -63,6 +64,7 @@ enum record_kind {
 	REC_KICK,
 	REC_FATAL,
 	REC_AGAIN,
+	REC_GONE,
 	REC_KINDS, /* the number of kinds of QPs' records; no record is of this kind */
 	REC_LEAVE, /* of the link itself */
 	REC_STAY

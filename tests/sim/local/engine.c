@@ -23,12 +23,15 @@ static void take_record(struct process *p, struct link *link, const struct ring_
 	mutex_take(&qp->lock);
 	if (qp->connected && qp->link == link) {
 		const struct request *refused = oracle_refusal(qp, h);
+		uint32_t pieces = qp->lq.pieces;
 
-		if (h->kind == REC_READ_DATA && record_epoch(h->dst) == (uint8_t)qp->epoch)
-			oracle_moves(qp);
 		local_qp_record(&qp->lq, h, payload, room);
+		/* A piece that follows a lost one isn't taken. */
+		if (h->kind == REC_READ_DATA && qp->lq.pieces != pieces)
+			oracle_moves(qp);
 		if (refused)
 			oracle_answered(refused, h->imm);
+		oracle_handled(qp, h);
 	}
 	mutex_give(&qp->lock);
 }

@@ -22,7 +22,7 @@ struct offer {
 static struct offer offers[OFFERS];
 /* Each link of a run has memory of its own, so that a new link's peers don't see the old one's
  * records. */
-static struct link_shared shared[8];
+static struct link_shared shared[PROCESSES + CUTS * 2 + 4];
 static uint32_t shared_used, generation;
 static uint64_t last_due[PROCESSES];
 
@@ -91,17 +91,16 @@ void daemon_death(struct process *process)
 }
 
 /* Two living processes lose their link: after a restart only one of them named it to the daemon. */
-void daemon_cut(void)
+void daemon_cut(uint32_t a, uint32_t b)
 {
-	const struct link *a = &sim.process[0].link[1], *b = &sim.process[1].link[0];
+	const struct link *ab = &sim.process[a].link[b], *ba = &sim.process[b].link[a];
 
-	if (a->state != SIM_LINK_UP || b->state != SIM_LINK_UP || a->generation != b->generation)
+	if (ab->state != SIM_LINK_UP || ba->state != SIM_LINK_UP ||
+	    ab->generation != ba->generation)
 		return;
-	for (uint32_t i = 0; i < 2; i++)
-		tell((struct offer){.due = soon(50000),
-				    .to = i,
-				    .peer = !i,
-				    .generation = sim.process[i].link[!i].generation});
+	trace("the link between processes %u and %u is lost", a, b);
+	tell((struct offer){.due = soon(50000), .to = a, .peer = b, .generation = ab->generation});
+	tell((struct offer){.due = soon(50000), .to = b, .peer = a, .generation = ba->generation});
 	totals.cuts++;
 	sim.disturbed = ~0u;
 	sim.last_fault = sim.now;
@@ -236,6 +235,19 @@ static void install(struct link *link, const struct offer *o)
 	mutex_give(&p->engine);
 }
 
+/* Waits until no thread is in the middle of using the link. */
+static void forget_peer(struct link *link)
+{
+	for (uint32_t i = 0; i < QPS; i++) {
+		struct qp *qp = &link->process->qp[i];
+
+		mutex_take(&qp->lock);
+		if (qp->connected && qp->link == link)
+			local_qp_relink(&qp->lq);
+		mutex_give(&qp->lock);
+	}
+}
+
 static void take_down(struct link *link, const struct offer *o)
 {
 	if (link->state == SIM_LINK_NONE || link->state == SIM_LINK_DOWN ||
@@ -246,6 +258,7 @@ static void take_down(struct link *link, const struct offer *o)
 		engine_drain(link->process, link);
 	trace("link to process %u is down", o->peer);
 	link->state = SIM_LINK_DOWN;
+	forget_peer(link);
 	link->has_waiters = true;
 }
 

@@ -244,8 +244,21 @@ const struct request *oracle_refusal(const struct qp *qp, const struct ring_head
 	return NULL;
 }
 
+/* Whether the answer of a READ or an atomic before the request may be lost with a link: this ends
+ * when its time is up, and nothing after it completes before. */
+static bool follows_lost_answer(const struct request *r)
+{
+	const struct life *life = &lives[r->life];
+	const struct request *oldest = &requests[life->request[life->completed]];
+
+	return sim.plan.cut_at[0] && oldest->seq < r->seq && oldest->executed &&
+	       (oldest->opcode == IBV_WR_RDMA_READ || is_atomic(oldest->opcode));
+}
+
 void oracle_answered(const struct request *r, uint32_t status)
 {
+	if (!r->completed && follows_lost_answer(r))
+		return;
 	if (!r->completed)
 		fail("request %u is open, though its refusal (status %u) was read", r->number,
 		     status);
@@ -253,6 +266,42 @@ void oracle_answered(const struct request *r, uint32_t status)
 	if (r->status != status && r->status != IBV_WC_LOC_PROT_ERR)
 		fail("request %u was refused with status %u and fails with status %u", r->number,
 		     status, r->status);
+}
+
+void oracle_no_receive(const struct qp *qp)
+{
+	if (!qp->rq->shared && qp->rq->tail != qp->rq->head && !sim.plan.hostile)
+		fail("QP 0x%x refuses a request for want of a receive, and has one", qp->qpn);
+}
+
+/* ------------------------------------------------------------------ unreliable */
+
+void oracle_handled(const struct qp *qp, const struct ring_header *h)
+{
+	const struct local_qp *lq = &qp->lq;
+
+	if (qp->type != IBV_QPT_UC || sim.plan.hostile || sim.in_child || h->kind >= REC_ACK ||
+	    h->kind == REC_SEND_DATA || (h->kind == REC_WRITE_DATA && !(h->flags & REC_LAST)) ||
+	    record_qpn(h->src) != qp->attr.dest_qp_num ||
+	    record_epoch(h->dst) != (uint8_t)qp->epoch || qp->state == IBV_QPS_ERR ||
+	    (record_epoch(h->src) != lq->sender_epoch &&
+	     (lq->arrived_msn || lq->write != LOCAL_WRITE_NONE || lq->met)))
+		return;
+	if ((int32_t)(lq->arrived_msn - h->msn) <= 0)
+		fail("QP 0x%x ignores unreliable request %u, the next is %u", qp->qpn, h->msn,
+		     lq->arrived_msn);
+}
+
+/* Whether an unreliable receiver waits for bytes that its sender can still send, or disown. */
+static bool waits_for_bytes(const struct qp *qp)
+{
+	const struct qp *peer = qp_peer(qp);
+
+	return qp->type == IBV_QPT_UC && qp->exists && qp->connected && !qp->process->dead &&
+	       !peer->process->dead && qp->state != IBV_QPS_ERR &&
+	       qp->lq.responder == LOCAL_WAIT_DATA && peer->connected &&
+	       peer->state != IBV_QPS_ERR && (uint8_t)peer->epoch == qp->lq.sender_epoch &&
+	       qp->link->state == SIM_LINK_UP;
 }
 
 /* ------------------------------------------------------------------ one-sided */
@@ -662,11 +711,19 @@ bool oracle_quiet(void)
 	for (uint32_t i = 1; i < life_count; i++)
 		if (drains(&lives[i]))
 			return false;
+	for (uint32_t i = 0; i < sim.plan.processes; i++)
+		for (uint32_t k = 0; k < QPS; k++)
+			if (!sim.plan.hostile && waits_for_bytes(&sim.process[i].qp[k]))
+				return false;
 	return true;
 }
 
 void oracle_print_open(void)
 {
+	for (uint32_t i = 0; i < sim.plan.processes; i++)
+		for (uint32_t k = 0; k < QPS; k++)
+			if (waits_for_bytes(&sim.process[i].qp[k]))
+				printf("  QP 0x%x waits for bytes\n", sim.process[i].qp[k].qpn);
 	for (uint32_t i = 1; i < life_count; i++)
 		if (drains(&lives[i]))
 			printf("  life %u of process %u isn't drained\n", i, lives[i].process);

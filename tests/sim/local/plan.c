@@ -88,10 +88,27 @@ static void plan_faults(struct plan *plan, struct rng *rng)
 	}
 	if (rng_chance(rng, 50))
 		plan->copy_fails_at = 1 + rng_below(rng, span);
-	if (rng_chance(rng, 50))
-		plan->down_at = 1 + rng_below(rng, span);
+	if (rng_chance(rng, 400))
+		for (uint32_t n = 1 + rng_below(rng, CUTS); n; n--)
+			plan->cut_at[n - 1] = 1 + rng_below(rng, span);
 	if (rng_chance(rng, 100))
 		plan->hostile = 1 + rng_below(rng, plan->processes);
+}
+
+/* Some processes are stopped for so long that senders give up the unreliable messages that they
+ * sent to them. Only where all messages are streamed: a receiver that copies one itself doesn't
+ * learn that it was given up. */
+static void plan_long_stop(struct plan *plan, struct rng *rng)
+{
+	bool fetched = false;
+
+	for (uint32_t i = 0; i < plan->pairs; i++) {
+		const uint8_t *p = plan->pair[i].process;
+
+		fetched |= p[0] == p[1] || (plan->copies[p[0]][p[1]] && !plan->by_ring);
+	}
+	if (plan->stop && !fetched && rng_chance(rng, 500))
+		plan->stop_ns = 1700000000;
 }
 
 void plan_make(struct plan *plan, uint64_t seed)
@@ -114,6 +131,7 @@ void plan_make(struct plan *plan, uint64_t seed)
 		plan_faults(plan, &rng);
 	for (uint32_t i = 0; i < plan->pairs; i++)
 		plan_pair(plan, &rng, &plan->pair[i]);
+	plan_long_stop(plan, &rng);
 	/* SQD and borrowed memory don't count as faults. */
 	plan->drain = one_of(&rng, 0, 30, 150);
 	plan->borrow = one_of(&rng, 0, 0, 300);
@@ -127,9 +145,12 @@ void plan_print(const struct plan *plan)
 {
 	printf("%u processes, %u pairs, %u threads, %u actions, walk %u%s\n", plan->processes,
 	       plan->pairs, plan->programs, plan->actions, plan->walk, plan->calm ? ", calm" : "");
-	printf("  hold_bytes %u, kill %u, stop %u, cut at %u, no copies from %u, liar %u%s\n",
-	       plan->hold_bytes, plan->kill, plan->stop, plan->down_at, plan->copy_fails_at,
-	       plan->hostile, plan->by_ring ? ", by ring" : "");
+	printf("  hold_bytes %u, kill %u, stop %u, no copies from %u, liar %u%s\n  cuts at",
+	       plan->hold_bytes, plan->kill, plan->stop, plan->copy_fails_at, plan->hostile,
+	       plan->by_ring ? ", by ring" : "");
+	for (uint32_t i = 0; i < CUTS; i++)
+		printf(" %u", plan->cut_at[i]);
+	printf("\n");
 	for (uint32_t i = 0; i < plan->pairs; i++) {
 		const struct pair_plan *p = &plan->pair[i];
 

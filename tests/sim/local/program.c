@@ -352,6 +352,16 @@ static struct qp *raced_qp(const struct task *task)
 	return NULL;
 }
 
+/* Something else of the process, a datagram for example, needs the link to the QP's peer. */
+static void want_link(struct qp *qp)
+{
+	struct process *p = qp->process;
+
+	mutex_take(&p->engine);
+	link_get(p, qp_peer(qp)->process);
+	engine_leave(p);
+}
+
 static void act(struct task *task)
 {
 	struct qp *qp = raced_qp(task);
@@ -369,6 +379,8 @@ static void act(struct task *task)
 	}
 	if (trouble(qp, dice))
 		return;
+	if (sim.plan.cut_at[0] && rng_chance(&sim.rng, 150))
+		want_link(qp);
 	if ((qp->state == IBV_QPS_SQE || qp->state == IBV_QPS_SQD) && rng_chance(&sim.rng, 300))
 		qp_rts(qp);
 	dice = rng_below(&sim.rng, 1000);

@@ -56,6 +56,7 @@ enum {
 	INLINE_MAX = 64,
 	HAZARDS = 16,
 	OWN_HAZARDS = 32,
+	CUTS = 6, /* of links, per run */
 };
 
 /* ------------------------------------------------------------------ random numbers */
@@ -105,9 +106,9 @@ struct plan {
 	uint32_t kill_at, kill;	     /* step; process + 1 */
 	uint32_t stop_at, stop;	     /* likewise */
 	uint64_t stop_ns;
-	uint32_t down_at; /* step at which a link between two living processes is lost */
-	uint32_t hostile; /* process + 1 whose records are mutated; 0: none */
-	bool calm;	  /* no faults: every request must succeed */
+	uint32_t cut_at[CUTS]; /* steps at which a link between two living processes is lost */
+	uint32_t hostile;      /* process + 1 whose records are mutated; 0: none */
+	bool calm;	       /* no faults: every request must succeed */
 	struct pair_plan pair[PAIRS];
 };
 
@@ -339,7 +340,7 @@ bool link_has_events(const struct process *process);
 /* Runs the daemon's actions that are due. Returns when the next one is. */
 uint64_t daemon_run(void);
 void daemon_death(struct process *process);
-void daemon_cut(void);
+void daemon_cut(uint32_t a, uint32_t b);
 
 /* ------------------------------------------------------------------ opcodes */
 
@@ -530,6 +531,10 @@ void oracle_sent(struct request *request, const struct ring_header *h);
 const struct request *oracle_refusal(const struct qp *qp, const struct ring_header *h);
 /* A piece of a request of `qp` is about to be sent, or received. */
 void oracle_moves(struct qp *qp);
+/* `qp` is about to fail a request of its peer for want of a receive. */
+void oracle_no_receive(const struct qp *qp);
+/* UC: `qp` has handled the record of a request. */
+void oracle_handled(const struct qp *qp, const struct ring_header *h);
 /* `qp` has handled the record that refuses the request with this status. */
 void oracle_answered(const struct request *request, uint32_t status);
 /* Bytes of a one-sided operation are placed at the target. */

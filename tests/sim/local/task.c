@@ -186,8 +186,9 @@ static void play_faults(void)
 		sim.disturbed = ~0u;
 		totals.stops++;
 	}
-	if (plan->down_at && sim.step == plan->down_at)
-		daemon_cut();
+	for (uint32_t i = 0; i < CUTS; i++)
+		if (plan->cut_at[i] && sim.step == plan->cut_at[i])
+			daemon_cut(i % plan->processes, (i + 1) % plan->processes);
 }
 
 static void let_go_on(void)

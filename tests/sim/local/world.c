@@ -71,6 +71,8 @@ void world_ring_control(struct local_qp *lq, const struct ring_header *h, const 
 			uint32_t size)
 {
 	task_yield("world_ring_control");
+	if (h->kind == REC_NAK && h->imm == IBV_WC_RNR_RETRY_EXC_ERR)
+		oracle_no_receive(qp_of(lq));
 	link_control(qp_of(lq)->link, h, payload, size);
 }
 

@@ -140,7 +140,9 @@ static enum local_outcome fetch_failed(struct local_qp *lq, const struct ring_he
 	if (!gone && result == FETCH_FAULT && !world_reachable(local, count))
 		return local_fail_receive(lq, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
 	world_receive_back(lq, wqe);
-	if (gone) { /* the message is lost: nothing that was sent after it is executed */
+	if (gone && lq->type == IBV_QPT_UC)
+		return local_request_done(lq); /* lost, as an unreliable message may be */
+	if (gone) {			       /* nothing that was sent after it is executed */
 		lq->responder = LOCAL_HALTED;
 		return LOCAL_REQUEST_REFUSED;
 	}
@@ -205,6 +207,22 @@ enum local_outcome local_execute_send_by_reference(struct local_qp *lq, const st
 	if (!local_fetches(lq, h))
 		return ask_for_data(lq, h, held, wqe);
 	return fetch_message(lq, h, from, n, wqe, held);
+}
+
+/* The sender has given the message up (UC), so its data won't come: the receive stays for the next
+ * message. */
+void local_take_gone(struct local_qp *lq, const struct ring_header *h)
+{
+	struct local_held *held = local_oldest_held(lq);
+
+	if (lq->type != IBV_QPT_UC || lq->responder != LOCAL_WAIT_DATA ||
+	    held->header.msn != h->msn)
+		return;
+	world_receive_back(lq, &lq->taken.wqe);
+	local_wait_ends(lq);
+	local_request_done(lq);
+	local_release_held(lq, held);
+	local_execute_held(lq);
 }
 
 /* A piece of the data that ask_for_data() asked for. */

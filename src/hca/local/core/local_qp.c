@@ -17,6 +17,7 @@ void local_qp_init(struct local_qp *lq, enum ibv_qp_type type, uint32_t qpn, uin
 	lq->state = IBV_QPS_INIT;
 	lq->epoch = epoch;
 	lq->self = self;
+	lq->cut = type == IBV_QPT_UC;
 	list_init(&lq->held);
 }
 
@@ -48,12 +49,24 @@ void local_qp_relink(struct local_qp *lq)
 	/* Messages that the peer held are lost with the link by which they came. */
 	if (lq->wait == LOCAL_RNR)
 		lq->wait = LOCAL_RUNS;
+	if (lq->type != IBV_QPT_UC)
+		return;
+	/* The peer drops what it has of an unreliable message. A message that is streamed is lost
+	 * so; a WRITE is sent from its beginning. */
+	struct send_wqe *wqe = local_being_sent(lq);
+
+	if (wqe)
+		wqe->progress = 0;
+	if (lq->wait == LOCAL_STREAMS)
+		lq->wait = LOCAL_RUNS;
 }
 
 void local_qp_announce(struct local_qp *lq)
 {
 	uint8_t peer = lq->peer;
 
+	if (lq->type == IBV_QPT_UC)
+		local_lose_stream(lq);
 	local_kick(lq);
 	if (peer == LOCAL_PEER_READY)
 		lq->peer = LOCAL_PEER_READY;
@@ -69,11 +82,6 @@ void local_qp_resume(struct local_qp *lq)
 		local_execute_held(lq);
 	}
 	local_run(lq);
-}
-
-void local_qp_receive_posted(struct local_qp *lq)
-{
-	local_execute_held(lq);
 }
 
 void local_qp_flush_ack(struct local_qp *lq)

@@ -36,7 +36,8 @@
  *   WAIT_RECEIVE  RC: the oldest message has no receive. Its deadline runs (rnr_retry)
  *   WAIT_DATA     the oldest message's payload is being streamed into the receive `taken`
  *   WAIT_ROOM     the oldest is a READ whose answer waits for room in the ring
- *   HALTED        a request was refused, or is lost with its sender: nothing later is executed
+ *   HALTED        a request was refused, or (RC) is lost with its sender: nothing later is
+ *                 executed
  *   OPEN -> WAIT_* when the oldest message can't be executed; WAIT_* -> OPEN when it has been;
  *   any -> HALTED, which only RESET ends
  *
@@ -51,6 +52,11 @@
  *   NONE, PLACING (`write_done` bytes are in place), VOID (UC: refused; its other pieces are
  *   ignored)
  *
+ * A link that is lost between two living processes loses what is in its rings. RC goes on by the
+ * next link if nothing was lost; a request that was, or whose answer was, ends with RETRY_EXC_ERR.
+ * UC always goes on: the responder drops what it holds of the peer's messages, and the next message
+ * may skip numbers (`cut`); a WRITE of which pieces were sent is sent again from its beginning.
+ *
  * Flags. Each may be set in any of the states above, so none is part of an enum. All are changed
  * under the QP's lock.
  *   flag         set by                              cleared by
@@ -58,6 +64,12 @@
  *                to this process                     struct local_qp
  *   must_notify  fill_request(): a record goes into  local_qp_post(), at its end, which notifies
  *                the ring                            the peer once for all that it started
+ *   cut          UC: local_qp_init(), because the    close_gap(): a message has skipped numbers
+ *                peer may send by the former link
+ *                when this side has the next one;
+ *                local_lose_stream()
+ *   met          local_lose_stream(): a WRITE    never, like `self`
+ *                of the peer's was being placed
  *   ack_pending  world_owe_ack(): a request was      local_fill_record(), when a record for the
  *                executed (hca.engine is held, too); same life of the peer carries it;
  *                fail_unmapped(): the record that    local_qp_leave(), after fork()
@@ -159,6 +171,8 @@ struct local_qp {
 	/* An acknowledgement is owed. Written under the QP's lock; atomic, because the thread that
 	 * flushes acknowledgements reads it under hca.engine only. */
 	_Atomic bool ack_pending;
+	bool cut; /* UC: messages before the next one may be lost with a link */
+	bool met; /* UC: pieces of a WRITE of `sender_epoch` came, though none was complete */
 	uint32_t write_done; /* PLACING: bytes of the WRITE that are in place */
 	uint32_t
 		stream_done; /* WAIT_DATA: bytes that have arrived; WAIT_ROOM: that have gone out */
@@ -197,7 +211,8 @@ void local_qp_drain(struct local_qp *lq);
 /* The link will be another one than before, and isn't up yet: the QP must announce again to the
  * peer that it is ready. */
 void local_qp_relink(struct local_qp *lq);
-/* Sends the peer a KICK because it may copy by the link from now on. The link is up. Engine. */
+/* The link is up: sends the peer a KICK because it may copy by the link from now on. UC drops what
+ * came by the link before. Engine. */
 void local_qp_announce(struct local_qp *lq);
 /* Handles a record of the QP's link. `payload` is shared memory, at most `room` bytes. Engine. */
 void local_qp_record(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,

@@ -149,6 +149,29 @@ static void lose_cut_write(struct local_qp *lq, const struct ring_header *next)
 	take_next(lq, &h, NULL, 0);
 }
 
+/* Whether requests of a life of the peer's QP have arrived: this life knows no other. */
+static bool has_begun(const struct local_qp *lq)
+{
+	return lq->arrived_msn || lq->write != LOCAL_WRITE_NONE || lq->met;
+}
+
+/* An unreliable request that isn't the next one: those between may be lost. */
+static void close_gap(struct local_qp *lq, const struct ring_header *h)
+{
+	uint32_t ahead = h->msn - lq->arrived_msn;
+	bool waits = !list_empty(&lq->held) || lq->flow != LOCAL_TAKES;
+
+	if (lq->cut && !waits && (int32_t)ahead > 0 &&
+	    (!has_begun(lq) || record_epoch(h->src) == lq->sender_epoch)) {
+		lq->sender_epoch = record_epoch(h->src);
+		lq->arrived_msn = h->msn;
+		local_lose_stream(lq); /* all before it is lost, or executed */
+		lq->cut = false;
+	} else if (ahead == 1 && lq->write != LOCAL_WRITE_NONE) {
+		lose_cut_write(lq, h);
+	}
+}
+
 void local_take_request(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 			uint32_t room)
 {
@@ -160,13 +183,12 @@ void local_take_request(struct local_qp *lq, const struct ring_header *h, const 
 		local_take_send_data(lq, h, payload, room);
 		return;
 	}
-	if (unlikely(h->msn != lq->arrived_msn) && lq->type == IBV_QPT_UC &&
-	    lq->write != LOCAL_WRITE_NONE && h->msn == lq->arrived_msn + 1)
-		lose_cut_write(lq, h);
+	if (unlikely(h->msn != lq->arrived_msn) && lq->type == IBV_QPT_UC)
+		close_gap(lq, h);
 	if (unlikely(h->msn != lq->arrived_msn))
 		return; /* not the next one: it follows a refused one, or the peer is faulty */
 	if (unlikely(record_epoch(h->src) != lq->sender_epoch)) {
-		if (lq->arrived_msn || lq->write != LOCAL_WRITE_NONE)
+		if (has_begun(lq))
 			return; /* of another life of the peer's QP than earlier requests */
 		lq->sender_epoch = record_epoch(h->src); /* answers go to the QP that asked */
 	}
@@ -196,7 +218,7 @@ void local_execute_held(struct local_qp *lq)
 
 	if (unlikely((!list_empty(&lq->held) || lq->flow != LOCAL_TAKES) &&
 		     !local_sender_there(lq)))
-		local_drop_held(lq); /* they are lost, and nothing sent after them is executed */
+		local_lose_held(lq);
 	while ((held = local_oldest_held(lq))) {
 		enum local_outcome outcome =
 			local_execute(lq, &held->header, held->payload, held->size, held);
@@ -213,7 +235,26 @@ void local_execute_held(struct local_qp *lq)
 	local_reopen(lq);
 }
 
+void local_qp_receive_posted(struct local_qp *lq)
+{
+	/* The message that waits for the receive is at its sender: its time ends here, however late
+	 * it comes after AGAIN. */
+	if (lq->responder == LOCAL_WAIT_RECEIVE && list_empty(&lq->held))
+		local_wait_ends(lq);
+	local_execute_held(lq);
+}
+
 /* ------------------------------------------------------------------ timers */
+
+static bool has_receive(struct local_qp *lq)
+{
+	struct receive buffer;
+	const struct recv_wqe *wqe = world_receive_take(lq, &buffer);
+
+	if (wqe)
+		world_receive_back(lq, wqe);
+	return wqe;
+}
 
 static bool rnr_expires(struct local_qp *lq, uint64_t now, uint64_t *next)
 {
@@ -225,6 +266,10 @@ static bool rnr_expires(struct local_qp *lq, uint64_t now, uint64_t *next)
 		lq->rnr_deadline = retries == 7
 					   ? UINT64_MAX
 					   : now + retries * tp_rnr_ns(lq->attr->min_rnr_timer);
+	if (lq->rnr_deadline <= now && has_receive(lq)) {
+		local_qp_receive_posted(lq); /* the thread that posted it is late */
+		return lq->responder == LOCAL_WAIT_RECEIVE;
+	}
 	if (lq->rnr_deadline <= now) {
 		local_send_nak(lq, held ? held->header.msn : lq->arrived_msn,
 			       IBV_WC_RNR_RETRY_EXC_ERR);

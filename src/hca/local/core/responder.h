@@ -36,6 +36,9 @@ struct local_held *local_hold(struct local_qp *lq, const struct ring_header *h,
 /* There is no room for the request that arrived last: it stays with its sender (RC), or is lost
  * (UC). */
 void local_keep_out(struct local_qp *lq);
+/* The messages that wait are lost with their link or their sender. RC: nothing sent after them is
+ * executed. */
+void local_lose_held(struct local_qp *lq);
 /* Frees the storage of a held message. */
 void local_release_held(struct local_qp *lq, struct local_held *held);
 /* Whether the oldest message can't be executed yet. */

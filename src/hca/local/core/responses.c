@@ -80,13 +80,24 @@ static struct send_wqe *request_in_turn(struct local_qp *lq, uint32_t msn)
 	return wqe && wqe == sq_at(lq->sq, lq->sq->acked) ? wqe : NULL;
 }
 
-/* The peer refused request `msn`, a WRITE perhaps at one of its first pieces. */
+/* The next request to send, if the peer has seen it: a WRITE of which only the first pieces are in
+ * the ring, or a request that AGAIN asked for and that isn't sent again yet. NULL: it hasn't. */
+static struct send_wqe *seen_by_peer(const struct local_qp *lq)
+{
+	if (lq->sq->acked != lq->sq->next || lq->sq->next == lq->sq->head)
+		return NULL;
+	struct send_wqe *wqe = sq_at(lq->sq, lq->sq->next);
+
+	return wqe->flags & SEND_BEGUN ? wqe : NULL;
+}
+
+/* The peer refused request `msn`. */
 static void on_nak(struct local_qp *lq, const struct ring_header *h)
 {
 	struct send_wqe *wqe = request_in_turn(lq, h->msn);
 
-	if (!wqe && lq->sq->acked == lq->sq->next && h->msn == lq->next_msn)
-		wqe = local_being_sent(lq);
+	if (!wqe && h->msn == lq->next_msn)
+		wqe = seen_by_peer(lq);
 	if (!wqe)
 		return;
 	enum ibv_wc_status status = h->imm;
@@ -100,16 +111,18 @@ static void on_nak(struct local_qp *lq, const struct ring_header *h)
 /* RNR: the peer has no receive for the request, which waits there or here. */
 static void on_rnr(struct local_qp *lq, const struct ring_header *h)
 {
-	uint32_t place;
-
 	world_count(lq, PUB_LOCAL_RNR_TOLD);
 	lq->peer_rnr_timer = h->length & 31;
-	if (!find_place(lq, h->msn, &place))
+	/* The peer has executed all requests before it. One of them that is still outstanding has
+	 * lost its answer with a link: the wait for a receive doesn't excuse the time of that. */
+	struct send_wqe *wqe = request_in_turn(lq, h->msn);
+
+	if (!wqe)
 		return;
 	if (lq->wait != LOCAL_STREAMS)
 		lq->wait = LOCAL_RNR;
 	if (world_captures(lq))
-		world_capture_rnr(lq, sq_at(lq->sq, place), place);
+		world_capture_rnr(lq, wqe, lq->sq->acked);
 }
 
 static bool uses_receive(const struct send_wqe *wqe)
@@ -191,12 +204,26 @@ static bool stream_piece(struct local_qp *lq, struct send_wqe *wqe)
 	return n != left;
 }
 
+/* UC: the peer asks for the data of a message that was given up (local_give_up()). */
+static void disown_message(struct local_qp *lq, uint32_t msn)
+{
+	struct ring_header h = {0};
+
+	if (lq->type != IBV_QPT_UC || !local_link_up(lq))
+		return;
+	local_fill_record(lq, &h, REC_GONE, 0, lq->peer_epoch);
+	h.msn = msn;
+	world_ring_control(lq, &h, NULL, 0);
+}
+
 void local_stream(struct local_qp *lq)
 {
 	struct send_wqe *wqe = find_request(lq, lq->pull_msn);
 
-	if (!wqe)
+	if (!wqe) {
 		lq->wait = LOCAL_RUNS;
+		disown_message(lq, lq->pull_msn);
+	}
 	while (lq->wait == LOCAL_STREAMS && stream_piece(lq, wqe))
 		;
 	if (local_link_up(lq))
@@ -207,6 +234,8 @@ static void on_pull(struct local_qp *lq, const struct ring_header *h)
 {
 	struct send_wqe *wqe = find_request(lq, h->msn);
 
+	if (!wqe)
+		disown_message(lq, h->msn);
 	if (!wqe || (wqe->opcode != IBV_WR_SEND && wqe->opcode != IBV_WR_SEND_WITH_IMM &&
 		     wqe->opcode != IBV_WR_SEND_WITH_INV))
 		return;
@@ -232,15 +261,17 @@ static void on_data(struct local_qp *lq, const struct ring_header *h, const uint
 {
 	struct send_wqe *wqe = find_request(lq, h->msn);
 
-	if (!wqe || !(wqe->flags & SEND_READS) || h->length > room || h->imm > wqe->length ||
-	    h->length > wqe->length - h->imm)
+	/* A piece before this one may be lost with a link: then the request gets no answer. */
+	if (!wqe || !(wqe->flags & SEND_READS) || h->length > room || h->imm != wqe->progress ||
+	    h->length > wqe->length - wqe->progress)
 		return;
 	if (!place_answer(lq, wqe, h->imm, payload, h->length)) {
 		fail_memory(lq, h->msn);
 		return;
 	}
 	lq->pieces++;
-	if (h->flags & REC_LAST) {
+	wqe->progress += h->length;
+	if (h->flags & REC_LAST && wqe->progress == wqe->length) {
 		wqe->flags |= SEND_ANSWERED;
 		local_take_ack(lq, h->msn + 1);
 	}
@@ -265,6 +296,9 @@ void local_take_response(struct local_qp *lq, const struct ring_header *h, const
 	case REC_READ_DATA:
 	case REC_ATOMIC_RESP:
 		on_data(lq, h, payload, room);
+		break;
+	case REC_GONE:
+		local_take_gone(lq, h);
 		break;
 	case REC_FATAL:
 		if (h->imm == IBV_EVENT_QP_ACCESS_ERR || h->imm == IBV_EVENT_QP_REQ_ERR)

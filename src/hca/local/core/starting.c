@@ -113,12 +113,13 @@ static bool peer_ready(struct local_qp *lq)
 	if (!peer_receives(pub_qp_state(word)) || pub_qp_type(word) != lq->type ||
 	    world_peer_partner(lq) != lq->qpn || world_peer_rq_psn(lq) != lq->attr->sq_psn)
 		return false;
-	/* An RC connection doesn't go on with another life of the peer's QP than it began with. Nor
-	 * does a WRITE go on by another link: pieces may be lost with the first. */
+	/* A WRITE of RC doesn't go on by another link: pieces may be lost with the first. */
 	if (lq->type == IBV_QPT_RC && local_being_sent(lq))
 		return false;
-	if (lq->type == IBV_QPT_RC && lq->sq->next != lq->done_here &&
-	    (uint8_t)pub_qp_epoch(word) != lq->peer_epoch)
+	/* A connection doesn't go on with another life of the peer's QP than it began with. */
+	bool begun = lq->type == IBV_QPT_RC ? lq->sq->next != lq->done_here : lq->next_msn != 0;
+
+	if (begun && (uint8_t)pub_qp_epoch(word) != lq->peer_epoch)
 		return false;
 	lq->peer_epoch = pub_qp_epoch(word);
 	lq->peer = LOCAL_PEER_READY;

@@ -33,10 +33,15 @@ void local_stream(struct local_qp *lq);
 /* Handles a request: executes it, holds it, or drops it if it isn't the next one. */
 void local_take_request(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 			uint32_t room);
+/* GONE: the sender doesn't have the message any more whose data was asked for. */
+void local_take_gone(struct local_qp *lq, const struct ring_header *h);
 /* Goes on with the messages that wait. */
 void local_execute_held(struct local_qp *lq);
 /* Drops the messages that wait; nothing after them is executed. */
 void local_drop_held(struct local_qp *lq);
+/* UC: drops the messages that wait, and pieces of one; the next message that comes is executed,
+ * whatever its number. */
+void local_lose_stream(struct local_qp *lq);
 
 /* ---- onesided.c: one-sided operations that are executed here */
 /* A status that no completion has: the peer imported the region, and must execute the request

@@ -100,17 +100,42 @@ void local_wait_ends(struct local_qp *lq)
 	lq->rnr_deadline = 0;
 }
 
-void local_drop_held(struct local_qp *lq)
+static void forget_held(struct local_qp *lq)
 {
 	struct local_held *held;
 
 	if (lq->responder == LOCAL_WAIT_DATA)
 		world_receive_back(lq, &lq->taken.wqe);
 	local_wait_ends(lq);
-	lq->responder = LOCAL_HALTED;
 	lq->flow = LOCAL_TAKES;
 	while ((held = local_oldest_held(lq)))
 		local_release_held(lq, held);
+}
+
+void local_drop_held(struct local_qp *lq)
+{
+	forget_held(lq);
+	lq->responder = LOCAL_HALTED;
+}
+
+void local_lose_stream(struct local_qp *lq)
+{
+	forget_held(lq);
+	lq->lost = 0;
+	lq->met |= lq->write != LOCAL_WRITE_NONE;
+	lq->write = LOCAL_WRITE_NONE;
+	lq->write_done = 0;
+	lq->done_msn = lq->arrived_msn;
+	lq->cut = true;
+}
+
+/* The messages that wait are lost with their link or their sender. */
+void local_lose_held(struct local_qp *lq)
+{
+	if (lq->type == IBV_QPT_UC)
+		local_lose_stream(lq);
+	else
+		local_drop_held(lq);
 }
 
 /*
