@@ -175,6 +175,11 @@ bool world_peer_runs(const struct local_qp *lq)
 	return peer_runs(&link_from(lq)->process);
 }
 
+bool world_peer_may_copy(const struct local_qp *lq)
+{
+	return world_link_copies(lq) && link_is_mapped(link_from(lq));
+}
+
 uint32_t world_ring_mark(const struct local_qp *lq)
 {
 	return link_from(lq)->rx.pos;

@@ -106,9 +106,29 @@ void daemon_cut(uint32_t a, uint32_t b)
 	sim.last_fault = sim.now;
 }
 
+/* Whether this side's threads don't use the link of that generation any more, or never did. */
+static bool has_left(const struct link *link, uint32_t old)
+{
+	return link->process->dead || link->generation != old || link->left == old;
+}
+
+bool link_peer_gone(const struct link *link)
+{
+	return link->peer->link[link->process->number].left == link->generation;
+}
+
+bool link_peer_left(const struct link *link)
+{
+	return has_left(&link->peer->link[link->process->number], link->generation);
+}
+
+/* A link that has ended stays until the peer has left it (link_part.h): there is no next one
+ * before. */
 static bool is_due(const struct offer *o)
 {
-	return o->used && o->due <= sim.now;
+	const struct link *link = &sim.process[o->to].link[o->peer];
+
+	return o->used && o->due <= sim.now && (!o->up || !link->shared || link_peer_left(link));
 }
 
 uint64_t daemon_run(void)
@@ -122,7 +142,7 @@ uint64_t daemon_run(void)
 			offers[i].used = false;
 		else if (is_due(&offers[i]))
 			engine_kick(&sim.process[offers[i].to]);
-		else if (offers[i].due < next)
+		else if (offers[i].due > sim.now && offers[i].due < next)
 			next = offers[i].due;
 	}
 	return next;
@@ -259,7 +279,10 @@ static void take_down(struct link *link, const struct offer *o)
 	trace("link to process %u is down", o->peer);
 	link->state = SIM_LINK_DOWN;
 	forget_peer(link);
+	link->left = link->generation;
 	link->has_waiters = true;
+	if (!link->peer->dead)
+		engine_kick(link->peer); /* it may wait for this */
 }
 
 /* Returns the earliest event. */

@@ -248,7 +248,9 @@ void hazard_wait_qp(struct process *p, struct process *peer, uint32_t qpn)
 {
 	struct hazard_wait wait = {p, peer, (uint64_t)p->slot << 32 | qp_hazard(qpn)};
 
-	if (p != peer && p->link[peer->number].state == SIM_LINK_UP)
+	/* The peer may be in a copy although the link is down here: its tables are mapped until it
+	 * has left the link. */
+	if (p != peer && p->link[peer->number].shared)
 		wait_for(&wait, peer_clear, "waits for a hazard on its QP");
 }
 

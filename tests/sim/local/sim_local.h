@@ -312,7 +312,7 @@ struct link {
 	struct process *process, *peer;
 	uint8_t state; /* enum sim_link_state */
 	bool self, copies, has_waiters, broken;
-	uint32_t generation;
+	uint32_t generation, left; /* generations: of the link, and that this side has left */
 	struct link_shared *shared;
 	uint32_t side;
 	struct mutex tx_lock;
@@ -334,6 +334,10 @@ void link_notify(struct link *link);
 void link_wait(struct link *link, uint32_t qp);
 bool link_flush_backlog(struct link *link);
 void link_break(struct link *link);
+/* Whether the peer's threads don't use the link of this side's generation any more. */
+bool link_peer_left(const struct link *link);
+/* Whether the peer has left that link: it doesn't wait for this side's hazards. */
+bool link_peer_gone(const struct link *link);
 /* Events from the daemon to a process; its engine thread handles them. */
 void link_take_events(struct process *process);
 bool link_has_events(const struct process *process);

@@ -34,7 +34,8 @@ bool world_link_guarded(struct local_qp *lq)
 	const struct link *link = qp_of(lq)->link;
 
 	task_yield("world_link_guarded");
-	return link->copies && link->state == SIM_LINK_UP && link->shared->installed[!link->side];
+	return link->copies && link->state == SIM_LINK_UP && link->shared->installed[!link->side] &&
+	       !link_peer_gone(link);
 }
 
 bool world_link_prefers_ring(const struct local_qp *lq, uint32_t length)
@@ -155,6 +156,14 @@ bool world_peer_runs(const struct local_qp *lq)
 	const struct process *peer = qp_of(lq)->link->peer;
 
 	return !peer->dead && !peer->stopped;
+}
+
+bool world_peer_may_copy(const struct local_qp *lq)
+{
+	const struct link *link = qp_of(lq)->link;
+
+	task_yield("world_peer_may_copy");
+	return link->copies && (link->state == SIM_LINK_UP || !link_peer_left(link));
 }
 
 uint32_t world_ring_mark(const struct local_qp *lq)

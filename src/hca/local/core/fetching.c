@@ -154,10 +154,11 @@ static enum local_outcome fetch_failed(struct local_qp *lq, const struct ring_he
 	return LOCAL_REQUEST_REFUSED;
 }
 
-/* Whether a message's bytes are copied from the sender's memory; else the sender streams them. */
+/* Whether a message's bytes are copied from the sender's memory; else the sender streams them. Not
+ * by a link that the sender has left already: it wouldn't wait for the hazard. */
 static bool local_fetches(struct local_qp *lq, const struct ring_header *h)
 {
-	return lq->self || (world_link_copies(lq) && !world_link_prefers_ring(lq, h->length));
+	return lq->self || (world_link_guarded(lq) && !world_link_prefers_ring(lq, h->length));
 }
 
 static enum local_outcome fetch_message(struct local_qp *lq, const struct ring_header *h,

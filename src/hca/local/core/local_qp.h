@@ -158,6 +158,7 @@ struct local_qp {
 	uint32_t scan_progress; /* timer: requests completed, and pieces, at the last look */
 	uint64_t stalled_since; /* timer: ns when progress stopped; 0: it didn't */
 	uint64_t grace_until;	/* timer: ns; a starved peer is given this long */
+	uint64_t looked_at;	/* timer: ns of the last look */
 	uint64_t answers_since; /* timer: ns when time was up, and answers are still looked for */
 	uint32_t answers_mark;	/* timer: where the ring was read to at that moment */
 

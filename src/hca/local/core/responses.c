@@ -10,7 +10,7 @@
  * that only waits for a processor would have been served by its adapter, so it gets GRACE_NS; and
  * answers that a peer sent before its QP ended count, however late this side reads them
  * (answers_may_wait()). An unreliable message by reference that the peer doesn't fetch is given up
- * after UNRELIABLE_NS.
+ * after UNRELIABLE_NS, unless the peer may still copy it (may_be_copied_yet()).
  */
 #include "hca/local/core/state.h"
 
@@ -20,6 +20,9 @@
 #define SCAN_MIN_NS 1000000ull
 #define ANSWERS_NS 20000000ull
 #define SCAN_MAX_NS 250000000ull
+/* No look for so long: this process was stopped. Several times SCAN_MAX_NS, since it may be slow.
+ */
+#define ABSENT_NS (4 * SCAN_MAX_NS)
 
 /* ------------------------------------------------------------------ acknowledgements */
 
@@ -448,6 +451,33 @@ static bool peer_is_slow(struct local_qp *lq, uint64_t now)
 	return now < lq->grace_until && peer_lives(lq) && world_peer_runs(lq);
 }
 
+/*
+ * Whether an unreliable message mustn't be given up, because the peer may still copy it: then the
+ * program, which may use the memory once the message has completed, would have other bytes
+ * delivered. A peer that doesn't run (it is stopped) may be about to copy, and so may one that
+ * hasn't left a link which isn't up here any more. A reliable QP's error ends what the peer copies
+ * (local_sender_there()).
+ */
+static bool may_be_copied_yet(struct local_qp *lq, enum world_link link)
+{
+	if (lq->type == IBV_QPT_RC || !world_peer_may_copy(lq))
+		return false;
+	return link != WORLD_LINK_UP || (peer_lives(lq) && !world_peer_runs(lq));
+}
+
+/* Takes the time out of account during which this process didn't look: it was stopped (job control
+ * stops the peer as well), and the peer's answers, or its turn to go on, come first. */
+static void excuse_own_absence(struct local_qp *lq, uint64_t now)
+{
+	uint64_t absent = now - lq->looked_at;
+
+	if (unlikely(lq->stalled_since && absent > ABSENT_NS)) {
+		lq->stalled_since += absent;
+		lq->grace_until += absent;
+	}
+	lq->looked_at = now;
+}
+
 bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next)
 {
 	/* In SQD requests that haven't started don't start: only those under way are waited for. */
@@ -460,9 +490,9 @@ bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next)
 		return false;
 	}
 	uint64_t limit = patience_ns(lq, link, now, next);
-
 	uint32_t progress = lq->sq->acked + lq->pieces;
 
+	excuse_own_absence(lq, now);
 	if (progress != lq->scan_progress || !lq->stalled_since) {
 		lq->scan_progress = progress;
 		lq->stalled_since = now;
@@ -478,6 +508,11 @@ bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next)
 	 * then. */
 	if (link == WORLD_LINK_UP && (peer_is_slow(lq, now) || answers_may_wait(lq, now, next)))
 		return true;
+	if (may_be_copied_yet(lq, link)) {
+		lq->stalled_since = now;
+		lq->grace_until = now + GRACE_NS;
+		return true;
+	}
 	local_give_up(lq);
 	lq->stalled_since = 0;
 	return false;

@@ -36,7 +36,8 @@ enum world_link {
 enum world_link world_link(const struct local_qp *lq); /* [shared] */
 /* Whether the two processes may copy from one to the other: one user, one namespace. */
 bool world_link_copies(const struct local_qp *lq);
-/* The same, and the peer has the link as well, so that it waits for our hazards. [shared] */
+/* The same, and the peer has the link as well and hasn't left it, so that it waits for our hazards.
+ * [shared] */
 bool world_link_guarded(struct local_qp *lq);
 /* Whether a message of `length` bytes goes through the ring although it could be copied (way.h). */
 bool world_link_prefers_ring(const struct local_qp *lq, uint32_t length);
@@ -76,6 +77,9 @@ bool world_peer_region(struct local_qp *lq, uint32_t rkey, struct mr_view *view)
 bool world_peer_window(struct local_qp *lq, uint32_t rkey, const struct mr_view *view);
 /* Whether the peer's process is alive and not stopped, so that it is only slow. */
 bool world_peer_runs(const struct local_qp *lq);
+/* Whether a thread of the peer's process may still copy from this process's memory: until the peer
+ * has left the link (link_part.h), also if the link isn't up here any more. [shared] */
+bool world_peer_may_copy(const struct local_qp *lq);
 /* The position up to which the link's ring has been read. The link is up, here and below. */
 uint32_t world_ring_mark(const struct local_qp *lq);
 /* Whether records that were in the ring at `mark` may still be unread. */
