@@ -302,6 +302,7 @@ void link_end(void)
 {
 	/* A process that has ended copies no more. */
 	memset(victim.regions->hazard, 0, sizeof(victim.regions->hazard));
+	atomic_store(&victim.memory->left[1], 1); /* its marks are its own: link_part.h */
 	link_down(victim.hca, FAKE_PEER_SLOT, victim.link->id);
 	for (int i = 0; i < 3; i++)
 		engine_round(victim.hca, &victim.seen);

@@ -135,7 +135,8 @@ static enum ibv_wc_status bind(struct qp *qp, const struct send_wqe *wqe, const 
 	struct window *w = &p->window[wqe->imm];
 	const struct entry *region = entry_find(p, wqe->bind.region);
 
-	if (w->state != WINDOW_FREE || !region)
+	/* A request that was made wrong is wrong although the peer has freed its window since. */
+	if (w->state != WINDOW_FREE || !region || r->bad)
 		return IBV_WC_MW_BIND_ERR;
 	w->state = WINDOW_BOUND;
 	w->rkey = wqe->rkey;
