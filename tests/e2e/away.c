@@ -4,35 +4,17 @@
  * stopped for longer than all of its retries take. A answers and ends its queue pair meanwhile.
  * When B continues, A's answer counts, not that A's queue pair is gone. See rig.h.
  */
-#include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "faults.h"
 
 enum { ROUNDS = 8, LENGTH = 64, AWAY_US = 30000 }; /* 4 ms and two retries are 12 ms */
 
-static char process_state(pid_t pid)
-{
-	char path[64], line[256] = "", state = 0;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	FILE *file = fopen(path, "re");
-
-	if (file && fgets(line, sizeof(line), file))
-		sscanf(line, "%*d (%*[^)]) %c", &state);
-	if (file)
-		fclose(file);
-	return state;
-}
-
 /* Continues B, which is stopped or about to stop. */
 static void let_go_on(struct rig *rig, pid_t pid)
 {
-	while (process_state(pid) != 'T')
-		sched_yield();
+	rig_await_stop(pid);
 	usleep(AWAY_US); /* B's timeout passes */
 	OK(rig, kill(pid, SIGCONT));
 }

@@ -37,18 +37,26 @@ struct loss {
 
 static const struct end_options options = {.bytes = BYTES};
 
+/* B is stopped somewhere else than in the middle of a message: then A would wait for it for a
+ * second and report it, and its program had to keep the memory. */
+static void stop(struct end *end, pid_t peer)
+{
+	OK(end->rig, kill(peer, SIGSTOP));
+	rig_await_stop(peer);
+}
+
 static void requests_post(struct end *end, const struct loss *loss, pid_t peer)
 {
 	bool is_atomic = loss->second == IBV_WR_ATOMIC_FETCH_AND_ADD;
 
 	memset(end->buf, SENT, BYTES);
 	if (loss->delay == STOPPED)
-		OK(end->rig, kill(peer, SIGSTOP));
+		stop(end, peer);
 	OK(end->rig, end_send(end, IBV_WR_SEND, 1, 0, LONG, 0));
 	if (loss->delay != STOPPED)
 		wc_none(end, end->scq);
 	if (loss->delay == STOPPED_LATER)
-		OK(end->rig, kill(peer, SIGSTOP));
+		stop(end, peer);
 	OK(end->rig,
 	   end_send(end, loss->second, 2, SECOND, is_atomic ? 8 : SHORT, TARGET / 64 * 64));
 }

@@ -5,6 +5,7 @@
  * The main process never calls a verb: each test runs in children of its own, so that a crash or a
  * hang of one is a failure of one. It owns the children and a socket pair for each test.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -92,6 +93,48 @@ bool patience_over(struct patience *patience)
 	patience->looked = now;
 	patience->left -= passed < PATIENCE_STEP_MS ? passed : PATIENCE_STEP_MS;
 	return patience->left < 0;
+}
+
+/* ------------------------------------------------------------------ other processes */
+
+/* The state letter of a thread; 0: it has ended. */
+static char thread_state(int directory, const char *thread)
+{
+	char path[64], line[256] = "", state = 0;
+
+	snprintf(path, sizeof(path), "%.20s/stat", thread);
+	int fd = openat(directory, path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return 0;
+	if (read(fd, line, sizeof(line) - 1) > 0)
+		sscanf(line, "%*d (%*[^)]) %c", &state);
+	close(fd);
+	return state;
+}
+
+static bool process_is_stopped(pid_t pid)
+{
+	char path[64];
+	bool stopped = true;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	DIR *tasks = opendir(path);
+
+	for (struct dirent *e; tasks && (e = readdir(tasks));) {
+		char state = e->d_name[0] == '.' ? 'T' : thread_state(dirfd(tasks), e->d_name);
+
+		stopped &= state == 'T' || !state;
+	}
+	if (tasks)
+		closedir(tasks);
+	return stopped;
+}
+
+void rig_await_stop(pid_t pid)
+{
+	while (!process_is_stopped(pid))
+		sched_yield();
 }
 
 void rig_fail(const struct rig *rig, const char *file, int line, const char *format, ...)

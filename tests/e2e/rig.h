@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include <infiniband/verbs.h>
+#include <sys/types.h>
 
 enum { RIG_A, RIG_B };
 
@@ -72,6 +73,10 @@ void rig_swap(struct rig *rig, const void *mine, void *theirs, size_t size);
 
 /* Returns when both ends have called it. */
 void rig_sync(struct rig *rig);
+
+/* Returns when all threads of another process are stopped, which SIGSTOP brings about some time
+ * after kill() has returned. */
+void rig_await_stop(pid_t pid);
 
 /* Prints the message and ends the process. */
 _Noreturn void rig_fail(const struct rig *rig, const char *file, int line, const char *format, ...)

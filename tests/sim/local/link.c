@@ -158,6 +158,15 @@ bool link_has_events(const struct process *p)
 
 /* ------------------------------------------------------------------ up and down */
 
+static void drop_backlog(struct link *link)
+{
+	struct list *node;
+
+	while ((node = list_pop(&link->backlog)))
+		free(container_of(node, struct backlog, node));
+	link->backlog_count = 0;
+}
+
 void links_init(void)
 {
 	memset(offers, 0, sizeof(offers));
@@ -180,6 +189,13 @@ void links_init(void)
 			ring_rx_init(&link->rx, link->shared->ring[0], &link->shared->ctl[0]);
 			link->state = SIM_LINK_UP;
 		}
+}
+
+void links_end(void)
+{
+	for (uint32_t i = 0; i < sim.plan.processes; i++)
+		for (uint32_t k = 0; k < sim.plan.processes; k++)
+			drop_backlog(&sim.process[i].link[k]);
 }
 
 struct link *link_get(struct process *process, struct process *peer)
@@ -216,15 +232,6 @@ static void relink(struct qp *qp)
 static void announce(struct qp *qp)
 {
 	local_qp_announce(&qp->lq);
-}
-
-static void drop_backlog(struct link *link)
-{
-	struct list *node;
-
-	while ((node = list_pop(&link->backlog)))
-		free(container_of(node, struct backlog, node));
-	link->backlog_count = 0;
 }
 
 static void install(struct link *link, const struct offer *o)

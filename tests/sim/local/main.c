@@ -77,6 +77,7 @@ void sim_run(uint64_t seed, bool verbose)
 	tasks_run();
 	oracle_end();
 	free_held();
+	links_end();
 	totals.calm += sim.plan.calm;
 }
 

@@ -324,6 +324,8 @@ struct link {
 };
 
 void links_init(void);
+/* Frees what links that were lost still had to send. */
+void links_end(void);
 struct link *link_get(struct process *process, struct process *peer);
 struct ring_header *link_begin(struct link *link, uint32_t payload);
 void link_send(struct link *link, struct ring_header *h, uint32_t payload);
