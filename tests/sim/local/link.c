@@ -427,6 +427,7 @@ void link_control(struct link *link, const struct ring_header *header, const voi
 			memcpy((uint8_t *)h + RING_HEADER, payload, size);
 		link_send(link, h, size);
 	} else {
+		mutex_take(&link->tx_lock); /* before the storage: a process may be killed here */
 		struct backlog *b = malloc(sizeof(*b));
 
 		if (!b || size > sizeof(b->payload))
@@ -435,7 +436,6 @@ void link_control(struct link *link, const struct ring_header *header, const voi
 		b->size = size;
 		if (size)
 			memcpy(b->payload, payload, size);
-		mutex_take(&link->tx_lock);
 		list_add_tail(&link->backlog, &b->node);
 		link->backlog_count++;
 		mutex_give(&link->tx_lock);
