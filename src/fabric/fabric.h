@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A fabric of InfiniBand switches and channel adapters: their management agents (SMA, PMA, CC),
+ * the ways of datagrams and data through them, and faults. It does no I/O, reads no clock, starts
+ * no threads and allocates no memory: its state is in tables in memory that the caller brings
+ * (tables.h), times are arguments, in milliseconds of a clock that doesn't go back, and what
+ * reaches an agent of a program goes to a function of the caller's.
+ *
+ *   fabric_layout(), fabric_build()   from a plan (a topology) to tables
+ *   fabric_open()                     tables that another process left behind
+ *   fabric_send()                     a management datagram from a port
+ *   fabric_expire()                   traps that are due
+ *   fabric_*_set()                    faults, and what `verbena fabric` changes
+ *   route_find()                      where a packet of data goes, by the tables (route.h)
+ *
+ * One thread at a time may use a fabric. `deliver` and `event` must not call back: the caller
+ * queues what it gets.
+ */
+#ifndef VERBENA_FABRIC_FABRIC_H
+#define VERBENA_FABRIC_FABRIC_H
+
+#include "fabric/tables.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FABRIC_MAD_BYTES 256u
+
+/* Plans ---------------------------------------------------------------------------------------- */
+
+struct fabric_plan_node {
+	const char *name;	 /* unique */
+	const char *description; /* NodeDescription; NULL: the name */
+	uint64_t guid;		 /* of the node; 0: the next free one of its kind */
+	uint64_t system_guid;	 /* 0: the node's */
+	uint64_t port_guid;	 /* of port 1 (a switch: port 0); 0: follows from the node's */
+	uint32_t vendor_id, revision;
+	uint16_t device_id;
+	uint8_t type;  /* enum fabric_node_type */
+	uint8_t ports; /* 1 to FABRIC_PORTS_MAX */
+	bool has_base_port0; /* a switch whose port 0 isn't an enhanced one */
+};
+
+/* A cable. Each port is in one at most. */
+struct fabric_plan_cable {
+	uint32_t node[2]; /* indexes of nodes */
+	uint8_t port[2];
+	uint8_t width;	     /* LinkWidthActive: 1 1x, 2 4x, 4 8x, 8 12x, 16 2x; 0: 4x */
+	uint8_t speed;	     /* LinkSpeedActive: 1 SDR, 2 DDR, 4 QDR; 0: by speed_ext, else QDR */
+	uint8_t speed_ext;   /* LinkSpeedExtActive: 1 FDR, 2 EDR, 4 HDR; speed and this 0: HDR */
+	uint8_t reserved;
+};
+
+struct fabric_plan {
+	const char *title;
+	const struct fabric_plan_node *nodes;
+	const struct fabric_plan_cable *cables;
+	uint32_t node_count, cable_count;
+	uint32_t first_node; /* where programs attach that name no node */
+};
+
+/* Why a plan can't be built. `text` names nodes and ports. */
+struct fabric_refusal {
+	char text[256];
+};
+
+/* The bytes of memory that the plan's tables take, a multiple of the page size; 0: refused. */
+size_t fabric_layout(const struct fabric_plan *plan, struct fabric_refusal *refusal);
+
+/* The fabric ----------------------------------------------------------------------------------- */
+
+/* Where a datagram comes from or goes to. LIDs, QPs and keys are in host order. */
+struct fabric_address {
+	uint16_t source, destination; /* LIDs; 0xffff: the permissive one */
+	uint32_t source_qp, destination_qp;
+	uint32_t qkey;
+	uint16_t pkey_index; /* of the port that sends, or that receives */
+	uint8_t sl;
+	bool has_grh;
+	uint8_t grh[40]; /* flow label, class, hop limit and GIDs as in a GRH */
+};
+
+enum fabric_event {
+	EVENT_PORT_ACTIVE,
+	EVENT_PORT_ERROR,
+	EVENT_LID_CHANGE,
+	EVENT_SM_CHANGE,
+	EVENT_CLIENT_REREGISTER,
+	EVENT_PKEY_CHANGE,
+	EVENT_GID_CHANGE,
+};
+
+struct fabric_functions {
+	/* A datagram that no management agent of the fabric takes: it is for a program's agent. */
+	void (*deliver)(void *context, uint32_t port, const struct fabric_address *from,
+			const uint8_t *mad);
+	/* What verbs programs on this end port are to be told. */
+	void (*event)(void *context, uint32_t port, enum fabric_event event);
+	/* A random number for the faults. */
+	uint32_t (*random)(void *context);
+};
+
+struct fabric {
+	const struct fabric_functions *functions;
+	void *context;
+	struct fabric_header *header;
+	struct fabric_node *nodes;
+	struct fabric_port *ports;
+	struct fabric_counters *counters;
+	struct fabric_trap *traps;
+	uint16_t *pkeys;
+	uint64_t *guids;
+	uint8_t *vlarb;
+	uint8_t *sl_to_vl;
+	uint8_t *unicast;
+	uint16_t *multicast;
+	struct fabric_congestion *congestion;
+	const char *names;
+	uint64_t now_ms; /* of the call under way */
+};
+
+/* Writes the tables of a plan that fabric_layout() accepted into zeroed memory, and opens them.
+ * All cables come up: ports are in state Init. */
+void fabric_build(struct fabric *fabric, const struct fabric_functions *functions, void *context,
+		  void *memory, const struct fabric_plan *plan);
+
+/* Opens tables that a process wrote which may have died at any instruction. Returns 0, or -EINVAL
+ * if they aren't complete or another layout's. */
+int fabric_open(struct fabric *fabric, const struct fabric_functions *functions, void *context,
+		void *memory, size_t bytes);
+
+/* Finding -------------------------------------------------------------------------------------- */
+
+const char *fabric_node_name(const struct fabric *fabric, uint32_t node);
+/* The row of a node's port, or FABRIC_NONE. An adapter has no port 0. */
+uint32_t fabric_port_row(const struct fabric *fabric, uint32_t node, unsigned int number);
+/* The end port that stands for a port: itself, or port 0 of its switch. */
+uint32_t fabric_end_port(const struct fabric *fabric, uint32_t port);
+
+/* Datagrams ------------------------------------------------------------------------------------ */
+
+/*
+ * A port's QP 0 or QP 1 sends a datagram: to an agent of the fabric, whose answer comes back
+ * before this returns, or to `deliver`. `to->source` is ignored: it follows from the port.
+ * A datagram that can't get there is lost, and counted where it was discarded.
+ */
+void fabric_send(struct fabric *fabric, uint32_t port, const struct fabric_address *to,
+		 const uint8_t *mad, uint64_t now_ms);
+
+/* Sends what is due; fabric_deadline(): when that is next, UINT64_MAX: nothing is under way. */
+void fabric_expire(struct fabric *fabric, uint64_t now_ms);
+uint64_t fabric_deadline(const struct fabric *fabric);
+
+/* What `verbena fabric` changes ---------------------------------------------------------------- */
+
+/* A cable is cut or mended. -ENOTCONN: the port has none. */
+int fabric_cable_set(struct fabric *fabric, uint32_t port, bool is_cut, uint64_t now_ms);
+/* A node loses its power, or gets it back with empty tables. */
+void fabric_power_set(struct fabric *fabric, uint32_t node, bool is_on, uint64_t now_ms);
+/* A program opened or closed the port's issm file. */
+void fabric_issm_set(struct fabric *fabric, uint32_t port, bool is_open, uint64_t now_ms);
+/* A node's description, as the kernel's node_desc: trap 144 follows. */
+void fabric_description_set(struct fabric *fabric, uint32_t node, const char *text,
+			    uint64_t now_ms);
+/* Adds to a counter as the port itself would. */
+void fabric_error_add(struct fabric *fabric, uint32_t port, enum fabric_error error,
+		      uint32_t count);
+void fabric_counters_clear(struct fabric *fabric, uint32_t port);
+
+#endif

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The state of a fabric as tables in one piece of memory: nodes, ports, counters, forwarding
+ * tables. Rows name one another by index, never by address, so that the memory may be a file that
+ * the next process maps (`verbena-fabric --resume`), and that other processes map read-only.
+ *
+ * All tables have their final size from the start. A table that a subnet manager writes is stored
+ * as the difference (exclusive or) from its default, so that pages that were never written are
+ * zero and take no memory.
+ *
+ * One process and thread writes. Everything that is read from here is used as an index only after
+ * it was checked, since a process may have been killed between two stores.
+ */
+#ifndef VERBENA_FABRIC_TABLES_H
+#define VERBENA_FABRIC_TABLES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define FABRIC_NONE UINT32_MAX /* no such row */
+
+#define FABRIC_MAGIC "verbena-fabric"
+#define FABRIC_LAYOUT 1 /* changes with any structure here */
+
+/* What each node's tables hold; the capacities that management agents report. */
+#define FABRIC_LFT_ENTRIES 49152u /* unicast LIDs */
+#define FABRIC_MFT_ENTRIES 1024u  /* multicast LIDs, from 0xC000 */
+#define FABRIC_MFT_POSITIONS 16u  /* ports in one mask of a multicast table */
+#define FABRIC_PKEYS 64u	  /* of a port */
+#define FABRIC_GUIDS 32u	  /* of an end port */
+#define FABRIC_VLARB_ENTRIES 8u	  /* of each priority */
+#define FABRIC_VLS 8u
+#define FABRIC_SLS 16u
+#define FABRIC_SL_TO_VL_BYTES 8u /* a nibble for each SL, as in the attribute */
+#define FABRIC_PORTS_MAX 254u /* of a node */
+#define FABRIC_NODES_MAX 49151u
+#define FABRIC_TRAPS 256u
+
+enum fabric_node_type { FABRIC_CA = 1, FABRIC_SWITCH = 2, FABRIC_ROUTER = 3 };
+
+enum fabric_port_state { PORT_DOWN = 1, PORT_INIT = 2, PORT_ARMED = 3, PORT_ACTIVE = 4 };
+enum fabric_port_physical {
+	PHYSICAL_SLEEP = 1,
+	PHYSICAL_POLLING = 2,
+	PHYSICAL_DISABLED = 3,
+	PHYSICAL_LINK_UP = 5,
+};
+
+/* The tables, in the order in which they lie in memory. */
+enum fabric_table {
+	TABLE_NODES,	  /* struct fabric_node */
+	TABLE_PORTS,	  /* struct fabric_port */
+	TABLE_COUNTERS,	  /* struct fabric_counters, by port */
+	TABLE_TRAPS,	  /* struct fabric_trap */
+	TABLE_PKEYS,	  /* FABRIC_PKEYS of each port; first entry stored ^ 0xffff; host order */
+	TABLE_GUIDS,	  /* FABRIC_GUIDS of each end port; entry 0 isn't used; host order */
+	TABLE_VLARB,	  /* by port: low priority, then high: pairs of VL and weight, ^ default */
+	TABLE_SL_TO_VL,	  /* [egress][ingress] of a switch, [port] of an adapter: 8 bytes, ^ default */
+	TABLE_UNICAST,	  /* by switch: a byte for each LID, ^ 0xff */
+	TABLE_MULTICAST,  /* by switch: [position][MLID - 0xC000], masks of 16 ports; host order */
+	TABLE_CONGESTION, /* struct fabric_congestion, by node */
+	TABLE_NAMES,	  /* texts that end with a zero byte */
+	TABLES,
+};
+
+struct fabric_header {
+	char magic[16];
+	uint32_t layout;
+	uint32_t is_complete; /* stored last by fabric_build() */
+	uint64_t bytes;	      /* of the memory */
+	uint32_t nodes, switches, ports, end_ports;
+	uint32_t name_bytes;
+	uint32_t multicast_words; /* masks in TABLE_MULTICAST */
+	uint64_t at[TABLES]; /* offsets of the tables */
+	/* Increased, with release, after each change that can change where a packet goes. */
+	uint64_t epoch;
+	uint64_t sl_to_vl_rows;
+	uint32_t first_node;	/* the first row in the topology: where programs attach by default */
+	uint32_t trap_tid;	/* the last one that a trap had */
+	uint64_t mads, mads_dropped;
+	char title[256]; /* which topology it is, for people */
+};
+
+struct fabric_node {
+	uint64_t guid, system_guid;
+	uint32_t name;	       /* offset in TABLE_NAMES */
+	uint32_t first_port;   /* row of port 0; an adapter's is not there: its first is port 1 */
+	uint32_t switch_index; /* FABRIC_NONE: no switch */
+	uint32_t sl_to_vl;     /* its first row in TABLE_SL_TO_VL */
+	uint32_t multicast;    /* its first mask in TABLE_MULTICAST */
+	uint32_t vendor_id, revision;
+	uint16_t device_id;
+	uint8_t type;  /* enum fabric_node_type */
+	uint8_t ports; /* without port 0 */
+	bool has_enhanced_port0;
+	bool is_off;   /* without power: no port has a link, and nothing answers */
+	bool is_mute;  /* its management agents answer nothing */
+	uint8_t switch_info_flags; /* bit 2 of byte 11: PortStateChange */
+	uint16_t linear_top, multicast_top;
+	uint8_t default_port, default_primary, default_not_primary;
+	uint8_t life_time;
+	char description[64]; /* NodeDescription, not always terminated */
+};
+
+/*
+ * A port. `info` is its PortInfo as a subnet manager reads it; for an external port of a switch
+ * without what port 0 has for the whole node. M_Key, LID and so on are read by the functions of
+ * attribute.h.
+ */
+struct fabric_port {
+	uint8_t info[64];
+	uint64_t guid; /* end ports only */
+	uint32_t node;
+	uint32_t cable;		  /* the port at the other end of the cable; FABRIC_NONE: none */
+	uint32_t lease_end_ms[2]; /* when the M_Key's protection ends: low, high; 0: not running */
+	uint32_t drop_ppm;	  /* of packets that arrive, by `verbena fabric drop` */
+	uint32_t delay_ns;	  /* added to each packet that arrives */
+	uint32_t error_rates;	  /* index + 1 of a row of rates in the process; 0: none */
+	uint8_t number;		  /* 0: a switch's own port */
+	bool is_end_port;
+	bool is_cut;   /* by `verbena fabric link down`: the cable carries nothing */
+	bool has_issm; /* a program has the port's issm file open */
+	uint32_t end_port; /* index among the end ports, for TABLE_GUIDS; FABRIC_NONE: none */
+	uint16_t drop_attribute; /* MADs with this attribute only; 0: all */
+	uint8_t reserved[10];
+};
+
+/* What PortCounters keeps saturates; what PortCountersExtended keeps wraps; each is cleared by
+ * itself. */
+enum fabric_error {
+	ERROR_SYMBOL,
+	ERROR_LINK_RECOVERY,
+	ERROR_LINK_DOWNED,
+	ERROR_RCV,
+	ERROR_RCV_REMOTE_PHYSICAL,
+	ERROR_RCV_SWITCH_RELAY,
+	ERROR_XMIT_DISCARDS,
+	ERROR_XMIT_CONSTRAINT,
+	ERROR_RCV_CONSTRAINT,
+	ERROR_LOCAL_INTEGRITY,
+	ERROR_BUFFER_OVERRUN,
+	ERROR_QP1_DROPPED,
+	ERROR_VL15_DROPPED,
+	ERROR_XMIT_WAIT,
+	ERRORS,
+};
+
+/* PortRcvErrorDetails, then PortXmitDiscardDetails, in their order. */
+enum fabric_detail {
+	DETAIL_LOCAL_PHYSICAL,
+	DETAIL_MALFORMED,
+	DETAIL_BUFFER_OVERRUN,
+	DETAIL_DLID_MAPPING,
+	DETAIL_VL_MAPPING,
+	DETAIL_LOOPING,
+	DETAIL_INACTIVE,
+	DETAIL_NEIGHBOR_MTU,
+	DETAIL_LIFETIME,
+	DETAIL_HOQ_LIFETIME,
+	DETAILS,
+};
+
+/* In the order of PortCountersExtended; the first four are PortCounters', too. */
+enum fabric_traffic {
+	TRAFFIC_XMIT_WORDS,
+	TRAFFIC_RCV_WORDS,
+	TRAFFIC_XMIT_PACKETS,
+	TRAFFIC_RCV_PACKETS,
+	TRAFFIC_UNICAST_XMIT,
+	TRAFFIC_UNICAST_RCV,
+	TRAFFIC_MULTICAST_XMIT,
+	TRAFFIC_MULTICAST_RCV,
+	TRAFFICS,
+};
+
+struct fabric_counters {
+	uint64_t traffic[TRAFFICS];
+	uint64_t errors[ERRORS];	     /* PortCountersExtended */
+	uint32_t traffic_short[4];	     /* PortCounters */
+	uint32_t errors_short[ERRORS];	     /* PortCounters */
+	uint16_t details[DETAILS];
+	uint16_t reserved[2];
+};
+
+/* A notice that its SM hasn't repressed yet. */
+struct fabric_trap {
+	uint64_t next_ms; /* when it is sent again; 0: the row is free */
+	uint64_t tid;
+	uint32_t port; /* the end port that sends it */
+	uint32_t sent;
+	uint8_t notice[64];
+	uint8_t reserved[40];
+};
+
+/* Congestion control: what a manager wrote, as it reads it again. */
+struct fabric_congestion {
+	uint64_t key;
+	uint16_t protect, lease, violations;
+	uint8_t written; /* bits: which of the following were written */
+	uint8_t reserved;
+	uint8_t switch_setting[64];
+	uint8_t ca_setting[192];
+};
+
+#endif
