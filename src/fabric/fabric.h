@@ -37,8 +37,8 @@ struct fabric_plan_node {
 	uint64_t port_guid;	 /* of port 1 (a switch: port 0); 0: follows from the node's */
 	uint32_t vendor_id, revision;
 	uint16_t device_id;
-	uint8_t type;  /* enum fabric_node_type */
-	uint8_t ports; /* 1 to FABRIC_PORTS_MAX */
+	uint8_t type;	     /* enum fabric_node_type */
+	uint8_t ports;	     /* 1 to FABRIC_PORTS_MAX */
 	bool has_base_port0; /* a switch whose port 0 isn't an enhanced one */
 };
 
@@ -46,9 +46,9 @@ struct fabric_plan_node {
 struct fabric_plan_cable {
 	uint32_t node[2]; /* indexes of nodes */
 	uint8_t port[2];
-	uint8_t width;	     /* LinkWidthActive: 1 1x, 2 4x, 4 8x, 8 12x, 16 2x; 0: 4x */
-	uint8_t speed;	     /* LinkSpeedActive: 1 SDR, 2 DDR, 4 QDR; 0: by speed_ext, else QDR */
-	uint8_t speed_ext;   /* LinkSpeedExtActive: 1 FDR, 2 EDR, 4 HDR; speed and this 0: HDR */
+	uint8_t width;	   /* LinkWidthActive: 1 1x, 2 4x, 4 8x, 8 12x, 16 2x; 0: 4x */
+	uint8_t speed;	   /* LinkSpeedActive: 1 SDR, 2 DDR, 4 QDR; 0: by speed_ext, else QDR */
+	uint8_t speed_ext; /* LinkSpeedExtActive: 1 FDR, 2 EDR, 4 HDR; speed and this 0: HDR */
 	uint8_t reserved;
 };
 

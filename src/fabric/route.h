@@ -13,17 +13,17 @@
 /* Why a packet stops. The port that counts it is in struct fabric_route. */
 enum route_result {
 	ROUTE_OK,
-	ROUTE_NO_LID,	   /* the source or destination LID isn't valid */
-	ROUTE_NO_ENTRY,	   /* the table has no port for it, or one that isn't there */
-	ROUTE_LOOPING,	   /* it would leave by the port by which it came */
-	ROUTE_LOOP,	   /* more hops than a route may have */
-	ROUTE_INACTIVE,	   /* the port isn't Active, or has no link */
-	ROUTE_VL,	   /* no virtual lane for its SL */
-	ROUTE_MTU,	   /* longer than a link on the way allows */
+	ROUTE_NO_LID,	      /* the source or destination LID isn't valid */
+	ROUTE_NO_ENTRY,	      /* the table has no port for it, or one that isn't there */
+	ROUTE_LOOPING,	      /* it would leave by the port by which it came */
+	ROUTE_LOOP,	      /* more hops than a route may have */
+	ROUTE_INACTIVE,	      /* the port isn't Active, or has no link */
+	ROUTE_VL,	      /* no virtual lane for its SL */
+	ROUTE_MTU,	      /* longer than a link on the way allows */
 	ROUTE_PARTITION_XMIT, /* the egress port's partition enforcement */
 	ROUTE_PARTITION_RCV,  /* the ingress port's */
-	ROUTE_NOT_THERE,   /* it ends at a port that hasn't got the LID */
-	ROUTE_OFF,	   /* a node without power */
+	ROUTE_NOT_THERE,      /* it ends at a port that hasn't got the LID */
+	ROUTE_OFF,	      /* a node without power */
 	ROUTE_RESULTS,
 };
 
@@ -32,7 +32,7 @@ struct route_query {
 	uint16_t destination; /* LID */
 	uint16_t pkey;	      /* for partition enforcement */
 	uint8_t sl;
-	uint8_t mtu; /* of the packet, 1 to 5 (256 to 4096); 0: doesn't matter */
+	uint8_t mtu;  /* of the packet, 1 to 5 (256 to 4096); 0: doesn't matter */
 	bool is_vl15; /* management of the subnet: links in Init carry it, SLs don't matter */
 };
 
@@ -44,10 +44,10 @@ struct route_hop {
 
 struct fabric_route {
 	enum route_result result;
-	uint32_t end;	  /* the end port that was reached, or where the packet stopped */
-	uint32_t blame;	  /* the port that counts its loss; FABRIC_NONE: none does */
-	uint8_t mtu;	  /* the smallest on the way, 1 to 5 */
-	bool is_lossy;	  /* a fault on the way may drop packets */
+	uint32_t end;	   /* the end port that was reached, or where the packet stopped */
+	uint32_t blame;	   /* the port that counts its loss; FABRIC_NONE: none does */
+	uint8_t mtu;	   /* the smallest on the way, 1 to 5 */
+	bool is_lossy;	   /* a fault on the way may drop packets */
 	uint32_t delay_ns; /* sum of the faults' delays */
 	uint32_t hops;
 	struct route_hop hop[ROUTE_HOPS_MAX];

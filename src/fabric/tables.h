@@ -32,7 +32,7 @@
 #define FABRIC_VLS 8u
 #define FABRIC_SLS 16u
 #define FABRIC_SL_TO_VL_BYTES 8u /* a nibble for each SL, as in the attribute */
-#define FABRIC_PORTS_MAX 254u /* of a node */
+#define FABRIC_PORTS_MAX 254u	 /* of a node */
 #define FABRIC_NODES_MAX 49151u
 #define FABRIC_TRAPS 256u
 
@@ -55,7 +55,8 @@ enum fabric_table {
 	TABLE_PKEYS,	  /* FABRIC_PKEYS of each port; first entry stored ^ 0xffff; host order */
 	TABLE_GUIDS,	  /* FABRIC_GUIDS of each end port; entry 0 isn't used; host order */
 	TABLE_VLARB,	  /* by port: low priority, then high: pairs of VL and weight, ^ default */
-	TABLE_SL_TO_VL,	  /* [egress][ingress] of a switch, [port] of an adapter: 8 bytes, ^ default */
+	TABLE_SL_TO_VL,	  /* [egress][ingress] of a switch, [port] of an adapter: 8 bytes, ^ default
+			   */
 	TABLE_UNICAST,	  /* by switch: a byte for each LID, ^ 0xff */
 	TABLE_MULTICAST,  /* by switch: [position][MLID - 0xC000], masks of 16 ports; host order */
 	TABLE_CONGESTION, /* struct fabric_congestion, by node */
@@ -71,12 +72,12 @@ struct fabric_header {
 	uint32_t nodes, switches, ports, end_ports;
 	uint32_t name_bytes;
 	uint32_t multicast_words; /* masks in TABLE_MULTICAST */
-	uint64_t at[TABLES]; /* offsets of the tables */
+	uint64_t at[TABLES];	  /* offsets of the tables */
 	/* Increased, with release, after each change that can change where a packet goes. */
 	uint64_t epoch;
 	uint64_t sl_to_vl_rows;
-	uint32_t first_node;	/* the first row in the topology: where programs attach by default */
-	uint32_t trap_tid;	/* the last one that a trap had */
+	uint32_t first_node; /* the first row in the topology: where programs attach by default */
+	uint32_t trap_tid;   /* the last one that a trap had */
 	uint64_t mads, mads_dropped;
 	char title[256]; /* which topology it is, for people */
 };
@@ -93,8 +94,8 @@ struct fabric_node {
 	uint8_t type;  /* enum fabric_node_type */
 	uint8_t ports; /* without port 0 */
 	bool has_enhanced_port0;
-	bool is_off;   /* without power: no port has a link, and nothing answers */
-	bool is_mute;  /* its management agents answer nothing */
+	bool is_off;		   /* without power: no port has a link, and nothing answers */
+	bool is_mute;		   /* its management agents answer nothing */
 	uint8_t switch_info_flags; /* bit 2 of byte 11: PortStateChange */
 	uint16_t linear_top, multicast_top;
 	uint8_t default_port, default_primary, default_not_primary;
@@ -118,9 +119,9 @@ struct fabric_port {
 	uint32_t error_rates;	  /* index + 1 of a row of rates in the process; 0: none */
 	uint8_t number;		  /* 0: a switch's own port */
 	bool is_end_port;
-	bool is_cut;   /* by `verbena fabric link down`: the cable carries nothing */
-	bool has_issm; /* a program has the port's issm file open */
-	uint32_t end_port; /* index among the end ports, for TABLE_GUIDS; FABRIC_NONE: none */
+	bool is_cut;		 /* by `verbena fabric link down`: the cable carries nothing */
+	bool has_issm;		 /* a program has the port's issm file open */
+	uint32_t end_port;	 /* index among the end ports, for TABLE_GUIDS; FABRIC_NONE: none */
 	uint16_t drop_attribute; /* MADs with this attribute only; 0: all */
 	uint8_t reserved[10];
 };
@@ -175,9 +176,9 @@ enum fabric_traffic {
 
 struct fabric_counters {
 	uint64_t traffic[TRAFFICS];
-	uint64_t errors[ERRORS];	     /* PortCountersExtended */
-	uint32_t traffic_short[4];	     /* PortCounters */
-	uint32_t errors_short[ERRORS];	     /* PortCounters */
+	uint64_t errors[ERRORS];       /* PortCountersExtended */
+	uint32_t traffic_short[4];     /* PortCounters */
+	uint32_t errors_short[ERRORS]; /* PortCounters */
 	uint16_t details[DETAILS];
 	uint16_t reserved[2];
 };
@@ -196,9 +197,8 @@ struct fabric_trap {
 struct fabric_congestion {
 	uint64_t key;
 	uint16_t protect, lease, violations;
-	uint8_t written; /* bits: which of the following were written */
-	uint8_t reserved;
-	uint8_t switch_setting[64];
+	uint16_t reserved;
+	uint8_t switch_setting[76];
 	uint8_t ca_setting[192];
 };
 
