@@ -167,5 +167,7 @@ void fabric_description_set(struct fabric *fabric, uint32_t node, const char *te
 void fabric_error_add(struct fabric *fabric, uint32_t port, enum fabric_error error,
 		      uint32_t count);
 void fabric_counters_clear(struct fabric *fabric, uint32_t port);
+/* A fault changed what routes report: epoch. */
+void fabric_routes_changed(struct fabric *fabric);
 
 #endif

@@ -479,3 +479,8 @@ void fabric_touch(struct fabric *fabric)
 {
 	__atomic_fetch_add(&fabric->header->epoch, 1, __ATOMIC_RELEASE);
 }
+
+void fabric_routes_changed(struct fabric *fabric)
+{
+	fabric_touch(fabric);
+}
