@@ -1,0 +1,3 @@
+# SPDX-License-Identifier: BSD-2-Clause
+verbena_unit_test(topology_parse SOURCES ${CMAKE_CURRENT_LIST_DIR}/topology/test_parse.c
+	LIBS verbena_topology)
