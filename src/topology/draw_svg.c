@@ -166,20 +166,23 @@ static void node_title(const struct drawing *drawing, uint32_t node, FILE *out)
 
 /* Cables --------------------------------------------------------------------------------------- */
 
-static void link_path(const struct layout *layout, const struct drawn_link *link, FILE *out)
+static void link_path(const struct layout *layout, const struct drawn_link *link, bool is_dense,
+		      FILE *out)
 {
 	float ax = layout->x[link->a], ay = layout->y[link->a];
 	float bx = layout->x[link->b], by = layout->y[link->b];
 	float dx = bx - ax, dy = by - ay, length = hypotf(dx, dy);
+	float pull = 0.1f + 0.55f * length / layout->width; /* towards the circle's centre */
 	bool is_host = layout->levels[link->a] == 0 || layout->levels[link->b] == 0;
 
 	if (layout->kind == LAYOUT_CIRCLE && !is_host)
 		fprintf(out, "d=\"M%.1f %.1fQ%.1f %.1f %.1f %.1f\"", ax, ay,
-			(ax + bx + layout->width) / 4, (ay + by + layout->height) / 4, bx, by);
+			(ax + bx) / 2 * (1 - pull) + layout->width / 2 * pull,
+			(ay + by) / 2 * (1 - pull) + layout->height / 2 * pull, bx, by);
 	else if (layout->kind == LAYOUT_GRID && !is_host && length > 170)
 		fprintf(out, "d=\"M%.1f %.1fQ%.1f %.1f %.1f %.1f\"", ax, ay,
 			(ax + bx) / 2 + dy * 0.09f, (ay + by) / 2 - dx * 0.09f, bx, by);
-	else if (layout->kind == LAYOUT_LEVELS && fabsf(dy) > 40)
+	else if (layout->kind == LAYOUT_LEVELS && fabsf(dy) > 40 && !is_dense)
 		fprintf(out, "d=\"M%.1f %.1fC%.1f %.1f %.1f %.1f %.1f %.1f\"", ax, ay, ax,
 			ay + dy * 0.45f, bx, by - dy * 0.45f, bx, by);
 	else
@@ -211,7 +214,7 @@ static void link_draw(const struct drawing *drawing, const struct layout *layout
 	if (link->cables > 1 && !link->is_on_route && !load && !link->down)
 		fprintf(out, "style=\"stroke-width:%.1f\" ",
 			link->cables < 8 ? 0.9f + 0.35f * (float)link->cables : 4.0f);
-	link_path(layout, link, out);
+	link_path(layout, link, links->count > 150 && !link->is_on_route, out);
 	fputc('>', out);
 	link_title(drawing, links, link, out);
 	fputs("</path>\n", out);
@@ -229,16 +232,23 @@ static unsigned int link_layer(const struct drawn_links *links, const struct dra
 										 : 0;
 }
 
+static double layer_opacity(unsigned int layer, double plain)
+{
+	if (layer == 2)
+		return 0.95;
+	if (layer == 1)
+		return plain < 0.25 ? 0.7 : 0.95;
+	return plain < 0.2 ? 0.2 : plain;
+}
+
 static void links_draw(const struct drawing *drawing, const struct layout *layout,
 		       const struct drawn_links *links, FILE *out)
 {
-	double opacity = links->count < 60 ? 0.85 : 6.5 / sqrt((double)links->count);
+	double opacity = links->count < 60 ? 0.85 : 9 / sqrt((double)links->count);
 
 	for (unsigned int layer = 0; layer < 3; layer++) {
 		fprintf(out, "<g class=\"k%u\" stroke-opacity=\"%.2f\">\n", layer,
-			layer		 ? 0.95
-			: opacity < 0.16 ? 0.16
-					 : opacity);
+			layer_opacity(layer, opacity));
 		for (uint32_t i = 0; i < links->count; i++)
 			if (link_layer(links, &links->links[i]) == layer &&
 			    !link_is_hidden(layout, &links->links[i]))

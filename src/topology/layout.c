@@ -7,6 +7,7 @@
 #include "topology/layout.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -112,19 +113,49 @@ static void level_order(const struct layout *layout, struct ordered *rows, int l
 		places[rows[i].node] = ((float)i + 0.5f) / (float)count;
 }
 
-/* Up and down through the levels, until few cables cross. */
-static void levels_order(const struct layout *layout, struct ordered *rows, float *places)
+/* How long the cables between switches are, by their places: fewer cross when they are short. */
+static double cables_length(const struct layout *layout, const float *places)
 {
+	const struct topology *topology = layout->topology;
+	double sum = 0;
+
+	for (uint32_t i = 0; i < topology->port_count; i++) {
+		const struct topology_port *port = &topology->ports[i];
+
+		if (port->peer == TOPOLOGY_NONE || !layout->levels[port->node] ||
+		    !layout->levels[topology->ports[port->peer].node])
+			continue;
+		sum += fabs((double)places[port->node] -
+			    (double)places[topology->ports[port->peer].node]);
+	}
+	return sum;
+}
+
+/* The order of the file, unless another one, made up and down through the levels, is clearly
+ * better: people know the file's. */
+static void levels_order(const struct layout *layout, struct ordered *rows, float *places,
+			 float *best)
+{
+	size_t bytes = layout->topology->node_count * sizeof(*places);
+	double least;
+
 	for (uint32_t i = 0; i < layout->topology->node_count; i++)
 		places[i] = (float)i;
 	for (int level = 1; level < layout->level_count; level++)
 		level_order(layout, rows, level, 0, places);
+	memcpy(best, places, bytes);
+	least = cables_length(layout, places);
 	for (int sweep = 0; sweep < SWEEPS; sweep++) {
 		for (int level = 2; level < layout->level_count; level++)
 			level_order(layout, rows, level, level - 1, places);
-		for (int level = layout->level_count - 2; level >= 1; level--)
+		for (int level = layout->level_count - 2; sweep && level >= 1; level--)
 			level_order(layout, rows, level, level + 1, places);
+		if (cables_length(layout, places) < least * 0.9) {
+			least = cables_length(layout, places);
+			memcpy(best, places, bytes);
+		}
 	}
+	memcpy(places, best, bytes);
 }
 
 /* Places -------------------------------------------------------------------------------------- */
@@ -133,7 +164,12 @@ unsigned int layout_columns(uint32_t hosts, uint32_t switches)
 {
 	unsigned int most = switches >= 12 ? 5 : 8;
 
-	return hosts < most ? (hosts ? hosts : 1) : most;
+	if (hosts <= most)
+		return hosts ? hosts : 1;
+	for (unsigned int columns = most; columns > most / 2; columns--)
+		if (hosts % columns == 0)
+			return columns;
+	return most;
 }
 
 /* How wide a switch is with its adapters below it. */
@@ -147,7 +183,7 @@ static float switch_width(const struct layout *layout, uint32_t node)
 	return (hosts > LAYOUT_SWITCH_WIDTH ? hosts : LAYOUT_SWITCH_WIDTH) + SWITCH_GAP;
 }
 
-static void place_leaves(struct layout *layout, struct ordered *rows, const float *places, float y)
+static void place_leaves(struct layout *layout, struct ordered *rows, const float *places)
 {
 	uint32_t count = 0;
 	float x = MARGIN;
@@ -160,7 +196,6 @@ static void place_leaves(struct layout *layout, struct ordered *rows, const floa
 		float width = switch_width(layout, rows[i].node);
 
 		layout->x[rows[i].node] = x + width / 2;
-		layout->y[rows[i].node] = y;
 		x += width;
 	}
 	layout->width = x + MARGIN;
@@ -198,21 +233,23 @@ static int layout_tree(struct layout *layout)
 {
 	uint32_t count = layout->topology->node_count;
 	struct ordered *rows = malloc((count + 1) * sizeof(*rows));
-	float *places = malloc((count + 1) * sizeof(*places));
+	float *places = malloc(2 * (count + 1) * sizeof(*places)), height, leaf_y;
 	uint32_t *taken = calloc(count + 1, sizeof(*taken));
-	float leaf_y =
-		MARGIN + LAYOUT_SWITCH_HEIGHT / 2 +
-		(float)(layout->level_count > 2 ? layout->level_count - 2 : 0) * LEVEL_HEIGHT;
 	int err = rows && places && taken ? 0 : -ENOMEM;
 
 	if (!err) {
-		levels_order(layout, rows, places);
-		place_leaves(layout, rows, places, leaf_y);
+		levels_order(layout, rows, places, places + count + 1);
+		place_leaves(layout, rows, places);
+		height = layout->width * 0.4f / (float)layout->level_count;
+		height = height < LEVEL_HEIGHT ? LEVEL_HEIGHT : height;
+		leaf_y = MARGIN +
+			 (float)(layout->level_count > 2 ? layout->level_count - 2 : 0) * height;
 		for (uint32_t i = 0; i < count; i++)
 			if (layout->levels[i] > 1) {
 				layout->x[i] = MARGIN + places[i] * (layout->width - 2 * MARGIN);
-				layout->y[i] =
-					leaf_y - (float)(layout->levels[i] - 1) * LEVEL_HEIGHT;
+				layout->y[i] = leaf_y - (float)(layout->levels[i] - 1) * height;
+			} else if (layout->levels[i]) {
+				layout->y[i] = leaf_y;
 			}
 		layout->height =
 			place_hosts(layout, taken, leaf_y + (layout->has_boxes ? 90 : 30)) +

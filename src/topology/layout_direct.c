@@ -49,7 +49,6 @@ static bool grid_measure(const struct layout *layout, unsigned int size[3])
 	}
 	for (unsigned int d = 0; d < 3; d++)
 		room *= size[d];
-	/* a dragonfly's groups are full rows; a torus has cables in both directions */
 	return room == layout->switches;
 }
 
@@ -116,7 +115,7 @@ bool layout_grid(struct layout *layout)
 void layout_circle(struct layout *layout)
 {
 	const struct topology *topology = layout->topology;
-	float radius = (float)layout->switches * 30 / 6.2832f;
+	float radius = (float)layout->switches * 52 / 6.2832f;
 	uint32_t number = 0, most = 0;
 	float centre;
 
@@ -148,7 +147,7 @@ void layout_circle(struct layout *layout)
 		n = layout->hosts[home]++;
 		dx = (layout->x[home] - centre) / radius;
 		dy = (layout->y[home] - centre) / radius;
-		out = 34 + (float)(n / 2) * LAYOUT_DOT;
+		out = 30 + (float)(n / 2) * LAYOUT_DOT;
 		side = (n % 2 ? 0.5f : -0.5f) * LAYOUT_DOT;
 		layout->x[i] = layout->x[home] + dx * out - dy * side;
 		layout->y[i] = layout->y[home] + dy * out + dx * side;
