@@ -16,8 +16,6 @@ DIFFERENT = {
         "InboundPartEnf", "OutboundPartEnf",                # we enforce partitions
         "FilterRaw"),                                       # and have no raw packets
     "saquery -s": ("capability_mask",),
-    "saquery PR": ("mtu",),                                 # 4096
-    "saquery MCMR": ("Rate", "Mtu"),
     "ibroute -M": ("Multicast mlids",),                     # MulticastFDBTop
     "dump_mfts": ("Multicast mlids",),
     "smpdump": ("",),                                       # raw PortInfo: other capabilities
@@ -32,6 +30,8 @@ CHANGES = [
     (re.compile(r" +\((?: |Could be[^)]*)?\)?$"), ""),
     # A port without a link has no speed.
     (re.compile(r"(4x SDR|\?\? \?\?\?)(?= {10,}')"), "-"),
+    # SLs beyond the lanes: to a lane that isn't there (ibsim), or by the remainder (ours).
+    (re.compile(r"^(ports: .*?\| 7\|).*"), r"\1"),
     (re.compile(r"\s+"), " "),
 ]
 
@@ -128,8 +128,8 @@ def counters_are_found_and_cleared(fabric):
     fabric.ask(op="errors", node="S1", port=1, counter="symbol", count=12)
     fabric.ask(op="errors", node="S1", port=8, counter="xmit_discards", count=500)
     code, text = fabric.run("H2", "ibqueryerrors", check=False)
-    require(code == 1 and "[SymbolErrorCounter == 12]" in text and
-            "[PortXmitDiscards == 500]" in text, f"ibqueryerrors: {code}\n{text}")
+    require(code == 1 and "[SymbolErrorCounter == 12" in text and
+            "[PortXmitDiscards == 500" in text, f"ibqueryerrors: {code}\n{text}")
     fabric.run("H2", "ibqueryerrors", "-k", check=False)
     code, text = fabric.run("H2", "ibqueryerrors", check=False)
     require(not code, f"not cleared: {code}\n{text}")
@@ -138,7 +138,10 @@ def counters_are_found_and_cleared(fabric):
 def the_second_manager_takes_over(fabric):
     fabric.start(SMALL)
     first = fabric.manager("H1", "first", "-p", "2")
-    second = fabric.spawn("H3", "opensm", "-d", "2", "-D", "0x43", "-f", "second", "-p", "1", "-s", "1")
+    with open(os.path.join(fabric.folder, "second.conf"), "w", encoding="ascii") as file:
+        file.write("sminfo_polling_timeout 300\npolling_retry_number 3\n")
+    second = fabric.spawn("H3", "opensm", "-d", "2", "-D", "0x43", "-f", "second", "-p", "1",
+                          "-F", "second.conf")
     poll_until(lambda: "STANDBY" in fabric.log("second"), "the second manager isn't standby")
     first.kill()
     first.wait()
