@@ -56,6 +56,9 @@ static int list_prepend(const char *variable, const char *directory, bool anywhe
 	return result;
 }
 
+/* The node of a fabric (verbena-fabric) whose adapter the program's libibumad sees. */
+#define NODE_VARIABLE "VERBENA_NODE"
+
 /* Where execvp() looks without PATH. */
 #define PATH_DEFAULT "/bin:/usr/bin"
 
@@ -173,6 +176,7 @@ static int run_run(const struct cli_command *self, int argc, char **argv)
 	static const struct option options[] = {
 		{"help", no_argument, NULL, 'h'},
 		{"no-sysfs", no_argument, NULL, 'n'},
+		{"node", required_argument, NULL, 'N'},
 		{NULL, 0, NULL, 0},
 	};
 	char path[PATH_MAX];
@@ -181,9 +185,12 @@ static int run_run(const struct cli_command *self, int argc, char **argv)
 
 	/* "+": the options after the program's name are the program's. */
 	while ((option = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
-		if (option != 'n')
+		if (option == 'n')
+			sysfs = false;
+		else if (option != 'N')
 			return option == 'h' ? cli_help(self) : cli_usage(self);
-		sysfs = false;
+		else if (setenv(NODE_VARIABLE, optarg, 1))
+			return CLI_FAILURE;
 	}
 	if (optind == argc) {
 		cli_error("run what? Name a program");
@@ -206,13 +213,14 @@ static int run_run(const struct cli_command *self, int argc, char **argv)
 const struct cli_command command_run = {
 	.name = "run",
 	.summary = "run a program on Verbena",
-	.help = "usage: verbena run [--no-sysfs] [--] PROGRAM [ARGUMENT...]\n\n"
+	.help = "usage: verbena run [--no-sysfs] [--node NODE] [--] PROGRAM [ARGUMENT...]\n\n"
 		"Runs an unmodified verbs program with Verbena's libibverbs.so.1 and\n"
 		"librdmacm.so.1 in place of the system's: their directory goes first in\n"
 		"LD_LIBRARY_PATH. In /sys/class/infiniband and /dev/infiniband it sees the "
 		"devices,\n"
 		"in a mount namespace of its own. The daemon is started when there is none.\n\n"
 		"      --no-sysfs   leave /sys/class and /dev as they are; no namespace\n"
+		"      --node NODE  the fabric's node whose device libibumad has\n"
 		"  -h, --help       show this\n\n"
 		"Ends as PROGRAM does; 127 when there is no such program, 126 when it cannot be "
 		"run.\n"
