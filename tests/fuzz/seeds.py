@@ -8,6 +8,7 @@ The numbers are those of the targets' tables of actions; the other files of the 
 fuzzers made of these, chosen by tests/fuzz/minimize.
 """
 import pathlib
+import random
 import sys
 
 # daemon_commands.c
@@ -252,8 +253,25 @@ def cm_daemon():
                + on(qp, which=1) + on(accept, asks(how, 9), which=1) + event + [end, 1, 0] + [end, 0, 0])
 
 
+def mostly_small():
+    """Steps of a fabric: bytes of which most are small, so that nodes, LIDs and methods are valid."""
+    for number in range(12):
+        dice = random.Random(number)
+        yield [dice.choice((dice.randrange(256), dice.randrange(8), 1, 2))
+               for _ in range(200 * (1 + number))]
+
+
+def fabric_smps():
+    return mostly_small()
+
+
+def fabric_umads():
+    return mostly_small()
+
+
 def main():
-    for make in (daemon_commands, ring_entries, shared_tables, packets, transport, cm_mads, cm_commands, cm_daemon):
+    for make in (daemon_commands, ring_entries, shared_tables, packets, transport, cm_mads, cm_commands, cm_daemon,
+                 fabric_smps, fabric_umads):
         folder = pathlib.Path(sys.argv[1]) / make.__name__
         folder.mkdir(parents=True, exist_ok=True)
         for number, seed in enumerate(make()):
