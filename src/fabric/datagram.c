@@ -76,7 +76,7 @@ bool datagram_by_lid(struct fabric *fabric, struct datagram *datagram)
 
 	if (query.is_vl15 && query.destination == LID_PERMISSIVE)
 		return datagram_cross(fabric, datagram, datagram->port);
-	route_find(fabric, &query, &route);
+	fabric_route_find(fabric, &query, &route);
 	for (uint32_t i = 0; i < route.hops; i++) {
 		if (!hop_make(fabric, &route.hop[i], datagram->mad))
 			return false;

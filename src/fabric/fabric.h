@@ -11,7 +11,7 @@
  *   fabric_send()                     a management datagram from a port
  *   fabric_expire()                   traps that are due
  *   fabric_*_set()                    faults, and what `verbena fabric` changes
- *   route_find()                      where a packet of data goes, by the tables (route.h)
+ *   fabric_route_find()                      where a packet of data goes, by the tables (route.h)
  *
  * One thread at a time may use a fabric. `deliver` and `event` must not call back: the caller
  * queues what it gets.

@@ -154,8 +154,8 @@ static void route_begin(const struct route_query *query, struct fabric_route *ro
 	};
 }
 
-void route_find(const struct fabric *fabric, const struct route_query *query,
-		struct fabric_route *route)
+void fabric_route_find(const struct fabric *fabric, const struct route_query *query,
+		       struct fabric_route *route)
 {
 	uint32_t egress = query->port;
 	uint32_t at = query->port;

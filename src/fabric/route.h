@@ -54,8 +54,8 @@ struct fabric_route {
 };
 
 /* Follows a unicast packet. Writes all of `route`. */
-void route_find(const struct fabric *fabric, const struct route_query *query,
-		struct fabric_route *route);
+void fabric_route_find(const struct fabric *fabric, const struct route_query *query,
+		       struct fabric_route *route);
 
 /*
  * Follows a multicast packet. `visit` is called for each hop, nearest first, and returns false to

@@ -14,7 +14,7 @@ json_t *operation_answer(struct server *server, const json_t *request);
 json_t *answer_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* What is read only (show.c). */
-json_t *show_status(struct server *server, const json_t *request);
+json_t *status_show(struct server *server, const json_t *request);
 json_t *show_topology(struct server *server, const json_t *request);
 json_t *show_node(struct server *server, const json_t *request);
 json_t *show_trace(struct server *server, const json_t *request);

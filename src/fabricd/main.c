@@ -123,7 +123,7 @@ static void signal_end(int number)
 	running->is_over = true;
 }
 
-/* The signals come only while server_run() waits, and is_over is looked at after each wait. */
+/* The signals come only while server_serve() waits, and is_over is looked at after each wait. */
 static void signals_take(struct server *server)
 {
 	struct sigaction action = {.sa_handler = signal_end};
@@ -189,7 +189,7 @@ int main(int argc, char **argv)
 	signals_take(&server);
 	if (parent >= 0)
 		process_settle(&server, parent);
-	if (server_run(&server))
+	if (server_serve(&server))
 		return 1;
 	server_close(&server);
 	return 0;

@@ -282,7 +282,7 @@ struct operation {
 };
 
 static const struct operation operations[] = {
-	{"status", show_status},  {"topology", show_topology},	  {"node", show_node},
+	{"status", status_show},  {"topology", show_topology},	  {"node", show_node},
 	{"trace", show_trace},	  {"table", show_table},	  {"link", link_operate},
 	{"power", power_operate}, {"describe", describe_operate}, {"errors", errors_operate},
 	{"drop", drop_operate},	  {"delay", delay_operate},	  {"counters", counters_operate},

@@ -165,7 +165,7 @@ static int wait_ms(const struct server *server)
 	return deadline - now < 60000 ? (int)(deadline - now) : 60000;
 }
 
-int server_run(struct server *server)
+int server_serve(struct server *server)
 {
 	sigset_t none;
 

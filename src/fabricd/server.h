@@ -84,7 +84,7 @@ void server_unwatch(struct server *server, struct watched *watched);
 /* Opens the sockets in the directory. 0 or -errno, with the reason in the log. */
 int server_open(struct server *server);
 /* Runs until is_over. Signals that the caller has blocked may come while it waits. */
-int server_run(struct server *server);
+int server_serve(struct server *server);
 void server_close(struct server *server);
 
 /* Sends all that is queued, and what follows from it. */

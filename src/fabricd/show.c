@@ -176,7 +176,7 @@ static void totals_count(const struct fabric *fabric, struct totals *totals)
 	}
 }
 
-json_t *show_status(struct server *server, const json_t *request)
+json_t *status_show(struct server *server, const json_t *request)
 {
 	const struct fabric_header *header = server->fabric.header;
 	struct totals totals = {.managers = json_array()};
@@ -390,7 +390,7 @@ static json_t *unicast_trace(const struct fabric *fabric, const struct route_que
 	struct fabric_route route;
 	json_t *hops = json_array();
 
-	route_find(fabric, query, &route);
+	fabric_route_find(fabric, query, &route);
 	for (uint32_t i = 0; i < route.hops; i++)
 		json_array_append_new(hops, hop_json(fabric, &route.hop[i]));
 	return json_pack("{s:b, s:s, s:s, s:o, s:i, s:I}", "ok", 1, "result", names[route.result],

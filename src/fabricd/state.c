@@ -224,8 +224,8 @@ static int state_copy(int to, const uint8_t *data, size_t bytes)
 	return 0;
 }
 
-/* Reads a whole file into memory that the caller frees. */
-static int file_read(const char *path, uint8_t **data, size_t *bytes)
+/* Maps a saved file, for the caller to unmap. */
+static int saved_map(const char *path, uint8_t **data, size_t *bytes)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
@@ -253,7 +253,7 @@ static int state_restore(struct server *server, const char *from)
 	struct fabric checked;
 	uint8_t *data;
 	size_t bytes;
-	int fd, result = file_read(from, &data, &bytes);
+	int fd, result = saved_map(from, &data, &bytes);
 
 	if (result)
 		return result;
@@ -321,7 +321,7 @@ int state_load(struct server *server, const char *path)
 	uint64_t epoch = own->epoch;
 	uint8_t *data;
 	size_t bytes;
-	int result = file_read(path, &data, &bytes);
+	int result = saved_map(path, &data, &bytes);
 
 	if (result)
 		return result;

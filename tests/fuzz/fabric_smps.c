@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 		step_run(net, &input);
 		query.destination = (uint16_t)steps;
-		route_find(&net->fabric, &query, &route);
+		fabric_route_find(&net->fabric, &query, &route);
 		if (fabric_open(&again, &net_functions, net, net->memory, net->bytes))
 			abort();
 	}

@@ -173,40 +173,40 @@ static void routes_of_data(void **state)
 	(void)state;
 	net_configure(net);
 	query.port = net_row(net, NODE_H1, 1);
-	route_find(&net->fabric, &query, &route);
+	fabric_route_find(&net->fabric, &query, &route);
 	assert_int_equal(route.result, ROUTE_OK);
 	assert_int_equal(route.hops, 3);
 	assert_int_equal(route.hop[1].egress, net_row(net, NODE_S1, 8));
 	assert_int_equal(route.end, net_row(net, NODE_H4, 1));
 	query.destination = 7;
-	route_find(&net->fabric, &query, &route);
+	fabric_route_find(&net->fabric, &query, &route);
 	assert_int_equal(route.result, ROUTE_NO_ENTRY);
 	assert_int_equal(route.blame, net_row(net, NODE_S1, 1));
 	query.destination = LID_H4;
 	/* a circle */
 	net_configure_table(net, NODE_S2, (const uint8_t[]){0, 7, 7, 0, 8, 1, 7});
-	route_find(&net->fabric, &query, &route);
+	fabric_route_find(&net->fabric, &query, &route);
 	assert_int_equal(route.result, ROUTE_LOOP);
 	/* back by the port by which it came */
 	net_configure_table(net, NODE_S2, (const uint8_t[]){0, 7, 7, 0, 8, 1, 8});
-	route_find(&net->fabric, &query, &route);
+	fabric_route_find(&net->fabric, &query, &route);
 	assert_int_equal(route.result, ROUTE_LOOPING);
 	net_configure_table(net, NODE_S2, (const uint8_t[]){0, 7, 7, 0, 8, 1, 2});
 	octet_set_high(&net_port(net, NODE_S1, 8)->info[INFO_MTU_SM_SL], 3);
-	route_find(&net->fabric, &query, &route);
+	fabric_route_find(&net->fabric, &query, &route);
 	assert_int_equal(route.result, ROUTE_MTU);
 	query.mtu = 3;
-	route_find(&net->fabric, &query, &route);
+	fabric_route_find(&net->fabric, &query, &route);
 	assert_int_equal(route.result, ROUTE_OK);
 	assert_int_equal(route.mtu, 3);
 	/* partitions */
 	net_port(net, NODE_S1, 1)->info[INFO_VLS_ENFORCE] |= ENFORCE_IN;
 	query.pkey = 0x1234;
-	route_find(&net->fabric, &query, &route);
+	fabric_route_find(&net->fabric, &query, &route);
 	assert_int_equal(route.result, ROUTE_PARTITION_RCV);
 	query.pkey = 0xffff;
 	fabric_cable_set(&net->fabric, net_row(net, NODE_S1, 8), true, 5);
-	route_find(&net->fabric, &query, &route);
+	fabric_route_find(&net->fabric, &query, &route);
 	assert_int_equal(route.result, ROUTE_INACTIVE);
 	route_count_loss(&net->fabric, &route, 3);
 	assert_int_equal(
@@ -227,11 +227,11 @@ static void lmc_and_self(void **state)
 	net_port(net, NODE_H1, 1)->info[INFO_PROTECT_LMC] = 2;
 	query.port = net_row(net, NODE_H1, 1);
 	for (query.destination = 8; query.destination < 12; query.destination++) {
-		route_find(&net->fabric, &query, &route);
+		fabric_route_find(&net->fabric, &query, &route);
 		assert_int_equal(route.result, ROUTE_OK);
 		assert_int_equal(route.hops, 0);
 	}
-	route_find(&net->fabric, &query, &route); /* 12 */
+	fabric_route_find(&net->fabric, &query, &route); /* 12 */
 	assert_int_not_equal(route.result, ROUTE_OK);
 	net_free(net);
 }
