@@ -223,7 +223,7 @@ static bool general_is_accepted(struct fabric *fabric, struct datagram *datagram
 	uint32_t end = fabric_end_port(fabric, datagram->port);
 	unsigned int index;
 
-	if (!pkey_matches(fabric, end, datagram->pkey, &index)) {
+	if (!partition_key_matches(fabric, end, datagram->pkey, &index)) {
 		violation_count(&fabric->ports[end], INFO_P_KEY_VIOLATIONS);
 		trap_bad_key(fabric, end, 257, datagram->pkey, &datagram->address);
 		return false;
@@ -292,8 +292,8 @@ static void datagram_turn(struct fabric *fabric, struct datagram *datagram)
 	if (datagram->mad[MAD_AT_CLASS] == CLASS_IS_DIRECTED)
 		datagram->mad[MAD_AT_STATUS] |= 0x80;
 	if (from.destination_qp)
-		datagram->pkey = pkey_get(fabric, fabric_end_port(fabric, datagram->port),
-					  address->pkey_index);
+		datagram->pkey = partition_key_get(fabric, fabric_end_port(fabric, datagram->port),
+						   address->pkey_index);
 }
 
 static bool datagram_travel(struct fabric *fabric, struct datagram *datagram)
@@ -320,7 +320,8 @@ static void datagram_begin(struct fabric *fabric, struct datagram *datagram, uin
 	    octets_get16(mad + MAD_AT_SOURCE_LID) == LID_PERMISSIVE)
 		datagram->address.source = LID_PERMISSIVE;
 	datagram->port = port;
-	datagram->pkey = to->pkey_index < FABRIC_PKEYS ? pkey_get(fabric, port, to->pkey_index) : 0;
+	datagram->pkey =
+		to->pkey_index < FABRIC_PKEYS ? partition_key_get(fabric, port, to->pkey_index) : 0;
 	memcpy(datagram->mad, mad, FABRIC_MAD_BYTES);
 }
 

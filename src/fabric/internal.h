@@ -117,8 +117,9 @@ void detail_count(struct fabric *fabric, uint32_t port, enum fabric_detail detai
 
 /* Tables. */
 uint8_t *sl_to_vl_row(const struct fabric *fabric, uint32_t egress, uint32_t ingress);
-uint16_t pkey_get(const struct fabric *fabric, uint32_t port, unsigned int index);
-bool pkey_matches(const struct fabric *fabric, uint32_t port, uint16_t pkey, unsigned int *index);
+uint16_t partition_key_get(const struct fabric *fabric, uint32_t port, unsigned int index);
+bool partition_key_matches(const struct fabric *fabric, uint32_t port, uint16_t pkey,
+			   unsigned int *index);
 /* Counts a violation of a key in PortInfo, up to what fits there. */
 void violation_count(struct fabric_port *port, int offset);
 

@@ -29,17 +29,18 @@ static uint8_t lane_find(const struct fabric *fabric, uint32_t egress, uint32_t 
 	return sl & 1 ? octet_low(pair) : octet_high(pair);
 }
 
-uint16_t pkey_get(const struct fabric *fabric, uint32_t port, unsigned int index)
+uint16_t partition_key_get(const struct fabric *fabric, uint32_t port, unsigned int index)
 {
 	uint16_t stored = fabric->pkeys[(size_t)port * FABRIC_PKEYS + index];
 
 	return index ? stored : stored ^ 0xffff;
 }
 
-bool pkey_matches(const struct fabric *fabric, uint32_t port, uint16_t pkey, unsigned int *index)
+bool partition_key_matches(const struct fabric *fabric, uint32_t port, uint16_t pkey,
+			   unsigned int *index)
 {
 	for (unsigned int i = 0; i < FABRIC_PKEYS; i++) {
-		uint16_t own = pkey_get(fabric, port, i);
+		uint16_t own = partition_key_get(fabric, port, i);
 
 		if (!(own & 0x7fff) || ((own ^ pkey) & 0x7fff) || !((own | pkey) & 0x8000))
 			continue;
@@ -59,7 +60,7 @@ static bool partition_passes(const struct fabric *fabric, uint32_t port, uint8_t
 	    fabric->nodes[fabric->ports[port].node].type != FABRIC_SWITCH ||
 	    !fabric->ports[port].number)
 		return true;
-	return pkey_matches(fabric, port, query->pkey, &index);
+	return partition_key_matches(fabric, port, query->pkey, &index);
 }
 
 /* Steps ---------------------------------------------------------------------------------------- */

@@ -63,12 +63,13 @@ uint16_t pkey_table_answer(struct agent_request *request)
 		unsigned int index = block * PKEY_BLOCK + i;
 		uint16_t value = octets_get16(request->data + 2 * i);
 
-		if (request->method == METHOD_IS_SET && pkey_get(fabric, port, index) != value) {
+		if (request->method == METHOD_IS_SET &&
+		    partition_key_get(fabric, port, index) != value) {
 			fabric->pkeys[(size_t)port * FABRIC_PKEYS + index] =
 				index ? value : value ^ 0xffff;
 			is_changed = true;
 		}
-		octets_put16(request->data + 2 * i, pkey_get(fabric, port, index));
+		octets_put16(request->data + 2 * i, partition_key_get(fabric, port, index));
 	}
 	if (is_changed)
 		fabric_touch(fabric);

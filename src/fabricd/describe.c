@@ -137,7 +137,7 @@ static void describe_port(const struct fabric *fabric, uint32_t row, struct prot
 	if (!to->rate)
 		to->rate = 10;
 	for (unsigned int i = 0; i < PROTO_FABRIC_PKEYS; i++)
-		to->pkey[i] = pkey_get(fabric, row, i);
+		to->pkey[i] = partition_key_get(fabric, row, i);
 }
 
 void describe_device(const struct fabric *fabric, uint32_t node, struct proto_fabric_device *device)

@@ -277,10 +277,10 @@ static json_t *pkeys_json(const struct fabric *fabric, uint32_t row)
 	json_t *pkeys = json_array();
 	unsigned int count = FABRIC_PKEYS;
 
-	while (count && !pkey_get(fabric, row, count - 1))
+	while (count && !partition_key_get(fabric, row, count - 1))
 		count--;
 	for (unsigned int i = 0; i < count; i++)
-		json_array_append_new(pkeys, json_integer(pkey_get(fabric, row, i)));
+		json_array_append_new(pkeys, json_integer(partition_key_get(fabric, row, i)));
 	return pkeys;
 }
 
