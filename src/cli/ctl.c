@@ -35,6 +35,12 @@ struct buffer {
 	size_t length, space;
 };
 
+static const struct ctl_server daemon_server = {
+	.socket = "ctl",
+	.absent = "no daemon runs",
+	.remedy = "it starts with the first program that needs it",
+};
+
 /* The reason why a request failed, for people. */
 struct failure {
 	int code; /* exit code */
@@ -55,7 +61,7 @@ static void failure_set(struct failure *failure, int code, const char *format, .
 }
 
 /* Returns a connected socket, or -1 with `failure` set. */
-static int ctl_connect(struct failure *failure)
+static int ctl_connect(const struct ctl_server *server, struct failure *failure)
 {
 	struct timeval limit = {.tv_sec = REPLY_TIMEOUT_S};
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -69,7 +75,8 @@ static int ctl_connect(struct failure *failure)
 			    strerror(-error));
 		return -1;
 	}
-	length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/ctl", directory);
+	length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", directory,
+			  server->socket);
 	if (length < 0 || (size_t)length >= sizeof(address.sun_path)) {
 		failure_set(failure, CLI_FAILURE,
 			    "the run-time directory's name is too long for a socket: %s",
@@ -88,10 +95,8 @@ static int ctl_connect(struct failure *failure)
 		return fd;
 
 	if (errno == ENOENT || errno == ENOTDIR || errno == ECONNREFUSED)
-		failure_set(failure, CLI_NO_DAEMON,
-			    "no daemon runs (looked in %s); it starts with the first program that "
-			    "needs it",
-			    directory);
+		failure_set(failure, CLI_NO_DAEMON, "%s (looked in %s); %s", server->absent,
+			    directory, server->remedy);
 	else if (errno == EACCES)
 		failure_set(failure, CLI_FAILURE,
 			    "no permission to open %s: ask the administrator of this machine",
@@ -211,11 +216,12 @@ static json_t *ctl_parse(const struct buffer *buffer, struct failure *failure)
 	return reply;
 }
 
-static json_t *ctl_exchange(const char *line, int *descriptor, struct failure *failure)
+static json_t *ctl_exchange(const struct ctl_server *server, const char *line, int *descriptor,
+			    struct failure *failure)
 {
 	struct buffer buffer = {0};
 	json_t *reply = NULL;
-	int fd = ctl_connect(failure);
+	int fd = ctl_connect(server, failure);
 
 	if (fd < 0)
 		return NULL;
@@ -239,7 +245,8 @@ static void failure_report(const struct failure *failure, bool json)
 }
 
 /* Sends `request` (stolen). Returns the reply, or NULL with `failure` set. */
-static json_t *request_send(json_t *request, int *descriptor, struct failure *failure)
+static json_t *request_send(const struct ctl_server *server, json_t *request, int *descriptor,
+			    struct failure *failure)
 {
 	char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;
 	char *line = NULL;
@@ -248,35 +255,44 @@ static json_t *request_send(json_t *request, int *descriptor, struct failure *fa
 	*failure = (struct failure){.code = CLI_FAILURE, .text = "out of memory"};
 	json_decref(request);
 	if (text && asprintf(&line, "%s\n", text) > 0)
-		result = ctl_exchange(line, descriptor, failure);
+		result = ctl_exchange(server, line, descriptor, failure);
 	free(line);
 	free(text);
 	return result;
 }
 
-static int request_any(json_t *request, bool json, json_t **reply, int *descriptor)
+static int request_any(const struct ctl_server *server, json_t *request, bool json, json_t **reply,
+		       int *descriptor)
 {
 	struct failure failure;
-	json_t *result = request_send(request, descriptor, &failure);
+	json_t *result = request_send(server, request, descriptor, &failure);
 
 	if (!result) {
 		failure_report(&failure, json);
 		return failure.code;
 	}
-	*reply = result;
+	if (reply)
+		*reply = result;
+	else
+		json_decref(result);
 	return CLI_OK;
+}
+
+int ctl_request_at(const struct ctl_server *server, json_t *request, bool json, json_t **reply)
+{
+	return request_any(server, request, json, reply, NULL);
 }
 
 int ctl_request(json_t *request, bool json, json_t **reply)
 {
-	return request_any(request, json, reply, NULL);
+	return request_any(&daemon_server, request, json, reply, NULL);
 }
 
 json_t *ctl_ask(json_t *request)
 {
 	struct failure failure;
 
-	return request_send(request, NULL, &failure);
+	return request_send(&daemon_server, request, NULL, &failure);
 }
 
 json_t *ctl_ask_starting(const char *op)
@@ -302,7 +318,7 @@ json_t *ctl_ask_starting(const char *op)
 int ctl_request_fd(json_t *request, json_t **reply, int *fd)
 {
 	*fd = -1;
-	return request_any(request, false, reply, fd);
+	return request_any(&daemon_server, request, false, reply, fd);
 }
 
 int ctl_print_json(const json_t *value)

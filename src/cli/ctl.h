@@ -21,6 +21,16 @@
  */
 int ctl_request(json_t *request, bool json, json_t **reply);
 
+/* A process with a control socket, where it isn't the daemon. */
+struct ctl_server {
+	const char *socket; /* its name in the run-time directory */
+	const char *absent; /* what is said, before the directory, when it doesn't listen */
+	const char *remedy; /* and what to do */
+};
+
+/* As ctl_request(), to another process. `reply` NULL: the reply isn't wanted. */
+int ctl_request_at(const struct ctl_server *server, json_t *request, bool json, json_t **reply);
+
 /* As ctl_request(), but prints nothing. Returns NULL on any failure. */
 json_t *ctl_ask(json_t *request);
 

@@ -11,8 +11,8 @@
 #include "cli/cli.h"
 
 static const struct cli_command *const commands[] = {
-	&command_run,	  &command_status, &command_resources,
-	&command_capture, &command_cdi,	   &command_stop,
+	&command_run, &command_status, &command_resources, &command_capture,
+	&command_cdi, &command_fabric, &command_stop,
 };
 
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))

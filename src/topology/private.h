@@ -18,9 +18,6 @@ uint32_t topology_find_slice(const struct topology *topology, const char *name, 
  * topology_index_names() builds anew. 0 or -ENOMEM. */
 int topology_index_names(struct topology *topology);
 
-/* Whether these bytes are printable UTF-8 without quotation marks: then they can be a name. */
-bool topology_text_is_name(const char *text, size_t bytes);
-
 /* Adds a remark on a line. */
 void topology_remark_error(struct topology_report *report, uint32_t line, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -32,11 +29,5 @@ int topology_rows_grow(void **rows, uint32_t *room, uint32_t count, size_t row_b
 
 /* Parses "10.0.0.3/8" or "fd00::3/64" (without a prefix: 32, 128). False: it is no address. */
 bool topology_address_parse(struct topology_address *address, const char *text, size_t bytes);
-
-/* "200ns", "1.5us", "2ms" as nanoseconds, at most a second. False: it is no time. */
-bool topology_delay_parse(uint32_t *delay_ns, const char *text, size_t bytes);
-
-/* 256 to 4096 bytes as 1 to 5; 0: no such MTU. */
-unsigned int topology_mtu_code(unsigned long bytes);
 
 #endif

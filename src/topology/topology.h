@@ -164,4 +164,13 @@ unsigned int topology_lanes(unsigned int width);	    /* 2 (4x): 4; 0 if not give
 #define TOPOLOGY_ADDRESS_BYTES 64
 const char *topology_address_text(char *text, const struct topology_address *address);
 
+/* Whether these bytes are printable UTF-8 without quotation marks: then they can be a name. */
+bool topology_text_is_name(const char *text, size_t bytes);
+
+/* "200ns", "1.5us", "2ms" as nanoseconds, at most a second. False: it is no time. */
+bool topology_delay_parse(uint32_t *delay_ns, const char *text, size_t bytes);
+
+/* 256 to 4096 bytes as 1 to 5; 0: no such MTU. */
+unsigned int topology_mtu_code(unsigned long bytes);
+
 #endif

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * `verbena fabric`: the table of its subcommands, and what they share. No state. One thread.
+ */
+#include "cli/fabric.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/ctl.h"
+#include "cli/table.h"
+
+static const struct cli_command *const commands[] = {
+	&fabric_up,    &fabric_down,  &fabric_status, &fabric_show,	&fabric_gen,
+	&fabric_link,  &fabric_node,  &fabric_port,   &fabric_errors,	&fabric_drop,
+	&fabric_delay, &fabric_trace, &fabric_save,   &fabric_counters, &fabric_load,
+};
+
+#define COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static const struct ctl_server fabric_server = {
+	.socket = "fabctl",
+	.absent = "no fabric is up",
+	.remedy = "`verbena fabric up TOPOLOGY` starts one",
+};
+
+int fabric_request(json_t *request, bool json, json_t **reply)
+{
+	return ctl_request_at(&fabric_server, request, json, reply);
+}
+
+int fabric_change(json_t *request, bool json, const char *format, ...)
+{
+	json_t *reply;
+	va_list args;
+	int code = fabric_request(request, json, &reply);
+
+	if (code != CLI_OK)
+		return code;
+	if (json) {
+		code = ctl_print_json(reply);
+	} else {
+		va_start(args, format);
+		vprintf(format, args);
+		va_end(args);
+		putchar('\n');
+		code = cli_finish(CLI_OK);
+	}
+	json_decref(reply);
+	return code;
+}
+
+int fabric_options_parse(const struct cli_command *self, int argc, char **argv, int least, int most,
+			 struct fabric_options *options)
+{
+	static const struct option known[] = {
+		{"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	int option;
+
+	*options = (struct fabric_options){0};
+	while ((option = getopt_long(argc, argv, "jh", known, NULL)) != -1) {
+		if (option == 'h')
+			return cli_help(self);
+		if (option != 'j')
+			return cli_usage(self);
+		options->json = true;
+	}
+	options->arguments = argc - optind;
+	options->argument = argv + optind;
+	if (options->arguments >= least && options->arguments <= most)
+		return -1;
+	cli_error(options->arguments < least ? "%s: something is missing" : "%s: too much is given",
+		  self->name);
+	return cli_usage(self);
+}
+
+bool fabric_port_parse(char *text, unsigned int *port)
+{
+	char *slash = strrchr(text, '/'), *end;
+	unsigned long number;
+
+	if (slash && slash > text && slash[1] >= '0' && slash[1] <= '9') {
+		number = strtoul(slash + 1, &end, 10);
+		if (!*end && number <= TOPOLOGY_PORTS_MAX) {
+			*slash = '\0';
+			*port = (unsigned int)number;
+			return true;
+		}
+	}
+	cli_error("`%s` is no port: it is written NODE/PORT, such as S1/7", text);
+	return false;
+}
+
+void fabric_report_print(const char *path, const struct topology_report *report)
+{
+	bool colour = table_colour_wanted(stderr);
+
+	for (uint32_t i = 0; i < report->count; i++) {
+		const struct topology_remark *remark = &report->remarks[i];
+
+		fprintf(stderr, "%s:", path);
+		if (remark->line)
+			fprintf(stderr, "%u:", remark->line);
+		fprintf(stderr, " %s%s:%s %s\n",
+			!colour		     ? ""
+			: remark->is_warning ? "\033[33m"
+					     : "\033[31m",
+			remark->is_warning ? "warning" : "error", colour ? "\033[0m" : "",
+			remark->text);
+	}
+	if (report->dropped)
+		fprintf(stderr, "%s: %u more like these\n", path, report->dropped);
+}
+
+/* {"ok": false, "error": ..., "remarks": [...]} for scripts. */
+static void report_print_json(const char *text, const struct topology_report *report)
+{
+	json_t *remarks = json_array();
+	json_t *object;
+
+	for (uint32_t i = 0; i < report->count; i++)
+		json_array_append_new(remarks,
+				      json_pack("{s:i, s:s, s:s}", "line",
+						(int)report->remarks[i].line, "kind",
+						report->remarks[i].is_warning ? "warning" : "error",
+						"text", report->remarks[i].text));
+	object = json_pack("{s:b, s:s, s:o}", "ok", 0, "error", text, "remarks", remarks);
+	ctl_print_json(object);
+	json_decref(object);
+}
+
+int fabric_topology_read(const char *path, bool json, struct topology *topology)
+{
+	struct topology_report report;
+	char text[512];
+	int err = topology_read(topology, path, &report);
+
+	fabric_report_print(strcmp(path, "-") != 0 ? path : "standard input", &report);
+	if (!err)
+		return CLI_OK;
+	if (report.errors)
+		snprintf(text, sizeof(text), "%s has %u error%s", path, report.errors,
+			 report.errors == 1 ? "" : "s");
+	else
+		snprintf(text, sizeof(text), "cannot read %s: %s", path, strerror(-err));
+	cli_error("%s", text);
+	if (json)
+		report_print_json(text, &report);
+	return CLI_FAILURE;
+}
+
+static void fabric_help_print(FILE *out)
+{
+	fputs("usage: verbena fabric COMMAND [OPTION...] [ARGUMENT...]\n\n"
+	      "A virtual InfiniBand fabric: switches and adapters that subnet managers and\n"
+	      "diagnostics find, and that lose what you tell them to.\n\n",
+	      out);
+	for (size_t i = 0; i < COMMANDS; i++)
+		fprintf(out, "  %-9s %s\n", commands[i]->name + strlen("fabric "),
+			commands[i]->summary);
+	fputs("\n`verbena fabric COMMAND --help` explains one command. More in "
+	      "verbena-fabric(1).\n",
+	      out);
+}
+
+static int fabric_run(const struct cli_command *self, int argc, char **argv)
+{
+	(void)self;
+	if (argc < 2) {
+		fabric_help_print(stderr);
+		return CLI_USAGE;
+	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+		fabric_help_print(stdout);
+		return cli_finish(CLI_OK);
+	}
+	for (size_t i = 0; i < COMMANDS; i++) {
+		static char full_name[48];
+
+		if (strcmp(commands[i]->name + strlen("fabric "), argv[1]) != 0)
+			continue;
+		snprintf(full_name, sizeof(full_name), "verbena %s", commands[i]->name);
+		argv[1] = full_name;
+		return commands[i]->run(commands[i], argc - 1, argv + 1);
+	}
+	cli_error("there is no command `fabric %s`; `verbena fabric help` lists them", argv[1]);
+	return CLI_USAGE;
+}
+
+const struct cli_command command_fabric = {
+	.name = "fabric",
+	.summary = "a virtual InfiniBand fabric of switches and adapters",
+	.help = "usage: verbena fabric COMMAND [OPTION...] [ARGUMENT...]\n\n"
+		"`verbena fabric help` lists the commands; verbena-fabric(1) explains them.\n",
+	.run = fabric_run,
+};
