@@ -39,6 +39,7 @@ static const struct ctl_server daemon_server = {
 	.socket = "ctl",
 	.absent = "no daemon runs",
 	.remedy = "it starts with the first program that needs it",
+	.limit_s = REPLY_TIMEOUT_S,
 };
 
 /* The reason why a request failed, for people. */
@@ -63,7 +64,7 @@ static void failure_set(struct failure *failure, int code, const char *format, .
 /* Returns a connected socket, or -1 with `failure` set. */
 static int ctl_connect(const struct ctl_server *server, struct failure *failure)
 {
-	struct timeval limit = {.tv_sec = REPLY_TIMEOUT_S};
+	struct timeval limit = {.tv_sec = server->limit_s};
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	char directory[sizeof(address.sun_path)];
 	int fd, length, error;

@@ -26,6 +26,7 @@ struct ctl_server {
 	const char *socket; /* its name in the run-time directory */
 	const char *absent; /* what is said, before the directory, when it doesn't listen */
 	const char *remedy; /* and what to do */
+	int limit_s;	    /* how long an answer may take */
 };
 
 /* As ctl_request(), to another process. `reply` NULL: the reply isn't wanted. */

@@ -15,17 +15,21 @@
 #include "cli/table.h"
 
 static const struct cli_command *const commands[] = {
-	&fabric_up,    &fabric_down,  &fabric_status, &fabric_show,	&fabric_gen,
-	&fabric_link,  &fabric_node,  &fabric_port,   &fabric_errors,	&fabric_drop,
-	&fabric_delay, &fabric_trace, &fabric_save,   &fabric_counters, &fabric_load,
+	&fabric_up,    &fabric_down,	 &fabric_status, &fabric_show,	 &fabric_gen,
+	&fabric_link,  &fabric_node,	 &fabric_port,	 &fabric_errors, &fabric_drop,
+	&fabric_delay, &fabric_counters, &fabric_trace,	 &fabric_save,	 &fabric_load,
 };
 
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+/* All counters of 10,000 nodes are some 30 MB. */
+#define REPLY_LIMIT_S 60
 
 static const struct ctl_server fabric_server = {
 	.socket = "fabctl",
 	.absent = "no fabric is up",
 	.remedy = "`verbena fabric up TOPOLOGY` starts one",
+	.limit_s = REPLY_LIMIT_S,
 };
 
 int fabric_request(json_t *request, bool json, json_t **reply)

@@ -120,22 +120,23 @@ const struct cli_command fabric_port = {
 
 /* Faults --------------------------------------------------------------------------------------- */
 
-/* "symbol=12" counts now, "symbol=10/s" from now on. Changes `text`. */
-static json_t *errors_parse(char *text)
+/* "symbol=12" counts now, "symbol=10/s" from now on. NULL, after a message: it is neither. */
+static json_t *errors_parse(const char *text)
 {
-	char *equals = strchr(text, '='), *end;
+	const char *equals = strchr(text, '=');
 	double number;
+	char *end;
 
 	if (equals && equals[1] >= '0' && equals[1] <= '9') {
-		*equals = '\0';
+		size_t length = (size_t)(equals - text);
+
 		number = strtod(equals + 1, &end);
 		if (!strcmp(end, "/s"))
-			return json_pack("{s:s, s:s, s:f}", "op", "errors", "counter", text,
-					 "per_second", number);
+			return json_pack("{s:s, s:s%, s:f}", "op", "errors", "counter", text,
+					 length, "per_second", number);
 		if (!*end && number <= UINT32_MAX && number == (double)(uint32_t)number)
-			return json_pack("{s:s, s:s, s:I}", "op", "errors", "counter", text,
-					 "count", (json_int_t)number);
-		*equals = '=';
+			return json_pack("{s:s, s:s%, s:I}", "op", "errors", "counter", text,
+					 length, "count", (json_int_t)number);
 	}
 	cli_error("`%s`: errors are written symbol=12 (now) or symbol=10/s (from now on)", text);
 	return NULL;
@@ -163,7 +164,7 @@ static int errors_run(const struct cli_command *self, int argc, char **argv)
 		return cli_usage(self);
 	json_object_set_new(request, "node", json_string(options.argument[0]));
 	json_object_set_new(request, "port", json_integer(port));
-	return fabric_change(request, options.json, "%s/%u: %s errors", options.argument[0], port,
+	return fabric_change(request, options.json, "%s/%u: %s", options.argument[0], port,
 			     options.argument[1]);
 }
 
