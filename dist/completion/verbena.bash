@@ -45,12 +45,67 @@ _verbena_resources() {
 	esac
 }
 
+_verbena_fabric() {
+	if ((COMP_CWORD == 2)); then
+		if [[ $cur == -* ]]; then
+			_verbena_words --help
+		else
+			_verbena_words up down status show gen link node port errors drop delay counters trace save load
+		fi
+		return
+	fi
+	case ${COMP_WORDS[2]}:$prev in
+	up:--restore | show:--svg | show:--html | show:--topology | gen:--output | gen:-o)
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
+	gen:gen) if [[ $cur == -* ]]; then
+		_verbena_fabric_options
+	else
+		_verbena_words fat-tree torus dragonfly single
+	fi ;;
+	up:* | save:* | load:*) if [[ $cur == -* ]]; then
+		_verbena_fabric_options
+	else
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+	fi ;;
+	link:*/*) _verbena_words down up flap ;;
+	node:*) if [[ $cur == -* ]]; then
+		_verbena_fabric_options
+	elif ((COMP_CWORD == 4)); then
+		_verbena_words off on reboot mute unmute describe
+	else
+		_verbena_fabric_nodes
+	fi ;;
+	trace:* | counters:* | show:--from | show:--to) if [[ $cur == -* ]]; then
+		_verbena_fabric_options
+	else
+		_verbena_fabric_nodes
+	fi ;;
+	*) _verbena_fabric_options ;;
+	esac
+}
+
+_verbena_fabric_nodes() { # of a fabric that is up; not of a large one
+	_verbena_words "$(verbena fabric show 2>/dev/null | sed -n '2,400s/ .*//p')"
+}
+
+_verbena_fabric_options() {
+	case ${COMP_WORDS[2]} in
+	up) _verbena_words --resume --restore --json --help ;;
+	show) _verbena_words --links --svg --html --from --to --topology --json --help ;;
+	gen) _verbena_words --ports --hosts --levels --hosts-per-leaf --leaves --spines --pods --size \
+		--cables --groups --switches --globals --output --link --mtu --delay --ips --title --help ;;
+	trace) _verbena_words --lid --mlid --sl --pkey --json --help ;;
+	counters) _verbena_words --clear --json --help ;;
+	*) _verbena_words --json --help ;;
+	esac
+}
+
 _verbena() {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
 
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
-		_verbena_words run status resources capture cdi stop help version --help --version
+		_verbena_words run status resources capture cdi fabric stop help version --help --version
 		return
 	fi
 	case ${COMP_WORDS[1]} in
@@ -63,6 +118,7 @@ _verbena() {
 		-o | --output) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
 		*) _verbena_words --output --help ;;
 		esac ;;
-	help) _verbena_words run status resources capture cdi stop ;;
+	help) _verbena_words run status resources capture cdi fabric stop ;;
+	fabric) _verbena_fabric ;;
 	esac
 } && complete -F _verbena verbena

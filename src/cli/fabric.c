@@ -160,31 +160,14 @@ int fabric_topology_read(const char *path, bool json, struct topology *topology)
 	return CLI_FAILURE;
 }
 
-static void fabric_help_print(FILE *out)
-{
-	fputs("usage: verbena fabric COMMAND [OPTION...] [ARGUMENT...]\n\n"
-	      "A virtual InfiniBand fabric: switches and adapters that subnet managers and\n"
-	      "diagnostics find, and that lose what you tell them to.\n\n",
-	      out);
-	for (size_t i = 0; i < COMMANDS; i++)
-		fprintf(out, "  %-9s %s\n", commands[i]->name + strlen("fabric "),
-			commands[i]->summary);
-	fputs("\n`verbena fabric COMMAND --help` explains one command. More in "
-	      "verbena-fabric(1).\n",
-	      out);
-}
-
 static int fabric_run(const struct cli_command *self, int argc, char **argv)
 {
-	(void)self;
 	if (argc < 2) {
-		fabric_help_print(stderr);
+		fputs(self->help, stderr);
 		return CLI_USAGE;
 	}
-	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
-		fabric_help_print(stdout);
-		return cli_finish(CLI_OK);
-	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
+		return cli_help(self);
 	for (size_t i = 0; i < COMMANDS; i++) {
 		static char full_name[48];
 
@@ -202,6 +185,25 @@ const struct cli_command command_fabric = {
 	.name = "fabric",
 	.summary = "a virtual InfiniBand fabric of switches and adapters",
 	.help = "usage: verbena fabric COMMAND [OPTION...] [ARGUMENT...]\n\n"
-		"`verbena fabric help` lists the commands; verbena-fabric(1) explains them.\n",
+		"A virtual InfiniBand fabric: switches and adapters that subnet managers and\n"
+		"diagnostic programs find, and that fail as you tell them to.\n\n"
+		"  up        start a fabric from a topology file\n"
+		"  down      end the fabric\n"
+		"  status    show the fabric, its faults, and the programs that are on it\n"
+		"  show      list nodes or cables, or draw the fabric\n"
+		"  gen       generate a topology file\n"
+		"  link      list cables; cut or mend one\n"
+		"  node      show a node; take its power, reboot or mute it\n"
+		"  port      show a port with all that is known of it\n"
+		"  errors    list ports with errors; let a port count some\n"
+		"  drop      let a port lose what arrives\n"
+		"  delay     delay what arrives at a port\n"
+		"  counters  show or clear the counters of a port or a node\n"
+		"  trace     follow a packet through the forwarding tables\n"
+		"  save      write the state of all tables into a file\n"
+		"  load      bring back a state that was saved\n\n"
+		"  -h, --help  show this\n\n"
+		"`verbena fabric COMMAND --help` explains one command. More in "
+		"verbena-fabric(1).\n",
 	.run = fabric_run,
 };
