@@ -269,9 +269,19 @@ def fabric_umads():
     return mostly_small()
 
 
+def topology_files():
+    """Small topologies, right and wrong."""
+    pair = 'Switch\t8 "S"\t# "a b" base port 0 lid 3 lmc 0\n[3](900)\t"H"[1](a01) w=2 s=7 e=7 # lid 4 4xHDR\n\n'
+    host = 'Hca\t1 "H" # ip=10.0.0.1/8\n[1]\t"S"[3] # lid 4 lmc 2 "a b" lid 3 4xEDR mtu=2048 delay=1.5us\n'
+    settings = "# Topology: t\nvendid=0x2c9\ndevid=1\nsysimgguid=7\nswitchguid=0x500(501)\ncaguid+5\nwidth=2\nspeed=7\n"
+    chassis = 'Chassis 0x8f1 (guid 0x8f1)\n\nSwitch 24 "S-0008f1040041254a" # "SW" enhanced port 0\n[1][ext 13] "S"[1]\n'
+    for text in (pair + host, settings + pair + host, pair, pair + host + pair, chassis, 'Rt 2 "R"\n', "include x\n"):
+        yield list(text.encode())
+
+
 def main():
     for make in (daemon_commands, ring_entries, shared_tables, packets, transport, cm_mads, cm_commands, cm_daemon,
-                 fabric_smps, fabric_umads):
+                 fabric_smps, fabric_umads, topology_files):
         folder = pathlib.Path(sys.argv[1]) / make.__name__
         folder.mkdir(parents=True, exist_ok=True)
         for number, seed in enumerate(make()):
