@@ -1170,6 +1170,12 @@ enum MAD_FIELDS {
 	IB_PORT_EXT_NDR_FEC_MODE_ENABLED_F,
 	IB_PORT_EXT_NDR_FEC_MODE_LAST_F,
 
+	/* PortInfo, continued: extended speeds behind those of IB_PORT_LINK_SPEED_EXT_... (XDR) */
+	IB_PORT_LINK_SPEED_EXT_ACTIVE_2_F,
+	IB_PORT_LINK_SPEED_EXT_SUPPORTED_2_F,
+	IB_PORT_LINK_SPEED_EXT_ENABLED_2_F,
+	IB_PORT_LINK_SPEED_EXT_2_LAST_F,
+
 	/* the number of fields */
 	IB_FIELD_LAST_,
 };
@@ -1234,6 +1240,18 @@ typedef struct ib_bm_call {
 	unsigned timeout;
 	uint64_t bkey;
 } ib_bm_call_t;
+
+/* An opened port and its device's name. */
+typedef struct ibmad_ports_item {
+	struct ibmad_port *port;
+	char ca_name[20];
+} ibmad_ports_item_t;
+
+/* Subnet management goes by `smi`, all else by `gsi`. */
+struct ibmad_ports_pair {
+	ibmad_ports_item_t smi;
+	ibmad_ports_item_t gsi;
+};
 
 #define IB_MIN_UCAST_LID 1
 #define IB_MAX_UCAST_LID (0xc000 - 1)
@@ -1305,6 +1323,11 @@ int madrpc_set_timeout(int timeout);
 struct ibmad_port *mad_rpc_open_port(char *dev_name, int dev_port, int *mgmt_classes,
 				     int num_classes);
 void mad_rpc_close_port(struct ibmad_port *srcport);
+
+/* Since rdma-core 56. Without `enforce_smi`, a device without subnet management will do. */
+struct ibmad_ports_pair *mad_rpc_open_port2(char *dev_name, int dev_port, int *mgmt_classes,
+					    int num_classes, unsigned enforce_smi);
+void mad_rpc_close_port2(struct ibmad_ports_pair *srcport);
 void *mad_rpc(const struct ibmad_port *srcport, ib_rpc_t *rpc, ib_portid_t *dport, void *payload,
 	      void *rcvdata);
 void *mad_rpc_rmpp(const struct ibmad_port *srcport, ib_rpc_t *rpc, ib_portid_t *dport,
@@ -1318,7 +1341,7 @@ int mad_get_retries(const struct ibmad_port *srcport);
 
 /*
  * Agents. A server with a NULL mask gets all methods. (mad_register_port_client() is
- * declared only, as in rdma-core: the library exports no such symbol.)
+ * declared only, as in rdma-core up to 54: the library exports no such symbol.)
  */
 int mad_register_port_client(int port_id, int mgmt, uint8_t rmpp_version);
 int mad_register_client(int mgmt, uint8_t rmpp_version) __attribute__((deprecated));
@@ -1448,6 +1471,9 @@ ib_mad_dump_fn mad_dump_linkspeeden;
 ib_mad_dump_fn mad_dump_linkspeedext;
 ib_mad_dump_fn mad_dump_linkspeedextsup;
 ib_mad_dump_fn mad_dump_linkspeedexten;
+ib_mad_dump_fn mad_dump_linkspeedext2;
+ib_mad_dump_fn mad_dump_linkspeedextsup2;
+ib_mad_dump_fn mad_dump_linkspeedexten2;
 ib_mad_dump_fn mad_dump_portstate;
 ib_mad_dump_fn mad_dump_portstates;
 ib_mad_dump_fn mad_dump_physportstate;

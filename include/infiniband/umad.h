@@ -135,6 +135,17 @@ typedef struct umad_ca {
 	umad_port_t *ports[UMAD_CA_MAX_PORTS]; /* by number; NULL: no such port */
 } umad_ca_t;
 
+/*
+ * The two devices of one port: subnet management (SMI, QP 0) by one, all else (GSI, QP 1) by the
+ * other; mostly they are the same. An empty name: there is none.
+ */
+struct umad_ca_pair {
+	char smi_name[UMAD_CA_NAME_LEN];
+	uint32_t smi_preferred_port;
+	char gsi_name[UMAD_CA_NAME_LEN];
+	uint32_t gsi_preferred_port;
+};
+
 struct umad_device_node {
 	struct umad_device_node *next;
 	const char *ca_name;
@@ -157,6 +168,7 @@ void umad_free_ca_device_list(struct umad_device_node *head);
 
 /* A port, by a descriptor that can be polled. */
 int umad_open_port(const char *ca_name, int portnum);
+int umad_open_smi_port(const char *ca_name, int portnum);
 int umad_close_port(int portid);
 int umad_get_fd(int portid);
 
@@ -208,6 +220,15 @@ int umad_register2(int port_fd, struct umad_reg_attr *attr, uint32_t *agent_id);
 int umad_debug(int level);
 void umad_addr_dump(ib_mad_addr_t *addr);
 void umad_dump(void *umad);
+
+/*
+ * Pairs of devices (since rdma-core 56), with the preferred ports 0; returns how many. The second
+ * finds the pair that a device belongs to (NULL: the first) with its preferred ports, and returns
+ * 0 or a negative errno.
+ */
+int umad_get_smi_gsi_pairs(struct umad_ca_pair cas[], size_t max);
+int umad_get_smi_gsi_pair_by_ca_name(const char *devname, uint8_t portnum,
+				     struct umad_ca_pair *ca_pair, unsigned enforce_smi);
 
 /* Buffers: `size` bytes each, the header included. */
 static inline void *umad_alloc(int num, size_t size)

@@ -241,6 +241,14 @@ EXPORT void mad_dump_linkspeedext(char *buf, int bufsz, void *val,
 	CODE_DUMP(names, "undefined ", "");
 }
 
+EXPORT void mad_dump_linkspeedext2(char *buf, int bufsz, void *val,
+				   __attribute__((unused)) int valsz)
+{
+	static const char *const names[] = {[0] = "No Extended Speed 2", [1] = "212.5 Gbps"};
+
+	CODE_DUMP(names, "undefined ", "");
+}
+
 /* Sets of bits --------------------------------------------------------------------------------- */
 
 /* "a or b or c"; bits without a name, and the empty set, are "undefined (number)" at the end. */
@@ -338,6 +346,27 @@ EXPORT void mad_dump_linkspeedexten(char *buf, int bufsz, void *val,
 		snprintf(buf, bufsz, "Extended link speeds disabled");
 	else
 		extended_speeds_dump(buf, bufsz, set);
+}
+
+/* A set with a bit that has no name is printed as a number, with a blank before it. */
+static void extended_speeds_2_dump(char *buf, int bufsz, uint32_t set)
+{
+	if (set > 1)
+		snprintf(buf, bufsz, " undefined (%d)", (int)set);
+	else
+		snprintf(buf, bufsz, "%s", set ? "212.5 Gbps" : "0");
+}
+
+EXPORT void mad_dump_linkspeedextsup2(char *buf, int bufsz, void *val,
+				      __attribute__((unused)) int valsz)
+{
+	extended_speeds_2_dump(buf, bufsz, value_get(val));
+}
+
+EXPORT void mad_dump_linkspeedexten2(char *buf, int bufsz, void *val,
+				     __attribute__((unused)) int valsz)
+{
+	extended_speeds_2_dump(buf, bufsz, value_get(val));
 }
 
 /* The number, and below it the name of each bit that has one. */

@@ -557,4 +557,9 @@ const struct field field_table[IB_FIELD_LAST_] = {
 	ROW(IB_PORT_EXT_HDR_FEC_MODE_ENABLED_F, "HDRFECModeEnabled", 144, 16, hex),
 	ROW(IB_PORT_EXT_NDR_FEC_MODE_SUPPORTED_F, "NDRFECModeSupported", 128, 16, hex),
 	ROW(IB_PORT_EXT_NDR_FEC_MODE_ENABLED_F, "NDRFECModeEnabled", 176, 16, hex),
+
+	/* PortInfo, continued */
+	ROW(IB_PORT_LINK_SPEED_EXT_ACTIVE_2_F, "LinkSpeedExtActive2", 449, 2, linkspeedext2),
+	ROW(IB_PORT_LINK_SPEED_EXT_SUPPORTED_2_F, "LinkSpeedExtSupported2", 451, 2, linkspeedextsup2),
+	ROW(IB_PORT_LINK_SPEED_EXT_ENABLED_2_F, "LinkSpeedExtEnabled2", 453, 3, linkspeedexten2),
 };

@@ -17,6 +17,7 @@
 
 #define NODE_SWITCH 2
 #define STATE_ACTIVE 4
+#define CAPABILITY_SM_DISABLED 0x400
 #define PHYS_DISABLED 3
 #define PHYS_LINK_UP 5
 
@@ -67,9 +68,14 @@ static bool port_is_infiniband(const struct umad_port *port)
 	return !strcmp(port->link_layer, "InfiniBand") || !strcmp(port->link_layer, "IB");
 }
 
-static enum suitability port_judge(const struct umad_port *port)
+bool port_smi_is_disabled(const struct umad_port *port)
 {
-	if (!port || !port_is_infiniband(port))
+	return be32toh(port->capmask) & CAPABILITY_SM_DISABLED;
+}
+
+static enum suitability port_judge(const struct umad_port *port, bool smi)
+{
+	if (!port || !port_is_infiniband(port) || (smi && port_smi_is_disabled(port)))
 		return SUITS_NOT;
 	if (port->state == STATE_ACTIVE)
 		return SUITS_ACTIVE;
@@ -79,7 +85,7 @@ static enum suitability port_judge(const struct umad_port *port)
 }
 
 /* The best port of a device, or the given one if `*number` isn't 0. A switch has port 0 only. */
-static enum suitability device_judge(const char *name, int *number)
+static enum suitability device_judge(const char *name, int *number, bool smi)
 {
 	enum suitability best = SUITS_NOT;
 	struct umad_ca ca;
@@ -91,10 +97,10 @@ static enum suitability device_judge(const char *name, int *number)
 		best = SUITS_ACTIVE;
 	} else if (*number) {
 		if (*number > 0 && *number < UMAD_CA_MAX_PORTS)
-			best = port_judge(ca.ports[*number]);
+			best = port_judge(ca.ports[*number], smi);
 	} else {
 		for (int i = 0; i < UMAD_CA_MAX_PORTS; i++) {
-			enum suitability suits = port_judge(ca.ports[i]);
+			enum suitability suits = port_judge(ca.ports[i], smi);
 
 			if (suits <= best)
 				continue;
@@ -106,7 +112,7 @@ static enum suitability device_judge(const char *name, int *number)
 	return best;
 }
 
-int device_resolve(const char *name, int *number, char found[UMAD_CA_NAME_LEN])
+int device_resolve(const char *name, int *number, bool smi, char found[UMAD_CA_NAME_LEN])
 {
 	char names[UMAD_MAX_DEVICES][UMAD_CA_NAME_LEN];
 	enum suitability best = SUITS_NOT;
@@ -117,14 +123,14 @@ int device_resolve(const char *name, int *number, char found[UMAD_CA_NAME_LEN])
 		if (strlen(name) >= UMAD_CA_NAME_LEN)
 			return -ENODEV;
 		strcpy(found, name);
-		if (*number)
+		if (*number && !smi)
 			return 0;
-		return device_judge(name, number) == SUITS_NOT ? -ENODEV : 0;
+		return device_judge(name, number, smi) == SUITS_NOT ? -ENODEV : 0;
 	}
 	count = names_get(names);
 	for (int i = 0; i < count; i++) {
 		int candidate = wanted;
-		enum suitability suits = device_judge(names[i], &candidate);
+		enum suitability suits = device_judge(names[i], &candidate, smi);
 
 		if (suits <= best)
 			continue;
@@ -141,7 +147,7 @@ static int device_named(const char *name, char found[UMAD_CA_NAME_LEN])
 	int number = 0;
 
 	if (!name)
-		return device_resolve(NULL, &number, found);
+		return device_resolve(NULL, &number, false, found);
 	if (strlen(name) >= UMAD_CA_NAME_LEN)
 		return -ENODEV;
 	strcpy(found, name);
@@ -165,7 +171,7 @@ EXPORT int umad_get_port(const char *ca_name, int portnum, umad_port_t *port)
 {
 	char found[UMAD_CA_NAME_LEN];
 	struct umad_ca ca;
-	int result = device_resolve(ca_name, &portnum, found);
+	int result = device_resolve(ca_name, &portnum, false, found);
 
 	if (!result)
 		result = device_describe(found, &ca);
@@ -202,7 +208,7 @@ EXPORT int umad_get_ca_portguids(const char *ca_name, __be64 *portguids, int max
 EXPORT int umad_get_issm_path(const char *ca_name, int portnum, char path[], int max)
 {
 	char found[UMAD_CA_NAME_LEN];
-	int result = device_resolve(ca_name, &portnum, found);
+	int result = device_resolve(ca_name, &portnum, false, found);
 
 	if (result)
 		return result;

@@ -24,18 +24,28 @@ EXPORT int umad_done(void)
 	return 0;
 }
 
-EXPORT int umad_open_port(const char *ca_name, int portnum)
+static int descriptor_open(const char *ca_name, int portnum, bool smi)
 {
 	char found[UMAD_CA_NAME_LEN];
 	int fd;
 
 	if (backend_current() == &backend_none)
 		return -EOPNOTSUPP;
-	fd = device_resolve(ca_name, &portnum, found);
+	fd = device_resolve(ca_name, &portnum, smi, found);
 	if (!fd)
 		fd = backend_current()->port_open(found, portnum);
 	UMAD_TRACE("%s port %d: %d", ca_name ? ca_name : "default", portnum, fd);
 	return fd;
+}
+
+EXPORT int umad_open_port(const char *ca_name, int portnum)
+{
+	return descriptor_open(ca_name, portnum, false);
+}
+
+EXPORT int umad_open_smi_port(const char *ca_name, int portnum)
+{
+	return descriptor_open(ca_name, portnum, true);
 }
 
 EXPORT int umad_close_port(int portid)

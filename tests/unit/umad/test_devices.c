@@ -13,27 +13,53 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Devices with their ports' states: {state, phys_state, link layer}. */
+#define PORT(...)           \
+	{                   \
+		__VA_ARGS__ \
+	}
+#define NO_PORT PORT(0, 0, NULL, 0, false)
+
+/* Devices with their ports' ports: state, phys_state, link layer, GUID, IsSMDisabled. */
 static const struct {
 	const char *name;
 	unsigned node_type;
 	struct {
 		unsigned state, phys;
 		const char *layer;
+		int guid; /* 0: one of its own; -1: none */
+		bool smi_is_disabled;
 	} ports[3]; /* numbers 0 to 2; without a layer: none */
 } devices[] = {
-	{"zeta", 1, {{0}, {4, 5, "Ethernet"}}},
-	{"mike", 1, {{0}, {1, 2, "InfiniBand"}, {2, 5, "InfiniBand"}}},
-	{"alpha", 1, {{0}, {1, 3, "InfiniBand"}, {4, 5, "InfiniBand"}}},
-	{"off", 1, {{0}, {1, 3, "InfiniBand"}}},
-	{"switch", 2, {{4, 5, "InfiniBand"}}},
+	{"zeta", 1, {NO_PORT, PORT(4, 5, "Ethernet", 0, false)}},
+	{"mike",
+	 1,
+	 {NO_PORT, PORT(1, 2, "InfiniBand", 0, false), PORT(2, 5, "InfiniBand", 0, false)}},
+	{"alpha",
+	 1,
+	 {NO_PORT, PORT(1, 3, "InfiniBand", 0, false), PORT(4, 5, "InfiniBand", 0, false)}},
+	{"off", 1, {NO_PORT, PORT(1, 3, "InfiniBand", 0, false)}},
+	{"switch", 2, {PORT(4, 5, "InfiniBand", 0, false)}},
+	/* One port's two devices, whose names sort either way; a GSI without an SMI; no GUID. */
+	{"a_gsi", 1, {NO_PORT, PORT(4, 5, "InfiniBand", 7000, true)}},
+	{"b_smi",
+	 1,
+	 {NO_PORT, PORT(1, 2, "InfiniBand", 7000, false), PORT(2, 5, "InfiniBand", 0, false)}},
+	{"c_smi", 1, {NO_PORT, PORT(4, 5, "InfiniBand", 7001, false)}},
+	{"d_gsi", 1, {NO_PORT, PORT(2, 5, "InfiniBand", 7001, true)}},
+	{"lone_gsi", 1, {NO_PORT, PORT(4, 5, "InfiniBand", 7002, true)}},
+	{"nameless", 1, {NO_PORT, PORT(4, 5, "InfiniBand", -1, false)}},
+	{"nameless2", 1, {NO_PORT, PORT(4, 5, "InfiniBand", -1, false)}},
 };
 
-static int visible = 4; /* of the devices */
+#define OF_THE_FIRST_TESTS 4
+#define ALL ((int)(sizeof devices / sizeof *devices))
+
+static int visible = OF_THE_FIRST_TESTS; /* of the devices */
 static int pair[2];
 static char opened[64];
 
@@ -44,6 +70,13 @@ static int test_list(char names[][UMAD_CA_NAME_LEN], int max)
 	for (int i = 0; i < count; i++)
 		strcpy(names[i], devices[i].name);
 	return count;
+}
+
+static uint64_t guid_of(int device, int port)
+{
+	int guid = devices[device].ports[port].guid;
+
+	return guid ? (guid > 0 ? guid : 0) : 100 * device + port;
 }
 
 static int test_query(const char *name, struct umad_ca *ca)
@@ -60,7 +93,9 @@ static int test_query(const char *name, struct umad_ca *ca)
 			ca->ports[k]->portnum = k;
 			ca->ports[k]->state = devices[i].ports[k].state;
 			ca->ports[k]->phys_state = devices[i].ports[k].phys;
-			ca->ports[k]->port_guid = htobe64(100 * i + k);
+			ca->ports[k]->port_guid = htobe64(guid_of(i, k));
+			if (devices[i].ports[k].smi_is_disabled)
+				ca->ports[k]->capmask = htobe32(0x400);
 			ca->ports[k]->pkeys = calloc(4, sizeof(uint16_t));
 			ca->ports[k]->pkeys_size = 4;
 			strcpy(ca->ports[k]->link_layer, devices[i].ports[k].layer);
@@ -156,9 +191,9 @@ static void the_best_port_is_chosen(void **state)
 	open_is(NULL, 0, "mike 2"); /* its link is up */
 	visible = 1;
 	open_is(NULL, 0, NULL);
-	visible = 5;
+	visible = OF_THE_FIRST_TESTS + 1;
 	open_is("switch", 0, "switch 0");
-	visible = 4;
+	visible = OF_THE_FIRST_TESTS;
 }
 
 static void devices_are_described(void **state)
@@ -193,6 +228,101 @@ static void devices_are_described(void **state)
 	assert_int_equal(umad_get_ca_portguids("alpha", guids, 3), 3);
 	assert_true(guids[0] == 0 && guids[2] == htobe64(202));
 	assert_int_equal(umad_get_ca_portguids("alpha", guids, 2), -ENOMEM);
+}
+
+static void pair_is(const struct umad_ca_pair *pair, const char *smi, unsigned smi_port,
+		    const char *gsi, unsigned gsi_port)
+{
+	assert_string_equal(pair->smi_name, smi);
+	assert_int_equal(pair->smi_preferred_port, smi_port);
+	assert_string_equal(pair->gsi_name, gsi);
+	assert_int_equal(pair->gsi_preferred_port, gsi_port);
+}
+
+static void devices_are_paired(void **state)
+{
+	struct umad_ca_pair pairs[16];
+
+	(void)state;
+	backend_choose(&backend);
+	visible = ALL;
+	/* By name: a_gsi with b_smi, alpha, c_smi with d_gsi, lone_gsi, mike, off, switch, zeta. */
+	assert_int_equal(umad_get_smi_gsi_pairs(pairs, 16), 8);
+	pair_is(&pairs[0], "b_smi", 0, "a_gsi", 0);
+	pair_is(&pairs[1], "alpha", 0, "alpha", 0);
+	pair_is(&pairs[2], "c_smi", 0, "d_gsi", 0);
+	pair_is(&pairs[3], "", 0, "lone_gsi", 0);
+	pair_is(&pairs[6], "switch", 0, "switch", 0);
+	pair_is(&pairs[7], "zeta", 0, "zeta", 0);
+	/* Room for one: its other half is still found. */
+	memset(pairs, 0x55, sizeof pairs);
+	assert_int_equal(umad_get_smi_gsi_pairs(pairs, 1), 1);
+	pair_is(&pairs[0], "b_smi", 0, "a_gsi", 0);
+	assert_int_equal(pairs[1].smi_preferred_port, 0x55555555);
+	visible = 0;
+	assert_int_equal(umad_get_smi_gsi_pairs(pairs, 16), 0);
+	visible = OF_THE_FIRST_TESTS;
+}
+
+static void chosen_is(const char *name, int port, unsigned enforce, const char *smi,
+		      unsigned smi_port, const char *gsi, unsigned gsi_port)
+{
+	struct umad_ca_pair pair;
+
+	assert_int_equal(umad_get_smi_gsi_pair_by_ca_name(name, port, &pair, enforce), 0);
+	pair_is(&pair, smi, smi_port, gsi, gsi_port);
+}
+
+static void none_is_chosen(const char *name, int port, unsigned enforce)
+{
+	struct umad_ca_pair pair;
+
+	errno = 0;
+	assert_int_equal(umad_get_smi_gsi_pair_by_ca_name(name, port, &pair, enforce), -ENODEV);
+	assert_int_equal(errno, ENODEV);
+	pair_is(&pair, "", 0, "", 0);
+}
+
+static void the_pair_of_a_device_is_chosen(void **state)
+{
+	(void)state;
+	backend_choose(&backend);
+	visible = ALL;
+	chosen_is(NULL, 0, 0, "b_smi", 2, "a_gsi", 1);	  /* b_smi's port 1 is down */
+	chosen_is("b_smi", 1, 0, "b_smi", 1, "a_gsi", 1); /* it is named */
+	chosen_is("d_gsi", 0, 1, "c_smi", 1, "d_gsi", 1);
+	chosen_is("alpha", 0, 1, "alpha", 2, "alpha", 2);
+	chosen_is("alpha", 1, 1, "alpha", 1, "alpha", 1);
+	chosen_is("switch", 0, 1, "switch", 0, "switch", 0);
+	chosen_is("lone_gsi", 0, 0, "", 0, "lone_gsi", 1);
+	none_is_chosen("lone_gsi", 0, 1);
+	none_is_chosen("off", 0, 0);
+	none_is_chosen("alpha", 3, 0);
+	none_is_chosen("alpha", 200, 0);
+	none_is_chosen("nameless", 0, 0);
+	none_is_chosen("nothing", 0, 0);
+	assert_int_equal(umad_get_smi_gsi_pair_by_ca_name("alpha", 0, NULL, 0), -1);
+	visible = OF_THE_FIRST_TESTS;
+}
+
+static void a_port_with_subnet_management_is_opened(void **state)
+{
+	int fd;
+
+	(void)state;
+	backend_choose(&backend);
+	visible = ALL;
+	assert_int_equal(umad_open_smi_port("lone_gsi", 1), -ENODEV);
+	assert_int_equal(umad_open_smi_port("lone_gsi", 0), -ENODEV);
+	fd = umad_open_smi_port("c_smi", 1);
+	assert_true(fd >= 0);
+	assert_string_equal(opened, "c_smi 1");
+	umad_close_port(fd);
+	fd = umad_open_smi_port(NULL, 0);
+	assert_true(fd >= 0);
+	assert_string_equal(opened, "alpha 2");
+	umad_close_port(fd);
+	visible = OF_THE_FIRST_TESTS;
 }
 
 static void messages_pass(void **state)
@@ -235,6 +365,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_best_port_is_chosen),
 		cmocka_unit_test(devices_are_described),
+		cmocka_unit_test(devices_are_paired),
+		cmocka_unit_test(the_pair_of_a_device_is_chosen),
+		cmocka_unit_test(a_port_with_subnet_management_is_opened),
 		cmocka_unit_test(messages_pass),
 	};
 
