@@ -273,7 +273,9 @@ class Generator:
 
     def arena(self):
         lines = ["struct arena {", "\tstruct verbs_context ctx;"]
-        lines += [f"\tstruct {name} {name};" for name in sorted(self.objects)]
+        # At equal places with headers of later releases, where some are some bytes longer.
+        lines += [f"\t__attribute__((aligned(64))) struct {name} {name};"
+                  for name in sorted(self.objects)]
         lines += [f"\tstruct {name} *list_{name};" for name in sorted(self.objects)]
         return "\n".join(lines + ["\tunsigned char bytes[1024];", "};", ""])
 
@@ -343,10 +345,17 @@ def notes(include, program, work):
 
 def first_difference(our_include, their_include, work):
     """A sentence, or None; and how many calls were compared."""
-    program = Generator(header_facts.Facts(their_include, os.path.join(work, "facts"))).program()
+    facts = header_facts.Facts(their_include, os.path.join(work, "facts"))
+    later = header_facts.is_later(facts)
+    if later:  # only what both have
+        facts = header_facts.Facts(our_include, os.path.join(work, "our-facts"))
+    program = Generator(facts).program()
     ours = notes(our_include, program, work)
     theirs = notes(their_include, program, work)
     for our, their in zip(ours, theirs):
+        # It passes the size of the structure that grew (docs/abi.md).
+        if later and our.startswith("___ibv_query_port:"):
+            continue
         if our != their:
             return f"An inline behaves differently.\n  ours:     {our}\n  Debian's: {their}", 0
     if len(ours) != len(theirs):

@@ -4,7 +4,8 @@
 
 Our public headers declare what Debian's libibverbs-dev, librdmacm-dev, libibumad-dev and
 libibmad-dev declare: every structure with size and members, every enumerator, every function's type,
-every macro constant. Fails at the first difference. Exit code 77: Debian's headers are not installed.
+every macro constant, but for what docs/abi.md lists. Fails at the first difference. Exit code 77:
+Debian's headers are not installed.
 """
 import os
 import sys

@@ -4,7 +4,7 @@
 
 Our library exports what Debian's exports: the same names under the same version nodes,
 with the same default, as the same kind, objects in the same size; and the nodes inherit alike.
-Beyond that our libibverbs has what OWN says (src/abi/private.h) and LATER, and nothing else.
+Beyond that our libraries have what OWN says (src/abi/private.h) and LATER, and nothing else.
 Fails at the first difference. Exit code 77: Debian's library is not installed.
 """
 import os
@@ -19,10 +19,18 @@ OWN = {
     "libibverbs.so.1": {("VERBENA_PRIVATE_1", ""),
                         ("verbena_create_cq_for_qp", "VERBENA_PRIVATE_1")},
 }
-# What rdma-core got from 45 to 56, in nodes that 44 has (docs/abi.md). Debian's library may have it.
+# What rdma-core got from 45 to 56 (docs/abi.md). Debian's library may have it.
 LATER = {
     "libibverbs.so.1": {("ibv_wr_opcode_str", "IBVERBS_PRIVATE_34"),
                         ("ibv_cmd_create_cq_ex2", "IBVERBS_PRIVATE_34")},
+    "libibumad.so.3": {("IBUMAD_1.3", ""), ("umad_open_smi_port", "IBUMAD_1.3"),
+                       ("IBUMAD_1.4", ""), ("umad_get_smi_gsi_pairs", "IBUMAD_1.4"),
+                       ("umad_get_smi_gsi_pair_by_ca_name", "IBUMAD_1.4")},
+    "libibmad.so.5": {("IBMAD_1.4", ""), ("mad_dump_linkspeedext2", "IBMAD_1.4"),
+                      ("mad_dump_linkspeedexten2", "IBMAD_1.4"),
+                      ("mad_dump_linkspeedextsup2", "IBMAD_1.4"),
+                      ("IBMAD_1.5", ""), ("mad_rpc_open_port2", "IBMAD_1.5"),
+                      ("mad_rpc_close_port2", "IBMAD_1.5")},
 }
 
 
