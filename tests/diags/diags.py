@@ -55,7 +55,7 @@ ibping -c 1 5
 """
 
 # What the requests themselves change, and times.
-CHANGING = re.compile(r"((?:Xmit|Rcv)(?:Data|Pkts):\.+)\d+|(time )\d+ ms")
+CHANGING = re.compile(r"((?:Xmit|Rcv)(?:Data|Pkts):\.+)\d+|(time )\d+ ms|(generated on ).*")
 
 
 def environment(folder, node, library=None):
@@ -70,7 +70,7 @@ def environment(folder, node, library=None):
 def output(words, folder, library):
     done = subprocess.run(words, cwd=folder, env=environment(folder, "H2", library), timeout=60,
                           capture_output=True, text=True)
-    return CHANGING.sub(r"\1\2N", done.stdout) + f"exit code {done.returncode}\n"
+    return CHANGING.sub(r"\1\2\3N", done.stdout) + f"exit code {done.returncode}\n"
 
 
 def uses_ours(folder, library):
