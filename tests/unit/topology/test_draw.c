@@ -146,7 +146,7 @@ static void test_states(void **state)
 	assert_int_equal(count_of(text, "class=\"l r\""), 2);
 	assert_int_equal(count_of(text, "class=\"e\""), 2);
 	assert_non_null(strstr(text, "1.0 MB"));
-	assert_non_null(strstr(text, "errors: 7 at port 4, 0 at port 1"));
+	assert_non_null(strstr(text, "errors: 0 at port 1, 7 at port 4"));
 	free(text);
 	free(ports);
 	topology_free(&topology);
