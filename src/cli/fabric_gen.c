@@ -61,7 +61,7 @@ static const struct option gen_options[] = {
 	{NULL, 0, NULL, 0},
 };
 
-static bool take_count(const char *name, unsigned int *out)
+static bool gen_take_count(const char *name, unsigned int *out)
 {
 	char *end;
 	unsigned long value = strtoul(optarg, &end, 10);
@@ -152,7 +152,7 @@ static bool gen_take(struct gen_wish *wish, int option)
 
 	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
 		if (counts[i].option == option)
-			return take_count(gen_options[option - GEN_HOSTS].name, counts[i].out);
+			return gen_take_count(gen_options[option - GEN_HOSTS].name, counts[i].out);
 	if (option == GEN_MTU) {
 		wish->mtu = topology_mtu_code(strtoul(optarg, NULL, 10));
 		if (!wish->mtu)

@@ -219,7 +219,7 @@ const struct cli_command fabric_down = {
 
 /* Status -------------------------------------------------------------------------------------- */
 
-static void clients_print(const json_t *clients, bool colour)
+static void fabric_clients_print(const json_t *clients, bool colour)
 {
 	static const struct table_column columns[] = {
 		{"PID", true},	  {"PROGRAM", false}, {"NODE", false},	  {"PORT", true},
@@ -299,7 +299,7 @@ static int fabric_status_print(const json_t *reply)
 		puts("faults:");
 	json_array_foreach(faults, i, row)
 		fault_print(row);
-	clients_print(json_object_get(reply, "clients"), table_colour_wanted(stdout));
+	fabric_clients_print(json_object_get(reply, "clients"), table_colour_wanted(stdout));
 	return cli_finish(CLI_OK);
 }
 

@@ -159,7 +159,7 @@ void fabric_route_find(const struct fabric *fabric, const struct route_query *qu
 		       struct fabric_route *route)
 {
 	uint32_t egress = query->port;
-	uint32_t at = query->port;
+	uint32_t at = egress;
 
 	route->result = ROUTE_OK;
 	route->end = query->port;

@@ -10,6 +10,7 @@
 #include "base/env.h"
 #include "base/export.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
 
@@ -35,6 +36,17 @@ static int item_open(struct ibmad_ports_item *item, const char *name, int number
 	return item->port->fd < 0 ? item->port->fd : 0;
 }
 
+/* Looked up at run time, so that this library can be used with a libibumad that is older than the
+ * function. Returns 0 or a negative errno. */
+static int pair_find(const char *device, int number, struct umad_ca_pair *names,
+		     unsigned enforce_smi)
+{
+	__typeof__(umad_get_smi_gsi_pair_by_ca_name) *find;
+
+	*(void **)&find = dlsym(RTLD_DEFAULT, "umad_get_smi_gsi_pair_by_ca_name");
+	return find ? find(device, number, names, enforce_smi) : -EOPNOTSUPP;
+}
+
 /* Opens both; subnet management only if there is any, or `enforce_smi`. */
 static int pair_open(struct ibmad_ports_pair *pair, const char *device, int number,
 		     unsigned enforce_smi)
@@ -43,7 +55,7 @@ static int pair_open(struct ibmad_ports_pair *pair, const char *device, int numb
 	int result = number < 0 || number > UINT8_MAX ? -EINVAL : 0;
 
 	if (!result)
-		result = umad_get_smi_gsi_pair_by_ca_name(device, number, &names, enforce_smi);
+		result = pair_find(device, number, &names, enforce_smi);
 	if (result < 0)
 		return result;
 	result = item_open(&pair->smi, names.smi_name, names.smi_preferred_port);

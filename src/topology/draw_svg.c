@@ -58,7 +58,7 @@ static void picture_label(FILE *out, const char *name, unsigned int most)
 	char text[TOPOLOGY_NAME_MAX + 1];
 	size_t end = 0, characters = 0;
 
-	while (name[end] && end < TOPOLOGY_NAME_MAX) {
+	while (end < TOPOLOGY_NAME_MAX && name[end]) {
 		if (((unsigned char)name[end] & 0xc0) != 0x80 && ++characters > most)
 			break;
 		end++;

@@ -262,7 +262,7 @@ static int layout_tree(struct layout *layout)
 }
 
 /* The upper levels may have more switches than fit above the leaves. */
-static void widen(struct layout *layout)
+static void layout_widen(struct layout *layout)
 {
 	float wanted = 0, factor;
 
@@ -342,7 +342,7 @@ int layout_make(struct layout *layout, const struct topology *topology)
 	}
 	err = layout_tree(layout);
 	if (!err)
-		widen(layout);
+		layout_widen(layout);
 	return err;
 }
 

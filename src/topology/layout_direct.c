@@ -11,8 +11,8 @@
 #define CELL_WIDTH 90.0f
 #define MARGIN 40.0f
 
-/* A switch's coordinates by its name, S-x-y or S-x-y-z. Returns how many there are. */
-static int coordinates(const char *name, unsigned int at[3])
+/* A switch's layout_coordinates by its name, S-x-y or S-x-y-z. Returns how many there are. */
+static int layout_coordinates(const char *name, unsigned int at[3])
 {
 	int n, end = 0;
 
@@ -35,7 +35,7 @@ static bool grid_measure(const struct layout *layout, unsigned int size[3])
 
 		if (node->kind != TOPOLOGY_SWITCH)
 			continue;
-		if (!coordinates(node->name, a))
+		if (!layout_coordinates(node->name, a))
 			return false;
 		for (unsigned int d = 0; d < 3; d++)
 			size[d] = a[d] >= size[d] ? a[d] + 1 : size[d];
@@ -43,7 +43,7 @@ static bool grid_measure(const struct layout *layout, unsigned int size[3])
 			continue;
 		node = &topology->nodes[topology->ports[port->peer].node];
 		if (node->kind == TOPOLOGY_SWITCH &&
-		    (!coordinates(node->name, b) ||
+		    (!layout_coordinates(node->name, b) ||
 		     (a[0] != b[0]) + (a[1] != b[1]) + (a[2] != b[2]) != 1))
 			return false;
 	}
@@ -62,8 +62,8 @@ static bool grid_is_torus(const struct layout *layout, const unsigned int size[3
 		uint32_t peer = topology->ports[i].peer;
 
 		if (peer == TOPOLOGY_NONE ||
-		    !coordinates(topology->nodes[topology->ports[i].node].name, a) ||
-		    !coordinates(topology->nodes[topology->ports[peer].node].name, b))
+		    !layout_coordinates(topology->nodes[topology->ports[i].node].name, a) ||
+		    !layout_coordinates(topology->nodes[topology->ports[peer].node].name, b))
 			continue;
 		for (unsigned int d = 0; d < 3; d++) {
 			unsigned int distance = a[d] > b[d] ? a[d] - b[d] : b[d] - a[d];
@@ -91,7 +91,7 @@ bool layout_grid(struct layout *layout)
 	for (uint32_t i = 0; i < topology->node_count; i++) {
 		if (topology->nodes[i].kind != TOPOLOGY_SWITCH)
 			continue;
-		coordinates(topology->nodes[i].name, at);
+		layout_coordinates(topology->nodes[i].name, at);
 		layout->x[i] = MARGIN + CELL_WIDTH * ((float)at[0] + 0.5f +
 						      (float)at[2] * ((float)size[0] + 0.8f));
 		layout->y[i] = MARGIN + cell_height * ((float)at[1] + 0.3f) + (float)at[2] * 24;

@@ -239,7 +239,7 @@ int topology_parse(struct topology *topology, const char *text, size_t bytes, co
 
 /* Files --------------------------------------------------------------------------------------- */
 
-static int file_read(int fd, char **text, size_t *bytes)
+static int topology_file_read(int fd, char **text, size_t *bytes)
 {
 	size_t room = 1u << 20, used = 0;
 	char *buffer = malloc(room), *more;
@@ -283,7 +283,7 @@ int topology_read(struct topology *topology, const char *path, struct topology_r
 	memset(report, 0, sizeof(*report));
 	if (fd < 0)
 		return -errno;
-	err = file_read(fd, &text, &bytes);
+	err = topology_file_read(fd, &text, &bytes);
 	if (!is_stdin)
 		close(fd);
 	if (err)

@@ -8,7 +8,7 @@
 
 #include "topology/parse.h"
 
-static int shown_bytes(struct topology_slice slice)
+static int port_shown_bytes(struct topology_slice slice)
 {
 	return (int)(slice.bytes < 60 ? slice.bytes : 60);
 }
@@ -83,7 +83,7 @@ static void port_options_parse(struct parser *parser, struct topology_slice rest
 			topology_remark_error(
 				parser->report, parser->line,
 				"`%.*s` isn't w=1..31 (width), s=1..7 or e=0..15 (speed)",
-				shown_bytes(word), word.text);
+				port_shown_bytes(word), word.text);
 			return;
 		}
 		*(letter == 'w' ? &width : letter == 's' ? &basic : &extended) = value;
@@ -123,7 +123,7 @@ static void port_address_parse(struct parser *parser, uint32_t row, struct topol
 	if (!topology_address_parse(&address, text.text, text.bytes))
 		topology_remark_error(parser->report, parser->line,
 				      "`ip=%.*s` is no IP address such as ip=10.0.0.3/8",
-				      shown_bytes(text), text.text);
+				      port_shown_bytes(text), text.text);
 	else if (parser->topology->nodes[parser->node].kind == TOPOLOGY_SWITCH)
 		topology_remark_warning(parser->report, parser->line,
 					"a switch has no use for an IP address");
@@ -144,7 +144,7 @@ static void port_attribute_parse(struct parser *parser, uint32_t row, struct top
 		if (!topology_delay_parse(&port->delay_ns, value.text, value.bytes))
 			topology_remark_error(parser->report, parser->line,
 					      "`%.*s` is no time up to 1s, such as delay=200ns",
-					      shown_bytes(word), word.text);
+					      port_shown_bytes(word), word.text);
 	} else if (slice_take(&value, "mtu=")) {
 		port->mtu = slice_take_number(&value, 10, &number) && !value.bytes
 				    ? (uint8_t)topology_mtu_code(number)
@@ -153,7 +153,7 @@ static void port_attribute_parse(struct parser *parser, uint32_t row, struct top
 			topology_remark_error(
 				parser->report, parser->line,
 				"`%.*s`: an MTU is 256, 512, 1024, 2048 or 4096 bytes",
-				shown_bytes(word), word.text);
+				port_shown_bytes(word), word.text);
 	}
 }
 

@@ -226,9 +226,10 @@ void local_stream(struct local_qp *lq)
 	if (!wqe) {
 		lq->wait = LOCAL_RUNS;
 		disown_message(lq, lq->pull_msn);
+	} else {
+		while (lq->wait == LOCAL_STREAMS && stream_piece(lq, wqe))
+			;
 	}
-	while (lq->wait == LOCAL_STREAMS && stream_piece(lq, wqe))
-		;
 	if (local_link_up(lq))
 		world_ring_notify(lq);
 }
