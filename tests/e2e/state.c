@@ -571,6 +571,30 @@ static void reads_in_flight(struct rig *rig)
 	}
 }
 
+/* A message that the program has seen arrive was acknowledged, although the program then ends its
+ * QP at once: an adapter acknowledges before it reports. */
+static void ended_after_receiving(struct rig *rig)
+{
+	for (uint64_t round = 1; round <= 20; round++) {
+		struct end end;
+
+		end_pair(&end, rig, NULL);
+		end_warm(&end);
+		if (rig->role == RIG_B)
+			OK(rig, end_recv(&end, round, 0, 64));
+		rig_sync(rig);
+		if (rig->role == RIG_B) {
+			wc_expect(&end, end.rcq, round, IBV_WC_SUCCESS);
+			OK(rig, end_move(&end, IBV_QPS_ERR));
+		} else {
+			OK(rig, end_send(&end, IBV_WR_SEND, round, 0, 64, 0));
+			wc_expect(&end, end.scq, round, IBV_WC_SUCCESS);
+		}
+		rig_sync(rig);
+		end_close(&end);
+	}
+}
+
 const struct rig_test state_tests[] = {
 	{"masks", masks},
 	{"transitions", transitions},
@@ -587,5 +611,6 @@ const struct rig_test state_tests[] = {
 	{"destroy_waits_for_ack", destroy_waits_for_ack},
 	{"destroy_forgets_events", destroy_forgets_events},
 	{"reads_in_flight", reads_in_flight},
+	{"ended_after_receiving", ended_after_receiving},
 	{NULL, NULL},
 };

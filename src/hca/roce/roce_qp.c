@@ -377,6 +377,8 @@ static void roce_stop(struct qp *qp) REQUIRES(qp->lock)
 	struct roce_qp *w = qp->roce;
 
 	lock_assert_held(&w->qp->lock); /* is qp->lock */
+	/* An adapter has acknowledged long before what its program has seen arrive. */
+	roce_qp_answer(w, now_ns());
 	tp_stop(roce_tp(w), true);
 	drop_receive(w);
 	note_and_kick(w, now_ns());
