@@ -239,33 +239,32 @@ int topology_parse(struct topology *topology, const char *text, size_t bytes, co
 
 /* Files --------------------------------------------------------------------------------------- */
 
+/* Reads to the end of the file. *text is to be freed, after an error, too. 0 or a negative errno.
+ */
 static int topology_file_read(int fd, char **text, size_t *bytes)
 {
-	size_t room = 1u << 20, used = 0;
-	char *buffer = malloc(room), *more;
+	size_t room = 1u << 20;
 	ssize_t n;
-	int err;
 
-	while (buffer) {
-		n = read(fd, buffer + used, room - used);
-		err = n < 0 ? -errno : used + (size_t)n > FILE_BYTES_MAX ? -EFBIG : 0;
-		if (err == -EINTR)
-			continue;
-		if (err || !n) {
-			if (err)
-				free(buffer);
-			*text = buffer;
-			*bytes = used;
-			return err;
-		}
-		used += (size_t)n;
-		if (used < room)
+	*bytes = 0;
+	*text = malloc(room);
+	while (*text) {
+		n = read(fd, *text + *bytes, room - *bytes);
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n == 0)
+			return 0;
+		*bytes += n > 0 ? (size_t)n : 0;
+		if (*bytes > FILE_BYTES_MAX)
+			return -EFBIG;
+		if (*bytes < room)
 			continue;
 		room *= 2;
-		more = realloc(buffer, room);
+		char *more = realloc(*text, room);
+
 		if (!more)
-			free(buffer);
-		buffer = more;
+			return -ENOMEM;
+		*text = more;
 	}
 	return -ENOMEM;
 }
@@ -286,13 +285,12 @@ int topology_read(struct topology *topology, const char *path, struct topology_r
 	err = topology_file_read(fd, &text, &bytes);
 	if (!is_stdin)
 		close(fd);
-	if (err)
-		return err;
-	err = topology_parse(topology, text, bytes,
-			     is_stdin ? "standard input"
-			     : name   ? name + 1
-				      : path,
-			     report);
+	if (!err)
+		err = topology_parse(topology, text, bytes,
+				     is_stdin ? "standard input"
+				     : name   ? name + 1
+					      : path,
+				     report);
 	free(text);
 	return err;
 }
