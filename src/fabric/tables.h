@@ -9,12 +9,12 @@
  * zero and take no memory.
  *
  * One process and thread writes. Everything that is read from here is used as an index only after
- * it was checked, since a process may have been killed between two stores.
+ * it was checked, since a process may have been killed between two stores. Flags are bytes, of
+ * which any that isn't zero means yes: a `bool` that holds another value than 0 and 1 is undefined.
  */
 #ifndef VERBENA_FABRIC_TABLES_H
 #define VERBENA_FABRIC_TABLES_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #define FABRIC_NONE UINT32_MAX /* no such row */
@@ -93,9 +93,9 @@ struct fabric_node {
 	uint16_t device_id;
 	uint8_t type;  /* enum fabric_node_type */
 	uint8_t ports; /* without port 0 */
-	bool has_enhanced_port0;
-	bool is_off;		   /* without power: no port has a link, and nothing answers */
-	bool is_mute;		   /* its management agents answer nothing */
+	uint8_t has_enhanced_port0;
+	uint8_t is_off;		   /* without power: no port has a link, and nothing answers */
+	uint8_t is_mute;	   /* its management agents answer nothing */
 	uint8_t switch_info_flags; /* bit 2 of byte 11: PortStateChange */
 	uint16_t linear_top, multicast_top;
 	uint8_t default_port, default_primary, default_not_primary;
@@ -118,9 +118,9 @@ struct fabric_port {
 	uint32_t delay_ns;	  /* added to each packet that arrives */
 	uint32_t error_rates;	  /* index + 1 of a row of rates in the process; 0: none */
 	uint8_t number;		  /* 0: a switch's own port */
-	bool is_end_port;
-	bool is_cut;		 /* by `verbena fabric link down`: the cable carries nothing */
-	bool has_issm;		 /* a program has the port's issm file open */
+	uint8_t is_end_port;
+	uint8_t is_cut;		 /* by `verbena fabric link down`: the cable carries nothing */
+	uint8_t has_issm;	 /* a program has the port's issm file open */
 	uint32_t end_port;	 /* index among the end ports, for TABLE_GUIDS; FABRIC_NONE: none */
 	uint16_t drop_attribute; /* MADs with this attribute only; 0: all */
 	uint8_t reserved[10];

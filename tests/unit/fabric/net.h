@@ -130,7 +130,8 @@ static inline void smp_make(uint8_t mad[256], uint8_t method, uint16_t attribute
 	mad[7] = hops;
 	octets_put16(mad + 32, 0xffff);
 	octets_put16(mad + 34, 0xffff);
-	memcpy(mad + 128 + 1, path, hops);
+	if (hops)
+		memcpy(mad + 128 + 1, path, hops);
 }
 
 static inline void net_send(struct net *net, uint32_t node, unsigned int number, uint16_t lid,
