@@ -139,6 +139,10 @@ def image_fill(root):
         for path in re.findall(r"(/\S+) \(0x", text):
             if re.match(r"(libc|libm|ld-linux[\w-]*)\.so", os.path.basename(path)):
                 wanted[path] = path
+    # libm is a part of the C library, which `verbena` needs and the programs may not.
+    for path in [path for path in wanted if os.path.basename(path).startswith("libc.so")]:
+        libm = os.path.join(os.path.dirname(path), "libm.so.6")
+        wanted[libm] = libm
     for source, path in wanted.items():
         os.makedirs(os.path.dirname(root + path), exist_ok=True)
         shutil.copy(source, root + path)
