@@ -3,25 +3,7 @@
 #include "fabricd/describe.h"
 
 #include "fabric/internal.h"
-
-/* Lanes by LinkWidthActive. */
-static unsigned int port_lane_count(const struct fabric_port *port)
-{
-	switch (port->info[INFO_WIDTH_ACTIVE]) {
-	case 1:
-		return 1;
-	case 2:
-		return 4;
-	case 4:
-		return 8;
-	case 8:
-		return 12;
-	case 16:
-		return 2;
-	default:
-		return 0;
-	}
-}
+#include "topology/topology.h"
 
 struct lane_speed {
 	const char *name;
@@ -48,9 +30,9 @@ static const struct lane_speed *port_lane_speed(const struct fabric_port *port)
 
 uint32_t port_rate_tenths(const struct fabric_port *port)
 {
-	return port_state(port) == PORT_DOWN
-		       ? 0
-		       : port_lane_count(port) * port_lane_speed(port)->tenths;
+	return port_state(port) == PORT_DOWN ? 0
+					     : topology_lanes(port->info[INFO_WIDTH_ACTIVE]) *
+						       port_lane_speed(port)->tenths;
 }
 
 const char *port_speed_text(const struct fabric_port *port)
@@ -63,7 +45,8 @@ const char *port_width_text(const struct fabric_port *port)
 	static const char *const texts[] = {
 		[0] = "", [1] = "1X", [2] = "2X", [4] = "4X", [8] = "8X", [12] = "12X"};
 
-	return port_state(port) == PORT_DOWN ? "" : texts[port_lane_count(port)];
+	return port_state(port) == PORT_DOWN ? ""
+					     : texts[topology_lanes(port->info[INFO_WIDTH_ACTIVE])];
 }
 
 const char *port_state_text(const struct fabric_port *port)

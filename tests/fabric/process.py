@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
 """verbena-fabric as a process: it is killed and goes on with its state, two of it exclude each
-other, bad topologies are refused, and hostile clients get nothing and disturb nobody."""
+other, bad topologies are refused, and hostile clients get nothing and disturb no other."""
 import array
 import json
 import os
