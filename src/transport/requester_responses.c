@@ -33,7 +33,7 @@ static enum walk requests_acknowledge(struct tp *tp, uint32_t end)
 		uint32_t bytes = bytes_between(tp, r, q->una, to);
 
 		q->flight = q->flight > bytes ? q->flight - bytes : 0;
-		q->una = to;
+		q->una = q->acked = to;
 		if (to == r->last_psn + 1 && !requester_complete_first(tp))
 			return WALK_OVER;
 	}
@@ -265,8 +265,11 @@ void requester_packet(struct tp *tp, const struct packet *p, uint64_t now)
 
 	if (unlikely(!active || !psn_before(psn, q->top) || psn_before(psn, q->una))) {
 		/* A repeated, stale or forged packet. An exception: the newest acknowledgement may
-		 * be repeated because receives were posted. */
-		if (active && psn + 1 == q->una && operation == OP_ACKNOWLEDGE &&
+		 * be repeated because receives were posted. Some peers give it the PSN of the
+		 * newest answer. */
+		bool is_newest = psn + 1 == q->una || psn + 1 == q->acked;
+
+		if (active && is_newest && operation == OP_ACKNOWLEDGE &&
 		    (p->syndrome & AETH_KIND) == AETH_ACK) {
 			credits_update(q, p);
 			repair_kept(tp);

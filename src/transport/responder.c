@@ -36,7 +36,7 @@ void responder_start(struct tp *tp, const struct ibv_qp_attr *attr)
 
 	memset(r, 0, sizeof(*r));
 	r->active = true;
-	r->expected = attr->rq_psn & PSN_MASK;
+	r->expected = r->acknowledged = attr->rq_psn & PSN_MASK;
 	r->answers_max = attr->max_dest_rd_atomic;
 	r->rnr_timer = attr->min_rnr_timer & AETH_VALUE;
 }
@@ -390,6 +390,30 @@ static bool ends_message(uint8_t operation)
 	return !part_of(operation, &part) || part.is_last;
 }
 
+/* Whether a request is acknowledged by its answer. */
+static bool is_answered(uint8_t operation)
+{
+	return operation == OP_READ_REQUEST || operation == OP_COMPARE_SWAP ||
+	       operation == OP_FETCH_ADD;
+}
+
+/* After so many answers without another request, no PSN is left that an acknowledgement may have;
+ * only repeated requests that are as old, and hints to the peer, go without. */
+static void owe_ack(struct responder *r)
+{
+	if (psn_diff(r->expected, r->acknowledged) < TP_ANSWERED_MAX)
+		r->ack_owed = true;
+}
+
+/* `expected` has passed so many packets of an answer. */
+static void keep_acknowledged_near(struct responder *r, uint32_t packets)
+{
+	uint32_t was = psn_add(r->expected, -packets);
+
+	if ((uint32_t)psn_diff(was, r->acknowledged) + packets > TP_ANSWERED_MAX)
+		r->acknowledged = psn_add(r->expected, -(uint32_t)TP_ANSWERED_MAX);
+}
+
 static void tp_packet_executed(struct tp *tp, const struct packet *p)
 {
 	struct responder *r = &tp->responder;
@@ -404,9 +428,13 @@ static void tp_packet_executed(struct tp *tp, const struct packet *p)
 	/* A packet that was taken for lost arrived late, and nothing after it was dropped. */
 	if (r->nak_owed && psn_diff(r->expected, r->too_early) > 0)
 		r->nak_owed = false;
-	if (operation != OP_READ_REQUEST && operation != OP_COMPARE_SWAP &&
-	    operation != OP_FETCH_ADD)
-		r->ack_owed |= p->ack_request;
+	if (is_answered(operation)) {
+		keep_acknowledged_near(r, packets);
+		return;
+	}
+	r->acknowledged = r->expected;
+	if (p->ack_request)
+		owe_ack(r);
 }
 
 static void repeat_answer(struct responder *r, uint32_t count, uint32_t from)
@@ -454,13 +482,12 @@ static void tp_duplicate(struct tp *tp, const struct packet *p)
 	uint8_t operation = packet_operation(p->opcode);
 
 	tp->counters.duplicates++;
-	if (operation == OP_READ_REQUEST || operation == OP_COMPARE_SWAP ||
-	    operation == OP_FETCH_ADD)
+	if (is_answered(operation))
 		duplicate_answer(tp, p);
 	else if (r->nak_said && r->nak == (AETH_NAK | NAK_SEQUENCE))
 		r->nak_owed = true; /* the one before got lost; it acknowledges as well */
 	else
-		r->ack_owed = true;
+		owe_ack(r);
 }
 
 /* Answers a packet that arrived before the missing one. One NAK is sent for each loss: until the
@@ -478,8 +505,8 @@ static void too_early(struct tp *tp, const struct packet *p, uint32_t ahead)
 
 	if (!r->nak_said || (missing_said && psn_diff(p->psn, r->too_early) < 0))
 		owe_nak(r, AETH_NAK | NAK_SEQUENCE);
-	else if (missing_said && kept)
-		r->ack_owed |= p->ack_request;
+	else if (missing_said && kept && p->ack_request)
+		owe_ack(r);
 	r->too_early = p->psn;
 }
 
@@ -637,7 +664,7 @@ static uint32_t give_acknowledge(struct tp *tp, uint8_t *to)
 		p.syndrome = r->nak;
 		r->nak_owed = r->ack_owed = false; /* it also acknowledges everything before it */
 	} else {
-		begin_packet(tp, &p, OP_ACKNOWLEDGE, r->expected - 1);
+		begin_packet(tp, &p, OP_ACKNOWLEDGE, r->acknowledged - 1);
 		p.syndrome = ack_syndrome(tp);
 		r->ack_owed = false;
 	}
@@ -714,7 +741,8 @@ static uint32_t give_response(struct tp *tp, struct answer *a, uint8_t *to)
 	return headers + n + packet_padding(n);
 }
 
-/* Responses in PSN order: the answers to READs and atomics, then the acknowledgement of all. */
+/* Responses: the answers to READs and atomics, in PSN order, then the acknowledgement of the rest.
+ */
 uint32_t responder_next(struct tp *tp, uint8_t *to)
 {
 	struct responder *r = &tp->responder;

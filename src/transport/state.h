@@ -39,8 +39,8 @@
  *   nak_owed     owe_nak(); the peer repeats the request  give_acknowledge(), which sends it;
  *                that was refused, or one before the      tp_packet_executed(), if the packet
  *                missing packet                           wasn't lost; responder_stop()
- *   ack_owed     a request, or a duplicate of one, is to  give_acknowledge(); responder_stop()
- *                be acknowledged
+ *   ack_owed     owe_ack(): a request, or a duplicate of  give_acknowledge(); responder_stop()
+ *                one, is to be acknowledged
  * They aren't states, since each changes alone: a NAK may be owed while a receive is taken, or not
  * owed any more but said, and going on is interrupted for each event.
  */
@@ -73,6 +73,9 @@ enum {
 	/* After so many failed attempts to repeat only the missing packet, the peer is taken for
 	 * one that keeps no out-of-order packets. */
 	TP_REPAIRS_MAX = 4,
+	/* An acknowledgement's PSN is at most so far behind the newest request: further back, it
+	 * could be taken for one that isn't sent yet. */
+	TP_ANSWERED_MAX = 1 << 22,
 	/* Longest message (the device's max_msg_sz). */
 	TP_MESSAGE_MAX = 1u << 31,
 };
@@ -106,6 +109,8 @@ struct requester {
 	 * or the first of request `begun`); top, the one after the last that was ever sent;
 	 * assigned, the one after the last of request begun - 1. */
 	uint32_t una, next, top, assigned;
+	uint32_t acked;	       /* what the peer's newest acknowledgement acknowledges up to: `una`,
+				  or before it, if only answers came since */
 	uint32_t flight;       /* bytes sent since `una`, see bytes_between() */
 	uint32_t asked;	       /* of them, since the last AckReq */
 	bool closed;	       /* the window was full when packets were sent last */
@@ -176,6 +181,11 @@ struct responder {
 	uint8_t turn;	    /* responses sent in a row since the last request */
 	uint32_t too_early; /* the PSN that was dropped last, while a NAK is owed */
 	uint32_t expected, msn;
+	/* What acknowledgements acknowledge up to: the PSN after the newest request that isn't a
+	 * READ or an atomic. Only the answer to one of these acknowledges it: an acknowledgement
+	 * with its PSN would make a kernel's Soft-RoCE complete it without its data. It is at most
+	 * TP_ANSWERED_MAX before `expected`. */
+	uint32_t acknowledged;
 	/* The current message. */
 	uint32_t offset; /* bytes that have arrived */
 	uint32_t room;	 /* SEND: size of the receive */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "sim.h"
+#include "transport/psn.h"
 
 static bool earlier(const struct flight *a, const struct flight *b)
 {
@@ -132,6 +133,46 @@ static void trace_packet(struct sim *sim, struct side *from, const uint8_t *byte
 		  packet_layout(p.opcode) & HAS_RETH ? p.dma_length : 0, lost ? " LOST" : "");
 }
 
+static void note_asked(struct side *from, const struct packet *p)
+{
+	bool is_read = packet_operation(p->opcode) == OP_READ_REQUEST;
+	uint32_t mtu = from->sim->plan.mtu, at = from->asked_count++ % ASKED_MAX;
+
+	from->asked[at].psn = p->psn;
+	from->asked[at].packets = is_read && p->dma_length ? (p->dma_length + mtu - 1) / mtu : 1;
+}
+
+/* A kernel's Soft-RoCE takes an acknowledgement with the PSN of a READ or an atomic for the end of
+ * that request, without its data (docs/roce.md). So none may have such a PSN. */
+static void check_acknowledge(struct side *from, const struct packet *p)
+{
+	const struct side *peer = from->peer;
+
+	for (uint32_t i = 0; i < ASKED_MAX && i < peer->asked_count; i++)
+		SIM_MUST(from->sim,
+			 ((p->psn - peer->asked[i].psn) & PSN_MASK) >= peer->asked[i].packets,
+			 "%c acknowledges psn %06x, which is an answer's", 'A' + from->index,
+			 p->psn);
+}
+
+static void check_packet(struct side *from, const uint8_t *bytes, uint32_t size)
+{
+	uint8_t operation = packet_operation(bytes[0]), copy[WIRE_PACKET_MAX];
+	bool asks = operation == OP_READ_REQUEST || operation == OP_COMPARE_SWAP ||
+		    operation == OP_FETCH_ADD;
+	struct packet p;
+
+	if (!asks && operation != OP_ACKNOWLEDGE)
+		return;
+	memcpy(copy, bytes, size);
+	if (packet_decode(copy, size + WIRE_ICRC, &p) != PACKET_OK)
+		return;
+	if (asks)
+		note_asked(from, &p);
+	else if ((p.syndrome & AETH_KIND) == AETH_ACK)
+		check_acknowledge(from, &p);
+}
+
 void network_send(struct sim *sim, struct side *from, const uint8_t *bytes, uint32_t size,
 		  uint32_t request)
 {
@@ -142,6 +183,8 @@ void network_send(struct sim *sim, struct side *from, const uint8_t *bytes, uint
 	sim->packets++;
 	if (sim->verbose)
 		trace_packet(sim, from, bytes, size, lost);
+	if (!sim->plan.hostile)
+		check_packet(from, bytes, size);
 	if (lost)
 		return;
 	bool quiet = sim->now >= sim->quiet_at;

@@ -36,7 +36,7 @@ bool rng_chance(struct rng *rng, uint32_t millionths);
 
 /* ------------------------------------------------------------------ what a seed stands for */
 
-enum { WORKS_MAX = 256, RECEIVES_MAX = 64, DEPTH_MAX = 64 };
+enum { WORKS_MAX = 256, RECEIVES_MAX = 64, DEPTH_MAX = 64, ASKED_MAX = 64 };
 
 /* Areas of a side's memory that the other side accesses, by kind of access. */
 enum {
@@ -143,6 +143,11 @@ struct side {
 	uint32_t granted_length, granted_right;
 	uint64_t app_at, link_free_at;
 	uint64_t deadline_seen;
+	/* PSNs of the READs and atomics that were sent last (network.c). */
+	struct {
+		uint32_t psn, packets;
+	} asked[ASKED_MAX];
+	uint32_t asked_count;
 };
 
 /* ------------------------------------------------------------------ the network */

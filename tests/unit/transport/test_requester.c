@@ -842,6 +842,29 @@ static void credits_limit(void **state)
 	stage_end(s);
 }
 
+/* The newest acknowledgement, repeated, has the PSN before the answers that came since. */
+static void credits_repeated_after_answers(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	post(s, IBV_WR_SEND, 1, 0);
+	post(s, IBV_WR_RDMA_READ, 4, 0);
+	sends(s, OP_SEND_ONLY, P(0));
+	sends(s, OP_READ_REQUEST, P(1));
+	acknowledges(s, P(0), AETH_ACK | 0, 1);
+	ARRIVES(s, .opcode = OP_READ_RESPONSE_ONLY, .psn = P(1), .syndrome = AETH_ACK | 0, .msn = 2,
+		PAYLOAD(4));
+	says(s, "done 0 0, deliver 1 0+4 last, done 1 0");
+	acknowledges(s, P(0), AETH_ACK | 1, 2); /* a receive was posted */
+	post(s, IBV_WR_SEND, 1, 0);
+	post(s, IBV_WR_SEND, 3 * MTU, 0);
+	sends(s, OP_SEND_ONLY, P(2));
+	sends(s, OP_SEND_FIRST, P(3));
+	sends_nothing(s);
+	stage_end(s);
+}
+
 /* A lost credit update doesn't matter: with nothing in flight one message may always be sent. */
 static void credits_never_deadlock(void **state)
 {
@@ -1069,6 +1092,7 @@ int main(void)
 		cmocka_unit_test(fence),
 		cmocka_unit_test(bad_response),
 		cmocka_unit_test(credits_limit),
+		cmocka_unit_test(credits_repeated_after_answers),
 		cmocka_unit_test(credits_never_deadlock),
 		cmocka_unit_test(drains),
 		cmocka_unit_test(fetch_fails_in_turn),

@@ -753,6 +753,62 @@ static void uc_drops(void **state)
 	stage_end(s);
 }
 
+/* A kernel's Soft-RoCE would take an acknowledgement with an answer's PSN for the answer. */
+static void acknowledges_no_answer(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	s->receives = 9;
+	send_only(s, R(0));
+	read_request(s, R(1), 0, 1); /* before the SEND is acknowledged */
+	sends(s, OP_READ_RESPONSE_ONLY, R(1));
+	acked(s, R(0), ACK, 2);
+	fetch_add(s, R(2));
+	sends(s, OP_ATOMIC_ACKNOWLEDGE, R(2));
+	send_only(s, R(0)); /* both got lost */
+	acked(s, R(0), ACK, 3);
+	send_only(s, R(3));
+	acked(s, R(3), ACK, 4);
+	says(s, TAKEN ", read 0+1, atomic 64, " TAKEN);
+	stage_end(s);
+}
+
+/* After 2^22 answers an acknowledgement's PSN would be too old: there is none until the next
+ * request that wants one. */
+static void acknowledges_nothing_old(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+	struct responder *r = &s->tp->responder;
+	uint32_t psn = psn_add(R(1), TP_ANSWERED_MAX - 2);
+
+	(void)state;
+	s->receives = 9;
+	send_only(s, R(0));
+	acked(s, R(0), ACK, 1);
+	r->expected = psn;
+	fetch_add(s, psn);
+	sends(s, OP_ATOMIC_ACKNOWLEDGE, psn);
+	send_only(s, R(0));
+	acked(s, R(0), ACK, 2);
+	fetch_add(s, psn_add(psn, 1));
+	sends(s, OP_ATOMIC_ACKNOWLEDGE, psn_add(psn, 1));
+	send_only(s, R(0));
+	sends_nothing(s);
+	read_request(s, psn_add(psn, 2), 0, 3 * MTU);
+	for (uint32_t i = 0; i < 3; i++)
+		sends(s,
+		      i == 0   ? OP_READ_RESPONSE_FIRST
+		      : i == 1 ? OP_READ_RESPONSE_MIDDLE
+			       : OP_READ_RESPONSE_LAST,
+		      psn_add(psn, 2 + i));
+	assert_int_equal(psn_diff(r->expected, r->acknowledged), TP_ANSWERED_MAX);
+	send_only(s, psn_add(psn, 5));
+	acked(s, psn_add(psn, 5), ACK, 5);
+	says(s, TAKEN ", atomic 64, atomic 64, read 0+256, read 256+256, read 512+256, " TAKEN);
+	stage_end(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -784,6 +840,8 @@ int main(void)
 		cmocka_unit_test(credits_are_told),
 		cmocka_unit_test(answers_and_requests_take_turns),
 		cmocka_unit_test(established_once),
+		cmocka_unit_test(acknowledges_no_answer),
+		cmocka_unit_test(acknowledges_nothing_old),
 		cmocka_unit_test(uc_gaps),
 		cmocka_unit_test(uc_drops),
 	};
