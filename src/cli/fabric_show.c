@@ -53,22 +53,24 @@ static bool show_take(struct show_wish *wish, int option)
 	}
 }
 
-static int show_file(struct show_wish *wish)
+static int show_file(const struct show_wish *wish)
 {
+	struct fabric_picture picture = wish->picture;
 	struct topology topology;
 	int code = fabric_topology_read(wish->file, false, &topology);
 
 	if (code != CLI_OK)
 		return code;
-	wish->picture.topology = &topology;
-	code = fabric_picture_write(&wish->picture);
+	picture.topology = &topology;
+	code = fabric_picture_write(&picture);
 	topology_free(&topology);
 	return code;
 }
 
 /* The picture of the fabric that is up, with what its counters say. */
-static int show_picture(struct show_wish *wish)
+static int show_picture(const struct show_wish *wish)
 {
+	struct fabric_picture picture = wish->picture;
 	json_t *reply = NULL, *status = NULL, *trace = NULL;
 	int code = fabric_request(json_pack("{s:s}", "op", "status"), false, &status);
 
@@ -82,10 +84,10 @@ static int show_picture(struct show_wish *wish)
 						wish->from, "to", wish->to),
 				      false, &trace);
 	if (code == CLI_OK) {
-		wish->picture.reply = reply;
-		wish->picture.trace = trace;
-		wish->picture.title = ctl_string(status, "title");
-		code = fabric_picture_write(&wish->picture);
+		picture.reply = reply;
+		picture.trace = trace;
+		picture.title = ctl_string(status, "title");
+		code = fabric_picture_write(&picture);
 	}
 	json_decref(trace);
 	json_decref(reply);

@@ -224,16 +224,17 @@ static int state_copy(int to, const uint8_t *data, size_t bytes)
 	return 0;
 }
 
-/* Maps a saved file, for the caller to unmap. */
+/* Maps a saved file, for the caller to unmap when 0 is returned. */
 static int saved_map(const char *path, uint8_t **data, size_t *bytes)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
 	int result = 0;
 
+	*data = MAP_FAILED;
+	*bytes = 0;
 	if (fd < 0)
 		return -errno;
-	*data = MAP_FAILED;
 	if (fstat(fd, &st) < 0)
 		result = -errno;
 	else if (!S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof(struct fabric_header))
@@ -272,7 +273,7 @@ static int state_restore(struct server *server, const char *from)
 
 int state_resume(struct server *server, const char *from)
 {
-	struct stat st;
+	struct stat st = {0};
 	int result = from ? state_restore(server, from) : 0;
 	int fd;
 
