@@ -207,29 +207,40 @@ static void dragonfly_local(struct generator *generator, const struct dragonfly_
 						  shape->hosts + a + 1);
 }
 
-/*
- * A group's cables to others have numbers, switch by switch. In each round number n leads to the
- * group n + 1 places on, whose own number for it, counted from the round's end, is the same.
- */
-static void dragonfly_global(struct generator *generator, const struct dragonfly_shape *shape,
+/* An end of a cable between groups: cables of a group have numbers, switch by switch. */
+struct dragonfly_end {
+	unsigned int group, number;
+};
+
+static void dragonfly_cable(struct generator *generator, struct dragonfly_shape shape,
+			    uint32_t first, struct dragonfly_end a, struct dragonfly_end b)
+{
+	unsigned int port = shape.hosts + shape.switches, each = shape.globals;
+
+	generator_connect(generator, first + a.group * shape.switches + a.number / each,
+			  port + a.number % each,
+			  first + b.group * shape.switches + b.number / each,
+			  port + b.number % each);
+}
+
+/* In each round, as long as there are other groups, cable n leads to the group n + 1 places on,
+ * whose own number for it, counted from the round's end, is the same. */
+static void dragonfly_global(struct generator *generator, struct dragonfly_shape shape,
 			     unsigned int groups, uint32_t first)
 {
-	unsigned int others = groups - 1, port = shape->hosts + shape->switches;
-	unsigned int rounds = others ? shape->switches * shape->globals / others : 0;
+	unsigned int others = groups - 1;
+	unsigned int rounds = others ? shape.switches * shape.globals / others : 0;
 
 	for (unsigned int group = 0; group < groups; group++)
-		for (unsigned int n = 0; n < rounds * others; n++) {
-			unsigned int peer = (group + n % others + 1) % groups;
-			unsigned int back = n / others * others + others - 1 - n % others;
+		for (unsigned int round = 0; round < rounds; round++)
+			for (unsigned int n = 0; n < others; n++) {
+				struct dragonfly_end a = {group, round * others + n};
+				struct dragonfly_end b = {(group + n + 1) % groups,
+							  round * others + others - 1 - n};
 
-			if (group < peer)
-				generator_connect(
-					generator,
-					first + group * shape->switches + n / shape->globals,
-					port + n % shape->globals,
-					first + peer * shape->switches + back / shape->globals,
-					port + back % shape->globals);
-		}
+				if (a.group < b.group)
+					dragonfly_cable(generator, shape, first, a, b);
+			}
 }
 
 static void dragonfly_switches(struct generator *generator, const struct dragonfly_shape *shape,
@@ -265,7 +276,7 @@ int topology_make_dragonfly(struct topology *topology, const struct dragonfly_sh
 		generator_hosts(&generator, hosts, hosts, shape->hosts);
 		if (!generator.err) {
 			dragonfly_local(&generator, shape, (unsigned int)groups, hosts);
-			dragonfly_global(&generator, shape, (unsigned int)groups, hosts);
+			dragonfly_global(&generator, *shape, (unsigned int)groups, hosts);
 		}
 	}
 	return generator_end(&generator,

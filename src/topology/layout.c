@@ -223,7 +223,7 @@ static float place_hosts(struct layout *layout, uint32_t *taken, float y)
 					    : layout_columns(layout->hosts[home], layout->switches);
 		layout->x[i] =
 			layout->x[home] + ((float)(n % columns) - (float)(columns - 1) / 2) * step;
-		layout->y[i] = y + (float)(n / columns) * step;
+		layout->y[i] = y + layout_row(n, columns) * step;
 		lowest = layout->y[i] > lowest ? layout->y[i] : lowest;
 	}
 	return lowest;

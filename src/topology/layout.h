@@ -35,4 +35,12 @@ void layout_circle(struct layout *layout);
 /* Places the adapters of a switch as dots in rows of `columns` below (x, y). */
 unsigned int layout_columns(uint32_t hosts, uint32_t switches);
 
+/* The row of adapter n, counted from 0, in rows of `columns`. */
+static inline float layout_row(uint32_t n, uint32_t columns)
+{
+	uint32_t row = n / columns;
+
+	return (float)row;
+}
+
 #endif

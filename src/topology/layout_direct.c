@@ -104,7 +104,7 @@ bool layout_grid(struct layout *layout)
 			continue;
 		n = layout->hosts[home]++;
 		layout->x[i] = layout->x[home] - 20 + (float)(n % 6) * LAYOUT_DOT;
-		layout->y[i] = layout->y[home] + 18 + (float)(n / 6) * LAYOUT_DOT;
+		layout->y[i] = layout->y[home] + 18 + layout_row(n, 6) * LAYOUT_DOT;
 	}
 	layout->width = 2 * MARGIN + CELL_WIDTH * ((float)size[0] * (float)size[2] +
 						   0.8f * (float)(size[2] - 1));
@@ -123,7 +123,7 @@ void layout_circle(struct layout *layout)
 	radius = radius < 170 ? 170 : radius;
 	for (uint32_t i = 0; i < topology->node_count; i++)
 		most = layout->hosts[i] > most ? layout->hosts[i] : most;
-	centre = MARGIN + radius + 40 + (float)((most + 1) / 2) * LAYOUT_DOT;
+	centre = MARGIN + radius + 40 + layout_row(most + 1, 2) * LAYOUT_DOT;
 	for (uint32_t i = 0; i < topology->node_count; i++) {
 		float angle = 6.2832f * (float)number / (float)layout->switches - 1.5708f;
 
@@ -147,7 +147,7 @@ void layout_circle(struct layout *layout)
 		n = layout->hosts[home]++;
 		dx = (layout->x[home] - centre) / radius;
 		dy = (layout->y[home] - centre) / radius;
-		out = 30 + (float)(n / 2) * LAYOUT_DOT;
+		out = 30 + layout_row(n, 2) * LAYOUT_DOT;
 		side = (n % 2 ? 0.5f : -0.5f) * LAYOUT_DOT;
 		layout->x[i] = layout->x[home] + dx * out - dy * side;
 		layout->y[i] = layout->y[home] + dy * out + dx * side;

@@ -42,6 +42,14 @@ static void link_add(struct drawn_link *link, const struct drawing *drawing, uin
 		link->starting++;
 }
 
+/* Whether port i, of a cable between i and `peer`, stands for the cable. */
+static bool is_first_end(const struct topology *topology, uint32_t i, uint32_t peer)
+{
+	uint32_t node = topology->ports[i].node, peers = topology->ports[peer].node;
+
+	return node != peers ? node < peers : i <= peer;
+}
+
 int drawn_links_make(struct drawn_links *links, const struct drawing *drawing)
 {
 	const struct topology *topology = drawing->topology;
@@ -57,10 +65,8 @@ int drawn_links_make(struct drawn_links *links, const struct drawing *drawing)
 	for (uint32_t i = 0; i < topology->port_count; i++) {
 		uint32_t peer = topology->ports[i].peer;
 
-		if (peer == TOPOLOGY_NONE || topology->ports[i].node > topology->ports[peer].node ||
-		    (topology->ports[i].node == topology->ports[peer].node && i > peer))
-			continue;
-		links->cables[count++] = i;
+		if (peer != TOPOLOGY_NONE && is_first_end(topology, i, peer))
+			links->cables[count++] = i;
 	}
 	qsort_r(links->cables, count, sizeof(*links->cables), cable_compare, (void *)topology);
 	for (uint32_t i = 0; i < count; i++) {

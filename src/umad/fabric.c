@@ -96,6 +96,7 @@ static int node_ask(enum proto_fabric_kind kind, int port, void *answer, size_t 
 	};
 	int fd, result;
 
+	memset(answer, 0, bytes);
 	if (!name || strlen(name) >= sizeof named.node)
 		return -ENODEV;
 	strcpy(named.node, name);
@@ -319,6 +320,7 @@ static int agent_ask(int fd, const struct proto_fabric_register *request,
 	int pair[2];
 	int result;
 
+	*answer = (struct proto_fabric_agent){0};
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return -errno;
 	result = port_send(fd, request, sizeof *request, pair[1]);

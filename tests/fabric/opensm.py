@@ -5,9 +5,10 @@ diags print is compared with oracle.txt, which ibsim and the same OpenSM made, b
 does otherwise (DIFFERENT)."""
 import os
 import re
+import shutil
 import sys
 
-from stage import HERE, SMALL, main, need, poll_until, require
+from stage import HERE, RUNTIME, SMALL, main, need, poll_until, require
 
 # Lines that begin so differ for a reason.
 DIFFERENT = {
@@ -69,10 +70,16 @@ def compare(fabric, command, expected, code):
             "".join(f"  -{line}\n" for line in lost) + "".join(f"  +{line}\n" for line in new))
 
 
+def can_run(command):
+    """Debian's sh crashes when it is to load the thread sanitizer."""
+    with open(shutil.which(command.split()[0]), "rb") as file:
+        return "tsan" not in RUNTIME or file.read(2) != b"#!"
+
+
 def the_diags_print_what_the_oracle_says(fabric):
     fabric.start(SMALL)
     fabric.manager("H1", "log")
-    wrong = [compare(fabric, *row) for row in oracle()]
+    wrong = [compare(fabric, *row) for row in oracle() if can_run(row[0])]
     require(len(wrong) > 30, "the oracle has too few commands")
     wrong = [text for text in wrong if text]
     require(not wrong, "".join(wrong))

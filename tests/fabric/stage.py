@@ -17,7 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SMALL = os.path.join(HERE, "small.net")
 PROGRAM = os.path.join(BUILD, "bin", "verbena-fabric")
 RUNTIME = os.environ.get("VERBENA_SANITIZER_RUNTIME", "")
-PATIENCE = 40  # seconds until something that must happen is taken for something that doesn't
+PATIENCE = 120  # seconds until something that must happen is taken for something that doesn't
 os.environ["PATH"] += ":/usr/sbin:/sbin"
 
 

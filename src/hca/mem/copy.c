@@ -269,7 +269,7 @@ call_alive(transfer_fn *call, const struct peer_process *peer, const struct iove
 /* The kernel copies up to 2 GiB less a page by one call. It stops earlier only at memory that isn't
  * there, so the call isn't repeated for the rest: the owner of the memory counts on that
  * (hazard.h). */
-_Static_assert(LIMIT_MSG_BYTES <= 1u << 30, "one call copies a whole message");
+_Static_assert(LIMIT_MSG_BYTES <= (1u << 31) - 4096, "one call copies a whole message");
 
 /* Copies all by one call. */
 static inline __attribute__((always_inline)) int
