@@ -38,7 +38,7 @@ def killed_and_resumed(fabric):
     _, text = fabric.run("H2", "smpquery", "nodedesc", "1")
     require("H1" in text, f"no route by LID after the restart\n{text}")
     fabric.ask(op="down")
-    poll_until(lambda: not fabric.alive(), "`down` doesn't end it")
+    fabric.await_end()
     fabric.start("--resume")
     require(state(fabric) == before, "the state after `down` is another one")
 
@@ -82,7 +82,7 @@ def saved_and_loaded(fabric):
     fabric.ask(op="load", path=path)
     require(state(fabric) == before, "load doesn't bring the saved state back")
     fabric.ask(op="down")
-    poll_until(lambda: not fabric.alive(), "`down` doesn't end it")
+    fabric.await_end()
     fabric.start("--restore", path)
     require(state(fabric) == before, "restore doesn't bring the saved state back")
 

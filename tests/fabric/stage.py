@@ -3,6 +3,7 @@
 programs on its nodes, an SM. All processes are ended by their pid."""
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -103,7 +104,21 @@ class Fabric:
     def kill(self, number=signal.SIGKILL):
         if self.alive():
             os.kill(self.pid, number)
-        poll_until(lambda: not self.alive(), "verbena-fabric still runs")
+        self.await_end()
+
+    def await_end(self):
+        """Returns when the process has ended and has given back its lock: its first thread may be
+        a zombie before that (the thread sanitizer adds one)."""
+        try:
+            process = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            self.pid = None
+            return
+        try:
+            ended, _, _ = select.select([process], [], [], PATIENCE)
+            require(ended, "verbena-fabric still runs")
+        finally:
+            os.close(process)
         self.pid = None
 
     def control(self):
