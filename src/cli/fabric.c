@@ -15,9 +15,10 @@
 #include "cli/table.h"
 
 static const struct cli_command *const commands[] = {
-	&fabric_up,    &fabric_down,	 &fabric_status, &fabric_show,	 &fabric_gen,
-	&fabric_link,  &fabric_node,	 &fabric_port,	 &fabric_errors, &fabric_drop,
-	&fabric_delay, &fabric_counters, &fabric_trace,	 &fabric_save,	 &fabric_load,
+	&fabric_up,	    &fabric_down.cli, &fabric_status.cli, &fabric_show,
+	&fabric_gen,	    &fabric_link.cli, &fabric_node.cli,	  &fabric_port.cli,
+	&fabric_errors.cli, &fabric_drop.cli, &fabric_delay.cli,  &fabric_counters.cli,
+	&fabric_trace,	    &fabric_save.cli, &fabric_load.cli,
 };
 
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
@@ -37,69 +38,96 @@ int fabric_request(json_t *request, bool json, json_t **reply)
 	return ctl_request_at(&fabric_server, request, json, reply);
 }
 
+int fabric_ask(json_t *request, bool json, json_t **reply)
+{
+	int code = fabric_request(request, json, reply);
+
+	if (code != CLI_OK)
+		return code;
+	if (!json)
+		return FABRIC_GO_ON;
+	code = ctl_print_json(*reply);
+	json_decref(*reply);
+	return code;
+}
+
 int fabric_change(json_t *request, bool json, const char *format, ...)
 {
 	json_t *reply;
 	va_list args;
-	int code = fabric_request(request, json, &reply);
+	int code = fabric_ask(request, json, &reply);
 
-	if (code != CLI_OK)
+	if (code != FABRIC_GO_ON)
 		return code;
-	if (json) {
-		code = ctl_print_json(reply);
-	} else {
-		va_start(args, format);
-		vprintf(format, args);
-		va_end(args);
-		putchar('\n');
-		code = cli_finish(CLI_OK);
-	}
+	va_start(args, format);
+	vprintf(format, args);
+	va_end(args);
+	putchar('\n');
 	json_decref(reply);
-	return code;
+	return cli_finish(CLI_OK);
 }
 
-int fabric_options_parse(const struct cli_command *self, int argc, char **argv, int least, int most,
-			 struct fabric_options *options)
-{
-	static const struct option known[] = {
-		{"json", no_argument, NULL, 'j'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
-	};
-	int option;
-
-	*options = (struct fabric_options){0};
-	while ((option = getopt_long(argc, argv, "jh", known, NULL)) != -1) {
-		if (option == 'h')
-			return cli_help(self);
-		if (option != 'j')
-			return cli_usage(self);
-		options->json = true;
-	}
-	options->arguments = argc - optind;
-	options->argument = argv + optind;
-	if (options->arguments >= least && options->arguments <= most)
-		return -1;
-	cli_error(options->arguments < least ? "%s: something is missing" : "%s: too much is given",
-		  self->name);
-	return cli_usage(self);
-}
-
-bool fabric_port_parse(char *text, unsigned int *port)
+/* Splits "S1/7" at its last slash, in place. False, with `text` as it was: it is no port. */
+static bool port_split(char *text, unsigned int *port)
 {
 	char *slash = strrchr(text, '/'), *end;
 	unsigned long number;
 
-	if (slash && slash > text && slash[1] >= '0' && slash[1] <= '9') {
-		number = strtoul(slash + 1, &end, 10);
-		if (!*end && number <= TOPOLOGY_PORTS_MAX) {
-			*slash = '\0';
-			*port = (unsigned int)number;
-			return true;
-		}
+	if (!slash || slash == text || slash[1] < '0' || slash[1] > '9')
+		return false;
+	number = strtoul(slash + 1, &end, 10);
+	if (*end || number > TOPOLOGY_PORTS_MAX)
+		return false;
+	*slash = '\0';
+	*port = (unsigned int)number;
+	return true;
+}
+
+/* The options. Returns FABRIC_GO_ON or an exit code. */
+static int options_parse(const struct fabric_command *command, struct fabric_call *call, int argc,
+			 char **argv)
+{
+	char flag = command->flag ? *command->flag : 0, letters[] = {'j', 'h', flag, '\0'};
+	const struct option known[] = {
+		{"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},
+		{command->flag, no_argument, NULL, flag},
+		{NULL, 0, NULL, 0},
+	};
+	int option;
+
+	while ((option = getopt_long(argc, argv, letters, known, NULL)) != -1) {
+		if (option == 'h')
+			return cli_help(call->self);
+		if (option == '?')
+			return cli_usage(call->self);
+		*(option == 'j' ? &call->json : &call->flag) = true;
 	}
-	cli_error("`%s` is no port: it is written NODE/PORT, such as S1/7", text);
-	return false;
+	return FABRIC_GO_ON;
+}
+
+int fabric_command_run(const struct cli_command *self, int argc, char **argv)
+{
+	const struct fabric_command *command = (const struct fabric_command *)self;
+	struct fabric_call call = {.self = self};
+	int code = options_parse(command, &call, argc, argv);
+
+	if (code != FABRIC_GO_ON)
+		return code;
+	call.arguments = argc - optind;
+	call.argument = argv + optind;
+	call.has_port = command->port_use != FABRIC_NO_PORT && call.arguments &&
+			port_split(call.argument[0], &call.port);
+	if (call.arguments < command->least)
+		cli_error("%s: something is missing", self->name);
+	else if (call.arguments > command->most)
+		cli_error("%s: too much is given", self->name);
+	else if (command->port_use == FABRIC_PORT && call.arguments && !call.has_port)
+		cli_error("`%s` is no port: it is written NODE/PORT, such as S1/7",
+			  call.argument[0]);
+	else
+		return command->act(&call);
+	return cli_usage(self);
 }
 
 void fabric_report_print(const char *path, const struct topology_report *report)

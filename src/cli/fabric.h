@@ -13,28 +13,50 @@
 #include "cli/cli.h"
 #include "topology/topology.h"
 
-/* As struct cli_command; argv[0] is "verbena fabric NAME". */
-extern const struct cli_command fabric_up, fabric_down, fabric_status, fabric_save, fabric_load;
-extern const struct cli_command fabric_gen, fabric_show, fabric_trace;
-extern const struct cli_command fabric_link, fabric_node, fabric_port;
-extern const struct cli_command fabric_errors, fabric_drop, fabric_delay, fabric_counters;
-
-/* "verbena fabric", what most commands take: --json and --help. Other options are the command's. */
-struct fabric_options {
-	bool json;
-	int arguments; /* how many follow the options */
-	char **argument;
+/* Whether a command's first argument is a port, as S1/7. */
+enum fabric_port_use {
+	FABRIC_NO_PORT,
+	FABRIC_PORT,	   /* it must be, if there is one */
+	FABRIC_MAYBE_PORT, /* it may be; else it is a node's name */
 };
 
-/*
- * Parses --json, --help and nothing else, and checks the number of arguments. Returns -1 to go on,
- * or an exit code, after a message.
- */
-int fabric_options_parse(const struct cli_command *self, int argc, char **argv, int least, int most,
-			 struct fabric_options *options);
+/* What a command was called with. */
+struct fabric_call {
+	const struct cli_command *self;
+	bool json, flag;
+	int arguments; /* how many follow the options */
+	char **argument;
+	bool has_port; /* then argument[0] is the node's name */
+	unsigned int port;
+};
+
+/* A command that takes --json, --help, and at most one more option, which has no value. */
+struct fabric_command {
+	struct cli_command cli; /* first; its run is fabric_command_run() */
+	int least, most;	/* arguments */
+	enum fabric_port_use port_use;
+	const char *flag; /* the further option's long name, whose first letter is the short one */
+	int (*act)(const struct fabric_call *call); /* returns an exit code */
+};
+
+/* Parses what the command was called with, and calls act(); or says what is wrong. */
+int fabric_command_run(const struct cli_command *self, int argc, char **argv);
+
+/* argv[0] is "verbena fabric NAME". */
+extern const struct cli_command fabric_up, fabric_gen, fabric_show, fabric_trace;
+extern const struct fabric_command fabric_down, fabric_status, fabric_save, fabric_load;
+extern const struct fabric_command fabric_link, fabric_node, fabric_port;
+extern const struct fabric_command fabric_errors, fabric_drop, fabric_delay, fabric_counters;
 
 /* Asks verbena-fabric; see ctl_request(). */
 int fabric_request(json_t *request, bool json, json_t **reply);
+
+/*
+ * As fabric_request(), for what is shown: with `json` the answer is printed, and that was all.
+ * Returns FABRIC_GO_ON with *reply, which is the caller's to free, or an exit code.
+ */
+#define FABRIC_GO_ON (-1)
+int fabric_ask(json_t *request, bool json, json_t **reply);
 
 /*
  * Asks for something that has no answer but "ok", and says what is so now (unless `json`, which
@@ -42,9 +64,6 @@ int fabric_request(json_t *request, bool json, json_t **reply);
  */
 int fabric_change(json_t *request, bool json, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-
-/* Splits "S1/7" at its last slash, in place. False, after a message: it is no port. */
-bool fabric_port_parse(char *text, unsigned int *port);
 
 /* Prints remarks on a file, as "FILE:LINE: ..."; `json`: standard output has no room for it. */
 void fabric_report_print(const char *path, const struct topology_report *report);

@@ -182,19 +182,16 @@ static int end_wait(int pidfd)
 	return n > 0 ? 0 : -ETIMEDOUT;
 }
 
-static int down_run(const struct cli_command *self, int argc, char **argv)
+static int down_act(const struct fabric_call *call)
 {
-	struct fabric_options options;
-	int pidfd, code = fabric_options_parse(self, argc, argv, 0, 0, &options);
 	json_t *status;
+	int pidfd, code;
 
-	if (code >= 0)
-		return code;
-	code = fabric_request(json_pack("{s:s}", "op", "status"), options.json, &status);
+	code = fabric_request(json_pack("{s:s}", "op", "status"), call->json, &status);
 	if (code != CLI_OK)
 		return code;
 	pidfd = (int)syscall(SYS_pidfd_open, (pid_t)ctl_integer(status, "pid"), 0);
-	code = fabric_change(json_pack("{s:s}", "op", "down"), options.json, "down");
+	code = fabric_change(json_pack("{s:s}", "op", "down"), call->json, "down");
 	if (pidfd >= 0 && code == CLI_OK && end_wait(pidfd)) {
 		cli_error("the fabric agreed to end but is still there after %d s",
 			  EXIT_TIMEOUT_MS / 1000);
@@ -206,15 +203,16 @@ static int down_run(const struct cli_command *self, int argc, char **argv)
 	return code;
 }
 
-const struct cli_command fabric_down = {
-	.name = "fabric down",
-	.summary = "end the fabric",
-	.help = "usage: verbena fabric down [--json]\n\n"
-		"Ends the fabric and waits until its process is gone. Its state is kept for\n"
-		"`verbena fabric up --resume`.\n\n"
-		"  -j, --json   for scripts: the answer\n"
-		"  -h, --help   show this\n",
-	.run = down_run,
+const struct fabric_command fabric_down = {
+	.cli.name = "fabric down",
+	.cli.summary = "end the fabric",
+	.cli.help = "usage: verbena fabric down [--json]\n\n"
+		    "Ends the fabric and waits until its process is gone. Its state is kept for\n"
+		    "`verbena fabric up --resume`.\n\n"
+		    "  -j, --json   for scripts: the answer\n"
+		    "  -h, --help   show this\n",
+	.cli.run = fabric_command_run,
+	.act = down_act,
 };
 
 /* Status -------------------------------------------------------------------------------------- */
@@ -303,31 +301,29 @@ static int fabric_status_print(const json_t *reply)
 	return cli_finish(CLI_OK);
 }
 
-static int fabric_status_run(const struct cli_command *self, int argc, char **argv)
+static int fabric_status_act(const struct fabric_call *call)
 {
-	struct fabric_options options;
-	int code = fabric_options_parse(self, argc, argv, 0, 0, &options);
 	json_t *reply;
+	int code = fabric_ask(json_pack("{s:s}", "op", "status"), call->json, &reply);
 
-	if (code >= 0)
+	if (code != FABRIC_GO_ON)
 		return code;
-	code = fabric_request(json_pack("{s:s}", "op", "status"), options.json, &reply);
-	if (code != CLI_OK)
-		return code;
-	code = options.json ? ctl_print_json(reply) : fabric_status_print(reply);
+	code = fabric_status_print(reply);
 	json_decref(reply);
 	return code;
 }
 
-const struct cli_command fabric_status = {
-	.name = "fabric status",
-	.summary = "show the fabric, its faults, and the programs that are on it",
-	.help = "usage: verbena fabric status [--json]\n\n"
+const struct fabric_command fabric_status = {
+	.cli.name = "fabric status",
+	.cli.summary = "show the fabric, its faults, and the programs that are on it",
+	.cli.help =
+		"usage: verbena fabric status [--json]\n\n"
 		"Shows the fabric as a whole: how many links are up, where subnet managers run,\n"
 		"which faults are set, and the programs that have a port open.\n\n"
 		"  -j, --json   for scripts: the whole answer\n"
 		"  -h, --help   show this\n",
-	.run = fabric_status_run,
+	.cli.run = fabric_command_run,
+	.act = fabric_status_act,
 };
 
 /* Save and load ------------------------------------------------------------------------------- */
@@ -347,52 +343,55 @@ static char *absolute_path(const char *path)
 	return whole;
 }
 
-static int file_run(const struct cli_command *self, int argc, char **argv, const char *op,
-		    const char *said)
+static int file_act(const struct fabric_call *call, const char *op, const char *said)
 {
-	struct fabric_options options;
-	int code = fabric_options_parse(self, argc, argv, 1, 1, &options);
-	char *path;
+	char *path = absolute_path(call->argument[0]);
+	int code;
 
-	if (code >= 0)
-		return code;
-	path = absolute_path(options.argument[0]);
 	if (!path)
 		return CLI_FAILURE;
-	code = fabric_change(json_pack("{s:s, s:s}", "op", op, "path", path), options.json, said,
+	code = fabric_change(json_pack("{s:s, s:s}", "op", op, "path", path), call->json, said,
 			     path);
 	free(path);
 	return code;
 }
 
-static int save_run(const struct cli_command *self, int argc, char **argv)
+static int save_act(const struct fabric_call *call)
 {
-	return file_run(self, argc, argv, "save", "saved into %s");
+	return file_act(call, "save", "saved into %s");
 }
 
-const struct cli_command fabric_save = {
-	.name = "fabric save",
-	.summary = "write the state of all tables into a file",
-	.help = "usage: verbena fabric save [--json] FILE\n\n"
+const struct fabric_command fabric_save = {
+	.cli.name = "fabric save",
+	.cli.summary = "write the state of all tables into a file",
+	.cli.help =
+		"usage: verbena fabric save [--json] FILE\n\n"
 		"Writes the fabric's whole state into FILE: LIDs, forwarding tables, counters,\n"
 		"faults. `verbena fabric load` brings it back; `verbena fabric up --restore`\n"
 		"starts a fabric with it.\n\n"
 		"  -j, --json   for scripts: the answer\n"
 		"  -h, --help   show this\n",
-	.run = save_run,
+	.cli.run = fabric_command_run,
+	.least = 1,
+	.most = 1,
+	.act = save_act,
 };
 
-static int load_run(const struct cli_command *self, int argc, char **argv)
+static int load_act(const struct fabric_call *call)
 {
-	return file_run(self, argc, argv, "load", "loaded %s");
+	return file_act(call, "load", "loaded %s");
 }
 
-const struct cli_command fabric_load = {
-	.name = "fabric load",
-	.summary = "bring back a state that was saved",
-	.help = "usage: verbena fabric load [--json] FILE\n\n"
+const struct fabric_command fabric_load = {
+	.cli.name = "fabric load",
+	.cli.summary = "bring back a state that was saved",
+	.cli.help =
+		"usage: verbena fabric load [--json] FILE\n\n"
 		"Gives all tables the state that `verbena fabric save` wrote of this topology.\n\n"
 		"  -j, --json   for scripts: the answer\n"
 		"  -h, --help   show this\n",
-	.run = load_run,
+	.cli.run = fabric_command_run,
+	.least = 1,
+	.most = 1,
+	.act = load_act,
 };

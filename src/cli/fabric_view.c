@@ -33,6 +33,11 @@ static void cell_integer(struct table *table, const json_t *object, const char *
 	table_add_cell(table, TABLE_PLAIN, "%" JSON_INTEGER_FORMAT, ctl_integer(object, key));
 }
 
+static void cell_text(struct table *table, const char *text)
+{
+	table_add_cell(table, TABLE_PLAIN, "%s", text);
+}
+
 /* An end of a link in `topology`'s answer, as NODE/PORT. */
 static void cell_end(struct table *table, const json_t *nodes, const json_t *end)
 {
@@ -43,50 +48,64 @@ static void cell_end(struct table *table, const json_t *nodes, const json_t *end
 		       json_integer_value(json_array_get(end, 1)));
 }
 
-static int topology_ask(bool counters, bool json, json_t **reply)
+/* A table of a list in an answer. */
+struct view {
+	const struct table_column *columns;
+	size_t width;
+	const char *list; /* the member of the answer */
+	/* Completes the answer before its rows are shown; NULL: it is complete. */
+	void (*prepare)(json_t *reply);
+	/* Adds as many rows for an item of the list as it needs. */
+	void (*row)(struct table *table, const json_t *reply, const json_t *item);
+	const char *empty; /* what is said instead of a table without rows; NULL: the titles */
+};
+
+static void view_print(const struct view *view, const json_t *reply)
 {
-	return fabric_request(json_pack("{s:s, s:b}", "op", "topology", "counters", counters), json,
-			      reply);
+	const json_t *item;
+	struct table table;
+	size_t i;
+
+	table_set_columns(&table, view->columns, view->width);
+	json_array_foreach(json_object_get(reply, view->list), i, item)
+		view->row(&table, reply, item);
+	if (table.count || !view->empty)
+		table_print(&table, stdout, table_colour_wanted(stdout));
+	else
+		puts(view->empty);
+	table_free(&table);
 }
 
-/* Prints and ends. */
-static int table_finish(struct table *table, json_t *reply)
+/* Asks (`request` is stolen), and prints the table or, with `json`, the answer. */
+static int view_show(const struct view *view, json_t *request, bool json)
 {
-	table_print(table, stdout, table_colour_wanted(stdout));
-	table_free(table);
+	json_t *reply;
+	int code = fabric_ask(request, json, &reply);
+
+	if (code != FABRIC_GO_ON)
+		return code;
+	if (view->prepare)
+		view->prepare(reply);
+	view_print(view, reply);
 	json_decref(reply);
 	return cli_finish(CLI_OK);
 }
 
-static int reply_finish(json_t *reply)
+static json_t *topology_request(bool counters)
 {
-	int code = ctl_print_json(reply);
-
-	json_decref(reply);
-	return code;
+	return json_pack("{s:s, s:b}", "op", "topology", "counters", counters);
 }
 
 /* Nodes and links ------------------------------------------------------------------------------ */
 
-int fabric_nodes_show(bool json)
+/* Gives each node the number of its cables. */
+static void cables_count(json_t *reply)
 {
-	static const struct table_column columns[] = {
-		{"NODE", false},  {"TYPE", false}, {"LID", true},	   {"PORTS", true},
-		{"CABLES", true}, {"GUID", false}, {"DESCRIPTION", false},
-	};
-	const json_t *nodes, *node, *link;
-	struct table table;
-	json_t *reply;
-	size_t i, k;
-	int code = topology_ask(false, json, &reply);
+	const json_t *nodes = json_object_get(reply, "nodes"), *link;
+	size_t i;
 
-	if (code != CLI_OK)
-		return code;
-	if (json)
-		return reply_finish(reply);
-	nodes = json_object_get(reply, "nodes");
 	json_array_foreach(json_object_get(reply, "links"), i, link)
-		for (k = 0; k < 2; k++) {
+		for (int k = 0; k < 2; k++) {
 			const json_t *end = json_object_get(link, k ? "b" : "a");
 			json_t *row = json_array_get(
 				nodes, (size_t)json_integer_value(json_array_get(end, 0)));
@@ -94,27 +113,63 @@ int fabric_nodes_show(bool json)
 			json_object_set_new(row, "cables",
 					    json_integer(ctl_integer(row, "cables") + 1));
 		}
-	table_set_columns(&table, COLUMNS(columns));
-	json_array_foreach(nodes, i, node) {
-		bool is_off = json_is_true(json_object_get(node, "off"));
-		bool is_mute = json_is_true(json_object_get(node, "mute"));
+}
 
-		table_add_cell(&table, is_off ? TABLE_BAD : TABLE_PLAIN, "%s%s",
-			       ctl_string(node, "name"),
-			       is_off	 ? " (off)"
-			       : is_mute ? " (mute)"
-					 : "");
-		table_add_cell(&table, TABLE_PLAIN, "%s", ctl_string(node, "type"));
-		if (ctl_integer(node, "lid"))
-			cell_integer(&table, node, "lid");
-		else
-			table_add_cell(&table, TABLE_PLAIN, "%s", "");
-		cell_integer(&table, node, "port_count");
-		cell_integer(&table, node, "cables");
-		table_add_cell(&table, TABLE_PLAIN, "%s", ctl_string(node, "guid"));
-		table_add_cell(&table, TABLE_PLAIN, "%s", ctl_string(node, "description"));
-	}
-	return table_finish(&table, reply);
+/* An empty cell for LID 0: there is none. */
+static void cell_lid(struct table *table, const json_t *object)
+{
+	if (ctl_integer(object, "lid"))
+		cell_integer(table, object, "lid");
+	else
+		cell_text(table, "");
+}
+
+static void view_node_row(struct table *table, const json_t *reply, const json_t *node)
+{
+	bool is_off = json_is_true(json_object_get(node, "off"));
+	bool is_mute = json_is_true(json_object_get(node, "mute"));
+
+	(void)reply;
+	table_add_cell(table, is_off ? TABLE_BAD : TABLE_PLAIN, "%s%s", ctl_string(node, "name"),
+		       is_off	 ? " (off)"
+		       : is_mute ? " (mute)"
+				 : "");
+	cell_text(table, ctl_string(node, "type"));
+	cell_lid(table, node);
+	cell_integer(table, node, "port_count");
+	cell_integer(table, node, "cables");
+	cell_text(table, ctl_string(node, "guid"));
+	cell_text(table, ctl_string(node, "description"));
+}
+
+int fabric_nodes_show(bool json)
+{
+	static const struct table_column columns[] = {
+		{"NODE", false},  {"TYPE", false}, {"LID", true},	   {"PORTS", true},
+		{"CABLES", true}, {"GUID", false}, {"DESCRIPTION", false},
+	};
+	static const struct view view = {COLUMNS(columns), .list = "nodes", .prepare = cables_count,
+					 .row = view_node_row};
+
+	return view_show(&view, topology_request(false), json);
+}
+
+static void view_link_row(struct table *table, const json_t *reply, const json_t *link)
+{
+	const json_t *nodes = json_object_get(reply, "nodes");
+	const char *a = ctl_string(link, "state"), *b = ctl_string(link, "state_b");
+
+	cell_end(table, nodes, json_object_get(link, "a"));
+	cell_end(table, nodes, json_object_get(link, "b"));
+	if (json_is_true(json_object_get(link, "cut")))
+		table_add_cell(table, TABLE_BAD, "cut");
+	else if (strcmp(a, b) != 0)
+		table_add_cell(table, TABLE_PLAIN, "%s/%s", a, b);
+	else
+		table_add_cell(table, state_style(a), "%s", a);
+	table_add_cell(table, TABLE_PLAIN, "%s %s", ctl_string(link, "width"),
+		       ctl_string(link, "speed"));
+	table_add_cell(table, TABLE_PLAIN, "%g", json_number_value(json_object_get(link, "gbps")));
 }
 
 int fabric_links_show(bool json)
@@ -122,35 +177,9 @@ int fabric_links_show(bool json)
 	static const struct table_column columns[] = {
 		{"A", false}, {"B", false}, {"STATE", false}, {"LINK", false}, {"GBIT/S", true},
 	};
-	const json_t *nodes, *link;
-	struct table table;
-	json_t *reply;
-	size_t i;
-	int code = topology_ask(false, json, &reply);
+	static const struct view view = {COLUMNS(columns), .list = "links", .row = view_link_row};
 
-	if (code != CLI_OK)
-		return code;
-	if (json)
-		return reply_finish(reply);
-	nodes = json_object_get(reply, "nodes");
-	table_set_columns(&table, COLUMNS(columns));
-	json_array_foreach(json_object_get(reply, "links"), i, link) {
-		const char *a = ctl_string(link, "state"), *b = ctl_string(link, "state_b");
-
-		cell_end(&table, nodes, json_object_get(link, "a"));
-		cell_end(&table, nodes, json_object_get(link, "b"));
-		if (json_is_true(json_object_get(link, "cut")))
-			table_add_cell(&table, TABLE_BAD, "cut");
-		else if (strcmp(a, b) != 0)
-			table_add_cell(&table, TABLE_PLAIN, "%s/%s", a, b);
-		else
-			table_add_cell(&table, state_style(a), "%s", a);
-		table_add_cell(&table, TABLE_PLAIN, "%s %s", ctl_string(link, "width"),
-			       ctl_string(link, "speed"));
-		table_add_cell(&table, TABLE_PLAIN, "%g",
-			       json_number_value(json_object_get(link, "gbps")));
-	}
-	return table_finish(&table, reply);
+	return view_show(&view, topology_request(false), json);
 }
 
 /* Errors --------------------------------------------------------------------------------------- */
@@ -171,96 +200,79 @@ static void errors_text(char *text, size_t size, const json_t *counters)
 	}
 }
 
+static void view_errors_rows(struct table *table, const json_t *reply, const json_t *link)
+{
+	char text[512];
+
+	for (int end = 0; end < 2; end++) {
+		errors_text(text, sizeof(text),
+			    json_object_get(link, end ? "counters_b" : "counters_a"));
+		if (!*text)
+			continue;
+		cell_end(table, json_object_get(reply, "nodes"),
+			 json_object_get(link, end ? "b" : "a"));
+		table_add_cell(table, TABLE_BAD, "%s", text);
+	}
+}
+
 int fabric_errors_show(bool json)
 {
 	static const struct table_column columns[] = {{"PORT", false}, {"ERRORS", false}};
-	const json_t *nodes, *link;
-	struct table table;
-	char text[512];
-	json_t *reply;
-	size_t i;
-	int code = topology_ask(true, json, &reply);
+	static const struct view view = {COLUMNS(columns), .list = "links", .row = view_errors_rows,
+					 .empty = "no errors"};
 
-	if (code != CLI_OK)
-		return code;
-	if (json)
-		return reply_finish(reply);
-	nodes = json_object_get(reply, "nodes");
-	table_set_columns(&table, COLUMNS(columns));
-	json_array_foreach(json_object_get(reply, "links"), i, link)
-		for (int end = 0; end < 2; end++) {
-			errors_text(text, sizeof(text),
-				    json_object_get(link, end ? "counters_b" : "counters_a"));
-			if (!*text)
-				continue;
-			cell_end(&table, nodes, json_object_get(link, end ? "b" : "a"));
-			table_add_cell(&table, TABLE_BAD, "%s", text);
-		}
-	if (table.count)
-		return table_finish(&table, reply);
-	table_free(&table);
-	json_decref(reply);
-	puts("no errors");
-	return cli_finish(CLI_OK);
+	return view_show(&view, topology_request(true), json);
 }
 
 /* A node, a port ------------------------------------------------------------------------------- */
 
-static void ports_print(const json_t *ports)
+static void view_port_row(struct table *table, const json_t *node, const json_t *port)
+{
+	const char *state = ctl_string(port, "state");
+	char text[512];
+
+	(void)node;
+	cell_integer(table, port, "port");
+	table_add_cell(table, state_style(state), "%s", state);
+	cell_text(table, ctl_string(port, "physical"));
+	cell_lid(table, port);
+	table_add_cell(table, TABLE_PLAIN, "%s %s", ctl_string(port, "width"),
+		       ctl_string(port, "speed"));
+	cell_integer(table, port, "mtu");
+	if (json_object_get(port, "peer"))
+		table_add_cell(table, TABLE_PLAIN, "%s/%" JSON_INTEGER_FORMAT "%s",
+			       ctl_string(port, "peer"), ctl_integer(port, "peer_port"),
+			       json_is_true(json_object_get(port, "cut")) ? " (cut)" : "");
+	else
+		cell_text(table, "");
+	errors_text(text, sizeof(text), json_object_get(port, "counters"));
+	table_add_cell(table, *text ? TABLE_BAD : TABLE_PLAIN, "%s", text);
+}
+
+static int view_node_ask(const char *name, bool json, json_t **reply)
+{
+	return fabric_ask(json_pack("{s:s, s:s}", "op", "node", "node", name), json, reply);
+}
+
+int fabric_node_show(const char *name, bool json)
 {
 	static const struct table_column columns[] = {
 		{"PORT", true},	 {"STATE", false}, {"PHYSICAL", false}, {"LID", true},
 		{"LINK", false}, {"MTU", true},	   {"PEER", false},	{"ERRORS", false},
 	};
-	const json_t *port;
-	struct table table;
-	char text[512];
-	size_t i;
-
-	table_set_columns(&table, COLUMNS(columns));
-	json_array_foreach(ports, i, port) {
-		const char *state = ctl_string(port, "state");
-
-		cell_integer(&table, port, "port");
-		table_add_cell(&table, state_style(state), "%s", state);
-		table_add_cell(&table, TABLE_PLAIN, "%s", ctl_string(port, "physical"));
-		if (ctl_integer(port, "lid"))
-			cell_integer(&table, port, "lid");
-		else
-			table_add_cell(&table, TABLE_PLAIN, "%s", "");
-		table_add_cell(&table, TABLE_PLAIN, "%s %s", ctl_string(port, "width"),
-			       ctl_string(port, "speed"));
-		cell_integer(&table, port, "mtu");
-		if (json_object_get(port, "peer"))
-			table_add_cell(&table, TABLE_PLAIN, "%s/%" JSON_INTEGER_FORMAT "%s",
-				       ctl_string(port, "peer"), ctl_integer(port, "peer_port"),
-				       json_is_true(json_object_get(port, "cut")) ? " (cut)" : "");
-		else
-			table_add_cell(&table, TABLE_PLAIN, "%s", "");
-		errors_text(text, sizeof(text), json_object_get(port, "counters"));
-		table_add_cell(&table, *text ? TABLE_BAD : TABLE_PLAIN, "%s", text);
-	}
-	table_print(&table, stdout, table_colour_wanted(stdout));
-	table_free(&table);
-}
-
-int fabric_node_show(const char *name, bool json)
-{
+	static const struct view view = {COLUMNS(columns), .list = "ports", .row = view_port_row};
 	json_t *reply;
 	const json_t *node;
-	int code =
-		fabric_request(json_pack("{s:s, s:s}", "op", "node", "node", name), json, &reply);
+	int code = view_node_ask(name, json, &reply);
 
-	if (code != CLI_OK)
+	if (code != FABRIC_GO_ON)
 		return code;
-	if (json)
-		return reply_finish(reply);
 	node = json_object_get(reply, "node");
 	printf("%s: %s, GUID %s, \"%s\"%s%s\n", ctl_string(node, "name"), ctl_string(node, "type"),
 	       ctl_string(node, "guid"), ctl_string(node, "description"),
 	       json_is_true(json_object_get(node, "off")) ? ", without power" : "",
 	       json_is_true(json_object_get(node, "mute")) ? ", its agents don't answer" : "");
-	ports_print(json_object_get(node, "ports"));
+	view_print(&view, node);
 	json_decref(reply);
 	return cli_finish(CLI_OK);
 }
@@ -365,12 +377,10 @@ int fabric_counters_show(json_t *request, bool json)
 	const json_t *port;
 	json_t *reply;
 	size_t i;
-	int code = fabric_request(request, json, &reply);
+	int code = fabric_ask(request, json, &reply);
 
-	if (code != CLI_OK)
+	if (code != FABRIC_GO_ON)
 		return code;
-	if (json)
-		return reply_finish(reply);
 	json_array_foreach(json_object_get(reply, "ports"), i, port) {
 		printf("%sport %" JSON_INTEGER_FORMAT "\n", i ? "\n" : "",
 		       ctl_integer(port, "port"));
