@@ -15,10 +15,10 @@
 #include "cli/table.h"
 
 static const struct cli_command *const commands[] = {
-	&fabric_up,	    &fabric_down.cli, &fabric_status.cli, &fabric_show,
-	&fabric_gen,	    &fabric_link.cli, &fabric_node.cli,	  &fabric_port.cli,
-	&fabric_errors.cli, &fabric_drop.cli, &fabric_delay.cli,  &fabric_counters.cli,
-	&fabric_trace,	    &fabric_save.cli, &fabric_load.cli,
+	&fabric_up,	      &fabric_down.cli,	  &fabric_status.cli, &fabric_show,
+	&fabric_exec,	      &fabric_gen,	  &fabric_link.cli,   &fabric_node.cli,
+	&fabric_port.cli,     &fabric_errors.cli, &fabric_drop.cli,   &fabric_delay.cli,
+	&fabric_counters.cli, &fabric_trace,	  &fabric_save.cli,   &fabric_load.cli,
 };
 
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
@@ -219,6 +219,7 @@ const struct cli_command command_fabric = {
 		"  down      end the fabric\n"
 		"  status    show the fabric, its faults, and the programs that are on it\n"
 		"  show      list nodes or cables, or draw the fabric\n"
+		"  exec      run one program on many nodes at once\n"
 		"  gen       generate a topology file\n"
 		"  link      list cables; cut or mend one\n"
 		"  node      show a node; take its power, reboot or mute it\n"

@@ -43,7 +43,7 @@ struct fabric_command {
 int fabric_command_run(const struct cli_command *self, int argc, char **argv);
 
 /* argv[0] is "verbena fabric NAME". */
-extern const struct cli_command fabric_up, fabric_gen, fabric_show, fabric_trace;
+extern const struct cli_command fabric_up, fabric_gen, fabric_show, fabric_trace, fabric_exec;
 extern const struct fabric_command fabric_down, fabric_status, fabric_save, fabric_load;
 extern const struct fabric_command fabric_link, fabric_node, fabric_port;
 extern const struct fabric_command fabric_errors, fabric_drop, fabric_delay, fabric_counters;

@@ -27,7 +27,7 @@ static void memory_exhausted(void)
 }
 
 /* C0 and DEL are one byte; C1 (U+0080 to U+009F) is 0xC2 and a byte below 0xA0 in UTF-8. */
-static void text_sanitize(char *text)
+void table_text_clean(char *text)
 {
 	for (unsigned char *p = (unsigned char *)text; *p; p++) {
 		if (*p < 0x20 || *p == 0x7f)
@@ -91,7 +91,7 @@ void table_add_cell(struct table *table, enum table_style style, const char *for
 		if (!cell->text)
 			memory_exhausted();
 	}
-	text_sanitize(cell->text);
+	table_text_clean(cell->text);
 	cell->style = style;
 }
 

@@ -46,6 +46,9 @@ void table_print(const struct table *table, FILE *out, bool colour);
 /* Whether colours fit `out`: a terminal, TERM is not "dumb", and NO_COLOR is unset or empty. */
 bool table_colour_wanted(FILE *out);
 
+/* Replaces control characters by question marks, in place. */
+void table_text_clean(char *text);
+
 /* Prints `title` as a heading. */
 void table_heading(FILE *out, bool colour, const char *title);
 

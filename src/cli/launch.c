@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a program needs so that it runs on Verbena; see launch.h.
+ *
+ * Puts the library's directory in front of LD_LIBRARY_PATH and that of our rdma(8) in front of
+ * PATH, and names the daemon in VERBENA_DAEMON. No state. One thread.
+ */
+#include "cli/launch.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/env.h"
+#include "cli/cli.h"
+#include "cli/locate.h"
+
+/* Puts `directory` in front of the list `variable`, unless it is first already, or, with
+ * `anywhere`, is in the list at all. `absent`: the list of a variable that isn't set; NULL: none.
+ * Returns 0 or -errno. */
+static int list_prepend(const char *variable, const char *directory, bool anywhere,
+			const char *absent)
+{
+	const char *old = env_get(variable);
+	size_t length = strlen(directory);
+	char *list;
+	int result;
+
+	if (!old || (!*old && absent))
+		old = absent ? absent : "";
+	for (const char *at = old; *at;) {
+		size_t n = strcspn(at, ":");
+
+		if (n == length && !strncmp(at, directory, n))
+			return 0;
+		if (!anywhere)
+			break;
+		at += n + (at[n] == ':');
+	}
+	if (asprintf(&list, *old ? "%s:%s" : "%s", directory, old) < 0)
+		return -ENOMEM;
+	result = setenv(variable, list, 1) ? -errno : 0;
+	free(list);
+	return result;
+}
+
+/* Where execvp() looks without PATH. */
+#define PATH_DEFAULT "/bin:/usr/bin"
+
+int launch_environment(void)
+{
+	struct location location;
+	int error = location_find(NULL, &location);
+
+	if (error) {
+		cli_error("cannot find libibverbs.so.1 and verbenad beside this command: %s; is "
+			  "the build or "
+			  "the installation complete?",
+			  strerror(-error));
+		return error;
+	}
+	/* The dynamic loader has no way to quote these two. */
+	if (strpbrk(location.library_dir, ":;")) {
+		cli_error("our library is in %s, but a directory with `:` or `;` in its name "
+			  "cannot be "
+			  "in LD_LIBRARY_PATH; move it",
+			  location.library_dir);
+		return -EINVAL;
+	}
+	error = list_prepend("LD_LIBRARY_PATH", location.library_dir, false, NULL);
+	/* A directory whose name PATH can't contain, or that isn't there, is left out: only rdma(8)
+	 * is missed then. */
+	if (!error && location.program_dir[0] && !strchr(location.program_dir, ':'))
+		error = list_prepend("PATH", location.program_dir, true, PATH_DEFAULT);
+	/*
+	 * Many programs (UCX, and MPI over it) register tens of megabytes at their start, more than
+	 * an ordinary user may lock by default. Verbena locks no memory, so by default the limit
+	 * isn't enforced; a user who wants an adapter's behaviour sets the variable.
+	 */
+	if (!error && (setenv("VERBENA_DAEMON", location.daemon, 0) != 0 ||
+		       setenv("VERBENA_MEMLOCK", "off", 0) != 0))
+		error = -errno;
+	if (error)
+		cli_error("cannot set the environment: %s", strerror(-error));
+	return error;
+}
+
+static void obstacle_warn(const char *path)
+{
+	switch (program_examine(path)) {
+	case PROGRAM_STATIC:
+		cli_error("warning: %s is statically linked, so it keeps the verbs library that it "
+			  "was "
+			  "built with, if any",
+			  path);
+		break;
+	case PROGRAM_PRIVILEGED:
+		cli_error("warning: %s gains privileges when it starts (set-ID bit or file "
+			  "capabilities), so the loader ignores LD_LIBRARY_PATH and it will not "
+			  "use Verbena",
+			  path);
+		break;
+	case PROGRAM_FOREIGN:
+		cli_error("warning: %s is for another kind of processor than our library, so it "
+			  "cannot "
+			  "load it",
+			  path);
+		break;
+	case PROGRAM_FINE:
+		break;
+	}
+}
+
+int launch_failed(const char *name, int error)
+{
+	if (error == ENOENT) {
+		cli_error("cannot run %s: there is no such program", name);
+		return CLI_NOT_FOUND;
+	}
+	cli_error("cannot run %s: %s", name,
+		  error == EACCES ? "it is not an executable file" : strerror(error));
+	return CLI_NOT_EXECUTABLE;
+}
+
+int launch_program(const char *name, char path[PATH_MAX])
+{
+	int error = program_find(name, path);
+
+	if (error)
+		return launch_failed(name, -error);
+	obstacle_warn(path);
+	return CLI_OK;
+}
