@@ -289,11 +289,16 @@ int ctl_request(json_t *request, bool json, json_t **reply)
 	return request_any(&daemon_server, request, json, reply, NULL);
 }
 
-json_t *ctl_ask(json_t *request)
+json_t *ctl_ask_at(const struct ctl_server *server, json_t *request)
 {
 	struct failure failure;
 
-	return request_send(&daemon_server, request, NULL, &failure);
+	return request_send(server, request, NULL, &failure);
+}
+
+json_t *ctl_ask(json_t *request)
+{
+	return ctl_ask_at(&daemon_server, request);
 }
 
 json_t *ctl_ask_starting(const char *op)

@@ -3,7 +3,7 @@
  * Requests to the daemon's control socket: one line of JSON there, one back.
  *
  * Only ctl_ask_starting() starts a daemon. Failures are printed on standard error before the call
- * returns, except by ctl_ask() and ctl_ask_starting().
+ * returns, except by ctl_ask(), ctl_ask_at() and ctl_ask_starting().
  */
 #ifndef VERBENA_CLI_CTL_H
 #define VERBENA_CLI_CTL_H
@@ -34,6 +34,9 @@ int ctl_request_at(const struct ctl_server *server, json_t *request, bool json, 
 
 /* As ctl_request(), but prints nothing. Returns NULL on any failure. */
 json_t *ctl_ask(json_t *request);
+
+/* As ctl_ask(), to another process. */
+json_t *ctl_ask_at(const struct ctl_server *server, json_t *request);
 
 /* As ctl_ask(), for the request without parameters `op`; starts a daemon if none runs. */
 json_t *ctl_ask_starting(const char *op);

@@ -38,6 +38,11 @@ int fabric_request(json_t *request, bool json, json_t **reply)
 	return ctl_request_at(&fabric_server, request, json, reply);
 }
 
+json_t *fabric_ask_silently(json_t *request)
+{
+	return ctl_ask_at(&fabric_server, request);
+}
+
 int fabric_ask(json_t *request, bool json, json_t **reply)
 {
 	int code = fabric_request(request, json, reply);

@@ -51,6 +51,9 @@ extern const struct fabric_command fabric_errors, fabric_drop, fabric_delay, fab
 /* Asks verbena-fabric; see ctl_request(). */
 int fabric_request(json_t *request, bool json, json_t **reply);
 
+/* As fabric_request(), but prints nothing. Returns NULL on any failure. */
+json_t *fabric_ask_silently(json_t *request);
+
 /*
  * As fabric_request(), for what is shown: with `json` the answer is printed, and that was all.
  * Returns FABRIC_GO_ON with *reply, which is the caller's to free, or an exit code.

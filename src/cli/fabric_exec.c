@@ -6,20 +6,24 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/crowd.h"
 #include "cli/crowd_output.h"
 #include "cli/ctl.h"
+#include "cli/devices.h"
 #include "cli/fabric.h"
 #include "cli/fabric_pattern.h"
 #include "cli/launch.h"
+#include "cli/mirror.h"
 #include "cli/table.h"
 
 #define NS_PER_S 1e9
@@ -28,6 +32,11 @@
 
 /* What the processes of a daemon are limited to (proto/limits.h) is enough for most crowds. */
 #define AT_ONCE_DEFAULT 1000
+
+/* So many nodes' files are refreshed in a row, in a part of the time that this takes with the pause
+ * after it. */
+#define REFRESH_PART 16
+#define REFRESH_PAUSE 20
 
 struct exec_wish {
 	bool all, adapters, list, no_prefix, no_sysfs;
@@ -44,6 +53,9 @@ struct exec {
 	struct crowd_result *results;
 	char **prefixes; /* by node, made when it is started */
 	int directory;	 /* of outputs; -1: none */
+	int mirror;	 /* of nodes' files; -1: none */
+	struct mirror_node *nodes;
+	size_t refreshed; /* nodes, each time that it was */
 	bool is_coloured;
 };
 
@@ -146,6 +158,19 @@ static int environment_number(const char *name, size_t number)
 	return setenv(name, text, 1);
 }
 
+/* Shows the node's files to the program, if they are there. */
+static void exec_node_show(const struct exec *exec, size_t i)
+{
+	int error;
+
+	if (!exec->nodes || exec->nodes[i].fd < 0)
+		return;
+	error = unshare(CLONE_NEWNS) < 0 ? -errno : mirror_node_show(&exec->nodes[i]);
+	if (error)
+		cli_error("warning: cannot show the node in /sys/class/infiniband: %s",
+			  strerror(-error));
+}
+
 /* In the new process: becomes the program on its node. Returns an exit code if it can't. */
 static int exec_become(void *context, size_t i)
 {
@@ -168,6 +193,7 @@ static int exec_become(void *context, size_t i)
 		cli_error("out of memory");
 		return CLI_NOT_EXECUTABLE;
 	}
+	exec_node_show(exec, i);
 	execvp(words[0], words);
 	return launch_failed(words[0], errno);
 }
@@ -234,6 +260,71 @@ static int directory_open(struct exec *exec)
 		return CLI_OK;
 	cli_error("cannot write into %s: %s", path, strerror(errno));
 	return CLI_FAILURE;
+}
+
+/* Files of nodes --------------------------------------------------------------------------------
+ */
+
+static void exec_node_prepare(void *context, size_t i)
+{
+	struct exec *exec = context;
+	struct node_facts facts;
+
+	if (node_facts_ask(node_choice_name(&exec->choice, i), &facts) != 0)
+		return;
+	mirror_node_make(&exec->nodes[i], exec->mirror, i, &facts);
+	node_facts_free(&facts);
+}
+
+static void exec_node_dispose(void *context, size_t i)
+{
+	struct exec *exec = context;
+
+	mirror_node_remove(&exec->nodes[i]);
+}
+
+/* Refreshes the files of a part of the nodes, so that other work doesn't wait; returns when to do
+ * the next part. It takes a small part of the time, however many nodes there are. */
+static unsigned int exec_nodes_refresh(void *context)
+{
+	struct exec *exec = context;
+	struct timespec before, after;
+	size_t count = exec->choice.count, left = REFRESH_PART;
+	struct node_facts facts;
+	uint64_t took_ms;
+
+	clock_gettime(CLOCK_MONOTONIC, &before);
+	for (size_t n = 0; n < count && left; n++) {
+		struct mirror_node *node = &exec->nodes[exec->refreshed++ % count];
+
+		if (node->fd < 0 || node_facts_ask(node->guid, &facts) != 0)
+			continue;
+		mirror_node_refresh(node, &facts);
+		node_facts_free(&facts);
+		left--;
+	}
+	clock_gettime(CLOCK_MONOTONIC, &after);
+	took_ms = (uint64_t)((after.tv_sec - before.tv_sec) * 1000 +
+			     (after.tv_nsec - before.tv_nsec) / 1000000);
+	/* All of them were visited: that is enough for a while. */
+	if (left)
+		return MIRROR_REFRESH_MS;
+	return (unsigned int)(took_ms * REFRESH_PAUSE + MIRROR_REFRESH_MS * REFRESH_PART / count +
+			      1);
+}
+
+/* Makes the mirror, if it can be had. */
+static void exec_mirror_make(struct exec *exec)
+{
+	exec->nodes = calloc(exec->choice.count, sizeof(*exec->nodes));
+	for (size_t i = 0; exec->nodes && i < exec->choice.count; i++)
+		exec->nodes[i].fd = -1;
+	if (exec->nodes && !exec->wish->no_sysfs)
+		devices_show(&exec->mirror);
+	if (exec->mirror >= 0)
+		return;
+	free(exec->nodes);
+	exec->nodes = NULL;
 }
 
 /* Results ---------------------------------------------------------------------------------------
@@ -320,6 +411,9 @@ static int crowd_start_all(struct exec *exec)
 		.prefix = exec_prefix,
 		.output_open = wish->output ? exec_output : NULL,
 		.become = exec_become,
+		.prepare = exec->nodes ? exec_node_prepare : NULL,
+		.dispose = exec->nodes ? exec_node_dispose : NULL,
+		.tick = exec->nodes ? exec_nodes_refresh : NULL,
 	};
 	int stopped = crowd_run(&plan, exec->results), code;
 
@@ -343,6 +437,7 @@ static int exec_on(struct exec *exec)
 		code = directory_open(exec);
 	if (code != CLI_OK)
 		return code;
+	exec_mirror_make(exec);
 	exec->is_coloured = table_colour_wanted(stdout);
 	exec->results = calloc(exec->choice.count, sizeof(*exec->results));
 	exec->prefixes = calloc(exec->choice.count, sizeof(*exec->prefixes));
@@ -354,6 +449,9 @@ static int exec_on(struct exec *exec)
 		free(exec->prefixes[i]);
 	free(exec->prefixes);
 	free(exec->results);
+	free(exec->nodes);
+	if (exec->mirror >= 0)
+		close(exec->mirror);
 	if (exec->directory >= 0)
 		close(exec->directory);
 	return code;
@@ -387,7 +485,7 @@ static int nodes_choose(struct node_choice *choice, const struct exec_wish *wish
 
 static int exec_start(const struct exec_wish *wish, const char *pattern)
 {
-	struct exec exec = {.wish = wish, .directory = -1};
+	struct exec exec = {.wish = wish, .directory = -1, .mirror = -1};
 	json_t *topology;
 	int code = fabric_request(json_pack("{s:s}", "op", "topology"), false, &topology);
 

@@ -4,8 +4,8 @@
  * librdmacm.so.1.
  *
  * Sets the environment (launch.h), shows the devices in /sys/class/infiniband and /dev/infiniband
- * (space.h, sysfs.h, nodes.h), and becomes the program by exec. No process of `verbena run`
- * remains. One thread.
+ * (devices.h), and becomes the program by exec. No process of `verbena run` remains, but for a node
+ * of a fabric the one that keeps its files up to date (follower.h). One thread.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -16,44 +16,59 @@
 
 #include "base/env.h"
 #include "cli/cli.h"
-#include "cli/ctl.h"
+#include "cli/devices.h"
+#include "cli/fabric.h"
+#include "cli/fabric_pattern.h"
+#include "cli/follower.h"
 #include "cli/launch.h"
-#include "cli/nodes.h"
-#include "cli/space.h"
-#include "cli/sysfs.h"
+#include "cli/mirror.h"
 
-/* Shows the devices to the program in /sys/class/infiniband and /dev/infiniband, or prints one
- * warning that it can't. */
-static void run_devices_show(void)
+/* Says that a node isn't there, with names near to it. */
+static void absent_node_say(const char *name)
 {
-	const char *wish = env_get(SYSFS_VARIABLE);
-	/* Without a daemon the program's library prints the reason, if the program uses a device
-	 * at all. */
-	json_t *status = wish && !strcmp(wish, SYSFS_OFF) ? NULL : ctl_ask_starting("status");
+	json_t *topology = fabric_ask_silently(json_pack("{s:s}", "op", "topology"));
 
-	if (!status)
+	node_absent_say(json_object_get(topology, "nodes"), name);
+	json_decref(topology);
+}
+
+/* Shows a node's files to the program, and keeps them up to date. */
+static void node_show(int mirror, const struct node_facts *facts)
+{
+	struct mirror_node node;
+	int error = mirror_node_make(&node, mirror, 0, facts);
+
+	if (!error)
+		error = mirror_node_show(&node);
+	if (error) {
+		cli_error("warning: cannot show the node in /sys/class/infiniband: %s",
+			  strerror(-error));
 		return;
-	int error = space_enter(status), attributes = error, nodes = error;
+	}
+	error = follower_start(&node);
+	if (error)
+		cli_error("warning: /sys/class/infiniband stays as it is now: %s",
+			  strerror(-error));
+}
 
-	if (!error) {
-		attributes = sysfs_cover(status);
-		nodes = nodes_cover(status);
+/* Puts the program on its node. Returns an exit code. */
+static int run_on_node(const char *name)
+{
+	struct node_facts facts;
+	int mirror, error = node_facts_ask(name, &facts);
+
+	if (error == -ENOENT) {
+		absent_node_say(name);
+		return CLI_FAILURE;
 	}
-	/* Within another `verbena run` the program sees the outer one's. */
-	if (sysfs_has_devices(status))
-		attributes = 0;
-	if (nodes_are_there(status))
-		nodes = 0;
-	if (attributes || nodes) {
-		cli_error("warning: programs that look for devices in %s%s%s (UCX, pyverbs) find "
-			  "none there: a private mount namespace for it can't be had: %s; "
-			  "--no-sysfs or " SYSFS_VARIABLE "=" SYSFS_OFF " does without",
-			  attributes ? "/sys/class/infiniband" : "",
-			  attributes && nodes ? " or " : "", nodes ? "/dev/infiniband" : "",
-			  strerror(attributes ? -attributes : -nodes));
-		setenv(SYSFS_VARIABLE, SYSFS_OFF, 1);
-	}
-	json_decref(status);
+	/* Without a fabric libibumad says so, if the program uses it at all. */
+	devices_show(error ? NULL : &mirror);
+	if (error)
+		return CLI_OK;
+	if (mirror >= 0)
+		node_show(mirror, &facts);
+	node_facts_free(&facts);
+	return CLI_OK;
 }
 
 static int run_run(const struct cli_command *self, int argc, char **argv)
@@ -65,6 +80,7 @@ static int run_run(const struct cli_command *self, int argc, char **argv)
 		{NULL, 0, NULL, 0},
 	};
 	char path[PATH_MAX];
+	const char *node;
 	bool sysfs = true;
 	int option, code;
 
@@ -88,8 +104,13 @@ static int run_run(const struct cli_command *self, int argc, char **argv)
 	code = launch_program(argv[0], path);
 	if (code != CLI_OK)
 		return code;
-	if (sysfs)
-		run_devices_show();
+	node = env_get(NODE_VARIABLE);
+	if (sysfs && node)
+		code = run_on_node(node);
+	else if (sysfs)
+		devices_show(NULL);
+	if (code != CLI_OK)
+		return code;
 	execvp(argv[0], argv);
 	return launch_failed(argv[0], errno);
 }

@@ -27,6 +27,7 @@
 
 #include "cli/cover.h"
 #include "cli/ctl.h"
+#include "cli/mirror.h"
 #include "cli/space.h"
 #include "proto/limits.h"
 
@@ -205,7 +206,16 @@ bool sysfs_has_devices(const json_t *status)
 	return false;
 }
 
-/* One of the two classes: the daemon's devices, then the host's, if there are any. */
+/* Makes an empty directory, unless it is there. */
+static void put_empty(struct place *parent, const char *name)
+{
+	struct place directory = place_enter(parent, name);
+
+	place_leave(parent, &directory);
+}
+
+/* One of the two classes: the daemon's devices, unless their names are taken, then the host's, if
+ * there are any. */
 static void put_class(struct place *root, int from, const char *name, const json_t *devices,
 		      void (*put_one)(struct place *, const json_t *))
 {
@@ -215,8 +225,11 @@ static void put_class(struct place *root, int from, const char *name, const json
 	size_t i;
 
 	json_array_foreach(devices, i, device) {
+		const char *entry = ctl_string(device, put_one == put_device ? "name" : "node");
+
 		if (place_is_name(ctl_string(device, "name")) &&
-		    place_is_name(ctl_string(device, "node")))
+		    place_is_name(ctl_string(device, "node")) &&
+		    faccessat(class.fd, entry, F_OK, 0) < 0)
 			put_one(&class, device);
 	}
 	if (!strcmp(name, "infiniband_verbs"))
@@ -235,14 +248,21 @@ static void sysfs_fill(struct place *root, int from, const json_t *status)
 
 	/* Verbena's classes are made before the host's are bound, but filled later: a device links
 	 * to its interface in net. */
-	for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]); i++) {
-		struct place class = place_enter(root, classes[i]);
-
-		place_leave(root, &class);
-	}
+	for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]); i++)
+		put_empty(root, classes[i]);
 	place_carry_over(root, from);
 	put_class(root, from, classes[0], devices, put_device);
 	put_class(root, from, classes[1], devices, put_node);
+}
+
+static void sysfs_fill_fabric(struct place *root, int from, const json_t *status)
+{
+	struct place class = place_enter(root, "infiniband");
+
+	put_empty(&class, MIRROR_DEVICE);
+	place_leave(root, &class);
+	put_empty(root, "infiniband_mad");
+	sysfs_fill(root, from, status);
 }
 
 int sysfs_cover(const json_t *status)
@@ -250,4 +270,11 @@ int sysfs_cover(const json_t *status)
 	int error = space_detach("/sys");
 
 	return error ? error : cover_directory(CLASS, sysfs_fill, status);
+}
+
+int sysfs_cover_fabric(const json_t *status)
+{
+	int error = space_detach("/sys");
+
+	return error ? error : cover_directory(CLASS, sysfs_fill_fabric, status);
 }

@@ -17,4 +17,10 @@ bool sysfs_has_devices(const json_t *status);
  */
 int sysfs_cover(const json_t *status);
 
+/*
+ * As sysfs_cover(), for a node of a fabric: infiniband/verbena0 and infiniband_mad are empty
+ * directories, for mirror.h; a device of the daemon's with that name isn't shown.
+ */
+int sysfs_cover_fabric(const json_t *status);
+
 #endif
