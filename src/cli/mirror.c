@@ -47,9 +47,9 @@ static int file_make(int directory, const char *name, const char *text)
 	return error;
 }
 
-/* Makes NEW with a text that other files have, too. COMMON is reached from above, since a node's
- * parent directory may be covered by what is shown of it. Returns 0 or -errno. */
-static int common_link(const struct mirror_node *node, const char *text)
+/* Makes the new file `name` as a link to COMMON's with that text. COMMON is reached from above,
+ * since a node's parent directory may be covered by what is shown of it. Returns 0 or -errno. */
+static int common_link(const struct mirror_node *node, const char *name, const char *text)
 {
 	char path[160];
 	int error;
@@ -58,14 +58,20 @@ static int common_link(const struct mirror_node *node, const char *text)
 	for (char *at = path + sizeof(COMMON); *at; at++)
 		if (*at == '/')
 			*at = '\\';
-	if (linkat(node->mirror, path, node->fd, NEW, 0) == 0)
+	if (linkat(node->mirror, path, node->fd, name, 0) == 0)
 		return 0;
 	if (errno != ENOENT)
 		return -errno;
 	error = file_make(node->mirror, path, text);
 	if (error)
-		return error;
-	return linkat(node->mirror, path, node->fd, NEW, 0) < 0 ? -errno : 0;
+		return error == -EEXIST ? -ENOENT : error; /* it is `name` that can't be made */
+	return linkat(node->mirror, path, node->fd, name, 0) < 0 ? -errno : 0;
+}
+
+static int text_put(const struct mirror_node *node, const char *name, const char *text,
+		    bool is_common)
+{
+	return is_common ? common_link(node, name, text) : file_make(node->fd, name, text);
 }
 
 /* Makes the directories of a path. Returns 0 or -errno. */
@@ -81,19 +87,29 @@ static int parents_make(int directory, const char *path)
 	return 0;
 }
 
-/* Puts a text into the file at `path`, which any reader finds whole: the old one or this one. */
+/* Makes the file at `path`. Returns 0 or -errno. */
+static int file_create(const struct mirror_node *node, const char *path, const char *text,
+		       bool is_common)
+{
+	int error = text_put(node, path, text, is_common);
+
+	if (error != -ENOENT)
+		return error;
+	error = parents_make(node->fd, path);
+	return error ? error : text_put(node, path, text, is_common);
+}
+
+/* Gives the file at `path` another text, so that any reader finds a whole one. Returns 0 or
+ * -errno. */
 static int file_replace(const struct mirror_node *node, const char *path, const char *text,
 			bool is_common)
 {
-	int error = is_common ? common_link(node, text) : file_make(node->fd, NEW, text);
+	int error = text_put(node, NEW, text, is_common);
 
 	if (!error && renameat(node->fd, NEW, node->fd, path) < 0) {
-		error = errno == ENOENT ? parents_make(node->fd, path) : -errno;
-		if (!error && renameat(node->fd, NEW, node->fd, path) < 0)
-			error = -errno;
+		error = -errno;
+		unlinkat(node->fd, NEW, 0);
 	}
-	/* It is still there after an error, or when the file had been a link to the same text. */
-	unlinkat(node->fd, NEW, 0);
 	return error;
 }
 
@@ -118,16 +134,16 @@ static void writer_take(void *context, const char *path, const char *text, bool 
 {
 	struct writer *writer = context;
 	struct mirror_node *node = writer->node;
-	uint64_t hash = text_hash(text);
-	int error;
+	uint64_t hash = text_hash(text), *known;
 
-	if (writer->error || writer->at >= node->count || node->hashes[writer->at++] == hash)
+	if (writer->error || writer->at >= node->count)
 		return;
-	error = file_replace(node, path, text, is_common);
-	if (error)
-		writer->error = error;
-	else
-		node->hashes[writer->at - 1] = hash;
+	known = &node->hashes[writer->at++];
+	if (*known == hash)
+		return;
+	writer->error = (*known ? file_replace : file_create)(node, path, text, is_common);
+	if (!writer->error)
+		*known = hash;
 }
 
 static void writer_count(void *context, const char *path, const char *text, bool is_common)
