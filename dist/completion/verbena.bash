@@ -45,16 +45,40 @@ _verbena_resources() {
 	esac
 }
 
+# Options, a node's name, then PROGRAM with its own completion.
+_verbena_fabric_exec() {
+	local i nodes=1
+	for ((i = 3; i < COMP_CWORD; i++)); do
+		case ${COMP_WORDS[i]} in
+		--ca | --all) nodes=0 ;;
+		-o | --output | --jobs | -t | --timeout) ((i++)) ;;
+		-*) ;;
+		*) ((nodes-- > 0)) || break ;;
+		esac
+	done
+	if ((i < COMP_CWORD)) && declare -F _command_offset >/dev/null; then
+		_command_offset $i
+	elif [[ $cur == -* && $i -ge $COMP_CWORD ]]; then
+		_verbena_fabric_options
+	elif ((nodes > 0)); then
+		_verbena_words "$(verbena fabric exec --all --list 2>/dev/null)"
+	else
+		mapfile -t COMPREPLY < <(compgen -c -- "$cur")
+	fi
+}
+
 _verbena_fabric() {
 	if ((COMP_CWORD == 2)); then
 		if [[ $cur == -* ]]; then
 			_verbena_words --help
 		else
-			_verbena_words up down status show gen link node port errors drop delay counters trace save load
+			_verbena_words up down status show exec gen link node port errors drop delay counters trace save load
 		fi
 		return
 	fi
 	case ${COMP_WORDS[2]}:$prev in
+	exec:-o | exec:--output) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
+	exec:*) _verbena_fabric_exec ;;
 	up:--restore | show:--svg | show:--html | show:--topology | gen:--output | gen:-o)
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
 	gen:gen) if [[ $cur == -* ]]; then
@@ -92,6 +116,7 @@ _verbena_fabric_options() {
 	case ${COMP_WORDS[2]} in
 	up) _verbena_words --resume --restore --json --help ;;
 	show) _verbena_words --links --svg --html --from --to --topology --json --help ;;
+	exec) _verbena_words --ca --all --list --output --no-prefix --jobs --timeout --no-sysfs --help ;;
 	gen) _verbena_words --ports --hosts --levels --hosts-per-leaf --leaves --spines --pods --size \
 		--cables --groups --switches --globals --output --link --mtu --delay --ips --title --help ;;
 	trace) _verbena_words --lid --mlid --sl --pkey --json --help ;;

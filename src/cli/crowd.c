@@ -71,7 +71,7 @@ static const int passed_on[] = {SIGINT,	 SIGTERM, SIGHUP,  SIGQUIT,
 				SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
 #define PASSED_ON (sizeof(passed_on) / sizeof(passed_on[0]))
 
-static uint64_t now_ns(void)
+static uint64_t crowd_now_ns(void)
 {
 	struct timespec now;
 
@@ -192,8 +192,8 @@ static pid_t member_start_merged(struct crowd *crowd, struct member *member, siz
 	}
 	close(out[1]);
 	close(err[1]);
-	stream_open(&member->out, &crowd->sinks[0], out[0], prefix);
-	stream_open(&member->err, &crowd->sinks[1], err[0], prefix);
+	stream_begin(&member->out, &crowd->sinks[0], out[0], prefix);
+	stream_begin(&member->err, &crowd->sinks[1], err[0], prefix);
 	return pid;
 
 out_err:
@@ -245,7 +245,7 @@ static int member_start(struct crowd *crowd, size_t index)
 	member->state = MEMBER_RUNNING;
 	crowd->busy++;
 	if (plan->limit_ns)
-		member->deadline_ns = now_ns() + plan->limit_ns;
+		member->deadline_ns = crowd_now_ns() + plan->limit_ns;
 	if (member->deadline_ns < crowd->deadline_ns)
 		crowd->deadline_ns = member->deadline_ns;
 	return 0;
@@ -293,7 +293,7 @@ static void member_settle(struct crowd *crowd, struct member *member)
 /* Deadlines that have come. */
 static void members_hurry(struct crowd *crowd)
 {
-	uint64_t now = now_ns();
+	uint64_t now = crowd_now_ns();
 
 	if (now < crowd->deadline_ns)
 		return;
@@ -383,7 +383,7 @@ static int crowd_patience(const struct crowd *crowd)
 
 	if (until == NEVER)
 		return -1;
-	now = now_ns();
+	now = crowd_now_ns();
 	if (until <= now)
 		return 0;
 	until = (until - now) / NS_PER_MS + 1;
@@ -392,8 +392,9 @@ static int crowd_patience(const struct crowd *crowd)
 
 static void crowd_tick(struct crowd *crowd)
 {
-	if (now_ns() >= crowd->tick_ns)
-		crowd->tick_ns = now_ns() + crowd->plan->tick(crowd->plan->context) * NS_PER_MS;
+	if (crowd_now_ns() >= crowd->tick_ns)
+		crowd->tick_ns =
+			crowd_now_ns() + crowd->plan->tick(crowd->plan->context) * NS_PER_MS;
 }
 
 static void crowd_wait(struct crowd *crowd, int patience_ms)

@@ -138,7 +138,7 @@ void sink_abandon(struct sink *sink)
 
 /* Streams -------------------------------------------------------------------------------------- */
 
-int stream_open(struct stream *stream, struct sink *sink, int fd, const char *prefix)
+int stream_begin(struct stream *stream, struct sink *sink, int fd, const char *prefix)
 {
 	*stream =
 		(struct stream){.watch = {WATCH_STREAM}, .fd = fd, .sink = sink, .prefix = prefix};

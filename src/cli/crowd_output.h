@@ -8,7 +8,7 @@
  * thread; an epoll tells what is ready, by pointers to struct watch.
  *
  * A stream's state    leaves it by
- * STREAM_CLOSED       stream_open()
+ * STREAM_CLOSED       stream_begin()
  * STREAM_READING      stream_ready(), stream_finish(): closed, waiting or reading again
  * STREAM_WAITING      sink_ready() of its sink: likewise
  */
@@ -71,7 +71,7 @@ void sink_abandon(struct sink *sink);
 bool sink_is_empty(const struct sink *sink);
 
 /* Begins to read a non-blocking descriptor, which becomes the stream's. Returns 0 or -errno. */
-int stream_open(struct stream *stream, struct sink *sink, int fd, const char *prefix);
+int stream_begin(struct stream *stream, struct sink *sink, int fd, const char *prefix);
 /* The epoll says that it can be read. */
 void stream_ready(struct stream *stream);
 /* The program has ended: what it wrote so far is read, then the stream closes. What programs that

@@ -564,7 +564,8 @@ const struct cli_command fabric_exec = {
 	.summary = "run one program on many nodes at once",
 	.help = "usage: verbena fabric exec [OPTION...] NODES PROGRAM [ARGUMENT...]\n"
 		"       verbena fabric exec [OPTION...] --ca | --all PROGRAM [ARGUMENT...]\n\n"
-		"Runs PROGRAM on each of the nodes, all at once, as `verbena run --node' does on\n"
+		"Runs PROGRAM on each of the nodes, all at once, as `verbena run' does on a "
+		"single\n"
 		"one. NODES are names with ranges, lists and wildcards: 'H-[0-15,20]', 'H-*',\n"
 		"'H-1,S-[0-3]'. In arguments {node} becomes the node's name and {index} its place\n"
 		"among them; VERBENA_NODE, VERBENA_NODE_INDEX and VERBENA_NODE_COUNT are set.\n\n"

@@ -125,7 +125,7 @@ const struct cli_command command_run = {
 		"devices,\n"
 		"in a mount namespace of its own. The daemon is started when there is none.\n\n"
 		"      --no-sysfs   leave /sys/class and /dev as they are; no namespace\n"
-		"      --node NODE  the fabric's node whose device libibumad has\n"
+		"      --node NODE  the node of the fabric (see `verbena fabric') that it is on\n"
 		"  -h, --help       show this\n\n"
 		"Ends as PROGRAM does; 127 when there is no such program, 126 when it cannot be "
 		"run.\n"
