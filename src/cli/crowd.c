@@ -99,8 +99,7 @@ static bool crowd_is_alone(const struct crowd *crowd)
 	return crowd->plan->count == 1;
 }
 
-/* A program's process ---------------------------------------------------------------------------
- */
+/* A program's process -------------------------------------------------------------------------- */
 
 /* Gives the new process what this one had when it began. */
 static void process_restore(const struct crowd *crowd)
@@ -156,8 +155,7 @@ static int pipe_make(int ends[2])
 	return -EMFILE;
 }
 
-/* Members ---------------------------------------------------------------------------------------
- */
+/* Members -------------------------------------------------------------------------------------- */
 
 static struct member *member_idle(struct crowd *crowd)
 {
@@ -312,8 +310,7 @@ static void members_hurry(struct crowd *crowd)
 	}
 }
 
-/* The crowd -------------------------------------------------------------------------------------
- */
+/* The crowd ------------------------------------------------------------------------------------ */
 
 static void crowd_reap(struct crowd *crowd)
 {
@@ -443,8 +440,7 @@ static void crowd_loop(struct crowd *crowd)
 		crowd_wait(crowd, -1);
 }
 
-/* Beginning -------------------------------------------------------------------------------------
- */
+/* Beginning ------------------------------------------------------------------------------------ */
 
 /* Lets this process have as many descriptors as it may, and says how many programs they are enough
  * for. */
@@ -522,6 +518,8 @@ static int crowd_prepare(struct crowd *crowd)
 	crowd->at_once = crowd->plan->at_once < possible ? crowd->plan->at_once : possible;
 	if (crowd->at_once > crowd->plan->count)
 		crowd->at_once = crowd->plan->count;
+	if (!crowd->at_once)
+		crowd->at_once = 1;
 	crowd->members = calloc(crowd->at_once, sizeof(*crowd->members));
 	return crowd->members ? 0 : -ENOMEM;
 }

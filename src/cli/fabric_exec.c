@@ -61,8 +61,7 @@ struct exec {
 
 enum { EXEC_ALL = 256, EXEC_ADAPTERS, EXEC_LIST, EXEC_NO_PREFIX, EXEC_NO_SYSFS };
 
-/* Options ---------------------------------------------------------------------------------------
- */
+/* Options -------------------------------------------------------------------------------------- */
 
 static bool jobs_take(struct exec_wish *wish)
 {
@@ -116,8 +115,7 @@ static bool exec_take(struct exec_wish *wish, int option)
 	}
 }
 
-/* Arguments and environment ---------------------------------------------------------------------
- */
+/* Arguments and environment -------------------------------------------------------------------- */
 
 /* `text` with {node} and {index} replaced; allocated. */
 static char *argument_expand(const char *text, const char *node, size_t index)
@@ -171,23 +169,31 @@ static void exec_node_show(const struct exec *exec, size_t i)
 			  strerror(-error));
 }
 
-/* In the new process: becomes the program on its node. Returns an exit code if it can't. */
-static int exec_become(void *context, size_t i)
+/* The program's words for a node, allocated; NULL: no memory. */
+static char **words_expand(char **given, const char *node, size_t index)
 {
-	const struct exec *exec = context;
-	const char *node = node_choice_name(&exec->choice, i);
-	char **given = exec->wish->program, **words;
 	size_t count = 0;
+	char **words;
 
 	while (given[count])
 		count++;
 	words = calloc(count + 1, sizeof(*words));
 	for (size_t k = 0; words && k < count; k++) {
-		words[k] = argument_expand(given[k], node, i);
+		words[k] = argument_expand(given[k], node, index);
 		if (!words[k])
-			words = NULL;
+			return NULL;
 	}
-	if (!words || setenv(NODE_VARIABLE, node, 1) ||
+	return words;
+}
+
+/* In the new process: becomes the program on its node. Returns an exit code if it can't. */
+static int exec_become(void *context, size_t i)
+{
+	const struct exec *exec = context;
+	const char *node = node_choice_name(&exec->choice, i);
+	char **words = words_expand(exec->wish->program, node, i);
+
+	if (!words || !words[0] || setenv(NODE_VARIABLE, node, 1) ||
 	    environment_number("VERBENA_NODE_INDEX", i) ||
 	    environment_number("VERBENA_NODE_COUNT", exec->choice.count)) {
 		cli_error("out of memory");
@@ -198,8 +204,7 @@ static int exec_become(void *context, size_t i)
 	return launch_failed(words[0], errno);
 }
 
-/* Outputs ---------------------------------------------------------------------------------------
- */
+/* Outputs -------------------------------------------------------------------------------------- */
 
 /* "NODE: ", coloured on a terminal. */
 static const char *exec_prefix(void *context, size_t i)
@@ -262,8 +267,7 @@ static int directory_open(struct exec *exec)
 	return CLI_FAILURE;
 }
 
-/* Files of nodes --------------------------------------------------------------------------------
- */
+/* Files of nodes ------------------------------------------------------------------------------- */
 
 static void exec_node_prepare(void *context, size_t i)
 {
@@ -327,8 +331,7 @@ static void exec_mirror_make(struct exec *exec)
 	exec->nodes = NULL;
 }
 
-/* Results ---------------------------------------------------------------------------------------
- */
+/* Results -------------------------------------------------------------------------------------- */
 
 static void result_text(const struct crowd_result *result, char *text, size_t size)
 {
@@ -396,8 +399,7 @@ static int results_report(struct exec *exec)
 	return code;
 }
 
-/* Running ---------------------------------------------------------------------------------------
- */
+/* Running -------------------------------------------------------------------------------------- */
 
 static int crowd_start_all(struct exec *exec)
 {

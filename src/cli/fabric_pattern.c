@@ -84,8 +84,7 @@ void node_choice_add_all(struct node_choice *choice, bool adapters_only)
 			choice_take(choice, i);
 }
 
-/* Names that aren't there -----------------------------------------------------------------------
- */
+/* Names that aren't there ---------------------------------------------------------------------- */
 
 /* How many characters must be inserted, deleted or replaced to make one name of the other. */
 static unsigned int name_distance(const char *one, const char *other)
@@ -164,8 +163,7 @@ void node_absent_say(const json_t *nodes, const char *name)
 	cli_error("the fabric has no node `%s`%s", name, text);
 }
 
-/* Expanding -------------------------------------------------------------------------------------
- */
+/* Expanding ------------------------------------------------------------------------------------ */
 
 /* One call of node_choice_add(). */
 struct expansion {
@@ -449,8 +447,7 @@ int node_choice_add(struct node_choice *choice, const char *pattern)
 	return error;
 }
 
-/* Folding ---------------------------------------------------------------------------------------
- */
+/* Folding -------------------------------------------------------------------------------------- */
 
 /* A name's part before its last number, and that number; false: it doesn't end with a number that
  * could be written otherwise in a range. */

@@ -31,7 +31,7 @@
 
 #define MOUNT_FLAGS (MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
-/* Files --------------------------------------------------------------------------------------- */
+/* Files ---------------------------------------------------------------------------------------- */
 
 /* Makes a new file with a line of text. Returns 0 or -errno. */
 static int file_make(int directory, const char *name, const char *text)
@@ -113,7 +113,7 @@ static int file_replace(const struct mirror_node *node, const char *path, const 
 	return error;
 }
 
-/* Nodes --------------------------------------------------------------------------------------- */
+/* Nodes ---------------------------------------------------------------------------------------- */
 
 struct writer {
 	struct mirror_node *node;
@@ -271,7 +271,7 @@ void mirror_node_remove(struct mirror_node *node)
 	*node = (struct mirror_node){.fd = -1};
 }
 
-/* Mounts -------------------------------------------------------------------------------------- */
+/* Mounts --------------------------------------------------------------------------------------- */
 
 int mirror_mount(void)
 {
