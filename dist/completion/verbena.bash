@@ -121,6 +121,7 @@ _verbena_fabric_options() {
 		--cables --groups --switches --globals --output --link --mtu --delay --ips --title --help ;;
 	trace) _verbena_words --lid --mlid --sl --pkey --json --help ;;
 	counters) _verbena_words --clear --json --help ;;
+	status) _verbena_words --watch --json --help ;;
 	*) _verbena_words --json --help ;;
 	esac
 }

@@ -23,6 +23,10 @@
 
 #define EXIT_TIMEOUT_MS 10000
 
+/* How often `status --watch` looks, and what is buffered of it. */
+#define WATCH_MS 1000
+#define WATCH_BUFFER (64 * 1024)
+
 /* Up ------------------------------------------------------------------------------------------ */
 
 /* verbena-fabric's path: beside verbenad, or (in a build tree) beside this command. */
@@ -301,10 +305,10 @@ static int fabric_status_print(const json_t *reply)
 	return cli_finish(CLI_OK);
 }
 
-static int fabric_status_act(const struct fabric_call *call)
+static int fabric_status_once(bool json)
 {
 	json_t *reply;
-	int code = fabric_ask(json_pack("{s:s}", "op", "status"), call->json, &reply);
+	int code = fabric_ask(json_pack("{s:s}", "op", "status"), json, &reply);
 
 	if (code != FABRIC_GO_ON)
 		return code;
@@ -313,16 +317,48 @@ static int fabric_status_act(const struct fabric_call *call)
 	return code;
 }
 
+/* Again and again, until the fabric is gone or a signal ends this process. On a terminal each
+ * status takes the place of the one before. */
+static int fabric_status_watch(void)
+{
+	bool clears = isatty(STDOUT_FILENO);
+	int code;
+
+	/* Written as a whole, so that a terminal doesn't flicker. */
+	setvbuf(stdout, NULL, _IOFBF, WATCH_BUFFER);
+	do {
+		fputs(clears ? "\033[H\033[J" : "", stdout);
+		code = fabric_status_once(false);
+		if (!clears)
+			putchar('\n');
+		if (code == CLI_OK)
+			code = cli_finish(CLI_OK);
+		poll(NULL, 0, WATCH_MS);
+	} while (code == CLI_OK);
+	return code;
+}
+
+static int fabric_status_act(const struct fabric_call *call)
+{
+	if (call->flag && call->json) {
+		cli_error("--watch is for people, --json for scripts: give one");
+		return cli_usage(call->self);
+	}
+	return call->flag ? fabric_status_watch() : fabric_status_once(call->json);
+}
+
 const struct fabric_command fabric_status = {
 	.cli.name = "fabric status",
 	.cli.summary = "show the fabric, its faults, and the programs that are on it",
 	.cli.help =
-		"usage: verbena fabric status [--json]\n\n"
+		"usage: verbena fabric status [--json | --watch]\n\n"
 		"Shows the fabric as a whole: how many links are up, where subnet managers run,\n"
 		"which faults are set, and the programs that have a port open.\n\n"
+		"  -w, --watch  again each second\n"
 		"  -j, --json   for scripts: the whole answer\n"
 		"  -h, --help   show this\n",
 	.cli.run = fabric_command_run,
+	.flag = "watch",
 	.act = fabric_status_act,
 };
 
