@@ -85,7 +85,7 @@ static void rate_give(const struct giver *giver, const json_t *port)
 static void gids_give(struct giver *giver, const json_t *port, uint64_t prefix)
 {
 	const json_t *gids = json_object_get(port, "gids");
-	char name[16];
+	char name[32];
 
 	for (size_t i = 0; i < GIDS; i++) {
 		const char *gid = json_string_value(json_array_get(gids, i));
@@ -155,7 +155,7 @@ static void port_give(struct giver *giver, const struct node_facts *facts,
 		      const struct proto_fabric_port *port)
 {
 	const json_t *words = port_words(facts, port->number);
-	char name[16];
+	char name[32];
 
 	snprintf(giver->directory, sizeof(giver->directory), MIRROR_OF_DEVICE "/ports/%u",
 		 port->number);
