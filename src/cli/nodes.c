@@ -10,8 +10,8 @@
  *
  * Without /dev/infiniband all of /dev is covered, and every entry bind-mounted into the cover,
  * because the directory can't be made on the host: an ordinary user may not, and root must not
- * change the host. No nodes for MADs (umadN, issmN) are shown, because Verbena serves no MADs to
- * programs. One thread.
+ * change the host. No nodes for MADs (umadN, issmN) are shown: Verbena's libibumad opens sockets of
+ * the fabric instead. One thread.
  */
 #include "cli/nodes.h"
 
