@@ -72,7 +72,7 @@ _verbena_fabric() {
 		if [[ $cur == -* ]]; then
 			_verbena_words --help
 		else
-			_verbena_words up down status show exec gen link node port errors drop delay counters trace save load
+			_verbena_words up down status show exec gen link node port errors drop delay rate counters trace save load
 		fi
 		return
 	fi

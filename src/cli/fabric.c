@@ -15,10 +15,11 @@
 #include "cli/table.h"
 
 static const struct cli_command *const commands[] = {
-	&fabric_up,	      &fabric_down.cli,	  &fabric_status.cli, &fabric_show,
-	&fabric_exec,	      &fabric_gen,	  &fabric_link.cli,   &fabric_node.cli,
-	&fabric_port.cli,     &fabric_errors.cli, &fabric_drop.cli,   &fabric_delay.cli,
-	&fabric_counters.cli, &fabric_trace,	  &fabric_save.cli,   &fabric_load.cli,
+	&fabric_up,	  &fabric_down.cli,	&fabric_status.cli, &fabric_show,
+	&fabric_exec,	  &fabric_gen,		&fabric_link.cli,   &fabric_node.cli,
+	&fabric_port.cli, &fabric_errors.cli,	&fabric_drop.cli,   &fabric_delay.cli,
+	&fabric_rate.cli, &fabric_counters.cli, &fabric_trace,	    &fabric_save.cli,
+	&fabric_load.cli,
 };
 
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
@@ -232,6 +233,7 @@ const struct cli_command command_fabric = {
 		"  errors    list ports with errors; let a port count some\n"
 		"  drop      let a port lose what arrives\n"
 		"  delay     delay what arrives at a port\n"
+		"  rate      let a cable carry less: lanes and speed\n"
 		"  counters  show or clear the counters of a port or a node\n"
 		"  trace     follow a packet through the forwarding tables\n"
 		"  save      write the state of all tables into a file\n"

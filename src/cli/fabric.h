@@ -46,7 +46,8 @@ int fabric_command_run(const struct cli_command *self, int argc, char **argv);
 extern const struct cli_command fabric_up, fabric_gen, fabric_show, fabric_trace, fabric_exec;
 extern const struct fabric_command fabric_down, fabric_status, fabric_save, fabric_load;
 extern const struct fabric_command fabric_link, fabric_node, fabric_port;
-extern const struct fabric_command fabric_errors, fabric_drop, fabric_delay, fabric_counters;
+extern const struct fabric_command fabric_errors, fabric_drop, fabric_delay, fabric_rate;
+extern const struct fabric_command fabric_counters;
 
 /* Asks verbena-fabric; see ctl_request(). */
 int fabric_request(json_t *request, bool json, json_t **reply);

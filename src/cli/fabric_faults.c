@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `verbena fabric link`, `node`, `errors`, `drop`, `delay` and `counters`: what is changed in a
- * fabric that runs. No state. One thread.
+ * `verbena fabric link`, `node`, `errors`, `drop`, `delay`, `rate` and `counters`: what is changed
+ * in a fabric that runs. No state. One thread.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -163,7 +163,7 @@ const struct fabric_command fabric_errors = {
 		"to a counter, or N each second from now on (0/s: no longer). Counters:\n\n"
 		"  symbol link_recovery link_downed rcv_errors rcv_remote_physical\n"
 		"  rcv_switch_relay xmit_discards xmit_constraint rcv_constraint local_integrity\n"
-		"  buffer_overrun qp1_dropped vl15_dropped xmit_wait\n\n"
+		"  buffer_overrun qp1_dropped vl15_dropped xmit_wait flow_control\n\n"
 		"  -j, --json   for scripts\n"
 		"  -h, --help   show this\n\n"
 		"Example: verbena fabric errors S1/7 symbol=10/s\n",
@@ -245,6 +245,46 @@ const struct fabric_command fabric_delay = {
 	.most = 2,
 	.port_use = FABRIC_PORT,
 	.act = delay_act,
+};
+
+static int rate_act(const struct fabric_call *call)
+{
+	const char *node = call->argument[0], *width = call->argument[1];
+	const char *speed = call->arguments == 3 ? call->argument[2] : NULL;
+
+	if (!speed && !strcmp(width, "full"))
+		return fabric_change(json_pack("{s:s, s:s, s:i}", "op", "rate", "node", node,
+					       "port", (int)call->port),
+				     call->json, "%s/%u: all that the ports can do", node,
+				     call->port);
+	if (!speed || !topology_width_find(width) || !topology_speed_find(speed)) {
+		cli_error(
+			"a rate is written 4X HDR: 1X, 2X, 4X, 8X or 12X, and SDR, DDR, QDR, FDR, "
+			"EDR, HDR, NDR or XDR; or `full`");
+		return cli_usage(call->self);
+	}
+	return fabric_change(json_pack("{s:s, s:s, s:i, s:s, s:s}", "op", "rate", "node", node,
+				       "port", (int)call->port, "width", width, "speed", speed),
+			     call->json, "%s/%u: %s %s", node, call->port, width, speed);
+}
+
+const struct fabric_command fabric_rate = {
+	.cli.name = "fabric rate",
+	.cli.summary = "let a cable carry less: lanes and speed",
+	.cli.help =
+		"usage: verbena fabric rate [--json] NODE/PORT WIDTH SPEED\n"
+		"       verbena fabric rate [--json] NODE/PORT full\n\n"
+		"The port's cable carries no more lanes and no higher speed from now on, as a bad\n"
+		"one does; `full`: all that its ports can do. The link trains again, and so goes\n"
+		"down for a moment: switches send traps.\n\n"
+		"  -j, --json   for scripts: the answer\n"
+		"  -h, --help   show this\n\n"
+		"Example: verbena fabric rate S1/7 1X EDR\n",
+	.cli.run = fabric_command_run,
+	.least = 2,
+	.most = 3,
+	.port_use = FABRIC_PORT,
+	.act = rate_act,
 };
 
 /* Counters ------------------------------------------------------------------------------------- */

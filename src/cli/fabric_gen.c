@@ -102,7 +102,7 @@ static bool take_link(struct gen_wish *wish)
 				return true;
 			}
 	cli_error("--link is written 4xHDR: 1, 2, 4, 8 or 12 lanes of SDR, DDR, QDR, FDR10, FDR, "
-		  "EDR, HDR or NDR, not `%s`",
+		  "EDR, HDR, NDR or XDR, not `%s`",
 		  optarg);
 	return false;
 }

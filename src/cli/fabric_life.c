@@ -264,6 +264,8 @@ static void fault_print(const json_t *fault)
 		       (uint64_t)ctl_integer(fault, "attribute"));
 	if (json_object_get(fault, "ns"))
 		printf(": %" JSON_INTEGER_FORMAT " ns", ctl_integer(fault, "ns"));
+	if (json_object_get(fault, "width"))
+		printf(": %s %s", ctl_string(fault, "width"), ctl_string(fault, "speed"));
 	if (json_object_get(fault, "per_second"))
 		printf(": %s, %g per second", ctl_string(fault, "counter"),
 		       json_number_value(json_object_get(fault, "per_second")));

@@ -18,7 +18,7 @@ static const char *const error_names[] = {
 	"rcv_errors",	   "rcv_remote_physical", "rcv_switch_relay",
 	"xmit_discards",   "xmit_constraint",	  "rcv_constraint",
 	"local_integrity", "buffer_overrun",	  "qp1_dropped",
-	"vl15_dropped",	   "xmit_wait",
+	"vl15_dropped",	   "xmit_wait",		  "flow_control",
 };
 
 static enum table_style state_style(const char *state)

@@ -41,13 +41,14 @@ static void armed_activate(struct fabric *fabric, uint32_t port)
 	fabric_touch(fabric);
 }
 
-static bool hop_make(struct fabric *fabric, const struct route_hop *hop, const uint8_t *mad)
+static bool hop_make(struct fabric *fabric, const struct route_hop *hop, const uint8_t *mad,
+		     bool is_multicast)
 {
-	traffic_count(fabric, hop, 1, MAD_WORDS, false);
+	traffic_count(fabric, hop, 1, MAD_WORDS, is_multicast);
 	return !fault_drops(fabric, hop->ingress, mad);
 }
 
-bool datagram_cross(struct fabric *fabric, struct datagram *datagram, uint32_t egress)
+bool datagram_cross(struct fabric *fabric, struct fabric_datagram *datagram, uint32_t egress)
 {
 	const struct fabric_port *port = &fabric->ports[egress];
 	struct route_hop hop = {.egress = egress, .ingress = port->cable, .vl = 15};
@@ -56,12 +57,13 @@ bool datagram_cross(struct fabric *fabric, struct datagram *datagram, uint32_t e
 	    port_state(&fabric->ports[port->cable]) < PORT_INIT)
 		return false;
 	datagram->port = hop.ingress;
-	return hop_make(fabric, &hop, datagram->mad);
+	datagram->delay_ns += port_delay_ns(&fabric->ports[hop.ingress]);
+	return hop_make(fabric, &hop, datagram->mad, false);
 }
 
 /* By LID --------------------------------------------------------------------------------------- */
 
-bool datagram_by_lid(struct fabric *fabric, struct datagram *datagram)
+bool datagram_by_lid(struct fabric *fabric, struct fabric_datagram *datagram)
 {
 	uint32_t from = fabric_end_port(fabric, datagram->port);
 	struct route_query query = {
@@ -78,12 +80,15 @@ bool datagram_by_lid(struct fabric *fabric, struct datagram *datagram)
 		return datagram_cross(fabric, datagram, datagram->port);
 	fabric_route_find(fabric, &query, &route);
 	for (uint32_t i = 0; i < route.hops; i++) {
-		if (!hop_make(fabric, &route.hop[i], datagram->mad))
+		if (!hop_make(fabric, &route.hop[i], datagram->mad, false))
 			return false;
 		if (!query.is_vl15)
 			armed_activate(fabric, route.hop[i].ingress);
 	}
 	route_count_loss(fabric, &route, 1);
+	if (route.result == ROUTE_PARTITION_XMIT || route.result == ROUTE_PARTITION_RCV)
+		trap_bad_partition(fabric, route.blame, datagram->pkey, &datagram->address);
+	datagram->delay_ns += route.delay_ns;
 	if (route.hops)
 		datagram->port = route.hop[route.hops - 1].ingress;
 	return route.result == ROUTE_OK;
@@ -97,7 +102,8 @@ static bool node_is_switch(const struct fabric *fabric, uint32_t port)
 }
 
 /* Goes on by the LID that a combined route names. Only a switch does that for others. */
-static bool directed_go_by_lid(struct fabric *fabric, struct datagram *datagram, uint16_t lid)
+static bool directed_go_by_lid(struct fabric *fabric, struct fabric_datagram *datagram,
+			       uint16_t lid)
 {
 	const struct fabric_port *end = &fabric->ports[fabric_end_port(fabric, datagram->port)];
 
@@ -107,7 +113,7 @@ static bool directed_go_by_lid(struct fabric *fabric, struct datagram *datagram,
 }
 
 /* Out of the port of this number, by the path that the datagram has. */
-static bool directed_leave(struct fabric *fabric, struct datagram *datagram, uint8_t number)
+static bool directed_leave(struct fabric *fabric, struct fabric_datagram *datagram, uint8_t number)
 {
 	const struct fabric_port *at = &fabric->ports[datagram->port];
 	uint32_t egress = fabric_port_row(fabric, at->node, number);
@@ -127,7 +133,7 @@ static enum directed_next next_if(bool moved)
 }
 
 /* `is_sender`: it is still where it was sent. A switch that got it by LID is in the same role. */
-static enum directed_next directed_out(struct fabric *fabric, struct datagram *datagram,
+static enum directed_next directed_out(struct fabric *fabric, struct fabric_datagram *datagram,
 				       bool is_sender)
 {
 	uint8_t *mad = datagram->mad;
@@ -158,7 +164,7 @@ static enum directed_next directed_out(struct fabric *fabric, struct datagram *d
 	return next_if(directed_leave(fabric, datagram, mad[MAD_AT_INITIAL_PATH + *pointer]));
 }
 
-static enum directed_next directed_back(struct fabric *fabric, struct datagram *datagram)
+static enum directed_next directed_back(struct fabric *fabric, struct fabric_datagram *datagram)
 {
 	uint8_t *mad = datagram->mad;
 	uint8_t *pointer = &mad[MAD_AT_HOP_POINTER];
@@ -179,7 +185,7 @@ static enum directed_next directed_back(struct fabric *fabric, struct datagram *
 }
 
 /* Moves a datagram of class 0x81 to where it is for. False: it was lost. */
-static bool directed_travel(struct fabric *fabric, struct datagram *datagram)
+static bool directed_travel(struct fabric *fabric, struct fabric_datagram *datagram)
 {
 	uint8_t *mad = datagram->mad;
 	bool is_back = mad[MAD_AT_STATUS] & 0x80;
@@ -218,7 +224,7 @@ void violation_count(struct fabric_port *port, int offset)
 }
 
 /* A port accepts what has its partition's key, and QP 1's queue key. */
-static bool general_is_accepted(struct fabric *fabric, struct datagram *datagram)
+static bool general_is_accepted(struct fabric *fabric, struct fabric_datagram *datagram)
 {
 	uint32_t end = fabric_end_port(fabric, datagram->port);
 	unsigned int index;
@@ -237,7 +243,7 @@ static bool general_is_accepted(struct fabric *fabric, struct datagram *datagram
 	return true;
 }
 
-static enum agent_result agents_process(struct fabric *fabric, struct datagram *datagram)
+static enum agent_result agents_process(struct fabric *fabric, struct fabric_datagram *datagram)
 {
 	uint8_t *mad = datagram->mad;
 	struct agent_request request = {
@@ -274,10 +280,11 @@ static enum agent_result agents_process(struct fabric *fabric, struct datagram *
 }
 
 /* The answer goes back to where the request came from. */
-static void datagram_turn(struct fabric *fabric, struct datagram *datagram)
+static void datagram_turn(struct fabric *fabric, struct fabric_datagram *datagram)
 {
 	struct fabric_address *address = &datagram->address;
 	struct fabric_address from = *address;
+	uint32_t end = fabric_end_port(fabric, datagram->port);
 
 	address->source = from.destination;
 	address->destination = from.source;
@@ -289,14 +296,18 @@ static void datagram_turn(struct fabric *fabric, struct datagram *datagram)
 		memcpy(address->grh + 8, from.grh + 24, 16);
 		memcpy(address->grh + 24, from.grh + 8, 16);
 	}
+	if (from.destination >= LID_MULTICAST && from.destination != LID_PERMISSIVE) {
+		/* A group can't send: its member answers for itself. */
+		address->source = port_lid(&fabric->ports[end]);
+		fabric_gid_get(fabric, end, 0, address->grh + 8);
+	}
 	if (datagram->mad[MAD_AT_CLASS] == CLASS_IS_DIRECTED)
 		datagram->mad[MAD_AT_STATUS] |= 0x80;
 	if (from.destination_qp)
-		datagram->pkey = partition_key_get(fabric, fabric_end_port(fabric, datagram->port),
-						   address->pkey_index);
+		datagram->pkey = partition_key_get(fabric, end, address->pkey_index);
 }
 
-static bool datagram_travel(struct fabric *fabric, struct datagram *datagram)
+static bool datagram_travel(struct fabric *fabric, struct fabric_datagram *datagram)
 {
 	bool is_directed = datagram->mad[MAD_AT_CLASS] == CLASS_IS_DIRECTED;
 
@@ -308,7 +319,7 @@ static bool datagram_travel(struct fabric *fabric, struct datagram *datagram)
 }
 
 /* The first address: what the sending port adds to what the program wrote. */
-static void datagram_begin(struct fabric *fabric, struct datagram *datagram, uint32_t port,
+static void datagram_begin(struct fabric *fabric, struct fabric_datagram *datagram, uint32_t port,
 			   const struct fabric_address *to, const uint8_t *mad)
 {
 	const struct fabric_port *row = &fabric->ports[port];
@@ -320,29 +331,105 @@ static void datagram_begin(struct fabric *fabric, struct datagram *datagram, uin
 	    octets_get16(mad + MAD_AT_SOURCE_LID) == LID_PERMISSIVE)
 		datagram->address.source = LID_PERMISSIVE;
 	datagram->port = port;
+	datagram->delay_ns = 0;
 	datagram->pkey =
 		to->pkey_index < FABRIC_PKEYS ? partition_key_get(fabric, port, to->pkey_index) : 0;
 	memcpy(datagram->mad, mad, FABRIC_MAD_BYTES);
 }
 
+/* From where it is, until nobody has to answer any more. */
+static void datagram_run(struct fabric *fabric, struct fabric_datagram *datagram, bool is_there)
+{
+	while (is_there || datagram_travel(fabric, datagram)) {
+		enum agent_result result;
+
+		if (datagram->delay_ns) {
+			uint64_t delay_ns = datagram->delay_ns;
+
+			datagram->delay_ns = 0;
+			fabric->functions->postpone(fabric->context, datagram, delay_ns);
+			return;
+		}
+		is_there = false;
+		result = agents_process(fabric, datagram);
+		if (result == AGENT_NOT_MINE)
+			fabric->functions->deliver(fabric->context,
+						   fabric_end_port(fabric, datagram->port),
+						   &datagram->address, datagram->mad);
+		if (result != AGENT_ANSWERS)
+			return;
+		datagram_turn(fabric, datagram);
+	}
+	fabric->header->mads_dropped++;
+}
+
+/* Multicast ------------------------------------------------------------------------------------ */
+
+struct multicast {
+	struct fabric *fabric;
+	const struct fabric_datagram *datagram;
+};
+
+static bool multicast_visit(void *context, const struct route_hop *hop)
+{
+	struct multicast *multicast = context;
+
+	if (!hop_make(multicast->fabric, hop, multicast->datagram->mad, true))
+		return false;
+	armed_activate(multicast->fabric, hop->ingress);
+	return true;
+}
+
+/* Each copy goes on by itself. */
+static void multicast_reached(void *context, uint32_t end_port, uint64_t delay_ns)
+{
+	struct multicast *multicast = context;
+	struct fabric_datagram copy = *multicast->datagram;
+
+	copy.port = end_port;
+	copy.delay_ns = delay_ns;
+	if (general_is_accepted(multicast->fabric, &copy))
+		datagram_run(multicast->fabric, &copy, true);
+}
+
+/* To QP 1 of all members. Multicast packets have a GRH: receivers discard those without. */
+static void multicast_send(struct fabric *fabric, const struct fabric_datagram *datagram)
+{
+	struct multicast multicast = {.fabric = fabric, .datagram = datagram};
+	const struct route_visitor visitor = {multicast_visit, multicast_reached, &multicast};
+	const struct route_query query = {
+		.port = datagram->port,
+		.destination = datagram->address.destination,
+		.pkey = datagram->pkey,
+		.sl = datagram->address.sl,
+		.mtu = 1,
+	};
+
+	if (datagram->address.has_grh && datagram->address.grh[24] == 0xff)
+		route_multicast(fabric, &query, &visitor);
+	else
+		fabric->header->mads_dropped++;
+}
+
 void fabric_send(struct fabric *fabric, uint32_t port, const struct fabric_address *to,
 		 const uint8_t *mad, uint64_t now_ms)
 {
-	struct datagram datagram;
+	struct fabric_datagram datagram;
+	uint16_t lid = to->destination;
 
 	fabric->now_ms = now_ms;
 	fabric->header->mads++;
 	datagram_begin(fabric, &datagram, port, to, mad);
-	while (datagram_travel(fabric, &datagram)) {
-		enum agent_result result = agents_process(fabric, &datagram);
+	if (to->destination_qp && lid >= LID_MULTICAST && lid != LID_PERMISSIVE)
+		multicast_send(fabric, &datagram);
+	else
+		datagram_run(fabric, &datagram, false);
+}
 
-		if (result == AGENT_NOT_MINE)
-			fabric->functions->deliver(fabric->context,
-						   fabric_end_port(fabric, datagram.port),
-						   &datagram.address, datagram.mad);
-		if (result != AGENT_ANSWERS)
-			return;
-		datagram_turn(fabric, &datagram);
-	}
-	fabric->header->mads_dropped++;
+void fabric_arrive(struct fabric *fabric, const struct fabric_datagram *datagram, uint64_t now_ms)
+{
+	struct fabric_datagram copy = *datagram;
+
+	fabric->now_ms = now_ms;
+	datagram_run(fabric, &copy, true);
 }

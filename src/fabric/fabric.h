@@ -42,14 +42,21 @@ struct fabric_plan_node {
 	bool has_base_port0; /* a switch whose port 0 isn't an enhanced one */
 };
 
+/* What a lane carries, as PortInfo has it. A faster one has the bits of the slower kinds, too. */
+struct fabric_speed {
+	uint8_t basic; /* LinkSpeedActive: 1 SDR, 2 DDR, 4 QDR; 0: follows from the others */
+	uint8_t ext;   /* LinkSpeedExtActive: 1 FDR, 2 EDR, 4 HDR, 8 NDR */
+	uint8_t ext2;  /* LinkSpeedExtActive2: 1 XDR */
+};
+
 /* A cable. Each port is in one at most. */
 struct fabric_plan_cable {
 	uint32_t node[2]; /* indexes of nodes */
 	uint8_t port[2];
-	uint8_t width;	   /* LinkWidthActive: 1 1x, 2 4x, 4 8x, 8 12x, 16 2x; 0: 4x */
-	uint8_t speed;	   /* LinkSpeedActive: 1 SDR, 2 DDR, 4 QDR; 0: by speed_ext, else QDR */
-	uint8_t speed_ext; /* LinkSpeedExtActive: 1 FDR, 2 EDR, 4 HDR; speed and this 0: HDR */
-	uint8_t reserved;
+	uint8_t width;		   /* LinkWidthActive: 1 1x, 2 4x, 4 8x, 8 12x, 16 2x; 0: 4x */
+	struct fabric_speed speed; /* all 0: HDR */
+	uint8_t mtu;		   /* MTUCap of both ports: 1 to 5 (256 to 4096); 0: 5 */
+	uint32_t delay_ns;	   /* added to what arrives at either end */
 };
 
 struct fabric_plan {
@@ -91,10 +98,22 @@ enum fabric_event {
 	EVENT_GID_CHANGE,
 };
 
+/* A datagram on its way. */
+struct fabric_datagram {
+	struct fabric_address address;
+	uint32_t port;	   /* where it is: the port that sends it, or by which it came */
+	uint64_t delay_ns; /* of the cables that it has crossed, still to be waited for */
+	uint16_t pkey;	   /* of a datagram to QP 1 */
+	uint8_t mad[FABRIC_MAD_BYTES];
+};
+
 struct fabric_functions {
 	/* A datagram that no management agent of the fabric takes: it is for a program's agent. */
 	void (*deliver)(void *context, uint32_t port, const struct fabric_address *from,
 			const uint8_t *mad);
+	/* A datagram has come to a node, `delay_ns` too early: the caller copies it and calls
+	 * fabric_arrive() then. Never more than a second for each cable. */
+	void (*postpone)(void *context, const struct fabric_datagram *datagram, uint64_t delay_ns);
 	/* What verbs programs on this end port are to be told. */
 	void (*event)(void *context, uint32_t port, enum fabric_event event);
 	/* A random number for the faults. */
@@ -116,6 +135,8 @@ struct fabric {
 	uint8_t *unicast;
 	uint16_t *multicast;
 	struct fabric_congestion *congestion;
+	uint32_t *sl_words;
+	struct fabric_sampler *samplers;
 	const char *names;
 	uint64_t now_ms; /* of the call under way */
 };
@@ -138,6 +159,10 @@ uint32_t fabric_port_row(const struct fabric *fabric, uint32_t node, unsigned in
 /* The end port that stands for a port: itself, or port 0 of its switch. */
 uint32_t fabric_end_port(const struct fabric *fabric, uint32_t port);
 
+/* GID `index` of an end port; one that it hasn't got: GID 0. */
+void fabric_gid_get(const struct fabric *fabric, uint32_t end_port, unsigned int index,
+		    uint8_t gid[16]);
+
 /* Datagrams ------------------------------------------------------------------------------------ */
 
 /*
@@ -148,7 +173,11 @@ uint32_t fabric_end_port(const struct fabric *fabric, uint32_t port);
 void fabric_send(struct fabric *fabric, uint32_t port, const struct fabric_address *to,
 		 const uint8_t *mad, uint64_t now_ms);
 
-/* Sends what is due; fabric_deadline(): when that is next, UINT64_MAX: nothing is under way. */
+/* A datagram that was postponed is there now. */
+void fabric_arrive(struct fabric *fabric, const struct fabric_datagram *datagram, uint64_t now_ms);
+
+/* Sends the traps, and takes the samples, that are due; fabric_deadline(): when that is next,
+ * UINT64_MAX: nothing is under way. */
 void fabric_expire(struct fabric *fabric, uint64_t now_ms);
 uint64_t fabric_deadline(const struct fabric *fabric);
 
@@ -156,6 +185,13 @@ uint64_t fabric_deadline(const struct fabric *fabric);
 
 /* A cable is cut or mended. -ENOTCONN: the port has none. */
 int fabric_cable_set(struct fabric *fabric, uint32_t port, bool is_cut, uint64_t now_ms);
+/*
+ * The port's cable carries no more than this from now on, and the link trains again: it comes up
+ * with the highest width and speed that are enabled and that the cable carries. `width` 0: all
+ * again. -ENOTCONN: there is no cable; -EINVAL: no such width, or the ports can't do that.
+ */
+int fabric_rate_set(struct fabric *fabric, uint32_t port, uint8_t width, struct fabric_speed speed,
+		    uint64_t now_ms);
 /* A node loses its power, or gets it back with empty tables. */
 void fabric_power_set(struct fabric *fabric, uint32_t node, bool is_on, uint64_t now_ms);
 /* A program opened or closed the port's issm file. */
@@ -163,6 +199,8 @@ void fabric_issm_set(struct fabric *fabric, uint32_t port, bool is_open, uint64_
 /* A node's description, as the kernel's node_desc: trap 144 follows. */
 void fabric_description_set(struct fabric *fabric, uint32_t node, const char *text,
 			    uint64_t now_ms);
+/* A node's SystemImageGUID: trap 145 follows. */
+void fabric_system_guid_set(struct fabric *fabric, uint32_t node, uint64_t guid, uint64_t now_ms);
 /* Adds to a counter as the port itself would. */
 void fabric_error_add(struct fabric *fabric, uint32_t port, enum fabric_error error,
 		      uint32_t count);

@@ -17,6 +17,7 @@ enum { CLASS_IS_CONGESTION = 0x21 };
 /* Status of an answer. */
 enum {
 	ANSWER_OK = 0,
+	ANSWER_BUSY = 0x01,
 	ANSWER_VERSION = 0x04,
 	ANSWER_UNSUPPORTED = 0x0c, /* method and attribute together */
 	ANSWER_INVALID = 0x1c,	   /* a field or the modifier */
@@ -43,14 +44,6 @@ enum {
 #define ATTRIBUTE_NOTICE 0x0002
 #define QKEY_GENERAL 0x80010000u
 
-/* A datagram on its way. */
-struct datagram {
-	struct fabric_address address;
-	uint32_t port; /* where it is: the port that sends it, or by which it came */
-	uint16_t pkey; /* of a datagram to QP 1 */
-	uint8_t mad[FABRIC_MAD_BYTES];
-};
-
 /* What an agent made of a datagram. */
 enum agent_result {
 	AGENT_ANSWERS,	/* the datagram is the answer now */
@@ -61,7 +54,7 @@ enum agent_result {
 /* A request to an agent, and the answer that it becomes. */
 struct agent_request {
 	struct fabric *fabric;
-	const struct datagram *from;
+	const struct fabric_datagram *from;
 	uint32_t node;
 	uint32_t port;	   /* by which it came */
 	uint32_t end_port; /* that has the LID */
@@ -87,6 +80,10 @@ uint16_t arbitration_answer(struct agent_request *request);
 uint16_t unicast_answer(struct agent_request *request);
 uint16_t multicast_answer(struct agent_request *request);
 
+/* Bits of what a port that can do `width` or `speed` supports. */
+uint8_t widths_upto(uint8_t width);
+struct fabric_speed speeds_upto(struct fabric_speed speed);
+
 /* Routes may have changed. */
 void fabric_touch(struct fabric *fabric);
 
@@ -106,9 +103,9 @@ void description_store(struct fabric_node *node, const char *text);
 struct fabric_port *port_at(struct fabric *fabric, uint32_t row);
 
 /* Moves a datagram by LID, with counters. False: it was lost. */
-bool datagram_by_lid(struct fabric *fabric, struct datagram *datagram);
+bool datagram_by_lid(struct fabric *fabric, struct fabric_datagram *datagram);
 /* Moves it over one cable. */
-bool datagram_cross(struct fabric *fabric, struct datagram *datagram, uint32_t egress);
+bool datagram_cross(struct fabric *fabric, struct fabric_datagram *datagram, uint32_t egress);
 
 /* Counting. */
 void traffic_count(struct fabric *fabric, const struct route_hop *hop, uint64_t packets,
@@ -123,6 +120,46 @@ bool partition_key_matches(const struct fabric *fabric, uint32_t port, uint16_t 
 /* Counts a violation of a key in PortInfo, up to what fits there. */
 void violation_count(struct fabric_port *port, int offset);
 
+/* Sampling (samples.c): what PortSamplesControl and the results read and write. */
+uint16_t samples_control_answer(struct agent_request *request);
+uint16_t samples_result_answer(struct agent_request *request);
+void samplers_expire(struct fabric *fabric);
+uint64_t samplers_deadline(const struct fabric *fabric);
+/* Drops what a process that died left half written. */
+void samplers_check(struct fabric *fabric);
+
+/* Attributes of single causes, lanes and service levels (pma_details.c). */
+uint16_t pma_detail_answer(struct agent_request *request);
+/* Which ports a request of class 4 is about: one, or all of a switch. */
+struct port_selection {
+	uint32_t first, count;
+};
+bool pma_ports_select(const struct agent_request *request, struct port_selection *selection);
+
+/* Attributes of class 4. */
+enum {
+	PM_CLASS_PORT_INFO = 0x01,
+	PM_SAMPLES_CONTROL = 0x10,
+	PM_SAMPLES_RESULT = 0x11,
+	PM_COUNTERS = 0x12,
+	PM_RCV_DETAILS = 0x15,
+	PM_XMIT_DETAILS = 0x16,
+	PM_FLOW_CONTROL = 0x18,
+	PM_VL_FLOW_ERRORS = 0x1b,
+	PM_VL_XMIT_WAIT = 0x1c,
+	PM_COUNTERS_EXTENDED = 0x1d,
+	PM_SAMPLES_RESULT_EXTENDED = 0x1e,
+	PM_EXTENDED_SPEEDS = 0x1f,
+	PM_VL_CONGESTION = 0x30,
+	PM_RCV_CONGESTION = 0x31,
+	PM_SL_RCV_FECN = 0x32,
+	PM_SL_RCV_BECN = 0x33,
+	PM_XMIT_CONGESTION = 0x34,
+	PM_VL_XMIT_CONGESTION_TIME = 0x35,
+	PM_XMIT_DATA_SL = 0x36,
+	PM_RCV_DATA_SL = 0x37,
+};
+
 /* Traps of an end port to its SM. */
 void trap_link_state(struct fabric *fabric, uint32_t port);
 void trap_threshold(struct fabric *fabric, uint32_t port, uint16_t number);
@@ -130,6 +167,10 @@ void trap_local_change(struct fabric *fabric, uint32_t end_port, uint8_t changes
 void trap_bad_m_key(struct agent_request *request);
 void trap_bad_key(struct fabric *fabric, uint32_t end_port, uint16_t number, uint32_t key,
 		  const struct fabric_address *from);
+/* A switch's port didn't let a packet pass, for its partition. */
+void trap_bad_partition(struct fabric *fabric, uint32_t port, uint16_t pkey,
+			const struct fabric_address *from);
+void trap_system_guid(struct fabric *fabric, uint32_t end_port);
 /* The SM has it. */
 void trap_repress(struct fabric *fabric, uint32_t end_port, const uint8_t *mad);
 

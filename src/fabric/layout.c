@@ -57,6 +57,10 @@ static uint64_t table_bytes(const struct fabric_header *header, enum fabric_tabl
 		return (uint64_t)header->multicast_words * sizeof(uint16_t);
 	case TABLE_CONGESTION:
 		return header->nodes * sizeof(struct fabric_congestion);
+	case TABLE_SL_WORDS:
+		return (uint64_t)header->ports * 2 * FABRIC_SLS * sizeof(uint32_t);
+	case TABLE_SAMPLERS:
+		return FABRIC_SAMPLERS * sizeof(struct fabric_sampler);
 	case TABLE_NAMES:
 		return header->name_bytes;
 	case TABLES:
@@ -162,18 +166,23 @@ static void fabric_locate(struct fabric *fabric, const struct fabric_functions *
 		.unicast = base + header->at[TABLE_UNICAST],
 		.multicast = (void *)(base + header->at[TABLE_MULTICAST]),
 		.congestion = (void *)(base + header->at[TABLE_CONGESTION]),
+		.sl_words = (void *)(base + header->at[TABLE_SL_WORDS]),
+		.samplers = (void *)(base + header->at[TABLE_SAMPLERS]),
 		.names = (char *)(base + header->at[TABLE_NAMES]),
 	};
 }
 
 /* PortInfo of a port without a link. */
-static void port_info_reset(struct fabric_port *port, uint8_t type, bool is_enhanced)
+static void port_info_reset(struct fabric_port *port, uint8_t type, bool is_enhanced,
+			    uint16_t capabilities2)
 {
 	uint32_t capabilities = 1u << 3 | 1u << 6 | 1u << 11 | 1u << 14 | 1u << 15 | 1u << 22;
 	uint8_t *info = port->info;
 	uint8_t widths = info[INFO_WIDTH_SUPPORTED];
 	uint8_t speeds = octet_high(info[INFO_SPEED_SUPPORTED_STATE]);
 	uint8_t extended = octet_low(info[INFO_EXT_ACTIVE_SUPPORTED]);
+	uint8_t extended2 = port_ext2_supported(port);
+	uint8_t mtu = octet_low(info[INFO_INIT_REPLY_MTU_CAP]);
 
 	memset(info, 0, INFO_BYTES);
 	info[INFO_WIDTH_SUPPORTED] = info[INFO_WIDTH_ENABLED] = widths;
@@ -181,12 +190,13 @@ static void port_info_reset(struct fabric_port *port, uint8_t type, bool is_enha
 	octet_set_low(&info[INFO_SPEED_ACTIVE_ENABLED], speeds);
 	octet_set_low(&info[INFO_EXT_ACTIVE_SUPPORTED], extended);
 	info[INFO_EXT_ENABLED] = extended;
+	port_set_ext2(port, 0, extended2, extended2);
 	info[INFO_PHYSICAL_DOWN_DEFAULT] = PHYSICAL_POLLING << 4 | PHYSICAL_POLLING;
 	port_set_state(port, PORT_DOWN);
-	info[INFO_MTU_SM_SL] = 5 << 4;
+	info[INFO_MTU_SM_SL] = (uint8_t)(mtu << 4);
 	info[INFO_VL_CAP_INIT_TYPE] = 4 << 4;
 	info[INFO_ARBITRATION_HIGH] = info[INFO_ARBITRATION_LOW] = FABRIC_VLARB_ENTRIES;
-	info[INFO_INIT_REPLY_MTU_CAP] = 5;
+	info[INFO_INIT_REPLY_MTU_CAP] = mtu;
 	info[INFO_VLS_ENFORCE] = 4 << 4;
 	if (!port->is_end_port)
 		return;
@@ -197,7 +207,7 @@ static void port_info_reset(struct fabric_port *port, uint8_t type, bool is_enha
 	octets_put64(info + INFO_PREFIX, 0xfe80000000000000u);
 	octets_put32(info + INFO_CAPABILITIES,
 		     capabilities | (port->has_issm ? CAPABILITY_IS_SM : 0));
-	octets_put16(info + INFO_CAPABILITIES2, 1u << 1 | 1u << 4 | 1u << 5);
+	octets_put16(info + INFO_CAPABILITIES2, capabilities2);
 	info[INFO_GUID_CAP] = type == FABRIC_SWITCH ? 1 : FABRIC_GUIDS;
 	info[INFO_REREGISTER_TIMEOUT] = 18;
 	info[INFO_RESPONSE_TIME] = 16;
@@ -210,27 +220,54 @@ static void port_info_reset(struct fabric_port *port, uint8_t type, bool is_enha
 	octet_set_high(&info[INFO_SPEED_ACTIVE_ENABLED], 4);
 }
 
-static const uint8_t widths_upto[] = {
-	[0] = 3 | 16, [1] = 1, [2] = 1 | 2 | 16, [4] = 1 | 2 | 4 | 16, [8] = 1 | 2 | 4 | 8 | 16,
-	[16] = 1 | 16};
+uint8_t widths_upto(uint8_t width)
+{
+	static const uint8_t widths[] = {[1] = 1,
+					 [2] = 1 | 2 | 16,
+					 [4] = 1 | 2 | 4 | 16,
+					 [8] = 1 | 2 | 4 | 8 | 16,
+					 [16] = 1 | 16};
+
+	return width < sizeof widths ? widths[width] : 0;
+}
+
+/* All bits up to the highest one. */
+static uint8_t bits_upto(uint8_t bits)
+{
+	bits |= bits >> 1;
+	bits |= bits >> 2;
+	return bits | bits >> 4;
+}
+
+struct fabric_speed speeds_upto(struct fabric_speed speed)
+{
+	if (speed.ext2)
+		speed.ext |= 8;
+	if (speed.ext || !speed.basic)
+		speed.basic = 4;
+	return (struct fabric_speed){
+		.basic = bits_upto(speed.basic & 7),
+		.ext = bits_upto(speed.ext & 15),
+		.ext2 = speed.ext2 & 1,
+	};
+}
 
 /* All that a cable can carry, up to its own width and speed. */
 static void port_equip(struct fabric_port *port, const struct fabric_plan_cable *cable)
 {
-	uint8_t width = cable ? cable->width : 0;
-	uint8_t speed = cable ? cable->speed : 0;
-	uint8_t extended = cable ? cable->speed_ext : 0;
+	uint8_t widths = widths_upto(cable && cable->width ? cable->width : 2);
+	struct fabric_speed speed = cable ? cable->speed : (struct fabric_speed){0};
 
-	if (!speed && !extended)
-		extended = 4;
-	if (!speed || extended)
-		speed = 4;
-	port->info[INFO_WIDTH_SUPPORTED] =
-		widths_upto[width < sizeof widths_upto && widths_upto[width] ? width : 0];
-	octet_set_high(&port->info[INFO_SPEED_SUPPORTED_STATE],
-		       speed >= 4 ? 7 : (speed == 2 ? 3 : 1));
-	octet_set_low(&port->info[INFO_EXT_ACTIVE_SUPPORTED],
-		      extended >= 4 ? 7 : (extended == 2 ? 3 : extended));
+	if (!speed.basic && !speed.ext && !speed.ext2)
+		speed.ext = 4;
+	speed = speeds_upto(speed);
+	port->info[INFO_WIDTH_SUPPORTED] = widths ? widths : widths_upto(2);
+	octet_set_high(&port->info[INFO_SPEED_SUPPORTED_STATE], speed.basic);
+	octet_set_low(&port->info[INFO_EXT_ACTIVE_SUPPORTED], speed.ext);
+	port_set_ext2(port, 0, speed.ext2, speed.ext2);
+	octet_set_low(&port->info[INFO_INIT_REPLY_MTU_CAP],
+		      cable && cable->mtu >= 1 && cable->mtu <= 5 ? cable->mtu : 5);
+	port->cable_delay_ns = cable ? cable->delay_ns : 0;
 }
 
 static void ports_build(struct fabric *fabric, uint32_t index, const struct fabric_plan_node *plan,
@@ -315,14 +352,34 @@ static void cable_build(struct fabric *fabric, const struct fabric_plan_cable *c
 	port_equip(&fabric->ports[b], cable);
 }
 
+/* CapabilityMask2: what any of its ports can do. */
+static uint16_t node_capabilities2(const struct fabric *fabric, const struct fabric_node *node)
+{
+	uint16_t capabilities = CAPABILITY2_PORT_INFO_EXTENDED | CAPABILITY2_WIDTH_2X;
+
+	for (unsigned int number = 1; number <= node->ports; number++) {
+		const struct fabric_port *port = &fabric->ports[node->first_port + number];
+		uint8_t ext = octet_low(port->info[INFO_EXT_ACTIVE_SUPPORTED]);
+
+		capabilities |= ext & 4 ? CAPABILITY2_HDR : 0;
+		capabilities |= ext & 8 ? CAPABILITY2_NDR : 0;
+		capabilities |= port_ext2_supported(port)
+					? CAPABILITY2_XDR | CAPABILITY2_EXTENDED_SPEEDS2
+					: 0;
+	}
+	return capabilities;
+}
+
 /* The node's tables as they are without a subnet manager. */
 static void node_reset(struct fabric *fabric, uint32_t index)
 {
 	struct fabric_node *node = &fabric->nodes[index];
+	unsigned int first = node->type != FABRIC_SWITCH;
+	uint16_t capabilities2 = node_capabilities2(fabric, node);
 
-	for (unsigned int number = node->type != FABRIC_SWITCH; number <= node->ports; number++)
+	for (unsigned int number = first; number <= node->ports; number++)
 		port_info_reset(&fabric->ports[node->first_port + number], node->type,
-				node->has_enhanced_port0);
+				node->has_enhanced_port0, capabilities2);
 	node->linear_top = node->multicast_top = 0;
 	node->default_port = node->default_primary = node->default_not_primary = 0;
 	node->life_time = 0;
@@ -361,6 +418,8 @@ void node_tables_clear(struct fabric *fabric, uint32_t index)
 	uint32_t first = node->first_port + !is_switch;
 
 	memset(fabric->counters + first, 0, rows * sizeof *fabric->counters);
+	memset(fabric->sl_words + (size_t)first * 2 * FABRIC_SLS, 0,
+	       (size_t)rows * 2 * FABRIC_SLS * sizeof *fabric->sl_words);
 	memset(fabric->pkeys + (size_t)first * FABRIC_PKEYS, 0, rows * FABRIC_PKEYS * 2);
 	memset(fabric->vlarb + (size_t)first * 4 * FABRIC_VLARB_ENTRIES, 0,
 	       rows * 4 * FABRIC_VLARB_ENTRIES);
@@ -444,6 +503,7 @@ int fabric_open(struct fabric *fabric, const struct fabric_functions *functions,
 	for (uint32_t i = 0; i < FABRIC_TRAPS; i++)
 		if (fabric->traps[i].port >= header->ports)
 			fabric->traps[i].next_ms = 0;
+	samplers_check(fabric);
 	return 0;
 }
 
@@ -468,6 +528,18 @@ uint32_t fabric_end_port(const struct fabric *fabric, uint32_t port)
 	const struct fabric_port *row = &fabric->ports[port];
 
 	return row->is_end_port ? port : fabric->nodes[row->node].first_port;
+}
+
+void fabric_gid_get(const struct fabric *fabric, uint32_t end_port, unsigned int index,
+		    uint8_t gid[16])
+{
+	const struct fabric_port *port = &fabric->ports[end_port];
+	uint64_t guid = 0;
+
+	if (index && index < port->info[INFO_GUID_CAP] && index < FABRIC_GUIDS)
+		guid = fabric->guids[(size_t)port->end_port * FABRIC_GUIDS + index];
+	memcpy(gid, port->info + INFO_PREFIX, 8);
+	octets_put64(gid + 8, guid ? guid : port->guid);
 }
 
 struct fabric_port *port_at(struct fabric *fabric, uint32_t row)

@@ -29,18 +29,33 @@ static uint8_t bit_highest(uint8_t bits)
 }
 
 struct link_rate {
-	uint8_t width, speed, extended;
+	uint8_t width;
+	struct fabric_speed speed;
 };
 
-/* What both ends can do. False: nothing, so the link doesn't train. */
+/* What the ports can do over their cable. False: nothing, so the link doesn't train. */
 static bool rate_negotiate(const struct fabric_port *a, const struct fabric_port *b,
 			   struct link_rate *rate)
 {
-	rate->width = width_best(a->info[INFO_WIDTH_ENABLED] & b->info[INFO_WIDTH_ENABLED]);
-	rate->speed = bit_highest(octet_low(a->info[INFO_SPEED_ACTIVE_ENABLED]) &
-				  octet_low(b->info[INFO_SPEED_ACTIVE_ENABLED]));
-	rate->extended = bit_highest(a->info[INFO_EXT_ENABLED] & b->info[INFO_EXT_ENABLED] & 0xf);
-	return rate->width && (rate->speed || rate->extended);
+	uint8_t widths = a->info[INFO_WIDTH_ENABLED] & b->info[INFO_WIDTH_ENABLED];
+	struct fabric_speed speed = {
+		.basic = octet_low(a->info[INFO_SPEED_ACTIVE_ENABLED] &
+				   b->info[INFO_SPEED_ACTIVE_ENABLED]),
+		.ext = a->info[INFO_EXT_ENABLED] & b->info[INFO_EXT_ENABLED] & 0xf,
+		.ext2 = port_ext2_enabled(a) & port_ext2_enabled(b) & 3,
+	};
+
+	if (a->is_limited) {
+		widths &= a->limit_width;
+		speed.basic &= a->limit_speed;
+		speed.ext &= a->limit_ext;
+		speed.ext2 &= a->limit_ext2;
+	}
+	rate->width = width_best(widths);
+	rate->speed.basic = bit_highest(speed.basic);
+	rate->speed.ext = bit_highest(speed.ext);
+	rate->speed.ext2 = bit_highest(speed.ext2);
+	return rate->width && (speed.basic || speed.ext || speed.ext2);
 }
 
 static bool end_is_willing(const struct fabric *fabric, const struct fabric_port *port)
@@ -67,8 +82,9 @@ static void end_up(struct fabric *fabric, struct fabric_port *port, const struct
 	port_set_physical(port, PHYSICAL_LINK_UP);
 	port_set_state(port, PORT_INIT);
 	port->info[INFO_WIDTH_ACTIVE] = rate->width;
-	octet_set_high(&port->info[INFO_SPEED_ACTIVE_ENABLED], rate->speed);
-	octet_set_high(&port->info[INFO_EXT_ACTIVE_SUPPORTED], rate->extended);
+	octet_set_high(&port->info[INFO_SPEED_ACTIVE_ENABLED], rate->speed.basic);
+	octet_set_high(&port->info[INFO_EXT_ACTIVE_SUPPORTED], rate->speed.ext);
+	port_set_ext2(port, rate->speed.ext2, port_ext2_supported(port), port_ext2_enabled(port));
 	state_announce(fabric, port);
 }
 
@@ -136,6 +152,45 @@ int fabric_cable_set(struct fabric *fabric, uint32_t port, bool is_cut, uint64_t
 	return 0;
 }
 
+/* Whether a link over the cable can be that good. */
+static bool rate_is_possible(const struct fabric_port *port, uint8_t width,
+			     struct fabric_speed speed)
+{
+	return (port->info[INFO_WIDTH_SUPPORTED] & width) == width &&
+	       (octet_high(port->info[INFO_SPEED_SUPPORTED_STATE]) & speed.basic) == speed.basic &&
+	       (octet_low(port->info[INFO_EXT_ACTIVE_SUPPORTED]) & speed.ext) == speed.ext &&
+	       (port_ext2_supported(port) & speed.ext2) == speed.ext2;
+}
+
+static void rate_limit(struct fabric_port *port, uint8_t widths, const struct fabric_speed *speeds)
+{
+	port->is_limited = widths != 0;
+	port->limit_width = widths;
+	port->limit_speed = speeds->basic;
+	port->limit_ext = speeds->ext;
+	port->limit_ext2 = speeds->ext2;
+}
+
+int fabric_rate_set(struct fabric *fabric, uint32_t port, uint8_t width, struct fabric_speed speed,
+		    uint64_t now_ms)
+{
+	struct fabric_port *peer = port_at(fabric, fabric->ports[port].cable);
+	uint8_t widths = widths_upto(width);
+	struct fabric_speed speeds = speeds_upto(speed);
+
+	if (!peer)
+		return -ENOTCONN;
+	if (width && (!widths || !rate_is_possible(&fabric->ports[port], width, speed) ||
+		      !rate_is_possible(peer, width, speed)))
+		return -EINVAL;
+	fabric->now_ms = now_ms;
+	rate_limit(&fabric->ports[port], widths, &speeds);
+	rate_limit(peer, widths, &speeds);
+	link_drop(fabric, port, false);
+	link_settle(fabric, port, true);
+	return 0;
+}
+
 void fabric_power_set(struct fabric *fabric, uint32_t node, bool is_on, uint64_t now_ms)
 {
 	struct fabric_node *row = &fabric->nodes[node];
@@ -175,6 +230,15 @@ void fabric_description_set(struct fabric *fabric, uint32_t node, const char *te
 			  CHANGE_DESCRIPTION);
 }
 
+void fabric_system_guid_set(struct fabric *fabric, uint32_t node, uint64_t guid, uint64_t now_ms)
+{
+	struct fabric_node *row = &fabric->nodes[node];
+
+	fabric->now_ms = now_ms;
+	row->system_guid = guid;
+	trap_system_guid(fabric, row->first_port + (row->type != FABRIC_SWITCH));
+}
+
 /* Counters ------------------------------------------------------------------------------------- */
 
 void fabric_error_add(struct fabric *fabric, uint32_t port, enum fabric_error error, uint32_t count)
@@ -194,6 +258,7 @@ void fabric_error_add(struct fabric *fabric, uint32_t port, enum fabric_error er
 		[ERROR_QP1_DROPPED] = 0xffff,
 		[ERROR_VL15_DROPPED] = 0xffff,
 		[ERROR_XMIT_WAIT] = UINT32_MAX,
+		[ERROR_FLOW_CONTROL] = 3,
 	};
 	struct fabric_counters *counters = &fabric->counters[port];
 	uint32_t room = limits[error] - counters->errors_short[error];
@@ -204,6 +269,8 @@ void fabric_error_add(struct fabric *fabric, uint32_t port, enum fabric_error er
 		trap_threshold(fabric, port, 129);
 	if (count && error == ERROR_BUFFER_OVERRUN)
 		trap_threshold(fabric, port, 130);
+	if (count && error == ERROR_FLOW_CONTROL)
+		trap_threshold(fabric, port, 131);
 }
 
 void detail_count(struct fabric *fabric, uint32_t port, enum fabric_detail detail)
@@ -216,6 +283,8 @@ void detail_count(struct fabric *fabric, uint32_t port, enum fabric_detail detai
 void fabric_counters_clear(struct fabric *fabric, uint32_t port)
 {
 	memset(&fabric->counters[port], 0, sizeof fabric->counters[port]);
+	memset(&fabric->sl_words[(size_t)port * 2 * FABRIC_SLS], 0,
+	       2 * FABRIC_SLS * sizeof *fabric->sl_words);
 }
 
 static void end_count(struct fabric_counters *counters, bool is_receiver, uint64_t packets,
@@ -235,9 +304,18 @@ static void end_count(struct fabric_counters *counters, bool is_receiver, uint64
 							       : UINT32_MAX;
 }
 
+static void sl_count(uint32_t *words, uint64_t more)
+{
+	*words = more < UINT32_MAX - *words ? *words + (uint32_t)more : UINT32_MAX;
+}
+
 void traffic_count(struct fabric *fabric, const struct route_hop *hop, uint64_t packets,
 		   uint64_t words, bool is_multicast)
 {
 	end_count(&fabric->counters[hop->egress], false, packets, words, is_multicast);
 	end_count(&fabric->counters[hop->ingress], true, packets, words, is_multicast);
+	if (hop->vl == 15)
+		return;
+	sl_count(&fabric->sl_words[(size_t)hop->egress * 2 * FABRIC_SLS + hop->sl], words);
+	sl_count(&fabric->sl_words[((size_t)hop->ingress * 2 + 1) * FABRIC_SLS + hop->sl], words);
 }

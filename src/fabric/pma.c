@@ -8,30 +8,21 @@
 #define ALL_PORTS 255u
 
 enum {
-	PM_CLASS_PORT_INFO = 0x01,
-	PM_SAMPLES_CONTROL = 0x10,
-	PM_COUNTERS = 0x12,
-	PM_RCV_DETAILS = 0x15,
-	PM_XMIT_DETAILS = 0x16,
-	PM_COUNTERS_EXTENDED = 0x1d,
+	CAPABLE_ALL_PORTS = 1 << 8,
+	CAPABLE_EXTENDED = 1 << 9,
+	CAPABLE_XMIT_WAIT = 1 << 12,
+	CAPABLE_QP1_DROPPED = 1 << 15,
 };
-
-enum { CAPABLE_ALL_PORTS = 1 << 8, CAPABLE_EXTENDED = 1 << 9, CAPABLE_XMIT_WAIT = 1 << 12 };
 #define CAPABLE2_EXTENDED_ERRORS (1u << 1)
 
-/* Which ports an attribute is about: one, or all of a switch. */
-struct selection {
-	uint32_t first, count;
-};
-
-static bool ports_select(const struct agent_request *request, struct selection *selection)
+bool pma_ports_select(const struct agent_request *request, struct port_selection *selection)
 {
 	const struct fabric_node *node = &request->fabric->nodes[request->node];
 	unsigned int number = request->data[1];
 	bool is_switch = node->type == FABRIC_SWITCH;
 
 	if (number == ALL_PORTS && is_switch) {
-		*selection = (struct selection){node->first_port, node->ports + 1u};
+		*selection = (struct port_selection){node->first_port, node->ports + 1u};
 		return true;
 	}
 	selection->first = fabric_port_row(request->fabric, request->node, number);
@@ -48,8 +39,8 @@ static uint16_t class_port_info_answer(struct agent_request *request)
 		return ANSWER_UNSUPPORTED;
 	memset(data, 0, 192);
 	data[0] = data[1] = 1;
-	octets_put16(data + 2,
-		     CAPABLE_EXTENDED | CAPABLE_XMIT_WAIT | (is_switch ? CAPABLE_ALL_PORTS : 0));
+	octets_put16(data + 2, CAPABLE_EXTENDED | CAPABLE_XMIT_WAIT | CAPABLE_QP1_DROPPED |
+				       (is_switch ? CAPABLE_ALL_PORTS : 0));
 	octets_put32(data + 4, CAPABLE2_EXTENDED_ERRORS << 5 | 16);
 	return ANSWER_OK;
 }
@@ -62,7 +53,7 @@ struct short_field {
 	bool is_low; /* the lower nibble */
 };
 
-static const struct short_field short_fields[ERRORS] = {
+static const struct short_field short_fields[ERRORS_OF_PORT_COUNTERS] = {
 	[ERROR_SYMBOL] = {4, 16, 0, false},
 	[ERROR_LINK_RECOVERY] = {6, 8, 1, false},
 	[ERROR_LINK_DOWNED] = {7, 8, 2, false},
@@ -124,7 +115,7 @@ static void short_write(struct fabric_counters *counters, const uint8_t *data)
 {
 	uint32_t select = octets_get16(data + 2) | (uint32_t)data[SHORT_SELECT2_AT] << 16;
 
-	for (int error = 0; error < ERRORS; error++)
+	for (int error = 0; error < ERRORS_OF_PORT_COUNTERS; error++)
 		if (select >> short_fields[error].select & 1)
 			counters->errors_short[error] = short_get(data, &short_fields[error]);
 	for (int kind = 0; kind < 4; kind++)
@@ -133,12 +124,13 @@ static void short_write(struct fabric_counters *counters, const uint8_t *data)
 				octets_get32(data + SHORT_TRAFFIC_AT + 4 * kind);
 }
 
-static void short_read(const struct fabric *fabric, const struct selection *ports, uint8_t *data)
+static void short_read(const struct fabric *fabric, const struct port_selection *ports,
+		       uint8_t *data)
 {
 	static const struct short_field word = {.bits = 32};
 
 	memset(data + 4, 0, 188);
-	for (int error = 0; error < ERRORS; error++) {
+	for (int error = 0; error < ERRORS_OF_PORT_COUNTERS; error++) {
 		uint64_t sum = 0;
 
 		for (uint32_t i = 0; i < ports->count; i++)
@@ -158,9 +150,9 @@ static void short_read(const struct fabric *fabric, const struct selection *port
 
 static uint16_t counters_answer(struct agent_request *request)
 {
-	struct selection ports;
+	struct port_selection ports;
 
-	if (!ports_select(request, &ports))
+	if (!pma_ports_select(request, &ports))
 		return ANSWER_INVALID;
 	if (request->method == METHOD_IS_SET)
 		for (uint32_t i = 0; i < ports.count; i++)
@@ -172,7 +164,7 @@ static uint16_t counters_answer(struct agent_request *request)
 /* PortCountersExtended ------------------------------------------------------------------------- */
 
 /* The order in which the errors stand there. */
-static const uint8_t extended_order[ERRORS] = {
+static const uint8_t extended_order[ERRORS_OF_PORT_COUNTERS] = {
 	ERROR_SYMBOL,
 	ERROR_LINK_RECOVERY,
 	ERROR_LINK_DOWNED,
@@ -200,7 +192,7 @@ static void extended_write(struct fabric_counters *counters, const uint8_t *data
 		if (select >> kind & 1)
 			counters->traffic[kind] =
 				octets_get64(data + EXTENDED_TRAFFIC_AT + 8 * kind);
-	for (int i = 0; i < ERRORS; i++)
+	for (int i = 0; i < ERRORS_OF_PORT_COUNTERS; i++)
 		if (select2 >> i & 1)
 			counters->errors[extended_order[i]] =
 				octets_get64(data + EXTENDED_ERRORS_AT + 8 * i);
@@ -210,9 +202,9 @@ static uint16_t extended_answer(struct agent_request *request)
 {
 	const struct fabric *fabric = request->fabric;
 	uint8_t *data = request->data;
-	struct selection ports;
+	struct port_selection ports;
 
-	if (!ports_select(request, &ports))
+	if (!pma_ports_select(request, &ports))
 		return ANSWER_INVALID;
 	if (request->method == METHOD_IS_SET)
 		for (uint32_t i = 0; i < ports.count; i++)
@@ -225,7 +217,7 @@ static uint16_t extended_answer(struct agent_request *request)
 			sum += fabric->counters[ports.first + i].traffic[kind];
 		octets_put64(data + EXTENDED_TRAFFIC_AT + 8 * kind, sum);
 	}
-	for (int error = 0; error < ERRORS; error++) {
+	for (int error = 0; error < ERRORS_OF_PORT_COUNTERS; error++) {
 		uint64_t sum = 0;
 
 		for (uint32_t i = 0; i < ports.count; i++)
@@ -235,50 +227,8 @@ static uint16_t extended_answer(struct agent_request *request)
 	return ANSWER_OK;
 }
 
-/* Details -------------------------------------------------------------------------------------- */
-
-static uint16_t details_answer(struct agent_request *request, int first, int count)
-{
-	struct fabric *fabric = request->fabric;
-	uint16_t select = octets_get16(request->data + 2);
-	struct selection ports;
-
-	if (!ports_select(request, &ports))
-		return ANSWER_INVALID;
-	for (int i = 0; i < count; i++) {
-		uint8_t *field = request->data + 4 + 2 * i;
-		uint16_t value = octets_get16(field);
-		uint32_t sum = 0;
-
-		for (uint32_t n = 0; n < ports.count; n++) {
-			uint16_t *detail = &fabric->counters[ports.first + n].details[first + i];
-
-			if (request->method == METHOD_IS_SET && (select >> i & 1))
-				*detail = value;
-			sum += *detail;
-		}
-		octets_put16(field, sum < UINT16_MAX ? (uint16_t)sum : UINT16_MAX);
-	}
-	memset(request->data + 4 + 2 * count, 0, (size_t)(188 - 2 * count));
-	return ANSWER_OK;
-}
-
-/* There are no sampling mechanisms, and none is under way: that is what a Get says. */
-static uint16_t samples_answer(struct agent_request *request)
-{
-	uint8_t opcode = request->data[0];
-	uint8_t number = request->data[1];
-	struct selection ports;
-
-	if (request->method != METHOD_IS_GET)
-		return ANSWER_UNSUPPORTED;
-	if (!ports_select(request, &ports) || number == ALL_PORTS)
-		return ANSWER_INVALID;
-	memset(request->data, 0, 192);
-	request->data[0] = opcode;
-	request->data[1] = number;
-	return ANSWER_OK;
-}
+/* Dispatch ---------------------------------------------------------------------------------------
+ */
 
 static uint16_t pma_answer(struct agent_request *request)
 {
@@ -288,17 +238,16 @@ static uint16_t pma_answer(struct agent_request *request)
 	case PM_CLASS_PORT_INFO:
 		return class_port_info_answer(request);
 	case PM_SAMPLES_CONTROL:
-		return samples_answer(request);
+		return samples_control_answer(request);
+	case PM_SAMPLES_RESULT:
+	case PM_SAMPLES_RESULT_EXTENDED:
+		return samples_result_answer(request);
 	case PM_COUNTERS:
 		return counters_answer(request);
 	case PM_COUNTERS_EXTENDED:
 		return extended_answer(request);
-	case PM_RCV_DETAILS:
-		return details_answer(request, DETAIL_LOCAL_PHYSICAL, 6);
-	case PM_XMIT_DETAILS:
-		return details_answer(request, DETAIL_INACTIVE, 4);
 	default:
-		return ANSWER_UNSUPPORTED;
+		return pma_detail_answer(request);
 	}
 }
 

@@ -13,6 +13,8 @@
 
 #define EXTENDED_SPEEDS (1u << 31) /* in the modifier: the manager knows LinkSpeedExtEnabled */
 #define REREGISTER 0x80
+#define EXT2_NONE 6u /* LinkSpeedExtEnabled2, as 30 and 31 are for LinkSpeedExtEnabled */
+#define EXT2_ALL 7u
 
 /* The port that the modifier names. */
 static struct fabric_port *port_named(struct agent_request *request)
@@ -69,6 +71,9 @@ static bool link_is_refused(const struct agent_request *request, const struct fa
 	if ((request->modifier & EXTENDED_SPEEDS) && (data[INFO_EXT_ENABLED] & 0x1f) != 0x1e &&
 	    subset_is_refused(data[INFO_EXT_ENABLED] & 0x1f,
 			      octet_low(own[INFO_EXT_ACTIVE_SUPPORTED]), 0x1f))
+		return true;
+	if ((request->modifier & EXTENDED_SPEEDS) && (data[INFO_EXT2] & 7) != EXT2_NONE &&
+	    subset_is_refused(data[INFO_EXT2] & 7, port_ext2_supported(port), EXT2_ALL))
 		return true;
 	return octet_high(data[INFO_MTU_SM_SL]) > octet_low(own[INFO_INIT_REPLY_MTU_CAP]) ||
 	       octet_high(data[INFO_VLS_ENFORCE]) > octet_high(own[INFO_VL_CAP_INIT_TYPE]);
@@ -130,6 +135,14 @@ static uint8_t enabled_choose(uint8_t wanted, uint8_t all, uint8_t supported, ui
 	return wanted == all ? supported : wanted;
 }
 
+static void ext2_write(struct fabric_port *port, uint8_t wanted)
+{
+	uint8_t supported = port_ext2_supported(port);
+	uint8_t enabled = enabled_choose(wanted, EXT2_ALL, supported, port_ext2_enabled(port));
+
+	port_set_ext2(port, port_ext2_active(port), supported, enabled == EXT2_NONE ? 0 : enabled);
+}
+
 /* Which widths and speeds the next training may choose. */
 static void link_write(struct agent_request *request, struct fabric_port *port, const uint8_t *data)
 {
@@ -137,6 +150,7 @@ static void link_write(struct agent_request *request, struct fabric_port *port, 
 	uint8_t width = own[INFO_WIDTH_ENABLED];
 	uint8_t speed = octet_low(own[INFO_SPEED_ACTIVE_ENABLED]);
 	uint8_t extended = own[INFO_EXT_ENABLED];
+	uint8_t extended2 = port_ext2_enabled(port);
 	uint8_t changes = 0;
 
 	own[INFO_WIDTH_ENABLED] =
@@ -150,10 +164,12 @@ static void link_write(struct agent_request *request, struct fabric_port *port, 
 				       octet_low(own[INFO_EXT_ACTIVE_SUPPORTED]), extended);
 		if (own[INFO_EXT_ENABLED] == 0x1e) /* "none" */
 			own[INFO_EXT_ENABLED] = 0;
+		ext2_write(port, data[INFO_EXT2] & 7);
 	}
 	if (own[INFO_WIDTH_ENABLED] != width)
 		changes |= CHANGE_WIDTH;
-	if (octet_low(own[INFO_SPEED_ACTIVE_ENABLED]) != speed || own[INFO_EXT_ENABLED] != extended)
+	if (octet_low(own[INFO_SPEED_ACTIVE_ENABLED]) != speed ||
+	    own[INFO_EXT_ENABLED] != extended || port_ext2_enabled(port) != extended2)
 		changes |= CHANGE_SPEED;
 	if (changes)
 		trap_local_change(request->fabric, request->end_port, changes);

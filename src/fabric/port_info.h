@@ -41,6 +41,7 @@ enum {
 	INFO_RESPONSE_TIME = 52,
 	INFO_THRESHOLDS = 53,
 	INFO_MAX_CREDIT = 54,
+	INFO_EXT2 = 56, /* active: bits 6 and 5, supported: 4 and 3, enabled: 2 to 0 */
 	INFO_ROUND_TRIP = 57,
 	INFO_CAPABILITIES2 = 60,
 	INFO_EXT_ACTIVE_SUPPORTED = 62,
@@ -49,6 +50,14 @@ enum {
 };
 
 enum { CAPABILITY_IS_SM = 1u << 1 };
+enum {
+	CAPABILITY2_PORT_INFO_EXTENDED = 1u << 1,
+	CAPABILITY2_WIDTH_2X = 1u << 4,
+	CAPABILITY2_HDR = 1u << 5,
+	CAPABILITY2_NDR = 1u << 10,
+	CAPABILITY2_EXTENDED_SPEEDS2 = 1u << 11,
+	CAPABILITY2_XDR = 1u << 12,
+};
 enum { ENFORCE_IN = 0x08, ENFORCE_OUT = 0x04 };
 
 #define LID_PERMISSIVE 0xffffu
@@ -97,9 +106,36 @@ static inline bool port_has_lid(const struct fabric_port *port, uint16_t lid)
 	return own && own < LID_MULTICAST && own >> port_lmc(port) == lid >> port_lmc(port);
 }
 
+static inline uint8_t port_ext2_active(const struct fabric_port *port)
+{
+	return port->info[INFO_EXT2] >> 5 & 3;
+}
+
+static inline uint8_t port_ext2_supported(const struct fabric_port *port)
+{
+	return port->info[INFO_EXT2] >> 3 & 3;
+}
+
+static inline uint8_t port_ext2_enabled(const struct fabric_port *port)
+{
+	return port->info[INFO_EXT2] & 7;
+}
+
+static inline void port_set_ext2(struct fabric_port *port, uint8_t active, uint8_t supported,
+				 uint8_t enabled)
+{
+	port->info[INFO_EXT2] = (uint8_t)(active << 5 | supported << 3 | enabled);
+}
+
 static inline uint8_t port_mtu(const struct fabric_port *port)
 {
 	return octet_high(port->info[INFO_MTU_SM_SL]);
+}
+
+/* What each packet that arrives is delayed by. */
+static inline uint32_t port_delay_ns(const struct fabric_port *port)
+{
+	return port->cable_delay_ns + port->delay_ns;
 }
 
 /* The number of data lanes that are in use. */

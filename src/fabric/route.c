@@ -98,12 +98,13 @@ static bool egress_take(const struct fabric *fabric, const struct route_query *q
 		if (port_mtu(port) < route->mtu)
 			route->mtu = port_mtu(port);
 	}
-	*hop = (struct route_hop){.egress = egress, .ingress = port->cable, .vl = vl};
+	*hop = (struct route_hop){
+		.egress = egress, .ingress = port->cable, .vl = vl, .sl = query->sl & 15};
 	route->hops++;
 	port = &fabric->ports[hop->ingress];
 	route->end = hop->ingress;
 	route->is_lossy |= port->drop_ppm != 0;
-	route->delay_ns += port->delay_ns;
+	route->delay_ns += port_delay_ns(port);
 	if (port_state(port) < (query->is_vl15 ? PORT_INIT : PORT_ARMED))
 		return route_end(route, ROUTE_INACTIVE, FABRIC_NONE), false;
 	if (!partition_passes(fabric, hop->ingress, ENFORCE_IN, query))
@@ -166,7 +167,8 @@ void fabric_route_find(const struct fabric *fabric, const struct route_query *qu
 	route->blame = FABRIC_NONE;
 	route->mtu = 5;
 	route->is_lossy = false;
-	route->delay_ns = route->hops = 0;
+	route->delay_ns = 0;
+	route->hops = 0;
 	if (fabric->nodes[fabric->ports[at].node].is_off) {
 		route_end(route, ROUTE_OFF, FABRIC_NONE);
 		return;
@@ -192,82 +194,123 @@ void fabric_route_find(const struct fabric *fabric, const struct route_query *qu
 
 /* Multicast ------------------------------------------------------------------------------------ */
 
-/* Switches that are still to be looked at; a port is visited once at most. */
+/* A copy that has come to a switch. */
+struct copy {
+	uint32_t ingress;
+	uint64_t delay_ns;
+};
+
+/* Copies that are still to be looked at. */
 struct spread {
 	const struct fabric *fabric;
 	const struct route_query *query;
 	const struct route_visitor *visitor;
-	uint32_t waiting[ROUTE_HOPS_MAX * 4]; /* ingress ports */
+	struct copy waiting[ROUTE_HOPS_MAX * 4];
 	unsigned int count;
-	unsigned int hops; /* so that tables that lead in circles end */
 };
 
-static uint16_t mask_get(const struct fabric *fabric, const struct fabric_node *node,
-			 unsigned int position, uint16_t lid)
+static bool mask_has(const struct fabric *fabric, const struct fabric_node *node,
+		     unsigned int number, uint16_t lid)
 {
-	return fabric->multicast[node->multicast + position * FABRIC_MFT_ENTRIES +
-				 (lid - LID_MULTICAST)];
+	uint16_t mask = fabric->multicast[node->multicast +
+					  number / FABRIC_MFT_POSITIONS * FABRIC_MFT_ENTRIES +
+					  (lid - LID_MULTICAST)];
+
+	return mask >> (number % FABRIC_MFT_POSITIONS) & 1;
 }
 
-static bool spread_cross(struct spread *spread, uint32_t egress, uint32_t ingress)
+static bool mask_is_empty(const struct fabric *fabric, const struct fabric_node *node, uint16_t lid)
+{
+	if (node->multicast_top >= LID_MULTICAST && lid > node->multicast_top)
+		return true;
+	for (unsigned int number = 0; number <= node->ports; number++)
+		if (mask_has(fabric, node, number, lid))
+			return false;
+	return true;
+}
+
+static void spread_cross(struct spread *spread, uint32_t egress, struct copy from)
 {
 	struct fabric_route route;
-	uint32_t at;
+	struct copy next;
 
 	route_begin(spread->query, &route);
-	if (!egress_take(spread->fabric, spread->query, egress, ingress, &route))
-		return true;
-	if (!spread->visitor->visit(spread->visitor->context, &route.hop[0]))
-		return false;
-	at = route.hop[0].ingress;
-	if (spread->fabric->ports[at].is_end_port)
-		spread->visitor->reached(spread->visitor->context, at);
+	if (!egress_take(spread->fabric, spread->query, egress, from.ingress, &route) ||
+	    !spread->visitor->visit(spread->visitor->context, &route.hop[0]))
+		return;
+	next.ingress = route.hop[0].ingress;
+	next.delay_ns = from.delay_ns + route.delay_ns;
+	if (spread->fabric->ports[next.ingress].is_end_port)
+		spread->visitor->reached(spread->visitor->context, next.ingress, next.delay_ns);
 	else if (spread->count < sizeof spread->waiting / sizeof spread->waiting[0])
-		spread->waiting[spread->count++] = at;
-	return true;
+		spread->waiting[spread->count++] = next;
 }
 
-/* All ports of a switch that the group's masks name. */
-static bool spread_switch(struct spread *spread, uint32_t ingress)
+/* To port `number` of the switch that the copy is at. */
+static void spread_to(struct spread *spread, unsigned int number, struct copy copy)
 {
 	const struct fabric *fabric = spread->fabric;
-	const struct fabric_node *node = &fabric->nodes[fabric->ports[ingress].node];
+	const struct fabric_node *node = &fabric->nodes[fabric->ports[copy.ingress].node];
 
-	for (unsigned int number = 0; number <= node->ports; number++) {
-		uint16_t mask = mask_get(fabric, node, number / FABRIC_MFT_POSITIONS,
-					 spread->query->destination);
-		uint32_t egress = node->first_port + number;
+	if (number)
+		spread_cross(spread, node->first_port + number, copy);
+	else
+		spread->visitor->reached(spread->visitor->context, node->first_port, copy.delay_ns);
+}
 
-		if (!(mask >> (number % FABRIC_MFT_POSITIONS) & 1) || egress == ingress)
-			continue;
-		if (!number)
-			spread->visitor->reached(spread->visitor->context, egress);
-		else if (!spread_cross(spread, egress, ingress))
-			return false;
+/* All ports of a switch that the group's masks name, or the default ones. */
+static void spread_switch(struct spread *spread, struct copy copy)
+{
+	const struct fabric *fabric = spread->fabric;
+	const struct fabric_port *ingress = &fabric->ports[copy.ingress];
+	const struct fabric_node *node = &fabric->nodes[ingress->node];
+	uint8_t other = node->default_primary;
+
+	if (mask_is_empty(fabric, node, spread->query->destination)) {
+		if (other == ingress->number)
+			other = node->default_not_primary;
+		if (other && other <= node->ports && other != ingress->number)
+			spread_to(spread, other, copy);
+		return;
 	}
-	return true;
+	for (unsigned int number = 0; number <= node->ports; number++)
+		if (number != ingress->number &&
+		    mask_has(fabric, node, number, spread->query->destination))
+			spread_to(spread, number, copy);
+}
+
+/* Whether the sender is in the group, too, as the switch sees it by whose port it comes. */
+static bool sender_has(const struct fabric *fabric, const struct route_query *query)
+{
+	const struct fabric_port *from = &fabric->ports[query->port];
+	const struct fabric_port *at =
+		from->number && from->cable != FABRIC_NONE ? &fabric->ports[from->cable] : from;
+	const struct fabric_node *node = &fabric->nodes[at->node];
+
+	return node->type == FABRIC_SWITCH &&
+	       mask_has(fabric, node, at->number, query->destination);
 }
 
 void route_multicast(const struct fabric *fabric, const struct route_query *query,
 		     const struct route_visitor *visitor)
 {
 	struct spread spread = {.fabric = fabric, .query = query, .visitor = visitor};
-	uint32_t from = query->port;
+	struct copy first = {.ingress = query->port};
 	unsigned int switches = 0;
 
 	if (query->destination < LID_MULTICAST ||
 	    query->destination >= LID_MULTICAST + FABRIC_MFT_ENTRIES ||
-	    fabric->nodes[fabric->ports[from].node].is_off)
+	    fabric->nodes[fabric->ports[query->port].node].is_off)
 		return;
-	if (fabric->ports[from].number) {
-		if (!spread_cross(&spread, from, from))
-			return;
-	} else {
-		spread.waiting[spread.count++] = from;
-	}
+	if (sender_has(fabric, query))
+		visitor->reached(visitor->context, query->port, 0);
+	if (fabric->ports[query->port].number)
+		spread_cross(&spread, query->port, first);
+	else
+		spread.waiting[spread.count++] = first;
+	/* Tables that lead in circles end here. */
 	while (spread.count && switches++ <= fabric->header->switches)
-		if (!spread_switch(&spread, spread.waiting[--spread.count]))
-			return;
+		spread_switch(&spread, spread.waiting[--spread.count]);
 }
 
 /* Words and counters --------------------------------------------------------------------------- */

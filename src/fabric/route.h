@@ -36,10 +36,10 @@ struct route_query {
 	bool is_vl15; /* management of the subnet: links in Init carry it, SLs don't matter */
 };
 
-/* A hop: out of `egress` by lane `vl` into `ingress`. */
+/* A hop: out of `egress` by lane `vl` into `ingress`. Lane 15 has no service level. */
 struct route_hop {
 	uint32_t egress, ingress;
-	uint8_t vl;
+	uint8_t vl, sl;
 };
 
 struct fabric_route {
@@ -48,7 +48,7 @@ struct fabric_route {
 	uint32_t blame;	   /* the port that counts its loss; FABRIC_NONE: none does */
 	uint8_t mtu;	   /* the smallest on the way, 1 to 5 */
 	bool is_lossy;	   /* a fault on the way may drop packets */
-	uint32_t delay_ns; /* sum of the faults' delays */
+	uint64_t delay_ns; /* sum of the delays of its cables */
 	uint32_t hops;
 	struct route_hop hop[ROUTE_HOPS_MAX];
 };
@@ -58,12 +58,14 @@ void fabric_route_find(const struct fabric *fabric, const struct route_query *qu
 		       struct fabric_route *route);
 
 /*
- * Follows a multicast packet. `visit` is called for each hop, nearest first, and returns false to
- * end; `reached` for each end port that gets a copy. A copy isn't followed into a switch again.
+ * Follows a multicast packet through the switches' tables. `visit` is called for each hop, nearest
+ * first, and returns false where the copy is lost; `reached` for each end port that gets a copy,
+ * with the sum of the faults' delays on its way. The sender gets one if the switch that it is at
+ * has it in the group. A switch without an entry uses its default multicast ports.
  */
 struct route_visitor {
 	bool (*visit)(void *context, const struct route_hop *hop);
-	void (*reached)(void *context, uint32_t end_port);
+	void (*reached)(void *context, uint32_t end_port, uint64_t delay_ns);
 	void *context;
 };
 void route_multicast(const struct fabric *fabric, const struct route_query *query,

@@ -20,7 +20,7 @@
 #define FABRIC_NONE UINT32_MAX /* no such row */
 
 #define FABRIC_MAGIC "verbena-fabric"
-#define FABRIC_LAYOUT 1 /* changes with any structure here */
+#define FABRIC_LAYOUT 2 /* changes with any structure here */
 
 /* What each node's tables hold; the capacities that management agents report. */
 #define FABRIC_LFT_ENTRIES 49152u /* unicast LIDs */
@@ -35,6 +35,8 @@
 #define FABRIC_PORTS_MAX 254u	 /* of a node */
 #define FABRIC_NODES_MAX 49151u
 #define FABRIC_TRAPS 256u
+#define FABRIC_SAMPLERS 64u /* nodes whose traffic is sampled at once */
+#define FABRIC_SAMPLES 15u  /* counters of a sampler */
 
 enum fabric_node_type { FABRIC_CA = 1, FABRIC_SWITCH = 2, FABRIC_ROUTER = 3 };
 
@@ -60,6 +62,8 @@ enum fabric_table {
 	TABLE_UNICAST,	  /* by switch: a byte for each LID, ^ 0xff */
 	TABLE_MULTICAST,  /* by switch: [position][MLID - 0xC000], masks of 16 ports; host order */
 	TABLE_CONGESTION, /* struct fabric_congestion, by node */
+	TABLE_SL_WORDS,	  /* by port: words sent by each SL, then received by each; saturate */
+	TABLE_SAMPLERS,	  /* struct fabric_sampler */
 	TABLE_NAMES,	  /* texts that end with a zero byte */
 	TABLES,
 };
@@ -115,15 +119,19 @@ struct fabric_port {
 	uint32_t cable;		  /* the port at the other end of the cable; FABRIC_NONE: none */
 	uint32_t lease_end_ms[2]; /* when the M_Key's protection ends: low, high; 0: not running */
 	uint32_t drop_ppm;	  /* of packets that arrive, by `verbena fabric drop` */
-	uint32_t delay_ns;	  /* added to each packet that arrives */
+	uint32_t delay_ns;	  /* added to each packet that arrives, by `verbena fabric delay` */
 	uint32_t error_rates;	  /* index + 1 of a row of rates in the process; 0: none */
 	uint8_t number;		  /* 0: a switch's own port */
 	uint8_t is_end_port;
 	uint8_t is_cut;		 /* by `verbena fabric link down`: the cable carries nothing */
 	uint8_t has_issm;	 /* a program has the port's issm file open */
 	uint32_t end_port;	 /* index among the end ports, for TABLE_GUIDS; FABRIC_NONE: none */
+	uint32_t cable_delay_ns; /* added, too: by the topology */
 	uint16_t drop_attribute; /* MADs with this attribute only; 0: all */
-	uint8_t reserved[10];
+	/* What the cable still carries, by `verbena fabric rate`: bits as in what is enabled. `is`:
+	 * there is such a limit. */
+	uint8_t is_limited, limit_width, limit_speed, limit_ext, limit_ext2;
+	uint8_t reserved;
 };
 
 /* What PortCounters keeps saturates; what PortCountersExtended keeps wraps; each is cleared by
@@ -143,7 +151,10 @@ enum fabric_error {
 	ERROR_QP1_DROPPED,
 	ERROR_VL15_DROPPED,
 	ERROR_XMIT_WAIT,
+	/* What PortVLXmitFlowCtlUpdateErrors counts; PortCounters hasn't got it. */
+	ERROR_FLOW_CONTROL,
 	ERRORS,
+	ERRORS_OF_PORT_COUNTERS = ERROR_FLOW_CONTROL,
 };
 
 /* PortRcvErrorDetails, then PortXmitDiscardDetails, in their order. */
@@ -180,7 +191,6 @@ struct fabric_counters {
 	uint32_t traffic_short[4];     /* PortCounters */
 	uint32_t errors_short[ERRORS]; /* PortCounters */
 	uint16_t details[DETAILS];
-	uint16_t reserved[2];
 };
 
 /* A notice that its SM hasn't repressed yet. */
@@ -192,6 +202,23 @@ struct fabric_trap {
 	uint8_t notice[64];
 	uint8_t reserved[40];
 };
+
+/* What a node's PortSamplesControl has set: counters of a port over a time. */
+struct fabric_sampler {
+	uint64_t start_ms, end_ms; /* of the interval */
+	uint64_t value[FABRIC_SAMPLES];
+	uint64_t before[FABRIC_SAMPLES]; /* the counters at the start */
+	uint32_t node;
+	uint32_t start, interval; /* in ticks, as written */
+	uint16_t tag;
+	uint16_t select[FABRIC_SAMPLES];
+	uint8_t port;	/* number */
+	uint8_t status; /* enum fabric_sampling */
+	uint8_t is_used;
+	uint8_t reserved[5];
+};
+
+enum fabric_sampling { SAMPLING_DONE = 0, SAMPLING_STARTED = 1, SAMPLING_RUNS = 2 };
 
 /* Congestion control: what a manager wrote, as it reads it again. */
 struct fabric_congestion {

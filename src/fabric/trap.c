@@ -133,6 +133,41 @@ void trap_bad_key(struct fabric *fabric, uint32_t end_port, uint16_t number, uin
 	octets_put32(notice + 16, key);
 	octets_put32(notice + 20, (uint32_t)from->sl << 28 | (from->source_qp & 0xffffff));
 	octets_put32(notice + 24, from->destination_qp & 0xffffff);
+	if (from->has_grh)
+		memcpy(notice + 28, from->grh + 8, 32);
+	trap_post(fabric, end_port, notice);
+}
+
+void trap_bad_partition(struct fabric *fabric, uint32_t port, uint16_t pkey,
+			const struct fabric_address *from)
+{
+	/* DataValid: LIDs, P_Key, SL and QPs; GIDs if there are any. */
+	enum { VALID = 0x3f, VALID_GIDS = 0xc0 };
+	uint32_t end_port = fabric_end_port(fabric, port);
+	uint8_t notice[64];
+
+	notice_begin(fabric, end_port, NOTICE_SECURITY, 259, notice);
+	octets_put16(notice + 10, VALID | (from->has_grh ? VALID_GIDS : 0));
+	octets_put16(notice + 12, from->source);
+	octets_put16(notice + 14, from->destination);
+	octets_put16(notice + 16, pkey);
+	octets_put32(notice + 18, (uint32_t)from->sl << 28 | (from->source_qp & 0xffffff));
+	octets_put32(notice + 22, from->destination_qp & 0xffffff);
+	if (from->has_grh)
+		memcpy(notice + 26, from->grh + 8, 32);
+	octets_put16(notice + 58, port_lid(&fabric->ports[end_port]));
+	notice[60] = fabric->ports[port].number;
+	trap_post(fabric, end_port, notice);
+}
+
+void trap_system_guid(struct fabric *fabric, uint32_t end_port)
+{
+	const struct fabric_port *port = &fabric->ports[end_port];
+	uint8_t notice[64];
+
+	notice_begin(fabric, end_port, NOTICE_INFORMATIONAL, 145, notice);
+	octets_put16(notice + 12, port_lid(port));
+	octets_put64(notice + 16, fabric->nodes[port->node].system_guid);
 	trap_post(fabric, end_port, notice);
 }
 
@@ -173,11 +208,12 @@ void fabric_expire(struct fabric *fabric, uint64_t now_ms)
 	for (uint32_t i = 0; i < FABRIC_TRAPS; i++)
 		if (fabric->traps[i].next_ms && fabric->traps[i].next_ms <= now_ms)
 			trap_send(fabric, &fabric->traps[i]);
+	samplers_expire(fabric);
 }
 
 uint64_t fabric_deadline(const struct fabric *fabric)
 {
-	uint64_t first = UINT64_MAX;
+	uint64_t first = samplers_deadline(fabric);
 
 	for (uint32_t i = 0; i < FABRIC_TRAPS; i++)
 		if (fabric->traps[i].next_ms && fabric->traps[i].next_ms < first)

@@ -6,6 +6,7 @@
  */
 #include "fabric/port_info.h"
 #include "fabricd/connection.h"
+#include "fabricd/postponed.h"
 #include "fabricd/server.h"
 
 #include <endian.h>
@@ -77,6 +78,7 @@ static void outgoing_send(struct server *server, const struct outgoing *packet, 
 		flow = htobe32(flow);
 		memcpy(address.grh, &flow, 4);
 		address.grh[7] = to->hop_limit;
+		fabric_gid_get(&server->fabric, packet->port, to->gid_index, address.grh + 8);
 		memcpy(address.grh + 24, to->gid, 16);
 	}
 	fabric_send(&server->fabric, packet->port, &address, packet->mad, now_ms);
@@ -151,6 +153,7 @@ static uint32_t fabric_random(void *context)
 
 const struct fabric_functions server_fabric_functions = {
 	.deliver = fabric_deliver,
+	.postpone = postponed_add,
 	.event = fabric_event_note,
 	.random = fabric_random,
 };

@@ -16,9 +16,12 @@ static const struct lane_speed *port_lane_speed(const struct fabric_port *port)
 	static const struct lane_speed usual[] = {{"SDR", 25}, {"DDR", 50}, {"QDR", 100}};
 	static const struct lane_speed extended[] = {
 		{"FDR", 140}, {"EDR", 250}, {"HDR", 500}, {"NDR", 1000}};
+	static const struct lane_speed fastest = {"XDR", 2000};
 	uint8_t fast = octet_high(port->info[INFO_EXT_ACTIVE_SUPPORTED]);
 	uint8_t slow = octet_high(port->info[INFO_SPEED_ACTIVE_ENABLED]);
 
+	if (port_ext2_active(port))
+		return &fastest;
 	for (int i = 3; i >= 0; i--)
 		if (fast >> i & 1)
 			return &extended[i];
@@ -81,6 +84,7 @@ static const char *const error_names[ERRORS] = {
 	[ERROR_QP1_DROPPED] = "qp1_dropped",
 	[ERROR_VL15_DROPPED] = "vl15_dropped",
 	[ERROR_XMIT_WAIT] = "xmit_wait",
+	[ERROR_FLOW_CONTROL] = "flow_control",
 };
 
 const char *error_name(enum fabric_error error)

@@ -3,6 +3,7 @@
 #include "fabricd/control.h"
 #include "fabricd/describe.h"
 #include "fabricd/state.h"
+#include "topology/topology.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -114,6 +115,23 @@ static json_t *power_operate(struct server *server, const json_t *request)
 	return answer_done();
 }
 
+static json_t *system_guid_operate(struct server *server, const json_t *request)
+{
+	const char *text = request_text(request, "guid");
+	json_t *refusal = NULL;
+	uint32_t node = request_node(server, request, "node", &refusal);
+	char *end = NULL;
+	uint64_t guid;
+
+	if (refusal)
+		return refusal;
+	guid = strtoull(text, &end, 16);
+	if (strncmp(text, "0x", 2) || *end || !guid)
+		return answer_refuse("\"%s\" is no GUID such as \"0x200000\"", text);
+	fabric_system_guid_set(&server->fabric, node, guid, server_now_ms());
+	return answer_done();
+}
+
 static json_t *describe_operate(struct server *server, const json_t *request)
 {
 	json_t *refusal = NULL;
@@ -213,6 +231,38 @@ static json_t *delay_operate(struct server *server, const json_t *request)
 	return answer_done();
 }
 
+/* What is written: "width": "4X", "speed": "HDR"; without a width: what the cable had at first. */
+static json_t *rate_operate(struct server *server, const json_t *request)
+{
+	const char *width_text = request_text(request, "width");
+	const char *speed_text = request_text(request, "speed");
+	enum topology_speed speed = topology_speed_find(speed_text);
+	unsigned int width = topology_width_find(width_text);
+	const struct fabric_speed wanted = {
+		.basic = (uint8_t)topology_speed_basic(speed),
+		.ext = (uint8_t)topology_speed_extended(speed),
+		.ext2 = (uint8_t)topology_speed_extended2(speed),
+	};
+	json_t *refusal = NULL;
+	uint32_t port = request_port(server, request, &refusal);
+	int result;
+
+	if (refusal)
+		return refusal;
+	if (*width_text && (!width || !speed))
+		return answer_refuse("\"%s %s\" is no width and speed such as \"4X HDR\"",
+				     width_text, speed_text);
+	result = fabric_rate_set(&server->fabric, port, (uint8_t)width, wanted, server_now_ms());
+	if (result == -EINVAL)
+		return answer_refuse("the ports of this cable can't do %s %s", width_text,
+				     speed_text);
+	if (result)
+		return answer_refuse("port %d of \"%s\" has no cable",
+				     server->fabric.ports[port].number,
+				     request_text(request, "node"));
+	return answer_done();
+}
+
 static json_t *counters_operate(struct server *server, const json_t *request)
 {
 	bool has_port = json_object_get(request, "port") != NULL;
@@ -282,11 +332,23 @@ struct operation {
 };
 
 static const struct operation operations[] = {
-	{"status", status_show},  {"topology", show_topology},	  {"node", show_node},
-	{"trace", show_trace},	  {"table", show_table},	  {"link", link_operate},
-	{"power", power_operate}, {"describe", describe_operate}, {"errors", errors_operate},
-	{"drop", drop_operate},	  {"delay", delay_operate},	  {"counters", counters_operate},
-	{"save", save_operate},	  {"load", load_operate},	  {"down", down_operate},
+	{"status", status_show},
+	{"topology", show_topology},
+	{"node", show_node},
+	{"trace", show_trace},
+	{"table", show_table},
+	{"link", link_operate},
+	{"power", power_operate},
+	{"describe", describe_operate},
+	{"errors", errors_operate},
+	{"drop", drop_operate},
+	{"delay", delay_operate},
+	{"rate", rate_operate},
+	{"system-guid", system_guid_operate},
+	{"counters", counters_operate},
+	{"save", save_operate},
+	{"load", load_operate},
+	{"down", down_operate},
 };
 
 json_t *operation_answer(struct server *server, const json_t *request)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The loop of verbena-fabric, and its sockets. */
 #include "fabricd/server.h"
+#include "fabricd/postponed.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -116,13 +117,15 @@ int server_open(struct server *server)
 
 	server->listener = (struct watched){.fd = -1, .ready = listener_ready};
 	server->control = (struct watched){.fd = -1, .ready = control_ready};
-	server->files.fd = -1;
+	server->files.fd = server->timer.fd = -1;
 	list_init(&server->connections);
 	list_init(&server->controls);
 	server->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (server->epoll < 0)
 		return -errno;
 	result = issm_open(server);
+	if (!result)
+		result = postponed_open(server);
 	if (!result)
 		result = socket_serve(server, &server->listener, PROTO_FABRIC_SOCKET,
 				      SOCK_SEQPACKET);
@@ -140,6 +143,7 @@ void server_close(struct server *server)
 	server_unwatch(server, &server->listener);
 	server_unwatch(server, &server->control);
 	server_unwatch(server, &server->files);
+	postponed_close(server);
 	for (uint32_t row = 0; row < server->fabric.header->ports; row++) {
 		if (server->ports[row])
 			server_unwatch(server, &server->ports[row]->issm);

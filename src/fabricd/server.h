@@ -60,6 +60,10 @@ struct server {
 	int directory; /* the run-time directory */
 	char directory_path[256];
 	struct watched listener, control, files;
+	struct watched timer; /* of what is postponed (postponed.h) */
+	struct postponed **postponed;
+	size_t postponed_count, postponed_room;
+	uint64_t postponed_order, postponed_due_ns;
 	struct list connections, controls;
 	unsigned int connection_count;
 	void *memory;

@@ -82,6 +82,10 @@ static void port_faults_add(json_t *faults, const struct fabric *fabric, uint32_
 			  json_pack("{s:i, s:f, s:i}", "port", number, "percent",
 				    port->drop_ppm / 10000.0, "attribute",
 				    (int)port->drop_attribute));
+	if (port->is_limited && port->cable > row)
+		fault_add(faults, fabric, "rate", port->node,
+			  json_pack("{s:i, s:s, s:s}", "port", number, "width",
+				    port_width_text(port), "speed", port_speed_text(port)));
 	if (port->delay_ns)
 		fault_add(
 			faults, fabric, "delay", port->node,
@@ -357,11 +361,12 @@ static bool tree_visit(void *context, const struct route_hop *hop)
 	return json_array_size(tree->hops) < tree->fabric->header->ports;
 }
 
-static void tree_reached(void *context, uint32_t end_port)
+static void tree_reached(void *context, uint32_t end_port, uint64_t delay_ns)
 {
 	struct tree *tree = context;
 	const struct fabric_port *port = &tree->fabric->ports[end_port];
 
+	(void)delay_ns;
 	json_array_append_new(tree->reached,
 			      json_pack("{s:o, s:i, s:i}", "node",
 					node_name_json(tree->fabric, port->node), "port",

@@ -62,6 +62,12 @@ static uint8_t cable_width(const struct topology_port *port)
 	return port->width;
 }
 
+/* The file may say it at one end only, or at both. */
+static uint8_t cable_least_mtu(const struct topology_port *a, const struct topology_port *b)
+{
+	return a->mtu && (!b->mtu || a->mtu < b->mtu) ? a->mtu : b->mtu;
+}
+
 static uint32_t plan_cables(const struct topology *topology, struct fabric_plan_cable *cables)
 {
 	uint32_t count = 0;
@@ -77,8 +83,11 @@ static uint32_t plan_cables(const struct topology *topology, struct fabric_plan_
 			.node = {a->node, b->node},
 			.port = {a->number, b->number},
 			.width = cable_width(a),
-			.speed = (uint8_t)topology_speed_basic(a->speed),
-			.speed_ext = (uint8_t)topology_speed_extended(a->speed) & 7,
+			.speed = {.basic = (uint8_t)topology_speed_basic(a->speed),
+				  .ext = (uint8_t)topology_speed_extended(a->speed),
+				  .ext2 = (uint8_t)topology_speed_extended2(a->speed)},
+			.mtu = cable_least_mtu(a, b),
+			.delay_ns = a->delay_ns > b->delay_ns ? a->delay_ns : b->delay_ns,
 		};
 	}
 	return count;

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "topology/private.h"
 
@@ -307,13 +308,41 @@ unsigned int topology_speed_basic(enum topology_speed speed)
 
 unsigned int topology_speed_extended(enum topology_speed speed)
 {
+	if (speed == TOPOLOGY_XDR)
+		speed = TOPOLOGY_NDR;
 	return speed >= TOPOLOGY_FDR && speed < TOPOLOGY_SPEEDS ? 1u << (speed - TOPOLOGY_FDR) : 0;
+}
+
+unsigned int topology_speed_extended2(enum topology_speed speed)
+{
+	return speed == TOPOLOGY_XDR;
+}
+
+enum topology_speed topology_speed_find(const char *name)
+{
+	for (enum topology_speed speed = TOPOLOGY_SDR; speed < TOPOLOGY_SPEEDS; speed++)
+		if (!strcasecmp(topology_speed_name(speed), name))
+			return speed;
+	return 0;
+}
+
+unsigned int topology_width_find(const char *text)
+{
+	static const struct {
+		const char *text;
+		unsigned int width;
+	} widths[] = {{"1x", 1}, {"2x", 16}, {"4x", 2}, {"8x", 4}, {"12x", 8}};
+
+	for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++)
+		if (!strcasecmp(widths[i].text, text))
+			return widths[i].width;
+	return 0;
 }
 
 const char *topology_speed_name(enum topology_speed speed)
 {
 	static const char *const names[TOPOLOGY_SPEEDS] = {
-		"", "SDR", "DDR", "QDR", "FDR10", "FDR", "EDR", "HDR", "NDR",
+		"", "SDR", "DDR", "QDR", "FDR10", "FDR", "EDR", "HDR", "NDR", "XDR",
 	};
 
 	return speed < TOPOLOGY_SPEEDS ? names[speed] : "";

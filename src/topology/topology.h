@@ -39,6 +39,7 @@ enum topology_speed {
 	TOPOLOGY_EDR,
 	TOPOLOGY_HDR,
 	TOPOLOGY_NDR,
+	TOPOLOGY_XDR,
 	TOPOLOGY_SPEEDS,
 };
 
@@ -153,10 +154,14 @@ uint32_t topology_find(const struct topology *topology, const char *name);
 /* The row of a node's port, or TOPOLOGY_NONE. */
 uint32_t topology_port(const struct topology *topology, uint32_t node, unsigned int number);
 
-/* A speed as PortInfo has it: LinkSpeedActive (1 SDR, 2 DDR, 4 QDR; faster ones: QDR) and
- * LinkSpeedExtActive (1 FDR, 2 EDR, 4 HDR, 8 NDR). */
+/* A speed as PortInfo has it: LinkSpeedActive (1 SDR, 2 DDR, 4 QDR; faster ones: QDR),
+ * LinkSpeedExtActive (1 FDR, 2 EDR, 4 HDR, 8 NDR; XDR: NDR) and LinkSpeedExtActive2 (1 XDR). */
 unsigned int topology_speed_basic(enum topology_speed speed);
 unsigned int topology_speed_extended(enum topology_speed speed);
+unsigned int topology_speed_extended2(enum topology_speed speed);
+/* The speed of that name, and the width of that many lanes ("4x", also "4X"); 0: there is none. */
+enum topology_speed topology_speed_find(const char *name);
+unsigned int topology_width_find(const char *text);
 const char *topology_speed_name(enum topology_speed speed); /* "HDR"; "" if not given */
 unsigned int topology_lanes(unsigned int width);	    /* 2 (4x): 4; 0 if not given */
 

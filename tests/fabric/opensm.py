@@ -27,6 +27,8 @@ CHANGES = [
     (re.compile(r"((?:Xmit|Rcv)(?:Data|Pkts):\.+)\d+"), r"\1N"),
     (re.compile(r"activity count \d+"), "activity count N"),
     (re.compile(r"^(ibwarn: \[)\d+\]"), r"\1N]"),
+    # Bit 15: QP1Dropped is counted, which ibsim doesn't say.
+    (re.compile(r"\(CapMask: 0x9([23])00\)"), r"(CapMask: 0x1\g<1>00)"),
     # ibsim says of each port that it could do more than its cable.
     (re.compile(r" +\((?: |Could be[^)]*)?\)?$"), ""),
     # A port without a link has no speed.

@@ -165,8 +165,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const struct mad_functions functions = {umad_transmit, umad_deliver};
-	static const struct fabric_functions fabric_functions = {place_deliver, net_event,
-								 net_random};
+	static const struct fabric_functions fabric_functions = {
+		.deliver = place_deliver,
+		.postpone = net_postpone,
+		.event = net_event,
+		.random = net_random,
+	};
 	struct input input = {.at = data, .end = data + size};
 	struct mad_file files[FILES];
 	bool is_open[FILES] = {false};

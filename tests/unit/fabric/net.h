@@ -28,6 +28,10 @@ struct net {
 	struct fabric_address from;
 	uint8_t mad[256];
 	unsigned int events[16];
+	/* the last datagram that was postponed */
+	unsigned int postponed;
+	uint64_t delay_ns;
+	struct fabric_datagram late;
 	uint32_t random;
 };
 
@@ -57,7 +61,23 @@ static inline uint32_t net_random(void *context)
 	return net->random = net->random * 1103515245 + 12345;
 }
 
-static const struct fabric_functions net_functions = {net_deliver, net_event, net_random};
+/* Keeps the datagram; net_arrive() brings the last one. */
+static inline void net_postpone(void *context, const struct fabric_datagram *datagram,
+				uint64_t delay_ns)
+{
+	struct net *net = context;
+
+	net->postponed++;
+	net->delay_ns = delay_ns;
+	net->late = *datagram;
+}
+
+static const struct fabric_functions net_functions = {
+	.deliver = net_deliver,
+	.postpone = net_postpone,
+	.event = net_event,
+	.random = net_random,
+};
 
 static const struct fabric_plan_node net_nodes[NODES] = {
 	{.name = "S1", .type = FABRIC_SWITCH, .ports = 8},
