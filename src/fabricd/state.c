@@ -62,12 +62,6 @@ static uint8_t cable_width(const struct topology_port *port)
 	return port->width;
 }
 
-/* The file may say it at one end only, or at both. */
-static uint8_t cable_least_mtu(const struct topology_port *a, const struct topology_port *b)
-{
-	return a->mtu && (!b->mtu || a->mtu < b->mtu) ? a->mtu : b->mtu;
-}
-
 static uint32_t plan_cables(const struct topology *topology, struct fabric_plan_cable *cables)
 {
 	uint32_t count = 0;
@@ -86,8 +80,8 @@ static uint32_t plan_cables(const struct topology *topology, struct fabric_plan_
 			.speed = {.basic = (uint8_t)topology_speed_basic(a->speed),
 				  .ext = (uint8_t)topology_speed_extended(a->speed),
 				  .ext2 = (uint8_t)topology_speed_extended2(a->speed)},
-			.mtu = cable_least_mtu(a, b),
-			.delay_ns = a->delay_ns > b->delay_ns ? a->delay_ns : b->delay_ns,
+			.mtu = a->mtu,
+			.delay_ns = a->delay_ns,
 		};
 	}
 	return count;

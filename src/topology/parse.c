@@ -14,7 +14,6 @@
 
 #include "topology/parse.h"
 
-#define FILE_BYTES_MAX (512u << 20)
 #define TITLE_MARK "# Topology: "
 
 /* Settings --------------------------------------------------------------------------------- */
@@ -112,11 +111,19 @@ static int shown_bytes(struct topology_slice line)
 /* A line that is none of a node, a port, a setting or a comment. */
 static void parse_other(struct parser *parser, struct topology_slice line)
 {
-	static const char *const unsupported[] = {"include", "module", "@"};
-	int known = setting_parse(parser, line);
+	int known;
 
 	parser->node = TOPOLOGY_NONE;
 	parser->skips_ports = false;
+	if (slice_take(&line, "include")) {
+		parse_include(parser, line);
+		return;
+	}
+	if (slice_take(&line, "module")) {
+		parse_module(parser, line);
+		return;
+	}
+	known = setting_parse(parser, line);
 	if (known > 0)
 		return;
 	if (known < 0) {
@@ -124,14 +131,6 @@ static void parse_other(struct parser *parser, struct topology_slice line)
 				      shown_bytes(line), line.text);
 		return;
 	}
-	for (size_t i = 0; i < sizeof(unsupported) / sizeof(unsupported[0]); i++)
-		if (slice_begins(&line, unsupported[i])) {
-			topology_remark_error(parser->report, parser->line,
-					      "ibsim's `%s` isn't supported: write nodes and "
-					      "cables into one file",
-					      unsupported[i]);
-			return;
-		}
 	/* What ibnetdiscover prints between groups of nodes. */
 	if (slice_begins(&line, "Chassis") || slice_begins(&line, "Non-Chassis"))
 		return;
@@ -177,7 +176,7 @@ static void parse_line(struct parser *parser, struct topology_slice line)
 		parse_comment(parser, line);
 		return;
 	}
-	if (*line.text == '[') {
+	if (*line.text == '[' || *line.text == '@') {
 		parse_port(parser, line);
 		return;
 	}
@@ -192,13 +191,17 @@ static void parse_line(struct parser *parser, struct topology_slice line)
 	parse_other(parser, line);
 }
 
-static void parse_lines(struct parser *parser, const char *text, size_t bytes)
+void parse_lines(struct parser *parser, const char *text, size_t bytes)
 {
 	while (bytes && !parser->failure) {
 		const char *end = memchr(text, '\n', bytes);
 		size_t length = end ? (size_t)(end - text) : bytes;
 
-		parser->line++;
+		/* Lines of an included file count there only. */
+		if (parser->depth)
+			parser->report->file_line++;
+		else
+			parser->line++;
 		parse_line(parser, (struct topology_slice){text, length});
 		length += end != NULL;
 		text += length;
@@ -206,42 +209,46 @@ static void parse_lines(struct parser *parser, const char *text, size_t bytes)
 	}
 }
 
-int topology_parse(struct topology *topology, const char *text, size_t bytes, const char *title,
-		   struct topology_report *report)
+/* What topology_parse() does, with a parser that knows where included files are. */
+static int parser_run(struct parser *parser, const char *text, size_t bytes, const char *title)
 {
-	struct parser parser = {
-		.topology = topology,
-		.report = report,
-		.node = TOPOLOGY_NONE,
-	};
+	struct topology *topology = parser->topology;
+	struct topology_report *report = parser->report;
 	int err;
 
 	topology_init(topology);
 	memset(report, 0, sizeof(*report));
-	parse_lines(&parser, text, bytes);
-	if (!parser.failure)
-		parse_cables(&parser);
-	if (!parser.failure)
-		parse_check(&parser);
-	if (!parser.failure && !*topology->title)
+	parse_lines(parser, text, bytes);
+	if (!parser->failure)
+		parse_cables(parser);
+	if (!parser->failure)
+		parse_check(parser);
+	if (!parser->failure && !*topology->title)
 		topology->title = topology_text_copy(topology, title, strlen(title));
 	if (!topology->title)
-		parser.failure = -ENOMEM;
-	if (!parser.failure && !topology->node_count && !report->errors)
+		parser->failure = -ENOMEM;
+	if (!parser->failure && !topology->node_count && !report->errors)
 		topology_remark_error(
 			report, 0, "there is no node in it; a node's line is: Switch 8 \"name\"");
-	free(parser.halves);
-	err = parser.failure ? parser.failure : report->errors ? -EINVAL : 0;
+	free(parser->halves);
+	modules_free(parser);
+	err = parser->failure ? parser->failure : report->errors ? -EINVAL : 0;
 	if (err)
 		topology_free(topology);
 	return err;
 }
 
+int topology_parse(struct topology *topology, const char *text, size_t bytes, const char *title,
+		   struct topology_report *report)
+{
+	struct parser parser = {.topology = topology, .report = report, .node = TOPOLOGY_NONE};
+
+	return parser_run(&parser, text, bytes, title);
+}
+
 /* Files --------------------------------------------------------------------------------------- */
 
-/* Reads to the end of the file. *text is to be freed, after an error, too. 0 or a negative errno.
- */
-static int topology_file_read(int fd, char **text, size_t *bytes)
+int topology_file_read(int fd, size_t most, char **text, size_t *bytes)
 {
 	size_t room = 1u << 20;
 	ssize_t n;
@@ -255,7 +262,7 @@ static int topology_file_read(int fd, char **text, size_t *bytes)
 		if (n == 0)
 			return 0;
 		*bytes += n > 0 ? (size_t)n : 0;
-		if (*bytes > FILE_BYTES_MAX)
+		if (*bytes > most)
 			return -EFBIG;
 		if (*bytes < room)
 			continue;
@@ -271,8 +278,10 @@ static int topology_file_read(int fd, char **text, size_t *bytes)
 
 int topology_read(struct topology *topology, const char *path, struct topology_report *report)
 {
+	struct parser parser = {
+		.topology = topology, .report = report, .node = TOPOLOGY_NONE, .may_include = true};
 	bool is_stdin = !strcmp(path, "-");
-	const char *name = strrchr(path, '/');
+	const char *name = is_stdin ? NULL : strrchr(path, '/');
 	int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
 	char *text;
 	size_t bytes;
@@ -282,15 +291,16 @@ int topology_read(struct topology *topology, const char *path, struct topology_r
 	memset(report, 0, sizeof(*report));
 	if (fd < 0)
 		return -errno;
-	err = topology_file_read(fd, &text, &bytes);
+	if (name && (size_t)(name - path) < sizeof(parser.directory))
+		memcpy(parser.directory, path, (size_t)(name - path));
+	err = topology_file_read(fd, TOPOLOGY_BYTES_MAX, &text, &bytes);
 	if (!is_stdin)
 		close(fd);
 	if (!err)
-		err = topology_parse(topology, text, bytes,
-				     is_stdin ? "standard input"
-				     : name   ? name + 1
-					      : path,
-				     report);
+		err = parser_run(&parser, text, bytes,
+				 is_stdin ? "standard input"
+				 : name	  ? name + 1
+					  : path);
 	free(text);
 	return err;
 }

@@ -19,11 +19,32 @@ struct guid_counter {
 	bool is_given;
 };
 
+/* `@[3] "up"`: "module@up" is this port. */
+struct port_alias {
+	struct topology_slice name; /* of the topology's texts */
+	uint32_t port;		    /* row */
+	uint32_t line;
+};
+
+#define TOPOLOGY_MODULE_MAX 31u
+#define TOPOLOGY_PATH_MAX 4096u
+#define TOPOLOGY_BYTES_MAX (512u << 20) /* of a file, and of all that it includes */
+
 struct parser {
 	struct topology *topology;
 	struct topology_report *report;
 	struct half_cable *halves;
 	uint32_t half_count, half_room;
+	struct port_alias *aliases;
+	uint32_t alias_count, alias_room;
+	/* Included files: their texts, where names are looked up, how deep reading is. */
+	char **included;
+	uint32_t included_count, included_room;
+	size_t included_bytes;
+	char directory[TOPOLOGY_PATH_MAX];
+	uint32_t depth;
+	bool may_include;
+	char module[TOPOLOGY_MODULE_MAX + 1]; /* before names; "": none */
 	uint32_t line;
 	/* The node that port lines belong to; TOPOLOGY_NONE: none. */
 	uint32_t node;
@@ -52,6 +73,20 @@ void slice_split_comment(struct topology_slice *line, struct topology_slice *com
 void parse_node(struct parser *parser, enum topology_kind kind, struct topology_slice rest);
 /* parse_port.c: a line `[1](guid) "name"[2]`. */
 void parse_port(struct parser *parser, struct topology_slice rest);
+/* parse.c */
+void parse_lines(struct parser *parser, const char *text, size_t bytes);
+/* Reads to the end of the file. *text is to be freed, after an error, too. 0 or a negative errno:
+ * -EFBIG: it has more than `most` bytes. */
+int topology_file_read(int fd, size_t most, char **text, size_t *bytes);
+/* parse_modules.c: lines `module=`, `include`, aliases; names with the module's before them. */
+void parse_module(struct parser *parser, struct topology_slice rest);
+void parse_include(struct parser *parser, struct topology_slice rest);
+struct topology_slice module_name(struct parser *parser, struct topology_slice name);
+void alias_add(struct parser *parser, uint32_t port, struct topology_slice name);
+/* Between the last alias_add() and the first alias_find(): reports aliases that two ports have. */
+void aliases_sort(struct parser *parser);
+uint32_t alias_find(const struct parser *parser, struct topology_slice name);
+void modules_free(struct parser *parser);
 /* parse_cables.c: joins all half cables, or says what is wrong with them. */
 void parse_cables(struct parser *parser);
 /* parse_check.c: what no single line shows: GUIDs and LIDs that two have; better names. */

@@ -19,6 +19,10 @@ static uint32_t half_remote(const struct parser *parser, const struct half_cable
 	const struct topology *topology = parser->topology;
 	uint32_t node = topology_find_slice(topology, half->remote.text, half->remote.bytes);
 	int shown = (int)(half->remote.bytes < 60 ? half->remote.bytes : 60);
+	uint32_t alias = node == TOPOLOGY_NONE ? alias_find(parser, half->remote) : TOPOLOGY_NONE;
+
+	if (alias != TOPOLOGY_NONE)
+		return alias;
 
 	if (node == TOPOLOGY_NONE) {
 		topology_remark_error(parser->report, half->line,
@@ -85,6 +89,19 @@ static void cable_agree(struct topology_port *a, struct topology_port *b)
 	b->delay_ns = a->delay_ns;
 }
 
+/* A port that has an alias leads to the first one that leads to it. */
+static void aliases_claim(const struct parser *parser, uint32_t *claims)
+{
+	for (uint32_t i = 0; i < parser->half_count; i++) {
+		const struct half_cable *half = &parser->halves[i];
+		uint32_t remote = claims[half->port];
+
+		if (remote != TOPOLOGY_NONE && claims[remote] == TOPOLOGY_NONE &&
+		    alias_find(parser, half->remote) == remote)
+			claims[remote] = half->port;
+	}
+}
+
 void parse_cables(struct parser *parser)
 {
 	struct topology *topology = parser->topology;
@@ -97,8 +114,10 @@ void parse_cables(struct parser *parser)
 	}
 	for (uint32_t i = 0; i < topology->port_count; i++)
 		claims[i] = TOPOLOGY_NONE;
+	aliases_sort(parser);
 	for (uint32_t i = 0; i < parser->half_count; i++)
 		claims[parser->halves[i].port] = half_remote(parser, &parser->halves[i]);
+	aliases_claim(parser, claims);
 	for (uint32_t i = 0; i < parser->half_count; i++) {
 		const struct half_cable *half = &parser->halves[i];
 		uint32_t remote = claims[half->port];

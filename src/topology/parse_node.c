@@ -197,5 +197,5 @@ void parse_node(struct parser *parser, enum topology_kind kind, struct topology_
 				      "%s's name is missing: it stands in quotation marks",
 				      kind_word(kind));
 	else
-		node_add(parser, kind, name, (unsigned int)ports, comment);
+		node_add(parser, kind, module_name(parser, name), (unsigned int)ports, comment);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A port's line: `[7](200001) "S2"[7](200002) w=2 s=7 e=7 # lid 6 lmc 0 "S2" lid 3 4xHDR
- * delay=200ns`, of which number and name are needed. No state but the parser's.
+ * delay=200ns`, of which number and name are needed; `@[7] "up"` gives the port an alias. No state
+ * but the parser's.
  */
 #include <errno.h>
 #include <string.h>
@@ -236,6 +237,7 @@ void parse_port(struct parser *parser, struct topology_slice rest)
 	struct topology_slice comment, remote;
 	uint64_t number, remote_port = 1, guid, remote_guid;
 	uint32_t row;
+	bool is_alias;
 
 	if (parser->skips_ports)
 		return;
@@ -246,6 +248,7 @@ void parse_port(struct parser *parser, struct topology_slice rest)
 		return;
 	}
 	slice_split_comment(&rest, &comment);
+	is_alias = slice_take(&rest, "@");
 	if (!take_port_number(&rest, &number) || !take_guid(&rest, &guid) ||
 	    !slice_take_quoted(&rest, &remote) ||
 	    (rest.bytes && *rest.text == '[' && !take_port_number(&rest, &remote_port)) ||
@@ -261,5 +264,8 @@ void parse_port(struct parser *parser, struct topology_slice rest)
 	parser->topology->ports[row].guid = guid;
 	port_options_parse(parser, rest, &parser->topology->ports[row]);
 	port_comment_parse(parser, row, comment);
-	half_add(parser, row, remote, remote_port);
+	if (is_alias)
+		alias_add(parser, row, remote);
+	else
+		half_add(parser, row, module_name(parser, remote), remote_port);
 }

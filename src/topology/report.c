@@ -13,6 +13,7 @@ static void remark_add(struct topology_report *report, uint32_t line, bool is_wa
 {
 	uint32_t warnings = 0;
 	struct topology_remark *remark;
+	int n = 0;
 
 	for (uint32_t i = 0; i < report->count; i++)
 		warnings += report->remarks[i].is_warning;
@@ -25,7 +26,12 @@ static void remark_add(struct topology_report *report, uint32_t line, bool is_wa
 	remark = &report->remarks[report->count++];
 	remark->line = line;
 	remark->is_warning = is_warning;
-	vsnprintf(remark->text, sizeof(remark->text), format, args);
+	if (report->file)
+		n = snprintf(remark->text, sizeof(remark->text) / 2, "%s:%u: ", report->file,
+			     report->file_line);
+	if (n < 0 || (size_t)n >= sizeof(remark->text) / 2)
+		n = 0;
+	vsnprintf(remark->text + n, sizeof(remark->text) - (size_t)n, format, args);
 }
 
 void topology_remark_error(struct topology_report *report, uint32_t line, const char *format, ...)

@@ -101,6 +101,9 @@ struct topology_remark {
 
 struct topology_report {
 	uint32_t count, dropped, errors;
+	/* While an included file is read: its name, and the line there. */
+	const char *file;
+	uint32_t file_line;
 	struct topology_remark remarks[TOPOLOGY_REMARKS];
 };
 
@@ -113,7 +116,7 @@ void topology_free(struct topology *topology);
 /*
  * Reads a topology from text, which needn't end with a zero byte. `topology` is overwritten, and is
  * empty after an error. `title` is used if the text has none. Returns 0; -EINVAL: the report has
- * an error at least; -ENOMEM.
+ * an error at least; -ENOMEM. A text can't include files: topology_read() can.
  */
 int topology_parse(struct topology *topology, const char *text, size_t bytes, const char *title,
 		   struct topology_report *report);

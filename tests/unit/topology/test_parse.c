@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -205,7 +206,9 @@ static void test_wrong_lines(void **state)
 	assert_refused("Switch 8 \"S\"\n[3 \"H\"[1]\n", 2, "not a port's line");
 	assert_refused("Switch 8 \"S\" # \"S\" lid 49152\n", 1, "LIDs end at 49151");
 	assert_refused("Hca 1 \"S\" # ip=10.0.0.300\n", 1, "no IP address");
-	assert_refused("include \"x\"\n" PAIR, 1, "isn't supported");
+	assert_refused("include \"x\"\n" PAIR, 1, "only a topology that is a file");
+	assert_refused("include x\n" PAIR, 1, "include \"piece.net\"");
+	assert_refused("module=\"a@b\"\n" PAIR, 1, "without # and @");
 	assert_refused("width=99\n" PAIR, 1, "no valid value in `width=99`");
 	assert_refused("caguid=5\nHca 1 \"A\"\ncaguid=5\nHca 1 \"B\"\n", 4, "have one GUID");
 	assert_refused("Switch 1 \"S\"\n[1] \"H\"[1] w=x\n\nHca 1 \"H\"\n[1] \"S\"[1]\n", 2, "w=x");
@@ -303,14 +306,113 @@ static int end(void **state)
 	return 0;
 }
 
+/* A name gets its module's; a cable leads to an alias, which needn't lead back. */
+static void test_modules(void **state)
+{
+	(void)state;
+	assert_int_equal(parse("module=\"A\"\n"
+			       "Switch 8 \"S\" # \"a switch\"\n[1] \"H\"[1]\n@[8] \"up\" w=1\n\n"
+			       "Hca 1 \"H\"\n[1] \"S\"[1]\n\n"
+			       "module=\"B\"\n"
+			       "Switch 8 \"S\"\n[1] \"H\"[1]\n@[8] \"up\"\n@[7] \"other\"\n\n"
+			       "Hca 1 \"H\"\n[1] \"S\"[1]\n\n"
+			       "module=\"\"\n"
+			       "Switch 4 \"top\"\n[1] \"A@up\"\n[2] \"B@up\"\n[3] \"A#H\"[1]\n"
+			       "\nHca 1 \"H\"\n"),
+			 -EINVAL);
+	assert_int_equal(report.errors, 1); /* A#H has a cable already */
+	assert_non_null(strstr(report.remarks[0].text, "but that port's"));
+	assert_int_equal(parse("module=\"A\"\n"
+			       "Switch 8 \"S\"\n[1] \"H\"[1]\n@[8] \"up\" w=1\n[2] \"@side\"\n\n"
+			       "Hca 2 \"H\"\n[1] \"S\"[1]\n@[2] \"side\"\n\n"
+			       "module=\"\"\nSwitch 4 \"top\"\n[1] \"A@up\"\n"),
+			 0);
+	assert_int_equal(topology.node_count, 3);
+	assert_int_equal(topology.cable_count, 3);
+	assert_ptr_equal(port_of("top", 1), &topology.ports[port_of("A#S", 8)->peer]);
+	assert_int_equal(port_of("top", 1)->width, 1);
+	assert_ptr_equal(port_of("A#S", 2), &topology.ports[port_of("A#H", 2)->peer]);
+	/* Nobody leads to an alias: no cable. Two lead to it, or two ports have it: wrong. */
+	assert_int_equal(parse("Switch 2 \"S\"\n@[1] \"up\"\n"), 0);
+	assert_int_equal(topology.cable_count, 0);
+	assert_refused("Switch 3 \"S\"\n@[1] \"up\"\n\nHca 1 \"H\"\n[1] \"@up\"\n\n"
+		       "Hca 1 \"I\"\n[1] \"@up\"\n",
+		       8, "leads to port 1 of \"H\"");
+	assert_refused("Switch 3 \"S\"\n@[1] \"up\"\n@[2] \"up\"\n", 3, "two ports have the alias");
+	assert_refused("Switch 3 \"S\"\n@[1] \"u@p\"\n", 2, "an alias is written");
+	assert_refused("Hca 1 \"H\"\n[1] \"A@none\"\n", 2, "isn't in the file");
+	topology_free(&topology);
+}
+
+static void piece_write(const char *folder, const char *name, const char *text)
+{
+	char path[256];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	file = fopen(path, "w");
+	assert_non_null(file);
+	assert_true(fputs(text, file) >= 0);
+	assert_int_equal(fclose(file), 0);
+}
+
+static int piece_read(const char *folder, const char *name)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	topology_free(&topology);
+	return topology_read(&topology, path, &report);
+}
+
+static void test_included_files(void **state)
+{
+	static const char *const names[] = {"pod", "net", "none", "circle", "wrong", "bad"};
+	char folder[] = "/tmp/verbena-topology-XXXXXX";
+	char path[256];
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	piece_write(folder, "pod",
+		    "Switch 4 \"L\"\n[1] \"H\"[1]\n@[4] \"up\"\n\nHca 1 \"H\"\n[1] \"L\"[1]\n");
+	piece_write(folder, "net",
+		    "module=\"a\"\ninclude \"pod\"\nmodule=\"b\"\ninclude \"pod\"\n"
+		    "module=\"\"\nSwitch 4 \"S\"\n[1] \"a@up\"\n[2] \"b@up\"\n");
+	assert_int_equal(piece_read(folder, "net"), 0);
+	assert_int_equal(topology.node_count, 5);
+	assert_int_equal(topology.cable_count, 4);
+	assert_ptr_equal(port_of("S", 2), &topology.ports[port_of("b#L", 4)->peer]);
+	assert_string_equal(topology.title, "net");
+	piece_write(folder, "none", "\ninclude \"not-there\"\n");
+	assert_int_equal(piece_read(folder, "none"), -EINVAL);
+	assert_int_equal(report.remarks[0].line, 2);
+	assert_non_null(strstr(report.remarks[0].text, "cannot include not-there: No such file"));
+	piece_write(folder, "circle", "include \"circle\"\ninclude \"circle\"\n");
+	assert_int_equal(piece_read(folder, "circle"), -EINVAL);
+	assert_non_null(strstr(report.remarks[0].text, "files include one another"));
+	/* What is wrong in a piece is said with its file and line. */
+	piece_write(folder, "bad", "\n\nHca x\n");
+	piece_write(folder, "wrong", "Hca 1 \"H\"\n\ninclude \"bad\"\n");
+	assert_int_equal(piece_read(folder, "wrong"), -EINVAL);
+	assert_int_equal(report.remarks[0].line, 3);
+	assert_memory_equal(report.remarks[0].text, "bad:3: ", 7);
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
+		assert_int_equal(unlink(path), 0);
+	}
+	assert_int_equal(rmdir(folder), 0);
+	topology_free(&topology);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_pair),	     cmocka_unit_test(test_settings_and_options),
-		cmocka_unit_test(test_real_cluster), cmocka_unit_test(test_wrong_cables),
-		cmocka_unit_test(test_wrong_lines),  cmocka_unit_test(test_warnings),
-		cmocka_unit_test(test_many_errors),  cmocka_unit_test(test_round_trip),
-		cmocka_unit_test(test_numbering),
+		cmocka_unit_test(test_pair),	       cmocka_unit_test(test_settings_and_options),
+		cmocka_unit_test(test_real_cluster),   cmocka_unit_test(test_wrong_cables),
+		cmocka_unit_test(test_wrong_lines),    cmocka_unit_test(test_warnings),
+		cmocka_unit_test(test_many_errors),    cmocka_unit_test(test_round_trip),
+		cmocka_unit_test(test_numbering),      cmocka_unit_test(test_modules),
+		cmocka_unit_test(test_included_files),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, end);
