@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The congestion control agent: it keeps the key and the settings that a manager writes. Nothing is
- * ever congested here, so the log is empty; there is no control table, and no setting of single
- * ports.
+ * ever congested here, so the log is empty.
  */
 #include "fabric/internal.h"
 
@@ -12,7 +11,9 @@ enum {
 	CC_KEY_INFO = 0x12,
 	CC_LOG = 0x13,
 	CC_SWITCH_SETTING = 0x14,
+	CC_SWITCH_PORT_SETTING = 0x15,
 	CC_CA_SETTING = 0x16,
+	CC_CONTROL_TABLE = 0x17,
 	CC_TIMESTAMP = 0x18,
 };
 
@@ -67,6 +68,9 @@ static uint16_t get_answer(struct agent_request *request, bool is_switch)
 		data[1] = CC_VERSION;
 		data[7] = 16;
 		break;
+	case CC_INFO:
+		data[2] = is_switch ? 0 : 1; /* ControlTableCap */
+		break;
 	case CC_LOG:
 		request->mad[CC_AT_LOG] = is_switch ? 1 : 2;
 		break;
@@ -77,6 +81,12 @@ static uint16_t get_answer(struct agent_request *request, bool is_switch)
 		break;
 	}
 	return ANSWER_OK;
+}
+
+/* The last block of ports that the switch has. */
+static uint32_t last_block(const struct agent_request *request)
+{
+	return request->fabric->nodes[request->node].ports / 32u;
 }
 
 static uint16_t congestion_answer(struct agent_request *request)
@@ -92,6 +102,17 @@ static uint16_t congestion_answer(struct agent_request *request)
 	case CC_SWITCH_SETTING:
 		return setting_answer(request, own->switch_setting, CC_SWITCH_SETTING_BYTES,
 				      is_switch);
+	case CC_SWITCH_PORT_SETTING:
+		/* A block of 32 ports, of which the first has port 0. */
+		if (is_switch && request->modifier > last_block(request))
+			return ANSWER_INVALID;
+		return setting_answer(request, own->switch_ports + request->modifier % 8 * 128u,
+				      128, is_switch);
+	case CC_CONTROL_TABLE:
+		if (!is_switch && request->modifier)
+			return ANSWER_INVALID;
+		return setting_answer(request, own->control_table, sizeof own->control_table,
+				      !is_switch);
 	case CC_CA_SETTING:
 		return setting_answer(request, own->ca_setting, sizeof own->ca_setting, !is_switch);
 	case CC_CLASS_PORT_INFO:

@@ -191,6 +191,9 @@ static void port_info_reset(struct fabric_port *port, uint8_t type, bool is_enha
 	octet_set_low(&info[INFO_EXT_ACTIVE_SUPPORTED], extended);
 	info[INFO_EXT_ENABLED] = extended;
 	port_set_ext2(port, 0, extended2, extended2);
+	/* What switches show of a port that never had a link. */
+	info[INFO_WIDTH_ACTIVE] = widths & 2 ? 2 : 1;
+	octet_set_high(&info[INFO_SPEED_ACTIVE_ENABLED], 1);
 	info[INFO_PHYSICAL_DOWN_DEFAULT] = PHYSICAL_POLLING << 4 | PHYSICAL_POLLING;
 	port_set_state(port, PORT_DOWN);
 	info[INFO_MTU_SM_SL] = (uint8_t)(mtu << 4);

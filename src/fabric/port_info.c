@@ -38,8 +38,8 @@ static bool state_is_refused(const struct fabric_port *port, const uint8_t *data
 
 	if (physical > PHYSICAL_DISABLED || (octet_low(data[INFO_PHYSICAL_DOWN_DEFAULT]) > 2))
 		return true;
-	/* The physical state may change on the way down only, or while the port is down. */
-	if (physical && wanted != PORT_DOWN && !(state == PORT_DOWN && !wanted))
+	/* A physical state ends the link: no other state of the port can be wanted with it. */
+	if (physical && wanted > PORT_DOWN)
 		return true;
 	switch (wanted) {
 	case 0:

@@ -227,6 +227,8 @@ struct fabric_congestion {
 	uint16_t reserved;
 	uint8_t switch_setting[76];
 	uint8_t ca_setting[192];
+	uint8_t control_table[132];    /* the one block that an adapter has */
+	uint8_t switch_ports[8 * 128]; /* by 32 ports */
 };
 
 #endif

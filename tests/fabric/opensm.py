@@ -31,8 +31,6 @@ CHANGES = [
     (re.compile(r"\(CapMask: 0x9([23])00\)"), r"(CapMask: 0x1\g<1>00)"),
     # ibsim says of each port that it could do more than its cable.
     (re.compile(r" +\((?: |Could be[^)]*)?\)?$"), ""),
-    # A port without a link has no speed.
-    (re.compile(r"(4x SDR|\?\? \?\?\?)(?= {10,}')"), "-"),
     # SLs beyond the lanes: to a lane that isn't there (ibsim), or by the remainder (ours).
     (re.compile(r"^(ports: .*?\| 7\|).*"), r"\1"),
     (re.compile(r"\s+"), " "),

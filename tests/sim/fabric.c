@@ -118,7 +118,7 @@ static void model_down(struct model *model, uint32_t node, unsigned int port, ui
 
 static bool state_allowed(uint8_t is, uint8_t wanted, uint8_t physical)
 {
-	if (physical > 3 || (physical && wanted != 1 && !(is == 1 && wanted == 0)))
+	if (physical > 3 || (physical && wanted > 1))
 		return false;
 	return wanted < 2 || (wanted == 3 && (is == 2 || is == 3)) ||
 	       (wanted == 4 && (is == 3 || is == 4));
