@@ -139,6 +139,8 @@ struct fabric {
 	struct fabric_sampler *samplers;
 	const char *names;
 	uint64_t now_ms; /* of the call under way */
+	uint64_t
+		first_ms; /* nothing is due before: the least of what traps and samplers wait for */
 };
 
 /* Writes the tables of a plan that fabric_layout() accepted into zeroed memory, and opens them.

@@ -124,6 +124,9 @@ void violation_count(struct fabric_port *port, int offset);
 uint16_t samples_control_answer(struct agent_request *request);
 uint16_t samples_result_answer(struct agent_request *request);
 void samplers_expire(struct fabric *fabric);
+/* Finds out when something is due next, and notes what is due at some time. */
+void deadline_find(struct fabric *fabric);
+void deadline_note(struct fabric *fabric, uint64_t at_ms);
 uint64_t samplers_deadline(const struct fabric *fabric);
 /* Drops what a process that died left half written. */
 void samplers_check(struct fabric *fabric);

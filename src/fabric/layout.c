@@ -410,6 +410,7 @@ void fabric_build(struct fabric *fabric, const struct fabric_functions *function
 		node_reset(fabric, i);
 	for (uint32_t i = 0; i < header->ports; i++)
 		link_settle(fabric, i, false);
+	deadline_find(fabric);
 	__atomic_store_n(&header->is_complete, 1, __ATOMIC_RELEASE);
 }
 
@@ -507,6 +508,7 @@ int fabric_open(struct fabric *fabric, const struct fabric_functions *functions,
 		if (fabric->traps[i].port >= header->ports)
 			fabric->traps[i].next_ms = 0;
 	samplers_check(fabric);
+	deadline_find(fabric);
 	return 0;
 }
 

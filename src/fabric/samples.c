@@ -171,6 +171,7 @@ static void sampler_start(struct agent_request *request, struct fabric_sampler *
 	sampler->status = SAMPLING_STARTED;
 	sampler->is_used = true;
 	samplers_expire(request->fabric);
+	deadline_note(request->fabric, sampler_deadline(sampler));
 }
 
 static void control_show(uint8_t *data, const struct fabric_sampler *sampler)

@@ -54,6 +54,7 @@ static void trap_post(struct fabric *fabric, uint32_t end_port, const uint8_t *n
 	trap->sent = 0;
 	trap->tid = ++fabric->header->trap_tid;
 	trap->next_ms = fabric->now_ms ? fabric->now_ms : 1;
+	deadline_note(fabric, trap->next_ms);
 }
 
 /* The parts that all notices have. */
@@ -171,17 +172,6 @@ void trap_system_guid(struct fabric *fabric, uint32_t end_port)
 	trap_post(fabric, end_port, notice);
 }
 
-void trap_repress(struct fabric *fabric, uint32_t end_port, const uint8_t *mad)
-{
-	for (uint32_t i = 0; i < FABRIC_TRAPS; i++) {
-		struct fabric_trap *trap = &fabric->traps[i];
-
-		if (trap->next_ms && trap->port == end_port &&
-		    trap->tid == octets_get64(mad + MAD_AT_TID))
-			trap->next_ms = 0;
-	}
-}
-
 /* Sending -------------------------------------------------------------------------------------- */
 
 static void trap_send(struct fabric *fabric, struct fabric_trap *trap)
@@ -202,6 +192,35 @@ static void trap_send(struct fabric *fabric, struct fabric_trap *trap)
 	fabric_send(fabric, trap->port, &to, mad, fabric->now_ms);
 }
 
+/* Looks at all rows: that costs a microsecond, so it is done when something changed only. */
+void deadline_find(struct fabric *fabric)
+{
+	uint64_t first = samplers_deadline(fabric);
+
+	for (uint32_t i = 0; i < FABRIC_TRAPS; i++)
+		if (fabric->traps[i].next_ms && fabric->traps[i].next_ms < first)
+			first = fabric->traps[i].next_ms;
+	fabric->first_ms = first;
+}
+
+void deadline_note(struct fabric *fabric, uint64_t at_ms)
+{
+	if (at_ms < fabric->first_ms)
+		fabric->first_ms = at_ms;
+}
+
+void trap_repress(struct fabric *fabric, uint32_t end_port, const uint8_t *mad)
+{
+	for (uint32_t i = 0; i < FABRIC_TRAPS; i++) {
+		struct fabric_trap *trap = &fabric->traps[i];
+
+		if (trap->next_ms && trap->port == end_port &&
+		    trap->tid == octets_get64(mad + MAD_AT_TID))
+			trap->next_ms = 0;
+	}
+	deadline_find(fabric);
+}
+
 void fabric_expire(struct fabric *fabric, uint64_t now_ms)
 {
 	fabric->now_ms = now_ms;
@@ -209,14 +228,10 @@ void fabric_expire(struct fabric *fabric, uint64_t now_ms)
 		if (fabric->traps[i].next_ms && fabric->traps[i].next_ms <= now_ms)
 			trap_send(fabric, &fabric->traps[i]);
 	samplers_expire(fabric);
+	deadline_find(fabric);
 }
 
 uint64_t fabric_deadline(const struct fabric *fabric)
 {
-	uint64_t first = samplers_deadline(fabric);
-
-	for (uint32_t i = 0; i < FABRIC_TRAPS; i++)
-		if (fabric->traps[i].next_ms && fabric->traps[i].next_ms < first)
-			first = fabric->traps[i].next_ms;
-	return first;
+	return fabric->first_ms;
 }

@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 /* Packets of one program that are handled before the others get their turn. */
-#define PACKETS_IN_A_ROW 32
+#define PACKETS_AT_ONCE 8
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
 
@@ -57,7 +57,9 @@ static int message_send(const struct connection *connection, const uint8_t *data
 	int fd, result;
 
 	if (bytes <= PROTO_FABRIC_INLINE)
-		return packet_send(connection->watched.fd, data, bytes, NULL, 0, MSG_DONTWAIT);
+		return send(connection->watched.fd, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL) < 0
+			       ? -errno
+			       : 0;
 	fd = memory_file_make(data, bytes);
 	if (fd < 0)
 		return -ENOMEM;
@@ -336,18 +338,70 @@ static int packet_handle(struct connection *connection, const uint8_t *packet, s
 	}
 }
 
-/* 0: more may be there; -EAGAIN: no more; else the connection is over. */
-static int packet_take(struct connection *connection)
-{
-	static uint8_t packet[sizeof(struct proto_fabric_request) + PROTO_FABRIC_INLINE];
-	int fds[PROTO_MAX_FDS];
-	ssize_t bytes =
-		packet_receive(connection->watched.fd, packet, sizeof packet, fds, MSG_DONTWAIT);
-	int result;
+/* A packet that was received, and the descriptors that came with it. */
+struct received {
+	uint8_t data[sizeof(struct proto_fabric_request) + PROTO_FABRIC_INLINE];
+	union {
+		char bytes[CMSG_SPACE(PROTO_MAX_FDS * sizeof(int))];
+		struct cmsghdr align;
+	} control;
+};
 
-	if (bytes <= 0)
-		return bytes ? (int)bytes : -EPIPE;
-	result = packet_handle(connection, packet, (size_t)bytes, fds[0]);
+/* Several at once, since each call to the kernel costs more than what a MAD does here. */
+static int packets_receive(const struct connection *connection, struct received *received,
+			   struct mmsghdr *messages)
+{
+	struct iovec data[PACKETS_AT_ONCE];
+	int count;
+
+	for (unsigned int i = 0; i < PACKETS_AT_ONCE; i++) {
+		data[i] = (struct iovec){received[i].data, sizeof received[i].data};
+		messages[i].msg_hdr = (struct msghdr){
+			.msg_iov = &data[i],
+			.msg_iovlen = 1,
+			.msg_control = received[i].control.bytes,
+			.msg_controllen = sizeof received[i].control.bytes,
+		};
+	}
+	do
+		count = recvmmsg(connection->watched.fd, messages, PACKETS_AT_ONCE,
+				 MSG_DONTWAIT | MSG_CMSG_CLOEXEC, NULL);
+	while (count < 0 && errno == EINTR);
+	return count < 0 ? -errno : count;
+}
+
+/* Takes the packet's descriptors; the places that are left over get -1. */
+static void descriptors_take(struct msghdr *message, int fds[PROTO_MAX_FDS])
+{
+	struct cmsghdr *control = message->msg_controllen ? CMSG_FIRSTHDR(message) : NULL;
+	size_t count = 0;
+
+	if (control && control->cmsg_level == SOL_SOCKET && control->cmsg_type == SCM_RIGHTS)
+		count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+	if (count > PROTO_MAX_FDS)
+		count = PROTO_MAX_FDS;
+	if (count)
+		memcpy(fds, CMSG_DATA(control), count * sizeof(int));
+	while (count < PROTO_MAX_FDS)
+		fds[count++] = -1;
+}
+
+/* `is_over`: an earlier packet has ended the connection, so that only descriptors are closed. */
+static int packet_take(struct connection *connection, const struct received *received,
+		       struct mmsghdr *message, bool is_over)
+{
+	int fds[PROTO_MAX_FDS];
+	int result = 0;
+
+	descriptors_take(&message->msg_hdr, fds);
+	if (is_over)
+		result = -ECANCELED;
+	else if (!message->msg_len)
+		result = -EPIPE;
+	else if (message->msg_hdr.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
+		result = -EPROTO;
+	else
+		result = packet_handle(connection, received->data, message->msg_len, fds[0]);
 	for (unsigned int i = 0; i < PROTO_MAX_FDS; i++)
 		if (fds[i] >= 0)
 			close(fds[i]);
@@ -356,22 +410,29 @@ static int packet_take(struct connection *connection)
 
 static void connection_ready(struct server *server, struct watched *watched, uint32_t events)
 {
+	static struct received received[PACKETS_AT_ONCE];
 	struct connection *connection = container_of(watched, struct connection, watched);
-	int result = 0;
+	struct mmsghdr messages[PACKETS_AT_ONCE];
+	int count, result = 0;
 
-	(void)server;
 	if (events & EPOLLOUT)
 		unread_send(connection);
-	for (int i = 0; i < PACKETS_IN_A_ROW && !result; i++) {
-		result = packet_take(connection);
-		/* Each MAD's answer goes out before the next is read. */
-		server_pump(connection->server);
+	count = packets_receive(connection, received, messages);
+	if (count < 0 && count != -EAGAIN)
+		result = count;
+	for (int i = 0; i < count; i++) {
+		int error = packet_take(connection, &received[i], &messages[i], result != 0);
+
+		if (!result)
+			result = error;
+		/* Each MAD's answer goes out before the next is handled. */
+		server_pump(server);
 	}
 	if (result == -EPROTO)
 		log_warn("process %d sent what is no request of libibumad: its connection is "
 			 "closed",
 			 (int)connection->pid);
-	if (result && result != -EAGAIN)
+	if (result)
 		connection_free(connection);
 }
 
