@@ -28,8 +28,8 @@ _verbena_capture() {
 	-w | --write) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
 	-d | --device) _verbena_words "$(verbena status --json 2>/dev/null |
 		sed -n 's/.*"devices": *\[{"name": *"\([^"]*\)".*/\1/p')" ;;
-	-c | --count | --seconds | -s | --snaplen) ;;
-	*) _verbena_words --write --device --count --seconds --snaplen --help ;;
+	-c | --count | --seconds | -s | --snaplen | -p | --port) ;;
+	*) _verbena_words --write --device --port --count --seconds --snaplen --help ;;
 	esac
 }
 

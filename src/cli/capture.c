@@ -18,11 +18,13 @@
 #include "cli/capture_session.h"
 #include "cli/cli.h"
 #include "cli/ctl.h"
+#include "cli/fabric.h"
 #include "cli/format.h"
 #include "client/start.h"
 
 struct wish {
 	const char *path, *device;
+	char *port; /* of the fabric; NULL: devices of this host are captured */
 	uint64_t count, seconds;
 	uint32_t snap;
 };
@@ -60,6 +62,9 @@ static bool take_option(struct wish *wish, int option)
 	case 'w':
 		wish->path = optarg;
 		return true;
+	case 'p':
+		wish->port = optarg;
+		return true;
 	case 'd':
 		wish->device = optarg;
 		return true;
@@ -81,6 +86,9 @@ static bool wish_is_whole(const struct wish *wish, int argc)
 {
 	if (optind < argc)
 		cli_error("capture takes no arguments but options");
+	else if (wish->port && (wish->device || wish->snap))
+		cli_error("--port is for whole datagrams of a virtual fabric: no --device, no "
+			  "--snaplen");
 	else if (!wish->path)
 		cli_error("capture where to? Give a file: -w FILE (`-w -`: standard output)");
 	else if (!strcmp(wish->path, "-") && isatty(STDOUT_FILENO))
@@ -221,6 +229,7 @@ static int capture_run(const struct cli_command *self, int argc, char **argv)
 	static const struct option options[] = {
 		{"write", required_argument, NULL, 'w'},
 		{"device", required_argument, NULL, 'd'},
+		{"port", required_argument, NULL, 'p'},
 		{"count", required_argument, NULL, 'c'},
 		{"snaplen", required_argument, NULL, 's'},
 		{"seconds", required_argument, NULL, SECONDS_OPTION},
@@ -231,7 +240,7 @@ static int capture_run(const struct cli_command *self, int argc, char **argv)
 	struct wish wish = {0};
 	int option, err;
 
-	while ((option = getopt_long(argc, argv, "w:d:c:s:h", options, NULL)) != -1) {
+	while ((option = getopt_long(argc, argv, "w:d:p:c:s:h", options, NULL)) != -1) {
 		if (option == 'h')
 			return cli_help(self);
 		if (!take_option(&wish, option))
@@ -239,6 +248,13 @@ static int capture_run(const struct cli_command *self, int argc, char **argv)
 	}
 	if (!wish_is_whole(&wish, argc))
 		return cli_usage(self);
+	if (wish.port)
+		return fabric_capture_run(&(struct fabric_capture){
+			.path = wish.path,
+			.port = wish.port,
+			.count = wish.count,
+			.seconds = wish.seconds,
+		});
 	err = capture_file_open(&file, wish.path);
 	if (err) {
 		cli_error("cannot open %s: %s", wish.path, strerror(-err));
@@ -254,13 +270,16 @@ const struct cli_command command_capture = {
 	.name = "capture",
 	.summary = "write the traffic into a file for Wireshark",
 	.help = "usage: verbena capture -w FILE [-d DEVICE] [-c COUNT] [--seconds N] [-s "
-		"SNAPLEN]\n\n"
+		"SNAPLEN]\n"
+		"       verbena capture -w FILE --port NODE/PORT [-c COUNT] [--seconds N]\n\n"
 		"Writes the packets of all programs into a pcapng file: those of the wire as they "
 		"are,\n"
 		"traffic within this host as the RoCEv2 packets that it would have been (comment\n"
 		"`local'). Ends with ^C, SIGTERM, or what is asked for:\n\n"
 		"  -w, --write FILE      the file; `-' for standard output\n"
 		"  -d, --device DEVICE   of this device only\n"
+		"  -p, --port NODE/PORT  the management datagrams at a port of the virtual fabric\n"
+		"                        instead, as packets of InfiniBand's link layer\n"
 		"  -c, --count COUNT     so many packets\n"
 		"      --seconds N       so long\n"
 		"  -s, --snaplen SNAPLEN keep the first SNAPLEN bytes of a packet\n"

@@ -327,6 +327,12 @@ int ctl_request_fd(json_t *request, json_t **reply, int *fd)
 	return request_any(&daemon_server, request, false, reply, fd);
 }
 
+int ctl_request_fd_at(const struct ctl_server *server, json_t *request, json_t **reply, int *fd)
+{
+	*fd = -1;
+	return request_any(server, request, false, reply, fd);
+}
+
 int ctl_print_json(const json_t *value)
 {
 	json_dumpf(value, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER);

@@ -45,6 +45,9 @@ json_t *ctl_ask_starting(const char *op);
  * close. */
 int ctl_request_fd(json_t *request, json_t **reply, int *fd);
 
+/* The same, to another process. */
+int ctl_request_fd_at(const struct ctl_server *server, json_t *request, json_t **reply, int *fd);
+
 /* Prints `value` for scripts: indented, keys in the daemon's order. Returns an exit code. */
 int ctl_print_json(const json_t *value);
 

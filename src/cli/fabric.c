@@ -57,6 +57,11 @@ int fabric_ask(json_t *request, bool json, json_t **reply)
 	return code;
 }
 
+int fabric_request_fd(json_t *request, json_t **reply, int *fd)
+{
+	return ctl_request_fd_at(&fabric_server, request, reply, fd);
+}
+
 int fabric_change(json_t *request, bool json, const char *format, ...)
 {
 	json_t *reply;
@@ -89,6 +94,14 @@ static bool port_split(char *text, unsigned int *port)
 	return true;
 }
 
+bool fabric_port_parse(char *text, unsigned int *port)
+{
+	if (port_split(text, port))
+		return true;
+	cli_error("`%s` is no port: it is written NODE/PORT, such as S1/7", text);
+	return false;
+}
+
 /* The options. Returns FABRIC_GO_ON or an exit code. */
 static int options_parse(const struct fabric_command *command, struct fabric_call *call, int argc,
 			 char **argv)
@@ -112,6 +125,18 @@ static int options_parse(const struct fabric_command *command, struct fabric_cal
 	return FABRIC_GO_ON;
 }
 
+/* The port, where the first argument may be one. False, after a message: it must be. */
+static bool port_take(const struct fabric_command *command, struct fabric_call *call)
+{
+	if (command->port_use == FABRIC_NO_PORT || !call->arguments)
+		return true;
+	if (command->port_use == FABRIC_PORT)
+		call->has_port = fabric_port_parse(call->argument[0], &call->port);
+	else
+		call->has_port = port_split(call->argument[0], &call->port);
+	return call->has_port || command->port_use == FABRIC_MAYBE_PORT;
+}
+
 int fabric_command_run(const struct cli_command *self, int argc, char **argv)
 {
 	const struct fabric_command *command = (const struct fabric_command *)self;
@@ -122,16 +147,11 @@ int fabric_command_run(const struct cli_command *self, int argc, char **argv)
 		return code;
 	call.arguments = argc - optind;
 	call.argument = argv + optind;
-	call.has_port = command->port_use != FABRIC_NO_PORT && call.arguments &&
-			port_split(call.argument[0], &call.port);
 	if (call.arguments < command->least)
 		cli_error("%s: something is missing", self->name);
 	else if (call.arguments > command->most)
 		cli_error("%s: too much is given", self->name);
-	else if (command->port_use == FABRIC_PORT && call.arguments && !call.has_port)
-		cli_error("`%s` is no port: it is written NODE/PORT, such as S1/7",
-			  call.argument[0]);
-	else
+	else if (port_take(command, &call))
 		return command->act(&call);
 	return cli_usage(self);
 }

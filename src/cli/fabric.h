@@ -61,6 +61,8 @@ json_t *fabric_ask_silently(json_t *request);
  */
 #define FABRIC_GO_ON (-1)
 int fabric_ask(json_t *request, bool json, json_t **reply);
+/* The same, and takes the descriptor that comes with the answer (-1: none). */
+int fabric_request_fd(json_t *request, json_t **reply, int *fd);
 
 /*
  * Asks for something that has no answer but "ok", and says what is so now (unless `json`, which
@@ -68,6 +70,19 @@ int fabric_ask(json_t *request, bool json, json_t **reply);
  */
 int fabric_change(json_t *request, bool json, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+
+/* What is to be captured at a port of the fabric (`verbena capture --port`). */
+struct fabric_capture {
+	const char *path; /* "-": standard output */
+	char *port;	  /* "S1/7"; changed */
+	uint64_t count;	  /* packets; 0: no limit */
+	uint64_t seconds; /* 0: no limit */
+};
+/* Captures until the limit or a signal. Returns an exit code. */
+int fabric_capture_run(const struct fabric_capture *wish);
+
+/* Splits "S1/7" at its last slash, in place. False, after a message: it is no port. */
+bool fabric_port_parse(char *text, unsigned int *port);
 
 /* Prints remarks on a file, as "FILE:LINE: ..."; `json`: standard output has no room for it. */
 void fabric_report_print(const char *path, const struct topology_report *report);

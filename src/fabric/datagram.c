@@ -11,6 +11,7 @@
 #include "fabric/internal.h"
 
 #define MAD_WORDS 72u /* LRH, BTH, DETH, the MAD and the ICRC */
+#define GRH_WORDS 10u
 #define HOPS_MAX 63u
 
 /* One cable ------------------------------------------------------------------------------------ */
@@ -41,11 +42,16 @@ static void armed_activate(struct fabric *fabric, uint32_t port)
 	fabric_touch(fabric);
 }
 
-static bool hop_make(struct fabric *fabric, const struct route_hop *hop, const uint8_t *mad,
-		     bool is_multicast)
+static bool hop_make(struct fabric *fabric, const struct route_hop *hop,
+		     const struct fabric_datagram *datagram, bool is_multicast)
 {
-	traffic_count(fabric, hop, 1, MAD_WORDS, is_multicast);
-	return !fault_drops(fabric, hop->ingress, mad);
+	uint64_t words = MAD_WORDS + (datagram->address.has_grh ? GRH_WORDS : 0);
+
+	traffic_count(fabric, hop, 1, words, is_multicast);
+	if (fabric->is_tapped)
+		fabric->functions->tap(fabric->context, datagram, hop->egress, hop->ingress,
+				       hop->vl);
+	return !fault_drops(fabric, hop->ingress, datagram->mad);
 }
 
 bool datagram_cross(struct fabric *fabric, struct fabric_datagram *datagram, uint32_t egress)
@@ -58,7 +64,7 @@ bool datagram_cross(struct fabric *fabric, struct fabric_datagram *datagram, uin
 		return false;
 	datagram->port = hop.ingress;
 	datagram->delay_ns += port_delay_ns(&fabric->ports[hop.ingress]);
-	return hop_make(fabric, &hop, datagram->mad, false);
+	return hop_make(fabric, &hop, datagram, false);
 }
 
 /* By LID --------------------------------------------------------------------------------------- */
@@ -80,7 +86,7 @@ bool datagram_by_lid(struct fabric *fabric, struct fabric_datagram *datagram)
 		return datagram_cross(fabric, datagram, datagram->port);
 	fabric_route_find(fabric, &query, &route);
 	for (uint32_t i = 0; i < route.hops; i++) {
-		if (!hop_make(fabric, &route.hop[i], datagram->mad, false))
+		if (!hop_make(fabric, &route.hop[i], datagram, false))
 			return false;
 		if (!query.is_vl15)
 			armed_activate(fabric, route.hop[i].ingress);
@@ -374,7 +380,7 @@ static bool multicast_visit(void *context, const struct route_hop *hop)
 {
 	struct multicast *multicast = context;
 
-	if (!hop_make(multicast->fabric, hop, multicast->datagram->mad, true))
+	if (!hop_make(multicast->fabric, hop, multicast->datagram, true))
 		return false;
 	armed_activate(multicast->fabric, hop->ingress);
 	return true;

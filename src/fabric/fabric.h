@@ -114,6 +114,9 @@ struct fabric_functions {
 	/* A datagram has come to a node, `delay_ns` too early: the caller copies it and calls
 	 * fabric_arrive() then. Never more than a second for each cable. */
 	void (*postpone)(void *context, const struct fabric_datagram *datagram, uint64_t delay_ns);
+	/* A datagram leaves `egress` for `ingress`, while the fabric's `is_tapped` is set. */
+	void (*tap)(void *context, const struct fabric_datagram *datagram, uint32_t egress,
+		    uint32_t ingress, uint8_t vl);
 	/* What verbs programs on this end port are to be told. */
 	void (*event)(void *context, uint32_t port, enum fabric_event event);
 	/* A random number for the faults. */
@@ -138,6 +141,7 @@ struct fabric {
 	uint32_t *sl_words;
 	struct fabric_sampler *samplers;
 	const char *names;
+	bool is_tapped;	 /* `tap` is to be called; false at first */
 	uint64_t now_ms; /* of the call under way */
 	uint64_t
 		first_ms; /* nothing is due before: the least of what traps and samplers wait for */

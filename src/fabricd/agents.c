@@ -8,6 +8,7 @@
 #include "fabricd/connection.h"
 #include "fabricd/postponed.h"
 #include "fabricd/server.h"
+#include "fabricd/tap.h"
 
 #include <endian.h>
 #include <stdlib.h>
@@ -154,6 +155,7 @@ static uint32_t fabric_random(void *context)
 const struct fabric_functions server_fabric_functions = {
 	.deliver = fabric_deliver,
 	.postpone = postponed_add,
+	.tap = taps_note,
 	.event = fabric_event_note,
 	.random = fabric_random,
 };

@@ -5,6 +5,9 @@
  * closed when others need its place.
  */
 #include "fabricd/control.h"
+#include "fabricd/tap.h"
+
+#include "client/call.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -21,6 +24,7 @@ struct control_client {
 	size_t received, sent, length;
 	char *answer; /* NULL: the request isn't complete */
 	bool ends_fabric;
+	int passed; /* the descriptor that goes with the answer; -1: none */
 	char request[REQUEST_BYTES];
 };
 
@@ -30,6 +34,8 @@ static void client_free(struct server *server, struct control_client *client)
 
 	server_unwatch(server, &client->watched);
 	list_del(&client->node);
+	if (client->passed >= 0)
+		close(client->passed);
 	free(client->answer);
 	free(client);
 	server->is_over |= ends;
@@ -51,8 +57,12 @@ static bool answer_make(struct server *server, struct control_client *client)
 				 : answer_refuse("a request is one line with a JSON object");
 	char *text = answer ? json_dumps(answer, JSON_COMPACT) : NULL;
 
-	client->ends_fabric = json_is_true(json_object_get(answer, "ok")) &&
-			      !strcmp(request_text(request, "op"), "down");
+	if (json_is_true(json_object_get(answer, "ok"))) {
+		client->ends_fabric = !strcmp(request_text(request, "op"), "down");
+		if (!strcmp(request_text(request, "op"), "capture"))
+			client->passed = tap_begin(server, (uint32_t)json_integer_value(
+								   json_object_get(answer, "row")));
+	}
 	json_decref(answer);
 	json_decref(request);
 	if (!text)
@@ -66,6 +76,15 @@ static bool answer_make(struct server *server, struct control_client *client)
 /* Sends what the socket takes. False: it is over. */
 static bool answer_continue(struct control_client *client)
 {
+	if (client->passed >= 0) {
+		/* The answer to a capture is short: it goes as a whole. */
+		int result = packet_send(client->watched.fd, client->answer, client->length,
+					 &client->passed, 1, MSG_DONTWAIT);
+
+		if (!result)
+			client->sent = client->length;
+		return result == -EAGAIN;
+	}
 	while (client->sent < client->length) {
 		ssize_t n = send(client->watched.fd, client->answer + client->sent,
 				 client->length - client->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -131,5 +150,6 @@ void control_accept(struct server *server, int fd)
 		return;
 	}
 	client->watched.ready = client_ready;
+	client->passed = -1;
 	list_add_tail(&server->controls, &client->node);
 }

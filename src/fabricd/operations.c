@@ -3,6 +3,7 @@
 #include "fabricd/control.h"
 #include "fabricd/describe.h"
 #include "fabricd/state.h"
+#include "fabricd/tap.h"
 #include "topology/topology.h"
 
 #include <errno.h>
@@ -317,6 +318,23 @@ static json_t *load_operate(struct server *server, const json_t *request)
 	return answer_done();
 }
 
+/* What crosses the port's cable comes on a stream that is passed with the answer (control.c). */
+static json_t *capture_operate(struct server *server, const json_t *request)
+{
+	json_t *refusal = NULL;
+	uint32_t port = request_port(server, request, &refusal);
+
+	if (refusal)
+		return refusal;
+	if (server->fabric.ports[port].cable == FABRIC_NONE)
+		return answer_refuse("port %d of \"%s\" has no cable",
+				     server->fabric.ports[port].number,
+				     request_text(request, "node"));
+	if (!taps_have_room(server))
+		return answer_refuse("there are %u captures already", TAPS_AT_ONCE);
+	return json_pack("{s:b, s:I}", "ok", 1, "row", (json_int_t)port);
+}
+
 static json_t *down_operate(struct server *server, const json_t *request)
 {
 	(void)server;
@@ -349,6 +367,7 @@ static const struct operation operations[] = {
 	{"save", save_operate},
 	{"load", load_operate},
 	{"down", down_operate},
+	{"capture", capture_operate},
 };
 
 json_t *operation_answer(struct server *server, const json_t *request)

@@ -2,6 +2,7 @@
 /* The loop of verbena-fabric, and its sockets. */
 #include "fabricd/server.h"
 #include "fabricd/postponed.h"
+#include "fabricd/tap.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -120,6 +121,7 @@ int server_open(struct server *server)
 	server->files.fd = server->timer.fd = -1;
 	list_init(&server->connections);
 	list_init(&server->controls);
+	list_init(&server->taps);
 	server->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (server->epoll < 0)
 		return -errno;
@@ -138,6 +140,7 @@ void server_close(struct server *server)
 {
 	connections_close(server);
 	controls_close(server);
+	taps_close(server);
 	unlinkat(server->directory, PROTO_FABRIC_SOCKET, 0);
 	unlinkat(server->directory, PROTO_FABRIC_CONTROL, 0);
 	server_unwatch(server, &server->listener);

@@ -65,6 +65,7 @@ struct server {
 	size_t postponed_count, postponed_room;
 	uint64_t postponed_order, postponed_due_ns;
 	struct list connections, controls;
+	struct list taps; /* captures (tap.h) */
 	unsigned int connection_count;
 	void *memory;
 	size_t bytes;

@@ -14,6 +14,7 @@
 enum pcapng_link {
 	PCAPNG_ETHERNET = 1,
 	PCAPNG_RAW = 101, /* IPv4 or IPv6; the first byte tells which */
+	PCAPNG_ERF = 197, /* Endace's records, of InfiniBand for instance */
 };
 
 enum pcapng_direction { PCAPNG_UNKNOWN, PCAPNG_IN, PCAPNG_OUT };

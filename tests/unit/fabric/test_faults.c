@@ -359,7 +359,7 @@ static void datagrams_to_a_group(void **state)
 	assert_int_equal(group_send(net, NODE_H1, SA, false), 0);
 	assert_true(net->fabric.counters[row].traffic[TRAFFIC_MULTICAST_XMIT] == 2);
 	assert_true(net->fabric.counters[row].traffic[TRAFFIC_UNICAST_XMIT] == 0);
-	assert_true(net->fabric.counters[row].traffic[TRAFFIC_XMIT_WORDS] == 2 * 72);
+	assert_true(net->fabric.counters[row].traffic[TRAFFIC_XMIT_WORDS] == 2 * 82);
 	/* Agents of the fabric answer for their own LID: H2, H3 and H4. */
 	assert_int_equal(group_send(net, NODE_H1, PERFORMANCE, true), 3);
 	assert_true(net->from.source == LID_H2 || net->from.source >= LID_H3);
