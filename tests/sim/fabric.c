@@ -8,8 +8,7 @@
  *   sim_fabric [COUNT] [FIRST]
  */
 #include "../unit/fabric/net.h"
-
-#include <stdio.h>
+#include "fabric_seeds.h"
 
 enum { REQUESTS = 200, SWITCHES = 2, PORTS = 9, BLOCKS = 4 };
 enum { GET = 1, SET = 2 };
@@ -22,16 +21,6 @@ struct model {
 	uint16_t multicast[SWITCHES][BLOCKS * 32];
 	uint16_t top[SWITCHES];
 };
-
-static uint64_t dice;
-
-static uint32_t dice_roll(uint32_t sides)
-{
-	dice ^= dice << 13;
-	dice ^= dice >> 7;
-	dice ^= dice << 17;
-	return (uint32_t)(dice >> 20) % sides;
-}
 
 static unsigned int ports_of(uint32_t node)
 {
@@ -399,7 +388,7 @@ static bool seed_run(uint64_t seed)
 	struct fabric again;
 	bool is_right = true;
 
-	dice = (seed + 1) * 0x9e3779b97f4a7c15u;
+	dice_seed(seed);
 	model_begin(&model);
 	for (int i = 0; i < REQUESTS && is_right; i++)
 		is_right = request_run(net, &model);
@@ -408,19 +397,10 @@ static bool seed_run(uint64_t seed)
 	noise_run(net);
 	is_right &= !fabric_open(&again, &net_functions, net, net->memory, net->bytes);
 	net_free(net);
-	if (!is_right)
-		printf("seed %llu fails\n", (unsigned long long)seed);
 	return is_right;
 }
 
 int main(int argc, char **argv)
 {
-	uint64_t count = argc > 1 ? strtoull(argv[1], NULL, 0) : 1000;
-	uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 0) : 0;
-
-	for (uint64_t seed = first; seed < first + count; seed++)
-		if (!seed_run(seed))
-			return 1;
-	printf("%llu seeds\n", (unsigned long long)count);
-	return 0;
+	return seeds_run(argc, argv, seed_run);
 }

@@ -8,8 +8,7 @@
  *   sim_fabric_performance [COUNT] [FIRST]
  */
 #include "../unit/fabric/net.h"
-
-#include <stdio.h>
+#include "fabric_seeds.h"
 
 enum { STEPS = 300, SWITCHES = 2, PORTS = 9, WORDS = 72, GET = 1, SET = 2, SAMPLES = 15 };
 enum { KINDS = 4, WAIT = 13, PORT_ERRORS = 14, FLOW = 14, ALL_ERRORS = 15, CAUSES = 10 };
@@ -33,16 +32,6 @@ struct model {
 	struct sampler samplers[NODES];
 	uint64_t now_ms;
 };
-
-static uint64_t dice;
-
-static uint32_t dice_roll(uint32_t sides)
-{
-	dice ^= dice << 13;
-	dice ^= dice >> 7;
-	dice ^= dice << 17;
-	return (uint32_t)(dice >> 20) % sides;
-}
 
 /* The net -------------------------------------------------------------------------------------- */
 
@@ -468,7 +457,7 @@ static bool seed_run(uint64_t seed)
 	struct net *net = net_create();
 	bool is_right = true;
 
-	dice = (seed + 1) * 0x9e3779b97f4a7c15u;
+	dice_seed(seed);
 	memset(&model, 0, sizeof model);
 	model.now_ms = 1000;
 	net_configure(net);
@@ -486,19 +475,10 @@ static bool seed_run(uint64_t seed)
 		is_right = request_run(net, &model);
 	}
 	net_free(net);
-	if (!is_right)
-		printf("seed %llu fails\n", (unsigned long long)seed);
 	return is_right;
 }
 
 int main(int argc, char **argv)
 {
-	uint64_t count = argc > 1 ? strtoull(argv[1], NULL, 0) : 1000;
-	uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 0) : 0;
-
-	for (uint64_t seed = first; seed < first + count; seed++)
-		if (!seed_run(seed))
-			return 1;
-	printf("%llu seeds\n", (unsigned long long)count);
-	return 0;
+	return seeds_run(argc, argv, seed_run);
 }
