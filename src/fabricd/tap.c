@@ -101,11 +101,14 @@ static void tap_put_head(struct server *server, struct tap *tap)
 	const struct fabric_port *port = &server->fabric.ports[tap->port];
 	uint8_t block[PCAPNG_ROOM];
 	char name[300];
+	size_t bytes;
 
 	snprintf(name, sizeof name, "%s/%u", fabric_node_name(&server->fabric, port->node),
 		 port->number);
-	ring_put(tap, block, pcapng_section(block, sizeof block, "verbena-fabric"));
-	ring_put(tap, block, pcapng_interface(block, sizeof block, PCAPNG_ERF, 0, name, NULL));
+	bytes = pcapng_section(block, sizeof block, "verbena-fabric");
+	ring_put(tap, block, bytes);
+	bytes = pcapng_interface(block, sizeof block, PCAPNG_ERF, 0, name, NULL);
+	ring_put(tap, block, bytes);
 }
 
 int tap_begin(struct server *server, uint32_t port)
@@ -159,6 +162,7 @@ static void tap_note(struct server *server, struct tap *tap, uint8_t *record, si
 {
 	uint8_t block[PCAPNG_ROOM + ERF_BYTES + PACKET_BYTES_MAX];
 	struct timespec now;
+	size_t block_bytes;
 	struct pcapng_packet packet = {
 		.bytes = record,
 		.captured = (uint32_t)(ERF_BYTES + bytes),
@@ -170,7 +174,8 @@ static void tap_note(struct server *server, struct tap *tap, uint8_t *record, si
 	clock_gettime(CLOCK_REALTIME, &now);
 	packet.time_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 	erf_make(record, &now, bytes, is_out);
-	if (!ring_put(tap, block, pcapng_packet(block, sizeof block, &packet))) {
+	block_bytes = pcapng_packet(block, sizeof block, &packet);
+	if (!ring_put(tap, block, block_bytes)) {
 		tap->lost++;
 		return;
 	}
