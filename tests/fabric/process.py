@@ -11,8 +11,9 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 
-from stage import BUILD, SMALL, main, need, poll_until, require
+from stage import BUILD, PATIENCE, SMALL, main, need, poll_until, require
 
 QUERY, ISSM, OPEN, REGISTER, UNREGISTER, MAD = range(1, 7)
 
@@ -245,6 +246,52 @@ def hostile_control(fabric):
             "a LID that can't be")
 
 
+def seconds_of(fabric, *words):
+    begin = time.monotonic()
+    _, text = fabric.run("H2", *words)
+    return time.monotonic() - begin, text
+
+
+def what_the_file_says_of_cables(fabric):
+    """Delay, MTU, width and speed of cables, aliases: from the file to what a manager sees."""
+    path = os.path.join(fabric.folder, "own.net")
+    with open(path, "w", encoding="ascii") as file:
+        file.write('Switch\t4 "S1"\n[1]\t"H2"[1]\n[2]\t"H1"[1]\t# 4xXDR mtu=1024\n'
+                   '@[3]\t"up"\n\nHca\t1 "H2"\n[1]\t"S1"[1]\n\n'
+                   'Hca\t1 "H1"\n[1]\t"S1"[2]\n\n'
+                   'Hca\t1 "H3"\n[1]\t"@up"\t# 1xNDR delay=300ms\n')
+    fabric.start(path)
+    took, text = seconds_of(fabric, "smpquery", "-D", "portinfo", "0,1,3", "1")
+    require(took >= 0.6, f"300 ms both ways took {took} s")
+    require("LinkWidthActive:.................1X" in text and "LinkState:" in text, text)
+    _, text = seconds_of(fabric, "smpquery", "-D", "portinfo", "0,1,2", "1")
+    require("MtuCap:..........................1024" in text, text)
+    speeds = {(link["speed"], link["width"])
+              for link in fabric.ask(op="topology", counters=False)["links"]}
+    require(speeds == {("HDR", "4X"), ("XDR", "4X"), ("NDR", "1X")}, f"speeds: {speeds}")
+
+
+def delays_hold_up_datagrams(fabric):
+    """Only what comes by that port, and nobody else, waits; what waits is lost with the process."""
+    fabric.start(SMALL)
+    fabric.ask(op="delay", node="S2", port=7, ns=400000000)
+    took, _ = seconds_of(fabric, "smpquery", "-D", "nodeinfo", "0,1,7")
+    require(took >= 0.4, f"400 ms took {took} s")
+    waits = fabric.spawn("H2", "smpquery", "-t", "60000", "-D", "nodeinfo", "0,1,7")
+    fabric.run("H1", "smpquery", "-D", "nodeinfo", "0,1,8,1")
+    require(not waits.wait(PATIENCE), "the one that waits has no answer")
+    fabric.ask(op="delay", node="S2", port=7, ns=1000000000)
+    lost = fabric.spawn("H2", "smpquery", "-t", "60000", "-D", "nodeinfo", "0,1,7")
+    poll_until(lambda: fabric.ask(op="counters", node="S2", port=7)["ports"][0]["counters"]
+               ["rcv_packets"] >= 3, "the third request hasn't crossed the cable")
+    fabric.kill()
+    lost.kill()
+    fabric.start("--resume")
+    require(fabric.ask(op="status")["faults"][0]["ns"] == 1000000000, "the delay is forgotten")
+    fabric.ask(op="delay", node="S2", port=7, ns=0)
+    fabric.run("H2", "smpquery", "-D", "nodeinfo", "0,1,7")
+
+
 def signals_end_it(fabric):
     fabric.start(SMALL)
     fabric.kill(signal.SIGTERM)
@@ -266,4 +313,5 @@ if __name__ == "__main__":
                    stdout=subprocess.DEVNULL)
     sys.exit(main([killed_and_resumed, killed_under_a_manager, issm_survives, saved_and_loaded,
                    what_is_refused, damaged_states, hostile_packets, a_program_that_never_reads,
-                   hostile_control, signals_end_it, without_a_fabric]))
+                   hostile_control, what_the_file_says_of_cables, delays_hold_up_datagrams,
+                   signals_end_it, without_a_fabric]))
