@@ -33,6 +33,7 @@ extern const struct cli_command command_resources;
 extern const struct cli_command command_capture;
 extern const struct cli_command command_cdi;
 extern const struct cli_command command_fabric;
+extern const struct cli_command command_sm;
 extern const struct cli_command command_stop;
 
 /* Prints a message on standard error, as "verbena: ...". */

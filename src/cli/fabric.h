@@ -7,6 +7,7 @@
 #define VERBENA_CLI_FABRIC_H
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -98,5 +99,8 @@ struct fabric_picture {
 	struct topology *topology; /* without reply */
 };
 int fabric_picture_write(const struct fabric_picture *picture);
+
+/* The path of a program of Verbena's, such as verbena-sm. False: it isn't there. */
+bool fabric_program_find(const char *name, char path[PATH_MAX]);
 
 #endif

@@ -29,8 +29,8 @@
 
 /* Up ------------------------------------------------------------------------------------------ */
 
-/* verbena-fabric's path: beside verbenad, or (in a build tree) beside this command. */
-static bool fabric_program_find(char path[PATH_MAX])
+/* The path of a program that is beside verbenad, or (in a build tree) beside this command. */
+bool fabric_program_find(const char *name, char path[PATH_MAX])
 {
 	struct location location;
 	ssize_t length;
@@ -39,8 +39,8 @@ static bool fabric_program_find(char path[PATH_MAX])
 	if (!location_find(NULL, &location)) {
 		slash = strrchr(location.daemon, '/');
 		if (slash &&
-		    snprintf(path, PATH_MAX, "%.*s/verbena-fabric", (int)(slash - location.daemon),
-			     location.daemon) < PATH_MAX &&
+		    snprintf(path, PATH_MAX, "%.*s/%s", (int)(slash - location.daemon),
+			     location.daemon, name) < PATH_MAX &&
 		    !access(path, X_OK))
 			return true;
 	}
@@ -49,7 +49,7 @@ static bool fabric_program_find(char path[PATH_MAX])
 		return false;
 	path[length] = '\0';
 	slash = strrchr(path, '/');
-	strcpy(slash ? slash + 1 : path, "verbena-fabric");
+	strcpy(slash ? slash + 1 : path, name);
 	return !access(path, X_OK);
 }
 
@@ -71,7 +71,48 @@ static int program_wait(char *const argv[])
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static int up_start(char *const argv[], bool json)
+/* The name of the first adapter, to be freed; NULL: the fabric has none, or doesn't answer. */
+static char *adapter_first(bool json)
+{
+	json_t *reply, *node;
+	char *name = NULL;
+	size_t i;
+
+	if (fabric_request(json_pack("{s:s}", "op", "topology"), json, &reply) != CLI_OK)
+		return NULL;
+	json_array_foreach(json_object_get(reply, "nodes"), i, node) {
+		if (!name && !strcmp(ctl_string(node, "type"), "ca"))
+			name = strdup(ctl_string(node, "name"));
+	}
+	json_decref(reply);
+	return name;
+}
+
+/* Starts a subnet manager on the first adapter, and waits until the subnet is up. */
+static int up_manage(bool json)
+{
+	char command[PATH_MAX], sm[] = "sm", node[] = "--node", detach[] = "--detach";
+	char quiet[] = "--quiet";
+	char *name = adapter_first(json);
+	char *args[] = {command, sm, node, name, detach, quiet, NULL};
+	ssize_t length = readlink("/proc/self/exe", command, sizeof(command) - 1);
+	int code = CLI_FAILURE;
+
+	if (!name) {
+		cli_error("the fabric has no adapter where a subnet manager could be");
+		return CLI_FAILURE;
+	}
+	if (length > 0) {
+		command[length] = '\0';
+		code = program_wait(args) ? CLI_FAILURE : CLI_OK;
+	}
+	if (code != CLI_OK)
+		cli_error("the fabric is up, but its subnet manager isn't");
+	free(name);
+	return code;
+}
+
+static int up_start(char *const argv[], bool json, bool has_manager)
 {
 	json_t *reply;
 	int code = program_wait(argv);
@@ -82,6 +123,8 @@ static int up_start(char *const argv[], bool json)
 	}
 	if (code != 0)
 		return CLI_FAILURE; /* it has said why */
+	if (has_manager && up_manage(json) != CLI_OK)
+		return CLI_FAILURE;
 	code = fabric_request(json_pack("{s:s}", "op", "status"), json, &reply);
 	if (code != CLI_OK)
 		return code;
@@ -113,16 +156,14 @@ static int up_check(const char *path, bool json)
 static int up_run(const struct cli_command *self, int argc, char **argv)
 {
 	static const struct option known[] = {
-		{"resume", no_argument, NULL, 'r'},
-		{"restore", required_argument, NULL, 's'},
-		{"json", no_argument, NULL, 'j'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
+		{"resume", no_argument, NULL, 'r'}, {"restore", required_argument, NULL, 's'},
+		{"sm", no_argument, NULL, 'm'},	    {"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},   {NULL, 0, NULL, 0},
 	};
 	char program[PATH_MAX], detach[] = "--detach", resume[] = "--resume";
 	char restore[] = "--restore";
 	char *args[5] = {program, detach};
-	bool json = false;
+	bool json = false, has_manager = false;
 	int option, count = 2;
 
 	while ((option = getopt_long(argc, argv, "jh", known, NULL)) != -1) {
@@ -130,6 +171,8 @@ static int up_run(const struct cli_command *self, int argc, char **argv)
 			return cli_help(self);
 		if (option == 'j') {
 			json = true;
+		} else if (option == 'm') {
+			has_manager = true;
 		} else if (option == 'r' && count == 2) {
 			args[count++] = resume;
 		} else if (option == 's' && count == 2) {
@@ -143,7 +186,7 @@ static int up_run(const struct cli_command *self, int argc, char **argv)
 		cli_error("give one topology file, or --resume, or --restore FILE");
 		return cli_usage(self);
 	}
-	if (!fabric_program_find(program)) {
+	if (!fabric_program_find("verbena-fabric", program)) {
 		cli_error("cannot find verbena-fabric: is Verbena installed completely?");
 		return CLI_FAILURE;
 	}
@@ -153,19 +196,21 @@ static int up_run(const struct cli_command *self, int argc, char **argv)
 		if (option != CLI_OK)
 			return option;
 	}
-	return up_start(args, json);
+	return up_start(args, json, has_manager);
 }
 
 const struct cli_command fabric_up = {
 	.name = "fabric up",
 	.summary = "start a fabric from a topology file",
-	.help = "usage: verbena fabric up [--json] TOPOLOGY | --resume | --restore FILE\n\n"
+	.help = "usage: verbena fabric up [--json] [--sm] TOPOLOGY | --resume | --restore FILE\n\n"
 		"Starts verbena-fabric, which plays all switches and adapters of TOPOLOGY: a file\n"
 		"in ibsim's format, what `ibnetdiscover` printed of a real cluster, or what\n"
 		"`verbena fabric gen` made (`-': standard input). It goes on in the background.\n\n"
 		"      --resume        go on with the state that the last one left, tables and "
 		"all\n"
 		"      --restore FILE  begin with a state that `verbena fabric save` wrote\n"
+		"      --sm            start a subnet manager, too: `verbena sm` on the first\n"
+		"                      adapter; it ends with the fabric\n"
 		"  -j, --json          for scripts: the status of the new fabric\n"
 		"  -h, --help          show this\n\n"
 		"Example: verbena fabric gen fat-tree --hosts 64 | verbena fabric up -\n",

@@ -91,6 +91,11 @@ static const struct sm_other *best_other(const struct sm *sm)
 	return best;
 }
 
+bool election_is_open(const struct sm *sm)
+{
+	return best_other(sm) != NULL;
+}
+
 enum sm_verdict election_decide(struct sm *sm)
 {
 	const struct sm_other *best = best_other(sm);

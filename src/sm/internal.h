@@ -425,6 +425,8 @@ void discover_inherit(struct sm *sm);
 /* elect.c: what the other managers mean for this one. */
 enum sm_verdict { VERDICT_MASTER, VERDICT_STANDBY, VERDICT_HANDOVER };
 enum sm_verdict election_decide(struct sm *sm);
+/* Whether a better manager was found that hasn't taken over. */
+bool election_is_open(const struct sm *sm);
 void election_receive(struct sm *sm, const struct sm_peer *from, const uint8_t *mad);
 /* lids.c */
 int sm_lids_assign(struct sm *sm, struct sm_subnet *subnet);

@@ -371,9 +371,9 @@ static bool idle_act(struct sm *sm)
 		phase_enter(sm, PHASE_POLL);
 		return true;
 	}
-	if (sm->wants_sweep ||
-	    (sm->sweep_ms <= sm->now_ms && (sm->state != SM_MASTER || !sm->subnet ||
-					    sm->work->faults || !sm->subnet->switch_count))) {
+	if (sm->wants_sweep || (sm->sweep_ms <= sm->now_ms &&
+				(sm->state != SM_MASTER || !sm->subnet || election_is_open(sm) ||
+				 sm->work->faults || !sm->subnet->switch_count))) {
 		sweep_begin(sm);
 		return true;
 	}

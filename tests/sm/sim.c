@@ -146,8 +146,9 @@ static int member_ask(struct world *world, struct sm *sm, uint32_t row, unsigned
 
 /* Checks --------------------------------------------------------------------------------------- */
 
-/* The distance from one switch or adapter to all others by cables that are up; 0: not there. */
-static void spread(const struct world *world, uint32_t from, uint16_t *distance)
+/* The distance from a node to all others by cables that are up; 0: not there. `only`: the port by
+ * which it leaves the node; 0: any. */
+static void spread(const struct world *world, uint32_t from, unsigned int only, uint16_t *distance)
 {
 	uint32_t count = world->fabric.header->nodes, head = 0, tail = 0;
 	uint32_t *queue = calloc(count, sizeof *queue);
@@ -167,6 +168,7 @@ static void spread(const struct world *world, uint32_t from, uint16_t *distance)
 			uint32_t row = fabric_port_row(&world->fabric, at, number), to;
 
 			if (world->fabric.ports[row].cable == FABRIC_NONE ||
+			    (only && at == from && number != only) ||
 			    port_state(&world->fabric.ports[row]) < PORT_INIT)
 				continue;
 			to = world->fabric.ports[world->fabric.ports[row].cable].node;
@@ -218,7 +220,8 @@ static void joins_make(struct world *world, struct sm *sm, struct joins *joins)
 
 	if (!reach)
 		abort();
-	spread(world, world->fabric.ports[world->managers[0].port].node, reach);
+	spread(world, world->fabric.ports[world->managers[0].port].node,
+	       world->fabric.ports[world->managers[0].port].number, reach);
 	memset(joins, 0, sizeof *joins);
 	for (int i = 0; i < 60; i++) {
 		uint32_t node = world_roll(world, world->fabric.header->nodes);
@@ -274,7 +277,7 @@ static void routes_check(const struct world *world, uint32_t origin, bool is_up_
 
 	if (!reach || !distance || !waits.after || !waits.state || !used)
 		abort();
-	spread(world, world->fabric.ports[origin].node, reach);
+	spread(world, world->fabric.ports[origin].node, world->fabric.ports[origin].number, reach);
 	for (uint32_t a = 0; a < ports; a++) {
 		if (!end_is_there(world, a, reach))
 			continue;
@@ -286,7 +289,7 @@ static void routes_check(const struct world *world, uint32_t origin, bool is_up_
 		       world->fabric.ports[a].number
 			       ? world->fabric.ports[world->fabric.ports[a].cable].node
 			       : world->fabric.ports[a].node,
-		       distance);
+		       0, distance);
 		for (uint32_t b = 0; b < ports; b++)
 			if (a != b && end_is_there(world, b, reach))
 				route_check(world, a, b, !is_up_down, distance,
