@@ -219,7 +219,8 @@ static bool mgid_is_refused(const struct sm *sm, const uint8_t *record)
 
 	if (!memcmp(record, zero, sizeof zero))
 		return false;
-	if (record[0] != 0xff)
+	/* The flags that have no meaning are zero. */
+	if (record[0] != 0xff || octet_high(record[1]) > 1)
 		return true;
 	if (signature == 0xa01b)
 		return (record[1] & 15) == 2;
@@ -396,13 +397,13 @@ void sa_member_leave(struct sa_query *query)
 		group = group_find(query->sm, query->record);
 	if (group)
 		at = member_find(group, query->subnet->nodes[row].port_guid);
-	if (at == SM_NONE || !(group->members[at].state & state)) {
+	if (at == SM_NONE || !state || (group->members[at].state & state) != state) {
 		query->status = SA_INVALID;
 		return;
 	}
 	member_write(group, &group->members[at], answer);
 	group->members[at].state &= (uint8_t)~state;
-	answer[AT_STATE] = (uint8_t)((answer[AT_STATE] & 0xf0) | state);
+	octet_set_low(&answer[AT_STATE], group->members[at].state);
 	if (!group->members[at].state)
 		member_remove(group, at);
 	group_settle(query->sm, group);

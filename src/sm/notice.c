@@ -260,7 +260,7 @@ void sa_inform_set(struct sa_query *query)
 	const uint8_t *inform = query->record;
 	uint32_t at = 0;
 
-	if (inform[INFORM_SUBSCRIBES] > 1 || !inform[INFORM_IS_GENERIC]) {
+	if (inform[INFORM_SUBSCRIBES] > 1) {
 		query->status = SA_INVALID;
 		return;
 	}

@@ -328,3 +328,42 @@ void sa_paths(struct sa_query *query)
 		return;
 	paths_offer(query, from, to);
 }
+
+/* Several paths ------------------------------------------------------------------------------- */
+
+/* MultiPathRecord: what PathRecord has from its flow label on, then counts of GIDs, then these. Its
+ * mask has the same order, without the four ends and the service. */
+enum { MULTI_SOURCES = 15, MULTI_TARGETS = 16, MULTI_GIDS = 24, MULTI_SHIFT = 6, MULTI_BITS = 16 };
+
+static void multi_to_single(struct sa_query *query)
+{
+	uint8_t record[64] = {0};
+
+	memcpy(record + AT_FLOW, query->record, 13);
+	memcpy(query->record, record, sizeof record);
+	query->mask = (query->mask & ((1u << MULTI_BITS) - 1)) << MULTI_SHIFT | 1u << PATH_DGID |
+		      1u << PATH_SGID;
+}
+
+void sa_multi_paths(struct sa_query *query)
+{
+	unsigned int sources = query->record[MULTI_SOURCES];
+	unsigned int targets = query->record[MULTI_TARGETS];
+	const uint8_t *gids = query->extra + MULTI_GIDS;
+
+	if (!sources || !targets || MULTI_GIDS + (sources + targets) * 16 > query->extra_bytes) {
+		query->status = SA_INVALID;
+		return;
+	}
+	multi_to_single(query);
+	for (unsigned int i = 0; i < sources && !query->status; i++)
+		for (unsigned int k = 0; k < targets && !query->status; k++) {
+			memcpy(query->record + AT_SGID, gids + i * 16, 16);
+			memcpy(query->record + AT_DGID, gids + (sources + k) * 16, 16);
+			/* Groups have no choice of paths. */
+			if (query->record[AT_SGID] == 0xff || query->record[AT_DGID] == 0xff)
+				query->status = SA_INVALID;
+			else
+				sa_paths(query);
+		}
+}

@@ -28,8 +28,8 @@ void sa_class_port_info(struct sa_query *query)
 {
 	uint8_t record[72] = {1, 2};
 
-	/* Notices, multicast, PortInfo by capabilities; members that only send. */
-	octets_put16(record + 2, 0x2202);
+	/* Notices, multicast, several paths, PortInfo by capabilities; members that only send. */
+	octets_put16(record + 2, 0x2602);
 	octets_put32(record + 4, 0x1000u << 5 | 16);
 	sa_add(query, record);
 }
@@ -205,8 +205,13 @@ void sa_guids(struct sa_query *query)
 	}
 }
 
+/* Partitions are for managers. */
 void sa_pkeys(struct sa_query *query)
 {
+	if (!query->is_trusted) {
+		query->status = SA_INVALID;
+		return;
+	}
 	EACH_NODE(node, query)
 	{
 		unsigned int blocks =

@@ -37,23 +37,24 @@ static const uint8_t no_bits[1];
 	}
 
 static const struct sa_layout layouts[] = {
-	LAYOUT(SA_CLASS_PORT_INFO, 72, no_bits, sa_class_port_info, NULL, NULL),
-	LAYOUT(SA_INFORM, 36, no_bits, NULL, sa_inform_set, NULL),
-	LAYOUT(SA_NODE, 112, node_bits, sa_nodes, NULL, NULL),
-	LAYOUT(SA_PORT, 72, port_bits, sa_ports, NULL, NULL),
-	LAYOUT(SA_SL_TO_VL, 16, lane_bits, sa_lanes, NULL, NULL),
-	LAYOUT(SA_SWITCH, 24, switch_bits, sa_switches, NULL, NULL),
-	LAYOUT(SA_UNICAST, 72, unicast_bits, sa_unicast, NULL, NULL),
-	LAYOUT(SA_MULTICAST, 72, multicast_bits, sa_multicast, NULL, NULL),
-	LAYOUT(SA_MANAGER, 32, manager_bits, sa_managers, NULL, NULL),
-	LAYOUT(SA_LINK, 8, link_bits, sa_links, NULL, NULL),
-	LAYOUT(SA_GUIDS, 72, guid_bits, sa_guids, NULL, NULL),
-	LAYOUT(SA_SERVICE, 176, service_bits, sa_services, sa_service_set, sa_service_remove),
-	LAYOUT(SA_PKEYS, 72, pkey_bits, sa_pkeys, NULL, NULL),
-	LAYOUT(SA_PATH, 64, path_bits, sa_paths, NULL, NULL),
-	LAYOUT(SA_ARBITRATION, 72, arbitration_bits, sa_arbitration, NULL, NULL),
-	LAYOUT(SA_MEMBER, 56, member_bits, sa_members, sa_member_join, sa_member_leave),
-	LAYOUT(SA_INFORM_RECORD, 64, inform_bits, sa_informs, NULL, NULL),
+	LAYOUT(SA_CLASS_PORT_INFO, 72, no_bits, sa_class_port_info, NULL, NULL, NULL),
+	LAYOUT(SA_INFORM, 36, no_bits, NULL, sa_inform_set, NULL, NULL),
+	LAYOUT(SA_NODE, 112, node_bits, sa_nodes, NULL, NULL, NULL),
+	LAYOUT(SA_PORT, 72, port_bits, sa_ports, NULL, NULL, NULL),
+	LAYOUT(SA_SL_TO_VL, 16, lane_bits, sa_lanes, NULL, NULL, NULL),
+	LAYOUT(SA_SWITCH, 24, switch_bits, sa_switches, NULL, NULL, NULL),
+	LAYOUT(SA_UNICAST, 72, unicast_bits, sa_unicast, NULL, NULL, NULL),
+	LAYOUT(SA_MULTICAST, 72, multicast_bits, sa_multicast, NULL, NULL, NULL),
+	LAYOUT(SA_MANAGER, 32, manager_bits, sa_managers, NULL, NULL, NULL),
+	LAYOUT(SA_LINK, 8, link_bits, sa_links, NULL, NULL, NULL),
+	LAYOUT(SA_GUIDS, 72, guid_bits, sa_guids, NULL, NULL, NULL),
+	LAYOUT(SA_SERVICE, 176, service_bits, sa_services, sa_service_set, sa_service_remove, NULL),
+	LAYOUT(SA_PKEYS, 72, pkey_bits, sa_pkeys, NULL, NULL, NULL),
+	LAYOUT(SA_PATH, 64, path_bits, sa_paths, NULL, NULL, NULL),
+	LAYOUT(SA_MULTI_PATH, 64, path_bits, NULL, NULL, NULL, sa_multi_paths),
+	LAYOUT(SA_ARBITRATION, 72, arbitration_bits, sa_arbitration, NULL, NULL, NULL),
+	LAYOUT(SA_MEMBER, 56, member_bits, sa_members, sa_member_join, sa_member_leave, NULL),
+	LAYOUT(SA_INFORM_RECORD, 64, inform_bits, sa_informs, NULL, NULL, NULL),
 };
 
 /* A component of 0 bits is a text of 64 bytes. */
@@ -147,7 +148,8 @@ static void answer_header(const struct sa_query *query, const uint8_t *mad)
 
 static void answer_send(struct sa_query *query, const uint8_t *mad)
 {
-	bool is_table = query->method == SA_GET_TABLE && !query->status;
+	bool is_table =
+		(query->method == SA_GET_TABLE || query->method == SA_GET_MULTI) && !query->status;
 
 	if (query->status || !is_table) {
 		/* One datagram: zero where there is no record. */
@@ -195,6 +197,8 @@ static void query_run(struct sa_query *query)
 		act = layout->set;
 	else if (layout && query->method == SA_DELETE)
 		act = layout->remove;
+	else if (layout && query->method == SA_GET_MULTI)
+		act = layout->multi;
 	if (act)
 		act(query);
 	else
@@ -219,6 +223,8 @@ void sa_receive(struct sm *sm, const struct sm_peer *from, const uint8_t *mad, s
 		.is_trusted = octets_get64(mad + SA_KEY) == SA_KEY_TRUSTED,
 		.bytes = SA_HEADER,
 		.room = 4096,
+		.extra = mad + SA_HEADER,
+		.extra_bytes = bytes - SA_HEADER,
 	};
 
 	if (sm->state != SM_MASTER || !sm->subnet || bytes < SM_MAD_BYTES)
@@ -227,7 +233,8 @@ void sa_receive(struct sm *sm, const struct sm_peer *from, const uint8_t *mad, s
 		report_acknowledge(sm, mad);
 		return;
 	}
-	if (!method_is_query(query.method))
+	/* A wrong key gets no answer, so that keys can't be tried out quickly. */
+	if (!method_is_query(query.method) || (octets_get64(mad + SA_KEY) && !query.is_trusted))
 		return;
 	query.answer = malloc(query.room);
 	if (!query.answer)

@@ -28,6 +28,7 @@ enum {
 	SA_PATH = 0x35,
 	SA_ARBITRATION = 0x36,
 	SA_MEMBER = 0x38,
+	SA_MULTI_PATH = 0x3a,
 };
 
 enum {
@@ -60,7 +61,9 @@ struct sa_query {
 	uint32_t modifier;
 	bool is_trusted;
 	uint8_t record[SA_RECORD_MAX]; /* of the query */
-	uint8_t *answer;	       /* SA_HEADER bytes, then records */
+	const uint8_t *extra;	       /* what the query has behind that */
+	size_t extra_bytes;
+	uint8_t *answer; /* SA_HEADER bytes, then records */
 	size_t bytes, room;
 	uint32_t count;
 	uint16_t status;
@@ -80,6 +83,7 @@ struct sa_layout {
 	/* Set and Delete; NULL: not supported. They add the record of the answer. */
 	void (*set)(struct sa_query *query);
 	void (*remove)(struct sa_query *query);
+	void (*multi)(struct sa_query *query); /* GetMulti */
 };
 
 /* Adds a record without looking at the mask. */
@@ -110,6 +114,7 @@ void sa_arbitration(struct sa_query *query);
 void sa_class_port_info(struct sa_query *query);
 /* path.c */
 void sa_paths(struct sa_query *query);
+void sa_multi_paths(struct sa_query *query);
 /* The rate of a port's link as the administration's code; 0: none. */
 uint8_t port_rate(const struct sm_port *port);
 /* Chooses by selector (0 greater, 1 less, 2 exactly, 3 the largest) and wish, of what is possible

@@ -6,14 +6,15 @@
 #include "sm/sa.h"
 
 enum { SERVICE_ID = 0, SERVICE_GID = 1, SERVICE_LEASE = 4 };
-enum { AT_GID = 8, AT_LEASE = 28, KEY_BYTES = 26 };
+enum { AT_GID = 8, AT_LEASE = 28, AT_KEY = 32 };
+enum { NAME_BYTES = 26, SERVICE_KEY_BYTES = 16 }; /* what names a record; its key */
 
 #define LEASE_FOREVER UINT32_MAX
 
 static struct sm_service *service_find(struct sm *sm, const uint8_t *record)
 {
 	for (uint32_t i = 0; i < sm->service_count; i++)
-		if (!memcmp(sm->services[i].record, record, KEY_BYTES))
+		if (!memcmp(sm->services[i].record, record, NAME_BYTES))
 			return &sm->services[i];
 	return NULL;
 }
@@ -36,10 +37,19 @@ static struct sm_service *service_add(struct sm *sm)
 	return &sm->services[sm->service_count++];
 }
 
+/* The key is for its owner: queries may name it, answers don't. */
+static void keys_hide(struct sa_query *query)
+{
+	for (uint32_t i = 0; i < query->count; i++)
+		memset(query->answer + SA_HEADER + i * (size_t)query->layout->bytes + AT_KEY, 0,
+		       SERVICE_KEY_BYTES);
+}
+
 void sa_services(struct sa_query *query)
 {
 	for (uint32_t i = 0; i < query->sm->service_count; i++)
 		sa_offer(query, query->sm->services[i].record, 0);
+	keys_hide(query);
 }
 
 void sa_service_set(struct sa_query *query)
@@ -67,6 +77,7 @@ void sa_service_set(struct sa_query *query)
 	octets_put32(service->record + AT_LEASE, lease);
 	service->end_ms = lease == LEASE_FOREVER ? UINT64_MAX : sm->now_ms + lease * 1000ull;
 	sa_add(query, service->record);
+	keys_hide(query);
 }
 
 void sa_service_remove(struct sa_query *query)
@@ -78,6 +89,7 @@ void sa_service_remove(struct sa_query *query)
 		return;
 	}
 	sa_add(query, service->record);
+	keys_hide(query);
 	service_drop(query->sm, service);
 }
 
