@@ -23,12 +23,16 @@ enum {
 	CONTROL_DISCOVER = 5,
 };
 
+/* Managers know one another by it; the one that OpenSM has by default. */
+#define MANAGER_KEY 1u
+
 enum { INFO_AT_GUID = 0, INFO_AT_KEY = 8, INFO_AT_ACTIVITY = 16, INFO_AT_STATE = 20 };
 
 static void manager_info_write(const struct sm *sm, uint8_t *info)
 {
 	memset(info, 0, 64);
 	octets_put64(info + INFO_AT_GUID, sm->own_guid);
+	octets_put64(info + INFO_AT_KEY, MANAGER_KEY);
 	octets_put32(info + INFO_AT_ACTIVITY, sm->activity);
 	info[INFO_AT_STATE] = (uint8_t)(sm->options.priority << 4 | sm->state);
 }
@@ -202,6 +206,8 @@ void acknowledge_done(struct sm *sm, const struct sm_job *job, const uint8_t *ma
 /* The status of the answer; the state afterwards is in sm->state. */
 static uint16_t control_obey(struct sm *sm, uint32_t control, const uint8_t *info)
 {
+	if (octets_get64(info + INFO_AT_KEY) != MANAGER_KEY)
+		return 0x1c;
 	switch (control) {
 	case CONTROL_HANDOVER:
 		if (sm->state == SM_MASTER)

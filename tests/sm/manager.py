@@ -1,0 +1,280 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""`verbena sm` as a process on verbena-fabric and on ibsim: Debian's diags and osmtest over it,
+cut links, LIDs that stay, two of it and OpenSM as rivals."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fabric"))
+from stage import BUILD, PATIENCE, SMALL, main, need, poll_until, require
+
+VERBENA = os.path.join(BUILD, "bin", "verbena")
+MANAGER = os.path.join(BUILD, "bin", "verbena-sm")
+
+QUERIES = ["CPI", "NR", "PIR", "SL2VL", "PKTR", "VLAR", "IIR", "LR", "SR", "PR", "MCMR", "LFTR",
+           "MFTR", "SWIR", "SMIR", "GIR"]
+# Record types of which a subnet that has just come up has none.
+EMPTY = ("IIR", "SR", "MFTR", "MCMR")
+
+
+def verbena(fabric, *words):
+    return subprocess.run([VERBENA, *words], env=fabric.environment(), stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=PATIENCE, check=False)
+
+
+class Manager:
+    """A `verbena sm` with its log."""
+
+    def __init__(self, fabric, node, *options):
+        self.fabric, self.node = fabric, node
+        self.path = os.path.join(fabric.folder, f"sm-{node}-{len(fabric.children)}")
+        with open(self.path, "w", encoding="utf-8") as log:
+            self.child = subprocess.Popen([MANAGER, *options], cwd=fabric.folder,
+                                          env=fabric.environment(node), stderr=log,
+                                          stdin=subprocess.DEVNULL)
+        fabric.children.append(self.child)
+
+    def log(self):
+        with open(self.path, encoding="utf-8") as file:
+            return file.read()
+
+    def wait(self, text, count=1):
+        poll_until(lambda: self.log().count(text) >= count or self.child.poll() is not None,
+                   f"the manager on {self.node} doesn't say `{text}`\n{self.log()}")
+        require(self.log().count(text) >= count, f"the manager on {self.node} ended:\n{self.log()}")
+        return self
+
+    def end(self):
+        self.child.kill()
+        self.child.wait()
+
+
+def state_of(fabric, node):
+    """SMInfo of the manager on a node, as another node sees it: priority and state."""
+    lid = next(row["lid"] for row in fabric.ask(op="topology", counters=False)["nodes"]
+               if row["name"] == node)
+    code, text = fabric.run("H2", "sminfo", str(lid), check=False)
+    found = re.search(r"state (\d)", text)
+    return int(found[1]) if not code and found else None
+
+
+def all_reach_all(fabric):
+    hosts = ["H1", "H2", "H3", "H4"]
+    for a in hosts:
+        for b in hosts:
+            if a != b:
+                trace = fabric.ask(op="trace", **{"from": a, "to": b})
+                require(trace["result"] == "ok", f"{a} to {b}: {trace}")
+
+
+def up_with_a_manager(fabric):
+    done = verbena(fabric, "fabric", "up", "--sm", SMALL)
+    require(not done.returncode, f"fabric up --sm: {done.returncode}\n{done.stdout}")
+    fabric.pid = fabric.ask(op="status")["pid"]
+    status = fabric.ask(op="status")
+    require(status["links_active"] == 6 and len(status["managers"]) == 1, str(status))
+    all_reach_all(fabric)
+    # It ends with the fabric.
+    manager = status["clients"][0]["pid"]
+    fabric.kill()
+    poll_until(lambda: not os.path.exists(f"/proc/{manager}") or
+               " Z " in open(f"/proc/{manager}/stat", encoding="ascii").read(),
+               "the manager goes on without its fabric")
+
+
+def the_diags_like_it(fabric):
+    fabric.start(SMALL)
+    Manager(fabric, "H1").wait("subnet up")
+    for query in QUERIES:
+        _, text = fabric.run("H2", "saquery", "--smkey", "1", query)
+        require(("dump" in text or "SA ClassPortInfo" in text) or query in EMPTY,
+                f"saquery {query}:\n{text}")
+    _, text = fabric.run("H2", "saquery", "PR", "--src-to-dst", "2:4")
+    require(re.search(r"dlid\.*4", text) and re.search(r"mtu\.*0x85", text), text)
+    _, text = fabric.run("H2", "saquery", "PR", "--src-to-dst", "2:99")
+    require("dlid" not in text, f"a path to a LID that isn't there:\n{text}")
+    for words in (["ibnetdiscover"], ["iblinkinfo"], ["ibqueryerrors"], ["ibhosts"], ["sminfo"],
+                  ["ibtracert", "2", "4"], ["ibroute", "5"], ["saquery", "-g"], ["saquery", "-s"]):
+        fabric.run("H2", *words)
+    _, text = fabric.run("H2", "ibnetdiscover")
+    require(text.count("# lid") >= 4 and '"H4"' in text, text)
+
+
+def osmtest_passes(fabric):
+    need("osmtest")
+    fabric.start(SMALL)
+    Manager(fabric, "H1").wait("subnet up")
+    for flow in "cams":
+        _, text = fabric.run("H2", "osmtest", "-f", flow, "-m", "1")
+        require("PASS" in text, f"osmtest -f {flow}\n{text[-1500:]}")
+
+
+def ibdiagnet_is_content(fabric):
+    if not shutil.which("ibdiagnet"):
+        return
+    fabric.start(SMALL)
+    Manager(fabric, "H1").wait("subnet up")
+    _, text = fabric.run("H2", "ibdiagnet", "-o", fabric.folder)
+    require("-E-" not in text, f"ibdiagnet:\n{text[-3000:]}")
+
+
+def a_cut_link_is_routed_around(fabric):
+    fabric.start(SMALL)
+    manager = Manager(fabric, "H1").wait("subnet up")
+    poll_until(lambda: fabric.ask(op="status")["links_active"] == 6, "the links aren't active")
+    ups = manager.log().count("subnet up")
+    begin = time.monotonic()
+    fabric.ask(op="link", node="S1", port=7, action="down")
+    manager.wait("5 links, 0 faults")
+    print(f"      cut to subnet up, as a script sees it: {(time.monotonic() - begin) * 1e3:.0f} ms;"
+          f" {manager.log().split('5 links')[1].splitlines()[0]}")
+    all_reach_all(fabric)
+    fabric.ask(op="link", node="S1", port=7, action="up")
+    poll_until(lambda: fabric.ask(op="status")["links_active"] == 6, "the link doesn't come back")
+    require(manager.log().count("subnet up") > ups, manager.log())
+    # A switch that loses its tables gets them again.
+    fabric.ask(op="power", node="S2", action="reboot")
+    poll_until(lambda: fabric.ask(op="status")["links_active"] == 6, "S2 doesn't come back")
+    poll_until(lambda: fabric.ask(op="trace", **{"from": "H1", "to": "H4"})["result"] == "ok",
+               "S2 has no tables")
+    all_reach_all(fabric)
+
+
+def lids(fabric):
+    return {row["name"]: row["lid"] for row in fabric.ask(op="topology", counters=False)["nodes"]}
+
+
+def lids_stay(fabric):
+    fabric.start(SMALL)
+    manager = Manager(fabric, "H1").wait("subnet up")
+    before = lids(fabric)
+    require(sorted(before.values()) == [1, 2, 3, 4, 5, 6], str(before))
+    manager.end()
+    for node in ("S1", "H3"):
+        fabric.ask(op="power", node=node, action="reboot")
+    Manager(fabric, "H1").wait("subnet up")
+    require(lids(fabric) == before, f"{before}, then {lids(fabric)}")
+    fabric.run("H1", MANAGER, "--once", "--quiet", check=False)
+
+
+def partitions_are_written(fabric):
+    fabric.start(SMALL)
+    path = os.path.join(fabric.folder, "partitions")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("# two hosts\n0x8005 0x100001 0x100003=limited\n")
+    Manager(fabric, "H1", "--partitions", path).wait("subnet up")
+    keys = {node: fabric.ask(op="node", node=node)["node"]["ports"][0]["pkeys"]
+            for node in ("H1", "H2", "H3")}
+    require(keys == {"H1": [0xffff, 0x8005], "H2": [0xffff, 0x0005], "H3": [0xffff]}, str(keys))
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("0x8005 nonsense\n")
+    code, text = fabric.run("H3", MANAGER, "--partitions", path, check=False)
+    require(code == 1 and "partitions:1:" in text, text)
+
+
+def two_of_ours(fabric):
+    fabric.start(SMALL)
+    first = Manager(fabric, "H1", "--priority", "3", "--poll", "200", "--sweep", "500")
+    first.wait("subnet up")
+    second = Manager(fabric, "H3", "--priority", "7", "--poll", "200", "--sweep", "500")
+    second.wait("this manager is the master")
+    first.wait("handed over")
+    require((state_of(fabric, "H1"), state_of(fabric, "H3")) == (2, 3), "states after the handover")
+    all_reach_all(fabric)
+    second.end()
+    first.wait("this manager is the master", 2)
+    all_reach_all(fabric)
+    # A worse one stands by.
+    third = Manager(fabric, "H4", "--priority", "1", "--poll", "200")
+    third.wait("standing by")
+    require(state_of(fabric, "H1") == 3 and state_of(fabric, "H4") == 2, "states with a worse one")
+
+
+def ours_and_opensm(fabric):
+    need("opensm")
+    fabric.start(SMALL)
+    with open(os.path.join(fabric.folder, "conf"), "w", encoding="utf-8") as file:
+        file.write("sminfo_polling_timeout 200\npolling_retry_number 2\nsweep_interval 1\n")
+    ours = Manager(fabric, "H1", "--priority", "5", "--poll", "200", "--sweep", "500")
+    ours.wait("subnet up")
+    # OpenSM is worse: it stands by, and takes over when ours dies.
+    opensm = fabric.spawn("H3", "opensm", "-d", "2", "-D", "0x43", "-f", "low", "-F", "conf", "-p",
+                          "1")
+    poll_until(lambda: state_of(fabric, "H3") == 2, "OpenSM doesn't stand by\n" + fabric.log("low"))
+    ours.end()
+    poll_until(lambda: "SUBNET UP" in fabric.log("low"), "OpenSM doesn't take over")
+    all_reach_all(fabric)
+    # Ours is better: OpenSM hands over; then OpenSM dies, and nothing changes.
+    ours = Manager(fabric, "H1", "--priority", "5", "--poll", "200", "--sweep", "500")
+    ours.wait("this manager is the master")
+    poll_until(lambda: state_of(fabric, "H3") == 2, "OpenSM didn't become a standby")
+    opensm.kill()
+    opensm.wait()
+    # OpenSM is better: ours hands over, and takes over when OpenSM dies.
+    opensm = fabric.spawn("H4", "opensm", "-d", "2", "-D", "0x43", "-f", "high", "-F", "conf", "-p",
+                          "9")
+    ours.wait("handed over")
+    poll_until(lambda: "SUBNET UP" in fabric.log("high"), "OpenSM doesn't become the master")
+    all_reach_all(fabric)
+    opensm.kill()
+    opensm.wait()
+    ours.wait("this manager is the master", 2)
+    all_reach_all(fabric)
+
+
+def the_fabric_is_killed_and_resumed(fabric):
+    fabric.start(SMALL)
+    manager = Manager(fabric, "H1").wait("subnet up")
+    fabric.kill()
+    fabric.start("--resume")
+    manager.wait("subnet up", 2)
+    fabric.ask(op="link", node="S1", port=7, action="down")
+    manager.wait("5 links, 0 faults")
+    all_reach_all(fabric)
+
+
+def ibsim_is_managed(fabric):
+    preload = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so"
+    if not shutil.which("ibsim") or not os.path.exists(preload) or os.environ.get(
+            "VERBENA_SANITIZER_RUNTIME"):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        fifo = os.path.join(folder, "input")
+        os.mkfifo(fifo)
+        name = f"verbena-sm-{os.getpid()}"
+        environment = dict(os.environ, IBSIM_SOCKNAME=name, VERBENA_RUNTIME_DIR=fabric.runtime)
+        keyboard = os.open(fifo, os.O_RDWR)
+        log = os.path.join(folder, "log")
+        with open(log, "wb") as output:
+            fabric.children.append(subprocess.Popen(["ibsim", "-s", SMALL], cwd=folder,
+                                                    env=environment, stdin=keyboard, stdout=output,
+                                                    stderr=output))
+        poll_until(lambda: "sim>" in open(log, encoding="utf-8", errors="replace").read(),
+                   "ibsim doesn't begin")
+        environment.update(LD_PRELOAD=preload, SIM_HOST="H1")
+        done = subprocess.run([MANAGER, "--once", "--window", "4"], cwd=folder, env=environment,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=PATIENCE, check=False)
+        require(not done.returncode and "6 links, 0 faults" in done.stdout, done.stdout)
+        environment.update(SIM_HOST="H2")
+        done = subprocess.run(["ibtracert", "2", "4"], cwd=folder, env=environment,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=PATIENCE, check=False)
+        os.close(keyboard)
+        require(not done.returncode and "To ca" in done.stdout, done.stdout)
+
+
+TESTS = [up_with_a_manager, the_diags_like_it, osmtest_passes, ibdiagnet_is_content,
+         a_cut_link_is_routed_around, lids_stay, partitions_are_written, two_of_ours,
+         ours_and_opensm, the_fabric_is_killed_and_resumed, ibsim_is_managed]
+
+if __name__ == "__main__":
+    need("saquery", "ibnetdiscover")
+    wanted = sys.argv[1:]
+    sys.exit(main([test for test in TESTS if not wanted or test.__name__ in wanted]))
