@@ -114,7 +114,7 @@ _verbena_fabric_nodes() { # of a fabric that is up; not of a large one
 
 _verbena_fabric_options() {
 	case ${COMP_WORDS[2]} in
-	up) _verbena_words --resume --restore --json --help ;;
+	up) _verbena_words --resume --restore --sm --json --help ;;
 	show) _verbena_words --links --svg --html --from --to --topology --json --help ;;
 	exec) _verbena_words --ca --all --list --output --no-prefix --jobs --timeout --no-sysfs --help ;;
 	gen) _verbena_words --ports --hosts --levels --hosts-per-leaf --leaves --spines --pods --size \
@@ -131,7 +131,7 @@ _verbena() {
 
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
-		_verbena_words run status resources capture cdi fabric stop help version --help --version
+		_verbena_words run status resources capture cdi fabric sm stop help version --help --version
 		return
 	fi
 	case ${COMP_WORDS[1]} in
@@ -139,6 +139,14 @@ _verbena() {
 	capture) _verbena_capture ;;
 	resources) _verbena_resources ;;
 	status) _verbena_words --json --help ;;
+	sm) case $prev in
+		--partitions) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
+		--routing) _verbena_words minhop updown ;;
+		--node) _verbena_fabric_nodes ;;
+		--device | --port | --priority | --window | --timeout | --retries | --sweep | --poll) ;;
+		*) _verbena_words --node --device --port --priority --routing --window --timeout --retries \
+			--sweep --poll --qos --partitions --once --detach --quiet --help ;;
+		esac ;;
 	stop) _verbena_words --force --json --help ;;
 	cdi) case $prev in
 		-o | --output) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;

@@ -269,6 +269,19 @@ def fabric_umads():
     return mostly_small()
 
 
+def sm_queries():
+    """Steps of programs that ask a subnet manager: each attribute with each method, and joins."""
+    for method in range(5):
+        yield b"".join(bytes((3, 0, 1, method | 0x20, 64, attribute, 9)) +
+                       (1 << attribute % 8).to_bytes(8, "little") + bytes((0, 2)) + bytes(62)
+                       for attribute in range(20))
+    join = bytes((3, 0, 1, 1 | 0x30, 52, 16, 9)) + 0x130c7.to_bytes(8, "little")
+    group = bytes.fromhex("ff124001ffff0000000000000000000a") + bytes(16) + bytes((1, 2, 3, 4)) + \
+        bytes(4) + b"\xff\xff" + bytes(6) + b"\x01" + bytes(3)
+    yield (join + group + b"\x00") * 3 + bytes((1, 0, 50)) + (join + group + b"\x01") * 2
+    yield from (random.Random(number).randbytes(400) for number in range(6))
+
+
 def topology_files():
     """Small topologies, right and wrong."""
     pair = 'Switch\t8 "S"\t# "a b" base port 0 lid 3 lmc 0\n[3](900)\t"H"[1](a01) w=2 s=7 e=7 # lid 4 4xHDR\n\n'
@@ -281,7 +294,7 @@ def topology_files():
 
 def main():
     for make in (daemon_commands, ring_entries, shared_tables, packets, transport, cm_mads, cm_commands, cm_daemon,
-                 fabric_smps, fabric_umads, topology_files):
+                 fabric_smps, fabric_umads, sm_queries, topology_files):
         folder = pathlib.Path(sys.argv[1]) / make.__name__
         folder.mkdir(parents=True, exist_ok=True)
         for number, seed in enumerate(make()):
