@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -231,6 +232,27 @@ static int end_wait(int pidfd)
 	return n > 0 ? 0 : -ETIMEDOUT;
 }
 
+/* Ends the subnet managers of `verbena sm`: left alone, they would wait for the fabric to come
+ * back, and find the next one. */
+static void managers_end(const json_t *status)
+{
+	static const char name[] = "/verbena-sm";
+	char link[64], path[PATH_MAX];
+	const json_t *client;
+	ssize_t length;
+	size_t i;
+
+	json_array_foreach(json_object_get(status, "clients"), i, client) {
+		pid_t pid = (pid_t)ctl_integer(client, "pid");
+
+		snprintf(link, sizeof(link), "/proc/%d/exe", (int)pid);
+		length = readlink(link, path, sizeof(path));
+		if (pid > 1 && length > (ssize_t)strlen(name) &&
+		    !memcmp(path + length - strlen(name), name, strlen(name)))
+			kill(pid, SIGTERM);
+	}
+}
+
 static int down_act(const struct fabric_call *call)
 {
 	json_t *status;
@@ -240,6 +262,7 @@ static int down_act(const struct fabric_call *call)
 	if (code != CLI_OK)
 		return code;
 	pidfd = (int)syscall(SYS_pidfd_open, (pid_t)ctl_integer(status, "pid"), 0);
+	managers_end(status);
 	code = fabric_change(json_pack("{s:s}", "op", "down"), call->json, "down");
 	if (pidfd >= 0 && code == CLI_OK && end_wait(pidfd)) {
 		cli_error("the fabric agreed to end but is still there after %d s",

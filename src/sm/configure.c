@@ -116,13 +116,13 @@ static void pkeys_configure(struct sm *sm, uint32_t row)
 
 /* PortInfo ------------------------------------------------------------------------------------- */
 
-static uint8_t smaller(uint8_t a, uint8_t b)
+static uint8_t octet_smaller(uint8_t a, uint8_t b)
 {
 	return a < b ? a : b;
 }
 
 /* What both ends of a cable can do: MTU and virtual lanes. */
-static void link_wish(const struct sm *sm, const struct sm_port *port, uint8_t *data)
+static void port_link_wish(const struct sm *sm, const struct sm_port *port, uint8_t *data)
 {
 	uint8_t mtu = octet_low(port->info[INFO_INIT_REPLY_MTU_CAP]);
 	uint8_t lanes = octet_high(port->info[INFO_VL_CAP_INIT_TYPE]);
@@ -130,8 +130,8 @@ static void link_wish(const struct sm *sm, const struct sm_port *port, uint8_t *
 	if (port->peer != SM_NONE && sm->work->ports[port->peer].has_info) {
 		const uint8_t *peer = sm->work->ports[port->peer].info;
 
-		mtu = smaller(mtu, octet_low(peer[INFO_INIT_REPLY_MTU_CAP]));
-		lanes = smaller(lanes, octet_high(peer[INFO_VL_CAP_INIT_TYPE]));
+		mtu = octet_smaller(mtu, octet_low(peer[INFO_INIT_REPLY_MTU_CAP]));
+		lanes = octet_smaller(lanes, octet_high(peer[INFO_VL_CAP_INIT_TYPE]));
 	}
 	octet_set_high(&data[INFO_MTU_SM_SL], mtu);
 	octet_set_high(&data[INFO_VLS_ENFORCE], lanes);
@@ -144,7 +144,7 @@ static void link_wish(const struct sm *sm, const struct sm_port *port, uint8_t *
 	}
 }
 
-static void address_wish(const struct sm *sm, const struct sm_node *node, uint8_t *data)
+static void port_address_wish(const struct sm *sm, const struct sm_node *node, uint8_t *data)
 {
 	octets_put64(data + INFO_M_KEY, sm->options.m_key);
 	octets_put64(data + INFO_PREFIX, SM_PREFIX);
@@ -166,9 +166,9 @@ static void port_wish(const struct sm *sm, const struct sm_port *port, uint8_t *
 	data[INFO_PHYSICAL_DOWN_DEFAULT] = 0;
 	data[INFO_WIDTH_ENABLED] = 0;
 	octet_set_low(&data[INFO_SPEED_ACTIVE_ENABLED], 0);
-	link_wish(sm, port, data);
+	port_link_wish(sm, port, data);
 	if (node->type != SM_SWITCH || !port->number)
-		address_wish(sm, node, data);
+		port_address_wish(sm, node, data);
 }
 
 /* Whether the port has something else than it is to have. */

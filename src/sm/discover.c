@@ -45,7 +45,7 @@ static void description_inherit(struct sm *sm, struct sm_node *node)
 	node->has_description = true;
 }
 
-static void node_ask(struct sm *sm, uint32_t row)
+static void node_ask_more(struct sm *sm, uint32_t row)
 {
 	const struct sm_node *node = &sm->work->nodes[row];
 
@@ -65,7 +65,7 @@ static bool node_info_is_refused(const uint8_t *info)
 	return !info[36] || info[36] > info[3];
 }
 
-bool node_build(struct sm *sm, const struct sm_job *job, uint8_t *mad)
+bool node_info_build(struct sm *sm, const struct sm_job *job, uint8_t *mad)
 {
 	uint32_t port;
 
@@ -93,7 +93,7 @@ static void cable_note(struct sm *sm, const struct sm_job *job, uint32_t row, un
 	sm->work->ports[far].peer = near;
 }
 
-void node_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad, uint16_t status)
+void node_info_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad, uint16_t status)
 {
 	const uint8_t *info = mad + SMP_DATA;
 	uint32_t row;
@@ -112,7 +112,7 @@ void node_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad, uint
 		path_copy(sm, &sm->work->nodes[row], job->node, job->port);
 		sm->work->nodes[row].entry = info[36];
 		description_inherit(sm, &sm->work->nodes[row]);
-		node_ask(sm, row);
+		node_ask_more(sm, row);
 	}
 	if (job->node == SM_NONE)
 		sm->own_guid = octets_get64(info + 20);
@@ -121,7 +121,7 @@ void node_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad, uint
 }
 
 /* Nothing answers behind the port: it is as if there were no cable. */
-void node_failed(struct sm *sm, const struct sm_job *job)
+void node_info_failed(struct sm *sm, const struct sm_job *job)
 {
 	(void)job;
 	sm->work->faults++;

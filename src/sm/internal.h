@@ -228,9 +228,9 @@ void job_lost(struct sm *sm, const struct sm_job *job);
 
 /* Makers and takers of requests, by the file that has them: discover.c, configure.c, forward.c,
  * elect.c, read.c. */
-bool node_build(struct sm *sm, const struct sm_job *job, uint8_t *mad);
-void node_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad, uint16_t status);
-void node_failed(struct sm *sm, const struct sm_job *job);
+bool node_info_build(struct sm *sm, const struct sm_job *job, uint8_t *mad);
+void node_info_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad, uint16_t status);
+void node_info_failed(struct sm *sm, const struct sm_job *job);
 bool plain_build(struct sm *sm, const struct sm_job *job, uint8_t *mad);
 void switch_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad, uint16_t status);
 bool switch_clear_build(struct sm *sm, const struct sm_job *job, uint8_t *mad);

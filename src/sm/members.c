@@ -36,7 +36,7 @@ enum { STATE_FULL = 1, STATE_SEND_FULL = 8, STATE_ALL = 15 };
 
 /* Groups --------------------------------------------------------------------------------------- */
 
-struct sm_group *group_find(const struct sm *sm, const uint8_t mgid[16])
+struct sm_group *sm_group_find(const struct sm *sm, const uint8_t mgid[16])
 {
 	for (uint32_t i = 0; i < SM_MULTICAST_LIDS; i++)
 		if (sm->groups[i] && !memcmp(sm->groups[i]->record, mgid, 16))
@@ -184,7 +184,7 @@ void sa_members(struct sa_query *query)
 
 /* Joining -------------------------------------------------------------------------------------- */
 
-static uint32_t member_find(const struct sm_group *group, uint64_t guid)
+static uint32_t group_member_find(const struct sm_group *group, uint64_t guid)
 {
 	for (uint32_t i = 0; i < group->count; i++)
 		if (group->members[i].guid == guid)
@@ -238,7 +238,7 @@ static void mgid_make(struct sm *sm, uint8_t mgid[16])
 		octets_put16(mgid + 2, 0xa01b);
 		octets_put64(mgid + 4, SM_PREFIX);
 		octets_put32(mgid + 12, ++sm->mgid_serial);
-	} while (group_find(sm, mgid));
+	} while (sm_group_find(sm, mgid));
 }
 
 /* MTU or rate of a new group: as wished, of what the port can do. 0: impossible. */
@@ -331,7 +331,7 @@ static struct sm_member *member_add(struct sm_group *group, const uint8_t gid[16
 static struct sm_group *group_for_join(struct sa_query *query, uint32_t row, uint8_t state)
 {
 	struct sm_group *group = sa_has(query, MEMBER_MGID) && query->record[0]
-					 ? group_find(query->sm, query->record)
+					 ? sm_group_find(query->sm, query->record)
 					 : NULL;
 
 	if (!group) {
@@ -369,7 +369,7 @@ void sa_member_join(struct sa_query *query)
 	group = group_for_join(query, row, state);
 	if (!group)
 		return;
-	at = member_find(group, query->subnet->nodes[row].port_guid);
+	at = group_member_find(group, query->subnet->nodes[row].port_guid);
 	member = at == SM_NONE ? member_add(group, query->record + AT_GID) : &group->members[at];
 	if (member)
 		member->state |= state;
@@ -394,9 +394,9 @@ void sa_member_leave(struct sa_query *query)
 		return;
 	}
 	if (row != SM_NONE)
-		group = group_find(query->sm, query->record);
+		group = sm_group_find(query->sm, query->record);
 	if (group)
-		at = member_find(group, query->subnet->nodes[row].port_guid);
+		at = group_member_find(group, query->subnet->nodes[row].port_guid);
 	if (at == SM_NONE || !state || (group->members[at].state & state) != state) {
 		query->status = SA_INVALID;
 		return;

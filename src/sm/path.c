@@ -238,7 +238,7 @@ static void path_offer(struct sa_query *query, uint32_t from, uint32_t to)
 /* The path to a group: what its members agreed on. */
 static void path_to_group(struct sa_query *query, const struct sm_node *source)
 {
-	const struct sm_group *group = group_find(query->sm, query->record + AT_DGID);
+	const struct sm_group *group = sm_group_find(query->sm, query->record + AT_DGID);
 	uint8_t record[64] = {0};
 
 	if (!group) {

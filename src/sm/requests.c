@@ -13,7 +13,7 @@
 _Static_assert(SM_WINDOW_MAX <= 1u << SLOT_BITS, "a place is part of the transaction id");
 
 const struct sm_job_type sm_job_types[JOBS] = {
-	[JOB_NODE] = {SMP_NODE_INFO, METHOD_GET, node_build, node_done, node_failed},
+	[JOB_NODE] = {SMP_NODE_INFO, METHOD_GET, node_info_build, node_info_done, node_info_failed},
 	[JOB_SWITCH] = {SMP_SWITCH_INFO, METHOD_GET, plain_build, switch_done, NULL},
 	[JOB_SWITCH_CLEAR] = {SMP_SWITCH_INFO, METHOD_SET, switch_clear_build, switch_clear_done,
 			      NULL},

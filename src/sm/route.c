@@ -190,7 +190,7 @@ static bool switch_is_leaf(const struct routes *routes, uint32_t place)
 }
 
 /* How far the farthest leaf is, of those that can be reached. */
-static uint16_t eccentricity(const struct routes *routes, uint32_t place)
+static uint16_t switch_eccentricity(const struct routes *routes, uint32_t place)
 {
 	const uint16_t *cost = cost_row(routes, place);
 	uint16_t most = 0;
@@ -277,7 +277,7 @@ static int costs_make(struct sm *sm, struct routes *routes)
 	for (uint32_t d = 0; d < routes->count; d++)
 		distances_find(routes, d, false);
 	for (uint32_t d = 0; d < routes->count; d++)
-		central[d] = eccentricity(routes, d);
+		central[d] = switch_eccentricity(routes, d);
 	if (sm->options.routing == SM_UP_DOWN && !up_down_all(routes, central, false))
 		up_down_all(routes, central, true);
 	free(central);
@@ -333,7 +333,7 @@ static void ports_collect(struct chooser *chooser, uint32_t destination)
 	}
 }
 
-static void table_fill(struct chooser *chooser, uint8_t *wanted)
+static void forwarding_fill(struct chooser *chooser, uint8_t *wanted)
 {
 	const struct routes *routes = chooser->routes;
 
@@ -388,7 +388,7 @@ static int tables_resize(struct sm_node *node, uint32_t blocks)
 	return 0;
 }
 
-static int tables_make(struct sm *sm, struct routes *routes)
+static int forwarding_make(struct sm *sm, struct routes *routes)
 {
 	uint32_t blocks = routes->subnet->top_lid / SM_UNICAST_BLOCK + 1;
 
@@ -402,7 +402,7 @@ static int tables_make(struct sm *sm, struct routes *routes)
 
 		if (tables_resize(node, blocks))
 			return -ENOMEM;
-		table_fill(&chooser, node->tables->wanted);
+		forwarding_fill(&chooser, node->tables->wanted);
 	}
 	return 0;
 }
@@ -418,7 +418,7 @@ int routes_make(struct sm *sm, struct sm_subnet *subnet)
 	lids_collect(&routes);
 	result = costs_make(sm, &routes);
 	if (!result)
-		result = tables_make(sm, &routes);
+		result = forwarding_make(sm, &routes);
 	routes_free(&routes);
 	return result;
 }

@@ -134,7 +134,7 @@ void sa_offer(struct sa_query *query, const uint8_t *record, uint64_t except)
 
 /* Answers -------------------------------------------------------------------------------------- */
 
-static void answer_header(const struct sa_query *query, const uint8_t *mad)
+static void query_answer_header(const struct sa_query *query, const uint8_t *mad)
 {
 	uint8_t *answer = query->answer;
 
@@ -146,7 +146,7 @@ static void answer_header(const struct sa_query *query, const uint8_t *mad)
 		     query->layout ? (uint16_t)((query->layout->bytes + 7) / 8) : 0);
 }
 
-static void answer_send(struct sa_query *query, const uint8_t *mad)
+static void query_answer_send(struct sa_query *query, const uint8_t *mad)
 {
 	bool is_table =
 		(query->method == SA_GET_TABLE || query->method == SA_GET_MULTI) && !query->status;
@@ -158,7 +158,7 @@ static void answer_send(struct sa_query *query, const uint8_t *mad)
 		memset(query->answer + query->bytes, 0, SM_MAD_BYTES - query->bytes);
 		query->bytes = SM_MAD_BYTES;
 	}
-	answer_header(query, mad);
+	query_answer_header(query, mad);
 	if (is_table) {
 		query->answer[24] = RMPP_VERSION;
 		query->answer[25] = RMPP_DATA;
@@ -246,6 +246,6 @@ void sa_receive(struct sm *sm, const struct sm_peer *from, const uint8_t *mad, s
 		query.status = SA_BAD_VERSION;
 	else
 		query_run(&query);
-	answer_send(&query, mad);
+	query_answer_send(&query, mad);
 	free(query.answer);
 }

@@ -126,7 +126,7 @@ uint32_t plain_worth(uint8_t code);
 void sa_members(struct sa_query *query);
 void sa_member_join(struct sa_query *query);
 void sa_member_leave(struct sa_query *query);
-struct sm_group *group_find(const struct sm *sm, const uint8_t mgid[16]);
+struct sm_group *sm_group_find(const struct sm *sm, const uint8_t mgid[16]);
 int groups_begin(struct sm *sm);
 void groups_end(struct sm *sm);
 /* The subnet changed: members that are gone leave, and trees are made anew. */

@@ -65,7 +65,7 @@ void subnet_free(struct sm_subnet *subnet)
 /* Finding -------------------------------------------------------------------------------------- */
 
 /* The place of the GUID in the index, or the free place where it belongs. */
-static uint32_t index_place(const struct sm_subnet *subnet, uint64_t port_guid)
+static uint32_t subnet_index_place(const struct sm_subnet *subnet, uint64_t port_guid)
 {
 	uint32_t mask = subnet->index_room - 1;
 	uint32_t at = sm_hash(port_guid) & mask;
@@ -77,7 +77,7 @@ static uint32_t index_place(const struct sm_subnet *subnet, uint64_t port_guid)
 
 uint32_t subnet_find(const struct sm_subnet *subnet, uint64_t port_guid)
 {
-	uint32_t found = subnet->index[index_place(subnet, port_guid)];
+	uint32_t found = subnet->index[subnet_index_place(subnet, port_guid)];
 
 	return found ? found - 1 : SM_NONE;
 }
@@ -156,7 +156,7 @@ static bool rows_grow(void **rows, uint32_t count, uint32_t more, uint32_t *room
 	return true;
 }
 
-static bool index_grow(struct sm_subnet *subnet)
+static bool subnet_index_grow(struct sm_subnet *subnet)
 {
 	uint32_t *old = subnet->index;
 
@@ -169,7 +169,7 @@ static bool index_grow(struct sm_subnet *subnet)
 	}
 	subnet->index_room *= 2;
 	for (uint32_t i = 0; i < subnet->node_count; i++)
-		subnet->index[index_place(subnet, subnet->nodes[i].port_guid)] = i + 1;
+		subnet->index[subnet_index_place(subnet, subnet->nodes[i].port_guid)] = i + 1;
 	free(old);
 	return true;
 }
@@ -192,7 +192,7 @@ uint32_t subnet_node_add(struct sm_subnet *subnet, const uint8_t info[40])
 	uint32_t row = subnet->node_count, rows = info[2] == SM_SWITCH ? info[3] + 1u : 1;
 	struct sm_node *node;
 
-	if (!index_grow(subnet) ||
+	if (!subnet_index_grow(subnet) ||
 	    !rows_grow((void **)&subnet->nodes, row, 1, &subnet->node_room,
 		       sizeof *subnet->nodes) ||
 	    !rows_grow((void **)&subnet->ports, subnet->port_count, rows, &subnet->port_room,
@@ -208,7 +208,7 @@ uint32_t subnet_node_add(struct sm_subnet *subnet, const uint8_t info[40])
 			.number = node->type == SM_SWITCH ? (uint8_t)i : node->number,
 		};
 	subnet->node_count++;
-	subnet->index[index_place(subnet, node->port_guid)] = row + 1;
+	subnet->index[subnet_index_place(subnet, node->port_guid)] = row + 1;
 	return row;
 }
 

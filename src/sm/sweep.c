@@ -463,17 +463,17 @@ void sm_expire(struct sm *sm, uint64_t now_ms)
 	sm_advance(sm);
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b)
+static uint64_t deadline_earlier(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
 
 uint64_t sm_deadline(const struct sm *sm)
 {
-	uint64_t due = earlier(jobs_deadline(sm), notices_deadline(sm));
+	uint64_t due = deadline_earlier(jobs_deadline(sm), notices_deadline(sm));
 
-	due = earlier(due, services_deadline(sm));
+	due = deadline_earlier(due, services_deadline(sm));
 	if (sm->phase != PHASE_IDLE || sm->state == SM_NOT_ACTIVE)
 		return due;
-	return earlier(due, sm->state == SM_STANDBY ? sm->poll_ms : sm->sweep_ms);
+	return deadline_earlier(due, sm->state == SM_STANDBY ? sm->poll_ms : sm->sweep_ms);
 }

@@ -187,7 +187,7 @@ static bool option_take(int option, struct wishes *wishes)
 }
 
 /* 0: go on; else the exit code + 1. */
-static int options_read(int argc, char **argv, struct wishes *wishes)
+static int wishes_read(int argc, char **argv, struct wishes *wishes)
 {
 	int option;
 
@@ -360,7 +360,7 @@ static bool messages_take(struct program *program)
 }
 
 /* Waits for what comes first; false: the device is gone. */
-static bool program_wait(struct program *program)
+static bool program_wait_event(struct program *program)
 {
 	struct pollfd entry = {.fd = program->port.fd, .events = POLLIN};
 	uint64_t due = sm_deadline(program->sm), now = now_get();
@@ -390,7 +390,7 @@ static int program_run(struct program *program, const char *log_path)
 {
 	sm_start(program->sm, now_get());
 	while (!is_over) {
-		bool is_there = program_wait(program) && messages_take(program);
+		bool is_there = program_wait_event(program) && messages_take(program);
 
 		if (!is_there && !is_over && device_reopen(program))
 			return 1;
@@ -406,7 +406,7 @@ int main(int argc, char **argv)
 	static struct program program;
 	struct sigaction action = {.sa_handler = signal_take};
 	char log_path[PATH_MAX];
-	int result = options_read(argc, argv, &program.wishes);
+	int result = wishes_read(argc, argv, &program.wishes);
 
 	if (result)
 		return result - 1;

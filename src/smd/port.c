@@ -156,7 +156,7 @@ static int agent_of(const struct smd_port *port, uint8_t mgmt_class)
 	return -1;
 }
 
-static void address_write(struct ib_mad_addr *address, const struct sm_peer *to)
+static void peer_write(struct ib_mad_addr *address, const struct sm_peer *to)
 {
 	address->qpn = htonl(to->qpn);
 	address->qkey = htonl(to->qkey);
@@ -172,7 +172,7 @@ static void address_write(struct ib_mad_addr *address, const struct sm_peer *to)
 	memcpy(address->gid, to->gid, sizeof to->gid);
 }
 
-static void address_read(const struct ib_mad_addr *address, struct sm_peer *from)
+static void peer_read(const struct ib_mad_addr *address, struct sm_peer *from)
 {
 	*from = (struct sm_peer){
 		.lid = ntohs(address->lid),
@@ -200,7 +200,7 @@ void smd_port_send(struct smd_port *port, const struct sm_peer *to, const uint8_
 
 	if (packet && agent >= 0 && port->fd >= 0) {
 		memset(packet, 0, HEADER);
-		address_write(&((struct ib_user_mad *)(void *)packet)->addr, to);
+		peer_write(&((struct ib_user_mad *)(void *)packet)->addr, to);
 		memcpy(packet + HEADER, mad, bytes);
 		/* What can't be sent is as lost as what the link loses. */
 		port->calls.send(port->fd, agent, packet, (int)bytes, (int)timeout_ms, 0);
@@ -209,7 +209,7 @@ void smd_port_send(struct smd_port *port, const struct sm_peer *to, const uint8_
 		free(packet);
 }
 
-static int buffer_grow(struct smd_port *port, int length)
+static int smd_buffer_grow(struct smd_port *port, int length)
 {
 	size_t wanted = HEADER + (size_t)length;
 	uint8_t *larger = NULL;
@@ -230,14 +230,14 @@ ssize_t smd_port_receive(struct smd_port *port, struct sm_peer *from, const uint
 	int result = port->calls.receive(port->fd, port->buffer, &length, 0);
 
 	if (result == -ENOSPC)
-		return buffer_grow(port, length);
+		return smd_buffer_grow(port, length);
 	if (result < 0)
 		return result == -EAGAIN || result == -EWOULDBLOCK || result == -ETIMEDOUT ? -EAGAIN
 											   : -EIO;
 	/* The manager counts its own timeouts. */
 	if (umad->status || length < (int)SM_MAD_BYTES)
 		return 0;
-	address_read(&umad->addr, from);
+	peer_read(&umad->addr, from);
 	*mad = port->buffer + HEADER;
 	return length;
 }
