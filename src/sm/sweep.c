@@ -6,32 +6,10 @@
  * that goes up and down all the time can't keep a sweep from ending.
  */
 #include "sm/internal.h"
-
 #include "sm/sa.h"
-
-#include <stdarg.h>
-#include <stdio.h>
 
 #define REPEAT_MS 250u /* until a sweep with faults is repeated; doubled each time */
 #define REPEAT_MS_MAX 8000u
-
-void sm_say(struct sm *sm, const char *format, ...)
-{
-	char text[256];
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(text, sizeof text, format, args);
-	va_end(args);
-	sm->functions->say(sm->context, text);
-}
-
-const char *sm_state_text(enum sm_state state)
-{
-	static const char *const texts[] = {"not active", "discovering", "standby", "master"};
-
-	return state <= SM_MASTER ? texts[state] : "unknown";
-}
 
 /* Life ----------------------------------------------------------------------------------------- */
 
