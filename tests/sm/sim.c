@@ -312,8 +312,9 @@ static bool hop_seen(void *context, const struct route_hop *hop)
 	return true;
 }
 
-static void copy_seen(void *context, uint32_t end_port)
+static void copy_seen(void *context, uint32_t end_port, uint64_t delay_ns)
 {
+	(void)delay_ns;
 	((uint8_t *)context)[end_port]++;
 }
 
