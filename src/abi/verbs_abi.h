@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
+#include "kverbs/kernel.h"
 
 /* A device as the program sees it: one structure per device for as long as a list or a context
  * refers to it, so that pointers to one device compare equal. */
@@ -58,6 +59,17 @@ static inline void context_count(struct ibv_context *ibv, int change)
 static inline struct daemon_conn *conn_of(struct ibv_context *ibv)
 {
 	return &context_of(ibv)->conn;
+}
+
+/*
+ * The kernel's context, if this is one; NULL: it is Verbena's, and context_of() may be called. Each
+ * entry point asks first: a context of the kernel's never gets to Verbena's objects.
+ */
+static inline struct kernel_context *kernel_context_of(struct ibv_context *ibv)
+{
+	struct kernel_context *kernel = kernel_of(ibv);
+
+	return unlikely(kernel) ? kernel : NULL;
 }
 
 /* For calls that return a positive errno: also sets errno, which old programs read. */

@@ -85,6 +85,10 @@ static int ah_announce(struct context *context, struct ah *ah, const struct ibv_
 
 EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
+	struct kernel_context *kernel = kernel_context_of(pd->context);
+
+	if (kernel)
+		return kernel_create_ah(kernel, pd, attr);
 	struct context *context = context_of(pd->context);
 
 	if (handle_check("ibv_create_ah", pd->handle, pd_of(pd)->shown))
@@ -107,6 +111,10 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 
 EXPORT int ibv_destroy_ah(struct ibv_ah *ibv)
 {
+	struct kernel_context *kernel = kernel_context_of(ibv->context);
+
+	if (kernel)
+		return kernel_destroy_ah(kernel, ibv);
 	int bad = handle_check("ibv_destroy_ah", ibv->handle, ah_of(ibv)->handle);
 
 	if (bad)
@@ -191,9 +199,27 @@ static void parse_sender(const struct ibv_grh *grh, struct sender *out)
 		out->hop_limit = HOP_LIMIT_DEFAULT;
 }
 
+static int kernel_gid_find(struct kernel_context *kernel, uint8_t port, const union ibv_gid *gid)
+{
+	struct ibv_port_attr attr = {0};
+	struct ibv_gid_entry entry;
+	int err = kernel_query_port(kernel, port, &attr, sizeof(attr));
+
+	for (int i = 0; !err && i < attr.gid_tbl_len; i++)
+		if (!kernel_query_gid(kernel, port, (uint32_t)i, &entry) &&
+		    entry.gid_type != IBV_GID_TYPE_ROCE_V1 &&
+		    !memcmp(&entry.gid, gid, sizeof(*gid)))
+			return i;
+	return err ? -err : -ENOENT;
+}
+
 /* The index of `gid` in the port's table, or a negative errno. */
 static int gid_index_find(struct ibv_context *context, uint8_t port, const union ibv_gid *gid)
 {
+	struct kernel_context *kernel = kernel_context_of(context);
+
+	if (kernel)
+		return kernel_gid_find(kernel, port, gid);
 	for (uint32_t i = 0; i < LIMIT_GIDS; i++) {
 		struct proto_query_gid_resp resp;
 		int err = daemon_query_gid(conn_of(context), port, i, &resp);

@@ -20,12 +20,20 @@ static struct ibv_cq *create_cq(struct ibv_context *context, const struct ibv_cq
 EXPORT struct ibv_cq *verbena_create_cq_for_qp(struct ibv_context *context,
 					       const struct ibv_cq_init_attr_ex *attr)
 {
+	struct kernel_context *kernel = kernel_context_of(context);
+
+	if (kernel)
+		return fail_null(EOPNOTSUPP);
 	return cq_created(context, cq_create_for_qp(context, attr));
 }
 
 EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
 				    struct ibv_comp_channel *channel, int comp_vector)
 {
+	struct kernel_context *kernel = kernel_context_of(context);
+
+	if (kernel)
+		return kernel_create_cq(kernel, cqe, cq_context, channel, comp_vector);
 	if (cqe < 1 || comp_vector < 0)
 		return fail_null(EINVAL);
 	return create_cq(context, &(struct ibv_cq_init_attr_ex){
@@ -45,6 +53,10 @@ struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *context, struct ibv_cq_
 
 EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
+	struct kernel_context *kernel = kernel_context_of(cq->context);
+
+	if (kernel)
+		return kernel_resize_cq(kernel, cq, cqe);
 	int bad = handle_check("ibv_resize_cq", cq->handle, cq_of(cq)->handle);
 
 	if (bad)
@@ -54,6 +66,10 @@ EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 
 EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 {
+	struct kernel_context *kernel = kernel_context_of(cq->context);
+
+	if (kernel)
+		return kernel_destroy_cq(kernel, cq);
 	int bad = handle_check("ibv_destroy_cq", cq->handle, cq_of(cq)->handle);
 
 	if (bad)
@@ -68,6 +84,10 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 
 EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 {
+	struct kernel_context *kernel = kernel_context_of(context);
+
+	if (kernel)
+		return kernel_create_channel(kernel);
 	struct ibv_comp_channel *channel = channel_create(context);
 
 	if (channel)
@@ -77,6 +97,8 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *cont
 
 EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
+	if (kernel_context_of(channel->context))
+		return kernel_destroy_channel(channel);
 	struct ibv_context *context = channel->context;
 	int err = channel_destroy(channel);
 
@@ -87,20 +109,30 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 
 EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
 {
+	if (kernel_context_of(channel->context))
+		return kernel_get_cq_event(channel, cq, cq_context);
 	return channel_get_event(channel, cq, cq_context);
 }
 
 EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
 {
-	cq_ack_events(cq, nevents);
+	if (kernel_context_of(cq->context))
+		kernel_ack_cq_events(cq, nevents);
+	else
+		cq_ack_events(cq, nevents);
 }
 
 EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
+	struct kernel_context *kernel = kernel_context_of(context);
+
+	if (kernel)
+		return kernel_get_async_event(kernel, event);
 	return async_get_event(context, event);
 }
 
 EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 {
-	async_ack_event(event);
+	if (!kernel_ack_async_event(event))
+		async_ack_event(event);
 }

@@ -23,6 +23,7 @@
 #include "hca/verbs/qp.h"
 
 #undef ibv_get_device_list
+#undef ibv_query_port
 
 enum { DEVICES_MAX = 16 };
 
@@ -105,18 +106,11 @@ static void evaluate_environment(void)
 			 strerror(err));
 }
 
-EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
+/* The daemon's devices that the program gets, each with a reference; *count is their number, and
+ * may be 0. NULL with ENOMEM. */
+static struct ibv_device **list_of_daemon(const struct proto_device *info, int n, int *count,
+					  const struct device_choice *choice)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	struct proto_device info[DEVICES_MAX];
-
-	if (num_devices)
-		*num_devices = 0;
-	pthread_once(&once, evaluate_environment);
-	int n = daemon_list_devices(info, DEVICES_MAX);
-
-	if (n < 0)
-		return fail_null(-n);
 	struct ibv_device **list = calloc((size_t)n + 1, sizeof(struct ibv_device *));
 
 	if (!list)
@@ -127,11 +121,12 @@ EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 
 		if (!device)
 			goto out_memory;
-		list[i] = &device->ibv;
+		if (device_choice_has(choice, device->ibv.name))
+			list[(*count)++] = &device->ibv;
+		else
+			device_put_locked(device);
 	}
 	mutex_give(&devices_lock);
-	if (num_devices)
-		*num_devices = n;
 	return list;
 
 out_memory:
@@ -140,14 +135,43 @@ out_memory:
 	return fail_null(ENOMEM);
 }
 
+/* Verbena's devices come first. Without a daemon the kernel's are listed nevertheless, if there are
+ * any. */
+EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct device_choice choice = device_choice_get();
+	struct proto_device info[DEVICES_MAX];
+	int count = 0;
+
+	if (num_devices)
+		*num_devices = 0;
+	pthread_once(&once, evaluate_environment);
+	int n = choice.verbena ? daemon_list_devices(info, DEVICES_MAX) : 0;
+	struct ibv_device **own = list_of_daemon(info, n < 0 ? 0 : n, &count, &choice);
+	struct ibv_device **list = own ? kernel_list_append(own, &count, &choice) : NULL;
+
+	if (!list || (n < 0 && !count)) {
+		ibv_free_device_list(list ? list : own);
+		return fail_null(list ? -n : ENOMEM);
+	}
+	if (num_devices)
+		*num_devices = count;
+	return list;
+}
+
 EXPORT void ibv_free_device_list(struct ibv_device **list)
 {
 	if (!list)
 		return;
-	mutex_take(&devices_lock);
-	for (unsigned int i = 0; list[i]; i++)
-		device_put_locked(device_from_ibv(list[i]));
-	mutex_give(&devices_lock);
+	for (unsigned int i = 0; list[i]; i++) {
+		struct kernel_device *kernel = kernel_device_of(list[i]);
+
+		if (kernel)
+			kernel_device_put(kernel);
+		else
+			device_put(device_from_ibv(list[i]));
+	}
 	free(list);
 }
 
@@ -158,12 +182,16 @@ EXPORT const char *ibv_get_device_name(struct ibv_device *device)
 
 EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
 {
-	return device_from_ibv(device)->guid;
+	struct kernel_device *kernel = kernel_device_of(device);
+
+	return kernel ? kernel_device_guid(kernel) : device_from_ibv(device)->guid;
 }
 
 EXPORT int ibv_get_device_index(struct ibv_device *device)
 {
-	return (int)device_from_ibv(device)->index;
+	struct kernel_device *kernel = kernel_device_of(device);
+
+	return kernel ? kernel_device_index(kernel) : (int)device_from_ibv(device)->index;
 }
 
 /* ------------------------------------------------------------------ contexts */
@@ -229,8 +257,23 @@ out_free:
 	return fail_null(-err);
 }
 
+static struct ibv_context *kernel_context_open(struct kernel_device *device)
+{
+	struct ibv_context *ibv = kernel_open(device);
+
+	if (ibv) { /* for programs from before 2011, as in verbs_ops_fill() */
+		ibv->ops._compat_query_device = ibv_query_device;
+		ibv->ops._compat_query_port = ibv_query_port;
+	}
+	return ibv;
+}
+
 EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
+	struct kernel_device *kernel = kernel_device_of(device);
+
+	if (kernel)
+		return kernel_context_open(kernel);
 	uint64_t token[2];
 	int fd = share_file_make(device->dev_name, token);
 
@@ -277,6 +320,10 @@ static void reset_qps(struct context *context)
 
 EXPORT int ibv_close_device(struct ibv_context *ibv)
 {
+	struct kernel_context *kernel = kernel_context_of(ibv);
+
+	if (kernel)
+		return kernel_close(kernel);
 	struct context *context = context_of(ibv);
 	struct open_context *open = container_of(context, struct open_context, context);
 	struct device *device = device_from_ibv(ibv->device);

@@ -125,9 +125,34 @@ out_fork:
 	return err;
 }
 
+/* Registers memory with the kernel's device. Its driver pins the pages, so that they must not move
+ * in a fork (verbs_fork.c). */
+static struct ibv_mr *kernel_region_register(struct kernel_context *kernel, struct ibv_pd *pd,
+					     void *addr, size_t length, uint64_t iova,
+					     unsigned int access)
+{
+	bool pinned = !(access & IBV_ACCESS_ON_DEMAND);
+	int err = pinned ? fork_register(addr, length) : 0;
+
+	if (err)
+		return fail_null(err);
+	struct ibv_mr *mr = kernel_reg_mr(kernel, pd, addr, length, iova, access);
+
+	if (!mr && pinned) {
+		err = errno;
+		fork_unregister(addr, length);
+		errno = err;
+	}
+	return mr;
+}
+
 static struct ibv_mr *region_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 				      unsigned int access, struct mr_file *file)
 {
+	struct kernel_context *kernel = kernel_context_of(pd->context);
+
+	if (kernel)
+		return kernel_region_register(kernel, pd, addr, length, iova, access);
 	int err = handle_check("ibv_reg_mr", pd->handle, pd_of(pd)->shown);
 
 	access &= ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
@@ -239,6 +264,10 @@ static struct mr_file *file_open(int fd, uint64_t offset, size_t length, int pro
 EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 					uint64_t iova, int fd, int access)
 {
+	struct kernel_context *kernel = kernel_context_of(pd->context);
+
+	if (kernel)
+		return kernel_reg_dmabuf_mr(kernel, pd, offset, length, iova, fd, access);
 	unsigned int remote = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 	uint64_t end;
 
@@ -323,9 +352,44 @@ static int region_change(struct mr *mr, const struct mr *wanted, int flags)
 	return 0;
 }
 
+static int kernel_region_change(struct kernel_context *kernel, struct ibv_mr *mr, int flags,
+				struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	bool moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION && addr && length;
+	void *old_addr = mr->addr;
+	size_t old_length = mr->length;
+
+	if (moves && fork_register(addr, length))
+		return IBV_REREG_MR_ERR_DONT_FORK_NEW;
+	int err = kernel_rereg_mr(kernel, mr, flags, pd, addr, length, access);
+
+	if (moves)
+		fork_unregister(err ? addr : old_addr, err ? length : old_length);
+	if (!err)
+		return 0;
+	errno = err;
+	return err == EINVAL ? IBV_REREG_MR_ERR_INPUT : IBV_REREG_MR_ERR_CMD;
+}
+
+static int kernel_region_end(struct kernel_context *kernel, struct ibv_mr *mr)
+{
+	bool pinned = kernel_mr_is_pinned(mr);
+	void *addr = mr->addr;
+	size_t length = mr->length;
+	int err = kernel_dereg_mr(kernel, mr);
+
+	if (!err && pinned)
+		fork_unregister(addr, length);
+	return err;
+}
+
 EXPORT int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *addr, size_t length,
 			int access)
 {
+	struct kernel_context *kernel = kernel_context_of(ibv->context);
+
+	if (kernel)
+		return kernel_region_change(kernel, ibv, flags, pd, addr, length, access);
 	struct mr *mr = container_of(ibv, struct mr, ibv);
 	struct hca *hca = context_of(ibv->context)->hca;
 	struct mr wanted = region_changed(mr, flags, pd, addr, length, access), old = *mr;
@@ -367,6 +431,10 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *
 
 EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
 {
+	struct kernel_context *kernel = kernel_context_of(ibv->context);
+
+	if (kernel)
+		return kernel_region_end(kernel, ibv);
 	struct mr *mr = container_of(ibv, struct mr, ibv);
 
 	if (mr->imported) {

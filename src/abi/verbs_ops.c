@@ -93,30 +93,41 @@ EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
 
 EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
+	struct kernel_context *kernel = kernel_context_of(qp->context);
+
+	if (kernel)
+		return kernel_attach_mcast(kernel, qp, gid, lid);
 	return fail_errno(mcast_attach(qp, gid, lid));
 }
 
 EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
+	struct kernel_context *kernel = kernel_context_of(qp->context);
+
+	if (kernel)
+		return kernel_detach_mcast(kernel, qp, gid, lid);
 	return fail_errno(mcast_detach(qp, gid, lid));
 }
 
 EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-	(void)qp, (void)ece;
-	return fail_errno(EOPNOTSUPP);
+	struct kernel_context *kernel = kernel_context_of(qp->context);
+
+	return kernel ? kernel_set_ece(kernel, qp, ece) : fail_errno(EOPNOTSUPP);
 }
 
 EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-	(void)qp, (void)ece;
-	return fail_errno(EOPNOTSUPP);
+	struct kernel_context *kernel = kernel_context_of(qp->context);
+
+	return kernel ? kernel_query_ece(kernel, qp, ece) : fail_errno(EOPNOTSUPP);
 }
 
 /* Only the last byte of a message is guaranteed to arrive last; the caller asks for more than
  * that. */
 EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
 {
-	(void)qp, (void)op, (void)flags;
-	return 0;
+	struct kernel_context *kernel = kernel_context_of(qp->context);
+
+	return kernel ? kernel_data_in_order(kernel, qp, op, flags) : 0;
 }

@@ -12,6 +12,10 @@
 
 EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *ibv)
 {
+	struct kernel_context *kernel = kernel_context_of(ibv);
+
+	if (kernel)
+		return kernel_alloc_pd(kernel);
 	struct hca *hca = context_of(ibv)->hca;
 	struct pd *pd = calloc(1, sizeof(*pd));
 
@@ -38,6 +42,10 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *ibv)
 
 EXPORT int ibv_dealloc_pd(struct ibv_pd *ibv)
 {
+	struct kernel_context *kernel = kernel_context_of(ibv->context);
+
+	if (kernel)
+		return kernel_dealloc_pd(kernel, ibv);
 	int bad = handle_check("ibv_dealloc_pd", ibv->handle, pd_of(ibv)->shown);
 
 	if (bad)

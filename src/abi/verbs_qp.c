@@ -8,14 +8,25 @@
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
 
-/* Checks that the handles of the QP's parts are valid: 0 or ENOENT. qp_create() checks for missing
- * parts. */
+/* Whether a part of a queue pair is the kernel's, so that it can't be one of Verbena's. */
+static bool is_foreign(struct ibv_context *part)
+{
+	return kernel_context_of(part) != NULL;
+}
+
+/* Checks that the QP's parts are Verbena's and that their handles are valid: 0, EINVAL or ENOENT.
+ * qp_create() checks for missing parts. */
 static int check_parts(const struct ibv_qp_init_attr_ex *attr)
 {
 	static const char call[] = "ibv_create_qp";
 	const struct ibv_pd *pd = attr->comp_mask & IBV_QP_INIT_ATTR_PD ? attr->pd : NULL;
 	int bad = 0;
 
+	if ((pd && is_foreign(attr->pd->context)) ||
+	    (attr->send_cq && is_foreign(attr->send_cq->context)) ||
+	    (attr->recv_cq && is_foreign(attr->recv_cq->context)) ||
+	    (attr->srq && is_foreign(attr->srq->context)))
+		return EINVAL;
 	if (pd)
 		bad = handle_check(call, pd->handle, pd_of(attr->pd)->shown);
 	if (!bad && attr->send_cq)
@@ -29,8 +40,10 @@ static int check_parts(const struct ibv_qp_init_attr_ex *attr)
 
 struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
-	if (check_parts(attr))
-		return fail_null(ENOENT);
+	int bad = check_parts(attr);
+
+	if (bad)
+		return fail_null(bad);
 	struct ibv_qp *qp = qp_create(context, attr);
 
 	if (qp)
@@ -40,6 +53,10 @@ struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_ini
 
 EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
+	struct kernel_context *kernel = kernel_context_of(pd->context);
+
+	if (kernel)
+		return kernel_create_qp(kernel, pd, attr);
 	struct ibv_qp_init_attr_ex full = {
 		.qp_context = attr->qp_context,
 		.send_cq = attr->send_cq,
@@ -60,7 +77,7 @@ EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 
 EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 {
-	return qp_to_ex(qp);
+	return kernel_context_of(qp->context) ? kernel_qp_extended(qp) : qp_to_ex(qp);
 }
 
 /*
@@ -74,6 +91,10 @@ static void state_note(struct ibv_qp *qp, enum ibv_qp_state state)
 
 EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)
 {
+	struct kernel_context *kernel = kernel_context_of(qp->context);
+
+	if (kernel)
+		return kernel_modify_qp(kernel, qp, attr, attr_mask);
 	int bad = handle_check("ibv_modify_qp", qp->handle, qp_of(qp)->handle);
 
 	if (bad)
@@ -88,6 +109,10 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_m
 EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
 			struct ibv_qp_init_attr *init_attr)
 {
+	struct kernel_context *kernel = kernel_context_of(qp->context);
+
+	if (kernel)
+		return kernel_query_qp(kernel, qp, attr, attr_mask, init_attr);
 	int bad = handle_check("ibv_query_qp", qp->handle, qp_of(qp)->handle);
 
 	if (bad)
@@ -101,6 +126,10 @@ EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_ma
 
 EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
+	struct kernel_context *kernel = kernel_context_of(qp->context);
+
+	if (kernel)
+		return kernel_destroy_qp(kernel, qp);
 	int bad = handle_check("ibv_destroy_qp", qp->handle, qp_of(qp)->handle);
 
 	if (bad)
@@ -115,6 +144,10 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 
 EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
+	struct kernel_context *kernel = kernel_context_of(pd->context);
+
+	if (kernel)
+		return kernel_create_srq(kernel, pd, attr);
 	if (handle_check("ibv_create_srq", pd->handle, pd_of(pd)->shown))
 		return fail_null(ENOENT);
 	struct ibv_srq *srq = srq_create(pd, attr);
@@ -145,6 +178,10 @@ struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context, struct ibv_srq_
 
 EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int attr_mask)
 {
+	struct kernel_context *kernel = kernel_context_of(srq->context);
+
+	if (kernel)
+		return kernel_modify_srq(kernel, srq, attr, attr_mask);
 	int bad = handle_check("ibv_modify_srq", srq->handle, srq_of(srq)->handle);
 
 	if (bad)
@@ -154,6 +191,10 @@ EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int at
 
 EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 {
+	struct kernel_context *kernel = kernel_context_of(srq->context);
+
+	if (kernel)
+		return kernel_query_srq(kernel, srq, attr);
 	int bad = handle_check("ibv_query_srq", srq->handle, srq_of(srq)->handle);
 
 	if (bad)
@@ -163,6 +204,10 @@ EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 
 EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 {
+	struct kernel_context *kernel = kernel_context_of(srq->context);
+
+	if (kernel)
+		return kernel_destroy_srq(kernel, srq);
 	int bad = handle_check("ibv_destroy_srq", srq->handle, srq_of(srq)->handle);
 
 	if (bad)

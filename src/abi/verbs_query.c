@@ -93,6 +93,10 @@ static int query_device(struct ibv_context *context, struct ibv_device_attr *att
 
 EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
+	struct kernel_context *kernel = kernel_context_of(context);
+
+	if (kernel)
+		return kernel_query_device(kernel, attr);
 	return fail_errno(query_device(context, attr));
 }
 
@@ -171,8 +175,12 @@ int verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_
 EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num,
 			  struct _compat_ibv_port_attr *port_attr)
 {
-	return fail_errno(verbs_query_port(context, port_num, (struct ibv_port_attr *)port_attr,
-					   COMPAT_PORT_ATTR));
+	struct kernel_context *kernel = kernel_context_of(context);
+	struct ibv_port_attr *attr = (struct ibv_port_attr *)port_attr;
+
+	if (kernel)
+		return kernel_query_port(kernel, port_num, attr, COMPAT_PORT_ATTR);
+	return fail_errno(verbs_query_port(context, port_num, attr, COMPAT_PORT_ATTR));
 }
 
 /* ------------------------------------------------------------------ GIDs */
@@ -180,7 +188,11 @@ EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num,
 static int gid_query_entry(struct ibv_context *context, uint32_t port, uint32_t index,
 			   struct ibv_gid_entry *entry)
 {
+	struct kernel_context *kernel = kernel_context_of(context);
 	struct proto_query_gid_resp resp;
+
+	if (kernel)
+		return kernel_query_gid(kernel, port, index, entry);
 	int err = -daemon_query_gid(conn_of(context), port, index, &resp);
 
 	if (err)
@@ -268,6 +280,10 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_
 		return -EOPNOTSUPP;
 	if (!max_entries || !entry_size)
 		return -EINVAL;
+	struct kernel_context *kernel = kernel_context_of(context);
+
+	if (kernel)
+		return kernel_query_gid_table(kernel, entries, max_entries, flags, entry_size);
 	for (uint32_t port = 1; n >= 0 && port <= device_from_ibv(context->device)->ports; port++)
 		n = gid_table_of(context, port, (char *)entries, n, max_entries, entry_size);
 	return n;
@@ -277,6 +293,10 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_
 
 EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
 {
+	struct kernel_context *kernel = kernel_context_of(context);
+
+	if (kernel)
+		return kernel_query_pkey(kernel, port_num, index, pkey);
 	if (!port_num || port_num > device_from_ibv(context->device)->ports || index < 0 ||
 	    index >= (int)LIMIT_PKEYS) {
 		errno = EINVAL;

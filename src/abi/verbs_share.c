@@ -147,6 +147,10 @@ static uint32_t domain_number(struct hca *hca, const struct context *context, co
 
 EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *ibv, uint32_t handle)
 {
+	struct kernel_context *kernel = kernel_context_of(ibv);
+
+	if (kernel)
+		return fail_null(EOPNOTSUPP);
 	struct context *context = context_of(ibv);
 	struct pd *pd = calloc(1, sizeof(*pd));
 
@@ -323,6 +327,10 @@ static void import_own(struct mr *mr, const struct proto_query_mr_resp *resp)
 
 EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
 {
+	struct kernel_context *kernel = kernel_context_of(pd->context);
+
+	if (kernel)
+		return fail_null(EOPNOTSUPP);
 	struct proto_query_mr_resp resp;
 	int err = daemon_query_mr(conn_of(pd->context), handle, &resp);
 

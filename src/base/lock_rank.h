@@ -38,6 +38,7 @@
 	X(RANK_RDMACM_CHANNELS, "rdmacm.channels") /* who waits on event channels */              \
 	/* libibverbs.so.1 */                                                                     \
 	X(RANK_DEVICES, "abi.devices")	       /* the list of devices */                          \
+	X(RANK_KERNEL_DEVICES, "kverbs.known") /* the list of kernel devices */                   \
 	X(RANK_INSTANCE, "hca.instance")       /* making the process's HCA */                     \
 	X(RANK_CHANNEL_FIRST, "channel.first") /* registering a channel's first CQ */             \
 	X(RANK_RELEASE, "hca.release_lock")    /* ending imported PDs */                          \

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Commands for shared receive queues and XRC domains, which driver libraries call. Each returns 0
+ * or a positive errno. The counts of events as in cmd_cq.c.
+ */
+#include "base/sys.h"
+#include "kverbs/commands.h"
+
+static void srq_begin(struct ibv_srq *srq, struct ibv_context *context)
+{
+	srq->context = context;
+	srq->events_completed = 0;
+	pthread_mutex_init(&srq->mutex, NULL);
+	pthread_cond_init(&srq->cond, NULL);
+}
+
+/* Takes over what the kernel says of the queue. */
+static void srq_fill(struct ibv_srq *srq, struct ibv_srq_attr *attr,
+		     const struct ib_uverbs_create_srq_resp *from)
+{
+	srq->handle = from->srq_handle;
+	attr->max_wr = from->max_wr;
+	attr->max_sge = from->max_sge;
+}
+
+EXPORT int ibv_cmd_create_srq(struct ibv_pd *pd, struct ibv_srq *srq,
+			      struct ibv_srq_init_attr *attr, void *request, size_t size,
+			      struct ib_uverbs_create_srq_resp *response, size_t response_size)
+{
+	struct ib_uverbs_create_srq core = {
+		.user_handle = (uintptr_t)srq,
+		.pd_handle = pd->handle,
+		.max_wr = attr->attr.max_wr,
+		.max_sge = attr->attr.max_sge,
+		.srq_limit = attr->attr.srq_limit,
+	};
+
+	srq_begin(srq, pd->context);
+	int err = COMMAND(pd->context, CREATE_SRQ, core, size, response);
+
+	if (!err)
+		srq_fill(srq, &attr->attr, response);
+	return err;
+}
+
+/* The fields that a type of queue needs beyond those of all: 0 or a positive errno. */
+static int srq_type_fill(struct ib_uverbs_create_xsrq *core,
+			 const struct ibv_srq_init_attr_ex *attr, enum ibv_srq_type type)
+{
+	bool has_cq = attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ;
+
+	core->srq_type = type;
+	if (has_cq)
+		core->cq_handle = attr->cq->handle;
+	switch (type) {
+	case IBV_SRQT_BASIC:
+		return 0;
+	case IBV_SRQT_XRC:
+		if (!has_cq || !(attr->comp_mask & IBV_SRQ_INIT_ATTR_XRCD))
+			return EINVAL;
+		core->xrcd_handle = container_of(attr->xrcd, struct provider_xrcd, ibv)->handle;
+		return 0;
+	case IBV_SRQT_TM:
+		if (!has_cq || !(attr->comp_mask & IBV_SRQ_INIT_ATTR_TM) ||
+		    !attr->tm_cap.max_num_tags)
+			return EINVAL;
+		core->max_num_tags = attr->tm_cap.max_num_tags;
+		return 0;
+	default:
+		return EINVAL;
+	}
+}
+
+static void srq_extended_fill(struct provider_srq *srq, const struct ibv_srq_init_attr_ex *attr,
+			      enum ibv_srq_type type, uint32_t number)
+{
+	srq->type = type;
+	if (type == IBV_SRQT_XRC) {
+		srq->xrcd = container_of(attr->xrcd, struct provider_xrcd, ibv);
+		srq->number = number;
+	}
+	if (attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ)
+		srq->cq = attr->cq;
+}
+
+/* The response of both commands has the same layout, and so has the driver's part behind it. */
+EXPORT int ibv_cmd_create_srq_ex(struct ibv_context *context, struct provider_srq *srq,
+				 struct ibv_srq_init_attr_ex *attr, void *request, size_t size,
+				 struct ib_uverbs_create_srq_resp *response, size_t response_size)
+{
+	enum ibv_srq_type type =
+		attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE ? attr->srq_type : IBV_SRQT_BASIC;
+	struct ib_uverbs_create_xsrq core = {.user_handle = (uintptr_t)srq};
+
+	if (attr->comp_mask >= IBV_SRQ_INIT_ATTR_RESERVED)
+		return EOPNOTSUPP;
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD))
+		return EINVAL;
+	int err = srq_type_fill(&core, attr, type);
+
+	if (err)
+		return err;
+	core.pd_handle = attr->pd->handle;
+	core.max_wr = attr->attr.max_wr;
+	core.max_sge = attr->attr.max_sge;
+	core.srq_limit = attr->attr.srq_limit;
+	srq_begin(&srq->ibv, context);
+	err = COMMAND(context, CREATE_XSRQ, core, size, response);
+	if (err)
+		return err;
+	srq_fill(&srq->ibv, &attr->attr, response);
+	srq_extended_fill(srq, attr, type, response->srqn);
+	return 0;
+}
+
+EXPORT int ibv_cmd_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask,
+			      void *request, size_t size)
+{
+	struct ib_uverbs_modify_srq core = {
+		.srq_handle = srq->handle,
+		.attr_mask = (uint32_t)mask,
+		.max_wr = attr->max_wr,
+		.srq_limit = attr->srq_limit,
+	};
+
+	return command_run(kernel_of(srq->context),
+			   &(struct command){
+				   .number = IB_USER_VERBS_CMD_MODIFY_SRQ,
+				   .core = &core,
+				   .core_size = sizeof(core),
+				   .driver = driver_data_of(request, COMMAND_HEADER + sizeof(core),
+							    size, NULL, 0, 0),
+			   });
+}
+
+EXPORT int ibv_cmd_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, void *request,
+			     size_t size)
+{
+	struct ib_uverbs_query_srq core = {.srq_handle = srq->handle};
+	struct ib_uverbs_query_srq_resp answer, *response = &answer;
+	size_t response_size = sizeof(answer);
+	int err = COMMAND(srq->context, QUERY_SRQ, core, size, response);
+
+	if (err)
+		return err;
+	attr->max_wr = answer.max_wr;
+	attr->max_sge = answer.max_sge;
+	attr->srq_limit = answer.srq_limit;
+	return 0;
+}
+
+static void srq_events_await(struct ibv_srq *srq, uint32_t reported)
+{
+	pthread_mutex_lock(&srq->mutex);
+	while (srq->events_completed != reported)
+		sys_cond_wait(&srq->cond, &srq->mutex);
+	pthread_mutex_unlock(&srq->mutex);
+}
+
+EXPORT int ibv_cmd_destroy_srq(struct ibv_srq *srq)
+{
+	struct ib_uverbs_destroy_srq core = {.srq_handle = srq->handle};
+	struct ib_uverbs_destroy_srq_resp reported;
+	int err = COMMAND_ANSWERED(srq->context, DESTROY_SRQ, core, reported);
+
+	if (!err)
+		srq_events_await(srq, reported.events_reported);
+	return destroy_result(err);
+}
+
+/* ------------------------------------------------------------------ XRC domains */
+
+/* `xrcd_size`: older drivers have a shorter structure. */
+EXPORT int ibv_cmd_open_xrcd(struct ibv_context *context, struct provider_xrcd *xrcd, int xrcd_size,
+			     struct ibv_xrcd_init_attr *attr, void *request, size_t size,
+			     struct ib_uverbs_open_xrcd_resp *response, size_t response_size)
+{
+	const uint32_t needed = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+	struct ib_uverbs_open_xrcd core = {
+		.fd = (uint32_t)attr->fd,
+		.oflags = (uint32_t)attr->oflags,
+	};
+
+	if (attr->comp_mask >= IBV_XRCD_INIT_ATTR_RESERVED)
+		return EOPNOTSUPP;
+	if ((attr->comp_mask & needed) != needed)
+		return EINVAL;
+	int err = COMMAND(context, OPEN_XRCD, core, size, response);
+
+	if (err)
+		return err;
+	xrcd->ibv.context = context;
+	xrcd->comp_mask = 0;
+	if (xrcd_size >= (int)(offsetof(struct provider_xrcd, handle) + sizeof(xrcd->handle))) {
+		xrcd->comp_mask = PROVIDER_XRCD_HANDLE;
+		xrcd->handle = response->xrcd_handle;
+	}
+	return 0;
+}
+
+EXPORT int ibv_cmd_close_xrcd(struct provider_xrcd *xrcd)
+{
+	struct ib_uverbs_close_xrcd core = {.xrcd_handle = xrcd->handle};
+
+	return destroy_result(COMMAND_PLAIN(xrcd->ibv.context, CLOSE_XRCD, core));
+}
