@@ -14,6 +14,8 @@ static struct ibv_cq *cq_created(struct ibv_context *context, struct ibv_cq *cq)
 
 static struct ibv_cq *create_cq(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr)
 {
+	if (attr->channel && kernel_context_of(attr->channel->context))
+		return fail_null(EINVAL);
 	return cq_created(context, cq_create(context, attr));
 }
 

@@ -396,6 +396,8 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *
 	bool moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
 	int err = handle_check("ibv_rereg_mr", ibv->handle, mr->handle);
 
+	if (!err && flags & IBV_REREG_MR_CHANGE_PD && pd && kernel_context_of(pd->context))
+		err = EINVAL;
 	if (!err && flags & IBV_REREG_MR_CHANGE_PD && pd)
 		err = handle_check("ibv_rereg_mr", pd->handle, pd_of(pd)->shown);
 	if (!err)

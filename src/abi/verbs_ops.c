@@ -30,6 +30,9 @@ static struct ibv_mw *verbs_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 
 static int verbs_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {
+	if (kernel_context_of(mw->context) ||
+	    (bind->bind_info.mr && kernel_context_of(bind->bind_info.mr->context)))
+		return fail_errno(EINVAL);
 	return fail_errno(sq_bind_mw(qp, mw, bind));
 }
 

@@ -99,7 +99,7 @@ static void slots_basic(struct ibv_context_ops *slots, const struct provider_ops
 	slots->post_recv = ops->post_recv;
 }
 
-/* Those of verbs_context. A NULL is EOPNOTSUPP. create_cq_ex and query_port are slots_own()'s. */
+/* Those of verbs_context. A NULL is EOPNOTSUPP. What isn't here is slots_own()'s. */
 static void slots_extended(struct verbs_context *verbs, const struct provider_ops *ops)
 {
 	verbs->advise_mr = ops->advise_mr;
@@ -132,9 +132,7 @@ static void slots_extended(struct verbs_context *verbs, const struct provider_op
 	verbs->ABI_placeholder2 = (void (*)(void))ops->destroy_flow;
 	verbs->ABI_placeholder1 = (void (*)(void))ops->create_flow;
 	verbs->open_qp = ops->open_qp;
-	verbs->create_qp_ex = ops->create_qp_ex;
 	verbs->get_srq_num = ops->get_srq_num;
-	verbs->create_srq_ex = ops->create_srq_ex;
 	verbs->open_xrcd = ops->open_xrcd;
 	verbs->close_xrcd = ops->close_xrcd;
 }
@@ -179,8 +177,22 @@ static struct ibv_cq_ex *slot_create_cq_ex(struct ibv_context *context,
 	return kernel_create_cq_ex(kernel, attr);
 }
 
+static struct ibv_qp *slot_create_qp_ex(struct ibv_context *context,
+					struct ibv_qp_init_attr_ex *attr)
+{
+	return kernel_create_qp_ex(kernel_of(context), attr);
+}
+
+static struct ibv_srq *slot_create_srq_ex(struct ibv_context *context,
+					  struct ibv_srq_init_attr_ex *attr)
+{
+	return kernel_create_srq_ex(kernel_of(context), attr);
+}
+
 static void slots_own(struct verbs_context *verbs)
 {
+	verbs->create_qp_ex = slot_create_qp_ex;
+	verbs->create_srq_ex = slot_create_srq_ex;
 	verbs->query_port = slot_query_port;
 	verbs->create_cq_ex = slot_create_cq_ex;
 }

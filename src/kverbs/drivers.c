@@ -23,7 +23,6 @@
 #include "kverbs/provider.h"
 #include "kverbs/scan.h"
 
-#define CONFIG_DIR "/etc/libibverbs.d"
 #ifndef VERBENA_PROVIDER_DIR
 #error "CMakeLists.txt defines VERBENA_PROVIDER_DIR"
 #endif
@@ -110,7 +109,7 @@ static bool line_load(const char *library_dir, char *line)
 	if (!word || word[0] == '#')
 		return false;
 	if (strcmp(word, "driver")) {
-		log_warn("unknown word `%s` in " CONFIG_DIR, word);
+		log_warn("unknown word `%s` in the list of driver libraries", word);
 		return false;
 	}
 	word = strtok_r(NULL, " \t\n", &rest);
@@ -167,7 +166,7 @@ static void load_from_environment(void)
 static void load_once(void)
 {
 	load_from_environment();
-	drivers_load_from(CONFIG_DIR, VERBENA_PROVIDER_DIR);
+	drivers_load_from(scan_default_roots()->config, VERBENA_PROVIDER_DIR);
 }
 
 void drivers_load(void)

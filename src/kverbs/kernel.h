@@ -115,6 +115,8 @@ int kernel_destroy_cq(struct kernel_context *kernel, struct ibv_cq *cq);
 
 struct ibv_srq *kernel_create_srq(struct kernel_context *kernel, struct ibv_pd *pd,
 				  struct ibv_srq_init_attr *attr);
+struct ibv_srq *kernel_create_srq_ex(struct kernel_context *kernel,
+				     struct ibv_srq_init_attr_ex *attr);
 int kernel_modify_srq(struct kernel_context *kernel, struct ibv_srq *srq, struct ibv_srq_attr *attr,
 		      int mask);
 int kernel_query_srq(struct kernel_context *kernel, struct ibv_srq *srq, struct ibv_srq_attr *attr);
@@ -122,6 +124,7 @@ int kernel_destroy_srq(struct kernel_context *kernel, struct ibv_srq *srq);
 
 struct ibv_qp *kernel_create_qp(struct kernel_context *kernel, struct ibv_pd *pd,
 				struct ibv_qp_init_attr *attr);
+struct ibv_qp *kernel_create_qp_ex(struct kernel_context *kernel, struct ibv_qp_init_attr_ex *attr);
 struct ibv_qp_ex *kernel_qp_extended(struct ibv_qp *qp);
 int kernel_modify_qp(struct kernel_context *kernel, struct ibv_qp *qp, struct ibv_qp_attr *attr,
 		     int mask);

@@ -250,6 +250,17 @@ struct ibv_srq *kernel_create_srq(struct kernel_context *kernel, struct ibv_pd *
 	return srq;
 }
 
+struct ibv_srq *kernel_create_srq_ex(struct kernel_context *kernel,
+				     struct ibv_srq_init_attr_ex *attr)
+{
+	NULL_UNLESS_PROVIDED(kernel, create_srq_ex);
+	if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD && !belongs(kernel, attr->pd->context)) ||
+	    (attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ && attr->cq &&
+	     !belongs(kernel, attr->cq->context)))
+		return report_null(EINVAL);
+	return kernel->ops.create_srq_ex(&kernel->verbs->context, attr);
+}
+
 int kernel_modify_srq(struct kernel_context *kernel, struct ibv_srq *srq, struct ibv_srq_attr *attr,
 		      int mask)
 {
@@ -271,15 +282,31 @@ int kernel_destroy_srq(struct kernel_context *kernel, struct ibv_srq *srq)
 
 /* ------------------------------------------------------------------ queue pairs */
 
+/* Whether the parts that there are belong to the context. */
+static bool queues_belong(const struct kernel_context *kernel, const struct ibv_cq *send_cq,
+			  const struct ibv_cq *recv_cq, const struct ibv_srq *srq)
+{
+	return (!send_cq || belongs(kernel, send_cq->context)) &&
+	       (!recv_cq || belongs(kernel, recv_cq->context)) &&
+	       (!srq || belongs(kernel, srq->context));
+}
+
 struct ibv_qp *kernel_create_qp(struct kernel_context *kernel, struct ibv_pd *pd,
 				struct ibv_qp_init_attr *attr)
 {
 	NULL_UNLESS_PROVIDED(kernel, create_qp);
-	if ((attr->send_cq && !belongs(kernel, attr->send_cq->context)) ||
-	    (attr->recv_cq && !belongs(kernel, attr->recv_cq->context)) ||
-	    (attr->srq && !belongs(kernel, attr->srq->context)))
+	if (!queues_belong(kernel, attr->send_cq, attr->recv_cq, attr->srq))
 		return report_null(EINVAL);
 	return kernel->ops.create_qp(pd, attr);
+}
+
+struct ibv_qp *kernel_create_qp_ex(struct kernel_context *kernel, struct ibv_qp_init_attr_ex *attr)
+{
+	NULL_UNLESS_PROVIDED(kernel, create_qp_ex);
+	if (!queues_belong(kernel, attr->send_cq, attr->recv_cq, attr->srq) ||
+	    (attr->comp_mask & IBV_QP_INIT_ATTR_PD && !belongs(kernel, attr->pd->context)))
+		return report_null(EINVAL);
+	return kernel->ops.create_qp_ex(&kernel->verbs->context, attr);
 }
 
 struct ibv_qp_ex *kernel_qp_extended(struct ibv_qp *qp)

@@ -26,7 +26,8 @@ enum {
 };
 
 static char sysfs_from_env[IBV_SYSFS_PATH_MAX];
-static struct scan_roots default_roots = {.sysfs = "/sys", .nodes = "/dev/infiniband"};
+static struct scan_roots default_roots = {
+	.sysfs = "/sys", .nodes = "/dev/infiniband", .config = "/etc/libibverbs.d"};
 static pthread_once_t default_roots_once = PTHREAD_ONCE_INIT;
 
 static void default_roots_choose(void)

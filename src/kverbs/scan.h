@@ -16,8 +16,9 @@ struct provider;
 
 /* Where the scan looks. */
 struct scan_roots {
-	const char *sysfs; /* /sys */
-	const char *nodes; /* /dev/infiniband */
+	const char *sysfs;  /* /sys */
+	const char *nodes;  /* /dev/infiniband */
+	const char *config; /* /etc/libibverbs.d, for drivers.h */
 };
 
 /* Whether there may be any device: one access(). */

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A fake kernel and a fake driver. See fake.h. */
+#include "fake.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct fake_kernel fake;
+static char base[64];
+static char sysfs[80], nodes[80];
+/* The program's constructor registers the only driver: nothing is to be loaded. */
+static struct scan_roots roots = {.sysfs = sysfs, .nodes = nodes, .config = nodes};
+static const struct kernel_io *real_io;
+
+/* ------------------------------------------------------------------ the kernel */
+
+static ssize_t fake_write(int fd, const void *bytes, size_t size)
+{
+	struct ib_uverbs_cmd_hdr header;
+	struct ib_uverbs_ex_cmd_hdr more;
+	uint64_t response;
+	size_t room;
+
+	(void)fd;
+	fake.writes++;
+	if (fake.fail) {
+		errno = (int)fake.fail;
+		return -1;
+	}
+	memcpy(fake.message, bytes, size);
+	fake.message_size = size;
+	memcpy(&header, bytes, sizeof(header));
+	memcpy(&response, (const char *)bytes + sizeof(header), sizeof(response));
+	room = (size_t)header.out_words * 4;
+	if (header.command & IB_USER_VERBS_CMD_FLAG_EXTENDED) {
+		memcpy(&more, (const char *)bytes + sizeof(header), sizeof(more));
+		response = more.response;
+		room = ((size_t)header.out_words + more.provider_out_words) * 8;
+	}
+	if (room)
+		memcpy((void *)(uintptr_t)response, fake.answer, room);
+	return (ssize_t)size;
+}
+
+const struct ib_uverbs_attr *fake_attr(uint16_t id)
+{
+	for (unsigned int i = 0; i < fake.header.num_attrs; i++)
+		if (fake.attrs[i].attr_id == id)
+			return &fake.attrs[i];
+	return NULL;
+}
+
+static void invoke_write(void)
+{
+	const struct ib_uverbs_attr *in = fake_attr(UVERBS_ATTR_CORE_IN);
+	const struct ib_uverbs_attr *out = fake_attr(UVERBS_ATTR_CORE_OUT);
+	const struct ib_uverbs_attr *driver = fake_attr(UVERBS_ATTR_UHW_OUT);
+
+	fake.command = fake_attr(UVERBS_ATTR_WRITE_CMD)->data;
+	if (in)
+		memcpy(fake.core,
+		       in->len <= 8 ? (const void *)&in->data : (void *)(uintptr_t)in->data,
+		       in->len);
+	if (out)
+		memcpy((void *)(uintptr_t)out->data, fake.answer, out->len);
+	if (driver)
+		memcpy((void *)(uintptr_t)driver->data, fake.answer + (out ? out->len : 0),
+		       driver->len);
+}
+
+static int fake_ioctl(int fd, unsigned long request, void *argument)
+{
+	struct ib_uverbs_ioctl_hdr *header = argument;
+
+	(void)fd, (void)request;
+	fake.ioctls++;
+	if (!fake.has_ioctl || fake.fail) {
+		errno = fake.has_ioctl ? (int)fake.fail : ENOTTY;
+		return -1;
+	}
+	fake.header = *header;
+	memcpy(fake.attrs, header->attrs, header->num_attrs * sizeof(fake.attrs[0]));
+	if (header->object_id == UVERBS_OBJECT_DEVICE &&
+	    header->method_id == UVERBS_METHOD_INVOKE_WRITE)
+		invoke_write();
+	if (header->object_id == UVERBS_OBJECT_ASYNC_EVENT)
+		header->attrs[0].data = (uint64_t)dup(0);
+	return 0;
+}
+
+static const struct kernel_io fake_io = {.send = fake_write, .control = fake_ioctl};
+
+/* ------------------------------------------------------------------ sysfs */
+
+void fake_file(const char *path, const char *text)
+{
+	char full[PATH_MAX];
+
+	snprintf(full, sizeof(full), "%s/%s", sysfs, path);
+	for (char *slash = strchr(full + strlen(base) + 1, '/'); slash;
+	     slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		mkdir(full, 0755);
+		*slash = '/';
+	}
+	FILE *file = fopen(full, "w");
+
+	if (!file || fprintf(file, "%s\n", text) < 0 || fclose(file))
+		abort();
+}
+
+const struct scan_roots *fake_begin(void)
+{
+	memset(&fake, 0, sizeof(fake));
+	fake.has_ioctl = true;
+	strcpy(base, "/tmp/verbena-kverbs-XXXXXX");
+	if (!mkdtemp(base))
+		abort();
+	snprintf(sysfs, sizeof(sysfs), "%s/sys", base);
+	snprintf(nodes, sizeof(nodes), "%s/dev", base);
+	mkdir(nodes, 0755);
+	fake_file("class/infiniband_verbs/abi_version", "6");
+	scan_use_roots(&roots);
+	real_io = kernel_io;
+	kernel_io = &fake_io;
+	return &roots;
+}
+
+void fake_end(void)
+{
+	char command[128];
+
+	kernel_io = real_io;
+	snprintf(command, sizeof(command), "rm -r %s", base);
+	if (system(command))
+		abort();
+}
+
+static void device_file(const char *node, const char *file, const char *text)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "class/infiniband_verbs/%s/%s", node, file);
+	if (text)
+		fake_file(path, text);
+}
+
+void fake_device(const char *node, const char *name, const char *number, const char *modalias)
+{
+	char path[PATH_MAX];
+
+	device_file(node, "ibdev", name);
+	device_file(node, "dev", number);
+	device_file(node, "abi_version", "1");
+	device_file(node, "device/modalias", modalias);
+	snprintf(path, sizeof(path), "class/infiniband/%s/node_type", name);
+	fake_file(path, "1: CA");
+	snprintf(path, sizeof(path), "class/infiniband/%s/node_guid", name);
+	fake_file(path, "0011:2233:4455:6677");
+	snprintf(path, sizeof(path), "%s/%s", nodes, node);
+	if (symlink("/dev/null", path))
+		abort();
+}
+
+/* ------------------------------------------------------------------ the driver */
+
+struct fake_context {
+	int before; /* so that the context isn't the structure's beginning */
+	struct verbs_context verbs;
+};
+
+static struct ibv_pd *fake_alloc_pd(struct ibv_context *context)
+{
+	struct {
+		uint8_t header[8];
+		struct ib_uverbs_alloc_pd core;
+		uint64_t driver;
+	} request = {.driver = 0x1122334455667788};
+	struct {
+		struct ib_uverbs_alloc_pd_resp core;
+		uint32_t driver;
+	} response;
+	struct ibv_pd *pd = calloc(1, sizeof(*pd));
+
+	if (ibv_cmd_alloc_pd(context, pd, &request, sizeof(request), &response.core,
+			     sizeof(response))) {
+		free(pd);
+		return NULL;
+	}
+	return pd;
+}
+
+static int fake_dealloc_pd(struct ibv_pd *pd)
+{
+	int err = ibv_cmd_dealloc_pd(pd);
+
+	if (!err)
+		free(pd);
+	return err;
+}
+
+static struct ibv_qp *fake_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct {
+		uint8_t header[8];
+		struct ib_uverbs_create_qp core;
+	} request;
+	struct ib_uverbs_create_qp_resp response;
+	struct provider_qp *qp = calloc(1, sizeof(*qp));
+
+	if (ibv_cmd_create_qp(pd, &qp->ibv, attr, &request, sizeof(request), &response,
+			      sizeof(response))) {
+		free(qp);
+		return NULL;
+	}
+	return &qp->ibv;
+}
+
+static int fake_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr)
+{
+	struct {
+		uint8_t header[8];
+		struct ib_uverbs_query_port core;
+	} request;
+
+	return ibv_cmd_query_port(context, port, attr, &request, sizeof(request));
+}
+
+static void fake_free_context(struct ibv_context *context)
+{
+	struct verbs_context *verbs = container_of(context, struct verbs_context, context);
+
+	verbs_uninit_context(verbs);
+	free(container_of(verbs, struct fake_context, verbs));
+}
+
+static const struct provider_ops fake_ops = {
+	.alloc_pd = fake_alloc_pd,
+	.dealloc_pd = fake_dealloc_pd,
+	.create_qp = fake_create_qp,
+	.free_context = fake_free_context,
+	.query_port = fake_query_port,
+};
+
+static struct verbs_context *fake_alloc_context(struct ibv_device *device, int fd, void *data)
+{
+	struct {
+		uint8_t header[8];
+		struct ib_uverbs_get_context core;
+	} request;
+	struct ib_uverbs_get_context_resp response;
+	struct fake_context *context = _verbs_init_and_alloc_context(
+		device, fd, sizeof(*context),
+		(struct verbs_context *)offsetof(struct fake_context, verbs), FAKE_DRIVER_ID);
+
+	(void)data;
+	if (!context)
+		return NULL;
+	if (ibv_cmd_get_context(&context->verbs, &request, sizeof(request), &response,
+				sizeof(response))) {
+		verbs_uninit_context(&context->verbs);
+		free(context);
+		return NULL;
+	}
+	verbs_set_ops(&context->verbs, &fake_ops);
+	return &context->verbs;
+}
+
+static struct provider_device *fake_alloc_device(struct found_device *found)
+{
+	(void)found;
+	return calloc(1, sizeof(struct provider_device));
+}
+
+static void fake_uninit_device(struct provider_device *device)
+{
+	free(device);
+}
+
+static const struct provider_match fake_matches[] = {
+	{.kind = PROVIDER_MATCH_DRIVER_ID, .driver_id = FAKE_DRIVER_ID},
+	{.kind = PROVIDER_MATCH_MODALIAS, .modalias = "rdma_device:*Nfake*"},
+	{.kind = PROVIDER_MATCH_PCI, .vendor = 0x15b3, .device = 0x1017},
+	{.kind = PROVIDER_MATCH_END},
+};
+
+const struct provider fake_provider = {
+	.name = "fake",
+	.abi_min = 1,
+	.abi_max = 1,
+	.matches = fake_matches,
+	.alloc_context = fake_alloc_context,
+	.alloc_device = fake_alloc_device,
+	.uninit_device = fake_uninit_device,
+};
+
+struct kernel_context *fake_open(struct ibv_device *device)
+{
+	struct ibv_context *context = kernel_open(kernel_device_of(device));
+
+	return context ? kernel_of(context) : NULL;
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A fake kernel and a fake driver for the tests of src/kverbs: a directory that looks like sysfs, a
+ * recorder in place of write() and ioctl(), and a driver that adds 8 bytes to each command. One
+ * thread.
+ */
+#ifndef VERBENA_TESTS_KVERBS_FAKE_H
+#define VERBENA_TESTS_KVERBS_FAKE_H
+
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_verbs.h>
+
+#include "kverbs/command.h"
+#include "kverbs/kernel.h"
+#include "kverbs/provider.h"
+#include "kverbs/scan.h"
+
+enum { FAKE_BYTES = 512, FAKE_ATTRS = 24, FAKE_DRIVER_ID = 77 };
+
+/* What the kernel was asked last, and what it answers. */
+struct fake_kernel {
+	bool has_ioctl;
+	unsigned int writes, ioctls;
+	uint8_t message[FAKE_BYTES]; /* of write() */
+	size_t message_size;
+	struct ib_uverbs_ioctl_hdr header; /* of ioctl() */
+	struct ib_uverbs_attr attrs[FAKE_ATTRS];
+	uint8_t core[FAKE_BYTES];   /* of the last INVOKE_WRITE */
+	uint64_t command;	    /* its number */
+	uint8_t answer[FAKE_BYTES]; /* what the next response is filled with */
+	uint32_t fail;		    /* errno of the next commands */
+};
+extern struct fake_kernel fake;
+
+/* Makes the fake sysfs and nodes; returns the roots. fake_end() removes them. */
+const struct scan_roots *fake_begin(void);
+void fake_end(void);
+/* Adds a device: a directory of sysfs with these attributes (NULL: none), and a node that is
+ * /dev/null (number 1:3). */
+void fake_device(const char *node, const char *name, const char *number, const char *modalias);
+void fake_file(const char *path, const char *text); /* below sysfs */
+
+/* Opens the device through the fake driver. */
+struct kernel_context *fake_open(struct ibv_device *device);
+extern const struct provider fake_provider;
+
+/* The attribute of the last ioctl; NULL: it had none such. */
+const struct ib_uverbs_attr *fake_attr(uint16_t id);
+
+/* The commands that drivers call; no header of src/ declares them. */
+void verbs_register_driver_34(const struct provider *provider);
+int ibv_cmd_alloc_pd(struct ibv_context *context, struct ibv_pd *pd, void *request, size_t size,
+		     struct ib_uverbs_alloc_pd_resp *response, size_t response_size);
+int ibv_cmd_dealloc_pd(struct ibv_pd *pd);
+int ibv_cmd_create_cq_ex(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr,
+			 struct provider_cq *cq, void *request, size_t size,
+			 struct ib_uverbs_ex_create_cq_resp *response, size_t response_size,
+			 uint32_t flags);
+int ibv_cmd_destroy_cq(struct ibv_cq *cq);
+int ibv_cmd_create_qp(struct ibv_pd *pd, struct ibv_qp *qp, struct ibv_qp_init_attr *attr,
+		      void *request, size_t size, struct ib_uverbs_create_qp_resp *response,
+		      size_t response_size);
+int ibv_cmd_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, void *request,
+		      size_t size);
+int ibv_cmd_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
+		     struct ibv_qp_init_attr *init, void *request, size_t size);
+int ibv_cmd_reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access,
+		   struct provider_mr *mr, void *request, size_t size,
+		   struct ib_uverbs_reg_mr_resp *response, size_t response_size);
+int ibv_cmd_create_ah(struct ibv_pd *pd, struct ibv_ah *ah, struct ibv_ah_attr *attr,
+		      struct ib_uverbs_create_ah_resp *response, size_t response_size);
+int ibv_cmd_create_srq(struct ibv_pd *pd, struct ibv_srq *srq, struct ibv_srq_init_attr *attr,
+		       void *request, size_t size, struct ib_uverbs_create_srq_resp *response,
+		       size_t response_size);
+int ibv_cmd_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
+		       void *request, size_t size);
+int ibv_cmd_get_context(struct verbs_context *verbs, void *request, size_t size,
+			struct ib_uverbs_get_context_resp *response, size_t response_size);
+void *_verbs_init_and_alloc_context(struct ibv_device *device, int cmd_fd, size_t size,
+				    struct verbs_context *offset, uint32_t driver_id);
+void verbs_uninit_context(struct verbs_context *verbs);
+void verbs_set_ops(struct verbs_context *verbs, const struct provider_ops *ops);
+
+#endif
