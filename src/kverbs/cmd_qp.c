@@ -85,8 +85,9 @@ static void qp_begin(struct ibv_qp *qp, struct ibv_context *context, void *qp_co
 }
 
 /* Takes over what the kernel says of the new queue pair. */
-static void qp_fill(struct ibv_qp *qp, struct ibv_context *context,
-		    struct ibv_qp_init_attr_ex *attr, const struct ib_uverbs_create_qp_resp *from)
+static void uverbs_qp_fill(struct ibv_qp *qp, struct ibv_context *context,
+			   struct ibv_qp_init_attr_ex *attr,
+			   const struct ib_uverbs_create_qp_resp *from)
 {
 	qp_begin(qp, context, attr->qp_context, attr->qp_type, IBV_QPS_RESET);
 	qp->handle = from->qp_handle;
@@ -136,7 +137,7 @@ static int create_legacy(struct ibv_context *context, struct ibv_qp *qp,
 	int err = COMMAND(context, CREATE_QP, core, size, response);
 
 	if (!err)
-		qp_fill(qp, context, attr, response);
+		uverbs_qp_fill(qp, context, attr, response);
 	return err;
 }
 
@@ -236,7 +237,7 @@ EXPORT int ibv_cmd_create_qp_ex2(struct ibv_context *context, struct provider_qp
 	err = COMMAND_EXTENDED(context, CREATE_QP, core, size, response);
 	if (err)
 		return err;
-	qp_fill(&qp->ibv, context, attr, &response->base);
+	uverbs_qp_fill(&qp->ibv, context, attr, &response->base);
 	qp_extended_fill(qp, attr, parts.xrcd);
 	return 0;
 }

@@ -34,7 +34,7 @@ static int io_control(int fd, unsigned long request, void *argument)
 static const struct kernel_io system_io = {.send = io_send, .control = io_control};
 const struct kernel_io *kernel_io = &system_io;
 
-static int io_error(void)
+static int command_error(void)
 {
 	return errno ? errno : EIO;
 }
@@ -82,8 +82,9 @@ static void message_header(uint8_t *message, const struct command *command,
 }
 
 /* `message` has room for size->in bytes, `response` for size->out, and is zero. */
-static int message_send(struct kernel_context *kernel, const struct command *command,
-			const struct message_size *size, uint8_t *message, uint8_t *response)
+static int command_message_send(struct kernel_context *kernel, const struct command *command,
+				const struct message_size *size, uint8_t *message,
+				uint8_t *response)
 {
 	size_t header = command->extended ? COMMAND_HEADER_EXTENDED : COMMAND_HEADER;
 	uint64_t address = (uintptr_t)response;
@@ -97,7 +98,7 @@ static int message_send(struct kernel_context *kernel, const struct command *com
 		       command->driver.in_size);
 	errno = 0;
 	if (kernel_io->send(kernel_fd(kernel), message, size->in) != (ssize_t)size->in)
-		return io_error();
+		return command_error();
 	if (command->answer_size)
 		memcpy(command->answer, response, command->answer_size);
 	if (command->driver.out_size)
@@ -121,7 +122,7 @@ static int command_write(struct kernel_context *kernel, const struct command *co
 		memory = calloc(1, offset + size.out);
 	if (!memory)
 		return ENOMEM;
-	int err = message_send(kernel, command, &size, memory, memory + offset);
+	int err = command_message_send(kernel, command, &size, memory, memory + offset);
 
 	if (memory != small)
 		free(memory);
@@ -246,7 +247,8 @@ static int attributes_send(struct kernel_context *kernel, struct ib_uverbs_ioctl
 	header->reserved1 = 0;
 	header->reserved2 = 0;
 	errno = 0;
-	return kernel_io->control(kernel_fd(kernel), RDMA_VERBS_IOCTL, header) ? io_error() : 0;
+	return kernel_io->control(kernel_fd(kernel), RDMA_VERBS_IOCTL, header) ? command_error()
+									       : 0;
 }
 
 static int method_send(struct kernel_context *kernel, struct method *method)

@@ -56,7 +56,7 @@ static enum ibv_transport_type transport_of(enum ibv_node_type type)
 	}
 }
 
-static void device_describe(struct ibv_device *ibv, const struct found_device *found)
+static void kernel_device_describe(struct ibv_device *ibv, const struct found_device *found)
 {
 	ibv->node_type = found->node_type;
 	ibv->transport_type = transport_of(found->node_type);
@@ -83,7 +83,7 @@ static struct kernel_device *device_make(struct found_device *found)
 	device->found = found;
 	device->provided->provider = provider;
 	device->provided->found = found;
-	device_describe(&device->provided->ibv, found);
+	kernel_device_describe(&device->provided->ibv, found);
 	return device;
 
 out_device:
@@ -168,7 +168,7 @@ static void device_present(struct found_device *found) REQUIRES(known_lock)
 	device->present = true;
 }
 
-static void devices_refresh(struct list *found) REQUIRES(known_lock)
+static void kernel_devices_refresh(struct list *found) REQUIRES(known_lock)
 {
 	struct list *node;
 
@@ -226,7 +226,7 @@ struct ibv_device **kernel_list_append(struct ibv_device **list, int *count,
 		drivers_load();
 	scan_add_netlink(&found);
 	mutex_take(&known_lock);
-	devices_refresh(&found);
+	kernel_devices_refresh(&found);
 	struct ibv_device **longer = devices_append(list, count, choice);
 
 	mutex_give(&known_lock);

@@ -94,7 +94,7 @@ static void attr_append(struct request *request, uint16_t type, const void *data
 
 /* ------------------------------------------------------------------ messages */
 
-static int socket_open(void)
+static int nldev_socket_open(void)
 {
 	const struct timeval limit = {.tv_sec = WAIT_SECONDS};
 	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA);
@@ -104,7 +104,7 @@ static int socket_open(void)
 	return fd;
 }
 
-static void request_begin(struct request *request, unsigned int number, uint16_t flags)
+static void nldev_request_begin(struct request *request, unsigned int number, uint16_t flags)
 {
 	memset(request, 0, sizeof(*request));
 	request->header.nlmsg_len = sizeof(request->header);
@@ -112,7 +112,7 @@ static void request_begin(struct request *request, unsigned int number, uint16_t
 	request->header.nlmsg_flags = NLM_F_REQUEST | flags;
 }
 
-static bool request_send(int fd, const struct request *request)
+static bool nldev_request_send(int fd, const struct request *request)
 {
 	return sys_write(fd, request, request->header.nlmsg_len) ==
 	       (ssize_t)request->header.nlmsg_len;
@@ -177,14 +177,14 @@ static void driver_ask(struct found_device *device)
 	static const char type[] = "uverbs";
 	uint32_t index = (uint32_t)device->index;
 	struct request request;
-	int fd = socket_open(); /* its own: a late answer can't be taken for another's */
+	int fd = nldev_socket_open(); /* its own: a late answer can't be taken for another's */
 
 	if (fd < 0)
 		return;
-	request_begin(&request, RDMA_NLDEV_CMD_GET_CHARDEV, 0);
+	nldev_request_begin(&request, RDMA_NLDEV_CMD_GET_CHARDEV, 0);
 	attr_append(&request, RDMA_NLDEV_ATTR_DEV_INDEX, &index, sizeof(index));
 	attr_append(&request, RDMA_NLDEV_ATTR_CHARDEV_TYPE, type, sizeof(type));
-	if (request_send(fd, &request))
+	if (nldev_request_send(fd, &request))
 		replies_read(fd, NULL, device);
 	sys_close(fd);
 }
@@ -192,12 +192,12 @@ static void driver_ask(struct found_device *device)
 void scan_add_netlink(struct list *found)
 {
 	struct request request;
-	int fd = list_empty(found) ? -1 : socket_open();
+	int fd = list_empty(found) ? -1 : nldev_socket_open();
 
 	if (fd < 0)
 		return;
-	request_begin(&request, RDMA_NLDEV_CMD_GET, NLM_F_DUMP);
-	if (request_send(fd, &request))
+	nldev_request_begin(&request, RDMA_NLDEV_CMD_GET, NLM_F_DUMP);
+	if (nldev_request_send(fd, &request))
 		replies_read(fd, found, NULL);
 	sys_close(fd);
 	list_for_each(node, found) {

@@ -33,7 +33,7 @@ static void *report_null(int err)
 	if (!(kernel)->ops.name)           \
 	return report_null(EOPNOTSUPP)
 
-static bool belongs(const struct kernel_context *kernel, const struct ibv_context *context)
+static bool part_belongs(const struct kernel_context *kernel, const struct ibv_context *context)
 {
 	return context == &kernel->verbs->context;
 }
@@ -118,7 +118,7 @@ int kernel_rereg_mr(struct kernel_context *kernel, struct ibv_mr *mr, int flags,
 		return EINVAL;
 	if (access && !(flags & IBV_REREG_MR_CHANGE_ACCESS))
 		return EINVAL;
-	if (flags & IBV_REREG_MR_CHANGE_PD && (!pd || !belongs(kernel, pd->context)))
+	if (flags & IBV_REREG_MR_CHANGE_PD && (!pd || !part_belongs(kernel, pd->context)))
 		return EINVAL;
 	int err = kernel->ops.rereg_mr(provider_mr_of(mr), flags, pd, addr, length, access);
 
@@ -187,7 +187,7 @@ struct ibv_cq *kernel_create_cq(struct kernel_context *kernel, int cqe, void *cq
 	struct ibv_context *context = &kernel->verbs->context;
 
 	NULL_UNLESS_PROVIDED(kernel, create_cq);
-	if (channel && !belongs(kernel, channel->context))
+	if (channel && !part_belongs(kernel, channel->context))
 		return report_null(EINVAL);
 	struct ibv_cq *cq = kernel->ops.create_cq(context, cqe, channel, vector);
 
@@ -204,7 +204,7 @@ struct ibv_cq_ex *kernel_create_cq_ex(struct kernel_context *kernel,
 	NULL_UNLESS_PROVIDED(kernel, create_cq_ex);
 	if (attr->wc_flags & ~(uint64_t)IBV_CREATE_CQ_SUP_WC_FLAGS)
 		return report_null(EOPNOTSUPP);
-	if (attr->channel && !belongs(kernel, attr->channel->context))
+	if (attr->channel && !part_belongs(kernel, attr->channel->context))
 		return report_null(EINVAL);
 	struct ibv_cq_ex *cq = kernel->ops.create_cq_ex(context, attr);
 
@@ -254,9 +254,9 @@ struct ibv_srq *kernel_create_srq_ex(struct kernel_context *kernel,
 				     struct ibv_srq_init_attr_ex *attr)
 {
 	NULL_UNLESS_PROVIDED(kernel, create_srq_ex);
-	if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD && !belongs(kernel, attr->pd->context)) ||
+	if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD && !part_belongs(kernel, attr->pd->context)) ||
 	    (attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ && attr->cq &&
-	     !belongs(kernel, attr->cq->context)))
+	     !part_belongs(kernel, attr->cq->context)))
 		return report_null(EINVAL);
 	return kernel->ops.create_srq_ex(&kernel->verbs->context, attr);
 }
@@ -286,9 +286,9 @@ int kernel_destroy_srq(struct kernel_context *kernel, struct ibv_srq *srq)
 static bool queues_belong(const struct kernel_context *kernel, const struct ibv_cq *send_cq,
 			  const struct ibv_cq *recv_cq, const struct ibv_srq *srq)
 {
-	return (!send_cq || belongs(kernel, send_cq->context)) &&
-	       (!recv_cq || belongs(kernel, recv_cq->context)) &&
-	       (!srq || belongs(kernel, srq->context));
+	return (!send_cq || part_belongs(kernel, send_cq->context)) &&
+	       (!recv_cq || part_belongs(kernel, recv_cq->context)) &&
+	       (!srq || part_belongs(kernel, srq->context));
 }
 
 struct ibv_qp *kernel_create_qp(struct kernel_context *kernel, struct ibv_pd *pd,
@@ -304,7 +304,7 @@ struct ibv_qp *kernel_create_qp_ex(struct kernel_context *kernel, struct ibv_qp_
 {
 	NULL_UNLESS_PROVIDED(kernel, create_qp_ex);
 	if (!queues_belong(kernel, attr->send_cq, attr->recv_cq, attr->srq) ||
-	    (attr->comp_mask & IBV_QP_INIT_ATTR_PD && !belongs(kernel, attr->pd->context)))
+	    (attr->comp_mask & IBV_QP_INIT_ATTR_PD && !part_belongs(kernel, attr->pd->context)))
 		return report_null(EINVAL);
 	return kernel->ops.create_qp_ex(&kernel->verbs->context, attr);
 }

@@ -11,7 +11,7 @@
 #include "kverbs/device.h"
 #include "kverbs/scan.h"
 
-static int reported(int err)
+static int query_result(int err)
 {
 	if (err)
 		errno = err;
@@ -183,7 +183,7 @@ int kernel_query_device(struct kernel_context *kernel, struct ibv_device_attr *a
 						  sizeof(full.orig_attr));
 	if (!err)
 		*attr = full.orig_attr;
-	return reported(err);
+	return query_result(err);
 }
 
 /* ------------------------------------------------------------------ ports */
@@ -267,7 +267,7 @@ int kernel_query_port(struct kernel_context *kernel, uint8_t port, struct ibv_po
 	if (kernel->ops.query_port)
 		err = kernel->ops.query_port(&kernel->verbs->context, port, &full);
 	if (err)
-		return reported(err);
+		return query_result(err);
 	if (size > sizeof(full)) {
 		memset((char *)attr + sizeof(full), 0, size - sizeof(full));
 		size = sizeof(full);

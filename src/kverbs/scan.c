@@ -82,7 +82,7 @@ int scan_read(const char *dir, const char *file, char *value, size_t size)
 	return (int)length;
 }
 
-static bool read_number(const char *dir, const char *file, uint32_t *number)
+static bool attr_number_read(const char *dir, const char *file, uint32_t *number)
 {
 	char text[32], *end;
 
@@ -175,7 +175,7 @@ static bool device_read(const struct scan_roots *roots, const char *node,
 		return false;
 	found->created = made.st_mtim;
 	if (scan_read(dir, "ibdev", found->name, sizeof(found->name)) <= 0 ||
-	    strchr(found->name, '/') || !read_number(dir, "abi_version", &found->abi_version))
+	    strchr(found->name, '/') || !attr_number_read(dir, "abi_version", &found->abi_version))
 		return false;
 	if (snprintf(found->sysfs_path, sizeof(found->sysfs_path), "%s/class/infiniband/%s",
 		     roots->sysfs, found->name) >= (int)sizeof(found->sysfs_path))
@@ -216,7 +216,7 @@ static bool abi_is_known(const struct scan_roots *roots)
 	uint32_t version;
 
 	snprintf(dir, sizeof(dir), "%s/class/infiniband_verbs", roots->sysfs);
-	if (!read_number(dir, "abi_version", &version))
+	if (!attr_number_read(dir, "abi_version", &version))
 		return false;
 	if (version >= ABI_MIN && version <= ABI_MAX)
 		return true;
