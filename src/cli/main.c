@@ -12,7 +12,7 @@
 
 static const struct cli_command *const commands[] = {
 	&command_run, &command_status, &command_resources, &command_capture,
-	&command_cdi, &command_fabric, &command_sm, &command_stop,
+	&command_cdi, &command_fabric, &command_sm,	   &command_stop,
 };
 
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))

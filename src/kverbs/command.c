@@ -99,7 +99,7 @@ static int command_message_send(struct kernel_context *kernel, const struct comm
 	errno = 0;
 	if (kernel_io->send(kernel_fd(kernel), message, size->in) != (ssize_t)size->in)
 		return command_error();
-	if (command->answer_size)
+	if (command->answer)
 		memcpy(command->answer, response, command->answer_size);
 	if (command->driver.out_size)
 		memcpy(command->driver.out, response + command->answer_size,

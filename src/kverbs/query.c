@@ -389,7 +389,7 @@ static ssize_t table_of_port(struct kernel_context *kernel, uint32_t port, char 
 static ssize_t table_by_sysfs(struct kernel_context *kernel, struct ibv_gid_entry *entries,
 			      size_t max, size_t entry_size)
 {
-	struct ibv_device_attr attr;
+	struct ibv_device_attr attr = {0};
 	int err = kernel_query_device(kernel, &attr);
 	ssize_t count = -err;
 

@@ -39,7 +39,7 @@ static void default_roots_choose(void)
 		length--;
 	if (!length || length >= sizeof(sysfs_from_env))
 		return;
-	memcpy(sysfs_from_env, env, length);
+	snprintf(sysfs_from_env, sizeof(sysfs_from_env), "%.*s", (int)length, env);
 	default_roots.sysfs = sysfs_from_env;
 }
 

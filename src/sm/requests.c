@@ -119,8 +119,10 @@ static bool queue_grow(struct sm_requests *requests)
 	queue = malloc(room * sizeof *queue);
 	if (!queue)
 		return false;
-	for (size_t i = 0; i < requests->count; i++)
-		queue[i] = requests->queue[(requests->head + i) % requests->room];
+	for (size_t i = 0, at = requests->head; i < requests->count; i++) {
+		queue[i] = requests->queue[at];
+		at = at + 1 == requests->room ? 0 : at + 1;
+	}
 	free(requests->queue);
 	requests->queue = queue;
 	requests->head = 0;
