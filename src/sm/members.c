@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Multicast groups: MCMemberRecord. A full member makes a group that isn't there, with the
- * properties that it names; whoever comes later has to agree with them. The last full member that
+ * properties that it names; later members have to agree with them. The last full member that
  * leaves ends it. The group of IPoIB's broadcast in the default partition is always there.
  */
 #include "sm/sa.h"
@@ -110,7 +110,7 @@ void groups_end(struct sm *sm)
 		group_free(sm->groups[i]);
 }
 
-/* A group that nobody is a full member of ends. */
+/* A group without a full member ends. */
 static void group_settle(struct sm *sm, struct sm_group *group)
 {
 	group->is_dirty = true;
