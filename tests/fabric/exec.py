@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 
-from stage import BUILD, PATIENCE, RUNTIME, SMALL, main, need, poll_until, require
+from stage import BUILD, PATIENCE, RUNTIME, SMALL, main, need, need_shell, poll_until, require
 
 VERBENA = os.path.join(BUILD, "bin", "verbena")
 DEVICE = "/sys/class/infiniband/verbena0"
@@ -259,6 +259,7 @@ def with_daemon_ended(test):
 
 
 if __name__ == "__main__":
+    need_shell()
     need("opensm", "smpquery", "ibstatus", "ibaddr", "ibstat", "ibv_devinfo")
     if subprocess.run(["unshare", "-m", "true"] if os.geteuid() == 0 else ["unshare", "-Um", "true"],
                       stderr=subprocess.DEVNULL, check=False).returncode:

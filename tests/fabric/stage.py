@@ -39,6 +39,20 @@ def need(*names):
         sys.exit(77)
 
 
+def can_run(program):
+    """Whether the program can load the sanitizer that the libraries need: Debian's sh crashes when
+    it is to load the thread sanitizer."""
+    with open(shutil.which(program), "rb") as file:
+        return "tsan" not in RUNTIME or file.read(2) != b"#!"
+
+
+def need_shell():
+    """Ends the test as skipped when sh can't load the sanitizer (can_run())."""
+    if "tsan" in RUNTIME:
+        print("skipped: sh, which most cases run, can't load the thread sanitizer")
+        sys.exit(77)
+
+
 def poll_until(condition, text):
     """Waits for what has no event that a script could wait for."""
     end = time.monotonic() + PATIENCE

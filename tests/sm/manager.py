@@ -11,7 +11,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fabric"))
-from stage import BUILD, PATIENCE, SMALL, main, need, poll_until, require
+from stage import BUILD, PATIENCE, SMALL, can_run, main, need, poll_until, require
 
 VERBENA = os.path.join(BUILD, "bin", "verbena")
 MANAGER = os.path.join(BUILD, "bin", "verbena-sm")
@@ -109,7 +109,8 @@ def the_diags_like_it(fabric):
     require("dlid" not in text, f"a path to a LID that isn't there:\n{text}")
     for words in (["ibnetdiscover"], ["iblinkinfo"], ["ibqueryerrors"], ["ibhosts"], ["sminfo"],
                   ["ibtracert", "2", "4"], ["ibroute", "5"], ["saquery", "-g"], ["saquery", "-s"]):
-        fabric.run("H2", *words)
+        if can_run(words[0]):
+            fabric.run("H2", *words)
     _, text = fabric.run("H2", "ibnetdiscover")
     require(text.count("# lid") >= 4 and '"H4"' in text, text)
 
@@ -124,7 +125,7 @@ def osmtest_passes(fabric):
 
 
 def ibdiagnet_is_content(fabric):
-    if not shutil.which("ibdiagnet"):
+    if not shutil.which("ibdiagnet") or not can_run("ibdiagnet"):
         return
     fabric.start(SMALL)
     Manager(fabric, "H1").wait("subnet up")
@@ -278,7 +279,8 @@ def m_keys_protect(fabric):
     manager = Manager(fabric, "H1", "--m-key", "random", "--m-key-protect", "2", "--m-key-lease",
                       "2", "--poll", "200").wait("subnet up")
     code, text = fabric.run("H2", "smpquery", "portinfo", "-D", "0,1", "1", check=False)
-    require(code and "timed out" in text.lower(), f"read without the key: {text}")
+    silent = "timed out" in text.lower() or "no response" in text  # of either libibmad
+    require(code and silent, f"read without the key: {text}")
     key = [name for name in os.listdir(fabric.runtime) if name.endswith(".mkey")]
     with open(os.path.join(fabric.runtime, key[0]), encoding="ascii") as file:
         value = file.read().strip()
