@@ -24,8 +24,10 @@
 #include "daemon/objects/context.h"
 #include "proto/limits.h"
 
-/* How long a new process waits for a process that may bring the sockets of the last daemon. */
-enum { PARK_WAIT_MS = 1000 };
+/* How long a new process waits for a process that may bring the sockets of the last daemon. On a
+ * machine with dozens of runnable threads, returning takes seconds; a process that waited too short
+ * a time reaches this host only, for all its life. Only a stopped process makes it that long. */
+enum { PARK_WAIT_MS = 20000 };
 
 /* ------------------------------------------------------------------ the wire */
 

@@ -38,7 +38,7 @@
 #define SO_NETNS_COOKIE 71 /* Linux 5.14 */
 #endif
 
-enum { ROOM_BYTES = 8 << 20, DRAIN_MAX = 65536, PROBE_NS = 20000000 };
+enum { ROOM_BYTES = 8 << 20, DRAIN_MAX = 65536 };
 
 /* Offset of the word with the destination QPN: 4 bytes into the base transport header. */
 enum { QPN_WORD = 4, UDP_HEADER = 8 };
@@ -238,7 +238,7 @@ static bool slot_socket_wait_packet(int fd, uint64_t until)
 	return now < until && poll(&watch, 1, (int)((until - now) / 1000000) + 1) != 0;
 }
 
-int slot_socket_probe(int from, int fd, uint32_t slot)
+int slot_socket_probe(int from, int fd, uint32_t slot, unsigned int patience_ms)
 {
 	const struct sockaddr_in four = {.sin_family = AF_INET,
 					 .sin_port = htons(WIRE_PORT),
@@ -260,7 +260,7 @@ int slot_socket_probe(int from, int fd, uint32_t slot)
 		    : sendto(from, sent, sizeof(sent), MSG_DONTWAIT, (void *)&four, sizeof(four));
 	if (n != (ssize_t)sizeof(sent))
 		return -EAGAIN;
-	uint64_t until = clock_ns() + PROBE_NS;
+	uint64_t until = clock_ns() + patience_ms * 1000000ull;
 
 	/* Other packets may have arrived meanwhile. */
 	for (int i = 0; i < DRAIN_MAX; i++) {

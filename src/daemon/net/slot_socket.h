@@ -50,10 +50,10 @@ void slot_socket_reset(int fd);
 
 /*
  * Tests whether a packet for the slot gets from the loopback interface into its socket `fd`.
- * `from`: a socket to send with. Returns 0; -ENOENT: it doesn't arrive; -EAGAIN: not known, because
- * loopback doesn't take it.
+ * `from`: a socket to send with. Returns 0; -ENOENT: it hasn't arrived within `patience_ms`;
+ * -EAGAIN: not known, because loopback doesn't take it.
  */
-int slot_socket_probe(int from, int fd, uint32_t slot);
+int slot_socket_probe(int from, int fd, uint32_t slot, unsigned int patience_ms);
 
 /* Whether a descriptor from a process is such a socket, of this network namespace. */
 bool slot_socket_is_one(int fd, bool *ipv6);

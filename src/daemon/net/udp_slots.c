@@ -18,6 +18,12 @@
 
 enum { STEP = 16, OWNER_MS = 1000, FILES_SHARE = 4 };
 
+/* How long a probe's packet may take. It is there at once unless the kernel's thread for packets
+ * gets no processor, which takes tens of milliseconds on a loaded machine; a daemon that then took
+ * the group for broken would refuse the wire to all new programs. The daemon waits meanwhile, so it
+ * is patient once only: a process that breaks the group again and again costs it little. */
+enum { PROBE_QUICK_MS = 20, PROBE_PATIENT_MS = 1000 };
+
 static void udp_slots_log_fault(struct wire *wire, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
@@ -191,7 +197,7 @@ static void explain_error(struct wire *wire, int err)
 
 static void try_loopback(struct wire *wire)
 {
-	wire->unproved = slot_socket_probe(wire->fd[0], wire->fd[1], 1) != 0;
+	wire->unproved = slot_socket_probe(wire->fd[0], wire->fd[1], 1, PROBE_QUICK_MS) != 0;
 	if (wire->unproved)
 		log_info("the loopback interface doesn't deliver: the order of the sockets of UDP "
 			 "port %d can't be tried",
@@ -340,7 +346,9 @@ static int udp_slot_prove(struct wire *wire, uint32_t slot)
 	int fd = wire->fd[slot];
 
 	slot_socket_drain(fd);
-	if (wire->unproved || slot_socket_probe(wire->fd[0], fd, slot) != -ENOENT)
+	if (wire->unproved ||
+	    slot_socket_probe(wire->fd[0], fd, slot,
+			      wire->broken ? PROBE_QUICK_MS : PROBE_PATIENT_MS) != -ENOENT)
 		return 0;
 	wire->broken = true;
 	udp_slots_log_fault(

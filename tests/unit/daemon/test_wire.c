@@ -564,6 +564,51 @@ static void detached_program(void **state)
 	expect_delivery(2);
 }
 
+/* Takes a packet for port 4791 and hands it to `to` late. */
+static void forward_late(int from, const struct sockaddr_in *to)
+{
+	uint8_t packet[64];
+	ssize_t n = recv(from, packet, sizeof(packet), 0);
+
+	usleep(200000);
+	sendto(from, packet, (size_t)n, 0, (const void *)to, sizeof(*to));
+	_exit(0);
+}
+
+static int bound_socket(uint16_t port, struct sockaddr_in *name)
+{
+	socklen_t size = sizeof(*name);
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	*name = (struct sockaddr_in){.sin_family = AF_INET,
+				     .sin_port = htons(port),
+				     .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	assert_int_equal(bind(fd, (void *)name, size), 0);
+	assert_int_equal(getsockname(fd, (void *)name, &size), 0);
+	return fd;
+}
+
+/* The kernel's thread for packets got no processor for a while. */
+static void a_probe_waits(void **state)
+{
+	struct sockaddr_in name, port;
+	int slot = bound_socket(0, &name), late = bound_socket(4791, &port);
+	int from = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	(void)state;
+	assert_int_equal(slot_socket_probe(from, slot, 3, 1), -ENOENT);
+	slot_socket_drain(late);
+	pid_t child = fork();
+
+	if (!child)
+		forward_late(late, &name);
+	assert_int_equal(slot_socket_probe(from, slot, 3, 60000), 0);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	close(from);
+	close(late);
+	close(slot);
+}
+
 /* When a socket leaves the group, the last place, which is unowned, moves to its place: other
  * sockets keep theirs. */
 static void left_group(int (*leave)(int fd))
@@ -699,6 +744,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(connected, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(disconnected, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(first_in_the_list, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_probe_waits, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(bound_to_device, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(options_are_reset, set_up, tear_down),
 	};

@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -291,6 +292,26 @@ static void survivors_keep_theirs(void **state)
 		end(&more[i]);
 }
 
+/* A process that returns late, because it or its machine has other things to do, is waited for. */
+static void they_come_late(void **state)
+{
+	struct wired old, fresh;
+
+	(void)state;
+	attach(&old);
+	raw_daemon_replace(&server);
+	begin(&fresh);
+	struct pollfd answered = {.fd = fresh.p.fd, .events = POLLIN};
+
+	assert_int_equal(poll(&answered, 1, 2000), 0);
+	go_back(&old, true);
+	assert_int_equal(answer(&fresh), 0);
+	expect_packets(&fresh);
+	expect_packets(&old);
+	end(&old);
+	end(&fresh);
+}
+
 static void nobody_brings_them(void **state)
 {
 	struct wired old, fresh;
@@ -554,6 +575,7 @@ int main(void)
 						raw_server_stop),
 		cmocka_unit_test_setup_teardown(nobody_brings_them, raw_server_start,
 						raw_server_stop),
+		cmocka_unit_test_setup_teardown(they_come_late, raw_server_start, raw_server_stop),
 		cmocka_unit_test_setup_teardown(the_awaited_end, raw_server_start, raw_server_stop),
 		cmocka_unit_test_setup_teardown(only_who_returns_brings_one, raw_server_start,
 						raw_server_stop),
