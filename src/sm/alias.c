@@ -97,7 +97,7 @@ static bool alias_set(struct sm *sm, const struct sm_subnet *subnet, uint64_t po
 	return true;
 }
 
-/* A GUID that nobody has: locally administered, made of the port's. */
+/* A GUID that no node has: locally administered, made of the port's. */
 static uint64_t alias_make(const struct sm *sm, const struct sm_subnet *subnet, uint64_t port_guid,
 			   unsigned int index)
 {

@@ -79,7 +79,7 @@ struct sm_options {
 /* PortInfo's bits: switch ports refuse packets from, and to, the end port behind them. */
 enum { SM_ENFORCE_IN = 0x08, SM_ENFORCE_OUT = 0x04 };
 
-/* Who is a member of a partition. */
+/* Which ports are members of a partition. */
 enum sm_member_kind {
 	SM_MEMBER_PORT, /* the one with the GUID */
 	SM_MEMBER_ALL,

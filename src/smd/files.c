@@ -96,7 +96,7 @@ int m_key_make(const char *path, uint64_t *key)
 		is_written &= !fclose(file);
 	if (is_written)
 		return 0;
-	/* Ports would keep a key that nobody knows any more. */
+	/* Ports would keep a key that no manager knows any more. */
 	log_error("cannot write the M_Key into %s: %s", path, strerror(errno));
 	return -EIO;
 }
