@@ -300,7 +300,7 @@ static void pair_offer(struct sa_query *query, uint32_t from, uint32_t to)
 	uint32_t count = sources > targets ? sources : targets, found = 0;
 
 	for (uint32_t i = 0; i < count && found < paths_wanted(query) && !query->status; i++) {
-		struct path_bits bits = {i % sources, i % targets};
+		struct path_bits bits = {i & (sources - 1), i & (targets - 1)}; /* powers of two */
 
 		if (has_source)
 			bits.source = octets_get16(query->record + AT_SLID) - source->lid;

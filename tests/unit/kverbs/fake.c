@@ -73,7 +73,18 @@ const void *fake_value(uint16_t id)
 
 	if (!attr)
 		return NULL;
-	return attr->len <= 8 ? (const void *)&attr->data : (void *)(uintptr_t)attr->data;
+	return attr->len <= 8 ? (const void *)&attr->data : fake.values[attr - fake.attrs];
+}
+
+/* Keeps what the attributes point to, which is gone when the command has returned. */
+static void keep_values(void)
+{
+	for (unsigned int i = 0; i < fake.header.num_attrs; i++) {
+		const struct ib_uverbs_attr *attr = &fake.attrs[i];
+
+		if (attr->len > 8 && attr->len <= FAKE_VALUE)
+			memcpy(fake.values[i], (void *)(uintptr_t)attr->data, attr->len);
+	}
 }
 
 static void invoke_write(void)
@@ -124,6 +135,7 @@ static int fake_ioctl(int fd, unsigned long request, void *argument)
 
 	fake.header = *header;
 	memcpy(fake.attrs, header->attrs, header->num_attrs * sizeof(fake.attrs[0]));
+	keep_values();
 	method_answer(header);
 	errno = (int)fake.fail;
 	return fails ? -1 : 0;

@@ -15,7 +15,13 @@
 #include "kverbs/provider.h"
 #include "kverbs/scan.h"
 
-enum { FAKE_BYTES = 32 * 1024 + 512, FAKE_ATTRS = 24, FAKE_DRIVER_ID = 77, FAKE_HANDLE = 0x777 };
+enum {
+	FAKE_BYTES = 32 * 1024 + 512,
+	FAKE_ATTRS = 24,
+	FAKE_VALUE = 1024,
+	FAKE_DRIVER_ID = 77,
+	FAKE_HANDLE = 0x777
+};
 
 /* What the kernel was asked last, and what it answers. */
 struct fake_kernel {
@@ -25,12 +31,13 @@ struct fake_kernel {
 	size_t message_size;
 	struct ib_uverbs_ioctl_hdr header; /* of ioctl() */
 	struct ib_uverbs_attr attrs[FAKE_ATTRS];
-	uint8_t core[FAKE_BYTES];   /* of the last INVOKE_WRITE */
-	uint64_t command;	    /* its number */
-	uint8_t answer[FAKE_BYTES]; /* what the next response is filled with */
-	uint32_t fail;		    /* errno of the next commands */
-	unsigned int fail_after;    /* that many commands still succeed; those that post have an
-				       answer also when they fail */
+	uint8_t values[FAKE_ATTRS][FAKE_VALUE]; /* what those of more than 8 bytes point to */
+	uint8_t core[FAKE_BYTES];		/* of the last INVOKE_WRITE */
+	uint64_t command;			/* its number */
+	uint8_t answer[FAKE_BYTES];		/* what the next response is filled with */
+	uint32_t fail;				/* errno of the next commands */
+	unsigned int fail_after; /* that many commands still succeed; those that post have an
+				    answer also when they fail */
 };
 extern struct fake_kernel fake;
 
