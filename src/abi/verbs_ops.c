@@ -73,23 +73,15 @@ void verbs_ops_fill(struct verbs_context *verbs)
 	verbs->query_port = verbs_query_port;
 	verbs->query_device_ex = verbs_query_device_ex;
 	verbs->query_rt_values = verbs_query_rt_values;
+	verbs->advise_mr = verbs_advise_mr;
+	verbs->alloc_null_mr = verbs_alloc_null_mr;
+	verbs->alloc_dm = verbs_alloc_dm;
+	verbs->free_dm = verbs_free_dm;
+	verbs->reg_dm_mr = verbs_reg_dm_mr;
 	verbs->create_cq_ex = verbs_create_cq_ex;
 	verbs->create_qp_ex = verbs_create_qp_ex;
 	verbs->create_srq_ex = verbs_create_srq_ex;
 	verbs->close_xrcd = no_close_xrcd;
-}
-
-/* ------------------------------------------------------------------ device memory */
-
-EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t dm_handle)
-{
-	(void)context, (void)dm_handle;
-	return fail_null(EOPNOTSUPP);
-}
-
-EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
-{
-	(void)dm;
 }
 
 /* ------------------------------------------------------------------ other features of QPs */

@@ -362,6 +362,9 @@ static void leave_lists(struct hca *hca) REQUIRES(hca->active_lock) REQUIRES(hca
 	list_init(&hca->active);
 	list_init(&hca->windows_ending);
 	leave_armed(&hca->pub->header);
+	atomic_store(&hca->prefetches, NULL);
+	hca->prefetching = NULL;
+	atomic_store(&hca->prefetch_count, 0);
 	work_forget(&hca->control_work);
 	work_forget(&hca->engine_work);
 }

@@ -53,6 +53,7 @@ struct fresh;
 struct link;
 struct mcast;
 struct own_hazards;
+struct prefetch;
 struct qp;
 struct roce;
 struct window_place;
@@ -157,6 +158,10 @@ struct hca {
 	struct window_place *windows GUARDED_BY(windows_lock); /* by index; verbs/window.c */
 	struct list windows_ending GUARDED_BY(windows_lock);   /* struct mw.ending */
 	uint32_t bindings GUARDED_BY(windows_lock);	       /* of windows, ever */
+	/* Parts of regions to be populated: mem/prefetch.h. */
+	struct prefetch *_Atomic prefetches; /* any thread pushes, the control thread takes all */
+	struct prefetch *prefetching;	     /* taken; the control thread's */
+	_Atomic uint32_t prefetch_count;     /* of both */
 	struct lock active_lock;
 	struct list active GUARDED_BY(active_lock);
 	struct work control_work;      /* enum control_work: work.h */

@@ -217,7 +217,7 @@ int window_fill_bind(struct send_wqe *wqe, struct ibv_mw *ibv, enum ibv_mw_type 
 	const struct mr *region = info->mr ? container_of(info->mr, struct mr, ibv) : NULL;
 
 	if (!ibv || ibv->type != type || info->mw_access_flags & ~(unsigned int)BIND_ACCESS ||
-	    (!region && (info->addr || info->length)))
+	    (!region && (info->addr || info->length)) || (region && region->null_region))
 		return EINVAL;
 	if (region && region->foreign) {
 		log_warn("a memory window can't be bound to a region of another process");
