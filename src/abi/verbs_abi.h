@@ -131,6 +131,12 @@ int verbs_query_rt_values(struct ibv_context *context, struct ibv_values_ex *val
 int verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
 		     size_t attr_size);
 struct ibv_mr *verbs_alloc_null_mr(struct ibv_pd *pd);
+struct ibv_td *verbs_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
+int verbs_dealloc_td(struct ibv_td *td);
+struct ibv_pd *verbs_alloc_parent_domain(struct ibv_context *context,
+					 struct ibv_parent_domain_init_attr *attr);
+int verbs_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr);
+int verbs_modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr);
 int verbs_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
 		    struct ibv_sge *list, uint32_t count);
 struct ibv_dm *verbs_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr);

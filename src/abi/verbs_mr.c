@@ -182,6 +182,7 @@ struct ibv_mr *region_add(const struct mr *wanted)
 		free(mr);
 		return fail_null(-err);
 	}
+	pd_use(mr->ibv.pd, 1);
 	context_count(mr->ibv.context, 1);
 	return &mr->ibv;
 }
@@ -406,6 +407,8 @@ static int region_change(struct mr *mr, const struct mr *wanted, int flags)
 	if (err)
 		return err;
 	atomic_fetch_add(&registered, region_pins(wanted) - region_pins(mr));
+	pd_use(ibv->pd, 1);
+	pd_use(mr->ibv.pd, -1);
 	mr->ibv.pd = ibv->pd;
 	mr->ibv.addr = ibv->addr;
 	mr->ibv.length = ibv->length;
@@ -535,6 +538,7 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
 	}
 	atomic_fetch_sub(&registered, region_pins(mr));
 	region_let_go(mr);
+	pd_use(ibv->pd, -1);
 	context_count(ibv->context, -1);
 	file_free(mr->file);
 	free(mr);

@@ -142,6 +142,13 @@ int verbs_query_device_ex(struct ibv_context *context,
 				       .uc_odp_caps = ODP_UC,
 				       .ud_odp_caps = ODP_UD},
 	};
+	full.cq_mod_caps = (struct ibv_cq_moderation_caps){.max_cq_count = UINT16_MAX,
+							   .max_cq_period = UINT16_MAX};
+	full.packet_pacing_caps = (struct ibv_packet_pacing_caps){
+		.qp_rate_limit_min = 1, /* kbps */
+		.qp_rate_limit_max = UINT32_MAX,
+		.supported_qpts = 1u << IBV_QPT_RC | 1u << IBV_QPT_UC | 1u << IBV_QPT_UD,
+	};
 	full.max_dm_size = LIMIT_DM_BYTES;
 	copy_sized(attr, attr_size, &full, sizeof(full));
 	return 0;

@@ -42,17 +42,17 @@ static int post_built(struct qp *qp, const struct send_queue *built) REQUIRES(qp
 
 	if (unlikely(qp->state < IBV_QPS_RTS))
 		return EINVAL;
-	if (unlikely(sq->head - sq->acked + built->head > sq->max_wr))
+	if (unlikely(sq_end(sq) - sq->acked + built->head > sq->max_wr))
 		return ENOMEM;
 	for (uint32_t i = 0; i < built->head; i++) {
 		const struct send_wqe *wqe = sq_at(built, i);
 		size_t body =
 			wqe->flags & SEND_INLINE ? wqe->length : wqe->num_sge * sizeof(wqe->sge[0]);
 
-		memcpy(sq_at(sq, sq->head + i), wqe, sizeof(*wqe) + body);
+		memcpy(sq_at(sq, sq_end(sq) + i), wqe, sizeof(*wqe) + body);
 	}
-	sq->head += built->head;
-	sq_go_on(qp);
+	sq_grow(qp, built->head);
+	sq_start_posted(qp);
 	return 0;
 }
 

@@ -12,6 +12,7 @@
 #include "hca/verbs/ah.h"
 #include "hca/verbs/carrier.h"
 #include "hca/verbs/cq.h"
+#include "hca/verbs/pace.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/window.h"
 
@@ -46,7 +47,7 @@ static bool opcode_is(const struct send_wqe *wqe, uint32_t set)
 	return BIT(wqe->opcode) & set;
 }
 
-int sq_init(struct send_queue *sq, const struct ibv_qp_cap *cap)
+int sq_init(struct send_queue *sq, const struct ibv_qp_cap *cap, struct ibv_pd *pd)
 {
 	uint32_t places = 1;
 	uint32_t body = cap->max_send_sge * sizeof(struct ibv_sge);
@@ -64,19 +65,16 @@ int sq_init(struct send_queue *sq, const struct ibv_qp_cap *cap)
 	};
 	if (!cap->max_send_wr)
 		return 0;
-	void *p = mmap(NULL, (size_t)places * sq->stride, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int err = queue_memory_make(&sq->memory, pd, (size_t)places * sq->stride, QUEUE_SEND);
 
-	if (p == MAP_FAILED)
-		return ENOMEM;
-	sq->wqes = p;
-	return 0;
+	sq->wqes = sq->memory.at;
+	return err;
 }
 
 void sq_free(struct send_queue *sq)
 {
-	if (sq->wqes)
-		munmap(sq->wqes, (size_t)(sq->mask + 1) * sq->stride);
+	queue_memory_free(&sq->memory);
+	sq->wqes = NULL;
 }
 
 /* ------------------------------------------------------------------ completing */
@@ -118,6 +116,8 @@ void sq_complete(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
 
 void sq_flush(struct qp *qp)
 {
+	qp->sq.head = sq_end(&qp->sq);
+	qp->sq.held = 0;
 	for (; qp->sq.acked != qp->sq.head; qp->sq.acked++)
 		push_cqe(qp, sq_at(&qp->sq, qp->sq.acked), IBV_WC_WR_FLUSH_ERR);
 	qp->sq.next = qp->sq.head;
@@ -151,6 +151,13 @@ int sq_segments(struct qp *qp, const struct send_wqe *wqe, uint32_t access, stru
 		return wqe->num_sge;
 	}
 	return mr_resolve_list(qp->hca, qp->pd_id, wqe->sge, wqe->num_sge, access, out, scope);
+}
+
+void sq_start_posted(struct qp *qp)
+{
+	if (unlikely(qp->pace != NULL))
+		pace_release(qp);
+	sq_go_on(qp);
 }
 
 void sq_run(struct qp *qp)
@@ -203,7 +210,7 @@ static int fill_segments(const struct qp *qp, struct send_wqe *wqe, const struct
 static bool may_borrow(const struct qp *qp) REQUIRES(qp->lock)
 {
 	return qp->type == IBV_QPT_RC && qp->carrier->executes_at_post &&
-	       qp->state == IBV_QPS_RTS && qp->sq.next == qp->sq.head;
+	       qp->state == IBV_QPS_RTS && qp->sq.next == qp->sq.head && !qp->pace;
 }
 
 static int wqe_borrow(struct qp *qp, struct send_wqe *wqe, const struct ibv_send_wr *wr)
@@ -276,11 +283,11 @@ static int fill_window(struct send_wqe *wqe, const struct ibv_send_wr *wr, enum 
 static inline __attribute__((always_inline)) int
 sq_fill(struct qp *qp, const struct ibv_send_wr *wr, enum ibv_mw_type type) REQUIRES(qp->lock)
 {
-	if (unlikely(qp->sq.head - qp->sq.acked >= qp->sq.max_wr))
+	if (unlikely(sq_end(&qp->sq) - qp->sq.acked >= qp->sq.max_wr))
 		return ENOMEM;
 	if (unlikely((unsigned int)wr->opcode >= 32 || !(BIT(wr->opcode) & opcodes_of[qp->type])))
 		return (unsigned int)wr->opcode < 32 ? EOPNOTSUPP : EINVAL;
-	struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.head);
+	struct send_wqe *wqe = sq_at(&qp->sq, sq_end(&qp->sq));
 	unsigned int flags = wr->send_flags;
 
 	wqe->wr_id = wr->wr_id;
@@ -322,8 +329,9 @@ int sq_post(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad
 		err = sq_fill(qp, wr, IBV_MW_TYPE_2);
 		if (unlikely(err))
 			break;
-		struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.head++);
+		const struct send_wqe *wqe = sq_at(&qp->sq, sq_end(&qp->sq));
 
+		sq_grow(qp, 1);
 		if (unlikely(wqe->flags & SEND_BORROWED))
 			err = run_borrowed(qp);
 		if (unlikely(err))
@@ -331,7 +339,7 @@ int sq_post(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad
 	}
 	if (unlikely(err))
 		*bad = wr;
-	sq_go_on(qp);
+	sq_start_posted(qp);
 	lock_give(&qp->lock);
 	return err;
 }
@@ -352,9 +360,9 @@ int sq_bind_mw(struct ibv_qp *ibv, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 	int err = qp->state < IBV_QPS_RTS ? EINVAL : sq_fill(qp, &wr, IBV_MW_TYPE_1);
 
 	if (!err) {
-		qp->sq.head++;
+		sq_grow(qp, 1);
 		mw->rkey = wr.bind_mw.rkey;
-		sq_go_on(qp);
+		sq_start_posted(qp);
 	}
 	lock_give(&qp->lock);
 	return err;

@@ -206,6 +206,7 @@ struct ibv_mw *window_alloc(struct ibv_pd *pd, enum ibv_mw_type type)
 		return NULL;
 	}
 	window_enter_table(mw->hca, mw);
+	pd_use(pd, 1);
 	return &mw->ibv;
 }
 
@@ -602,11 +603,13 @@ int window_dealloc(struct ibv_mw *ibv)
 	if (!err)
 		books_drop(context, &mw->held);
 	books_leave(context->hca);
-	if (err)
+	if (err) {
 		window_enter_table(mw->hca, mw);
-	else
-		free(mw);
-	return err;
+		return err;
+	}
+	pd_use(ibv->pd, -1);
+	free(mw);
+	return 0;
 }
 
 void window_leave_qp(struct qp *qp)
