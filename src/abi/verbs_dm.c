@@ -26,7 +26,7 @@ enum { DM_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, DM_COPY_ALIGN = 4 }
 /* What a region of device memory may grant. */
 #define DM_ACCESS                                                                    \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
-	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED)
+	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_FLUSH_GLOBAL)
 
 static size_t dm_pages(size_t length)
 {

@@ -35,7 +35,7 @@ static _Atomic uint64_t registered;
 #define MR_ACCESS                                                                    \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
 	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |     \
-	 IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB)
+	 IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_FLUSH_GLOBAL)
 
 /* 0 or EINVAL. */
 static int mr_check_range(const void *addr, size_t length, uint64_t iova, unsigned int access)
@@ -62,6 +62,12 @@ static int mr_check_arguments(const void *addr, size_t length, uint64_t iova, un
 {
 	unsigned int remote = access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
 
+	if (access & IBV_ACCESS_FLUSH_PERSISTENT) {
+		log_warn(
+			"a region can't be registered for FLUSH to persistence: no memory is known "
+			"to be persistent");
+		return EINVAL;
+	}
 	if (access & ~(unsigned int)MR_ACCESS) {
 		log_warn("a region can't be registered with access 0x%x: unknown bits", access);
 		return EINVAL;

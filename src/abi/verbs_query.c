@@ -131,7 +131,7 @@ int verbs_query_device_ex(struct ibv_context *context,
 
 	if (err)
 		return err;
-	full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
+	full.device_cap_flags_ex = full.orig_attr.device_cap_flags | CAPABILITIES_EX;
 	full.phys_port_cnt_ex = full.orig_attr.phys_port_cnt;
 	/* Completion timestamps are CLOCK_MONOTONIC in nanoseconds. */
 	full.completion_timestamp_mask = UINT64_MAX;

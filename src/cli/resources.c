@@ -404,6 +404,7 @@ const struct cli_command command_resources = {
 		"  -j, --json      for scripts: all that the daemon says of them\n"
 		"  -h, --help      show this\n\n"
 		"ACCESS: LW local write, RW remote write, RR remote read, RA remote atomic,\n"
-		"MW window binding, ZB zero based, OD on demand, HUGE huge pages.\n",
+		"MW window binding, ZB zero based, OD on demand, HUGE huge pages,\n"
+		"FG flush to visibility.\n",
 	.run = resources_run,
 };

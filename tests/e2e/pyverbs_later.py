@@ -12,7 +12,7 @@ OTHER_DEVICES = ("test_mlx5_*", "test_efa*", "test_cuda_*")
 NEED_SYSFS = ("test_rdmacm.CMTestCase.*",)
 
 # Tests of later releases than Debian 12's 44: that there is none of such a name is no mistake.
-NEWER_TESTS = ("test_qpex.QpExTestCase.test_qp_ex_rc_flush*",)
+NEWER_TESTS = ()
 
 LATER = {
     "XRC comes later": (
@@ -28,8 +28,6 @@ LATER = {
         "test_flow.FlowTest.*",
         "test_rss_traffic.RSSTrafficTest.test_rss_traffic",
     ),
-    "atomic write comes later": ("test_qpex.QpExTestCase.test_qp_ex_rc_atomic_write",),
-    "FLUSH comes later": ("test_qpex.QpExTestCase.test_qp_ex_rc_flush*",),
     "needs reserved huge pages": (
         "test_odp.OdpTestCase.test_odp_rc_huge_*",
         "test_parent_domain.ParentDomainTrafficTest.test_huge_page_traffic",

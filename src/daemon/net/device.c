@@ -303,7 +303,7 @@ int command_ex_query_device(struct request *request, void *response)
 	resp->max_dm_size = LIMIT_DM_BYTES;
 	resp->timestamp_mask = UINT64_MAX; /* completions carry CLOCK_MONOTONIC in ns */
 	resp->hca_core_clock = 1000000;	   /* kHz */
-	resp->device_cap_flags_ex = CAPABILITIES;
+	resp->device_cap_flags_ex = CAPABILITIES | CAPABILITIES_EX;
 	return 0;
 }
 

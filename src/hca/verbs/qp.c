@@ -42,7 +42,8 @@ static int check_caps(const struct ibv_qp_cap *cap)
 	 IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV)
 #define SEND_OPS_RC                                                                   \
 	(SEND_OPS_UC | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | \
-	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV)
+	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV |         \
+	 IBV_QP_EX_WITH_ATOMIC_WRITE | IBV_QP_EX_WITH_FLUSH)
 
 /* IBV_QP_CREATE_SOURCE_QPN and _BLOCK_SELF_MCAST_LB concern datagrams. */
 #define CREATE_FLAGS (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB | IBV_QP_CREATE_SOURCE_QPN)
@@ -331,8 +332,10 @@ uint32_t qp_number(const struct qp *qp)
 void qp_publish(struct qp *qp)
 {
 	struct pub_qp *e = &qp->hca->pub->qp[qp->index];
-	uint64_t word = qp->state | (uint64_t)qp->type << 8 |
-			(uint64_t)(qp_remote_access(qp) & 0xffff) << 16 | (uint64_t)qp->epoch << 32;
+	uint32_t rights = (qp_remote_access(qp) & (PUB_QP_ANSWERS - 1)) |
+			  (qp->attr.max_dest_rd_atomic ? PUB_QP_ANSWERS : 0);
+	uint64_t word = qp->state | (uint64_t)qp->type << 8 | (uint64_t)rights << 16 |
+			(uint64_t)qp->epoch << 32;
 
 	atomic_store_explicit(&e->peer, qp->attr.dest_qp_num, memory_order_relaxed);
 	atomic_store_explicit(&e->pd, qp->pd_id, memory_order_relaxed);

@@ -42,7 +42,7 @@ struct send_wqe {
 	union {
 		struct { /* RC and UC */
 			union {
-				struct {
+				struct { /* FLUSH: the range's length; packet_feth() */
 					uint64_t compare_add, swap;
 				} atomic;
 				/* IBV_WR_BIND_MW; `rkey` is the new key, `remote_addr` where it

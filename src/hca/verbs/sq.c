@@ -24,7 +24,7 @@
 
 static const uint32_t opcodes_of[] = {
 	[IBV_QPT_RC] = ANY_SEND | ANY_WRITE | BIT(IBV_WR_RDMA_READ) | ANY_ATOMIC | ANY_WINDOW |
-		       BIT(IBV_WR_SEND_WITH_INV),
+		       BIT(IBV_WR_SEND_WITH_INV) | BIT(IBV_WR_ATOMIC_WRITE),
 	[IBV_QPT_UC] = ANY_SEND | ANY_WRITE | ANY_WINDOW,
 	[IBV_QPT_UD] = ANY_SEND,
 };
@@ -40,6 +40,8 @@ static const uint8_t wc_opcode_of[] = {
 	[IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
 	[IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
 	[IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD,
+	[IBV_WR_ATOMIC_WRITE] = IBV_WC_ATOMIC_WRITE,
+	[IBV_WR_FLUSH] = IBV_WC_FLUSH,
 };
 
 static bool opcode_is(const struct send_wqe *wqe, uint32_t set)
@@ -51,6 +53,9 @@ int sq_init(struct send_queue *sq, const struct ibv_qp_cap *cap, struct ibv_pd *
 {
 	uint32_t places = 1;
 	uint32_t body = cap->max_send_sge * sizeof(struct ibv_sge);
+
+	if (body < 8)
+		body = 8; /* of ibv_wr_atomic_write(), whatever the QP's limits */
 
 	while (places < cap->max_send_wr)
 		places <<= 1;
@@ -245,6 +250,7 @@ static int fill_remote(struct send_wqe *wqe, const struct ibv_send_wr *wr)
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 	case IBV_WR_RDMA_READ:
+	case IBV_WR_ATOMIC_WRITE:
 		wqe->remote_addr = wr->wr.rdma.remote_addr;
 		wqe->rkey = wr->wr.rdma.rkey;
 		return 0;
