@@ -121,7 +121,7 @@ static void atomic_write_words(struct rig *rig)
 /* A reader at the target sees each word whole. */
 static void atomic_write_is_whole(struct rig *rig)
 {
-	enum { ROUNDS = 3000 };
+	enum { ROUNDS = 300 };
 	struct end end;
 
 	placement_open(&end, rig, NULL);
