@@ -555,6 +555,7 @@ enum ibv_wc_opcode {
 	IBV_WC_BIND_MW = 5,
 	IBV_WC_LOCAL_INV = 6,
 	IBV_WC_TSO = 7,
+	IBV_WC_FLUSH = 8,
 	IBV_WC_ATOMIC_WRITE = 9,
 	IBV_WC_RECV = 1 << 7,
 	IBV_WC_RECV_RDMA_WITH_IMM = 129,
@@ -619,6 +620,8 @@ enum ibv_access_flags {
 	IBV_ACCESS_ZERO_BASED = 1 << 5,
 	IBV_ACCESS_ON_DEMAND = 1 << 6,
 	IBV_ACCESS_HUGETLB = 1 << 7,
+	IBV_ACCESS_FLUSH_GLOBAL = 1 << 8,
+	IBV_ACCESS_FLUSH_PERSISTENT = 1 << 9,
 	IBV_ACCESS_RELAXED_ORDERING = IBV_ACCESS_OPTIONAL_FIRST,
 };
 
@@ -1034,6 +1037,7 @@ enum ibv_qp_create_send_ops_flags {
 	IBV_QP_EX_WITH_BIND_MW = 1 << 8,
 	IBV_QP_EX_WITH_SEND_WITH_INV = 1 << 9,
 	IBV_QP_EX_WITH_TSO = 1 << 10,
+	IBV_QP_EX_WITH_FLUSH = 1 << 11,
 	IBV_QP_EX_WITH_ATOMIC_WRITE = 1 << 12,
 };
 
@@ -1155,7 +1159,20 @@ enum ibv_wr_opcode {
 	IBV_WR_SEND_WITH_INV = 9,
 	IBV_WR_TSO = 10,
 	IBV_WR_DRIVER1 = 11,
+	IBV_WR_FLUSH = 14,
 	IBV_WR_ATOMIC_WRITE = 15,
+};
+
+/* What FLUSH ensures of the writes before it: all see them; they survive a loss of power. */
+enum ibv_placement_type {
+	IBV_FLUSH_GLOBAL = 1u << 0,
+	IBV_FLUSH_PERSISTENT = 1u << 1,
+};
+
+/* ... and where: in the range that it names, or in the whole region. */
+enum ibv_selectivity_level {
+	IBV_FLUSH_RANGE = 0,
+	IBV_FLUSH_MR = 1,
 };
 
 enum ibv_send_flags {
@@ -1298,6 +1315,8 @@ struct ibv_qp_ex {
 	void (*wr_abort)(struct ibv_qp_ex *qp);
 	void (*wr_atomic_write)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t raddr,
 				const void *eight_bytes);
+	void (*wr_flush)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t raddr, size_t len,
+			 uint8_t type, uint8_t level);
 };
 
 /* ------------------------------------------------- work queues (raw, RSS) */
@@ -2391,6 +2410,12 @@ static inline void ibv_wr_atomic_write(struct ibv_qp_ex *qp, uint32_t rkey, uint
 				       const void *eight_bytes)
 {
 	qp->wr_atomic_write(qp, rkey, raddr, eight_bytes);
+}
+
+static inline void ibv_wr_flush(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t raddr, size_t len,
+				uint8_t type, uint8_t level)
+{
+	qp->wr_flush(qp, rkey, raddr, len, type, level);
 }
 
 static inline void ibv_wr_bind_mw(struct ibv_qp_ex *qp, struct ibv_mw *mw, uint32_t rkey,

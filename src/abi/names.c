@@ -74,7 +74,7 @@ static const char *const wr_opcode_names[] = {
 	[IBV_WR_SEND_WITH_INV] = "send-with-inv",
 	[IBV_WR_TSO] = "tso",
 	[IBV_WR_DRIVER1] = "driver1",
-	[14] = "flush", /* IBV_WR_FLUSH */
+	[IBV_WR_FLUSH] = "flush",
 	[IBV_WR_ATOMIC_WRITE] = "atomic-write",
 };
 

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,4 +149,24 @@ int memory_populate(void *addr, size_t length, bool write)
 	log_warn("a region can't be registered: the %zu bytes at %p aren't all mapped%s", length,
 		 addr, write ? " and writable" : "");
 	return EFAULT;
+}
+
+/* As the kernel counts: a mapping of transparent huge pages has small ones. */
+size_t memory_page_size(const void *addr)
+{
+	uintptr_t at = (uintptr_t)addr, from, to;
+	FILE *file = fopen("/proc/self/smaps", "rce");
+	bool ours = false;
+	size_t kib = 0;
+	char line[512];
+
+	while (file && !kib && fgets(line, sizeof(line), file)) {
+		if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &from, &to) == 2)
+			ours = from <= at && at < to;
+		else if (!ours || sscanf(line, "KernelPageSize: %zu kB", &kib) != 1)
+			kib = 0;
+	}
+	if (file)
+		fclose(file);
+	return kib * 1024;
 }

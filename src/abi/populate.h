@@ -14,4 +14,7 @@
  */
 int memory_populate(void *addr, size_t length, bool write);
 
+/* The size of the pages of the mapping that contains `addr`, bytes; 0: there is none. */
+size_t memory_page_size(const void *addr);
+
 #endif

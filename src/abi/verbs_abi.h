@@ -39,7 +39,13 @@ struct open_context {
 	struct context context;
 	_Atomic unsigned int objects;  /* objects that the program has created and not destroyed */
 	_Atomic unsigned int released; /* of these, PDs with struct pd.released */
+	/* The daemon's first answer, for a forked child, which has no daemon. Written by the thread
+	 * that moves `queried` from 0 to QUERY_WRITES, before it moves it to QUERY_DONE. */
+	struct ib_uverbs_query_device_resp device;
+	_Atomic int queried;
 };
+
+enum { QUERY_WRITES = 1, QUERY_DONE = 2 };
 
 /* Ends the imported PDs that the program has given back and that no object uses any more
  * (verbs_share.c). */
@@ -128,6 +134,19 @@ int verbs_query_device_ex(struct ibv_context *context,
 int verbs_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values);
 int verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
 		     size_t attr_size);
+struct ibv_mr *verbs_alloc_null_mr(struct ibv_pd *pd);
+struct ibv_td *verbs_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
+int verbs_dealloc_td(struct ibv_td *td);
+struct ibv_pd *verbs_alloc_parent_domain(struct ibv_context *context,
+					 struct ibv_parent_domain_init_attr *attr);
+int verbs_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr);
+int verbs_modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr);
+int verbs_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
+		    struct ibv_sge *list, uint32_t count);
+struct ibv_dm *verbs_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr);
+int verbs_free_dm(struct ibv_dm *dm);
+struct ibv_mr *verbs_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length,
+			       unsigned int access);
 struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
 struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr);

@@ -105,6 +105,7 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 		free(ah);
 		return fail_null(err);
 	}
+	pd_use(pd, 1);
 	context_count(pd->context, 1);
 	return &ah->ibv;
 }
@@ -131,6 +132,7 @@ EXPORT int ibv_destroy_ah(struct ibv_ah *ibv)
 	books_leave(context->hca);
 	if (err)
 		return fail_errno(-err);
+	pd_use(ibv->pd, -1);
 	context_count(ibv->context, -1);
 	free(ah_of(ibv));
 	return 0;

@@ -53,6 +53,13 @@ struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *context, struct ibv_cq_
 	return cq ? &cq_of(cq)->ex : NULL;
 }
 
+int verbs_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
+{
+	int bad = handle_check("ibv_modify_cq", cq->handle, cq_of(cq)->handle);
+
+	return fail_errno(bad ? bad : cq_moderate(cq_of(cq), attr));
+}
+
 EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
 	struct kernel_context *kernel = kernel_context_of(cq->context);

@@ -2,7 +2,8 @@
 /*
  * Memory regions. The daemon allocates handles and keys and counts pinned memory; the pages are
  * populated here, as a kernel would pin them, and then the region is published to peers
- * (mr_publish). Deregistration is the reverse: first all access is ended.
+ * (mr_publish). Deregistration is the reverse: first all access is ended. A null region has no
+ * pages.
  */
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -14,6 +15,7 @@
 
 #include "abi/populate.h"
 #include "abi/verbs_abi.h"
+#include "abi/verbs_region.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "hca/mem/mr.h"
@@ -33,16 +35,39 @@ static _Atomic uint64_t registered;
 #define MR_ACCESS                                                                    \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
 	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |     \
-	 IBV_ACCESS_HUGETLB)
+	 IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_FLUSH_GLOBAL)
+
+/* 0 or EINVAL. */
+static int mr_check_range(const void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+	uintptr_t end;
+	uint64_t iova_end;
+
+	if (mr_is_implicit(addr, length, access))
+		return iova || access & IBV_ACCESS_HUGETLB ? EINVAL : 0;
+	/* As in the kernel: a region of length 0 is accepted if its address isn't page-aligned,
+	 * because the kernel then has a page to pin. */
+	if ((!length && !((uintptr_t)addr % (uintptr_t)sysconf(_SC_PAGESIZE))) ||
+	    length > LIMIT_MR_BYTES || __builtin_add_overflow((uintptr_t)addr, length, &end) ||
+	    __builtin_add_overflow(iova, length, &iova_end))
+		return EINVAL;
+	/* As in the kernel: ibv_reg_mr(3) guarantees huge pages to on-demand regions only. */
+	if (access & IBV_ACCESS_ON_DEMAND && access & IBV_ACCESS_HUGETLB &&
+	    memory_page_size(addr) == (size_t)sysconf(_SC_PAGESIZE))
+		return EINVAL;
+	return 0;
+}
 
 static int mr_check_arguments(const void *addr, size_t length, uint64_t iova, unsigned int access)
 {
 	unsigned int remote = access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
-	uintptr_t end;
-	uint64_t iova_end;
 
-	if (access & IBV_ACCESS_ON_DEMAND)
-		return EOPNOTSUPP;
+	if (access & IBV_ACCESS_FLUSH_PERSISTENT) {
+		log_warn(
+			"a region can't be registered for FLUSH to persistence: no memory is known "
+			"to be persistent");
+		return EINVAL;
+	}
 	if (access & ~(unsigned int)MR_ACCESS) {
 		log_warn("a region can't be registered with access 0x%x: unknown bits", access);
 		return EINVAL;
@@ -51,12 +76,9 @@ static int mr_check_arguments(const void *addr, size_t length, uint64_t iova, un
 		log_warn("a region that others may write needs IBV_ACCESS_LOCAL_WRITE as well");
 		return EINVAL;
 	}
-	/* As in the kernel: a region of length 0 is accepted if its address isn't page-aligned,
-	 * because the kernel then has a page to pin. */
-	if ((!length && !((uintptr_t)addr % (uintptr_t)sysconf(_SC_PAGESIZE))) ||
-	    length > LIMIT_MR_BYTES || __builtin_add_overflow((uintptr_t)addr, length, &end) ||
-	    __builtin_add_overflow(iova, length, &iova_end)) {
-		log_warn("a region can't have %zu bytes at %p", length, addr);
+	if (mr_check_range(addr, length, iova, access)) {
+		log_warn("a region can't have %zu bytes at %p with access 0x%x", length, addr,
+			 access);
 		return EINVAL;
 	}
 	return 0;
@@ -88,32 +110,55 @@ static void fill_region(struct mr *mr, const struct ib_uverbs_reg_mr_resp *resp)
 	mr->ibv.rkey = mr->rkey = resp->rkey;
 }
 
-/* Registers the region that mr's pd, addr, length, iova and access describe. 0 or a negative
+/* Bytes that the region pins, as the daemon counts them. */
+static uint64_t region_pins(const struct mr *mr)
+{
+	return mr_is_pinned(mr) ? mr->ibv.length : 0;
+}
+
+/* Keeps the region's pages from children, or no longer (verbs_fork.c). 0 or a positive errno. */
+static int region_keep(const struct mr *mr)
+{
+	return mr_is_pinned(mr) ? fork_register(mr_base(mr), mr->ibv.length) : 0;
+}
+
+static void region_let_go(const struct mr *mr)
+{
+	if (mr_is_pinned(mr))
+		fork_unregister(mr_base(mr), mr->ibv.length);
+}
+
+static int region_populate(const struct mr *mr)
+{
+	bool write = mr->access & IBV_ACCESS_LOCAL_WRITE;
+
+	return mr_is_pinned(mr) ? -memory_populate(mr_base(mr), mr->ibv.length, write) : 0;
+}
+
+/* Registers the region that mr's pd, base, length, iova and access describe. 0 or a negative
  * errno. */
 static int region_make(struct mr *mr)
 {
 	struct ibv_mr *ibv = &mr->ibv;
 	struct daemon_conn *conn = conn_of(ibv->pd->context);
 	struct ib_uverbs_reg_mr_resp resp;
-	bool write = mr->access & IBV_ACCESS_LOCAL_WRITE;
-	int err = -fork_register(ibv->addr, ibv->length);
+	int err = -region_keep(mr);
 
 	if (err)
 		return err;
-	err = daemon_reg_mr(conn, pd_of(ibv->pd)->handle, (uintptr_t)ibv->addr, ibv->length,
-			    mr->iova, mr->access, &resp);
+	err = mr_ask_keys(conn, mr, &resp);
 	if (err == -ENOMEM)
-		explain_limit(ibv->length);
+		explain_limit(region_pins(mr));
 	if (err)
 		goto out_fork;
-	err = -memory_populate(ibv->addr, ibv->length, write);
+	err = region_populate(mr);
 	if (err)
 		goto out_daemon;
 	fill_region(mr, &resp);
 	err = mr_publish(context_of(ibv->context)->hca, mr);
 	if (err)
 		goto out_daemon;
-	atomic_fetch_add(&registered, ibv->length);
+	atomic_fetch_add(&registered, region_pins(mr));
 	atomic_store(&context_of(ibv->context)->hca->last_key_index,
 		     resp.lkey >> LIMIT_KEY_TAG_BITS);
 	return 0;
@@ -121,8 +166,31 @@ static int region_make(struct mr *mr)
 out_daemon:
 	daemon_dereg_mr(conn, resp.mr_handle);
 out_fork:
-	fork_unregister(ibv->addr, ibv->length);
+	region_let_go(mr);
 	return err;
+}
+
+struct ibv_mr *region_add(const struct mr *wanted)
+{
+	struct context *context = context_of(wanted->ibv.pd->context);
+	struct mr *mr = malloc(sizeof(*mr));
+
+	if (!mr)
+		return fail_null(ENOMEM);
+	*mr = *wanted;
+	books_enter(context->hca);
+	int err = region_make(mr);
+
+	if (!err)
+		books_add(context, HELD_MR, &mr->held);
+	books_leave(context->hca);
+	if (err) {
+		free(mr);
+		return fail_null(-err);
+	}
+	pd_use(mr->ibv.pd, 1);
+	context_count(mr->ibv.context, 1);
+	return &mr->ibv;
 }
 
 /* Registers memory with the kernel's device. Its driver pins the pages, so that they must not move
@@ -162,29 +230,13 @@ static struct ibv_mr *region_register(struct ibv_pd *pd, void *addr, size_t leng
 		err = mr_check_arguments(addr, length, iova, access);
 	if (err)
 		return fail_null(err);
-	struct mr *mr = calloc(1, sizeof(*mr));
-
-	if (!mr)
-		return fail_null(ENOMEM);
-	mr->ibv.pd = pd;
-	mr->ibv.addr = addr;
-	mr->ibv.length = length;
-	mr->iova = iova;
-	mr->access = access;
-	mr->file = file;
-	struct context *context = context_of(pd->context);
-
-	books_enter(context->hca);
-	err = region_make(mr);
-	if (!err)
-		books_add(context, HELD_MR, &mr->held);
-	books_leave(context->hca);
-	if (err) {
-		free(mr);
-		return fail_null(-err);
-	}
-	context_count(pd->context, 1);
-	return &mr->ibv;
+	return region_add(&(struct mr){
+		.ibv = {.pd = pd, .addr = addr, .length = length},
+		.base = (uintptr_t)addr,
+		.iova = iova,
+		.access = access,
+		.file = file,
+	});
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
@@ -202,6 +254,23 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 				       unsigned int access)
 {
 	return region_register(pd, addr, length, iova, access, NULL);
+}
+
+struct ibv_mr *verbs_alloc_null_mr(struct ibv_pd *pd)
+{
+	int err = handle_check("ibv_alloc_null_mr", pd->handle, pd_of(pd)->shown);
+
+	if (err)
+		return fail_null(err);
+	struct ibv_mr *mr = region_add(&(struct mr){
+		.ibv = {.pd = pd, .length = SIZE_MAX},
+		.access = IBV_ACCESS_LOCAL_WRITE,
+		.null_region = true,
+	});
+
+	if (mr)
+		mr->rkey = 0; /* ibv_alloc_null_mr(3): only the lkey is valid */
+	return mr;
 }
 
 /* ------------------------------------------------------------------ memory files */
@@ -226,7 +295,7 @@ static int mr_check_file(int fd, uint64_t end)
 	return fstat(fd, &status) || (uint64_t)status.st_size < end ? EINVAL : 0;
 }
 
-static void file_free(struct mr_file *file)
+void file_free(struct mr_file *file)
 {
 	if (!file)
 		return;
@@ -237,7 +306,7 @@ static void file_free(struct mr_file *file)
 	free(file);
 }
 
-static struct mr_file *file_open(int fd, uint64_t offset, size_t length, int prot)
+struct mr_file *file_open(int fd, uint64_t offset, size_t length, int prot)
 {
 	uint64_t skip = offset % (uint64_t)sysconf(_SC_PAGESIZE);
 	struct mr_file *file = calloc(1, sizeof(*file));
@@ -282,8 +351,8 @@ EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 
 	if (!file)
 		return fail_null(errno);
-	uint8_t *addr = (uint8_t *)file->pages + (file->size - length);
-	struct ibv_mr *mr = region_register(pd, addr, length, iova, (unsigned int)access, file);
+	struct ibv_mr *mr = region_register(pd, file_first_byte(file, length), length, iova,
+					    (unsigned int)access, file);
 
 	if (!mr)
 		file_free(file);
@@ -308,6 +377,7 @@ static struct mr region_changed(const struct mr *mr, int flags, struct ibv_pd *p
 	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
 		wanted.ibv.addr = addr;
 		wanted.ibv.length = length;
+		wanted.base = (uintptr_t)addr;
 		wanted.iova = wanted.access & IBV_ACCESS_ZERO_BASED ? 0 : (uintptr_t)addr;
 	}
 	return wanted;
@@ -316,9 +386,10 @@ static struct mr region_changed(const struct mr *mr, int flags, struct ibv_pd *p
 static int check_rereg(const struct mr *wanted, int flags)
 {
 	/* A memory file's region keeps its translation. */
-	if (wanted->file && flags & IBV_REREG_MR_CHANGE_TRANSLATION)
+	if (wanted->file && !wanted->dm && flags & IBV_REREG_MR_CHANGE_TRANSLATION)
 		return EOPNOTSUPP;
-	if (wanted->imported || !flags || flags & ~REREG_FLAGS || !wanted->ibv.pd ||
+	if (wanted->imported || wanted->null_region || wanted->dm || !flags ||
+	    flags & ~REREG_FLAGS || !wanted->ibv.pd ||
 	    wanted->ibv.pd->context != wanted->ibv.context)
 		return EINVAL;
 	return mr_check_arguments(wanted->ibv.addr, wanted->ibv.length, wanted->iova,
@@ -331,20 +402,23 @@ static int region_change(struct mr *mr, const struct mr *wanted, int flags)
 {
 	const struct ibv_mr *ibv = &wanted->ibv;
 	struct ib_uverbs_rereg_mr_resp resp;
-	int err = -memory_populate(ibv->addr, ibv->length, wanted->access & IBV_ACCESS_LOCAL_WRITE);
+	int err = region_populate(wanted);
 
 	if (!err)
-		err = daemon_rereg_mr(conn_of(ibv->context), wanted->handle, flags,
-				      (uintptr_t)ibv->addr, ibv->length, wanted->iova,
-				      pd_of(ibv->pd)->handle, wanted->access, &resp);
+		err = daemon_rereg_mr(conn_of(ibv->context), wanted->handle, flags, wanted->base,
+				      ibv->length, wanted->iova, pd_of(ibv->pd)->handle,
+				      wanted->access, &resp);
 	if (err == -ENOMEM)
-		explain_limit(ibv->length);
+		explain_limit(region_pins(wanted));
 	if (err)
 		return err;
-	atomic_fetch_add(&registered, ibv->length - mr->ibv.length);
+	atomic_fetch_add(&registered, region_pins(wanted) - region_pins(mr));
+	pd_use(ibv->pd, 1);
+	pd_use(mr->ibv.pd, -1);
 	mr->ibv.pd = ibv->pd;
 	mr->ibv.addr = ibv->addr;
 	mr->ibv.length = ibv->length;
+	mr->base = wanted->base;
 	mr->iova = wanted->iova;
 	mr->access = wanted->access;
 	mr->ibv.lkey = resp.lkey;
@@ -393,7 +467,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *
 	struct mr *mr = container_of(ibv, struct mr, ibv);
 	struct hca *hca = context_of(ibv->context)->hca;
 	struct mr wanted = region_changed(mr, flags, pd, addr, length, access), old = *mr;
-	bool moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION;
+	bool moves = flags & (IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS);
 	int err = handle_check("ibv_rereg_mr", ibv->handle, mr->handle);
 
 	if (!err && flags & IBV_REREG_MR_CHANGE_PD && pd && kernel_context_of(pd->context))
@@ -406,14 +480,14 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *
 		errno = err;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
-	if (moves && fork_register(addr, length)) {
+	if (moves && region_keep(&wanted)) {
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_DONT_FORK_NEW;
 	}
 	err = window_region_ends(hca, mr);
 	if (err) {
 		if (moves)
-			fork_unregister(addr, length);
+			region_let_go(&wanted);
 		errno = -err;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
@@ -424,7 +498,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *
 	mr_publish(hca, mr); /* the new region, or the old one after a failure */
 	books_leave(hca);
 	if (moves)
-		fork_unregister(err ? addr : old.ibv.addr, err ? length : old.ibv.length);
+		region_let_go(err ? &wanted : &old);
 	if (!err)
 		return 0;
 	errno = -err;
@@ -468,8 +542,9 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
 		mr_publish(hca, mr);
 		return fail_errno(-err);
 	}
-	atomic_fetch_sub(&registered, ibv->length);
-	fork_unregister(ibv->addr, ibv->length);
+	atomic_fetch_sub(&registered, region_pins(mr));
+	region_let_go(mr);
+	pd_use(ibv->pd, -1);
 	context_count(ibv->context, -1);
 	file_free(mr->file);
 	free(mr);

@@ -73,28 +73,20 @@ void verbs_ops_fill(struct verbs_context *verbs)
 	verbs->query_port = verbs_query_port;
 	verbs->query_device_ex = verbs_query_device_ex;
 	verbs->query_rt_values = verbs_query_rt_values;
+	verbs->alloc_td = verbs_alloc_td;
+	verbs->dealloc_td = verbs_dealloc_td;
+	verbs->alloc_parent_domain = verbs_alloc_parent_domain;
+	verbs->modify_cq = verbs_modify_cq;
+	verbs->modify_qp_rate_limit = verbs_modify_qp_rate_limit;
+	verbs->advise_mr = verbs_advise_mr;
+	verbs->alloc_null_mr = verbs_alloc_null_mr;
+	verbs->alloc_dm = verbs_alloc_dm;
+	verbs->free_dm = verbs_free_dm;
+	verbs->reg_dm_mr = verbs_reg_dm_mr;
 	verbs->create_cq_ex = verbs_create_cq_ex;
 	verbs->create_qp_ex = verbs_create_qp_ex;
 	verbs->create_srq_ex = verbs_create_srq_ex;
 	verbs->close_xrcd = no_close_xrcd;
-}
-
-/* ------------------------------------------------------------------ device memory */
-
-EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t dm_handle)
-{
-	struct kernel_context *kernel = kernel_context_of(context);
-
-	return kernel ? kernel_import_dm(kernel, dm_handle) : fail_null(EOPNOTSUPP);
-}
-
-/* Verbena has none. */
-EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
-{
-	struct kernel_context *kernel = kernel_context_of(dm->context);
-
-	if (kernel)
-		kernel_unimport_dm(kernel, dm);
 }
 
 /* ------------------------------------------------------------------ other features of QPs */
@@ -117,18 +109,31 @@ EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_
 	return fail_errno(mcast_detach(qp, gid, lid));
 }
 
+/* Enhanced connection establishment is a negotiation of what two queue pairs of one vendor can do
+ * beyond the specification. Verbena's do nothing beyond it, so no option is ever accepted. */
+static const struct ibv_ece own_ece = {.vendor_id = DEVICE_VENDOR_ID};
+
 EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
 	struct kernel_context *kernel = kernel_context_of(qp->context);
 
-	return kernel ? kernel_set_ece(kernel, qp, ece) : fail_errno(EOPNOTSUPP);
+	if (kernel)
+		return kernel_set_ece(kernel, qp, ece);
+	/* Options of another vendor's queue pairs mean nothing here. */
+	if (ece->comp_mask || (ece->vendor_id && ece->vendor_id != DEVICE_VENDOR_ID))
+		return fail_errno(EINVAL);
+	*ece = own_ece;
+	return 0;
 }
 
 EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
 	struct kernel_context *kernel = kernel_context_of(qp->context);
 
-	return kernel ? kernel_query_ece(kernel, qp, ece) : fail_errno(EOPNOTSUPP);
+	if (kernel)
+		return kernel_query_ece(kernel, qp, ece);
+	*ece = own_ece;
+	return 0;
 }
 
 /* Only the last byte of a message is guaranteed to arrive last; the caller asks for more than

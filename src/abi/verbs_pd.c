@@ -40,6 +40,87 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *ibv)
 	return &pd->ibv;
 }
 
+/* ------------------------------------------------------------------ parent and thread domains */
+
+static int parent_domain_check(struct ibv_context *context,
+			       const struct ibv_parent_domain_init_attr *attr)
+{
+	const uint32_t known =
+		IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+
+	if (attr->comp_mask & ~known || !attr->pd || attr->pd->context != context ||
+	    (attr->td && attr->td->context != context))
+		return EINVAL;
+	/* One allocator is of no use without the other. */
+	if (attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS &&
+	    (!attr->alloc || !attr->free))
+		return EINVAL;
+	return pd_of(attr->pd)->parent_of ? EINVAL : 0;
+}
+
+/* For the daemon, and for keys, it is the domain that it extends. */
+struct ibv_pd *verbs_alloc_parent_domain(struct ibv_context *context,
+					 struct ibv_parent_domain_init_attr *attr)
+{
+	int err = parent_domain_check(context, attr);
+
+	if (err)
+		return fail_null(err);
+	struct pd *pd = calloc(1, sizeof(*pd)), *of = pd_of(attr->pd);
+
+	if (!pd)
+		return fail_null(ENOMEM);
+	pd->ibv = of->ibv;
+	pd->handle = of->handle;
+	pd->shown = of->shown;
+	pd->id = of->id;
+	pd->parent_of = of;
+	pd->td = attr->td ? td_of(attr->td) : NULL;
+	if (attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) {
+		pd->alloc = attr->alloc;
+		pd->free = attr->free;
+	}
+	if (attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT)
+		pd->pd_context = attr->pd_context;
+	atomic_fetch_add(&of->users, 1);
+	if (pd->td)
+		atomic_fetch_add(&pd->td->users, 1);
+	context_count(context, 1);
+	return &pd->ibv;
+}
+
+static int parent_domain_end(struct pd *pd)
+{
+	atomic_fetch_sub(&pd->parent_of->users, 1);
+	if (pd->td)
+		atomic_fetch_sub(&pd->td->users, 1);
+	context_count(pd->ibv.context, -1);
+	free(pd);
+	return 0;
+}
+
+struct ibv_td *verbs_alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
+{
+	if (attr->comp_mask)
+		return fail_null(EINVAL);
+	struct td *td = calloc(1, sizeof(*td));
+
+	if (!td)
+		return fail_null(ENOMEM);
+	td->ibv.context = context;
+	context_count(context, 1);
+	return &td->ibv;
+}
+
+int verbs_dealloc_td(struct ibv_td *ibv)
+{
+	if (atomic_load(&td_of(ibv)->users))
+		return fail_errno(EBUSY);
+	context_count(ibv->context, -1);
+	free(td_of(ibv));
+	return 0;
+}
+
 EXPORT int ibv_dealloc_pd(struct ibv_pd *ibv)
 {
 	struct kernel_context *kernel = kernel_context_of(ibv->context);
@@ -48,8 +129,12 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *ibv)
 		return kernel_dealloc_pd(kernel, ibv);
 	int bad = handle_check("ibv_dealloc_pd", ibv->handle, pd_of(ibv)->shown);
 
+	if (!bad && atomic_load(&pd_of(ibv)->users))
+		bad = EBUSY; /* parent domains, or a parent domain's objects */
 	if (bad)
 		return fail_errno(bad);
+	if (pd_of(ibv)->parent_of)
+		return parent_domain_end(pd_of(ibv));
 	struct context *context = context_of(ibv->context);
 
 	books_enter(context->hca);

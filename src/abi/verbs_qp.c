@@ -106,6 +106,13 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_m
 	return fail_errno(err);
 }
 
+int verbs_modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr)
+{
+	int bad = handle_check("ibv_modify_qp_rate_limit", qp->handle, qp_of(qp)->handle);
+
+	return fail_errno(bad ? bad : qp_limit_rate(qp, attr));
+}
+
 EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
 			struct ibv_qp_init_attr *init_attr)
 {

@@ -63,10 +63,29 @@ static void device_limits(struct ibv_device_attr *attr,
 	attr->max_pkeys = resp->max_pkeys;
 }
 
+/* Asks the daemon; a forked child gets what its parent was told. 0 or a positive errno. */
+static int device_query_known(struct ibv_context *context, struct ib_uverbs_query_device_resp *resp)
+{
+	struct open_context *open = container_of(context_of(context), struct open_context, context);
+	int none = 0;
+
+	if (daemon_is_left(&open->context.conn)) {
+		*resp = open->device;
+		return atomic_load(&open->queried) == QUERY_DONE ? 0 : EIO;
+	}
+	int err = -daemon_query_device(&open->context.conn, resp);
+
+	if (!err && atomic_compare_exchange_strong(&open->queried, &none, QUERY_WRITES)) {
+		open->device = *resp;
+		atomic_store(&open->queried, QUERY_DONE);
+	}
+	return err;
+}
+
 static int query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
 	struct ib_uverbs_query_device_resp resp;
-	int err = -daemon_query_device(conn_of(context), &resp);
+	int err = device_query_known(context, &resp);
 
 	if (err)
 		return err;
@@ -112,11 +131,25 @@ int verbs_query_device_ex(struct ibv_context *context,
 
 	if (err)
 		return err;
-	full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
+	full.device_cap_flags_ex = full.orig_attr.device_cap_flags | CAPABILITIES_EX;
 	full.phys_port_cnt_ex = full.orig_attr.phys_port_cnt;
 	/* Completion timestamps are CLOCK_MONOTONIC in nanoseconds. */
 	full.completion_timestamp_mask = UINT64_MAX;
 	full.hca_core_clock = 1000000; /* kHz */
+	full.odp_caps = (struct ibv_odp_caps){
+		.general_caps = ODP_GENERAL,
+		.per_transport_caps = {.rc_odp_caps = ODP_RC,
+				       .uc_odp_caps = ODP_UC,
+				       .ud_odp_caps = ODP_UD},
+	};
+	full.cq_mod_caps = (struct ibv_cq_moderation_caps){.max_cq_count = UINT16_MAX,
+							   .max_cq_period = UINT16_MAX};
+	full.packet_pacing_caps = (struct ibv_packet_pacing_caps){
+		.qp_rate_limit_min = 1, /* kbps */
+		.qp_rate_limit_max = UINT32_MAX,
+		.supported_qpts = 1u << IBV_QPT_RC | 1u << IBV_QPT_UC | 1u << IBV_QPT_UD,
+	};
+	full.max_dm_size = LIMIT_DM_BYTES;
 	copy_sized(attr, attr_size, &full, sizeof(full));
 	return 0;
 }

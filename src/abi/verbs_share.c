@@ -190,6 +190,8 @@ static int pd_give_back(struct pd *pd)
 {
 	struct context *context = context_of(pd->ibv.context);
 
+	if (atomic_load(&pd->users)) /* parent domains */
+		return -EBUSY;
 	books_enter(context->hca);
 	int err = daemon_unimport_pd(&context->conn, pd->handle);
 
@@ -368,6 +370,7 @@ EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
 		free(mr);
 		return fail_null(-err);
 	}
+	pd_use(pd, 1);
 	context_count(pd->context, 1);
 	return &mr->ibv;
 }
@@ -392,6 +395,7 @@ EXPORT void ibv_unimport_mr(struct ibv_mr *ibv)
 		foreign_end(mr);
 		free(mr->foreign);
 	}
+	pd_use(ibv->pd, -1);
 	free(mr);
 	context_count(context, -1);
 }

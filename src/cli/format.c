@@ -54,7 +54,7 @@ const char *format_size(char *text, uint64_t size_bytes)
 const char *format_access(char *text, uint64_t access)
 {
 	/* Indexed by bit number. */
-	static const char *const names[] = {"LW", "RW", "RR", "RA", "MW", "ZB", "OD", "HUGE"};
+	static const char *const names[] = {"LW", "RW", "RR", "RA", "MW", "ZB", "OD", "HUGE", "FG"};
 	size_t used = 0;
 
 	text[0] = '\0';

@@ -18,7 +18,8 @@ const char *format_size(char *text, uint64_t size_bytes);
 
 /*
  * enum ibv_access_flags, short: LW local write, RW remote write, RR remote read, RA remote atomic,
- * MW window binding, ZB zero based, OD on demand, HUGE huge pages; other bits in hexadecimal.
+ * MW window binding, ZB zero based, OD on demand, HUGE huge pages, FG flush to
+ * visibility; other bits in hexadecimal.
  */
 const char *format_access(char *text, uint64_t access);
 

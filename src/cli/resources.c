@@ -78,6 +78,7 @@ static const struct resource resources[] = {
 	  {"addr", "ADDRESS", FIELD_HEX},
 	  {"length", "LENGTH", FIELD_SIZE},
 	  {"access", "ACCESS", FIELD_ACCESS},
+	  {"dm", "DEVICE MEMORY", FIELD_NUMBER},
 	  {"rkey", "RKEY", FIELD_HEX},
 	  {"held_up", "DEREGISTRATION WAITS FOR", FIELD_CULPRIT}}},
 	{"mw",
@@ -86,6 +87,9 @@ static const struct resource resources[] = {
 	  {"pd", "PD", FIELD_NUMBER},
 	  {"type", "TYPE", FIELD_NUMBER},
 	  {"rkey", "FIRST RKEY", FIELD_HEX}}},
+	{"dm",
+	 "device memory",
+	 {FIELDS_OWNER, {"length", "LENGTH", FIELD_SIZE}, {"users", "REGIONS", FIELD_NUMBER}}},
 	{"cq",
 	 "completion queues",
 	 {FIELDS_OWNER, {"cqe", "CQE", FIELD_NUMBER}, {"channel", "CHANNEL", FIELD_NUMBER}}},
@@ -311,7 +315,8 @@ static bool filter_parse_kinds(struct filter *filter, int argc, char **argv)
 	for (int i = optind; i < argc; i++) {
 		if (!filter_add_kind(filter, argv[i])) {
 			cli_error("there is no kind of resource `%s`; there are process, user, "
-				  "context, pd, mr, mw, cq, qp, srq, ah, channel, mcast and cm_id",
+				  "context, pd, mr, mw, dm, cq, qp, srq, ah, channel, mcast and "
+				  "cm_id",
 				  argv[i]);
 			return false;
 		}
@@ -399,6 +404,7 @@ const struct cli_command command_resources = {
 		"  -j, --json      for scripts: all that the daemon says of them\n"
 		"  -h, --help      show this\n\n"
 		"ACCESS: LW local write, RW remote write, RR remote read, RA remote atomic,\n"
-		"MW window binding, ZB zero based, OD on demand, HUGE huge pages.\n",
+		"MW window binding, ZB zero based, OD on demand, HUGE huge pages,\n"
+		"FG flush to visibility.\n",
 	.run = resources_run,
 };

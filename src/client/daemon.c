@@ -65,6 +65,8 @@ static const char *limit_of(uint32_t command, uint32_t *limit)
 	} limits[] = {
 		{IB_USER_VERBS_CMD_ALLOC_PD, LIMIT_PD, "protection domains"},
 		{IB_USER_VERBS_CMD_REG_MR, LIMIT_MR, "memory regions"},
+		{PROTO_ALLOC_NULL_MR, LIMIT_MR, "memory regions"},
+		{PROTO_ALLOC_DM, LIMIT_DM, "buffers of device memory"},
 		{IB_USER_VERBS_CMD_CREATE_AH, LIMIT_AH, "address handles"},
 		{IB_USER_VERBS_CMD_CREATE_CQ, LIMIT_CQ, "completion queues"},
 		{IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, LIMIT_CQ, "completion channels"},
@@ -97,23 +99,33 @@ static void explain_refusal(uint32_t command)
 			 name, limit);
 }
 
-static int conn_exchange_simple(struct daemon_conn *conn, uint32_t command, const void *body,
-				size_t size, void *reply, size_t reply_size)
+/* As conn_exchange(); a command whose daemon is gone is sent to the next one. */
+static int conn_exchange_again(struct daemon_conn *conn, uint32_t command, const void *body,
+			       size_t size, const int *fds, unsigned int fd_count, void *reply,
+			       size_t reply_size, int *reply_fds)
 {
 	const struct daemon_owner *calls = conn->owner_calls;
 	void *owner = conn->owner;
 
 	if (calls)
 		calls->enter(owner);
-	int err = conn_exchange(conn, command, body, size, NULL, 0, reply, reply_size, NULL);
+	int err = conn_exchange(conn, command, body, size, fds, fd_count, reply, reply_size,
+				reply_fds);
 
 	for (int i = 0; err == -EIO && calls && i < LOST_TRIES && !calls->lost(owner); i++)
-		err = conn_exchange(conn, command, body, size, NULL, 0, reply, reply_size, NULL);
+		err = conn_exchange(conn, command, body, size, fds, fd_count, reply, reply_size,
+				    reply_fds);
 	if (calls)
 		calls->leave(owner);
 	if (err == -ENOMEM)
 		explain_refusal(command);
 	return err;
+}
+
+static int conn_exchange_simple(struct daemon_conn *conn, uint32_t command, const void *body,
+				size_t size, void *reply, size_t reply_size)
+{
+	return conn_exchange_again(conn, command, body, size, NULL, 0, reply, reply_size, NULL);
 }
 
 /* Sends a command without an answer. A failure is ignored: without a daemon the object is gone as
@@ -149,6 +161,11 @@ void daemon_leave(struct daemon_conn *conn)
 	conn->fd = -1;
 	conn->owner_calls = NULL;
 	mutex_init(&conn->lock, RANK_DAEMON_CONN);
+}
+
+bool daemon_is_left(const struct daemon_conn *conn)
+{
+	return conn->fd < 0 && !conn->owner_calls;
 }
 
 void daemon_close(struct daemon_conn *conn)
@@ -421,6 +438,58 @@ int daemon_rereg_mr(struct daemon_conn *conn, uint32_t handle, uint32_t flags, u
 						.access_flags = access};
 
 	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_REREG_MR, &body, sizeof(body), resp,
+				    sizeof(*resp));
+}
+
+int daemon_alloc_null_mr(struct daemon_conn *conn, uint32_t pd, struct ib_uverbs_reg_mr_resp *resp)
+{
+	const struct proto_handle body = {.handle = pd};
+
+	return conn_exchange_simple(conn, PROTO_ALLOC_NULL_MR, &body, sizeof(body), resp,
+				    sizeof(*resp));
+}
+
+int daemon_alloc_dm(struct daemon_conn *conn, uint64_t length, int fd, uint32_t *handle)
+{
+	const struct proto_alloc_dm body = {.length = length};
+	struct proto_alloc_dm_resp resp;
+	int err = conn_exchange_again(conn, PROTO_ALLOC_DM, &body, sizeof(body), &fd, 1, &resp,
+				      sizeof(resp), NULL);
+
+	if (!err)
+		*handle = resp.handle;
+	return err;
+}
+
+int daemon_free_dm(struct daemon_conn *conn, uint32_t handle)
+{
+	const struct proto_handle body = {.handle = handle};
+
+	return conn_exchange_simple(conn, PROTO_FREE_DM, &body, sizeof(body), NULL, 0);
+}
+
+int daemon_import_dm(struct daemon_conn *conn, uint32_t shared, uint64_t *length, int *fd)
+{
+	const struct proto_handle body = {.handle = shared};
+	struct proto_import_dm_resp resp;
+	int fds[PROTO_MAX_FDS] = {-1, -1, -1, -1};
+	int err = conn_exchange_again(conn, PROTO_IMPORT_DM, &body, sizeof(body), NULL, 0, &resp,
+				      sizeof(resp), fds);
+
+	for (unsigned int i = err ? 0 : 1; i < PROTO_MAX_FDS; i++)
+		if (fds[i] >= 0)
+			sys_close(fds[i]);
+	if (err || fds[0] < 0)
+		return err ? err : -EPROTO;
+	*length = resp.length;
+	*fd = fds[0];
+	return 0;
+}
+
+int daemon_reg_dm_mr(struct daemon_conn *conn, const struct proto_reg_dm_mr *body,
+		     struct ib_uverbs_reg_mr_resp *resp)
+{
+	return conn_exchange_simple(conn, PROTO_REG_DM_MR, body, sizeof(*body), resp,
 				    sizeof(*resp));
 }
 

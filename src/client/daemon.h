@@ -87,6 +87,8 @@ int daemon_context_open(struct daemon_conn *conn, const char *node, uint64_t coo
 /* In a forked child: gives up the connection, which is its parent's. Commands give -EIO from then
  * on. */
 void daemon_leave(struct daemon_conn *conn);
+/* Whether daemon_leave() was called. */
+bool daemon_is_left(const struct daemon_conn *conn);
 /* Closes any connection, also one that isn't open; the daemon frees what it held for it. */
 void daemon_close(struct daemon_conn *conn);
 
@@ -121,6 +123,19 @@ int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t
 int daemon_rereg_mr(struct daemon_conn *conn, uint32_t handle, uint32_t flags, uint64_t addr,
 		    uint64_t length, uint64_t iova, uint32_t pd, uint32_t access,
 		    struct ib_uverbs_rereg_mr_resp *resp);
+/* Keys for a null region of the PD. daemon_dereg_mr() ends them. */
+int daemon_alloc_null_mr(struct daemon_conn *conn, uint32_t pd, struct ib_uverbs_reg_mr_resp *resp);
+
+/* Device memory. `fd` stays the caller's. */
+int daemon_alloc_dm(struct daemon_conn *conn, uint64_t length, int fd, uint32_t *handle);
+/* -EBUSY: it has regions. */
+int daemon_free_dm(struct daemon_conn *conn, uint32_t handle);
+/* `shared` is a handle of a context with the same token. *fd becomes the caller's. */
+int daemon_import_dm(struct daemon_conn *conn, uint32_t shared, uint64_t *length, int *fd);
+/* daemon_dereg_mr() ends the region. */
+int daemon_reg_dm_mr(struct daemon_conn *conn, const struct proto_reg_dm_mr *body,
+		     struct ib_uverbs_reg_mr_resp *resp);
+
 int daemon_dereg_mr(struct daemon_conn *conn, uint32_t handle);
 
 /* `type` is enum ibv_mw_type. The key's index is one of the regions'. */

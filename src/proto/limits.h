@@ -37,6 +37,31 @@
 #define LIMIT_PD 65536u
 #define LIMIT_AH 65536u
 #define LIMIT_MR_BYTES (1ull << 46)
+/* Device memory of a process, in bytes and in buffers: each buffer is a descriptor of the daemon.
+ */
+#define LIMIT_DM_BYTES (4u << 20)
+#define LIMIT_DM 64u
+
+/* On-demand paging: enum ibv_odp_general_caps, and per transport enum ibv_odp_transport_cap_bits.
+ */
+#define ODP_GENERAL 3u /* explicit, implicit */
+#define ODP_SEND 1u
+#define ODP_RECV 2u
+#define ODP_WRITE 4u
+#define ODP_READ 8u
+#define ODP_ATOMIC 16u
+#define ODP_SRQ_RECV 32u
+#define ODP_UD (ODP_SEND | ODP_RECV | ODP_SRQ_RECV)
+#define ODP_UC (ODP_UD | ODP_WRITE)
+#define ODP_FLUSH 64u
+#define ODP_ATOMIC_WRITE 128u
+#define ODP_RC (ODP_UC | ODP_READ | ODP_ATOMIC | ODP_FLUSH | ODP_ATOMIC_WRITE)
+
+/* Bits of ibv_device_attr_ex.device_cap_flags_ex that the headers of rdma-core 44 don't name. */
+#define CAPABILITY_FLUSH_GLOBAL (1ull << 38)
+#define CAPABILITY_ATOMIC_WRITE (1ull << 40)
+#define CAPABILITIES_EX (CAPABILITY_FLUSH_GLOBAL | CAPABILITY_ATOMIC_WRITE)
+
 #define LIMIT_RD_ATOM 128u
 #define LIMIT_MSG_BYTES (1u << 30)
 #define LIMIT_GIDS 256u

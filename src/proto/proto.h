@@ -55,6 +55,14 @@ enum proto_command {
 	PROTO_IMPORT_MR = 0x8c,	  /* context: struct proto_import_mr, a region of another process */
 	PROTO_CREATE_CHANNEL_CQ = 0x8d, /* context: struct ib_uverbs_create_cq */
 	PROTO_CREATE_QP_CQS = 0x8e,	/* context: struct proto_create_qp_cqs */
+	/* context: struct proto_handle, a PD: makes the keys of a region without memory; the
+	 * response is that of REG_MR (with the kernel, a driver has one key for all) */
+	PROTO_ALLOC_NULL_MR = 0xa0,
+	/* Device memory (the kernel has ioctls). */
+	PROTO_ALLOC_DM = 0xa1,	/* context: struct proto_alloc_dm; fd: the memory file */
+	PROTO_FREE_DM = 0xa2,	/* context: struct proto_handle */
+	PROTO_IMPORT_DM = 0xa3, /* context: struct proto_handle, of a context with the same token */
+	PROTO_REG_DM_MR = 0xa4, /* context: struct proto_reg_dm_mr; response as of REG_MR */
 };
 
 /* A bit of ib_uverbs_cmd_hdr.command, and of rdma_ucm_cmd_hdr.cmd, that the kernel doesn't use. */
@@ -240,6 +248,31 @@ struct proto_import_mr_resp {
 	uint32_t lkey, rkey;
 	uint32_t owner_slot;
 	uint32_t owner_rkey;
+	uint32_t reserved;
+};
+
+/* PROTO_ALLOC_DM. The memory file has whole pages, and is sealed against changes of its size. */
+struct proto_alloc_dm {
+	uint64_t length; /* bytes */
+};
+
+struct proto_alloc_dm_resp {
+	uint32_t handle;
+	uint32_t reserved;
+};
+
+/* The response of PROTO_IMPORT_DM; its descriptor: the memory file. The importer gets no object:
+ * the memory is there as long as it is mapped, but no more can import it once its allocator has
+ * freed it or has ended. */
+struct proto_import_dm_resp {
+	uint64_t length;
+};
+
+struct proto_reg_dm_mr {
+	uint64_t offset, length; /* the part of the buffer, bytes */
+	uint32_t pd;
+	uint32_t dm; /* of this context, or of one with the same token */
+	uint32_t access;
 	uint32_t reserved;
 };
 

@@ -93,8 +93,9 @@ struct pub_header {
 
 /* A queue pair, at the place that the low bits of its number name. */
 struct pub_qp {
-	/* enum ibv_qp_state in bits 0-7, enum ibv_qp_type 8-15, qp_access_flags 16-31,
-	 * epoch 32-63 (changes at each RESET and at destruction). 0: no QP here. */
+	/* enum ibv_qp_state in bits 0-7, enum ibv_qp_type 8-15, qp_access_flags 16-30,
+	 * PUB_QP_ANSWERS 31, epoch 32-63 (changes at each RESET and at destruction). 0: no QP here.
+	 */
 	_Atomic uint64_t state;
 	_Atomic uint64_t peer;	 /* dest_qp_num; RC and UC */
 	_Atomic uint32_t pd;	 /* the library's number of it: handles have no meaning to peers */
@@ -109,6 +110,10 @@ struct pub_qp {
 	_Atomic uint32_t arm_groups;
 	uint32_t reserved[7];
 };
+
+/* Beside the access flags: the QP has resources for READs, atomics and their like
+ * (max_dest_rd_atomic). */
+#define PUB_QP_ANSWERS 0x8000u
 
 /* Whether a datagram of this host will find a receive: hca/local/datagram_inbox.h. */
 enum pub_qp_dry {

@@ -54,10 +54,20 @@
 
 #include "transport/state.h"
 
+static inline bool fetches_word(const struct tp_request *r)
+{
+	return r->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || r->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+/* Whether the answer is a READ's response without bytes. */
+static inline bool wants_empty_answer(const struct tp_request *r)
+{
+	return r->opcode == IBV_WR_ATOMIC_WRITE || r->opcode == IBV_WR_FLUSH;
+}
+
 static inline bool wants_answer(const struct tp_request *r)
 {
-	return r->opcode == IBV_WR_RDMA_READ || r->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-	       r->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+	return r->opcode == IBV_WR_RDMA_READ || fetches_word(r) || wants_empty_answer(r);
 }
 
 static inline struct tp_request *request_at(const struct requester *q, uint32_t count)

@@ -213,11 +213,27 @@ static void requester_answered(struct tp *tp, const struct tp_request *r, uint32
 	requester_progressed(tp, was_una, was_flight, now);
 }
 
+/* A response without bytes, to ATOMIC WRITE or FLUSH. */
+static void on_empty_response(struct tp *tp, const struct packet *p, uint64_t now)
+{
+	struct requester *q = &tp->requester;
+	const struct tp_request *r = request_at(q, q->first);
+
+	if (packet_operation(p->opcode) == OP_READ_RESPONSE_ONLY && !p->length)
+		requester_answered(tp, r, r->last_psn + 1, now);
+	else
+		requester_fail_first(tp, IBV_WC_BAD_RESP_ERR);
+}
+
 static void on_read_response(struct tp *tp, const struct packet *p, uint64_t now)
 {
 	struct requester *q = &tp->requester;
 	struct tp_request *r = request_at(q, q->first);
 
+	if (q->first != q->begun && wants_empty_answer(r)) {
+		on_empty_response(tp, p, now);
+		return;
+	}
 	if (q->first == q->begun || r->opcode != IBV_WR_RDMA_READ) {
 		tp->counters.dropped++;
 		return;
@@ -243,7 +259,7 @@ static void on_atomic_acknowledge(struct tp *tp, const struct packet *p, uint64_
 	const struct tp_request *r = request_at(q, q->first);
 	uint8_t value[8];
 
-	if (q->first == q->begun || !wants_answer(r) || r->opcode == IBV_WR_RDMA_READ) {
+	if (q->first == q->begun || !fetches_word(r)) {
 		tp->counters.dropped++;
 		return;
 	}

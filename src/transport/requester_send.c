@@ -135,7 +135,7 @@ static void request_begin(struct tp *tp)
 	struct tp_request *r = request_at(q, q->begun++);
 	uint32_t messages = 1;
 
-	if (r->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || r->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
+	if (fetches_word(r) || r->opcode == IBV_WR_ATOMIC_WRITE)
 		r->length = 8;
 	r->done = 0;
 	r->first_psn = q->assigned;
@@ -214,6 +214,32 @@ static uint32_t build_atomic(const struct tp *tp, const struct tp_request *r, st
 	return packet_encode(p, to);
 }
 
+static uint32_t build_flush(const struct tp *tp, const struct tp_request *r, struct packet *p,
+			    uint8_t *to)
+{
+	p->opcode = tp->transport | OP_FLUSH;
+	p->feth = (uint8_t)r->swap;
+	p->addr = r->remote_addr;
+	p->rkey = r->rkey;
+	p->dma_length = (uint32_t)r->compare_add;
+	return packet_encode(p, to);
+}
+
+/* 0: its payload can't be fetched. */
+static uint32_t build_atomic_write(const struct tp *tp, uint32_t count, struct packet *p,
+				   uint8_t *to)
+{
+	const struct tp_request *r = request_at(&tp->requester, count);
+
+	p->opcode = tp->transport | OP_ATOMIC_WRITE;
+	p->length = p->dma_length = 8;
+	p->addr = r->remote_addr;
+	p->rkey = r->rkey;
+	uint32_t headers = packet_encode(p, to);
+
+	return tp->world->fetch(tp->owner, count, 0, to + headers, 8) ? headers + 8 : 0;
+}
+
 /* Builds packet `psn` of request `count`. *after: the first PSN after those that it stands for. */
 static uint32_t packets_build(struct tp *tp, uint32_t count, uint32_t psn, bool ask, uint8_t *to,
 			      uint32_t *after)
@@ -230,10 +256,17 @@ static uint32_t packets_build(struct tp *tp, uint32_t count, uint32_t psn, bool 
 	if (!wants_answer(r))
 		return build_message(tp, count, psn, &p, to);
 	p.ack_request = true;
-	if (r->opcode != IBV_WR_RDMA_READ)
+	switch (r->opcode) {
+	case IBV_WR_RDMA_READ:
+		*after = piece_end(tp, r, psn);
+		return build_read(tp, r, psn, &p, to);
+	case IBV_WR_FLUSH:
+		return build_flush(tp, r, &p, to);
+	case IBV_WR_ATOMIC_WRITE:
+		return build_atomic_write(tp, count, &p, to);
+	default:
 		return build_atomic(tp, r, &p, to);
-	*after = piece_end(tp, r, psn);
-	return build_read(tp, r, psn, &p, to);
+	}
 }
 
 /* ------------------------------------------------------------------ sending */

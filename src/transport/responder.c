@@ -10,7 +10,8 @@
  *
  * A READ isn't answered when it arrives, but packet by packet by responder_next; so what waits is a
  * struct answer (at most max_dest_rd_atomic of them), not data. The same entries serve duplicates:
- * a READ is read again, an atomic's result is kept.
+ * a READ is read again, an atomic's result is kept; ATOMIC WRITE and FLUSH, which are answered as a
+ * READ of no bytes, aren't executed again.
  *
  * RC keeps out-of-order packets (early.h); they are executed in their turn after the missing one.
  */
@@ -215,17 +216,17 @@ static enum verdict tp_execute_send(struct tp *tp, const struct packet *p, struc
 	return DONE;
 }
 
+static enum verdict verdict_of(enum tp_access access)
+{
+	return access == TP_ACCESS_OK	     ? DONE
+	       : access == TP_ACCESS_REFUSED ? BAD_ACCESS
+					     : BAD_REQUEST;
+}
+
 static enum verdict ask_access(struct tp *tp, uint64_t addr, uint32_t length, uint32_t rkey,
 			       uint32_t right)
 {
-	switch (tp->world->access(tp->owner, addr, length, rkey, right)) {
-	case TP_ACCESS_OK:
-		return DONE;
-	case TP_ACCESS_REFUSED:
-		return BAD_ACCESS;
-	default:
-		return BAD_REQUEST;
-	}
+	return verdict_of(tp->world->access(tp->owner, addr, length, rkey, right));
 }
 
 static enum verdict tp_execute_write(struct tp *tp, const struct packet *p, struct part part)
@@ -259,7 +260,7 @@ static enum verdict tp_execute_write(struct tp *tp, const struct packet *p, stru
 	return DONE;
 }
 
-/* ------------------------------------------------------------------ READs and atomics */
+/* ------------------------------------------------------------------ requests with an answer */
 
 /* Returns the place for one more answer. NULL: the peer has more outstanding than it may. */
 static struct answer *answer_new(struct responder *r)
@@ -322,10 +323,47 @@ static enum verdict tp_execute_atomic(struct tp *tp, const struct packet *p)
 		.psn = p->psn,
 		.packets = 1,
 		.state = ANSWER_FRESH,
-		.is_atomic = true,
+		.kind = ANSWER_WORD,
 	};
 	r->made++;
 	return DONE;
+}
+
+/* ATOMIC WRITE or FLUSH was executed: its answer has no bytes. */
+static enum verdict answer_empty(struct tp *tp, const struct packet *p, enum verdict verdict)
+{
+	struct responder *r = &tp->responder;
+
+	if (verdict != DONE)
+		return verdict;
+	*answer_at(r, r->made++) = (struct answer){
+		.psn = p->psn,
+		.packets = 1,
+		.state = ANSWER_FRESH,
+		.kind = ANSWER_EMPTY,
+	};
+	return DONE;
+}
+
+static enum verdict tp_execute_atomic_write(struct tp *tp, const struct packet *p)
+{
+	if (tp->responder.kind != MESSAGE_NONE || p->length != 8 || p->dma_length != 8)
+		return BAD_REQUEST;
+	enum verdict verdict = ask_access(tp, p->addr, 8, p->rkey, IBV_ACCESS_REMOTE_WRITE);
+
+	if (verdict != DONE || !answer_new(&tp->responder))
+		return verdict != DONE ? verdict : BAD_REQUEST;
+	return answer_empty(tp, p,
+			    verdict_of(tp->world->store(tp->owner, p->addr, p->rkey, p->payload)));
+}
+
+static enum verdict tp_execute_flush(struct tp *tp, const struct packet *p)
+{
+	if (tp->responder.kind != MESSAGE_NONE || !answer_new(&tp->responder))
+		return BAD_REQUEST;
+	return answer_empty(
+		tp, p,
+		verdict_of(tp->world->flush(tp->owner, p->addr, p->dma_length, p->rkey, p->feth)));
 }
 
 /* ------------------------------------------------------------------ RC */
@@ -344,7 +382,9 @@ static enum verdict tp_execute(struct tp *tp, const struct packet *p)
 		return tp_execute_read(tp, p);
 	if (operation == OP_COMPARE_SWAP || operation == OP_FETCH_ADD)
 		return tp_execute_atomic(tp, p);
-	return BAD_REQUEST;
+	if (operation == OP_ATOMIC_WRITE)
+		return tp_execute_atomic_write(tp, p);
+	return operation == OP_FLUSH ? tp_execute_flush(tp, p) : BAD_REQUEST;
 }
 
 static void owe_nak(struct responder *r, uint8_t syndrome)
@@ -394,7 +434,14 @@ static bool ends_message(uint8_t operation)
 static bool is_answered(uint8_t operation)
 {
 	return operation == OP_READ_REQUEST || operation == OP_COMPARE_SWAP ||
-	       operation == OP_FETCH_ADD;
+	       operation == OP_FETCH_ADD || operation == OP_ATOMIC_WRITE || operation == OP_FLUSH;
+}
+
+static enum answer_kind answer_kind_of(uint8_t operation)
+{
+	if (operation == OP_READ_REQUEST)
+		return ANSWER_DATA;
+	return operation == OP_ATOMIC_WRITE || operation == OP_FLUSH ? ANSWER_EMPTY : ANSWER_WORD;
 }
 
 /* After so many answers without another request, no PSN is left that an acknowledgement may have;
@@ -448,12 +495,12 @@ static void repeat_answer(struct responder *r, uint32_t count, uint32_t from)
 		r->give = count;
 }
 
-/* A duplicate READ or atomic: answered again if its answer is still kept. */
+/* A duplicate of a request that has an answer: answered again if its answer is still kept. */
 static void duplicate_answer(struct tp *tp, const struct packet *p)
 {
 	struct responder *r = &tp->responder;
 	uint32_t kept = r->answers_max < TP_ANSWERS_MAX ? r->answers_max : TP_ANSWERS_MAX;
-	bool is_atomic = packet_operation(p->opcode) != OP_READ_REQUEST;
+	enum answer_kind kind = answer_kind_of(packet_operation(p->opcode));
 
 	if (kept > r->made)
 		kept = r->made;
@@ -465,10 +512,10 @@ static void duplicate_answer(struct tp *tp, const struct packet *p)
 			continue;
 		uint32_t offset = from << tp->mtu_shift;
 
-		if (a->is_atomic != is_atomic)
+		if (a->kind != kind)
 			break;
-		if (!is_atomic && (p->addr != a->addr + offset || p->rkey != a->rkey ||
-				   p->dma_length != a->length - offset))
+		if (kind == ANSWER_DATA && (p->addr != a->addr + offset || p->rkey != a->rkey ||
+					    p->dma_length != a->length - offset))
 			break;
 		repeat_answer(r, count, from);
 		return;
@@ -689,6 +736,16 @@ static uint32_t give_atomic(struct tp *tp, struct answer *a, uint8_t *to)
 	return packet_encode(&p, to);
 }
 
+static uint32_t give_empty(struct tp *tp, struct answer *a, uint8_t *to)
+{
+	struct packet p;
+
+	begin_packet(tp, &p, OP_READ_RESPONSE_ONLY, a->psn);
+	p.syndrome = ack_syndrome(tp);
+	answer_given(&tp->responder, a);
+	return packet_encode(&p, to);
+}
+
 static uint8_t response_operation(const struct answer *a)
 {
 	bool is_last = a->at + 1 == a->packets;
@@ -754,7 +811,9 @@ uint32_t responder_next(struct tp *tp, uint8_t *to)
 			r->give++;
 			continue;
 		}
-		uint32_t size = a->is_atomic ? give_atomic(tp, a, to) : give_response(tp, a, to);
+		uint32_t size = a->kind == ANSWER_WORD	  ? give_atomic(tp, a, to)
+				: a->kind == ANSWER_EMPTY ? give_empty(tp, a, to)
+							  : give_response(tp, a, to);
 
 		if (likely(size))
 			return size;

@@ -153,15 +153,21 @@ enum answer_state {
 	ANSWER_AGAIN, /* requested again */
 };
 
-/* A READ or an atomic that was executed: its answer is still to be sent, or is kept for a duplicate
+enum answer_kind {
+	ANSWER_DATA,  /* a READ's */
+	ANSWER_WORD,  /* an atomic's */
+	ANSWER_EMPTY, /* ATOMIC WRITE's or FLUSH's: a READ's response without bytes */
+};
+
+/* A request of these that was executed: its answer is still to be sent, or is kept for a duplicate
  * request. */
 struct answer {
 	uint64_t addr, original;
 	uint32_t rkey, length;
 	uint32_t psn;		    /* of its first response */
 	uint32_t packets, from, at; /* responses: how many; where this round began; the next one */
-	uint8_t state;
-	bool is_atomic;
+	uint8_t state;		    /* enum answer_state */
+	uint8_t kind;		    /* enum answer_kind */
 };
 
 enum message_kind { MESSAGE_NONE, MESSAGE_SEND, MESSAGE_WRITE, MESSAGE_DROPPED };

@@ -51,12 +51,12 @@ enum tp_flag {
 /* A send request. The caller fills only the first part. */
 struct tp_request {
 	uint64_t remote_addr;
-	uint64_t compare_add, swap;
-	uint32_t rkey;	 /* or the key to invalidate */
-	uint32_t length; /* bytes of payload; of the answer for READs (atomics: 8) */
-	uint32_t imm;	 /* network order */
-	uint8_t opcode;	 /* enum ibv_wr_opcode */
-	uint8_t flags;	 /* enum tp_flag */
+	uint64_t compare_add, swap; /* FLUSH: the range's length; packet_feth() */
+	uint32_t rkey;		    /* or the key to invalidate */
+	uint32_t length;	    /* bytes of payload; of the answer for READs (atomics: 8) */
+	uint32_t imm;		    /* network order */
+	uint8_t opcode;		    /* enum ibv_wr_opcode */
+	uint8_t flags;		    /* enum tp_flag */
 	/* private to the core */
 	uint8_t state;
 	uint8_t reserved;
@@ -92,9 +92,10 @@ struct tp_world {
 	 * memory isn't accessible (any more), so the request fails with IBV_WC_LOC_PROT_ERR in
 	 * its turn. */
 	bool (*fetch)(void *owner, uint32_t count, uint32_t offset, uint8_t *to, uint32_t n);
-	/* Called before a READ or an atomic begins: whether its segments may take the answer.
-	 * Returns IBV_WC_SUCCESS, or the status with which it completes in its turn
-	 * (IBV_WC_LOC_PROT_ERR, LOC_LEN_ERR); nothing after it is sent then. */
+	/* Called before a request that is answered begins: whether its segments may take the
+	 * answer, or, of ATOMIC WRITE, have eight bytes. Returns IBV_WC_SUCCESS, or the status with
+	 * which it completes in its turn (IBV_WC_LOC_PROT_ERR, LOC_LEN_ERR); nothing after it is
+	 * sent then. */
 	enum ibv_wc_status (*check)(void *owner, uint32_t count);
 	/* Copies a READ's or an atomic's answer (in host order for the program's memory) into the
 	 * request's segments. `last`: its final byte is written last. False as above. */
@@ -128,6 +129,13 @@ struct tp_world {
 	bool (*read)(void *owner, uint64_t addr, uint32_t rkey, uint8_t *to, uint32_t n);
 	bool (*atomic)(void *owner, uint64_t addr, uint32_t rkey, bool is_swap,
 		       uint64_t compare_add, uint64_t swap, uint64_t *old);
+	/* Writes the eight bytes of an ATOMIC WRITE, whose access was granted just before, as one
+	 * word. REFUSED: not mapped; INVALID: not aligned. */
+	enum tp_access (*store)(void *owner, uint64_t addr, uint32_t rkey, const uint8_t *from);
+	/* Executes FLUSH; `feth` as the packet has it: what has been written to the range is
+	 * visible to all from now on. */
+	enum tp_access (*flush)(void *owner, uint64_t addr, uint32_t length, uint32_t rkey,
+				uint8_t feth);
 	/* A send with invalidate names this key: invalidates its memory window. */
 	enum tp_access (*invalidate)(void *owner, uint32_t rkey);
 };

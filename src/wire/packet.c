@@ -23,19 +23,20 @@ enum {
 	ATOMIC_ACK = 8,
 	IMM = 4,
 	IETH = 4,
+	FETH = 4,
 };
 
 /* ------------------------------------------------------------------ what an opcode has */
 
 struct layout {
-	uint8_t headers; /* enum packet_header */
-	uint8_t size;	 /* of BTH and these headers */
+	uint16_t headers; /* enum packet_header */
+	uint8_t size;	  /* of BTH and these headers */
 };
 
-#define SIZE(h)                                                             \
-	(WIRE_BTH + ((h)&HAS_DETH ? DETH : 0) + ((h)&HAS_RETH ? RETH : 0) + \
-	 ((h)&HAS_ATOMIC ? ATOMIC : 0) + ((h)&HAS_AETH ? AETH : 0) +        \
-	 ((h)&HAS_ATOMIC_ACK ? ATOMIC_ACK : 0) + ((h)&HAS_IMM ? IMM : 0) +  \
+#define SIZE(h)                                                                                  \
+	(WIRE_BTH + ((h)&HAS_DETH ? DETH : 0) + ((h)&HAS_FETH ? FETH : 0) +                      \
+	 ((h)&HAS_RETH ? RETH : 0) + ((h)&HAS_ATOMIC ? ATOMIC : 0) + ((h)&HAS_AETH ? AETH : 0) + \
+	 ((h)&HAS_ATOMIC_ACK ? ATOMIC_ACK : 0) + ((h)&HAS_IMM ? IMM : 0) +                       \
 	 ((h)&HAS_IETH ? IETH : 0))
 /* clang-format off */
 #define OPCODE(transport, operation, h) [(transport) | (operation)] = {(h), SIZE(h)}
@@ -68,6 +69,8 @@ static const struct layout layouts[256] = {
 	OPCODE(PACKET_RC, OP_FETCH_ADD, HAS_ATOMIC),
 	OPCODE(PACKET_RC, OP_SEND_LAST_INVALIDATE, HAS_IETH | HAS_PAYLOAD),
 	OPCODE(PACKET_RC, OP_SEND_ONLY_INVALIDATE, HAS_IETH | HAS_PAYLOAD),
+	OPCODE(PACKET_RC, OP_FLUSH, HAS_FETH | HAS_RETH),
+	OPCODE(PACKET_RC, OP_ATOMIC_WRITE, HAS_RETH | HAS_PAYLOAD),
 	SENDS_AND_WRITES(PACKET_UC),
 	OPCODE(PACKET_UD, OP_SEND_ONLY, HAS_DETH | HAS_PAYLOAD),
 	OPCODE(PACKET_UD, OP_SEND_ONLY_IMM, HAS_DETH | HAS_IMM | HAS_PAYLOAD),
@@ -75,7 +78,7 @@ static const struct layout layouts[256] = {
 };
 /* clang-format on */
 
-uint8_t packet_layout(uint8_t opcode)
+uint16_t packet_layout(uint8_t opcode)
 {
 	return layouts[opcode].headers;
 }
@@ -156,12 +159,16 @@ static void decode_bth(const uint8_t *at, struct packet *p)
 }
 
 /* Decodes the extended headers; the caller has checked that the bytes are there. */
-static void decode_extended(uint8_t headers, const uint8_t *at, struct packet *p)
+static void decode_extended(uint16_t headers, const uint8_t *at, struct packet *p)
 {
 	if (headers & HAS_DETH) {
 		p->qkey = packet_get32(at);
 		p->src_qpn = packet_get24(at + 5);
 		at += DETH;
+	}
+	if (headers & HAS_FETH) {
+		p->feth = at[3] & WIRE_FETH_BITS;
+		at += FETH;
 	}
 	if (headers & (HAS_RETH | HAS_ATOMIC)) {
 		p->addr = packet_get64(at);
@@ -233,12 +240,16 @@ static void encode_bth(const struct packet *p, uint8_t *to, uint32_t padding)
 	put8_24(to + 8, p->ack_request << 7, p->psn);
 }
 
-static void encode_extended(uint8_t headers, const struct packet *p, uint8_t *to)
+static void encode_extended(uint16_t headers, const struct packet *p, uint8_t *to)
 {
 	if (headers & HAS_DETH) {
 		packet_put32(to, p->qkey);
 		put8_24(to + 4, 0, p->src_qpn);
 		to += DETH;
+	}
+	if (headers & HAS_FETH) {
+		packet_put32(to, p->feth & WIRE_FETH_BITS);
+		to += FETH;
 	}
 	if (headers & (HAS_RETH | HAS_ATOMIC)) {
 		packet_put64(to, p->addr);
@@ -312,6 +323,8 @@ static const char *const operation_names[32] = {
 	[OP_FETCH_ADD] = "FETCH_ADD",
 	[OP_SEND_LAST_INVALIDATE] = "SEND_LAST_INVALIDATE",
 	[OP_SEND_ONLY_INVALIDATE] = "SEND_ONLY_INVALIDATE",
+	[OP_FLUSH] = "FLUSH",
+	[OP_ATOMIC_WRITE] = "ATOMIC_WRITE",
 };
 
 const char *packet_opcode_name(uint8_t opcode, char room[32])

@@ -4,8 +4,8 @@
  * chapters 5 and 9, annex A17). Pure codecs, bytes to struct packet and back: nothing is applied,
  * nothing is kept. Every byte string either decodes, or the reason why not is returned.
  *
- *   BTH (12)  [DETH (8)] [RETH (16) | AtomicETH (28)] [AETH (4)] [AtomicAckETH (8)] [ImmDt (4)]
- *   [IETH (4)]  payload  padding (0 to 3)  ICRC (4)
+ *   BTH (12)  [DETH (8)] [FETH (4)] [RETH (16) | AtomicETH (28)] [AETH (4)] [AtomicAckETH (8)]
+ *   [ImmDt (4)] [IETH (4)]  payload  padding (0 to 3)  ICRC (4)
  *
  * Which extended headers follow is a function of the opcode alone: packet_layout().
  */
@@ -59,6 +59,8 @@ enum packet_operation {
 	OP_FETCH_ADD = 20,
 	OP_SEND_LAST_INVALIDATE = 22,
 	OP_SEND_ONLY_INVALIDATE = 23,
+	OP_FLUSH = 28,
+	OP_ATOMIC_WRITE = 29,
 	OP_CNP = 1, /* the only operation of PACKET_CNP */
 };
 
@@ -75,6 +77,7 @@ enum packet_header {
 	HAS_IMM = 32,
 	HAS_IETH = 64,
 	HAS_PAYLOAD = 128, /* the opcode may have a payload */
+	HAS_FETH = 256,
 };
 
 /* AETH syndromes: the kind in the upper three bits (the topmost is 0), a value in the lower five.
@@ -95,6 +98,24 @@ enum packet_nak {
 	NAK_REMOTE_OPERATION = 3,
 };
 
+/* FETH (annex A19): the placement type in bits 0-3, the selectivity level in bits 4-5; the
+ * rest is reserved. */
+#define WIRE_FETH_BITS 0x3fu
+static inline uint8_t packet_feth(uint32_t type, uint32_t level)
+{
+	return (uint8_t)((level & 3) << 4 | (type & 0xf));
+}
+
+static inline uint32_t packet_flush_type(uint8_t feth)
+{
+	return feth & 0xf;
+}
+
+static inline uint32_t packet_flush_level(uint8_t feth)
+{
+	return feth >> 4 & 3;
+}
+
 /* A decoded packet: integers in host order except `imm`, which this stack doesn't interpret. Only
  * fields of headers that the opcode has are meaningful. */
 struct packet {
@@ -107,6 +128,7 @@ struct packet {
 	uint32_t dest_qpn;
 	uint32_t psn;
 	uint32_t qkey, src_qpn;	    /* DETH */
+	uint8_t feth;		    /* FETH: packet_feth() */
 	uint64_t addr;		    /* RETH, AtomicETH */
 	uint32_t rkey;		    /* RETH, AtomicETH; IETH: the key to invalidate */
 	uint32_t dma_length;	    /* RETH */
@@ -142,7 +164,7 @@ static inline uint8_t packet_transport(uint8_t opcode)
 }
 
 /* enum packet_header bits of an opcode; 0: no such opcode. */
-uint8_t packet_layout(uint8_t opcode);
+uint16_t packet_layout(uint8_t opcode);
 
 /* Bytes of BTH and extended headers. 0: no such opcode. */
 uint32_t packet_headers_size(uint8_t opcode);

@@ -30,7 +30,7 @@ IN, OUT = 1, 2
 MTU = 1024
 RC, UC, UD = 0x00, 0x20, 0x60
 SEND, WRITE, READ_ANSWER = (0, 1, 2, 4), (6, 7, 8, 10), (13, 14, 15, 16)
-READ, ACK, ATOMIC_ACK, SWAP, ADD = 12, 17, 18, 19, 20
+READ, ACK, ATOMIC_ACK, SWAP, ADD, FLUSH, ATOMIC_WRITE = 12, 17, 18, 19, 20, 28, 29
 
 
 # ------------------------------------------------------------------ reading
@@ -147,7 +147,7 @@ def check_order(packets):
                 count = max(1, (length + MTU - 1) // MTU)
             psns = [(p.psn + i) & 0xffffff for i in range(count)]
             known.update(psns)
-            if p.operation() == READ:
+            if p.operation() in (READ, FLUSH, ATOMIC_WRITE):
                 reads.update((answered(packets, p), psn) for psn in psns)
             expected[flow] = (psns[-1] + 1) & 0xffffff
     require(not reads, f"{len(reads)} READ answers are missing")
@@ -222,6 +222,13 @@ def pingpong(stage, kind, count, size):
     stage.pair(words, words + ["localhost"], port, seconds=60)
 
 
+def placement(stage, *tests):
+    """Tests of tests/e2e/placement.c, which no other program asks for."""
+    carrier = stage.environment.get("VERBENA_CARRIER",
+                                    stage.environment.get("VERBENA_LOCAL_COPY", "local"))
+    stage.run(os.path.join(BUILD, "tests", "e2e", "faults"), "-c", carrier, *tests, seconds=60)
+
+
 # program, options, transport, packets: a list of (operations, how many). -1: some
 RUNS = {
     "SENDs": (pingpong, ("rc", 5, 5000), RC,
@@ -236,6 +243,8 @@ RUNS = {
               [((READ,), 10), (READ_ANSWER, 200)]),
     "atomics": (perftest, ("ib_atomic_bw", "-n", 10), RC,
                 [((ADD, SWAP), 10), ((ATOMIC_ACK,), 10)]),
+    "FLUSH and ATOMIC WRITE": (placement, ("flush_levels", "atomic_write_words"), RC,
+                               [((FLUSH,), 5), ((ATOMIC_WRITE,), 3), ((16,), 8)]),
 }
 
 
@@ -444,7 +453,8 @@ def two_at_once(stage):
 
 # Not those that end the daemon, and not the long ones.
 FAULTS = ("send_rc", "atomics*", "rkey_*", "range_*", "rights_*", "receive_*", "rnr_*", "peer_*",
-          "posting_states", "reset_forgets", "ud_data", "uc_refused_silently", "unmapped_*")
+          "posting_states", "reset_forgets", "ud_data", "uc_refused_silently", "unmapped_*",
+          "placement_rights", "flush_refused", "atomic_write_wrong")
 
 
 def faults(stage):

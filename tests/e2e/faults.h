@@ -21,6 +21,11 @@ extern const struct rig_test
 
 extern const struct rig_test window_tests[];	   /* memory windows */
 extern const struct rig_test window_wrong_tests[]; /* their refusals */
+extern const struct rig_test region_tests[];	   /* kinds of regions */
+extern const struct rig_test dm_tests[];	   /* device memory */
+extern const struct rig_test odp_tests[];	   /* on-demand paging */
+extern const struct rig_test placement_tests[];	   /* ATOMIC WRITE and FLUSH */
+extern const struct rig_test domain_tests[];	   /* domains, moderation, rate limits */
 extern const struct rig_test behaviour_tests[];	   /* what docs/behaviour.md decides */
 
 #endif

@@ -473,14 +473,17 @@ static void outside(struct rig *rig)
 	b_fails(rig, IBV_WR_SEND, 0, true);
 }
 
-/* Peers have no access that A didn't grant, and there are no atomics on an imported region. */
+/* Peers have no access that A didn't grant, and there are no atomics nor ATOMIC WRITE on an
+ * imported region. */
 static void without_rights(struct rig *rig)
 {
+	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE, IBV_WR_ATOMIC_FETCH_AND_ADD,
+						     IBV_WR_ATOMIC_WRITE};
 	struct party party;
 	struct end *end = &party.end;
 
-	for (int atomic = 0; atomic < 2; atomic++) {
-		struct end_options opt = {.mr_access = atomic ? 0 : MR_NONE};
+	for (int i = 0; i < 3; i++) {
+		struct end_options opt = {.mr_access = i ? 0 : MR_NONE};
 
 		if (!party_open(&party, rig, &opt))
 			return;
@@ -488,8 +491,7 @@ static void without_rights(struct rig *rig)
 			struct ibv_sge from = {(uintptr_t)end->buf, 8, end->mr->lkey};
 
 			OK(rig,
-			   post(&party, atomic ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_RDMA_WRITE,
-				&from, 1, party.offer.addr + HALF, party.rkey));
+			   post(&party, opcodes[i], &from, 1, party.offer.addr + HALF, party.rkey));
 			wc_expect(end, end->scq, 7, IBV_WC_REM_ACCESS_ERR);
 		} else {
 			expect_access_event(rig, &party, end->qp);

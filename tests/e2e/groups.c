@@ -422,6 +422,101 @@ static void a_thousand(struct rig *rig, bool v4)
 	end_close(&end);
 }
 
+/* Replaces the end's QP, before it is connected, by one with these flags. */
+static void qp_replace(struct end *end, uint32_t flags, uint32_t source_qpn)
+{
+	struct ibv_qp_init_attr_ex attr = {
+		.send_cq = end->scq,
+		.recv_cq = end->rcq,
+		.cap = end->cap,
+		.qp_type = IBV_QPT_UD,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS,
+		.pd = end->pd,
+		.create_flags = flags,
+		.source_qpn = source_qpn,
+	};
+
+	OK(end->rig, ibv_destroy_qp(end->qp));
+	end->qp = ibv_create_qp_ex(end->pd->context, &attr);
+	if (!end->qp)
+		rig_fail(end->rig, __FILE__, __LINE__, "no QP: %s", strerror(errno));
+}
+
+/* A sender that is attached itself doesn't get its own datagram, but others do, also those of its
+ * process. */
+static void self_blocked(struct rig *rig, bool v4)
+{
+	struct family f = family(rig, v4);
+	struct end end, other;
+
+	end_open(&end, rig, &ud);
+	qp_replace(&end, IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, 0);
+	end_connect(&end);
+	end_pair(&other, rig, &ud);
+	listen_for(&end, 4);
+	listen_for(&other, 4);
+	OK(rig, attach(&end, &f, 31));
+	OK(rig, attach(&other, &f, 31));
+	rig_sync(rig);
+	struct ibv_ah *ah = handle_for(&end, &f, 31);
+
+	if (rig->role == RIG_A)
+		say(&end, ah, 11);
+	hear(&other, &f, 31, 11);
+	if (rig->role == RIG_B)
+		hear(&end, &f, 31, 11);
+	rig_sync(rig);
+	wc_none(&end, end.rcq);
+	wc_none(&other, other.rcq);
+	OK(rig, ibv_destroy_ah(ah));
+	OK(rig, detach(&end, &f, 31));
+	OK(rig, detach(&other, &f, 31));
+	rig_sync(rig);
+	end_close(&other);
+	end_close(&end);
+}
+
+/* A's second QP sends with its first one's number: the answer goes to the first. */
+static void source_number(struct rig *rig, bool v4)
+{
+	struct family f = family(rig, v4);
+	struct end end, other;
+
+	end_pair(&end, rig, &ud);
+	end_open(&other, rig, &ud);
+	qp_replace(&other, IBV_QP_CREATE_SOURCE_QPN, end.qp->qp_num);
+	end_connect(&other);
+	listen_for(&end, 2);
+	listen_for(&other, 2);
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		post(&other, other.ah, other.peer.qpn, QKEY, 21, IBV_SEND_SIGNALED);
+		wc_expect(&other, other.scq, 21, IBV_WC_SUCCESS);
+		CHECK_EQ(rig, wc_expect(&end, end.rcq, 0, IBV_WC_SUCCESS).src_qp, end.peer.qpn);
+	} else {
+		struct ibv_wc wc = wc_expect(&other, other.rcq, 0, IBV_WC_SUCCESS);
+
+		CHECK_EQ(rig, wc.src_qp, end.peer.qpn);
+		post(&end, end.ah, wc.src_qp, QKEY, 22, IBV_SEND_SIGNALED);
+		wc_expect(&end, end.scq, 22, IBV_WC_SUCCESS);
+	}
+	/* To a group as well. */
+	OK(rig, attach(&end, &f, 32));
+	rig_sync(rig);
+	struct ibv_ah *ah = handle_for(&other, &f, 32);
+
+	if (rig->role == RIG_A)
+		say(&other, ah, 23);
+	else
+		CHECK_EQ(rig, wc_expect(&end, end.rcq, 0, IBV_WC_SUCCESS).src_qp, end.peer.qpn);
+	rig_sync(rig);
+	OK(rig, ibv_destroy_ah(ah));
+	OK(rig, detach(&end, &f, 32));
+	rig_sync(rig);
+	end_close(&other);
+	end_close(&end);
+}
+
 #define BOTH(name)                               \
 	static void name##_ipv4(struct rig *rig) \
 	{                                        \
@@ -440,6 +535,8 @@ BOTH(last_words)
 BOTH(bad_input)
 BOTH(not_a_peer)
 BOTH(a_thousand)
+BOTH(self_blocked)
+BOTH(source_number)
 
 #define TEST(name)                         \
 	{#name "_ipv4", name##_ipv4},      \
@@ -450,8 +547,9 @@ BOTH(a_thousand)
 int main(int argc, char **argv)
 {
 	static const struct rig_test tests[] = {
-		TEST(everybody),  TEST(some),	   TEST(dropped),    TEST(too_early),  TEST(many),
-		TEST(last_words), TEST(bad_input), TEST(not_a_peer), TEST(a_thousand), {NULL, NULL},
+		TEST(everybody),  TEST(some),	      TEST(dropped),	   TEST(too_early),
+		TEST(many),	  TEST(last_words),   TEST(bad_input),	   TEST(not_a_peer),
+		TEST(a_thousand), TEST(self_blocked), TEST(source_number), {NULL, NULL},
 	};
 
 	rig_main(argc, argv, tests);

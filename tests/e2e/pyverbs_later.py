@@ -12,13 +12,14 @@ OTHER_DEVICES = ("test_mlx5_*", "test_efa*", "test_cuda_*")
 NEED_SYSFS = ("test_rdmacm.CMTestCase.*",)
 
 # Tests of later releases than Debian 12's 44: that there is none of such a name is no mistake.
-NEWER_TESTS = ("test_qpex.QpExTestCase.test_qp_ex_rc_flush*",)
+NEWER_TESTS = ()
 
 LATER = {
     "XRC comes later": (
         "test_atomic.AtomicTest.test_xrc_*",
         "test_cqex.CqExTestCase.test_xrc_traffic_cq_ex",
         "test_qpex.QpExTestCase.test_qp_ex_xrc_send*",
+        "test_odp.OdpTestCase.test_odp_xrc_traffic",
         "test_relaxed_ordering.RoTestCase.test_ro_xrc_traffic",
     ),
     "raw packet QPs, flow rules and RSS come later": (
@@ -27,16 +28,10 @@ LATER = {
         "test_flow.FlowTest.*",
         "test_rss_traffic.RSSTrafficTest.test_rss_traffic",
     ),
-    "device memory comes later": (
-        "test_device.DMTest.*",
-        "test_device.SharedDMTest.test_import_dm",
-        "test_mr.DeviceMemoryAPITest.*",
-        "test_mr.DeviceMemoryTest.*",
+    "needs reserved huge pages": (
+        "test_odp.OdpTestCase.test_odp_rc_huge_*",
+        "test_parent_domain.ParentDomainTrafficTest.test_huge_page_traffic",
     ),
-    "atomic write comes later": ("test_qpex.QpExTestCase.test_qp_ex_rc_atomic_write",),
-    "FLUSH comes later": ("test_qpex.QpExTestCase.test_qp_ex_rc_flush*",),
-    "on-demand paging comes later": ("test_odp.OdpTestCase.*",),
-    "parent domains come later": ("test_parent_domain.ParentDomainTrafficTest.*",),
     "tag matching comes later": ("test_tag_matching.TMTest.*",),
     "needs a graphics card to share memory with": (
         "test_mr.DmaBufMRTest.*",

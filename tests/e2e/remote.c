@@ -133,7 +133,7 @@ static void fault_each(struct rig *rig, struct fault fault)
 		{IBV_WR_RDMA_WRITE, 8},		  {IBV_WR_RDMA_WRITE, 40000},
 		{IBV_WR_RDMA_WRITE_WITH_IMM, 16}, {IBV_WR_RDMA_READ, 8},
 		{IBV_WR_RDMA_READ, 40000},	  {IBV_WR_ATOMIC_FETCH_AND_ADD, 8},
-		{IBV_WR_ATOMIC_CMP_AND_SWP, 8},
+		{IBV_WR_ATOMIC_CMP_AND_SWP, 8},	  {IBV_WR_ATOMIC_WRITE, 8},
 	};
 
 	for (unsigned int i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {

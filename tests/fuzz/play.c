@@ -159,8 +159,9 @@ static uint32_t fill_payload(struct input *in, unsigned int qp, struct ring_head
 	case REC_ATOMIC_REQ:
 		atomic = (struct record_atomic){.addr = remote.addr,
 						.rkey = rkey,
-						.is_swap = input_u8(in) & 1,
-						.compare_add = input_u8(in)};
+						.operation = input_u8(in) & 7,
+						.compare_add = input_u8(in),
+						.swap = input_u8(in)};
 		memcpy(payload, &atomic, sizeof(atomic));
 		return sizeof(atomic);
 	case REC_UD:

@@ -201,6 +201,24 @@ static bool world_atomic(void *owner, uint64_t addr, uint32_t rkey, bool is_swap
 	return !fails(f);
 }
 
+static enum tp_access world_store(void *owner, uint64_t addr, uint32_t rkey, const uint8_t *from)
+{
+	struct fuzz *f = owner;
+
+	memcpy(granted(f, addr, 8, rkey, IBV_ACCESS_REMOTE_WRITE), from, 8);
+	return fails(f) ? TP_ACCESS_REFUSED : addr % 8 ? TP_ACCESS_INVALID : TP_ACCESS_OK;
+}
+
+static enum tp_access world_flush(void *owner, uint64_t addr, uint32_t length, uint32_t rkey,
+				  uint8_t feth)
+{
+	struct fuzz *f = owner;
+
+	(void)addr, (void)length;
+	MUST(!f->stopped && packet_feth(packet_flush_type(feth), packet_flush_level(feth)) == feth);
+	return fails(f) ? TP_ACCESS_INVALID : rkey == RKEY ? TP_ACCESS_OK : TP_ACCESS_REFUSED;
+}
+
 static enum tp_access world_invalidate(void *owner, uint32_t rkey)
 {
 	(void)rkey;
@@ -219,6 +237,8 @@ static const struct tp_world world = {
 	.write = world_write,
 	.read = world_read,
 	.atomic = world_atomic,
+	.store = world_store,
+	.flush = world_flush,
 	.invalidate = world_invalidate,
 };
 
@@ -255,7 +275,7 @@ static void pull_events(struct fuzz *f)
 
 static void step_post(struct fuzz *f, bool is_uc)
 {
-	static const uint8_t opcodes[8] = {
+	static const uint8_t opcodes[16] = {
 		IBV_WR_SEND,
 		IBV_WR_SEND_WITH_IMM,
 		IBV_WR_RDMA_WRITE,
@@ -264,21 +284,30 @@ static void step_post(struct fuzz *f, bool is_uc)
 		IBV_WR_ATOMIC_CMP_AND_SWP,
 		IBV_WR_ATOMIC_FETCH_AND_ADD,
 		IBV_WR_SEND_WITH_INV,
+		IBV_WR_ATOMIC_WRITE,
+		IBV_WR_FLUSH,
 	};
 	uint8_t what = input_u8(&f->in);
 	uint32_t length = input_u32(&f->in);
+	uint8_t kind = what & 7;
+
+	/* The two newest opcodes take the place of others when the length says so. */
+	if (length >> 28 == 0xf)
+		kind = 8 + (what & 1);
 
 	if (f->stopped || f->posted - f->completed == PLACES)
 		return;
 	f->ring[f->posted++ % PLACES] = (struct tp_request){
-		.opcode = opcodes[what & (is_uc ? 3 : 7)],
+		.opcode = opcodes[is_uc ? what & 3 : kind],
 		.flags = (what >> 3) & 3,
 		.length = what & 0x80 ? length % READ_MAX : length % 5000,
 		.remote_addr = BASE,
 		.rkey = RKEY,
 	};
-	if (what & 4 && (what & 3) - 1u < 2 && !is_uc)
+	if ((kind == 5 || kind == 6 || kind == 8) && !is_uc)
 		f->ring[(f->posted - 1) % PLACES].length = 8; /* atomics */
+	if (kind == 9 && !is_uc)
+		f->ring[(f->posted - 1) % PLACES].length = 0; /* FLUSH */
 	tp_post(f->tp);
 }
 
@@ -288,7 +317,7 @@ static void step_packet(struct fuzz *f, bool is_uc)
 	uint8_t bytes[WIRE_PACKET_MAX] = {0};
 	uint8_t what = input_u8(&f->in), kind = input_u8(&f->in);
 	int8_t near = (int8_t)input_u8(&f->in);
-	static const uint32_t lengths[8] = {0, 1, 4, 255, 256, 257, 4096, 1024};
+	static const uint32_t lengths[8] = {0, 1, 4, 8, 256, 257, 4096, 1024};
 	uint32_t length = kind & 1 ? f->mtu : lengths[(kind >> 1) & 7];
 	struct packet p = {
 		.opcode = (uint8_t)((what & 0x1f) | (is_uc ? PACKET_UC : PACKET_RC)),
@@ -300,6 +329,7 @@ static void step_packet(struct fuzz *f, bool is_uc)
 		.msn = input_u8(&f->in),
 		.addr = BASE + (kind & 0x10 ? 8u * input_u8(&f->in) : 0),
 		.rkey = RKEY,
+		.feth = kind & WIRE_FETH_BITS,
 		.dma_length = kind & 0x20 ? input_u32(&f->in) : length,
 	};
 	bool response = p.opcode >= OP_READ_RESPONSE_FIRST && p.opcode <= OP_ATOMIC_ACKNOWLEDGE;

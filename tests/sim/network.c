@@ -159,7 +159,8 @@ static void check_packet(struct side *from, const uint8_t *bytes, uint32_t size)
 {
 	uint8_t operation = packet_operation(bytes[0]), copy[WIRE_PACKET_MAX];
 	bool asks = operation == OP_READ_REQUEST || operation == OP_COMPARE_SWAP ||
-		    operation == OP_FETCH_ADD;
+		    operation == OP_FETCH_ADD || operation == OP_ATOMIC_WRITE ||
+		    operation == OP_FLUSH;
 	struct packet p;
 
 	if (!asks && operation != OP_ACKNOWLEDGE)

@@ -44,7 +44,8 @@ bool work_wants_receive(const struct work *w)
 bool work_wants_answer(const struct work *w)
 {
 	return w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-	       w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+	       w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || w->opcode == IBV_WR_ATOMIC_WRITE ||
+	       w->opcode == IBV_WR_FLUSH;
 }
 
 /* Requests without a visible effect. */
@@ -99,7 +100,8 @@ struct writers {
 
 static bool may_write(const struct work *w)
 {
-	return (w->opcode == IBV_WR_RDMA_WRITE || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) &&
+	return (w->opcode == IBV_WR_RDMA_WRITE || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
+		w->opcode == IBV_WR_ATOMIC_WRITE) &&
 	       (!w->wrong || w->wrong == WRONG_FETCH);
 }
 

@@ -20,6 +20,22 @@ static uint32_t rkey_of(const struct side *side)
 
 /* ------------------------------------------------------------------ requester's world */
 
+/* Gives the former value. */
+static bool is_atomic(const struct work *w)
+{
+	return w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+static bool is_atomic_write(const struct work *w)
+{
+	return w->opcode == IBV_WR_ATOMIC_WRITE;
+}
+
+static bool is_flush(const struct work *w)
+{
+	return w->opcode == IBV_WR_FLUSH;
+}
+
 static bool world_fetch(void *owner, uint32_t count, uint32_t offset, uint8_t *to, uint32_t n)
 {
 	struct side *side = owner;
@@ -53,7 +69,8 @@ static bool world_deliver(void *owner, uint32_t count, uint32_t offset, const ui
 	SIM_MUST(side->sim, count >= side->completed && count < side->posted && !side->over,
 		 "%c: an answer to request %u", name, count);
 	side->answering = count;
-	SIM_MUST(side->sim, work_wants_answer(w), "%c: request %u has no answer", name, count);
+	SIM_MUST(side->sim, w->opcode == IBV_WR_RDMA_READ || is_atomic(w),
+		 "%c: request %u has no answer", name, count);
 	SIM_MUST(side->sim, offset == w->delivered && n <= w->length - offset,
 		 "%c: %u bytes at %u of request %u, %u are there", name, n, offset, count,
 		 w->delivered);
@@ -116,11 +133,6 @@ static bool is_send(const struct work *w)
 static bool is_write(const struct work *w)
 {
 	return w->opcode == IBV_WR_RDMA_WRITE || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-}
-
-static bool is_atomic(const struct work *w)
-{
-	return work_wants_answer(w) && w->opcode != IBV_WR_RDMA_READ;
 }
 
 static struct receive *receive_first(struct side *side)
@@ -344,6 +356,44 @@ static bool world_atomic(void *owner, uint64_t addr, uint32_t rkey, bool is_swap
 	return true;
 }
 
+static enum tp_access world_store(void *owner, uint64_t addr, uint32_t rkey, const uint8_t *from)
+{
+	struct side *side = owner;
+	uint32_t at = granted(side, addr, 8, rkey, IBV_ACCESS_REMOTE_WRITE);
+
+	if (addr % 8)
+		return TP_ACCESS_INVALID;
+	if (at >= AREA_WRITE)
+		memcpy(side->memory + at, from, 8);
+	if (side->sim->plan.hostile)
+		return TP_ACCESS_OK;
+	struct work *w = oracle_executing(side, is_atomic_write);
+
+	SIM_MUST(side->sim, at == w->offset && payload_is(from, w->payload, 0, 8),
+		 "%c: executes another ATOMIC WRITE", 'A' + side->index);
+	oracle_executed(side, w, true);
+	return TP_ACCESS_OK;
+}
+
+static enum tp_access world_flush(void *owner, uint64_t addr, uint32_t length, uint32_t rkey,
+				  uint8_t feth)
+{
+	struct side *side = owner;
+
+	if (rkey != rkey_of(side))
+		return TP_ACCESS_REFUSED;
+	if (side->sim->plan.hostile)
+		return TP_ACCESS_OK;
+	struct work *w = oracle_executing(side, is_flush);
+
+	SIM_MUST(side->sim,
+		 addr - area_address(side) == w->offset && length == w->compare_add &&
+			 feth == w->swap,
+		 "%c: executes another FLUSH", 'A' + side->index);
+	oracle_executed(side, w, true);
+	return TP_ACCESS_OK;
+}
+
 static enum tp_access world_invalidate(void *owner, uint32_t rkey)
 {
 	(void)owner;
@@ -362,6 +412,8 @@ const struct tp_world sim_world = {
 	.write = world_write,
 	.read = world_read,
 	.atomic = world_atomic,
+	.store = world_store,
+	.flush = world_flush,
 	.invalidate = world_invalidate,
 };
 
@@ -433,10 +485,12 @@ static uint8_t random_opcode(struct side *side)
 		IBV_WR_RDMA_READ,
 		IBV_WR_ATOMIC_CMP_AND_SWP,
 		IBV_WR_ATOMIC_FETCH_AND_ADD,
+		IBV_WR_ATOMIC_WRITE,
+		IBV_WR_FLUSH,
 	};
 	uint32_t kinds = side->sim->plan.type == IBV_QPT_UC    ? 5
 			 : side->plan->attr.max_rd_atomic == 0 ? 6
-							       : 10;
+							       : 12;
 
 	return opcodes[rng_below(&side->sim->rng, kinds)];
 }
@@ -449,6 +503,13 @@ static void random_place(struct side *side, struct work *w)
 	if (is_atomic(w)) {
 		w->length = 8;
 		w->offset = AREA_ATOMIC + 8 * rng_below(rng, 2);
+	} else if (is_atomic_write(w)) {
+		w->length = 8;
+		w->offset = AREA_WRITE + 8 * rng_below(rng, 4);
+	} else if (is_flush(w)) {
+		w->length = 0;
+		w->offset = AREA_WRITE + rng_below(rng, AREA_WRITE_SIZE);
+		w->swap = packet_feth(IBV_FLUSH_GLOBAL, rng_below(rng, 2));
 	} else if (is_write(w)) {
 		w->length = w->length < AREA_WRITE_SIZE ? w->length : AREA_WRITE_SIZE;
 		w->offset = AREA_WRITE + rng_below(rng, AREA_WRITE_SIZE - w->length + 1);
@@ -470,19 +531,22 @@ static void random_wrong(struct side *side, struct work *w)
 
 	switch (1 + rng_below(rng, 9)) {
 	case WRONG_RKEY:
-		w->wrong = remote && w->length ? WRONG_RKEY : WRONG_NOTHING;
+		w->wrong = remote && (w->length || is_flush(w)) ? WRONG_RKEY : WRONG_NOTHING;
 		return;
 	case WRONG_RANGE:
 		w->wrong = remote && w->length && !is_atomic(w) ? WRONG_RANGE : WRONG_NOTHING;
 		return;
 	case WRONG_ALIGN:
-		w->wrong = is_atomic(w) ? WRONG_ALIGN : WRONG_NOTHING;
+		w->wrong = is_atomic(w) || is_atomic_write(w) ? WRONG_ALIGN : WRONG_NOTHING;
 		return;
 	case WRONG_FETCH:
-		w->wrong = !work_wants_answer(w) && w->length ? WRONG_FETCH : WRONG_NOTHING;
+		w->wrong = (!work_wants_answer(w) || is_atomic_write(w)) && w->length
+				   ? WRONG_FETCH
+				   : WRONG_NOTHING;
 		return;
 	case WRONG_DELIVER:
-		w->wrong = work_wants_answer(w) ? WRONG_DELIVER : WRONG_NOTHING;
+		w->wrong = w->opcode == IBV_WR_RDMA_READ || is_atomic(w) ? WRONG_DELIVER
+									 : WRONG_NOTHING;
 		return;
 	case WRONG_LENGTH:
 	case WRONG_PLACE:

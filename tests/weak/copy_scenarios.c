@@ -81,7 +81,9 @@ static void swap_setup(void)
 /* Changes its own word from 0 to 1, then reads the other's. */
 static void change_and_look(int mine)
 {
-	const struct record_atomic op = {.is_swap = swaps, .compare_add = swaps ? 0 : 1, .swap = 1};
+	const struct record_atomic op = {.operation = swaps ? RECORD_SWAP : RECORD_ADD,
+					 .compare_add = swaps ? 0 : 1,
+					 .swap = 1};
 	uint64_t old;
 
 	if (!atomic_execute((uintptr_t)&words[mine], &op, &old) || old)

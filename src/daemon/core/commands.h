@@ -25,7 +25,9 @@ command_fn command_alloc_pd, command_dealloc_pd, command_import_pd, command_unim
 /* mr.c */
 command_fn command_alloc_mw, command_dealloc_mw;
 command_fn command_reg_mr, command_rereg_mr, command_dereg_mr, command_query_mr;
-command_fn command_import_mr;
+command_fn command_import_mr, command_alloc_null_mr;
+/* dm.c */
+command_fn command_alloc_dm, command_free_dm, command_import_dm, command_reg_dm_mr;
 /* cq.c */
 command_fn command_create_channel, command_destroy_channel, command_create_channel_cq;
 command_fn command_create_cq, command_resize_cq, command_destroy_cq;

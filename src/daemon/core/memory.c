@@ -26,9 +26,8 @@ int memory_make(const char *name, size_t size)
 	return fd;
 }
 
-bool memory_is_sound(int fd, size_t size)
+static bool memory_has_seals(int fd, size_t size, int needed)
 {
-	const int needed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 	struct statfs fs;
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
@@ -36,4 +35,15 @@ bool memory_is_sound(int fd, size_t size)
 	return seals >= 0 && (seals & needed) == needed && fstatfs(fd, &fs) == 0 &&
 	       fs.f_type == TMPFS_MAGIC && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
 	       st.st_size == (off_t)size;
+}
+
+bool memory_is_sound(int fd, size_t size)
+{
+	return memory_has_seals(fd, size,
+				F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL);
+}
+
+bool memory_is_sized(int fd, size_t size)
+{
+	return memory_has_seals(fd, size, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
 }

@@ -19,4 +19,7 @@ int memory_make(const char *name, size_t size);
  */
 bool memory_is_sound(int fd, size_t size);
 
+/* The same for memory that others may write, too. */
+bool memory_is_sized(int fd, size_t size);
+
 #endif

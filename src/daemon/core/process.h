@@ -51,8 +51,9 @@ struct process {
 	struct list contexts;
 	uint32_t context_count;
 	uint32_t objects[OBJECT_KINDS];
-	uint64_t pinned; /* bytes; see pinned.h */
-	bool no_memlock; /* RLIMIT_MEMLOCK isn't enforced, as it asked when it attached */
+	uint64_t pinned;	/* bytes; see pinned.h */
+	uint64_t device_memory; /* bytes, whole pages (objects/dm.c) */
+	bool no_memlock;	/* RLIMIT_MEMLOCK isn't enforced, as it asked when it attached */
 	uint64_t may_lock_until_ms; /* until then it counts as having CAP_IPC_LOCK (pinned.c) */
 	/* It comes from another daemon (return.h): set by return_begin(), cleared by
 	 * command_returned(). While it is set, the process may send only commands by which it

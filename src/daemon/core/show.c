@@ -169,10 +169,22 @@ void show_status(const struct server *server, const struct show_for *who, struct
 static void show_mr(const struct mr *mr, struct text *out)
 {
 	json_number(out, "pd", mr->pd->object.handle);
+	json_number(out, "access", mr->access);
+	if (mr->without_memory) {
+		json_flag(out, "null", true);
+		return;
+	}
+	if (mr->length == UINT64_MAX) {
+		json_flag(out, "implicit", true);
+		json_number(out, "rkey", mr->rkey);
+		show_held_up(mr->object.context->process, mr->rkey, out);
+		return;
+	}
+	if (mr->dm)
+		json_number(out, "dm", mr->dm->object.handle);
 	json_number(out, "addr", mr->addr);
 	json_number(out, "length", mr->length);
 	json_number(out, "iova", mr->iova);
-	json_number(out, "access", mr->access);
 	json_number(out, "rkey", mr->rkey);
 	show_held_up(mr->object.context->process, mr->rkey, out);
 }
@@ -182,6 +194,12 @@ static void show_mw(const struct mw *mw, struct text *out)
 	json_number(out, "pd", mw->pd->object.handle);
 	json_number(out, "type", mw->type);
 	json_number(out, "rkey", mw->rkey);
+}
+
+static void show_dm(const struct dm *dm, struct text *out)
+{
+	json_number(out, "length", dm->length);
+	json_number(out, "users", dm->object.users);
 }
 
 static void show_cq(const struct cq *cq, struct text *out)
@@ -245,6 +263,9 @@ static void show_object(const struct object *object, struct text *out)
 		break;
 	case OBJECT_MW:
 		show_mw((const struct mw *)object, out);
+		break;
+	case OBJECT_DM:
+		show_dm((const struct dm *)object, out);
 		break;
 	case OBJECT_CQ:
 		show_cq((const struct cq *)object, out);

@@ -294,9 +294,16 @@ int command_ex_query_device(struct request *request, void *response)
 		return -EINVAL;
 	device_fill_response(request->conn->device, &resp->base);
 	resp->response_length = (uint32_t)request->response_size;
+	resp->odp_caps.general_caps = ODP_GENERAL;
+	resp->odp_caps.per_transport_caps.rc_odp_caps = ODP_RC;
+	resp->odp_caps.per_transport_caps.uc_odp_caps = ODP_UC;
+	resp->odp_caps.per_transport_caps.ud_odp_caps = ODP_UD;
+	resp->cq_moderation_caps.max_cq_moderation_count = UINT16_MAX;
+	resp->cq_moderation_caps.max_cq_moderation_period = UINT16_MAX;
+	resp->max_dm_size = LIMIT_DM_BYTES;
 	resp->timestamp_mask = UINT64_MAX; /* completions carry CLOCK_MONOTONIC in ns */
 	resp->hca_core_clock = 1000000;	   /* kHz */
-	resp->device_cap_flags_ex = CAPABILITIES;
+	resp->device_cap_flags_ex = CAPABILITIES | CAPABILITIES_EX;
 	return 0;
 }
 

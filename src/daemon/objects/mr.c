@@ -27,16 +27,15 @@ enum {
 
 enum {
 	NEEDS_LOCAL_WRITE = IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_ATOMIC,
+	ACCESS_FLUSH_GLOBAL = 1 << 8, /* the headers of Linux 6.1 don't name it */
 	KNOWN = IB_UVERBS_ACCESS_LOCAL_WRITE | IB_UVERBS_ACCESS_REMOTE_WRITE |
 		IB_UVERBS_ACCESS_REMOTE_READ | IB_UVERBS_ACCESS_REMOTE_ATOMIC |
 		IB_UVERBS_ACCESS_MW_BIND | IB_UVERBS_ACCESS_ZERO_BASED | IB_UVERBS_ACCESS_HUGETLB |
-		IB_UVERBS_ACCESS_OPTIONAL_RANGE,
+		IB_UVERBS_ACCESS_ON_DEMAND | ACCESS_FLUSH_GLOBAL | IB_UVERBS_ACCESS_OPTIONAL_RANGE,
 };
 
 static int check_access(uint32_t access)
 {
-	if (access & IB_UVERBS_ACCESS_ON_DEMAND)
-		return -EOPNOTSUPP;
 	if (access & ~(uint32_t)KNOWN)
 		return -EINVAL;
 	if ((access & NEEDS_LOCAL_WRITE) && !(access & IB_UVERBS_ACCESS_LOCAL_WRITE))
@@ -44,10 +43,24 @@ static int check_access(uint32_t access)
 	return 0;
 }
 
+/* The whole address space, on demand. */
+static bool is_implicit(uint64_t start, uint64_t length, uint32_t access)
+{
+	return access & IB_UVERBS_ACCESS_ON_DEMAND && !start && length == UINT64_MAX;
+}
+
+/* On-demand regions pin nothing. */
+static uint64_t mr_pins(uint64_t start, uint64_t length, uint32_t access)
+{
+	return access & IB_UVERBS_ACCESS_ON_DEMAND ? 0 : pinned_bytes(start, length);
+}
+
 static int check_range(uint64_t start, uint64_t length, uint64_t iova, uint32_t access)
 {
 	uint64_t end;
 
+	if (is_implicit(start, length, access))
+		return iova || access & IB_UVERBS_ACCESS_HUGETLB ? -EINVAL : 0;
 	if (length > LIMIT_MR_BYTES || __builtin_add_overflow(start, length, &end) ||
 	    __builtin_add_overflow(end, PAGE - 1, &end) ||
 	    __builtin_add_overflow(iova, length, &end))
@@ -72,46 +85,80 @@ static int take_keys(const struct request *request, struct mr *mr)
 	return keys_claim(keys, mr->lkey);
 }
 
+int mr_make(struct request *request, struct pd *pd, struct mr **out)
+{
+	struct object *object;
+	int err = object_make(request, OBJECT_MR, sizeof(struct mr), &object);
+
+	if (err)
+		return err;
+	struct mr *mr = (struct mr *)object;
+
+	err = take_keys(request, mr);
+	if (err) {
+		object_free(object);
+		return err;
+	}
+	mr->pd = pd;
+	pd->object.users++;
+	list_init(&mr->by_dm);
+	*out = mr;
+	return 0;
+}
+
+void mr_respond(const struct mr *mr, struct ib_uverbs_reg_mr_resp *resp)
+{
+	resp->mr_handle = mr->object.handle;
+	resp->lkey = mr->lkey;
+	resp->rkey = mr->rkey;
+}
+
 int command_reg_mr(struct request *request, void *response)
 {
 	const struct ib_uverbs_reg_mr *body = request->body;
 	struct ib_uverbs_reg_mr_resp *resp = response;
 	struct context *context = request->conn->context;
-	struct process *process = context->process;
 	struct pd *pd = pd_find(context, body->pd_handle);
-	struct object *object;
+	struct mr *mr;
 	int err = pd ? check_access(body->access_flags) : -EINVAL;
 
 	if (!err)
 		err = check_range(body->start, body->length, body->hca_va, body->access_flags);
 	if (!err)
-		err = object_make(request, OBJECT_MR, sizeof(struct mr), &object);
+		err = mr_make(request, pd, &mr);
 	if (err)
 		return err;
-	struct mr *mr = (struct mr *)object;
+	uint64_t pinned = mr_pins(body->start, body->length, body->access_flags);
 
-	mr->pinned = pinned_bytes(body->start, body->length);
-	err = pinned_add(process, mr->pinned);
-	if (err)
-		goto out_object;
-	err = take_keys(request, mr);
-	if (err)
-		goto out_pinned;
-	mr->pd = pd;
-	pd->object.users++;
+	err = pinned_add(context->process, pinned);
+	if (err) {
+		object_destroy(&mr->object);
+		return err;
+	}
+	mr->pinned = pinned;
 	mr->addr = body->start;
 	mr->length = body->length;
 	mr->iova = body->hca_va;
 	mr->access = body->access_flags;
-	*resp = (struct ib_uverbs_reg_mr_resp){
-		.mr_handle = object->handle, .lkey = mr->lkey, .rkey = mr->rkey};
+	mr_respond(mr, resp);
 	return 0;
+}
 
-out_pinned:
-	pinned_sub(process, mr->pinned);
-out_object:
-	object_free(object);
-	return err;
+int command_alloc_null_mr(struct request *request, void *response)
+{
+	const struct proto_handle *body = request->body;
+	struct ib_uverbs_reg_mr_resp *resp = response;
+	struct pd *pd = body->reserved ? NULL : pd_find(request->conn->context, body->handle);
+	struct mr *mr;
+	int err = pd ? mr_make(request, pd, &mr) : -EINVAL;
+
+	if (err)
+		return err;
+	mr->without_memory = true;
+	mr->length = UINT64_MAX;
+	mr->access = IB_UVERBS_ACCESS_LOCAL_WRITE;
+	mr_respond(mr, resp);
+	return 0;
 }
 
 /* Sets what the region is to be after IB_USER_VERBS_CMD_REREG_MR. Returns 0 or -EINVAL,
@@ -145,16 +192,16 @@ int command_rereg_mr(struct request *request, void *response)
 	struct context *context = request->conn->context;
 	struct mr *mr = (struct mr *)object_find(context, OBJECT_MR, body->mr_handle);
 
-	if (!mr || mr->imported)
+	if (!mr || mr->imported || mr->without_memory || mr->is_device)
 		return mr ? -EINVAL : -ENOENT;
 	struct mr wanted = *mr;
 	int err = rereg_wanted(context, body, &wanted);
 
 	if (err)
 		return err;
-	if (body->flags & REREG_TRANSLATION) {
+	if (body->flags & (REREG_TRANSLATION | REREG_ACCESS)) {
 		/* As in the kernel: the new pages are pinned before the old ones are released. */
-		wanted.pinned = pinned_bytes(wanted.addr, wanted.length);
+		wanted.pinned = mr_pins(wanted.addr, wanted.length, wanted.access);
 		err = pinned_add(context->process, wanted.pinned);
 		if (err)
 			return err;
@@ -178,6 +225,9 @@ void mr_release(struct mr *mr)
 
 	pinned_sub(process, mr->pinned);
 	keys_give(&process->keys, mr->lkey);
+	list_del(&mr->by_dm);
+	if (mr->dm)
+		mr->dm->object.users--;
 	mr->pd->object.users--;
 }
 
@@ -246,25 +296,16 @@ int command_import_mr(struct request *request, void *response)
 	struct context *context = request->conn->context;
 	struct pd *pd = pd_find(context, body->pd);
 	const struct mr *original = NULL;
-	struct object *object;
+	struct mr *mr;
 	int err = pd ? find_foreign(request, pd, body->shared, &original) : -EINVAL;
 
 	if (!err)
-		err = object_make(request, OBJECT_MR, sizeof(struct mr), &object);
+		err = mr_make(request, pd, &mr);
 	if (err)
 		return err;
-	struct mr *mr = (struct mr *)object;
-
-	err = take_keys(request, mr);
-	if (err) {
-		object_free(object);
-		return err;
-	}
 	mr->imported = true;
-	mr->pd = pd;
-	pd->object.users++;
 	*resp = (struct proto_import_mr_resp){
-		.handle = object->handle, .lkey = mr->lkey, .rkey = mr->rkey};
+		.handle = mr->object.handle, .lkey = mr->lkey, .rkey = mr->rkey};
 	if (!original)
 		return 0;
 	mr->addr = original->addr;

@@ -28,6 +28,7 @@ enum object_kind {
 	OBJECT_SRQ,
 	OBJECT_MW,
 	OBJECT_MR,
+	OBJECT_DM,
 	OBJECT_CQ,
 	OBJECT_CHANNEL,
 	OBJECT_PD,
@@ -60,7 +61,19 @@ struct mr {
 	uint64_t pinned; /* bytes, whole pages */
 	uint32_t access; /* enum ib_uverbs_access_flags */
 	uint32_t lkey, rkey;
-	bool imported; /* made by PROTO_IMPORT_MR: it has keys only */
+	bool imported;	     /* made by PROTO_IMPORT_MR: it has keys only */
+	bool without_memory; /* made by PROTO_ALLOC_NULL_MR */
+	bool is_device;	     /* made by PROTO_REG_DM_MR */
+	struct dm *dm;	     /* the buffer that it is of; NULL: none, or it has ended */
+	struct list by_dm;   /* on dm->regions */
+};
+
+/* Device memory: a buffer, which regions of any context with its token may be of. */
+struct dm {
+	struct object object;
+	uint64_t length;
+	int file;	     /* from the client: closed by closer_close() */
+	struct list regions; /* struct mr.by_dm */
 };
 
 /* A memory window. To which region it is bound is the process's own matter. */
@@ -123,6 +136,10 @@ void cq_unmake_with_channel(struct cq *cq);
  * ended. */
 struct pd *pd_find(struct context *context, uint32_t handle);
 
+/* Makes a region with keys, in a PD, and nothing else. 0 or as object_make(). */
+int mr_make(struct request *request, struct pd *pd, struct mr **out);
+void mr_respond(const struct mr *mr, struct ib_uverbs_reg_mr_resp *resp);
+
 /* Gives the object's handle back and frees it. The caller has released what it holds. */
 void object_free(struct object *object);
 
@@ -135,6 +152,7 @@ int object_destroy_handle(struct context *context, enum object_kind kind, uint32
 /* Each kind's part of object_destroy(), without freeing the structure. */
 void mr_release(struct mr *mr);
 void mw_release(struct mw *mw);
+void dm_release(struct dm *dm);
 void pd_release(struct pd *pd);
 void cq_release(struct cq *cq);
 void srq_release(struct srq *srq);

@@ -48,6 +48,7 @@
 #include "hca/process/capture.h"
 #include "hca/process/hca.h"
 #include "hca/roce/roce.h"
+#include "hca/verbs/cq.h"
 #include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
 #include "shm/bell.h"
@@ -181,11 +182,14 @@ static uint64_t scan_timers(struct hca *hca)
 	}
 	uint64_t roce = hca->roce ? roce_scan(hca->roce, now) : UINT64_MAX;
 	uint64_t idle = link_idle_scan(hca);
+	uint64_t events = cq_moderation_scan(hca, now);
 
 	if (rnr < next)
 		next = rnr;
 	if (idle < next)
 		next = idle;
+	if (events < next)
+		next = events;
 	return roce < next ? roce : next;
 }
 

@@ -66,6 +66,21 @@ void receive_give_back(struct qp *qp, const struct recv_wqe *wqe)
 	}
 }
 
+enum ibv_wc_status execute_flush(const struct qp *qp, uint64_t addr, uint32_t length, uint32_t rkey,
+				 uint8_t feth)
+{
+	struct mr_flush flush = mr_flush_of(addr, length, feth);
+	struct mr_view view;
+
+	if (!flush.access || (qp_remote_access(qp) & flush.access) != flush.access)
+		return IBV_WC_REM_INV_REQ_ERR;
+	if (!mr_read_range(qp->hca->regions, rkey, &view) ||
+	    !mr_flush_granted(&view, qp->pd_id, &flush))
+		return IBV_WC_REM_ACCESS_ERR;
+	flush_fence();
+	return IBV_WC_SUCCESS;
+}
+
 void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct arrival *arrival,
 		      enum ibv_wc_status status)
 {

@@ -9,6 +9,7 @@
 #define VERBENA_HCA_EXEC_EXECUTE_H
 
 #include "hca/exec/arrival.h"
+#include "hca/mem/atomic.h"
 #include "hca/mem/copy.h"
 #include "hca/mem/foreign.h"
 #include "hca/mem/mr.h"
@@ -83,6 +84,11 @@ static inline uint64_t remote_resolve(const struct qp *qp, uint64_t addr, uint32
 
 	return likely(at != 0) ? at : resolve_other(qp, addr, length, rkey, access);
 }
+
+/* Executes FLUSH: IBV_WC_SUCCESS, or the error of its request. What arrived before it was copied by
+ * processors, so that it is visible as soon as their stores are. */
+enum ibv_wc_status execute_flush(const struct qp *qp, uint64_t addr, uint32_t length, uint32_t rkey,
+				 uint8_t feth) REQUIRES(qp->lock);
 
 /* The errors with which an access that wasn't resolved is refused. */
 struct refusal {

@@ -93,7 +93,7 @@ enum put local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *li
 	h->flags = (wqe->flags & SEND_SOLICITED ? REC_SOLICITED : 0) |
 		   (wqe->opcode == IBV_WR_SEND_WITH_IMM ? REC_IMM : 0);
 	h->dst = record_address(wqe->ud.remote_qpn, 0);
-	h->src = record_address(qp->ibv.qp_num, 0);
+	h->src = record_address(qp->source_qpn, 0);
 	h->imm = wqe->imm;
 	h->length = wqe->length;
 	*ud = wqe->ud.to;
@@ -215,6 +215,9 @@ static void local_datagram_take_one(struct qp *qp, void *arg)
 {
 	const struct to_group *to = arg;
 
+	/* QPNs are the host's. */
+	if (unlikely(qp->blocks_self) && record_qpn(to->h->src) == qp->source_qpn)
+		return;
 	lock_take(&qp->lock);
 	take_datagram(qp, to->link, to->h, to->payload, &to->ud);
 	lock_give(&qp->lock);

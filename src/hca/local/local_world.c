@@ -277,6 +277,11 @@ uint64_t world_own_region(struct local_qp *lq, uint64_t addr, uint32_t length, u
 	return remote_resolve(qp, addr, length, rkey, access, &scope);
 }
 
+bool world_is_imported(uint64_t at)
+{
+	return foreign_is((void *)(uintptr_t)at);
+}
+
 bool world_own_write(struct local_qp *lq, uint64_t at, const uint8_t *from, uint32_t n, bool last)
 {
 	(void)lq;
@@ -297,6 +302,20 @@ bool world_own_atomic(struct local_qp *lq, uint64_t at, const struct record_atom
 	if (lq->self) /* else a record asked for it */
 		link_touched(link_from(lq));
 	return done;
+}
+
+enum ibv_wc_status world_own_flush(struct local_qp *lq, const struct record_atomic *op)
+{
+	struct qp *qp = qp_of_local(lq);
+
+	lock_assert_held(&qp->lock);
+	return execute_flush(qp, op->addr, (uint32_t)op->compare_add, op->rkey, (uint8_t)op->swap);
+}
+
+void world_flush_fence(struct local_qp *lq)
+{
+	(void)lq;
+	flush_fence();
 }
 
 /* ------------------------------------------------------------------ memory of the peer */

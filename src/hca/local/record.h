@@ -19,7 +19,7 @@
  *   WRITE_DATA  a piece of an RDMA WRITE: struct record_remote, then bytes; imm is the immediate
  *               data. Only the piece with REC_LAST is a request of its own.
  *   READ_REQ    struct record_remote
- *   ATOMIC_REQ  struct record_atomic
+ *   ATOMIC_REQ  struct record_atomic; ATOMIC WRITE and FLUSH are answered by ACK
  *   UD          struct record_ud, then payload; no msn. To WIRE_MULTICAST_QPN: for each QP that is
  *               attached to the group `dgid`
  * Responses (responder to requester):
@@ -93,10 +93,17 @@ struct record_remote {
 	uint32_t reserved;
 };
 
+enum record_operation {
+	RECORD_ADD,
+	RECORD_SWAP,
+	RECORD_STORE, /* ATOMIC WRITE: `swap` is the word */
+	RECORD_FLUSH, /* compare_add: the range's length; swap: packet_feth() */
+};
+
 struct record_atomic {
 	uint64_t addr;
 	uint32_t rkey;
-	uint32_t is_swap; /* else fetch and add */
+	uint32_t operation; /* enum record_operation */
 	uint64_t compare_add;
 	uint64_t swap;
 };

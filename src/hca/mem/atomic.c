@@ -10,12 +10,19 @@ GUARDED static uint64_t atomic_apply(_Atomic uint64_t *word, const struct record
 {
 	uint64_t old = op->compare_add;
 
-	if (!op->is_swap)
+	switch (op->operation) {
+	case RECORD_ADD:
 		/* [X1], pairs with the program's own atomic operations */
 		return atomic_fetch_add(word, op->compare_add);
-	/* [X1], pairs with the program's own atomic operations */
-	atomic_compare_exchange_strong(word, &old, op->swap);
-	return old;
+	case RECORD_STORE:
+		/* [X1], pairs with the program's own atomic operations */
+		atomic_store(word, op->swap);
+		return 0;
+	default:
+		/* [X1], pairs with the program's own atomic operations */
+		atomic_compare_exchange_strong(word, &old, op->swap);
+		return old;
+	}
 }
 
 bool atomic_execute(uint64_t addr, const struct record_atomic *op, uint64_t *old)

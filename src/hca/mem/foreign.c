@@ -4,6 +4,7 @@
 #include "hca/mem/foreign.h"
 
 #include <errno.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/log.h"
@@ -19,8 +20,8 @@
 #define MARK (1ull << 63)
 #define ADDRESS_BITS 47
 #define ADDRESS_MAX ((1ull << ADDRESS_BITS) - 1)
-enum { PLACES = 4096 };
-_Static_assert(PLACES <= 1 << 16, "a place is 16 bits of an address");
+enum { PLACES = 4096, PLACE_NULL = PLACES }; /* PLACE_NULL: of all null regions */
+_Static_assert(PLACE_NULL < 1 << 16, "a place is 16 bits of an address");
 
 #define FIND_NS 5000000000ull
 
@@ -119,6 +120,10 @@ void foreign_publish(struct pub_mr *entry, const struct mr *mr)
 {
 	const struct foreign *foreign = mr->foreign;
 
+	if (mr->null_region) {
+		atomic_store_explicit(&entry->place, PLACE_NULL, memory_order_relaxed);
+		return;
+	}
 	atomic_store_explicit(&entry->offset, foreign->offset, memory_order_relaxed);
 	atomic_store_explicit(&entry->owner_slot, foreign->slot, memory_order_relaxed);
 	atomic_store_explicit(&entry->owner_link, foreign->link, memory_order_relaxed);
@@ -143,10 +148,15 @@ bool foreign_among(const struct iovec *list, int count)
 	return false;
 }
 
+static uint32_t marked_place(uint64_t marked)
+{
+	return (uint32_t)((marked & ~MARK) >> ADDRESS_BITS);
+}
+
 /* Finds the entry of the region that a marked address is in. */
 static bool find_owner(const struct hca *hca, uint64_t marked, struct owner *out)
 {
-	uint32_t rkey = atomic_load(&places[(marked & ~MARK) >> ADDRESS_BITS & (PLACES - 1)]);
+	uint32_t rkey = atomic_load(&places[marked_place(marked) & (PLACES - 1)]);
 
 	if (!mr_read(hca->regions, rkey, &out->here))
 		return false;
@@ -181,14 +191,18 @@ static struct link *link_to(const struct hca *hca, const struct owner *owner)
 uint64_t foreign_resolve(const struct hca *hca, uint32_t pd, uint64_t addr, uint64_t length,
 			 uint32_t rkey, uint32_t access)
 {
-	uint64_t at = mr_resolve(hca->regions, pd | PUB_MR_FOREIGN, addr, length, rkey,
-				 access | PUB_MR_FOREIGN);
+	uint32_t right = access | PUB_MR_FOREIGN;
+	struct mr_view view;
 
-	if (!at)
+	if (!mr_read_range(hca->regions, rkey, &view) || view.pd != (pd | PUB_MR_FOREIGN) ||
+	    (view.access & right) != right || !mr_covers(&view, addr, length))
 		return 0;
 	const struct pub_mr *e = &hca->regions->mr[rkey >> LIMIT_KEY_TAG_BITS];
 	uint64_t place = atomic_load_explicit(&e->place, memory_order_relaxed);
-	uint64_t marked = MARK | place << ADDRESS_BITS | at;
+
+	if (place == PLACE_NULL)
+		return MARK | place << ADDRESS_BITS;
+	uint64_t marked = MARK | place << ADDRESS_BITS | (addr + view.offset);
 	struct owner owner;
 
 	/* The region is checked again at each copy. It is checked here, too, so that a request on a
@@ -230,10 +244,16 @@ static bool foreign_move(uint64_t marked, void *local, size_t length, bool put)
 
 bool foreign_get(void *to, const void *from, size_t length)
 {
+	if (marked_place((uintptr_t)from) == PLACE_NULL) {
+		memset(to, 0, length);
+		return true;
+	}
 	return foreign_move((uintptr_t)from, to, length, false);
 }
 
 bool foreign_put(void *to, const void *from, size_t length)
 {
+	if (marked_place((uintptr_t)to) == PLACE_NULL)
+		return true;
 	return foreign_move((uintptr_t)to, (void *)from, length, true);
 }

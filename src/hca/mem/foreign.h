@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Foreign regions: memory of another process of the same user, whose region this process imported.
+ * Foreign regions: memory of another process of the same user, whose region this process imported;
+ * and null regions (ibv_alloc_null_mr), which have no memory.
  *
  * An imported region has keys of this process and an entry in its table; the entry is marked
  * (PUB_MR_FOREIGN) and says where the region is. A key of such a region resolves to a *marked
@@ -12,6 +13,9 @@
  *
  * Peers never follow such an entry: they leave the operation to this process (SEND_BY_RING), and
  * the payload of a SEND by reference from such a region is pulled.
+ *
+ * A null region's key resolves to a marked address, too, with a place that no import has: copies
+ * from there give zeros, and copies to there do nothing. Peers leave it to this process as well.
  *
  * Copies are made under a QP's lock, which keeps the link to the owner mapped (link.c).
  */

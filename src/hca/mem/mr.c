@@ -24,6 +24,23 @@ static void publish_file(struct pub_mr *e, const struct mr_file *file)
 	atomic_store_explicit(&e->file_serial, number, memory_order_relaxed);
 }
 
+int mr_ask_keys(struct daemon_conn *conn, const struct mr *mr, struct ib_uverbs_reg_mr_resp *resp)
+{
+	uint32_t pd = pd_of(mr->ibv.pd)->handle;
+
+	if (mr->null_region)
+		return daemon_alloc_null_mr(conn, pd, resp);
+	if (mr->dm)
+		return daemon_reg_dm_mr(conn,
+					&(struct proto_reg_dm_mr){.pd = pd,
+								  .dm = mr->dm,
+								  .offset = mr->dm_offset,
+								  .length = mr->ibv.length,
+								  .access = mr->access},
+					resp);
+	return daemon_reg_mr(conn, pd, mr->base, mr->ibv.length, mr->iova, mr->access, resp);
+}
+
 void mr_entry_open(struct pub_mr *entry, uint32_t access, uint32_t rkey)
 {
 	/* [K1], pairs with [H2] */
@@ -37,6 +54,15 @@ void mr_entry_clear(struct pub_mr *entry)
 	atomic_store(&entry->rkey_access, 0);
 }
 
+/* Of an implicit region: the half of the address space that programs have. Addresses in the other
+ * half would be taken for marked ones (foreign.h). */
+static uint64_t published_length(const struct mr *mr)
+{
+	bool whole = mr_is_implicit(mr_base(mr), mr->ibv.length, mr->access);
+
+	return whole ? 1ull << 63 : mr->ibv.length;
+}
+
 int mr_publish(struct hca *hca, struct mr *mr)
 {
 	uint32_t index = mr->rkey >> LIMIT_KEY_TAG_BITS;
@@ -47,11 +73,10 @@ int mr_publish(struct hca *hca, struct mr *mr)
 	uint32_t access = mr->access, pd = pd_of(mr->ibv.pd)->id;
 
 	atomic_store_explicit(&e->start, mr->iova, memory_order_relaxed);
-	atomic_store_explicit(&e->length, mr->ibv.length, memory_order_relaxed);
-	atomic_store_explicit(&e->offset, (uint64_t)(uintptr_t)mr->ibv.addr - mr->iova,
-			      memory_order_relaxed);
+	atomic_store_explicit(&e->length, published_length(mr), memory_order_relaxed);
+	atomic_store_explicit(&e->offset, mr->base - mr->iova, memory_order_relaxed);
 	publish_file(e, mr->file);
-	if (mr->foreign) {
+	if (mr->foreign || mr->null_region) {
 		foreign_publish(e, mr);
 		access = foreign_access(access);
 		pd |= PUB_MR_FOREIGN;

@@ -17,6 +17,7 @@
 
 #include "base/cpu.h"
 #include "base/list.h"
+#include "client/daemon.h"
 #include "hca/mem/hazard.h"
 #include "hca/mem/mr_view.h"
 #include "hca/process/hca.h"
@@ -34,25 +35,52 @@ struct mr {
 	struct ibv_mr ibv;
 	uint32_t handle; /* ibv.handle as it was made; of an imported one the original's */
 	uint32_t rkey;	 /* ibv.rkey as it was made (see pd.h); lkey is rkey - 1 */
+	uint64_t base;	 /* the owner's address of the first byte; ibv.addr is what programs see */
 	uint64_t iova;
 	uint32_t access;
 	/* Where the region comes from; set when it is made, and never changed, so no lock guards
 	 * them:
-	 *   imported  foreign
-	 *      0       NULL    registered here: it has an entry of its own
-	 *      1       NULL    imported from this process: the original's entry and keys
-	 *      1      not NULL imported from another process (foreign.h): an entry of its own */
-	bool imported;
+	 *   imported  foreign  null_region  dm
+	 *      0       NULL        0         0   registered here: it has an entry of its own
+	 *      0       NULL        1         0   ibv_alloc_null_mr(): no memory (foreign.h)
+	 *      0       NULL        0       not 0 ibv_reg_dm_mr(): device memory (dm.h)
+	 *      1       NULL        0         0   imported from this process: the original's entry
+	 * and keys 1      not NULL     0         0   imported from another process (foreign.h): an
+	 * entry of its own */
+	bool imported, null_region;
+	uint32_t dm;	    /* the buffer's handle: never 0 */
+	uint64_t dm_offset; /* where the region begins in it, bytes */
 	struct foreign *foreign;
 	struct mr_file *file; /* NULL: ordinary memory of the program */
 	struct list held;
 };
 
+static inline void *mr_base(const struct mr *mr)
+{
+	return (void *)(uintptr_t)mr->base;
+}
+
+/* The whole address space, on demand: ibv_reg_mr(3). */
+static inline bool mr_is_implicit(const void *addr, uint64_t length, uint32_t access)
+{
+	return access & IBV_ACCESS_ON_DEMAND && !addr && length == SIZE_MAX;
+}
+
+/* Whether the region's pages are pinned, as an adapter's driver would pin them. */
+static inline bool mr_is_pinned(const struct mr *mr)
+{
+	return !mr->null_region && !mr->dm && !(mr->access & IBV_ACCESS_ON_DEMAND);
+}
+
+/* Asks the daemon for the keys of the region that `mr` describes; also of a daemon to which the
+ * process returns. 0 or a negative errno. */
+int mr_ask_keys(struct daemon_conn *conn, const struct mr *mr, struct ib_uverbs_reg_mr_resp *resp);
+
 /* Opens the entry, whose other fields are written, to lookups of `rkey`; and closes it. */
 void mr_entry_open(struct pub_mr *entry, uint32_t access, uint32_t rkey);
 void mr_entry_clear(struct pub_mr *entry);
 
-/* Publishes mr (its ibv.addr, length, pd, and rkey, iova, access are filled). 0 or -EINVAL. */
+/* Publishes mr (its ibv.length, pd, and base, rkey, iova, access are filled). 0 or -EINVAL. */
 int mr_publish(struct hca *hca, struct mr *mr);
 
 /*

@@ -3,12 +3,14 @@
 #ifndef VERBENA_HCA_MEM_MR_VIEW_H
 #define VERBENA_HCA_MEM_MR_VIEW_H
 
+#include <infiniband/verbs.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/cpu.h"
 #include "shm/pub.h"
+#include "wire/packet.h"
 
 /* A copy of one entry, read once. */
 struct mr_view {
@@ -63,6 +65,42 @@ static inline bool mr_covers(const struct mr_view *view, uint64_t addr, uint64_t
 {
 	return addr >= view->start && length <= view->length &&
 	       addr - view->start <= view->length - length;
+}
+
+/*
+ * What FLUSH asks of the region that its key names, at each carrier: all rights of its placement
+ * types, and, unless it is for the whole region, its range. Only a region's own entry has these
+ * rights: not an imported region's, nor a window's, whose `pd` matches none.
+ */
+struct mr_flush {
+	uint64_t addr, length;
+	uint32_t access; /* 0: malformed */
+	bool whole;
+};
+
+static inline struct mr_flush mr_flush_of(uint64_t addr, uint64_t length, uint8_t feth)
+{
+	uint32_t type = packet_flush_type(feth), level = packet_flush_level(feth);
+	bool known = !(type & ~(uint32_t)(IBV_FLUSH_GLOBAL | IBV_FLUSH_PERSISTENT)) &&
+		     level <= IBV_FLUSH_MR;
+
+	return (struct mr_flush){
+		.addr = addr,
+		.length = length,
+		.access =
+			!known ? 0
+			       : (type & IBV_FLUSH_GLOBAL ? IBV_ACCESS_FLUSH_GLOBAL : 0) |
+					 (type & IBV_FLUSH_PERSISTENT ? IBV_ACCESS_FLUSH_PERSISTENT
+								      : 0),
+		.whole = level == IBV_FLUSH_MR,
+	};
+}
+
+static inline bool mr_flush_granted(const struct mr_view *view, uint32_t pd,
+				    const struct mr_flush *flush)
+{
+	return view->pd == pd && (view->access & flush->access) == flush->access &&
+	       (flush->whole || mr_covers(view, flush->addr, flush->length));
 }
 
 /*

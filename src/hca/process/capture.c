@@ -219,6 +219,14 @@ static void show_atomic_request(struct message *m, struct packet *packet,
 	capture_show(m, packet, 0);
 }
 
+static void show_flush_request(struct message *m, struct packet *packet, const struct send_wqe *wqe)
+{
+	packet->opcode |= OP_FLUSH;
+	packet->feth = (uint8_t)wqe->atomic.swap;
+	packet->dma_length = (uint32_t)wqe->atomic.compare_add;
+	capture_show(m, packet, 0);
+}
+
 void capture_show_request(struct qp *qp, const struct send_wqe *wqe) NO_THREAD_SAFETY_ANALYSIS
 {
 	HAZARD_SCOPE(holds, qp);
@@ -246,6 +254,14 @@ void capture_show_request(struct qp *qp, const struct send_wqe *wqe) NO_THREAD_S
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
 		show_atomic_request(&m, &packet, wqe);
+		break;
+	case IBV_WR_ATOMIC_WRITE:
+		packet.opcode |= OP_ATOMIC_WRITE;
+		packet.length = wqe->length;
+		capture_show(&m, &packet, 0);
+		break;
+	case IBV_WR_FLUSH:
+		show_flush_request(&m, &packet, wqe);
 		break;
 	case IBV_WR_RDMA_WRITE:
 		show_pieces(&m, &packet, &write_operations, wqe->length, mtu_of(qp));
@@ -322,6 +338,8 @@ static void show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn,
 			    wqe->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)) {
 		show_atomic_answer(&m, &packet);
 	} else {
+		if (good && (wqe->opcode == IBV_WR_ATOMIC_WRITE || wqe->opcode == IBV_WR_FLUSH))
+			packet.opcode = PACKET_RC | OP_READ_RESPONSE_ONLY;
 		capture_show(&m, &packet, 0);
 	}
 	lock_give(&m.c->lock);

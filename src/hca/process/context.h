@@ -16,6 +16,7 @@ enum held_kind {
 	HELD_CHANNEL,
 	HELD_CQ,
 	HELD_SRQ,
+	HELD_DM,
 	HELD_MR,
 	HELD_MW,
 	HELD_QP,

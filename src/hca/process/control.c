@@ -13,6 +13,7 @@
 #include "client/call.h"
 #include "hca/local/link.h"
 #include "hca/mem/mapped.h"
+#include "hca/mem/prefetch.h"
 #include "hca/process/books.h"
 #include "hca/process/hca.h"
 #include "hca/verbs/window.h"
@@ -53,6 +54,7 @@ static void *control_thread(void *arg)
 		link_ask_daemon(hca);
 		return_sought(hca);
 		soon = windows_serve(hca);
+		soon = prefetch_serve(hca) || soon;
 	}
 	return NULL;
 }

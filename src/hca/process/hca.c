@@ -160,6 +160,7 @@ static struct hca *hca_make(void)
 	list_init(&hca->dry);
 	list_init(&hca->active);
 	list_init(&hca->windows_ending);
+	list_init(&hca->moderated);
 	hca->doorbell = hca->table_fd = hca->regions_fd = -1;
 	hca->event_fd = hca->watch_fd = -1;
 	hca->roce_fd = hca->park_fd = hca->watchdog = hca->epoll = -1;
@@ -295,6 +296,9 @@ static void leave_cq(struct cq *cq)
 	cq->ibv.async_events_completed = cq->async_reported;
 	atomic_store(&cq->tail, atomic_load(&cq->head));
 	atomic_store_explicit(&cq->armed, CQ_UNARMED, memory_order_relaxed);
+	lock_assume_alone(&cq->lock);
+	cq->held_back = 0;
+	list_init(&cq->moderated);
 }
 
 static void leave_srq(struct srq *srq)
@@ -353,7 +357,7 @@ static void leave_armed(struct pub_header *header)
 }
 
 static void leave_lists(struct hca *hca) REQUIRES(hca->active_lock) REQUIRES(hca->engine)
-	REQUIRES(hca->windows_lock)
+	REQUIRES(hca->windows_lock) REQUIRES(hca->moderated_lock)
 {
 	list_init(&hca->links);
 	list_init(&hca->acks);
@@ -361,7 +365,12 @@ static void leave_lists(struct hca *hca) REQUIRES(hca->active_lock) REQUIRES(hca
 	list_init(&hca->dry);
 	list_init(&hca->active);
 	list_init(&hca->windows_ending);
+	list_init(&hca->moderated);
+	atomic_store(&hca->has_moderated, false);
 	leave_armed(&hca->pub->header);
+	atomic_store(&hca->prefetches, NULL);
+	hca->prefetching = NULL;
+	atomic_store(&hca->prefetch_count, 0);
 	work_forget(&hca->control_work);
 	work_forget(&hca->engine_work);
 }

@@ -21,6 +21,7 @@
  *   qp.lock            one QP: both queues, its state, its published entry
  *   srq.lock           one SRQ
  *   hca.windows_lock   the states of memory windows, and which regions have any (verbs/window.h)
+ *   hca.moderated_lock the CQs whose event is held back (verbs/cq_moderation.c)
  *   cq.lock            one CQ
  *   roce.list_lock, roce.tx_lock
  *                      what the RoCE carrier has to send; the sender (roce.h)
@@ -53,6 +54,7 @@ struct fresh;
 struct link;
 struct mcast;
 struct own_hazards;
+struct prefetch;
 struct qp;
 struct roce;
 struct window_place;
@@ -82,6 +84,9 @@ enum seek {
  *     atomic, without a lock: any thread wakes, under any lock
  *   has_rnr        a QP is put on `rnr` or `dry`       local_scan_receivers(), when both are empty
  *     written under hca.engine; atomic, because scan_timers() reads it to avoid that lock
+ *   has_moderated  cq_moderation_begin()               cq_moderation_scan(), when `moderated`
+ *                                                      is empty; after fork()
+ *     written under hca.moderated_lock; atomic, because each scan reads it to avoid that lock
  *   filled         link_drain(): a peer's ring was     engine_pass_until_idle(), first pass
  *                  full
  *     under hca.engine
@@ -157,6 +162,13 @@ struct hca {
 	struct window_place *windows GUARDED_BY(windows_lock); /* by index; verbs/window.c */
 	struct list windows_ending GUARDED_BY(windows_lock);   /* struct mw.ending */
 	uint32_t bindings GUARDED_BY(windows_lock);	       /* of windows, ever */
+	struct lock moderated_lock;
+	struct list moderated GUARDED_BY(moderated_lock); /* struct cq.moderated */
+	_Atomic bool has_moderated; /* it may be non-empty; written under moderated_lock */
+	/* Parts of regions to be populated: mem/prefetch.h. */
+	struct prefetch *_Atomic prefetches; /* any thread pushes, the control thread takes all */
+	struct prefetch *prefetching;	     /* taken; the control thread's */
+	_Atomic uint32_t prefetch_count;     /* of both */
 	struct lock active_lock;
 	struct list active GUARDED_BY(active_lock);
 	struct work control_work;      /* enum control_work: work.h */
@@ -179,7 +191,7 @@ struct hca {
 
 /* For a new HCA, and again in a forked child. */
 static inline void hca_init_locks(struct hca *hca)
-	ASSERT_HELD(hca->engine, hca->active_lock, hca->windows_lock);
+	ASSERT_HELD(hca->engine, hca->active_lock, hca->windows_lock, hca->moderated_lock);
 static inline void hca_init_locks(struct hca *hca)
 {
 	mutex_init(&hca->lock, RANK_HCA);
@@ -189,6 +201,7 @@ static inline void hca_init_locks(struct hca *hca)
 	lock_init(&hca->engine, RANK_ENGINE);
 	lock_init(&hca->active_lock, RANK_ACTIVE);
 	lock_init(&hca->windows_lock, RANK_WINDOWS);
+	lock_init(&hca->moderated_lock, RANK_MODERATED);
 	lock_init(&hca->contexts_lock, RANK_CONTEXTS);
 }
 

@@ -32,6 +32,7 @@
 #include "hca/engine/engine.h"
 #include "hca/exec/mcast.h"
 #include "hca/local/link.h"
+#include "hca/mem/dm.h"
 #include "hca/mem/foreign.h"
 #include "hca/mem/mr.h"
 #include "hca/mem/pd.h"
@@ -102,6 +103,14 @@ static int srq_again(struct daemon_conn *conn, struct list *held)
 	return daemon_create_srq(conn, pd_of(srq->ibv.pd)->handle, max_wr, max_sge, &handle);
 }
 
+static int dm_again(struct daemon_conn *conn, struct list *held)
+{
+	const struct dm *dm = container_of(held, struct dm, held);
+	uint32_t handle;
+
+	return daemon_alloc_dm(conn, dm->length, dm->fd, &handle);
+}
+
 static int mr_again(struct daemon_conn *conn, struct list *held)
 {
 	const struct mr *mr = container_of(held, struct mr, held);
@@ -110,8 +119,7 @@ static int mr_again(struct daemon_conn *conn, struct list *held)
 
 	if (mr->foreign)
 		return daemon_import_mr(conn, pd_of(mr->ibv.pd)->handle, mr->handle, &imported);
-	return daemon_reg_mr(conn, pd_of(mr->ibv.pd)->handle, (uintptr_t)mr->ibv.addr,
-			     mr->ibv.length, mr->iova, mr->access, &resp);
+	return mr_ask_keys(conn, mr, &resp);
 }
 
 static int mw_again(struct daemon_conn *conn, struct list *held)
@@ -155,6 +163,8 @@ static struct proto_return old_names(enum held_kind kind, const struct list *hel
 		return (struct proto_return){container_of(held, struct srq, held)->handle, 0};
 	case HELD_AH:
 		return (struct proto_return){container_of(held, struct ah, held)->handle, 0};
+	case HELD_DM:
+		return (struct proto_return){container_of(held, struct dm, held)->handle, 0};
 	case HELD_MR: {
 		const struct mr *mr = container_of(held, struct mr, held);
 
@@ -183,8 +193,8 @@ static int objects_again(struct daemon_conn *conn, struct context *context)
 {
 	static int (*const again[])(struct daemon_conn * conn, struct list * held) = {
 		[HELD_PD] = pd_again,	[HELD_CHANNEL] = channel_again, [HELD_CQ] = cq_again,
-		[HELD_SRQ] = srq_again, [HELD_MR] = mr_again,		[HELD_MW] = mw_again,
-		[HELD_QP] = qp_again,	[HELD_AH] = ah_again,
+		[HELD_SRQ] = srq_again, [HELD_DM] = dm_again,		[HELD_MR] = mr_again,
+		[HELD_MW] = mw_again,	[HELD_QP] = qp_again,		[HELD_AH] = ah_again,
 	};
 	int err = 0;
 

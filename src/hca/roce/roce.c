@@ -476,10 +476,23 @@ struct to_group {
 	enum roce_drop drop; /* ROCE_TAKEN once some QP has taken it */
 };
 
+/* Whether the QP has sent the packet itself. QPNs are the host's. */
+static bool is_own_datagram(const struct to_group *to, const struct qp *qp)
+{
+	struct groups_known none = {0};
+
+	return to->packet->src_qpn == qp->source_qpn &&
+	       mcast_is_own(qp->hca, to->from->ip.source, &none);
+}
+
 static void roce_take_one(struct qp *qp, void *arg)
 {
 	struct to_group *to = arg;
 
+	if (unlikely(qp->blocks_self) && is_own_datagram(to, qp)) {
+		to->drop = ROCE_TAKEN; /* nobody misses it */
+		return;
+	}
 	lock_take(&qp->lock);
 	enum roce_drop drop = roce_receive_datagram(qp, to->packet, to->from);
 

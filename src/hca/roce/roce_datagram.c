@@ -44,7 +44,7 @@ struct packet roce_datagram_packet(const struct qp *qp, const struct send_wqe *w
 		.psn = qp->ud_psn & 0xffffff,
 		/* The controlled Q_Key (top bit) stands for the QP's own: 10.2.5. */
 		.qkey = qkey & 0x80000000u ? qp->attr.qkey : qkey,
-		.src_qpn = qp->ibv.qp_num,
+		.src_qpn = qp->source_qpn,
 		.imm = wqe->imm,
 		.length = wqe->length,
 	};

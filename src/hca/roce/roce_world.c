@@ -42,11 +42,14 @@ static enum ibv_wc_status roce_check(void *owner, uint32_t count)
 	HAZARD_SCOPE(holds, qp);
 	lock_assert_held(&qp->lock);
 	const struct send_wqe *wqe = sq_at(&qp->sq, count);
+	uint32_t access = wqe->opcode == IBV_WR_ATOMIC_WRITE ? 0 : IBV_ACCESS_LOCAL_WRITE;
 	struct iovec local[LIMIT_SGE];
 
+	if (unlikely(wqe->opcode == IBV_WR_FLUSH))
+		return IBV_WC_SUCCESS;
 	if (unlikely(wqe->opcode != IBV_WR_RDMA_READ && wqe->length != 8))
 		return IBV_WC_LOC_LEN_ERR;
-	if (unlikely(sq_segments(qp, wqe, IBV_ACCESS_LOCAL_WRITE, local, &holds) < 0))
+	if (unlikely(sq_segments(qp, wqe, access, local, &holds) < 0))
 		return IBV_WC_LOC_PROT_ERR;
 	return IBV_WC_SUCCESS;
 }
@@ -174,12 +177,45 @@ static bool roce_atomic(void *owner, uint64_t addr, uint32_t rkey, bool is_swap,
 	HAZARD_SCOPE(holds, qp);
 	const struct record_atomic op = {.addr = addr,
 					 .rkey = rkey,
-					 .is_swap = is_swap,
+					 .operation = is_swap ? RECORD_SWAP : RECORD_ADD,
 					 .compare_add = compare_add,
 					 .swap = swap};
 	uint64_t at = roce_resolve(qp, addr, 8, rkey, IBV_ACCESS_REMOTE_ATOMIC, &holds);
 
 	return at && atomic_execute(at, &op, old);
+}
+
+static enum tp_access roce_store(void *owner, uint64_t addr, uint32_t rkey, const uint8_t *from)
+{
+	struct qp *qp = roce_owner_qp(owner);
+	HAZARD_SCOPE(holds, qp);
+	struct record_atomic op = {.operation = RECORD_STORE};
+	uint64_t old, at = roce_resolve(qp, addr, 8, rkey, IBV_ACCESS_REMOTE_WRITE, &holds);
+
+	if (!at || foreign_is((void *)(uintptr_t)at))
+		return TP_ACCESS_REFUSED;
+	if (at % 8)
+		return TP_ACCESS_INVALID;
+	memcpy(&op.swap, from, sizeof(op.swap));
+	return atomic_execute(at, &op, &old) ? TP_ACCESS_OK : TP_ACCESS_REFUSED;
+}
+
+static enum tp_access roce_flush(void *owner, uint64_t addr, uint32_t length, uint32_t rkey,
+				 uint8_t feth)
+{
+	struct qp *qp = roce_owner_qp(owner);
+
+	lock_assert_held(&qp->lock);
+	switch (execute_flush(qp, addr, length, rkey, feth)) {
+	case IBV_WC_SUCCESS:
+		return TP_ACCESS_OK;
+	case IBV_WC_REM_ACCESS_ERR:
+		log_info("QP 0x%x: FLUSH of 0x%llx, %u bytes, rkey 0x%x refused", qp->ibv.qp_num,
+			 (unsigned long long)addr, length, rkey);
+		return TP_ACCESS_REFUSED;
+	default:
+		return TP_ACCESS_INVALID;
+	}
 }
 
 static enum tp_access roce_invalidate(void *owner, uint32_t rkey)
@@ -202,5 +238,7 @@ const struct tp_world roce_world = {
 	.write = write_in,
 	.read = read_out,
 	.atomic = roce_atomic,
+	.store = roce_store,
+	.flush = roce_flush,
 	.invalidate = roce_invalidate,
 };

@@ -23,6 +23,7 @@
 #include "base/mutex.h"
 #include "base/sys.h"
 #include "hca/engine/engine.h"
+#include "hca/mem/pd.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
@@ -48,11 +49,20 @@ static void set_armed(struct cq *cq, enum cq_arm arm) REQUIRES(cq->lock)
 {
 	uint32_t old = atomic_load_explicit(&cq->armed, memory_order_relaxed);
 
+	if (arm == CQ_UNARMED)
+		cq->held_back = 0;
+
 	if (old == CQ_UNARMED && arm != CQ_UNARMED)
 		pub_count_armed(&cq->context->hca->pub->header, cq->arm_group, 1);
 	else if (old != CQ_UNARMED && arm == CQ_UNARMED)
 		pub_count_armed(&cq->context->hca->pub->header, cq->arm_group, -1);
 	atomic_store_explicit(&cq->armed, arm, memory_order_relaxed);
+}
+
+void cq_raise(struct cq *cq)
+{
+	set_armed(cq, CQ_UNARMED);
+	event_queue_push(&cq_channel(cq)->queue, cq, NULL, &cq->comp_reported);
 }
 
 /* The ring is full, or has overrun. True: there is room now; *raise: this is the first
@@ -86,7 +96,7 @@ static bool push_overrun(struct cq *cq, bool raise)
 
 bool cq_push(struct cq *cq, const struct cqe *cqe, bool solicited)
 {
-	bool event = false, raise = false;
+	bool event = false, first = false, raise = false;
 
 	lock_take(&cq->lock);
 	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed);
@@ -105,14 +115,17 @@ bool cq_push(struct cq *cq, const struct cqe *cqe, bool solicited)
 
 	uint32_t arm = atomic_load_explicit(&cq->armed, memory_order_relaxed);
 
-	if (unlikely(arm != CQ_UNARMED)) {
-		event = arm == CQ_ARMED || solicited || cqe->status != IBV_WC_SUCCESS;
+	if (unlikely(arm != CQ_UNARMED) &&
+	    (arm == CQ_ARMED || solicited || cqe->status != IBV_WC_SUCCESS)) {
+		event = !cq->moderate_count || !cq_hold_back(cq, &first);
 		if (event)
 			set_armed(cq, CQ_UNARMED);
 	}
 	lock_give(&cq->lock);
 	if (unlikely(event))
 		event_queue_push(&cq_channel(cq)->queue, cq, NULL, &cq->comp_reported);
+	if (unlikely(first))
+		cq_moderation_begin(cq);
 	return true;
 }
 
@@ -219,13 +232,20 @@ void cq_forget_qp(struct cq *cq, uint32_t qp_num)
 /* ------------------------------------------------------------------ making, resizing, ending */
 
 /* Allocates a ring with at least `cqe` places; *places becomes their number. Pages exist once they
- * are used. */
-static struct cqe *ring_make(uint32_t cqe, uint32_t *places)
+ * are used. 0 or ENOMEM. */
+static int ring_make(struct queue_memory *ring, struct ibv_pd *domain, uint32_t cqe,
+		     uint32_t *places)
 {
 	*places = 1;
 	while (*places < cqe)
 		*places <<= 1;
-	return malloc((size_t)*places * sizeof(struct cqe));
+	return queue_memory_make(ring, domain, (size_t)*places * sizeof(struct cqe), QUEUE_CQ);
+}
+
+/* The parent domain that the attributes name, or NULL. */
+static struct ibv_pd *domain_named(const struct ibv_cq_init_attr_ex *attr)
+{
+	return attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD ? attr->parent_domain : NULL;
 }
 
 /* Checks the attributes: 0 or a positive errno. */
@@ -235,8 +255,13 @@ static int check_attributes(struct ibv_context *context, const struct ibv_cq_ini
 		return EOPNOTSUPP;
 	if (attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))
 		return EINVAL;
-	if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) && attr->parent_domain)
-		return EOPNOTSUPP;
+	if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) &&
+	    (!attr->parent_domain || attr->parent_domain->context != context ||
+	     !pd_of(attr->parent_domain)->parent_of)) {
+		log_warn("ibv_create_cq_ex: parent_domain is none of this context's parent "
+			 "domains");
+		return EINVAL;
+	}
 	if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) && (attr->flags & ~(uint32_t)CQ_FLAGS))
 		return EOPNOTSUPP;
 	if (!attr->cqe || attr->cqe > LIMIT_CQE) {
@@ -256,8 +281,10 @@ static int check_attributes(struct ibv_context *context, const struct ibv_cq_ini
 }
 
 static void object_init(struct cq_object *o, struct ibv_context *context,
-			const struct ibv_cq_init_attr_ex *attr, struct cqe *ring, uint32_t places)
+			const struct ibv_cq_init_attr_ex *attr, struct queue_memory ring,
+			uint32_t places)
 {
+	struct ibv_pd *domain = domain_named(attr);
 	uint32_t flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;
 	struct cq *cq = &o->cq;
 
@@ -270,15 +297,21 @@ static void object_init(struct cq_object *o, struct ibv_context *context,
 	pthread_cond_init(&cq->ibv.cond, NULL);
 	cq_ex_init(cq);
 	lock_init(&cq->lock, RANK_CQ);
-	cq->single_threaded = flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+	cq->domain = domain;
+	/* ibv_alloc_td(3): what is made under a thread domain has no locks against several of the
+	 * program's threads. */
+	cq->single_threaded =
+		flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED || (domain && pd_of(domain)->td);
 	cq->timestamps = attr->wc_flags & CQ_WC_TIMESTAMPS;
 	cq->depth = attr->cqe;
-	cq->ring = ring;
+	cq->memory = ring;
+	cq->ring = ring.at;
 	cq->mask = places - 1;
 	cq->context = context_of(context);
 	cq->arm_group = atomic_fetch_add_explicit(&cq->context->hca->last_arm_group, 1,
 						  memory_order_relaxed) %
 			PUB_ARM_GROUPS;
+	list_init(&cq->moderated);
 	lock_init(&o->turn, RANK_CQ_TURN);
 	o->ignore_overrun = flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 }
@@ -360,7 +393,7 @@ static int register_cq(struct cq *cq, bool later)
 static struct ibv_cq *cq_create_object(struct ibv_context *context,
 				       const struct ibv_cq_init_attr_ex *attr, bool for_qp)
 {
-	struct cqe *ring = NULL;
+	struct queue_memory ring = {0};
 	uint32_t places;
 	int err = -check_attributes(context, attr);
 
@@ -370,22 +403,20 @@ static struct ibv_cq *cq_create_object(struct ibv_context *context,
 	}
 	struct cq_object *o = calloc(1, sizeof(*o));
 
-	if (!o)
-		goto out_memory;
-	ring = ring_make(attr->cqe, &places);
-	if (!ring)
+	if (!o || ring_make(&ring, domain_named(attr), attr->cqe, &places))
 		goto out_memory;
 	object_init(o, context, attr, ring, places);
 	err = register_cq(&o->cq, for_qp);
 	if (err)
 		goto out_free;
 	channel_count(attr->channel, 1);
+	pd_use(o->cq.domain, 1);
 	return &o->cq.ibv;
 
 out_memory:
 	err = -ENOMEM;
 out_free:
-	free(ring);
+	queue_memory_free(&ring);
 	free(o);
 	errno = -err;
 	return NULL;
@@ -406,7 +437,7 @@ struct ibv_cq *cq_create_for_qp(struct ibv_context *context, const struct ibv_cq
 }
 
 /* Moves the completions into the ring *ring, which becomes the CQ's; *ring becomes the old one. */
-static int swap_ring(struct cq *cq, struct cqe **ring, uint32_t places, uint32_t cqe)
+static int swap_ring(struct cq *cq, struct queue_memory *ring, uint32_t places, uint32_t cqe)
 {
 	int err = EINVAL;
 
@@ -415,11 +446,13 @@ static int swap_ring(struct cq *cq, struct cqe **ring, uint32_t places, uint32_t
 	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
 
 	if (head - tail <= cqe) {
-		struct cqe *old = cq->ring;
+		struct queue_memory old = cq->memory;
+		struct cqe *to = ring->at;
 
 		for (uint32_t i = tail; i != head; i++)
-			(*ring)[i & (places - 1)] = old[i & cq->mask];
-		cq->ring = *ring;
+			to[i & (places - 1)] = cq->ring[i & cq->mask];
+		cq->memory = *ring;
+		cq->ring = to;
 		*ring = old;
 		cq->mask = places - 1;
 		cq->depth = cqe;
@@ -448,9 +481,9 @@ int cq_resize(struct ibv_cq *ibv, int cqe)
 
 	if (cqe < 1 || (uint32_t)cqe > LIMIT_CQE || holds_more_than(cq, cqe))
 		return EINVAL;
-	struct cqe *ring = ring_make(cqe, &places);
+	struct queue_memory ring;
 
-	if (!ring)
+	if (ring_make(&ring, cq->domain, cqe, &places))
 		return ENOMEM;
 	pthread_mutex_lock(&ibv->mutex); /* one resize at a time */
 	books_enter(cq->context->hca);
@@ -465,7 +498,7 @@ int cq_resize(struct ibv_cq *ibv, int cqe)
 	}
 	books_leave(cq->context->hca);
 	pthread_mutex_unlock(&ibv->mutex);
-	free(ring);
+	queue_memory_free(&ring);
 	return err;
 }
 
@@ -487,6 +520,7 @@ static void settle_events(struct cq *cq)
 	lock_take(&cq->lock);
 	set_armed(cq, CQ_UNARMED);
 	lock_give(&cq->lock);
+	cq_moderation_end(cq);
 	if (ibv->channel)
 		event_queue_forget(&cq_channel(cq)->queue, cq);
 	event_queue_forget(&cq->context->async, cq);
@@ -515,7 +549,8 @@ int cq_destroy(struct ibv_cq *ibv)
 	pthread_mutex_destroy(&ibv->mutex);
 	pthread_cond_destroy(&ibv->cond);
 	lock_assume_alone(&cq->lock);
-	free(cq->ring);
+	queue_memory_free(&cq->memory);
+	pd_use(cq->domain, -1);
 	free(cq_object_of(cq));
 	return 0;
 }

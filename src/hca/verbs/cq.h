@@ -24,8 +24,10 @@
 #include "base/lock.h"
 #include "base/thread_safety.h"
 #include "client/daemon.h"
+#include "hca/verbs/queue_memory.h"
 
 struct context;
+struct hca;
 
 struct cqe {
 	uint64_t wr_id;
@@ -56,7 +58,17 @@ struct cq {
 	_Atomic bool overrun;
 	/* enum cq_arm. Changes under lock; atomic, because a poller reads it without the lock. */
 	_Atomic uint32_t armed;
-	uint8_t arm_group; /* of the published counts of armed CQs (shm/pub.h) */
+	/* ---- moderation of events (ibv_modify_cq): cq_moderation.c */
+	/* How many completions raise one event, and within which time; 0: each raises one. */
+	uint32_t moderate_count GUARDED_BY(lock);
+	uint64_t moderate_ns GUARDED_BY(lock);
+	/* Completions since the arming whose event is held back, and when it is raised all the same
+	 * (ns). */
+	uint32_t held_back GUARDED_BY(lock);
+	uint64_t held_until GUARDED_BY(lock);
+	struct list moderated; /* on hca.moderated; under hca.moderated_lock */
+	uint8_t arm_group;     /* of the published counts of armed CQs (shm/pub.h) */
+	struct queue_memory memory GUARDED_BY(lock); /* of `ring` */
 	struct cqe *ring GUARDED_BY(lock);
 	uint32_t mask GUARDED_BY(lock);	 /* ring places - 1; there are at least `depth` places */
 	uint32_t depth GUARDED_BY(lock); /* how many completions it may hold: ibv.cqe */
@@ -73,6 +85,7 @@ struct cq {
 	uint32_t comp_reported;	 /* events given out, under the channel's queue lock */
 	uint32_t async_reported; /* under the context's async queue lock */
 	struct context *context;
+	struct ibv_pd *domain; /* the parent domain that it was made with; NULL: none */
 };
 
 static inline struct cq *cq_of(struct ibv_cq *ibv)
@@ -106,6 +119,21 @@ bool cq_push(struct cq *cq, const struct cqe *cqe, bool solicited);
 /* Counts the completions that the calling thread has polled: a sign of work (engine.h). */
 extern _Thread_local uint32_t cq_taken
 	__attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+/* ---- moderation (cq_moderation.c) */
+/* 0 or EINVAL, as ibv_modify_cq(3) says. */
+int cq_moderate(struct cq *cq, const struct ibv_modify_cq_attr *attr);
+/* A completion would raise the event that the CQ owes: whether that is held back. *first: the first
+ * one; cq_moderation_begin() follows, without cq.lock. */
+bool cq_hold_back(struct cq *cq, bool *first) REQUIRES(cq->lock);
+void cq_moderation_begin(struct cq *cq);
+/* The CQ ends. */
+void cq_moderation_end(struct cq *cq);
+/* Raises the events that are due; returns when the next one is (ns; UINT64_MAX: none). Engine
+ * thread. */
+uint64_t cq_moderation_scan(struct hca *hca, uint64_t now);
+/* Raises the event that the CQ owes, which isn't any more then. */
+void cq_raise(struct cq *cq) REQUIRES(cq->lock);
 
 int cq_poll(struct ibv_cq *cq, int count, struct ibv_wc *wc); /* ops.poll_cq */
 int cq_req_notify(struct ibv_cq *cq, int solicited_only);     /* ops.req_notify_cq */

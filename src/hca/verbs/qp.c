@@ -18,6 +18,7 @@
 #include "hca/verbs/carrier.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/event.h"
+#include "hca/verbs/pace.h"
 #include "hca/verbs/route.h"
 #include "hca/verbs/srq.h"
 #include "hca/verbs/window.h"
@@ -41,7 +42,16 @@ static int check_caps(const struct ibv_qp_cap *cap)
 	 IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV)
 #define SEND_OPS_RC                                                                   \
 	(SEND_OPS_UC | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | \
-	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV)
+	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV |         \
+	 IBV_QP_EX_WITH_ATOMIC_WRITE | IBV_QP_EX_WITH_FLUSH)
+
+/* IBV_QP_CREATE_SOURCE_QPN and _BLOCK_SELF_MCAST_LB concern datagrams. */
+#define CREATE_FLAGS (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB | IBV_QP_CREATE_SOURCE_QPN)
+
+static uint32_t creation_flags(const struct ibv_qp_init_attr_ex *attr)
+{
+	return attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS ? attr->create_flags : 0;
+}
 
 static int check_init(const struct ibv_qp_init_attr_ex *attr)
 {
@@ -63,8 +73,10 @@ static int check_init(const struct ibv_qp_init_attr_ex *attr)
 	if (attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
 					  IBV_QP_INIT_ATTR_CREATE_FLAGS))
 		return EOPNOTSUPP;
-	if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags)
+	if (creation_flags(attr) & ~(uint32_t)CREATE_FLAGS)
 		return EOPNOTSUPP;
+	if (creation_flags(attr) && attr->qp_type != IBV_QPT_UD)
+		return EINVAL;
 	if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && (attr->send_ops_flags & ~ops))
 		return EOPNOTSUPP;
 	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd || !attr->send_cq ||
@@ -136,8 +148,9 @@ static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_a
 		qp->has_ex = true;
 		qp_ex_init(qp);
 	}
-	if (sq_init(&qp->sq, &qp->cap) || (qp->has_ex && sq_init(&qp->builder.built, &qp->cap)) ||
-	    rq_init(&qp->rq, qp->cap.max_recv_wr, qp->cap.max_recv_sge)) {
+	if (sq_init(&qp->sq, &qp->cap, attr->pd) ||
+	    (qp->has_ex && sq_init(&qp->builder.built, &qp->cap, attr->pd)) ||
+	    rq_init(&qp->rq, qp->cap.max_recv_wr, qp->cap.max_recv_sge, attr->pd, QUEUE_RECEIVE)) {
 		sq_free(&qp->sq);
 		sq_free(&qp->builder.built);
 		free(qp);
@@ -153,6 +166,7 @@ static void qp_free(struct qp *qp)
 	sq_free(&qp->sq);
 	sq_free(&qp->builder.built);
 	rq_free(&qp->rq);
+	free(qp->pace);
 	free(qp->fanout);
 	pthread_mutex_destroy(&qp->ibv.mutex);
 	pthread_cond_destroy(&qp->ibv.cond);
@@ -237,11 +251,43 @@ static void use_cqs(struct qp *qp, int change)
 	atomic_fetch_add(&cq_of(qp->ibv.recv_cq)->users, change);
 }
 
+/* Whether a QP may have `number` as the source of its datagrams: another process's would be a
+ * forgery, which receivers drop. */
+static bool source_is_own(struct hca *hca, uint32_t number)
+{
+	lock_take(&hca->engine);
+	const struct qp *qp = hca->qps[number & (LIMIT_QPS_PER_SLOT - 1)];
+	bool own = qp && qp_number(qp) == number && qp->type == IBV_QPT_UD;
+
+	lock_give(&hca->engine);
+	return own;
+}
+
+static int check_source(struct ibv_context *context, const struct ibv_qp_init_attr_ex *attr)
+{
+	if (!(creation_flags(attr) & IBV_QP_CREATE_SOURCE_QPN) ||
+	    source_is_own(context_of(context)->hca, attr->source_qpn))
+		return 0;
+	log_warn("ibv_create_qp_ex: source_qpn is 0x%x, which is no UD queue pair of this process",
+		 attr->source_qpn);
+	return EINVAL;
+}
+
+static void set_datagram_flags(struct qp *qp, const struct ibv_qp_init_attr_ex *attr)
+{
+	uint32_t flags = creation_flags(attr);
+
+	qp->source_qpn = flags & IBV_QP_CREATE_SOURCE_QPN ? attr->source_qpn : qp->ibv.qp_num;
+	qp->blocks_self = flags & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
+}
+
 struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
 	struct qp *qp = NULL;
 	int err = check_init(attr);
 
+	if (!err)
+		err = check_source(context, attr);
 	if (!err) {
 		qp = qp_new(context, attr);
 		err = qp ? register_qp(qp) : ENOMEM;
@@ -252,7 +298,9 @@ struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_qp_init_attr_ex
 		errno = err;
 		return NULL;
 	}
+	set_datagram_flags(qp, attr);
 	use_cqs(qp, 1);
+	pd_use(attr->pd, 1);
 	lock_take(&qp->hca->engine);
 	qp->hazards = hazard_own(qp->hca);
 	lock_take(&qp->lock);
@@ -284,8 +332,10 @@ uint32_t qp_number(const struct qp *qp)
 void qp_publish(struct qp *qp)
 {
 	struct pub_qp *e = &qp->hca->pub->qp[qp->index];
-	uint64_t word = qp->state | (uint64_t)qp->type << 8 |
-			(uint64_t)(qp_remote_access(qp) & 0xffff) << 16 | (uint64_t)qp->epoch << 32;
+	uint32_t rights = (qp_remote_access(qp) & (PUB_QP_ANSWERS - 1)) |
+			  (qp->attr.max_dest_rd_atomic ? PUB_QP_ANSWERS : 0);
+	uint64_t word = qp->state | (uint64_t)qp->type << 8 | (uint64_t)rights << 16 |
+			(uint64_t)qp->epoch << 32;
 
 	atomic_store_explicit(&e->peer, qp->attr.dest_qp_num, memory_order_relaxed);
 	atomic_store_explicit(&e->pd, qp->pd_id, memory_order_relaxed);
@@ -339,7 +389,8 @@ static void qp_reset(struct qp *qp) REQUIRES(qp->lock)
 	struct ibv_qp_attr none = {.cap = qp->cap, .port_num = 1};
 
 	qp_disconnect(qp);
-	qp->sq.head = qp->sq.next = qp->sq.acked = 0;
+	qp->sq.head = qp->sq.next = qp->sq.acked = qp->sq.held = 0;
+	pace_set(qp, 0, 0);
 	qp->rq.head = qp->rq.tail = qp->rq.held = qp->rq.published = 0;
 	qp->comm_established = qp->sqd_notify = false;
 	qp->attr = none;
@@ -405,6 +456,7 @@ static void qp_store_attr(struct qp *qp, const struct ibv_qp_attr *attr, int mas
 	COPY(IBV_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
 	COPY(IBV_QP_MIN_RNR_TIMER, min_rnr_timer);
 	COPY(IBV_QP_DEST_QPN, dest_qp_num);
+	COPY(IBV_QP_RATE_LIMIT, rate_limit);
 	if (mask & IBV_QP_RQ_PSN)
 		qp->attr.rq_psn = attr->rq_psn & 0xffffff;
 	if (mask & IBV_QP_SQ_PSN)
@@ -489,8 +541,14 @@ static int modify_locked(struct qp *qp, const struct ibv_qp_attr *attr, int mask
 		qp_fail(qp, -1);
 		return 0;
 	}
+	err = mask & IBV_QP_RATE_LIMIT ? pace_set(qp, attr->rate_limit, 0) : 0;
+	if (err)
+		return err;
 	qp_store_attr(qp, attr, mask);
-	return qp_enter(qp, from, to, mask, route);
+	err = qp_enter(qp, from, to, mask, route);
+	if (!err && mask & IBV_QP_RATE_LIMIT)
+		sq_start_posted(qp); /* what the old limit held back */
+	return err;
 }
 
 /* A QP's carrier and peer, kept for carrier.settle, which is called when the QP has neither any
@@ -512,12 +570,13 @@ static struct connection connection_of(struct qp *qp)
 int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 {
 	struct qp *qp = qp_of(ibv);
-	int known = IBV_QP_DEST_QPN * 2 - 1; /* all bits up to the highest of the classic ones */
+	/* All bits up to the highest of the classic ones, and the one that was added. */
+	int known = (IBV_QP_DEST_QPN * 2 - 1) | IBV_QP_RATE_LIMIT;
 	struct route route = {0};
 	int err;
 
 	if (mask & ~known)
-		return mask & IBV_QP_RATE_LIMIT ? EOPNOTSUPP : EINVAL;
+		return EINVAL;
 	err = check_values(qp, attr, mask, &route);
 	if (err)
 		return err;
@@ -546,6 +605,24 @@ int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		if (ibv->recv_cq != ibv->send_cq)
 			cq_forget_qp(cq_of(ibv->recv_cq), ibv->qp_num);
 	}
+	return err;
+}
+
+int qp_limit_rate(struct ibv_qp *ibv, const struct ibv_qp_rate_limit_attr *limit)
+{
+	struct qp *qp = qp_of(ibv);
+
+	if (limit->comp_mask)
+		return EINVAL;
+	lock_take(&qp->lock);
+	bool may = qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_SQD;
+	int err = may ? pace_set(qp, limit->rate_limit, limit->max_burst_sz) : EINVAL;
+
+	if (!err) {
+		qp->attr.rate_limit = limit->rate_limit;
+		sq_start_posted(qp);
+	}
+	lock_give(&qp->lock);
 	return err;
 }
 
@@ -614,6 +691,9 @@ int qp_destroy(struct ibv_qp *ibv)
 	while (ibv->events_completed != qp->async_reported)
 		sys_cond_wait(&ibv->cond, &ibv->mutex);
 	pthread_mutex_unlock(&ibv->mutex);
+	struct ibv_pd *pd = ibv->pd;
+
 	qp_free(qp);
+	pd_use(pd, -1);
 	return 0;
 }

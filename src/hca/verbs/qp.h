@@ -49,6 +49,7 @@ struct hca;
 struct link;
 struct local_conn;
 struct own_hazards;
+struct pace;
 struct roce_qp;
 struct srq;
 
@@ -92,6 +93,13 @@ struct qp {
 	struct ibv_qp_attr attr GUARDED_BY(lock); /* as last set by ibv_modify_qp */
 	struct ibv_qp_cap cap;
 	uint32_t epoch GUARDED_BY(lock); /* low 8 bits travel in records */
+
+	struct pace *pace GUARDED_BY(lock); /* its rate limit; NULL: none (pace.h) */
+	/* UD; set by qp_create() before any other thread knows the QP, and never changed, so no
+	 * lock guards them: the number that its datagrams carry as their source; what it sends to a
+	 * group isn't delivered to itself. */
+	uint32_t source_qpn;
+	bool blocks_self;
 
 	struct own_hazards *hazards; /* its regions that are being copied (mem/hazard.h) */
 	struct send_queue sq GUARDED_BY(lock);
@@ -144,6 +152,8 @@ static inline struct qp *qp_of(struct ibv_qp *ibv)
 /* ---- the program's calls */
 struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 int qp_modify(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+/* ibv_modify_qp_rate_limit(3): 0; EINVAL: not in RTR, RTS or SQD; ENOMEM. */
+int qp_limit_rate(struct ibv_qp *qp, const struct ibv_qp_rate_limit_attr *limit);
 int qp_query(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init);
 int qp_destroy(struct ibv_qp *qp);
 struct ibv_qp_ex *qp_to_ex(struct ibv_qp *qp);
@@ -203,6 +213,16 @@ static inline void sq_address(struct send_wqe *wqe, const struct ah *ah, uint32_
 }
 /* Starts the requests that may start, in order, and rings the peer. */
 void sq_run(struct qp *qp) REQUIRES(qp->lock);
+/* The same after requests were posted, or flushes them. */
+void sq_start_posted(struct qp *qp) REQUIRES(qp->lock);
+/* `count` more requests have been written behind sq_end(). */
+static inline void sq_grow(struct qp *qp, uint32_t count) REQUIRES(qp->lock)
+{
+	if (unlikely(qp->pace != NULL))
+		qp->sq.held += count;
+	else
+		qp->sq.head += count;
+}
 /* Completes the oldest WQE with success (or an error, which fails the QP). */
 void sq_complete(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status) REQUIRES(qp->lock);
 /* Completes all requests of the queue with IBV_WC_WR_FLUSH_ERR. */

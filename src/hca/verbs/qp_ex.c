@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/cpu.h"
+#include "hca/mem/mr_view.h"
 #include "hca/verbs/ah.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/window.h"
@@ -42,17 +43,17 @@ static int post_built(struct qp *qp, const struct send_queue *built) REQUIRES(qp
 
 	if (unlikely(qp->state < IBV_QPS_RTS))
 		return EINVAL;
-	if (unlikely(sq->head - sq->acked + built->head > sq->max_wr))
+	if (unlikely(sq_end(sq) - sq->acked + built->head > sq->max_wr))
 		return ENOMEM;
 	for (uint32_t i = 0; i < built->head; i++) {
 		const struct send_wqe *wqe = sq_at(built, i);
 		size_t body =
 			wqe->flags & SEND_INLINE ? wqe->length : wqe->num_sge * sizeof(wqe->sge[0]);
 
-		memcpy(sq_at(sq, sq->head + i), wqe, sizeof(*wqe) + body);
+		memcpy(sq_at(sq, sq_end(sq) + i), wqe, sizeof(*wqe) + body);
 	}
-	sq->head += built->head;
-	sq_go_on(qp);
+	sq_grow(qp, built->head);
+	sq_start_posted(qp);
 	return 0;
 }
 
@@ -191,6 +192,41 @@ static void wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t ad
 		wqe->atomic.compare_add = add;
 }
 
+static void wr_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, const void *bytes)
+{
+	struct wr_builder *b = &qp_of_ex(ex)->builder;
+	struct send_wqe *wqe = wr_begin_remote(ex, IBV_WR_ATOMIC_WRITE, rkey, addr);
+
+	lock_assert_held(&b->turn); /* since wr_start() */
+	if (wqe) {
+		memcpy(wqe->data, bytes, 8);
+		wqe->flags |= SEND_INLINE;
+		wqe->length = 8;
+	}
+	b->current = NULL; /* it has its payload */
+}
+
+static void wr_flush(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, size_t length,
+		     uint8_t type, uint8_t level)
+{
+	struct wr_builder *b = &qp_of_ex(ex)->builder;
+	struct send_wqe *wqe = wr_begin_remote(ex, IBV_WR_FLUSH, rkey, addr);
+	uint8_t feth = packet_feth(type, level);
+	bool whole = level == IBV_FLUSH_MR;
+
+	lock_assert_held(&b->turn); /* since wr_start() */
+	b->current = NULL;	    /* it has no payload */
+	if (!wqe)
+		return;
+	if (packet_flush_type(feth) != type || packet_flush_level(feth) != level ||
+	    !mr_flush_of(addr, length, feth).access || (!whole && length > LIMIT_MSG_BYTES)) {
+		b->error = EINVAL;
+		return;
+	}
+	wqe->atomic.compare_add = whole ? 0 : length;
+	wqe->atomic.swap = feth;
+}
+
 static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
 {
 	struct wr_builder *b = &qp_of_ex(ex)->builder;
@@ -295,4 +331,6 @@ void qp_ex_init(struct qp *qp)
 	ex->wr_rdma_read = wr_rdma_read;
 	ex->wr_atomic_cmp_swp = wr_atomic_cmp_swp;
 	ex->wr_atomic_fetch_add = wr_atomic_fetch_add;
+	ex->wr_atomic_write = wr_atomic_write;
+	ex->wr_flush = wr_flush;
 }

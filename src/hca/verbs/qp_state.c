@@ -14,6 +14,7 @@ enum column { RC, UC, UD, COLUMNS };
 
 #define PATH (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN)
 #define MIGRATE (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE)
+#define RATE IBV_QP_RATE_LIMIT
 #define ADDRESSING (IBV_QP_PKEY_INDEX | IBV_QP_PORT)
 
 struct transition {
@@ -47,16 +48,16 @@ static const struct transition transitions[] = {
 			     IBV_QP_MAX_QP_RD_ATOMIC,
 		      [UC] = IBV_QP_SQ_PSN,
 		      [UD] = IBV_QP_SQ_PSN},
-	 .optional = {[RC] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS |
+	 .optional = {[RC] = RATE | IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS |
 			     IBV_QP_MIN_RNR_TIMER,
-		      [UC] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
-		      [UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+		      [UC] = RATE | IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
+		      [UD] = RATE | IBV_QP_CUR_STATE | IBV_QP_QKEY}},
 	{.from = IBV_QPS_RTS,
 	 .to = IBV_QPS_RTS,
-	 .optional = {[RC] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS |
+	 .optional = {[RC] = RATE | IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS |
 			     IBV_QP_MIN_RNR_TIMER,
-		      [UC] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
-		      [UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+		      [UC] = RATE | IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
+		      [UD] = RATE | IBV_QP_CUR_STATE | IBV_QP_QKEY}},
 	{.from = IBV_QPS_RTS,
 	 .to = IBV_QPS_SQD,
 	 .optional = {[RC] = IBV_QP_EN_SQD_ASYNC_NOTIFY,
@@ -64,10 +65,10 @@ static const struct transition transitions[] = {
 		      [UD] = IBV_QP_EN_SQD_ASYNC_NOTIFY}},
 	{.from = IBV_QPS_SQD,
 	 .to = IBV_QPS_RTS,
-	 .optional = {[RC] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS |
+	 .optional = {[RC] = RATE | IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS |
 			     IBV_QP_MIN_RNR_TIMER,
-		      [UC] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
-		      [UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+		      [UC] = RATE | IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
+		      [UD] = RATE | IBV_QP_CUR_STATE | IBV_QP_QKEY}},
 	{.from = IBV_QPS_SQD,
 	 .to = IBV_QPS_SQD,
 	 .optional = {[RC] = IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |

@@ -10,6 +10,7 @@
 #include "hca/engine/engine.h"
 #include "hca/process/hca.h"
 #include "hca/verbs/carrier.h"
+#include "hca/verbs/pace.h"
 #include "hca/verbs/qp.h"
 
 uint64_t qp_stalled_ns(struct qp *qp, uint64_t now)
@@ -38,8 +39,10 @@ static void scan_and_return(struct qp *qp, uint64_t now, uint64_t *next)
 	struct hca *hca = qp->hca;
 
 	lock_take(&qp->lock);
+	bool held = pace_expire(qp, now, next);
 	bool keep = qp->carrier->expire(qp, now, next);
 
+	keep = keep || held;
 	if (!keep)
 		qp->stalled_since = 0;
 	lock_take(&hca->active_lock);

@@ -6,6 +6,7 @@
 #include <infiniband/verbs.h>
 #include <stdint.h>
 
+#include "hca/verbs/queue_memory.h"
 #include "proto/limits.h"
 
 struct recv_wqe {
@@ -23,6 +24,7 @@ struct receive {
 
 /* A ring of receive WQEs, of a QP or an SRQ. Under its owner's lock. */
 struct recv_queue {
+	struct queue_memory memory; /* of wqes */
 	uint8_t *wqes;
 	uint32_t stride; /* bytes */
 	uint32_t mask;	 /* places - 1 */
@@ -33,8 +35,10 @@ struct recv_queue {
 	uint32_t published; /* the number of posted ones as last published (a QP's own queue) */
 };
 
-/* Allocates a ring for `max_wr` receives of `max_sge` segments. 0 or ENOMEM. */
-int rq_init(struct recv_queue *rq, uint32_t max_wr, uint32_t max_sge);
+/* Allocates a ring, in the domain `pd`, for `max_wr` receives of `max_sge` segments. 0 or ENOMEM.
+ */
+int rq_init(struct recv_queue *rq, uint32_t max_wr, uint32_t max_sge, struct ibv_pd *pd,
+	    enum queue_kind kind);
 void rq_free(struct recv_queue *rq);
 /* Adds receives. 0 or a positive errno; *bad is then the first one that wasn't added. The owner's
  * lock is held. */

@@ -2,7 +2,6 @@
 /* Receive queues of QPs, and the ring that SRQs share. Under the owner's lock. */
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "hca/engine/engine.h"
 #include "hca/process/hca.h"
@@ -19,7 +18,8 @@ static uint32_t power_of_two(uint32_t n)
 	return p;
 }
 
-int rq_init(struct recv_queue *rq, uint32_t max_wr, uint32_t max_sge)
+int rq_init(struct recv_queue *rq, uint32_t max_wr, uint32_t max_sge, struct ibv_pd *pd,
+	    enum queue_kind kind)
 {
 	uint32_t places = power_of_two(max_wr ? max_wr : 1);
 
@@ -29,22 +29,18 @@ int rq_init(struct recv_queue *rq, uint32_t max_wr, uint32_t max_sge)
 	rq->max_sge = max_sge;
 	rq->head = rq->tail = rq->held = 0;
 	rq->wqes = NULL;
+	rq->memory = (struct queue_memory){0};
 	if (!max_wr)
 		return 0;
-	/* Anonymous memory: pages exist once they are used. */
-	void *p = mmap(NULL, (size_t)places * rq->stride, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int err = queue_memory_make(&rq->memory, pd, (size_t)places * rq->stride, kind);
 
-	if (p == MAP_FAILED)
-		return ENOMEM;
-	rq->wqes = p;
-	return 0;
+	rq->wqes = rq->memory.at;
+	return err;
 }
 
 void rq_free(struct recv_queue *rq)
 {
-	if (rq->wqes)
-		munmap(rq->wqes, (size_t)(rq->mask + 1) * rq->stride);
+	queue_memory_free(&rq->memory);
 	rq->wqes = NULL;
 }
 

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "hca/local/record.h"
+#include "hca/verbs/queue_memory.h"
 
 struct datagram_carrier;
 
@@ -41,7 +42,7 @@ struct send_wqe {
 	union {
 		struct { /* RC and UC */
 			union {
-				struct {
+				struct { /* FLUSH: the range's length; packet_feth() */
 					uint64_t compare_add, swap;
 				} atomic;
 				/* IBV_WR_BIND_MW; `rkey` is the new key, `remote_addr` where it
@@ -73,8 +74,10 @@ struct send_wqe {
  * A ring of send WQEs under qp.lock. Free-running counts, acked <= next <= head:
  *   [acked, next)  executed, waiting for the peer's acknowledgement
  *   [next, head)   posted, not started
+ *   [head, head + held)  posted, held back by a rate limit (pace.h)
  */
 struct send_queue {
+	struct queue_memory memory; /* of wqes */
 	uint8_t *wqes;
 	uint32_t stride; /* bytes */
 	uint32_t mask;
@@ -82,7 +85,14 @@ struct send_queue {
 	uint32_t max_sge;
 	uint32_t max_inline;
 	uint32_t head, next, acked;
+	uint32_t held;
 };
+
+/* The count of the next request that is posted. */
+static inline uint32_t sq_end(const struct send_queue *sq)
+{
+	return sq->head + sq->held;
+}
 
 /* In place of a completion's status, and none has it: the request is to be executed again later. */
 #define WQE_LATER ((enum ibv_wc_status)0x7ffe)
@@ -94,8 +104,8 @@ enum step {
 	STEP_FAILED /* it has completed with an error; nothing after it is started */
 };
 
-/* Allocates a ring for the requests that `cap` allows. 0 or ENOMEM. */
-int sq_init(struct send_queue *sq, const struct ibv_qp_cap *cap);
+/* Allocates a ring, in the domain `pd`, for the requests that `cap` allows. 0 or ENOMEM. */
+int sq_init(struct send_queue *sq, const struct ibv_qp_cap *cap, struct ibv_pd *pd);
 void sq_free(struct send_queue *sq);
 static inline struct send_wqe *sq_at(const struct send_queue *sq, uint32_t count)
 {

@@ -12,6 +12,7 @@
 #include "hca/verbs/ah.h"
 #include "hca/verbs/carrier.h"
 #include "hca/verbs/cq.h"
+#include "hca/verbs/pace.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/window.h"
 
@@ -23,7 +24,7 @@
 
 static const uint32_t opcodes_of[] = {
 	[IBV_QPT_RC] = ANY_SEND | ANY_WRITE | BIT(IBV_WR_RDMA_READ) | ANY_ATOMIC | ANY_WINDOW |
-		       BIT(IBV_WR_SEND_WITH_INV),
+		       BIT(IBV_WR_SEND_WITH_INV) | BIT(IBV_WR_ATOMIC_WRITE),
 	[IBV_QPT_UC] = ANY_SEND | ANY_WRITE | ANY_WINDOW,
 	[IBV_QPT_UD] = ANY_SEND,
 };
@@ -39,6 +40,8 @@ static const uint8_t wc_opcode_of[] = {
 	[IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
 	[IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
 	[IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD,
+	[IBV_WR_ATOMIC_WRITE] = IBV_WC_ATOMIC_WRITE,
+	[IBV_WR_FLUSH] = IBV_WC_FLUSH,
 };
 
 static bool opcode_is(const struct send_wqe *wqe, uint32_t set)
@@ -46,10 +49,13 @@ static bool opcode_is(const struct send_wqe *wqe, uint32_t set)
 	return BIT(wqe->opcode) & set;
 }
 
-int sq_init(struct send_queue *sq, const struct ibv_qp_cap *cap)
+int sq_init(struct send_queue *sq, const struct ibv_qp_cap *cap, struct ibv_pd *pd)
 {
 	uint32_t places = 1;
 	uint32_t body = cap->max_send_sge * sizeof(struct ibv_sge);
+
+	if (body < 8)
+		body = 8; /* of ibv_wr_atomic_write(), whatever the QP's limits */
 
 	while (places < cap->max_send_wr)
 		places <<= 1;
@@ -64,19 +70,16 @@ int sq_init(struct send_queue *sq, const struct ibv_qp_cap *cap)
 	};
 	if (!cap->max_send_wr)
 		return 0;
-	void *p = mmap(NULL, (size_t)places * sq->stride, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int err = queue_memory_make(&sq->memory, pd, (size_t)places * sq->stride, QUEUE_SEND);
 
-	if (p == MAP_FAILED)
-		return ENOMEM;
-	sq->wqes = p;
-	return 0;
+	sq->wqes = sq->memory.at;
+	return err;
 }
 
 void sq_free(struct send_queue *sq)
 {
-	if (sq->wqes)
-		munmap(sq->wqes, (size_t)(sq->mask + 1) * sq->stride);
+	queue_memory_free(&sq->memory);
+	sq->wqes = NULL;
 }
 
 /* ------------------------------------------------------------------ completing */
@@ -118,6 +121,8 @@ void sq_complete(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
 
 void sq_flush(struct qp *qp)
 {
+	qp->sq.head = sq_end(&qp->sq);
+	qp->sq.held = 0;
 	for (; qp->sq.acked != qp->sq.head; qp->sq.acked++)
 		push_cqe(qp, sq_at(&qp->sq, qp->sq.acked), IBV_WC_WR_FLUSH_ERR);
 	qp->sq.next = qp->sq.head;
@@ -151,6 +156,13 @@ int sq_segments(struct qp *qp, const struct send_wqe *wqe, uint32_t access, stru
 		return wqe->num_sge;
 	}
 	return mr_resolve_list(qp->hca, qp->pd_id, wqe->sge, wqe->num_sge, access, out, scope);
+}
+
+void sq_start_posted(struct qp *qp)
+{
+	if (unlikely(qp->pace != NULL))
+		pace_release(qp);
+	sq_go_on(qp);
 }
 
 void sq_run(struct qp *qp)
@@ -203,7 +215,7 @@ static int fill_segments(const struct qp *qp, struct send_wqe *wqe, const struct
 static bool may_borrow(const struct qp *qp) REQUIRES(qp->lock)
 {
 	return qp->type == IBV_QPT_RC && qp->carrier->executes_at_post &&
-	       qp->state == IBV_QPS_RTS && qp->sq.next == qp->sq.head;
+	       qp->state == IBV_QPS_RTS && qp->sq.next == qp->sq.head && !qp->pace;
 }
 
 static int wqe_borrow(struct qp *qp, struct send_wqe *wqe, const struct ibv_send_wr *wr)
@@ -238,6 +250,7 @@ static int fill_remote(struct send_wqe *wqe, const struct ibv_send_wr *wr)
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 	case IBV_WR_RDMA_READ:
+	case IBV_WR_ATOMIC_WRITE:
 		wqe->remote_addr = wr->wr.rdma.remote_addr;
 		wqe->rkey = wr->wr.rdma.rkey;
 		return 0;
@@ -276,11 +289,11 @@ static int fill_window(struct send_wqe *wqe, const struct ibv_send_wr *wr, enum 
 static inline __attribute__((always_inline)) int
 sq_fill(struct qp *qp, const struct ibv_send_wr *wr, enum ibv_mw_type type) REQUIRES(qp->lock)
 {
-	if (unlikely(qp->sq.head - qp->sq.acked >= qp->sq.max_wr))
+	if (unlikely(sq_end(&qp->sq) - qp->sq.acked >= qp->sq.max_wr))
 		return ENOMEM;
 	if (unlikely((unsigned int)wr->opcode >= 32 || !(BIT(wr->opcode) & opcodes_of[qp->type])))
 		return (unsigned int)wr->opcode < 32 ? EOPNOTSUPP : EINVAL;
-	struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.head);
+	struct send_wqe *wqe = sq_at(&qp->sq, sq_end(&qp->sq));
 	unsigned int flags = wr->send_flags;
 
 	wqe->wr_id = wr->wr_id;
@@ -322,8 +335,9 @@ int sq_post(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad
 		err = sq_fill(qp, wr, IBV_MW_TYPE_2);
 		if (unlikely(err))
 			break;
-		struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.head++);
+		const struct send_wqe *wqe = sq_at(&qp->sq, sq_end(&qp->sq));
 
+		sq_grow(qp, 1);
 		if (unlikely(wqe->flags & SEND_BORROWED))
 			err = run_borrowed(qp);
 		if (unlikely(err))
@@ -331,7 +345,7 @@ int sq_post(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad
 	}
 	if (unlikely(err))
 		*bad = wr;
-	sq_go_on(qp);
+	sq_start_posted(qp);
 	lock_give(&qp->lock);
 	return err;
 }
@@ -352,9 +366,9 @@ int sq_bind_mw(struct ibv_qp *ibv, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 	int err = qp->state < IBV_QPS_RTS ? EINVAL : sq_fill(qp, &wr, IBV_MW_TYPE_1);
 
 	if (!err) {
-		qp->sq.head++;
+		sq_grow(qp, 1);
 		mw->rkey = wr.bind_mw.rkey;
-		sq_go_on(qp);
+		sq_start_posted(qp);
 	}
 	lock_give(&qp->lock);
 	return err;

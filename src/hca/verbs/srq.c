@@ -50,7 +50,7 @@ struct ibv_srq *srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 	}
 	lock_init(&srq->lock, RANK_SRQ);
 	srq->ibv.pd = pd;
-	err = rq_init(&srq->rq, max_wr, max_sge ? max_sge : 1);
+	err = rq_init(&srq->rq, max_wr, max_sge ? max_sge : 1, pd, QUEUE_SRQ);
 	if (!err)
 		err = register_srq(srq, context);
 	if (err) {
@@ -64,26 +64,40 @@ struct ibv_srq *srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 	pthread_mutex_init(&srq->ibv.mutex, NULL);
 	pthread_cond_init(&srq->ibv.cond, NULL);
 	srq->pd_id = pd_of(pd)->id;
+	pd_use(pd, 1);
 	list_init(&srq->waiters);
 	return &srq->ibv;
 }
 
-/* Moves the posted receives into a ring of another size. */
-static int srq_resize(struct srq *srq, uint32_t max_wr) REQUIRES(srq->lock)
+/* Moves the posted receives into *ring, which becomes the SRQ's; *ring becomes the old one. EINVAL:
+ * they don't fit. */
+static int srq_swap(struct srq *srq, struct recv_queue *ring) REQUIRES(srq->lock)
 {
-	struct recv_queue bigger;
-
-	if (!max_wr || max_wr > LIMIT_SRQ_WR || srq->rq.head - srq->rq.tail > max_wr)
+	if (srq->rq.head - srq->rq.tail > ring->max_wr)
 		return EINVAL;
-	int err = rq_init(&bigger, max_wr, srq->rq.max_sge);
-
-	if (err)
-		return err;
 	for (; srq->rq.tail != srq->rq.head; srq->rq.tail++)
-		memcpy(rq_at(&bigger, bigger.head++), rq_at(&srq->rq, srq->rq.tail),
-		       srq->rq.stride);
-	rq_free(&srq->rq);
-	srq->rq = bigger;
+		memcpy(rq_at(ring, ring->head++), rq_at(&srq->rq, srq->rq.tail), srq->rq.stride);
+	struct recv_queue old = srq->rq;
+
+	srq->rq = *ring;
+	*ring = old;
+	return 0;
+}
+
+static uint32_t srq_max_sge(struct srq *srq)
+{
+	lock_take(&srq->lock);
+	uint32_t max_sge = srq->rq.max_sge;
+
+	lock_give(&srq->lock);
+	return max_sge;
+}
+
+static int srq_set_limit(struct srq *srq, uint32_t limit) REQUIRES(srq->lock)
+{
+	if (limit > srq->rq.max_wr)
+		return EINVAL;
+	srq->limit = limit;
 	return 0;
 }
 
@@ -91,24 +105,28 @@ int srq_modify(struct ibv_srq *ibv, struct ibv_srq_attr *attr, int mask)
 {
 	struct srq *srq = srq_of(ibv);
 	struct context *context = context_of(ibv->context);
+	bool resizes = mask & IBV_SRQ_MAX_WR;
+	struct recv_queue ring = {0};
 	int err = 0;
 
-	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
+	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) ||
+	    (resizes && (!attr->max_wr || attr->max_wr > LIMIT_SRQ_WR)))
 		return EINVAL;
+	if (resizes)
+		err = rq_init(&ring, attr->max_wr, srq_max_sge(srq), ibv->pd, QUEUE_SRQ);
+	if (err)
+		return err;
 	books_enter(context->hca);
-	if (mask & IBV_SRQ_MAX_WR)
+	if (resizes)
 		err = -daemon_modify_srq(&context->conn, srq->handle, attr->max_wr);
 	lock_take(&srq->lock);
-	if (!err && (mask & IBV_SRQ_MAX_WR))
-		err = srq_resize(srq, attr->max_wr);
-	if (!err && (mask & IBV_SRQ_LIMIT)) {
-		if (attr->srq_limit > srq->rq.max_wr)
-			err = EINVAL;
-		else
-			srq->limit = attr->srq_limit;
-	}
+	if (!err && resizes)
+		err = srq_swap(srq, &ring);
+	if (!err && (mask & IBV_SRQ_LIMIT))
+		err = srq_set_limit(srq, attr->srq_limit);
 	lock_give(&srq->lock);
 	books_leave(context->hca);
+	rq_free(&ring);
 	return err;
 }
 
@@ -147,6 +165,7 @@ int srq_destroy(struct ibv_srq *ibv)
 	pthread_cond_destroy(&ibv->cond);
 	lock_assume_alone(&srq->lock);
 	rq_free(&srq->rq);
+	pd_use(ibv->pd, -1);
 	free(srq);
 	return 0;
 }

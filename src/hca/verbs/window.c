@@ -206,6 +206,7 @@ struct ibv_mw *window_alloc(struct ibv_pd *pd, enum ibv_mw_type type)
 		return NULL;
 	}
 	window_enter_table(mw->hca, mw);
+	pd_use(pd, 1);
 	return &mw->ibv;
 }
 
@@ -217,7 +218,7 @@ int window_fill_bind(struct send_wqe *wqe, struct ibv_mw *ibv, enum ibv_mw_type 
 	const struct mr *region = info->mr ? container_of(info->mr, struct mr, ibv) : NULL;
 
 	if (!ibv || ibv->type != type || info->mw_access_flags & ~(unsigned int)BIND_ACCESS ||
-	    (!region && (info->addr || info->length)))
+	    (!region && (info->addr || info->length)) || (region && region->null_region))
 		return EINVAL;
 	if (region && region->foreign) {
 		log_warn("a memory window can't be bound to a region of another process");
@@ -602,11 +603,13 @@ int window_dealloc(struct ibv_mw *ibv)
 	if (!err)
 		books_drop(context, &mw->held);
 	books_leave(context->hca);
-	if (err)
+	if (err) {
 		window_enter_table(mw->hca, mw);
-	else
-		free(mw);
-	return err;
+		return err;
+	}
+	pd_use(ibv->pd, -1);
+	free(mw);
+	return 0;
 }
 
 void window_leave_qp(struct qp *qp)

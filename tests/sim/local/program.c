@@ -99,9 +99,10 @@ static uint8_t *lent_memory(void)
 static uint8_t random_opcode(const struct qp *qp)
 {
 	static const uint8_t rc[] = {
-		IBV_WR_SEND,	  IBV_WR_SEND,	     IBV_WR_SEND_WITH_IMM,
-		IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
-		IBV_WR_SEND,	  IBV_WR_RDMA_WRITE, IBV_WR_ATOMIC_FETCH_AND_ADD,
+		IBV_WR_SEND,	     IBV_WR_SEND,	IBV_WR_SEND_WITH_IMM,
+		IBV_WR_RDMA_READ,    IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
+		IBV_WR_SEND,	     IBV_WR_RDMA_WRITE, IBV_WR_ATOMIC_FETCH_AND_ADD,
+		IBV_WR_ATOMIC_WRITE,
 	};
 	static const uint8_t uc[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE,
 				     IBV_WR_RDMA_WRITE_WITH_IMM};
@@ -122,7 +123,7 @@ static void set_target(struct qp *qp, struct request *r, struct send_wqe *wqe, s
 	wqe->rkey = block_region(peer, target)->lkey + 1;
 	if (r->opcode == IBV_WR_RDMA_READ)
 		oracle_fill(r->number, 0, block_bytes(peer, target), r->length);
-	if (is_atomic(wqe->opcode) && region_imported(r->target))
+	if (is_on_word(wqe->opcode) && region_imported(r->target))
 		r->bad = true;
 	windows_reach(qp, r, wqe, target);
 	if (wqe->length && !r->bad && rng_chance(&sim.rng, sim.plan.bad_key)) {
@@ -183,7 +184,7 @@ static void post_request(struct qp *qp)
 		goto out;
 	}
 	wqe->opcode = random_opcode(qp);
-	wqe->length = is_atomic(wqe->opcode) ? 8 : random_length();
+	wqe->length = is_on_word(wqe->opcode) ? 8 : random_length();
 	if (!wqe->length && wqe->opcode == IBV_WR_SEND)
 		wqe->opcode = IBV_WR_SEND_WITH_IMM;
 	if (wqe->opcode == IBV_WR_SEND && windows_may_invalidate(qp))

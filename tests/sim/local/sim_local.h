@@ -355,6 +355,12 @@ static inline bool is_atomic(uint8_t opcode)
 	return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
+/* Of eight bytes, aligned, at memory that only its own process's instructions reach. */
+static inline bool is_on_word(uint8_t opcode)
+{
+	return is_atomic(opcode) || opcode == IBV_WR_ATOMIC_WRITE;
+}
+
 static inline bool is_send(uint8_t opcode)
 {
 	return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||

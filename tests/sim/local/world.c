@@ -398,6 +398,17 @@ bool world_own_read(struct local_qp *lq, uint64_t at, uint8_t *to, uint32_t n)
 	return true;
 }
 
+static bool store(struct request *r, uint64_t at, uint64_t value)
+{
+	if (r)
+		oracle_placing(r, 0, (const uint8_t *)&value, sizeof(value));
+	if (!memory_copy(at, &value, sizeof(value), COPY_WRITES, "atomic write"))
+		return false;
+	if (r)
+		oracle_moved(r, sizeof(value));
+	return true;
+}
+
 bool world_own_atomic(struct local_qp *lq, uint64_t at, const struct record_atomic *op,
 		      uint64_t *old)
 {
@@ -413,13 +424,34 @@ bool world_own_atomic(struct local_qp *lq, uint64_t at, const struct record_atom
 	if (!there || !memory_copy(at, &value, 8, COPY_READS, "atomic"))
 		return false;
 	*old = value;
+	if (op->operation == RECORD_STORE)
+		return store(r, at, op->swap);
 	if (r)
 		oracle_atomic(r, value);
-	if (!op->is_swap)
+	if (op->operation == RECORD_ADD)
 		value += op->compare_add;
 	else if (value == op->compare_add)
 		value = op->swap;
 	return memory_copy(at, &value, 8, COPY_WRITES, "atomic");
+}
+
+/* No program of the simulation asks for FLUSH, and no region of it may be flushed. */
+enum ibv_wc_status world_own_flush(struct local_qp *lq, const struct record_atomic *op)
+{
+	(void)lq;
+	(void)op;
+	return IBV_WC_REM_INV_REQ_ERR;
+}
+
+void world_flush_fence(struct local_qp *lq)
+{
+	(void)lq;
+	task_yield("world_flush_fence");
+}
+
+bool world_is_imported(uint64_t at)
+{
+	return region_imported(memory_place(at).serial);
 }
 
 /* ------------------------------------------------------------------ memory of the peer */

@@ -257,8 +257,8 @@ int raw_receive(int fd, void *reply, size_t size, int *reply_fd)
 	return head.result;
 }
 
-int raw_call(int fd, uint32_t command, const void *body, size_t size, void *reply,
-	     size_t reply_size)
+int raw_call_fds(int fd, uint32_t command, const void *body, size_t size, const int *fds,
+		 unsigned int count, void *reply, size_t reply_size)
 {
 	_Alignas(8) uint8_t packet[1024];
 	const struct ib_uverbs_cmd_hdr header = {.command = command,
@@ -270,9 +270,15 @@ int raw_call(int fd, uint32_t command, const void *body, size_t size, void *repl
 	memcpy(packet, &header, sizeof(header));
 	if (size)
 		memcpy(packet + sizeof(header), body, size);
-	int err = raw_send(fd, packet, sizeof(header) + size, NULL, 0);
+	int err = raw_send(fd, packet, sizeof(header) + size, fds, count);
 
 	return err ? err : raw_receive(fd, reply, reply_size, NULL);
+}
+
+int raw_call(int fd, uint32_t command, const void *body, size_t size, void *reply,
+	     size_t reply_size)
+{
+	return raw_call_fds(fd, command, body, size, NULL, 0, reply, reply_size);
 }
 
 /* ------------------------------------------------------------------ processes and contexts */
@@ -482,6 +488,7 @@ int raw_destroy(int fd, uint32_t command, uint32_t handle)
 	case IB_USER_VERBS_CMD_DESTROY_SRQ:
 		return raw_call(fd, command, &late, sizeof(late), NULL, 0);
 	case PROTO_DESTROY_CHANNEL:
+	case PROTO_FREE_DM:
 		return raw_call(fd, command, &early, sizeof(early), NULL, 0);
 	default:
 		return raw_call(fd, command, &handle, sizeof(handle), NULL, 0);

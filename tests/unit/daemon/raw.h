@@ -51,6 +51,10 @@ int raw_receive(int fd, void *reply, size_t size, int *reply_fd);
 int raw_call(int fd, uint32_t command, const void *body, size_t size, void *reply,
 	     size_t reply_size);
 
+/* The same with descriptors. */
+int raw_call_fds(int fd, uint32_t command, const void *body, size_t size, const int *fds,
+		 unsigned int count, void *reply, size_t reply_size);
+
 /* An attached process: its connection, event socket, and the descriptors that it handed in. */
 struct raw_process {
 	int fd, event_fd, table, doorbell;

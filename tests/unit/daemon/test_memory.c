@@ -4,6 +4,7 @@
  * addresses are made up, because the daemon doesn't access memory.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -83,8 +85,9 @@ static void mr_attributes(void **state)
 	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 8), -EINVAL);
 	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 4), 0);
 	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 0xf), 0);
-	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 0x40), -EOPNOTSUPP);
-	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 0x100), -EINVAL);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 0x40), 0);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 0x100), 0);
+	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 0x200), -EINVAL);
 	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 1u << 19), -EINVAL);
 	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 1u << 20), 0);
 	assert_int_equal(reg_mr(0x1000, 1, 0x1000, 1u << 29), 0);
@@ -239,6 +242,32 @@ static void a_region_can_be_changed(void **state)
 	assert_int_equal(rereg(PD), -ENOENT);
 }
 
+/* On-demand regions pin nothing; the implicit one has no other address than 0, and no huge pages.
+ */
+static void on_demand_is_not_pinned(void **state)
+{
+	struct ib_uverbs_reg_mr_resp resp;
+
+	(void)state;
+	assert_int_equal(reg_mr(0x1000, 5 * PAGE, 0x1000, 0x41), 0);
+	assert_int_equal(reg_mr(0, UINT64_MAX, 0, 0x4f), 0);
+	assert_int_equal(reg_mr(0, UINT64_MAX, 0, 0xf), -EINVAL);
+	assert_int_equal(reg_mr(0, UINT64_MAX, 0x1000, 0x41), -EINVAL);
+	assert_int_equal(reg_mr(0, UINT64_MAX, 0, 0xc1), -EINVAL);
+	assert_int_equal(raw_count(&server, "pinned_bytes"), 0);
+	assert_int_equal(reg_mr_as(0x1000, PAGE, 0x1000, 1, &resp), 0);
+	assert_int_equal(raw_count(&server, "pinned_bytes"), PAGE);
+	/* A change of access pins the pages, or releases them. */
+	change = (struct ib_uverbs_rereg_mr){.mr_handle = resp.mr_handle, .access_flags = 0x41};
+	assert_int_equal(rereg(ACCESS), 0);
+	assert_int_equal(raw_count(&server, "pinned_bytes"), 0);
+	change.access_flags = 1;
+	assert_int_equal(rereg(ACCESS), 0);
+	assert_int_equal(raw_count(&server, "pinned_bytes"), PAGE);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEREG_MR, resp.mr_handle), 0);
+	assert_int_equal(raw_count(&server, "pinned_bytes"), 0);
+}
+
 static void a_wrong_change_changes_nothing(void **state)
 {
 	struct ib_uverbs_reg_mr_resp resp;
@@ -253,10 +282,98 @@ static void a_wrong_change_changes_nothing(void **state)
 	change.pd_handle = pd;
 	change.access_flags = 2; /* remote write without local write */
 	assert_int_equal(rereg(PD | ACCESS), -EINVAL);
-	change.access_flags = 0x40; /* on demand */
-	assert_int_equal(rereg(ACCESS), -EOPNOTSUPP);
+	change.access_flags = 0x400;
+	assert_int_equal(rereg(ACCESS), -EINVAL);
 	assert_int_equal(raw_count(&server, "pinned_bytes"), PAGE);
 	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEREG_MR, resp.mr_handle), 0);
+}
+
+static void null_regions_have_keys_only(void **state)
+{
+	struct proto_handle body = {.handle = pd};
+	struct ib_uverbs_reg_mr_resp resp;
+
+	(void)state;
+	assert_int_equal(
+		raw_call(ctx, PROTO_ALLOC_NULL_MR, &body, sizeof(body), &resp, sizeof(resp)), 0);
+	assert_int_equal(resp.rkey, resp.lkey + 1);
+	assert_int_equal(raw_count(&server, "pinned_bytes"), 0);
+	change = (struct ib_uverbs_rereg_mr){.mr_handle = resp.mr_handle, .access_flags = 1};
+	assert_int_equal(rereg(ACCESS), -EINVAL);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEALLOC_PD, pd), -EBUSY);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEREG_MR, resp.mr_handle), 0);
+	body.handle = 0x77777;
+	assert_int_equal(
+		raw_call(ctx, PROTO_ALLOC_NULL_MR, &body, sizeof(body), &resp, sizeof(resp)),
+		-EINVAL);
+	body = (struct proto_handle){.handle = pd, .reserved = 1};
+	assert_int_equal(
+		raw_call(ctx, PROTO_ALLOC_NULL_MR, &body, sizeof(body), &resp, sizeof(resp)),
+		-EINVAL);
+}
+
+/* A memory file of `size` bytes with these seals. */
+static int dm_file(size_t size, int seals)
+{
+	int fd = memfd_create("dm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)size), 0);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+	return fd;
+}
+
+static int alloc_dm(uint64_t length, int fd, uint32_t *handle)
+{
+	struct proto_alloc_dm body = {.length = length};
+	struct proto_alloc_dm_resp resp = {0};
+	int err = raw_call_fds(ctx, PROTO_ALLOC_DM, &body, sizeof(body), &fd, fd < 0 ? 0 : 1, &resp,
+			       sizeof(resp));
+
+	*handle = resp.handle;
+	if (fd >= 0)
+		close(fd);
+	return err;
+}
+
+static int reg_dm(uint32_t dm, uint64_t offset, uint64_t length, uint32_t access,
+		  struct ib_uverbs_reg_mr_resp *resp)
+{
+	struct proto_reg_dm_mr body = {
+		.offset = offset, .length = length, .pd = pd, .dm = dm, .access = access};
+
+	return raw_call(ctx, PROTO_REG_DM_MR, &body, sizeof(body), resp, sizeof(*resp));
+}
+
+static void device_memory_has_owners(void **state)
+{
+	const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+	struct ib_uverbs_reg_mr_resp region;
+	uint32_t first, second;
+
+	(void)state;
+	assert_int_equal(alloc_dm(100, -1, &first), -EINVAL);
+	assert_int_equal(alloc_dm(100, dm_file(PAGE, F_SEAL_GROW | F_SEAL_SEAL), &first), -EINVAL);
+	assert_int_equal(alloc_dm(100, dm_file(2 * PAGE, seals), &first), -EINVAL);
+	assert_int_equal(alloc_dm(0, dm_file(PAGE, seals), &first), -EINVAL);
+	assert_int_equal(alloc_dm(LIMIT_DM_BYTES + 1, dm_file(PAGE, seals), &first), -EINVAL);
+	assert_int_equal(alloc_dm(100, dm_file(PAGE, seals), &first), 0);
+	assert_int_equal(alloc_dm(LIMIT_DM_BYTES, dm_file(LIMIT_DM_BYTES, seals), &second),
+			 -ENOMEM);
+	assert_int_equal(reg_dm(first, 96, 8, 0x2f, &region), -EINVAL);
+	assert_int_equal(reg_dm(first, UINT64_MAX, 8, 0x2f, &region), -EINVAL);
+	assert_int_equal(reg_dm(first, 0, 8, 0xf, &region), -EINVAL);
+	assert_int_equal(reg_dm(first, 0, 8, 0x22, &region), -EINVAL);
+	assert_int_equal(reg_dm(first, 0, 8, 0x61, &region), -EINVAL);
+	assert_int_equal(reg_dm(pd, 0, 8, 0x2f, &region), -ENOENT);
+	assert_int_equal(reg_dm(first, 0, 8, 0x2f, &region), 0);
+	assert_int_equal(raw_count(&server, "pinned_bytes"), 0);
+	assert_int_equal(raw_destroy(ctx, PROTO_FREE_DM, first), -EBUSY);
+	change = (struct ib_uverbs_rereg_mr){.mr_handle = region.mr_handle, .access_flags = 1};
+	assert_int_equal(rereg(ACCESS), -EINVAL);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DEREG_MR, region.mr_handle), 0);
+	assert_int_equal(raw_destroy(ctx, PROTO_FREE_DM, first), 0);
+	assert_int_equal(raw_destroy(ctx, PROTO_FREE_DM, first), -ENOENT);
 }
 
 static int alloc_mw(uint32_t domain, uint8_t type, struct ib_uverbs_alloc_mw_resp *resp)
@@ -330,6 +447,9 @@ int main(void)
 		TEST(the_figures_are_shown),
 		TEST(a_region_can_be_changed),
 		TEST(a_wrong_change_changes_nothing),
+		TEST(on_demand_is_not_pinned),
+		TEST(null_regions_have_keys_only),
+		TEST(device_memory_has_owners),
 		TEST(windows_have_keys_and_owners),
 		TEST(windows_end_with_their_process),
 	};

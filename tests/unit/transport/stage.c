@@ -140,6 +140,28 @@ static bool world_atomic(void *owner, uint64_t addr, uint32_t rkey, bool is_swap
 	return !s->no_memory;
 }
 
+static enum tp_access world_store(void *owner, uint64_t addr, uint32_t rkey, const uint8_t *from)
+{
+	struct stage *s = owner;
+
+	(void)rkey, (void)from;
+	say(s, "store %llu", (unsigned long long)addr);
+	if (addr % 8)
+		return TP_ACCESS_INVALID;
+	return s->no_memory ? TP_ACCESS_REFUSED : TP_ACCESS_OK;
+}
+
+static enum tp_access world_flush(void *owner, uint64_t addr, uint32_t length, uint32_t rkey,
+				  uint8_t feth)
+{
+	struct stage *s = owner;
+
+	(void)rkey;
+	say(s, "flush %llu+%u %u/%u", (unsigned long long)addr, length, packet_flush_type(feth),
+	    packet_flush_level(feth));
+	return s->access;
+}
+
 static enum tp_access world_invalidate(void *owner, uint32_t rkey)
 {
 	struct stage *s = owner;
@@ -160,6 +182,8 @@ static const struct tp_world world = {
 	.write = world_write,
 	.read = world_read,
 	.atomic = world_atomic,
+	.store = world_store,
+	.flush = world_flush,
 	.invalidate = world_invalidate,
 };
 

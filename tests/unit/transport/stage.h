@@ -6,6 +6,7 @@
  *   "done 0 0"      request 0 completed with status 0       "drained"
  *   "take", "place 0+256", "place 256+4 last", "receive 260 0" (bytes, status), "back"
  *   "write 1000+256", "read 1000+256", "atomic 1000", "invalidate 7", "refused 3", "established"
+ *   "store 1000", "flush 1000+256 1/0" (placement type, level)
  *   "deliver 0 0+256", "deliver 0 256+4 last"
  */
 #ifndef VERBENA_TESTS_UNIT_TRANSPORT_STAGE_H

@@ -789,6 +789,62 @@ static void fence(void **state)
 	stage_end(s);
 }
 
+/* ATOMIC WRITE and FLUSH complete when a READ's response without bytes comes, and count as READs.
+ */
+static void empty_answers(void **state)
+{
+	struct ibv_qp_attr attr = stage_attr;
+
+	(void)state;
+	attr.max_rd_atomic = 2;
+	struct stage *s = stage_with(IBV_QPT_RC, &attr);
+
+	post(s, IBV_WR_ATOMIC_WRITE, 8, 0);
+	post(s, IBV_WR_FLUSH, 0, 0);
+	s->ring[1].compare_add = 512;
+	s->ring[1].swap = packet_feth(IBV_FLUSH_PERSISTENT, IBV_FLUSH_RANGE);
+	post(s, IBV_WR_SEND, 1, TP_FENCE);
+	sends(s, OP_ATOMIC_WRITE, P(0));
+	assert_true(s->out.addr == 1000 && s->out.rkey == 77);
+	assert_int_equal(s->out.length, 8);
+	assert_int_equal(s->out.dma_length, 8);
+	assert_int_equal(s->out.payload[7], 0xee);
+	sends(s, OP_FLUSH, P(1));
+	assert_true(s->out.addr == 1000 && s->out.rkey == 77);
+	assert_int_equal(s->out.dma_length, 512);
+	assert_int_equal(s->out.feth, 2);
+	sends_nothing(s); /* the fence */
+	post(s, IBV_WR_RDMA_READ, 1, 0);
+	ARRIVES(s, .opcode = OP_READ_RESPONSE_ONLY, .psn = P(0), .syndrome = ACK);
+	says(s, "done 0 0");
+	sends_nothing(s);
+	ARRIVES(s, .opcode = OP_READ_RESPONSE_ONLY, .psn = P(1), .syndrome = ACK);
+	says(s, "done 1 0");
+	sends(s, OP_SEND_ONLY, P(2));
+	sends(s, OP_READ_REQUEST, P(3));
+	stage_end(s);
+}
+
+static void empty_answers_wrong(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	post(s, IBV_WR_ATOMIC_WRITE, 8, 0);
+	sends(s, OP_ATOMIC_WRITE, P(0));
+	ARRIVES(s, .opcode = OP_ATOMIC_ACKNOWLEDGE, .psn = P(0), .syndrome = ACK);
+	says(s, ""); /* no answer to this request */
+	ARRIVES(s, .opcode = OP_READ_RESPONSE_ONLY, .psn = P(0), .syndrome = ACK, PAYLOAD(8));
+	says(s, "done 0 7");
+	stage_end(s);
+	s = stage_begin(IBV_QPT_RC);
+	s->no_fetch = true;
+	post(s, IBV_WR_ATOMIC_WRITE, 8, 0);
+	sends_nothing(s);
+	says(s, "done 0 4");
+	stage_end(s);
+}
+
 static void bad_response(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
@@ -1090,6 +1146,8 @@ int main(void)
 		cmocka_unit_test(implicit_nak),
 		cmocka_unit_test(answers_outstanding_are_bounded),
 		cmocka_unit_test(fence),
+		cmocka_unit_test(empty_answers),
+		cmocka_unit_test(empty_answers_wrong),
 		cmocka_unit_test(bad_response),
 		cmocka_unit_test(credits_limit),
 		cmocka_unit_test(credits_repeated_after_answers),

@@ -447,13 +447,86 @@ static void too_many_reads(void **state)
 	stage_end(s);
 }
 
+static void atomic_write(struct stage *s, uint32_t psn, uint64_t addr, uint32_t length)
+{
+	ARRIVES(s, .opcode = OP_ATOMIC_WRITE, .psn = psn, .addr = addr, .dma_length = length,
+		PAYLOAD(length));
+}
+
+/* ATOMIC WRITE and FLUSH are executed once, and answered by a READ's response without bytes, also
+ * when they arrive again. */
+static void empty_answers(void **state)
+{
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	atomic_write(s, R(0), 64, 8);
+	ARRIVES(s, .opcode = OP_FLUSH, .psn = R(1), .addr = 1000, .dma_length = 256,
+		.feth = packet_feth(IBV_FLUSH_GLOBAL, IBV_FLUSH_MR));
+	says(s, "store 64, flush 1000+256 1/1");
+	for (int again = 0; again < 2; again++) {
+		sends(s, OP_READ_RESPONSE_ONLY, R(0));
+		assert_int_equal(s->out.length, 0);
+		sends(s, OP_READ_RESPONSE_ONLY, R(1));
+		assert_int_equal(s->out.msn, 2);
+		sends_nothing(s);
+		atomic_write(s, R(0), 64, 8);
+		ARRIVES(s, .opcode = OP_FLUSH, .psn = R(1));
+	}
+	sends(s, OP_READ_RESPONSE_ONLY, R(0));
+	sends(s, OP_READ_RESPONSE_ONLY, R(1));
+	fetch_add(s, R(1)); /* another request than the one that had this PSN */
+	sends_nothing(s);
+	stage_end(s);
+}
+
+static void empty_answers_refused(void **state)
+{
+	struct ibv_qp_attr none = stage_attr;
+	uint32_t psn = R(0);
+	struct stage *s = stage_begin(IBV_QPT_RC);
+
+	(void)state;
+	atomic_write(s, psn, 64, 4);
+	INVALID("refused 2");
+	s = stage_begin(IBV_QPT_RC);
+	ARRIVES(s, .opcode = OP_ATOMIC_WRITE, .psn = psn, .addr = 64, .dma_length = 16, PAYLOAD(8));
+	INVALID("refused 2");
+	s = stage_begin(IBV_QPT_RC);
+	atomic_write(s, psn, 68, 8);
+	INVALID("store 68, refused 2");
+	s = stage_begin(IBV_QPT_RC);
+	atomic_write(s, psn, MEMORY, 8);
+	refused(s, psn, NAK_REMOTE_ACCESS, "refused 3");
+	s = stage_begin(IBV_QPT_RC);
+	s->no_memory = true;
+	atomic_write(s, psn, 64, 8);
+	refused(s, psn, NAK_REMOTE_ACCESS, "store 64, refused 3");
+	s = stage_begin(IBV_QPT_RC);
+	s->access = TP_ACCESS_REFUSED;
+	ARRIVES(s, .opcode = OP_FLUSH, .psn = psn, .dma_length = 8, .feth = 1);
+	refused(s, psn, NAK_REMOTE_ACCESS, "flush 0+8 1/0, refused 3");
+	s = stage_begin(IBV_QPT_RC);
+	s->access = TP_ACCESS_INVALID;
+	ARRIVES(s, .opcode = OP_FLUSH, .psn = psn, .dma_length = 8, .feth = 2);
+	INVALID("flush 0+8 2/0, refused 2");
+	none.max_dest_rd_atomic = 0;
+	s = stage_with(IBV_QPT_RC, &none);
+	atomic_write(s, psn, 64, 8);
+	INVALID("refused 2");
+	s = stage_with(IBV_QPT_RC, &none);
+	ARRIVES(s, .opcode = OP_FLUSH, .psn = psn, .dma_length = 8, .feth = 1);
+	INVALID("refused 2");
+}
+
 static void opcodes_out_of_order(void **state)
 {
 	static const uint8_t alone[] = {OP_SEND_MIDDLE, OP_SEND_LAST, OP_WRITE_MIDDLE,
 					OP_WRITE_LAST};
 	static const uint8_t within[] = {OP_SEND_FIRST,	  OP_SEND_ONLY,	   OP_WRITE_FIRST,
 					 OP_WRITE_MIDDLE, OP_WRITE_LAST,   OP_WRITE_ONLY,
-					 OP_READ_REQUEST, OP_COMPARE_SWAP, OP_FETCH_ADD};
+					 OP_READ_REQUEST, OP_COMPARE_SWAP, OP_FETCH_ADD,
+					 OP_ATOMIC_WRITE, OP_FLUSH};
 	uint32_t psn = R(0);
 
 	(void)state;
@@ -831,6 +904,8 @@ int main(void)
 		cmocka_unit_test(duplicate_waits_its_turn),
 		cmocka_unit_test(duplicate_atomic),
 		cmocka_unit_test(too_many_reads),
+		cmocka_unit_test(empty_answers),
+		cmocka_unit_test(empty_answers_refused),
 		cmocka_unit_test(opcodes_out_of_order),
 		cmocka_unit_test(lengths),
 		cmocka_unit_test(longer_than_the_receive),

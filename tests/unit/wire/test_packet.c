@@ -14,7 +14,7 @@
 /* Each field another pattern that fills it. Those of headers that the opcode lacks are 0. */
 static struct packet sample(uint8_t opcode, uint32_t length)
 {
-	uint8_t has = packet_layout(opcode);
+	uint16_t has = packet_layout(opcode);
 	struct packet p = {.opcode = opcode,
 			   .solicited = true,
 			   .ack_request = true,
@@ -37,6 +37,8 @@ static struct packet sample(uint8_t opcode, uint32_t length)
 		p.swap_add = 0x8877665544332211;
 		p.compare = 0x99aabbccddeeff00;
 	}
+	if (has & HAS_FETH)
+		p.feth = packet_feth(5, 2);
 	if (has & HAS_AETH) {
 		p.syndrome = AETH_NAK | NAK_REMOTE_OPERATION;
 		p.msn = 0xdeface;
@@ -86,6 +88,7 @@ static void same_fields(const struct packet *a, const struct packet *b)
 	assert_int_equal(x.psn, y.psn);
 	assert_int_equal(x.qkey, y.qkey);
 	assert_int_equal(x.src_qpn, y.src_qpn);
+	assert_int_equal(x.feth, y.feth);
 	assert_true(x.addr == y.addr);
 	assert_int_equal(x.rkey, y.rkey);
 	assert_int_equal(x.dma_length, y.dma_length);
@@ -114,7 +117,7 @@ static void test_round_trip(void **state)
 	int n = opcodes(all);
 
 	(void)state;
-	assert_int_equal(n, 23 + 12 + 2 + 1); /* RC, UC, UD, CNP */
+	assert_int_equal(n, 25 + 12 + 2 + 1); /* RC, UC, UD, CNP */
 	for (int i = 0; i < n; i++)
 		for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++) {
 			struct packet in = sample(all[i], lengths[l]), out;
@@ -164,6 +167,9 @@ static void test_bytes(void **state)
 	static const uint8_t deth_imm[] = {0x80, 0x01, 0x02, 0x03, 0,	 0xc0,
 					   0xff, 0xee, 0xfe, 0xed, 0xf0, 0x0d};
 	static const uint8_t ieth[] = {0xba, 0xdc, 0xab, 0x1e};
+	static const uint8_t feth_reth[] = {0,	  0,	0,    0x25, 0xf1, 0x23, 0x45,
+					    0x67, 0x89, 0xab, 0xcd, 0xef, 0x89, 0xab,
+					    0xcd, 0xef, 0xfe, 0xdc, 0xba, 0x98};
 	static const struct {
 		uint8_t opcode;
 		const uint8_t *bytes;
@@ -178,6 +184,8 @@ static void test_bytes(void **state)
 		{PACKET_RC | OP_ATOMIC_ACKNOWLEDGE, ack, sizeof(ack)},
 		{PACKET_UD | OP_SEND_ONLY_IMM, deth_imm, sizeof(deth_imm)},
 		{PACKET_RC | OP_SEND_LAST_INVALIDATE, ieth, sizeof(ieth)},
+		{PACKET_RC | OP_FLUSH, feth_reth, sizeof(feth_reth)},
+		{PACKET_RC | OP_ATOMIC_WRITE, reth, sizeof(reth)},
 	};
 
 	(void)state;

@@ -18,6 +18,9 @@ bool local_region_is_mapped(struct local_qp *lq, const struct send_wqe *wqe)
 	return world_peer_region(lq, wqe->rkey, &view) && view.file_serial;
 }
 
+static const char not_allowed[] =
+	"the peer's QP doesn't allow it (qp_access_flags, max_dest_rd_atomic)";
+
 /* Moves the peer's QP to the error state, because of an access that was refused. */
 static void tell_peer(struct local_qp *lq, enum ibv_event_type event)
 {
@@ -74,6 +77,13 @@ check_region(struct local_qp *lq, const struct send_wqe *wqe, uint32_t length, u
 	return NULL;
 }
 
+/* Whether the peer's QP is gone, or doesn't receive any more, in the life that this QP sends to. */
+static bool peer_life_over(const struct local_qp *lq, uint64_t word)
+{
+	return (uint8_t)pub_qp_epoch(word) != lq->peer_epoch || pub_qp_state(word) < IBV_QPS_RTR ||
+	       pub_qp_state(word) == IBV_QPS_ERR;
+}
+
 /*
  * Validates the whole operation; no side effects. *why becomes the reason, in words, if the peer
  * refuses it, else NULL. For no bytes no key is looked up, but the QP must be set up for the
@@ -87,11 +97,10 @@ check_grant(struct local_qp *lq, const struct send_wqe *wqe, uint32_t length, ui
 	enum ibv_wc_status status = IBV_WC_SUCCESS;
 
 	*why = NULL;
-	if (unlikely((uint8_t)pub_qp_epoch(word) != lq->peer_epoch ||
-		     pub_qp_state(word) < IBV_QPS_RTR || pub_qp_state(word) == IBV_QPS_ERR))
+	if (unlikely(peer_life_over(lq, word)))
 		return IBV_WC_RETRY_EXC_ERR; /* as a QP that doesn't exist: no answer */
 	if (unlikely(!(pub_qp_access(word) & access))) {
-		*why = "the peer's QP doesn't allow it (qp_access_flags, max_dest_rd_atomic)";
+		*why = not_allowed;
 		return IBV_WC_REM_INV_REQ_ERR;
 	}
 	if (length)
@@ -172,35 +181,74 @@ enum ibv_wc_status local_read_from_peer(struct local_qp *lq, const struct send_w
 	return execute_onesided(lq, wqe, false);
 }
 
-/* Own memory only: CPU atomics need a mapping. */
-enum ibv_wc_status local_atomic_on_self(struct local_qp *lq, const struct send_wqe *wqe)
+/* Whether the peer's QP has no resources for requests that are answered. Its rights for READs and
+ * atomics say so, too; ATOMIC WRITE needs the right for WRITEs. */
+static bool lacks_resources(struct local_qp *lq)
 {
-	struct record_atomic op = {
-		.is_swap = wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP,
-		.compare_add = wqe->atomic.compare_add,
-		.swap = wqe->atomic.swap,
-	};
-	WORLD_MEMORY(memory, lq);
+	uint64_t word = world_peer_word(lq);
+
+	return !peer_life_over(lq, word) && !(pub_qp_access(word) & PUB_QP_ANSWERS);
+}
+
+/* Executes `op` on the word at our address `at`, and gives an atomic's answer to the segments. */
+static enum ibv_wc_status execute_on_own_word(struct local_qp *lq, const struct send_wqe *wqe,
+					      uint64_t at, const struct record_atomic *op,
+					      const struct iovec *local, int count)
+{
 	uint64_t old;
+
+	if (at % 8)
+		return refuse_onesided(lq, wqe, IBV_WC_REM_INV_REQ_ERR,
+				       "an atomic's target isn't a multiple of 8");
+	if (world_own_atomic(lq, at, op, &old) &&
+	    (op->operation == RECORD_STORE ||
+	     world_scatter(lq, local, count, 0, &old, sizeof(old))))
+		return IBV_WC_SUCCESS;
+	return copy_status(lq, wqe, -EFAULT, local, count);
+}
+
+/* Own memory only: CPU atomics need a mapping. */
+enum ibv_wc_status local_atomic_on_self(struct local_qp *lq, const struct send_wqe *wqe,
+					const struct record_atomic *op)
+{
+	bool stores = op->operation == RECORD_STORE;
+	uint32_t right = stores ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_ATOMIC;
+	WORLD_MEMORY(memory, lq);
 	struct iovec local[LIMIT_SGE];
 	struct mr_view view;
-	int count = world_request_segments(lq, wqe, IBV_ACCESS_LOCAL_WRITE, local);
+	int count = world_request_segments(lq, wqe, stores ? 0 : IBV_ACCESS_LOCAL_WRITE, local);
 
 	if (unlikely(count < 0))
 		return IBV_WC_LOC_PROT_ERR;
+	if (unlikely(lacks_resources(lq)))
+		return refuse_onesided(lq, wqe, IBV_WC_REM_INV_REQ_ERR, not_allowed);
 	world_hazard *hazard = world_hazard_region(lq, wqe->rkey);
-	enum ibv_wc_status status = ask_grant(lq, wqe, 8, IBV_ACCESS_REMOTE_ATOMIC, &view);
+	enum ibv_wc_status status = ask_grant(lq, wqe, 8, right, &view);
 
-	if (likely(status == IBV_WC_SUCCESS)) {
-		uint64_t at = wqe->remote_addr + view.offset;
-
-		if (at % 8)
-			status = refuse_onesided(lq, wqe, IBV_WC_REM_INV_REQ_ERR,
-						 "an atomic's target isn't a multiple of 8");
-		else if (!world_own_atomic(lq, at, &op, &old) ||
-			 !world_scatter(lq, local, count, 0, &old, sizeof(old)))
-			status = copy_status(lq, wqe, -EFAULT, local, count);
-	}
+	if (likely(status == IBV_WC_SUCCESS))
+		status = execute_on_own_word(lq, wqe, wqe->remote_addr + view.offset, op, local,
+					     count);
 	world_hazard_clear(hazard);
-	return status;
+	return status != LOCAL_ASK_PEER
+		       ? status
+		       : refuse_onesided(lq, wqe, IBV_WC_REM_ACCESS_ERR, "the region is imported");
+}
+
+enum ibv_wc_status local_flush_at_peer(struct local_qp *lq, const struct send_wqe *wqe)
+{
+	struct mr_flush flush =
+		mr_flush_of(wqe->remote_addr, wqe->atomic.compare_add, (uint8_t)wqe->atomic.swap);
+	uint64_t word = world_peer_word(lq);
+	struct mr_view view;
+
+	if (unlikely(peer_life_over(lq, word)))
+		return IBV_WC_RETRY_EXC_ERR;
+	if (unlikely(!flush.access || (pub_qp_access(word) & flush.access) != flush.access))
+		return refuse_onesided(lq, wqe, IBV_WC_REM_INV_REQ_ERR, not_allowed);
+	if (unlikely(!world_peer_region(lq, wqe->rkey, &view) ||
+		     !mr_flush_granted(&view, world_peer_pd(lq), &flush)))
+		return refuse_onesided(lq, wqe, IBV_WC_REM_ACCESS_ERR,
+				       "no region there was registered for FLUSH of this type");
+	world_flush_fence(lq);
+	return IBV_WC_SUCCESS;
 }

@@ -266,8 +266,8 @@ static void on_data(struct local_qp *lq, const struct ring_header *h, const uint
 	struct send_wqe *wqe = find_request(lq, h->msn);
 
 	/* A piece before this one may be lost with a link: then the request gets no answer. */
-	if (!wqe || !(wqe->flags & SEND_READS) || h->length > room || h->imm != wqe->progress ||
-	    h->length > wqe->length - wqe->progress)
+	if (!wqe || (wqe->flags & (SEND_READS | SEND_ANSWERED)) != SEND_READS || h->length > room ||
+	    h->imm != wqe->progress || h->length > wqe->length - wqe->progress)
 		return;
 	if (!place_answer(lq, wqe, h->imm, payload, h->length)) {
 		fail_memory(lq, h->msn);

@@ -137,10 +137,45 @@ enum local_outcome local_execute_read(struct local_qp *lq, const struct ring_hea
 	return LOCAL_REQUEST_DONE;
 }
 
+static enum local_outcome refuse_invalid(struct local_qp *lq, const struct ring_header *h)
+{
+	return local_refuse_request(lq, h->msn, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+}
+
+static enum local_outcome execute_flush_request(struct local_qp *lq, const struct ring_header *h,
+						const struct record_atomic *op)
+{
+	enum ibv_wc_status status = world_own_flush(lq, op);
+
+	if (status == IBV_WC_SUCCESS)
+		return local_request_done(lq);
+	if (status == IBV_WC_REM_INV_REQ_ERR)
+		return refuse_invalid(lq, h);
+	return local_refuse_request(lq, h->msn, status, IBV_EVENT_QP_ACCESS_ERR);
+}
+
+/* Atomics and ATOMIC WRITE: changes the word. `right` is what the request needs. */
+static enum local_outcome execute_on_word(struct local_qp *lq, const struct ring_header *h,
+					  const struct record_atomic *op, uint32_t right,
+					  uint64_t *old)
+{
+	WORLD_MEMORY(memory, lq);
+
+	if (!lq->attr->max_dest_rd_atomic)
+		return refuse_invalid(lq, h);
+	uint64_t at = world_own_region(lq, op->addr, 8, op->rkey, right);
+
+	if (!at || world_is_imported(at))
+		return local_refuse_access(lq, h, right);
+	if (at % 8)
+		return refuse_invalid(lq, h);
+	return world_own_atomic(lq, at, op, old) ? LOCAL_REQUEST_DONE
+						 : local_refuse_access(lq, h, right);
+}
+
 enum local_outcome local_execute_atomic(struct local_qp *lq, const struct ring_header *h,
 					const uint8_t *payload, uint32_t room)
 {
-	WORLD_MEMORY(memory, lq);
 	struct record_atomic op;
 	struct ring_header out = {0};
 	uint64_t old;
@@ -148,15 +183,18 @@ enum local_outcome local_execute_atomic(struct local_qp *lq, const struct ring_h
 	if (room < sizeof(op))
 		return LOCAL_REQUEST_REFUSED;
 	memcpy(&op, payload, sizeof(op));
-	uint64_t at = world_own_region(lq, op.addr, 8, op.rkey, IBV_ACCESS_REMOTE_ATOMIC);
+	if (op.operation > RECORD_FLUSH)
+		return LOCAL_REQUEST_REFUSED;
+	if (op.operation == RECORD_FLUSH)
+		return execute_flush_request(lq, h, &op);
+	bool stores = op.operation == RECORD_STORE;
+	enum local_outcome outcome = execute_on_word(
+		lq, h, &op, stores ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_ATOMIC, &old);
 
-	if (!at)
-		return local_refuse_access(lq, h, IBV_ACCESS_REMOTE_ATOMIC);
-	if (at % 8)
-		return local_refuse_request(lq, h->msn, IBV_WC_REM_INV_REQ_ERR,
-					    IBV_EVENT_QP_REQ_ERR);
-	if (!world_own_atomic(lq, at, &op, &old))
-		return local_refuse_access(lq, h, IBV_ACCESS_REMOTE_ATOMIC);
+	if (outcome != LOCAL_REQUEST_DONE)
+		return outcome;
+	if (stores)
+		return local_request_done(lq);
 	lq->done_msn++;
 	local_fill_record(lq, &out, REC_ATOMIC_RESP, REC_LAST, lq->sender_epoch);
 	out.msn = h->msn;

@@ -476,7 +476,7 @@ static enum step start_atomic(struct local_qp *lq, struct send_wqe *wqe)
 	const struct record_atomic op = {
 		.addr = wqe->remote_addr,
 		.rkey = wqe->rkey,
-		.is_swap = wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP,
+		.operation = wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? RECORD_SWAP : RECORD_ADD,
 		.compare_add = wqe->atomic.compare_add,
 		.swap = wqe->atomic.swap,
 	};
@@ -488,7 +488,65 @@ static enum step start_atomic(struct local_qp *lq, struct send_wqe *wqe)
 	if (local_has_outstanding(lq))
 		return STEP_WAIT;
 	request_begins(lq, wqe);
-	return finish_direct(lq, wqe, local_atomic_on_self(lq, wqe));
+	return finish_direct(lq, wqe, local_atomic_on_self(lq, wqe, &op));
+}
+
+/* Has the peer's engine execute a request that ACK answers. It counts as a READ that has its
+ * data. */
+static enum step start_acknowledged(struct local_qp *lq, struct send_wqe *wqe,
+				    const struct record_atomic *op)
+{
+	if (!may_read(lq))
+		return STEP_WAIT;
+	struct ring_header *h = world_ring_reserve(lq, sizeof(*op));
+
+	if (unlikely(!h))
+		return wait_for_link(lq);
+	fill_request(lq, h, wqe, REC_ATOMIC_REQ, message_flags(lq, wqe));
+	__builtin_memcpy(local_body(h), op, sizeof(*op));
+	request_begins(lq, wqe);
+	world_ring_commit(lq, h, sizeof(*op));
+	request_sent(lq, wqe, SEND_READS | SEND_ANSWERED | SEND_BLOCKING);
+	return STEP_DONE;
+}
+
+static enum step start_atomic_write(struct local_qp *lq, struct send_wqe *wqe)
+{
+	struct record_atomic op = {
+		.addr = wqe->remote_addr, .rkey = wqe->rkey, .operation = RECORD_STORE};
+	WORLD_MEMORY(memory, lq);
+	struct iovec local[LIMIT_SGE];
+
+	if (unlikely(wqe->length != sizeof(op.swap)))
+		return fail_in_turn(lq, wqe, IBV_WC_LOC_LEN_ERR);
+	int count = world_request_segments(lq, wqe, 0, local);
+
+	if (unlikely(count < 0 || !world_gather(lq, &op.swap, local, count, 0, sizeof(op.swap))))
+		return fail_in_turn(lq, wqe, IBV_WC_LOC_PROT_ERR);
+	if (!lq->self)
+		return start_acknowledged(lq, wqe, &op);
+	if (local_has_outstanding(lq))
+		return STEP_WAIT;
+	request_begins(lq, wqe);
+	return finish_direct(lq, wqe, local_atomic_on_self(lq, wqe, &op));
+}
+
+static enum step start_flush(struct local_qp *lq, struct send_wqe *wqe)
+{
+	const struct record_atomic op = {
+		.addr = wqe->remote_addr,
+		.rkey = wqe->rkey,
+		.operation = RECORD_FLUSH,
+		.compare_add = wqe->atomic.compare_add,
+		.swap = wqe->atomic.swap,
+	};
+
+	if (!lq->self && !world_link_guarded(lq))
+		return start_acknowledged(lq, wqe, &op);
+	if (local_has_outstanding(lq))
+		return STEP_WAIT;
+	request_begins(lq, wqe);
+	return finish_direct(lq, wqe, local_flush_at_peer(lq, wqe));
 }
 
 /* ------------------------------------------------------------------ memory windows */
@@ -555,6 +613,10 @@ static enum step start_request(struct local_qp *lq, struct send_wqe *wqe)
 	case IBV_WR_BIND_MW:
 	case IBV_WR_LOCAL_INV:
 		return start_here(lq, wqe);
+	case IBV_WR_ATOMIC_WRITE:
+		return start_atomic_write(lq, wqe);
+	case IBV_WR_FLUSH:
+		return start_flush(lq, wqe);
 	default:
 		return start_atomic(lq, wqe);
 	}

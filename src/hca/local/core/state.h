@@ -54,7 +54,10 @@ bool local_may_write(struct local_qp *lq, const struct send_wqe *wqe);
 /* Execute the request. The status of its completion, or LOCAL_ASK_PEER. */
 enum ibv_wc_status local_write_to_peer(struct local_qp *lq, const struct send_wqe *wqe);
 enum ibv_wc_status local_read_from_peer(struct local_qp *lq, const struct send_wqe *wqe);
-enum ibv_wc_status local_atomic_on_self(struct local_qp *lq, const struct send_wqe *wqe);
+/* An atomic, or ATOMIC WRITE: `op` has what its record would have. */
+enum ibv_wc_status local_atomic_on_self(struct local_qp *lq, const struct send_wqe *wqe,
+					const struct record_atomic *op);
+enum ibv_wc_status local_flush_at_peer(struct local_qp *lq, const struct send_wqe *wqe);
 
 /* ---- records */
 static inline bool local_link_up(const struct local_qp *lq)

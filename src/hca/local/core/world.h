@@ -140,12 +140,20 @@ bool world_reachable(const struct iovec *local, int count);
  * domain or right is wrong. [shared] */
 uint64_t world_own_region(struct local_qp *lq, uint64_t addr, uint32_t length, uint32_t rkey,
 			  uint32_t access);
+/* Whether an address that world_own_region() returned is in another process's memory, which this
+ * one imported. */
+bool world_is_imported(uint64_t at);
 /* Copies bytes of the peer's WRITE to, or READ from, our address. `last`: they end the message, and
  * their final byte is copied last. False: not mapped. [shared] */
 bool world_own_write(struct local_qp *lq, uint64_t at, const uint8_t *from, uint32_t n, bool last);
 bool world_own_read(struct local_qp *lq, uint64_t at, uint8_t *to, uint32_t n);
 bool world_own_atomic(struct local_qp *lq, uint64_t at, const struct record_atomic *op,
 		      uint64_t *old);
+/* Executes the peer's FLUSH: IBV_WC_SUCCESS, IBV_WC_REM_ACCESS_ERR or IBV_WC_REM_INV_REQ_ERR.
+ * [shared] */
+enum ibv_wc_status world_own_flush(struct local_qp *lq, const struct record_atomic *op);
+/* Makes what this process has written to the peer's memory visible to all. */
+void world_flush_fence(struct local_qp *lq);
 
 /* ------------------------------------------------------------------ memory of the peer */
 
