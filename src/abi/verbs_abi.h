@@ -114,6 +114,10 @@ int share_file_read(int fd, char node[SHARE_NODE_SIZE], uint64_t token[2]);
  * errno. */
 struct ibv_context *context_open(struct ibv_device *device, int cmd_fd, const uint64_t token[2]);
 
+/* Fills the functions that programs from before 2011 call in a kernel's context (verbs_device.c);
+ * NULL stays NULL. */
+struct ibv_context *context_with_old_slots(struct ibv_context *ibv);
+
 /* Fills a context's tables of calls (verbs_ops.c). */
 void verbs_ops_fill(struct verbs_context *verbs);
 

@@ -257,11 +257,9 @@ out_free:
 	return fail_null(-err);
 }
 
-static struct ibv_context *kernel_context_open(struct kernel_device *device)
+struct ibv_context *context_with_old_slots(struct ibv_context *ibv)
 {
-	struct ibv_context *ibv = kernel_open(device);
-
-	if (ibv) { /* for programs from before 2011, as in verbs_ops_fill() */
+	if (ibv) { /* as in verbs_ops_fill() */
 		ibv->ops._compat_query_device = ibv_query_device;
 		ibv->ops._compat_query_port = ibv_query_port;
 	}
@@ -273,7 +271,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	struct kernel_device *kernel = kernel_device_of(device);
 
 	if (kernel)
-		return kernel_context_open(kernel);
+		return context_with_old_slots(kernel_open(kernel));
 	uint64_t token[2];
 	int fd = share_file_make(device->dev_name, token);
 

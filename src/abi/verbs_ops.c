@@ -83,13 +83,18 @@ void verbs_ops_fill(struct verbs_context *verbs)
 
 EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t dm_handle)
 {
-	(void)context, (void)dm_handle;
-	return fail_null(EOPNOTSUPP);
+	struct kernel_context *kernel = kernel_context_of(context);
+
+	return kernel ? kernel_import_dm(kernel, dm_handle) : fail_null(EOPNOTSUPP);
 }
 
+/* Verbena has none. */
 EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
 {
-	(void)dm;
+	struct kernel_context *kernel = kernel_context_of(dm->context);
+
+	if (kernel)
+		kernel_unimport_dm(kernel, dm);
 }
 
 /* ------------------------------------------------------------------ other features of QPs */

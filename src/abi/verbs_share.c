@@ -93,11 +93,21 @@ int share_file_read(int fd, char node[SHARE_NODE_SIZE], uint64_t token[2])
 
 /* ------------------------------------------------------------------ devices */
 
+static bool is_device_node(int fd)
+{
+	struct stat st;
+
+	return !fstat(fd, &st) && S_ISCHR(st.st_mode);
+}
+
 EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
 	struct ibv_context *ibv = NULL;
 	char node[SHARE_NODE_SIZE];
 	uint64_t token[2];
+
+	if (is_device_node(cmd_fd)) /* the kernel's contexts have their device's */
+		return context_with_old_slots(kernel_import(cmd_fd));
 	int err = -share_file_read(cmd_fd, node, token);
 
 	if (err)
@@ -150,7 +160,7 @@ EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *ibv, uint32_t handle)
 	struct kernel_context *kernel = kernel_context_of(ibv);
 
 	if (kernel)
-		return fail_null(EOPNOTSUPP);
+		return kernel_import_pd(kernel, handle);
 	struct context *context = context_of(ibv);
 	struct pd *pd = calloc(1, sizeof(*pd));
 
@@ -191,6 +201,12 @@ static int pd_give_back(struct pd *pd)
 
 EXPORT void ibv_unimport_pd(struct ibv_pd *ibv)
 {
+	struct kernel_context *kernel = kernel_context_of(ibv->context);
+
+	if (kernel) {
+		kernel_unimport_pd(kernel, ibv);
+		return;
+	}
 	struct pd *pd = pd_of(ibv);
 	struct ibv_context *context = ibv->context;
 	struct open_context *open = container_of(context_of(context), struct open_context, context);
@@ -330,7 +346,7 @@ EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
 	struct kernel_context *kernel = kernel_context_of(pd->context);
 
 	if (kernel)
-		return fail_null(EOPNOTSUPP);
+		return kernel_import_mr(kernel, pd, handle);
 	struct proto_query_mr_resp resp;
 	int err = daemon_query_mr(conn_of(pd->context), handle, &resp);
 
@@ -358,6 +374,12 @@ EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
 
 EXPORT void ibv_unimport_mr(struct ibv_mr *ibv)
 {
+	struct kernel_context *kernel = kernel_context_of(ibv->context);
+
+	if (kernel) {
+		kernel_unimport_mr(kernel, ibv);
+		return;
+	}
 	struct mr *mr = container_of(ibv, struct mr, ibv);
 	struct ibv_context *context = ibv->context;
 

@@ -28,26 +28,6 @@ EXPORT void verbs_init_cq(struct ibv_cq *cq, struct ibv_context *context,
 	pthread_mutex_unlock(&context->mutex);
 }
 
-EXPORT int ibv_cmd_create_cq(struct ibv_context *context, int cqe, struct ibv_comp_channel *channel,
-			     int vector, struct ibv_cq *cq, void *request, size_t size,
-			     struct ib_uverbs_create_cq_resp *response, size_t response_size)
-{
-	struct ib_uverbs_create_cq core = {
-		.user_handle = (uintptr_t)cq,
-		.cqe = (uint32_t)cqe,
-		.comp_vector = (uint32_t)vector,
-		.comp_channel = channel ? channel->fd : -1,
-	};
-	int err = COMMAND(context, CREATE_CQ, core, size, response);
-
-	if (err)
-		return err;
-	cq->handle = response->cq_handle;
-	cq->cqe = (int)response->cqe;
-	cq->context = context;
-	return 0;
-}
-
 /* The kernel's flags for what the program asks for; false: it asks for something unknown. */
 static bool cq_flags(const struct ibv_cq_init_attr_ex *attr, uint32_t *flags)
 {
@@ -86,7 +66,7 @@ static int create_cq_extended(struct ibv_context *context, const struct ibv_cq_i
 	return 0;
 }
 
-/* What a driver's own attributes go with needs the method. */
+/* For a driver's own attributes, and for imported contexts. */
 static int create_cq_method(struct ibv_context *context, const struct ibv_cq_init_attr_ex *attr,
 			    uint32_t flags, struct provider_cq *cq,
 			    const struct driver_data *driver, struct ibv_command_buffer *link)
@@ -119,6 +99,34 @@ static int create_cq_method(struct ibv_context *context, const struct ibv_cq_ini
 	return 0;
 }
 
+EXPORT int ibv_cmd_create_cq(struct ibv_context *context, int cqe, struct ibv_comp_channel *channel,
+			     int vector, struct ibv_cq *cq, void *request, size_t size,
+			     struct ib_uverbs_create_cq_resp *response, size_t response_size)
+{
+	const struct ibv_cq_init_attr_ex attr = {
+		.cqe = (uint32_t)cqe, .channel = channel, .comp_vector = (uint32_t)vector};
+	struct ib_uverbs_create_cq core = {
+		.user_handle = (uintptr_t)cq,
+		.cqe = (uint32_t)cqe,
+		.comp_vector = (uint32_t)vector,
+		.comp_channel = channel ? channel->fd : -1,
+	};
+	struct driver_data driver = driver_data_of(request, COMMAND_HEADER + sizeof(core), size,
+						   response, sizeof(*response), response_size);
+
+	if (context_is_imported(context))
+		return create_cq_method(context, &attr, 0,
+					container_of(cq, struct provider_cq, ibv), &driver, NULL);
+	int err = COMMAND(context, CREATE_CQ, core, size, response);
+
+	if (err)
+		return err;
+	cq->handle = response->cq_handle;
+	cq->cqe = (int)response->cqe;
+	cq->context = context;
+	return 0;
+}
+
 /* Since rdma-core 53. `command_flags` concerns kernels that have no extended commands. */
 EXPORT int ibv_cmd_create_cq_ex2(struct ibv_context *context,
 				 const struct ibv_cq_init_attr_ex *attr, struct provider_cq *cq,
@@ -131,7 +139,7 @@ EXPORT int ibv_cmd_create_cq_ex2(struct ibv_context *context,
 	(void)command_flags;
 	if (!cq_flags(attr, &flags))
 		return EOPNOTSUPP;
-	if (!link)
+	if (!link && !context_is_imported(context))
 		return create_cq_extended(context, attr, flags, cq, request, size, response,
 					  response_size);
 	struct driver_data driver = driver_data_of(

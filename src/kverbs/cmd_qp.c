@@ -3,6 +3,7 @@
  * Commands for queue pairs and multicast, which driver libraries call. Each returns 0 or a positive
  * errno. The count of events as in cmd_cq.c.
  */
+#include <rdma/ib_user_ioctl_cmds.h>
 #include <string.h>
 
 #include "base/sys.h"
@@ -113,6 +114,85 @@ static void qp_extended_fill(struct provider_qp *qp, const struct ibv_qp_init_at
 	}
 }
 
+/* The program's flags as the method has them. */
+static uint32_t qp_method_flags(const struct ibv_qp_init_attr_ex *attr)
+{
+	uint32_t flags = 0;
+
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS)
+		flags = attr->create_flags & ~(uint32_t)IBV_QP_CREATE_SOURCE_QPN;
+	return attr->sq_sig_all ? flags | IB_UVERBS_QP_CREATE_SQ_SIG_ALL : flags;
+}
+
+/* The parts that the queue pair has. */
+static void qp_method_parts(struct method *method, const struct ibv_qp_init_attr_ex *attr,
+			    const struct qp_parts *parts)
+{
+	bool table = attr->comp_mask & IBV_QP_INIT_ATTR_IND_TABLE;
+
+	if (attr->qp_type == IBV_QPT_XRC_RECV) {
+		method_object(method, UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, parts->domain);
+		return;
+	}
+	method_object(method, UVERBS_ATTR_CREATE_QP_PD_HANDLE, parts->domain);
+	if (attr->srq)
+		method_object(method, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, parts->srq);
+	if (!table || attr->cap.max_send_wr)
+		method_object(method, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, parts->send_cq);
+	if (table)
+		method_object(method, UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE,
+			      (uint32_t)attr->rwq_ind_tbl->ind_tbl_handle);
+	else if (attr->qp_type != IBV_QPT_XRC_SEND)
+		method_object(method, UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, parts->recv_cq);
+}
+
+/* For an imported context, see context_is_imported(). */
+static int create_qp_method(struct ibv_context *context, struct ibv_qp *qp,
+			    struct ibv_qp_init_attr_ex *attr, const struct qp_parts *parts,
+			    const struct driver_data *driver)
+{
+	bool sends_only = attr->qp_type == IBV_QPT_XRC_SEND;
+	struct ib_uverbs_create_qp_resp answer = {0};
+	struct ib_uverbs_qp_cap got,
+		cap = {
+			.max_send_wr = attr->cap.max_send_wr,
+			.max_recv_wr = sends_only ? 0 : attr->cap.max_recv_wr,
+			.max_send_sge = attr->cap.max_send_sge,
+			.max_recv_sge = sends_only ? 0 : attr->cap.max_recv_sge,
+			.max_inline_data = attr->cap.max_inline_data,
+		};
+	uint32_t flags = qp_method_flags(attr);
+	struct method method;
+
+	method_begin(&method, UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE);
+	method_object(&method, UVERBS_ATTR_CREATE_QP_HANDLE, 0);
+	qp_method_parts(&method, attr, parts);
+	method_in_u64(&method, UVERBS_ATTR_CREATE_QP_USER_HANDLE, (uintptr_t)qp);
+	method_in(&method, UVERBS_ATTR_CREATE_QP_CAP, &cap, sizeof(cap));
+	method_in_u64(&method, UVERBS_ATTR_CREATE_QP_TYPE, attr->qp_type);
+	if (flags)
+		method_in_u32(&method, UVERBS_ATTR_CREATE_QP_FLAGS, flags);
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS &&
+	    attr->create_flags & IBV_QP_CREATE_SOURCE_QPN)
+		method_in_u32(&method, UVERBS_ATTR_CREATE_QP_SOURCE_QPN, attr->source_qpn);
+	method_object(&method, UVERBS_ATTR_CREATE_QP_EVENT_FD, (uint64_t)context->async_fd);
+	method_out(&method, UVERBS_ATTR_CREATE_QP_RESP_CAP, &got, sizeof(got));
+	method_out(&method, UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, &answer.qpn, sizeof(answer.qpn));
+	method_driver(&method, driver);
+	int err = method_run(kernel_of(context), &method);
+
+	if (err)
+		return err;
+	answer.qp_handle = (uint32_t)method_result(&method, UVERBS_ATTR_CREATE_QP_HANDLE);
+	answer.max_send_wr = got.max_send_wr;
+	answer.max_recv_wr = got.max_recv_wr;
+	answer.max_send_sge = got.max_send_sge;
+	answer.max_recv_sge = got.max_recv_sge;
+	answer.max_inline_data = got.max_inline_data;
+	uverbs_qp_fill(qp, context, attr, &answer);
+	return 0;
+}
+
 static int create_legacy(struct ibv_context *context, struct ibv_qp *qp,
 			 struct ibv_qp_init_attr_ex *attr, const struct qp_parts *parts,
 			 void *request, size_t size, struct ib_uverbs_create_qp_resp *response,
@@ -134,6 +214,11 @@ static int create_legacy(struct ibv_context *context, struct ibv_qp *qp,
 		.qp_type = (uint8_t)attr->qp_type,
 		.is_srq = attr->srq != NULL,
 	};
+	struct driver_data driver = driver_data_of(request, COMMAND_HEADER + sizeof(core), size,
+						   response, sizeof(*response), response_size);
+
+	if (context_is_imported(context))
+		return create_qp_method(context, qp, attr, parts, &driver);
 	int err = COMMAND(context, CREATE_QP, core, size, response);
 
 	if (!err)
@@ -205,6 +290,42 @@ static int qp_extras(struct ib_uverbs_ex_create_qp *core, const struct ibv_qp_in
 	return 0;
 }
 
+static int create_extended(struct ibv_context *context, struct ibv_qp *qp,
+			   struct ibv_qp_init_attr_ex *attr, const struct qp_parts *parts,
+			   void *request, size_t size, struct ib_uverbs_ex_create_qp_resp *response,
+			   size_t response_size)
+{
+	bool sends_only = attr->qp_type == IBV_QPT_XRC_SEND;
+	struct ib_uverbs_ex_create_qp core = {
+		.user_handle = (uintptr_t)qp,
+		.pd_handle = parts->domain,
+		.send_cq_handle = parts->send_cq,
+		.recv_cq_handle = parts->recv_cq,
+		.srq_handle = parts->srq,
+		.max_send_wr = attr->cap.max_send_wr,
+		.max_recv_wr = sends_only ? 0 : attr->cap.max_recv_wr,
+		.max_send_sge = attr->cap.max_send_sge,
+		.max_recv_sge = sends_only ? 0 : attr->cap.max_recv_sge,
+		.max_inline_data = attr->cap.max_inline_data,
+		.sq_sig_all = attr->sq_sig_all != 0,
+		.qp_type = (uint8_t)attr->qp_type,
+		.is_srq = attr->srq != NULL,
+	};
+	struct driver_data driver =
+		driver_data_of(request, COMMAND_HEADER_EXTENDED + sizeof(core), size, response,
+			       sizeof(*response), response_size);
+	int err = qp_extras(&core, attr);
+
+	if (err)
+		return err;
+	if (context_is_imported(context))
+		return create_qp_method(context, qp, attr, parts, &driver);
+	err = COMMAND_EXTENDED(context, CREATE_QP, core, size, response);
+	if (!err)
+		uverbs_qp_fill(qp, context, attr, &response->base);
+	return err;
+}
+
 EXPORT int ibv_cmd_create_qp_ex2(struct ibv_context *context, struct provider_qp *qp,
 				 struct ibv_qp_init_attr_ex *attr, void *request, size_t size,
 				 struct ib_uverbs_ex_create_qp_resp *response, size_t response_size)
@@ -213,33 +334,15 @@ EXPORT int ibv_cmd_create_qp_ex2(struct ibv_context *context, struct provider_qp
 			       IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_MAX_TSO_HEADER |
 			       IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH |
 			       IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-	bool sends_only = attr->qp_type == IBV_QPT_XRC_SEND;
-	struct ib_uverbs_ex_create_qp core = {.user_handle = (uintptr_t)qp};
 	struct qp_parts parts;
 	int err = attr->comp_mask & ~known ? EINVAL : parts_of(attr, &parts);
 
 	if (!err)
-		err = qp_extras(&core, attr);
-	if (err)
-		return err;
-	core.pd_handle = parts.domain;
-	core.send_cq_handle = parts.send_cq;
-	core.recv_cq_handle = parts.recv_cq;
-	core.srq_handle = parts.srq;
-	core.max_send_wr = attr->cap.max_send_wr;
-	core.max_recv_wr = sends_only ? 0 : attr->cap.max_recv_wr;
-	core.max_send_sge = attr->cap.max_send_sge;
-	core.max_recv_sge = sends_only ? 0 : attr->cap.max_recv_sge;
-	core.max_inline_data = attr->cap.max_inline_data;
-	core.sq_sig_all = attr->sq_sig_all != 0;
-	core.qp_type = (uint8_t)attr->qp_type;
-	core.is_srq = attr->srq != NULL;
-	err = COMMAND_EXTENDED(context, CREATE_QP, core, size, response);
-	if (err)
-		return err;
-	uverbs_qp_fill(&qp->ibv, context, attr, &response->base);
-	qp_extended_fill(qp, attr, parts.xrcd);
-	return 0;
+		err = create_extended(context, &qp->ibv, attr, &parts, request, size, response,
+				      response_size);
+	if (!err)
+		qp_extended_fill(qp, attr, parts.xrcd);
+	return err;
 }
 
 EXPORT int ibv_cmd_open_qp(struct ibv_context *context, struct provider_qp *qp, int qp_size,

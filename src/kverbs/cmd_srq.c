@@ -3,6 +3,8 @@
  * Commands for shared receive queues and XRC domains, which driver libraries call. Each returns 0
  * or a positive errno. The counts of events as in cmd_cq.c.
  */
+#include <rdma/ib_user_ioctl_cmds.h>
+
 #include "base/sys.h"
 #include "kverbs/commands.h"
 
@@ -21,26 +23,6 @@ static void srq_fill(struct ibv_srq *srq, struct ibv_srq_attr *attr,
 	srq->handle = from->srq_handle;
 	attr->max_wr = from->max_wr;
 	attr->max_sge = from->max_sge;
-}
-
-EXPORT int ibv_cmd_create_srq(struct ibv_pd *pd, struct ibv_srq *srq,
-			      struct ibv_srq_init_attr *attr, void *request, size_t size,
-			      struct ib_uverbs_create_srq_resp *response, size_t response_size)
-{
-	struct ib_uverbs_create_srq core = {
-		.user_handle = (uintptr_t)srq,
-		.pd_handle = pd->handle,
-		.max_wr = attr->attr.max_wr,
-		.max_sge = attr->attr.max_sge,
-		.srq_limit = attr->attr.srq_limit,
-	};
-
-	srq_begin(srq, pd->context);
-	int err = COMMAND(pd->context, CREATE_SRQ, core, size, response);
-
-	if (!err)
-		srq_fill(srq, &attr->attr, response);
-	return err;
 }
 
 /* The fields that a type of queue needs beyond those of all: 0 or a positive errno. */
@@ -83,6 +65,71 @@ static void srq_extended_fill(struct provider_srq *srq, const struct ibv_srq_ini
 		srq->cq = attr->cq;
 }
 
+/* For an imported context, see context_is_imported(). `core` is what the command would have. */
+static int create_srq_method(struct ibv_srq *srq, const struct ib_uverbs_create_xsrq *core,
+			     const struct driver_data *driver,
+			     struct ib_uverbs_create_srq_resp *response)
+{
+	struct method method;
+
+	method_begin(&method, UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE);
+	method_object(&method, UVERBS_ATTR_CREATE_SRQ_HANDLE, 0);
+	method_object(&method, UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, core->pd_handle);
+	if (core->srq_type == IBV_SRQT_XRC)
+		method_object(&method, UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE, core->xrcd_handle);
+	if (core->srq_type != IBV_SRQT_BASIC)
+		method_object(&method, UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE, core->cq_handle);
+	method_in_u64(&method, UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, core->user_handle);
+	method_in_u32(&method, UVERBS_ATTR_CREATE_SRQ_MAX_WR, core->max_wr);
+	method_in_u32(&method, UVERBS_ATTR_CREATE_SRQ_MAX_SGE, core->max_sge);
+	method_in_u32(&method, UVERBS_ATTR_CREATE_SRQ_LIMIT, core->srq_limit);
+	if (core->srq_type == IBV_SRQT_TM)
+		method_in_u32(&method, UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS, core->max_num_tags);
+	method_in_u64(&method, UVERBS_ATTR_CREATE_SRQ_TYPE, core->srq_type);
+	method_object(&method, UVERBS_ATTR_CREATE_SRQ_EVENT_FD, (uint64_t)srq->context->async_fd);
+	method_out(&method, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, &response->max_wr, 4);
+	method_out(&method, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, &response->max_sge, 4);
+	if (core->srq_type == IBV_SRQT_XRC)
+		method_out(&method, UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, &response->srqn, 4);
+	method_driver(&method, driver);
+	int err = method_run(kernel_of(srq->context), &method);
+
+	response->srq_handle = (uint32_t)method_result(&method, UVERBS_ATTR_CREATE_SRQ_HANDLE);
+	return err;
+}
+
+EXPORT int ibv_cmd_create_srq(struct ibv_pd *pd, struct ibv_srq *srq,
+			      struct ibv_srq_init_attr *attr, void *request, size_t size,
+			      struct ib_uverbs_create_srq_resp *response, size_t response_size)
+{
+	struct ib_uverbs_create_srq core = {
+		.user_handle = (uintptr_t)srq,
+		.pd_handle = pd->handle,
+		.max_wr = attr->attr.max_wr,
+		.max_sge = attr->attr.max_sge,
+		.srq_limit = attr->attr.srq_limit,
+	};
+	const struct ib_uverbs_create_xsrq basic = {
+		.user_handle = core.user_handle,
+		.srq_type = IBV_SRQT_BASIC,
+		.pd_handle = core.pd_handle,
+		.max_wr = core.max_wr,
+		.max_sge = core.max_sge,
+		.srq_limit = core.srq_limit,
+	};
+	struct driver_data driver = driver_data_of(request, COMMAND_HEADER + sizeof(core), size,
+						   response, sizeof(*response), response_size);
+
+	srq_begin(srq, pd->context);
+	int err = context_is_imported(pd->context)
+			  ? create_srq_method(srq, &basic, &driver, response)
+			  : COMMAND(pd->context, CREATE_SRQ, core, size, response);
+
+	if (!err)
+		srq_fill(srq, &attr->attr, response);
+	return err;
+}
+
 /* The response of both commands has the same layout, and so has the driver's part behind it. */
 EXPORT int ibv_cmd_create_srq_ex(struct ibv_context *context, struct provider_srq *srq,
 				 struct ibv_srq_init_attr_ex *attr, void *request, size_t size,
@@ -105,7 +152,11 @@ EXPORT int ibv_cmd_create_srq_ex(struct ibv_context *context, struct provider_sr
 	core.max_sge = attr->attr.max_sge;
 	core.srq_limit = attr->attr.srq_limit;
 	srq_begin(&srq->ibv, context);
-	err = COMMAND(context, CREATE_XSRQ, core, size, response);
+	struct driver_data driver = driver_data_of(request, COMMAND_HEADER + sizeof(core), size,
+						   response, sizeof(*response), response_size);
+
+	err = context_is_imported(context) ? create_srq_method(&srq->ibv, &core, &driver, response)
+					   : COMMAND(context, CREATE_XSRQ, core, size, response);
 	if (err)
 		return err;
 	srq_fill(&srq->ibv, &attr->attr, response);

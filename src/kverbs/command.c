@@ -97,14 +97,17 @@ static int command_message_send(struct kernel_context *kernel, const struct comm
 		memcpy(message + header + command->core_size, command->driver.in,
 		       command->driver.in_size);
 	errno = 0;
-	if (kernel_io->send(kernel_fd(kernel), message, size->in) != (ssize_t)size->in)
-		return command_error();
+	int err = kernel_io->send(kernel_fd(kernel), message, size->in) == (ssize_t)size->in
+			  ? 0
+			  : command_error();
+
+	/* A command that posts requests has an answer also when it fails. */
 	if (command->answer)
 		memcpy(command->answer, response, command->answer_size);
-	if (command->driver.out_size)
+	if (!err && command->driver.out_size)
 		memcpy(command->driver.out, response + command->answer_size,
 		       command->driver.out_size);
-	return 0;
+	return err;
 }
 
 static int command_write(struct kernel_context *kernel, const struct command *command)

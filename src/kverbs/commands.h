@@ -15,6 +15,17 @@
 /* Whether objects may be destroyed after the device is gone, which a driver sets. */
 extern EXPORT bool verbs_allow_disassociate_destroy;
 
+/*
+ * Whether the context is another process's, too. The kernel reports asynchronous events of an
+ * object to the context's first descriptor of events, which is the other process's, unless the
+ * object's creation names another one. Only methods can do that, so in an imported context objects
+ * with events are created by methods, and where the kernel has none that fails.
+ */
+static inline bool context_is_imported(struct ibv_context *context)
+{
+	return kernel_of(context)->imported;
+}
+
 /* The result of a command that ends an object. */
 static inline int destroy_result(int err)
 {
@@ -60,6 +71,15 @@ static inline int destroy_result(int err)
 						.number = IB_USER_VERBS_CMD_##name, \
 						.core = &(core),                    \
 						.core_size = sizeof(core),          \
+					})
+
+/* An extended one. */
+#define COMMAND_PLAIN_EXTENDED(context, name, core)                                    \
+	command_run(kernel_of(context), &(struct command){                             \
+						.number = IB_USER_VERBS_EX_CMD_##name, \
+						.extended = true,                      \
+						.core = &(core),                       \
+						.core_size = sizeof(core),             \
 					})
 
 /* One with a response that the library itself needs. */

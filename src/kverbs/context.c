@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/env.h"
 #include "base/log.h"
@@ -291,6 +292,21 @@ static int async_open(struct kernel_context *kernel)
 	return err;
 }
 
+/* What is left to do when the driver has made the context. NULL with errno: it is closed again. */
+static struct ibv_context *context_complete(struct verbs_context *verbs)
+{
+	struct kernel_context *kernel = kernel_of(&verbs->context);
+
+	slots_own(verbs);
+	int err = verbs->context.async_fd < 0 ? async_open(kernel) : 0;
+
+	if (!err)
+		return &verbs->context;
+	kernel_close(kernel);
+	errno = err;
+	return NULL;
+}
+
 /* For drivers that open a device with data of their own (mlx5dv_open_device). NULL with errno. */
 EXPORT struct ibv_context *verbs_open_device(struct ibv_device *ibv, void *data);
 EXPORT struct ibv_context *verbs_open_device(struct ibv_device *ibv, void *data)
@@ -304,23 +320,39 @@ EXPORT struct ibv_context *verbs_open_device(struct ibv_device *ibv, void *data)
 	}
 	struct verbs_context *verbs = device->provided->provider->alloc_context(ibv, fd, data);
 
-	if (!verbs)
-		return NULL;
-	struct kernel_context *kernel = kernel_of(&verbs->context);
-
-	slots_own(verbs);
-	int err = verbs->context.async_fd < 0 ? async_open(kernel) : 0;
-
-	if (!err)
-		return &verbs->context;
-	kernel_close(kernel);
-	errno = err;
-	return NULL;
+	return verbs ? context_complete(verbs) : NULL;
 }
 
 struct ibv_context *kernel_open(struct kernel_device *device)
 {
 	return verbs_open_device(&device->provided->ibv, NULL);
+}
+
+/* If another device has the node's number by now, the driver's first command fails. */
+struct ibv_context *kernel_import(int cmd_fd)
+{
+	struct verbs_context *verbs = NULL;
+	struct kernel_device *device;
+	struct stat node;
+
+	if (fstat(cmd_fd, &node) || !S_ISCHR(node.st_mode)) {
+		errno = EINVAL;
+		return NULL;
+	}
+	device = kernel_device_find(node.st_rdev);
+	errno = device ? EOPNOTSUPP : ENODEV;
+	if (device && device->provided->provider->import_context)
+		verbs = device->provided->provider->import_context(&device->provided->ibv, cmd_fd);
+	if (device) { /* a context has its own reference */
+		int err = errno;
+
+		kernel_device_put(device);
+		errno = err;
+	}
+	if (!verbs)
+		return NULL;
+	kernel_of(&verbs->context)->imported = true;
+	return context_complete(verbs);
 }
 
 /* ------------------------------------------------------------------ the context's command */

@@ -252,6 +252,26 @@ struct kernel_device *kernel_device_of(const struct ibv_device *ibv)
 	return found;
 }
 
+struct kernel_device *kernel_device_find(dev_t number)
+{
+	struct device_choice choice = device_choice_get();
+	struct ibv_device **list = calloc(1, sizeof(struct ibv_device *)), **longer;
+	struct kernel_device *found = NULL;
+	int count = 0;
+
+	longer = list ? kernel_list_append(list, &count, &choice) : NULL;
+	for (int i = 0; longer && i < count; i++) {
+		struct kernel_device *device = kernel_device_of(longer[i]);
+
+		if (!found && device->found->node_number == number)
+			found = device; /* keeps the list's reference */
+		else
+			kernel_device_put(device);
+	}
+	free(longer ? longer : list);
+	return found;
+}
+
 __be64 kernel_device_guid(struct kernel_device *device)
 {
 	return htobe64(device->found->guid);

@@ -19,6 +19,10 @@ struct kernel_device {
 EXPORT void verbs_init_cq(struct ibv_cq *cq, struct ibv_context *context,
 			  struct ibv_comp_channel *channel, void *cq_context);
 
+/* Looks for the device whose node has this number, among those that are there now and that the
+ * program may have. The caller gets a reference. NULL: there is none, or there is no memory. */
+struct kernel_device *kernel_device_find(dev_t number);
+
 /* Opens the node: a descriptor or -errno. */
 int kernel_node_open(const struct kernel_device *device);
 

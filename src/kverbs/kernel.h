@@ -58,7 +58,8 @@ struct kernel_context {
 	struct kernel_device *device;
 	struct provider_ops ops; /* set while the context is opened, then constant */
 	uint32_t driver_id;
-	bool ioctl; /* the kernel takes ioctls; else only write() */
+	bool ioctl;    /* the kernel takes ioctls; else only write() */
+	bool imported; /* by kernel_import(); set before the context is the program's */
 };
 
 static inline struct kernel_context *kernel_of(struct ibv_context *context)
@@ -74,6 +75,10 @@ static inline int kernel_fd(const struct kernel_context *kernel)
 }
 
 int kernel_close(struct kernel_context *kernel);
+
+/* A context over the descriptor of another one, which is a device's node; owns `cmd_fd` if it
+ * succeeds. */
+struct ibv_context *kernel_import(int cmd_fd);
 
 /* ------------------------------------------------------------------ queries */
 
@@ -103,6 +108,14 @@ int kernel_rereg_mr(struct kernel_context *kernel, struct ibv_mr *mr, int flags,
 /* Whether the region's pages are registered with fork_register(). */
 bool kernel_mr_is_pinned(const struct ibv_mr *mr);
 int kernel_dereg_mr(struct kernel_context *kernel, struct ibv_mr *mr);
+
+/* Objects of a context with the same descriptor, by their handles. */
+struct ibv_pd *kernel_import_pd(struct kernel_context *kernel, uint32_t handle);
+void kernel_unimport_pd(struct kernel_context *kernel, struct ibv_pd *pd);
+struct ibv_mr *kernel_import_mr(struct kernel_context *kernel, struct ibv_pd *pd, uint32_t handle);
+void kernel_unimport_mr(struct kernel_context *kernel, struct ibv_mr *mr);
+struct ibv_dm *kernel_import_dm(struct kernel_context *kernel, uint32_t handle);
+void kernel_unimport_dm(struct kernel_context *kernel, struct ibv_dm *dm);
 
 struct ibv_comp_channel *kernel_create_channel(struct kernel_context *kernel);
 int kernel_destroy_channel(struct ibv_comp_channel *channel);

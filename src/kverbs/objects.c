@@ -56,6 +56,32 @@ int kernel_dealloc_pd(struct kernel_context *kernel, struct ibv_pd *pd)
 	return report_error(kernel->ops.dealloc_pd(pd));
 }
 
+struct ibv_pd *kernel_import_pd(struct kernel_context *kernel, uint32_t handle)
+{
+	NULL_UNLESS_PROVIDED(kernel, import_pd);
+	return kernel->ops.import_pd(&kernel->verbs->context, handle);
+}
+
+void kernel_unimport_pd(struct kernel_context *kernel, struct ibv_pd *pd)
+{
+	if (kernel->ops.unimport_pd)
+		kernel->ops.unimport_pd(pd);
+}
+
+/* ------------------------------------------------------------------ device memory */
+
+struct ibv_dm *kernel_import_dm(struct kernel_context *kernel, uint32_t handle)
+{
+	NULL_UNLESS_PROVIDED(kernel, import_dm);
+	return kernel->ops.import_dm(&kernel->verbs->context, handle);
+}
+
+void kernel_unimport_dm(struct kernel_context *kernel, struct ibv_dm *dm)
+{
+	if (kernel->ops.unimport_dm)
+		kernel->ops.unimport_dm(dm);
+}
+
 /* ------------------------------------------------------------------ memory regions */
 
 struct ibv_mr *kernel_reg_mr(struct kernel_context *kernel, struct ibv_pd *pd, void *addr,
@@ -98,11 +124,13 @@ static struct provider_mr *provider_mr_of(struct ibv_mr *mr)
 	return container_of(mr, struct provider_mr, ibv);
 }
 
+/* A region of device memory has no address. */
 bool kernel_mr_is_pinned(const struct ibv_mr *mr)
 {
 	const struct provider_mr *provided = container_of(mr, const struct provider_mr, ibv);
 
-	return provided->type == PROVIDER_MR && !(provided->access & IBV_ACCESS_ON_DEMAND);
+	return provided->type == PROVIDER_MR && mr->addr &&
+	       !(provided->access & IBV_ACCESS_ON_DEMAND);
 }
 
 int kernel_rereg_mr(struct kernel_context *kernel, struct ibv_mr *mr, int flags, struct ibv_pd *pd,
@@ -137,6 +165,18 @@ int kernel_dereg_mr(struct kernel_context *kernel, struct ibv_mr *mr)
 {
 	UNLESS_PROVIDED(kernel, dereg_mr);
 	return report_error(kernel->ops.dereg_mr(provider_mr_of(mr)));
+}
+
+struct ibv_mr *kernel_import_mr(struct kernel_context *kernel, struct ibv_pd *pd, uint32_t handle)
+{
+	NULL_UNLESS_PROVIDED(kernel, import_mr);
+	return kernel->ops.import_mr(pd, handle);
+}
+
+void kernel_unimport_mr(struct kernel_context *kernel, struct ibv_mr *mr)
+{
+	if (kernel->ops.unimport_mr)
+		kernel->ops.unimport_mr(mr);
 }
 
 /* ------------------------------------------------------------------ completion queues */
@@ -204,7 +244,9 @@ struct ibv_cq_ex *kernel_create_cq_ex(struct kernel_context *kernel,
 	NULL_UNLESS_PROVIDED(kernel, create_cq_ex);
 	if (attr->wc_flags & ~(uint64_t)IBV_CREATE_CQ_SUP_WC_FLAGS)
 		return report_null(EOPNOTSUPP);
-	if (attr->channel && !part_belongs(kernel, attr->channel->context))
+	if ((attr->channel && !part_belongs(kernel, attr->channel->context)) ||
+	    (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD &&
+	     !part_belongs(kernel, attr->parent_domain->context)))
 		return report_null(EINVAL);
 	struct ibv_cq_ex *cq = kernel->ops.create_cq_ex(context, attr);
 
@@ -256,7 +298,9 @@ struct ibv_srq *kernel_create_srq_ex(struct kernel_context *kernel,
 	NULL_UNLESS_PROVIDED(kernel, create_srq_ex);
 	if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD && !part_belongs(kernel, attr->pd->context)) ||
 	    (attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ && attr->cq &&
-	     !part_belongs(kernel, attr->cq->context)))
+	     !part_belongs(kernel, attr->cq->context)) ||
+	    (attr->comp_mask & IBV_SRQ_INIT_ATTR_XRCD && attr->xrcd &&
+	     !part_belongs(kernel, attr->xrcd->context)))
 		return report_null(EINVAL);
 	return kernel->ops.create_srq_ex(&kernel->verbs->context, attr);
 }
@@ -304,7 +348,11 @@ struct ibv_qp *kernel_create_qp_ex(struct kernel_context *kernel, struct ibv_qp_
 {
 	NULL_UNLESS_PROVIDED(kernel, create_qp_ex);
 	if (!queues_belong(kernel, attr->send_cq, attr->recv_cq, attr->srq) ||
-	    (attr->comp_mask & IBV_QP_INIT_ATTR_PD && !part_belongs(kernel, attr->pd->context)))
+	    (attr->comp_mask & IBV_QP_INIT_ATTR_PD && !part_belongs(kernel, attr->pd->context)) ||
+	    (attr->comp_mask & IBV_QP_INIT_ATTR_XRCD &&
+	     !part_belongs(kernel, attr->xrcd->context)) ||
+	    (attr->comp_mask & IBV_QP_INIT_ATTR_IND_TABLE &&
+	     !part_belongs(kernel, attr->rwq_ind_tbl->context)))
 		return report_null(EINVAL);
 	return kernel->ops.create_qp_ex(&kernel->verbs->context, attr);
 }

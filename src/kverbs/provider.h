@@ -140,6 +140,14 @@ struct provider_dm {
 	uint32_t handle;
 };
 
+enum provider_flow_action_type { PROVIDER_FLOW_ACTION_NONE, PROVIDER_FLOW_ACTION_ESP };
+
+struct provider_flow_action {
+	struct ibv_flow_action ibv;
+	uint32_t handle;
+	enum provider_flow_action_type type;
+};
+
 struct provider_counters {
 	struct ibv_counters ibv;
 	uint32_t handle;
@@ -268,5 +276,6 @@ enum { PROVIDER_OPS = sizeof(struct provider_ops) / sizeof(void (*)(void)) };
 _Static_assert(PROVIDER_OPS == 76, "a driver's table has 76 functions");
 _Static_assert(offsetof(struct ibv_command_buffer, header) == 32, "cmd_ioctl.h");
 _Static_assert(sizeof(struct provider_match) == 24, "driver.h");
+_Static_assert(sizeof(struct provider_flow_action) == 16, "driver.h");
 
 #endif

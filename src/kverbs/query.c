@@ -82,8 +82,7 @@ static void device_odp(struct ibv_device_attr_ex *attr,
 	attr->xrc_odp_caps = from->xrc_odp_caps;
 }
 
-/* What the kernel didn't fill is zero in `from`. Work queues, their tables and device memory are
- * left out: their commands don't exist here (src/abi/private_34.c). */
+/* What the kernel didn't fill is zero in `from`. */
 static void device_extras(struct ibv_device_attr_ex *attr,
 			  const struct ib_uverbs_ex_query_device_resp *from)
 {
@@ -91,6 +90,12 @@ static void device_extras(struct ibv_device_attr_ex *attr,
 	attr->completion_timestamp_mask = from->timestamp_mask;
 	attr->hca_core_clock = from->hca_core_clock;
 	attr->device_cap_flags_ex = from->device_cap_flags_ex;
+	attr->rss_caps.supported_qpts = from->rss_caps.supported_qpts;
+	attr->rss_caps.max_rwq_indirection_tables = from->rss_caps.max_rwq_indirection_tables;
+	attr->rss_caps.max_rwq_indirection_table_size =
+		from->rss_caps.max_rwq_indirection_table_size;
+	attr->max_wq_type_rq = from->max_wq_type_rq;
+	attr->max_dm_size = from->max_dm_size;
 	attr->raw_packet_caps = from->raw_packet_caps;
 	attr->tm_caps.max_rndv_hdr_size = from->tm_caps.max_rndv_hdr_size;
 	attr->tm_caps.max_num_tags = from->tm_caps.max_num_tags;

@@ -19,6 +19,17 @@ static const struct kernel_io *real_io;
 
 /* ------------------------------------------------------------------ the kernel */
 
+/* Whether this command is to fail. */
+static bool fake_fails(void)
+{
+	if (!fake.fail)
+		return false;
+	if (!fake.fail_after)
+		return true;
+	fake.fail_after--;
+	return false;
+}
+
 static ssize_t fake_write(int fd, const void *bytes, size_t size)
 {
 	struct ib_uverbs_cmd_hdr header;
@@ -28,10 +39,8 @@ static ssize_t fake_write(int fd, const void *bytes, size_t size)
 
 	(void)fd;
 	fake.writes++;
-	if (fake.fail) {
-		errno = (int)fake.fail;
-		return -1;
-	}
+	bool fails = fake_fails();
+
 	memcpy(fake.message, bytes, size);
 	fake.message_size = size;
 	memcpy(&header, bytes, sizeof(header));
@@ -44,7 +53,10 @@ static ssize_t fake_write(int fd, const void *bytes, size_t size)
 	}
 	if (room)
 		memcpy((void *)(uintptr_t)response, fake.answer, room);
-	return (ssize_t)size;
+	if (!fails)
+		return (ssize_t)size;
+	errno = (int)fake.fail;
+	return -1;
 }
 
 const struct ib_uverbs_attr *fake_attr(uint16_t id)
@@ -53,6 +65,15 @@ const struct ib_uverbs_attr *fake_attr(uint16_t id)
 		if (fake.attrs[i].attr_id == id)
 			return &fake.attrs[i];
 	return NULL;
+}
+
+const void *fake_value(uint16_t id)
+{
+	const struct ib_uverbs_attr *attr = fake_attr(id);
+
+	if (!attr)
+		return NULL;
+	return attr->len <= 8 ? (const void *)&attr->data : (void *)(uintptr_t)attr->data;
 }
 
 static void invoke_write(void)
@@ -73,24 +94,39 @@ static void invoke_write(void)
 		       driver->len);
 }
 
+/* A method that creates an object has the object's handle as its first attribute, but there are
+ * others, so tests look at a result only where it is one. */
+static void method_answer(struct ib_uverbs_ioctl_hdr *header)
+{
+	if (header->object_id == UVERBS_OBJECT_DEVICE &&
+	    header->method_id == UVERBS_METHOD_INVOKE_WRITE) {
+		invoke_write();
+		return;
+	}
+	for (unsigned int i = 0; i < header->num_attrs; i++)
+		if (!header->attrs[i].len && !header->attrs[i].data)
+			header->attrs[i].data = FAKE_HANDLE;
+	if (header->object_id == UVERBS_OBJECT_ASYNC_EVENT)
+		header->attrs[0].data = (uint64_t)dup(0);
+}
+
 static int fake_ioctl(int fd, unsigned long request, void *argument)
 {
 	struct ib_uverbs_ioctl_hdr *header = argument;
 
 	(void)fd, (void)request;
 	fake.ioctls++;
-	if (!fake.has_ioctl || fake.fail) {
-		errno = fake.has_ioctl ? (int)fake.fail : ENOTTY;
+	if (!fake.has_ioctl) {
+		errno = ENOTTY;
 		return -1;
 	}
+	bool fails = fake_fails();
+
 	fake.header = *header;
 	memcpy(fake.attrs, header->attrs, header->num_attrs * sizeof(fake.attrs[0]));
-	if (header->object_id == UVERBS_OBJECT_DEVICE &&
-	    header->method_id == UVERBS_METHOD_INVOKE_WRITE)
-		invoke_write();
-	if (header->object_id == UVERBS_OBJECT_ASYNC_EVENT)
-		header->attrs[0].data = (uint64_t)dup(0);
-	return 0;
+	method_answer(header);
+	errno = (int)fake.fail;
+	return fails ? -1 : 0;
 }
 
 static const struct kernel_io fake_io = {.send = fake_write, .control = fake_ioctl};
@@ -239,11 +275,29 @@ static void fake_free_context(struct ibv_context *context)
 	free(container_of(verbs, struct fake_context, verbs));
 }
 
+static struct ibv_mr *fake_import_mr(struct ibv_pd *pd, uint32_t handle)
+{
+	struct provider_mr *mr = calloc(1, sizeof(*mr));
+
+	if (ibv_cmd_query_mr(pd, mr, handle)) {
+		free(mr);
+		return NULL;
+	}
+	return &mr->ibv;
+}
+
+static void fake_unimport_mr(struct ibv_mr *mr)
+{
+	free(container_of(mr, struct provider_mr, ibv));
+}
+
 static const struct provider_ops fake_ops = {
 	.alloc_pd = fake_alloc_pd,
 	.dealloc_pd = fake_dealloc_pd,
 	.create_qp = fake_create_qp,
 	.free_context = fake_free_context,
+	.import_mr = fake_import_mr,
+	.unimport_mr = fake_unimport_mr,
 	.query_port = fake_query_port,
 };
 
@@ -263,6 +317,24 @@ static struct verbs_context *fake_alloc_context(struct ibv_device *device, int f
 		return NULL;
 	if (ibv_cmd_get_context(&context->verbs, &request, sizeof(request), &response,
 				sizeof(response))) {
+		verbs_uninit_context(&context->verbs);
+		free(context);
+		return NULL;
+	}
+	verbs_set_ops(&context->verbs, &fake_ops);
+	return &context->verbs;
+}
+
+/* Another context over the same descriptor, which it owns. */
+static struct verbs_context *fake_import_context(struct ibv_device *device, int fd)
+{
+	struct fake_context *context = _verbs_init_and_alloc_context(
+		device, fd, sizeof(*context),
+		(struct verbs_context *)offsetof(struct fake_context, verbs), FAKE_DRIVER_ID);
+
+	if (!context)
+		return NULL;
+	if (ibv_cmd_query_context(&context->verbs.context, NULL)) {
 		verbs_uninit_context(&context->verbs);
 		free(context);
 		return NULL;
@@ -295,6 +367,7 @@ const struct provider fake_provider = {
 	.abi_max = 1,
 	.matches = fake_matches,
 	.alloc_context = fake_alloc_context,
+	.import_context = fake_import_context,
 	.alloc_device = fake_alloc_device,
 	.uninit_device = fake_uninit_device,
 };
@@ -304,4 +377,41 @@ struct kernel_context *fake_open(struct ibv_device *device)
 	struct ibv_context *context = kernel_open(kernel_device_of(device));
 
 	return context ? kernel_of(context) : NULL;
+}
+
+/* ------------------------------------------------------------------ a device that is open */
+
+struct ibv_device **listed;
+
+struct kernel_context *device_open(bool has_ioctl)
+{
+	struct device_choice choice = {.kernel = true};
+	int count = 0;
+
+	fake_begin();
+	fake.has_ioctl = has_ioctl;
+	fake_device("uverbs3", "fake0", "1:3", NULL);
+	listed = kernel_list_append(calloc(1, sizeof(*listed)), &count, &choice);
+	if (count != 1 || listed[1])
+		abort();
+	/* The answer to GET_CONTEXT by write(): a descriptor of events and 5 vectors. */
+	struct ib_uverbs_get_context_resp answer = {.async_fd = (uint32_t)dup(0),
+						    .num_comp_vectors = 5};
+
+	memcpy(fake.answer, &answer, sizeof(answer));
+	if (has_ioctl)
+		close((int)answer.async_fd);
+	struct kernel_context *kernel = fake_open(listed[0]);
+
+	if (!kernel)
+		abort();
+	return kernel;
+}
+
+void device_close(struct kernel_context *kernel)
+{
+	kernel_close(kernel);
+	kernel_device_put(kernel_device_of(listed[0]));
+	free(listed);
+	fake_end();
 }

@@ -15,7 +15,7 @@
 #include "kverbs/provider.h"
 #include "kverbs/scan.h"
 
-enum { FAKE_BYTES = 512, FAKE_ATTRS = 24, FAKE_DRIVER_ID = 77 };
+enum { FAKE_BYTES = 32 * 1024 + 512, FAKE_ATTRS = 24, FAKE_DRIVER_ID = 77, FAKE_HANDLE = 0x777 };
 
 /* What the kernel was asked last, and what it answers. */
 struct fake_kernel {
@@ -29,6 +29,8 @@ struct fake_kernel {
 	uint64_t command;	    /* its number */
 	uint8_t answer[FAKE_BYTES]; /* what the next response is filled with */
 	uint32_t fail;		    /* errno of the next commands */
+	unsigned int fail_after;    /* that many commands still succeed; those that post have an
+				       answer also when they fail */
 };
 extern struct fake_kernel fake;
 
@@ -44,8 +46,16 @@ void fake_file(const char *path, const char *text); /* below sysfs */
 struct kernel_context *fake_open(struct ibv_device *device);
 extern const struct provider fake_provider;
 
+/* fake_begin(), one device, and that opened; the list with the device. */
+extern struct ibv_device **listed;
+struct kernel_context *device_open(bool has_ioctl);
+void device_close(struct kernel_context *kernel);
+
 /* The attribute of the last ioctl; NULL: it had none such. */
 const struct ib_uverbs_attr *fake_attr(uint16_t id);
+
+/* The value of an attribute with data, or what it points to. */
+const void *fake_value(uint16_t id);
 
 /* The commands that drivers call; no header of src/ declares them. */
 void verbs_register_driver_34(const struct provider *provider);
@@ -72,6 +82,64 @@ int ibv_cmd_create_ah(struct ibv_pd *pd, struct ibv_ah *ah, struct ibv_ah_attr *
 int ibv_cmd_create_srq(struct ibv_pd *pd, struct ibv_srq *srq, struct ibv_srq_init_attr *attr,
 		       void *request, size_t size, struct ib_uverbs_create_srq_resp *response,
 		       size_t response_size);
+int ibv_cmd_create_srq_ex(struct ibv_context *context, struct provider_srq *srq,
+			  struct ibv_srq_init_attr_ex *attr, void *request, size_t size,
+			  struct ib_uverbs_create_srq_resp *response, size_t response_size);
+int ibv_cmd_create_cq(struct ibv_context *context, int cqe, struct ibv_comp_channel *channel,
+		      int vector, struct ibv_cq *cq, void *request, size_t size,
+		      struct ib_uverbs_create_cq_resp *response, size_t response_size);
+int ibv_cmd_create_qp_ex2(struct ibv_context *context, struct provider_qp *qp,
+			  struct ibv_qp_init_attr_ex *attr, void *request, size_t size,
+			  struct ib_uverbs_ex_create_qp_resp *response, size_t response_size);
+int ibv_cmd_open_qp(struct ibv_context *context, struct provider_qp *qp, int qp_size,
+		    struct ibv_qp_open_attr *attr, void *request, size_t size,
+		    struct ib_uverbs_create_qp_resp *response, size_t response_size);
+int ibv_cmd_open_xrcd(struct ibv_context *context, struct provider_xrcd *xrcd, int xrcd_size,
+		      struct ibv_xrcd_init_attr *attr, void *request, size_t size,
+		      struct ib_uverbs_open_xrcd_resp *response, size_t response_size);
+int ibv_cmd_close_xrcd(struct provider_xrcd *xrcd);
+int ibv_cmd_query_mr(struct ibv_pd *pd, struct provider_mr *mr, uint32_t handle);
+int ibv_cmd_query_device_any(struct ibv_context *context,
+			     const struct ibv_query_device_ex_input *input,
+			     struct ibv_device_attr_ex *attr, size_t attr_size,
+			     struct ib_uverbs_ex_query_device_resp *response,
+			     size_t *response_size);
+int ibv_cmd_query_context(struct ibv_context *context, struct ibv_command_buffer *link);
+int ibv_cmd_create_wq(struct ibv_context *context, struct ibv_wq_init_attr *attr, struct ibv_wq *wq,
+		      void *request, size_t size, struct ib_uverbs_ex_create_wq_resp *response,
+		      size_t response_size);
+int ibv_cmd_modify_wq(struct ibv_wq *wq, struct ibv_wq_attr *attr, void *request, size_t size);
+int ibv_cmd_destroy_wq(struct ibv_wq *wq);
+int ibv_cmd_create_rwq_ind_table(struct ibv_context *context,
+				 struct ibv_rwq_ind_table_init_attr *attr,
+				 struct ibv_rwq_ind_table *table,
+				 struct ib_uverbs_ex_create_rwq_ind_table_resp *response,
+				 size_t response_size);
+int ibv_cmd_destroy_rwq_ind_table(struct ibv_rwq_ind_table *table);
+int ibv_cmd_create_flow(struct ibv_qp *qp, struct ibv_flow *flow, struct ibv_flow_attr *attr,
+			void *driver, size_t driver_size);
+int ibv_cmd_destroy_flow(struct ibv_flow *flow);
+int ibv_cmd_alloc_dm(struct ibv_context *context, const struct ibv_alloc_dm_attr *attr,
+		     struct provider_dm *dm, struct ibv_command_buffer *link);
+int ibv_cmd_free_dm(struct provider_dm *dm);
+int ibv_cmd_reg_dm_mr(struct ibv_pd *pd, struct provider_dm *dm, uint64_t offset, size_t length,
+		      unsigned int access, struct provider_mr *mr, struct ibv_command_buffer *link);
+int ibv_cmd_create_counters(struct ibv_context *context, struct ibv_counters_init_attr *attr,
+			    struct provider_counters *counters, struct ibv_command_buffer *link);
+int ibv_cmd_destroy_counters(struct provider_counters *counters);
+int ibv_cmd_read_counters(struct provider_counters *counters, uint64_t *values, uint32_t count,
+			  uint32_t flags, struct ibv_command_buffer *link);
+int ibv_cmd_create_flow_action_esp(struct ibv_context *context,
+				   struct ibv_flow_action_esp_attr *attr,
+				   struct provider_flow_action *action,
+				   struct ibv_command_buffer *link);
+int ibv_cmd_modify_flow_action_esp(struct provider_flow_action *action,
+				   struct ibv_flow_action_esp_attr *attr,
+				   struct ibv_command_buffer *link);
+int ibv_cmd_destroy_flow_action(struct provider_flow_action *action);
+int ibv_cmd_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int ibv_cmd_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int ibv_cmd_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int ibv_cmd_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
 		       void *request, size_t size);
 int ibv_cmd_get_context(struct verbs_context *verbs, void *request, size_t size,

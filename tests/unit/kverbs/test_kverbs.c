@@ -144,40 +144,6 @@ static void environment_chooses(void **state)
 
 /* ------------------------------------------------------------------ a device that is open */
 
-static struct ibv_device **listed;
-
-static struct kernel_context *device_open(bool has_ioctl)
-{
-	struct device_choice choice = {.kernel = true};
-	int count = 0;
-
-	fake_begin();
-	fake.has_ioctl = has_ioctl;
-	fake_device("uverbs3", "fake0", "1:3", NULL);
-	listed = kernel_list_append(calloc(1, sizeof(*listed)), &count, &choice);
-	assert_int_equal(count, 1);
-	assert_null(listed[1]);
-	/* The answer to GET_CONTEXT by write(): a descriptor of events and 5 vectors. */
-	struct ib_uverbs_get_context_resp answer = {.async_fd = (uint32_t)dup(0),
-						    .num_comp_vectors = 5};
-
-	memcpy(fake.answer, &answer, sizeof(answer));
-	if (has_ioctl)
-		close((int)answer.async_fd);
-	struct kernel_context *kernel = fake_open(listed[0]);
-
-	assert_non_null(kernel);
-	return kernel;
-}
-
-static void device_close(struct kernel_context *kernel)
-{
-	kernel_close(kernel);
-	kernel_device_put(kernel_device_of(listed[0]));
-	free(listed);
-	fake_end();
-}
-
 static void device_is_listed_once(void **state)
 {
 	(void)state;
