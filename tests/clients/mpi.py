@@ -108,7 +108,7 @@ def main():
         shell, rank = script(hosts, "shell", SHELL), script(hosts, "rank", RANK)
         for way, (words, environment) in ways.items():
             if not way.startswith("UCX"):
-                continue  # its choice needn't be Verbena; libfabric: see docs/clients.md
+                continue  # its choice needn't be Verbena
             for ranks in (2, 4):
                 told = [word.format(one=hosts.host, two=hosts.client.addresses["ipv4"], shell=shell,
                                     half=ranks // 2) for word in HOSTS[name]]
