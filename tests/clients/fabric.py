@@ -3,9 +3,6 @@
 """libfabric: fi_info finds the device, fi_pingpong with checked data over the verbs provider, its
 messages and datagrams, and over both utility providers on top, on one host and between two.
 
-Between hosts only what names its peer by a GID is run: asked without an address, libfabric tries to
-bind to localhost, and listens there if a device serves that, as Verbena's does. See docs/clients.md.
-
 usage: fabric.py [WORD...]
 """
 import re
@@ -53,7 +50,7 @@ def one_host(suite, stage, who):
 
 def two_hosts(suite, hosts, who):
     """Over the wire."""
-    exchanges(suite, hosts, who, hosts.host, BY_GID)
+    exchanges(suite, hosts, who, hosts.host, BY_ADDRESS + BY_GID)
 
 
 def main():

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
 """OpenMPI and MPICH: mpi_check.c, which compares every message, collective result and window with
-what it must be, with 2 to 4 processes, over what the library chooses by itself and over each way
-to Verbena that it has.
+what it must be, with 2 to 8 processes, over what the library chooses by itself and over each way
+to Verbena that it has; and with processes on two hosts. A remote shell of this script's own starts
+them on the second host.
 
 usage: mpi.py openmpi|mpich [WORD...]
 """
@@ -10,8 +11,8 @@ import os
 import re
 import sys
 
-from clients import Nobodys, on_each_stage, prepare, require
-from lib import FULL, Suite, tail
+from clients import Nobodys, on_each_stage, on_two_hosts, prepare, require
+from lib import FULL, VERBENA, Suite, tail
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mpi_check.c")
 PARTS = ("neighbours", "everyone to everyone", "collectives", "windows")
@@ -20,6 +21,29 @@ UCX = ["--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "opal_common_ucx_d
        "--mca", "opal_common_ucx_tls", "any"]
 OFI = ["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include",
        "verbs;ofi_rxm"]
+
+# How each is told of its hosts and the remote shell. Both hosts have this machine's name and
+# memory, which the libraries would share, so the second one gets another name.
+HOSTS = {
+    "openmpi": ["--host", "{one}:{half},{two}:{half}", "--mca", "plm_rsh_agent", "{shell}", "--mca",
+                "oob_tcp_if_include", "eth0", "--mca", "btl_tcp_if_include", "eth0"],
+    "mpich": ["-hosts", "{one}:{half},{two}:{half}", "-launcher", "rsh", "-launcher-exec",
+              "{shell}", "-iface", "eth0"],
+}
+SHELL = """#!/bin/sh
+# usage: shell [-OPTION]... HOST WORD...: what ssh would do with the second host
+while [ "${{1#-}}" != "$1" ]; do shift; done
+shift
+export VERBENA_RUNTIME_DIR={runtime} TMPDIR={directory} HOME={directory}
+exec nsenter --net=/proc/{pid}/ns/net unshare --uts \\
+	sh -c 'hostname second; exec "$0" run -- sh -c "$1"' {verbena} "$*"
+"""
+# Both libraries hand the first host's variables on.
+RANK = """#!/bin/sh
+[ "$(hostname)" != second ] ||
+	export VERBENA_RUNTIME_DIR={runtime} TMPDIR={directory} HOME={directory}
+exec {program} "$@"
+"""
 
 # Compiler; and what runs a program: words, and variables.
 LIBRARIES = {
@@ -35,6 +59,17 @@ LIBRARIES = {
         "UCX, ud": (["mpiexec.mpich"], {"UCX_TLS": "ud,self"}),
     }),
 }
+
+
+def script(hosts, name, text):
+    """A script that knows the second host; returns its path."""
+    path, second = os.path.join(hosts.directory, name), hosts.client
+    program = os.path.join(hosts.directory, "mpi_check")
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text.format(runtime=second.runtime, directory=second.directory, verbena=VERBENA,
+                               pid=second.holder.pid, program=program))
+    os.chmod(path, 0o755)
+    return path
 
 
 def check(stage, program, words, environment, ranks):
@@ -62,10 +97,26 @@ def main():
         stage.run(compiler, "-O1", "-o", program, SOURCE, seconds=60, plain=True,
                   **({"cwd": stage.directory} if isinstance(stage, Nobodys) else {}))
         for way, (words, environment) in ways.items():
-            for ranks in (2, 3, 4) if FULL or way == "its choice" else (2, 4):
+            for ranks in (2, 3, 4, 8) if FULL or way == "its choice" else (2, 4, 8):
                 suite.case(f"{who}: {ranks} processes over {way}", check, stage, program, words,
                            environment, ranks)
+
+    def between(suite, hosts, who):
+        first = hosts.server
+        program = os.path.join(hosts.directory, "mpi_check")
+        first.run(compiler, "-O1", "-o", program, SOURCE, seconds=60, plain=True)
+        shell, rank = script(hosts, "shell", SHELL), script(hosts, "rank", RANK)
+        for way, (words, environment) in ways.items():
+            if not way.startswith("UCX"):
+                continue  # its choice needn't be Verbena
+            for ranks in (2, 4):
+                told = [word.format(one=hosts.host, two=hosts.client.addresses["ipv4"], shell=shell,
+                                    half=ranks // 2) for word in HOSTS[name]]
+                suite.case(f"{who}: {ranks} processes over {way}", check, first, rank,
+                           words + told, environment, ranks)
     on_each_stage(suite, cases)
+    if os.geteuid() == 0:
+        on_two_hosts(suite, between)
     suite.end()
 
 

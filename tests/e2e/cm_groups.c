@@ -55,7 +55,9 @@ int main(int argc, char **argv)
 
 	/* Without a channel each call returns when it is done, and its event is id->event. */
 	require(!rdma_create_id(NULL, &id, NULL, RDMA_PS_UDP), "rdma_create_id");
-	require(!rdma_bind_addr(id, (struct sockaddr *)&own), "rdma_bind_addr");
+	/* Not rdma_bind_addr(): an identifier that is bound to loopback has no device. */
+	require(!rdma_resolve_addr(id, (struct sockaddr *)&own, (struct sockaddr *)&own, 2000),
+		"rdma_resolve_addr");
 	struct ibv_cq *cq = qp_make(id);
 
 	require(!rdma_join_multicast(id, (struct sockaddr *)&group, NULL), "rdma_join_multicast");

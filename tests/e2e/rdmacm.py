@@ -25,6 +25,8 @@ from lib import (BUILD, FULL, LEAST, PORTS, SANITIZE, SANITIZER_RUNTIME, SKIPPED
                  port_listened, require, tail)
 from network import own_network
 
+PROBE = f"{BUILD}/tests/e2e/cm_probe"
+
 MIB = 1024 * 1024
 # What a client says that comes before its server listens; the last is rstream -T n.
 REFUSED = re.compile(r"REJECTED|refused|CM event 8|Connection refused|event 8|rpoll: Resource temp|"
@@ -236,7 +238,25 @@ def host_address(family):
     return found[1] if found else None
 
 
+def loopback_bind(stage):
+    """As in Linux: no device until it is used, so that libfabric takes the interfaces' addresses."""
+    for address in ("127.0.0.1", "127.1.2.3", "::1"):
+        text = stage.run(PROBE, "bind", address)
+        require(text.split() == ["bound", "0", "-"], f"{address}: {text}")
+    port = PORTS.take()
+    server = stage.start(PROBE, "listen", "127.0.0.1", port)
+    require(poll_until(lambda: f"listening {port} -" in server.output().splitlines(), 20 * SLOW),
+            f"doesn't listen\n{tail(server.output())}")
+    client = stage.start(PROBE, "connect", "127.0.0.1", "127.0.0.1", port)
+    require(poll_until(lambda: "ESTABLISHED 0 verbena0" in client.output(), 20 * SLOW),
+            f"no connection\n{tail(client.output())}\n{tail(server.output())}")
+    for process in (client, server):
+        process.kill()
+        process.wait(5)
+
+
 def connections(suite, stage):
+    suite.case("a bind to loopback", loopback_bind, stage)
     suite.case("rping over IPv4", rping, stage, "127.0.0.1")
     suite.case("rping over IPv6", rping, stage, "::1")
     for family in (socket.AF_INET, socket.AF_INET6):

@@ -159,7 +159,7 @@ static void note_card(struct cm_id *id, const struct host_address *entry)
 	memcpy(id->card_mac, entry->mac, sizeof(id->card_mac));
 }
 
-static bool cm_gid_is_loopback(const uint8_t gid[16])
+bool cm_gid_is_loopback(const uint8_t gid[16])
 {
 	return ip_is_v4(gid) ? gid[12] == 127 : IN6_IS_ADDR_LOOPBACK((const void *)gid);
 }

@@ -111,6 +111,9 @@ void cm_id_drop_request(struct cm_id *id);
 
 struct cm_service *cm_id_service(const struct cm_id *id);
 
+/* Whether it stands for an address of the loopback interface. */
+bool cm_gid_is_loopback(const uint8_t gid[16]);
+
 /* Addresses. */
 
 /* Copies an address. False: neither IPv4 nor IPv6, or of the wrong size. */

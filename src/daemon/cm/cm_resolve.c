@@ -53,6 +53,10 @@ static int bind_id(struct cm_id *id, const union cm_address *address)
 			address->any.sa_family == AF_INET6 && cm_id_service(id)->ports.v6_only;
 	int err = cm_address_is_any(address) || take_device(id) == 0 ? 0 : -EADDRNOTAVAIL;
 
+	/* As in Linux: it takes a device when it is resolved. A program (libfabric) sees by that
+	 * that other hosts can't reach it there. */
+	if (!err && cm_gid_is_loopback(id->path.local))
+		id->device = NULL;
 	if (!err)
 		err = bind_port(id);
 	if (err) {
