@@ -97,6 +97,7 @@ const struct cli_command command_sm = {
 		"      --port N           its port\n"
 		"      --priority N       0 to 15: the manager with the highest one is the master\n"
 		"      --routing KIND     minhop (the default) or updown\n"
+		"      --lmc N            0 to 7: each port of an adapter gets 2^N LIDs, else 0\n"
 		"      --window N         requests under way at once: 1 to 1024, else 64\n"
 		"      --timeout MS       until a request is repeated, else 200\n"
 		"      --retries N        copies of a request, else 3\n"

@@ -151,7 +151,7 @@ static void port_address_wish(const struct sm *sm, const struct sm_node *node, u
 	octets_put16(data + INFO_LID, node->lid);
 	octets_put16(data + INFO_SM_LID, sm->own_lid);
 	octets_put16(data + INFO_LEASE, 0);
-	data[INFO_PROTECT_LMC] = 0;
+	data[INFO_PROTECT_LMC] = node->lmc;
 	octet_set_low(&data[INFO_MTU_SM_SL], 0);
 	data[INFO_REREGISTER_TIMEOUT] = SM_LIFE_TIME;
 }

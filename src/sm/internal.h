@@ -82,7 +82,8 @@ struct sm_node {
 	uint8_t entry;	     /* the port by which it was found */
 	uint32_t first_port; /* row of a switch's port 0, or of the adapter's port */
 	uint32_t place;	     /* of a switch: in `switches` */
-	uint16_t lid;	     /* that it is to have */
+	uint16_t lid;	     /* that it is to have: the first of 2^lmc */
+	uint8_t lmc;
 	bool has_description;
 	bool has_switch_info;
 	bool is_lost;		  /* it stopped answering during the sweep */
@@ -131,6 +132,17 @@ void sm_tables_free(struct sm_tables *tables);
 int subnet_close(struct sm_subnet *subnet);
 /* Whether both ends of a port's cable can carry data. */
 bool subnet_port_is_linked(const struct sm_subnet *subnet, uint32_t port);
+
+/* How many LIDs the node has. */
+static inline uint32_t sm_lid_count(const struct sm_node *node)
+{
+	return 1u << node->lmc;
+}
+
+static inline bool sm_node_has_lid(const struct sm_node *node, uint16_t lid)
+{
+	return node->lid && lid >= node->lid && lid - node->lid < (int)sm_lid_count(node);
+}
 
 static inline uint8_t sm_port_state(const struct sm_port *port)
 {
@@ -298,7 +310,8 @@ enum sm_phase {
 
 struct sm_lid {
 	uint64_t guid; /* 0: free */
-	uint16_t lid;
+	uint16_t lid;  /* the first of 2^lmc; 0: none any more */
+	uint8_t lmc;
 };
 
 /* Another manager, as it last answered. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * PathRecord: the way from one LID to another by the tables that this manager wanted, with the
- * smallest MTU and rate on it. Between two ports there is one path, since a port has one LID.
+ * smallest MTU and rate on it. Between two ports there are as many paths as the one with more LIDs
+ * has; the first LID of one belongs to the first of the other, and so on.
  */
 #include "sm/sa.h"
 
@@ -135,10 +136,10 @@ static uint32_t egress_find(const struct sm_subnet *subnet, const struct sm_node
 	return number && number <= node->ports ? node->first_port + number : SM_NONE;
 }
 
-/* Follows the tables. False: they don't lead there. */
-static bool way_follow(const struct sm_subnet *subnet, uint32_t from, uint32_t to, struct way *way)
+/* Follows the tables to a LID of `to`. False: they don't lead there. */
+static bool way_follow(const struct sm_subnet *subnet, uint32_t from, uint32_t to, uint16_t lid,
+		       struct way *way)
 {
-	uint16_t lid = subnet->nodes[to].lid;
 	uint32_t at = from;
 
 	*way = (struct way){.mtu = 5};
@@ -205,7 +206,13 @@ static bool life_agrees(const struct sa_query *query)
 			       : true;
 }
 
-static void path_offer(struct sa_query *query, uint32_t from, uint32_t to)
+/* The ends of a path, as numbers from the first LID of each on. */
+struct path_bits {
+	uint32_t source, target;
+};
+
+/* Whether there is a path that the query agrees with; it is added. */
+static bool path_offer(struct sa_query *query, uint32_t from, uint32_t to, struct path_bits bits)
 {
 	const struct sm_node *source = &query->subnet->nodes[from];
 	const struct sm_node *target = &query->subnet->nodes[to];
@@ -214,17 +221,18 @@ static void path_offer(struct sa_query *query, uint32_t from, uint32_t to)
 	uint8_t record[64] = {0};
 	struct way way;
 
-	if (!pkey || !way_follow(query->subnet, from, to, &way))
-		return;
+	if (!pkey ||
+	    !way_follow(query->subnet, from, to, (uint16_t)(target->lid + bits.target), &way))
+		return false;
 	way.mtu = path_select(query, PATH_MTU, way.mtu, plain_worth);
 	way.rate = path_select(query, PATH_RATE, way.rate, rate_worth);
 	if (!way.mtu || !way.rate || !life_agrees(query))
-		return;
+		return false;
 	memcpy(record, query->record, 8);
 	gid_make(record + AT_DGID, target->port_guid);
 	gid_make(record + AT_SGID, source->port_guid);
-	octets_put16(record + AT_DLID, target->lid);
-	octets_put16(record + AT_SLID, source->lid);
+	octets_put16(record + AT_DLID, (uint16_t)(target->lid + bits.target));
+	octets_put16(record + AT_SLID, (uint16_t)(source->lid + bits.source));
 	record[AT_COUNT] = 0x80;
 	octets_put16(record + AT_PKEY, wanted ? wanted : pkey);
 	if (sa_has(query, PATH_SL))
@@ -233,6 +241,36 @@ static void path_offer(struct sa_query *query, uint32_t from, uint32_t to)
 	record[AT_RATE] = 2 << 6 | way.rate;
 	record[AT_LIFE] = 2 << 6 | SM_LIFE_TIME;
 	sa_add(query, record);
+	return true;
+}
+
+/* How many paths between two ports are wanted at most. */
+static uint32_t paths_wanted(const struct sa_query *query)
+{
+	if (query->method == SA_GET)
+		return 1;
+	return sa_has(query, PATH_COUNT) ? query->record[AT_COUNT] & 0x7f : UINT32_MAX;
+}
+
+/* All paths between two ports; a LID that the query names is the only one at its end. */
+static void pair_offer(struct sa_query *query, uint32_t from, uint32_t to)
+{
+	const struct sm_node *source = &query->subnet->nodes[from];
+	const struct sm_node *target = &query->subnet->nodes[to];
+	bool has_source = sa_has(query, PATH_SLID), has_target = sa_has(query, PATH_DLID);
+	uint32_t sources = has_source ? 1 : sm_lid_count(source);
+	uint32_t targets = has_target ? 1 : sm_lid_count(target);
+	uint32_t count = sources > targets ? sources : targets, found = 0;
+
+	for (uint32_t i = 0; i < count && found < paths_wanted(query) && !query->status; i++) {
+		struct path_bits bits = {i % sources, i % targets};
+
+		if (has_source)
+			bits.source = octets_get16(query->record + AT_SLID) - source->lid;
+		if (has_target)
+			bits.target = octets_get16(query->record + AT_DLID) - target->lid;
+		found += path_offer(query, from, to, bits);
+	}
 }
 
 /* The path to a group: what its members agreed on. */
@@ -304,7 +342,7 @@ static void paths_offer(struct sa_query *query, uint32_t from, uint32_t to)
 			if (query->status)
 				return;
 			if (row_is_path_end(query, i) && row_is_path_end(query, k))
-				path_offer(query, i, k);
+				pair_offer(query, i, k);
 		}
 }
 

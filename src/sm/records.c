@@ -7,7 +7,13 @@ static bool node_is_asked(const struct sa_query *query, const struct sm_node *no
 {
 	if (!node->lid || node->is_lost)
 		return false;
-	return !sa_has(query, 0) || octets_get16(query->record) == node->lid;
+	return !sa_has(query, 0) || sm_node_has_lid(node, octets_get16(query->record));
+}
+
+/* Of a node that is asked: its record has the first of its LIDs, the query may have any. */
+static void node_offer(struct sa_query *query, const uint8_t *record, uint64_t except)
+{
+	sa_offer(query, record, except | 1);
 }
 
 #define EACH_NODE(node, query)                                                      \
@@ -43,7 +49,7 @@ void sa_nodes(struct sa_query *query)
 		octets_put16(record, node->lid);
 		memcpy(record + 4, node->info, 40);
 		memcpy(record + 44, node->description, 64);
-		sa_offer(query, record, 0);
+		node_offer(query, record, 0);
 	}
 }
 
@@ -75,7 +81,7 @@ void sa_ports(struct sa_query *query)
 			/* The M_Key is for managers. */
 			if (!query->is_trusted)
 				memset(record + 4 + INFO_M_KEY, 0, 8);
-			sa_offer(query, record, except);
+			node_offer(query, record, except);
 		}
 	}
 }
@@ -88,7 +94,7 @@ void sa_switches(struct sa_query *query)
 
 		octets_put16(record, node->lid);
 		memcpy(record + 4, node->switch_info, sizeof node->switch_info);
-		sa_offer(query, record, 0);
+		node_offer(query, record, 0);
 	}
 }
 
@@ -107,7 +113,7 @@ void sa_unicast(struct sa_query *query)
 			octets_put16(record + 2, (uint16_t)block);
 			memcpy(record + 8, node->tables->unicast + block * SM_UNICAST_BLOCK,
 			       SM_UNICAST_BLOCK);
-			sa_offer(query, record, 0);
+			node_offer(query, record, 0);
 		}
 	}
 }
@@ -123,7 +129,7 @@ static void multicast_offer(struct sa_query *query, const struct sm_node *node,
 	octets_put16(record + 2, (uint16_t)(position << 12 | block));
 	for (unsigned int i = 0; i < SM_MULTICAST_BLOCK; i++)
 		octets_put16(record + 8 + 2 * i, known[i]);
-	sa_offer(query, record, 0);
+	node_offer(query, record, 0);
 }
 
 void sa_multicast(struct sa_query *query)
@@ -183,7 +189,7 @@ void sa_links(struct sa_query *query)
 			record[2] = port->number;
 			record[3] = subnet->ports[port->peer].number;
 			octets_put16(record + 4, subnet->nodes[subnet->ports[port->peer].node].lid);
-			sa_offer(query, record, 0);
+			node_offer(query, record, 0);
 		}
 	}
 }
@@ -200,7 +206,7 @@ void sa_guids(struct sa_query *query)
 			octets_put16(record, node->lid);
 			record[2] = (uint8_t)block;
 			memcpy(record + 8, node->guids + block * 64, 64);
-			sa_offer(query, record, 0);
+			node_offer(query, record, 0);
 		}
 	}
 }
@@ -228,7 +234,7 @@ void sa_pkeys(struct sa_query *query)
 			for (unsigned int i = 0; i < SM_PKEY_BLOCK; i++)
 				octets_put16(record + 8 + 2 * i,
 					     node->pkeys[block * SM_PKEY_BLOCK + i]);
-			sa_offer(query, record, 0);
+			node_offer(query, record, 0);
 		}
 	}
 }
@@ -247,7 +253,7 @@ void sa_lanes(struct sa_query *query)
 				record[2] = (uint8_t)in;
 				record[3] = node->type == SM_SWITCH ? port->number : 0;
 				memcpy(record + 8, port->sl_to_vl + 8 * in, 8);
-				sa_offer(query, record, 0);
+				node_offer(query, record, 0);
 			}
 		}
 	}
@@ -271,7 +277,7 @@ void sa_arbitration(struct sa_query *query)
 				record[2] = port->number;
 				record[3] = (uint8_t)(block + 1);
 				memcpy(record + 8, port->arbitration + block * 64, 64);
-				sa_offer(query, record, 0);
+				node_offer(query, record, 0);
 			}
 		}
 	}

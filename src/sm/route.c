@@ -2,7 +2,8 @@
 /*
  * Unicast routing: which port each switch takes for each LID. Distances are found per destination
  * switch, by one breadth-first search each; all LIDs behind the same switch share them. Of the
- * ports that lead nearer, a switch takes them in turn, those with the fewest LIDs first.
+ * ports that lead nearer, a switch takes them in turn, those with the fewest LIDs first. So the
+ * LIDs of one port (with an LMC) lead over different ports wherever there are several.
  *
  * Min-hop: all shortest paths count. Up/down: switches are ordered by their distance from the roots
  * (those that are nearest to the farthest leaf), and a path goes towards the roots first and then
@@ -76,8 +77,8 @@ static int routes_allocate(struct routes *routes, const struct sm_subnet *subnet
 	routes->by_order = calloc(n + 1, sizeof *routes->by_order);
 	routes->queue = calloc(n + 1, sizeof *routes->queue);
 	routes->first_lid = calloc(n + 2, sizeof *routes->first_lid);
-	routes->lids = calloc(subnet->node_count + 1, sizeof *routes->lids);
-	routes->lid_ports = calloc(subnet->node_count + 1, sizeof *routes->lid_ports);
+	routes->lids = calloc(subnet->top_lid + 1u, sizeof *routes->lids);
+	routes->lid_ports = calloc(subnet->top_lid + 1u, sizeof *routes->lid_ports);
 	if (!routes->first_edge || !routes->edges || !routes->cost || !routes->is_down ||
 	    !routes->order || !routes->by_order || !routes->queue || !routes->first_lid ||
 	    !routes->lids || !routes->lid_ports) {
@@ -142,7 +143,7 @@ static void lids_collect(struct routes *routes)
 		uint32_t home = lid_home(subnet, row, &port);
 
 		if (home != SM_NONE)
-			routes->first_lid[home + 2]++;
+			routes->first_lid[home + 2] += sm_lid_count(&subnet->nodes[row]);
 	}
 	for (uint32_t place = 0; place < routes->count; place++)
 		routes->first_lid[place + 2] += routes->first_lid[place + 1];

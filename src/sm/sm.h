@@ -70,6 +70,7 @@ struct sm_options {
 	uint32_t poll_failures; /* that make the master dead; 0: 3 */
 	uint64_t m_key;		/* that ports get; 0: none */
 	bool has_qos;		/* SL to VL tables and VL arbitration are written */
+	uint8_t lmc;		/* 0 to 7: each port of an adapter gets 2^lmc LIDs */
 };
 
 /* What a manager has done since it was created. */
@@ -87,10 +88,11 @@ struct sm *sm_create(const struct sm_functions *functions, void *context,
 		     const struct sm_options *options);
 void sm_free(struct sm *sm);
 
-/* The LID that an end port had. Before sm_start(). */
-void sm_lid_restore(struct sm *sm, uint64_t guid, uint16_t lid);
+/* The first of the 2^lmc LIDs that an end port had. Before sm_start(). */
+void sm_lid_restore(struct sm *sm, uint64_t guid, uint16_t lid, uint8_t lmc);
 /* Calls `visit` for all LIDs that ports have or had, if one was given since the last call. */
-void sm_lids_save(struct sm *sm, void (*visit)(void *context, uint64_t guid, uint16_t lid),
+void sm_lids_save(struct sm *sm,
+		  void (*visit)(void *context, uint64_t guid, uint16_t lid, uint8_t lmc),
 		  void *context);
 
 /* Makes an end port a member of a partition: GUID 0 stands for all ports. `pkey` has bit 15 for

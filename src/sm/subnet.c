@@ -251,13 +251,15 @@ int subnet_close(struct sm_subnet *subnet)
 	if (!subnet->by_lid || switches_sort(subnet))
 		return -ENOMEM;
 	for (uint32_t i = 0; i < subnet->node_count; i++) {
-		uint16_t lid = subnet->nodes[i].lid;
+		const struct sm_node *node = &subnet->nodes[i];
+		uint32_t end = node->lid + sm_lid_count(node);
 
-		if (!lid || lid >= LID_MULTICAST)
+		if (!node->lid || end > LID_MULTICAST)
 			continue;
-		subnet->by_lid[lid] = i + 1;
-		if (lid > subnet->top_lid)
-			subnet->top_lid = lid;
+		for (uint32_t lid = node->lid; lid < end; lid++)
+			subnet->by_lid[lid] = i + 1;
+		if (end > subnet->top_lid + 1u)
+			subnet->top_lid = (uint16_t)(end - 1);
 	}
 	for (uint32_t i = 0; i < subnet->port_count; i++)
 		if (subnet_port_is_linked(subnet, i) && subnet->ports[i].peer > i)

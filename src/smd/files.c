@@ -18,7 +18,7 @@ int lids_read(struct sm *sm, const char *path)
 {
 	FILE *file = fopen(path, "re");
 	unsigned long long guid;
-	unsigned int lid;
+	unsigned int lid, lmc;
 	char line[128];
 
 	if (!file && errno == ENOENT)
@@ -27,9 +27,11 @@ int lids_read(struct sm *sm, const char *path)
 		log_error("cannot read %s: %s", path, strerror(errno));
 		return -errno;
 	}
-	while (fgets(line, sizeof line, file))
-		if (sscanf(line, "%llx %x", &guid, &lid) == 2 && lid < 0xc000)
-			sm_lid_restore(sm, guid, (uint16_t)lid);
+	while (fgets(line, sizeof line, file)) {
+		lmc = 0;
+		if (sscanf(line, "%llx %x %u", &guid, &lid, &lmc) >= 2 && lid < 0xc000 && lmc < 8)
+			sm_lid_restore(sm, guid, (uint16_t)lid, (uint8_t)lmc);
+	}
 	fclose(file);
 	return 0;
 }
@@ -39,14 +41,14 @@ struct lids_text {
 	const char *path;
 };
 
-static void lid_visit(void *context, uint64_t guid, uint16_t lid)
+static void lid_visit(void *context, uint64_t guid, uint16_t lid, uint8_t lmc)
 {
 	struct lids_text *text = context;
 
 	if (!text->file)
 		text->file = fopen(text->path, "we");
 	if (text->file)
-		fprintf(text->file, "0x%016llx 0x%04x\n", (unsigned long long)guid, lid);
+		fprintf(text->file, "0x%016llx 0x%04x %u\n", (unsigned long long)guid, lid, lmc);
 }
 
 void lids_write(struct sm *sm, const char *path)

@@ -30,6 +30,7 @@ static const char usage[] =
 	"      --port N           its port\n"
 	"      --priority N       0 to 15: the manager with the highest one is the master\n"
 	"      --routing KIND     minhop (the default) or updown\n"
+	"      --lmc N            0 to 7: each port of an adapter gets 2^N LIDs, else 0\n"
 	"      --window N         requests under way at once: 1 to 1024, else 64\n"
 	"      --timeout MS       until a request is repeated, else 200\n"
 	"      --retries N        copies of a request, else 3\n"
@@ -71,6 +72,7 @@ enum option_kind {
 	OPTION_PORT,
 	OPTION_PRIORITY,
 	OPTION_ROUTING,
+	OPTION_LMC,
 	OPTION_WINDOW,
 	OPTION_TIMEOUT,
 	OPTION_RETRIES,
@@ -89,6 +91,7 @@ static const struct option long_options[] = {
 	{"port", required_argument, NULL, OPTION_PORT},
 	{"priority", required_argument, NULL, OPTION_PRIORITY},
 	{"routing", required_argument, NULL, OPTION_ROUTING},
+	{"lmc", required_argument, NULL, OPTION_LMC},
 	{"window", required_argument, NULL, OPTION_WINDOW},
 	{"timeout", required_argument, NULL, OPTION_TIMEOUT},
 	{"retries", required_argument, NULL, OPTION_RETRIES},
@@ -149,6 +152,10 @@ static bool option_take(int option, struct wishes *wishes)
 		break;
 	case OPTION_ROUTING:
 		is_good = routing_read(options);
+		break;
+	case OPTION_LMC:
+		is_good = number_read(&number, 0, 7);
+		options->lmc = (uint8_t)number;
 		break;
 	case OPTION_WINDOW:
 		is_good = number_read(&options->window, 1, SM_WINDOW_MAX);

@@ -171,6 +171,23 @@ def lids_stay(fabric):
     fabric.run("H1", MANAGER, "--once", "--quiet", check=False)
 
 
+def several_lids_a_port(fabric):
+    fabric.start(SMALL)
+    manager = Manager(fabric, "H1", "--lmc", "2").wait("subnet up")
+    bases = lids(fabric)
+    hosts = [bases[name] for name in ("H1", "H2", "H3", "H4")]
+    require(all(lid and lid % 4 == 0 for lid in hosts) and len(set(hosts)) == 4, str(bases))
+    first = {fabric.ask(op="trace", **{"from": "H1", "lid": bases["H3"] + i})["hops"][1]["from_port"]
+             for i in range(4)}
+    require(len(first) == 2, f"both cables between the switches are used: {first}")
+    _, text = fabric.run("H2", "saquery", "PR", "--src-to-dst", f"{bases['H2']}:{bases['H3'] + 3}")
+    require(text.count("dlid") == 1, text)
+    # With other numbers of LIDs, ports keep the first one.
+    manager.end()
+    Manager(fabric, "H1", "--lmc", "1").wait("subnet up")
+    require(lids(fabric) == bases, f"{bases}, then {lids(fabric)}")
+
+
 def partitions_are_written(fabric):
     fabric.start(SMALL)
     path = os.path.join(fabric.folder, "partitions")
@@ -279,7 +296,8 @@ def ibsim_is_managed(fabric):
 
 
 TESTS = [up_with_a_manager, the_diags_like_it, osmtest_passes, ibdiagnet_is_content,
-         a_cut_link_is_routed_around, lids_stay, partitions_are_written, two_of_ours,
+         a_cut_link_is_routed_around, lids_stay, several_lids_a_port,
+         partitions_are_written, two_of_ours,
          ours_and_opensm, the_fabric_is_killed_and_resumed, ibsim_is_managed]
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@
  * swept while datagrams get lost and cables are cut and mended, joins of groups come and go, and a
  * second manager takes over. When the disturbances have ended and the manager says that it is
  * settled, the fabric's own route function has to find a way between all ports that are connected
- * at all; of the shortest length with min-hop routing; without a cycle of waiting links with
- * up/down; and packets to a group reach its members once, and no other port. Each seed is one run,
- * always the same.
+ * at all, to each of their LIDs; of the shortest length with min-hop routing, over different ports
+ * to the LIDs of one port; without a cycle of waiting links with up/down; and packets to a group
+ * reach its members once, and no other port. Each seed is one run, always the same.
  *
  *   sm_sim [COUNT] [FIRST]          runs seeds; FIRST alone with -v as third word is shown
  *   sm_sim --sweep PODS LEAVES HOSTS CORES PORTS
@@ -16,6 +16,8 @@
 #include <time.h>
 
 #include "world.h"
+
+#define SM_NO_PORT UINT32_MAX
 
 static uint64_t seed_now;
 
@@ -240,12 +242,13 @@ static void joins_make(struct world *world, struct sm *sm, struct joins *joins)
 	free(reach);
 }
 
-static void route_check(const struct world *world, uint32_t from, uint32_t to, bool is_shortest,
-			const uint16_t *distance, struct waits *waits)
+/* The LID `index` of a port; returns the port by which the first switch sends packets to it. */
+static uint32_t route_check(const struct world *world, uint32_t from, uint32_t to, uint16_t index,
+			    bool is_shortest, const uint16_t *distance, struct waits *waits)
 {
 	struct route_query query = {
 		.port = from,
-		.destination = port_lid(&world->fabric.ports[to]),
+		.destination = (uint16_t)(port_lid(&world->fabric.ports[to]) + index),
 		.pkey = 0xffff,
 		.mtu = 5,
 	};
@@ -266,40 +269,97 @@ static void route_check(const struct world *world, uint32_t from, uint32_t to, b
 	for (uint32_t i = 1; waits && i < route.hops; i++)
 		waits->after[(size_t)route.hop[i - 1].egress * waits->count + route.hop[i].egress] =
 			1;
+	return route.hops > 1 ? route.hop[1].egress : SM_NO_PORT;
+}
+
+/* The switch at which an end port is: an adapter has other ports. */
+static uint32_t switch_of(const struct world *world, uint32_t row)
+{
+	const struct fabric_port *port = &world->fabric.ports[row];
+
+	return port->number ? world->fabric.ports[port->cable].node : port->node;
+}
+
+/* How many ports of a switch lead nearer to where the distances begin. */
+static unsigned int ports_nearer(const struct world *world, uint32_t node, const uint16_t *distance)
+{
+	const struct fabric_node *at = &world->fabric.nodes[node];
+	unsigned int count = 0;
+
+	for (unsigned int number = 1; number <= at->ports; number++) {
+		const struct fabric_port *port = &world->fabric.ports[at->first_port + number];
+		uint32_t peer =
+			port->cable == FABRIC_NONE ? node : world->fabric.ports[port->cable].node;
+
+		if (port_state(port) >= PORT_INIT &&
+		    world->fabric.nodes[peer].type == FABRIC_SWITCH && distance[peer] &&
+		    distance[peer] + 1 == distance[node])
+			count++;
+	}
+	return count;
+}
+
+/* All LIDs of a port; with min-hop routing they are spread over what there is. `distance`: from the
+ * switch where `from` is; `back`: room. */
+static void routes_to_port(const struct world *world, uint32_t from, uint32_t to, bool is_up_down,
+			   const uint16_t *distance, uint16_t *back, struct waits *waits)
+{
+	unsigned int lids = 1u << port_lmc(&world->fabric.ports[to]), used = 0, possible;
+	uint32_t seen[128];
+
+	for (unsigned int i = 0; i < lids; i++) {
+		uint32_t egress = route_check(world, from, to, (uint16_t)i, !is_up_down, distance,
+					      is_up_down ? waits : NULL);
+		unsigned int at = 0;
+
+		while (at < used && seen[at] != egress)
+			at++;
+		if (at == used)
+			seen[used++] = egress;
+	}
+	if (lids == 1 || is_up_down || !world->fabric.ports[from].number ||
+	    switch_of(world, from) == switch_of(world, to))
+		return;
+	spread(world, switch_of(world, to), 0, back);
+	possible = ports_nearer(world, switch_of(world, from), back);
+	if (used != (possible < lids ? possible : lids))
+		fail("the LIDs of a port aren't spread over the ports that lead there", used,
+		     possible);
+}
+
+static void lids_check(const struct fabric_port *port, uint8_t *used)
+{
+	for (unsigned int i = 0; i < 1u << port_lmc(port); i++)
+		if (!port_lid(port) || used[port_lid(port) + i]++)
+			fail("a LID is missing or used twice", i, port_lid(port));
 }
 
 static void routes_check(const struct world *world, uint32_t origin, bool is_up_down)
 {
 	uint32_t ports = world->fabric.header->ports, nodes = world->fabric.header->nodes;
 	uint16_t *reach = calloc(nodes, sizeof *reach), *distance = calloc(nodes, sizeof *distance);
+	uint16_t *back = calloc(nodes, sizeof *back);
 	struct waits waits = {ports, calloc((size_t)ports * ports, 1), calloc(ports, 1)};
 	uint8_t *used = calloc(65536, 1);
 
-	if (!reach || !distance || !waits.after || !waits.state || !used)
+	if (!reach || !distance || !back || !waits.after || !waits.state || !used)
 		abort();
 	spread(world, world->fabric.ports[origin].node, world->fabric.ports[origin].number, reach);
 	for (uint32_t a = 0; a < ports; a++) {
 		if (!end_is_there(world, a, reach))
 			continue;
-		if (!port_lid(&world->fabric.ports[a]) || used[port_lid(&world->fabric.ports[a])]++)
-			fail("a LID is missing or used twice", a,
-			     port_lid(&world->fabric.ports[a]));
-		/* From the switch at which the port is: an adapter has other ports. */
-		spread(world,
-		       world->fabric.ports[a].number
-			       ? world->fabric.ports[world->fabric.ports[a].cable].node
-			       : world->fabric.ports[a].node,
-		       0, distance);
+		lids_check(&world->fabric.ports[a], used);
+		spread(world, switch_of(world, a), 0, distance);
 		for (uint32_t b = 0; b < ports; b++)
 			if (a != b && end_is_there(world, b, reach))
-				route_check(world, a, b, !is_up_down, distance,
-					    is_up_down ? &waits : NULL);
+				routes_to_port(world, a, b, is_up_down, distance, back, &waits);
 	}
 	for (uint32_t i = 0; is_up_down && i < ports; i++)
 		if (!waits.state[i])
 			waits_visit(&waits, i);
 	free(reach);
 	free(distance);
+	free(back);
 	free(waits.after);
 	free(waits.state);
 	free(used);
@@ -355,6 +415,38 @@ static void groups_check(struct world *world, struct sm *sm, const struct joins 
 	free(copies);
 }
 
+/* The administration has a path for each LID of a port, one for a query that wants one. */
+static void paths_check(struct world *world, struct sm *sm, uint32_t lids)
+{
+	const struct fabric_port *own = &world->fabric.ports[world->managers[0].port];
+	uint8_t record[64] = {0};
+
+	for (uint32_t row = 0; row < world->fabric.header->ports; row++) {
+		const struct fabric_port *port = &world->fabric.ports[row];
+		uint16_t lid = port_lid(port);
+
+		if (!port->is_end_port || !port->number || port == own ||
+		    port_state(port) != PORT_ACTIVE)
+			continue;
+		octets_put64(record + 8, 0xfe80000000000000u);
+		octets_put64(record + 16, port->guid);
+		octets_put64(record + 24, 0xfe80000000000000u);
+		octets_put64(record + 32, own->guid);
+		if (world_ask(world, sm, 1, 0x12, 0x35, 0xc, record, sizeof record))
+			continue; /* cut off since */
+		if (world_records(world) != lids)
+			fail("a pair has too few or too many paths", world_records(world), lids);
+		record[49] = 1;
+		if (world_ask(world, sm, 1, 0x12, 0x35, 0x100c, record, sizeof record) ||
+		    world_records(world) != 1)
+			fail("one path was wanted", world_records(world), 1);
+		octets_put16(record + 40, (uint16_t)(lid + lids - 1));
+		if (world_ask(world, sm, 1, 0x01, 0x35, 0x1c, record, sizeof record) ||
+		    octets_get16(world->answer + 56 + 40) != lid + lids - 1)
+			fail("the path to a port's last LID", lid, lids);
+	}
+}
+
 /* Runs ----------------------------------------------------------------------------------------- */
 
 static void seed_run(uint64_t seed, bool is_verbose)
@@ -373,6 +465,7 @@ static void seed_run(uint64_t seed, bool is_verbose)
 	options.routing = is_up_down ? SM_UP_DOWN : SM_MIN_HOP;
 	options.window = 1 + world_roll(&dice, 80);
 	options.has_qos = !world_roll(&dice, 3);
+	options.lmc = world_roll(&dice, 2) ? 0 : (uint8_t)world_roll(&dice, 4);
 	if (world_roll(&dice, 3)) {
 		world.loss = world_roll(&dice, 4) * 500;
 		world.disturb = world_roll(&dice, 3) ? disturb : NULL;
@@ -385,6 +478,7 @@ static void seed_run(uint64_t seed, bool is_verbose)
 	if (!world_settle(&world, sm, 120000))
 		fail("the manager doesn't settle", world.now_ms, sm_counts_get(sm)->sweeps);
 	routes_check(&world, world.managers[0].port, is_up_down);
+	paths_check(&world, sm, 1u << options.lmc);
 	joins_make(&world, sm, &joins);
 	if (!world_settle(&world, sm, 120000))
 		fail("the manager doesn't settle after joins", world.now_ms, 0);
