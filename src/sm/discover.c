@@ -5,7 +5,8 @@
  * cable between two switches only one end asks what is behind it: the answer names both.
  *
  * What the sweep before knew of a node (its tables, its P_Keys) is taken over when the node still
- * has the LID that it got then.
+ * has the LID that it got then, and no switch reports a change there: a switch or adapter that was
+ * switched off and on during a sweep may have got its LID after it lost its tables.
  */
 #include "sm/internal.h"
 
@@ -218,13 +219,31 @@ void port_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad, uint
 
 /* The sweep before ----------------------------------------------------------------------------- */
 
+static bool switch_reports_change(const struct sm_node *node)
+{
+	return node->type == SM_SWITCH && node->has_switch_info && (node->switch_info[11] & 4);
+}
+
+/* Whether the node may have lost its tables since the last sweep. */
+static bool node_is_suspect(const struct sm *sm, uint32_t row)
+{
+	const struct sm_node *node = &sm->work->nodes[row];
+	uint32_t peer = subnet_peer_node(sm->work, node->first_port);
+
+	if (node->type == SM_SWITCH)
+		return switch_reports_change(node);
+	return sm_port_state(&sm->work->ports[node->first_port]) < PORT_ARMED ||
+	       (peer != SM_NONE && switch_reports_change(&sm->work->nodes[peer]));
+}
+
 /* Moves what the last sweep knew of the node's tables. */
 static void tables_inherit(struct sm *sm, struct sm_node *node)
 {
 	struct sm_node *before = node_before(sm, node);
 	const struct sm_port *port = &sm->work->ports[node->first_port];
 
-	if (!before || !port->has_info || octets_get16(port->info + INFO_LID) != before->lid) {
+	if (!before || !port->has_info || octets_get16(port->info + INFO_LID) != before->lid ||
+	    node_is_suspect(sm, (uint32_t)(node - sm->work->nodes))) {
 		node->is_rebooted = true;
 		return;
 	}

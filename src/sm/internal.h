@@ -87,6 +87,7 @@ struct sm_node {
 	bool has_description;
 	bool has_switch_info;
 	bool is_lost;		  /* it stopped answering during the sweep */
+	bool is_silent;		  /* it doesn't answer readings, which nothing depends on */
 	bool is_rebooted;	  /* it hasn't got what the last sweep gave it */
 	struct sm_tables *tables; /* of a switch */
 	uint16_t *pkeys;	  /* PartitionCap entries, as known */
@@ -174,6 +175,7 @@ enum sm_job_kind {
 	JOB_POLL,
 	JOB_HANDOVER,
 	JOB_ACKNOWLEDGE,
+	/* Readings, see read.c. */
 	JOB_DESCRIPTION,
 	JOB_GUIDS,
 	JOB_SL_TO_VL,
@@ -282,7 +284,7 @@ bool lanes_set_build(struct sm *sm, const struct sm_job *job, uint8_t *mad);
 bool arbitration_build(struct sm *sm, const struct sm_job *job, uint8_t *mad);
 void arbitration_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad, uint16_t status);
 bool arbitration_set_build(struct sm *sm, const struct sm_job *job, uint8_t *mad);
-/* A reading that fails is no fault of the sweep. */
+/* A reading that fails is no fault of the sweep; its node is read no more. */
 void reading_failed(struct sm *sm, const struct sm_job *job);
 
 /* The manager ---------------------------------------------------------------------------------- */

@@ -188,7 +188,9 @@ static void smp_header(const struct sm *sm, const struct sm_job *job, uint8_t *m
 /* Whether the request still makes sense; then its datagram. */
 static bool job_build(struct sm *sm, const struct sm_job *job, uint8_t *mad)
 {
-	if (job->node != SM_NONE && sm->work->nodes[job->node].is_lost)
+	if (job->node != SM_NONE &&
+	    (sm->work->nodes[job->node].is_lost ||
+	     (job->kind >= JOB_DESCRIPTION && sm->work->nodes[job->node].is_silent)))
 		return false;
 	smp_header(sm, job, mad);
 	return sm_job_types[job->kind].build(sm, job, mad);
