@@ -140,12 +140,15 @@ _verbena() {
 	resources) _verbena_resources ;;
 	status) _verbena_words --json --help ;;
 	sm) case $prev in
-		--partitions) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
+		--partitions | --policy) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
 		--routing) _verbena_words minhop updown ;;
+		--enforce) _verbena_words both in out off ;;
 		--node) _verbena_fabric_nodes ;;
-		--device | --port | --priority | --window | --timeout | --retries | --sweep | --poll) ;;
+		--device | --port | --priority | --window | --timeout | --retries | --sweep | --poll | --lmc | \
+			--m-key | --m-key-lease | --m-key-protect) ;;
 		*) _verbena_words --node --device --port --priority --routing --window --timeout --retries \
-			--sweep --poll --qos --partitions --once --detach --quiet --help ;;
+			--sweep --poll --qos --policy --partitions --enforce --lmc --m-key --m-key-lease \
+			--m-key-protect --once --detach --quiet --help ;;
 		esac ;;
 	stop) _verbena_words --force --json --help ;;
 	cdi) case $prev in

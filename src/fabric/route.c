@@ -50,6 +50,20 @@ bool partition_key_matches(const struct fabric *fabric, uint32_t port, uint16_t 
 	return false;
 }
 
+/* Whether one of the port's keys permits to send a packet with `pkey`: a limited one permits its
+ * own limited key only. So a switch port that has the keys of the end port behind it lets pass what
+ * that may send. */
+static bool partition_key_permits(const struct fabric *fabric, uint32_t port, uint16_t pkey)
+{
+	for (unsigned int i = 0; i < FABRIC_PKEYS; i++) {
+		uint16_t own = partition_key_get(fabric, port, i);
+
+		if ((own & 0x7fff) && !((own ^ pkey) & 0x7fff) && own >= pkey)
+			return true;
+	}
+	return false;
+}
+
 /* Whether a port's partition enforcement, if it has that, lets the packet pass. */
 static bool partition_passes(const struct fabric *fabric, uint32_t port, uint8_t direction,
 			     const struct route_query *query)
@@ -60,6 +74,8 @@ static bool partition_passes(const struct fabric *fabric, uint32_t port, uint8_t
 	    fabric->nodes[fabric->ports[port].node].type != FABRIC_SWITCH ||
 	    !fabric->ports[port].number)
 		return true;
+	if (direction == ENFORCE_IN)
+		return partition_key_permits(fabric, port, query->pkey);
 	return partition_key_matches(fabric, port, query->pkey, &index);
 }
 

@@ -3,116 +3,9 @@
  * What ports get: addresses, P_Keys, MTU, virtual lanes, and their states. A port that has all that
  * already is left alone. A port in Init goes to Armed by the same request that gives its LID; all
  * ports go to Active after forwarding tables are written.
- *
- * P_Keys: the default one, in the first entry, then those of the partitions in their order. Tables
- * that aren't known (of a port that this manager hasn't written yet) are written without being
- * read.
+ * A port's P_Keys are written before it is told to enforce partitions.
  */
 #include "sm/internal.h"
-
-/* Partitions ----------------------------------------------------------------------------------- */
-
-int sm_partition_add(struct sm *sm, uint16_t pkey, uint64_t guid)
-{
-	struct sm_partition *larger;
-
-	if (!(pkey & 0x7fff) || (pkey & 0x7fff) == 0x7fff)
-		return -EINVAL;
-	larger = realloc(sm->partitions, (sm->partition_count + 1) * sizeof *larger);
-	if (!larger)
-		return -ENOMEM;
-	sm->partitions = larger;
-	sm->partitions[sm->partition_count++] = (struct sm_partition){guid, pkey};
-	return 0;
-}
-
-unsigned int partition_keys(const struct sm *sm, uint64_t guid, uint16_t *keys, unsigned int room)
-{
-	unsigned int count = 0;
-
-	if (room)
-		keys[count++] = 0xffff;
-	for (uint32_t i = 0; i < sm->partition_count; i++) {
-		const struct sm_partition *partition = &sm->partitions[i];
-		unsigned int at = 0;
-
-		if (partition->guid && partition->guid != guid)
-			continue;
-		while (at < count && (keys[at] & 0x7fff) != (partition->pkey & 0x7fff))
-			at++;
-		if (at < count)
-			keys[at] |= partition->pkey & 0x8000;
-		else if (count < room)
-			keys[count++] = partition->pkey;
-	}
-	return count;
-}
-
-static void pkey_block(const struct sm *sm, const struct sm_node *node, unsigned int block,
-		       uint16_t keys[SM_PKEY_BLOCK])
-{
-	uint16_t all[SM_PKEY_BLOCK * 4] = {0};
-	unsigned int room = octets_get16(node->info + 28);
-
-	if (room > SM_PKEY_BLOCK * 4)
-		room = SM_PKEY_BLOCK * 4;
-	partition_keys(sm, node->port_guid, all, room);
-	memset(keys, 0, SM_PKEY_BLOCK * sizeof *keys);
-	if (block < 4)
-		memcpy(keys, all + block * SM_PKEY_BLOCK, SM_PKEY_BLOCK * sizeof *keys);
-}
-
-static unsigned int pkey_blocks(const struct sm_node *node)
-{
-	return (octets_get16(node->info + 28) + SM_PKEY_BLOCK - 1) / SM_PKEY_BLOCK;
-}
-
-bool pkeys_build(struct sm *sm, const struct sm_job *job, uint8_t *mad)
-{
-	uint16_t keys[SM_PKEY_BLOCK];
-
-	pkey_block(sm, &sm->work->nodes[job->node], job->block, keys);
-	octets_put32(mad + OFFSET_MODIFIER, job->block);
-	for (unsigned int i = 0; i < SM_PKEY_BLOCK; i++)
-		octets_put16(mad + SMP_DATA + 2 * i, keys[i]);
-	return true;
-}
-
-/* A port that has fewer keys than it claims isn't worth another sweep. */
-void pkeys_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad, uint16_t status)
-{
-	struct sm_node *node = &sm->work->nodes[job->node];
-
-	if (status) {
-		sm->counts.refused++;
-		return;
-	}
-	for (unsigned int i = 0; i < SM_PKEY_BLOCK; i++)
-		node->pkeys[job->block * SM_PKEY_BLOCK + i] = octets_get16(mad + SMP_DATA + 2 * i);
-	node->pkeys_known[job->block] = true;
-}
-
-static void pkeys_configure(struct sm *sm, uint32_t row)
-{
-	struct sm_node *node = &sm->work->nodes[row];
-	unsigned int blocks = pkey_blocks(node);
-	uint16_t keys[SM_PKEY_BLOCK];
-
-	if (!node->pkeys) {
-		node->pkeys = calloc(blocks + 1, sizeof keys);
-		node->pkeys_known = calloc(blocks + 1, sizeof *node->pkeys_known);
-	}
-	if (!node->pkeys || !node->pkeys_known) {
-		sm->work->faults++;
-		return;
-	}
-	for (unsigned int block = 0; block < blocks; block++) {
-		pkey_block(sm, node, block, keys);
-		if (!node->pkeys_known[block] ||
-		    memcmp(node->pkeys + block * SM_PKEY_BLOCK, keys, sizeof keys) != 0)
-			job_add(sm, JOB_PKEYS, row, 0, block);
-	}
-}
 
 /* PortInfo ------------------------------------------------------------------------------------- */
 
@@ -135,7 +28,10 @@ static void port_link_wish(const struct sm *sm, const struct sm_port *port, uint
 	}
 	octet_set_high(&data[INFO_MTU_SM_SL], mtu);
 	octet_set_high(&data[INFO_VLS_ENFORCE], lanes);
-	octet_set_low(&data[INFO_VLS_ENFORCE], 0);
+	octet_set_low(&data[INFO_VLS_ENFORCE],
+		      partition_enforcement(sm, (uint32_t)(port - sm->work->ports)));
+	if (sm->options.has_qos)
+		data[INFO_VL_HIGH_LIMIT] = sm->lanes.high_limit;
 	if (port->number && sm->work->nodes[port->node].type == SM_SWITCH) {
 		uint32_t peer = subnet_peer_node(sm->work, (uint32_t)(port - sm->work->ports));
 		bool is_leaf = peer != SM_NONE && sm->work->nodes[peer].type != SM_SWITCH;
@@ -150,8 +46,9 @@ static void port_address_wish(const struct sm *sm, const struct sm_node *node, u
 	octets_put64(data + INFO_PREFIX, SM_PREFIX);
 	octets_put16(data + INFO_LID, node->lid);
 	octets_put16(data + INFO_SM_LID, sm->own_lid);
-	octets_put16(data + INFO_LEASE, 0);
-	data[INFO_PROTECT_LMC] = node->lmc;
+	octets_put16(data + INFO_LEASE, sm->options.m_key ? sm->options.m_key_lease_s : 0);
+	data[INFO_PROTECT_LMC] =
+		(uint8_t)((sm->options.m_key ? sm->options.m_key_protect : 0) << 6 | node->lmc);
 	octet_set_low(&data[INFO_MTU_SM_SL], 0);
 	data[INFO_REREGISTER_TIMEOUT] = SM_LIFE_TIME;
 }
@@ -231,25 +128,6 @@ static bool port_matters(const struct sm *sm, uint32_t row)
 	return subnet_port_is_linked(sm->work, row) || (!node->hops && node->type != SM_SWITCH);
 }
 
-/* SL to VL and arbitration --------------------------------------------------------------------- */
-
-static void qos_configure(struct sm *sm, uint32_t row)
-{
-	const struct sm_port *port = &sm->work->ports[row];
-	const struct sm_node *node = &sm->work->nodes[port->node];
-	unsigned int ingress = node->type == SM_SWITCH ? node->ports : 0;
-	bool is_rebooted = node->is_rebooted;
-
-	if (!sm->options.has_qos || (!is_rebooted && port->sl_to_vl && port->arbitration))
-		return;
-	for (unsigned int i = 0; i <= ingress; i++)
-		job_add(sm, JOB_SL_TO_VL_SET, port->node, port->number, i);
-	if (node->type == SM_SWITCH && !port->number)
-		return;
-	job_add(sm, JOB_ARBITRATION_SET, port->node, port->number, 1);
-	job_add(sm, JOB_ARBITRATION_SET, port->node, port->number, 3);
-}
-
 void configure_ports(struct sm *sm)
 {
 	uint8_t wish[INFO_BYTES];
@@ -260,12 +138,12 @@ void configure_ports(struct sm *sm)
 
 		if (!port_matters(sm, row))
 			continue;
+		if (row == node->first_port || partition_enforcement(sm, row))
+			pkeys_configure(sm, row);
 		port_wish(sm, port, wish);
 		if (sm_port_state(port) == PORT_INIT || port_differs(port, wish) ||
 		    port_reregisters(sm, port))
 			job_add(sm, JOB_PORT_SET, port->node, port->number, 0);
-		if (row == node->first_port)
-			pkeys_configure(sm, port->node);
 		qos_configure(sm, row);
 	}
 }

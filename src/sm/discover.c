@@ -248,16 +248,14 @@ static void tables_inherit(struct sm *sm, struct sm_node *node)
 		return;
 	}
 	node->tables = before->tables;
-	node->pkeys = before->pkeys;
-	node->pkeys_known = before->pkeys_known;
 	node->guids = before->guids;
+	node->guids_known = before->guids_known;
 	before->tables = NULL;
-	before->pkeys = NULL;
-	before->pkeys_known = NULL;
 	before->guids = NULL;
+	before->guids_known = 0;
 }
 
-/* The same of a port's SL and arbitration tables. */
+/* The same of a port's SL, arbitration and P_Key tables. */
 static void lanes_inherit(struct sm *sm, const struct sm_node *node, struct sm_port *port)
 {
 	struct sm_node *before = node_before(sm, node);
@@ -272,7 +270,10 @@ static void lanes_inherit(struct sm *sm, const struct sm_node *node, struct sm_p
 	old = &sm->subnet->ports[row];
 	port->sl_to_vl = old->sl_to_vl;
 	port->arbitration = old->arbitration;
+	port->pkeys = old->pkeys;
+	port->pkey_blocks = old->pkey_blocks;
 	old->sl_to_vl = old->arbitration = NULL;
+	old->pkeys = NULL;
 }
 
 void discover_inherit(struct sm *sm)

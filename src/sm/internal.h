@@ -46,15 +46,23 @@ enum { CAN_MULTICAST_TOP = 1u << 30 };
 
 /* The subnet ----------------------------------------------------------------------------------- */
 
+/* Of a P_Key table: 32 entries. */
+struct sm_pkey_block {
+	uint16_t keys[SM_PKEY_BLOCK];
+	bool is_known;
+};
+
 struct sm_port {
 	uint8_t info[INFO_BYTES]; /* PortInfo as the port last answered */
 	uint32_t node;
 	uint32_t peer; /* the port at the other end of the cable; SM_NONE: not known */
 	uint8_t number;
 	bool has_info;
-	bool is_asked;	      /* what is behind it */
-	uint8_t *sl_to_vl;    /* 8 bytes for each ingress port; NULL: not read */
-	uint8_t *arbitration; /* 4 blocks of 64 bytes; NULL: not read */
+	bool is_asked;		     /* what is behind it */
+	uint8_t *sl_to_vl;	     /* 8 bytes for each ingress port; NULL: not read */
+	uint8_t *arbitration;	     /* 4 blocks of 64 bytes; NULL: not read */
+	struct sm_pkey_block *pkeys; /* NULL: none is known */
+	uint16_t pkey_blocks;
 };
 
 /* What a switch's tables hold, as far as this manager knows, and what they are to hold. It goes
@@ -90,9 +98,8 @@ struct sm_node {
 	bool is_silent;		  /* it doesn't answer readings, which nothing depends on */
 	bool is_rebooted;	  /* it hasn't got what the last sweep gave it */
 	struct sm_tables *tables; /* of a switch */
-	uint16_t *pkeys;	  /* PartitionCap entries, as known */
-	bool *pkeys_known;	  /* by block */
 	uint8_t *guids;		  /* GUIDInfo, GUIDCap entries of 8 bytes; NULL: not read */
+	uint32_t guids_known;	  /* a bit for each block of 8 */
 };
 
 struct sm_subnet {
@@ -175,6 +182,7 @@ enum sm_job_kind {
 	JOB_POLL,
 	JOB_HANDOVER,
 	JOB_ACKNOWLEDGE,
+	JOB_GUIDS_SET,
 	/* Readings, see read.c. */
 	JOB_DESCRIPTION,
 	JOB_GUIDS,
@@ -241,7 +249,7 @@ static inline bool jobs_idle(const struct sm_requests *requests)
 void job_lost(struct sm *sm, const struct sm_job *job);
 
 /* Makers and takers of requests, by the file that has them: discover.c, configure.c, forward.c,
- * elect.c, read.c. */
+ * elect.c, partition.c, alias.c, qos.c, read.c. */
 bool node_info_build(struct sm *sm, const struct sm_job *job, uint8_t *mad);
 void node_info_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad, uint16_t status);
 void node_info_failed(struct sm *sm, const struct sm_job *job);
@@ -280,10 +288,8 @@ bool guids_build(struct sm *sm, const struct sm_job *job, uint8_t *mad);
 void guids_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad, uint16_t status);
 bool lanes_build(struct sm *sm, const struct sm_job *job, uint8_t *mad);
 void lanes_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad, uint16_t status);
-bool lanes_set_build(struct sm *sm, const struct sm_job *job, uint8_t *mad);
 bool arbitration_build(struct sm *sm, const struct sm_job *job, uint8_t *mad);
 void arbitration_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad, uint16_t status);
-bool arbitration_set_build(struct sm *sm, const struct sm_job *job, uint8_t *mad);
 /* A reading that fails is no fault of the sweep; its node is read no more. */
 void reading_failed(struct sm *sm, const struct sm_job *job);
 
@@ -324,8 +330,21 @@ struct sm_other {
 };
 
 struct sm_partition {
-	uint64_t guid; /* 0: all ports */
+	uint64_t guid;
 	uint16_t pkey;
+	enum sm_member_kind kind;
+};
+
+/* A further GUID of a port, at `index` of its GUIDInfo. */
+struct sm_alias {
+	uint64_t guid, port_guid;
+	uint16_t index;
+};
+
+/* What a rule looks at. */
+struct sm_qos_path {
+	uint16_t pkey, qos_class;
+	uint64_t source, target, service;
 };
 
 struct sm_member {
@@ -372,6 +391,7 @@ struct sm_report {
 #define SM_SUBSCRIPTIONS_MAX 4096u
 #define SM_REPORTS_MAX 256u
 #define SM_MEMBERS_MAX 65536u
+#define SM_ALIASES_MAX 16384u
 
 struct sm {
 	const struct sm_functions *functions;
@@ -410,6 +430,13 @@ struct sm {
 
 	struct sm_partition *partitions;
 	uint32_t partition_count;
+	struct sm_qos_lanes lanes;
+	struct sm_qos_rule *qos_rules;
+	uint32_t qos_rule_count;
+	struct sm_alias *aliases; /* by port GUID and index */
+	uint32_t alias_count;
+	uint32_t alias_deletions; /* so far */
+	bool has_dirty_guids;
 
 	struct sm_group *groups[SM_MULTICAST_LIDS]; /* by MLID */
 	bool has_dirty_groups;
@@ -448,8 +475,21 @@ int sm_lids_assign(struct sm *sm, struct sm_subnet *subnet);
 /* configure.c: requests that bring ports and switches where they belong. */
 void configure_ports(struct sm *sm);
 void activate_ports(struct sm *sm);
-/* The P_Keys of an end port: writes up to `room` entries. */
-unsigned int partition_keys(const struct sm *sm, uint64_t guid, uint16_t *keys, unsigned int room);
+/* partition.c. The P_Keys of an end port: writes up to `room` entries. */
+unsigned int partition_keys(const struct sm *sm, const struct sm_node *node, uint16_t *keys,
+			    unsigned int room);
+/* What PortInfo of the port in that row is to say about enforcement. */
+uint8_t partition_enforcement(const struct sm *sm, uint32_t row);
+void pkeys_configure(struct sm *sm, uint32_t row);
+/* alias.c. Writes the GUIDs that ports haven't got yet. */
+void aliases_configure(struct sm *sm);
+void guids_read(struct sm *sm, uint32_t row);
+/* The row of the node with the port GUID or alias GUID, or SM_NONE. */
+uint32_t subnet_find_any(const struct sm *sm, const struct sm_subnet *subnet, uint64_t guid);
+/* qos.c */
+void qos_begin(struct sm *sm);
+void qos_configure(struct sm *sm, uint32_t row);
+uint8_t qos_level(const struct sm *sm, const struct sm_qos_path *path);
 /* route.c: fills tables->wanted. */
 int routes_make(struct sm *sm, struct sm_subnet *subnet);
 /* forward.c */

@@ -83,25 +83,44 @@ static void group_delete(struct sm *sm, struct sm_group *group)
 	group_free(group);
 }
 
-int groups_begin(struct sm *sm)
+int sm_ipoib_add(struct sm *sm, const struct sm_ipoib *ipoib)
 {
-	static const uint8_t mgid[16] = {0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, 0,	   0,
-					 0,    0,    0,	   0,	 0xff, 0xff, 0xff, 0xff};
-	uint8_t record[52] = {0};
+	uint8_t record[52] = {0xff, (uint8_t)(1 << 4 | ipoib->scope), 0x40, 0x1b};
 	struct sm_group *group;
+	uint16_t lid;
 
-	memcpy(record, mgid, sizeof mgid);
-	octets_put32(record + AT_QKEY, 0x0b1b);
-	octets_put16(record + AT_PKEY, 0xffff);
-	record[AT_MTU] = EXACTLY | 4;
-	record[AT_RATE] = EXACTLY | 3;
+	if (!ipoib->pkey || ipoib->scope > 15 || ipoib->level >= SM_LEVELS ||
+	    !plain_worth(ipoib->mtu) || ipoib->mtu > 5 || !rate_worth(ipoib->rate))
+		return -EINVAL;
+	octets_put16(record + 4, ipoib->pkey | 0x8000);
+	memset(record + 12, 0xff, 4);
+	group = sm_group_find(sm, record);
+	octets_put32(record + AT_QKEY, ipoib->qkey);
+	octets_put16(record + AT_PKEY, ipoib->pkey | 0x8000);
+	record[AT_MTU] = EXACTLY | ipoib->mtu;
+	record[AT_CLASS] = ipoib->traffic_class;
+	record[AT_RATE] = EXACTLY | ipoib->rate;
 	record[AT_LIFE] = EXACTLY | SM_LIFE_TIME;
-	record[AT_STATE] = 2 << 4;
-	group = group_create(sm, record);
+	octets_put32(record + AT_SL_FLOW,
+		     (uint32_t)ipoib->level << 28 | (ipoib->flow_label & 0xfffff) << 8);
+	record[AT_STATE] = (uint8_t)(ipoib->scope << 4);
+	if (!group)
+		group = group_create(sm, record);
 	if (!group)
 		return -ENOMEM;
+	lid = group->lid;
+	memcpy(group->record, record, sizeof group->record);
+	octets_put16(group->record + AT_LID, lid);
 	group->is_permanent = true;
 	return 0;
+}
+
+int groups_begin(struct sm *sm)
+{
+	const struct sm_ipoib usual = {
+		.pkey = 0x7fff, .mtu = 4, .rate = 3, .scope = 2, .qkey = 0x0b1b};
+
+	return sm_ipoib_add(sm, &usual);
 }
 
 void groups_end(struct sm *sm)
@@ -184,10 +203,11 @@ void sa_members(struct sa_query *query)
 
 /* Joining -------------------------------------------------------------------------------------- */
 
-static uint32_t group_member_find(const struct sm_group *group, uint64_t guid)
+/* By GID: a port may be a member by several. */
+static uint32_t group_member_find(const struct sm_group *group, const uint8_t gid[16])
 {
 	for (uint32_t i = 0; i < group->count; i++)
-		if (group->members[i].guid == guid)
+		if (!memcmp(group->members[i].gid, gid, 16))
 			return i;
 	return SM_NONE;
 }
@@ -197,13 +217,13 @@ static uint32_t member_port(const struct sa_query *query)
 {
 	if (octets_get64(query->record + AT_GID) != SM_PREFIX)
 		return SM_NONE;
-	return subnet_find(query->subnet, octets_get64(query->record + AT_GID + 8));
+	return subnet_find_any(query->sm, query->subnet, octets_get64(query->record + AT_GID + 8));
 }
 
-static bool port_has_pkey(const struct sm *sm, uint64_t guid, uint16_t pkey)
+static bool port_has_pkey(const struct sm *sm, const struct sm_node *node, uint16_t pkey)
 {
 	uint16_t keys[128];
-	unsigned int count = partition_keys(sm, guid, keys, 128);
+	unsigned int count = partition_keys(sm, node, keys, 128);
 
 	for (unsigned int i = 0; i < count; i++)
 		if (!((keys[i] ^ pkey) & 0x7fff))
@@ -265,8 +285,7 @@ static struct sm_group *group_make(struct sa_query *query, uint32_t row)
 			      plain_worth);
 	rate = property_choose(query, MEMBER_RATE, port_rate(port), rate_worth);
 	if (!mtu || !rate || mgid_is_refused(query->sm, record) ||
-	    !port_has_pkey(query->sm, query->subnet->nodes[row].port_guid,
-			   octets_get16(record + AT_PKEY))) {
+	    !port_has_pkey(query->sm, &query->subnet->nodes[row], octets_get16(record + AT_PKEY))) {
 		query->status = SA_INVALID;
 		return NULL;
 	}
@@ -308,7 +327,7 @@ static bool group_agrees(const struct sa_query *query, const struct sm_group *gr
 		       (is[AT_RATE] & 63);
 }
 
-static struct sm_member *member_add(struct sm_group *group, const uint8_t gid[16])
+static struct sm_member *member_add(struct sm_group *group, uint64_t guid, const uint8_t gid[16])
 {
 	uint32_t room = group->room ? group->room * 2 : 4;
 
@@ -322,7 +341,7 @@ static struct sm_member *member_add(struct sm_group *group, const uint8_t gid[16
 		group->members = larger;
 		group->room = room;
 	}
-	group->members[group->count] = (struct sm_member){.guid = octets_get64(gid + 8)};
+	group->members[group->count] = (struct sm_member){.guid = guid};
 	memcpy(group->members[group->count].gid, gid, 16);
 	return &group->members[group->count++];
 }
@@ -343,9 +362,8 @@ static struct sm_group *group_for_join(struct sa_query *query, uint32_t row, uin
 			group = group_make(query, row);
 		return group;
 	}
-	if (group_agrees(query, group) &&
-	    port_has_pkey(query->sm, query->subnet->nodes[row].port_guid,
-			  octets_get16(group->record + AT_PKEY)))
+	if (group_agrees(query, group) && port_has_pkey(query->sm, &query->subnet->nodes[row],
+							octets_get16(group->record + AT_PKEY)))
 		return group;
 	query->status = SA_INVALID;
 	return NULL;
@@ -369,8 +387,10 @@ void sa_member_join(struct sa_query *query)
 	group = group_for_join(query, row, state);
 	if (!group)
 		return;
-	at = group_member_find(group, query->subnet->nodes[row].port_guid);
-	member = at == SM_NONE ? member_add(group, query->record + AT_GID) : &group->members[at];
+	at = group_member_find(group, query->record + AT_GID);
+	member = at == SM_NONE ? member_add(group, query->subnet->nodes[row].port_guid,
+					    query->record + AT_GID)
+			       : &group->members[at];
 	if (member)
 		member->state |= state;
 	else
@@ -396,7 +416,7 @@ void sa_member_leave(struct sa_query *query)
 	if (row != SM_NONE)
 		group = sm_group_find(query->sm, query->record);
 	if (group)
-		at = group_member_find(group, query->subnet->nodes[row].port_guid);
+		at = group_member_find(group, query->record + AT_GID);
 	if (at == SM_NONE || !state || (group->members[at].state & state) != state) {
 		query->status = SA_INVALID;
 		return;

@@ -10,7 +10,7 @@
 #define REPORT_MS 500u
 #define REPORT_COPIES 3u
 
-enum { NOTICE_LINK_STATE = 128, NOTICE_LOCAL_CHANGE = 144 };
+enum { NOTICE_LINK_STATE = 128, NOTICE_LOCAL_CHANGE = 144, NOTICE_BAD_M_KEY = 256 };
 enum { TRAP_IN_SERVICE = 64, TRAP_OUT_OF_SERVICE = 65 };
 enum { AT_TYPE = 0, AT_PRODUCER = 1, AT_TRAP = 4, AT_ISSUER = 6, AT_DETAILS = 10, AT_GID = 64 };
 
@@ -38,6 +38,7 @@ static void trap_answer(struct sm *sm, const struct sm_peer *from, const uint8_t
 	memcpy(answer, mad, sizeof answer);
 	answer[3] = METHOD_TRAP_REPRESS;
 	octets_put16(answer + OFFSET_STATUS, 0);
+	octets_put64(answer + SMP_M_KEY, sm->options.m_key);
 	sm->functions->send(sm->context, from, answer, sizeof answer, 0);
 }
 
@@ -66,7 +67,8 @@ void notice_receive(struct sm *sm, const struct sm_peer *from, const uint8_t *ma
 		return;
 	if (trap == NOTICE_LOCAL_CHANGE)
 		local_change_note(sm, notice);
-	if (trap == NOTICE_LINK_STATE || trap == NOTICE_LOCAL_CHANGE)
+	/* A request with the right key ends a lease that a wrong one began. */
+	if (trap == NOTICE_LINK_STATE || trap == NOTICE_LOCAL_CHANGE || trap == NOTICE_BAD_M_KEY)
 		sm->wants_sweep = true;
 	row = sm->subnet ? subnet_by_lid(sm->subnet, octets_get16(notice + AT_ISSUER)) : SM_NONE;
 	if (row != SM_NONE)

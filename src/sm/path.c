@@ -18,6 +18,7 @@ enum {
 	PATH_REVERSIBLE = 11,
 	PATH_COUNT = 12,
 	PATH_PKEY = 13,
+	PATH_QOS_CLASS = 14,
 	PATH_SL = 15,
 	PATH_MTU_SELECTOR = 16,
 	PATH_MTU = 17,
@@ -168,8 +169,8 @@ static uint16_t pkey_common(const struct sm *sm, const struct sm_node *a, const 
 			    uint16_t wanted)
 {
 	uint16_t left[128], right[128];
-	unsigned int lefts = partition_keys(sm, a->port_guid, left, 128);
-	unsigned int rights = partition_keys(sm, b->port_guid, right, 128);
+	unsigned int lefts = partition_keys(sm, a, left, 128);
+	unsigned int rights = partition_keys(sm, b, right, 128);
 
 	for (unsigned int i = 0; i < lefts; i++)
 		for (unsigned int j = 0; j < rights; j++)
@@ -206,10 +207,37 @@ static bool life_agrees(const struct sa_query *query)
 			       : true;
 }
 
+/* The path's service level, by the rules for its ends and what the query says. */
+static uint8_t path_level(const struct sa_query *query, const struct sm_node *source,
+			  const struct sm_node *target, uint16_t pkey)
+{
+	const struct sm_qos_path path = {
+		.pkey = pkey,
+		.qos_class = sa_has(query, PATH_QOS_CLASS)
+				     ? (uint16_t)(octets_get16(query->record + AT_SL) >> 4)
+				     : 0,
+		.source = source->port_guid,
+		.target = target->port_guid,
+		.service = sa_has(query, PATH_SERVICE_HIGH) ? octets_get64(query->record) : 0,
+	};
+
+	return qos_level(query->sm, &path);
+}
+
 /* The ends of a path, as numbers from the first LID of each on. */
 struct path_bits {
 	uint32_t source, target;
 };
+
+/* The GID that the query names, which may be an alias, or the port's own. */
+static void path_gid_write(const struct sa_query *query, unsigned int component, unsigned int at,
+			   const struct sm_node *node, uint8_t *record)
+{
+	if (sa_has(query, component))
+		memcpy(record + at, query->record + at, 16);
+	else
+		gid_make(record + at, node->port_guid);
+}
 
 /* Whether there is a path that the query agrees with; it is added. */
 static bool path_offer(struct sa_query *query, uint32_t from, uint32_t to, struct path_bits bits)
@@ -218,25 +246,34 @@ static bool path_offer(struct sa_query *query, uint32_t from, uint32_t to, struc
 	const struct sm_node *target = &query->subnet->nodes[to];
 	uint16_t wanted = sa_has(query, PATH_PKEY) ? octets_get16(query->record + AT_PKEY) : 0;
 	uint16_t pkey = pkey_common(query->sm, source, target, wanted);
-	uint8_t record[64] = {0};
+	uint8_t record[64] = {0}, level = path_level(query, source, target, pkey);
 	struct way way;
 
 	if (!pkey ||
 	    !way_follow(query->subnet, from, to, (uint16_t)(target->lid + bits.target), &way))
 		return false;
+	/* Other service levels can be had where all are set up. */
+	if (sa_has(query, PATH_SL) && (octets_get16(query->record + AT_SL) & 15) != level) {
+		level = octets_get16(query->record + AT_SL) & 15;
+		if (level && !query->sm->options.has_qos)
+			return false;
+	}
 	way.mtu = path_select(query, PATH_MTU, way.mtu, plain_worth);
 	way.rate = path_select(query, PATH_RATE, way.rate, rate_worth);
 	if (!way.mtu || !way.rate || !life_agrees(query))
 		return false;
 	memcpy(record, query->record, 8);
-	gid_make(record + AT_DGID, target->port_guid);
-	gid_make(record + AT_SGID, source->port_guid);
+	path_gid_write(query, PATH_DGID, AT_DGID, target, record);
+	path_gid_write(query, PATH_SGID, AT_SGID, source, record);
 	octets_put16(record + AT_DLID, (uint16_t)(target->lid + bits.target));
 	octets_put16(record + AT_SLID, (uint16_t)(source->lid + bits.source));
 	record[AT_COUNT] = 0x80;
 	octets_put16(record + AT_PKEY, wanted ? wanted : pkey);
-	if (sa_has(query, PATH_SL))
-		octets_put16(record + AT_SL, octets_get16(query->record + AT_SL) & 15);
+	octets_put16(record + AT_SL, level);
+	if (sa_has(query, PATH_QOS_CLASS))
+		record[AT_SL] = query->record[AT_SL];
+	if (sa_has(query, PATH_QOS_CLASS))
+		record[AT_SL + 1] |= query->record[AT_SL + 1] & 0xf0;
 	record[AT_MTU] = 2 << 6 | way.mtu;
 	record[AT_RATE] = 2 << 6 | way.rate;
 	record[AT_LIFE] = 2 << 6 | SM_LIFE_TIME;
@@ -310,7 +347,8 @@ static bool end_find(struct sa_query *query, unsigned int gid_component, unsigne
 	*row = SM_NONE;
 	if (sa_has(query, gid_component)) {
 		if (octets_get64(query->record + gid_at) == SM_PREFIX)
-			*row = subnet_find(query->subnet, octets_get64(query->record + gid_at + 8));
+			*row = subnet_find_any(query->sm, query->subnet,
+					       octets_get64(query->record + gid_at + 8));
 		if (*row == SM_NONE || !query->subnet->nodes[*row].lid) {
 			query->status = SA_INVALID_GID;
 			return false;
@@ -350,10 +388,7 @@ void sa_paths(struct sa_query *query)
 {
 	uint32_t from, to;
 
-	/* Raw packets, paths that leave the subnet, and service levels that aren't set up. */
-	if (sa_has(query, PATH_SL) && !query->sm->options.has_qos &&
-	    (octets_get16(query->record + AT_SL) & 15))
-		return;
+	/* Raw packets. */
 	if (sa_has(query, PATH_RAW) && (query->record[AT_FLOW] & 0x80))
 		return;
 	if (!end_find(query, PATH_SGID, AT_SGID, PATH_SLID, AT_SLID, &from))

@@ -34,9 +34,12 @@ void sa_class_port_info(struct sa_query *query)
 {
 	uint8_t record[72] = {1, 2};
 
-	/* Notices, multicast, several paths, PortInfo by capabilities; members that only send. */
+	/* QoS, alias GUIDs, members that only send. */
+	uint32_t capabilities = (query->sm->qos_rule_count ? 1u << 1 : 0) | 1u << 5 | 1u << 12;
+
+	/* Notices, multicast, several paths, PortInfo by capabilities. */
 	octets_put16(record + 2, 0x2602);
-	octets_put32(record + 4, 0x1000u << 5 | 16);
+	octets_put32(record + 4, capabilities << 5 | 16);
 	sa_add(query, record);
 }
 
@@ -200,14 +203,33 @@ void sa_guids(struct sa_query *query)
 	{
 		unsigned int count = query->subnet->ports[node->first_port].info[INFO_GUID_CAP];
 
-		for (unsigned int block = 0; node->guids && block * 8 < count; block++) {
+		for (unsigned int block = 0; block * 8 < count; block++) {
 			uint8_t record[72] = {0};
 
+			if (!(node->guids_known >> block & 1))
+				continue;
 			octets_put16(record, node->lid);
 			record[2] = (uint8_t)block;
 			memcpy(record + 8, node->guids + block * 64, 64);
 			node_offer(query, record, 0);
 		}
+	}
+}
+
+static void pkeys_offer(struct sa_query *query, const struct sm_node *node,
+			const struct sm_port *port)
+{
+	for (unsigned int block = 0; port->pkeys && block < port->pkey_blocks; block++) {
+		uint8_t record[72] = {0};
+
+		if (!port->pkeys[block].is_known)
+			continue;
+		octets_put16(record, node->lid);
+		octets_put16(record + 2, (uint16_t)block);
+		record[4] = port->number;
+		for (unsigned int i = 0; i < SM_PKEY_BLOCK; i++)
+			octets_put16(record + 8 + 2 * i, port->pkeys[block].keys[i]);
+		node_offer(query, record, 0);
 	}
 }
 
@@ -220,22 +242,8 @@ void sa_pkeys(struct sa_query *query)
 	}
 	EACH_NODE(node, query)
 	{
-		unsigned int blocks =
-			(octets_get16(node->info + 28) + SM_PKEY_BLOCK - 1) / SM_PKEY_BLOCK;
-
-		for (unsigned int block = 0; node->pkeys_known && block < blocks; block++) {
-			uint8_t record[72] = {0};
-
-			if (!node->pkeys_known[block])
-				continue;
-			octets_put16(record, node->lid);
-			octets_put16(record + 2, (uint16_t)block);
-			record[4] = node->number;
-			for (unsigned int i = 0; i < SM_PKEY_BLOCK; i++)
-				octets_put16(record + 8 + 2 * i,
-					     node->pkeys[block * SM_PKEY_BLOCK + i]);
-			node_offer(query, record, 0);
-		}
+		for (uint32_t i = 0; i < node_rows(node); i++)
+			pkeys_offer(query, node, &query->subnet->ports[node->first_port + i]);
 	}
 }
 

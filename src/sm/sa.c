@@ -47,7 +47,7 @@ static const struct sa_layout layouts[] = {
 	LAYOUT(SA_MULTICAST, 72, multicast_bits, sa_multicast, NULL, NULL, NULL),
 	LAYOUT(SA_MANAGER, 32, manager_bits, sa_managers, NULL, NULL, NULL),
 	LAYOUT(SA_LINK, 8, link_bits, sa_links, NULL, NULL, NULL),
-	LAYOUT(SA_GUIDS, 72, guid_bits, sa_guids, NULL, NULL, NULL),
+	LAYOUT(SA_GUIDS, 72, guid_bits, sa_guids, sa_guids_set, sa_guids_remove, NULL),
 	LAYOUT(SA_SERVICE, 176, service_bits, sa_services, sa_service_set, sa_service_remove, NULL),
 	LAYOUT(SA_PKEYS, 72, pkey_bits, sa_pkeys, NULL, NULL, NULL),
 	LAYOUT(SA_PATH, 64, path_bits, sa_paths, NULL, NULL, NULL),

@@ -112,6 +112,9 @@ void sa_pkeys(struct sa_query *query);
 void sa_lanes(struct sa_query *query);
 void sa_arbitration(struct sa_query *query);
 void sa_class_port_info(struct sa_query *query);
+/* alias.c */
+void sa_guids_set(struct sa_query *query);
+void sa_guids_remove(struct sa_query *query);
 /* path.c */
 void sa_paths(struct sa_query *query);
 void sa_multi_paths(struct sa_query *query);

@@ -69,8 +69,51 @@ struct sm_options {
 	uint32_t poll_ms;	/* between a standby's questions to the master; 0: 2,000 */
 	uint32_t poll_failures; /* that make the master dead; 0: 3 */
 	uint64_t m_key;		/* that ports get; 0: none */
+	uint16_t m_key_lease_s; /* until a port forgets its protection; 0: never */
+	uint8_t m_key_protect;	/* 0 to 3: what is refused without the key */
+	uint8_t enforce;	/* SM_ENFORCE_IN and _OUT: partitions, on switch ports */
 	bool has_qos;		/* SL to VL tables and VL arbitration are written */
 	uint8_t lmc;		/* 0 to 7: each port of an adapter gets 2^lmc LIDs */
+};
+
+/* PortInfo's bits: switch ports refuse packets from, and to, the end port behind them. */
+enum { SM_ENFORCE_IN = 0x08, SM_ENFORCE_OUT = 0x04 };
+
+/* Who is a member of a partition. */
+enum sm_member_kind {
+	SM_MEMBER_PORT, /* the one with the GUID */
+	SM_MEMBER_ALL,
+	SM_MEMBER_ADAPTERS,
+	SM_MEMBER_SWITCHES,
+	SM_MEMBER_ROUTERS,
+	SM_MEMBER_SELF, /* the manager's port */
+};
+
+/* IPoIB's group of a partition. */
+struct sm_ipoib {
+	uint16_t pkey; /* without bit 15 */
+	uint8_t mtu, rate, level, scope, traffic_class;
+	uint32_t qkey, flow_label;
+};
+
+#define SM_LEVELS 16u
+#define SM_LANES 15u
+
+/* Which lane a service level has, and the weights of lanes (0: none) at low and high priority. */
+struct sm_qos_lanes {
+	uint8_t lane[SM_LEVELS];
+	uint8_t low[SM_LANES], high[SM_LANES];
+	uint8_t high_limit; /* of 4 KiB at high priority before others get a turn; 255: no limit */
+};
+
+/* Paths that agree with all that isn't 0 get the service level. */
+struct sm_qos_rule {
+	uint16_t pkey;
+	uint64_t source, target; /* port GUIDs */
+	bool has_class, has_service;
+	uint16_t qos_class;
+	uint64_t service_first, service_last;
+	uint8_t level;
 };
 
 /* What a manager has done since it was created. */
@@ -95,10 +138,18 @@ void sm_lids_save(struct sm *sm,
 		  void (*visit)(void *context, uint64_t guid, uint16_t lid, uint8_t lmc),
 		  void *context);
 
-/* Makes an end port a member of a partition: GUID 0 stands for all ports. `pkey` has bit 15 for
- * full membership. Returns 0, or -ENOMEM, or -EINVAL: P_Key 0 or the default one. Before
- * sm_start(). */
-int sm_partition_add(struct sm *sm, uint16_t pkey, uint64_t guid);
+/* Settings, before sm_start(). All return 0, -ENOMEM, or -EINVAL: it can't be so. */
+
+/* Makes end ports members of a partition. `pkey` has bit 15 for full membership. Without any call,
+ * all ports are full members of the default partition; after one, limited members, but for the
+ * manager's own port and for what is said of 0x7fff. */
+int sm_partition_add(struct sm *sm, uint16_t pkey, enum sm_member_kind kind, uint64_t guid);
+/* Makes IPoIB's broadcast group of a partition, or gives it other properties. */
+int sm_ipoib_add(struct sm *sm, const struct sm_ipoib *ipoib);
+/* The first rule that agrees counts. */
+int sm_qos_rule_add(struct sm *sm, const struct sm_qos_rule *rule);
+/* Lets the manager write SL to VL tables and VL arbitration. */
+void sm_qos_lanes_set(struct sm *sm, const struct sm_qos_lanes *lanes);
 
 void sm_start(struct sm *sm, uint64_t now_ms);
 /* A datagram, or with RMPP a whole message, that came for QP 0 or 1 of the port. */

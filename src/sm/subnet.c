@@ -44,13 +44,12 @@ void subnet_free(struct sm_subnet *subnet)
 		return;
 	for (uint32_t i = 0; i < subnet->node_count; i++) {
 		sm_tables_free(subnet->nodes[i].tables);
-		free(subnet->nodes[i].pkeys);
-		free(subnet->nodes[i].pkeys_known);
 		free(subnet->nodes[i].guids);
 	}
 	for (uint32_t i = 0; i < subnet->port_count; i++) {
 		free(subnet->ports[i].sl_to_vl);
 		free(subnet->ports[i].arbitration);
+		free(subnet->ports[i].pkeys);
 	}
 	free(subnet->nodes);
 	free(subnet->ports);

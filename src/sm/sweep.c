@@ -45,6 +45,7 @@ struct sm *sm_create(const struct sm_functions *functions, void *context,
 	sm->sweep_ms = sm->poll_ms = UINT64_MAX;
 	sm->work = subnet_create();
 	sm->reports = calloc(SM_REPORTS_MAX, sizeof *sm->reports);
+	qos_begin(sm);
 	if (!sm->work || !sm->reports || requests_init(&sm->requests, sm->options.window) ||
 	    groups_begin(sm)) {
 		sm_free(sm);
@@ -64,6 +65,8 @@ void sm_free(struct sm *sm)
 	groups_end(sm);
 	free(sm->lids);
 	free(sm->partitions);
+	free(sm->qos_rules);
+	free(sm->aliases);
 	free(sm->services);
 	free(sm->subscriptions);
 	free(sm->reports);
@@ -78,7 +81,7 @@ enum sm_state sm_state_get(const struct sm *sm)
 bool sm_is_settled(const struct sm *sm)
 {
 	return sm->is_settled && !sm->wants_sweep && sm->phase == PHASE_IDLE &&
-	       jobs_idle(&sm->requests) && !sm->has_dirty_groups;
+	       jobs_idle(&sm->requests) && !sm->has_dirty_groups && !sm->has_dirty_guids;
 }
 
 const struct sm_counts *sm_counts_get(const struct sm *sm)
@@ -286,6 +289,7 @@ void phase_enter(struct sm *sm, enum sm_phase phase)
 	case PHASE_CONFIGURE:
 		acknowledge_send(sm);
 		configure_ports(sm);
+		aliases_configure(sm);
 		forward_unicast(sm);
 		forward_multicast(sm);
 		break;
@@ -363,6 +367,10 @@ static bool idle_act(struct sm *sm)
 		forward_multicast(sm);
 		return !jobs_idle(&sm->requests);
 	}
+	if (sm->has_dirty_guids) {
+		aliases_configure(sm);
+		return !jobs_idle(&sm->requests);
+	}
 	return false;
 }
 
@@ -371,7 +379,8 @@ static void sm_advance(struct sm *sm)
 {
 	for (;;) {
 		/* Readings don't delay a sweep or a tree. */
-		if (sm->phase == PHASE_READ && (sm->wants_sweep || sm->has_dirty_groups)) {
+		if (sm->phase == PHASE_READ &&
+		    (sm->wants_sweep || sm->has_dirty_groups || sm->has_dirty_guids)) {
 			jobs_drop(sm);
 			sm->phase = PHASE_IDLE;
 		}

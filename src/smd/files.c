@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The manager's files. Lines that can't be are named and end reading partitions; in the file of
- * LIDs, which only this program writes, they are skipped. One thread. */
+/* The manager's own files: LIDs and the M_Key. In the file of LIDs, which only this program writes,
+ * lines that can't be are skipped. One thread. */
 #include "smd/files.h"
 
 #include "base/log.h"
@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 /* LIDs ----------------------------------------------------------------------------------------- */
@@ -70,65 +71,32 @@ void lids_write(struct sm *sm, const char *path)
 			 path);
 }
 
-/* Partitions ----------------------------------------------------------------------------------- */
+/* M_Key ---------------------------------------------------------------------------------------- */
 
-static int member_read(struct sm *sm, unsigned long pkey, char *word)
-{
-	char *kind = strchr(word, '='), *end = word;
-	bool is_full = true;
-	uint64_t guid = 0;
-
-	if (kind) {
-		*kind++ = '\0';
-		is_full = !strcmp(kind, "full");
-		if (!is_full && strcmp(kind, "limited") != 0)
-			return -EINVAL;
-	}
-	if (strcmp(word, "ALL") != 0) {
-		guid = strtoull(word, &end, 16);
-		if (*end || !guid)
-			return -EINVAL;
-	}
-	return sm_partition_add(sm, (uint16_t)((pkey & 0x7fff) | (is_full ? 0x8000 : 0)), guid);
-}
-
-static int partition_read(struct sm *sm, char *line)
-{
-	char *rest = NULL, *word, *end;
-	unsigned long pkey;
-	int result = 0;
-
-	line[strcspn(line, "#\n")] = '\0';
-	word = strtok_r(line, " \t", &rest);
-	if (!word)
-		return 0;
-	pkey = strtoul(word, &end, 16);
-	if (*end || pkey > 0xffff)
-		return -EINVAL;
-	while (!result && (word = strtok_r(NULL, " \t", &rest)))
-		result = member_read(sm, pkey, word);
-	return result;
-}
-
-int partitions_read(struct sm *sm, const char *path)
+int m_key_make(const char *path, uint64_t *key)
 {
 	FILE *file = fopen(path, "re");
-	unsigned int number = 0;
-	char line[4096];
-	int result = 0;
+	unsigned long long found = 0;
+	bool is_written;
 
-	if (!file) {
-		log_error("cannot read %s: %s", path, strerror(errno));
-		return -errno;
+	if (file) {
+		if (fscanf(file, "%llx", &found) != 1)
+			found = 0;
+		fclose(file);
 	}
-	while (!result && fgets(line, sizeof line, file)) {
-		number++;
-		result = partition_read(sm, line);
-	}
-	fclose(file);
-	if (result)
-		log_error("%s:%u: a line is a P_Key (not the default one) and its members: port "
-			  "GUIDs or ALL, each may have `=limited`",
-			  path, number);
-	return result;
+	*key = found;
+	if (found)
+		return 0;
+	while (!*key)
+		if (getrandom(key, sizeof *key, 0) != sizeof *key)
+			return -EIO;
+	file = fopen(path, "we");
+	is_written = file && fprintf(file, "0x%016llx\n", (unsigned long long)*key) > 0;
+	if (file)
+		is_written &= !fclose(file);
+	if (is_written)
+		return 0;
+	/* Ports would keep a key that nobody knows any more. */
+	log_error("cannot write the M_Key into %s: %s", path, strerror(errno));
+	return -EIO;
 }

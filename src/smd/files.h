@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The manager's files: the LIDs that it gave, in the run-time directory, and partitions. */
+/* The manager's files: LIDs and the M_Key, in the run-time directory; partitions and the policy of
+ * service levels, which people write. */
 #ifndef VERBENA_SMD_FILES_H
 #define VERBENA_SMD_FILES_H
 
@@ -11,12 +12,12 @@ int lids_read(struct sm *sm, const char *path);
 /* Writes them if they have changed. */
 void lids_write(struct sm *sm, const char *path);
 
-/*
- * Reads partitions. A line is a P_Key, and members: port GUIDs, `ALL`, each with `=limited` or
- * `=full` (that is the default); `#` begins a comment.
- *
- *   0x8001 0x100001 0x100003=limited
- */
+/* The M_Key of a file, which is made with a random one when there is none. As lids_read(). */
+int m_key_make(const char *path, uint64_t *key);
+
+/* Partitions, as OpenSM's partitions.conf has them (partitions.c). As lids_read(). */
 int partitions_read(struct sm *sm, const char *path);
+/* Service levels, lanes, and which paths get which (policy.c). As lids_read(). */
+int policy_read(struct sm *sm, const char *path);
 
 #endif

@@ -37,7 +37,13 @@ static const char usage[] =
 	"      --sweep MS         between looks at all switches, else 10000\n"
 	"      --poll MS          between a standby's questions to the master, else 2000\n"
 	"      --qos              write SL to VL tables and VL arbitration\n"
-	"      --partitions FILE  partitions beside the default one\n"
+	"      --policy FILE      service levels: their lanes, and which paths get which\n"
+	"      --partitions FILE  partitions, as in OpenSM's partitions.conf\n"
+	"      --enforce WHERE    both, in, out or off: partitions, on switch ports\n"
+	"      --m-key KEY        that ports get: a number, or `random'\n"
+	"      --m-key-lease S    seconds until a port's protection ends by itself, else 0: "
+	"never\n"
+	"      --m-key-protect N  0 to 3: what ports refuse without the key, else 1\n"
 	"      --once             end when the subnet is up\n"
 	"      --detach           return when the subnet is up; go on in the background\n"
 	"      --quiet            no line for each sweep\n"
@@ -46,16 +52,16 @@ static const char usage[] =
 
 struct wishes {
 	struct sm_options options;
-	const char *device, *partitions;
+	const char *device, *partitions, *policy;
 	int port;
-	bool is_once, detaches, is_quiet;
+	bool is_once, detaches, is_quiet, has_random_key;
 };
 
 struct program {
 	struct wishes wishes;
 	struct smd_port port;
 	struct sm *sm;
-	char lids[PATH_MAX];
+	char lids[PATH_MAX], key[PATH_MAX];
 	int parent;	/* the end of a pipe on which the process that detached waits; -1: none */
 	bool has_begun; /* the subnet was up, or another manager is the master */
 };
@@ -79,7 +85,12 @@ enum option_kind {
 	OPTION_SWEEP,
 	OPTION_POLL,
 	OPTION_QOS,
+	OPTION_POLICY,
 	OPTION_PARTITIONS,
+	OPTION_ENFORCE,
+	OPTION_KEY,
+	OPTION_KEY_LEASE,
+	OPTION_KEY_PROTECT,
 	OPTION_ONCE,
 	OPTION_DETACH,
 	OPTION_QUIET,
@@ -98,7 +109,12 @@ static const struct option long_options[] = {
 	{"sweep", required_argument, NULL, OPTION_SWEEP},
 	{"poll", required_argument, NULL, OPTION_POLL},
 	{"qos", no_argument, NULL, OPTION_QOS},
+	{"policy", required_argument, NULL, OPTION_POLICY},
 	{"partitions", required_argument, NULL, OPTION_PARTITIONS},
+	{"enforce", required_argument, NULL, OPTION_ENFORCE},
+	{"m-key", required_argument, NULL, OPTION_KEY},
+	{"m-key-lease", required_argument, NULL, OPTION_KEY_LEASE},
+	{"m-key-protect", required_argument, NULL, OPTION_KEY_PROTECT},
 	{"once", no_argument, NULL, OPTION_ONCE},
 	{"detach", no_argument, NULL, OPTION_DETACH},
 	{"quiet", no_argument, NULL, OPTION_QUIET},
@@ -129,6 +145,68 @@ static bool routing_read(struct sm_options *options)
 		return true;
 	fprintf(stderr, "verbena-sm: `%s' is no routing: minhop or updown\n", optarg);
 	return false;
+}
+
+static bool enforcement_read(struct sm_options *options)
+{
+	static const char *const words[] = {
+		[0] = "off",
+		[SM_ENFORCE_IN] = "in",
+		[SM_ENFORCE_OUT] = "out",
+		[SM_ENFORCE_IN | SM_ENFORCE_OUT] = "both",
+	};
+
+	for (unsigned int i = 0; i < sizeof words / sizeof words[0]; i++)
+		if (words[i] && !strcmp(words[i], optarg)) {
+			options->enforce = (uint8_t)i;
+			return true;
+		}
+	fprintf(stderr, "verbena-sm: partitions are enforced `both', `in', `out' or `off'\n");
+	return false;
+}
+
+static bool key_option_read(struct wishes *wishes)
+{
+	char *end;
+
+	wishes->has_random_key = !strcmp(optarg, "random");
+	wishes->options.m_key = strtoull(optarg, &end, 0);
+	if (wishes->has_random_key || (!*end && wishes->options.m_key))
+		return true;
+	fprintf(stderr, "verbena-sm: `%s' is no M_Key: a number such as 0x1234, or `random'\n",
+		optarg);
+	return false;
+}
+
+/* Options that protect the subnet. */
+static bool guard_option_take(int option, struct wishes *wishes)
+{
+	uint32_t number = 0;
+	bool is_good = true;
+
+	switch (option) {
+	case OPTION_POLICY:
+		wishes->policy = optarg;
+		break;
+	case OPTION_PARTITIONS:
+		wishes->partitions = optarg;
+		break;
+	case OPTION_ENFORCE:
+		return enforcement_read(&wishes->options);
+	case OPTION_KEY:
+		return key_option_read(wishes);
+	case OPTION_KEY_LEASE:
+		is_good = number_read(&number, 0, 65535);
+		wishes->options.m_key_lease_s = (uint16_t)number;
+		break;
+	case OPTION_KEY_PROTECT:
+		is_good = number_read(&number, 0, 3);
+		wishes->options.m_key_protect = (uint8_t)number;
+		break;
+	default:
+		is_good = false;
+	}
+	return is_good;
 }
 
 /* Whether the option's value can be. */
@@ -175,9 +253,6 @@ static bool option_take(int option, struct wishes *wishes)
 	case OPTION_QOS:
 		options->has_qos = true;
 		break;
-	case OPTION_PARTITIONS:
-		wishes->partitions = optarg;
-		break;
 	case OPTION_ONCE:
 		wishes->is_once = true;
 		break;
@@ -188,7 +263,7 @@ static bool option_take(int option, struct wishes *wishes)
 		wishes->is_quiet = true;
 		break;
 	default:
-		is_good = false;
+		is_good = guard_option_take(option, wishes);
 	}
 	return is_good;
 }
@@ -199,6 +274,8 @@ static int wishes_read(int argc, char **argv, struct wishes *wishes)
 	int option;
 
 	wishes->options.retries = 3;
+	wishes->options.m_key_protect = 1;
+	wishes->options.enforce = SM_ENFORCE_IN | SM_ENFORCE_OUT;
 	while ((option = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
 		if (option == 'h') {
 			fputs(usage, stdout);
@@ -269,6 +346,8 @@ static int directory_use(struct program *program, char *log_path, size_t size)
 	}
 	snprintf(program->lids, sizeof program->lids, "%s/sm-%016llx.lids", directory,
 		 (unsigned long long)program->port.guid);
+	snprintf(program->key, sizeof program->key, "%s/sm-%016llx.mkey", directory,
+		 (unsigned long long)program->port.guid);
 	snprintf(log_path, size, "%s/sm-%016llx.log", directory,
 		 (unsigned long long)program->port.guid);
 	return 0;
@@ -276,12 +355,18 @@ static int directory_use(struct program *program, char *log_path, size_t size)
 
 static int manager_begin(struct program *program)
 {
-	int result;
+	int result = 0;
 
+	if (program->wishes.has_random_key)
+		result = m_key_make(program->key, &program->wishes.options.m_key);
+	if (result)
+		return result;
 	program->sm = sm_create(&manager_functions, program, &program->wishes.options);
 	if (!program->sm)
 		return -ENOMEM;
 	result = lids_read(program->sm, program->lids);
+	if (!result && program->wishes.policy)
+		result = policy_read(program->sm, program->wishes.policy);
 	if (!result && program->wishes.partitions)
 		result = partitions_read(program->sm, program->wishes.partitions);
 	if (result)

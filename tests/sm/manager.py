@@ -188,19 +188,109 @@ def several_lids_a_port(fabric):
     require(lids(fabric) == bases, f"{bases}, then {lids(fabric)}")
 
 
-def partitions_are_written(fabric):
+def write(fabric, name, text):
+    path = os.path.join(fabric.folder, name)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def port_of(fabric, node, number):
+    return next(port for port in fabric.ask(op="node", node=node)["node"]["ports"]
+                if port["port"] == number)
+
+
+def trace(fabric, a, b, pkey):
+    return fabric.ask(op="trace", **{"from": a, "to": b, "pkey": pkey})["result"]
+
+
+PARTITIONS = """# H1 and H2 (limited) are in 5; H3 and H4 are limited members of 6
+Default=0x7fff, ipoib : ALL=full ;
+Five = 0x8005, ipoib, mtu=5, sl=2 :  # over two lines
+    0x100001=full,
+    0x100003=limited ;
+Six=6, defmember=limited : 0x100005, 0x100007;
+"""
+
+
+def partitions_are_enforced(fabric):
     fabric.start(SMALL)
-    path = os.path.join(fabric.folder, "partitions")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write("# two hosts\n0x8005 0x100001 0x100003=limited\n")
-    Manager(fabric, "H1", "--partitions", path).wait("subnet up")
-    keys = {node: fabric.ask(op="node", node=node)["node"]["ports"][0]["pkeys"]
-            for node in ("H1", "H2", "H3")}
-    require(keys == {"H1": [0xffff, 0x8005], "H2": [0xffff, 0x0005], "H3": [0xffff]}, str(keys))
-    with open(path, "w", encoding="utf-8") as file:
-        file.write("0x8005 nonsense\n")
-    code, text = fabric.run("H3", MANAGER, "--partitions", path, check=False)
-    require(code == 1 and "partitions:1:" in text, text)
+    Manager(fabric, "H1", "--partitions", write(fabric, "partitions", PARTITIONS)).wait("subnet up")
+    keys = {node: port_of(fabric, node, 1)["pkeys"] for node in ("H1", "H2", "H3", "H4")}
+    require(keys == {"H1": [0xffff, 0x8005], "H2": [0xffff, 0x0005], "H3": [0xffff, 6],
+                     "H4": [0xffff, 6]}, str(keys))
+    # The switch's ports have the keys of the adapters behind them, and refuse others.
+    require(port_of(fabric, "S1", 1)["pkeys"] == [0xffff, 0x8005] and
+            port_of(fabric, "S1", 7)["pkeys"] == [0xffff], "keys of S1's ports")
+    results = [trace(fabric, *words) for words in (
+        ("H1", "H2", 0x8005), ("H2", "H1", 0x0005), ("H1", "H3", 0x8005), ("H3", "H1", 0x8005),
+        ("H3", "H4", 0x0006), ("H3", "H4", 0x8006), ("H1", "H3", 0xffff))]
+    require(results == ["ok", "ok", "partition-xmit", "partition-rcv", "partition-xmit",
+                        "partition-rcv", "ok"], str(results))
+    # IPoIB's group of the partition, and the paths' service level.
+    _, text = fabric.run("H1", "saquery", "-g")
+    require("ff12:401b:8005::ffff:ffff" in text, text)
+    _, text = fabric.run("H1", "saquery", "--smkey", "1", "PKTR")
+    require("0x8005" in text and "0x0006" in text, text)
+    for wrong, line in (("Five=5 : nobody ;\n", 1), ("\nFive=5, ipoip : ALL ;", 2),
+                        ("Five : ALL ;\n", 1), ("Five=5 : ALL", 1), ("Five=5 : ALL=ful ;", 1)):
+        code, text = fabric.run("H3", MANAGER, "--partitions", write(fabric, "wrong", wrong),
+                                check=False)
+        require(code == 1 and f"wrong:{line}:" in text, f"{wrong}: {text}")
+
+
+def partitions_without_a_default_rule(fabric):
+    fabric.start(SMALL)
+    path = write(fabric, "partitions", "Five=5 : ALL_CAS=full ;\n")
+    Manager(fabric, "H1", "--partitions", path, "--enforce", "off").wait("subnet up")
+    require([port_of(fabric, node, 1)["pkeys"] for node in ("H1", "H2")] ==
+            [[0xffff, 0x8005], [0x7fff, 0x8005]], "the default partition as OpenSM has it")
+    require(port_of(fabric, "S1", 0)["pkeys"] == [0x7fff] and
+            trace(fabric, "H1", "H3", 0x8009) == "ok", "nothing is enforced")
+
+
+POLICY = """level 0 lane 0
+level 3 lane 1
+lane 0 low 10   # beside the others
+lane 1 high 100
+high-limit 7
+path target 0x100005 service 0x1000-0x10ff level 3
+path pkey 0x7fff class 9 level 4
+"""
+
+
+def levels_follow_the_policy(fabric):
+    fabric.start(SMALL)
+    Manager(fabric, "H1", "--policy", write(fabric, "policy", POLICY)).wait("subnet up")
+    _, text = fabric.run("H2", "smpquery", "sl2vl", "-D", "0")
+    require(re.search(r"\| ?0\| 1\| 2\| 1\| 4\|", text), text)
+    _, text = fabric.run("H2", "smpquery", "vlarb", "-D", "0")
+    require(re.search(r"0x0 \|0x1 \|", text) and "0xA" in text and "0x64" in text, text)
+    _, text = fabric.run("H2", "saquery", "PR", "--src-to-dst", "2:5")
+    require(re.search(r"sl\.*0x0", text), text)
+    code, text = fabric.run("H3", MANAGER, "--policy", write(fabric, "wrong", "\nlevel 99 lane 1\n"),
+                            check=False)
+    require(code == 1 and "wrong:2:" in text, text)
+
+
+def m_keys_protect(fabric):
+    fabric.start(SMALL)
+    manager = Manager(fabric, "H1", "--m-key", "random", "--m-key-protect", "2", "--m-key-lease",
+                      "2", "--poll", "200").wait("subnet up")
+    code, text = fabric.run("H2", "smpquery", "portinfo", "-D", "0,1", "1", check=False)
+    require(code and "timed out" in text.lower(), f"read without the key: {text}")
+    key = [name for name in os.listdir(fabric.runtime) if name.endswith(".mkey")]
+    with open(os.path.join(fabric.runtime, key[0]), encoding="ascii") as file:
+        value = file.read().strip()
+    fabric.run("H2", "smpquery", "-y", value, "portinfo", "-D", "0,1", "1")
+    # The manager hears of it, and asks with its key, which keeps the lease from running out.
+    time.sleep(2.5)
+    code, text = fabric.run("H2", "smpquery", "portinfo", "-D", "0,1", "1", check=False)
+    require(code, f"the protection has ended: {text}")
+    # It knows the key again, and ports obey it.
+    manager.end()
+    again = Manager(fabric, "H1", "--m-key", "random").wait("subnet up")
+    require("0 faults" in again.log(), again.log())
 
 
 def two_of_ours(fabric):
@@ -297,7 +387,8 @@ def ibsim_is_managed(fabric):
 
 TESTS = [up_with_a_manager, the_diags_like_it, osmtest_passes, ibdiagnet_is_content,
          a_cut_link_is_routed_around, lids_stay, several_lids_a_port,
-         partitions_are_written, two_of_ours,
+         partitions_are_enforced, partitions_without_a_default_rule, levels_follow_the_policy,
+         m_keys_protect, two_of_ours,
          ours_and_opensm, the_fabric_is_killed_and_resumed, ibsim_is_managed]
 
 if __name__ == "__main__":

@@ -447,6 +447,75 @@ static void paths_check(struct world *world, struct sm *sm, uint32_t lids)
 	}
 }
 
+/* Sets (0x02) or deletes (0x15) the GUID at index 2 of a port. Returns the status. */
+static int alias_ask(struct world *world, struct sm *sm, uint32_t row, uint8_t method,
+		     uint64_t guid)
+{
+	uint8_t record[72] = {0};
+
+	octets_put16(record, port_lid(&world->fabric.ports[row]));
+	octets_put64(record + 8 + 2 * 8, guid);
+	return world_ask(world, sm, 1, method, 0x30, 3 | 1u << 6, record, sizeof record);
+}
+
+static uint64_t alias_has(const struct world *world, uint32_t row)
+{
+	size_t end_port = world->fabric.ports[row].end_port;
+
+	return world->fabric.guids[end_port * FABRIC_GUIDS + 2];
+}
+
+static void settle_or_fail(struct world *world, struct sm *sm, const char *when)
+{
+	if (!world_settle(world, sm, 120000))
+		fail(when, world->now_ms, 0);
+}
+
+/* Alias GUIDs: they reach the port, paths lead to them, a second owner is declined, and they are
+ * there again after the port has lost them. */
+static void aliases_check(struct world *world, struct sm *sm)
+{
+	uint32_t own = world->managers[0].port, other = SM_NO_PORT;
+	const uint64_t guid = 0x0200c0de00000001u;
+	uint8_t record[64] = {0};
+
+	for (uint32_t row = 0; row < world->fabric.header->ports && other == SM_NO_PORT; row++) {
+		const struct fabric_port *port = &world->fabric.ports[row];
+
+		if (port->is_end_port && port->number && port_state(port) == PORT_ACTIVE &&
+		    port->node != world->fabric.ports[own].node && port_lid(port))
+			other = row;
+	}
+	if (other == SM_NO_PORT)
+		return;
+	if (alias_ask(world, sm, other, 0x02, guid))
+		return; /* an island */
+	if (octets_get64(world->answer + 56 + 8 + 16) != guid)
+		fail("an alias GUID is declined", other, octets_get64(world->answer + 56 + 24));
+	if (alias_ask(world, sm, own, 0x02, guid) || octets_get64(world->answer + 56 + 8 + 16))
+		fail("two ports have one GUID", other, own);
+	octets_put64(record + 8, 0xfe80000000000000u);
+	octets_put64(record + 16, guid);
+	octets_put16(record + 42, port_lid(&world->fabric.ports[own]));
+	if (world_ask(world, sm, 1, 0x01, 0x35, 0x24, record, sizeof record) ||
+	    octets_get16(world->answer + 56 + 40) != port_lid(&world->fabric.ports[other]))
+		fail("no path to an alias GUID", other, 0);
+	settle_or_fail(world, sm, "the manager doesn't settle after an alias");
+	if (alias_has(world, other) != guid)
+		fail("an alias isn't written", other, alias_has(world, other));
+	fabric_power_set(&world->fabric, world->fabric.ports[other].node, false, world->now_ms);
+	settle_or_fail(world, sm, "the manager doesn't settle without the alias's port");
+	fabric_power_set(&world->fabric, world->fabric.ports[other].node, true, world->now_ms);
+	settle_or_fail(world, sm, "the manager doesn't settle with the alias's port");
+	if (alias_has(world, other) != guid)
+		fail("an alias isn't written again", other, alias_has(world, other));
+	if (alias_ask(world, sm, other, 0x15, 0) || octets_get64(world->answer + 56 + 8 + 16))
+		fail("an alias can't be deleted", other, 0);
+	settle_or_fail(world, sm, "the manager doesn't settle after a deletion");
+	if (alias_has(world, other))
+		fail("a deleted alias is still written", other, alias_has(world, other));
+}
+
 /* Runs ----------------------------------------------------------------------------------------- */
 
 static void seed_run(uint64_t seed, bool is_verbose)
@@ -481,6 +550,7 @@ static void seed_run(uint64_t seed, bool is_verbose)
 		fail("the manager doesn't settle", world.now_ms, sm_counts_get(sm)->sweeps);
 	routes_check(&world, world.managers[0].port, is_up_down);
 	paths_check(&world, sm, 1u << options.lmc);
+	aliases_check(&world, sm);
 	joins_make(&world, sm, &joins);
 	if (!world_settle(&world, sm, 120000))
 		fail("the manager doesn't settle after joins", world.now_ms, 0);
