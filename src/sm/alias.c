@@ -45,7 +45,7 @@ static bool alias_is_at(const struct sm *sm, uint32_t place, uint64_t port_guid,
 	       sm->aliases[place].index == index;
 }
 
-static const struct sm_alias *alias_find(const struct sm *sm, uint64_t guid)
+static const struct sm_alias *alias_by_guid(const struct sm *sm, uint64_t guid)
 {
 	for (uint32_t i = 0; i < sm->alias_count; i++)
 		if (sm->aliases[i].guid == guid)
@@ -60,7 +60,7 @@ uint32_t subnet_find_any(const struct sm *sm, const struct sm_subnet *subnet, ui
 
 	if (row != SM_NONE)
 		return row;
-	alias = alias_find(sm, guid);
+	alias = alias_by_guid(sm, guid);
 	return alias ? subnet_find(subnet, alias->port_guid) : SM_NONE;
 }
 
@@ -76,7 +76,7 @@ static bool alias_set(struct sm *sm, const struct sm_subnet *subnet, uint64_t po
 		      unsigned int index, uint64_t guid)
 {
 	uint32_t place = alias_place(sm, port_guid, index);
-	const struct sm_alias *other = alias_find(sm, guid);
+	const struct sm_alias *other = alias_by_guid(sm, guid);
 	struct sm_alias *larger;
 
 	if (other || subnet_find(subnet, guid) != SM_NONE)
@@ -109,7 +109,7 @@ static uint64_t alias_make(const struct sm *sm, const struct sm_subnet *subnet, 
 		       (uint64_t)(sm_hash(port_guid + salt) & 0xffffff) << 32 |
 		       (port_guid & 0xffffff) << 8 | index;
 		salt++;
-	} while (subnet_find(subnet, guid) != SM_NONE || alias_find(sm, guid));
+	} while (subnet_find(subnet, guid) != SM_NONE || alias_by_guid(sm, guid));
 	return guid;
 }
 

@@ -140,8 +140,8 @@ static void flag_read(struct reader *reader, const struct pair *pair, struct def
 				"Q_Key, TClass or FlowLabel with a number";
 }
 
-static void member_add(struct reader *reader, const struct pair *pair,
-		       const struct definition *definition)
+static void partition_member_add(struct reader *reader, const struct pair *pair,
+				 const struct definition *definition)
 {
 	static const struct {
 		const char *name;
@@ -225,7 +225,7 @@ static bool definition_read(struct reader *reader)
 	while (!reader->wrong && (end == ':' || end == ',')) {
 		end = pair_take(reader, &pair);
 		if (*pair.name || end == ',')
-			member_add(reader, &pair, &definition);
+			partition_member_add(reader, &pair, &definition);
 	}
 	if (!reader->wrong && end != ';')
 		reader->wrong = "a partition ends with a semicolon";

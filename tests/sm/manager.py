@@ -177,8 +177,8 @@ def several_lids_a_port(fabric):
     bases = lids(fabric)
     hosts = [bases[name] for name in ("H1", "H2", "H3", "H4")]
     require(all(lid and lid % 4 == 0 for lid in hosts) and len(set(hosts)) == 4, str(bases))
-    first = {fabric.ask(op="trace", **{"from": "H1", "lid": bases["H3"] + i})["hops"][1]["from_port"]
-             for i in range(4)}
+    traces = [fabric.ask(op="trace", **{"from": "H1", "lid": bases["H3"] + i}) for i in range(4)]
+    first = {trace["hops"][1]["from_port"] for trace in traces}
     require(len(first) == 2, f"both cables between the switches are used: {first}")
     _, text = fabric.run("H2", "saquery", "PR", "--src-to-dst", f"{bases['H2']}:{bases['H3'] + 3}")
     require(text.count("dlid") == 1, text)
@@ -268,8 +268,8 @@ def levels_follow_the_policy(fabric):
     require(re.search(r"0x0 \|0x1 \|", text) and "0xA" in text and "0x64" in text, text)
     _, text = fabric.run("H2", "saquery", "PR", "--src-to-dst", "2:5")
     require(re.search(r"sl\.*0x0", text), text)
-    code, text = fabric.run("H3", MANAGER, "--policy", write(fabric, "wrong", "\nlevel 99 lane 1\n"),
-                            check=False)
+    wrong = write(fabric, "wrong", "\nlevel 99 lane 1\n")
+    code, text = fabric.run("H3", MANAGER, "--policy", wrong, check=False)
     require(code == 1 and "wrong:2:" in text, text)
 
 
