@@ -46,7 +46,7 @@ static void description_inherit(struct sm *sm, struct sm_node *node)
 	node->has_description = true;
 }
 
-static void node_ask_more(struct sm *sm, uint32_t row)
+void node_ask_more(struct sm *sm, uint32_t row)
 {
 	const struct sm_node *node = &sm->work->nodes[row];
 
@@ -87,8 +87,12 @@ static void cable_note(struct sm *sm, const struct sm_job *job, uint32_t row, un
 	uint32_t near = subnet_port(sm->work, job->node, job->port);
 	uint32_t far = subnet_port(sm->work, row, number);
 
-	if (near == SM_NONE || far == SM_NONE || sm->work->ports[near].peer != SM_NONE ||
-	    sm->work->ports[far].peer != SM_NONE)
+	if (near == SM_NONE || far == SM_NONE || sm->work->ports[near].peer != SM_NONE)
+		return;
+	/* The cable was put into another port. */
+	if (sm->is_partial)
+		change_cable_cut(sm, far);
+	if (sm->work->ports[far].peer != SM_NONE)
 		return;
 	sm->work->ports[near].peer = far;
 	sm->work->ports[far].peer = near;
@@ -97,6 +101,7 @@ static void cable_note(struct sm *sm, const struct sm_job *job, uint32_t row, un
 void node_info_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad, uint16_t status)
 {
 	const uint8_t *info = mad + SMP_DATA;
+	bool is_known;
 	uint32_t row;
 
 	if (status || node_info_is_refused(info)) {
@@ -104,7 +109,8 @@ void node_info_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad,
 		return;
 	}
 	row = subnet_find(sm->work, octets_get64(info + 20));
-	if (row == SM_NONE) {
+	is_known = row != SM_NONE;
+	if (!is_known) {
 		row = subnet_node_add(sm->work, info);
 		if (row == SM_NONE) {
 			sm->work->faults++;
@@ -119,6 +125,8 @@ void node_info_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad,
 		sm->own_guid = octets_get64(info + 20);
 	else
 		cable_note(sm, job, row, info[36]);
+	if (is_known && sm->is_partial)
+		sm->work->nodes[row].is_changed = true;
 }
 
 /* Nothing answers behind the port: it is as if there were no cable. */
@@ -197,6 +205,7 @@ void port_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad, uint
 {
 	struct sm_node *node = &sm->work->nodes[job->node];
 	uint32_t row = subnet_port(sm->work, job->node, job->port);
+	uint8_t before;
 	struct sm_port *port;
 
 	if (row == SM_NONE)
@@ -206,11 +215,17 @@ void port_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad, uint
 		sm->work->faults++;
 		return;
 	}
+	before = sm_port_state(port);
 	memcpy(port->info, mad + SMP_DATA, INFO_BYTES);
 	port->has_info = true;
-	if (row == node->first_port && (sm_port_capabilities(port) & CAN_BE_SM) &&
-	    node->port_guid != sm->own_guid)
-		job_add(sm, JOB_MANAGER, job->node, 0, 0);
+	if (sm->is_partial)
+		change_port_note(sm, row, before);
+	if (row == node->first_port && node->port_guid != sm->own_guid) {
+		if (sm_port_capabilities(port) & CAN_BE_SM)
+			job_add(sm, JOB_MANAGER, job->node, 0, 0);
+		else
+			election_forget(sm, job->node);
+	}
 	if (port_leads_on(node, port)) {
 		port->is_asked = true;
 		job_add(sm, JOB_NODE, job->node, job->port, 0);
@@ -286,6 +301,8 @@ void discover_inherit(struct sm *sm)
 
 void discover_begin(struct sm *sm)
 {
+	if (sm->is_partial)
+		return;
 	sm->other_count = 0;
 	job_add(sm, JOB_NODE, SM_NONE, 0, 0);
 }

@@ -49,10 +49,18 @@ static bool other_is_better(const struct sm *sm, const struct sm_other *other)
 
 /* Found by a sweep ----------------------------------------------------------------------------- */
 
+void election_forget(struct sm *sm, uint32_t row)
+{
+	for (uint32_t i = sm->other_count; i-- > 0;)
+		if (sm->others[i].node == row)
+			sm->others[i] = sm->others[--sm->other_count];
+}
+
 void manager_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad, uint16_t status)
 {
 	const uint8_t *info = mad + SMP_DATA;
 
+	election_forget(sm, job->node);
 	/* The manager of that port has just ended, or hasn't quite begun. */
 	if (status || sm->other_count == SM_OTHERS_MAX)
 		return;

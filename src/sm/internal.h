@@ -59,6 +59,7 @@ struct sm_port {
 	uint8_t number;
 	bool has_info;
 	bool is_asked;		     /* what is behind it */
+	bool is_fresh;		     /* it has answered in this sweep (change.c) */
 	uint8_t *sl_to_vl;	     /* 8 bytes for each ingress port; NULL: not read */
 	uint8_t *arbitration;	     /* 4 blocks of 64 bytes; NULL: not read */
 	struct sm_pkey_block *pkeys; /* NULL: none is known */
@@ -97,6 +98,8 @@ struct sm_node {
 	bool is_lost;		  /* it stopped answering during the sweep */
 	bool is_silent;		  /* it doesn't answer readings, which nothing depends on */
 	bool is_rebooted;	  /* it hasn't got what the last sweep gave it */
+	bool is_changed;	  /* it is to be looked at (change.c) */
+	bool is_reached;	  /* a way leads to it (change.c) */
 	struct sm_tables *tables; /* of a switch */
 	uint8_t *guids;		  /* GUIDInfo, GUIDCap entries of 8 bytes; NULL: not read */
 	uint32_t guids_known;	  /* a bit for each block of 8 */
@@ -297,7 +300,7 @@ void reading_failed(struct sm *sm, const struct sm_job *job);
 
 /*
  * What a sweep is doing. Each phase ends when no request is queued or under way.
- *   IDLE       -> DISCOVER (heavy sweep), LIGHT, POLL
+ *   IDLE       -> DISCOVER (of all, or of what changed), LIGHT, POLL
  *   DISCOVER   -> CONFIGURE (master), HANDOVER (a better manager is there), IDLE (standby)
  *   CONFIGURE  -> ACTIVATE
  *   ACTIVATE   -> READ
@@ -392,6 +395,7 @@ struct sm_report {
 #define SM_REPORTS_MAX 256u
 #define SM_MEMBERS_MAX 65536u
 #define SM_ALIASES_MAX 16384u
+#define SM_CHANGED_MAX 64u
 
 struct sm {
 	const struct sm_functions *functions;
@@ -405,7 +409,8 @@ struct sm {
 	struct sm_subnet *work;	  /* of the sweep under way; requests are about it */
 	struct sm_subnet *subnet; /* of the last sweep that was written; may be `work` */
 	bool is_started;
-	bool wants_sweep;  /* another heavy sweep is due when this one has ended */
+	bool wants_sweep;  /* another whole sweep is due when this one has ended */
+	bool is_partial;   /* the sweep under way is one of what changed */
 	bool is_first;	   /* it became the master by this sweep: clients register anew */
 	bool has_handover; /* the master has given way to this one */
 	bool is_settled;
@@ -417,6 +422,8 @@ struct sm {
 	uint64_t own_guid;
 	uint16_t own_lid;
 	uint32_t activity;
+	uint64_t changed[SM_CHANGED_MAX]; /* port GUIDs of nodes that are to be looked at */
+	uint32_t changed_count;
 	struct sm_other others[SM_OTHERS_MAX];
 	uint32_t other_count;
 	uint64_t master_guid; /* that a standby asks */
@@ -464,11 +471,25 @@ void phase_enter(struct sm *sm, enum sm_phase phase);
 void discover_begin(struct sm *sm);
 /* Takes over from the last subnet what its nodes still have. */
 void discover_inherit(struct sm *sm);
+/* Asks a node for what it is asked first. */
+void node_ask_more(struct sm *sm, uint32_t row);
+/* change.c: sweeps of what changed. */
+/* The node in that row of the last subnet is to be looked at; SM_NONE: all are. */
+void change_note(struct sm *sm, uint32_t row);
+/* The table with which the sweep begins; NULL: the whole subnet has to be swept. */
+struct sm_subnet *changes_take(struct sm *sm);
+/* Queues the next requests; false: discovery has ended. */
+bool changes_step(struct sm *sm);
+void change_cable_cut(struct sm *sm, uint32_t port);
+/* A port has answered. */
+void change_port_note(struct sm *sm, uint32_t port, uint8_t state_before);
 /* elect.c: what the other managers mean for this one. */
 enum sm_verdict { VERDICT_MASTER, VERDICT_STANDBY, VERDICT_HANDOVER };
 enum sm_verdict election_decide(struct sm *sm);
 /* Whether a better manager was found that hasn't taken over. */
 bool election_is_open(const struct sm *sm);
+/* The port in that row has no manager any more. */
+void election_forget(struct sm *sm, uint32_t row);
 void election_receive(struct sm *sm, const struct sm_peer *from, const uint8_t *mad);
 /* lids.c */
 int sm_lids_assign(struct sm *sm, struct sm_subnet *subnet);

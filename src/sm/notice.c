@@ -67,10 +67,10 @@ void notice_receive(struct sm *sm, const struct sm_peer *from, const uint8_t *ma
 		return;
 	if (trap == NOTICE_LOCAL_CHANGE)
 		local_change_note(sm, notice);
+	row = sm->subnet ? subnet_by_lid(sm->subnet, octets_get16(notice + AT_ISSUER)) : SM_NONE;
 	/* A request with the right key ends a lease that a wrong one began. */
 	if (trap == NOTICE_LINK_STATE || trap == NOTICE_LOCAL_CHANGE || trap == NOTICE_BAD_M_KEY)
-		sm->wants_sweep = true;
-	row = sm->subnet ? subnet_by_lid(sm->subnet, octets_get16(notice + AT_ISSUER)) : SM_NONE;
+		change_note(sm, row);
 	if (row != SM_NONE)
 		gid_make(notice + AT_GID, sm->subnet->nodes[row].port_guid);
 	notices_forward(sm, notice);

@@ -118,7 +118,8 @@ struct sm_qos_rule {
 
 /* What a manager has done since it was created. */
 struct sm_counts {
-	uint64_t sweeps, light_sweeps, requests, repeats, timeouts, refused;
+	uint64_t sweeps; /* also those of what changed: `partial_sweeps` */
+	uint64_t partial_sweeps, light_sweeps, requests, repeats, timeouts, refused;
 	uint64_t unicast_blocks, multicast_blocks;
 	uint64_t queries; /* of the administration */
 	uint64_t traps;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The manager as a whole: creation, the phases of a sweep (enum sm_phase), and where datagrams and
- * times go. A heavy sweep builds a new table of the subnet; that replaces the one before when
- * discovery has ended. Traps during a sweep start another one when it has ended, so that a link
- * that goes up and down all the time can't keep a sweep from ending.
+ * times go. A sweep builds a new table of the subnet, of all that it finds or (change.c) from the
+ * one before; that is replaced when discovery has ended. Traps during a sweep start another one
+ * when it has ended, so that a link that goes up and down all the time can't keep a sweep from
+ * ending.
  */
 #include "sm/internal.h"
 #include "sm/sa.h"
@@ -80,8 +81,9 @@ enum sm_state sm_state_get(const struct sm *sm)
 
 bool sm_is_settled(const struct sm *sm)
 {
-	return sm->is_settled && !sm->wants_sweep && sm->phase == PHASE_IDLE &&
-	       jobs_idle(&sm->requests) && !sm->has_dirty_groups && !sm->has_dirty_guids;
+	return sm->is_settled && !sm->wants_sweep && !sm->changed_count &&
+	       sm->phase == PHASE_IDLE && jobs_idle(&sm->requests) && !sm->has_dirty_groups &&
+	       !sm->has_dirty_guids;
 }
 
 const struct sm_counts *sm_counts_get(const struct sm *sm)
@@ -108,10 +110,9 @@ static void work_drop(struct sm *sm)
 	sm->work = sm->subnet;
 }
 
-void sweep_begin(struct sm *sm)
+/* With a table that isn't empty, of what changed only. */
+static void sweep_begin_with(struct sm *sm, struct sm_subnet *work)
 {
-	struct sm_subnet *work = subnet_create();
-
 	if (!work) {
 		sm->sweep_ms = sm->now_ms + sm->options.sweep_ms;
 		return;
@@ -119,13 +120,32 @@ void sweep_begin(struct sm *sm)
 	jobs_drop(sm);
 	work_drop(sm);
 	sm->work = work;
+	sm->is_partial = work->node_count != 0;
 	sm->wants_sweep = false;
+	sm->changed_count = 0;
 	sm->is_settled = false;
 	sm->began_ms = sm->now_ms;
 	sm->sweep_ms = UINT64_MAX;
 	sm->counts.sweeps++;
 	sm->activity++;
+	sm->counts.partial_sweeps += sm->is_partial;
 	phase_enter(sm, PHASE_DISCOVER);
+}
+
+void sweep_begin(struct sm *sm)
+{
+	sweep_begin_with(sm, subnet_create());
+}
+
+/* Of what changed, if that can be. */
+static void changes_sweep(struct sm *sm)
+{
+	struct sm_subnet *work = changes_take(sm);
+
+	if (work)
+		sweep_begin_with(sm, work);
+	else
+		sweep_begin(sm);
 }
 
 /* The new table is the one that queries are answered from. */
@@ -200,6 +220,12 @@ static void standby_begin(struct sm *sm)
 
 static void discover_end(struct sm *sm)
 {
+	if (sm->is_partial && changes_step(sm))
+		return;
+	if (sm->is_partial && sm->work->faults) {
+		sweep_begin(sm);
+		return;
+	}
 	if (!sm->work->node_count) {
 		/* Not even the own port answers. */
 		sm->wants_sweep = false;
@@ -268,9 +294,10 @@ static void light_begin(struct sm *sm)
 
 void light_done(struct sm *sm, const struct sm_job *job, const uint8_t *mad, uint16_t status)
 {
-	(void)job;
-	if (status || (mad[SMP_DATA + 11] & 4))
+	if (status)
 		sm->wants_sweep = true;
+	else if (mad[SMP_DATA + 11] & 4)
+		change_note(sm, job->node);
 }
 
 void light_failed(struct sm *sm, const struct sm_job *job)
@@ -348,6 +375,7 @@ static bool idle_act(struct sm *sm)
 		return false;
 	if (sm->state == SM_STANDBY) {
 		sm->wants_sweep = false;
+		sm->changed_count = 0;
 		if (sm->poll_ms > sm->now_ms)
 			return false;
 		phase_enter(sm, PHASE_POLL);
@@ -357,6 +385,10 @@ static bool idle_act(struct sm *sm)
 				(sm->state != SM_MASTER || !sm->subnet || election_is_open(sm) ||
 				 sm->work->faults || !sm->subnet->switch_count))) {
 		sweep_begin(sm);
+		return true;
+	}
+	if (sm->changed_count) {
+		changes_sweep(sm);
 		return true;
 	}
 	if (sm->sweep_ms <= sm->now_ms) {
@@ -379,8 +411,8 @@ static void sm_advance(struct sm *sm)
 {
 	for (;;) {
 		/* Readings don't delay a sweep or a tree. */
-		if (sm->phase == PHASE_READ &&
-		    (sm->wants_sweep || sm->has_dirty_groups || sm->has_dirty_guids)) {
+		if (sm->phase == PHASE_READ && (sm->wants_sweep || sm->changed_count ||
+						sm->has_dirty_groups || sm->has_dirty_guids)) {
 			jobs_drop(sm);
 			sm->phase = PHASE_IDLE;
 		}

@@ -603,6 +603,65 @@ static void election_run(uint64_t seed)
 	world_end(&world);
 }
 
+/* A cable between switches, by chance; SM_NO_PORT: there is none. */
+static uint32_t trunk_choose(struct world *world)
+{
+	for (int i = 0; i < 1000; i++) {
+		uint32_t row = world_roll(world, world->fabric.header->ports);
+		const struct fabric_port *port = &world->fabric.ports[row];
+
+		if (port->cable != FABRIC_NONE &&
+		    world->fabric.nodes[port->node].type == FABRIC_SWITCH &&
+		    world->fabric.nodes[world->fabric.ports[port->cable].node].type ==
+			    FABRIC_SWITCH)
+			return row;
+	}
+	return SM_NO_PORT;
+}
+
+/* What changes at one cable, or at one node, is found without looking at all others. */
+static void change_run(uint64_t seed)
+{
+	struct sm_options options = {.retries = 3, .sweep_ms = 3000};
+	struct fat_tree_shape tree = {.ports = 8, .levels = 3, .hosts = 48};
+	struct topology_report report = {0};
+	struct topology topology;
+	struct world world;
+	struct sm_counts first;
+	struct sm *sm;
+
+	seed_now = seed;
+	if (topology_make_fat_tree(&topology, &tree, &report))
+		fail("no topology", 0, 0);
+	world_begin(&world, &topology, seed);
+	options.lmc = seed % 2;
+	sm = world_manager_add(&world, fabric_port_row(&world.fabric, 0, 1), &options);
+	settle_or_fail(&world, sm, "the manager doesn't settle");
+	world_run(&world, world.now_ms + options.sweep_ms * 2);
+	first = *sm_counts_get(sm);
+	for (int i = 0; i < 4; i++) {
+		uint32_t row = trunk_choose(&world);
+		uint32_t node = world_roll(&world, world.fabric.header->nodes);
+
+		fabric_cable_set(&world.fabric, row, true, world.now_ms);
+		settle_or_fail(&world, sm, "the manager doesn't settle after a cut");
+		routes_check(&world, world.managers[0].port, false);
+		fabric_cable_set(&world.fabric, row, false, world.now_ms);
+		settle_or_fail(&world, sm, "the manager doesn't settle after a cable was mended");
+		if (node != world.fabric.ports[world.managers[0].port].node) {
+			fabric_power_set(&world.fabric, node, false, world.now_ms);
+			fabric_power_set(&world.fabric, node, true, world.now_ms);
+		}
+		settle_or_fail(&world, sm, "the manager doesn't settle after a reboot");
+		routes_check(&world, world.managers[0].port, false);
+	}
+	if (sm_counts_get(sm)->sweeps - sm_counts_get(sm)->partial_sweeps !=
+	    first.sweeps - first.partial_sweeps)
+		fail("a change made a whole sweep", sm_counts_get(sm)->sweeps,
+		     sm_counts_get(sm)->partial_sweeps);
+	world_end(&world);
+}
+
 static double cpu_seconds(void)
 {
 	struct timespec time;
@@ -659,6 +718,8 @@ int main(int argc, char **argv)
 		seed_run(seed, argc > 3);
 	for (uint64_t seed = first; seed < first + count / 10; seed++)
 		election_run(seed);
+	for (uint64_t seed = first; seed < first + count / 20; seed++)
+		change_run(seed);
 	printf("%llu seeds\n", (unsigned long long)count);
 	return 0;
 }
