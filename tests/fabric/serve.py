@@ -157,7 +157,8 @@ def hostile_clients_are_refused(fabric):
         answer = server.raw(data)
         # Where more comes than is read, the answer may be lost with the connection.
         if answer or len(data) < 8192:
-            require(answer.startswith(f"HTTP/1.1 {status} ".encode()), f"{data[:60]}: {answer[:80]}")
+            require(answer.startswith(f"HTTP/1.1 {status} ".encode()),
+                    f"{data[:60]}: {answer[:80]}")
     # Silent ones take all places, and lose them: nobody waits for long.
     silent = [server.connect() for _ in range(40)]
     silent[3].sendall(b"GET / HT")
