@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <infiniband/umad.h>
 
@@ -94,7 +95,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	printf("smp_us %.3f\n", (seconds() - begin) * 1e6 / count);
-	umad_close_port(asking.fd);
-	free(asking.packet);
-	return 0;
+	/* Without exit handlers: those of ibsim's library free what they mustn't. */
+	fflush(stdout);
+	_exit(0);
 }
