@@ -79,7 +79,7 @@ _verbena_fabric() {
 	case ${COMP_WORDS[2]}:$prev in
 	exec:-o | exec:--output) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
 	exec:*) _verbena_fabric_exec ;;
-	up:--restore | show:--svg | show:--html | show:--topology | gen:--output | gen:-o)
+	up:--restore | show:--svg | show:--html | show:--topology | show:--serve | gen:--output | gen:-o)
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
 	gen:gen) if [[ $cur == -* ]]; then
 		_verbena_fabric_options
@@ -115,7 +115,7 @@ _verbena_fabric_nodes() { # of a fabric that is up; not of a large one
 _verbena_fabric_options() {
 	case ${COMP_WORDS[2]} in
 	up) _verbena_words --resume --restore --sm --json --help ;;
-	show) _verbena_words --links --svg --html --from --to --topology --json --help ;;
+	show) _verbena_words --links --svg --html --from --to --topology --serve --json --help ;;
 	exec) _verbena_words --ca --all --list --output --no-prefix --jobs --timeout --no-sysfs --help ;;
 	gen) _verbena_words --ports --hosts --levels --hosts-per-leaf --leaves --spines --pods --size \
 		--cables --groups --switches --globals --output --link --mtu --delay --ips --title --help ;;

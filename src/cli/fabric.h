@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "cli/cli.h"
 #include "topology/topology.h"
@@ -97,8 +98,18 @@ struct fabric_picture {
 	const json_t *trace;	/* of `trace`: its route is highlighted; NULL: none */
 	const char *title;
 	struct topology *topology; /* without reply */
+	/* Of a picture that is followed: the reply before this one (NULL: none) and the time
+	 * between them, from which traffic is computed; the nonce of the page's script. */
+	bool is_live;
+	const json_t *before;
+	double seconds;
+	const char *nonce;
 };
 int fabric_picture_write(const struct fabric_picture *picture);
+/* Draws it, or the page with it, into `out`. 0 or a negative errno. */
+int fabric_picture_draw(const struct fabric_picture *picture, FILE *out, bool is_page);
+/* Serves the page that follows the fabric, at a port or socket. Returns an exit code. */
+int fabric_serve(const char *where);
 
 /* The path of a program of Verbena's, such as verbena-sm. False: it isn't there. */
 bool fabric_program_find(const char *name, char path[PATH_MAX]);

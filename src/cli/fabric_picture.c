@@ -17,6 +17,8 @@ struct live {
 	struct drawing_port *ports;
 	struct drawing_node *nodes;
 	uint32_t active, starting, down;
+	char subtitle[200];
+	struct drawing drawing;
 };
 
 static void live_free(struct live *live)
@@ -183,31 +185,83 @@ static int picture_files(const struct fabric_picture *picture, const struct draw
 	return code;
 }
 
+/* What each port sends now: the difference to the reply before, which has the same links. */
+static void live_rates(struct live *live, const struct fabric_picture *picture)
+{
+	const json_t *old_links = json_object_get(picture->before, "links"), *link;
+	size_t i;
+
+	if (!picture->before || picture->seconds <= 0)
+		return;
+	json_array_foreach(json_object_get(picture->reply, "links"), i, link)
+		for (int end = 0; end < 2; end++) {
+			const json_t *old = json_object_get(json_array_get(old_links, i),
+							    end ? "counters_b" : "counters_a");
+			uint32_t row =
+				end_row(&live->topology, json_object_get(link, end ? "b" : "a"));
+			uint64_t before = 4 * (uint64_t)ctl_integer(old, "xmit_words");
+
+			/* Less than before: somebody cleared it. */
+			if (row != TOPOLOGY_NONE && live->ports[row].sent_bytes > before)
+				live->ports[row].bytes_per_second =
+					(uint64_t)((double)(live->ports[row].sent_bytes - before) /
+						   picture->seconds);
+		}
+}
+
+/* The reply as a topology with what is known of it. 0 or a negative errno. */
+static int live_make(struct live *live, const struct fabric_picture *picture)
+{
+	int err;
+
+	topology_init(&live->topology);
+	err = live_nodes(live, json_object_get(picture->reply, "nodes"));
+	if (!err)
+		err = live_links(live, json_object_get(picture->reply, "links"));
+	if (err)
+		return err;
+	live_rates(live, picture);
+	live_route(live, picture->trace);
+	live->topology.title = picture->title;
+	snprintf(live->subtitle, sizeof(live->subtitle),
+		 "%u nodes, %u cables: %u active, %u not active, %u down",
+		 live->topology.node_count, live->topology.cable_count, live->active,
+		 live->starting, live->down);
+	live->drawing = (struct drawing){
+		.topology = &live->topology,
+		.ports = live->ports,
+		.nodes = live->nodes,
+		.subtitle = live->subtitle,
+		.is_live = picture->is_live,
+		.nonce = picture->nonce,
+	};
+	return 0;
+}
+
+int fabric_picture_draw(const struct fabric_picture *picture, FILE *out, bool is_page)
+{
+	struct live live = {0};
+	int err = live_make(&live, picture);
+
+	if (!err)
+		err = (is_page ? drawing_html : drawing_svg)(&live.drawing, out);
+	live_free(&live);
+	return err;
+}
+
 int fabric_picture_write(const struct fabric_picture *picture)
 {
 	struct drawing drawing = {.topology = picture->topology};
 	struct live live = {0};
-	char subtitle[200];
-	int err, code;
+	int err, code = CLI_FAILURE;
 
 	if (!picture->reply)
 		return picture_files(picture, &drawing);
-	topology_init(&live.topology);
-	err = live_nodes(&live, json_object_get(picture->reply, "nodes"));
-	if (!err)
-		err = live_links(&live, json_object_get(picture->reply, "links"));
-	if (err) {
+	err = live_make(&live, picture);
+	if (err)
 		cli_error("the fabric's answer makes no topology: %s", strerror(-err));
-		live_free(&live);
-		return CLI_FAILURE;
-	}
-	live_route(&live, picture->trace);
-	live.topology.title = picture->title;
-	snprintf(subtitle, sizeof(subtitle),
-		 "%u nodes, %u cables: %u active, %u not active, %u down", live.topology.node_count,
-		 live.topology.cable_count, live.active, live.starting, live.down);
-	drawing = (struct drawing){&live.topology, live.ports, live.nodes, subtitle};
-	code = picture_files(picture, &drawing);
+	else
+		code = picture_files(picture, &live.drawing);
 	live_free(&live);
 	return code;
 }

@@ -18,11 +18,11 @@
 
 struct show_wish {
 	struct fabric_picture picture;
-	const char *file, *from, *to;
+	const char *file, *from, *to, *serve;
 	bool json, links;
 };
 
-enum { SHOW_SVG = 256, SHOW_HTML, SHOW_FILE, SHOW_FROM, SHOW_TO };
+enum { SHOW_SVG = 256, SHOW_HTML, SHOW_FILE, SHOW_FROM, SHOW_TO, SHOW_SERVE };
 
 static bool show_take(struct show_wish *wish, int option)
 {
@@ -47,6 +47,9 @@ static bool show_take(struct show_wish *wish, int option)
 		return true;
 	case SHOW_TO:
 		wish->to = optarg;
+		return true;
+	case SHOW_SERVE:
+		wish->serve = optarg;
 		return true;
 	default:
 		return false;
@@ -103,6 +106,7 @@ static int show_run(const struct cli_command *self, int argc, char **argv)
 		{"topology", required_argument, NULL, SHOW_FILE},
 		{"from", required_argument, NULL, SHOW_FROM},
 		{"to", required_argument, NULL, SHOW_TO},
+		{"serve", required_argument, NULL, SHOW_SERVE},
 		{"links", no_argument, NULL, 'l'},
 		{"json", no_argument, NULL, 'j'},
 		{"help", no_argument, NULL, 'h'},
@@ -121,6 +125,10 @@ static int show_run(const struct cli_command *self, int argc, char **argv)
 	draws = wish.picture.svg || wish.picture.html;
 	if (optind < argc)
 		cli_error("show takes options only; `verbena fabric node NODE` shows a node");
+	else if (wish.serve && (draws || wish.file || wish.from || wish.to || wish.json))
+		cli_error("--serve goes alone: the page has its own choice of a route");
+	else if (wish.serve)
+		return fabric_serve(wish.serve);
 	else if (!draws && (wish.file || wish.from || wish.to))
 		cli_error("--topology, --from and --to are for pictures: add --svg FILE or "
 			  "--html FILE");
@@ -140,7 +148,8 @@ const struct cli_command fabric_show = {
 	.summary = "list nodes or cables, or draw the fabric",
 	.help = "usage: verbena fabric show [--links] [--json]\n"
 		"       verbena fabric show --svg FILE | --html FILE [--from NODE --to NODE]\n"
-		"       verbena fabric show --svg FILE | --html FILE --topology FILE\n\n"
+		"       verbena fabric show --svg FILE | --html FILE --topology FILE\n"
+		"       verbena fabric show --serve PORT | PATH\n\n"
 		"Lists the nodes of the fabric, or draws it: levels, traffic, errors and states "
 		"of\n"
 		"all cables. The page for browsers needs nothing else: the mouse moves and scales\n"
@@ -151,6 +160,9 @@ const struct cli_command fabric_show = {
 		"      --from NODE      with --to: the route between two nodes stands out\n"
 		"      --to NODE\n"
 		"      --topology FILE  draw a topology file; no fabric is needed\n"
+		"      --serve WHERE    a page that follows the fabric, at a port of 127.0.0.1 (0: "
+		"any)\n"
+		"                       or at a Unix socket with this path, until a signal comes\n"
 		"  -j, --json           for scripts\n"
 		"  -h, --help           show this\n",
 	.run = show_run,

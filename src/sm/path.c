@@ -61,6 +61,8 @@ uint32_t plain_worth(uint8_t code)
 /* Of one lane, in tenths of Gb/s. */
 static uint32_t lane_rate(const uint8_t *info)
 {
+	if ((info[INFO_EXT2] >> 5 & 3) == 1)
+		return 2000; /* XDR */
 	switch (octet_high(info[INFO_EXT_ACTIVE_SUPPORTED])) {
 	case 1:
 		return 140;

@@ -19,8 +19,9 @@ enum drawing_state {
 /* What is known of a port: what it sent, and its errors. */
 struct drawing_port {
 	uint64_t sent_bytes, sent_packets;
-	uint64_t errors; /* sum of the error counters */
-	uint8_t state;	 /* enum drawing_state; of both ends of a cable the worse one is drawn */
+	uint64_t bytes_per_second; /* now; of a drawing that is live */
+	uint64_t errors;	   /* sum of the error counters */
+	uint8_t state; /* enum drawing_state; of both ends of a cable the worse one is drawn */
 	bool is_on_route;
 };
 
@@ -34,6 +35,10 @@ struct drawing {
 	const struct drawing_port *ports; /* by row; NULL: nothing is known */
 	const struct drawing_node *nodes; /* by row; NULL: nothing is known */
 	const char *subtitle;		  /* what the picture shows, or NULL */
+	/* The drawing follows a fabric: colours show what cables carry now, and the page asks for
+	 * `picture.svg` again and again. */
+	bool is_live;
+	const char *nonce; /* of the page's script; NULL: none */
 };
 
 /* Write a drawing. 0 or -ENOMEM; errors of writing stay with `out`. */

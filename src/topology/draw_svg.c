@@ -105,6 +105,10 @@ static void cable_title(const struct drawing *drawing, uint32_t port, FILE *out)
 		states[left->state > right->state ? left->state : right->state],
 		bytes_text(sent, sizeof(sent), left->sent_bytes), left->sent_packets,
 		bytes_text(received, sizeof(received), right->sent_bytes), right->sent_packets);
+	if (drawing->is_live && left->bytes_per_second + right->bytes_per_second)
+		fprintf(out, "\n  now → %s/s, ← %s/s",
+			bytes_text(sent, sizeof(sent), left->bytes_per_second),
+			bytes_text(received, sizeof(received), right->bytes_per_second));
 	if (left->errors + right->errors)
 		fprintf(out, "\n  errors: %" PRIu64 " at port %u, %" PRIu64 " at port %u",
 			left->errors, a->number, right->errors, b->number);

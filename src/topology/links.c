@@ -33,7 +33,8 @@ static void link_add(struct drawn_link *link, const struct drawing *drawing, uin
 		return;
 	a = &drawing->ports[port];
 	b = &drawing->ports[drawing->topology->ports[port].peer];
-	link->bytes += a->sent_bytes + b->sent_bytes;
+	link->bytes += drawing->is_live ? a->bytes_per_second + b->bytes_per_second
+					: a->sent_bytes + b->sent_bytes;
 	link->errors += a->errors + b->errors;
 	link->is_on_route |= a->is_on_route || b->is_on_route;
 	if (a->state == DRAWING_DOWN || b->state == DRAWING_DOWN)

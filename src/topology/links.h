@@ -9,7 +9,8 @@ struct drawn_link {
 	uint32_t a, b;	/* nodes; a < b */
 	uint32_t first; /* cables: rows of `cables` */
 	uint32_t cables;
-	uint64_t bytes, errors;	 /* of all, in both directions */
+	uint64_t bytes,
+		errors; /* of all, in both directions; bytes in a live drawing: each second */
 	uint32_t down, starting; /* how many cables are */
 	bool is_on_route;
 };
