@@ -18,6 +18,7 @@
 #include "base/sys.h"
 #include "hca/mem/mr.h"
 #include "hca/mem/pd.h"
+#include "hca/mem/shared.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
@@ -88,6 +89,14 @@ static void fill_region(struct mr *mr, const struct ib_uverbs_reg_mr_resp *resp)
 	mr->ibv.rkey = mr->rkey = resp->rkey;
 }
 
+/* The print of memory that peers may map, else 0. */
+static uint64_t print_of(const struct mr *mr)
+{
+	return context_of(mr->ibv.pd->context)->hca->share_memory
+		       ? shared_find(mr->ibv.addr, mr->ibv.length)
+		       : 0;
+}
+
 /* Registers the region that mr's pd, addr, length, iova and access describe. 0 or a negative
  * errno. */
 static int region_make(struct mr *mr)
@@ -110,6 +119,7 @@ static int region_make(struct mr *mr)
 	if (err)
 		goto out_daemon;
 	fill_region(mr, &resp);
+	mr->print = print_of(mr);
 	err = mr_publish(context_of(ibv->context)->hca, mr);
 	if (err)
 		goto out_daemon;
@@ -208,8 +218,8 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 
 /*
  * A software device uses the host's memory, so this call takes memory files (memfd_create), not
- * buffers of other devices. The file must not shrink (F_SEAL_SHRINK), because peers map it
- * (hca/mem/mapped.h).
+ * buffers of other devices. The file must not shrink (F_SEAL_SHRINK), as memory of an adapter
+ * can't.
  */
 static int mr_check_file(int fd, uint64_t end)
 {
@@ -244,7 +254,6 @@ static struct mr_file *file_open(int fd, uint64_t offset, size_t length, int pro
 
 	if (!file)
 		return NULL;
-	file->offset = offset;
 	file->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	file->size = skip + length;
 	if (file->fd >= 0)
@@ -347,6 +356,7 @@ static int region_change(struct mr *mr, const struct mr *wanted, int flags)
 	mr->ibv.length = ibv->length;
 	mr->iova = wanted->iova;
 	mr->access = wanted->access;
+	mr->print = print_of(mr);
 	mr->ibv.lkey = resp.lkey;
 	mr->ibv.rkey = mr->rkey = resp.rkey;
 	return 0;

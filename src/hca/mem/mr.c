@@ -7,17 +7,20 @@
 
 #include "hca/mem/foreign.h"
 #include "hca/mem/guard.h"
+#include "hca/mem/mapped.h"
 #include "hca/mem/pd.h"
 #include "hca/process/hca.h"
 
-static void publish_file(struct pub_mr *e, const struct mr_file *file)
+/* What peers need to map the region. */
+static void publish_file(struct pub_mr *e, const struct mr *mr)
 {
 	static _Atomic uint32_t serial;
 	uint32_t number = 0;
 
-	if (file) {
-		atomic_store_explicit(&e->file_fd, (uint32_t)file->fd, memory_order_relaxed);
-		atomic_store_explicit(&e->file_offset, file->offset, memory_order_relaxed);
+	if (mr->print) {
+		atomic_store_explicit(&e->file_fd, mr->file ? (uint32_t)mr->file->fd : UINT32_MAX,
+				      memory_order_relaxed);
+		atomic_store_explicit(&e->file_print, mr->print, memory_order_relaxed);
 		while (!number)
 			number = atomic_fetch_add(&serial, 1) + 1;
 	}
@@ -50,7 +53,7 @@ int mr_publish(struct hca *hca, struct mr *mr)
 	atomic_store_explicit(&e->length, mr->ibv.length, memory_order_relaxed);
 	atomic_store_explicit(&e->offset, (uint64_t)(uintptr_t)mr->ibv.addr - mr->iova,
 			      memory_order_relaxed);
-	publish_file(e, mr->file);
+	publish_file(e, mr);
 	if (mr->foreign) {
 		foreign_publish(e, mr);
 		access = foreign_access(access);
@@ -65,7 +68,11 @@ int mr_publish(struct hca *hca, struct mr *mr)
 int mr_revoke(struct hca *hca, struct mr *mr)
 {
 	mr_entry_clear(&hca->regions->mr[mr->rkey >> LIMIT_KEY_TAG_BITS]);
-	return hazard_wait_region(hca, mr->rkey);
+	int err = hazard_wait_region(hca, mr->rkey);
+
+	if (mr->print)
+		mapped_owner_ends(hca);
+	return err;
 }
 
 static inline bool sge_hold(const struct ibv_sge *sge, uint32_t count,

@@ -24,9 +24,8 @@
 
 /* The memory file of a region that was registered by its descriptor. */
 struct mr_file {
-	int fd;		 /* this process's; peers take it by its number (mapped.h) */
-	uint64_t offset; /* where the region begins in it, bytes */
-	void *pages;	 /* its mapping in this process */
+	int fd;	     /* this process's; peers take it by its number (peer_map.h) */
+	void *pages; /* its mapping in this process */
 	size_t size;
 };
 
@@ -44,7 +43,8 @@ struct mr {
 	 *      1      not NULL imported from another process (foreign.h): an entry of its own */
 	bool imported;
 	struct foreign *foreign;
-	struct mr_file *file; /* NULL: ordinary memory of the program */
+	struct mr_file *file; /* NULL: the program has mapped the memory itself */
+	uint64_t print;	      /* of memory that peers may map (shared.h); 0: they can't */
 	struct list held;
 };
 

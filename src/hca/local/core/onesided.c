@@ -15,7 +15,7 @@ bool local_region_is_mapped(struct local_qp *lq, const struct send_wqe *wqe)
 {
 	struct mr_view view;
 
-	return world_peer_region(lq, wqe->rkey, &view) && view.file_serial;
+	return world_peer_region(lq, wqe->rkey, &view) && world_peer_mapped(lq, wqe->rkey, &view);
 }
 
 /* Moves the peer's QP to the error state, because of an access that was refused. */
@@ -172,16 +172,44 @@ enum ibv_wc_status local_read_from_peer(struct local_qp *lq, const struct send_w
 	return execute_onesided(lq, wqe, false);
 }
 
-/* Own memory only: CPU atomics need a mapping. */
-enum ibv_wc_status local_atomic_on_self(struct local_qp *lq, const struct send_wqe *wqe)
+/* Executes an atomic on memory that is mapped here. 0 or -errno; -EAGAIN: it isn't. */
+static int atomic_on_peer(struct local_qp *lq, const struct send_wqe *wqe,
+			  const struct mr_view *view, const struct record_atomic *op, uint64_t *old)
+{
+	uint64_t at = wqe->remote_addr + view->offset;
+
+	if (!lq->self)
+		return world_peer_atomic(lq, wqe->rkey, view, at, op, old);
+	return world_own_atomic(lq, at, op, old) ? 0 : -EFAULT;
+}
+
+/* Executes it, and places the answer. */
+static enum ibv_wc_status atomic_execute_here(struct local_qp *lq, const struct send_wqe *wqe,
+					      const struct mr_view *view, const struct iovec *local,
+					      int count)
 {
 	struct record_atomic op = {
 		.is_swap = wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP,
 		.compare_add = wqe->atomic.compare_add,
 		.swap = wqe->atomic.swap,
 	};
-	WORLD_MEMORY(memory, lq);
 	uint64_t old;
+
+	if (unlikely((wqe->remote_addr + view->offset) % 8))
+		return refuse_onesided(lq, wqe, IBV_WC_REM_INV_REQ_ERR,
+				       "an atomic's target isn't a multiple of 8");
+	int err = atomic_on_peer(lq, wqe, view, &op, &old);
+
+	if (unlikely(err == -EAGAIN))
+		return LOCAL_ASK_PEER;
+	if (unlikely(err || !world_scatter(lq, local, count, 0, &old, sizeof(old))))
+		return copy_status(lq, wqe, -EFAULT, local, count);
+	return IBV_WC_SUCCESS;
+}
+
+enum ibv_wc_status local_atomic_here(struct local_qp *lq, const struct send_wqe *wqe)
+{
+	WORLD_MEMORY(memory, lq);
 	struct iovec local[LIMIT_SGE];
 	struct mr_view view;
 	int count = world_request_segments(lq, wqe, IBV_ACCESS_LOCAL_WRITE, local);
@@ -191,16 +219,8 @@ enum ibv_wc_status local_atomic_on_self(struct local_qp *lq, const struct send_w
 	world_hazard *hazard = world_hazard_region(lq, wqe->rkey);
 	enum ibv_wc_status status = ask_grant(lq, wqe, 8, IBV_ACCESS_REMOTE_ATOMIC, &view);
 
-	if (likely(status == IBV_WC_SUCCESS)) {
-		uint64_t at = wqe->remote_addr + view.offset;
-
-		if (at % 8)
-			status = refuse_onesided(lq, wqe, IBV_WC_REM_INV_REQ_ERR,
-						 "an atomic's target isn't a multiple of 8");
-		else if (!world_own_atomic(lq, at, &op, &old) ||
-			 !world_scatter(lq, local, count, 0, &old, sizeof(old)))
-			status = copy_status(lq, wqe, -EFAULT, local, count);
-	}
+	if (likely(status == IBV_WC_SUCCESS))
+		status = atomic_execute_here(lq, wqe, &view, local, count);
 	world_hazard_clear(hazard);
 	return status;
 }

@@ -483,12 +483,16 @@ static enum step start_atomic(struct local_qp *lq, struct send_wqe *wqe)
 
 	if (unlikely(wqe->length != 8))
 		return fail_in_turn(lq, wqe, IBV_WC_LOC_LEN_ERR);
-	if (!lq->self)
-		return start_by_peer(lq, wqe, REC_ATOMIC_REQ, &op, sizeof(op));
-	if (local_has_outstanding(lq))
-		return STEP_WAIT;
-	request_begins(lq, wqe);
-	return finish_direct(lq, wqe, local_atomic_on_self(lq, wqe));
+	if (lq->self || (world_link_guarded(lq) && local_region_is_mapped(lq, wqe))) {
+		if (local_has_outstanding(lq))
+			return STEP_WAIT;
+		request_begins(lq, wqe);
+		enum ibv_wc_status status = local_atomic_here(lq, wqe);
+
+		if (likely(status != LOCAL_ASK_PEER))
+			return finish_direct(lq, wqe, status);
+	}
+	return start_by_peer(lq, wqe, REC_ATOMIC_REQ, &op, sizeof(op));
 }
 
 /* ------------------------------------------------------------------ memory windows */
