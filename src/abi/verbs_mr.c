@@ -89,12 +89,13 @@ static void fill_region(struct mr *mr, const struct ib_uverbs_reg_mr_resp *resp)
 	mr->ibv.rkey = mr->rkey = resp->rkey;
 }
 
-/* The print of memory that peers may map, else 0. */
-static uint64_t print_of(const struct mr *mr)
+/* Finds out whether peers may map the memory. */
+static void region_look(struct mr *mr)
 {
-	return context_of(mr->ibv.pd->context)->hca->share_memory
-		       ? shared_find(mr->ibv.addr, mr->ibv.length)
-		       : 0;
+	mr->print = 0;
+	mr->reach = context_of(mr->ibv.pd->context)->hca->share_memory
+			    ? shared_find(mr->ibv.addr, mr->ibv.length, &mr->print)
+			    : PROTO_REACH_OFF;
 }
 
 /* Registers the region that mr's pd, addr, length, iova and access describe. 0 or a negative
@@ -109,8 +110,9 @@ static int region_make(struct mr *mr)
 
 	if (err)
 		return err;
+	region_look(mr);
 	err = daemon_reg_mr(conn, pd_of(ibv->pd)->handle, (uintptr_t)ibv->addr, ibv->length,
-			    mr->iova, mr->access, &resp);
+			    mr->iova, mr->access, mr->reach, &resp);
 	if (err == -ENOMEM)
 		explain_limit(ibv->length);
 	if (err)
@@ -119,7 +121,6 @@ static int region_make(struct mr *mr)
 	if (err)
 		goto out_daemon;
 	fill_region(mr, &resp);
-	mr->print = print_of(mr);
 	err = mr_publish(context_of(ibv->context)->hca, mr);
 	if (err)
 		goto out_daemon;
@@ -336,16 +337,17 @@ static int check_rereg(const struct mr *wanted, int flags)
 
 /* Changes the region at the daemon, and populates its pages. The region isn't accessible meanwhile.
  * 0 or a negative errno. */
-static int region_change(struct mr *mr, const struct mr *wanted, int flags)
+static int region_change(struct mr *mr, struct mr *wanted, int flags)
 {
 	const struct ibv_mr *ibv = &wanted->ibv;
 	struct ib_uverbs_rereg_mr_resp resp;
 	int err = -memory_populate(ibv->addr, ibv->length, wanted->access & IBV_ACCESS_LOCAL_WRITE);
 
+	region_look(wanted);
 	if (!err)
 		err = daemon_rereg_mr(conn_of(ibv->context), wanted->handle, flags,
 				      (uintptr_t)ibv->addr, ibv->length, wanted->iova,
-				      pd_of(ibv->pd)->handle, wanted->access, &resp);
+				      pd_of(ibv->pd)->handle, wanted->access, wanted->reach, &resp);
 	if (err == -ENOMEM)
 		explain_limit(ibv->length);
 	if (err)
@@ -356,7 +358,8 @@ static int region_change(struct mr *mr, const struct mr *wanted, int flags)
 	mr->ibv.length = ibv->length;
 	mr->iova = wanted->iova;
 	mr->access = wanted->access;
-	mr->print = print_of(mr);
+	mr->print = wanted->print;
+	mr->reach = wanted->reach;
 	mr->ibv.lkey = resp.lkey;
 	mr->ibv.rkey = mr->rkey = resp.rkey;
 	return 0;

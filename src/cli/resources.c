@@ -79,6 +79,7 @@ static const struct resource resources[] = {
 	  {"length", "LENGTH", FIELD_SIZE},
 	  {"access", "ACCESS", FIELD_ACCESS},
 	  {"rkey", "RKEY", FIELD_HEX},
+	  {"reach", "REACHED BY PEERS", FIELD_TEXT},
 	  {"held_up", "DEREGISTRATION WAITS FOR", FIELD_CULPRIT}}},
 	{"mw",
 	 "memory windows",

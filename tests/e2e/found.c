@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -393,8 +394,46 @@ static void found_read_only(struct rig *rig)
 	end_close(&end);
 }
 
-/* ------------------------------------------------------------------ memory that is given out again
- */
+/* A child of A's has no mapping of B's memory, however it is made. */
+static void found_not_inherited(struct rig *rig)
+{
+	struct found found;
+	struct end end;
+	uint8_t *at = NULL;
+	char path[1] = "";
+	int fd = -1, status;
+
+	if (!two_that_map(rig))
+		return;
+	end_pair(&end, rig, NULL);
+	if (rig->role == RIG_B)
+		at = in_memory_file(rig, &fd, path);
+	found_register(&found, &end, at, all_rights);
+	if (rig->role == RIG_A) {
+		await_mapping(&end, &found, IBV_WR_RDMA_WRITE);
+		for (int plain = 0; plain < 2; plain++) {
+			pid_t pid = plain ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
+
+			if (!pid)
+				_exit(is_mapped(&found));
+			CHECK_EQ(rig, waitpid(pid, &status, 0), pid);
+			CHECK_EQ(rig, status, 0);
+		}
+		CHECK(rig, is_mapped(&found));
+		end.buf[0] = OLD;
+		operate(&end, &found, IBV_WR_RDMA_WRITE, 5, 1, 0, IBV_WC_SUCCESS);
+	}
+	rig_sync(rig);
+	if (rig->role == RIG_B)
+		CHECK_EQ(rig, at[0], OLD);
+	end_region(&end, &found, true);
+	if (at)
+		munmap(at, 2 * BYTES);
+	close(fd);
+	end_close(&end);
+}
+
+/* ------------------------------------------------------------------ replaced memory */
 
 /* B replaces the memory of a region that A has mapped: A's stores go where they went before. */
 static void found_replaced(struct rig *rig)
@@ -574,6 +613,7 @@ const struct rig_test found_tests[] = {
 	{"found_kinds", found_kinds},
 	{"found_stopped", found_stopped},
 	{"found_read_only", found_read_only},
+	{"found_not_inherited", found_not_inherited},
 	{"found_replaced", found_replaced},
 	{"found_replaced_before", found_replaced_before},
 	{"found_truncated", found_truncated},

@@ -60,7 +60,8 @@ struct mr {
 	uint64_t pinned; /* bytes, whole pages */
 	uint32_t access; /* enum ib_uverbs_access_flags */
 	uint32_t lkey, rkey;
-	bool imported; /* made by PROTO_IMPORT_MR: it has keys only */
+	uint32_t reach; /* enum proto_reach; the process's word */
+	bool imported;	/* made by PROTO_IMPORT_MR: it has keys only */
 };
 
 /* A memory window. To which region it is bound is the process's own matter. */

@@ -43,8 +43,9 @@ struct mr {
 	 *      1      not NULL imported from another process (foreign.h): an entry of its own */
 	bool imported;
 	struct foreign *foreign;
-	struct mr_file *file; /* NULL: the program has mapped the memory itself */
-	uint64_t print;	      /* of memory that peers may map (shared.h); 0: they can't */
+	struct mr_file *file;	/* NULL: the program has mapped the memory itself */
+	uint64_t print;		/* of memory that peers may map (shared.h); 0: they can't */
+	enum proto_reach reach; /* the same, for the daemon */
 	struct list held;
 };
 

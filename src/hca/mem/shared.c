@@ -78,7 +78,7 @@ uint64_t shared_print(const struct shared_piece *pieces, int count)
 	return print ? print : 1;
 }
 
-/* Whether the page of this process's at this address may be a file's: false for what surely is
+/* Whether the page of this process's at this address may be a file's: false for one that surely is
  * private. Saves reading all lines of /proc/self/maps for each registration, where the kernel has
  * no better way. */
 static bool page_may_be_a_files(uint64_t at)
@@ -91,21 +91,31 @@ static bool page_may_be_a_files(uint64_t at)
 	ssize_t n = sys_pread(fd, &entry, sizeof(entry), (off_t)(at / page * sizeof(entry)));
 
 	sys_close(fd);
-	return n == sizeof(entry) && entry >> 61 & 1;
+	return n == sizeof(entry) && (!entry || entry >> 61 & 1); /* 0: not present */
 }
 
-uint64_t shared_find(const void *addr, uint64_t length)
+enum proto_reach shared_find(const void *addr, uint64_t length, uint64_t *print)
 {
 	struct shared_piece pieces[SHARED_PIECES];
 	uint64_t start = (uintptr_t)addr;
 	struct proc_maps maps;
 
-	if (!length || proc_maps_open(&maps, 0))
-		return 0;
+	*print = 0;
+	if (!length)
+		return PROTO_REACH_UNKNOWN;
+	if (proc_maps_open(&maps, 0))
+		return PROTO_REACH_UNSEEN;
 	int n = shared_look(&maps, start, length, false, pieces);
 
-	if (n == -EOPNOTSUPP && page_may_be_a_files(start + length - 1))
-		n = shared_look(&maps, start, length, true, pieces);
+	if (n == -EOPNOTSUPP)
+		n = page_may_be_a_files(start + length - 1)
+			    ? shared_look(&maps, start, length, true, pieces)
+			    : -EXDEV;
 	proc_maps_close(&maps);
-	return n > 0 ? shared_print(pieces, n) : 0;
+	if (n > 0)
+		*print = shared_print(pieces, n);
+	return n > 0	     ? PROTO_REACH_MAPPED
+	       : n == -E2BIG ? PROTO_REACH_PIECES
+	       : n == -EXDEV ? PROTO_REACH_PRIVATE
+			     : PROTO_REACH_UNSEEN;
 }

@@ -32,6 +32,7 @@
 #include <stdint.h>
 
 #include "base/proc_maps.h"
+#include "proto/proto.h"
 
 /* A region may span so many files or parts of files. */
 enum { SHARED_PIECES = 16 };
@@ -59,8 +60,8 @@ int shared_look(struct proc_maps *maps, uint64_t addr, uint64_t length, bool lin
 /* The print of the pieces; never 0. */
 uint64_t shared_print(const struct shared_piece *pieces, int count);
 
-/* The print of this process's own memory; 0: some of it isn't shared, or the kernel doesn't say. */
-uint64_t shared_find(const void *addr, uint64_t length);
+/* Whether this process's own memory can be mapped by others; if so, *print is its print, else 0. */
+enum proto_reach shared_find(const void *addr, uint64_t length, uint64_t *print);
 
 /* Whether VERBENA_MEMORY allows it. For hca_make(), before there are threads. */
 bool shared_allowed(void);

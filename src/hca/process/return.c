@@ -111,7 +111,7 @@ static int mr_again(struct daemon_conn *conn, struct list *held)
 	if (mr->foreign)
 		return daemon_import_mr(conn, pd_of(mr->ibv.pd)->handle, mr->handle, &imported);
 	return daemon_reg_mr(conn, pd_of(mr->ibv.pd)->handle, (uintptr_t)mr->ibv.addr,
-			     mr->ibv.length, mr->iova, mr->access, &resp);
+			     mr->ibv.length, mr->iova, mr->access, mr->reach, &resp);
 }
 
 static int mw_again(struct daemon_conn *conn, struct list *held)
