@@ -20,6 +20,7 @@
 #include "base/sys.h"
 #include "hca/mem/mr.h"
 #include "hca/mem/pd.h"
+#include "hca/mem/shared.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
@@ -135,6 +136,18 @@ static int region_populate(const struct mr *mr)
 	return mr_is_pinned(mr) ? -memory_populate(mr_base(mr), mr->ibv.length, write) : 0;
 }
 
+/* Finds out whether peers may map the memory. A peer's mapping would go on showing the old pages
+ * when the program replaces those of an on-demand region. */
+static void region_look(struct mr *mr)
+{
+	bool may_share = context_of(mr->ibv.pd->context)->hca->share_memory && !mr->null_region &&
+			 !(mr->access & IBV_ACCESS_ON_DEMAND);
+
+	mr->print = 0;
+	mr->reach = may_share ? shared_find(mr_base(mr), mr->ibv.length, &mr->print)
+			      : PROTO_REACH_OFF;
+}
+
 /* Registers the region that mr's pd, base, length, iova and access describe. 0 or a negative
  * errno. */
 static int region_make(struct mr *mr)
@@ -146,6 +159,7 @@ static int region_make(struct mr *mr)
 
 	if (err)
 		return err;
+	region_look(mr);
 	err = mr_ask_keys(conn, mr, &resp);
 	if (err == -ENOMEM)
 		explain_limit(region_pins(mr));
@@ -277,8 +291,8 @@ struct ibv_mr *verbs_alloc_null_mr(struct ibv_pd *pd)
 
 /*
  * A software device uses the host's memory, so this call takes memory files (memfd_create), not
- * buffers of other devices. The file must not shrink (F_SEAL_SHRINK), because peers map it
- * (hca/mem/mapped.h).
+ * buffers of other devices. The file must not shrink (F_SEAL_SHRINK), as memory of an adapter
+ * can't.
  */
 static int mr_check_file(int fd, uint64_t end)
 {
@@ -313,7 +327,6 @@ struct mr_file *file_open(int fd, uint64_t offset, size_t length, int prot)
 
 	if (!file)
 		return NULL;
-	file->offset = offset;
 	file->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	file->size = skip + length;
 	if (file->fd >= 0)
@@ -398,16 +411,17 @@ static int check_rereg(const struct mr *wanted, int flags)
 
 /* Changes the region at the daemon, and populates its pages. The region isn't accessible meanwhile.
  * 0 or a negative errno. */
-static int region_change(struct mr *mr, const struct mr *wanted, int flags)
+static int region_change(struct mr *mr, struct mr *wanted, int flags)
 {
 	const struct ibv_mr *ibv = &wanted->ibv;
 	struct ib_uverbs_rereg_mr_resp resp;
 	int err = region_populate(wanted);
 
+	region_look(wanted);
 	if (!err)
 		err = daemon_rereg_mr(conn_of(ibv->context), wanted->handle, flags, wanted->base,
 				      ibv->length, wanted->iova, pd_of(ibv->pd)->handle,
-				      wanted->access, &resp);
+				      wanted->access, wanted->reach, &resp);
 	if (err == -ENOMEM)
 		explain_limit(region_pins(wanted));
 	if (err)
@@ -421,6 +435,8 @@ static int region_change(struct mr *mr, const struct mr *wanted, int flags)
 	mr->base = wanted->base;
 	mr->iova = wanted->iova;
 	mr->access = wanted->access;
+	mr->print = wanted->print;
+	mr->reach = wanted->reach;
 	mr->ibv.lkey = resp.lkey;
 	mr->ibv.rkey = mr->rkey = resp.rkey;
 	return 0;

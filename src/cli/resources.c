@@ -80,6 +80,7 @@ static const struct resource resources[] = {
 	  {"access", "ACCESS", FIELD_ACCESS},
 	  {"dm", "DEVICE MEMORY", FIELD_NUMBER},
 	  {"rkey", "RKEY", FIELD_HEX},
+	  {"reach", "REACHED BY PEERS", FIELD_TEXT},
 	  {"held_up", "DEREGISTRATION WAITS FOR", FIELD_CULPRIT}}},
 	{"mw",
 	 "memory windows",

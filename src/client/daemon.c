@@ -413,13 +413,18 @@ int daemon_import_mr(struct daemon_conn *conn, uint32_t pd, uint32_t shared,
 }
 
 int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t length,
-		  uint64_t iova, uint32_t access, struct ib_uverbs_reg_mr_resp *resp)
+		  uint64_t iova, uint32_t access, enum proto_reach reach,
+		  struct ib_uverbs_reg_mr_resp *resp)
 {
-	const struct ib_uverbs_reg_mr body = {.start = addr,
-					      .length = length,
-					      .hca_va = iova,
-					      .pd_handle = pd,
-					      .access_flags = access};
+	const struct {
+		struct ib_uverbs_reg_mr reg;
+		struct proto_reg_mr udata;
+	} body = {.reg = {.start = addr,
+			  .length = length,
+			  .hca_va = iova,
+			  .pd_handle = pd,
+			  .access_flags = access},
+		  .udata = {.reach = reach}};
 
 	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_REG_MR, &body, sizeof(body), resp,
 				    sizeof(*resp));
@@ -427,15 +432,19 @@ int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t
 
 int daemon_rereg_mr(struct daemon_conn *conn, uint32_t handle, uint32_t flags, uint64_t addr,
 		    uint64_t length, uint64_t iova, uint32_t pd, uint32_t access,
-		    struct ib_uverbs_rereg_mr_resp *resp)
+		    enum proto_reach reach, struct ib_uverbs_rereg_mr_resp *resp)
 {
-	const struct ib_uverbs_rereg_mr body = {.mr_handle = handle,
-						.flags = flags,
-						.start = addr,
-						.length = length,
-						.hca_va = iova,
-						.pd_handle = pd,
-						.access_flags = access};
+	const struct {
+		struct ib_uverbs_rereg_mr rereg;
+		struct proto_reg_mr udata;
+	} body = {.rereg = {.mr_handle = handle,
+			    .flags = flags,
+			    .start = addr,
+			    .length = length,
+			    .hca_va = iova,
+			    .pd_handle = pd,
+			    .access_flags = access},
+		  .udata = {.reach = reach}};
 
 	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_REREG_MR, &body, sizeof(body), resp,
 				    sizeof(*resp));

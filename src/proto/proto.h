@@ -158,12 +158,29 @@ struct proto_unlink {
 	uint32_t reserved;
 };
 
-/* udata of each command that makes an object, from a process that is returning. */
+/* udata of each command that makes an object, from a process that is returning; behind other udata
+ * of the command. */
 struct proto_return {
 	uint32_t handle;
 	/* QP: its number; MR: its lkey; MW: the even one of the two keys that its first rkey was
 	 * allocated from; else 0 */
 	uint32_t number;
+};
+
+/* How processes of this user on the host reach a region, and why not faster: for `verbena
+ * resources`. udata of REG_MR and REREG_MR; older clients send none. */
+struct proto_reg_mr {
+	uint32_t reach; /* enum proto_reach */
+	uint32_t reserved;
+};
+
+enum proto_reach {
+	PROTO_REACH_UNKNOWN, /* also: by a client that doesn't say */
+	PROTO_REACH_MAPPED,  /* they map it */
+	PROTO_REACH_PRIVATE, /* it is, or part of it, private memory: by system calls */
+	PROTO_REACH_PIECES,  /* it is in too many files: likewise */
+	PROTO_REACH_OFF,     /* VERBENA_MEMORY=private: likewise */
+	PROTO_REACH_UNSEEN,  /* the process can't see its own mappings: likewise */
 };
 
 struct proto_link_return {

@@ -33,6 +33,14 @@ struct link_memory {
 	 */
 	_Atomic uint32_t left[2];
 	/*
+	 * The number of the other side's regions that side s has mapped, or is about to map [M3];
+	 * written by side s, read by the other one when a region ends [M4], which then asks side s,
+	 * by `ended` and its doorbell, to look at its mappings [M5 with M6]. hca/mem/mapped.h. A
+	 * side that lies keeps the other's freed files in memory, as it could by a descriptor.
+	 */
+	_Atomic uint32_t maps[2];
+	_Atomic uint32_t ended[2];
+	/*
 	 * The number of times that side s has written straight into the other side's memory (RDMA
 	 * WRITE by a copy or a mapping): a sign of work for the other side's pollers, which no
 	 * record announces.

@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #define PUB_MAGIC 0x766272626e61ull
-#define PUB_VERSION 9u
+#define PUB_VERSION 10u
 #define PUB_HAZARDS 64u
 
 /*
@@ -135,16 +135,17 @@ struct pub_mr {
 	union {
 		/* PUB_MR_FOREIGN: the slot of the region's owner; only the importer reads it. */
 		_Atomic uint32_t owner_slot;
-		_Atomic uint32_t file_fd; /* of a region in a memory file: the owner's descriptor */
+		/* Of a region that peers may map: the owner's descriptor, or UINT32_MAX. */
+		_Atomic uint32_t file_fd;
 		_Atomic uint32_t window_qpn; /* PUB_MR_WINDOW: the QP of a type 2 window, or 0 */
 	};
 	union {
 		_Atomic uint64_t owner_link;
-		_Atomic uint64_t file_offset; /* where the region begins in it */
+		_Atomic uint64_t file_print; /* which files it is in: hca/mem/shared.h */
 	};
 	_Atomic uint32_t owner_rkey, owner_pd;
 	_Atomic uint32_t place;	      /* PUB_MR_FOREIGN: in the importer's list */
-	_Atomic uint32_t file_serial; /* never the same twice; 0: not in a memory file */
+	_Atomic uint32_t file_serial; /* never the same twice; 0: peers can't map it */
 };
 
 /*

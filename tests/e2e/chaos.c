@@ -16,7 +16,7 @@
  * When no request is outstanding it prints `quiet ROUND FDS ANON_KIB SHMEM_KIB THREADS`: chaos.py
  * requires that these don't grow.
  *
- * usage: chaos host self|process SECONDS SEED [ACTION...]
+ * usage: chaos host self|process|shared SECONDS SEED [ACTION...]
  *        chaos peer SOCKET SEED (started by the host)
  * self: the peer is a thread of the host, with a device context of its own.
  */
@@ -357,19 +357,19 @@ static struct round peer_round(int sock, unsigned int seed, enum rig_carrier car
 		.seed = seed ^ 0x5555};
 }
 
-static int peer_process(int sock, unsigned int seed)
+static int peer_process(int sock, unsigned int seed, enum rig_carrier carrier)
 {
 	static struct round round;
 
 	signal(SIGTERM, on_term);
-	round = peer_round(sock, seed, RIG_LOCAL);
+	round = peer_round(sock, seed, carrier);
 	peer(&round);
 	return 0;
 }
 
 /* ------------------------------------------------------------------ the host */
 
-static pid_t start_peer(int *sock, unsigned int seed)
+static pid_t start_peer(int *sock, unsigned int seed, enum rig_carrier carrier)
 {
 	int pair[2];
 	char number[16], word[16];
@@ -382,7 +382,8 @@ static pid_t start_peer(int *sock, unsigned int seed)
 
 	if (pid == 0) {
 		fcntl(pair[1], F_SETFD, 0);
-		execl("/proc/self/exe", "chaos", "peer", number, word, (char *)NULL);
+		execl("/proc/self/exe", "chaos", "peer", number, word,
+		      carrier == RIG_FOUND ? "shared" : "process", (char *)NULL);
 		_exit(127);
 	}
 	close(pair[1]);
@@ -558,7 +559,7 @@ static void play(struct round *r, unsigned int seed)
 	if (self)
 		peer_thread = start_peer_thread(&theirs, &sock, seed);
 	else
-		pid = start_peer(&sock, seed);
+		pid = start_peer(&sock, seed, r->rig.carrier);
 	r->rig.sock = sock;
 	r->count = 1 + seed % QPS;
 	r->seed = seed;
@@ -688,15 +689,22 @@ static int host(double seconds, unsigned int seed, enum rig_carrier carrier, uns
 	return 0;
 }
 
+static enum rig_carrier carrier_named(const char *kind)
+{
+	return strcmp(kind, "self") == 0     ? RIG_SELF_TWO
+	       : strcmp(kind, "shared") == 0 ? RIG_FOUND
+					     : RIG_LOCAL;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc >= 5 && strcmp(argv[1], "host") == 0)
 		return host(strtod(argv[3], NULL), (unsigned int)strtoul(argv[4], NULL, 10),
-			    strcmp(argv[2], "self") == 0 ? RIG_SELF_TWO : RIG_LOCAL,
-			    actions_named(argv + 5));
-	if (argc == 4 && strcmp(argv[1], "peer") == 0)
+			    carrier_named(argv[2]), actions_named(argv + 5));
+	if (argc == 5 && strcmp(argv[1], "peer") == 0)
 		return peer_process((int)strtol(argv[2], NULL, 10),
-				    (unsigned int)strtoul(argv[3], NULL, 10));
-	fprintf(stderr, "usage: chaos host self|process SECONDS SEED [ACTION...]\n");
+				    (unsigned int)strtoul(argv[3], NULL, 10),
+				    carrier_named(argv[4]));
+	fprintf(stderr, "usage: chaos host self|process|shared SECONDS SEED [ACTION...]\n");
 	return 2;
 }

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Every carrier at once, and in each something fails all the time; nothing hangs, nothing leaks.
 
-One host program (chaos.c) for each carrier (self, local, ring, split, wire) lives for the whole
+One host program (chaos.c) for each carrier (self, local, ring, split, shared, wire) lives for the whole
 test and plays rounds with peers that are killed, stopped and left; it deregisters memory in use,
 ends queue pairs, cancels threads and forks. This script kills the daemon at random instants
 meanwhile. Each host checks order, data, time and memory of its rounds; this script requires that
@@ -25,7 +25,7 @@ from lib import BUILD, SANITIZE, SLOW, Stage, Suite, require, tail
 from network import own_network
 
 CARRIERS = {"self": {}, "local": {}, "ring": {"VERBENA_LOCAL_COPY": "ring"},
-            "split": {"VERBENA_LOCAL_COPY": "split"}, "wire": {"VERBENA_CARRIER": "wire"}}
+            "split": {"VERBENA_LOCAL_COPY": "split"}, "shared": {}, "wire": {"VERBENA_CARRIER": "wire"}}
 PROGRAM = os.path.join(BUILD, "tests", "e2e", "chaos")
 FDS_MARGIN, THREADS_MARGIN = 2, 1  # a reply under way, a thread that is ending
 ANON_MARGIN_KIB = 6144             # allocators' arenas that grew to their size once
@@ -78,7 +78,7 @@ def chaos(stage, chance, seconds, deaths):
     """Runs all hosts, kills daemons; returns when every host has ended well."""
     hosts = {}
     for carrier, environment in CARRIERS.items():
-        kind = "self" if carrier == "self" else "process"
+        kind = carrier if carrier in ("self", "shared") else "process"
         hosts[carrier] = stage.start(PROGRAM, "host", kind, seconds, chance.randrange(1 << 30),
                                      environment=environment)
     end = time.monotonic() + seconds

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <unistd.h>
 
 #include "rig.h"
@@ -71,6 +72,40 @@ static void qp_make(struct end *end)
 	end->cap = attr.cap;
 }
 
+/* The first half in a memory file, the other one in a System V segment: a region that spans two
+ * mappings. */
+static void memory_share(struct end *end)
+{
+	struct rig *rig = end->rig;
+	size_t page = (size_t)sysconf(_SC_PAGESIZE),
+	       bytes = (end->opt.bytes + page - 1) & ~(page - 1);
+	size_t half = bytes / 2 & ~(page - 1);
+	size_t file = half ? half : bytes;
+
+	end->buf_fd = memfd_create("end", MFD_CLOEXEC);
+	CHECK(rig, end->buf_fd >= 0);
+	OK(rig, ftruncate(end->buf_fd, (off_t)file));
+	CHECK(rig, mmap(end->buf, file, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, end->buf_fd,
+			0) == end->buf);
+	if (!half)
+		return;
+	int id = shmget(IPC_PRIVATE, bytes - half, 0600);
+
+	CHECK(rig, id >= 0);
+	CHECK(rig, shmat(id, end->buf + half, SHM_REMAP) == end->buf + half);
+	OK(rig, shmctl(id, IPC_RMID, NULL));
+}
+
+static void memory_make(struct end *end)
+{
+	end->buf = mmap(NULL, end->opt.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			-1, 0);
+	CHECK(end->rig, end->buf != MAP_FAILED);
+	end->buf_fd = -1;
+	if (end->rig->carrier == RIG_FOUND)
+		memory_share(end);
+}
+
 void end_open(struct end *end, struct rig *rig, const struct end_options *opt)
 {
 	struct ibv_srq_init_attr srq = {.attr = {.max_sge = 4}};
@@ -96,9 +131,7 @@ void end_open(struct end *end, struct rig *rig, const struct end_options *opt)
 		CHECK(rig, (end->srq = ibv_create_srq(end->pd, &srq)));
 	}
 	qp_make(end);
-	end->buf =
-		mmap(NULL, opt->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	CHECK(rig, end->buf != MAP_FAILED);
+	memory_make(end);
 	CHECK(rig, (end->mr = ibv_reg_mr(end->pd, end->buf, opt->bytes, opt->mr_access)));
 }
 
@@ -121,6 +154,8 @@ void end_close(struct end *end)
 	if (!end->opt.pd)
 		OK(rig, ibv_dealloc_pd(end->pd));
 	munmap(end->buf, end->opt.bytes);
+	if (end->buf_fd >= 0)
+		close(end->buf_fd);
 }
 
 void end_init(struct end *end)

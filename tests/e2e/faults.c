@@ -11,7 +11,7 @@ int main(int argc, char **argv)
 {
 	static const struct rig_test *const tables[] = {
 		data_tests,   remote_tests,   state_tests,   queue_tests,  loose_tests,
-		dry_tests,    unmapped_tests, foreign_tests, file_tests,   behaviour_tests,
+		dry_tests,    unmapped_tests, foreign_tests, file_tests,   found_tests, behaviour_tests,
 		dereg_tests,  order_tests,    away_tests,    window_tests, window_wrong_tests,
 		region_tests, dm_tests,	      odp_tests,     domain_tests, placement_tests,
 	};

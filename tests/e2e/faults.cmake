@@ -2,17 +2,23 @@
 # Right and wrong use of verbs, once for each carrier. The program sees nothing but the public
 # headers and the built library; each test has a daemon of its own.
 add_executable(faults faults.c rig.c end.c data.c remote.c state.c queue.c loose.c unmapped.c
-	foreign.c file.c behaviour.c dereg.c order.c dry.c away.c windows.c windows_wrong.c
-	regions.c dm.c odp.c
-	domains.c placement.c)
+	foreign.c file.c found.c behaviour.c dereg.c order.c dry.c away.c windows.c windows_wrong.c
+	regions.c dm.c odp.c domains.c placement.c)
 target_link_libraries(faults PRIVATE ibverbs Threads::Threads)
 set_target_properties(faults PROPERTIES
 	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
 
-foreach(carrier self self2 local ring split)
+foreach(carrier self self2 local ring split found)
 	verbena_script_test(e2e.faults_${carrier} TIMEOUT 600 LABELS e2e
 		COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:faults> -c ${carrier})
 endforeach()
+
+# Without the capabilities by which root opens other processes' mappings: by descriptors, paths and
+# shmat(), as other users do.
+verbena_script_test(e2e.faults_found_plainly TIMEOUT 600 LABELS e2e
+	COMMAND setpriv --bounding-set=-sys_admin,-checkpoint_restore
+	--inh-caps=-sys_admin,-checkpoint_restore
+	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:faults> -c found)
 
 # Over the wire, in a network of its own.
 verbena_script_test(e2e.faults_wire TIMEOUT 600 LABELS e2e

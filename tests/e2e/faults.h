@@ -14,6 +14,7 @@ extern const struct rig_test dry_tests[];      /* UD: receivers without receives
 extern const struct rig_test unmapped_tests[]; /* memory that was unmapped */
 extern const struct rig_test foreign_tests[];  /* regions that another process imports */
 extern const struct rig_test file_tests[];     /* memory files; writes that follow one another */
+extern const struct rig_test found_tests[];    /* memory that is shared already */
 extern const struct rig_test dereg_tests[];    /* the end of a region that is being used */
 extern const struct rig_test order_tests[]; /* order after a message that is lost with its sender */
 extern const struct rig_test

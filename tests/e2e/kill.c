@@ -49,7 +49,7 @@ static unsigned int chance(unsigned int below)
 /* The processes of a round. */
 struct plan {
 	unsigned int survivors, qps;
-	bool events, ring;
+	bool events, ring, shared;
 	struct end_options opt;
 };
 
@@ -262,7 +262,7 @@ static void process_run(const struct plan *plan, int role, const int *socks, uns
 	unsigned int count = 0;
 
 	rig[0] = (struct rig){.name = "kill", .role = role, .carrier = RIG_LOCAL};
-	rig[0].carrier = plan->ring ? RIG_RING : RIG_LOCAL;
+	rig[0].carrier = plan->ring ? RIG_RING : plan->shared ? RIG_FOUND : RIG_LOCAL;
 	rig[0].ctx = device(&rig[0]);
 	for (unsigned int peer = 0; peer < peers; peer++) {
 		rig[peer] = rig[0];
@@ -390,6 +390,7 @@ static struct plan plan_random(void)
 						     : 1,
 			     .events = chance(2),
 			     .ring = chance(3) == 0,
+			     .shared = chance(2) == 0,
 			     .opt = killed};
 }
 

@@ -26,8 +26,8 @@
 
 #include "rig.h"
 
-const char *const rig_carrier_names[RIG_CARRIERS] = {"self", "self2", "local",
-						     "ring", "split", "wire"};
+const char *const rig_carrier_names[RIG_CARRIERS] = {"self",  "self2", "local", "ring",
+						     "split", "found", "wire"};
 
 enum { TEST_SECONDS = 150, EVENTS_KEPT = 64, EXIT_FAILED = 1, EXIT_PEER_GONE = 2 };
 
@@ -482,7 +482,7 @@ bool rig_run(const struct rig_test *test, enum rig_carrier carrier)
 static _Noreturn void usage(const char *program, const struct rig_test *tests)
 {
 	fprintf(stderr,
-		"usage: %s [-c self|self2|local|ring|split|wire]... [-n TIMES] [PATTERN...]\n"
+		"usage: %s [-c self|self2|local|ring|split|found|wire]... [-n TIMES] [PATTERN...]\n"
 		"RIG_HOLD=1 leaves a test that fails or hangs for a debugger. Tests:\n",
 		program);
 	for (; tests->name; tests++)

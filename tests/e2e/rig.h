@@ -31,6 +31,7 @@ enum rig_carrier {
 	RIG_LOCAL,    /* two processes */
 	RIG_RING,     /* two processes that can't access each other's memory */
 	RIG_SPLIT,    /* two processes, long messages as over RIG_RING, others as over RIG_LOCAL */
+	RIG_FOUND,    /* as RIG_LOCAL, and the ends' memory is shared, so that peers map it */
 	RIG_WIRE,     /* two processes that use RoCE as between hosts */
 	RIG_CARRIERS,
 };
@@ -140,6 +141,7 @@ struct end {
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	uint8_t *buf;
+	int buf_fd;	       /* RIG_FOUND: of the memory file that buf begins in */
 	struct ibv_qp_cap cap; /* as granted */
 	uint32_t psn;
 	union ibv_gid gid;

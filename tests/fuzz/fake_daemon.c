@@ -8,11 +8,14 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/start.h"
 #include "hca/local/peer.h"
 #include "hca/mem/guard.h"
+#include "hca/mem/peer_map.h"
 #include "hca/process/books.h"
 #include "proto/limits.h"
 
@@ -37,10 +40,36 @@ void peer_close(struct peer_process *peer)
 	(void)peer;
 }
 
-int peer_descriptor(const struct peer_process *peer, int fd)
+/* The owner's files; a print that isn't 1 is another one than the kernel's. */
+int peer_map(const struct peer_process *peer, const struct peer_map_region *region,
+	     struct peer_map *out)
 {
+	struct stat status;
+
 	(void)peer;
-	return fd >= 0 && fd < FAKE_FILES ? dup(fake_peer_files[fd]) : -1;
+	*out = (struct peer_map){.in_memory = true};
+	if (region->print != 1)
+		return -ESTALE;
+	if (region->fd < 0 || region->fd >= FAKE_FILES ||
+	    fstat(fake_peer_files[region->fd], &status) || !region->length ||
+	    region->length > (uint64_t)status.st_size)
+		return -EACCES;
+	out->pages = mmap(NULL, region->length, PROT_READ | (region->write ? PROT_WRITE : 0),
+			  MAP_SHARED, fake_peer_files[region->fd], 0);
+	if (out->pages == MAP_FAILED) {
+		out->pages = NULL;
+		return -errno;
+	}
+	out->size = region->length;
+	out->base = out->pages;
+	return 0;
+}
+
+void peer_unmap(struct peer_map *map)
+{
+	if (map->pages)
+		munmap(map->pages, map->size);
+	map->pages = NULL;
 }
 
 int peer_end_descriptor(const struct peer_process *peer)

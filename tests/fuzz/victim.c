@@ -545,7 +545,7 @@ static void tables_reset(uint8_t options)
 	atomic_store(&mr->pd, 7);
 	if (options & IN_FILE) {
 		atomic_store(&mr->file_fd, options >> IN_FILE_SHIFT);
-		atomic_store(&mr->file_offset, options & FILE_OFFSET ? 100 : 0);
+		atomic_store(&mr->file_print, options & FILE_OFFSET ? 100 : 1);
 		atomic_store(&mr->file_serial, 1);
 	}
 	atomic_store(&mr->rkey_access, 0x101 | 0xfull << 32);

@@ -218,7 +218,8 @@ static int find_old(struct request *r, const struct command *command)
 		return 0;
 	if (r->udata_size < sizeof(*r->old))
 		return -EINVAL;
-	r->old = r->udata;
+	r->udata_size -= sizeof(*r->old);
+	r->old = (const void *)((const uint8_t *)r->udata + r->udata_size);
 	return 0;
 }
 

@@ -166,8 +166,24 @@ void show_status(const struct server *server, const struct show_for *who, struct
 
 /* ------------------------------------------------------------------ resources */
 
+/* How peers of the same user reach a region. */
+static const char *reach_text(uint32_t reach)
+{
+	static const char *const texts[] = {
+		[PROTO_REACH_MAPPED] = "mapped",
+		[PROTO_REACH_PRIVATE] = "by system calls: its memory is private",
+		[PROTO_REACH_PIECES] = "by system calls: it is in too many files",
+		[PROTO_REACH_OFF] = "by system calls: VERBENA_MEMORY=private",
+		[PROTO_REACH_UNSEEN] = "by system calls: the process can't see its own mappings",
+	};
+
+	return reach < sizeof(texts) / sizeof(texts[0]) ? texts[reach] : NULL;
+}
+
 static void show_mr(const struct mr *mr, struct text *out)
 {
+	const char *reach = reach_text(mr->reach);
+
 	json_number(out, "pd", mr->pd->object.handle);
 	json_number(out, "access", mr->access);
 	if (mr->without_memory) {
@@ -186,6 +202,8 @@ static void show_mr(const struct mr *mr, struct text *out)
 	json_number(out, "length", mr->length);
 	json_number(out, "iova", mr->iova);
 	json_number(out, "rkey", mr->rkey);
+	if (reach)
+		json_words(out, "reach", reach);
 	show_held_up(mr->object.context->process, mr->rkey, out);
 }
 

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <rdma/ib_user_ioctl_verbs.h>
+#include <string.h>
 
 #include "daemon/core/commands.h"
 #include "daemon/core/conn.h"
@@ -85,6 +86,17 @@ static int take_keys(const struct request *request, struct mr *mr)
 	return keys_claim(keys, mr->lkey);
 }
 
+/* What the process says of the region's memory. */
+static uint32_t reach_of(const struct request *request)
+{
+	struct proto_reg_mr udata;
+
+	if (request->udata_size < sizeof(udata))
+		return PROTO_REACH_UNKNOWN;
+	memcpy(&udata, request->udata, sizeof(udata));
+	return udata.reach;
+}
+
 int mr_make(struct request *request, struct pd *pd, struct mr **out)
 {
 	struct object *object;
@@ -140,6 +152,7 @@ int command_reg_mr(struct request *request, void *response)
 	mr->length = body->length;
 	mr->iova = body->hca_va;
 	mr->access = body->access_flags;
+	mr->reach = reach_of(request);
 	mr_respond(mr, resp);
 	return 0;
 }
@@ -215,6 +228,7 @@ int command_rereg_mr(struct request *request, void *response)
 	mr->iova = wanted.iova;
 	mr->access = wanted.access;
 	mr->pinned = wanted.pinned;
+	mr->reach = reach_of(request);
 	*resp = (struct ib_uverbs_rereg_mr_resp){.lkey = mr->lkey, .rkey = mr->rkey};
 	return 0;
 }

@@ -255,6 +255,7 @@ uint64_t engine_round(struct hca *hca, uint32_t *seen)
 	link_take_refusals(hca);
 	engine_wake_unlisted(hca);
 	engine_fail_overrun(hca);
+	link_hear_ended(hca);
 	bool polled = engine_serve(hca, seen);
 	uint64_t next = scan_timers(hca);
 

@@ -38,6 +38,11 @@
  * engine thread when it takes over, flushes them at its next pass). Without a lease they are sent
  * before the engine's lock is released (engine_leave).
  *
+ * A poller that has the lease and polls fast (PET_POLLS polls in FAST_NS) leaves out every other
+ * pass: a pass takes several times as long as the rest of an empty poll, and a program that waits
+ * for a WRITE into its memory polls its CQ in between. What is in a ring then is seen one short
+ * poll later. A thread that polls more slowly, or has just found something, leaves out none.
+ *
  * A poller that has found YIELD_AFTER rings empty in a row yields the processor, so that two
  * processes on one core take turns quickly. Among many processes that is not enough: a few yielding
  * processes can keep one that has work to do from its core for seconds (seen with verbenad, Linux
@@ -74,6 +79,7 @@ enum {
 		256,	 /* consecutive empty rings: some microseconds, longer than a round trip */
 	PET_NS = 150000, /* the lease's holder re-arms the watchdog after this time */
 	PET_POLLS = 8,	 /* polls between two looks at the clock, unless polls take long */
+	FAST_NS = 2000,	 /* in which a fast poller has made PET_POLLS polls */
 	PATIENCE_NS = 1000000, /* of empty polls, before the poller naps */
 	NAP_PART = 16,
 	NAP_MAX_NS = 2000000,
@@ -97,6 +103,8 @@ struct poller {
 	uint64_t since;		/* ns, when the waiting began; 0: it has not */
 	unsigned int unclocked; /* polls since it looked at the clock */
 	bool slow;		/* polls take long: look at the clock with the next one again */
+	bool fast;		/* it polls fast, with the lease: every other pass is left out */
+	bool left_out;		/* the last one was */
 	uint64_t clocked;	/* ns, when it looked at the clock */
 	uint64_t petted;	/* ns, when it re-armed the watchdog */
 	bool napping;
@@ -109,6 +117,7 @@ static _Thread_local struct poller poller __attribute__((tls_model("initial-exec
 static bool end_lease(struct hca *hca)
 {
 	poller.found = poller.empty = 0; /* this thread earns the next lease by polling anew */
+	poller.fast = false;
 	atomic_store_explicit(&hca->pub->header.asleep, 1, memory_order_relaxed);
 	/* [S2], pairs with [S1] and [A1]: asleep, and the CQ that the caller has armed,
 	 * before the look at the rings and at the waiting QPs */
@@ -214,6 +223,7 @@ static void watchdog_pet(const struct hca *hca, struct poller *p)
 
 	p->unclocked = 0;
 	p->slow = now - p->clocked > PET_NS / 2;
+	p->fast = now - p->clocked < FAST_NS;
 	p->clocked = now;
 	if (now - p->petted < PET_NS)
 		return;
@@ -241,6 +251,8 @@ void engine_poll(struct hca *hca, const struct cq *cq)
 	struct poller *p = &poller;
 	unsigned int n = 0, looked = 1;
 
+	if (p->fast && (p->left_out = !p->left_out))
+		return;
 	if (likely(lock_try(&hca->engine))) {
 		n = engine_pass_links(hca, &looked);
 		engine_leave(hca);
@@ -250,11 +262,13 @@ void engine_poll(struct hca *hca, const struct cq *cq)
 			      memory_order_relaxed);
 	bool asleep = atomic_load_explicit(&hca->pub->header.asleep, memory_order_relaxed);
 
+	p->fast = p->fast && !asleep;
 	if (unlikely(++p->unclocked >= PET_POLLS || p->slow) && !asleep &&
 	    likely(hca->watchdog >= 0))
 		watchdog_pet(hca, p);
 	if (n) {
 		p->empty = 0;
+		p->fast = false;
 		p->since = 0;
 		p->napping = false;
 		if (unlikely(asleep) && may_lease(cq) && ++p->found > LEASE_FOUND) {

@@ -173,6 +173,11 @@ void link_ask_daemon(struct hca *hca)
 	}
 }
 
+void link_hear_ended(struct hca *hca)
+{
+	mapped_hear(hca);
+}
+
 bool link_any_request(struct hca *hca)
 {
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {

@@ -206,6 +206,9 @@ void link_reap(struct hca *hca);
 void link_ask_daemon(struct hca *hca);
 /* Makes the links DOWN that the daemon has refused (engine thread only). */
 void link_take_refusals(struct hca *hca);
+/* Peers' regions that are mapped here may have ended: has the control thread look (engine thread
+ * only). */
+void link_hear_ended(struct hca *hca);
 /* Whether the daemon is still to be asked for some link, or to be given one back. */
 bool link_any_request(struct hca *hca);
 

@@ -320,31 +320,33 @@ void world_flush_fence(struct local_qp *lq)
 
 /* ------------------------------------------------------------------ memory of the peer */
 
-/* Where the peer's address `there` is mapped in this process, or NULL. *use is to be given back if
- * it is set. */
+/* Where the peer's address `there` is mapped in this process, NULL, or MAPPED_GONE. */
 static inline uint8_t *mapped_here(struct local_qp *lq, uint32_t rkey, const struct mr_view *view,
-				   uint64_t there, size_t length, struct mapped **use)
+				   uint64_t there, size_t length)
 {
-	*use = NULL;
 	return lq->self ? (uint8_t *)(uintptr_t)there
-			: mapped_begin(link_from(lq), rkey, view, there, length, use);
+			: mapped_at(link_from(lq), rkey, view, there, length);
+}
+
+bool world_peer_mapped(struct local_qp *lq, uint32_t rkey, const struct mr_view *view)
+{
+	return mapped_is(link_from(lq), rkey, view);
 }
 
 int world_peer_put(struct local_qp *lq, uint32_t rkey, const struct mr_view *view, uint64_t there,
 		   const struct iovec *local, int count, size_t length)
 {
 	struct link *link = link_from(lq);
-	struct mapped *use;
-	uint8_t *here = mapped_here(lq, rkey, view, there, length, &use);
+	uint8_t *here = mapped_here(lq, rkey, view, there, length);
 	int err;
 
+	if (unlikely(here == MAPPED_GONE))
+		return -EFAULT;
 	if (here) {
 		bool done = lq->self ? copy_gather_ordered(here, local, count, length)
 				     : copy_gather_far(here, local, count, length);
 
 		err = done ? 0 : -EFAULT;
-		if (use)
-			mapped_end(use);
 	} else {
 		err = copy_to_process(&link->process, there, local, count, length);
 	}
@@ -355,15 +357,28 @@ int world_peer_put(struct local_qp *lq, uint32_t rkey, const struct mr_view *vie
 int world_peer_get(struct local_qp *lq, uint32_t rkey, const struct mr_view *view, uint64_t there,
 		   const struct iovec *local, int count, size_t length)
 {
-	struct mapped *use;
-	uint8_t *here = mapped_here(lq, rkey, view, there, length, &use);
+	const uint8_t *here = mapped_here(lq, rkey, view, there, length);
 
+	if (unlikely(here == MAPPED_GONE))
+		return -EFAULT;
 	if (!here)
 		return copy_from_process(&link_from(lq)->process, there, local, count, length);
-	bool done = copy_scatter(local, count, 0, here, length);
+	return copy_scatter(local, count, 0, here, length) ? 0 : -EFAULT;
+}
 
-	if (use)
-		mapped_end(use);
+int world_peer_atomic(struct local_qp *lq, uint32_t rkey, const struct mr_view *view,
+		      uint64_t there, const struct record_atomic *op, uint64_t *old)
+{
+	struct link *link = link_from(lq);
+	uint8_t *here = mapped_here(lq, rkey, view, there, sizeof(*old));
+
+	if (unlikely(here == MAPPED_GONE))
+		return -EFAULT;
+	if (!here)
+		return -EAGAIN;
+	bool done = atomic_execute((uintptr_t)here, op, old);
+
+	link_touched(link);
 	return done ? 0 : -EFAULT;
 }
 

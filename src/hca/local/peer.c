@@ -148,19 +148,3 @@ bool peer_stopped_after_copy(const struct peer_process *peer, uint32_t thread)
 	snprintf(path, sizeof(path), "task/%u/stat", thread);
 	return state_of(peer, path) == 'T';
 }
-
-int peer_descriptor(const struct peer_process *peer, int fd)
-{
-	int process = (int)syscall(SYS_pidfd_open, peer->pid, 0);
-
-	if (process < 0)
-		return -1;
-	int own = (int)syscall(SYS_pidfd_getfd, process, fd, 0);
-
-	sys_close(process);
-	if (own >= 0 && !peer_alive(peer)) {
-		sys_close(own);
-		own = -1;
-	}
-	return own;
-}

@@ -34,8 +34,8 @@
  * 64 KiB where process_vm_writev() takes 10, and twice the time for 64 bytes with the last one
  * apart. A region that is mapped here (mem/mapped.h) needs no number, and has no window.
  *
- * pidfd_open() followed by a load of `life` (peer_descriptor()), and a read of /proc/PID followed
- * by one (peer_state()), are proofs for the same reason.
+ * pidfd_open() or a look into /proc/PID, followed by a load of `life` (peer_state(), peer_map()),
+ * are proofs for the same reason.
  */
 #ifndef VERBENA_HCA_LOCAL_PEER_H
 #define VERBENA_HCA_LOCAL_PEER_H
@@ -101,8 +101,5 @@ bool peer_ended(const struct peer_process *peer);
  * thread between the lookup of a key and the copy may have made it.
  */
 bool peer_stopped_after_copy(const struct peer_process *peer, uint32_t thread);
-
-/* Duplicates the peer's descriptor `fd` into this process; -1: it can't be had. */
-int peer_descriptor(const struct peer_process *peer, int fd);
 
 #endif

@@ -210,6 +210,11 @@ static const struct pub_hazard *hazard_find(const struct pub_regions *regions, u
 	return hazard_find_from(regions, 0, value, mask);
 }
 
+bool hazard_is_set(const struct hca *hca, uint32_t slot, uint32_t rkey)
+{
+	return hazard_find(hca->regions, (uint64_t)slot << 32 | rkey, WHOLE);
+}
+
 /* Whether the link's process may copy to or from this one. A process that hasn't mapped our
  * regions' file, nor we its own, doesn't touch our regions and can't make us wait. */
 static bool may_copy(const struct link *link)

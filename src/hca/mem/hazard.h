@@ -188,6 +188,9 @@ static inline void hazard_clear(_Atomic uint64_t *hazard)
 	atomic_store_explicit(hazard, 0, memory_order_release); /* [H5], pairs with [H4] */
 }
 
+/* Whether some thread of this process has set a hazard for the region of the process at `slot`. */
+bool hazard_is_set(const struct hca *hca, uint32_t slot, uint32_t rkey);
+
 /* The key that names a QP whose message is being fetched. No rkey has the bit. */
 #define HAZARD_OF_QP 0x80000000u
 _Static_assert(LIMIT_MR_BITS + LIMIT_KEY_TAG_BITS < 32, "no rkey has HAZARD_OF_QP");

@@ -3,27 +3,28 @@
  * Peers' regions mapped here. See mapped.h. Owns the mappings, by link; the control thread makes
  * and removes them, the thread that unmaps the link removes the rest.
  *
- * A copying thread increments the place's users, then reads its key; the control thread clears the
- * key, then reads the users. All are seq_cst, so one of them sees the other. [M1 with M2]
+ * A copying thread sets the hazard for the rkey [H1], then reads the place's key; the control
+ * thread clears the key, then looks for such hazards [H4]. All are seq_cst, so one of them sees the
+ * other. [M1 with M2]
  */
 #include "hca/mem/mapped.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/mutex.h"
-#include "base/sys.h"
 #include "hca/local/link.h"
+#include "hca/mem/hazard.h"
 #include "hca/process/control.h"
 
-/* Bytes to populate between two checks whether the link still is up. */
-#define PIECE (64ull << 20)
+/* Bytes whose presence is looked up at once, and that are populated between two checks whether the
+ * link still is up. */
+#define PIECE (16ull << 20)
+enum { PAGE = 4096 };
 
 struct mapped_regions {
 	struct mapped place[MAPPED_PLACES];
@@ -33,60 +34,45 @@ struct mapped_regions {
 static _Atomic uint32_t mapped_count;
 static _Atomic uint64_t mapped_bytes;
 
-/* ------------------------------------------------------------------ making (control thread) */
-
-/* Whether the file may be mapped: it can't shrink under the mapping, and is as long as its owner
- * claims. */
-static bool is_sound(int fd, uint64_t end)
-{
-	struct stat status;
-	int seals = fcntl(fd, F_GET_SEALS);
-
-	return seals >= 0 && seals & F_SEAL_SHRINK && !fstat(fd, &status) && status.st_size >= 0 &&
-	       end <= (uint64_t)status.st_size;
-}
+/* ------------------------------------------------------------------ populating (control thread) */
 
 static bool is_up(const struct link *link)
 {
 	return link_is(link, LINK_UP);
 }
 
-/* Populates the pages of file[from, to), which is mapped at `at`, in this process's page table. */
-static void mapped_populate(const struct link *link, uint8_t *at, uint64_t from, uint64_t to)
+/* Enters pages that exist into this process's page table. Pages of a file on disk aren't entered
+ * for writing, since that would have them written back. A page that isn't entered is at its first
+ * access. */
+static void populate_run(const struct peer_map *map, bool write, uint8_t *at, uint64_t size)
 {
-	while (from < to && is_up(link)) {
-		uint64_t n = to - from < PIECE ? to - from : PIECE;
-
-		if (madvise(at, n, MADV_POPULATE_WRITE) < 0)
-			return; /* later accesses populate it by faults */
-		at += n;
-		from += n;
-	}
+	madvise(at, size, write && map->in_memory ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 }
 
-/* Populates those pages of file[begin, end) that exist. SEEK_DATA moves the file's offset, so it is
- * done on an open file of our own, not on the owner's. */
-static void populate_existing(const struct link *link, int fd, uint8_t *pages, uint64_t begin,
-			      uint64_t end)
+/* Populates those pages of [at, at + size) that the file has in memory. */
+static void populate_existing(const struct peer_map *map, bool write, uint8_t *at, uint64_t size)
 {
-	char path[64];
-	off_t data, hole = (off_t)begin;
+	static unsigned char there[PIECE / PAGE]; /* the control thread's */
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), pages = size / page, end;
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	int own = sys_open(path, O_RDWR | O_CLOEXEC);
-
-	if (own < 0)
+	if (mincore(at, size, there) < 0)
 		return;
-	while ((data = lseek(own, hole, SEEK_DATA)) >= 0 && (uint64_t)data < end) {
-		hole = lseek(own, data, SEEK_HOLE);
-		if (hole < 0)
-			break;
-		uint64_t to = (uint64_t)hole < end ? (uint64_t)hole : end;
-
-		mapped_populate(link, pages + ((uint64_t)data - begin), (uint64_t)data, to);
+	for (uint64_t i = 0; i < pages; i = end + 1) {
+		for (end = i; end < pages && there[end] & 1;)
+			end++;
+		if (end > i)
+			populate_run(map, write, at + i * page, (end - i) * page);
 	}
-	sys_close(own);
 }
+
+static void mapped_populate(const struct link *link, const struct peer_map *map, bool write)
+{
+	for (uint64_t at = 0; at < map->size && is_up(link); at += PIECE)
+		populate_existing(map, write, (uint8_t *)map->pages + at,
+				  map->size - at < PIECE ? map->size - at : PIECE);
+}
+
+/* ------------------------------------------------------------------ making (control thread) */
 
 /* Reserves `size` bytes of the process's bounds. False: a bound would be exceeded. */
 static bool mapped_reserve(uint64_t size)
@@ -108,51 +94,80 @@ static void mapped_unreserve(uint64_t size)
 	atomic_fetch_sub(&mapped_count, 1);
 }
 
-static void mapped_unmap(struct mapped *place)
+/* Counts a mapping of the peer's regions. Only the control thread does, and the thread that unmaps
+ * the link, when no other uses it. */
+static void mapped_count_here(struct link *link, int change)
 {
-	if (place->pages) {
-		munmap(place->pages, place->size);
-		mapped_unreserve(place->size);
-	}
-	place->pages = NULL;
-	place->base = NULL;
+	_Atomic uint32_t *maps = &link->memory->maps[link->side];
+
+	/* [M3], pairs with [M4] */
+	atomic_fetch_add(maps, (uint32_t)change);
 }
 
-/* Duplicates the descriptor of the region's file while a hazard keeps the region registered, so
- * that the number names this file. -1: the region is gone. */
-static int fetch_file(struct link *link, uint64_t key, struct mr_view *view)
+static void mapped_unmap(struct link *link, struct mapped *place)
+{
+	if (place->map.pages) {
+		peer_unmap(&place->map);
+		mapped_unreserve(atomic_load_explicit(&place->length, memory_order_relaxed));
+		mapped_count_here(link, -1);
+	}
+	atomic_store_explicit(&place->length, 0, memory_order_relaxed);
+	place->base = NULL;
+	place->gone = false;
+}
+
+static bool may_write(const struct mr_view *view)
+{
+	return view->access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+}
+
+/* Maps the region while a hazard keeps it registered. 0 or -errno. */
+static int map_region(struct link *link, uint64_t key, struct mapped *place, bool *write)
 {
 	uint32_t rkey = key >> 32;
+	struct mr_view view;
 	_Atomic uint64_t *hazard = hazard_set(link->hca, link->slot, rkey);
-	bool there = mr_read(link->regions, rkey, view) && view->file_serial == (uint32_t)key;
-	int fd = there ? peer_descriptor(&link->process, (int)view->file_fd) : -1;
+	int err = -ENOENT;
 
+	if (mr_read(link->regions, rkey, &view) && view.file_serial == (uint32_t)key) {
+		const struct peer_map_region region = {.addr = view.start + view.offset,
+						       .length = view.length,
+						       .print = mr_read_print(link->regions, rkey),
+						       .fd = (int)view.file_fd,
+						       .write = may_write(&view)};
+
+		err = mapped_reserve(view.length) ? 0 : -ENOSPC;
+		if (!err) {
+			err = peer_map(&link->process, &region, &place->map);
+			if (err)
+				mapped_unreserve(view.length);
+		}
+		atomic_store_explicit(&place->length, err ? 0 : view.length, memory_order_relaxed);
+		*write = region.write;
+	}
 	hazard_clear(hazard);
-	return fd;
+	return err;
 }
 
-/* Maps the region's part of the file into the empty place; on failure the place's base is NULL. */
-static void map_file(const struct link *link, struct mapped *place, int fd,
-		     const struct mr_view *view)
+/* Fills the place, whose key is 0. */
+static void mapped_fill(struct link *link, struct mapped *place, uint64_t key)
 {
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), skip = view->file_offset % page, end;
-	uint64_t begin = view->file_offset - skip;
+	bool write = false;
 
-	if (__builtin_add_overflow(view->file_offset, view->length, &end) || !is_sound(fd, end) ||
-	    !mapped_reserve(skip + view->length))
-		return;
-	void *pages = mmap(NULL, skip + view->length, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-			   (off_t)begin);
+	mapped_count_here(link, 1);
+	int err = map_region(link, key, place, &write);
 
-	if (pages == MAP_FAILED) {
-		mapped_unreserve(skip + view->length);
+	if (err) {
+		mapped_count_here(link, -1);
+		place->gone = err == -ESTALE;
+		log_info("region 0x%x of process %d can't be mapped (%s): it is reached by system "
+			 "calls",
+			 (uint32_t)(key >> 32), link->pid,
+			 err == -ESTALE ? "the process has replaced its memory" : strerror(-err));
 		return;
 	}
-	populate_existing(link, fd, pages, begin, end);
-	place->pages = pages;
-	place->size = skip + view->length;
-	place->length = view->length;
-	place->base = (uint8_t *)pages + skip;
+	mapped_populate(link, &place->map, write);
+	place->base = place->map.base;
 }
 
 static bool is_registered(const struct link *link, uint64_t key)
@@ -162,8 +177,8 @@ static bool is_registered(const struct link *link, uint64_t key)
 	return mr_read(link->regions, key >> 32, &view) && view.file_serial == (uint32_t)key;
 }
 
-/* Empties the place, unless its region is still registered or a thread is copying. */
-static bool mapped_clear(struct link *link, struct mapped *place)
+/* Empties the place. False: its region is still registered; or *busy: a thread is copying. */
+static bool mapped_clear(struct link *link, struct mapped *place, bool *busy)
 {
 	uint64_t before = atomic_load(&place->key);
 
@@ -172,11 +187,12 @@ static bool mapped_clear(struct link *link, struct mapped *place)
 	if (is_registered(link, before))
 		return false;
 	atomic_store(&place->key, 0); /* [M1], pairs with [M2] */
-	if (atomic_load(&place->users)) {
+	if (hazard_is_set(link->hca, link->slot, before >> 32)) {
 		atomic_store(&place->key, before);
+		*busy = true;
 		return false;
 	}
-	mapped_unmap(place);
+	mapped_unmap(link, place);
 	return true;
 }
 
@@ -185,24 +201,14 @@ static struct mapped *place_of(struct mapped_regions *table, uint64_t key)
 	return &table->place[(key >> (32 + LIMIT_KEY_TAG_BITS)) % MAPPED_PLACES];
 }
 
+/* The caller has emptied the places of regions that have ended. */
 static void mapped_grant(struct link *link, struct mapped_regions *table, uint64_t key)
 {
 	struct mapped *place = place_of(table, key);
-	struct mr_view view;
 
-	if (atomic_load(&place->key) == key || !mapped_clear(link, place))
+	if (atomic_load(&place->key) || !is_registered(link, key))
 		return;
-	if (atomic_load(&mapped_count) >= MAPPED_MAX / 2)
-		for (unsigned int i = 0; i < MAPPED_PLACES; i++)
-			mapped_clear(link, &table->place[i]);
-	int fd = fetch_file(link, key, &view);
-
-	if (fd < 0) {
-		log_debug("a memory file of process %d can't be had", link->pid);
-	} else {
-		map_file(link, place, fd, &view);
-		sys_close(fd);
-	}
+	mapped_fill(link, place, key);
 	atomic_store(&place->key, key);
 }
 
@@ -217,23 +223,28 @@ static struct mapped_regions *table_of(struct link *link)
 	return table;
 }
 
-static void mapped_serve_link(struct link *link)
+/* True: a place is to be emptied once a copy has ended. */
+static bool mapped_serve_link(struct link *link)
 {
 	struct mapped_regions *table = table_of(link);
+	bool busy = false;
 
+	for (unsigned int i = 0; table && i < MAPPED_PLACES; i++)
+		mapped_clear(link, &table->place[i], &busy);
 	for (unsigned int i = 0; table && i < MAPPED_WISHES; i++) {
 		uint64_t key = atomic_load(&link->wishes.key[i]);
 
 		if (key)
 			mapped_grant(link, table, key);
 	}
+	return busy;
 }
 
 /* Keeps the link's tables mapped until link.watchers is decremented. False: the link isn't up. */
 static bool mapped_watch(struct hca *hca, struct link *link)
 {
 	mutex_take(&hca->lock);
-	bool up = is_up(link) && !link->self;
+	bool up = is_up(link) && !link->self && link->regions;
 
 	if (up)
 		atomic_fetch_add(&link->watchers, 1);
@@ -241,44 +252,93 @@ static bool mapped_watch(struct hca *hca, struct link *link)
 	return up;
 }
 
-void mapped_serve(struct hca *hca)
+bool mapped_serve(struct hca *hca)
 {
+	bool again = false;
+
 	if (!work_take(&hca->control_work, CONTROL_MAPPINGS))
-		return;
+		return false;
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
 		struct link *link = atomic_load(&hca->link_by_slot[slot]);
 
 		if (!link || !atomic_exchange(&link->wishes.fresh, false) ||
 		    !mapped_watch(hca, link))
 			continue;
-		mapped_serve_link(link);
+		if (mapped_serve_link(link)) {
+			atomic_store(&link->wishes.fresh, true);
+			again = true;
+		}
 		atomic_fetch_sub(&link->watchers, 1);
 	}
+	if (again)
+		work_leave(&hca->control_work, CONTROL_MAPPINGS);
+	return again;
+}
+
+/* ------------------------------------------------------------------ regions that end */
+
+/* Asks the peer at the slot to look at its mappings of this process's memory, if it has any. */
+static void tell_ended(struct hca *hca, struct link *link)
+{
+	mutex_take(&hca->lock); /* keeps the link's memory mapped */
+	if (is_up(link) && !link->self && link->regions) {
+		struct link_memory *memory = link->memory;
+
+		/* [M4], pairs with [M3] */
+		if (atomic_load(&memory->maps[!link->side])) {
+			/* [M5], pairs with [M6] */
+			atomic_store_explicit(&memory->ended[!link->side], 1, memory_order_release);
+			link_ring(link);
+		}
+	}
+	mutex_give(&hca->lock);
+}
+
+void mapped_owner_ends(struct hca *hca)
+{
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
+		struct link *link = atomic_load(&hca->link_by_slot[slot]);
+
+		if (unlikely(link != NULL))
+			tell_ended(hca, link);
+	}
+}
+
+void mapped_hear(struct hca *hca)
+{
+	bool any = false;
+
+	if (likely(!atomic_load_explicit(&mapped_count, memory_order_relaxed)))
+		return;
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
+		struct link *link = atomic_load(&hca->link_by_slot[slot]);
+
+		/* This thread is the one that unmaps links. */
+		if (!link || !is_up(link) || link->self)
+			continue;
+		_Atomic uint32_t *ended = &link->memory->ended[link->side];
+
+		/* [M6], pairs with [M5] */
+		if (!atomic_load_explicit(ended, memory_order_relaxed) ||
+		    !atomic_exchange_explicit(ended, 0, memory_order_acquire))
+			continue;
+		atomic_store(&link->wishes.fresh, true);
+		any = true;
+	}
+	if (!any)
+		return;
+	work_leave(&hca->control_work, CONTROL_MAPPINGS);
+	control_wake(hca);
 }
 
 /* ------------------------------------------------------------------ using */
 
-static struct mapped *mapped_enter(struct link *link, uint64_t key)
-{
-	struct mapped_regions *table = atomic_load_explicit(&link->places, memory_order_acquire);
-
-	if (unlikely(!table))
-		return NULL;
-	struct mapped *place = place_of(table, key);
-
-	atomic_fetch_add(&place->users, 1);
-	if (likely(atomic_load(&place->key) == key)) /* [M2], pairs with [M1] */
-		return place;
-	mapped_end(place);
-	return NULL;
-}
-
-__attribute__((cold)) static void mapped_wish(struct link *link, uint64_t key)
+__attribute__((cold, noinline)) static void mapped_wish(struct link *link, uint64_t key)
 {
 	_Atomic uint64_t *place =
 		&link->wishes.key[(key >> (32 + LIMIT_KEY_TAG_BITS)) % MAPPED_WISHES];
 
-	if (atomic_load_explicit(place, memory_order_relaxed) == key)
+	if (atomic_load_explicit(place, memory_order_relaxed) == key || !link->hca->share_memory)
 		return;
 	atomic_store(place, key);
 	atomic_store(&link->wishes.fresh, true);
@@ -286,33 +346,48 @@ __attribute__((cold)) static void mapped_wish(struct link *link, uint64_t key)
 	control_wake(link->hca);
 }
 
-uint8_t *mapped_begin(struct link *link, uint32_t rkey, const struct mr_view *view, uint64_t at,
-		      uint64_t length, struct mapped **use)
+/* The region's place. NULL: it has none (yet). */
+static inline struct mapped *mapped_find(struct link *link, uint64_t key)
 {
-	uint64_t key = (uint64_t)rkey << 32 | view->file_serial;
+	struct mapped_regions *table = atomic_load_explicit(&link->places, memory_order_acquire);
 
-	if (likely(!view->file_serial))
-		return NULL;
-	struct mapped *place = mapped_enter(link, key);
+	if (likely(table != NULL)) {
+		struct mapped *place = place_of(table, key);
 
-	if (unlikely(!place)) {
-		mapped_wish(link, key);
-		return NULL;
+		if (likely(atomic_load(&place->key) == key)) /* [M2], pairs with [M1] */
+			return place;
 	}
-	if (unlikely(!place->base)) {
-		mapped_end(place);
+	mapped_wish(link, key);
+	return NULL;
+}
+
+inline uint8_t *mapped_at(struct link *link, uint32_t rkey, const struct mr_view *view, uint64_t at,
+			  uint64_t length)
+{
+	if (!view->file_serial)
 		return NULL;
-	}
+	const struct mapped *place = mapped_find(link, (uint64_t)rkey << 32 | view->file_serial);
+
+	if (unlikely(!place))
+		return NULL;
 	uint64_t from = at - (view->start + view->offset);
+	uint64_t mapped = atomic_load_explicit(&place->length, memory_order_relaxed);
 
-	/* The peer may have changed its entry since the region was mapped; the mapping stays as it
-	 * is. */
-	if (unlikely(from > place->length || length > place->length - from)) {
-		mapped_end(place);
-		return NULL;
-	}
-	*use = place;
-	return place->base + from;
+	/* Without a mapping its length is 0. And the peer may have changed its entry since the
+	 * region was mapped; the mapping stays as it is. */
+	if (likely(from < mapped && length <= mapped - from))
+		return place->base + from;
+	return place->gone ? MAPPED_GONE : NULL;
+}
+
+/* Not under a hazard, so nothing but atomic words is looked at. */
+bool mapped_is(struct link *link, uint32_t rkey, const struct mr_view *view)
+{
+	if (!view->file_serial)
+		return false;
+	const struct mapped *place = mapped_find(link, (uint64_t)rkey << 32 | view->file_serial);
+
+	return place && atomic_load_explicit(&place->length, memory_order_relaxed);
 }
 
 void mapped_free(struct link *link)
@@ -324,7 +399,16 @@ void mapped_free(struct link *link)
 	if (!table)
 		return;
 	for (unsigned int i = 0; i < MAPPED_PLACES; i++)
-		mapped_unmap(&table->place[i]);
+		mapped_unmap(link, &table->place[i]);
 	atomic_store(&link->places, NULL);
 	free(table);
+}
+
+void mapped_leave(struct link *link)
+{
+	for (unsigned int i = 0; i < MAPPED_WISHES; i++)
+		atomic_store(&link->wishes.key[i], 0);
+	atomic_store(&link->places, NULL); /* the control thread may have been at work on it */
+	atomic_store(&mapped_count, 0);
+	atomic_store(&mapped_bytes, 0);
 }

@@ -7,17 +7,20 @@
 
 #include "hca/mem/foreign.h"
 #include "hca/mem/guard.h"
+#include "hca/mem/mapped.h"
 #include "hca/mem/pd.h"
 #include "hca/process/hca.h"
 
-static void publish_file(struct pub_mr *e, const struct mr_file *file)
+/* What peers need to map the region. */
+static void publish_file(struct pub_mr *e, const struct mr *mr)
 {
 	static _Atomic uint32_t serial;
 	uint32_t number = 0;
 
-	if (file) {
-		atomic_store_explicit(&e->file_fd, (uint32_t)file->fd, memory_order_relaxed);
-		atomic_store_explicit(&e->file_offset, file->offset, memory_order_relaxed);
+	if (mr->print) {
+		atomic_store_explicit(&e->file_fd, mr->file ? (uint32_t)mr->file->fd : UINT32_MAX,
+				      memory_order_relaxed);
+		atomic_store_explicit(&e->file_print, mr->print, memory_order_relaxed);
 		while (!number)
 			number = atomic_fetch_add(&serial, 1) + 1;
 	}
@@ -38,7 +41,8 @@ int mr_ask_keys(struct daemon_conn *conn, const struct mr *mr, struct ib_uverbs_
 								  .length = mr->ibv.length,
 								  .access = mr->access},
 					resp);
-	return daemon_reg_mr(conn, pd, mr->base, mr->ibv.length, mr->iova, mr->access, resp);
+	return daemon_reg_mr(conn, pd, mr->base, mr->ibv.length, mr->iova, mr->access, mr->reach,
+			     resp);
 }
 
 void mr_entry_open(struct pub_mr *entry, uint32_t access, uint32_t rkey)
@@ -75,7 +79,7 @@ int mr_publish(struct hca *hca, struct mr *mr)
 	atomic_store_explicit(&e->start, mr->iova, memory_order_relaxed);
 	atomic_store_explicit(&e->length, published_length(mr), memory_order_relaxed);
 	atomic_store_explicit(&e->offset, mr->base - mr->iova, memory_order_relaxed);
-	publish_file(e, mr->file);
+	publish_file(e, mr);
 	if (mr->foreign || mr->null_region) {
 		foreign_publish(e, mr);
 		access = foreign_access(access);
@@ -90,7 +94,11 @@ int mr_publish(struct hca *hca, struct mr *mr)
 int mr_revoke(struct hca *hca, struct mr *mr)
 {
 	mr_entry_clear(&hca->regions->mr[mr->rkey >> LIMIT_KEY_TAG_BITS]);
-	return hazard_wait_region(hca, mr->rkey);
+	int err = hazard_wait_region(hca, mr->rkey);
+
+	if (mr->print)
+		mapped_owner_ends(hca);
+	return err;
 }
 
 static inline bool sge_hold(const struct ibv_sge *sge, uint32_t count,

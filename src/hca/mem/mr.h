@@ -25,9 +25,8 @@
 
 /* The memory file of a region that was registered by its descriptor. */
 struct mr_file {
-	int fd;		 /* this process's; peers take it by its number (mapped.h) */
-	uint64_t offset; /* where the region begins in it, bytes */
-	void *pages;	 /* its mapping in this process */
+	int fd;	     /* this process's; peers take it by its number (peer_map.h) */
+	void *pages; /* its mapping in this process */
 	size_t size;
 };
 
@@ -51,7 +50,9 @@ struct mr {
 	uint32_t dm;	    /* the buffer's handle: never 0 */
 	uint64_t dm_offset; /* where the region begins in it, bytes */
 	struct foreign *foreign;
-	struct mr_file *file; /* NULL: ordinary memory of the program */
+	struct mr_file *file;	/* NULL: the program has mapped the memory itself */
+	uint64_t print;		/* of memory that peers may map (shared.h); 0: they can't */
+	enum proto_reach reach; /* the same, for the daemon */
 	struct list held;
 };
 

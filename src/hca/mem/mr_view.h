@@ -14,7 +14,7 @@
 
 /* A copy of one entry, read once. */
 struct mr_view {
-	uint64_t start, length, offset, file_offset;
+	uint64_t start, length, offset;
 	uint32_t access, pd, file_serial;
 	union {
 		uint32_t file_fd;
@@ -57,8 +57,15 @@ static inline __attribute__((always_inline)) bool mr_read(const struct pub_regio
 
 	view->file_serial = atomic_load_explicit(&e->file_serial, memory_order_relaxed);
 	view->file_fd = atomic_load_explicit(&e->file_fd, memory_order_relaxed);
-	view->file_offset = atomic_load_explicit(&e->file_offset, memory_order_relaxed);
 	return true;
+}
+
+/* The print of the region's files (shared.h); `rkey` is that of an entry that was read. */
+static inline uint64_t mr_read_print(const struct pub_regions *regions, uint32_t rkey)
+{
+	const struct pub_mr *e = &regions->mr[rkey >> LIMIT_KEY_TAG_BITS];
+
+	return atomic_load_explicit(&e->file_print, memory_order_relaxed);
 }
 
 static inline bool mr_covers(const struct mr_view *view, uint64_t addr, uint64_t length)

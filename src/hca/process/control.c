@@ -50,11 +50,11 @@ static void *control_thread(void *arg)
 	while (!atomic_load(&hca->stop)) {
 		control_sleep(hca, soon);
 		atomic_store(&hca->control_woken, false);
-		mapped_serve(hca);
+		soon = mapped_serve(hca);
 		link_ask_daemon(hca);
 		return_sought(hca);
-		soon = windows_serve(hca);
-		soon = prefetch_serve(hca) || soon;
+		soon |= windows_serve(hca);
+		soon |= prefetch_serve(hca);
 	}
 	return NULL;
 }

@@ -24,6 +24,7 @@
 #include "hca/local/link.h"
 #include "hca/local/way.h"
 #include "hca/mem/hazard.h"
+#include "hca/mem/shared.h"
 #include "hca/process/books.h"
 #include "hca/process/capture.h"
 #include "hca/process/context.h"
@@ -166,6 +167,7 @@ static struct hca *hca_make(void)
 	hca->roce_fd = hca->park_fd = hca->watchdog = hca->epoll = -1;
 	hca->watch_due = true;
 	hca->long_by_ring = way_long_by_ring();
+	hca->share_memory = shared_allowed();
 	hca->qps = calloc(LIMIT_QPS_PER_SLOT, sizeof(*hca->qps));
 	int err = hca->qps ? hazard_make(hca) : -ENOMEM;
 
@@ -259,6 +261,7 @@ static void leave_link(struct link *link)
 	list_init(&link->waiters);
 	atomic_store(&link->has_waiters, false);
 	link->can_vm = link->direct = false;
+	mapped_leave(link);
 	if (link->memory && !link->self) {
 		own_memory(link->memory, LINK_SIZE);
 		own_memory(link->peer, PUB_SIZE);

@@ -96,7 +96,7 @@ enum seek {
  *   stop           control_stop(), for an HCA that     never
  *                  couldn't be made
  *     atomic, without a lock: it only ends a loop
- *   roce_forced, long_by_ring                          never
+ *   roce_forced, long_by_ring, share_memory            never
  *     from the environment, before the threads start; so no lock guards them
  */
 struct hca {
@@ -152,6 +152,7 @@ struct hca {
 	struct roce *roce;		     /* NULL: the daemon has no port 4791 */
 	bool roce_forced;		     /* VERBENA_CARRIER=wire: also to QPs of this host */
 	bool long_by_ring;		     /* see way.h */
+	bool share_memory;		     /* see mem/shared.h */
 	struct capture *_Atomic capture;     /* NULL: no capture runs; else equals `captures` */
 	struct capture *_Atomic captures;    /* NULL: none has ever run; engine thread */
 	struct list acks GUARDED_BY(engine); /* struct local_conn.ack_node */

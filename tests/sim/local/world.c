@@ -409,15 +409,12 @@ static bool store(struct request *r, uint64_t at, uint64_t value)
 	return true;
 }
 
-bool world_own_atomic(struct local_qp *lq, uint64_t at, const struct record_atomic *op,
-		      uint64_t *old)
+static bool atomic_on(struct request *r, uint64_t at, const struct record_atomic *op, uint64_t *old,
+		      const char *where)
 {
-	uint32_t offset;
-	/* Within one process the requester executes the request. */
-	struct request *r = lq->self ? executing(qp_of(lq)) : oracle_at(qp_of(lq), at, &offset);
 	uint64_t value;
 
-	task_yield("world_own_atomic");
+	task_yield(where);
 	bool there = memory_mapped(at, 8);
 
 	/* No switch of threads between these: it is one instruction. */
@@ -433,6 +430,16 @@ bool world_own_atomic(struct local_qp *lq, uint64_t at, const struct record_atom
 	else if (value == op->compare_add)
 		value = op->swap;
 	return memory_copy(at, &value, 8, COPY_WRITES, "atomic");
+}
+
+bool world_own_atomic(struct local_qp *lq, uint64_t at, const struct record_atomic *op,
+		      uint64_t *old)
+{
+	uint32_t offset;
+	/* Within one process the requester executes the request. */
+	struct request *r = lq->self ? executing(qp_of(lq)) : oracle_at(qp_of(lq), at, &offset);
+
+	return atomic_on(r, at, op, old, "world_own_atomic");
 }
 
 /* No program of the simulation asks for FLUSH, and no region of it may be flushed. */
@@ -540,6 +547,30 @@ int world_peer_get(struct local_qp *lq, uint32_t rkey, const struct mr_view *vie
 		return why_failed(qp);
 	oracle_moved(r, (uint32_t)length);
 	return move(local, count, 0, flat, length, COPY_WRITES, "world_peer_get") ? 0 : -EFAULT;
+}
+
+bool world_peer_mapped(struct local_qp *lq, uint32_t rkey, const struct mr_view *view)
+{
+	(void)rkey;
+	task_yield("world_peer_mapped");
+	return view->file_serial && !qp_of(lq)->link->peer->dead;
+}
+
+int world_peer_atomic(struct local_qp *lq, uint32_t rkey, const struct mr_view *view,
+		      uint64_t there, const struct record_atomic *op, uint64_t *old)
+{
+	struct qp *qp = qp_of(lq);
+
+	(void)rkey;
+	/* The region may be another one than world_peer_mapped() saw, or its mapping is being
+	 * removed. */
+	if (!view->file_serial || qp->link->peer->dead || rng_chance(&sim.rng, 100))
+		return -EAGAIN;
+	int err = peer_copy_begins(lq, view, "world_peer_atomic");
+
+	if (err)
+		return err;
+	return atomic_on(executing(qp), there, op, old, "world_peer_atomic") ? 0 : -EFAULT;
 }
 
 int world_peer_fetch(struct local_qp *lq, const struct iovec *remote, int remote_count,

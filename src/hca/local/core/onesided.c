@@ -15,7 +15,7 @@ bool local_region_is_mapped(struct local_qp *lq, const struct send_wqe *wqe)
 {
 	struct mr_view view;
 
-	return world_peer_region(lq, wqe->rkey, &view) && view.file_serial;
+	return world_peer_region(lq, wqe->rkey, &view) && world_peer_mapped(lq, wqe->rkey, &view);
 }
 
 static const char not_allowed[] =
@@ -190,26 +190,40 @@ static bool lacks_resources(struct local_qp *lq)
 	return !peer_life_over(lq, word) && !(pub_qp_access(word) & PUB_QP_ANSWERS);
 }
 
-/* Executes `op` on the word at our address `at`, and gives an atomic's answer to the segments. */
-static enum ibv_wc_status execute_on_own_word(struct local_qp *lq, const struct send_wqe *wqe,
-					      uint64_t at, const struct record_atomic *op,
+/* Executes `op` on memory that is mapped here. 0 or -errno; -EAGAIN: it isn't. */
+static int atomic_on_peer(struct local_qp *lq, const struct send_wqe *wqe,
+			  const struct mr_view *view, const struct record_atomic *op, uint64_t *old)
+{
+	uint64_t at = wqe->remote_addr + view->offset;
+
+	if (!lq->self)
+		return world_peer_atomic(lq, wqe->rkey, view, at, op, old);
+	return world_own_atomic(lq, at, op, old) ? 0 : -EFAULT;
+}
+
+/* Executes it, and gives an atomic's answer to the segments. */
+static enum ibv_wc_status atomic_execute_here(struct local_qp *lq, const struct send_wqe *wqe,
+					      const struct mr_view *view,
+					      const struct record_atomic *op,
 					      const struct iovec *local, int count)
 {
 	uint64_t old;
 
-	if (at % 8)
+	if (unlikely((wqe->remote_addr + view->offset) % 8))
 		return refuse_onesided(lq, wqe, IBV_WC_REM_INV_REQ_ERR,
 				       "an atomic's target isn't a multiple of 8");
-	if (world_own_atomic(lq, at, op, &old) &&
-	    (op->operation == RECORD_STORE ||
-	     world_scatter(lq, local, count, 0, &old, sizeof(old))))
-		return IBV_WC_SUCCESS;
-	return copy_status(lq, wqe, -EFAULT, local, count);
+	int err = atomic_on_peer(lq, wqe, view, op, &old);
+
+	if (unlikely(err == -EAGAIN))
+		return LOCAL_ASK_PEER;
+	if (unlikely(err || (op->operation != RECORD_STORE &&
+			     !world_scatter(lq, local, count, 0, &old, sizeof(old)))))
+		return copy_status(lq, wqe, -EFAULT, local, count);
+	return IBV_WC_SUCCESS;
 }
 
-/* Own memory only: CPU atomics need a mapping. */
-enum ibv_wc_status local_atomic_on_self(struct local_qp *lq, const struct send_wqe *wqe,
-					const struct record_atomic *op)
+enum ibv_wc_status local_atomic_here(struct local_qp *lq, const struct send_wqe *wqe,
+				     const struct record_atomic *op)
 {
 	bool stores = op->operation == RECORD_STORE;
 	uint32_t right = stores ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_ATOMIC;
@@ -226,10 +240,9 @@ enum ibv_wc_status local_atomic_on_self(struct local_qp *lq, const struct send_w
 	enum ibv_wc_status status = ask_grant(lq, wqe, 8, right, &view);
 
 	if (likely(status == IBV_WC_SUCCESS))
-		status = execute_on_own_word(lq, wqe, wqe->remote_addr + view.offset, op, local,
-					     count);
+		status = atomic_execute_here(lq, wqe, &view, op, local, count);
 	world_hazard_clear(hazard);
-	return status != LOCAL_ASK_PEER
+	return likely(status != LOCAL_ASK_PEER || !lq->self)
 		       ? status
 		       : refuse_onesided(lq, wqe, IBV_WC_REM_ACCESS_ERR, "the region is imported");
 }

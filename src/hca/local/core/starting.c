@@ -471,6 +471,25 @@ static enum step start_read(struct local_qp *lq, struct send_wqe *wqe)
 	return start_by_peer(lq, wqe, REC_READ_REQ, &remote, sizeof(remote));
 }
 
+/* Executes an atomic, or ATOMIC WRITE, if the memory is this process's or mapped here. False: the
+ * peer's engine has to. */
+static bool atomic_here(struct local_qp *lq, struct send_wqe *wqe, const struct record_atomic *op,
+			enum step *step)
+{
+	if (!lq->self && !(world_link_guarded(lq) && local_region_is_mapped(lq, wqe)))
+		return false;
+	*step = STEP_WAIT;
+	if (local_has_outstanding(lq))
+		return true;
+	request_begins(lq, wqe);
+	enum ibv_wc_status status = local_atomic_here(lq, wqe, op);
+
+	if (unlikely(status == LOCAL_ASK_PEER))
+		return false;
+	*step = finish_direct(lq, wqe, status);
+	return true;
+}
+
 static enum step start_atomic(struct local_qp *lq, struct send_wqe *wqe)
 {
 	const struct record_atomic op = {
@@ -483,12 +502,11 @@ static enum step start_atomic(struct local_qp *lq, struct send_wqe *wqe)
 
 	if (unlikely(wqe->length != 8))
 		return fail_in_turn(lq, wqe, IBV_WC_LOC_LEN_ERR);
-	if (!lq->self)
-		return start_by_peer(lq, wqe, REC_ATOMIC_REQ, &op, sizeof(op));
-	if (local_has_outstanding(lq))
-		return STEP_WAIT;
-	request_begins(lq, wqe);
-	return finish_direct(lq, wqe, local_atomic_on_self(lq, wqe, &op));
+	enum step step;
+
+	if (atomic_here(lq, wqe, &op, &step))
+		return step;
+	return start_by_peer(lq, wqe, REC_ATOMIC_REQ, &op, sizeof(op));
 }
 
 /* Has the peer's engine execute a request that ACK answers. It counts as a READ that has its
@@ -523,12 +541,9 @@ static enum step start_atomic_write(struct local_qp *lq, struct send_wqe *wqe)
 
 	if (unlikely(count < 0 || !world_gather(lq, &op.swap, local, count, 0, sizeof(op.swap))))
 		return fail_in_turn(lq, wqe, IBV_WC_LOC_PROT_ERR);
-	if (!lq->self)
-		return start_acknowledged(lq, wqe, &op);
-	if (local_has_outstanding(lq))
-		return STEP_WAIT;
-	request_begins(lq, wqe);
-	return finish_direct(lq, wqe, local_atomic_on_self(lq, wqe, &op));
+	enum step step;
+
+	return atomic_here(lq, wqe, &op, &step) ? step : start_acknowledged(lq, wqe, &op);
 }
 
 static enum step start_flush(struct local_qp *lq, struct send_wqe *wqe)

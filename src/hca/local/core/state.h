@@ -47,16 +47,17 @@ void local_lose_stream(struct local_qp *lq);
 /* A status that no completion has: the peer imported the region, and must execute the request
  * itself. */
 #define LOCAL_ASK_PEER ((enum ibv_wc_status)0x7fff)
-/* Whether the region that the request names is in a memory file, so that it can be mapped here. */
+/* Whether the region that the request names is mapped here (a guess: it may just have ended). */
 bool local_region_is_mapped(struct local_qp *lq, const struct send_wqe *wqe);
 /* Whether the WRITE would be granted; no side effects. */
 bool local_may_write(struct local_qp *lq, const struct send_wqe *wqe);
 /* Execute the request. The status of its completion, or LOCAL_ASK_PEER. */
 enum ibv_wc_status local_write_to_peer(struct local_qp *lq, const struct send_wqe *wqe);
 enum ibv_wc_status local_read_from_peer(struct local_qp *lq, const struct send_wqe *wqe);
-/* An atomic, or ATOMIC WRITE: `op` has what its record would have. */
-enum ibv_wc_status local_atomic_on_self(struct local_qp *lq, const struct send_wqe *wqe,
-					const struct record_atomic *op);
+/* An atomic, or ATOMIC WRITE, on memory that is mapped in this process: `op` has what its record
+ * would have. On this process's own memory never LOCAL_ASK_PEER. */
+enum ibv_wc_status local_atomic_here(struct local_qp *lq, const struct send_wqe *wqe,
+				     const struct record_atomic *op);
 enum ibv_wc_status local_flush_at_peer(struct local_qp *lq, const struct send_wqe *wqe);
 
 /* ---- records */

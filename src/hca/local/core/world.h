@@ -166,6 +166,12 @@ int world_peer_put(struct local_qp *lq, uint32_t rkey, const struct mr_view *vie
 /* Copies from there to our segments. */
 int world_peer_get(struct local_qp *lq, uint32_t rkey, const struct mr_view *view, uint64_t there,
 		   const struct iovec *local, int count, size_t length);
+/* Executes an atomic on the 8 bytes at `there`, which are aligned. -EAGAIN: they aren't mapped
+ * here, and only the peer can execute it. */
+int world_peer_atomic(struct local_qp *lq, uint32_t rkey, const struct mr_view *view,
+		      uint64_t there, const struct record_atomic *op, uint64_t *old);
+/* Whether the region is likely to be mapped here; if it may be later, asks for that. [shared] */
+bool world_peer_mapped(struct local_qp *lq, uint32_t rkey, const struct mr_view *view);
 /* Copies from the peer's segments to ours. */
 int world_peer_fetch(struct local_qp *lq, const struct iovec *remote, int remote_count,
 		     const struct iovec *local, int count, size_t length);

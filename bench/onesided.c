@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * One-sided operations between two processes, on memory that is mapped by the initiator (shared,
+ * the default) or reached by system calls (-m private).
+ *
+ * usage: onesided [-m shared|private] [-n ITERATIONS] [-c CORE,CORE]
+ * Prints lines "name value":
+ *   write_ns          8-byte WRITE, one way: ping-pong, the waiter polls its memory
+ *   write_cq_ns       the same; the waiter polls its empty CQ in between
+ *   empty_poll_ns     one ibv_poll_cq() of an empty CQ, while the other process sleeps
+ *   read_ns, add_ns   one READ of 8 bytes, one fetch-and-add, from posting to its completion
+ *   writes_s          64-byte WRITEs a second, one posted at a time, one in 64 signaled
+ *   writes_signaled_s the same, each of them signaled
+ *   writes_list_s     the same in lists of 32, the last of each signaled
+ *   write_64k_MBs     64-KiB WRITEs, 10^6 bytes a second
+ *   memcpy_64k_MBs    memcpy() of 64 KiB into memory shared with the other process
+ *   write_1m_MBs
+ */
+#include "scale.h"
+
+#include <getopt.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BYTES = 8 << 20, LIST = 32, DEPTH = 128, WARM = 20000 };
+
+struct peer {
+	uint64_t addr;
+	uint32_t rkey, qpn;
+};
+
+struct side {
+	struct node node;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+	uint8_t *bytes;
+	struct peer peer;
+	int sock, child;
+	int iterations;
+};
+
+/* ns */
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static void side_swap(const struct side *side, const void *mine, void *theirs, size_t size)
+{
+	if (write(side->sock, mine, size) != (ssize_t)size ||
+	    read(side->sock, theirs, size) != (ssize_t)size)
+		give_up("the other process has ended");
+}
+
+static void side_meet(const struct side *side)
+{
+	char byte = 0;
+
+	side_swap(side, &byte, &byte, 1);
+}
+
+static void side_open(struct side *side, bool shared)
+{
+	int fd = memfd_create("onesided", MFD_CLOEXEC);
+	struct peer mine;
+
+	node_open(&side->node, 2 * DEPTH, 4096);
+	if (fd < 0 || ftruncate(fd, BYTES) < 0)
+		give_up("no memory file");
+	side->bytes =
+		mmap(NULL, BYTES, PROT_READ | PROT_WRITE, shared ? MAP_SHARED : MAP_PRIVATE, fd, 0);
+	if (side->bytes == MAP_FAILED)
+		give_up("no memory");
+	memset(side->bytes, 0, BYTES);
+	side->mr = ibv_reg_mr(side->node.pd, side->bytes, BYTES,
+			      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				      IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+	side->qp = node_qp(&side->node, DEPTH);
+	if (!side->mr || !side->qp)
+		give_up("can't register");
+	mine = (struct peer){(uintptr_t)side->bytes, side->mr->rkey, side->qp->qp_num};
+	side_swap(side, &mine, &side->peer, sizeof(mine));
+	qp_connect(&side->node, side->qp, side->peer.qpn);
+	side_meet(side);
+}
+
+/* Posts `count` equal requests as one list; the last one is signaled if `signaled`. */
+static void post(struct side *side, enum ibv_wr_opcode opcode, uint32_t length, uint64_t offset,
+		 int count, bool signaled)
+{
+	struct ibv_sge sge = {(uintptr_t)side->bytes + offset, length, side->mr->lkey};
+	struct ibv_send_wr wr[LIST], *bad;
+
+	for (int i = 0; i < count; i++) {
+		wr[i] = (struct ibv_send_wr){
+			.next = i + 1 < count ? &wr[i + 1] : NULL,
+			.sg_list = &sge,
+			.num_sge = 1,
+			.opcode = opcode,
+			.send_flags = i + 1 == count && signaled ? IBV_SEND_SIGNALED : 0};
+		if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+			wr[i].wr.atomic.remote_addr = side->peer.addr + offset;
+			wr[i].wr.atomic.rkey = side->peer.rkey;
+			wr[i].wr.atomic.compare_add = 1;
+		} else {
+			wr[i].wr.rdma.remote_addr = side->peer.addr + offset;
+			wr[i].wr.rdma.rkey = side->peer.rkey;
+		}
+	}
+	if (ibv_post_send(side->qp, wr, &bad))
+		give_up("ibv_post_send failed");
+}
+
+static void complete(struct side *side)
+{
+	struct ibv_wc wc;
+	int n;
+
+	while (!(n = ibv_poll_cq(side->node.cq, 1, &wc)))
+		;
+	if (n < 0 || wc.status != IBV_WC_SUCCESS)
+		give_up("a request failed");
+}
+
+static void show(const struct side *side, const char *name, double value)
+{
+	if (!side->child)
+		printf("%s %.1f\n", name, value);
+	fflush(stdout);
+}
+
+/* ------------------------------------------------------------------ latencies */
+
+/* Median of half the round trip, ns. */
+static double ping_pong(struct side *side, bool polls)
+{
+	_Atomic uint64_t *in = (_Atomic uint64_t *)(void *)side->bytes;
+	_Atomic uint64_t *out = in + 512;
+	double *took = calloc((size_t)side->iterations, sizeof(*took));
+	struct ibv_send_wr wr, *bad;
+	struct ibv_wc wc;
+
+	if (!took)
+		give_up("no memory");
+	atomic_store(in, 0);
+	side_meet(side);
+	for (int i = 1; i <= side->iterations; i++) {
+		double began = now();
+
+		for (int turn = 0; turn < 2; turn++) {
+			if (turn != side->child) {
+				while (atomic_load_explicit(in, memory_order_acquire) !=
+				       (uint64_t)i)
+					if (polls && ibv_poll_cq(side->node.cq, 1, &wc) > 0 &&
+					    wc.status)
+						give_up("a WRITE failed");
+				continue;
+			}
+			atomic_store_explicit(out, (uint64_t)i, memory_order_relaxed);
+			struct ibv_sge sge = {(uintptr_t)out, 8, side->mr->lkey};
+
+			wr = (struct ibv_send_wr){.sg_list = &sge,
+						  .num_sge = 1,
+						  .opcode = IBV_WR_RDMA_WRITE,
+						  .send_flags = IBV_SEND_SIGNALED};
+			wr.wr.rdma.remote_addr = side->peer.addr;
+			wr.wr.rdma.rkey = side->peer.rkey;
+			if (ibv_post_send(side->qp, &wr, &bad))
+				give_up("ibv_post_send failed");
+			if (!polls)
+				complete(side);
+		}
+		took[i - 1] = (now() - began) / 2;
+	}
+	while (polls && ibv_poll_cq(side->node.cq, 1, &wc) > 0)
+		;
+	double middle = median(took, side->iterations);
+
+	free(took);
+	return middle;
+}
+
+static double round_of(struct side *side, enum ibv_wr_opcode opcode)
+{
+	double began = now();
+
+	for (int i = 0; i < side->iterations; i++) {
+		post(side, opcode, 8, 8192, 1, true);
+		complete(side);
+	}
+	return (now() - began) / side->iterations;
+}
+
+static double empty_poll(struct side *side)
+{
+	struct ibv_wc wc;
+	double best = 1e9;
+
+	/* Short runs: a poller that waits for long gives way. */
+	for (int run = 0; run < 200; run++) {
+		post(side, IBV_WR_RDMA_WRITE, 8, 8192, 1, true);
+		complete(side);
+		double began = now();
+
+		for (int i = 0; i < 1000; i++)
+			ibv_poll_cq(side->node.cq, 1, &wc);
+		double each = (now() - began) / 1000;
+
+		best = each < best ? each : best;
+	}
+	return best;
+}
+
+/* ------------------------------------------------------------------ rates */
+
+/* Requests a second. */
+static double rate(struct side *side, uint32_t length, int list, int every, int count)
+{
+	double began = now();
+	int open = 0;
+
+	for (int i = 0; i < count; i += list) {
+		bool signaled = (i / list + 1) % every == 0;
+
+		post(side, IBV_WR_RDMA_WRITE, length, 65536, list, signaled);
+		open += signaled;
+		while (open) {
+			complete(side);
+			open--;
+		}
+	}
+	post(side, IBV_WR_RDMA_WRITE, length, 65536, 1, true);
+	complete(side);
+	return count / (now() - began) * 1e9;
+}
+
+static double copy_rate(const struct side *side, uint8_t *to)
+{
+	double began = now();
+	int count = 20000;
+
+	for (int i = 0; i < count; i++) {
+		memcpy(to, side->bytes + 65536, 65536);
+		__asm__ volatile("" ::: "memory");
+	}
+	return 65536.0 * count / (now() - began) * 1e3;
+}
+
+static void measure_alone(struct side *side, uint8_t *shared)
+{
+	show(side, "empty_poll_ns", empty_poll(side));
+	show(side, "read_ns", round_of(side, IBV_WR_RDMA_READ));
+	show(side, "add_ns", round_of(side, IBV_WR_ATOMIC_FETCH_AND_ADD));
+	int many = 20 * side->iterations;
+
+	show(side, "writes_s", rate(side, 64, 1, 64, many));
+	show(side, "writes_signaled_s", rate(side, 64, 1, 1, many));
+	show(side, "writes_list_s", rate(side, 64, LIST, 1, many));
+	show(side, "write_64k_MBs", rate(side, 65536, 1, 16, 20000) * 65536 / 1e6);
+	show(side, "memcpy_64k_MBs", copy_rate(side, shared));
+	show(side, "write_1m_MBs", rate(side, 1 << 20, 1, 16, 1000) * (1 << 20) / 1e6);
+}
+
+static void run(struct side *side, bool shared, const int *core, uint8_t *between)
+{
+	run_on_core(0, core[side->child]);
+	side_open(side, shared);
+	for (int i = 0; i < WARM; i++) {
+		post(side, IBV_WR_RDMA_WRITE, 8, 8192, 1, true);
+		complete(side);
+	}
+	usleep(100000); /* the mapping is made meanwhile */
+	side_meet(side);
+	show(side, "write_ns", ping_pong(side, false));
+	side_meet(side);
+	show(side, "write_cq_ns", ping_pong(side, true));
+	side_meet(side);
+	if (!side->child)
+		measure_alone(side, between);
+	side_meet(side);
+}
+
+int main(int argc, char **argv)
+{
+	struct side side = {.iterations = 50000};
+	int sock[2], core[2] = {0, 1}, option;
+	bool shared = true;
+
+	while ((option = getopt(argc, argv, "m:n:c:")) != -1) {
+		if (option == 'm')
+			shared = strcmp(optarg, "private") != 0;
+		else if (option == 'n')
+			side.iterations = (int)strtol(optarg, NULL, 10);
+		else if (option != 'c' || sscanf(optarg, "%d,%d", &core[0], &core[1]) != 2)
+			give_up("usage: onesided [-m shared|private] [-n ITERATIONS] [-c "
+				"CORE,CORE]");
+	}
+	uint8_t *between =
+		mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (between == MAP_FAILED || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sock) < 0)
+		give_up("can't begin");
+	pid_t pid = fork();
+
+	side.child = pid == 0;
+	side.sock = sock[side.child];
+	close(sock[!side.child]);
+	if (side.child)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	run(&side, shared, core, between);
+	if (!side.child)
+		waitpid(pid, NULL, 0);
+	return 0;
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The mappings of a process. See proc_maps.h. */
+#include "base/proc_maps.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "base/sys.h"
+
+/* Defined in Linux's <linux/fs.h>, but the headers may be older than the kernel. */
+struct map_query {
+	uint64_t size, query_flags, query_addr;
+	uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
+	uint32_t dev_major, dev_minor, name_size, build_id_size;
+	uint64_t name_addr, build_id_addr;
+};
+#define MAP_QUERY _IOWR('f', 17, struct map_query)
+enum { MAP_QUERY_SHARED = 8 };
+
+int proc_maps_open(struct proc_maps *maps, pid_t pid)
+{
+	char path[32] = "/proc/self/maps";
+
+	if (pid)
+		snprintf(path, sizeof(path), "/proc/%d/maps", pid);
+	*maps = (struct proc_maps){.fd = sys_open(path, O_RDONLY | O_CLOEXEC)};
+	return maps->fd < 0 ? -errno : 0;
+}
+
+void proc_maps_close(struct proc_maps *maps)
+{
+	if (maps->text)
+		fclose(maps->text);
+	else
+		sys_close(maps->fd);
+}
+
+/* Takes one line apart. Fields: start-end rights offset major:minor inode name. */
+static void line_parse(char *line, struct proc_mapping *out)
+{
+	char *rest;
+
+	*out = (struct proc_mapping){.start = strtoull(line, &rest, 16)};
+	out->end = strtoull(rest + (*rest == '-'), &rest, 16);
+	rest += strspn(rest, " ");
+	out->shared = strnlen(rest, 4) == 4 && rest[3] == 's';
+	rest += strcspn(rest, " ");
+	out->offset = strtoull(rest, &rest, 16);
+	out->major = (uint32_t)strtoul(rest, &rest, 16);
+	out->minor = (uint32_t)strtoul(rest + (*rest == ':'), &rest, 16);
+	out->inode = strtoull(rest, &rest, 10);
+	rest += strspn(rest, " ");
+	size_t n = strcspn(rest, "\n");
+
+	if (rest[n] && n < sizeof(out->name)) /* else the name is cut off */
+		memcpy(out->name, rest, n);
+}
+
+static int find_in_lines(struct proc_maps *maps, uint64_t at, struct proc_mapping *out)
+{
+	char line[512];
+	bool whole = true;
+
+	if (!maps->text)
+		maps->text = fdopen(maps->fd, "rc");
+	if (!maps->text)
+		return -EOPNOTSUPP;
+	while (maps->last.end <= at) {
+		if (!fgets(line, sizeof(line), maps->text))
+			return ferror(maps->text) ? -EOPNOTSUPP : -ENOENT;
+		bool begins = whole; /* not the rest of a long line */
+
+		whole = strchr(line, '\n') != NULL;
+		if (begins)
+			line_parse(line, &maps->last);
+	}
+	*out = maps->last;
+	return out->start <= at ? 0 : -ENOENT;
+}
+
+static int mapping_query(int fd, uint64_t at, struct proc_mapping *out)
+{
+	struct map_query q = {.size = sizeof(q),
+			      .query_addr = at,
+			      .name_size = sizeof(out->name),
+			      .name_addr = (uintptr_t)out->name};
+
+	out->name[0] = 0;
+	int err = ioctl(fd, MAP_QUERY, &q) < 0 ? -errno : 0;
+
+	if (err == -ENAMETOOLONG) {
+		q = (struct map_query){.size = sizeof(q), .query_addr = at};
+		err = ioctl(fd, MAP_QUERY, &q) < 0 ? -errno : 0;
+		out->name[0] = 0;
+	}
+	if (err)
+		return err;
+	if (!q.name_size)
+		out->name[0] = 0;
+	out->start = q.vma_start;
+	out->end = q.vma_end;
+	out->offset = q.vma_offset;
+	out->inode = q.inode;
+	out->major = q.dev_major;
+	out->minor = q.dev_minor;
+	out->shared = q.vma_flags & MAP_QUERY_SHARED;
+	return 0;
+}
+
+int proc_maps_find(struct proc_maps *maps, uint64_t at, bool lines, struct proc_mapping *out)
+{
+	int err = maps->text ? -ENOTTY : mapping_query(maps->fd, at, out);
+
+	if (!err || err == -ENOENT)
+		return err;
+	return maps->text || lines ? find_in_lines(maps, at, out) : -EOPNOTSUPP;
+}
