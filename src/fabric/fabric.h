@@ -157,6 +157,13 @@ void fabric_build(struct fabric *fabric, const struct fabric_functions *function
 int fabric_open(struct fabric *fabric, const struct fabric_functions *functions, void *context,
 		void *memory, size_t bytes);
 
+/*
+ * The same for a reader, which may have mapped the tables read-only while their process writes:
+ * only functions that take a `const struct fabric` may be called then. Which rows there are, what
+ * they are called and how they are cabled never changes, so that it is checked here once.
+ */
+int fabric_view(struct fabric *fabric, const void *memory, size_t bytes);
+
 /* Finding -------------------------------------------------------------------------------------- */
 
 const char *fabric_node_name(const struct fabric *fabric, uint32_t node);
@@ -211,6 +218,10 @@ void fabric_system_guid_set(struct fabric *fabric, uint32_t node, uint64_t guid,
 void fabric_error_add(struct fabric *fabric, uint32_t port, enum fabric_error error,
 		      uint32_t count);
 void fabric_counters_clear(struct fabric *fabric, uint32_t port);
+/* An end port dropped a packet for its P_Key, or else for its Q_Key: counts that and sends the trap
+ * 257 or 258. */
+void fabric_violation_add(struct fabric *fabric, uint32_t end_port, bool is_pkey, uint32_t key,
+			  const struct fabric_address *from, uint64_t now_ms);
 /* A fault changed what routes report: epoch. */
 void fabric_routes_changed(struct fabric *fabric);
 

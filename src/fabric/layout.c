@@ -411,6 +411,7 @@ void fabric_build(struct fabric *fabric, const struct fabric_functions *function
 	for (uint32_t i = 0; i < header->ports; i++)
 		link_settle(fabric, i, false);
 	deadline_find(fabric);
+	/* [P3], pairs with [P4] */
 	__atomic_store_n(&header->is_complete, 1, __ATOMIC_RELEASE);
 }
 
@@ -480,14 +481,17 @@ static bool port_is_sane(const struct fabric *fabric, uint32_t row)
 					     : port->end_port < header->end_ports;
 }
 
-int fabric_open(struct fabric *fabric, const struct fabric_functions *functions, void *context,
-		void *memory, size_t bytes)
+/* Opens tables without writing to them. */
+static int tables_open(struct fabric *fabric, const struct fabric_functions *functions,
+		       void *context, void *memory, size_t bytes)
 {
 	struct fabric_header *header = memory;
 	struct fabric_header placed;
 
 	if (bytes < sizeof *header || memcmp(header->magic, FABRIC_MAGIC, sizeof FABRIC_MAGIC) ||
-	    header->layout != FABRIC_LAYOUT || !header->is_complete || header->bytes != bytes ||
+	    header->layout != FABRIC_LAYOUT ||
+	    /* [P4], pairs with [P3] */
+	    !__atomic_load_n(&header->is_complete, __ATOMIC_ACQUIRE) || header->bytes != bytes ||
 	    header->nodes > FABRIC_NODES_MAX || !header->nodes ||
 	    header->first_node >= header->nodes || !header->name_bytes)
 		return -EINVAL;
@@ -504,8 +508,23 @@ int fabric_open(struct fabric *fabric, const struct fabric_functions *functions,
 	for (uint32_t i = 0; i < header->ports; i++)
 		if (!port_is_sane(fabric, i))
 			return -EINVAL;
+	return 0;
+}
+
+int fabric_view(struct fabric *fabric, const void *memory, size_t bytes)
+{
+	return tables_open(fabric, NULL, NULL, (void *)memory, bytes);
+}
+
+int fabric_open(struct fabric *fabric, const struct fabric_functions *functions, void *context,
+		void *memory, size_t bytes)
+{
+	int result = tables_open(fabric, functions, context, memory, bytes);
+
+	if (result)
+		return result;
 	for (uint32_t i = 0; i < FABRIC_TRAPS; i++)
-		if (fabric->traps[i].port >= header->ports)
+		if (fabric->traps[i].port >= fabric->header->ports)
 			fabric->traps[i].next_ms = 0;
 	samplers_check(fabric);
 	deadline_find(fabric);
@@ -554,6 +573,7 @@ struct fabric_port *port_at(struct fabric *fabric, uint32_t row)
 
 void fabric_touch(struct fabric *fabric)
 {
+	/* [P2], pairs with [P1]: what was written to the tables, before the number. */
 	__atomic_fetch_add(&fabric->header->epoch, 1, __ATOMIC_RELEASE);
 }
 

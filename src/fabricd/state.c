@@ -144,6 +144,10 @@ static int state_publish(struct server *server)
 static int server_prepare(struct server *server)
 {
 	list_init(&server->open_ports);
+	list_init(&server->members);
+	server->tables = openat(server->directory, STATE_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (server->tables < 0)
+		return -errno;
 	server->ports = calloc(server->fabric.header->ports, sizeof *server->ports);
 	server->started_ms = server_now_ms();
 	return server->ports ? 0 : -ENOMEM;
@@ -337,8 +341,10 @@ int state_load(struct server *server, const char *path)
 			memcmp(checked.names, server->fabric.names, own->name_bytes)))
 		result = -EINVAL;
 	if (!result) {
+		/* Processes that map the tables never see another epoch in between. */
+		header->epoch = epoch;
 		memcpy(server->memory, data, bytes);
-		server->fabric.header->epoch = epoch + 1;
+		fabric_routes_changed(&server->fabric);
 	}
 	munmap(data, bytes);
 	return result;

@@ -12,6 +12,8 @@
  *   CONTROL_WINDOWS   a request that ends a memory window while   windows_serve(), which leaves
  *                     copies go on (hca.windows_ending)           it again while they go on
  *
+ *   CONTROL_FABRIC    the engine thread: verbena-fabric has ended   control_rejoin()
+ *
  *   hca.engine_work, before engine_kick():
  *   ENGINE_REFUSALS   the control thread: the daemon refused a     link_take_refusals()
  *                     link (link.refused)
@@ -34,7 +36,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum control_work { CONTROL_LINKS = 1, CONTROL_MAPPINGS = 2, CONTROL_WINDOWS = 4 };
+enum control_work {
+	CONTROL_LINKS = 1,
+	CONTROL_MAPPINGS = 2,
+	CONTROL_WINDOWS = 4,
+	CONTROL_FABRIC = 8
+};
 enum engine_work { ENGINE_REFUSALS = 1, ENGINE_DEATHS = 2, ENGINE_OVERRUNS = 4 };
 
 struct work {
