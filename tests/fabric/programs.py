@@ -69,6 +69,19 @@ def lid(fabric, node):
     return next(one["lid"] for one in fabric.ask(op="topology")["nodes"] if one["name"] == node)
 
 
+def smp_write(fabric, to, attribute, modifier, *writes):
+    """Replaces bytes of an attribute of the node with this LID, as a subnet manager would: offsets,
+    each with its bytes."""
+    fabric.run("H1", os.path.join(BUILD, "tests", "fabric", "smp_write"), str(to), str(attribute),
+               str(modifier), *(one.hex() if isinstance(one, bytes) else str(one)
+                                for one in writes))
+
+
+def table_entry_write(fabric, node, to, number):
+    """An entry of a switch's linear forwarding table."""
+    smp_write(fabric, lid(fabric, node), 0x19, to // 64, to % 64, bytes([number]))
+
+
 def pair(fabric, server, client, program, *options, code=0):
     """A server on one node, its client on another, which talk by LID. Returns what the client
     printed, then the server; the server is ended if the client fails, as it shall."""
@@ -96,6 +109,7 @@ class Shell:
         self.node = node
         self.child = spawn(fabric, node, SHELL, stdin=subprocess.PIPE)
         self.unread = ""
+        self.ask("port")  # it has its device now
 
     def tell(self, *words):
         self.child.stdin.write(" ".join(str(word) for word in words) + "\n")

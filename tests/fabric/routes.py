@@ -2,13 +2,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Routes under traffic: links that are cut with and without another path, tables that lead nowhere,
 in circles or one way only, MTUs, faults; what the counters say of it."""
-import os
 import sys
 import threading
 import time
 
-from programs import Shell, connect, daemon_end, lid, start, verbena
-from stage import BUILD, SMALL, main, poll_until, require
+from programs import Shell, connect, daemon_end, lid, start, table_entry_write, verbena
+from stage import SMALL, main, poll_until, require
 
 RETRY_EXCEEDED = 12
 
@@ -88,10 +87,6 @@ def wrong_tables(fabric):
     one, other = Shell(fabric, "H2"), Shell(fabric, "H4")
     there, back = lid(fabric, "H4"), lid(fabric, "H2")
 
-    def table_write(node, to, number):
-        fabric.run("H1", os.path.join(BUILD, "tests", "fabric", "lft_write"), str(lid(fabric, node)),
-                   str(to), str(number))
-
     for node, to, number, result, blame, counter in (
             ("S1", there, 255, "no-entry", ("S1", 2), "rcv_switch_relay"),
             ("S2", there, 7, "loop", None, None),
@@ -99,7 +94,7 @@ def wrong_tables(fabric):
             ("S2", back, 255, "no-entry", ("S2", 2), "rcv_switch_relay")):
         before = fabric.ask(op="table", node=node, kind="unicast")["entries"]
         good = next(one["port"] for one in before if one["lid"] == to)
-        table_write(node, to, number)
+        table_entry_write(fabric, node, to, number)
         ends = ("H2", "H4") if to == there else ("H4", "H2")
         trace = fabric.ask(op="trace", **dict(zip(("from", "to"), ends)))
         require(trace["result"] == result, f"{node} {to} {number}: {trace}")
@@ -110,7 +105,7 @@ def wrong_tables(fabric):
         if blame:
             more = port(fabric, *blame)[counter] - errors
             require(more == 2, f"{node} {to} {number}: {more} packets lost at {blame}")
-        table_write(node, to, good)
+        table_entry_write(fabric, node, to, good)
         connect(fabric, one, other)
         require(one.facts("send", 10, 100)["done"] == 10, "the table is right again")
     one.end()
