@@ -81,7 +81,10 @@ static void flow_fold(struct fabric *fabric, struct proto_flow *flow)
 	lost = atomic_load_explicit(&flow->lost, memory_order_relaxed) -
 	       atomic_load_explicit(&flow->lost_taken, memory_order_relaxed);
 	if ((packets || words || lost) && way_read(fabric, flow, &route)) {
-		route_count(fabric, &route, packets, words);
+		if (flow->sl & PROTO_FLOW_MULTICAST)
+			route_count_multicast(fabric, &route, packets, words);
+		else
+			route_count(fabric, &route, packets, words);
 		route_count_loss(fabric, &route, lost);
 	}
 	atomic_fetch_add_explicit(&flow->lost_taken, lost, memory_order_relaxed);

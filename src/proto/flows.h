@@ -30,12 +30,14 @@
 #define PROTO_FLOW_HOPS 64u
 #define PROTO_FLOWS_MAGIC 0x7662666c6f7773ull
 
+#define PROTO_FLOW_MULTICAST 0x80u
+
 enum proto_flow_state { PROTO_FLOW_FREE, PROTO_FLOW_LIVE, PROTO_FLOW_ENDED };
 
 struct proto_flow {
 	_Atomic uint32_t state; /* enum proto_flow_state */
 	uint16_t hops;
-	uint8_t sl;
+	uint8_t sl;	       /* and PROTO_FLOW_MULTICAST: the hops are a part of a tree */
 	uint8_t result;	       /* enum route_result: why what is lost stops after the last hop */
 	uint32_t blame;	       /* the port that counts what is lost; UINT32_MAX: none */
 	_Atomic uint32_t lost; /* packets */

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "fabric/port_info.h"
 #include "hca/exec/datagram_send.h"
+#include "hca/exec/mcast.h"
 #include "hca/fabric/membership.h"
 #include "hca/fabric/ways.h"
 #include "hca/local/link.h"
@@ -110,10 +111,39 @@ static enum step datagram_lose(struct qp *qp, struct send_wqe *wqe, struct way *
 	return datagram_sent(qp, wqe);
 }
 
+/* Whether a copy comes to the node of the process at the link's other end. */
+static bool tree_meets(const struct link *link, void *arg)
+{
+	const struct pub_header *header = &link->peer->header;
+	const struct node *node = link->hca->membership->node;
+
+	return header->fabric == node->fabric && header->node < node->tables.header->nodes &&
+	       tree_reaches(arg, header->node);
+}
+
+/* To a group: counted once, when it begins. */
+static enum step fabric_send_to_group(struct qp *qp, struct send_wqe *wqe,
+				      const struct iovec *local, int count,
+				      const struct way_address *address) REQUIRES(qp->lock)
+{
+	struct tree *tree = ways_find_tree(qp->ways, address, wqe->length);
+
+	if (!tree)
+		return datagram_sent(qp, wqe);
+	if (!(wqe->flags & SEND_BEGUN)) {
+		datagram_label(qp, wqe, address);
+		tree_count(tree, datagram_words(wqe));
+	}
+	return mcast_fan_out(qp, wqe, local, count, tree_meets, tree);
+}
+
 static enum step fabric_send_datagram(struct qp *qp, struct send_wqe *wqe,
 				      const struct iovec *local, int count) REQUIRES(qp->lock)
 {
 	struct way_address address = address_of(qp, wqe);
+
+	if (address.lid >= LID_MULTICAST)
+		return fabric_send_to_group(qp, wqe, local, count, &address);
 	struct way *way = ways_find(qp->ways, &address);
 	uint32_t slot = wqe->ud.remote_qpn >> LIMIT_QP_BITS;
 
@@ -134,10 +164,18 @@ static enum step fabric_send_datagram(struct qp *qp, struct send_wqe *wqe,
 	return step;
 }
 
+static void fabric_skip_datagram(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->lock)
+{
+	if (address_of(qp, wqe).lid >= LID_MULTICAST)
+		mcast_skip(qp, wqe);
+	else
+		local_datagram_skip(qp, wqe);
+}
+
 const struct datagram_carrier datagram_fabric = {
 	.name = "fabric",
 	.send = fabric_send_datagram,
-	.skip = local_datagram_skip,
+	.skip = fabric_skip_datagram,
 };
 
 void datagram_report(const struct qp *qp, const struct record_ud *ud, const struct arrival *arrival,

@@ -56,6 +56,19 @@ static inline bool way_passes(struct ways *ways, const struct way *way, uint32_t
 	return length < way->room && (likely(!way->loss) || way_passes_slow(ways, way));
 }
 
+/*
+ * The tree of a multicast packet: where the switches' multicast tables lead from the address's port
+ * with its MLID. Valid until the next call of ways_find_tree().
+ */
+struct tree;
+
+/* The tree of packets with `length` bytes of payload, as the tables are now. NULL: no memory. */
+struct tree *ways_find_tree(struct ways *ways, const struct way_address *address, uint32_t length);
+/* Whether a port of the node with this row gets a copy. */
+bool tree_reaches(const struct tree *tree, uint32_t node);
+/* Counts a packet of `words` on all its hops. */
+void tree_count(struct tree *tree, uint32_t words);
+
 /* Counts a packet of `words`, with `length` bytes of payload, that doesn't: it goes as far as it
  * can. */
 void way_count_lost(struct ways *ways, struct way *way, const struct way_address *address,

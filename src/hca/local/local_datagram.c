@@ -15,6 +15,7 @@
 #include "hca/process/capture.h"
 #include "hca/process/counters.h"
 #include "hca/verbs/qp.h"
+#include "wire/packet.h"
 
 /* ------------------------------------------------------------------ sending */
 /* The published word pub_qp.dry of the QP that the datagram is for. */
@@ -77,7 +78,9 @@ enum put local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *li
 		datagram_wait_for_link(qp, link);
 		return PUT_WAIT;
 	}
-	if (likely(wqe->ud.carrier != &datagram_group)) {
+	bool to_group = (wqe->ud.remote_qpn & 0xffffff) == WIRE_MULTICAST_QPN;
+
+	if (likely(!to_group)) {
 		uint32_t dry = read_dry(dry_word(wqe, link));
 
 		if (unlikely(dry))
@@ -107,7 +110,7 @@ enum put local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *li
 		datagram_fail(qp, wqe, IBV_WC_LOC_PROT_ERR);
 		return PUT_FAILED;
 	}
-	if (capture_on(qp->hca) && wqe->ud.carrier != &datagram_group)
+	if (capture_on(qp->hca) && !to_group)
 		capture_show_datagram(qp, wqe);
 	link_send(link, h, payload);
 	link_notify_qp(link, record_qpn(wqe->ud.remote_qpn));

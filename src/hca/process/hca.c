@@ -176,7 +176,7 @@ static struct hca *hca_make(void)
 	if (!err) {
 		err = link_make_self(hca);
 		if (!err)
-			err = roce_make(hca);
+			err = hca->membership ? 0 : roce_make(hca);
 		if (!err) {
 			engine_first_events(hca);
 			err = control_start(hca);
