@@ -59,11 +59,18 @@ struct fabric_plan_cable {
 	uint32_t delay_ns;	   /* added to what arrives at either end */
 };
 
+struct fabric_plan_ip {
+	uint32_t node;
+	uint8_t port; /* of an adapter; of a switch: 0 */
+	struct fabric_ip ip;
+};
+
 struct fabric_plan {
 	const char *title;
 	const struct fabric_plan_node *nodes;
 	const struct fabric_plan_cable *cables;
-	uint32_t node_count, cable_count;
+	const struct fabric_plan_ip *ips;
+	uint32_t node_count, cable_count, ip_count;
 	uint32_t first_node; /* where programs attach that name no node */
 };
 
@@ -140,6 +147,7 @@ struct fabric {
 	struct fabric_congestion *congestion;
 	uint32_t *sl_words;
 	struct fabric_sampler *samplers;
+	struct fabric_ip *ips;
 	const char *names;
 	bool is_tapped;	 /* `tap` is to be called; false at first */
 	uint64_t now_ms; /* of the call under way */
@@ -175,6 +183,12 @@ uint32_t fabric_end_port(const struct fabric *fabric, uint32_t port);
 /* GID `index` of an end port; one that it hasn't got: GID 0. */
 void fabric_gid_get(const struct fabric *fabric, uint32_t end_port, unsigned int index,
 		    uint8_t gid[16]);
+
+/* The IP address of an end port; NULL: none. The end port that has the address (IPv4: mapped), or
+ * FABRIC_NONE. The end port that has the LID among its own, likewise. */
+const struct fabric_ip *fabric_ip_get(const struct fabric *fabric, uint32_t end_port);
+uint32_t fabric_ip_find(const struct fabric *fabric, const uint8_t address[16]);
+uint32_t fabric_lid_find(const struct fabric *fabric, uint16_t lid);
 
 /* Datagrams ------------------------------------------------------------------------------------ */
 

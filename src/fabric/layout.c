@@ -61,6 +61,8 @@ static uint64_t table_bytes(const struct fabric_header *header, enum fabric_tabl
 		return (uint64_t)header->ports * 2 * FABRIC_SLS * sizeof(uint32_t);
 	case TABLE_SAMPLERS:
 		return FABRIC_SAMPLERS * sizeof(struct fabric_sampler);
+	case TABLE_ADDRESSES:
+		return header->end_ports * sizeof(struct fabric_ip);
 	case TABLE_NAMES:
 		return header->name_bytes;
 	case TABLES:
@@ -168,6 +170,7 @@ static void fabric_locate(struct fabric *fabric, const struct fabric_functions *
 		.congestion = (void *)(base + header->at[TABLE_CONGESTION]),
 		.sl_words = (void *)(base + header->at[TABLE_SL_WORDS]),
 		.samplers = (void *)(base + header->at[TABLE_SAMPLERS]),
+		.ips = (void *)(base + header->at[TABLE_ADDRESSES]),
 		.names = (char *)(base + header->at[TABLE_NAMES]),
 	};
 }
@@ -355,6 +358,14 @@ static void cable_build(struct fabric *fabric, const struct fabric_plan_cable *c
 	port_equip(&fabric->ports[b], cable);
 }
 
+static void ip_build(struct fabric *fabric, const struct fabric_plan_ip *ip)
+{
+	uint32_t row = fabric_port_row(fabric, ip->node, ip->port);
+
+	if (row != FABRIC_NONE && fabric->ports[row].end_port != FABRIC_NONE)
+		fabric->ips[fabric->ports[row].end_port] = ip->ip;
+}
+
 /* CapabilityMask2: what any of its ports can do. */
 static uint16_t node_capabilities2(const struct fabric *fabric, const struct fabric_node *node)
 {
@@ -406,6 +417,8 @@ void fabric_build(struct fabric *fabric, const struct fabric_functions *function
 		node_build(fabric, &at, i, &plan->nodes[i]);
 	for (uint32_t i = 0; i < plan->cable_count; i++)
 		cable_build(fabric, &plan->cables[i]);
+	for (uint32_t i = 0; i < plan->ip_count; i++)
+		ip_build(fabric, &plan->ips[i]);
 	for (uint32_t i = 0; i < plan->node_count; i++)
 		node_reset(fabric, i);
 	for (uint32_t i = 0; i < header->ports; i++)
@@ -564,6 +577,34 @@ void fabric_gid_get(const struct fabric *fabric, uint32_t end_port, unsigned int
 		guid = fabric->guids[(size_t)port->end_port * FABRIC_GUIDS + index];
 	memcpy(gid, port->info + INFO_PREFIX, 8);
 	octets_put64(gid + 8, guid ? guid : port->guid);
+}
+
+const struct fabric_ip *fabric_ip_get(const struct fabric *fabric, uint32_t end_port)
+{
+	const struct fabric_port *port = &fabric->ports[end_port];
+
+	if (port->end_port == FABRIC_NONE || !fabric->ips[port->end_port].version)
+		return NULL;
+	return &fabric->ips[port->end_port];
+}
+
+uint32_t fabric_ip_find(const struct fabric *fabric, const uint8_t address[16])
+{
+	for (uint32_t row = 0; row < fabric->header->ports; row++) {
+		const struct fabric_ip *ip = fabric_ip_get(fabric, row);
+
+		if (ip && !memcmp(ip->address, address, sizeof ip->address))
+			return row;
+	}
+	return FABRIC_NONE;
+}
+
+uint32_t fabric_lid_find(const struct fabric *fabric, uint16_t lid)
+{
+	for (uint32_t row = 0; row < fabric->header->ports; row++)
+		if (fabric->ports[row].is_end_port && port_has_lid(&fabric->ports[row], lid))
+			return row;
+	return FABRIC_NONE;
 }
 
 struct fabric_port *port_at(struct fabric *fabric, uint32_t row)

@@ -34,23 +34,25 @@ struct member {
 static bool way_read(const struct fabric *fabric, const struct proto_flow *flow,
 		     struct fabric_route *route)
 {
-	uint32_t hops = flow->hops;
+	/* The process may change them at any moment. */
+	const volatile struct proto_flow *from = flow;
+	uint32_t hops = from->hops;
 
-	route->result = flow->result;
-	route->blame = flow->blame;
+	route->result = from->result;
+	route->blame = from->blame;
 	route->hops = hops;
 	if (hops > PROTO_FLOW_HOPS || route->result >= ROUTE_RESULTS ||
 	    (route->blame != FABRIC_NONE && route->blame >= fabric->header->ports))
 		return false;
 	for (uint32_t i = 0; i < hops; i++) {
-		uint32_t egress = flow->egress[i];
+		uint32_t egress = from->egress[i];
 
 		if (egress >= fabric->header->ports || fabric->ports[egress].cable == FABRIC_NONE)
 			return false;
 		route->hop[i] = (struct route_hop){
 			.egress = egress,
 			.ingress = fabric->ports[egress].cable,
-			.sl = flow->sl & 15,
+			.sl = from->sl & 15,
 		};
 	}
 	return true;

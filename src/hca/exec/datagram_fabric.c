@@ -116,9 +116,10 @@ static bool tree_meets(const struct link *link, void *arg)
 {
 	const struct pub_header *header = &link->peer->header;
 	const struct node *node = link->hca->membership->node;
+	uint32_t row = *(const volatile uint32_t *)&header->node; /* the peer may change it */
 
-	return header->fabric == node->fabric && header->node < node->tables.header->nodes &&
-	       tree_reaches(arg, header->node);
+	return header->fabric == node->fabric && row < node->tables.header->nodes &&
+	       tree_reaches(arg, row);
 }
 
 /* To a group: counted once, when it begins. */

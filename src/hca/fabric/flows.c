@@ -14,10 +14,8 @@
 
 int flows_make(struct flows *flows)
 {
-	flows->memory = NULL;
+	*flows = (struct flows){.next = 1};
 	lock_init(&flows->lock, RANK_FLOWS);
-	lock_assume_alone(&flows->lock);
-	flows->next = 1;
 	flows->fd = memfd_create("verbena-flows", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (flows->fd < 0)
 		return -errno;

@@ -15,25 +15,38 @@
 
 /* ------------------------------------------------------------------ life */
 
+static void socket_set(struct membership *membership, int socket)
+{
+	lock_take(&membership->lock);
+	int old = membership->socket;
+
+	membership->socket = socket;
+	lock_give(&membership->lock);
+	if (old >= 0)
+		sys_close(old);
+}
+
 void membership_unmake(struct membership *membership)
 {
 	if (!membership)
 		return;
-	lock_assume_alone(&membership->lock);
-	if (membership->socket >= 0)
-		sys_close(membership->socket);
+	socket_set(membership, -1);
 	flows_unmake(&membership->flows);
 	free(membership);
 }
 
-static int membership_join(struct membership *membership) REQUIRES(membership->lock)
+static int membership_join(struct membership *membership)
 {
 	int result = flows_make(&membership->flows);
 
 	if (result)
 		return result;
-	membership->socket = node_connect(PROTO_FABRIC_JOIN, membership->flows.fd);
-	return membership->socket < 0 ? membership->socket : 0;
+	int socket = node_connect(PROTO_FABRIC_JOIN, membership->flows.fd);
+
+	if (socket < 0)
+		return socket;
+	socket_set(membership, socket);
+	return 0;
 }
 
 int membership_make(struct pub *pub, struct membership **out)
@@ -47,10 +60,8 @@ int membership_make(struct pub *pub, struct membership **out)
 
 	if (!membership)
 		return -ENOMEM;
-	membership->node = node;
+	*membership = (struct membership){.node = node, .flows.fd = -1, .socket = -1};
 	lock_init(&membership->lock, RANK_MEMBERSHIP);
-	lock_assume_alone(&membership->lock);
-	membership->socket = membership->flows.fd = -1;
 	int result = membership_join(membership);
 
 	if (result) {
@@ -68,11 +79,10 @@ void membership_leave(struct membership *membership)
 	if (!membership)
 		return;
 	lock_init(&membership->lock, RANK_MEMBERSHIP);
-	lock_assume_alone(&membership->lock);
-	if (membership->socket >= 0)
-		sys_close(membership->socket);
-	membership->socket = -1;
+	socket_set(membership, -1);
+	lock_take(&membership->lock);
 	membership->state = MEMBER_GONE;
+	lock_give(&membership->lock);
 	lock_init(&membership->flows.lock, RANK_FLOWS);
 	if (mmap(membership->flows.memory, PROTO_FLOWS_BYTES, PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)

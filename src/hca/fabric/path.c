@@ -62,6 +62,7 @@ void path_change(struct path *path, const struct ibv_qp_attr *attr)
 	path->pkey_index = attr->pkey_index;
 	path->sl = ah->sl & 15;
 	path->seen = *path->epoch - 1; /* not walked yet */
+	path->tallied = 0;
 }
 
 void path_free(struct path *path)
@@ -87,7 +88,7 @@ static enum path_fault path_fails(struct path *path, enum path_fault fault,
 static uint32_t peer_port(const struct path *path, const struct pub *peer, uint64_t word)
 {
 	const struct fabric *tables = &path->membership->node->tables;
-	uint32_t row = peer->header.node;
+	uint32_t row = *(const volatile uint32_t *)&peer->header.node; /* the peer may change it */
 
 	if (peer->header.fabric != path->membership->node->fabric || row >= tables->header->nodes ||
 	    !(word & WORD_IS_SET) || tables->nodes[row].type == FABRIC_SWITCH)
@@ -157,6 +158,7 @@ void path_renew(struct path *path, const struct pub *peer)
 	if (epoch == path->seen)
 		return;
 	path->seen = epoch;
+	path->tallied = 0;
 	path->drop_ppm = 0;
 	path->fault = path_walk(path, peer, &route);
 	if (path->fault != PATH_OPEN)
@@ -170,10 +172,6 @@ bool path_admits_slow(struct path *path, const struct pub *peer, uint32_t packet
 }
 
 /* ------------------------------------------------------------------ counting */
-
-struct tally {
-	uint64_t packets, words;
-};
 
 /* Packets with `length` bytes of payload together, and `extra` bytes of further headers. */
 static struct tally tally_of(const struct path *path, uint32_t header, uint32_t length,
@@ -218,36 +216,25 @@ static struct tally tally_request(const struct path *path, enum ibv_wr_opcode op
 	return tally_of(path, path->header, length, extra);
 }
 
-void path_count_request(struct path *path, enum ibv_wr_opcode opcode, uint32_t length)
+static struct tally tally_answer(const struct path *path, enum ibv_wr_opcode opcode,
+				 uint32_t length)
 {
-	struct tally tally = tally_request(path, opcode, length);
-
-	flow_count(path->there, tally.packets, tally.words);
-}
-
-void path_uncount_request(struct path *path, enum ibv_wr_opcode opcode, uint32_t length)
-{
-	struct tally tally = tally_request(path, opcode, length);
-
-	flow_count(path->there, -tally.packets, -tally.words);
-}
-
-void path_count_answer(struct path *path, enum ibv_wr_opcode opcode, uint32_t length,
-		       enum ibv_wc_status status)
-{
-	bool is_read = opcode == IBV_WR_RDMA_READ && likely(status == IBV_WC_SUCCESS);
-	bool is_atomic =
-		opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+	bool is_read = opcode == IBV_WR_RDMA_READ;
 	uint32_t extra = BYTES_AETH;
 
 	/* The first packet of a READ's answer and the last one have it. */
 	if (is_read && length > 1u << path->mtu_shift)
 		extra += BYTES_AETH;
-	if (is_atomic && likely(status == IBV_WC_SUCCESS))
+	if (opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
 		extra += BYTES_ATOMIC_ANSWER;
-	struct tally tally = tally_of(path, path->header_back, is_read ? length : 0, extra);
+	return tally_of(path, path->header_back, is_read ? length : 0, extra);
+}
 
-	flow_count(path->back, tally.packets, tally.words);
+void path_tally_slow(struct path *path, enum ibv_wr_opcode opcode, uint32_t length)
+{
+	path->request = tally_request(path, opcode, length);
+	path->answer = tally_answer(path, opcode, length);
+	path->tallied = path_tally_key(opcode, length);
 }
 
 /* A packet is longer than a link on the way allows: it goes as far as that link. */

@@ -45,14 +45,21 @@ enum path_fault {
 	PATH_PKEY,	/* the ends' P_Keys don't match */
 };
 
+/* The packets of a message, and the words of 4 bytes that they are with their headers. */
+struct tally {
+	uint64_t packets, words;
+};
+
 struct path {
 	const uint64_t *epoch; /* the fabric's */
 	uint64_t seen;	       /* its value before the last walk */
 	uint32_t room;	       /* bytes that a packet may carry, + 1; 0: the path isn't open */
 	uint32_t drop_ppm;     /* of packets, by faults on both ways */
 	struct proto_flow *there, *back; /* NULL: not walked yet */
-	uint32_t mtu_shift;		 /* of the QP's path MTU */
-	uint32_t header, header_back;	 /* bytes of headers that all packets of a way have */
+	uint64_t tallied; /* path_tally_key() for which `request` and `answer` are; 0: none */
+	struct tally request, answer;
+	uint32_t mtu_shift;	      /* of the QP's path MTU */
+	uint32_t header, header_back; /* bytes of headers that all packets of a way have */
 
 	/* ---- not of the fast path */
 	struct membership *membership;
@@ -94,13 +101,44 @@ static inline bool path_admits(struct path *path, const struct pub *peer, uint32
 	return path_admits_slow(path, peer, packet);
 }
 
-/* Counting a request with `length` bytes: it starts; it is taken back; it was lost; it was answered
- * with this status. */
-void path_count_request(struct path *path, enum ibv_wr_opcode opcode, uint32_t length);
-void path_uncount_request(struct path *path, enum ibv_wr_opcode opcode, uint32_t length);
+/* Computes what a request with `length` bytes and its answer are. Most requests are like the one
+ * before. */
+void path_tally_slow(struct path *path, enum ibv_wr_opcode opcode, uint32_t length);
+static inline uint64_t path_tally_key(enum ibv_wr_opcode opcode, uint32_t length)
+{
+	return (uint64_t)(opcode + 1) << 32 | length;
+}
+static inline void path_tally(struct path *path, enum ibv_wr_opcode opcode, uint32_t length)
+{
+	if (unlikely(path->tallied != path_tally_key(opcode, length)))
+		path_tally_slow(path, opcode, length);
+}
+
+/* Counting a request: it starts; it is taken back; it was lost; it was answered, `ok` or by a
+ * refusal. */
+static inline void path_count_request(struct path *path, enum ibv_wr_opcode opcode, uint32_t length)
+{
+	path_tally(path, opcode, length);
+	flow_count(path->there, path->request.packets, path->request.words);
+}
+static inline void path_uncount_request(struct path *path, enum ibv_wr_opcode opcode,
+					uint32_t length)
+{
+	path_tally(path, opcode, length);
+	flow_count(path->there, -path->request.packets, -path->request.words);
+}
 void path_count_lost(struct path *path, enum ibv_wr_opcode opcode, uint32_t length);
-void path_count_answer(struct path *path, enum ibv_wr_opcode opcode, uint32_t length,
-		       enum ibv_wc_status status);
+static inline void path_count_answer(struct path *path, enum ibv_wr_opcode opcode, uint32_t length,
+				     bool ok)
+{
+	enum { PATH_AETH = 4 };
+
+	path_tally(path, opcode, length);
+	if (likely(ok))
+		flow_count(path->back, path->answer.packets, path->answer.words);
+	else
+		flow_count(path->back, 1, (path->header_back + PATH_AETH) / 4);
+}
 
 /* Why it isn't open, for the log: written to `text`. */
 void path_explain(const struct path *path, char *text, size_t size);

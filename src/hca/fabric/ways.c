@@ -179,7 +179,7 @@ static void tree_flow_add(struct tree_walk *walk)
 	walk->part.hops = 0;
 }
 
-static bool tree_visit(void *context, const struct route_hop *hop)
+static bool tree_hop_add(void *context, const struct route_hop *hop)
 {
 	struct tree_walk *walk = context;
 
@@ -205,7 +205,7 @@ static bool tree_walk(struct ways *ways, struct tree *tree, const struct way_add
 	const struct fabric *tables = &ways->membership->node->tables;
 	size_t words = tables->header->nodes / 64 + 1;
 	struct tree_walk walk = {.ways = ways, .tree = tree, .sl = address->sl};
-	const struct route_visitor visitor = {tree_visit, tree_reach, &walk};
+	const struct route_visitor visitor = {tree_hop_add, tree_reach, &walk};
 	struct route_query query = way_query(ways, address);
 
 	walk.part.blame = FABRIC_NONE;

@@ -548,7 +548,8 @@ void world_route_withdraws(struct local_qp *lq, const struct send_wqe *wqe)
 void world_route_answered(struct local_qp *lq, const struct send_wqe *wqe,
 			  enum ibv_wc_status status)
 {
-	path_count_answer(local_conn_of(lq)->path, wqe->opcode, wqe->length, status);
+	path_count_answer(local_conn_of(lq)->path, wqe->opcode, wqe->length,
+			  status == IBV_WC_SUCCESS);
 }
 
 void world_route_explain(const struct local_qp *lq, char *text, size_t size)
