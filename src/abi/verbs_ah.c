@@ -12,9 +12,12 @@
 
 #include "abi/verbs_abi.h"
 #include "base/log.h"
+#include "hca/exec/datagram_fabric.h"
+#include "hca/fabric/membership.h"
 #include "hca/mem/pd.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
+#include "hca/process/hca.h"
 #include "hca/verbs/ah.h"
 #include "hca/verbs/route.h"
 
@@ -60,6 +63,8 @@ static int ah_announce(struct context *context, struct ah *ah, const struct ibv_
 {
 	struct proto_create_ah_resp resp;
 
+	if (context->hca->membership)
+		return datagram_address(context->hca->membership, ah, attr);
 	if (!attr->is_global) {
 		log_warn("an address handle on an Ethernet port needs a GRH (is_global = 1)");
 		return EINVAL;
@@ -110,6 +115,22 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	return &ah->ibv;
 }
 
+/* Ends the handle at the daemon, which doesn't know those of a fabric. */
+static int ah_end(struct context *context, struct ah *ah)
+{
+	if (context->hca->membership)
+		return 0;
+	books_enter(context->hca);
+	int err = daemon_destroy_ah(&context->conn, ah->handle);
+
+	if (err == -EIO) /* without a daemon there is no object to destroy */
+		err = 0;
+	if (!err)
+		books_drop(context, &ah->held);
+	books_leave(context->hca);
+	return err;
+}
+
 EXPORT int ibv_destroy_ah(struct ibv_ah *ibv)
 {
 	struct kernel_context *kernel = kernel_context_of(ibv->context);
@@ -120,16 +141,8 @@ EXPORT int ibv_destroy_ah(struct ibv_ah *ibv)
 
 	if (bad)
 		return fail_errno(bad);
-	struct context *context = context_of(ibv->context);
+	int err = ah_end(context_of(ibv->context), ah_of(ibv));
 
-	books_enter(context->hca);
-	int err = daemon_destroy_ah(&context->conn, ah_of(ibv)->handle);
-
-	if (err == -EIO) /* without a daemon there is no object to destroy */
-		err = 0;
-	if (!err)
-		books_drop(context, &ah_of(ibv)->held);
-	books_leave(context->hca);
 	if (err)
 		return fail_errno(-err);
 	pd_use(ibv->pd, -1);
@@ -215,13 +228,27 @@ static int kernel_gid_find(struct kernel_context *kernel, uint8_t port, const un
 	return err ? -err : -ENOENT;
 }
 
+static int node_gid_find(const struct node *node, uint8_t port, const union ibv_gid *gid)
+{
+	struct ibv_gid_entry entry;
+
+	for (uint32_t i = 0; i < FABRIC_GUIDS; i++)
+		if (!node_query_gid(node, port, i, &entry) &&
+		    !memcmp(&entry.gid, gid, sizeof(*gid)))
+			return (int)i;
+	return -ENOENT;
+}
+
 /* The index of `gid` in the port's table, or a negative errno. */
 static int gid_index_find(struct ibv_context *context, uint8_t port, const union ibv_gid *gid)
 {
 	struct kernel_context *kernel = kernel_context_of(context);
+	const struct membership *membership = kernel ? NULL : context_of(context)->hca->membership;
 
 	if (kernel)
 		return kernel_gid_find(kernel, port, gid);
+	if (membership)
+		return node_gid_find(membership->node, port, gid);
 	for (uint32_t i = 0; i < LIMIT_GIDS; i++) {
 		struct proto_query_gid_resp resp;
 		int err = daemon_query_gid(conn_of(context), port, i, &resp);

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/sys.h"
+#include "hca/fabric/node.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
@@ -135,6 +136,28 @@ out_memory:
 	return fail_null(ENOMEM);
 }
 
+/* The device of the node of a fabric that this process is on: the adapter, which is served by the
+ * daemon's first device. Their number, or a negative errno. */
+static int node_devices(struct proto_device *info)
+{
+	const struct node *node = node_get();
+
+	if (!node)
+		return errno == ENODEV ? 0 : -errno;
+	*info = (struct proto_device){
+		.name = "verbena0",
+		.node = "uverbs0",
+		.node_guid = htobe64(node_own(node)->guid),
+		.ports = node->ports,
+	};
+	return 1;
+}
+
+static int own_devices(struct proto_device info[DEVICES_MAX])
+{
+	return node_is_named() ? node_devices(info) : daemon_list_devices(info, DEVICES_MAX);
+}
+
 /* Verbena's devices come first. Without a daemon the kernel's are listed nevertheless, if there are
  * any. */
 EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
@@ -147,7 +170,7 @@ EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 	if (num_devices)
 		*num_devices = 0;
 	pthread_once(&once, evaluate_environment);
-	int n = choice.verbena ? daemon_list_devices(info, DEVICES_MAX) : 0;
+	int n = choice.verbena ? own_devices(info) : 0;
 	struct ibv_device **own = list_of_daemon(info, n < 0 ? 0 : n, &count, &choice);
 	struct ibv_device **list = own ? kernel_list_append(own, &count, &choice) : NULL;
 

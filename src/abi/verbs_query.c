@@ -8,6 +8,9 @@
 #include <time.h>
 
 #include "abi/verbs_abi.h"
+#include "hca/fabric/membership.h"
+#include "hca/process/context.h"
+#include "hca/process/hca.h"
 
 #undef ibv_query_port
 
@@ -26,6 +29,14 @@ static void copy_sized(void *to, size_t to_size, const void *from, size_t from_s
 		to_size = from_size;
 	}
 	memcpy(to, from, to_size);
+}
+
+/* The node of a fabric whose device it is, or NULL. */
+static const struct node *context_node(struct ibv_context *context)
+{
+	const struct membership *membership = context_of(context)->hca->membership;
+
+	return membership ? membership->node : NULL;
 }
 
 /* ------------------------------------------------------------------ the device */
@@ -103,6 +114,8 @@ static int query_device(struct ibv_context *context, struct ibv_device_attr *att
 		.phys_port_cnt = resp.phys_port_cnt,
 	};
 	device_limits(attr, &resp);
+	if (context_node(context))
+		node_query_device(context_node(context), attr);
 	/* Packed as the kernel's drivers do: 16 bits each of major, minor, patch. */
 	snprintf(attr->fw_ver, sizeof(attr->fw_ver), "%u.%u.%u",
 		 (unsigned int)(resp.fw_ver >> 32 & 0xffff),
@@ -171,11 +184,20 @@ int verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_
 		     size_t attr_size)
 {
 	struct ib_uverbs_query_port_resp resp;
+	struct ibv_port_attr full;
+
+	if (context_node(context)) {
+		int bad = node_query_port(context_node(context), port, &full);
+
+		if (!bad)
+			copy_sized(attr, attr_size, &full, sizeof(full));
+		return bad;
+	}
 	int err = -daemon_query_port(conn_of(context), port, &resp);
 
 	if (err)
 		return err;
-	struct ibv_port_attr full = {
+	full = (struct ibv_port_attr){
 		.state = resp.state,
 		.max_mtu = resp.max_mtu,
 		.active_mtu = resp.active_mtu,
@@ -226,6 +248,8 @@ static int gid_query_entry(struct ibv_context *context, uint32_t port, uint32_t 
 
 	if (kernel)
 		return kernel_query_gid(kernel, port, index, entry);
+	if (context_node(context))
+		return node_query_gid(context_node(context), port, index, entry);
 	int err = -daemon_query_gid(conn_of(context), port, index, &resp);
 
 	if (err)
@@ -324,12 +348,27 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_
 
 /* ------------------------------------------------------------------ partition keys */
 
+static int pkey_query_node(const struct node *node, uint32_t port, int index, __be16 *pkey)
+{
+	uint16_t entry;
+	int err = index < 0 ? EINVAL : node_query_pkey(node, port, (uint32_t)index, &entry);
+
+	if (err) {
+		errno = err;
+		return -1;
+	}
+	*pkey = htobe16(entry);
+	return 0;
+}
+
 EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
 {
 	struct kernel_context *kernel = kernel_context_of(context);
 
 	if (kernel)
 		return kernel_query_pkey(kernel, port_num, index, pkey);
+	if (context_node(context))
+		return pkey_query_node(context_node(context), port_num, index, pkey);
 	if (!port_num || port_num > device_from_ibv(context->device)->ports || index < 0 ||
 	    index >= (int)LIMIT_PKEYS) {
 		errno = EINVAL;

@@ -38,6 +38,7 @@
 	X(RANK_RDMACM_CHANNELS, "rdmacm.channels") /* who waits on event channels */              \
 	/* libibverbs.so.1 */                                                                     \
 	X(RANK_DEVICES, "abi.devices")	       /* the list of devices */                          \
+	X(RANK_NODE, "hca.node")	       /* finding the node of a fabric */                 \
 	X(RANK_KERNEL_DEVICES, "kverbs.known") /* the list of kernel devices */                   \
 	X(RANK_INSTANCE, "hca.instance")       /* making the process's HCA */                     \
 	X(RANK_CHANNEL_FIRST, "channel.first") /* registering a channel's first CQ */             \
@@ -57,9 +58,11 @@
 	X(RANK_LINK_TX, "link.tx_lock")	      /* the producer's side of a ring */                 \
 	X(RANK_CONTEXTS, "hca.contexts_lock") /* the list of contexts */                          \
 	X(RANK_CAPTURE, "capture.lock")                                                           \
-	X(RANK_EVENT_QUEUE, "channel.lock") /* a queue of events */                               \
-	X(RANK_FORK_PAGES, "abi.fork")	    /* ibv_dontfork_range()'s pages */                    \
-	X(RANK_GUARD, "mem.guard")	    /* the signal handler's installation */               \
+	X(RANK_MEMBERSHIP, "membership.lock") /* the connection to a fabric */                    \
+	X(RANK_FLOWS, "flows.lock")	      /* counts of a fabric's ways */                     \
+	X(RANK_EVENT_QUEUE, "channel.lock")   /* a queue of events */                             \
+	X(RANK_FORK_PAGES, "abi.fork")	      /* ibv_dontfork_range()'s pages */                  \
+	X(RANK_GUARD, "mem.guard")	      /* the signal handler's installation */             \
 	/* everywhere */                                                                          \
 	X(RANK_CLOSER, "daemon.closer_lock") /* verbenad: descriptors to be closed */             \
 	X(RANK_DAEMON_CONN, "client.conn")   /* one connection to the daemon */                   \

@@ -341,6 +341,11 @@ static void set_patience(struct cm_endpoint *e, const struct cm_config *config)
 	e->max_retries = config->max_retries;
 }
 
+static uint16_t path_pkey(const struct cm_path *path)
+{
+	return path->node ? path->pkey : PKEY;
+}
+
 static void fill_path(struct cm_mad_path *to, const struct cm_endpoint *e)
 {
 	*to = (struct cm_mad_path){
@@ -352,6 +357,13 @@ static void fill_path(struct cm_mad_path *to, const struct cm_endpoint *e)
 		.rate = RATE,
 		.ack_timeout = e->qp.ack_timeout,
 	};
+	if (e->path.node) {
+		to->local_lid = e->path.local_lid;
+		to->remote_lid = e->path.remote_lid;
+		to->sl = e->path.sl;
+		to->rate = e->path.rate;
+		to->subnet_local = 1;
+	}
 	memcpy(to->local_gid, e->path.local, 16);
 	memcpy(to->remote_gid, e->path.remote, 16);
 }
@@ -384,7 +396,7 @@ int cm_connect(struct cm *cm, struct cm_endpoint *e, const struct cm_connect *c,
 	mad.srq = c->srq;
 	mad.retry_count = c->qp.retry_count;
 	mad.rnr_retry = c->qp.rnr_retry;
-	mad.pkey = PKEY;
+	mad.pkey = path_pkey(&c->path);
 	mad.mtu = c->qp.mtu;
 	mad.vendor_id = c->vendor_id;
 	mad.attribute_modifier = c->vendor_option;
@@ -500,7 +512,7 @@ int cm_sidr_request(struct cm *cm, struct cm_endpoint *e, const struct cm_path *
 	e->path = *path;
 	e->service_id = service_id;
 	set_patience(e, &cm->config);
-	mad.pkey = PKEY;
+	mad.pkey = path_pkey(path);
 	mad.service_id = service_id;
 	endpoint_ask(cm, e, CM_SIDR_REQ_SENT, &mad, now);
 	return 0;

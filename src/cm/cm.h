@@ -30,6 +30,11 @@ struct cm_path {
 	uint32_t ifindex; /* for link-local addresses */
 	uint8_t traffic_class;
 	bool on_host; /* the peer is an endpoint of the same struct cm */
+	/* On an InfiniBand fabric, else 0: the owner's number of this side's node, and what is
+	 * known of the path. The GIDs are InfiniBand's then. */
+	uint32_t node;
+	uint16_t local_lid, remote_lid, pkey;
+	uint8_t sl, mtu, rate, life_time; /* the last three as in a path record */
 };
 
 /* The states of IBTA 12.9.5 to 12.9.7, named after the last message sent or received. */

@@ -229,6 +229,21 @@ void violation_count(struct fabric_port *port, int offset)
 		octets_put16(port->info + offset, count + 1);
 }
 
+static void violation_note(struct fabric *fabric, uint32_t end_port, bool is_pkey, uint32_t key,
+			   const struct fabric_address *from)
+{
+	violation_count(&fabric->ports[end_port],
+			is_pkey ? INFO_P_KEY_VIOLATIONS : INFO_Q_KEY_VIOLATIONS);
+	trap_bad_key(fabric, end_port, is_pkey ? 257 : 258, key, from);
+}
+
+void fabric_violation_add(struct fabric *fabric, uint32_t end_port, bool is_pkey, uint32_t key,
+			  const struct fabric_address *from, uint64_t now_ms)
+{
+	fabric->now_ms = now_ms;
+	violation_note(fabric, end_port, is_pkey, key, from);
+}
+
 /* A port accepts what has its partition's key, and QP 1's queue key. */
 static bool general_is_accepted(struct fabric *fabric, struct fabric_datagram *datagram)
 {
@@ -236,13 +251,11 @@ static bool general_is_accepted(struct fabric *fabric, struct fabric_datagram *d
 	unsigned int index;
 
 	if (!partition_key_matches(fabric, end, datagram->pkey, &index)) {
-		violation_count(&fabric->ports[end], INFO_P_KEY_VIOLATIONS);
-		trap_bad_key(fabric, end, 257, datagram->pkey, &datagram->address);
+		violation_note(fabric, end, true, datagram->pkey, &datagram->address);
 		return false;
 	}
 	if (datagram->address.qkey != QKEY_GENERAL) {
-		violation_count(&fabric->ports[end], INFO_Q_KEY_VIOLATIONS);
-		trap_bad_key(fabric, end, 258, datagram->address.qkey, &datagram->address);
+		violation_note(fabric, end, false, datagram->address.qkey, &datagram->address);
 		return false;
 	}
 	datagram->address.pkey_index = (uint16_t)index;

@@ -59,11 +59,18 @@ struct fabric_plan_cable {
 	uint32_t delay_ns;	   /* added to what arrives at either end */
 };
 
+struct fabric_plan_ip {
+	uint32_t node;
+	uint8_t port; /* of an adapter; of a switch: 0 */
+	struct fabric_ip ip;
+};
+
 struct fabric_plan {
 	const char *title;
 	const struct fabric_plan_node *nodes;
 	const struct fabric_plan_cable *cables;
-	uint32_t node_count, cable_count;
+	const struct fabric_plan_ip *ips;
+	uint32_t node_count, cable_count, ip_count;
 	uint32_t first_node; /* where programs attach that name no node */
 };
 
@@ -140,6 +147,7 @@ struct fabric {
 	struct fabric_congestion *congestion;
 	uint32_t *sl_words;
 	struct fabric_sampler *samplers;
+	struct fabric_ip *ips;
 	const char *names;
 	bool is_tapped;	 /* `tap` is to be called; false at first */
 	uint64_t now_ms; /* of the call under way */
@@ -157,6 +165,13 @@ void fabric_build(struct fabric *fabric, const struct fabric_functions *function
 int fabric_open(struct fabric *fabric, const struct fabric_functions *functions, void *context,
 		void *memory, size_t bytes);
 
+/*
+ * The same for a reader, which may have mapped the tables read-only while their process writes:
+ * only functions that take a `const struct fabric` may be called then. Which rows there are, what
+ * they are called and how they are cabled never changes, so that it is checked here once.
+ */
+int fabric_view(struct fabric *fabric, const void *memory, size_t bytes);
+
 /* Finding -------------------------------------------------------------------------------------- */
 
 const char *fabric_node_name(const struct fabric *fabric, uint32_t node);
@@ -168,6 +183,12 @@ uint32_t fabric_end_port(const struct fabric *fabric, uint32_t port);
 /* GID `index` of an end port; one that it hasn't got: GID 0. */
 void fabric_gid_get(const struct fabric *fabric, uint32_t end_port, unsigned int index,
 		    uint8_t gid[16]);
+
+/* The IP address of an end port; NULL: none. The end port that has the address (IPv4: mapped), or
+ * FABRIC_NONE. The end port that has the LID among its own, likewise. */
+const struct fabric_ip *fabric_ip_get(const struct fabric *fabric, uint32_t end_port);
+uint32_t fabric_ip_find(const struct fabric *fabric, const uint8_t address[16]);
+uint32_t fabric_lid_find(const struct fabric *fabric, uint16_t lid);
 
 /* Datagrams ------------------------------------------------------------------------------------ */
 
@@ -211,6 +232,10 @@ void fabric_system_guid_set(struct fabric *fabric, uint32_t node, uint64_t guid,
 void fabric_error_add(struct fabric *fabric, uint32_t port, enum fabric_error error,
 		      uint32_t count);
 void fabric_counters_clear(struct fabric *fabric, uint32_t port);
+/* An end port dropped a packet for its P_Key, or else for its Q_Key: counts that and sends the trap
+ * 257 or 258. */
+void fabric_violation_add(struct fabric *fabric, uint32_t end_port, bool is_pkey, uint32_t key,
+			  const struct fabric_address *from, uint64_t now_ms);
 /* A fault changed what routes report: epoch. */
 void fabric_routes_changed(struct fabric *fabric);
 

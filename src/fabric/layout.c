@@ -61,6 +61,8 @@ static uint64_t table_bytes(const struct fabric_header *header, enum fabric_tabl
 		return (uint64_t)header->ports * 2 * FABRIC_SLS * sizeof(uint32_t);
 	case TABLE_SAMPLERS:
 		return FABRIC_SAMPLERS * sizeof(struct fabric_sampler);
+	case TABLE_ADDRESSES:
+		return header->end_ports * sizeof(struct fabric_ip);
 	case TABLE_NAMES:
 		return header->name_bytes;
 	case TABLES:
@@ -168,6 +170,7 @@ static void fabric_locate(struct fabric *fabric, const struct fabric_functions *
 		.congestion = (void *)(base + header->at[TABLE_CONGESTION]),
 		.sl_words = (void *)(base + header->at[TABLE_SL_WORDS]),
 		.samplers = (void *)(base + header->at[TABLE_SAMPLERS]),
+		.ips = (void *)(base + header->at[TABLE_ADDRESSES]),
 		.names = (char *)(base + header->at[TABLE_NAMES]),
 	};
 }
@@ -355,6 +358,14 @@ static void cable_build(struct fabric *fabric, const struct fabric_plan_cable *c
 	port_equip(&fabric->ports[b], cable);
 }
 
+static void ip_build(struct fabric *fabric, const struct fabric_plan_ip *ip)
+{
+	uint32_t row = fabric_port_row(fabric, ip->node, ip->port);
+
+	if (row != FABRIC_NONE && fabric->ports[row].end_port != FABRIC_NONE)
+		fabric->ips[fabric->ports[row].end_port] = ip->ip;
+}
+
 /* CapabilityMask2: what any of its ports can do. */
 static uint16_t node_capabilities2(const struct fabric *fabric, const struct fabric_node *node)
 {
@@ -406,11 +417,14 @@ void fabric_build(struct fabric *fabric, const struct fabric_functions *function
 		node_build(fabric, &at, i, &plan->nodes[i]);
 	for (uint32_t i = 0; i < plan->cable_count; i++)
 		cable_build(fabric, &plan->cables[i]);
+	for (uint32_t i = 0; i < plan->ip_count; i++)
+		ip_build(fabric, &plan->ips[i]);
 	for (uint32_t i = 0; i < plan->node_count; i++)
 		node_reset(fabric, i);
 	for (uint32_t i = 0; i < header->ports; i++)
 		link_settle(fabric, i, false);
 	deadline_find(fabric);
+	/* [P3], pairs with [P4] */
 	__atomic_store_n(&header->is_complete, 1, __ATOMIC_RELEASE);
 }
 
@@ -480,14 +494,17 @@ static bool port_is_sane(const struct fabric *fabric, uint32_t row)
 					     : port->end_port < header->end_ports;
 }
 
-int fabric_open(struct fabric *fabric, const struct fabric_functions *functions, void *context,
-		void *memory, size_t bytes)
+/* Opens tables without writing to them. */
+static int tables_open(struct fabric *fabric, const struct fabric_functions *functions,
+		       void *context, void *memory, size_t bytes)
 {
 	struct fabric_header *header = memory;
 	struct fabric_header placed;
 
 	if (bytes < sizeof *header || memcmp(header->magic, FABRIC_MAGIC, sizeof FABRIC_MAGIC) ||
-	    header->layout != FABRIC_LAYOUT || !header->is_complete || header->bytes != bytes ||
+	    header->layout != FABRIC_LAYOUT ||
+	    /* [P4], pairs with [P3] */
+	    !__atomic_load_n(&header->is_complete, __ATOMIC_ACQUIRE) || header->bytes != bytes ||
 	    header->nodes > FABRIC_NODES_MAX || !header->nodes ||
 	    header->first_node >= header->nodes || !header->name_bytes)
 		return -EINVAL;
@@ -504,8 +521,23 @@ int fabric_open(struct fabric *fabric, const struct fabric_functions *functions,
 	for (uint32_t i = 0; i < header->ports; i++)
 		if (!port_is_sane(fabric, i))
 			return -EINVAL;
+	return 0;
+}
+
+int fabric_view(struct fabric *fabric, const void *memory, size_t bytes)
+{
+	return tables_open(fabric, NULL, NULL, (void *)memory, bytes);
+}
+
+int fabric_open(struct fabric *fabric, const struct fabric_functions *functions, void *context,
+		void *memory, size_t bytes)
+{
+	int result = tables_open(fabric, functions, context, memory, bytes);
+
+	if (result)
+		return result;
 	for (uint32_t i = 0; i < FABRIC_TRAPS; i++)
-		if (fabric->traps[i].port >= header->ports)
+		if (fabric->traps[i].port >= fabric->header->ports)
 			fabric->traps[i].next_ms = 0;
 	samplers_check(fabric);
 	deadline_find(fabric);
@@ -547,6 +579,34 @@ void fabric_gid_get(const struct fabric *fabric, uint32_t end_port, unsigned int
 	octets_put64(gid + 8, guid ? guid : port->guid);
 }
 
+const struct fabric_ip *fabric_ip_get(const struct fabric *fabric, uint32_t end_port)
+{
+	const struct fabric_port *port = &fabric->ports[end_port];
+
+	if (port->end_port == FABRIC_NONE || !fabric->ips[port->end_port].version)
+		return NULL;
+	return &fabric->ips[port->end_port];
+}
+
+uint32_t fabric_ip_find(const struct fabric *fabric, const uint8_t address[16])
+{
+	for (uint32_t row = 0; row < fabric->header->ports; row++) {
+		const struct fabric_ip *ip = fabric_ip_get(fabric, row);
+
+		if (ip && !memcmp(ip->address, address, sizeof ip->address))
+			return row;
+	}
+	return FABRIC_NONE;
+}
+
+uint32_t fabric_lid_find(const struct fabric *fabric, uint16_t lid)
+{
+	for (uint32_t row = 0; row < fabric->header->ports; row++)
+		if (fabric->ports[row].is_end_port && port_has_lid(&fabric->ports[row], lid))
+			return row;
+	return FABRIC_NONE;
+}
+
 struct fabric_port *port_at(struct fabric *fabric, uint32_t row)
 {
 	return row == FABRIC_NONE ? NULL : &fabric->ports[row];
@@ -554,6 +614,7 @@ struct fabric_port *port_at(struct fabric *fabric, uint32_t row)
 
 void fabric_touch(struct fabric *fabric)
 {
+	/* [P2], pairs with [P1]: what was written to the tables, before the number. */
 	__atomic_fetch_add(&fabric->header->epoch, 1, __ATOMIC_RELEASE);
 }
 

@@ -358,6 +358,13 @@ void route_count(struct fabric *fabric, const struct fabric_route *route, uint64
 		traffic_count(fabric, &route->hop[i], packets, words, false);
 }
 
+void route_count_multicast(struct fabric *fabric, const struct fabric_route *route,
+			   uint64_t packets, uint64_t words)
+{
+	for (uint32_t i = 0; i < route->hops; i++)
+		traffic_count(fabric, &route->hop[i], packets, words, true);
+}
+
 struct loss {
 	enum fabric_error error;
 	enum fabric_detail detail; /* DETAILS: none */

@@ -77,6 +77,9 @@ const char *route_result_text(enum route_result result);
 /* Adds a message of data that took the route to the counters of its ports; `words` of 4 bytes. */
 void route_count(struct fabric *fabric, const struct fabric_route *route, uint64_t packets,
 		 uint64_t words);
+/* The same for the hops of a multicast packet. */
+void route_count_multicast(struct fabric *fabric, const struct fabric_route *route,
+			   uint64_t packets, uint64_t words);
 /* Counts packets that were lost as the result says. */
 void route_count_loss(struct fabric *fabric, const struct fabric_route *route, uint32_t packets);
 

@@ -20,7 +20,7 @@
 #define FABRIC_NONE UINT32_MAX /* no such row */
 
 #define FABRIC_MAGIC "verbena-fabric"
-#define FABRIC_LAYOUT 2 /* changes with any structure here */
+#define FABRIC_LAYOUT 3 /* changes with any structure here */
 
 /* What each node's tables hold; the capacities that management agents report. */
 #define FABRIC_LFT_ENTRIES 49152u /* unicast LIDs */
@@ -64,6 +64,7 @@ enum fabric_table {
 	TABLE_CONGESTION, /* struct fabric_congestion, by node */
 	TABLE_SL_WORDS,	  /* by port: words sent by each SL, then received by each; saturate */
 	TABLE_SAMPLERS,	  /* struct fabric_sampler */
+	TABLE_ADDRESSES,  /* struct fabric_ip, by end port */
 	TABLE_NAMES,	  /* texts that end with a zero byte */
 	TABLES,
 };
@@ -132,6 +133,14 @@ struct fabric_port {
 	 * there is such a limit. */
 	uint8_t is_limited, limit_width, limit_speed, limit_ext, limit_ext2;
 	uint8_t reserved;
+};
+
+/* The IP address of an end port, in place of IPoIB: from the topology. */
+struct fabric_ip {
+	uint8_t address[16]; /* IPv4: mapped (::ffff:10.0.0.3) */
+	uint8_t version;     /* 4 or 6; 0: the port has none */
+	uint8_t prefix;	     /* bits of the network */
+	uint8_t reserved[6];
 };
 
 /* What PortCounters keeps saturates; what PortCountersExtended keeps wraps; each is cleared by

@@ -4,8 +4,9 @@
  * fabric, what the fabric doesn't answer itself goes to the agents. Neither may call the other, so
  * a queue is between them.
  */
-#include "fabric/port_info.h"
+#include "fabric/internal.h"
 #include "fabricd/connection.h"
+#include "fabricd/members.h"
 #include "fabricd/postponed.h"
 #include "fabricd/server.h"
 #include "fabricd/tap.h"
@@ -82,6 +83,9 @@ static void outgoing_send(struct server *server, const struct outgoing *packet, 
 		fabric_gid_get(&server->fabric, packet->port, to->gid_index, address.grh + 8);
 		memcpy(address.grh + 24, to->gid, 16);
 	}
+	/* What asks for counters gets those of data, too. */
+	if (packet->mad[MAD_AT_CLASS] == CLASS_IS_PERFORMANCE)
+		members_fold(server);
 	fabric_send(&server->fabric, packet->port, &address, packet->mad, now_ms);
 }
 
@@ -90,8 +94,10 @@ void server_pump(struct server *server)
 	uint64_t now = server_now_ms();
 
 	for (;;) {
-		if (fabric_deadline(&server->fabric) <= now)
+		if (fabric_deadline(&server->fabric) <= now) {
+			members_fold(server); /* samples of counters may be due */
 			fabric_expire(&server->fabric, now);
+		}
 		if (!server->outgoing_count)
 			return;
 		while (server->outgoing_count) {
@@ -133,12 +139,9 @@ static void fabric_deliver(void *context, uint32_t port, const struct fabric_add
 	mad_port_receive(&own->mad, (int)from->destination_qp, &address, mad, server_now_ms());
 }
 
-/* Verbs programs aren't on the fabric yet: there is no process to tell. */
 static void fabric_event_note(void *context, uint32_t port, enum fabric_event event)
 {
-	(void)context;
-	(void)port;
-	(void)event;
+	members_tell(context, port, event);
 }
 
 static uint32_t fabric_random(void *context)

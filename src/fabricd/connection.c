@@ -11,6 +11,7 @@
 #include "client/call.h"
 #include "fabric/port_info.h"
 #include "fabricd/describe.h"
+#include "fabricd/members.h"
 #include "proto/fabric.h"
 #include "proto/proto.h"
 
@@ -140,6 +141,8 @@ static void connection_free(struct connection *connection)
 {
 	struct server *server = connection->server;
 
+	if (connection->member)
+		member_leave(server, connection->member);
 	if (connection->port) {
 		mad_file_close(&connection->file);
 		if (list_empty(&connection->port->mad.files))
@@ -220,11 +223,36 @@ static int open_answer(struct connection *connection, const struct proto_fabric_
 	return answer_send(connection->watched.fd, &answer, sizeof answer);
 }
 
-static int named_handle(struct connection *connection, const uint8_t *packet, size_t bytes)
+static int tables_answer(struct connection *connection, const struct proto_fabric_named *named)
+{
+	struct proto_fabric_tables answer = {.result = -ENOENT};
+	int file = connection->server->tables;
+
+	answer.node = server_node_find(connection->server, named->node);
+	if (answer.node != FABRIC_NONE)
+		answer.result = 0;
+	return packet_send(connection->watched.fd, &answer, sizeof answer, &file, 1, MSG_DONTWAIT);
+}
+
+static int join_answer(struct connection *connection, const struct proto_fabric_named *named,
+		       int flows)
+{
+	struct proto_fabric_result answer = {.result = -ENOENT};
+	uint32_t node = server_node_find(connection->server, named->node);
+
+	if (node != FABRIC_NONE) {
+		connection->member =
+			member_join(connection->server, node, connection->watched.fd, flows);
+		answer.result = connection->member ? 0 : -EINVAL;
+	}
+	return answer_send(connection->watched.fd, &answer, sizeof answer);
+}
+
+static int named_handle(struct connection *connection, const uint8_t *packet, size_t bytes, int fd)
 {
 	struct proto_fabric_named named;
 
-	if (bytes != sizeof named || connection->port)
+	if (bytes != sizeof named || connection->port || connection->member)
 		return -EPROTO;
 	memcpy(&named, packet, sizeof named);
 	named.node[sizeof named.node - 1] = 0;
@@ -233,6 +261,10 @@ static int named_handle(struct connection *connection, const uint8_t *packet, si
 		return query_answer(connection, &named);
 	case PROTO_FABRIC_ISSM:
 		return issm_answer(connection, &named);
+	case PROTO_FABRIC_TABLES:
+		return tables_answer(connection, &named);
+	case PROTO_FABRIC_JOIN:
+		return join_answer(connection, &named, fd);
 	default:
 		return open_answer(connection, &named);
 	}
@@ -314,6 +346,16 @@ static int mad_handle(struct connection *connection, const uint8_t *packet, size
 	return 0;
 }
 
+static int violation_handle(struct connection *connection, const uint8_t *packet, size_t bytes)
+{
+	struct proto_fabric_violation violation;
+
+	if (bytes != sizeof violation || !connection->member)
+		return -EPROTO;
+	memcpy(&violation, packet, sizeof violation);
+	return member_violates(connection->server, &violation);
+}
+
 static int packet_handle(struct connection *connection, const uint8_t *packet, size_t bytes, int fd)
 {
 	struct proto_fabric_request request;
@@ -327,12 +369,16 @@ static int packet_handle(struct connection *connection, const uint8_t *packet, s
 	case PROTO_FABRIC_QUERY:
 	case PROTO_FABRIC_ISSM:
 	case PROTO_FABRIC_OPEN:
-		return named_handle(connection, packet, bytes);
+	case PROTO_FABRIC_TABLES:
+	case PROTO_FABRIC_JOIN:
+		return named_handle(connection, packet, bytes, fd);
 	case PROTO_FABRIC_REGISTER:
 	case PROTO_FABRIC_UNREGISTER:
 		return register_handle(connection, packet, bytes, fd);
 	case PROTO_FABRIC_MAD:
 		return mad_handle(connection, packet, bytes, fd);
+	case PROTO_FABRIC_VIOLATION:
+		return violation_handle(connection, packet, bytes);
 	default:
 		return -EPROTO;
 	}

@@ -10,6 +10,7 @@ struct connection {
 	struct server *server;
 	struct watched watched;
 	struct server_port *port; /* NULL: not open yet */
+	struct member *member;	  /* of a process on a node; NULL: it isn't one's */
 	struct mad_file file;
 	struct list unread; /* struct message: what didn't fit into the socket */
 	size_t unread_bytes;

@@ -5,6 +5,7 @@
  * closed when others need its place.
  */
 #include "fabricd/control.h"
+#include "fabricd/members.h"
 #include "fabricd/tap.h"
 
 #include "client/call.h"
@@ -121,6 +122,7 @@ static void client_ready(struct server *server, struct watched *watched, uint32_
 	} else {
 		goes_on = request_continue(client, &is_complete);
 		if (goes_on && is_complete) {
+			members_fold(server);
 			goes_on = answer_make(server, client) && answer_continue(client);
 			server_watch_change(server, &client->watched, EPOLLOUT);
 		}

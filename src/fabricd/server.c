@@ -155,6 +155,7 @@ void server_close(struct server *server)
 	free(server->ports);
 	free(server->outgoing);
 	free(server->rates);
+	close(server->tables);
 	close(server->epoll);
 }
 

@@ -65,7 +65,10 @@ struct server {
 	size_t postponed_count, postponed_room;
 	uint64_t postponed_order, postponed_due_ns;
 	struct list connections, controls;
-	struct list taps; /* captures (tap.h) */
+	struct list members; /* processes with verbs on nodes (members.h) */
+	uint64_t fold_ns;    /* when their counts may be read again */
+	int tables;	     /* the state's file, open for reading: what such processes map */
+	struct list taps;    /* captures (tap.h) */
 	unsigned int connection_count;
 	void *memory;
 	size_t bytes;

@@ -87,6 +87,31 @@ static uint32_t plan_cables(const struct topology *topology, struct fabric_plan_
 	return count;
 }
 
+static uint32_t plan_ips(const struct topology *topology, struct fabric_plan_ip *ips)
+{
+	uint32_t count = 0;
+
+	for (uint32_t row = 0; row < topology->port_count; row++) {
+		const struct topology_port *port = &topology->ports[row];
+		const struct topology_address *address;
+		struct fabric_plan_ip *to = &ips[count];
+
+		if (port->address == TOPOLOGY_NONE)
+			continue;
+		address = &topology->addresses[port->address];
+		to->node = port->node;
+		to->port = port->number;
+		to->ip = (struct fabric_ip){.version = address->is_ipv6 ? 6 : 4,
+					    .prefix = address->prefix};
+		if (!address->is_ipv6)
+			to->ip.address[10] = to->ip.address[11] = 0xff;
+		memcpy(to->ip.address + (address->is_ipv6 ? 0 : 12), address->bytes,
+		       address->is_ipv6 ? 16 : 4);
+		count++;
+	}
+	return count;
+}
+
 /* The first adapter: where programs attach that name no node. */
 static uint32_t plan_first(const struct topology *topology)
 {
@@ -144,6 +169,10 @@ static int state_publish(struct server *server)
 static int server_prepare(struct server *server)
 {
 	list_init(&server->open_ports);
+	list_init(&server->members);
+	server->tables = openat(server->directory, STATE_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (server->tables < 0)
+		return -errno;
 	server->ports = calloc(server->fabric.header->ports, sizeof *server->ports);
 	server->started_ms = server_now_ms();
 	return server->ports ? 0 : -ENOMEM;
@@ -179,6 +208,7 @@ int state_create(struct server *server, const char *path)
 	struct fabric_plan plan = {0};
 	struct fabric_plan_node *nodes;
 	struct fabric_plan_cable *cables;
+	struct fabric_plan_ip *ips;
 	int result = topology_read(&topology, path, &report);
 
 	report_log(path, &report);
@@ -189,13 +219,16 @@ int state_create(struct server *server, const char *path)
 	}
 	nodes = calloc(topology.node_count + 1, sizeof *nodes);
 	cables = calloc(topology.port_count + 1, sizeof *cables);
+	ips = calloc(topology.address_count + 1, sizeof *ips);
 	result = -ENOMEM;
-	if (nodes && cables) {
+	if (nodes && cables && ips) {
 		for (uint32_t i = 0; i < topology.node_count; i++)
 			plan_node(&topology, &topology.nodes[i], &nodes[i]);
 		plan.title = topology.title;
 		plan.nodes = nodes;
 		plan.cables = cables;
+		plan.ips = ips;
+		plan.ip_count = plan_ips(&topology, ips);
 		plan.node_count = topology.node_count;
 		plan.cable_count = plan_cables(&topology, cables);
 		plan.first_node = topology.node_count ? plan_first(&topology) : 0;
@@ -203,6 +236,7 @@ int state_create(struct server *server, const char *path)
 	}
 	free(nodes);
 	free(cables);
+	free(ips);
 	topology_free(&topology);
 	return result;
 }
@@ -337,8 +371,10 @@ int state_load(struct server *server, const char *path)
 			memcmp(checked.names, server->fabric.names, own->name_bytes)))
 		result = -EINVAL;
 	if (!result) {
+		/* Processes that map the tables never see another epoch in between. */
+		header->epoch = epoch;
 		memcpy(server->memory, data, bytes);
-		server->fabric.header->epoch = epoch + 1;
+		fabric_routes_changed(&server->fabric);
 	}
 	munmap(data, bytes);
 	return result;

@@ -52,9 +52,17 @@ enum proto_cm_command {
 };
 
 struct proto_cm_hello {
-	uint32_t abi; /* PROTO_ABI */
-	uint32_t reserved;
+	uint32_t abi;	/* PROTO_ABI */
+	uint32_t flags; /* enum proto_cm_hello_flag */
 	uint64_t cookie;
+	/* The node of a fabric that the process is on (VERBENA_NODE), with a zero at the end. A
+	 * client stays on its node. -ENODEV: there is no such adapter; -ENOENT, -ECONNREFUSED: no
+	 * fabric runs. */
+	char node[128];
+};
+
+enum proto_cm_hello_flag {
+	PROTO_CM_HELLO_NODE = 1, /* `node` is one; empty: the first of the topology */
 };
 
 struct proto_cm_channel {

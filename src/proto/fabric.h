@@ -3,16 +3,21 @@
  * The messages on the socket `fabric` of verbena-fabric: between libibumad and the fabric.
  *
  * The socket is SOCK_SEQPACKET, in the run-time directory. A connection either asks once (QUERY,
- * ISSM) and gets one answer, or becomes a port (OPEN). What the fabric then sends on it are
- * messages of the port's agents, and nothing else, since the program polls the socket: a packet is
- * struct ib_user_mad and the MAD, as read from a umad device. Of a message longer than
- * PROTO_FABRIC_INLINE the packet has the header and the first 256 bytes, and a sealed memory file
- * with all of it comes beside.
+ * ISSM, TABLES) and gets one answer, or becomes a port (OPEN) or a process on a node (JOIN). What
+ * the fabric then sends on it are messages of the port's agents, and nothing else, since the
+ * program polls the socket: a packet is struct ib_user_mad and the MAD, as read from a umad device.
+ * Of a message longer than PROTO_FABRIC_INLINE the packet has the header and the first 256 bytes,
+ * and a sealed memory file with all of it comes beside.
  *
  * What the program sends on it begins with struct proto_fabric_request. REGISTER and UNREGISTER
  * bring the socket for their answer; a MAD gets none. A MAD longer than PROTO_FABRIC_INLINE comes
  * in a sealed memory file: struct ib_user_mad and the MAD. A packet that isn't valid ends the
  * connection.
+ *
+ * A process whose verbs devices are a node's maps the fabric's tables (TABLES;
+ * src/fabric/tables.h), read-only, and joins the node (JOIN) by a connection that it keeps: with it
+ * comes a memory file in which it counts what it sends (flows.h), and the fabric sends struct
+ * proto_fabric_event on it.
  *
  * Integers are in host order, except for those of Linux's structures that aren't.
  */
@@ -37,6 +42,9 @@ enum proto_fabric_kind {
 	PROTO_FABRIC_REGISTER = 4,   /* agent: struct proto_fabric_agent, on the socket beside */
 	PROTO_FABRIC_UNREGISTER = 5, /* agent.id: struct proto_fabric_result, likewise */
 	PROTO_FABRIC_MAD = 6,	     /* struct ib_user_mad and MAD follow */
+	PROTO_FABRIC_TABLES = 7,     /* node: struct proto_fabric_tables, with the tables' file */
+	PROTO_FABRIC_JOIN = 8,	     /* node: struct proto_fabric_result; the flows' file beside */
+	PROTO_FABRIC_VIOLATION = 9,  /* of a process on a node: struct proto_fabric_violation */
 };
 
 struct proto_fabric_request {
@@ -77,6 +85,31 @@ struct proto_fabric_agent {
 struct proto_fabric_path {
 	int32_t result;
 	char path[256];
+};
+
+struct proto_fabric_tables {
+	int32_t result; /* -ENOENT: no such node */
+	uint32_t node;	/* its row */
+};
+
+/* What an adapter tells its driver. */
+struct proto_fabric_event {
+	uint32_t port;	/* number */
+	uint32_t event; /* enum ibv_event_type */
+};
+
+/* An end port dropped a packet for its P_Key or Q_Key. Isn't answered. */
+struct proto_fabric_violation {
+	struct proto_fabric_request request;
+	uint32_t port; /* the row of the port that dropped it */
+	uint32_t is_pkey;
+	uint32_t key;
+	uint32_t source_qp, destination_qp;
+	uint16_t source, destination; /* LIDs */
+	uint8_t sl;
+	uint8_t has_grh;
+	uint8_t reserved[2];
+	uint8_t sgid[16], dgid[16];
 };
 
 struct proto_fabric_port {

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/sys.h"
@@ -86,6 +87,14 @@ static int exchange_locked(uint32_t command, const void *body, size_t size, void
 static int hello_locked(void) REQUIRES(conn.lock)
 {
 	struct proto_cm_hello hello = {.abi = PROTO_ABI};
+	const char *node = env_get("VERBENA_NODE");
+
+	if (node && strlen(node) >= sizeof(hello.node))
+		return -ENODEV;
+	if (node) {
+		hello.flags = PROTO_CM_HELLO_NODE;
+		strcpy(hello.node, node);
+	}
 
 	conn.fd = start_connect(PROTO_CM_NODE);
 	if (conn.fd < 0) {

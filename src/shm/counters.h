@@ -59,6 +59,7 @@
 	X(LOCAL_RNR_WAITS, "local", "rnr_waits")   /* messages that waited here for a receive */  \
 	X(LOCAL_RNR_TOLD, "local", "rnr_naks")	   /* our messages that waited at their peers */  \
 	X(LOCAL_QKEY, "local", "other_qkey")	   /* datagrams dropped */                        \
+	X(LOCAL_PKEY, "local", "other_pkey")	   /* datagrams dropped */                        \
 	X(LOCAL_NO_RECEIVE, "local", "no_receive") /* datagrams dropped */                        \
 	X(LOCAL_SHORT_RECEIVE, "local", "short_receive") /* datagrams dropped */                  \
 	X(LOCAL_KEPT, "local", "kept")		 /* datagrams that waited here for a receive */   \

@@ -85,6 +85,9 @@ struct pub_header {
 	uint64_t magic;
 	uint32_t version;
 	uint32_t slot;
+	/* Which fabric's node the process is on, before it has a slot. fabric 0: on none. */
+	uint64_t fabric;
+	uint32_t node; /* row */
 	_Alignas(64) _Atomic uint32_t asleep;
 	_Atomic uint32_t armed_cqs;
 	struct process_life life; /* the engine thread's */
@@ -108,7 +111,11 @@ struct pub_qp {
 	/* The arm groups of the CQs that it completes to: the send CQ's in bits 0-7, the receive
 	 * CQ's 8-15. Written before `state` first says that there is a QP. */
 	_Atomic uint32_t arm_groups;
-	uint32_t reserved[7];
+	uint32_t reserved;
+	/* On a fabric, RC and UC: which way its packets go to its peer (hca/fabric/path.c); else 0
+	 */
+	_Atomic uint64_t path;
+	uint32_t reserved2[4];
 };
 
 /* Beside the access flags: the QP has resources for READs, atomics and their like

@@ -13,7 +13,8 @@ foreach(name event cq cq_ex)
 endforeach()
 verbena_unit_test(hca_fork SOURCES ${hca_tests}/test_fork.c ${abi_src}/verbs_fork.c LIBS verbena_base)
 verbena_unit_test(hca_ah SOURCES ${hca_tests}/test_ah.c ${hca_tests}/fake_books.c
-	${abi_src}/verbs_ah.c $<TARGET_OBJECTS:verbena_kverbs> LIBS verbena_base ${CMAKE_DL_LIBS})
+	${hca_tests}/no_fabric.c ${abi_src}/verbs_ah.c $<TARGET_OBJECTS:verbena_kverbs>
+	LIBS verbena_base ${CMAKE_DL_LIBS})
 verbena_unit_test(hca_copy SOURCES ${hca_tests}/test_copy.c ${hca_src}/mem/copy.c ${hca_src}/mem/streaming.c
 	${hca_src}/mem/guard.c LIBS verbena_base)
 # The same as on a processor that doesn't keep a thread's copies in order.

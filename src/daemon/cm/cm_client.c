@@ -10,6 +10,7 @@
 
 #include "daemon/cm/cm_channel.h"
 #include "daemon/cm/cm_id.h"
+#include "daemon/cm/cm_node.h"
 #include "daemon/cm/cm_service.h"
 #include "daemon/core/conn.h"
 #include "daemon/core/dispatch.h"
@@ -103,7 +104,8 @@ void cm_client_close(struct cm_client *client)
 
 	while (!list_empty(ids))
 		cm_id_free(container_of(ids->next, struct cm_id, object.node));
-	cm_ports_forget(&cm_server(client)->cm->ports, client);
+	cm_ports_forget(client->node ? &client->node->ports : &cm_server(client)->cm->ports,
+			client);
 	while (!list_empty(channels))
 		cm_channel_free(container_of(channels->next, struct cm_channel, object.node));
 	loop_remove(&cm_server(client)->loop, &client->death);
@@ -111,6 +113,8 @@ void cm_client_close(struct cm_client *client)
 		close(pidfd);
 	table_fini(&client->table);
 	cm_service_run(cm_server(client)->cm);
+	if (client->node)
+		cm_node_put(client->node);
 	client->conn->cm = NULL;
 	free(client);
 }
@@ -139,6 +143,18 @@ static int cm_client_watch_death(struct cm_client *client)
 
 /* ------------------------------------------------------------------ commands */
 
+static int cm_client_take_node(struct cm_client *client, const struct proto_cm_hello *hello)
+{
+	char name[sizeof(hello->node)];
+
+	if (client->node)
+		return 0;
+	memcpy(name, hello->node, sizeof(name));
+	if (name[sizeof(name) - 1])
+		return -EINVAL;
+	return cm_node_get(cm_server(client)->cm, name, &client->node);
+}
+
 int cm_command_hello(struct cm_request *request, void *response)
 {
 	const struct proto_cm_hello *body = request->body;
@@ -148,7 +164,7 @@ int cm_command_hello(struct cm_request *request, void *response)
 	(void)response;
 	if (body->abi != PROTO_ABI)
 		return -EPROTONOSUPPORT;
-	if (body->reserved)
+	if (body->flags & ~(uint32_t)PROTO_CM_HELLO_NODE)
 		return -EINVAL;
 	if (body->cookie) {
 		const struct process *process = process_by_cookie(server, body->cookie);
@@ -157,8 +173,10 @@ int cm_command_hello(struct cm_request *request, void *response)
 			return -ESTALE;
 	}
 	if (!client->said_hello) {
-		int err = cm_client_watch_death(client);
+		int err = body->flags & PROTO_CM_HELLO_NODE ? cm_client_take_node(client, body) : 0;
 
+		if (!err)
+			err = cm_client_watch_death(client);
 		if (err)
 			return err;
 		client->said_hello = true;
@@ -242,7 +260,7 @@ static const struct {
 					 RESPONSE(rdma_ucm_create_id_resp)},
 	[RDMA_USER_CM_CMD_LEAVE_MCAST] = {cm_command_leave_mcast, BODY(rdma_ucm_destroy_id),
 					  RESPONSE(rdma_ucm_destroy_id_resp)},
-	[PROTO_CM_HELLO] = {cm_command_hello, BODY(proto_cm_hello)},
+	[PROTO_CM_HELLO] = {cm_command_hello, BODY_SINCE(proto_cm_hello, node)},
 	[PROTO_CM_CREATE_CHANNEL] = {cm_command_create_channel,
 				     RESPONSE(proto_cm_create_channel_resp)},
 	[PROTO_CM_DESTROY_CHANNEL] = {cm_command_destroy_channel, BODY(proto_cm_channel)},

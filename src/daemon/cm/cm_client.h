@@ -15,6 +15,7 @@
 #include "daemon/core/table.h"
 #include "proto/cm.h"
 
+struct cm_node;
 struct conn;
 struct reply;
 struct server;
@@ -26,7 +27,8 @@ struct cm_client {
 	struct table table;
 	struct list objects[CM_KINDS];
 	uint32_t count;
-	struct watch death; /* pidfd */
+	struct watch death;   /* pidfd */
+	struct cm_node *node; /* of a fabric; NULL: it is on the host */
 };
 
 /* A request while its command runs. */

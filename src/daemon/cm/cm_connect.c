@@ -106,6 +106,8 @@ static uint8_t path_mtu(const struct cm_id *id)
 	int fd = -1;
 	uint8_t mtu = IBV_MTU_4096;
 
+	if (id->path.node)
+		return id->path.mtu ? id->path.mtu : (uint8_t)IBV_MTU_2048;
 	if (id->path.on_host)
 		return mtu;
 	if (if_indextoname(id->path.ifindex, request.ifr_name))
@@ -332,9 +334,9 @@ static int cm_mad_refusal(const struct cm_mad *mad, bool no_listener)
 	return no_listener ? CM_REJECT_SERVICE_ID : CM_REJECT_CONSUMER;
 }
 
-/* The listener for a request; NULL: none. */
-static struct cm_id *find_listener(struct cm_service *service, const struct cm_mad *mad,
-				   const struct cm_ip *ip)
+/* The listener for a request, at the node with this number or on the host; NULL: none. */
+static struct cm_id *find_listener(struct cm_service *service, uint32_t number,
+				   const struct cm_mad *mad, const struct cm_ip *ip)
 {
 	uint16_t port_space = (uint16_t)(mad->service_id >> 16);
 	uint8_t type = mad->message == CM_SIDR_REQ	   ? CM_ID_UD
@@ -343,8 +345,10 @@ static struct cm_id *find_listener(struct cm_service *service, const struct cm_m
 
 	if (mad->service_id >> 32)
 		return NULL;
-	struct cm_id *listener = cm_ports_listener(&service->ports, port_space,
-						   (uint16_t)mad->service_id, ip->destination);
+	struct cm_node *node = number ? cm_node_by_number(service, number) : NULL;
+	struct cm_id *listener =
+		cm_ports_listener(node ? &node->ports : &service->ports, port_space,
+				  (uint16_t)mad->service_id, ip->destination);
 
 	return listener && listener->type == type ? listener : NULL;
 }
@@ -368,8 +372,9 @@ static int cm_id_on_request(void *arg, struct cm_endpoint *endpoint, const struc
 	struct cm_service *service = arg;
 	struct rdma_ucm_event_resp event = {.event = REPORT_CONNECT_REQUEST};
 	struct cm_ip ip;
-	struct cm_id *listener =
-		cm_ip_decode(mad->private_data, &ip) ? find_listener(service, mad, &ip) : NULL;
+	struct cm_id *listener = cm_ip_decode(mad->private_data, &ip)
+					 ? find_listener(service, endpoint->path.node, mad, &ip)
+					 : NULL;
 	struct cm_id *id;
 
 	service->no_listener += !listener;

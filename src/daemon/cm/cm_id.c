@@ -22,6 +22,18 @@ struct cm_service *cm_id_service(const struct cm_id *id)
 	return cm_server(id->object.client)->cm;
 }
 
+struct cm_node *cm_id_node(const struct cm_id *id)
+{
+	return id->object.client->node;
+}
+
+struct cm_ports *cm_id_ports(const struct cm_id *id)
+{
+	struct cm_node *node = cm_id_node(id);
+
+	return node ? &node->ports : &cm_id_service(id)->ports;
+}
+
 struct cm_id *cm_id_find(const struct cm_request *request, uint32_t handle)
 {
 	return cm_object_find(request->client, CM_KIND_ID, handle);
@@ -128,6 +140,7 @@ int cm_id_make(struct cm_channel *channel, uint16_t port_space, uint8_t type, st
 	list_init(&id->request_node);
 	list_init(&id->port.node);
 	list_init(&id->question.node);
+	list_init(&id->query.node);
 	if (getrandom(&id->psn, sizeof(id->psn), 0) != sizeof(id->psn))
 		id->psn = id->object.handle;
 	id->psn &= 0xffffff;
@@ -143,9 +156,10 @@ void cm_id_free(struct cm_id *id)
 	cm_mcast_leave_all(id);
 	cm_id_drop_request(id);
 	neighbour_forget(&service->neighbours, &id->question);
+	cm_node_forget(&id->query);
 	if (id->endpoint)
 		cm_close(&service->cm, id->endpoint, now_ms());
-	cm_ports_unbind(&service->ports, id);
+	cm_ports_unbind(cm_id_ports(id), id);
 	id->channel->ids--;
 	cm_object_leave(&id->object);
 	free(id);
@@ -164,8 +178,24 @@ bool cm_gid_is_loopback(const uint8_t gid[16])
 	return ip_is_v4(gid) ? gid[12] == 127 : IN6_IS_ADDR_LOOPBACK((const void *)gid);
 }
 
+/* The device of a node, if the node has the identifier's address. */
+static bool take_node_device(struct cm_id *id, struct cm_node *node)
+{
+	uint8_t address[16];
+
+	cm_address_gid(&id->source, address);
+	if (!cm_node_has(node, address))
+		return false;
+	id->device = &node->device;
+	id->gid_index = 0;
+	return true;
+}
+
 bool cm_id_take_device(struct cm_id *id)
 {
+	if (cm_id_node(id))
+		return take_node_device(id, cm_id_node(id));
+
 	static const uint8_t loopback[16] = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1};
 	const struct devices *devices = &cm_server(id->object.client)->devices;
 	const struct host_address *entry;
@@ -199,7 +229,7 @@ void cm_id_network_changed(struct cm_id *id)
 {
 	const struct host_address *entry;
 
-	if (!id->device || id->state == ID_REMOVED)
+	if (!id->device || id->state == ID_REMOVED || cm_id_node(id))
 		return;
 	if (!id->device->present) {
 		remove_device(id);

@@ -14,6 +14,7 @@
 
 #include "cm/cm.h"
 #include "daemon/cm/cm_channel.h"
+#include "daemon/cm/cm_node.h"
 #include "daemon/cm/cm_object.h"
 #include "daemon/cm/cm_ports.h"
 #include "daemon/net/neighbour.h"
@@ -39,6 +40,7 @@ enum cm_id_state {
 	ID_BOUND,	   /* has a port; resolve an address, or listen */
 	ID_ADDR_QUERY,	   /* waits until the neighbour answers */
 	ID_ADDR_RESOLVED,  /* has a device; resolve a route */
+	ID_ROUTE_QUERY,	   /* of a node: waits for the subnet administration */
 	ID_ROUTE_RESOLVED, /* ready to connect */
 	ID_CONNECT,	   /* connecting, connected or disconnected */
 	ID_LISTEN,
@@ -66,6 +68,7 @@ struct cm_id {
 	uint32_t qpn, psn;
 	struct cm_port port;
 	struct neighbour_question question; /* while in ID_ADDR_QUERY */
+	struct cm_query query;		    /* while in ID_ROUTE_QUERY */
 	struct cm_endpoint *endpoint;	    /* NULL: no connection yet */
 	uint32_t reported;		    /* events that the program got, or gets next */
 	struct list joins;		    /* struct cm_join.node (cm_mcast.h) */
@@ -110,6 +113,10 @@ void cm_id_add_request(struct cm_id *listener, struct cm_id *id);
 void cm_id_drop_request(struct cm_id *id);
 
 struct cm_service *cm_id_service(const struct cm_id *id);
+/* The node of a fabric whose identifier it is; NULL: the host's. */
+struct cm_node *cm_id_node(const struct cm_id *id);
+/* The port spaces that it belongs to. */
+struct cm_ports *cm_id_ports(const struct cm_id *id);
 
 /* Whether it stands for an address of the loopback interface. */
 bool cm_gid_is_loopback(const uint8_t gid[16]);

@@ -20,7 +20,9 @@
 #include "daemon/cm/cm_id.h"
 #include "daemon/cm/cm_numbers.h"
 #include "daemon/core/server.h"
+#include "fabric/octets.h"
 #include "wire/flow.h"
+#include "wire/ip.h"
 #include "wire/packet.h"
 
 static void cm_join_report(struct cm_join *join, uint64_t uid)
@@ -31,6 +33,11 @@ static void cm_join_report(struct cm_join *join, uint64_t uid)
 	struct ib_uverbs_ah_attr attr;
 
 	cm_attr_fill_ah(join->id, &attr);
+	if (cm_id_node(join->id)) {
+		attr.is_global = 1;
+		attr.dlid = join->lid;
+		attr.sl = join->sl;
+	}
 	memcpy(attr.grh.dgid, join->gid, sizeof(attr.grh.dgid));
 	ud->qp_num = WIRE_MULTICAST_QPN;
 	ud->qkey = CM_UDP_QKEY;
@@ -38,8 +45,125 @@ static void cm_join_report(struct cm_join *join, uint64_t uid)
 	cm_id_post(join->id, &event);
 }
 
+/* ------------------------------------------------------------------ on a fabric */
+
+/* Components of a member record. */
+enum {
+	MEMBER_MGID = 1 << 0,
+	MEMBER_PORT = 1 << 1,
+	MEMBER_QKEY = 1 << 2,
+	MEMBER_CLASS = 1 << 6,
+	MEMBER_PKEY = 1 << 7,
+	MEMBER_SL = 1 << 12,
+	MEMBER_FLOW = 1 << 13,
+	MEMBER_STATE = 1 << 16,
+};
+enum { JOIN_FULL = 1, JOIN_SEND_ONLY = 4 };
+
+/* The GID of the group that an IP address is: as Linux maps it for the RDMA CM (signature 0x4001)
+ * or as IPoIB does (0x401b, 0x601b). */
+static void group_gid(const struct cm_id *id, const uint8_t address[16], uint8_t gid[16])
+{
+	bool is_v4 = ip_is_v4(address);
+	uint8_t signature = id->port_space == RDMA_PS_IPOIB || !is_v4 ? 0x1b : 0x01;
+
+	if (!is_v4 && address[2] == 0xa0 && address[3] == 0x1b) {
+		memcpy(gid, address, 16); /* chosen by the administration already */
+		return;
+	}
+	memset(gid, 0, 16);
+	gid[0] = 0xff;
+	gid[1] = 0x12;
+	gid[2] = is_v4 ? 0x40 : 0x60;
+	gid[3] = signature;
+	gid[4] = (uint8_t)(id->path.pkey >> 8);
+	gid[5] = (uint8_t)id->path.pkey;
+	if (is_v4)
+		memcpy(gid + 12, address + 12, 4);
+	else
+		memcpy(gid + 6, address + 6, 10);
+	if (is_v4)
+		gid[12] &= 0x0f;
+}
+
+static void member_record(const struct cm_join *join, uint8_t record[64])
+{
+	memset(record, 0, 64);
+	memcpy(record, join->gid, 16);
+	memcpy(record + 16, join->id->path.local, 16);
+	octets_put32(record + 32, CM_UDP_QKEY);
+	octets_put16(record + 40, join->id->path.pkey);
+	record[48] = (uint8_t)(2 << 4 | (join->is_full ? JOIN_FULL : JOIN_SEND_ONLY));
+}
+
+/* Whether another join of the node keeps the port in the group. */
+static bool group_is_shared(const struct cm_join *join)
+{
+	const struct cm_node *node = cm_id_node(join->id);
+
+	list_for_each(at, &node->joins) {
+		const struct cm_join *other = container_of(at, struct cm_join, at_node);
+
+		if (other != join && other->is_joined && other->is_full == join->is_full &&
+		    !memcmp(other->gid, join->gid, sizeof(join->gid)))
+			return true;
+	}
+	return false;
+}
+
+static void leave_on_fabric(struct cm_join *join)
+{
+	uint8_t record[64];
+
+	cm_node_forget(&join->query);
+	if (join->is_joined && !group_is_shared(join)) {
+		member_record(join, record);
+		cm_node_ask(cm_id_node(join->id), NULL, CM_SA_DELETE, CM_SA_MEMBER,
+			    MEMBER_MGID | MEMBER_PORT | MEMBER_STATE, record, 0);
+	}
+	list_del(&join->at_node);
+}
+
+static void on_member_record(struct cm_query *query, int status, const uint8_t *record)
+{
+	struct cm_join *join = container_of(query, struct cm_join, query);
+	struct rdma_ucm_event_resp event = {
+		.event = REPORT_MULTICAST_ERROR,
+		.status = (uint32_t)status,
+		.uid = join->uid,
+		.id = join->object.handle,
+	};
+
+	if (status) {
+		cm_id_post(join->id, &event);
+		return;
+	}
+	join->is_joined = true;
+	join->lid = octets_get16(record + 36);
+	join->sl = record[44] >> 4;
+	cm_join_report(join, join->uid);
+}
+
+static int join_on_fabric(struct cm_join *join, uint64_t uid)
+{
+	enum { TIMEOUT_MS = 3000 };
+	uint8_t record[64];
+
+	join->uid = uid;
+	join->query.answer = on_member_record;
+	member_record(join, record);
+	return cm_node_ask(cm_id_node(join->id), &join->query, CM_SA_SET, CM_SA_MEMBER,
+			   MEMBER_MGID | MEMBER_PORT | MEMBER_QKEY | MEMBER_CLASS | MEMBER_PKEY |
+				   MEMBER_SL | MEMBER_FLOW | MEMBER_STATE,
+			   record, TIMEOUT_MS);
+}
+
+/* ------------------------------------------------------------------ */
+
 static void cm_join_free(struct cm_join *join)
 {
+	if (cm_id_node(join->id))
+		leave_on_fabric(join);
 	mcast_leave(&join->member);
 	list_del(&join->node);
 	cm_object_leave(&join->object);
@@ -82,9 +206,15 @@ static int join_make(struct cm_id *id, bool full, const uint8_t gid[16], struct 
 		return err;
 	}
 	join->id = id;
+	join->is_full = full;
+	list_init(&join->query.node);
+	list_init(&join->at_node);
 	memcpy(join->gid, gid, sizeof(join->gid));
 	list_add_tail(&id->joins, &join->node);
-	if (full)
+	if (cm_id_node(id)) {
+		group_gid(id, gid, join->gid);
+		list_add_tail(&cm_id_node(id)->joins, &join->at_node);
+	} else if (full)
 		err = mcast_join(cm_server(id->object.client), &join->member, gid,
 				 id->path.ifindex);
 	if (err)
@@ -110,8 +240,14 @@ int cm_command_join_mcast(struct cm_request *request, void *response)
 	if (err)
 		return err;
 	resp->id = join->object.handle;
-	cm_join_report(join, body->uid);
-	return 0;
+	if (!cm_id_node(id)) {
+		cm_join_report(join, body->uid);
+		return 0;
+	}
+	err = join_on_fabric(join, body->uid);
+	if (err)
+		cm_join_free(join);
+	return err;
 }
 
 int cm_command_leave_mcast(struct cm_request *request, void *response)

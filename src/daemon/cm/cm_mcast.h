@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "daemon/cm/cm_node.h"
 #include "daemon/cm/cm_object.h"
 #include "daemon/net/mcast.h"
 
@@ -18,6 +19,13 @@ struct cm_join {
 	uint8_t gid[16];
 	uint32_t reported;	  /* events that the program got, or gets next */
 	struct mcast_join member; /* of a full member */
+	/* On a node of a fabric: the question whether it may join, under way or not; the answer. */
+	struct cm_query query;
+	uint64_t uid; /* for the event that follows */
+	bool is_joined, is_full;
+	uint16_t lid;
+	uint8_t sl;
+	struct list at_node; /* on cm_node.joins */
 };
 
 /* The identifier ends: it leaves all its groups. */

@@ -13,6 +13,7 @@
 #include "daemon/cm/cm_service.h"
 #include "daemon/core/server.h"
 #include "daemon/net/device.h"
+#include "fabric/internal.h"
 #include "wire/ip.h"
 
 enum { PKEY = 0xffff, LIFE_TIME = 16 };
@@ -25,8 +26,45 @@ static uint32_t cm_id_gid_index(const struct cm_id *id)
 	return entry ? (uint32_t)(entry - gids->entry) : id->gid_index;
 }
 
+static uint8_t cm_id_port_number(const struct cm_id *id)
+{
+	const struct cm_node *node = cm_id_node(id);
+
+	return node ? node->tables.ports[node->port].number : DEVICE_PORT;
+}
+
+static uint16_t cm_id_pkey(const struct cm_id *id)
+{
+	return id->path.node ? id->path.pkey : PKEY;
+}
+
+/* The index of its P_Key at its port. */
+static uint16_t cm_id_pkey_index(const struct cm_id *id)
+{
+	const struct cm_node *node = cm_id_node(id);
+	unsigned int index = 0;
+
+	if (node && id->path.node)
+		partition_key_matches(&node->tables, node->port, id->path.pkey, &index);
+	return (uint16_t)index;
+}
+
+/* Within a subnet the LID is enough. */
+static void fill_ah_by_lid(const struct cm_id *id, struct ib_uverbs_ah_attr *attr)
+{
+	*attr = (struct ib_uverbs_ah_attr){
+		.port_num = cm_id_port_number(id),
+		.dlid = id->path.remote_lid,
+		.sl = id->path.sl,
+	};
+}
+
 void cm_attr_fill_ah(const struct cm_id *id, struct ib_uverbs_ah_attr *attr)
 {
+	if (id->path.node) {
+		fill_ah_by_lid(id, attr);
+		return;
+	}
 	*attr = (struct ib_uverbs_ah_attr){
 		.is_global = 1,
 		.port_num = DEVICE_PORT,
@@ -54,8 +92,8 @@ static void cm_query_fill_device(const struct cm_id *id, struct rdma_ucm_query_a
 	resp->node_guid = node_guid(id);
 	if (!id->device)
 		return;
-	resp->port_num = DEVICE_PORT;
-	resp->pkey = PKEY;
+	resp->port_num = cm_id_port_number(id);
+	resp->pkey = cm_id_pkey(id);
 }
 
 static void query_addr(const struct cm_id *id, struct rdma_ucm_query_addr_resp *resp)
@@ -72,7 +110,7 @@ static void fill_ib(const struct cm_id *id, const uint8_t gid[16], const union c
 {
 	struct cm_sockaddr_ib ib = {
 		.family = CM_AF_IB,
-		.pkey = htons(PKEY),
+		.pkey = htons(cm_id_pkey(id)),
 		.service_id = htobe64((uint64_t)id->port_space << 16 | cm_address_port(address)),
 		.service_mask = UINT64_MAX,
 	};
@@ -89,6 +127,24 @@ static void cm_query_fill_gid(const struct cm_id *id, struct rdma_ucm_query_addr
 	fill_ib(id, id->path.remote, &id->destination, &resp->dst_addr);
 }
 
+static void fill_record_on_fabric(const struct cm_id *id, uint8_t r[64])
+{
+	enum { EXACTLY = 2 << 6 };
+	const struct cm_path *path = &id->path;
+
+	r[40] = (uint8_t)(path->remote_lid >> 8);
+	r[41] = (uint8_t)path->remote_lid;
+	r[42] = (uint8_t)(path->local_lid >> 8);
+	r[43] = (uint8_t)path->local_lid;
+	r[49] = 1 << 7 | 1; /* reversible, one path */
+	r[50] = (uint8_t)(path->pkey >> 8);
+	r[51] = (uint8_t)path->pkey;
+	r[53] = path->sl;
+	r[54] = EXACTLY | (path->mtu ? path->mtu : IBV_MTU_2048);
+	r[55] = EXACTLY | path->rate;
+	r[56] = EXACTLY | path->life_time;
+}
+
 /* The PathRecord of subnet administration (IBTA volume 1, 15.2.5.16). */
 static void fill_path_record(const struct cm_id *id, uint8_t r[64])
 {
@@ -98,6 +154,10 @@ static void fill_path_record(const struct cm_id *id, uint8_t r[64])
 	memset(r, 0, 64);
 	memcpy(r + 8, id->path.remote, 16);
 	memcpy(r + 24, id->path.local, 16);
+	if (id->path.node) {
+		fill_record_on_fabric(id, r);
+		return;
+	}
 	r[47] = IP_HOP_LIMIT;
 	r[48] = id->path.traffic_class;
 	r[49] = 1 << 7 | 1; /* reversible, one path */
@@ -157,7 +217,8 @@ int cm_command_query(struct cm_request *request, void *response)
 static void attr_init(const struct cm_id *id, struct ib_uverbs_qp_attr *attr)
 {
 	attr->qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
-	attr->port_num = DEVICE_PORT;
+	attr->port_num = cm_id_port_number(id);
+	attr->pkey_index = cm_id_pkey_index(id);
 	if (id->type == CM_ID_UD) {
 		attr->qp_attr_mask |= IBV_QP_QKEY;
 		attr->qkey = CM_UDP_QKEY;

@@ -29,6 +29,8 @@
  * any device. */
 static int take_device(struct cm_id *id)
 {
+	if (cm_id_node(id))
+		return cm_id_take_device(id) ? 0 : -ENODEV;
 	cm_address_gid(&id->source, id->path.local);
 	id->path.ifindex = id->source.any.sa_family == AF_INET6 ? id->source.six.sin6_scope_id : 0;
 	return cm_id_take_device(id) ? 0 : -ENODEV;
@@ -40,7 +42,7 @@ static int bind_port(struct cm_id *id)
 {
 	const struct cm_client *client = id->object.client;
 
-	return cm_ports_bind(&cm_id_service(id)->ports, id, client->conn->user->uid == 0);
+	return cm_ports_bind(cm_id_ports(id), id, client->conn->user->uid == 0);
 }
 
 static int bind_id(struct cm_id *id, const union cm_address *address)
@@ -191,11 +193,50 @@ static int find_neighbour(struct cm_id *id, uint32_t timeout_ms)
 	return neighbour_ask(&cm_id_service(id)->neighbours, &id->question, timeout_ms);
 }
 
+/* The source of an identifier of a node, which is bound to all addresses, is the node's address. */
+static void find_node_source(struct cm_id *id, const struct cm_node *node)
+{
+	uint32_t version = id->destination.any.sa_family == AF_INET ? 4 : 6;
+	uint16_t port = cm_address_port(&id->source);
+	uint8_t address[16];
+
+	if (!cm_address_is_any(&id->source))
+		return;
+	if (cm_node_address(node, version, address))
+		cm_address_from_gid(address, version, port, 0, &id->source);
+	else
+		set_loopback(&id->source);
+}
+
+/* The topology says which node has an address, so the event follows at once. */
+static int resolve_on_node(struct cm_id *id, struct cm_node *node)
+{
+	uint8_t address[16];
+	int err;
+
+	cm_address_gid(&id->destination, address);
+	find_node_source(id, node);
+	id->device = &node->device;
+	id->gid_index = 0;
+	if (flow_is_multicast(address)) {
+		uint8_t own[16];
+
+		cm_address_gid(&id->source, own);
+		err = cm_node_path(node, own, &id->path);
+	} else {
+		err = cm_node_path(node, address, &id->path);
+	}
+	cm_id_resolved(id, err);
+	return 0;
+}
+
 static int cm_id_resolve(struct cm_id *id, const union cm_address *to, uint32_t timeout_ms)
 {
 	id->destination = *to;
 	if (cm_address_is_any(to))
 		set_loopback(&id->destination);
+	if (cm_id_node(id))
+		return resolve_on_node(id, cm_id_node(id));
 	/* An identifier with a source address reaches groups on that interface, whatever the routes
 	 * say. */
 	bool knows = cm_address_is_group(to) && !cm_address_is_any(&id->source);
@@ -246,6 +287,44 @@ int cm_command_resolve_addr(struct cm_request *request, void *response)
 	return cm_id_resolve(id, &to, body->timeout_ms);
 }
 
+/* The path record that answers RESOLVE_ROUTE, or a loss. */
+static void on_path_record(struct cm_query *query, int status, const uint8_t *record)
+{
+	struct cm_id *id = container_of(query, struct cm_id, query);
+	struct cm_path *path = &id->path;
+
+	id->state = status ? ID_ADDR_RESOLVED : ID_ROUTE_RESOLVED;
+	if (!status) {
+		path->remote_lid = (uint16_t)(record[40] << 8 | record[41]);
+		path->local_lid = (uint16_t)(record[42] << 8 | record[43]);
+		path->pkey = (uint16_t)(record[50] << 8 | record[51]);
+		path->sl = record[53] & 15;
+		path->mtu = record[54] & 0x3f;
+		path->rate = record[55] & 0x3f;
+		path->life_time = record[56] & 0x3f;
+	}
+	cm_id_event(id, status ? REPORT_ROUTE_ERROR : REPORT_ROUTE_RESOLVED, status);
+}
+
+static int ask_path(struct cm_id *id, struct cm_node *node, uint32_t timeout_ms)
+{
+	enum { DGID = 1 << 2, SGID = 1 << 3, REVERSIBLE = 1 << 11, NUMB = 1 << 12, PKEY = 1 << 13 };
+	uint8_t record[64] = {0};
+
+	memcpy(record + 8, id->path.remote, 16);
+	memcpy(record + 24, id->path.local, 16);
+	record[49] = 1 << 7 | 1; /* reversible; one path */
+	record[50] = (uint8_t)(id->path.pkey >> 8);
+	record[51] = (uint8_t)id->path.pkey;
+	id->query.answer = on_path_record;
+	int err = cm_node_ask(node, &id->query, CM_SA_GET, CM_SA_PATH,
+			      DGID | SGID | REVERSIBLE | NUMB | PKEY, record, timeout_ms);
+
+	if (!err)
+		id->state = ID_ROUTE_QUERY;
+	return err;
+}
+
 int cm_command_resolve_route(struct cm_request *request, void *response)
 {
 	const struct rdma_ucm_resolve_route *body = request->body;
@@ -254,6 +333,8 @@ int cm_command_resolve_route(struct cm_request *request, void *response)
 	(void)response;
 	if (!id || id->state != ID_ADDR_RESOLVED)
 		return -EINVAL;
+	if (cm_id_node(id))
+		return ask_path(id, cm_id_node(id), body->timeout_ms);
 	/* The route may have gone since the address was resolved. */
 	union cm_address source = id->source;
 	int err = id->path.on_host ? 0 : find_source(id, &id->destination);

@@ -10,6 +10,7 @@
 #include "base/env.h"
 #include "base/log.h"
 #include "daemon/cm/cm_client.h"
+#include "daemon/cm/cm_node.h"
 #include "daemon/core/conn.h"
 #include "daemon/core/server.h"
 #include "proto/limits.h"
@@ -40,6 +41,13 @@ void cm_service_send(void *arg, const struct cm_path *path, const uint8_t mad[MA
 {
 	struct cm_service *service = arg;
 
+	if (path->node) {
+		struct cm_node *node = cm_node_by_number(service, path->node);
+
+		if (node)
+			cm_node_send(node, path, mad);
+		return;
+	}
 	if (!path->on_host) {
 		cm_udp_send(&service->wire, path, mad);
 		return;
@@ -96,9 +104,16 @@ static bool cm_mad_is_early(const struct cm_service *service, const struct at_ho
 		return false;
 	uint16_t port_space = (uint16_t)(mad.service_id >> 16), port = (uint16_t)mad.service_id;
 	const struct cm_asker asker = cm_service_asker(&m->path, &mad);
+	const struct cm_node *node = m->path.node ? cm_node_by_number(service, m->path.node) : NULL;
+	const struct cm_ports *ports = node ? &node->ports : &service->ports;
+	uint8_t address[16];
 
-	return cm_ports_heard(&service->ports, port, &asker) &&
-	       !cm_ports_listener(&service->ports, port_space, port, m->path.local);
+	/* A node's listeners are bound to IP addresses. */
+	memcpy(address, m->path.local, sizeof(address));
+	if (node && !cm_node_address(node, 4, address))
+		cm_node_address(node, 6, address);
+	return cm_ports_heard(ports, port, &asker) &&
+	       !cm_ports_listener(ports, port_space, port, address);
 }
 
 static bool cm_mad_hold(struct cm_service *service, struct at_home *m)
@@ -233,6 +248,7 @@ int cm_service_open(struct server *server)
 	service->force_wire = carrier && !strcmp(carrier, "wire");
 	list_init(&service->at_home);
 	list_init(&service->held);
+	list_init(&service->nodes);
 	timer_init(&service->timer, cm_service_on_timer);
 	cm_udp_init(&service->wire, server);
 	neighbours_init(&service->neighbours, &server->loop);

@@ -33,6 +33,8 @@ struct cm_service {
 	struct cm_ports ports;
 	struct cm_udp wire;
 	struct neighbours neighbours;
+	struct list nodes; /* struct cm_node: of fabrics (cm_node.h) */
+	uint32_t last_node;
 	struct timer timer;
 	struct list at_home; /* messages to endpoints of this daemon */
 	struct list held;    /* requests that wait for a listener; the oldest first */

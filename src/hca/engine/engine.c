@@ -40,12 +40,14 @@
 #include "base/sys.h"
 #include "hca/engine/lease.h"
 #include "hca/engine/pass.h"
+#include "hca/fabric/membership.h"
 #include "hca/local/link.h"
 #include "hca/local/link_idle.h"
 #include "hca/local/link_part.h"
 #include "hca/local/local_carrier.h"
 #include "hca/process/books.h"
 #include "hca/process/capture.h"
+#include "hca/process/control.h"
 #include "hca/process/hca.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/cq.h"
@@ -124,7 +126,7 @@ static int take_events(struct hca *hca)
 			link_install(hca, &event, fds);
 		else if (event.type == PROTO_EVENT_LINK_DOWN && event.slot < LIMIT_SLOTS)
 			link_down(hca, event.slot, event.link_id);
-		else if (event.type == PROTO_EVENT_DEVICE)
+		else if (event.type == PROTO_EVENT_DEVICE && !hca->membership)
 			async_device(hca, event.value, event.slot, event.port);
 		else if (event.type == PROTO_EVENT_CAPTURE)
 			capture_begin(hca, &event, fds);
@@ -167,6 +169,30 @@ static void daemon_events(struct hca *hca)
 		daemon_lost(hca, seen);
 }
 
+/* The connection to verbena-fabric is readable: events of the node's ports. */
+static void fabric_events(struct hca *hca)
+{
+	struct proto_fabric_event event;
+	int result;
+
+	while (!(result = membership_next(hca->membership, &event)))
+		async_device(hca, event.event, 0, (int)event.port);
+	if (result == -EPIPE)
+		log_info("verbena-fabric is gone: data goes the ways that it went");
+}
+
+/* When to look whether verbena-fabric runs again. */
+static uint64_t scan_fabric(struct hca *hca)
+{
+	uint64_t next = UINT64_MAX;
+
+	if (membership_due(hca->membership, now_ns(), &next)) {
+		work_leave(&hca->control_work, CONTROL_FABRIC);
+		control_wake(hca);
+	}
+	return next;
+}
+
 static uint64_t scan_timers(struct hca *hca)
 {
 	uint64_t now = now_ns();
@@ -184,8 +210,12 @@ static uint64_t scan_timers(struct hca *hca)
 	uint64_t idle = link_idle_scan(hca);
 	uint64_t events = cq_moderation_scan(hca, now);
 
+	uint64_t fabric = hca->membership ? scan_fabric(hca) : UINT64_MAX;
+
 	if (rnr < next)
 		next = rnr;
+	if (fabric < next)
+		next = fabric;
 	if (idle < next)
 		next = idle;
 	if (events < next)
@@ -243,6 +273,8 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 			roce_woken(hca->roce);
 		else if (events[i].data.fd == hca->watchdog)
 			hca->watch_due = sys_read(hca->watchdog, &count, sizeof(count)) > 0;
+		else if (hca->membership && events[i].data.fd == membership_socket(hca->membership))
+			fabric_events(hca);
 		else if (events[i].data.fd != hca->doorbell)
 			return_watched(hca);
 		else
@@ -344,6 +376,12 @@ static int watch_fd(int epoll, int fd)
 	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e);
 }
 
+void engine_hear_fabric(struct hca *hca)
+{
+	if (watch_fd(hca->epoll, membership_socket(hca->membership)) < 0)
+		log_error("events of the fabric's ports won't come: %s", strerror(errno));
+}
+
 int engine_start(struct hca *hca)
 {
 	sigset_t all, old;
@@ -367,6 +405,8 @@ int engine_start(struct hca *hca)
 	}
 	hca->watch_due = false;
 	hca->epoll = epoll;
+	if (hca->membership)
+		engine_hear_fabric(hca);
 	lock_assume_alone(&hca->engine); /* its thread begins below */
 	hear_first(hca);
 	sigfillset(&all);

@@ -105,4 +105,7 @@ static inline void engine_watch_qp(struct qp *qp)
 
 uint64_t now_ns(void); /* CLOCK_MONOTONIC */
 
+/* Watches the connection to verbena-fabric (fabric/membership.h) from now on. Any thread. */
+void engine_hear_fabric(struct hca *hca);
+
 #endif

@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "fabric/port_info.h"
 #include "hca/exec/execute.h"
+#include "hca/fabric/membership.h"
 #include "hca/mem/copy.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
@@ -47,6 +49,21 @@ static enum packet_type datagram_packet_type(const struct record_ud *ud)
 	return ip_is_v4(ud->dgid) ? PACKET_TYPE_IPV4 : PACKET_TYPE_IPV6;
 }
 
+/* What a completion says of a packet of the fabric. */
+static void complete_on_fabric(const struct qp *qp, const struct record_ud *ud, struct cqe *cqe)
+	REQUIRES(qp->lock)
+{
+	const struct node *node = qp->hca->membership->node;
+	uint32_t row = node_port_row(node, qp->attr.port_num);
+
+	if (!(ud->lid_flags & RECORD_UD_GRH))
+		cqe->wc_flags &= (uint8_t)~IBV_WC_GRH;
+	cqe->sl = ud->sl & 15;
+	cqe->slid = ud->slid;
+	if (row != FABRIC_NONE)
+		cqe->path_bits = ud->lid_flags & ((1u << port_lmc(&node->tables.ports[row])) - 1);
+}
+
 static void datagram_complete(struct qp *qp, const struct recv_wqe *wqe, const struct record_ud *ud,
 			      const struct arrival *arrival, enum ibv_wc_status status)
 	REQUIRES(qp->lock)
@@ -63,6 +80,9 @@ static void datagram_complete(struct qp *qp, const struct recv_wqe *wqe, const s
 		.sl = datagram_packet_type(ud),
 	};
 
+	if (unlikely(qp->hca->membership != NULL))
+		complete_on_fabric(qp, ud, &cqe);
+
 	cq_push(cq_of(qp->ibv.recv_cq), &cqe, arrival->solicited || status != IBV_WC_SUCCESS);
 	if (status != IBV_WC_SUCCESS)
 		qp_fail(qp, -1);
@@ -76,9 +96,23 @@ static bool datagram_place(struct qp *qp, const struct recv_wqe *wqe, const stru
 	struct ibv_grh grh;
 	int count = receive_segments(qp, wqe, local, &holds);
 
+	/* Without a GRH the bytes stay as they are. */
+	if (unlikely(qp->hca->membership && !(ud->lid_flags & RECORD_UD_GRH)))
+		return count >= 0 &&
+		       copy_scatter(local, count, sizeof(grh), payload, arrival->length);
 	make_grh(&grh, ud, arrival);
 	return count >= 0 && copy_scatter(local, count, 0, &grh, sizeof(grh)) &&
 	       copy_scatter(local, count, sizeof(grh), payload, arrival->length);
+}
+
+/* Whether the packet's P_Key matches the QP's. */
+static bool datagram_pkey_fits(const struct qp *qp, const struct record_ud *ud) REQUIRES(qp->lock)
+{
+	uint16_t own;
+
+	return !node_query_pkey(qp->hca->membership->node, qp->attr.port_num, qp->attr.pkey_index,
+				&own) &&
+	       pkeys_match(own, ud->pkey);
 }
 
 enum datagram_fate datagram_admit(const struct qp *qp, const struct record_ud *ud,
@@ -86,6 +120,8 @@ enum datagram_fate datagram_admit(const struct qp *qp, const struct record_ud *u
 {
 	if (qp->type != IBV_QPT_UD || !execute_receiving(qp))
 		return DATAGRAM_STATE;
+	if (unlikely(qp->hca->membership != NULL) && !datagram_pkey_fits(qp, ud))
+		return DATAGRAM_PKEY;
 	if (likely(ud->qkey == qp->attr.qkey))
 		return DATAGRAM_TAKEN;
 	log_info("QP 0x%x: datagram from QP 0x%x has another Q_Key, dropped", qp->ibv.qp_num,

@@ -6,8 +6,12 @@
  * room in a ring and for a receive.
  */
 #include "hca/exec/datagram_send.h"
+
+#include <errno.h>
+
 #include "base/log.h"
 #include "hca/engine/engine.h"
+#include "hca/fabric/ways.h"
 #include "hca/local/datagram_inbox.h"
 #include "hca/local/link.h"
 #include "hca/mem/hazard.h"
@@ -58,7 +62,18 @@ static void datagram_post(struct qp *qp) REQUIRES(qp->lock)
 static int datagram_connect(struct qp *qp, const struct route *route) REQUIRES(qp->lock)
 {
 	(void)route; /* a UD QP has no peer */
-	return datagram_inbox_make(qp);
+	if (qp->hca->membership) {
+		qp->ways = ways_new(qp->hca->membership);
+		if (!qp->ways)
+			return ENOMEM;
+	}
+	int err = datagram_inbox_make(qp);
+
+	if (err) {
+		ways_free(qp->ways);
+		qp->ways = NULL;
+	}
+	return err;
 }
 
 static void datagram_send_ready(struct qp *qp, enum ibv_qp_state from) REQUIRES(qp->lock)
@@ -80,6 +95,8 @@ static void datagram_disconnect(struct qp *qp) REQUIRES(qp->lock)
 	roce_unwait(qp);
 	qp_timer_stop(qp);
 	datagram_inbox_free(qp);
+	ways_free(qp->ways);
+	qp->ways = NULL;
 	qp->ud_psn = 0;
 	qp->ud_wait = (struct datagram_wait){0};
 }

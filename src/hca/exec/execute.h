@@ -138,12 +138,14 @@ static inline void execute_established(struct qp *qp) REQUIRES(qp->lock)
 enum datagram_fate {
 	DATAGRAM_TAKEN,
 	DATAGRAM_QKEY,
+	DATAGRAM_PKEY,
 	DATAGRAM_NO_RECEIVE,
 	DATAGRAM_TOO_LONG, /* for the next receive, which stays */
 	DATAGRAM_STATE,
 };
 
-/* Whether the QP takes such a datagram if it has a receive: DATAGRAM_TAKEN, _STATE or _QKEY. */
+/* Whether the QP takes such a datagram if it has a receive: DATAGRAM_TAKEN, _STATE, _PKEY or _QKEY.
+ */
 enum datagram_fate datagram_admit(const struct qp *qp, const struct record_ud *ud,
 				  const struct arrival *arrival) REQUIRES(qp->lock);
 

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
+#include "fabric/port_info.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/datagram_send.h"
 #include "hca/local/link.h"
@@ -217,6 +218,8 @@ int mcast_attach(struct ibv_qp *ibv, const union ibv_gid *gid, uint16_t lid)
 {
 	struct qp *qp = qp_of(ibv);
 
+	if (qp->hca->membership && (lid < LID_MULTICAST || lid == LID_PERMISSIVE))
+		return EINVAL;
 	if (is_member(qp, gid->raw))
 		return 0;
 	struct member *m = calloc(1, sizeof(*m));
@@ -321,9 +324,22 @@ static enum step fanout_begin(struct qp *qp, struct send_wqe *wqe, const struct 
 	return STEP_DONE;
 }
 
+/* Which processes get a datagram. */
+struct audience {
+	bool (*reaches)(const struct link *link, void *arg); /* NULL: all */
+	void *arg;
+};
+
+static bool audience_has(const struct audience *audience, const struct link *link)
+{
+	/* A link that isn't up is waited for. */
+	return !audience->reaches || !link_is(link, LINK_UP) ||
+	       audience->reaches(link, audience->arg);
+}
+
 /* Sends it to one process after the other, while there is room on its link. */
-static enum step go_on(struct qp *qp, struct send_wqe *wqe, const struct iovec *local, int count)
-	REQUIRES(qp->lock)
+static enum step go_on(struct qp *qp, struct send_wqe *wqe, const struct iovec *local, int count,
+		       const struct audience *audience) REQUIRES(qp->lock)
 {
 	uint32_t slot;
 
@@ -331,7 +347,7 @@ static enum step go_on(struct qp *qp, struct send_wqe *wqe, const struct iovec *
 		struct link *link = slot ? link_get_datagram(qp->hca, slot) : NULL;
 		enum put put = PUT_DROPPED;
 
-		if (likely(link && !link_is_gone(link)))
+		if (likely(link && !link_is_gone(link)) && audience_has(audience, link))
 			put = local_datagram_put(qp, wqe, link, local, count);
 		if (put == PUT_WAIT || put == PUT_FAILED)
 			return put == PUT_WAIT ? STEP_WAIT : STEP_FAILED;
@@ -340,9 +356,11 @@ static enum step go_on(struct qp *qp, struct send_wqe *wqe, const struct iovec *
 	return datagram_sent(qp, wqe);
 }
 
-static enum step group_send(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
-			    int count) REQUIRES(qp->lock)
+enum step mcast_fan_out(struct qp *qp, struct send_wqe *wqe, const struct iovec *local, int count,
+			bool (*reaches)(const struct link *link, void *arg), void *arg)
 {
+	const struct audience audience = {reaches, arg};
+
 	if (unlikely(!qp->fanout))
 		qp->fanout = calloc(1, sizeof(*qp->fanout));
 	/* A group's datagrams carry this QPN only (IBTA volume 1, 9.6.1.2): receivers would drop
@@ -355,11 +373,17 @@ static enum step group_send(struct qp *qp, struct send_wqe *wqe, const struct io
 		return datagram_fail(qp, wqe, IBV_WC_LOC_PROT_ERR);
 	if (step == STEP_WAIT)
 		return step;
-	return go_on(qp, wqe, local, count);
+	return go_on(qp, wqe, local, count, &audience);
+}
+
+static enum step group_send(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
+			    int count) REQUIRES(qp->lock)
+{
+	return mcast_fan_out(qp, wqe, local, count, NULL, NULL);
 }
 
 /* The process that the datagram waits for doesn't take it: goes on with the others. */
-static void group_skip(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->lock)
+void mcast_skip(struct qp *qp, struct send_wqe *wqe)
 {
 	uint32_t slot = qp->fanout ? next_slot(qp->fanout) : LIMIT_SLOTS;
 
@@ -373,5 +397,5 @@ static void group_skip(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->lock)
 const struct datagram_carrier datagram_group = {
 	.name = "group",
 	.send = group_send,
-	.skip = group_skip,
+	.skip = mcast_skip,
 };

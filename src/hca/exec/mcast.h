@@ -24,6 +24,7 @@
 #include "shm/groups.h"
 
 struct hca;
+struct link;
 
 /* Makes hca.mcast. `table`: the descriptor of the daemon's table, or -1; the caller closes it. 0 or
  * -errno. */
@@ -49,6 +50,17 @@ int mcast_detach(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid);
 
 /* Tells the next daemon which groups the QP is attached to. 0 or -errno. */
 int mcast_again(struct daemon_conn *conn, const struct qp *qp);
+
+/*
+ * Starts the datagram at sq.next: it goes to each process that has a member, one after the other,
+ * if `reaches` (NULL: all) says so of the link to it, which is up. qp.lock is held, and
+ * mcast_skip() gives up the process that the datagram waits for; as datagram_carrier.send and
+ * .skip.
+ */
+enum step mcast_fan_out(struct qp *qp, struct send_wqe *wqe, const struct iovec *local, int count,
+			bool (*reaches)(const struct link *link, void *arg), void *arg)
+	REQUIRES(qp->lock);
+void mcast_skip(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->lock);
 
 /* For a datagram to a group: calls `visit` for each QP that is attached. hca.engine is held. */
 void mcast_for_each(struct hca *hca, const uint8_t gid[16], void (*visit)(struct qp *qp, void *arg),

@@ -34,6 +34,7 @@ void datagram_count_fate(struct hca *hca, enum datagram_fate fate)
 	static const enum pub_counter places[] = {
 		[DATAGRAM_STATE] = PUB_LOCAL_NO_QP,
 		[DATAGRAM_QKEY] = PUB_LOCAL_QKEY,
+		[DATAGRAM_PKEY] = PUB_LOCAL_PKEY,
 		[DATAGRAM_NO_RECEIVE] = PUB_LOCAL_NO_RECEIVE,
 		[DATAGRAM_TOO_LONG] = PUB_LOCAL_SHORT_RECEIVE,
 	};

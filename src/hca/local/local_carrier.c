@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "hca/engine/engine.h"
+#include "hca/fabric/path.h"
 #include "hca/local/datagram_inbox.h"
 #include "hca/local/link.h"
 #include "hca/local/local_conn.h"
@@ -86,6 +87,14 @@ static int local_connect(struct qp *qp, const struct route *route) REQUIRES(qp->
 	struct local_conn *conn = link ? local_conn_new(qp, link) : NULL;
 
 	(void)route;
+	if (conn && qp->hca->membership) {
+		conn->path = path_new(qp->hca->membership, qp->ibv.qp_num, &qp->attr);
+		conn->core.routed = true;
+	}
+	if (conn && conn->core.routed && !conn->path) {
+		free(conn);
+		conn = NULL;
+	}
 	if (!conn) {
 		if (link)
 			link_put(link);
@@ -133,6 +142,7 @@ static void local_disconnect(struct qp *qp) REQUIRES(qp->lock)
 	qp_timer_stop(qp);
 	qp->local = NULL;
 	link_put(conn->link);
+	path_free(conn->path);
 	free(conn);
 }
 
@@ -165,6 +175,13 @@ static void local_post(struct qp *qp) REQUIRES(qp->lock)
 static void local_withdraw(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->lock)
 {
 	local_qp_withdraw(&qp->local->core, wqe);
+}
+
+/* SQD: the address vector, or which P_Key. */
+static void local_change(struct qp *qp, int mask) REQUIRES(qp->lock)
+{
+	if (qp->local->path && mask & (IBV_QP_AV | IBV_QP_PKEY_INDEX))
+		path_change(qp->local->path, &qp->attr);
 }
 
 static void local_leave(struct qp *qp) REQUIRES(qp->lock)
@@ -207,7 +224,7 @@ static void local_settle(struct hca *hca, uint32_t qpn, uint32_t peer_qpn, bool 
 #define LOCAL_OPERATIONS                                                                         \
 	.executes_at_post = true, .take_in_former = carrier_ignores_former,                      \
 	.connect = local_connect, .receive_ready = local_resume, .send_ready = local_send_ready, \
-	.drain = local_drain, .change = carrier_ignores_change, .stop = local_stop,              \
+	.drain = local_drain, .change = local_change, .stop = local_stop,                        \
 	.disconnect = local_disconnect, .receive_posted = local_receive_posted,                  \
 	.resume = local_resume, .expire = local_expire, .post = local_post,                      \
 	.withdraw = local_withdraw, .leave = local_leave, .take_in = local_take_in,              \

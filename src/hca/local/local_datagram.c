@@ -4,15 +4,18 @@
 
 #include "base/log.h"
 #include "hca/engine/engine.h"
+#include "hca/exec/datagram_fabric.h"
 #include "hca/exec/datagram_send.h"
 #include "hca/exec/execute.h"
 #include "hca/exec/mcast.h"
+#include "hca/fabric/membership.h"
 #include "hca/local/datagram_inbox.h"
 #include "hca/local/link.h"
 #include "hca/mem/copy.h"
 #include "hca/process/capture.h"
 #include "hca/process/counters.h"
 #include "hca/verbs/qp.h"
+#include "wire/packet.h"
 
 /* ------------------------------------------------------------------ sending */
 /* The published word pub_qp.dry of the QP that the datagram is for. */
@@ -75,7 +78,9 @@ enum put local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *li
 		datagram_wait_for_link(qp, link);
 		return PUT_WAIT;
 	}
-	if (likely(wqe->ud.carrier == &datagram_local)) {
+	bool to_group = (wqe->ud.remote_qpn & 0xffffff) == WIRE_MULTICAST_QPN;
+
+	if (likely(!to_group)) {
 		uint32_t dry = read_dry(dry_word(wqe, link));
 
 		if (unlikely(dry))
@@ -105,7 +110,7 @@ enum put local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *li
 		datagram_fail(qp, wqe, IBV_WC_LOC_PROT_ERR);
 		return PUT_FAILED;
 	}
-	if (capture_on(qp->hca) && wqe->ud.carrier == &datagram_local)
+	if (capture_on(qp->hca) && !to_group)
 		capture_show_datagram(qp, wqe);
 	link_send(link, h, payload);
 	link_notify_qp(link, record_qpn(wqe->ud.remote_qpn));
@@ -130,6 +135,12 @@ static enum step local_send(struct qp *qp, struct send_wqe *wqe, const struct io
 		counters_rare(qp->hca, PUB_LOCAL_NO_QP); /* there is no such process */
 		return local_drop(qp, wqe);
 	}
+	return local_datagram_send(qp, wqe, link, local, count);
+}
+
+enum step local_datagram_send(struct qp *qp, struct send_wqe *wqe, struct link *link,
+			      const struct iovec *local, int count)
+{
 	switch (local_datagram_put(qp, wqe, link, local, count)) {
 	case PUT_SENT:
 		qp->ud_psn++;
@@ -143,7 +154,7 @@ static enum step local_send(struct qp *qp, struct send_wqe *wqe, const struct io
 	}
 }
 
-static void local_skip(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->lock)
+void local_datagram_skip(struct qp *qp, struct send_wqe *wqe)
 {
 	counters_rare(qp->hca, PUB_LOCAL_NOT_TAKEN);
 	local_drop(qp, wqe);
@@ -152,7 +163,7 @@ static void local_skip(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->lock)
 const struct datagram_carrier datagram_local = {
 	.name = "local",
 	.send = local_send,
-	.skip = local_skip,
+	.skip = local_datagram_skip,
 };
 
 /* ------------------------------------------------------------------ receiving */
@@ -174,8 +185,11 @@ static void take_datagram(struct qp *qp, struct link *link, const struct ring_he
 	enum datagram_fate fate =
 		datagram_inbox_take(qp, link, ud, &arrival, payload + sizeof(*ud));
 
-	if (unlikely(fate != DATAGRAM_TAKEN))
-		datagram_count_fate(qp->hca, fate);
+	if (likely(fate == DATAGRAM_TAKEN))
+		return;
+	datagram_count_fate(qp->hca, fate);
+	if (qp->hca->membership && (fate == DATAGRAM_QKEY || fate == DATAGRAM_PKEY))
+		datagram_report(qp, ud, &arrival, fate == DATAGRAM_PKEY);
 }
 
 /*
@@ -185,8 +199,11 @@ static void take_datagram(struct qp *qp, struct link *link, const struct ring_he
  */
 static bool is_from_peer(struct link *link, const struct ring_header *h, const struct record_ud *ud)
 {
-	if (likely(record_qpn(h->src) >> LIMIT_QP_BITS == link->slot &&
-		   mcast_is_own(link->hca, ud->sgid, &link->source)))
+	const struct membership *membership = link->hca->membership;
+	bool is_near = membership ? link->peer->header.fabric == membership->node->fabric
+				  : mcast_is_own(link->hca, ud->sgid, &link->source);
+
+	if (likely(record_qpn(h->src) >> LIMIT_QP_BITS == link->slot && is_near))
 		return true;
 	log_info("process %d sent a datagram as QP 0x%x, or from an address, that isn't its own: "
 		 "dropped",

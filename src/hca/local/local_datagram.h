@@ -19,6 +19,12 @@ enum put {
 enum put local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *link,
 			    const struct iovec *local, int count) REQUIRES(qp->lock);
 
+/* Starts the UD request at sq.next, whose memory is `local`: it goes by this link. As
+ * datagram_carrier.send and .skip. */
+enum step local_datagram_send(struct qp *qp, struct send_wqe *wqe, struct link *link,
+			      const struct iovec *local, int count) REQUIRES(qp->lock);
+void local_datagram_skip(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->lock);
+
 /* Handles a datagram that arrived for this QP. hca.engine is held, too. */
 void local_datagram_take(struct qp *qp, struct link *link, const struct ring_header *h,
 			 const uint8_t *payload, uint32_t room);

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/execute.h"
+#include "hca/fabric/path.h"
 #include "hca/local/link.h"
 #include "hca/local/local_conn.h"
 #include "hca/local/peer.h"
@@ -550,6 +551,44 @@ void world_owe_ack(struct local_qp *lq)
 	atomic_store_explicit(&lq->ack_pending, true, memory_order_relaxed);
 	if (list_empty(&conn->ack_node))
 		list_add_tail(&hca->acks, &conn->ack_node);
+}
+
+/* ------------------------------------------------------------------ ways through a fabric */
+
+bool world_route_admits(struct local_qp *lq, const struct send_wqe *wqe)
+{
+	/* The link was seen UP in this call of the core. */
+	return path_admits(local_conn_of(lq)->path, link_from(lq)->peer, wqe->length);
+}
+
+void world_route_lost(struct local_qp *lq, const struct send_wqe *wqe)
+{
+	path_count_lost(local_conn_of(lq)->path, wqe->opcode, wqe->length);
+	/* The timer, which sends a reliable one again, may not look for long. */
+	if (lq->type == IBV_QPT_RC)
+		engine_kick(qp_of_local(lq)->hca);
+}
+
+void world_route_begins(struct local_qp *lq, const struct send_wqe *wqe)
+{
+	path_count_request(local_conn_of(lq)->path, wqe->opcode, wqe->length);
+}
+
+void world_route_withdraws(struct local_qp *lq, const struct send_wqe *wqe)
+{
+	path_uncount_request(local_conn_of(lq)->path, wqe->opcode, wqe->length);
+}
+
+void world_route_answered(struct local_qp *lq, const struct send_wqe *wqe,
+			  enum ibv_wc_status status)
+{
+	path_count_answer(local_conn_of(lq)->path, wqe->opcode, wqe->length,
+			  status == IBV_WC_SUCCESS);
+}
+
+void world_route_explain(const struct local_qp *lq, char *text, size_t size)
+{
+	path_explain(local_conn_of(lq)->path, text, size);
 }
 
 /* ------------------------------------------------------------------ captures, counters, log */

@@ -116,8 +116,15 @@ struct record_ud {
 	uint8_t hop_limit;
 	uint8_t traffic_class;
 	uint8_t sl;
-	uint8_t reserved[5];
+	/* On a fabric, else 0: */
+	uint8_t lid_flags; /* RECORD_UD_GRH, and the low bits of the destination LID */
+	uint16_t slid;
+	uint16_t pkey;
 };
+
+#define RECORD_UD_GRH \
+	0x80u /* the packet has a GRH: the GIDs and what follows them mean something */
+_Static_assert(sizeof(struct record_ud) == 48, "payload is aligned");
 
 static inline uint32_t record_qpn(uint32_t address)
 {

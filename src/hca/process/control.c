@@ -11,11 +11,14 @@
 #include <time.h>
 
 #include "client/call.h"
+#include "hca/engine/engine.h"
+#include "hca/fabric/membership.h"
 #include "hca/local/link.h"
 #include "hca/mem/mapped.h"
 #include "hca/mem/prefetch.h"
 #include "hca/process/books.h"
 #include "hca/process/hca.h"
+#include "hca/verbs/event.h"
 #include "hca/verbs/window.h"
 
 /* How long to wait before the next look at copies that hold a window up: as a deregistration naps.
@@ -42,6 +45,21 @@ static void control_sleep(struct hca *hca, bool soon)
 		;
 }
 
+/* Looks whether a fabric runs again, if the engine thread asks for that. */
+static void control_rejoin(struct hca *hca)
+{
+	if (!work_take(&hca->control_work, CONTROL_FABRIC))
+		return;
+	int result = membership_again(hca->membership);
+
+	if (!result)
+		engine_hear_fabric(hca);
+	else if (result == -ESTALE)
+		async_device(hca, IBV_EVENT_DEVICE_FATAL, 0, 0);
+	else
+		engine_kick(hca); /* it sets the time of the next look */
+}
+
 static void *control_thread(void *arg)
 {
 	struct hca *hca = arg;
@@ -53,6 +71,7 @@ static void *control_thread(void *arg)
 		soon = mapped_serve(hca);
 		link_ask_daemon(hca);
 		return_sought(hca);
+		control_rejoin(hca);
 		soon |= windows_serve(hca);
 		soon |= prefetch_serve(hca);
 	}

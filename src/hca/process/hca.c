@@ -21,6 +21,7 @@
 #include "client/start.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/mcast.h"
+#include "hca/fabric/membership.h"
 #include "hca/local/link.h"
 #include "hca/local/way.h"
 #include "hca/mem/hazard.h"
@@ -96,7 +97,7 @@ static int hca_attach(struct hca *hca)
 	if (err)
 		return err;
 	hca->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	err = hca->doorbell < 0 ? -errno : 0;
+	err = hca->doorbell < 0 ? -errno : membership_make(hca->pub, &hca->membership);
 	if (!err)
 		err = daemon_attach(&hca->conn, NULL, hca->table_fd, hca->doorbell, hca->regions_fd,
 				    -1, &resp, &hca->event_fd, &roce);
@@ -124,6 +125,7 @@ static void hca_free(struct hca *hca)
 	link_free_self(hca);
 	roce_unmake(hca);
 	mcast_unmake(hca);
+	membership_unmake(hca->membership);
 	if (hca->pub)
 		munmap(hca->pub, PUB_SIZE);
 	if (hca->event_fd >= 0)
@@ -177,7 +179,7 @@ static struct hca *hca_make(void)
 	if (!err) {
 		err = link_make_self(hca);
 		if (!err)
-			err = roce_make(hca);
+			err = hca->membership ? 0 : roce_make(hca);
 		if (!err) {
 			engine_first_events(hca);
 			err = control_start(hca);
@@ -400,6 +402,7 @@ static void after_fork_in_child(void)
 	return_leave(hca);
 	roce_leave(hca);
 	capture_leave(hca);
+	membership_leave(hca->membership);
 	own_eventfd(hca->doorbell, EFD_NONBLOCK);
 	atomic_store_explicit(&hca->kicked, false, memory_order_relaxed);
 	own_memory(hca->pub, PUB_SIZE);

@@ -53,6 +53,7 @@ struct capture;
 struct fresh;
 struct link;
 struct mcast;
+struct membership;
 struct own_hazards;
 struct prefetch;
 struct qp;
@@ -149,6 +150,7 @@ struct hca {
 	 * the next one. */
 	_Atomic uint64_t link_given_up[LIMIT_SLOTS];
 	struct link *self;
+	struct membership *membership;	     /* NULL: on no node of a fabric */
 	struct roce *roce;		     /* NULL: the daemon has no port 4791 */
 	bool roce_forced;		     /* VERBENA_CARRIER=wire: also to QPs of this host */
 	bool long_by_ring;		     /* see way.h */

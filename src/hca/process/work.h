@@ -13,6 +13,8 @@
  *                     copies go on (hca.windows_ending)           it again while they go on
  *   CONTROL_PREFETCH  ibv_advise_mr() (hca.prefetches)            prefetch_serve()
  *
+ *   CONTROL_FABRIC    the engine thread: verbena-fabric has ended   control_rejoin()
+ *
  *   hca.engine_work, before engine_kick():
  *   ENGINE_REFUSALS   the control thread: the daemon refused a     link_take_refusals()
  *                     link (link.refused)
@@ -39,7 +41,8 @@ enum control_work {
 	CONTROL_LINKS = 1,
 	CONTROL_MAPPINGS = 2,
 	CONTROL_WINDOWS = 4,
-	CONTROL_PREFETCH = 8
+	CONTROL_PREFETCH = 8,
+	CONTROL_FABRIC = 16
 };
 enum engine_work { ENGINE_REFUSALS = 1, ENGINE_DEATHS = 2, ENGINE_OVERRUNS = 4 };
 

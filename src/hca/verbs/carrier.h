@@ -116,6 +116,6 @@ struct datagram_carrier {
 	void (*skip)(struct qp *qp, struct send_wqe *wqe);
 };
 
-extern const struct datagram_carrier datagram_local, datagram_roce, datagram_group;
+extern const struct datagram_carrier datagram_local, datagram_roce, datagram_group, datagram_fabric;
 
 #endif

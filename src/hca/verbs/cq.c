@@ -141,7 +141,9 @@ static inline void wc_fill(struct ibv_wc *wc, const struct cqe *cqe)
 		.qp_num = cqe->qp_num,
 		.src_qp = cqe->src_qp,
 		.wc_flags = cqe->wc_flags,
+		.slid = cqe->slid,
 		.sl = cqe->sl,
+		.dlid_path_bits = cqe->path_bits,
 	};
 }
 

@@ -37,9 +37,11 @@ struct cqe {
 	uint32_t imm; /* immediate (network order) or invalidated rkey */
 	uint32_t qp_num;
 	uint32_t src_qp;
-	uint16_t wc_flags;
-	uint8_t sl;	     /* UD's receives: the packet's type (exec/datagram.c) */
-	uint32_t vendor_err; /* enum reason: why, for messages */
+	uint8_t wc_flags;
+	uint8_t sl;	     /* UD's receives: the packet's type, or its SL (exec/datagram.c) */
+	uint16_t slid;	     /* likewise, of a packet of a fabric */
+	uint16_t vendor_err; /* enum reason: why, for messages */
+	uint8_t path_bits;   /* of the destination LID */
 	uint64_t timestamp;  /* ns, only kept when the CQ asks for it */
 };
 

@@ -101,8 +101,7 @@ static unsigned int read_wc_flags(struct ibv_cq_ex *ex)
 /* Local identifiers are InfiniBand's; an Ethernet port has none. */
 static uint32_t read_slid(struct ibv_cq_ex *ex)
 {
-	(void)ex;
-	return 0;
+	return object_of(ex)->current.slid;
 }
 
 static uint8_t read_sl(struct ibv_cq_ex *ex)
@@ -112,8 +111,7 @@ static uint8_t read_sl(struct ibv_cq_ex *ex)
 
 static uint8_t read_dlid_path_bits(struct ibv_cq_ex *ex)
 {
-	(void)ex;
-	return 0;
+	return object_of(ex)->current.path_bits;
 }
 
 static uint64_t read_completion_ts(struct ibv_cq_ex *ex)

@@ -10,6 +10,8 @@
 #include "base/mutex.h"
 #include "base/sys.h"
 #include "hca/engine/engine.h"
+#include "hca/fabric/membership.h"
+#include "hca/fabric/path.h"
 #include "hca/mem/hazard.h"
 #include "hca/mem/pd.h"
 #include "hca/process/books.h"
@@ -341,6 +343,8 @@ void qp_publish(struct qp *qp)
 	atomic_store_explicit(&e->pd, qp->pd_id, memory_order_relaxed);
 	atomic_store_explicit(&e->rq_psn, qp->attr.rq_psn, memory_order_relaxed);
 	atomic_store_explicit(&e->receives, qp->rq.published, memory_order_relaxed);
+	if (unlikely(qp->hca->membership != NULL))
+		atomic_store_explicit(&e->path, path_word(&qp->attr), memory_order_relaxed);
 	atomic_store_explicit(&e->arm_groups,
 			      cq_of(qp->ibv.send_cq)->arm_group |
 				      (uint32_t)cq_of(qp->ibv.recv_cq)->arm_group << 8,
@@ -403,6 +407,8 @@ static void qp_reset(struct qp *qp) REQUIRES(qp->lock)
 
 static int check_path(struct qp *qp, const struct ibv_ah_attr *ah, struct route *route)
 {
+	if (qp->hca->membership)
+		return route_find_on_fabric(qp->hca->membership, ah, route);
 	if (!ah->is_global || ah->port_num != 1) {
 		log_warn("ibv_modify_qp: RoCE needs a global route (is_global, grh) and port 1");
 		return EINVAL;
@@ -413,9 +419,13 @@ static int check_path(struct qp *qp, const struct ibv_ah_attr *ah, struct route 
 static int check_values(struct qp *qp, const struct ibv_qp_attr *attr, int mask,
 			struct route *route)
 {
-	if ((mask & IBV_QP_PORT) && attr->port_num != 1)
+	const struct membership *membership = qp->hca->membership;
+	uint32_t ports = membership ? membership->node->ports : 1;
+	uint32_t pkeys = membership ? FABRIC_PKEYS : LIMIT_PKEYS;
+
+	if ((mask & IBV_QP_PORT) && (!attr->port_num || attr->port_num > ports))
 		return EINVAL;
-	if ((mask & IBV_QP_PKEY_INDEX) && attr->pkey_index != 0)
+	if ((mask & IBV_QP_PKEY_INDEX) && attr->pkey_index >= pkeys)
 		return EINVAL;
 	if ((mask & IBV_QP_PATH_MTU) &&
 	    (attr->path_mtu < IBV_MTU_256 || attr->path_mtu > IBV_MTU_4096))

@@ -52,6 +52,7 @@ struct own_hazards;
 struct pace;
 struct roce_qp;
 struct srq;
+struct ways;
 
 /*
  * What a program builds between ibv_wr_start() and ibv_wr_complete(), apart from the send queue.
@@ -120,6 +121,7 @@ struct qp {
 	uint32_t ud_psn GUARDED_BY(lock);      /* of the next datagram */
 	/* How long the datagram at sq.next has waited. */
 	struct datagram_wait ud_wait GUARDED_BY(lock);
+	struct ways *ways GUARDED_BY(lock); /* UD on a fabric, else NULL: fabric/ways.h */
 	/* UD: datagrams that wait here for a receive, else NULL. */
 	struct datagram_inbox *inbox GUARDED_BY(lock);
 	uint8_t sgid[16] GUARDED_BY(lock); /* RC and UC: of its path */

@@ -12,7 +12,9 @@
 
 #include "base/log.h"
 #include "base/mutex.h"
+#include "fabric/port_info.h"
 #include "hca/exec/mcast.h"
+#include "hca/fabric/membership.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
@@ -94,4 +96,30 @@ int route_find(struct context *context, const struct ibv_global_route *grh, stru
 		return 0;
 	say_unreachable(context->hca, grh);
 	return EHOSTUNREACH;
+}
+
+int route_find_on_fabric(const struct membership *membership, const struct ibv_ah_attr *ah,
+			 struct route *route)
+{
+	struct ibv_gid_entry gid;
+
+	*route = (struct route){0};
+	if (node_port_row(membership->node, ah->port_num) == FABRIC_NONE) {
+		log_warn("the device has no port %u", ah->port_num);
+		return EINVAL;
+	}
+	int err = node_query_gid(membership->node, ah->port_num,
+				 ah->is_global ? ah->grh.sgid_index : 0, &gid);
+
+	if (err) {
+		log_warn("GID index %u is empty (ibv_devinfo -v lists the GIDs)",
+			 ah->grh.sgid_index);
+		return EINVAL;
+	}
+	memcpy(route->at.sgid, gid.gid.raw, sizeof(route->at.sgid));
+	if (ah->dlid && ah->dlid < LID_MULTICAST)
+		return 0;
+	log_warn("0x%x is no unicast LID: a connected QP needs its peer's (ah_attr.dlid)",
+		 ah->dlid);
+	return EINVAL;
 }

@@ -9,6 +9,8 @@
 #include "hca/process/hca.h"
 #include "hca/verbs/carrier.h"
 
+struct membership;
+
 struct route {
 	bool roce; /* else self or local: a process of this host */
 	struct proto_route_resp at;
@@ -19,6 +21,11 @@ struct route {
  * the device has no such source GID; EHOSTUNREACH: no packet can be sent there (both are logged).
  */
 int route_find(struct context *context, const struct ibv_global_route *grh, struct route *route);
+
+/* The same on a fabric: the tables decide with each request (fabric/path.h), so only what an
+ * adapter would refuse is refused. 0; EINVAL: no such port, source GID, or unicast LID. */
+int route_find_on_fabric(const struct membership *membership, const struct ibv_ah_attr *ah,
+			 struct route *route);
 
 /* Whether the RoCE carrier leads to where the daemon says the destination is. */
 static inline bool route_is_roce(const struct hca *hca, const struct proto_route_resp *at)

@@ -120,6 +120,7 @@ static bool totals_print(void)
 		{"processes killed", totals.kills},
 		{"processes stopped", totals.stops},
 		{"links lost", totals.cuts},
+		{"lost in a fabric", totals.losses},
 		{"records mutated", totals.hostile},
 		{"full rings", totals.ring_full},
 		{"no receive", totals.rnr},

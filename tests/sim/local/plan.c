@@ -91,6 +91,8 @@ static void plan_faults(struct plan *plan, struct rng *rng)
 	if (rng_chance(rng, 400))
 		for (uint32_t n = 1 + rng_below(rng, CUTS); n; n--)
 			plan->cut_at[n - 1] = 1 + rng_below(rng, span);
+	if (plan->routed)
+		plan->lose = one_of(rng, 0, 20, 100);
 	if (rng_chance(rng, 100))
 		plan->hostile = 1 + rng_below(rng, plan->processes);
 }
@@ -119,6 +121,7 @@ void plan_make(struct plan *plan, uint64_t seed)
 	plan->max_length = one_of(&rng, 300, 900, MESSAGE_MAX);
 	plan->receives = one_of(&rng, 100, 350, 500);
 	plan_ways(plan, &rng);
+	plan->routed = rng_chance(&rng, 300);
 	if (!plan->calm)
 		plan_faults(plan, &rng);
 	for (uint32_t i = 0; i < plan->pairs; i++)
@@ -137,9 +140,9 @@ void plan_print(const struct plan *plan)
 {
 	printf("%u processes, %u pairs, %u threads, %u actions, walk %u%s\n", plan->processes,
 	       plan->pairs, plan->programs, plan->actions, plan->walk, plan->calm ? ", calm" : "");
-	printf("  hold_bytes %u, kill %u, stop %u, no copies from %u, liar %u%s\n  cuts at",
+	printf("  hold_bytes %u, kill %u, stop %u, no copies from %u, liar %u%s%s\n  cuts at",
 	       plan->hold_bytes, plan->kill, plan->stop, plan->copy_fails_at, plan->hostile,
-	       plan->by_ring ? ", by ring" : "");
+	       plan->by_ring ? ", by ring" : "", plan->routed ? ", on a fabric" : "");
 	for (uint32_t i = 0; i < CUTS; i++)
 		printf(" %u", plan->cut_at[i]);
 	printf("\n");

@@ -92,6 +92,8 @@ struct plan {
 	uint32_t actions;	/* per program thread */
 	uint32_t max_length;
 	bool copies[PROCESSES][PROCESSES]; /* permitted from process to process */
+	bool routed;			   /* the QPs are on a fabric */
+	uint32_t lose;	  /* which loses so many thousandths of requests, and some after each */
 	bool by_ring;	  /* long messages go through the ring even where copying is permitted */
 	bool fast_copies; /* a copy is one step */
 	/* thousandths of the programs' actions */
@@ -401,6 +403,7 @@ struct qp {
 	bool watched, watched_receive, owes_ack;
 	uint32_t own_hazards[OWN_HAZARDS], own_count;
 	uint32_t held_bytes, held_count;
+	uint32_t losses;     /* requests that the fabric still loses in a row */
 	uint32_t generation; /* of the connection: decides the PSNs */
 	struct life *life;
 	/* published */
@@ -519,7 +522,7 @@ struct totals {
 	uint64_t steps, switches, requests, success, dropped_runs, receives;
 	uint64_t status[32];
 	uint64_t kinds[REC_KINDS + 2];
-	uint64_t deregistrations, dereg_waits, kills, stops, cuts, resets, errors, destroys,
+	uint64_t deregistrations, dereg_waits, kills, stops, cuts, losses, resets, errors, destroys,
 		hostile, ring_full, rnr, holds, hold_refused, refused_reads, calm, drains,
 		drained_late, lent, not_lent, forks, child_requests, mapped, imported,
 		refused_in_part, binds, windows_later, invalidated_by_peer, through_windows,

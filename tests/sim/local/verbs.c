@@ -265,6 +265,7 @@ void qp_connect(struct qp *qp, bool rts)
 	set_attributes(qp);
 	local_qp_init(&qp->lq, qp->type, qp->qpn, (uint8_t)qp->epoch, qp_peer(qp)->process == p,
 		      &qp->sq, &qp->attr);
+	qp->lq.routed = sim.plan.routed;
 	qp->link = link_get(p, qp_peer(qp)->process);
 	link_wait(qp->link, qp->index);
 	qp->connected = true;

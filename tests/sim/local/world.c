@@ -176,6 +176,53 @@ bool world_ring_unread(const struct local_qp *lq, uint32_t mark)
 	return ring_unread_since(&qp_of(lq)->link->rx, mark);
 }
 
+/* ------------------------------------------------------------------ ways through a fabric */
+
+/* The model of a fabric: now and then the next few requests of a QP are lost. */
+bool world_route_admits(struct local_qp *lq, const struct send_wqe *wqe)
+{
+	struct qp *qp = qp_of(lq);
+
+	(void)wqe;
+	task_yield("world_route_admits");
+	if (!qp->losses && rng_chance(&sim.rng, sim.plan.lose))
+		qp->losses = 1 + rng_below(&sim.rng, 8);
+	if (!qp->losses)
+		return true;
+	qp->losses--;
+	sim.disturbed |= 1u << qp->pair;
+	totals.losses++;
+	return false;
+}
+
+void world_route_lost(struct local_qp *lq, const struct send_wqe *wqe)
+{
+	(void)wqe;
+	trace("a request of QP 0x%x is lost", lq->qpn);
+}
+
+void world_route_begins(struct local_qp *lq, const struct send_wqe *wqe)
+{
+	(void)lq, (void)wqe;
+}
+
+void world_route_withdraws(struct local_qp *lq, const struct send_wqe *wqe)
+{
+	(void)lq, (void)wqe;
+}
+
+void world_route_answered(struct local_qp *lq, const struct send_wqe *wqe,
+			  enum ibv_wc_status status)
+{
+	(void)lq, (void)wqe, (void)status;
+}
+
+void world_route_explain(const struct local_qp *lq, char *text, size_t size)
+{
+	(void)lq;
+	snprintf(text, size, "the simulated fabric loses it");
+}
+
 /* ------------------------------------------------------------------ hazards */
 
 static bool any_free(void *arg)

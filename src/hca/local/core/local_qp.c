@@ -25,6 +25,7 @@ void local_qp_stop(struct local_qp *lq)
 {
 	lq->reads_out = lq->blocking_out = lq->settled_out = 0;
 	lq->wait = LOCAL_RUNS;
+	lq->unrouted = false;
 	local_drop_held(lq);
 }
 

@@ -62,6 +62,10 @@
  *   flag         set by                              cleared by
  *   self         local_qp_init(): the peer belongs   never: a QP that is connected anew has a new
  *                to this process                     struct local_qp
+ *   routed       the owner, before any input        never, likewise
+ *   unrouted     start_lost(): the fabric has no     local_retry_lost(), before the request is
+ *                way for the request                 tried again; local_qp_withdraw(); when
+ *                                                    the timer ends; local_qp_stop()
  *   must_notify  fill_request(): a record goes into  local_qp_post(), at its end, which notifies
  *                the ring                            the peer once for all that it started
  *   cut          UC: local_qp_init(), because the    close_gap(): a message has skipped numbers
@@ -135,6 +139,8 @@ struct local_qp {
 	uint8_t state; /* enum ibv_qp_state: changed and published before the core is called */
 	uint8_t epoch; /* of this life, as records name it */
 	bool self;     /* the peer belongs to this process; set once */
+	bool routed;   /* the QP is on a fabric (world_route_admits()); set once by the owner */
+	bool unrouted; /* routed: the next request to start was lost on its way */
 
 	/* ---- requester */
 	uint8_t peer; /* enum local_peer */
@@ -161,6 +167,9 @@ struct local_qp {
 	uint64_t looked_at;	/* timer: ns of the last look */
 	uint64_t answers_since; /* timer: ns when time was up, and answers are still looked for */
 	uint32_t answers_mark;	/* timer: where the ring was read to at that moment */
+	uint64_t retry_at; /* timer: ns when a request that was lost is tried again; 0: not set */
+	uint32_t retry_place; /* timer: which one that is, in `sq` */
+	uint32_t retries;     /* timer: of that request */
 
 	/* ---- responder */
 	uint8_t responder;    /* enum local_responder */

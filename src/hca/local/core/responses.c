@@ -380,7 +380,12 @@ static const char *not_ready_reason(struct local_qp *lq)
 
 static void local_give_up(struct local_qp *lq)
 {
-	world_log(lq, "no answer from QP 0x%x: %s", lq->attr->dest_qp_num, not_ready_reason(lq));
+	char why[160];
+
+	if (lq->unrouted)
+		world_route_explain(lq, why, sizeof(why));
+	world_log(lq, "no answer from QP 0x%x: %s", lq->attr->dest_qp_num,
+		  lq->unrouted ? why : not_ready_reason(lq));
 	if (lq->type == IBV_QPT_RC) {
 		local_complete(lq, sq_at(lq->sq, lq->sq->acked), IBV_WC_RETRY_EXC_ERR);
 		return;
@@ -479,6 +484,33 @@ static void excuse_own_absence(struct local_qp *lq, uint64_t now)
 	lq->looked_at = now;
 }
 
+/*
+ * Sends a request that the fabric has lost again, once each timeout, as an adapter does. False: the
+ * timeout after the last retry is over. Retries are counted, since this process may look late, and
+ * the fabric's manager isn't to be blamed for that.
+ */
+static bool local_retry_lost(struct local_qp *lq, uint64_t now, uint64_t *next)
+{
+	uint64_t period = lq->attr->timeout ? 4096ull << lq->attr->timeout : SCAN_MAX_NS;
+
+	if (!lq->retry_at || lq->retry_place != lq->sq->next) {
+		lq->retry_at = now + period;
+		lq->retry_place = lq->sq->next;
+		lq->retries = 0;
+	}
+	if (now >= lq->retry_at) {
+		if (lq->retries == lq->attr->retry_cnt && lq->attr->timeout)
+			return false;
+		lq->retries++;
+		lq->retry_at = now + period;
+		lq->unrouted = false;
+		local_run(lq);
+	}
+	if (lq->unrouted && lq->retry_at < *next)
+		*next = lq->retry_at;
+	return true;
+}
+
 bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next)
 {
 	/* In SQD requests that haven't started don't start: only those under way are waited for. */
@@ -488,12 +520,22 @@ bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next)
 	if (!busy || local_waits_here(lq) ||
 	    (lq->state != IBV_QPS_RTS && lq->state != IBV_QPS_SQD)) {
 		lq->stalled_since = 0;
+		lq->unrouted = false;
 		return false;
 	}
 	uint64_t limit = patience_ns(lq, link, now, next);
-	uint32_t progress = lq->sq->acked + lq->pieces;
 
 	excuse_own_absence(lq, now);
+	if (unlikely(lq->unrouted) && link == WORLD_LINK_UP) {
+		bool goes_on = local_retry_lost(lq, now, next);
+
+		lq->stalled_since = 0;
+		if (!goes_on)
+			local_give_up(lq);
+		return goes_on;
+	}
+	uint32_t progress = lq->sq->acked + lq->pieces;
+
 	if (progress != lq->scan_progress || !lq->stalled_since) {
 		lq->scan_progress = progress;
 		lq->stalled_since = now;

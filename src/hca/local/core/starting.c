@@ -46,6 +46,8 @@ static inline __attribute__((always_inline)) void request_begins(struct local_qp
 	wqe->flags |= SEND_BEGUN;
 	wqe->psn = lq->next_psn;
 	lq->next_psn = (lq->next_psn + packets_of(lq, wqe)) & 0xffffff;
+	if (unlikely(lq->routed))
+		world_route_begins(lq, wqe);
 	if (unlikely(world_captures(lq)))
 		world_capture_request(lq, wqe);
 }
@@ -65,6 +67,8 @@ void local_complete(struct local_qp *lq, struct send_wqe *wqe, enum ibv_wc_statu
 	local_uncount(lq, wqe);
 	if (lq->sq->next == lq->sq->acked && likely(sent))
 		request_begins(lq, wqe); /* it was executed within this call */
+	if (unlikely(lq->routed) && sent && lq->type == IBV_QPT_RC)
+		world_route_answered(lq, wqe, status);
 	if (unlikely(world_captures(lq)) && sent)
 		world_capture_answer(lq, wqe, lq->sq->acked + 1, status);
 	world_complete(lq, wqe, status);
@@ -607,12 +611,37 @@ static enum step start_unconnected(struct local_qp *lq, struct send_wqe *wqe, en
 	return local_wait_for_peer(lq);
 }
 
+/* The fabric has no way for the request: it is lost. A reliable one is sent again by the timer, an
+ * unreliable one completes in its turn. */
+static enum step start_lost(struct local_qp *lq, struct send_wqe *wqe)
+{
+	if (lq->type == IBV_QPT_UC && local_has_outstanding(lq))
+		return STEP_WAIT;
+	world_route_lost(lq, wqe);
+	if (lq->type == IBV_QPT_UC) {
+		local_cut_write(lq);
+		world_complete(lq, wqe, IBV_WC_SUCCESS);
+		local_check_drained(lq);
+		return STEP_DONE;
+	}
+	lq->unrouted = true;
+	return local_wait_for_peer(lq);
+}
+
+/* Whether a request of a QP on a fabric may start. One that was lost waits for the timer. */
+static bool is_routed(struct local_qp *lq, struct send_wqe *wqe)
+{
+	return BIT(wqe->opcode) & RUNS_HERE || (!lq->unrouted && world_route_admits(lq, wqe));
+}
+
 static enum step start_request(struct local_qp *lq, struct send_wqe *wqe)
 {
 	enum world_link link = world_link(lq);
 
 	if (unlikely(link != WORLD_LINK_UP || !peer_ready(lq)))
 		return start_unconnected(lq, wqe, link);
+	if (unlikely(lq->routed) && !is_routed(lq, wqe))
+		return lq->unrouted ? STEP_WAIT : start_lost(lq, wqe);
 	if (unlikely((wqe->flags & SEND_FENCE) && lq->reads_out))
 		return STEP_WAIT;
 	switch (wqe->opcode) {
@@ -664,8 +693,12 @@ void local_qp_post(struct local_qp *lq)
 
 void local_qp_withdraw(struct local_qp *lq, struct send_wqe *wqe)
 {
-	if (wqe->flags & SEND_BEGUN)
-		lq->next_psn = wqe->psn;
+	lq->unrouted = false;
+	if (!(wqe->flags & SEND_BEGUN))
+		return;
+	lq->next_psn = wqe->psn;
+	if (unlikely(lq->routed))
+		world_route_withdraws(lq, wqe);
 }
 
 void local_run(struct local_qp *lq)

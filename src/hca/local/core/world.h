@@ -227,6 +227,23 @@ void world_watch_receive(struct local_qp *lq);
 /* lq->ack_pending was set: has local_qp_flush_ack() called at the end of the engine's pass. */
 void world_owe_ack(struct local_qp *lq);
 
+/* ------------------------------------------------------------------ ways through a fabric */
+
+/* Only for a QP with lq->routed, whose peer was seen ready in the same call of the core. */
+
+/* Whether the request may start now: the fabric's tables lead to the peer and back, and no fault
+ * drops it. False: it is a packet that was lost. [shared] */
+bool world_route_admits(struct local_qp *lq, const struct send_wqe *wqe);
+/* Count its packets where they passed: it was lost; it begins; it is taken back; it was answered.
+ */
+void world_route_lost(struct local_qp *lq, const struct send_wqe *wqe);
+void world_route_begins(struct local_qp *lq, const struct send_wqe *wqe);
+void world_route_withdraws(struct local_qp *lq, const struct send_wqe *wqe);
+void world_route_answered(struct local_qp *lq, const struct send_wqe *wqe,
+			  enum ibv_wc_status status);
+/* Why requests are lost, for the log. */
+void world_route_explain(const struct local_qp *lq, char *text, size_t size);
+
 /* ------------------------------------------------------------------ captures, counters, log */
 
 bool world_captures(const struct local_qp *lq);
