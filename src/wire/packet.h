@@ -4,8 +4,8 @@
  * chapters 5 and 9, annex A17). Pure codecs, bytes to struct packet and back: nothing is applied,
  * nothing is kept. Every byte string either decodes, or the reason why not is returned.
  *
- *   BTH (12)  [DETH (8)] [RETH (16) | AtomicETH (28)] [AETH (4)] [AtomicAckETH (8)] [ImmDt (4)]
- *   [IETH (4)]  payload  padding (0 to 3)  ICRC (4)
+ *   BTH (12)  [DETH (8) | XRCETH (4)] [RETH (16) | AtomicETH (28)] [AETH (4)] [AtomicAckETH (8)]
+ *   [ImmDt (4)] [IETH (4)]  payload  padding (0 to 3)  ICRC (4)
  *
  * Which extended headers follow is a function of the opcode alone: packet_layout().
  */
@@ -75,6 +75,7 @@ enum packet_header {
 	HAS_IMM = 32,
 	HAS_IETH = 64,
 	HAS_PAYLOAD = 128, /* the opcode may have a payload */
+	HAS_XRC = 256,	   /* requests of PACKET_XRC */
 };
 
 /* AETH syndromes: the kind in the upper three bits (the topmost is 0), a value in the lower five.
@@ -107,6 +108,7 @@ struct packet {
 	uint32_t dest_qpn;
 	uint32_t psn;
 	uint32_t qkey, src_qpn;	    /* DETH */
+	uint32_t srqn;		    /* XRCETH */
 	uint64_t addr;		    /* RETH, AtomicETH */
 	uint32_t rkey;		    /* RETH, AtomicETH; IETH: the key to invalidate */
 	uint32_t dma_length;	    /* RETH */
@@ -142,7 +144,7 @@ static inline uint8_t packet_transport(uint8_t opcode)
 }
 
 /* enum packet_header bits of an opcode; 0: no such opcode. */
-uint8_t packet_layout(uint8_t opcode);
+uint16_t packet_layout(uint8_t opcode);
 
 /* Bytes of BTH and extended headers. 0: no such opcode. */
 uint32_t packet_headers_size(uint8_t opcode);
