@@ -104,7 +104,7 @@ static void tp_give_back_receive(struct tp *tp)
 
 static void receive_done(struct tp *tp, const struct packet *p, bool is_write)
 {
-	uint8_t layout = packet_layout(p->opcode);
+	uint16_t layout = packet_layout(p->opcode);
 	struct tp_message message = {
 		.length = tp->responder.offset,
 		.imm = layout & HAS_IETH ? p->rkey : p->imm,
@@ -215,6 +215,15 @@ static enum verdict tp_execute_send(struct tp *tp, const struct packet *p, struc
 	return DONE;
 }
 
+/* XRC: what is executed next is for this SRQ. */
+static enum verdict aim_at(struct tp *tp, uint32_t srqn)
+{
+	if (likely(tp->type != IBV_QPT_XRC_RECV) ||
+	    likely(tp->world->aim(tp->owner, srqn) == TP_ACCESS_OK))
+		return DONE;
+	return BAD_ACCESS;
+}
+
 static enum verdict ask_access(struct tp *tp, uint64_t addr, uint32_t length, uint32_t rkey,
 			       uint32_t right)
 {
@@ -291,6 +300,7 @@ static enum verdict tp_execute_read(struct tp *tp, const struct packet *p)
 		return verdict != DONE ? verdict : BAD_REQUEST;
 	*a = (struct answer){
 		.addr = p->addr,
+		.srqn = p->srqn,
 		.rkey = p->rkey,
 		.length = p->dma_length,
 		.psn = p->psn,
@@ -319,6 +329,7 @@ static enum verdict tp_execute_atomic(struct tp *tp, const struct packet *p)
 		return BAD_ACCESS;
 	*a = (struct answer){
 		.original = old,
+		.srqn = p->srqn,
 		.psn = p->psn,
 		.packets = 1,
 		.state = ANSWER_FRESH,
@@ -330,10 +341,25 @@ static enum verdict tp_execute_atomic(struct tp *tp, const struct packet *p)
 
 /* ------------------------------------------------------------------ RC */
 
+/* XRC: all packets of a message name the same SRQ, and it must exist. */
+static enum verdict find_srq(struct tp *tp, const struct packet *p)
+{
+	struct responder *r = &tp->responder;
+
+	if (r->kind != MESSAGE_NONE && p->srqn != r->srqn)
+		return BAD_REQUEST;
+	r->srqn = p->srqn;
+	return aim_at(tp, p->srqn);
+}
+
 static enum verdict tp_execute(struct tp *tp, const struct packet *p)
 {
 	uint8_t operation = packet_operation(p->opcode);
 	struct part part;
+	enum verdict verdict = tp->type == IBV_QPT_XRC_RECV ? find_srq(tp, p) : DONE;
+
+	if (unlikely(verdict != DONE))
+		return verdict;
 
 	if (likely(part_of(operation, &part))) {
 		if (unlikely(!shape_fits(tp, p, part)))
@@ -646,7 +672,7 @@ static uint8_t ack_syndrome(const struct tp *tp)
 static void begin_packet(const struct tp *tp, struct packet *p, uint8_t operation, uint32_t psn)
 {
 	*p = (struct packet){
-		.opcode = PACKET_RC | operation,
+		.opcode = tp->transport | operation,
 		.pkey = tp->path.pkey,
 		.dest_qpn = tp->path.remote_qpn,
 		.psn = psn & PSN_MASK,
@@ -721,8 +747,10 @@ static uint32_t give_response(struct tp *tp, struct answer *a, uint8_t *to)
 	uint32_t n = left < tp->path.mtu ? left : tp->path.mtu;
 	struct packet p;
 
-	enum verdict verdict = ask_access(tp, a->addr + offset, n, a->rkey, IBV_ACCESS_REMOTE_READ);
+	enum verdict verdict = aim_at(tp, a->srqn);
 
+	if (likely(verdict == DONE))
+		verdict = ask_access(tp, a->addr + offset, n, a->rkey, IBV_ACCESS_REMOTE_READ);
 	if (unlikely(verdict != DONE))
 		return refuse_response(tp, psn, verdict);
 	uint8_t operation = response_operation(a);

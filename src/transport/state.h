@@ -159,6 +159,7 @@ struct answer {
 	uint64_t addr, original;
 	uint32_t rkey, length;
 	uint32_t psn;		    /* of its first response */
+	uint32_t srqn;		    /* XRC */
 	uint32_t packets, from, at; /* responses: how many; where this round began; the next one */
 	uint8_t state;
 	bool is_atomic;
@@ -190,6 +191,7 @@ struct responder {
 	uint32_t offset; /* bytes that have arrived */
 	uint32_t room;	 /* SEND: size of the receive */
 	uint32_t left;	 /* WRITE: bytes still to arrive */
+	uint32_t srqn;	 /* XRC: the SRQ that the message names */
 	uint32_t rkey;
 	uint64_t addr;
 	/* Answers: `made` counts all; `give` is the next one that may have to be sent. */

@@ -14,6 +14,13 @@ size_t tp_size(void)
 	return sizeof(struct tp);
 }
 
+static uint8_t tp_transport(enum ibv_qp_type type)
+{
+	if (type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV)
+		return PACKET_XRC;
+	return type == IBV_QPT_UC ? PACKET_UC : PACKET_RC;
+}
+
 void tp_init(struct tp *tp, enum ibv_qp_type type, const struct tp_world *world, void *owner,
 	     struct tp_request *requests, uint32_t max_requests)
 {
@@ -21,7 +28,7 @@ void tp_init(struct tp *tp, enum ibv_qp_type type, const struct tp_world *world,
 	tp->world = world;
 	tp->owner = owner;
 	tp->type = type;
-	tp->transport = type == IBV_QPT_UC ? PACKET_UC : PACKET_RC;
+	tp->transport = tp_transport(type);
 	requester_init(tp, requests, max_requests);
 }
 
@@ -92,13 +99,23 @@ static bool is_response(uint8_t operation)
 	return operation >= OP_READ_RESPONSE_FIRST && operation <= OP_ATOMIC_ACKNOWLEDGE;
 }
 
+/* Whether a QP of this type takes the packet: an end of XRC is requester or responder only. */
+static bool tp_takes(const struct tp *tp, const struct packet *packet)
+{
+	bool response = is_response(packet_operation(packet->opcode));
+
+	if (packet_transport(packet->opcode) != tp->transport)
+		return false;
+	return tp->transport != PACKET_XRC || response == (tp->type == IBV_QPT_XRC_SEND);
+}
+
 void tp_packet(struct tp *tp, const struct packet *packet, uint64_t now)
 {
 	struct responder *r = &tp->responder;
 
 	assert(!tp->events.waiting);
 	tp->counters.packets_in++;
-	if (unlikely(packet_transport(packet->opcode) != tp->transport)) {
+	if (unlikely(!tp_takes(tp, packet))) {
 		tp->counters.dropped++;
 		return;
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The transport core: RC and UC on the wire as state machines (IBTA volume 1, chapter 9). No I/O,
- * no clock, no threads, no allocation per packet: packets and the time go in; packets, events and
- * the next deadline come out. So the same code runs in the soft HCA (src/hca/roce) and in the
+ * The transport core: RC, UC and XRC on the wire as state machines (IBTA volume 1, chapter 9). No
+ * I/O, no clock, no threads, no allocation per packet: packets and the time go in; packets, events
+ * and the next deadline come out. So the same code runs in the soft HCA (src/hca/roce) and in the
  * simulator (tests/sim).
  *
  * Contract:
@@ -55,6 +55,7 @@ struct tp_request {
 	uint32_t rkey;	 /* or the key to invalidate */
 	uint32_t length; /* bytes of payload; of the answer for READs (atomics: 8) */
 	uint32_t imm;	 /* network order */
+	uint32_t srqn;	 /* XRC: the peer's SRQ, whose process executes the request */
 	uint8_t opcode;	 /* enum ibv_wr_opcode */
 	uint8_t flags;	 /* enum tp_flag */
 	/* private to the core */
@@ -102,6 +103,10 @@ struct tp_world {
 			uint32_t n, bool last);
 
 	/* --- responder */
+	/* XRC: what follows is for this SRQ: receives are taken from it, and keys belong to its
+	 * protection domain. A receive that is taken stays with the SRQ that it came from. Refused:
+	 * there is no such SRQ in the QP's domain. NULL: no QP of the owner's is of XRC. */
+	enum tp_access (*aim)(void *owner, uint32_t srqn);
 	/* Takes the next receive for an arriving message; *room is its size in bytes. It stays
 	 * taken until TP_RECEIVED, receive_back or tp_stop. A bad receive is taken, too:
 	 * TP_RECEIVED follows. */
@@ -188,7 +193,8 @@ enum { TP_WINDOW_MAX = 1 << 22 /* bytes in flight */ };
 size_t tp_size(void);
 
 /* Prepares `tp` (tp_size() bytes) as after RESET: call tp_receive_ready (RTR), then tp_send_ready
- * (RTS). `type` is IBV_QPT_RC or IBV_QPT_UC. `requests` has `max_requests` places (a power of two,
+ * (RTS; never for IBV_QPT_XRC_RECV). `type` is IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_XRC_SEND (requester
+ * only) or IBV_QPT_XRC_RECV (responder only). `requests` has `max_requests` places (a power of two,
  * or 0); it stays the caller's. */
 void tp_init(struct tp *tp, enum ibv_qp_type type, const struct tp_world *world, void *owner,
 	     struct tp_request *requests, uint32_t max_requests);
