@@ -16,8 +16,9 @@
 enum { CONTEXTS_MAX = 1024 };
 
 static const char *const kind_names[] = {
-	[OBJECT_AH] = "ah", [OBJECT_QP] = "qp", [OBJECT_SRQ] = "srq",	      [OBJECT_MW] = "mw",
-	[OBJECT_MR] = "mr", [OBJECT_CQ] = "cq", [OBJECT_CHANNEL] = "channel", [OBJECT_PD] = "pd",
+	[OBJECT_AH] = "ah",	      [OBJECT_QP] = "qp", [OBJECT_SRQ] = "srq",
+	[OBJECT_MW] = "mw",	      [OBJECT_MR] = "mr", [OBJECT_CQ] = "cq",
+	[OBJECT_CHANNEL] = "channel", [OBJECT_PD] = "pd", [OBJECT_XRCD] = "xrcd",
 };
 _Static_assert(sizeof(kind_names) / sizeof(kind_names[0]) == OBJECT_KINDS, "every kind has a name");
 
@@ -27,6 +28,7 @@ static const uint32_t quotas[] = {
 	[OBJECT_SRQ] = LIMIT_SRQ,    [OBJECT_MW] = LIMIT_MW,
 	[OBJECT_MR] = LIMIT_MR,	     [OBJECT_CQ] = LIMIT_CQ,
 	[OBJECT_CHANNEL] = LIMIT_CQ, [OBJECT_PD] = LIMIT_PD,
+	[OBJECT_XRCD] = LIMIT_XRCD,
 };
 _Static_assert(sizeof(quotas) / sizeof(quotas[0]) == OBJECT_KINDS, "every kind has a quota");
 
@@ -158,6 +160,9 @@ void object_destroy(struct object *object)
 		break;
 	case OBJECT_CQ:
 		cq_release((struct cq *)object);
+		break;
+	case OBJECT_XRCD:
+		xrcd_release((struct xrcd *)object);
 		break;
 	case OBJECT_PD:
 		pd_release((struct pd *)object);
