@@ -40,6 +40,7 @@
 #include "base/sys.h"
 #include "hca/engine/lease.h"
 #include "hca/engine/pass.h"
+#include "hca/exec/xrc_target.h"
 #include "hca/local/link.h"
 #include "hca/local/link_idle.h"
 #include "hca/local/link_part.h"
@@ -129,6 +130,8 @@ static int take_events(struct hca *hca)
 			capture_begin(hca, &event, fds);
 		else if (event.type == PROTO_EVENT_CAPTURE_END)
 			capture_end(hca, event.link_id);
+		else if (event.type == PROTO_EVENT_XRC)
+			xrc_event(hca, (uint32_t)event.link_id, event.value);
 	}
 	return err;
 }

@@ -63,7 +63,7 @@ static void datagram_complete(struct qp *qp, const struct recv_wqe *wqe, const s
 		.sl = datagram_packet_type(ud),
 	};
 
-	cq_push(cq_of(qp->ibv.recv_cq), &cqe, arrival->solicited || status != IBV_WC_SUCCESS);
+	cq_push(qp->recv_cq, &cqe, arrival->solicited || status != IBV_WC_SUCCESS);
 	if (status != IBV_WC_SUCCESS)
 		qp_fail(qp, -1);
 }

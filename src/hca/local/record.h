@@ -36,9 +36,11 @@
  *   FATAL       the other side's QP refused a one-sided operation that the sender executed: imm is
  *               enum ibv_event_type to raise; the QP goes to the error state
  *   GONE        the answer to PULL, of UC: the sender has given request msn up
- * Of the link itself (link_idle.h), to no QP:
- *   LEAVE       the sender doesn't need the link any more; this is its last record
- *   STAY        the answer to LEAVE: the other side needs the link
+ * An initiator of XRC sends its requests with REC_XRC in `kind` and the SRQ's number in `dst` (with
+ * the epoch of the target QP); the responder finds the QP by `src`. Responses are as above, and
+ * come from the target QP's number. Of the link itself (link_idle.h), to no QP: LEAVE       the
+ * sender doesn't need the link any more; this is its last record STAY        the answer to LEAVE:
+ * the other side needs the link
  */
 #ifndef VERBENA_HCA_LOCAL_RECORD_H
 #define VERBENA_HCA_LOCAL_RECORD_H
@@ -69,6 +71,8 @@ enum record_kind {
 	REC_LEAVE, /* of the link itself */
 	REC_STAY
 };
+
+#define REC_XRC 0x80 /* a bit of ring_header.kind */
 
 enum record_flag {
 	REC_ACKS = 1,

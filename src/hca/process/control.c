@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "client/call.h"
+#include "hca/exec/xrc_target.h"
 #include "hca/local/link.h"
 #include "hca/mem/mapped.h"
 #include "hca/process/books.h"
@@ -52,6 +53,7 @@ static void *control_thread(void *arg)
 		mapped_serve(hca);
 		link_ask_daemon(hca);
 		return_sought(hca);
+		xrc_serve(hca);
 		soon = windows_serve(hca);
 	}
 	return NULL;

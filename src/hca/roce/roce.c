@@ -402,9 +402,11 @@ static bool is_marked(const struct net_from *from)
 static bool fits_transport(const struct qp *qp, uint8_t opcode)
 {
 	uint8_t transport = packet_transport(opcode);
+	uint8_t mine = qp->type == IBV_QPT_RC	? PACKET_RC
+		       : qp->type == IBV_QPT_UC ? PACKET_UC
+						: PACKET_XRC;
 
-	return transport == (qp->type == IBV_QPT_RC ? PACKET_RC : PACKET_UC) ||
-	       transport == PACKET_CNP;
+	return transport == mine || transport == PACKET_CNP;
 }
 
 /* Hands an intact packet from the QP's peer to the transport core. */

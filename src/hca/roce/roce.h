@@ -151,7 +151,8 @@ struct roce_qp {
 	struct tp_request *requests; /* sq.mask + 1 places */
 	struct tp_counters counted;  /* what is published of its transport's (counters.h) */
 	uint64_t counted_sum;
-	bool taken; /* a message is coming into `receive`; under qp.lock */
+	bool taken;		/* a message is coming into `receive`; under qp.lock */
+	struct srq *taken_from; /* XRC: the SRQ that it came from */
 	struct receive receive;
 	_Alignas(16) uint8_t tp[]; /* struct tp */
 };
@@ -223,6 +224,8 @@ uint64_t roce_scan(struct roce *roce, uint64_t now);
 
 /* ---- between roce.c and its parts; qp.lock is held */
 extern const struct tp_world roce_world;
+/* The message that was coming into a receive won't be complete: it is given back. */
+void roce_give_back(void *owner);
 /* Handles the core's events. Called after each input to the transport core, and after a burst. */
 void roce_pull_events(struct roce_qp *w) REQUIRES(w->qp->lock);
 /* Goes on with requests that waited behind one on memory windows, after events were pulled. */

@@ -39,7 +39,7 @@ struct send_wqe {
 	uint32_t rkey;
 	uint32_t progress; /* bytes already streamed through the ring */
 	union {
-		struct { /* RC and UC */
+		struct { /* RC, UC and XRC */
 			union {
 				struct {
 					uint64_t compare_add, swap;
@@ -54,6 +54,7 @@ struct send_wqe {
 			};
 			/* Local carriers: of its first packet, had it been sent as packets. */
 			uint32_t psn;
+			uint32_t srqn; /* XRC: whose SRQ and process it is for */
 		};
 		struct {
 			struct record_ud to; /* a copy: the AH may end before it is sent */

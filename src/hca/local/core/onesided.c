@@ -23,7 +23,7 @@ static void tell_peer(struct local_qp *lq, enum ibv_event_type event)
 {
 	struct ring_header h = {.imm = event};
 
-	if (lq->type != IBV_QPT_RC)
+	if (!local_reliable(lq))
 		return; /* unreliable: dropped without an error */
 	local_fill_record(lq, &h, REC_FATAL, 0, lq->peer_epoch);
 	world_ring_control(lq, &h, NULL, 0);
@@ -90,6 +90,10 @@ check_grant(struct local_qp *lq, const struct send_wqe *wqe, uint32_t length, ui
 	if (unlikely((uint8_t)pub_qp_epoch(word) != lq->peer_epoch ||
 		     pub_qp_state(word) < IBV_QPS_RTR || pub_qp_state(word) == IBV_QPS_ERR))
 		return IBV_WC_RETRY_EXC_ERR; /* as a QP that doesn't exist: no answer */
+	if (unlikely(lq->type == IBV_QPT_XRC_SEND) && !world_peer_srq(lq)) {
+		*why = "no SRQ of the target QP's domain has the number";
+		return IBV_WC_REM_ACCESS_ERR;
+	}
 	if (unlikely(!(pub_qp_access(word) & access))) {
 		*why = "the peer's QP doesn't allow it (qp_access_flags, max_dest_rd_atomic)";
 		return IBV_WC_REM_INV_REQ_ERR;
