@@ -21,6 +21,7 @@ extern const struct rig_test
 
 extern const struct rig_test window_tests[];	   /* memory windows */
 extern const struct rig_test window_wrong_tests[]; /* their refusals */
-extern const struct rig_test behaviour_tests[];	   /* what docs/behaviour.md decides */
+extern const struct rig_test xrc_tests[];
+extern const struct rig_test behaviour_tests[]; /* what docs/behaviour.md decides */
 
 #endif
