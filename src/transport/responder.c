@@ -577,8 +577,9 @@ uint32_t responder_srq_of(const struct tp *tp, const struct packet *p)
 
 	if (!r->active || early > 0)
 		return 0;
+	/* A READ that came again may have been answered by another process in between. */
 	if (!early)
-		return r->kind == MESSAGE_NONE ? p->srqn : 0;
+		return r->kind == MESSAGE_NONE ? p->srqn : r->srqn;
 	return packet_operation(p->opcode) == OP_READ_REQUEST ? p->srqn : 0;
 }
 

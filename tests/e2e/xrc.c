@@ -225,8 +225,6 @@ static void xrc_two_processes(struct rig *rig)
 	struct xrc_end end;
 	enum { TIMES = 30 };
 
-	if (rig->carrier == RIG_WIRE) /* docs/xrc.md */
-		return;
 	xrc_pair(&end, rig, &opt);
 	for (int i = 0; i < TIMES; i++)
 		OK(rig, xrc_recv(&end, end.srq[0], RECEIVE + i, HALF + 64u * i, 64));
@@ -260,8 +258,6 @@ static void xrc_open_qp(struct rig *rig)
 	struct xrc_end end;
 	struct ibv_qp *opened = NULL;
 
-	if (rig->carrier == RIG_WIRE)
-		return;
 	xrc_pair(&end, rig, &opt);
 	if (rig->role == RIG_A) {
 		struct ibv_qp_open_attr attr = {

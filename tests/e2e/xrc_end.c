@@ -118,7 +118,7 @@ void xrc_meet(struct xrc_end *end)
 				.psn = 0x777 + 0x100 * (uint32_t)end->rig->role,
 				.addr = (uintptr_t)end->buf};
 
-	OK(end->rig, ibv_query_gid(end->rig->ctx, 1, 1, &mine.gid));
+	OK(end->rig, ibv_query_gid(end->rig->ctx, 1, 0, &mine.gid));
 	end->gid = mine.gid;
 	rig_swap(end->rig, &mine, &end->peer, sizeof(mine));
 }
@@ -144,7 +144,7 @@ static struct ibv_qp_attr path_to(struct xrc_end *end, uint32_t qpn, uint32_t rq
 		.min_rnr_timer = 1,
 		.ah_attr = {.is_global = 1,
 			    .port_num = 1,
-			    .grh = {.dgid = end->peer.gid, .sgid_index = 1, .hop_limit = 64}},
+			    .grh = {.dgid = end->peer.gid, .sgid_index = 0, .hop_limit = 64}},
 	};
 }
 

@@ -101,7 +101,7 @@ static void side_open(struct side *s)
 	MUST((s->buf = calloc(RECEIVES, sizeof(*s->buf))));
 	MUST((s->mr = ibv_reg_mr(s->pd, s->buf, RECEIVES * sizeof(*s->buf),
 				 IBV_ACCESS_LOCAL_WRITE)));
-	MUST(!ibv_query_gid(s->ctx, 1, 1, &s->gid));
+	MUST(!ibv_query_gid(s->ctx, 1, 0, &s->gid));
 }
 
 static void side_share(struct side *s)
@@ -186,7 +186,7 @@ static void to_rtr(struct ibv_qp *qp, uint32_t peer, const union ibv_gid *gid, i
 		.min_rnr_timer = 1,
 		.ah_attr = {.is_global = 1,
 			    .port_num = 1,
-			    .grh = {.dgid = *gid, .sgid_index = 1, .hop_limit = 64}},
+			    .grh = {.dgid = *gid, .sgid_index = 0, .hop_limit = 64}},
 	};
 
 	MUST(!ibv_modify_qp(qp, &attr,
