@@ -40,7 +40,7 @@ _verbena_resources() {
 	*) if [[ $cur == -* ]]; then
 		_verbena_words --pid --qpn --json --help
 	else
-		_verbena_words process user context pd mr cq qp srq ah channel mcast cm_id
+		_verbena_words process user context pd mr cq qp srq xrcd ah channel mcast cm_id
 	fi ;;
 	esac
 }

@@ -49,12 +49,6 @@ static int verbs_dealloc_mw(struct ibv_mw *mw)
 	return 0;
 }
 
-static int no_close_xrcd(struct ibv_xrcd *xrcd)
-{
-	(void)xrcd;
-	return fail_errno(EOPNOTSUPP);
-}
-
 void verbs_ops_fill(struct verbs_context *verbs)
 {
 	struct ibv_context_ops *ops = &verbs->context.ops;
@@ -86,7 +80,10 @@ void verbs_ops_fill(struct verbs_context *verbs)
 	verbs->create_cq_ex = verbs_create_cq_ex;
 	verbs->create_qp_ex = verbs_create_qp_ex;
 	verbs->create_srq_ex = verbs_create_srq_ex;
-	verbs->close_xrcd = no_close_xrcd;
+	verbs->get_srq_num = verbs_get_srq_num;
+	verbs->open_xrcd = verbs_open_xrcd;
+	verbs->close_xrcd = verbs_close_xrcd;
+	verbs->open_qp = verbs_open_qp;
 }
 
 /* ------------------------------------------------------------------ other features of QPs */

@@ -7,6 +7,7 @@
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
+#include "hca/verbs/xrcd.h"
 
 /* Whether a part of a queue pair is the kernel's, so that it can't be one of Verbena's. */
 static bool is_foreign(struct ibv_context *part)
@@ -164,17 +165,76 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 	return srq;
 }
 
+/* The PD has been checked. */
+static struct ibv_srq *create_srq_xrc(struct ibv_context *context,
+				      struct ibv_srq_init_attr_ex *attr)
+{
+	static const char call[] = "ibv_create_srq_ex";
+
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_XRCD) || !attr->xrcd ||
+	    attr->xrcd->context != context || !(attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ) ||
+	    !attr->cq || attr->cq->context != context)
+		return fail_null(EINVAL);
+	if (handle_check(call, attr->pd->handle, pd_of(attr->pd)->shown) ||
+	    handle_check(call, attr->cq->handle, cq_of(attr->cq)->handle))
+		return fail_null(ENOENT);
+	struct ibv_srq *srq = srq_create_xrc(attr);
+
+	if (srq)
+		context_count(context, 1);
+	return srq;
+}
+
+/* EOPNOTSUPP: the SRQ has no number, since it isn't of the type XRC. */
+int verbs_get_srq_num(struct ibv_srq *srq, uint32_t *number)
+{
+	if (!srq_of(srq)->xrcd)
+		return fail_errno(EOPNOTSUPP);
+	*number = srq_of(srq)->number;
+	return 0;
+}
+
+struct ibv_xrcd *verbs_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *attr)
+{
+	struct ibv_xrcd *xrcd = xrcd_open(context, attr);
+
+	if (xrcd)
+		context_count(context, 1);
+	return xrcd;
+}
+
+int verbs_close_xrcd(struct ibv_xrcd *xrcd)
+{
+	struct ibv_context *context = xrcd->context;
+	int err = xrcd_close(xrcd);
+
+	if (!err)
+		context_count(context, -1);
+	return fail_errno(err);
+}
+
+struct ibv_qp *verbs_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *attr)
+{
+	struct ibv_qp *qp = target_open(context, attr);
+
+	if (qp)
+		context_count(context, 1);
+	return qp;
+}
+
 struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
 {
-	bool basic =
-		!(attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) || attr->srq_type == IBV_SRQT_BASIC;
+	enum ibv_srq_type type =
+		attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE ? attr->srq_type : IBV_SRQT_BASIC;
 
 	if (attr->comp_mask >= IBV_SRQ_INIT_ATTR_RESERVED)
 		return fail_null(EINVAL);
-	if (!basic)
-		return fail_null(EOPNOTSUPP); /* XRC and tag matching */
+	if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC)
+		return fail_null(EOPNOTSUPP); /* tag matching */
 	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd || attr->pd->context != context)
 		return fail_null(EINVAL);
+	if (type == IBV_SRQT_XRC)
+		return create_srq_xrc(context, attr);
 	struct ibv_srq_init_attr plain = {.srq_context = attr->srq_context, .attr = attr->attr};
 	struct ibv_srq *srq = ibv_create_srq(attr->pd, &plain);
 

@@ -104,10 +104,22 @@ static const struct resource resources[] = {
 	  {"send_cq", "SEND CQ", FIELD_NUMBER},
 	  {"recv_cq", "RECV CQ", FIELD_NUMBER},
 	  {"srq", "SRQ", FIELD_NUMBER},
+	  {"xrcd", "XRCD", FIELD_NUMBER},
 	  {"remote_qpn", "REMOTE QPN", FIELD_QPN}}},
 	{"srq",
 	 "shared receive queues",
-	 {FIELDS_OWNER, {"pd", "PD", FIELD_NUMBER}, {"max_wr", "MAX WR", FIELD_NUMBER}}},
+	 {FIELDS_OWNER,
+	  {"pd", "PD", FIELD_NUMBER},
+	  {"max_wr", "MAX WR", FIELD_NUMBER},
+	  {"srqn", "NUMBER", FIELD_QPN},
+	  {"xrcd", "XRCD", FIELD_NUMBER}}},
+	{"xrcd",
+	 "XRC domains",
+	 {FIELDS_OWNER,
+	  {"domain", "DOMAIN", FIELD_NUMBER},
+	  {"ino", "INODE", FIELD_NUMBER},
+	  {"targets", "TARGET QPS", FIELD_NUMBER},
+	  {"users", "USERS", FIELD_NUMBER}}},
 	{"ah",
 	 "address handles",
 	 {FIELDS_OWNER, {"pd", "PD", FIELD_NUMBER}, {"dgid", "DESTINATION", FIELD_TEXT}}},
@@ -316,7 +328,7 @@ static bool filter_parse_kinds(struct filter *filter, int argc, char **argv)
 	for (int i = optind; i < argc; i++) {
 		if (!filter_add_kind(filter, argv[i])) {
 			cli_error("there is no kind of resource `%s`; there are process, user, "
-				  "context, pd, mr, mw, dm, cq, qp, srq, ah, channel, mcast and "
+				  "context, pd, mr, mw, dm, cq, qp, srq, xrcd, ah, channel, mcast and "
 				  "cm_id",
 				  argv[i]);
 			return false;
@@ -397,9 +409,9 @@ const struct cli_command command_resources = {
 	.help = "usage: verbena resources [OPTION...] [KIND...]\n\n"
 		"Lists the objects that programs hold at the daemon. KIND is one or more of\n"
 		"process, user (what each has pinned), context (open devices), pd, mr, mw, cq,\n"
-		"qp, srq, ah, channel, mcast (queue pairs attached to multicast groups, and the\n"
-		"interfaces that listen for these), cm_id (identifiers of the connection\n"
-		"manager); without one, all are listed.\n\n"
+		"qp, srq, xrcd (XRC domains), ah, channel, mcast (queue pairs attached to\n"
+		"multicast groups, and the interfaces that listen for these), cm_id (identifiers\n"
+		"of the connection manager); without one, all are listed.\n\n"
 		"  -p, --pid PID   only what process PID holds\n"
 		"  -q, --qpn QPN   only the queue pair with this number (0x... allowed)\n"
 		"  -j, --json      for scripts: all that the daemon says of them\n"

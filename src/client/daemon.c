@@ -72,6 +72,9 @@ static const char *limit_of(uint32_t command, uint32_t *limit)
 		{IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, LIMIT_CQ, "completion channels"},
 		{PROTO_CREATE_CHANNEL_CQ, LIMIT_CQ, "completion queues"},
 		{IB_USER_VERBS_CMD_CREATE_SRQ, LIMIT_SRQ, "shared receive queues"},
+		{IB_USER_VERBS_CMD_CREATE_XSRQ, LIMIT_QP, "XRC shared receive queues"},
+		{PROTO_OPEN_XRCD, LIMIT_XRCD, "XRC domains"},
+		{IB_USER_VERBS_CMD_OPEN_QP, LIMIT_QP, "queue pairs"},
 		{IB_USER_VERBS_CMD_CREATE_QP, LIMIT_QP, "queue pairs"},
 		{PROTO_CREATE_QP_CQS, LIMIT_QP, "queue pairs"},
 	};
@@ -635,6 +638,103 @@ int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, ui
 	if (!err)
 		*handle = resp.srq_handle;
 	return err;
+}
+
+int daemon_open_xrcd(struct daemon_conn *conn, const struct proto_open_xrcd *body,
+		     struct proto_open_xrcd_resp *resp)
+{
+	return conn_exchange_simple(conn, PROTO_OPEN_XRCD, body, sizeof(*body), resp,
+				    sizeof(*resp));
+}
+
+int daemon_close_xrcd(struct daemon_conn *conn, uint32_t handle)
+{
+	const struct ib_uverbs_close_xrcd body = {.xrcd_handle = handle};
+
+	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_CLOSE_XRCD, &body, sizeof(body), NULL,
+				    0);
+}
+
+int daemon_create_xsrq(struct daemon_conn *conn, const struct ib_uverbs_create_xsrq *body,
+		       struct ib_uverbs_create_srq_resp *resp)
+{
+	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_CREATE_XSRQ, body, sizeof(*body), resp,
+				    sizeof(*resp));
+}
+
+int daemon_open_qp(struct daemon_conn *conn, uint32_t xrcd, uint32_t qpn, uint8_t type,
+		   uint32_t *handle)
+{
+	const struct ib_uverbs_open_qp body = {.pd_handle = xrcd, .qpn = qpn, .qp_type = type};
+	struct ib_uverbs_create_qp_resp resp;
+	int err = conn_exchange_simple(conn, IB_USER_VERBS_CMD_OPEN_QP, &body, sizeof(body), &resp,
+				       sizeof(resp));
+
+	if (!err)
+		*handle = resp.qp_handle;
+	return err;
+}
+
+int daemon_xrc_query(struct daemon_conn *conn, uint32_t handle, uint32_t qpn,
+		     struct proto_xrc_state *state)
+{
+	const struct proto_xrc_query body = {.handle = handle, .qpn = qpn};
+
+	return conn_exchange_simple(conn, PROTO_XRC_QUERY, &body, sizeof(body), state,
+				    sizeof(*state));
+}
+
+int daemon_xrc_modify(struct daemon_conn *conn, uint32_t handle, const struct proto_xrc_state *to,
+		      struct proto_xrc_state *now)
+{
+	const struct proto_xrc_modify body = {.handle = handle, .to = *to};
+
+	return conn_exchange_simple(conn, PROTO_XRC_MODIFY, &body, sizeof(body), now, sizeof(*now));
+}
+
+int daemon_xrc_report(struct daemon_conn *conn, const struct proto_xrc_report *report)
+{
+	return conn_exchange_simple(conn, PROTO_XRC_REPORT, report, sizeof(*report), NULL, 0);
+}
+
+int daemon_xrc_returns(struct daemon_conn *conn, uint32_t xrcd, const struct proto_xrc_state *was,
+		       struct proto_xrc_state *now)
+{
+	const struct proto_xrc_returns body = {.xrcd = xrcd, .was = *was};
+
+	return conn_exchange_simple(conn, PROTO_XRC_RETURNS, &body, sizeof(body), now,
+				    sizeof(*now));
+}
+
+/* A command whose answer is one descriptor. */
+static int conn_exchange_fd(struct daemon_conn *conn, uint32_t command, const void *body,
+			    size_t size, int *fd)
+{
+	int received[PROTO_MAX_FDS] = {-1, -1, -1, -1};
+	int err = conn_exchange(conn, command, body, size, NULL, 0, NULL, 0, received);
+
+	*fd = received[0];
+	for (unsigned int i = 1; i < PROTO_MAX_FDS; i++)
+		if (received[i] >= 0)
+			sys_close(received[i]);
+	return !err && *fd < 0 ? -EPROTO : err;
+}
+
+int daemon_xrc_memory(struct daemon_conn *conn, int *fd)
+{
+	return conn_exchange_fd(conn, PROTO_XRC_MEMORY, NULL, 0, fd);
+}
+
+int daemon_xrc_socket(struct daemon_conn *conn, uint32_t slot, int *fd)
+{
+	const struct proto_xrc_socket body = {.slot = slot};
+
+	return conn_exchange_fd(conn, PROTO_XRC_SOCKET, &body, sizeof(body), fd);
+}
+
+int daemon_xrc_memory_returns(struct daemon_conn *conn, int fd)
+{
+	return conn_exchange(conn, PROTO_XRC_MEMORY_RETURNS, NULL, 0, &fd, 1, NULL, 0, NULL);
 }
 
 int daemon_modify_srq(struct daemon_conn *conn, uint32_t handle, uint32_t max_wr)

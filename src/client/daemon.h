@@ -173,6 +173,27 @@ int daemon_detach_mcast(struct daemon_conn *conn, uint32_t qp, const uint8_t gid
 int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, uint32_t max_sge,
 		      uint32_t *handle);
 int daemon_modify_srq(struct daemon_conn *conn, uint32_t handle, uint32_t max_wr);
+/* XRC: proto/proto.h describes each. */
+int daemon_open_xrcd(struct daemon_conn *conn, const struct proto_open_xrcd *body,
+		     struct proto_open_xrcd_resp *resp);
+int daemon_close_xrcd(struct daemon_conn *conn, uint32_t handle);
+int daemon_create_xsrq(struct daemon_conn *conn, const struct ib_uverbs_create_xsrq *body,
+		       struct ib_uverbs_create_srq_resp *resp);
+int daemon_open_qp(struct daemon_conn *conn, uint32_t xrcd, uint32_t qpn, uint8_t type,
+		   uint32_t *handle);
+/* By handle, on a context's connection; by number, on the process's. The other is 0. */
+int daemon_xrc_query(struct daemon_conn *conn, uint32_t handle, uint32_t qpn,
+		     struct proto_xrc_state *state);
+int daemon_xrc_modify(struct daemon_conn *conn, uint32_t handle, const struct proto_xrc_state *to,
+		      struct proto_xrc_state *now);
+int daemon_xrc_report(struct daemon_conn *conn, const struct proto_xrc_report *report);
+int daemon_xrc_returns(struct daemon_conn *conn, uint32_t xrcd, const struct proto_xrc_state *was,
+		       struct proto_xrc_state *now);
+/* The descriptor becomes the caller's. */
+int daemon_xrc_memory(struct daemon_conn *conn, int *fd);
+int daemon_xrc_socket(struct daemon_conn *conn, uint32_t slot, int *fd);
+/* `fd` stays the caller's. */
+int daemon_xrc_memory_returns(struct daemon_conn *conn, int fd);
 int daemon_destroy_srq(struct daemon_conn *conn, uint32_t handle);
 
 /* Finds the way to a GID. A GID that can't be reached is no error: resp->flags is 0 then. -EINVAL:

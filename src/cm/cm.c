@@ -388,6 +388,8 @@ int cm_connect(struct cm *cm, struct cm_endpoint *e, const struct cm_connect *c,
 	mad.qpn = c->qp.local_qpn;
 	mad.psn = c->qp.local_psn;
 	mad.transport = c->qp.transport;
+	mad.extended_transport =
+		c->qp.transport == CM_TRANSPORT_XRC ? CM_EXTENDED_XRC : CM_EXTENDED_NONE;
 	mad.responder_resources = c->qp.responder_resources;
 	mad.initiator_depth = c->qp.initiator_depth;
 	mad.remote_timeout = mad.local_timeout = config->response_timeout;

@@ -50,7 +50,9 @@ enum cm_about { CM_ABOUT_REQ, CM_ABOUT_REP, CM_ABOUT_OTHER };
 
 enum cm_sidr_status { CM_SIDR_SUCCESS, CM_SIDR_UNSUPPORTED, CM_SIDR_REJECT };
 
-enum cm_transport { CM_TRANSPORT_RC, CM_TRANSPORT_UC };
+/* XRC is the extended transport 1: `transport` says that there is one. */
+enum cm_transport { CM_TRANSPORT_RC, CM_TRANSPORT_UC, CM_TRANSPORT_XRC = 3 };
+enum cm_extended_transport { CM_EXTENDED_NONE, CM_EXTENDED_XRC };
 
 /* A path, as in a REQ. */
 struct cm_mad_path {

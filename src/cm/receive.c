@@ -105,8 +105,11 @@ static void drop_passive(struct cm *cm, struct cm_endpoint *e)
 /* Whether the REQ's numbers that queue pairs are set to are in their ranges. */
 static bool request_is_sound(const struct cm_mad *mad)
 {
-	return mad->transport <= CM_TRANSPORT_UC && mad->mtu >= 1 && mad->mtu <= 5 &&
-	       !mad->extended_transport;
+	bool known = mad->transport == CM_TRANSPORT_XRC
+			     ? mad->extended_transport == CM_EXTENDED_XRC
+			     : mad->transport <= CM_TRANSPORT_UC && !mad->extended_transport;
+
+	return known && mad->mtu >= 1 && mad->mtu <= 5;
 }
 
 static void cm_on_request(struct cm *cm, const struct cm_path *path, const struct cm_mad *mad,

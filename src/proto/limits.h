@@ -34,6 +34,10 @@
 #define LIMIT_CQE (1u << 22) /* a CQ's pages are allocated once they are written */
 #define LIMIT_SRQ 65536u
 #define LIMIT_SRQ_WR 32768u
+/* Handles of XRC domains of one process; target queue pairs of the host, which all processes may
+ * look up. */
+#define LIMIT_XRCD 4096u
+#define LIMIT_XRC_TARGETS 16384u
 #define LIMIT_PD 65536u
 #define LIMIT_AH 65536u
 #define LIMIT_MR_BYTES (1ull << 46)

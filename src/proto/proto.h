@@ -31,7 +31,7 @@
 #include <rdma/ib_user_verbs.h>
 #include <stdint.h>
 
-#define PROTO_ABI 5u
+#define PROTO_ABI 6u
 #define PROTO_MAX_MESSAGE 4096u /* bytes of a request or a reply */
 #define PROTO_MAX_FDS 4u
 
@@ -63,6 +63,17 @@ enum proto_command {
 	PROTO_FREE_DM = 0xa2,	/* context: struct proto_handle */
 	PROTO_IMPORT_DM = 0xa3, /* context: struct proto_handle, of a context with the same token */
 	PROTO_REG_DM_MR = 0xa4, /* context: struct proto_reg_dm_mr; response as of REG_MR */
+	/* XRC (docs/xrc.md) */
+	PROTO_OPEN_XRCD = 0x8f,	  /* context: struct proto_open_xrcd */
+	PROTO_XRC_QUERY = 0x90,	  /* context, process connection: struct proto_xrc_query */
+	PROTO_XRC_MODIFY = 0x91,  /* context: struct proto_xrc_modify */
+	PROTO_XRC_REPORT = 0x92,  /* process connection: struct proto_xrc_report */
+	PROTO_XRC_RETURNS = 0x93, /* context: struct proto_xrc_returns, a process that returns */
+	PROTO_XRC_MEMORY = 0x94,  /* process connection: no body; with the memory file that the
+				     process's user shares (shm/xrc_shared.h) */
+	PROTO_XRC_SOCKET = 0x95,  /* process connection: struct proto_xrc_socket */
+	PROTO_XRC_MEMORY_RETURNS = 0x96, /* process connection, a process that returns: no body,
+					    with the file that PROTO_XRC_MEMORY gave */
 };
 
 /* A bit of ib_uverbs_cmd_hdr.command, and of rdma_ucm_cmd_hdr.cmd, that the kernel doesn't use. */
@@ -158,12 +169,91 @@ struct proto_unlink {
 	uint32_t reserved;
 };
 
+/*
+ * PROTO_OPEN_XRCD: as the kernel's OPEN_XRCD, which gets a descriptor. Here the process reads the
+ * file's inode itself, because reading it may block; a domain is shared by the processes of one
+ * user only, which have the same rights. -EAGAIN: the file has no domain, and O_CREAT isn't set;
+ * -EINVAL: it has one, and O_EXCL is set. A process that is returning names the domain's old
+ * number, and gets it again unless another domain has it.
+ */
+struct proto_open_xrcd {
+	uint64_t dev, ino; /* 0, 0: a domain of its own */
+	uint32_t oflags;
+	uint32_t reserved;
+};
+
+struct proto_open_xrcd_resp {
+	uint32_t handle;
+	uint32_t domain; /* the number by which tables name it */
+};
+
+/* What the daemon keeps for the processes that have a target queue pair open; it doesn't interpret
+ * `attr`. `version` changes with each change of the others. */
+enum { PROTO_XRC_ATTR = 24 };
+struct proto_xrc_state {
+	uint32_t version;
+	uint32_t state;	 /* enum ibv_qp_state */
+	uint32_t epoch;	 /* changes at RESET */
+	uint32_t access; /* qp_access_flags that are granted */
+	uint32_t peer;	 /* dest_qp_num */
+	uint32_t rq_psn;
+	uint32_t rnr_timer; /* min_rnr_timer */
+	/* Chosen by the daemon: */
+	uint32_t place;	     /* in the shared memory file; another one after RESET */
+	uint32_t dispatcher; /* the slot of the process that gets its packets; 0: none */
+	uint32_t reserved;
+	uint64_t attr[PROTO_XRC_ATTR];
+};
+
+/* PROTO_XRC_SOCKET: the socket of a slot whose process has ended and left target queue pairs, for
+ * the process that gets their packets now (proto_xrc_state.dispatcher). -EINVAL: it isn't this
+ * one. */
+struct proto_xrc_socket {
+	uint32_t slot;
+	uint32_t reserved;
+};
+
+/* PROTO_XRC_QUERY: of a context by handle; on the process connection by number, of a domain that
+ * the process has open, or a queue pair whose packets it gets. -EINVAL: there is no such target
+ * queue pair. */
+struct proto_xrc_query {
+	uint32_t handle;
+	uint32_t qpn;
+};
+
+/* PROTO_XRC_MODIFY. -EAGAIN: `to.version` isn't the version any more. The response is struct
+ * proto_xrc_state. */
+struct proto_xrc_modify {
+	uint32_t handle;
+	uint32_t reserved;
+	struct proto_xrc_state to;
+};
+
+/* PROTO_XRC_REPORT: a process that executes the requests of a target queue pair's initiator, or the
+ * initiator itself, has met what concerns the queue pair. Without effect if `epoch` is over. */
+struct proto_xrc_report {
+	uint32_t qpn;
+	uint32_t epoch; /* the low 8 bits */
+	/* enum ibv_event_type. All but COMM_EST move it to ERR; so does PROTO_XRC_NO_EVENT. */
+	uint32_t event;
+	uint32_t reserved;
+};
+#define PROTO_XRC_NO_EVENT UINT32_MAX
+
+/* PROTO_XRC_RETURNS: a handle of a target queue pair, whose number is in struct proto_return. The
+ * first process that returns with one makes it, as `was`; the response is what it is now. */
+struct proto_xrc_returns {
+	uint32_t xrcd;
+	uint32_t reserved;
+	struct proto_xrc_state was;
+};
+
 /* udata of each command that makes an object, from a process that is returning; behind other udata
  * of the command. */
 struct proto_return {
 	uint32_t handle;
-	/* QP: its number; MR: its lkey; MW: the even one of the two keys that its first rkey was
-	 * allocated from; else 0 */
+	/* QP, XRC SRQ: its number; MR: its lkey; MW: the even one of the two keys that its first
+	 * rkey was allocated from; XRC domain: its number; else 0 */
 	uint32_t number;
 };
 
@@ -323,6 +413,10 @@ enum proto_event_type {
 	/* Capture link_id has ended: sent to the process when the capturing program ended, to the
 	 * program when the process did. */
 	PROTO_EVENT_CAPTURE_END = 5,
+	/* An XRC target queue pair has changed or ended, of a domain that the process has open, or
+	 * whose packets it gets. link_id: its number; slot: of the process that gets its packets
+	 * now; value: enum ibv_event_type for each of its handles, or PROTO_XRC_NO_EVENT. */
+	PROTO_EVENT_XRC = 6,
 };
 
 enum proto_link_flag {

@@ -9,6 +9,7 @@
 #include "base/mutex.h"
 #include "rdmacm/rdmacm.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 
 struct mutex devices_lock = MUTEX_INITIALIZER(RANK_RDMACM_DEVICES);
@@ -97,6 +98,23 @@ struct ibv_pd *device_pd(struct device *device)
 
 	mutex_give(&devices_lock);
 	return pd;
+}
+
+struct ibv_xrcd *device_xrcd(struct device *device)
+{
+	struct ibv_xrcd_init_attr attr = {
+		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+		.fd = -1,
+		.oflags = O_CREAT,
+	};
+
+	mutex_take(&devices_lock);
+	if (!device->xrcd)
+		device->xrcd = ibv_open_xrcd(device->verbs, &attr);
+	struct ibv_xrcd *xrcd = device->xrcd;
+
+	mutex_give(&devices_lock);
+	return xrcd;
 }
 
 EXPORT struct ibv_context **rdma_get_devices(int *num_devices)

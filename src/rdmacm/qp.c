@@ -193,9 +193,11 @@ static int create_cqs(struct id *id, struct ibv_qp_init_attr_ex *attr)
 	struct rdma_cm_id *pub = &id->pub;
 	int err = 0;
 
+	if (attr->qp_type == IBV_QPT_XRC_RECV)
+		return 0; /* it has no queue; the SRQ brings the CQ */
 	if (!attr->recv_cq && pub->recv_cq)
 		attr->recv_cq = pub->recv_cq;
-	if (!attr->recv_cq) {
+	if (!attr->recv_cq && attr->qp_type != IBV_QPT_XRC_SEND) {
 		err = create_cq(id, attr->cap.max_recv_wr, private_create_cq_for_qp, &pub->recv_cq,
 				&pub->recv_cq_channel);
 		attr->recv_cq = pub->recv_cq;
@@ -219,6 +221,17 @@ static int choose_pd(struct id *id, struct ibv_pd *wanted, struct ibv_pd **pd)
 	return (*pd)->context == id->pub.verbs ? 0 : -EINVAL;
 }
 
+/* An XRC target is in the program's domain, or in the device's default one. */
+static int choose_domain(struct id *id, struct ibv_qp_init_attr_ex *attr)
+{
+	if (attr->qp_type != IBV_QPT_XRC_RECV ||
+	    (attr->comp_mask & IBV_QP_INIT_ATTR_XRCD && attr->xrcd))
+		return 0;
+	attr->xrcd = device_xrcd(id->device);
+	attr->comp_mask |= IBV_QP_INIT_ATTR_XRCD;
+	return attr->xrcd ? 0 : -errno;
+}
+
 static int create_qp(struct id *id, struct ibv_qp_init_attr_ex *attr)
 {
 	struct ibv_pd *wanted = attr->comp_mask & IBV_QP_INIT_ATTR_PD ? attr->pd : NULL, *pd;
@@ -230,7 +243,10 @@ static int create_qp(struct id *id, struct ibv_qp_init_attr_ex *attr)
 		return -EINVAL;
 	attr->comp_mask |= IBV_QP_INIT_ATTR_PD;
 	attr->pd = pd;
-	if (!attr->srq)
+	err = choose_domain(id, attr);
+	if (err)
+		return err;
+	if (!attr->srq && attr->qp_type != IBV_QPT_XRC_RECV)
 		attr->srq = id->pub.srq;
 	err = create_cqs(id, attr);
 	if (err)
@@ -314,6 +330,12 @@ static int create_srq(struct id *id, struct ibv_srq_init_attr_ex *attr)
 		return -EINVAL;
 	attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
 	attr->pd = pd;
+	if (extended && !(attr->comp_mask & IBV_SRQ_INIT_ATTR_XRCD && attr->xrcd)) {
+		attr->xrcd = device_xrcd(id->device);
+		if (!attr->xrcd)
+			return -errno;
+		attr->comp_mask |= IBV_SRQ_INIT_ATTR_XRCD;
+	}
 	if (extended && !(attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ && attr->cq)) {
 		err = create_cq(id, attr->attr.max_wr, create_cq_for_any, &id->pub.recv_cq,
 				&id->pub.recv_cq_channel);
@@ -346,7 +368,7 @@ EXPORT int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_
 		.srq_context = attr->srq_context,
 		.attr = attr->attr,
 		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD,
-		.srq_type = IBV_SRQT_BASIC,
+		.srq_type = id->qp_type == IBV_QPT_XRC_RECV ? IBV_SRQT_XRC : IBV_SRQT_BASIC,
 		.pd = pd,
 	};
 	int err = create_srq(id_of(id), &extended);

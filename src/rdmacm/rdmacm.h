@@ -80,6 +80,7 @@ struct device {
 	struct device *next GUARDED_BY(devices_lock);
 	struct ibv_context *verbs;
 	struct ibv_pd *pd GUARDED_BY(devices_lock); /* the default PD; made on demand */
+	struct ibv_xrcd *xrcd GUARDED_BY(devices_lock); /* the default XRC domain; likewise */
 	__be64 guid;
 	uint8_t max_initiator_depth, max_responder_resources;
 };
@@ -89,6 +90,8 @@ struct device {
 struct device *device_of_guid(__be64 guid);
 /* The device's default PD, or NULL with errno. */
 struct ibv_pd *device_pd(struct device *device);
+/* The device's default XRC domain, an anonymous one, or NULL with errno. */
+struct ibv_xrcd *device_xrcd(struct device *device);
 
 /* ------------------------------------------------------------------ registry.c */
 

@@ -94,13 +94,16 @@ struct pub_header {
 	_Alignas(64) _Atomic uint32_t armed[PUB_ARM_GROUPS];
 };
 
+/* An XRC SRQ has a number, and so an entry, like a queue pair: in place of its type. */
+#define PUB_XRC_SRQ 0xfeu
+
 /* A queue pair, at the place that the low bits of its number name. */
 struct pub_qp {
 	/* enum ibv_qp_state in bits 0-7, enum ibv_qp_type 8-15, qp_access_flags 16-30,
 	 * PUB_QP_ANSWERS 31, epoch 32-63 (changes at each RESET and at destruction). 0: no QP here.
 	 */
 	_Atomic uint64_t state;
-	_Atomic uint64_t peer;	 /* dest_qp_num; RC and UC */
+	_Atomic uint64_t peer;	 /* dest_qp_num; RC, UC, XRC. An XRC SRQ's domain */
 	_Atomic uint32_t pd;	 /* the library's number of it: handles have no meaning to peers */
 	_Atomic uint32_t rq_psn; /* the PSN that the first message must carry */
 	/* The number of receives posted since the last RESET, or fewer (see rq_credit()); 0 if they

@@ -79,7 +79,7 @@ void requester_fail_first(struct tp *tp, enum ibv_wc_status status)
 {
 	event_failed(&tp->events, tp->requester.first, status);
 	requester_stop(tp);
-	if (tp->type == IBV_QPT_RC) /* UC continues to receive */
+	if (tp->type != IBV_QPT_UC) /* UC continues to receive */
 		responder_stop(tp, true);
 }
 

@@ -72,7 +72,7 @@ static bool may_go_out(const struct tp *tp)
 {
 	const struct requester *q = &tp->requester;
 
-	if (tp->type == IBV_QPT_RC && !requester_has_room(tp) && !may_go_on(tp))
+	if (tp->type != IBV_QPT_UC && !requester_has_room(tp) && !may_go_on(tp))
 		return false;
 	if (q->cursor == q->begun && !may_begin(q))
 		return false;
@@ -249,6 +249,7 @@ static uint32_t packets_build(struct tp *tp, uint32_t count, uint32_t psn, bool 
 		.pkey = tp->path.pkey,
 		.dest_qpn = tp->path.remote_qpn,
 		.psn = psn & PSN_MASK,
+		.srqn = r->srqn,
 		.ack_request = ask,
 	};
 
@@ -408,7 +409,7 @@ uint32_t requester_next(struct tp *tp, uint64_t now, uint8_t *to)
 		if (unlikely(status != IBV_WC_SUCCESS))
 			return break_at(tp, q->cursor, status);
 	}
-	bool ask = request_asks_ack(tp, r, q->next) && tp->type == IBV_QPT_RC;
+	bool ask = request_asks_ack(tp, r, q->next) && tp->type != IBV_QPT_UC;
 	uint32_t size = packets_build(tp, q->cursor, q->next, ask, to, &after);
 
 	if (unlikely(!size))

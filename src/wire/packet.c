@@ -23,6 +23,7 @@ enum {
 	ATOMIC_ACK = 8,
 	IMM = 4,
 	IETH = 4,
+	XRCETH = 4,
 	FETH = 4,
 };
 
@@ -37,44 +38,49 @@ struct layout {
 	(WIRE_BTH + ((h)&HAS_DETH ? DETH : 0) + ((h)&HAS_FETH ? FETH : 0) +                      \
 	 ((h)&HAS_RETH ? RETH : 0) + ((h)&HAS_ATOMIC ? ATOMIC : 0) + ((h)&HAS_AETH ? AETH : 0) + \
 	 ((h)&HAS_ATOMIC_ACK ? ATOMIC_ACK : 0) + ((h)&HAS_IMM ? IMM : 0) +                       \
-	 ((h)&HAS_IETH ? IETH : 0))
+	 ((h)&HAS_IETH ? IETH : 0) + ((h)&HAS_XRC ? XRCETH : 0))
 /* clang-format off */
 #define OPCODE(transport, operation, h) [(transport) | (operation)] = {(h), SIZE(h)}
 
-/* Opcodes that RC and UC share. */
-#define SENDS_AND_WRITES(t)                                                                        \
-	OPCODE(t, OP_SEND_FIRST, HAS_PAYLOAD),                                                     \
-	OPCODE(t, OP_SEND_MIDDLE, HAS_PAYLOAD),                                                    \
-	OPCODE(t, OP_SEND_LAST, HAS_PAYLOAD),                                                      \
-	OPCODE(t, OP_SEND_LAST_IMM, HAS_IMM | HAS_PAYLOAD),                                        \
-	OPCODE(t, OP_SEND_ONLY, HAS_PAYLOAD),                                                      \
-	OPCODE(t, OP_SEND_ONLY_IMM, HAS_IMM | HAS_PAYLOAD),                                        \
-	OPCODE(t, OP_WRITE_FIRST, HAS_RETH | HAS_PAYLOAD),                                         \
-	OPCODE(t, OP_WRITE_MIDDLE, HAS_PAYLOAD),                                                   \
-	OPCODE(t, OP_WRITE_LAST, HAS_PAYLOAD),                                                     \
-	OPCODE(t, OP_WRITE_LAST_IMM, HAS_IMM | HAS_PAYLOAD),                                       \
-	OPCODE(t, OP_WRITE_ONLY, HAS_RETH | HAS_PAYLOAD),                                          \
-	OPCODE(t, OP_WRITE_ONLY_IMM, HAS_RETH | HAS_IMM | HAS_PAYLOAD)
+/* Opcodes that RC, UC and XRC share. Each request has the headers `x` besides. */
+#define SENDS_AND_WRITES(t, x)                                                                     \
+	OPCODE(t, OP_SEND_FIRST, (x) | HAS_PAYLOAD),                                               \
+	OPCODE(t, OP_SEND_MIDDLE, (x) | HAS_PAYLOAD),                                              \
+	OPCODE(t, OP_SEND_LAST, (x) | HAS_PAYLOAD),                                                \
+	OPCODE(t, OP_SEND_LAST_IMM, (x) | HAS_IMM | HAS_PAYLOAD),                                  \
+	OPCODE(t, OP_SEND_ONLY, (x) | HAS_PAYLOAD),                                                \
+	OPCODE(t, OP_SEND_ONLY_IMM, (x) | HAS_IMM | HAS_PAYLOAD),                                  \
+	OPCODE(t, OP_WRITE_FIRST, (x) | HAS_RETH | HAS_PAYLOAD),                                   \
+	OPCODE(t, OP_WRITE_MIDDLE, (x) | HAS_PAYLOAD),                                             \
+	OPCODE(t, OP_WRITE_LAST, (x) | HAS_PAYLOAD),                                               \
+	OPCODE(t, OP_WRITE_LAST_IMM, (x) | HAS_IMM | HAS_PAYLOAD),                                 \
+	OPCODE(t, OP_WRITE_ONLY, (x) | HAS_RETH | HAS_PAYLOAD),                                    \
+	OPCODE(t, OP_WRITE_ONLY_IMM, (x) | HAS_RETH | HAS_IMM | HAS_PAYLOAD)
+
+/* Opcodes that RC and XRC share. Responses have no header of XRC. */
+#define RELIABLE(t, x)                                                                             \
+	SENDS_AND_WRITES(t, x),                                                                    \
+	OPCODE(t, OP_READ_REQUEST, (x) | HAS_RETH),                                                \
+	OPCODE(t, OP_READ_RESPONSE_FIRST, HAS_AETH | HAS_PAYLOAD),                                 \
+	OPCODE(t, OP_READ_RESPONSE_MIDDLE, HAS_PAYLOAD),                                           \
+	OPCODE(t, OP_READ_RESPONSE_LAST, HAS_AETH | HAS_PAYLOAD),                                  \
+	OPCODE(t, OP_READ_RESPONSE_ONLY, HAS_AETH | HAS_PAYLOAD),                                  \
+	OPCODE(t, OP_ACKNOWLEDGE, HAS_AETH),                                                       \
+	OPCODE(t, OP_ATOMIC_ACKNOWLEDGE, HAS_AETH | HAS_ATOMIC_ACK),                               \
+	OPCODE(t, OP_COMPARE_SWAP, (x) | HAS_ATOMIC),                                              \
+	OPCODE(t, OP_FETCH_ADD, (x) | HAS_ATOMIC),                                                 \
+	OPCODE(t, OP_SEND_LAST_INVALIDATE, (x) | HAS_IETH | HAS_PAYLOAD),                          \
+	OPCODE(t, OP_SEND_ONLY_INVALIDATE, (x) | HAS_IETH | HAS_PAYLOAD)
 
 static const struct layout layouts[256] = {
-	SENDS_AND_WRITES(PACKET_RC),
-	OPCODE(PACKET_RC, OP_READ_REQUEST, HAS_RETH),
-	OPCODE(PACKET_RC, OP_READ_RESPONSE_FIRST, HAS_AETH | HAS_PAYLOAD),
-	OPCODE(PACKET_RC, OP_READ_RESPONSE_MIDDLE, HAS_PAYLOAD),
-	OPCODE(PACKET_RC, OP_READ_RESPONSE_LAST, HAS_AETH | HAS_PAYLOAD),
-	OPCODE(PACKET_RC, OP_READ_RESPONSE_ONLY, HAS_AETH | HAS_PAYLOAD),
-	OPCODE(PACKET_RC, OP_ACKNOWLEDGE, HAS_AETH),
-	OPCODE(PACKET_RC, OP_ATOMIC_ACKNOWLEDGE, HAS_AETH | HAS_ATOMIC_ACK),
-	OPCODE(PACKET_RC, OP_COMPARE_SWAP, HAS_ATOMIC),
-	OPCODE(PACKET_RC, OP_FETCH_ADD, HAS_ATOMIC),
-	OPCODE(PACKET_RC, OP_SEND_LAST_INVALIDATE, HAS_IETH | HAS_PAYLOAD),
-	OPCODE(PACKET_RC, OP_SEND_ONLY_INVALIDATE, HAS_IETH | HAS_PAYLOAD),
+	RELIABLE(PACKET_RC, 0),
 	OPCODE(PACKET_RC, OP_FLUSH, HAS_FETH | HAS_RETH),
 	OPCODE(PACKET_RC, OP_ATOMIC_WRITE, HAS_RETH | HAS_PAYLOAD),
-	SENDS_AND_WRITES(PACKET_UC),
+	SENDS_AND_WRITES(PACKET_UC, 0),
 	OPCODE(PACKET_UD, OP_SEND_ONLY, HAS_DETH | HAS_PAYLOAD),
 	OPCODE(PACKET_UD, OP_SEND_ONLY_IMM, HAS_DETH | HAS_IMM | HAS_PAYLOAD),
 	OPCODE(PACKET_CNP, OP_CNP, HAS_PAYLOAD),
+	RELIABLE(PACKET_XRC, HAS_XRC),
 };
 /* clang-format on */
 
@@ -166,6 +172,10 @@ static void decode_extended(uint16_t headers, const uint8_t *at, struct packet *
 		p->src_qpn = packet_get24(at + 5);
 		at += DETH;
 	}
+	if (headers & HAS_XRC) {
+		p->srqn = packet_get24(at + 1);
+		at += XRCETH;
+	}
 	if (headers & HAS_FETH) {
 		p->feth = at[3] & WIRE_FETH_BITS;
 		at += FETH;
@@ -246,6 +256,10 @@ static void encode_extended(uint16_t headers, const struct packet *p, uint8_t *t
 		packet_put32(to, p->qkey);
 		put8_24(to + 4, 0, p->src_qpn);
 		to += DETH;
+	}
+	if (headers & HAS_XRC) {
+		put8_24(to, 0, p->srqn);
+		to += XRCETH;
 	}
 	if (headers & HAS_FETH) {
 		packet_put32(to, p->feth & WIRE_FETH_BITS);

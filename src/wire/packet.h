@@ -4,7 +4,8 @@
  * chapters 5 and 9, annex A17). Pure codecs, bytes to struct packet and back: nothing is applied,
  * nothing is kept. Every byte string either decodes, or the reason why not is returned.
  *
- *   BTH (12)  [DETH (8)] [FETH (4)] [RETH (16) | AtomicETH (28)] [AETH (4)] [AtomicAckETH (8)]
+ *   BTH (12)  [DETH (8) | XRCETH (4)] [FETH (4)] [RETH (16) | AtomicETH (28)] [AETH (4)]
+ *   [AtomicAckETH (8)]
  *   [ImmDt (4)] [IETH (4)]  payload  padding (0 to 3)  ICRC (4)
  *
  * Which extended headers follow is a function of the opcode alone: packet_layout().
@@ -78,6 +79,7 @@ enum packet_header {
 	HAS_IETH = 64,
 	HAS_PAYLOAD = 128, /* the opcode may have a payload */
 	HAS_FETH = 256,
+	HAS_XRC = 512, /* requests of PACKET_XRC */
 };
 
 /* AETH syndromes: the kind in the upper three bits (the topmost is 0), a value in the lower five.
@@ -129,6 +131,7 @@ struct packet {
 	uint32_t psn;
 	uint32_t qkey, src_qpn;	    /* DETH */
 	uint8_t feth;		    /* FETH: packet_feth() */
+	uint32_t srqn;		    /* XRCETH */
 	uint64_t addr;		    /* RETH, AtomicETH */
 	uint32_t rkey;		    /* RETH, AtomicETH; IETH: the key to invalidate */
 	uint32_t dma_length;	    /* RETH */

@@ -28,5 +28,6 @@ extern const struct rig_test odp_tests[];	   /* on-demand paging */
 extern const struct rig_test placement_tests[];	   /* ATOMIC WRITE and FLUSH */
 extern const struct rig_test domain_tests[];	   /* domains, moderation, rate limits */
 extern const struct rig_test behaviour_tests[];	   /* what docs/behaviour.md decides */
+extern const struct rig_test xrc_tests[];
 
 #endif

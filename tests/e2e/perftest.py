@@ -180,8 +180,25 @@ def refused(stage, *options):
 
 def refusals(suite, stage):
     """What does not exist says so."""
-    suite.case("ib_send_bw -c XRC is refused", refused, stage, "-c", "XRC")
     suite.case("ib_send_bw --odp is refused", refused, stage, "--odp")
+
+
+def xrc(suite, stage):
+    """XRC: every verb, both directions, events, several queue pairs."""
+    def case(program, *options, size=4096):
+        words = [] if "atomic" in program else ["-s", size]
+        suite.case(" ".join([program, "-c XRC", f"{size} B"] + [str(word) for word in options]),
+                   measure, stage, program, "-c", "XRC", "-n", min(500, iterations(size)), *words,
+                   *options, sizes=[8 if "atomic" in program else size])
+
+    for verb in ("send", "write", "read", "atomic"):
+        for size in ([8] if verb == "atomic" else [2, 4096, MIB]):
+            case(f"ib_{verb}_lat", size=size)
+            case(f"ib_{verb}_bw", size=size)
+        case(f"ib_{verb}_bw", "-b")
+        case(f"ib_{verb}_bw", "-q", 4)
+        if verb != "write":
+            case(f"ib_{verb}_bw", "-e")
 
 
 def brief(suite, stage):
@@ -193,7 +210,9 @@ def brief(suite, stage):
             ("ib_send_lat", MIB, "-e"), ("ib_write_lat", 2), ("ib_write_lat", MIB),
             ("ib_write_lat", 4096, "-c", "UC"), ("ib_write_bw", 4096, "-b", "-q", 16),
             ("ib_write_bw", MIB), ("ib_read_lat", 2), ("ib_read_bw", 4096, "-q", 16),
-            ("ib_read_bw", MIB, "-b"), ("ib_read_bw", 4096, "-e")):
+            ("ib_read_bw", MIB, "-b"), ("ib_read_bw", 4096, "-e"),
+            ("ib_send_lat", 2, "-c", "XRC"), ("ib_send_bw", MIB, "-c", "XRC"),
+            ("ib_write_lat", 4096, "-c", "XRC"), ("ib_read_bw", 4096, "-c", "XRC")):
         count = min(500, iterations(size))
         if WIRE and program == "ib_send_bw" and ("UC" in options or "UD" in options):
             # Nothing holds this sender back, and what the receiver's socket can't hold while its
@@ -223,7 +242,7 @@ def many(suite, stage):
 
 
 GROUPS = {"many": many, "basics": basics, "latency": options_of_latency, "bandwidth": options_of_bandwidth,
-          "refusals": refusals, "sizes": all_sizes, "brief": brief}
+          "refusals": refusals, "sizes": all_sizes, "brief": brief, "xrc": xrc}
 
 
 def main():

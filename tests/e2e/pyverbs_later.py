@@ -15,13 +15,6 @@ NEED_SYSFS = ("test_rdmacm.CMTestCase.*",)
 NEWER_TESTS = ()
 
 LATER = {
-    "XRC comes later": (
-        "test_atomic.AtomicTest.test_xrc_*",
-        "test_cqex.CqExTestCase.test_xrc_traffic_cq_ex",
-        "test_qpex.QpExTestCase.test_qp_ex_xrc_send*",
-        "test_odp.OdpTestCase.test_odp_xrc_traffic",
-        "test_relaxed_ordering.RoTestCase.test_ro_xrc_traffic",
-    ),
     "raw packet QPs, flow rules and RSS come later": (
         "test_qp.QPTest.test_create_raw_qp_*attr",
         "test_qp.QPTest.test_query_raw_qp",

@@ -227,7 +227,8 @@ def faults_happened():
 # silent, and its peer's oldest request ends with the retry error.
 EXACT = ["send_rc", "write_rc", "read_rc", "pieces", "inline_data", "unsignaled", "fence", "order",
          "last_byte", "atomics", "atomics_mixed", "no_blocking",
-         "rnr_in_time", "sqd_drains", "reads_in_flight", "srq_shared", "threads"]
+         "rnr_in_time", "sqd_drains", "reads_in_flight", "srq_shared", "threads", "xrc_messages",
+         "xrc_onesided", "xrc_atomics", "xrc_order_of_srqs"]
 
 
 def rig(hosts, commands, names):

@@ -33,6 +33,7 @@ static uint32_t handle_of(const struct client *client, uint32_t command, struct 
 #define PD(client, in) handle_of(client, IB_USER_VERBS_CMD_ALLOC_PD, in)
 #define CQ(client, in) handle_of(client, IB_USER_VERBS_CMD_CREATE_CQ, in)
 #define SRQ(client, in) handle_of(client, IB_USER_VERBS_CMD_CREATE_SRQ, in)
+#define XRCD(client, in) handle_of(client, PROTO_OPEN_XRCD, in)
 
 static void add(struct packet *packet, const void *data, size_t size)
 {
@@ -295,6 +296,98 @@ static void body_ex_query(struct packet *p, const struct client *c, struct input
 	add(p, &body, sizeof(body) - (input_u8(in) >= 128 ? 0 : sizeof(body.more)));
 }
 
+static uint32_t qpn_of(const struct client *c, struct input *in)
+{
+	uint8_t b = input_u8(in);
+
+	return c->slot << LIMIT_QP_BITS | b % 16;
+}
+
+static void body_open_xrcd(struct packet *p, const struct client *c, struct input *in)
+{
+	uint8_t b = input_u8(in);
+	/* Few files, so that clients meet in one; 0100 is O_CREAT, 0200 O_EXCL. */
+	const struct proto_open_xrcd body = {
+		.dev = b % 4 ? 1 : 0, .ino = b % 4, .oflags = (b & 64) | (b & 128)};
+
+	(void)c;
+	ADD(p, body);
+}
+
+static void body_xsrq(struct packet *p, const struct client *c, struct input *in)
+{
+	const struct ib_uverbs_create_xsrq body = {.srq_type = input_u8(in) % 8 ? 1 : 2,
+						   .pd_handle = PD(c, in),
+						   .max_wr = input_u8(in),
+						   .max_sge = 1,
+						   .xrcd_handle = XRCD(c, in),
+						   .cq_handle = CQ(c, in)};
+
+	ADD(p, body);
+}
+
+static void body_xrc_qp(struct packet *p, const struct client *c, struct input *in)
+{
+	bool target = input_u8(in) % 4;
+	const struct ib_uverbs_create_qp body = {.pd_handle = target ? XRCD(c, in) : PD(c, in),
+						 .send_cq_handle = CQ(c, in),
+						 .max_send_wr = 4,
+						 .max_send_sge = 1,
+						 .qp_type = target ? 10 : 9};
+
+	ADD(p, body);
+}
+
+static void body_open_qp(struct packet *p, const struct client *c, struct input *in)
+{
+	const struct ib_uverbs_open_qp body = {
+		.pd_handle = XRCD(c, in), .qpn = qpn_of(c, in), .qp_type = 10};
+
+	ADD(p, body);
+}
+
+static void body_xrc_query(struct packet *p, const struct client *c, struct input *in)
+{
+	bool by_number = input_u8(in) & 1;
+	const struct proto_xrc_query body = {
+		.handle = by_number ? 0 : handle_of(c, IB_USER_VERBS_CMD_CREATE_QP, in),
+		.qpn = by_number ? qpn_of(c, in) : 0};
+
+	ADD(p, body);
+}
+
+static struct proto_xrc_state xrc_state(const struct client *c, struct input *in)
+{
+	return (struct proto_xrc_state){.version = input_u8(in) % 4,
+					.state = input_u8(in) % 8,
+					.epoch = input_u8(in) % 4,
+					.access = input_u8(in),
+					.peer = qpn_of(c, in)};
+}
+
+static void body_xrc_modify(struct packet *p, const struct client *c, struct input *in)
+{
+	const struct proto_xrc_modify body = {
+		.handle = handle_of(c, IB_USER_VERBS_CMD_CREATE_QP, in), .to = xrc_state(c, in)};
+
+	ADD(p, body);
+}
+
+static void body_xrc_report(struct packet *p, const struct client *c, struct input *in)
+{
+	const struct proto_xrc_report body = {
+		.qpn = qpn_of(c, in), .epoch = input_u8(in) % 8, .event = input_u8(in) % 6};
+
+	ADD(p, body);
+}
+
+static void body_xrc_returns(struct packet *p, const struct client *c, struct input *in)
+{
+	const struct proto_xrc_returns body = {.xrcd = XRCD(c, in), .was = xrc_state(c, in)};
+
+	ADD(p, body);
+}
+
 #define EXTENDED(number) ((number) | IB_USER_VERBS_CMD_FLAG_EXTENDED)
 
 static const struct {
@@ -336,11 +429,20 @@ static const struct {
 	{IB_USER_VERBS_CMD_DETACH_MCAST, body_mcast, false, false},
 	{IB_USER_VERBS_CMD_ALLOC_MW, body_mw, false, true},
 	{IB_USER_VERBS_CMD_DEALLOC_MW, body_destroy, false, false},
+	{PROTO_OPEN_XRCD, body_open_xrcd, false, true},
+	{IB_USER_VERBS_CMD_CLOSE_XRCD, body_destroy, false, false},
+	{IB_USER_VERBS_CMD_CREATE_XSRQ, body_xsrq, false, true},
+	{IB_USER_VERBS_CMD_CREATE_QP, body_xrc_qp, false, true},
+	{IB_USER_VERBS_CMD_OPEN_QP, body_open_qp, false, false},
+	{PROTO_XRC_QUERY, body_xrc_query, false, false},
+	{PROTO_XRC_MODIFY, body_xrc_modify, false, false},
+	{PROTO_XRC_REPORT, body_xrc_report, false, false},
+	{PROTO_XRC_RETURNS, body_xrc_returns, false, true},
 };
 
 /* The last ones were added later, with numbers from 255 down, so that older inputs keep their
  * meaning. */
-enum { COMMANDS = sizeof(commands) / sizeof(commands[0]), LATER = 5, LAST = 255 };
+enum { COMMANDS = sizeof(commands) / sizeof(commands[0]), LATER = 14, LAST = 255 };
 
 enum { EX_HEADERS = sizeof(struct ib_uverbs_cmd_hdr) + sizeof(struct ib_uverbs_ex_cmd_hdr) };
 
@@ -437,9 +539,15 @@ static void learn(struct client *client, uint32_t command, const uint8_t *body, 
 		client->cookie = resp.cookie;
 		return;
 	}
-	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-		if (commands[i].makes && commands[i].command == command && size)
+	if (command == PROTO_XRC_RETURNS)
+		return; /* it answers with a state */
+	if (command == IB_USER_VERBS_CMD_OPEN_QP)
+		command = IB_USER_VERBS_CMD_CREATE_QP;
+	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]) && size; i++)
+		if (commands[i].makes && commands[i].command == command) {
 			learn_object(client, command, body, size);
+			return;
+		}
 }
 
 static void take_reply(struct client *client, const uint8_t *packet, size_t size, int *fds)

@@ -313,6 +313,83 @@ int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, ui
 	return made(handle);
 }
 
+int daemon_open_xrcd(struct daemon_conn *conn, const struct proto_open_xrcd *body,
+		     struct proto_open_xrcd_resp *resp)
+{
+	(void)conn, (void)body;
+	resp->domain = 1;
+	return made(&resp->handle);
+}
+
+int daemon_close_xrcd(struct daemon_conn *conn, uint32_t handle)
+{
+	(void)conn, (void)handle;
+	return ended();
+}
+
+int daemon_create_xsrq(struct daemon_conn *conn, const struct ib_uverbs_create_xsrq *body,
+		       struct ib_uverbs_create_srq_resp *resp)
+{
+	(void)conn, (void)body;
+	resp->srqn = FAKE_SLOT << LIMIT_QP_BITS | fake_daemon.next_qp++;
+	return made(&resp->srq_handle);
+}
+
+int daemon_open_qp(struct daemon_conn *conn, uint32_t xrcd, uint32_t qpn, uint8_t type,
+		   uint32_t *handle)
+{
+	(void)conn, (void)xrcd, (void)qpn, (void)type;
+	return made(handle);
+}
+
+int daemon_xrc_query(struct daemon_conn *conn, uint32_t handle, uint32_t qpn,
+		     struct proto_xrc_state *state)
+{
+	(void)conn, (void)handle, (void)qpn;
+	*state = (struct proto_xrc_state){.version = 1};
+	return 0;
+}
+
+int daemon_xrc_modify(struct daemon_conn *conn, uint32_t handle, const struct proto_xrc_state *to,
+		      struct proto_xrc_state *now)
+{
+	(void)conn, (void)handle;
+	*now = *to;
+	return 0;
+}
+
+int daemon_xrc_report(struct daemon_conn *conn, const struct proto_xrc_report *report)
+{
+	(void)conn, (void)report;
+	return 0;
+}
+
+int daemon_xrc_memory(struct daemon_conn *conn, int *fd)
+{
+	(void)conn, (void)fd;
+	return -EOPNOTSUPP;
+}
+
+int daemon_xrc_socket(struct daemon_conn *conn, uint32_t slot, int *fd)
+{
+	(void)conn, (void)slot, (void)fd;
+	return -EINVAL;
+}
+
+int daemon_xrc_memory_returns(struct daemon_conn *conn, int fd)
+{
+	(void)conn, (void)fd;
+	return 0;
+}
+
+int daemon_xrc_returns(struct daemon_conn *conn, uint32_t xrcd, const struct proto_xrc_state *was,
+		       struct proto_xrc_state *now)
+{
+	(void)conn, (void)xrcd;
+	*now = *was;
+	return 0;
+}
+
 int daemon_modify_srq(struct daemon_conn *conn, uint32_t handle, uint32_t max_wr)
 {
 	(void)conn, (void)handle, (void)max_wr;

@@ -32,13 +32,15 @@ static void read_path(struct input *in, bool is_v6, struct icrc_path *path, uint
 	*id = is_v6 ? 0 : bytes[10] << 8 | bytes[11];
 }
 
-/* Clears BTH's and DETH's reserved bits, which the codec doesn't keep. */
+/* Clears BTH's, DETH's and XRCETH's reserved bits, which the codec doesn't keep. */
 static void clear_reserved(uint8_t *bytes, uint8_t opcode)
 {
 	bytes[4] &= 0xc0;
 	bytes[8] &= 0x80;
 	if (packet_layout(opcode) & HAS_DETH)
 		bytes[WIRE_BTH + 4] = 0;
+	if (packet_layout(opcode) & HAS_XRC)
+		bytes[WIRE_BTH] = 0;
 }
 
 static void check_fields(const uint8_t *bytes, size_t size, const struct packet *p)
@@ -51,7 +53,7 @@ static void check_fields(const uint8_t *bytes, size_t size, const struct packet 
 	MUST(p->length <= WIRE_MTU_MAX && p->payload == bytes + headers);
 	MUST(headers + p->length + packet_padding(p->length) + WIRE_ICRC == size);
 	MUST(!p->length || packet_layout(p->opcode) & HAS_PAYLOAD);
-	MUST(!(p->psn >> 24 | p->dest_qpn >> 24 | p->src_qpn >> 24 | p->msn >> 24));
+	MUST(!(p->psn >> 24 | p->dest_qpn >> 24 | p->src_qpn >> 24 | p->srqn >> 24 | p->msn >> 24));
 	MUST(packet_encode(p, again) == headers);
 	memcpy(expected, bytes, headers);
 	clear_reserved(expected, p->opcode);

@@ -127,6 +127,19 @@ static uint8_t at_most(uint8_t value, uint8_t max)
 	return value < max ? value : max;
 }
 
+static uint8_t transport_of_type(uint8_t type)
+{
+	switch (type) {
+	case CM_ID_UC:
+		return CM_TRANSPORT_UC;
+	case CM_ID_XRC_SEND:
+	case CM_ID_XRC_RECV:
+		return CM_TRANSPORT_XRC;
+	default:
+		return CM_TRANSPORT_RC;
+	}
+}
+
 static int connect_rc(struct cm_id *id, const struct rdma_ucm_connect *body,
 		      const struct cm_private *private_data)
 {
@@ -134,7 +147,7 @@ static int connect_rc(struct cm_id *id, const struct rdma_ucm_connect *body,
 	const struct cm_connect connect = {
 		.path = id->path,
 		.service_id = service_id(id->port_space, cm_address_port(&id->destination)),
-		.qp = {.transport = id->type == CM_ID_UC ? CM_TRANSPORT_UC : CM_TRANSPORT_RC,
+		.qp = {.transport = transport_of_type(id->type),
 		       .local_qpn = param->qp_num,
 		       .local_psn = id->psn,
 		       .responder_resources = param->responder_resources,
@@ -339,9 +352,11 @@ static struct cm_id *find_listener(struct cm_service *service, uint32_t number,
 				   const struct cm_mad *mad, const struct cm_ip *ip)
 {
 	uint16_t port_space = (uint16_t)(mad->service_id >> 16);
-	uint8_t type = mad->message == CM_SIDR_REQ	   ? CM_ID_UD
-		       : mad->transport == CM_TRANSPORT_UC ? CM_ID_UC
-							   : CM_ID_RC;
+	/* What asks for XRC has the initiator, so the listener is to have a target. */
+	uint8_t type = mad->message == CM_SIDR_REQ	    ? CM_ID_UD
+		       : mad->transport == CM_TRANSPORT_XRC ? CM_ID_XRC_RECV
+		       : mad->transport == CM_TRANSPORT_UC  ? CM_ID_UC
+							    : CM_ID_RC;
 
 	if (mad->service_id >> 32)
 		return NULL;

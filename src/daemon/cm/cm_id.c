@@ -254,6 +254,8 @@ static int type_of(uint16_t port_space, uint8_t qp_type)
 	case RDMA_PS_IPOIB:
 		return CM_ID_UD;
 	case RDMA_PS_IB:
+		if (qp_type == CM_ID_XRC_SEND || qp_type == CM_ID_XRC_RECV)
+			return qp_type;
 		return qp_type >= CM_ID_RC && qp_type <= CM_ID_UD ? qp_type : -EINVAL;
 	default:
 		return -EINVAL;

@@ -242,7 +242,7 @@ static void attr_rtr(const struct cm_id *id, struct ib_uverbs_qp_attr *attr)
 	attr->path_mtu = qp->mtu;
 	attr->dest_qp_num = qp->remote_qpn;
 	attr->rq_psn = qp->local_psn ? qp->local_psn : id->psn;
-	if (id->type != CM_ID_RC)
+	if (id->type != CM_ID_RC && id->type != CM_ID_XRC_RECV)
 		return;
 	attr->qp_attr_mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	attr->max_dest_rd_atomic = qp->responder_resources;
@@ -254,7 +254,11 @@ static void attr_rts(const struct cm_id *id, struct ib_uverbs_qp_attr *attr)
 
 	attr->qp_attr_mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 	attr->sq_psn = qp->remote_psn;
-	if (id->type != CM_ID_RC)
+	if (id->type == CM_ID_XRC_RECV) {
+		attr->qp_attr_mask |= IBV_QP_TIMEOUT;
+		attr->timeout = id->has_ack_timeout ? id->ack_timeout : qp->ack_timeout;
+	}
+	if (id->type != CM_ID_RC && id->type != CM_ID_XRC_SEND)
 		return;
 	attr->qp_attr_mask |=
 		IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
@@ -396,7 +400,7 @@ static int set_id_option(struct cm_id *id, uint32_t name, const uint8_t *value, 
 		id->family_set = true;
 		return 0;
 	case RDMA_OPTION_ID_ACK_TIMEOUT:
-		if (size != 1 || value[0] > 31 || id->type != CM_ID_RC)
+		if (size != 1 || value[0] > 31 || id->type == CM_ID_UC || id->type == CM_ID_UD)
 			return -EINVAL;
 		id->ack_timeout = value[0];
 		id->has_ack_timeout = true;

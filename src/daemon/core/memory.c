@@ -43,7 +43,7 @@ bool memory_is_sound(int fd, size_t size)
 				F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL);
 }
 
-bool memory_is_sized(int fd, size_t size)
+bool memory_is_shared(int fd, size_t size)
 {
 	return memory_has_seals(fd, size, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
 }

@@ -191,8 +191,11 @@ static int take_slot(struct process *process)
 
 	if (getrandom(&process->cookie, sizeof(process->cookie), 0) != sizeof(process->cookie))
 		return -EAGAIN;
-	int err = ids_take(&slots->ids, &process->slot);
+	int err;
 
+	do /* not one whose XRC target queue pairs outlived a daemon (xrc.h) */
+		err = ids_take(&slots->ids, &process->slot);
+	while (!err && xrc_has_slot(process->server, process->slot));
 	if (err == -ENOSPC)
 		complain(process->user, "%u programs are attached already; no place for process %d",
 			 LIMIT_SLOTS - 1, process->pid);
@@ -241,6 +244,14 @@ static int take_numbers(struct process *process, const struct proto_attach *body
 	return 0;
 }
 
+void process_slot_done(struct server *server, uint32_t slot)
+{
+	if (server->slots.process[slot] || xrc_has_slot(server, slot))
+		return;
+	udp_slots_slot_done(&server->wire, slot);
+	ids_give(&server->slots.ids, slot);
+}
+
 static void give_numbers(struct process *process)
 {
 	struct slots *slots = &process->server->slots;
@@ -251,10 +262,10 @@ static void give_numbers(struct process *process)
 	ids_fini(&process->qpns);
 	keys_fini(&process->keys);
 	slots->process[process->slot] = NULL;
+	xrc_process_ended(process->server, process->slot);
 	slots->count--;
 	process->user->processes--;
-	udp_slots_slot_done(&process->server->wire, process->slot);
-	ids_give(&slots->ids, process->slot);
+	process_slot_done(process->server, process->slot);
 	if (!slots->count)
 		udp_slots_all_done(&process->server->wire);
 }

@@ -100,6 +100,9 @@ uid_t process_uid_now(const struct process *process);
 struct device;
 bool process_uses(const struct process *process, const struct device *device);
 
+/* Gives the slot back, and its socket, unless a process or XRC target queue pairs have it. */
+void process_slot_done(struct server *server, uint32_t slot);
+
 /* The process with this cookie; NULL: none. */
 struct process *process_by_cookie(struct server *server, uint64_t cookie);
 /* The process at the slot; NULL: none, or no such slot. */

@@ -28,6 +28,7 @@
 #include "daemon/net/route_cache.h"
 #include "daemon/net/udp_slots.h"
 #include "daemon/objects/share.h"
+#include "daemon/objects/xrc.h"
 
 struct cm_service;
 struct mcast;
@@ -65,6 +66,7 @@ struct server {
 	uint64_t wire_wait_until_ms; /* limit of the wait for the park; 0: no wait yet */
 	struct roster roster;
 	struct share share;
+	struct xrc xrc;
 	struct cm_service *cm;
 	struct mcast *mcast;
 };

@@ -316,6 +316,7 @@ static void server_init(struct server *server, const struct server_options *opti
 	list_init(&server->users);
 	list_init(&server->captures);
 	share_init(&server->share);
+	xrc_init(&server->xrc);
 	attach_init(server);
 	udp_slots_init(&server->wire, !server->config.wire, options->ready_fd < 0);
 	raise_limits(server);

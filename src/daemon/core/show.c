@@ -229,22 +229,37 @@ static void show_cq(const struct cq *cq, struct text *out)
 	json_number(out, "users", cq->object.users);
 }
 
+/* As published by its process; of an XRC target queue pair the daemon itself has the state. */
+static struct pub_qp_view qp_view(const struct qp *qp)
+{
+	if (qp->target)
+		return (struct pub_qp_view){qp->target->is.state, qp->target->is.peer};
+	return process_read_qp(qp->object.context->process, qp->qpn);
+}
+
 static void show_qp(const struct qp *qp, struct text *out)
 {
 	static const char *const states[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
-	static const char *const types[] = {
-		[IB_UVERBS_QPT_RC] = "RC", [IB_UVERBS_QPT_UC] = "UC", [IB_UVERBS_QPT_UD] = "UD"};
-	/* as published by its process */
-	struct pub_qp_view view = process_read_qp(qp->object.context->process, qp->qpn);
+	static const char *const types[] = {[IB_UVERBS_QPT_RC] = "RC",
+					    [IB_UVERBS_QPT_UC] = "UC",
+					    [IB_UVERBS_QPT_UD] = "UD",
+					    [IB_UVERBS_QPT_XRC_INI] = "XRC_SEND",
+					    [IB_UVERBS_QPT_XRC_TGT] = "XRC_RECV"};
+	struct pub_qp_view view = qp_view(qp);
 	uint32_t state = pub_qp_state(view.state);
 
 	json_number(out, "qpn", qp->qpn);
 	json_words(out, "type", types[qp->type]);
 	json_words(out, "state",
 		   state < sizeof(states) / sizeof(states[0]) ? states[state] : "UNKNOWN");
-	json_number(out, "pd", qp->pd->object.handle);
-	json_number(out, "send_cq", qp->send_cq->object.handle);
-	json_number(out, "recv_cq", qp->recv_cq->object.handle);
+	if (qp->xrcd)
+		json_number(out, "xrcd", qp->xrcd->object.handle);
+	if (qp->pd)
+		json_number(out, "pd", qp->pd->object.handle);
+	if (qp->send_cq)
+		json_number(out, "send_cq", qp->send_cq->object.handle);
+	if (qp->recv_cq)
+		json_number(out, "recv_cq", qp->recv_cq->object.handle);
 	if (qp->srq)
 		json_number(out, "srq", qp->srq->object.handle);
 	if (view.peer && qp->type != IB_UVERBS_QPT_UD)
@@ -266,6 +281,27 @@ static void show_srq(const struct srq *srq, struct text *out)
 	json_number(out, "pd", srq->pd->object.handle);
 	json_number(out, "max_wr", srq->max_wr);
 	json_number(out, "max_sge", srq->max_sge);
+	if (srq->xrcd) {
+		json_number(out, "srqn", srq->srqn);
+		json_number(out, "xrcd", srq->xrcd->object.handle);
+		json_number(out, "cq", srq->cq->object.handle);
+	}
+}
+
+static void show_xrcd(const struct xrcd *xrcd, struct text *out)
+{
+	const struct xrc_domain *domain = xrcd->domain;
+	uint32_t targets = 0;
+
+	list_for_each(node, &domain->targets)
+		targets++;
+	json_number(out, "domain", domain->number);
+	if (domain->ino) {
+		json_number(out, "dev", domain->dev);
+		json_number(out, "ino", domain->ino);
+	}
+	json_number(out, "users", xrcd->object.users);
+	json_number(out, "targets", targets);
 }
 
 static void show_object(const struct object *object, struct text *out)
@@ -296,6 +332,9 @@ static void show_object(const struct object *object, struct text *out)
 		break;
 	case OBJECT_AH:
 		show_ah((const struct ah *)object, out);
+		break;
+	case OBJECT_XRCD:
+		show_xrcd((const struct xrcd *)object, out);
 		break;
 	case OBJECT_PD:
 	case OBJECT_CHANNEL:

@@ -94,6 +94,11 @@ int mcast_table(const struct server *server)
 	return fd < 0 ? -errno : fd;
 }
 
+struct xrc_table *mcast_xrc_table(const struct server *server)
+{
+	return &server->mcast->table->xrc;
+}
+
 void mcast_addresses_changed(struct server *server)
 {
 	if (server->mcast)

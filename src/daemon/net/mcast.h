@@ -48,6 +48,7 @@ struct mcast;
 struct process;
 struct qp;
 struct server;
+struct xrc_table;
 
 struct mcast_group {
 	struct list node; /* in a hash bucket */
@@ -82,6 +83,8 @@ void mcast_close(struct server *server);
 
 /* A copy of the table's descriptor for a process, the caller's to close; or -errno. */
 int mcast_table(const struct server *server);
+/* The table of XRC target queue pairs, a part of that table. */
+struct xrc_table *mcast_xrc_table(const struct server *server);
 /* Processes of the last daemon may have returned or ended: sets `settled` in the table when all
  * have. */
 void mcast_settle(struct server *server);

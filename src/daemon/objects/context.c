@@ -16,9 +16,10 @@
 enum { CONTEXTS_MAX = 1024 };
 
 static const char *const kind_names[] = {
-	[OBJECT_AH] = "ah", [OBJECT_QP] = "qp", [OBJECT_SRQ] = "srq",
-	[OBJECT_MW] = "mw", [OBJECT_MR] = "mr", [OBJECT_DM] = "dm",
-	[OBJECT_CQ] = "cq", [OBJECT_PD] = "pd", [OBJECT_CHANNEL] = "channel",
+	[OBJECT_AH] = "ah",	    [OBJECT_QP] = "qp", [OBJECT_SRQ] = "srq",
+	[OBJECT_MW] = "mw",	    [OBJECT_MR] = "mr", [OBJECT_DM] = "dm",
+	[OBJECT_CQ] = "cq",	    [OBJECT_PD] = "pd", [OBJECT_CHANNEL] = "channel",
+	[OBJECT_XRCD] = "xrcd",
 };
 _Static_assert(sizeof(kind_names) / sizeof(kind_names[0]) == OBJECT_KINDS, "every kind has a name");
 
@@ -29,6 +30,7 @@ static const uint32_t quotas[] = {
 	[OBJECT_MR] = LIMIT_MR,	  [OBJECT_DM] = LIMIT_DM,
 	[OBJECT_CQ] = LIMIT_CQ,	  [OBJECT_CHANNEL] = LIMIT_CQ,
 	[OBJECT_PD] = LIMIT_PD,
+	[OBJECT_XRCD] = LIMIT_XRCD,
 };
 _Static_assert(sizeof(quotas) / sizeof(quotas[0]) == OBJECT_KINDS, "every kind has a quota");
 
@@ -163,6 +165,9 @@ void object_destroy(struct object *object)
 		break;
 	case OBJECT_CQ:
 		cq_release((struct cq *)object);
+		break;
+	case OBJECT_XRCD:
+		xrcd_release((struct xrcd *)object);
 		break;
 	case OBJECT_PD:
 		pd_release((struct pd *)object);

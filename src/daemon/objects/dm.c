@@ -40,7 +40,7 @@ static int dm_check(const struct request *request, uint64_t length)
 
 	if (!length || length > LIMIT_DM_BYTES)
 		return -EINVAL;
-	if (request->fds[0] < 0 || !memory_is_sized(request->fds[0], dm_bytes(length))) {
+	if (request->fds[0] < 0 || !memory_is_shared(request->fds[0], dm_bytes(length))) {
 		complain(process->user,
 			 "process %d (%s) has device memory that isn't a sealed memory file of "
 			 "%llu bytes",

@@ -20,6 +20,8 @@ struct context;
 struct domain;
 struct proto_create_channel_cq_resp;
 struct request;
+struct target;
+struct xrc_domain;
 
 /* In the order in which a context's objects are freed: users before what they use. */
 enum object_kind {
@@ -31,6 +33,7 @@ enum object_kind {
 	OBJECT_DM,
 	OBJECT_CQ,
 	OBJECT_CHANNEL,
+	OBJECT_XRCD,
 	OBJECT_PD,
 	OBJECT_KINDS,
 };
@@ -91,20 +94,35 @@ struct cq {
 	uint32_t cqe, comp_vector;
 };
 
+/* A handle of an XRC domain (xrc.h). */
+struct xrcd {
+	struct object object;
+	struct xrc_domain *domain;
+	struct list by_domain; /* on domain->handles */
+};
+
 struct srq {
 	struct object object;
 	struct pd *pd;
 	uint32_t max_wr, max_sge;
+	/* XRC; else NULL and 0 */
+	struct xrcd *xrcd;
+	struct cq *cq;
+	uint32_t srqn; /* a number of its process's, like a QPN */
 };
 
 struct qp {
 	struct object object;
-	struct pd *pd;
-	struct cq *send_cq, *recv_cq;
-	struct srq *srq; /* NULL: none */
+	struct pd *pd;		      /* NULL: an XRC target's handle */
+	struct cq *send_cq, *recv_cq; /* NULL: none */
+	struct srq *srq;	      /* NULL: none */
 	uint32_t qpn;
 	uint8_t type;	    /* enum ib_uverbs_qp_type */
 	struct list groups; /* struct attachment.by_qp (mcast.h) */
+	/* A handle of an XRC target queue pair; else NULL */
+	struct xrcd *xrcd;
+	struct target *target;
+	struct list by_target; /* on target->handles */
 };
 
 struct ah {
@@ -144,6 +162,10 @@ void mr_respond(const struct mr *mr, struct ib_uverbs_reg_mr_resp *resp);
 /* Gives the object's handle back and frees it. The caller has released what it holds. */
 void object_free(struct object *object);
 
+/* Takes a number from the process's range of QPNs, or the old one of a process that returns. 0;
+ * -ENOMEM: all are taken; -EINVAL, -EEXIST: the old one isn't possible. */
+int qpn_take(const struct request *request, uint32_t *qpn);
+
 /* Releases what the object's kind holds (numbers, use counts of others), then frees it. */
 void object_destroy(struct object *object);
 
@@ -158,6 +180,7 @@ void pd_release(struct pd *pd);
 void cq_release(struct cq *cq);
 void srq_release(struct srq *srq);
 void qp_release(struct qp *qp);
+void xrcd_release(struct xrcd *xrcd);
 void ah_release(struct ah *ah);
 
 #endif

@@ -10,9 +10,11 @@
 #include "daemon/core/conn.h"
 #include "daemon/core/dispatch.h"
 #include "daemon/core/process.h"
+#include "daemon/core/server.h"
 #include "daemon/core/user.h"
 #include "daemon/net/mcast.h"
 #include "daemon/objects/context.h"
+#include "daemon/objects/xrc.h"
 #include "proto/limits.h"
 #include "wire/packet.h"
 
@@ -26,14 +28,18 @@ struct parts {
 static int find_parts(struct context *context, const struct ib_uverbs_create_qp *body,
 		      struct parts *parts)
 {
+	bool receives = body->qp_type != IB_UVERBS_QPT_XRC_INI;
+
 	*parts = (struct parts){
 		.pd = pd_find(context, body->pd_handle),
 		.send_cq = (struct cq *)object_find(context, OBJECT_CQ, body->send_cq_handle),
-		.recv_cq = (struct cq *)object_find(context, OBJECT_CQ, body->recv_cq_handle),
 	};
+	if (receives)
+		parts->recv_cq = (struct cq *)object_find(context, OBJECT_CQ, body->recv_cq_handle);
 	if (body->is_srq)
 		parts->srq = (struct srq *)object_find(context, OBJECT_SRQ, body->srq_handle);
-	if (!parts->pd || !parts->send_cq || !parts->recv_cq || (body->is_srq && !parts->srq))
+	if (!parts->pd || !parts->send_cq || (receives && !parts->recv_cq) ||
+	    (body->is_srq && (!parts->srq || parts->srq->xrcd || !receives)))
 		return -EINVAL;
 	return 0;
 }
@@ -44,6 +50,7 @@ static int check_type(uint8_t type)
 	case IB_UVERBS_QPT_RC:
 	case IB_UVERBS_QPT_UC:
 	case IB_UVERBS_QPT_UD:
+	case IB_UVERBS_QPT_XRC_INI:
 		return 0;
 	default:
 		return -EOPNOTSUPP;
@@ -59,7 +66,7 @@ static int qp_check_request_caps(const struct ib_uverbs_create_qp *body)
 	return 0;
 }
 
-static int take_qpn(const struct request *request, uint32_t *qpn)
+int qpn_take(const struct request *request, uint32_t *qpn)
 {
 	struct process *process = request->conn->context->process;
 	const struct proto_return *old = request->old;
@@ -71,20 +78,12 @@ static int take_qpn(const struct request *request, uint32_t *qpn)
 			       ? -EINVAL
 			       : ids_claim(&process->qpns, *qpn & (LIMIT_QPS_PER_SLOT - 1));
 	}
-	int err = ids_take(&process->qpns, &index);
-
-	if (err)
-		return -ENOMEM;
-	*qpn = process->slot << LIMIT_QP_BITS | index;
-	if (*qpn != WIRE_MULTICAST_QPN)
-		return 0;
-	/* That number is reserved for multicast: takes the next one. */
-	uint32_t reserved = index;
-
-	err = ids_take(&process->qpns, &index);
-	ids_give(&process->qpns, reserved);
-	*qpn = process->slot << LIMIT_QP_BITS | index;
-	return err ? -ENOMEM : 0;
+	do { /* A number that is reserved for multicast, or has become a target's, stays taken. */
+		if (ids_take(&process->qpns, &index))
+			return -ENOMEM;
+		*qpn = process->slot << LIMIT_QP_BITS | index;
+	} while (*qpn == WIRE_MULTICAST_QPN || xrc_takes_number(process->server, *qpn));
+	return 0;
 }
 
 static void qp_fill(struct qp *qp, const struct parts *parts, uint8_t type)
@@ -97,7 +96,8 @@ static void qp_fill(struct qp *qp, const struct parts *parts, uint8_t type)
 	qp->srq = parts->srq;
 	qp->pd->object.users++;
 	qp->send_cq->object.users++;
-	qp->recv_cq->object.users++;
+	if (qp->recv_cq)
+		qp->recv_cq->object.users++;
 	if (qp->srq)
 		qp->srq->object.users++;
 }
@@ -120,7 +120,7 @@ static int qp_create_for(struct request *request, const struct ib_uverbs_create_
 		return err;
 	struct qp *qp = (struct qp *)object;
 
-	err = take_qpn(request, &qp->qpn);
+	err = qpn_take(request, &qp->qpn);
 	if (err) {
 		object_free(object);
 		return err;
@@ -138,9 +138,52 @@ static int qp_create_for(struct request *request, const struct ib_uverbs_create_
 	return 0;
 }
 
+/* Makes an XRC target queue pair and its first handle; `pd_handle` is the domain's, as in the
+ * kernel. A process that returns brings it by PROTO_XRC_RETURNS. */
+static int target_create_for(struct request *request, const struct ib_uverbs_create_qp *body,
+			     struct ib_uverbs_create_qp_resp *resp)
+{
+	struct process *process = request->conn->context->process;
+	struct object *xrcd = object_find(request->conn->context, OBJECT_XRCD, body->pd_handle);
+	struct target *target;
+	struct object *object;
+	uint32_t qpn;
+
+	if (!xrcd || request->old)
+		return -EINVAL;
+	int err = object_make(request, OBJECT_QP, sizeof(struct qp), &object);
+
+	if (err)
+		return err;
+	err = qpn_take(request, &qpn);
+	if (!err) {
+		err = xrc_make_target(((struct xrcd *)xrcd)->domain, qpn, &target);
+		if (err)
+			ids_give(&process->qpns, qpn & (LIMIT_QPS_PER_SLOT - 1));
+	}
+	if (err) {
+		object_free(object);
+		return err;
+	}
+	struct qp *qp = (struct qp *)object;
+
+	qp->type = body->qp_type;
+	qp->qpn = qpn;
+	qp->xrcd = (struct xrcd *)xrcd;
+	xrcd->users++;
+	list_init(&qp->groups);
+	xrc_join(target, qp);
+	*resp = (struct ib_uverbs_create_qp_resp){.qp_handle = object->handle, .qpn = qpn};
+	return 0;
+}
+
 int command_create_qp(struct request *request, void *response)
 {
-	return qp_create_for(request, request->body, response);
+	const struct ib_uverbs_create_qp *body = request->body;
+
+	if (body->qp_type == IB_UVERBS_QPT_XRC_TGT)
+		return target_create_for(request, body, response);
+	return qp_create_for(request, body, response);
 }
 
 /* Makes one of the QP's CQs in *cq, if the request wants it. */
@@ -179,11 +222,17 @@ int command_create_qp_cqs(struct request *request, void *response)
 
 void qp_release(struct qp *qp)
 {
+	if (qp->target) {
+		xrc_leave(qp);
+		qp->xrcd->object.users--;
+		return;
+	}
 	mcast_detach_all(qp);
 	ids_give(&qp->object.context->process->qpns, qp->qpn & (LIMIT_QPS_PER_SLOT - 1));
 	if (qp->srq)
 		qp->srq->object.users--;
-	qp->recv_cq->object.users--;
+	if (qp->recv_cq)
+		qp->recv_cq->object.users--;
 	qp->send_cq->object.users--;
 	qp->pd->object.users--;
 }

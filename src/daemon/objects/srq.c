@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Shared receive queues. The queues themselves are in the process. */
 #include <errno.h>
+#include <rdma/ib_user_ioctl_verbs.h>
 
 #include "daemon/core/commands.h"
 #include "daemon/core/conn.h"
 #include "daemon/core/dispatch.h"
+#include "daemon/core/process.h"
 #include "daemon/objects/context.h"
 #include "proto/limits.h"
 
 /* enum ibv_srq_attr_mask */
 enum { SRQ_MAX_WR = 1, SRQ_LIMIT = 2 };
 
-int command_create_srq(struct request *request, void *response)
+static int srq_create_for(struct request *request, const struct ib_uverbs_create_srq *body,
+			  struct ib_uverbs_create_srq_resp *resp, struct srq **out)
 {
-	const struct ib_uverbs_create_srq *body = request->body;
-	struct ib_uverbs_create_srq_resp *resp = response;
 	struct context *context = request->conn->context;
 	struct pd *pd = pd_find(context, body->pd_handle);
 	struct object *object;
@@ -35,6 +36,53 @@ int command_create_srq(struct request *request, void *response)
 	resp->srq_handle = object->handle;
 	resp->max_wr = srq->max_wr;
 	resp->max_sge = srq->max_sge;
+	*out = srq;
+	return 0;
+}
+
+int command_create_srq(struct request *request, void *response)
+{
+	struct srq *srq;
+
+	return srq_create_for(request, request->body, response, &srq);
+}
+
+/* An XRC SRQ; those of the type BASIC are made by CREATE_SRQ. */
+int command_create_xsrq(struct request *request, void *response)
+{
+	const struct ib_uverbs_create_xsrq *body = request->body;
+	struct ib_uverbs_create_srq_resp *resp = response;
+	struct context *context = request->conn->context;
+	const struct ib_uverbs_create_srq plain = {
+		.pd_handle = body->pd_handle,
+		.max_wr = body->max_wr,
+		.max_sge = body->max_sge,
+		.srq_limit = body->srq_limit,
+	};
+	struct object *xrcd = object_find(context, OBJECT_XRCD, body->xrcd_handle);
+	struct object *cq = object_find(context, OBJECT_CQ, body->cq_handle);
+	struct srq *srq;
+	uint32_t srqn;
+
+	if (body->srq_type != IB_UVERBS_SRQT_XRC)
+		return -EOPNOTSUPP;
+	if (!xrcd || !cq)
+		return -EINVAL;
+	int err = qpn_take(request, &srqn);
+
+	if (err)
+		return err;
+	err = srq_create_for(request, &plain, resp, &srq);
+	if (err) {
+		ids_give(&context->process->qpns, srqn & (LIMIT_QPS_PER_SLOT - 1));
+		return err;
+	}
+	srq->xrcd = (struct xrcd *)xrcd;
+	srq->cq = (struct cq *)cq;
+	srq->srqn = srqn;
+	xrcd->users++;
+	cq->users++;
+	resp->srqn = srqn;
 	return 0;
 }
 
@@ -59,6 +107,11 @@ int command_modify_srq(struct request *request, void *response)
 
 void srq_release(struct srq *srq)
 {
+	if (srq->xrcd) {
+		ids_give(&srq->object.context->process->qpns, srq->srqn & (LIMIT_QPS_PER_SLOT - 1));
+		srq->cq->object.users--;
+		srq->xrcd->object.users--;
+	}
 	srq->pd->object.users--;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "hca/engine/engine.h"
+#include "hca/exec/xrc_target.h"
 #include "hca/local/link.h"
 #include "hca/local/local_carrier.h"
 #include "hca/local/local_conn.h"
@@ -71,8 +72,13 @@ void engine_take_in(struct hca *hca)
 
 static bool cq_overran(const struct qp *qp)
 {
-	return atomic_load(&cq_of(qp->ibv.send_cq)->overrun) ||
-	       atomic_load(&cq_of(qp->ibv.recv_cq)->overrun);
+	return (qp->send_cq && atomic_load(&qp->send_cq->overrun)) ||
+	       (qp->recv_cq && atomic_load(&qp->recv_cq->overrun));
+}
+
+static void fail_stand_in(struct qp *qp) REQUIRES(qp->lock)
+{
+	qp_fail(qp, IBV_EVENT_QP_FATAL);
 }
 
 /* Fails the QPs of a link whose peer broke the ring's rules or, if `link` is NULL, the QPs of CQs
@@ -94,6 +100,8 @@ static void fail_qps(struct hca *hca, const struct link *link)
 		}
 		lock_give(&qp->lock);
 	}
+	if (link)
+		xrc_for_each_of_link(hca, link, fail_stand_in);
 }
 
 void engine_fail_overrun(struct hca *hca)

@@ -83,7 +83,7 @@ static void datagram_complete(struct qp *qp, const struct recv_wqe *wqe, const s
 	if (unlikely(qp->hca->membership != NULL))
 		complete_on_fabric(qp, ud, &cqe);
 
-	cq_push(cq_of(qp->ibv.recv_cq), &cqe, arrival->solicited || status != IBV_WC_SUCCESS);
+	cq_push(qp->recv_cq, &cqe, arrival->solicited || status != IBV_WC_SUCCESS);
 	if (status != IBV_WC_SUCCESS)
 		qp_fail(qp, -1);
 }

@@ -97,5 +97,5 @@ void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct ar
 						   : 0,
 	};
 
-	cq_push(cq_of(qp->ibv.recv_cq), &cqe, arrival->solicited || status != IBV_WC_SUCCESS);
+	cq_push(qp->recv_cq, &cqe, arrival->solicited || status != IBV_WC_SUCCESS);
 }

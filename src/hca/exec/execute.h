@@ -9,6 +9,7 @@
 #define VERBENA_HCA_EXEC_EXECUTE_H
 
 #include "hca/exec/arrival.h"
+#include "hca/exec/xrc_target.h"
 #include "hca/mem/atomic.h"
 #include "hca/mem/copy.h"
 #include "hca/mem/foreign.h"
@@ -131,6 +132,10 @@ static inline void execute_established(struct qp *qp) REQUIRES(qp->lock)
 {
 	if (likely(qp->state != IBV_QPS_RTR || qp->comm_established))
 		return;
+	if (qp->type == IBV_QPT_XRC_RECV) {
+		xrc_established(qp);
+		return;
+	}
 	qp->comm_established = true;
 	async_qp(qp, IBV_EVENT_COMM_EST);
 }

@@ -133,6 +133,37 @@ static bool is_settled(const struct groups *table)
 	return atomic_load_explicit(&table->settled, memory_order_acquire);
 }
 
+/* The table in which the queue pair is: the new one, or the last daemon's while processes are
+ * missing in the new one. */
+static const struct xrc_table *xrc_table_of(const struct hca *hca, uint32_t qpn)
+{
+	const struct groups *table = hca->mcast ? atomic_load(&hca->mcast->table) : NULL;
+
+	if (unlikely(!table))
+		return NULL;
+	bool settled = is_settled(table);
+
+	if (likely(xrc_table_find(&table->xrc, qpn) || settled))
+		return &table->xrc;
+	const struct groups *old = atomic_load(&hca->mcast->old);
+
+	return old ? &old->xrc : &table->xrc;
+}
+
+const struct xrc_target *mcast_xrc_find(const struct hca *hca, uint32_t qpn)
+{
+	const struct xrc_table *table = xrc_table_of(hca, qpn);
+
+	return table ? xrc_table_find(table, qpn) : NULL;
+}
+
+bool mcast_xrc_read(const struct hca *hca, uint32_t qpn, struct xrc_view *view)
+{
+	const struct xrc_table *table = xrc_table_of(hca, qpn);
+
+	return table && xrc_table_read(table, qpn, view);
+}
+
 bool mcast_is_own(const struct hca *hca, const uint8_t gid[16], struct groups_known *last)
 {
 	const struct groups *table = hca->mcast ? atomic_load(&hca->mcast->table) : NULL;

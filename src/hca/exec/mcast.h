@@ -33,6 +33,12 @@ void mcast_unmake(struct hca *hca);
 /* Replaces the table by the next daemon's. Under hca.lock. */
 void mcast_take_table(struct hca *hca, int table);
 
+/* The entry of the XRC target queue pair with this number, which the process has from the same
+ * file; NULL: there is none. A QP's lock or hca.engine is held. */
+const struct xrc_target *mcast_xrc_find(const struct hca *hca, uint32_t qpn);
+/* Reads it; false: there is none. */
+bool mcast_xrc_read(const struct hca *hca, uint32_t qpn, struct xrc_view *view);
+
 /* The number that changes with the host's addresses (struct groups.addresses); 0: there is no
  * table. Within an entry. */
 uint64_t mcast_addresses(const struct hca *hca);

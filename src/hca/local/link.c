@@ -14,6 +14,7 @@
 #include "base/mutex.h"
 #include "base/sys.h"
 #include "hca/engine/engine.h"
+#include "hca/exec/xrc_target.h"
 #include "hca/local/link_part.h"
 #include "hca/local/local_carrier.h"
 #include "hca/local/local_conn.h"
@@ -321,6 +322,7 @@ static void for_each_qp(struct hca *hca, struct link *link, void (*what)(struct 
 			what(qp);
 		lock_give(&qp->lock);
 	}
+	xrc_for_each_of_link(hca, link, what);
 }
 
 /* Before a link is up, so that no thread uses it first: QPs that were connected while the former
@@ -507,6 +509,7 @@ static void forget_peer(struct hca *hca, const struct link *link)
 			local_relink(qp);
 		lock_give(&qp->lock);
 	}
+	xrc_for_each_of_link(hca, link, local_relink);
 }
 
 static void link_unmap(struct link *link)

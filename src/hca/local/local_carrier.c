@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "hca/engine/engine.h"
+#include "hca/exec/xrc_target.h"
 #include "hca/fabric/path.h"
 #include "hca/local/datagram_inbox.h"
 #include "hca/local/link.h"
@@ -23,6 +24,11 @@ void local_take_record(struct hca *hca, struct link *link, const struct ring_hea
 {
 	uint32_t index = record_qpn(h->dst) & (LIMIT_QPS_PER_SLOT - 1);
 	struct qp *qp = hca->qps[index];
+
+	if (unlikely(h->kind & REC_XRC)) {
+		xrc_take_record(hca, link, h, payload, room);
+		return;
+	}
 
 	if (unlikely(h->kind == REC_UD && record_qpn(h->dst) == WIRE_MULTICAST_QPN)) {
 		local_datagram_take_group(link, h, payload, room);
@@ -41,6 +47,8 @@ void local_take_record(struct hca *hca, struct link *link, const struct ring_hea
 		local_datagram_take(qp, link, h, payload, room);
 	else if (likely(local_link_of(qp) == link))
 		local_qp_record(&qp->local->core, h, payload, room);
+	if (unlikely(qp->type == IBV_QPT_XRC_SEND) && qp->xrc)
+		xrc_go_on(qp);
 	lock_give(&qp->lock);
 }
 

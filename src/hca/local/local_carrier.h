@@ -28,6 +28,9 @@ void local_flush_acks(struct hca *hca);
 uint64_t local_scan_receivers(struct hca *hca, uint64_t now);
 
 /* ---- hca.engine and qp.lock are held */
+/* An XRC initiator's connection has taken a record: goes on with another connection, if it is its
+ * turn (xrc_carrier.c). */
+void xrc_go_on(struct qp *qp) REQUIRES(qp->lock);
 /* The link's memory is about to be replaced or given back: the QP must announce again to the peer
  * that it is ready. */
 void local_relink(struct qp *qp) REQUIRES(qp->lock);

@@ -15,10 +15,11 @@ struct path;
 
 struct local_conn {
 	struct qp *qp;
-	struct path *path;    /* of a QP on a fabric, else NULL: fabric/path.h */
-	struct link *link;    /* to the peer's process */
-	struct list ack_node; /* on hca.acks: an acknowledgement is owed; under engine */
-	struct list rnr_node; /* on hca.rnr: a responder's timer runs; under engine */
+	struct path *path;	 /* of a QP on a fabric, else NULL: fabric/path.h */
+	struct link *link;	 /* to the peer's process */
+	struct local_conn *next; /* of the same XRC initiator: xrc_carrier.h */
+	struct list ack_node;	 /* on hca.acks: an acknowledgement is owed; under engine */
+	struct list rnr_node;	 /* on hca.rnr: a responder's timer runs; under engine */
 	struct local_qp core;
 };
 

@@ -17,7 +17,10 @@
 #include "base/log.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/execute.h"
+#include "hca/exec/mcast.h"
+#include "hca/exec/xrc_target.h"
 #include "hca/fabric/path.h"
+#include "hca/local/core/state.h"
 #include "hca/local/link.h"
 #include "hca/local/local_conn.h"
 #include "hca/local/peer.h"
@@ -111,8 +114,10 @@ void world_ring_control(struct local_qp *lq, const struct ring_header *h, const 
 
 void world_ring_notify(struct local_qp *lq)
 {
-	/* What a QP puts into the ring is for the QP that it is connected to. */
-	link_notify_qp(link_from(lq), lq->attr->dest_qp_num);
+	/* What a QP puts into the ring is for the QP that it is connected to, or for one SRQ:
+	 * world_current() notifies before another one's turn. */
+	link_notify_qp(link_from(lq),
+		       lq->type == IBV_QPT_XRC_SEND ? lq->srqn : lq->attr->dest_qp_num);
 }
 
 void world_ring_wait(struct local_qp *lq)
@@ -131,25 +136,56 @@ static inline const struct pub_qp *peer_entry(const struct local_qp *lq)
 	return &link_from(lq)->peer->qp[lq->attr->dest_qp_num & (LIMIT_QPS_PER_SLOT - 1)];
 }
 
+/* Of XRC_SEND: the target QP's entry, or NULL. */
+static const struct xrc_target *target_entry(const struct local_qp *lq)
+{
+	return mcast_xrc_find(qp_of_local(lq)->hca, lq->attr->dest_qp_num);
+}
+
+static struct xrc_view target_view(const struct local_qp *lq)
+{
+	struct xrc_view view = {0};
+
+	mcast_xrc_read(qp_of_local(lq)->hca, lq->attr->dest_qp_num, &view);
+	return view;
+}
+
 uint64_t world_peer_word(struct local_qp *lq)
 {
 	if (unlikely(!link_is(link_from(lq), LINK_UP)))
 		return 0;
+	if (unlikely(lq->type == IBV_QPT_XRC_SEND)) {
+		const struct xrc_target *target = target_entry(lq);
+
+		return target ? xrc_target_state(target, lq->attr->dest_qp_num) : 0;
+	}
 	return pub_qp_read_state(peer_entry(lq));
 }
 
 uint32_t world_peer_partner(struct local_qp *lq)
 {
+	if (unlikely(lq->type == IBV_QPT_XRC_SEND))
+		return target_view(lq).peer;
 	return (uint32_t)atomic_load_explicit(&peer_entry(lq)->peer, memory_order_relaxed);
 }
 
 uint32_t world_peer_rq_psn(struct local_qp *lq)
 {
+	if (unlikely(lq->type == IBV_QPT_XRC_SEND))
+		return target_view(lq).rq_psn;
 	return atomic_load_explicit(&peer_entry(lq)->rq_psn, memory_order_relaxed);
+}
+
+/* Of XRC_SEND: the entry of the SRQ that the current request names. */
+static inline const struct pub_qp *srq_entry(const struct local_qp *lq)
+{
+	return &link_from(lq)->peer->qp[lq->srqn & (LIMIT_QPS_PER_SLOT - 1)];
 }
 
 uint32_t world_peer_pd(struct local_qp *lq)
 {
+	if (unlikely(lq->type == IBV_QPT_XRC_SEND))
+		return atomic_load_explicit(&srq_entry(lq)->pd, memory_order_relaxed);
 	return atomic_load_explicit(&peer_entry(lq)->pd, memory_order_relaxed);
 }
 
@@ -189,6 +225,50 @@ uint32_t world_ring_mark(const struct local_qp *lq)
 bool world_ring_unread(const struct local_qp *lq, uint32_t mark)
 {
 	return ring_unread_since(&link_from(lq)->rx, mark);
+}
+
+/* ------------------------------------------------------------------ XRC */
+
+bool world_current(struct local_qp *lq, const struct send_wqe *wqe)
+{
+	if (wqe->opcode == IBV_WR_BIND_MW || wqe->opcode == IBV_WR_LOCAL_INV)
+		return true;
+	if (wqe->srqn >> LIMIT_QP_BITS != link_from(lq)->slot)
+		return false;
+	if (lq->srqn != wqe->srqn && lq->must_notify && local_link_up(lq)) {
+		lq->must_notify = false;
+		world_ring_notify(lq); /* for the SRQ before */
+	}
+	lq->srqn = wqe->srqn;
+	return true;
+}
+
+bool world_peer_srq(struct local_qp *lq)
+{
+	const struct pub_qp *e = srq_entry(lq);
+	uint32_t domain = (uint32_t)atomic_load_explicit(&e->peer, memory_order_relaxed);
+
+	return pub_qp_type(pub_qp_read_state(e)) == PUB_XRC_SRQ && domain == target_view(lq).domain;
+}
+
+bool world_srq_missing(struct local_qp *lq)
+{
+	struct hca *hca = qp_of_local(lq)->hca;
+	struct xrc_view view = target_view(lq);
+	uint32_t state = pub_qp_state(view.state);
+
+	if (view.peer != lq->qpn || (state != IBV_QPS_RTR && state != IBV_QPS_RTS))
+		return false;
+	xrc_report(hca, lq->attr->dest_qp_num, pub_qp_epoch(view.state), IBV_EVENT_QP_ACCESS_ERR);
+	return true;
+}
+
+bool world_aim(struct local_qp *lq, uint32_t srqn)
+{
+	struct qp *qp = qp_of_local(lq);
+
+	lock_assert_held(&qp->lock);
+	return xrc_aim(qp, srqn) == XRC_HERE;
 }
 
 /* ------------------------------------------------------------------ hazards */

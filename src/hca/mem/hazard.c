@@ -41,8 +41,8 @@ static bool barrier_register(void)
 
 int hazard_make(struct hca *hca)
 {
-	void *at = mmap(NULL, LIMIT_QPS_PER_SLOT * sizeof(*hca->own_hazards),
-			PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *at = mmap(NULL, HAZARD_OWN_MAX * sizeof(*hca->own_hazards), PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (at == MAP_FAILED)
 		return -ENOMEM;
@@ -57,7 +57,7 @@ int hazard_make(struct hca *hca)
 void hazard_unmake(struct hca *hca)
 {
 	if (hca->own_hazards)
-		munmap(hca->own_hazards, LIMIT_QPS_PER_SLOT * sizeof(*hca->own_hazards));
+		munmap(hca->own_hazards, HAZARD_OWN_MAX * sizeof(*hca->own_hazards));
 	hca->own_hazards = NULL;
 	own_regions = NULL;
 }

@@ -153,6 +153,9 @@ static inline void hazard_publish(void)
 		atomic_thread_fence(memory_order_seq_cst); /* [O1], pairs with [O2] */
 }
 
+/* The program's QPs, and as many stand-ins of XRC target queue pairs (exec/xrc_target.h). */
+#define HAZARD_OWN_MAX (2 * LIMIT_QPS_PER_SLOT)
+
 /* Reserves own hazards for all QPs of an HCA (pages exist once they are written), and finds out
  * whether membarrier() may be used. 0 or -ENOMEM. */
 int hazard_make(struct hca *hca);

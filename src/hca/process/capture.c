@@ -227,17 +227,23 @@ static void show_flush_request(struct message *m, struct packet *packet, const s
 	capture_show(m, packet, 0);
 }
 
+static uint8_t capture_transport(const struct qp *qp)
+{
+	return qp->type == IBV_QPT_RC ? PACKET_RC : qp->type == IBV_QPT_UC ? PACKET_UC : PACKET_XRC;
+}
+
 void capture_show_request(struct qp *qp, const struct send_wqe *wqe) NO_THREAD_SAFETY_ANALYSIS
 {
 	HAZARD_SCOPE(holds, qp);
 	struct message m = {.c = capture_enter(qp->hca)};
 	struct packet packet = {
-		.opcode = qp->type == IBV_QPT_RC ? PACKET_RC : PACKET_UC,
+		.opcode = capture_transport(qp),
 		.solicited = wqe->flags & SEND_SOLICITED,
-		.ack_request = qp->type == IBV_QPT_RC,
+		.ack_request = qp_is_reliable(qp),
 		.pkey = WIRE_PKEY,
 		.dest_qpn = qp->attr.dest_qp_num,
 		.psn = wqe->psn,
+		.srqn = wqe->srqn,
 		.addr = wqe->remote_addr,
 		.rkey = wqe->rkey,
 		.dma_length = wqe->length,
@@ -307,7 +313,7 @@ static void show_atomic_answer(struct message *m, struct packet *packet)
 
 	if (m->count < 0 || !copy_gather(&original, m->local, m->count, 0, sizeof(original)))
 		return;
-	packet->opcode = PACKET_RC | OP_ATOMIC_ACKNOWLEDGE;
+	packet->opcode = packet_transport(packet->opcode) | OP_ATOMIC_ACKNOWLEDGE;
 	packet->original = original;
 	capture_show(m, packet, 0);
 }
@@ -320,7 +326,7 @@ static void show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn,
 	uint32_t last = (wqe->psn + sq_packets(qp, wqe) - 1) & 0xffffff;
 	bool good = (syndrome & AETH_KIND) == AETH_ACK;
 	struct packet packet = {
-		.opcode = PACKET_RC | OP_ACKNOWLEDGE,
+		.opcode = capture_transport(qp) | OP_ACKNOWLEDGE,
 		.pkey = WIRE_PKEY,
 		.dest_qpn = qp->ibv.qp_num,
 		.psn = good ? last : wqe->psn,
@@ -350,7 +356,7 @@ void capture_show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn
 {
 	int syndrome = syndrome_of(status, rnr_timer);
 
-	if (qp->type == IBV_QPT_RC && syndrome >= 0)
+	if (qp_is_reliable(qp) && syndrome >= 0)
 		show_answer(qp, wqe, status == IBV_WC_SUCCESS ? msn : msn - 1, syndrome);
 }
 

@@ -15,6 +15,7 @@ enum held_kind {
 	HELD_PD,
 	HELD_CHANNEL,
 	HELD_CQ,
+	HELD_XRCD,
 	HELD_SRQ,
 	HELD_DM,
 	HELD_MR,

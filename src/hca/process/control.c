@@ -12,6 +12,7 @@
 
 #include "client/call.h"
 #include "hca/engine/engine.h"
+#include "hca/exec/xrc_target.h"
 #include "hca/fabric/membership.h"
 #include "hca/local/link.h"
 #include "hca/mem/mapped.h"
@@ -71,6 +72,7 @@ static void *control_thread(void *arg)
 		soon = mapped_serve(hca);
 		link_ask_daemon(hca);
 		return_sought(hca);
+		xrc_serve(hca);
 		control_rejoin(hca);
 		soon |= windows_serve(hca);
 		soon |= prefetch_serve(hca);

@@ -21,6 +21,7 @@
 #include "client/start.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/mcast.h"
+#include "hca/exec/xrc_target.h"
 #include "hca/fabric/membership.h"
 #include "hca/local/link.h"
 #include "hca/local/way.h"
@@ -125,6 +126,7 @@ static void hca_free(struct hca *hca)
 	link_free_self(hca);
 	roce_unmake(hca);
 	mcast_unmake(hca);
+	xrc_here_unmake(hca);
 	membership_unmake(hca->membership);
 	if (hca->pub)
 		munmap(hca->pub, PUB_SIZE);
@@ -172,6 +174,9 @@ static struct hca *hca_make(void)
 	hca->share_memory = shared_allowed();
 	hca->qps = calloc(LIMIT_QPS_PER_SLOT, sizeof(*hca->qps));
 	int err = hca->qps ? hazard_make(hca) : -ENOMEM;
+
+	if (!err)
+		err = xrc_here_make(hca);
 
 	if (!err)
 		err = hca_attach(hca);
@@ -408,6 +413,7 @@ static void after_fork_in_child(void)
 	own_memory(hca->pub, PUB_SIZE);
 	own_memory(hca->regions, PUB_REGIONS_SIZE);
 	leave_lists(hca);
+	xrc_here_leave(hca);
 	hazard_leave(hca);
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
 		if (atomic_load(&hca->link_by_slot[slot]))

@@ -20,6 +20,7 @@
  *                      timers. Ending a QP takes it, so the engine never meets a QP that is gone
  *   qp.lock            one QP: both queues, its state, its published entry
  *   srq.lock           one SRQ
+ *   hca.xrc->lock      what the daemon is to be told of XRC queue pairs
  *   hca.windows_lock   the states of memory windows, and which regions have any (verbs/window.h)
  *   hca.moderated_lock the CQs whose event is held back (verbs/cq_moderation.c)
  *   cq.lock            one CQ
@@ -59,6 +60,7 @@ struct prefetch;
 struct qp;
 struct roce;
 struct window_place;
+struct xrc_here;
 
 /* What return_seek() has asked the control thread for, about the next daemon.
  *   NOTHING        -> NEXT           the engine thread: the daemon is gone, or the run-time
@@ -139,8 +141,9 @@ struct hca {
 	 * further kick needs no write. */
 	_Atomic bool kicked;
 	struct lock engine;
-	struct mcast *mcast; /* groups: mcast.h */
-	struct qp **qps;     /* by index; written under hca.engine */
+	struct mcast *mcast;  /* groups: mcast.h */
+	struct xrc_here *xrc; /* XRC SRQs and stand-ins: exec/xrc_target.h */
+	struct qp **qps;      /* by index; written under hca.engine */
 	struct list links GUARDED_BY(engine);
 	struct link *_Atomic link_by_slot[LIMIT_SLOTS];
 	/* The id of a link to the process at the slot that this side has ended or couldn't take,

@@ -31,6 +31,7 @@
 #include "client/start.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/mcast.h"
+#include "hca/exec/xrc_wire.h"
 #include "hca/local/link.h"
 #include "hca/mem/dm.h"
 #include "hca/mem/foreign.h"
@@ -47,6 +48,7 @@
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
 #include "hca/verbs/window.h"
+#include "hca/verbs/xrcd.h"
 
 enum { RETURN_TRIES = 8 };
 
@@ -94,13 +96,18 @@ static int cq_again(struct daemon_conn *conn, struct list *held)
 static int srq_again(struct daemon_conn *conn, struct list *held)
 {
 	struct srq *srq = container_of(held, struct srq, held);
-	uint32_t handle;
+	struct ib_uverbs_create_srq_resp resp;
 
 	lock_take(&srq->lock);
 	uint32_t max_wr = srq->rq.max_wr, max_sge = srq->rq.max_sge;
 
 	lock_give(&srq->lock);
-	return daemon_create_srq(conn, pd_of(srq->ibv.pd)->handle, max_wr, max_sge, &handle);
+	return srq_register(conn, srq, max_wr, max_sge, &resp);
+}
+
+static int xrcd_held_again(struct daemon_conn *conn, struct list *held)
+{
+	return xrcd_again(conn, container_of(held, struct xrcd, held));
 }
 
 static int dm_again(struct daemon_conn *conn, struct list *held)
@@ -132,12 +139,15 @@ static int mw_again(struct daemon_conn *conn, struct list *held)
 
 static int qp_again(struct daemon_conn *conn, struct list *held)
 {
-	struct ib_uverbs_create_qp cmd = qp_create_command(container_of(held, struct qp, held));
+	struct qp *qp = container_of(held, struct qp, held);
 	struct ib_uverbs_create_qp_resp resp;
 
+	if (qp->target)
+		return target_again(conn, qp);
+	struct ib_uverbs_create_qp cmd = qp_create_command(qp);
 	int err = daemon_create_qp(conn, &cmd, &resp);
 
-	return err ? err : mcast_again(conn, container_of(held, struct qp, held));
+	return err ? err : mcast_again(conn, qp);
 }
 
 static int ah_again(struct daemon_conn *conn, struct list *held)
@@ -150,7 +160,7 @@ static int ah_again(struct daemon_conn *conn, struct list *held)
 	return err == -EINVAL ? 0 : err;
 }
 
-static struct proto_return old_names(enum held_kind kind, const struct list *held)
+static struct proto_return old_names(enum held_kind kind, struct list *held)
 {
 	switch (kind) {
 	case HELD_PD:
@@ -159,8 +169,16 @@ static struct proto_return old_names(enum held_kind kind, const struct list *hel
 		return (struct proto_return){container_of(held, struct channel, held)->handle, 0};
 	case HELD_CQ:
 		return (struct proto_return){container_of(held, struct cq, held)->handle, 0};
-	case HELD_SRQ:
-		return (struct proto_return){container_of(held, struct srq, held)->handle, 0};
+	case HELD_XRCD: {
+		struct xrcd *xrcd = container_of(held, struct xrcd, held);
+
+		return (struct proto_return){xrcd->handle, xrcd_number(xrcd)};
+	}
+	case HELD_SRQ: {
+		const struct srq *srq = container_of(held, struct srq, held);
+
+		return (struct proto_return){srq->handle, srq->number};
+	}
 	case HELD_AH:
 		return (struct proto_return){container_of(held, struct ah, held)->handle, 0};
 	case HELD_DM:
@@ -192,9 +210,10 @@ static struct proto_return old_names(enum held_kind kind, const struct list *hel
 static int objects_again(struct daemon_conn *conn, struct context *context)
 {
 	static int (*const again[])(struct daemon_conn * conn, struct list * held) = {
-		[HELD_PD] = pd_again,	[HELD_CHANNEL] = channel_again, [HELD_CQ] = cq_again,
-		[HELD_SRQ] = srq_again, [HELD_DM] = dm_again,		[HELD_MR] = mr_again,
-		[HELD_MW] = mw_again,	[HELD_QP] = qp_again,		[HELD_AH] = ah_again,
+		[HELD_PD] = pd_again,	       [HELD_CHANNEL] = channel_again, [HELD_CQ] = cq_again,
+		[HELD_XRCD] = xrcd_held_again, [HELD_SRQ] = srq_again,	       [HELD_DM] = dm_again,
+		[HELD_MR] = mr_again,	       [HELD_MW] = mw_again,	       [HELD_QP] = qp_again,
+		[HELD_AH] = ah_again,
 	};
 	int err = 0;
 
@@ -214,6 +233,14 @@ static int objects_again(struct daemon_conn *conn, struct context *context)
 
 /* ------------------------------------------------------------------ the return */
 
+/* The index of a number, if it is one of this process's and below `least`; else `least`. */
+static uint32_t lower_index(const struct hca *hca, uint32_t number, uint32_t least)
+{
+	uint32_t index = number & (LIMIT_QPS_PER_SLOT - 1);
+
+	return number >> LIMIT_QP_BITS == hca->slot && index < least ? index : least;
+}
+
 /* Tells the daemon from which numbers on to allocate: the lowest in use, or the next one. */
 static void number_marks(struct hca *hca, struct proto_attach *body)
 {
@@ -222,11 +249,11 @@ static void number_marks(struct hca *hca, struct proto_attach *body)
 	list_for_each(node, &hca->contexts) {
 		struct context *context = container_of(node, struct context, node);
 
-		list_for_each(held, &context->held[HELD_QP]) {
-			uint32_t index = container_of(held, struct qp, held)->index;
-
-			qpn = index < qpn ? index : qpn;
-		}
+		list_for_each(held, &context->held[HELD_QP])
+			qpn = lower_index(hca, container_of(held, struct qp, held)->ibv.qp_num,
+					  qpn);
+		list_for_each(held, &context->held[HELD_SRQ])
+			qpn = lower_index(hca, container_of(held, struct srq, held)->number, qpn);
 		list_for_each(held, &context->held[HELD_MR]) {
 			uint32_t index =
 				container_of(held, struct mr, held)->rkey >> LIMIT_KEY_TAG_BITS;
@@ -255,8 +282,11 @@ static int attach_again(struct hca *hca, struct fresh *fresh)
 	struct proto_attach_resp resp;
 
 	number_marks(hca, &body);
-	return daemon_attach(&fresh->process, &body, hca->table_fd, hca->doorbell, hca->regions_fd,
-			     hca->park_fd, &resp, &fresh->event_fd, &fresh->roce);
+	int err = daemon_attach(&fresh->process, &body, hca->table_fd, hca->doorbell,
+				hca->regions_fd, hca->park_fd, &resp, &fresh->event_fd,
+				&fresh->roce);
+
+	return err ? err : xrc_wire_again(hca, &fresh->process);
 }
 
 static int contexts_again(struct hca *hca, struct fresh *fresh)

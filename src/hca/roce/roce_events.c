@@ -16,7 +16,7 @@ static void roce_completed(struct qp *qp, uint32_t count, enum ibv_wc_status sta
 {
 	if (unlikely(count != qp->sq.acked || count == qp->sq.next))
 		return; /* it was flushed meanwhile */
-	if (unlikely(status != IBV_WC_SUCCESS && qp->type != IBV_QPT_RC)) {
+	if (unlikely(status != IBV_WC_SUCCESS && !qp_is_reliable(qp))) {
 		qp->sq.next = count;
 		sq_fail_local(qp, sq_at(&qp->sq, count), status);
 		return;

@@ -224,8 +224,12 @@ static void post_to_core(struct qp *qp) REQUIRES(qp->lock)
 
 	while (qp->sq.next != qp->sq.head && qp->state == IBV_QPS_RTS &&
 	       likely(!next_runs_here(qp))) {
-		tp_request_fill(&w->requests[qp->sq.next & qp->sq.mask],
-				sq_at(&qp->sq, qp->sq.next));
+		struct tp_request *r = &w->requests[qp->sq.next & qp->sq.mask];
+		const struct send_wqe *wqe = sq_at(&qp->sq, qp->sq.next);
+
+		tp_request_fill(r, wqe);
+		if (unlikely(qp->type == IBV_QPT_XRC_SEND))
+			r->srqn = wqe->srqn;
 		qp->sq.next++;
 		tp_post(tp);
 	}
@@ -368,8 +372,7 @@ static void drop_receive(struct roce_qp *w) REQUIRES(w->qp->lock)
 {
 	if (!w->taken)
 		return;
-	w->taken = false;
-	receive_give_back(w->qp, &w->receive.wqe);
+	roce_give_back(w);
 }
 
 static void roce_stop(struct qp *qp) REQUIRES(qp->lock)
@@ -424,6 +427,14 @@ static bool roce_expire(struct qp *qp, uint64_t now, uint64_t *next)
 	return false;
 }
 
+static void roce_resume(struct qp *qp)
+{
+	if (qp->type == IBV_QPT_XRC_RECV)
+		xrc_wire_go_on(qp);
+	else
+		sq_run(qp);
+}
+
 const struct carrier carrier_roce = {
 	.name = "roce",
 	.take_in_former = roce_take_in_former,
@@ -435,7 +446,7 @@ const struct carrier carrier_roce = {
 	.stop = roce_stop,
 	.disconnect = roce_disconnect,
 	.receive_posted = carrier_ignores,
-	.resume = sq_run,
+	.resume = roce_resume,
 	.expire = roce_expire,
 	.post = roce_post,
 	.withdraw = carrier_ignores_request,

@@ -85,6 +85,7 @@ static enum tp_take roce_take(void *owner, uint32_t *room)
 		w->qp->rq.held = 1;
 	}
 	w->taken = true;
+	w->taken_from = w->qp->srq;
 	*room = w->receive.wqe.length;
 	return TP_TAKEN;
 }
@@ -101,12 +102,16 @@ static bool roce_place(void *owner, uint32_t offset, const uint8_t *from, uint32
 	return count >= 0 && copy_scatter(local, count, offset, from, n);
 }
 
-static void roce_give_back(void *owner)
+void roce_give_back(void *owner)
 {
 	struct roce_qp *w = owner;
 
 	lock_assert_held(&w->qp->lock);
+	if (!w->taken)
+		return; /* XRC: the process that had taken it has ended */
 	w->taken = false;
+	if (w->qp->type == IBV_QPT_XRC_RECV)
+		w->qp->srq = w->taken_from;
 	receive_give_back(w->qp, &w->receive.wqe);
 }
 
@@ -115,7 +120,7 @@ static uint32_t roce_left(void *owner)
 	struct qp *qp = roce_owner_qp(owner);
 
 	lock_assert_held(&qp->lock);
-	return qp->srq ? UINT32_MAX : qp->rq.head - qp->rq.tail;
+	return qp->srq || qp->type == IBV_QPT_XRC_RECV ? UINT32_MAX : qp->rq.head - qp->rq.tail;
 }
 
 /* ------------------------------------------------------------------ memory by rkey */
@@ -218,6 +223,21 @@ static enum tp_access roce_flush(void *owner, uint64_t addr, uint32_t length, ui
 	}
 }
 
+static enum tp_access roce_aim(void *owner, uint32_t srqn)
+{
+	struct qp *qp = roce_owner_qp(owner);
+
+	lock_assert_held(&qp->lock);
+	switch (xrc_aim(qp, srqn)) {
+	case XRC_HERE:
+		return TP_ACCESS_OK;
+	case XRC_ELSEWHERE:
+		return TP_ACCESS_ELSEWHERE;
+	default:
+		return TP_ACCESS_REFUSED;
+	}
+}
+
 static enum tp_access roce_invalidate(void *owner, uint32_t rkey)
 {
 	struct qp *qp = roce_owner_qp(owner);
@@ -230,6 +250,7 @@ const struct tp_world roce_world = {
 	.fetch = roce_fetch,
 	.check = roce_check,
 	.deliver = roce_deliver,
+	.aim = roce_aim,
 	.receive_take = roce_take,
 	.receive_place = roce_place,
 	.receive_back = roce_give_back,

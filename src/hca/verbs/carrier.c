@@ -78,5 +78,7 @@ const struct carrier *carrier_choose(const struct hca *hca, enum ibv_qp_type typ
 		return &carrier_datagram;
 	if (route->roce)
 		return &carrier_roce;
+	if (type == IBV_QPT_XRC_SEND)
+		return &carrier_xrc;
 	return peer_qpn >> LIMIT_QP_BITS == hca->slot ? &carrier_self : &carrier_local;
 }

@@ -6,12 +6,14 @@
  *   carrier_none       RESET and INIT: nothing is sent or received
  *   carrier_self       RC and UC whose peer belongs to this process     (local/local_carrier.c)
  *   carrier_local      RC and UC whose peer belongs to another process  (local/local_carrier.c)
- *   carrier_roce       RC and UC whose peer is on another host          (roce/roce_qp.c)
+ *   carrier_roce       RC, UC and XRC whose peer is on another host     (roce/roce_qp.c)
+ *   carrier_xrc        XRC_SEND whose peer is on this host               (local/xrc_carrier.c)
  *   carrier_datagram   UD: each request goes the way that its address handle names
  *                      (struct datagram_carrier below)                  (exec/datagram_send.c)
  * What a carrier remembers about a QP is a structure of its own (struct local_qp, struct roce_qp),
- * which `connect` makes and `disconnect` frees. A further carrier (XRC, raw packets, another
- * fabric) adds an instance and a case in carrier_choose(), and touches no other carrier.
+ * which `connect` makes and `disconnect` frees. A further carrier (raw packets, another fabric)
+ * adds an instance and a case in carrier_choose(), and touches no other carrier. XRC target queue
+ * pairs have stand-ins, with carrier_self, carrier_local or carrier_roce (exec/xrc_target.h).
  *
  * For each operation the locks are named that the caller holds. "State" is qp->state, which has
  * changed and has been published before the operation is called.
@@ -90,7 +92,7 @@ struct carrier {
 	void (*settle)(struct hca *hca, uint32_t qpn, uint32_t peer_qpn, bool ends);
 };
 
-extern const struct carrier carrier_none, carrier_self, carrier_local, carrier_roce,
+extern const struct carrier carrier_none, carrier_self, carrier_local, carrier_xrc, carrier_roce,
 	carrier_datagram;
 
 /* The carrier of a QP of this type on this route. `route` is used for RC and UC only. */

@@ -10,6 +10,7 @@
 #include "base/mutex.h"
 #include "base/sys.h"
 #include "hca/engine/engine.h"
+#include "hca/exec/xrc_target.h"
 #include "hca/fabric/membership.h"
 #include "hca/fabric/path.h"
 #include "hca/mem/hazard.h"
@@ -24,6 +25,7 @@
 #include "hca/verbs/route.h"
 #include "hca/verbs/srq.h"
 #include "hca/verbs/window.h"
+#include "hca/verbs/xrcd.h"
 
 void qp_ex_init(struct qp *qp);
 
@@ -61,6 +63,7 @@ static int check_init(const struct ibv_qp_init_attr_ex *attr)
 
 	switch (attr->qp_type) {
 	case IBV_QPT_RC:
+	case IBV_QPT_XRC_SEND:
 		ops = SEND_OPS_RC;
 		break;
 	case IBV_QPT_UC:
@@ -81,8 +84,12 @@ static int check_init(const struct ibv_qp_init_attr_ex *attr)
 		return EINVAL;
 	if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && (attr->send_ops_flags & ~ops))
 		return EOPNOTSUPP;
-	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd || !attr->send_cq ||
-	    !attr->recv_cq)
+	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd || !attr->send_cq)
+		return EINVAL;
+	/* An XRC initiator receives nothing; a receive CQ is ignored, as the kernel does. */
+	if (attr->qp_type == IBV_QPT_XRC_SEND ? attr->srq != NULL : !attr->recv_cq)
+		return EINVAL;
+	if (attr->srq && srq_of(attr->srq)->xrcd)
 		return EINVAL;
 	return check_caps(&attr->cap);
 }
@@ -107,7 +114,7 @@ static struct ibv_qp_cap qp_grant_caps(const struct ibv_qp_init_attr_ex *attr)
 {
 	struct ibv_qp_cap cap = attr->cap;
 
-	if (attr->srq)
+	if (attr->srq || attr->qp_type == IBV_QPT_XRC_SEND)
 		cap.max_recv_wr = cap.max_recv_sge = 0;
 	if (cap.max_send_wr && !cap.max_send_sge)
 		cap.max_send_sge = 1;
@@ -131,6 +138,8 @@ static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_a
 	qp->context = context_of(context);
 	qp->hca = qp->context->hca;
 	qp->srq = attr->srq ? srq_of(attr->srq) : NULL;
+	qp->send_cq = cq_of(attr->send_cq);
+	qp->recv_cq = attr->qp_type == IBV_QPT_XRC_SEND ? NULL : cq_of(attr->recv_cq);
 	qp->pd_id = pd_of(attr->pd)->id;
 	qp->type = attr->qp_type;
 	qp->sq_sig_all = attr->sq_sig_all;
@@ -180,8 +189,8 @@ struct ib_uverbs_create_qp qp_create_command(const struct qp *qp)
 	return (struct ib_uverbs_create_qp){
 		.user_handle = (uintptr_t)qp,
 		.pd_handle = pd_of(qp->ibv.pd)->handle,
-		.send_cq_handle = cq_of(qp->ibv.send_cq)->handle,
-		.recv_cq_handle = cq_of(qp->ibv.recv_cq)->handle,
+		.send_cq_handle = qp->send_cq->handle,
+		.recv_cq_handle = qp->recv_cq ? qp->recv_cq->handle : 0,
 		.srq_handle = qp->srq ? qp->srq->handle : 0,
 		.max_send_wr = qp->cap.max_send_wr,
 		.max_recv_wr = qp->cap.max_recv_wr,
@@ -206,13 +215,13 @@ static struct proto_new_cq new_cq(struct cq *cq)
 static int create_with_cqs(struct qp *qp, const struct ib_uverbs_create_qp *alone,
 			   struct ib_uverbs_create_qp_resp *out)
 {
-	struct cq *send = cq_of(qp->ibv.send_cq), *recv = cq_of(qp->ibv.recv_cq);
+	struct cq *send = qp->send_cq, *recv = qp->recv_cq ? qp->recv_cq : send;
 	struct proto_create_qp_cqs cmd = {.send = new_cq(send), .qp = *alone};
 	struct proto_create_qp_cqs_resp resp;
 
 	if (recv != send)
 		cmd.recv = new_cq(recv);
-	else if (!send->registered)
+	else if (!send->registered && qp->recv_cq)
 		return -EINVAL; /* such a CQ serves one side only */
 	int err = daemon_create_qp_cqs(&qp->context->conn, &cmd, &resp);
 
@@ -232,7 +241,7 @@ static int register_qp(struct qp *qp)
 	struct ib_uverbs_create_qp_resp resp;
 
 	books_enter(qp->hca);
-	bool alone = cq_of(qp->ibv.send_cq)->registered && cq_of(qp->ibv.recv_cq)->registered;
+	bool alone = qp->send_cq->registered && (!qp->recv_cq || qp->recv_cq->registered);
 	int err = alone ? daemon_create_qp(&qp->context->conn, &cmd, &resp)
 			: create_with_cqs(qp, &cmd, &resp);
 
@@ -249,8 +258,9 @@ static int register_qp(struct qp *qp)
 
 static void use_cqs(struct qp *qp, int change)
 {
-	atomic_fetch_add(&cq_of(qp->ibv.send_cq)->users, change);
-	atomic_fetch_add(&cq_of(qp->ibv.recv_cq)->users, change);
+	atomic_fetch_add(&qp->send_cq->users, change);
+	if (qp->recv_cq)
+		atomic_fetch_add(&qp->recv_cq->users, change);
 }
 
 /* Whether a QP may have `number` as the source of its datagrams: another process's would be a
@@ -285,6 +295,8 @@ static void set_datagram_flags(struct qp *qp, const struct ibv_qp_init_attr_ex *
 
 struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
+	if (attr->qp_type == IBV_QPT_XRC_RECV)
+		return target_create(context, attr);
 	struct qp *qp = NULL;
 	int err = check_init(attr);
 
@@ -346,8 +358,9 @@ void qp_publish(struct qp *qp)
 	if (unlikely(qp->hca->membership != NULL))
 		atomic_store_explicit(&e->path, path_word(&qp->attr), memory_order_relaxed);
 	atomic_store_explicit(&e->arm_groups,
-			      cq_of(qp->ibv.send_cq)->arm_group |
-				      (uint32_t)cq_of(qp->ibv.recv_cq)->arm_group << 8,
+			      qp->send_cq->arm_group |
+				      (uint32_t)(qp->recv_cq ? qp->recv_cq : qp->send_cq)->arm_group
+					      << 8,
 			      memory_order_relaxed);
 	/* Published before anything that follows: the program may reuse the memory of a failed QP's
 	 * requests. */
@@ -356,6 +369,10 @@ void qp_publish(struct qp *qp)
 
 void qp_fail(struct qp *qp, int event)
 {
+	if (unlikely(qp->type == IBV_QPT_XRC_RECV)) {
+		xrc_stand_in_fail(qp, event);
+		return;
+	}
 	if (qp->state == IBV_QPS_ERR)
 		return;
 	qp->state = IBV_QPS_ERR;
@@ -416,8 +433,7 @@ static int check_path(struct qp *qp, const struct ibv_ah_attr *ah, struct route 
 	return route_find(qp->context, &ah->grh, route);
 }
 
-static int check_values(struct qp *qp, const struct ibv_qp_attr *attr, int mask,
-			struct route *route)
+int qp_check_values(struct qp *qp, const struct ibv_qp_attr *attr, int mask, struct route *route)
 {
 	const struct membership *membership = qp->hca->membership;
 	uint32_t ports = membership ? membership->node->ports : 1;
@@ -443,14 +459,13 @@ static int check_values(struct qp *qp, const struct ibv_qp_attr *attr, int mask,
 	return mask & IBV_QP_AV ? check_path(qp, &attr->ah_attr, route) : 0;
 }
 
-#define COPY(bit, field)                              \
-	do {                                          \
-		if (mask & (bit))                     \
-			qp->attr.field = attr->field; \
+#define COPY(bit, field)                         \
+	do {                                     \
+		if (mask & (bit))                \
+			to->field = attr->field; \
 	} while (0)
 
-static void qp_store_attr(struct qp *qp, const struct ibv_qp_attr *attr, int mask)
-	REQUIRES(qp->lock)
+void qp_copy_attr(struct ibv_qp_attr *to, const struct ibv_qp_attr *attr, int mask)
 {
 	COPY(IBV_QP_EN_SQD_ASYNC_NOTIFY, en_sqd_async_notify);
 	COPY(IBV_QP_ACCESS_FLAGS, qp_access_flags);
@@ -468,14 +483,14 @@ static void qp_store_attr(struct qp *qp, const struct ibv_qp_attr *attr, int mas
 	COPY(IBV_QP_DEST_QPN, dest_qp_num);
 	COPY(IBV_QP_RATE_LIMIT, rate_limit);
 	if (mask & IBV_QP_RQ_PSN)
-		qp->attr.rq_psn = attr->rq_psn & 0xffffff;
+		to->rq_psn = attr->rq_psn & 0xffffff;
 	if (mask & IBV_QP_SQ_PSN)
-		qp->attr.sq_psn = attr->sq_psn & 0xffffff;
+		to->sq_psn = attr->sq_psn & 0xffffff;
 	if (mask & IBV_QP_ALT_PATH) {
-		qp->attr.alt_ah_attr = attr->alt_ah_attr;
-		qp->attr.alt_pkey_index = attr->alt_pkey_index;
-		qp->attr.alt_port_num = attr->alt_port_num;
-		qp->attr.alt_timeout = attr->alt_timeout;
+		to->alt_ah_attr = attr->alt_ah_attr;
+		to->alt_pkey_index = attr->alt_pkey_index;
+		to->alt_port_num = attr->alt_port_num;
+		to->alt_timeout = attr->alt_timeout;
 	}
 	COPY(IBV_QP_PATH_MIG_STATE, path_mig_state);
 }
@@ -554,7 +569,7 @@ static int modify_locked(struct qp *qp, const struct ibv_qp_attr *attr, int mask
 	err = mask & IBV_QP_RATE_LIMIT ? pace_set(qp, attr->rate_limit, 0) : 0;
 	if (err)
 		return err;
-	qp_store_attr(qp, attr, mask);
+	qp_copy_attr(&qp->attr, attr, mask);
 	err = qp_enter(qp, from, to, mask, route);
 	if (!err && mask & IBV_QP_RATE_LIMIT)
 		sq_start_posted(qp); /* what the old limit held back */
@@ -577,6 +592,14 @@ static struct connection connection_of(struct qp *qp)
 	return c;
 }
 
+/* Removes the QP's completions from its CQs. */
+static void forget_completions(struct qp *qp)
+{
+	cq_forget_qp(qp->send_cq, qp->ibv.qp_num);
+	if (qp->recv_cq && qp->recv_cq != qp->send_cq)
+		cq_forget_qp(qp->recv_cq, qp->ibv.qp_num);
+}
+
 int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 {
 	struct qp *qp = qp_of(ibv);
@@ -587,7 +610,10 @@ int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 
 	if (mask & ~known)
 		return EINVAL;
-	err = check_values(qp, attr, mask, &route);
+	mask = qp_state_mask(qp->type, mask);
+	if (qp->target)
+		return target_modify(qp, attr, mask);
+	err = qp_check_values(qp, attr, mask, &route);
 	if (err)
 		return err;
 	bool resets = (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET;
@@ -610,11 +636,8 @@ int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 		old.carrier->settle(qp->hca, ibv->qp_num, old.peer_qpn, false);
 	if (!err && resets)
 		window_leave_qp(qp);
-	if (!err && resets) {
-		cq_forget_qp(cq_of(ibv->send_cq), ibv->qp_num);
-		if (ibv->recv_cq != ibv->send_cq)
-			cq_forget_qp(cq_of(ibv->recv_cq), ibv->qp_num);
-	}
+	if (!err && resets)
+		forget_completions(qp);
 	return err;
 }
 
@@ -641,6 +664,8 @@ int qp_query(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask, struct ibv_
 	struct qp *qp = qp_of(ibv);
 
 	(void)mask; /* all attributes are at hand; the mask names those that must be filled */
+	if (qp->target)
+		return target_query(qp, attr, init);
 	lock_take(&qp->lock);
 	*attr = qp->attr;
 	attr->qp_state = attr->cur_qp_state = qp->state;
@@ -679,6 +704,9 @@ static void qp_unpublish(struct qp *qp)
 int qp_destroy(struct ibv_qp *ibv)
 {
 	struct qp *qp = qp_of(ibv);
+
+	if (qp->target)
+		return target_destroy(qp);
 	struct connection old = connection_of(qp);
 
 	if (!list_empty(&qp->groups))
@@ -692,9 +720,7 @@ int qp_destroy(struct ibv_qp *ibv)
 	daemon_destroy_qp(&qp->context->conn, qp->handle);
 	books_drop(qp->context, &qp->held);
 	books_leave(qp->hca);
-	cq_forget_qp(cq_of(ibv->send_cq), ibv->qp_num);
-	if (ibv->recv_cq != ibv->send_cq)
-		cq_forget_qp(cq_of(ibv->recv_cq), ibv->qp_num);
+	forget_completions(qp);
 	use_cqs(qp, -1); /* from now on they may end */
 	event_queue_forget(&qp->context->async, qp);
 	pthread_mutex_lock(&ibv->mutex);

@@ -42,6 +42,7 @@
 
 struct carrier;
 struct context;
+struct cq;
 struct datagram_inbox;
 struct fanout;
 struct hazard_scope;
@@ -51,8 +52,11 @@ struct local_conn;
 struct own_hazards;
 struct pace;
 struct roce_qp;
+struct route;
 struct srq;
 struct ways;
+struct xrc_conns;
+struct xrc_handle;
 
 /*
  * What a program builds between ibv_wr_start() and ibv_wr_complete(), apart from the send queue.
@@ -77,6 +81,9 @@ struct qp {
 	struct hca *hca;
 	struct context *context;
 	struct srq *srq;
+	/* The CQs that it completes to; NULL: none. Set by qp_new(); of a stand-in (xrc_target.h),
+	 * like `srq` and `pd_id`, by xrc_aim(), under qp.lock. */
+	struct cq *send_cq, *recv_cq;
 	uint32_t pd_id;
 	uint32_t index; /* in hca.qps and in the published table */
 	uint32_t handle;
@@ -118,7 +125,11 @@ struct qp {
 	/* What carrier_self and carrier_local remember, else NULL. */
 	struct local_conn *local GUARDED_BY(lock);
 	struct roce_qp *roce GUARDED_BY(lock); /* what carrier_roce remembers, else NULL: roce.h */
-	uint32_t ud_psn GUARDED_BY(lock);      /* of the next datagram */
+	/* What carrier_xrc remembers, else NULL: `local` is then its current one, or NULL. */
+	struct xrc_conns *xrc GUARDED_BY(lock);
+	/* Of a handle of an XRC target queue pair, else NULL. Set when it is made. */
+	struct xrc_handle *target;
+	uint32_t ud_psn GUARDED_BY(lock); /* of the next datagram */
 	/* How long the datagram at sq.next has waited. */
 	struct datagram_wait ud_wait GUARDED_BY(lock);
 	struct ways *ways GUARDED_BY(lock); /* UD on a fabric, else NULL: fabric/ways.h */
@@ -169,7 +180,22 @@ struct ib_uverbs_create_qp qp_create_command(const struct qp *qp);
 /* ---- states (qp_state.c): the table of the specification, 10.3 and 11.2.5.2 */
 /* Whether `mask` may take a QP of `type` from `from` to `to`: 0 or EINVAL (and why, in the log). */
 int qp_state_check(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_state to, int mask);
+/* `mask` without the attributes that an end of XRC doesn't have: the kernel ignores them, since
+ * programs give both ends the same. */
+int qp_state_mask(enum ibv_qp_type type, int mask);
 const char *qp_state_name(enum ibv_qp_state state);
+
+/* Checks the values of the attributes in `mask`; finds the way to the peer if an address is among
+ * them. 0 or a positive errno. */
+int qp_check_values(struct qp *qp, const struct ibv_qp_attr *attr, int mask, struct route *route);
+/* Copies the attributes in `mask`. */
+void qp_copy_attr(struct ibv_qp_attr *to, const struct ibv_qp_attr *attr, int mask);
+
+/* Whether its messages are acknowledged. */
+static inline bool qp_is_reliable(const struct qp *qp)
+{
+	return qp->type != IBV_QPT_UC && qp->type != IBV_QPT_UD;
+}
 
 /* ---- inside the HCA; qp.lock is held by the caller of each */
 

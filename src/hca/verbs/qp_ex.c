@@ -95,6 +95,8 @@ static struct send_wqe *wr_begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode
 		     (flags & IBV_SEND_SOLICITED ? SEND_SOLICITED : 0) |
 		     (flags & IBV_SEND_FENCE ? SEND_FENCE : 0);
 	wqe->length = wqe->num_sge = wqe->progress = wqe->imm = 0;
+	if (unlikely(qp->type == IBV_QPT_XRC_SEND))
+		wqe->srqn = 0; /* no SRQ, until ibv_wr_set_xrc_srqn() */
 	b->current = wqe;
 	return wqe;
 }
@@ -238,6 +240,17 @@ static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn
 		sq_address(wqe, ah_of(ah), qpn, qkey);
 }
 
+static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t srqn)
+{
+	struct wr_builder *b = &qp_of_ex(ex)->builder;
+
+	lock_assert_held(&b->turn); /* since wr_start() */
+	struct send_wqe *wqe = b->current;
+
+	if (wqe)
+		wqe->srqn = srqn & 0xffffff;
+}
+
 static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_sge *list)
 {
 	struct wr_builder *b = &qp_of_ex(ex)->builder;
@@ -331,6 +344,10 @@ void qp_ex_init(struct qp *qp)
 	ex->wr_rdma_read = wr_rdma_read;
 	ex->wr_atomic_cmp_swp = wr_atomic_cmp_swp;
 	ex->wr_atomic_fetch_add = wr_atomic_fetch_add;
-	ex->wr_atomic_write = wr_atomic_write;
-	ex->wr_flush = wr_flush;
+	if (qp->type == IBV_QPT_RC) {
+		ex->wr_atomic_write = wr_atomic_write;
+		ex->wr_flush = wr_flush;
+	}
+	if (qp->type == IBV_QPT_XRC_SEND)
+		ex->wr_set_xrc_srqn = wr_set_xrc_srqn;
 }

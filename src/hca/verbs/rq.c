@@ -79,7 +79,7 @@ int rq_add(struct recv_queue *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **b
 
 void rq_flush(struct qp *qp)
 {
-	if (qp->srq)
+	if (qp->srq || !qp->recv_cq)
 		return;
 	for (; qp->rq.tail != qp->rq.head; qp->rq.tail++) {
 		struct cqe cqe = {
@@ -89,7 +89,7 @@ void rq_flush(struct qp *qp)
 			.qp_num = qp->ibv.qp_num,
 		};
 
-		cq_push(cq_of(qp->ibv.recv_cq), &cqe, true);
+		cq_push(qp->recv_cq, &cqe, true);
 	}
 }
 
@@ -126,7 +126,7 @@ int rq_post(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad
 	int err;
 
 	lock_take(&qp->lock);
-	if (unlikely(qp->srq || qp->state == IBV_QPS_RESET)) {
+	if (unlikely(qp->srq || !qp->recv_cq || qp->state == IBV_QPS_RESET)) {
 		*bad = wr;
 		err = EINVAL;
 	} else {

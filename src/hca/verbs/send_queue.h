@@ -40,7 +40,7 @@ struct send_wqe {
 	uint32_t rkey;
 	uint32_t progress; /* bytes already streamed through the ring */
 	union {
-		struct { /* RC and UC */
+		struct { /* RC, UC and XRC */
 			union {
 				struct { /* FLUSH: the range's length; packet_feth() */
 					uint64_t compare_add, swap;
@@ -55,6 +55,7 @@ struct send_wqe {
 			};
 			/* Local carriers: of its first packet, had it been sent as packets. */
 			uint32_t psn;
+			uint32_t srqn; /* XRC: whose SRQ and process it is for */
 		};
 		struct {
 			struct record_ud to; /* a copy: the AH may end before it is sent */

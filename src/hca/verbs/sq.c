@@ -27,6 +27,9 @@ static const uint32_t opcodes_of[] = {
 		       BIT(IBV_WR_SEND_WITH_INV) | BIT(IBV_WR_ATOMIC_WRITE),
 	[IBV_QPT_UC] = ANY_SEND | ANY_WRITE | ANY_WINDOW,
 	[IBV_QPT_UD] = ANY_SEND,
+	[IBV_QPT_XRC_SEND] = ANY_SEND | ANY_WRITE | BIT(IBV_WR_RDMA_READ) | ANY_ATOMIC |
+			     ANY_WINDOW | BIT(IBV_WR_SEND_WITH_INV),
+	[IBV_QPT_XRC_RECV] = 0,
 };
 
 static const uint8_t wc_opcode_of[] = {
@@ -94,7 +97,7 @@ static void push_cqe(struct qp *qp, const struct send_wqe *wqe, enum ibv_wc_stat
 		.qp_num = qp->ibv.qp_num,
 	};
 
-	cq_push(cq_of(qp->ibv.send_cq), &cqe, status != IBV_WC_SUCCESS);
+	cq_push(qp->send_cq, &cqe, status != IBV_WC_SUCCESS);
 }
 
 static void count_failure(struct qp *qp, enum ibv_wc_status status)
@@ -130,7 +133,7 @@ void sq_flush(struct qp *qp)
 
 void sq_fail_local(struct qp *qp, struct send_wqe *wqe, enum ibv_wc_status status)
 {
-	if (qp->type == IBV_QPT_RC) {
+	if (qp_is_reliable(qp)) {
 		sq_complete(qp, wqe, status);
 		return;
 	}
@@ -312,6 +315,8 @@ sq_fill(struct qp *qp, const struct ibv_send_wr *wr, enum ibv_mw_type type) REQU
 		sq_address(wqe, ah_of(wr->wr.ud.ah), wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
 	} else {
 		fill_remote(wqe, wr);
+		if (unlikely(qp->type == IBV_QPT_XRC_SEND))
+			wqe->srqn = wr->qp_type.xrc.remote_srqn & 0xffffff;
 	}
 	if (flags & IBV_SEND_INLINE) {
 		if (unlikely(wr->opcode == IBV_WR_RDMA_READ || (BIT(wr->opcode) & ANY_ATOMIC)))

@@ -10,6 +10,7 @@
 
 #include "base/mutex.h"
 #include "hca/engine/engine.h"
+#include "hca/exec/xrc_target.h"
 #include "hca/mem/pd.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
@@ -18,21 +19,46 @@
 #include "hca/verbs/cq.h"
 #include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
+#include "hca/verbs/xrcd.h"
+
+int srq_register(struct daemon_conn *conn, struct srq *srq, uint32_t max_wr, uint32_t max_sge,
+		 struct ib_uverbs_create_srq_resp *resp)
+{
+	if (!srq->xrcd)
+		return daemon_create_srq(conn, pd_of(srq->ibv.pd)->handle, max_wr, max_sge,
+					 &resp->srq_handle);
+	const struct ib_uverbs_create_xsrq body = {
+		.srq_type = IBV_SRQT_XRC,
+		.pd_handle = pd_of(srq->ibv.pd)->handle,
+		.max_wr = max_wr,
+		.max_sge = max_sge,
+		.xrcd_handle = srq->xrcd->handle,
+		.cq_handle = srq->cq->handle,
+	};
+
+	return daemon_create_xsrq(conn, &body, resp);
+}
 
 static int register_srq(struct srq *srq, struct context *context) REQUIRES(srq->lock)
 {
+	struct ib_uverbs_create_srq_resp resp = {0};
+
 	books_enter(context->hca);
-	int err = daemon_create_srq(&context->conn, pd_of(srq->ibv.pd)->handle, srq->rq.max_wr,
-				    srq->rq.max_sge, &srq->ibv.handle);
+	int err = srq_register(&context->conn, srq, srq->rq.max_wr, srq->rq.max_sge, &resp);
 
 	if (!err)
 		books_add(context, HELD_SRQ, &srq->held);
 	books_leave(context->hca);
-	srq->handle = srq->ibv.handle;
+	srq->ibv.handle = srq->handle = resp.srq_handle;
+	srq->number = resp.srqn;
+	srq->index = resp.srqn & (LIMIT_QPS_PER_SLOT - 1);
+	if (!err && srq->xrcd)
+		atomic_store(&context->hca->last_qp_index, srq->index);
 	return -err;
 }
 
-struct ibv_srq *srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
+static struct ibv_srq *srq_make(struct ibv_pd *pd, const struct ibv_srq_init_attr *init,
+				struct xrcd *xrcd, struct cq *cq)
 {
 	struct context *context = context_of(pd->context);
 	uint32_t max_wr = init->attr.max_wr, max_sge = init->attr.max_sge;
@@ -50,6 +76,8 @@ struct ibv_srq *srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 	}
 	lock_init(&srq->lock, RANK_SRQ);
 	srq->ibv.pd = pd;
+	srq->xrcd = xrcd;
+	srq->cq = cq;
 	err = rq_init(&srq->rq, max_wr, max_sge ? max_sge : 1, pd, QUEUE_SRQ);
 	if (!err)
 		err = register_srq(srq, context);
@@ -67,6 +95,30 @@ struct ibv_srq *srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 	pd_use(pd, 1);
 	list_init(&srq->waiters);
 	return &srq->ibv;
+}
+
+struct ibv_srq *srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
+{
+	return srq_make(pd, init, NULL, NULL);
+}
+
+struct ibv_srq *srq_create_xrc(struct ibv_srq_init_attr_ex *init)
+{
+	const struct ibv_srq_init_attr plain = {.srq_context = init->srq_context,
+						.attr = init->attr};
+	struct cq *cq = cq_of(init->cq);
+	struct ibv_srq *ibv = srq_make(init->pd, &plain, hca_xrcd_of(init->xrcd), cq);
+	int err;
+
+	if (!ibv)
+		return NULL;
+	atomic_fetch_add(&cq->users, 1);
+	err = xrc_srq_begins(srq_of(ibv));
+	if (!err)
+		return ibv;
+	srq_destroy(ibv);
+	errno = err;
+	return NULL;
 }
 
 /* Moves the posted receives into *ring, which becomes the SRQ's; *ring becomes the old one. EINVAL:
@@ -146,6 +198,8 @@ int srq_destroy(struct ibv_srq *ibv)
 	struct srq *srq = srq_of(ibv);
 	struct context *context = context_of(ibv->context);
 
+	if (srq->xrcd)
+		xrc_srq_ends(srq);
 	books_enter(context->hca);
 	int err = -daemon_destroy_srq(&context->conn, srq->handle);
 
@@ -156,6 +210,8 @@ int srq_destroy(struct ibv_srq *ibv)
 	books_leave(context->hca);
 	if (err)
 		return err;
+	if (srq->cq)
+		atomic_fetch_sub(&srq->cq->users, 1);
 	event_queue_forget(&context->async, srq);
 	pthread_mutex_lock(&ibv->mutex);
 	while (ibv->events_completed != srq->async_reported)

@@ -4,13 +4,18 @@
 #define VERBENA_HCA_VERBS_SRQ_H
 
 #include <infiniband/verbs.h>
+#include <rdma/ib_user_verbs.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/list.h"
 #include "base/lock.h"
+#include "client/daemon.h"
 #include "hca/verbs/recv_queue.h"
+
+struct cq;
+struct xrcd;
 
 struct srq {
 	struct ibv_srq ibv;
@@ -20,6 +25,11 @@ struct srq {
 	struct list held;
 	uint32_t limit GUARDED_BY(lock); /* 0: not armed */
 	uint32_t pd_id;
+	/* XRC, set when it is made; else NULL and 0. */
+	struct xrcd *xrcd;
+	struct cq *cq;	 /* where its receives complete */
+	uint32_t number; /* by which requests name it: a number of this process's, like a QPN */
+	uint32_t index;	 /* its lower bits */
 	uint32_t async_reported;
 	struct list waiters; /* struct qp.srq_wait: QPs with a message and no receive; under
 				hca.engine */
@@ -35,6 +45,11 @@ static inline struct srq *srq_of(struct ibv_srq *ibv)
 }
 
 struct ibv_srq *srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
+/* An SRQ of the type XRC; the caller has checked that the attributes are there. */
+struct ibv_srq *srq_create_xrc(struct ibv_srq_init_attr_ex *attr);
+/* Has the daemon make it; for a new one, and for a process that returns. 0 or -errno. */
+int srq_register(struct daemon_conn *conn, struct srq *srq, uint32_t max_wr, uint32_t max_sge,
+		 struct ib_uverbs_create_srq_resp *resp);
 int srq_modify(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask);
 int srq_query(struct ibv_srq *srq, struct ibv_srq_attr *attr);
 int srq_destroy(struct ibv_srq *srq);

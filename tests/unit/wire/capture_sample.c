@@ -47,6 +47,7 @@ static void put_packet(uint8_t opcode, uint32_t length, bool is_v6)
 				 .psn = (0xfffff0 + number) & 0xffffff,
 				 .qkey = 0x11111111,
 				 .src_qpn = 0x2000 + number,
+				 .srqn = 0x3000 + number,
 				 .addr = 0x7f0012345678,
 				 .rkey = 0xbeef,
 				 .dma_length = 1000000,

@@ -27,6 +27,8 @@ static struct packet sample(uint8_t opcode, uint32_t length)
 		p.qkey = 0x80010203;
 		p.src_qpn = 0xc0ffee;
 	}
+	if (has & HAS_XRC)
+		p.srqn = 0xfacade;
 	if (has & (HAS_RETH | HAS_ATOMIC)) {
 		p.addr = 0xf123456789abcdef;
 		p.rkey = 0x89abcdef;
@@ -89,6 +91,7 @@ static void same_fields(const struct packet *a, const struct packet *b)
 	assert_int_equal(x.qkey, y.qkey);
 	assert_int_equal(x.src_qpn, y.src_qpn);
 	assert_int_equal(x.feth, y.feth);
+	assert_int_equal(x.srqn, y.srqn);
 	assert_true(x.addr == y.addr);
 	assert_int_equal(x.rkey, y.rkey);
 	assert_int_equal(x.dma_length, y.dma_length);
@@ -117,7 +120,7 @@ static void test_round_trip(void **state)
 	int n = opcodes(all);
 
 	(void)state;
-	assert_int_equal(n, 25 + 12 + 2 + 1); /* RC, UC, UD, CNP */
+	assert_int_equal(n, 25 + 12 + 2 + 1 + 23); /* RC, UC, UD, CNP, XRC */
 	for (int i = 0; i < n; i++)
 		for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++) {
 			struct packet in = sample(all[i], lengths[l]), out;
@@ -265,7 +268,11 @@ static void test_refused(void **state)
 	assert_int_equal(decode_with(PACKET_UD | OP_SEND_FIRST, 0, 60), PACKET_BAD_OPCODE);
 	assert_int_equal(decode_with(0x40 | OP_SEND_ONLY, 0, 60), PACKET_BAD_OPCODE);
 	assert_int_equal(decode_with(0x80, 0, 60), PACKET_BAD_OPCODE);
-	assert_int_equal(decode_with(PACKET_XRC | OP_SEND_ONLY, 0, 60), PACKET_BAD_OPCODE);
+	assert_int_equal(decode_with(PACKET_XRC | 21, 0, 60), PACKET_BAD_OPCODE);
+	/* a request of XRC without its header */
+	assert_int_equal(decode_with(PACKET_XRC | OP_SEND_ONLY, 0, 16), PACKET_TOO_SHORT);
+	assert_int_equal(decode_with(PACKET_XRC | OP_SEND_ONLY, 0, 20), PACKET_OK);
+	assert_int_equal(decode_with(PACKET_XRC | OP_ACKNOWLEDGE, 0, 20), PACKET_OK);
 	/* a congestion notification has 16 bytes, and no other operation exists beside it */
 	assert_int_equal(decode_with(PACKET_CNP | OP_CNP, 0, WIRE_BTH + 16 + WIRE_ICRC), PACKET_OK);
 	assert_int_equal(decode_with(PACKET_CNP | OP_CNP, 0, WIRE_BTH + WIRE_ICRC),

@@ -148,7 +148,7 @@ static enum local_outcome fetch_failed(struct local_qp *lq, const struct ring_he
 	}
 	world_log(lq, "the memory of a message from QP 0x%x isn't %s there any more",
 		  record_qpn(h->src), result == FETCH_REVOKED ? "registered" : "mapped");
-	if (lq->type != IBV_QPT_RC)
+	if (!local_reliable(lq))
 		return local_request_done(lq);
 	local_send_nak(lq, h->msn, IBV_WC_LOC_PROT_ERR);
 	return LOCAL_REQUEST_REFUSED;

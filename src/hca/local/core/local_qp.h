@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The local carrier's core: RC and UC between two processes of a host (or within one) as state
+ * The local carrier's core: RC, UC and XRC between two processes of a host (or within one) as state
  * machines, without I/O, clock, threads or allocation. Records of a link and times go in; records,
  * completions and deadlines come out. Everything that is shared or outside goes through world.h.
  * So the same code runs in the soft HCA (local_world.c) and in the simulator (tests/sim).
@@ -56,6 +56,14 @@
  * next link if nothing was lost; a request that was, or whose answer was, ends with RETRY_EXC_ERR.
  * UC always goes on: the responder drops what it holds of the peer's messages, and the next message
  * may skip numbers (`cut`); a WRITE of which pieces were sent is sent again from its beginning.
+ *
+ * XRC (docs/xrc.md). A struct local_qp of XRC_SEND is a requester only, and one of several of its
+ * QP: the one for the process that has the SRQ which the next request names. world_current() says
+ * whether that is so; if it isn't, the request isn't started, and the owner goes on with another
+ * one when nothing is outstanding. Records name the SRQ as their destination, and have REC_XRC in
+ * their kind. It announces itself to no peer: the peer never waits for it. One of XRC_RECV is a
+ * responder only: it stands for the target QP in the process that has the SRQ. world_aim() finds
+ * the SRQ that a record names; what follows, until the next one, is for that SRQ.
  *
  * Flags. Each may be set in any of the states above, so none is part of an enum. All are changed
  * under the QP's lock.
@@ -135,7 +143,7 @@ struct local_qp {
 	struct send_queue *sq;
 	const struct ibv_qp_attr *attr;
 	uint32_t qpn;
-	uint8_t type;  /* IBV_QPT_RC or IBV_QPT_UC */
+	uint8_t type;  /* enum ibv_qp_type: RC, UC, XRC_SEND or XRC_RECV; see below */
 	uint8_t state; /* enum ibv_qp_state: changed and published before the core is called */
 	uint8_t epoch; /* of this life, as records name it */
 	bool self;     /* the peer belongs to this process; set once */
@@ -170,6 +178,7 @@ struct local_qp {
 	uint64_t retry_at; /* timer: ns when a request that was lost is tried again; 0: not set */
 	uint32_t retry_place; /* timer: which one that is, in `sq` */
 	uint32_t retries;     /* timer: of that request */
+	uint32_t srqn;		/* XRC_SEND: of the request that is being started */
 
 	/* ---- responder */
 	uint8_t responder;    /* enum local_responder */
@@ -231,6 +240,12 @@ void local_qp_record(struct local_qp *lq, const struct ring_header *h, const uin
 void local_qp_receive_posted(struct local_qp *lq);
 /* Sends the acknowledgement that is owed, if no record has carried it. */
 void local_qp_flush_ack(struct local_qp *lq);
+
+/* Whether a message waits here, or is coming into a receive. */
+bool local_qp_waits(const struct local_qp *lq);
+/* Refuses the oldest message that waits, with this status at the requester; the QP fails. Engine.
+ */
+void local_qp_refuse_waiting(struct local_qp *lq, enum ibv_wc_status status, int event);
 
 /* ---- timers. False: none runs any more. Lower *next to when to look again (ns). Engine. */
 /* The requester's, which world_watch() starts. */

@@ -26,7 +26,7 @@ static void tell_peer(struct local_qp *lq, enum ibv_event_type event)
 {
 	struct ring_header h = {.imm = event};
 
-	if (lq->type != IBV_QPT_RC)
+	if (!local_reliable(lq))
 		return; /* unreliable: dropped without an error */
 	local_fill_record(lq, &h, REC_FATAL, 0, lq->peer_epoch);
 	world_ring_control(lq, &h, NULL, 0);
@@ -99,6 +99,10 @@ check_grant(struct local_qp *lq, const struct send_wqe *wqe, uint32_t length, ui
 	*why = NULL;
 	if (unlikely(peer_life_over(lq, word)))
 		return IBV_WC_RETRY_EXC_ERR; /* as a QP that doesn't exist: no answer */
+	if (unlikely(lq->type == IBV_QPT_XRC_SEND) && !world_peer_srq(lq)) {
+		*why = "no SRQ of the target QP's domain has the number";
+		return IBV_WC_REM_ACCESS_ERR;
+	}
 	if (unlikely(!(pub_qp_access(word) & access))) {
 		*why = not_allowed;
 		return IBV_WC_REM_INV_REQ_ERR;

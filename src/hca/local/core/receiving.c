@@ -23,7 +23,7 @@ enum local_outcome local_fail_receive(struct local_qp *lq, const struct recv_wqe
 	world_log(lq, "a message of %u bytes can't be received (%s; the receive has %u bytes)",
 		  h->length, wc_status_text(here), wqe->length);
 	local_complete_receive(lq, wqe, h, here);
-	if (lq->type == IBV_QPT_RC)
+	if (local_reliable(lq))
 		local_send_nak(lq, h->msn, there);
 	else
 		world_owe_ack(lq);
@@ -36,7 +36,7 @@ enum local_outcome local_fail_receive(struct local_qp *lq, const struct recv_wqe
 enum local_outcome local_message_too_long(struct local_qp *lq, const struct recv_wqe *wqe,
 					  const struct ring_header *h)
 {
-	if (lq->type == IBV_QPT_RC)
+	if (local_reliable(lq))
 		return local_fail_receive(lq, wqe, h, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR);
 	world_log(lq, "a message of %u bytes is longer than its receive (%u), dropped", h->length,
 		  wqe->length);
@@ -51,7 +51,7 @@ enum local_outcome local_wait_for_receive(struct local_qp *lq, const struct ring
 {
 	bool waited = lq->responder == LOCAL_WAIT_RECEIVE;
 
-	if (lq->type != IBV_QPT_RC)
+	if (!local_reliable(lq))
 		return local_request_done(lq); /* lost, as an unreliable message may be */
 	if (h->flags >> REC_RNR_SHIFT == 0) {
 		local_send_nak(lq, h->msn, IBV_WC_RNR_RETRY_EXC_ERR);
@@ -78,7 +78,7 @@ const struct recv_wqe *local_take_receive(struct local_qp *lq, struct receive *r
 {
 	const struct recv_wqe *wqe = world_receive_take(lq, room);
 
-	if (likely(wqe || lq->type != IBV_QPT_RC))
+	if (likely(wqe || !local_reliable(lq)))
 		return wqe;
 	world_receive_wait(lq, true);
 	wqe = world_receive_take(lq, room);
@@ -103,7 +103,7 @@ enum local_outcome local_message_received(struct local_qp *lq, const struct recv
 					  const struct ring_header *h)
 {
 	if (unlikely(h->flags & REC_INVALIDATE) &&
-	    (lq->type != IBV_QPT_RC || !world_invalidate(lq, h->imm))) {
+	    (!local_reliable(lq) || !world_invalidate(lq, h->imm))) {
 		world_receive_back(lq, wqe); /* it is flushed with the others */
 		return local_refuse_request(lq, h->msn, IBV_WC_REM_ACCESS_ERR,
 					    IBV_EVENT_QP_ACCESS_ERR);

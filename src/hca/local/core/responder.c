@@ -50,7 +50,7 @@ enum local_outcome local_refuse_request(struct local_qp *lq, uint32_t msn,
 					enum ibv_wc_status status, int event)
 {
 	world_log(lq, "request refused: %s", wc_status_text(status));
-	if (lq->type != IBV_QPT_RC)
+	if (!local_reliable(lq))
 		return local_request_done(lq);
 	local_send_nak(lq, msn, status);
 	world_fail(lq, event);
@@ -75,6 +75,9 @@ static enum local_outcome local_execute(struct local_qp *lq, const struct ring_h
 					const uint8_t *payload, uint32_t room,
 					struct local_held *held)
 {
+	if (unlikely(lq->type == IBV_QPT_XRC_RECV) && !world_aim(lq, record_qpn(h->dst)))
+		return local_refuse_request(lq, h->msn, IBV_WC_REM_ACCESS_ERR,
+					    IBV_EVENT_QP_ACCESS_ERR);
 	switch (h->kind) {
 	case REC_SEND:
 		return local_execute_send(lq, h, payload, room, held);
@@ -242,6 +245,20 @@ void local_qp_receive_posted(struct local_qp *lq)
 	if (lq->responder == LOCAL_WAIT_RECEIVE && list_empty(&lq->held))
 		local_wait_ends(lq);
 	local_execute_held(lq);
+}
+
+bool local_qp_waits(const struct local_qp *lq)
+{
+	return local_responder_waits(lq) || !list_empty(&lq->held);
+}
+
+void local_qp_refuse_waiting(struct local_qp *lq, enum ibv_wc_status status, int event)
+{
+	const struct local_held *held = local_oldest_held(lq);
+	uint32_t msn = held ? held->header.msn : lq->arrived_msn;
+
+	local_drop_held(lq); /* a receive that was taken is given back */
+	local_refuse_request(lq, msn, status, event);
 }
 
 /* ------------------------------------------------------------------ timers */

@@ -108,7 +108,7 @@ static void on_nak(struct local_qp *lq, const struct ring_header *h)
 	lq->peer_rnr_timer = h->length & 31;
 	if (status == IBV_WC_SUCCESS || status > IBV_WC_GENERAL_ERR)
 		status = IBV_WC_REM_OP_ERR;
-	local_complete(lq, wqe, lq->type == IBV_QPT_RC ? status : IBV_WC_SUCCESS);
+	local_complete(lq, wqe, local_reliable(lq) ? status : IBV_WC_SUCCESS);
 }
 
 /* RNR: the peer has no receive for the request, which waits there or here. */
@@ -151,7 +151,7 @@ static void on_again(struct local_qp *lq, const struct ring_header *h)
 {
 	uint32_t first;
 
-	if (lq->type != IBV_QPT_RC || !find_place(lq, h->msn, &first))
+	if (!local_reliable(lq) || !find_place(lq, h->msn, &first))
 		return;
 	for (uint32_t place = first; place != lq->sq->next; place++)
 		take_back(lq, sq_at(lq->sq, place));
@@ -330,6 +330,8 @@ void local_kick(struct local_qp *lq)
 	};
 
 	lq->peer = LOCAL_PEER_TOLD;
+	if (lq->type == IBV_QPT_XRC_SEND)
+		return; /* the peer never waits for it */
 	uint32_t state = pub_qp_state(world_peer_word(lq));
 
 	if (state >= IBV_QPS_RTR && state != IBV_QPS_ERR)
@@ -349,7 +351,7 @@ static bool peer_lives(struct local_qp *lq)
 
 static uint64_t timeout_ns(const struct local_qp *lq)
 {
-	if (lq->type != IBV_QPT_RC)
+	if (!local_reliable(lq))
 		return UNRELIABLE_NS;
 	if (!lq->attr->timeout)
 		return UINT64_MAX;
@@ -367,7 +369,7 @@ static const char *not_ready_reason(struct local_qp *lq)
 		return "the peer's QP doesn't exist";
 	if (pub_qp_state(word) < IBV_QPS_RTR || pub_qp_state(word) == IBV_QPS_ERR)
 		return "the peer's QP isn't in a state to receive";
-	if (pub_qp_type(word) != lq->type)
+	if (pub_qp_type(word) != local_peer_type(lq))
 		return "the peer's QP is of another type";
 	if (world_peer_partner(lq) != lq->qpn)
 		return "the peer's QP is connected to another QP";
@@ -386,7 +388,7 @@ static void local_give_up(struct local_qp *lq)
 		world_route_explain(lq, why, sizeof(why));
 	world_log(lq, "no answer from QP 0x%x: %s", lq->attr->dest_qp_num,
 		  lq->unrouted ? why : not_ready_reason(lq));
-	if (lq->type == IBV_QPT_RC) {
+	if (local_reliable(lq)) {
 		local_complete(lq, sq_at(lq->sq, lq->sq->acked), IBV_WC_RETRY_EXC_ERR);
 		return;
 	}
@@ -466,7 +468,7 @@ static bool peer_is_slow(struct local_qp *lq, uint64_t now)
  */
 static bool may_be_copied_yet(struct local_qp *lq, enum world_link link)
 {
-	if (lq->type == IBV_QPT_RC || !world_peer_may_copy(lq))
+	if (local_reliable(lq) || !world_peer_may_copy(lq))
 		return false;
 	return link != WORLD_LINK_UP || (peer_lives(lq) && !world_peer_runs(lq));
 }
@@ -522,6 +524,13 @@ bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next)
 		lq->stalled_since = 0;
 		lq->unrouted = false;
 		return false;
+	}
+	if (lq->type == IBV_QPT_XRC_SEND && lq->sq->acked == lq->sq->next) {
+		/* No record says that the target QP has become ready, or that the SRQ's process has
+		 * the link. */
+		local_run(lq);
+		if (now + SCAN_MIN_NS < *next)
+			*next = now + SCAN_MIN_NS;
 	}
 	uint64_t limit = patience_ns(lq, link, now, next);
 

@@ -45,9 +45,11 @@ void local_take_write_part(struct local_qp *lq, const struct ring_header *h, con
 {
 	if (lq->write == LOCAL_WRITE_VOID)
 		return;
-	if (list_empty(&lq->held) && write_piece(lq, h, payload, room))
+	if (list_empty(&lq->held) &&
+	    (likely(lq->type != IBV_QPT_XRC_RECV) || world_aim(lq, record_qpn(h->dst))) &&
+	    write_piece(lq, h, payload, room))
 		return;
-	if (lq->type == IBV_QPT_RC)
+	if (local_reliable(lq))
 		local_refuse_access(lq, h, IBV_ACCESS_REMOTE_WRITE);
 	else
 		lq->write = LOCAL_WRITE_VOID; /* lost, with its other pieces */

@@ -114,11 +114,11 @@ static bool peer_ready(struct local_qp *lq)
 		local_kick(lq); /* the link is up, but the engine hasn't resumed this QP yet */
 	uint64_t word = world_peer_word(lq);
 
-	if (!peer_receives(pub_qp_state(word)) || pub_qp_type(word) != lq->type ||
+	if (!peer_receives(pub_qp_state(word)) || pub_qp_type(word) != local_peer_type(lq) ||
 	    world_peer_partner(lq) != lq->qpn || world_peer_rq_psn(lq) != lq->attr->sq_psn)
 		return false;
 	/* A WRITE of RC doesn't go on by another link: pieces may be lost with the first. */
-	if (lq->type == IBV_QPT_RC && local_being_sent(lq))
+	if (local_reliable(lq) && local_being_sent(lq))
 		return false;
 	/* A connection doesn't go on with another life of the peer's QP than it began with. */
 	bool begun = lq->type == IBV_QPT_RC ? lq->sq->next != lq->done_here : lq->next_msn != 0;
@@ -157,7 +157,7 @@ static enum step fail_in_turn(struct local_qp *lq, struct send_wqe *wqe, enum ib
 {
 	if (local_has_outstanding(lq))
 		return STEP_WAIT;
-	if (lq->type == IBV_QPT_RC) {
+	if (local_reliable(lq)) {
 		local_complete(lq, wqe, status);
 		return STEP_FAILED;
 	}
@@ -338,7 +338,7 @@ static enum step start_write_by_ring(struct local_qp *lq, struct send_wqe *wqe)
  * more, and neither can this one, which completes with its notification. */
 static bool may_follow(struct local_qp *lq, const struct send_wqe *wqe)
 {
-	return wqe->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && lq->type == IBV_QPT_RC &&
+	return wqe->opcode == IBV_WR_RDMA_WRITE_WITH_IMM && local_reliable(lq) &&
 	       !local_has_unsettled(lq) && local_may_write(lq, wqe);
 }
 
@@ -365,9 +365,9 @@ static enum step finish_write(struct local_qp *lq, struct send_wqe *wqe, enum ib
 	}
 	if (unlikely(status == IBV_WC_LOC_PROT_ERR))
 		return fail_in_turn(lq, wqe, status);
-	if (unlikely(status == IBV_WC_RETRY_EXC_ERR && lq->type == IBV_QPT_RC))
+	if (unlikely(status == IBV_WC_RETRY_EXC_ERR && local_reliable(lq)))
 		return wait_for_lost_peer(lq);
-	if (unlikely(status != IBV_WC_SUCCESS && lq->type == IBV_QPT_RC)) {
+	if (unlikely(status != IBV_WC_SUCCESS && local_reliable(lq))) {
 		local_complete(lq, wqe, status);
 		return STEP_FAILED;
 	}
@@ -581,7 +581,7 @@ static enum step start_here(struct local_qp *lq, struct send_wqe *wqe)
 		return STEP_WAIT;
 	lq->done_here++;
 	/* Not local_complete(), which counts a PSN and shows the request to a capture. */
-	if (likely(status == IBV_WC_SUCCESS) || lq->type == IBV_QPT_RC)
+	if (likely(status == IBV_WC_SUCCESS) || local_reliable(lq))
 		world_complete(lq, wqe, status);
 	else
 		world_fail_request(lq, wqe, status);
@@ -607,6 +607,11 @@ static enum step start_unconnected(struct local_qp *lq, struct send_wqe *wqe, en
 		local_cut_write(lq);
 		local_complete(lq, wqe, IBV_WC_SUCCESS); /* sent, to no receiver */
 		return STEP_DONE;
+	}
+	if (lq->type == IBV_QPT_XRC_SEND && link == WORLD_LINK_DOWN && !local_has_outstanding(lq) &&
+	    world_srq_missing(lq)) {
+		local_complete(lq, wqe, IBV_WC_REM_ACCESS_ERR);
+		return STEP_FAILED;
 	}
 	return local_wait_for_peer(lq);
 }
@@ -638,6 +643,8 @@ static enum step start_request(struct local_qp *lq, struct send_wqe *wqe)
 {
 	enum world_link link = world_link(lq);
 
+	if (unlikely(lq->type == IBV_QPT_XRC_SEND) && !world_current(lq, wqe))
+		return STEP_WAIT;
 	if (unlikely(link != WORLD_LINK_UP || !peer_ready(lq)))
 		return start_unconnected(lq, wqe, link);
 	if (unlikely(lq->routed) && !is_routed(lq, wqe))

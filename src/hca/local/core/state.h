@@ -60,6 +60,18 @@ enum ibv_wc_status local_atomic_here(struct local_qp *lq, const struct send_wqe 
 				     const struct record_atomic *op);
 enum ibv_wc_status local_flush_at_peer(struct local_qp *lq, const struct send_wqe *wqe);
 
+/* Whether messages are acknowledged: all but UC's. */
+static inline bool local_reliable(const struct local_qp *lq)
+{
+	return lq->type != IBV_QPT_UC;
+}
+
+/* The type that the peer's QP must have. */
+static inline uint32_t local_peer_type(const struct local_qp *lq)
+{
+	return lq->type == IBV_QPT_XRC_SEND ? IBV_QPT_XRC_RECV : lq->type;
+}
+
 /* ---- records */
 static inline bool local_link_up(const struct local_qp *lq)
 {
@@ -116,10 +128,11 @@ static inline void local_fill_record(struct local_qp *lq, struct ring_header *h,
 {
 	bool acks = atomic_load_explicit(&lq->ack_pending, memory_order_relaxed) &&
 		    to == lq->sender_epoch;
+	bool xrc = unlikely(lq->type == IBV_QPT_XRC_SEND);
 
-	h->kind = kind;
+	h->kind = xrc ? kind | REC_XRC : kind;
 	h->flags = flags | (acks ? REC_ACKS : 0);
-	h->dst = record_address(lq->attr->dest_qp_num, to);
+	h->dst = record_address(xrc ? lq->srqn : lq->attr->dest_qp_num, to);
 	h->src = record_address(lq->qpn, lq->epoch);
 	h->ack = lq->done_msn;
 	if (acks)

@@ -46,7 +46,7 @@ static struct local_held *find_storage(struct local_qp *lq, uint32_t size)
 /* There is no room for the next request: it stays with its sender (RC), or is lost (UC). */
 void local_keep_out(struct local_qp *lq)
 {
-	lq->flow = lq->type == IBV_QPT_RC ? LOCAL_REFUSES : LOCAL_LOSES;
+	lq->flow = local_reliable(lq) ? LOCAL_REFUSES : LOCAL_LOSES;
 	if (lq->flow == LOCAL_LOSES) {
 		lq->lost++;
 		return;

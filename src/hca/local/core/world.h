@@ -61,13 +61,13 @@ void world_ring_wait(struct local_qp *lq);
 
 /* ------------------------------------------------------------------ published entries */
 
-/* The peer QP's published state word (shm/pub.h: pub_qp_state() and so on); 0: there is no such QP,
- * or no link. Later reads are at least as new, and this read comes after this QP's own state was
- * published ([Q1] with [Q2]). [shared] */
+/* The peer QP's published state word (shm/pub.h: pub_qp_state() and so on; of XRC_SEND the target
+ * QP's, shm/xrc.h); 0: there is no such QP, or no link. Later reads are at least as new, and this
+ * read comes after this QP's own state was published ([Q1] with [Q2]). [shared] */
 uint64_t world_peer_word(struct local_qp *lq);
 uint32_t world_peer_partner(struct local_qp *lq);  /* the QPN that it is connected to [shared] */
 uint32_t world_peer_rq_psn(struct local_qp *lq);   /* the PSN that it begins with [shared] */
-uint32_t world_peer_pd(struct local_qp *lq);	   /* its protection domain [shared] */
+uint32_t world_peer_pd(struct local_qp *lq);	   /* its, or the SRQ's, domain [shared] */
 uint32_t world_peer_receives(struct local_qp *lq); /* receives posted since its RESET [shared] */
 /* Reads the entry of the peer's region with this rkey; false: there is none (any more), or the
  * peer's regions' file isn't mapped. [shared] */
@@ -84,6 +84,21 @@ bool world_peer_may_copy(const struct local_qp *lq);
 uint32_t world_ring_mark(const struct local_qp *lq);
 /* Whether records that were in the ring at `mark` may still be unread. */
 bool world_ring_unread(const struct local_qp *lq, uint32_t mark);
+
+/* ------------------------------------------------------------------ XRC */
+
+/* XRC_SEND: whether the request is for the process that this struct local_qp leads to. Sets
+ * lq->srqn if so. */
+bool world_current(struct local_qp *lq, const struct send_wqe *wqe);
+/* XRC_SEND: whether the SRQ lq->srqn exists in the peer's process and in the target QP's domain.
+ * The link is up. [shared] */
+bool world_peer_srq(struct local_qp *lq);
+/* XRC_SEND, with a link that is down: whether the target QP receives from this QP, so that only the
+ * process with the SRQ is missing. If so, the target QP fails. */
+bool world_srq_missing(struct local_qp *lq);
+/* XRC_RECV: receives, keys and completions are the SRQ's with this number from now on. False: there
+ * is no such SRQ in the target QP's domain. */
+bool world_aim(struct local_qp *lq, uint32_t srqn);
 
 /* ------------------------------------------------------------------ hazards */
 

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * XRC domains and their target queue pairs (docs/xrc.md).
+ *
+ * A domain belongs to one user and one device. Its name is a file's inode; a domain without a file
+ * is anonymous, and only one handle leads to it. It lives as long as any handle of it (struct
+ * xrcd).
+ *
+ * A target queue pair belongs to its domain and lives as long as any handle of it: an OBJECT_QP
+ * with `target` set, made by CREATE_QP or OPEN_QP by any process that has the domain open. Its
+ * number is one of the process that made it; while it lives, the number and the slot are given to
+ * nothing else, also when that process has ended. Its packets come to the socket of the number's slot;
+ * when that slot's process has ended, another one that has such a queue pair open is its heir, and
+ * gets the socket (xrc_share.h). Its state changes by PROTO_XRC_MODIFY, and by
+ * PROTO_XRC_REPORT to ERR; both write the table (shm/xrc.h) and send PROTO_EVENT_XRC to each
+ * process that has the domain open.
+ *
+ * A process that returns to another daemon brings its handles of domains (PROTO_OPEN_XRCD) and of
+ * target queue pairs (PROTO_XRC_RETURNS); the first that comes makes the domain or the queue pair
+ * again.
+ */
+#ifndef VERBENA_DAEMON_OBJECTS_XRC_H
+#define VERBENA_DAEMON_OBJECTS_XRC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "daemon/objects/objects.h"
+#include "proto/limits.h"
+#include "proto/proto.h"
+#include "shm/xrc_shared.h"
+
+struct device;
+struct server;
+struct user;
+
+struct xrc {
+	struct list domains; /* struct xrc_domain.node */
+	uint32_t last_number, last_epoch;
+	uint32_t targets;
+	uint32_t next_place;
+	uint64_t places[XRC_SHARED_PLACES / 64]; /* a bit for each place in use (xrc_share.h) */
+	uint16_t heir[LIMIT_SLOTS]; /* the slot of the process that has the slot's socket; 0: none */
+};
+
+struct xrc_domain {
+	struct list node;
+	struct server *server;
+	struct user *user;
+	struct device *device;
+	uint64_t dev, ino; /* 0, 0: anonymous */
+	uint32_t number;
+	struct list handles; /* struct xrcd.by_domain */
+	struct list targets; /* struct target.node */
+};
+
+/* A target queue pair. */
+struct target {
+	struct list node;
+	struct xrc_domain *domain;
+	struct list handles; /* struct qp.by_target */
+	uint32_t qpn;
+	struct proto_xrc_state is;
+	bool established; /* COMM_EST was reported in this epoch */
+	bool numbered;	  /* its number is taken in the range of the process at its slot */
+};
+
+void xrc_init(struct xrc *xrc);
+
+/* Whether a target queue pair has this number, which has just been taken in its process's range. If
+ * so, the number is given back when the queue pair ends. */
+bool xrc_takes_number(struct server *server, uint32_t qpn);
+/* Whether some target queue pair has a number of this slot. */
+bool xrc_has_slot(const struct server *server, uint32_t slot);
+/* The slot of the process that gets the packets for the slot's numbers; 0: none. */
+uint32_t xrc_dispatcher(const struct server *server, uint32_t slot);
+/* A process has returned, or won't: finds heirs for the slots that have none. */
+void xrc_settle(struct server *server);
+/* The process at the slot, and its range of numbers, have ended. */
+void xrc_process_ended(struct server *server, uint32_t slot);
+
+/* Makes a target queue pair in RESET with this number, which has been taken in its process's range,
+ * without handles. 0, or -ENOMEM. */
+int xrc_make_target(struct xrc_domain *domain, uint32_t qpn, struct target **out);
+/* Adds a handle to it, or takes one away; the last one ends it. */
+void xrc_join(struct target *target, struct qp *qp);
+void xrc_leave(struct qp *qp);
+
+#endif

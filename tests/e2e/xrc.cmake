@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# XRC: a target queue pair outlives its maker. (Right and wrong use: xrc.c, within `faults`.)
+add_executable(xrc_kill xrc_kill.c)
+target_link_libraries(xrc_kill PRIVATE ibverbs Threads::Threads)
+set_target_properties(xrc_kill PROPERTIES
+	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
+verbena_script_test(e2e.xrc_kill TIMEOUT 300 LABELS e2e
+	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:xrc_kill>)
+# All messages as packets: the target's packets come to its heir.
+verbena_script_test(e2e.xrc_kill_wire TIMEOUT 300 LABELS e2e
+	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-network ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon
+	env VERBENA_CARRIER=wire $<TARGET_FILE:xrc_kill>)
