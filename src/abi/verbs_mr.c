@@ -144,8 +144,8 @@ static void region_look(struct mr *mr)
 			 !(mr->access & IBV_ACCESS_ON_DEMAND);
 
 	mr->print = 0;
-	mr->reach = may_share ? shared_find(mr_base(mr), mr->ibv.length, &mr->print)
-			      : PROTO_REACH_OFF;
+	mr->reach =
+		may_share ? shared_find(mr_base(mr), mr->ibv.length, &mr->print) : PROTO_REACH_OFF;
 }
 
 /* Registers the region that mr's pd, base, length, iova and access describe. 0 or a negative

@@ -49,9 +49,9 @@
 	X(RANK_ENGINE, "hca.engine")	       /* the engine */                                   \
 	X(RANK_QP, "qp.lock")                                                                     \
 	X(RANK_SRQ, "srq.lock")                                                                   \
-	X(RANK_WINDOWS, "hca.windows_lock")	/* states of memory windows */                    \
-	X(RANK_XRC, "hca.xrc->lock")		/* what the daemon is to hear of XRC queue pairs */ \
-	X(RANK_ACTIVE, "hca.active_lock")	/* QPs with a timer */                            \
+	X(RANK_WINDOWS, "hca.windows_lock") /* states of memory windows */                        \
+	X(RANK_XRC, "hca.xrc->lock")	    /* what the daemon is to hear of XRC queue pairs */   \
+	X(RANK_ACTIVE, "hca.active_lock")   /* QPs with a timer */                                \
 	X(RANK_MODERATED, "hca.moderated_lock") /* CQs whose event is held back */                \
 	X(RANK_CQ, "cq.lock")                                                                     \
 	X(RANK_ROCE_LIST, "roce.list_lock")   /* QPs with something to send */                    \

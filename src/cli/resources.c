@@ -328,7 +328,8 @@ static bool filter_parse_kinds(struct filter *filter, int argc, char **argv)
 	for (int i = optind; i < argc; i++) {
 		if (!filter_add_kind(filter, argv[i])) {
 			cli_error("there is no kind of resource `%s`; there are process, user, "
-				  "context, pd, mr, mw, dm, cq, qp, srq, xrcd, ah, channel, mcast and "
+				  "context, pd, mr, mw, dm, cq, qp, srq, xrcd, ah, channel, mcast "
+				  "and "
 				  "cm_id",
 				  argv[i]);
 			return false;

@@ -79,7 +79,7 @@ extern struct mutex devices_lock;
 struct device {
 	struct device *next GUARDED_BY(devices_lock);
 	struct ibv_context *verbs;
-	struct ibv_pd *pd GUARDED_BY(devices_lock); /* the default PD; made on demand */
+	struct ibv_pd *pd GUARDED_BY(devices_lock);	/* the default PD; made on demand */
 	struct ibv_xrcd *xrcd GUARDED_BY(devices_lock); /* the default XRC domain; likewise */
 	__be64 guid;
 	uint8_t max_initiator_depth, max_responder_resources;

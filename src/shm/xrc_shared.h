@@ -39,9 +39,9 @@
 enum { XRC_SHARED_PLACES = 2 * LIMIT_XRC_TARGETS, XRC_SHARED_RESPONDER = 7168 };
 
 struct xrc_shared {
-	_Alignas(64) _Atomic uint32_t epoch; /* of the queue pair; 0: nothing is here yet */
+	_Alignas(64) _Atomic uint32_t epoch;  /* of the queue pair; 0: nothing is here yet */
 	_Alignas(64) _Atomic uint32_t holder; /* a slot */
-	struct proto_xrc_state is; /* as the queue pair was connected */
+	struct proto_xrc_state is;	      /* as the queue pair was connected */
 	_Alignas(64) uint8_t responder[XRC_SHARED_RESPONDER];
 	_Alignas(64) uint8_t reserved[704];
 };

@@ -122,11 +122,11 @@ void plan_print(const struct plan *plan)
 	const struct network_faults *f = &plan->faults;
 
 	printf("seed %llu: %s mtu %u latency %llu ns jitter %llu ns %u ps/byte batch %u%s\n",
-	       (unsigned long long)plan->seed, plan->processes		     ? "XRC"
+	       (unsigned long long)plan->seed,
+	       plan->processes		  ? "XRC"
 	       : plan->type == IBV_QPT_RC ? "RC"
 					  : "UC",
-	       plan->mtu,
-	       (unsigned long long)plan->latency_ns, (unsigned long long)plan->jitter_ns,
+	       plan->mtu, (unsigned long long)plan->latency_ns, (unsigned long long)plan->jitter_ns,
 	       plan->ps_per_byte, plan->batch, plan->hostile ? " hostile" : "");
 	if (plan->processes)
 		printf("%u processes%s\n", plan->processes, plan->they_die ? ", which die" : "");

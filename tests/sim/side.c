@@ -282,7 +282,8 @@ static enum tp_access world_access(void *owner, uint64_t addr, uint32_t length, 
 	if (right == IBV_ACCESS_REMOTE_ATOMIC && addr & 7)
 		return TP_ACCESS_INVALID;
 	side->granted_length = 0;
-	if (length && (rkey != rkey_of(side, side->aimed) || offset > AREA_SIZE || length > AREA_SIZE - offset))
+	if (length && (rkey != rkey_of(side, side->aimed) || offset > AREA_SIZE ||
+		       length > AREA_SIZE - offset))
 		return TP_ACCESS_REFUSED;
 	side->granted_addr = addr;
 	side->granted_length = length;
@@ -396,7 +397,7 @@ static enum tp_access world_flush(void *owner, uint64_t addr, uint32_t length, u
 {
 	struct side *side = owner;
 
-	if (rkey != rkey_of(side))
+	if (rkey != rkey_of(side, side->aimed))
 		return TP_ACCESS_REFUSED;
 	if (side->sim->plan.hostile)
 		return TP_ACCESS_OK;
@@ -507,6 +508,7 @@ static uint8_t random_opcode(struct side *side)
 	};
 	uint32_t kinds = side->sim->plan.type == IBV_QPT_UC    ? 5
 			 : side->plan->attr.max_rd_atomic == 0 ? 6
+			 : side->sim->plan.processes	       ? 10 /* XRC */
 							       : 12;
 
 	return opcodes[rng_below(&side->sim->rng, kinds)];

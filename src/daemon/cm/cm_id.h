@@ -32,7 +32,13 @@ union cm_address {
 };
 
 /* The types of rdma_create_qp() that a connection can have. */
-enum cm_id_type { CM_ID_RC = 2, CM_ID_UC = 3, CM_ID_UD = 4, CM_ID_XRC_SEND = 9, CM_ID_XRC_RECV = 10 };
+enum cm_id_type {
+	CM_ID_RC = 2,
+	CM_ID_UC = 3,
+	CM_ID_UD = 4,
+	CM_ID_XRC_SEND = 9,
+	CM_ID_XRC_RECV = 10
+};
 
 /* What the program may do next. */
 enum cm_id_state {

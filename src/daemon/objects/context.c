@@ -16,9 +16,9 @@
 enum { CONTEXTS_MAX = 1024 };
 
 static const char *const kind_names[] = {
-	[OBJECT_AH] = "ah",	    [OBJECT_QP] = "qp", [OBJECT_SRQ] = "srq",
-	[OBJECT_MW] = "mw",	    [OBJECT_MR] = "mr", [OBJECT_DM] = "dm",
-	[OBJECT_CQ] = "cq",	    [OBJECT_PD] = "pd", [OBJECT_CHANNEL] = "channel",
+	[OBJECT_AH] = "ah",	[OBJECT_QP] = "qp", [OBJECT_SRQ] = "srq",
+	[OBJECT_MW] = "mw",	[OBJECT_MR] = "mr", [OBJECT_DM] = "dm",
+	[OBJECT_CQ] = "cq",	[OBJECT_PD] = "pd", [OBJECT_CHANNEL] = "channel",
 	[OBJECT_XRCD] = "xrcd",
 };
 _Static_assert(sizeof(kind_names) / sizeof(kind_names[0]) == OBJECT_KINDS, "every kind has a name");
@@ -29,8 +29,7 @@ static const uint32_t quotas[] = {
 	[OBJECT_SRQ] = LIMIT_SRQ, [OBJECT_MW] = LIMIT_MW,
 	[OBJECT_MR] = LIMIT_MR,	  [OBJECT_DM] = LIMIT_DM,
 	[OBJECT_CQ] = LIMIT_CQ,	  [OBJECT_CHANNEL] = LIMIT_CQ,
-	[OBJECT_PD] = LIMIT_PD,
-	[OBJECT_XRCD] = LIMIT_XRCD,
+	[OBJECT_PD] = LIMIT_PD,	  [OBJECT_XRCD] = LIMIT_XRCD,
 };
 _Static_assert(sizeof(quotas) / sizeof(quotas[0]) == OBJECT_KINDS, "every kind has a quota");
 

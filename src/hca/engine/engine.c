@@ -92,7 +92,7 @@ void engine_watch_qp_slow(struct qp *qp)
  * of the sender's. */
 #define BELL (1ull << 32)
 #define ROOM (1ull << 33)
-#define ENDED (1ull << 34) /* no number: a peer's process has ended */
+#define ENDED (1ull << 34)   /* no number: a peer's process has ended */
 #define PACKETS (1ull << 35) /* no number: packets in a socket that was another process's */
 
 enum { PARTING_LOOK_NS = 1000000000 };

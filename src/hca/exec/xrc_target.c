@@ -178,8 +178,7 @@ static struct list *stand_in_bucket(const struct hca *hca, uint32_t initiator)
 				    (STAND_IN_BUCKETS - 1)];
 }
 
-struct stand_in *stand_in_new(struct hca *hca, uint32_t target, uint32_t initiator,
-			      uint32_t epoch)
+struct stand_in *stand_in_new(struct hca *hca, uint32_t target, uint32_t initiator, uint32_t epoch)
 {
 	/* Hazards are for twice as many QPs as a process may have. */
 	struct stand_in *si = hca->xrc->count < LIMIT_QPS_PER_SLOT ? calloc(1, sizeof(*si)) : NULL;
@@ -297,7 +296,8 @@ static struct stand_in *stand_in_make(struct hca *hca, struct link *link, uint32
 	struct xrc_view view;
 
 	if (pub_qp_type(pub_qp_read_state(from)) != IBV_QPT_XRC_SEND ||
-	    !mcast_xrc_read(hca, qpn, &view) || view.peer != initiator || !xrc_receives(pub_qp_state(view.state)))
+	    !mcast_xrc_read(hca, qpn, &view) || view.peer != initiator ||
+	    !xrc_receives(pub_qp_state(view.state)))
 		return NULL;
 	struct stand_in *si = stand_in_new(hca, qpn, initiator, pub_qp_epoch(view.state));
 

@@ -61,10 +61,10 @@ struct stand_in {
 	uint32_t epoch;	    /* of the target queue pair */
 	/* Between hosts; the rest under qp.lock: */
 	struct xrc_shared *shared;
-	bool holds;	     /* this process is the holder, and its core works with the responder */
-	bool going_on;	     /* within xrc_wire_go_on() */
-	struct link *to;     /* the last that packets were passed to; held */
-	struct list kept;    /* struct kept: packets that wait */
+	bool holds;	  /* this process is the holder, and its core works with the responder */
+	bool going_on;	  /* within xrc_wire_go_on() */
+	struct link *to;  /* the last that packets were passed to; held */
+	struct list kept; /* struct kept: packets that wait */
 	uint32_t kept_count;
 };
 
@@ -105,8 +105,7 @@ void xrc_for_each_of_link(struct hca *hca, const struct link *link, void (*what)
 
 /* ---- of stand-ins, for xrc_wire.c */
 /* One in no list, not connected; NULL: no memory, or there are too many. */
-struct stand_in *stand_in_new(struct hca *hca, uint32_t target, uint32_t initiator,
-			      uint32_t epoch);
+struct stand_in *stand_in_new(struct hca *hca, uint32_t target, uint32_t initiator, uint32_t epoch);
 void stand_in_free(struct stand_in *si);
 /* Takes it off its list, disconnects and frees it. */
 void stand_in_end(struct stand_in *si);

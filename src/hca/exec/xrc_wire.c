@@ -292,8 +292,7 @@ void xrc_wire_follow(struct hca *hca, uint32_t qpn, const struct proto_xrc_state
 enum way { DEALT_WITH, WAITS, LOST };
 
 /* The link to the process at `slot`, UP, and held until the next one is. NULL: `*way` says why. */
-static struct link *link_to(struct stand_in *si, uint32_t slot, enum way *way)
-	REQUIRES(si->qp.lock)
+static struct link *link_to(struct stand_in *si, uint32_t slot, enum way *way) REQUIRES(si->qp.lock)
 {
 	struct link *link = si->to && si->to->slot == slot && link_is(si->to, LINK_UP)
 				    ? si->to
@@ -338,8 +337,8 @@ static void send_packet(struct stand_in *si, struct link *link, struct ring_head
 static enum way pass_to(struct stand_in *si, uint32_t slot, const struct packet *p)
 	REQUIRES(si->qp.lock)
 {
-	uint32_t size = packet_headers_size(p->opcode) + p->length + packet_padding(p->length) +
-			WIRE_ICRC;
+	uint32_t size =
+		packet_headers_size(p->opcode) + p->length + packet_padding(p->length) + WIRE_ICRC;
 	enum way way;
 	struct link *link = link_to(si, slot, &way);
 
@@ -434,11 +433,9 @@ static bool take_or_pass(struct stand_in *si, const struct packet *p, enum roce_
 }
 
 /* The packet waits for its turn. */
-static enum roce_drop keep_packet(struct stand_in *si, const struct packet *p)
-	REQUIRES(si->qp.lock)
+static enum roce_drop keep_packet(struct stand_in *si, const struct packet *p) REQUIRES(si->qp.lock)
 {
-	struct kept *kept =
-		si->kept_count < KEPT_MAX ? malloc(sizeof(*kept) + p->length) : NULL;
+	struct kept *kept = si->kept_count < KEPT_MAX ? malloc(sizeof(*kept) + p->length) : NULL;
 
 	if (!kept)
 		return ROCE_DROP_STALE;
@@ -543,8 +540,7 @@ static void packet_came(struct hca *hca, struct link *link, const struct ring_he
 }
 
 /* The process that this one took for the holder is another one, at the same slot. */
-static void stranger_answered(struct hca *hca, const struct link *link,
-			      const struct ring_header *h)
+static void stranger_answered(struct hca *hca, const struct link *link, const struct ring_header *h)
 {
 	struct stand_in *si = on_wire_find(hca, h->dst);
 

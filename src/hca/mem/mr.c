@@ -27,24 +27,6 @@ static void publish_file(struct pub_mr *e, const struct mr *mr)
 	atomic_store_explicit(&e->file_serial, number, memory_order_relaxed);
 }
 
-int mr_ask_keys(struct daemon_conn *conn, const struct mr *mr, struct ib_uverbs_reg_mr_resp *resp)
-{
-	uint32_t pd = pd_of(mr->ibv.pd)->handle;
-
-	if (mr->null_region)
-		return daemon_alloc_null_mr(conn, pd, resp);
-	if (mr->dm)
-		return daemon_reg_dm_mr(conn,
-					&(struct proto_reg_dm_mr){.pd = pd,
-								  .dm = mr->dm,
-								  .offset = mr->dm_offset,
-								  .length = mr->ibv.length,
-								  .access = mr->access},
-					resp);
-	return daemon_reg_mr(conn, pd, mr->base, mr->ibv.length, mr->iova, mr->access, mr->reach,
-			     resp);
-}
-
 void mr_entry_open(struct pub_mr *entry, uint32_t access, uint32_t rkey)
 {
 	/* [K1], pairs with [H2] */

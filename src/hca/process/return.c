@@ -282,9 +282,9 @@ static int attach_again(struct hca *hca, struct fresh *fresh)
 	struct proto_attach_resp resp;
 
 	number_marks(hca, &body);
-	int err = daemon_attach(&fresh->process, &body, hca->table_fd, hca->doorbell,
-				hca->regions_fd, hca->park_fd, &resp, &fresh->event_fd,
-				&fresh->roce);
+	int err =
+		daemon_attach(&fresh->process, &body, hca->table_fd, hca->doorbell, hca->regions_fd,
+			      hca->park_fd, &resp, &fresh->event_fd, &fresh->roce);
 
 	return err ? err : xrc_wire_again(hca, &fresh->process);
 }

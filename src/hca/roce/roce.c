@@ -684,6 +684,14 @@ bool roce_inherits(struct roce *roce, uint32_t slot)
 	return has;
 }
 
+static void heir_add(struct roce *roce, struct roce_heir heir) REQUIRES(roce->list_lock)
+{
+	uint32_t place = atomic_load(&roce->heir_count);
+
+	roce->heirs[place] = heir;
+	atomic_store(&roce->heir_count, place + 1);
+}
+
 int roce_inherit(struct roce *roce, uint32_t slot, int fd)
 {
 	int err = 0;
@@ -695,7 +703,7 @@ int roce_inherit(struct roce *roce, uint32_t slot, int fd)
 	else if (heir_of(roce, slot) != UINT32_MAX)
 		err = -EALREADY;
 	else
-		roce->heirs[roce->heir_count++] = (struct roce_heir){slot, fd};
+		heir_add(roce, (struct roce_heir){slot, fd});
 	lock_give(&roce->list_lock);
 	lock_give(&roce->hca->engine);
 	if (err)
@@ -714,8 +722,9 @@ void roce_disinherit(struct roce *roce, uint32_t slot)
 
 	if (i != UINT32_MAX) {
 		fd = roce->heirs[i].fd;
-		roce->heirs[i] = roce->heirs[roce->heir_count - 1];
-		roce->heir_count--;
+		uint32_t last = atomic_fetch_sub(&roce->heir_count, 1) - 1;
+
+		roce->heirs[i] = roce->heirs[last];
 	}
 	lock_give(&roce->list_lock);
 	if (fd >= 0)

@@ -54,9 +54,9 @@
  * socket enters the epoll before any thread may arm it, because two threads that both find it
  * missing would both add it.
  *
- * A process may get the packets of another slot as well, whose process has ended and left XRC target
- * queue pairs (exec/xrc_wire.h): `heirs`. Such a socket is read whenever the own one is, and armed
- * when the own one becomes cold.
+ * A process may get the packets of another slot as well, whose process has ended and left XRC
+ * target queue pairs (exec/xrc_wire.h): `heirs`. Such a socket is read whenever the own one is, and
+ * armed when the own one becomes cold.
  *
  * Flags:
  *   flag               set by                           cleared by
@@ -200,7 +200,8 @@ unsigned int roce_pass(struct roce *roce);
 /* Takes in what has arrived until now, before a QP begins or stops receiving. */
 void roce_take_in(struct roce *roce);
 
-/* Hands an intact packet from the QP's peer to the transport core. ROCE_TAKEN or ROCE_DROP_STALE. */
+/* Hands an intact packet from the QP's peer to the transport core. ROCE_TAKEN or ROCE_DROP_STALE.
+ */
 enum roce_drop roce_take_packet(struct roce_qp *w, const struct packet *packet)
 	REQUIRES(w->qp->lock);
 /* This process gets the packets of that slot no longer: closes the socket, if there is one. */

@@ -36,10 +36,10 @@ struct stage {
 	uint32_t receives, room;
 	bool counts_receives; /* false: as with an SRQ */
 	bool bad_receive, bad_segments, no_fetch, no_deliver, no_place, no_memory;
-	enum tp_access access; /* for addresses beyond MEMORY: TP_ACCESS_REFUSED */
-	uint64_t word;	       /* the target of atomics */
+	enum tp_access access;	    /* for addresses beyond MEMORY: TP_ACCESS_REFUSED */
+	uint64_t word;		    /* the target of atomics */
 	uint32_t no_srq, elsewhere; /* XRC: the number of no SRQ, and of another process's */
-	bool stops_at_receive; /* ... also when a receive completes */
+	bool stops_at_receive;	    /* ... also when a receive completes */
 	uint8_t sent[WIRE_PACKET_MAX + WIRE_ICRC];
 	struct packet out; /* the last packet of tp_next */
 };

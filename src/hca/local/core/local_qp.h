@@ -178,7 +178,7 @@ struct local_qp {
 	uint64_t retry_at; /* timer: ns when a request that was lost is tried again; 0: not set */
 	uint32_t retry_place; /* timer: which one that is, in `sq` */
 	uint32_t retries;     /* timer: of that request */
-	uint32_t srqn;		/* XRC_SEND: of the request that is being started */
+	uint32_t srqn;	      /* XRC_SEND: of the request that is being started */
 
 	/* ---- responder */
 	uint8_t responder;    /* enum local_responder */
