@@ -155,6 +155,7 @@ int verbs_query_device_ex(struct ibv_context *context,
 				       .uc_odp_caps = ODP_UC,
 				       .ud_odp_caps = ODP_UD},
 	};
+	full.xrc_odp_caps = ODP_XRC;
 	full.cq_mod_caps = (struct ibv_cq_moderation_caps){.max_cq_count = UINT16_MAX,
 							   .max_cq_period = UINT16_MAX};
 	full.packet_pacing_caps = (struct ibv_packet_pacing_caps){

@@ -195,7 +195,7 @@ static void way_extend(struct sm_subnet *subnet, uint32_t row, uint32_t *queue, 
 	}
 }
 
-static void ways_find(struct sm *sm)
+static void change_ways_find(struct sm *sm)
 {
 	struct sm_subnet *subnet = sm->work;
 	uint32_t *queue = calloc(subnet->node_count + 1, sizeof *queue);
@@ -256,7 +256,7 @@ bool changes_step(struct sm *sm)
 
 	if (subnet->faults)
 		return false;
-	ways_find(sm);
+	change_ways_find(sm);
 	for (uint32_t i = 0; i < subnet->node_count; i++)
 		if (subnet->nodes[i].is_changed && subnet->nodes[i].is_reached)
 			change_ask(sm, i);

@@ -298,6 +298,7 @@ int command_ex_query_device(struct request *request, void *response)
 	resp->odp_caps.per_transport_caps.rc_odp_caps = ODP_RC;
 	resp->odp_caps.per_transport_caps.uc_odp_caps = ODP_UC;
 	resp->odp_caps.per_transport_caps.ud_odp_caps = ODP_UD;
+	resp->xrc_odp_caps = ODP_XRC;
 	resp->cq_moderation_caps.max_cq_moderation_count = UINT16_MAX;
 	resp->cq_moderation_caps.max_cq_moderation_period = UINT16_MAX;
 	resp->max_dm_size = LIMIT_DM_BYTES;

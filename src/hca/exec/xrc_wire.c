@@ -161,7 +161,7 @@ static void responder_begin(struct stand_in *si, const struct proto_xrc_state *i
 	atomic_store_explicit(&shared->epoch, is->epoch, memory_order_release);
 }
 
-static bool has_begun(const struct xrc_shared *shared, uint32_t epoch)
+static bool shared_has_begun(const struct xrc_shared *shared, uint32_t epoch)
 {
 	/* [X2], pairs with [X1] */
 	return atomic_load_explicit(&shared->epoch, memory_order_acquire) == epoch;
@@ -182,7 +182,7 @@ static int on_wire_connect(struct stand_in *si, const struct proto_xrc_state *is
 
 	if (!err) {
 		qp->carrier = &carrier_roce;
-		if (has_begun(si->shared, is->epoch))
+		if (shared_has_begun(si->shared, is->epoch))
 			tp_responder_at(roce_tp(qp->roce), NULL);
 		else
 			responder_begin(si, is);
@@ -292,7 +292,7 @@ void xrc_wire_follow(struct hca *hca, uint32_t qpn, const struct proto_xrc_state
 enum way { DEALT_WITH, WAITS, LOST };
 
 /* The link to the process at `slot`, UP, and held until the next one is. NULL: `*way` says why. */
-static struct link *link_to(struct stand_in *si, uint32_t slot, enum way *way) REQUIRES(si->qp.lock)
+static struct link *stand_in_link(struct stand_in *si, uint32_t slot, enum way *way) REQUIRES(si->qp.lock)
 {
 	struct link *link = si->to && si->to->slot == slot && link_is(si->to, LINK_UP)
 				    ? si->to
@@ -340,7 +340,7 @@ static enum way pass_to(struct stand_in *si, uint32_t slot, const struct packet 
 	uint32_t size =
 		packet_headers_size(p->opcode) + p->length + packet_padding(p->length) + WIRE_ICRC;
 	enum way way;
-	struct link *link = link_to(si, slot, &way);
+	struct link *link = stand_in_link(si, slot, &way);
 
 	if (!link)
 		return way;
@@ -380,7 +380,7 @@ static enum way seek_srq(struct stand_in *si, uint32_t srqn) REQUIRES(si->qp.loc
 
 	if (!srqn || slot == si->qp.hca->slot || !slot || slot >= LIMIT_SLOTS || !target)
 		return LOST;
-	struct link *link = link_to(si, slot, &way);
+	struct link *link = stand_in_link(si, slot, &way);
 
 	if (!link)
 		return way;
@@ -494,7 +494,7 @@ static struct stand_in *on_wire_for(struct hca *hca, const struct ring_header *h
 		return si;
 	if (!hca->xrc->shared || !hca->roce || h->imm >= XRC_SHARED_PLACES ||
 	    !mcast_xrc_read(hca, h->dst, &view) || pub_qp_epoch(view.state) != h->msn ||
-	    !has_begun(&hca->xrc->shared[h->imm], h->msn))
+	    !shared_has_begun(&hca->xrc->shared[h->imm], h->msn))
 		return NULL;
 	if (si)
 		stand_in_end(si);

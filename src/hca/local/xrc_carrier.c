@@ -204,7 +204,7 @@ static void xrc_take_in(struct qp *qp)
 }
 
 /* The QP's connections are gone by now, so all links are looked at. */
-static void xrc_settle(struct hca *hca, uint32_t qpn, uint32_t peer_qpn, bool ends)
+static void xrc_conns_settle(struct hca *hca, uint32_t qpn, uint32_t peer_qpn, bool ends)
 {
 	(void)peer_qpn;
 	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++) {
@@ -237,5 +237,5 @@ const struct carrier carrier_xrc = {
 	.leave = initiator_leave,
 	.take_in = xrc_take_in,
 	.linger = carrier_ignores,
-	.settle = xrc_settle,
+	.settle = xrc_conns_settle,
 };

@@ -44,10 +44,10 @@ static int check_caps(const struct ibv_qp_cap *cap)
 #define SEND_OPS_UC                                                                     \
 	(SEND_OPS_UD | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | \
 	 IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV)
-#define SEND_OPS_RC                                                                   \
+#define SEND_OPS_XRC                                                                  \
 	(SEND_OPS_UC | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | \
-	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV |         \
-	 IBV_QP_EX_WITH_ATOMIC_WRITE | IBV_QP_EX_WITH_FLUSH)
+	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV)
+#define SEND_OPS_RC (SEND_OPS_XRC | IBV_QP_EX_WITH_ATOMIC_WRITE | IBV_QP_EX_WITH_FLUSH)
 
 /* IBV_QP_CREATE_SOURCE_QPN and _BLOCK_SELF_MCAST_LB concern datagrams. */
 #define CREATE_FLAGS (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB | IBV_QP_CREATE_SOURCE_QPN)
@@ -63,8 +63,10 @@ static int check_init(const struct ibv_qp_init_attr_ex *attr)
 
 	switch (attr->qp_type) {
 	case IBV_QPT_RC:
-	case IBV_QPT_XRC_SEND:
 		ops = SEND_OPS_RC;
+		break;
+	case IBV_QPT_XRC_SEND:
+		ops = SEND_OPS_XRC;
 		break;
 	case IBV_QPT_UC:
 		ops = SEND_OPS_UC;

@@ -64,7 +64,7 @@ static const struct transition transitions[] = {
 			     IBV_QP_MIN_RNR_TIMER,
 		      [UC] = RATE | IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
 		      [UD] = RATE | IBV_QP_CUR_STATE | IBV_QP_QKEY,
-		      [XRC_SEND] = RATE | IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
+		      [XRC_SEND] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
 		      [XRC_RECV] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS |
 				   IBV_QP_MIN_RNR_TIMER}},
 	{.from = IBV_QPS_RTS,
@@ -73,7 +73,7 @@ static const struct transition transitions[] = {
 			     IBV_QP_MIN_RNR_TIMER,
 		      [UC] = RATE | IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
 		      [UD] = RATE | IBV_QP_CUR_STATE | IBV_QP_QKEY,
-		      [XRC_SEND] = RATE | IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
+		      [XRC_SEND] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
 		      [XRC_RECV] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS |
 				   IBV_QP_MIN_RNR_TIMER}},
 	{.from = IBV_QPS_RTS,
@@ -89,7 +89,7 @@ static const struct transition transitions[] = {
 			     IBV_QP_MIN_RNR_TIMER,
 		      [UC] = RATE | IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
 		      [UD] = RATE | IBV_QP_CUR_STATE | IBV_QP_QKEY,
-		      [XRC_SEND] = RATE | IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
+		      [XRC_SEND] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
 		      [XRC_RECV] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS |
 				   IBV_QP_MIN_RNR_TIMER}},
 	{.from = IBV_QPS_SQD,
