@@ -292,7 +292,8 @@ void xrc_wire_follow(struct hca *hca, uint32_t qpn, const struct proto_xrc_state
 enum way { DEALT_WITH, WAITS, LOST };
 
 /* The link to the process at `slot`, UP, and held until the next one is. NULL: `*way` says why. */
-static struct link *stand_in_link(struct stand_in *si, uint32_t slot, enum way *way) REQUIRES(si->qp.lock)
+static struct link *stand_in_link(struct stand_in *si, uint32_t slot, enum way *way)
+	REQUIRES(si->qp.lock)
 {
 	struct link *link = si->to && si->to->slot == slot && link_is(si->to, LINK_UP)
 				    ? si->to
@@ -503,7 +504,7 @@ static struct stand_in *on_wire_for(struct hca *hca, const struct ring_header *h
 
 	/* What may have changed since it was connected. */
 	is.state = pub_qp_state(view.state);
-	with.attr.qp_access_flags = pub_qp_access(view.state);
+	with.attr.qp_access_flags = pub_qp_access(view.state) & (PUB_QP_ANSWERS - 1);
 	with.attr.min_rnr_timer = view.rnr_timer;
 	memcpy(is.attr, &with, sizeof(with));
 	is.place = h->imm;

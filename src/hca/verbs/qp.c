@@ -348,8 +348,7 @@ uint32_t qp_number(const struct qp *qp)
 void qp_publish(struct qp *qp)
 {
 	struct pub_qp *e = &qp->hca->pub->qp[qp->index];
-	uint32_t rights = (qp_remote_access(qp) & (PUB_QP_ANSWERS - 1)) |
-			  (qp->attr.max_dest_rd_atomic ? PUB_QP_ANSWERS : 0);
+	uint32_t rights = attr_published_rights(&qp->attr);
 	uint64_t word = qp->state | (uint64_t)qp->type << 8 | (uint64_t)rights << 16 |
 			(uint64_t)qp->epoch << 32;
 

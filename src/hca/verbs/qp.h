@@ -39,6 +39,7 @@
 #include "hca/verbs/ah.h"
 #include "hca/verbs/recv_queue.h"
 #include "hca/verbs/send_queue.h"
+#include "shm/pub.h"
 
 struct carrier;
 struct context;
@@ -199,14 +200,27 @@ static inline bool qp_is_reliable(const struct qp *qp)
 
 /* ---- inside the HCA; qp.lock is held by the caller of each */
 
-/* The rights that this QP grants its peer. Without resources for READs and atomics it grants
- * neither. */
+/* The rights that a QP with these attributes grants its peer. Without resources for READs and
+ * atomics it grants neither. */
+static inline uint32_t attr_remote_access(const struct ibv_qp_attr *attr)
+{
+	return attr->max_dest_rd_atomic
+		       ? attr->qp_access_flags
+		       : attr->qp_access_flags & (unsigned int)IBV_ACCESS_REMOTE_WRITE;
+}
+
+/* The same, as it is published (shm/pub.h). */
+static inline uint32_t attr_published_rights(const struct ibv_qp_attr *attr)
+{
+	return (attr_remote_access(attr) & (PUB_QP_ANSWERS - 1)) |
+	       (attr->max_dest_rd_atomic ? PUB_QP_ANSWERS : 0);
+}
+
 static inline uint32_t qp_remote_access(const struct qp *qp) REQUIRES(qp->lock)
 {
-	return qp->attr.max_dest_rd_atomic
-		       ? qp->attr.qp_access_flags
-		       : qp->attr.qp_access_flags & (unsigned int)IBV_ACCESS_REMOTE_WRITE;
+	return attr_remote_access(&qp->attr);
 }
+
 /* The QP's number, which the program can't change as it can ibv.qp_num. */
 uint32_t qp_number(const struct qp *qp);
 /* Writes the QP's published entry. */

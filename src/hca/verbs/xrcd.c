@@ -333,9 +333,7 @@ static int target_change(const struct ibv_qp_attr *attr, int mask, const struct 
 		with.roce = route->roce;
 	}
 	is->state = to;
-	is->access = with.attr.max_dest_rd_atomic
-			     ? with.attr.qp_access_flags
-			     : with.attr.qp_access_flags & (unsigned int)IBV_ACCESS_REMOTE_WRITE;
+	is->access = attr_published_rights(&with.attr);
 	is->peer = with.attr.dest_qp_num;
 	is->rq_psn = with.attr.rq_psn;
 	is->rnr_timer = with.attr.min_rnr_timer;

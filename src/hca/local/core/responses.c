@@ -495,9 +495,13 @@ static bool local_retry_lost(struct local_qp *lq, uint64_t now, uint64_t *next)
 {
 	uint64_t period = lq->attr->timeout ? 4096ull << lq->attr->timeout : SCAN_MAX_NS;
 
-	if (!lq->retry_at || lq->retry_place != lq->sq->next) {
+	uint32_t progress = lq->sq->acked + lq->pieces;
+
+	/* Answers to requests before it start the timer anew. */
+	if (!lq->retry_at || lq->retry_place != lq->sq->next || progress != lq->scan_progress) {
 		lq->retry_at = now + period;
 		lq->retry_place = lq->sq->next;
+		lq->scan_progress = progress;
 		lq->retries = 0;
 	}
 	if (now >= lq->retry_at) {
