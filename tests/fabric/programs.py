@@ -170,6 +170,10 @@ class Shell:
             milliseconds = 300
         return result
 
+    def pid(self):
+        """The program's own; `verbena run` replaces itself by it."""
+        return self.child.pid
+
     def end(self):
         self.child.stdin.close()
         self.child.wait(timeout=PATIENCE)

@@ -79,10 +79,8 @@ void membership_leave(struct membership *membership)
 	if (!membership)
 		return;
 	lock_init(&membership->lock, RANK_MEMBERSHIP);
-	socket_set(membership, -1);
-	lock_take(&membership->lock);
 	membership->state = MEMBER_GONE;
-	lock_give(&membership->lock);
+	socket_set(membership, -1);
 	lock_init(&membership->flows.lock, RANK_FLOWS);
 	if (mmap(membership->flows.memory, PROTO_FLOWS_BYTES, PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)

@@ -907,7 +907,8 @@ static const struct {
 	{RDMA_USER_CM_CMD_RESOLVE_ADDR, sizeof(struct rdma_ucm_resolve_addr), 0, 0, 1},
 	{RDMA_USER_CM_CMD_SET_OPTION, sizeof(struct rdma_ucm_set_option), 0, 0, 1},
 	{PROTO_CM_DESTROY_CHANNEL, sizeof(struct proto_cm_channel), 0, 0, 1},
-	{PROTO_CM_HELLO, sizeof(struct proto_cm_hello), 0, 0, 0},
+	{PROTO_CM_HELLO, sizeof(struct proto_cm_hello), 0, offsetof(struct proto_cm_hello, node),
+	 0},
 };
 
 /* DISCONNECT may be posted: it is executed before the next request, and never answered. The other

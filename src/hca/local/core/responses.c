@@ -380,14 +380,21 @@ static const char *not_ready_reason(struct local_qp *lq)
 	return "the peer's process doesn't run (stopped?)";
 }
 
+/* Whether the oldest request that isn't answered is one that the fabric has lost. */
+static bool oldest_is_lost(const struct local_qp *lq)
+{
+	return lq->unrouted && lq->sq->acked == lq->sq->next;
+}
+
 static void local_give_up(struct local_qp *lq)
 {
+	bool lost = oldest_is_lost(lq);
 	char why[160];
 
-	if (lq->unrouted)
+	if (lost)
 		world_route_explain(lq, why, sizeof(why));
 	world_log(lq, "no answer from QP 0x%x: %s", lq->attr->dest_qp_num,
-		  lq->unrouted ? why : not_ready_reason(lq));
+		  lost ? why : not_ready_reason(lq));
 	if (local_reliable(lq)) {
 		local_complete(lq, sq_at(lq->sq, lq->sq->acked), IBV_WC_RETRY_EXC_ERR);
 		return;
@@ -489,25 +496,24 @@ static void excuse_own_absence(struct local_qp *lq, uint64_t now)
 /*
  * Sends a request that the fabric has lost again, once each timeout, as an adapter does. False: the
  * timeout after the last retry is over. Retries are counted, since this process may look late, and
- * the fabric's manager isn't to be blamed for that.
+ * the fabric's manager isn't to be blamed for that. Each answer to an earlier request begins the
+ * count anew, and while one is missing, it isn't this request that fails.
  */
 static bool local_retry_lost(struct local_qp *lq, uint64_t now, uint64_t *next)
 {
 	uint64_t period = lq->attr->timeout ? 4096ull << lq->attr->timeout : SCAN_MAX_NS;
+	bool oldest = oldest_is_lost(lq);
 
-	uint32_t progress = lq->sq->acked + lq->pieces;
-
-	/* Answers to requests before it start the timer anew. */
-	if (!lq->retry_at || lq->retry_place != lq->sq->next || progress != lq->scan_progress) {
+	if (!lq->retry_at || lq->retry_place != lq->sq->next || lq->retry_acked != lq->sq->acked) {
 		lq->retry_at = now + period;
 		lq->retry_place = lq->sq->next;
-		lq->scan_progress = progress;
+		lq->retry_acked = lq->sq->acked;
 		lq->retries = 0;
 	}
 	if (now >= lq->retry_at) {
-		if (lq->retries == lq->attr->retry_cnt && lq->attr->timeout)
+		if (oldest && lq->retries == lq->attr->retry_cnt && lq->attr->timeout)
 			return false;
-		lq->retries++;
+		lq->retries += oldest;
 		lq->retry_at = now + period;
 		lq->unrouted = false;
 		local_run(lq);
@@ -540,12 +546,15 @@ bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next)
 
 	excuse_own_absence(lq, now);
 	if (unlikely(lq->unrouted) && link == WORLD_LINK_UP) {
+		bool oldest = oldest_is_lost(lq);
 		bool goes_on = local_retry_lost(lq, now, next);
 
-		lq->stalled_since = 0;
 		if (!goes_on)
 			local_give_up(lq);
-		return goes_on;
+		if (oldest) {
+			lq->stalled_since = 0;
+			return goes_on;
+		}
 	}
 	uint32_t progress = lq->sq->acked + lq->pieces;
 
