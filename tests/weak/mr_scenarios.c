@@ -44,7 +44,7 @@ static void begin(void)
 	region.ibv.lkey = RKEY - 1;
 	region.ibv.rkey = region.rkey = RKEY;
 	region.ibv.pd = &domain.ibv;
-	region.iova = (uintptr_t)bytes;
+	region.base = region.iova = (uintptr_t)bytes;
 	region.access = 4;
 }
 
