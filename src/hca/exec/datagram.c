@@ -74,7 +74,8 @@ static bool datagram_place(struct qp *qp, const struct recv_wqe *wqe, const stru
 	HAZARD_SCOPE(holds, qp);
 	struct iovec local[LIMIT_SGE];
 	struct ibv_grh grh;
-	int count = receive_segments(qp, wqe, local, &holds);
+	int count =
+		receive_segments(qp, wqe, (uint32_t)sizeof(grh) + arrival->length, local, &holds);
 
 	make_grh(&grh, ud, arrival);
 	return count >= 0 && copy_scatter(local, count, 0, &grh, sizeof(grh)) &&

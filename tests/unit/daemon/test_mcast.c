@@ -425,9 +425,9 @@ static void joiner_begin(struct joiner *j)
 	assert_int_equal(CM(j, CREATE_ID, create, made), 0);
 	j->id = resolve.id = made.id;
 	memcpy(&resolve.dst_addr, &in, sizeof(in));
-	assert_int_equal(cm(j->fd, RDMA_USER_CM_CMD_RESOLVE_ADDR, &resolve, sizeof(resolve), NULL,
-			    0, NULL),
-			 0);
+	assert_int_equal(
+		cm(j->fd, RDMA_USER_CM_CMD_RESOLVE_ADDR, &resolve, sizeof(resolve), NULL, 0, NULL),
+		0);
 }
 
 static void joiner_end(struct joiner *j)
