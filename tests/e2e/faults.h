@@ -16,6 +16,7 @@ extern const struct rig_test foreign_tests[];  /* regions that another process i
 extern const struct rig_test file_tests[];     /* memory files; writes that follow one another */
 extern const struct rig_test found_tests[];    /* memory that is shared already */
 extern const struct rig_test dereg_tests[];    /* the end of a region that is being used */
+extern const struct rig_test reach_tests[];    /* receives longer than their memory */
 extern const struct rig_test order_tests[]; /* order after a message that is lost with its sender */
 extern const struct rig_test
 	away_tests[]; /* answers that arrive while their requester is stopped */

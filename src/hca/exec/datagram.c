@@ -94,7 +94,8 @@ static bool datagram_place(struct qp *qp, const struct recv_wqe *wqe, const stru
 	HAZARD_SCOPE(holds, qp);
 	struct iovec local[LIMIT_SGE];
 	struct ibv_grh grh;
-	int count = receive_segments(qp, wqe, local, &holds);
+	int count =
+		receive_segments(qp, wqe, (uint32_t)sizeof(grh) + arrival->length, local, &holds);
 
 	/* Without a GRH the bytes stay as they are. */
 	if (unlikely(qp->hca->membership && !(ud->lid_flags & RECORD_UD_GRH)))

@@ -66,6 +66,22 @@ void receive_give_back(struct qp *qp, const struct recv_wqe *wqe)
 	}
 }
 
+int receive_segments_of_several(const struct qp *qp, const struct recv_wqe *wqe, uint32_t length,
+				struct iovec *out, const struct hazard_scope *scope)
+{
+	struct ibv_sge reached[LIMIT_SGE];
+	uint32_t count = 0;
+
+	for (; length && count < wqe->num_sge; count++) {
+		reached[count] = wqe->sge[count];
+		if (length < reached[count].length)
+			reached[count].length = length;
+		length -= reached[count].length;
+	}
+	return mr_resolve_list(qp->hca, receive_domain(qp), reached, count, IBV_ACCESS_LOCAL_WRITE,
+			       out, scope);
+}
+
 enum ibv_wc_status execute_flush(const struct qp *qp, uint64_t addr, uint32_t length, uint32_t rkey,
 				 uint8_t feth)
 {

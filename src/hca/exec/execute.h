@@ -46,16 +46,31 @@ bool receive_ever_posted(struct qp *qp) REQUIRES(qp->lock);
 /* Gives a receive back whose message won't come: it becomes the next one. */
 void receive_give_back(struct qp *qp, const struct recv_wqe *wqe) REQUIRES(qp->lock);
 
+/* The protection domain of the queue that the QP's receives were posted to: an SRQ's own, which
+ * need not be the QP's (10.2.9). */
+static inline uint32_t receive_domain(const struct qp *qp)
+{
+	return qp->srq ? qp->srq->pd_id : qp->pd_id;
+}
+
+/* As receive_segments(), for bytes that don't all lie in the first segment. */
+int receive_segments_of_several(const struct qp *qp, const struct recv_wqe *wqe, uint32_t length,
+				struct iovec *out, const struct hazard_scope *scope);
+
 /*
- * Resolves the receive's segments into an iovec; their number, or -EFAULT. Their local keys belong
- * to the protection domain of the queue that they were posted to: an SRQ's own, which need not be
- * the QP's (10.2.9). The regions are held until `scope` ends.
+ * Resolves the first `length` bytes of the receive into an iovec; the number of segments, or
+ * -EFAULT. What a message doesn't reach need not be memory (docs/behaviour.md): programs post
+ * receives that are longer than the rest of their region. The regions are held until `scope` ends.
  */
-static inline int receive_segments(const struct qp *qp, const struct recv_wqe *wqe,
+static inline int receive_segments(const struct qp *qp, const struct recv_wqe *wqe, uint32_t length,
 				   struct iovec *out, const struct hazard_scope *scope)
 {
-	return mr_resolve_list(qp->hca, qp->srq ? qp->srq->pd_id : qp->pd_id, wqe->sge,
-			       wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, out, scope);
+	if (unlikely(!wqe->num_sge || length > wqe->sge[0].length))
+		return receive_segments_of_several(qp, wqe, length, out, scope);
+	const struct ibv_sge first = {wqe->sge[0].addr, length, wqe->sge[0].lkey};
+
+	return mr_resolve_list(qp->hca, receive_domain(qp), &first, 1, IBV_ACCESS_LOCAL_WRITE, out,
+			       scope);
 }
 
 /* Completes the receive with `status`; `arrival` describes its message. */

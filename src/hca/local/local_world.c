@@ -322,11 +322,12 @@ int world_request_segments(struct local_qp *lq, const struct send_wqe *wqe, uint
 	return sq_segments(qp_of_local(lq), wqe, access, out, &scope);
 }
 
-int world_receive_segments(struct local_qp *lq, const struct recv_wqe *wqe, struct iovec *out)
+int world_receive_segments(struct local_qp *lq, const struct recv_wqe *wqe, uint32_t length,
+			   struct iovec *out)
 {
 	const struct hazard_scope scope = scope_of(lq);
 
-	return receive_segments(qp_of_local(lq), wqe, out, &scope);
+	return receive_segments(qp_of_local(lq), wqe, length, out, &scope);
 }
 
 bool world_gather(struct local_qp *lq, void *to, const struct iovec *from, int count, size_t offset,

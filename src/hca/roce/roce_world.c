@@ -96,7 +96,7 @@ static bool roce_place(void *owner, uint32_t offset, const uint8_t *from, uint32
 	HAZARD_SCOPE(holds, w->qp);
 	struct iovec local[LIMIT_SGE];
 
-	int count = receive_segments(w->qp, &w->receive.wqe, local, &holds);
+	int count = receive_segments(w->qp, &w->receive.wqe, offset + n, local, &holds);
 
 	(void)last;
 	return count >= 0 && copy_scatter(local, count, offset, from, n);

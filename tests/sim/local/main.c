@@ -98,6 +98,7 @@ static bool totals_print(void)
 		{"switches", totals.switches},
 		{"requests", totals.requests},
 		{"messages received", totals.receives},
+		{"into long receives", totals.long_receives},
 		{"deregistrations", totals.deregistrations},
 		{"that waited", totals.dereg_waits},
 		{"QPs to ERR", totals.errors},

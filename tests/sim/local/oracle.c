@@ -449,6 +449,7 @@ static void check_message(struct qp *qp, uint32_t number, const struct arrival *
 		fail("request %u arrives with other bytes than were posted", r->number);
 	executed(r);
 	totals.receives++;
+	totals.long_receives += receives[number].length > REGION_BLOCKS * BLOCK;
 }
 
 void oracle_received(struct qp *qp, uint32_t number, const struct arrival *arrival,

@@ -134,6 +134,8 @@ void plan_make(struct plan *plan, uint64_t seed)
 	plan->in_files = one_of(&rng, 0, 0, 300);
 	plan->imported = one_of(&rng, 0, 0, 200);
 	plan->windows = one_of(&rng, 0, 150, 500);
+	if (!plan->hostile) /* whose messages may be as long as the receive */
+		plan->long_receives = one_of(&rng, 0, 100, 700);
 }
 
 void plan_print(const struct plan *plan)

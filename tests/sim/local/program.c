@@ -241,6 +241,8 @@ static void post_receive(struct qp *qp)
 		return;
 	if (rng_chance(&sim.rng, sim.plan.long_sends))
 		length = 8 + rng_below(&sim.rng, MESSAGE_MAX - 8);
+	else if (sim.plan.long_receives && rng_chance(&sim.rng, sim.plan.long_receives))
+		length = REGION_BLOCKS * BLOCK + 1; /* beyond its region; no message is as long */
 	uint32_t number = oracle_receive(qp, block, length);
 	/* The region may be deregistered before the receive is posted. */
 	struct ibv_sge sge = {block_iova(qp->process, block), length,

@@ -98,6 +98,7 @@ struct plan {
 	bool fast_copies; /* a copy is one step */
 	/* thousandths of the programs' actions */
 	uint32_t err, reset, destroy, dereg, unmap, bad_key, long_sends, reconnect, drain, fork;
+	uint32_t long_receives; /* that reach beyond their region */
 	uint32_t borrow;  /* thousandths of requests that lend their memory, if allowed */
 	uint32_t windows; /* thousandths of requests on windows */
 	uint32_t in_files, imported; /* thousandths of regions */
@@ -519,7 +520,7 @@ struct receive_state {
 };
 
 struct totals {
-	uint64_t steps, switches, requests, success, dropped_runs, receives;
+	uint64_t steps, switches, requests, success, dropped_runs, receives, long_receives;
 	uint64_t status[32];
 	uint64_t kinds[REC_KINDS + 2];
 	uint64_t deregistrations, dereg_waits, kills, stops, cuts, losses, resets, errors, destroys,

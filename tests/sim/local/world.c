@@ -334,9 +334,15 @@ int world_request_segments(struct local_qp *lq, const struct send_wqe *wqe, uint
 	return segments(qp_of(lq), wqe->sge, wqe->num_sge, access, out);
 }
 
-int world_receive_segments(struct local_qp *lq, const struct recv_wqe *wqe, struct iovec *out)
+/* Receives have one segment here. */
+int world_receive_segments(struct local_qp *lq, const struct recv_wqe *wqe, uint32_t length,
+			   struct iovec *out)
 {
-	return segments(qp_of(lq), wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, out);
+	struct ibv_sge first = wqe->sge[0];
+
+	if (length < first.length)
+		first.length = length;
+	return segments(qp_of(lq), &first, 1, IBV_ACCESS_LOCAL_WRITE, out);
 }
 
 /* Copies `length` bytes of segments, `offset` into them, from or to `flat`. */

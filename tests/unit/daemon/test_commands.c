@@ -105,6 +105,11 @@ static const struct known on_context[] = {
 	ROW(PROTO_IMPORT_MR, proto_import_mr, proto_import_mr_resp),
 	ROW(PROTO_CREATE_CHANNEL_CQ, ib_uverbs_create_cq, proto_create_channel_cq_resp),
 	ROW(PROTO_CREATE_QP_CQS, proto_create_qp_cqs, proto_create_qp_cqs_resp),
+	ROW(PROTO_ALLOC_NULL_MR, proto_handle, ib_uverbs_reg_mr_resp),
+	ROW(PROTO_ALLOC_DM, proto_alloc_dm, proto_alloc_dm_resp),
+	ROW0(PROTO_FREE_DM, proto_handle),
+	ROW(PROTO_IMPORT_DM, proto_handle, proto_import_dm_resp),
+	ROW(PROTO_REG_DM_MR, proto_reg_dm_mr, ib_uverbs_reg_mr_resp),
 };
 #define ON_CONTEXT (sizeof(on_context) / sizeof(on_context[0]))
 

@@ -409,11 +409,12 @@ static void joiner_begin(struct joiner *j)
 {
 	const struct proto_cm_hello hello = {.abi = PROTO_ABI};
 	const struct sockaddr_in in = {.sin_family = AF_INET,
+				       .sin_port = htons(7),
 				       .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	struct proto_cm_create_channel_resp channel;
 	struct rdma_ucm_create_id create = {.uid = 7, .ps = RDMA_PS_UDP};
 	struct rdma_ucm_create_id_resp made;
-	struct rdma_ucm_bind bind = {.addr_size = sizeof(in)};
+	struct rdma_ucm_resolve_addr resolve = {.dst_size = sizeof(in), .timeout_ms = 1000};
 
 	j->fd = raw_connect_cm(&server);
 	assert_int_equal(cm(j->fd, PROTO_CM_HELLO, &hello, sizeof(hello), NULL, 0, NULL), 0);
@@ -422,9 +423,11 @@ static void joiner_begin(struct joiner *j)
 		0);
 	memcpy(create.reserved, &channel.channel, sizeof(channel.channel));
 	assert_int_equal(CM(j, CREATE_ID, create, made), 0);
-	j->id = bind.id = made.id;
-	memcpy(&bind.addr, &in, sizeof(in));
-	assert_int_equal(cm(j->fd, RDMA_USER_CM_CMD_BIND, &bind, sizeof(bind), NULL, 0, NULL), 0);
+	j->id = resolve.id = made.id;
+	memcpy(&resolve.dst_addr, &in, sizeof(in));
+	assert_int_equal(
+		cm(j->fd, RDMA_USER_CM_CMD_RESOLVE_ADDR, &resolve, sizeof(resolve), NULL, 0, NULL),
+		0);
 }
 
 static void joiner_end(struct joiner *j)

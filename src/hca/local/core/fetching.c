@@ -167,7 +167,7 @@ static enum local_outcome fetch_message(struct local_qp *lq, const struct ring_h
 {
 	WORLD_MEMORY(memory, lq);
 	struct iovec local[LIMIT_SGE];
-	int count = world_receive_segments(lq, wqe, local);
+	int count = world_receive_segments(lq, wqe, h->length, local);
 
 	if (unlikely(count < 0))
 		return local_fail_receive(lq, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);

@@ -94,7 +94,7 @@ bool local_place_payload(struct local_qp *lq, const struct recv_wqe *wqe, uint32
 {
 	WORLD_MEMORY(memory, lq);
 	struct iovec local[LIMIT_SGE];
-	int count = world_receive_segments(lq, wqe, local);
+	int count = world_receive_segments(lq, wqe, offset + length, local);
 
 	return likely(count >= 0) && world_scatter(lq, local, count, offset, payload, length);
 }

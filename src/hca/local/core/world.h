@@ -137,11 +137,12 @@ static inline void world_memory_end(struct world_memory *memory)
 	__attribute__((cleanup(world_memory_end), unused)) struct world_memory name = { \
 		lq, world_memory_mark(lq)}
 
-/* Resolves the memory of a request (`access` 0 or IBV_ACCESS_LOCAL_WRITE), or of a receive, as its
- * keys grant it now. The number of segments in `out` (LIMIT_SGE places), or -EFAULT. [shared] */
+/* Resolves the memory of a request (`access` 0 or IBV_ACCESS_LOCAL_WRITE), or of the first `length`
+ * bytes of a receive, as its keys grant it now. The number of segments in `out` (LIMIT_SGE places), or -EFAULT. [shared] */
 int world_request_segments(struct local_qp *lq, const struct send_wqe *wqe, uint32_t access,
 			   struct iovec *out);
-int world_receive_segments(struct local_qp *lq, const struct recv_wqe *wqe, struct iovec *out);
+int world_receive_segments(struct local_qp *lq, const struct recv_wqe *wqe, uint32_t length,
+			   struct iovec *out);
 /* Copies flat bytes from (to) segments, beginning `offset` bytes into them. False: not mapped.
  * [shared] */
 bool world_gather(struct local_qp *lq, void *to, const struct iovec *from, int count, size_t offset,
