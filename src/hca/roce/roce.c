@@ -653,6 +653,12 @@ static void arm_heirs(struct roce *roce)
 	lock_give(&roce->list_lock);
 }
 
+/* list_lock is held: there is one writer, and arming the socket reads it without the lock. */
+static void set_heir_count(struct roce *roce, uint32_t count)
+{
+	atomic_store_explicit(&roce->heir_count, count, memory_order_relaxed);
+}
+
 /* The place of a slot's socket; UINT32_MAX: there is none. list_lock is held. */
 static uint32_t heir_of(const struct roce *roce, uint32_t slot)
 {
@@ -677,12 +683,16 @@ int roce_inherit(struct roce *roce, uint32_t slot, int fd)
 
 	lock_take(&roce->hca->engine);
 	lock_take(&roce->list_lock);
-	if (roce->heir_count == ROCE_HEIRS)
+	uint32_t count = roce->heir_count;
+
+	if (count == ROCE_HEIRS) {
 		err = -ENOSPC;
-	else if (heir_of(roce, slot) != UINT32_MAX)
+	} else if (heir_of(roce, slot) != UINT32_MAX) {
 		err = -EALREADY;
-	else
-		roce->heirs[roce->heir_count++] = (struct roce_heir){slot, fd};
+	} else {
+		roce->heirs[count] = (struct roce_heir){slot, fd};
+		set_heir_count(roce, count + 1);
+	}
 	lock_give(&roce->list_lock);
 	lock_give(&roce->hca->engine);
 	if (err)
@@ -701,8 +711,10 @@ void roce_disinherit(struct roce *roce, uint32_t slot)
 
 	if (i != UINT32_MAX) {
 		fd = roce->heirs[i].fd;
-		roce->heirs[i] = roce->heirs[roce->heir_count - 1];
-		roce->heir_count--;
+		uint32_t last = roce->heir_count - 1;
+
+		roce->heirs[i] = roce->heirs[last];
+		set_heir_count(roce, last);
 	}
 	lock_give(&roce->list_lock);
 	if (fd >= 0)
