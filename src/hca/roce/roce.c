@@ -666,6 +666,12 @@ static void arm_heirs(struct roce *roce)
 	lock_give(&roce->list_lock);
 }
 
+/* list_lock is held: there is one writer, and arming the socket reads it without the lock. */
+static void set_heir_count(struct roce *roce, uint32_t count)
+{
+	atomic_store_explicit(&roce->heir_count, count, memory_order_relaxed);
+}
+
 /* The place of a slot's socket; UINT32_MAX: there is none. list_lock is held. */
 static uint32_t heir_of(const struct roce *roce, uint32_t slot)
 {
@@ -684,26 +690,22 @@ bool roce_inherits(struct roce *roce, uint32_t slot)
 	return has;
 }
 
-static void heir_add(struct roce *roce, struct roce_heir heir) REQUIRES(roce->list_lock)
-{
-	uint32_t place = atomic_load(&roce->heir_count);
-
-	roce->heirs[place] = heir;
-	atomic_store(&roce->heir_count, place + 1);
-}
-
 int roce_inherit(struct roce *roce, uint32_t slot, int fd)
 {
 	int err = 0;
 
 	lock_take(&roce->hca->engine);
 	lock_take(&roce->list_lock);
-	if (roce->heir_count == ROCE_HEIRS)
+	uint32_t count = roce->heir_count;
+
+	if (count == ROCE_HEIRS) {
 		err = -ENOSPC;
-	else if (heir_of(roce, slot) != UINT32_MAX)
+	} else if (heir_of(roce, slot) != UINT32_MAX) {
 		err = -EALREADY;
-	else
-		heir_add(roce, (struct roce_heir){slot, fd});
+	} else {
+		roce->heirs[count] = (struct roce_heir){slot, fd};
+		set_heir_count(roce, count + 1);
+	}
 	lock_give(&roce->list_lock);
 	lock_give(&roce->hca->engine);
 	if (err)
@@ -722,9 +724,10 @@ void roce_disinherit(struct roce *roce, uint32_t slot)
 
 	if (i != UINT32_MAX) {
 		fd = roce->heirs[i].fd;
-		uint32_t last = atomic_fetch_sub(&roce->heir_count, 1) - 1;
+		uint32_t last = roce->heir_count - 1;
 
 		roce->heirs[i] = roce->heirs[last];
+		set_heir_count(roce, last);
 	}
 	lock_give(&roce->list_lock);
 	if (fd >= 0)
