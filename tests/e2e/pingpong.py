@@ -153,15 +153,6 @@ def many_pairs(stage, count):
             (problems[0] if problems else ""))
 
 
-def refused(stage, program, option, pattern):
-    """An option for which Verbena has no capability: a message and a failure, not a hang."""
-    process = stage.start(program, "-g", 0, "-p", PORTS.take(), option)
-    status = process.wait(20 * SLOW)
-    text = process.output()
-    require(status not in (0, None) and status > 0, f"ended with {status}\n{tail(text)}")
-    require(re.search(pattern, text), f"no clear message\n{tail(text)}")
-
-
 def main():
     """All cases."""
     need_programs("ibv_rc_pingpong")
@@ -189,10 +180,14 @@ def main():
     suite.case("srq 1 QP", exchange, stage, "srq", 4096, "-q", 1, "-c")
     suite.case("srq 100 QPs", exchange, stage, "srq", 512, "-q", 100, "-r", 1000, "-c",
                iterations=50)
-    suite.case("device memory is refused", refused, stage, "ibv_rc_pingpong", "-j",
-               "(?i)dm|device memory|support")
-    suite.case("on-demand paging is refused", refused, stage, "ibv_rc_pingpong", "-o",
-               "(?i)odp|paging|support")
+    for size in (8, 4096, 128 * KIB):
+        suite.case(f"rc {size} B device memory", exchange, stage, "rc", size, "-j", "-c")
+    for size in (4096, MIB):
+        suite.case(f"rc {size} B on demand", exchange, stage, "rc", size, "-o", "-c")
+        suite.case(f"rc {size} B on demand, prefetched", exchange, stage, "rc", size, "-o", "-P",
+                   "-c")
+    suite.case("rc 4096 B on demand, implicit", exchange, stage, "rc", 4096, "-O", "-c")
+    suite.case("srq 4096 B on demand", exchange, stage, "srq", 4096, "-o", "-c")
     suite.case("8 pairs at once", many_pairs, stage, 8)
     if FULL:
         suite.case("32 pairs at once", many_pairs, stage, 32)
