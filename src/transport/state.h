@@ -211,7 +211,8 @@ struct tp {
 	struct pacer pacer;
 	struct events events;
 	struct requester requester;
-	struct responder *responder; /* `own`, or in memory that processes share: tp_responder_at() */
+	struct responder
+		*responder; /* `own`, or in memory that processes share: tp_responder_at() */
 	struct responder own;
 	struct early early;
 };

@@ -81,9 +81,9 @@ enum tp_take {
 /* The result of a request's memory access; it decides the NAK and the asynchronous event. */
 enum tp_access {
 	TP_ACCESS_OK,
-	TP_ACCESS_REFUSED, /* key, range, PD or right: NAK_REMOTE_ACCESS */
-	TP_ACCESS_INVALID, /* the QP isn't set up for the operation, or an atomic isn't aligned:
-			      NAK_INVALID_REQUEST */
+	TP_ACCESS_REFUSED,   /* key, range, PD or right: NAK_REMOTE_ACCESS */
+	TP_ACCESS_INVALID,   /* the QP isn't set up for the operation, or an atomic isn't aligned:
+				NAK_INVALID_REQUEST */
 	TP_ACCESS_ELSEWHERE, /* aim() only: another process has the SRQ, see tp_srq_of() */
 };
 

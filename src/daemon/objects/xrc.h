@@ -9,9 +9,9 @@
  * A target queue pair belongs to its domain and lives as long as any handle of it: an OBJECT_QP
  * with `target` set, made by CREATE_QP or OPEN_QP by any process that has the domain open. Its
  * number is one of the process that made it; while it lives, the number and the slot are given to
- * nothing else, also when that process has ended. Its packets come to the socket of the number's slot;
- * when that slot's process has ended, another one that has such a queue pair open is its heir, and
- * gets the socket (xrc_share.h). Its state changes by PROTO_XRC_MODIFY, and by
+ * nothing else, also when that process has ended. Its packets come to the socket of the number's
+ * slot; when that slot's process has ended, another one that has such a queue pair open is its
+ * heir, and gets the socket (xrc_share.h). Its state changes by PROTO_XRC_MODIFY, and by
  * PROTO_XRC_REPORT to ERR; both write the table (shm/xrc.h) and send PROTO_EVENT_XRC to each
  * process that has the domain open.
  *
@@ -41,7 +41,8 @@ struct xrc {
 	uint32_t targets;
 	uint32_t next_place;
 	uint64_t places[XRC_SHARED_PLACES / 64]; /* a bit for each place in use (xrc_share.h) */
-	uint16_t heir[LIMIT_SLOTS]; /* the slot of the process that has the slot's socket; 0: none */
+	uint16_t
+		heir[LIMIT_SLOTS]; /* the slot of the process that has the slot's socket; 0: none */
 };
 
 struct xrc_domain {
@@ -76,7 +77,7 @@ bool xrc_has_slot(const struct server *server, uint32_t slot);
 /* The slot of the process that gets the packets for the slot's numbers; 0: none. */
 uint32_t xrc_dispatcher(const struct server *server, uint32_t slot);
 /* A process has returned, or won't: finds heirs for the slots that have none. */
-void xrc_settle(struct server *server);
+void xrc_settle_heirs(struct server *server);
 /* The process at the slot, and its range of numbers, have ended. */
 void xrc_process_ended(struct server *server, uint32_t slot);
 

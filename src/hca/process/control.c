@@ -11,12 +11,12 @@
 #include <time.h>
 
 #include "client/call.h"
-#include "hca/exec/xrc_target.h"
 #include "hca/local/link.h"
 #include "hca/mem/mapped.h"
 #include "hca/process/books.h"
 #include "hca/process/hca.h"
 #include "hca/verbs/window.h"
+#include "hca/verbs/xrc_follow.h"
 
 /* How long to wait before the next look at copies that hold a window up: as a deregistration naps.
  * No event reports a copy's end. */
