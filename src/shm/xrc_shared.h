@@ -10,13 +10,13 @@
  * works on a place that nobody looks at.
  *
  *   written    by                                                     and then
- *   is, responder  the process that gets the packets, when it begins  epoch (release) [X1]
- *   responder  the holder                                             holder (release) [X3]
+ *   is, responder  the process that gets the packets, when it begins  epoch (release) [Y1]
+ *   responder  the holder                                             holder (release) [Y3]
  *   holder     the holder, which hands the responder on; or the
  *              process that gets the packets, if the holder is dead
  *
- * A process reads `epoch` (acquire [X2]) before it uses `is` or the responder, and `holder`
- * (acquire [X4]) before it uses the responder: it may, if that is its own slot.
+ * A process reads `epoch` (acquire [Y2]) before it uses `is` or the responder, and `holder`
+ * (acquire [Y4]) before it uses the responder: it may, if that is its own slot.
  *
  * A holder may be killed between any two stores. What it was executing was for an SRQ of its own,
  * which has ended with it, so the message's next packet is refused, whatever the state says about

@@ -175,7 +175,7 @@ int command_returned(struct request *request, void *response)
 	end_claims_on(process->server, process->slot);
 	serve_waiting(process->server, awaited_by, process->slot);
 	mcast_settle(process->server);
-	xrc_settle(process->server);
+	xrc_settle_heirs(process->server);
 	log_info("process %d (%s) is back with all that it holds", process->pid, process->comm);
 	return 0;
 }
@@ -210,7 +210,7 @@ static void return_on_death(struct watch *watch, uint32_t events)
 	server->slots.absent[slot] = NULL;
 	absent_free(absent);
 	process_slot_done(server, slot);
-	xrc_settle(server);
+	xrc_settle_heirs(server);
 	end_claims_on(server, slot);
 	serve_waiting(server, awaited_by, slot);
 	mcast_settle(server);

@@ -276,7 +276,7 @@ static void find_heir(struct server *server, uint32_t slot)
 	for_each_of_slot(server, slot, tell_change);
 }
 
-void xrc_settle(struct server *server)
+void xrc_settle_heirs(struct server *server)
 {
 	for (uint32_t slot = 1; server->xrc.targets && slot < LIMIT_SLOTS; slot++)
 		if (!server->slots.process[slot] && !server->slots.absent[slot] &&
@@ -297,7 +297,7 @@ void xrc_process_ended(struct server *server, uint32_t slot)
 	for (uint32_t i = 0; i < LIMIT_SLOTS; i++)
 		if (server->xrc.heir[i] == slot)
 			server->xrc.heir[i] = 0;
-	xrc_settle(server);
+	xrc_settle_heirs(server);
 }
 
 int xrc_make_target(struct xrc_domain *domain, uint32_t qpn, struct target **out)

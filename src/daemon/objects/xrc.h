@@ -77,7 +77,7 @@ bool xrc_has_slot(const struct server *server, uint32_t slot);
 /* The slot of the process that gets the packets for the slot's numbers; 0: none. */
 uint32_t xrc_dispatcher(const struct server *server, uint32_t slot);
 /* A process has returned, or won't: finds heirs for the slots that have none. */
-void xrc_settle(struct server *server);
+void xrc_settle_heirs(struct server *server);
 /* The process at the slot, and its range of numbers, have ended. */
 void xrc_process_ended(struct server *server, uint32_t slot);
 

@@ -40,7 +40,6 @@
 #include "base/sys.h"
 #include "hca/engine/lease.h"
 #include "hca/engine/pass.h"
-#include "hca/exec/xrc_target.h"
 #include "hca/fabric/membership.h"
 #include "hca/local/link.h"
 #include "hca/local/link_idle.h"
@@ -54,6 +53,7 @@
 #include "hca/verbs/cq.h"
 #include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
+#include "hca/verbs/xrc_follow.h"
 #include "shm/bell.h"
 
 uint64_t now_ns(void)

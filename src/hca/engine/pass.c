@@ -10,7 +10,6 @@
 
 #include "base/log.h"
 #include "hca/engine/engine.h"
-#include "hca/exec/xrc_target.h"
 #include "hca/local/link.h"
 #include "hca/local/local_carrier.h"
 #include "hca/local/local_conn.h"
@@ -76,14 +75,21 @@ static bool cq_overran(const struct qp *qp)
 	       (qp->recv_cq && atomic_load(&qp->recv_cq->overrun));
 }
 
-static void fail_stand_in(struct qp *qp) REQUIRES(qp->lock)
+static void engine_fail_qp(struct qp *qp, const char *why) REQUIRES(qp->lock)
 {
+	log_warn("QP 0x%x fails: %s", qp->ibv.qp_num, why);
 	qp_fail(qp, IBV_EVENT_QP_FATAL);
 }
 
-/* Fails the QPs of a link whose peer broke the ring's rules or, if `link` is NULL, the QPs of CQs
- * that overran. hca.engine is held. */
-static void fail_qps(struct hca *hca, const struct link *link)
+/* Of a link whose peer broke the ring's rules. */
+static void fail_of_link(struct qp *qp) REQUIRES(qp->lock)
+{
+	if (qp->state != IBV_QPS_RESET)
+		engine_fail_qp(qp, "its peer broke the rules of their link");
+}
+
+/* Fails the QPs of CQs that overran. hca.engine is held. */
+static void fail_overrun(struct hca *hca)
 {
 	for (uint32_t i = 0; i < LIMIT_QPS_PER_SLOT; i++) {
 		struct qp *qp = hca->qps[i];
@@ -91,17 +97,10 @@ static void fail_qps(struct hca *hca, const struct link *link)
 		if (!qp)
 			continue;
 		lock_take(&qp->lock);
-		if (qp->state != IBV_QPS_RESET && qp->state != IBV_QPS_ERR &&
-		    (link ? local_link_of(qp) == link : cq_overran(qp))) {
-			log_warn("QP 0x%x fails: %s", qp->ibv.qp_num,
-				 link ? "its peer broke the rules of their link"
-				      : "a CQ that it completes to has overrun");
-			qp_fail(qp, IBV_EVENT_QP_FATAL);
-		}
+		if (qp->state != IBV_QPS_RESET && qp->state != IBV_QPS_ERR && cq_overran(qp))
+			engine_fail_qp(qp, "a CQ that it completes to has overrun");
 		lock_give(&qp->lock);
 	}
-	if (link)
-		xrc_for_each_of_link(hca, link, fail_stand_in);
 }
 
 void engine_fail_overrun(struct hca *hca)
@@ -109,7 +108,7 @@ void engine_fail_overrun(struct hca *hca)
 	if (!work_take(&hca->engine_work, ENGINE_OVERRUNS))
 		return;
 	lock_take(&hca->engine);
-	fail_qps(hca, NULL);
+	fail_overrun(hca);
 	lock_give(&hca->engine);
 }
 
@@ -177,7 +176,7 @@ unsigned int engine_pass_links(struct hca *hca, unsigned int *looked)
 		if (unlikely(!link_is(link, LINK_UP))) {
 			list_del(&link->node);
 			if (atomic_load(&link->broken))
-				fail_qps(hca, link);
+				link_for_each_qp(hca, link, fail_of_link);
 			continue;
 		}
 		if (ring_ready(&link->rx))

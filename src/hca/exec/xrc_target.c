@@ -10,27 +10,23 @@
 #include "hca/engine/engine.h"
 #include "hca/exec/mcast.h"
 #include "hca/exec/xrc_wire.h"
-#include "hca/local/link.h"
-#include "hca/local/local_carrier.h"
-#include "hca/local/local_conn.h"
+#include "hca/local/xrc_records.h"
 #include "hca/mem/hazard.h"
-#include "hca/process/books.h"
-#include "hca/process/control.h"
+#include "hca/process/context.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/carrier.h"
 #include "hca/verbs/cq.h"
-#include "hca/verbs/event.h"
-#include "hca/verbs/route.h"
 #include "hca/verbs/srq.h"
+#include "hca/verbs/xrc_follow.h"
 #include "hca/verbs/xrcd.h"
 #include "shm/xrc.h"
 
-/* What the control thread is to tell the daemon, or, if `query`, to ask it about. */
-struct xrc_report {
-	struct list node;
-	bool query;
-	struct proto_xrc_report body;
-};
+static void reports_init(struct xrc_here *here)
+{
+	lock_init(&here->lock, RANK_XRC);
+	lock_assume_alone(&here->lock); /* no other thread knows it yet, or a child has no other */
+	list_init(&here->reports);
+}
 
 int xrc_here_make(struct hca *hca)
 {
@@ -41,10 +37,9 @@ int xrc_here_make(struct hca *hca)
 	list_init(&here->handles);
 	here->shared_fd = -1;
 	list_init(&here->on_wire);
-	list_init(&here->reports);
 	for (unsigned int i = 0; i < STAND_IN_BUCKETS; i++)
 		list_init(&here->stand_ins[i]);
-	lock_init(&here->lock, RANK_XRC);
+	reports_init(here);
 	hca->xrc = here;
 	return 0;
 }
@@ -65,9 +60,7 @@ void xrc_here_leave(struct hca *hca)
 	list_init(&here->handles);
 	for (unsigned int i = 0; i < STAND_IN_BUCKETS; i++)
 		list_init(&here->stand_ins[i]);
-	lock_init(&here->lock, RANK_XRC);
-	lock_assume_alone(&here->lock); /* of a child that has one thread */
-	list_init(&here->reports);
+	reports_init(here);
 	here->srqs = NULL; /* the parent's copy stays: nothing of it is used */
 }
 
@@ -111,7 +104,7 @@ static bool is_busy_with(const struct qp *qp, const struct srq *srq) REQUIRES(qp
 {
 	if (qp->roce)
 		return qp->roce->taken && qp->roce->taken_from == srq;
-	return qp->srq == srq && qp->local && local_qp_waits(&qp->local->core);
+	return qp->srq == srq && xrc_local_waits(qp);
 }
 
 /* The SRQ ends. A message that waits for a receive of it, or is coming into one, is refused. */
@@ -120,8 +113,7 @@ static void let_go_of_srq(struct qp *qp, struct srq *srq)
 	lock_take(&qp->lock);
 	if (is_busy_with(qp, srq) && qp->state != IBV_QPS_ERR) {
 		if (qp->local)
-			local_qp_refuse_waiting(&qp->local->core, IBV_WC_REM_ACCESS_ERR,
-						IBV_EVENT_QP_ACCESS_ERR);
+			xrc_local_refuse(qp);
 		else
 			qp_fail(qp, IBV_EVENT_QP_ACCESS_ERR);
 	}
@@ -172,7 +164,7 @@ enum xrc_place xrc_aim(struct qp *qp, uint32_t srqn)
 
 /* ------------------------------------------------------------------ stand-ins */
 
-static struct list *stand_in_bucket(const struct hca *hca, uint32_t initiator)
+struct list *stand_in_bucket(const struct hca *hca, uint32_t initiator)
 {
 	return &hca->xrc->stand_ins[(initiator ^ initiator >> LIMIT_QP_BITS) &
 				    (STAND_IN_BUCKETS - 1)];
@@ -223,18 +215,17 @@ void stand_in_free(struct stand_in *si)
 
 void stand_in_end(struct stand_in *si)
 {
-	struct qp *qp = &si->qp;
-	struct hca *hca = qp->hca;
+	struct hca *hca = si->qp.hca;
 	uint32_t index = si->target & (LIMIT_QPS_PER_SLOT - 1);
 
-	if (hca->qps[index] == qp)
+	if (hca->qps[index] == &si->qp)
 		hca->qps[index] = NULL;
 	list_del(&si->node);
-	lock_take(&qp->lock);
+	lock_take(&si->qp.lock);
 	xrc_wire_drop(si);
-	qp->carrier->disconnect(qp);
-	qp->carrier = &carrier_none;
-	lock_give(&qp->lock);
+	si->qp.carrier->disconnect(&si->qp);
+	si->qp.carrier = &carrier_none;
+	lock_give(&si->qp.lock);
 	stand_in_free(si);
 }
 
@@ -272,262 +263,4 @@ void xrc_established(struct qp *qp)
 bool xrc_receives(uint32_t state)
 {
 	return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
-}
-
-/* ------------------------------------------------------------------ within the host */
-
-static struct stand_in *stand_in_find(const struct hca *hca, uint32_t initiator)
-{
-	list_for_each(node, stand_in_bucket(hca, initiator)) {
-		struct stand_in *si = container_of(node, struct stand_in, node);
-
-		if (si->initiator == initiator)
-			return si;
-	}
-	return NULL;
-}
-
-/* Makes the stand-in for an initiator's first record. NULL: the target queue pair that the
- * initiator is connected to doesn't exist, isn't connected to it, or doesn't receive. */
-static struct stand_in *stand_in_make(struct hca *hca, struct link *link, uint32_t initiator)
-{
-	const struct pub_qp *from = &link->peer->qp[initiator & (LIMIT_QPS_PER_SLOT - 1)];
-	uint32_t qpn = (uint32_t)atomic_load_explicit(&from->peer, memory_order_relaxed);
-	struct xrc_view view;
-
-	if (pub_qp_type(pub_qp_read_state(from)) != IBV_QPT_XRC_SEND ||
-	    !mcast_xrc_read(hca, qpn, &view) || view.peer != initiator ||
-	    !xrc_receives(pub_qp_state(view.state)))
-		return NULL;
-	struct stand_in *si = stand_in_new(hca, qpn, initiator, pub_qp_epoch(view.state));
-
-	if (!si)
-		return NULL;
-	struct qp *qp = &si->qp;
-
-	lock_take(&qp->lock);
-	qp->attr.qp_access_flags = pub_qp_access(view.state) & (PUB_QP_ANSWERS - 1);
-	qp->attr.max_dest_rd_atomic = pub_qp_access(view.state) & PUB_QP_ANSWERS ? 1 : 0;
-	qp->attr.min_rnr_timer = view.rnr_timer;
-	qp->attr.rq_psn = view.rq_psn;
-	qp->state = (uint8_t)pub_qp_state(view.state);
-	const struct carrier *carrier =
-		initiator >> LIMIT_QP_BITS == hca->slot ? &carrier_self : &carrier_local;
-	int err = carrier->connect(qp, NULL);
-
-	if (!err) {
-		qp->carrier = carrier;
-		carrier->receive_ready(qp);
-	}
-	lock_give(&qp->lock);
-	if (err) {
-		stand_in_free(si);
-		return NULL;
-	}
-	list_add_tail(stand_in_bucket(hca, initiator), &si->node);
-	return si;
-}
-
-/* The stand-in for a record; it is made, or made anew, if need be. NULL: the record is dropped. */
-static struct stand_in *stand_in_for(struct hca *hca, struct link *link, uint32_t initiator)
-{
-	struct stand_in *si = stand_in_find(hca, initiator);
-
-	if (unlikely(initiator >> LIMIT_QP_BITS != link->slot))
-		return NULL;
-	const struct xrc_target *target = si ? mcast_xrc_find(hca, si->target) : NULL;
-	uint64_t word = target ? xrc_target_state(target, si->target) : 0;
-
-	if (likely(si && pub_qp_epoch(word) == si->epoch))
-		return xrc_receives(pub_qp_state(word)) ? si : NULL;
-	if (si)
-		stand_in_end(si);
-	return stand_in_make(hca, link, initiator);
-}
-
-void xrc_take_record(struct hca *hca, struct link *link, const struct ring_header *h,
-		     const uint8_t *payload, uint32_t room)
-{
-	if (unlikely(h->kind == REC_XRC_PACKET || h->kind == REC_XRC_STRANGER)) {
-		xrc_wire_record(hca, link, h, payload, room);
-		return;
-	}
-	struct stand_in *si = stand_in_for(hca, link, record_qpn(h->src));
-
-	if (unlikely(!si))
-		return;
-	struct ring_header inner = *h;
-	struct qp *qp = &si->qp;
-
-	inner.kind &= (uint8_t)~REC_XRC;
-	lock_take(&qp->lock);
-	if (likely(qp->state != IBV_QPS_ERR && local_link_of(qp) == link && inner.kind < REC_KINDS))
-		local_qp_record(&qp->local->core, &inner, payload, room);
-	lock_give(&qp->lock);
-}
-
-void xrc_for_each_of_link(struct hca *hca, const struct link *link, void (*what)(struct qp *qp))
-{
-	for (unsigned int i = 0; hca->xrc->count && i < STAND_IN_BUCKETS; i++)
-		list_for_each(node, &hca->xrc->stand_ins[i]) {
-			struct qp *qp = &container_of(node, struct stand_in, node)->qp;
-
-			lock_take(&qp->lock);
-			if (local_link_of(qp) == link && qp->state != IBV_QPS_ERR)
-				what(qp);
-			lock_give(&qp->lock);
-		}
-}
-
-/* ------------------------------------------------------------------ following the daemon */
-
-/* Ends, or stops, the stand-ins within the host of a target queue pair that has changed. */
-static void local_follow(struct hca *hca, uint32_t qpn)
-{
-	const struct xrc_target *target = mcast_xrc_find(hca, qpn);
-	uint64_t word = target ? xrc_target_state(target, qpn) : 0;
-
-	for (unsigned int i = 0; hca->xrc->count && i < STAND_IN_BUCKETS; i++)
-		list_for_each(node, &hca->xrc->stand_ins[i]) {
-			struct stand_in *si = container_of(node, struct stand_in, node);
-
-			if (si->target != qpn)
-				continue;
-			if (pub_qp_epoch(word) != si->epoch) {
-				stand_in_end(si);
-				continue;
-			}
-			lock_take(&si->qp.lock);
-			if (!xrc_receives(pub_qp_state(word)))
-				stand_in_stop(&si->qp);
-			lock_give(&si->qp.lock);
-		}
-}
-
-/* Raises the event on each handle of the queue pair here. Whether there are any. */
-static bool tell_handles(struct hca *hca, uint32_t qpn, uint32_t event)
-{
-	bool any = false;
-
-	list_for_each(node, &hca->xrc->handles) {
-		struct qp *qp = container_of(node, struct xrc_handle, node)->qp;
-
-		if (qp->ibv.qp_num != qpn)
-			continue;
-		any = true;
-		if (event != PROTO_XRC_NO_EVENT)
-			async_qp(qp, (enum ibv_event_type)event);
-	}
-	return any;
-}
-
-static void report_queue(struct hca *hca, const struct proto_xrc_report *body, bool query)
-{
-	struct xrc_report *report = malloc(sizeof(*report));
-
-	if (!report) {
-		log_error("out of memory: verbenad doesn't learn of an error of XRC QP 0x%x",
-			  body->qpn);
-		return;
-	}
-	*report = (struct xrc_report){.query = query, .body = *body};
-	lock_take(&hca->xrc->lock);
-	list_add_tail(&hca->xrc->reports, &report->node);
-	lock_give(&hca->xrc->lock);
-	control_wake(hca);
-}
-
-void xrc_report(struct hca *hca, uint32_t qpn, uint32_t epoch, uint32_t event)
-{
-	const struct proto_xrc_report body = {.qpn = qpn, .epoch = epoch, .event = event};
-
-	report_queue(hca, &body, false);
-}
-
-void xrc_event(struct hca *hca, uint32_t qpn, uint32_t dispatcher, uint32_t event)
-{
-	const struct proto_xrc_report body = {.qpn = qpn};
-
-	lock_take(&hca->engine);
-	local_follow(hca, qpn);
-	bool any = tell_handles(hca, qpn, event);
-
-	if (!mcast_xrc_find(hca, qpn))
-		xrc_wire_ended(hca, qpn);
-	bool known = xrc_wire_known(hca, qpn);
-
-	engine_leave(hca);
-	if (any || known || dispatcher == hca->slot)
-		report_queue(hca, &body, true);
-}
-
-void xrc_follow(struct hca *hca, uint32_t qpn, const struct proto_xrc_state *is)
-{
-	lock_take(&hca->engine);
-	list_for_each(node, &hca->xrc->handles) {
-		struct xrc_handle *handle = container_of(node, struct xrc_handle, node);
-
-		if (handle->qp->ibv.qp_num == qpn &&
-		    (int32_t)(is->version - handle->is.version) >= 0)
-			handle->is = *is;
-	}
-	local_follow(hca, qpn);
-	xrc_wire_follow(hca, qpn, is);
-	engine_leave(hca);
-}
-
-/* This process gets the packets of another slot's queue pairs from now on: takes that slot's
- * socket, unless it has it. */
-static void take_socket(struct hca *hca, uint32_t slot)
-{
-	int fd;
-
-	if (!hca->roce || roce_inherits(hca->roce, slot))
-		return;
-	books_enter(hca);
-	int err = daemon_xrc_socket(&hca->conn, slot, &fd);
-
-	books_leave(hca);
-	if (!err)
-		err = roce_inherit(hca->roce, slot, fd);
-	if (err)
-		log_warn("this process doesn't get the packets for XRC queue pairs of slot %u: %s",
-			 slot, strerror(-err));
-}
-
-static struct xrc_report *report_next(struct hca *hca)
-{
-	lock_take(&hca->xrc->lock);
-	struct list *node = list_pop(&hca->xrc->reports);
-
-	lock_give(&hca->xrc->lock);
-	return node ? container_of(node, struct xrc_report, node) : NULL;
-}
-
-void xrc_serve(struct hca *hca)
-{
-	struct proto_xrc_state state;
-	struct xrc_report *report;
-
-	while ((report = report_next(hca))) {
-		uint32_t qpn = report->body.qpn;
-
-		books_enter(hca);
-		int err = report->query ? daemon_xrc_query(&hca->conn, 0, qpn, &state)
-					: daemon_xrc_report(&hca->conn, &report->body);
-
-		books_leave(hca);
-		if (err == -EIO) { /* goes on with the next daemon, which wakes this thread */
-			lock_take(&hca->xrc->lock);
-			list_add_tail(&hca->xrc->reports, &report->node);
-			lock_give(&hca->xrc->lock);
-			return;
-		}
-		if (!err && report->query) {
-			xrc_follow(hca, qpn, &state);
-			if (state.dispatcher == hca->slot && qpn >> LIMIT_QP_BITS != hca->slot)
-				take_socket(hca, qpn >> LIMIT_QP_BITS);
-		}
-		free(report);
-	}
 }

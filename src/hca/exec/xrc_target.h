@@ -12,8 +12,8 @@
  * xrc_aim() sets the SRQ, the protection domain and the CQ for what a stand-in executes next.
  *
  * A stand-in ends when its target queue pair ends, is reset (its epoch changes), or is in ERR: the
- * daemon sends PROTO_EVENT_XRC then. A stand-in whose event is still under way is recognized by its
- * epoch, and replaced.
+ * daemon sends PROTO_EVENT_XRC then (verbs/xrc_follow.h). A stand-in whose event is still under way
+ * is recognized by its epoch, and replaced.
  *
  * A request that is refused fails the stand-in, and is reported to the daemon by the control thread
  * (xrc_report()), which moves the queue pair to ERR for all.
@@ -91,19 +91,14 @@ void xrc_srq_publish(struct srq *srq);
 enum xrc_place { XRC_HERE, XRC_NOWHERE, XRC_ELSEWHERE };
 enum xrc_place xrc_aim(struct qp *qp, uint32_t srqn) REQUIRES(qp->lock);
 
-/* Handles a record with REC_XRC. */
-void xrc_take_record(struct hca *hca, struct link *link, const struct ring_header *h,
-		     const uint8_t *payload, uint32_t room);
-
 /* Moves a stand-in to ERR, and reports that; `event` as of qp_fail(). */
 void xrc_stand_in_fail(struct qp *qp, int event) REQUIRES(qp->lock);
 /* The first message has come. */
 void xrc_established(struct qp *qp) REQUIRES(qp->lock);
 
-/* Calls `what` for each stand-in that is connected by the link. */
-void xrc_for_each_of_link(struct hca *hca, const struct link *link, void (*what)(struct qp *qp));
-
-/* ---- of stand-ins, for xrc_wire.c */
+/* ---- of stand-ins, for xrc_wire.c and local/xrc_records.c */
+/* The list of the stand-ins within the host for initiators like this one. */
+struct list *stand_in_bucket(const struct hca *hca, uint32_t initiator);
 /* One in no list, not connected; NULL: no memory, or there are too many. */
 struct stand_in *stand_in_new(struct hca *hca, uint32_t target, uint32_t initiator, uint32_t epoch);
 void stand_in_free(struct stand_in *si);
@@ -113,17 +108,5 @@ void stand_in_end(struct stand_in *si);
 void stand_in_stop(struct qp *qp) REQUIRES(qp->lock);
 /* Whether a queue pair in this state executes requests. */
 bool xrc_receives(uint32_t state);
-
-/* ---- without locks */
-/* PROTO_EVENT_XRC has come. Engine thread. */
-void xrc_event(struct hca *hca, uint32_t qpn, uint32_t dispatcher, uint32_t event);
-/* The target queue pair is in this state now: its stand-ins here follow. */
-void xrc_follow(struct hca *hca, uint32_t qpn, const struct proto_xrc_state *is);
-/* Has the control thread report an event (PROTO_XRC_REPORT) to the daemon. Any lock may be held
- * that ranks before hca.xrc->lock. */
-void xrc_report(struct hca *hca, uint32_t qpn, uint32_t epoch, uint32_t event);
-/* Sends the reports, and asks for the states of target queue pairs that have changed. Control
- * thread. */
-void xrc_serve(struct hca *hca);
 
 #endif

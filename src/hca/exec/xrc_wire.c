@@ -96,7 +96,7 @@ void xrc_wire_leave(struct hca *hca)
 
 static bool is_holder(const struct stand_in *si)
 {
-	/* [X4], pairs with [X3] */
+	/* [Y4], pairs with [Y3] */
 	return atomic_load_explicit(&si->shared->holder, memory_order_acquire) == si->qp.hca->slot;
 }
 
@@ -115,6 +115,8 @@ static bool responder_inherit(struct stand_in *si, uint32_t from) REQUIRES(si->q
 {
 	uint32_t slot = si->qp.hca->slot;
 
+	/* [Y3], pairs with [Y4]: and as an acquire with the [Y3] of the process that made the dead
+	 * one the holder */
 	if (!atomic_compare_exchange_strong(&si->shared->holder, &from, slot))
 		return false;
 	log_info("XRC QP 0x%x: this process executes now, the one at slot %u has ended", si->target,
@@ -157,13 +159,13 @@ static void responder_begin(struct stand_in *si, const struct proto_xrc_state *i
 	tp_share(roce_tp(si->qp.roce), shared->responder);
 	si->holds = true;
 	atomic_store_explicit(&shared->holder, si->qp.hca->slot, memory_order_relaxed);
-	/* [X1], pairs with [X2] */
+	/* [Y1], pairs with [Y2] */
 	atomic_store_explicit(&shared->epoch, is->epoch, memory_order_release);
 }
 
-static bool shared_has_begun(const struct xrc_shared *shared, uint32_t epoch)
+static bool responder_has_begun(const struct xrc_shared *shared, uint32_t epoch)
 {
-	/* [X2], pairs with [X1] */
+	/* [Y2], pairs with [Y1] */
 	return atomic_load_explicit(&shared->epoch, memory_order_acquire) == epoch;
 }
 
@@ -172,22 +174,21 @@ static int on_wire_connect(struct stand_in *si, const struct proto_xrc_state *is
 {
 	const struct xrc_attr with = xrc_attr_get(is);
 	const struct route route = {.at = with.at, .roce = true};
-	struct qp *qp = &si->qp;
 
-	lock_take(&qp->lock);
-	qp->attr = with.attr;
-	qp->state = (uint8_t)is->state;
-	memcpy(qp->sgid, route.at.sgid, sizeof(qp->sgid));
-	int err = carrier_roce.connect(qp, &route);
+	lock_take(&si->qp.lock);
+	si->qp.attr = with.attr;
+	si->qp.state = (uint8_t)is->state;
+	memcpy(si->qp.sgid, route.at.sgid, sizeof(si->qp.sgid));
+	int err = carrier_roce.connect(&si->qp, &route);
 
 	if (!err) {
-		qp->carrier = &carrier_roce;
-		if (shared_has_begun(si->shared, is->epoch))
-			tp_responder_at(roce_tp(qp->roce), NULL);
+		si->qp.carrier = &carrier_roce;
+		if (responder_has_begun(si->shared, is->epoch))
+			tp_responder_at(roce_tp(si->qp.roce), NULL);
 		else
 			responder_begin(si, is);
 	}
-	lock_give(&qp->lock);
+	lock_give(&si->qp.lock);
 	return err;
 }
 
@@ -292,7 +293,7 @@ void xrc_wire_follow(struct hca *hca, uint32_t qpn, const struct proto_xrc_state
 enum way { DEALT_WITH, WAITS, LOST };
 
 /* The link to the process at `slot`, UP, and held until the next one is. NULL: `*way` says why. */
-static struct link *stand_in_link(struct stand_in *si, uint32_t slot, enum way *way)
+static struct link *pass_link(struct stand_in *si, uint32_t slot, enum way *way)
 	REQUIRES(si->qp.lock)
 {
 	struct link *link = si->to && si->to->slot == slot && link_is(si->to, LINK_UP)
@@ -341,7 +342,7 @@ static enum way pass_to(struct stand_in *si, uint32_t slot, const struct packet 
 	uint32_t size =
 		packet_headers_size(p->opcode) + p->length + packet_padding(p->length) + WIRE_ICRC;
 	enum way way;
-	struct link *link = stand_in_link(si, slot, &way);
+	struct link *link = pass_link(si, slot, &way);
 
 	if (!link)
 		return way;
@@ -354,7 +355,7 @@ static enum way pass_to(struct stand_in *si, uint32_t slot, const struct packet 
 	if (si->holds) {
 		si->holds = false;
 		tp_responder_at(roce_tp(si->qp.roce), NULL);
-		/* [X3], pairs with [X4] */
+		/* [Y3], pairs with [Y4] */
 		atomic_store_explicit(&si->shared->holder, slot, memory_order_release);
 	}
 	send_packet(si, link, h, p, size);
@@ -381,7 +382,7 @@ static enum way seek_srq(struct stand_in *si, uint32_t srqn) REQUIRES(si->qp.loc
 
 	if (!srqn || slot == si->qp.hca->slot || !slot || slot >= LIMIT_SLOTS || !target)
 		return LOST;
-	struct link *link = stand_in_link(si, slot, &way);
+	struct link *link = pass_link(si, slot, &way);
 
 	if (!link)
 		return way;
@@ -415,6 +416,9 @@ static enum way hold_packet(struct stand_in *si, const struct packet *p) REQUIRE
 static bool take_or_pass(struct stand_in *si, const struct packet *p, enum roce_drop *drop)
 	REQUIRES(si->qp.lock)
 {
+	struct roce_qp *w = si->qp.roce;
+
+	lock_assert_held(&w->qp->lock); /* is si->qp.lock */
 	*drop = ROCE_TAKEN;
 	while (!is_holder(si)) {
 		uint32_t holder = atomic_load_explicit(&si->shared->holder, memory_order_relaxed);
@@ -429,7 +433,7 @@ static bool take_or_pass(struct stand_in *si, const struct packet *p, enum roce_
 	enum way way = hold_packet(si, p);
 
 	if (likely(way == LOST))
-		*drop = roce_take_packet(si->qp.roce, p);
+		*drop = roce_take_packet(w, p);
 	return way != WAITS;
 }
 
@@ -495,7 +499,7 @@ static struct stand_in *on_wire_for(struct hca *hca, const struct ring_header *h
 		return si;
 	if (!hca->xrc->shared || !hca->roce || h->imm >= XRC_SHARED_PLACES ||
 	    !mcast_xrc_read(hca, h->dst, &view) || pub_qp_epoch(view.state) != h->msn ||
-	    !shared_has_begun(&hca->xrc->shared[h->imm], h->msn))
+	    !responder_has_begun(&hca->xrc->shared[h->imm], h->msn))
 		return NULL;
 	if (si)
 		stand_in_end(si);

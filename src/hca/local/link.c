@@ -14,11 +14,11 @@
 #include "base/mutex.h"
 #include "base/sys.h"
 #include "hca/engine/engine.h"
-#include "hca/exec/xrc_target.h"
 #include "hca/local/link_part.h"
 #include "hca/local/local_carrier.h"
 #include "hca/local/local_conn.h"
 #include "hca/local/way.h"
+#include "hca/local/xrc_records.h"
 #include "hca/mem/copy.h"
 #include "hca/mem/hazard.h"
 #include "hca/mem/mapped.h"
@@ -309,8 +309,7 @@ static bool map_all(struct link *link, const int *fds, int regions_fd)
 	return true;
 }
 
-/* Calls `what` for each QP that is connected by the link. hca.engine is held. */
-static void for_each_qp(struct hca *hca, struct link *link, void (*what)(struct qp *qp))
+void link_for_each_qp(struct hca *hca, const struct link *link, void (*what)(struct qp *qp))
 {
 	for (uint32_t i = 0; i < LIMIT_QPS_PER_SLOT; i++) {
 		struct qp *qp = hca->qps[i];
@@ -355,12 +354,12 @@ static void link_up(struct hca *hca, struct link *link, const struct proto_event
 	link_idle_begin(link);
 	lock_take(&hca->engine);
 	list_add_tail(&hca->links, &link->node);
-	for_each_qp(hca, link, qp_relink);
+	link_for_each_qp(hca, link, qp_relink);
 	atomic_store(&link->state, LINK_UP);
 	/* [I1], pairs with [I2], [V4]. A thread that posted since the link is up may have sent its
 	 * KICK before this store, so the peer gets another one. */
 	atomic_store(&memory->installed[mine], 1);
-	for_each_qp(hca, link, local_announce);
+	link_for_each_qp(hca, link, local_announce);
 	lock_give(&hca->engine);
 	atomic_store(&link->has_waiters, true);
 	log_debug("link to process %d at slot %u is up%s", link->pid, link->slot,

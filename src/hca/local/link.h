@@ -359,6 +359,9 @@ void link_wait(struct link *link, struct qp *qp) REQUIRES(qp->lock);
 
 /* Takes the QP off the list of waiters of its link, if it is on it. The caller holds qp.lock. */
 void link_unwait(struct qp *qp) REQUIRES(qp->lock);
+/* Calls `what`, under its lock, for each QP and each stand-in that is connected by the link, but
+ * for those in ERR. hca.engine is held. */
+void link_for_each_qp(struct hca *hca, const struct link *link, void (*what)(struct qp *qp));
 
 /* Accounts for the memory of a message that came by this link and waits for a receive. False: the
  * messages that wait from this link, or from all processes of its user, would exceed the bound.

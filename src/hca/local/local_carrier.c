@@ -7,12 +7,12 @@
 #include <stdlib.h>
 
 #include "hca/engine/engine.h"
-#include "hca/exec/xrc_target.h"
 #include "hca/fabric/path.h"
 #include "hca/local/datagram_inbox.h"
 #include "hca/local/link.h"
 #include "hca/local/local_conn.h"
 #include "hca/local/local_datagram.h"
+#include "hca/local/xrc_records.h"
 #include "hca/mem/mr.h"
 #include "hca/process/hca.h"
 #include "wire/packet.h"

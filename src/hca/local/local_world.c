@@ -36,6 +36,7 @@
 #include "hca/process/hca.h"
 #include "hca/verbs/srq.h"
 #include "hca/verbs/window.h"
+#include "hca/verbs/xrc_follow.h"
 
 struct local_conn *local_conn_new(struct qp *qp, struct link *link) REQUIRES(qp->lock)
 {

@@ -12,7 +12,6 @@
 
 #include "client/call.h"
 #include "hca/engine/engine.h"
-#include "hca/exec/xrc_target.h"
 #include "hca/fabric/membership.h"
 #include "hca/local/link.h"
 #include "hca/mem/mapped.h"
@@ -21,6 +20,7 @@
 #include "hca/process/hca.h"
 #include "hca/verbs/event.h"
 #include "hca/verbs/window.h"
+#include "hca/verbs/xrc_follow.h"
 
 /* How long to wait before the next look at copies that hold a window up: as a deregistration naps.
  * No event reports a copy's end. */

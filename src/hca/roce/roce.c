@@ -113,7 +113,7 @@ void roce_leave(struct hca *hca)
 	roce->rx.fd = -1;
 	for (uint32_t i = 0; i < roce->heir_count; i++)
 		sys_close(roce->heirs[i].fd);
-	atomic_store(&roce->heir_count, 0);
+	atomic_store_explicit(&roce->heir_count, 0, memory_order_relaxed);
 	atomic_store(&roce->socket, ROCE_LEFT);
 	atomic_store(&roce->has_ready, 0);
 }

@@ -429,6 +429,7 @@ static bool roce_expire(struct qp *qp, uint64_t now, uint64_t *next)
 
 static void roce_resume(struct qp *qp)
 {
+	lock_assert_held(&qp->lock);
 	if (qp->type == IBV_QPT_XRC_RECV)
 		xrc_wire_go_on(qp);
 	else

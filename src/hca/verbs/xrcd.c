@@ -21,6 +21,7 @@
 #include "hca/verbs/event.h"
 #include "hca/verbs/route.h"
 #include "hca/verbs/srq.h"
+#include "hca/verbs/xrc_follow.h"
 
 /* ------------------------------------------------------------------ domains */
 

@@ -163,7 +163,9 @@ static void every_unknown_command(void **state)
 		int known = number == IB_USER_VERBS_CMD_GET_CONTEXT || number == PROTO_ATTACH ||
 			    number == PROTO_LINK || number == PROTO_UNLINK ||
 			    number == PROTO_LIST_DEVICES || number == PROTO_LINK_RETURN ||
-			    number == PROTO_RETURNED || number == PROTO_XRC_REPORT;
+			    number == PROTO_RETURNED || number == PROTO_XRC_REPORT ||
+			    number == PROTO_XRC_MEMORY || number == PROTO_XRC_SOCKET ||
+			    number == PROTO_XRC_MEMORY_RETURNS;
 
 		for (size_t i = 0; i < ON_CONTEXT; i++)
 			known |= on_context[i].command == number;
@@ -659,8 +661,8 @@ static void qp_attributes(void **state)
 	b.is_srq = 1;
 	b.srq_handle = pd;
 	assert_int_equal(create_qp(&b), -EINVAL);
-	/* No partly created object is left: the CQ is used by the three QPs that were created. */
-	assert_int_equal(raw_count(&server, "qp"), 3);
+	/* No partly created object is left: the CQ is used by the four QPs that were created. */
+	assert_int_equal(raw_count(&server, "qp"), 4);
 }
 
 static void srq_attributes(void **state)
