@@ -22,10 +22,10 @@
 #define FLOW_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
 struct member {
-	struct list node; /* on server.members */
-	struct proto_flows *flows;
-	uint32_t row; /* of its node */
-	int socket;   /* the connection's */
+	struct list node;	   /* on server.members */
+	struct proto_flows *flows; /* NULL: it sends no data, and wants the events only */
+	uint32_t row;		   /* of its node */
+	int socket;		   /* the connection's */
 };
 
 /* Folding -------------------------------------------------------------------------------------- */
@@ -97,8 +97,10 @@ static void flow_fold(struct fabric *fabric, struct proto_flow *flow)
 
 static void member_fold(struct server *server, const struct member *member)
 {
-	uint32_t used = atomic_load_explicit(&member->flows->used, memory_order_relaxed);
+	uint32_t used = 0;
 
+	if (member->flows)
+		used = atomic_load_explicit(&member->flows->used, memory_order_relaxed);
 	for (uint32_t i = 0; i < used && i < PROTO_FLOWS; i++)
 		flow_fold(&server->fabric, &member->flows->flow[i]);
 }
@@ -145,8 +147,8 @@ struct member *member_join(struct server *server, uint32_t node, int socket, int
 		return NULL;
 	member->row = node;
 	member->socket = socket;
-	member->flows = flows_map(flows);
-	if (!member->flows) {
+	member->flows = flows < 0 ? NULL : flows_map(flows);
+	if (flows >= 0 && !member->flows) {
 		free(member);
 		return NULL;
 	}
@@ -158,7 +160,8 @@ void member_leave(struct server *server, struct member *member)
 {
 	server->fabric.now_ms = server_now_ms();
 	member_fold(server, member);
-	munmap(member->flows, PROTO_FLOWS_BYTES);
+	if (member->flows)
+		munmap(member->flows, PROTO_FLOWS_BYTES);
 	list_del(&member->node);
 	free(member);
 }

@@ -14,8 +14,8 @@ struct proto_fabric_violation;
 
 /*
  * A process joins the node with this row; its events go to the socket. `flows`: the descriptor of
- * its memory, which stays the caller's. NULL: the memory isn't as proto/flows.h says, or there is
- * no room for it.
+ * its memory, which stays the caller's; -1: it has none. NULL: the memory isn't as proto/flows.h
+ * says, or there is no room for it.
  */
 struct member *member_join(struct server *server, uint32_t node, int socket, int flows);
 /* Takes what it has counted last, and frees it. */

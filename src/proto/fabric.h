@@ -17,7 +17,7 @@
  * A process whose verbs devices are a node's maps the fabric's tables (TABLES;
  * src/fabric/tables.h), read-only, and joins the node (JOIN) by a connection that it keeps: with it
  * comes a memory file in which it counts what it sends (flows.h), and the fabric sends struct
- * proto_fabric_event on it.
+ * proto_fabric_event on it. verbenad, which sends no data, joins without memory, for the events.
  *
  * Integers are in host order, except for those of Linux's structures that aren't.
  */
@@ -43,8 +43,8 @@ enum proto_fabric_kind {
 	PROTO_FABRIC_UNREGISTER = 5, /* agent.id: struct proto_fabric_result, likewise */
 	PROTO_FABRIC_MAD = 6,	     /* struct ib_user_mad and MAD follow */
 	PROTO_FABRIC_TABLES = 7,     /* node: struct proto_fabric_tables, with the tables' file */
-	PROTO_FABRIC_JOIN = 8,	     /* node: struct proto_fabric_result; the flows' file beside */
-	PROTO_FABRIC_VIOLATION = 9,  /* of a process on a node: struct proto_fabric_violation */
+	PROTO_FABRIC_JOIN = 8,	    /* node: struct proto_fabric_result; may have the flows' file */
+	PROTO_FABRIC_VIOLATION = 9, /* of a process on a node: struct proto_fabric_violation */
 };
 
 struct proto_fabric_request {

@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Connections by a node's IP address, which the topology gives: Debian's rping, ucmatose, udaddy,
 mckey, rstream on nodes, with our subnet manager and with OpenSM."""
+import os
 import re
+import signal
 import sys
 
-from programs import daemon_end, pair_by_address, run, spawn, start, verbena
+from programs import daemon_end, lid, pair_by_address, run, smp_write, spawn, start, verbena
 from stage import PATIENCE, SMALL, main, need, poll_until, require
 
 
@@ -54,13 +56,84 @@ def groups(fabric):
     receivers = [spawn(fabric, node, "mckey", "-m", "239.1.2.3", "-b", address, "-C", "10")
                  for node, address in (("H3", "10.0.0.3"), ("H1", "10.0.0.1"))]
     # The sender's join is answered before the tables have its port, so the others make the tree.
-    for node in ("S1", "S2"):
-        poll_until(lambda node=node: fabric.ask(op="table", node=node, kind="multicast")["entries"],
-                   "the group has no ports")
+    group_is_known(fabric)
     run(fabric, "H2", "mckey", "-m", "239.1.2.3", "-b", "10.0.0.2", "-s", "-C", "10")
     for receiver in receivers:
         out, _ = receiver.communicate(timeout=PATIENCE)
         require(not receiver.returncode and "test complete" in out, out)
+    daemon_end(fabric)
+
+
+def group_is_known(fabric):
+    for node in ("S1", "S2"):
+        poll_until(lambda node=node: fabric.ask(op="table", node=node, kind="multicast")["entries"],
+                   "the group has no ports")
+
+
+def managers_change(fabric):
+    """A subnet manager that knows nothing of the groups has all ports register: the groups are
+    joined anew, and their datagrams arrive. First OpenSM, then ours."""
+    need("mckey", "opensm")
+    start(fabric, addressed(), manager=None)
+    for name in ("opensm", "verbena-sm"):
+        for count in (1, 2):
+            if name == "opensm":
+                manager = fabric.manager("H4", f"log{count}")
+            else:
+                verbena(fabric, "sm", "--node", "H4", "--detach")
+            if count == 1:
+                receivers = [spawn(fabric, node, "mckey", "-m", "239.1.2.3", "-b", address, "-C",
+                                   "10") for node, address in (("H3", "10.0.0.3"),
+                                                               ("H1", "10.0.0.1"))]
+            group_is_known(fabric)
+            if count == 1:
+                if name == "opensm":
+                    manager.kill()
+                    manager.wait()
+                else:
+                    os.kill(client(fabric, name)["pid"], signal.SIGKILL)
+                # What the switches have isn't of the next manager.
+                for node in ("S1", "S2"):
+                    smp_write(fabric, lid(fabric, node), 0x1b, 0, 0, bytes(64))
+        run(fabric, "H2", "mckey", "-m", "239.1.2.3", "-b", "10.0.0.2", "-s", "-C", "10")
+        for receiver in receivers:
+            out, _ = receiver.communicate(timeout=PATIENCE)
+            require(not receiver.returncode and "test complete" in out, out)
+        if name == "opensm":
+            manager.kill()
+            manager.wait()
+    daemon_end(fabric)
+
+
+def client(fabric, program):
+    return next(one for one in fabric.ask(op="status")["clients"] if one["program"] == program)
+
+
+def restarts(fabric):
+    """A listener's node is found again after verbena-fabric was killed. Path records are asked for
+    once, until the tables change."""
+    need("rping")
+    begin(fabric)
+    words = ["rping", "-c", "-C", "5", "-a", "10.0.0.3"]
+    asked = []
+    with_node = spawn(fabric, "H2", "rping", "-s", "-p", "9999")  # the node stays known to verbenad
+    server = spawn(fabric, "H3", "rping", "-s", "-P", "-C", "5")
+    for i in range(4):
+        if i == 2:
+            fabric.kill()
+            fabric.start("--resume")
+            poll_until(lambda: [one for one in fabric.ask(op="status")["clients"]
+                                if one["program"] == "verbenad"], "verbenad is lost")
+            poll_until(lambda: fabric.ask(op="status")["managers"], "the manager is lost")
+        before = client(fabric, "verbena-sm")["received"]
+        out = run(fabric, "H2", *words, code=None)
+        while "REJECTED" in out or "UNREACHABLE" in out:
+            out = run(fabric, "H2", *words, code=None)
+        require("error" not in out.lower(), out)
+        asked.append(client(fabric, "verbena-sm")["received"] - before)
+    print(f"      questions for paths: {asked}")
+    require(asked[0] and not asked[1], "the path's record isn't kept")
+    require(server.poll() is None and with_node.poll() is None, "a server has ended")
     daemon_end(fabric)
 
 
@@ -84,4 +157,4 @@ def refusals(fabric):
 
 
 if __name__ == "__main__":
-    sys.exit(main([programs, with_opensm, groups, refusals]))
+    sys.exit(main([programs, with_opensm, groups, managers_change, restarts, refusals]))

@@ -75,6 +75,7 @@ struct cm_id {
 	struct cm_port port;
 	struct neighbour_question question; /* while in ID_ADDR_QUERY */
 	struct cm_query query;		    /* while in ID_ROUTE_QUERY */
+	uint64_t asked_at;		    /* likewise: the fabric's epoch then */
 	struct cm_endpoint *endpoint;	    /* NULL: no connection yet */
 	uint32_t reported;		    /* events that the program got, or gets next */
 	struct list joins;		    /* struct cm_join.node (cm_mcast.h) */

@@ -124,9 +124,8 @@ static void leave_on_fabric(struct cm_join *join)
 	list_del(&join->at_node);
 }
 
-static void on_member_record(struct cm_query *query, int status, const uint8_t *record)
+static void join_fails(struct cm_join *join, int status)
 {
-	struct cm_join *join = container_of(query, struct cm_join, query);
 	struct rdma_ucm_event_resp event = {
 		.event = REPORT_MULTICAST_ERROR,
 		.status = (uint32_t)status,
@@ -134,8 +133,16 @@ static void on_member_record(struct cm_query *query, int status, const uint8_t *
 		.id = join->object.handle,
 	};
 
+	join->is_joined = false;
+	cm_id_post(join->id, &event);
+}
+
+static void on_member_record(struct cm_query *query, int status, const uint8_t *record)
+{
+	struct cm_join *join = container_of(query, struct cm_join, query);
+
 	if (status) {
-		cm_id_post(join->id, &event);
+		join_fails(join, status);
 		return;
 	}
 	join->is_joined = true;
@@ -144,18 +151,48 @@ static void on_member_record(struct cm_query *query, int status, const uint8_t *
 	cm_join_report(join, join->uid);
 }
 
-static int join_on_fabric(struct cm_join *join, uint64_t uid)
+/* The program's queue pairs are attached by the LID that the group had. */
+static void on_member_again(struct cm_query *query, int status, const uint8_t *record)
+{
+	struct cm_join *join = container_of(query, struct cm_join, query);
+
+	/* Without an answer there is no manager, and the next one will have the ports register. */
+	if (status == -EINVAL || (!status && octets_get16(record + 36) != join->lid))
+		join_fails(join, -ENETRESET);
+	else if (!status)
+		join->sl = record[44] >> 4;
+}
+
+static int ask_to_join(struct cm_join *join)
 {
 	enum { TIMEOUT_MS = 3000 };
 	uint8_t record[64];
 
-	join->uid = uid;
-	join->query.answer = on_member_record;
 	member_record(join, record);
 	return cm_node_ask(cm_id_node(join->id), &join->query, CM_SA_SET, CM_SA_MEMBER,
 			   MEMBER_MGID | MEMBER_PORT | MEMBER_QKEY | MEMBER_CLASS | MEMBER_PKEY |
 				   MEMBER_SL | MEMBER_FLOW | MEMBER_STATE,
 			   record, TIMEOUT_MS);
+}
+
+static int join_on_fabric(struct cm_join *join, uint64_t uid)
+{
+	join->uid = uid;
+	join->query.answer = on_member_record;
+	return ask_to_join(join);
+}
+
+void cm_mcast_rejoin(struct cm_node *node)
+{
+	list_for_each(at, &node->joins) {
+		struct cm_join *join = container_of(at, struct cm_join, at_node);
+
+		if (!join->is_joined)
+			continue;
+		cm_node_forget(&join->query);
+		join->query.answer = on_member_again;
+		ask_to_join(join);
+	}
 }
 
 /* ------------------------------------------------------------------ */

@@ -28,6 +28,10 @@ struct cm_join {
 	struct list at_node; /* on cm_node.joins */
 };
 
+/* The subnet administration may have forgotten the node's memberships: joins anew. A group that it
+ * refuses then, or that has another LID now, is reported as lost (-ENETRESET). */
+void cm_mcast_rejoin(struct cm_node *node);
+
 /* The identifier ends: it leaves all its groups. */
 void cm_mcast_leave_all(struct cm_id *id);
 

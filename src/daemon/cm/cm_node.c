@@ -52,6 +52,20 @@ static uint64_t file_number(const struct stat *st)
 	return (uint64_t)st->st_ino << 16 ^ (uint64_t)st->st_dev ^ 1ull << 63;
 }
 
+int cm_node_check(const struct cm_node *node)
+{
+	struct stat st;
+	uint32_t row;
+	int file = -1;
+	int err = node_tables_ask(node->service->server->dir, node->name, &row, &file);
+
+	if (!err && (fstat(file, &st) < 0 || file_number(&st) != node->fabric))
+		err = -ESTALE;
+	if (file >= 0)
+		close(file);
+	return err;
+}
+
 static int node_tables_map(struct cm_node *node, int file, uint32_t row)
 {
 	struct stat st;
@@ -101,6 +115,7 @@ static void node_fill_device(struct cm_node *node, uint32_t row)
 static void cm_node_free(struct cm_node *node)
 {
 	cm_node_close(node);
+	timer_cancel(&node->again);
 	if (node->bytes)
 		munmap(node->tables.header, node->bytes);
 	cm_ports_fini(&node->ports);
@@ -116,7 +131,7 @@ static int cm_node_make(struct cm_service *service, const char *name, int file, 
 	if (!node)
 		return -ENOMEM;
 	node->service = service;
-	node->watch.fd = -1;
+	cm_node_link_init(node);
 	list_init(&node->node);
 	list_init(&node->queries);
 	list_init(&node->joins);

@@ -8,8 +8,9 @@
  *
  * A node exists while it has clients. It has a connection to verbena-fabric, as a program's port of
  * libibumad, with two agents. verbena-fabric is asked once for each new client, and waited for at
- * most NODE_WAIT_MS; everything else is sent, and answered later or never. When verbena-fabric
- * ends, the next client's HELLO or the next message connects again.
+ * most CM_FABRIC_WAIT_MS; everything else is sent, and answered later or never. By a second
+ * connection the events of the node's ports come. When verbena-fabric ends, the node looks four
+ * times a second whether it runs again, and goes on if it is the same fabric.
  */
 #ifndef VERBENA_DAEMON_CM_CM_NODE_H
 #define VERBENA_DAEMON_CM_CM_NODE_H
@@ -27,6 +28,15 @@
 struct cm_service;
 
 #define CM_NODE_NAME 128u
+#define CM_NODE_PATHS 64u
+
+/* A path record that the subnet administration gave, valid while the fabric's epoch is the same. */
+struct cm_node_path {
+	uint64_t epoch; /* 0: none */
+	uint8_t remote[16];
+	uint16_t pkey;
+	uint8_t record[64];
+};
 
 struct cm_node {
 	struct list node; /* on service.nodes */
@@ -40,11 +50,14 @@ struct cm_node {
 	uint32_t port;	      /* row of the port that is used */
 	struct device device; /* what its identifiers have: no interface */
 	struct cm_ports ports;
-	struct watch watch;  /* the connection */
+	struct watch watch;  /* the connection for datagrams */
+	struct watch events; /* the one for events; both are open, or none is */
+	struct timer again;  /* while they aren't: when to look for the fabric */
 	struct list queries; /* struct cm_query, unanswered */
 	struct list joins;   /* struct cm_join.at_node */
 	uint32_t last_query;
 	uint64_t lost; /* messages that couldn't be sent */
+	struct cm_node_path paths[CM_NODE_PATHS];
 };
 
 /* ---- life (cm_node.c) */
@@ -63,10 +76,29 @@ bool cm_node_address(const struct cm_node *node, uint32_t version, uint8_t addre
  * no node has the address; -ENETUNREACH: the port isn't active. */
 int cm_node_path(const struct cm_node *node, const uint8_t address[16], struct cm_path *path);
 
-/* ---- datagrams (cm_node_mad.c) */
-/* Opens the connection if it isn't open. 0 or -errno. */
+/* Whether the fabric that runs now has the node's tables. 0; -ESTALE: it is another one; -errno:
+ * none runs. */
+int cm_node_check(const struct cm_node *node);
+
+/* ---- connections (cm_node_link.c) */
+void cm_node_link_init(struct cm_node *node);
+/* Opens the connections if they aren't open. 0 or -errno. */
 int cm_node_open(struct cm_node *node);
 void cm_node_close(struct cm_node *node);
+/* A connection has ended: closes both, and looks for the next fabric. All questions fail. */
+void cm_node_lost(struct cm_node *node);
+
+/* ---- paths (cm_node_link.c) */
+/* The record that the administration gave for this path, NULL: it is to be asked. */
+const uint8_t *cm_node_path_known(const struct cm_node *node, const struct cm_path *path);
+/* `epoch`: the fabric's when it was asked. */
+void cm_node_path_note(struct cm_node *node, const struct cm_path *path, const uint8_t record[64],
+		       uint64_t epoch);
+uint64_t cm_node_epoch(const struct cm_node *node);
+
+/* ---- datagrams (cm_node_mad.c) */
+/* Opens the connection for datagrams, which isn't open. 0 or -errno. */
+int cm_node_mad_open(struct cm_node *node);
 /* Sends a message of the connection manager; what can't be sent is lost. */
 void cm_node_send(struct cm_node *node, const struct cm_path *path, const uint8_t mad[MAD_SIZE]);
 

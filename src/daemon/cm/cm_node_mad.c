@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A node's management datagrams: its connection to verbena-fabric, messages of the connection
+ * A node's management datagrams: their connection to verbena-fabric, messages of the connection
  * manager, questions to the subnet administration. See cm_node.h.
  *
  * The connection's two agents are registered in a row, so that their numbers are known without
@@ -82,10 +82,8 @@ static int node_agent_add(int fd, uint32_t mgmt_class, uint32_t rmpp, uint64_t m
 
 static void node_ready(struct watch *watch, uint32_t events);
 
-int cm_node_open(struct cm_node *node)
+int cm_node_mad_open(struct cm_node *node)
 {
-	if (node->watch.fd >= 0)
-		return 0;
 	int fd = cm_fabric_ask(node->service->server->dir, PROTO_FABRIC_OPEN, node->name,
 			       node->tables.ports[node->port].number);
 
@@ -101,17 +99,6 @@ int cm_node_open(struct cm_node *node)
 	if (err)
 		close(fd);
 	return err;
-}
-
-void cm_node_close(struct cm_node *node)
-{
-	int fd = node->watch.fd;
-
-	if (fd < 0)
-		return;
-	loop_remove(&node->service->server->loop, &node->watch);
-	node->watch.fd = -1;
-	close(fd);
 }
 
 /* ------------------------------------------------------------------ sending */
@@ -136,8 +123,10 @@ static int node_transmit(struct cm_node *node, struct ib_user_mad *header, const
 	header->addr.sl = sl;
 	memcpy(packet.header, header, sizeof(packet.header));
 	memcpy(packet.mad, mad, MAD_SIZE);
-	int err = cm_node_open(node);
+	int err = node->watch.fd < 0 ? cm_node_check(node) : 0;
 
+	if (!err)
+		err = cm_node_open(node);
 	if (!err)
 		err = packet_send(node->watch.fd, &packet, sizeof(packet), NULL, 0, MSG_DONTWAIT);
 	if (err)
@@ -233,20 +222,6 @@ static void node_take_message(struct cm_node *node, const struct ib_user_mad *he
 	cm_service_take(node->service, &path, mad);
 }
 
-/* All questions fail: the one that would answer is gone. */
-static void node_lost(struct cm_node *node)
-{
-	struct list *at;
-
-	cm_node_close(node);
-	while ((at = list_pop(&node->queries))) {
-		struct cm_query *query = container_of(at, struct cm_query, node);
-
-		list_init(&query->node);
-		query->answer(query, -ETIMEDOUT, NULL);
-	}
-}
-
 /* One packet. False: there is none, or the connection has ended. */
 static bool node_take(struct cm_node *node, int *result)
 {
@@ -286,6 +261,6 @@ static void node_ready(struct watch *watch, uint32_t events)
 	while (node_take(node, &result))
 		;
 	if (result)
-		node_lost(node);
+		cm_node_lost(node);
 	cm_service_run(service);
 }

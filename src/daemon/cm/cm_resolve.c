@@ -287,21 +287,26 @@ int cm_command_resolve_addr(struct cm_request *request, void *response)
 	return cm_id_resolve(id, &to, body->timeout_ms);
 }
 
+static void take_path_record(struct cm_path *path, const uint8_t *record)
+{
+	path->remote_lid = (uint16_t)(record[40] << 8 | record[41]);
+	path->local_lid = (uint16_t)(record[42] << 8 | record[43]);
+	path->pkey = (uint16_t)(record[50] << 8 | record[51]);
+	path->sl = record[53] & 15;
+	path->mtu = record[54] & 0x3f;
+	path->rate = record[55] & 0x3f;
+	path->life_time = record[56] & 0x3f;
+}
+
 /* The path record that answers RESOLVE_ROUTE, or a loss. */
 static void on_path_record(struct cm_query *query, int status, const uint8_t *record)
 {
 	struct cm_id *id = container_of(query, struct cm_id, query);
-	struct cm_path *path = &id->path;
 
 	id->state = status ? ID_ADDR_RESOLVED : ID_ROUTE_RESOLVED;
 	if (!status) {
-		path->remote_lid = (uint16_t)(record[40] << 8 | record[41]);
-		path->local_lid = (uint16_t)(record[42] << 8 | record[43]);
-		path->pkey = (uint16_t)(record[50] << 8 | record[51]);
-		path->sl = record[53] & 15;
-		path->mtu = record[54] & 0x3f;
-		path->rate = record[55] & 0x3f;
-		path->life_time = record[56] & 0x3f;
+		cm_node_path_note(cm_id_node(id), &id->path, record, id->asked_at);
+		take_path_record(&id->path, record);
 	}
 	cm_id_event(id, status ? REPORT_ROUTE_ERROR : REPORT_ROUTE_RESOLVED, status);
 }
@@ -309,14 +314,22 @@ static void on_path_record(struct cm_query *query, int status, const uint8_t *re
 static int ask_path(struct cm_id *id, struct cm_node *node, uint32_t timeout_ms)
 {
 	enum { DGID = 1 << 2, SGID = 1 << 3, REVERSIBLE = 1 << 11, NUMB = 1 << 12, PKEY = 1 << 13 };
+	const uint8_t *known = cm_node_path_known(node, &id->path);
 	uint8_t record[64] = {0};
 
+	if (known) {
+		take_path_record(&id->path, known);
+		id->state = ID_ROUTE_RESOLVED;
+		cm_id_event(id, REPORT_ROUTE_RESOLVED, 0);
+		return 0;
+	}
 	memcpy(record + 8, id->path.remote, 16);
 	memcpy(record + 24, id->path.local, 16);
 	record[49] = 1 << 7 | 1; /* reversible; one path */
 	record[50] = (uint8_t)(id->path.pkey >> 8);
 	record[51] = (uint8_t)id->path.pkey;
 	id->query.answer = on_path_record;
+	id->asked_at = cm_node_epoch(node);
 	int err = cm_node_ask(node, &id->query, CM_SA_GET, CM_SA_PATH,
 			      DGID | SGID | REVERSIBLE | NUMB | PKEY, record, timeout_ms);
 
