@@ -19,6 +19,7 @@ static struct link_memory memory;
 static struct link ours;
 static struct qp qp;
 static bool woken;
+static struct xrc_here no_xrc;
 
 void scenario_link_init(struct link *link, struct hca *of)
 {
@@ -49,6 +50,7 @@ static void begin(void)
 	woken = false;
 	hca.pub = &pub;
 	hca.qps = no_qps;
+	hca.xrc = &no_xrc;
 	hca.doorbell = BELL;
 	list_init(&hca.links);
 	list_init(&hca.acks);
