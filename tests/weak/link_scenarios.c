@@ -28,6 +28,8 @@ void scenario_link_init(struct link *link, struct hca *of)
 	if (!fresh)
 		fresh = link_new(of, 0);
 	*link = *fresh;
+	if (of)
+		of->xrc = &no_xrc;
 	link->hca = of;
 	list_init(&link->backlog);
 	list_init(&link->waiters);
@@ -50,7 +52,6 @@ static void begin(void)
 	woken = false;
 	hca.pub = &pub;
 	hca.qps = no_qps;
-	hca.xrc = &no_xrc;
 	hca.doorbell = BELL;
 	list_init(&hca.links);
 	list_init(&hca.acks);
