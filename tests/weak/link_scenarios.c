@@ -19,6 +19,7 @@ static struct link_memory memory;
 static struct link ours;
 static struct qp qp;
 static bool woken;
+static struct xrc_here no_xrc;
 
 void scenario_link_init(struct link *link, struct hca *of)
 {
@@ -27,6 +28,8 @@ void scenario_link_init(struct link *link, struct hca *of)
 	if (!fresh)
 		fresh = link_new(of, 0);
 	*link = *fresh;
+	if (of)
+		of->xrc = &no_xrc;
 	link->hca = of;
 	list_init(&link->backlog);
 	list_init(&link->waiters);

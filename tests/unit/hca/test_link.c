@@ -82,6 +82,7 @@ enum { SLOT = 5, PEER_PID = 4711 };
 
 static struct hca *hca;
 static struct qp *no_qps[LIMIT_QPS_PER_SLOT];
+static struct xrc_here no_xrc;
 static struct pub own_table;
 static int event_pid = PEER_PID;
 static bool same_user; /* the event brings the regions' file */
@@ -107,6 +108,7 @@ static int setup(void **state)
 	rwlock_init(&hca->books, RANK_BOOKS);
 	lock_init(&hca->engine, RANK_ENGINE);
 	hca->qps = no_qps;
+	hca->xrc = &no_xrc;
 	hca->slot = SLOT + 1;
 	hca->epoll = hca_epoll;
 	hca->pub = &own_table;
