@@ -2,11 +2,15 @@
 /*
  * rdma_getaddrinfo(): names to addresses, and to the QP type and port space that belong to them.
  * The C library resolves names. This library has no routes to offer, so ai_route is only what the
- * hints contain. No state.
+ * hints contain. With RAI_FAMILY and AF_IB a name is a GID in the text form of an IPv6 address, as
+ * upstream has it with RAI_NUMERICHOST. No state.
  */
 #include "rdmacm/rdmacm.h"
 
+#include <endian.h>
+#include <infiniband/ib.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,6 +82,35 @@ static int take_hints(struct rdma_addrinfo *info, const struct rdma_addrinfo *hi
 	return err;
 }
 
+static bool wants_ib(const struct rdma_addrinfo *hints)
+{
+	return hints && hints->ai_family == AF_IB && hints->ai_flags & RAI_FAMILY;
+}
+
+/* Replaces an IPv6 address by the AF_IB address with these bytes as GID, and the service id that is
+ * this port in the port space. */
+static int addrinfo_to_ib(struct rdma_addrinfo *info, struct sockaddr **addr, socklen_t *size)
+{
+	const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)*addr;
+	struct sockaddr_ib *ib = calloc(1, sizeof(*ib));
+	uint64_t space = (uint64_t)info->ai_port_space << 16;
+
+	if (!ib)
+		return EAI_MEMORY;
+	ib->sib_family = AF_IB;
+	ib->sib_pkey = htons(0xffff);
+	ib->sib_flowinfo = six->sin6_flowinfo;
+	memcpy(ib->sib_addr.sib_raw, &six->sin6_addr, sizeof(ib->sib_addr.sib_raw));
+	ib->sib_sid = htobe64(space | ntohs(six->sin6_port));
+	ib->sib_sid_mask = htobe64(six->sin6_port ? UINT64_MAX : ~(uint64_t)UINT16_MAX);
+	ib->sib_scope_id = six->sin6_scope_id;
+	free(*addr);
+	*addr = (struct sockaddr *)ib;
+	*size = sizeof(*ib);
+	info->ai_family = AF_IB;
+	return 0;
+}
+
 /* Appends one of the C library's answers. */
 static int addrinfo_append(struct rdma_addrinfo ***tail, const struct addrinfo *found,
 			   const struct rdma_addrinfo *hints)
@@ -101,6 +134,11 @@ static int addrinfo_append(struct rdma_addrinfo ***tail, const struct addrinfo *
 		*name = strdup(found->ai_canonname);
 		err = *name ? 0 : EAI_MEMORY;
 	}
+	if (!err)
+		err = choose_service(info, hints);
+	if (!err && wants_ib(hints))
+		err = is_source ? addrinfo_to_ib(info, &info->ai_src_addr, &info->ai_src_len)
+				: addrinfo_to_ib(info, &info->ai_dst_addr, &info->ai_dst_len);
 	return err ? err : take_hints(info, hints);
 }
 
@@ -111,7 +149,7 @@ static int family_wanted(const struct rdma_addrinfo *hints)
 {
 	if (!hints || (hints->ai_family == AF_IB && !(hints->ai_flags & RAI_FAMILY)))
 		return AF_UNSPEC;
-	return hints->ai_family;
+	return wants_ib(hints) ? AF_INET6 : hints->ai_family;
 }
 
 static int addrinfo_look_up(const char *node, const char *service,
@@ -122,7 +160,7 @@ static int addrinfo_look_up(const char *node, const char *service,
 		/* This yields one answer for each address. */
 		.ai_socktype = SOCK_STREAM,
 		.ai_flags = (flags & RAI_PASSIVE ? AI_PASSIVE : 0) |
-			    (flags & RAI_NUMERICHOST ? AI_NUMERICHOST : 0),
+			    (flags & RAI_NUMERICHOST || wants_ib(hints) ? AI_NUMERICHOST : 0),
 		.ai_family = family_wanted(hints),
 	};
 	struct addrinfo *found;

@@ -5,6 +5,8 @@
  */
 #include "rdmacm/rdmacm.h"
 
+#include <endian.h>
+#include <infiniband/ib.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +17,8 @@ size_t addr_size(const struct sockaddr *addr)
 		return sizeof(struct sockaddr_in);
 	case AF_INET6:
 		return sizeof(struct sockaddr_in6);
+	case AF_IB:
+		return sizeof(struct sockaddr_ib);
 	default:
 		return 0;
 	}
@@ -163,11 +167,13 @@ static int id_query_kernel(struct id *id, uint32_t option, void *resp, size_t si
 		       NULL);
 }
 
-/* In RoCE v2 a GID is an IP address; IPv4 addresses are mapped into IPv6. */
+/* In RoCE v2 a GID is an IP address; IPv4 addresses are mapped into IPv6. On InfiniBand an IP
+ * address doesn't tell the GID; the path does (take_path()). */
 static union ibv_gid gid_of(const struct sockaddr_storage *addr)
 {
 	const struct sockaddr_in *v4 = (const struct sockaddr_in *)addr;
 	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)addr;
+	const struct sockaddr_ib *ib = (const struct sockaddr_ib *)addr;
 	union ibv_gid gid = {.raw = {0}};
 
 	if (addr->ss_family == AF_INET6) {
@@ -175,6 +181,8 @@ static union ibv_gid gid_of(const struct sockaddr_storage *addr)
 	} else if (addr->ss_family == AF_INET) {
 		gid.raw[10] = gid.raw[11] = 0xff;
 		memcpy(gid.raw + 12, &v4->sin_addr, sizeof(v4->sin_addr));
+	} else if (addr->ss_family == AF_IB) {
+		memcpy(gid.raw, ib->sib_addr.sib_raw, sizeof(gid.raw));
 	}
 	return gid;
 }
@@ -264,6 +272,10 @@ static int take_path(struct id *id, const struct ib_path_rec_data *path)
 		return -ENOMEM;
 	*route->path_rec = path_unpack(path);
 	route->num_paths = 1;
+	if (route->path_rec->dlid) {
+		route->addr.addr.ibaddr.sgid = route->path_rec->sgid;
+		route->addr.addr.ibaddr.dgid = route->path_rec->dgid;
+	}
 	return 0;
 }
 
@@ -359,6 +371,11 @@ static __be16 port_of(const struct sockaddr_storage *addr)
 		return ((const struct sockaddr_in *)addr)->sin_port;
 	case AF_INET6:
 		return ((const struct sockaddr_in6 *)addr)->sin6_port;
+	case AF_IB: {
+		const struct sockaddr_ib *ib = (const struct sockaddr_ib *)addr;
+
+		return htons((uint16_t)be64toh(ib->sib_sid & ib->sib_sid_mask));
+	}
 	default:
 		return 0;
 	}

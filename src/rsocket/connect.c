@@ -118,7 +118,8 @@ EXPORT int rsocket(int domain, int type, int protocol)
 	int flags = type & (SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 	type &= ~flags;
-	if (domain != AF_INET && domain != AF_INET6)
+	/* Datagrams go through a UDP socket, which has IP addresses only. */
+	if (domain != AF_INET && domain != AF_INET6 && (domain != AF_IB || type != SOCK_STREAM))
 		return connect_result(-EAFNOSUPPORT);
 	if (type != SOCK_STREAM && type != SOCK_DGRAM)
 		return connect_result(-ESOCKTNOSUPPORT);
@@ -325,7 +326,8 @@ static int with_address(int socket, const struct sockaddr *addr, socklen_t addrl
 
 	if (!rs)
 		return connect_result(-EBADF);
-	if (!addr || addrlen < sizeof(struct sockaddr_in))
+	if (!addr || addrlen < sizeof(struct sockaddr_in) ||
+	    addrlen < rs_address_bytes(addr->sa_family))
 		return connect_result(-EINVAL);
 	mutex_take(&rs->lock);
 	int err = locked(rs, addr, addrlen);

@@ -321,8 +321,7 @@ EXPORT int rfcntl(int socket, int cmd, ...)
 
 static int give_addr(const struct sockaddr *from, struct sockaddr *addr, socklen_t *addrlen)
 {
-	socklen_t size = from->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
-						     : sizeof(struct sockaddr_in);
+	socklen_t size = rs_address_bytes(from->sa_family);
 
 	memcpy(addr, from, *addrlen < size ? *addrlen : size);
 	*addrlen = size;

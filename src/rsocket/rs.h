@@ -31,7 +31,9 @@
 #ifndef VERBENA_RSOCKET_RS_H
 #define VERBENA_RSOCKET_RS_H
 
+#include <infiniband/ib.h>
 #include <infiniband/verbs.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rsocket.h>
@@ -342,5 +344,18 @@ int rs_wait(struct rs *rs, bool (*ready)(const struct rs *), bool nonblocking, i
 
 void rs_iomap_tell(struct rs *rs) REQUIRES(rs->lock);
 void rs_iomap_free(struct rs *rs) REQUIRES(rs->lock);
+
+/* What an address of this family takes. */
+static inline socklen_t rs_address_bytes(sa_family_t family)
+{
+	switch (family) {
+	case AF_IB:
+		return sizeof(struct sockaddr_ib);
+	case AF_INET6:
+		return sizeof(struct sockaddr_in6);
+	default:
+		return sizeof(struct sockaddr_in);
+	}
+}
 
 #endif

@@ -64,6 +64,38 @@ def groups(fabric):
     daemon_end(fabric)
 
 
+def gid(fabric, node):
+    """The GID of a node's port, as an IPv6 address is written."""
+    guid = int(fabric.ask(op="node", node=node)["node"]["ports"][0]["guid"], 16)
+    return "fe80::" + ":".join(f"{guid >> shift & 0xffff:x}" for shift in (48, 32, 16, 0))
+
+
+def by_gid(fabric):
+    """Addresses of the family AF_IB: no IP address has to be known. Beside them, listeners on the
+    same node with IP addresses and other ports."""
+    need("ucmatose", "udaddy", "rstream")
+    begin(fabric)
+    other = spawn(fabric, "H3", "ucmatose", "-p", "7999")
+    target = gid(fabric, "H3")
+    for client_node in ("H2", "H4", "H3"):
+        for program, *options in (("ucmatose",), ("ucmatose", "-p", "9029"), ("udaddy",)):
+            pair_by_address(fabric, "H3", client_node,
+                            [program, "-f", "gid", "-b", target, *options],
+                            [program, "-f", "gid", "-s", target, "-b", gid(fabric, client_node),
+                             *options])
+        pair_by_address(fabric, "H3", client_node, ["ucmatose", "-f", "gid", "-P", "ib"],
+                        ["ucmatose", "-f", "gid", "-P", "ib", "-s", target])
+        pair_by_address(fabric, "H3", client_node, ["rstream", "-f", "gid", "-C", "100"],
+                        ["rstream", "-f", "gid", "-C", "100", "-s", target])
+    out = run(fabric, "H2", "ucmatose", "-f", "gid", "-s", "fe80::1234", code=None)
+    require("ROUTE_ERROR" in out, out)
+    out = run(fabric, "H2", "ucmatose", "-f", "gid", "-s", target, "-p", "7999", code=None)
+    require("REJECTED" in out or "event: 8" in out.lower(), out)
+    out = run(fabric, "H2", "ucmatose", "-s", "10.0.0.3", "-p", "7999")
+    require(not other.wait(timeout=PATIENCE), "the other listener")
+    daemon_end(fabric)
+
+
 def group_is_known(fabric):
     for node in ("S1", "S2"):
         poll_until(lambda node=node: fabric.ask(op="table", node=node, kind="multicast")["entries"],
@@ -157,4 +189,4 @@ def refusals(fabric):
 
 
 if __name__ == "__main__":
-    sys.exit(main([programs, with_opensm, groups, managers_change, restarts, refusals]))
+    sys.exit(main([programs, with_opensm, by_gid, groups, managers_change, restarts, refusals]))

@@ -6,6 +6,7 @@
 #include <rdma/ib_user_verbs.h>
 
 struct cm_id;
+struct cm_path;
 struct proto_cm_event;
 
 /* The queue key of the RDMA CM's datagrams (RDMA_UDP_QKEY). */
@@ -16,6 +17,9 @@ void cm_attr_fill_ah(const struct cm_id *id, struct ib_uverbs_ah_attr *attr);
 
 /* Adds to the event in `to` (zero but for the event) what the program would query next. */
 void cm_query_beside(const struct cm_id *id, struct proto_cm_event *to);
+
+/* Takes what a path record of the subnet administration adds to a node's path. */
+void cm_path_take(struct cm_path *path, const uint8_t *record);
 
 /* Binds an identifier to all addresses and any port. Returns 0 or as cm_ports_bind(). */
 int cm_bind_any(struct cm_id *id);

@@ -3,6 +3,7 @@
  * Connections: the programs' commands to the state machine (CONNECT, LISTEN, ACCEPT, REJECT,
  * DISCONNECT, NOTIFY), and the state machine's callbacks.
  */
+#include <endian.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <net/if.h>
@@ -29,9 +30,12 @@ static struct cm *cm_id_machine(const struct cm_id *id)
 	return &cm_id_service(id)->cm;
 }
 
-static uint64_t service_id(uint16_t port_space, uint16_t port)
+/* The one that the identifier connects to. */
+static uint64_t cm_id_service_id(const struct cm_id *id)
 {
-	return (uint64_t)port_space << 16 | port;
+	if (cm_address_is_ib(&id->destination))
+		return be64toh(id->destination.ib.service_id);
+	return (uint64_t)id->port_space << 16 | cm_address_port(&id->destination);
 }
 
 /* ------------------------------------------------------------------ LISTEN */
@@ -79,7 +83,8 @@ static int check_qpn(const struct cm_id *id, uint32_t qpn)
 	return slot || (owner && !cm_client_is_of_process(owner, id->object.client)) ? -EINVAL : 0;
 }
 
-/* Writes the IP header, then the program's own data. Returns the bytes of both, or -EINVAL. */
+/* Writes the IP header, unless the address is InfiniBand's, then the program's own data. Returns
+ * the bytes of both, or -EINVAL. */
 static int cm_id_private_data(const struct cm_id *id, const struct rdma_ucm_conn_param *param,
 			      uint8_t room[CM_PRIVATE_MAX])
 {
@@ -88,6 +93,12 @@ static int cm_id_private_data(const struct cm_id *id, const struct rdma_ucm_conn
 		.port = cm_address_port(&id->source),
 	};
 
+	if (cm_address_is_ib(&id->source)) {
+		if (param->private_data_len > CM_PRIVATE_MAX)
+			return -EINVAL;
+		memcpy(room, param->private_data, param->private_data_len);
+		return param->private_data_len;
+	}
 	if (CM_IP_HEADER + param->private_data_len > CM_PRIVATE_MAX)
 		return -EINVAL;
 	cm_address_gid(&id->source, ip.source);
@@ -146,7 +157,7 @@ static int connect_rc(struct cm_id *id, const struct rdma_ucm_connect *body,
 	const struct rdma_ucm_conn_param *param = &body->conn_param;
 	const struct cm_connect connect = {
 		.path = id->path,
-		.service_id = service_id(id->port_space, cm_address_port(&id->destination)),
+		.service_id = cm_id_service_id(id),
 		.qp = {.transport = transport_of_type(id->type),
 		       .local_qpn = param->qp_num,
 		       .local_psn = id->psn,
@@ -187,10 +198,8 @@ int cm_command_connect(struct cm_request *request, void *response)
 		return -ENOMEM;
 	const struct cm_private private_data = {room, (uint32_t)size};
 	int err = id->type == CM_ID_UD
-			  ? cm_sidr_request(
-				    cm_id_machine(id), id->endpoint, &id->path,
-				    service_id(id->port_space, cm_address_port(&id->destination)),
-				    &private_data, now_ms())
+			  ? cm_sidr_request(cm_id_machine(id), id->endpoint, &id->path,
+					    cm_id_service_id(id), &private_data, now_ms())
 			  : connect_rc(id, body, &private_data);
 
 	if (err)
@@ -347,8 +356,9 @@ static int cm_mad_refusal(const struct cm_mad *mad, bool no_listener)
 	return no_listener ? CM_REJECT_SERVICE_ID : CM_REJECT_CONSUMER;
 }
 
-/* The listener for a request, at the node with this number or on the host; NULL: none. */
-static struct cm_id *find_listener(struct cm_service *service, uint32_t number,
+/* The listener for a request, at a node or on the host; NULL: none. `ip`: the request's addresses;
+ * NULL: it has none, so that it can only be for a listener of a node that is bound to a GID. */
+static struct cm_id *find_listener(struct cm_service *service, const struct cm_path *path,
 				   const struct cm_mad *mad, const struct cm_ip *ip)
 {
 	uint16_t port_space = (uint16_t)(mad->service_id >> 16);
@@ -360,23 +370,36 @@ static struct cm_id *find_listener(struct cm_service *service, uint32_t number,
 
 	if (mad->service_id >> 32)
 		return NULL;
-	struct cm_node *node = number ? cm_node_by_number(service, number) : NULL;
-	struct cm_id *listener =
-		cm_ports_listener(node ? &node->ports : &service->ports, port_space,
-				  (uint16_t)mad->service_id, ip->destination);
+	struct cm_node *node = path->node ? cm_node_by_number(service, path->node) : NULL;
+	const struct cm_ports *ports = node ? &node->ports : &service->ports;
+	struct cm_id *listener = NULL;
 
+	if (ip)
+		listener = cm_ports_listener(ports, port_space, (uint16_t)mad->service_id,
+					     ip->destination);
+	else if (node)
+		listener = cm_ports_listener_ib(ports, port_space, (uint16_t)mad->service_id,
+						path->local);
 	return listener && listener->type == type ? listener : NULL;
 }
 
-/* Sets the identifier's addresses. False: the request's destination is no address of a device. */
+/* Sets the identifier's addresses; `ip` as above. False: the request's destination is no address of
+ * a device. */
 static bool cm_id_fill_request(struct cm_id *id, const struct cm_endpoint *endpoint,
 			       const struct cm_mad *mad, const struct cm_ip *ip)
 {
 	uint32_t scope = endpoint->path.ifindex;
 
-	cm_address_from_gid(ip->destination, ip->version, (uint16_t)mad->service_id, scope,
-			    &id->source);
-	cm_address_from_gid(ip->source, ip->version, ip->port, scope, &id->destination);
+	if (ip) {
+		cm_address_from_gid(ip->destination, ip->version, (uint16_t)mad->service_id, scope,
+				    &id->source);
+		cm_address_from_gid(ip->source, ip->version, ip->port, scope, &id->destination);
+	} else {
+		const struct cm_path *path = &endpoint->path;
+
+		cm_address_from_ib(path->local, path->pkey, mad->service_id, &id->source);
+		cm_address_from_ib(path->remote, path->pkey, 0, &id->destination);
+	}
 	id->path = endpoint->path;
 	id->state = ID_CONNECT;
 	return cm_id_take_device(id);
@@ -386,11 +409,16 @@ static int cm_id_on_request(void *arg, struct cm_endpoint *endpoint, const struc
 {
 	struct cm_service *service = arg;
 	struct rdma_ucm_event_resp event = {.event = REPORT_CONNECT_REQUEST};
-	struct cm_ip ip;
-	struct cm_id *listener = cm_ip_decode(mad->private_data, &ip)
-					 ? find_listener(service, endpoint->path.node, mad, &ip)
-					 : NULL;
+	struct cm_ip header;
+	const struct cm_ip *ip = cm_ip_decode(mad->private_data, &header) ? &header : NULL;
+	struct cm_id *listener = find_listener(service, &endpoint->path, mad, ip);
 	struct cm_id *id;
+
+	/* A program's own data may look like addresses. */
+	if (!listener && ip) {
+		ip = NULL;
+		listener = find_listener(service, &endpoint->path, mad, ip);
+	}
 
 	service->no_listener += !listener;
 	if (listener && !cm_id_has_backlog(listener)) {
@@ -399,7 +427,7 @@ static int cm_id_on_request(void *arg, struct cm_endpoint *endpoint, const struc
 	}
 	if (!listener || cm_id_make(listener->channel, listener->port_space, listener->type, &id))
 		return cm_mad_refusal(mad, !listener);
-	if (!cm_id_fill_request(id, endpoint, mad, &ip)) {
+	if (!cm_id_fill_request(id, endpoint, mad, ip)) {
 		cm_id_free(id);
 		return cm_mad_refusal(mad, true);
 	}
@@ -408,7 +436,7 @@ static int cm_id_on_request(void *arg, struct cm_endpoint *endpoint, const struc
 	endpoint->owner = id;
 	event.uid = listener->uid;
 	event.id = id->object.handle;
-	fill_private(&event, mad, CM_IP_HEADER, id->type == CM_ID_UD);
+	fill_private(&event, mad, ip ? CM_IP_HEADER : 0, id->type == CM_ID_UD);
 	if (id->type != CM_ID_UD)
 		fill_conn(&event, mad);
 	listener->was_asked = true;

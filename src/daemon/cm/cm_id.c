@@ -184,7 +184,8 @@ static bool take_node_device(struct cm_id *id, struct cm_node *node)
 	uint8_t address[16];
 
 	cm_address_gid(&id->source, address);
-	if (!cm_node_has(node, address))
+	if (cm_address_is_ib(&id->source) ? !cm_node_has_gid(node, address)
+					  : !cm_node_has(node, address))
 		return false;
 	id->device = &node->device;
 	id->gid_index = 0;

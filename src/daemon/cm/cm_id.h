@@ -15,6 +15,7 @@
 #include "cm/cm.h"
 #include "daemon/cm/cm_channel.h"
 #include "daemon/cm/cm_node.h"
+#include "daemon/cm/cm_numbers.h"
 #include "daemon/cm/cm_object.h"
 #include "daemon/cm/cm_ports.h"
 #include "daemon/net/neighbour.h"
@@ -28,6 +29,7 @@ union cm_address {
 	struct sockaddr any;
 	struct sockaddr_in four;
 	struct sockaddr_in6 six;
+	struct cm_sockaddr_ib ib; /* of clients on a node of a fabric only */
 	struct sockaddr_storage storage;
 };
 
@@ -130,8 +132,10 @@ bool cm_gid_is_loopback(const uint8_t gid[16]);
 
 /* Addresses. */
 
-/* Copies an address. False: neither IPv4 nor IPv6, or of the wrong size. */
-bool cm_address_take(const void *bytes, size_t size, union cm_address *out);
+/* Copies an address. False: none that the identifier can have (IPv4, IPv6, on a node AF_IB), or of
+ * the wrong size. */
+bool cm_address_take(const struct cm_id *id, const void *bytes, size_t size, union cm_address *out);
+bool cm_address_is_ib(const union cm_address *address);
 socklen_t cm_address_size(const union cm_address *address);
 uint16_t cm_address_port(const union cm_address *address);
 void cm_address_set_port(union cm_address *address, uint16_t port);
@@ -140,5 +144,12 @@ void cm_address_gid(const union cm_address *address, uint8_t gid[16]);
 /* `version`: 4 or 6. `scope`: for link-local addresses. */
 void cm_address_from_gid(const uint8_t gid[16], uint32_t version, uint16_t port, uint32_t scope,
 			 union cm_address *out);
+/* The address AF_IB of a port with this GID, and a service id of the RDMA CM. */
+void cm_address_from_ib(const uint8_t gid[16], uint16_t pkey, uint64_t service_id,
+			union cm_address *out);
+/* Decides the port space of an AF_IB address that an identifier of the port space `wanted` binds,
+ * by the bits of its service id that count; writes the whole service id. 0; -EPROTONOSUPPORT: it
+ * is of another port space. */
+int cm_address_choose_space(union cm_address *address, uint16_t wanted, uint16_t *port_space);
 
 #endif

@@ -222,12 +222,13 @@ static int cm_join_check(const struct cm_id *id, const struct rdma_ucm_join_mcas
 	return ready && body->join_flags < RDMA_MC_JOIN_FLAG_RESERVED ? 0 : -EINVAL;
 }
 
-static int take_group(const struct rdma_ucm_join_mcast *body, uint8_t gid[16])
+static int take_group(const struct cm_id *id, const struct rdma_ucm_join_mcast *body,
+		      uint8_t gid[16])
 {
 	union cm_address address;
 
 	if (body->addr_size > sizeof(body->addr) ||
-	    !cm_address_take(&body->addr, body->addr_size, &address))
+	    !cm_address_take(id, &body->addr, body->addr_size, &address))
 		return -EINVAL;
 	cm_address_gid(&address, gid);
 	return flow_is_multicast(gid) ? 0 : -EINVAL;
@@ -271,7 +272,7 @@ int cm_command_join_mcast(struct cm_request *request, void *response)
 	int err = cm_join_check(id, body);
 
 	if (!err)
-		err = take_group(body, gid);
+		err = take_group(id, body, gid);
 	if (!err)
 		err = join_make(id, body->join_flags == RDMA_MC_JOIN_FLAG_FULLMEMBER, gid, &join);
 	if (err)

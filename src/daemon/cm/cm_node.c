@@ -232,19 +232,45 @@ bool cm_node_address(const struct cm_node *node, uint32_t version, uint8_t addre
 	return true;
 }
 
+bool cm_node_has_gid(const struct cm_node *node, const uint8_t gid[16])
+{
+	uint8_t own[16];
+
+	/* A GID that isn't set reads as the first one. */
+	for (unsigned int i = 0; i < FABRIC_GUIDS; i++) {
+		fabric_gid_get(&node->tables, node->port, i, own);
+		if (!memcmp(own, gid, sizeof(own)))
+			return true;
+	}
+	return false;
+}
+
+int cm_node_path_to_gid(const struct cm_node *node, const uint8_t gid[16], uint16_t pkey,
+			struct cm_path *path)
+{
+	const struct fabric *tables = &node->tables;
+	unsigned int index = 0;
+
+	if (port_state(&tables->ports[node->port]) != PORT_ACTIVE)
+		return -ENETUNREACH;
+	if (pkey && !partition_key_matches(tables, node->port, pkey, &index))
+		return -ENODEV;
+	path->node = node->number;
+	path->pkey = partition_key_get(tables, node->port, index);
+	path->local_lid = port_lid(&tables->ports[node->port]);
+	fabric_gid_get(tables, node->port, 0, path->local);
+	memcpy(path->remote, gid, sizeof(path->remote));
+	return 0;
+}
+
 int cm_node_path(const struct cm_node *node, const uint8_t address[16], struct cm_path *path)
 {
 	const struct fabric *tables = &node->tables;
 	uint32_t to = is_loopback(address) ? node->port : fabric_ip_find(tables, address);
+	uint8_t gid[16];
 
 	if (to == FABRIC_NONE)
 		return -EHOSTUNREACH;
-	if (port_state(&tables->ports[node->port]) != PORT_ACTIVE)
-		return -ENETUNREACH;
-	path->node = node->number;
-	path->pkey = partition_key_get(tables, node->port, 0);
-	path->local_lid = port_lid(&tables->ports[node->port]);
-	fabric_gid_get(tables, node->port, 0, path->local);
-	fabric_gid_get(tables, to, 0, path->remote);
-	return 0;
+	fabric_gid_get(tables, to, 0, gid);
+	return cm_node_path_to_gid(node, gid, 0, path);
 }

@@ -70,11 +70,16 @@ struct cm_node *cm_node_by_number(const struct cm_service *service, uint32_t num
 /* ---- addresses (cm_node.c) */
 /* Whether the node has this IP address (a GID), or it is a loopback address. */
 bool cm_node_has(const struct cm_node *node, const uint8_t address[16]);
+/* Whether its port has this GID. */
+bool cm_node_has_gid(const struct cm_node *node, const uint8_t gid[16]);
 /* Its own address of this version, as a GID. False: it has none. */
 bool cm_node_address(const struct cm_node *node, uint32_t version, uint8_t address[16]);
 /* The path from the node to the one with this address, without what a route adds. 0; -EHOSTUNREACH:
  * no node has the address; -ENETUNREACH: the port isn't active. */
 int cm_node_path(const struct cm_node *node, const uint8_t address[16], struct cm_path *path);
+/* The same to a GID, by this P_Key (0: the port's first). -ENODEV: the port hasn't got it. */
+int cm_node_path_to_gid(const struct cm_node *node, const uint8_t gid[16], uint16_t pkey,
+			struct cm_path *path);
 
 /* Whether the fabric that runs now has the node's tables. 0; -ESTALE: it is another one; -errno:
  * none runs. */

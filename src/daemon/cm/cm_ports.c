@@ -168,15 +168,15 @@ int cm_ports_check_listen(const struct cm_id *id)
 
 /* How well a listener fits an address: 0 not at all, 1 bound to all addresses, 2 bound to this
  * one. */
-static int cm_id_fits_gid(const struct cm_id *id, const uint8_t gid[16])
+static int cm_id_fits_gid(const struct cm_id *id, const uint8_t gid[16], bool by_ib)
 {
 	bool v4 = ip_is_v4(gid);
 	uint8_t own[16];
 
-	if (id->state != ID_LISTEN)
+	if (id->state != ID_LISTEN || cm_address_is_ib(&id->source) != by_ib)
 		return 0;
 	if (cm_address_is_any(&id->source)) {
-		bool same = v4 == (id->source.any.sa_family == AF_INET);
+		bool same = by_ib || v4 == (id->source.any.sa_family == AF_INET);
 
 		return same || (v4 && !id->family_only);
 	}
@@ -184,8 +184,8 @@ static int cm_id_fits_gid(const struct cm_id *id, const uint8_t gid[16])
 	return memcmp(own, gid, sizeof(own)) ? 0 : 2;
 }
 
-struct cm_id *cm_ports_listener(const struct cm_ports *ports, uint16_t port_space, uint16_t port,
-				const uint8_t gid[16])
+static struct cm_id *find_listener_of(const struct cm_ports *ports, uint16_t port_space,
+				      uint16_t port, const uint8_t gid[16], bool by_ib)
 {
 	struct cm_binding *binding = cm_binding_find(ports, port_space, port);
 	struct cm_id *best = NULL;
@@ -195,7 +195,7 @@ struct cm_id *cm_ports_listener(const struct cm_ports *ports, uint16_t port_spac
 		return NULL;
 	list_for_each(node, &binding->ids) {
 		struct cm_id *id = container_of(node, struct cm_id, port.node);
-		int f = cm_id_fits_gid(id, gid);
+		int f = cm_id_fits_gid(id, gid, by_ib);
 
 		if (f > best_fit) {
 			best = id;
@@ -203,6 +203,18 @@ struct cm_id *cm_ports_listener(const struct cm_ports *ports, uint16_t port_spac
 		}
 	}
 	return best;
+}
+
+struct cm_id *cm_ports_listener(const struct cm_ports *ports, uint16_t port_space, uint16_t port,
+				const uint8_t gid[16])
+{
+	return find_listener_of(ports, port_space, port, gid, false);
+}
+
+struct cm_id *cm_ports_listener_ib(const struct cm_ports *ports, uint16_t port_space, uint16_t port,
+				   const uint8_t gid[16])
+{
+	return find_listener_of(ports, port_space, port, gid, true);
 }
 
 enum { MOMENT_MS = 5000 };

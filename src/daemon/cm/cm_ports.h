@@ -60,10 +60,13 @@ void cm_ports_unbind(struct cm_ports *ports, struct cm_id *id);
  * -EADDRINUSE. */
 int cm_ports_check_listen(const struct cm_id *id);
 
-/* The listener for an address and port: one bound to this address before one bound to all. NULL:
+/* The listener for an IP address and port: one bound to this address before one bound to all. NULL:
  * none. */
 struct cm_id *cm_ports_listener(const struct cm_ports *ports, uint16_t port_space, uint16_t port,
 				const uint8_t gid[16]);
+/* The same among those that are bound to addresses of the family AF_IB; `gid`: the port's. */
+struct cm_id *cm_ports_listener_ib(const struct cm_ports *ports, uint16_t port_space, uint16_t port,
+				   const uint8_t gid[16]);
 
 /* Whether a listener on this port, in any port space, that ended a moment ago got a request from
  * the asker, and its program goes on. */

@@ -411,9 +411,9 @@ static int set_id_option(struct cm_id *id, uint32_t name, const uint8_t *value, 
 }
 
 /*
- * Sets the path, instead of RESOLVE_ROUTE. The host's routing decides where packets go, so the
- * path's ends must be the resolved ones; of its other fields only those that exist on Ethernet are
- * used.
+ * Sets the path, instead of RESOLVE_ROUTE. Its ends must be the resolved ones. On a node the
+ * program may have the record from anywhere; on Ethernet the host's routing decides where packets
+ * go, and of the other fields only those that exist there are used.
  */
 static int cm_id_set_path(struct cm_id *id, const uint8_t *value, size_t size)
 {
@@ -431,6 +431,8 @@ static int cm_id_set_path(struct cm_id *id, const uint8_t *value, size_t size)
 	    memcmp(record + 24, id->path.local, 16) != 0)
 		return -EINVAL;
 	id->path.traffic_class = record[48];
+	if (cm_id_node(id))
+		cm_path_take(&id->path, record);
 	id->state = ID_ROUTE_RESOLVED;
 	cm_id_event(id, REPORT_ROUTE_RESOLVED, 0);
 	return 0;

@@ -47,9 +47,16 @@ static int bind_port(struct cm_id *id)
 
 static int bind_id(struct cm_id *id, const union cm_address *address)
 {
+	uint16_t space = id->port_space;
+
 	if (id->state != ID_IDLE)
 		return -EINVAL;
 	id->source = *address;
+	if (cm_address_is_ib(&id->source) &&
+	    cm_address_choose_space(&id->source, id->port_space, &id->port_space)) {
+		id->source.any.sa_family = AF_UNSPEC;
+		return -EPROTONOSUPPORT;
+	}
 	if (!id->family_set)
 		id->family_only =
 			address->any.sa_family == AF_INET6 && cm_id_service(id)->ports.v6_only;
@@ -63,6 +70,7 @@ static int bind_id(struct cm_id *id, const union cm_address *address)
 		err = bind_port(id);
 	if (err) {
 		id->source.any.sa_family = AF_UNSPEC;
+		id->port_space = space;
 		id->device = NULL;
 		return err;
 	}
@@ -87,7 +95,7 @@ int cm_command_bind(struct cm_request *request, void *response)
 	if (!id || body->reserved)
 		return -EINVAL;
 	if (body->addr_size > sizeof(body->addr) ||
-	    !cm_address_take(&body->addr, body->addr_size, &address))
+	    !cm_address_take(id, &body->addr, body->addr_size, &address))
 		return -EAFNOSUPPORT;
 	return bind_id(id, &address);
 }
@@ -208,6 +216,27 @@ static void find_node_source(struct cm_id *id, const struct cm_node *node)
 		set_loopback(&id->source);
 }
 
+/* Nothing but the identifier's own port is to be found: whether there is a port with the GID, the
+ * subnet administration will say. */
+static int resolve_ib(struct cm_id *id, struct cm_node *node)
+{
+	uint8_t gid[16];
+
+	cm_address_gid(&id->destination, gid);
+	id->device = &node->device;
+	id->gid_index = 0;
+	int err = cm_node_path_to_gid(node, gid, ntohs(id->destination.ib.pkey), &id->path);
+
+	if (!err && cm_address_is_any(&id->source))
+		memcpy(id->source.ib.gid, id->path.local, sizeof(id->source.ib.gid));
+	else if (!err)
+		cm_address_gid(&id->source, id->path.local);
+	if (!err && !id->source.ib.pkey)
+		id->source.ib.pkey = htons(id->path.pkey);
+	cm_id_resolved(id, err);
+	return 0;
+}
+
 /* The topology says which node has an address, so the event follows at once. */
 static int resolve_on_node(struct cm_id *id, struct cm_node *node)
 {
@@ -233,6 +262,8 @@ static int resolve_on_node(struct cm_id *id, struct cm_node *node)
 static int cm_id_resolve(struct cm_id *id, const union cm_address *to, uint32_t timeout_ms)
 {
 	id->destination = *to;
+	if (cm_address_is_ib(to))
+		return resolve_ib(id, cm_id_node(id));
 	if (cm_address_is_any(to))
 		set_loopback(&id->destination);
 	if (cm_id_node(id))
@@ -273,8 +304,8 @@ int cm_command_resolve_addr(struct cm_request *request, void *response)
 	if (!id || body->reserved)
 		return -EINVAL;
 	if (body->dst_size > sizeof(body->dst_addr) || body->src_size > sizeof(body->src_addr) ||
-	    !cm_address_take(&body->dst_addr, body->dst_size, &to) ||
-	    (body->src_size && !cm_address_take(&body->src_addr, body->src_size, &from)))
+	    !cm_address_take(id, &body->dst_addr, body->dst_size, &to) ||
+	    (body->src_size && !cm_address_take(id, &body->src_addr, body->src_size, &from)))
 		return -EAFNOSUPPORT;
 	if (from.any.sa_family && from.any.sa_family != to.any.sa_family)
 		return -EINVAL;
@@ -287,7 +318,7 @@ int cm_command_resolve_addr(struct cm_request *request, void *response)
 	return cm_id_resolve(id, &to, body->timeout_ms);
 }
 
-static void take_path_record(struct cm_path *path, const uint8_t *record)
+void cm_path_take(struct cm_path *path, const uint8_t *record)
 {
 	path->remote_lid = (uint16_t)(record[40] << 8 | record[41]);
 	path->local_lid = (uint16_t)(record[42] << 8 | record[43]);
@@ -306,7 +337,7 @@ static void on_path_record(struct cm_query *query, int status, const uint8_t *re
 	id->state = status ? ID_ADDR_RESOLVED : ID_ROUTE_RESOLVED;
 	if (!status) {
 		cm_node_path_note(cm_id_node(id), &id->path, record, id->asked_at);
-		take_path_record(&id->path, record);
+		cm_path_take(&id->path, record);
 	}
 	cm_id_event(id, status ? REPORT_ROUTE_ERROR : REPORT_ROUTE_RESOLVED, status);
 }
@@ -318,7 +349,7 @@ static int ask_path(struct cm_id *id, struct cm_node *node, uint32_t timeout_ms)
 	uint8_t record[64] = {0};
 
 	if (known) {
-		take_path_record(&id->path, known);
+		cm_path_take(&id->path, known);
 		id->state = ID_ROUTE_RESOLVED;
 		cm_id_event(id, REPORT_ROUTE_RESOLVED, 0);
 		return 0;

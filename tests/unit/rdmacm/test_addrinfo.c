@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* rdma_getaddrinfo(): which addresses an ai_family brings. Names that need no resolver are used. */
+#include <endian.h>
 #include <errno.h>
+#include <infiniband/ib.h>
 #include <netdb.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,6 +61,34 @@ static void no_family_brings_both(void **state)
 	assert_int_equal(v4 + v6, 2);
 }
 
+static void a_gid_is_an_address(void **state)
+{
+	struct rdma_addrinfo hints = {
+		.ai_flags = RAI_FAMILY, .ai_family = AF_IB, .ai_port_space = RDMA_PS_UDP};
+	static const uint8_t gid[16] = {0xfe, 0x80, [14] = 0x10, [15] = 5};
+	struct rdma_addrinfo *found;
+
+	(void)state;
+	assert_int_equal(rdma_getaddrinfo("fe80::1005", "7471", &hints, &found), 0);
+	const struct sockaddr_ib *ib = (const struct sockaddr_ib *)found->ai_dst_addr;
+
+	assert_null(found->ai_next);
+	assert_int_equal(found->ai_family, AF_IB);
+	assert_int_equal(found->ai_dst_len, sizeof(*ib));
+	assert_int_equal(found->ai_qp_type, IBV_QPT_UD);
+	assert_int_equal(ib->sib_family, AF_IB);
+	assert_memory_equal(ib->sib_addr.sib_raw, gid, sizeof(gid));
+	assert_int_equal(be64toh(ib->sib_sid), RDMA_PS_UDP << 16 | 7471);
+	assert_int_equal(be64toh(ib->sib_sid_mask), UINT64_MAX);
+	rdma_freeaddrinfo(found);
+	hints.ai_flags |= RAI_PASSIVE;
+	assert_int_equal(rdma_getaddrinfo("fe80::1005", NULL, &hints, &found), 0);
+	ib = (const struct sockaddr_ib *)found->ai_src_addr;
+	assert_int_equal(be64toh(ib->sib_sid_mask), UINT64_MAX << 16);
+	rdma_freeaddrinfo(found);
+	assert_int_equal(rdma_getaddrinfo("no.gid", NULL, &hints, &found), EAI_NONAME);
+}
+
 static void an_unknown_family_is_refused(void **state)
 {
 	const struct rdma_addrinfo hints = {.ai_flags = RAI_PASSIVE, .ai_family = AF_UNIX};
@@ -73,6 +103,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_family_is_honoured_without_its_flag),
 		cmocka_unit_test(no_family_brings_both),
+		cmocka_unit_test(a_gid_is_an_address),
 		cmocka_unit_test(an_unknown_family_is_refused),
 	};
 
