@@ -180,16 +180,14 @@ void daemon_close(struct daemon_conn *conn)
 	mutex_give(&conn->lock);
 }
 
-/* A daemon that leaves because it was idle may close a connection that it hasn't accepted yet. */
-enum { OPEN_TRIES = 5 };
-
 int daemon_list_devices(struct proto_device *list, unsigned int max)
 {
 	struct proto_list_devices_resp resp;
 	struct daemon_conn conn;
 	int err = -EIO;
 
-	for (int i = 0; i < OPEN_TRIES && err == -EIO; i++) {
+	for (int i = 0; i < START_TRIES && err == -EIO; i++) {
+		start_pause(i);
 		err = conn_open_node(&conn, NULL);
 		if (err)
 			return err;
@@ -246,7 +244,8 @@ int daemon_attach(struct daemon_conn *conn, const struct proto_attach *old, int 
 	int received[PROTO_MAX_FDS] = {-1, -1, -1, -1};
 	int err = -EIO;
 
-	for (int i = 0; i < OPEN_TRIES && err == -EIO; i++) {
+	for (int i = 0; i < START_TRIES && err == -EIO; i++) {
+		start_pause(i);
 		err = conn_open_node(conn, NULL);
 		if (err)
 			return err;

@@ -34,6 +34,7 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/env.h"
@@ -44,14 +45,15 @@
 #include "client/rundir.h"
 
 /* READY_TIMEOUT_MS is long for machines with many programs and few processors. */
-enum { READY_TIMEOUT_MS = 20000, LAUNCH_TRIES = 3 };
+enum { READY_TIMEOUT_MS = 20000, LAUNCH_TRIES = 10 };
 
 /* The daemon's descriptors: 0 and 1 are /dev/null, 2 is the log, READY_FD the ready pipe. */
 enum { READY_FD = 3, FIRST_FREE_FD = 4 };
 #define READY_FD_TEXT "3"
 
-/* The byte on the ready pipe: READY, or EXEC_FAILED plus the errno of exec. */
-enum { READY = '1', EXEC_FAILED = 0x80 };
+/* The byte on the ready pipe: READY; GAVE_UP, after the daemon has logged why; or EXEC_FAILED plus
+ * the errno of exec. Without a byte the daemon was killed. */
+enum { READY = '1', GAVE_UP = '0', EXEC_FAILED = 0x80 };
 
 /* ------------------------------------------------------------------ connecting */
 
@@ -229,7 +231,7 @@ static int launch_spawn(const struct launch *l)
 	return err;
 }
 
-/* Waits for the ready byte. -ENODEV: the pipe ended, because the daemon gave up. */
+/* Waits for the ready byte. -ENODEV: the daemon gave up; -ESRCH: it was killed. */
 static int wait_ready(int fd)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -245,6 +247,8 @@ static int wait_ready(int fd)
 		n = sys_read(fd, &byte, 1);
 	while (n < 0 && errno == EINTR);
 	if (n != 1)
+		return -ESRCH;
+	if (byte == GAVE_UP)
 		return -ENODEV;
 	return byte == READY ? 0 : -(byte & ~EXEC_FAILED);
 }
@@ -335,7 +339,11 @@ static bool is_full(const char *dir)
 
 static void launch_explain(const struct launch *l, int err)
 {
-	if (err == -ENODEV && is_full(l->dir))
+	if (err == -ESRCH)
+		log_error("verbenad (%s) ended at once, %d times; %s/log may say why, else it was "
+			  "killed",
+			  l->path, LAUNCH_TRIES, l->dir);
+	else if (err == -ENODEV && is_full(l->dir))
 		log_error("verbenad (%s) ended at once: the file system of %s is full; make room "
 			  "there or set VERBENA_RUNTIME_DIR",
 			  l->path, l->dir);
@@ -348,7 +356,17 @@ static void launch_explain(const struct launch *l, int err)
 		log_error("can't start verbenad (%s): %s", l->path, strerror(-err));
 }
 
-/* The caller holds the lock, and no daemon listened. Returns a connection or -errno. */
+static bool daemon_listens(const char *dir)
+{
+	int fd = try_connect(dir, NULL);
+
+	if (fd >= 0)
+		sys_close(fd);
+	return fd >= 0;
+}
+
+/* The caller holds the lock, and no daemon listened. Returns a connection or -errno. A daemon that
+ * is killed before this process has connected is started again. */
 static int start_and_connect(const char *dir, const char *node)
 {
 	struct launch l;
@@ -359,17 +377,21 @@ static int start_and_connect(const char *dir, const char *node)
 			  strerror(-err));
 		return err == -ENOENT ? -ENODEV : err;
 	}
-	/* A daemon that ends before it is ready may have been killed, so the start is tried
-	 * again. */
-	err = -ENODEV;
-	for (int i = 0; err == -ENODEV && i < LAUNCH_TRIES; i++)
-		err = launch_daemon(&l, dir);
-	/* Tried also after a failure: a daemon that was started by hand may listen by now. */
-	int fd = try_connect(dir, node);
+	int fd = -ENODEV;
 
+	/* It is connected to also after a failure: a daemon that was started by hand may listen by
+	 * now. */
+	for (int i = 0; i < LAUNCH_TRIES; i++) {
+		err = launch_daemon(&l, dir);
+		fd = try_connect(dir, node);
+		if (!err && socket_lacks_listener(fd) && !daemon_listens(dir))
+			err = -ESRCH; /* killed since it was ready */
+		if (fd >= 0 || err != -ESRCH)
+			break;
+	}
 	if (fd < 0 && err)
 		launch_explain(&l, err);
-	return fd < 0 && err ? err : fd;
+	return fd < 0 && err ? err == -ESRCH ? -ENODEV : err : fd;
 }
 
 static int start_locked(const char *dir, const char *node)
@@ -429,11 +451,8 @@ int start_directory(char *buf, size_t len)
 bool start_is_there(void)
 {
 	char dir[PATH_MAX];
-	int fd = start_directory(dir, sizeof(dir)) ? -1 : try_connect(dir, NULL);
 
-	if (fd >= 0)
-		sys_close(fd);
-	return fd >= 0;
+	return !start_directory(dir, sizeof(dir)) && daemon_listens(dir);
 }
 
 /* Prints numbers, not names: looking names up would call the program's name service. */
@@ -512,6 +531,17 @@ int start_connect(const char *node)
 		     : env_is_callers()	   ? -EPERM
 					   : -ENODEV;
 	return fd;
+}
+
+void start_pause(int tries)
+{
+	struct timespec pause = {0};
+
+	if (tries < 2) /* it left because it was idle, say */
+		return;
+	pause.tv_nsec = 1000000l << (tries - 2);
+	while (sys_nanosleep(&pause, &pause) < 0 && errno == EINTR)
+		;
 }
 
 int start_one(void)

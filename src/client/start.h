@@ -27,4 +27,12 @@ bool start_is_there(void);
  * seconds, so the caller holds no lock. */
 int start_one(void);
 
+/*
+ * How often a process tries to reach a daemon that hangs up before it has answered, and the pause
+ * before each try (from 0): a daemon that was killed accepts connections until the kernel has
+ * closed its sockets, which takes a moment. All pauses together are one second.
+ */
+enum { START_TRIES = 12 };
+void start_pause(int tries);
+
 #endif

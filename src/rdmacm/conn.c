@@ -110,15 +110,14 @@ static int hello_locked(void) REQUIRES(conn.lock)
 	return err;
 }
 
-/* An idle daemon that exits may close a connection that it hadn't served yet. */
-enum { HELLO_TRIES = 5 };
-
 int cm_conn_open(uint32_t *generation)
 {
 	mutex_take(&conn.lock);
 	int err = conn.fd < 0 ? -EIO : 0;
-	for (int i = 0; i < HELLO_TRIES && err == -EIO; i++)
+	for (int i = 0; i < START_TRIES && err == -EIO; i++) {
+		start_pause(i);
 		err = hello_locked();
+	}
 	*generation = conn.generation;
 	mutex_give(&conn.lock);
 	/* The error of a host without connection manager. */

@@ -76,9 +76,12 @@ enum {
 	/* An acknowledgement's PSN is at most so far behind the newest request: further back, it
 	 * could be taken for one that isn't sent yet. */
 	TP_ANSWERED_MAX = 1 << 22,
-	/* Longest message (the device's max_msg_sz). */
-	TP_MESSAGE_MAX = 1u << 31,
 };
+
+/* Longest message (the device's max_msg_sz). Not one of the constants before: from gcc 13 on a
+ * value beyond `int` makes all of an enum's constants unsigned, which are compared with signed
+ * differences of PSNs. */
+#define TP_MESSAGE_MAX (1u << 31)
 
 /* 2^22 packets of the smallest cost, or a window of READ pieces at MTU 256, are far fewer than the
  * 2^23 that PSNs can tell apart; so nothing counts packets under way. */

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from lib import (PORTS, SLOW, VERBENA, Stage, Suite, device_mtu, need_programs, poll_until,
+from lib import (BUILD, PORTS, SLOW, VERBENA, Stage, Suite, device_mtu, need_programs, poll_until,
                  require, tail)
 
 
@@ -147,12 +147,80 @@ def many_times(stage, seed):
     stage.expect_no_clients()
 
 
+# Ends in the way that it is told, as often as it is told, and then becomes the daemon.
+MORTAL = """#!/usr/bin/python3
+import os, signal, socket, sys
+count, times, moment, real = {count!r}, {times}, {moment!r}, {real!r}
+with open(count, "a+", encoding="ascii") as file:
+    file.write("x")
+    file.flush()
+    starts = os.fstat(file.fileno()).st_size
+if starts > times:
+    os.execv(real, [real, *sys.argv[1:]])
+if moment == "connected":
+    path = sys.argv[sys.argv.index("--runtime-dir") + 1] + "/uverbs0"
+    if os.path.exists(path):
+        os.unlink(path)
+    node = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    node.bind(path)
+    node.listen()
+if moment != "early":
+    os.write(3, b"1")
+    os.close(3)
+if moment == "connected":
+    node.accept()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def start_mortal(stage, moment, times, **options):
+    """Runs a program whose daemons are killed; returns how many were started."""
+    count = os.path.join(stage.directory, "starts")
+    mortal = os.path.join(stage.directory, "mortal")
+    if os.path.exists(count):
+        os.unlink(count)
+    with open(mortal, "w", encoding="ascii") as file:
+        file.write(MORTAL.format(count=count, times=times, moment=moment,
+                                 real=os.path.join(BUILD, "bin", "verbenad")))
+    os.chmod(mortal, 0o700)
+    text = stage.run("ibv_devinfo", environment={"VERBENA_DAEMON": mortal}, **options)
+    return os.stat(count).st_size, text
+
+
+def killed_while_it_starts():
+    """A daemon is killed before it is ready, before the program has connected, and then."""
+    for moment in ("early", "ready", "connected"):
+        with Stage() as stage:
+            starts, text = start_mortal(stage, moment, 3)
+            require(starts == 4, f"{moment}: {starts} daemons were started")
+            require("verbena0" in text, tail(text))
+    with Stage() as stage:
+        starts, text = start_mortal(stage, "early", 1000, status=255)
+        require(2 < starts < 100 and "ended at once" in text, f"{starts} starts: {tail(text)}")
+        starts, text = start_mortal(stage, "early", 0)
+        require(starts == 1, f"{starts} daemons were started")
+
+
+def gives_up():
+    """A daemon that can't start says so, and isn't started again."""
+    with Stage() as stage:
+        config = os.path.join(stage.directory, "config")
+        with open(config, "w", encoding="ascii") as file:
+            file.write("no-such-setting = 1\n")
+        stage.environment["VERBENA_CONFIG"] = config
+        starts, text = start_mortal(stage, "early", 0, status=255)
+        # One for `verbena run`, and one for the program.
+        require(starts <= 2 and "says why" in text, f"{starts} starts: {tail(text)}")
+
+
 def main():
     """All cases."""
     need_programs("ib_send_bw", "ib_write_bw", "ibv_rc_pingpong", "ibv_devices")
     suite = Suite("daemon_killed")
     stage = Stage(idle_ms=2000)
     seed = int(os.environ.get("VERBENA_SEED") or random.randrange(1 << 32))
+    suite.case("killed while it starts", killed_while_it_starts)
+    suite.case("gives up", gives_up)
     for program in ("ib_send_bw", "ib_write_bw", "ib_read_bw"):
         suite.case(f"{program} goes on without a daemon", traffic_goes_on, stage, program)
     suite.case("all return to the next daemon", all_come_back, stage)

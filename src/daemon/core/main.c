@@ -112,6 +112,19 @@ static bool ready_fd_take(const char *text, int *fd)
 	return true;
 }
 
+/* Finds --ready-fd though other options may be wrong. -1: it isn't there. */
+static int ready_fd_find(int argc, char **argv)
+{
+	int option, fd = -1;
+
+	opterr = 0;
+	optind = 1;
+	while ((option = getopt_long(argc, argv, "h", names, NULL)) != -1)
+		if (option == 'r' && !ready_fd_take(optarg, &fd))
+			fd = -1;
+	return fd;
+}
+
 /* Returns 0 to go on, -1 when the program is done, else an exit code after a message. */
 static int daemon_parse_options(int argc, char **argv, struct server_options *options)
 {
@@ -170,6 +183,8 @@ int main(int argc, char **argv)
 	code = config_prepare(argc, argv, &options.config);
 	if (!code)
 		code = daemon_parse_options(argc, argv, &options);
+	if (code > 0)
+		server_give_up(ready_fd_find(argc, argv));
 	if (code)
 		return code < 0 ? EXIT_SUCCESS : code;
 	return server_run(&options) ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -74,6 +74,10 @@ struct server {
 /* Serves until it is told to stop or is idle. Returns 0, or -errno after a line in the log. */
 int server_run(const struct server_options *options);
 
+/* The daemon doesn't start: the program that waits at this descriptor (-1: there is none) needn't
+ * try again, as it does after a daemon that was killed. */
+void server_give_up(int ready_fd);
+
 /* Checks the limits for a new connection of `uid`. Returns 0, with the connection counted and *user
  * written; -EMFILE: too many; -ENOMEM. */
 int server_admit(struct server *server, uid_t uid, struct user **user);

@@ -334,6 +334,12 @@ static void say_ready(int fd)
 	close(fd);
 }
 
+void server_give_up(int ready_fd)
+{
+	if (ready_fd >= 0 && write(ready_fd, "0", 1) < 0)
+		log_debug("the program that started this daemon doesn't wait for it any more");
+}
+
 static int listen_at_all(struct server *server, struct activation *given)
 {
 	const struct config *config = &server->config;
@@ -414,6 +420,7 @@ int server_setup(struct server *server, const struct server_options *options)
 	return 0;
 
 out_undo:
+	server_give_up(options->ready_fd);
 	activation_close(&given);
 	setup_undo(server);
 	return err;

@@ -50,8 +50,6 @@
 #include "hca/verbs/window.h"
 #include "hca/verbs/xrcd.h"
 
-enum { RETURN_TRIES = 8 };
-
 /* The new connections. */
 struct fresh {
 	struct daemon_conn process;
@@ -458,7 +456,8 @@ int return_to_daemon(struct hca *hca, uint32_t seen, bool may_start)
 {
 	int err = -EIO;
 
-	for (int i = 0; i < RETURN_TRIES && is_gone(err); i++) {
+	for (int i = 0; i < START_TRIES && is_gone(err); i++) {
+		start_pause(i);
 		err = may_start ? start_one() : 0;
 		if (!err)
 			err = return_join(hca, seen);
