@@ -9,9 +9,19 @@
 #define VERBENA_BASE_STRING_MOVE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
-/* Up to so many bytes a C library's memcpy() copies by vector instructions. */
-enum { STRING_MOVE_NEVER = 2048 };
+/* Up to so many bytes a C library's memcpy() copies by vector instructions. A compiler that knows
+ * the number makes a string instruction of a memcpy() of it: GCC 12 does, which took 230 ns instead
+ * of 80 for the payload of a packet, 4096 bytes (Xeon Scalable of the fourth generation). */
+#define STRING_MOVE_NEVER string_move_never()
+static inline size_t string_move_never(void)
+{
+	size_t bytes = 2048;
+
+	__asm__("" : "+r"(bytes));
+	return bytes;
+}
 
 /* Whether string instructions are to be avoided. Measured at the first call, which takes some
  * microseconds. Any thread. */

@@ -19,6 +19,7 @@
 enum {
 	DATAGRAMS = 4, /* per system call: a burst or two; the rest stays in the kernel */
 	STREAM = 4,    /* so many consecutive receives with packets: more are queued */
+	BULK = 8,      /* so many packets at once: more are likely to follow */
 	DATAGRAM_MAX = 65536,
 	CONTROL = 256,
 };
@@ -128,8 +129,7 @@ static bool icrc_right(struct net_receiver *receiver, const struct net_from *fro
 
 /* Shows a packet to the tap, once it is known whether it was dropped. */
 static void receiver_show_packet(struct net_receiver *receiver, const struct net_from *from,
-				 const uint8_t *bytes, uint32_t size, uint16_t id,
-				 const char *dropped)
+				 const struct net_packet *p)
 {
 	const struct net_tap *tap = net_tap_at(&receiver->tap);
 
@@ -138,53 +138,78 @@ static void receiver_show_packet(struct net_receiver *receiver, const struct net
 	const struct net_seen seen = {
 		.path = &from->ip,
 		.time_ns = net_tap_time(tap),
-		.ip = {.id = id,
+		.ip = {.id = p->id,
 		       .traffic_class = from->traffic_class,
 		       .hop_limit = from->hop_limit},
-		.bytes = bytes,
-		.size = size,
-		.dropped = dropped,
+		.bytes = p->bytes,
+		.size = p->size,
+		.dropped = p->dropped,
 	};
 
 	net_tap_call(tap, &seen);
 }
 
-/* Checks and handles a packet. Returns NULL, or why it was dropped. */
+/* Decodes and checks a packet. Returns NULL, or why it is dropped. */
 static const char *receiver_judge(struct net_receiver *receiver, const struct net_from *from,
-				  const uint8_t *bytes, uint32_t size, uint32_t place, uint16_t *id,
-				  net_handler *handler, void *arg)
+				  struct net_packet *p, uint32_t place)
 {
-	struct packet packet;
-	enum packet_error error = packet_decode(bytes, size, &packet);
+	enum packet_error error = packet_decode(p->bytes, p->size, &p->packet);
 
 	receiver->counters.packets++;
 	if (unlikely(error != PACKET_OK)) {
 		receiver->counters.malformed[error]++;
 		return packet_error_name(error);
 	}
-	if (unlikely(!icrc_right(receiver, from, bytes, size, place, id))) {
-		receiver->counters.bad_icrc++;
-		return "its ICRC is wrong";
-	}
-	/* cppcheck-suppress returnDanglingLifetime ; the handler returns a constant text */
-	return handler(arg, &packet, from);
+	if (likely(icrc_right(receiver, from, p->bytes, p->size, place, &p->id)))
+		return NULL;
+	receiver->counters.bad_icrc++;
+	return "its ICRC is wrong";
 }
 
-static void receiver_take_packet(struct net_receiver *receiver, const struct net_from *from,
-				 const uint8_t *bytes, uint32_t size, uint32_t place,
-				 net_handler *handler, void *arg)
+static void receiver_hand_on(struct net_receiver *receiver, struct net_packet *run,
+			     unsigned int count, const struct net_from *from, net_handler *handler,
+			     void *arg)
 {
-	uint16_t id = 0;
-	const char *dropped = receiver_judge(receiver, from, bytes, size, place, &id, handler, arg);
+	if (count)
+		handler(arg, run, count, from);
+	for (unsigned int i = 0; i < count; i++)
+		receiver_show_packet(receiver, from, &run[i]);
+}
 
-	receiver_show_packet(receiver, from, bytes, size, id, dropped);
+/* Takes a datagram's packets, of `segment` bytes but for the last one. Returns their number. */
+static unsigned int receiver_take_packets(struct net_receiver *receiver,
+					  const struct net_from *from, const uint8_t *bytes,
+					  uint32_t size, uint32_t segment, net_handler *handler,
+					  void *arg)
+{
+	struct net_packet run[NET_RUN];
+	unsigned int n = 0, count = 0;
+	uint32_t begin = 0;
+
+	for (uint32_t at = 0; at < size; at += segment, n++) {
+		struct net_packet *p = &run[count];
+
+		p->bytes = bytes + at;
+		p->size = size - at < segment ? size - at : segment;
+		p->id = 0;
+		p->dropped = receiver_judge(receiver, from, p, n);
+		if (likely(!p->dropped) && ++count < NET_RUN &&
+		    at - begin < NET_RUN_BYTES - segment)
+			continue;
+		receiver_hand_on(receiver, run, count, from, handler, arg);
+		if (unlikely(p->dropped))
+			receiver_show_packet(receiver, from, p);
+		count = 0;
+		begin = at + segment;
+	}
+	receiver_hand_on(receiver, run, count, from, handler, arg);
+	return n;
 }
 
 static unsigned int receiver_take_batch(struct net_receiver *receiver, const uint8_t *bytes,
 					struct mmsghdr *m, net_handler *handler, void *arg)
 {
 	struct net_from from = {.ip.destination_port = WIRE_PORT};
-	unsigned int n = 0;
 
 	if (m->msg_hdr.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
 		receiver->counters.malformed[PACKET_TOO_LONG]++;
@@ -192,13 +217,9 @@ static unsigned int receiver_take_batch(struct net_receiver *receiver, const uin
 	}
 	flow_gid(m->msg_hdr.msg_name, from.ip.source, &from.ip.source_port);
 	uint32_t segment = read_control(&from, &m->msg_hdr, m->msg_len);
+	unsigned int n =
+		receiver_take_packets(receiver, &from, bytes, m->msg_len, segment, handler, arg);
 
-	for (uint32_t at = 0; at < m->msg_len; at += segment, n++) {
-		uint32_t left = m->msg_len - at;
-
-		receiver_take_packet(receiver, &from, bytes + at, left < segment ? left : segment,
-				     n, handler, arg);
-	}
 	receiver->counters.bytes += m->msg_len;
 	return n ? n : 1; /* an empty datagram counts as one packet */
 }
@@ -237,9 +258,10 @@ static void place_message(const struct net_receiver *receiver, struct place *at,
 			     .msg_controllen = CONTROL};
 }
 
-/* Receives datagrams: their number, or -1. Asks for several where the last receive found more than
- * one packet, or each of the last few found some; otherwise there is usually none or one, so only
- * one is asked for. */
+/* Receives datagrams: their number, or -1. Asks for several where the last receive found several
+ * or many packets, or each of the last few found some; otherwise there is usually none or one, and
+ * to look for a second one takes 100 ns before the first one is handled. A message and the
+ * acknowledgement that travels with it are one datagram. */
 static int receiver_recvmmsg(const struct net_receiver *receiver, struct mmsghdr *m,
 			     struct place *at)
 {
@@ -272,7 +294,7 @@ unsigned int net_receive(struct net_receiver *receiver, net_handler *handler, vo
 	for (int i = 0; i < n; i++)
 		packets += receiver_take_batch(receiver, at[i].bytes.iov_base, &m[i], handler, arg);
 	receiver->found += receiver->found < STREAM;
-	receiver->many = packets > 1 || receiver->found == STREAM;
+	receiver->many = n > 1 || packets >= BULK || receiver->found == STREAM;
 	if (packets)
 		receiver_publish_counters(receiver);
 	return packets;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The receiver: takes datagrams off the slot's socket, several per system call and many packets in
- * each (UDP_GRO), checks their ICRC, and passes them on decoded. Invalid packets are counted by
- * reason and dropped here.
+ * each (UDP_GRO), checks their ICRC, and passes them on decoded, several at a time. Invalid packets
+ * are counted by reason and dropped here.
  *
  * Owns its buffers; the caller owns the socket. Not thread-safe.
  */
@@ -42,16 +42,30 @@ enum {
 	NET_CAME_COUNTERS = NET_CAME_MALFORMED + PACKET_ERRORS - 1
 };
 
-/* Handles a packet. Returns NULL, or why the packet was dropped (a text with static lifetime). */
-typedef const char *net_handler(void *arg, const struct packet *packet,
-				const struct net_from *from);
+/* A received packet, intact. */
+struct net_packet {
+	struct packet packet;
+	const char *dropped;  /* why (a text with static lifetime); NULL: it wasn't */
+	const uint8_t *bytes; /* BTH to ICRC */
+	uint32_t size;
+	uint16_t id; /* IPv4's identification */
+};
+
+/* So many packets are handed on together at most, and so many bytes, which stay in the nearest
+ * cache between the check of the ICRC and the copy to where the payload belongs. */
+enum { NET_RUN = 16, NET_RUN_BYTES = 16384 };
+
+/* Handles a run: up to NET_RUN packets of one sender, in the order in which they came. Those that
+ * the handler drops get `dropped`, which is NULL before. */
+typedef void net_handler(void *arg, struct net_packet *run, unsigned int count,
+			 const struct net_from *from);
 
 struct net_receiver {
 	int fd;
 	uint8_t *buffers;
 	/* The caller serialises net_receive() (roce: hca.engine), so no lock here guards these. */
 	uint8_t found; /* consecutive receives that found packets, counted up to a few */
-	bool many;     /* a prediction, renewed by each receive: more than one packet is queued */
+	bool many;     /* a prediction, renewed by each receive: several datagrams are queued */
 	struct net_begun begun;
 	struct net_received counters;
 	_Atomic uint64_t *published; /* a copy of `counters` for other processes; NULL: none */

@@ -21,9 +21,10 @@ void cm_udp_init(struct cm_udp *wire, struct server *server)
 
 /* ------------------------------------------------------------------ receiving */
 
-static const char *cm_udp_take(void *arg, const struct packet *packet, const struct net_from *from)
+/* Returns NULL, or why the packet is dropped. */
+static const char *cm_udp_take(struct cm_udp *wire, const struct packet *packet,
+			       const struct net_from *from)
 {
-	struct cm_udp *wire = arg;
 	struct cm_path path = {.ifindex = from->ifindex,
 			       .traffic_class = from->traffic_class & 0xfc};
 
@@ -43,12 +44,19 @@ static const char *cm_udp_take(void *arg, const struct packet *packet, const str
 	return NULL;
 }
 
+static void cm_udp_take_run(void *arg, struct net_packet *run, unsigned int count,
+			    const struct net_from *from)
+{
+	for (unsigned int i = 0; i < count; i++)
+		run[i].dropped = cm_udp_take(arg, &run[i].packet, from);
+}
+
 static void on_packets(struct watch *watch, uint32_t events)
 {
 	struct cm_udp *wire = container_of(watch, struct cm_udp, watch);
 
 	(void)events;
-	net_receive(&wire->receiver, cm_udp_take, wire);
+	net_receive(&wire->receiver, cm_udp_take_run, wire);
 	cm_service_run(wire->service);
 }
 

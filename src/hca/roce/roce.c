@@ -416,7 +416,9 @@ static bool fits_transport(const struct qp *qp, uint8_t opcode)
 	return transport == mine || transport == PACKET_CNP;
 }
 
-enum roce_drop roce_take_packet(struct roce_qp *w, const struct packet *packet)
+/* Hands a packet to the core. roce_note() must follow. */
+static enum roce_drop take_without_note(struct roce_qp *w, const struct packet *packet)
+	REQUIRES(w->qp->lock)
 {
 	uint64_t dropped = tp_counters(roce_tp(w))->dropped, now = w->qp->hca->roce->now;
 
@@ -426,8 +428,15 @@ enum roce_drop roce_take_packet(struct roce_qp *w, const struct packet *packet)
 		tp_packet(roce_tp(w), packet, now);
 	roce_pull_events(w);
 	roce_continue(w);
-	roce_note(w, now);
 	return likely(tp_counters(roce_tp(w))->dropped == dropped) ? ROCE_TAKEN : ROCE_DROP_STALE;
+}
+
+enum roce_drop roce_take_packet(struct roce_qp *w, const struct packet *packet)
+{
+	enum roce_drop drop = take_without_note(w, packet);
+
+	roce_note(w, w->qp->hca->roce->now);
+	return drop;
 }
 
 static enum roce_drop connected_packet(struct qp *qp, const struct packet *packet,
@@ -450,27 +459,19 @@ static enum roce_drop connected_packet(struct qp *qp, const struct packet *packe
 	}
 	if (unlikely(qp->type == IBV_QPT_XRC_RECV))
 		return xrc_wire_packet(qp, packet);
-	return roce_take_packet(w, packet);
+	return take_without_note(w, packet);
 }
 
 static enum roce_drop roce_handle(struct roce *roce, struct qp *qp, const struct packet *packet,
-				  const struct net_from *from)
+				  const struct net_from *from) REQUIRES(qp->lock)
 {
-	enum roce_drop drop;
-
-	if (unlikely(!qp || qp->ibv.qp_num != packet->dest_qpn))
-		return ROCE_DROP_QPN;
 	if (unlikely(!pkey_fits(packet->pkey)))
 		return ROCE_DROP_PKEY;
-	lock_take(&qp->lock);
 	if (qp->type != IBV_QPT_UD)
-		drop = connected_packet(qp, packet, from, roce->now);
-	else if (packet_transport(packet->opcode) == PACKET_UD)
-		drop = roce_receive_datagram(qp, packet, from);
-	else
-		drop = ROCE_DROP_TRANSPORT;
-	lock_give(&qp->lock);
-	return drop;
+		return connected_packet(qp, packet, from, roce->now);
+	if (packet_transport(packet->opcode) == PACKET_UD)
+		return roce_receive_datagram(qp, packet, from);
+	return ROCE_DROP_TRANSPORT;
 }
 
 static void count_drop(struct roce *roce, enum roce_drop drop)
@@ -530,34 +531,78 @@ static const char *on_group(struct roce *roce, const struct packet *packet,
 	return drop_text[to.drop];
 }
 
-static const char *on_packet(void *arg, const struct packet *packet, const struct net_from *from)
+static void roce_drop(struct roce *roce, struct net_packet *p, enum roce_drop drop)
+{
+	if (likely(drop == ROCE_TAKEN))
+		return;
+	count_drop(roce, drop);
+	p->dropped = drop_text[drop];
+}
+
+/* Handles packets to one QP. The lock is taken once for all of them: to give it back waits for all
+ * stores before, which are those of a payload each time. */
+static void roce_handle_run(struct roce *roce, struct net_packet *run, unsigned int count,
+			    const struct net_from *from)
+{
+	uint32_t qpn = run->packet.dest_qpn;
+	struct qp *qp = roce->hca->qps[qpn & (LIMIT_QPS_PER_SLOT - 1)];
+
+	if (unlikely(qpn >> LIMIT_QP_BITS != roce->hca->slot))
+		qp = xrc_wire_qp(roce->hca, qpn);
+	if (unlikely(!qp || qp->ibv.qp_num != qpn)) {
+		for (unsigned int i = 0; i < count; i++)
+			roce_drop(roce, &run[i], ROCE_DROP_QPN);
+		return;
+	}
+	lock_take(&qp->lock);
+	for (unsigned int i = 0; i < count; i++)
+		roce_drop(roce, &run[i], roce_handle(roce, qp, &run[i].packet, from));
+	struct roce_qp *w = qp->roce;
+
+	if (likely(w && qp->type != IBV_QPT_XRC_RECV)) {
+		lock_assert_held(&w->qp->lock); /* is qp->lock */
+		roce_note(w, roce->now);
+	}
+	lock_give(&qp->lock);
+}
+
+/* How many of the packets, from the first one on, are to the same QP. */
+static unsigned int same_qp(const struct net_packet *run, unsigned int count)
+{
+	unsigned int n = 1;
+
+	while (n < count && run[n].packet.dest_qpn == run->packet.dest_qpn)
+		n++;
+	return n;
+}
+
+static void roce_take_run(void *arg, struct net_packet *run, unsigned int count,
+			  const struct net_from *from)
 {
 	struct roce *roce = arg;
-	if (unlikely(packet->dest_qpn == WIRE_MULTICAST_QPN))
-		return on_group(roce, packet, from);
-	struct qp *qp = roce->hca->qps[packet->dest_qpn & (LIMIT_QPS_PER_SLOT - 1)];
 
-	if (unlikely(packet->dest_qpn >> LIMIT_QP_BITS != roce->hca->slot))
-		qp = xrc_wire_qp(roce->hca, packet->dest_qpn);
-	enum roce_drop drop = roce_handle(roce, qp, packet, from);
-
-	if (likely(drop == ROCE_TAKEN))
-		return NULL;
-	count_drop(roce, drop);
-	return drop_text[drop];
+	for (unsigned int n; count; run += n, count -= n) {
+		n = 1;
+		if (unlikely(run->packet.dest_qpn == WIRE_MULTICAST_QPN)) {
+			run->dropped = on_group(roce, &run->packet, from);
+			continue;
+		}
+		n = same_qp(run, count);
+		roce_handle_run(roce, run, n, from);
+	}
 }
 
 /* Receives once from each socket: the own one, and those of other slots. */
 static unsigned int receive_once(struct roce *roce)
 {
-	unsigned int n = net_receive(&roce->rx, on_packet, roce);
+	unsigned int n = net_receive(&roce->rx, roce_take_run, roce);
 	uint32_t heirs = atomic_load_explicit(&roce->heir_count, memory_order_relaxed);
 
 	for (uint32_t i = 0; unlikely(i < heirs); i++) {
 		int own = roce->rx.fd;
 
 		roce->rx.fd = roce->heirs[i].fd;
-		n += net_receive(&roce->rx, on_packet, roce);
+		n += net_receive(&roce->rx, roce_take_run, roce);
 		roce->rx.fd = own;
 	}
 	return n;
