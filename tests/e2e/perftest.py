@@ -168,19 +168,23 @@ def options_of_latency(suite, stage):
         case("ib_write_lat", "-D", 1)
 
 
-def refused(stage, *options):
-    """A feature that this device does not have: an error at both ends, soon."""
-    port = PORTS.take()
-    words = ["ib_send_bw", "-F", "-p", port, *options]
-    pair = stage.start_pair(words, words + ["localhost"], port)
-    for process in pair:
-        status = process.wait(20 * SLOW)
-        require(status > 0, f"{process.title()} ended with {status}\n{tail(process.output())}")
+def memory(suite, stage):
+    """Kinds of memory: on demand, a mapped file."""
+    def case(program, size, *options):
+        suite.case(" ".join([program, f"{size} B"] + [str(word) for word in options]), measure,
+                   stage, program, "-s", size, "-n", min(500, iterations(size)), *options,
+                   sizes=[size])
 
-
-def refusals(suite, stage):
-    """What does not exist says so."""
-    suite.case("ib_send_bw --odp is refused", refused, stage, "--odp")
+    path = os.path.join(stage.directory, "mapped")
+    with open(path, "wb") as file:
+        file.truncate(64 * MIB)
+    for verb in ("send", "write", "read"):
+        for size in (2, 4096, MIB):
+            case(f"ib_{verb}_bw", size, "--odp")
+        case(f"ib_{verb}_lat", 4096, "--odp")
+    case("ib_send_bw", 2048, "--odp", "-c", "UD")
+    case("ib_write_bw", 4096, f"--mmap={path}")
+    case("ib_read_bw", MIB, f"--mmap={path}")
 
 
 def xrc(suite, stage):
@@ -242,7 +246,7 @@ def many(suite, stage):
 
 
 GROUPS = {"many": many, "basics": basics, "latency": options_of_latency, "bandwidth": options_of_bandwidth,
-          "refusals": refusals, "sizes": all_sizes, "brief": brief, "xrc": xrc}
+          "memory": memory, "sizes": all_sizes, "brief": brief, "xrc": xrc}
 
 
 def main():

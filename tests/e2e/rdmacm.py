@@ -645,7 +645,8 @@ def debians(stage):
         return
     with open(DEBIANS_VERBS, "rb") as file:
         over = beside(stage, file.read())
-    process = stage.start(*over, "rping", "-s", "-a", "127.0.0.1", "-p", PORTS.take())
+    # The client's identifier gets a device when it is resolved; a server's has none here.
+    process = stage.start(*over, "rping", "-c", "-a", "127.0.0.1", "-p", PORTS.take())
     status, output = process.wait(20 * SLOW), process.output()
     require(status > 0 and "No such device" in output, f"ended with {status}\n{tail(output)}")
 

@@ -414,6 +414,20 @@ static uint8_t *find_source(struct rig *rig, struct ibv_ah *ah, const union ibv_
 	return NULL;
 }
 
+/* Finds the number that the library sends with the queue pair's datagrams, which it keeps after the
+ * public part. */
+static uint32_t *find_number(struct rig *rig, struct ibv_qp *qp)
+{
+	enum { REACH = 1024 };
+	uint32_t *at = (uint32_t *)((uint8_t *)qp + sizeof(struct ibv_qp_ex));
+
+	for (size_t i = 0; i < REACH / sizeof(*at); i++)
+		if (at[i] == qp->qp_num)
+			return at + i;
+	CHECK(rig, !"the number is somewhere near");
+	return NULL;
+}
+
 static int datagram(struct end *end, uint32_t imm)
 {
 	struct ibv_send_wr wr, *bad;
@@ -448,12 +462,13 @@ static void nobody_is_taken_for_another(struct rig *rig)
 			CHECK_EQ(rig, wc.imm_data, (uint32_t)round);
 		} else if (round) {
 			uint8_t *source = find_source(rig, end.ah, &end.gid), real[16];
+			uint32_t *number = find_number(rig, end.qp);
 
-			end.qp->qp_num = theirs; /* A's own */
+			*number = theirs; /* A's own */
 			OK(rig, datagram(&end, 77));
-			end.qp->qp_num = mine ^ 1 << 14; /* a third process's */
+			*number = mine ^ 1 << 14; /* a third process's */
 			OK(rig, datagram(&end, 78));
-			end.qp->qp_num = mine;
+			*number = mine;
 			memcpy(real, source, sizeof(real));
 			memset(source, 0x5a, sizeof(real));
 			OK(rig, datagram(&end, 79));
