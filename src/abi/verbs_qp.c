@@ -164,17 +164,36 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 	return srq;
 }
 
+/* The PD has been checked. */
+static struct ibv_srq *create_srq_tm(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
+{
+	static const char call[] = "ibv_create_srq_ex";
+
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ) || !attr->cq || attr->cq->context != context)
+		return fail_null(EINVAL);
+	if (handle_check(call, attr->pd->handle, pd_of(attr->pd)->shown) ||
+	    handle_check(call, attr->cq->handle, cq_of(attr->cq)->handle))
+		return fail_null(ENOENT);
+	struct ibv_srq *srq = srq_create_tm(attr);
+
+	if (srq)
+		context_count(context, 1);
+	return srq;
+}
+
 struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
 {
-	bool basic =
-		!(attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) || attr->srq_type == IBV_SRQT_BASIC;
+	enum ibv_srq_type type =
+		attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE ? attr->srq_type : IBV_SRQT_BASIC;
 
 	if (attr->comp_mask >= IBV_SRQ_INIT_ATTR_RESERVED)
 		return fail_null(EINVAL);
-	if (!basic)
-		return fail_null(EOPNOTSUPP); /* XRC and tag matching */
+	if (type != IBV_SRQT_BASIC && type != IBV_SRQT_TM)
+		return fail_null(EOPNOTSUPP); /* XRC */
 	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd || attr->pd->context != context)
 		return fail_null(EINVAL);
+	if (type == IBV_SRQT_TM)
+		return create_srq_tm(context, attr);
 	struct ibv_srq_init_attr plain = {.srq_context = attr->srq_context, .attr = attr->attr};
 	struct ibv_srq *srq = ibv_create_srq(attr->pd, &plain);
 

@@ -72,6 +72,7 @@ static const char *limit_of(uint32_t command, uint32_t *limit)
 		{IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, LIMIT_CQ, "completion channels"},
 		{PROTO_CREATE_CHANNEL_CQ, LIMIT_CQ, "completion queues"},
 		{IB_USER_VERBS_CMD_CREATE_SRQ, LIMIT_SRQ, "shared receive queues"},
+		{IB_USER_VERBS_CMD_CREATE_XSRQ, LIMIT_SRQ, "shared receive queues"},
 		{IB_USER_VERBS_CMD_CREATE_QP, LIMIT_QP, "queue pairs"},
 		{PROTO_CREATE_QP_CQS, LIMIT_QP, "queue pairs"},
 	};
@@ -626,6 +627,13 @@ int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, ui
 	if (!err)
 		*handle = resp.srq_handle;
 	return err;
+}
+
+int daemon_create_xsrq(struct daemon_conn *conn, const struct ib_uverbs_create_xsrq *body,
+		       struct ib_uverbs_create_srq_resp *resp)
+{
+	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_CREATE_XSRQ, body, sizeof(*body), resp,
+				    sizeof(*resp));
 }
 
 int daemon_modify_srq(struct daemon_conn *conn, uint32_t handle, uint32_t max_wr)

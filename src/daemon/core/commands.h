@@ -32,7 +32,7 @@ command_fn command_alloc_dm, command_free_dm, command_import_dm, command_reg_dm_
 command_fn command_create_channel, command_destroy_channel, command_create_channel_cq;
 command_fn command_create_cq, command_resize_cq, command_destroy_cq;
 /* srq.c */
-command_fn command_create_srq, command_modify_srq, command_destroy_srq;
+command_fn command_create_srq, command_create_xsrq, command_modify_srq, command_destroy_srq;
 /* qp.c */
 command_fn command_create_qp_cqs, command_create_qp, command_destroy_qp;
 /* mcast.c */

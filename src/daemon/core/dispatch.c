@@ -70,6 +70,8 @@ static const struct command commands[] = {
 	[IB_USER_VERBS_CMD_DETACH_MCAST] = {command_detach_mcast, REQUEST(ib_uverbs_detach_mcast)},
 	[IB_USER_VERBS_CMD_CREATE_SRQ] = {command_create_srq, REQUEST(ib_uverbs_create_srq),
 					  RESPONSE(ib_uverbs_create_srq_resp), .makes = true},
+	[IB_USER_VERBS_CMD_CREATE_XSRQ] = {command_create_xsrq, REQUEST(ib_uverbs_create_xsrq),
+					   RESPONSE(ib_uverbs_create_srq_resp), .makes = true},
 	[IB_USER_VERBS_CMD_MODIFY_SRQ] = {command_modify_srq, REQUEST(ib_uverbs_modify_srq)},
 	[IB_USER_VERBS_CMD_DESTROY_SRQ] = {command_destroy_srq, REQUEST(ib_uverbs_destroy_srq),
 					   RESPONSE(ib_uverbs_destroy_srq_resp)},

@@ -248,6 +248,10 @@ static void show_srq(const struct srq *srq, struct text *out)
 	json_number(out, "pd", srq->pd->object.handle);
 	json_number(out, "max_wr", srq->max_wr);
 	json_number(out, "max_sge", srq->max_sge);
+	if (srq->cq) {
+		json_number(out, "cq", srq->cq->object.handle);
+		json_number(out, "max_tags", srq->max_tags);
+	}
 }
 
 static void show_object(const struct object *object, struct text *out)

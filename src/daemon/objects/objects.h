@@ -94,6 +94,9 @@ struct srq {
 	struct object object;
 	struct pd *pd;
 	uint32_t max_wr, max_sge;
+	/* Of a tag-matching SRQ; else NULL and 0. */
+	struct cq *cq;
+	uint32_t max_tags;
 };
 
 struct qp {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Shared receive queues. The queues themselves are in the process. */
 #include <errno.h>
+#include <rdma/ib_user_ioctl_verbs.h>
 
 #include "daemon/core/commands.h"
 #include "daemon/core/conn.h"
@@ -11,10 +12,9 @@
 /* enum ibv_srq_attr_mask */
 enum { SRQ_MAX_WR = 1, SRQ_LIMIT = 2 };
 
-int command_create_srq(struct request *request, void *response)
+static int srq_create_for(struct request *request, const struct ib_uverbs_create_srq *body,
+			  struct ib_uverbs_create_srq_resp *resp, struct srq **out)
 {
-	const struct ib_uverbs_create_srq *body = request->body;
-	struct ib_uverbs_create_srq_resp *resp = response;
 	struct context *context = request->conn->context;
 	struct pd *pd = pd_find(context, body->pd_handle);
 	struct object *object;
@@ -35,6 +35,41 @@ int command_create_srq(struct request *request, void *response)
 	resp->srq_handle = object->handle;
 	resp->max_wr = srq->max_wr;
 	resp->max_sge = srq->max_sge;
+	*out = srq;
+	return 0;
+}
+
+int command_create_srq(struct request *request, void *response)
+{
+	struct srq *srq;
+
+	return srq_create_for(request, request->body, response, &srq);
+}
+
+/* A tag-matching SRQ; those of the type BASIC are made by CREATE_SRQ. */
+int command_create_xsrq(struct request *request, void *response)
+{
+	const struct ib_uverbs_create_xsrq *body = request->body;
+	const struct ib_uverbs_create_srq plain = {
+		.pd_handle = body->pd_handle,
+		.max_wr = body->max_wr,
+		.max_sge = body->max_sge,
+		.srq_limit = body->srq_limit,
+	};
+	struct object *cq = object_find(request->conn->context, OBJECT_CQ, body->cq_handle);
+	struct srq *srq;
+
+	if (body->srq_type != IB_UVERBS_SRQT_TM)
+		return -EOPNOTSUPP;
+	if (!cq || !body->max_num_tags || body->max_num_tags > LIMIT_TAGS)
+		return -EINVAL;
+	int err = srq_create_for(request, &plain, response, &srq);
+
+	if (err)
+		return err;
+	srq->cq = (struct cq *)cq;
+	srq->max_tags = body->max_num_tags;
+	cq->users++;
 	return 0;
 }
 
@@ -59,6 +94,8 @@ int command_modify_srq(struct request *request, void *response)
 
 void srq_release(struct srq *srq)
 {
+	if (srq->cq)
+		srq->cq->object.users--;
 	srq->pd->object.users--;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "hca/engine/engine.h"
+#include "hca/exec/tagged.h"
 #include "hca/local/link.h"
 #include "hca/local/local_carrier.h"
 #include "hca/local/local_conn.h"
@@ -27,6 +28,8 @@ void engine_leave(struct hca *hca)
 {
 	if (unlikely(!list_empty(&hca->acks)) && engine_asleep(hca))
 		local_flush_acks(hca);
+	if (unlikely(!list_empty(&hca->tagged)))
+		tagged_pass(hca);
 	lock_give(&hca->engine);
 }
 
@@ -72,7 +75,8 @@ void engine_take_in(struct hca *hca)
 static bool cq_overran(const struct qp *qp)
 {
 	return atomic_load(&cq_of(qp->ibv.send_cq)->overrun) ||
-	       atomic_load(&cq_of(qp->ibv.recv_cq)->overrun);
+	       atomic_load(&cq_of(qp->ibv.recv_cq)->overrun) ||
+	       (qp->tagged && atomic_load(&tagged_cq(qp)->overrun));
 }
 
 /* Fails the QPs of a link whose peer broke the ring's rules or, if `link` is NULL, the QPs of CQs
@@ -160,6 +164,8 @@ unsigned int engine_pass_links(struct hca *hca, unsigned int *looked)
 
 	if (unlikely(!list_empty(&hca->acks)))
 		local_flush_acks(hca);
+	if (unlikely(!list_empty(&hca->tagged)))
+		tagged_pass(hca);
 	list_for_each(node, &hca->links) {
 		struct link *link = container_of(node, struct link, node);
 
@@ -211,7 +217,7 @@ bool engine_pass_until_idle(struct hca *hca, unsigned int most)
 		unsigned int n = engine_pass_links(hca, &looked);
 		bool found_none = !n;
 
-		n += !list_empty(&hca->acks);
+		n += !list_empty(&hca->acks) + !list_empty(&hca->tagged);
 		n += hca->roce && (roce_warm(hca->roce) || roce_ready(hca->roce));
 		if (!found_none)
 			since = 0;

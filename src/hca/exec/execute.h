@@ -9,6 +9,7 @@
 #define VERBENA_HCA_EXEC_EXECUTE_H
 
 #include "hca/exec/arrival.h"
+#include "hca/exec/tagged.h"
 #include "hca/mem/atomic.h"
 #include "hca/mem/copy.h"
 #include "hca/mem/foreign.h"
@@ -29,6 +30,17 @@ static inline bool execute_receiving(const struct qp *qp) REQUIRES(qp->lock)
 
 /* Takes the next receive (of an SRQ: copied to `room`). NULL: there is none. */
 const struct recv_wqe *receive_take(struct qp *qp, struct receive *room) REQUIRES(qp->lock);
+
+/* The same for a SEND: `head` has its first bytes, at least receive_head_bytes() of them if it has as
+ * many; `whole`: all of it is here. */
+const struct recv_wqe *receive_take_for(struct qp *qp, struct receive *room, const uint8_t *head,
+					uint32_t length, bool whole) REQUIRES(qp->lock);
+
+/* How many bytes of a SEND must be known before a receive can be taken for it. */
+static inline uint32_t receive_head_bytes(const struct qp *qp)
+{
+	return unlikely(qp->tagged != NULL) ? TAG_HEAD : 0;
+}
 
 /* The same for a message of an unreliable QP, which must not consume a receive that is too short
  * for its `length` bytes: such a receive stays the next one. */
@@ -53,6 +65,8 @@ void receive_give_back(struct qp *qp, const struct recv_wqe *wqe) REQUIRES(qp->l
 static inline int receive_segments(const struct qp *qp, const struct recv_wqe *wqe,
 				   struct iovec *out, const struct hazard_scope *scope)
 {
+	if (unlikely(qp->tagged != NULL))
+		return tagged_segments(qp, wqe, out, scope);
 	return mr_resolve_list(qp->hca, qp->srq ? qp->srq->pd_id : qp->pd_id, wqe->sge,
 			       wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, out, scope);
 }

@@ -155,6 +155,7 @@ struct hca {
 	struct capture *_Atomic capture;     /* NULL: no capture runs; else equals `captures` */
 	struct capture *_Atomic captures;    /* NULL: none has ever run; engine thread */
 	struct list acks GUARDED_BY(engine); /* struct local_conn.ack_node */
+	struct list tagged GUARDED_BY(engine); /* struct tagged.node */
 	struct list rnr GUARDED_BY(engine);  /* struct local_conn.rnr_node */
 	struct list dry GUARDED_BY(engine);  /* struct datagram_inbox.node */
 	_Atomic bool has_rnr; /* `rnr` or `dry` may be non-empty; written under hca.engine */

@@ -94,13 +94,13 @@ static int cq_again(struct daemon_conn *conn, struct list *held)
 static int srq_again(struct daemon_conn *conn, struct list *held)
 {
 	struct srq *srq = container_of(held, struct srq, held);
-	uint32_t handle;
+	struct ib_uverbs_create_srq_resp resp;
 
 	lock_take(&srq->lock);
 	uint32_t max_wr = srq->rq.max_wr, max_sge = srq->rq.max_sge;
 
 	lock_give(&srq->lock);
-	return daemon_create_srq(conn, pd_of(srq->ibv.pd)->handle, max_wr, max_sge, &handle);
+	return srq_register(conn, srq, max_wr, max_sge, &resp);
 }
 
 static int dm_again(struct daemon_conn *conn, struct list *held)

@@ -57,10 +57,11 @@ static enum ibv_wc_status world_check(void *owner, uint32_t count)
 	return s->bad_segments ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS;
 }
 
-static enum tp_take world_receive_take(void *owner, uint32_t *room)
+static enum tp_take world_receive_take(void *owner, const struct tp_head *head, uint32_t *room)
 {
 	struct stage *s = owner;
 
+	(void)head;
 	if (!s->receives)
 		return TP_NO_RECEIVE;
 	s->receives--;
