@@ -284,6 +284,13 @@ int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, ui
 	return made(handle);
 }
 
+int daemon_create_xsrq(struct daemon_conn *conn, const struct ib_uverbs_create_xsrq *body,
+		       struct ib_uverbs_create_srq_resp *resp)
+{
+	(void)conn, (void)body;
+	return made(&resp->srq_handle);
+}
+
 int daemon_modify_srq(struct daemon_conn *conn, uint32_t handle, uint32_t max_wr)
 {
 	(void)conn, (void)handle, (void)max_wr;
