@@ -71,7 +71,8 @@ static enum tagged_way matched_way(const struct qp *qp, const struct tag *tag) R
 
 	if (tmh_of(t->head).opcode == IBV_TMH_EAGER)
 		return TAGGED_EAGER;
-	if (t->offloads && qp->attr.max_rd_atomic &&
+	/* In RTR it isn't known yet how many READs the QP may have under way. */
+	if (t->offloads && (qp->attr.max_rd_atomic || qp->state == IBV_QPS_RTR) &&
 	    be32toh(rvh_of(t->head).len) <= tag->buffer.length)
 		return TAGGED_RENDEZVOUS;
 	return TAGGED_SOFTWARE;
