@@ -76,8 +76,12 @@ static void tags_no_tag(struct rig *rig)
 	static const struct {
 		uint8_t op;
 		uint32_t length;
-	} messages[] = {{IBV_TMH_NO_TAG, 500}, {IBV_TMH_FIN, TM_HEADERS}, {IBV_TMH_EAGER, 15},
-			{IBV_TMH_RNDV, 20},    {99, 64},		  {IBV_TMH_EAGER, 0}};
+	} messages[] = {{IBV_TMH_NO_TAG, 500},
+			{IBV_TMH_FIN, TM_HEADERS},
+			{IBV_TMH_EAGER, 15},
+			{IBV_TMH_RNDV, 20},
+			{99, 64},
+			{IBV_TMH_EAGER, 0}};
 	struct tm_end tm;
 
 	tm_open(&tm, rig, NULL);
@@ -265,9 +269,8 @@ static void tags_immediate(struct rig *rig)
 		tm_add(&tm, 0, TM_SLOT, 1, every, 0);
 	rig_sync(rig);
 	if (rig->role == RIG_A) {
-		static const enum ibv_wr_opcode opcodes[] = {IBV_WR_SEND_WITH_IMM,
-							     IBV_WR_SEND_WITH_IMM,
-							     IBV_WR_RDMA_WRITE_WITH_IMM};
+		static const enum ibv_wr_opcode opcodes[] = {
+			IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM};
 
 		tm_header(&tm, 0, IBV_TMH_EAGER, 1, 0);
 		tm_header(&tm, 1, IBV_TMH_EAGER, 2, 0);
@@ -437,14 +440,17 @@ static void finish_by_program(struct tm_end *tm, unsigned int slot, unsigned int
 
 	memcpy(&rvh, tm_at(tm, slot) + TM_TMH, sizeof(rvh));
 	struct ibv_sge sge = end_sge(&tm->end, (size_t)to * TM_SLOT, be32toh(rvh.len));
-	struct ibv_send_wr read = {
-		.wr_id = 1,
-		.opcode = IBV_WR_RDMA_READ,
-		.send_flags = IBV_SEND_SIGNALED,
-		.sg_list = &sge,
-		.num_sge = 1,
-		.wr.rdma = {.remote_addr = be64toh(rvh.va), .rkey = be32toh(rvh.rkey)},
-	}, *bad;
+	struct ibv_send_wr read =
+				   {
+					   .wr_id = 1,
+					   .opcode = IBV_WR_RDMA_READ,
+					   .send_flags = IBV_SEND_SIGNALED,
+					   .sg_list = &sge,
+					   .num_sge = 1,
+					   .wr.rdma = {.remote_addr = be64toh(rvh.va),
+						       .rkey = be32toh(rvh.rkey)},
+				   },
+			   *bad;
 
 	OK(rig, ibv_post_send(tm->end.qp, &read, &bad));
 	wc_expect(&tm->end, tm->end.scq, 1, IBV_WC_SUCCESS);

@@ -21,9 +21,9 @@ enum {
 };
 
 struct tm_end {
-	struct end end;	       /* B: srq matches tags, rcq is `cq` */
-	struct ibv_cq_ex *cq;  /* B */
-	uint32_t unexpected;   /* B: what the program has counted */
+	struct end end;	      /* B: srq matches tags, rcq is `cq` */
+	struct ibv_cq_ex *cq; /* B */
+	uint32_t unexpected;  /* B: what the program has counted */
 };
 
 struct tm_options {
@@ -72,7 +72,8 @@ bool tm_any(struct tm_end *tm, struct tm_wc *out);
 
 /* A: writes a header into the slot; posts `length` bytes of it; both with `data` bytes after the
  * header that pattern_holds() of `seed`. */
-void tm_header(struct tm_end *tm, unsigned int slot, enum ibv_tmh_op op, uint64_t tag, uint32_t priv);
+void tm_header(struct tm_end *tm, unsigned int slot, enum ibv_tmh_op op, uint64_t tag,
+	       uint32_t priv);
 void tm_post(struct tm_end *tm, unsigned int slot, uint32_t length);
 void tm_eager(struct tm_end *tm, unsigned int slot, uint64_t tag, uint32_t data, uint32_t seed);
 /* A: a rendezvous with `data` bytes in slot `from`. */

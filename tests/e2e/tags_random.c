@@ -94,8 +94,7 @@ static void do_remove(struct model *m)
 
 	CHECK_EQ(m->tm->end.rig, wc.id, 600);
 	CHECK_EQ(m->tm->end.rig, wc.status, b->posted ? IBV_WC_SUCCESS : IBV_WC_TM_ERR);
-	CHECK_EQ(m->tm->end.rig, wc.flags,
-		 m->handled == m->unexpected ? 0 : IBV_WC_TM_SYNC_REQ);
+	CHECK_EQ(m->tm->end.rig, wc.flags, m->handled == m->unexpected ? 0 : IBV_WC_TM_SYNC_REQ);
 	b->posted = false;
 }
 
@@ -145,8 +144,8 @@ static void ordinary(struct model *m, const struct message *message)
 	CHECK_EQ(rig, wc.flags, 0);
 	CHECK_EQ(rig, wc.length, length);
 	if (message->op != IBV_TMH_RNDV)
-		CHECK(rig, pattern_holds(tm_at(m->tm, 32 + i) + TM_TMH, message->length,
-					 message->seed));
+		CHECK(rig,
+		      pattern_holds(tm_at(m->tm, 32 + i) + TM_TMH, message->length, message->seed));
 	m->unexpected += tagged;
 	OK(rig, end_recv(&m->tm->end, 1000 + i, (size_t)(32 + i) * TM_SLOT, TM_SLOT));
 }

@@ -207,18 +207,17 @@ struct tm_wc tm_expect_data(struct tm_end *tm, uint64_t id, uint64_t tag, uint32
 
 /* ------------------------------------------------------------------ A: messages */
 
-void tm_header(struct tm_end *tm, unsigned int slot, enum ibv_tmh_op op, uint64_t tag, uint32_t priv)
+void tm_header(struct tm_end *tm, unsigned int slot, enum ibv_tmh_op op, uint64_t tag,
+	       uint32_t priv)
 {
-	struct ibv_tmh tmh = {
-		.opcode = (uint8_t)op, .app_ctx = htobe32(priv), .tag = htobe64(tag)};
+	struct ibv_tmh tmh = {.opcode = (uint8_t)op, .app_ctx = htobe32(priv), .tag = htobe64(tag)};
 
 	memcpy(tm_at(tm, slot), &tmh, sizeof(tmh));
 }
 
 void tm_post(struct tm_end *tm, unsigned int slot, uint32_t length)
 {
-	OK(tm->end.rig,
-	   end_send(&tm->end, IBV_WR_SEND, slot, (size_t)slot * TM_SLOT, length, 0));
+	OK(tm->end.rig, end_send(&tm->end, IBV_WR_SEND, slot, (size_t)slot * TM_SLOT, length, 0));
 }
 
 void tm_eager(struct tm_end *tm, unsigned int slot, uint64_t tag, uint32_t data, uint32_t seed)

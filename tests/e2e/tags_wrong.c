@@ -189,7 +189,11 @@ static void tags_bad_buffer(struct rig *rig)
 		struct ibv_sge sge = {.addr = (uintptr_t)tm.end.buf, .length = 64, .lkey = 12345};
 		struct ibv_ops_wr wr = {
 			.opcode = IBV_WR_TAG_ADD,
-			.tm.add = {.recv_wr_id = 4, .sg_list = &sge, .num_sge = 1, .tag = 1, .mask = every},
+			.tm.add = {.recv_wr_id = 4,
+				   .sg_list = &sge,
+				   .num_sge = 1,
+				   .tag = 1,
+				   .mask = every},
 		};
 
 		if (rig->role == RIG_B)

@@ -10,7 +10,6 @@
 
 #include "base/log.h"
 #include "hca/engine/engine.h"
-#include "hca/exec/tagged.h"
 #include "hca/local/link.h"
 #include "hca/local/local_carrier.h"
 #include "hca/local/local_conn.h"
@@ -18,6 +17,7 @@
 #include "hca/verbs/carrier.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
+#include "hca/verbs/tagged.h"
 
 enum {
 	ROCE_LOOKS = 8,	 /* how many rings a look at the socket counts as, by the time it takes */
@@ -74,9 +74,11 @@ void engine_take_in(struct hca *hca)
 
 static bool cq_overran(const struct qp *qp)
 {
+	const struct cq *tagged = qp->tagged ? tagged_cq(qp) : NULL;
+
 	return atomic_load(&cq_of(qp->ibv.send_cq)->overrun) ||
 	       atomic_load(&cq_of(qp->ibv.recv_cq)->overrun) ||
-	       (qp->tagged && atomic_load(&tagged_cq(qp)->overrun));
+	       (tagged && atomic_load_explicit(&tagged->overrun, memory_order_relaxed));
 }
 
 /* Fails the QPs of a link whose peer broke the ring's rules or, if `link` is NULL, the QPs of CQs

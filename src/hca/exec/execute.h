@@ -9,7 +9,6 @@
 #define VERBENA_HCA_EXEC_EXECUTE_H
 
 #include "hca/exec/arrival.h"
-#include "hca/exec/tagged.h"
 #include "hca/mem/atomic.h"
 #include "hca/mem/copy.h"
 #include "hca/mem/foreign.h"
@@ -19,6 +18,7 @@
 #include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
+#include "hca/verbs/tagged.h"
 #include "hca/verbs/window.h"
 
 /* Whether the QP accepts requests in its state. */
@@ -31,8 +31,8 @@ static inline bool execute_receiving(const struct qp *qp) REQUIRES(qp->lock)
 /* Takes the next receive (of an SRQ: copied to `room`). NULL: there is none. */
 const struct recv_wqe *receive_take(struct qp *qp, struct receive *room) REQUIRES(qp->lock);
 
-/* The same for a SEND: `head` has its first bytes, at least receive_head_bytes() of them if it has as
- * many; `whole`: all of it is here. */
+/* The same for a SEND: `head` has its first bytes, at least receive_head_bytes() of them if it has
+ * as many; `whole`: all of it is here. */
 const struct recv_wqe *receive_take_for(struct qp *qp, struct receive *room, const uint8_t *head,
 					uint32_t length, bool whole) REQUIRES(qp->lock);
 
@@ -73,7 +73,7 @@ static inline int receive_segments(const struct qp *qp, const struct recv_wqe *w
 
 /* Completes the receive with `status`; `arrival` describes its message. */
 void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct arrival *arrival,
-		      enum ibv_wc_status status);
+		      enum ibv_wc_status status) REQUIRES(qp->lock);
 
 /* As remote_resolve(), for a key that isn't of one of this process's own regions: of a memory
  * window, or of an imported region. */

@@ -393,7 +393,8 @@ const struct recv_wqe *world_receive_take(struct local_qp *lq, struct receive *r
 
 uint32_t world_head_bytes(const struct local_qp *lq)
 {
-	_Static_assert((int)LOCAL_HEAD_BYTES >= (int)TAG_HEAD, "the core has room for what is asked for");
+	_Static_assert((int)LOCAL_HEAD_BYTES >= (int)TAG_HEAD,
+		       "the core has room for what is asked for");
 	return receive_head_bytes(qp_of_local(lq));
 }
 

@@ -10,7 +10,6 @@
 #include "base/mutex.h"
 #include "base/sys.h"
 #include "hca/engine/engine.h"
-#include "hca/exec/tagged.h"
 #include "hca/mem/hazard.h"
 #include "hca/mem/pd.h"
 #include "hca/process/books.h"
@@ -22,6 +21,7 @@
 #include "hca/verbs/pace.h"
 #include "hca/verbs/route.h"
 #include "hca/verbs/srq.h"
+#include "hca/verbs/tagged.h"
 #include "hca/verbs/window.h"
 
 void qp_ex_init(struct qp *qp);

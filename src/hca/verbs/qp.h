@@ -76,7 +76,7 @@ struct qp {
 	struct hca *hca;
 	struct context *context;
 	struct srq *srq;
-	struct tagged *tagged; /* if its SRQ matches tags (exec/tagged.h), else NULL */
+	struct tagged *tagged; /* if its SRQ matches tags (verbs/tagged.h), else NULL */
 	uint32_t pd_id;
 	uint32_t index; /* in hca.qps and in the published table */
 	uint32_t handle;

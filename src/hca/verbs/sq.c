@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "hca/exec/tagged.h"
 #include "hca/mem/mr.h"
 #include "hca/process/counters.h"
 #include "hca/verbs/ah.h"
@@ -16,6 +15,7 @@
 #include "hca/verbs/pace.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
+#include "hca/verbs/tagged.h"
 #include "hca/verbs/window.h"
 
 #define BIT(opcode) (1u << (opcode))

@@ -26,8 +26,8 @@ struct srq {
 	uint32_t limit GUARDED_BY(lock); /* 0: not armed */
 	uint32_t pd_id;
 	/* Of a tag-matching SRQ, set when it is made; else NULL. */
-	struct cq *cq;				/* where everything of it completes */
-	struct tags *tags PT_GUARDED_BY(lock);	/* its list of tags */
+	struct cq *cq;			       /* where everything of it completes */
+	struct tags *tags PT_GUARDED_BY(lock); /* its list of tags */
 	uint32_t async_reported;
 	struct list waiters; /* struct qp.srq_wait: QPs with a message and no receive; under
 				hca.engine */

@@ -45,7 +45,7 @@ static uint32_t handle_of(const struct tags *tags, const struct tag *tag)
 	return tag->uses << INDEX_BITS | (uint32_t)(tag - tags->entries);
 }
 
-static void append(struct tags *tags, struct tag *tag, enum tag_state state)
+static void tag_append(struct tags *tags, struct tag *tag, enum tag_state state)
 {
 	tag->state = state;
 	list_add_tail(state == TAG_POSTED ? &tags->posted : &tags->held, &tag->node);
@@ -59,7 +59,7 @@ static void release_held(struct tags *tags)
 	if (!tags_in_step(tags))
 		return;
 	while ((node = list_pop(&tags->held)))
-		append(tags, container_of(node, struct tag, node), TAG_POSTED);
+		tag_append(tags, container_of(node, struct tag, node), TAG_POSTED);
 }
 
 int tags_add(struct tags *tags, struct ibv_ops_wr *wr)
@@ -81,14 +81,14 @@ int tags_add(struct tags *tags, struct ibv_ops_wr *wr)
 	}
 	tag->buffer.wr_id = wr->tm.add.recv_wr_id;
 	tag->buffer.num_sge = (uint32_t)n;
-	/* Room for the header that the message has before its data (exec/tagged.c). */
+	/* Room for the header that the message has before its data (verbs/tagged.c). */
 	tag->buffer.length = length < LIMIT_MSG_BYTES ? (uint32_t)length : LIMIT_MSG_BYTES;
 	tag->tag = wr->tm.add.tag;
 	tag->mask = wr->tm.add.mask;
 	tag->order = tags->orders++;
 	tag->uses++;
 	wr->tm.handle = handle_of(tags, tag);
-	append(tags, tag, tags_in_step(tags) ? TAG_POSTED : TAG_HELD);
+	tag_append(tags, tag, tags_in_step(tags) ? TAG_POSTED : TAG_HELD);
 	return 0;
 }
 

@@ -34,7 +34,7 @@ enum { TAG_HEAD = sizeof(struct ibv_tmh) + sizeof(struct ibv_rvh) };
 enum tag_state { TAG_FREE, TAG_HELD, TAG_POSTED, TAG_TAKEN };
 
 struct tag {
-	struct list node; /* on tags.free, held or posted; TAKEN: its QP's (exec/tagged.h) */
+	struct list node; /* on tags.free, held or posted; TAKEN: its QP's (verbs/tagged.h) */
 	uint64_t tag, mask;
 	uint64_t order; /* among all that were ever posted */
 	uint32_t uses;	/* how often it was posted */

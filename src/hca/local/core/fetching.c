@@ -241,8 +241,8 @@ static enum local_outcome execute_by_head(struct local_qp *lq, const struct ring
 	uint32_t known = world_head_bytes(lq) < h->length ? world_head_bytes(lq) : h->length;
 	uint8_t head[LOCAL_HEAD_BYTES];
 	struct receive buffer;
-	enum fetch result = local_fetches(lq, h) ? fetch_head(lq, from, head, known)
-						 : FETCH_IMPORTED;
+	enum fetch result =
+		local_fetches(lq, h) ? fetch_head(lq, from, head, known) : FETCH_IMPORTED;
 
 	if (result == FETCH_IMPORTED)
 		return ask_for_head(lq, h, payload, n, held);

@@ -23,8 +23,8 @@
  * The caller of each holds qp.lock, under which the lists of buffers change, and hca.engine too
  * unless it is said otherwise.
  */
-#ifndef VERBENA_HCA_EXEC_TAGGED_H
-#define VERBENA_HCA_EXEC_TAGGED_H
+#ifndef VERBENA_HCA_VERBS_TAGGED_H
+#define VERBENA_HCA_VERBS_TAGGED_H
 
 #include <infiniband/verbs.h>
 #include <stdbool.h>
@@ -55,8 +55,8 @@ struct tagged {
 	bool said;
 	bool far; /* UNEXPECTED: its completion asks for IBV_WR_TAG_SYNC */
 	enum tagged_way way;
-	struct tag *tag; /* EAGER, RENDEZVOUS, SOFTWARE */
-	uint8_t head[TAG_HEAD];		    /* the message's first bytes, as they were checked */
+	struct tag *tag;		   /* EAGER, RENDEZVOUS, SOFTWARE */
+	uint8_t head[TAG_HEAD];		   /* the message's first bytes, as they were checked */
 	uint8_t scratch[LIMIT_RNDV_BYTES]; /* where carriers put what no buffer gets */
 	struct list waiting; /* struct tag.node: rendezvous whose READ isn't posted yet */
 	struct list reading; /* ... is posted */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Messages to a QP whose SRQ matches tags. See tagged.h, which has threads and locks. */
-#include "hca/exec/tagged.h"
+#include "hca/verbs/tagged.h"
 
 #include <endian.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "hca/engine/engine.h"
-#include "hca/exec/execute.h"
+#include "hca/mem/mr.h"
 #include "hca/process/hca.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/event.h"
@@ -337,8 +337,7 @@ static void post_reads(struct qp *qp) REQUIRES(qp->lock)
 
 	if (qp->state != IBV_QPS_RTS)
 		return;
-	while (!list_empty(&t->waiting) &&
-	       sq_end(&qp->sq) - qp->sq.acked + 2 <= TAGGED_PLACES) {
+	while (!list_empty(&t->waiting) && sq_end(&qp->sq) - qp->sq.acked + 2 <= TAGGED_PLACES) {
 		struct tag *tag = container_of(list_pop(&t->waiting), struct tag, node);
 
 		list_add_tail(&t->reading, &tag->node);
