@@ -99,6 +99,8 @@ uid_t process_uid_now(const struct process *process);
 /* Whether it has a context on this device. */
 struct device;
 bool process_uses(const struct process *process, const struct device *device);
+/* The device's last interface is gone, so that its contexts are removed. */
+void process_lose_device(struct process *process, const struct device *device);
 
 /* The process with this cookie; NULL: none. */
 struct process *process_by_cookie(struct server *server, uint64_t cookie);

@@ -13,6 +13,7 @@
 #include "hca/local/link.h"
 #include "hca/local/local_carrier.h"
 #include "hca/local/local_conn.h"
+#include "hca/process/context.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/carrier.h"
 #include "hca/verbs/cq.h"
@@ -100,6 +101,22 @@ static void fail_qps(struct hca *hca, const struct link *link)
 		}
 		lock_give(&qp->lock);
 	}
+}
+
+void engine_fail_removed(struct hca *hca)
+{
+	lock_take(&hca->engine);
+	for (uint32_t i = 0; i < LIMIT_QPS_PER_SLOT; i++) {
+		struct qp *qp = hca->qps[i];
+
+		if (!qp || !context_removed(qp->context))
+			continue;
+		lock_take(&qp->lock);
+		if (qp->state != IBV_QPS_RESET)
+			qp_fail(qp, -1); /* the device's event says it */
+		lock_give(&qp->lock);
+	}
+	engine_leave(hca);
 }
 
 void engine_fail_overrun(struct hca *hca)

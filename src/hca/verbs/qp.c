@@ -617,6 +617,8 @@ int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 
 	if (mask & ~known)
 		return EINVAL;
+	if (context_removed(qp->context))
+		return EIO;
 	err = check_values(qp, attr, mask, &route);
 	if (err)
 		return err;
