@@ -22,4 +22,7 @@
 struct ibv_cq *verbena_create_cq_for_qp(struct ibv_context *context,
 					const struct ibv_cq_init_attr_ex *attr);
 
+/* Whether the context's device was removed (IBV_EVENT_DEVICE_FATAL): it must be opened again. */
+int verbena_context_removed(struct ibv_context *context);
+
 #endif

@@ -50,7 +50,10 @@ struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *context, struct ibv_cq_
 {
 	struct ibv_cq *cq = create_cq(context, attr);
 
-	return cq ? &cq_of(cq)->ex : NULL;
+	if (!cq)
+		return NULL;
+	cq_of(cq)->extended = true;
+	return &cq_of(cq)->ex;
 }
 
 int verbs_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)

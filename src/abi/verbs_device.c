@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "abi/private.h"
 #include "abi/verbs_abi.h"
 #include "base/env.h"
 #include "base/fork.h"
@@ -287,6 +288,11 @@ struct ibv_context *context_with_old_slots(struct ibv_context *ibv)
 		ibv->ops._compat_query_port = ibv_query_port;
 	}
 	return ibv;
+}
+
+EXPORT int verbena_context_removed(struct ibv_context *context)
+{
+	return !kernel_context_of(context) && context_removed(context_of(context));
 }
 
 EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)

@@ -80,6 +80,7 @@ void verbs_ops_fill(struct verbs_context *verbs)
 	verbs->create_cq_ex = verbs_create_cq_ex;
 	verbs->create_qp_ex = verbs_create_qp_ex;
 	verbs->create_srq_ex = verbs_create_srq_ex;
+	verbs->post_srq_ops = srq_post_ops;
 	verbs->get_srq_num = verbs_get_srq_num;
 	verbs->open_xrcd = verbs_open_xrcd;
 	verbs->close_xrcd = verbs_close_xrcd;

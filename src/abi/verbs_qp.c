@@ -222,6 +222,22 @@ struct ibv_qp *verbs_open_qp(struct ibv_context *context, struct ibv_qp_open_att
 	return qp;
 }
 
+static struct ibv_srq *create_srq_tm(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
+{
+	static const char call[] = "ibv_create_srq_ex";
+
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ) || !attr->cq || attr->cq->context != context)
+		return fail_null(EINVAL);
+	if (handle_check(call, attr->pd->handle, pd_of(attr->pd)->shown) ||
+	    handle_check(call, attr->cq->handle, cq_of(attr->cq)->handle))
+		return fail_null(ENOENT);
+	struct ibv_srq *srq = srq_create_tm(attr);
+
+	if (srq)
+		context_count(context, 1);
+	return srq;
+}
+
 struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
 {
 	enum ibv_srq_type type =
@@ -229,12 +245,14 @@ struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context, struct ibv_srq_
 
 	if (attr->comp_mask >= IBV_SRQ_INIT_ATTR_RESERVED)
 		return fail_null(EINVAL);
-	if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC)
-		return fail_null(EOPNOTSUPP); /* tag matching */
+	if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC && type != IBV_SRQT_TM)
+		return fail_null(EOPNOTSUPP);
 	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd || attr->pd->context != context)
 		return fail_null(EINVAL);
 	if (type == IBV_SRQT_XRC)
 		return create_srq_xrc(context, attr);
+	if (type == IBV_SRQT_TM)
+		return create_srq_tm(context, attr);
 	struct ibv_srq_init_attr plain = {.srq_context = attr->srq_context, .attr = attr->attr};
 	struct ibv_srq *srq = ibv_create_srq(attr->pd, &plain);
 

@@ -163,6 +163,13 @@ int verbs_query_device_ex(struct ibv_context *context,
 		.qp_rate_limit_max = UINT32_MAX,
 		.supported_qpts = 1u << IBV_QPT_RC | 1u << IBV_QPT_UC | 1u << IBV_QPT_UD,
 	};
+	full.tm_caps = (struct ibv_tm_caps){
+		.max_rndv_hdr_size = LIMIT_RNDV_BYTES,
+		.max_num_tags = LIMIT_TAGS,
+		.flags = IBV_TM_CAP_RC,
+		.max_ops = LIMIT_TAG_OPS,
+		.max_sge = LIMIT_TAG_SGE,
+	};
 	full.max_dm_size = LIMIT_DM_BYTES;
 	copy_sized(attr, attr_size, &full, sizeof(full));
 	return 0;

@@ -111,6 +111,8 @@ static const struct resource resources[] = {
 	 {FIELDS_OWNER,
 	  {"pd", "PD", FIELD_NUMBER},
 	  {"max_wr", "MAX WR", FIELD_NUMBER},
+	  {"cq", "CQ", FIELD_NUMBER},
+	  {"max_tags", "MAX TAGS", FIELD_NUMBER},
 	  {"srqn", "NUMBER", FIELD_QPN},
 	  {"xrcd", "XRCD", FIELD_NUMBER}}},
 	{"xrcd",

@@ -72,7 +72,7 @@ static const char *limit_of(uint32_t command, uint32_t *limit)
 		{IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, LIMIT_CQ, "completion channels"},
 		{PROTO_CREATE_CHANNEL_CQ, LIMIT_CQ, "completion queues"},
 		{IB_USER_VERBS_CMD_CREATE_SRQ, LIMIT_SRQ, "shared receive queues"},
-		{IB_USER_VERBS_CMD_CREATE_XSRQ, LIMIT_QP, "XRC shared receive queues"},
+		{IB_USER_VERBS_CMD_CREATE_XSRQ, LIMIT_SRQ, "shared receive queues"},
 		{PROTO_OPEN_XRCD, LIMIT_XRCD, "XRC domains"},
 		{IB_USER_VERBS_CMD_OPEN_QP, LIMIT_QP, "queue pairs"},
 		{IB_USER_VERBS_CMD_CREATE_QP, LIMIT_QP, "queue pairs"},

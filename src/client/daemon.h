@@ -172,6 +172,8 @@ int daemon_detach_mcast(struct daemon_conn *conn, uint32_t qp, const uint8_t gid
 
 int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, uint32_t max_sge,
 		      uint32_t *handle);
+int daemon_create_xsrq(struct daemon_conn *conn, const struct ib_uverbs_create_xsrq *body,
+		       struct ib_uverbs_create_srq_resp *resp);
 int daemon_modify_srq(struct daemon_conn *conn, uint32_t handle, uint32_t max_wr);
 /* XRC: proto/proto.h describes each. */
 int daemon_open_xrcd(struct daemon_conn *conn, const struct proto_open_xrcd *body,

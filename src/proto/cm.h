@@ -23,8 +23,8 @@
  *     of making a connection.
  *   - CREATE_ID's `reserved` has the channel's handle in its first four bytes. MIGRATE_ID's `fd`
  *     is the handle of the target channel; the unread events of this id are sent again there.
- *   - SET_OPTION's value stands after the structure instead of behind a pointer (at most 256
- *     bytes).
+ *   - SET_OPTION's value stands after the structure instead of behind a pointer (at most
+ *     PROTO_CM_OPTION_MAX bytes).
  *   - DESTROY_ID and MIGRATE_ID answer how many events of the id were reported, as the kernel
  *     does; the library counts those that its program acknowledged.
  *   - INIT_QP_ATTR answers struct ib_uverbs_qp_attr. QUERY answers by option: struct
@@ -43,7 +43,7 @@
 
 #define PROTO_CM_NODE "rdma_cm"
 #define PROTO_CM_MAX_MESSAGE 2048u
-#define PROTO_CM_OPTION_MAX 256u
+#define PROTO_CM_OPTION_MAX 576u /* eight of struct ibv_path_data */
 
 enum proto_cm_command {
 	PROTO_CM_HELLO = 0x80,		 /* struct proto_cm_hello */

@@ -38,6 +38,13 @@
  * look up. */
 #define LIMIT_XRCD 4096u
 #define LIMIT_XRC_TARGETS 16384u
+/* Tag-matching SRQs: buffers in the list, operations on it, segments of a buffer (one fewer than a
+ * request has, because what precedes a message's data has a place among them), and the length of a
+ * rendezvous request. */
+#define LIMIT_TAGS 1024u
+#define LIMIT_TAG_OPS 32768u
+#define LIMIT_TAG_SGE 31
+#define LIMIT_RNDV_BYTES 64u
 #define LIMIT_PD 65536u
 #define LIMIT_AH 65536u
 #define LIMIT_MR_BYTES (1ull << 46)

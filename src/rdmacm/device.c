@@ -50,21 +50,31 @@ out_free:
 	return NULL;
 }
 
+/* The open device with this GUID, or NULL. One whose interface is gone stays open for those that
+ * have it, and is opened anew for others. */
+static struct device *known_locked(__be64 guid) REQUIRES(devices_lock)
+{
+	for (struct device *d = devices; d; d = d->next)
+		if (d->guid == guid && !private_context_removed(d->verbs))
+			return d;
+	return NULL;
+}
+
 static struct device *device_get_locked(struct ibv_device *ibv) REQUIRES(devices_lock)
 {
 	__be64 guid = ibv_get_device_guid(ibv);
 
-	for (struct device *d = devices; d; d = d->next)
-		if (d->guid == guid)
-			return d;
-	return open_locked(ibv, guid);
+	struct device *known = known_locked(guid);
+
+	return known ? known : open_locked(ibv, guid);
 }
 
 static struct device *find_locked(__be64 guid) REQUIRES(devices_lock)
 {
-	for (struct device *d = devices; d; d = d->next)
-		if (d->guid == guid)
-			return d;
+	struct device *known = known_locked(guid);
+
+	if (known)
+		return known;
 
 	int count;
 	struct ibv_device **list = ibv_get_device_list(&count);

@@ -405,9 +405,12 @@ EXPORT int rdma_set_option(struct rdma_cm_id *pub, int level, int optname, void 
 			   .optname = (uint32_t)optname,
 			   .optlen = (uint32_t)optlen}};
 
-	if (optlen > sizeof(body.value) || !optval)
+	if (optlen > sizeof(body.value))
 		return cm_result(-EINVAL);
-	memcpy(body.value, optval, optlen);
+	if (optlen && !optval)
+		return cm_result(-EFAULT);
+	if (optlen)
+		memcpy(body.value, optval, optlen);
 	id->known = 0; /* the option may change the QP's attributes */
 	return cm_result(cm_call(id->generation, RDMA_USER_CM_CMD_SET_OPTION, &body,
 				 sizeof(body.head) + optlen, NULL, 0, NULL));

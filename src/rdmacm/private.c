@@ -13,12 +13,21 @@
 #include "rdmacm/rdmacm.h"
 
 static __typeof__(verbena_create_cq_for_qp) *create_cq_for_qp;
+static __typeof__(verbena_context_removed) *context_is_removed;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void private_look_up(void)
 {
 	*(void **)&create_cq_for_qp =
 		dlvsym(RTLD_DEFAULT, "verbena_create_cq_for_qp", VERBENA_PRIVATE);
+	*(void **)&context_is_removed =
+		dlvsym(RTLD_DEFAULT, "verbena_context_removed", VERBENA_PRIVATE);
+}
+
+bool private_context_removed(struct ibv_context *context)
+{
+	pthread_once(&once, private_look_up);
+	return context_is_removed && context_is_removed(context);
 }
 
 struct ibv_cq *private_create_cq_for_qp(struct ibv_context *context,

@@ -188,6 +188,17 @@ static void destroy_cqs(struct id *id)
 		destroy_cq(&pub->recv_cq, &pub->recv_cq_channel);
 }
 
+/* How many receives of the QP may be complete at once: those of an SRQ, which may be larger than
+ * the program says. */
+static uint32_t receives_of(const struct ibv_qp_init_attr_ex *attr)
+{
+	struct ibv_srq_attr srq;
+
+	if (attr->srq && !ibv_query_srq(attr->srq, &srq) && srq.max_wr > attr->cap.max_recv_wr)
+		return srq.max_wr;
+	return attr->cap.max_recv_wr;
+}
+
 static int create_cqs(struct id *id, struct ibv_qp_init_attr_ex *attr)
 {
 	struct rdma_cm_id *pub = &id->pub;
@@ -195,10 +206,13 @@ static int create_cqs(struct id *id, struct ibv_qp_init_attr_ex *attr)
 
 	if (attr->qp_type == IBV_QPT_XRC_RECV)
 		return 0; /* it has no queue; the SRQ brings the CQ */
+	if ((pub->recv_cq && attr->recv_cq && pub->recv_cq != attr->recv_cq) ||
+	    (pub->send_cq && attr->send_cq && pub->send_cq != attr->send_cq))
+		return -EINVAL;
 	if (!attr->recv_cq && pub->recv_cq)
 		attr->recv_cq = pub->recv_cq;
 	if (!attr->recv_cq && attr->qp_type != IBV_QPT_XRC_SEND) {
-		err = create_cq(id, attr->cap.max_recv_wr, private_create_cq_for_qp, &pub->recv_cq,
+		err = create_cq(id, receives_of(attr), private_create_cq_for_qp, &pub->recv_cq,
 				&pub->recv_cq_channel);
 		attr->recv_cq = pub->recv_cq;
 	}
@@ -321,12 +335,12 @@ EXPORT void rdma_destroy_qp(struct rdma_cm_id *id)
 static int create_srq(struct id *id, struct ibv_srq_init_attr_ex *attr)
 {
 	struct ibv_pd *wanted = attr->comp_mask & IBV_SRQ_INIT_ATTR_PD ? attr->pd : NULL, *pd;
-	bool extended = attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE && attr->srq_type == IBV_SRQT_XRC;
+	bool extended = attr->srq_type == IBV_SRQT_XRC;
 	int err = choose_pd(id, wanted, &pd);
 
 	if (err)
 		return err;
-	if (id->pub.srq)
+	if (id->pub.srq || !(attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE))
 		return -EINVAL;
 	attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
 	attr->pd = pd;

@@ -232,6 +232,9 @@ void id_destroy_qp(struct id *id);
 struct ibv_cq *private_create_cq_for_qp(struct ibv_context *context,
 					struct ibv_cq_init_attr_ex *attr);
 
+/* Whether the context's device was removed; beside another libibverbs never. */
+bool private_context_removed(struct ibv_context *context);
+
 /* ------------------------------------------------------------------ connect.c */
 
 /* Active side, after the peer accepted: moves the QP on and confirms. -EALREADY: the connection has

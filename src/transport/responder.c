@@ -64,12 +64,12 @@ void responder_stop(struct tp *tp, bool keep_answer)
 
 /* ------------------------------------------------------------------ receives */
 
-static enum verdict take_receive(struct tp *tp)
+static enum verdict take_receive(struct tp *tp, const struct tp_head *head)
 {
 	static const struct tp_message nothing;
 	struct responder *r = tp->responder;
 
-	switch (tp->world->receive_take(tp->owner, &r->room)) {
+	switch (tp->world->receive_take(tp->owner, head, &r->room)) {
 	case TP_TAKEN:
 		r->taken = true;
 		return DONE;
@@ -192,7 +192,8 @@ static enum verdict tp_execute_send(struct tp *tp, const struct packet *p, struc
 	struct responder *r = tp->responder;
 
 	if (part.is_first) {
-		enum verdict verdict = take_receive(tp);
+		const struct tp_head head = {p->payload, p->length, part.is_last};
+		enum verdict verdict = take_receive(tp, &head);
 
 		if (unlikely(verdict != DONE))
 			return verdict;
@@ -256,7 +257,7 @@ static enum verdict tp_execute_write(struct tp *tp, const struct packet *p, stru
 	bool has_imm = packet_layout(p->opcode) & HAS_IMM;
 
 	if (likely(verdict == DONE) && has_imm)
-		verdict = take_receive(tp);
+		verdict = take_receive(tp, NULL);
 	if (unlikely(verdict != DONE))
 		return verdict;
 	if (p->length &&

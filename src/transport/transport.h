@@ -72,6 +72,13 @@ struct tp_message {
 	bool has_imm, has_invalidate, solicited, is_write;
 };
 
+/* The first packet of a SEND. */
+struct tp_head {
+	const uint8_t *bytes;
+	uint32_t length;
+	bool whole; /* it is the only one */
+};
+
 enum tp_take {
 	TP_TAKEN,
 	TP_NO_RECEIVE, /* RC: RNR NAK; UC: the message is dropped */
@@ -111,10 +118,11 @@ struct tp_world {
 	 * Elsewhere: another process executes the request; the peer repeats it (a NAK for a
 	 * missing packet). */
 	enum tp_access (*aim)(void *owner, uint32_t srqn);
-	/* Takes the next receive for an arriving message; *room is its size in bytes. It stays
+	/* Takes the next receive for an arriving message (`head` NULL: for an RDMA WRITE with
+	 * immediate data); *room is its size in bytes. It stays
 	 * taken until TP_RECEIVED, receive_back or tp_stop. A bad receive is taken, too:
 	 * TP_RECEIVED follows. */
-	enum tp_take (*receive_take)(void *owner, uint32_t *room);
+	enum tp_take (*receive_take)(void *owner, const struct tp_head *head, uint32_t *room);
 	/* Copies payload into the taken receive. False: its memory isn't accessible. */
 	bool (*receive_place)(void *owner, uint32_t offset, const uint8_t *from, uint32_t n,
 			      bool last);

@@ -17,7 +17,8 @@ from header_facts import Failure, run
 # SONAME -> what only our library has: (name, node).
 OWN = {
     "libibverbs.so.1": {("VERBENA_PRIVATE_1", ""),
-                        ("verbena_create_cq_for_qp", "VERBENA_PRIVATE_1")},
+                        ("verbena_create_cq_for_qp", "VERBENA_PRIVATE_1"),
+                        ("verbena_context_removed", "VERBENA_PRIVATE_1")},
 }
 # What rdma-core got from 45 to 56 (docs/abi.md). Debian's library may have it.
 LATER = {

@@ -170,7 +170,11 @@ def counted(stage):
 def device_goes(stage):
     """The interface is deleted: its device's ids hear it, and their peers that they are gone; who
     listens everywhere goes on."""
-    one, two, three = (PORTS.take() for _ in range(3))
+    one, two, three, four = (PORTS.take() for _ in range(4))
+    had = stage.start(PROBE, "listen", "0.0.0.0", four)
+    says(had, f"listening {four} -")
+    before = stage.start(PROBE, "connect", "-", "10.91.1.1", four)
+    says(before, "ESTABLISHED 0 small")
     bound = stage.start(PROBE, "listen", "10.91.1.1", one)
     everywhere = stage.start(PROBE, "listen", "0.0.0.0", two)
     other = stage.start(PROBE, "listen", "10.91.0.1", three)
@@ -188,15 +192,27 @@ def device_goes(stage):
     says(leaves, "DEVICE_REMOVAL 0 small")
     says(other, "DISCONNECTED 0 big")
     says(stays, "DISCONNECTED 0 big")
+    # Their contexts are lost, their queue pairs flushed, and nothing is made with them any more.
+    for process in (bound, leaves):
+        says(process, "fatal small")
+        says(process, "receive 5 5")
+        says(process, "modify EIO alloc EIO")
+    for process in (other, stays, everywhere):
+        require("fatal" not in process.output(), f"another device ended\n{tail(process.output())}")
     require("DEVICE_REMOVAL" not in everywhere.output(), "whoever listens everywhere was told, too")
     late = stage.start(PROBE, "connect", "-", "10.91.0.1", two)
     says(late, "ESTABLISHED 0 big")
-    end(bound, everywhere, other, leaves, stays, late)
+    end(bound, everywhere, other, leaves, stays)
     make_card("vebb", 1500)
     ip("address", "add", "10.91.1.1/24", "dev", "vebb")
     ip("link", "set", "vebb", "up")
     require(poll_until(lambda: probe(stage, "bind", "10.91.1.1") == [["bound", "0", "small"]], 10),
             "a device that comes back isn't used")
+    # A program that had the device opens it again.
+    says(had, "fatal small")
+    again = stage.start(PROBE, "connect", "-", "10.91.1.1", four)
+    says(again, "ESTABLISHED 0 small")
+    end(late, again, before, had)
 
 
 def main():

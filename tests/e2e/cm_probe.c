@@ -7,13 +7,16 @@
  *        cm_probe listen|hear ADDRESS PORT
  *        cm_probe connect SOURCE|- DESTINATION PORT
  *
- * Prints a line for each event, "EVENT STATUS DEVICE", and for a call that fails "CALL ERRNO".
+ * Prints a line for each event, "EVENT STATUS DEVICE", and for a call that fails "CALL ERRNO". When
+ * the device of a queue pair goes: "fatal DEVICE", then what became of the posted receive, and the
+ * errno of a verb.
  * `listen`, `hear` and `connect` go on until they are killed: they accept (`hear` doesn't), and
  * confirm, and never disconnect.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
+#include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -65,6 +68,31 @@ static void called(const char *call, int result)
 	exit(1);
 }
 
+/* Waits for the end of the queue pair's device. */
+static void *watch_device(void *arg)
+{
+	struct rdma_cm_id *id = arg;
+	struct ibv_async_event event;
+	struct ibv_wc wc = {0};
+
+	do {
+		if (ibv_get_async_event(id->verbs, &event))
+			return NULL;
+		ibv_ack_async_event(&event);
+	} while (event.event_type != IBV_EVENT_DEVICE_FATAL);
+	printf("fatal %s\n", device_of(id));
+	if (ibv_poll_cq(id->recv_cq, 1, &wc) == 1)
+		printf("receive %llu %d\n", (unsigned long long)wc.wr_id, wc.status);
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+	int err = ibv_modify_qp(id->qp, &attr, IBV_QP_STATE);
+
+	errno = 0;
+	struct ibv_pd *pd = ibv_alloc_pd(id->verbs);
+
+	printf("modify %s alloc %s\n", strerrorname_np(err), pd ? "0" : strerrorname_np(errno));
+	return NULL;
+}
+
 static void add_qp(struct rdma_cm_id *id)
 {
 	struct ibv_qp_init_attr init = {
@@ -72,7 +100,12 @@ static void add_qp(struct rdma_cm_id *id)
 		.cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
 	};
 
+	struct ibv_recv_wr receive = {.wr_id = 5}, *bad;
+	pthread_t thread;
+
 	called("rdma_create_qp", rdma_create_qp(id, NULL, &init));
+	called("ibv_post_recv", ibv_post_recv(id->qp, &receive, &bad));
+	called("pthread_create", pthread_create(&thread, NULL, watch_device, id));
 }
 
 /* Returns the next event; `id`: its identifier. */

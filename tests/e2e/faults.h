@@ -28,6 +28,9 @@ extern const struct rig_test dm_tests[];	   /* device memory */
 extern const struct rig_test odp_tests[];	   /* on-demand paging */
 extern const struct rig_test placement_tests[];	   /* ATOMIC WRITE and FLUSH */
 extern const struct rig_test domain_tests[];	   /* domains, moderation, rate limits */
+extern const struct rig_test tag_tests[];	   /* tag-matching SRQs */
+extern const struct rig_test tag_wrong_tests[];	   /* their refusals, and ends in between */
+extern const struct rig_test tag_random_tests[];   /* against a model */
 extern const struct rig_test behaviour_tests[];	   /* what docs/behaviour.md decides */
 extern const struct rig_test xrc_tests[];
 

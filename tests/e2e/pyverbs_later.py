@@ -25,7 +25,6 @@ LATER = {
         "test_odp.OdpTestCase.test_odp_rc_huge_*",
         "test_parent_domain.ParentDomainTrafficTest.test_huge_page_traffic",
     ),
-    "tag matching comes later": ("test_tag_matching.TMTest.*",),
     "needs a graphics card to share memory with": (
         "test_mr.DmaBufMRTest.*",
         "test_mr.DmaBufTestCase.*",

@@ -161,6 +161,11 @@ def groups_and_qps(stage):
     stage.run(os.path.join(BUILD, "tests", "e2e", "cm_groups"), address(stage), seconds=30)
 
 
+def options_and_srqs(stage):
+    """Options of identifiers, their SRQs and CQs, right and wrong."""
+    stage.run(os.path.join(BUILD, "tests", "e2e", "cm_options"), address(stage), seconds=30)
+
+
 def simple(stage, program, *options, server_options=None, needle=None):
     port = PORTS.take()
     more = options if server_options is None else server_options
@@ -291,6 +296,7 @@ def connections(suite, stage):
     suite.case("a port that is taken", taken, stage)
     suite.case("a channel that ends while it is used", channel_ends, stage)
     suite.case("a group that outlives a QP", groups_and_qps, stage)
+    suite.case("options and SRQs", options_and_srqs, stage)
     suite.case("an address of nobody's", no_device, stage)
 
 

@@ -116,6 +116,13 @@ END(ibv_srq, ibv_destroy_srq)
 END(ibv_comp_channel, ibv_destroy_comp_channel)
 END(ibv_cq, ibv_destroy_cq)
 
+int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
+{
+	MUST(srq->context == &context);
+	*attr = (struct ibv_srq_attr){.max_wr = 16, .max_sge = 1};
+	return 0;
+}
+
 /* Fails for invalid numbers as the soft HCA does. */
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {

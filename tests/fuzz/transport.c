@@ -96,11 +96,12 @@ static void completed(struct fuzz *f, uint32_t count, enum ibv_wc_status status)
 	stop(f);
 }
 
-static enum tp_take world_receive_take(void *owner, uint32_t *room)
+static enum tp_take world_receive_take(void *owner, const struct tp_head *head, uint32_t *room)
 {
 	struct fuzz *f = owner;
 
 	MUST(!f->taken && !f->stopped);
+	(void)head;
 	if (!f->receives)
 		return TP_NO_RECEIVE;
 	f->taken = true;

@@ -106,9 +106,9 @@ static void pull_events(int i)
 	}
 }
 
-static enum tp_take receive_take(void *owner, uint32_t *room)
+static enum tp_take receive_take(void *owner, const struct tp_head *head, uint32_t *room)
 {
-	(void)owner;
+	(void)owner, (void)head;
 	*room = 1u << 31;
 	return TP_TAKEN;
 }

@@ -153,7 +153,7 @@ static struct receive *receive_first(struct side *side)
 	return &side->receives[side->receive_head % RECEIVES_MAX];
 }
 
-static enum tp_take world_receive_take(void *owner, uint32_t *room)
+static enum tp_take world_receive_take(void *owner, const struct tp_head *head, uint32_t *room)
 {
 	struct side *side = owner;
 
@@ -161,6 +161,7 @@ static enum tp_take world_receive_take(void *owner, uint32_t *room)
 		 'A' + side->index);
 	if (side->receive_head == side->receive_tail)
 		return TP_NO_RECEIVE;
+	(void)head;
 	side->taken = true;
 	*room = receive_first(side)->room;
 	if (side->sim->plan.hostile)

@@ -20,8 +20,9 @@ struct command {
 	command_fn *run;		      /* NULL: no such command */
 	uint16_t request_size, response_size; /* bytes, without the packet's headers */
 	uint8_t where, fds;		      /* fds: descriptors that may come along */
-	bool makes; /* it makes an object: struct proto_return may follow */
-	bool ends;  /* it ends an object: it may be posted */
+	bool makes;  /* it makes an object: struct proto_return may follow */
+	bool routes; /* it finds a way for a QP */
+	bool ends;   /* it ends an object: it may be posted */
 	/* Extended commands: the least room for a response that a client must have. */
 	uint16_t response_min;
 };
@@ -70,11 +71,11 @@ static const struct command commands[] = {
 	[IB_USER_VERBS_CMD_DETACH_MCAST] = {command_detach_mcast, REQUEST(ib_uverbs_detach_mcast)},
 	[IB_USER_VERBS_CMD_CREATE_SRQ] = {command_create_srq, REQUEST(ib_uverbs_create_srq),
 					  RESPONSE(ib_uverbs_create_srq_resp), .makes = true},
+	[IB_USER_VERBS_CMD_CREATE_XSRQ] = {command_create_xsrq, REQUEST(ib_uverbs_create_xsrq),
+					   RESPONSE(ib_uverbs_create_srq_resp), .makes = true},
 	[IB_USER_VERBS_CMD_MODIFY_SRQ] = {command_modify_srq, REQUEST(ib_uverbs_modify_srq)},
 	[IB_USER_VERBS_CMD_DESTROY_SRQ] = {command_destroy_srq, REQUEST(ib_uverbs_destroy_srq),
 					   RESPONSE(ib_uverbs_destroy_srq_resp)},
-	[IB_USER_VERBS_CMD_CREATE_XSRQ] = {command_create_xsrq, REQUEST(ib_uverbs_create_xsrq),
-					   RESPONSE(ib_uverbs_create_srq_resp), .makes = true},
 	[IB_USER_VERBS_CMD_CLOSE_XRCD] = {command_close_xrcd, REQUEST(ib_uverbs_close_xrcd)},
 	[IB_USER_VERBS_CMD_OPEN_QP] = {command_open_qp, REQUEST(ib_uverbs_open_qp),
 				       RESPONSE(ib_uverbs_create_qp_resp)},
@@ -119,7 +120,8 @@ static const struct command commands[] = {
 	[PROTO_REG_DM_MR] = {command_reg_dm_mr, REQUEST(proto_reg_dm_mr),
 			     RESPONSE(ib_uverbs_reg_mr_resp), .makes = true},
 	[PROTO_QUERY_MR] = {command_query_mr, REQUEST(proto_handle), RESPONSE(proto_query_mr_resp)},
-	[PROTO_ROUTE] = {command_route, REQUEST(proto_route), RESPONSE(proto_route_resp)},
+	[PROTO_ROUTE] = {command_route, REQUEST(proto_route), RESPONSE(proto_route_resp),
+			 .routes = true},
 	[PROTO_RETURNED] = {command_returned, .where = ON_RETURN},
 };
 
@@ -223,6 +225,8 @@ static int check_place(const struct conn *conn, const struct command *command)
 		return 0;
 	if (conn->kind != wanted[command->where])
 		return -EINVAL;
+	if (conn->context && conn->context->removed && (command->makes || command->routes))
+		return -EIO;
 	if (conn_is_returning(conn))
 		return command->where == ON_RETURN || command->makes ? 0 : -EINVAL;
 	return command->where == ON_RETURN ? -EINVAL : 0;
@@ -292,7 +296,9 @@ bool conn_dispatch(struct conn *conn, const void *packet, size_t size, int *fds,
 	const struct command *command;
 	int err = request_parse(&request, &command, packet, size);
 
-	if (err) {
+	if (err == -EIO) {
+		log_info("process %d uses a device whose interface is gone", conn->pid);
+	} else if (err) {
 		complain(conn->user, "process %d sent a request of %zu bytes that isn't right: %s",
 			 conn->pid, size, strerror(-err));
 	} else {

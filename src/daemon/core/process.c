@@ -58,6 +58,15 @@ struct process *process_by_cookie(struct server *server, uint64_t cookie)
 	return process && process->cookie == cookie ? process : NULL;
 }
 
+void process_lose_device(struct process *process, const struct device *device)
+{
+	list_for_each(node, &process->contexts) {
+		struct context *context = container_of(node, struct context, node);
+
+		context->removed |= context->conn->device == device;
+	}
+}
+
 bool process_uses(const struct process *process, const struct device *device)
 {
 	list_for_each(node, &process->contexts)

@@ -99,6 +99,8 @@ uid_t process_uid_now(const struct process *process);
 /* Whether it has a context on this device. */
 struct device;
 bool process_uses(const struct process *process, const struct device *device);
+/* The device's last interface is gone, so that its contexts are removed. */
+void process_lose_device(struct process *process, const struct device *device);
 
 /* Gives the slot back, and its socket, unless a process or XRC target queue pairs have it. */
 void process_slot_done(struct server *server, uint32_t slot);

@@ -281,10 +281,13 @@ static void show_srq(const struct srq *srq, struct text *out)
 	json_number(out, "pd", srq->pd->object.handle);
 	json_number(out, "max_wr", srq->max_wr);
 	json_number(out, "max_sge", srq->max_sge);
+	if (srq->cq)
+		json_number(out, "cq", srq->cq->object.handle);
+	if (srq->max_tags)
+		json_number(out, "max_tags", srq->max_tags);
 	if (srq->xrcd) {
 		json_number(out, "srqn", srq->srqn);
 		json_number(out, "xrcd", srq->xrcd->object.handle);
-		json_number(out, "cq", srq->cq->object.handle);
 	}
 }
 

@@ -29,6 +29,8 @@ enum {
 	SPEED_EDR = 32,
 	LAYER_ETHERNET = 2,
 	ATOMIC_HCA = 1,
+	TM_CAP_RC = 1,
+	EVENT_DEVICE_FATAL = 8,
 	EVENT_PORT_ACTIVE = 9,
 	EVENT_PORT_ERR = 10,
 	EVENT_GID_CHANGE = 18,
@@ -105,6 +107,18 @@ static void device_send_event(const struct device *device, uint32_t event)
 				      DEVICE_PORT);
 }
 
+/* Its last interface is gone: the contexts that are open end with it, as when a card is removed. */
+static void device_remove(struct device *device)
+{
+	const struct slots *slots = &device->server->slots;
+
+	log_info("no interface of %s is there any more: its contexts have lost it", device->name);
+	device_send_event(device, EVENT_DEVICE_FATAL);
+	for (uint32_t slot = 0; slot < LIMIT_SLOTS; slot++)
+		if (slots->process[slot])
+			process_lose_device(slots->process[slot], device);
+}
+
 static bool is_bound_to(const struct device *device, const char *ifname)
 {
 	for (uint32_t i = 0; device->bound && i < device->bound->count; i++)
@@ -178,7 +192,11 @@ void device_refresh(struct device *device, const struct host_address *list, unsi
 			own[n++] = list[i];
 	/* An interface that was removed and made again has another index. */
 	device->first.ifindex = if_nametoindex(device->first.ifname);
+	bool was_present = device->present;
+
 	device->present = is_present(device);
+	if (was_present && !device->present)
+		device_remove(device);
 	refresh_port(device, first);
 	mcast_addresses_changed(device->server);
 	if (own && gids_update(&device->gids, &device->first, own, n) && !first)
@@ -299,6 +317,11 @@ int command_ex_query_device(struct request *request, void *response)
 	resp->odp_caps.per_transport_caps.uc_odp_caps = ODP_UC;
 	resp->odp_caps.per_transport_caps.ud_odp_caps = ODP_UD;
 	resp->xrc_odp_caps = ODP_XRC;
+	resp->tm_caps.max_rndv_hdr_size = LIMIT_RNDV_BYTES;
+	resp->tm_caps.max_num_tags = LIMIT_TAGS;
+	resp->tm_caps.flags = TM_CAP_RC;
+	resp->tm_caps.max_ops = LIMIT_TAG_OPS;
+	resp->tm_caps.max_sge = LIMIT_TAG_SGE;
 	resp->cq_moderation_caps.max_cq_moderation_count = UINT16_MAX;
 	resp->cq_moderation_caps.max_cq_moderation_period = UINT16_MAX;
 	resp->max_dm_size = LIMIT_DM_BYTES;

@@ -4,6 +4,8 @@
 #ifndef VERBENA_DAEMON_OBJECTS_CONTEXT_H
 #define VERBENA_DAEMON_OBJECTS_CONTEXT_H
 
+#include <stdbool.h>
+
 #include "base/list.h"
 #include "daemon/core/table.h"
 #include "daemon/objects/objects.h"
@@ -14,6 +16,9 @@ struct process;
 struct context {
 	struct conn *conn;
 	struct process *process;
+	/* The last interface of its device is gone: it makes no objects any more. Set by
+	 * process_lose_device(), never cleared: the program opens the device again. */
+	bool removed;
 	struct list node; /* on process->contexts */
 	struct table table;
 	struct list objects[OBJECT_KINDS];

@@ -105,9 +105,10 @@ struct srq {
 	struct object object;
 	struct pd *pd;
 	uint32_t max_wr, max_sge;
+	struct cq *cq;	   /* of an XRC or a tag-matching SRQ, else NULL */
+	uint32_t max_tags; /* of a tag-matching SRQ, else 0 */
 	/* XRC; else NULL and 0 */
 	struct xrcd *xrcd;
-	struct cq *cq;
 	uint32_t srqn; /* a number of its process's, like a QPN */
 };
 

@@ -47,11 +47,46 @@ int command_create_srq(struct request *request, void *response)
 	return srq_create_for(request, request->body, response, &srq);
 }
 
-/* An XRC SRQ; those of the type BASIC are made by CREATE_SRQ. */
+static int create_xrc(struct request *request, const struct ib_uverbs_create_srq *plain,
+		      struct object *xrcd, struct ib_uverbs_create_srq_resp *resp, struct srq **srq)
+{
+	struct process *process = request->conn->context->process;
+	uint32_t srqn;
+
+	if (!xrcd)
+		return -EINVAL;
+	int err = qpn_take(request, &srqn);
+
+	if (err)
+		return err;
+	err = srq_create_for(request, plain, resp, srq);
+	if (err) {
+		ids_give(&process->qpns, srqn & (LIMIT_QPS_PER_SLOT - 1));
+		return err;
+	}
+	(*srq)->xrcd = (struct xrcd *)xrcd;
+	(*srq)->srqn = resp->srqn = srqn;
+	xrcd->users++;
+	return 0;
+}
+
+static int create_tagged(struct request *request, const struct ib_uverbs_create_srq *plain,
+			 uint32_t max_tags, struct ib_uverbs_create_srq_resp *resp,
+			 struct srq **srq)
+{
+	if (!max_tags || max_tags > LIMIT_TAGS)
+		return -EINVAL;
+	int err = srq_create_for(request, plain, resp, srq);
+
+	if (!err)
+		(*srq)->max_tags = max_tags;
+	return err;
+}
+
+/* An XRC or a tag-matching SRQ; those of the type BASIC are made by CREATE_SRQ. */
 int command_create_xsrq(struct request *request, void *response)
 {
 	const struct ib_uverbs_create_xsrq *body = request->body;
-	struct ib_uverbs_create_srq_resp *resp = response;
 	struct context *context = request->conn->context;
 	const struct ib_uverbs_create_srq plain = {
 		.pd_handle = body->pd_handle,
@@ -59,30 +94,24 @@ int command_create_xsrq(struct request *request, void *response)
 		.max_sge = body->max_sge,
 		.srq_limit = body->srq_limit,
 	};
-	struct object *xrcd = object_find(context, OBJECT_XRCD, body->xrcd_handle);
 	struct object *cq = object_find(context, OBJECT_CQ, body->cq_handle);
 	struct srq *srq;
-	uint32_t srqn;
+	int err;
 
-	if (body->srq_type != IB_UVERBS_SRQT_XRC)
+	if (body->srq_type != IB_UVERBS_SRQT_XRC && body->srq_type != IB_UVERBS_SRQT_TM)
 		return -EOPNOTSUPP;
-	if (!xrcd || !cq)
+	if (!cq)
 		return -EINVAL;
-	int err = qpn_take(request, &srqn);
-
+	if (body->srq_type == IB_UVERBS_SRQT_XRC)
+		err = create_xrc(request, &plain,
+				 object_find(context, OBJECT_XRCD, body->xrcd_handle), response,
+				 &srq);
+	else
+		err = create_tagged(request, &plain, body->max_num_tags, response, &srq);
 	if (err)
 		return err;
-	err = srq_create_for(request, &plain, resp, &srq);
-	if (err) {
-		ids_give(&context->process->qpns, srqn & (LIMIT_QPS_PER_SLOT - 1));
-		return err;
-	}
-	srq->xrcd = (struct xrcd *)xrcd;
 	srq->cq = (struct cq *)cq;
-	srq->srqn = srqn;
-	xrcd->users++;
 	cq->users++;
-	resp->srqn = srqn;
 	return 0;
 }
 
@@ -107,9 +136,10 @@ int command_modify_srq(struct request *request, void *response)
 
 void srq_release(struct srq *srq)
 {
+	if (srq->cq)
+		srq->cq->object.users--;
 	if (srq->xrcd) {
 		ids_give(&srq->object.context->process->qpns, srq->srqn & (LIMIT_QPS_PER_SLOT - 1));
-		srq->cq->object.users--;
 		srq->xrcd->object.users--;
 	}
 	srq->pd->object.users--;

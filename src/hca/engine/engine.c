@@ -116,6 +116,16 @@ static void daemon_lost(struct hca *hca, uint32_t seen)
 	return_seek(hca, link_any_request(hca)); /* the next daemon may be there already */
 }
 
+/* A device that is gone: its requests and receives have completed when the program hears of it. */
+static void take_device_event(struct hca *hca, const struct proto_event *event)
+{
+	if (event->value == IBV_EVENT_DEVICE_FATAL) {
+		async_remove_device(hca, event->slot);
+		engine_fail_removed(hca);
+	}
+	async_device(hca, event->value, event->slot, event->port);
+}
+
 /* Handles the daemon's events. Returns -EAGAIN when there are no more, another -errno when the
  * daemon is gone. */
 static int take_events(struct hca *hca)
@@ -128,8 +138,8 @@ static int take_events(struct hca *hca)
 			link_install(hca, &event, fds);
 		else if (event.type == PROTO_EVENT_LINK_DOWN && event.slot < LIMIT_SLOTS)
 			link_down(hca, event.slot, event.link_id);
-		else if (event.type == PROTO_EVENT_DEVICE && !hca->membership)
-			async_device(hca, event.value, event.slot, event.port);
+		else if (event.type == PROTO_EVENT_DEVICE)
+			take_device_event(hca, &event);
 		else if (event.type == PROTO_EVENT_CAPTURE)
 			capture_begin(hca, &event, fds);
 		else if (event.type == PROTO_EVENT_CAPTURE_END)

@@ -13,10 +13,12 @@
 #include "hca/local/link.h"
 #include "hca/local/local_carrier.h"
 #include "hca/local/local_conn.h"
+#include "hca/process/context.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/carrier.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
+#include "hca/verbs/tagged.h"
 
 enum {
 	ROCE_LOOKS = 8,	 /* how many rings a look at the socket counts as, by the time it takes */
@@ -27,6 +29,8 @@ void engine_leave(struct hca *hca)
 {
 	if (unlikely(!list_empty(&hca->acks)) && engine_asleep(hca))
 		local_flush_acks(hca);
+	if (unlikely(!list_empty(&hca->tagged)))
+		tagged_pass(hca);
 	lock_give(&hca->engine);
 }
 
@@ -71,8 +75,11 @@ void engine_take_in(struct hca *hca)
 
 static bool cq_overran(const struct qp *qp)
 {
+	const struct cq *tagged = qp->tagged ? tagged_cq(qp) : NULL;
+
 	return (qp->send_cq && atomic_load(&qp->send_cq->overrun)) ||
-	       (qp->recv_cq && atomic_load(&qp->recv_cq->overrun));
+	       (qp->recv_cq && atomic_load(&qp->recv_cq->overrun)) ||
+	       (tagged && atomic_load_explicit(&tagged->overrun, memory_order_relaxed));
 }
 
 static void engine_fail_qp(struct qp *qp, const char *why) REQUIRES(qp->lock)
@@ -101,6 +108,22 @@ static void fail_overrun(struct hca *hca)
 			engine_fail_qp(qp, "a CQ that it completes to has overrun");
 		lock_give(&qp->lock);
 	}
+}
+
+void engine_fail_removed(struct hca *hca)
+{
+	lock_take(&hca->engine);
+	for (uint32_t i = 0; i < LIMIT_QPS_PER_SLOT; i++) {
+		struct qp *qp = hca->qps[i];
+
+		if (!qp || !context_removed(qp->context))
+			continue;
+		lock_take(&qp->lock);
+		if (qp->state != IBV_QPS_RESET)
+			qp_fail(qp, -1); /* the device's event says it */
+		lock_give(&qp->lock);
+	}
+	engine_leave(hca);
 }
 
 void engine_fail_overrun(struct hca *hca)
@@ -167,6 +190,8 @@ unsigned int engine_pass_links(struct hca *hca, unsigned int *looked)
 
 	if (unlikely(!list_empty(&hca->acks)))
 		local_flush_acks(hca);
+	if (unlikely(!list_empty(&hca->tagged)))
+		tagged_pass(hca);
 	list_for_each(node, &hca->links) {
 		struct link *link = container_of(node, struct link, node);
 
@@ -218,7 +243,7 @@ bool engine_pass_until_idle(struct hca *hca, unsigned int most)
 		unsigned int n = engine_pass_links(hca, &looked);
 		bool found_none = !n;
 
-		n += !list_empty(&hca->acks);
+		n += !list_empty(&hca->acks) + !list_empty(&hca->tagged);
 		n += hca->roce && (roce_warm(hca->roce) || roce_ready(hca->roce));
 		if (!found_none)
 			since = 0;

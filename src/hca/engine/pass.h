@@ -21,6 +21,9 @@ bool engine_pass_until_idle(struct hca *hca, unsigned int most);
  * looks at them. Waiters of a link that is still to come up keep waiting. */
 void engine_wake_unlisted(struct hca *hca);
 
+/* A device is gone: fails its QPs; its contexts are marked already. */
+void engine_fail_removed(struct hca *hca);
+
 /* Fails the QPs of CQs that have overrun. */
 void engine_fail_overrun(struct hca *hca);
 

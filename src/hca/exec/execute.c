@@ -30,6 +30,13 @@ const struct recv_wqe *receive_take(struct qp *qp, struct receive *room)
 	return likely(receive_take_fitting(qp, room, 0, &wqe) == RECEIVE_FITS) ? wqe : NULL;
 }
 
+const struct recv_wqe *receive_take_for(struct qp *qp, struct receive *room, const uint8_t *head,
+					uint32_t length, bool whole)
+{
+	return unlikely(qp->tagged != NULL) ? tagged_take(qp, room, head, length, whole)
+					    : receive_take(qp, room);
+}
+
 void receive_wait(struct qp *qp, bool waits)
 {
 	qp->starved = waits;
@@ -57,7 +64,9 @@ bool receive_ever_posted(struct qp *qp)
 
 void receive_give_back(struct qp *qp, const struct recv_wqe *wqe)
 {
-	if (!qp->srq) {
+	if (unlikely(qp->tagged != NULL)) {
+		tagged_give_back(qp, wqe);
+	} else if (!qp->srq) {
 		qp->rq.tail--; /* it was the last one taken, since messages come in order */
 		qp->rq.held = 0;
 	} else if (!srq_give_back(qp->srq, wqe)) {
@@ -100,6 +109,10 @@ enum ibv_wc_status execute_flush(const struct qp *qp, uint64_t addr, uint32_t le
 void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct arrival *arrival,
 		      enum ibv_wc_status status)
 {
+	if (unlikely(qp->tagged != NULL) && qp->tagged->way != TAGGED_NONE) {
+		tagged_complete(qp, wqe, arrival, status);
+		return;
+	}
 	struct cqe cqe = {
 		.wr_id = wqe->wr_id,
 		.status = status,
@@ -113,5 +126,7 @@ void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct ar
 						   : 0,
 	};
 
-	cq_push(qp->recv_cq, &cqe, arrival->solicited || status != IBV_WC_SUCCESS);
+	struct cq *cq = unlikely(qp->tagged != NULL) ? tagged_cq(qp) : qp->recv_cq;
+
+	cq_push(cq, &cqe, arrival->solicited || status != IBV_WC_SUCCESS);
 }

@@ -19,6 +19,7 @@
 #include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
+#include "hca/verbs/tagged.h"
 #include "hca/verbs/window.h"
 
 /* Whether the QP accepts requests in its state. */
@@ -30,6 +31,17 @@ static inline bool execute_receiving(const struct qp *qp) REQUIRES(qp->lock)
 
 /* Takes the next receive (of an SRQ: copied to `room`). NULL: there is none. */
 const struct recv_wqe *receive_take(struct qp *qp, struct receive *room) REQUIRES(qp->lock);
+
+/* The same for a SEND: `head` has its first bytes, at least receive_head_bytes() of them if it has
+ * as many; `whole`: all of it is here. */
+const struct recv_wqe *receive_take_for(struct qp *qp, struct receive *room, const uint8_t *head,
+					uint32_t length, bool whole) REQUIRES(qp->lock);
+
+/* How many bytes of a SEND must be known before a receive can be taken for it. */
+static inline uint32_t receive_head_bytes(const struct qp *qp)
+{
+	return unlikely(qp->tagged != NULL) ? TAG_HEAD : 0;
+}
 
 /* The same for a message of an unreliable QP, which must not consume a receive that is too short
  * for its `length` bytes: such a receive stays the next one. */
@@ -65,6 +77,8 @@ int receive_segments_of_several(const struct qp *qp, const struct recv_wqe *wqe,
 static inline int receive_segments(const struct qp *qp, const struct recv_wqe *wqe, uint32_t length,
 				   struct iovec *out, const struct hazard_scope *scope)
 {
+	if (unlikely(qp->tagged != NULL) && tagged_is_matched(qp))
+		return tagged_segments(qp, out, scope);
 	if (unlikely(!wqe->num_sge || length > wqe->sge[0].length))
 		return receive_segments_of_several(qp, wqe, length, out, scope);
 	const struct ibv_sge first = {wqe->sge[0].addr, length, wqe->sge[0].lkey};
@@ -75,7 +89,7 @@ static inline int receive_segments(const struct qp *qp, const struct recv_wqe *w
 
 /* Completes the receive with `status`; `arrival` describes its message. */
 void receive_complete(struct qp *qp, const struct recv_wqe *wqe, const struct arrival *arrival,
-		      enum ibv_wc_status status);
+		      enum ibv_wc_status status) REQUIRES(qp->lock);
 
 /* As remote_resolve(), for a key that isn't of one of this process's own regions: of a memory
  * window, or of an imported region. */

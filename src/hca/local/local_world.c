@@ -489,6 +489,22 @@ const struct recv_wqe *world_receive_take(struct local_qp *lq, struct receive *r
 	return receive_take(qp, room);
 }
 
+uint32_t world_head_bytes(const struct local_qp *lq)
+{
+	_Static_assert((int)LOCAL_HEAD_BYTES >= (int)TAG_HEAD,
+		       "the core has room for what is asked for");
+	return receive_head_bytes(qp_of_local(lq));
+}
+
+const struct recv_wqe *world_receive_take_for(struct local_qp *lq, struct receive *room,
+					      const uint8_t *head, uint32_t length)
+{
+	struct qp *qp = qp_of_local(lq);
+
+	lock_assert_held(&qp->lock);
+	return receive_take_for(qp, room, head, length, true);
+}
+
 void world_receive_back(struct local_qp *lq, const struct recv_wqe *wqe)
 {
 	struct qp *qp = qp_of_local(lq);
@@ -503,6 +519,8 @@ void world_receive_keep(struct local_qp *lq)
 
 	lock_assert_held(&qp->lock);
 	qp->rq.held = 1;
+	if (unlikely(qp->tagged != NULL))
+		tagged_keep(qp);
 }
 
 void world_receive_complete(struct local_qp *lq, const struct recv_wqe *wqe,

@@ -4,6 +4,7 @@
 #define VERBENA_HCA_PROCESS_CONTEXT_H
 
 #include <infiniband/verbs.h>
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "base/list.h"
@@ -41,11 +42,20 @@ struct context {
 	uint32_t device_index; /* the device whose events it gets */
 	uint64_t token[2];     /* lets a process that has it share the context; in cmd_fd */
 	int cmd_fd;	       /* a memory file: verbs_share.c */
+	/* IBV_EVENT_DEVICE_FATAL came: its device's last interface is gone, and its queue pairs
+	 * have failed. Set by the engine thread, never cleared; atomic, because any thread reads
+	 * it. */
+	_Atomic bool removed;
 	struct event_queue async;
 	struct own_route own_route; /* under hca.lock */
 	struct list node;	    /* on hca.contexts */
 	struct list held[HELD_KINDS];
 };
+
+static inline bool context_removed(const struct context *context)
+{
+	return atomic_load_explicit(&context->removed, memory_order_relaxed);
+}
 
 static inline struct context *context_of(struct ibv_context *ibv)
 {

@@ -161,6 +161,7 @@ static struct hca *hca_make(void)
 	list_init(&hca->contexts);
 	list_init(&hca->links);
 	list_init(&hca->acks);
+	list_init(&hca->tagged);
 	list_init(&hca->rnr);
 	list_init(&hca->dry);
 	list_init(&hca->active);
@@ -371,6 +372,7 @@ static void leave_lists(struct hca *hca) REQUIRES(hca->active_lock) REQUIRES(hca
 {
 	list_init(&hca->links);
 	list_init(&hca->acks);
+	list_init(&hca->tagged);
 	list_init(&hca->rnr);
 	list_init(&hca->dry);
 	list_init(&hca->active);

@@ -70,12 +70,14 @@ static bool roce_deliver(void *owner, uint32_t count, uint32_t offset, const uin
 
 /* ------------------------------------------------------------------ receives */
 
-static enum tp_take roce_take(void *owner, uint32_t *room)
+static enum tp_take roce_take(void *owner, const struct tp_head *head, uint32_t *room)
 {
 	struct roce_qp *w = owner;
 
 	lock_assert_held(&w->qp->lock);
-	const struct recv_wqe *wqe = receive_take(w->qp, &w->receive);
+	const struct recv_wqe *wqe =
+		head ? receive_take_for(w->qp, &w->receive, head->bytes, head->length, head->whole)
+		     : receive_take(w->qp, &w->receive);
 
 	if (!wqe)
 		return TP_NO_RECEIVE;

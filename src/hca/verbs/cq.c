@@ -221,7 +221,7 @@ void cq_forget_qp(struct cq *cq, uint32_t qp_num)
 	for (uint32_t i = kept; i != head; i++) {
 		const struct cqe *cqe = &cq->ring[i & cq->mask];
 
-		if (cqe->qp_num == qp_num)
+		if (cqe->qp_num == qp_num && !cqe_is_tagged(cqe))
 			continue;
 		if (i != kept)
 			cq->ring[kept & cq->mask] = *cqe;

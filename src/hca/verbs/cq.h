@@ -5,7 +5,8 @@
  * Whether a CQ owes its channel an event is an enum (cq.armed, under cq.lock). Flags:
  *   flag             set by                                  cleared by
  *   single_threaded  object_init(), before any other thread  never, so no lock guards them
- *   timestamps       knows the CQ
+ *   timestamps       knows the CQ; extended: the call
+ *   extended         that makes it
  *   overrun          make_room(), under cq.lock: a           never: the CQ is unusable
  *                    completion found no room
  *   registered       cq_registered(), within an entry        never
@@ -43,7 +44,16 @@ struct cqe {
 	uint16_t vendor_err; /* enum reason: why, for messages */
 	uint8_t path_bits;   /* of the destination LID */
 	uint64_t timestamp;  /* ns, only kept when the CQ asks for it */
+	uint64_t tag;	     /* of a message that matched a tag; else 0 */
+	uint32_t tag_priv;   /* its ibv_tmh.app_ctx */
 };
+
+/* Whether the completion concerns a tag-matching SRQ: its list, a posted tag, or the count of
+ * messages that matched none. */
+static inline bool cqe_is_tagged(const struct cqe *cqe)
+{
+	return cqe->opcode >= IBV_WC_TM_ADD && cqe->opcode <= IBV_WC_TM_NO_TAG;
+}
 
 enum cq_arm { CQ_UNARMED, CQ_ARMED_SOLICITED, CQ_ARMED };
 
@@ -55,6 +65,7 @@ struct cq {
 	struct lock lock;
 	bool single_threaded; /* one thread only polls it: `turn` isn't taken (completion.h) */
 	bool timestamps;      /* cqe.timestamp is kept */
+	bool extended;	      /* made by ibv_create_cq_ex() */
 	/* For good. Changes under lock; atomic, because the engine thread looks for it without the
 	 * lock. */
 	_Atomic bool overrun;
@@ -140,8 +151,8 @@ void cq_raise(struct cq *cq) REQUIRES(cq->lock);
 int cq_poll(struct ibv_cq *cq, int count, struct ibv_wc *wc); /* ops.poll_cq */
 int cq_req_notify(struct ibv_cq *cq, int solicited_only);     /* ops.req_notify_cq */
 
-/* Removes the completions of a QP (ibv_destroy_qp, RESET), so that none names a QP that has
- * ended. */
+/* Removes the completions of a QP (ibv_destroy_qp, RESET), so that none names a QP that has ended;
+ * but for those that concern a tag-matching SRQ, whose tags and counts outlive the QP. */
 void cq_forget_qp(struct cq *cq, uint32_t qp_num);
 
 /* The daemon has made the CQ and its channel together with their QP: stores their handles. Within

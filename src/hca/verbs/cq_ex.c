@@ -145,11 +145,11 @@ static uint32_t read_flow_tag(struct ibv_cq_ex *ex)
 	return 0;
 }
 
-/* ibv_create_cq_ex() refuses tag matching; a program that reads it nevertheless gets zeros. */
 static void read_tm_info(struct ibv_cq_ex *ex, struct ibv_wc_tm_info *info)
 {
-	(void)ex;
-	*info = (struct ibv_wc_tm_info){0};
+	const struct cqe *cqe = &object_of(ex)->current;
+
+	*info = (struct ibv_wc_tm_info){.tag = cqe->tag, .priv = cqe->tag_priv};
 }
 
 void cq_ex_init(struct cq *cq)

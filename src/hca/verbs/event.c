@@ -151,6 +151,18 @@ void async_srq(struct srq *srq, enum ibv_event_type type)
 	event_queue_push(&context_of(srq->ibv.context)->async, srq, &async, &srq->async_reported);
 }
 
+void async_remove_device(struct hca *hca, uint32_t device)
+{
+	lock_take(&hca->contexts_lock);
+	list_for_each(node, &hca->contexts) {
+		struct context *context = container_of(node, struct context, node);
+
+		if (context->device_index == device)
+			atomic_store_explicit(&context->removed, true, memory_order_relaxed);
+	}
+	lock_give(&hca->contexts_lock);
+}
+
 void async_device(struct hca *hca, enum ibv_event_type type, uint32_t device, int port)
 {
 	struct ibv_async_event async = {.element.port_num = port, .event_type = type};

@@ -50,6 +50,8 @@ void async_qp(struct qp *qp, enum ibv_event_type type);
 void async_cq(struct cq *cq, enum ibv_event_type type);
 void async_srq(struct srq *srq, enum ibv_event_type type);
 /* Raises a device or port event on each context of the device. Takes hca.lock. */
+/* Marks the contexts of a device that is gone. */
+void async_remove_device(struct hca *hca, uint32_t device);
 void async_device(struct hca *hca, enum ibv_event_type type, uint32_t device, int port);
 
 #endif

@@ -24,6 +24,7 @@
 #include "hca/verbs/pace.h"
 #include "hca/verbs/route.h"
 #include "hca/verbs/srq.h"
+#include "hca/verbs/tagged.h"
 #include "hca/verbs/window.h"
 #include "hca/verbs/xrcd.h"
 
@@ -93,6 +94,10 @@ static int check_init(const struct ibv_qp_init_attr_ex *attr)
 		return EINVAL;
 	if (attr->srq && srq_of(attr->srq)->xrcd)
 		return EINVAL;
+	if (attr->srq && srq_of(attr->srq)->tags && attr->qp_type != IBV_QPT_RC) {
+		log_warn("ibv_create_qp: only RC queue pairs can use a tag-matching SRQ");
+		return EINVAL;
+	}
 	return check_caps(&attr->cap);
 }
 
@@ -130,6 +135,29 @@ static struct ibv_qp_cap qp_grant_caps(const struct ibv_qp_init_attr_ex *attr)
 	return cap;
 }
 
+/* Without one for the program, the send queue of a QP is its tag-matching SRQ's. 0 or ENOMEM. */
+static int make_send_queue(struct qp *qp, struct ibv_pd *pd) REQUIRES(qp->lock)
+{
+	struct ibv_qp_cap cap = qp->cap;
+
+	if (qp->srq && qp->srq->tags) {
+		qp->tagged = tagged_make(qp, cap.max_send_wr);
+		if (!qp->tagged)
+			return ENOMEM;
+	}
+	bool lent = qp->tagged && qp->tagged->offloads;
+
+	if (lent)
+		cap = (struct ibv_qp_cap){.max_send_wr = TAGGED_PLACES,
+					  .max_send_sge = LIMIT_TAG_SGE,
+					  .max_inline_data = TAGGED_INLINE};
+	int err = sq_init(&qp->sq, &cap, pd);
+
+	if (lent)
+		qp->sq.max_wr = 0; /* the program posts nothing */
+	return err;
+}
+
 static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_attr_ex *attr)
 {
 	struct qp *qp = calloc(1, sizeof(*qp));
@@ -161,11 +189,12 @@ static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_a
 		qp->has_ex = true;
 		qp_ex_init(qp);
 	}
-	if (sq_init(&qp->sq, &qp->cap, attr->pd) ||
+	if (make_send_queue(qp, attr->pd) ||
 	    (qp->has_ex && sq_init(&qp->builder.built, &qp->cap, attr->pd)) ||
 	    rq_init(&qp->rq, qp->cap.max_recv_wr, qp->cap.max_recv_sge, attr->pd, QUEUE_RECEIVE)) {
 		sq_free(&qp->sq);
 		sq_free(&qp->builder.built);
+		free(qp->tagged);
 		free(qp);
 		return NULL;
 	}
@@ -180,6 +209,7 @@ static void qp_free(struct qp *qp)
 	sq_free(&qp->builder.built);
 	rq_free(&qp->rq);
 	free(qp->pace);
+	free(qp->tagged);
 	free(qp->fanout);
 	pthread_mutex_destroy(&qp->ibv.mutex);
 	pthread_cond_destroy(&qp->ibv.cond);
@@ -356,12 +386,15 @@ void qp_publish(struct qp *qp)
 	atomic_store_explicit(&e->pd, qp->pd_id, memory_order_relaxed);
 	atomic_store_explicit(&e->rq_psn, qp->attr.rq_psn, memory_order_relaxed);
 	atomic_store_explicit(&e->receives, qp->rq.published, memory_order_relaxed);
+	const struct cq *send = qp->send_cq, *recv = qp->recv_cq ? qp->recv_cq : qp->send_cq;
+
 	if (unlikely(qp->hca->membership != NULL))
 		atomic_store_explicit(&e->path, path_word(&qp->attr), memory_order_relaxed);
-	atomic_store_explicit(&e->arm_groups,
-			      qp->send_cq->arm_group |
-				      (uint32_t)(qp->recv_cq ? qp->recv_cq : qp->send_cq)->arm_group
-					      << 8,
+	if (unlikely(qp->tagged != NULL)) {
+		recv = tagged_cq(qp);
+		send = qp->tagged->offloads ? recv : send;
+	}
+	atomic_store_explicit(&e->arm_groups, send->arm_group | (uint32_t)recv->arm_group << 8,
 			      memory_order_relaxed);
 	/* Published before anything that follows: the program may reuse the memory of a failed QP's
 	 * requests. */
@@ -383,6 +416,8 @@ void qp_fail(struct qp *qp, int event)
 	qp->carrier->stop(qp);
 	qp->starved = false;
 	rq_flush(qp);
+	if (unlikely(qp->tagged != NULL))
+		tagged_flush(qp);
 	if (event >= 0)
 		async_qp(qp, event);
 	if (qp->srq)
@@ -403,6 +438,8 @@ static void qp_disconnect(struct qp *qp) REQUIRES(qp->lock)
 	qp->carrier->disconnect(qp);
 	qp->carrier = &carrier_none;
 	qp->starved = false;
+	if (unlikely(qp->tagged != NULL))
+		tagged_flush(qp);
 }
 
 /* Back to RESET: queues empty, counts 0. hca.engine and qp.lock are held. */
@@ -539,6 +576,8 @@ static int qp_enter(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to,
 	if (to == IBV_QPS_SQD && from == IBV_QPS_RTS)
 		qp->sqd_notify = qp->attr.en_sqd_async_notify;
 	tell_carrier(qp, from, to, mask);
+	if (unlikely(qp->tagged != NULL))
+		tagged_wake(qp);
 	return 0;
 }
 
@@ -611,6 +650,8 @@ int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 
 	if (mask & ~known)
 		return EINVAL;
+	if (context_removed(qp->context))
+		return EIO;
 	mask = qp_state_mask(qp->type, mask);
 	if (qp->target)
 		return target_modify(qp, attr, mask);

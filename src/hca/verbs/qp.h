@@ -85,6 +85,7 @@ struct qp {
 	/* The CQs that it completes to; NULL: none. Set by qp_new(); of a stand-in (xrc_target.h),
 	 * like `srq` and `pd_id`, by xrc_aim(), under qp.lock. */
 	struct cq *send_cq, *recv_cq;
+	struct tagged *tagged; /* if its SRQ matches tags (verbs/tagged.h), else NULL */
 	uint32_t pd_id;
 	uint32_t index; /* in hca.qps and in the published table */
 	uint32_t handle;

@@ -14,6 +14,8 @@
 #include "hca/verbs/cq.h"
 #include "hca/verbs/pace.h"
 #include "hca/verbs/qp.h"
+#include "hca/verbs/srq.h"
+#include "hca/verbs/tagged.h"
 #include "hca/verbs/window.h"
 
 #define BIT(opcode) (1u << (opcode))
@@ -88,7 +90,12 @@ void sq_free(struct send_queue *sq)
 /* ------------------------------------------------------------------ completing */
 
 static void push_cqe(struct qp *qp, const struct send_wqe *wqe, enum ibv_wc_status status)
+	REQUIRES(qp->lock)
 {
+	if (unlikely(wqe->flags & SEND_OFFLOADED)) {
+		tagged_request_done(qp, wqe, status);
+		return;
+	}
 	struct cqe cqe = {
 		.wr_id = wqe->wr_id,
 		.status = status,
@@ -158,7 +165,9 @@ int sq_segments(struct qp *qp, const struct send_wqe *wqe, uint32_t access, stru
 						wqe->sge[i].length};
 		return wqe->num_sge;
 	}
-	return mr_resolve_list(qp->hca, qp->pd_id, wqe->sge, wqe->num_sge, access, out, scope);
+	uint32_t pd_id = unlikely(wqe->flags & SEND_OFFLOADED) ? qp->srq->pd_id : qp->pd_id;
+
+	return mr_resolve_list(qp->hca, pd_id, wqe->sge, wqe->num_sge, access, out, scope);
 }
 
 void sq_start_posted(struct qp *qp)

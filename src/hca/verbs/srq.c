@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mutex.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/xrc_target.h"
@@ -24,27 +25,33 @@
 int srq_register(struct daemon_conn *conn, struct srq *srq, uint32_t max_wr, uint32_t max_sge,
 		 struct ib_uverbs_create_srq_resp *resp)
 {
-	if (!srq->xrcd)
-		return daemon_create_srq(conn, pd_of(srq->ibv.pd)->handle, max_wr, max_sge,
-					 &resp->srq_handle);
-	const struct ib_uverbs_create_xsrq body = {
-		.srq_type = IBV_SRQT_XRC,
+	struct ib_uverbs_create_xsrq body = {
 		.pd_handle = pd_of(srq->ibv.pd)->handle,
 		.max_wr = max_wr,
 		.max_sge = max_sge,
-		.xrcd_handle = srq->xrcd->handle,
-		.cq_handle = srq->cq->handle,
 	};
 
+	if (!srq->cq)
+		return daemon_create_srq(conn, body.pd_handle, max_wr, max_sge, &resp->srq_handle);
+	body.cq_handle = srq->cq->handle;
+	if (srq->xrcd) {
+		body.srq_type = IBV_SRQT_XRC;
+		body.xrcd_handle = srq->xrcd->handle;
+	} else {
+		body.srq_type = IBV_SRQT_TM;
+		lock_take(&srq->lock);
+		body.max_num_tags = srq->tags->max_tags;
+		lock_give(&srq->lock);
+	}
 	return daemon_create_xsrq(conn, &body, resp);
 }
 
-static int register_srq(struct srq *srq, struct context *context) REQUIRES(srq->lock)
+static int register_srq(struct srq *srq, struct context *context, uint32_t max_wr, uint32_t max_sge)
 {
 	struct ib_uverbs_create_srq_resp resp = {0};
 
 	books_enter(context->hca);
-	int err = srq_register(&context->conn, srq, srq->rq.max_wr, srq->rq.max_sge, &resp);
+	int err = srq_register(&context->conn, srq, max_wr, max_sge, &resp);
 
 	if (!err)
 		books_add(context, HELD_SRQ, &srq->held);
@@ -57,20 +64,18 @@ static int register_srq(struct srq *srq, struct context *context) REQUIRES(srq->
 	return -err;
 }
 
+/* `xrcd`, `cq` and `tags`: as in struct srq; `tags` are the new SRQ's, also when it fails. */
 static struct ibv_srq *srq_make(struct ibv_pd *pd, const struct ibv_srq_init_attr *init,
-				struct xrcd *xrcd, struct cq *cq)
+				struct xrcd *xrcd, struct cq *cq, struct tags *tags)
 {
 	struct context *context = context_of(pd->context);
 	uint32_t max_wr = init->attr.max_wr, max_sge = init->attr.max_sge;
 	int err;
 
-	if (!max_wr || max_wr > LIMIT_SRQ_WR || max_sge > LIMIT_SGE) {
-		errno = EINVAL;
-		return NULL;
-	}
 	struct srq *srq = calloc(1, sizeof(*srq));
 
 	if (!srq) {
+		tags_end(tags);
 		errno = ENOMEM;
 		return NULL;
 	}
@@ -78,11 +83,14 @@ static struct ibv_srq *srq_make(struct ibv_pd *pd, const struct ibv_srq_init_att
 	srq->ibv.pd = pd;
 	srq->xrcd = xrcd;
 	srq->cq = cq;
-	err = rq_init(&srq->rq, max_wr, max_sge ? max_sge : 1, pd, QUEUE_SRQ);
+	srq->tags = tags;
+	max_sge = max_sge ? max_sge : 1;
+	err = rq_init(&srq->rq, max_wr, max_sge, pd, QUEUE_SRQ);
 	if (!err)
-		err = register_srq(srq, context);
+		err = register_srq(srq, context, max_wr, max_sge);
 	if (err) {
 		rq_free(&srq->rq);
+		tags_end(tags);
 		free(srq);
 		errno = err;
 		return NULL;
@@ -97,9 +105,55 @@ static struct ibv_srq *srq_make(struct ibv_pd *pd, const struct ibv_srq_init_att
 	return &srq->ibv;
 }
 
+static bool srq_attr_valid(const struct ibv_srq_attr *attr)
+{
+	return attr->max_wr && attr->max_wr <= LIMIT_SRQ_WR && attr->max_sge <= LIMIT_SGE;
+}
+
 struct ibv_srq *srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 {
-	return srq_make(pd, init, NULL, NULL);
+	if (!srq_attr_valid(&init->attr)) {
+		errno = EINVAL;
+		return NULL;
+	}
+	return srq_make(pd, init, NULL, NULL, NULL);
+}
+
+/* Why a tag-matching SRQ can't be made, or NULL. */
+static const char *tm_refusal(const struct ibv_srq_init_attr_ex *init)
+{
+	if (!(init->comp_mask & IBV_SRQ_INIT_ATTR_TM) || !init->tm_cap.max_num_tags)
+		return "its tm_cap has no max_num_tags";
+	if (init->tm_cap.max_num_tags > LIMIT_TAGS || init->tm_cap.max_ops > LIMIT_TAG_OPS)
+		return "its tm_cap is beyond tm_caps of ibv_query_device_ex()";
+	if (!cq_of(init->cq)->extended)
+		return "its CQ was not made by ibv_create_cq_ex()";
+	return srq_attr_valid(&init->attr) ? NULL : "its max_wr or max_sge is beyond the device's";
+}
+
+struct ibv_srq *srq_create_tm(struct ibv_srq_init_attr_ex *init)
+{
+	const struct ibv_srq_init_attr plain = {.srq_context = init->srq_context,
+						.attr = init->attr};
+	const char *refusal = tm_refusal(init);
+
+	if (refusal) {
+		log_warn("ibv_create_srq_ex: a tag-matching SRQ can't be made: %s", refusal);
+		errno = EINVAL;
+		return NULL;
+	}
+	struct cq *cq = cq_of(init->cq);
+	struct tags *tags = tags_make(init->tm_cap.max_num_tags, init->tm_cap.max_ops);
+
+	if (!tags) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	struct ibv_srq *ibv = srq_make(init->pd, &plain, NULL, cq, tags);
+
+	if (ibv)
+		atomic_fetch_add(&cq->users, 1);
+	return ibv;
 }
 
 struct ibv_srq *srq_create_xrc(struct ibv_srq_init_attr_ex *init)
@@ -107,7 +161,12 @@ struct ibv_srq *srq_create_xrc(struct ibv_srq_init_attr_ex *init)
 	const struct ibv_srq_init_attr plain = {.srq_context = init->srq_context,
 						.attr = init->attr};
 	struct cq *cq = cq_of(init->cq);
-	struct ibv_srq *ibv = srq_make(init->pd, &plain, hca_xrcd_of(init->xrcd), cq);
+
+	if (!srq_attr_valid(&init->attr)) {
+		errno = EINVAL;
+		return NULL;
+	}
+	struct ibv_srq *ibv = srq_make(init->pd, &plain, hca_xrcd_of(init->xrcd), cq, NULL);
 	int err;
 
 	if (!ibv)
@@ -221,6 +280,9 @@ int srq_destroy(struct ibv_srq *ibv)
 	pthread_cond_destroy(&ibv->cond);
 	lock_assume_alone(&srq->lock);
 	rq_free(&srq->rq);
+	if (srq->tags)
+		atomic_fetch_sub(&srq->cq->users, 1);
+	tags_end(srq->tags);
 	pd_use(ibv->pd, -1);
 	free(srq);
 	return 0;
@@ -259,23 +321,31 @@ int srq_post(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **b
 	return err;
 }
 
+/* Takes the next receive as srq_take() does. *event: its limit is reached. */
+static inline enum receive_fit srq_next(struct srq *srq, uint32_t length, struct recv_wqe *out,
+					bool *event) REQUIRES(srq->lock)
+{
+	const struct recv_wqe *wqe = rq_at(&srq->rq, srq->rq.tail);
+
+	if (unlikely(srq->rq.tail == srq->rq.head))
+		return RECEIVE_NONE;
+	if (unlikely(wqe->length < length))
+		return RECEIVE_TOO_SHORT;
+	memcpy(out, wqe, sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]));
+	srq->rq.tail++;
+	*event = srq->limit && srq->rq.head - srq->rq.tail < srq->limit;
+	if (*event)
+		srq->limit = 0; /* one event for each arming */
+	return RECEIVE_FITS;
+}
+
 enum receive_fit srq_take(struct srq *srq, uint32_t length, struct recv_wqe *out)
 {
-	enum receive_fit fit = RECEIVE_NONE;
 	bool event = false;
 
 	lock_take(&srq->lock);
-	const struct recv_wqe *wqe = rq_at(&srq->rq, srq->rq.tail);
+	enum receive_fit fit = srq_next(srq, length, out, &event);
 
-	if (likely(srq->rq.tail != srq->rq.head))
-		fit = wqe->length < length ? RECEIVE_TOO_SHORT : RECEIVE_FITS;
-	if (likely(fit == RECEIVE_FITS)) {
-		memcpy(out, wqe, sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]));
-		srq->rq.tail++;
-		event = srq->limit && srq->rq.head - srq->rq.tail < srq->limit;
-		if (event)
-			srq->limit = 0; /* one event for each arming */
-	}
 	lock_give(&srq->lock);
 	if (event)
 		async_srq(srq, IBV_EVENT_SRQ_LIMIT_REACHED);
@@ -292,4 +362,121 @@ bool srq_give_back(struct srq *srq, const struct recv_wqe *wqe)
 		       sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]));
 	lock_give(&srq->lock);
 	return room;
+}
+
+/* ------------------------------------------------------------------ tags */
+
+/* How far the count that the program has reported may be behind before a message that matches no
+ * tag asks for it, as adapters do. */
+enum { FAR_BEHIND = 0x3fff };
+
+bool srq_take_tagged(struct srq *srq, const uint64_t *tag, struct recv_wqe *out,
+		     struct srq_match *match)
+{
+	struct tags *tags = srq->tags;
+	bool event = false, taken = true;
+
+	*match = (struct srq_match){0};
+	lock_take(&srq->lock);
+	match->tag = tag ? tags_match(tags, *tag) : NULL;
+	if (!match->tag)
+		taken = srq_next(srq, 0, out, &event) == RECEIVE_FITS;
+	if (taken && !match->tag && tag) {
+		tags_count(tags);
+		match->far = (uint16_t)(tags->unexpected - tags->handled) > FAR_BEHIND;
+	}
+	lock_give(&srq->lock);
+	if (event)
+		async_srq(srq, IBV_EVENT_SRQ_LIMIT_REACHED);
+	return taken;
+}
+
+void srq_free_tag(struct srq *srq, struct tag *tag)
+{
+	lock_take(&srq->lock);
+	tags_free(srq->tags, tag);
+	lock_give(&srq->lock);
+}
+
+void srq_put_back_tag(struct srq *srq, struct tag *tag)
+{
+	lock_take(&srq->lock);
+	tags_put_back(srq->tags, tag);
+	lock_give(&srq->lock);
+}
+
+void srq_uncount(struct srq *srq)
+{
+	lock_take(&srq->lock);
+	tags_uncount(srq->tags);
+	lock_give(&srq->lock);
+}
+
+/* Completes an operation on the list. */
+static void complete_op(struct srq *srq, const struct ibv_ops_wr *wr, enum ibv_wc_status status)
+	REQUIRES(srq->lock)
+{
+	static const uint32_t opcodes[] = {
+		[IBV_WR_TAG_ADD] = IBV_WC_TM_ADD,
+		[IBV_WR_TAG_DEL] = IBV_WC_TM_DEL,
+		[IBV_WR_TAG_SYNC] = IBV_WC_TM_SYNC,
+	};
+	const struct cqe cqe = {
+		.wr_id = wr->wr_id,
+		.status = status,
+		.opcode = opcodes[wr->opcode],
+		.wc_flags = tags_in_step(srq->tags) ? 0 : IBV_WC_TM_SYNC_REQ,
+	};
+
+	if (wr->flags & IBV_OPS_SIGNALED)
+		cq_push(srq->cq, &cqe, true);
+}
+
+/* Executes an operation on the list. 0, or EINVAL or ENOMEM: nothing has changed. */
+static int execute_op(struct srq *srq, struct ibv_ops_wr *wr) REQUIRES(srq->lock)
+{
+	struct tags *tags = srq->tags;
+	int err = 0;
+
+	if (!tags->max_ops)
+		return ENOMEM;
+	switch (wr->opcode) {
+	case IBV_WR_TAG_ADD:
+		err = tags_add(tags, wr);
+		break;
+	case IBV_WR_TAG_DEL:
+		err = tags_remove(tags, wr->tm.handle);
+		break;
+	case IBV_WR_TAG_SYNC:
+		break;
+	default:
+		return EINVAL;
+	}
+	if (err && err != ENOENT)
+		return err;
+	/* The count is about the buffers before this operation, and about its own. */
+	if (wr->flags & IBV_OPS_TM_SYNC)
+		tags_sync(tags, wr->tm.unexpected_cnt);
+	complete_op(srq, wr, err ? IBV_WC_TM_ERR : IBV_WC_SUCCESS);
+	return 0;
+}
+
+int srq_post_ops(struct ibv_srq *ibv, struct ibv_ops_wr *wr, struct ibv_ops_wr **bad)
+{
+	struct srq *srq = srq_of(ibv);
+	int err = 0;
+
+	if (!srq->tags) {
+		*bad = wr;
+		return EINVAL;
+	}
+	lock_take(&srq->lock);
+	for (; wr && !err; wr = err ? wr : wr->next)
+		err = execute_op(srq, wr);
+	lock_give(&srq->lock);
+	if (err)
+		*bad = wr;
+	if (unlikely(atomic_load(&srq->has_waiters)))
+		resume_waiters(srq); /* a message may match now */
+	return err;
 }

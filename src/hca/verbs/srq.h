@@ -13,6 +13,7 @@
 #include "base/lock.h"
 #include "client/daemon.h"
 #include "hca/verbs/recv_queue.h"
+#include "hca/verbs/tags.h"
 
 struct cq;
 struct xrcd;
@@ -25,9 +26,10 @@ struct srq {
 	struct list held;
 	uint32_t limit GUARDED_BY(lock); /* 0: not armed */
 	uint32_t pd_id;
+	struct cq *cq; /* of an XRC or a tag-matching SRQ: where its receives complete; else NULL */
+	struct tags *tags PT_GUARDED_BY(lock); /* of a tag-matching SRQ: its list; else NULL */
 	/* XRC, set when it is made; else NULL and 0. */
 	struct xrcd *xrcd;
-	struct cq *cq;	 /* where its receives complete */
 	uint32_t number; /* by which requests name it: a number of this process's, like a QPN */
 	uint32_t index;	 /* its lower bits */
 	uint32_t async_reported;
@@ -47,6 +49,8 @@ static inline struct srq *srq_of(struct ibv_srq *ibv)
 struct ibv_srq *srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
 /* An SRQ of the type XRC; the caller has checked that the attributes are there. */
 struct ibv_srq *srq_create_xrc(struct ibv_srq_init_attr_ex *attr);
+/* A tag-matching SRQ; the caller has checked that PD and CQ are this context's. */
+struct ibv_srq *srq_create_tm(struct ibv_srq_init_attr_ex *attr);
 /* Has the daemon make it; for a new one, and for a process that returns. 0 or -errno. */
 int srq_register(struct daemon_conn *conn, struct srq *srq, uint32_t max_wr, uint32_t max_sge,
 		 struct ib_uverbs_create_srq_resp *resp);
@@ -54,6 +58,9 @@ int srq_modify(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask);
 int srq_query(struct ibv_srq *srq, struct ibv_srq_attr *attr);
 int srq_destroy(struct ibv_srq *srq);
 int srq_post(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+/* ibv_post_srq_ops(3): 0; EINVAL: the SRQ matches no tags, or an operation is malformed; ENOMEM:
+ * the list is full. */
+int srq_post_ops(struct ibv_srq *srq, struct ibv_ops_wr *wr, struct ibv_ops_wr **bad);
 
 /* Whether the next receive has room for a message. */
 enum receive_fit { RECEIVE_FITS, RECEIVE_TOO_SHORT, RECEIVE_NONE };
@@ -64,6 +71,23 @@ enum receive_fit { RECEIVE_FITS, RECEIVE_TOO_SHORT, RECEIVE_NONE };
  * srq.lock.
  */
 enum receive_fit srq_take(struct srq *srq, uint32_t length, struct recv_wqe *out);
+
+/* What a message takes from a tag-matching SRQ. */
+struct srq_match {
+	struct tag *tag; /* the buffer whose tag it matches; NULL: an ordinary receive */
+	bool far;	 /* the program must report the messages that it has handled */
+};
+
+/* Takes what a message with this tag is received by, an ordinary receive into `out`. `tag` NULL: it
+ * has none, and isn't counted. False: it matches no buffer, and there is no receive. Takes
+ * srq.lock, as the next three do. */
+bool srq_take_tagged(struct srq *srq, const uint64_t *tag, struct recv_wqe *out,
+		     struct srq_match *match);
+/* The buffer has completed; its message didn't come; nor did one that took an ordinary receive, so
+ * that the program won't count it. */
+void srq_free_tag(struct srq *srq, struct tag *tag);
+void srq_put_back_tag(struct srq *srq, struct tag *tag);
+void srq_uncount(struct srq *srq);
 
 /* Puts a taken receive back as the next one. False: another receive was posted to its place
  * since. */

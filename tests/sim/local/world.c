@@ -667,6 +667,19 @@ const struct recv_wqe *world_receive_take(struct local_qp *lq, struct receive *r
 	return wqe;
 }
 
+uint32_t world_head_bytes(const struct local_qp *lq)
+{
+	(void)lq;
+	return 0;
+}
+
+const struct recv_wqe *world_receive_take_for(struct local_qp *lq, struct receive *room,
+					      const uint8_t *head, uint32_t length)
+{
+	(void)head, (void)length;
+	return world_receive_take(lq, room);
+}
+
 void world_receive_back(struct local_qp *lq, const struct recv_wqe *wqe)
 {
 	struct qp *qp = qp_of(lq);

@@ -67,10 +67,11 @@ static enum tp_access world_aim(void *owner, uint32_t srqn)
 	return srqn == s->no_srq ? TP_ACCESS_REFUSED : TP_ACCESS_OK;
 }
 
-static enum tp_take world_receive_take(void *owner, uint32_t *room)
+static enum tp_take world_receive_take(void *owner, const struct tp_head *head, uint32_t *room)
 {
 	struct stage *s = owner;
 
+	(void)head;
 	if (!s->receives)
 		return TP_NO_RECEIVE;
 	s->receives--;

@@ -112,34 +112,57 @@ static enum fetch fetch_segments(struct local_qp *lq, const struct record_segmen
 	return result;
 }
 
-/* Asks the sender to stream the data; the receive stays taken meanwhile. The segments' names aren't
- * needed any more. */
-static enum local_outcome ask_for_data(struct local_qp *lq, const struct ring_header *h,
-				       struct local_held *held, const struct recv_wqe *wqe)
+static void keep_receive(struct local_qp *lq, const struct recv_wqe *wqe)
 {
 	if (wqe != &lq->taken.wqe)
 		memcpy(&lq->taken, wqe, sizeof(*wqe) + wqe->num_sge * sizeof(wqe->sge[0]));
 	world_receive_keep(lq);
-	if (!held)
-		local_hold(lq, h, NULL, 0); /* can't fail: the oldest message has its own place */
+}
+
+static enum local_outcome wait_for_data(struct local_qp *lq, const struct ring_header *h,
+					bool untaken)
+{
 	local_wait_ends(lq);
 	lq->responder = LOCAL_WAIT_DATA;
+	lq->untaken = untaken;
 	lq->stream_done = 0;
 	local_answer(lq, REC_PULL, h->msn, 0);
 	return LOCAL_REQUEST_HOLD;
 }
 
-/* A message's bytes couldn't be fetched, or its sender flushed it meanwhile: fails the receive or
- * the request, depending on whose memory or QP it was. */
+/* Asks the sender to stream the data; the receive stays taken meanwhile. The segments' names aren't
+ * needed any more. */
+static enum local_outcome ask_for_data(struct local_qp *lq, const struct ring_header *h,
+				       struct local_held *held, const struct recv_wqe *wqe)
+{
+	keep_receive(lq, wqe);
+	if (!held)
+		local_hold(lq, h, NULL, 0); /* can't fail: the oldest message has its own place */
+	return wait_for_data(lq, h, false);
+}
+
+/* The same before a receive is taken, since the first piece chooses it. The names of the segments
+ * are kept, because there may be no receive for the message then, so that it is tried again. */
+static enum local_outcome ask_for_head(struct local_qp *lq, const struct ring_header *h,
+				       const uint8_t *payload, int n, struct local_held *held)
+{
+	if (!held)
+		held = local_hold(lq, h, payload, (uint32_t)n * sizeof(struct record_segment));
+	return held ? wait_for_data(lq, h, true) : LOCAL_REQUEST_HOLD;
+}
+
+/* A message's bytes couldn't be fetched, or its sender flushed it meanwhile: fails the receive (if
+ * one is taken) or the request, depending on whose memory or QP it was. */
 static enum local_outcome fetch_failed(struct local_qp *lq, const struct ring_header *h,
 				       const struct recv_wqe *wqe, const struct iovec *local,
 				       int count, enum fetch result)
 {
 	bool gone = result == FETCH_GONE || !local_sender_there(lq);
 
-	if (!gone && result == FETCH_FAULT && !world_reachable(local, count))
+	if (wqe && !gone && result == FETCH_FAULT && !world_reachable(local, count))
 		return local_fail_receive(lq, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
-	world_receive_back(lq, wqe);
+	if (wqe)
+		world_receive_back(lq, wqe);
 	if (gone && lq->type == IBV_QPT_UC)
 		return local_request_done(lq); /* lost, as an unreliable message may be */
 	if (gone) {			       /* nothing that was sent after it is executed */
@@ -161,6 +184,20 @@ static bool local_fetches(struct local_qp *lq, const struct ring_header *h)
 	return lq->self || (world_link_guarded(lq) && !world_link_prefers_ring(lq, h->length));
 }
 
+/* While this hazard names the sender's QP, the sender doesn't end it, and so its program doesn't
+ * reuse the message's memory. Later contents must not get into the receive, not even of a message
+ * that fails. */
+static enum fetch fetch_guarded(struct local_qp *lq, const struct record_segment *from, int n,
+				const struct iovec *local, int count)
+{
+	world_hazard *hazard = world_hazard_qp(lq);
+	enum fetch result =
+		local_sender_there(lq) ? fetch_segments(lq, from, n, local, count) : FETCH_GONE;
+
+	world_hazard_clear(hazard);
+	return result;
+}
+
 static enum local_outcome fetch_message(struct local_qp *lq, const struct ring_header *h,
 					const struct record_segment *from, int n,
 					const struct recv_wqe *wqe, struct local_held *held)
@@ -171,19 +208,53 @@ static enum local_outcome fetch_message(struct local_qp *lq, const struct ring_h
 
 	if (unlikely(count < 0))
 		return local_fail_receive(lq, wqe, h, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
-	/* While this hazard names the sender's QP, the sender doesn't end it, and so its program
-	 * doesn't reuse the message's memory. Later contents must not get into the receive, not
-	 * even of a message that fails. */
-	world_hazard *hazard = world_hazard_qp(lq);
-	enum fetch result =
-		local_sender_there(lq) ? fetch_segments(lq, from, n, local, count) : FETCH_GONE;
+	enum fetch result = fetch_guarded(lq, from, n, local, count);
 
-	world_hazard_clear(hazard);
 	if (unlikely(result == FETCH_IMPORTED))
 		return ask_for_data(lq, h, held, wqe);
 	if (unlikely(result != FETCHED || !local_sender_there(lq)))
 		return fetch_failed(lq, h, wqe, local, count, result);
 	return local_message_received(lq, wqe, h);
+}
+
+/* Copies the message's first bytes, `length` of them. */
+static enum fetch fetch_head(struct local_qp *lq, const struct record_segment *from, uint8_t *head,
+			     uint32_t length)
+{
+	struct record_segment first[LOCAL_HEAD_BYTES];
+	const struct iovec local = {head, length};
+	int n = 0;
+
+	for (uint32_t left = length; left; left -= first[n++].length) {
+		first[n] = from[n];
+		if (first[n].length > left)
+			first[n].length = left;
+	}
+	return fetch_guarded(lq, first, n, &local, 1);
+}
+
+/* A SEND whose first bytes choose the receive. */
+static enum local_outcome execute_by_head(struct local_qp *lq, const struct ring_header *h,
+					  const uint8_t *payload, const struct record_segment *from,
+					  int n, struct local_held *held)
+{
+	uint32_t known = world_head_bytes(lq) < h->length ? world_head_bytes(lq) : h->length;
+	uint8_t head[LOCAL_HEAD_BYTES];
+	struct receive buffer;
+	enum fetch result =
+		local_fetches(lq, h) ? fetch_head(lq, from, head, known) : FETCH_IMPORTED;
+
+	if (result == FETCH_IMPORTED)
+		return ask_for_head(lq, h, payload, n, held);
+	if (unlikely(result != FETCHED || !local_sender_there(lq)))
+		return fetch_failed(lq, h, NULL, NULL, 0, result);
+	const struct recv_wqe *wqe = local_take_receive_for(lq, &buffer, head, known);
+
+	if (unlikely(!wqe))
+		return local_wait_for_receive(lq, h, payload, n * sizeof(from[0]), held);
+	if (unlikely(h->length > wqe->length))
+		return local_message_too_long(lq, wqe, h);
+	return fetch_message(lq, h, from, n, wqe, held);
 }
 
 enum local_outcome local_execute_send_by_reference(struct local_qp *lq, const struct ring_header *h,
@@ -199,6 +270,8 @@ enum local_outcome local_execute_send_by_reference(struct local_qp *lq, const st
 
 	if (unlikely(n < 0))
 		return LOCAL_REQUEST_REFUSED;
+	if (unlikely(world_head_bytes(lq)))
+		return execute_by_head(lq, h, payload, from, n, held);
 	const struct recv_wqe *wqe = local_take_receive(lq, &buffer);
 
 	if (unlikely(!wqe))
@@ -226,15 +299,46 @@ void local_take_gone(struct local_qp *lq, const struct ring_header *h)
 	local_execute_held(lq);
 }
 
+/* The first piece of a message that chooses the receive by it. False: there is no receive, and the
+ * message waits, or the QP has failed. */
+static bool take_by_first_piece(struct local_qp *lq, struct local_held *held,
+				const uint8_t *payload, uint32_t length)
+{
+	struct receive buffer;
+	const struct recv_wqe *wqe = local_take_by_payload(lq, &buffer, payload, length);
+
+	lq->untaken = false;
+	if (!wqe) {
+		if (local_wait_for_receive(lq, &held->header, NULL, 0, held) ==
+		    LOCAL_REQUEST_REFUSED)
+			local_drop_held(lq);
+		return false;
+	}
+	if (held->header.length <= wqe->length) {
+		keep_receive(lq, wqe);
+		return true;
+	}
+	lq->responder = LOCAL_HALTED; /* the receive completes with an error below */
+	local_message_too_long(lq, wqe, &held->header);
+	return false;
+}
+
 /* A piece of the data that ask_for_data() asked for. */
 void local_take_send_data(struct local_qp *lq, const struct ring_header *h, const uint8_t *payload,
 			  uint32_t room)
 {
 	struct local_held *held = local_oldest_held(lq);
 
+	/* The rest of what was sent before the message had no receive: its sender waits for that
+	 * from now on, and sends it again when it is asked to. */
+	if (unlikely(lq->responder == LOCAL_WAIT_RECEIVE && h->flags & REC_LAST) && held &&
+	    held->header.msn == h->msn)
+		local_answer(lq, REC_RNR, h->msn, 0);
 	if (lq->responder != LOCAL_WAIT_DATA || held->header.msn != h->msn ||
 	    h->imm != lq->stream_done || h->length > room ||
 	    h->length > held->header.length - lq->stream_done)
+		return;
+	if (unlikely(lq->untaken) && !take_by_first_piece(lq, held, payload, h->length))
 		return;
 	if (!local_place_payload(lq, &lq->taken.wqe, h->imm, payload, h->length)) {
 		lq->responder = LOCAL_HALTED; /* the receive completes with an error below */

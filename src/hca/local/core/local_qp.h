@@ -203,6 +203,9 @@ struct local_qp {
 	struct list held;      /* struct local_held, in arrival order */
 	struct local_first first;
 	struct receive taken; /* WAIT_DATA: the receive that is being filled */
+	/* WAIT_DATA: none is taken before the first piece is there, since its tag chooses the
+	 * receive: set by ask_for_data(), cleared by the first piece and by the end of the wait. */
+	bool untaken;
 };
 
 /* ---- life */

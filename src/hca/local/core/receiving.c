@@ -4,6 +4,8 @@
  * notification of an RDMA WRITE with immediate data whose bytes are in place. Also all that can
  * happen to a receive: it completes, is too short, fails, or is missing.
  */
+#include <string.h>
+
 #include "base/wc_status.h"
 #include "hca/local/core/responder.h"
 
@@ -76,15 +78,38 @@ enum local_outcome local_wait_for_receive(struct local_qp *lq, const struct ring
  * local_qp_receive_posted(). */
 const struct recv_wqe *local_take_receive(struct local_qp *lq, struct receive *room)
 {
-	const struct recv_wqe *wqe = world_receive_take(lq, room);
+	return local_take_receive_for(lq, room, NULL, 0);
+}
+
+static const struct recv_wqe *take_once(struct local_qp *lq, struct receive *room,
+					const uint8_t *head, uint32_t length)
+{
+	return likely(!head) ? world_receive_take(lq, room)
+			     : world_receive_take_for(lq, room, head, length);
+}
+
+const struct recv_wqe *local_take_receive_for(struct local_qp *lq, struct receive *room,
+					      const uint8_t *head, uint32_t length)
+{
+	const struct recv_wqe *wqe = take_once(lq, room, head, length);
 
 	if (likely(wqe || !local_reliable(lq)))
 		return wqe;
 	world_receive_wait(lq, true);
-	wqe = world_receive_take(lq, room);
+	wqe = take_once(lq, room, head, length);
 	if (wqe)
 		world_receive_wait(lq, false);
 	return wqe;
+}
+
+const struct recv_wqe *local_take_by_payload(struct local_qp *lq, struct receive *room,
+					     const uint8_t *payload, uint32_t length)
+{
+	uint32_t asked = world_head_bytes(lq), known = length < asked ? length : asked;
+	uint8_t head[LOCAL_HEAD_BYTES];
+
+	memcpy(head, payload, known); /* once, since it is shared memory */
+	return local_take_receive_for(lq, room, head, known);
 }
 
 /* ------------------------------------------------------------------ SEND */
@@ -120,7 +145,10 @@ enum local_outcome local_execute_send(struct local_qp *lq, const struct ring_hea
 
 	if (unlikely(h->length > room))
 		return LOCAL_REQUEST_REFUSED;
-	const struct recv_wqe *wqe = local_take_receive(lq, &buffer);
+	const struct recv_wqe *wqe =
+		likely(!world_head_bytes(lq))
+			? local_take_receive(lq, &buffer)
+			: local_take_by_payload(lq, &buffer, payload, h->length);
 
 	if (unlikely(!wqe))
 		return local_wait_for_receive(lq, h, payload, h->length, held);

@@ -70,6 +70,12 @@ enum local_outcome local_message_received(struct local_qp *lq, const struct recv
 /* Takes the next receive, copied to `room` if need be. NULL: there is none; for RC the next post
  * calls local_qp_receive_posted(). */
 const struct recv_wqe *local_take_receive(struct local_qp *lq, struct receive *room);
+/* The same for a SEND whose first bytes are in `head`: world_head_bytes(), or as many as it has. */
+const struct recv_wqe *local_take_receive_for(struct local_qp *lq, struct receive *room,
+					      const uint8_t *head, uint32_t length);
+/* The same for a SEND whose payload, or its first piece, is in shared memory. */
+const struct recv_wqe *local_take_by_payload(struct local_qp *lq, struct receive *room,
+					     const uint8_t *payload, uint32_t length);
 /* There is no receive for request `h`: RC keeps `size` bytes of its payload until there is one. */
 enum local_outcome local_wait_for_receive(struct local_qp *lq, const struct ring_header *h,
 					  const uint8_t *payload, uint32_t size,

@@ -97,6 +97,7 @@ void local_wait_ends(struct local_qp *lq)
 		world_receive_wait(lq, false);
 	if (local_responder_waits(lq))
 		lq->responder = LOCAL_OPEN;
+	lq->untaken = false;
 	lq->rnr_deadline = 0;
 }
 
@@ -104,7 +105,7 @@ static void forget_held(struct local_qp *lq)
 {
 	struct local_held *held;
 
-	if (lq->responder == LOCAL_WAIT_DATA)
+	if (lq->responder == LOCAL_WAIT_DATA && !lq->untaken)
 		world_receive_back(lq, &lq->taken.wqe);
 	local_wait_ends(lq);
 	lq->flow = LOCAL_TAKES;

@@ -197,6 +197,14 @@ int world_peer_fetch(struct local_qp *lq, const struct iovec *remote, int remote
 /* Takes the next receive; NULL: there is none. It stays where it is, or is copied to `room`, until
  * the core's call ends; world_receive_keep() makes it valid beyond that. */
 const struct recv_wqe *world_receive_take(struct local_qp *lq, struct receive *room);
+enum { LOCAL_HEAD_BYTES = 32 };
+/* How many bytes of a SEND must be known before a receive can be taken for it: 0, or
+ * LOCAL_HEAD_BYTES if its tag chooses the receive. */
+uint32_t world_head_bytes(const struct local_qp *lq);
+/* As world_receive_take(), for a SEND whose first bytes are in `head`: world_head_bytes(), or as
+ * many as it has. */
+const struct recv_wqe *world_receive_take_for(struct local_qp *lq, struct receive *room,
+					      const uint8_t *head, uint32_t length);
 /* Gives the receive back: the message that it was taken for won't come. It becomes the next one. */
 void world_receive_back(struct local_qp *lq, const struct recv_wqe *wqe);
 /* The message takes longer than this call: its place in the queue stays taken. The core has a
