@@ -22,6 +22,7 @@ extern const struct rig_test
 extern const struct rig_test window_tests[];	   /* memory windows */
 extern const struct rig_test window_wrong_tests[]; /* their refusals */
 extern const struct rig_test xrc_tests[];
+extern const struct rig_test ofed_tests[];	/* OFED's calls for XRC */
 extern const struct rig_test behaviour_tests[]; /* what docs/behaviour.md decides */
 
 #endif
