@@ -37,6 +37,7 @@
 	X(RANK_RDMACM_REGISTRY, "rdmacm.registry") /* ids by number */                            \
 	X(RANK_RDMACM_CHANNELS, "rdmacm.channels") /* who waits on event channels */              \
 	/* libibverbs.so.1 */                                                                     \
+	X(RANK_XRC_DOMAIN, "xrc_domain.lock")  /* what a process is registered with */            \
 	X(RANK_DEVICES, "abi.devices")	       /* the list of devices */                          \
 	X(RANK_NODE, "hca.node")	       /* finding the node of a fabric */                 \
 	X(RANK_KERNEL_DEVICES, "kverbs.known") /* the list of kernel devices */                   \

@@ -4,7 +4,7 @@
 
 Our library exports what Debian's exports: the same names under the same version nodes,
 with the same default, as the same kind, objects in the same size; and the nodes inherit alike.
-Beyond that our libraries have what OWN says (src/abi/private.h) and LATER, and nothing else.
+Beyond that our libraries have what OWN says (src/abi/private.h, infiniband/xrc.h) and LATER, and nothing else.
 Fails at the first difference. Exit code 77: Debian's library is not installed.
 """
 import os
@@ -14,11 +14,15 @@ import sys
 from header_facts import Failure, run
 
 
+# OFED's calls for XRC (include/infiniband/xrc.h).
+OFED = {(f"ibv_{name}", "VERBENA_1.0") for name in (
+    "open_xrc_domain", "close_xrc_domain", "create_xrc_srq", "create_xrc_rcv_qp",
+    "modify_xrc_rcv_qp", "query_xrc_rcv_qp", "reg_xrc_rcv_qp", "unreg_xrc_rcv_qp")}
 # SONAME -> what only our library has: (name, node).
 OWN = {
-    "libibverbs.so.1": {("VERBENA_PRIVATE_1", ""),
+    "libibverbs.so.1": {("VERBENA_PRIVATE_1", ""), ("VERBENA_1.0", ""),
                         ("verbena_create_cq_for_qp", "VERBENA_PRIVATE_1"),
-                        ("verbena_context_removed", "VERBENA_PRIVATE_1")},
+                        ("verbena_context_removed", "VERBENA_PRIVATE_1"), *OFED},
 }
 # What rdma-core got from 45 to 56 (docs/abi.md). Debian's library may have it.
 LATER = {

@@ -3,7 +3,7 @@
 # headers and the built library; each test has a daemon of its own.
 add_executable(faults faults.c rig.c end.c data.c remote.c state.c queue.c loose.c unmapped.c
 	foreign.c file.c found.c behaviour.c dereg.c order.c dry.c away.c windows.c windows_wrong.c
-	regions.c dm.c odp.c domains.c placement.c reach.c xrc.c xrc_end.c
+	regions.c dm.c odp.c domains.c placement.c reach.c xrc.c xrc_end.c xrc_ofed.c
 	tags.c tags_wrong.c tags_random.c tags_rig.c)
 target_link_libraries(faults PRIVATE ibverbs Threads::Threads)
 set_target_properties(faults PROPERTIES

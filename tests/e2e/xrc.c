@@ -207,21 +207,11 @@ static void xrc_target_late(struct rig *rig)
 
 /* Sharing a domain --------------------------------------------------------------------------- */
 
-static const char *domain_file(struct rig *rig, char path[128])
-{
-	pid_t mine = getpid(), theirs;
-
-	rig_swap(rig, &mine, &theirs, sizeof(mine));
-	snprintf(path, 128, "/tmp/verbena-xrc-%d-%s-%d", rig->role == RIG_A ? mine : theirs,
-		 rig->name, rig->carrier);
-	return path;
-}
-
 /* Both ends have an SRQ in one domain. B's target delivers to A's SRQ, too, in order. */
 static void xrc_two_processes(struct rig *rig)
 {
 	char path[128];
-	const struct xrc_options opt = {.file = domain_file(rig, path)};
+	const struct xrc_options opt = {.file = xrc_domain_file(rig, path)};
 	struct xrc_end end;
 	enum { TIMES = 30 };
 
@@ -254,7 +244,7 @@ static void xrc_two_processes(struct rig *rig)
 static void xrc_open_qp(struct rig *rig)
 {
 	char path[128];
-	const struct xrc_options opt = {.file = domain_file(rig, path), .target_unready = true};
+	const struct xrc_options opt = {.file = xrc_domain_file(rig, path), .target_unready = true};
 	struct xrc_end end;
 	struct ibv_qp *opened = NULL;
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # XRC: a target queue pair outlives its maker. (Right and wrong use: xrc.c, within `faults`.)
-add_executable(xrc_kill xrc_kill.c)
+add_executable(xrc_kill xrc_kill.c xrc_side.c)
 target_link_libraries(xrc_kill PRIVATE ibverbs Threads::Threads)
 set_target_properties(xrc_kill PROPERTIES
 	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)

@@ -43,6 +43,12 @@ void xrc_open(struct xrc_end *end, struct rig *rig, const struct xrc_options *op
 void xrc_close(struct xrc_end *end);
 /* Exchanges the numbers. */
 void xrc_meet(struct xrc_end *end);
+/* The name of a file for a domain of both ends. */
+const char *xrc_domain_file(struct rig *rig, char path[128]);
+/* What leads from INIT to RTR, with the mask XRC_PATH (a target has two attributes more): connected
+ * to the other end's queue pair with this number. */
+enum { XRC_PATH = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN };
+struct ibv_qp_attr xrc_path_to(struct xrc_end *end, uint32_t qpn, uint32_t rq_psn);
 /* Moves a target queue pair to INIT and RTR, for the initiator with this number of the other end.
  */
 void xrc_target_init(struct xrc_end *end, struct ibv_qp *target, const struct xrc_options *opt);

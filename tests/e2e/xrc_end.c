@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -133,7 +134,7 @@ static void to_init(struct xrc_end *end, struct ibv_qp *qp, unsigned int access)
 			 IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 }
 
-static struct ibv_qp_attr path_to(struct xrc_end *end, uint32_t qpn, uint32_t rq_psn)
+struct ibv_qp_attr xrc_path_to(struct xrc_end *end, uint32_t qpn, uint32_t rq_psn)
 {
 	return (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTR,
@@ -148,8 +149,6 @@ static struct ibv_qp_attr path_to(struct xrc_end *end, uint32_t qpn, uint32_t rq
 	};
 }
 
-enum { PATH = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN };
-
 void xrc_target_init(struct xrc_end *end, struct ibv_qp *target, const struct xrc_options *opt)
 {
 	to_init(end, target,
@@ -160,19 +159,19 @@ void xrc_target_init(struct xrc_end *end, struct ibv_qp *target, const struct xr
 
 void xrc_target_rtr(struct xrc_end *end, struct ibv_qp *target)
 {
-	struct ibv_qp_attr attr = path_to(end, end->peer.initiator, end->peer.psn);
+	struct ibv_qp_attr attr = xrc_path_to(end, end->peer.initiator, end->peer.psn);
 
-	OK(end->rig,
-	   ibv_modify_qp(target, &attr, PATH | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	OK(end->rig, ibv_modify_qp(target, &attr,
+				   XRC_PATH | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
 }
 
 void xrc_initiator_rts(struct xrc_end *end, uint32_t target, const struct xrc_options *opt)
 {
-	struct ibv_qp_attr attr = path_to(end, target, 0);
+	struct ibv_qp_attr attr = xrc_path_to(end, target, 0);
 	bool far = getenv("VERBENA_CARRIER");
 
 	to_init(end, end->initiator, 0);
-	OK(end->rig, ibv_modify_qp(end->initiator, &attr, PATH));
+	OK(end->rig, ibv_modify_qp(end->initiator, &attr, XRC_PATH));
 	attr.qp_state = IBV_QPS_RTS;
 	attr.timeout = far ? 14 : 10;
 	attr.retry_cnt = far ? 7 : 2;
@@ -265,4 +264,14 @@ enum ibv_qp_state xrc_state(struct xrc_end *end, struct ibv_qp *qp)
 
 	OK(end->rig, ibv_query_qp(qp, &attr, IBV_QP_STATE, &init));
 	return attr.qp_state;
+}
+
+const char *xrc_domain_file(struct rig *rig, char path[128])
+{
+	pid_t mine = getpid(), theirs;
+
+	rig_swap(rig, &mine, &theirs, sizeof(mine));
+	snprintf(path, 128, "/tmp/verbena-xrc-%d-%s-%d", rig->role == RIG_A ? mine : theirs,
+		 rig->name, rig->carrier);
+	return path;
 }
