@@ -42,6 +42,14 @@ static void armed_activate(struct fabric *fabric, uint32_t port)
 	fabric_touch(fabric);
 }
 
+void fabric_data_came(struct fabric *fabric, uint32_t port)
+{
+	uint32_t from = fabric->ports[port].cable;
+
+	if (from != FABRIC_NONE && port_state(&fabric->ports[from]) == PORT_ACTIVE)
+		armed_activate(fabric, port);
+}
+
 static bool hop_make(struct fabric *fabric, const struct route_hop *hop,
 		     const struct fabric_datagram *datagram, bool is_multicast)
 {

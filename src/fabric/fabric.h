@@ -232,6 +232,8 @@ void fabric_system_guid_set(struct fabric *fabric, uint32_t node, uint64_t guid,
 void fabric_error_add(struct fabric *fabric, uint32_t port, enum fabric_error error,
 		      uint32_t count);
 void fabric_counters_clear(struct fabric *fabric, uint32_t port);
+/* Data has come in by a port: it is Active now if it was Armed, and its peer is. */
+void fabric_data_came(struct fabric *fabric, uint32_t port);
 /* An end port dropped a packet for its P_Key, or else for its Q_Key: counts that and sends the trap
  * 257 or 258. */
 void fabric_violation_add(struct fabric *fabric, uint32_t end_port, bool is_pkey, uint32_t key,

@@ -44,10 +44,11 @@ struct route_hop {
 
 struct fabric_route {
 	enum route_result result;
-	uint32_t end;	   /* the end port that was reached, or where the packet stopped */
-	uint32_t blame;	   /* the port that counts its loss; FABRIC_NONE: none does */
-	uint8_t mtu;	   /* the smallest on the way, 1 to 5 */
-	bool is_lossy;	   /* a fault on the way may drop packets */
+	uint32_t end;	/* the end port that was reached, or where the packet stopped */
+	uint32_t blame; /* the port that counts its loss; FABRIC_NONE: none does */
+	uint8_t mtu;	/* the smallest on the way, 1 to 5 */
+	bool is_lossy;	/* a fault on the way may drop packets */
+	bool is_arming; /* a port by which data comes in is Armed, so that data makes it Active */
 	uint64_t delay_ns; /* sum of the delays of its cables */
 	uint32_t hops;
 	struct route_hop hop[ROUTE_HOPS_MAX];

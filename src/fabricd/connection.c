@@ -356,6 +356,16 @@ static int violation_handle(struct connection *connection, const uint8_t *packet
 	return member_violates(connection->server, &violation);
 }
 
+static int came_handle(struct connection *connection, const uint8_t *packet, size_t bytes)
+{
+	struct proto_fabric_came came;
+
+	if (bytes != sizeof came || !connection->member)
+		return -EPROTO;
+	memcpy(&came, packet, sizeof came);
+	return member_sends(connection->server, came.port);
+}
+
 static int packet_handle(struct connection *connection, const uint8_t *packet, size_t bytes, int fd)
 {
 	struct proto_fabric_request request;
@@ -379,6 +389,8 @@ static int packet_handle(struct connection *connection, const uint8_t *packet, s
 		return mad_handle(connection, packet, bytes, fd);
 	case PROTO_FABRIC_VIOLATION:
 		return violation_handle(connection, packet, bytes);
+	case PROTO_FABRIC_DATA_CAME:
+		return came_handle(connection, packet, bytes);
 	default:
 		return -EPROTO;
 	}

@@ -211,3 +211,12 @@ int member_violates(struct server *server, const struct proto_fabric_violation *
 			     server_now_ms());
 	return 0;
 }
+
+int member_sends(struct server *server, uint32_t port)
+{
+	if (port >= server->fabric.header->ports)
+		return -EPROTO;
+	server->fabric.now_ms = server_now_ms();
+	fabric_data_came(&server->fabric, port);
+	return 0;
+}

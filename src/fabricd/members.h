@@ -29,6 +29,9 @@ void members_fold(struct server *server);
  */
 int member_violates(struct server *server, const struct proto_fabric_violation *violation);
 
+/* Data of a process went in by a port that was Armed. 0, or -EPROTO: there is no such port. */
+int member_sends(struct server *server, uint32_t port);
+
 /* An event of an end port. */
 void members_tell(struct server *server, uint32_t port, enum fabric_event event);
 

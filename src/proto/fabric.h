@@ -45,6 +45,7 @@ enum proto_fabric_kind {
 	PROTO_FABRIC_TABLES = 7,     /* node: struct proto_fabric_tables, with the tables' file */
 	PROTO_FABRIC_JOIN = 8,	    /* node: struct proto_fabric_result; may have the flows' file */
 	PROTO_FABRIC_VIOLATION = 9, /* of a process on a node: struct proto_fabric_violation */
+	PROTO_FABRIC_DATA_CAME = 10, /* likewise: struct proto_fabric_came */
 };
 
 struct proto_fabric_request {
@@ -110,6 +111,13 @@ struct proto_fabric_violation {
 	uint8_t has_grh;
 	uint8_t reserved[2];
 	uint8_t sgid[16], dgid[16];
+};
+
+/* Data goes by a port that is Armed. Isn't answered. */
+struct proto_fabric_came {
+	struct proto_fabric_request request;
+	uint32_t port; /* the row of the port by which it comes in */
+	uint32_t reserved;
 };
 
 struct proto_fabric_port {

@@ -69,6 +69,49 @@ def events(fabric):
     daemon_end(fabric)
 
 
+def armed(fabric):
+    """A port that was left Armed becomes Active by the first data that comes in by it: an adapter's
+    by a datagram, a switch's by RC's."""
+    start(fabric, small())
+    one, other = Shell(fabric, "H2"), Shell(fabric, "H4")
+
+    def state(node, number):
+        ports = fabric.ask(op="node", node=node)["node"]["ports"]
+        return next(port["state"] for port in ports if port["port"] == number)
+
+    def left_armed(cable, to):
+        """Cuts and mends the cable, and sets both ends to Armed, only the first then to Active."""
+        fabric.ask(op="link", node=cable[0], port=cable[1], action="down")
+        fabric.ask(op="link", node=cable[0], port=cable[1], action="up")
+        for state_wanted, ends in ((3, (cable, to)), (4, (cable,))):
+            for node, number in ends:
+                fabric.run("H1", "ibportstate", "-D", to_port(node), str(number),
+                           {3: "arm", 4: "active"}[state_wanted])
+
+    def to_port(node):
+        return {"S1": "0,1", "S2": "0,1,7", "H4": "0,1,7,2"}[node]
+
+    qpn = other.facts("qp", "ud", 5)["qpn"]
+    one.ask("qp", "ud", 5)
+    one.ask("ready")
+    other.ask("ready")
+    other.events(300)
+    left_armed(("S2", 2), ("H4", 1))
+    require((state("S2", 2), state("H4", 1)) == ("active", "armed"), "the adapter's port")
+    require(names(other.events()) == ["port error"], "before data")
+    require(one.facts("datagram", lid(fabric, "H4"), qpn, 5, 10) == {"status": 0}, "datagram")
+    require(len(other.received(1)) == 1, "the datagram is lost")
+    require(names(other.events()) == ["port active"] and state("H4", 1) == "active", "after data")
+    left_armed(("S1", 7), ("S2", 7))
+    left_armed(("S1", 8), ("S2", 8))
+    connect(fabric, one, other)
+    require(one.facts("send", 10, 100)["done"] == 10 and len(other.received(10)) == 10, "by RC")
+    require("active" in (state("S2", 7), state("S2", 8)), "the switch's port")
+    one.end()
+    other.end()
+    daemon_end(fabric)
+
+
 def datagrams(fabric):
     """What a completion says: source LID with path bits, SL, own path bits, GRH or none."""
     start(fabric, small())
@@ -154,4 +197,4 @@ def keys(fabric):
 
 
 if __name__ == "__main__":
-    sys.exit(main([events, datagrams, keys]))
+    sys.exit(main([events, armed, datagrams, keys]))

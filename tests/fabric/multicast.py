@@ -83,5 +83,37 @@ def tree(fabric):
     daemon_end(fabric)
 
 
+def dropped(fabric):
+    """A cable that loses packets loses copies: behind it, and no others."""
+    start(fabric, LINE)
+    shells = {node: Shell(fabric, node) for node in ("H1", "H3", "H5")}
+    for shell in shells.values():
+        shell.ask("qp", "ud", 9)
+        shell.ask("ready")
+        shell.ask("attach", GROUP, MLID)
+    ports_set(fabric, "S1", 8)
+    ports_set(fabric, "S2", 1, 8)
+    ports_set(fabric, "S3", 1)
+    fabric.ask(op="drop", node="S3", port=7, percent=50)
+    before = traffic(fabric)
+    for _ in range(200):
+        require(shells["H1"].facts("datagram", MLID, 0xFFFFFF, 9, 100, 0, 0, GROUP) ==
+                {"status": 0}, "datagram")
+    require(len(shells["H3"].received(200)) == 200, "a copy on another way is lost")
+    count = len(shells["H5"].received(200, 1000))
+    require(50 < count < 150, f"{count} of 200 copies came")
+    after = traffic(fabric)
+    for port, expected in ((("S3", 7), (0, 200)), (("S3", 1), (count, 0)), (("H5", 1), (0, count))):
+        change = tuple(b - a for a, b in zip(before[port], after[port]))
+        require(change == expected, f"{port}: {change}, not {expected}")
+    fabric.ask(op="drop", node="S3", port=7, percent=0)
+    for _ in range(20):
+        shells["H1"].facts("datagram", MLID, 0xFFFFFF, 9, 100, 0, 0, GROUP)
+    require(len(shells["H5"].received(20)) == 20, "copies are lost still")
+    for shell in shells.values():
+        shell.end()
+    daemon_end(fabric)
+
+
 if __name__ == "__main__":
-    sys.exit(main([tree]))
+    sys.exit(main([tree, dropped]))

@@ -127,7 +127,7 @@ static enum step fabric_send_to_group(struct qp *qp, struct send_wqe *wqe,
 				      const struct iovec *local, int count,
 				      const struct way_address *address) REQUIRES(qp->lock)
 {
-	struct tree *tree = ways_find_tree(qp->ways, address, wqe->length);
+	struct tree *tree = ways_find_tree(qp->ways, address, wqe->length, wqe->flags & SEND_BEGUN);
 
 	if (!tree)
 		return datagram_sent(qp, wqe);

@@ -10,6 +10,8 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "client/call.h"
+#include "fabric/internal.h"
+#include "fabric/port_info.h"
 #include "proto/proto.h"
 #include "shm/pub.h"
 
@@ -184,4 +186,30 @@ void membership_report(struct membership *membership, struct proto_fabric_violat
 		packet_send(membership->socket, violation, sizeof(*violation), NULL, 0,
 			    MSG_DONTWAIT);
 	lock_give(&membership->lock);
+}
+
+/* ------------------------------------------------------------------ ports that are Armed */
+
+static void came_tell(struct membership *membership, uint32_t port)
+{
+	struct proto_fabric_came came = {
+		.request = {PROTO_FABRIC_ABI, PROTO_FABRIC_DATA_CAME},
+		.port = port,
+	};
+
+	lock_take(&membership->lock);
+	if (membership->socket >= 0)
+		packet_send(membership->socket, &came, sizeof(came), NULL, 0, MSG_DONTWAIT);
+	lock_give(&membership->lock);
+}
+
+void membership_arm(struct membership *membership, const struct fabric_route *route)
+{
+	const struct fabric *tables = &membership->node->tables;
+
+	if (!route->is_arming)
+		return;
+	for (uint32_t i = 0; i < route->hops; i++)
+		if (port_state(&tables->ports[route->hop[i].ingress]) == PORT_ARMED)
+			came_tell(membership, route->hop[i].ingress);
 }

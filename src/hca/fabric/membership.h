@@ -61,6 +61,10 @@ bool membership_due(struct membership *membership, uint64_t now, uint64_t *next)
  * thread. */
 int membership_again(struct membership *membership);
 
+/* Tells the fabric which ports of a way, Armed until now, data comes in by. As membership_report().
+ */
+void membership_arm(struct membership *membership, const struct fabric_route *route);
+
 /* Tells the fabric that a port dropped a packet for a key; `violation->request` is filled in. Any
  * thread, under any lock; never blocks. */
 void membership_report(struct membership *membership, struct proto_fabric_violation *violation);

@@ -107,6 +107,7 @@ static enum path_fault path_walk_back(struct path *path, uint32_t from, uint64_t
 	};
 
 	fabric_route_find(&path->membership->node->tables, &query, route);
+	membership_arm(path->membership, route);
 	flow_choose(&path->membership->flows, &path->back, route, query.sl);
 	path->header_back = LRH_BTH_ICRC + (word & WORD_IS_GLOBAL ? BYTES_GRH : 0);
 	if (route->result != ROUTE_OK)
@@ -131,6 +132,7 @@ static enum path_fault path_walk(struct path *path, const struct pub *peer,
 	uint32_t index = word >> 32 & 0xffff;
 
 	fabric_route_find(tables, &query, route);
+	membership_arm(path->membership, route);
 	flow_choose(&path->membership->flows, &path->there, route, path->sl);
 	if (route->result != ROUTE_OK)
 		return path_fails(path, PATH_NO_WAY, route->result, route->end);

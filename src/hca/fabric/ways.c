@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "fabric/internal.h"
+#include "fabric/port_info.h"
 #include "hca/fabric/membership.h"
 
 enum { WAYS = 64 };
@@ -18,7 +19,8 @@ struct tree {
 	uint64_t seen;
 	struct proto_flow **flows;
 	uint32_t flow_count, flow_room;
-	bool is_complete;  /* else memory was missing in the walk */
+	bool is_valid;	   /* for the next packet; else memory was missing in the walk, or a fault
+			    * drops copies */
 	uint64_t *reached; /* bits: nodes that get a copy */
 };
 
@@ -83,6 +85,7 @@ static void way_walk(struct ways *ways, struct way *way, const struct way_addres
 	struct fabric_route route;
 
 	fabric_route_find(tables, &query, &route);
+	membership_arm(ways->membership, &route);
 	flow_choose(&ways->membership->flows, &way->flow, &route, query.sl);
 	way->room = route.result == ROUTE_OK ? (128u << route.mtu) + 1 : 0;
 	way->end = route.end;
@@ -149,10 +152,11 @@ void way_count_lost(struct ways *ways, struct way *way, const struct way_address
 
 /* ------------------------------------------------------------------ trees */
 
-/* A walk under way. `part` are the hops that no flow has yet. */
+/* A walk under way. `part` are the hops that no flow has yet; `flows` have the others. */
 struct tree_walk {
 	struct ways *ways;
 	struct tree *tree;
+	uint32_t flows;
 	uint8_t sl;
 	struct fabric_route part;
 };
@@ -163,31 +167,49 @@ static void tree_flow_add(struct tree_walk *walk)
 
 	if (!walk->part.hops)
 		return;
-	if (tree->flow_count == tree->flow_room) {
+	if (walk->flows == tree->flow_room) {
 		uint32_t room = tree->flow_room ? tree->flow_room * 2 : 2;
 		struct proto_flow **grown = realloc(tree->flows, room * sizeof(*grown));
 
 		if (!grown) {
-			tree->is_complete = false;
+			tree->is_valid = false;
 			return;
 		}
 		tree->flows = grown;
 		tree->flow_room = room;
 	}
-	tree->flows[tree->flow_count++] = flow_take(&walk->ways->membership->flows, &walk->part,
-						    walk->sl | PROTO_FLOW_MULTICAST);
+	if (walk->flows == tree->flow_count)
+		tree->flows[tree->flow_count++] = NULL;
+	flow_choose(&walk->ways->membership->flows, &tree->flows[walk->flows++], &walk->part,
+		    walk->sl | PROTO_FLOW_MULTICAST);
+	membership_arm(walk->ways->membership, &walk->part);
 	walk->part.hops = 0;
+}
+
+/* The flows of an earlier walk that this one didn't need. */
+static void tree_flows_end(struct tree_walk *walk)
+{
+	struct tree *tree = walk->tree;
+
+	while (tree->flow_count > walk->flows)
+		flow_end(&walk->ways->membership->flows, tree->flows[--tree->flow_count]);
 }
 
 static bool tree_hop_add(void *context, const struct route_hop *hop)
 {
 	struct tree_walk *walk = context;
+	const struct fabric_port *ingress =
+		&walk->ways->membership->node->tables.ports[hop->ingress];
 
 	if (walk->part.hops == PROTO_FLOW_HOPS)
 		tree_flow_add(walk);
 	if (walk->part.hops < PROTO_FLOW_HOPS)
 		walk->part.hop[walk->part.hops++] = *hop;
-	return true;
+	walk->part.is_arming |= port_state(ingress) == PORT_ARMED;
+	if (!ingress->drop_ppm)
+		return true;
+	walk->tree->is_valid = false;
+	return !node_drops(&walk->ways->dice, ingress->drop_ppm);
 }
 
 static void tree_reach(void *context, uint32_t end_port, uint64_t delay_ns)
@@ -209,21 +231,22 @@ static bool tree_walk(struct ways *ways, struct tree *tree, const struct way_add
 	struct route_query query = way_query(ways, address);
 
 	walk.part.blame = FABRIC_NONE;
-	tree_clear(ways, tree);
 	if (!tree->reached)
 		tree->reached = calloc(words, sizeof(*tree->reached));
 	if (!tree->reached)
 		return false;
 	for (size_t i = 0; i < words; i++)
 		tree->reached[i] = 0;
-	tree->is_complete = true;
+	tree->is_valid = true;
 	query.mtu = mtu_for(length);
 	route_multicast(tables, &query, &visitor);
 	tree_flow_add(&walk);
+	tree_flows_end(&walk);
 	return true;
 }
 
-struct tree *ways_find_tree(struct ways *ways, const struct way_address *address, uint32_t length)
+struct tree *ways_find_tree(struct ways *ways, const struct way_address *address, uint32_t length,
+			    bool again)
 {
 	const uint64_t *word = &ways->membership->node->tables.header->epoch;
 	uint64_t key = way_key(address) | (uint64_t)mtu_for(length) << 48;
@@ -231,11 +254,11 @@ struct tree *ways_find_tree(struct ways *ways, const struct way_address *address
 	/* [P1], pairs with [P2] */
 	uint64_t epoch = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 
-	if (likely(tree->key == key && tree->seen == epoch))
+	if (likely(tree->key == key && tree->seen == epoch && (tree->is_valid || again)))
 		return tree;
 	if (!tree_walk(ways, tree, address, length))
 		return NULL;
-	tree->key = tree->is_complete ? key : 0;
+	tree->key = key;
 	tree->seen = epoch;
 	return tree;
 }

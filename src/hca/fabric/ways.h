@@ -62,8 +62,10 @@ static inline bool way_passes(struct ways *ways, const struct way *way, uint32_t
  */
 struct tree;
 
-/* The tree of packets with `length` bytes of payload, as the tables are now. NULL: no memory. */
-struct tree *ways_find_tree(struct ways *ways, const struct way_address *address, uint32_t length);
+/* The tree of a packet with `length` bytes of payload, as the tables are now, without the copies
+ * that faults drop. `again`: of the packet for which it was last called. NULL: no memory. */
+struct tree *ways_find_tree(struct ways *ways, const struct way_address *address, uint32_t length,
+			    bool again);
 /* Whether a port of the node with this row gets a copy. */
 bool tree_reaches(const struct tree *tree, uint32_t node);
 /* Counts a packet of `words` on all its hops. */
