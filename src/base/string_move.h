@@ -9,6 +9,9 @@
 #define VERBENA_BASE_STRING_MOVE_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
 
 /* Up to so many bytes a C library's memcpy() copies by vector instructions. */
 enum { STRING_MOVE_NEVER = 2048 };
@@ -16,5 +19,21 @@ enum { STRING_MOVE_NEVER = 2048 };
 /* Whether string instructions are to be avoided. Measured at the first call, which takes some
  * microseconds. Any thread. */
 bool string_move_is_slow(void);
+
+/* memcpy() of at least 8 bytes, by string instructions where the processor has them. */
+static inline void string_move(void *to, const void *from, size_t n)
+{
+#if defined(__x86_64__)
+	size_t words = n / 8;
+	uint64_t last;
+
+	__asm__ volatile("rep movsq" : "+D"(to), "+S"(from), "+c"(words) : : "memory");
+	/* Both stand behind the last whole word: the last one overlaps it. */
+	memcpy(&last, (const uint8_t *)from + n % 8 - 8, 8);
+	memcpy((uint8_t *)to + n % 8 - 8, &last, 8);
+#else
+	memcpy(to, from, n);
+#endif
+}
 
 #endif
