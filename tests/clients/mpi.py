@@ -19,8 +19,10 @@ PARTS = ("neighbours", "everyone to everyone", "collectives", "windows")
 OPENMPI = ["mpirun.openmpi", "--oversubscribe"]
 UCX = ["--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "opal_common_ucx_devices", "any",
        "--mca", "opal_common_ucx_tls", "any"]
+# Debian's configuration leaves no way for windows between hosts but UCX's: pt2pt makes them of
+# messages.
 OFI = ["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include",
-       "verbs;ofi_rxm"]
+       "verbs;ofi_rxm", "--mca", "osc", "sm,pt2pt"]
 
 # How each is told of its hosts and the remote shell. Both hosts have this machine's name and
 # memory, which the libraries would share, so the second one gets another name.
@@ -107,7 +109,7 @@ def main():
         first.run(compiler, "-O1", "-o", program, SOURCE, seconds=60, plain=True)
         shell, rank = script(hosts, "shell", SHELL), script(hosts, "rank", RANK)
         for way, (words, environment) in ways.items():
-            if not way.startswith("UCX"):
+            if way == "its choice":
                 continue  # its choice needn't be Verbena
             for ranks in (2, 4):
                 told = [word.format(one=hosts.host, two=hosts.client.addresses["ipv4"], shell=shell,

@@ -17,12 +17,36 @@
 
 enum { BOUNCE_BYTES = 16384 };
 
-/*
- * glibc copies more than 2 KiB by string instructions. Some processors always execute these slowly
- * (string_move.h), and AMD's (Zen 4) fifteen times as slowly where `to` is less than 16 bytes ahead
- * of `from`, modulo 4096: as a packet's payload behind a header at a page's beginning is, against a
- * buffer that begins with a page.
- */
+/* Copies of STRING_LEAST to STRING_MOST bytes are made by string instructions, which are quicker
+ * than vectors where the bytes come from another core's cache. For longer ones glibc's choice is as
+ * good. */
+enum { STRING_LEAST = 768, STRING_MOST = 4096 };
+
+/* AMD's processors (Zen 4) execute string instructions fifteen times as slowly where `to` is less
+ * than 16 bytes ahead of `from`, modulo 4096: as a packet's payload behind a header at a page's
+ * beginning is, against a buffer that begins with a page. */
+static inline bool copy_is_aliased(const uint8_t *to, const uint8_t *from)
+{
+	return ((uintptr_t)to - (uintptr_t)from) % 4096 < 16;
+}
+
+/* GCC would use string instructions if it knew that this is short. */
+static inline void vector_copy(uint8_t *to, const uint8_t *from, size_t n)
+{
+	__asm__("" : "+r"(n));
+	memcpy(to, from, n);
+}
+
+static __attribute__((noinline)) void vector_copy_pieces(uint8_t *to, const uint8_t *from, size_t n)
+{
+	for (; n > STRING_MOVE_NEVER; n -= STRING_MOVE_NEVER) {
+		vector_copy(to, from, STRING_MOVE_NEVER);
+		to += STRING_MOVE_NEVER;
+		from += STRING_MOVE_NEVER;
+	}
+	vector_copy(to, from, n);
+}
+
 static inline void bytes_copy(uint8_t *to, const uint8_t *from, size_t n)
 {
 	if (n >= 8 && n <= 16) { /* two words that may overlap */
@@ -34,18 +58,16 @@ static inline void bytes_copy(uint8_t *to, const uint8_t *from, size_t n)
 		memcpy(to + n - 8, &last, 8);
 		return;
 	}
-	if (n > 2 * STRING_MOVE_NEVER && likely(!string_move_is_slow())) {
+	if (n < STRING_LEAST)
+		vector_copy(to, from, n);
+	else if (unlikely(string_move_is_slow()))
+		vector_copy_pieces(to, from, n);
+	else if (n > STRING_MOST)
 		memcpy(to, from, n);
-		return;
-	}
-	for (; n > STRING_MOVE_NEVER; n -= STRING_MOVE_NEVER) {
-		memcpy(to, from, STRING_MOVE_NEVER);
-		to += STRING_MOVE_NEVER;
-		from += STRING_MOVE_NEVER;
-	}
-	/* GCC would use string instructions as well if it knew that this is short. */
-	__asm__("" : "+r"(n));
-	memcpy(to, from, n);
+	else if (unlikely(copy_is_aliased(to, from)))
+		vector_copy_pieces(to, from, n);
+	else
+		string_move(to, from, n);
 }
 
 /* Whether the list is one buffer of this process's, and [offset, offset + length) lies in it and

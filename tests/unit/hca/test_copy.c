@@ -53,9 +53,9 @@ void hazard_takes_several(void)
 	announced++;
 }
 
-enum { MARGIN = 64, MOST = 3 * STREAMING_LEAST, FILL = 0xa5 };
+enum { PAGE = 4096, MARGIN = 64, MOST = 3 * STREAMING_LEAST, FILL = 0xa5 };
 
-static uint8_t from[MOST + MARGIN], to[MOST + 2 * MARGIN];
+static _Alignas(PAGE) uint8_t from[MOST + MARGIN], to[MOST + PAGE + 2 * MARGIN];
 
 /* Neighbours differ, and so do bytes that are a line or a page apart. */
 static void fill_source(void)
@@ -114,12 +114,13 @@ static void any_segments(void **state)
 	check(list, 5, 60, 1 + 63 + STREAMING_LEAST + 65);
 }
 
-/* Payloads: lengths about those where copying is done in two pieces, at places as in a packet. */
+/* Payloads: lengths about those where the kind of copying changes, at places as in a packet; some
+ * a little ahead of the source, modulo the page. */
 static void payloads(void **state)
 {
-	static const size_t lengths[] = {1,    2047, 2048, 2049, 2304, 4095,
-					 4096, 4097, 6144, 8160, MOST};
-	static const size_t shifts[] = {0, 12, 28};
+	static const size_t lengths[] = {1,    767,  768,  769,	 775,  1500, 2047, 2048, 2049,
+					 2304, 4090, 4095, 4096, 4097, 6144, 8160, MOST};
+	static const size_t shifts[] = {0, 12, 28, PAGE - MARGIN, PAGE - MARGIN + 12};
 
 	moves_slowly = *state;
 	fill_source();
