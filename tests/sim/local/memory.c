@@ -419,8 +419,10 @@ bool memory_copy(uint64_t address, void *flat, size_t length, enum side_of_copy 
 {
 	uint8_t *bytes = flat;
 
-	if (!(address & MARK)) { /* inline data */
-		memcpy(bytes, (void *)(uintptr_t)address, length);
+	if (!(address & MARK)) { /* inline data; the core's own memory */
+		void *own = (void *)(uintptr_t)address;
+
+		memcpy(side == COPY_READS ? flat : own, side == COPY_READS ? own : flat, length);
 		return true;
 	}
 	only_parent("memory");

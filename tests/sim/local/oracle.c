@@ -425,6 +425,18 @@ static struct request *message_of(const struct arrival *arrival, const uint8_t *
 	return oracle_get((uint32_t)first);
 }
 
+/* The receive was taken by the bytes with which the message begins. */
+static void check_head(const struct qp *qp, const struct request *r)
+{
+	uint32_t length = r->length < LOCAL_HEAD_BYTES ? r->length : LOCAL_HEAD_BYTES;
+
+	if (!sim.plan.pair[qp->pair].heads || one_sided(r))
+		return;
+	if (qp->head_length != length || !bytes_are(r->number, 0, qp->head, length))
+		fail("request %u: its receive was taken by %u other bytes", r->number,
+		     qp->head_length);
+}
+
 static void check_message(struct qp *qp, uint32_t number, const struct arrival *arrival)
 {
 	struct process *p = qp->process;
@@ -447,6 +459,7 @@ static void check_message(struct qp *qp, uint32_t number, const struct arrival *
 	if (!one_sided(r) &&
 	    (r->length > receives[number].length || !bytes_are(r->number, 0, bytes, r->length)))
 		fail("request %u arrives with other bytes than were posted", r->number);
+	check_head(qp, r);
 	executed(r);
 	totals.receives++;
 	totals.long_receives += receives[number].length > REGION_BLOCKS * BLOCK;

@@ -45,6 +45,7 @@ static void plan_pair(struct plan *plan, struct rng *rng, struct pair_plan *pair
 	pair->rnr_retry = plan->calm || rng_chance(rng, 600) ? 7 : (uint8_t)rng_below(rng, 8);
 	pair->starves = pair->rnr_retry == 7 && pair->type == IBV_QPT_RC && !pair->srq &&
 			rng_chance(rng, 150);
+	pair->heads = pair->type == IBV_QPT_RC && rng_chance(rng, 200);
 	pair->min_rnr_timer = (uint8_t)one_of(rng, 1, 5, 12);
 	pair->timeout = (uint8_t)(8 + rng_below(rng, 6));
 	pair->retry_cnt = (uint8_t)rng_below(rng, 4);
@@ -151,11 +152,12 @@ void plan_print(const struct plan *plan)
 	for (uint32_t i = 0; i < plan->pairs; i++) {
 		const struct pair_plan *p = &plan->pair[i];
 
-		printf("  pair %u: processes %u and %u, %s%s%s%s%s, rnr_retry %u, timeout %u x "
+		printf("  pair %u: processes %u and %u, %s%s%s%s%s%s, rnr_retry %u, timeout %u x "
 		       "%u\n",
 		       i, p->process[0], p->process[1], p->type == IBV_QPT_RC ? "RC" : "UC",
 		       plan->copies[p->process[0]][p->process[1]] ? ", copies" : "",
 		       p->srq ? ", SRQ" : "", p->same_psn ? ", same PSN" : "",
-		       p->starves ? ", starves" : "", p->rnr_retry, p->timeout, p->retry_cnt + 1);
+		       p->starves ? ", starves" : "", p->heads ? ", heads" : "", p->rnr_retry,
+		       p->timeout, p->retry_cnt + 1);
 	}
 }

@@ -81,6 +81,7 @@ struct pair_plan {
 	bool srq;      /* both sides' receives come from their process's SRQ */
 	bool same_psn; /* a reconnected QP begins with its former PSN */
 	bool starves;  /* gets no receive before all other pairs have finished */
+	bool heads;    /* a SEND's first bytes are asked for before its receive is taken */
 	uint8_t rnr_retry, min_rnr_timer, timeout, retry_cnt, max_rd_atomic;
 };
 
@@ -400,6 +401,9 @@ struct qp {
 	uint8_t *sq_space;
 	struct receive_queue own_rq, *rq;
 	bool receive_waits; /* world_receive_wait() */
+	/* By which bytes the last receive was taken; UINT32_MAX: not by a SEND's */
+	uint8_t head[LOCAL_HEAD_BYTES];
+	uint32_t head_length;
 	struct link *link;
 	bool watched, watched_receive, owes_ack;
 	uint32_t own_hazards[OWN_HAZARDS], own_count;

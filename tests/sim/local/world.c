@@ -663,21 +663,27 @@ const struct recv_wqe *world_receive_take(struct local_qp *lq, struct receive *r
 		wqe = &rq->at[rq->tail++ % (2 * RECV_DEPTH)].wqe;
 	}
 	qp->starved |= !wqe;
+	qp->head_length = UINT32_MAX;
 	totals.rnr += !wqe;
 	return wqe;
 }
 
 uint32_t world_head_bytes(const struct local_qp *lq)
 {
-	(void)lq;
-	return 0;
+	return sim.plan.pair[qp_of((struct local_qp *)lq)->pair].heads ? LOCAL_HEAD_BYTES : 0;
 }
 
 const struct recv_wqe *world_receive_take_for(struct local_qp *lq, struct receive *room,
 					      const uint8_t *head, uint32_t length)
 {
-	(void)head, (void)length;
-	return world_receive_take(lq, room);
+	struct qp *qp = qp_of(lq);
+	const struct recv_wqe *wqe = world_receive_take(lq, room);
+
+	if (wqe) {
+		memcpy(qp->head, head, length);
+		qp->head_length = length;
+	}
+	return wqe;
 }
 
 void world_receive_back(struct local_qp *lq, const struct recv_wqe *wqe)

@@ -5,6 +5,7 @@
  * after each, no object may be left.
  */
 #include <errno.h>
+#include <rdma/ib_user_ioctl_verbs.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -87,6 +88,7 @@ static const struct known on_context[] = {
 	ROW(IB_USER_VERBS_CMD_CREATE_QP, ib_uverbs_create_qp, ib_uverbs_create_qp_resp),
 	ROW(IB_USER_VERBS_CMD_DESTROY_QP, ib_uverbs_destroy_qp, ib_uverbs_destroy_qp_resp),
 	ROW(IB_USER_VERBS_CMD_CREATE_SRQ, ib_uverbs_create_srq, ib_uverbs_create_srq_resp),
+	ROW(IB_USER_VERBS_CMD_CREATE_XSRQ, ib_uverbs_create_xsrq, ib_uverbs_create_srq_resp),
 	ROW0(IB_USER_VERBS_CMD_MODIFY_SRQ, ib_uverbs_modify_srq),
 	ROW(IB_USER_VERBS_CMD_DESTROY_SRQ, ib_uverbs_destroy_srq, ib_uverbs_destroy_srq_resp),
 	ROW0(PROTO_DESTROY_CHANNEL, proto_handle),
@@ -520,6 +522,42 @@ static void srq_in_use_is_busy(void **state)
 	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_SRQ, srq), 0);
 }
 
+static int make_xsrq(const struct ib_uverbs_create_xsrq *body,
+		     struct ib_uverbs_create_srq_resp *resp)
+{
+	return raw_call(ctx, IB_USER_VERBS_CMD_CREATE_XSRQ, body, sizeof(*body), resp,
+			sizeof(*resp));
+}
+
+static void tag_matching_srq(void **state)
+{
+	uint32_t pd = raw_pd(ctx), cq = raw_cq(ctx, -1);
+	const struct ib_uverbs_create_xsrq right = {.srq_type = IB_UVERBS_SRQT_TM,
+						    .pd_handle = pd,
+						    .cq_handle = cq,
+						    .max_wr = 4,
+						    .max_sge = 1,
+						    .max_num_tags = LIMIT_TAGS};
+	struct ib_uverbs_create_xsrq body = right;
+	struct ib_uverbs_create_srq_resp resp;
+
+	(void)state;
+	body.max_num_tags = 0;
+	assert_int_equal(make_xsrq(&body, &resp), -EINVAL);
+	body.max_num_tags = LIMIT_TAGS + 1;
+	assert_int_equal(make_xsrq(&body, &resp), -EINVAL);
+	body = right, body.cq_handle = pd;
+	assert_int_equal(make_xsrq(&body, &resp), -EINVAL);
+	body = right, body.pd_handle = cq;
+	assert_int_equal(make_xsrq(&body, &resp), -EINVAL);
+	body = right, body.max_wr = 0;
+	assert_int_equal(make_xsrq(&body, &resp), -EINVAL);
+	assert_int_equal(make_xsrq(&right, &resp), 0);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, cq), -EBUSY);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_SRQ, resp.srq_handle), 0);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, cq), 0);
+}
+
 static void wrong_handles(void **state)
 {
 	struct set s = make_set(ctx);
@@ -811,6 +849,7 @@ int main(void)
 		TEST(qp_with_its_cqs),
 		TEST(in_use_is_busy),
 		TEST(srq_in_use_is_busy),
+		TEST(tag_matching_srq),
 		TEST(wrong_handles),
 		TEST(others_handles),
 		TEST(cq_attributes),
