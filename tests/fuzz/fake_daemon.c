@@ -185,6 +185,27 @@ static int ended(void)
 	return 0;
 }
 
+/* Keys of regions: no target registers memory by the daemon's commands. */
+int daemon_reg_mr(struct daemon_conn *conn, uint32_t pd, uint64_t addr, uint64_t length,
+		  uint64_t iova, uint32_t access, struct ib_uverbs_reg_mr_resp *resp)
+{
+	(void)conn, (void)pd, (void)addr, (void)length, (void)iova, (void)access, (void)resp;
+	return -EOPNOTSUPP;
+}
+
+int daemon_alloc_null_mr(struct daemon_conn *conn, uint32_t pd, struct ib_uverbs_reg_mr_resp *resp)
+{
+	(void)conn, (void)pd, (void)resp;
+	return -EOPNOTSUPP;
+}
+
+int daemon_reg_dm_mr(struct daemon_conn *conn, const struct proto_reg_dm_mr *body,
+		     struct ib_uverbs_reg_mr_resp *resp)
+{
+	(void)conn, (void)body, (void)resp;
+	return -EOPNOTSUPP;
+}
+
 int daemon_alloc_mw(struct daemon_conn *conn, uint32_t pd, uint8_t type,
 		    struct ib_uverbs_alloc_mw_resp *resp)
 {
