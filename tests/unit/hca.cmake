@@ -5,7 +5,7 @@ set(hca_src ${PROJECT_SOURCE_DIR}/src/hca)
 set(abi_src ${PROJECT_SOURCE_DIR}/src/abi)
 set(hca_tests ${CMAKE_CURRENT_LIST_DIR}/hca)
 set(hca_completion ${hca_src}/verbs/cq.c ${hca_src}/verbs/cq_ex.c ${hca_src}/verbs/event.c
-	${hca_src}/verbs/channel.c
+	${hca_src}/verbs/channel.c ${hca_src}/verbs/cq_moderation.c ${hca_src}/verbs/queue_memory.c
 	${hca_tests}/fakes.c ${hca_tests}/fake_books.c)
 foreach(name event cq cq_ex)
 	verbena_unit_test(hca_${name} SOURCES ${hca_tests}/test_${name}.c ${hca_completion}

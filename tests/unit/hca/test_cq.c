@@ -329,7 +329,7 @@ static void bad_attributes_are_refused(void **state)
 	assert_int_equal(create_errno(context, attr), EINVAL);
 	attr = good, attr.comp_vector = 4;
 	assert_int_equal(create_errno(context, attr), EINVAL);
-	attr = good, attr.wc_flags = IBV_WC_EX_WITH_CVLAN;
+	attr = good, attr.wc_flags = IBV_WC_EX_WITH_TM_INFO;
 	assert_int_equal(create_errno(context, attr), EOPNOTSUPP);
 	attr = good, attr.comp_mask = 1u << 20;
 	assert_int_equal(create_errno(context, attr), EINVAL);
