@@ -24,6 +24,8 @@
  * that number is never older than the number. While an address is being written a receiver may read
  * half of it: that answer is kept with the old number.
  *
+ * The flow rules of raw packet queue pairs are in the same file (flows.h).
+ *
  * The next daemon makes a new table, which lacks the processes that haven't returned yet. Senders
  * use the old table as well until the new one is `settled`.
  */
@@ -35,9 +37,10 @@
 #include <stdint.h>
 
 #include "proto/limits.h"
+#include "shm/flows.h"
 
 #define GROUPS_MAGIC 0x766267726f757073ull
-#define GROUPS_VERSION 3u
+#define GROUPS_VERSION 4u
 
 /* GIDs of the host: a device has LIMIT_GIDS at most, devices share addresses. */
 enum { GROUPS_OWN = 2048 };
@@ -64,6 +67,7 @@ struct groups {
 	_Alignas(4096) struct groups_gid own[GROUPS_OWN];
 	_Alignas(4096) struct groups_gid gid[GROUPS_PLACES];
 	_Alignas(4096) struct groups_slots slots[GROUPS_PLACES];
+	_Alignas(4096) struct flows flows;
 };
 
 #define GROUPS_SIZE sizeof(struct groups)

@@ -35,6 +35,8 @@ command_fn command_create_cq, command_resize_cq, command_destroy_cq;
 command_fn command_create_srq, command_modify_srq, command_destroy_srq;
 /* qp.c */
 command_fn command_create_qp_cqs, command_create_qp, command_destroy_qp;
+/* flow.c */
+command_fn command_create_flow, command_destroy_flow;
 /* mcast.c */
 command_fn command_attach_mcast, command_detach_mcast;
 /* route.c */

@@ -28,6 +28,7 @@
 #include "daemon/core/server.h"
 #include "daemon/core/user.h"
 #include "daemon/net/link.h"
+#include "daemon/net/mcast.h"
 #include "daemon/objects/context.h"
 
 /* QPN indices are reused as late as possible: a packet in flight carries nothing else that would
@@ -238,6 +239,8 @@ static int take_numbers(struct process *process, const struct proto_attach *body
 	slots->count++;
 	process->user->processes++;
 	roster_enter(&process->server->roster, process);
+	if (!process->returning)
+		mcast_reach(process->server, process->slot, process->user);
 	return 0;
 }
 
@@ -251,6 +254,7 @@ static void give_numbers(struct process *process)
 	ids_fini(&process->qpns);
 	keys_fini(&process->keys);
 	slots->process[process->slot] = NULL;
+	mcast_reach(process->server, process->slot, NULL);
 	slots->count--;
 	process->user->processes--;
 	udp_slots_slot_done(&process->server->wire, process->slot);

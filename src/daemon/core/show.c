@@ -21,6 +21,7 @@
 #include "daemon/net/slot_socket.h"
 #include "daemon/objects/context.h"
 #include "daemon/objects/pinned.h"
+#include "shm/flows.h"
 #include "shm/pub.h"
 
 /* ------------------------------------------------------------------ status */
@@ -214,8 +215,11 @@ static void show_cq(const struct cq *cq, struct text *out)
 static void show_qp(const struct qp *qp, struct text *out)
 {
 	static const char *const states[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
-	static const char *const types[] = {
-		[IB_UVERBS_QPT_RC] = "RC", [IB_UVERBS_QPT_UC] = "UC", [IB_UVERBS_QPT_UD] = "UD"};
+	static const char *const types[] = {[IB_UVERBS_QPT_RC] = "RC",
+					    [IB_UVERBS_QPT_UC] = "UC",
+					    [IB_UVERBS_QPT_UD] = "UD",
+					    [IB_UVERBS_QPT_RAW_PACKET] = "RAW_PACKET",
+					    [PROTO_QPT_WQ] = "WQ"};
 	/* as published by its process */
 	struct pub_qp_view view = process_read_qp(qp->object.context->process, qp->qpn);
 	uint32_t state = pub_qp_state(view.state);
@@ -229,8 +233,25 @@ static void show_qp(const struct qp *qp, struct text *out)
 	json_number(out, "recv_cq", qp->recv_cq->object.handle);
 	if (qp->srq)
 		json_number(out, "srq", qp->srq->object.handle);
-	if (view.peer && qp->type != IB_UVERBS_QPT_UD)
+	if (view.peer && (qp->type == IB_UVERBS_QPT_RC || qp->type == IB_UVERBS_QPT_UC))
 		json_number(out, "remote_qpn", view.peer & 0xffffff);
+}
+
+static void show_flow(const struct flow *flow, struct text *out)
+{
+	static const char *const types[] = {"NORMAL", "ALL_DEFAULT", "MC_DEFAULT", "SNIFFER"};
+	const struct flows *flows = mcast_flows(flow->object.context->process->server);
+	struct flow_rule rule;
+
+	json_number(out, "qpn", flow->qp->qpn);
+	if (!flows || !flows_read(flows, flow->place, &rule))
+		return;
+	json_words(out, "type", types[rule.type]);
+	json_number(out, "priority", rule.priority);
+	json_flag(out, "drops", rule.actions & FLOW_DROP);
+	json_flag(out, "counts", rule.actions & FLOW_COUNT);
+	json_flag(out, "passes", rule.actions & FLOW_DONT_TRAP);
+	json_number(out, "tag", rule.tag);
 }
 
 static void show_ah(const struct ah *ah, struct text *out)
@@ -272,6 +293,9 @@ static void show_object(const struct object *object, struct text *out)
 		break;
 	case OBJECT_QP:
 		show_qp((const struct qp *)object, out);
+		break;
+	case OBJECT_FLOW:
+		show_flow((const struct flow *)object, out);
 		break;
 	case OBJECT_SRQ:
 		show_srq((const struct srq *)object, out);

@@ -43,11 +43,13 @@
 #include "proto/limits.h"
 
 struct device;
+struct flows;
 struct groups;
 struct mcast;
 struct process;
 struct qp;
 struct server;
+struct user;
 
 struct mcast_group {
 	struct list node; /* in a hash bucket */
@@ -82,6 +84,11 @@ void mcast_close(struct server *server);
 
 /* A copy of the table's descriptor for a process, the caller's to close; or -errno. */
 int mcast_table(const struct server *server);
+/* The flow rules in the table. NULL: there is no table. */
+struct flows *mcast_flows(const struct server *server);
+/* A process may be reached by frames from now on: it has attached, or is back with all its rules;
+ * or, `user` NULL, it ends. */
+void mcast_reach(const struct server *server, uint32_t slot, const struct user *user);
 /* Processes of the last daemon may have returned or ended: sets `settled` in the table when all
  * have. */
 void mcast_settle(struct server *server);

@@ -24,6 +24,7 @@ struct request;
 /* In the order in which a context's objects are freed: users before what they use. */
 enum object_kind {
 	OBJECT_AH,
+	OBJECT_FLOW,
 	OBJECT_QP,
 	OBJECT_SRQ,
 	OBJECT_MW,
@@ -106,6 +107,13 @@ struct qp {
 	struct list groups; /* struct attachment.by_qp (mcast.h) */
 };
 
+/* A flow rule. */
+struct flow {
+	struct object object;
+	struct qp *qp;
+	uint32_t place; /* in the table (shm/flows.h) */
+};
+
 struct ah {
 	struct object object;
 	struct pd *pd;
@@ -157,6 +165,7 @@ void pd_release(struct pd *pd);
 void cq_release(struct cq *cq);
 void srq_release(struct srq *srq);
 void qp_release(struct qp *qp);
+void flow_release(struct flow *flow);
 void ah_release(struct ah *ah);
 
 #endif

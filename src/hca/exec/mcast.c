@@ -10,12 +10,10 @@
 #include "base/log.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/datagram_send.h"
-#include "hca/local/link.h"
-#include "hca/local/local_datagram.h"
+#include "hca/exec/fanout.h"
 #include "hca/process/books.h"
 #include "hca/process/capture.h"
 #include "hca/process/context.h"
-#include "hca/process/counters.h"
 #include "hca/process/hca.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/qp.h"
@@ -36,11 +34,6 @@ struct mcast {
 	/* Read under any QP's lock. `old`: the former daemon's, until this one's is settled; else
 	 * NULL. */
 	const struct groups *_Atomic table, *_Atomic old;
-};
-
-/* The slots to which the datagram at sq.next is still to be sent. */
-struct fanout {
-	uint64_t left[GROUPS_WORDS];
 };
 
 /* ------------------------------------------------------------------ the table */
@@ -130,6 +123,21 @@ static bool is_settled(const struct groups *table)
 {
 	/* [G2], pairs with [G1] */
 	return atomic_load_explicit(&table->settled, memory_order_acquire);
+}
+
+struct mcast_tables mcast_tables(const struct hca *hca)
+{
+	const struct mcast *mcast = hca->mcast;
+	struct mcast_tables tables = {0};
+
+	if (!mcast)
+		return tables;
+	tables.table = atomic_load(&mcast->table);
+	const struct groups *old = atomic_load(&mcast->old);
+
+	if (unlikely(old && tables.table) && !is_settled(tables.table))
+		tables.old = old;
+	return tables;
 }
 
 bool mcast_is_own(const struct hca *hca, const uint8_t gid[16], struct groups_known *last)
@@ -283,20 +291,6 @@ void mcast_for_each(struct hca *hca, const uint8_t gid[16], void (*visit)(struct
 
 /* ------------------------------------------------------------------ sending */
 
-/* The next slot to send the datagram to; LIMIT_SLOTS: none is left. */
-static uint32_t next_slot(const struct fanout *fanout)
-{
-	for (uint32_t i = 0; i < GROUPS_WORDS; i++)
-		if (fanout->left[i])
-			return i * 64 + (uint32_t)__builtin_ctzll(fanout->left[i]);
-	return LIMIT_SLOTS;
-}
-
-static void fanout_strike(struct fanout *fanout, uint32_t slot)
-{
-	fanout->left[slot / 64] &= ~(1ull << slot % 64);
-}
-
 /* Sends the datagram by RoCE if it leaves the host, and looks up its slots. Result as of
  * roce_datagram(). */
 static enum step fanout_begin(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
@@ -321,33 +315,14 @@ static enum step fanout_begin(struct qp *qp, struct send_wqe *wqe, const struct 
 	return STEP_DONE;
 }
 
-/* Sends it to one process after the other, while there is room on its link. */
-static enum step go_on(struct qp *qp, struct send_wqe *wqe, const struct iovec *local, int count)
-	REQUIRES(qp->lock)
-{
-	uint32_t slot;
-
-	while ((slot = next_slot(qp->fanout)) < LIMIT_SLOTS) {
-		struct link *link = slot ? link_get_datagram(qp->hca, slot) : NULL;
-		enum put put = PUT_DROPPED;
-
-		if (likely(link && !link_is_gone(link)))
-			put = local_datagram_put(qp, wqe, link, local, count);
-		if (put == PUT_WAIT || put == PUT_FAILED)
-			return put == PUT_WAIT ? STEP_WAIT : STEP_FAILED;
-		fanout_strike(qp->fanout, slot);
-	}
-	return datagram_sent(qp, wqe);
-}
-
 static enum step group_send(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
 			    int count) REQUIRES(qp->lock)
 {
-	if (unlikely(!qp->fanout))
-		qp->fanout = calloc(1, sizeof(*qp->fanout));
+	const struct fanout *fanout = fanout_get(qp);
+
 	/* A group's datagrams carry this QPN only (IBTA volume 1, 9.6.1.2): receivers would drop
 	 * any other. */
-	if (unlikely(!qp->fanout || (wqe->ud.remote_qpn & 0xffffff) != WIRE_MULTICAST_QPN))
+	if (unlikely(!fanout || (wqe->ud.remote_qpn & 0xffffff) != WIRE_MULTICAST_QPN))
 		return datagram_sent(qp, wqe);
 	enum step step = wqe->flags & SEND_BEGUN ? STEP_DONE : fanout_begin(qp, wqe, local, count);
 
@@ -355,23 +330,11 @@ static enum step group_send(struct qp *qp, struct send_wqe *wqe, const struct io
 		return datagram_fail(qp, wqe, IBV_WC_LOC_PROT_ERR);
 	if (step == STEP_WAIT)
 		return step;
-	return go_on(qp, wqe, local, count);
-}
-
-/* The process that the datagram waits for doesn't take it: goes on with the others. */
-static void group_skip(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->lock)
-{
-	uint32_t slot = qp->fanout ? next_slot(qp->fanout) : LIMIT_SLOTS;
-
-	(void)wqe;
-	if (slot >= LIMIT_SLOTS)
-		return;
-	counters_rare(qp->hca, PUB_LOCAL_NOT_TAKEN);
-	fanout_strike(qp->fanout, slot);
+	return fanout_go_on(qp, wqe, local, count);
 }
 
 const struct datagram_carrier datagram_group = {
 	.name = "group",
 	.send = group_send,
-	.skip = group_skip,
+	.skip = fanout_skip,
 };

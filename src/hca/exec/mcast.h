@@ -36,6 +36,13 @@ void mcast_take_table(struct hca *hca, int table);
  * table. Within an entry. */
 uint64_t mcast_addresses(const struct hca *hca);
 
+/* The daemon's table and, while processes of the last daemon haven't returned, that one's; NULL:
+ * there is none. They stay while the caller holds hca.engine or a QP's lock. */
+struct mcast_tables {
+	const struct groups *table, *old;
+};
+struct mcast_tables mcast_tables(const struct hca *hca);
+
 /* Whether this host has the address; also true if there is no table. `last`: the caller's cache of
  * the last answer. hca.engine is held. */
 bool mcast_is_own(const struct hca *hca, const uint8_t gid[16], struct groups_known *last);

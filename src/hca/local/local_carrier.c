@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "hca/engine/engine.h"
+#include "hca/exec/segment.h"
 #include "hca/local/datagram_inbox.h"
 #include "hca/local/link.h"
 #include "hca/local/local_conn.h"
@@ -25,6 +26,10 @@ void local_take_record(struct hca *hca, struct link *link, const struct ring_hea
 
 	if (unlikely(h->kind == REC_UD && record_qpn(h->dst) == WIRE_MULTICAST_QPN)) {
 		local_datagram_take_group(link, h, payload, room);
+		return;
+	}
+	if (unlikely(h->kind == REC_FRAME)) {
+		segment_take(hca, link, h, payload, room);
 		return;
 	}
 	if (unlikely(!qp || h->kind >= REC_KINDS)) {

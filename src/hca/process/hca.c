@@ -21,6 +21,7 @@
 #include "client/start.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/mcast.h"
+#include "hca/exec/segment.h"
 #include "hca/local/link.h"
 #include "hca/local/way.h"
 #include "hca/mem/hazard.h"
@@ -105,6 +106,8 @@ static int hca_attach(struct hca *hca)
 	hca->park_fd = roce.park;
 	hca->roce_flags = roce.flags;
 	err = mcast_make(hca, roce.groups);
+	if (!err)
+		err = segment_make(hca);
 	if (roce.groups >= 0)
 		sys_close(roce.groups);
 	if (err) {
@@ -122,6 +125,7 @@ static void hca_free(struct hca *hca)
 {
 	link_free_self(hca);
 	roce_unmake(hca);
+	segment_unmake(hca);
 	mcast_unmake(hca);
 	if (hca->pub)
 		munmap(hca->pub, PUB_SIZE);
@@ -397,6 +401,7 @@ static void after_fork_in_child(void)
 	return_leave(hca);
 	roce_leave(hca);
 	capture_leave(hca);
+	segment_leave(hca);
 	own_eventfd(hca->doorbell, EFD_NONBLOCK);
 	atomic_store_explicit(&hca->kicked, false, memory_order_relaxed);
 	own_memory(hca->pub, PUB_SIZE);

@@ -7,7 +7,8 @@
  *   carrier_self       RC and UC whose peer belongs to this process     (local/local_carrier.c)
  *   carrier_local      RC and UC whose peer belongs to another process  (local/local_carrier.c)
  *   carrier_roce       RC and UC whose peer is on another host          (roce/roce_qp.c)
- *   carrier_datagram   UD: each request goes the way that its address handle names
+ *   carrier_datagram   UD, raw packets: each request goes the way that its address handle names,
+ *                      frames to the device's segment
  *                      (struct datagram_carrier below)                  (exec/datagram_send.c)
  * What a carrier remembers about a QP is a structure of its own (struct local_qp, struct roce_qp),
  * which `connect` makes and `disconnect` frees. A further carrier (XRC, raw packets, another
@@ -116,6 +117,7 @@ struct datagram_carrier {
 	void (*skip)(struct qp *qp, struct send_wqe *wqe);
 };
 
-extern const struct datagram_carrier datagram_local, datagram_roce, datagram_group;
+extern const struct datagram_carrier datagram_local, datagram_roce, datagram_group,
+	datagram_segment;
 
 #endif

@@ -34,11 +34,12 @@ struct cqe {
 	uint32_t status; /* enum ibv_wc_status */
 	uint32_t opcode; /* enum ibv_wc_opcode */
 	uint32_t byte_len;
-	uint32_t imm; /* immediate (network order) or invalidated rkey */
+	uint32_t imm; /* immediate (network order) or invalidated rkey; a frame's flow tag */
 	uint32_t qp_num;
-	uint32_t src_qp;
+	uint32_t src_qp; /* a frame's VLAN tag, if it was taken out */
 	uint16_t wc_flags;
 	uint8_t sl;	     /* UD's receives: the packet's type (exec/datagram.c) */
+	bool is_frame;	     /* of a raw packet QP or a work queue */
 	uint32_t vendor_err; /* enum reason: why, for messages */
 	uint64_t timestamp;  /* ns, only kept when the CQ asks for it */
 };

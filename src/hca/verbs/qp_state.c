@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "hca/verbs/qp.h"
 
-enum column { RC, UC, UD, COLUMNS };
+enum column { RC, UC, UD, RAW, COLUMNS };
 
 #define PATH (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN)
 #define MIGRATE (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE)
@@ -30,12 +30,14 @@ static const struct transition transitions[] = {
 	 .to = IBV_QPS_INIT,
 	 .required = {[RC] = ADDRESSING | IBV_QP_ACCESS_FLAGS,
 		      [UC] = ADDRESSING | IBV_QP_ACCESS_FLAGS,
-		      [UD] = ADDRESSING | IBV_QP_QKEY}},
+		      [UD] = ADDRESSING | IBV_QP_QKEY,
+		      [RAW] = IBV_QP_PORT}},
 	{.from = IBV_QPS_INIT,
 	 .to = IBV_QPS_INIT,
 	 .optional = {[RC] = ADDRESSING | IBV_QP_ACCESS_FLAGS,
 		      [UC] = ADDRESSING | IBV_QP_ACCESS_FLAGS,
-		      [UD] = ADDRESSING | IBV_QP_QKEY}},
+		      [UD] = ADDRESSING | IBV_QP_QKEY,
+		      [RAW] = IBV_QP_PORT}},
 	{.from = IBV_QPS_INIT,
 	 .to = IBV_QPS_RTR,
 	 .required = {[RC] = PATH | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, [UC] = PATH},
@@ -51,24 +53,28 @@ static const struct transition transitions[] = {
 	 .optional = {[RC] = RATE | IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS |
 			     IBV_QP_MIN_RNR_TIMER,
 		      [UC] = RATE | IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
-		      [UD] = RATE | IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+		      [UD] = RATE | IBV_QP_CUR_STATE | IBV_QP_QKEY,
+		      [RAW] = RATE}},
 	{.from = IBV_QPS_RTS,
 	 .to = IBV_QPS_RTS,
 	 .optional = {[RC] = RATE | IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS |
 			     IBV_QP_MIN_RNR_TIMER,
 		      [UC] = RATE | IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
-		      [UD] = RATE | IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+		      [UD] = RATE | IBV_QP_CUR_STATE | IBV_QP_QKEY,
+		      [RAW] = RATE}},
 	{.from = IBV_QPS_RTS,
 	 .to = IBV_QPS_SQD,
 	 .optional = {[RC] = IBV_QP_EN_SQD_ASYNC_NOTIFY,
 		      [UC] = IBV_QP_EN_SQD_ASYNC_NOTIFY,
-		      [UD] = IBV_QP_EN_SQD_ASYNC_NOTIFY}},
+		      [UD] = IBV_QP_EN_SQD_ASYNC_NOTIFY,
+		      [RAW] = IBV_QP_EN_SQD_ASYNC_NOTIFY}},
 	{.from = IBV_QPS_SQD,
 	 .to = IBV_QPS_RTS,
 	 .optional = {[RC] = RATE | IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS |
 			     IBV_QP_MIN_RNR_TIMER,
 		      [UC] = RATE | IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
-		      [UD] = RATE | IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+		      [UD] = RATE | IBV_QP_CUR_STATE | IBV_QP_QKEY,
+		      [RAW] = RATE}},
 	{.from = IBV_QPS_SQD,
 	 .to = IBV_QPS_SQD,
 	 .optional = {[RC] = IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
@@ -102,7 +108,10 @@ static const struct transition *transition_find(enum ibv_qp_state from, enum ibv
 
 int qp_state_check(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 {
-	enum column c = type == IBV_QPT_RC ? RC : type == IBV_QPT_UC ? UC : UD;
+	enum column c = type == IBV_QPT_RC   ? RC
+			: type == IBV_QPT_UC ? UC
+			: type == IBV_QPT_UD ? UD
+					     : RAW;
 	int required = 0, optional = 0;
 
 	if (to != IBV_QPS_RESET && to != IBV_QPS_ERR) {

@@ -26,6 +26,7 @@ enum send_flag { /* struct send_wqe.flags */
 		 SEND_BEGUN = 256,     /* `psn` is set, and counted; to a group: qp.fanout is its */
 		 SEND_SETTLED = 512,   /* counted in qp.settled_out */
 		 SEND_BORROWED = 1024, /* inline, and in the program's memory: see sq_post() */
+		 SEND_CHECKSUMS = 2048, /* a frame whose checksums are computed: IBV_SEND_IP_CSUM */
 };
 
 struct send_wqe {

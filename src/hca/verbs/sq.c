@@ -27,6 +27,7 @@ static const uint32_t opcodes_of[] = {
 		       BIT(IBV_WR_SEND_WITH_INV) | BIT(IBV_WR_ATOMIC_WRITE),
 	[IBV_QPT_UC] = ANY_SEND | ANY_WRITE | ANY_WINDOW,
 	[IBV_QPT_UD] = ANY_SEND,
+	[IBV_QPT_RAW_PACKET] = BIT(IBV_WR_SEND),
 };
 
 static const uint8_t wc_opcode_of[] = {
@@ -269,6 +270,14 @@ static int fill_remote(struct send_wqe *wqe, const struct ibv_send_wr *wr)
 	}
 }
 
+void sq_to_segment(struct send_wqe *wqe, unsigned int flags)
+{
+	memset(&wqe->ud, 0, sizeof(wqe->ud));
+	wqe->ud.carrier = &datagram_segment;
+	if (flags & IBV_SEND_IP_CSUM)
+		wqe->flags |= SEND_CHECKSUMS;
+}
+
 /* A request that is executed here, without payload: see window.h. `type`: of a window to bind. */
 static int fill_window(struct send_wqe *wqe, const struct ibv_send_wr *wr, enum ibv_mw_type type)
 {
@@ -310,6 +319,8 @@ sq_fill(struct qp *qp, const struct ibv_send_wr *wr, enum ibv_mw_type type) REQU
 		if (unlikely(!wr->wr.ud.ah))
 			return EINVAL;
 		sq_address(wqe, ah_of(wr->wr.ud.ah), wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
+	} else if (unlikely(qp->type == IBV_QPT_RAW_PACKET)) {
+		sq_to_segment(wqe, flags);
 	} else {
 		fill_remote(wqe, wr);
 	}

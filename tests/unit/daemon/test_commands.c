@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <rdma/ib_user_ioctl_verbs.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -98,6 +99,13 @@ static const struct known on_context[] = {
 	ROW(PROTO_IMPORT_MR, proto_import_mr, proto_import_mr_resp),
 	ROW(PROTO_CREATE_CHANNEL_CQ, ib_uverbs_create_cq, proto_create_channel_cq_resp),
 	ROW(PROTO_CREATE_QP_CQS, proto_create_qp_cqs, proto_create_qp_cqs_resp),
+	ROW(PROTO_ALLOC_NULL_MR, proto_handle, ib_uverbs_reg_mr_resp),
+	ROW(PROTO_ALLOC_DM, proto_alloc_dm, proto_alloc_dm_resp),
+	ROW0(PROTO_FREE_DM, proto_handle),
+	ROW(PROTO_IMPORT_DM, proto_handle, proto_import_dm_resp),
+	ROW(PROTO_REG_DM_MR, proto_reg_dm_mr, ib_uverbs_reg_mr_resp),
+	ROW(PROTO_CREATE_FLOW, proto_create_flow, proto_create_flow_resp),
+	ROW0(PROTO_DESTROY_FLOW, proto_handle),
 };
 #define ON_CONTEXT (sizeof(on_context) / sizeof(on_context[0]))
 
@@ -602,6 +610,12 @@ static int create_qp(const struct ib_uverbs_create_qp *body)
 	return raw_call(ctx, IB_USER_VERBS_CMD_CREATE_QP, body, sizeof(*body), NULL, 0);
 }
 
+static bool is_type(int type)
+{
+	return (type >= 2 && type <= 4) || type == IB_UVERBS_QPT_RAW_PACKET ||
+	       type == (int)PROTO_QPT_WQ;
+}
+
 static void qp_attributes(void **state)
 {
 	uint32_t pd = raw_pd(ctx), cq = raw_cq(ctx, -1);
@@ -613,7 +627,7 @@ static void qp_attributes(void **state)
 	for (int type = 0; type < 256; type++) {
 		b = good;
 		b.qp_type = (uint8_t)type;
-		assert_int_equal(create_qp(&b), type >= 2 && type <= 4 ? 0 : -EOPNOTSUPP);
+		assert_int_equal(create_qp(&b), is_type(type) ? 0 : -EOPNOTSUPP);
 	}
 	b = good;
 	b.max_send_wr = LIMIT_QP_WR + 1;
@@ -643,8 +657,8 @@ static void qp_attributes(void **state)
 	b.is_srq = 1;
 	b.srq_handle = pd;
 	assert_int_equal(create_qp(&b), -EINVAL);
-	/* No partly created object is left: the CQ is used by the three QPs that were created. */
-	assert_int_equal(raw_count(&server, "qp"), 3);
+	/* No partly created object is left: the CQ is used by the five QPs that were created. */
+	assert_int_equal(raw_count(&server, "qp"), 5);
 }
 
 static void srq_attributes(void **state)
