@@ -75,8 +75,9 @@ void segment_unmake(struct hca *hca)
 {
 	if (!hca->segment)
 		return;
-	lock_assume_alone(&hca->segment->lock);
+	lock_take(&hca->segment->lock);
 	free(hca->segment->rules);
+	lock_give(&hca->segment->lock);
 	free(hca->segment);
 	hca->segment = NULL;
 }

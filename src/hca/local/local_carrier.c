@@ -19,7 +19,7 @@
 /* ------------------------------------------------------------------ records */
 
 void local_take_record(struct hca *hca, struct link *link, const struct ring_header *h,
-		       const uint8_t *payload, uint32_t room)
+		       const uint8_t *payload, uint32_t room) REQUIRES(hca->engine)
 {
 	uint32_t index = record_qpn(h->dst) & (LIMIT_QPS_PER_SLOT - 1);
 	struct qp *qp = hca->qps[index];
