@@ -331,6 +331,39 @@ static int taker(int fd)
 		pause();
 }
 
+/* With a network interface: sends a frame to 5, then prints what arrives. */
+static int station(int frames)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct rig rig = {.name = "station",
+			  .ctx = list && list[0] ? ibv_open_device(list[0]) : NULL};
+	struct end end;
+
+	CHECK(&rig, rig.ctx);
+	end_open(&end, &rig, &raw);
+	raw_ready(&rig, end.qp);
+	for (uint64_t id = 0; id < 64; id++)
+		receive_post(&end, end.qp, id);
+	struct ibv_flow *flow = flow_make(&rig, end.qp, rule_to(7, 0));
+
+	frame_send(&end, 5, 1);
+	printf("sent\n");
+	fflush(stdout);
+	for (int i = 0; i < frames; i++) {
+		struct ibv_wc wc = completion_wait(&end, end.rcq);
+		const uint8_t *at = end.buf + RECEIVES + wc.wr_id * 256;
+
+		printf("%u ", wc.byte_len);
+		for (uint32_t n = 0; n < wc.byte_len; n++)
+			printf("%02x", at[n]);
+		printf("\n");
+		fflush(stdout);
+	}
+	OK(&rig, ibv_destroy_flow(flow));
+	end_close(&end);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	static struct rig_test all[64];
@@ -339,6 +372,8 @@ int main(int argc, char **argv)
 
 	if (argc > 2 && !strcmp(argv[1], "--taker"))
 		return taker(atoi(argv[2]));
+	if (argc > 2 && !strcmp(argv[1], "--station"))
+		return station(atoi(argv[2]));
 	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
 		for (const struct rig_test *test = lists[i]; test->name; test++)
 			all[n++] = *test;

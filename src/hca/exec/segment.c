@@ -10,6 +10,7 @@
 #include "hca/exec/datagram_send.h"
 #include "hca/exec/execute.h"
 #include "hca/exec/fanout.h"
+#include "hca/exec/interface.h"
 #include "hca/exec/mcast.h"
 #include "hca/local/datagram_inbox.h"
 #include "hca/local/link.h"
@@ -294,6 +295,20 @@ static uint32_t steering_slots(const struct steering *steering, struct fanout *f
 	return several ? 0 : only;
 }
 
+/* Whether the frame also leaves the host: a frame to one station that a normal rule has taken
+ * doesn't. */
+static bool frame_leaves(const struct interface *interface, const struct seen *seen,
+			 const struct steering *steering)
+{
+	if (likely(!interface) || interface->device != seen->device)
+		return false;
+	for (uint32_t i = 0; i < steering->n && !ether_is_group(seen->parsed.outer.mac); i++)
+		if (steering->to[i].level < LEVEL_DEFAULT &&
+		    !(steering->to[i].actions & FLOW_DONT_TRAP))
+			return false;
+	return true;
+}
+
 static enum step segment_begin(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
 			       int count) REQUIRES(qp->lock)
 {
@@ -306,10 +321,19 @@ static enum step segment_begin(struct qp *qp, struct send_wqe *wqe, const struct
 		.blocks_self = qp->blocks_self,
 	};
 
+	int err = 0;
+
 	if (!copy_gather(head, local, count, 0, n))
-		return STEP_FAILED;
+		return datagram_fail(qp, wqe, IBV_WC_LOC_PROT_ERR);
 	ether_parse(head, n, &seen.parsed);
 	frame_steer(qp->hca, &seen, &steering);
+	if (frame_leaves(atomic_load_explicit(&qp->hca->interface, memory_order_acquire), &seen,
+			 &steering))
+		err = interface_send(qp->hca, local, count, wqe->length,
+				     wqe->flags & SEND_CHECKSUMS);
+	if (err)
+		return datagram_fail(qp, wqe,
+				     err == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
 	wqe->ud.remote_qpn = steering_slots(&steering, qp->fanout);
 	wqe->flags |= SEND_BEGUN;
 	qp->ud_psn++;
@@ -324,7 +348,7 @@ static enum step segment_carry(struct qp *qp, struct send_wqe *wqe, const struct
 	if (unlikely(!fanout_get(qp)))
 		return datagram_sent(qp, wqe);
 	if (!(wqe->flags & SEND_BEGUN) && segment_begin(qp, wqe, local, count) != STEP_DONE)
-		return datagram_fail(qp, wqe, IBV_WC_LOC_PROT_ERR);
+		return STEP_FAILED;
 	return fanout_go_on(qp, wqe, local, count);
 }
 
@@ -399,32 +423,54 @@ static void frame_take_one(struct hca *hca, const struct steering *steering, uin
 	frame_deliver(hca, qp, in);
 }
 
+/* Gives a frame to the queue pairs of this process that it is for. `in`: but for what is parsed
+ * here. */
+static void frame_arrive(struct hca *hca, struct arriving *in, struct seen *seen)
+	REQUIRES(hca->engine)
+{
+	struct steering steering;
+
+	in->seen = seen;
+	ether_parse(in->bytes, in->arrival.length, &seen->parsed);
+	frame_steer(hca, seen, &steering);
+	for (uint32_t i = 0; i < steering.n; i++)
+		if (steering.to[i].qpn >> LIMIT_QP_BITS == hca->slot)
+			frame_take_one(hca, &steering, i, in);
+}
+
 void segment_take(struct hca *hca, struct link *link, const struct ring_header *h,
 		  const uint8_t *frame, uint32_t room)
 {
 	/* The sender may still write into the ring: what is looked at is a copy. */
 	uint8_t bytes[LIMIT_FRAME];
-	struct steering steering;
 	struct seen seen = {
 		.device = h->imm & FRAME_DEVICE,
 		.source_qpn = record_qpn(h->src),
 		.blocks_self = h->imm & FRAME_BLOCKS_SELF,
 	};
+	struct arriving in = {
+		.link = link,
+		.bytes = bytes,
+		.arrival = {.length = h->length, .is_frame = true},
+	};
 
 	if (h->length > room || h->length < ETHER_HEADER || h->length > LIMIT_FRAME ||
 	    !frame_is_from_peer(hca, link, h))
 		return;
+	memcpy(bytes, frame, h->length);
+	frame_arrive(hca, &in, &seen);
+}
+
+void segment_take_outer(struct hca *hca, uint32_t device, const uint8_t *frame, uint32_t length)
+{
+	struct seen seen = {.device = device};
+	/* What must be kept for a receive is counted as the process's own. */
 	struct arriving in = {
-		.link = link,
-		.seen = &seen,
-		.bytes = bytes,
-		.arrival = {.length = h->length, .src_qpn = record_qpn(h->src), .is_frame = true},
+		.link = hca->self,
+		.bytes = frame,
+		.arrival = {.length = length, .is_frame = true},
 	};
 
-	memcpy(bytes, frame, h->length);
-	ether_parse(bytes, h->length, &seen.parsed);
-	frame_steer(hca, &seen, &steering);
-	for (uint32_t i = 0; i < steering.n; i++)
-		if (steering.to[i].qpn >> LIMIT_QP_BITS == hca->slot)
-			frame_take_one(hca, &steering, i, &in);
+	if (length >= ETHER_HEADER)
+		frame_arrive(hca, &in, &seen);
 }

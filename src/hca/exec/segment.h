@@ -32,4 +32,9 @@ void segment_leave(struct hca *hca);
 void segment_take(struct hca *hca, struct link *link, const struct ring_header *h,
 		  const uint8_t *frame, uint32_t room) REQUIRES(hca->engine);
 
+/* The same for a frame that arrived by the device's interface (interface.h), in memory that nothing
+ * else writes. */
+void segment_take_outer(struct hca *hca, uint32_t device, const uint8_t *frame, uint32_t length)
+	REQUIRES(hca->engine);
+
 #endif

@@ -20,6 +20,7 @@
 #include "base/sys.h"
 #include "client/start.h"
 #include "hca/engine/engine.h"
+#include "hca/exec/interface.h"
 #include "hca/exec/mcast.h"
 #include "hca/exec/segment.h"
 #include "hca/local/link.h"
@@ -125,6 +126,7 @@ static void hca_free(struct hca *hca)
 {
 	link_free_self(hca);
 	roce_unmake(hca);
+	interface_unmake(hca);
 	segment_unmake(hca);
 	mcast_unmake(hca);
 	if (hca->pub)
@@ -402,6 +404,7 @@ static void after_fork_in_child(void)
 	roce_leave(hca);
 	capture_leave(hca);
 	segment_leave(hca);
+	interface_leave(hca);
 	own_eventfd(hca->doorbell, EFD_NONBLOCK);
 	atomic_store_explicit(&hca->kicked, false, memory_order_relaxed);
 	own_memory(hca->pub, PUB_SIZE);

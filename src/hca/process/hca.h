@@ -53,6 +53,7 @@
 
 struct capture;
 struct fresh;
+struct interface;
 struct link;
 struct mcast;
 struct own_hazards;
@@ -141,9 +142,10 @@ struct hca {
 	 * further kick needs no write. */
 	_Atomic bool kicked;
 	struct lock engine;
-	struct mcast *mcast;	 /* groups: mcast.h */
-	struct segment *segment; /* frames: segment.h */
-	struct qp **qps;	 /* by index; written under hca.engine */
+	struct mcast *mcast;		     /* groups: mcast.h */
+	struct segment *segment;	     /* frames: segment.h */
+	struct interface *_Atomic interface; /* NULL: there is none (interface.h) */
+	struct qp **qps;		     /* by index; written under hca.engine */
 	struct list links GUARDED_BY(engine);
 	struct link *_Atomic link_by_slot[LIMIT_SLOTS];
 	/* The id of a link to the process at the slot that this side has ended or couldn't take,

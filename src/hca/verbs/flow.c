@@ -162,9 +162,7 @@ struct ibv_counters *flow_counters_create(struct ibv_context *context,
 		return NULL;
 	}
 	lock_init(&counters->lock, RANK_COUNTERS);
-	lock_take(&counters->lock);
 	list_init(&counters->points);
-	lock_give(&counters->lock);
 	counters->ibv.context = context;
 	return &counters->ibv;
 }

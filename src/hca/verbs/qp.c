@@ -10,6 +10,7 @@
 #include "base/mutex.h"
 #include "base/sys.h"
 #include "hca/engine/engine.h"
+#include "hca/exec/interface.h"
 #include "hca/mem/hazard.h"
 #include "hca/mem/pd.h"
 #include "hca/process/books.h"
@@ -379,6 +380,8 @@ static struct ibv_qp *qp_create_as(struct ibv_context *context, struct ibv_qp_in
 
 	if (!err)
 		err = check_source(context, attr);
+	if (!err && attr->qp_type == IBV_QPT_RAW_PACKET)
+		err = interface_want(context_of(context)->hca, context_of(context)->device_index);
 	if (!err && init_spreads(attr)) {
 		err = spread_make(attr, &spread);
 		if (!err)
