@@ -590,6 +590,8 @@ static void qp_flags_wrong(struct rig *rig)
 	CHECK_EQ(rig, qp_ex_error(&end, IBV_QPT_UC, flags, IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, 0),
 		 EINVAL);
 	CHECK_EQ(rig, qp_ex_error(&end, IBV_QPT_UD, flags, IBV_QP_CREATE_CVLAN_STRIPPING, 0),
+		 EINVAL); /* raw packets only */
+	CHECK_EQ(rig, qp_ex_error(&end, IBV_QPT_UD, flags, IBV_QP_CREATE_SCATTER_FCS, 0),
 		 EOPNOTSUPP);
 	/* No segmentation of large packets, and no claim of any. */
 	CHECK_EQ(rig, qp_ex_error(&end, IBV_QPT_UD, IBV_QP_INIT_ATTR_MAX_TSO_HEADER, 0, 0),
