@@ -149,6 +149,21 @@ struct ibv_mr *verbs_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t of
 			       unsigned int access);
 struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
 struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+struct ibv_flow *verbs_create_flow(struct ibv_qp *qp, struct ibv_flow_attr *attr);
+int verbs_destroy_flow(struct ibv_flow *flow);
+struct ibv_counters *verbs_create_counters(struct ibv_context *context,
+					   struct ibv_counters_init_attr *attr);
+int verbs_destroy_counters(struct ibv_counters *counters);
+int verbs_attach_counters(struct ibv_counters *counters, struct ibv_counter_attach_attr *attr,
+			  struct ibv_flow *flow);
+int verbs_read_counters(struct ibv_counters *counters, uint64_t *values, uint32_t count,
+			uint32_t flags);
+struct ibv_wq *verbs_create_wq(struct ibv_context *context, struct ibv_wq_init_attr *attr);
+int verbs_modify_wq(struct ibv_wq *wq, struct ibv_wq_attr *attr);
+int verbs_destroy_wq(struct ibv_wq *wq);
+struct ibv_rwq_ind_table *verbs_create_rwq_ind_table(struct ibv_context *context,
+						     struct ibv_rwq_ind_table_init_attr *attr);
+int verbs_destroy_rwq_ind_table(struct ibv_rwq_ind_table *table);
 struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr);
 int verbs_get_srq_num(struct ibv_srq *srq, uint32_t *number);
 struct ibv_xrcd *verbs_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *attr);

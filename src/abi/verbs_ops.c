@@ -85,6 +85,17 @@ void verbs_ops_fill(struct verbs_context *verbs)
 	verbs->open_xrcd = verbs_open_xrcd;
 	verbs->close_xrcd = verbs_close_xrcd;
 	verbs->open_qp = verbs_open_qp;
+	verbs->create_counters = verbs_create_counters;
+	verbs->destroy_counters = verbs_destroy_counters;
+	verbs->attach_counters_point_flow = verbs_attach_counters;
+	verbs->read_counters = verbs_read_counters;
+	verbs->ibv_create_flow = verbs_create_flow;
+	verbs->ibv_destroy_flow = verbs_destroy_flow;
+	verbs->create_wq = verbs_create_wq;
+	verbs->modify_wq = verbs_modify_wq;
+	verbs->destroy_wq = verbs_destroy_wq;
+	verbs->create_rwq_ind_table = verbs_create_rwq_ind_table;
+	verbs->destroy_rwq_ind_table = verbs_destroy_rwq_ind_table;
 }
 
 /* ------------------------------------------------------------------ other features of QPs */

@@ -161,7 +161,17 @@ int verbs_query_device_ex(struct ibv_context *context,
 	full.packet_pacing_caps = (struct ibv_packet_pacing_caps){
 		.qp_rate_limit_min = 1, /* kbps */
 		.qp_rate_limit_max = UINT32_MAX,
-		.supported_qpts = 1u << IBV_QPT_RC | 1u << IBV_QPT_UC | 1u << IBV_QPT_UD,
+		.supported_qpts = 1u << IBV_QPT_RC | 1u << IBV_QPT_UC | 1u << IBV_QPT_UD |
+				  1u << IBV_QPT_RAW_PACKET,
+	};
+	full.raw_packet_caps = RAW_PACKET_CAPS;
+	full.max_wq_type_rq = (uint32_t)full.orig_attr.max_qp;
+	full.rss_caps = (struct ibv_rss_caps){
+		.supported_qpts = 1u << IBV_QPT_RAW_PACKET,
+		.max_rwq_indirection_tables = LIMIT_TABLES,
+		.max_rwq_indirection_table_size = 1u << LIMIT_TABLE_LOG,
+		.rx_hash_fields_mask = RX_HASH_FIELDS,
+		.rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ,
 	};
 	full.tm_caps = (struct ibv_tm_caps){
 		.max_rndv_hdr_size = LIMIT_RNDV_BYTES,

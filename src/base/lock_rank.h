@@ -50,6 +50,8 @@
 	X(RANK_ENGINE, "hca.engine")	       /* the engine */                                   \
 	X(RANK_QP, "qp.lock")                                                                     \
 	X(RANK_SRQ, "srq.lock")                                                                   \
+	X(RANK_COUNTERS, "counters.lock")   /* counters of flow rules */                          \
+	X(RANK_SEGMENT, "segment.lock")	    /* the copy of the flow rules */                      \
 	X(RANK_WINDOWS, "hca.windows_lock") /* states of memory windows */                        \
 	X(RANK_XRC, "hca.xrc->lock")	    /* what the daemon is to hear of XRC queue pairs */   \
 	X(RANK_ACTIVE, "hca.active_lock")   /* QPs with a timer */                                \

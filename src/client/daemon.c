@@ -23,7 +23,7 @@
 
 struct packet {
 	struct ib_uverbs_cmd_hdr header;
-	uint8_t body[512];
+	uint8_t body[640];
 };
 
 static int conn_exchange(struct daemon_conn *conn, uint32_t command, const void *body, size_t size,
@@ -77,6 +77,7 @@ static const char *limit_of(uint32_t command, uint32_t *limit)
 		{IB_USER_VERBS_CMD_OPEN_QP, LIMIT_QP, "queue pairs"},
 		{IB_USER_VERBS_CMD_CREATE_QP, LIMIT_QP, "queue pairs"},
 		{PROTO_CREATE_QP_CQS, LIMIT_QP, "queue pairs"},
+		{PROTO_CREATE_FLOW, LIMIT_USER_FLOWS, "flow rules"},
 	};
 
 	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
@@ -623,6 +624,25 @@ int daemon_detach_mcast(struct daemon_conn *conn, uint32_t qp, const uint8_t gid
 	memcpy(body.gid, gid, sizeof(body.gid));
 	return conn_exchange_simple(conn, IB_USER_VERBS_CMD_DETACH_MCAST, &body, sizeof(body), NULL,
 				    0);
+}
+
+int daemon_create_flow(struct daemon_conn *conn, const struct proto_create_flow *body,
+		       uint32_t *handle)
+{
+	struct proto_create_flow_resp resp;
+	int err = conn_exchange_simple(conn, PROTO_CREATE_FLOW, body, sizeof(*body), &resp,
+				       sizeof(resp));
+
+	if (!err)
+		*handle = resp.handle;
+	return err;
+}
+
+int daemon_destroy_flow(struct daemon_conn *conn, uint32_t handle)
+{
+	const struct proto_handle body = {.handle = handle};
+
+	return conn_exchange_simple(conn, PROTO_DESTROY_FLOW, &body, sizeof(body), NULL, 0);
 }
 
 int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, uint32_t max_sge,

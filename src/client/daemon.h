@@ -170,6 +170,11 @@ void daemon_destroy_qp(struct daemon_conn *conn, uint32_t handle);
 int daemon_attach_mcast(struct daemon_conn *conn, uint32_t qp, const uint8_t gid[16], uint16_t lid);
 int daemon_detach_mcast(struct daemon_conn *conn, uint32_t qp, const uint8_t gid[16], uint16_t lid);
 
+/* A flow rule; results as proto.h says. */
+int daemon_create_flow(struct daemon_conn *conn, const struct proto_create_flow *body,
+		       uint32_t *handle);
+int daemon_destroy_flow(struct daemon_conn *conn, uint32_t handle);
+
 int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, uint32_t max_sge,
 		      uint32_t *handle);
 int daemon_create_xsrq(struct daemon_conn *conn, const struct ib_uverbs_create_xsrq *body,

@@ -86,6 +86,20 @@
 #define LIMIT_MCAST_QPS 1024u
 #define LIMIT_MCAST_ATTACHED 65536u
 
+/* Flow rules of the host, and those of one user. */
+#define LIMIT_FLOWS 4096u
+#define LIMIT_USER_FLOWS 1024u
+/* Bytes of a frame that a raw packet queue pair sends: they fit one record of a ring. */
+#define LIMIT_FRAME 8160u
+/* The logarithm of the work queues in an indirection table. */
+#define LIMIT_TABLE_LOG 11u
+#define LIMIT_TABLES 65536u /* the library makes them: what a device says */
+
+/* enum ibv_rx_hash_fields: addresses, ports and ESP's index, outside tunnels and inside. */
+#define RX_HASH_FIELDS 0x800001ffull
+/* enum ibv_raw_packet_caps: VLAN tags can be taken out, checksums are computed and checked. */
+#define RAW_PACKET_CAPS 5u
+
 #define DEVICE_VENDOR_ID 0x766562u /* "veb", with the bit for locally administered */
 /* The vendor's only device. perftest compares part numbers without looking at the vendor: for a
  * number that it takes for another vendor's part it calls what that part's driver has

@@ -74,6 +74,9 @@ enum proto_command {
 	PROTO_XRC_SOCKET = 0x95,  /* process connection: struct proto_xrc_socket */
 	PROTO_XRC_MEMORY_RETURNS = 0x96, /* process connection, a process that returns: no body,
 					    with the file that PROTO_XRC_MEMORY gave */
+	/* Flow rules (the kernel has extended commands, of a size that varies). */
+	PROTO_CREATE_FLOW = 0xb0,  /* context: struct proto_create_flow */
+	PROTO_DESTROY_FLOW = 0xb1, /* context: struct proto_handle */
 };
 
 /* A bit of ib_uverbs_cmd_hdr.command, and of rdma_ucm_cmd_hdr.cmd, that the kernel doesn't use. */
@@ -380,6 +383,29 @@ struct proto_reg_dm_mr {
 	uint32_t pd;
 	uint32_t dm; /* of this context, or of one with the same token */
 	uint32_t access;
+	uint32_t reserved;
+};
+
+/* CREATE_QP's qp_type of a work queue: a queue pair that only receives (hca/verbs/wq.h). */
+#define PROTO_QPT_WQ 0x80u
+
+#define PROTO_FLOW_BYTES 512u
+
+/* PROTO_CREATE_FLOW. The fields are those of struct ibv_flow_attr; `specs` has `count`
+ * specifications in the kernel's layout (src/wire/steer.h). The answer is sent when all processes
+ * can see the rule. -EOPNOTSUPP, -EINVAL: as steer_check() says, or the queue pair isn't of type
+ * RAW_PACKET; -ENOMEM: there are too many rules. */
+struct proto_create_flow {
+	uint32_t qp;
+	uint32_t type, flags;
+	uint16_t priority, size;
+	uint8_t port, count;
+	uint8_t reserved[6];
+	uint8_t specs[PROTO_FLOW_BYTES];
+};
+
+struct proto_create_flow_resp {
+	uint32_t handle;
 	uint32_t reserved;
 };
 

@@ -80,8 +80,11 @@ static struct device *find_locked(__be64 guid) REQUIRES(devices_lock)
 	struct ibv_device **list = ibv_get_device_list(&count);
 	struct device *found = NULL;
 
-	if (!list)
+	if (!list) {
+		if (errno == ENOSYS) /* rdma-core's libibverbs, and a kernel without RDMA */
+			errno = ENODEV;
 		return NULL;
+	}
 	errno = ENODEV;
 	for (int i = 0; i < count && !found; i++)
 		if (ibv_get_device_guid(list[i]) == guid)

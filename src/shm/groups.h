@@ -25,6 +25,7 @@
  * half of it: that answer is kept with the old number.
  *
  * The file also holds the table of XRC target queue pairs (xrc.h).
+ * The flow rules of raw packet queue pairs are in the same file (flows.h).
  *
  * The next daemon makes a new table, which lacks the processes that haven't returned yet. Senders
  * use the old table as well until the new one is `settled`.
@@ -37,6 +38,7 @@
 #include <stdint.h>
 
 #include "proto/limits.h"
+#include "shm/flow_rules.h"
 #include "shm/xrc.h"
 
 #define GROUPS_MAGIC 0x766267726f757073ull
@@ -68,6 +70,7 @@ struct groups {
 	_Alignas(4096) struct groups_gid gid[GROUPS_PLACES];
 	_Alignas(4096) struct groups_slots slots[GROUPS_PLACES];
 	_Alignas(4096) struct xrc_table xrc;
+	_Alignas(4096) struct flow_rules flows;
 };
 
 #define GROUPS_SIZE sizeof(struct groups)

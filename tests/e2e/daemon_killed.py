@@ -9,7 +9,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 
@@ -25,18 +24,9 @@ def kill_daemon(stage):
     poll_until(lambda: pids[0] not in stage.daemons(), 5)
 
 
-def resources(stage):
-    """What `verbena resources --json` says; None without a daemon."""
-    done = subprocess.run([VERBENA, "resources", "--json"], env=stage.environment, timeout=20,
-                          stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    if done.returncode:
-        return None
-    return json.loads(done.stdout)
-
-
 def held(stage):
     """Who holds what, without what changes by itself: kind -> sorted entries."""
-    reply = resources(stage)
+    reply = stage.resources()
     if reply is None:
         return None
     del reply["ok"], reply["cm_id"]  # identifiers end with their daemon
@@ -54,7 +44,7 @@ def long_traffic(stage, program, seconds, *options):
     pair = stage.start_pair(words, words + ["localhost"], port)
 
     def connected():
-        reply = resources(stage)
+        reply = stage.resources()
         mine = {process.pid for process in pair}
         states = [entry["state"] for entry in (reply or {}).get("qp", []) if entry["pid"] in mine]
         linked = [client for client in stage.clients()
@@ -101,6 +91,23 @@ def all_come_back(stage):
         require(False, f"not back: {json.dumps(lost)[:2000]}\n{stage.log_tail()}")
     for pair in pairs:
         finish(stage, pair, 30)
+    stage.expect_no_clients()
+
+
+def rules_come_back(stage):
+    """Raw packets go on without a daemon, and their flow rules return to the next one."""
+    ends = ["00:11:22:33:44:55", "00:11:22:33:44:66"]
+    pair = []
+    for role, mine, theirs in (("server", *ends), ("client", *reversed(ends))):
+        pair.append(stage.start("raw_ethernet_lat", "-F", "-D", 6, f"--{role}", "-B", mine, "-E",
+                                theirs))
+        require(poll_until(lambda: len((stage.resources() or {}).get("flow", [])) == len(pair),
+                           20), f"no flow rule\n{tail(pair[-1].output())}")
+    before = held(stage)
+    kill_daemon(stage)
+    stage.run("ibv_devices")
+    require(poll_until(lambda: held(stage) == before, 10), f"not back\n{stage.log_tail()}")
+    finish(stage, pair, 30)
     stage.expect_no_clients()
 
 
@@ -224,6 +231,7 @@ def main():
     for program in ("ib_send_bw", "ib_write_bw", "ib_read_bw"):
         suite.case(f"{program} goes on without a daemon", traffic_goes_on, stage, program)
     suite.case("all return to the next daemon", all_come_back, stage)
+    suite.case("flow rules return, too", rules_come_back, stage)
     suite.case("the dead are noticed", the_dead_are_noticed, stage)
     suite.case(f"many times (VERBENA_SEED={seed})", many_times, stage, seed)
     suite.stage_closed(stage)

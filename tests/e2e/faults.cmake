@@ -37,6 +37,16 @@ foreach(carrier self self2 local ring wire)
 		${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:groups> -c ${carrier})
 endforeach()
 
+# Raw packets and flow rules.
+add_executable(raw raw.c raw_spread.c raw_wrong.c rig.c end.c)
+target_link_libraries(raw PRIVATE ibverbs Threads::Threads)
+set_target_properties(raw PROPERTIES
+	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
+foreach(carrier self self2 local ring)
+	verbena_script_test(e2e.raw_${carrier} TIMEOUT 300 LABELS e2e
+		COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:raw> -c ${carrier})
+endforeach()
+
 # A process number that comes again, and exec(): in a PID namespace, where numbers can be chosen.
 add_executable(reborn reborn.c)
 target_link_libraries(reborn PRIVATE ibverbs)

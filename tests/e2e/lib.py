@@ -343,6 +343,12 @@ class Stage:
             return None
         return json.loads(done.stdout)
 
+    def resources(self):
+        """What `verbena resources --json` says; None when there is no daemon."""
+        done = subprocess.run([VERBENA, "resources", "--json"], env=self.environment, timeout=20,
+                              stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        return None if done.returncode else json.loads(done.stdout)
+
     def clients(self):
         """The daemon's clients; none when there is no daemon."""
         status = self.status()

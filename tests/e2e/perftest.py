@@ -13,7 +13,7 @@ import re
 import sys
 
 from lib import (FULL, PORTS, SANITIZE, SLOW, Stage, Suite, chosen, device_mtu, need_programs,
-                 require, tail)
+                 poll_until, require, tail)
 
 MIB = 1024 * 1024
 WIRE = os.environ.get("VERBENA_CARRIER") == "wire"
@@ -245,13 +245,44 @@ def many(suite, stage):
                    seconds=200, before=USUAL_LIMITS)
 
 
+MACS = ("00:11:22:33:44:55", "00:11:22:33:44:66")
+ADDRESSES = ("-J", "10.0.0.1", "-j", "10.0.0.2", "-K", 5000, "-k", 6000)
+
+
+def measure_raw(stage, program, size, *options):
+    """One run with raw packets. The two ends don't talk to each other: the client may begin when the
+    server's flow rule is there. A receive for each frame, as with other datagrams."""
+    words = [program, "-F", "-s", size, "-n", 1000, "-r", 1000, *options]
+    server = stage.start(*words, "--server", "-B", MACS[0], "-E", MACS[1])
+
+    def has_rule():
+        rules = (stage.resources() or {}).get("flow", [])
+        return any(rule["pid"] == server.pid for rule in rules) or not server.running()
+
+    require(poll_until(has_rule, 20), f"no flow rule\n{tail(server.output())}")
+    client = stage.start(*words, "--client", "-B", MACS[1], "-E", MACS[0])
+    _, text = stage.finish_pair(server, client, seconds=60)
+    require(size in rows(text), f"no row for {size}\n{tail(text)}")
+
+
+def raw(suite, stage):
+    """Raw packets, with the headers that perftest can make."""
+    for program, size, *options in (
+            ("raw_ethernet_lat", 64), ("raw_ethernet_bw", 1024),
+            ("raw_ethernet_bw", 1024, "--promiscuous"), ("raw_ethernet_bw", 1024, *ADDRESSES),
+            ("raw_ethernet_lat", 512, *ADDRESSES, "--tcp"),
+            ("raw_ethernet_bw", 512, *ADDRESSES, "--vlan_en")):
+        suite.case(f"{program} {size} B " + " ".join(str(word) for word in options), measure_raw,
+                   stage, program, size, *options)
+
+
 GROUPS = {"many": many, "basics": basics, "latency": options_of_latency, "bandwidth": options_of_bandwidth,
-          "memory": memory, "sizes": all_sizes, "brief": brief, "xrc": xrc}
+          "memory": memory, "sizes": all_sizes, "brief": brief, "xrc": xrc, "raw": raw}
 
 
 def main():
     """The groups that the command line names, or all."""
-    need_programs("ib_send_bw", "ib_atomic_lat")
+    need_programs("ib_send_bw", "ib_atomic_lat", "raw_ethernet_bw")
     groups, cases = chosen(GROUPS, usual=[group for group in GROUPS if group != "brief"])
     suite = Suite("perftest " + " ".join(groups), only=cases)
     stage = Stage()

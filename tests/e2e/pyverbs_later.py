@@ -15,12 +15,6 @@ NEED_SYSFS = ("test_rdmacm.CMTestCase.*",)
 NEWER_TESTS = ()
 
 LATER = {
-    "raw packet QPs, flow rules and RSS come later": (
-        "test_qp.QPTest.test_create_raw_qp_*attr",
-        "test_qp.QPTest.test_query_raw_qp",
-        "test_flow.FlowTest.*",
-        "test_rss_traffic.RSSTrafficTest.test_rss_traffic",
-    ),
     "needs reserved huge pages": (
         "test_odp.OdpTestCase.test_odp_rc_huge_*",
         "test_parent_domain.ParentDomainTrafficTest.test_huge_page_traffic",

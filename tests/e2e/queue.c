@@ -191,7 +191,7 @@ static void too_much(struct rig *rig)
 	attr.recv_cq = NULL;
 	qp_refused(&end, attr, EINVAL);
 	attr.recv_cq = end.rcq;
-	attr.qp_type = IBV_QPT_RAW_PACKET;
+	attr.qp_type = IBV_QPT_DRIVER;
 	qp_refused(&end, attr, EOPNOTSUPP);
 
 	CHECK(rig, !ibv_create_srq(end.pd, &srq) && errno == EINVAL);

@@ -306,6 +306,19 @@ int daemon_detach_mcast(struct daemon_conn *conn, uint32_t qp, const uint8_t gid
 	return 0;
 }
 
+int daemon_create_flow(struct daemon_conn *conn, const struct proto_create_flow *body,
+		       uint32_t *handle)
+{
+	(void)conn, (void)body;
+	return made(handle);
+}
+
+int daemon_destroy_flow(struct daemon_conn *conn, uint32_t handle)
+{
+	(void)conn, (void)handle;
+	return ended();
+}
+
 int daemon_create_srq(struct daemon_conn *conn, uint32_t pd, uint32_t max_wr, uint32_t max_sge,
 		      uint32_t *handle)
 {

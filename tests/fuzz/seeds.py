@@ -292,8 +292,29 @@ def topology_files():
         yield list(text.encode())
 
 
+def flow_rules():
+    """One specification of each kind, with a frame that has all the layers."""
+    lengths = {0x20: 16, 0x30: 12, 0x31: 40, 0x34: 8, 0x40: 4, 0x41: 4, 0x50: 4, 0x51: 8, 0x60: 4,
+               0x1000: 4, 0x1001: 0, 0x1003: 4}
+    macs = bytes(11) + b"\1"
+    ip = b"\x45\0\0\x60\0\0\0\0\x40%c\0\0\x0a\0\0\1\x0a\0\0\2"
+    vxlan = b"\x11\x11\x12\xb5\0\x50\0\0\x08\0\0\0\1\2\3\0"
+    frame = (macs + b"\x81\0\0\1\x08\0" + ip % 17 + vxlan + macs + b"\x08\0" + ip % 6
+             + bytes(20))
+    gre = macs + b"\x08\0" + ip % 47 + b"\xb0\0\x88\x47" + bytes(14) + b"\1\0" + ip % 17
+    ipv6 = macs + b"\x86\xdd\x60\0\0\0\0\x18\0\x40" + bytes(32) + b"\x2c" + bytes(7) + bytes(16)
+    for kind, length in lengths.items():
+        action = kind >= 0x1000
+        for inner in (0,) if action else (0, 0x100):
+            size = 16 if action and length else 8 + (0 if action else 2 * length)
+            spec = (kind | inner).to_bytes(4, "little") + size.to_bytes(2, "little") + bytes(2)
+            spec += bytes(size - 8)
+            for packet in (frame, gre, ipv6):
+                yield bytes([1]) + len(spec).to_bytes(2, "little") + spec + packet
+
+
 def main():
-    for make in (daemon_commands, ring_entries, shared_tables, packets, transport, cm_mads, cm_commands, cm_daemon,
+    for make in (daemon_commands, ring_entries, shared_tables, packets, flow_rules, transport, cm_mads, cm_commands, cm_daemon,
                  fabric_smps, fabric_umads, sm_queries, topology_files):
         folder = pathlib.Path(sys.argv[1]) / make.__name__
         folder.mkdir(parents=True, exist_ok=True)

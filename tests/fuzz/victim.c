@@ -119,6 +119,7 @@ void region_register(unsigned int region)
 	mr->ibv.lkey = lkey;
 	mr->ibv.rkey = mr->rkey = lkey + 1;
 	/* Names that differ from the addresses, for one of them. */
+	mr->base = (uintptr_t)mr->ibv.addr;
 	mr->iova = region == REGION_REMOTE ? 0x10000 : (uintptr_t)mr->ibv.addr;
 	MUST(mr_publish(victim.hca, mr) == 0);
 	victim.registered[region] = true;

@@ -22,8 +22,9 @@ const char *ibv_wc_status_str(int status)
 
 /* Scenarios with few executions first: each mutant tries them in this order. */
 static const struct model_scenario *const lists[] = {
-	copy_scenarios,	 mapped_scenarios, ring_scenarios, tap_scenarios,  groups_scenarios,
-	mcast_scenarios, window_scenarios, mr_scenarios,   link_scenarios, engine_scenarios,
+	copy_scenarios,	  mapped_scenarios, ring_scenarios,   tap_scenarios,
+	groups_scenarios, flows_scenarios,  mcast_scenarios,  window_scenarios,
+	mr_scenarios,	  link_scenarios,   engine_scenarios,
 };
 static const char *only;
 static bool verbose;

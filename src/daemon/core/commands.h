@@ -40,6 +40,8 @@ command_fn command_open_xrcd, command_close_xrcd, command_open_qp;
 command_fn command_xrc_query, command_xrc_modify, command_xrc_report, command_xrc_returns;
 /* xrc_share.c */
 command_fn command_xrc_memory, command_xrc_socket, command_xrc_memory_returns;
+/* flow.c */
+command_fn command_create_flow, command_destroy_flow;
 /* mcast.c */
 command_fn command_attach_mcast, command_detach_mcast;
 /* route.c */

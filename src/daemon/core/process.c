@@ -28,6 +28,7 @@
 #include "daemon/core/server.h"
 #include "daemon/core/user.h"
 #include "daemon/net/link.h"
+#include "daemon/net/mcast.h"
 #include "daemon/objects/context.h"
 
 /* QPN indices are reused as late as possible: a packet in flight carries nothing else that would
@@ -250,6 +251,8 @@ static int take_numbers(struct process *process, const struct proto_attach *body
 	slots->count++;
 	process->user->processes++;
 	roster_enter(&process->server->roster, process);
+	if (!process->returning)
+		mcast_reach(process->server, process->slot, process->user);
 	return 0;
 }
 
@@ -272,6 +275,7 @@ static void give_numbers(struct process *process)
 	keys_fini(&process->keys);
 	slots->process[process->slot] = NULL;
 	xrc_process_ended(process->server, process->slot);
+	mcast_reach(process->server, process->slot, NULL);
 	slots->count--;
 	process->user->processes--;
 	process_slot_done(process->server, process->slot);

@@ -166,6 +166,7 @@ int command_returned(struct request *request, void *response)
 
 	(void)response;
 	process->returning = false;
+	mcast_reach(process->server, process->slot, process->user);
 	process->awaited_by = NULL;
 	ids_claimed(&process->qpns);
 	keys_claimed(&process->keys);

@@ -21,6 +21,7 @@
 #include "daemon/net/slot_socket.h"
 #include "daemon/objects/context.h"
 #include "daemon/objects/pinned.h"
+#include "shm/flow_rules.h"
 #include "shm/pub.h"
 
 /* ------------------------------------------------------------------ status */
@@ -244,7 +245,9 @@ static void show_qp(const struct qp *qp, struct text *out)
 					    [IB_UVERBS_QPT_UC] = "UC",
 					    [IB_UVERBS_QPT_UD] = "UD",
 					    [IB_UVERBS_QPT_XRC_INI] = "XRC_SEND",
-					    [IB_UVERBS_QPT_XRC_TGT] = "XRC_RECV"};
+					    [IB_UVERBS_QPT_XRC_TGT] = "XRC_RECV",
+					    [IB_UVERBS_QPT_RAW_PACKET] = "RAW_PACKET",
+					    [PROTO_QPT_WQ] = "WQ"};
 	struct pub_qp_view view = qp_view(qp);
 	uint32_t state = pub_qp_state(view.state);
 
@@ -262,8 +265,25 @@ static void show_qp(const struct qp *qp, struct text *out)
 		json_number(out, "recv_cq", qp->recv_cq->object.handle);
 	if (qp->srq)
 		json_number(out, "srq", qp->srq->object.handle);
-	if (view.peer && qp->type != IB_UVERBS_QPT_UD)
+	if (view.peer && (qp->type == IB_UVERBS_QPT_RC || qp->type == IB_UVERBS_QPT_UC))
 		json_number(out, "remote_qpn", view.peer & 0xffffff);
+}
+
+static void show_flow(const struct flow *flow, struct text *out)
+{
+	static const char *const types[] = {"NORMAL", "ALL_DEFAULT", "MC_DEFAULT", "SNIFFER"};
+	const struct flow_rules *flows = mcast_flows(flow->object.context->process->server);
+	struct flow_rule rule;
+
+	json_number(out, "qpn", flow->qp->qpn);
+	if (!flows || !flows_read(flows, flow->place, &rule))
+		return;
+	json_words(out, "type", types[rule.type]);
+	json_number(out, "priority", rule.priority);
+	json_flag(out, "drops", rule.actions & FLOW_DROP);
+	json_flag(out, "counts", rule.actions & FLOW_COUNT);
+	json_flag(out, "passes", rule.actions & FLOW_DONT_TRAP);
+	json_number(out, "tag", rule.tag);
 }
 
 static void show_ah(const struct ah *ah, struct text *out)
@@ -329,6 +349,9 @@ static void show_object(const struct object *object, struct text *out)
 		break;
 	case OBJECT_QP:
 		show_qp((const struct qp *)object, out);
+		break;
+	case OBJECT_FLOW:
+		show_flow((const struct flow *)object, out);
 		break;
 	case OBJECT_SRQ:
 		show_srq((const struct srq *)object, out);

@@ -44,7 +44,9 @@ enum {
 	(IB_UVERBS_DEVICE_UD_AV_PORT_ENFORCE | IB_UVERBS_DEVICE_CURR_QP_STATE_MOD | \
 	 IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT | IB_UVERBS_DEVICE_SYS_IMAGE_GUID |     \
 	 IB_UVERBS_DEVICE_RC_RNR_NAK_GEN | IB_UVERBS_DEVICE_SRQ_RESIZE |            \
-	 IB_UVERBS_DEVICE_MEM_WINDOW | IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B | IB_UVERBS_DEVICE_XRC)
+	 IB_UVERBS_DEVICE_MEM_WINDOW | IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B |        \
+	 IB_UVERBS_DEVICE_XRC | IB_UVERBS_DEVICE_RAW_IP_CSUM |                      \
+	 IB_UVERBS_DEVICE_MANAGED_FLOW_STEERING)
 
 /* The kernel's Soft-RoCE subtracts as much from the interface's MTU for all possible headers. */
 enum { HEADERS_BYTES = 80, MTU_BYTES_MIN = 256, MTU_BYTES_MAX = 4096 };
@@ -284,6 +286,7 @@ static void device_fill_response(const struct device *device,
 		.max_res_rd_atom = LIMIT_RD_ATOM * device_allowed(device, LIMIT_QP),
 		.max_qp_init_rd_atom = LIMIT_RD_ATOM,
 		.atomic_cap = ATOMIC_HCA,
+		.max_raw_ethy_qp = device_allowed(device, LIMIT_QP),
 		.max_mcast_grp = LIMIT_MCAST_GROUPS,
 		.max_mcast_qp_attach = LIMIT_MCAST_QPS,
 		.max_total_mcast_qp_attach = LIMIT_MCAST_ATTACHED,
@@ -325,6 +328,11 @@ int command_ex_query_device(struct request *request, void *response)
 	resp->cq_moderation_caps.max_cq_moderation_count = UINT16_MAX;
 	resp->cq_moderation_caps.max_cq_moderation_period = UINT16_MAX;
 	resp->max_dm_size = LIMIT_DM_BYTES;
+	resp->raw_packet_caps = RAW_PACKET_CAPS;
+	resp->max_wq_type_rq = device_allowed(request->conn->device, LIMIT_QP);
+	resp->rss_caps.supported_qpts = 1u << IB_UVERBS_QPT_RAW_PACKET;
+	resp->rss_caps.max_rwq_indirection_tables = LIMIT_TABLES;
+	resp->rss_caps.max_rwq_indirection_table_size = 1u << LIMIT_TABLE_LOG;
 	resp->timestamp_mask = UINT64_MAX; /* completions carry CLOCK_MONOTONIC in ns */
 	resp->hca_core_clock = 1000000;	   /* kHz */
 	resp->device_cap_flags_ex = CAPABILITIES | CAPABILITIES_EX;

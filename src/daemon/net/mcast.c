@@ -99,6 +99,19 @@ struct xrc_table *mcast_xrc_table(const struct server *server)
 	return &server->mcast->table->xrc;
 }
 
+struct flow_rules *mcast_flows(const struct server *server)
+{
+	return server->mcast ? &server->mcast->table->flows : NULL;
+}
+
+void mcast_reach(const struct server *server, uint32_t slot, const struct user *user)
+{
+	struct flow_rules *flows = mcast_flows(server);
+
+	if (flows)
+		flows_set_user(flows, slot, user ? (uint64_t)user->uid + 1 : 0);
+}
+
 void mcast_addresses_changed(struct server *server)
 {
 	if (server->mcast)

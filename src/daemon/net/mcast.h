@@ -43,11 +43,13 @@
 #include "proto/limits.h"
 
 struct device;
+struct flow_rules;
 struct groups;
 struct mcast;
 struct process;
 struct qp;
 struct server;
+struct user;
 struct xrc_table;
 
 struct mcast_group {
@@ -85,6 +87,11 @@ void mcast_close(struct server *server);
 int mcast_table(const struct server *server);
 /* The table of XRC target queue pairs, a part of that table. */
 struct xrc_table *mcast_xrc_table(const struct server *server);
+/* The flow rules in the table. NULL: there is no table. */
+struct flow_rules *mcast_flows(const struct server *server);
+/* A process may be reached by frames from now on: it has attached, or is back with all its rules;
+ * or, `user` NULL, it ends. */
+void mcast_reach(const struct server *server, uint32_t slot, const struct user *user);
 /* Processes of the last daemon may have returned or ended: sets `settled` in the table when all
  * have. */
 void mcast_settle(struct server *server);

@@ -16,20 +16,26 @@
 enum { CONTEXTS_MAX = 1024 };
 
 static const char *const kind_names[] = {
-	[OBJECT_AH] = "ah",	[OBJECT_QP] = "qp", [OBJECT_SRQ] = "srq",
-	[OBJECT_MW] = "mw",	[OBJECT_MR] = "mr", [OBJECT_DM] = "dm",
-	[OBJECT_CQ] = "cq",	[OBJECT_PD] = "pd", [OBJECT_CHANNEL] = "channel",
-	[OBJECT_XRCD] = "xrcd",
+	[OBJECT_AH] = "ah",	      [OBJECT_FLOW] = "flow", [OBJECT_QP] = "qp",
+	[OBJECT_SRQ] = "srq",	      [OBJECT_MW] = "mw",     [OBJECT_MR] = "mr",
+	[OBJECT_DM] = "dm",	      [OBJECT_CQ] = "cq",     [OBJECT_PD] = "pd",
+	[OBJECT_CHANNEL] = "channel", [OBJECT_XRCD] = "xrcd",
 };
 _Static_assert(sizeof(kind_names) / sizeof(kind_names[0]) == OBJECT_KINDS, "every kind has a name");
 
 /* The number of objects of each kind that one process may hold. */
 static const uint32_t quotas[] = {
-	[OBJECT_AH] = LIMIT_AH,	  [OBJECT_QP] = LIMIT_QPS_PER_SLOT - 1,
-	[OBJECT_SRQ] = LIMIT_SRQ, [OBJECT_MW] = LIMIT_MW,
-	[OBJECT_MR] = LIMIT_MR,	  [OBJECT_DM] = LIMIT_DM,
-	[OBJECT_CQ] = LIMIT_CQ,	  [OBJECT_CHANNEL] = LIMIT_CQ,
-	[OBJECT_PD] = LIMIT_PD,	  [OBJECT_XRCD] = LIMIT_XRCD,
+	[OBJECT_AH] = LIMIT_AH,
+	[OBJECT_FLOW] = LIMIT_USER_FLOWS,
+	[OBJECT_QP] = LIMIT_QPS_PER_SLOT - 1,
+	[OBJECT_SRQ] = LIMIT_SRQ,
+	[OBJECT_MW] = LIMIT_MW,
+	[OBJECT_MR] = LIMIT_MR,
+	[OBJECT_DM] = LIMIT_DM,
+	[OBJECT_CQ] = LIMIT_CQ,
+	[OBJECT_CHANNEL] = LIMIT_CQ,
+	[OBJECT_PD] = LIMIT_PD,
+	[OBJECT_XRCD] = LIMIT_XRCD,
 };
 _Static_assert(sizeof(quotas) / sizeof(quotas[0]) == OBJECT_KINDS, "every kind has a quota");
 
@@ -146,6 +152,9 @@ void object_destroy(struct object *object)
 	switch (object->kind) {
 	case OBJECT_AH:
 		ah_release((struct ah *)object);
+		break;
+	case OBJECT_FLOW:
+		flow_release((struct flow *)object);
 		break;
 	case OBJECT_QP:
 		qp_release((struct qp *)object);

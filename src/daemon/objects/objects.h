@@ -26,6 +26,7 @@ struct xrc_domain;
 /* In the order in which a context's objects are freed: users before what they use. */
 enum object_kind {
 	OBJECT_AH,
+	OBJECT_FLOW,
 	OBJECT_QP,
 	OBJECT_SRQ,
 	OBJECT_MW,
@@ -126,6 +127,13 @@ struct qp {
 	struct list by_target; /* on target->handles */
 };
 
+/* A flow rule. */
+struct flow {
+	struct object object;
+	struct qp *qp;
+	uint32_t place; /* in the table (shm/flow_rules.h) */
+};
+
 struct ah {
 	struct object object;
 	struct pd *pd;
@@ -182,6 +190,7 @@ void cq_release(struct cq *cq);
 void srq_release(struct srq *srq);
 void qp_release(struct qp *qp);
 void xrcd_release(struct xrcd *xrcd);
+void flow_release(struct flow *flow);
 void ah_release(struct ah *ah);
 
 #endif

@@ -51,6 +51,8 @@ static int check_type(uint8_t type)
 	case IB_UVERBS_QPT_UC:
 	case IB_UVERBS_QPT_UD:
 	case IB_UVERBS_QPT_XRC_INI:
+	case IB_UVERBS_QPT_RAW_PACKET:
+	case PROTO_QPT_WQ:
 		return 0;
 	default:
 		return -EOPNOTSUPP;

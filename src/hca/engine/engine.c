@@ -40,6 +40,7 @@
 #include "base/sys.h"
 #include "hca/engine/lease.h"
 #include "hca/engine/pass.h"
+#include "hca/exec/interface.h"
 #include "hca/fabric/membership.h"
 #include "hca/local/link.h"
 #include "hca/local/link_idle.h"
@@ -94,6 +95,7 @@ void engine_watch_qp_slow(struct qp *qp)
 #define ROOM (1ull << 33)
 #define ENDED (1ull << 34)   /* no number: a peer's process has ended */
 #define PACKETS (1ull << 35) /* no number: packets in a socket that was another process's */
+#define FRAMES (1ull << 36)  /* no number: the interface of raw packets */
 
 enum { PARTING_LOOK_NS = 1000000000 };
 
@@ -283,6 +285,8 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 			roce_woken(hca->roce);
 		else if (events[i].data.u64 & ENDED)
 			work_leave(&hca->engine_work, ENGINE_DEATHS);
+		else if (events[i].data.u64 & FRAMES)
+			interface_heard(hca);
 		else if (events[i].data.fd == hca->event_fd)
 			daemon_events(hca);
 		else if (hca->roce && events[i].data.fd == hca->roce_fd)
@@ -359,6 +363,13 @@ bool engine_await_room(struct hca *hca, int fd, unsigned int socket)
 		  "after a timeout",
 		  strerror(errno));
 	return false;
+}
+
+bool engine_hear_frames(struct hca *hca, int fd)
+{
+	struct epoll_event e = {.events = EPOLLIN | EPOLLET, .data.u64 = FRAMES};
+
+	return epoll_ctl(hca->epoll, EPOLL_CTL_ADD, fd, &e) == 0;
 }
 
 void engine_hear(struct hca *hca, int bell)

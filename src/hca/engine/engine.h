@@ -81,6 +81,9 @@ bool engine_await_room(struct hca *hca, int fd, unsigned int socket);
 /* Adds a bell (shm/bell.h) to what wakes the engine thread, which quiets it then. Engine thread
  * only. */
 void engine_hear(struct hca *hca, int bell);
+/* Has the engine thread call interface_heard() at each edge of this socket. False, with errno: it
+ * can't be arranged. */
+bool engine_hear_frames(struct hca *hca, int fd);
 /* Has the engine thread look at the links that have ended (ENGINE_DEATHS) once `fd`, a pidfd, says
  * that its process has ended. Closing it ends that. False: it can't be arranged. Engine thread
  * only. */

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "hca/engine/engine.h"
+#include "hca/exec/interface.h"
 #include "hca/local/link.h"
 #include "hca/local/local_carrier.h"
 #include "hca/local/local_conn.h"
@@ -211,6 +212,10 @@ unsigned int engine_pass_links(struct hca *hca, unsigned int *looked)
 		n += roce_pass(hca->roce);
 		*looked += ROCE_LOOKS;
 	}
+	struct interface *interface = atomic_load_explicit(&hca->interface, memory_order_acquire);
+
+	if (unlikely(interface && interface_ready(interface)))
+		n += interface_pass(hca, interface);
 	if (n)
 		atomic_store_explicit(&hca->handled,
 				      atomic_load_explicit(&hca->handled, memory_order_relaxed) + 1,

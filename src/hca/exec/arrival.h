@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A message, for the completion of its receive. */
+/* A message, or a frame of a raw packet queue pair, for the completion of its receive. */
 struct arrival {
 	uint32_t length;
 	uint32_t imm; /* network order; or the key that was invalidated */
@@ -15,6 +15,8 @@ struct arrival {
 	bool invalidates;
 	bool solicited;
 	bool is_write; /* RDMA WRITE with immediate */
+	bool is_frame;
+	uint32_t tag; /* a frame's: of the flow rule that took it */
 };
 
 #endif

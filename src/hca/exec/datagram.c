@@ -119,8 +119,12 @@ static bool datagram_pkey_fits(const struct qp *qp, const struct record_ud *ud) 
 enum datagram_fate datagram_admit(const struct qp *qp, const struct record_ud *ud,
 				  const struct arrival *arrival)
 {
-	if (qp->type != IBV_QPT_UD || !execute_receiving(qp))
+	bool takes = qp->type == (arrival->is_frame ? IBV_QPT_RAW_PACKET : IBV_QPT_UD);
+
+	if (!takes || !execute_receiving(qp))
 		return DATAGRAM_STATE;
+	if (arrival->is_frame)
+		return DATAGRAM_TAKEN;
 	if (unlikely(qp->hca->membership != NULL) && !datagram_pkey_fits(qp, ud))
 		return DATAGRAM_PKEY;
 	if (likely(ud->qkey == qp->attr.qkey))
@@ -139,6 +143,8 @@ enum datagram_fate datagram_execute(struct qp *qp, const struct record_ud *ud,
 
 	if (unlikely(fate != DATAGRAM_TAKEN))
 		return fate;
+	if (arrival->is_frame)
+		return frame_execute(qp, arrival, payload);
 	const struct recv_wqe *wqe;
 	uint32_t needed = arrival->length + sizeof(struct ibv_grh);
 

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "fabric/port_info.h"
 #include "hca/exec/datagram_send.h"
+#include "hca/exec/fanout.h"
 #include "hca/exec/mcast.h"
 #include "hca/fabric/membership.h"
 #include "hca/fabric/ways.h"
@@ -135,7 +136,9 @@ static enum step fabric_send_to_group(struct qp *qp, struct send_wqe *wqe,
 		datagram_label(qp, wqe, address);
 		tree_count(tree, datagram_words(wqe));
 	}
-	return mcast_fan_out(qp, wqe, local, count, tree_meets, tree);
+	const struct audience audience = {tree_meets, tree};
+
+	return mcast_fan_out(qp, wqe, local, count, &audience);
 }
 
 static enum step fabric_send_datagram(struct qp *qp, struct send_wqe *wqe,
@@ -168,7 +171,7 @@ static enum step fabric_send_datagram(struct qp *qp, struct send_wqe *wqe,
 static void fabric_skip_datagram(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->lock)
 {
 	if (address_of(qp, wqe).lid >= LID_MULTICAST)
-		mcast_skip(qp, wqe);
+		fanout_skip(qp, wqe);
 	else
 		local_datagram_skip(qp, wqe);
 }

@@ -44,7 +44,7 @@ static enum step datagram_start(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp
 	struct iovec local[LIMIT_SGE];
 	int count = sq_segments(qp, wqe, 0, local, &holds);
 
-	if (unlikely(wqe->length > DATAGRAM_BYTES))
+	if (unlikely(wqe->length > (qp->type == IBV_QPT_UD ? DATAGRAM_BYTES : LIMIT_FRAME)))
 		return datagram_fail(qp, wqe, IBV_WC_LOC_LEN_ERR);
 	if (unlikely(count < 0))
 		return datagram_fail(qp, wqe, IBV_WC_LOC_PROT_ERR);

@@ -183,6 +183,11 @@ enum datagram_fate {
 enum datagram_fate datagram_admit(const struct qp *qp, const struct record_ud *ud,
 				  const struct arrival *arrival) REQUIRES(qp->lock);
 
+/* Places a frame, which is for this raw packet QP or work queue, into the next receive
+ * (frame.c). */
+enum datagram_fate frame_execute(struct qp *qp, const struct arrival *arrival, const uint8_t *frame)
+	REQUIRES(qp->lock);
+
 /* Places a datagram into the next receive, 40 bytes of header and the payload, or drops it
  * (datagram.c). */
 enum datagram_fate datagram_execute(struct qp *qp, const struct record_ud *ud,

@@ -11,12 +11,10 @@
 #include "fabric/port_info.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/datagram_send.h"
-#include "hca/local/link.h"
-#include "hca/local/local_datagram.h"
+#include "hca/exec/fanout.h"
 #include "hca/process/books.h"
 #include "hca/process/capture.h"
 #include "hca/process/context.h"
-#include "hca/process/counters.h"
 #include "hca/process/hca.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/qp.h"
@@ -37,11 +35,6 @@ struct mcast {
 	/* Read under any QP's lock. `old`: the former daemon's, until this one's is settled; else
 	 * NULL. */
 	const struct groups *_Atomic table, *_Atomic old;
-};
-
-/* The slots to which the datagram at sq.next is still to be sent. */
-struct fanout {
-	uint64_t left[GROUPS_WORDS];
 };
 
 /* ------------------------------------------------------------------ the table */
@@ -162,6 +155,21 @@ bool mcast_xrc_read(const struct hca *hca, uint32_t qpn, struct xrc_view *view)
 	const struct xrc_table *table = xrc_table_of(hca, qpn);
 
 	return table && xrc_table_read(table, qpn, view);
+}
+
+struct mcast_tables mcast_tables(const struct hca *hca)
+{
+	const struct mcast *mcast = hca->mcast;
+	struct mcast_tables tables = {0};
+
+	if (!mcast)
+		return tables;
+	tables.table = atomic_load(&mcast->table);
+	const struct groups *old = atomic_load(&mcast->old);
+
+	if (unlikely(old && tables.table) && !is_settled(tables.table))
+		tables.old = old;
+	return tables;
 }
 
 bool mcast_is_own(const struct hca *hca, const uint8_t gid[16], struct groups_known *last)
@@ -317,20 +325,6 @@ void mcast_for_each(struct hca *hca, const uint8_t gid[16], void (*visit)(struct
 
 /* ------------------------------------------------------------------ sending */
 
-/* The next slot to send the datagram to; LIMIT_SLOTS: none is left. */
-static uint32_t next_slot(const struct fanout *fanout)
-{
-	for (uint32_t i = 0; i < GROUPS_WORDS; i++)
-		if (fanout->left[i])
-			return i * 64 + (uint32_t)__builtin_ctzll(fanout->left[i]);
-	return LIMIT_SLOTS;
-}
-
-static void fanout_strike(struct fanout *fanout, uint32_t slot)
-{
-	fanout->left[slot / 64] &= ~(1ull << slot % 64);
-}
-
 /* Sends the datagram by RoCE if it leaves the host, and looks up its slots. Result as of
  * roce_datagram(). */
 static enum step fanout_begin(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
@@ -355,48 +349,14 @@ static enum step fanout_begin(struct qp *qp, struct send_wqe *wqe, const struct 
 	return STEP_DONE;
 }
 
-/* Which processes get a datagram. */
-struct audience {
-	bool (*reaches)(const struct link *link, void *arg); /* NULL: all */
-	void *arg;
-};
-
-static bool audience_has(const struct audience *audience, const struct link *link)
-{
-	/* A link that isn't up is waited for. */
-	return !audience->reaches || !link_is(link, LINK_UP) ||
-	       audience->reaches(link, audience->arg);
-}
-
-/* Sends it to one process after the other, while there is room on its link. */
-static enum step go_on(struct qp *qp, struct send_wqe *wqe, const struct iovec *local, int count,
-		       const struct audience *audience) REQUIRES(qp->lock)
-{
-	uint32_t slot;
-
-	while ((slot = next_slot(qp->fanout)) < LIMIT_SLOTS) {
-		struct link *link = slot ? link_get_datagram(qp->hca, slot) : NULL;
-		enum put put = PUT_DROPPED;
-
-		if (likely(link && !link_is_gone(link)) && audience_has(audience, link))
-			put = local_datagram_put(qp, wqe, link, local, count);
-		if (put == PUT_WAIT || put == PUT_FAILED)
-			return put == PUT_WAIT ? STEP_WAIT : STEP_FAILED;
-		fanout_strike(qp->fanout, slot);
-	}
-	return datagram_sent(qp, wqe);
-}
-
 enum step mcast_fan_out(struct qp *qp, struct send_wqe *wqe, const struct iovec *local, int count,
-			bool (*reaches)(const struct link *link, void *arg), void *arg)
+			const struct audience *audience)
 {
-	const struct audience audience = {reaches, arg};
+	const struct fanout *fanout = fanout_get(qp);
 
-	if (unlikely(!qp->fanout))
-		qp->fanout = calloc(1, sizeof(*qp->fanout));
 	/* A group's datagrams carry this QPN only (IBTA volume 1, 9.6.1.2): receivers would drop
 	 * any other. */
-	if (unlikely(!qp->fanout || (wqe->ud.remote_qpn & 0xffffff) != WIRE_MULTICAST_QPN))
+	if (unlikely(!fanout || (wqe->ud.remote_qpn & 0xffffff) != WIRE_MULTICAST_QPN))
 		return datagram_sent(qp, wqe);
 	enum step step = wqe->flags & SEND_BEGUN ? STEP_DONE : fanout_begin(qp, wqe, local, count);
 
@@ -404,29 +364,17 @@ enum step mcast_fan_out(struct qp *qp, struct send_wqe *wqe, const struct iovec 
 		return datagram_fail(qp, wqe, IBV_WC_LOC_PROT_ERR);
 	if (step == STEP_WAIT)
 		return step;
-	return go_on(qp, wqe, local, count, &audience);
+	return fanout_go_on(qp, wqe, local, count, audience);
 }
 
 static enum step group_send(struct qp *qp, struct send_wqe *wqe, const struct iovec *local,
 			    int count) REQUIRES(qp->lock)
 {
-	return mcast_fan_out(qp, wqe, local, count, NULL, NULL);
-}
-
-/* The process that the datagram waits for doesn't take it: goes on with the others. */
-void mcast_skip(struct qp *qp, struct send_wqe *wqe)
-{
-	uint32_t slot = qp->fanout ? next_slot(qp->fanout) : LIMIT_SLOTS;
-
-	(void)wqe;
-	if (slot >= LIMIT_SLOTS)
-		return;
-	counters_rare(qp->hca, PUB_LOCAL_NOT_TAKEN);
-	fanout_strike(qp->fanout, slot);
+	return mcast_fan_out(qp, wqe, local, count, NULL);
 }
 
 const struct datagram_carrier datagram_group = {
 	.name = "group",
 	.send = group_send,
-	.skip = mcast_skip,
+	.skip = fanout_skip,
 };

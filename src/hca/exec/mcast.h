@@ -23,6 +23,7 @@
 #include "hca/verbs/qp.h"
 #include "shm/groups.h"
 
+struct audience;
 struct hca;
 struct link;
 
@@ -43,6 +44,13 @@ bool mcast_xrc_read(const struct hca *hca, uint32_t qpn, struct xrc_view *view);
  * table. Within an entry. */
 uint64_t mcast_addresses(const struct hca *hca);
 
+/* The daemon's table and, while processes of the last daemon haven't returned, that one's; NULL:
+ * there is none. They stay while the caller holds hca.engine or a QP's lock. */
+struct mcast_tables {
+	const struct groups *table, *old;
+};
+struct mcast_tables mcast_tables(const struct hca *hca);
+
 /* Whether this host has the address; also true if there is no table. `last`: the caller's cache of
  * the last answer. hca.engine is held. */
 bool mcast_is_own(const struct hca *hca, const uint8_t gid[16], struct groups_known *last);
@@ -59,14 +67,10 @@ int mcast_again(struct daemon_conn *conn, const struct qp *qp);
 
 /*
  * Starts the datagram at sq.next: it goes to each process that has a member, one after the other,
- * if `reaches` (NULL: all) says so of the link to it, which is up. qp.lock is held, and
- * mcast_skip() gives up the process that the datagram waits for; as datagram_carrier.send and
- * .skip.
+ * and is in the audience (NULL: all are). As datagram_carrier.send; fanout_skip() is its .skip.
  */
 enum step mcast_fan_out(struct qp *qp, struct send_wqe *wqe, const struct iovec *local, int count,
-			bool (*reaches)(const struct link *link, void *arg), void *arg)
-	REQUIRES(qp->lock);
-void mcast_skip(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->lock);
+			const struct audience *audience) REQUIRES(qp->lock);
 
 /* For a datagram to a group: calls `visit` for each QP that is attached. hca.engine is held. */
 void mcast_for_each(struct hca *hca, const uint8_t gid[16], void (*visit)(struct qp *qp, void *arg),

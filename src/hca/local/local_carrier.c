@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "hca/engine/engine.h"
+#include "hca/exec/segment.h"
 #include "hca/fabric/path.h"
 #include "hca/local/datagram_inbox.h"
 #include "hca/local/link.h"
@@ -20,7 +21,7 @@
 /* ------------------------------------------------------------------ records */
 
 void local_take_record(struct hca *hca, struct link *link, const struct ring_header *h,
-		       const uint8_t *payload, uint32_t room)
+		       const uint8_t *payload, uint32_t room) REQUIRES(hca->engine)
 {
 	uint32_t index = record_qpn(h->dst) & (LIMIT_QPS_PER_SLOT - 1);
 	struct qp *qp = hca->qps[index];
@@ -32,6 +33,10 @@ void local_take_record(struct hca *hca, struct link *link, const struct ring_hea
 
 	if (unlikely(h->kind == REC_UD && record_qpn(h->dst) == WIRE_MULTICAST_QPN)) {
 		local_datagram_take_group(link, h, payload, room);
+		return;
+	}
+	if (unlikely(h->kind == REC_FRAME)) {
+		segment_take(hca, link, h, payload, room);
 		return;
 	}
 	if (unlikely(!qp || h->kind >= REC_KINDS)) {

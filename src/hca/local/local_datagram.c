@@ -13,8 +13,10 @@
 #include "hca/local/link.h"
 #include "hca/mem/copy.h"
 #include "hca/process/capture.h"
+#include "hca/process/context.h"
 #include "hca/process/counters.h"
 #include "hca/verbs/qp.h"
+#include "wire/ether.h"
 #include "wire/packet.h"
 
 /* ------------------------------------------------------------------ sending */
@@ -69,29 +71,41 @@ static enum put wait_for_receiver(struct qp *qp, const struct send_wqe *wqe, str
 	return PUT_WAIT;
 }
 
-enum put local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *link,
-			    const struct iovec *local, int count)
+static bool is_frame(const struct send_wqe *wqe)
 {
-	uint32_t payload = sizeof(struct record_ud) + wqe->length;
+	return wqe->ud.carrier == &datagram_segment;
+}
 
-	if (unlikely(!link_is(link, LINK_UP))) {
-		datagram_wait_for_link(qp, link);
-		return PUT_WAIT;
-	}
-	bool to_group = (wqe->ud.remote_qpn & 0xffffff) == WIRE_MULTICAST_QPN;
+/* Whether the request is for one QP, whose receives the sender waits for. */
+static bool has_one_receiver(const struct send_wqe *wqe)
+{
+	if (unlikely(is_frame(wqe)))
+		return wqe->ud.remote_qpn;
+	return likely((wqe->ud.remote_qpn & 0xffffff) != WIRE_MULTICAST_QPN);
+}
 
-	if (likely(!to_group)) {
-		uint32_t dry = read_dry(dry_word(wqe, link));
+/* Writes the record: header and payload. False: the request's memory can't be read. */
+static bool frame_write(struct qp *qp, const struct send_wqe *wqe, struct ring_header *h,
+			const struct iovec *local, int count)
+{
+	uint8_t *frame = (uint8_t *)h + RING_HEADER;
 
-		if (unlikely(dry))
-			return wait_for_receiver(qp, wqe, link, dry);
-	}
-	struct ring_header *h = link_begin(link, payload);
+	h->kind = REC_FRAME;
+	h->flags = 0;
+	h->dst = 0;
+	h->src = record_address(qp_number(qp), 0);
+	h->imm = qp->context->device_index | (qp->blocks_self ? FRAME_BLOCKS_SELF : 0);
+	h->length = wqe->length;
+	if (!copy_gather(frame, local, count, 0, wqe->length))
+		return false;
+	if (wqe->flags & SEND_CHECKSUMS)
+		ether_checksums_fill(frame, wqe->length);
+	return true;
+}
 
-	if (unlikely(!h))
-		return wait_for_receiver(qp, wqe, link, 0);
-	if (unlikely(qp->ud_wait.since))
-		datagram_wait_end_slow(qp);
+static bool datagram_write(struct qp *qp, const struct send_wqe *wqe, struct ring_header *h,
+			   const struct iovec *local, int count) REQUIRES(qp->lock)
+{
 	struct record_ud *ud = (struct record_ud *)((uint8_t *)h + RING_HEADER);
 
 	h->kind = REC_UD;
@@ -105,15 +119,44 @@ enum put local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *li
 	/* The controlled Q_Key (top bit) stands for the QP's own: 10.2.5. */
 	if (unlikely(ud->qkey & 0x80000000u))
 		ud->qkey = qp->attr.qkey;
-	if (unlikely(!copy_gather(ud + 1, local, count, 0, wqe->length))) {
+	return copy_gather(ud + 1, local, count, 0, wqe->length);
+}
+
+enum put local_datagram_put(struct qp *qp, struct send_wqe *wqe, struct link *link,
+			    const struct iovec *local, int count)
+{
+	bool frame = is_frame(wqe);
+	uint32_t payload = wqe->length + (frame ? 0 : (uint32_t)sizeof(struct record_ud));
+
+	if (unlikely(!link_is(link, LINK_UP))) {
+		datagram_wait_for_link(qp, link);
+		return PUT_WAIT;
+	}
+	if (has_one_receiver(wqe)) {
+		uint32_t dry = read_dry(dry_word(wqe, link));
+
+		if (unlikely(dry))
+			return wait_for_receiver(qp, wqe, link, dry);
+	}
+	struct ring_header *h = link_begin(link, payload);
+
+	if (unlikely(!h))
+		return wait_for_receiver(qp, wqe, link, 0);
+	if (unlikely(qp->ud_wait.since))
+		datagram_wait_end_slow(qp);
+	bool written = unlikely(frame) ? frame_write(qp, wqe, h, local, count)
+				       : datagram_write(qp, wqe, h, local, count);
+
+	if (unlikely(!written)) {
 		link_abandon(link, payload);
 		datagram_fail(qp, wqe, IBV_WC_LOC_PROT_ERR);
 		return PUT_FAILED;
 	}
-	if (capture_on(qp->hca) && !to_group)
+	if (capture_on(qp->hca) && !frame && has_one_receiver(wqe))
 		capture_show_datagram(qp, wqe);
 	link_send(link, h, payload);
-	link_notify_qp(link, record_qpn(wqe->ud.remote_qpn));
+	link_notify_qp(link,
+		       frame && !wqe->ud.remote_qpn ? LINK_ANY_QP : record_qpn(wqe->ud.remote_qpn));
 	return PUT_SENT;
 }
 

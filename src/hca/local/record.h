@@ -22,6 +22,9 @@
  *   ATOMIC_REQ  struct record_atomic; ATOMIC WRITE and FLUSH are answered by ACK
  *   UD          struct record_ud, then payload; no msn. To WIRE_MULTICAST_QPN: for each QP that is
  *               attached to the group `dgid`
+ * To no single QP:
+ *   FRAME       an Ethernet frame of a raw packet QP (exec/segment.h); imm is the device's index,
+ *               and FRAME_BLOCKS_SELF
  * Responses (responder to requester):
  *   ACK         nothing but `ack`
  *   NAK         request msn failed; imm is enum ibv_wc_status for its completion
@@ -74,12 +77,15 @@ enum record_kind {
 	REC_GONE,
 	REC_KINDS, /* the number of kinds of QPs' records; no record is of this kind */
 	REC_LEAVE, /* of the link itself */
-	REC_STAY
+	REC_STAY,
+	REC_FRAME, /* to no single QP */
 };
 
 #define REC_XRC 0x80 /* a bit of ring_header.kind */
 #define REC_XRC_PACKET (REC_XRC | 0x40)
 #define REC_XRC_STRANGER (REC_XRC | 0x41)
+/* REC_FRAME's imm. */
+enum { FRAME_DEVICE = 0xffff, FRAME_BLOCKS_SELF = 0x10000 };
 
 enum record_flag {
 	REC_ACKS = 1,

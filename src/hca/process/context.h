@@ -22,6 +22,7 @@ enum held_kind {
 	HELD_MR,
 	HELD_MW,
 	HELD_QP,
+	HELD_FLOW,
 	HELD_AH,
 	HELD_KINDS,
 };

@@ -20,7 +20,9 @@
 #include "base/sys.h"
 #include "client/start.h"
 #include "hca/engine/engine.h"
+#include "hca/exec/interface.h"
 #include "hca/exec/mcast.h"
+#include "hca/exec/segment.h"
 #include "hca/exec/xrc_target.h"
 #include "hca/fabric/membership.h"
 #include "hca/local/link.h"
@@ -108,6 +110,8 @@ static int hca_attach(struct hca *hca)
 	hca->park_fd = roce.park;
 	hca->roce_flags = roce.flags;
 	err = mcast_make(hca, roce.groups);
+	if (!err)
+		err = segment_make(hca);
 	if (roce.groups >= 0)
 		sys_close(roce.groups);
 	if (err) {
@@ -125,6 +129,8 @@ static void hca_free(struct hca *hca)
 {
 	link_free_self(hca);
 	roce_unmake(hca);
+	interface_unmake(hca);
+	segment_unmake(hca);
 	mcast_unmake(hca);
 	xrc_here_unmake(hca);
 	membership_unmake(hca->membership);
@@ -410,6 +416,8 @@ static void after_fork_in_child(void)
 	roce_leave(hca);
 	capture_leave(hca);
 	membership_leave(hca->membership);
+	segment_leave(hca);
+	interface_leave(hca);
 	own_eventfd(hca->doorbell, EFD_NONBLOCK);
 	atomic_store_explicit(&hca->kicked, false, memory_order_relaxed);
 	own_memory(hca->pub, PUB_SIZE);

@@ -20,6 +20,8 @@
  *                      timers. Ending a QP takes it, so the engine never meets a QP that is gone
  *   qp.lock            one QP: both queues, its state, its published entry
  *   srq.lock           one SRQ
+ *   counters.lock      counters of flow rules: the indices (verbs/flow.h)
+ *   segment.lock       the copy of the flow rules (exec/segment.h)
  *   hca.xrc->lock      what the daemon is to be told of XRC queue pairs
  *   hca.windows_lock   the states of memory windows, and which regions have any (verbs/window.h)
  *   hca.moderated_lock the CQs whose event is held back (verbs/cq_moderation.c)
@@ -52,6 +54,7 @@
 
 struct capture;
 struct fresh;
+struct interface;
 struct link;
 struct mcast;
 struct membership;
@@ -59,6 +62,7 @@ struct own_hazards;
 struct prefetch;
 struct qp;
 struct roce;
+struct segment;
 struct window_place;
 struct xrc_here;
 
@@ -141,9 +145,11 @@ struct hca {
 	 * further kick needs no write. */
 	_Atomic bool kicked;
 	struct lock engine;
-	struct mcast *mcast;  /* groups: mcast.h */
-	struct xrc_here *xrc; /* XRC SRQs and stand-ins: exec/xrc_target.h */
-	struct qp **qps;      /* by index; written under hca.engine */
+	struct mcast *mcast;		     /* groups: mcast.h */
+	struct segment *segment;	     /* frames: segment.h */
+	struct interface *_Atomic interface; /* NULL: there is none (interface.h) */
+	struct xrc_here *xrc;		     /* XRC SRQs and stand-ins: exec/xrc_target.h */
+	struct qp **qps;		     /* by index; written under hca.engine */
 	struct list links GUARDED_BY(engine);
 	struct link *_Atomic link_by_slot[LIMIT_SLOTS];
 	/* The id of a link to the process at the slot that this side has ended or couldn't take,

@@ -45,6 +45,7 @@
 #include "hca/verbs/ah.h"
 #include "hca/verbs/channel.h"
 #include "hca/verbs/cq.h"
+#include "hca/verbs/flow.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
 #include "hca/verbs/window.h"
@@ -148,6 +149,13 @@ static int qp_again(struct daemon_conn *conn, struct list *held)
 	return err ? err : mcast_again(conn, qp);
 }
 
+static int flow_again(struct daemon_conn *conn, struct list *held)
+{
+	uint32_t handle;
+
+	return daemon_create_flow(conn, &container_of(held, struct flow, held)->request, &handle);
+}
+
 static int ah_again(struct daemon_conn *conn, struct list *held)
 {
 	const struct ah *ah = container_of(held, struct ah, held);
@@ -179,6 +187,8 @@ static struct proto_return old_names(enum held_kind kind, struct list *held)
 	}
 	case HELD_AH:
 		return (struct proto_return){container_of(held, struct ah, held)->handle, 0};
+	case HELD_FLOW:
+		return (struct proto_return){container_of(held, struct flow, held)->handle, 0};
 	case HELD_DM:
 		return (struct proto_return){container_of(held, struct dm, held)->handle, 0};
 	case HELD_MR: {
@@ -211,7 +221,7 @@ static int objects_again(struct daemon_conn *conn, struct context *context)
 		[HELD_PD] = pd_again,	       [HELD_CHANNEL] = channel_again, [HELD_CQ] = cq_again,
 		[HELD_XRCD] = xrcd_held_again, [HELD_SRQ] = srq_again,	       [HELD_DM] = dm_again,
 		[HELD_MR] = mr_again,	       [HELD_MW] = mw_again,	       [HELD_QP] = qp_again,
-		[HELD_AH] = ah_again,
+		[HELD_FLOW] = flow_again,      [HELD_AH] = ah_again,
 	};
 	int err = 0;
 

@@ -74,7 +74,7 @@ const struct carrier carrier_none = {
 const struct carrier *carrier_choose(const struct hca *hca, enum ibv_qp_type type,
 				     uint32_t peer_qpn, const struct route *route)
 {
-	if (type == IBV_QPT_UD)
+	if (type == IBV_QPT_UD || type == IBV_QPT_RAW_PACKET)
 		return &carrier_datagram;
 	if (route->roce)
 		return &carrier_roce;

@@ -8,7 +8,8 @@
  *   carrier_local      RC and UC whose peer belongs to another process  (local/local_carrier.c)
  *   carrier_roce       RC, UC and XRC whose peer is on another host     (roce/roce_qp.c)
  *   carrier_xrc        XRC_SEND whose peer is on this host               (local/xrc_carrier.c)
- *   carrier_datagram   UD: each request goes the way that its address handle names
+ *   carrier_datagram   UD, raw packets: each request goes the way that its address handle names,
+ *                      frames to the device's segment
  *                      (struct datagram_carrier below)                  (exec/datagram_send.c)
  * What a carrier remembers about a QP is a structure of its own (struct local_qp, struct roce_qp),
  * which `connect` makes and `disconnect` frees. A further carrier (raw packets, another fabric)
@@ -118,6 +119,7 @@ struct datagram_carrier {
 	void (*skip)(struct qp *qp, struct send_wqe *wqe);
 };
 
-extern const struct datagram_carrier datagram_local, datagram_roce, datagram_group, datagram_fabric;
+extern const struct datagram_carrier datagram_local, datagram_roce, datagram_group, datagram_fabric,
+	datagram_segment;
 
 #endif

@@ -18,6 +18,7 @@
 #include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
+#include "hca/verbs/wq.h"
 
 static struct channel *channel_of(struct ibv_comp_channel *ibv)
 {
@@ -112,6 +113,11 @@ void async_ack_event(const struct ibv_async_event *event)
 	case IBV_EVENT_PATH_MIG:
 	case IBV_EVENT_PATH_MIG_ERR:
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		events_acknowledge(&qp->mutex, &qp->cond, &qp->events_completed);
+		break;
+	case IBV_EVENT_WQ_FATAL:
+		qp = &wq_of(event->element.wq)->qp->ibv;
+		++event->element.wq->events_completed;
 		events_acknowledge(&qp->mutex, &qp->cond, &qp->events_completed);
 		break;
 	case IBV_EVENT_CQ_ERR:

@@ -35,14 +35,15 @@ struct cqe {
 	uint32_t status; /* enum ibv_wc_status */
 	uint32_t opcode; /* enum ibv_wc_opcode */
 	uint32_t byte_len;
-	uint32_t imm; /* immediate (network order) or invalidated rkey */
+	uint32_t imm; /* immediate (network order) or invalidated rkey; a frame's flow tag */
 	uint32_t qp_num;
-	uint32_t src_qp;
+	uint32_t src_qp; /* a frame's VLAN tag, if it was taken out */
 	uint8_t wc_flags;
 	uint8_t sl;	     /* UD's receives: the packet's type, or its SL (exec/datagram.c) */
 	uint16_t slid;	     /* likewise, of a packet of a fabric */
 	uint16_t vendor_err; /* enum reason: why, for messages */
 	uint8_t path_bits;   /* of the destination LID */
+	bool is_frame;	     /* of a raw packet QP or a work queue */
 	uint64_t timestamp;  /* ns, only kept when the CQ asks for it */
 	uint64_t tag;	     /* of a message that matched a tag; else 0 */
 	uint32_t tag_priv;   /* its ibv_tmh.app_ctx */

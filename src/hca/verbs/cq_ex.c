@@ -131,18 +131,21 @@ static uint64_t read_completion_wallclock_ns(struct ibv_cq_ex *ex)
 	return (uint64_t)wall.tv_sec * 1000000000ull + wall.tv_nsec - age;
 }
 
-/* Packets of RoCE queue pairs come without a VLAN tag: the interface has removed it. */
+/* The VLAN tag that was taken out of a frame. Packets of RoCE queue pairs come without one: the
+ * interface has removed it. */
 static uint16_t read_cvlan(struct ibv_cq_ex *ex)
 {
-	(void)ex;
-	return 0;
+	const struct cqe *cqe = &object_of(ex)->current;
+
+	return cqe->is_frame ? (uint16_t)cqe->src_qp : 0;
 }
 
-/* No flow rule gives a packet a tag; 0 is the value of packets without one. */
+/* The tag of the flow rule that took a frame; 0 is the value of packets without one. */
 static uint32_t read_flow_tag(struct ibv_cq_ex *ex)
 {
-	(void)ex;
-	return 0;
+	const struct cqe *cqe = &object_of(ex)->current;
+
+	return cqe->is_frame ? cqe->imm : 0;
 }
 
 static void read_tm_info(struct ibv_cq_ex *ex, struct ibv_wc_tm_info *info)

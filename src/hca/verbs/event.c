@@ -32,6 +32,7 @@
 #include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
+#include "hca/verbs/wq.h"
 
 int event_queue_init(struct event_queue *queue)
 {
@@ -134,6 +135,10 @@ void async_qp(struct qp *qp, enum ibv_event_type type)
 {
 	struct ibv_async_event async = {.element.qp = &qp->ibv, .event_type = type};
 
+	/* The program knows the work queue, not the QP inside it. */
+	if (qp->wq)
+		async = (struct ibv_async_event){.element.wq = &qp->wq->ibv,
+						 .event_type = IBV_EVENT_WQ_FATAL};
 	event_queue_push(&qp->context->async, qp, &async, &qp->async_reported);
 }
 

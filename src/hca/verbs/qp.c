@@ -10,6 +10,7 @@
 #include "base/mutex.h"
 #include "base/sys.h"
 #include "hca/engine/engine.h"
+#include "hca/exec/interface.h"
 #include "hca/exec/xrc_target.h"
 #include "hca/fabric/membership.h"
 #include "hca/fabric/path.h"
@@ -26,6 +27,7 @@
 #include "hca/verbs/srq.h"
 #include "hca/verbs/tagged.h"
 #include "hca/verbs/window.h"
+#include "hca/verbs/wq.h"
 #include "hca/verbs/xrcd.h"
 
 void qp_ex_init(struct qp *qp);
@@ -50,47 +52,93 @@ static int check_caps(const struct ibv_qp_cap *cap)
 	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV)
 #define SEND_OPS_RC (SEND_OPS_XRC | IBV_QP_EX_WITH_ATOMIC_WRITE | IBV_QP_EX_WITH_FLUSH)
 
-/* IBV_QP_CREATE_SOURCE_QPN and _BLOCK_SELF_MCAST_LB concern datagrams. */
-#define CREATE_FLAGS (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB | IBV_QP_CREATE_SOURCE_QPN)
+#define SEND_OPS_RAW IBV_QP_EX_WITH_SEND
+
+/* IBV_QP_CREATE_SOURCE_QPN and _BLOCK_SELF_MCAST_LB concern datagrams; the latter, and
+ * _CVLAN_STRIPPING, frames. */
+#define CREATE_FLAGS_UD (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB | IBV_QP_CREATE_SOURCE_QPN)
+#define CREATE_FLAGS_RAW (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB | IBV_QP_CREATE_CVLAN_STRIPPING)
+#define CREATE_FLAGS (CREATE_FLAGS_UD | CREATE_FLAGS_RAW)
+
+#define INIT_SPREADS (IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH)
+#define INIT_KNOWN                                                                               \
+	(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS | \
+	 INIT_SPREADS)
 
 static uint32_t creation_flags(const struct ibv_qp_init_attr_ex *attr)
 {
 	return attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS ? attr->create_flags : 0;
 }
 
+/* The operations of ibv_wr_* that a QP of the type may be created for; 0: there is no such type. */
+static uint64_t send_ops_of(enum ibv_qp_type type)
+{
+	switch (type) {
+	case IBV_QPT_RC:
+		return SEND_OPS_RC;
+	case IBV_QPT_XRC_SEND:
+		return SEND_OPS_XRC;
+	case IBV_QPT_UC:
+		return SEND_OPS_UC;
+	case IBV_QPT_UD:
+		return SEND_OPS_UD;
+	case IBV_QPT_RAW_PACKET:
+		return SEND_OPS_RAW;
+	default:
+		return 0;
+	}
+}
+
+static int check_flags(const struct ibv_qp_init_attr_ex *attr)
+{
+	uint32_t flags = creation_flags(attr);
+	uint32_t allowed = attr->qp_type == IBV_QPT_UD		 ? CREATE_FLAGS_UD
+			   : attr->qp_type == IBV_QPT_RAW_PACKET ? CREATE_FLAGS_RAW
+								 : 0;
+
+	if (flags & ~(uint32_t)CREATE_FLAGS)
+		return EOPNOTSUPP;
+	return flags & ~allowed ? EINVAL : 0;
+}
+
+static bool init_spreads(const struct ibv_qp_init_attr_ex *attr)
+{
+	return attr->comp_mask & INIT_SPREADS;
+}
+
+/* A QP that init_spreads frames over work queues has their CQs, and no queues of its own. */
+static int check_queues(const struct ibv_qp_init_attr_ex *attr)
+{
+	const struct ibv_qp_cap *cap = &attr->cap;
+	/* An XRC initiator receives nothing; a receive CQ is ignored, as the kernel does. */
+	bool receives = attr->recv_cq || attr->qp_type == IBV_QPT_XRC_SEND;
+
+	if (!init_spreads(attr))
+		return attr->send_cq && receives ? check_caps(cap) : EINVAL;
+	bool both = (attr->comp_mask & INIT_SPREADS) == INIT_SPREADS;
+
+	return both && attr->qp_type == IBV_QPT_RAW_PACKET && !attr->srq && !cap->max_send_wr &&
+			       !cap->max_recv_wr &&
+			       !(attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+		       ? 0
+		       : EINVAL;
+}
+
 static int check_init(const struct ibv_qp_init_attr_ex *attr)
 {
-	uint64_t ops = 0;
+	uint64_t ops = send_ops_of(attr->qp_type);
 
-	switch (attr->qp_type) {
-	case IBV_QPT_RC:
-		ops = SEND_OPS_RC;
-		break;
-	case IBV_QPT_XRC_SEND:
-		ops = SEND_OPS_XRC;
-		break;
-	case IBV_QPT_UC:
-		ops = SEND_OPS_UC;
-		break;
-	case IBV_QPT_UD:
-		ops = SEND_OPS_UD;
-		break;
-	default:
+	if (!ops || attr->comp_mask & ~(uint32_t)INIT_KNOWN)
 		return EOPNOTSUPP;
-	}
-	if (attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
-					  IBV_QP_INIT_ATTR_CREATE_FLAGS))
-		return EOPNOTSUPP;
-	if (creation_flags(attr) & ~(uint32_t)CREATE_FLAGS)
-		return EOPNOTSUPP;
-	if (creation_flags(attr) && attr->qp_type != IBV_QPT_UD)
-		return EINVAL;
+	int err = check_flags(attr);
+
+	if (err)
+		return err;
 	if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && (attr->send_ops_flags & ~ops))
 		return EOPNOTSUPP;
-	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd || !attr->send_cq)
+	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd)
 		return EINVAL;
-	/* An XRC initiator receives nothing; a receive CQ is ignored, as the kernel does. */
-	if (attr->qp_type == IBV_QPT_XRC_SEND ? attr->srq != NULL : !attr->recv_cq)
+	if (attr->qp_type == IBV_QPT_XRC_SEND && attr->srq)
 		return EINVAL;
 	if (attr->srq && srq_of(attr->srq)->xrcd)
 		return EINVAL;
@@ -98,7 +146,7 @@ static int check_init(const struct ibv_qp_init_attr_ex *attr)
 		log_warn("ibv_create_qp: only RC queue pairs can use a tag-matching SRQ");
 		return EINVAL;
 	}
-	return check_caps(&attr->cap);
+	return check_queues(attr);
 }
 
 static void fill_public(struct qp *qp, struct ibv_context *context,
@@ -183,6 +231,7 @@ static struct qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_a
 	list_init(&qp->active);
 	list_init(&qp->srq_wait);
 	list_init(&qp->groups);
+	list_init(&qp->flows);
 	list_init(&qp->windows);
 	list_init(&qp->window_wait);
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
@@ -211,6 +260,7 @@ static void qp_free(struct qp *qp)
 	free(qp->pace);
 	free(qp->tagged);
 	free(qp->fanout);
+	spread_free(qp->spread);
 	pthread_mutex_destroy(&qp->ibv.mutex);
 	pthread_cond_destroy(&qp->ibv.cond);
 	free(qp);
@@ -230,7 +280,7 @@ struct ib_uverbs_create_qp qp_create_command(const struct qp *qp)
 		.max_recv_sge = qp->cap.max_recv_sge,
 		.max_inline_data = qp->cap.max_inline_data,
 		.sq_sig_all = qp->sq_sig_all,
-		.qp_type = qp->type,
+		.qp_type = qp->wq ? PROTO_QPT_WQ : qp->type,
 		.is_srq = qp->srq != NULL,
 	};
 }
@@ -323,42 +373,91 @@ static void set_datagram_flags(struct qp *qp, const struct ibv_qp_init_attr_ex *
 
 	qp->source_qpn = flags & IBV_QP_CREATE_SOURCE_QPN ? attr->source_qpn : qp->ibv.qp_num;
 	qp->blocks_self = flags & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
+	qp->strips_tag = flags & IBV_QP_CREATE_CVLAN_STRIPPING;
 }
 
-struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+/* Makes the QP and has the daemon give it a number; no other thread knows it. 0 or a positive
+ * errno. */
+static int qp_make_for(struct ibv_context *context, const struct ibv_qp_init_attr_ex *attr,
+		       struct wq *wq, struct spread *spread, struct qp **out)
 {
-	if (attr->qp_type == IBV_QPT_XRC_RECV)
-		return target_create(context, attr);
-	struct qp *qp = NULL;
-	int err = check_init(attr);
+	struct qp *qp = qp_new(context, attr);
+	int err = qp ? 0 : ENOMEM;
 
-	if (!err)
-		err = check_source(context, attr);
 	if (!err) {
-		qp = qp_new(context, attr);
-		err = qp ? register_qp(qp) : ENOMEM;
+		qp->wq = wq;
+		err = register_qp(qp);
 	}
 	if (err) {
 		if (qp)
 			qp_free(qp);
-		errno = err;
-		return NULL;
+		return err;
 	}
-	set_datagram_flags(qp, attr);
-	use_cqs(qp, 1);
-	pd_use(attr->pd, 1);
+	qp->spread = spread;
+	*out = qp;
+	return 0;
+}
+
+/* A QP that init_spreads frames is ready as long as it exists. */
+static void qp_enter_table(struct qp *qp)
+{
 	lock_take(&qp->hca->engine);
 	qp->hazards = hazard_own(qp->hca);
 	lock_take(&qp->lock);
 	/* The number's former QP left its epoch in the entry: records for that QP are not for this
 	 * one. */
 	qp->epoch = pub_qp_epoch(pub_qp_read_state(&qp->hca->pub->qp[qp->index])) + 1;
+	if (qp->spread)
+		qp->state = IBV_QPS_RTR;
 	qp_publish(qp);
 	lock_give(&qp->lock);
 	qp->hca->qps[qp->index] = qp;
 	engine_leave(qp->hca);
+}
+
+static struct ibv_qp *qp_create_as(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr,
+				   struct wq *wq)
+{
+	struct ibv_qp_init_attr_ex full = *attr;
+	struct spread *spread = NULL;
+	struct qp *qp = NULL;
+	int err = check_init(attr);
+
+	if (!err)
+		err = check_source(context, attr);
+	if (!err && attr->qp_type == IBV_QPT_RAW_PACKET)
+		err = interface_want(context_of(context)->hca, context_of(context)->device_index);
+	if (!err && init_spreads(attr)) {
+		err = spread_make(attr, &spread);
+		if (!err)
+			full.send_cq = full.recv_cq = spread->ind->wqs[0]->ibv.cq;
+	}
+	if (!err)
+		err = qp_make_for(context, &full, wq, spread, &qp);
+	if (err) {
+		spread_free(spread);
+		errno = err;
+		return NULL;
+	}
+	set_datagram_flags(qp, attr);
+	use_cqs(qp, 1);
+	pd_use(attr->pd, 1);
+	qp_enter_table(qp);
 	attr->cap = qp->cap;
 	return &qp->ibv;
+}
+
+struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+{
+	if (attr->qp_type == IBV_QPT_XRC_RECV)
+		return target_create(context, attr);
+	return qp_create_as(context, attr, NULL);
+}
+
+struct ibv_qp *qp_create_for_wq(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr,
+				struct wq *wq)
+{
+	return qp_create_as(context, attr, wq);
 }
 
 struct ibv_qp_ex *qp_to_ex(struct ibv_qp *ibv)
@@ -648,6 +747,10 @@ int qp_modify(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
 	struct route route = {0};
 	int err;
 
+	if (qp->spread) {
+		log_warn("ibv_modify_qp: a queue pair with an indirection table has no states");
+		return EOPNOTSUPP;
+	}
 	if (mask & ~known)
 		return EINVAL;
 	if (context_removed(qp->context))
@@ -751,7 +854,7 @@ int qp_destroy(struct ibv_qp *ibv)
 		return target_destroy(qp);
 	struct connection old = connection_of(qp);
 
-	if (!list_empty(&qp->groups))
+	if (!list_empty(&qp->groups) || !list_empty(&qp->flows))
 		return EBUSY;
 	old.carrier->linger(qp);
 	old.carrier->take_in(qp);

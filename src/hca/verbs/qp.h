@@ -54,8 +54,10 @@ struct own_hazards;
 struct pace;
 struct roce_qp;
 struct route;
+struct spread;
 struct srq;
 struct ways;
+struct wq;
 struct xrc_conns;
 struct xrc_handle;
 
@@ -110,6 +112,13 @@ struct qp {
 	 * group isn't delivered to itself. */
 	uint32_t source_qpn;
 	bool blocks_self;
+	/* Raw packets; likewise: a QP that has no queues, but spreads its frames over work queues;
+	 * or the work queue that this QP is the inside of. NULL: neither. */
+	struct spread *spread;
+	struct wq *wq;
+	/* Raw packets: VLAN tags are taken out of received frames. Atomic: ibv_modify_wq() changes
+	 * it. */
+	_Atomic bool strips_tag;
 
 	struct own_hazards *hazards; /* its regions that are being copied (mem/hazard.h) */
 	struct send_queue sq GUARDED_BY(lock);
@@ -119,6 +128,7 @@ struct qp {
 	struct list window_wait; /* on mw.waiters; under hca.windows_lock */
 	/* struct member: groups it is attached to; under hca.engine (mcast.c) */
 	struct list groups;
+	struct list flows; /* struct flow.by_qp; under hca.engine */
 	/* Of a datagram to a group; NULL: it has sent none. */
 	struct fanout *fanout GUARDED_BY(lock);
 
@@ -166,6 +176,10 @@ static inline struct qp *qp_of(struct ibv_qp *ibv)
 
 /* ---- the program's calls */
 struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+/* The QP inside a work queue, which must be known before the engine finds it. `attr`: of type
+ * RAW_PACKET. */
+struct ibv_qp *qp_create_for_wq(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr,
+				struct wq *wq);
 int qp_modify(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 /* ibv_modify_qp_rate_limit(3): 0; EINVAL: not in RTR, RTS or SQD; ENOMEM. */
 int qp_limit_rate(struct ibv_qp *qp, const struct ibv_qp_rate_limit_attr *limit);
@@ -254,6 +268,8 @@ static inline void sq_address(struct send_wqe *wqe, const struct ah *ah, uint32_
 	wqe->ud.beyond = ah->beyond;
 	wqe->ud.ifindex = ah->ifindex;
 }
+/* The same for a frame, which has its destination in it. `flags`: enum ibv_send_flags. */
+void sq_to_segment(struct send_wqe *wqe, unsigned int flags);
 /* Starts the requests that may start, in order, and rings the peer. */
 void sq_run(struct qp *qp) REQUIRES(qp->lock);
 /* The same after requests were posted, or flushes them. */

@@ -97,6 +97,8 @@ static struct send_wqe *wr_begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode
 	wqe->length = wqe->num_sge = wqe->progress = wqe->imm = 0;
 	if (unlikely(qp->type == IBV_QPT_XRC_SEND))
 		wqe->srqn = 0; /* no SRQ, until ibv_wr_set_xrc_srqn() */
+	if (unlikely(qp->type == IBV_QPT_RAW_PACKET))
+		sq_to_segment(wqe, flags);
 	b->current = wqe;
 	return wqe;
 }
@@ -325,11 +327,13 @@ void qp_ex_init(struct qp *qp)
 	ex->wr_complete = wr_complete;
 	ex->wr_abort = wr_abort;
 	ex->wr_send = wr_send;
-	ex->wr_send_imm = wr_send_imm;
 	ex->wr_set_sge = wr_set_sge;
 	ex->wr_set_sge_list = wr_set_sge_list;
 	ex->wr_set_inline_data = wr_set_inline_data;
 	ex->wr_set_inline_data_list = wr_set_inline_data_list;
+	if (qp->type == IBV_QPT_RAW_PACKET)
+		return;
+	ex->wr_send_imm = wr_send_imm;
 	if (qp->type == IBV_QPT_UD) {
 		ex->wr_set_ud_addr = wr_set_ud_addr;
 		return;

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "hca/verbs/qp.h"
 
-enum column { RC, UC, UD, XRC_SEND, XRC_RECV, COLUMNS };
+enum column { RC, UC, UD, RAW, XRC_SEND, XRC_RECV, COLUMNS };
 
 #define PATH (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN)
 #define MIGRATE (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE)
@@ -32,14 +32,16 @@ static const struct transition transitions[] = {
 		      [UC] = ADDRESSING | IBV_QP_ACCESS_FLAGS,
 		      [UD] = ADDRESSING | IBV_QP_QKEY,
 		      [XRC_SEND] = ADDRESSING | IBV_QP_ACCESS_FLAGS,
-		      [XRC_RECV] = ADDRESSING | IBV_QP_ACCESS_FLAGS}},
+		      [XRC_RECV] = ADDRESSING | IBV_QP_ACCESS_FLAGS,
+		      [RAW] = IBV_QP_PORT}},
 	{.from = IBV_QPS_INIT,
 	 .to = IBV_QPS_INIT,
 	 .optional = {[RC] = ADDRESSING | IBV_QP_ACCESS_FLAGS,
 		      [UC] = ADDRESSING | IBV_QP_ACCESS_FLAGS,
 		      [UD] = ADDRESSING | IBV_QP_QKEY,
 		      [XRC_SEND] = ADDRESSING | IBV_QP_ACCESS_FLAGS,
-		      [XRC_RECV] = ADDRESSING | IBV_QP_ACCESS_FLAGS}},
+		      [XRC_RECV] = ADDRESSING | IBV_QP_ACCESS_FLAGS,
+		      [RAW] = IBV_QP_PORT}},
 	{.from = IBV_QPS_INIT,
 	 .to = IBV_QPS_RTR,
 	 .required = {[RC] = PATH | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
@@ -66,7 +68,8 @@ static const struct transition transitions[] = {
 		      [UD] = RATE | IBV_QP_CUR_STATE | IBV_QP_QKEY,
 		      [XRC_SEND] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
 		      [XRC_RECV] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS |
-				   IBV_QP_MIN_RNR_TIMER}},
+				   IBV_QP_MIN_RNR_TIMER,
+		      [RAW] = RATE}},
 	{.from = IBV_QPS_RTS,
 	 .to = IBV_QPS_RTS,
 	 .optional = {[RC] = RATE | IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS |
@@ -75,14 +78,16 @@ static const struct transition transitions[] = {
 		      [UD] = RATE | IBV_QP_CUR_STATE | IBV_QP_QKEY,
 		      [XRC_SEND] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
 		      [XRC_RECV] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS |
-				   IBV_QP_MIN_RNR_TIMER}},
+				   IBV_QP_MIN_RNR_TIMER,
+		      [RAW] = RATE}},
 	{.from = IBV_QPS_RTS,
 	 .to = IBV_QPS_SQD,
 	 .optional = {[RC] = IBV_QP_EN_SQD_ASYNC_NOTIFY,
 		      [UC] = IBV_QP_EN_SQD_ASYNC_NOTIFY,
 		      [UD] = IBV_QP_EN_SQD_ASYNC_NOTIFY,
 		      [XRC_SEND] = IBV_QP_EN_SQD_ASYNC_NOTIFY,
-		      [XRC_RECV] = IBV_QP_EN_SQD_ASYNC_NOTIFY}},
+		      [XRC_RECV] = IBV_QP_EN_SQD_ASYNC_NOTIFY,
+		      [RAW] = IBV_QP_EN_SQD_ASYNC_NOTIFY}},
 	{.from = IBV_QPS_SQD,
 	 .to = IBV_QPS_RTS,
 	 .optional = {[RC] = RATE | IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS |
@@ -91,7 +96,8 @@ static const struct transition transitions[] = {
 		      [UD] = RATE | IBV_QP_CUR_STATE | IBV_QP_QKEY,
 		      [XRC_SEND] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS,
 		      [XRC_RECV] = IBV_QP_CUR_STATE | MIGRATE | IBV_QP_ACCESS_FLAGS |
-				   IBV_QP_MIN_RNR_TIMER}},
+				   IBV_QP_MIN_RNR_TIMER,
+		      [RAW] = RATE}},
 	{.from = IBV_QPS_SQD,
 	 .to = IBV_QPS_SQD,
 	 .optional = {[RC] = IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
@@ -136,6 +142,8 @@ static enum column column_of(enum ibv_qp_type type)
 		return RC;
 	case IBV_QPT_UC:
 		return UC;
+	case IBV_QPT_RAW_PACKET:
+		return RAW;
 	case IBV_QPT_XRC_SEND:
 		return XRC_SEND;
 	case IBV_QPT_XRC_RECV:

@@ -126,7 +126,7 @@ int rq_post(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad
 	int err;
 
 	lock_take(&qp->lock);
-	if (unlikely(qp->srq || !qp->recv_cq || qp->state == IBV_QPS_RESET)) {
+	if (unlikely(qp->srq || qp->spread || !qp->recv_cq || qp->state == IBV_QPS_RESET)) {
 		*bad = wr;
 		err = EINVAL;
 	} else {

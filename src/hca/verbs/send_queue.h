@@ -27,6 +27,7 @@ enum send_flag { /* struct send_wqe.flags */
 		 SEND_SETTLED = 512,   /* counted in qp.settled_out */
 		 SEND_BORROWED = 1024, /* inline, and in the program's memory: see sq_post() */
 		 SEND_OFFLOADED = 2048, /* a tag-matching SRQ's own (verbs/tagged.h) */
+		 SEND_CHECKSUMS = 4096, /* a frame whose checksums are computed: IBV_SEND_IP_CSUM */
 };
 
 struct send_wqe {

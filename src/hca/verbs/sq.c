@@ -32,6 +32,7 @@ static const uint32_t opcodes_of[] = {
 	[IBV_QPT_XRC_SEND] = ANY_SEND | ANY_WRITE | BIT(IBV_WR_RDMA_READ) | ANY_ATOMIC |
 			     ANY_WINDOW | BIT(IBV_WR_SEND_WITH_INV),
 	[IBV_QPT_XRC_RECV] = 0,
+	[IBV_QPT_RAW_PACKET] = BIT(IBV_WR_SEND),
 };
 
 static const uint8_t wc_opcode_of[] = {
@@ -281,6 +282,14 @@ static int fill_remote(struct send_wqe *wqe, const struct ibv_send_wr *wr)
 	}
 }
 
+void sq_to_segment(struct send_wqe *wqe, unsigned int flags)
+{
+	memset(&wqe->ud, 0, sizeof(wqe->ud));
+	wqe->ud.carrier = &datagram_segment;
+	if (flags & IBV_SEND_IP_CSUM)
+		wqe->flags |= SEND_CHECKSUMS;
+}
+
 /* A request that is executed here, without payload: see window.h. `type`: of a window to bind. */
 static int fill_window(struct send_wqe *wqe, const struct ibv_send_wr *wr, enum ibv_mw_type type)
 {
@@ -322,6 +331,8 @@ sq_fill(struct qp *qp, const struct ibv_send_wr *wr, enum ibv_mw_type type) REQU
 		if (unlikely(!wr->wr.ud.ah))
 			return EINVAL;
 		sq_address(wqe, ah_of(wr->wr.ud.ah), wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
+	} else if (unlikely(qp->type == IBV_QPT_RAW_PACKET)) {
+		sq_to_segment(wqe, flags);
 	} else {
 		fill_remote(wqe, wr);
 		if (unlikely(qp->type == IBV_QPT_XRC_SEND))

@@ -280,8 +280,6 @@ int srq_destroy(struct ibv_srq *ibv)
 	pthread_cond_destroy(&ibv->cond);
 	lock_assume_alone(&srq->lock);
 	rq_free(&srq->rq);
-	if (srq->tags)
-		atomic_fetch_sub(&srq->cq->users, 1);
 	tags_end(srq->tags);
 	pd_use(ibv->pd, -1);
 	free(srq);

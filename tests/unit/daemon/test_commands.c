@@ -5,8 +5,8 @@
  * after each, no object may be left.
  */
 #include <errno.h>
-#include <rdma/ib_user_ioctl_verbs.h>
 #include <fcntl.h>
+#include <rdma/ib_user_ioctl_verbs.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -112,6 +112,8 @@ static const struct known on_context[] = {
 	ROW0(PROTO_FREE_DM, proto_handle),
 	ROW(PROTO_IMPORT_DM, proto_handle, proto_import_dm_resp),
 	ROW(PROTO_REG_DM_MR, proto_reg_dm_mr, ib_uverbs_reg_mr_resp),
+	ROW(PROTO_CREATE_FLOW, proto_create_flow, proto_create_flow_resp),
+	ROW0(PROTO_DESTROY_FLOW, proto_handle),
 };
 #define ON_CONTEXT (sizeof(on_context) / sizeof(on_context[0]))
 
@@ -654,6 +656,12 @@ static int create_qp(const struct ib_uverbs_create_qp *body)
 	return raw_call(ctx, IB_USER_VERBS_CMD_CREATE_QP, body, sizeof(*body), NULL, 0);
 }
 
+static bool is_type(int type)
+{
+	return (type >= 2 && type <= 4) || type == IB_UVERBS_QPT_RAW_PACKET ||
+	       type == (int)PROTO_QPT_WQ;
+}
+
 static void qp_attributes(void **state)
 {
 	uint32_t pd = raw_pd(ctx), cq = raw_cq(ctx, -1);
@@ -666,8 +674,8 @@ static void qp_attributes(void **state)
 		b = good;
 		b.qp_type = (uint8_t)type;
 		/* An XRC target's pd_handle is a domain's. */
-		assert_int_equal(create_qp(&b), type == 10 ? -EINVAL
-						: (type >= 2 && type <= 4) || type == 9
+		assert_int_equal(create_qp(&b), type == IB_UVERBS_QPT_XRC_TGT ? -EINVAL
+						: is_type(type) || type == IB_UVERBS_QPT_XRC_INI
 							? 0
 							: -EOPNOTSUPP);
 	}
@@ -699,8 +707,8 @@ static void qp_attributes(void **state)
 	b.is_srq = 1;
 	b.srq_handle = pd;
 	assert_int_equal(create_qp(&b), -EINVAL);
-	/* No partly created object is left: the CQ is used by the four QPs that were created. */
-	assert_int_equal(raw_count(&server, "qp"), 4);
+	/* No partly created object is left: the CQ is used by the six QPs that were created. */
+	assert_int_equal(raw_count(&server, "qp"), 6);
 }
 
 static void srq_attributes(void **state)
