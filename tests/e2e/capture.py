@@ -131,7 +131,7 @@ def check_order(packets):
     """PSNs are consecutive: of a QP's requests (a READ takes as many as its answer has packets),
     and of each answer, which is to a request that there was. `packets`: each as seen once."""
     expected, reads, known = {}, set(), set()
-    for p in packets:
+    for at, p in enumerate(packets):
         flow = (p.qpn, p.opcode & 0xe0)
         if p.operation() in READ_ANSWER:
             require((p.qpn, p.psn) in reads, f"PSN {p.psn} answers no READ")
@@ -148,13 +148,14 @@ def check_order(packets):
             psns = [(p.psn + i) & 0xffffff for i in range(count)]
             known.update(psns)
             if p.operation() in (READ, FLUSH, ATOMIC_WRITE):
-                reads.update((answered(packets, p), psn) for psn in psns)
+                reads.update((answered(packets[at:], p), psn) for psn in psns)
             expected[flow] = (psns[-1] + 1) & 0xffffff
     require(not reads, f"{len(reads)} READ answers are missing")
 
 
 def answered(packets, read):
-    """The QP that a READ's answer goes to: who asked isn't in its request."""
+    """The QP that a READ's answer goes to, which its request doesn't name. `packets`: from the
+    request on, since QPs may begin with the same PSN."""
     for p in packets:
         if p.operation() in READ_ANSWER and p.psn == read.psn:
             return p.qpn
