@@ -59,7 +59,7 @@ static void access_flags(void **state)
 	assert_string_equal(format_access(text, 1 << 20), "0x100000");
 	assert_string_equal(format_access(text, 0x100001), "LW,0x100000");
 	assert_string_equal(format_access(text, UINT64_MAX),
-			    "LW,RW,RR,RA,MW,ZB,OD,HUGE,0xffffffffffffff00");
+			    "LW,RW,RR,RA,MW,ZB,OD,HUGE,FG,0xfffffffffffffe00");
 }
 
 static void users(void **state)
