@@ -10,11 +10,11 @@
 
 #include "base/log.h"
 #include "hca/engine/engine.h"
-#include "hca/exec/interface.h"
 #include "hca/local/link.h"
 #include "hca/local/local_carrier.h"
 #include "hca/local/local_conn.h"
 #include "hca/process/context.h"
+#include "hca/roce/interface.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/carrier.h"
 #include "hca/verbs/cq.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* See interface.h. */
-#include "hca/exec/interface.h"
+#include "hca/roce/interface.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -12,8 +12,8 @@
  *
  * Owns hca.interface, which is made once, under hca.lock.
  */
-#ifndef VERBENA_HCA_EXEC_INTERFACE_H
-#define VERBENA_HCA_EXEC_INTERFACE_H
+#ifndef VERBENA_HCA_ROCE_INTERFACE_H
+#define VERBENA_HCA_ROCE_INTERFACE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
