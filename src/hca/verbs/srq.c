@@ -234,6 +234,8 @@ int srq_destroy(struct ibv_srq *ibv)
 	books_leave(context->hca);
 	if (err)
 		return err;
+	if (srq->cq)
+		atomic_fetch_sub(&srq->cq->users, 1);
 	event_queue_forget(&context->async, srq);
 	pthread_mutex_lock(&ibv->mutex);
 	while (ibv->events_completed != srq->async_reported)
@@ -243,8 +245,6 @@ int srq_destroy(struct ibv_srq *ibv)
 	pthread_cond_destroy(&ibv->cond);
 	lock_assume_alone(&srq->lock);
 	rq_free(&srq->rq);
-	if (srq->tags)
-		atomic_fetch_sub(&srq->cq->users, 1);
 	tags_end(srq->tags);
 	pd_use(ibv->pd, -1);
 	free(srq);
