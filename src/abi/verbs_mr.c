@@ -16,6 +16,7 @@
 #include "abi/verbs_abi.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "hca/mem/convert.h"
 #include "hca/mem/mr.h"
 #include "hca/mem/pd.h"
 #include "hca/mem/shared.h"
@@ -106,17 +107,14 @@ static int region_make(struct mr *mr)
 	struct daemon_conn *conn = conn_of(ibv->pd->context);
 	struct ib_uverbs_reg_mr_resp resp;
 	bool write = mr->access & IBV_ACCESS_LOCAL_WRITE;
-	int err = -fork_register(ibv->addr, ibv->length);
 
-	if (err)
-		return err;
 	region_look(mr);
-	err = daemon_reg_mr(conn, pd_of(ibv->pd)->handle, (uintptr_t)ibv->addr, ibv->length,
-			    mr->iova, mr->access, mr->reach, &resp);
+	int err = daemon_reg_mr(conn, pd_of(ibv->pd)->handle, (uintptr_t)ibv->addr, ibv->length,
+				mr->iova, mr->access, mr->reach, &resp);
 	if (err == -ENOMEM)
 		explain_limit(ibv->length);
 	if (err)
-		goto out_fork;
+		return err;
 	err = -memory_populate(ibv->addr, ibv->length, write);
 	if (err)
 		goto out_daemon;
@@ -131,8 +129,6 @@ static int region_make(struct mr *mr)
 
 out_daemon:
 	daemon_dereg_mr(conn, resp.mr_handle);
-out_fork:
-	fork_unregister(ibv->addr, ibv->length);
 	return err;
 }
 
@@ -185,12 +181,24 @@ static struct ibv_mr *region_register(struct ibv_pd *pd, void *addr, size_t leng
 	mr->file = file;
 	struct context *context = context_of(pd->context);
 
+	list_init(&mr->pages);
+	err = fork_register(addr, length);
+	if (err) {
+		free(mr);
+		return fail_null(err);
+	}
+	convert_begin(context->hca);
+	convert_region(context->hca, mr);
 	books_enter(context->hca);
 	err = region_make(mr);
 	if (!err)
 		books_add(context, HELD_MR, &mr->held);
 	books_leave(context->hca);
+	if (err)
+		convert_region_ends(context->hca, mr);
+	convert_end(context->hca);
 	if (err) {
+		fork_unregister(addr, length);
 		free(mr);
 		return fail_null(-err);
 	}
@@ -430,18 +438,41 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *
 		errno = -err;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
+	convert_begin(hca);
 	err = mr_revoke(hca, mr);
 	books_enter(hca);
 	if (!err)
 		err = region_change(mr, &wanted, flags);
 	mr_publish(hca, mr); /* the new region, or the old one after a failure */
 	books_leave(hca);
+	convert_region_changed(hca, mr, &old);
+	convert_end(hca);
 	if (moves)
 		fork_unregister(err ? addr : old.ibv.addr, err ? length : old.ibv.length);
 	if (!err)
 		return 0;
 	errno = -err;
 	return IBV_REREG_MR_ERR_CMD;
+}
+
+/* 0, or a negative errno: it is still registered. */
+static int region_end(struct hca *hca, struct mr *mr)
+{
+	int err = mr_revoke(hca, mr);
+
+	if (err) /* but no new access begins */
+		return err;
+	books_enter(hca);
+	err = daemon_dereg_mr(conn_of(mr->ibv.context), mr->handle);
+
+	if (err == -EIO) /* without a daemon there is no object to end */
+		err = 0;
+	if (!err)
+		books_drop(context_of(mr->ibv.context), &mr->held);
+	books_leave(hca);
+	if (err)
+		mr_publish(hca, mr);
+	return err;
 }
 
 EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
@@ -466,21 +497,13 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
 	err = window_region_ends(hca, mr);
 	if (err) /* memory windows are bound to it, and it stays as it is */
 		return fail_errno(-err);
-	err = mr_revoke(hca, mr);
-	if (err) /* still registered, but no new access begins */
-		return fail_errno(-err);
-	books_enter(hca);
-	err = daemon_dereg_mr(conn_of(ibv->context), mr->handle);
-
-	if (err == -EIO) /* without a daemon there is no object to end */
-		err = 0;
+	convert_begin(hca);
+	err = region_end(hca, mr);
 	if (!err)
-		books_drop(context_of(ibv->context), &mr->held);
-	books_leave(hca);
-	if (err) {
-		mr_publish(hca, mr);
+		convert_region_ends(hca, mr);
+	convert_end(hca);
+	if (err)
 		return fail_errno(-err);
-	}
 	atomic_fetch_sub(&registered, ibv->length);
 	fork_unregister(ibv->addr, ibv->length);
 	context_count(ibv->context, -1);

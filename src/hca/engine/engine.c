@@ -47,6 +47,7 @@
 #include "hca/process/books.h"
 #include "hca/process/capture.h"
 #include "hca/process/hca.h"
+#include "hca/process/park.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/event.h"
 #include "hca/verbs/qp.h"
@@ -213,6 +214,7 @@ static int wait_for_events(int epoll, struct epoll_event *events, int max,
 
 /* Blocks until an event comes, or until `until` (ns of CLOCK_MONOTONIC; UINT64_MAX: no limit). */
 static void sleep_until(struct hca *hca, int epoll, uint64_t until)
+	REQUIRES(park_working[PARK_ENGINE])
 {
 	struct epoll_event events[4];
 	struct timespec timeout, *limit = NULL;
@@ -224,7 +226,10 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 		timeout = (struct timespec){left / 1000000000ull, left % 1000000000ull};
 		limit = &timeout;
 	}
+	park_rest(PARK_ENGINE);
 	int n = wait_for_events(epoll, events, 4, limit);
+
+	park_work(PARK_ENGINE);
 
 	for (int i = 0; i < n; i++) {
 		if (events[i].data.u64 & BELL)
@@ -281,9 +286,10 @@ static void *engine_thread(void *arg)
 
 	if (err)
 		log_error("peers won't learn of this process's end: %s", strerror(-err));
-
+	park_work(PARK_ENGINE);
 	while (!atomic_load(&hca->stop))
 		sleep_until(hca, epoll, engine_round(hca, &seen));
+	park_rest(PARK_ENGINE);
 	return NULL;
 }
 

@@ -47,6 +47,7 @@ struct mr {
 	uint64_t print;		/* of memory that peers may map (shared.h); 0: they can't */
 	enum proto_reach reach; /* the same, for the daemon */
 	struct list held;
+	struct list pages; /* convert.h */
 };
 
 /* Opens the entry, whose other fields are written, to lookups of `rkey`; and closes it. */
@@ -55,6 +56,12 @@ void mr_entry_clear(struct pub_mr *entry);
 
 /* Publishes mr (its ibv.addr, length, pd, and rkey, iova, access are filled). 0 or -EINVAL. */
 int mr_publish(struct hca *hca, struct mr *mr);
+
+/* Has peers ask this process for their operations on the region, until mr_moved(): when this
+ * returns 0, no peer copies to or from its memory itself. -EBUSY as below. A region that was
+ * revoked stays so. */
+int mr_move(struct hca *hca, struct mr *mr) __attribute__((warn_unused_result));
+void mr_moved(struct hca *hca, struct mr *mr);
 
 /*
  * Ends all access to the region: when this returns 0, no copy by any thread of any process reaches

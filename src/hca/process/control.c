@@ -15,6 +15,7 @@
 #include "hca/mem/mapped.h"
 #include "hca/process/books.h"
 #include "hca/process/hca.h"
+#include "hca/process/park.h"
 #include "hca/verbs/window.h"
 
 /* How long to wait before the next look at copies that hold a window up: as a deregistration naps.
@@ -48,11 +49,13 @@ static void *control_thread(void *arg)
 
 	while (!atomic_load(&hca->stop)) {
 		control_sleep(hca, soon);
+		park_work(PARK_CONTROL);
 		atomic_store(&hca->control_woken, false);
 		soon = mapped_serve(hca);
 		link_ask_daemon(hca);
 		return_sought(hca);
 		soon |= windows_serve(hca);
+		park_rest(PARK_CONTROL);
 	}
 	return NULL;
 }
