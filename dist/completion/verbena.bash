@@ -17,7 +17,7 @@ _verbena_run() {
 	if ((i < COMP_CWORD)) && declare -F _command_offset >/dev/null; then
 		_command_offset $i # PROGRAM's own completion
 	elif [[ $cur == -* ]]; then
-		_verbena_words --no-sysfs --node --help
+		_verbena_words --fast-memory --no-sysfs --node --help
 	else
 		mapfile -t COMPREPLY < <(compgen -c -- "$cur")
 	fi

@@ -18,6 +18,7 @@
 #include "abi/verbs_region.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "hca/mem/convert.h"
 #include "hca/mem/mr.h"
 #include "hca/mem/pd.h"
 #include "hca/mem/shared.h"
@@ -155,16 +156,14 @@ static int region_make(struct mr *mr)
 	struct ibv_mr *ibv = &mr->ibv;
 	struct daemon_conn *conn = conn_of(ibv->pd->context);
 	struct ib_uverbs_reg_mr_resp resp;
-	int err = -region_keep(mr);
 
-	if (err)
-		return err;
 	region_look(mr);
-	err = mr_ask_keys(conn, mr, &resp);
+	int err = mr_ask_keys(conn, mr, &resp);
+
 	if (err == -ENOMEM)
 		explain_limit(region_pins(mr));
 	if (err)
-		goto out_fork;
+		return err;
 	err = region_populate(mr);
 	if (err)
 		goto out_daemon;
@@ -179,8 +178,26 @@ static int region_make(struct mr *mr)
 
 out_daemon:
 	daemon_dereg_mr(conn, resp.mr_handle);
-out_fork:
-	region_let_go(mr);
+	return err;
+}
+
+/* The same, with its memory converted if it can be (mem/convert.h); the program keeps the region.
+ */
+static int region_make_converted(struct context *context, struct mr *mr)
+{
+	convert_begin(context->hca);
+	convert_region(context->hca, mr);
+	books_enter(context->hca);
+	int err = region_make(mr);
+
+	if (!err)
+		books_add(context, HELD_MR, &mr->held);
+	books_leave(context->hca);
+	if (err)
+		convert_region_ends(context->hca, mr);
+	convert_end(context->hca);
+	if (err)
+		region_let_go(mr);
 	return err;
 }
 
@@ -192,12 +209,11 @@ struct ibv_mr *region_add(const struct mr *wanted)
 	if (!mr)
 		return fail_null(ENOMEM);
 	*mr = *wanted;
-	books_enter(context->hca);
-	int err = region_make(mr);
+	list_init(&mr->pages);
+	int err = -region_keep(mr);
 
 	if (!err)
-		books_add(context, HELD_MR, &mr->held);
-	books_leave(context->hca);
+		err = region_make_converted(context, mr);
 	if (err) {
 		free(mr);
 		return fail_null(-err);
@@ -507,18 +523,41 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *ibv, int flags, struct ibv_pd *pd, void *
 		errno = -err;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
+	convert_begin(hca);
 	err = mr_revoke(hca, mr);
 	books_enter(hca);
 	if (!err)
 		err = region_change(mr, &wanted, flags);
 	mr_publish(hca, mr); /* the new region, or the old one after a failure */
 	books_leave(hca);
+	convert_region_changed(hca, mr, &old);
+	convert_end(hca);
 	if (moves)
 		region_let_go(err ? &wanted : &old);
 	if (!err)
 		return 0;
 	errno = -err;
 	return IBV_REREG_MR_ERR_CMD;
+}
+
+/* 0, or a negative errno: it is still registered. */
+static int region_end(struct hca *hca, struct mr *mr)
+{
+	int err = mr_revoke(hca, mr);
+
+	if (err) /* but no new access begins */
+		return err;
+	books_enter(hca);
+	err = daemon_dereg_mr(conn_of(mr->ibv.context), mr->handle);
+
+	if (err == -EIO) /* without a daemon there is no object to end */
+		err = 0;
+	if (!err)
+		books_drop(context_of(mr->ibv.context), &mr->held);
+	books_leave(hca);
+	if (err)
+		mr_publish(hca, mr);
+	return err;
 }
 
 EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
@@ -543,21 +582,13 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *ibv)
 	err = window_region_ends(hca, mr);
 	if (err) /* memory windows are bound to it, and it stays as it is */
 		return fail_errno(-err);
-	err = mr_revoke(hca, mr);
-	if (err) /* still registered, but no new access begins */
-		return fail_errno(-err);
-	books_enter(hca);
-	err = daemon_dereg_mr(conn_of(ibv->context), mr->handle);
-
-	if (err == -EIO) /* without a daemon there is no object to end */
-		err = 0;
+	convert_begin(hca);
+	err = region_end(hca, mr);
 	if (!err)
-		books_drop(context_of(ibv->context), &mr->held);
-	books_leave(hca);
-	if (err) {
-		mr_publish(hca, mr);
+		convert_region_ends(hca, mr);
+	convert_end(hca);
+	if (err)
 		return fail_errno(-err);
-	}
 	atomic_fetch_sub(&registered, region_pins(mr));
 	region_let_go(mr);
 	pd_use(ibv->pd, -1);

@@ -38,12 +38,15 @@
 	X(RANK_RDMACM_CHANNELS, "rdmacm.channels") /* who waits on event channels */              \
 	/* libibverbs.so.1 */                                                                     \
 	X(RANK_XRC_DOMAIN, "xrc_domain.lock")  /* what a process is registered with */            \
+	X(RANK_PARK_CONTROL, "park.control")   /* the control thread works */                     \
+	X(RANK_PARK_ENGINE, "park.engine")     /* the engine thread works */                      \
 	X(RANK_DEVICES, "abi.devices")	       /* the list of devices */                          \
 	X(RANK_NODE, "hca.node")	       /* finding the node of a fabric */                 \
 	X(RANK_KERNEL_DEVICES, "kverbs.known") /* the list of kernel devices */                   \
 	X(RANK_INSTANCE, "hca.instance")       /* making the process's HCA */                     \
 	X(RANK_CHANNEL_FIRST, "channel.first") /* registering a channel's first CQ */             \
 	X(RANK_RELEASE, "hca.release_lock")    /* ending imported PDs */                          \
+	X(RANK_CONVERT, "mem.convert")	       /* converted memory, and the regions on it */      \
 	X(RANK_BOOKS, "hca.books")	       /* calls to the daemon: books.h */                 \
 	X(RANK_HCA, "hca.lock")		       /* contexts, their objects */                      \
 	X(RANK_EVENTS, "hca.events_lock")      /* the daemon's event socket */                    \

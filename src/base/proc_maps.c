@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 
 #include "base/sys.h"
 
@@ -19,6 +20,7 @@ struct map_query {
 };
 #define MAP_QUERY _IOWR('f', 17, struct map_query)
 enum { MAP_QUERY_SHARED = 8 };
+#define MAP_QUERY_RIGHTS 7u /* as PROT_READ, PROT_WRITE, PROT_EXEC */
 
 int proc_maps_open(struct proc_maps *maps, pid_t pid)
 {
@@ -46,7 +48,11 @@ static void line_parse(char *line, struct proc_mapping *out)
 	*out = (struct proc_mapping){.start = strtoull(line, &rest, 16)};
 	out->end = strtoull(rest + (*rest == '-'), &rest, 16);
 	rest += strspn(rest, " ");
-	out->shared = strnlen(rest, 4) == 4 && rest[3] == 's';
+	if (strnlen(rest, 4) == 4) {
+		out->prot = (rest[0] == 'r' ? PROT_READ : 0) | (rest[1] == 'w' ? PROT_WRITE : 0) |
+			    (rest[2] == 'x' ? PROT_EXEC : 0);
+		out->shared = rest[3] == 's';
+	}
 	rest += strcspn(rest, " ");
 	out->offset = strtoull(rest, &rest, 16);
 	out->major = (uint32_t)strtoul(rest, &rest, 16);
@@ -59,7 +65,7 @@ static void line_parse(char *line, struct proc_mapping *out)
 		memcpy(out->name, rest, n);
 }
 
-static int find_in_lines(struct proc_maps *maps, uint64_t at, struct proc_mapping *out)
+int proc_maps_next(struct proc_maps *maps, uint64_t at, struct proc_mapping *out)
 {
 	char line[512];
 	bool whole = true;
@@ -78,7 +84,7 @@ static int find_in_lines(struct proc_maps *maps, uint64_t at, struct proc_mappin
 			line_parse(line, &maps->last);
 	}
 	*out = maps->last;
-	return out->start <= at ? 0 : -ENOENT;
+	return 0;
 }
 
 static int mapping_query(int fd, uint64_t at, struct proc_mapping *out)
@@ -107,6 +113,7 @@ static int mapping_query(int fd, uint64_t at, struct proc_mapping *out)
 	out->major = q.dev_major;
 	out->minor = q.dev_minor;
 	out->shared = q.vma_flags & MAP_QUERY_SHARED;
+	out->prot = (int)(q.vma_flags & MAP_QUERY_RIGHTS);
 	return 0;
 }
 
@@ -116,5 +123,8 @@ int proc_maps_find(struct proc_maps *maps, uint64_t at, bool lines, struct proc_
 
 	if (!err || err == -ENOENT)
 		return err;
-	return maps->text || lines ? find_in_lines(maps, at, out) : -EOPNOTSUPP;
+	if (!maps->text && !lines)
+		return -EOPNOTSUPP;
+	err = proc_maps_next(maps, at, out);
+	return err || out->start <= at ? err : -ENOENT;
 }

@@ -14,13 +14,14 @@
 
 enum { PROC_MAPS_NAME = 256 };
 
-/* One mapping. All but the addresses are 0 for memory without a file. */
+/* One mapping. All but the addresses and rights are 0 for memory without a file. */
 struct proc_mapping {
 	uint64_t start, end;	   /* addresses in the process */
 	uint64_t offset;	   /* of `start` in the file, bytes */
 	uint64_t inode;		   /* the file's; of a System V segment its id */
 	uint32_t major, minor;	   /* of the device or file system that the file is on */
 	bool shared;		   /* MAP_SHARED: stores reach the file */
+	int prot;		   /* PROT_... */
 	char name[PROC_MAPS_NAME]; /* of the file as the kernel writes it; "": none, or longer */
 };
 
@@ -42,5 +43,9 @@ void proc_maps_close(struct proc_maps *maps);
  * -EOPNOTSUPP: the kernel can't say, or the lines are needed and may not be read.
  */
 int proc_maps_find(struct proc_maps *maps, uint64_t at, bool lines, struct proc_mapping *out);
+
+/* The first mapping that ends above `at`, which rises from call to call, by the lines. 0; -ENOENT:
+ * there is none; -EOPNOTSUPP: they can't be read. */
+int proc_maps_next(struct proc_maps *maps, uint64_t at, struct proc_mapping *out);
 
 #endif

@@ -75,6 +75,7 @@ static int run_run(const struct cli_command *self, int argc, char **argv)
 {
 	static const struct option options[] = {
 		{"help", no_argument, NULL, 'h'},
+		{"fast-memory", no_argument, NULL, 'f'},
 		{"no-sysfs", no_argument, NULL, 'n'},
 		{"node", required_argument, NULL, 'N'},
 		{NULL, 0, NULL, 0},
@@ -88,9 +89,11 @@ static int run_run(const struct cli_command *self, int argc, char **argv)
 	while ((option = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
 		if (option == 'n')
 			sysfs = false;
-		else if (option != 'N')
+		else if (option != 'N' && option != 'f')
 			return option == 'h' ? cli_help(self) : cli_usage(self);
-		else if (setenv(NODE_VARIABLE, optarg, 1))
+		/* VERBENA_MEMORY=private of the caller's counts more. */
+		else if (option == 'f' ? setenv("VERBENA_MEMORY", "shared", 0)
+				       : setenv(NODE_VARIABLE, optarg, 1))
 			return CLI_FAILURE;
 	}
 	if (optind == argc) {
@@ -118,12 +121,15 @@ static int run_run(const struct cli_command *self, int argc, char **argv)
 const struct cli_command command_run = {
 	.name = "run",
 	.summary = "run a program on Verbena",
-	.help = "usage: verbena run [--no-sysfs] [--node NODE] [--] PROGRAM [ARGUMENT...]\n\n"
+	.help = "usage: verbena run [--fast-memory] [--no-sysfs] [--node NODE] [--] PROGRAM "
+		"[ARGUMENT...]\n\n"
 		"Runs an unmodified verbs program with Verbena's libibverbs.so.1 and\n"
 		"librdmacm.so.1 in place of the system's: their directory goes first in\n"
 		"LD_LIBRARY_PATH. In /sys/class/infiniband and /dev/infiniband it sees the "
 		"devices,\n"
 		"in a mount namespace of its own. The daemon is started when there is none.\n\n"
+		"      --fast-memory  make private memory shareable at its registration, where that\n"
+		"                     is safe: see VERBENA_MEMORY in verbena(7)\n"
 		"      --no-sysfs   leave /sys/class and /dev as they are; no namespace\n"
 		"      --node NODE  the node of the fabric (see `verbena fabric') that it is on\n"
 		"  -h, --help       show this\n\n"

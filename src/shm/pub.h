@@ -166,6 +166,12 @@ struct pub_mr {
 #define PUB_MR_FOREIGN 0x80000000u
 
 /*
+ * Set in the access flags while the owner replaces the memory behind the region by equal memory
+ * (hca/mem/convert.h): peers let the owner execute their operations.
+ */
+#define PUB_MR_MOVING 0x40000000u
+
+/*
  * A memory window (hca/verbs/window.h): set in `pd`, so that it matches no PD, and a reader that
  * knows no windows refuses the entry. The access flags have the number of the binding above them,
  * so that a reader can tell two bindings with the same key apart.

@@ -5,18 +5,19 @@
 
 #include "rig.h"
 
-extern const struct rig_test data_tests[];     /* data transfer and order */
-extern const struct rig_test remote_tests[];   /* faults between requester and responder */
-extern const struct rig_test state_tests[];    /* states, attributes, events of a QP */
-extern const struct rig_test queue_tests[];    /* CQs, SRQs, channels, limits, wrong arguments */
-extern const struct rig_test loose_tests[];    /* UD and UC: no acknowledgements */
-extern const struct rig_test dry_tests[];      /* UD: receivers without receives */
-extern const struct rig_test unmapped_tests[]; /* memory that was unmapped */
-extern const struct rig_test foreign_tests[];  /* regions that another process imports */
-extern const struct rig_test file_tests[];     /* memory files; writes that follow one another */
-extern const struct rig_test found_tests[];    /* memory that is shared already */
-extern const struct rig_test dereg_tests[];    /* the end of a region that is being used */
-extern const struct rig_test reach_tests[];    /* receives longer than their memory */
+extern const struct rig_test data_tests[];	/* data transfer and order */
+extern const struct rig_test remote_tests[];	/* faults between requester and responder */
+extern const struct rig_test state_tests[];	/* states, attributes, events of a QP */
+extern const struct rig_test queue_tests[];	/* CQs, SRQs, channels, limits, wrong arguments */
+extern const struct rig_test loose_tests[];	/* UD and UC: no acknowledgements */
+extern const struct rig_test dry_tests[];	/* UD: receivers without receives */
+extern const struct rig_test unmapped_tests[];	/* memory that was unmapped */
+extern const struct rig_test foreign_tests[];	/* regions that another process imports */
+extern const struct rig_test file_tests[];	/* memory files; writes that follow one another */
+extern const struct rig_test found_tests[];	/* memory that is shared already */
+extern const struct rig_test dereg_tests[];	/* the end of a region that is being used */
+extern const struct rig_test reach_tests[];	/* receives longer than their memory */
+extern const struct rig_test converted_tests[]; /* private memory that is converted */
 extern const struct rig_test order_tests[]; /* order after a message that is lost with its sender */
 extern const struct rig_test
 	away_tests[]; /* answers that arrive while their requester is stopped */

@@ -5,7 +5,7 @@ target_link_libraries(forks PRIVATE ibverbs Threads::Threads)
 set_target_properties(forks PROPERTIES
 	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
 
-foreach(carrier self self2 local ring)
+foreach(carrier self self2 local ring converted)
 	verbena_script_test(e2e.fork_${carrier} TIMEOUT 300 LABELS e2e
 		COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:forks> -c ${carrier})
 endforeach()

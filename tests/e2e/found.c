@@ -17,43 +17,20 @@
 #include <unistd.h>
 
 #include "faults.h"
+#include "found.h"
 
-enum { PAGE = 4096, BYTES = 8 * PAGE, SKIP = 3 * PAGE + 40, SEED = 9, OLD = 0x55, NEW = 0xaa };
-
-static const unsigned int all_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-				       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-
-/* A mapping, as /proc/self/maps shows it. */
-struct line {
-	uint64_t inode; /* 0: none */
-	char name[64], rights[5];
-};
-
-/* A's knowledge of B's region. */
-struct found {
-	uint8_t *at; /* B's */
-	struct ibv_mr *mr;
-	struct {
-		uint64_t addr;
-		struct line line;
-		uint32_t rkey;
-		pid_t pid;
-	} mine, theirs;
-};
-
-/* The mapping that contains `at` or, for NULL, one of the same file as `like`. */
-static struct line maps_find(const void *at, const struct line *like)
+struct line maps_find(const void *at, const struct line *like)
 {
 	FILE *maps = fopen("/proc/self/maps", "r");
 	struct line found = {0};
 	char text[512];
 
-	while (maps && !found.inode && fgets(text, sizeof(text), maps)) {
+	while (maps && !found.rights[0] && fgets(text, sizeof(text), maps)) {
 		unsigned long long from, to, number = 0;
 		struct line line = {0};
 
 		if (sscanf(text, "%llx-%llx %4s %*x %*x:%*x %llu %63[^\n]", &from, &to, line.rights,
-			   &number, line.name) < 5)
+			   &number, line.name) < 4)
 			continue;
 		line.inode = number;
 		if (at ? (uintptr_t)at >= from && (uintptr_t)at < to
@@ -65,13 +42,12 @@ static struct line maps_find(const void *at, const struct line *like)
 	return found;
 }
 
-static bool is_mapped(const struct found *found)
+bool is_mapped(const struct found *found)
 {
 	return maps_find(NULL, &found->theirs.line).inode != 0;
 }
 
-/* B registers BYTES at `at`, and A learns of it. */
-static void found_register(struct found *found, struct end *end, uint8_t *at, unsigned int rights)
+void found_register(struct found *found, struct end *end, uint8_t *at, unsigned int rights)
 {
 	struct rig *rig = end->rig;
 
@@ -85,8 +61,8 @@ static void found_register(struct found *found, struct end *end, uint8_t *at, un
 	rig_swap(rig, &found->mine, &found->theirs, sizeof(found->mine));
 }
 
-static void operate(struct end *end, const struct found *found, enum ibv_wr_opcode opcode,
-		    uint64_t id, uint32_t length, uint64_t at, enum ibv_wc_status status)
+void operate(struct end *end, const struct found *found, enum ibv_wr_opcode opcode, uint64_t id,
+	     uint32_t length, uint64_t at, enum ibv_wc_status status)
 {
 	struct ibv_send_wr wr, *bad;
 	struct ibv_sge sge;
@@ -105,8 +81,7 @@ static void operate(struct end *end, const struct found *found, enum ibv_wr_opco
 	wc_expect(end, end->scq, id, status);
 }
 
-/* A operates until the region is mapped here. */
-static void await_mapping(struct end *end, const struct found *found, enum ibv_wr_opcode opcode)
+void await_mapping(struct end *end, const struct found *found, enum ibv_wr_opcode opcode)
 {
 	struct patience patience = patience_of(RIG_SOON_MS);
 
@@ -121,8 +96,7 @@ static void await_mapping(struct end *end, const struct found *found, enum ibv_w
 	}
 }
 
-/* WRITE, READ, and both atomics, at both ends and across the middle. */
-static void use_all(struct end *end, const struct found *found)
+void use_all(struct end *end, const struct found *found)
 {
 	static const uint32_t at[] = {0, 64, BYTES / 2 - 24, BYTES - 48};
 	struct rig *rig = end->rig;
@@ -156,8 +130,7 @@ static void use_all(struct end *end, const struct found *found)
 	}
 }
 
-/* The region ends: A's mapping of it goes away, and its key is refused. */
-static void end_region(struct end *end, struct found *found, bool was_mapped)
+void end_region(struct end *end, struct found *found, bool was_mapped)
 {
 	struct patience patience = patience_of(RIG_SOON_MS);
 	struct rig *rig = end->rig;
@@ -281,6 +254,12 @@ static const struct kind {
 	{"", in_private, false},
 };
 
+static bool two_that_map(const struct rig *rig)
+{
+	return rig->carrier == RIG_LOCAL || rig->carrier == RIG_FOUND ||
+	       rig->carrier == RIG_CONVERTED;
+}
+
 static void found_kind(struct rig *rig, const struct kind *kind)
 {
 	struct found found;
@@ -293,9 +272,9 @@ static void found_kind(struct rig *rig, const struct kind *kind)
 	snprintf(path, sizeof(path), "%s", kind->path);
 	if (rig->role == RIG_B)
 		at = kind->make(rig, &fd, path) + SKIP;
-	found_register(&found, &end, at, all_rights);
+	found_register(&found, &end, at, ALL_RIGHTS);
 	use_all(&end, &found);
-	bool maps = kind->mapped && (rig->carrier == RIG_LOCAL || rig->carrier == RIG_FOUND);
+	bool maps = kind->mapped && two_that_map(rig);
 
 	if (rig->role == RIG_A && maps)
 		await_mapping(&end, &found, IBV_WR_RDMA_WRITE);
@@ -319,11 +298,6 @@ static void found_kinds(struct rig *rig)
 
 /* ------------------------------------------------------------------ what only a mapping does */
 
-static bool two_that_map(const struct rig *rig)
-{
-	return rig->carrier == RIG_LOCAL || rig->carrier == RIG_FOUND;
-}
-
 /* While B is stopped, all operations on its memory go on. */
 static void found_stopped(struct rig *rig)
 {
@@ -338,7 +312,7 @@ static void found_stopped(struct rig *rig)
 	end_pair(&end, rig, NULL);
 	if (rig->role == RIG_B)
 		at = in_memory_file(rig, &fd, path);
-	found_register(&found, &end, at, all_rights);
+	found_register(&found, &end, at, ALL_RIGHTS);
 	if (rig->role == RIG_A) {
 		await_mapping(&end, &found, IBV_WR_RDMA_WRITE);
 		OK(rig, kill(found.theirs.pid, SIGSTOP));
@@ -408,7 +382,7 @@ static void found_not_inherited(struct rig *rig)
 	end_pair(&end, rig, NULL);
 	if (rig->role == RIG_B)
 		at = in_memory_file(rig, &fd, path);
-	found_register(&found, &end, at, all_rights);
+	found_register(&found, &end, at, ALL_RIGHTS);
 	if (rig->role == RIG_A) {
 		await_mapping(&end, &found, IBV_WR_RDMA_WRITE);
 		for (int plain = 0; plain < 2; plain++) {
@@ -451,7 +425,7 @@ static void found_replaced(struct rig *rig)
 		at = in_memory_file(rig, &fd, path);
 		file = map_at(rig, NULL, 2 * BYTES, fd, 0);
 	}
-	found_register(&found, &end, at, all_rights);
+	found_register(&found, &end, at, ALL_RIGHTS);
 	if (rig->role == RIG_A)
 		await_mapping(&end, &found, IBV_WR_RDMA_WRITE);
 	rig_sync(rig);
@@ -498,7 +472,7 @@ static void found_replaced_before(struct rig *rig)
 	end_pair(&end, rig, NULL);
 	if (rig->role == RIG_B)
 		at = in_memory_file(rig, &fd, path);
-	found_register(&found, &end, at, all_rights);
+	found_register(&found, &end, at, ALL_RIGHTS);
 	if (rig->role == RIG_B) {
 		other = memfd_create("other", MFD_CLOEXEC);
 		OK(rig, ftruncate(other, 2 * BYTES));
@@ -545,7 +519,7 @@ static void found_truncated(struct rig *rig)
 	end_pair(&end, rig, NULL);
 	if (rig->role == RIG_B)
 		at = in_memory_file(rig, &fd, path);
-	found_register(&found, &end, at, all_rights);
+	found_register(&found, &end, at, ALL_RIGHTS);
 	if (rig->role == RIG_A)
 		await_mapping(&end, &found, IBV_WR_RDMA_WRITE);
 	rig_sync(rig);
@@ -586,7 +560,7 @@ static void found_keeps_locks(struct rig *rig)
 		at = in_closed_file(rig, &fd, mine.path);
 	}
 	rig_swap(rig, &mine, &theirs, sizeof(mine));
-	found_register(&found, &end, at, all_rights);
+	found_register(&found, &end, at, ALL_RIGHTS);
 	if (rig->role == RIG_A) {
 		fd = open(theirs.path, O_RDWR);
 		CHECK(rig, fd >= 0);

@@ -6,6 +6,10 @@ set_target_properties(kill PROPERTIES
 	RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/e2e)
 verbena_script_test(e2e.kill TIMEOUT 400 LABELS e2e
 	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:kill>)
+# The same on private memory that is converted (docs/memory.md).
+verbena_script_test(e2e.kill_converted TIMEOUT 400 LABELS e2e
+	COMMAND env VERBENA_MEMORY=shared
+	${CMAKE_CURRENT_SOURCE_DIR}/own-daemon $<TARGET_FILE:kill>)
 # Every carrier at once, with everything that may fail (chaos.py).
 add_executable(chaos chaos.c rig.c end.c)
 target_link_libraries(chaos PRIVATE ibverbs Threads::Threads)

@@ -26,8 +26,8 @@
 
 #include "rig.h"
 
-const char *const rig_carrier_names[RIG_CARRIERS] = {"self",  "self2", "local", "ring",
-						     "split", "found", "wire"};
+const char *const rig_carrier_names[RIG_CARRIERS] = {"self",  "self2", "local",	    "ring",
+						     "split", "found", "converted", "wire"};
 
 enum { TEST_SECONDS = 150, EVENTS_KEPT = 64, EXIT_FAILED = 1, EXIT_PEER_GONE = 2 };
 
@@ -460,6 +460,10 @@ bool rig_run(const struct rig_test *test, enum rig_carrier carrier)
 		setenv("VERBENA_LOCAL_COPY", rig_carrier_names[carrier], 1);
 	else
 		unsetenv("VERBENA_LOCAL_COPY");
+	if (carrier == RIG_CONVERTED)
+		setenv("VERBENA_MEMORY", "shared", 1);
+	else
+		unsetenv("VERBENA_MEMORY");
 	if (carrier == RIG_WIRE)
 		setenv("VERBENA_CARRIER", "wire", 1);
 	else
@@ -482,7 +486,8 @@ bool rig_run(const struct rig_test *test, enum rig_carrier carrier)
 static _Noreturn void usage(const char *program, const struct rig_test *tests)
 {
 	fprintf(stderr,
-		"usage: %s [-c self|self2|local|ring|split|found|wire]... [-n TIMES] [PATTERN...]\n"
+		"usage: %s [-c self|self2|local|ring|split|found|converted|wire]... [-n TIMES] "
+		"[PATTERN...]\n"
 		"RIG_HOLD=1 leaves a test that fails or hangs for a debugger. Tests:\n",
 		program);
 	for (; tests->name; tests++)

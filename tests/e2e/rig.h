@@ -26,13 +26,14 @@
 enum { RIG_A, RIG_B };
 
 enum rig_carrier {
-	RIG_SELF,     /* one process, one device context */
-	RIG_SELF_TWO, /* one process, a device context for each end */
-	RIG_LOCAL,    /* two processes */
-	RIG_RING,     /* two processes that can't access each other's memory */
-	RIG_SPLIT,    /* two processes, long messages as over RIG_RING, others as over RIG_LOCAL */
-	RIG_FOUND,    /* as RIG_LOCAL, and the ends' memory is shared, so that peers map it */
-	RIG_WIRE,     /* two processes that use RoCE as between hosts */
+	RIG_SELF,      /* one process, one device context */
+	RIG_SELF_TWO,  /* one process, a device context for each end */
+	RIG_LOCAL,     /* two processes */
+	RIG_RING,      /* two processes that can't access each other's memory */
+	RIG_SPLIT,     /* two processes, long messages as over RIG_RING, others as over RIG_LOCAL */
+	RIG_FOUND,     /* as RIG_LOCAL, and the ends' memory is shared, so that peers map it */
+	RIG_CONVERTED, /* as RIG_LOCAL, and private memory is converted at registration */
+	RIG_WIRE,      /* two processes that use RoCE as between hosts */
 	RIG_CARRIERS,
 };
 

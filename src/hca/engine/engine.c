@@ -49,6 +49,7 @@
 #include "hca/process/capture.h"
 #include "hca/process/control.h"
 #include "hca/process/hca.h"
+#include "hca/process/park.h"
 #include "hca/roce/interface.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/cq.h"
@@ -263,6 +264,7 @@ static int wait_for_events(int epoll, struct epoll_event *events, int max,
 
 /* Blocks until an event comes, or until `until` (ns of CLOCK_MONOTONIC; UINT64_MAX: no limit). */
 static void sleep_until(struct hca *hca, int epoll, uint64_t until)
+	REQUIRES(park_working[PARK_ENGINE])
 {
 	struct epoll_event events[4];
 	struct timespec timeout, *limit = NULL;
@@ -274,7 +276,10 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 		timeout = (struct timespec){left / 1000000000ull, left % 1000000000ull};
 		limit = &timeout;
 	}
+	park_rest(PARK_ENGINE);
 	int n = wait_for_events(epoll, events, 4, limit);
+
+	park_work(PARK_ENGINE);
 
 	for (int i = 0; i < n; i++) {
 		if (events[i].data.u64 & BELL)
@@ -337,9 +342,10 @@ static void *engine_thread(void *arg)
 
 	if (err)
 		log_error("peers won't learn of this process's end: %s", strerror(-err));
-
+	park_work(PARK_ENGINE);
 	while (!atomic_load(&hca->stop))
 		sleep_until(hca, epoll, engine_round(hca, &seen));
+	park_rest(PARK_ENGINE);
 	return NULL;
 }
 

@@ -430,6 +430,8 @@ int world_peer_put(struct local_qp *lq, uint32_t rkey, const struct mr_view *vie
 				     : copy_gather_far(here, local, count, length);
 
 		err = done ? 0 : -EFAULT;
+	} else if (unlikely(view->access & PUB_MR_MOVING)) {
+		return -EAGAIN;
 	} else {
 		err = copy_to_process(&link->process, there, local, count, length);
 	}
@@ -444,6 +446,8 @@ int world_peer_get(struct local_qp *lq, uint32_t rkey, const struct mr_view *vie
 
 	if (unlikely(here == MAPPED_GONE))
 		return -EFAULT;
+	if (unlikely(!here && view->access & PUB_MR_MOVING))
+		return -EAGAIN;
 	if (!here)
 		return copy_from_process(&link_from(lq)->process, there, local, count, length);
 	return copy_scatter(local, count, 0, here, length) ? 0 : -EFAULT;

@@ -4,6 +4,7 @@
 #include "hca/mem/foreign.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 
@@ -24,6 +25,7 @@ enum { PLACES = 4096, PLACE_NULL = PLACES }; /* PLACE_NULL: of all null regions 
 _Static_assert(PLACE_NULL < 1 << 16, "a place is 16 bits of an address");
 
 #define FIND_NS 5000000000ull
+#define SETTLE_NS 1000000000ull
 
 static _Atomic uint32_t places[PLACES]; /* 0: free */
 static _Atomic uint32_t next_place;
@@ -216,6 +218,26 @@ uint64_t foreign_resolve(const struct hca *hca, uint32_t pd, uint64_t addr, uint
 
 /* ------------------------------------------------------------------ copying */
 
+/* Sets the hazard for the owner's region when the owner isn't moving it (PUB_MR_MOVING), which
+ * takes it as long as a copy of the region; but after SETTLE_NS at the latest. */
+static _Atomic uint64_t *hazard_once_settled(const struct link *link, const struct owner *owner)
+{
+	uint64_t until = 0;
+
+	for (;;) {
+		_Atomic uint64_t *hazard = hazard_set_inner(link->hca, owner->slot, owner->rkey);
+		struct mr_view there;
+
+		if (likely(!mr_read(link->regions, owner->rkey, &there) ||
+			   !(there.access & PUB_MR_MOVING)) ||
+		    (until && now_ns() > until))
+			return hazard;
+		hazard_clear(hazard); /* the owner waits for it */
+		until = until ? until : now_ns() + SETTLE_NS;
+		sched_yield();
+	}
+}
+
 static bool foreign_move(uint64_t marked, void *local, size_t length, bool put)
 {
 	struct hca *hca = atomic_load_explicit(&importer, memory_order_acquire);
@@ -233,7 +255,7 @@ static bool foreign_move(uint64_t marked, void *local, size_t length, bool put)
 
 	if (!link)
 		return false;
-	_Atomic uint64_t *hazard = hazard_set_inner(hca, owner.slot, owner.rkey);
+	_Atomic uint64_t *hazard = hazard_once_settled(link, &owner);
 	bool ok = still_there(link, &owner) &&
 		  !(put ? copy_to_process(&link->process, at, &segment, 1, length)
 			: copy_from_process(&link->process, at, &segment, 1, length));

@@ -34,10 +34,16 @@ void mr_entry_open(struct pub_mr *entry, uint32_t access, uint32_t rkey)
 			      memory_order_release);
 }
 
-void mr_entry_clear(struct pub_mr *entry)
+/* For lookups from now on. */
+static void mr_entry_change(struct pub_mr *entry, uint64_t word)
 {
 	/* [H3], pairs with [H2]; and with the lookup after [O1] */
-	atomic_store(&entry->rkey_access, 0);
+	atomic_store(&entry->rkey_access, word);
+}
+
+void mr_entry_clear(struct pub_mr *entry)
+{
+	mr_entry_change(entry, 0);
 }
 
 /* Of an implicit region: the half of the address space that programs have. Addresses in the other
@@ -71,6 +77,29 @@ int mr_publish(struct hca *hca, struct mr *mr)
 	mr_entry_open(e, access, mr->rkey);
 	guard_install();
 	return 0;
+}
+
+int mr_move(struct hca *hca, struct mr *mr)
+{
+	struct pub_mr *e = &hca->regions->mr[mr->rkey >> LIMIT_KEY_TAG_BITS];
+
+	if (atomic_load_explicit(&e->rkey_access, memory_order_relaxed)) {
+		atomic_store_explicit(&e->file_serial, 0, memory_order_relaxed);
+		mr_entry_change(e, (uint64_t)(mr->access | PUB_MR_MOVING) << 32 | mr->rkey);
+	}
+	int err = hazard_wait_region(hca, mr->rkey);
+
+	if (mr->print)
+		mapped_owner_ends(hca);
+	return err;
+}
+
+void mr_moved(struct hca *hca, struct mr *mr)
+{
+	const struct pub_mr *e = &hca->regions->mr[mr->rkey >> LIMIT_KEY_TAG_BITS];
+
+	if (atomic_load_explicit(&e->rkey_access, memory_order_relaxed))
+		mr_publish(hca, mr);
 }
 
 int mr_revoke(struct hca *hca, struct mr *mr)

@@ -54,6 +54,7 @@ struct mr {
 	uint64_t print;		/* of memory that peers may map (shared.h); 0: they can't */
 	enum proto_reach reach; /* the same, for the daemon */
 	struct list held;
+	struct list pages; /* convert.h */
 };
 
 static inline void *mr_base(const struct mr *mr)
@@ -83,6 +84,12 @@ void mr_entry_clear(struct pub_mr *entry);
 
 /* Publishes mr (its ibv.length, pd, and base, rkey, iova, access are filled). 0 or -EINVAL. */
 int mr_publish(struct hca *hca, struct mr *mr);
+
+/* Has peers ask this process for their operations on the region, until mr_moved(): when this
+ * returns 0, no peer copies to or from its memory itself. -EBUSY as below. A region that was
+ * revoked stays so. */
+int mr_move(struct hca *hca, struct mr *mr) __attribute__((warn_unused_result));
+void mr_moved(struct hca *hca, struct mr *mr);
 
 /*
  * Ends all access to the region: when this returns 0, no copy by any thread of any process reaches

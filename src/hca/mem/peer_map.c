@@ -315,6 +315,21 @@ static int piece_map(const struct job *job, int i)
 	return err;
 }
 
+/* Whether the owner has memory. A process that ends gives all of it up at once, and is alive for a
+ * while afterwards. */
+static bool owner_has_memory(const struct job *job)
+{
+	struct proc_mapping any;
+	struct proc_maps maps;
+
+	if (proc_maps_open(&maps, job->peer->pid))
+		return false;
+	int err = proc_maps_next(&maps, 0, &any);
+
+	proc_maps_close(&maps);
+	return !err;
+}
+
 /* Whether the owner's memory is what it was when the region was registered. */
 static int pieces_look(struct job *job, struct shared_piece *piece)
 {
@@ -327,7 +342,8 @@ static int pieces_look(struct job *job, struct shared_piece *piece)
 	int n = shared_look(&maps, region->addr, region->length, true, piece);
 
 	proc_maps_close(&maps);
-	if (!peer_alive(job->peer))
+	/* It had memory until here, or what was seen may be the memory of no process. */
+	if (!owner_has_memory(job) || !peer_alive(job->peer))
 		return -ESRCH; /* another process may have had the number */
 	if (n == -EOPNOTSUPP)
 		return n;

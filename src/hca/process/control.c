@@ -18,6 +18,7 @@
 #include "hca/mem/prefetch.h"
 #include "hca/process/books.h"
 #include "hca/process/hca.h"
+#include "hca/process/park.h"
 #include "hca/verbs/event.h"
 #include "hca/verbs/window.h"
 #include "hca/verbs/xrc_follow.h"
@@ -68,6 +69,7 @@ static void *control_thread(void *arg)
 
 	while (!atomic_load(&hca->stop)) {
 		control_sleep(hca, soon);
+		park_work(PARK_CONTROL);
 		atomic_store(&hca->control_woken, false);
 		soon = mapped_serve(hca);
 		link_ask_daemon(hca);
@@ -76,6 +78,7 @@ static void *control_thread(void *arg)
 		control_rejoin(hca);
 		soon |= windows_serve(hca);
 		soon |= prefetch_serve(hca);
+		park_rest(PARK_CONTROL);
 	}
 	return NULL;
 }

@@ -26,12 +26,14 @@
 #include "hca/fabric/membership.h"
 #include "hca/local/link.h"
 #include "hca/local/way.h"
+#include "hca/mem/convert.h"
 #include "hca/mem/hazard.h"
 #include "hca/mem/shared.h"
 #include "hca/process/books.h"
 #include "hca/process/capture.h"
 #include "hca/process/context.h"
 #include "hca/process/control.h"
+#include "hca/process/park.h"
 #include "hca/roce/interface.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/carrier.h"
@@ -159,10 +161,13 @@ static void hca_free(struct hca *hca)
 
 static struct hca *hca_make(void)
 {
-	struct hca *hca = calloc(1, sizeof(*hca));
+	/* On pages of its own: see park.h. */
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), size = (sizeof(struct hca) + page - 1) & -page;
+	struct hca *hca = aligned_alloc(page, size);
 
 	if (!hca)
 		return NULL;
+	memset(hca, 0, size);
 	hca_init_locks(hca);
 	list_init(&hca->contexts);
 	list_init(&hca->links);
@@ -179,6 +184,7 @@ static struct hca *hca_make(void)
 	hca->watch_due = true;
 	hca->long_by_ring = way_long_by_ring();
 	hca->share_memory = shared_allowed();
+	hca->convert = convert_wanted();
 	hca->qps = calloc(LIMIT_QPS_PER_SLOT, sizeof(*hca->qps));
 	int err = hca->qps ? hazard_make(hca) : -ENOMEM;
 
@@ -232,14 +238,18 @@ static _Thread_local struct hca *forking __attribute__((tls_model("initial-exec"
 static void before_fork(void) NO_THREAD_SAFETY_ANALYSIS
 {
 	forking = instance;
-	if (forking)
-		mutex_take(&forking->lock);
+	if (!forking)
+		return;
+	convert_before_fork(forking);
+	mutex_take(&forking->lock);
 }
 
 static void after_fork_in_parent(void) NO_THREAD_SAFETY_ANALYSIS
 {
-	if (forking)
-		mutex_give(&forking->lock);
+	if (!forking)
+		return;
+	mutex_give(&forking->lock);
+	convert_after_fork(forking);
 }
 
 static void own_memory(const void *at, size_t size)
@@ -402,6 +412,8 @@ static void after_fork_in_child(void)
 	forking = NULL;
 	if (!hca)
 		return;
+	park_leave();
+	convert_leave(hca);
 	hca_init_locks(hca);
 	daemon_leave(&hca->conn);
 	let_go(&hca->event_fd);

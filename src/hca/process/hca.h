@@ -164,6 +164,7 @@ struct hca {
 	bool roce_forced;		       /* VERBENA_CARRIER=wire: also to QPs of this host */
 	bool long_by_ring;		       /* see way.h */
 	bool share_memory;		       /* see mem/shared.h */
+	bool convert;			       /* see mem/convert.h */
 	struct capture *_Atomic capture;       /* NULL: no capture runs; else equals `captures` */
 	struct capture *_Atomic captures;      /* NULL: none has ever run; engine thread */
 	struct list acks GUARDED_BY(engine);   /* struct local_conn.ack_node */

@@ -56,7 +56,8 @@ enum fetch {
 	FETCH_FAULT,	/* one side's memory isn't mapped */
 	FETCH_REVOKED,	/* the sender has deregistered it */
 	FETCH_GONE,	/* the sender's process has ended */
-	FETCH_IMPORTED, /* the region is a third process's: only the sender can read it */
+	FETCH_IMPORTED, /* only the sender can read it: the region is a third process's, or moving
+			 */
 };
 
 /* Copies the segments of one key at once. The hazard for the key is set before, so the key is
@@ -69,7 +70,7 @@ static enum fetch fetch_region(struct local_qp *lq, const struct record_segment 
 
 	if (!world_peer_region(lq, from->lkey + 1, &view))
 		return FETCH_REVOKED;
-	if (view.access & PUB_MR_FOREIGN)
+	if (view.access & (PUB_MR_FOREIGN | PUB_MR_MOVING))
 		return FETCH_IMPORTED;
 	if (view.pd != world_peer_pd(lq))
 		return FETCH_REVOKED;

@@ -123,13 +123,15 @@ ask_grant(struct local_qp *lq, const struct send_wqe *wqe, uint32_t length, uint
 	return likely(!why) ? status : refuse_onesided(lq, wqe, status, why);
 }
 
-/* The status for a failed copy: depends on whether this side's or the peer's memory isn't
- * mapped. */
+/* The status for a failed copy: depends on whether this side's or the peer's memory isn't mapped.
+ * -EAGAIN: nothing was copied, and the peer is to do it. */
 static enum ibv_wc_status copy_status(struct local_qp *lq, const struct send_wqe *wqe, int err,
 				      const struct iovec *local, int count)
 {
 	if (err == -ESRCH)
 		return IBV_WC_RETRY_EXC_ERR;
+	if (err == -EAGAIN)
+		return LOCAL_ASK_PEER;
 	if (!world_reachable(local, count))
 		return IBV_WC_LOC_PROT_ERR;
 	return refuse_onesided(lq, wqe, IBV_WC_REM_ACCESS_ERR,

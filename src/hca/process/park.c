@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Parking the library's threads. See park.h. No state but the mutexes. */
+#include "hca/process/park.h"
+
+#include <time.h>
+
+#include "base/sys.h"
+#include "hca/engine/engine.h"
+
+#define PARK_PATIENCE_NS 100000000ull
+#define PARK_NAP_NS 20000
+
+struct mutex park_working[PARK_THREADS] = {
+	[PARK_CONTROL] = MUTEX_INITIALIZER(RANK_PARK_CONTROL),
+	[PARK_ENGINE] = MUTEX_INITIALIZER(RANK_PARK_ENGINE),
+};
+
+/* Not analysed, as the functions below: whether a mutex is held depends on the result. */
+static bool park_one(enum park_thread thread, uint64_t until) NO_THREAD_SAFETY_ANALYSIS
+{
+	while (!mutex_try(&park_working[thread])) {
+		if (now_ns() > until)
+			return false;
+		sys_nanosleep(&(struct timespec){.tv_nsec = PARK_NAP_NS}, NULL);
+	}
+	return true;
+}
+
+bool park_begin(void) NO_THREAD_SAFETY_ANALYSIS
+{
+	uint64_t until = now_ns() + PARK_PATIENCE_NS;
+
+	if (!park_one(PARK_CONTROL, until))
+		return false;
+	if (park_one(PARK_ENGINE, until))
+		return true;
+	mutex_give(&park_working[PARK_CONTROL]);
+	return false;
+}
+
+void park_end(void) NO_THREAD_SAFETY_ANALYSIS
+{
+	mutex_give(&park_working[PARK_ENGINE]);
+	mutex_give(&park_working[PARK_CONTROL]);
+}
+
+void park_leave(void)
+{
+	mutex_init(&park_working[PARK_CONTROL], RANK_PARK_CONTROL);
+	mutex_init(&park_working[PARK_ENGINE], RANK_PARK_ENGINE);
+}
