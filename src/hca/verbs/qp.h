@@ -210,7 +210,8 @@ void qp_copy_attr(struct ibv_qp_attr *to, const struct ibv_qp_attr *attr, int ma
 /* Whether its messages are acknowledged. */
 static inline bool qp_is_reliable(const struct qp *qp)
 {
-	return qp->type != IBV_QPT_UC && qp->type != IBV_QPT_UD;
+	return qp->type == IBV_QPT_RC || qp->type == IBV_QPT_XRC_SEND ||
+	       qp->type == IBV_QPT_XRC_RECV;
 }
 
 /* ---- inside the HCA; qp.lock is held by the caller of each */
