@@ -179,7 +179,7 @@ static void qp_free(struct qp *qp)
 	sq_free(&qp->sq);
 	sq_free(&qp->builder.built);
 	rq_free(&qp->rq);
-	free(qp->pace);
+	pace_free(qp->pace);
 	free(qp->fanout);
 	pthread_mutex_destroy(&qp->ibv.mutex);
 	pthread_cond_destroy(&qp->ibv.cond);
@@ -306,7 +306,9 @@ struct ibv_qp *qp_create(struct ibv_context *context, struct ibv_qp_init_attr_ex
 		err = check_source(context, attr);
 	if (!err) {
 		qp = qp_new(context, attr);
-		err = qp ? register_qp(qp) : ENOMEM;
+		err = qp ? pace_timed_make(qp) : ENOMEM;
+		if (!err)
+			err = register_qp(qp);
 	}
 	if (err) {
 		if (qp)
@@ -413,6 +415,8 @@ static void qp_reset(struct qp *qp) REQUIRES(qp->lock)
 	qp_disconnect(qp);
 	qp->sq.head = qp->sq.next = qp->sq.acked = qp->sq.held = 0;
 	pace_set(qp, 0, 0);
+	if (qp->pace)
+		pace_forget(qp);
 	qp->rq.head = qp->rq.tail = qp->rq.held = qp->rq.published = 0;
 	qp->comm_established = qp->sqd_notify = false;
 	qp->attr = none;
