@@ -114,7 +114,7 @@ _verbena_fabric_nodes() { # of a fabric that is up; not of a large one
 
 _verbena_fabric_options() {
 	case ${COMP_WORDS[2]} in
-	up) _verbena_words --resume --restore --sm --json --help ;;
+	up) _verbena_words --resume --restore --sm --timing --json --help ;;
 	show) _verbena_words --links --svg --html --from --to --topology --serve --json --help ;;
 	exec) _verbena_words --ca --all --list --output --no-prefix --jobs --timeout --no-sysfs --help ;;
 	gen) _verbena_words --ports --hosts --levels --hosts-per-leaf --leaves --spines --pods --size \

@@ -157,13 +157,17 @@ static int up_check(const char *path, bool json)
 static int up_run(const struct cli_command *self, int argc, char **argv)
 {
 	static const struct option known[] = {
-		{"resume", no_argument, NULL, 'r'}, {"restore", required_argument, NULL, 's'},
-		{"sm", no_argument, NULL, 'm'},	    {"json", no_argument, NULL, 'j'},
-		{"help", no_argument, NULL, 'h'},   {NULL, 0, NULL, 0},
+		{"resume", no_argument, NULL, 'r'},
+		{"restore", required_argument, NULL, 's'},
+		{"sm", no_argument, NULL, 'm'},
+		{"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},
+		{"timing", optional_argument, NULL, 't'},
+		{NULL, 0, NULL, 0},
 	};
 	char program[PATH_MAX], detach[] = "--detach", resume[] = "--resume";
-	char restore[] = "--restore";
-	char *args[5] = {program, detach};
+	char restore[] = "--restore", timing[32] = "";
+	char *args[6] = {program, detach};
 	bool json = false, has_manager = false;
 	int option, count = 2;
 
@@ -174,6 +178,8 @@ static int up_run(const struct cli_command *self, int argc, char **argv)
 			json = true;
 		} else if (option == 'm') {
 			has_manager = true;
+		} else if (option == 't') {
+			snprintf(timing, sizeof(timing), "--timing=%s", optarg ? optarg : "1");
 		} else if (option == 'r' && count == 2) {
 			args[count++] = resume;
 		} else if (option == 's' && count == 2) {
@@ -187,12 +193,18 @@ static int up_run(const struct cli_command *self, int argc, char **argv)
 		cli_error("give one topology file, or --resume, or --restore FILE");
 		return cli_usage(self);
 	}
+	if (*timing && count != 2) {
+		cli_error("--timing is part of the state that --resume and --restore go on with");
+		return cli_usage(self);
+	}
 	if (!fabric_program_find("verbena-fabric", program)) {
 		cli_error("cannot find verbena-fabric: is Verbena installed completely?");
 		return CLI_FAILURE;
 	}
 	if (count == 2) {
 		args[count++] = argv[optind];
+		if (*timing)
+			args[count++] = timing;
 		option = strcmp(argv[optind], "-") != 0 ? up_check(argv[optind], json) : CLI_OK;
 		if (option != CLI_OK)
 			return option;
@@ -203,7 +215,8 @@ static int up_run(const struct cli_command *self, int argc, char **argv)
 const struct cli_command fabric_up = {
 	.name = "fabric up",
 	.summary = "start a fabric from a topology file",
-	.help = "usage: verbena fabric up [--json] [--sm] TOPOLOGY | --resume | --restore FILE\n\n"
+	.help = "usage: verbena fabric up [--json] [--sm] [--timing[=SLOW]] TOPOLOGY | --resume |\n"
+		"                         --restore FILE\n\n"
 		"Starts verbena-fabric, which plays all switches and adapters of TOPOLOGY: a file\n"
 		"in ibsim's format, what `ibnetdiscover` printed of a real cluster, or what\n"
 		"`verbena fabric gen` made (`-': standard input). It goes on in the background.\n\n"
@@ -212,6 +225,11 @@ const struct cli_command fabric_up = {
 		"      --restore FILE  begin with a state that `verbena fabric save` wrote\n"
 		"      --sm            start a subnet manager, too: `verbena sm` on the first\n"
 		"                      adapter; it ends with the fabric\n"
+		"      --timing[=SLOW] data takes the time that links need for it, by their "
+		"width,\n"
+		"                      speed and delay, and waits for other data; SLOW (1) times "
+		"as\n"
+		"                      long as with adapters, so that this machine keeps up\n"
 		"  -j, --json          for scripts: the status of the new fabric\n"
 		"  -h, --help          show this\n\n"
 		"Example: verbena fabric gen fat-tree --hosts 64 | verbena fabric up -\n",
@@ -340,6 +358,16 @@ static void fault_print(const json_t *fault)
 	putchar('\n');
 }
 
+static void timing_print(json_int_t slow)
+{
+	if (slow == 1)
+		puts("timing: data takes the time that links need for it");
+	else if (slow > 1)
+		printf("timing: data takes the time that links need for it, and "
+		       "%" JSON_INTEGER_FORMAT " times as long as with adapters\n",
+		       slow);
+}
+
 static int fabric_status_print(const json_t *reply)
 {
 	const json_t *managers = json_object_get(reply, "managers");
@@ -359,6 +387,7 @@ static int fabric_status_print(const json_t *reply)
 	       format_duration(text, (uint64_t)ctl_integer(reply, "uptime_ms")),
 	       json_is_true(json_object_get(reply, "resumed")) ? " (resumed)" : "");
 	printf(", %s of tables\n", format_size(text, (uint64_t)ctl_integer(reply, "state_bytes")));
+	timing_print(ctl_integer(reply, "timing"));
 	printf("management datagrams: %" JSON_INTEGER_FORMAT ", lost %" JSON_INTEGER_FORMAT "\n",
 	       ctl_integer(reply, "mads"), ctl_integer(reply, "mads_dropped"));
 	fputs("subnet manager:", stdout);

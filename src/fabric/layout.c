@@ -3,6 +3,7 @@
  * From a plan to tables, and back from memory to tables. Sizes follow from the plan only; the
  * memory that comes must be zero, and stays so where a table has its default.
  */
+#include "fabric/clocks.h"
 #include "fabric/internal.h"
 
 #include <errno.h>
@@ -506,7 +507,8 @@ static int tables_open(struct fabric *fabric, const struct fabric_functions *fun
 	    /* [P4], pairs with [P3] */
 	    !__atomic_load_n(&header->is_complete, __ATOMIC_ACQUIRE) || header->bytes != bytes ||
 	    header->nodes > FABRIC_NODES_MAX || !header->nodes ||
-	    header->first_node >= header->nodes || !header->name_bytes)
+	    header->first_node >= header->nodes || !header->name_bytes ||
+	    header->slow > CLOCKS_SLOW_MAX)
 		return -EINVAL;
 	placed = *header;
 	header_place(&placed);

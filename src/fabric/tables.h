@@ -20,7 +20,7 @@
 #define FABRIC_NONE UINT32_MAX /* no such row */
 
 #define FABRIC_MAGIC "verbena-fabric"
-#define FABRIC_LAYOUT 3 /* changes with any structure here */
+#define FABRIC_LAYOUT 4 /* changes with any structure here */
 
 /* What each node's tables hold; the capacities that management agents report. */
 #define FABRIC_LFT_ENTRIES 49152u /* unicast LIDs */
@@ -84,6 +84,10 @@ struct fabric_header {
 	uint32_t first_node; /* the first row in the topology: where programs attach by default */
 	uint32_t trap_tid;   /* the last one that a trap had */
 	uint64_t mads, mads_dropped;
+	/* How many times slower than adapters links are (clocks.h); 0: data takes no time. Never
+	 * changes once the fabric serves. */
+	uint32_t slow;
+	uint32_t reserved;
 	char title[256]; /* which topology it is, for people */
 };
 

@@ -248,6 +248,16 @@ static int join_answer(struct connection *connection, const struct proto_fabric_
 	return answer_send(connection->watched.fd, &answer, sizeof answer);
 }
 
+/* -ENODATA: the fabric has no clocks. */
+static int clocks_answer(struct connection *connection)
+{
+	int file = connection->server->timing.file;
+	struct proto_fabric_result answer = {.result = file < 0 ? -ENODATA : 0};
+
+	return packet_send(connection->watched.fd, &answer, sizeof answer, &file, file >= 0,
+			   MSG_DONTWAIT);
+}
+
 static int named_handle(struct connection *connection, const uint8_t *packet, size_t bytes, int fd)
 {
 	struct proto_fabric_named named;
@@ -263,6 +273,8 @@ static int named_handle(struct connection *connection, const uint8_t *packet, si
 		return issm_answer(connection, &named);
 	case PROTO_FABRIC_TABLES:
 		return tables_answer(connection, &named);
+	case PROTO_FABRIC_CLOCKS:
+		return clocks_answer(connection);
 	case PROTO_FABRIC_JOIN:
 		return join_answer(connection, &named, fd);
 	default:
@@ -380,6 +392,7 @@ static int packet_handle(struct connection *connection, const uint8_t *packet, s
 	case PROTO_FABRIC_ISSM:
 	case PROTO_FABRIC_OPEN:
 	case PROTO_FABRIC_TABLES:
+	case PROTO_FABRIC_CLOCKS:
 	case PROTO_FABRIC_JOIN:
 		return named_handle(connection, packet, bytes, fd);
 	case PROTO_FABRIC_REGISTER:

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 static const char usage[] =
-	"usage: verbena-fabric [--detach] TOPOLOGY\n"
+	"usage: verbena-fabric [--detach] [--timing[=SLOW]] TOPOLOGY\n"
 	"       verbena-fabric [--detach] --resume\n"
 	"       verbena-fabric [--detach] --restore FILE\n\n"
 	"Plays the switches and channel adapters of an InfiniBand subnet, until `verbena fabric\n"
@@ -26,21 +26,41 @@ static const char usage[] =
 	"      --detach         return when it serves; it goes on in the background\n"
 	"      --resume         go on with the state that the last one left, whatever ended it\n"
 	"      --restore FILE   begin with a state that `verbena fabric save` wrote\n"
+	"      --timing[=SLOW]  data takes the time that links need for it, SLOW (1) times as\n"
+	"                       long as with adapters\n"
 	"  -h, --help           show this\n"
 	"      --version        show the version\n";
 
 struct wishes {
 	const char *topology, *restore;
 	bool detaches, resumes;
+	uint32_t slow;
 };
+
+/* 0: it isn't one, which has been said. */
+static uint32_t slow_read(const char *text)
+{
+	char *end = NULL;
+	unsigned long slow = text ? strtoul(text, &end, 10) : 1;
+
+	if (slow && slow <= CLOCKS_SLOW_MAX && (!text || (*text >= '0' && *text <= '9' && !*end)))
+		return (uint32_t)slow;
+	fprintf(stderr, "verbena-fabric: --timing=%s: give a number from 1 to %u\n", text,
+		CLOCKS_SLOW_MAX);
+	return 0;
+}
 
 /* 0: go on; else the process's exit code + 1. */
 static int options_read(int argc, char **argv, struct wishes *wishes)
 {
 	static const struct option options[] = {
-		{"detach", no_argument, NULL, 'd'},	   {"resume", no_argument, NULL, 'r'},
-		{"restore", required_argument, NULL, 's'}, {"help", no_argument, NULL, 'h'},
-		{"version", no_argument, NULL, 'v'},	   {NULL, 0, NULL, 0},
+		{"detach", no_argument, NULL, 'd'},
+		{"resume", no_argument, NULL, 'r'},
+		{"restore", required_argument, NULL, 's'},
+		{"help", no_argument, NULL, 'h'},
+		{"version", no_argument, NULL, 'v'},
+		{"timing", optional_argument, NULL, 't'},
+		{NULL, 0, NULL, 0},
 	};
 	int option;
 
@@ -55,6 +75,11 @@ static int options_read(int argc, char **argv, struct wishes *wishes)
 		case 's':
 			wishes->restore = optarg;
 			break;
+		case 't':
+			wishes->slow = slow_read(optarg);
+			if (!wishes->slow)
+				return 3;
+			break;
 		case 'h':
 			fputs(usage, stdout);
 			return 1;
@@ -67,7 +92,8 @@ static int options_read(int argc, char **argv, struct wishes *wishes)
 		}
 	}
 	wishes->topology = argv[optind];
-	if (argc - optind + wishes->resumes + (wishes->restore != NULL) == 1)
+	if (argc - optind + wishes->resumes + (wishes->restore != NULL) == 1 &&
+	    (!wishes->slow || wishes->topology))
 		return 0;
 	fputs(usage, stderr);
 	return 3;
@@ -157,7 +183,7 @@ static int server_begin(struct server *server, const struct wishes *wishes)
 	int result = directory_prepare(server);
 
 	if (!result)
-		result = wishes->topology ? state_create(server, wishes->topology)
+		result = wishes->topology ? state_create(server, wishes->topology, wishes->slow)
 					  : state_resume(server, wishes->restore);
 	if (result)
 		return result;

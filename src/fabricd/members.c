@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "fabric/route.h"
+#include "fabricd/timing.h"
 #include "proto/fabric.h"
 #include "proto/flows.h"
 
@@ -110,7 +111,10 @@ void members_fold(struct server *server)
 	uint64_t begin = clock_ns();
 	uint64_t end;
 
-	if (list_empty(&server->members) || begin < server->fold_ns)
+	if (begin < server->fold_ns)
+		return;
+	timing_fold(server);
+	if (list_empty(&server->members))
 		return;
 	server->fabric.now_ms = begin / 1000000;
 	list_for_each(node, &server->members)

@@ -8,6 +8,7 @@
 #define VERBENA_FABRICD_SERVER_H
 
 #include "base/list.h"
+#include "fabric/clocks.h"
 #include "fabric/fabric.h"
 #include "mad/mad.h"
 
@@ -49,6 +50,13 @@ struct error_rate {
 	double per_second, rest;
 };
 
+/* The clocks that processes on nodes share (timing.h). */
+struct timing {
+	struct clocks clocks; /* slow 0: there are none */
+	uint64_t *taken;      /* by port: ticks that are in PortXmitWait */
+	int file;	      /* of the clocks */
+};
+
 struct server {
 	struct fabric fabric;
 	struct mad_system mads;
@@ -69,6 +77,7 @@ struct server {
 	uint64_t fold_ns;    /* when their counts may be read again */
 	int tables;	     /* the state's file, open for reading: what such processes map */
 	struct list taps;    /* captures (tap.h) */
+	struct timing timing;
 	unsigned int connection_count;
 	void *memory;
 	size_t bytes;

@@ -198,6 +198,7 @@ json_t *status_show(struct server *server, const json_t *request)
 			   "epoch", (json_int_t)header->epoch, "mads", (json_int_t)header->mads);
 	json_object_set_new(answer, "mads_dropped", json_integer((json_int_t)header->mads_dropped));
 	json_object_set_new(answer, "state_bytes", json_integer((json_int_t)server->bytes));
+	json_object_set_new(answer, "timing", json_integer((json_int_t)header->slow));
 	json_object_set_new(answer, "managers", totals.managers);
 	json_object_set_new(answer, "clients", clients_json(server));
 	json_object_set_new(answer, "faults", faults_json(server));

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "fabricd/connection.h"
+#include "fabricd/timing.h"
 #include "topology/topology.h"
 
 #include <errno.h>
@@ -175,11 +176,11 @@ static int server_prepare(struct server *server)
 		return -errno;
 	server->ports = calloc(server->fabric.header->ports, sizeof *server->ports);
 	server->started_ms = server_now_ms();
-	return server->ports ? 0 : -ENOMEM;
+	return server->ports ? timing_begin(server) : -ENOMEM;
 }
 
 static int plan_build(struct server *server, const struct topology *topology,
-		      const struct fabric_plan *plan)
+		      const struct fabric_plan *plan, uint32_t slow)
 {
 	struct fabric_refusal refusal;
 	size_t bytes = fabric_layout(plan, &refusal);
@@ -193,6 +194,7 @@ static int plan_build(struct server *server, const struct topology *topology,
 	if (!result) {
 		fabric_build(&server->fabric, &server_fabric_functions, server, server->memory,
 			     plan);
+		server->fabric.header->slow = slow;
 		result = state_publish(server);
 	}
 	if (result)
@@ -201,7 +203,7 @@ static int plan_build(struct server *server, const struct topology *topology,
 	return result ? result : server_prepare(server);
 }
 
-int state_create(struct server *server, const char *path)
+int state_create(struct server *server, const char *path, uint32_t slow)
 {
 	struct topology_report report = {0};
 	struct topology topology;
@@ -232,7 +234,7 @@ int state_create(struct server *server, const char *path)
 		plan.node_count = topology.node_count;
 		plan.cable_count = plan_cables(&topology, cables);
 		plan.first_node = topology.node_count ? plan_first(&topology) : 0;
-		result = plan_build(server, &topology, &plan);
+		result = plan_build(server, &topology, &plan, slow);
 	}
 	free(nodes);
 	free(cables);
@@ -373,6 +375,7 @@ int state_load(struct server *server, const char *path)
 	if (!result) {
 		/* Processes that map the tables never see another epoch in between. */
 		header->epoch = epoch;
+		header->slow = own->slow;
 		memcpy(server->memory, data, bytes);
 		fabric_routes_changed(&server->fabric);
 	}

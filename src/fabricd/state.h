@@ -15,8 +15,9 @@
  */
 int state_lock(struct server *server);
 
-/* Makes the file from a topology's file; server->fabric is ready then. */
-int state_create(struct server *server, const char *topology);
+/* Makes the file from a topology's file; server->fabric is ready then. `slow`: of its links, see
+ * fabric_header. */
+int state_create(struct server *server, const char *topology, uint32_t slow);
 /* Maps the file that another process left. `from`: a file that `save` made is copied first. */
 int state_resume(struct server *server, const char *from);
 

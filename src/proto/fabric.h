@@ -3,11 +3,11 @@
  * The messages on the socket `fabric` of verbena-fabric: between libibumad and the fabric.
  *
  * The socket is SOCK_SEQPACKET, in the run-time directory. A connection either asks once (QUERY,
- * ISSM, TABLES) and gets one answer, or becomes a port (OPEN) or a process on a node (JOIN). What
- * the fabric then sends on it are messages of the port's agents, and nothing else, since the
- * program polls the socket: a packet is struct ib_user_mad and the MAD, as read from a umad device.
- * Of a message longer than PROTO_FABRIC_INLINE the packet has the header and the first 256 bytes,
- * and a sealed memory file with all of it comes beside.
+ * ISSM, TABLES, CLOCKS) and gets one answer, or becomes a port (OPEN) or a process on a node
+ * (JOIN). What the fabric then sends on it are messages of the port's agents, and nothing else,
+ * since the program polls the socket: a packet is struct ib_user_mad and the MAD, as read from a
+ * umad device. Of a message longer than PROTO_FABRIC_INLINE the packet has the header and the first
+ * 256 bytes, and a sealed memory file with all of it comes beside.
  *
  * What the program sends on it begins with struct proto_fabric_request. REGISTER and UNREGISTER
  * bring the socket for their answer; a MAD gets none. A MAD longer than PROTO_FABRIC_INLINE comes
@@ -18,6 +18,8 @@
  * src/fabric/tables.h), read-only, and joins the node (JOIN) by a connection that it keeps: with it
  * comes a memory file in which it counts what it sends (flows.h), and the fabric sends struct
  * proto_fabric_event on it. verbenad, which sends no data, joins without memory, for the events.
+ * If the fabric has clocks (src/fabric/clocks.h), a process maps their file, too (CLOCKS), for
+ * reading and writing.
  *
  * Integers are in host order, except for those of Linux's structures that aren't.
  */
@@ -46,6 +48,7 @@ enum proto_fabric_kind {
 	PROTO_FABRIC_JOIN = 8,	    /* node: struct proto_fabric_result; may have the flows' file */
 	PROTO_FABRIC_VIOLATION = 9, /* of a process on a node: struct proto_fabric_violation */
 	PROTO_FABRIC_DATA_CAME = 10, /* likewise: struct proto_fabric_came */
+	PROTO_FABRIC_CLOCKS = 11,    /* struct proto_fabric_result; the clocks' file beside */
 };
 
 struct proto_fabric_request {

@@ -29,6 +29,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -54,6 +55,7 @@
 #include "hca/roce/roce.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/event.h"
+#include "hca/verbs/pace.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/xrc_follow.h"
 #include "shm/bell.h"
@@ -213,6 +215,8 @@ static uint64_t scan_fabric(struct hca *hca)
 static uint64_t scan_timers(struct hca *hca)
 {
 	uint64_t now = now_ns();
+
+	pace_look(hca, now);
 	uint64_t next = qp_timers_scan(hca, now);
 
 	uint64_t rnr = UINT64_MAX;
@@ -329,7 +333,7 @@ uint64_t engine_round(struct hca *hca, uint32_t *seen)
 		again = now_ns() + WATCH_NS;
 	else if (unlikely(link_parts_unwatched(hca)))
 		again = now_ns() + PARTING_LOOK_NS;
-	return again < next ? again : next;
+	return pace_sleep(hca, again < next ? again : next);
 }
 
 static void *engine_thread(void *arg)
@@ -338,6 +342,9 @@ static void *engine_thread(void *arg)
 	int epoll = hca->epoll;
 	uint32_t seen = 0;
 	blocking_forbid();
+	/* Messages that are held back for their time are released by timers. */
+	if (hca->membership && hca->membership->clocks.slow)
+		prctl(PR_SET_TIMERSLACK, 1);
 	int err = life_begin(&hca->pub->header.life); /* before any link is installed */
 
 	if (err)

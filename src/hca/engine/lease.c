@@ -68,6 +68,7 @@
 #include "hca/local/link.h"
 #include "hca/roce/roce.h"
 #include "hca/verbs/cq.h"
+#include "hca/verbs/pace.h"
 
 enum {
 	ROUNDS = 1024, /* passes before the engine thread looks at the daemon and the timers */
@@ -266,6 +267,7 @@ void engine_poll(struct hca *hca, const struct cq *cq)
 	if (unlikely(++p->unclocked >= PET_POLLS || p->slow) && !asleep &&
 	    likely(hca->watchdog >= 0))
 		watchdog_pet(hca, p);
+	pace_poll(hca);
 	if (n) {
 		p->empty = 0;
 		p->fast = false;

@@ -32,8 +32,7 @@ static uint32_t address_pack(const struct ibv_ah_attr *attr)
 	       (uint32_t)(attr->src_path_bits & 0x7f) << 24;
 }
 
-static struct way_address address_of(const struct qp *qp, const struct send_wqe *wqe)
-	REQUIRES(qp->lock)
+struct way_address datagram_way(const struct qp *qp, const struct send_wqe *wqe)
 {
 	return (struct way_address){
 		.lid = wqe->ud.ifindex & 0xffff,
@@ -144,7 +143,7 @@ static enum step fabric_send_to_group(struct qp *qp, struct send_wqe *wqe,
 static enum step fabric_send_datagram(struct qp *qp, struct send_wqe *wqe,
 				      const struct iovec *local, int count) REQUIRES(qp->lock)
 {
-	struct way_address address = address_of(qp, wqe);
+	struct way_address address = datagram_way(qp, wqe);
 
 	if (address.lid >= LID_MULTICAST)
 		return fabric_send_to_group(qp, wqe, local, count, &address);
@@ -170,7 +169,7 @@ static enum step fabric_send_datagram(struct qp *qp, struct send_wqe *wqe,
 
 static void fabric_skip_datagram(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->lock)
 {
-	if (address_of(qp, wqe).lid >= LID_MULTICAST)
+	if (datagram_way(qp, wqe).lid >= LID_MULTICAST)
 		fanout_skip(qp, wqe);
 	else
 		local_datagram_skip(qp, wqe);

@@ -4,6 +4,7 @@
 #define VERBENA_HCA_EXEC_DATAGRAM_FABRIC_H
 
 #include "hca/exec/arrival.h"
+#include "hca/fabric/ways.h"
 #include "hca/verbs/ah.h"
 #include "hca/verbs/qp.h"
 
@@ -13,6 +14,9 @@ struct membership;
  */
 int datagram_address(const struct membership *membership, struct ah *ah,
 		     const struct ibv_ah_attr *attr);
+
+/* Where a UD QP's request goes. */
+struct way_address datagram_way(const struct qp *qp, const struct send_wqe *wqe) REQUIRES(qp->lock);
 
 /* A datagram arrived whose P_Key doesn't match the QP's, or else with another Q_Key: tells the
  * fabric, which counts that and sends a trap. */

@@ -34,6 +34,7 @@ void membership_unmake(struct membership *membership)
 		return;
 	socket_set(membership, -1);
 	flows_unmake(&membership->flows);
+	transit_unmap(&membership->clocks);
 	free(membership);
 }
 
@@ -41,6 +42,8 @@ static int membership_join(struct membership *membership)
 {
 	int result = flows_make(&membership->flows);
 
+	if (!result)
+		result = transit_map(membership->node, &membership->clocks);
 	if (result)
 		return result;
 	int socket = node_connect(PROTO_FABRIC_JOIN, membership->flows.fd);
@@ -164,6 +167,9 @@ bool membership_due(struct membership *membership, uint64_t now, uint64_t *next)
 int membership_again(struct membership *membership)
 {
 	int result = node_check(membership->node);
+
+	if (!result)
+		result = transit_map(membership->node, &membership->clocks);
 	int socket = result ? -1 : node_connect(PROTO_FABRIC_JOIN, membership->flows.fd);
 
 	if (!result && socket < 0)

@@ -23,6 +23,7 @@
 #include "base/lock.h"
 #include "hca/fabric/flows.h"
 #include "hca/fabric/node.h"
+#include "hca/fabric/transit.h"
 #include "proto/fabric.h"
 
 #define MEMBERSHIP_LOOK_NS 250000000ull
@@ -34,6 +35,7 @@ enum membership_state { MEMBER_JOINED, MEMBER_LOST, MEMBER_ASKED, MEMBER_GONE };
 struct membership {
 	const struct node *node;
 	struct flows flows;
+	struct clocks clocks; /* of its links' speeds; slow 0: none. Doesn't change */
 	struct lock lock;
 	enum membership_state state GUARDED_BY(lock);
 	bool is_greeted GUARDED_BY(lock); /* the answer to JOIN has come; events follow */

@@ -97,23 +97,43 @@ static int node_answer(int socket, void *answer, size_t bytes, int *file)
 	return got == (ssize_t)bytes ? 0 : -EIO;
 }
 
+/* Asks about this process's node: the answer of `bytes`, and the descriptor beside it, or -1. 0 or
+ * a negative errno. */
+static int node_inquire(uint32_t kind, void *answer, size_t bytes, int *file)
+{
+	int socket = node_connect(kind, -1);
+
+	*file = -1;
+	if (socket < 0)
+		return socket;
+	int result = node_answer(socket, answer, bytes, file);
+
+	sys_close(socket);
+	return result;
+}
+
 /* The node's row and the tables' file. 0 or a negative errno. */
 static int node_ask_tables(uint32_t *row, int *file)
 {
-	struct proto_fabric_tables answer;
-	int socket = node_connect(PROTO_FABRIC_TABLES, -1);
+	struct proto_fabric_tables answer = {0};
+	int result = node_inquire(PROTO_FABRIC_TABLES, &answer, sizeof(answer), file);
 
-	if (socket < 0)
-		return socket;
-	int result = node_answer(socket, &answer, sizeof(answer), file);
-
-	sys_close(socket);
 	if (!result)
 		result = answer.result == -ENOENT ? -ENODEV : answer.result;
 	if (!result && *file < 0)
 		result = -EIO;
 	*row = answer.node;
 	return result;
+}
+
+int node_ask_clocks(int *file)
+{
+	struct proto_fabric_result answer;
+	int result = node_inquire(PROTO_FABRIC_CLOCKS, &answer, sizeof(answer), file);
+
+	if (!result)
+		result = answer.result;
+	return !result && *file < 0 ? -EIO : result;
 }
 
 /* ------------------------------------------------------------------ the tables */

@@ -39,6 +39,9 @@ const struct node *node_get(void);
  * descriptor if `fd` isn't -1. The connection or a negative errno. */
 int node_connect(uint32_t kind, int fd);
 
+/* The file of the fabric's clocks (fabric/clocks.h). 0 or a negative errno. */
+int node_ask_clocks(int *file);
+
 /* Whether the fabric that runs now has the same tables. 0; -ESTALE: it is another one; -errno: none
  * runs. Doesn't say so on standard error. */
 int node_check(const struct node *node);

@@ -182,6 +182,7 @@ static struct hca *hca_make(void)
 	hca->event_fd = hca->watch_fd = -1;
 	hca->roce_fd = hca->park_fd = hca->watchdog = hca->epoll = -1;
 	hca->watch_due = true;
+	hca->pace_at = UINT64_MAX;
 	hca->long_by_ring = way_long_by_ring();
 	hca->share_memory = shared_allowed();
 	hca->convert = convert_wanted();

@@ -171,6 +171,7 @@ struct hca {
 	struct list tagged GUARDED_BY(engine); /* struct tagged.node */
 	struct list rnr GUARDED_BY(engine);    /* struct local_conn.rnr_node */
 	struct list dry GUARDED_BY(engine);    /* struct datagram_inbox.node */
+	_Atomic uint64_t pace_at, awake_at;    /* verbs/pace.h */
 	_Atomic bool has_rnr; /* `rnr` or `dry` may be non-empty; written under hca.engine */
 	struct lock windows_lock;
 	struct window_place *windows GUARDED_BY(windows_lock); /* by index; verbs/window.c */

@@ -257,7 +257,7 @@ static void qp_free(struct qp *qp)
 	sq_free(&qp->sq);
 	sq_free(&qp->builder.built);
 	rq_free(&qp->rq);
-	free(qp->pace);
+	pace_free(qp->pace);
 	free(qp->tagged);
 	free(qp->fanout);
 	spread_free(qp->spread);
@@ -386,7 +386,9 @@ static int qp_make_for(struct ibv_context *context, const struct ibv_qp_init_att
 
 	if (!err) {
 		qp->wq = wq;
-		err = register_qp(qp);
+		err = pace_timed_make(qp);
+		if (!err)
+			err = register_qp(qp);
 	}
 	if (err) {
 		if (qp)
@@ -549,6 +551,8 @@ static void qp_reset(struct qp *qp) REQUIRES(qp->lock)
 	qp_disconnect(qp);
 	qp->sq.head = qp->sq.next = qp->sq.acked = qp->sq.held = 0;
 	pace_set(qp, 0, 0);
+	if (qp->pace)
+		pace_forget(qp);
 	qp->rq.head = qp->rq.tail = qp->rq.held = qp->rq.published = 0;
 	qp->comm_established = qp->sqd_notify = false;
 	qp->attr = none;

@@ -134,6 +134,8 @@ void sq_flush(struct qp *qp)
 {
 	qp->sq.head = sq_end(&qp->sq);
 	qp->sq.held = 0;
+	if (unlikely(qp->pace != NULL))
+		pace_forget(qp);
 	for (; qp->sq.acked != qp->sq.head; qp->sq.acked++)
 		push_cqe(qp, sq_at(&qp->sq, qp->sq.acked), IBV_WC_WR_FLUSH_ERR);
 	qp->sq.next = qp->sq.head;

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* See clocks.h. All accesses to the shared words are atomic and relaxed: no data is passed by them.
+ */
+#include "fabric/clocks.h"
+#include "fabric/internal.h"
+
+#define TICK_NS 1000u
+#define HEADER_WORDS 16u /* the bits are followed by the clocks at a multiple of 128 bytes */
+
+/* How often a store is tried again that another process's store has overtaken. */
+#define TRIES 64
+
+size_t clocks_bytes(uint32_t ports)
+{
+	size_t words = (ports / 64u + HEADER_WORDS) / HEADER_WORDS * HEADER_WORDS;
+
+	return words * sizeof(uint64_t) + (size_t)ports * sizeof(struct clock);
+}
+
+void clocks_locate(struct clocks *clocks, void *memory, uint32_t ports, uint32_t slow)
+{
+	size_t bits = clocks_bytes(ports) - (size_t)ports * sizeof(struct clock);
+
+	*clocks = (struct clocks){
+		.touched = memory,
+		.clock = (void *)((uint8_t *)memory + bits),
+		.ports = ports,
+		.slow = slow,
+	};
+}
+
+/* Ways ----------------------------------------------------------------------------------------- */
+
+/* Mb/s of data on a lane: what the line's code takes is subtracted. */
+static uint32_t lane_data_mbps(const struct fabric_port *port)
+{
+	static const uint32_t ext[] = {0, 13636, 25000, 25000, 50000, 50000, 50000, 50000};
+	uint8_t basic = octet_high(port->info[INFO_SPEED_ACTIVE_ENABLED]);
+	uint8_t active = octet_high(port->info[INFO_EXT_ACTIVE_SUPPORTED]);
+
+	if (port_ext2_active(port))
+		return 200000;
+	if (active)
+		return active < sizeof ext / sizeof ext[0] ? ext[active] : 100000;
+	return basic >= 4 ? 8000 : basic >= 2 ? 4000 : 2000;
+}
+
+uint32_t port_data_mbps(const struct fabric_port *port)
+{
+	static const uint8_t lanes[] = {[1] = 1, [2] = 4, [4] = 8, [8] = 12, [16] = 2};
+	uint8_t width = port->info[INFO_WIDTH_ACTIVE];
+	uint32_t count = width < sizeof lanes ? lanes[width] : 0;
+
+	return (count ? count : 1) * lane_data_mbps(port);
+}
+
+void clocks_way_set(struct clocks_way *way, const struct fabric *fabric, uint32_t slow,
+		    const struct fabric_route *route)
+{
+	way->hops = 0;
+	if (route->result != ROUTE_OK)
+		return;
+	for (uint32_t i = 0; i < route->hops; i++) {
+		const struct route_hop *from = &route->hop[i];
+		uint64_t latency = (uint64_t)port_delay_ns(&fabric->ports[from->ingress]) * slow;
+
+		way->hop[way->hops++] = (struct clocks_hop){
+			.port = from->egress,
+			.mbps = port_data_mbps(&fabric->ports[from->egress]),
+			.latency_ns = latency < CLOCKS_WAIT_MAX_NS ? latency : CLOCKS_WAIT_MAX_NS,
+			.vl = from->vl % FABRIC_VLS,
+		};
+	}
+}
+
+/* Clocks --------------------------------------------------------------------------------------- */
+
+static uint64_t clock_later(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint64_t clock_earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* A value that is beyond the limit isn't a clock's. */
+static uint64_t clock_believe(uint64_t value, uint64_t limit)
+{
+	return value <= limit ? value : 0;
+}
+
+static uint64_t clock_load(const uint64_t *word, uint64_t limit)
+{
+	return clock_believe(__atomic_load_n(word, __ATOMIC_RELAXED), limit);
+}
+
+/* Stores, if *word still is what it was; else *word becomes what is there. */
+static bool clock_store(uint64_t *word, uint64_t *was, uint64_t value)
+{
+	return __atomic_compare_exchange_n(word, was, value, false, __ATOMIC_RELAXED,
+					   __ATOMIC_RELAXED);
+}
+
+/* Puts it forward; returns what it was. */
+static uint64_t clock_raise(uint64_t *word, uint64_t value, uint64_t limit)
+{
+	uint64_t was = __atomic_load_n(word, __ATOMIC_RELAXED);
+
+	for (int i = 0; i < TRIES && clock_believe(was, limit) < value; i++)
+		if (clock_store(word, &was, value))
+			break;
+	return clock_believe(was, limit);
+}
+
+/* Takes `ns` of the port's time, from `base` on. Returns when they begin. */
+static uint64_t wire_take(uint64_t *wire, uint64_t base, uint64_t ns, uint64_t limit)
+{
+	uint64_t was = __atomic_load_n(wire, __ATOMIC_RELAXED);
+	uint64_t begin = clock_later(clock_believe(was, limit), base);
+
+	for (int i = 0; i < TRIES && !clock_store(wire, &was, begin + ns); i++)
+		begin = clock_later(clock_believe(was, limit), base);
+	return begin;
+}
+
+static uint64_t wire_ns(uint32_t bytes, uint32_t mbps, uint32_t slow)
+{
+	return ((uint64_t)bytes * 8000 * slow + mbps - 1) / mbps;
+}
+
+static void wait_count(const struct clocks *clocks, uint32_t port, uint64_t ns)
+{
+	uint64_t bit = 1ull << port % 64;
+
+	__atomic_fetch_add(&clocks->clock[port].waited, ns, __ATOMIC_RELAXED);
+	if (!(__atomic_load_n(&clocks->touched[port / 64], __ATOMIC_RELAXED) & bit))
+		__atomic_fetch_or(&clocks->touched[port / 64], bit, __ATOMIC_RELAXED);
+}
+
+/* A piece on its way. */
+struct piece {
+	uint64_t base;	/* when it is sent */
+	uint64_t since; /* when the port that comes next has something to send */
+	uint64_t limit; /* of what clocks are believed */
+};
+
+/* By one port; `head`: when the first bit is there. Returns when it leaves. */
+static uint64_t port_pass(const struct clocks *clocks, const struct clocks_hop *hop,
+			  const struct piece *piece, uint64_t head, uint64_t ns)
+{
+	struct clock *clock = &clocks->clock[hop->port];
+	uint64_t credits = clock_load(&clock->lane[hop->vl], piece->limit);
+	uint64_t begin = clock_later(clock_later(head, credits),
+				     wire_take(&clock->wire, piece->base, ns, piece->limit));
+	uint64_t idle =
+		clock_later(clock_raise(&clock->sent, begin + ns, piece->limit), piece->since);
+
+	if (idle < begin)
+		wait_count(clocks, hop->port, begin - idle);
+	return begin;
+}
+
+struct clocks_passage clocks_pass(const struct clocks *clocks, const struct clocks_way *way,
+				  uint32_t bytes, uint64_t since, uint64_t ready, uint64_t now)
+{
+	uint64_t base = clock_earlier(ready, now), head = base, flight = 0;
+	struct piece piece = {base, clock_earlier(since, base), now + CLOCKS_WAIT_MAX_NS};
+	struct clocks_passage passage = {base, base};
+
+	for (uint32_t i = 0; i < way->hops; i++) {
+		const struct clocks_hop *hop = &way->hop[i];
+		uint64_t ns = wire_ns(bytes, hop->mbps, clocks->slow);
+		uint64_t begin = port_pass(clocks, hop, &piece, head, ns);
+
+		/* The port before it has credits again when the piece leaves its buffer. */
+		if (i)
+			clock_raise(&clocks->clock[hop[-1].port].lane[hop[-1].vl], begin,
+				    piece.limit);
+		passage.free = clock_later(passage.free, i ? begin : begin + ns);
+		passage.arrived = clock_later(passage.arrived, begin + ns);
+		flight += hop->latency_ns;
+		piece.since = head = begin;
+	}
+	passage.free = clock_earlier(passage.free, piece.limit) + (ready - base);
+	passage.arrived += flight + (ready - base);
+	return passage;
+}
+
+uint64_t clocks_wait_ticks(const struct clocks *clocks, uint32_t port)
+{
+	uint64_t bits = __atomic_load_n(&clocks->touched[port / 64], __ATOMIC_RELAXED);
+
+	if (!(bits >> port % 64 & 1))
+		return 0;
+	return __atomic_load_n(&clocks->clock[port].waited, __ATOMIC_RELAXED) / TICK_NS /
+	       clocks->slow;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The time that a queue pair's messages need on their way, on a fabric with link speed and
+ * contention (fabric/clocks.h; `verbena fabric up --timing`). On other fabrics there is no struct
+ * transit.
+ *
+ * A message is sent piece by piece: each when the port is done with the one before, which is then
+ * in the past, unless this process is late. A process that is late catches up: it takes the pieces
+ * through the clocks as of the time at which it was to do so. When all pieces are sent, it is known
+ * when the message is there (`due`). A READ or an atomic operation is a request, and pieces that
+ * come back; it is due when these are here. An acknowledgement takes no time, and neither does what
+ * a request is lost by (no way, a fault).
+ *
+ * A datagram to a group takes the time of its first cable.
+ *
+ * Used under qp.lock. This room uses no other room of the HCA.
+ */
+#ifndef VERBENA_HCA_FABRIC_TRANSIT_H
+#define VERBENA_HCA_FABRIC_TRANSIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "fabric/clocks.h"
+#include "hca/fabric/node.h"
+
+/* Maps the clocks of the node's fabric, if it has any: else clocks->slow stays 0. With clocks that
+ * are mapped, maps those of the next verbena-fabric in their place. 0 or -errno. */
+int transit_map(const struct node *node, struct clocks *clocks);
+void transit_unmap(struct clocks *clocks);
+
+/* A message: where it goes (`lid` 0: nowhere, and in no time), and bytes on the wire. */
+struct transit_load {
+	uint16_t lid;
+	uint8_t port; /* number */
+	uint8_t sl, pkey_index;
+	uint64_t bytes, answer;
+};
+
+struct transit;
+
+/* NULL: no memory. */
+struct transit *transit_new(const struct node *node, const struct clocks *clocks);
+/* Nothing is under way any more. */
+void transit_clear(struct transit *transit);
+
+/* The queue was empty until now (ns). */
+void transit_begin(struct transit *transit, uint64_t now);
+/* When the next piece may be sent, ns. */
+uint64_t transit_next(const struct transit *transit);
+/* Sends a piece of the message, the same one until it has been sent. True: it has, and *due is when
+ * it is there: not before those sent before it. */
+bool transit_send(struct transit *transit, const struct transit_load *load, uint64_t now,
+		  uint64_t *due);
+
+#endif
