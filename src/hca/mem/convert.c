@@ -72,7 +72,7 @@ static uintptr_t page_bytes(void)
 	return (uintptr_t)sysconf(_SC_PAGESIZE);
 }
 
-static uintptr_t page_floor(uintptr_t at)
+static uintptr_t convert_page_floor(uintptr_t at)
 {
 	return at & ~(page_bytes() - 1);
 }
@@ -80,12 +80,12 @@ static uintptr_t page_floor(uintptr_t at)
 /* A region's whole pages. */
 static uintptr_t pages_start(const struct mr *mr)
 {
-	return page_floor(mr->base);
+	return convert_page_floor(mr->base);
 }
 
 static uintptr_t pages_end(const struct mr *mr)
 {
-	return page_floor(mr->base + mr->ibv.length + page_bytes() - 1);
+	return convert_page_floor(mr->base + mr->ibv.length + page_bytes() - 1);
 }
 
 /* ------------------------------------------------------------------ the file */
