@@ -193,11 +193,12 @@ static unsigned int receiver_take_packets(struct net_receiver *receiver,
 		p->size = size - at < segment ? size - at : segment;
 		p->id = 0;
 		p->dropped = receiver_judge(receiver, from, p, n);
-		if (likely(!p->dropped) && ++count < NET_RUN &&
-		    at - begin < NET_RUN_BYTES - segment)
+		bool bad = p->dropped;
+
+		if (likely(!bad) && ++count < NET_RUN && at + 2 * segment <= begin + NET_RUN_BYTES)
 			continue;
 		receiver_hand_on(receiver, run, count, from, handler, arg);
-		if (unlikely(p->dropped))
+		if (unlikely(bad))
 			receiver_show_packet(receiver, from, p);
 		count = 0;
 		begin = at + segment;

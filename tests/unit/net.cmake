@@ -4,3 +4,7 @@ verbena_unit_test(net_sender SOURCES ${CMAKE_CURRENT_LIST_DIR}/net/test_sender.c
 if(TARGET test_net_sender)
 	target_link_options(test_net_sender PRIVATE -Wl,--wrap=sys_sendmsg,--wrap=sys_poll)
 endif()
+verbena_unit_test(net_receiver SOURCES ${CMAKE_CURRENT_LIST_DIR}/net/test_receiver.c LIBS verbena_net)
+if(TARGET test_net_receiver)
+	target_link_options(test_net_receiver PRIVATE -Wl,--wrap=sys_recvmsg)
+endif()
