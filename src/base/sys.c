@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 ssize_t sys_read(int fd, void *to, size_t size)
@@ -22,6 +23,11 @@ ssize_t sys_pread(int fd, void *to, size_t size, off_t offset)
 ssize_t sys_preadv2(int fd, const struct iovec *to, int count, off_t offset, int flags)
 {
 	return syscall(SYS_preadv2, fd, to, (long)count, offset, 0L, flags);
+}
+
+ssize_t sys_pwrite(int fd, const void *from, size_t size, off_t offset)
+{
+	return syscall(SYS_pwrite64, fd, from, size, offset);
 }
 
 ssize_t sys_write(int fd, const void *from, size_t size)
@@ -120,6 +126,11 @@ ssize_t sys_getrandom(void *to, size_t size, unsigned int flags)
 int sys_fallocate(int fd, int mode, off_t offset, off_t size)
 {
 	return (int)syscall(SYS_fallocate, fd, mode, offset, size);
+}
+
+int sys_wait_any(siginfo_t *info, int options)
+{
+	return (int)syscall(SYS_waitid, P_ALL, 0, info, options, NULL);
 }
 
 pid_t sys_waitpid(pid_t pid, int *status, int options)

@@ -17,6 +17,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -30,6 +31,7 @@ ssize_t sys_read(int fd, void *to, size_t size);
 ssize_t sys_pread(int fd, void *to, size_t size, off_t offset);
 ssize_t sys_preadv2(int fd, const struct iovec *to, int count, off_t offset, int flags);
 ssize_t sys_write(int fd, const void *from, size_t size);
+ssize_t sys_pwrite(int fd, const void *from, size_t size, off_t offset);
 int sys_open(const char *path, int flags, ...);
 int sys_openat(int dir, const char *path, int flags, ...);
 int sys_close(int fd);
@@ -44,6 +46,8 @@ int sys_nanosleep(const struct timespec *wanted, struct timespec *left);
 ssize_t sys_getrandom(void *to, size_t size, unsigned int flags);
 int sys_fallocate(int fd, int mode, off_t offset, off_t size);
 pid_t sys_waitpid(pid_t pid, int *status, int options);
+/* waitid() for any child. */
+int sys_wait_any(siginfo_t *info, int options);
 /* pthread_cond_wait(). */
 void sys_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);
 

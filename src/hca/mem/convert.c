@@ -167,8 +167,8 @@ static bool piece_write(uintptr_t start, uint64_t length, uint64_t at) REQUIRES(
 			end++;
 		size_t size = (end - i) * page;
 
-		if (size && pwrite(file.fd, (void *)(start + i * page), size,
-				   (off_t)(at + i * page)) != (ssize_t)size)
+		if (size && sys_pwrite(file.fd, (void *)(start + i * page), size,
+				       (off_t)(at + i * page)) != (ssize_t)size)
 			return false;
 	}
 	return true;

@@ -36,7 +36,7 @@ static bool thread_shares(const char *thread)
 	int n;
 
 	snprintf(path, sizeof(path), "/proc/self/task/%.20s/children", thread);
-	FILE *children = fopen(path, "re");
+	FILE *children = fopen(path, "rce");
 
 	if (!children)
 		return true;
@@ -53,7 +53,7 @@ static bool has_children(void)
 {
 	siginfo_t info;
 
-	return !waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT | __WALL) ||
+	return !sys_wait_any(&info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT | __WALL) ||
 	       errno != ECHILD;
 }
 
@@ -248,7 +248,7 @@ static void walk_mapping(struct plain_walk *walk, const char *line)
 bool quiet_is_plain(uintptr_t start, uintptr_t end)
 {
 	struct plain_walk walk = {.at = start, .end = end};
-	FILE *smaps = fopen("/proc/self/smaps", "re");
+	FILE *smaps = fopen("/proc/self/smaps", "rce");
 	char line[512];
 
 	while (smaps && walk.at < walk.end && fgets(line, sizeof(line), smaps)) {
