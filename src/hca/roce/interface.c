@@ -9,6 +9,7 @@
 #include <net/if.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "base/env.h"
@@ -42,18 +43,26 @@ static int packet_socket_bind(int fd, unsigned int ifindex)
 	return 0;
 }
 
+/* 0: there is no such interface. if_nametoindex() would be a cancellation point. */
+static unsigned int interface_index(int fd, const char *name)
+{
+	struct ifreq ask = {0};
+
+	if (strlen(name) >= sizeof(ask.ifr_name))
+		return 0;
+	memcpy(ask.ifr_name, name, strlen(name));
+	return ioctl(fd, SIOCGIFINDEX, &ask) < 0 ? 0 : (unsigned int)ask.ifr_ifindex;
+}
+
 static int packet_socket_open(const char *name, int *out)
 {
-	unsigned int ifindex = if_nametoindex(name);
-
-	if (!ifindex) {
-		log_warn("VERBENA_RAW_INTERFACE: there is no interface %s", name);
-		return ENODEV;
-	}
 	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	int err = fd < 0 ? errno : packet_socket_bind(fd, ifindex);
+	unsigned int ifindex = fd < 0 ? 0 : interface_index(fd, name);
+	int err = fd < 0 ? errno : ifindex ? packet_socket_bind(fd, ifindex) : ENODEV;
 
-	if (err == EPERM)
+	if (err == ENODEV)
+		log_warn("VERBENA_RAW_INTERFACE: there is no interface %s", name);
+	else if (err == EPERM)
 		log_warn("raw packets on the interface %s need the capability CAP_NET_RAW, which "
 			 "this process doesn't have; without VERBENA_RAW_INTERFACE raw packet "
 			 "queue pairs reach the processes of this host, and need none",
