@@ -173,7 +173,7 @@ void xrc_initiator_rts(struct xrc_end *end, uint32_t target, const struct xrc_op
 	to_init(end, end->initiator, 0);
 	OK(end->rig, ibv_modify_qp(end->initiator, &attr, XRC_PATH));
 	attr.qp_state = IBV_QPS_RTS;
-	attr.timeout = far ? 14 : 10;
+	attr.timeout = far ? 17 : 10; /* 0.5 s: the machine may be busy */
 	attr.retry_cnt = far ? 7 : 2;
 	attr.rnr_retry = !opt || !opt->rnr_retry      ? 7
 			 : opt->rnr_retry == RNR_NONE ? 0
