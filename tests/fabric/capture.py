@@ -175,10 +175,14 @@ def clients_that_never_read(fabric):
 
     poll_until(hears, "the client doesn't hear of its losses")
     require(lost[0] > 1000, f"lost: {lost}")
+    def descriptors():
+        return len(os.listdir(f"/proc/{fabric.pid}/fd"))
+
+    before = descriptors()
     for stream in streams:
         stream.sendall(b"a client has nothing to say")
         stream.close()
-    poll_until(lambda: len(os.listdir(f"/proc/{fabric.pid}/fd")) < 16, "descriptors are left")
+    poll_until(lambda: descriptors() <= before - len(streams), "descriptors are left")
     again = open_raw(fabric)
     require(again is not None, "a capture after them")
     again.settimeout(PATIENCE)

@@ -45,6 +45,7 @@ static void begin(void)
 	hca.watchdog = -1;
 	list_init(&hca.links);
 	list_init(&hca.acks);
+	list_init(&hca.tagged);
 	ours.memory = back.memory = &memory;
 	ours.peer = &their_pub;
 	ours.doorbell = THEIRS;

@@ -55,6 +55,7 @@ static void begin(void)
 	hca.doorbell = BELL;
 	list_init(&hca.links);
 	list_init(&hca.acks);
+	list_init(&hca.tagged);
 	atomic_store(&pub.header.asleep, 1);
 	ours.memory = &memory;
 	ours.peer = &peer;

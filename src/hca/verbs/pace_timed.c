@@ -38,6 +38,7 @@ int pace_timed_make(struct qp *qp)
 
 	if (!pace)
 		return ENOMEM;
+	lock_assume_alone(&qp->lock);
 	qp->pace = pace;
 	pace->due = calloc(qp->sq.mask + 1, sizeof(*pace->due));
 	pace->transit = transit_new(membership->node, &membership->clocks);
