@@ -24,6 +24,8 @@ _Noreturn void side_fail(int line, const char *format, ...)
 	vfprintf(stderr, format, arguments);
 	va_end(arguments);
 	fprintf(stderr, " (%s)\n", strerror(errno));
+	if (getenv("RIG_HOLD"))
+		pause();
 	_exit(1);
 }
 

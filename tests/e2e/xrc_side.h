@@ -17,7 +17,7 @@ enum { SIDE_SOON_MS = 120000, SIDE_PSN = 0x4321, SIDE_RECEIVES = 256 };
 
 /* How failures name this process. */
 extern char side_name[32];
-/* Says what was wrong, and ends the process. */
+/* Says what was wrong, and ends the process; with RIG_HOLD it stays, for a debugger. */
 _Noreturn void side_fail(int line, const char *format, ...);
 
 #define MUST(condition)                                                \

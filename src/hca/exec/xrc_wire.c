@@ -221,6 +221,9 @@ void xrc_wire_drop(struct stand_in *si)
 	while ((node = list_pop(&si->kept)))
 		free(container_of(node, struct kept, node));
 	si->kept_count = 0;
+	/* The queue pair may live on, and its place may be another's. */
+	if (si->shared && si->qp.roce)
+		tp_responder_at(roce_tp(si->qp.roce), NULL);
 	link_unwait(&si->qp);
 	if (si->to)
 		link_put(si->to);
@@ -259,8 +262,20 @@ static struct stand_in *dispatcher_make(struct hca *hca, uint32_t qpn,
 	return si;
 }
 
+/* Whether the queue pair has changed since the daemon said this: answers to two threads of this
+ * process may be handled in either order. The process is told of the later change, too. */
+static bool is_outdated(const struct hca *hca, uint32_t qpn, const struct proto_xrc_state *is)
+{
+	struct xrc_view view;
+
+	return !mcast_xrc_read(hca, qpn, &view) || pub_qp_epoch(view.state) != is->epoch ||
+	       pub_qp_state(view.state) != is->state;
+}
+
 void xrc_wire_follow(struct hca *hca, uint32_t qpn, const struct proto_xrc_state *is)
 {
+	if (is_outdated(hca, qpn, is))
+		return;
 	const struct xrc_attr with = xrc_attr_get(is);
 	struct stand_in *si = on_wire_find(hca, qpn);
 	bool receives = xrc_receives(is->state);
