@@ -20,6 +20,7 @@
 #include "hca/verbs/carrier.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/event.h"
+#include "hca/verbs/migrate.h"
 #include "hca/verbs/route.h"
 #include "hca/verbs/srq.h"
 #include "hca/verbs/window.h"
@@ -293,8 +294,11 @@ void qp_publish(struct qp *qp)
 	atomic_store_explicit(&e->pd, qp->pd_id, memory_order_relaxed);
 	atomic_store_explicit(&e->rq_psn, qp->attr.rq_psn, memory_order_relaxed);
 	atomic_store_explicit(&e->receives, qp->rq.published, memory_order_relaxed);
-	if (unlikely(qp->hca->membership != NULL))
+	if (unlikely(qp->hca->membership != NULL)) {
+		atomic_store_explicit(&e->alternate, path_word_alternate(&qp->attr),
+				      memory_order_relaxed);
 		atomic_store_explicit(&e->path, path_word(&qp->attr), memory_order_relaxed);
+	}
 	atomic_store_explicit(&e->arm_groups,
 			      cq_of(qp->ibv.send_cq)->arm_group |
 				      (uint32_t)cq_of(qp->ibv.recv_cq)->arm_group << 8,
@@ -389,7 +393,9 @@ static int check_values(struct qp *qp, const struct ibv_qp_attr *attr, int mask,
 		return EINVAL;
 	if ((mask & IBV_QP_DEST_QPN) && attr->dest_qp_num > 0xffffff)
 		return EINVAL;
-	return mask & IBV_QP_AV ? check_path(qp, &attr->ah_attr, route) : 0;
+	int err = migrate_check(qp, attr, mask);
+
+	return !err && mask & IBV_QP_AV ? check_path(qp, &attr->ah_attr, route) : err;
 }
 
 #define COPY(bit, field)                              \
@@ -471,6 +477,8 @@ static int qp_enter(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to,
 	if (to == IBV_QPS_SQD && from == IBV_QPS_RTS)
 		qp->sqd_notify = qp->attr.en_sqd_async_notify;
 	tell_carrier(qp, from, to, mask);
+	if (from == IBV_QPS_RTR && to == IBV_QPS_RTS && mask & IBV_QP_PATH_MIG_STATE)
+		qp->carrier->change(qp, IBV_QP_PATH_MIG_STATE);
 	return 0;
 }
 
@@ -487,8 +495,11 @@ static int modify_locked(struct qp *qp, const struct ibv_qp_attr *attr, int mask
 	}
 	if ((unsigned int)to > IBV_QPS_ERR)
 		return EINVAL;
+	bool migrates;
 	int err = qp_state_check(qp->type, from, to, mask);
 
+	if (!err)
+		err = migrate_check_state(qp, attr, mask, &migrates);
 	if (err)
 		return err;
 	if (to == IBV_QPS_RESET) {
@@ -499,8 +510,11 @@ static int modify_locked(struct qp *qp, const struct ibv_qp_attr *attr, int mask
 		qp_fail(qp, -1);
 		return 0;
 	}
-	qp_store_attr(qp, attr, mask);
-	return qp_enter(qp, from, to, mask, route);
+	qp_store_attr(qp, attr, migrates ? mask & ~IBV_QP_PATH_MIG_STATE : mask);
+	err = qp_enter(qp, from, to, mask, route);
+	if (!err && migrates)
+		migrate_go(qp);
+	return err;
 }
 
 /* A QP's carrier and peer, kept for carrier.settle, which is called when the QP has neither any

@@ -227,6 +227,11 @@ void world_route_begins(struct local_qp *lq, const struct send_wqe *wqe);
 void world_route_withdraws(struct local_qp *lq, const struct send_wqe *wqe);
 void world_route_answered(struct local_qp *lq, const struct send_wqe *wqe,
 			  enum ibv_wc_status status);
+/* A request is lost after its last retry. Whether the QP goes over to another path now, by which
+ * the request is sent again. */
+bool world_route_migrates(struct local_qp *lq);
+/* The peer's QP may be in another state of migration. Whether it is to look at this QP's. */
+bool world_route_look(struct local_qp *lq);
 /* Why requests are lost, for the log. */
 void world_route_explain(const struct local_qp *lq, char *text, size_t size);
 
