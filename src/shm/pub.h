@@ -118,7 +118,8 @@ struct pub_qp {
 	/* On a fabric, RC and UC: which way its packets go to its peer (hca/fabric/path.c); else 0
 	 */
 	_Atomic uint64_t path;
-	uint32_t reserved2[4];
+	_Atomic uint64_t alternate; /* the same by its alternate path, or 0 */
+	uint32_t reserved2[2];
 };
 
 /* Beside the access flags: the QP has resources for READs, atomics and their like

@@ -13,6 +13,9 @@
  *   stream SECONDS BYTES ADDRESS RKEY    WRITEs until the time is over, or one fails
  *   datagram LID QPN QKEY BYTES [SL] [BITS] [GID]    UD: status=
  *   receive COUNT MILLISECONDS           so many lines, or fewer when the time is over; then "end"
+ *   alternate LID [BITS]                 RC, UC in RTS: sets that path, REARM: error=
+ *   migrate                              has the QP migrate: error=
+ *   migration                            its state, and where its path leads: state= dlid=
  *   event MILLISECONDS                   its name, and port=; or "none"
  *   attach GID LID, detach GID LID       UD
  */
@@ -256,6 +259,39 @@ static void do_stream(char **words)
 	requests(&wr, 0, now_us() + number(words, 1, 1) * 1000000, (uint32_t)number(words, 2, 64));
 }
 
+static void do_alternate(char **words)
+{
+	struct ibv_qp_attr attr = {
+		.alt_ah_attr = {.dlid = (uint16_t)number(words, 1, 0),
+				.src_path_bits = (uint8_t)number(words, 2, 0),
+				.port_num = 1},
+		.alt_port_num = 1,
+		.alt_timeout = 14,
+		.path_mig_state = IBV_MIG_REARM,
+	};
+
+	printf("error=%d\n", ibv_modify_qp(qp, &attr, IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE));
+}
+
+static void do_migrate(char **words)
+{
+	struct ibv_qp_attr attr = {.path_mig_state = IBV_MIG_MIGRATED};
+
+	(void)words;
+	printf("error=%d\n", ibv_modify_qp(qp, &attr, IBV_QP_PATH_MIG_STATE));
+}
+
+static void do_migration(char **words)
+{
+	static const char *const names[] = {"MIGRATED", "REARM", "ARMED"};
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	(void)words;
+	ibv_query_qp(qp, &attr, IBV_QP_PATH_MIG_STATE | IBV_QP_AV, &init);
+	printf("state=%s dlid=%u\n", names[attr.path_mig_state], attr.ah_attr.dlid);
+}
+
 static void remote(char **words, enum ibv_wr_opcode opcode)
 {
 	struct ibv_send_wr wr = {.opcode = opcode};
@@ -383,12 +419,16 @@ static const struct command {
 	const char *name;
 	void (*run)(char **words);
 } commands[] = {
-	{"port", do_port},	 {"gid", do_gid},	  {"pkey", do_pkey},
-	{"qp", do_qp},		 {"connect", do_connect}, {"ready", do_ready},
-	{"send", do_send},	 {"write", do_write},	  {"read", do_read},
-	{"memory", do_memory},	 {"stream", do_stream},	  {"datagram", do_datagram},
-	{"receive", do_receive}, {"event", do_event},	  {"attach", do_attach},
-	{"detach", do_detach},
+	{"port", do_port},	     {"gid", do_gid},
+	{"pkey", do_pkey},	     {"qp", do_qp},
+	{"connect", do_connect},     {"ready", do_ready},
+	{"send", do_send},	     {"write", do_write},
+	{"read", do_read},	     {"memory", do_memory},
+	{"stream", do_stream},	     {"datagram", do_datagram},
+	{"receive", do_receive},     {"event", do_event},
+	{"attach", do_attach},	     {"detach", do_detach},
+	{"alternate", do_alternate}, {"migrate", do_migrate},
+	{"migration", do_migration},
 };
 
 static void line_run(char *line)

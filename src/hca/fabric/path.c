@@ -24,14 +24,33 @@ enum {
 
 #define WORD_IS_SET (1ull << 63)
 #define WORD_IS_GLOBAL (1ull << 62)
+#define WORD_STATE_SHIFT 48
+
+static uint64_t word_of(const struct ibv_ah_attr *ah, uint8_t port, uint16_t pkey_index,
+			enum ibv_mig_state state)
+{
+	return WORD_IS_SET | (ah->is_global ? WORD_IS_GLOBAL : 0) | ah->dlid |
+	       (uint64_t)(ah->sl & 15) << 16 | (uint64_t)port << 24 | (uint64_t)pkey_index << 32 |
+	       (uint64_t)state << WORD_STATE_SHIFT;
+}
+
+static enum ibv_mig_state word_state(uint64_t word)
+{
+	return (enum ibv_mig_state)(word >> WORD_STATE_SHIFT & 3);
+}
 
 uint64_t path_word(const struct ibv_qp_attr *attr)
 {
-	const struct ibv_ah_attr *ah = &attr->ah_attr;
+	return word_of(&attr->ah_attr, attr->ah_attr.port_num, attr->pkey_index,
+		       attr->path_mig_state);
+}
 
-	return WORD_IS_SET | (ah->is_global ? WORD_IS_GLOBAL : 0) | ah->dlid |
-	       (uint64_t)(ah->sl & 15) << 16 | (uint64_t)ah->port_num << 24 |
-	       (uint64_t)attr->pkey_index << 32;
+uint64_t path_word_alternate(const struct ibv_qp_attr *attr)
+{
+	if (!attr->alt_ah_attr.dlid)
+		return 0;
+	return word_of(&attr->alt_ah_attr, attr->alt_port_num, attr->alt_pkey_index,
+		       attr->path_mig_state);
 }
 
 /* ------------------------------------------------------------------ a path's life */
@@ -61,6 +80,9 @@ void path_change(struct path *path, const struct ibv_qp_attr *attr)
 	path->destination = ah->dlid;
 	path->pkey_index = attr->pkey_index;
 	path->sl = ah->sl & 15;
+	path->is_ahead = attr->path_mig_state == IBV_MIG_MIGRATED &&
+			 (path->is_ahead || path->mig_state == IBV_MIG_ARMED);
+	path->mig_state = attr->path_mig_state;
 	path->seen = *path->epoch - 1; /* not walked yet */
 	path->tallied = 0;
 }
@@ -96,6 +118,28 @@ static uint32_t peer_port(const struct path *path, const struct pub *peer, uint6
 	return fabric_port_row(tables, row, word >> 24 & 0xff);
 }
 
+/* Which way the peer's answers go. A peer that hasn't learned yet that this QP has migrated will
+ * have migrated when it answers. */
+static uint64_t peer_word(struct path *path, const struct pub *peer)
+{
+	const struct pub_qp *entry = &peer->qp[path->peer_qpn & (LIMIT_QPS_PER_SLOT - 1)];
+	uint64_t word = atomic_load_explicit(&entry->path, memory_order_relaxed);
+
+	path->is_ahead &= word_state(word) != IBV_MIG_MIGRATED;
+	return path->is_ahead ? atomic_load_explicit(&entry->alternate, memory_order_relaxed)
+			      : word;
+}
+
+enum ibv_mig_state path_peer_state(struct path *path, const struct pub *peer)
+{
+	const struct pub_qp *entry = &peer->qp[path->peer_qpn & (LIMIT_QPS_PER_SLOT - 1)];
+	enum ibv_mig_state state =
+		word_state(atomic_load_explicit(&entry->path, memory_order_relaxed));
+
+	path->is_ahead &= state != IBV_MIG_MIGRATED;
+	return state;
+}
+
 static enum path_fault path_walk_back(struct path *path, uint32_t from, uint64_t word,
 				      uint16_t pkey, struct fabric_route *route)
 {
@@ -121,8 +165,7 @@ static enum path_fault path_walk(struct path *path, const struct pub *peer,
 				 struct fabric_route *route)
 {
 	const struct fabric *tables = &path->membership->node->tables;
-	const struct pub_qp *entry = &peer->qp[path->peer_qpn & (LIMIT_QPS_PER_SLOT - 1)];
-	uint64_t word = atomic_load_explicit(&entry->path, memory_order_relaxed);
+	uint64_t word = peer_word(path, peer);
 	struct route_query query = {
 		.port = path->port,
 		.destination = path->destination,

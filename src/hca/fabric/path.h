@@ -68,19 +68,26 @@ struct path {
 	uint16_t destination; /* LID */
 	uint16_t pkey_index;
 	uint8_t sl;
+	enum ibv_mig_state mig_state; /* this QP's */
+	bool is_ahead; /* this QP has migrated; the peer will when it learns of that */
 	enum path_fault fault;
 	enum route_result result; /* NO_WAY, NO_WAY_BACK */
 	uint32_t at;		  /* the port where it ends */
 	uint64_t dice;
 };
 
-/* The part of struct pub_qp that the peer's path needs: which way this QP's answers go. */
+/* The part of struct pub_qp that the peer's path needs: which way this QP's answers go, and the
+ * state of migration. The same of the alternate path, which stays when the QP has migrated to it;
+ * 0: it has none. */
 uint64_t path_word(const struct ibv_qp_attr *attr);
+uint64_t path_word_alternate(const struct ibv_qp_attr *attr);
 
 /* A new path of a QP whose attributes are those for RTR. NULL: no memory. */
 struct path *path_new(struct membership *membership, uint32_t qpn, const struct ibv_qp_attr *attr);
 /* The QP's attributes have changed. */
 void path_change(struct path *path, const struct ibv_qp_attr *attr);
+/* The peer's state of migration. */
+enum ibv_mig_state path_peer_state(struct path *path, const struct pub *peer);
 /* Frees it; NULL is allowed. */
 void path_free(struct path *path);
 

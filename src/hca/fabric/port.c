@@ -116,6 +116,7 @@ void node_query_device(const struct node *node, struct ibv_device_attr *attr)
 	attr->sys_image_guid = htobe64(own->system_guid);
 	attr->phys_port_cnt = own->ports;
 	attr->max_pkeys = FABRIC_PKEYS;
+	attr->device_cap_flags |= IBV_DEVICE_AUTO_PATH_MIG;
 }
 
 #define MILLION 1000000u

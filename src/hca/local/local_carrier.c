@@ -190,11 +190,17 @@ static void local_withdraw(struct qp *qp, struct send_wqe *wqe) REQUIRES(qp->loc
 	local_qp_withdraw(&qp->local->core, wqe);
 }
 
-/* SQD: the address vector, or which P_Key. */
+/* The address vector, which P_Key, or the state of migration, of which the peer is told. */
 static void local_change(struct qp *qp, int mask) REQUIRES(qp->lock)
 {
-	if (qp->local->path && mask & (IBV_QP_AV | IBV_QP_PKEY_INDEX))
+	const int migrates = IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE;
+
+	if (!qp->local->path)
+		return;
+	if (mask & (IBV_QP_AV | IBV_QP_PKEY_INDEX | migrates))
 		path_change(qp->local->path, &qp->attr);
+	if (mask & migrates)
+		local_qp_migration(&qp->local->core);
 }
 
 static void local_leave(struct qp *qp) REQUIRES(qp->lock)

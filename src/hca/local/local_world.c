@@ -34,6 +34,7 @@
 #include "hca/process/capture.h"
 #include "hca/process/counters.h"
 #include "hca/process/hca.h"
+#include "hca/verbs/migrate.h"
 #include "hca/verbs/srq.h"
 #include "hca/verbs/window.h"
 #include "hca/verbs/xrc_follow.h"
@@ -688,6 +689,26 @@ void world_route_answered(struct local_qp *lq, const struct send_wqe *wqe,
 {
 	path_count_answer(local_conn_of(lq)->path, wqe->opcode, wqe->length,
 			  status == IBV_WC_SUCCESS);
+}
+
+bool world_route_migrates(struct local_qp *lq)
+{
+	struct qp *qp = qp_of_local(lq);
+
+	if (qp->attr.path_mig_state != IBV_MIG_ARMED)
+		return false;
+	migrate_go(qp);
+	return true;
+}
+
+bool world_route_look(struct local_qp *lq)
+{
+	struct path *path = local_conn_of(lq)->path;
+	struct qp *qp = qp_of_local(lq);
+	bool tell = migrate_look(qp, path_peer_state(path, link_from(lq)->peer));
+
+	path_change(path, &qp->attr);
+	return tell;
 }
 
 void world_route_explain(const struct local_qp *lq, char *text, size_t size)

@@ -22,6 +22,7 @@
 #include "hca/verbs/carrier.h"
 #include "hca/verbs/cq.h"
 #include "hca/verbs/event.h"
+#include "hca/verbs/migrate.h"
 #include "hca/verbs/pace.h"
 #include "hca/verbs/route.h"
 #include "hca/verbs/srq.h"
@@ -489,8 +490,11 @@ void qp_publish(struct qp *qp)
 	atomic_store_explicit(&e->receives, qp->rq.published, memory_order_relaxed);
 	const struct cq *send = qp->send_cq, *recv = qp->recv_cq ? qp->recv_cq : qp->send_cq;
 
-	if (unlikely(qp->hca->membership != NULL))
+	if (unlikely(qp->hca->membership != NULL)) {
+		atomic_store_explicit(&e->alternate, path_word_alternate(&qp->attr),
+				      memory_order_relaxed);
 		atomic_store_explicit(&e->path, path_word(&qp->attr), memory_order_relaxed);
+	}
 	if (unlikely(qp->tagged != NULL)) {
 		recv = tagged_cq(qp);
 		send = qp->tagged->offloads ? recv : send;
@@ -597,7 +601,9 @@ int qp_check_values(struct qp *qp, const struct ibv_qp_attr *attr, int mask, str
 		return EINVAL;
 	if ((mask & IBV_QP_DEST_QPN) && attr->dest_qp_num > 0xffffff)
 		return EINVAL;
-	return mask & IBV_QP_AV ? check_path(qp, &attr->ah_attr, route) : 0;
+	int err = migrate_check(qp, attr, mask);
+
+	return !err && mask & IBV_QP_AV ? check_path(qp, &attr->ah_attr, route) : err;
 }
 
 #define COPY(bit, field)                         \
@@ -681,6 +687,8 @@ static int qp_enter(struct qp *qp, enum ibv_qp_state from, enum ibv_qp_state to,
 	tell_carrier(qp, from, to, mask);
 	if (unlikely(qp->tagged != NULL))
 		tagged_wake(qp);
+	if (from == IBV_QPS_RTR && to == IBV_QPS_RTS && mask & IBV_QP_PATH_MIG_STATE)
+		qp->carrier->change(qp, IBV_QP_PATH_MIG_STATE);
 	return 0;
 }
 
@@ -697,8 +705,11 @@ static int modify_locked(struct qp *qp, const struct ibv_qp_attr *attr, int mask
 	}
 	if ((unsigned int)to > IBV_QPS_ERR)
 		return EINVAL;
+	bool migrates;
 	int err = qp_state_check(qp->type, from, to, mask);
 
+	if (!err)
+		err = migrate_check_state(qp, attr, mask, &migrates);
 	if (err)
 		return err;
 	if (to == IBV_QPS_RESET) {
@@ -712,8 +723,10 @@ static int modify_locked(struct qp *qp, const struct ibv_qp_attr *attr, int mask
 	err = mask & IBV_QP_RATE_LIMIT ? pace_set(qp, attr->rate_limit, 0) : 0;
 	if (err)
 		return err;
-	qp_copy_attr(&qp->attr, attr, mask);
+	qp_copy_attr(&qp->attr, attr, migrates ? mask & ~IBV_QP_PATH_MIG_STATE : mask);
 	err = qp_enter(qp, from, to, mask, route);
+	if (!err && migrates)
+		migrate_go(qp);
 	if (!err && mask & IBV_QP_RATE_LIMIT)
 		sq_start_posted(qp); /* what the old limit held back */
 	return err;

@@ -217,6 +217,24 @@ void world_route_answered(struct local_qp *lq, const struct send_wqe *wqe,
 	(void)lq, (void)wqe, (void)status;
 }
 
+/* Now and then there is another path, which loses nothing at first. */
+bool world_route_migrates(struct local_qp *lq)
+{
+	task_yield("world_route_migrates");
+	if (!rng_chance(&sim.rng, 300))
+		return false;
+	qp_of(lq)->losses = 0;
+	trace("QP 0x%x migrates", lq->qpn);
+	return true;
+}
+
+bool world_route_look(struct local_qp *lq)
+{
+	(void)lq;
+	task_yield("world_route_look");
+	return rng_chance(&sim.rng, 100);
+}
+
 void world_route_explain(const struct local_qp *lq, char *text, size_t size)
 {
 	(void)lq;

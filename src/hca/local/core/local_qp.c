@@ -85,6 +85,24 @@ void local_qp_resume(struct local_qp *lq)
 	local_run(lq);
 }
 
+/* Has the peer look, which is as ready as before. */
+static void kick_again(struct local_qp *lq)
+{
+	uint8_t peer = lq->peer;
+
+	local_kick(lq);
+	if (peer == LOCAL_PEER_READY)
+		lq->peer = LOCAL_PEER_READY;
+}
+
+void local_qp_migration(struct local_qp *lq)
+{
+	if (!local_link_up(lq))
+		return;
+	world_route_look(lq);
+	kick_again(lq);
+}
+
 void local_qp_flush_ack(struct local_qp *lq)
 {
 	struct ring_header h = {0};
@@ -102,6 +120,8 @@ void local_qp_record(struct local_qp *lq, const struct ring_header *h, const uin
 		world_log(lq, "record from QP 0x%x, which it isn't connected to, dropped",
 			  record_qpn(h->src));
 	} else if (unlikely(h->kind == REC_KICK)) {
+		if (lq->routed && local_link_up(lq) && world_route_look(lq))
+			kick_again(lq);
 		local_qp_resume(lq);
 	} else if (likely(record_epoch(h->dst) == lq->epoch)) {
 		if (h->flags & REC_ACKS)

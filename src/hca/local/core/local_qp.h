@@ -227,6 +227,8 @@ void local_qp_leave(struct local_qp *lq);
 void local_qp_post(struct local_qp *lq);
 /* Takes back the request at sq.next, which was posted last and has not been started. */
 void local_qp_withdraw(struct local_qp *lq, struct send_wqe *wqe);
+/* On a fabric: the QP's state of migration has changed, of which the peer is told. Engine. */
+void local_qp_migration(struct local_qp *lq);
 /* Goes on with what waited: the link is up, or has room, or the state became RTR or RTS. Engine. */
 void local_qp_resume(struct local_qp *lq);
 /* The state became SQD: nothing more is started. Calls world_drained() when all has completed. */

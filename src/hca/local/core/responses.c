@@ -523,6 +523,17 @@ static bool local_retry_lost(struct local_qp *lq, uint64_t now, uint64_t *next)
 	return true;
 }
 
+/* By another path the request has all its retries again. */
+static bool local_migrate(struct local_qp *lq)
+{
+	if (!world_route_migrates(lq))
+		return false;
+	lq->retry_at = 0;
+	lq->unrouted = false;
+	local_run(lq);
+	return true;
+}
+
 bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next)
 {
 	/* In SQD requests that haven't started don't start: only those under way are waited for. */
@@ -547,7 +558,7 @@ bool local_qp_expire(struct local_qp *lq, uint64_t now, uint64_t *next)
 	excuse_own_absence(lq, now);
 	if (unlikely(lq->unrouted) && link == WORLD_LINK_UP) {
 		bool oldest = oldest_is_lost(lq);
-		bool goes_on = local_retry_lost(lq, now, next);
+		bool goes_on = local_retry_lost(lq, now, next) || local_migrate(lq);
 
 		if (!goes_on)
 			local_give_up(lq);

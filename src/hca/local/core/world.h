@@ -138,7 +138,8 @@ static inline void world_memory_end(struct world_memory *memory)
 		lq, world_memory_mark(lq)}
 
 /* Resolves the memory of a request (`access` 0 or IBV_ACCESS_LOCAL_WRITE), or of the first `length`
- * bytes of a receive, as its keys grant it now. The number of segments in `out` (LIMIT_SGE places), or -EFAULT. [shared] */
+ * bytes of a receive, as its keys grant it now. The number of segments in `out` (LIMIT_SGE places),
+ * or -EFAULT. [shared] */
 int world_request_segments(struct local_qp *lq, const struct send_wqe *wqe, uint32_t access,
 			   struct iovec *out);
 int world_receive_segments(struct local_qp *lq, const struct recv_wqe *wqe, uint32_t length,
@@ -265,6 +266,11 @@ void world_route_begins(struct local_qp *lq, const struct send_wqe *wqe);
 void world_route_withdraws(struct local_qp *lq, const struct send_wqe *wqe);
 void world_route_answered(struct local_qp *lq, const struct send_wqe *wqe,
 			  enum ibv_wc_status status);
+/* A request is lost after its last retry. Whether the QP goes over to another path now, by which
+ * the request is sent again. */
+bool world_route_migrates(struct local_qp *lq);
+/* The peer's QP may be in another state of migration. Whether it is to look at this QP's. */
+bool world_route_look(struct local_qp *lq);
 /* Why requests are lost, for the log. */
 void world_route_explain(const struct local_qp *lq, char *text, size_t size);
 

@@ -1,0 +1,132 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Automatic path migration: two LIDs for each adapter (LMC 1), whose ways cross different cables.
+When the cable of the primary path is cut, both ends go over to the alternate one."""
+import sys
+import threading
+import time
+
+from programs import Shell, connect, daemon_end, lid, smp_write, start, table_entry_write
+from stage import SMALL, main, poll_until, require
+
+SWITCH_INFO, PORT_INFO = 0x12, 0x15
+RETRY_EXCEEDED = 12
+ONE, OTHER = 64, 68  # LIDs; the next ones go by the other cable
+
+
+def port(fabric, node, number):
+    return fabric.ask(op="counters", node=node, port=number)["ports"][0]["counters"]
+
+
+def two_ways(fabric):
+    """Two shells; what they send to the first LID goes by cable 7, to the second by cable 8."""
+    with open(SMALL, encoding="ascii") as file:
+        start(fabric, file.read())
+    shells = Shell(fabric, "H2"), Shell(fabric, "H4")
+    for node in ("S1", "S2"):
+        smp_write(fabric, lid(fabric, node), SWITCH_INFO, 0, 6, (100).to_bytes(2, "big"))
+    for shell, new, near, far in ((shells[0], ONE, "S1", "S2"), (shells[1], OTHER, "S2", "S1")):
+        entries = fabric.ask(op="table", node=near, kind="unicast")["entries"]
+        own = next(one["port"] for one in entries if one["lid"] == lid(fabric, shell.node))
+        for i in (0, 1):
+            table_entry_write(fabric, near, new + i, own)
+            table_entry_write(fabric, far, new + i, 7 + i)
+        smp_write(fabric, lid(fabric, shell.node), PORT_INFO, 1, 34, bytes([1]), 16,
+                  new.to_bytes(2, "big"))
+    return shells
+
+
+def arm(shells):
+    """Both ends get an alternate path; the first waits for the second."""
+    one, other = shells
+    require(one.facts("migrate") == {"error": 0}, "MIGRATED is MIGRATED")
+    require(one.facts("alternate", OTHER + 1) == {"error": 0}, "alternate path")
+    require(one.facts("migration") == {"state": "REARM", "dlid": OTHER}, one.facts("migration"))
+    require(other.facts("alternate", ONE + 1) == {"error": 0}, "alternate path")
+    for shell in shells:
+        poll_until(lambda shell=shell: shell.facts("migration")["state"] == "ARMED",
+                   f"{shell.node} isn't armed")
+
+
+def migrated(shells):
+    for shell, to in zip(shells, (OTHER + 1, ONE + 1)):
+        poll_until(lambda shell=shell: shell.facts("migration")["state"] == "MIGRATED",
+                   f"{shell.node} hasn't migrated")
+        require(shell.facts("migration")["dlid"] == to, shell.facts("migration"))
+        got = shell.events(300)
+        require("path migrated port=0" in [text.partition(" port=")[0] + " port=0" for text in got],
+                f"{shell.node}: {got}")
+
+
+def cut(fabric):
+    """The cable is cut under traffic. No manager runs."""
+    shells = one, other = two_ways(fabric)
+    connect(fabric, one, other, "rc", 0, 0, 5, 10, 3)
+    arm(shells)
+    target = other.facts("memory")
+    for shell in shells:
+        shell.events(100)
+    answer = {}
+    thread = threading.Thread(target=lambda: answer.update(
+        one.facts("stream", 2, 4000, target["address"], target["rkey"])))
+    thread.start()
+    time.sleep(0.5)
+    before = port(fabric, "S1", 8)["xmit_packets"]
+    fabric.ask(op="link", node="S1", port=7, action="down")
+    thread.join()
+    print(f"      {answer['done']} messages, longest stall {answer['longest_us'] / 1000:.1f} ms")
+    require(answer["status"] == 0 and answer["done"] > 100, answer)
+    require(port(fabric, "S1", 8)["xmit_packets"] > before + 100, "nothing goes by the other cable")
+    migrated(shells)
+    require(other.facts("send", 10, 100)["done"] == 10 and len(one.received(10)) == 10, "back")
+    # There is no third path.
+    fabric.ask(op="link", node="S1", port=8, action="down")
+    require(one.facts("send", 1, 100)["status"] == RETRY_EXCEEDED, "without a path")
+    for shell in shells:
+        shell.end()
+    daemon_end(fabric)
+
+
+def by_program(fabric):
+    """The program has its QP migrate, RC and UC; and back, with a new alternate path."""
+    shells = one, other = two_ways(fabric)
+    for kind in ("rc", "uc"):
+        connect(fabric, one, other, kind)
+        require(one.facts("send", 10, 100)["done"] == 10 and len(other.received(10)) == 10, kind)
+        arm(shells)
+        for shell in shells:
+            shell.events(100)
+        before = port(fabric, "S1", 8)["xmit_packets"]
+        require(other.facts("migrate") == {"error": 0}, "migrate")
+        migrated(shells)
+        require(one.facts("send", 10, 100)["done"] == 10 and len(other.received(10)) == 10, kind)
+        require(port(fabric, "S1", 8)["xmit_packets"] >= before + 10, "it goes the former way")
+        require(one.facts("alternate", OTHER) == {"error": 0}, "alternate path")
+        require(other.facts("alternate", ONE) == {"error": 0}, "alternate path")
+        poll_until(lambda: one.facts("migration")["state"] == "ARMED", "not armed again")
+        require(one.facts("migrate") == {"error": 0}, "migrate")
+        poll_until(lambda: other.facts("migration") == {"state": "MIGRATED", "dlid": ONE}, "back")
+        before = port(fabric, "S1", 7)["xmit_packets"]
+        require(one.facts("send", 10, 100)["done"] == 10 and len(other.received(10)) == 10, kind)
+        require(port(fabric, "S1", 7)["xmit_packets"] >= before + 10, "it goes the other way")
+    for shell in shells:
+        shell.end()
+    daemon_end(fabric)
+
+
+def one_side_only(fabric):
+    """Without the peer's consent nothing is armed, and a cut is the end."""
+    shells = one, other = two_ways(fabric)
+    connect(fabric, one, other, "rc", 0, 0, 5, 10, 1)
+    require(one.facts("send", 1, 100)["done"] == 1, "before")
+    require(one.facts("alternate", OTHER + 1) == {"error": 0}, "alternate path")
+    require(one.facts("migrate")["error"] == 22, "it isn't armed")
+    fabric.ask(op="link", node="S1", port=7, action="down")
+    require(one.facts("send", 1, 100)["status"] == RETRY_EXCEEDED, "it migrates alone")
+    for shell in shells:
+        shell.end()
+    daemon_end(fabric)
+
+
+if __name__ == "__main__":
+    sys.exit(main([cut, by_program, one_side_only]))
