@@ -44,7 +44,7 @@ static int packet_socket_bind(int fd, unsigned int ifindex)
 }
 
 /* 0: there is no such interface. if_nametoindex() would be a cancellation point. */
-static unsigned int interface_index(int fd, const char *name)
+static unsigned int packet_interface_index(int fd, const char *name)
 {
 	struct ifreq ask = {0};
 
@@ -57,7 +57,7 @@ static unsigned int interface_index(int fd, const char *name)
 static int packet_socket_open(const char *name, int *out)
 {
 	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	unsigned int ifindex = fd < 0 ? 0 : interface_index(fd, name);
+	unsigned int ifindex = fd < 0 ? 0 : packet_interface_index(fd, name);
 	int err = fd < 0 ? errno : ifindex ? packet_socket_bind(fd, ifindex) : ENODEV;
 
 	if (err == ENODEV)
