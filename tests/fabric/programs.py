@@ -115,6 +115,8 @@ def pair_by_address(fabric, server, client, server_words, client_words):
         if not re.search("REJECTED|UNREACHABLE|event: 8|Connection refused|connect error|reject", out):
             break
         time.sleep(0.1)
+    if code:
+        first.kill()  # it would wait for another client
     both = out, first.communicate(timeout=PATIENCE)[0]
     require(not code and not first.returncode,
             f"{server_words} on {server}, {client_words} on {client}: {first.returncode} {code}\n"
