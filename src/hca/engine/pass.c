@@ -86,7 +86,8 @@ static void fail_qps(struct hca *hca, const struct link *link)
 		if (!qp)
 			continue;
 		lock_take(&qp->lock);
-		if (qp->state != IBV_QPS_RESET && qp->state != IBV_QPS_ERR &&
+		/* A QP that spreads frames has no queues: its work queues fail. */
+		if (qp->state != IBV_QPS_RESET && qp->state != IBV_QPS_ERR && !qp->spread &&
 		    (link ? local_link_of(qp) == link : cq_overran(qp))) {
 			log_warn("QP 0x%x fails: %s", qp->ibv.qp_num,
 				 link ? "its peer broke the rules of their link"
