@@ -122,7 +122,9 @@ bool kernel_ack_async_event(struct ibv_async_event *event)
 			return false;
 		event_count(&srq->events_completed, &srq->mutex, &srq->cond);
 		return true;
-	case SUBJECT_WQ: /* Verbena has none */
+	case SUBJECT_WQ:
+		if (!kernel_of(wq->context))
+			return false;
 		event_count(&wq->events_completed, &wq->mutex, &wq->cond);
 		return true;
 	default:

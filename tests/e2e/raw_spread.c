@@ -83,12 +83,13 @@ static void wqs_make(struct spread *s)
 	}
 }
 
-static void spread_open(struct spread *s, struct rig *rig)
+static void spread_open_with(struct spread *s, struct rig *rig, const struct end_options *opt)
 {
 	uint8_t key[40];
 	struct ibv_rwq_ind_table_init_attr table = {.log_ind_tbl_size = 2, .ind_tbl = s->wq};
 
-	raw_open(&s->end, rig);
+	end_open(&s->end, rig, opt);
+	raw_ready(rig, s->end.qp);
 	wqs_make(s);
 	CHECK(rig, (s->table = ibv_create_rwq_ind_table(rig->ctx, &table)));
 	for (unsigned int i = 0; i < sizeof(key); i++)
@@ -108,6 +109,11 @@ static void spread_open(struct spread *s, struct rig *rig)
 
 	CHECK(rig, (s->qp = ibv_create_qp_ex(rig->ctx, &attr)));
 	s->flow = flow_make(rig, s->qp, rule_to(5, 0));
+}
+
+static void spread_open(struct spread *s, struct rig *rig)
+{
+	spread_open_with(s, rig, &raw);
 }
 
 static void spread_close(struct spread *s)
@@ -195,6 +201,34 @@ static void wq_states(struct rig *rig)
 	to = (struct ibv_wq_attr){.attr_mask = IBV_WQ_ATTR_STATE, .wq_state = IBV_WQS_RDY};
 	OK(rig, ibv_modify_wq(s.wq[1], &to));
 	wc_none(&s.end, s.end.rcq);
+	rig_sync(rig);
+	spread_close(&s);
+	end_close(&s.end);
+}
+
+/* A CQ that overruns fails the work queue, and the program hears of it. */
+static void wq_overrun(struct rig *rig)
+{
+	struct spread s;
+
+	if (rig->role == RIG_A) {
+		raw_open(&s.end, rig);
+		rig_sync(rig);
+		for (uint8_t source = 0; source < IPS; source++)
+			udp_send(&s.end, source, 0);
+		rig_sync(rig);
+		end_close(&s.end);
+		return;
+	}
+	const struct end_options shallow = {
+		.type = IBV_QPT_RAW_PACKET, .mr_access = MR_NONE, .cqe = 2};
+
+	spread_open_with(&s, rig, &shallow);
+	rig_sync(rig);
+	for (unsigned int i = 0; i < WQS; i++)
+		event_expect(rig, IBV_EVENT_WQ_FATAL, s.wq[i]);
+	/* The queue pair that spreads has no queue that could fail. */
+	CHECK(rig, !event_seen(rig, IBV_EVENT_QP_FATAL, s.qp, RIG_NEVER_MS));
 	rig_sync(rig);
 	spread_close(&s);
 	end_close(&s.end);
@@ -405,6 +439,8 @@ static void builder(struct rig *rig)
 }
 
 const struct rig_test raw_spread_tests[] = {
-	{"spread", spread}, {"wq_states", wq_states}, {"counts", counts}, {"checksums", checksums},
-	{"tags", tags},	    {"builder", builder},     {NULL, NULL},
+	{"spread", spread},	    {"wq_states", wq_states},
+	{"wq_overrun", wq_overrun}, {"counts", counts},
+	{"checksums", checksums},   {"tags", tags},
+	{"builder", builder},	    {NULL, NULL},
 };

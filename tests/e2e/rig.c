@@ -194,6 +194,8 @@ static const void *event_element(const struct ibv_async_event *event)
 	switch (event->event_type) {
 	case IBV_EVENT_CQ_ERR:
 		return event->element.cq;
+	case IBV_EVENT_WQ_FATAL:
+		return event->element.wq;
 	case IBV_EVENT_SRQ_ERR:
 	case IBV_EVENT_SRQ_LIMIT_REACHED:
 		return event->element.srq;

@@ -93,6 +93,7 @@ static void body_cq(struct packet *p, const struct client *c, struct input *in)
 
 static void body_qp(struct packet *p, const struct client *c, struct input *in)
 {
+	static const uint8_t types[] = {2, 3, 4, 8}; /* RC, UC, UD, raw packets */
 	const struct ib_uverbs_create_qp body = {.pd_handle = PD(c, in),
 						 .send_cq_handle = CQ(c, in),
 						 .recv_cq_handle = CQ(c, in),
@@ -102,7 +103,7 @@ static void body_qp(struct packet *p, const struct client *c, struct input *in)
 						 .max_recv_wr = input_u8(in),
 						 .max_send_sge = 1,
 						 .max_recv_sge = 1,
-						 .qp_type = (uint8_t)(2 + input_u8(in) % 4)};
+						 .qp_type = types[input_u8(in) % 4]};
 
 	ADD(p, body);
 }
@@ -281,6 +282,29 @@ static void body_link_return(struct packet *p, const struct client *other, struc
 	ADD(p, body);
 }
 
+static void body_flow(struct packet *p, const struct client *c, struct input *in)
+{
+	struct proto_create_flow body = {.qp = handle_of(c, IB_USER_VERBS_CMD_CREATE_QP, in),
+					 .type = input_u8(in) % 5,
+					 .flags = input_u8(in) % 8,
+					 .priority = input_u8(in),
+					 .port = input_u8(in) < 224,
+					 .count = input_u8(in) % 4,
+					 .size = input_u8(in)};
+
+	if (body.size == 255)
+		body.size = PROTO_FLOW_BYTES + 1;
+	input_bytes(in, body.specs, body.size < 128 ? body.size : 128);
+	ADD(p, body);
+}
+
+static void body_destroy_flow(struct packet *p, const struct client *c, struct input *in)
+{
+	const struct proto_handle body = {.handle = handle_of(c, PROTO_CREATE_FLOW, in)};
+
+	ADD(p, body);
+}
+
 /* The extended form: lengths in words of eight bytes, without headers. */
 static void body_ex_query(struct packet *p, const struct client *c, struct input *in)
 {
@@ -438,11 +462,13 @@ static const struct {
 	{PROTO_XRC_MODIFY, body_xrc_modify, false, false},
 	{PROTO_XRC_REPORT, body_xrc_report, false, false},
 	{PROTO_XRC_RETURNS, body_xrc_returns, false, true},
+	{PROTO_CREATE_FLOW, body_flow, false, true},
+	{PROTO_DESTROY_FLOW, body_destroy_flow, false, false},
 };
 
 /* The last ones were added later, with numbers from 255 down, so that older inputs keep their
  * meaning. */
-enum { COMMANDS = sizeof(commands) / sizeof(commands[0]), LATER = 14, LAST = 255 };
+enum { COMMANDS = sizeof(commands) / sizeof(commands[0]), LATER = 16, LAST = 255 };
 
 enum { EX_HEADERS = sizeof(struct ib_uverbs_cmd_hdr) + sizeof(struct ib_uverbs_ex_cmd_hdr) };
 

@@ -29,7 +29,7 @@ struct client {
 
 struct packet {
 	size_t size;
-	_Alignas(8) uint8_t bytes[512];
+	_Alignas(8) uint8_t bytes[1024];
 };
 
 /* Makes a request that `client` could send; some name objects of `other`. */

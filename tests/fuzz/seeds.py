@@ -19,6 +19,7 @@ COMMAND, ATTACH, CONTEXT, END, CTL, READ, ROUNDS, TABLE, SCARCE, RESTART = (
  DESTROY_CQ, DESTROY_QP, DESTROY_SRQ, DESTROY_CHANNEL, LINK, EX_QUERY, LINK_RETURN, RETURNED) = range(21)
 IMPORT_PD, UNIMPORT_PD, QUERY_MR, ROUTE = 25, 26, 27, 255
 ATTACH_GROUP, DETACH_GROUP = 254, 253
+CREATE_FLOW, DESTROY_FLOW = 250, 249
 
 
 def command(client, which, *body, other=0, makes=None, cut=0):
@@ -72,7 +73,15 @@ def daemon_commands():
            + command(2, DESTROY_QP, 0) + [CTL, 2] + command(2, DETACH_GROUP, 0, 1) + [END, 2, 0])
     yield (two + objects(2) + datagrams + groups + back + datagrams + groups + returned
            + command(2, ATTACH_GROUP, 0, 130, 77, makes=7) + [END, 0, 0])
+    raw = command(2, QP, 0, 0, 0, 0, 0, 8, 8, 3, makes=7)
+    spec = [0x41, 0, 0, 0, 16, 0, 0, 0, *[0] * 8]  # UDP
+    flows = sum((command(2, CREATE_FLOW, 0, kind, 0, 1, 0, count, size, *spec[:size], makes=8)
+                 for kind, count, size in ((0, 1, 16), (1, 0, 0), (3, 0, 0), (0, 1, 15))), [])
+    yield (two + objects(2) + raw + flows + command(2, DESTROY_QP, 0) + command(2, DESTROY_FLOW, 0)
+           + [CTL, 2] + [END, 2, 0])
+    yield two + objects(2) + raw + flows + back + raw + flows + returned + flows + [END, 0, 0]
     for n in (1, 2, 3, 5):
+        yield [SCARCE, n] + two + objects(2) + raw + flows + [END, 0, 180]
         yield [SCARCE, n] + two + objects(2) + datagrams + groups + [END, 0, 180]
         yield [SCARCE, n] + two + objects(2) + link + [END, 0, 180]
 

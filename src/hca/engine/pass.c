@@ -105,7 +105,9 @@ static void fail_overrun(struct hca *hca)
 		if (!qp)
 			continue;
 		lock_take(&qp->lock);
-		if (qp->state != IBV_QPS_RESET && qp->state != IBV_QPS_ERR && cq_overran(qp))
+		/* A QP that spreads frames has no queues: its work queues fail. */
+		if (qp->state != IBV_QPS_RESET && qp->state != IBV_QPS_ERR && !qp->spread &&
+		    cq_overran(qp))
 			engine_fail_qp(qp, "a CQ that it completes to has overrun");
 		lock_give(&qp->lock);
 	}
