@@ -26,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -238,6 +239,7 @@ _Noreturn static void member_run(uint32_t me, uint64_t seed)
 {
 	uint32_t stage = 0;
 
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* it doesn't outlive a test that is ended */
 	snprintf(side_name, sizeof(side_name), "member %u", me);
 	random_state = seed;
 	m.me = me;
