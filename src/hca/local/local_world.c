@@ -557,6 +557,7 @@ bool world_route_migrates(struct local_qp *lq)
 {
 	struct qp *qp = qp_of_local(lq);
 
+	lock_assert_held(&qp->lock);
 	if (qp->attr.path_mig_state != IBV_MIG_ARMED)
 		return false;
 	migrate_go(qp);
@@ -567,6 +568,8 @@ bool world_route_look(struct local_qp *lq)
 {
 	struct path *path = local_conn_of(lq)->path;
 	struct qp *qp = qp_of_local(lq);
+
+	lock_assert_held(&qp->lock);
 	bool tell = migrate_look(qp, path_peer_state(path, link_from(lq)->peer));
 
 	path_change(path, &qp->attr);
