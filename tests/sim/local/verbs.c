@@ -22,9 +22,9 @@ struct qp *qp_peer(const struct qp *qp)
 
 static uint64_t word_of(const struct qp *qp)
 {
-	uint32_t rights =
-		IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-		(qp->attr.max_dest_rd_atomic ? PUB_QP_ANSWERS : 0);
+	uint32_t rights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+			  IBV_ACCESS_REMOTE_ATOMIC |
+			  (qp->attr.max_dest_rd_atomic ? PUB_QP_ANSWERS : 0);
 
 	return qp->state | (uint64_t)qp->type << 8 | (uint64_t)rights << 16 |
 	       (uint64_t)qp->epoch << 32;
