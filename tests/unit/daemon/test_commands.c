@@ -5,8 +5,8 @@
  * after each, no object may be left.
  */
 #include <errno.h>
-#include <rdma/ib_user_ioctl_verbs.h>
 #include <fcntl.h>
+#include <rdma/ib_user_ioctl_verbs.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
