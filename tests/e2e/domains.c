@@ -383,14 +383,16 @@ static void moderation_wrong(struct rig *rig)
 
 /* ------------------------------------------------------------------ completions' fields */
 
-/* Every field that can be asked for but tag matching's. */
+/* Every field that can be asked for. */
 static void completion_fields(struct rig *rig)
 {
 	struct ibv_cq_init_attr_ex attr = {
 		.cqe = 16,
 		.wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
 			    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK |
-			    IBV_WC_EX_WITH_FLOW_TAG | IBV_WC_EX_WITH_CVLAN};
+			    IBV_WC_EX_WITH_FLOW_TAG | IBV_WC_EX_WITH_CVLAN |
+			    IBV_WC_EX_WITH_TM_INFO};
+	struct ibv_wc_tm_info tags = {.tag = 1, .priv = 1};
 	struct ibv_poll_cq_attr poll = {0};
 	struct timespec wall, mono;
 	struct end end;
@@ -425,6 +427,8 @@ static void completion_fields(struct rig *rig)
 	CHECK(rig, stamp + 1000000000ull >= then && stamp - then < 60000000000ull * 10);
 	CHECK(rig, ibv_wc_read_completion_ts(cq) >=
 			   (uint64_t)mono.tv_sec * 1000000000ull + (uint64_t)mono.tv_nsec);
+	ibv_wc_read_tm_info(cq, &tags);
+	CHECK(rig, !tags.tag && !tags.priv); /* no tag was matched */
 	ibv_end_poll(cq);
 	attr.wc_flags = 1 << 20; /* there is none such */
 	CHECK(rig, !ibv_create_cq_ex(rig->ctx, &attr) && errno == EOPNOTSUPP);

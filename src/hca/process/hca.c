@@ -41,6 +41,7 @@
 #include "hca/verbs/cq.h"
 #include "hca/verbs/qp.h"
 #include "hca/verbs/srq.h"
+#include "hca/verbs/tagged.h"
 
 static struct hca *_Atomic instance;
 static struct mutex instance_lock = MUTEX_INITIALIZER(RANK_INSTANCE);
@@ -349,6 +350,8 @@ static void leave_qp(struct qp *qp)
 	list_init(&qp->active);
 	atomic_store(&qp->is_active, false);
 	list_init(&qp->srq_wait);
+	if (qp->tagged)
+		list_init(&qp->tagged->node);
 	qp->wait_link = NULL;
 	qp->starved = false;
 	qp->carrier->leave(qp);

@@ -288,6 +288,53 @@ static void everything_has_its_old_names(void **state)
 	raw_detach(&p);
 }
 
+static int tagged_return(int ctx, uint32_t pd, uint32_t cq, uint32_t handle)
+{
+	const struct {
+		struct ib_uverbs_create_xsrq core;
+		struct proto_return old;
+	} body = {.core = {.srq_type = 2, /* IBV_SRQT_TM */
+			   .pd_handle = pd,
+			   .cq_handle = cq,
+			   .max_wr = 4,
+			   .max_sge = 1,
+			   .max_num_tags = 9},
+		  .old.handle = handle};
+	struct ib_uverbs_create_srq_resp resp;
+	int result = raw_call(ctx, IB_USER_VERBS_CMD_CREATE_XSRQ, &body, sizeof(body), &resp,
+			      sizeof(resp));
+
+	if (!result)
+		assert_int_equal(resp.srq_handle, handle);
+	return result;
+}
+
+static void a_tag_matching_srq_returns(void **state)
+{
+	struct raw_process p;
+
+	(void)state;
+	raw_attach(&server, &p);
+	int ctx = raw_context(&server, &p);
+	uint32_t pd = raw_pd(ctx), cq = raw_cq(ctx, -1), handle = 77;
+
+	raw_daemon_replace(&server);
+	go_back(&p);
+	close(ctx);
+	ctx = raw_context(&server, &p);
+	assert_int_equal(pd_return(ctx, pd), 0);
+	assert_int_equal(tagged_return(ctx, pd, cq, handle), -EINVAL); /* its CQ comes first */
+	assert_int_equal(cq_return(ctx, cq), 0);
+	assert_int_equal(tagged_return(ctx, pd, cq, handle), 0);
+	assert_int_equal(tagged_return(ctx, pd, cq, handle), -EEXIST);
+	assert_int_equal(returned(&p), 0);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, cq), -EBUSY);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_SRQ, handle), 0);
+	assert_int_equal(raw_destroy(ctx, IB_USER_VERBS_CMD_DESTROY_CQ, cq), 0);
+	close(ctx);
+	raw_detach(&p);
+}
+
 static void who_ends_while_it_returns_leaves_nothing(void **state)
 {
 	struct raw_process p;
@@ -482,6 +529,7 @@ int main(void)
 		TEST(slots_are_kept),
 		TEST(only_who_was_there_may_return),
 		TEST(everything_has_its_old_names),
+		TEST(a_tag_matching_srq_returns),
 		TEST(who_ends_while_it_returns_leaves_nothing),
 		TEST(links_exist_again),
 		TEST(a_claim_is_given_back),
