@@ -4,8 +4,8 @@
  * their last bit would be at the other end (fabric/transit.h):
  *   [sq.head, entered)     sent; each waits for its time, in `due`
  *   [entered, sq_end())    not sent, the first one perhaps in part
- * A QP that sends several pieces in a row, because this process is late, lets others have their
- * turn after each.
+ * A QP that sends many pieces in a row, because this process is late, lets others have their turn
+ * after some of them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,8 +15,8 @@
 #include "hca/fabric/transit.h"
 #include "hca/verbs/pace.h"
 
-/* Small messages that one turn sends. */
-#define MESSAGES_AT_ONCE 16
+/* The pieces that one turn sends at most. A process that isn't late sends one. */
+#define PIECES_AT_ONCE 16
 
 /* Bytes of headers, and of what follows the payload. */
 enum {
@@ -124,20 +124,18 @@ static struct transit_load request_load(const struct qp *qp, const struct send_w
 
 /* ------------------------------------------------------------------ releasing */
 
-/* Sends what may be sent by now, at most a piece's bytes. */
+/* Sends what may be sent by now, as far as one turn goes. */
 static void pace_send(struct qp *qp, uint64_t now) REQUIRES(qp->lock)
 {
 	struct pace *pace = qp->pace;
-	uint64_t bytes = 0;
 
-	for (int i = 0; i < MESSAGES_AT_ONCE && bytes < CLOCKS_PIECE; i++) {
+	for (int i = 0; i < PIECES_AT_ONCE; i++) {
 		if (pace->entered == sq_end(&qp->sq) || pace_timed_next(qp) > now)
 			return;
 		const struct send_wqe *wqe = sq_at(&qp->sq, pace->entered);
 		struct transit_load load =
 			qp->type == IBV_QPT_UD ? datagram_load(qp, wqe) : request_load(qp, wqe);
 
-		bytes += load.bytes + load.answer;
 		if (!transit_send(pace->transit, &load, now,
 				  &pace->due[pace->entered & qp->sq.mask]))
 			continue;
