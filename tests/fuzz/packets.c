@@ -41,6 +41,10 @@ static void clear_reserved(uint8_t *bytes, uint8_t opcode)
 		bytes[WIRE_BTH + 4] = 0;
 	if (packet_layout(opcode) & HAS_XRC)
 		bytes[WIRE_BTH] = 0;
+	if (packet_layout(opcode) & HAS_FETH) {
+		memset(bytes + WIRE_BTH, 0, 3);
+		bytes[WIRE_BTH + 3] &= WIRE_FETH_BITS;
+	}
 }
 
 static void check_fields(const uint8_t *bytes, size_t size, const struct packet *p)

@@ -114,7 +114,6 @@ void region_register(unsigned int region)
 	*mr = (struct mr){.access = region_access[region]};
 	mr->ibv.pd = &victim.pd[region == REGION_FOREIGN].ibv;
 	mr->ibv.addr = region_at(region);
-	mr->base = (uintptr_t)region_at(region);
 	mr->ibv.length = REGION_BYTES;
 	mr->ibv.lkey = lkey;
 	mr->ibv.rkey = mr->rkey = lkey + 1;

@@ -156,23 +156,25 @@ static enum local_outcome execute_flush_request(struct local_qp *lq, const struc
 	return local_refuse_request(lq, h->msn, status, IBV_EVENT_QP_ACCESS_ERR);
 }
 
-/* Atomics and ATOMIC WRITE: changes the word. `right` is what the request needs. */
-static enum local_outcome execute_on_word(struct local_qp *lq, const struct ring_header *h,
-					  const struct record_atomic *op, uint32_t right,
-					  uint64_t *old)
+/* Atomics and ATOMIC WRITE: changes the word. `right` is what the request needs. False: it is
+ * refused, and *outcome says what becomes of it. (A peer that breaks the rules asks on a UC QP, too,
+ * where a refused request counts as done.) */
+static bool execute_on_word(struct local_qp *lq, const struct ring_header *h,
+			    const struct record_atomic *op, uint32_t right, uint64_t *old,
+			    enum local_outcome *outcome)
 {
 	WORLD_MEMORY(memory, lq);
+	bool answers = lq->attr->max_dest_rd_atomic;
+	uint64_t at = answers ? world_own_region(lq, op->addr, 8, op->rkey, right) : 0;
 
-	if (!lq->attr->max_dest_rd_atomic)
-		return refuse_invalid(lq, h);
-	uint64_t at = world_own_region(lq, op->addr, 8, op->rkey, right);
-
-	if (!at || world_is_imported(at))
-		return local_refuse_access(lq, h, right);
-	if (at % 8)
-		return refuse_invalid(lq, h);
-	return world_own_atomic(lq, at, op, old) ? LOCAL_REQUEST_DONE
-						 : local_refuse_access(lq, h, right);
+	if (!answers || (at && !world_is_imported(at) && at % 8)) {
+		*outcome = refuse_invalid(lq, h);
+		return false;
+	}
+	if (at && !world_is_imported(at) && world_own_atomic(lq, at, op, old))
+		return true;
+	*outcome = local_refuse_access(lq, h, right);
+	return false;
 }
 
 enum local_outcome local_execute_atomic(struct local_qp *lq, const struct ring_header *h,
@@ -190,10 +192,10 @@ enum local_outcome local_execute_atomic(struct local_qp *lq, const struct ring_h
 	if (op.operation == RECORD_FLUSH)
 		return execute_flush_request(lq, h, &op);
 	bool stores = op.operation == RECORD_STORE;
-	enum local_outcome outcome = execute_on_word(
-		lq, h, &op, stores ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_ATOMIC, &old);
+	uint32_t right = stores ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_ATOMIC;
+	enum local_outcome outcome;
 
-	if (outcome != LOCAL_REQUEST_DONE)
+	if (!execute_on_word(lq, h, &op, right, &old, &outcome))
 		return outcome;
 	if (stores)
 		return local_request_done(lq);
