@@ -97,8 +97,8 @@ struct plan {
 	/* thousandths of the programs' actions */
 	uint32_t err, reset, destroy, dereg, unmap, bad_key, long_sends, reconnect, drain, fork;
 	uint32_t long_receives; /* that reach beyond their region */
-	uint32_t borrow;  /* thousandths of requests that lend their memory, if allowed */
-	uint32_t windows; /* thousandths of requests on windows */
+	uint32_t borrow;	/* thousandths of requests that lend their memory, if allowed */
+	uint32_t windows;	/* thousandths of requests on windows */
 	uint32_t in_files, imported; /* thousandths of regions */
 	uint32_t receives;	     /* thousandths of actions that post a receive */
 	uint32_t no_hold;	     /* thousandths of world_hold() calls that fail */

@@ -123,7 +123,8 @@ static inline void world_memory_end(struct world_memory *memory)
 		lq, world_memory_mark(lq)}
 
 /* Resolves the memory of a request (`access` 0 or IBV_ACCESS_LOCAL_WRITE), or of the first `length`
- * bytes of a receive, as its keys grant it now. The number of segments in `out` (LIMIT_SGE places), or -EFAULT. [shared] */
+ * bytes of a receive, as its keys grant it now. The number of segments in `out` (LIMIT_SGE places),
+ * or -EFAULT. [shared] */
 int world_request_segments(struct local_qp *lq, const struct send_wqe *wqe, uint32_t access,
 			   struct iovec *out);
 int world_receive_segments(struct local_qp *lq, const struct recv_wqe *wqe, uint32_t length,
