@@ -141,12 +141,12 @@ def latency(fabric):
 
 
 def tools(fabric):
-    """Debian's programs measure what the links carry; and no more than that."""
+    """Debian's programs measure what the links carry; and no more than that. (Not by datagrams: with
+    one that is lost, as a datagram may be, ib_send_bw waits for ever.)"""
     need("ib_write_bw")
     begin(fabric, 7, 100)
     for words in (("ib_write_bw", "-s", "65536", "-n", "40"), ("ib_read_bw", "-s", "65536", "-n", "40"),
-                  ("ib_send_bw", "-s", "65536", "-n", "40"),
-                  ("ib_send_bw", "-c", "UD", "-s", "2048", "-n", "500")):
+                  ("ib_send_bw", "-s", "65536", "-n", "40")):
         out = pair(fabric, "H3", "H1", *words, "-F")[0]
         average = float(re.search(r"^\s*\d+\s+\d+\s+[\d.]+\s+([\d.]+)", out, re.M)[1])
         print(f"      {' '.join(words)}: {average:.2f} MiB/s")
