@@ -93,10 +93,10 @@ def mpi(fabric):
 
 
 def random_nodes(fabric, programs, hosts, *words):
-    """So many programs at once, in pairs, on random nodes."""
+    """So many programs at once, in pairs, on random nodes, but not the manager's."""
     need("ibv_rc_pingpong")
     tree(fabric, "--hosts", str(hosts), *words)
-    nodes = [f"H-{i}" for i in random.Random(16).sample(range(hosts), programs)]
+    nodes = [f"H-{i}" for i in random.Random(16).sample(range(1, hosts), programs)]
     script = os.path.join(fabric.folder, "pair")
     with open(script, "w", encoding="ascii") as file:
         file.write(PAIR)
