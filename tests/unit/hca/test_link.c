@@ -15,6 +15,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -113,6 +114,7 @@ static int setup(void **state)
 	hca->epoll = hca_epoll;
 	hca->pub = &own_table;
 	list_init(&hca->acks);
+	list_init(&hca->tagged);
 	hca->kicked = hca->control_woken = true; /* neither thread exists */
 	list_init(&hca->links);
 	hca->link_idle_ns = 1000000000;
@@ -390,9 +392,11 @@ static void a_peer_that_ends_is_not_waited_for(void **state)
 	needs_process_descriptors();
 	pid_t pid = fork();
 
-	if (!pid)
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* also when a test crashes */
 		for (;;)
 			pause();
+	}
 	same_user = true;
 	event_pid = pid;
 	struct link *link = link_made(1);
