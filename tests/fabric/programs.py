@@ -112,7 +112,8 @@ def pair_by_address(fabric, server, client, server_words, client_words):
         second = spawn(fabric, client, *client_words)
         out = second.communicate(timeout=PATIENCE)[0]
         code = second.returncode
-        if not re.search("REJECTED|UNREACHABLE|event: 8|Connection refused|connect error|reject", out):
+        if not re.search("REJECTED|UNREACHABLE|event: 8|Connection refused|connect error|reject|rpoll:",
+                         out):
             break
         time.sleep(0.1)
     if code:
