@@ -176,10 +176,10 @@ struct local_qp {
 	uint64_t answers_since; /* timer: ns when time was up, and answers are still looked for */
 	uint32_t answers_mark;	/* timer: where the ring was read to at that moment */
 	uint64_t retry_at; /* timer: ns when a request that was lost is tried again; 0: not set */
-	uint32_t retry_place; /* timer: which one that is, in `sq`, */
-	uint32_t retry_acked; /* timer: and what was acknowledged then */
-	uint32_t retries;     /* timer: of that request */
-	uint32_t srqn;	      /* XRC_SEND: of the request that is being started */
+	uint32_t retry_place;	 /* timer: which one that is, in `sq`, */
+	uint32_t retry_progress; /* timer: and as scan_progress, then */
+	uint32_t retries;	 /* timer: of that request */
+	uint32_t srqn;		 /* XRC_SEND: of the request that is being started */
 
 	/* ---- responder */
 	uint8_t responder;    /* enum local_responder */

@@ -503,11 +503,12 @@ static bool local_retry_lost(struct local_qp *lq, uint64_t now, uint64_t *next)
 {
 	uint64_t period = lq->attr->timeout ? 4096ull << lq->attr->timeout : SCAN_MAX_NS;
 	bool oldest = oldest_is_lost(lq);
+	uint32_t progress = lq->sq->acked + lq->pieces;
 
-	if (!lq->retry_at || lq->retry_place != lq->sq->next || lq->retry_acked != lq->sq->acked) {
+	if (!lq->retry_at || lq->retry_place != lq->sq->next || lq->retry_progress != progress) {
 		lq->retry_at = now + period;
 		lq->retry_place = lq->sq->next;
-		lq->retry_acked = lq->sq->acked;
+		lq->retry_progress = progress;
 		lq->retries = 0;
 	}
 	if (now >= lq->retry_at) {
