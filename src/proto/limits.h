@@ -68,7 +68,7 @@
 #define ODP_ATOMIC_WRITE 128u
 #define ODP_RC (ODP_UC | ODP_READ | ODP_ATOMIC | ODP_FLUSH | ODP_ATOMIC_WRITE)
 /* It receives by SRQs only. */
-#define ODP_XRC ((ODP_UC & ~ODP_RECV) | ODP_READ | ODP_ATOMIC)
+#define ODP_XRC (ODP_RC & ~ODP_RECV)
 
 /* Bits of ibv_device_attr_ex.device_cap_flags_ex that the headers of rdma-core 44 don't name. */
 #define CAPABILITY_FLUSH_GLOBAL (1ull << 38)

@@ -70,12 +70,12 @@ struct layout {
 	OPCODE(t, OP_COMPARE_SWAP, (x) | HAS_ATOMIC),                                              \
 	OPCODE(t, OP_FETCH_ADD, (x) | HAS_ATOMIC),                                                 \
 	OPCODE(t, OP_SEND_LAST_INVALIDATE, (x) | HAS_IETH | HAS_PAYLOAD),                          \
-	OPCODE(t, OP_SEND_ONLY_INVALIDATE, (x) | HAS_IETH | HAS_PAYLOAD)
+	OPCODE(t, OP_SEND_ONLY_INVALIDATE, (x) | HAS_IETH | HAS_PAYLOAD),                          \
+	OPCODE(t, OP_FLUSH, (x) | HAS_FETH | HAS_RETH),                                            \
+	OPCODE(t, OP_ATOMIC_WRITE, (x) | HAS_RETH | HAS_PAYLOAD)
 
 static const struct layout layouts[256] = {
 	RELIABLE(PACKET_RC, 0),
-	OPCODE(PACKET_RC, OP_FLUSH, HAS_FETH | HAS_RETH),
-	OPCODE(PACKET_RC, OP_ATOMIC_WRITE, HAS_RETH | HAS_PAYLOAD),
 	SENDS_AND_WRITES(PACKET_UC, 0),
 	OPCODE(PACKET_UD, OP_SEND_ONLY, HAS_DETH | HAS_PAYLOAD),
 	OPCODE(PACKET_UD, OP_SEND_ONLY_IMM, HAS_DETH | HAS_IMM | HAS_PAYLOAD),

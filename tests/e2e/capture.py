@@ -28,7 +28,7 @@ from strangers import forge, slot_of  # noqa: E402
 
 IN, OUT = 1, 2
 MTU = 1024
-RC, UC, UD = 0x00, 0x20, 0x60
+RC, UC, UD, XRC = 0x00, 0x20, 0x60, 0xa0
 SEND, WRITE, READ_ANSWER = (0, 1, 2, 4), (6, 7, 8, 10), (13, 14, 15, 16)
 READ, ACK, ATOMIC_ACK, SWAP, ADD, FLUSH, ATOMIC_WRITE = 12, 17, 18, 19, 20, 28, 29
 
@@ -224,7 +224,7 @@ def pingpong(stage, kind, count, size):
 
 
 def placement(stage, *tests):
-    """Tests of tests/e2e/placement.c, which no other program asks for."""
+    """Tests of tests/e2e/placement.c and xrc.c, of what no other program asks for."""
     carrier = stage.environment.get("VERBENA_CARRIER",
                                     stage.environment.get("VERBENA_LOCAL_COPY", "local"))
     stage.run(os.path.join(BUILD, "tests", "e2e", "faults"), "-c", carrier, *tests, seconds=60)
@@ -246,6 +246,8 @@ RUNS = {
                 [((ADD, SWAP), 10), ((ATOMIC_ACK,), 10)]),
     "FLUSH and ATOMIC WRITE": (placement, ("flush_levels", "atomic_write_words"), RC,
                                [((FLUSH,), 5), ((ATOMIC_WRITE,), 3), ((16,), 8)]),
+    "XRC's FLUSH and ATOMIC WRITE": (placement, ("xrc_flush", "xrc_atomic_write"), XRC,
+                                     [((FLUSH,), 16), ((ATOMIC_WRITE,), 24), ((16,), 40)]),
 }
 
 

@@ -355,7 +355,8 @@ static void odp_capabilities(struct rig *rig)
 	CHECK_EQ(rig, attr.odp_caps.per_transport_caps.rc_odp_caps & rc, rc);
 	CHECK_EQ(rig, attr.odp_caps.per_transport_caps.uc_odp_caps, uc);
 	CHECK_EQ(rig, attr.odp_caps.per_transport_caps.ud_odp_caps, ud);
-	CHECK_EQ(rig, attr.xrc_odp_caps, rc & ~(uint32_t)IBV_ODP_SUPPORT_RECV);
+	CHECK_EQ(rig, attr.xrc_odp_caps,
+		 attr.odp_caps.per_transport_caps.rc_odp_caps & ~(uint32_t)IBV_ODP_SUPPORT_RECV);
 }
 
 const struct rig_test odp_tests[] = {

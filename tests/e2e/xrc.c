@@ -152,6 +152,114 @@ static void xrc_builder(struct rig *rig)
 	xrc_close(&end);
 }
 
+/* ATOMIC WRITE and FLUSH: to which SRQ, with which key and address. */
+struct placement {
+	uint32_t srqn, rkey;
+	uint64_t addr;
+};
+
+static struct placement placement_at(const struct xrc_end *end, int srq, size_t at)
+{
+	return (struct placement){end->peer.srqn[srq], end->peer.rkey, end->peer.addr + at};
+}
+
+static void build_begin(struct xrc_end *end, uint64_t id)
+{
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(end->initiator);
+
+	ibv_wr_start(ex);
+	ex->wr_id = id;
+	ex->wr_flags = IBV_SEND_SIGNALED;
+}
+
+/* A FLUSH, or of type 0 an ATOMIC WRITE of `value`. */
+static void build_placement(struct xrc_end *end, struct placement to, uint8_t type, uint8_t level,
+			    uint64_t value)
+{
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(end->initiator);
+
+	if (type)
+		ibv_wr_flush(ex, to.rkey, to.addr, 8, type, level);
+	else
+		ibv_wr_atomic_write(ex, to.rkey, to.addr, &value);
+	ibv_wr_set_xrc_srqn(ex, to.srqn);
+}
+
+static void place(struct xrc_end *end, uint64_t id, struct placement to, uint8_t type,
+		  uint64_t value)
+{
+	build_begin(end, id);
+	build_placement(end, to, type, IBV_FLUSH_RANGE, value);
+	OK(end->rig, ibv_wr_complete(ibv_qp_to_qp_ex(end->initiator)));
+}
+
+static uint64_t word_at(struct xrc_end *end, size_t at)
+{
+	return __atomic_load_n((uint64_t *)(void *)(end->buf + at), __ATOMIC_ACQUIRE);
+}
+
+/* By the builder, and from registered memory by ibv_post_send(). */
+static void xrc_atomic_write(struct rig *rig)
+{
+	const struct xrc_options opt = {.builder = true};
+	struct xrc_end end;
+	enum { WORDS = 8, AT = 64 };
+
+	xrc_pair(&end, rig, &opt);
+	for (uint64_t i = 0; rig->role == RIG_A && i < WORDS; i++) {
+		uint64_t word = ~i;
+		size_t at = AT + 8 * i;
+
+		memcpy(end.buf, &word, sizeof(word));
+		if (i % 4 < 2)
+			place(&end, i, placement_at(&end, i % 2, at), 0, word);
+		else
+			OK(rig,
+			   xrc_send(&end, IBV_WR_ATOMIC_WRITE, i, end.peer.srqn[i % 2], 0, 8, at));
+		struct ibv_wc wc = xrc_wc(&end, end.scq, i, IBV_WC_SUCCESS);
+
+		CHECK_EQ(rig, wc.opcode, IBV_WC_ATOMIC_WRITE);
+	}
+	rig_sync(rig);
+	for (uint64_t i = 0; rig->role == RIG_B && i < WORDS; i++)
+		CHECK(rig, word_at(&end, AT + 8 * i) == ~i);
+	rig_sync(rig);
+	xrc_close(&end);
+}
+
+/* FLUSH of a range and of a region, among ATOMIC WRITEs, in one list, to two SRQs. */
+static void xrc_flush(struct rig *rig)
+{
+	const struct xrc_options opt = {.builder = true};
+	struct xrc_end end;
+	enum { ROUNDS = 16 };
+
+	xrc_pair(&end, rig, &opt);
+	if (rig->role == RIG_A) {
+		build_begin(&end, 0);
+		for (int i = 0; i < ROUNDS; i++) {
+			struct placement to = placement_at(&end, i % 2, 64);
+
+			ibv_qp_to_qp_ex(end.initiator)->wr_id = 2 * (uint64_t)i;
+			build_placement(&end, to, 0, 0, (uint64_t)i);
+			ibv_qp_to_qp_ex(end.initiator)->wr_id++;
+			build_placement(&end, to, IBV_FLUSH_GLOBAL,
+					i % 4 < 2 ? IBV_FLUSH_RANGE : IBV_FLUSH_MR, 0);
+		}
+		OK(rig, ibv_wr_complete(ibv_qp_to_qp_ex(end.initiator)));
+		for (uint64_t i = 0; i < 2 * ROUNDS; i++) {
+			struct ibv_wc wc = xrc_wc(&end, end.scq, i, IBV_WC_SUCCESS);
+
+			CHECK_EQ(rig, wc.opcode, i % 2 ? IBV_WC_FLUSH : IBV_WC_ATOMIC_WRITE);
+		}
+	}
+	rig_sync(rig);
+	if (rig->role == RIG_B)
+		CHECK_EQ(rig, word_at(&end, 64), ROUNDS - 1);
+	rig_sync(rig);
+	xrc_close(&end);
+}
+
 /* A message that finds no receive in its SRQ holds back what follows, to whatever SRQ. */
 static void xrc_order_of_srqs(struct rig *rig)
 {
@@ -234,6 +342,42 @@ static void xrc_two_processes(struct rig *rig)
 
 		CHECK_EQ(rig, wc.qp_num, rig->role == RIG_A ? end.peer.target : end.target->qp_num);
 		CHECK_EQ(rig, end.buf[HALF + 64 * i], 2 * i + (rig->role == RIG_A));
+	}
+	rig_sync(rig);
+	xrc_close(&end);
+	unlink(path);
+}
+
+/* Both ends' SRQs are in one domain: A places words in B's memory and, by B's target queue pair, in
+ * its own. Then A names its own SRQ with B's key. */
+static void xrc_placement_two_processes(struct rig *rig)
+{
+	char path[128];
+	const struct xrc_options opt = {.file = xrc_domain_file(rig, path), .builder = true};
+	struct xrc_end end;
+	enum { TIMES = 16, AT = 64 };
+
+	xrc_pair(&end, rig, &opt);
+	struct placement there = placement_at(&end, 0, AT);
+	struct placement here = {end.srqn[0], end.mr->rkey, (uintptr_t)end.buf + AT};
+
+	for (uint64_t i = 1; rig->role == RIG_A && i <= TIMES; i++) {
+		place(&end, 2 * i, i % 2 ? here : there, 0, i);
+		place(&end, 2 * i + 1, i % 2 ? here : there, IBV_FLUSH_GLOBAL, 0);
+		if (i % 4)
+			continue; /* they are under way together */
+		for (uint64_t id = 2 * i - 6; id < 2 * i + 2; id++)
+			xrc_wc(&end, end.scq, id, IBV_WC_SUCCESS);
+	}
+	rig_sync(rig);
+	CHECK_EQ(rig, word_at(&end, AT), rig->role == RIG_A ? TIMES - 1 : TIMES);
+	rig_sync(rig);
+	if (rig->role == RIG_A) {
+		there.srqn = here.srqn;
+		place(&end, 1, there, IBV_FLUSH_GLOBAL, 0);
+		xrc_wc(&end, end.scq, 1, IBV_WC_REM_ACCESS_ERR);
+	} else {
+		event_expect(rig, IBV_EVENT_QP_ACCESS_ERR, end.target);
 	}
 	rig_sync(rig);
 	xrc_close(&end);
@@ -347,6 +491,7 @@ static void xrc_srq_of_another_domain(struct rig *rig)
 	refused_anew(rig, IBV_WR_RDMA_WRITE, 8, true);
 	refused_anew(rig, IBV_WR_RDMA_READ, 8, true);
 	refused_anew(rig, IBV_WR_ATOMIC_FETCH_AND_ADD, 8, true);
+	refused_anew(rig, IBV_WR_ATOMIC_WRITE, 8, true);
 	refused_anew(rig, IBV_WR_SEND, 100000, true);
 }
 
@@ -404,6 +549,77 @@ static void xrc_rights(struct rig *rig)
 	OK(rig, ibv_dereg_mr(mr));
 	OK(rig, ibv_dealloc_pd(other));
 	xrc_close(&end);
+}
+
+/* How one FLUSH fails, or ATOMIC WRITE (type 0). */
+struct placement_case {
+	uint32_t other_srq; /* added to the SRQ's number */
+	bool no_srq;	    /* it names B's initiator, whose protection domain is the region's */
+	uint8_t type;
+	size_t at;
+	int access;	   /* of the target; 0: all */
+	int region_access; /* of a region in another protection domain; 0: the end's own region */
+	enum ibv_wc_status status;
+};
+
+static void placement_fails(struct rig *rig, const struct placement_case *c)
+{
+	const struct xrc_options opt = {.access = c->access, .builder = true};
+	struct ibv_mr *mr = NULL;
+	struct ibv_pd *other;
+	struct xrc_end end;
+
+	xrc_pair(&end, rig, &opt);
+	CHECK(rig, (other = ibv_alloc_pd(rig->ctx)));
+	if (c->region_access) {
+		CHECK(rig, (mr = ibv_reg_mr(other, end.buf, 4096, c->region_access)));
+		rig_swap(rig, &mr->rkey, &end.peer.rkey, sizeof(mr->rkey));
+	}
+	if (rig->role == RIG_A) {
+		struct placement to = placement_at(&end, 0, c->at);
+
+		to.srqn = c->no_srq ? end.peer.initiator : to.srqn + c->other_srq;
+		place(&end, 1, to, c->type, 0);
+		xrc_wc(&end, end.scq, 1, c->status);
+		CHECK_EQ(rig, xrc_state(&end, end.initiator), IBV_QPS_ERR);
+	} else {
+		event_expect(rig,
+			     c->status == IBV_WC_REM_ACCESS_ERR ? IBV_EVENT_QP_ACCESS_ERR
+								: IBV_EVENT_QP_REQ_ERR,
+			     end.target);
+		CHECK_EQ(rig, xrc_state(&end, end.target), IBV_QPS_ERR);
+	}
+	rig_sync(rig);
+	if (mr)
+		OK(rig, ibv_dereg_mr(mr));
+	OK(rig, ibv_dealloc_pd(other));
+	xrc_close(&end);
+}
+
+/* The SRQ, the target's rights, the region's protection domain and range, the alignment. */
+static void xrc_placement_refused(struct rig *rig)
+{
+	const enum ibv_wc_status access = IBV_WC_REM_ACCESS_ERR, invalid = IBV_WC_REM_INV_REQ_ERR;
+	const int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_FLUSH_GLOBAL;
+	const struct placement_case cases[] = {
+		{.type = 0, .other_srq = 1000, .status = access},
+		{.type = IBV_FLUSH_GLOBAL, .other_srq = 1000, .status = access},
+		{.type = 0, .no_srq = true, .status = access},
+		{.type = IBV_FLUSH_GLOBAL, .no_srq = true, .status = access},
+		{.type = 0, .access = QP_NONE, .status = invalid},
+		{.type = 0, .access = IBV_ACCESS_FLUSH_GLOBAL, .status = invalid},
+		{.type = IBV_FLUSH_GLOBAL, .access = QP_NONE, .status = invalid},
+		{.type = IBV_FLUSH_GLOBAL, .access = IBV_ACCESS_REMOTE_WRITE, .status = invalid},
+		{.type = IBV_FLUSH_PERSISTENT, .status = invalid},
+		{.type = 0, .region_access = all, .status = access},
+		{.type = IBV_FLUSH_GLOBAL, .region_access = all, .status = access},
+		{.type = 0, .at = XRC_BYTES, .status = access},
+		{.type = IBV_FLUSH_GLOBAL, .at = XRC_BYTES - 4, .status = access},
+		{.type = 0, .at = 4, .status = invalid},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		placement_fails(rig, &cases[i]);
 }
 
 /* A message that is longer than its receive; no receive and no retries. */
@@ -581,14 +797,18 @@ const struct rig_test xrc_tests[] = {
 	{"xrc_onesided", xrc_onesided},
 	{"xrc_atomics", xrc_atomics},
 	{"xrc_builder", xrc_builder},
+	{"xrc_atomic_write", xrc_atomic_write},
+	{"xrc_flush", xrc_flush},
 	{"xrc_order_of_srqs", xrc_order_of_srqs},
 	{"xrc_target_late", xrc_target_late},
 	{"xrc_two_processes", xrc_two_processes},
+	{"xrc_placement_two_processes", xrc_placement_two_processes},
 	{"xrc_open_qp", xrc_open_qp},
 	{"xrc_srq_of_another_domain", xrc_srq_of_another_domain},
 	{"xrc_no_such_srq", xrc_no_such_srq},
 	{"xrc_srq_ends", xrc_srq_ends},
 	{"xrc_rights", xrc_rights},
+	{"xrc_placement_refused", xrc_placement_refused},
 	{"xrc_receives", xrc_receives},
 	{"xrc_again", xrc_again},
 	{"xrc_wrong_domains", xrc_wrong_domains},

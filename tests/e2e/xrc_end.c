@@ -12,7 +12,7 @@
 
 enum {
 	ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-		 IBV_ACCESS_REMOTE_ATOMIC,
+		 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_FLUSH_GLOBAL,
 	REMOTE = ACCESS & ~IBV_ACCESS_LOCAL_WRITE,
 };
 
@@ -63,7 +63,8 @@ static void make_qps(struct xrc_end *end, bool builder)
 	if (builder) {
 		initiator.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 		initiator.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE |
-					   IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+					   IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+					   IBV_QP_EX_WITH_ATOMIC_WRITE | IBV_QP_EX_WITH_FLUSH;
 	}
 	CHECK(end->rig, (end->target = ibv_create_qp_ex(end->rig->ctx, &target)));
 	CHECK(end->rig, (end->initiator = ibv_create_qp_ex(end->rig->ctx, &initiator)));

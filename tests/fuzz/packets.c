@@ -35,15 +35,19 @@ static void read_path(struct input *in, bool is_v6, struct icrc_path *path, uint
 /* Clears BTH's, DETH's and XRCETH's reserved bits, which the codec doesn't keep. */
 static void clear_reserved(uint8_t *bytes, uint8_t opcode)
 {
+	uint8_t *feth = bytes + WIRE_BTH;
+
 	bytes[4] &= 0xc0;
 	bytes[8] &= 0x80;
 	if (packet_layout(opcode) & HAS_DETH)
 		bytes[WIRE_BTH + 4] = 0;
-	if (packet_layout(opcode) & HAS_XRC)
+	if (packet_layout(opcode) & HAS_XRC) {
 		bytes[WIRE_BTH] = 0;
+		feth += 4;
+	}
 	if (packet_layout(opcode) & HAS_FETH) {
-		memset(bytes + WIRE_BTH, 0, 3);
-		bytes[WIRE_BTH + 3] &= WIRE_FETH_BITS;
+		memset(feth, 0, 3);
+		feth[3] &= WIRE_FETH_BITS;
 	}
 }
 

@@ -169,6 +169,9 @@ def packets():
                 seen.add(udp[8])
                 yield bytes([is_v6]) + path + udp[8:]
                 yield bytes([is_v6 | 6]) + path + udp[8:72]
+    # The kernel has no XRC. FLUSH and ATOMIC WRITE, with all reserved bits set.
+    for opcode, more in ((0xbc, 24), (0xbd, 28)):
+        yield bytes([2]) + bytes(range(1, 17)) + bytes([opcode, 0]) + b"\xff" * (10 + more) + bytes(4)
 
 
 def transport():

@@ -387,6 +387,7 @@ static enum tp_access world_store(void *owner, uint64_t addr, uint32_t rkey, con
 		return TP_ACCESS_OK;
 	struct work *w = oracle_executing(side, is_atomic_write);
 
+	is_aimed(side, w);
 	SIM_MUST(side->sim, at == w->offset && payload_is(from, w->payload, 0, 8),
 		 "%c: executes another ATOMIC WRITE", 'A' + side->index);
 	oracle_executed(side, w, true);
@@ -404,6 +405,7 @@ static enum tp_access world_flush(void *owner, uint64_t addr, uint32_t length, u
 		return TP_ACCESS_OK;
 	struct work *w = oracle_executing(side, is_flush);
 
+	is_aimed(side, w);
 	SIM_MUST(side->sim,
 		 addr - area_address(side) == w->offset && length == w->compare_add &&
 			 feth == w->swap,
@@ -509,7 +511,6 @@ static uint8_t random_opcode(struct side *side)
 	};
 	uint32_t kinds = side->sim->plan.type == IBV_QPT_UC    ? 5
 			 : side->plan->attr.max_rd_atomic == 0 ? 6
-			 : side->sim->plan.processes	       ? 10 /* XRC */
 							       : 12;
 
 	return opcodes[rng_below(&side->sim->rng, kinds)];

@@ -345,7 +345,7 @@ static void show_answer(struct qp *qp, const struct send_wqe *wqe, uint32_t msn,
 		show_atomic_answer(&m, &packet);
 	} else {
 		if (good && (wqe->opcode == IBV_WR_ATOMIC_WRITE || wqe->opcode == IBV_WR_FLUSH))
-			packet.opcode = PACKET_RC | OP_READ_RESPONSE_ONLY;
+			packet.opcode = capture_transport(qp) | OP_READ_RESPONSE_ONLY;
 		capture_show(&m, &packet, 0);
 	}
 	lock_give(&m.c->lock);

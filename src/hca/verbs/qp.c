@@ -48,10 +48,11 @@ static int check_caps(const struct ibv_qp_cap *cap)
 #define SEND_OPS_UC                                                                     \
 	(SEND_OPS_UD | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | \
 	 IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV)
-#define SEND_OPS_XRC                                                                  \
+/* Of RC and of XRC's initiators. */
+#define SEND_OPS_RC                                                                   \
 	(SEND_OPS_UC | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | \
-	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV)
-#define SEND_OPS_RC (SEND_OPS_XRC | IBV_QP_EX_WITH_ATOMIC_WRITE | IBV_QP_EX_WITH_FLUSH)
+	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV |         \
+	 IBV_QP_EX_WITH_ATOMIC_WRITE | IBV_QP_EX_WITH_FLUSH)
 
 #define SEND_OPS_RAW IBV_QP_EX_WITH_SEND
 
@@ -76,9 +77,8 @@ static uint64_t send_ops_of(enum ibv_qp_type type)
 {
 	switch (type) {
 	case IBV_QPT_RC:
-		return SEND_OPS_RC;
 	case IBV_QPT_XRC_SEND:
-		return SEND_OPS_XRC;
+		return SEND_OPS_RC;
 	case IBV_QPT_UC:
 		return SEND_OPS_UC;
 	case IBV_QPT_UD:

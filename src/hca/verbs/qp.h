@@ -73,6 +73,8 @@ struct wr_builder {
 	struct send_queue built GUARDED_BY(turn);
 	int error GUARDED_BY(turn);		   /* of the first wrong call, else 0 */
 	struct send_wqe *current GUARDED_BY(turn); /* what ibv_wr_set_* describe; NULL: nothing */
+	/* What ibv_wr_set_xrc_srqn() describes: requests without a payload as well. */
+	struct send_wqe *addressed GUARDED_BY(turn);
 };
 
 struct qp {

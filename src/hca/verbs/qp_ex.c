@@ -28,7 +28,7 @@ static void wr_start(struct ibv_qp_ex *ex) NO_THREAD_SAFETY_ANALYSIS
 	lock_take(&b->turn);
 	b->built.head = 0;
 	b->error = 0;
-	b->current = NULL;
+	b->current = b->addressed = NULL;
 }
 
 static void wr_abort(struct ibv_qp_ex *ex) NO_THREAD_SAFETY_ANALYSIS
@@ -83,7 +83,7 @@ static struct send_wqe *wr_begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode
 		return NULL;
 	if (unlikely(b->built.head >= b->built.max_wr)) {
 		b->error = ENOMEM;
-		b->current = NULL;
+		b->current = b->addressed = NULL;
 		return NULL;
 	}
 	struct send_wqe *wqe = sq_at(&b->built, b->built.head++);
@@ -99,7 +99,7 @@ static struct send_wqe *wr_begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode
 		wqe->srqn = 0; /* no SRQ, until ibv_wr_set_xrc_srqn() */
 	if (unlikely(qp->type == IBV_QPT_RAW_PACKET))
 		sq_to_segment(wqe, flags);
-	b->current = wqe;
+	b->current = b->addressed = wqe;
 	return wqe;
 }
 
@@ -247,7 +247,7 @@ static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t srqn)
 	struct wr_builder *b = &qp_of_ex(ex)->builder;
 
 	lock_assert_held(&b->turn); /* since wr_start() */
-	struct send_wqe *wqe = b->current;
+	struct send_wqe *wqe = b->addressed;
 
 	if (wqe)
 		wqe->srqn = srqn & 0xffffff;
@@ -348,10 +348,8 @@ void qp_ex_init(struct qp *qp)
 	ex->wr_rdma_read = wr_rdma_read;
 	ex->wr_atomic_cmp_swp = wr_atomic_cmp_swp;
 	ex->wr_atomic_fetch_add = wr_atomic_fetch_add;
-	if (qp->type == IBV_QPT_RC) {
-		ex->wr_atomic_write = wr_atomic_write;
-		ex->wr_flush = wr_flush;
-	}
+	ex->wr_atomic_write = wr_atomic_write;
+	ex->wr_flush = wr_flush;
 	if (qp->type == IBV_QPT_XRC_SEND)
 		ex->wr_set_xrc_srqn = wr_set_xrc_srqn;
 }

@@ -55,6 +55,30 @@ static void request_names_srq(void **state)
 	stage_end(s);
 }
 
+/* ATOMIC WRITE and FLUSH: their answers have no bytes, so they need the SRQ's process once only. */
+static void placement_names_srq(void **state)
+{
+	struct packet p = {.opcode = PACKET_XRC | OP_FLUSH, .psn = R(1), .srqn = ALSO_OURS};
+	struct stage *s = target();
+
+	(void)state;
+	ARRIVES(s, .opcode = OP_ATOMIC_WRITE, .psn = R(0), .srqn = OURS, .addr = 64,
+		.dma_length = 8, PAYLOAD(8));
+	says(s, "aim 5, store 64, established");
+	assert_int_equal(tp_srq_of(s->tp, &p), ALSO_OURS);
+	ARRIVES(s, .opcode = OP_FLUSH, .psn = R(1), .srqn = ALSO_OURS, .addr = 64, .dma_length = 8,
+		.feth = packet_feth(IBV_FLUSH_GLOBAL, IBV_FLUSH_RANGE));
+	says(s, "aim 6, flush 64+8 1/0");
+	assert_int_equal(tp_srq_of(s->tp, &p), 0); /* a duplicate */
+	sends(s, OP_READ_RESPONSE_ONLY, R(0));
+	assert_int_equal(packet_transport(s->out.opcode), PACKET_XRC);
+	sends(s, OP_READ_RESPONSE_ONLY, R(1));
+	ARRIVES(s, .opcode = OP_FLUSH, .psn = R(2), .srqn = NO_SRQ, .feth = 1);
+	says(s, "aim 7, refused 3");
+	answers(s, OP_ACKNOWLEDGE, R(2), AETH_NAK | NAK_REMOTE_ACCESS);
+	stage_end(s);
+}
+
 /* An answer is read for the SRQ that its request named, whatever came in between. */
 static void answer_remembers_srq(void **state)
 {
@@ -129,12 +153,20 @@ static void initiator_names_srq(void **state)
 	s->ring[0].srqn = OURS;
 	post(s, IBV_WR_RDMA_READ, 4, 0);
 	s->ring[1].srqn = ALSO_OURS;
+	post(s, IBV_WR_FLUSH, 0, 0);
+	s->ring[2].srqn = OURS;
+	post(s, IBV_WR_ATOMIC_WRITE, 8, 0);
+	s->ring[3].srqn = ALSO_OURS;
 	sends(s, OP_SEND_FIRST, S(0));
 	assert_int_equal(s->out.srqn, OURS);
 	assert_int_equal(packet_transport(s->out.opcode), PACKET_XRC);
 	sends(s, OP_SEND_LAST, S(1));
 	assert_int_equal(s->out.srqn, OURS);
 	sends(s, OP_READ_REQUEST, S(2));
+	assert_int_equal(s->out.srqn, ALSO_OURS);
+	sends(s, OP_FLUSH, S(3));
+	assert_int_equal(s->out.srqn, OURS);
+	sends(s, OP_ATOMIC_WRITE, S(4));
 	assert_int_equal(s->out.srqn, ALSO_OURS);
 	acknowledges(s, S(1), ACK, 1);
 	says(s, "done 0 0");
@@ -276,17 +308,12 @@ static void kept_packet_is_theirs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(request_names_srq),
-		cmocka_unit_test(answer_remembers_srq),
-		cmocka_unit_test(no_such_srq),
-		cmocka_unit_test(message_keeps_its_srq),
-		cmocka_unit_test(ends_differ),
-		cmocka_unit_test(initiator_names_srq),
-		cmocka_unit_test(responder_is_handed_on),
-		cmocka_unit_test(srq_of_packets),
-		cmocka_unit_test(answers_come_first),
-		cmocka_unit_test(half_a_message),
-		cmocka_unit_test(kept_packet_is_theirs),
+		cmocka_unit_test(request_names_srq),	 cmocka_unit_test(placement_names_srq),
+		cmocka_unit_test(answer_remembers_srq),	 cmocka_unit_test(no_such_srq),
+		cmocka_unit_test(message_keeps_its_srq), cmocka_unit_test(ends_differ),
+		cmocka_unit_test(initiator_names_srq),	 cmocka_unit_test(responder_is_handed_on),
+		cmocka_unit_test(srq_of_packets),	 cmocka_unit_test(answers_come_first),
+		cmocka_unit_test(half_a_message),	 cmocka_unit_test(kept_packet_is_theirs),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -93,7 +93,7 @@ def tshark(path):
 
 
 # Wireshark's dissector names the fields of RC, UC, RD and UD packets; of others it shows the BTH only.
-XRC = {str(opcode) for opcode in [*range(0xa0, 0xb5), 0xb6, 0xb7]}
+XRC = {str(opcode) for opcode in [*range(0xa0, 0xb5), 0xb6, 0xb7, 0xbc, 0xbd]}
 # tshark 4.0 doesn't know them, so it shows no ICRC: CNP, RC's FLUSH and ATOMIC WRITE.
 NEWER = {"129", "28", "29", *XRC}
 

@@ -120,7 +120,7 @@ static void test_round_trip(void **state)
 	int n = opcodes(all);
 
 	(void)state;
-	assert_int_equal(n, 25 + 12 + 2 + 1 + 23); /* RC, UC, UD, CNP, XRC */
+	assert_int_equal(n, 25 + 12 + 2 + 1 + 25); /* RC, UC, UD, CNP, XRC */
 	for (int i = 0; i < n; i++)
 		for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++) {
 			struct packet in = sample(all[i], lengths[l]), out;
@@ -173,6 +173,12 @@ static void test_bytes(void **state)
 	static const uint8_t feth_reth[] = {0,	  0,	0,    0x25, 0xf1, 0x23, 0x45,
 					    0x67, 0x89, 0xab, 0xcd, 0xef, 0x89, 0xab,
 					    0xcd, 0xef, 0xfe, 0xdc, 0xba, 0x98};
+	static const uint8_t xrc_feth_reth[] = {0,    0xfa, 0xca, 0xde, 0,    0,    0,	  0x25,
+						0xf1, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef,
+						0x89, 0xab, 0xcd, 0xef, 0xfe, 0xdc, 0xba, 0x98};
+	static const uint8_t xrc_reth[] = {0,	 0xfa, 0xca, 0xde, 0xf1, 0x23, 0x45,
+					   0x67, 0x89, 0xab, 0xcd, 0xef, 0x89, 0xab,
+					   0xcd, 0xef, 0xfe, 0xdc, 0xba, 0x98};
 	static const struct {
 		uint8_t opcode;
 		const uint8_t *bytes;
@@ -189,6 +195,8 @@ static void test_bytes(void **state)
 		{PACKET_RC | OP_SEND_LAST_INVALIDATE, ieth, sizeof(ieth)},
 		{PACKET_RC | OP_FLUSH, feth_reth, sizeof(feth_reth)},
 		{PACKET_RC | OP_ATOMIC_WRITE, reth, sizeof(reth)},
+		{PACKET_XRC | OP_FLUSH, xrc_feth_reth, sizeof(xrc_feth_reth)},
+		{PACKET_XRC | OP_ATOMIC_WRITE, xrc_reth, sizeof(xrc_reth)},
 	};
 
 	(void)state;
@@ -273,6 +281,9 @@ static void test_refused(void **state)
 	assert_int_equal(decode_with(PACKET_XRC | OP_SEND_ONLY, 0, 16), PACKET_TOO_SHORT);
 	assert_int_equal(decode_with(PACKET_XRC | OP_SEND_ONLY, 0, 20), PACKET_OK);
 	assert_int_equal(decode_with(PACKET_XRC | OP_ACKNOWLEDGE, 0, 20), PACKET_OK);
+	assert_int_equal(decode_with(PACKET_XRC | OP_FLUSH, 0, 36), PACKET_TOO_SHORT);
+	assert_int_equal(decode_with(PACKET_XRC | OP_FLUSH, 0, 40), PACKET_OK);
+	assert_int_equal(decode_with(PACKET_UC | OP_FLUSH, 0, 40), PACKET_BAD_OPCODE);
 	/* a congestion notification has 16 bytes, and no other operation exists beside it */
 	assert_int_equal(decode_with(PACKET_CNP | OP_CNP, 0, WIRE_BTH + 16 + WIRE_ICRC), PACKET_OK);
 	assert_int_equal(decode_with(PACKET_CNP | OP_CNP, 0, WIRE_BTH + WIRE_ICRC),

@@ -84,6 +84,13 @@ static bool peer_life_over(const struct local_qp *lq, uint64_t word)
 	       pub_qp_state(word) == IBV_QPS_ERR;
 }
 
+static const char no_srq[] = "no SRQ of the target QP's domain has the number";
+
+static bool names_no_srq(struct local_qp *lq)
+{
+	return unlikely(lq->type == IBV_QPT_XRC_SEND) && !world_peer_srq(lq);
+}
+
 /*
  * Validates the whole operation; no side effects. *why becomes the reason, in words, if the peer
  * refuses it, else NULL. For no bytes no key is looked up, but the QP must be set up for the
@@ -99,8 +106,8 @@ check_grant(struct local_qp *lq, const struct send_wqe *wqe, uint32_t length, ui
 	*why = NULL;
 	if (unlikely(peer_life_over(lq, word)))
 		return IBV_WC_RETRY_EXC_ERR; /* as a QP that doesn't exist: no answer */
-	if (unlikely(lq->type == IBV_QPT_XRC_SEND) && !world_peer_srq(lq)) {
-		*why = "no SRQ of the target QP's domain has the number";
+	if (names_no_srq(lq)) {
+		*why = no_srq;
 		return IBV_WC_REM_ACCESS_ERR;
 	}
 	if (unlikely(!(pub_qp_access(word) & access))) {
@@ -262,6 +269,8 @@ enum ibv_wc_status local_flush_at_peer(struct local_qp *lq, const struct send_wq
 
 	if (unlikely(peer_life_over(lq, word)))
 		return IBV_WC_RETRY_EXC_ERR;
+	if (names_no_srq(lq))
+		return refuse_onesided(lq, wqe, IBV_WC_REM_ACCESS_ERR, no_srq);
 	if (unlikely(!flush.access || (pub_qp_access(word) & flush.access) != flush.access))
 		return refuse_onesided(lq, wqe, IBV_WC_REM_INV_REQ_ERR, not_allowed);
 	if (unlikely(!world_peer_region(lq, wqe->rkey, &view) ||
