@@ -228,7 +228,7 @@ def faults_happened():
 EXACT = ["send_rc", "write_rc", "read_rc", "pieces", "inline_data", "unsignaled", "fence", "order",
          "last_byte", "atomics", "atomics_mixed", "no_blocking",
          "rnr_in_time", "sqd_drains", "reads_in_flight", "srq_shared", "threads", "xrc_messages",
-         "xrc_onesided", "xrc_atomics", "xrc_order_of_srqs"]
+         "xrc_onesided", "xrc_atomics", "xrc_atomic_write", "xrc_flush", "xrc_order_of_srqs"]
 
 
 def rig(hosts, commands, names):
