@@ -641,7 +641,7 @@ int world_peer_atomic(struct local_qp *lq, uint32_t rkey, const struct mr_view *
 
 	if (err)
 		return err;
-	return atomic_on(executing(qp), there, op, old, "world_peer_atomic") ? 0 : -EFAULT;
+	return atomic_on(executing(qp), there, op, old, "world_peer_atomic") ? 0 : why_failed(qp);
 }
 
 int world_peer_fetch(struct local_qp *lq, const struct iovec *remote, int remote_count,

@@ -229,9 +229,11 @@ static enum ibv_wc_status atomic_execute_here(struct local_qp *lq, const struct 
 
 	if (unlikely(err == -EAGAIN))
 		return LOCAL_ASK_PEER;
-	if (unlikely(err || (op->operation != RECORD_STORE &&
-			     !world_scatter(lq, local, count, 0, &old, sizeof(old)))))
-		return copy_status(lq, wqe, -EFAULT, local, count);
+	if (likely(!err) && op->operation != RECORD_STORE &&
+	    unlikely(!world_scatter(lq, local, count, 0, &old, sizeof(old))))
+		err = -EFAULT;
+	if (unlikely(err))
+		return copy_status(lq, wqe, err, local, count);
 	return IBV_WC_SUCCESS;
 }
 
