@@ -209,8 +209,8 @@ struct proto_xrc_state {
 };
 
 /* PROTO_XRC_SOCKET: the socket of a slot whose process has ended and left target queue pairs, for
- * the process that gets their packets now (proto_xrc_state.dispatcher). -EINVAL: it isn't this
- * one. */
+ * the process that gets their packets now (proto_xrc_state.dispatcher). -ENOENT: it isn't this
+ * one, or isn't any more. */
 struct proto_xrc_socket {
 	uint32_t slot;
 	uint32_t reserved;

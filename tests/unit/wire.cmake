@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 set(wire_tests ${CMAKE_CURRENT_LIST_DIR}/wire)
-foreach(name packet icrc flow pcapng steer)
+foreach(name packet defined icrc flow pcapng steer)
 	verbena_unit_test(wire_${name} SOURCES ${wire_tests}/test_${name}.c LIBS verbena_wire)
 endforeach()
 if(PCAP_FOUND)

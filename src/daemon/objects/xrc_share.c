@@ -110,9 +110,10 @@ int command_xrc_socket(struct request *request, void *response)
 	struct server *server = process->server;
 
 	(void)response;
-	if (body->reserved || body->slot >= LIMIT_SLOTS || body->slot == process->slot ||
-	    xrc_dispatcher(server, body->slot) != process->slot)
+	if (body->reserved || body->slot >= LIMIT_SLOTS || body->slot == process->slot)
 		return -EINVAL;
+	if (xrc_dispatcher(server, body->slot) != process->slot)
+		return -ENOENT;
 	return give_copy(request,
 			 udp_slots_inherited(&server->wire, body->slot, process->user->uid));
 }

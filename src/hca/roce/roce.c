@@ -737,7 +737,7 @@ bool roce_inherits(struct roce *roce, uint32_t slot)
 
 int roce_inherit(struct roce *roce, uint32_t slot, int fd)
 {
-	int err = 0;
+	int err = 0, epoll_err = 0;
 
 	lock_take(&roce->hca->engine);
 	lock_take(&roce->list_lock);
@@ -750,13 +750,17 @@ int roce_inherit(struct roce *roce, uint32_t slot, int fd)
 	} else {
 		roce->heirs[count] = (struct roce_heir){slot, fd};
 		set_heir_count(roce, count + 1);
+		/* With the lock, as in arm_heirs(): otherwise both would add the descriptor, and
+		 * roce_disinherit() could close it before. */
+		if (!engine_await_packets(roce->hca, fd))
+			epoll_err = errno;
 	}
 	lock_give(&roce->list_lock);
 	lock_give(&roce->hca->engine);
 	if (err)
 		sys_close(fd);
-	else if (!engine_await_packets(roce->hca, fd))
-		log_error("wire: epoll: %s", strerror(errno));
+	else if (epoll_err)
+		log_error("wire: epoll: %s", strerror(epoll_err));
 	return err;
 }
 

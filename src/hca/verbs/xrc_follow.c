@@ -110,7 +110,10 @@ static void take_socket(struct hca *hca, uint32_t slot)
 	books_leave(hca);
 	if (!err)
 		err = roce_inherit(hca->roce, slot, fd);
-	if (err)
+	/* ENOENT: another process gets them, or the last of those queue pairs is destroyed, since
+	 * the daemon told this process. ENODEV: the daemon has no sockets, so there are no packets.
+	 */
+	if (err && err != -ENOENT && err != -ENODEV)
 		log_warn("this process doesn't get the packets for XRC queue pairs of slot %u: %s",
 			 slot, strerror(-err));
 }
