@@ -331,6 +331,23 @@ static int connect_as(uid_t uid)
 	return fd;
 }
 
+/* The user may connect. The daemon's loop learns a moment after a closing thread's end of what it
+ * has closed. */
+static void expect_served(uid_t user)
+{
+	int err = -EPIPE;
+
+	for (int i = 0; i < RAW_NAPS && err == -EPIPE; i++) {
+		int fd = connect_as(user);
+
+		err = call_list_devices(fd);
+		close(fd);
+		if (err)
+			raw_nap();
+	}
+	assert_int_equal(err, 0);
+}
+
 static void write_file(const char *path, const char *text, mode_t mode)
 {
 	FILE *file = fopen(path, "w");
@@ -414,10 +431,7 @@ static void a_user_with_too_much_to_close(void **state)
 	/* When all is closed the user may come again. */
 	close_peers();
 	expect_threads(0);
-	int again = connect_as(BOB);
-
-	assert_int_equal(call_list_devices(again), 0);
-	close(again);
+	expect_served(BOB);
 }
 
 static void the_daemon_ends_meanwhile(void **state)
