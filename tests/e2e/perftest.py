@@ -182,7 +182,7 @@ def memory(suite, stage):
         for size in (2, 4096, MIB):
             case(f"ib_{verb}_bw", size, "--odp")
         case(f"ib_{verb}_lat", 4096, "--odp")
-    case("ib_send_bw", 2048, "--odp", "-c", "UD")
+    case("ib_send_bw", 1024, "--odp", "-c", "UD")
     case("ib_write_bw", 4096, f"--mmap={path}")
     case("ib_read_bw", MIB, f"--mmap={path}")
 
