@@ -12,7 +12,12 @@
  *   writes_s          64-byte WRITEs a second, one posted at a time, one in 64 signaled
  *   writes_signaled_s the same, each of them signaled
  *   writes_list_s     the same in lists of 32, the last of each signaled
+ *   window_writes_s   as writes_s, by the key of a type 2 window over the same memory
+ *   window_write_ns   as write_ns, by that key
+ *   binds_s           times a second that a window is invalidated and bound anew, by lists of 32
+ *                     work requests of which the last is signaled
  *   write_64k_MBs     64-KiB WRITEs, 10^6 bytes a second
+ *   window_write_64k_MBs  the same by the window's key
  *   memcpy_64k_MBs    memcpy() of 64 KiB into memory shared with the other process
  *   write_1m_MBs
  */
@@ -33,18 +38,23 @@
 #include <unistd.h>
 
 enum { BYTES = 8 << 20, LIST = 32, DEPTH = 128, WARM = 20000 };
+enum {
+	REMOTE = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+};
 
 struct peer {
 	uint64_t addr;
-	uint32_t rkey, qpn;
+	uint32_t rkey, window_rkey, qpn;
 };
 
 struct side {
 	struct node node;
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
+	struct ibv_mw *window;
 	uint8_t *bytes;
 	struct peer peer;
+	uint32_t rkey; /* of the peer, for requests: the region's or the window's */
 	int sock, child;
 	int iterations;
 };
@@ -72,6 +82,37 @@ static void side_meet(const struct side *side)
 	side_swap(side, &byte, &byte, 1);
 }
 
+static void complete(struct side *side)
+{
+	struct ibv_wc wc;
+	int n;
+
+	while (!(n = ibv_poll_cq(side->node.cq, 1, &wc)))
+		;
+	if (n < 0 || wc.status != IBV_WC_SUCCESS)
+		give_up("a request failed");
+}
+
+static struct ibv_send_wr bind_request(const struct side *side, uint32_t rkey)
+{
+	return (struct ibv_send_wr){
+		.opcode = IBV_WR_BIND_MW,
+		.bind_mw = {.mw = side->window,
+			    .rkey = rkey,
+			    .bind_info = {side->mr, (uintptr_t)side->bytes, BYTES, REMOTE}}};
+}
+
+/* Binds the window to all of the memory. */
+static void window_bind(struct side *side, uint32_t rkey)
+{
+	struct ibv_send_wr wr = bind_request(side, rkey), *bad;
+
+	wr.send_flags = IBV_SEND_SIGNALED;
+	if (ibv_post_send(side->qp, &wr, &bad))
+		give_up("can't bind a window");
+	complete(side);
+}
+
 static void side_open(struct side *side, bool shared)
 {
 	int fd = memfd_create("onesided", MFD_CLOEXEC);
@@ -86,14 +127,17 @@ static void side_open(struct side *side, bool shared)
 		give_up("no memory");
 	memset(side->bytes, 0, BYTES);
 	side->mr = ibv_reg_mr(side->node.pd, side->bytes, BYTES,
-			      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-				      IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+			      REMOTE | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	side->window = ibv_alloc_mw(side->node.pd, IBV_MW_TYPE_2);
 	side->qp = node_qp(&side->node, DEPTH);
-	if (!side->mr || !side->qp)
+	if (!side->mr || !side->qp || !side->window)
 		give_up("can't register");
-	mine = (struct peer){(uintptr_t)side->bytes, side->mr->rkey, side->qp->qp_num};
+	mine = (struct peer){(uintptr_t)side->bytes, side->mr->rkey,
+			     ibv_inc_rkey(side->window->rkey), side->qp->qp_num};
 	side_swap(side, &mine, &side->peer, sizeof(mine));
 	qp_connect(&side->node, side->qp, side->peer.qpn);
+	side->rkey = side->peer.rkey;
+	window_bind(side, mine.window_rkey);
 	side_meet(side);
 }
 
@@ -113,26 +157,15 @@ static void post(struct side *side, enum ibv_wr_opcode opcode, uint32_t length, 
 			.send_flags = i + 1 == count && signaled ? IBV_SEND_SIGNALED : 0};
 		if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
 			wr[i].wr.atomic.remote_addr = side->peer.addr + offset;
-			wr[i].wr.atomic.rkey = side->peer.rkey;
+			wr[i].wr.atomic.rkey = side->rkey;
 			wr[i].wr.atomic.compare_add = 1;
 		} else {
 			wr[i].wr.rdma.remote_addr = side->peer.addr + offset;
-			wr[i].wr.rdma.rkey = side->peer.rkey;
+			wr[i].wr.rdma.rkey = side->rkey;
 		}
 	}
 	if (ibv_post_send(side->qp, wr, &bad))
 		give_up("ibv_post_send failed");
-}
-
-static void complete(struct side *side)
-{
-	struct ibv_wc wc;
-	int n;
-
-	while (!(n = ibv_poll_cq(side->node.cq, 1, &wc)))
-		;
-	if (n < 0 || wc.status != IBV_WC_SUCCESS)
-		give_up("a request failed");
 }
 
 static void show(const struct side *side, const char *name, double value)
@@ -177,7 +210,7 @@ static double ping_pong(struct side *side, bool polls)
 						  .opcode = IBV_WR_RDMA_WRITE,
 						  .send_flags = IBV_SEND_SIGNALED};
 			wr.wr.rdma.remote_addr = side->peer.addr;
-			wr.wr.rdma.rkey = side->peer.rkey;
+			wr.wr.rdma.rkey = side->rkey;
 			if (ibv_post_send(side->qp, &wr, &bad))
 				give_up("ibv_post_send failed");
 			if (!polls)
@@ -247,6 +280,29 @@ static double rate(struct side *side, uint32_t length, int list, int every, int 
 	return count / (now() - began) * 1e9;
 }
 
+/* Windows bound and invalidated a second. The window is bound with `rkey`. */
+static double bind_rate(struct side *side, uint32_t rkey, int count)
+{
+	struct ibv_send_wr wr[LIST], *bad;
+	double began = now();
+
+	for (int done = 0; done < count; done += LIST / 2) {
+		for (int i = 0; i < LIST; i += 2) {
+			wr[i] = (struct ibv_send_wr){.opcode = IBV_WR_LOCAL_INV,
+						     .invalidate_rkey = rkey,
+						     .next = &wr[i + 1]};
+			rkey = ibv_inc_rkey(rkey);
+			wr[i + 1] = bind_request(side, rkey);
+			wr[i + 1].next = i + 2 < LIST ? &wr[i + 2] : NULL;
+		}
+		wr[LIST - 1].send_flags = IBV_SEND_SIGNALED;
+		if (ibv_post_send(side->qp, wr, &bad))
+			give_up("can't bind a window");
+		complete(side);
+	}
+	return count / (now() - began) * 1e9;
+}
+
 static double copy_rate(const struct side *side, uint8_t *to)
 {
 	double began = now();
@@ -267,9 +323,15 @@ static void measure_alone(struct side *side, uint8_t *shared)
 	int many = 20 * side->iterations;
 
 	show(side, "writes_s", rate(side, 64, 1, 64, many));
+	side->rkey = side->peer.window_rkey;
+	show(side, "window_writes_s", rate(side, 64, 1, 64, many));
+	show(side, "window_write_64k_MBs", rate(side, 65536, 1, 16, 20000) * 65536 / 1e6);
+	side->rkey = side->peer.rkey;
 	show(side, "writes_signaled_s", rate(side, 64, 1, 1, many));
 	show(side, "writes_list_s", rate(side, 64, LIST, 1, many));
 	show(side, "write_64k_MBs", rate(side, 65536, 1, 16, 20000) * 65536 / 1e6);
+	show(side, "binds_s",
+	     bind_rate(side, ibv_inc_rkey(side->window->rkey), 20 * side->iterations));
 	show(side, "memcpy_64k_MBs", copy_rate(side, shared));
 	show(side, "write_1m_MBs", rate(side, 1 << 20, 1, 16, 1000) * (1 << 20) / 1e6);
 }
@@ -286,6 +348,10 @@ static void run(struct side *side, bool shared, const int *core, uint8_t *betwee
 	side_meet(side);
 	show(side, "write_ns", ping_pong(side, false));
 	side_meet(side);
+	side->rkey = side->peer.window_rkey;
+	show(side, "window_write_ns", ping_pong(side, false));
+	side_meet(side);
+	side->rkey = side->peer.rkey;
 	show(side, "write_cq_ns", ping_pong(side, true));
 	side_meet(side);
 	if (!side->child)
