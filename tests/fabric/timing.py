@@ -21,7 +21,7 @@ SLOW = 1000
 RATE = 1000000  # bytes a second of 4X SDR, slowed
 BYTES = 1 << 20  # of each transfer
 ATTEMPTS = 10
-CLOCKS = 11  # PROTO_FABRIC_CLOCKS
+ABI, CLOCKS = 1, 11  # PROTO_FABRIC_ABI, PROTO_FABRIC_CLOCKS
 
 
 def begin(fabric, other_cable=None, slow=SLOW):
@@ -207,7 +207,7 @@ def clocks_open(fabric):
     """The clocks' memory, as any process on a node gets it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.connect(os.path.join(fabric.runtime, "fabric"))
-        connection.send(struct.pack("=III128s", 1, CLOCKS, 0, b"H2"))
+        connection.send(struct.pack("=III128s", ABI, CLOCKS, 0, b"H2"))
         answer, ancillary, _, _ = connection.recvmsg(64, socket.CMSG_SPACE(4))
     require(struct.unpack("=iI", answer)[0] == 0, answer)
     file = array.array("i", ancillary[0][2])[0]
@@ -273,8 +273,8 @@ def words(fabric):
     require(fabric.ask(op="status")["timing"] == 0, "timing without being asked for")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.connect(os.path.join(fabric.runtime, "fabric"))
-        connection.send(struct.pack("=III128s", 1, 10, 0, b"H2"))
-        require(struct.unpack("=iI", connection.recv(64))[0] == -61, "there are clocks")
+        connection.send(struct.pack("=III128s", ABI, CLOCKS, 0, b"H2"))
+        require(struct.unpack_from("=i", connection.recv(64))[0] == -61, "there are clocks")
     daemon_end(fabric)
 
 
