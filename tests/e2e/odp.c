@@ -261,6 +261,7 @@ static void advise_now(struct rig *rig)
 	CHECK_EQ(rig, advise_pages(&odp, IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_FLAG_FLUSH),
 		 EFAULT);
 	CHECK_EQ(rig, advise_pages(&odp, IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, 0), EFAULT);
+	pages_unmap(rig, odp.pages + PAGE, PAGE);
 	odp_close(&odp);
 }
 
@@ -276,7 +277,7 @@ static void advise_later(struct rig *rig)
 		usleep(1000);
 	CHECK_EQ(rig, pages_present(rig, odp.pages), PAGES);
 	/* What can't be prefetched is no error of the call. */
-	munmap(odp.pages, BYTES);
+	pages_unmap(rig, odp.pages, BYTES);
 	OK(rig, advise_pages(&odp, IBV_ADVISE_MR_ADVICE_PREFETCH, 0));
 	odp_close(&odp);
 }
