@@ -187,7 +187,10 @@ EXPORT int rdma_accept(struct rdma_cm_id *pub, struct rdma_conn_param *conn_para
 		err = put_param(id, &body.conn_param, conn_param ? conn_param : &usual);
 	if (err)
 		goto out_error;
-	body.ece = local_ece(id);
+	/* A peer that sent none may have no ECE at all: rdma-core's library ends a connection whose
+	 * answer has one that its device can't set, as Soft-RoCE can't. */
+	if (id->ece_set || id->remote_ece.vendor_id)
+		body.ece = local_ece(id);
 	/* The program may pass the event's private data as the answer's, so the event is released
 	 * after that. */
 	id_forget_event(id);
