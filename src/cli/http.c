@@ -79,7 +79,7 @@ static int http_listen_port(struct http_listener *listener, unsigned long port)
 	return 0;
 }
 
-/* Removes a socket at which nobody listens any more. */
+/* Removes a socket at which no process listens any more. */
 static void http_stale_remove(const struct sockaddr_un *address)
 {
 	struct stat status;

@@ -4,7 +4,7 @@
  * manager, questions to the subnet administration. See cm_node.h.
  *
  * The connection's two agents are registered in a row, so that their numbers are known without
- * waiting for the answers, which nobody reads. Questions come first: they conflict with no other
+ * waiting for the answers, which no code reads. Questions come first: they conflict with no other
  * program's agent. If another program has QP 1's connection manager on this port, no message comes,
  * and connections fail as if the network lost all messages.
  */
@@ -58,7 +58,7 @@ int cm_fabric_ask(const char *directory, uint32_t kind, const char *name, uint32
 	return err;
 }
 
-/* Registers an agent of QP 1, with a socket for the answer that nobody will read. */
+/* Registers an agent of QP 1, with a socket for the answer that no code will read. */
 static int node_agent_add(int fd, uint32_t mgmt_class, uint32_t rmpp, uint64_t methods)
 {
 	struct proto_fabric_register request = {

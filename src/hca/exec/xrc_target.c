@@ -183,7 +183,7 @@ struct stand_in *stand_in_new(struct hca *hca, uint32_t target, uint32_t initiat
 	struct qp *qp = &si->qp;
 
 	lock_init(&qp->lock, RANK_QP);
-	lock_assume_alone(&qp->lock); /* nobody else knows it yet */
+	lock_assume_alone(&qp->lock); /* no other thread knows it yet */
 	qp->hca = hca;
 	qp->type = IBV_QPT_XRC_RECV;
 	qp->ibv.qp_num = target;

@@ -23,7 +23,7 @@ struct flows {
 int flows_make(struct flows *flows);
 void flows_unmake(struct flows *flows);
 
-/* A flow for this way, whose counts are 0. Flow 0, which nobody reads, if there is none left. */
+/* A flow for this way, whose counts are 0. Flow 0, which no code reads, if there is none left. */
 struct proto_flow *flow_take(struct flows *flows, const struct fabric_route *route, uint8_t sl);
 /* The flow won't be counted any more. NULL: nothing happens. */
 void flow_end(struct flows *flows, struct proto_flow *flow);

@@ -500,7 +500,7 @@ static void roce_take_one(struct qp *qp, void *arg)
 	struct to_group *to = arg;
 
 	if (unlikely(qp->blocks_self) && is_own_datagram(to, qp)) {
-		to->drop = ROCE_TAKEN; /* nobody misses it */
+		to->drop = ROCE_TAKEN; /* no receiver misses it */
 		return;
 	}
 	lock_take(&qp->lock);

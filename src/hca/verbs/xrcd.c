@@ -154,7 +154,7 @@ static struct qp *handle_new(struct ibv_context *context, struct xrcd *xrcd, voi
 	pthread_cond_init(&qp->ibv.cond, NULL);
 	lock_init(&qp->lock, RANK_QP);
 	lock_init(&qp->builder.turn, RANK_QP_TURN);
-	lock_assume_alone(&qp->lock); /* nobody else knows it yet */
+	lock_assume_alone(&qp->lock); /* no other thread knows it yet */
 	qp->context = context_of(context);
 	qp->hca = qp->context->hca;
 	qp->type = IBV_QPT_XRC_RECV;
