@@ -628,6 +628,37 @@ int daemon_xrc_returns(struct daemon_conn *conn, uint32_t xrcd, const struct pro
 				    sizeof(*now));
 }
 
+/* A command whose answer is one descriptor. */
+static int conn_exchange_fd(struct daemon_conn *conn, uint32_t command, const void *body,
+			    size_t size, int *fd)
+{
+	int received[PROTO_MAX_FDS] = {-1, -1, -1, -1};
+	int err = conn_exchange(conn, command, body, size, NULL, 0, NULL, 0, received);
+
+	*fd = received[0];
+	for (unsigned int i = 1; i < PROTO_MAX_FDS; i++)
+		if (received[i] >= 0)
+			sys_close(received[i]);
+	return !err && *fd < 0 ? -EPROTO : err;
+}
+
+int daemon_xrc_memory(struct daemon_conn *conn, int *fd)
+{
+	return conn_exchange_fd(conn, PROTO_XRC_MEMORY, NULL, 0, fd);
+}
+
+int daemon_xrc_socket(struct daemon_conn *conn, uint32_t slot, int *fd)
+{
+	const struct proto_xrc_socket body = {.slot = slot};
+
+	return conn_exchange_fd(conn, PROTO_XRC_SOCKET, &body, sizeof(body), fd);
+}
+
+int daemon_xrc_memory_returns(struct daemon_conn *conn, int fd)
+{
+	return conn_exchange(conn, PROTO_XRC_MEMORY_RETURNS, NULL, 0, &fd, 1, NULL, 0, NULL);
+}
+
 int daemon_modify_srq(struct daemon_conn *conn, uint32_t handle, uint32_t max_wr)
 {
 	const struct ib_uverbs_modify_srq body = {.srq_handle = handle,

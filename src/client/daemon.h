@@ -173,6 +173,11 @@ int daemon_xrc_modify(struct daemon_conn *conn, uint32_t handle, const struct pr
 int daemon_xrc_report(struct daemon_conn *conn, const struct proto_xrc_report *report);
 int daemon_xrc_returns(struct daemon_conn *conn, uint32_t xrcd, const struct proto_xrc_state *was,
 		       struct proto_xrc_state *now);
+/* The descriptor becomes the caller's. */
+int daemon_xrc_memory(struct daemon_conn *conn, int *fd);
+int daemon_xrc_socket(struct daemon_conn *conn, uint32_t slot, int *fd);
+/* `fd` stays the caller's. */
+int daemon_xrc_memory_returns(struct daemon_conn *conn, int fd);
 int daemon_destroy_srq(struct daemon_conn *conn, uint32_t handle);
 
 /* Finds the way to a GID. A GID that can't be reached is no error: resp->flags is 0 then. -EINVAL:

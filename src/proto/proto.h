@@ -61,6 +61,11 @@ enum proto_command {
 	PROTO_XRC_MODIFY = 0x91,  /* context: struct proto_xrc_modify */
 	PROTO_XRC_REPORT = 0x92,  /* process connection: struct proto_xrc_report */
 	PROTO_XRC_RETURNS = 0x93, /* context: struct proto_xrc_returns, a process that returns */
+	PROTO_XRC_MEMORY = 0x94,  /* process connection: no body; with the memory file that the
+				     process's user shares (shm/xrc_shared.h) */
+	PROTO_XRC_SOCKET = 0x95,  /* process connection: struct proto_xrc_socket */
+	PROTO_XRC_MEMORY_RETURNS = 0x96, /* process connection, a process that returns: no body,
+					    with the file that PROTO_XRC_MEMORY gave */
 };
 
 /* A bit of ib_uverbs_cmd_hdr.command, and of rdma_ucm_cmd_hdr.cmd, that the kernel doesn't use. */
@@ -185,12 +190,24 @@ struct proto_xrc_state {
 	uint32_t peer;	 /* dest_qp_num */
 	uint32_t rq_psn;
 	uint32_t rnr_timer; /* min_rnr_timer */
+	/* Chosen by the daemon: */
+	uint32_t place;	     /* in the shared memory file; another one after RESET */
+	uint32_t dispatcher; /* the slot of the process that gets its packets; 0: none */
 	uint32_t reserved;
 	uint64_t attr[PROTO_XRC_ATTR];
 };
 
+/* PROTO_XRC_SOCKET: the socket of a slot whose process has ended and left target queue pairs, for
+ * the process that gets their packets now (proto_xrc_state.dispatcher). -EINVAL: it isn't this
+ * one. */
+struct proto_xrc_socket {
+	uint32_t slot;
+	uint32_t reserved;
+};
+
 /* PROTO_XRC_QUERY: of a context by handle; on the process connection by number, of a domain that
- * the process has open. -EINVAL: there is no such target queue pair. */
+ * the process has open, or a queue pair whose packets it gets. -EINVAL: there is no such target
+ * queue pair. */
 struct proto_xrc_query {
 	uint32_t handle;
 	uint32_t qpn;
@@ -346,9 +363,9 @@ enum proto_event_type {
 	/* Capture link_id has ended: sent to the process when the capturing program ended, to the
 	 * program when the process did. */
 	PROTO_EVENT_CAPTURE_END = 5,
-	/* An XRC target queue pair has changed or ended, of a domain that the process has open.
-	 * link_id: its number; value: enum ibv_event_type for each of its handles, or
-	 * PROTO_XRC_NO_EVENT. */
+	/* An XRC target queue pair has changed or ended, of a domain that the process has open, or
+	 * whose packets it gets. link_id: its number; slot: of the process that gets its packets
+	 * now; value: enum ibv_event_type for each of its handles, or PROTO_XRC_NO_EVENT. */
 	PROTO_EVENT_XRC = 6,
 };
 

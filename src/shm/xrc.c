@@ -8,10 +8,11 @@
 #define PEEK(word) atomic_load_explicit(&(word), memory_order_relaxed)
 #define POKE(word, value) atomic_store_explicit(&(word), value, memory_order_relaxed)
 
-/* Numbers of one process are consecutive, so a multiplication spreads them well. */
+/* Numbers of one process are consecutive, and those of several have a large stride: the upper bits
+ * of a multiplication spread both. */
 static uint32_t xrc_bucket(uint32_t qpn)
 {
-	return (qpn * 2654435761u >> 8) % XRC_BUCKETS * XRC_WAYS;
+	return (qpn * 2654435761u >> 16) * XRC_BUCKETS / 65536 * XRC_WAYS;
 }
 
 const struct xrc_target *xrc_table_find(const struct xrc_table *table, uint32_t qpn)

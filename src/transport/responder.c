@@ -26,13 +26,14 @@ enum verdict {
 	BAD_ACCESS,  /* NAK remote access: not granted, or granted and not mapped any more */
 	TOO_LONG,    /* for the receive. RC: it has completed with that; NAK invalid request */
 	BAD_RECEIVE, /* completed with an error: NAK remote operational error */
+	ELSEWHERE,   /* XRC, a kept packet: another process executes it; nothing was executed */
 };
 
 /* ------------------------------------------------------------------ states */
 
 void responder_start(struct tp *tp, const struct ibv_qp_attr *attr)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 
 	memset(r, 0, sizeof(*r));
 	r->active = true;
@@ -48,7 +49,7 @@ static struct answer *answer_at(struct responder *r, uint32_t count)
 
 void responder_stop(struct tp *tp, bool keep_answer)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 
 	r->active = r->taken = r->going_on = false;
 	early_forget(&tp->early);
@@ -65,7 +66,7 @@ void responder_stop(struct tp *tp, bool keep_answer)
 static enum verdict take_receive(struct tp *tp)
 {
 	static const struct tp_message nothing;
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 
 	switch (tp->world->receive_take(tp->owner, &r->room)) {
 	case TP_TAKEN:
@@ -81,9 +82,9 @@ static enum verdict take_receive(struct tp *tp)
 
 static enum verdict tp_fail_receive(struct tp *tp, enum ibv_wc_status status)
 {
-	struct tp_message message = {.length = tp->responder.offset};
+	struct tp_message message = {.length = tp->responder->offset};
 
-	tp->responder.taken = false;
+	tp->responder->taken = false;
 	event_received(&tp->events, &message, status);
 	return status == IBV_WC_LOC_LEN_ERR ? TOO_LONG : BAD_RECEIVE;
 }
@@ -96,9 +97,9 @@ static enum verdict tp_receive_too_long(struct tp *tp)
 
 static void tp_give_back_receive(struct tp *tp)
 {
-	if (!tp->responder.taken)
+	if (!tp->responder->taken)
 		return;
-	tp->responder.taken = false;
+	tp->responder->taken = false;
 	tp->world->receive_back(tp->owner);
 }
 
@@ -106,7 +107,7 @@ static void receive_done(struct tp *tp, const struct packet *p, bool is_write)
 {
 	uint16_t layout = packet_layout(p->opcode);
 	struct tp_message message = {
-		.length = tp->responder.offset,
+		.length = tp->responder->offset,
 		.imm = layout & HAS_IETH ? p->rkey : p->imm,
 		.has_imm = layout & HAS_IMM,
 		.has_invalidate = layout & HAS_IETH,
@@ -114,7 +115,7 @@ static void receive_done(struct tp *tp, const struct packet *p, bool is_write)
 		.is_write = is_write,
 	};
 
-	tp->responder.taken = false;
+	tp->responder->taken = false;
 	event_received(&tp->events, &message, IBV_WC_SUCCESS);
 }
 
@@ -167,7 +168,7 @@ static bool part_of(uint8_t operation, struct part *part)
  * requires. */
 static bool shape_fits(const struct tp *tp, const struct packet *p, struct part part)
 {
-	const struct responder *r = &tp->responder;
+	const struct responder *r = tp->responder;
 	enum message_kind kind = part.is_write ? MESSAGE_WRITE : MESSAGE_SEND;
 
 	if (r->kind != (part.is_first ? MESSAGE_NONE : kind))
@@ -187,7 +188,7 @@ static bool shape_fits(const struct tp *tp, const struct packet *p, struct part 
 
 static enum verdict tp_execute_send(struct tp *tp, const struct packet *p, struct part part)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 
 	if (part.is_first) {
 		enum verdict verdict = take_receive(tp);
@@ -218,10 +219,16 @@ static enum verdict tp_execute_send(struct tp *tp, const struct packet *p, struc
 /* XRC: what is executed next is for this SRQ. */
 static enum verdict aim_at(struct tp *tp, uint32_t srqn)
 {
-	if (likely(tp->type != IBV_QPT_XRC_RECV) ||
-	    likely(tp->world->aim(tp->owner, srqn) == TP_ACCESS_OK))
+	if (likely(tp->type != IBV_QPT_XRC_RECV))
 		return DONE;
-	return BAD_ACCESS;
+	switch (tp->world->aim(tp->owner, srqn)) {
+	case TP_ACCESS_OK:
+		return DONE;
+	case TP_ACCESS_ELSEWHERE:
+		return ELSEWHERE;
+	default:
+		return BAD_ACCESS;
+	}
 }
 
 static enum verdict ask_access(struct tp *tp, uint64_t addr, uint32_t length, uint32_t rkey,
@@ -239,7 +246,7 @@ static enum verdict ask_access(struct tp *tp, uint64_t addr, uint32_t length, ui
 
 static enum verdict tp_execute_write(struct tp *tp, const struct packet *p, struct part part)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 	uint64_t addr = part.is_first ? p->addr : r->addr;
 	uint32_t rkey = part.is_first ? p->rkey : r->rkey;
 	/* The first packet's check covers the whole message, so a refused message has no effect. */
@@ -288,7 +295,7 @@ static struct answer *answer_new(struct responder *r)
 
 static enum verdict tp_execute_read(struct tp *tp, const struct packet *p)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 
 	if (r->kind != MESSAGE_NONE || p->dma_length > TP_MESSAGE_MAX)
 		return BAD_REQUEST;
@@ -313,7 +320,7 @@ static enum verdict tp_execute_read(struct tp *tp, const struct packet *p)
 
 static enum verdict tp_execute_atomic(struct tp *tp, const struct packet *p)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 	bool is_swap = packet_operation(p->opcode) == OP_COMPARE_SWAP;
 	uint64_t old;
 
@@ -344,7 +351,7 @@ static enum verdict tp_execute_atomic(struct tp *tp, const struct packet *p)
 /* XRC: all packets of a message name the same SRQ, and it must exist. */
 static enum verdict find_srq(struct tp *tp, const struct packet *p)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 
 	if (r->kind != MESSAGE_NONE && p->srqn != r->srqn)
 		return BAD_REQUEST;
@@ -382,7 +389,7 @@ static void owe_nak(struct responder *r, uint8_t syndrome)
 /* The peer's request ends the QP: its NAK is sent, and no more packets are taken. */
 static void tp_refuse(struct tp *tp, uint8_t nak, int event)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 
 	owe_nak(r, AETH_NAK | nak);
 	tp_give_back_receive(tp);
@@ -442,7 +449,7 @@ static void keep_acknowledged_near(struct responder *r, uint32_t packets)
 
 static void tp_packet_executed(struct tp *tp, const struct packet *p)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 	uint8_t operation = packet_operation(p->opcode);
 	uint32_t packets = 1;
 
@@ -477,7 +484,7 @@ static void repeat_answer(struct responder *r, uint32_t count, uint32_t from)
 /* A duplicate READ or atomic: answered again if its answer is still kept. */
 static void duplicate_answer(struct tp *tp, const struct packet *p)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 	uint32_t kept = r->answers_max < TP_ANSWERS_MAX ? r->answers_max : TP_ANSWERS_MAX;
 	bool is_atomic = packet_operation(p->opcode) != OP_READ_REQUEST;
 
@@ -494,7 +501,7 @@ static void duplicate_answer(struct tp *tp, const struct packet *p)
 		if (a->is_atomic != is_atomic)
 			break;
 		if (!is_atomic && (p->addr != a->addr + offset || p->rkey != a->rkey ||
-				   p->dma_length != a->length - offset))
+				   p->dma_length != a->length - offset || p->srqn != a->srqn))
 			break;
 		repeat_answer(r, count, from);
 		return;
@@ -504,7 +511,7 @@ static void duplicate_answer(struct tp *tp, const struct packet *p)
 
 static void tp_duplicate(struct tp *tp, const struct packet *p)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 	uint8_t operation = packet_operation(p->opcode);
 
 	tp->counters.duplicates++;
@@ -523,7 +530,7 @@ static void tp_duplicate(struct tp *tp, const struct packet *p)
  * arrive. */
 static void too_early(struct tp *tp, const struct packet *p, uint32_t ahead)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 
 	tp->counters.out_of_sequence++;
 	bool kept = early_keep(&tp->early, p, ahead);
@@ -539,7 +546,7 @@ static void too_early(struct tp *tp, const struct packet *p, uint32_t ahead)
 /* Executes the expected packet. False: it wasn't executed. */
 static bool tp_take_packet(struct tp *tp, const struct packet *p)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 
 	r->nak_said = false;
 	enum verdict verdict = tp_execute(tp, p);
@@ -553,10 +560,26 @@ static bool tp_take_packet(struct tp *tp, const struct packet *p)
 		owe_nak(r, AETH_RNR_NAK | r->rnr_timer);
 		r->too_early = r->expected;
 		tp->counters.rnr_naks_sent++;
+	} else if (verdict == ELSEWHERE) {
+		/* The packet comes again, and then its owner passes it on. */
+		owe_nak(r, AETH_NAK | NAK_SEQUENCE);
+		r->too_early = r->expected;
 	} else {
 		refuse_for(tp, verdict);
 	}
 	return false;
+}
+
+uint32_t responder_srq_of(const struct tp *tp, const struct packet *p)
+{
+	const struct responder *r = tp->responder;
+	int32_t early = psn_diff(p->psn, r->expected);
+
+	if (!r->active || early > 0)
+		return 0;
+	if (!early)
+		return r->kind == MESSAGE_NONE ? p->srqn : 0;
+	return packet_operation(p->opcode) == OP_READ_REQUEST ? p->srqn : 0;
 }
 
 /* Called after a missing packet was executed: executes the kept packets after it, up to the next
@@ -565,7 +588,7 @@ static bool tp_take_packet(struct tp *tp, const struct packet *p)
  * owner has one receive taken, and may stop the QP. */
 void responder_go_on(struct tp *tp)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 
 	while (r->going_on && !tp->events.waiting) {
 		const struct packet *p = early_take(&tp->early, r->expected);
@@ -585,7 +608,7 @@ void responder_go_on(struct tp *tp)
 
 void responder_packet(struct tp *tp, const struct packet *p)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 	int32_t early = psn_diff(p->psn, r->expected);
 
 	if (unlikely(!r->active)) {
@@ -615,14 +638,14 @@ void responder_packet(struct tp *tp, const struct packet *p)
 static void drop_message(struct tp *tp)
 {
 	tp_give_back_receive(tp);
-	tp->responder.kind = MESSAGE_NONE;
+	tp->responder->kind = MESSAGE_NONE;
 	tp->counters.dropped++;
 }
 
 /* UC sends no NAKs: what can't be executed is dropped, up to the next message's first packet. */
 void responder_packet_uc(struct tp *tp, const struct packet *p)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 	struct part part;
 
 	if (!r->active || !part_of(packet_operation(p->opcode), &part)) {
@@ -661,11 +684,11 @@ bool responder_may_send(const struct responder *r)
 
 static uint8_t ack_syndrome(const struct tp *tp)
 {
-	uint32_t left = tp->responder.active ? tp->world->receives_left(tp->owner) : UINT32_MAX;
+	uint32_t left = tp->responder->active ? tp->world->receives_left(tp->owner) : UINT32_MAX;
 
 	/* A taken receive still counts until its message is complete. */
 	if (left != UINT32_MAX)
-		left += tp->responder.taken;
+		left += tp->responder->taken;
 	return AETH_ACK | credits_encode(left);
 }
 
@@ -676,13 +699,13 @@ static void begin_packet(const struct tp *tp, struct packet *p, uint8_t operatio
 		.pkey = tp->path.pkey,
 		.dest_qpn = tp->path.remote_qpn,
 		.psn = psn & PSN_MASK,
-		.msn = tp->responder.msn,
+		.msn = tp->responder->msn,
 	};
 }
 
 static uint32_t give_acknowledge(struct tp *tp, uint8_t *to)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 	struct packet p;
 
 	if (r->nak_owed) {
@@ -711,7 +734,7 @@ static uint32_t give_atomic(struct tp *tp, struct answer *a, uint8_t *to)
 	begin_packet(tp, &p, OP_ATOMIC_ACKNOWLEDGE, a->psn);
 	p.syndrome = ack_syndrome(tp);
 	p.original = a->original;
-	answer_given(&tp->responder, a);
+	answer_given(tp->responder, a);
 	return packet_encode(&p, to);
 }
 
@@ -728,7 +751,7 @@ static uint8_t response_operation(const struct answer *a)
  * answer. */
 static uint32_t refuse_response(struct tp *tp, uint32_t psn, enum verdict verdict)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 
 	r->give = r->made;
 	r->expected = psn & PSN_MASK;
@@ -741,7 +764,7 @@ static uint32_t refuse_response(struct tp *tp, uint32_t psn, enum verdict verdic
 
 static uint32_t give_response(struct tp *tp, struct answer *a, uint8_t *to)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 	uint32_t offset = a->at << tp->mtu_shift;
 	uint32_t left = a->length - offset, psn = a->psn + a->at;
 	uint32_t n = left < tp->path.mtu ? left : tp->path.mtu;
@@ -773,7 +796,7 @@ static uint32_t give_response(struct tp *tp, struct answer *a, uint8_t *to)
  */
 uint32_t responder_next(struct tp *tp, uint8_t *to)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 
 	while (r->give != r->made) {
 		struct answer *a = answer_at(r, r->give);

@@ -211,7 +211,8 @@ struct tp {
 	struct pacer pacer;
 	struct events events;
 	struct requester requester;
-	struct responder responder;
+	struct responder *responder; /* `own`, or in memory that processes share: tp_responder_at() */
+	struct responder own;
 	struct early early;
 };
 
@@ -241,11 +242,15 @@ void responder_packet_uc(struct tp *tp, const struct packet *p);
 /* Executes kept packets in their turn, until one has made an event. */
 void responder_go_on(struct tp *tp);
 bool responder_may_send(const struct responder *r);
+/* tp_srq_of(), of a request. */
+uint32_t responder_srq_of(const struct tp *tp, const struct packet *p);
 uint32_t responder_next(struct tp *tp, uint8_t *to);
 
 /* transport.c: the five-bit codes of the AETH's credit count (IBTA 9.7.7.2). */
 uint8_t credits_encode(uint32_t receives);
 uint32_t credits_decode(uint8_t code);
+
+_Static_assert(sizeof(struct responder) <= TP_RESPONDER_BYTES, "tp_share()");
 
 static inline uint32_t tp_packets_of(const struct tp *tp, uint32_t length)
 {

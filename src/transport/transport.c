@@ -29,6 +29,7 @@ void tp_init(struct tp *tp, enum ibv_qp_type type, const struct tp_world *world,
 	tp->owner = owner;
 	tp->type = type;
 	tp->transport = tp_transport(type);
+	tp->responder = &tp->own;
 	requester_init(tp, requests, max_requests);
 }
 
@@ -45,6 +46,48 @@ void tp_receive_ready(struct tp *tp, const struct tp_path *path, const struct ib
 	responder_start(tp, attr);
 }
 
+static bool is_response(uint8_t operation)
+{
+	return operation >= OP_READ_RESPONSE_FIRST && operation <= OP_ATOMIC_ACKNOWLEDGE;
+}
+
+/* Whether a QP of this type takes the packet: an end of XRC is requester or responder only. */
+static bool tp_takes(const struct tp *tp, const struct packet *packet)
+{
+	bool response = is_response(packet_operation(packet->opcode));
+
+	if (packet_transport(packet->opcode) != tp->transport)
+		return false;
+	return tp->transport != PACKET_XRC || response == (tp->type == IBV_QPT_XRC_SEND);
+}
+
+void tp_share(struct tp *tp, void *memory)
+{
+	struct responder *shared = memory;
+
+	*shared = tp->own;
+	tp->responder = shared;
+}
+
+void tp_responder_at(struct tp *tp, void *memory)
+{
+	early_forget(&tp->early);
+	memset(&tp->own, 0, sizeof(tp->own)); /* neither active nor owing anything */
+	tp->responder = memory ? memory : &tp->own;
+}
+
+uint32_t tp_srq_of(const struct tp *tp, const struct packet *packet)
+{
+	return tp_takes(tp, packet) ? responder_srq_of(tp, packet) : 0;
+}
+
+bool tp_owes(const struct tp *tp)
+{
+	const struct responder *r = tp->responder;
+
+	return r->nak_owed || r->give != r->made || r->going_on || tp->events.waiting;
+}
+
 void tp_send_ready(struct tp *tp, const struct ibv_qp_attr *attr)
 {
 	requester_start(tp, attr);
@@ -53,7 +96,7 @@ void tp_send_ready(struct tp *tp, const struct ibv_qp_attr *attr)
 void tp_change(struct tp *tp, const struct ibv_qp_attr *attr, int mask)
 {
 	struct requester *q = &tp->requester;
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 
 	if (mask & IBV_QP_MIN_RNR_TIMER)
 		r->rnr_timer = attr->min_rnr_timer & AETH_VALUE;
@@ -94,24 +137,9 @@ void tp_post(struct tp *tp)
 	tp->requester.posted++;
 }
 
-static bool is_response(uint8_t operation)
-{
-	return operation >= OP_READ_RESPONSE_FIRST && operation <= OP_ATOMIC_ACKNOWLEDGE;
-}
-
-/* Whether a QP of this type takes the packet: an end of XRC is requester or responder only. */
-static bool tp_takes(const struct tp *tp, const struct packet *packet)
-{
-	bool response = is_response(packet_operation(packet->opcode));
-
-	if (packet_transport(packet->opcode) != tp->transport)
-		return false;
-	return tp->transport != PACKET_XRC || response == (tp->type == IBV_QPT_XRC_SEND);
-}
-
 void tp_packet(struct tp *tp, const struct packet *packet, uint64_t now)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 
 	assert(!tp->events.waiting);
 	tp->counters.packets_in++;
@@ -134,7 +162,7 @@ void tp_packet(struct tp *tp, const struct packet *packet, uint64_t now)
 
 bool tp_next_event(struct tp *tp, struct tp_event *event)
 {
-	if (unlikely(tp->responder.going_on) && !tp->events.waiting)
+	if (unlikely(tp->responder->going_on) && !tp->events.waiting)
 		responder_go_on(tp);
 	if (!tp->events.waiting)
 		return false;
@@ -161,7 +189,7 @@ uint64_t tp_deadline(const struct tp *tp)
 
 enum tp_need tp_need(const struct tp *tp, uint64_t now)
 {
-	const struct responder *r = &tp->responder;
+	const struct responder *r = tp->responder;
 
 	if (r->nak_owed || r->give != r->made || requester_may_send(tp, now))
 		return TP_SEND;
@@ -180,7 +208,7 @@ uint32_t tp_unsent(const struct tp *tp, uint32_t enough)
 
 bool tp_acknowledges(const struct tp *tp)
 {
-	const struct responder *r = &tp->responder;
+	const struct responder *r = tp->responder;
 
 	return r->ack_owed && !r->nak_owed && r->give == r->made;
 }
@@ -196,7 +224,7 @@ void tp_realign(struct tp *tp, uint32_t count)
 /* Responses go first, but a long READ doesn't hold back this side's requests. */
 uint32_t tp_next(struct tp *tp, uint64_t now, uint8_t *to)
 {
-	struct responder *r = &tp->responder;
+	struct responder *r = tp->responder;
 	uint32_t size = 0;
 
 	if (unlikely(r->turn >= TP_TURN)) {
@@ -217,7 +245,7 @@ uint32_t tp_next(struct tp *tp, uint64_t now, uint8_t *to)
 
 uint32_t tp_next_response(struct tp *tp, uint8_t *to)
 {
-	uint32_t size = responder_may_send(&tp->responder) ? responder_next(tp, to) : 0;
+	uint32_t size = responder_may_send(tp->responder) ? responder_next(tp, to) : 0;
 
 	tp->counters.packets_out += size != 0;
 	return size;

@@ -84,6 +84,7 @@ enum tp_access {
 	TP_ACCESS_REFUSED, /* key, range, PD or right: NAK_REMOTE_ACCESS */
 	TP_ACCESS_INVALID, /* the QP isn't set up for the operation, or an atomic isn't aligned:
 			      NAK_INVALID_REQUEST */
+	TP_ACCESS_ELSEWHERE, /* aim() only: another process has the SRQ, see tp_srq_of() */
 };
 
 /* The questions that the core asks its owner. `owner` is the argument of tp_init. */
@@ -105,7 +106,9 @@ struct tp_world {
 	/* --- responder */
 	/* XRC: what follows is for this SRQ: receives are taken from it, and keys belong to its
 	 * protection domain. A receive that is taken stays with the SRQ that it came from. Refused:
-	 * there is no such SRQ in the QP's domain. NULL: no QP of the owner's is of XRC. */
+	 * there is no such SRQ in the QP's domain. NULL: no QP of the owner's is of XRC.
+	 * Elsewhere: another process executes the request; the peer repeats it (a NAK for a
+	 * missing packet). */
 	enum tp_access (*aim)(void *owner, uint32_t srqn);
 	/* Takes the next receive for an arriving message; *room is its size in bytes. It stays
 	 * taken until TP_RECEIVED, receive_back or tp_stop. A bad receive is taken, too:
@@ -198,6 +201,25 @@ size_t tp_size(void);
  * or 0); it stays the caller's. */
 void tp_init(struct tp *tp, enum ibv_qp_type type, const struct tp_world *world, void *owner,
 	     struct tp_request *requests, uint32_t max_requests);
+/*
+ * XRC_RECV: the requests of one peer may be executed by several processes, one after the other. The
+ * responder's state then is in memory that they share (TP_RESPONDER_BYTES, aligned to 64), and one
+ * of their cores at a time works with it. The owners see to that; they hand the state on between
+ * two packets, when the core owes no answer (tp_owes()).
+ */
+enum { TP_RESPONDER_BYTES = 7168 };
+/* After tp_receive_ready(): the state moves to `memory`. */
+void tp_share(struct tp *tp, void *memory);
+/* The state is what is in `memory` now. NULL: another core has it; this one executes nothing and
+ * answers nothing. Packets that this core kept are forgotten, the peer sends them again. */
+void tp_responder_at(struct tp *tp, void *memory);
+/* The number of the SRQ whose process must take the packet, since it would be executed for that SRQ
+ * now, or answered from its memory; 0: any process may take it. */
+uint32_t tp_srq_of(const struct tp *tp, const struct packet *packet);
+/* Whether there are answers, a NAK or events that this core must give before another may have the
+ * state. */
+bool tp_owes(const struct tp *tp);
+
 /* RC: memory for out-of-order packets (early.h), TP_EARLY_BYTES, untouched until a packet is lost.
  * Without it such packets are dropped, and the peer repeats them. Call before tp_receive_ready. */
 void tp_keep_early(struct tp *tp, void *memory);

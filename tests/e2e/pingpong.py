@@ -76,6 +76,18 @@ def exchange(stage, *arguments, **more):
     return exchange_once(stage, *arguments, **more)
 
 
+def xsrq(stage, size, *options, count=200, clients=1):
+    """XRC: a server with one SRQ, and clients, each of which answers from an SRQ of its own."""
+    port = PORTS.take()
+    one = ["ibv_xsrq_pingpong", "-g", stage.gid, "-p", port, "-s", size, "-n", count, *options]
+    server = stage.start(*one, "-c", clients)
+    poll_until(lambda: port_listened(port), 20)
+    others = [stage.start(*one, stage.host) for _ in range(clients)]
+    for process in [*others, server]:
+        status = process.wait(60 * SLOW)
+        require(status == 0, f"{process.title()} ended with {status}\n{tail(process.output())}")
+
+
 def datagrams():
     """How many UDP datagrams this network namespace has sent, over IPv4 and IPv6."""
     with open("/proc/self/net/snmp", encoding="ascii") as file:
@@ -164,6 +176,11 @@ def main():
     for size in [1, 4096, MIB] if not FULL else sizes("rc"):
         suite.case(f"rc {size} B new send API", exchange, stage, "rc", size, "-N", "-c")
         suite.case(f"rc {size} B new send API -e", exchange, stage, "rc", size, "-N", "-e", "-c")
+    for mode in ((), ("-e",)):
+        for size in (1, 4096, 64 * KIB, MIB):
+            suite.case(f"xsrq {size} B {' '.join(mode) or 'polling'}", xsrq, stage, size, *mode,
+                       count=200 if size < MIB else 40)
+    suite.case("xsrq 4 clients", xsrq, stage, 4096, clients=4)
     suite.case("the carrier", carrier, stage)
     suite.case("rc time stamps", exchange, stage, "rc", 4096, "-t")
     for mtu in [256, 4096] if not FULL else [256, 512, 1024, 2048, 4096]:

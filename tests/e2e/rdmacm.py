@@ -184,6 +184,14 @@ def server_client(stage):
     require("rdma_client: end 0" in text, f"it didn't say that it succeeded\n{tail(text)}")
 
 
+def xserver_xclient(stage, kind):
+    """One program over RC and over XRC: with XRC a connection has two ids at each end."""
+    port = PORTS.take()
+    _, text = pair(stage, ("rdma_xserver", "-p", port, "-c", kind),
+                   ("rdma_xclient", "-s", address(stage), "-p", port, "-c", kind))
+    require("rdma_xclient: end 0" in text, f"it didn't say that it succeeded\n{tail(text)}")
+
+
 def cmtime(stage, count):
     port = PORTS.take()
     one, text = pair(stage, ("cmtime", "-b", address(stage), "-p", port),
@@ -256,6 +264,8 @@ def connections(suite, stage):
     suite.case("udaddy", udaddy, stage)
     suite.case("udaddy, 20 services", udaddy, stage, "-c", 20)
     suite.case("rdma_server, rdma_client", server_client, stage)
+    for kind in "rx":
+        suite.case(f"rdma_xserver, rdma_xclient -c {kind}", xserver_xclient, stage, kind)
     suite.case("cmtime", cmtime, stage, 500 if FULL else 100)
     suite.case("a connect to nobody", nobody, stage)
     suite.case("a port that is taken", taken, stage)

@@ -335,6 +335,24 @@ int daemon_xrc_report(struct daemon_conn *conn, const struct proto_xrc_report *r
 	return 0;
 }
 
+int daemon_xrc_memory(struct daemon_conn *conn, int *fd)
+{
+	(void)conn, (void)fd;
+	return -EOPNOTSUPP;
+}
+
+int daemon_xrc_socket(struct daemon_conn *conn, uint32_t slot, int *fd)
+{
+	(void)conn, (void)slot, (void)fd;
+	return -EINVAL;
+}
+
+int daemon_xrc_memory_returns(struct daemon_conn *conn, int fd)
+{
+	(void)conn, (void)fd;
+	return 0;
+}
+
 int daemon_xrc_returns(struct daemon_conn *conn, uint32_t xrcd, const struct proto_xrc_state *was,
 		       struct proto_xrc_state *now)
 {

@@ -166,6 +166,7 @@ enum ibv_wc_status work_status(const struct work *w)
 	case WRONG_RKEY:
 	case WRONG_RANGE:
 	case WRONG_INVALIDATE:
+	case WRONG_SRQ:
 		return IBV_WC_REM_ACCESS_ERR;
 	case WRONG_ALIGN:
 	case WRONG_LENGTH:
@@ -195,12 +196,22 @@ void oracle_begins(struct side *side, uint32_t count)
 			 'A' + side->index, count, i);
 }
 
-/* Whether exhausted retries may end a request. */
-static bool may_give_up(const struct side *side, enum ibv_wc_status status)
+static bool srq_has_died(const struct side *side, const struct work *w)
+{
+	return w->srqn && side->peer->processes.died[w->srqn - 1];
+}
+
+/* Whether a request may end with an error through no fault of its own: exhausted retries, or the
+ * end of a process. */
+static bool may_give_up(const struct side *side, const struct work *w, enum ibv_wc_status status)
 {
 	const struct ibv_qp_attr *attr = &side->plan->attr;
 	const struct network_faults *f = &side->sim->plan.faults;
 
+	/* A process that has died has ended its SRQ, and lost what it had been told. */
+	if (side->sim->plan.they_die &&
+	    (status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_RETRY_EXC_ERR))
+		return status == IBV_WC_RETRY_EXC_ERR ? attr->timeout : srq_has_died(side, w);
 	if (status == IBV_WC_RETRY_EXC_ERR)
 		return attr->timeout && (side->peer->over || f->lose || f->lose_burst ||
 					 f->corrupt || f->truncate || attr->timeout < 12);
@@ -223,7 +234,7 @@ void oracle_completion(struct side *side, uint32_t count, enum ibv_wc_status sta
 	if (sim->plan.hostile)
 		return;
 	if (status != IBV_WC_SUCCESS) {
-		SIM_MUST(sim, status == work_status(w) || may_give_up(side, status),
+		SIM_MUST(sim, status == work_status(w) || may_give_up(side, w, status),
 			 "%c: request %u fails with status %d, wrong %u", name, count, status,
 			 w->wrong);
 		return;

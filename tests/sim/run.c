@@ -33,7 +33,9 @@ static void arrive(struct sim *sim)
 		SIM_MUST(sim, error == PACKET_OK || sim->plan.hostile,
 			 "a packet doesn't decode: %d", error);
 		side->arriving = flight.request;
-		if (error == PACKET_OK)
+		if (error == PACKET_OK && side->index && sim->plan.processes)
+			processes_packet(side, &p, flight.request);
+		else if (error == PACKET_OK)
 			tp_packet(side->tp, &p, sim->now);
 		side_pull_events(side);
 	}
@@ -67,7 +69,12 @@ static void send(struct side *side)
 		if (!size) {
 			SIM_MUST(sim, !tp_ready(side->tp, sim->now),
 				 "%c: ready, and has nothing to send", 'A' + side->index);
-			return;
+			if (!side->index || !sim->plan.processes)
+				return;
+			processes_go_on(side); /* with packets that waited for this */
+			if (!tp_ready(side->tp, sim->now))
+				return;
+			continue;
 		}
 		if (side->tp->requester.begun != begun)
 			oracle_begins(side, begun);
@@ -130,6 +137,7 @@ static void add_totals(const struct sim *sim)
 	sim_totals.packets += sim->packets;
 	sim_totals.hostile += sim->plan.hostile;
 	sim_totals.uc += sim->plan.type == IBV_QPT_UC;
+	sim_totals.xrc += sim->plan.processes != 0;
 	for (int i = 0; i < 2; i++) {
 		/* All members are uint64_t. */
 		const uint64_t *from = (const uint64_t *)tp_counters(sim->side[i].tp);

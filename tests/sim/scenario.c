@@ -101,6 +101,14 @@ void plan_make(struct plan *plan, uint64_t seed)
 	}
 	for (int i = 0; i < 2; i++)
 		plan->side[i].keeps = rng_below(&rng, 3);
+	/* Chosen by the seed, so that all other seeds stay what they were. */
+	if (plan->type == IBV_QPT_RC && seed % 5 == 0) {
+		plan->processes = 1 + (uint32_t)(seed / 5 % PROCESSES_MAX);
+		plan->they_die = plan->processes > 1 && !patient && seed / 20 % 2;
+		plan->side[1].works = 0;
+		plan->side[1].drains = false;
+		plan->side[1].srq = true;
+	}
 	/* Neither side gives up, so every request must succeed. */
 	for (int i = 0; i < 2 && patient && !plan->hostile; i++) {
 		plan->side[i].errors = 0;
@@ -114,9 +122,14 @@ void plan_print(const struct plan *plan)
 	const struct network_faults *f = &plan->faults;
 
 	printf("seed %llu: %s mtu %u latency %llu ns jitter %llu ns %u ps/byte batch %u%s\n",
-	       (unsigned long long)plan->seed, plan->type == IBV_QPT_RC ? "RC" : "UC", plan->mtu,
+	       (unsigned long long)plan->seed, plan->processes		     ? "XRC"
+	       : plan->type == IBV_QPT_RC ? "RC"
+					  : "UC",
+	       plan->mtu,
 	       (unsigned long long)plan->latency_ns, (unsigned long long)plan->jitter_ns,
 	       plan->ps_per_byte, plan->batch, plan->hostile ? " hostile" : "");
+	if (plan->processes)
+		printf("%u processes%s\n", plan->processes, plan->they_die ? ", which die" : "");
 	printf("millionths: lose %u burst %u duplicate %u reorder %u corrupt %u truncate %u mutate "
 	       "%u\n",
 	       f->lose, f->lose_burst, f->duplicate, f->reorder, f->corrupt, f->truncate,

@@ -13,9 +13,10 @@ uint64_t area_address(const struct side *side)
 	return 0x10000000ull * (side->index + 1u);
 }
 
-static uint32_t rkey_of(const struct side *side)
+/* XRC: each SRQ's protection domain has keys of its own. */
+static uint32_t rkey_of(const struct side *side, uint32_t srqn)
 {
-	return RKEY + side->index;
+	return RKEY + side->index + 16 * srqn;
 }
 
 /* ------------------------------------------------------------------ requester's world */
@@ -123,6 +124,18 @@ static bool is_atomic(const struct work *w)
 	return work_wants_answer(w) && w->opcode != IBV_WR_RDMA_READ;
 }
 
+/* XRC: what is executed is for the SRQ that the request names. */
+static void is_aimed(const struct side *side, const struct work *w)
+{
+	SIM_MUST(side->sim, side->aimed == w->srqn, "%c: executes for SRQ %u, request %u is for %u",
+		 'A' + side->index, side->aimed, side->executing, w->srqn);
+}
+
+static enum tp_access world_aim(void *owner, uint32_t srqn)
+{
+	return processes_aim(owner, srqn);
+}
+
 static struct receive *receive_first(struct side *side)
 {
 	return &side->receives[side->receive_head % RECEIVES_MAX];
@@ -142,6 +155,7 @@ static enum tp_take world_receive_take(void *owner, uint32_t *room)
 		return TP_TAKEN;
 	const struct work *w = oracle_executing(side, work_wants_receive);
 
+	is_aimed(side, w);
 	if (w->wrong == WRONG_RECEIVE)
 		return TP_BAD_RECEIVE;
 	if (w->wrong == WRONG_LENGTH)
@@ -256,7 +270,7 @@ static enum tp_access world_access(void *owner, uint64_t addr, uint32_t length, 
 	if (right == IBV_ACCESS_REMOTE_ATOMIC && addr & 7)
 		return TP_ACCESS_INVALID;
 	side->granted_length = 0;
-	if (length && (rkey != rkey_of(side) || offset > AREA_SIZE || length > AREA_SIZE - offset))
+	if (length && (rkey != rkey_of(side, side->aimed) || offset > AREA_SIZE || length > AREA_SIZE - offset))
 		return TP_ACCESS_REFUSED;
 	side->granted_addr = addr;
 	side->granted_length = length;
@@ -268,7 +282,7 @@ static enum tp_access world_access(void *owner, uint64_t addr, uint32_t length, 
 static uint32_t granted(struct side *side, uint64_t addr, uint32_t n, uint32_t rkey, uint32_t right)
 {
 	SIM_MUST(side->sim,
-		 n && rkey == rkey_of(side) && right == side->granted_right &&
+		 n && rkey == rkey_of(side, side->aimed) && right == side->granted_right &&
 			 addr >= side->granted_addr &&
 			 addr + n <= side->granted_addr + side->granted_length,
 		 "%c: memory that wasn't granted", 'A' + side->index);
@@ -288,6 +302,7 @@ static bool world_write(void *owner, uint64_t addr, uint32_t rkey, const uint8_t
 		return true;
 	struct work *w = oracle_executing(side, is_write);
 
+	is_aimed(side, w);
 	if (sim->plan.type == IBV_QPT_UC && at == w->offset)
 		side->executed_bytes = 0;
 	SIM_MUST(sim,
@@ -334,6 +349,7 @@ static bool world_atomic(void *owner, uint64_t addr, uint32_t rkey, bool is_swap
 		return true;
 	struct work *w = oracle_executing(side, is_atomic);
 
+	is_aimed(side, w);
 	SIM_MUST(side->sim,
 		 at == w->offset && compare_add == w->compare_add &&
 			 is_swap == (w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP) &&
@@ -354,6 +370,7 @@ const struct tp_world sim_world = {
 	.fetch = world_fetch,
 	.check = world_check,
 	.deliver = world_deliver,
+	.aim = world_aim,
 	.receive_take = world_receive_take,
 	.receive_place = world_receive_place,
 	.receive_back = world_receive_back,
@@ -468,6 +485,10 @@ static void random_wrong(struct side *side, struct work *w)
 	struct rng *rng = &side->sim->rng;
 	bool remote = is_write(w) || work_wants_answer(w);
 
+	if (side->sim->plan.processes && !rng_below(rng, 4)) {
+		w->wrong = WRONG_SRQ;
+		return;
+	}
 	switch (1 + rng_below(rng, 9)) {
 	case WRONG_RKEY:
 		w->wrong = remote && w->length ? WRONG_RKEY : WRONG_NOTHING;
@@ -512,6 +533,8 @@ static void random_work(struct side *side, struct work *w)
 	};
 	if (work_wants_receive(w) && !rng_below(rng, 4))
 		w->flags |= TP_SOLICITED;
+	if (side->sim->plan.processes)
+		w->srqn = 1 + rng_below(rng, side->sim->plan.processes);
 	if (!is_send(w))
 		random_place(side, w);
 	if (rng_chance(rng, side->plan->errors))
@@ -530,7 +553,8 @@ static void post_request(struct side *side)
 		.remote_addr = area_address(side->peer) + w->offset + (w->wrong == WRONG_ALIGN),
 		.compare_add = w->compare_add,
 		.swap = w->swap,
-		.rkey = rkey_of(side->peer) + (w->wrong == WRONG_RKEY),
+		.rkey = rkey_of(side->peer, w->srqn) + (w->wrong == WRONG_RKEY),
+		.srqn = w->wrong == WRONG_SRQ ? PROCESSES_MAX + 1 : w->srqn,
 		.length = w->length,
 		.imm = w->imm,
 		.opcode = w->opcode,
@@ -579,6 +603,8 @@ void side_app(struct side *side)
 		return;
 	}
 	drain_or_resume(side);
+	if (side->index && side->sim->plan.processes)
+		processes_die(side);
 	if (!side->plan->late_receives || !rng_below(rng, 3))
 		post_receives(side);
 	for (uint32_t n = rng_below(rng, 4); n; n--)
@@ -616,14 +642,21 @@ void side_begin(struct sim *sim, struct side *side, const struct side_plan *plan
 		.mtu = sim->plan.mtu, .local_qpn = 17, .remote_qpn = 18, .pkey = WIRE_PKEY};
 
 	side->plan = plan;
-	side->tp = malloc(tp_size());
 	side->memory = malloc(AREA_SIZE);
-	side->early = plan->keeps ? malloc(TP_EARLY_BYTES) : NULL;
-	if (!side->tp || !side->memory || (plan->keeps && !side->early))
+	if (!side->memory)
 		abort();
 	memcpy(side->memory + AREA_WRITE, initial_memory(side), AREA_WRITE_SIZE);
 	memset(side->memory + AREA_ATOMIC, 0, AREA_ATOMIC_SIZE);
-	tp_init(side->tp, sim->plan.type, &sim_world, side, side->ring, plan->depth);
+	if (sim->plan.processes && side->index) {
+		processes_begin(side, &path);
+		return;
+	}
+	side->tp = malloc(tp_size());
+	side->early = plan->keeps ? malloc(TP_EARLY_BYTES) : NULL;
+	if (!side->tp || (plan->keeps && !side->early))
+		abort();
+	tp_init(side->tp, sim->plan.processes ? IBV_QPT_XRC_SEND : sim->plan.type, &sim_world, side,
+		side->ring, plan->depth);
 	if (plan->keeps)
 		tp_keep_early(side->tp, side->early);
 	tp_receive_ready(side->tp, &path, &plan->attr);
@@ -634,7 +667,11 @@ void side_end(struct side *side)
 {
 	for (uint32_t i = 0; i < side->posted; i++)
 		free(side->works[i].answer);
+	free(side->memory);
+	if (side->sim->plan.processes && side->index) {
+		processes_end(side);
+		return;
+	}
 	free(side->tp);
 	free(side->early);
-	free(side->memory);
 }

@@ -7,6 +7,7 @@
  *   scenario.c  the plan of a seed: path, faults, depths, requests
  *   network.c   packets in flight
  *   side.c      one end's program and memory: struct tp_world
+ *   processes.c XRC: the processes of a domain, which execute the requests for their SRQs
  *   oracle.c    the rules: order, bytes, exactly once
  *   run.c       the clock
  *   totals.c    coverage
@@ -36,7 +37,7 @@ bool rng_chance(struct rng *rng, uint32_t millionths);
 
 /* ------------------------------------------------------------------ what a seed stands for */
 
-enum { WORKS_MAX = 256, RECEIVES_MAX = 64, DEPTH_MAX = 64, ASKED_MAX = 64 };
+enum { WORKS_MAX = 256, RECEIVES_MAX = 64, DEPTH_MAX = 64, ASKED_MAX = 64, PROCESSES_MAX = 4 };
 
 /* Areas of a side's memory that the other side accesses, by kind of access. */
 enum {
@@ -71,6 +72,10 @@ struct plan {
 	uint32_t batch;	      /* packets that arrive before an answer is sent */
 	struct network_faults faults;
 	bool hostile;
+	/* XRC: A is the initiator, B the target, of a domain with so many processes; the SRQ of
+	 * process i has the number i + 1. 0: not XRC. `type` is RC then. */
+	uint32_t processes;
+	bool they_die;
 	struct side_plan side[2];
 };
 
@@ -90,7 +95,8 @@ enum wrong {
 	WRONG_LENGTH,
 	WRONG_PLACE,
 	WRONG_RECEIVE,
-	WRONG_INVALIDATE
+	WRONG_INVALIDATE,
+	WRONG_SRQ
 };
 
 struct work {
@@ -99,6 +105,7 @@ struct work {
 	bool executed;		 /* at the other side; then an atomic's `old` is valid */
 	uint32_t length, offset; /* offset in the area */
 	uint32_t imm, payload;	 /* the payload's seed */
+	uint32_t srqn;		 /* XRC; else 0 */
 	uint32_t delivered;
 	uint64_t compare_add, swap, old;
 	uint32_t generation; /* READ: how many requests were posted before it */
@@ -111,6 +118,17 @@ struct receive {
 };
 
 struct sim;
+struct kept;
+
+/* B, of XRC: one core for each process. side.tp is the holder's. */
+struct processes {
+	struct tp *tp[PROCESSES_MAX];
+	void *early[PROCESSES_MAX];
+	void *responder; /* what they share */
+	uint32_t holder;
+	bool died[PROCESSES_MAX];
+	struct kept *first, **last; /* packets that wait */
+};
 
 struct side {
 	struct sim *sim;
@@ -140,6 +158,8 @@ struct side {
 	bool taken;
 	/* The range that was granted last. */
 	uint64_t granted_addr;
+	uint32_t aimed; /* XRC: the SRQ that is executed for; else 0 */
+	struct processes processes;
 	uint32_t granted_length, granted_right;
 	uint64_t app_at, link_free_at;
 	uint64_t deadline_seen;
@@ -219,6 +239,17 @@ void side_app(struct side *side);
 void side_pull_events(struct side *side);
 bool side_finished(const struct side *side);
 
+/* XRC, of B. */
+void processes_begin(struct side *side, const struct tp_path *path);
+void processes_end(struct side *side);
+/* A packet has come; `bytes` are copied if it waits. */
+void processes_packet(struct side *side, const struct packet *p, uint32_t request);
+/* Goes on with packets that waited for answers. */
+void processes_go_on(struct side *side);
+/* Perhaps one of them dies. */
+void processes_die(struct side *side);
+enum tp_access processes_aim(struct side *side, uint32_t srqn);
+
 bool work_wants_receive(const struct work *w);
 bool work_wants_answer(const struct work *w);
 enum ibv_wc_status work_status(const struct work *w);
@@ -239,6 +270,7 @@ void sim_trace(const struct sim *sim, const char *format, ...)
 struct sim_totals {
 	uint64_t packets, errors[32]; /* by completion status */
 	uint64_t hostile, uc, drained;
+	uint64_t xrc, handed_on, waited, died;
 	struct tp_counters counters;
 };
 extern struct sim_totals sim_totals;

@@ -30,6 +30,10 @@ bool sim_totals_print(void)
 		{"drained", sim_totals.drained},
 		{"hostile runs", sim_totals.hostile},
 		{"UC runs", sim_totals.uc},
+		{"XRC runs", sim_totals.xrc},
+		{"responders handed on", sim_totals.handed_on},
+		{"packets that waited", sim_totals.waited},
+		{"processes that died", sim_totals.died},
 	};
 	bool all = true;
 

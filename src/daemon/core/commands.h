@@ -36,6 +36,8 @@ command_fn command_create_qp_cqs, command_create_qp, command_destroy_qp;
 /* xrc.c */
 command_fn command_open_xrcd, command_close_xrcd, command_open_qp;
 command_fn command_xrc_query, command_xrc_modify, command_xrc_report, command_xrc_returns;
+/* xrc_share.c */
+command_fn command_xrc_memory, command_xrc_socket, command_xrc_memory_returns;
 /* mcast.c */
 command_fn command_attach_mcast, command_detach_mcast;
 /* route.c */

@@ -292,9 +292,10 @@ int events_device(struct events *events, uint32_t type, uint32_t device, uint32_
 	return is_queued(events, &event) ? 0 : events_enqueue(events, NULL, &event);
 }
 
-void events_xrc(struct events *events, uint32_t qpn, uint32_t event)
+void events_xrc(struct events *events, uint32_t qpn, uint32_t dispatcher, uint32_t event)
 {
-	const struct proto_event e = {.type = PROTO_EVENT_XRC, .link_id = qpn, .value = event};
+	const struct proto_event e = {
+		.type = PROTO_EVENT_XRC, .slot = dispatcher, .link_id = qpn, .value = event};
 
 	if (!is_queued(events, &e) && events_enqueue(events, NULL, &e) == -ENOMEM)
 		log_error("no memory to tell a process of a change of XRC queue pair 0x%x", qpn);

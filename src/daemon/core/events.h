@@ -46,8 +46,9 @@ void events_link_forget(struct events *events, struct link *link);
 /* Queues a capture's event with its two descriptors, of which copies are kept while it waits; `fds`
  * NULL: none. Returns 0; -ENOMEM; -EMFILE; -EPIPE. */
 int events_capture(struct events *events, const struct proto_event *event, const int *fds);
-/* Queues an event about an XRC target queue pair, unless an equal one waits. */
-void events_xrc(struct events *events, uint32_t qpn, uint32_t event);
+/* Queues an event about an XRC target queue pair, unless an equal one waits. `dispatcher`: the slot of
+ * the process that gets its packets. */
+void events_xrc(struct events *events, uint32_t qpn, uint32_t dispatcher, uint32_t event);
 /* Queues an event for the contexts of one device. `type`: enum ibv_event_type. */
 int events_device(struct events *events, uint32_t type, uint32_t device, uint32_t port);
 

@@ -26,9 +26,8 @@ int memory_make(const char *name, size_t size)
 	return fd;
 }
 
-bool memory_is_sound(int fd, size_t size)
+static bool has_seals(int fd, int needed, size_t size)
 {
-	const int needed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 	struct statfs fs;
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
@@ -36,4 +35,14 @@ bool memory_is_sound(int fd, size_t size)
 	return seals >= 0 && (seals & needed) == needed && fstatfs(fd, &fs) == 0 &&
 	       fs.f_type == TMPFS_MAGIC && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
 	       st.st_size == (off_t)size;
+}
+
+bool memory_is_sound(int fd, size_t size)
+{
+	return has_seals(fd, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL, size);
+}
+
+bool memory_is_shared(int fd, size_t size)
+{
+	return has_seals(fd, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, size);
 }

@@ -19,4 +19,7 @@ int memory_make(const char *name, size_t size);
  */
 bool memory_is_sound(int fd, size_t size);
 
+/* The same of a file that memory_make() made: new mappings may write it. */
+bool memory_is_shared(int fd, size_t size);
+
 #endif

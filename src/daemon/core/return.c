@@ -18,6 +18,7 @@
 #include "daemon/net/link.h"
 #include "daemon/net/mcast.h"
 #include "daemon/objects/context.h"
+#include "daemon/objects/xrc.h"
 
 /* ------------------------------------------------------------------ waiting for a slot */
 
@@ -174,6 +175,7 @@ int command_returned(struct request *request, void *response)
 	end_claims_on(process->server, process->slot);
 	serve_waiting(process->server, awaited_by, process->slot);
 	mcast_settle(process->server);
+	xrc_settle(process->server);
 	log_info("process %d (%s) is back with all that it holds", process->pid, process->comm);
 	return 0;
 }
@@ -207,8 +209,8 @@ static void return_on_death(struct watch *watch, uint32_t events)
 	absent->awaited_by = NULL;
 	server->slots.absent[slot] = NULL;
 	absent_free(absent);
-	ids_give(&server->slots.ids, slot);
-	udp_slots_slot_done(&server->wire, slot);
+	process_slot_done(server, slot);
+	xrc_settle(server);
 	end_claims_on(server, slot);
 	serve_waiting(server, awaited_by, slot);
 	mcast_settle(server);

@@ -3,6 +3,7 @@
 #include "daemon/core/user.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "daemon/core/loop.h"
 
@@ -24,6 +25,7 @@ struct user *user_get(struct list *users, uid_t uid)
 		return NULL;
 	user->uid = uid;
 	user->connections = 1;
+	user->xrc_memory = -1;
 	user->lines = LINES_BURST;
 	user->lines_at_ms = now_ms();
 	list_add_tail(users, &user->node);
@@ -35,6 +37,8 @@ void user_put(struct user *user)
 	if (--user->connections)
 		return;
 	list_del(&user->node);
+	if (user->xrc_memory >= 0)
+		close(user->xrc_memory);
 	free(user);
 }
 

@@ -21,6 +21,7 @@ struct user {
 	uint32_t ctls;	      /* of the connections: those to `ctl` */
 	uint32_t objects;     /* of all kinds, by all processes */
 	uint64_t pinned;      /* bytes, by all processes */
+	int xrc_memory;	      /* what its processes share (shm/xrc_shared.h); -1: nothing yet */
 	uint64_t lines_at_ms; /* when `lines` was last refilled */
 	uint32_t lines;	      /* log lines that are still allowed */
 	uint32_t suppressed;

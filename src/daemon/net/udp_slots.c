@@ -397,6 +397,14 @@ int udp_slots_slot(struct wire *wire, uint32_t slot, uid_t uid, bool returning)
 	return wire->fd[slot];
 }
 
+int udp_slots_inherited(const struct wire *wire, uint32_t slot, uid_t uid)
+{
+	if (!slot || slot + 1 >= wire->count ||
+	    (wire->owner[slot] != uid && wire->owner[slot] != UDP_SLOTS_SOMEBODY))
+		return -ENODEV;
+	return wire->fd[slot];
+}
+
 void udp_slots_leave(struct wire *wire)
 {
 	wire->leaving = true;

@@ -103,6 +103,8 @@ int udp_slots_open(struct wire *wire);
  * errors as udp_slots_open(). `returning`: the process has the socket already.
  */
 int udp_slots_slot(struct wire *wire, uint32_t slot, uid_t uid, bool returning);
+/* The socket of a slot that a process of this user had, which stays the wire's; or -ENODEV. */
+int udp_slots_inherited(const struct wire *wire, uint32_t slot, uid_t uid);
 /* The daemon ends, but its processes may live on: from now on their sockets are left as they
  * are. */
 void udp_slots_leave(struct wire *wire);

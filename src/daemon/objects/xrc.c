@@ -16,6 +16,7 @@
 #include "daemon/core/user.h"
 #include "daemon/net/mcast.h"
 #include "daemon/objects/context.h"
+#include "daemon/objects/xrc_share.h"
 #include "proto/limits.h"
 #include "shm/xrc.h"
 
@@ -46,21 +47,40 @@ static void target_publish(const struct target *target)
 	xrc_table_set(mcast_xrc_table(target->domain->server), target->qpn, &view);
 }
 
-/* Tells all processes that have the domain open, and the one at the slot, which gets the queue
- * pair's packets. */
+uint32_t xrc_dispatcher(const struct server *server, uint32_t slot)
+{
+	return server->slots.process[slot] ? slot : server->xrc.heir[slot];
+}
+
+static uint32_t dispatcher_of(const struct target *target)
+{
+	return xrc_dispatcher(target->domain->server, target->qpn >> LIMIT_QP_BITS);
+}
+
+/* What processes are told of it. */
+static struct proto_xrc_state target_state(const struct target *target)
+{
+	struct proto_xrc_state is = target->is;
+
+	is.dispatcher = dispatcher_of(target);
+	return is;
+}
+
+/* Tells all processes that have the domain open, and the one that gets the queue pair's packets. */
 static void target_tell(const struct target *target, uint32_t event)
 {
-	struct process *at = process_by_slot(target->domain->server, target->qpn >> LIMIT_QP_BITS);
+	uint32_t slot = dispatcher_of(target);
+	struct process *at = process_by_slot(target->domain->server, slot);
 	const struct process *last = at;
 
 	if (at)
-		events_xrc(&at->events, target->qpn, event);
+		events_xrc(&at->events, target->qpn, slot, event);
 	list_for_each(node, &target->domain->handles) {
 		struct process *process =
 			container_of(node, struct xrcd, by_domain)->object.context->process;
 
-		if (process != last)
-			events_xrc(&process->events, target->qpn, event);
+		if (process != last && process != at)
+			events_xrc(&process->events, target->qpn, slot, event);
 		last = process;
 	}
 }
@@ -198,11 +218,11 @@ bool xrc_takes_number(struct server *server, uint32_t qpn)
 	return target;
 }
 
-/* Whether there are target queue pairs with numbers of the slot. `forget`: their numbers are taken
- * in no range any more. */
-static bool for_each_of_slot(const struct server *server, uint32_t slot, bool forget)
+/* Calls `what` for each target queue pair with a number of the slot. Returns how many there are. */
+static uint32_t for_each_of_slot(const struct server *server, uint32_t slot,
+				 void (*what)(struct target *target))
 {
-	bool any = false;
+	uint32_t count = 0;
 
 	list_for_each(node, &server->xrc.domains) {
 		struct xrc_domain *domain = container_of(node, struct xrc_domain, node);
@@ -212,22 +232,72 @@ static bool for_each_of_slot(const struct server *server, uint32_t slot, bool fo
 
 			if (target->qpn >> LIMIT_QP_BITS != slot)
 				continue;
-			any = true;
-			if (forget)
-				target->numbered = false;
+			count++;
+			what(target);
 		}
 	}
-	return any;
+	return count;
+}
+
+static void only_count(struct target *target)
+{
+	(void)target;
 }
 
 bool xrc_has_slot(const struct server *server, uint32_t slot)
 {
-	return server->xrc.targets && for_each_of_slot(server, slot, false);
+	return server->xrc.targets && for_each_of_slot(server, slot, only_count);
+}
+
+/* ------------------------------------------------------------------ heirs */
+
+/* Makes the process of the first handle the heir of the number's slot, which has none. */
+static void take_heir(struct target *target)
+{
+	uint16_t *heir = &target->domain->server->xrc.heir[target->qpn >> LIMIT_QP_BITS];
+
+	if (!*heir && !list_empty(&target->handles))
+		*heir = (uint16_t)container_of(target->handles.next, struct qp, by_target)
+				->object.context->process->slot;
+}
+
+static void tell_change(struct target *target)
+{
+	target_tell(target, PROTO_XRC_NO_EVENT);
+}
+
+/* Finds an heir for a slot whose process has ended. */
+static void find_heir(struct server *server, uint32_t slot)
+{
+	if (!for_each_of_slot(server, slot, take_heir) || !server->xrc.heir[slot])
+		return;
+	log_info("process at slot %u gets the packets for XRC queue pairs of slot %u",
+		 server->xrc.heir[slot], slot);
+	for_each_of_slot(server, slot, tell_change);
+}
+
+void xrc_settle(struct server *server)
+{
+	for (uint32_t slot = 1; server->xrc.targets && slot < LIMIT_SLOTS; slot++)
+		if (!server->slots.process[slot] && !server->slots.absent[slot] &&
+		    !server->xrc.heir[slot])
+			find_heir(server, slot);
+}
+
+static void forget_number(struct target *target)
+{
+	target->numbered = false;
 }
 
 void xrc_process_ended(struct server *server, uint32_t slot)
 {
-	for_each_of_slot(server, slot, true);
+	if (!server->xrc.targets)
+		return;
+	for_each_of_slot(server, slot, forget_number);
+	for (uint32_t i = 0; i < LIMIT_SLOTS; i++)
+		if (server->xrc.heir[i] == slot)
+			server->xrc.heir[i] = 0;
+	xrc_settle(server);
 }
 
 int xrc_make_target(struct xrc_domain *domain, uint32_t qpn, struct target **out)
@@ -247,6 +317,7 @@ int xrc_make_target(struct xrc_domain *domain, uint32_t qpn, struct target **out
 	target->qpn = qpn;
 	target->numbered = true;
 	target->is.epoch = ++xrc->last_epoch;
+	target->is.place = xrc_place_take(xrc);
 	list_init(&target->handles);
 	list_add_tail(&domain->targets, &target->node);
 	xrc->targets++;
@@ -272,10 +343,13 @@ static void target_end(struct target *target)
 	list_del(&target->node);
 	server->xrc.targets--;
 	target_tell(target, PROTO_XRC_NO_EVENT);
+	xrc_place_give(&server->xrc, domain->user, target->is.place);
 	if (process && target->numbered)
 		ids_give(&process->qpns, target->qpn & (LIMIT_QPS_PER_SLOT - 1));
-	else if (!process && !server->slots.absent[slot])
-		process_slot_done(server, slot); /* if it was the slot's last one */
+	else if (!process && !server->slots.absent[slot] && !xrc_has_slot(server, slot)) {
+		server->xrc.heir[slot] = 0;
+		process_slot_done(server, slot);
+	}
 	free(target);
 }
 
@@ -300,20 +374,24 @@ static struct target *target_of_handle(struct context *context, uint32_t handle)
 /* Writes the state that a process gives, as far as the process may choose. */
 static void target_set(struct target *target, const struct proto_xrc_state *to)
 {
-	struct proto_xrc_state *is = &target->is;
-	uint32_t version = is->version + 1, epoch = is->epoch;
+	struct proto_xrc_state *is = &target->is, was = *is;
+	struct xrc *xrc = &target->domain->server->xrc;
 	bool resets = to->state == STATE_RESET && is->state != STATE_RESET;
 
 	*is = *to;
-	is->version = version;
-	is->epoch = resets ? ++target->domain->server->xrc.last_epoch : epoch;
+	is->version = was.version + 1;
+	is->epoch = resets ? ++xrc->last_epoch : was.epoch;
+	is->place = resets ? xrc_place_take(xrc) : was.place;
+	is->dispatcher = 0;
 	is->access &= 0xffff;
 	is->peer &= 0xffffff;
 	is->rq_psn &= 0xffffff;
 	is->rnr_timer &= 31;
 	is->reserved = 0;
-	if (resets)
-		target->established = false;
+	if (!resets)
+		return;
+	target->established = false;
+	xrc_place_give(xrc, target->domain->user, was.place);
 }
 
 int command_xrc_modify(struct request *request, void *response)
@@ -328,7 +406,7 @@ int command_xrc_modify(struct request *request, void *response)
 	target_set(target, &body->to);
 	target_publish(target);
 	target_tell(target, PROTO_XRC_NO_EVENT);
-	*(struct proto_xrc_state *)response = target->is;
+	*(struct proto_xrc_state *)response = target_state(target);
 	return 0;
 }
 
@@ -357,10 +435,10 @@ int command_xrc_query(struct request *request, void *response)
 		target = target_of_handle(conn->context, body->handle);
 	else if (conn->kind == CONN_PROCESS && !body->handle)
 		target = target_find(conn->server, body->qpn);
-	if (!target || (conn->process && conn->process->slot != target->qpn >> LIMIT_QP_BITS &&
+	if (!target || (conn->process && conn->process->slot != dispatcher_of(target) &&
 			!has_domain_open(conn->process, target->domain)))
 		return -EINVAL;
-	*(struct proto_xrc_state *)response = target->is;
+	*(struct proto_xrc_state *)response = target_state(target);
 	return 0;
 }
 
@@ -434,8 +512,10 @@ static int target_make_again(struct xrc_domain *domain, uint32_t qpn,
 	if (err)
 		return err;
 	(*out)->numbered = false;
+	xrc_place_give(xrc, domain->user, (*out)->is.place);
 	target_set(*out, was);
 	(*out)->is.epoch = was->epoch;
+	(*out)->is.place = xrc_place_again(xrc, was->place);
 	if ((int32_t)(was->epoch - xrc->last_epoch) > 0)
 		xrc->last_epoch = was->epoch;
 	target_publish(*out);
@@ -468,6 +548,6 @@ int command_xrc_returns(struct request *request, void *response)
 			target_end(target);
 	}
 	if (!err)
-		*(struct proto_xrc_state *)response = target->is;
+		*(struct proto_xrc_state *)response = target_state(target);
 	return err;
 }

@@ -9,7 +9,9 @@
  * A target queue pair belongs to its domain and lives as long as any handle of it: an OBJECT_QP
  * with `target` set, made by CREATE_QP or OPEN_QP by any process that has the domain open. Its
  * number is one of the process that made it; while it lives, the number and the slot are given to
- * nothing else, also when that process has ended. Its state changes by PROTO_XRC_MODIFY, and by
+ * nothing else, also when that process has ended. Its packets come to the socket of the number's slot;
+ * when that slot's process has ended, another one that has such a queue pair open is its heir, and
+ * gets the socket (xrc_share.h). Its state changes by PROTO_XRC_MODIFY, and by
  * PROTO_XRC_REPORT to ERR; both write the table (shm/xrc.h) and send PROTO_EVENT_XRC to each
  * process that has the domain open.
  *
@@ -25,7 +27,9 @@
 
 #include "base/list.h"
 #include "daemon/objects/objects.h"
+#include "proto/limits.h"
 #include "proto/proto.h"
+#include "shm/xrc_shared.h"
 
 struct device;
 struct server;
@@ -35,6 +39,9 @@ struct xrc {
 	struct list domains; /* struct xrc_domain.node */
 	uint32_t last_number, last_epoch;
 	uint32_t targets;
+	uint32_t next_place;
+	uint64_t places[XRC_SHARED_PLACES / 64]; /* a bit for each place in use (xrc_share.h) */
+	uint16_t heir[LIMIT_SLOTS]; /* the slot of the process that has the slot's socket; 0: none */
 };
 
 struct xrc_domain {
@@ -66,6 +73,10 @@ void xrc_init(struct xrc *xrc);
 bool xrc_takes_number(struct server *server, uint32_t qpn);
 /* Whether some target queue pair has a number of this slot. */
 bool xrc_has_slot(const struct server *server, uint32_t slot);
+/* The slot of the process that gets the packets for the slot's numbers; 0: none. */
+uint32_t xrc_dispatcher(const struct server *server, uint32_t slot);
+/* A process has returned, or won't: finds heirs for the slots that have none. */
+void xrc_settle(struct server *server);
 /* The process at the slot, and its range of numbers, have ended. */
 void xrc_process_ended(struct server *server, uint32_t slot);
 

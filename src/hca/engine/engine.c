@@ -90,6 +90,7 @@ void engine_watch_qp_slow(struct qp *qp)
 #define BELL (1ull << 32)
 #define ROOM (1ull << 33)
 #define ENDED (1ull << 34) /* no number: a peer's process has ended */
+#define PACKETS (1ull << 35) /* no number: packets in a socket that was another process's */
 
 enum { PARTING_LOOK_NS = 1000000000 };
 
@@ -131,7 +132,7 @@ static int take_events(struct hca *hca)
 		else if (event.type == PROTO_EVENT_CAPTURE_END)
 			capture_end(hca, event.link_id);
 		else if (event.type == PROTO_EVENT_XRC)
-			xrc_event(hca, (uint32_t)event.link_id, event.value);
+			xrc_event(hca, (uint32_t)event.link_id, event.slot, event.value);
 	}
 	return err;
 }
@@ -234,6 +235,8 @@ static void sleep_until(struct hca *hca, int epoll, uint64_t until)
 			bell_quiet(events[i].data.fd); /* the next pass looks at the rings */
 		else if (events[i].data.u64 & ROOM)
 			roce_writable(hca->roce, (uint32_t)events[i].data.u64);
+		else if (events[i].data.u64 & PACKETS)
+			roce_woken(hca->roce);
 		else if (events[i].data.u64 & ENDED)
 			work_leave(&hca->engine_work, ENGINE_DEATHS);
 		else if (events[i].data.fd == hca->event_fd)
@@ -287,6 +290,14 @@ static void *engine_thread(void *arg)
 	while (!atomic_load(&hca->stop))
 		sleep_until(hca, epoll, engine_round(hca, &seen));
 	return NULL;
+}
+
+bool engine_await_packets(struct hca *hca, int fd)
+{
+	struct epoll_event e = {.events = EPOLLIN | EPOLLONESHOT, .data.u64 = PACKETS};
+
+	return hca->epoll >= 0 && (epoll_ctl(hca->epoll, EPOLL_CTL_MOD, fd, &e) == 0 ||
+				   epoll_ctl(hca->epoll, EPOLL_CTL_ADD, fd, &e) == 0);
 }
 
 bool engine_await_room(struct hca *hca, int fd, unsigned int socket)

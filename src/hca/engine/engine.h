@@ -71,6 +71,9 @@ void engine_leave(struct hca *hca) RELEASE(hca->engine);
  * that a capture which is under way sees the first packet. */
 void engine_first_events(struct hca *hca);
 
+/* Has the epoll report once that there are packets in a socket of `roce` beside its own. False: it
+ * can't. */
+bool engine_await_packets(struct hca *hca, int fd);
 /* Has the engine thread call roce_writable() with `socket`, the index of `fd` in the sender, once
  * the socket can be written to. False: it can't be arranged. Callable under any lock. */
 bool engine_await_room(struct hca *hca, int fd, unsigned int socket);

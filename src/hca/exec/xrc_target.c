@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/mcast.h"
+#include "hca/exec/xrc_wire.h"
 #include "hca/local/link.h"
 #include "hca/local/local_carrier.h"
 #include "hca/local/local_conn.h"
@@ -38,6 +39,7 @@ int xrc_here_make(struct hca *hca)
 	if (!here)
 		return -ENOMEM;
 	list_init(&here->handles);
+	here->shared_fd = -1;
 	list_init(&here->on_wire);
 	list_init(&here->reports);
 	for (unsigned int i = 0; i < STAND_IN_BUCKETS; i++)
@@ -49,6 +51,8 @@ int xrc_here_make(struct hca *hca)
 
 void xrc_here_unmake(struct hca *hca)
 {
+	if (hca->xrc)
+		xrc_wire_unmake(hca);
 	free(hca->xrc);
 	hca->xrc = NULL;
 }
@@ -57,8 +61,8 @@ void xrc_here_leave(struct hca *hca)
 {
 	struct xrc_here *here = hca->xrc;
 
+	xrc_wire_leave(hca);
 	list_init(&here->handles);
-	list_init(&here->on_wire);
 	for (unsigned int i = 0; i < STAND_IN_BUCKETS; i++)
 		list_init(&here->stand_ins[i]);
 	lock_init(&here->lock, RANK_XRC);
@@ -144,12 +148,7 @@ void xrc_srq_ends(struct srq *srq)
 	engine_leave(hca);
 }
 
-static struct stand_in *stand_in_of(struct qp *qp)
-{
-	return container_of(qp, struct stand_in, qp);
-}
-
-bool xrc_aim(struct qp *qp, uint32_t srqn)
+enum xrc_place xrc_aim(struct qp *qp, uint32_t srqn)
 {
 	const struct hca *hca = qp->hca;
 	struct srq **srqs = hca->xrc->srqs;
@@ -158,15 +157,17 @@ bool xrc_aim(struct qp *qp, uint32_t srqn)
 				  : NULL;
 	const struct xrc_target *target = mcast_xrc_find(hca, stand_in_of(qp)->target);
 
+	if (unlikely(!srq && xrc_wire_elsewhere(qp, srqn)))
+		return XRC_ELSEWHERE;
 	if (unlikely(!srq || !target || xrc_target_domain(target) != xrcd_number(srq->xrcd))) {
 		log_info("XRC QP 0x%x: no SRQ of its domain has the number 0x%x",
 			 stand_in_of(qp)->target, srqn);
-		return false;
+		return XRC_NOWHERE;
 	}
 	qp->srq = srq;
 	qp->pd_id = srq->pd_id;
 	qp->recv_cq = srq->cq;
-	return true;
+	return XRC_HERE;
 }
 
 /* ------------------------------------------------------------------ stand-ins */
@@ -177,8 +178,8 @@ static struct list *stand_in_bucket(const struct hca *hca, uint32_t initiator)
 				    (STAND_IN_BUCKETS - 1)];
 }
 
-static struct stand_in *stand_in_new(struct hca *hca, uint32_t target, uint32_t initiator,
-				     uint32_t epoch)
+struct stand_in *stand_in_new(struct hca *hca, uint32_t target, uint32_t initiator,
+			      uint32_t epoch)
 {
 	/* Hazards are for twice as many QPs as a process may have. */
 	struct stand_in *si = hca->xrc->count < LIMIT_QPS_PER_SLOT ? calloc(1, sizeof(*si)) : NULL;
@@ -206,12 +207,13 @@ static struct stand_in *stand_in_new(struct hca *hca, uint32_t target, uint32_t 
 	list_init(&qp->groups);
 	list_init(&qp->windows);
 	list_init(&qp->window_wait);
+	list_init(&si->kept);
 	qp->hazards = hazard_own(hca);
 	hca->xrc->count++;
 	return si;
 }
 
-static void stand_in_free(struct stand_in *si)
+void stand_in_free(struct stand_in *si)
 {
 	struct hca *hca = si->qp.hca;
 
@@ -220,7 +222,7 @@ static void stand_in_free(struct stand_in *si)
 	free(si);
 }
 
-static void stand_in_end(struct stand_in *si)
+void stand_in_end(struct stand_in *si)
 {
 	struct qp *qp = &si->qp;
 	struct hca *hca = qp->hca;
@@ -230,14 +232,14 @@ static void stand_in_end(struct stand_in *si)
 		hca->qps[index] = NULL;
 	list_del(&si->node);
 	lock_take(&qp->lock);
+	xrc_wire_drop(si);
 	qp->carrier->disconnect(qp);
 	qp->carrier = &carrier_none;
 	lock_give(&qp->lock);
 	stand_in_free(si);
 }
 
-/* The target queue pair has failed: nothing is executed any more. */
-static void stand_in_stop(struct qp *qp) REQUIRES(qp->lock)
+void stand_in_stop(struct qp *qp)
 {
 	if (qp->state == IBV_QPS_ERR)
 		return;
@@ -268,10 +270,8 @@ void xrc_established(struct qp *qp)
 	xrc_report(qp->hca, si->target, si->epoch, IBV_EVENT_COMM_EST);
 }
 
-static bool xrc_receives(uint64_t word)
+bool xrc_receives(uint32_t state)
 {
-	uint32_t state = pub_qp_state(word);
-
 	return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
 }
 
@@ -297,7 +297,7 @@ static struct stand_in *stand_in_make(struct hca *hca, struct link *link, uint32
 	struct xrc_view view;
 
 	if (pub_qp_type(pub_qp_read_state(from)) != IBV_QPT_XRC_SEND ||
-	    !mcast_xrc_read(hca, qpn, &view) || view.peer != initiator || !xrc_receives(view.state))
+	    !mcast_xrc_read(hca, qpn, &view) || view.peer != initiator || !xrc_receives(pub_qp_state(view.state)))
 		return NULL;
 	struct stand_in *si = stand_in_new(hca, qpn, initiator, pub_qp_epoch(view.state));
 
@@ -339,7 +339,7 @@ static struct stand_in *stand_in_for(struct hca *hca, struct link *link, uint32_
 	uint64_t word = target ? xrc_target_state(target, si->target) : 0;
 
 	if (likely(si && pub_qp_epoch(word) == si->epoch))
-		return xrc_receives(word) ? si : NULL;
+		return xrc_receives(pub_qp_state(word)) ? si : NULL;
 	if (si)
 		stand_in_end(si);
 	return stand_in_make(hca, link, initiator);
@@ -348,6 +348,10 @@ static struct stand_in *stand_in_for(struct hca *hca, struct link *link, uint32_
 void xrc_take_record(struct hca *hca, struct link *link, const struct ring_header *h,
 		     const uint8_t *payload, uint32_t room)
 {
+	if (unlikely(h->kind == REC_XRC_PACKET || h->kind == REC_XRC_STRANGER)) {
+		xrc_wire_record(hca, link, h, payload, room);
+		return;
+	}
 	struct stand_in *si = stand_in_for(hca, link, record_qpn(h->src));
 
 	if (unlikely(!si))
@@ -375,74 +379,6 @@ void xrc_for_each_of_link(struct hca *hca, const struct link *link, void (*what)
 		}
 }
 
-/* ------------------------------------------------------------------ between hosts */
-
-static struct stand_in *on_wire_find(const struct hca *hca, uint32_t qpn)
-{
-	list_for_each(node, &hca->xrc->on_wire) {
-		struct stand_in *si = container_of(node, struct stand_in, node);
-
-		if (si->target == qpn)
-			return si;
-	}
-	return NULL;
-}
-
-/* The target queue pair receives packets, and its number's slot is this process's. */
-static void on_wire_make(struct hca *hca, uint32_t qpn, const struct proto_xrc_state *is)
-{
-	const struct xrc_attr with = xrc_attr_get(is);
-	const struct route route = {.at = with.at, .roce = true};
-	struct stand_in *si = stand_in_new(hca, qpn, is->peer, is->epoch);
-	struct qp *qp = si ? &si->qp : NULL;
-	int err = ENOMEM;
-
-	carrier_roce.take_in_former(hca);
-	if (qp) {
-		lock_take(&qp->lock);
-		qp->attr = with.attr;
-		qp->state = (uint8_t)is->state;
-		memcpy(qp->sgid, route.at.sgid, sizeof(qp->sgid));
-		err = carrier_roce.connect(qp, &route);
-		if (!err)
-			qp->carrier = &carrier_roce;
-		lock_give(&qp->lock);
-	}
-	if (!err) {
-		list_add_tail(&hca->xrc->on_wire, &si->node);
-		hca->qps[qpn & (LIMIT_QPS_PER_SLOT - 1)] = qp;
-		return;
-	}
-	log_warn("XRC QP 0x%x can't receive packets: %s", qpn, strerror(err));
-	if (si)
-		stand_in_free(si);
-}
-
-static void on_wire_follow(struct hca *hca, uint32_t qpn, const struct proto_xrc_state *is)
-{
-	const struct xrc_attr with = xrc_attr_get(is);
-	struct stand_in *si = on_wire_find(hca, qpn);
-	bool receives = xrc_receives(is->state);
-
-	if (si && (si->epoch != is->epoch || is->state < IBV_QPS_RTR)) {
-		stand_in_end(si);
-		si = NULL;
-	}
-	if (!si && receives && with.roce && hca->roce)
-		on_wire_make(hca, qpn, is);
-	if (!si)
-		return;
-	lock_take(&si->qp.lock);
-	if (receives && si->qp.state != IBV_QPS_ERR) {
-		si->qp.state = (uint8_t)is->state;
-		si->qp.attr = with.attr;
-		si->qp.carrier->change(&si->qp, IBV_QP_MIN_RNR_TIMER);
-	} else {
-		stand_in_stop(&si->qp);
-	}
-	lock_give(&si->qp.lock);
-}
-
 /* ------------------------------------------------------------------ following the daemon */
 
 /* Ends, or stops, the stand-ins within the host of a target queue pair that has changed. */
@@ -462,7 +398,7 @@ static void local_follow(struct hca *hca, uint32_t qpn)
 				continue;
 			}
 			lock_take(&si->qp.lock);
-			if (!xrc_receives(word))
+			if (!xrc_receives(pub_qp_state(word)))
 				stand_in_stop(&si->qp);
 			lock_give(&si->qp.lock);
 		}
@@ -508,19 +444,20 @@ void xrc_report(struct hca *hca, uint32_t qpn, uint32_t epoch, uint32_t event)
 	report_queue(hca, &body, false);
 }
 
-void xrc_event(struct hca *hca, uint32_t qpn, uint32_t event)
+void xrc_event(struct hca *hca, uint32_t qpn, uint32_t dispatcher, uint32_t event)
 {
 	const struct proto_xrc_report body = {.qpn = qpn};
 
 	lock_take(&hca->engine);
 	local_follow(hca, qpn);
 	bool any = tell_handles(hca, qpn, event);
-	struct stand_in *si = on_wire_find(hca, qpn);
 
-	if (si && !mcast_xrc_find(hca, qpn))
-		stand_in_end(si);
+	if (!mcast_xrc_find(hca, qpn))
+		xrc_wire_ended(hca, qpn);
+	bool known = xrc_wire_known(hca, qpn);
+
 	engine_leave(hca);
-	if (any || qpn >> LIMIT_QP_BITS == hca->slot)
+	if (any || known || dispatcher == hca->slot)
 		report_queue(hca, &body, true);
 }
 
@@ -535,9 +472,27 @@ void xrc_follow(struct hca *hca, uint32_t qpn, const struct proto_xrc_state *is)
 			handle->is = *is;
 	}
 	local_follow(hca, qpn);
-	if (qpn >> LIMIT_QP_BITS == hca->slot)
-		on_wire_follow(hca, qpn, is);
+	xrc_wire_follow(hca, qpn, is);
 	engine_leave(hca);
+}
+
+/* This process gets the packets of another slot's queue pairs from now on: takes that slot's
+ * socket, unless it has it. */
+static void take_socket(struct hca *hca, uint32_t slot)
+{
+	int fd;
+
+	if (!hca->roce || roce_inherits(hca->roce, slot))
+		return;
+	books_enter(hca);
+	int err = daemon_xrc_socket(&hca->conn, slot, &fd);
+
+	books_leave(hca);
+	if (!err)
+		err = roce_inherit(hca->roce, slot, fd);
+	if (err)
+		log_warn("this process doesn't get the packets for XRC queue pairs of slot %u: %s",
+			 slot, strerror(-err));
 }
 
 static struct xrc_report *report_next(struct hca *hca)
@@ -568,8 +523,11 @@ void xrc_serve(struct hca *hca)
 			lock_give(&hca->xrc->lock);
 			return;
 		}
-		if (!err && report->query)
+		if (!err && report->query) {
 			xrc_follow(hca, qpn, &state);
+			if (state.dispatcher == hca->slot && qpn >> LIMIT_QP_BITS != hca->slot)
+				take_socket(hca, qpn >> LIMIT_QP_BITS);
+		}
 		free(report);
 	}
 }

@@ -6,9 +6,9 @@
  * A stand-in is a struct qp of type XRC_RECV without a handle. There are two kinds:
  *   - within the host, one for each initiator that has sent to an SRQ of this process. Its first
  *     record makes it; carrier_self or carrier_local is its carrier, connected to the initiator.
- *   - between hosts, one for each target queue pair whose packets come to this process's socket, in
- *     hca.qps at the place of its number. It is made when the queue pair goes to RTR, and has
- *     carrier_roce.
+ *   - between hosts, one for each target queue pair whose packets come to this process
+ *     (xrc_wire.h). It has carrier_roce. That of a queue pair with a number of this process's is in
+ *     hca.qps.
  * xrc_aim() sets the SRQ, the protection domain and the CQ for what a stand-in executes next.
  *
  * A stand-in ends when its target queue pair ends, is reset (its epoch changes), or is in ERR: the
@@ -31,11 +31,12 @@
 #include "hca/process/hca.h"
 #include "hca/verbs/qp.h"
 #include "shm/ring.h"
+#include "wire/packet.h"
 
 struct link;
 struct srq;
 
-enum { STAND_IN_BUCKETS = 256 };
+enum { STAND_IN_BUCKETS = 256, XRC_PACKET_BYTES = WIRE_PACKET_MAX + WIRE_ICRC };
 
 /* Part of struct hca; made with it. */
 struct xrc_here {
@@ -45,6 +46,9 @@ struct xrc_here {
 		stand_ins[STAND_IN_BUCKETS]; /* struct stand_in.node, by the initiator's number */
 	struct list on_wire;		     /* struct stand_in.node, those with carrier_roce */
 	uint32_t count;			     /* of stand-ins */
+	struct xrc_shared *shared;	     /* XRC_SHARED_PLACES of them; NULL: not mapped */
+	int shared_fd;
+	uint8_t packet[XRC_PACKET_BYTES]; /* a copy of the one that came by a link */
 	struct lock lock;
 	struct list reports GUARDED_BY(lock); /* struct xrc_report.node */
 };
@@ -55,7 +59,19 @@ struct stand_in {
 	uint32_t target;    /* the target queue pair's number: qp.ibv.qp_num as it was made */
 	uint32_t initiator; /* the initiator's number */
 	uint32_t epoch;	    /* of the target queue pair */
+	/* Between hosts; the rest under qp.lock: */
+	struct xrc_shared *shared;
+	bool holds;	     /* this process is the holder, and its core works with the responder */
+	bool going_on;	     /* within xrc_wire_go_on() */
+	struct link *to;     /* the last that packets were passed to; held */
+	struct list kept;    /* struct kept: packets that wait */
+	uint32_t kept_count;
 };
+
+static inline struct stand_in *stand_in_of(struct qp *qp)
+{
+	return container_of(qp, struct stand_in, qp);
+}
 
 /* 0 or -ENOMEM. */
 int xrc_here_make(struct hca *hca);
@@ -70,9 +86,10 @@ void xrc_srq_ends(struct srq *srq);
 /* Writes the SRQ's published entry. */
 void xrc_srq_publish(struct srq *srq);
 
-/* The stand-in executes for this SRQ from now on. False: there is no such SRQ in the domain of the
- * stand-in's target queue pair. */
-bool xrc_aim(struct qp *qp, uint32_t srqn) REQUIRES(qp->lock);
+/* The stand-in executes for this SRQ from now on, if it is HERE. NOWHERE: there is no such SRQ in
+ * the domain of the stand-in's target queue pair. ELSEWHERE: another process executes for it. */
+enum xrc_place { XRC_HERE, XRC_NOWHERE, XRC_ELSEWHERE };
+enum xrc_place xrc_aim(struct qp *qp, uint32_t srqn) REQUIRES(qp->lock);
 
 /* Handles a record with REC_XRC. */
 void xrc_take_record(struct hca *hca, struct link *link, const struct ring_header *h,
@@ -86,9 +103,21 @@ void xrc_established(struct qp *qp) REQUIRES(qp->lock);
 /* Calls `what` for each stand-in that is connected by the link. */
 void xrc_for_each_of_link(struct hca *hca, const struct link *link, void (*what)(struct qp *qp));
 
+/* ---- of stand-ins, for xrc_wire.c */
+/* One in no list, not connected; NULL: no memory, or there are too many. */
+struct stand_in *stand_in_new(struct hca *hca, uint32_t target, uint32_t initiator,
+			      uint32_t epoch);
+void stand_in_free(struct stand_in *si);
+/* Takes it off its list, disconnects and frees it. */
+void stand_in_end(struct stand_in *si);
+/* The target queue pair has failed: nothing is executed any more. */
+void stand_in_stop(struct qp *qp) REQUIRES(qp->lock);
+/* Whether a queue pair in this state executes requests. */
+bool xrc_receives(uint32_t state);
+
 /* ---- without locks */
 /* PROTO_EVENT_XRC has come. Engine thread. */
-void xrc_event(struct hca *hca, uint32_t qpn, uint32_t event);
+void xrc_event(struct hca *hca, uint32_t qpn, uint32_t dispatcher, uint32_t event);
 /* The target queue pair is in this state now: its stand-ins here follow. */
 void xrc_follow(struct hca *hca, uint32_t qpn, const struct proto_xrc_state *is);
 /* Has the control thread report an event (PROTO_XRC_REPORT) to the daemon. Any lock may be held

@@ -267,7 +267,7 @@ bool world_aim(struct local_qp *lq, uint32_t srqn)
 	struct qp *qp = qp_of_local(lq);
 
 	lock_assert_held(&qp->lock);
-	return xrc_aim(qp, srqn);
+	return xrc_aim(qp, srqn) == XRC_HERE;
 }
 
 /* ------------------------------------------------------------------ hazards */

@@ -38,9 +38,14 @@
  *   GONE        the answer to PULL, of UC: the sender has given request msn up
  * An initiator of XRC sends its requests with REC_XRC in `kind` and the SRQ's number in `dst` (with
  * the epoch of the target QP); the responder finds the QP by `src`. Responses are as above, and
- * come from the target QP's number. Of the link itself (link_idle.h), to no QP: LEAVE       the
- * sender doesn't need the link any more; this is its last record STAY        the answer to LEAVE:
- * the other side needs the link
+ * come from the target QP's number.
+ * Packets for a target QP of XRC (exec/xrc_wire.h); `dst` is its number, msn its epoch:
+ *   XRC_PACKET    payload is the packet, with room for the ICRC; imm is the place in the shared
+ *                 memory file
+ *   XRC_STRANGER  the answer of a process that doesn't know the QP
+ * Of the link itself (link_idle.h), to no QP:
+ *   LEAVE       the sender doesn't need the link any more; this is its last record
+ *   STAY        the answer to LEAVE: the other side needs the link
  */
 #ifndef VERBENA_HCA_LOCAL_RECORD_H
 #define VERBENA_HCA_LOCAL_RECORD_H
@@ -73,6 +78,8 @@ enum record_kind {
 };
 
 #define REC_XRC 0x80 /* a bit of ring_header.kind */
+#define REC_XRC_PACKET (REC_XRC | 0x40)
+#define REC_XRC_STRANGER (REC_XRC | 0x41)
 
 enum record_flag {
 	REC_ACKS = 1,

@@ -31,6 +31,7 @@
 #include "client/start.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/mcast.h"
+#include "hca/exec/xrc_wire.h"
 #include "hca/local/link.h"
 #include "hca/mem/foreign.h"
 #include "hca/mem/mr.h"
@@ -270,8 +271,11 @@ static int attach_again(struct hca *hca, struct fresh *fresh)
 	struct proto_attach_resp resp;
 
 	number_marks(hca, &body);
-	return daemon_attach(&fresh->process, &body, hca->table_fd, hca->doorbell, hca->regions_fd,
-			     hca->park_fd, &resp, &fresh->event_fd, &fresh->roce);
+	int err = daemon_attach(&fresh->process, &body, hca->table_fd, hca->doorbell,
+				hca->regions_fd, hca->park_fd, &resp, &fresh->event_fd,
+				&fresh->roce);
+
+	return err ? err : xrc_wire_again(hca, &fresh->process);
 }
 
 static int contexts_again(struct hca *hca, struct fresh *fresh)

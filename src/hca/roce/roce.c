@@ -10,8 +10,10 @@
 
 #include "base/env.h"
 #include "base/log.h"
+#include "base/sys.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/mcast.h"
+#include "hca/exec/xrc_wire.h"
 #include "hca/process/counters.h"
 #include "hca/process/hca.h"
 #include "hca/verbs/carrier.h"
@@ -44,6 +46,8 @@ static bool await_room(void *owner, unsigned int socket)
 
 static void roce_free(struct roce *roce)
 {
+	for (uint32_t i = 0; i < roce->heir_count; i++)
+		sys_close(roce->heirs[i].fd);
 	net_receiver_fini(&roce->rx);
 	net_sender_fini(&roce->tx);
 	free(roce);
@@ -107,6 +111,9 @@ void roce_leave(struct hca *hca)
 	net_sender_leave(&roce->tx);
 	counters_leave(hca);
 	roce->rx.fd = -1;
+	for (uint32_t i = 0; i < roce->heir_count; i++)
+		sys_close(roce->heirs[i].fd);
+	atomic_store(&roce->heir_count, 0);
 	atomic_store(&roce->socket, ROCE_LEFT);
 	atomic_store(&roce->has_ready, 0);
 }
@@ -409,11 +416,9 @@ static bool fits_transport(const struct qp *qp, uint8_t opcode)
 	return transport == mine || transport == PACKET_CNP;
 }
 
-/* Hands an intact packet from the QP's peer to the transport core. */
-static enum roce_drop take_in(struct roce_qp *w, const struct packet *packet, uint64_t now)
-	REQUIRES(w->qp->lock)
+enum roce_drop roce_take_packet(struct roce_qp *w, const struct packet *packet)
 {
-	uint64_t dropped = tp_counters(roce_tp(w))->dropped;
+	uint64_t dropped = tp_counters(roce_tp(w))->dropped, now = w->qp->hca->roce->now;
 
 	if (unlikely(packet_transport(packet->opcode) == PACKET_CNP))
 		tp_congested(roce_tp(w), now);
@@ -443,7 +448,9 @@ static enum roce_drop connected_packet(struct qp *qp, const struct packet *packe
 		counters_rare(qp->hca, PUB_MARKED);
 		roce_notify(w, now);
 	}
-	return take_in(w, packet, now);
+	if (unlikely(qp->type == IBV_QPT_XRC_RECV))
+		return xrc_wire_packet(qp, packet);
+	return roce_take_packet(w, packet);
 }
 
 static enum roce_drop roce_handle(struct roce *roce, struct qp *qp, const struct packet *packet,
@@ -517,6 +524,8 @@ static const char *on_packet(void *arg, const struct packet *packet, const struc
 		return on_group(roce, packet, from);
 	struct qp *qp = roce->hca->qps[packet->dest_qpn & (LIMIT_QPS_PER_SLOT - 1)];
 
+	if (unlikely(packet->dest_qpn >> LIMIT_QP_BITS != roce->hca->slot))
+		qp = xrc_wire_qp(roce->hca, packet->dest_qpn);
 	enum roce_drop drop = roce_handle(roce, qp, packet, from);
 
 	if (likely(drop == ROCE_TAKEN))
@@ -525,10 +534,26 @@ static const char *on_packet(void *arg, const struct packet *packet, const struc
 	return drop_text[drop];
 }
 
-/* Takes in what is in the socket; bounded, since peers may fill it as quickly. */
+/* Receives once from each socket: the own one, and those of other slots. */
+static unsigned int receive_once(struct roce *roce)
+{
+	unsigned int n = net_receive(&roce->rx, on_packet, roce);
+	uint32_t heirs = atomic_load_explicit(&roce->heir_count, memory_order_relaxed);
+
+	for (uint32_t i = 0; unlikely(i < heirs); i++) {
+		int own = roce->rx.fd;
+
+		roce->rx.fd = roce->heirs[i].fd;
+		n += net_receive(&roce->rx, on_packet, roce);
+		roce->rx.fd = own;
+	}
+	return n;
+}
+
+/* Takes in what is in the sockets; bounded, since peers may fill it as quickly. */
 static void empty_socket(struct roce *roce)
 {
-	for (unsigned int i = 0; i < TAKE_IN && net_receive(&roce->rx, on_packet, roce); i++)
+	for (unsigned int i = 0; i < TAKE_IN && receive_once(roce); i++)
 		;
 }
 
@@ -550,7 +575,7 @@ unsigned int roce_pass(struct roce *roce)
 	if (roce_ready(roce))
 		n += send_ready(roce, roce->now);
 	if (likely(roce_hot(roce))) {
-		packets = net_receive(&roce->rx, on_packet, roce);
+		packets = receive_once(roce);
 		uint32_t empty = packets ? 0
 					 : atomic_load_explicit(&roce->empty_receives,
 								memory_order_relaxed) +
@@ -614,9 +639,74 @@ uint64_t roce_scan(struct roce *roce, uint64_t now)
 /* Packets that are in the socket already are reported as well: EPOLLIN is level-triggered. */
 static int roce_epoll(const struct roce *roce, int epoll, int change)
 {
-	struct epoll_event e = {.events = EPOLLIN | EPOLLONESHOT, .data.fd = roce->rx.fd};
+	int fd = roce->hca->roce_fd;
+	struct epoll_event e = {.events = EPOLLIN | EPOLLONESHOT, .data.fd = fd};
 
-	return epoll_ctl(epoll, change, roce->rx.fd, &e) < 0 ? -errno : 0;
+	return epoll_ctl(epoll, change, fd, &e) < 0 ? -errno : 0;
+}
+
+static void arm_heirs(struct roce *roce)
+{
+	lock_take(&roce->list_lock);
+	for (uint32_t i = 0; i < roce->heir_count; i++)
+		engine_await_packets(roce->hca, roce->heirs[i].fd);
+	lock_give(&roce->list_lock);
+}
+
+/* The place of a slot's socket; UINT32_MAX: there is none. list_lock is held. */
+static uint32_t heir_of(const struct roce *roce, uint32_t slot)
+{
+	for (uint32_t i = 0; i < roce->heir_count; i++)
+		if (roce->heirs[i].slot == slot)
+			return i;
+	return UINT32_MAX;
+}
+
+bool roce_inherits(struct roce *roce, uint32_t slot)
+{
+	lock_take(&roce->list_lock);
+	bool has = heir_of(roce, slot) != UINT32_MAX;
+
+	lock_give(&roce->list_lock);
+	return has;
+}
+
+int roce_inherit(struct roce *roce, uint32_t slot, int fd)
+{
+	int err = 0;
+
+	lock_take(&roce->hca->engine);
+	lock_take(&roce->list_lock);
+	if (roce->heir_count == ROCE_HEIRS)
+		err = -ENOSPC;
+	else if (heir_of(roce, slot) != UINT32_MAX)
+		err = -EALREADY;
+	else
+		roce->heirs[roce->heir_count++] = (struct roce_heir){slot, fd};
+	lock_give(&roce->list_lock);
+	lock_give(&roce->hca->engine);
+	if (err)
+		sys_close(fd);
+	else if (!engine_await_packets(roce->hca, fd))
+		log_error("wire: epoll: %s", strerror(errno));
+	return err;
+}
+
+void roce_disinherit(struct roce *roce, uint32_t slot)
+{
+	int fd = -1;
+
+	lock_take(&roce->list_lock);
+	uint32_t i = heir_of(roce, slot);
+
+	if (i != UINT32_MAX) {
+		fd = roce->heirs[i].fd;
+		roce->heirs[i] = roce->heirs[roce->heir_count - 1];
+		roce->heir_count--;
+	}
+	lock_give(&roce->list_lock);
+	if (fd >= 0)
+		sys_close(fd);
 }
 
 int roce_join(struct roce *roce, int epoll)
@@ -634,6 +724,8 @@ bool roce_arm(struct roce *roce)
 
 	if (err)
 		log_error("wire: epoll: %s", strerror(-err));
+	if (unlikely(atomic_load_explicit(&roce->heir_count, memory_order_relaxed)))
+		arm_heirs(roce);
 	/* This function stores COLD, then reads `scheduled`; roce_scan() writes `scheduled`, then
 	 * reads the socket's state: roce_scan() finds the socket cold, or this function that the
 	 * timers were left to pollers. */

@@ -54,6 +54,10 @@
  * socket enters the epoll before any thread may arm it, because two threads that both find it
  * missing would both add it.
  *
+ * A process may get the packets of another slot as well, whose process has ended and left XRC target
+ * queue pairs (exec/xrc_wire.h): `heirs`. Such a socket is read whenever the own one is, and armed
+ * when the own one becomes cold.
+ *
  * Flags:
  *   flag               set by                           cleared by
  *   roce_entry.in      roce_entry_enter()               roce_batch_next()
@@ -90,6 +94,14 @@ enum roce_drop {
 /* The UDP socket's states; see above. */
 enum roce_socket { ROCE_APART, ROCE_COLD, ROCE_HOT, ROCE_LEFT };
 
+/* The socket of another slot. */
+struct roce_heir {
+	uint32_t slot;
+	int fd;
+};
+
+enum { ROCE_HEIRS = 64 };
+
 struct roce {
 	struct hca *hca;
 	/* Used under hca.engine; the socket's lease reads its descriptor without it. */
@@ -111,6 +123,10 @@ struct roce {
 	uint64_t heard; /* ns: when the last packet came; under hca.engine */
 	uint64_t bulk;	/* ns: when at least ROCE_BULK packets came at once; under hca.engine */
 	_Atomic uint32_t empty_receives; /* consecutive empty receives */
+	/* Changed under hca.engine and list_lock. `heir_count` is atomic, because a thread that has
+	 * neither reads whether there are any. */
+	struct roce_heir heirs[ROCE_HEIRS];
+	_Atomic uint32_t heir_count;
 };
 
 /* Whether pollers look at the socket. */
@@ -184,6 +200,12 @@ unsigned int roce_pass(struct roce *roce);
 /* Takes in what has arrived until now, before a QP begins or stops receiving. */
 void roce_take_in(struct roce *roce);
 
+/* Hands an intact packet from the QP's peer to the transport core. ROCE_TAKEN or ROCE_DROP_STALE. */
+enum roce_drop roce_take_packet(struct roce_qp *w, const struct packet *packet)
+	REQUIRES(w->qp->lock);
+/* This process gets the packets of that slot no longer: closes the socket, if there is one. */
+void roce_disinherit(struct roce *roce, uint32_t slot);
+
 /* Whether the engine thread should stay awake: a packet came a moment ago, so the next one is
  * likely to come sooner than this thread could sleep and be woken. After a burst it stays awake for
  * longer, because a sender of long messages sends again only after it has read its
@@ -207,6 +229,10 @@ static inline bool roce_busy(const struct roce *roce)
 }
 
 /* ---- without locks */
+/* Whether this process has the socket of that slot. */
+bool roce_inherits(struct roce *roce, uint32_t slot);
+/* Takes over the socket of that slot, whose process has ended. 0 or -errno; `fd` is closed then. */
+int roce_inherit(struct roce *roce, uint32_t slot, int fd);
 /* Enters the socket into the engine thread's epoll, before that thread begins: cold. 0 or
  * -errno. */
 int roce_join(struct roce *roce, int epoll);
@@ -228,11 +254,15 @@ extern const struct tp_world roce_world;
 void roce_give_back(void *owner);
 /* Handles the core's events. Called after each input to the transport core, and after a burst. */
 void roce_pull_events(struct roce_qp *w) REQUIRES(w->qp->lock);
-/* Goes on with requests that waited behind one on memory windows, after events were pulled. */
+void xrc_wire_go_on(struct qp *qp) REQUIRES(qp->lock); /* exec/xrc_wire.h */
+/* Goes on with requests that waited behind one on memory windows, or packets that waited for
+ * answers, after events were pulled. */
 static inline void roce_continue(struct roce_qp *w) REQUIRES(w->qp->lock)
 {
 	if (unlikely(w->qp->sq.next != w->qp->sq.head))
 		sq_run(w->qp);
+	else if (unlikely(w->qp->type == IBV_QPT_XRC_RECV))
+		xrc_wire_go_on(w->qp);
 }
 /* Bytes that a QP sends before other QPs have their turn; the highest `patience`. */
 enum { ROCE_QUOTA = 128 * 1024, ROCE_PATIENCE = 3 };

@@ -427,6 +427,14 @@ static bool roce_expire(struct qp *qp, uint64_t now, uint64_t *next)
 	return false;
 }
 
+static void roce_resume(struct qp *qp)
+{
+	if (qp->type == IBV_QPT_XRC_RECV)
+		xrc_wire_go_on(qp);
+	else
+		sq_run(qp);
+}
+
 const struct carrier carrier_roce = {
 	.name = "roce",
 	.take_in_former = roce_take_in_former,
@@ -438,7 +446,7 @@ const struct carrier carrier_roce = {
 	.stop = roce_stop,
 	.disconnect = roce_disconnect,
 	.receive_posted = carrier_ignores,
-	.resume = sq_run,
+	.resume = roce_resume,
 	.expire = roce_expire,
 	.post = roce_post,
 	.withdraw = carrier_ignores_request,

@@ -104,6 +104,8 @@ void roce_give_back(void *owner)
 	struct roce_qp *w = owner;
 
 	lock_assert_held(&w->qp->lock);
+	if (!w->taken)
+		return; /* XRC: the process that had taken it has ended */
 	w->taken = false;
 	if (w->qp->type == IBV_QPT_XRC_RECV)
 		w->qp->srq = w->taken_from;
@@ -190,7 +192,14 @@ static enum tp_access roce_aim(void *owner, uint32_t srqn)
 	struct qp *qp = roce_owner_qp(owner);
 
 	lock_assert_held(&qp->lock);
-	return xrc_aim(qp, srqn) ? TP_ACCESS_OK : TP_ACCESS_REFUSED;
+	switch (xrc_aim(qp, srqn)) {
+	case XRC_HERE:
+		return TP_ACCESS_OK;
+	case XRC_ELSEWHERE:
+		return TP_ACCESS_ELSEWHERE;
+	default:
+		return TP_ACCESS_REFUSED;
+	}
 }
 
 static enum tp_access roce_invalidate(void *owner, uint32_t rkey)

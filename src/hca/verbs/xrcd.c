@@ -13,6 +13,7 @@
 #include "base/sys.h"
 #include "hca/engine/engine.h"
 #include "hca/exec/xrc_target.h"
+#include "hca/exec/xrc_wire.h"
 #include "hca/process/books.h"
 #include "hca/process/context.h"
 #include "hca/process/hca.h"
@@ -79,6 +80,8 @@ struct ibv_xrcd *xrcd_open(struct ibv_context *context, struct ibv_xrcd_init_att
 		if (attr->fd != -1)
 			err = xrcd_take_file(xrcd, attr->fd);
 	}
+	if (!err)
+		err = xrc_wire_begin(context_of(context)->hca);
 	if (!err)
 		err = xrcd_register(xrcd, context_of(context), (uint32_t)attr->oflags);
 	if (!err)

@@ -90,13 +90,6 @@ static const struct known on_context[] = {
 	ROW0(IB_USER_VERBS_CMD_MODIFY_SRQ, ib_uverbs_modify_srq),
 	ROW(IB_USER_VERBS_CMD_DESTROY_SRQ, ib_uverbs_destroy_srq, ib_uverbs_destroy_srq_resp),
 	ROW0(PROTO_DESTROY_CHANNEL, proto_handle),
-	ROW(PROTO_OPEN_XRCD, proto_open_xrcd, proto_open_xrcd_resp),
-	ROW0(IB_USER_VERBS_CMD_CLOSE_XRCD, ib_uverbs_close_xrcd),
-	ROW(IB_USER_VERBS_CMD_CREATE_XSRQ, ib_uverbs_create_xsrq, ib_uverbs_create_srq_resp),
-	ROW(IB_USER_VERBS_CMD_OPEN_QP, ib_uverbs_open_qp, ib_uverbs_create_qp_resp),
-	ROW(PROTO_XRC_QUERY, proto_xrc_query, proto_xrc_state),
-	ROW(PROTO_XRC_MODIFY, proto_xrc_modify, proto_xrc_state),
-	ROW(PROTO_XRC_RETURNS, proto_xrc_returns, proto_xrc_state),
 	ROW(PROTO_QUERY_GID, proto_query_gid, proto_query_gid_resp),
 	ROW(PROTO_IMPORT_PD, proto_handle, proto_import_pd_resp),
 	ROW0(PROTO_UNIMPORT_PD, proto_handle),
@@ -158,7 +151,7 @@ static void every_unknown_command(void **state)
 		int known = number == IB_USER_VERBS_CMD_GET_CONTEXT || number == PROTO_ATTACH ||
 			    number == PROTO_LINK || number == PROTO_UNLINK ||
 			    number == PROTO_LIST_DEVICES || number == PROTO_LINK_RETURN ||
-			    number == PROTO_RETURNED || number == PROTO_XRC_REPORT;
+			    number == PROTO_RETURNED;
 
 		for (size_t i = 0; i < ON_CONTEXT; i++)
 			known |= on_context[i].command == number;

@@ -57,6 +57,16 @@ static enum ibv_wc_status world_check(void *owner, uint32_t count)
 	return s->bad_segments ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS;
 }
 
+static enum tp_access world_aim(void *owner, uint32_t srqn)
+{
+	struct stage *s = owner;
+
+	say(s, "aim %u", srqn);
+	if (srqn == s->elsewhere)
+		return TP_ACCESS_ELSEWHERE;
+	return srqn == s->no_srq ? TP_ACCESS_REFUSED : TP_ACCESS_OK;
+}
+
 static enum tp_take world_receive_take(void *owner, uint32_t *room)
 {
 	struct stage *s = owner;
@@ -152,6 +162,7 @@ static const struct tp_world world = {
 	.fetch = world_fetch,
 	.check = world_check,
 	.deliver = world_deliver,
+	.aim = world_aim,
 	.receive_take = world_receive_take,
 	.receive_place = world_receive_place,
 	.receive_back = world_receive_back,
@@ -218,7 +229,8 @@ static struct stage *begin(enum ibv_qp_type type, const struct ibv_qp_attr *attr
 		tp_keep_early(s->tp, s->early);
 	}
 	tp_receive_ready(s->tp, &path, attr);
-	tp_send_ready(s->tp, attr);
+	if (type != IBV_QPT_XRC_RECV)
+		tp_send_ready(s->tp, attr);
 	return s;
 }
 
@@ -229,7 +241,12 @@ struct stage *stage_with(enum ibv_qp_type type, const struct ibv_qp_attr *attr)
 
 struct stage *stage_keeping(void)
 {
-	return begin(IBV_QPT_RC, &stage_attr, true);
+	return stage_keeping_as(IBV_QPT_RC);
+}
+
+struct stage *stage_keeping_as(enum ibv_qp_type type)
+{
+	return begin(type, &stage_attr, true);
 }
 
 void peer_drops(struct stage *s)
@@ -270,6 +287,8 @@ void arrives(struct stage *s, struct packet p)
 
 	if (s->tp->type == IBV_QPT_UC)
 		p.opcode |= PACKET_UC;
+	else if (s->tp->type != IBV_QPT_RC)
+		p.opcode |= PACKET_XRC;
 	p.pkey = WIRE_PKEY;
 	p.dest_qpn = 0x11;
 	uint32_t size = packet_encode(&p, bytes) + p.length + packet_padding(p.length);

@@ -7,6 +7,7 @@
  *   "take", "place 0+256", "place 256+4 last", "receive 260 0" (bytes, status), "back"
  *   "write 1000+256", "read 1000+256", "atomic 1000", "invalidate 7", "refused 3", "established"
  *   "deliver 0 0+256", "deliver 0 256+4 last"
+ *   "aim 5" (XRC: an SRQ's number)
  */
 #ifndef VERBENA_TESTS_UNIT_TRANSPORT_STAGE_H
 #define VERBENA_TESTS_UNIT_TRANSPORT_STAGE_H
@@ -36,6 +37,7 @@ struct stage {
 	bool bad_receive, bad_segments, no_fetch, no_deliver, no_place, no_memory;
 	enum tp_access access; /* for addresses beyond MEMORY: TP_ACCESS_REFUSED */
 	uint64_t word;	       /* the target of atomics */
+	uint32_t no_srq, elsewhere; /* XRC: the number of no SRQ, and of another process's */
 	bool stops_at_receive; /* ... also when a receive completes */
 	uint8_t sent[WIRE_PACKET_MAX + WIRE_ICRC];
 	struct packet out; /* the last packet of tp_next */
@@ -46,6 +48,7 @@ struct stage *stage_begin(enum ibv_qp_type type);
 struct stage *stage_with(enum ibv_qp_type type, const struct ibv_qp_attr *attr);
 /* RC that keeps out-of-order packets; otherwise they are dropped. */
 struct stage *stage_keeping(void);
+struct stage *stage_keeping_as(enum ibv_qp_type type);
 /* Makes the requester know that the peer drops out-of-order packets. */
 void peer_drops(struct stage *s);
 void stage_end(struct stage *s);

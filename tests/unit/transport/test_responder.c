@@ -251,7 +251,7 @@ static void early_places(void **state)
 		ARRIVES(s, .opcode = OP_WRITE_ONLY, .psn = R(i), .addr = 8, .dma_length = 4,
 			PAYLOAD(4));
 	assert_int_equal(s->tp->early.count, 0);
-	assert_int_equal(s->tp->responder.expected, R(places + 3));
+	assert_int_equal(s->tp->responder->expected, R(places + 3));
 	assert_string_equal(s->said + strlen(s->said) - strlen(TAKEN), TAKEN);
 	s->said[0] = '\0';
 	stage_end(s);
@@ -779,7 +779,7 @@ static void acknowledges_no_answer(void **state)
 static void acknowledges_nothing_old(void **state)
 {
 	struct stage *s = stage_begin(IBV_QPT_RC);
-	struct responder *r = &s->tp->responder;
+	struct responder *r = s->tp->responder;
 	uint32_t psn = psn_add(R(1), TP_ANSWERED_MAX - 2);
 
 	(void)state;
