@@ -298,20 +298,37 @@ static void found_kinds(struct rig *rig)
 
 /* ------------------------------------------------------------------ what only a mapping does */
 
+/* A pair, and B's memory in a file: `*at` and `*fd`, which stay as they are for A. False, and
+ * nothing is open, where processes don't map each other's memory. */
+static bool file_pair(struct end *end, struct rig *rig, uint8_t **at, int *fd)
+{
+	if (!two_that_map(rig))
+		return false;
+	end_pair(end, rig, NULL);
+	if (rig->role == RIG_B)
+		*at = in_memory_file(rig, fd, NULL);
+	return true;
+}
+
+static void file_pair_close(struct end *end, uint8_t *at, int fd)
+{
+	if (at)
+		munmap(at, 2 * BYTES);
+	if (fd >= 0)
+		close(fd);
+	end_close(end);
+}
+
 /* While B is stopped, all operations on its memory go on. */
 static void found_stopped(struct rig *rig)
 {
 	struct found found;
 	struct end end;
 	uint8_t *at = NULL;
-	char path[1] = "";
 	int fd = -1;
 
-	if (!two_that_map(rig))
+	if (!file_pair(&end, rig, &at, &fd))
 		return;
-	end_pair(&end, rig, NULL);
-	if (rig->role == RIG_B)
-		at = in_memory_file(rig, &fd, path);
 	found_register(&found, &end, at, ALL_RIGHTS);
 	if (rig->role == RIG_A) {
 		await_mapping(&end, &found, IBV_WR_RDMA_WRITE);
@@ -332,10 +349,7 @@ static void found_stopped(struct rig *rig)
 	if (rig->role == RIG_B)
 		CHECK_EQ(rig, at[0], OLD);
 	end_region(&end, &found, true);
-	if (at)
-		munmap(at, 2 * BYTES);
-	close(fd);
-	end_close(&end);
+	file_pair_close(&end, at, fd);
 }
 
 /* A region that grants READs only can't be written, by any fault of the initiator. */
@@ -344,16 +358,12 @@ static void found_read_only(struct rig *rig)
 	struct found found;
 	struct end end;
 	uint8_t *at = NULL;
-	char path[1] = "";
 	int fd = -1;
 
-	if (!two_that_map(rig))
+	if (!file_pair(&end, rig, &at, &fd))
 		return;
-	end_pair(&end, rig, NULL);
-	if (rig->role == RIG_B) {
-		at = in_memory_file(rig, &fd, path);
+	if (rig->role == RIG_B)
 		at[BYTES - 1] = OLD;
-	}
 	found_register(&found, &end, at, IBV_ACCESS_REMOTE_READ);
 	if (rig->role == RIG_A) {
 		await_mapping(&end, &found, IBV_WR_RDMA_READ);
@@ -362,10 +372,7 @@ static void found_read_only(struct rig *rig)
 	}
 	rig_sync(rig);
 	end_region(&end, &found, true);
-	if (at)
-		munmap(at, 2 * BYTES);
-	close(fd);
-	end_close(&end);
+	file_pair_close(&end, at, fd);
 }
 
 /* A child of A's has no mapping of B's memory, however it is made. */
@@ -374,14 +381,10 @@ static void found_not_inherited(struct rig *rig)
 	struct found found;
 	struct end end;
 	uint8_t *at = NULL;
-	char path[1] = "";
 	int fd = -1, status;
 
-	if (!two_that_map(rig))
+	if (!file_pair(&end, rig, &at, &fd))
 		return;
-	end_pair(&end, rig, NULL);
-	if (rig->role == RIG_B)
-		at = in_memory_file(rig, &fd, path);
 	found_register(&found, &end, at, ALL_RIGHTS);
 	if (rig->role == RIG_A) {
 		await_mapping(&end, &found, IBV_WR_RDMA_WRITE);
@@ -401,10 +404,7 @@ static void found_not_inherited(struct rig *rig)
 	if (rig->role == RIG_B)
 		CHECK_EQ(rig, at[0], OLD);
 	end_region(&end, &found, true);
-	if (at)
-		munmap(at, 2 * BYTES);
-	close(fd);
-	end_close(&end);
+	file_pair_close(&end, at, fd);
 }
 
 /* ------------------------------------------------------------------ replaced memory */
@@ -415,16 +415,12 @@ static void found_replaced(struct rig *rig)
 	struct found found;
 	struct end end;
 	uint8_t *at = NULL, *file = NULL;
-	char path[1] = "";
 	int fd = -1;
 
-	if (!two_that_map(rig))
+	if (!file_pair(&end, rig, &at, &fd))
 		return;
-	end_pair(&end, rig, NULL);
-	if (rig->role == RIG_B) {
-		at = in_memory_file(rig, &fd, path);
+	if (rig->role == RIG_B)
 		file = map_at(rig, NULL, 2 * BYTES, fd, 0);
-	}
 	found_register(&found, &end, at, ALL_RIGHTS);
 	if (rig->role == RIG_A)
 		await_mapping(&end, &found, IBV_WR_RDMA_WRITE);
@@ -449,12 +445,9 @@ static void found_replaced(struct rig *rig)
 		CHECK_EQ(rig, file[0], OLD);
 	}
 	end_region(&end, &found, true);
-	if (at) {
-		munmap(at, 2 * BYTES);
+	if (file)
 		munmap(file, 2 * BYTES);
-	}
-	close(fd);
-	end_close(&end);
+	file_pair_close(&end, at, fd);
 }
 
 /* B replaces it by another file before A has mapped it: A notices, and operations are refused. */
@@ -464,14 +457,10 @@ static void found_replaced_before(struct rig *rig)
 	struct found found;
 	struct end end;
 	uint8_t *at = NULL;
-	char path[1] = "";
 	int fd = -1, other = -1;
 
-	if (!two_that_map(rig))
+	if (!file_pair(&end, rig, &at, &fd))
 		return;
-	end_pair(&end, rig, NULL);
-	if (rig->role == RIG_B)
-		at = in_memory_file(rig, &fd, path);
 	found_register(&found, &end, at, ALL_RIGHTS);
 	if (rig->role == RIG_B) {
 		other = memfd_create("other", MFD_CLOEXEC);
@@ -498,11 +487,9 @@ static void found_replaced_before(struct rig *rig)
 	rig_sync(rig);
 	if (rig->role == RIG_B) {
 		OK(rig, ibv_dereg_mr(found.mr));
-		munmap(at, 2 * BYTES);
 		close(other);
 	}
-	close(fd);
-	end_close(&end);
+	file_pair_close(&end, at, fd);
 }
 
 /* The file shrinks under A's mapping: an error, and A lives. */
@@ -511,14 +498,10 @@ static void found_truncated(struct rig *rig)
 	struct found found;
 	struct end end;
 	uint8_t *at = NULL;
-	char path[1] = "";
 	int fd = -1;
 
-	if (!two_that_map(rig))
+	if (!file_pair(&end, rig, &at, &fd))
 		return;
-	end_pair(&end, rig, NULL);
-	if (rig->role == RIG_B)
-		at = in_memory_file(rig, &fd, path);
 	found_register(&found, &end, at, ALL_RIGHTS);
 	if (rig->role == RIG_A)
 		await_mapping(&end, &found, IBV_WR_RDMA_WRITE);
@@ -531,12 +514,9 @@ static void found_truncated(struct rig *rig)
 	else
 		event_expect(rig, IBV_EVENT_QP_ACCESS_ERR, end.qp);
 	rig_sync(rig);
-	if (rig->role == RIG_B) {
+	if (rig->role == RIG_B)
 		OK(rig, ibv_dereg_mr(found.mr));
-		munmap(at, 2 * BYTES);
-	}
-	close(fd);
-	end_close(&end);
+	file_pair_close(&end, at, fd);
 }
 
 /* A's fcntl() lock on a file that it maps for a peer stays, though the library opens and closes
@@ -575,12 +555,9 @@ static void found_keeps_locks(struct rig *rig)
 		CHECK_EQ(rig, lock.l_pid, found.theirs.pid);
 	}
 	end_region(&end, &found, true);
-	if (rig->role == RIG_B) {
+	if (rig->role == RIG_B)
 		unlink(mine.path);
-		munmap(at, 2 * BYTES);
-	}
-	close(fd);
-	end_close(&end);
+	file_pair_close(&end, at, fd);
 }
 
 const struct rig_test found_tests[] = {
