@@ -23,13 +23,13 @@
  * sends, and the way's latency is added at its end. So a piece that is still on its way doesn't
  * keep others from using the port before it arrives.
  *
- * Who writes what:
+ * Which process writes what:
  *   the clocks       every process on a node, at any moment, without locks
  *   touched          likewise; only sets bits
  *   nothing else     the memory is made, zero, by verbena-fabric, which only reads `touched` and
  *                    `waited`
- * Who may end when: any process at any moment. A clock is never held: it says until when a port is
- * in use, and that time passes without anybody's help. verbena-fabric isn't needed; when it is
+ * Any process may end at any moment. A clock is never held: it says until when a port is in use,
+ * and that time passes without the help of any process. verbena-fabric isn't needed; when it is
  * started again, it makes new memory, which the processes map in place of the old one.
  *
  * What a hostile process can do: write any value at any moment. A value further ahead than

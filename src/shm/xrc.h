@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The table of XRC target queue pairs (docs/xrc.md): which there are on this host, in what state,
- * connected to whom. It is a part of the table of groups (groups.h), the memory file that the
- * daemon makes and each process maps read-only.
+ * connected to which initiator. It is a part of the table of groups (groups.h), the memory file
+ * that the daemon makes and each process maps read-only.
  *
  * Written by: the daemon's thread only, by the commands of processes that have the queue pair open.
  * Read by: initiators on this host, and the processes that execute their requests, at any time and
  * without a lock.
  * All accesses are relaxed. The daemon writes an entry before it answers the command that changed
- * it, and the system calls of the answer order the two for whoever learns of the change by it. A
- * thread that reads an entry while it changes sees some old words and some new ones: its request
- * waits, or is refused or dropped by the process that executes it, which looks as well. So the
- * worst is what happens to a request that arrives just before or just after the change.
+ * it, and the system calls of the answer order the two for each process that learns of the change
+ * by it. A thread that reads an entry while it changes sees some old words and some new ones: its
+ * request waits, or is refused or dropped by the process that executes it, which reads the entry as
+ * well. So the worst is what happens to a request that arrives just before or just after the
+ * change.
  *
  * An entry's place depends on a hash of the number: a bucket of XRC_WAYS places. An entry that has
  * ended has the key 0.

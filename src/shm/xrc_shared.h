@@ -7,7 +7,7 @@
  * each of the user's processes that opens a domain. The daemon never reads or maps it: it gives a
  * place to each target queue pair at each RESET (proto_xrc_state.place), and empties places that it
  * takes back. A place isn't given out again soon, so a process that hasn't heard of a RESET yet
- * works on a place that nobody looks at.
+ * works on a place that no other process reads.
  *
  *   written    by                                                     and then
  *   is, responder  the process that gets the packets, when it begins  epoch (release) [Y1]

@@ -112,7 +112,8 @@ enum { STREAM = 100000, PLACES = 64, PAUSE_EVERY = 5000, STREAM_ROUNDS = 5, GAP_
  * Whether the process got a processor as often as the rule of datagram_wait.h asks for. A sender
  * waits LATE_MS * 2 at once, and for a budget of time in all, which each datagram and the time that
  * passes add to. Each side counts the time in which it didn't poll, against half of both, because
- * the other side may be away as well. Time in which it polled in vain isn't its fault.
+ * the other side may be away as well. Time in which a side polled and found no datagram doesn't
+ * count against it.
  */
 struct presence {
 	double at, left_ms; /* when it polled last; what is left of its half of the budget */

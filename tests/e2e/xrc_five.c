@@ -285,7 +285,7 @@ static void start(uint32_t i)
 		member_run(i, seed);
 }
 
-/* Nobody ends but by this process. */
+/* Each member that runs is alive: only this process ends members. */
 static void all_live(void)
 {
 	for (uint32_t i = 0; i < FIVE; i++)

@@ -170,7 +170,7 @@ def restarts(fabric):
 
 
 def refusals(fabric):
-    """No node has the address; nobody listens; there is no subnet manager."""
+    """No node has the address; no program listens; there is no subnet manager."""
     need("rping")
     start(fabric, addressed(), manager=None)
     out = run(fabric, "H2", "rping", "-c", "-C", "1", "-a", "10.0.0.3", code=None)
@@ -180,7 +180,7 @@ def refusals(fabric):
     require("ADDR_ERROR" in out, out)
     spawn(fabric, "H3", "rping", "-s", "-p", "9999")
     for _ in range(2):
-        # Before that program has its node's connection manager, nobody answers, for a while.
+        # No answer comes for a while: until that program has its node's connection manager.
         out = run(fabric, "H2", "rping", "-c", "-C", "1", "-a", "10.0.0.3", code=None)
         if "REJECTED" in out:
             break

@@ -104,8 +104,8 @@ def pair(fabric, server, client, program, *options, code=0):
 
 
 def pair_by_address(fabric, server, client, server_words, client_words):
-    """A server and its client, which connects again while nobody listens yet. Returns what both
-    printed, the client first."""
+    """A server and its client, which connects again while the server doesn't listen yet. Returns
+    what both printed, the client first."""
     first = spawn(fabric, server, *server_words)
     out, code = "", 1
     for _ in range(100):

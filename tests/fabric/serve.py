@@ -188,7 +188,7 @@ def what_cannot_be_served(fabric):
         code, text = serve("--serve", where)
         require(code == 1 and where in text, f"{where}: {code} {text}")
     require(serve("--serve", "0", "--svg", "x")[0] == 2, "two ways at once")
-    # A file that isn't a socket stays; a socket at which nobody listens doesn't hinder.
+    # A file that isn't a socket stays; a socket at which no program listens doesn't hinder.
     path = os.path.join(fabric.folder, "file")
     with open(path, "w", encoding="ascii") as file:
         file.write("x")
