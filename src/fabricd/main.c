@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* verbena-fabric: options, becoming a daemon, and the process's life. */
+#include "base/background.h"
 #include "base/log.h"
 #include "client/rundir.h"
 #include "fabricd/server.h"
@@ -101,42 +102,15 @@ static int options_read(int argc, char **argv, struct wishes *wishes)
 
 /* Becoming a daemon ---------------------------------------------------------------------------- */
 
-/* Returns in the child, with the pipe's end that tells the parent; the parent waits there. */
-static int process_detach(void)
-{
-	int ends[2];
-	char word = 1;
-	pid_t child;
-
-	if (pipe2(ends, O_CLOEXEC) < 0)
-		return -errno;
-	child = fork();
-	if (child < 0)
-		return -errno;
-	if (child) {
-		close(ends[1]);
-		/* No byte: the child has ended, and has said why. */
-		_exit(read(ends[0], &word, 1) == 1 ? 0 : 1);
-	}
-	close(ends[0]);
-	setsid();
-	return ends[1];
-}
-
 /* From now on messages go to a file, and the terminal is left alone. */
 static void process_settle(const struct server *server, int parent)
 {
 	int log = openat(server->directory, "fabric.log",
 			 O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-	int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
 
 	if (log >= 0)
 		log_open(log, "verbena-fabric");
-	for (int fd = 0; nothing >= 0 && fd < 3; fd++)
-		dup2(nothing, fd);
-	if (write(parent, "1", 1) != 1)
-		log_warn("the process that started the fabric has ended");
-	close(parent);
+	background_settle(parent, -1, "fabric");
 }
 
 /* The process's life --------------------------------------------------------------------------- */
@@ -202,9 +176,11 @@ int main(int argc, char **argv)
 		return stop - 1;
 	log_open(STDERR_FILENO, "verbena-fabric");
 	if (wishes.detaches) {
-		parent = process_detach();
-		if (parent < 0)
+		parent = background_enter();
+		if (parent < 0) {
+			log_error("cannot go on in the background: %s", strerror(-parent));
 			return 1;
+		}
 	}
 	if (getrandom(&server.random, sizeof server.random, 0) != sizeof server.random)
 		server.random = server_now_ms();

@@ -4,6 +4,7 @@
  * and deadlines. When the device goes away (verbena-fabric ended), the program tries for some
  * seconds to open it again, since `verbena fabric up --resume` brings it back.
  */
+#include "base/background.h"
 #include "base/log.h"
 #include "client/rundir.h"
 #include "smd/files.h"
@@ -378,41 +379,14 @@ static int manager_begin(struct program *program)
 	return result;
 }
 
-/* Returns in the child; the parent waits there for the subnet to be up. */
-static int background_enter(void)
-{
-	char word;
-	int ends[2];
-	pid_t child;
-
-	if (pipe2(ends, O_CLOEXEC) < 0)
-		return -errno;
-	child = fork();
-	if (child < 0)
-		return -errno;
-	if (child) {
-		close(ends[1]);
-		_exit(read(ends[0], &word, 1) == 1 ? 0 : 1);
-	}
-	close(ends[0]);
-	setsid();
-	return ends[1];
-}
-
 /* The terminal is left alone from now on. */
-static void background_settle(struct program *program, const char *log_path)
+static void terminal_leave(struct program *program, const char *log_path)
 {
 	int file = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-	int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-	if (nothing >= 0) {
-		dup2(nothing, STDIN_FILENO);
-		dup2(nothing, STDOUT_FILENO);
-		dup2(file >= 0 ? file : nothing, STDERR_FILENO);
-	}
-	if (write(program->parent, "1", 1) != 1)
-		log_warn("the process that started the manager has ended");
-	close(program->parent);
+	background_settle(program->parent, file, "manager");
+	if (file >= 0)
+		close(file);
 	program->parent = -1;
 }
 
@@ -473,7 +447,7 @@ static void progress_note(struct program *program, const char *log_path)
 		return;
 	program->has_begun = true;
 	if (program->parent >= 0)
-		background_settle(program, log_path);
+		terminal_leave(program, log_path);
 	if (program->wishes.is_once)
 		is_over = 1;
 }
@@ -503,7 +477,14 @@ int main(int argc, char **argv)
 	if (result)
 		return result - 1;
 	log_open(STDERR_FILENO, "verbena-sm");
-	program.parent = program.wishes.detaches ? background_enter() : -1;
+	program.parent = -1;
+	if (program.wishes.detaches) {
+		program.parent = background_enter();
+		if (program.parent < 0) {
+			log_error("cannot go on in the background: %s", strerror(-program.parent));
+			return 1;
+		}
+	}
 	umask(077);
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGINT, &action, NULL);

@@ -12,7 +12,7 @@ import sys
 import time
 import xml.etree.ElementTree as xml
 
-from stage import BUILD, PATIENCE, SMALL, main, poll_until, require
+from stage import BUILD, PATIENCE, SMALL, exchange, main, poll_until, require
 
 VERBENA = os.path.join(BUILD, "bin", "verbena")
 
@@ -39,20 +39,7 @@ class Server:
 
     def raw(self, data):
         """What the server answers to bytes."""
-        with self.connect() as connection:
-            try:
-                connection.sendall(data)
-            except OSError:
-                pass
-            answer = b""
-            while True:
-                try:
-                    part = connection.recv(1 << 16)
-                except ConnectionError:
-                    return answer
-                if not part:
-                    return answer
-                answer += part
+        return exchange(self.connect(), data)
 
     def get(self, path, method="GET", host=None):
         """(status, head, body)"""

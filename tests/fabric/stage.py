@@ -31,6 +31,25 @@ def require(condition, text):
         raise Failure(text)
 
 
+def exchange(connection, data):
+    """What a server answers to bytes until it closes the connection; b"": nothing. The server may
+    close it before it has read all of them."""
+    with connection:
+        try:
+            connection.sendall(data)
+        except OSError:
+            pass
+        answer = b""
+        while True:
+            try:
+                part = connection.recv(1 << 16)
+            except ConnectionError:
+                return answer
+            if not part:
+                return answer
+            answer += part
+
+
 def need(*names):
     """Ends the test as skipped when a program isn't installed."""
     missing = [name for name in names if not shutil.which(name)]
@@ -143,20 +162,7 @@ class Fabric:
 
     def ask_raw(self, data):
         """What the control socket answers to bytes; b"": nothing."""
-        with self.control() as connection:
-            try:
-                connection.sendall(data)
-            except OSError:
-                pass
-            answer = b""
-            while True:
-                try:
-                    part = connection.recv(1 << 16)
-                except ConnectionError:
-                    return answer
-                if not part:
-                    return answer
-                answer += part
+        return exchange(self.control(), data)
 
     def ask(self, **request):
         answer = json.loads(self.ask_raw(json.dumps(request).encode() + b"\n"))
