@@ -162,6 +162,11 @@ def groups_and_qps(stage):
     stage.run(os.path.join(BUILD, "tests", "e2e", "cm_groups"), address(stage), seconds=30)
 
 
+def gids(stage):
+    """Addresses of the family AF_IB on Ethernet."""
+    stage.run(os.path.join(BUILD, "tests", "e2e", "cm_gids"), address(stage), seconds=30)
+
+
 def options_and_srqs(stage):
     """Options of identifiers, their SRQs and CQs, right and wrong."""
     stage.run(os.path.join(BUILD, "tests", "e2e", "cm_options"), address(stage), seconds=30)
@@ -297,6 +302,7 @@ def connections(suite, stage):
     suite.case("a port that is taken", taken, stage)
     suite.case("a channel that ends while it is used", channel_ends, stage)
     suite.case("a group that outlives a QP", groups_and_qps, stage)
+    suite.case("GIDs instead of IP addresses", gids, stage)
     suite.case("options and SRQs", options_and_srqs, stage)
     suite.case("an address of nobody's", no_device, stage)
 

@@ -12,7 +12,7 @@ bool cm_address_is_ib(const union cm_address *address)
 	return address->any.sa_family == CM_AF_IB;
 }
 
-bool cm_address_take(const struct cm_id *id, const void *bytes, size_t size, union cm_address *out)
+bool cm_address_take(const void *bytes, size_t size, union cm_address *out)
 {
 	union cm_address a = {0};
 
@@ -21,7 +21,7 @@ bool cm_address_take(const struct cm_id *id, const void *bytes, size_t size, uni
 	memcpy(&a, bytes, size);
 	if ((a.any.sa_family != AF_INET || size < sizeof(a.four)) &&
 	    (a.any.sa_family != AF_INET6 || size < sizeof(a.six)) &&
-	    (!cm_address_is_ib(&a) || size < sizeof(a.ib) || !cm_id_node(id)))
+	    (!cm_address_is_ib(&a) || size < sizeof(a.ib)))
 		return false;
 	*out = a;
 	return true;

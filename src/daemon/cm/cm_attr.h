@@ -12,6 +12,9 @@ struct proto_cm_event;
 /* The queue key of the RDMA CM's datagrams (RDMA_UDP_QKEY). */
 #define CM_UDP_QKEY 0x01234567u
 
+/* The P_Key of its connection: on Ethernet the default one. */
+uint16_t cm_id_pkey(const struct cm_id *id);
+
 /* Fills in the address of the peer. */
 void cm_attr_fill_ah(const struct cm_id *id, struct ib_uverbs_ah_attr *attr);
 

@@ -357,7 +357,8 @@ static int cm_mad_refusal(const struct cm_mad *mad, bool no_listener)
 }
 
 /* The listener for a request, at a node or on the host; NULL: none. `ip`: the request's addresses;
- * NULL: it has none, so that it can only be for a listener of a node that is bound to a GID. */
+ * NULL: it has none, so that it can only be for a listener with an address AF_IB: at a node one
+ * that is bound to a GID or to any, on the host one that is bound to any. */
 static struct cm_id *find_listener(struct cm_service *service, const struct cm_path *path,
 				   const struct cm_mad *mad, const struct cm_ip *ip)
 {
@@ -377,7 +378,7 @@ static struct cm_id *find_listener(struct cm_service *service, const struct cm_p
 	if (ip)
 		listener = cm_ports_listener(ports, port_space, (uint16_t)mad->service_id,
 					     ip->destination);
-	else if (node)
+	else
 		listener = cm_ports_listener_ib(ports, port_space, (uint16_t)mad->service_id,
 						path->local);
 	return listener && listener->type == type ? listener : NULL;
@@ -390,17 +391,17 @@ static bool cm_id_fill_request(struct cm_id *id, const struct cm_endpoint *endpo
 {
 	uint32_t scope = endpoint->path.ifindex;
 
+	id->path = endpoint->path;
 	if (ip) {
 		cm_address_from_gid(ip->destination, ip->version, (uint16_t)mad->service_id, scope,
 				    &id->source);
 		cm_address_from_gid(ip->source, ip->version, ip->port, scope, &id->destination);
 	} else {
-		const struct cm_path *path = &endpoint->path;
+		uint16_t pkey = cm_id_pkey(id);
 
-		cm_address_from_ib(path->local, path->pkey, mad->service_id, &id->source);
-		cm_address_from_ib(path->remote, path->pkey, 0, &id->destination);
+		cm_address_from_ib(id->path.local, pkey, mad->service_id, &id->source);
+		cm_address_from_ib(id->path.remote, pkey, 0, &id->destination);
 	}
-	id->path = endpoint->path;
 	id->state = ID_CONNECT;
 	return cm_id_take_device(id);
 }

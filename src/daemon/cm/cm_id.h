@@ -132,9 +132,9 @@ bool cm_gid_is_loopback(const uint8_t gid[16]);
 
 /* Addresses. */
 
-/* Copies an address. False: none that the identifier can have (IPv4, IPv6, on a node AF_IB), or of
- * the wrong size. */
-bool cm_address_take(const struct cm_id *id, const void *bytes, size_t size, union cm_address *out);
+/* Copies an address. False: none that an identifier can have (IPv4, IPv6, AF_IB), or of the wrong
+ * size. */
+bool cm_address_take(const void *bytes, size_t size, union cm_address *out);
 bool cm_address_is_ib(const union cm_address *address);
 socklen_t cm_address_size(const union cm_address *address);
 uint16_t cm_address_port(const union cm_address *address);

@@ -228,7 +228,8 @@ static int take_group(const struct cm_id *id, const struct rdma_ucm_join_mcast *
 	union cm_address address;
 
 	if (body->addr_size > sizeof(body->addr) ||
-	    !cm_address_take(id, &body->addr, body->addr_size, &address))
+	    !cm_address_take(&body->addr, body->addr_size, &address) ||
+	    (cm_address_is_ib(&address) && !cm_id_node(id)))
 		return -EINVAL;
 	cm_address_gid(&address, gid);
 	return flow_is_multicast(gid) ? 0 : -EINVAL;

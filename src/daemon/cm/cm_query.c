@@ -33,7 +33,7 @@ static uint8_t cm_id_port_number(const struct cm_id *id)
 	return node ? node->tables.ports[node->port].number : DEVICE_PORT;
 }
 
-static uint16_t cm_id_pkey(const struct cm_id *id)
+uint16_t cm_id_pkey(const struct cm_id *id)
 {
 	return id->path.node ? id->path.pkey : PKEY;
 }

@@ -45,6 +45,15 @@ static int bind_port(struct cm_id *id)
 	return cm_ports_bind(cm_id_ports(id), id, client->conn->user->uid == 0);
 }
 
+/* The device of an address that a program binds. As in Linux, a device on Ethernet isn't found by
+ * the address family AF_IB (-ENODEV), though its GIDs are known. */
+static int bind_device(struct cm_id *id)
+{
+	if (cm_address_is_ib(&id->source) && !cm_id_node(id))
+		return -ENODEV;
+	return take_device(id) ? -EADDRNOTAVAIL : 0;
+}
+
 static int bind_id(struct cm_id *id, const union cm_address *address)
 {
 	uint16_t space = id->port_space;
@@ -60,7 +69,7 @@ static int bind_id(struct cm_id *id, const union cm_address *address)
 	if (!id->family_set)
 		id->family_only =
 			address->any.sa_family == AF_INET6 && cm_id_service(id)->ports.v6_only;
-	int err = cm_address_is_any(address) || take_device(id) == 0 ? 0 : -EADDRNOTAVAIL;
+	int err = cm_address_is_any(address) ? 0 : bind_device(id);
 
 	/* As in Linux: it takes a device when it is resolved. A program (libfabric) sees by that
 	 * that other hosts can't reach it there. */
@@ -95,7 +104,7 @@ int cm_command_bind(struct cm_request *request, void *response)
 	if (!id || body->reserved)
 		return -EINVAL;
 	if (body->addr_size > sizeof(body->addr) ||
-	    !cm_address_take(id, &body->addr, body->addr_size, &address))
+	    !cm_address_take(&body->addr, body->addr_size, &address))
 		return -EAFNOSUPPORT;
 	return bind_id(id, &address);
 }
@@ -263,7 +272,7 @@ static int cm_id_resolve(struct cm_id *id, const union cm_address *to, uint32_t 
 {
 	id->destination = *to;
 	if (cm_address_is_ib(to))
-		return resolve_ib(id, cm_id_node(id));
+		return cm_id_node(id) ? resolve_ib(id, cm_id_node(id)) : -ENODEV;
 	if (cm_address_is_any(to))
 		set_loopback(&id->destination);
 	if (cm_id_node(id))
@@ -304,8 +313,8 @@ int cm_command_resolve_addr(struct cm_request *request, void *response)
 	if (!id || body->reserved)
 		return -EINVAL;
 	if (body->dst_size > sizeof(body->dst_addr) || body->src_size > sizeof(body->src_addr) ||
-	    !cm_address_take(id, &body->dst_addr, body->dst_size, &to) ||
-	    (body->src_size && !cm_address_take(id, &body->src_addr, body->src_size, &from)))
+	    !cm_address_take(&body->dst_addr, body->dst_size, &to) ||
+	    (body->src_size && !cm_address_take(&body->src_addr, body->src_size, &from)))
 		return -EAFNOSUPPORT;
 	if (from.any.sa_family && from.any.sa_family != to.any.sa_family)
 		return -EINVAL;

@@ -114,7 +114,7 @@ static bool cm_mad_is_early(const struct cm_service *service, const struct at_ho
 		cm_node_address(node, 6, address);
 	return cm_ports_heard(ports, port, &asker) &&
 	       !cm_ports_listener(ports, port_space, port, address) &&
-	       !(node && cm_ports_listener_ib(ports, port_space, port, m->path.local));
+	       !cm_ports_listener_ib(ports, port_space, port, m->path.local);
 }
 
 static bool cm_mad_hold(struct cm_service *service, struct at_home *m)
